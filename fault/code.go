@@ -1,0 +1,88 @@
+package fault
+
+// Code is a word of the API's error tables (api.md, Errors; decisions.md,
+// Error bodies).
+type Code string
+
+// The codes that the gateway itself gives. An upstream's own 4xx keeps the
+// upstream's word.
+const (
+	InvalidRequest        Code = "invalid_request_error"   // the request breaks a rule of the endpoint
+	EndpointModelMismatch Code = "endpoint_model_mismatch" // the model serves another endpoint
+	Unauthorized          Code = "unauthorized"            // key missing or invalid
+	InsufficientBalance   Code = "insufficient_balance"    // the account cannot cover the request
+	PermissionDenied      Code = "permission_denied"       // key disabled, expired, or not for this model
+	NotFound              Code = "not_found"               // no such path or record
+	ModelNotFound         Code = "model_not_found"         // no such model, or withdrawn
+	ResourceNotFound      Code = "ResourceNotFound"        // no such task of this account
+	MethodNotAllowed      Code = "method_not_allowed"      // the path takes another method
+	IdempotencyConflict   Code = "idempotency_conflict"    // same key, other or unfinished request
+	RequestTooLarge       Code = "request_too_large"       // body over the limit
+	UnsupportedMediaType  Code = "unsupported_media_type"  // wrong content type or encoding
+	RateLimitExceeded     Code = "rate_limit_exceeded"     // requests, tokens or concurrency of the key
+	ConcurrencyExceeded   Code = "ConcurrencyExceeded"     // concurrent video tasks of the key
+	UpstreamRateLimit     Code = "RateLimitExceeded"       // every upstream channel is rate limited
+	ClientGone            Code = "client_gone"             // the caller hung up; only logs see it
+	InternalError         Code = "internal_error"          // a fault of the gateway
+	InternalServerError   Code = "InternalServerError"     // the upstream's 500
+	NoChannel             Code = "service_unavailable"     // no upstream channel can serve the call
+	BadGateway            Code = "BadGateway"              // the upstream's answer is malformed or cut
+	ServiceUnavailable    Code = "ServiceUnavailable"      // the gateway or an upstream is away for now
+	RequestTimeout        Code = "RequestTimeout"          // the upstream did not answer in time
+)
+
+// statuses is the one table from code to HTTP status. An unlisted code is an
+// upstream's word and travels with [Error.Status].
+var statuses = map[Code]int{
+	InvalidRequest:        400,
+	EndpointModelMismatch: 400,
+	Unauthorized:          401,
+	InsufficientBalance:   402,
+	PermissionDenied:      403,
+	NotFound:              404,
+	ModelNotFound:         404,
+	ResourceNotFound:      404,
+	MethodNotAllowed:      405,
+	IdempotencyConflict:   409,
+	RequestTooLarge:       413,
+	UnsupportedMediaType:  415,
+	RateLimitExceeded:     429,
+	ConcurrencyExceeded:   429,
+	UpstreamRateLimit:     429,
+	ClientGone:            499,
+	InternalError:         500,
+	InternalServerError:   500,
+	NoChannel:             502,
+	BadGateway:            502,
+	ServiceUnavailable:    503,
+	RequestTimeout:        504,
+}
+
+// HTTPStatus is the status of the code's row; 500 for an unknown code.
+func (c Code) HTTPStatus() int {
+	if s, ok := statuses[c]; ok {
+		return s
+	}
+	return 500
+}
+
+// Type is the `type` word of an error body for an HTTP status (decisions.md,
+// Error bodies).
+func Type(status int) string {
+	switch status {
+	case 401:
+		return "authentication_error"
+	case 402:
+		return "insufficient_balance"
+	case 403:
+		return "permission_error"
+	case 409:
+		return "conflict_error"
+	case 429:
+		return "rate_limit_error"
+	}
+	if status >= 500 {
+		return "api_error"
+	}
+	return "invalid_request_error"
+}

@@ -1,0 +1,60 @@
+package fault_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+func TestEveryErrorThatLeavesHasACodeAndTellsNothingOfItsCause(t *testing.T) {
+	cause := errors.New("secret cause")
+	own := fault.Invalid("n", "n must be 1.")
+	for _, c := range []struct {
+		in     error
+		code   fault.Code
+		status int
+	}{
+		{own, fault.InvalidRequest, 400},
+		{fmt.Errorf("wrapped: %w", own), fault.InvalidRequest, 400},
+		{cause, fault.InternalError, 500},
+		{context.Canceled, fault.ClientGone, 499},
+		{fmt.Errorf("x: %w", context.DeadlineExceeded), fault.RequestTimeout, 504},
+		{own.With(func(e *fault.Error) { e.Status = 404 }), fault.InvalidRequest, 404},
+		{fault.New("vendor_word", "x"), "vendor_word", 500},
+	} {
+		f := fault.From(c.in)
+		if f.Code != c.code || f.HTTPStatus() != c.status {
+			t.Errorf("%v: %s %d", c.in, f.Code, f.HTTPStatus())
+		}
+		if f.Message == "" || f.Message == cause.Error() {
+			t.Errorf("%v: message %q", c.in, f.Message)
+		}
+		if !fault.Is(f, c.code) || !errors.Is(f, f) {
+			t.Errorf("%v is not %s", f, c.code)
+		}
+	}
+	if fault.From(nil) != nil {
+		t.Error("nil became an error")
+	}
+	if own.HTTPStatus() != 400 {
+		t.Error("With changed its receiver")
+	}
+	if !errors.Is(fault.Wrap(fault.BadGateway, "m", cause), cause) {
+		t.Error("the cause is lost")
+	}
+}
+
+func TestTheTypeOfAnErrorBodyFollowsItsStatus(t *testing.T) {
+	for status, want := range map[int]string{
+		400: "invalid_request_error", 404: "invalid_request_error", 405: "invalid_request_error", 413: "invalid_request_error",
+		415: "invalid_request_error", 401: "authentication_error", 402: "insufficient_balance", 403: "permission_error",
+		409: "conflict_error", 429: "rate_limit_error", 500: "api_error", 502: "api_error", 503: "api_error", 504: "api_error",
+	} {
+		if got := fault.Type(status); got != want {
+			t.Errorf("%d is %s, want %s", status, got, want)
+		}
+	}
+}
