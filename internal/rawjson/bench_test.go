@@ -1,0 +1,56 @@
+package rawjson
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// chatBody is a chat request of at least size bytes: many messages of 1 to 2 KiB.
+func chatBody(size int) []byte {
+	var b strings.Builder
+	b.WriteString(`{"model":"gpt-5","temperature":0.7,"stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"system","content":"You are helpful."}`)
+	for i := 0; b.Len() < size-100; i++ {
+		text := strings.Repeat("The quick brown fox jumps over the lazy dog; naïve café.\\n", 18+i%16)
+		fmt.Fprintf(&b, `,{"role":"user","content":"%s"}`, text)
+	}
+	b.WriteString(`],"max_tokens":1024,"user":"customer-17"}`)
+	return []byte(b.String())
+}
+
+const chunk = `{"id":"chatcmpl-B9MBs8CjcvOU2jLn4n570S5qMJKcT","object":"chat.completion.chunk","created":1741569952,"model":"gpt-4.1-2025-04-14","choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":null}],"usage":null}`
+
+func BenchmarkIndexOfABodyOf64KiB(b *testing.B) {
+	body := chatBody(64 << 10)
+	rules := &Rules{Unique: true, Billed: []string{"model", "n", "max_tokens", "max_completion_tokens", "stream", "duration", "resolution", "aspect_ratio", "frames", "draft", "generate_audio", "size", "quality", "input", "parameters"}}
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Index(body, rules, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkIndexOfAChunk(b *testing.B) {
+	src := []byte(chunk)
+	b.SetBytes(int64(len(src)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Index(src, nil, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkIndexOfAChunkIntoTheSameObject(b *testing.B) {
+	src := []byte(chunk)
+	var o Object
+	b.SetBytes(int64(len(src)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := IndexInto(&o, src, nil, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package rawjson
+
+import (
+	"bytes"
+	"slices"
+)
+
+// Span is a half-open range of byte offsets.
+type Span struct{ Start, End int }
+
+// Of returns the bytes of the span.
+func (s Span) Of(src []byte) []byte { return src[s.Start:s.End] }
+
+// Member is one member of an object: its decoded name and where it stands.
+type Member struct {
+	Name  string
+	Key   Span // the name with its quotes
+	Value Span
+}
+
+// Object is an index of one JSON object's members in source order. It does not
+// copy: Src must not change while the index is in use.
+type Object struct {
+	Src     []byte
+	Members []Member
+}
+
+// Raw returns the value of the first member called name, or nil.
+func (o *Object) Raw(name string) []byte {
+	for i := range o.Members {
+		if o.Members[i].Name == name {
+			return o.Members[i].Value.Of(o.Src)
+		}
+	}
+	return nil
+}
+
+// Edit changes one member. Edits apply one after the other.
+type Edit struct {
+	Name   string
+	Value  []byte // new value, valid JSON; with Rename empty and Value nil the member is deleted
+	Rename string // new name; the value stays
+}
+
+// Set gives the member called name the value, which must be valid JSON, or
+// appends such a member. It replaces the first member of that name and removes
+// any other, so that readers cannot differ on which of them counts.
+func Set(name string, value []byte) Edit { return Edit{Name: name, Value: value} }
+
+// Delete removes every member called name.
+func Delete(name string) Edit { return Edit{Name: name} }
+
+// Rename gives a member another name, which must not be empty. A member that
+// has it already wins: the renamed one is removed, as is any further member
+// called from.
+func Rename(from, to string) Edit { return Edit{Name: from, Rename: to} }
+
+// Apply appends the object with the edits made to dst, which must not overlap
+// Src. Every byte that no edit touches is copied as it stands; without an
+// effective edit the copy equals Src. The Object must come from an Index that
+// did not fail.
+func (o *Object) Apply(dst []byte, edits ...Edit) []byte {
+	var few [16]slot
+	slots := few[:0]
+	for i := range o.Members {
+		m := &o.Members[i]
+		slots = append(slots, slot{name: m.Name, key: m.Key.Of(o.Src), value: m.Value.Of(o.Src)})
+	}
+	room := len(o.Src)
+	for i := range edits {
+		e := &edits[i]
+		slots = e.apply(slots)
+		room += len(e.Name) + len(e.Rename) + len(e.Value) + len(`,"":`)
+	}
+	return o.render(slices.Grow(dst, room), slots)
+}
+
+// slot is one member on its way out; the first len(Members) slots stand for
+// the source's members, the rest are new.
+type slot struct {
+	name  string
+	key   []byte // with its quotes; nil: to be written from name
+	value []byte
+	gone  bool
+}
+
+func (e *Edit) apply(slots []slot) []slot {
+	switch i := find(slots, e.Name); {
+	case e.Rename != "" && (i < 0 || e.Rename == e.Name):
+	case e.Rename != "" && find(slots, e.Rename) >= 0:
+		remove(slots, e.Name)
+	case e.Rename != "":
+		remove(slots[i+1:], e.Name)
+		slots[i].name, slots[i].key = e.Rename, nil
+	case e.Value == nil:
+		remove(slots, e.Name)
+	case i < 0:
+		return append(slots, slot{name: e.Name, value: e.Value})
+	default:
+		remove(slots[i+1:], e.Name)
+		slots[i].value = e.Value
+	}
+	return slots
+}
+
+// find is where the first member called name stands, or -1.
+func find(slots []slot, name string) int {
+	for i := range slots {
+		if !slots[i].gone && slots[i].name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func remove(slots []slot, name string) {
+	for i := range slots {
+		if slots[i].name == name {
+			slots[i].gone = true
+		}
+	}
+}
+
+// render writes the slots with the source's own white space around them.
+func (o *Object) render(dst []byte, slots []slot) []byte {
+	var open, tail int // where the text before the first member ends; where the text after the last begins
+	if n := len(o.Members); n > 0 {
+		open, tail = o.Members[0].Key.Start, o.Members[n-1].Value.End
+	} else {
+		open = bytes.IndexByte(o.Src, '{') + 1
+		tail = open
+	}
+	dst = append(dst, o.Src[:open]...)
+	first := true
+	for i := range slots {
+		if slots[i].gone {
+			continue
+		}
+		comma, colon := o.gaps(i)
+		if !first {
+			dst = append(dst, comma...)
+		}
+		first = false
+		dst = slots[i].appendKey(dst)
+		dst = append(dst, colon...)
+		dst = append(dst, slots[i].value...)
+	}
+	return append(dst, o.Src[tail:]...)
+}
+
+// gaps are the texts before the key and between the key and the value of slot i.
+func (o *Object) gaps(i int) (comma, colon []byte) {
+	comma, colon = []byte(","), []byte(":")
+	if i < len(o.Members) {
+		m := &o.Members[i]
+		colon = o.Src[m.Key.End:m.Value.Start]
+		if i > 0 {
+			comma = o.Src[o.Members[i-1].Value.End:m.Key.Start]
+		}
+	}
+	return comma, colon
+}
+
+func (s *slot) appendKey(dst []byte) []byte {
+	if s.key == nil {
+		return Quote(dst, s.name)
+	}
+	return append(dst, s.key...)
+}

@@ -1,0 +1,50 @@
+package rawjson
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// IsNull reports whether raw is absent or the literal null, which count as the
+// same for an optional field.
+func IsNull(raw []byte) bool { return len(raw) == 0 || string(raw) == "null" }
+
+// String decodes a JSON string; false if raw is another valid JSON value.
+func String(raw []byte) (string, bool) {
+	if len(raw) < 2 || raw[0] != '"' {
+		return "", false
+	}
+	if inner := raw[1 : len(raw)-1]; bytes.IndexByte(inner, '\\') < 0 {
+		return string(inner), true
+	}
+	s, err := jsontext.AppendUnquote(nil, raw)
+	return string(s), err == nil
+}
+
+// Int decodes a number that is spelled as an integer; false for anything else,
+// "4.0", "1e1" and "-0" included.
+func Int(raw []byte) (int64, bool) {
+	if string(raw) == "-0" {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	return n, err == nil && raw[0] != '+'
+}
+
+// Float decodes a number that a float64 can hold; false for anything else.
+func Float(raw []byte) (float64, bool) {
+	if len(raw) == 0 || (raw[0] != '-' && (raw[0] < '0' || raw[0] > '9')) {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(string(raw), 64)
+	return f, err == nil && !math.IsInf(f, 0)
+}
+
+// Quote appends s as a JSON string. What is not UTF-8 in s becomes U+FFFD.
+func Quote(dst []byte, s string) []byte {
+	dst, _ = jsontext.AppendQuote(dst, s) // the error only says that something was replaced
+	return dst
+}

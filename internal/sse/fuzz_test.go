@@ -1,0 +1,80 @@
+package sse
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+// reference is the definition of a stream's events, written for clarity: it
+// has the whole stream and no limit.
+func reference(stream string) []got {
+	stream = strings.TrimPrefix(stream, "\xef\xbb\xbf")
+	stream = strings.ReplaceAll(strings.ReplaceAll(stream, "\r\n", "\n"), "\r", "\n")
+	lines := strings.Split(stream, "\n")
+	var (
+		events []got
+		name   string
+		data   []string
+	)
+	for i, line := range lines {
+		field, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		unfinished := i == len(lines)-1
+		switch {
+		case field == "data":
+			data = append(data, value)
+		case field == "event" && !unfinished:
+			name = value
+		case line == "" && !unfinished:
+			if data != nil {
+				events = append(events, got{name, strings.Join(data, "\n")})
+			}
+			name, data = "", nil
+		}
+	}
+	last := strings.Join(data, "\n")
+	if last == "[DONE]" || strings.HasPrefix(last, "{") && json.Valid([]byte(last)) {
+		events = append(events, got{name, last})
+	}
+	return events
+}
+
+// chunks is a reader that gives size bytes at a time.
+type chunks struct {
+	rest []byte
+	size int
+}
+
+func (c *chunks) Read(p []byte) (int, error) {
+	if len(c.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, c.rest[:min(len(c.rest), c.size)])
+	c.rest = c.rest[n:]
+	return n, nil
+}
+
+func FuzzReader(f *testing.F) {
+	for _, d := range dialects {
+		f.Add([]byte(d.stream), uint16(3))
+	}
+	f.Add([]byte("data: "+strings.Repeat("x", 3*firstSize)+"\r\ndata: y\r\n\r\n"), uint16(4095))
+	f.Add([]byte(strings.Repeat("data: 1\n:\n", firstSize)+"\n"), uint16(100))
+	f.Fuzz(func(t *testing.T, stream []byte, size uint16) {
+		want := reference(string(stream))
+		for how, src := range map[string]io.Reader{
+			"at once":      bytes.NewReader(stream),
+			"byte by byte": iotest.OneByteReader(bytes.NewReader(stream)),
+			"in chunks":    &chunks{stream, int(size) + 1},
+		} {
+			events, err := readAll(src, 0)
+			if err != io.EOF || !sameEvents(events, want) {
+				t.Errorf("%s: got %q, %v, want %q", how, events, err, want)
+			}
+		}
+	})
+}
