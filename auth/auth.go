@@ -1,0 +1,101 @@
+// Package auth says who calls and how much they may call: principals, API
+// keys, and the limits that belong to a key.
+package auth
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// Principal is who a request belongs to. It is immutable once handed out.
+type Principal struct {
+	Account string   // whose balance pays
+	Key     string   // the key's id, safe to log; never the key itself
+	Name    string   // the key's label
+	Models  []string // public model ids that the key may use; empty means all
+	Limits  Limits
+}
+
+// MayUse reports whether the key may use a public model id.
+func (p *Principal) MayUse(model string) bool {
+	return len(p.Models) == 0 || slices.Contains(p.Models, model)
+}
+
+// Limits of one key; zero means none (decisions.md, Rate limits).
+type Limits struct {
+	RPM                 int64 `json:"rpm,omitzero"`                   // requests per fixed minute
+	TPM                 int64 `json:"tpm,omitzero"`                   // tokens per fixed minute
+	MaxConcurrent       int64 `json:"max_concurrent,omitzero"`        // requests at once
+	MaxConcurrentVideos int64 `json:"max_concurrent_videos,omitzero"` // unfinished video tasks
+}
+
+// Or returns l with every unset limit taken from other.
+func (l Limits) Or(other Limits) Limits {
+	pick := func(a, b int64) int64 {
+		if a != 0 {
+			return a
+		}
+		return b
+	}
+	return Limits{
+		RPM:                 pick(l.RPM, other.RPM),
+		TPM:                 pick(l.TPM, other.TPM),
+		MaxConcurrent:       pick(l.MaxConcurrent, other.MaxConcurrent),
+		MaxConcurrentVideos: pick(l.MaxConcurrentVideos, other.MaxConcurrentVideos),
+	}
+}
+
+// Authenticator finds the principal behind a bearer token.
+//
+// It fails with fault.Unauthorized for a token that is missing or unknown,
+// fault.PermissionDenied for one that is disabled or expired, and
+// fault.ServiceUnavailable when the store cannot say; any other error is
+// treated as the last. It is safe for concurrent use.
+type Authenticator interface {
+	Authenticate(ctx context.Context, token string) (*Principal, error)
+}
+
+// Limiter admits requests by the limits of their principal. Implementations
+// are safe for concurrent use.
+type Limiter interface {
+	// Request counts one request of p against its requests per minute. The
+	// State is valid also when it fails with fault.RateLimitExceeded.
+	Request(ctx context.Context, p *Principal) (State, error)
+	// Acquire takes a concurrency slot and counts tokens, an upper bound,
+	// against the tokens per minute; both or neither. It fails with
+	// fault.RateLimitExceeded. requestID names the slot.
+	Acquire(ctx context.Context, p *Principal, requestID string, tokens int64) (Lease, State, error)
+}
+
+// Lease is a running request's concurrency slot. Release it exactly once, with
+// the tokens that were consumed in the end; later calls do nothing.
+type Lease interface {
+	Release(tokens int64)
+}
+
+// State is what is left of a key's limits, for the x-ratelimit-* headers.
+type State struct {
+	Requests, Tokens Window
+}
+
+// Window is one limit in the current fixed minute. Limit 0 means unlimited.
+type Window struct {
+	Limit     int64
+	Remaining int64
+	Reset     time.Duration // until the minute ends
+}
+
+type contextKey struct{}
+
+// NewContext returns a context that carries p. Calls made in process with it
+// belong to p.
+func NewContext(ctx context.Context, p *Principal) context.Context {
+	return context.WithValue(ctx, contextKey{}, p)
+}
+
+// FromContext returns the principal that ctx carries.
+func FromContext(ctx context.Context) (*Principal, bool) {
+	p, ok := ctx.Value(contextKey{}).(*Principal)
+	return p, ok && p != nil
+}

@@ -1,0 +1,61 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+func (r *recent) size() int { return len(r.young) + len(r.old) }
+
+func TestRandomTokensNeitherGrowTheCacheNorPushOutKeys(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	m := new(MemoryKeys)
+	if err := m.Add(t.Context(), Key{ID: "a", Account: "acme", Hash: HashOf("sk-a")}); err != nil {
+		t.Fatal(err)
+	}
+	c := &Cached{Store: m, Now: func() time.Time { return now }, Max: 100}
+	if _, err := c.Find(t.Context(), HashOf("sk-a")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10_000 {
+		now = now.Add(50 * time.Microsecond)
+		if _, err := c.Find(context.Background(), HashOf(fmt.Sprint("sk-", i))); !fault.Is(err, fault.NotFound) {
+			t.Fatal(err)
+		}
+		if n := c.unknown.size(); n > 100 {
+			t.Fatalf("%d unknown hashes are kept", n)
+		}
+	}
+	if a := c.known.find(HashOf("sk-a")); a == nil || !a.fresh(now) {
+		t.Error("the key was pushed out")
+	}
+	if len(c.asking) != 0 {
+		t.Errorf("%d look-ups are open", len(c.asking))
+	}
+}
+
+func TestKeysThatAreNotUsedAreDropped(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	m := new(MemoryKeys)
+	for i := range 50 {
+		token := fmt.Sprint("sk-", i)
+		if err := m.Add(t.Context(), Key{ID: token, Account: "acme", Hash: HashOf(token)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &Cached{Store: m, Now: func() time.Time { return now }}
+	for i := range 50 {
+		_, _ = c.Find(t.Context(), HashOf(fmt.Sprint("sk-", i)))
+	}
+	for range 2 {
+		now = now.Add(cacheTrust)
+		_, _ = c.Find(t.Context(), HashOf("sk-1"))
+	}
+	if n := c.known.size(); n > 2 {
+		t.Errorf("%d keys are kept, want only the one that is used", n)
+	}
+}
