@@ -1,0 +1,189 @@
+package billing
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// account is one customer in a [Ledger].
+type account struct {
+	name    string
+	purse   *purse // nil where the ledger only counts
+	opening Money  // sum of the journal entries that were folded away
+	budgets map[string]*purse
+	credits map[string]Money // by reference
+	usage   map[tallyKey]*tally
+}
+
+// newAccount adds an account; the caller holds the lock.
+func (l *Ledger) newAccount(name string) *account {
+	a := &account{
+		name: name, budgets: map[string]*purse{}, credits: map[string]Money{}, usage: map[tallyKey]*tally{},
+	}
+	if !l.options.Count {
+		a.purse = &purse{}
+	}
+	l.accounts[name] = a
+	return a
+}
+
+// payer is the account of a request. A ledger that only counts makes it.
+func (l *Ledger) payer(name string) (*account, error) {
+	if a := l.accounts[name]; a != nil {
+		return a, nil
+	}
+	if l.options.Count {
+		return l.newAccount(name), nil
+	}
+	return nil, fault.New(fault.PermissionDenied, "The account that this API key belongs to does not exist in the ledger. The operator has to create it.")
+}
+
+// account is one that someone asked for by name.
+func (l *Ledger) account(name string) (*account, error) {
+	if a := l.accounts[name]; a != nil {
+		return a, nil
+	}
+	return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no account %.64q.", name))
+}
+
+// CreateAccount adds an account with an opening credit. Names are 1 to 64
+// ASCII letters, digits and any of "._-@+", and start with a letter or digit.
+// A malformed or taken name and a negative credit are fault.InvalidRequest,
+// and so is any credit where the ledger only counts.
+func (l *Ledger) CreateAccount(_ context.Context, name string, credit Money) error {
+	if !validName(name) {
+		return fault.Invalid("name", "An account name is 1 to 64 ASCII letters, digits and any of \"._-@+\", and starts with a letter or digit.")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.accounts[name] != nil:
+		return fault.Invalid("name", fmt.Sprintf("There already is an account %q.", name))
+	case credit < 0:
+		return fault.Invalid("credit", "The opening credit of an account must not be negative.")
+	case credit > 0 && l.options.Count:
+		return countsOnly("credit")
+	}
+	a := l.newAccount(name)
+	if credit > 0 && !l.credit(a, credit, "opening") {
+		delete(l.accounts, name)
+		return tooLarge()
+	}
+	return nil
+}
+
+// validName keeps the colon for the platform's own accounts.
+func validName(name string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	return len(name) >= 1 && len(name) <= 64 &&
+		strings.IndexByte(letters, name[0]) >= 0 && strings.Trim(name, letters+"._-@+") == ""
+}
+
+// Credit adds amount to an account, or takes it back. A reference counts once
+// per account: repeated with the same amount it changes nothing, with another
+// amount it is fault.InvalidRequest. So are an empty reference, a zero
+// amount, taking back what is held or spent, and any credit where the ledger
+// only counts. An unknown account is fault.NotFound. References are kept for
+// good.
+func (l *Ledger) Credit(_ context.Context, name string, amount Money, reference string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.options.Count {
+		return countsOnly("amount")
+	}
+	a, err := l.account(name)
+	if err != nil {
+		return err
+	}
+	before, repeated := a.credits[reference]
+	switch {
+	case reference == "":
+		return fault.Invalid("reference", "A credit needs a reference, so that repeating it changes nothing.")
+	case repeated && before == amount:
+		return nil
+	case repeated:
+		return fault.Invalid("reference", fmt.Sprintf("The reference %.64q already stands for a credit of %s.", reference, before))
+	case amount == 0:
+		return fault.Invalid("amount", "A credit must not be zero.")
+	case amount < -a.purse.available():
+		return fault.Invalid("amount", fmt.Sprintf("Only %s of the account's balance is available to be taken back.", a.purse.available()))
+	}
+	if !l.credit(a, amount, reference) {
+		return tooLarge()
+	}
+	a.credits[reference] = amount
+	return nil
+}
+
+// credit posts one credit, or reports that it does not fit.
+func (l *Ledger) credit(a *account, amount Money, reference string) bool {
+	e := entry{account: a, reference: reference, legs: legs{customer: amount, credit: -amount}}
+	if l.journal.post(e) == 0 {
+		return false
+	}
+	a.purse.posted += amount
+	return true
+}
+
+// SetBudget bounds what requests of a key that start from now on may be charged
+// in sum; a request that is running keeps the budget it started with. nil
+// lifts the bound. A negative budget, an empty key, and any budget where the
+// ledger only counts are fault.InvalidRequest, an unknown account is
+// fault.NotFound.
+func (l *Ledger) SetBudget(_ context.Context, name, key string, budget *Money) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if budget != nil && l.options.Count {
+		return countsOnly("budget")
+	}
+	a, err := l.account(name)
+	if err != nil {
+		return err
+	}
+	switch {
+	case key == "":
+		return fault.Invalid("key", "A budget belongs to a key; name one.")
+	case budget == nil:
+		delete(a.budgets, key)
+	case *budget < 0:
+		return fault.Invalid("budget", "A budget must not be negative.")
+	default:
+		a.budgets[key] = &purse{posted: *budget}
+	}
+	return nil
+}
+
+// AccountNames are all customer accounts, sorted. It never fails.
+func (l *Ledger) AccountNames(context.Context) ([]string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Sorted(maps.Keys(l.accounts)), nil
+}
+
+// Balance is one account's position; fault.NotFound if there is no such
+// account. Where the ledger only counts every account exists and is at zero.
+func (l *Ledger) Balance(_ context.Context, name string) (Balance, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.options.Count {
+		return Balance{Account: name}, nil
+	}
+	a, err := l.account(name)
+	if err != nil {
+		return Balance{}, err
+	}
+	return Balance{Account: name, Posted: a.purse.posted, Held: a.purse.held}, nil
+}
+
+func countsOnly(param string) error {
+	return fault.Invalid(param, "This ledger counts usage and keeps no money (billing: count), so there is nothing to credit or to bound.")
+}
+
+func tooLarge() error {
+	return fault.Invalid("amount", "The ledger cannot hold an amount this large.")
+}

@@ -1,0 +1,80 @@
+package billing
+
+import (
+	"context"
+	"time"
+)
+
+// Books is the reading side of a ledger. The server asks a Meter for it: with
+// one, /v1/balance, /v1/usage and /v1/receipts answer; without, they are 404.
+type Books interface {
+	// Currency is what the amounts are of ("USD").
+	Currency() string
+	// Counting reports whether usage is recorded without money.
+	Counting() bool
+	// Balance is one account's position; fault.NotFound if there is no such account.
+	Balance(ctx context.Context, account string) (Balance, error)
+	// Usage sums settled requests.
+	Usage(ctx context.Context, q Query) ([]UsageRow, error)
+	// Receipt is the settled end of one request of an account; fault.NotFound
+	// if the account has none by that id.
+	Receipt(ctx context.Context, account, id string) (Receipt, error)
+}
+
+// Accounts is the administrative side of a ledger.
+type Accounts interface {
+	Books
+	// CreateAccount adds an account with an opening credit. It fails with
+	// fault.InvalidRequest if the name is taken or malformed.
+	CreateAccount(ctx context.Context, name string, credit Money) error
+	// Credit adds money to an account (a negative amount takes it back, never
+	// below what is held) under a unique reference; the same reference again
+	// changes nothing.
+	Credit(ctx context.Context, account string, amount Money, reference string) error
+	// AccountNames are all customer accounts, sorted.
+	AccountNames(ctx context.Context) ([]string, error)
+	// SetBudget bounds what one key may spend from now on; nil lifts the bound.
+	SetBudget(ctx context.Context, account, key string, budget *Money) error
+	// Verify checks the ledger's invariants (ledger.md, I1 to I7) and names
+	// the first that does not hold.
+	Verify(ctx context.Context) error
+}
+
+// DefaultCurrency is the currency of a ledger that is not told another.
+const DefaultCurrency = "USD"
+
+// Balance is an account's position. 0 ≤ Held ≤ Posted.
+type Balance struct {
+	Account string
+	Posted  Money // credits less charges
+	Held    Money // set aside for running requests
+}
+
+// Available is what a new request can be held against.
+func (b Balance) Available() Money { return b.Posted - b.Held }
+
+// Query selects and groups usage.
+type Query struct {
+	Account string    // empty: every account
+	Since   time.Time // inclusive; zero: from the beginning
+	Until   time.Time // exclusive; zero: until now
+	By      GroupBy
+}
+
+// GroupBy is what the rows of a usage answer are summed over.
+type GroupBy string
+
+// The groupings of server.md.
+const (
+	ByModel GroupBy = "model"
+	ByKey   GroupBy = "key"
+	ByDay   GroupBy = "day" // UTC, "2006-01-02"
+)
+
+// UsageRow is the sum of the requests in one group.
+type UsageRow struct {
+	Group    string
+	Requests int64
+	Usage    Usage
+	Charge   Money
+}

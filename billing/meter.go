@@ -1,0 +1,110 @@
+// Package billing says what a request costs and sees that it is paid: usage in
+// exact units, immutable prices, and the ledger that holds, captures and
+// releases money.
+package billing
+
+import (
+	"context"
+	"time"
+)
+
+// Meter reserves the cost of a request before it is sent and settles it when
+// it has ended. The gateway calls Reserve once per request that passed every
+// other check, Extend any number of times while it runs, and Settle exactly
+// once, whatever happened.
+//
+// Implementations are safe for concurrent use. Every error that is not a
+// *fault.Error is taken as "the store is away" and refuses the request with
+// 503 before anything is sent upstream.
+type Meter interface {
+	// Reserve sets c's upper bound aside. It grants less than the cost of
+	// c.Bound, but never less than that of c.Least, where the account has no
+	// more; below that it fails with fault.InsufficientBalance.
+	Reserve(ctx context.Context, c Charge) (Hold, error)
+	// Extend adds more to a running hold, or fails with
+	// fault.InsufficientBalance and changes nothing. soFar is what was
+	// consumed until now: the checkpoint that is charged if the process dies.
+	// more may be zero.
+	Extend(ctx context.Context, h Hold, soFar Usage, more Money) error
+	// Settle ends the hold: it charges u at the price that the hold pinned and
+	// gives the rest back. A zero Usage gives everything back. Settling a hold
+	// again changes nothing and returns the first Receipt. The records are
+	// written in the same transaction.
+	Settle(ctx context.Context, h Hold, u Usage, with ...Record) (Receipt, error)
+}
+
+// Charge asks for a hold.
+type Charge struct {
+	Account   string // whose balance
+	Key       string // which key's budget; the key's id, never its secret
+	RequestID string // unique; also the hold's and the receipt's id
+	Operation string // "chat", …
+	Model     string // public model id
+	Price     *Price // pinned for the life of the hold; nil means that the model is free
+	Bound     Usage  // upper bound of what the request may consume
+	Least     Usage  // smallest bound that is worth a start; zero means Bound
+}
+
+// Hold is money set aside for one running request. It is a plain value; the
+// Meter finds its own state by ID. Amount + Available always fits: where
+// Available is Unlimited, nothing is set aside.
+type Hold struct {
+	ID        string
+	Account   string
+	Key       string
+	Operation string
+	Model     string
+	Price     *Price
+	Amount    Money // what was set aside
+	Available Money // what the account (and the key's budget) can still give; Unlimited where nothing bounds it
+}
+
+// Record is something that must become durable together with a settlement.
+type Record interface {
+	// RecordKind names the record for the store ("outcome", …).
+	RecordKind() string
+}
+
+// Outcome is the Record that says how a request ended.
+type Outcome struct {
+	Reason  string // a Reason… constant
+	Channel string // the channel that answered; empty if none did
+}
+
+// RecordKind is "outcome".
+func (Outcome) RecordKind() string { return "outcome" }
+
+// Why a hold was settled (ledger.md, Who pays when it ends badly).
+const (
+	ReasonComplete       = "complete"        // the whole answer was produced
+	ReasonClientGone     = "client_gone"     // the caller hung up
+	ReasonUpstreamFailed = "upstream_failed" // cut or failed, before or after output
+	ReasonBalanceEnded   = "balance_ended"   // a stream was ended because the money was
+	ReasonShutdown       = "shutdown"        // the gateway was shutting down
+	ReasonInternal       = "internal_error"  // the gateway failed
+)
+
+// Receipt is the settled end of a request.
+type Receipt struct {
+	ID           string
+	CreatedAt    time.Time // when the hold was made
+	SettledAt    time.Time
+	Account      string
+	Key          string
+	Operation    string
+	Model        string
+	Status       string // "captured" or "released"
+	Usage        Usage
+	PriceVersion string
+	Hold         Money // what was set aside, extensions included
+	Charge       Money // what the customer paid
+	Overrun      Money // what the operator bore because the account had no more
+	Reason       string
+	Channel      string
+}
+
+// The two ends of a hold.
+const (
+	Captured = "captured"
+	Released = "released"
+)

@@ -1,0 +1,29 @@
+package billing
+
+// purse is money of which a part is set aside: an account's balance, or what a
+// key's budget has left. 0 ≤ held ≤ posted. A nil purse bounds nothing and
+// moves nothing.
+type purse struct{ posted, held Money }
+
+// available is what can still be set aside.
+func (p *purse) available() Money {
+	if p == nil {
+		return Unlimited
+	}
+	return p.posted - p.held
+}
+
+// hold sets amount aside; the caller has compared it with available.
+func (p *purse) hold(amount Money) {
+	if p != nil {
+		p.held += amount
+	}
+}
+
+// capture gives a held amount back and takes charge.
+func (p *purse) capture(held, charge Money) {
+	if p != nil {
+		p.held -= held
+		p.posted -= charge
+	}
+}
