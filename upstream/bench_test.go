@@ -1,0 +1,65 @@
+package upstream_test
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// still is an upstream that costs nothing.
+type still struct{ reply upstream.Reply }
+
+func (s *still) Do(context.Context, *upstream.Call) (*upstream.Reply, error) { return &s.reply, nil }
+
+type empty struct{}
+
+func (empty) Read([]byte) (int, error) { return 0, io.EOF }
+func (empty) Close() error             { return nil }
+
+// BenchmarkRouter is what a Router adds to a call: an answer, read to its end.
+func BenchmarkRouter(b *testing.B) {
+	up := &still{upstream.Reply{Status: 200, Body: empty{}}}
+	named := func(name, id string) upstream.Channel {
+		return upstream.Channel{Name: name, Upstream: up, Models: map[string]string{"m": id}}
+	}
+	for name, r := range map[string]*upstream.Router{
+		"sole":            upstream.Sole(up),
+		"three channels":  router(b, upstream.RouterOptions{}, named("1", "m"), named("2", "m"), named("3", "m")),
+		"model rewritten": router(b, upstream.RouterOptions{}, named("1", "vendor-model")),
+	} {
+		b.Run(name, func(b *testing.B) {
+			ctx, cancel := context.WithCancel(b.Context())
+			defer cancel()
+			c := call(b, hello)
+			buf := make([]byte, 512)
+			b.ReportAllocs()
+			for b.Loop() {
+				reply, err := r.Do(ctx, c)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_, _ = reply.Body.Read(buf)
+				_ = reply.Body.Close()
+			}
+		})
+	}
+}
+
+// BenchmarkRead is what a Router adds to each read of a stream.
+func BenchmarkRead(b *testing.B) {
+	up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+		return says(readFunc(func(p []byte) (int, error) { return len(p), nil })), nil
+	})
+	reply, err := upstream.Sole(up).Do(b.Context(), call(b, hello))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer reply.Body.Close()
+	buf := make([]byte, 512)
+	b.ReportAllocs()
+	for b.Loop() {
+		_, _ = reply.Body.Read(buf)
+	}
+}

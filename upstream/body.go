@@ -1,0 +1,113 @@
+package upstream
+
+import (
+	"bytes"
+	"errors"
+	"io"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+)
+
+// Body is a request body: the client's bytes but for the members that the
+// gateway owns. It is an immutable value that can be opened any number of
+// times. The zero Body is empty.
+type Body struct {
+	object rawjson.Object
+	edits  []rawjson.Edit
+	plain  []byte
+	open   func() (io.ReadCloser, error)
+	size   int64
+}
+
+// BytesBody is a body that is sent as it is. data must not change any more.
+func BytesBody(data []byte) Body { return Body{plain: data, size: int64(len(data))} }
+
+// ObjectBody is a body made of an indexed JSON object, whose top-level members
+// can be edited.
+func ObjectBody(o rawjson.Object) Body {
+	return Body{object: o, plain: o.Src, size: int64(len(o.Src))}
+}
+
+// OpenBody is a body that lies elsewhere, in a temporary file for instance.
+// open is called once per attempt; size is its length in bytes.
+func OpenBody(size int64, open func() (io.ReadCloser, error)) Body {
+	return Body{open: open, size: size}
+}
+
+// ErrNotEditable is returned for an edit of a body that is not a JSON object.
+var ErrNotEditable = errors.New("only a JSON object can be edited")
+
+// Has reports whether the JSON object has a top-level member after the edits.
+func (b Body) Has(name string) bool { return b.Raw(name) != nil }
+
+// Raw is the value of a top-level member after the edits; nil if there is none.
+func (b Body) Raw(name string) []byte {
+	for i := len(b.edits) - 1; i >= 0; i-- {
+		e, before := b.edits[i], Body{object: b.object, edits: b.edits[:i]}
+		switch {
+		case e.Rename != "" && e.Rename == name:
+			if v := before.Raw(name); v != nil {
+				return v
+			}
+			name = e.Name
+		case e.Name != name:
+		case e.Rename != "":
+			return nil
+		default:
+			return e.Value
+		}
+	}
+	return b.object.Raw(name)
+}
+
+// IsObject reports whether the body is a JSON object, whose members can be edited.
+func (b Body) IsObject() bool { return b.object.Src != nil }
+
+// Set returns the body with a top-level member set to a JSON value.
+func (b Body) Set(name string, value []byte) Body { return b.with(rawjson.Set(name, value)) }
+
+// Delete returns the body without a top-level member.
+func (b Body) Delete(name string) Body { return b.with(rawjson.Delete(name)) }
+
+// Rename returns the body with a top-level member called to instead of from. A
+// member that is already called to wins.
+func (b Body) Rename(from, to string) Body { return b.with(rawjson.Rename(from, to)) }
+
+func (b Body) with(e rawjson.Edit) Body {
+	b.edits = append(b.edits[:len(b.edits):len(b.edits)], e)
+	return b
+}
+
+// Bytes returns the whole body with the edits made. The result must not be
+// modified. It fails for an edit of something that is not a JSON object and
+// when a body that lies elsewhere cannot be read.
+func (b Body) Bytes() ([]byte, error) {
+	switch {
+	case len(b.edits) > 0 && !b.IsObject():
+		return nil, ErrNotEditable
+	case len(b.edits) > 0:
+		return b.object.Apply(make([]byte, 0, len(b.plain)+256), b.edits...), nil
+	case b.open == nil:
+		return b.plain, nil
+	}
+	rc, err := b.open()
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(rc)
+	return data, errors.Join(err, rc.Close())
+}
+
+// Open returns a reader over the body and its length. The caller closes it.
+func (b Body) Open() (io.ReadCloser, int64, error) {
+	if b.open != nil && len(b.edits) == 0 {
+		rc, err := b.open()
+		return rc, b.size, err
+	}
+	data, err := b.Bytes()
+	if err != nil {
+		return nil, 0, err
+	}
+	// As http.Transport knows it: a body in memory goes out with the headers.
+	return io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
+}

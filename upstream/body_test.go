@@ -1,0 +1,80 @@
+package upstream_test
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+func object(t testing.TB, text string) rawjson.Object {
+	t.Helper()
+	o, err := rawjson.Index([]byte(text), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestWhatABodySaysIsWhatItSends(t *testing.T) {
+	names := rapid.SampledFrom([]string{"a", "b", "c"})
+	rapid.Check(t, func(rt *rapid.T) {
+		b := upstream.ObjectBody(object(t, rapid.SampledFrom([]string{`{}`, `{"a":1}`, `{"a":1, "b":2}`, `{"c":3}`}).Draw(rt, "source")))
+		for range rapid.IntRange(0, 6).Draw(rt, "edits") {
+			name := names.Draw(rt, "name")
+			switch rapid.IntRange(0, 2).Draw(rt, "edit") {
+			case 0:
+				b = b.Set(name, []byte(rapid.SampledFrom([]string{"7", "8", "null"}).Draw(rt, "value")))
+			case 1:
+				b = b.Delete(name)
+			case 2:
+				b = b.Rename(name, names.Draw(rt, "to"))
+			}
+		}
+		sent, err := b.Bytes()
+		if err != nil {
+			rt.Fatal(err)
+		}
+		o := object(t, string(sent))
+		for _, name := range []string{"a", "b", "c"} {
+			if string(b.Raw(name)) != string(o.Raw(name)) || b.Has(name) != (o.Raw(name) != nil) {
+				rt.Fatalf("%s is said to be %s in %s", name, b.Raw(name), sent)
+			}
+		}
+	})
+}
+
+func TestABodyCanBeOpenedAgainAndAgain(t *testing.T) {
+	for name, b := range map[string]upstream.Body{
+		"bytes":  upstream.BytesBody([]byte(`{"a":1}`)),
+		"object": upstream.ObjectBody(object(t, `{"a":1}`)),
+		"edited": upstream.ObjectBody(object(t, `{"a":2}`)).Set("a", []byte("1")),
+		"file":   upstream.OpenBody(7, func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(`{"a":1}`)), nil }),
+	} {
+		for range 2 {
+			rc, size, err := b.Open()
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			data, err := io.ReadAll(rc)
+			if string(data) != `{"a":1}` || size != 7 || errors.Join(err, rc.Close()) != nil {
+				t.Errorf("%s: %q of %d, %v", name, data, size, err)
+			}
+		}
+		if whole, err := b.Bytes(); string(whole) != `{"a":1}` || err != nil {
+			t.Errorf("%s: %q, %v", name, whole, err)
+		}
+	}
+	if _, err := upstream.BytesBody([]byte("x")).Set("a", nil).Bytes(); !errors.Is(err, upstream.ErrNotEditable) {
+		t.Errorf("an edit of no object: %v", err)
+	}
+	gone := upstream.OpenBody(1, func() (io.ReadCloser, error) { return nil, io.ErrClosedPipe })
+	if _, _, err := gone.Open(); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("a body that is gone: %v", err)
+	}
+}

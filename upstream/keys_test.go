@@ -1,0 +1,109 @@
+package upstream_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+func ring(t *testing.T, now func() time.Time, keys ...string) *upstream.Keys {
+	t.Helper()
+	secrets := make([]secret.String, len(keys))
+	for i, k := range keys {
+		secrets[i] = secret.New(k)
+	}
+	r, err := upstream.NewKeys(secrets, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// turns are the next n keys; each is told how it did.
+func turns(r *upstream.Keys, n int, tell func(*upstream.Key)) string {
+	var b strings.Builder
+	for range n {
+		k := r.Next()
+		b.WriteString(k.Value().Reveal())
+		tell(k)
+	}
+	return b.String()
+}
+
+func silent(*upstream.Key) {}
+
+// refuses is a vendor that refuses the named keys.
+func refuses(bad string) func(*upstream.Key) {
+	return func(k *upstream.Key) {
+		if strings.Contains(bad, k.Value().Reveal()) {
+			k.Refused()
+		} else {
+			k.Worked()
+		}
+	}
+}
+
+func TestKeysAreUsedInTurn(t *testing.T) {
+	if got := turns(ring(t, nil, "a", "b", "c"), 7, silent); got != "abcabca" {
+		t.Error(got)
+	}
+	var none *upstream.Keys
+	if ring(t, nil).Next() != nil || none.Next() != nil || none.Mask("text") != "text" {
+		t.Error("no keys gave a key")
+	}
+}
+
+func TestAKeyThatIsRefusedThreeTimesInARowRests(t *testing.T) {
+	now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
+	r := ring(t, func() time.Time { return now }, "a", "b")
+	if got := turns(r, 10, refuses("a")); got != "ababab"+"bbbb" {
+		t.Error(got)
+	}
+	for _, rest := range []time.Duration{1, 2, 4} {
+		now = now.Add(rest*time.Second - 1)
+		if got := turns(r, 4, refuses("a")); got != "bbbb" {
+			t.Errorf("before %d s: %s", rest, got)
+		}
+		now = now.Add(1)
+		if got := turns(r, 6, refuses("a")); strings.Count(got, "a") != 1 {
+			t.Errorf("after %d s: %s", rest, got)
+		}
+	}
+	now = now.Add(time.Minute)
+	if got := turns(r, 6, refuses("")); strings.Count(got, "a") < 2 {
+		t.Errorf("a key that works again: %s", got)
+	}
+}
+
+func TestTheLastUsableKeyNeverRests(t *testing.T) {
+	now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
+	r := ring(t, func() time.Time { return now }, "a", "b")
+	got := turns(r, 40, refuses("ab"))
+	if last := got[30:]; last != strings.Repeat(last[:1], 10) {
+		t.Errorf("keys that are all refused: %s", got)
+	}
+	lone := ring(t, nil, "k")
+	if got := turns(lone, 9, refuses("k")); got != "kkkkkkkkk" {
+		t.Error(got)
+	}
+}
+
+func TestNoKeyIsEverInAText(t *testing.T) {
+	r := ring(t, nil, "sk-one", "sk-two")
+	if got := r.Mask("sk-two and sk-one, sk-one"); got != "[secret] and [secret], [secret]" {
+		t.Error(got)
+	}
+	if text := fmt.Sprintf("%v %+v %#v %v", r, r.Next(), *r.Next(), r.Next().Value()); strings.Contains(text, "sk-") {
+		t.Error(text)
+	}
+	for _, bad := range []string{"", "sk-a b", "sk-a\r\nX: y", "sk-é"} {
+		_, err := upstream.NewKeys([]secret.String{secret.New("sk-ok"), secret.New(bad)}, nil)
+		if err == nil || !strings.Contains(err.Error(), "key 2") || bad != "" && strings.Contains(err.Error(), bad) {
+			t.Errorf("key %q: %v", bad, err)
+		}
+	}
+}

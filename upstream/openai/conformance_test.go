@@ -1,0 +1,47 @@
+package openai
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
+)
+
+func TestTheDriverConforms(t *testing.T) {
+	upstreamtest.Run(t, upstreamtest.Harness{
+		New: func(t *testing.T, vendor http.Handler) upstream.Upstream { return driver(t, vendor, Options{}) },
+		Samples: map[upstream.Op]upstreamtest.Sample{upstream.ChatCompletion: {
+			Model:   "kimi-k3",
+			Request: []byte(`{"model":"kimi-k3", "messages":[{"role":"user","content":"hé"}],"x_seed":1.0,"big":9007199254740993}`),
+			Stream:  []byte(`{"model":"kimi-k3","messages":[{"role":"user","content":"hi"}],"stream":true}`),
+			Answer:  []byte(`{"id":"c1", "choices":[{"index":0,"message":{"content":"é"}}],"usage":{"prompt_tokens":1.0}}`),
+			Events: []string{
+				": keep-alive\n\n", "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n", "data: {\"usage\":null}\n\n", "data: [DONE]\n\n",
+			},
+			Refusal: upstreamtest.Refusal{
+				Status: 400, Body: []byte(`{"error":{"message":"Too long.","type":"invalid_request_error","code":"context_length_exceeded","param":"messages"}}`),
+				Code: "context_length_exceeded", Message: "Too long.",
+			},
+		}},
+	})
+}
+
+// driver is the driver under test against a vendor on the loopback.
+func driver(t *testing.T, vendor http.Handler, o Options) *Upstream {
+	t.Helper()
+	server := httptest.NewServer(vendor)
+	t.Cleanup(server.Close)
+	o.BaseURL = server.URL + "/v1"
+	if o.Keys == nil {
+		o.Keys = []secret.String{secret.New("sk-vendor-1")}
+	}
+	up, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = up.Close() })
+	return up
+}

@@ -1,0 +1,350 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+const hello = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
+
+func chat(t testing.TB, stream bool) *upstream.Call {
+	t.Helper()
+	o, err := rawjson.Index([]byte(hello), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &upstream.Call{
+		Op: upstream.ChatCompletion, Model: "m", Stream: stream, RequestID: "req_1", ContentType: "application/json; charset=utf-8",
+		Body: upstream.ObjectBody(o), Header: http.Header{"X-Secret": {"of the client"}},
+	}
+}
+
+// responds is a vendor that gives one answer.
+func responds(status int, header map[string]string, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		for k, v := range header {
+			w.Header().Set(k, v)
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// refused makes a call that must fail.
+func refused(t *testing.T, up *Upstream, c *upstream.Call) (*fault.Error, *upstream.Failure) {
+	t.Helper()
+	reply, err := up.Do(t.Context(), c)
+	var e *fault.Error
+	var f *upstream.Failure
+	if !errors.As(err, &e) || !errors.As(err, &f) {
+		t.Fatalf("reply %+v, error %v, want a fault with its failure", reply, err)
+	}
+	return e, f
+}
+
+func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
+	for base, want := range map[string]string{
+		"api.example/v1":            "absolute http or https address",
+		"ftp://api.example":         "absolute http or https address",
+		"http://":                   "absolute http or https address",
+		"https://a b/":              "absolute http or https address",
+		"https://me:sk-1@api/v1":    "must not hold credentials",
+		"https://api.example/v1?a":  "neither query nor fragment",
+		"https://api.example/v1#":   "neither query nor fragment",
+		"https://api.example/v1?":   "neither query nor fragment",
+		"https://api.example/#/v1/": "neither query nor fragment",
+	} {
+		if _, err := New(Options{BaseURL: base}); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sk-1") {
+			t.Errorf("%s: %v", base, err)
+		}
+	}
+	if _, err := New(Options{ConnectTimeout: -1}); err == nil {
+		t.Error("a negative time-out was taken")
+	}
+	if _, err := New(Options{Keys: []secret.String{secret.New("sk\n")}}); err == nil {
+		t.Error("a key with a line feed was taken")
+	}
+}
+
+func TestTheRequestIsMadeFromScratch(t *testing.T) {
+	var got *http.Request
+	var body string
+	vendor := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, _ := io.ReadAll(r.Body)
+		got, body = r, string(data)
+		responds(200, nil, "{}")(w, r)
+	})
+	for _, row := range []struct {
+		keys   []secret.String
+		stream bool
+		want   http.Header
+	}{
+		{[]secret.String{secret.New("sk-1")}, false, http.Header{"Accept": {"application/json"}, "Authorization": {"Bearer sk-1"}}},
+		{[]secret.String{}, true, http.Header{"Accept": {"text/event-stream"}}},
+	} {
+		_, _ = driver(t, vendor, Options{Keys: row.keys}).Do(t.Context(), chat(t, row.stream))
+		row.want.Set("Content-Type", "application/json")
+		row.want.Set("User-Agent", "tollhouse")
+		row.want.Set("Content-Length", fmt.Sprint(len(hello)))
+		if diff := cmp.Diff(row.want, got.Header); diff != "" {
+			t.Error(diff)
+		}
+		if got.Method != "POST" || got.RequestURI != "/v1/chat/completions" || body != hello || got.ContentLength != int64(len(hello)) || got.TransferEncoding != nil {
+			t.Errorf("%s %s, %d bytes: %s", got.Method, got.RequestURI, got.ContentLength, body)
+		}
+	}
+}
+
+func TestKeysAreTakenInTurnAndRestWhenRefused(t *testing.T) {
+	asked := map[string]int{}
+	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key := r.Header.Get("Authorization")
+		asked[key]++
+		if key == "Bearer sk-bad" {
+			responds(401, nil, `{"error":{"message":"Incorrect API key: sk-bad"}}`)(w, r)
+			return
+		}
+		responds(200, nil, "{}")(w, r)
+	}), Options{
+		Keys: []secret.String{secret.New("sk-bad"), secret.New("sk-good")},
+		Now:  func() time.Time { return time.Unix(0, 0) },
+	})
+	for range 12 {
+		reply, err := up.Do(t.Context(), chat(t, false))
+		if err == nil {
+			_ = reply.Body.Close()
+		} else if strings.Contains(err.Error(), "sk-bad") {
+			t.Errorf("the key is in the log: %v", err)
+		}
+	}
+	if asked["Bearer sk-bad"] != 3 || asked["Bearer sk-good"] != 9 {
+		t.Errorf("asked %v", asked)
+	}
+}
+
+func TestAnotherOperationIsRefused(t *testing.T) {
+	up := driver(t, http.NotFoundHandler(), Options{})
+	c := chat(t, false)
+	c.Op = "paint"
+	if _, err := up.Do(t.Context(), c); !fault.Is(err, fault.InternalError) || up.Supports("paint", "m") || !up.Supports(upstream.ChatCompletion, "any") {
+		t.Errorf("error %v", err)
+	}
+	c = chat(t, false)
+	c.Body, c.ContentType = upstream.BytesBody([]byte("--b")), "multipart/form-data; boundary=b"
+	if req, err := up.request(t.Context(), c, nil); err != nil || req.Header.Get("Content-Type") != c.ContentType {
+		t.Errorf("a form travels as %v, %v", req.Header, err)
+	}
+	c.Body = upstream.OpenBody(1, func() (io.ReadCloser, error) { return nil, io.ErrClosedPipe })
+	if _, err := up.Do(t.Context(), c); !fault.Is(err, fault.InternalError) || !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("a body that cannot be read: %v", err)
+	}
+}
+
+// TestWhoseFaultARefusalIs is decisions.md, Error bodies.
+func TestWhoseFaultARefusalIs(t *testing.T) {
+	quote := func(s string) string { return fmt.Sprintf(`{"error":{"message":"Text.",%s}}`, s) }
+	for name, row := range map[string]struct {
+		status  int
+		body    string
+		code    fault.Code
+		want    int
+		message string // of the vendor's; empty if the caller must not see it
+		param   string
+		through bool // the vendor's body goes to the caller
+		fatal   bool
+	}{
+		"400":                {400, quote(`"type":"invalid_request_error","param":"n","code":"bad_n"`), "bad_n", 400, "Text.", "n", true, false},
+		"no code":            {400, quote(`"type":"content_filter","code":null`), "content_filter", 400, "Text.", "", true, false},
+		"a number for code":  {422, quote(`"code":422`), "422", 422, "Text.", "", true, false},
+		"number and type":    {400, quote(`"type":"t","code":400`), "t", 400, "Text.", "", true, false},
+		"no words":           {413, ``, fault.InvalidRequest, 413, "The upstream refused the request.", "", false, false},
+		"a string for error": {400, `{"error":"Text."}`, fault.InvalidRequest, 400, "Text.", "", false, false},
+		"error is no object": {400, `{"error":[1]}`, fault.InvalidRequest, 400, "The upstream refused the request.", "", false, false},
+		"html":               {404, `<html>`, fault.InvalidRequest, 404, "The upstream refused the request.", "", false, false},
+		"model not found":    {404, quote(`"code":"model_not_found"`), "model_not_found", 404, "Text.", "", true, false},
+		"409":                {409, quote(`"code":"conflict"`), "conflict", 409, "Text.", "", true, false},
+		"bad UTF-8":          {400, quote("\"type\":\"\xff\""), fault.InvalidRequest, 400, "The upstream refused the request.", "", false, false},
+		"huge":               {400, quote(`"x":"` + strings.Repeat("y", maxRefusal) + `"`), fault.InvalidRequest, 400, "The upstream refused the request.", "", false, false},
+		"its own key":        {400, quote(`"code":"c","x":"sk-vendor-1"`), "c", 400, "Text.", "", false, false},
+		"401":                {401, quote(`"code":"invalid_api_key"`), fault.NoChannel, 502, "", "", false, true},
+		"402":                {402, quote(`"code":"x"`), fault.NoChannel, 502, "", "", false, true},
+		"403":                {403, quote(`"type":"permission_denied_error"`), fault.NoChannel, 502, "", "", false, true},
+		"quota":              {429, quote(`"code":"insufficient_quota"`), fault.NoChannel, 502, "", "", false, true},
+		"Moonshot's quota":   {429, quote(`"type":"exceeded_current_quota_error"`), fault.NoChannel, 502, "", "", false, true},
+		"arrears":            {400, quote(`"code":"Arrearage"`), fault.NoChannel, 502, "", "", false, true},
+		"408":                {408, quote(`"code":"x"`), fault.RequestTimeout, 504, "", "", false, false},
+		"rate limit":         {429, quote(`"code":"rate_limit_exceeded"`), fault.UpstreamRateLimit, 429, "", "", false, false},
+		"500":                {500, quote(`"code":"insufficient_quota"`), fault.InternalServerError, 500, "", "", false, false},
+		"520":                {520, quote(`"code":"x"`), fault.BadGateway, 502, "", "", false, false},
+		"300":                {300, quote(`"code":"x"`), fault.BadGateway, 502, "", "", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, f := refused(t, driver(t, responds(row.status, nil, row.body), Options{}), chat(t, false))
+			if e.Code != row.code || e.HTTPStatus() != row.want || e.Param != row.param || f.Fatal != row.fatal || f.Status != row.status || !f.Sent {
+				t.Errorf("%d %s, param %q, failure %+v", e.HTTPStatus(), e.Code, e.Param, f)
+			}
+			if row.message != "" && e.Message != row.message || row.message == "" && strings.Contains(e.Message, "Text") {
+				t.Errorf("the caller reads %q", e.Message)
+			}
+			if through := string(e.Body) == row.body && row.body != ""; through != row.through || !through && e.Body != nil {
+				t.Errorf("the caller gets %q", e.Body)
+			}
+			if strings.Contains(e.Error(), "sk-vendor-1") {
+				t.Errorf("a key is in %v", e)
+			}
+		})
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
+	for _, row := range []struct {
+		ms, after string
+		want      time.Duration
+	}{
+		{"", "", 0},
+		{"", "7", 7 * time.Second},
+		{"", " 1.5 ", 1500 * time.Millisecond},
+		{"250.5", "7", 250500 * time.Microsecond},
+		{"soon", "7", 7 * time.Second},
+		{"", "-1", 0},
+		{"", "NaN", 0},
+		{"", "1e300", time.Hour},
+		{"Inf", "", time.Hour},
+		{"", "86400", time.Hour},
+		{"", "Tue, 01 Sep 2026 12:00:30 GMT", 30 * time.Second},
+		{"", "Tue, 01 Sep 2026 11:00:00 GMT", 0},
+		{"", "Wed, 02 Sep 2026 12:00:00 GMT", time.Hour},
+		{"", "tomorrow", 0},
+	} {
+		for _, status := range []int{429, 503, 529} {
+			up := driver(t, responds(status, map[string]string{"Retry-After-Ms": row.ms, "Retry-After": row.after}, ""), Options{Now: func() time.Time { return now }})
+			if e, f := refused(t, up, chat(t, false)); e.RetryAfter != row.want || !f.Refused {
+				t.Errorf("%d, ms %q, after %q: %s, refused %v", status, row.ms, row.after, e.RetryAfter, f.Refused)
+			}
+		}
+	}
+	if e, _ := refused(t, driver(t, responds(401, map[string]string{"Retry-After": "7"}, ""), Options{}), chat(t, false)); e.RetryAfter != 0 {
+		t.Error("an operator's fault tells callers to come again")
+	}
+}
+
+func TestAStreamedRequestMustBeAnsweredByEvents(t *testing.T) {
+	event := "data: [DONE]\n\n"
+	for name, row := range map[string]struct {
+		kind, body string
+		code       fault.Code
+		want       int
+	}{
+		"events":               {"text/event-stream", event, "", 0},
+		"events, with charset": {"Text/Event-Stream;charset=utf-8", event, "", 0},
+		"no type":              {"", event, "", 0},
+		"html":                 {"text/html", event, fault.BadGateway, 502},
+		"no type at all":       {";;", event, fault.BadGateway, 502},
+		"an answer":            {"application/json", `{"choices":[]}`, fault.BadGateway, 502},
+		"an error":             {"application/json", `{"error":{"message":"m"}}`, fault.BadGateway, 502},
+		"the caller's error":   {"application/json; charset=utf-8", `{"error":{"message":"m","type":"invalid_request_error"}}`, "invalid_request_error", 400},
+		"a numbered error":     {"application/json", `{"error":{"message":"m","code":503}}`, fault.ServiceUnavailable, 503},
+		"a rate limit":         {"application/json", `{"error":{"message":"m","type":"rate_limit_reached_error"}}`, fault.UpstreamRateLimit, 429},
+		"arrears":              {"application/json", `{"error":{"message":"m","code":"insufficient_quota"}}`, fault.NoChannel, 502},
+		"a wrong key":          {"application/json", `{"error":{"message":"m","code":"invalid_api_key"}}`, fault.NoChannel, 502},
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header()["Content-Type"] = []string{row.kind}
+				if row.kind == "" {
+					w.Header()["Content-Type"] = nil
+				}
+				_, _ = io.WriteString(w, row.body)
+			}), Options{})
+			if row.want != 0 {
+				if e, _ := refused(t, up, chat(t, true)); e.HTTPStatus() != row.want || e.Code != row.code {
+					t.Errorf("%v, want %d %s", e, row.want, row.code)
+				}
+				return
+			}
+			reply, err := up.Do(t.Context(), chat(t, true))
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := io.ReadAll(reply.Body)
+			if string(data) != row.body || errors.Join(err, reply.Body.Close()) != nil {
+				t.Errorf("%q, %v", data, err)
+			}
+		})
+	}
+}
+
+func TestARedirectIsNotFollowed(t *testing.T) {
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		for _, location := range []string{"/elsewhere", "http://%zz"} {
+			asked := 0
+			up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if asked++; asked > 1 {
+					status = 200
+				}
+				responds(status, map[string]string{"Location": location}, "")(w, r)
+			}), Options{})
+			e, f := refused(t, up, chat(t, false))
+			if e.Code != fault.BadGateway || !f.Sent || asked != 1 {
+				t.Errorf("%d: %v, asked %d times", status, e, asked)
+			}
+		}
+	}
+}
+
+func TestATransportOfSomebodyElse(t *testing.T) {
+	for name, row := range map[string]struct {
+		err  error
+		sent bool
+	}{
+		"any error": {io.ErrUnexpectedEOF, true},
+	} {
+		up, err := New(Options{Transport: tripper(func(*http.Request) (*http.Response, error) { return nil, row.err })})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, f := refused(t, up, chat(t, false)); f.Sent != row.sent || !errors.Is(f, row.err) {
+			t.Errorf("%s: %+v", name, f)
+		}
+		if err := up.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func BenchmarkDriver(b *testing.B) {
+	up, err := New(Options{Keys: []secret.String{secret.New("sk-1")}, Transport: tripper(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: http.NoBody}, nil
+	})})
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := chat(b, false)
+	b.ReportAllocs()
+	for b.Loop() {
+		reply, err := up.Do(context.Background(), c)
+		if err != nil {
+			b.Fatal(err)
+		}
+		_ = reply.Body.Close()
+	}
+}

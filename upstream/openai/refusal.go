@@ -1,0 +1,203 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// vendorError is the object under "error". Vendors differ in what they put
+// where: a code may be a number, and the object a mere string.
+type vendorError struct {
+	message, kind, code, param string
+	number                     int  // a code that is a number
+	object                     bool // it had OpenAI's form
+}
+
+// parseError reads an error body; false if it is none.
+func parseError(data []byte) (v vendorError, ok bool) {
+	o, err := rawjson.Index(data, nil, nil)
+	if err != nil {
+		return v, false
+	}
+	raw := o.Raw("error")
+	if rawjson.IsNull(raw) {
+		return v, false
+	}
+	if v.message, ok = rawjson.String(raw); ok {
+		return v, true
+	}
+	if o, err = rawjson.Index(raw, nil, nil); err != nil {
+		return v, false
+	}
+	v.object = true
+	v.message, _ = rawjson.String(o.Raw("message"))
+	v.kind, _ = rawjson.String(o.Raw("type"))
+	v.param, _ = rawjson.String(o.Raw("param"))
+	v.code, _ = rawjson.String(o.Raw("code"))
+	n, _ := rawjson.Int(o.Raw("code"))
+	if n >= 400 && n < 600 {
+		v.number = int(n)
+	}
+	return v, true
+}
+
+// words are codes and types that say more than the status they come with, in
+// lower case.
+var words = map[string]int{
+	"account_deactivated":          http.StatusPaymentRequired,
+	"accountoverdueerror":          http.StatusPaymentRequired,
+	"arrearage":                    http.StatusPaymentRequired,
+	"billing_hard_limit_reached":   http.StatusPaymentRequired,
+	"billing_not_active":           http.StatusPaymentRequired,
+	"exceeded_current_quota_error": http.StatusPaymentRequired,
+	"insufficient_balance":         http.StatusPaymentRequired,
+	"insufficient_quota":           http.StatusPaymentRequired,
+}
+
+// kinds are the statuses that vendors mean by an error in a 200 answer.
+var kinds = map[string]int{
+	"authentication_error":         http.StatusUnauthorized,
+	"engine_overloaded_error":      http.StatusTooManyRequests,
+	"invalid_api_key":              http.StatusUnauthorized,
+	"invalid_authentication_error": http.StatusUnauthorized,
+	"invalid_request_error":        http.StatusBadRequest,
+	"overloaded_error":             http.StatusServiceUnavailable,
+	"permission_denied_error":      http.StatusForbidden,
+	"permission_error":             http.StatusForbidden,
+	"rate_limit_error":             http.StatusTooManyRequests,
+	"rate_limit_exceeded":          http.StatusTooManyRequests,
+	"rate_limit_reached_error":     http.StatusTooManyRequests,
+	"server_error":                 http.StatusInternalServerError,
+}
+
+// find looks the error's words up.
+func (v *vendorError) find(table map[string]int) int {
+	for _, word := range [2]string{v.code, v.kind} {
+		if status := table[strings.ToLower(word)]; status != 0 {
+			return status
+		}
+	}
+	return 0
+}
+
+// status is what the error would have come with, had the vendor not said 200.
+func (v *vendorError) status() int {
+	for _, table := range [2]map[string]int{words, kinds} {
+		if status := v.find(table); status != 0 {
+			return status
+		}
+	}
+	if v.number != 0 {
+		return v.number
+	}
+	return http.StatusBadGateway
+}
+
+// word is the error's code for the caller.
+func (v *vendorError) word() fault.Code {
+	switch {
+	case v.code != "":
+		return fault.Code(v.code)
+	case v.kind != "":
+		return fault.Code(v.kind)
+	case v.number != 0:
+		return fault.Code(strconv.Itoa(v.number))
+	}
+	return fault.InvalidRequest
+}
+
+// refusal is the error of a response that is one.
+func (u *Upstream) refusal(resp *http.Response, body io.ReadCloser) error {
+	data := read(body)
+	v, _ := parseError(data)
+	return u.refused(resp.StatusCode, v, data, resp.Header)
+}
+
+// refused tells whose fault it is: the caller's, who then gets the vendor's own
+// words, the operator's or the vendor's.
+func (u *Upstream) refused(status int, v vendorError, data []byte, h http.Header) error {
+	f := &upstream.Failure{Status: status, Sent: true, Err: errors.New(u.keys.Mask(clip(string(data))))}
+	switch status {
+	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden:
+		f.Fatal = true
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, 529:
+		f.Refused = true
+	}
+	if v.find(words) != 0 && status < 500 {
+		f.Fatal, f.Refused = true, false
+	}
+	e := f.Fault()
+	if f.Refused {
+		e.RetryAfter = retryAfter(h, u.now())
+	}
+	if e.Code == fault.InvalidRequest {
+		u.quote(e, v, data)
+	}
+	return e
+}
+
+// quote puts the vendor's words into an error. A body that holds a key of ours
+// is not passed on.
+func (u *Upstream) quote(e *fault.Error, v vendorError, data []byte) {
+	e.Code, e.Param = fault.Code(u.keys.Mask(string(v.word()))), u.keys.Mask(v.param)
+	message := u.keys.Mask(v.message)
+	if message != "" {
+		e.Message = message
+	}
+	clean := message == v.message && u.keys.Mask(string(data)) == string(data)
+	if v.object && v.message != "" && clean && len(data) <= maxRefusal {
+		e.Body = data
+	}
+}
+
+// malformed is the error of an answer that is none.
+func (u *Upstream) malformed(status int, err error) error {
+	f := &upstream.Failure{Status: status, Sent: true, Err: u.masked(err)}
+	return fault.Wrap(fault.BadGateway, (&upstream.Failure{Sent: true}).Fault().Message, f)
+}
+
+// broken is the error of a call that got no response.
+func (u *Upstream) broken(ctx context.Context, sent bool, err error) error {
+	var outer *url.Error
+	if errors.As(err, &outer) {
+		err = outer.Err
+	}
+	f := &upstream.Failure{Sent: sent, Err: u.masked(err)}
+	if ctx.Err() != nil {
+		return fault.From(ctx.Err()).With(func(e *fault.Error) { e.Err = f })
+	}
+	return f.Fault()
+}
+
+// masked is err, or its text alone where that holds a key.
+func (u *Upstream) masked(err error) error {
+	if text := u.keys.Mask(err.Error()); text != err.Error() {
+		return errors.New(text)
+	}
+	return err
+}
+
+// failure is the Failure in err's chain, or nil.
+func failure(err error) *upstream.Failure {
+	var f *upstream.Failure
+	errors.As(err, &f)
+	return f
+}
+
+// clip bounds a vendor's text for the log.
+func clip(s string) string {
+	const most = 1024
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}

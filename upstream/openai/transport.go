@@ -1,0 +1,173 @@
+package openai
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+)
+
+const (
+	connectTimeout = 5 * time.Second
+	idleTimeout    = 30 * time.Second // shorter than vendors keep idle connections, which they close with a request on its way
+	pingAfter      = 30 * time.Second // an HTTP/2 connection that is silent for so long is asked whether it lives
+	pingTimeout    = 15 * time.Second
+	maxIdle        = 1024
+	maxHeader      = 64 << 10
+)
+
+// newClient wraps a transport in a client that neither retries nor follows
+// redirects: one call is one request.
+func newClient(rt http.RoundTripper) *retryablehttp.Client {
+	return &retryablehttp.Client{
+		HTTPClient: &http.Client{
+			// Wrapped, since retryablehttp closes the idle connections of
+			// whatever lets it, for every call that a client gives up.
+			Transport:     struct{ http.RoundTripper }{rt},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		CheckRetry:   func(context.Context, *http.Response, error) (bool, error) { return false, nil },
+		Backoff:      retryablehttp.DefaultBackoff,
+		ErrorHandler: retryablehttp.PassthroughErrorHandler,
+	}
+}
+
+func newTransport(o Options) *http.Transport {
+	patience := cmp.Or(o.ConnectTimeout, connectTimeout)
+	dial := o.Dial
+	if dial == nil {
+		dial = (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext
+	}
+	return &http.Transport{
+		Proxy: http.ProxyFromEnvironment,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			c, err := dial(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return &conn{Conn: c}, nil
+		},
+		TLSHandshakeTimeout:    patience,
+		DisableCompression:     true,
+		MaxIdleConnsPerHost:    maxIdle,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxHeader,
+		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+	}
+}
+
+// conn counts the bytes that were written to a connection.
+type conn struct {
+	net.Conn
+	written atomic.Int64
+}
+
+// Write counts what it wrote.
+func (c *conn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.written.Add(int64(n))
+	return n, err
+}
+
+// ReadFrom lets a body that can write itself do so: one in memory goes out at
+// once, and not through a buffer. The transport's limit on a body hides that.
+func (c *conn) ReadFrom(r io.Reader) (int64, error) {
+	if limited, ok := r.(*io.LimitedReader); ok {
+		if body, ok := limited.R.(io.WriterTo); ok {
+			n, err := body.WriteTo(&atMost{c, limited.N})
+			limited.N -= n
+			return n, err
+		}
+	}
+	return io.Copy(struct{ io.Writer }{c}, r)
+}
+
+// atMost is a Writer that takes so many bytes.
+type atMost struct {
+	w    io.Writer
+	left int64
+}
+
+// Write fails when there is more to write than is left.
+func (a *atMost) Write(p []byte) (int, error) {
+	n, err := a.w.Write(p[:min(int64(len(p)), a.left)])
+	a.left -= int64(n)
+	if err == nil && n < len(p) {
+		err = io.ErrShortWrite
+	}
+	return n, err
+}
+
+// sending watches whether a request leaves the house.
+type sending struct {
+	own     bool  // by a transport that we know
+	got     bool  // there was a connection for it
+	conn    *conn // that connection, if the request has it for itself
+	written int64 // what it had written before
+}
+
+// watch returns ctx with the watch in it.
+func (s *sending) watch(ctx context.Context, own bool) context.Context {
+	s.own = own
+	if !own {
+		return ctx
+	}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: s.gotConn})
+}
+
+func (s *sending) gotConn(info httptrace.GotConnInfo) {
+	s.got, s.conn = true, nil
+	under := info.Conn
+	if secure, ok := under.(*tls.Conn); ok {
+		if secure.ConnectionState().NegotiatedProtocol == "h2" {
+			return
+		}
+		under = secure.NetConn()
+	}
+	if c, ok := under.(*conn); ok {
+		s.conn, s.written = c, c.written.Load()
+	}
+}
+
+// sent reports whether the request, which failed with err, may have reached the
+// vendor.
+func (s *sending) sent(ctx context.Context, err error) bool {
+	switch {
+	case !s.own:
+		return !undialled(err)
+	case !s.got:
+		return false
+	case ctx.Err() != nil:
+		return true // the transport may be writing still
+	case s.conn != nil:
+		return s.conn.written.Load() != s.written
+	}
+	return !unprocessed(err)
+}
+
+// undialled reports whether err is of a connection that never was.
+func undialled(err error) bool {
+	var op *net.OpError
+	var name *net.DNSError
+	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &name)
+}
+
+// unprocessed reports whether an HTTP/2 server said that it did not look at the
+// request (RFC 9113, 6.8 and 8.7). The errors are known by their words only; a
+// word that changes costs a retry and no money.
+func unprocessed(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "REFUSED_STREAM") || strings.Contains(text, "graceful shutdown GOAWAY")
+}

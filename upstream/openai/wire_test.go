@@ -1,0 +1,413 @@
+package openai
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// raw is a vendor on a socket: serve gets every connection with its number.
+func raw(t *testing.T, o Options, serve func(c net.Conn, r *bufio.Reader, n int)) *Upstream {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for n := 0; ; n++ {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				serve(c, bufio.NewReader(c), n)
+			}()
+		}
+	}()
+	o.BaseURL = "http://" + l.Addr().String()
+	up, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = up.Close() })
+	return up
+}
+
+// take reads one request; false at the end of the connection.
+func take(r *bufio.Reader) bool {
+	req, err := http.ReadRequest(r)
+	if err != nil {
+		return false
+	}
+	_, err = io.Copy(io.Discard, req.Body)
+	return err == nil
+}
+
+// TestHostileHeaders is faults.md, row 8.
+func TestHostileHeaders(t *testing.T) {
+	const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"
+	for name, row := range map[string]struct {
+		head string
+		want http.Header
+		code fault.Code
+	}{
+		"plain":           {ok + "Content-Type: application/json\r\n\r\n", http.Header{"Content-Type": {"application/json"}}, ""},
+		"cookie and more": {ok + "Set-Cookie: a=b\r\nServer: x\r\nConnection: keep-alive\r\nX-Request-Id: r\r\nTrailer: T\r\nContent-Type: application/json\r\n\r\n", http.Header{"Content-Type": {"application/json"}}, ""},
+		"interim answers": {"HTTP/1.1 103 Early Hints\r\nSet-Cookie: a=b\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n" + ok + "\r\n", nil, ""},
+		"strange type":    {ok + "Content-Type: Text/Plain ; a=\"b\\\"c\"\r\n\r\n", http.Header{"Content-Type": {`text/plain; a="b\"c"`}}, ""},
+		"broken type":     {ok + "Content-Type: application/json; =\r\n\r\n", nil, ""},
+		"bare CR":         {ok + "Content-Type: application/json\rSet-Cookie: a=b\r\n\r\n", nil, ""},
+		"folded":          {ok + "Content-Type: application/json\r\n Set-Cookie: a=b\r\n\r\n", nil, ""},
+		"100 KiB":         {ok + "X: " + strings.Repeat("y", 100<<10) + "\r\n\r\n", nil, fault.BadGateway},
+		"many interim":    {strings.Repeat("HTTP/1.1 103 Early Hints\r\nX: "+strings.Repeat("y", 1<<10)+"\r\n\r\n", 100) + ok + "\r\n", nil, fault.BadGateway},
+		"switching":       {"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", nil, fault.BadGateway},
+		"no HTTP":         {"SSH-2.0-x\r\n\r\n", nil, fault.BadGateway},
+		"two lengths":     {ok + "Content-Length: 3\r\n\r\n", nil, fault.BadGateway},
+		"bad encoding":    {ok + "Content-Encoding: br\r\n\r\n", nil, fault.BadGateway},
+		"two encodings":   {ok + "Content-Encoding: gzip\r\nContent-Encoding: gzip\r\n\r\n", nil, fault.BadGateway},
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := raw(t, Options{}, func(c net.Conn, r *bufio.Reader, _ int) {
+				if take(r) {
+					_, _ = io.WriteString(c, row.head+"{}")
+				}
+			})
+			if row.code != "" {
+				if e, f := refused(t, up, chat(t, false)); e.Code != row.code || !f.Sent {
+					t.Errorf("%v, failure %+v", e, f)
+				}
+				return
+			}
+			reply, err := up.Do(t.Context(), chat(t, false))
+			if err != nil {
+				if name == "bare CR" || name == "folded" {
+					return // refusing it is as good
+				}
+				t.Fatal(err)
+			}
+			defer reply.Body.Close()
+			if name == "folded" {
+				if strings.ContainsAny(reply.Header.Get("Content-Type"), "\r\n") {
+					t.Errorf("%q", reply.Header)
+				}
+				return
+			}
+			if diff := cmp.Diff(row.want, reply.Header); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestABilledRequestIsNeverSentTwice: on a connection that was used before, a
+// vendor takes the request and hangs up.
+func TestABilledRequestIsNeverSentTwice(t *testing.T) {
+	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+	for name, die := range map[string]func(net.Conn){
+		"end":   func(c net.Conn) { _ = c.Close() },
+		"reset": func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0); _ = c.Close() },
+		"half a head": func(c net.Conn) {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 O")
+			_ = c.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var requests atomic.Int32
+			up := raw(t, Options{}, func(c net.Conn, r *bufio.Reader, _ int) {
+				for first := true; take(r); first = false {
+					requests.Add(1)
+					if !first {
+						die(c)
+						return
+					}
+					_, _ = io.WriteString(c, answer)
+				}
+			})
+			reply, err := up.Do(t.Context(), chat(t, false))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, reply.Body)
+			_ = reply.Body.Close()
+			e, f := refused(t, up, chat(t, false))
+			if e.Code != fault.BadGateway || !f.Sent || requests.Load() != 2 {
+				t.Errorf("%v, sent %v, %d requests reached the vendor, want 2", e, f.Sent, requests.Load())
+			}
+		})
+	}
+}
+
+// stuck is a connection whose next writes fail with nothing written.
+type stuck struct {
+	net.Conn
+	broken *atomic.Bool
+}
+
+func (s stuck) Write(p []byte) (int, error) {
+	if s.broken.Load() {
+		return 0, syscall.EPIPE
+	}
+	return s.Conn.Write(p)
+}
+
+func TestAnIdleConnectionThatDiedIsNoRequestSentAndTheRouterAsksAgain(t *testing.T) {
+	var broken atomic.Bool
+	var dials atomic.Int32
+	o := Options{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if dials.Add(1) > 1 || err != nil {
+			return c, err
+		}
+		return stuck{c, &broken}, nil
+	}}
+	var requests atomic.Int32
+	up := raw(t, o, func(c net.Conn, r *bufio.Reader, _ int) {
+		for take(r) {
+			requests.Add(1)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+		}
+	})
+	router := upstream.Sole(up)
+	var attempts []upstream.Attempt
+	for range 2 {
+		c := chat(t, false)
+		c.Observe = func(a upstream.Attempt) { attempts = append(attempts, a) }
+		reply, err := router.Do(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, reply.Body)
+		_ = reply.Body.Close()
+		broken.Store(true)
+	}
+	if len(attempts) != 3 || requests.Load() != 2 || dials.Load() != 2 {
+		t.Fatalf("%d attempts, %d requests, %d connections", len(attempts), requests.Load(), dials.Load())
+	}
+	var f *upstream.Failure
+	if !errors.As(attempts[1].Err, &f) || f.Sent {
+		t.Errorf("the attempt on the dead connection: %v", attempts[1].Err)
+	}
+}
+
+func TestAConnectionThatNeverWasIsNoRequestSent(t *testing.T) {
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS() // with a certificate that nobody trusts
+	defer secure.Close()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	for name, o := range map[string]Options{
+		"refused":     {BaseURL: "http://127.0.0.1:1"},
+		"certificate": {BaseURL: secure.URL},
+		"no TLS":      {BaseURL: strings.Replace(plain.URL, "http:", "https:", 1)},
+		"dial fails": {Dial: func(context.Context, string, string) (net.Conn, error) {
+			return nil, errors.New("sk-1 is the key")
+		}},
+	} {
+		o.Keys = []secret.String{secret.New("sk-1")}
+		up, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, f := refused(t, up, chat(t, false))
+		if e.Code != fault.NoChannel || f.Sent || f.Status != 0 || strings.Contains(e.Error(), "sk-1") {
+			t.Errorf("%s: %v, %+v", name, e, f)
+		}
+	}
+	for _, err := range []error{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, &net.DNSError{}} {
+		up, _ := New(Options{Transport: tripper(func(*http.Request) (*http.Response, error) { return nil, err })})
+		if _, f := refused(t, up, chat(t, false)); f.Sent {
+			t.Errorf("a foreign transport's %v counts as sent", err)
+		}
+	}
+}
+
+func TestConnectingTakesFiveSecondsAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for given, want := range map[time.Duration]time.Duration{0: 5 * time.Second, time.Second: time.Second} {
+			up, err := New(Options{ConnectTimeout: given, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			e, f := refused(t, up, chat(t, false))
+			if took := time.Since(start); took != want || e.Code != fault.NoChannel || f.Sent {
+				t.Errorf("after %s: %v", took, e)
+			}
+		}
+	})
+}
+
+func TestHTTP2(t *testing.T) {
+	var requests atomic.Int32
+	var behave atomic.Value
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		behave.Load().(http.HandlerFunc)(w, r)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	up, err := New(Options{BaseURL: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer up.Close()
+	up.own.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
+	up.own.TLSClientConfig.RootCAs.AddCert(server.Certificate())
+	behave.Store(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprint(w, r.Proto)
+	}))
+	reply, err := up.Do(t.Context(), chat(t, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, _ := io.ReadAll(reply.Body)
+	_ = reply.Body.Close()
+	behave.Store(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	e, f := refused(t, up, chat(t, false))
+	if string(data) != "HTTP/2.0" || requests.Load() != 2 || e.Code != fault.BadGateway || !f.Sent {
+		t.Errorf("%s, %d requests, %v", data, requests.Load(), e)
+	}
+	if !unprocessed(errors.New("stream error: stream ID 3; REFUSED_STREAM")) || unprocessed(io.EOF) {
+		t.Error("what a server did not look at is known by its words")
+	}
+}
+
+func zipped(t *testing.T, size int) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	block := make([]byte, 1<<20)
+	for ; size > 0; size -= len(block) {
+		if _, err := w.Write(block[:min(size, len(block))]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestAnAnswerThatIsCompressedUnasked is faults.md, row 9.
+func TestAnAnswerThatIsCompressedUnasked(t *testing.T) {
+	const size = 3 << 20
+	for name, row := range map[string]struct {
+		body []byte
+		left int64
+		want int
+		err  error
+	}{
+		"whole":         {zipped(t, size), size, size, nil},
+		"over the cap":  {zipped(t, size), size - 1, -1, errTooLarge},
+		"cut":           {zipped(t, size)[:100], size, -1, io.ErrUnexpectedEOF},
+		"nothing":       {nil, size, 0, io.ErrUnexpectedEOF},
+		"not gzip":      {[]byte("{\"choices\":[]}"), size, 0, gzip.ErrHeader},
+		"wrong content": {append(zipped(t, 5)[:20:20], 0, 0, 0, 0, 0, 0, 0, 0), size, -1, nil},
+	} {
+		body := &inflated{src: io.NopCloser(bytes.NewReader(row.body)), left: row.left}
+		n, err := io.Copy(io.Discard, body)
+		if row.want >= 0 && n != int64(row.want) || row.err != nil && !errors.Is(err, row.err) || (err == nil) != (name == "whole") {
+			t.Errorf("%s: %d bytes, %v", name, n, err)
+		}
+	}
+	if maxDecoded != 256<<20 {
+		t.Error("the cap is not that of the answers")
+	}
+	for _, encoding := range []string{"gzip", "X-GZIP", "identity", ""} {
+		body := zipped(t, size)
+		if encoding == "identity" || encoding == "" {
+			body = make([]byte, size)
+		}
+		up := driver(t, responds(200, map[string]string{"Content-Encoding": encoding}, string(body)), Options{})
+		reply, err := up.Do(t.Context(), chat(t, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, reply.Body)
+		if n != size || errors.Join(err, reply.Body.Close()) != nil || reply.Header.Get("Content-Encoding") != "" {
+			t.Errorf("%s: %d bytes, %v, %v", encoding, n, err, reply.Header)
+		}
+	}
+	refusal := responds(400, map[string]string{"Content-Encoding": "gzip"}, string(zipped(t, 8<<20)))
+	if e, _ := refused(t, driver(t, refusal, Options{}), chat(t, false)); e.HTTPStatus() != 400 {
+		t.Errorf("a refusal that unfolds: %v", e)
+	}
+}
+
+// TestAVendorThatAnswersBeforeItReadTheRequest is faults.md, row 39.
+func TestAVendorThatAnswersBeforeItReadTheRequest(t *testing.T) {
+	answer := strings.Repeat("x", 64<<10)
+	up := raw(t, Options{}, func(c net.Conn, r *bufio.Reader, _ int) {
+		for {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(answer), answer)
+			_, _ = io.Copy(io.Discard, req.Body)
+		}
+	})
+	c := chat(t, false)
+	c.Body = c.Body.Set("pad", []byte(`"`+strings.Repeat("y", 256<<10)+`"`))
+	for range 300 {
+		reply, err := up.Do(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, reply.Body)
+		if n != int64(len(answer)) || errors.Join(err, reply.Body.Close()) != nil {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+	}
+}
+
+// TestAnAnswerCutAtAnyByteIsAnError goes through a Router, as every call does.
+func TestAnAnswerCutAtAnyByteIsAnError(t *testing.T) {
+	const whole = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n" +
+		"10\r\ndata: {\"a\":1}\n\n\n\r\ne\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+	for cut := range len(whole) {
+		up := raw(t, Options{}, func(c net.Conn, r *bufio.Reader, _ int) {
+			if take(r) {
+				_, _ = io.WriteString(c, whole[:cut])
+			}
+		})
+		reply, err := upstream.Sole(up).Do(t.Context(), chat(t, true))
+		if err == nil {
+			_, err = io.Copy(io.Discard, reply.Body)
+			_ = reply.Body.Close()
+		}
+		var f *upstream.Failure
+		if fault.From(err).HTTPStatus() != 502 || !errors.As(err, &f) || !f.Sent {
+			t.Errorf("cut at %d: %v", cut, err)
+		}
+	}
+}

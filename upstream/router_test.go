@@ -1,0 +1,482 @@
+package upstream_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+const hello = `{"model":"m", "temperature":1.0,"messages":[]}`
+
+func TestAChannelThatCannotWorkIsRefusedByName(t *testing.T) {
+	good := upstream.Channel{Name: "good", Upstream: plays("ok"), Models: map[string]string{"m": "up"}}
+	for what, spoil := range map[string]func(*upstream.Channel){
+		"has no upstream":                    func(c *upstream.Channel) { c.Upstream = nil },
+		"weight -1 is negative":              func(c *upstream.Channel) { c.Weight = -1 },
+		"has no models":                      func(c *upstream.Channel) { c.Models = nil },
+		"time-out is negative":               func(c *upstream.Channel) { c.Timeout.Idle = -1 },
+		`"m": "" has an empty id`:            func(c *upstream.Channel) { c.Models = map[string]string{"m": ""} },
+		`the model "*" leads to "up"`:        func(c *upstream.Channel) { c.Models = map[string]string{"*": "up"} },
+		`does not serve the model "up"`:      func(c *upstream.Channel) { c.Upstream = &vendor{only: "other"} },
+		`"model" cannot be dropped`:          func(c *upstream.Channel) { c.Drop = []string{"model"} },
+		`"messages" cannot be dropped`:       func(c *upstream.Channel) { c.Drop = []string{"messages"} },
+		`"stream" cannot be dropped`:         func(c *upstream.Channel) { c.Drop = []string{"stream"} },
+		`"stream_options" cannot be dropped`: func(c *upstream.Channel) { c.Drop = []string{"stream_options"} },
+		`"stream" cannot be renamed "s"`:     func(c *upstream.Channel) { c.Rename = map[string]string{"stream": "s"} },
+		`"a" cannot be renamed "messages"`:   func(c *upstream.Channel) { c.Rename = map[string]string{"a": "messages"} },
+		`"a" cannot be renamed "b"`:          func(c *upstream.Channel) { c.Rename = map[string]string{"a": "b", "b": "c"} },
+		`"a" cannot be renamed ""`:           func(c *upstream.Channel) { c.Rename = map[string]string{"a": ""} },
+		"another channel has the same name":  func(c *upstream.Channel) { c.Name = "good" },
+	} {
+		bad := good
+		bad.Name = "bad"
+		spoil(&bad)
+		_, err := upstream.NewRouter([]upstream.Channel{good, bad}, upstream.RouterOptions{})
+		if err == nil || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), `channel "`+bad.Name+`"`) {
+			t.Errorf("error %v, want it to name the channel and say: %s", err, what)
+		}
+	}
+	if _, err := upstream.NewRouter([]upstream.Channel{{Upstream: plays("ok")}}, upstream.RouterOptions{}); err == nil {
+		t.Error("a channel without a name was taken")
+	}
+}
+
+func TestARouterKnowsItsModels(t *testing.T) {
+	r := router(t, upstream.RouterOptions{},
+		upstream.Channel{Name: "a", Upstream: plays("ok"), Models: map[string]string{"z": "z1", "b": "b"}},
+		upstream.Channel{Name: "b", Upstream: plays("ok"), Models: map[string]string{"b": "b2"}, Priority: 2, Weight: 3})
+	if diff := cmp.Diff([]string{"b", "z"}, r.Models()); diff != "" {
+		t.Error(diff)
+	}
+	for model, want := range map[string]bool{"b": true, "z": true, "z1": false, "": false, "*": false} {
+		if r.Routes(model) != want || r.Supports(upstream.ChatCompletion, model) != want {
+			t.Errorf("routes %q: %v", model, !want)
+		}
+	}
+	want := []upstream.ChannelInfo{
+		{Name: "a", Models: []string{"b", "z"}, Weight: 1, Usable: true},
+		{Name: "b", Models: []string{"b"}, Priority: 2, Weight: 3, Usable: true},
+	}
+	if diff := cmp.Diff(want, r.Channels()); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := r.Do(t.Context(), call(t, hello)); code(err) != fault.NoChannel {
+		t.Errorf("a model without a channel: %v", err)
+	}
+}
+
+func TestAChannelForEveryModelIsAskedWhetherItServesThisOne(t *testing.T) {
+	picky := plays("picky")
+	picky.only = "n"
+	r := router(t, upstream.RouterOptions{}, every("picky", picky, 0), every("open", plays("open"), 1))
+	for model, want := range map[string]string{"m": "open", "n": "picky"} {
+		got, err := answer(t.Context(), r, call(t, strings.Replace(hello, `"m"`, `"`+model+`"`, 1)))
+		if got != want || err != nil {
+			t.Errorf("%s: %q, %v", model, got, err)
+		}
+	}
+	if sole := upstream.Sole(picky); sole.Routes("m") || !sole.Routes("n") || len(sole.Models()) != 0 {
+		t.Error("a sole upstream's routes are not its own")
+	}
+	if _, err := upstream.Sole(nil).Do(t.Context(), call(t, hello)); code(err) != fault.NoChannel {
+		t.Errorf("nobody at all: %v", err)
+	}
+}
+
+func TestChannelsOfOnePriorityShareByWeight(t *testing.T) {
+	var draws []uint64
+	o := upstream.RouterOptions{Rand: func(n uint64) uint64 {
+		draws[0]++
+		return draws[0] % n // every number below n in turn
+	}}
+	draws = []uint64{0}
+	light, heavy, later := plays("l"), plays("h"), plays("x")
+	h := every("heavy", heavy, 1)
+	h.Weight = 3
+	r := router(t, o, every("later", later, 2), every("light", light, 1), h)
+	for range 400 {
+		if _, err := answer(t.Context(), r, call(t, hello)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if light.asked() != 100 || heavy.asked() != 300 || later.asked() != 0 {
+		t.Errorf("light %d, heavy %d, later %d", light.asked(), heavy.asked(), later.asked())
+	}
+}
+
+func TestTheUpstreamGetsItsOwnModelAndNoFieldThatItRefuses(t *testing.T) {
+	body := `{"model":"m", "temperature":1.0,"top_p":null,"max_tokens":64,"x":[ 1 ]}`
+	for name, row := range map[string]struct {
+		channel upstream.Channel
+		want    string
+		model   string
+		dropped []string
+	}{
+		"same id":  {upstream.Channel{Models: map[string]string{"m": "m"}}, body, "m", nil},
+		"any id":   {upstream.Channel{Models: map[string]string{"*": "*"}}, body, "m", nil},
+		"other id": {upstream.Channel{Models: map[string]string{"m": "u\"1"}}, strings.Replace(body, `"m"`, `"u\"1"`, 1), `u"1`, nil},
+		"drop": {
+			upstream.Channel{Models: map[string]string{"m": "m"}, Drop: []string{"temperature", "top_p", "n"}},
+			`{"model":"m","max_tokens":64,"x":[ 1 ]}`, "m", []string{"temperature"},
+		},
+		"rename": {
+			upstream.Channel{Models: map[string]string{"m": "m"}, Rename: map[string]string{"max_tokens": "max_completion_tokens", "n": "m"}},
+			strings.Replace(body, "max_tokens", "max_completion_tokens", 1), "m", nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := plays("ok")
+			row.channel.Name, row.channel.Upstream = "c", v
+			c := call(t, body)
+			reply, err := router(t, upstream.RouterOptions{}, row.channel).Do(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer reply.Body.Close()
+			sent, err := v.calls[0].Body.Bytes()
+			if string(sent) != row.want || err != nil || v.calls[0].Model != row.model {
+				t.Errorf("model %s, body\n%s\nwant\n%s", v.calls[0].Model, sent, row.want)
+			}
+			if !slices.Equal(reply.Dropped, row.dropped) || reply.Channel != "c" || reply.Status != 200 || reply.Header == nil {
+				t.Errorf("reply %+v", reply)
+			}
+			if own, _ := c.Body.Bytes(); string(own) != body || c.Model != "m" {
+				t.Error("the caller's call was modified")
+			}
+		})
+	}
+}
+
+func TestABodyThatIsNoObjectTravelsAsItIs(t *testing.T) {
+	v := plays("ok")
+	r := router(t, upstream.RouterOptions{}, upstream.Channel{
+		Name: "c", Upstream: v, Models: map[string]string{"m": "u"}, Drop: []string{"n"},
+	})
+	c := &upstream.Call{Op: upstream.ChatCompletion, Model: "m", Body: upstream.BytesBody([]byte("--form"))}
+	if _, err := answer(t.Context(), r, c); err != nil {
+		t.Fatal(err)
+	}
+	if sent, err := v.calls[0].Body.Bytes(); string(sent) != "--form" || err != nil || v.calls[0].Model != "u" {
+		t.Errorf("%q, %v, model %s", sent, err, v.calls[0].Model)
+	}
+}
+
+// TestFailOver is faults.md row 7 and the statuses of decisions.md, Error bodies.
+func TestFailOver(t *testing.T) {
+	silent := fault.Wrap(fault.RequestTimeout, "slow", &upstream.Failure{Sent: true})
+	bad := (&upstream.Failure{Status: 400, Sent: true}).Fault()
+	for name, row := range map[string]struct {
+		err   error
+		again bool
+		last  fault.Code // when every channel says so
+	}{
+		"no connection":          {unsent(), true, fault.NoChannel},
+		"connection lost":        {lost(), true, fault.BadGateway},
+		"rate limit":             {failed(429), true, fault.UpstreamRateLimit},
+		"408":                    {failed(408), true, fault.RequestTimeout},
+		"500":                    {failed(500), true, fault.InternalServerError},
+		"501":                    {failed(501), true, fault.BadGateway},
+		"502":                    {failed(502), true, fault.BadGateway},
+		"503":                    {failed(503), true, fault.ServiceUnavailable},
+		"504":                    {failed(504), true, fault.RequestTimeout},
+		"529":                    {failed(529), true, fault.ServiceUnavailable},
+		"key refused":            {failed(401), true, fault.NoChannel},
+		"arrears":                {failed(403), true, fault.NoChannel},
+		"redirect":               {failed(302), true, fault.BadGateway},
+		"time-out after sending": {silent, false, fault.RequestTimeout},
+		"time-out before":        {fault.Wrap(fault.RequestTimeout, "slow", &upstream.Failure{}), true, fault.RequestTimeout},
+		"the caller's fault":     {bad, false, fault.InvalidRequest},
+		"a refusal in process":   {fault.New(fault.InvalidRequest, "no"), false, fault.InvalidRequest},
+		"an error of no kind":    {errors.New("boom"), true, fault.BadGateway},
+		"an upstream gives up":   {context.Canceled, true, fault.BadGateway},
+		"a nested client gone":   {fault.From(context.Canceled), true, fault.BadGateway},
+		"a failure by itself":    {&upstream.Failure{Status: 500, Sent: true}, true, fault.InternalServerError},
+		"operator's words": {
+			fault.Wrap(fault.Unauthorized, "vendor's text", &upstream.Failure{Status: 401, Fatal: true}), true, fault.NoChannel,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first, second := plays(row.err), plays("ok")
+			r := router(t, upstream.RouterOptions{}, every("1", first, 1), every("2", second, 2))
+			got, err := answer(t.Context(), r, call(t, hello))
+			if (got == "ok") != row.again || (err == nil) != row.again || first.asked() != 1 {
+				t.Errorf("%q, %v after %d attempts at the first", got, err, first.asked())
+			}
+			all := []*vendor{plays(row.err), plays(row.err), plays(row.err), plays(row.err)}
+			r = router(t, upstream.RouterOptions{}, every("1", all[0], 1), every("2", all[1], 2), every("3", all[2], 3), every("4", all[3], 4))
+			_, err = answer(t.Context(), r, call(t, hello))
+			attempts := 0
+			for _, v := range all {
+				attempts += v.asked()
+			}
+			if want := map[bool]int{true: 3, false: 1}[row.again]; attempts != want || code(err) != row.last {
+				t.Errorf("%d attempts, want %d; %v, want %s", attempts, want, err, row.last)
+			}
+			if e := fault.From(err); strings.Contains(e.Message, "vendor's text") {
+				t.Errorf("the caller reads %q", e.Message)
+			}
+		})
+	}
+}
+
+func TestTheOnlyChannelIsAskedAgainOnceAndOnlyIfNothingWasSent(t *testing.T) {
+	for name, row := range map[string]struct {
+		script []any
+		asked  int
+		want   fault.Code
+	}{
+		"nothing sent":       {[]any{unsent(), "ok"}, 2, ""},
+		"nothing sent twice": {[]any{unsent(), unsent(), "ok"}, 2, fault.NoChannel},
+		"sent":               {[]any{lost(), "ok"}, 1, fault.BadGateway},
+		"rate limit":         {[]any{failed(429), "ok"}, 1, fault.UpstreamRateLimit},
+	} {
+		v := plays(row.script...)
+		_, err := answer(t.Context(), upstream.Sole(v), call(t, hello))
+		if v.asked() != row.asked || code(err) != row.want {
+			t.Errorf("%s: asked %d times, %v", name, v.asked(), err)
+		}
+	}
+}
+
+func TestAWaitThatAnUpstreamImposesIsAtMostAnHour(t *testing.T) {
+	slow := fault.From(failed(429)).With(func(e *fault.Error) { e.RetryAfter = 48 * time.Hour })
+	_, err := upstream.Sole(plays(slow)).Do(t.Context(), call(t, hello))
+	if e := fault.From(err); e.RetryAfter != time.Hour || slow.RetryAfter != 48*time.Hour {
+		t.Errorf("retry after %s", e.RetryAfter)
+	}
+}
+
+func TestAnAnswerThatIsNotAcceptedIsAskedForElsewhere(t *testing.T) {
+	bad := &closable{Reader: strings.NewReader("error frame")}
+	first := plays(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+		return &upstream.Reply{Status: 200, Body: bad}, nil
+	})
+	r := router(t, upstream.RouterOptions{}, every("1", first, 1), every("2", plays("fine"), 2))
+	c := call(t, hello)
+	var asked []string
+	c.Accept = func(ctx context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
+		asked = append(asked, reply.Channel)
+		data, err := io.ReadAll(reply.Body)
+		if string(data) != "fine" || ctx.Err() != nil {
+			return nil, fault.New(fault.BadGateway, "error frame")
+		}
+		return &upstream.Reply{Status: 200, Body: io.NopCloser(strings.NewReader("replayed"))}, err
+	}
+	var seen []upstream.Attempt
+	c.Observe = func(a upstream.Attempt) { seen = append(seen, a) }
+	reply, err := r.Do(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(reply.Body)
+	if string(data) != "replayed" || err != nil || reply.Channel != "2" || !bad.closed {
+		t.Errorf("%q, %v from %s; the refused answer closed: %v", data, err, reply.Channel, bad.closed)
+	}
+	if diff := cmp.Diff([]string{"1", "2"}, asked); diff != "" {
+		t.Error(diff)
+	}
+	if len(seen) != 2 || seen[0].Channel != "1" || code(seen[0].Err) != fault.BadGateway || seen[1].Err != nil || seen[1].Model != "m" {
+		t.Errorf("observed %+v", seen)
+	}
+}
+
+type closable struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closable) Close() error {
+	c.closed = true
+	return nil
+}
+
+func TestARouterInARouterIsAskedWithoutTheCallersJudgement(t *testing.T) {
+	inner := router(t, upstream.RouterOptions{}, every("inner", plays("ok"), 0))
+	r := router(t, upstream.RouterOptions{}, every("outer", inner, 0))
+	c := call(t, hello)
+	accepted, observed := 0, 0
+	c.Accept = func(_ context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
+		accepted++
+		return reply, nil
+	}
+	c.Observe = func(upstream.Attempt) { observed++ }
+	reply, err := r.Do(t.Context(), c)
+	if err != nil || accepted != 1 || observed != 1 || reply.Channel != "outer" {
+		t.Errorf("%v, accepted %d, observed %d", err, accepted, observed)
+	}
+}
+
+func TestAnAttemptIsObservedWithItsTime(t *testing.T) {
+	now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
+	o := upstream.RouterOptions{Now: func() time.Time { return now }}
+	v := plays(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+		now = now.Add(7 * time.Second)
+		return says(strings.NewReader("ok")), nil
+	})
+	r := router(t, o, upstream.Channel{Name: "c", Upstream: v, Models: map[string]string{"m": "u"}})
+	c := call(t, hello)
+	var got upstream.Attempt
+	c.Observe = func(a upstream.Attempt) { got = a }
+	if _, err := answer(t.Context(), r, c); err != nil {
+		t.Fatal(err)
+	}
+	want := upstream.Attempt{Channel: "c", Model: "u", Started: now.Add(-7 * time.Second), Duration: 7 * time.Second}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAPanicIsAnErrorAndTheNextRequestWorks(t *testing.T) {
+	type step = func(context.Context, *upstream.Call) (*upstream.Reply, error)
+	var nobody *vendor
+	scripts := map[string]any{
+		"in the upstream": step(func(context.Context, *upstream.Call) (*upstream.Reply, error) { panic("secret detail") }),
+		"in a read": step(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+			return says(readFunc(func([]byte) (int, error) { panic("secret detail") })), nil
+		}),
+		"in a nil upstream": step(nobody.Do),
+	}
+	for name, script := range scripts {
+		v := plays(script, "ok")
+		r := upstream.Sole(v)
+		_, err := answer(t.Context(), r, call(t, hello))
+		e := fault.From(err)
+		if e == nil || e.Code != fault.InternalError || strings.Contains(e.Message, "detail") || !strings.Contains(e.Error(), "goroutine") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got, err := answer(t.Context(), r, call(t, hello)); got != "ok" || err != nil {
+			t.Errorf("%s, then: %q, %v", name, got, err)
+		}
+	}
+	c := call(t, hello)
+	c.Accept = func(context.Context, *upstream.Reply) (*upstream.Reply, error) { panic("oh") }
+	if _, err := upstream.Sole(plays("ok")).Do(t.Context(), c); code(err) != fault.InternalError {
+		t.Errorf("in Accept: %v", err)
+	}
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
+func TestAnUpstreamThatSaysNothingIsABadGateway(t *testing.T) {
+	type step = func(context.Context, *upstream.Call) (*upstream.Reply, error)
+	for name, script := range map[string]step{
+		"no reply": func(context.Context, *upstream.Call) (*upstream.Reply, error) { return nil, nil },
+		"no body":  func(context.Context, *upstream.Call) (*upstream.Reply, error) { return &upstream.Reply{}, nil },
+	} {
+		if _, err := upstream.Sole(plays(script)).Do(t.Context(), call(t, hello)); code(err) != fault.BadGateway {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestAClientThatLeavesIsNoFailureOfTheChannel(t *testing.T) {
+	type step = func(context.Context, *upstream.Call) (*upstream.Reply, error)
+	waits := step(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+		<-ctx.Done()
+		return nil, (&upstream.Failure{Sent: true, Err: ctx.Err()}).Fault()
+	})
+	stalls := step(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+		return says(readFunc(func([]byte) (int, error) { <-ctx.Done(); return 0, ctx.Err() })), nil
+	})
+	shutdown := fault.New(fault.ServiceUnavailable, "The gateway is shutting down.")
+	for name, row := range map[string]struct {
+		script step
+		cause  error
+		want   fault.Code
+	}{
+		"while waiting":     {waits, nil, fault.ClientGone},
+		"while reading":     {stalls, nil, fault.ClientGone},
+		"for our own cause": {waits, shutdown, fault.ServiceUnavailable},
+	} {
+		first, second := plays(row.script), plays("ok")
+		r := router(t, upstream.RouterOptions{}, every("1", first, 1), every("2", second, 2))
+		for range 5 {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			go cancel(row.cause)
+			if _, err := answer(ctx, r, call(t, hello)); code(err) != row.want {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if first.asked() != 5 || second.asked() != 0 || !r.Channels()[0].Usable {
+			t.Errorf("%s: first %d, second %d, %+v", name, first.asked(), second.asked(), r.Channels())
+		}
+	}
+}
+
+func TestACutAnswerIsABadGateway(t *testing.T) {
+	cut := plays(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+		return says(io.MultiReader(strings.NewReader("half"), readFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }))), nil
+	})
+	got, err := answer(t.Context(), upstream.Sole(cut), call(t, hello))
+	var f *upstream.Failure
+	if got != "half" || code(err) != fault.BadGateway || !errors.Is(err, io.ErrUnexpectedEOF) || !errors.As(err, &f) || !f.Sent {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestAClosedAnswerCannotBeReadAndIsClosedOnce(t *testing.T) {
+	body := &closable{Reader: strings.NewReader("text")}
+	var ended context.Context
+	up := upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+		ended = ctx
+		return &upstream.Reply{Status: 200, Body: body}, nil
+	})
+	reply, err := upstream.Sole(up).Do(t.Context(), call(t, hello))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ended.Err() != nil {
+		t.Error("the call ended before its answer")
+	}
+	if err := errors.Join(reply.Body.Close(), reply.Body.Close()); err != nil || !body.closed || ended.Err() == nil {
+		t.Errorf("%v, closed %v, context %v", err, body.closed, ended.Err())
+	}
+	if n, err := reply.Body.Read(make([]byte, 4)); n != 0 || err == nil || err == io.EOF {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
+}
+
+func TestEveryFailureHasAMessage(t *testing.T) {
+	for status := range maps.Keys(map[int]bool{0: true, 200: true, 302: true, 404: true, 408: true, 429: true, 500: true, 503: true, 504: true, 529: true}) {
+		for _, sent := range []bool{true, false} {
+			e := (&upstream.Failure{Status: status, Sent: sent}).Fault()
+			if e.Message == "" || status == 404 && e.HTTPStatus() != 404 {
+				t.Errorf("status %d: %v", status, e)
+			}
+		}
+	}
+	if text := (&upstream.Failure{Status: 529, Err: errors.New("why")}).Error(); text != "upstream status 529: why" {
+		t.Error(text)
+	}
+}
+
+// wrapped is a middleware's upstream.
+type wrapped struct{ upstream.Upstream }
+
+func (w wrapped) Unwrap() upstream.Upstream { return w.Upstream }
+
+func TestAWrapperIsAskedForWhatItWraps(t *testing.T) {
+	picky := plays("ok")
+	picky.only = "n"
+	mute := upstream.Func(picky.Do)
+	for model, want := range map[string]bool{"m": false, "n": true} {
+		if upstream.Supports(wrapped{wrapped{picky}}, upstream.ChatCompletion, model) != want {
+			t.Errorf("%s: %v", model, !want)
+		}
+	}
+	if !upstream.Supports(wrapped{mute}, upstream.ChatCompletion, "m") || !upstream.Supports(nil, upstream.ChatCompletion, "m") {
+		t.Error("who cannot say is taken to support everything")
+	}
+}

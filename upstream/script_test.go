@@ -1,0 +1,110 @@
+package upstream_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// vendor is an upstream with a script: what it does call by call, the last
+// entry for good.
+type vendor struct {
+	mu     sync.Mutex
+	script []any // a string to answer, an error, or a func(ctx, *Call) (*Reply, error)
+	calls  []upstream.Call
+	only   string // the one model it supports; empty for all
+}
+
+func plays(script ...any) *vendor { return &vendor{script: script} }
+
+func (v *vendor) Do(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+	v.mu.Lock()
+	step := v.script[min(len(v.calls), len(v.script)-1)]
+	v.calls = append(v.calls, *c)
+	v.mu.Unlock()
+	switch s := step.(type) {
+	case string:
+		return says(strings.NewReader(s)), nil
+	case error:
+		return nil, s
+	case func(context.Context, *upstream.Call) (*upstream.Reply, error):
+		return s(ctx, c)
+	}
+	panic(step)
+}
+
+func (v *vendor) Supports(_ upstream.Op, model string) bool { return v.only == "" || v.only == model }
+
+func (v *vendor) asked() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.calls)
+}
+
+// says is a reply that reads from r.
+func says(r io.Reader) *upstream.Reply {
+	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(r)}
+}
+
+// failed are the faults that a driver makes of a vendor's status.
+func failed(status int) error {
+	return (&upstream.Failure{
+		Status: status, Sent: true, Err: errors.New("vendor's text"),
+		Fatal:   status == 401 || status == 403,
+		Refused: status == 429 || status == 503,
+	}).Fault()
+}
+
+// unsent is a connection that never was.
+func unsent() error { return (&upstream.Failure{Err: errors.New("no route to host")}).Fault() }
+
+// lost is a connection that broke under the request.
+func lost() error { return (&upstream.Failure{Sent: true, Err: io.ErrUnexpectedEOF}).Fault() }
+
+func every(name string, up upstream.Upstream, priority int) upstream.Channel {
+	return upstream.Channel{Name: name, Upstream: up, Priority: priority, Models: map[string]string{"*": "*"}}
+}
+
+func router(t testing.TB, o upstream.RouterOptions, channels ...upstream.Channel) *upstream.Router {
+	t.Helper()
+	r, err := upstream.NewRouter(channels, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func call(t testing.TB, body string) *upstream.Call {
+	t.Helper()
+	o, err := rawjson.Index([]byte(body), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, _ := rawjson.String(o.Raw("model"))
+	return &upstream.Call{Op: upstream.ChatCompletion, Model: model, Body: upstream.ObjectBody(o)}
+}
+
+// answer makes the call and reads the whole answer.
+func answer(ctx context.Context, up upstream.Upstream, c *upstream.Call) (string, error) {
+	reply, err := up.Do(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	data, err := io.ReadAll(reply.Body)
+	return string(data), errors.Join(err, reply.Body.Close())
+}
+
+func code(err error) fault.Code {
+	if err == nil {
+		return ""
+	}
+	return fault.From(err).Code
+}

@@ -1,0 +1,69 @@
+package sim_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+)
+
+func Example() {
+	request, err := chat.Encode(&chat.Request{
+		Model:    "delta-k3",
+		Messages: []chat.Message{{Role: "user", Content: chat.Text("Hi!")}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	reply, err := sim.New(sim.Options{}).Do(context.Background(), &upstream.Call{
+		Op: upstream.ChatCompletion, Model: request.Model, Body: request.Prepared(0),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = reply.Body.Close() }()
+	var answer chat.Response
+	data, _ := io.ReadAll(reply.Body)
+	if err := json.Unmarshal(data, &answer); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(answer.Choices[0].Message.Content)
+	fmt.Println(answer.Usage.PromptTokens, "tokens in,", answer.Usage.CompletionTokens, "out")
+	// Output:
+	// This is a simulated answer: no model was called. You said: "Hi!"
+	// 2 tokens in, 34 out
+}
+
+// A program tests what it does when a vendor's stream breaks off.
+func Example_fault() {
+	vendor := sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault {
+		return sim.Fault{Break: sim.ErrorFrame, After: 2, Usage: sim.Withheld}
+	}})
+	request, _ := chat.Parse([]byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi!"}]}`))
+	reply, err := vendor.Do(context.Background(), &upstream.Call{
+		Op: upstream.ChatCompletion, Model: "m", Stream: true, Body: request.Prepared(0),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	stream := make([]byte, 4096)
+	for range 3 {
+		n, _ := reply.Body.Read(stream)
+		fmt.Printf("%.22s…\n", stream[:n])
+	}
+	fmt.Println(reply.Body.Close())
+	// Output:
+	// data: {"id":"chatcmpl-…
+	// data: {"id":"chatcmpl-…
+	// data: {"error":{"messa…
+	// <nil>
+}

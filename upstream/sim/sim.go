@@ -1,0 +1,145 @@
+// Package sim is an upstream that calls no model: it answers in process, always
+// the same to the same request, and says that it is a simulation. It serves
+// demos and examples, and programs that test their own billing and their own
+// handling of faults without a vendor.
+package sim
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Options shape the simulation. The zero Options answer every model at once and
+// without a fault. The functions must be safe for concurrent use.
+type Options struct {
+	// Models are the ids that are answered; any other is refused as a vendor
+	// would, with a 404. Empty means every id.
+	Models []string
+	// Reasoning are the ids that think before they answer; nil means every id
+	// that begins with "delta-".
+	Reasoning []string
+	// Text makes the text of an answer; nil means a sentence that says that it
+	// is simulated and quotes the last message.
+	Text func(r *chat.Request) string
+	// Fill makes every answer with a token bound exactly that long: plain text
+	// that repeats itself, whatever tools, formats and stop sequences say.
+	Fill bool
+	// FirstDelay is the time before the first byte of an answer.
+	FirstDelay time.Duration
+	// Pace is the time between two events of a stream.
+	Pace time.Duration
+	// Fault says what goes wrong in a call; nil means nothing does.
+	Fault func(call *upstream.Call) Fault
+	// NewID makes the ids of answers; nil means an id derived from the
+	// request's bytes.
+	NewID func() string
+	// Now gives the `created` of answers; nil means the same moment always, so
+	// that equal requests get equal answers.
+	Now func() time.Time
+}
+
+// Upstream is the simulated vendor. It is safe for concurrent use.
+type Upstream struct{ o Options }
+
+// New returns a simulated vendor.
+func New(o Options) *Upstream { return &Upstream{o} }
+
+// Supports reports whether the model is among those that are answered. Only
+// chat completions are.
+func (u *Upstream) Supports(op upstream.Op, model string) bool {
+	return op == upstream.ChatCompletion && u.has(model)
+}
+
+func (u *Upstream) has(model string) bool {
+	return len(u.o.Models) == 0 || slices.Contains(u.o.Models, model)
+}
+
+// thinks reports whether the model reasons before it answers.
+func (u *Upstream) thinks(model string) bool {
+	if u.o.Reasoning == nil {
+		return strings.HasPrefix(model, "delta-")
+	}
+	return slices.Contains(u.o.Reasoning, model)
+}
+
+// Do answers from the call's body, as a vendor would, who knows nothing else
+// of the request.
+func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fault.From(err)
+	}
+	if call.Op != upstream.ChatCompletion {
+		return nil, fault.New(fault.NoChannel, "The simulator answers chat completions only.")
+	}
+	var f Fault
+	if u.o.Fault != nil {
+		f = u.o.Fault(call)
+	}
+	if f.Status != 0 {
+		return nil, refused(f.Status)
+	}
+	a, err := u.answer(call)
+	if err != nil {
+		return nil, err
+	}
+	if call.Stream {
+		return reply("text/event-stream", newStream(ctx, a, f, u.o)), nil
+	}
+	return u.whole(ctx, a, f)
+}
+
+// whole waits and replies with a non-streamed answer.
+func (u *Upstream) whole(ctx context.Context, a *answer, f Fault) (*upstream.Reply, error) {
+	delay := max(u.o.FirstDelay, 0)
+	if f.Break == Stall {
+		delay = forever
+	}
+	if err := wait(ctx, nil, delay); err != nil {
+		return nil, fault.From(err)
+	}
+	data, err := a.whole(f)
+	if err != nil {
+		return nil, fault.Wrap(fault.InternalError, "The simulated answer cannot be written as JSON.", err)
+	}
+	return reply("application/json", f.body(data)), nil
+}
+
+func reply(contentType string, body io.ReadCloser) *upstream.Reply {
+	return &upstream.Reply{Status: http.StatusOK, Header: http.Header{"Content-Type": {contentType}}, Body: body}
+}
+
+func bodyOf(data []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(data)) }
+
+// forever is a delay that only the call's context ends.
+const forever = time.Duration(-1)
+
+// wait sleeps; it fails with the context's error or, when closed is, with
+// [io.ErrClosedPipe].
+func wait(ctx context.Context, closed <-chan struct{}, d time.Duration) error {
+	if d == 0 {
+		return ctx.Err()
+	}
+	var over <-chan time.Time // never, for forever
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		over = t.C
+	}
+	select {
+	case <-over:
+		return nil
+	case <-closed:
+		return io.ErrClosedPipe
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,79 @@
+package upstream
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	patience  = 3 // failures in a row before a rest
+	firstRest = time.Second
+	longRest  = time.Minute
+)
+
+// streak counts failures in a row and sends whoever fails too often to rest,
+// for a time that doubles with every failure until a success. When a rest is
+// over one call at a time tries whether all is well again. The zero streak is
+// healthy, and costs a healthy call one atomic load.
+type streak struct {
+	fails   atomic.Int32
+	mu      sync.Mutex
+	until   time.Time // the end of the rest
+	probing bool      // the rest was prolonged for one call to try
+}
+
+// usable reports whether now is not within a rest.
+func (s *streak) usable(now time.Time) bool {
+	if !s.resting() {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !now.Before(s.until)
+}
+
+// resting reports whether there were too many failures since the last success.
+func (s *streak) resting() bool { return s.fails.Load() >= patience }
+
+// claim is called by whoever goes ahead, so that others wait for the outcome.
+func (s *streak) claim(now time.Time) {
+	if !s.resting() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !now.Before(s.until) {
+		s.until, s.probing = now.Add(rest(s.fails.Load())), true
+	}
+}
+
+// worked ends the streak.
+func (s *streak) worked() {
+	if s.fails.Load() != 0 {
+		s.fails.Store(0)
+	}
+}
+
+// failed adds to the streak. What began before a rest and fails within it says
+// nothing new.
+func (s *streak) failed(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.resting() && now.Before(s.until) && !s.probing {
+		return
+	}
+	s.probing = false
+	if n := s.fails.Add(1); n >= patience {
+		s.until = now.Add(rest(n))
+	}
+}
+
+// rest is how long to rest after n failures in a row.
+func rest(n int32) time.Duration {
+	d := firstRest
+	for ; n > patience && d < longRest; n-- {
+		d *= 2
+	}
+	return min(d, longRest)
+}

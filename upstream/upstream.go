@@ -1,0 +1,112 @@
+// Package upstream is the port to whoever answers a call: a vendor's driver, a
+// simulator, a Go function, or a Router over many of them.
+package upstream
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"time"
+)
+
+// Upstream answers calls. It is safe for concurrent use.
+//
+// Do returns a Reply for a 2xx answer in the public wire of the call's
+// operation, and a *fault.Error for everything else; where the error came of
+// an attempt to reach a vendor, a *[Failure] is in its chain. When ctx ends the
+// call to the vendor ends too, also while the Reply's body is being read.
+// Do must not modify the call.
+type Upstream interface {
+	Do(ctx context.Context, call *Call) (*Reply, error)
+}
+
+// Func is an Upstream made of a function.
+type Func func(ctx context.Context, call *Call) (*Reply, error)
+
+// Do calls f.
+func (f Func) Do(ctx context.Context, call *Call) (*Reply, error) { return f(ctx, call) }
+
+// Middleware wraps an Upstream. It must forward [Supporter] if the wrapped
+// Upstream has it; [Supports] does so for a wrapper with an Unwrap method.
+type Middleware func(Upstream) Upstream
+
+// Supporter says which calls an Upstream can answer. A Router asks it once per
+// model and operation, when routes are built, so that a wrong route is refused
+// at start-up; only a channel that passes every id through is asked per call,
+// so the answer must be cheap. An Upstream without it is taken to support
+// everything.
+type Supporter interface {
+	Supports(op Op, model string) bool
+}
+
+// Supports asks up, or what it unwraps to, whether it can answer op for a
+// model. The answer is yes if nobody in the chain can say.
+func Supports(up Upstream, op Op, model string) bool {
+	for up != nil {
+		if s, ok := up.(Supporter); ok {
+			return s.Supports(op, model)
+		}
+		w, ok := up.(interface{ Unwrap() Upstream })
+		if !ok {
+			return true
+		}
+		up = w.Unwrap()
+	}
+	return true
+}
+
+// Op is an operation of the public API.
+type Op string
+
+// The operations.
+const (
+	ChatCompletion Op = "chat" // POST /v1/chat/completions
+)
+
+// Ops returns every operation, in the order of the API's documentation.
+func Ops() []Op { return []Op{ChatCompletion} }
+
+// Call is one request on its way to an upstream.
+type Call struct {
+	Op          Op
+	Model       string // the model id of whoever is asked next: public before a Router, the upstream's own after it
+	Stream      bool   // the reply is wanted as server-sent events
+	RequestID   string // the gateway's id of the operation; the same for every attempt
+	ContentType string
+	Body        Body
+	// Request is the typed view of the body ("*chat.Request", …): read-only, as
+	// the caller sent it but for a bound of output that the gateway set, and
+	// without the edits that a channel makes to Body.
+	Request any
+	// Accept, when not nil, judges a Reply before it counts as an answer: it
+	// may read ahead and return a Reply that replays what it read, or an error,
+	// upon which the Router closes the Reply and may ask another channel. A
+	// Router calls it once per attempt; no other Upstream gets to see it.
+	Accept func(ctx context.Context, r *Reply) (*Reply, error)
+	// Observe, when not nil, is told of every attempt after it ended.
+	Observe func(Attempt)
+	// Header holds protocol headers of the client that travel to an upstream
+	// of the same dialect; nil for none.
+	Header http.Header
+}
+
+// Reply is an upstream's 2xx answer in the public wire.
+type Reply struct {
+	Status int
+	Header http.Header // only what may reach the client; may be nil
+	Body   io.ReadCloser
+	// Channel is the name of the channel that answered; set by a Router.
+	Channel string
+	// Dropped are the request fields that the channel's upstream refuses and
+	// that were left out; set by a Router.
+	Dropped []string
+}
+
+// Attempt is one try of a Router at one channel.
+type Attempt struct {
+	Channel  string
+	Model    string // the upstream's id
+	Started  time.Time
+	Duration time.Duration // until the answer was accepted or refused
+	Err      error         // nil if the attempt was accepted
+}
