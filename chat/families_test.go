@@ -1,0 +1,68 @@
+package chat
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"text/tabwriter"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tollhouse-ai/gateway/internal/rule"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares got with a file of testdata.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got); -update writes it anew:\n%s", path, diff)
+	}
+}
+
+// TestTheTablesReadLikeTheAPI prints what the code checks, to be read next to
+// the chat tables of api.md.
+func TestTheTablesReadLikeTheAPI(t *testing.T) {
+	var b bytes.Buffer
+	b.WriteString("Fields of every chat model (api.md, Chat completion request).\nA field that is not listed passes unseen.\n\n")
+	table(&b, fields)
+	b.WriteString("\nmessages is a non-empty array of message objects.\n\n")
+	fmt.Fprintf(&b, "Roles:          %s\n", rule.Words(roles))
+	fmt.Fprintf(&b, "Content blocks: %s\n", rule.Words(blockTypes[:]))
+	for _, f := range Families() {
+		fmt.Fprintf(&b, "\nFamily %s\n\n", f.Name)
+		w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+		for _, m := range f.Models {
+			fmt.Fprintf(w, "  model %s\tmost output tokens %d\n", m.ID, m.MaxOutput)
+		}
+		_ = w.Flush()
+		b.WriteString("\n")
+		table(&b, f.fields)
+	}
+	golden(t, "families.golden", b.Bytes())
+}
+
+func table(b *bytes.Buffer, rows rule.Table) {
+	w := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
+	for _, f := range rows {
+		fmt.Fprintf(w, "  %s\t%s\n", f.Name, f.Check.Text)
+	}
+	_ = w.Flush()
+}
+
+func marshal(v any) ([]byte, error) { return json.Marshal(v) }

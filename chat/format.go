@@ -1,0 +1,111 @@
+package chat
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+)
+
+// checkFormat checks response_format: it has a type, and a json_schema holds a
+// valid JSON Schema (decisions.md, Chat).
+func (r *Request) checkFormat(raw []byte) {
+	o, err := rawjson.Index(raw, nil, nil)
+	if err != nil {
+		return // the common table refused it
+	}
+	kind, ok := rawjson.String(o.Raw("type"))
+	if !ok {
+		r.note("response_format.type", `a string such as "json_object"`)
+		return
+	}
+	if kind != "json_schema" {
+		return
+	}
+	const param = "response_format.json_schema"
+	described, err := rawjson.Index(orNull(o.Raw("json_schema")), nil, nil)
+	if err != nil {
+		r.note(param, "an object that holds a schema")
+		return
+	}
+	if err := checkSchema(orNull(described.Raw("schema"))); err != nil && r.parsed.problem == nil {
+		r.parsed.problem = fault.Invalid(param+".schema",
+			fmt.Sprintf("%q must be a valid JSON Schema (draft 2020-12): %s.", param+".schema", err))
+	}
+}
+
+// checkSchema validates a schema against the meta-schema. References are not
+// followed and patterns not compiled: upstreams differ in what they allow.
+func checkSchema(raw []byte) error {
+	var schema any
+	if err := json.Unmarshal(raw, &schema); err != nil {
+		return err
+	}
+	meta, err := metaSchema()
+	if err != nil {
+		return err
+	}
+	if err := meta.Validate(schema); err != nil {
+		if e := locate(meta, schema, ""); e != nil {
+			return e
+		}
+		return errors.New(reason(err))
+	}
+	return nil
+}
+
+// metaSchema is what the vocabularies of JSON Schema draft 2020-12 say of the
+// keywords' own values (JSON Schema Core, sections 8 to 10; Validation, 6 to 9).
+var metaSchema = sync.OnceValues(func() (*jsonschema.Resolved, error) {
+	var s jsonschema.Schema
+	if err := json.Unmarshal([]byte(metaSchemaText), &s); err != nil {
+		return nil, err
+	}
+	return s.Resolve(nil)
+})
+
+const metaSchemaText = `{
+ "$defs": {
+  "text":    {"type": "string"},
+  "flag":    {"type": "boolean"},
+  "number":  {"type": "number"},
+  "count":   {"type": "integer", "minimum": 0},
+  "names":   {"type": "array", "items": {"type": "string"}, "uniqueItems": true},
+  "kind":    {"enum": ["array", "boolean", "integer", "null", "number", "object", "string"]},
+  "schemas": {"type": "array", "minItems": 1, "items": {"$ref": "#"}},
+  "named":   {"type": "object", "additionalProperties": {"$ref": "#"}}
+ },
+ "type": ["object", "boolean"],
+ "properties": {
+  "$id": {"$ref": "#/$defs/text"}, "$schema": {"$ref": "#/$defs/text"}, "$ref": {"$ref": "#/$defs/text"},
+  "$anchor": {"$ref": "#/$defs/text"}, "$dynamicRef": {"$ref": "#/$defs/text"}, "$dynamicAnchor": {"$ref": "#/$defs/text"},
+  "$comment": {"$ref": "#/$defs/text"}, "$defs": {"$ref": "#/$defs/named"}, "definitions": {"$ref": "#/$defs/named"},
+  "$vocabulary": {"type": "object", "additionalProperties": {"type": "boolean"}},
+  "type": {"anyOf": [{"$ref": "#/$defs/kind"}, {"type": "array", "minItems": 1, "uniqueItems": true, "items": {"$ref": "#/$defs/kind"}}]},
+  "enum": {"type": "array"},
+  "multipleOf": {"type": "number", "exclusiveMinimum": 0},
+  "maximum": {"$ref": "#/$defs/number"}, "exclusiveMaximum": {"$ref": "#/$defs/number"},
+  "minimum": {"$ref": "#/$defs/number"}, "exclusiveMinimum": {"$ref": "#/$defs/number"},
+  "maxLength": {"$ref": "#/$defs/count"}, "minLength": {"$ref": "#/$defs/count"}, "pattern": {"$ref": "#/$defs/text"},
+  "maxItems": {"$ref": "#/$defs/count"}, "minItems": {"$ref": "#/$defs/count"}, "uniqueItems": {"$ref": "#/$defs/flag"},
+  "maxContains": {"$ref": "#/$defs/count"}, "minContains": {"$ref": "#/$defs/count"},
+  "maxProperties": {"$ref": "#/$defs/count"}, "minProperties": {"$ref": "#/$defs/count"},
+  "required": {"$ref": "#/$defs/names"},
+  "dependentRequired": {"type": "object", "additionalProperties": {"$ref": "#/$defs/names"}},
+  "prefixItems": {"$ref": "#/$defs/schemas"}, "items": {"$ref": "#"}, "contains": {"$ref": "#"},
+  "additionalProperties": {"$ref": "#"}, "properties": {"$ref": "#/$defs/named"},
+  "patternProperties": {"$ref": "#/$defs/named"}, "dependentSchemas": {"$ref": "#/$defs/named"},
+  "propertyNames": {"$ref": "#"}, "if": {"$ref": "#"}, "then": {"$ref": "#"}, "else": {"$ref": "#"},
+  "allOf": {"$ref": "#/$defs/schemas"}, "anyOf": {"$ref": "#/$defs/schemas"}, "oneOf": {"$ref": "#/$defs/schemas"},
+  "not": {"$ref": "#"}, "unevaluatedItems": {"$ref": "#"}, "unevaluatedProperties": {"$ref": "#"},
+  "title": {"$ref": "#/$defs/text"}, "description": {"$ref": "#/$defs/text"}, "format": {"$ref": "#/$defs/text"},
+  "deprecated": {"$ref": "#/$defs/flag"}, "readOnly": {"$ref": "#/$defs/flag"}, "writeOnly": {"$ref": "#/$defs/flag"},
+  "examples": {"type": "array"},
+  "contentEncoding": {"$ref": "#/$defs/text"}, "contentMediaType": {"$ref": "#/$defs/text"}, "contentSchema": {"$ref": "#"}
+ }
+}`

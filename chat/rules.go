@@ -1,0 +1,156 @@
+package chat
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// fields is the table of the chat completion request (api.md). `messages` has
+// rules of its own in messages.go; a field that is not listed passes unseen.
+var fields = rule.Table{
+	{Name: "model", Check: modelID},
+	{Name: "temperature", Check: rule.Number(0, 2)},
+	{Name: "top_p", Check: rule.Number(0, 1)},
+	{Name: "max_tokens", Check: rule.Integer(1, math.MaxInt32)},
+	{Name: "max_completion_tokens", Check: rule.Integer(1, math.MaxInt32)},
+	{Name: "stream", Check: rule.Bool()},
+	{Name: "stream_options", Check: rule.Object()},
+	{Name: "stop", Check: rule.StringOrStrings(4)},
+	{Name: "presence_penalty", Check: rule.Number(-2, 2)},
+	{Name: "frequency_penalty", Check: rule.Number(-2, 2)},
+	{Name: "n", Check: rule.Integer(1, 128)},
+	{Name: "tools", Check: rule.Array()},
+	{Name: "response_format", Check: rule.Object()},
+	{Name: "user", Check: rule.String()},
+}
+
+// maxModel bounds a model id in bytes: it ends up in logs and receipts.
+const maxModel = 256
+
+var modelID = rule.Check{
+	Text: fmt.Sprintf("a non-empty string of at most %d bytes", maxModel),
+	OK: func(raw []byte) bool {
+		id, ok := rawjson.String(raw)
+		return ok && id != "" && len(id) <= maxModel
+	},
+}
+
+// Family is a group of models with rules of their own beside the common ones.
+type Family struct {
+	Name   string
+	Models []Model
+	fields rule.Table
+}
+
+// Model is what is known of one public model id.
+type Model struct {
+	ID        string
+	MaxOutput int64 // most tokens of one candidate
+}
+
+// Families are the families that this package knows. A model of none of them
+// gets the common checks only.
+func Families() []Family { return []Family{delta} }
+
+// Validate reports the first rule that the request breaks, as an
+// invalid_request_error that names the field.
+func (r *Request) Validate() error {
+	if r.Model == "" && r.parsed.problem == nil {
+		r.note("model", "given: the id of a model")
+	}
+	if len(r.Messages) == 0 {
+		r.note("messages", "a non-empty array of message objects")
+	}
+	for _, f := range Families() {
+		for _, m := range f.Models {
+			if m.ID == r.Model {
+				r.check(f.fields)
+			}
+		}
+	}
+	if r.parsed.problem != nil {
+		return r.parsed.problem
+	}
+	return nil
+}
+
+// check applies a family's table.
+func (r *Request) check(table rule.Table) {
+	for _, f := range table {
+		raw := r.parsed.object.Raw(f.Name)
+		if !rawjson.IsNull(raw) && !f.Check.OK(raw) {
+			r.note(f.Name, f.Check.Text)
+		}
+	}
+}
+
+// keep remembers the indexed body.
+func (r *Request) keep(o rawjson.Object) {
+	r.parsed.object = o
+	r.parsed.body = upstream.ObjectBody(o)
+}
+
+// checkTools checks the form of tools: objects with a type, and a named
+// function where the type is "function".
+func (r *Request) checkTools(raw []byte) {
+	rd := rawjson.NewReader(raw)
+	defer rd.Close()
+	err := rd.Array(func(i int) error {
+		span, err := rd.Skip()
+		if err != nil {
+			return err
+		}
+		r.checkTool(span.Of(raw), i)
+		return nil
+	})
+	if err != nil {
+		r.note("tools", "an array of tool definitions")
+	}
+}
+
+func (r *Request) checkTool(raw []byte, i int) {
+	param := fmt.Sprintf("tools[%d]", i)
+	o, err := rawjson.Index(raw, nil, nil)
+	if err != nil {
+		r.note(param, "an object")
+		return
+	}
+	kind, ok := rawjson.String(o.Raw("type"))
+	if !ok || kind == "" {
+		r.note(param+".type", `a string such as "function"`)
+		return
+	}
+	if kind != "function" {
+		return
+	}
+	f, err := rawjson.Index(orNull(o.Raw("function")), nil, nil)
+	if err != nil {
+		r.note(param+".function", "an object")
+		return
+	}
+	if name, ok := rawjson.String(f.Raw("name")); !ok || name == "" {
+		r.note(param+".function.name", "a non-empty string")
+	}
+}
+
+// orNull makes an absent member readable.
+func orNull(raw []byte) []byte {
+	if raw == nil {
+		return []byte("null")
+	}
+	return raw
+}
+
+// UnknownModel is the chat endpoint's answer to a model that does not exist:
+// 400, not 404 (decisions.md, Error bodies).
+func UnknownModel(model string) error {
+	return &fault.Error{
+		Code: fault.ModelNotFound, Status: 400, Param: "model",
+		Message: fmt.Sprintf("The model %q does not exist. GET /v1/models lists the models that this key may use.", cut(model, 100)),
+	}
+}

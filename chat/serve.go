@@ -1,0 +1,181 @@
+package chat
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Handler answers a chat completion in Go. It is safe for concurrent use. An
+// error that is a *fault.Error reaches the caller as it is; any other becomes
+// an internal error that tells nothing. The request is read-only.
+type Handler func(ctx context.Context, r *Request) (*Response, error)
+
+// StreamHandler answers a streamed chat completion in Go: it yields chunks,
+// and an error last if it fails. The loop that it runs in ends when the caller
+// hangs up.
+type StreamHandler func(ctx context.Context, r *Request) iter.Seq2[*Chunk, error]
+
+// Serve makes an upstream of a Go function. A call for a stream gets the
+// response as one.
+func Serve(h Handler) upstream.Upstream { return served{h, oneShot(h)} }
+
+// ServeStream makes an upstream of two Go functions, one for each way of
+// answering.
+func ServeStream(h Handler, s StreamHandler) upstream.Upstream { return served{h, s} }
+
+type served struct {
+	answer Handler
+	stream StreamHandler
+}
+
+// Supports says that only chat completions are served.
+func (served) Supports(op upstream.Op, _ string) bool { return op == upstream.ChatCompletion }
+
+// Do calls the handler that the call asks for.
+func (s served) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	r, err := typed(call)
+	if err != nil {
+		return nil, err
+	}
+	if call.Stream {
+		return reply("text/event-stream", newChunkReader(ctx, s.stream(ctx, r))), nil
+	}
+	response, err := s.answer(ctx, r)
+	if err != nil {
+		return nil, fault.From(err)
+	}
+	data, err := json.Marshal(response)
+	if err != nil {
+		return nil, fault.Wrap(fault.InternalError, "The model's answer cannot be written as JSON.", err)
+	}
+	return reply("application/json", io.NopCloser(bytes.NewReader(data))), nil
+}
+
+// typed is the call's request; parsed from the body where the call came
+// without one.
+func typed(call *upstream.Call) (*Request, error) {
+	if r, ok := call.Request.(*Request); ok {
+		return r, nil
+	}
+	data, err := call.Body.Bytes()
+	if err != nil {
+		return nil, fault.From(err)
+	}
+	return Parse(data)
+}
+
+func reply(contentType string, body io.ReadCloser) *upstream.Reply {
+	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {contentType}}, Body: body}
+}
+
+// oneShot streams a whole response: one chunk for each candidate's content,
+// one for its end, and one for the usage.
+func oneShot(h Handler) StreamHandler {
+	return func(ctx context.Context, r *Request) iter.Seq2[*Chunk, error] {
+		return func(yield func(*Chunk, error) bool) {
+			response, err := h(ctx, r)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, c := range response.chunks() {
+				if !yield(c, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// chunks cuts a response into the chunks of a stream.
+func (r *Response) chunks() []*Chunk {
+	var all []*Chunk
+	add := func(c Chunk) {
+		c.ID, c.Object, c.Created, c.Model = r.ID, "chat.completion.chunk", r.Created, r.Model
+		all = append(all, &c)
+	}
+	for _, c := range r.Choices {
+		delta := c.Message
+		delta.ToolCalls = make([]ToolCall, len(c.Message.ToolCalls))
+		for i, call := range c.Message.ToolCalls {
+			index := int64(i)
+			call.Index = &index
+			delta.ToolCalls[i] = call
+		}
+		add(Chunk{Choices: []ChunkChoice{{Index: c.Index, Delta: delta}}})
+		add(Chunk{Choices: []ChunkChoice{{Index: c.Index, FinishReason: c.FinishReason}}})
+	}
+	if r.Usage != nil {
+		add(Chunk{Choices: []ChunkChoice{}, Usage: r.Usage})
+	}
+	return all
+}
+
+// chunkReader reads an iterator of chunks as server-sent events.
+type chunkReader struct {
+	ctx  context.Context
+	next func() (*Chunk, error, bool)
+	stop func()
+	buf  []byte
+	done bool
+	err  error
+}
+
+func newChunkReader(ctx context.Context, chunks iter.Seq2[*Chunk, error]) *chunkReader {
+	next, stop := iter.Pull2(chunks)
+	return &chunkReader{ctx: ctx, next: next, stop: stop}
+}
+
+// Read gives at most one event at a time.
+func (c *chunkReader) Read(p []byte) (int, error) {
+	if len(c.buf) == 0 && c.err == nil {
+		c.fill()
+	}
+	if len(c.buf) == 0 {
+		return 0, c.err
+	}
+	n := copy(p, c.buf)
+	c.buf = c.buf[n:]
+	return n, nil
+}
+
+func (c *chunkReader) fill() {
+	if c.done {
+		c.err = io.EOF
+		return
+	}
+	chunk, err, ok := c.next()
+	switch {
+	case !ok && c.ctx.Err() != nil: // the handler stopped because of it
+		c.err = fault.From(c.ctx.Err())
+	case !ok:
+		c.buf, c.done = append(c.buf, Terminator...), true
+	case err != nil:
+		c.err = fault.From(err)
+	default:
+		data, err := json.Marshal(chunk)
+		if err != nil {
+			c.err = errors.Join(fault.New(fault.InternalError, "The model's chunk cannot be written as JSON."), err)
+			return
+		}
+		c.buf = sse.AppendData(c.buf[:0], data)
+	}
+}
+
+// Close ends the handler's loop. Nothing can be read afterwards: an answer that
+// was given up must not look complete.
+func (c *chunkReader) Close() error {
+	c.stop()
+	c.buf, c.err = nil, io.ErrClosedPipe
+	return nil
+}
