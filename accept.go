@@ -1,0 +1,140 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// accept judges an upstream's reply before anything of it goes to the client:
+// a whole answer is read and checked, a stream up to its first events. What
+// fails here may still be asked of another channel.
+func (c *call) accept(_ context.Context, r *upstream.Reply) (*upstream.Reply, error) {
+	if c.op.streams() {
+		return r, c.acceptStream(r)
+	}
+	buf := buffers.Get().(*bytes.Buffer)
+	defer keepBuffer(buf)
+	if err := c.readAll(buf, r.Body); err != nil {
+		return nil, err
+	}
+	body, usage, err := c.op.answer(buf.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	c.whole, c.usage = body, usage
+	return r, nil
+}
+
+// buffers hold whole answers while they are checked.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// keepBuffer keeps a buffer for the next answer, unless it grew too large.
+func keepBuffer(buf *bytes.Buffer) {
+	const most = 64 << 10
+	if buf.Cap() > most {
+		return
+	}
+	buf.Reset()
+	buffers.Put(buf)
+}
+
+// readAll reads a whole answer up to the limit and closes it.
+func (c *call) readAll(buf *bytes.Buffer, body io.ReadCloser) error {
+	limit := c.x.g.options.MaxAnswer
+	n, err := buf.ReadFrom(io.LimitReader(body, limit+1))
+	closeErr := body.Close()
+	switch {
+	case err != nil:
+		return cut(err)
+	case n > limit:
+		return badGateway("The upstream's answer is larger than the gateway allows.", nil)
+	case n == 0:
+		return badGateway("The upstream's answer is empty.", closeErr)
+	}
+	return nil
+}
+
+// cut is the error of an answer that could not be read to its end.
+func cut(err error) error {
+	var f *fault.Error
+	if errors.As(err, &f) {
+		return f
+	}
+	return badGateway("The upstream's answer was cut off.", err)
+}
+
+func badGateway(message string, cause error) *fault.Error {
+	return fault.Wrap(fault.BadGateway, message, &upstream.Failure{Status: 200, Sent: true, Err: cause})
+}
+
+// events is an accepted stream: the events read ahead, then the rest.
+type events struct {
+	ahead  []sse.Event
+	reader *sse.Reader
+	body   io.ReadCloser
+}
+
+// acceptStream reads ahead until an event carries content, but never waits for
+// a second read: a chunk leaves as it comes (decisions.md, Chat).
+func (c *call) acceptStream(r *upstream.Reply) error {
+	if t := r.Header.Get("Content-Type"); t != "" && !strings.HasPrefix(t, "text/event-stream") {
+		return errors.Join(badGateway("The upstream answered a stream with "+clip(t)+".", nil), r.Body.Close())
+	}
+	e := &events{reader: sse.NewReader(r.Body, 0), body: r.Body}
+	for {
+		event, err := e.reader.Next()
+		if err == nil {
+			var content bool
+			e.keep(event)
+			if content, err = c.op.opening(event.Name, event.Data); err == nil {
+				if content || !e.reader.Buffered() {
+					c.events = e
+					return nil
+				}
+				continue
+			}
+		}
+		e.close()
+		if errors.Is(err, io.EOF) {
+			return badGateway("The upstream's stream is empty.", err)
+		}
+		return cut(err)
+	}
+}
+
+func (e *events) keep(event sse.Event) {
+	e.ahead = append(e.ahead, sse.Event{Name: event.Name, Data: bytes.Clone(event.Data)})
+}
+
+// next gives the next event; its data is valid until the next call.
+func (e *events) next() (sse.Event, error) {
+	if len(e.ahead) > 0 {
+		event := e.ahead[0]
+		e.ahead = e.ahead[1:]
+		return event, nil
+	}
+	return e.reader.Next()
+}
+
+// buffered reports whether next would not block.
+func (e *events) buffered() bool { return len(e.ahead) > 0 || e.reader.Buffered() }
+
+// drain reads what follows the terminator, so that the upstream's connection
+// can be used again: the end of the transfer, unless the upstream misbehaves.
+func (e *events) drain() {
+	const most = 64 << 10
+	_, _ = io.CopyN(io.Discard, e.body, most)
+}
+
+func (e *events) close() {
+	_ = e.body.Close() // the stream is over; its end was judged before
+	e.reader.Release()
+}

@@ -1,0 +1,310 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Result is the answer of a call: a whole body, or a stream.
+type Result struct {
+	// Header holds Content-Type and the X-Gateway-* fields.
+	Header http.Header
+	// Body is the whole answer; nil for a stream.
+	Body []byte
+	// Stream is the streamed answer; nil for a whole body. The caller closes it.
+	Stream *Stream
+	// Dropped are request fields that the upstream refuses and did not get.
+	Dropped []string
+	// Replayed says that the body is the answer to an earlier request with the
+	// same idempotency key; a stream's body is all its events.
+	Replayed bool
+}
+
+// Call runs the request whose body is data through the pipeline. data must not
+// change any more. Authenticate must have succeeded.
+//
+// silence, when not nil, is called with bytes for the client of a stream that
+// has heard nothing for Options.Heartbeat, from another goroutine, also while
+// Call still waits for the upstream; the response is committed by it.
+//
+// Every error is a *fault.Error, and then nothing is left to settle.
+func (x *Exchange) Call(ctx context.Context, op upstream.Op, data []byte, silence func([]byte)) (*Result, error) {
+	if op != upstream.ChatCompletion {
+		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no operation %q.", op))
+	}
+	r, err := chat.Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	return x.run(ctx, chatOperation{r, x.g}, silence)
+}
+
+// run is the one path of a request, whichever door it came in by.
+func (x *Exchange) run(ctx context.Context, op operation, silence func([]byte)) (*Result, error) {
+	x.record.op, x.record.model, x.record.stream = op.op(), op.model(), op.streams()
+	m, err := x.check(op)
+	if err != nil {
+		return nil, err
+	}
+	if x.IdempotencyKey != "" {
+		stored, err := x.claim(ctx, op)
+		if err != nil {
+			return nil, err
+		}
+		if stored != nil {
+			return replay(stored), nil
+		}
+	}
+	c := newCall(ctx, x, op, m)
+	c.silence = silence
+	if err := x.g.calls.add(x, c.cancel); err != nil {
+		c.cancel(err)
+		x.free(ctx)
+		return nil, err
+	}
+	result, err := c.start()
+	if err != nil {
+		c.abandon()
+		return nil, fault.From(err)
+	}
+	return result, nil
+}
+
+// check finds the model and validates the request, in the order of
+// decisions.md: unknown, not allowed, wrong endpoint, rules.
+func (x *Exchange) check(op operation) (Model, error) {
+	if op.model() == "" {
+		if err := op.validate(); err != nil {
+			return Model{}, err
+		}
+	}
+	m, ok := x.routes.model(op.model())
+	if !ok {
+		return m, op.unknownModel()
+	}
+	if m.withdrawn(x.started) {
+		return m, noModel(m.ID)
+	}
+	if !x.principal.MayUse(m.ID) {
+		return m, notAllowed(m.ID)
+	}
+	if kinds[m.Kind] != op.op() {
+		return m, fault.Invalid("model", fmt.Sprintf("The model %q serves another endpoint: it is a %s model.", m.ID, m.Kind))
+	}
+	return m, op.validate()
+}
+
+// call is one admitted request while it runs.
+type call struct {
+	x       *Exchange
+	op      operation
+	model   Model
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	detach  func() bool // of a stream: ends the dependence on the client's context
+	silence func([]byte)
+
+	lease   auth.Lease
+	hold    billing.Hold
+	held    bool
+	used    int64         // tokens that were settled
+	sent    upstream.Call // what the router was given
+	channel string
+	whole   []byte        // the accepted answer of a call that does not stream
+	usage   billing.Usage // of the accepted answer
+	events  *events       // the accepted stream
+}
+
+// newCall gives the call a context that ends with the client's. A stream's can
+// be detached: a server ends a request's context with its response, but the
+// upstream's connection is worth the moment until the transfer has ended.
+func newCall(ctx context.Context, x *Exchange, op operation, m Model) *call {
+	c := &call{x: x, op: op, model: m}
+	if !op.streams() {
+		c.ctx, c.cancel = context.WithCancelCause(ctx)
+		return c
+	}
+	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	c.detach = context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
+	return c
+}
+
+// start admits, holds and asks upstream.
+func (c *call) start() (_ *Result, err error) {
+	defer guard(&err)
+	if err := c.admit(); err != nil {
+		return nil, err
+	}
+	if err := c.reserve(); err != nil {
+		return nil, err
+	}
+	body, view, asked := c.op.request(c.model, c.hold)
+	var s *Stream
+	if c.op.streams() {
+		s = newStream(c)
+	}
+	reply, err := c.ask(body, view)
+	if err != nil {
+		if s != nil {
+			s.quiet()
+		}
+		return nil, c.refuse(err)
+	}
+	c.channel = reply.Channel
+	header := resultHeader(reply, asked)
+	c.model.announce(header)
+	if s != nil {
+		s.begin(asked)
+		header["Content-Type"] = []string{eventStream}
+		s.header = header
+		return &Result{Header: header, Stream: s, Dropped: reply.Dropped}, nil
+	}
+	header["Content-Type"] = []string{"application/json"}
+	if _, err := c.settle(c.usage, billing.ReasonComplete, c.x.answerRecord(header, c.whole)); err != nil {
+		return nil, err
+	}
+	if c.hold.Price != nil {
+		header[chargeHeader] = []string{c.x.record.charge}
+	}
+	c.release()
+	return &Result{Header: header, Body: c.whole, Dropped: reply.Dropped}, nil
+}
+
+const (
+	eventStream  = "text/event-stream"
+	chargeHeader = "X-Gateway-Charge"
+)
+
+func resultHeader(reply *upstream.Reply, asked int64) http.Header {
+	h := make(http.Header, 4)
+	if asked > 0 {
+		h.Set("X-Gateway-Max-Tokens", strconv.FormatInt(asked, 10))
+	}
+	if len(reply.Dropped) > 0 {
+		h.Set("X-Gateway-Dropped", strings.Join(reply.Dropped, ", "))
+	}
+	return h
+}
+
+// admit takes the concurrency slot and counts the tokens.
+func (c *call) admit() (err error) {
+	defer guard(&err)
+	most, _ := c.op.bound(c.model)
+	lease, limits, err := c.x.g.options.Limiter.Acquire(c.ctx, c.x.principal, c.x.ID, most.Tokens())
+	if limits.Requests.Limit == 0 { // the request was counted before
+		limits.Requests = c.x.limits.Requests
+	}
+	c.x.limits = limits
+	if err != nil {
+		return away(err)
+	}
+	c.lease = lease
+	return nil
+}
+
+// reserve makes the hold: 402 where the balance does not cover a start.
+func (c *call) reserve() (err error) {
+	defer guard(&err)
+	most, least := c.op.bound(c.model)
+	ctx := newLimit(c.ctx, meterTimeout)
+	defer ctx.end()
+	c.hold, err = c.x.g.options.Meter.Reserve(ctx, billing.Charge{
+		Account: c.x.principal.Account, Key: c.x.principal.Key, RequestID: c.x.ID,
+		Operation: string(c.op.op()), Model: c.model.ID,
+		Price: c.x.routes.prices.Price(c.model.ID), Bound: most, Least: least,
+	})
+	switch {
+	case err == nil:
+		c.held = true
+		return nil
+	case errors.Is(err, context.DeadlineExceeded) && c.ctx.Err() == nil:
+		return unavailable(err)
+	}
+	return away(err)
+}
+
+// ask sends the call through the router.
+func (c *call) ask(body upstream.Body, view any) (reply *upstream.Reply, err error) {
+	defer guard(&err)
+	c.sent = upstream.Call{
+		Op: c.op.op(), Model: c.model.ID, Stream: c.op.streams(), RequestID: c.x.ID,
+		ContentType: "application/json", Body: body, Request: view,
+		Accept: c.accept, Observe: c.x.observe,
+	}
+	return c.x.routes.router.Do(c.ctx, &c.sent)
+}
+
+// refuse ends a call that no upstream answered. It costs nothing, but a caller
+// who hung up pays for the input that was sent.
+func (c *call) refuse(err error) error {
+	cause := context.Cause(c.ctx)
+	var used billing.Usage
+	reason := billing.ReasonUpstreamFailed
+	switch {
+	case cause == nil:
+	case errors.Is(cause, errShuttingDown):
+		err, reason = errShuttingDown, billing.ReasonShutdown
+	default:
+		c.x.record.gone = true
+		reason = billing.ReasonClientGone
+		if sent(err) && c.x.claimed == nil { // a duplicate will pay for all of it
+			used = c.op.input()
+		}
+		err = fault.From(cause)
+	}
+	if fault.Is(err, fault.InternalError) {
+		reason = billing.ReasonInternal
+	}
+	_, _ = c.settle(used, reason, nil) // logged and queued there; the caller is told why the call failed
+	return err
+}
+
+// abandon gives back whatever a call that did not start has taken.
+func (c *call) abandon() {
+	_, _ = c.settle(billing.Usage{}, billing.ReasonInternal, nil) // does nothing if the call was settled
+	c.x.free(c.ctx)
+	c.release()
+}
+
+// sent reports whether a call that ended in err may have cost the upstream
+// something: it got the request, and did not refuse it.
+func sent(err error) bool {
+	var f *upstream.Failure
+	return !errors.As(err, &f) || f.Sent && !f.Refused && f.Status < 400
+}
+
+// release gives the slot back and forgets the call. It may be called twice.
+func (c *call) release() {
+	c.freeSlot()
+	if c.detach != nil {
+		c.detach()
+	}
+	c.cancel(nil)
+	c.x.g.calls.remove(c.x)
+}
+
+func (c *call) freeSlot() {
+	if c.lease == nil {
+		return
+	}
+	lease := c.lease
+	c.lease = nil
+	var err error
+	defer func() {
+		if err != nil {
+			c.x.g.options.Logger.Error("limiter", "request_id", c.x.ID, "error", err)
+		}
+	}()
+	defer guard(&err)
+	lease.Release(c.used)
+}

@@ -1,0 +1,109 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/tollhouse-ai/gateway"
+
+// linked are the modules that an embedding program links, and why. The test
+// fails when one is added or is no longer needed.
+var linked = map[string]string{
+	"github.com/hashicorp/go-retryablehttp": "retries of safe requests in drivers",
+	"github.com/hashicorp/go-cleanhttp":     "imported by go-retryablehttp",
+	"github.com/go-json-experiment/json":    "strict JSON with byte offsets",
+	"github.com/google/jsonschema-go":       "checks response_format schemas",
+}
+
+// forbidden says which package must never be imported, directly or not, by
+// which room, and why.
+var forbidden = []struct {
+	room     string
+	never    []string
+	reason   string
+	anything bool // the module's path stands for every package of ours
+}{
+	{"fault", []string{"net/http", module}, "an error is not a protocol, and everything imports fault", true},
+	{"secret", []string{"net/http", module}, "a noun", true},
+	{"auth", []string{module + "/billing", module + "/upstream"}, "who calls does not depend on what it costs", false},
+	{"billing", []string{module + "/auth", module + "/upstream", module + "/chat", "net/http"}, "money knows no vendor and no protocol", false},
+	{"upstream", []string{module + "/auth", module + "/billing", module + "/chat", module + "/server"}, "the port knows no capability", false},
+	{"upstream/openai", []string{module + "/auth", module + "/server", module + "/upstream/sim"}, "a driver knows one vendor's wire", false},
+	{"upstream/sim", []string{module + "/auth", module + "/server", module + "/upstream/openai"}, "a driver knows one vendor's wire", false},
+	{"chat", []string{module + "/auth", module + "/server", module + "/upstream/openai", module + "/upstream/sim"}, "a capability knows no key and no vendor", false},
+	{"", []string{module + "/server", module + "/upstream/openai", module + "/upstream/sim"}, "the core is used without HTTP and with any driver", false},
+	{"idempotency", []string{module + "/auth", module + "/upstream", module + "/chat", module + "/server"}, "answers are kept whatever they answer", false},
+	{"store", []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5", module, module + "/server", module + "/upstream"}, "one SQL text for every database; drivers are leaves", false},
+	{"server", []string{"database/sql", module + "/upstream/openai", module + "/upstream/sim"}, "HTTP in and out, nothing else", false},
+}
+
+// leaves are packages that only cmd/tollhouse links.
+var leaves = []string{"github.com/goccy/go-yaml", "github.com/spf13/pflag", "database/sql", "modernc.org/sqlite", "github.com/jackc/pgx/v5"}
+
+// pkg is what `go list` tells of a package.
+type pkg struct {
+	ImportPath string
+	Deps       []string
+	Module     *struct{ Path string }
+	Standard   bool
+}
+
+func list(t *testing.T, args ...string) map[string]pkg {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Deps,Module,Standard"}, args...)...).Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	packages := make(map[string]pkg)
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages[p.ImportPath] = p
+	}
+}
+
+func TestNoRoomImportsWhatItMustNotKnow(t *testing.T) {
+	packages := list(t, "./...")
+	for _, f := range forbidden {
+		path := strings.TrimSuffix(module+"/"+f.room, "/")
+		p, ok := packages[path]
+		if !ok {
+			t.Errorf("there is no package %s", path)
+			continue
+		}
+		for _, never := range f.never {
+			if slices.ContainsFunc(p.Deps, func(d string) bool {
+				return d == never || (never == module && f.anything && strings.HasPrefix(d, module))
+			}) {
+				t.Errorf("%s imports %s: %s", path, never, f.reason)
+			}
+		}
+	}
+}
+
+func TestEmbeddingTheGatewayLinksOnlyTheListedModules(t *testing.T) {
+	core := []string{".", "./server", "./upstream/openai", "./upstream/sim"}
+	found := make(map[string]bool)
+	for path, p := range list(t, append([]string{"-deps"}, core...)...) {
+		if !p.Standard && p.Module != nil && p.Module.Path != module {
+			found[p.Module.Path] = true
+		}
+		if slices.Contains(leaves, path) {
+			t.Errorf("the core links %s, which belongs to the binary", path)
+		}
+	}
+	if got, want := slices.Sorted(maps.Keys(found)), slices.Sorted(maps.Keys(linked)); !slices.Equal(got, want) {
+		t.Errorf("an embedding program links %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,170 @@
+// Package gateway is an AI gateway in process: one straight line from a request
+// to an upstream and back, with authentication, limits, exact billing and
+// streams, for a Go program to call and for package server to put behind HTTP.
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Options configure a Gateway. Every nil or zero field but Upstream means a
+// safe default.
+type Options struct {
+	// Upstream answers the calls: an *upstream.Router over many channels, or
+	// any other Upstream, which then serves every model. Required.
+	Upstream upstream.Upstream
+	// Prices are the operator's prices by public model id; a model without one
+	// is free. See also RequirePrice.
+	Prices *billing.PriceList
+	// Models are facts about models, over the built-in tables.
+	Models []Model
+	// RequirePrice makes a model without a price unknown.
+	RequirePrice bool
+
+	// Authenticator finds the principal of a token. Without one every caller is
+	// let in and belongs to the account "local".
+	Authenticator auth.Authenticator
+	// Limiter enforces the limits of principals; nil means one of this
+	// process's own.
+	Limiter auth.Limiter
+	// Meter holds and captures money; nil means billing.Free, which charges
+	// nothing.
+	Meter billing.Meter
+
+	// Idempotency remembers answers by idempotency key; nil means in memory. If
+	// it is the Meter too, answers are kept in the settling transaction.
+	Idempotency idempotency.Store
+
+	// Media bounds the input tokens of pictures and videos.
+	Media chat.MediaBound
+	// Heartbeat is the silence after which a streaming client over HTTP gets an
+	// empty chunk; zero means 15 s, negative never.
+	Heartbeat time.Duration
+	// SettleTimeout is how long the end of an answer waits for its capture to
+	// be durable; zero means 5 s.
+	SettleTimeout time.Duration
+	// MaxAnswer is the largest non-streamed answer in bytes; zero means 256 MiB.
+	MaxAnswer int64
+
+	// Logger gets one line per request, without prompts and keys; nil discards.
+	Logger *slog.Logger
+	// Now and NewID are the clock and the source of unique ids; nil means the
+	// real ones. NewID gets a prefix ("req_") and appends to it.
+	Now   func() time.Time
+	NewID func(prefix string) string
+}
+
+// Gateway is the whole gateway in process. It is safe for concurrent use. Make
+// one with [New], run [Gateway.Run] beside it, and end it with [Gateway.Close].
+type Gateway struct {
+	options   Options
+	routes    atomic.Pointer[routes]
+	calls     calls
+	unsettled queue
+
+	transactional bool // the meter keeps idempotent answers itself
+}
+
+// New returns a Gateway. It fails if an option contradicts another, naming it.
+func New(o Options) (*Gateway, error) {
+	r, err := newRoutes(&o)
+	if err != nil {
+		return nil, err
+	}
+	o.setDefaults()
+	g := &Gateway{options: o}
+	meter, ok := o.Meter.(idempotency.Store)
+	g.transactional = ok && meter == o.Idempotency
+	g.routes.Store(r)
+	return g, nil
+}
+
+func (o *Options) setDefaults() {
+	if o.Meter == nil {
+		o.Meter = &billing.Free{}
+	}
+	if o.Limiter == nil {
+		o.Limiter = &auth.MemoryLimiter{Now: o.Now}
+	}
+	if o.Idempotency == nil {
+		o.Idempotency = &idempotency.Memory{Now: o.Now}
+	}
+	if o.Heartbeat == 0 {
+		o.Heartbeat = 15 * time.Second
+	}
+	if o.SettleTimeout == 0 {
+		o.SettleTimeout = 5 * time.Second
+	}
+	if o.MaxAnswer == 0 {
+		o.MaxAnswer = 256 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.NewID == nil {
+		o.NewID = randomID
+	}
+}
+
+// randomID appends 130 random bits in base 32.
+func randomID(prefix string) string { return prefix + rand.Text() }
+
+// Reload replaces Upstream, Prices, Models and RequirePrice by those of o, at
+// once for new calls; running calls keep what they started with. The other
+// options cannot change and are ignored. On an error nothing changes.
+func (g *Gateway) Reload(o Options) error {
+	r, err := newRoutes(&o)
+	if err != nil {
+		return err
+	}
+	g.routes.Store(r)
+	return nil
+}
+
+// Run does the gateway's background work until ctx ends: it retries captures
+// that could not be made durable when their calls ended. It returns nil.
+func (g *Gateway) Run(ctx context.Context) error {
+	g.unsettled.run(ctx, g.retrySettle)
+	return nil
+}
+
+// Shutdown refuses new calls and waits until the running ones have ended. When
+// ctx ends first, it cancels them: each settles what it delivered, and a stream
+// ends with an error event. It returns the error of ctx in that case.
+func (g *Gateway) Shutdown(ctx context.Context) error {
+	return g.calls.shutdown(ctx)
+}
+
+// Close is Shutdown without patience: running calls are cancelled, settled and
+// waited for.
+func (g *Gateway) Close() error {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := g.calls.shutdown(now); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// Unsettled is the number of captures that wait to be retried.
+func (g *Gateway) Unsettled() int { return g.unsettled.len() }
+
+// Draining reports whether the gateway refuses new calls.
+func (g *Gateway) Draining() bool { return g.calls.closed() }
+
+// Meter is the meter that calls are billed with.
+func (g *Gateway) Meter() billing.Meter { return g.options.Meter }

@@ -1,0 +1,196 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// scripted is an upstream that answers every call with the same bytes, and
+// remembers what it got.
+type scripted struct {
+	body  io.Reader // wins over text; read once
+	text  string
+	err   error
+	mu    sync.Mutex
+	calls []*upstream.Call
+	gone  chan struct{} // closed when a reply's body was closed
+}
+
+func (s *scripted) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, call)
+	if s.err != nil {
+		return nil, s.err
+	}
+	r := s.body
+	if r == nil {
+		r = strings.NewReader(s.text)
+	}
+	if p, ok := r.(*io.PipeReader); ok { // the port's rule: what ends ctx ends the body
+		context.AfterFunc(ctx, func() { _ = p.CloseWithError(context.Cause(ctx)) })
+	}
+	kind := "application/json"
+	if call.Stream {
+		kind = "text/event-stream"
+	}
+	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {kind}}, Body: &closing{Reader: r, gone: s.gone}}, nil
+}
+
+// sent is the body of the last call.
+func (s *scripted) sent(t testing.TB) string {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.calls) == 0 {
+		t.Fatal("the upstream was not called")
+	}
+	data, err := s.calls[len(s.calls)-1].Body.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func (s *scripted) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.calls)
+}
+
+type closing struct {
+	io.Reader
+	once sync.Once
+	gone chan struct{}
+}
+
+func (c *closing) Close() error {
+	c.once.Do(func() {
+		if c.gone != nil {
+			close(c.gone)
+		}
+		if p, ok := c.Reader.(io.Closer); ok {
+			_ = p.Close()
+		}
+	})
+	return nil
+}
+
+// house is a gateway over one upstream with one funded account.
+type house struct {
+	*gateway.Gateway
+	ledger *billing.Ledger
+}
+
+// newHouse builds a gateway whose model "m" costs 1 micro-unit a token both
+// ways, and whose account "local" has the credit.
+func newHouse(t testing.TB, up upstream.Upstream, credit string, edit func(*gateway.Options)) *house {
+	t.Helper()
+	ledger := billing.NewLedger(billing.LedgerOptions{})
+	amount, err := billing.ParseMoney(credit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ledger.CreateAccount(context.Background(), "local", amount); err != nil {
+		t.Fatal(err)
+	}
+	o := gateway.Options{
+		Upstream: up, Meter: ledger,
+		Prices: billing.NewPriceList(map[string]*billing.Price{"m": price(t, "1", "1")}),
+		Models: []gateway.Model{{ID: "m", MaxOutput: 10_000}},
+	}
+	if edit != nil {
+		edit(&o)
+	}
+	g, err := gateway.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &house{g, ledger}
+	t.Cleanup(func() { h.check(t) })
+	return h
+}
+
+func price(t testing.TB, input, output string) *billing.Price {
+	t.Helper()
+	p, err := billing.NewPrice(
+		billing.Rate{Unit: billing.Input, Amount: input}, billing.Rate{Unit: billing.Output, Amount: output})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// check asserts the ledger's invariants, and that nothing is held any more.
+func (h *house) check(t testing.TB) {
+	t.Helper()
+	if err := h.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if err := h.ledger.Verify(context.Background()); err != nil {
+		t.Errorf("the ledger does not add up: %v", err)
+	}
+	if b := h.balance(t); b.Held != 0 {
+		t.Errorf("%s is still held", b.Held)
+	}
+}
+
+func (h *house) balance(t testing.TB) billing.Balance {
+	t.Helper()
+	b, err := h.ledger.Balance(context.Background(), "local")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// spent is what the account has paid of its credit.
+func (h *house) spent(t testing.TB, credit string) billing.Money {
+	t.Helper()
+	amount, err := billing.ParseMoney(credit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return amount - h.balance(t).Posted
+}
+
+// ask sends raw bytes through the one path, as the server does.
+func (h *house) ask(ctx context.Context, body string) (*gateway.Exchange, *gateway.Result, error) {
+	x := h.Begin()
+	if err := x.Authenticate(ctx, ""); err != nil {
+		return x, nil, err
+	}
+	r, err := x.Call(ctx, upstream.ChatCompletion, []byte(body), nil)
+	return x, r, err
+}
+
+// drain reads a stream to its end.
+func drain(t testing.TB, s *gateway.Stream) string {
+	t.Helper()
+	var all strings.Builder
+	for {
+		b, err := s.Next()
+		if errors.Is(err, io.EOF) {
+			return all.String()
+		}
+		if err != nil {
+			t.Fatalf("next: %v", err)
+		}
+		all.Write(b)
+	}
+}
+
+// micro is n millionths of a unit: the price of n tokens of "m".
+func micro(n int64) billing.Money { return billing.Money(n) * 1000 }
+
+const wait = 10 * time.Second // how long a test waits for what must come

@@ -1,0 +1,127 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"io"
+	"net/http"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
+)
+
+type idempotencyContext struct{}
+
+// WithIdempotencyKey returns a context in which typed calls carry an
+// idempotency key: a repeated call with the same key and request returns the
+// first answer, and is charged once.
+func WithIdempotencyKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, idempotencyContext{}, key)
+}
+
+func idempotencyKey(ctx context.Context) string {
+	key, _ := ctx.Value(idempotencyContext{}).(string)
+	return key
+}
+
+// claim is an idempotency key that a running request holds open.
+type claim struct {
+	key     idempotency.Key
+	content idempotency.Content
+}
+
+// claim opens the exchange's idempotency key. It returns the answer to replay.
+func (x *Exchange) claim(ctx context.Context, op operation) (stored *idempotency.Answer, err error) {
+	defer guard(&err)
+	if len(x.IdempotencyKey) > idempotency.MaxKey {
+		return nil, fault.Invalid("Idempotency-Key", "The Idempotency-Key header must be 1 to 255 bytes long.")
+	}
+	c := claim{
+		idempotency.Key{Account: x.principal.Account, Operation: string(op.op()), Key: x.IdempotencyKey},
+		sha256.Sum256(op.source()),
+	}
+	stored, err = x.g.options.Idempotency.Open(ctx, c.key, c.content, x.ID)
+	if err != nil {
+		return nil, away(err)
+	}
+	if stored == nil {
+		x.claimed = &c
+		return nil, nil
+	}
+	x.record.replayed = true
+	x.record.receipt, x.record.settled = stored.Receipt, true
+	return stored, nil
+}
+
+// replay is the result of a duplicate.
+func replay(a *idempotency.Answer) *Result {
+	h := a.Header.Clone()
+	if h == nil {
+		h = make(http.Header)
+	}
+	h["X-Request-Id"] = []string{a.Receipt.ID}
+	h["Idempotent-Replayed"] = []string{"true"}
+	if a.Receipt.PriceVersion != "" && h.Get("Content-Type") != eventStream {
+		h[chargeHeader] = []string{a.Receipt.Charge.String()}
+	}
+	return &Result{Header: h, Body: a.Body, Replayed: true}
+}
+
+// answerRecord is what a settlement keeps for duplicates of the request; nil
+// if it claimed no key.
+func (x *Exchange) answerRecord(header http.Header, body []byte) *idempotency.Record {
+	if x.claimed == nil {
+		return nil
+	}
+	if len(body) > idempotency.MaxAnswer {
+		body = nil
+	}
+	return &idempotency.Record{Key: x.claimed.key, Content: x.claimed.content, Header: header.Clone(), Body: body}
+}
+
+// keep ends a claim after its settlement, where the store did not do so in the
+// same transaction: a request that was charged keeps its answer, any other
+// frees the key.
+func (g *Gateway) keep(ctx context.Context, a *idempotency.Record, r billing.Receipt) (err error) {
+	if a == nil || g.transactional {
+		return nil
+	}
+	defer guard(&err)
+	if r.Status != billing.Captured {
+		return g.options.Idempotency.Free(ctx, a.Key, r.ID)
+	}
+	return g.options.Idempotency.Keep(ctx, a.Key, r.ID, idempotency.Answer{Header: a.Header, Body: a.Body, Receipt: r})
+}
+
+// free ends a claim that never came to a settlement.
+func (x *Exchange) free(ctx context.Context) {
+	if x.claimed == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.g.options.SettleTimeout)
+	defer cancel()
+	err := func() (err error) {
+		defer guard(&err)
+		return x.g.options.Idempotency.Free(ctx, x.claimed.key, x.ID)
+	}()
+	x.claimed = nil
+	if err != nil {
+		x.g.options.Logger.Error("idempotency", "request_id", x.ID, "error", err)
+	}
+}
+
+// replayed reads a kept stream again.
+type replayed struct {
+	io.Reader
+	receipt billing.Receipt
+}
+
+func newReplayed(body []byte, r billing.Receipt) replayed { return replayed{bytes.NewReader(body), r} }
+
+// Close does nothing: nothing runs.
+func (replayed) Close() error { return nil }
+
+// Receipt is the first request's.
+func (r replayed) Receipt() (billing.Receipt, bool) { return r.receipt, true }

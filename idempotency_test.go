@@ -1,0 +1,186 @@
+package gateway_test
+
+import (
+	"context"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// askOnce sends raw bytes with an idempotency key.
+func (h *house) askOnce(ctx context.Context, key, body string) (*gateway.Result, error) {
+	x := h.Begin()
+	x.IdempotencyKey = key
+	if err := x.Authenticate(ctx, ""); err != nil {
+		return nil, err
+	}
+	return x.Call(ctx, upstream.ChatCompletion, []byte(body), nil)
+}
+
+const reported = `,"usage":{"prompt_tokens":20,"completion_tokens":30}`
+
+func TestADuplicateGetsTheFirstAnswerAndIsNotCharged(t *testing.T) {
+	up := &scripted{text: whole(reported)}
+	h := newHouse(t, up, "1.00", nil)
+	first, err := h.askOnce(t.Context(), "k", askWhole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := h.askOnce(t.Context(), "k", askWhole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(again.Body) != string(first.Body) || !again.Replayed || again.Header.Get("Idempotent-Replayed") != "true" ||
+		again.Header.Get("X-Gateway-Charge") != first.Header.Get("X-Gateway-Charge") || !strings.HasPrefix(again.Header.Get("X-Request-Id"), "req_") {
+		t.Errorf("first %v, again %v", first, again)
+	}
+	if up.count() != 1 || h.spent(t, "1.00") != micro(50) {
+		t.Errorf("%d calls, spent %s", up.count(), h.spent(t, "1.00"))
+	}
+}
+
+func TestAnotherBodyUnderTheSameKeyIsAConflict(t *testing.T) {
+	h := newHouse(t, &scripted{text: whole(reported)}, "1.00", nil)
+	if _, err := h.askOnce(t.Context(), "k", askWhole); err != nil {
+		t.Fatal(err)
+	}
+	_, err := h.askOnce(t.Context(), "k", strings.Replace(askWhole, "four", "five", 1))
+	if f := fault.From(err); f == nil || f.Code != fault.IdempotencyConflict || f.Retry != fault.RetryNo {
+		t.Errorf("error %v", err)
+	}
+	if _, err := h.askOnce(t.Context(), strings.Repeat("k", 256), askWhole); !fault.Is(err, fault.InvalidRequest) {
+		t.Errorf("a key of 256 bytes: %v", err)
+	}
+}
+
+func TestAnyNumberOfParallelDuplicatesMakeOneCallAndOneCharge(t *testing.T) {
+	up := &scripted{text: whole(reported)}
+	h := newHouse(t, up, "1.00", nil)
+	var answered, running atomic.Int64
+	var all sync.WaitGroup
+	for range 200 {
+		all.Go(func() {
+			r, err := h.askOnce(t.Context(), "k", askWhole)
+			switch f := fault.From(err); {
+			case err == nil && len(r.Body) > 0:
+				answered.Add(1)
+			case f != nil && f.Code == fault.IdempotencyConflict && f.Retry == fault.RetryYes && f.RetryAfter == time.Second:
+				running.Add(1)
+			default:
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if up.count() != 1 || answered.Load() < 1 || h.spent(t, "1.00") != micro(50) {
+		t.Errorf("%d calls, %d answers, %d conflicts", up.count(), answered.Load(), running.Load())
+	}
+}
+
+func TestAFailureFreesTheKey(t *testing.T) {
+	for name, first := range map[string]*scripted{
+		"upstream":   {err: fault.New(fault.BadGateway, "down")},
+		"bad answer": {text: "{}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var calls atomic.Int64
+			up := upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+				if calls.Add(1) == 1 {
+					return first.Do(ctx, call)
+				}
+				return (&scripted{text: whole(reported)}).Do(ctx, call)
+			})
+			h := newHouse(t, up, "1.00", nil)
+			if _, err := h.askOnce(t.Context(), "k", askWhole); err == nil {
+				t.Fatal("no error")
+			}
+			if r, err := h.askOnce(t.Context(), "k", askWhole); err != nil || r.Replayed {
+				t.Errorf("again %v, %v", r, err)
+			}
+		})
+	}
+}
+
+func TestAStreamIsReplayedAsAStream(t *testing.T) {
+	up := &scripted{text: recorded(usageChunk(20, 30))}
+	h := newHouse(t, up, "1.00", nil)
+	first, err := h.askOnce(t.Context(), "k", askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.askOnce(t.Context(), "k", askStream); !fault.Is(err, fault.IdempotencyConflict) {
+		t.Errorf("while the first runs: %v", err)
+	}
+	want := drain(t, first.Stream)
+	again, err := h.askOnce(t.Context(), "k", askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(again.Body) != want || again.Header.Get("Content-Type") != "text/event-stream" {
+		t.Errorf("again %q, want %q", again.Body, want)
+	}
+}
+
+func TestADuplicateOfAnInterruptedStreamSeesThatItIsNotWhole(t *testing.T) {
+	in, out := io.Pipe()
+	h := newHouse(t, &scripted{body: in}, "1.00", nil)
+	go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`, "")) }()
+	first, err := h.askOnce(t.Context(), "k", askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	received, err := first.Stream.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := string(received)
+	if err := first.Stream.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := h.askOnce(t.Context(), "k", askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rest, ok := strings.CutPrefix(string(again.Body), want); !ok || !strings.HasPrefix(rest, `data: {"error":{`) || strings.Count(rest, "\n\n") != 1 {
+		t.Errorf("again %q after %q", again.Body, want)
+	}
+}
+
+func TestAnAnswerThatIsTooLargeIsNotKeptButNotRunAgain(t *testing.T) {
+	big := strings.Replace(whole(reported), "one two", strings.Repeat("x", 1<<20), 1)
+	up := &scripted{text: big}
+	h := newHouse(t, up, "1.00", nil)
+	if _, err := h.askOnce(t.Context(), "k", askWhole); err != nil {
+		t.Fatal(err)
+	}
+	_, err := h.askOnce(t.Context(), "k", askWhole)
+	if f := fault.From(err); f == nil || f.Code != fault.IdempotencyConflict || f.Retry != fault.RetryNo || up.count() != 1 {
+		t.Errorf("error %v after %d calls", err, up.count())
+	}
+}
+
+func TestTypedCallsCarryAnIdempotencyKeyInTheirContext(t *testing.T) {
+	up := &scripted{text: whole(reported)}
+	h := newHouse(t, up, "1.00", nil)
+	ctx := gateway.WithIdempotencyKey(t.Context(), "k")
+	ask := &chat.Request{Model: "m", Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}}
+	first, err := h.Chat(ctx, ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := h.Chat(ctx, ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.RequestID != first.RequestID || again.Charge != first.Charge || up.count() != 1 {
+		t.Errorf("first %+v, again %+v, %d calls", first, again, up.count())
+	}
+}

@@ -1,0 +1,51 @@
+package gateway
+
+import (
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// operation is what the pipeline needs to know of one parsed request. Each
+// capability has an adapter; nothing else in the pipeline depends on it.
+type operation interface {
+	op() upstream.Op
+	model() string
+	streams() bool
+	source() []byte // the caller's own bytes
+	unknownModel() error
+	validate() error
+	// bound is the most that the request may consume, and the least that is
+	// worth a start.
+	bound(m Model) (most, least billing.Usage)
+	// request is what goes upstream when the hold has been granted. asked is
+	// the number of output tokens that the upstream is limited to because the
+	// balance affords no more; 0 if it affords everything.
+	request(m Model, h billing.Hold) (body upstream.Body, view any, asked int64)
+	// outputLimit is the most output that the upstream may then produce.
+	outputLimit(m Model, asked int64) int64
+	// absurd reports usage that no upstream can have had for this request.
+	absurd(m Model, u billing.Usage) bool
+	// answer checks a whole answer and gives it the public form. body must not
+	// refer to data, which is used again.
+	answer(data []byte) (body []byte, u billing.Usage, err error)
+	// opening judges the first events of a stream.
+	opening(name string, data []byte) (content bool, err error)
+	// tap reads the stream that follows.
+	tap() tap
+	// input is what a caller pays who hung up before anything came back.
+	input() billing.Usage
+}
+
+// tap turns an upstream's events into the client's and counts what passes.
+type tap interface {
+	// event appends what the client gets. It fails with what ends the stream.
+	event(dst []byte, name string, data []byte) (out []byte, done bool, err error)
+	usage() billing.Usage
+	// output is the number of output tokens delivered so far.
+	output() int64
+	heartbeat(dst []byte) []byte
+	// cutShort ends the stream because the money did.
+	cutShort(dst []byte) []byte
+	// terminator is the event that ends a complete stream.
+	terminator() string
+}

@@ -1,0 +1,176 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sort"
+	"strconv"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Kind says which endpoint a model serves.
+type Kind string
+
+// The kinds of models (server.md, models).
+const (
+	KindChat Kind = "chat"
+)
+
+// kinds is every kind and the operation that it is called by.
+var kinds = map[Kind]upstream.Op{KindChat: upstream.ChatCompletion}
+
+// Model is what the gateway knows of a public model id.
+type Model struct {
+	ID          string
+	Kind        Kind      // empty means KindChat
+	DisplayName string    // empty means ID
+	OwnedBy     string    // empty means "tollhouse"
+	Created     time.Time // zero means unknown
+	MaxOutput   int64     // most output tokens of one candidate; 0 means unknown: 16,384 if the caller sets no bound
+	HoldTokens  int64     // output tokens held where the caller sets no bound; 0 means 4,096
+	Withdrawn   time.Time // from this day on the model does not exist; zero means never
+}
+
+// The defaults of a model's facts. DefaultMaxOutput is what every current chat
+// model can produce: a larger cap sent unasked could be refused upstream.
+const (
+	DefaultMaxOutput  = 16_384
+	DefaultHoldTokens = 4_096
+)
+
+// routes is an immutable snapshot of what a reload replaces.
+type routes struct {
+	router       *upstream.Router
+	prices       *billing.PriceList
+	models       map[string]Model
+	requirePrice bool
+}
+
+func newRoutes(o *Options) (*routes, error) {
+	if o.Upstream == nil {
+		return nil, errors.New("gateway: Options.Upstream is nil; give an upstream or a router of channels")
+	}
+	router, ok := o.Upstream.(*upstream.Router)
+	if !ok {
+		router = upstream.Sole(o.Upstream)
+	}
+	r := &routes{router: router, prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice}
+	for _, m := range o.Models {
+		if err := r.add(m); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// builtin concatenates the rooms' tables.
+func builtin() map[string]Model {
+	models := make(map[string]Model)
+	for _, f := range chat.Families() {
+		for _, m := range f.Models {
+			models[m.ID] = Model{ID: m.ID, Kind: KindChat, MaxOutput: m.MaxOutput}
+		}
+	}
+	return models
+}
+
+// add lays an operator's facts over the built-in ones.
+func (r *routes) add(m Model) error {
+	if m.ID == "" {
+		return errors.New("gateway: Options.Models: a model has no ID")
+	}
+	if m.Kind == "" {
+		m.Kind = KindChat
+	}
+	if _, ok := kinds[m.Kind]; !ok {
+		return fmt.Errorf("gateway: Options.Models: model %q has unknown kind %q", m.ID, m.Kind)
+	}
+	if m.MaxOutput < 0 || m.HoldTokens < 0 {
+		return fmt.Errorf("gateway: Options.Models: model %q has a negative bound", m.ID)
+	}
+	if m.MaxOutput == 0 {
+		m.MaxOutput = r.models[m.ID].MaxOutput
+	}
+	r.models[m.ID] = m
+	return nil
+}
+
+// model finds a routed model that, where it must be, has a price.
+func (r *routes) model(id string) (Model, bool) {
+	if id == "" || !r.router.Routes(id) {
+		return Model{}, false
+	}
+	m, ok := r.models[id]
+	if !ok {
+		m = Model{ID: id, Kind: KindChat}
+	}
+	if r.requirePrice && r.prices.Price(id) == nil {
+		return Model{}, false
+	}
+	return m.filled(), true
+}
+
+// withdrawn reports whether the model does not exist any more.
+func (m Model) withdrawn(now time.Time) bool {
+	return !m.Withdrawn.IsZero() && !now.Before(m.Withdrawn)
+}
+
+// announce says when a model that will be withdrawn is to go (RFC 8594, RFC 9745).
+func (m Model) announce(h http.Header) {
+	if !m.Withdrawn.IsZero() {
+		h.Set("Sunset", m.Withdrawn.UTC().Format(http.TimeFormat))
+		h.Set("Deprecation", "@"+strconv.FormatInt(m.Withdrawn.Unix(), 10))
+	}
+}
+
+// filled has every default set.
+func (m Model) filled() Model {
+	if m.DisplayName == "" {
+		m.DisplayName = m.ID
+	}
+	if m.OwnedBy == "" {
+		m.OwnedBy = "tollhouse"
+	}
+	if m.HoldTokens == 0 {
+		m.HoldTokens = DefaultHoldTokens
+	}
+	return m
+}
+
+// most is the largest output of one candidate, for a caller who set a bound of
+// own (0 for none). An unknown cap does not lower the caller's bound.
+func (m Model) most(own int64) int64 {
+	switch {
+	case own == 0 && m.MaxOutput == 0:
+		return DefaultMaxOutput
+	case own == 0:
+		return m.MaxOutput
+	case m.MaxOutput == 0:
+		return own
+	}
+	return min(own, m.MaxOutput)
+}
+
+// list is every nameable model, sorted by id. Models that only a wildcard route
+// serves are listed if the operator gave facts about them.
+func (r *routes) list(p *auth.Principal, now time.Time) []Model {
+	ids := slices.Clone(r.router.Models())
+	for id := range r.models {
+		ids = append(ids, id)
+	}
+	sort.Strings(ids)
+	var models []Model
+	for _, id := range slices.Compact(ids) {
+		if m, ok := r.model(id); ok && !m.withdrawn(now) && p.MayUse(id) {
+			models = append(models, m)
+		}
+	}
+	return models
+}

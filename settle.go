@@ -1,0 +1,81 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
+)
+
+// settle ends the hold, whoever hung up: its context has a time-out of its own.
+// answer is what duplicates of the request get, nil for nothing. A capture that
+// does not become durable in time is retried by Run, and the answer is a 503.
+func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record) (billing.Receipt, error) {
+	if !c.held {
+		return billing.Receipt{}, nil
+	}
+	c.held = false
+	if u.Anomaly || c.op.absurd(c.model, u) {
+		u = c.plausible(u)
+	}
+	c.used = u.Tokens()
+	if answer != nil {
+		c.x.claimed = nil // the settlement ends the claim
+	}
+	p := pending{hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel}, answer: answer}
+	ctx := newGrace(c.ctx, c.x.g.options.SettleTimeout)
+	defer ctx.end()
+	receipt, err := c.x.g.settle(ctx, p)
+	if err != nil {
+		queued := c.x.g.unsettled.add(p)
+		c.x.g.options.Logger.Error("capture is not durable", "request_id", c.x.ID, "queued", queued, "error", err)
+		return receipt, &fault.Error{
+			Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
+			Message: "The charge for this answer could not be recorded, so the answer is withheld. Send the request again.",
+		}
+	}
+	c.x.record.receipt, c.x.record.settled = receipt, true
+	c.x.record.charge = receipt.Charge.String()
+	return receipt, nil
+}
+
+// plausible clamps impossible counts to the bound of the hold (faults.md, row 6).
+func (c *call) plausible(u billing.Usage) billing.Usage {
+	most, _ := c.op.bound(c.model)
+	u.Anomaly = true
+	u.Output = min(u.Output, most.Output)
+	u.Reasoning = min(u.Reasoning, u.Output)
+	u.CachedInput = min(u.CachedInput, most.Input)
+	u.CacheWrite = min(u.CacheWrite, most.Input-u.CachedInput)
+	u.Input = min(u.Input, most.Input-u.CachedInput-u.CacheWrite)
+	return u
+}
+
+// settle calls the meter and survives its panics.
+func (g *Gateway) settle(ctx context.Context, p pending) (r billing.Receipt, err error) {
+	defer guard(&err)
+	if p.answer != nil && g.transactional {
+		return g.options.Meter.Settle(ctx, p.hold, p.usage, p.outcome, *p.answer)
+	}
+	r, err = g.options.Meter.Settle(ctx, p.hold, p.usage, p.outcome)
+	if err != nil {
+		return r, err
+	}
+	return r, g.keep(ctx, p.answer, r)
+}
+
+// retrySettle is one more try at a capture, for Run. A capture that the meter
+// itself refuses is given up in the end; one that it cannot reach never is.
+func (g *Gateway) retrySettle(ctx context.Context, p pending) error {
+	const enough = 10
+	ctx, cancel := context.WithTimeout(ctx, g.options.SettleTimeout)
+	defer cancel()
+	_, err := g.settle(ctx, p)
+	if fault.Is(err, fault.InternalError) && p.tries >= enough {
+		g.options.Logger.Error("a capture is given up", "request_id", p.hold.ID, "account", p.hold.Account, "error", err)
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,387 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+const (
+	askWhole  = `{"model":"m","messages":[{"role":"user","content":"say four words"}],"max_tokens":100}`
+	askStream = `{"model":"m","messages":[{"role":"user","content":"say four words"}],"max_tokens":100,"stream":true}`
+)
+
+// chunk is one chunk of a recorded stream.
+func chunk(delta, rest string) string {
+	return `data: {"id":"up-1","object":"chat.completion.chunk","created":7,"model":"vendor-m","choices":[{"index":0,"delta":` + delta + `,"finish_reason":null}]` + rest + "}\n\n"
+}
+
+func recorded(usage string) string {
+	return chunk(`{"role":"assistant","content":""}`, "") +
+		chunk(`{"content":"one "}`, "") + chunk(`{"content":"two "}`, "") +
+		chunk(`{"content":"three "}`, "") + chunk(`{"content":"four"}`, "") +
+		`data: {"id":"up-1","object":"chat.completion.chunk","created":7,"model":"vendor-m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n" +
+		usage + "data: [DONE]\n\n"
+}
+
+func usageChunk(prompt, completion int) string {
+	return fmt.Sprintf(`data: {"id":"up-1","object":"chat.completion.chunk","created":7,"model":"vendor-m","choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}`+"\n\n",
+		prompt, completion, prompt+completion)
+}
+
+func whole(usage string) string {
+	return `{"id":"up-1","object":"chat.completion","created":7,"model":"vendor-m","choices":[{"index":0,"message":{"role":"assistant","content":"one two three four"},"finish_reason":"stop"}]` + usage + `}`
+}
+
+// The estimates of the recorded answer: "say four words" with its quotes is 16
+// characters and 4 tokens of overhead, so 8 tokens; the answer has 18 characters.
+const (
+	estimatedInput  = 8
+	estimatedOutput = 5
+)
+
+func TestACompleteAnswerCostsItsReportedUsage(t *testing.T) {
+	for _, c := range []struct {
+		name, usage string
+		cost        int64
+		estimated   bool
+	}{
+		{"reported", `,"usage":{"prompt_tokens":20,"completion_tokens":30,"total_tokens":50}`, 50, false},
+		{"cached tokens at the price of input where none is given", `,"usage":{"prompt_tokens":20,"completion_tokens":30,"prompt_tokens_details":{"cached_tokens":10}}`, 50, false},
+		{"explicit zero is honoured", `,"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}`, 0, false},
+		{"no usage is estimated", ``, estimatedInput + estimatedOutput, true},
+		{"null usage is estimated", `,"usage":null`, estimatedInput + estimatedOutput, true},
+		{"negative usage is estimated", `,"usage":{"prompt_tokens":-5,"completion_tokens":-1}`, estimatedInput + estimatedOutput, true},
+		{"above the hold, taken from what is available", `,"usage":{"prompt_tokens":20,"completion_tokens":300}`, 320, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHouse(t, &scripted{text: whole(c.usage)}, "1.00", nil)
+			x, r, err := h.ask(t.Context(), askWhole)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := h.spent(t, "1.00"); got != micro(c.cost) {
+				t.Errorf("spent %s, want %s", got, micro(c.cost))
+			}
+			if got := r.Header.Get("X-Gateway-Charge"); got != micro(c.cost).String() {
+				t.Errorf("X-Gateway-Charge is %s", got)
+			}
+			receipt, ok := x.Receipt()
+			if !ok || receipt.Usage.Estimated != c.estimated || receipt.Reason != billing.ReasonComplete {
+				t.Errorf("receipt %+v, %v", receipt, ok)
+			}
+		})
+	}
+}
+
+func TestAnAbsurdCountIsClampedToTheHold(t *testing.T) {
+	h := newHouse(t, &scripted{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":900000}`)}, "1.00", nil)
+	x, _, err := h.ask(t.Context(), askWhole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	receipt, _ := x.Receipt()
+	if !receipt.Usage.Anomaly || receipt.Usage.Output != 100 || receipt.Charge != micro(120) {
+		t.Errorf("receipt %+v", receipt)
+	}
+}
+
+func TestAnUpstreamThatFailsBeforeOutputCostsNothing(t *testing.T) {
+	for name, up := range map[string]*scripted{
+		"refused":           {err: fault.New(fault.BadGateway, "down")},
+		"200 with an error": {text: `{"error":{"message":"boom"}}`},
+		"empty":             {text: ``},
+		"cut":               {text: whole("")[:60]},
+		"not an object":     {text: `[]`},
+		"no choices":        {text: `{"id":"x"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, up, "1.00", nil)
+			_, _, err := h.ask(t.Context(), askWhole)
+			if f := fault.From(err); f == nil || f.HTTPStatus() != 502 {
+				t.Fatalf("error %v, want a 502", err)
+			}
+			if got := h.spent(t, "1.00"); got != 0 {
+				t.Errorf("spent %s", got)
+			}
+		})
+	}
+}
+
+func TestACompleteStreamCostsItsReportedUsage(t *testing.T) {
+	for _, c := range []struct {
+		name, usage string
+		cost        int64
+	}{
+		{"reported", usageChunk(20, 30), 50},
+		{"twice", usageChunk(20, 30) + usageChunk(20, 30), 50},
+		{"rising", usageChunk(20, 3) + usageChunk(20, 30), 50},
+		{"none", "", estimatedInput + estimatedOutput},
+		{"explicit zero", usageChunk(0, 0), 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHouse(t, &scripted{text: recorded(c.usage)}, "1.00", nil)
+			_, r, err := h.ask(t.Context(), askStream)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := drain(t, r.Stream)
+			if got := h.spent(t, "1.00"); got != micro(c.cost) {
+				t.Errorf("spent %s, want %s", got, micro(c.cost))
+			}
+			if !strings.HasSuffix(out, "data: [DONE]\n\n") || strings.Contains(out, "vendor-m") || strings.Contains(out, `"usage"`) {
+				t.Errorf("stream %q", out)
+			}
+		})
+	}
+}
+
+func TestAUsageChunkIsShownToWhoAskedForIt(t *testing.T) {
+	ask := strings.TrimSuffix(askStream, "}") + `,"stream_options":{"include_usage":true}}`
+	for name, usage := range map[string]string{"given": usageChunk(20, 30), "made here": ""} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, &scripted{text: recorded(usage)}, "1.00", nil)
+			_, r, err := h.ask(t.Context(), ask)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out := drain(t, r.Stream); strings.Count(out, `"choices":[],"usage":{`) != 1 {
+				t.Errorf("stream %q", out)
+			}
+		})
+	}
+}
+
+// TestAStreamCutAtEveryByteCostsWhatWasDelivered cuts the recorded stream at
+// each offset: before the first event that is a 502 for nothing, after it an
+// error event and the charge for the content that was complete.
+func TestAStreamCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
+	full := recorded(usageChunk(20, 30))
+	for at := range len(full) {
+		h := newHouse(t, &scripted{text: full[:at]}, "1.00", nil)
+		_, r, err := h.ask(t.Context(), askStream)
+		got := ""
+		if err == nil {
+			got = drain(t, r.Stream)
+		}
+		// An event whose data line is whole counts, even without its blank line.
+		done := strings.Contains(full[:at], "[DONE]")
+		switch {
+		case err != nil:
+			if f := fault.From(err); f.Code != fault.BadGateway {
+				t.Fatalf("cut at %d: %v", at, err)
+			}
+		case done != strings.HasSuffix(got, "data: [DONE]\n\n"):
+			t.Fatalf("cut at %d: done %v, but the client got %q", at, done, got)
+		case !done && !strings.Contains(got, `data: {"error":{"message":`):
+			t.Fatalf("cut at %d: no error event in %q", at, got)
+		}
+		if want, got := deliveredCost(full[:at]), h.spent(t, "1.00"); got != want {
+			t.Fatalf("cut at %d: spent %s, want %s", at, got, want)
+		}
+	}
+}
+
+// deliveredCost is an independent account of what a cut stream delivered.
+func deliveredCost(text string) billing.Money {
+	chars, usage := 0, false
+	for _, line := range strings.Split(text, "\n") {
+		data, ok := strings.CutPrefix(line, "data: ")
+		if !ok || !strings.HasSuffix(data, "}") || strings.Count(data, "{") != strings.Count(data, "}") {
+			continue
+		}
+		if strings.Contains(data, `"usage":{`) {
+			usage = true
+		}
+		if _, after, ok := strings.Cut(data, `"content":"`); ok {
+			word, _, _ := strings.Cut(after, `"`)
+			chars += len(word)
+		}
+	}
+	switch {
+	case usage:
+		return micro(50)
+	case chars == 0:
+		return 0
+	}
+	return micro(estimatedInput + int64(chars+3)/4)
+}
+
+// TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived closes the stream after
+// each number of events.
+func TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived(t *testing.T) {
+	full := recorded(usageChunk(20, 30))
+	events := strings.SplitAfter(full, "\n\n")
+	for leave := range len(events) - 2 {
+		gone := make(chan struct{})
+		in, out := io.Pipe()
+		h := newHouse(t, &scripted{body: in, gone: gone}, "1.00", nil)
+		go func() {
+			for _, e := range events[:leave+1] {
+				if _, err := io.WriteString(out, e); err != nil {
+					return
+				}
+			}
+		}()
+		x, r, err := h.ask(t.Context(), askStream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		received := ""
+		for range leave + 1 {
+			if received == strings.ReplaceAll(strings.Join(events[:leave+1], ""), "vendor-m", "m") || strings.Count(received, "\n\n") > leave {
+				break
+			}
+			b, err := r.Stream.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			received += string(b)
+			if leave == len(events)-3 && strings.Contains(received, `"stop"`) {
+				break // the usage chunk is not for this client
+			}
+		}
+		if err := r.Stream.Close(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-gone:
+		case <-time.After(wait):
+			t.Fatalf("left after %d: the upstream was not cancelled", leave)
+		}
+		receipt, ok := x.Receipt()
+		if !ok || receipt.Reason != billing.ReasonClientGone {
+			t.Fatalf("left after %d: receipt %+v", leave, receipt)
+		}
+		want := deliveredCost(strings.Join(events[:leave+1], ""))
+		if leave == len(events)-3 {
+			want = deliveredCost(strings.Join(events[:leave], "")) // nobody read the usage
+		}
+		if want == 0 {
+			want = micro(estimatedInput) // before any output: the prompt only
+		}
+		if got := h.spent(t, "1.00"); got != want {
+			t.Fatalf("left after %d: spent %s, want %s", leave, got, want)
+		}
+	}
+}
+
+func TestACallerWhoHangsUpBeforeTheAnswerPaysForTheInput(t *testing.T) {
+	for _, body := range []string{askWhole, askStream} {
+		ctx, hangUp := context.WithCancel(t.Context())
+		up := upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+			hangUp()
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		})
+		h := newHouse(t, up, "1.00", nil)
+		x, _, err := h.ask(ctx, body)
+		if !fault.Is(err, fault.ClientGone) {
+			t.Fatalf("error %v", err)
+		}
+		if got := h.spent(t, "1.00"); got != micro(estimatedInput) {
+			t.Errorf("spent %s", got)
+		}
+		if r, _ := x.Receipt(); !r.Usage.Estimated || r.Reason != billing.ReasonClientGone {
+			t.Errorf("receipt %+v", r)
+		}
+	}
+}
+
+func TestAnErrorFrameBeforeAnyContentIsAnHTTPErrorAndCostsNothing(t *testing.T) {
+	for name, first := range map[string]string{
+		"data":       `data: {"error":{"message":"overloaded","type":"server_error"}}` + "\n\n",
+		"event":      "event: error\ndata: {\"message\":\"overloaded\"}\n\n",
+		"after role": chunk(`{"role":"assistant"}`, "") + `data: {"error":{"message":"overloaded"}}` + "\n\n",
+		"only done":  "data: [DONE]\n\n",
+		"malformed":  "data: hello\n\n",
+		"nothing":    "",
+		"a comment":  ": wait\n\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, &scripted{text: first}, "1.00", nil)
+			_, _, err := h.ask(t.Context(), askStream)
+			if !fault.Is(err, fault.BadGateway) {
+				t.Errorf("error %v", err)
+			}
+			if got := h.spent(t, "1.00"); got != 0 {
+				t.Errorf("spent %s", got)
+			}
+		})
+	}
+}
+
+func TestAnErrorFrameAfterContentEndsTheStreamAndCostsWhatWasDelivered(t *testing.T) {
+	text := chunk(`{"content":"four"}`, "") + `data: {"error":{"message":"boom"}}` + "\n\n"
+	h := newHouse(t, &scripted{text: text}, "1.00", nil)
+	_, r, err := h.ask(t.Context(), askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := drain(t, r.Stream)
+	if !strings.HasSuffix(out, `data: {"error":{"message":"The upstream reported an error.","type":"api_error","code":"BadGateway","param":null}}`+"\n\n") {
+		t.Errorf("stream %q", out)
+	}
+	if got := h.spent(t, "1.00"); got != micro(estimatedInput+1) {
+		t.Errorf("spent %s", got)
+	}
+	if !fault.Is(r.Stream.Err(), fault.BadGateway) {
+		t.Errorf("the stream's error is %v", r.Stream.Err())
+	}
+}
+
+// TestTimeOutsSettleWhatWasDelivered stalls the upstream in virtual time.
+func TestTimeOutsSettleWhatWasDelivered(t *testing.T) {
+	for _, c := range []struct {
+		name, before string
+		cost         int64
+	}{
+		{"no first byte", "", 0},
+		{"idle after content", chunk(`{"content":"four"}`, ""), estimatedInput + 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in, out := io.Pipe()
+				if c.before != "" {
+					go func() { _, _ = io.WriteString(out, c.before) }()
+				}
+				router, err := upstream.NewRouter([]upstream.Channel{{
+					Name: "slow", Upstream: &scripted{body: in}, Models: map[string]string{"*": "*"},
+					Timeout: upstream.Timeouts{Headers: time.Minute, Idle: time.Minute, Total: time.Hour},
+				}}, upstream.RouterOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				h := newHouse(t, router, "1.00", nil)
+				defer out.Close()
+				_, r, err := h.ask(t.Context(), askStream)
+				if err == nil {
+					err = lastError(drain(t, r.Stream), r.Stream)
+				}
+				if f := fault.From(err); f == nil || f.Code != fault.RequestTimeout {
+					t.Errorf("error %v", err)
+				}
+				if got := h.spent(t, "1.00"); got != micro(c.cost) {
+					t.Errorf("spent %s, want %s", got, micro(c.cost))
+				}
+			})
+		})
+	}
+}
+
+func lastError(out string, s *gateway.Stream) error {
+	if !strings.Contains(out, `data: {"error":{`) || strings.Contains(out, "[DONE]") {
+		return errors.New("the stream did not end with an error event: " + out)
+	}
+	return s.Err()
+}

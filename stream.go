@@ -1,0 +1,391 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
+)
+
+// Stream is a streamed answer on its way to the client. Next, Read and Close
+// are for one goroutine.
+type Stream struct {
+	c   *call
+	tap tap
+
+	mu    sync.Mutex // guards tap and what follows against the heartbeat
+	last  time.Time  // when the client last got something
+	beat  *time.Timer
+	ended bool
+	busy  bool        // within Next, whose goroutine then owns the stream
+	watch func() bool // ends the watch over the call's context
+
+	out  []byte // reused by Next
+	tail []byte // the error event of an end between two calls of Next
+	rest []byte // what Read still owes
+	err  error  // why the stream ended badly; nil after a complete one
+
+	header http.Header // what the client was sent, for a duplicate
+	copied []byte      // all events until now, if a duplicate may ask for them
+	noted  int         // how much of out is in copied
+
+	dry      bool  // an extension of the hold was refused
+	saved    int64 // output tokens at the last checkpoint
+	until    int64 // output tokens that the hold covers; 0 means all
+	patience int64 // output tokens until which a meter that failed is not asked
+}
+
+// batch is how many bytes of ready events Next gathers before it returns.
+const batch = 32 << 10
+
+// newStream prepares the stream before the upstream is asked, so that a client
+// hears something while it waits.
+func newStream(c *call) *Stream {
+	s := &Stream{c: c, tap: c.op.tap(), last: c.x.g.options.Now()}
+	if c.silence != nil && c.x.g.options.Heartbeat > 0 {
+		s.mu.Lock() // the timer's goroutine reads it
+		s.beat = time.AfterFunc(c.x.g.options.Heartbeat, s.onSilence)
+		s.mu.Unlock()
+	}
+	return s
+}
+
+// begin watches over the call, and notes how much output the hold covers, if
+// that is less than the upstream may produce.
+func (s *Stream) begin(asked int64) {
+	s.mu.Lock() // what it watches over may end at once
+	s.watch = context.AfterFunc(s.c.ctx, s.onCancel)
+	s.mu.Unlock()
+	h := s.c.hold
+	if h.Price == nil || h.Available == billing.Unlimited {
+		return
+	}
+	most, _ := s.c.op.bound(s.c.model)
+	input, err := h.Price.Cost(billing.Usage{Input: most.Input})
+	if err != nil {
+		return
+	}
+	allowed := s.c.op.outputLimit(s.c.model, asked)
+	if covered := h.Price.Affords(h.Amount-input, billing.Output, allowed); covered < allowed {
+		s.until = max(covered, 1)
+	}
+}
+
+// onSilence runs on the heartbeat's timer. The timer is not reset for every
+// event: it looks how long ago the last one was, and sleeps on.
+func (s *Stream) onSilence() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	now, interval := s.c.x.g.options.Now(), s.c.x.g.options.Heartbeat
+	if idle := now.Sub(s.last); idle < interval {
+		s.beat.Reset(interval - idle)
+		return
+	}
+	s.last = now
+	s.c.silence(s.tap.heartbeat(nil))
+	s.beat.Reset(interval)
+}
+
+// quiet stops the heartbeat.
+func (s *Stream) quiet() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	if s.beat != nil {
+		s.beat.Stop()
+	}
+}
+
+// Next returns the events that are ready, framed for the client; it waits for
+// the first and for no other. The bytes are valid until the next call. After
+// the last event, which is the terminator of a complete stream or one error
+// event, it returns io.EOF; by then the call is settled.
+func (s *Stream) Next() (out []byte, err error) {
+	if last, over := s.enter(); over {
+		if last == nil {
+			return nil, io.EOF
+		}
+		return last, nil
+	}
+	defer s.leave()
+	defer func() {
+		if p := recover(); p != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.fail(panicked(p))
+			out, err = s.out, nil
+		}
+	}()
+	for {
+		event, err := s.c.events.next()
+		more := s.take(event.Name, event.Data, err)
+		if !s.ended {
+			s.remember()
+		}
+		if s.ended || (len(s.out) > 0 && !(more && len(s.out) < batch)) {
+			if len(s.out) == 0 {
+				return nil, io.EOF
+			}
+			return s.out, nil
+		}
+	}
+}
+
+// enter begins a Next. It is over if the stream has ended; last is the event
+// that says so where the end came between two calls.
+func (s *Stream) enter() (last []byte, over bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		last, s.tail = s.tail, nil
+		return last, true
+	}
+	s.busy = true
+	s.out, s.noted = s.out[:0], 0
+	return nil, false
+}
+
+// leave ends a Next.
+func (s *Stream) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy = false
+	if !s.ended && s.c.ctx.Err() != nil {
+		s.cancelled()
+	}
+}
+
+// onCancel settles a stream whose call is cancelled while nobody reads it.
+func (s *Stream) onCancel() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended && !s.busy {
+		s.cancelled()
+	}
+}
+
+// cancelled ends the stream between two calls of Next. The caller may still use
+// what the last one returned.
+func (s *Stream) cancelled() {
+	s.out, s.noted = nil, 0
+	s.fail(context.Cause(s.c.ctx))
+	s.tail = s.out
+}
+
+// take handles one event, or the error instead of it. It reports whether
+// another event is ready.
+func (s *Stream) take(name string, data []byte, err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.out) == 0 { // once for what leaves together
+		s.last = s.c.x.g.options.Now()
+	}
+	done := false
+	if err == nil {
+		s.out, done, err = s.tap.event(s.out, name, data)
+	}
+	switch {
+	case err != nil:
+		s.fail(err)
+	case done:
+		s.finish(billing.ReasonComplete)
+	case !s.afford():
+		s.out = s.tap.cutShort(s.out)
+		s.finish(billing.ReasonBalanceEnded)
+	default:
+		return s.c.events.buffered()
+	}
+	return false
+}
+
+// finish ends a stream well: it settles, and only then lets the terminator out.
+func (s *Stream) finish(reason string) {
+	usage := s.tap.usage()
+	before := len(s.out)
+	s.out = append(s.out, s.tap.terminator()...)
+	if _, err := s.c.settle(usage, reason, s.answer()); err != nil {
+		s.out = s.out[:before]
+		s.broke(err)
+	}
+	s.stop()
+	if reason != billing.ReasonComplete {
+		s.let()
+		return
+	}
+	s.c.freeSlot()
+	s.c.detach()
+	go s.drain()
+}
+
+// drain lets go of a complete stream when the upstream has ended it too. The
+// client does not wait for that.
+func (s *Stream) drain() {
+	const patience = time.Second
+	timer := time.AfterFunc(patience, func() { s.c.cancel(nil) })
+	defer timer.Stop()
+	defer s.let()
+	s.c.events.drain()
+}
+
+// fail ends a stream badly: what was delivered is charged, and the client gets
+// one error event, unless it is the client that went away.
+func (s *Stream) fail(err error) {
+	cause := context.Cause(s.c.ctx)
+	reason := billing.ReasonUpstreamFailed
+	switch {
+	case cause == nil:
+	case errors.Is(cause, errShuttingDown):
+		err, reason = errShuttingDown, billing.ReasonShutdown
+	default:
+		s.hungUp()
+		return
+	}
+	if errors.Is(err, io.EOF) {
+		err = badGateway("The upstream's stream ended before it was complete.", err)
+	}
+	if fault.Is(err, fault.InternalError) {
+		reason = billing.ReasonInternal
+	}
+	var used billing.Usage
+	if s.tap.output() > 0 {
+		used = s.tap.usage()
+	}
+	before := len(s.out)
+	s.broke(cut(err))
+	if _, err := s.c.settle(used, reason, s.answer()); err != nil {
+		s.out = s.out[:before]
+		s.broke(err)
+	}
+	s.end()
+}
+
+// broke appends the error event.
+func (s *Stream) broke(err error) {
+	s.err = err
+	s.out = AppendErrorEvent(s.out, err)
+}
+
+// hungUp settles for a client that went away: the input and what was delivered.
+func (s *Stream) hungUp() {
+	s.c.x.record.gone = true
+	s.err = fault.New(fault.ClientGone, "The client closed the connection before the answer was complete.")
+	if s.c.x.claimed != nil { // a duplicate must not take what was received for the whole
+		s.out = AppendErrorEvent(s.out, s.err)
+	}
+	if _, err := s.c.settle(s.tap.usage(), billing.ReasonClientGone, s.answer()); err != nil {
+		s.err = err
+	}
+	s.end()
+}
+
+// answer is what duplicates of the request get: all events until the end.
+func (s *Stream) answer() *idempotency.Record {
+	if s.c.x.claimed == nil {
+		return nil
+	}
+	s.remember()
+	return s.c.x.answerRecord(s.header, s.copied)
+}
+
+// remember copies the events that go out, up to just over what is kept.
+func (s *Stream) remember() {
+	if s.c.x.claimed != nil && len(s.copied) <= idempotency.MaxAnswer {
+		s.copied = append(s.copied, s.out[min(s.noted, len(s.out)):]...)
+	}
+	s.noted = len(s.out)
+}
+
+// end lets go of everything at once.
+func (s *Stream) end() {
+	s.stop()
+	s.let()
+}
+
+// stop ends the heartbeat, and a claim that no settlement ended.
+func (s *Stream) stop() {
+	s.ended = true
+	s.watch()
+	if s.beat != nil {
+		s.beat.Stop()
+	}
+	s.c.x.free(s.c.ctx)
+}
+
+// let ends the call to the upstream and gives the slot back.
+func (s *Stream) let() {
+	s.c.release()
+	s.c.events.close()
+}
+
+// Close ends the stream. Before its end that settles the call as one whose
+// client went away. It is safe to call more than once.
+func (s *Stream) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.c.cancel(context.Canceled)
+		s.hungUp()
+	}
+	return nil
+}
+
+// Err is why the stream ended badly; nil after a complete stream.
+func (s *Stream) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Receipt is what the call cost; false until the stream has ended.
+func (s *Stream) Receipt() (billing.Receipt, bool) { return s.c.x.Receipt() }
+
+// Read reads the same bytes as Next gives.
+func (s *Stream) Read(p []byte) (int, error) {
+	if len(s.rest) == 0 {
+		next, err := s.Next()
+		if err != nil {
+			return 0, err
+		}
+		s.rest = next
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+// AppendErrorEvent appends the event that ends a broken stream: `error` is its
+// first key, nothing stands before it, and no terminator follows
+// (decisions.md, Chat).
+func AppendErrorEvent(dst []byte, err error) []byte {
+	type body struct {
+		Message string     `json:"message"`
+		Type    string     `json:"type"`
+		Code    fault.Code `json:"code"`
+		Param   *string    `json:"param"`
+	}
+	f := fault.From(err)
+	b := body{Message: f.Message, Type: fault.Type(f.HTTPStatus()), Code: f.Code}
+	if f.Param != "" {
+		b.Param = &f.Param
+	}
+	data, marshalErr := json.Marshal(struct {
+		Error body `json:"error"`
+	}{b})
+	if marshalErr != nil { // invalid UTF-8 in a message
+		data = []byte(`{"error":{"message":"The stream failed.","type":"api_error","code":"internal_error","param":null}}`)
+	}
+	dst = append(dst, "data: "...)
+	dst = append(dst, data...)
+	return append(dst, "\n\n"...)
+}
