@@ -1,0 +1,211 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/secret"
+)
+
+// AdminOptions are what the operator's side of a server works on.
+type AdminOptions struct {
+	// Token is what every request must carry as "Authorization: Bearer". An
+	// empty one refuses every request.
+	Token secret.String
+	// Accounts is the ledger. Required.
+	Accounts billing.Accounts
+	// Keys are the API keys. Required.
+	Keys auth.KeyAdmin
+	// Reload loads the configuration again; nil means that there is nothing
+	// to reload, and such a request is refused. The message of a *fault.Error
+	// is shown to the operator.
+	Reload func(context.Context) error
+	// Logger gets one line for each change, without secrets; nil discards.
+	Logger *slog.Logger
+	// Now and Random are the clock and the source of new keys; nil means the
+	// real ones.
+	Now    func() time.Time
+	Random io.Reader
+}
+
+// NewAdmin returns the operator's API under /admin/v1/ (server.md, Accounts and
+// keys), and /healthz. Its routes need the token, take and give JSON, and put
+// errors in OpenAI's form. It is safe for concurrent use.
+func NewAdmin(o AdminOptions) http.Handler {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &admin{o: o, token: sha256.Sum256([]byte(o.Token.Reveal())), routes: adminTable}
+}
+
+// admin is the handler behind NewAdmin.
+type admin struct {
+	o      AdminOptions
+	token  [sha256.Size]byte
+	routes []adminRoute
+}
+
+// adminRoute is a row of the table of the operator's routes.
+type adminRoute struct {
+	method string
+	path   string // "{}" stands for one segment, the name
+	status int    // of a good answer
+	serve  func(*adminRequest) (any, error)
+}
+
+var adminTable = []adminRoute{
+	{http.MethodGet, "/admin/v1/accounts", 200, (*adminRequest).listAccounts},
+	{http.MethodPost, "/admin/v1/accounts", 201, (*adminRequest).createAccount},
+	{http.MethodGet, "/admin/v1/accounts/{}", 200, (*adminRequest).showAccount},
+	{http.MethodPost, "/admin/v1/accounts/{}/credit", 200, (*adminRequest).creditAccount},
+	{http.MethodGet, "/admin/v1/keys", 200, (*adminRequest).listKeys},
+	{http.MethodPost, "/admin/v1/keys", 201, (*adminRequest).createKey},
+	{http.MethodPost, "/admin/v1/keys/{}/disable", 200, (*adminRequest).disableKey},
+	{http.MethodPost, "/admin/v1/keys/{}/enable", 200, (*adminRequest).enableKey},
+	{http.MethodDelete, "/admin/v1/keys/{}", 200, (*adminRequest).deleteKey},
+	{http.MethodGet, "/admin/v1/usage", 200, (*adminRequest).usage},
+	{http.MethodGet, "/admin/v1/ledger/verify", 200, (*adminRequest).verifyLedger},
+	{http.MethodPost, "/admin/v1/reload", 200, (*adminRequest).reload},
+}
+
+// adminRequest is one request on its way through the table.
+type adminRequest struct {
+	*admin
+	ctx  context.Context
+	w    http.ResponseWriter
+	r    *http.Request
+	name string // the {} of the path
+}
+
+// raw is an answer that is no JSON.
+type raw struct {
+	contentType string
+	body        []byte
+}
+
+// ServeHTTP answers one request.
+func (a *admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/healthz" {
+		writeAdmin(w, http.StatusOK, map[string]string{"status": "ok"})
+		return
+	}
+	q := &adminRequest{admin: a, ctx: r.Context(), w: w, r: r}
+	status, answer, err := q.serve()
+	if err != nil {
+		q.refuse(fault.From(err))
+		return
+	}
+	writeAdmin(w, status, answer)
+}
+
+// serve checks the token before it tells anything about paths.
+func (q *adminRequest) serve() (status int, answer any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fault.Wrap(fault.InternalError, "The server failed to handle the request.", fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+		}
+	}()
+	if err := q.authenticate(); err != nil {
+		return 0, nil, err
+	}
+	route, err := q.find()
+	if err != nil {
+		return 0, nil, err
+	}
+	answer, err = route.serve(q)
+	return route.status, answer, err
+}
+
+// authenticate compares hashes, so that the time it takes tells nothing of the
+// token, its length included.
+func (q *adminRequest) authenticate() error {
+	given := sha256.Sum256([]byte(bearer(q.r)))
+	if subtle.ConstantTimeCompare(given[:], q.token[:]) != 1 || q.o.Token.IsZero() {
+		return fault.New(fault.Unauthorized, "The admin token is missing or wrong: `tollhouse admin token` shows the one of a data directory.")
+	}
+	return nil
+}
+
+// find matches the path, then the method: 404 before 405.
+func (q *adminRequest) find() (*adminRoute, error) {
+	var allow []string
+	for i := range q.routes {
+		route := &q.routes[i]
+		name, ok := matchAdmin(route.path, q.r.URL.Path)
+		if ok && route.method == q.r.Method {
+			q.name = name
+			return route, nil
+		}
+		if ok {
+			allow = append(allow, route.method)
+		}
+	}
+	if allow == nil {
+		return nil, fault.New(fault.NotFound, "There is nothing at "+clip(q.r.URL.Path)+". The paths of this address begin with /admin/v1/.")
+	}
+	q.w.Header().Set("Allow", strings.Join(allow, ", "))
+	return nil, fault.New(fault.MethodNotAllowed, "This path takes "+strings.Join(allow, " or ")+", not "+clip(q.r.Method)+".")
+}
+
+// matchAdmin compares a path with a pattern and gives what its {} stands for.
+func matchAdmin(pattern, path string) (name string, ok bool) {
+	before, after, named := strings.Cut(pattern, "{}")
+	if !named {
+		return "", pattern == path
+	}
+	rest, ok := strings.CutPrefix(path, before)
+	if !ok {
+		return "", false
+	}
+	name, ok = strings.CutSuffix(rest, after)
+	return name, ok && name != "" && !strings.Contains(name, "/")
+}
+
+// refuse writes an error and logs those that an operator should know of.
+func (q *adminRequest) refuse(f *fault.Error) {
+	switch status := f.HTTPStatus(); {
+	case status >= 500:
+		q.o.Logger.Error("admin request failed", "path", clip(q.r.URL.Path), "error", f.Error())
+	case status == http.StatusUnauthorized:
+		q.o.Logger.Warn("admin request without the token", "path", clip(q.r.URL.Path), "remote", q.r.RemoteAddr)
+	}
+	errorHeaders(q.w.Header(), f)
+	writeAdmin(q.w, f.HTTPStatus(), openAIShape("", f))
+}
+
+// audit logs a change that was made.
+func (q *adminRequest) audit(action string, args ...any) {
+	q.o.Logger.Info("audit", append([]any{"action", action, "remote", q.r.RemoteAddr}, args...)...)
+}
+
+func writeAdmin(w http.ResponseWriter, status int, answer any) {
+	out, isRaw := answer.(raw)
+	if !isRaw {
+		data, err := json.Marshal(answer)
+		if err != nil { // a type of ours that cannot be written
+			status, data = http.StatusInternalServerError, []byte(`{"error":{"message":"The answer cannot be written.","type":"api_error","code":"internal_error","param":null}}`)
+		}
+		out = raw{"application/json", append(data, '\n')}
+	}
+	h := w.Header()
+	h.Set("Content-Type", out.contentType)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(out.body)
+}

@@ -1,0 +1,137 @@
+package server
+
+import (
+	"time"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// KeyView is what the operator sees of a key that exists.
+type KeyView struct {
+	ID          string     `json:"id"`
+	Account     string     `json:"account"`
+	Name        string     `json:"name"`
+	Models      []string   `json:"models"` // empty means all
+	auth.Limits            // 0 or absent: the server's default
+	Created     *time.Time `json:"created,omitempty"` // absent for a key of the config file
+	Expires     *time.Time `json:"expires,omitempty"`
+	Disabled    bool       `json:"disabled"`
+}
+
+func newKeyView(k *auth.Key) KeyView {
+	v := KeyView{ID: k.ID, Account: k.Account, Name: k.Name, Models: k.Models, Limits: k.Limits, Disabled: k.Disabled}
+	if v.Models == nil {
+		v.Models = []string{}
+	}
+	if !k.Created.IsZero() {
+		v.Created = &k.Created
+	}
+	if !k.Expires.IsZero() {
+		v.Expires = &k.Expires
+	}
+	return v
+}
+
+// NewKeyView is the one answer that holds a key: the server keeps its hash only.
+type NewKeyView struct {
+	ID      string `json:"id"`
+	Key     string `json:"key"`
+	Account string `json:"account"`
+	Name    string `json:"name"`
+}
+
+// listKeys is GET /admin/v1/keys, of one account or of all.
+func (q *adminRequest) listKeys() (any, error) {
+	keys, err := q.o.Keys.List(q.ctx, q.r.URL.Query().Get("account"))
+	if err != nil {
+		return nil, err
+	}
+	var views []KeyView
+	for i := range keys {
+		views = append(views, newKeyView(&keys[i]))
+	}
+	return newList(views), nil
+}
+
+// keyRequest is the body of POST /admin/v1/keys. Only the account is required.
+type keyRequest struct {
+	Account string    `json:"account"`
+	Name    string    `json:"name"`
+	Models  []string  `json:"models"`
+	Expires time.Time `json:"expires"` // RFC 3339
+	Budget  string    `json:"budget"`
+	auth.Limits
+}
+
+// createKey is POST /admin/v1/keys.
+func (q *adminRequest) createKey() (any, error) {
+	var in keyRequest
+	if err := q.body(&in); err != nil {
+		return nil, err
+	}
+	if in.Account == "" {
+		return nil, fault.Invalid("account", "A key needs the name of the account that pays for it.")
+	}
+	if err := q.exists(in.Account); err != nil {
+		return nil, err
+	}
+	key, token, err := auth.NewKey(auth.KeyOptions{
+		Account: in.Account, Name: in.Name, Models: in.Models, Limits: in.Limits, Expires: in.Expires,
+		Now: q.o.Now, Random: q.o.Random,
+	})
+	if err == nil {
+		err = q.add(key, in.Budget)
+	}
+	if err != nil {
+		return nil, err
+	}
+	q.audit("key.create", "account", key.Account, "key", key.ID, "name", clip(key.Name), "budget", in.Budget)
+	return NewKeyView{ID: key.ID, Key: token.Reveal(), Account: key.Account, Name: key.Name}, nil
+}
+
+// add bounds the key before it can spend.
+func (q *adminRequest) add(key auth.Key, budget string) error {
+	if budget == "" {
+		return q.o.Keys.Add(q.ctx, key)
+	}
+	bound, err := amount("budget", budget)
+	if err == nil {
+		err = q.budget(key, &bound)
+	}
+	if err != nil {
+		return err
+	}
+	if err = q.o.Keys.Add(q.ctx, key); err != nil {
+		_ = q.budget(key, nil) // a bound on a key that does not exist bounds nothing
+	}
+	return err
+}
+
+func (q *adminRequest) budget(key auth.Key, bound *billing.Money) error {
+	return q.o.Accounts.SetBudget(q.ctx, key.Account, key.ID, bound)
+}
+
+// disableKey is POST /admin/v1/keys/{id}/disable.
+func (q *adminRequest) disableKey() (any, error) { return q.setDisabled("key.disable", true) }
+
+// enableKey is POST /admin/v1/keys/{id}/enable.
+func (q *adminRequest) enableKey() (any, error) { return q.setDisabled("key.enable", false) }
+
+func (q *adminRequest) setDisabled(action string, disabled bool) (any, error) {
+	if err := q.o.Keys.SetDisabled(q.ctx, q.name, disabled); err != nil {
+		return nil, err
+	}
+	q.audit(action, "key", q.name)
+	return map[string]any{"id": q.name, "disabled": disabled}, nil
+}
+
+// deleteKey is DELETE /admin/v1/keys/{id}.
+func (q *adminRequest) deleteKey() (any, error) {
+	if err := q.o.Keys.Delete(q.ctx, q.name); err != nil {
+		return nil, err
+	}
+	q.audit("key.delete", "key", q.name)
+	return map[string]any{"id": q.name, "deleted": true}, nil
+}

@@ -1,0 +1,282 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/server"
+)
+
+const adminToken = "admin-0123456789"
+
+// office is an operator's API with a ledger and keys of its own.
+type office struct {
+	http.Handler
+	ledger *billing.Ledger
+	keys   *auth.MemoryKeys
+	log    bytes.Buffer
+}
+
+func newOffice(t *testing.T, edit func(*server.AdminOptions)) *office {
+	t.Helper()
+	o := &office{ledger: billing.NewLedger(billing.LedgerOptions{}), keys: new(auth.MemoryKeys)}
+	options := server.AdminOptions{
+		Token: secret.New(adminToken), Accounts: o.ledger, Keys: o.keys, Logger: slog.New(slog.NewTextHandler(&o.log, nil)),
+	}
+	if edit != nil {
+		edit(&options)
+	}
+	o.Handler = server.NewAdmin(options)
+	if err := o.ledger.CreateAccount(t.Context(), "acme", 25*billing.One); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// ask sends a request with the token.
+func (o *office) ask(method, path, body string) (int, string) {
+	w := o.record(method, path, body, "Bearer "+adminToken)
+	return w.Code, w.Body.String()
+}
+
+func (o *office) record(method, path, body, authorization string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	if authorization != "" {
+		r.Header.Set("Authorization", authorization)
+	}
+	w := httptest.NewRecorder()
+	o.ServeHTTP(w, r)
+	return w
+}
+
+func TestTheAdminAPINeedsItsToken(t *testing.T) {
+	o := newOffice(t, nil)
+	for _, authorization := range []string{"", "Bearer", "Bearer wrong", "Basic " + adminToken, "Bearer " + adminToken + "x", "Bearer sk-key"} {
+		for _, path := range []string{"/admin/v1/accounts", "/admin/v1/nothing", "/"} {
+			w := o.record(http.MethodGet, path, "", authorization)
+			if w.Code != 401 || w.Header().Get("WWW-Authenticate") != "Bearer" || strings.Contains(w.Body.String(), adminToken) {
+				t.Errorf("%q on %s: %d %s", authorization, path, w.Code, w.Body)
+			}
+		}
+	}
+	if w := o.record(http.MethodGet, "/admin/v1/accounts", "", "bearer "+adminToken); w.Code != 200 {
+		t.Errorf("the token in lower case: %d %s", w.Code, w.Body)
+	}
+	if strings.Contains(o.log.String(), adminToken) || !strings.Contains(o.log.String(), "without the token") {
+		t.Errorf("the log is %s", &o.log)
+	}
+}
+
+func TestAnAdminAPIWithoutATokenRefusesEveryone(t *testing.T) {
+	o := newOffice(t, func(a *server.AdminOptions) { a.Token = secret.String{} })
+	for _, authorization := range []string{"", "Bearer", "Bearer ", "Bearer x"} {
+		if w := o.record(http.MethodGet, "/admin/v1/accounts", "", authorization); w.Code != 401 {
+			t.Errorf("%q: %d %s", authorization, w.Code, w.Body)
+		}
+	}
+}
+
+func TestTheAdminAPILivesWithoutAToken(t *testing.T) {
+	if w := newOffice(t, nil).record(http.MethodGet, "/healthz", "", ""); w.Code != 200 || w.Body.String() != "{\"status\":\"ok\"}\n" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestTheAdminAPITellsPathsFromMethods(t *testing.T) {
+	o := newOffice(t, nil)
+	for _, c := range []struct {
+		method, path, allow string
+		want                int
+	}{
+		{"GET", "/", "", 404},
+		{"GET", "/admin/v1/", "", 404},
+		{"GET", "/admin/v1/accounts/", "", 404},
+		{"GET", "/admin/v1/accounts/acme/more", "", 404},
+		{"POST", "/admin/v1/keys/a/b/disable", "", 404},
+		{"PUT", "/admin/v1/accounts", "GET, POST", 405},
+		{"GET", "/admin/v1/reload", "POST", 405},
+		{"POST", "/admin/v1/keys/k", "DELETE", 405},
+	} {
+		w := o.record(c.method, c.path, "", "Bearer "+adminToken)
+		if w.Code != c.want || w.Header().Get("Allow") != c.allow || !strings.Contains(w.Body.String(), `"message":`) {
+			t.Errorf("%s %s: %d, Allow %q, %s", c.method, c.path, w.Code, w.Header().Get("Allow"), w.Body)
+		}
+	}
+}
+
+func TestAnAdminBodyIsTakenByTheLetter(t *testing.T) {
+	o := newOffice(t, nil)
+	for _, c := range []struct{ path, body, param, message string }{
+		{"/admin/v1/accounts", `{"name":"b","colour":"red"}`, "colour", `no field \"colour\"`},
+		{"/admin/v1/accounts", `{"Name":"b"}`, "Name", `no field \"Name\"`},
+		{"/admin/v1/accounts", `{"name":"b","name":"c"}`, "", "one JSON object"},
+		{"/admin/v1/accounts", `{"name":5}`, "name", `\"name\" must not be a JSON number`},
+		{"/admin/v1/accounts", `{"name":"b","credit":25}`, "credit", `must not be a JSON number`},
+		{"/admin/v1/accounts", `{"name":"b","credit":"1e3"}`, "credit", "decimal string"},
+		{"/admin/v1/accounts", `{"name":"b"} {}`, "", "one JSON object"},
+		{"/admin/v1/accounts", `[]`, "", "JSON object"},
+		{"/admin/v1/accounts", ``, "", "JSON object"},
+		{"/admin/v1/accounts/acme/credit", `{"amount":"5"}`, "reference", "reference"},
+		{"/admin/v1/accounts/acme/credit", `{"amount":"-99","reference":"r"}`, "amount", "available"},
+		{"/admin/v1/keys", `{}`, "account", "needs the name of the account"},
+		{"/admin/v1/keys", `{"account":"acme","expires":"tomorrow"}`, "expires", "expires"},
+		{"/admin/v1/keys", `{"account":"acme","expires":"2001-01-01T00:00:00Z"}`, "expires", "in the future"},
+		{"/admin/v1/keys", `{"account":"acme","rpm":-1}`, "rpm", "rpm must be"},
+		{"/admin/v1/keys", `{"account":"acme","budget":"-1"}`, "budget", "must not be negative"},
+		{"/admin/v1/keys", `{"account":"acme","limits":{"rpm":1}}`, "limits", "no field"},
+	} {
+		status, body := o.ask(http.MethodPost, c.path, c.body)
+		if status != 400 || !strings.Contains(body, c.message) || (c.param != "" && !strings.Contains(body, `"param":"`+c.param+`"`)) {
+			t.Errorf("%s %s: %d %s", c.path, c.body, status, body)
+		}
+	}
+	if names, _ := o.ledger.AccountNames(t.Context()); len(names) != 1 {
+		t.Errorf("accounts were made: %v", names)
+	}
+	if keys, _ := o.keys.List(t.Context(), ""); len(keys) != 0 {
+		t.Errorf("keys were made: %v", keys)
+	}
+}
+
+func TestAHugeAdminBodyIsRefused(t *testing.T) {
+	status, body := newOffice(t, nil).ask(http.MethodPost, "/admin/v1/accounts", `{"name":"`+strings.Repeat("a", 2<<20)+`"}`)
+	if status != 413 {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+func TestAnAccountOverTheAdminAPI(t *testing.T) {
+	o := newOffice(t, nil)
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		want               string
+	}{
+		{"POST", "/admin/v1/accounts", `{"name":"b+c","credit":"1.5"}`, 201, `{"account":"b+c","currency":"USD","posted":"1.50","held":"0.00","available":"1.50"}`},
+		{"POST", "/admin/v1/accounts", `{"name":"b+c"}`, 400, "already is an account"},
+		{"GET", "/admin/v1/accounts/b+c", "", 200, `"posted":"1.50"`},
+		{"GET", "/admin/v1/accounts/b%2Bc", "", 200, `"posted":"1.50"`},
+		{"GET", "/admin/v1/accounts/nobody", "", 404, "no account"},
+		{"POST", "/admin/v1/accounts/acme/credit", `{"amount":"5","reference":"r"}`, 200, `"posted":"30.00"`},
+		{"POST", "/admin/v1/accounts/acme/credit", `{"amount":"5","reference":"r"}`, 200, `"posted":"30.00"`},
+		{"GET", "/admin/v1/accounts", "", 200, `{"object":"list","data":[{"account":"acme",`},
+		{"GET", "/admin/v1/ledger/verify", "", 200, `{"status":"ok"}`},
+	} {
+		if status, body := o.ask(c.method, c.path, c.body); status != c.status || !strings.Contains(body, c.want) {
+			t.Errorf("%s %s %s: %d %s", c.method, c.path, c.body, status, body)
+		}
+	}
+}
+
+func TestAKeyOverTheAdminAPI(t *testing.T) {
+	o := newOffice(t, nil)
+	status, body := o.ask("POST", "/admin/v1/keys",
+		`{"account":"acme","name":"ci","models":["m"],"expires":"2100-01-01T00:00:00Z","rpm":7,"budget":"5"}`)
+	m := regexp.MustCompile(`^{"id":"(key_\w+)","key":"(sk-\w+)","account":"acme","name":"ci"}\n$`).FindStringSubmatch(body)
+	if status != 201 || m == nil {
+		t.Fatalf("%d %s", status, body)
+	}
+	id, key := m[1], m[2]
+	k, err := o.keys.Find(t.Context(), auth.HashOf(key))
+	if err != nil || k.ID != id || k.Limits.RPM != 7 || k.Expires.Year() != 2100 {
+		t.Errorf("stored: %+v, %v", k, err)
+	}
+	_, body = o.ask("GET", "/admin/v1/keys?account=acme", "")
+	if !strings.Contains(body, `"id":"`+id+`"`) || !strings.Contains(body, `"rpm":7`) || strings.Contains(body, key) {
+		t.Errorf("the list is %s", body)
+	}
+	for _, c := range []struct {
+		method, path string
+		status       int
+		want         string
+	}{
+		{"POST", "/disable", 200, `"disabled":true`}, {"POST", "/enable", 200, `"disabled":false`},
+		{"DELETE", "", 200, `"deleted":true`}, {"DELETE", "", 404, "no key"}, {"POST", "/enable", 404, "no key"},
+	} {
+		if status, body := o.ask(c.method, "/admin/v1/keys/"+id+c.path, ""); status != c.status || !strings.Contains(body, c.want) {
+			t.Errorf("%s %s: %d %s", c.method, c.path, status, body)
+		}
+	}
+	if log := o.log.String(); strings.Contains(log, key) || strings.Count(log, "msg=audit") != 4 {
+		t.Errorf("the log is\n%s", log)
+	}
+}
+
+func TestABudgetBoundsAKeyFromItsFirstCall(t *testing.T) {
+	o := newOffice(t, nil)
+	_, body := o.ask("POST", "/admin/v1/keys", `{"account":"acme","budget":"5"}`)
+	id := regexp.MustCompile(`key_\w+`).FindString(body)
+	hold, err := o.ledger.Reserve(t.Context(), billing.Charge{Account: "acme", Key: id, RequestID: "r"})
+	if err != nil || hold.Available != 5*billing.One {
+		t.Errorf("available %s, %v", hold.Available, err)
+	}
+}
+
+func TestUsageOverTheAdminAPI(t *testing.T) {
+	o := newOffice(t, nil)
+	hold, err := o.ledger.Reserve(t.Context(), billing.Charge{Account: "acme", Key: "k", RequestID: "r", Model: "m"})
+	if err == nil {
+		_, err = o.ledger.Settle(t.Context(), hold, billing.Usage{Input: 3})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		query  string
+		status int
+		want   string
+	}{
+		{"", 200, `{"object":"list","by":"model","data":[{"charge":"0.00","model":"m","requests":1,"units":{"input":3}}]}`},
+		{"?account=acme&by=key", 200, `"key":"k"`},
+		{"?account=nobody", 404, "no account"},
+		{"?by=week", 400, `"param":"by"`},
+		{"?format=csv", 200, "model,requests,"},
+	} {
+		if status, body := o.ask("GET", "/admin/v1/usage"+c.query, ""); status != c.status || !strings.Contains(body, c.want) {
+			t.Errorf("%s: %d %s", c.query, status, body)
+		}
+	}
+}
+
+func TestAReloadOverTheAdminAPITellsWhatIsWrong(t *testing.T) {
+	if status, body := newOffice(t, nil).ask("POST", "/admin/v1/reload", ""); status != 400 || !strings.Contains(body, "nothing to reload") {
+		t.Errorf("without a file: %d %s", status, body)
+	}
+	var result error
+	o := newOffice(t, func(a *server.AdminOptions) { a.Reload = func(context.Context) error { return result } })
+	for _, c := range []struct {
+		err    error
+		status int
+		want   string
+	}{
+		{nil, 200, `"reloaded"`},
+		{fault.New(fault.InvalidRequest, "t.yaml:3:1: wrong"), 400, "t.yaml:3:1: wrong"},
+		{errors.New("some private cause"), 500, "internal_error"},
+	} {
+		result = c.err
+		if status, body := o.ask("POST", "/admin/v1/reload", ""); status != c.status || !strings.Contains(body, c.want) || strings.Contains(body, "private") {
+			t.Errorf("%v: %d %s", c.err, status, body)
+		}
+	}
+}
+
+func TestAPanicInTheAdminAPIIsA500(t *testing.T) {
+	o := newOffice(t, func(a *server.AdminOptions) { a.Keys = nil })
+	if status, body := o.ask("GET", "/admin/v1/keys", ""); status != 500 || !strings.Contains(body, `"code":"internal_error"`) {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, _ := o.ask("GET", "/admin/v1/accounts", ""); status != 200 {
+		t.Errorf("the next request got %d", status)
+	}
+}

@@ -1,0 +1,170 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+)
+
+func TestABodyThatStopsComingIsA408(t *testing.T) {
+	s := open(t, shopOptions{server: server.Options{ReadTimeout: 50 * time.Millisecond}})
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\n\r\n{", s.key.Reveal())
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != 408 || !strings.Contains(string(body), "The request body came too slowly.") {
+		t.Errorf("status %d, body %s, %v", resp.StatusCode, body, err)
+	}
+}
+
+// deadlines is a connection that records its read deadlines.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	set []time.Time
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error {
+	d.set = append(d.set, t)
+	return nil
+}
+
+func TestProgressMovesTheReadDeadlineAndTheEndClearsIt(t *testing.T) {
+	h := local(t)
+	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	body := strings.Replace(small, "hi", strings.Repeat("x", 200<<10), 1)
+	h.ServeHTTP(w, httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(body)))
+	if w.Code != 200 {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	last := len(w.set) - 1
+	if last < 2 || !w.set[last].IsZero() {
+		t.Fatalf("deadlines %v", w.set)
+	}
+	for i, d := range w.set[:last] {
+		if d.IsZero() || i > 0 && d.Before(w.set[i-1]) {
+			t.Errorf("deadlines %v", w.set)
+		}
+	}
+}
+
+// breaks is a body whose reader fails.
+type breaks struct{ before func() }
+
+func (b breaks) Read([]byte) (int, error) {
+	b.before()
+	return 0, errors.New("the connection broke")
+}
+
+func TestABodyOfAClientThatLeftIsNoBadRequest(t *testing.T) {
+	for want, leaves := range map[int]bool{499: true, 400: false} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		before := func() {}
+		if leaves {
+			before = cancel
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("POST", "/v1/chat/completions", breaks{before}).WithContext(ctx)
+		local(t).ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("status %d, want %d: %s", w.Code, want, w.Body)
+		}
+	}
+}
+
+// local is the handler of a gateway without an Authenticator.
+func local(t *testing.T) http.Handler {
+	t.Helper()
+	g, err := gateway.New(gateway.Options{Upstream: sim.New(sim.Options{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.Close() })
+	return server.New(g, server.Options{})
+}
+
+var foreign = []string{"Basic abc", "Bearer", "Bearer ", "nonsense", "Digest a=b, c=d", "sk-abc"}
+
+func TestAHeaderThatNobodyAskedForIsIgnored(t *testing.T) {
+	s := open(t, shopOptions{})
+	known := auth.NewContext(t.Context(), &auth.Principal{Account: "acme", Key: "key_1"})
+	for _, header := range append(foreign, "Bearer sk-wrong") {
+		for name, h := range map[string]http.Handler{"no authenticator": local(t), "a principal": s.h} {
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest("GET", "/v1/models", http.NoBody).WithContext(known)
+			if name == "no authenticator" {
+				r = r.WithContext(t.Context())
+			}
+			r.Header.Set("Authorization", header)
+			h.ServeHTTP(w, r)
+			if w.Code != 200 {
+				t.Errorf("%s, %q: %d %s", name, header, w.Code, w.Body)
+			}
+		}
+	}
+}
+
+func TestAForeignSchemeIsToldWhatToSend(t *testing.T) {
+	s := open(t, shopOptions{})
+	for _, header := range foreign {
+		a := s.do(t, "GET", "/v1/models", "", "Authorization: "+header)
+		if m := a.errorOf(t).Message; a.status != 401 || !strings.Contains(m, `must be "Bearer sk-…"`) {
+			t.Errorf("%q: %d %s", header, a.status, m)
+		}
+	}
+}
+
+func TestAReplayedStreamIsNotBufferedEither(t *testing.T) {
+	s := open(t, shopOptions{})
+	first := s.do(t, "POST", "/v1/chat/completions", smallStream, "Idempotency-Key: k")
+	again := s.do(t, "POST", "/v1/chat/completions", smallStream, "Idempotency-Key: k")
+	if again.header.Get("Idempotent-Replayed") != "true" || again.body != first.body {
+		t.Fatalf("not a replay: %v\n%s", again.header, again.body)
+	}
+	for _, name := range []string{"Content-Type", "Cache-Control", "X-Accel-Buffering"} {
+		if got, want := again.header.Get(name), first.header.Get(name); got != want || got == "" {
+			t.Errorf("%s is %q, was %q", name, got, want)
+		}
+	}
+}
+
+func TestTheInProcessClientGetsNoBodyForHead(t *testing.T) {
+	resp, err := server.Client(local(t)).Head("http://gateway.invalid/v1/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != 200 || len(body) != 0 || resp.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("status %d, body %q, %v", resp.StatusCode, body, err)
+	}
+}
+
+func TestAModelIDThatIsTooLongIsNamed(t *testing.T) {
+	s := open(t, shopOptions{})
+	a := s.do(t, "POST", "/v1/chat/completions", strings.Replace(small, `"m"`, `"`+strings.Repeat("m", 300)+`"`, 1))
+	if m := a.errorOf(t).Message; a.status != 400 || !strings.Contains(m, "at most 256 bytes") {
+		t.Errorf("status %d: %s", a.status, m)
+	}
+}

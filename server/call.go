@@ -1,0 +1,100 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// call runs one operation whose request is a JSON body.
+func (x *exchange) call(op upstream.Op) error {
+	if err := x.checkContentType(); err != nil {
+		return err
+	}
+	body, err := x.readBody()
+	if err != nil {
+		return err
+	}
+	x.stream = &streamWriter{x: x}
+	x.IdempotencyKey = x.r.Header.Get("Idempotency-Key")
+	result, err := x.Call(x.r.Context(), op, body, x.stream.silence)
+	x.stream.announce(func(h http.Header) {
+		x.limitHeaders()
+		if result != nil {
+			maps.Copy(h, result.Header)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if result.Stream == nil {
+		if h := x.w.Header(); result.Replayed && h.Get("Content-Type") == "text/event-stream" {
+			streamHeaders(h)
+		}
+		x.write(http.StatusOK, "", result.Body)
+		return nil
+	}
+	return x.stream.copy(result.Stream)
+}
+
+// checkContentType is 415 unless the body is plain JSON. A request without a
+// content type is taken as JSON.
+func (x *exchange) checkContentType() error {
+	if e := x.r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return fault.New(fault.UnsupportedMediaType, "Send the body without Content-Encoding.")
+	}
+	header := x.r.Header.Get("Content-Type")
+	if header == "" || header == "application/json" {
+		return nil
+	}
+	if media, _, err := mime.ParseMediaType(header); err != nil || media != "application/json" {
+		return fault.New(fault.UnsupportedMediaType, "This endpoint takes a body of Content-Type application/json, not "+clip(header)+".")
+	}
+	return nil
+}
+
+// readBody reads the whole body, and nothing past the limit: 413 at once for a
+// declared length, else while reading.
+func (x *exchange) readBody() ([]byte, error) {
+	limit := x.h.options.MaxBody
+	if x.r.ContentLength > limit {
+		return nil, tooLarge(limit)
+	}
+	const prudent = 256 << 10 // a declared length is not believed beyond this
+	var buf bytes.Buffer
+	if n := x.r.ContentLength; n > 0 {
+		buf.Grow(int(min(n, prudent)) + bytes.MinRead)
+	}
+	body := newPacedBody(x)
+	_, err := buf.ReadFrom(http.MaxBytesReader(x.w, body, limit))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, tooLarge(limit)
+	case errors.Is(err, os.ErrDeadlineExceeded): // which ends the context too
+		e := fault.Wrap(fault.InvalidRequest, "The request body came too slowly.", err)
+		e.Status = http.StatusRequestTimeout
+		return nil, e
+	case err != nil && x.r.Context().Err() != nil:
+		return nil, fault.Wrap(fault.ClientGone, "The client hung up before its request was read.", err)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, fault.Wrap(fault.InvalidRequest, "The request body ended before its declared length.", err)
+	case err != nil:
+		return nil, fault.Wrap(fault.InvalidRequest, "The request body could not be read.", err)
+	}
+	body.done()
+	return buf.Bytes(), nil
+}
+
+func tooLarge(limit int64) error {
+	return fault.New(fault.RequestTooLarge, fmt.Sprintf("The request body is larger than %d bytes.", limit))
+}

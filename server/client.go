@@ -1,0 +1,115 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+)
+
+// Client returns an HTTP client whose requests h answers in process, without a
+// socket and whatever their host: for an SDK that takes an http.Client. Bodies
+// stream; closing a response's body, or ending its context, hangs up. It is
+// safe for concurrent use.
+func Client(h http.Handler) *http.Client { return &http.Client{Transport: Transport{h}} }
+
+// Transport is an http.RoundTripper that is answered by Handler.
+type Transport struct{ Handler http.Handler }
+
+// RoundTrip runs the handler in a goroutine that ends with the response's body.
+func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(r.Context())
+	in := r.Clone(ctx)
+	in.RequestURI = in.URL.RequestURI()
+	in.RemoteAddr = "in-process"
+	if in.Body == nil {
+		in.Body = http.NoBody
+	}
+	body, pipe := io.Pipe()
+	w := &pipeWriter{header: make(http.Header), pipe: pipe, ready: make(chan struct{}), head: r.Method == http.MethodHead}
+	go func() {
+		defer cancel()
+		defer func() {
+			var err error
+			if p := recover(); p != nil {
+				err = fmt.Errorf("the handler panicked: %v", p)
+			}
+			w.finish(err)
+			if r.Body != nil {
+				_ = r.Body.Close()
+			}
+		}()
+		t.Handler.ServeHTTP(w, in)
+	}()
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+		_ = body.CloseWithError(ctx.Err())
+		return nil, context.Cause(r.Context())
+	}
+	return w.response(r, &hangUp{body, cancel}), nil
+}
+
+// hangUp is a response body whose Close ends the request.
+type hangUp struct {
+	*io.PipeReader
+	cancel context.CancelFunc
+}
+
+// Close hangs up.
+func (h *hangUp) Close() error {
+	h.cancel()
+	return h.PipeReader.CloseWithError(errors.New("the client hung up"))
+}
+
+// pipeWriter is the http.ResponseWriter of a Transport.
+type pipeWriter struct {
+	header http.Header
+	pipe   *io.PipeWriter
+	ready  chan struct{} // closed when the status is known
+	once   sync.Once
+	head   bool // the answer has no body
+	status int
+	sent   http.Header
+}
+
+func (w *pipeWriter) Header() http.Header { return w.header }
+
+func (w *pipeWriter) WriteHeader(status int) {
+	w.once.Do(func() {
+		w.status, w.sent = status, w.header.Clone()
+		close(w.ready)
+	})
+}
+
+func (w *pipeWriter) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	if w.head {
+		return len(p), nil
+	}
+	return w.pipe.Write(p)
+}
+
+// Flush does nothing: every write is read before it returns.
+func (w *pipeWriter) Flush() { w.WriteHeader(http.StatusOK) }
+
+func (w *pipeWriter) finish(err error) {
+	if err != nil {
+		w.once.Do(func() {
+			w.status, w.sent = http.StatusInternalServerError, make(http.Header)
+			close(w.ready)
+		})
+	}
+	w.WriteHeader(http.StatusOK)
+	_ = w.pipe.CloseWithError(err) // nil means io.EOF
+}
+
+func (w *pipeWriter) response(r *http.Request, body io.ReadCloser) *http.Response {
+	return &http.Response{
+		Status: fmt.Sprintf("%d %s", w.status, http.StatusText(w.status)), StatusCode: w.status,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: w.sent, Body: body, ContentLength: -1, Request: r,
+	}
+}

@@ -1,0 +1,62 @@
+package server
+
+import (
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+)
+
+// modelObject is one model, with what OpenAI's and Anthropic's clients read
+// (decisions.md, Models, OpenAPI, agent tools).
+type modelObject struct {
+	ID          string `json:"id"`
+	Object      string `json:"object"`
+	Created     int64  `json:"created"`
+	OwnedBy     string `json:"owned_by"`
+	Type        string `json:"type"`
+	DisplayName string `json:"display_name"`
+	CreatedAt   string `json:"created_at"`
+}
+
+func toModel(m gateway.Model) modelObject {
+	created := m.Created
+	if created.IsZero() {
+		created = time.Unix(0, 0)
+	}
+	return modelObject{
+		ID: m.ID, Object: "model", Created: created.Unix(), OwnedBy: m.OwnedBy,
+		Type: "model", DisplayName: m.DisplayName, CreatedAt: created.UTC().Format(time.RFC3339),
+	}
+}
+
+// listModels is GET /v1/models.
+func (x *exchange) listModels() error {
+	models, err := x.h.gateway.Models(auth.NewContext(x.r.Context(), x.Principal()))
+	if err != nil {
+		return err
+	}
+	list := struct {
+		Object  string        `json:"object"`
+		Data    []modelObject `json:"data"`
+		HasMore bool          `json:"has_more"`
+		FirstID *string       `json:"first_id"`
+		LastID  *string       `json:"last_id"`
+	}{Object: "list", Data: make([]modelObject, len(models))}
+	for i, m := range models {
+		list.Data[i] = toModel(m)
+	}
+	if n := len(list.Data); n > 0 {
+		list.FirstID, list.LastID = &list.Data[0].ID, &list.Data[n-1].ID
+	}
+	return x.writeJSON(list)
+}
+
+// showModel is GET /v1/models/{id}.
+func (x *exchange) showModel() error {
+	m, err := x.h.gateway.Model(auth.NewContext(x.r.Context(), x.Principal()), x.id)
+	if err != nil {
+		return err
+	}
+	return x.writeJSON(toModel(m))
+}

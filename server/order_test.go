@@ -1,0 +1,248 @@
+package server_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/server"
+)
+
+const small = `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":5}`
+
+// TestTheOrderOfChecksOverHTTP breaks several rules at once: the first of
+// decisions.md's order wins.
+func TestTheOrderOfChecksOverHTTP(t *testing.T) {
+	s := open(t, shopOptions{server: server.Options{MaxBody: 1000}, key: auth.KeyOptions{Models: []string{"m"}}})
+	disabled := s.mint(t, auth.KeyOptions{})
+	all, err := s.keys.List(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range all {
+		if k.Hash == auth.HashOf(disabled.Reveal()) {
+			if err := s.keys.SetDisabled(t.Context(), k.ID, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	limited := s.mint(t, auth.KeyOptions{Limits: auth.Limits{RPM: 1}})
+	s.do(t, "GET", "/v1/models", "", "Authorization: Bearer "+limited.Reveal())
+	big := `{"model":"m","x":"` + strings.Repeat("x", 2000) + `"}`
+	for _, c := range []struct {
+		name, method, path, body string
+		header                   []string
+		status                   int
+		kind, code               string
+	}{
+		{"404 before 401", "GET", "/v1/nothing", "", []string{"Authorization: "}, 404, "invalid_request_error", "not_found"},
+		{"404 at the root", "GET", "/", "", nil, 404, "invalid_request_error", "not_found"},
+		{"405 before 401", "GET", "/v1/chat/completions", "", []string{"Authorization: "}, 405, "invalid_request_error", "method_not_allowed"},
+		{"401 without a key", "POST", "/v1/chat/completions", big, []string{"Authorization: ", "Content-Type: text/plain"}, 401, "authentication_error", "unauthorized"},
+		{"401 for another scheme", "POST", "/v1/chat/completions", small, []string{"Authorization: Basic abc"}, 401, "authentication_error", "unauthorized"},
+		{"401 for a wrong key", "POST", "/v1/chat/completions", small, []string{"Authorization: Bearer sk-wrong"}, 401, "authentication_error", "unauthorized"},
+		{"403 before 415", "POST", "/v1/chat/completions", small, []string{"Authorization: Bearer " + disabled.Reveal(), "Content-Type: text/plain"}, 403, "permission_error", "permission_denied"},
+		{"429 before 415", "POST", "/v1/chat/completions", small, []string{"Authorization: Bearer " + limited.Reveal(), "Content-Type: text/plain"}, 429, "rate_limit_error", "rate_limit_exceeded"},
+		{"415 before 413", "POST", "/v1/chat/completions", big, []string{"Content-Type: text/plain"}, 415, "invalid_request_error", "unsupported_media_type"},
+		{"415 for an encoded body", "POST", "/v1/chat/completions", small, []string{"Content-Encoding: gzip"}, 415, "invalid_request_error", "unsupported_media_type"},
+		{"413 before 400", "POST", "/v1/chat/completions", big, nil, 413, "invalid_request_error", "request_too_large"},
+		{"400 for the body before the model", "POST", "/v1/chat/completions", `{"model":"nope"} x`, nil, 400, "invalid_request_error", "invalid_request_error"},
+		{"400 for an unknown model before its fields", "POST", "/v1/chat/completions", `{"model":"nope","n":0}`, nil, 400, "invalid_request_error", "model_not_found"},
+		{"403 for the model before the fields", "POST", "/v1/chat/completions", `{"model":"delta-k3","n":0}`, nil, 403, "permission_error", "permission_denied"},
+		{"400 for the fields before 402", "POST", "/v1/chat/completions", `{"model":"m","n":0}`, nil, 400, "invalid_request_error", "invalid_request_error"},
+		{"the scheme word in any case", "GET", "/v1/models", "", []string{"Authorization: bEARER " + s.key.Reveal()}, 200, "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := s.do(t, c.method, c.path, c.body, c.header...)
+			if a.status != c.status {
+				t.Fatalf("status %d, want %d: %s", a.status, c.status, a.body)
+			}
+			if id := a.header.Get("X-Request-Id"); !strings.HasPrefix(id, "req_") {
+				t.Errorf("X-Request-Id is %q", id)
+			}
+			if c.status == 200 {
+				return
+			}
+			if e := a.errorOf(t); e.Type != c.kind || e.Code != c.code {
+				t.Errorf("type %q, code %q", e.Type, e.Code)
+			}
+			if got := a.header.Get("WWW-Authenticate"); (got == "Bearer") != (c.status == 401) {
+				t.Errorf("WWW-Authenticate is %q", got)
+			}
+			if got := a.header.Get("Retry-After"); (got != "") != (c.status == 429) {
+				t.Errorf("Retry-After is %q", got)
+			}
+			if got := a.header.Get("Allow"); (got == "POST") != (c.status == 405) {
+				t.Errorf("Allow is %q", got)
+			}
+			if got := a.header.Get("Content-Type"); got != "application/json" {
+				t.Errorf("Content-Type is %q", got)
+			}
+		})
+	}
+	if s.posted(t) != 1_000_000_000 {
+		t.Errorf("refusals cost %s", 1_000_000_000-s.posted(t))
+	}
+}
+
+func TestABodyOfUnknownLengthIsRefusedWhileItIsRead(t *testing.T) {
+	s := open(t, shopOptions{server: server.Options{MaxBody: 1000}})
+	req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v1/chat/completions", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Body = chunked{strings.NewReader(strings.Repeat("x", 5000))}
+	req.ContentLength = -1
+	req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 413 {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+}
+
+type chunked struct{ *strings.Reader }
+
+func (chunked) Close() error { return nil }
+
+func TestEveryEndpointHasItsOwnErrorBody(t *testing.T) {
+	s := open(t, shopOptions{})
+	for path, members := range map[string][]string{
+		"/v1/other":              {`"error":{`},
+		"/v1/images/generations": {`"code":"not_found"`, `"message":`, `"request_id":"req_`, `"error":{`},
+		"/v1/messages":           {`"type":"error"`, `"type":"not_found_error"`, `"request_id":"req_`},
+		"/v1/audio/speech":       {`"error":{`},
+	} {
+		a := s.do(t, "POST", path, small)
+		for _, m := range members {
+			if !strings.Contains(a.body, m) {
+				t.Errorf("%s: %s lacks %s", path, a.body, m)
+			}
+		}
+	}
+}
+
+func TestARateLimitShowsInHeaders(t *testing.T) {
+	s := open(t, shopOptions{key: auth.KeyOptions{Limits: auth.Limits{RPM: 2, TPM: 100_000}}})
+	a := s.do(t, "POST", "/v1/chat/completions", small)
+	if a.header.Get("X-Ratelimit-Limit-Requests") != "2" || a.header.Get("X-Ratelimit-Remaining-Requests") != "1" {
+		t.Errorf("headers %v", a.header)
+	}
+	if d, err := time.ParseDuration(a.header.Get("X-Ratelimit-Reset-Requests")); err != nil || d <= 0 || d > time.Minute {
+		t.Errorf("reset %v, %v", d, err)
+	}
+	if a.header.Get("X-Ratelimit-Limit-Tokens") != "100000" {
+		t.Errorf("headers %v", a.header)
+	}
+	s.do(t, "POST", "/v1/chat/completions", small)
+	a = s.do(t, "POST", "/v1/chat/completions", small)
+	if a.status != 429 || a.header.Get("Retry-After") == "" || a.header.Get("Retry-After-Ms") == "" {
+		t.Errorf("status %d, headers %v", a.status, a.header)
+	}
+}
+
+func TestA402TellsNoOneToRetry(t *testing.T) {
+	s := open(t, shopOptions{credit: 1})
+	a := s.do(t, "POST", "/v1/chat/completions", small)
+	if e := a.errorOf(t); a.status != 402 || e.Code != "insufficient_balance" || e.Type != "insufficient_balance" || a.header.Get("Retry-After") != "" {
+		t.Errorf("status %d, body %s", a.status, a.body)
+	}
+}
+
+func TestEveryRequestHasOneLogLineWithoutPromptOrKey(t *testing.T) {
+	s := open(t, shopOptions{})
+	s.do(t, "POST", "/v1/chat/completions", strings.Replace(small, "hi", "canary-prompt", 1), "X-Client-Request-Id: mine-1")
+	s.do(t, "POST", "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"canary-prompt"}],"n":0}`)
+	s.do(t, "GET", "/v1/canary-prompt", "", "Authorization: Bearer sk-canary")
+	out := s.log.String()
+	if n := strings.Count(out, `"msg":"request"`); n != 3 {
+		t.Errorf("%d lines for 3 requests:\n%s", n, out)
+	}
+	for _, never := range []string{"canary", s.key.Reveal()} {
+		if strings.Contains(out, never) {
+			t.Errorf("the log holds %q:\n%s", never, out)
+		}
+	}
+	for _, m := range []string{`"client_request_id":"mine-1"`, `"account":"acme"`, `"key":"key_`, `"model":"m"`, `"channel":"only"`, `"usage_source":"upstream"`, `"charge":"0.`, `"status":404`, `"outcome":"not_found"`} {
+		if !strings.Contains(out, m) {
+			t.Errorf("the log lacks %s:\n%s", m, out)
+		}
+	}
+}
+
+func TestTheModelListIsFilteredByKey(t *testing.T) {
+	s := open(t, shopOptions{})
+	narrow := s.mint(t, auth.KeyOptions{Models: []string{"m"}})
+	wide := s.do(t, "GET", "/v1/models", "")
+	one := s.do(t, "GET", "/v1/models", "", "Authorization: Bearer "+narrow.Reveal())
+	if !strings.Contains(wide.body, `"delta-k3"`) || strings.Contains(one.body, `"delta-k3"`) || !strings.Contains(one.body, `"id":"m"`) {
+		t.Errorf("all: %s\nfiltered: %s", wide.body, one.body)
+	}
+	for _, m := range []string{`"object":"list"`, `"object":"model"`, `"owned_by":`, `"created":`, `"display_name":`, `"created_at":`} {
+		if !strings.Contains(wide.body, m) {
+			t.Errorf("%s lacks %s", wide.body, m)
+		}
+	}
+	if a := s.do(t, "GET", "/v1/models/m", ""); a.status != 200 || !strings.Contains(a.body, `"id":"m"`) {
+		t.Errorf("status %d: %s", a.status, a.body)
+	}
+	if a := s.do(t, "GET", "/v1/models/nope", ""); a.status != 404 || a.errorOf(t).Code != "model_not_found" {
+		t.Errorf("status %d: %s", a.status, a.body)
+	}
+	if a := s.do(t, "GET", "/v1/models/delta-k3", "", "Authorization: Bearer "+narrow.Reveal()); a.status != 403 {
+		t.Errorf("status %d: %s", a.status, a.body)
+	}
+}
+
+func TestAKeyHolderSeesBalanceUsageAndReceipts(t *testing.T) {
+	s := open(t, shopOptions{})
+	a := s.do(t, "POST", "/v1/chat/completions", small)
+	charge := a.header.Get("X-Gateway-Charge")
+	if a.status != 200 || charge == "" {
+		t.Fatalf("status %d, charge %q: %s", a.status, charge, a.body)
+	}
+	for path, members := range map[string][]string{
+		"/v1/balance": {`"currency":"USD"`, `"held":"0.00"`, `"posted":"0.99`, `"available":"0.99`},
+		"/v1/usage":   {`"object":"list"`, `"by":"model"`, `"model":"m"`, `"requests":1`, `"charge":"` + charge + `"`, `"output":5`},
+		"/v1/receipts/" + a.header.Get("X-Request-Id"): {`"charge":"` + charge + `"`, `"status":"captured"`, `"reason":"complete"`, `"operation":"chat"`, `"estimated":false`, `"price_version":"p_`},
+	} {
+		got := s.do(t, "GET", path, "")
+		for _, m := range members {
+			if !strings.Contains(got.body, m) {
+				t.Errorf("%s: %s lacks %s", path, got.body, m)
+			}
+		}
+	}
+	if got := s.do(t, "GET", "/v1/usage?format=csv&by=day", ""); !strings.HasPrefix(got.body, "day,requests,input,") || strings.Count(got.body, "\n") != 2 {
+		t.Errorf("csv %q", got.body)
+	}
+	if got := s.do(t, "GET", "/v1/usage?by=moon", ""); got.status != 400 {
+		t.Errorf("status %d", got.status)
+	}
+	if got := s.do(t, "GET", "/v1/receipts/req_nothing", ""); got.status != 404 {
+		t.Errorf("status %d", got.status)
+	}
+}
+
+func TestHealthNeedsNoKey(t *testing.T) {
+	s := open(t, shopOptions{})
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if a := s.do(t, "GET", path, "", "Authorization: "); a.status != 200 || !strings.Contains(a.body, `"status":"ok"`) {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	if err := s.g.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if a := s.do(t, "GET", "/readyz", ""); a.status != 503 {
+		t.Errorf("/readyz while closed: %d %s", a.status, a.body)
+	}
+	if a := s.do(t, "POST", "/v1/chat/completions", small); a.status != 503 || a.errorOf(t).Code != "ServiceUnavailable" {
+		t.Errorf("a call while closed: %d %s", a.status, a.body)
+	}
+}

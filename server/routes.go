@@ -1,0 +1,75 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// route is a row of the table of routes.
+type route struct {
+	method string
+	path   string // a trailing "/" stands for one more segment or several, the id
+	serve  func(x *exchange) error
+}
+
+// table is every path under /v1. Each needs a key and counts as a request.
+func (h *Handler) table() []route {
+	routes := []route{
+		{http.MethodPost, "/v1/chat/completions", func(x *exchange) error { return x.call(upstream.ChatCompletion) }},
+		{http.MethodGet, "/v1/models", (*exchange).listModels},
+		{http.MethodGet, "/v1/models/", (*exchange).showModel},
+	}
+	if books, ok := h.gateway.Meter().(billing.Books); ok {
+		b := bookkeeping{books}
+		routes = append(routes,
+			route{http.MethodGet, "/v1/balance", b.balance},
+			route{http.MethodGet, "/v1/usage", b.usage},
+			route{http.MethodGet, "/v1/receipts/", b.receipt},
+		)
+	}
+	return routes
+}
+
+// find matches the path, then the method: 404 before 405.
+func (x *exchange) find() error {
+	path := x.r.URL.Path
+	var allow []string
+	for i := range x.h.routes {
+		rt := &x.h.routes[i]
+		id, ok := rt.match(path)
+		if !ok {
+			continue
+		}
+		if rt.method == x.r.Method || (rt.method == http.MethodGet && x.r.Method == http.MethodHead) {
+			x.route, x.id = rt, id
+			return nil
+		}
+		allow = append(allow, rt.method)
+	}
+	if allow == nil {
+		return fault.New(fault.NotFound, "There is nothing at "+clip(path)+". The API's paths begin with /v1, for example /v1/chat/completions.")
+	}
+	x.w.Header().Set("Allow", strings.Join(allow, ", "))
+	return fault.New(fault.MethodNotAllowed, "This path takes "+strings.Join(allow, " or ")+", not "+clip(x.r.Method)+".")
+}
+
+func (r *route) match(path string) (id string, ok bool) {
+	if !strings.HasSuffix(r.path, "/") {
+		return "", path == r.path
+	}
+	id, ok = strings.CutPrefix(path, r.path)
+	return id, ok && id != ""
+}
+
+// clip bounds a text of the caller's in a message.
+func clip(s string) string {
+	const most = 100
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}

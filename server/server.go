@@ -1,0 +1,168 @@
+// Package server puts a gateway behind HTTP: one table of routes, bodies in and
+// out, error shapes and server-sent events. It knows no rule of a model and no
+// price.
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// Options configure a Handler. The zero value is the documented default.
+type Options struct {
+	// MaxBody is the largest JSON body in bytes; zero means 32 MiB.
+	MaxBody int64
+	// ReadTimeout is how long the next 64 KiB of a JSON body, or its rest, may
+	// take to come; zero means 30 s. It bounds no in-process client.
+	ReadTimeout time.Duration
+	// WriteTimeout is how long one write to a client may take, the whole of an
+	// answer or one batch of a stream's events; zero means 30 s.
+	WriteTimeout time.Duration
+	// Ready are the checks of /readyz by name; a check that fails makes it 503.
+	Ready map[string]func() error
+}
+
+// Handler serves the API of a gateway. It is an http.Handler that is safe for
+// concurrent use and can be mounted in any mux; it answers for every path that
+// it is given.
+type Handler struct {
+	gateway *gateway.Gateway
+	options Options
+	routes  []route
+}
+
+// New returns the handler of a gateway.
+func New(g *gateway.Gateway, o Options) *Handler {
+	if o.MaxBody == 0 {
+		o.MaxBody = 32 << 20
+	}
+	if o.WriteTimeout == 0 {
+		o.WriteTimeout = 30 * time.Second
+	}
+	if o.ReadTimeout == 0 {
+		o.ReadTimeout = 30 * time.Second
+	}
+	h := &Handler{gateway: g, options: o}
+	h.routes = h.table()
+	return h
+}
+
+// exchange is one request on its way through the handler.
+type exchange struct {
+	*gateway.Exchange
+	h     *Handler
+	w     http.ResponseWriter
+	r     *http.Request
+	route *route
+	id    string // the {id} of the path
+
+	status int
+	told   bool          // the headers say what is left of the key's limits
+	stream *streamWriter // once the call is one that streams
+}
+
+// ServeHTTP answers one request and writes its one log line.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.serveHealth(w, r) {
+		return
+	}
+	x := &exchange{Exchange: h.gateway.Begin(), h: h, w: w, r: r}
+	x.ClientID = clientID(r)
+	w.Header()["X-Request-Id"] = []string{x.ID}
+	err := x.serve()
+	if err != nil {
+		x.writeError(err)
+	}
+	x.End(r.Context(), x.status, err)
+}
+
+// serve walks the checks in the order of decisions.md and answers. An error
+// that it returns is still to be written.
+func (x *exchange) serve() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fault.Wrap(fault.InternalError, "The gateway failed to handle the request.",
+				fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+		}
+	}()
+	if err := x.find(); err != nil {
+		return err
+	}
+	if err := x.authenticate(); err != nil {
+		return err
+	}
+	return x.route.serve(x)
+}
+
+// authenticate hands on the token. Whether one is needed at all is not known
+// here; only where it was may the header's form be what is wrong.
+func (x *exchange) authenticate() error {
+	token := bearer(x.r)
+	err := x.Authenticate(x.r.Context(), token)
+	if token == "" && x.r.Header.Get("Authorization") != "" && fault.Is(err, fault.Unauthorized) {
+		return fault.Wrap(fault.Unauthorized, "The Authorization header must be \"Bearer sk-…\".", err)
+	}
+	return err
+}
+
+// bearer is the token of the Authorization header; empty if there is none, or
+// another scheme's. The scheme word is case-insensitive (RFC 9110, section 11.1).
+func bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// clientID is the caller's own id of the request, if it is fit to be logged:
+// at most 512 printable ASCII characters (decisions.md, Request id).
+func clientID(r *http.Request) string {
+	id := r.Header.Get("X-Client-Request-Id")
+	if len(id) > 512 {
+		return ""
+	}
+	for i := range len(id) {
+		if id[i] < ' ' || id[i] > '~' {
+			return ""
+		}
+	}
+	return id
+}
+
+// writeJSON answers with a JSON document.
+func (x *exchange) writeJSON(v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fault.Wrap(fault.InternalError, "The answer cannot be written as JSON.", err)
+	}
+	x.write(http.StatusOK, "application/json", append(data, '\n'))
+	return nil
+}
+
+// write answers with a whole body. A client that does not take it is its own
+// loss: the request was settled before.
+func (x *exchange) write(status int, contentType string, body []byte) {
+	header := x.w.Header()
+	if contentType != "" {
+		header["Content-Type"] = []string{contentType}
+	}
+	header["X-Content-Type-Options"] = []string{"nosniff"}
+	x.limitHeaders()
+	x.status = status
+	deadline(x.w, x.h.options.WriteTimeout)
+	x.w.WriteHeader(status)
+	_, _ = x.w.Write(body)
+}
+
+// deadline bounds the next writes where the connection can be bounded.
+func deadline(w http.ResponseWriter, timeout time.Duration) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout)) // in-process writers have none
+}

@@ -1,0 +1,126 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// streamWriter writes a stream's events, and heartbeats between them from
+// another goroutine.
+type streamWriter struct {
+	x *exchange
+
+	mu        sync.Mutex
+	committed bool
+	flusher   http.Flusher
+	control   *http.ResponseController
+	until     time.Time // the write deadline in force
+	broken    error     // the client does not take any more
+	told      bool      // the stream itself said how it ended
+}
+
+// fail ends a committed response with the error event, unless the stream did.
+func (s *streamWriter) fail(err error) {
+	if !s.told {
+		_ = s.write(gateway.AppendErrorEvent(nil, err))
+	}
+}
+
+// announce sets headers, unless a heartbeat has sent them already.
+func (s *streamWriter) announce(set func(http.Header)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.committed {
+		set(s.x.w.Header())
+	}
+}
+
+// silence writes a heartbeat. It commits the response.
+func (s *streamWriter) silence(event []byte) { _ = s.write(event) }
+
+// write sends events and flushes them.
+func (s *streamWriter) write(events []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken != nil {
+		return s.broken
+	}
+	if !s.committed {
+		s.commit()
+	}
+	s.extend()
+	if _, s.broken = s.x.w.Write(events); s.broken != nil {
+		return s.broken
+	}
+	if s.flusher != nil {
+		s.flusher.Flush()
+		return nil
+	}
+	if err := s.control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		s.broken = err
+	}
+	return s.broken
+}
+
+func (s *streamWriter) commit() {
+	s.committed = true
+	s.control = http.NewResponseController(s.x.w)
+	s.flusher, _ = s.x.w.(http.Flusher)
+	h := s.x.w.Header()
+	streamHeaders(h)
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+	s.x.limitHeaders()
+	s.x.status = http.StatusOK
+	s.x.w.WriteHeader(http.StatusOK)
+}
+
+// streamHeaders are those of every stream, a replayed one included.
+func streamHeaders(h http.Header) {
+	h["Content-Type"] = []string{"text/event-stream"}
+	h["Cache-Control"] = []string{"no-cache"}
+	h["X-Accel-Buffering"] = []string{"no"}
+}
+
+// extend moves the write deadline, but not for every event.
+func (s *streamWriter) extend() {
+	now, timeout := time.Now(), s.x.h.options.WriteTimeout
+	if s.until.Sub(now) > timeout/2 {
+		return
+	}
+	s.until = now.Add(timeout)
+	_ = s.control.SetWriteDeadline(s.until) // in-process writers have none
+}
+
+// copy sends the stream to its end. Every batch of events leaves as it comes.
+func (s *streamWriter) copy(stream *gateway.Stream) error {
+	defer func() { _ = stream.Close() }()
+	for {
+		events, err := stream.Next()
+		if errors.Is(err, io.EOF) {
+			s.told = true
+			return stream.Err()
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.write(events); err != nil {
+			return fault.Wrap(fault.ClientGone, "The client did not take the stream.", err)
+		}
+	}
+}
+
+// started reports whether the response was committed.
+func (s *streamWriter) started() bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.committed
+}
