@@ -1,0 +1,206 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
+)
+
+// commitTimeout ends a transaction with a database that has stopped answering.
+const commitTimeout = 5 * time.Second
+
+// batch is one transaction over many operations: it loads the rows that they
+// need, lets each decide in its turn, and writes what has changed.
+type batch struct {
+	*committer
+	ctx     context.Context
+	tx      *tx
+	ops     []*op
+	careful bool  // trust nothing but the database
+	now     int64 // the ledger's time, the same for the whole batch
+	signed  bool
+	commits int64 // the node's count if this batch is committed
+
+	accounts map[string]*account // only those that exist
+	budgets  map[int64]*budget
+	current  map[ownKey]*budget         // the budgets that new requests count against
+	holds    map[string]*hold           // only those that are open
+	receipts map[string]billing.Receipt // of holds that have ended
+
+	wanted  wanted
+	touched []*hold // in the order of their first change
+	settled []billing.Receipt
+	entries []entry
+	answers []answer
+	rebound []*budget // ended, or to be added
+	wrote   bool      // by an operation of its own
+}
+
+// answer is an idempotent answer that becomes durable with its settlement.
+type answer struct {
+	record  idempotency.Record
+	receipt billing.Receipt
+}
+
+func newBatch(c *committer, ops []*op, careful bool) *batch {
+	return &batch{
+		committer: c, ops: ops, careful: careful,
+		accounts: map[string]*account{}, budgets: map[int64]*budget{}, current: map[ownKey]*budget{},
+		holds: map[string]*hold{}, receipts: map[string]billing.Receipt{},
+	}
+}
+
+// run is the whole transaction. After an error nothing has changed, unless the
+// batch is the committer's pending one.
+func (b *batch) run() (err error) {
+	ctx, cancel := b.db.bounded()
+	defer cancel()
+	b.ctx = ctx
+	t, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = t.Rollback() }() // does nothing after the commit
+	if err := b.decide(); err != nil {
+		return err
+	}
+	if !b.dirty() {
+		b.committer.finish(b.ops)
+		return nil
+	}
+	if err := b.flush(); err != nil {
+		return err
+	}
+	if err := t.Commit(); err != nil {
+		b.pending = b // whatever the error says: the database is asked how it ended
+		return err
+	}
+	b.publish()
+	return nil
+}
+
+// begin starts the transaction on the committer's connection.
+func (b *batch) begin(ctx context.Context) (*sql.Tx, error) {
+	if b.conn == nil {
+		conn, err := b.db.writer.Conn(ctx)
+		if err != nil {
+			return nil, err
+		}
+		b.conn = conn
+	}
+	t, err := b.conn.BeginTx(ctx, nil)
+	b.tx = &tx{t, b.db, b.conn}
+	return t, err
+}
+
+// hangUp closes the connection and everything that was prepared on it.
+func (c *committer) hangUp() {
+	if c.conn == nil {
+		return
+	}
+	for _, stmt := range c.prepared {
+		_ = stmt.Close()
+	}
+	clear(c.prepared)
+	_ = c.conn.Raw(func(any) error { return driver.ErrBadConn }) // not back into the pool
+	_ = c.conn.Close()
+	c.conn = nil
+}
+
+// bounded is the context of a transaction. SQLite, which answers or fails, gets
+// one without an end: watching a context costs it as much as a statement.
+func (db *DB) bounded() (context.Context, context.CancelFunc) {
+	if !db.dialect.Shared {
+		return context.Background(), func() {}
+	}
+	return context.WithTimeout(context.Background(), commitTimeout)
+}
+
+// decide lets each operation do its work in memory.
+func (b *batch) decide() error {
+	if b.db.dialect.Shared || b.pending != nil {
+		if err := b.sign(); err != nil {
+			return err
+		}
+	}
+	if err := b.readClock(); err != nil {
+		return err
+	}
+	for _, o := range b.ops {
+		o.needs(b)
+	}
+	if err := b.load(); err != nil {
+		return err
+	}
+	for _, o := range b.ops {
+		o.err = o.step.decide(b)
+		if o.err != nil && !refused(o.err) {
+			return o.err
+		}
+	}
+	return nil
+}
+
+// readClock survives a clock of the caller's that panics.
+func (b *batch) readClock() (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fault.Wrap(fault.InternalError, "The clock of the gateway failed.", fmt.Errorf("%v", cause))
+		}
+	}()
+	if b.now == 0 || b.db.options.Now != nil {
+		b.now = clock(b.db.options.Now).UnixNano()
+	}
+	return nil
+}
+
+func refused(err error) bool {
+	_, ok := err.(*fault.Error) //nolint:errorlint // a wrapped one is not a refusal of ours
+	return ok
+}
+
+// publish is what the committer knows after a commit.
+func (b *batch) publish() {
+	if b.signed {
+		b.node.commits, b.node.renewed = b.commits, time.Now()
+	}
+	for _, h := range b.touched {
+		if h.ended {
+			delete(b.open, h.id)
+			continue
+		}
+		h.fresh, h.changed, h.listed = false, false, false
+		if h.node == b.node.id {
+			b.open[h.id] = h
+		}
+	}
+	b.committer.finish(b.ops)
+}
+
+// at is the batch's time as receipts tell it.
+func (b *batch) at() time.Time { return time.Unix(0, b.now).UTC() }
+
+// free is an operation of another room: it reads and writes by itself.
+type free func(ctx context.Context, t *tx) error
+
+func (free) needs(*batch) {}
+
+func (f free) decide(b *batch) error {
+	err := f(b.ctx, b.tx)
+	b.wrote = b.wrote || err == nil
+	return err
+}
+
+// update has f done in a transaction that is durable when update returns nil.
+// f may share it with other operations and may be called again: it must have
+// written nothing when it returns a *fault.Error, which update returns as it
+// is; after any other error the transaction is rolled back.
+func (db *DB) update(ctx context.Context, f func(ctx context.Context, t *tx) error) error {
+	return db.committer.run(ctx, free(f), db.options.Patience)
+}

@@ -1,0 +1,294 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+const (
+	batchLimit = 512    // operations in one transaction
+	queueLimit = 16_384 // operations that wait; more are refused
+)
+
+// committer is the one goroutine that writes. It takes what waits, does all of
+// it in one transaction and tells the callers when that is durable
+// (ledger.md, Scheme).
+type committer struct {
+	db       *DB
+	sql      *statements
+	conn     *sql.Conn // nil until it is needed, and after it failed
+	prepared map[string]*sql.Stmt
+	node     node
+	open     map[string]*hold // the node's, as the last commit left them
+	pending  *batch           // its COMMIT had no answer; nil if there is none
+
+	mu     sync.Mutex
+	queue  []*op
+	closed bool
+	down   error // why the last transaction failed; nil if it did not
+
+	wake  chan struct{}
+	ended chan struct{}
+}
+
+// startCommitter registers the process and ends the holds of dead ones.
+func (db *DB) startCommitter(ctx context.Context) error {
+	c := &committer{
+		db: db, sql: newStatements(db.dialect), prepared: map[string]*sql.Stmt{}, open: map[string]*hold{},
+		wake: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	db.committer = c
+	go c.work()
+	err := db.Sweep(ctx)
+	if err != nil {
+		c.stop()
+	}
+	return err
+}
+
+func (c *committer) enqueue(o *op) error {
+	c.mu.Lock()
+	full := len(c.queue) >= queueLimit
+	if c.closed || full {
+		c.mu.Unlock()
+		return c.db.away(map[bool]error{true: errFull, false: errClosed}[full])
+	}
+	c.queue = append(c.queue, o)
+	c.mu.Unlock()
+	c.nudge()
+	return nil
+}
+
+// The reasons why operations are not done.
+var (
+	errStale  = errors.New("another process changed what this one had read")
+	errFull   = errors.New("too many operations wait for the database")
+	errClosed = errors.New("the store is closed")
+)
+
+func (c *committer) nudge() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// stop ends the committer when the queue is done.
+func (c *committer) stop() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.nudge()
+	<-c.ended
+}
+
+// work runs until stop.
+func (c *committer) work() {
+	defer close(c.ended)
+	for {
+		ops, more := c.next()
+		switch {
+		case len(ops) > 0:
+			c.commit(ops, false)
+		case !more:
+			c.retire()
+			return
+		}
+	}
+}
+
+// next waits for operations and takes those that somebody still waits for. It
+// returns none, and more, when it is time for a sign of life.
+func (c *committer) next() (ops []*op, more bool) {
+	for {
+		c.mu.Lock()
+		n := min(len(c.queue), batchLimit)
+		for _, o := range c.queue[:n] {
+			if o.take() {
+				ops = append(ops, o)
+			}
+		}
+		c.queue = shifted(c.queue, n)
+		closed, pulse := c.closed, c.pulse()
+		c.mu.Unlock()
+		if len(ops) > 0 || (closed && n == 0) {
+			return ops, !closed
+		}
+		if n > 0 {
+			continue
+		}
+		if c.wait(pulse) {
+			return []*op{{step: beat{}, ready: make(chan struct{})}}, true
+		}
+	}
+}
+
+// shifted drops the first n of a queue and keeps its room for those to come.
+func shifted(queue []*op, n int) []*op {
+	rest := copy(queue, queue[n:])
+	clear(queue[rest:])
+	return queue[:rest]
+}
+
+// pulse is how long the committer may be silent: a lease has to be renewed, and
+// a database that was away has to be found again. 0 means for ever.
+func (c *committer) pulse() time.Duration {
+	switch {
+	case c.down != nil:
+		return min(c.db.options.Lease/4, 500*time.Millisecond)
+	case c.db.dialect.Shared:
+		return c.db.options.Lease / 4
+	}
+	return 0
+}
+
+// wait reports whether the time was over before there was something to do.
+func (c *committer) wait(pulse time.Duration) bool {
+	if pulse == 0 {
+		<-c.wake
+		return false
+	}
+	timer := time.NewTimer(pulse)
+	defer timer.Stop()
+	select {
+	case <-c.wake:
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// commit makes ops durable and tells their callers. While the database is away
+// it tries again for as long as one of them waits. An unexpected error makes it
+// do each op by itself, so that a poisoned one harms only itself. A careful
+// commit trusts the database alone.
+func (c *committer) commit(ops []*op, careful bool) {
+	pause := 5 * time.Millisecond
+	for tries := 0; len(ops) > 0; tries++ {
+		b := newBatch(c, ops, careful || tries > 0 || c.pending != nil)
+		err := b.run()
+		kind := c.kind(err)
+		c.setDown(kind, err)
+		switch {
+		case err == nil:
+			return
+		case errors.Is(err, errKnown):
+			ops = c.patient(ops)
+		case kind == Away || ((kind == Conflict || c.pending != nil) && tries < 10):
+			if kind == Away {
+				c.hangUp()
+			}
+			time.Sleep(pause)
+			pause = min(2*pause, 250*time.Millisecond)
+			ops = c.patient(ops)
+		case len(ops) > 1:
+			for _, o := range ops {
+				c.commit([]*op{o}, true)
+			}
+			return
+		default:
+			ops[0].err = broken(err)
+			c.finish(ops)
+			return
+		}
+	}
+}
+
+// patient are the ops whose callers wait for another try; in a store that
+// closes nobody does.
+func (c *committer) patient(ops []*op) []*op {
+	c.mu.Lock()
+	closed := c.closed && c.down != nil
+	c.mu.Unlock()
+	var rest []*op
+	for _, o := range ops {
+		switch {
+		case o.state.Load() != taken:
+		case closed:
+			o.err = c.db.away(errClosed)
+			o.finish()
+		default:
+			rest = append(rest, o)
+		}
+	}
+	return rest
+}
+
+// finish tells the callers. What one of them no longer waits for is undone, if
+// it would stay otherwise.
+func (c *committer) finish(ops []*op) {
+	for _, o := range ops {
+		if o.finish() || o.err != nil {
+			continue
+		}
+		if r, ok := o.step.(*reserving); ok {
+			c.mu.Lock()
+			c.queue = append(c.queue, &op{step: r.undo(), ready: make(chan struct{})})
+			c.mu.Unlock()
+		}
+	}
+}
+
+// kind is what an error means. One that the driver cannot place may still come
+// from a connection that is gone.
+func (c *committer) kind(err error) Failure {
+	kind := c.db.failure(err)
+	if err == nil || kind != Broken || c.conn == nil || refused(err) {
+		return kind
+	}
+	ctx, cancel := c.db.bounded()
+	defer cancel()
+	if c.conn.PingContext(ctx) != nil {
+		return Away
+	}
+	return kind
+}
+
+func (c *committer) setDown(kind Failure, err error) {
+	if kind != Away {
+		err = nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil && c.down == nil {
+		c.db.options.Logger.Error("database is away", "error", err)
+	}
+	if err == nil && c.down != nil {
+		c.db.options.Logger.Info("database is back")
+	}
+	c.down = err
+}
+
+// healthy is the error of the last transaction, for callers.
+func (c *committer) healthy() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.db.away(c.down)
+}
+
+// failure is what err means; the zero Failure if it is nil or a refusal.
+func (db *DB) failure(err error) Failure {
+	var f *fault.Error
+	switch {
+	case err == nil || errors.As(err, &f) || errors.Is(err, errKnown):
+		return Broken
+	case errors.Is(err, errStale):
+		return Conflict
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone): // the second where the deadline was first
+		return Away
+	}
+	return db.dialect.Failure(err)
+}
+
+func broken(err error) error {
+	var f *fault.Error
+	if errors.As(err, &f) {
+		return err
+	}
+	return fault.Wrap(fault.InternalError, "The gateway's database refused to record this request. Nothing was charged.", err)
+}

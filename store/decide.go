@@ -1,0 +1,240 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// reserving makes a hold.
+type reserving struct {
+	charge       billing.Charge
+	bound, least billing.Money
+	made         billing.Hold
+}
+
+func (r *reserving) needs(b *batch) {
+	b.wantKey(r.charge.Account, r.charge.Key)
+	if r.charge.RequestID != "" {
+		b.wanted.fresh = append(b.wanted.fresh, r.charge.RequestID)
+	}
+}
+
+func (r *reserving) decide(b *batch) error {
+	c := &r.charge
+	if c.RequestID == "" || b.used(c.RequestID) {
+		return fault.New(fault.InternalError, "The gateway used a request id twice. Nothing was charged; send the request again.")
+	}
+	a := b.accounts[c.Account]
+	if a == nil && b.db.options.Count {
+		a = b.newAccount(c.Account)
+	}
+	if a == nil {
+		return fault.New(fault.PermissionDenied, "The account that this API key belongs to does not exist in the ledger. The operator has to create it.")
+	}
+	h := &hold{
+		id: c.RequestID, node: b.node.id, account: c.Account, key: c.Key, operation: c.Operation, model: c.Model,
+		version: c.Price.Version(), price: c.Price,
+		created: b.now, expires: b.now + b.db.options.HoldFor.Nanoseconds(), fresh: true,
+	}
+	if p := b.current[ownKey{c.Account, c.Key}]; p != nil {
+		h.budget = p.id
+	}
+	if !b.aside(h, max(r.least, min(r.bound, b.available(h)))) {
+		return fault.New(fault.InsufficientBalance, "Insufficient balance")
+	}
+	b.holds[h.id] = h
+	r.made = h.asHold(b.available(h))
+	return nil
+}
+
+// undo gives back a hold that nobody waited for.
+func (r *reserving) undo() step {
+	return &settling{id: r.charge.RequestID, with: []billing.Record{billing.Outcome{Reason: billing.ReasonInternal}}}
+}
+
+// used reports whether a request has an id already.
+func (b *batch) used(id string) bool {
+	_, ended := b.receipts[id]
+	return ended || b.open[id] != nil || b.holds[id] != nil
+}
+
+// purses are the account's and the budget's that a hold counts against; nil
+// where nothing bounds it.
+func (b *batch) purses(h *hold) (account, budget *purse) {
+	if b.db.options.Count {
+		return nil, nil
+	}
+	return &b.accounts[h.account].purse, b.budgets[h.budget].bounds()
+}
+
+// available is what the account and the budget can both still give.
+func (b *batch) available(h *hold) billing.Money {
+	account, budget := b.purses(h)
+	return min(account.available(), budget.available())
+}
+
+// aside adds amount to a hold, in the account and in the budget, or in neither.
+func (b *batch) aside(h *hold, amount billing.Money) bool {
+	if amount > b.available(h) {
+		return false
+	}
+	account, budget := b.purses(h)
+	account.hold(amount)
+	budget.hold(amount)
+	h.amount += amount
+	b.touch(h)
+	return true
+}
+
+func (b *batch) touch(h *hold) {
+	h.changed = true
+	if !h.listed {
+		h.listed = true
+		b.touched = append(b.touched, h)
+	}
+}
+
+// extending adds to a hold and keeps its checkpoint.
+type extending struct {
+	id    string
+	soFar billing.Usage
+	more  billing.Money
+}
+
+func (e *extending) needs(b *batch) { b.wantHold(e.id) }
+
+func (e *extending) decide(b *batch) error {
+	h := b.holds[e.id]
+	if _, ended := b.receipts[e.id]; h == nil && !ended {
+		return lostSight()
+	}
+	if h == nil || e.more < 0 || negative(e.soFar) {
+		return fault.New(fault.InternalError, "The gateway extended a hold that has ended, or by less than nothing.")
+	}
+	more := e.more
+	if b.db.options.Count {
+		more = 0
+	}
+	if !b.aside(h, more) {
+		return fault.New(fault.InsufficientBalance, "Insufficient balance")
+	}
+	h.soFar, h.checkpoint = e.soFar, true
+	h.expires = b.now + b.db.options.HoldFor.Nanoseconds()
+	return nil
+}
+
+func lostSight() error {
+	return fault.New(fault.InternalError, "The gateway lost sight of a hold: the ledger has none by its id.")
+}
+
+// settling ends a hold.
+type settling struct {
+	id      string
+	usage   billing.Usage
+	recover bool // the last checkpoint is what was used
+	with    []billing.Record
+	receipt billing.Receipt
+}
+
+func (s *settling) needs(b *batch) { b.wantHold(s.id) }
+
+func (s *settling) decide(b *batch) error {
+	if r, ended := b.receipts[s.id]; ended {
+		s.receipt = r
+		return nil
+	}
+	h := b.holds[s.id]
+	if h == nil {
+		return lostSight()
+	}
+	outcome, answers, err := records(s.with)
+	if err != nil {
+		return err
+	}
+	u := s.usage
+	if s.recover {
+		u = h.soFar
+	}
+	cost, err := b.cost(h, u)
+	if err != nil {
+		return err
+	}
+	r := billing.Receipt{
+		ID: h.id, CreatedAt: moment(h.created), SettledAt: b.at(), Account: h.account, Key: h.key,
+		Operation: h.operation, Model: h.model, Status: ending(u), Usage: u, PriceVersion: h.version,
+		Hold: h.amount, Reason: outcome.Reason, Channel: outcome.Channel,
+	}
+	if err := b.capture(h, &r, cost); err != nil {
+		return err
+	}
+	for _, record := range answers {
+		b.answers = append(b.answers, answer{record, r})
+	}
+	s.receipt = r
+	return nil
+}
+
+// cost is what a hold's request is charged for u at the price that it pinned.
+func (b *batch) cost(h *hold, u billing.Usage) (billing.Money, error) {
+	if h.price == nil && h.version != "" {
+		p, err := b.db.Price(b.ctx, h.version)
+		if err != nil {
+			return 0, err
+		}
+		h.price = p
+	}
+	cost, err := h.price.Cost(u)
+	if err != nil || negative(u) {
+		return 0, fault.Wrap(fault.InternalError, "The gateway could not price what the request used.", err)
+	}
+	return cost, nil
+}
+
+// ending is the status of a request that used u.
+func ending(u billing.Usage) string {
+	if u.Zero || !u.IsZero() {
+		return billing.Captured
+	}
+	return billing.Released
+}
+
+// capture moves the money of one settlement, or none of it.
+func (b *batch) capture(h *hold, r *billing.Receipt, cost billing.Money) error {
+	available := b.available(h)
+	charge := min(cost, h.amount+available) // fits: nothing is held where available is Unlimited
+	a, budget := b.purses(h)
+	if cost > 0 && a != nil {
+		owner := b.accounts[h.account]
+		if !fits(owner.revenue, cost) || !fits(owner.overrun, cost-charge) {
+			return fault.New(fault.InternalError, "The gateway's books cannot hold an amount this large.")
+		}
+		owner.revenue += cost
+		owner.overrun += cost - charge
+		b.entries = append(b.entries, entry{
+			account: h.account, kind: captured, reference: h.id,
+			customer: -charge, revenue: cost, overrun: charge - cost, held: h.amount, available: available,
+		})
+	}
+	a.capture(h.amount, charge)
+	budget.capture(h.amount, charge)
+	r.Charge, r.Overrun = charge, cost-charge
+	h.ended = true
+	b.touch(h)
+	b.settled = append(b.settled, *r)
+	delete(b.holds, h.id)
+	b.receipts[h.id] = *r
+	return nil
+}
+
+// newAccount adds an account to the batch.
+func (b *batch) newAccount(name string) *account {
+	a := &account{name: name, fresh: true}
+	b.accounts[name] = a
+	return a
+}
+
+func noAccount(name string) error {
+	return fault.New(fault.NotFound, fmt.Sprintf("There is no account %.64q.", name))
+}

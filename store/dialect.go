@@ -1,0 +1,85 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Dialect is what tells one database from the other.
+type Dialect struct {
+	// Name is "sqlite" or "postgres".
+	Name string
+	// Numbered says that placeholders are $1, $2 and not ?.
+	Numbered bool
+	// Schema spells the text of a migration, which is written for Postgres.
+	Schema func(text string) string
+	// Serialise is a statement that makes a transaction wait for others that
+	// ran it; empty where every writing transaction waits anyway.
+	Serialise string
+	// Lock is what a SELECT of rows ends in that are about to change.
+	Lock string
+	// Clock is an expression for the database's time in nanoseconds since 1970;
+	// empty where the process's own clock is as good.
+	Clock string
+	// Snapshot is the isolation in which a transaction that reads sees one state.
+	Snapshot sql.IsolationLevel
+	// Shared says that several processes may use the database at once.
+	Shared bool
+	// Failure says what an error of the driver means.
+	Failure func(error) Failure
+}
+
+// Failure is what an error of a driver means for a transaction.
+type Failure int
+
+// The kinds of failure.
+const (
+	Broken    Failure = iota // nothing that trying again would help
+	Duplicate                // a unique key is taken
+	Conflict                 // the transaction met another one; it may be tried again
+	Away                     // the database is not there, or cannot write (disk full)
+)
+
+// texts spells each statement once.
+type texts struct{ known sync.Map }
+
+// text is a statement, written with ? for its arguments, as the dialect spells
+// it. Statements hold no other question marks.
+func (db *DB) text(query string) string {
+	if !db.dialect.Numbered {
+		return query
+	}
+	if known, ok := db.texts.known.Load(query); ok {
+		return known.(string)
+	}
+	numbered := numbered(query)
+	db.texts.known.Store(query, numbered)
+	return numbered
+}
+
+func numbered(query string) string {
+	var b strings.Builder
+	for n := 1; ; n++ {
+		before, after, found := strings.Cut(query, "?")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		b.WriteString("$" + strconv.Itoa(n))
+		query = after
+	}
+}
+
+// now is the time of the ledger in nanoseconds since 1970, as a transaction or
+// a reader sees it.
+func (db *DB) now(ctx context.Context, q querier) (int64, error) {
+	if db.options.Now != nil || db.dialect.Clock == "" {
+		return clock(db.options.Now).UnixNano(), nil
+	}
+	var now int64
+	err := q.queryRow(ctx, "SELECT "+db.dialect.Clock).Scan(&now)
+	return now, err
+}

@@ -1,0 +1,251 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+var (
+	_ auth.KeyStore = (*DB)(nil)
+	_ auth.KeyAdmin = (*DB)(nil)
+)
+
+// The sources of a key.
+const (
+	fromAdmin = "admin" // added at run time
+	fromFile  = "file"  // owned by the config file
+)
+
+const keyColumns = "id, account, name, hash, models, rpm, tpm, max_concurrent, max_concurrent_videos, created_at, expires_at, disabled"
+
+// keyRow is a key with what the database knows besides.
+type keyRow struct {
+	auth.Key
+	source   string
+	switched bool // Disabled was set at run time and outlives a reload
+}
+
+// Find implements [auth.KeyStore]. Each call asks the database: put an
+// [auth.Cached] before it.
+func (db *DB) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) {
+	k, err := scanKey(db.readers().queryRow(ctx, "SELECT "+keyColumns+" FROM key WHERE hash = ?", hex.EncodeToString(hash[:])))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, fault.New(fault.NotFound, "No key has this hash.")
+	}
+	if err != nil {
+		return nil, db.unavailable(ctx, err)
+	}
+	return &k, nil
+}
+
+// List implements [auth.KeyAdmin].
+func (db *DB) List(ctx context.Context, account string) ([]auth.Key, error) {
+	keys, err := db.listKeys(ctx, account)
+	return keys, db.unavailable(ctx, err)
+}
+
+func (db *DB) listKeys(ctx context.Context, account string) ([]auth.Key, error) {
+	rows, err := db.readers().query(ctx, "SELECT "+keyColumns+" FROM key WHERE ? IN ('', account) ORDER BY created_at, id", account)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var keys []auth.Key
+	for rows.Next() {
+		k, err := scanKey(rows)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, k)
+	}
+	return keys, rows.Err()
+}
+
+// Add implements [auth.KeyAdmin].
+func (db *DB) Add(ctx context.Context, k auth.Key) error {
+	return db.changeKeys(ctx, func(ctx context.Context, t transaction) error {
+		return t.addKey(ctx, keyRow{Key: k, source: fromAdmin})
+	})
+}
+
+// SetDisabled implements [auth.KeyAdmin]. What it sets for a key of the config
+// file stays when the file is loaded again: a reload must not wake a leaked key.
+func (db *DB) SetDisabled(ctx context.Context, id string, disabled bool) error {
+	return db.changeKeys(ctx, func(ctx context.Context, t transaction) error {
+		n, err := t.exec(ctx, "UPDATE key SET disabled = ?, switched = ? WHERE id = ?", disabled, true, id)
+		if err == nil && n == 0 {
+			return noKey(id)
+		}
+		return err
+	})
+}
+
+// Delete implements [auth.KeyAdmin]. A key that the config file owns cannot be
+// deleted (fault.InvalidRequest), since the next reload would bring it back.
+func (db *DB) Delete(ctx context.Context, id string) error {
+	return db.changeKeys(ctx, func(ctx context.Context, t transaction) error {
+		n, err := t.exec(ctx, "DELETE FROM key WHERE id = ? AND source <> ?", id, fromFile)
+		if err != nil || n > 0 {
+			return err
+		}
+		taken, err := t.taken(ctx, "id", id)
+		if err != nil {
+			return err
+		}
+		if taken != "" {
+			return fault.Invalid("id", "The key "+id+" is written in the config file: take it out there and reload, or disable it.")
+		}
+		return noKey(id)
+	})
+}
+
+// Replace puts owned in the place of all keys that an earlier Replace brought,
+// in one step, and keeps the keys that were added at run time. A key that was
+// turned off or on at run time stays so. It fails as Add does, and then nothing
+// has changed. Processes that share a database share the keys of their files:
+// the last Replace counts.
+func (db *DB) Replace(ctx context.Context, owned []auth.Key) error {
+	return db.changeKeys(ctx, func(ctx context.Context, t transaction) error {
+		switched, err := t.switchedKeys(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := t.exec(ctx, "DELETE FROM key WHERE source = ?", fromFile); err != nil {
+			return err
+		}
+		for _, k := range owned {
+			row := keyRow{Key: k, source: fromFile}
+			if disabled, ok := switched[k.Hash]; ok {
+				row.Disabled, row.switched = disabled, true
+			}
+			if err := t.addKey(ctx, row); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// changeKeys runs change in a transaction of its own, which waits for those of
+// other processes, so that what it reads of the keys stays true until it ends.
+func (db *DB) changeKeys(ctx context.Context, change func(context.Context, transaction) error) error {
+	return db.unavailable(ctx, db.alone(ctx, func(ctx context.Context, t transaction) error {
+		if s := db.dialect.Serialise; s != "" {
+			if _, err := t.exec(ctx, s); err != nil {
+				return err
+			}
+		}
+		return change(ctx, t)
+	}))
+}
+
+// switchedKeys are the keys of the config file that were turned off or on at
+// run time, and which way.
+func (t transaction) switchedKeys(ctx context.Context) (map[[32]byte]bool, error) {
+	rows, err := t.query(ctx, "SELECT "+keyColumns+" FROM key WHERE source = ? AND switched = ?", fromFile, true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	switched := make(map[[32]byte]bool)
+	for rows.Next() {
+		k, err := scanKey(rows)
+		if err != nil {
+			return nil, err
+		}
+		switched[k.Hash] = k.Disabled
+	}
+	return switched, rows.Err()
+}
+
+// addKey refuses a key that cannot be stored.
+func (t transaction) addKey(ctx context.Context, k keyRow) error {
+	if k.ID == "" || k.Account == "" || k.Hash == [32]byte{} {
+		return fault.New(fault.InvalidRequest, "A key needs an id, an account and a hash.")
+	}
+	hash := hex.EncodeToString(k.Hash[:])
+	same, err := t.taken(ctx, "id", k.ID)
+	if err != nil {
+		return err
+	}
+	if same != "" {
+		return fault.Invalid("id", "There is already a key with the id "+k.ID+".")
+	}
+	other, err := t.taken(ctx, "hash", hash)
+	if err != nil {
+		return err
+	}
+	if other != "" {
+		return fault.Invalid("hash", "The keys "+other+" and "+k.ID+" have the same secret; each key needs its own.")
+	}
+	models, err := json.Marshal(k.Models)
+	if err != nil {
+		return err
+	}
+	_, err = t.exec(ctx, "INSERT INTO key ("+keyColumns+", source, switched) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		k.ID, k.Account, k.Name, hash, string(models),
+		k.Limits.RPM, k.Limits.TPM, k.Limits.MaxConcurrent, k.Limits.MaxConcurrentVideos,
+		nanos(k.Created), nanos(k.Expires), k.Disabled, k.source, k.switched)
+	return err
+}
+
+// taken is the id of the key that has a value in a column, empty if none has.
+func (t transaction) taken(ctx context.Context, column, value string) (id string, err error) {
+	err = t.queryRow(ctx, "SELECT id FROM key WHERE "+column+" = ?", value).Scan(&id)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return id, err
+}
+
+func noKey(id string) error {
+	return fault.New(fault.NotFound, fmt.Sprintf("There is no key with the id %.64s.", id))
+}
+
+// scanKey reads one row of keyColumns.
+func scanKey(row interface{ Scan(...any) error }) (auth.Key, error) {
+	var (
+		k                auth.Key
+		hash, models     string
+		created, expires int64
+	)
+	l := &k.Limits
+	if err := row.Scan(&k.ID, &k.Account, &k.Name, &hash, &models,
+		&l.RPM, &l.TPM, &l.MaxConcurrent, &l.MaxConcurrentVideos, &created, &expires, &k.Disabled); err != nil {
+		return auth.Key{}, err
+	}
+	k.Created, k.Expires = timeOf(created), timeOf(expires)
+	if _, err := hex.Decode(k.Hash[:], []byte(hash)); err != nil {
+		return auth.Key{}, err
+	}
+	return k, json.Unmarshal([]byte(models), &k.Models)
+}
+
+// nanos is a time as the database keeps it: nanoseconds since 1970, 0 for the
+// zero time. A time too far off to be counted so is the furthest that is.
+func nanos(t time.Time) int64 {
+	switch {
+	case t.IsZero():
+		return 0
+	case t.After(time.Unix(0, math.MaxInt64)):
+		return math.MaxInt64
+	}
+	return t.UnixNano()
+}
+
+// timeOf is the time that nanos has kept, in UTC.
+func timeOf(nanos int64) time.Time {
+	if nanos == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, nanos).UTC()
+}

@@ -1,0 +1,245 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store"
+)
+
+// named is a key whose secret is "sk-" and its id.
+func named(id, account string) auth.Key {
+	return auth.Key{ID: id, Account: account, Hash: auth.HashOf("sk-" + id), Created: noon}
+}
+
+// listed are the ids of the keys in the store.
+func listed(t *testing.T, keys auth.KeyAdmin) string {
+	t.Helper()
+	all, err := keys.List(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, k := range all {
+		ids = append(ids, k.ID)
+	}
+	return strings.Join(ids, " ")
+}
+
+func TestAKeyIsStoredWithAllThatIsKnownOfIt(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		k := auth.Key{
+			ID: "a", Account: "acme", Name: "Ünïcode ' name", Hash: auth.HashOf("sk-a"),
+			Models:  []string{"delta-k3", `odd " model`},
+			Limits:  auth.Limits{RPM: 1, TPM: math.MaxInt64, MaxConcurrent: 3, MaxConcurrentVideos: 4},
+			Created: noon.Add(time.Nanosecond), Expires: noon.Add(time.Hour), Disabled: true,
+		}
+		plain := auth.Key{ID: "b", Account: "acme", Hash: auth.HashOf("sk-b")}
+		db := open(store.Options{})
+		for _, k := range []auth.Key{k, plain} {
+			if err := db.Add(t.Context(), k); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		db = open(store.Options{})
+		for _, want := range []auth.Key{k, plain} {
+			got, err := db.Find(t.Context(), want.Hash)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, *got); diff != "" {
+				t.Error(diff)
+			}
+		}
+	})
+}
+
+func TestAKeyThatExpiresInAThousandYearsDoesNotExpireNow(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		db, k := open(store.Options{}), named("a", "acme")
+		k.Expires = noon.AddDate(1000, 0, 0)
+		if err := db.Add(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := db.Find(t.Context(), k.Hash); err != nil || got.Expires.Before(noon.AddDate(200, 0, 0)) {
+			t.Errorf("Find = %+v, %v", got, err)
+		}
+	})
+}
+
+// Any sequence of changes leaves the keys that memory would have, and fails
+// with the same words.
+func TestTheStoredKeysAreThoseThatMemoryWouldKeep(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		db := open(store.Options{})
+		rapid.Check(t, func(r *rapid.T) {
+			ctx := context.Background()
+			memory := new(auth.MemoryKeys)
+			empty(t, db)
+			id := rapid.SampledFrom([]string{"", "a", "b", "c", "d"})
+			key := rapid.Custom(func(r *rapid.T) auth.Key {
+				k := named(id.Draw(r, "id"), rapid.SampledFrom([]string{"", "acme", "other"}).Draw(r, "account"))
+				k.Hash = auth.HashOf("sk-" + id.Draw(r, "secret"))
+				k.Created = noon.Add(time.Duration(rapid.IntRange(0, 3).Draw(r, "age")))
+				k.Models = rapid.SampledFrom([][]string{nil, {"m"}, {"m", "n"}}).Draw(r, "models")
+				k.Limits.RPM = rapid.Int64Range(0, 9).Draw(r, "rpm")
+				k.Disabled = rapid.Bool().Draw(r, "disabled")
+				return k
+			})
+			same := func(r *rapid.T, what string, got, want error) {
+				if fmt.Sprint(got) != fmt.Sprint(want) {
+					r.Fatalf("%s: %v, memory says %v", what, got, want)
+				}
+			}
+			r.Repeat(map[string]func(*rapid.T){
+				"add": func(r *rapid.T) {
+					k := key.Draw(r, "key")
+					same(r, "Add", db.Add(ctx, k), memory.Add(ctx, k))
+				},
+				"switch": func(r *rapid.T) {
+					i, off := id.Draw(r, "id"), rapid.Bool().Draw(r, "off")
+					same(r, "SetDisabled", db.SetDisabled(ctx, i, off), memory.SetDisabled(ctx, i, off))
+				},
+				"delete": func(r *rapid.T) {
+					i := id.Draw(r, "id")
+					same(r, "Delete", db.Delete(ctx, i), memory.Delete(ctx, i))
+				},
+				"reload": func(r *rapid.T) {
+					owned := rapid.SliceOfN(key, 0, 3).Draw(r, "owned")
+					same(r, "Replace", db.Replace(ctx, owned), memory.Replace(owned))
+				},
+				"": func(r *rapid.T) {
+					account := rapid.SampledFrom([]string{"", "acme", "other"}).Draw(r, "account")
+					want, _ := memory.List(ctx, account)
+					got, err := db.List(ctx, account)
+					if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
+						r.Fatalf("List: %v\n%s", err, diff)
+					}
+					hash := auth.HashOf("sk-" + id.Draw(r, "secret"))
+					k1, err1 := memory.Find(ctx, hash)
+					k2, err2 := db.Find(ctx, hash)
+					same(r, "Find", err2, err1)
+					if diff := cmp.Diff(k1, k2, cmpopts.EquateEmpty()); diff != "" {
+						r.Fatalf("Find: %s", diff)
+					}
+				},
+			})
+		})
+	})
+}
+
+// empty removes every key.
+func empty(t *testing.T, db *store.DB) {
+	t.Helper()
+	if err := db.Replace(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range strings.Fields(listed(t, db)) {
+		if err := db.Delete(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAReloadAfterARestartDoesNotWakeAKeyThatWasTurnedOff(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		file := []auth.Key{named("f", "acme"), named("g", "acme")}
+		db := open(store.Options{})
+		if err := db.Replace(t.Context(), file); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.SetDisabled(t.Context(), "f", true); err != nil {
+			t.Fatal(err)
+		}
+		_ = db.Close()
+		db = open(store.Options{})
+		for i := range 2 {
+			if err := db.Replace(t.Context(), file); err != nil {
+				t.Fatal(err)
+			}
+			if k, err := db.Find(t.Context(), file[0].Hash); err != nil || !k.Disabled {
+				t.Errorf("after reload %d: %+v, %v", i+1, k, err)
+			}
+		}
+	})
+}
+
+func TestAChangeOnOneNodeTakesEffectOnAnotherWithinTwoSeconds(t *testing.T) {
+	open := onPostgres(t)
+	here, there := open(store.Options{}), open(store.Options{})
+	clock := newManual(noon)
+	keys := &auth.Keys{Store: &auth.Cached{Store: there, Now: clock.Now}, Now: clock.Now}
+	if err := here.Add(t.Context(), named("a", "acme")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keys.Authenticate(t.Context(), "sk-a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := here.SetDisabled(t.Context(), "a", true); err != nil {
+		t.Fatal(err)
+	}
+	clock.Advance(2 * time.Second)
+	if _, err := keys.Authenticate(t.Context(), "sk-a"); !fault.Is(err, fault.PermissionDenied) {
+		t.Errorf("after two seconds: %v", err)
+	}
+}
+
+func TestNodesThatStartAtOnceAgreeOnTheKeysOfTheirFile(t *testing.T) {
+	open := onPostgres(t)
+	nodes := []*store.DB{open(store.Options{}), open(store.Options{}), open(store.Options{})}
+	var all sync.WaitGroup
+	for _, db := range nodes {
+		all.Go(func() {
+			for i := range 10 {
+				if err := db.Replace(context.Background(), []auth.Key{named("f", "acme"), named("g", "acme")}); err != nil {
+					t.Error(err)
+				}
+				if err := db.Add(context.Background(), named(fmt.Sprintf("k%d", i), "acme")); err != nil && !fault.Is(err, fault.InvalidRequest) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if got, want := listed(t, nodes[0]), "f g k0 k1 k2 k3 k4 k5 k6 k7 k8 k9"; got != want {
+		t.Errorf("the keys are %q, want %q", got, want)
+	}
+}
+
+func TestAKeyIsNeverUnknownBecauseTheDatabaseIsAway(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		db := open(store.Options{})
+		if err := db.Add(t.Context(), named("a", "acme")); err != nil {
+			t.Fatal(err)
+		}
+		_ = db.Close()
+		_, list := db.List(t.Context(), "")
+		_, authenticate := (&auth.Keys{Store: &auth.Cached{Store: db}}).Authenticate(t.Context(), "sk-a")
+		for name, err := range map[string]error{
+			"Authenticate": authenticate,
+			"List":         list,
+			"Add":          db.Add(t.Context(), named("b", "acme")),
+			"SetDisabled":  db.SetDisabled(t.Context(), "a", true),
+			"Delete":       db.Delete(t.Context(), "a"),
+			"Replace":      db.Replace(t.Context(), nil),
+		} {
+			if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter < time.Second {
+				t.Errorf("%s: %v, want 503 and a time to wait", name, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
+)
+
+var (
+	_ billing.Meter    = (*DB)(nil)
+	_ billing.Accounts = (*DB)(nil)
+)
+
+// Counting reports whether usage is recorded without money.
+func (db *DB) Counting() bool { return db.options.Count }
+
+// Currency is what the amounts are of.
+func (db *DB) Currency() string { return db.options.Currency }
+
+// Reserve is billing.Ledger's, durable when it returns. It waits at most
+// Options.Patience; a hold that is made later all the same is given back.
+func (db *DB) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
+	bound, least, err := db.bounds(&c)
+	if err != nil {
+		return billing.Hold{}, err
+	}
+	r := &reserving{charge: c, bound: bound, least: least}
+	if err := db.committer.run(ctx, r, db.options.Patience); err != nil {
+		return billing.Hold{}, err
+	}
+	return r.made, nil
+}
+
+// bounds are the most and the least that a request may set aside.
+func (db *DB) bounds(c *billing.Charge) (bound, least billing.Money, err error) {
+	if db.options.Count {
+		return 0, 0, nil
+	}
+	bound, err = c.Price.Cost(c.Bound)
+	if err == nil && bound > billing.MaxHold {
+		err = fmt.Errorf("%w: %s is more than one request may hold", billing.ErrAmount, bound)
+	}
+	least = bound
+	if err == nil && !c.Least.IsZero() {
+		least, err = c.Price.Cost(c.Least)
+	}
+	if err != nil {
+		return 0, 0, fault.Wrap(fault.InvalidRequest, fmt.Sprintf("The request could cost more than %s, the most that one request may hold. Ask for less output.", billing.MaxHold), err)
+	}
+	return bound, min(least, bound), nil
+}
+
+// Extend is billing.Ledger's, durable when it returns. It also puts off the end
+// of a hold that nobody settles.
+func (db *DB) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
+	return db.committer.run(ctx, &extending{id: h.ID, soFar: soFar, more: more}, db.options.Patience)
+}
+
+// Settle is billing.Ledger's, durable when it returns. It keeps records of the
+// types billing.Outcome and idempotency.Record, and waits as long as ctx lets
+// it; whether or not it was in time, it may be called again.
+func (db *DB) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+	s := &settling{id: h.ID, usage: u, with: with}
+	err := db.committer.run(ctx, s, 0)
+	if err != nil {
+		return billing.Receipt{}, err
+	}
+	return s.receipt, nil
+}
+
+// records sorts what is to be durable with a settlement. One that could not be
+// kept is an error: a ledger must not drop what its caller believes durable.
+func records(with []billing.Record) (outcome billing.Outcome, answers []idempotency.Record, err error) {
+	for _, record := range with {
+		switch r := record.(type) {
+		case billing.Outcome:
+			outcome = r
+		case idempotency.Record:
+			answers = append(answers, r)
+		default:
+			return outcome, nil, fault.New(fault.InternalError, fmt.Sprintf("The ledger cannot keep a record of type %T.", record))
+		}
+	}
+	return outcome, answers, nil
+}

@@ -1,0 +1,112 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// migrations only ever grow: a file that was released does not change. They are
+// written for Postgres; Dialect.Schema spells them for SQLite. A statement
+// ends in a semicolon at the end of a line. A line that starts with
+// "--postgres " is for Postgres alone; other lines that start with "--" are
+// comments.
+//
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// migration is one step of the schema.
+type migration struct {
+	version int
+	text    string
+}
+
+// steps are the migrations in order; file 0007_x.sql leads to version 7.
+func steps() ([]migration, error) {
+	names, err := fs.Glob(migrations, "migrations/*.sql") // sorted
+	if err != nil {
+		return nil, err
+	}
+	var all []migration
+	for i, name := range names {
+		text, err := migrations.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		number, _, _ := strings.Cut(strings.TrimPrefix(name, "migrations/"), "_")
+		version, err := strconv.Atoi(number)
+		if err != nil || version != i+1 {
+			return nil, fmt.Errorf("migration %s has no number that follows %d", name, i)
+		}
+		all = append(all, migration{version, string(text)})
+	}
+	return all, nil
+}
+
+// migrate brings the schema up to date in one transaction, which processes that
+// start at the same time take one after the other.
+func (db *DB) migrate(ctx context.Context) error {
+	all, err := steps()
+	if err != nil {
+		return fault.Wrap(fault.InternalError, "The program's own migrations cannot be read.", err)
+	}
+	t, err := db.writer.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = t.Rollback() }() // does nothing after the commit
+	version, err := db.version(ctx, t)
+	if err != nil {
+		return err
+	}
+	if version > len(all) {
+		return fault.New(fault.InvalidRequest, fmt.Sprintf(
+			"The database has schema version %d, and this program knows versions up to %d. Use the newer program that made it.", version, len(all)))
+	}
+	for _, m := range all[version:] {
+		if err := db.apply(ctx, t, m); err != nil {
+			return fmt.Errorf("migration %d: %w", m.version, err)
+		}
+	}
+	return t.Commit()
+}
+
+// version is the schema's, 0 for an empty database. It holds off the others
+// that ask until the transaction ends.
+func (db *DB) version(ctx context.Context, t *sql.Tx) (version int, err error) {
+	if db.dialect.Serialise != "" {
+		if _, err := t.ExecContext(ctx, db.dialect.Serialise); err != nil {
+			return 0, err
+		}
+	}
+	if _, err := t.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)"); err != nil {
+		return 0, err
+	}
+	err = t.QueryRowContext(ctx, "SELECT COALESCE(MAX(version), 0) FROM schema_version").Scan(&version)
+	return version, err
+}
+
+func (db *DB) apply(ctx context.Context, t *sql.Tx, m migration) error {
+	var text strings.Builder
+	for line := range strings.Lines(db.dialect.Schema(m.text)) {
+		if !strings.HasPrefix(line, "--") {
+			text.WriteString(line)
+		}
+	}
+	for statement := range strings.SplitSeq(text.String(), ";\n") {
+		if strings.TrimSpace(statement) == "" {
+			continue
+		}
+		if _, err := t.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	_, err := t.ExecContext(ctx, db.text("INSERT INTO schema_version (version) VALUES (?)"), m.version)
+	return err
+}

@@ -1,0 +1,16 @@
+-- What keys and accounts use of their limits, where several processes share
+-- them; one process counts in memory. A subject is a key or an account. These
+-- tables are not logged: after a crash of the database the minute begins anew
+-- and the processes bring their slots again.
+--postgres CREATE UNLOGGED TABLE limit_tally (
+--postgres 	subject TEXT PRIMARY KEY,
+--postgres 	minute BIGINT NOT NULL,
+--postgres 	requests BIGINT NOT NULL,
+--postgres 	tokens BIGINT NOT NULL
+--postgres ) WITH (fillfactor = 20);
+--postgres CREATE UNLOGGED TABLE limit_slot (
+--postgres 	subject TEXT NOT NULL,
+--postgres 	request TEXT NOT NULL,
+--postgres 	until BIGINT NOT NULL,
+--postgres 	PRIMARY KEY (subject, request)
+--postgres );

@@ -1,0 +1,152 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+)
+
+// node is this process among those that share the database.
+type node struct {
+	id      int64 // 0 before the first transaction
+	commits int64 // transactions since the row was made
+	renewed time.Time
+}
+
+// errKnown says that the answer to an earlier COMMIT was found.
+var errKnown = errors.New("the last transaction was committed")
+
+// sign counts the transaction and renews the lease, which no other process can
+// take away before it ends. From the count it learns how a COMMIT ended that
+// had no answer: then errKnown is returned and its operations are finished.
+func (b *batch) sign() error {
+	if b.signed {
+		return nil
+	}
+	var commits, now int64
+	err := b.tx.queryRow(b.ctx, b.sql.sign, b.db.options.Lease.Nanoseconds(), b.node.id).Scan(&commits, &now)
+	if errors.Is(err, sql.ErrNoRows) {
+		if err := b.lost(); err != nil {
+			return err
+		}
+		commits, now, err = b.register()
+	}
+	if err != nil {
+		return err
+	}
+	if p := b.pending; p != nil {
+		b.pending = nil
+		if commits == p.commits+1 {
+			p.publish()
+			return errKnown
+		}
+	}
+	b.signed, b.commits = true, commits
+	if now != 0 {
+		b.now = now
+	}
+	return nil
+}
+
+// lost is what a node does whose lease others took: it forgets its holds, which
+// they end, and learns whether its last transaction was in time.
+func (b *batch) lost() error {
+	clear(b.open)
+	b.careful = true
+	p := b.pending
+	b.pending = nil
+	if p == nil {
+		return nil
+	}
+	var commits int64
+	err := b.tx.queryRow(b.ctx, "SELECT commits FROM node WHERE id = ?", b.node.id).Scan(&commits)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		b.pending = p
+		return err
+	case commits == p.commits:
+		p.publish()
+		clear(b.open)
+		return errKnown
+	}
+	return nil
+}
+
+// register makes the row of a process that starts, or starts over.
+func (b *batch) register() (commits, now int64, err error) {
+	var id int64
+	err = b.tx.queryRow(b.ctx, b.sql.register, b.db.options.Lease.Nanoseconds(), clock(b.db.options.Now).UnixNano()).Scan(&id, &now)
+	if err != nil {
+		return 0, 0, err
+	}
+	b.node = node{id: id}
+	return 1, now, nil
+}
+
+// beat is a sign of life, and a question whether the database is back.
+type beat struct{}
+
+func (beat) needs(*batch) {}
+
+func (beat) decide(b *batch) error {
+	b.wrote = true
+	return nil
+}
+
+// retire ends the lease of a process that closes: others need not wait.
+func (c *committer) retire() {
+	if !c.db.dialect.Shared || c.node.id == 0 {
+		return
+	}
+	ctx, cancel := c.db.bounded()
+	defer cancel()
+	// Without it the lease ends by itself.
+	_, _ = c.db.writer.ExecContext(ctx, c.db.text("UPDATE node SET lease_until = 0 WHERE id = ?"), c.node.id)
+}
+
+// burying marks the processes dead whose lease is over, or all others where no
+// other can be alive.
+type burying struct{ dead []int64 }
+
+func (*burying) needs(*batch) {}
+
+func (s *burying) decide(b *batch) error {
+	if err := b.sign(); err != nil {
+		return err
+	}
+	if _, err := b.tx.exec(b.ctx, b.sql.bury, b.node.id); err != nil {
+		return err
+	}
+	b.wrote = true
+	rows, err := b.tx.query(b.ctx, "SELECT id FROM node WHERE dead")
+	if err != nil {
+		return err
+	}
+	s.dead = s.dead[:0]
+	return each(rows, func(rows *sql.Rows) error {
+		var id int64
+		err := rows.Scan(&id)
+		s.dead = append(s.dead, id)
+		return err
+	})
+}
+
+// remembered is how long the row of a dead process stays: should it only have
+// been slow, it reads there how its last transaction ended.
+const remembered = time.Hour
+
+// forgetNodes drops what is left of dead processes whose holds have ended.
+func forgetNodes(ctx context.Context, t *tx, dead []int64) error {
+	for _, id := range dead {
+		if err := freeClaims(ctx, t, id); err != nil {
+			return err
+		}
+		if _, err := t.exec(ctx, t.db.committer.sql.forget, id, remembered.Nanoseconds()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// step is one operation on the ledger, in two parts, so that a batch reads all
+// that it needs at once, decides in memory and writes at once.
+type step interface {
+	// needs names the rows that decide will look at.
+	needs(b *batch)
+	// decide applies the operation to the rows of the batch, or refuses it with
+	// a *fault.Error and changes nothing.
+	decide(b *batch) error
+}
+
+// The states of an op. Whoever leaves waiting or taken first decides: the
+// committer that has a result, or the caller who will not wait any longer.
+const (
+	waiting int32 = iota // in the queue
+	taken                // by the committer
+	left                 // by the caller
+	done                 // the result is there
+)
+
+// op is a step on its way through the committer.
+type op struct {
+	step
+	err   error // the result; read it after ready
+	state atomic.Int32
+	ready chan struct{}
+}
+
+// take is the committer's start on an op; false if nobody waits for it.
+func (o *op) take() bool { return o.state.CompareAndSwap(waiting, taken) }
+
+// finish hands the result over; false if the caller has left.
+func (o *op) finish() bool {
+	if !o.state.CompareAndSwap(taken, done) {
+		return false
+	}
+	close(o.ready)
+	return true
+}
+
+// run has a step committed and waits for it, at most for patience unless that
+// is zero, and as long as ctx lets it. Where it returns nil the step is durable.
+func (c *committer) run(ctx context.Context, s step, patience time.Duration) error {
+	o := &op{step: s, ready: make(chan struct{})}
+	if err := c.enqueue(o); err != nil {
+		return err
+	}
+	var late <-chan time.Time
+	if patience > 0 {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		late = timer.C
+	}
+	var cause error
+	select {
+	case <-o.ready:
+		return o.err
+	case <-ctx.Done():
+		cause = context.Cause(ctx)
+	case <-late:
+		cause = errLate
+	}
+	if !o.leave() {
+		<-o.ready
+		return o.err
+	}
+	if errors.Is(cause, context.Canceled) {
+		return fault.From(cause)
+	}
+	return c.db.away(cause)
+}
+
+var errLate = errors.New("the database did not answer in time")
+
+// leave is the caller's end of an op; false if the result is there.
+func (o *op) leave() bool {
+	return o.state.CompareAndSwap(waiting, left) || o.state.CompareAndSwap(taken, left)
+}

@@ -1,0 +1,111 @@
+// Package postgres opens a store in a Postgres database, which any number of
+// processes may share.
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store"
+)
+
+// Options are the store's.
+type Options = store.Options
+
+// readers is how many connections read beside the one that writes.
+const readers = 8
+
+// Open opens the database that dsn names, a URL or a list of "key=value" as
+// libpq takes them, and makes its tables if they are not there. A dsn that
+// cannot be read is fault.InvalidRequest; see [store.Open] for what else fails.
+func Open(ctx context.Context, dsn string, o Options) (*store.DB, error) {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil { // without the cause, which may show the password
+		return nil, fault.New(fault.InvalidRequest, `The address of the database cannot be read. Write it like "postgres://user:password@host:5432/name".`)
+	}
+	for name, value := range settings {
+		config.RuntimeParams[name] = value
+	}
+	reader := pool(config, o)
+	reader.SetMaxOpenConns(readers)
+	reader.SetMaxIdleConns(readers)
+	return store.Open(ctx, store.Config{Dialect: dialect(), Writer: pool(config, o), Reader: reader, Options: o})
+}
+
+// settings of every connection: a commit returns when the disk has it, and
+// nothing waits for ever for a lock or for a caller that is gone.
+var settings = map[string]string{
+	"application_name":                    "tollhouse",
+	"synchronous_commit":                  "on",
+	"statement_timeout":                   "10s",
+	"lock_timeout":                        "5s",
+	"idle_in_transaction_session_timeout": "30s",
+}
+
+func pool(config *pgx.ConnConfig, o Options) *sql.DB {
+	connector := stdlib.GetConnector(*config)
+	if o.Wrap != nil {
+		connector = o.Wrap(connector)
+	}
+	return sql.OpenDB(connector)
+}
+
+func dialect() store.Dialect {
+	return store.Dialect{
+		Name: "postgres", Numbered: true, Shared: true,
+		Schema: strings.NewReplacer("--postgres ", "").Replace,
+		// A transaction's, which every process that starts takes first.
+		Serialise: "SELECT pg_advisory_xact_lock(7236832014)",
+		Lock:      " FOR UPDATE",
+		Clock:     "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) * 1000",
+		Snapshot:  sql.LevelRepeatableRead,
+		Failure:   failure,
+	}
+}
+
+// failures are what classes and codes of Postgres's error table mean; every
+// other code says something about the statement.
+var failures = map[string]store.Failure{
+	"08":    store.Away, // connection
+	"25006": store.Away, // read only: a standby
+	"53":    store.Away, // resources: disk full, too many connections
+	"55P03": store.Conflict,
+	"57":    store.Away, // shut down, starting, statement timed out
+	"58":    store.Away, // system
+	"XX":    store.Away,
+	"40":    store.Conflict,
+	"23505": store.Duplicate,
+}
+
+func failure(err error) store.Failure {
+	var e *pgconn.PgError
+	if !errors.As(err, &e) {
+		return unanswered(err)
+	}
+	if f, ok := failures[e.Code]; ok {
+		return f
+	}
+	return failures[e.Code[:2]]
+}
+
+// unanswered is what an error means that the server did not send: the
+// connection failed, or the driver could not make sense of the statement.
+func unanswered(err error) store.Failure {
+	var connect *pgconn.ConnectError
+	var network net.Error
+	if errors.As(err, &connect) || errors.As(err, &network) || pgconn.SafeToRetry(err) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) {
+		return store.Away
+	}
+	return store.Broken
+}

@@ -1,0 +1,142 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// cell is one rate of a price row as the database keeps it.
+type cell struct {
+	Unit    billing.Unit `json:"unit"`
+	Variant string       `json:"variant,omitempty"`
+	Amount  string       `json:"amount"`
+}
+
+// priceCache spares the writing of a price row that is there. A row may still
+// be rolled back by the transaction that added it, so it counts as there only
+// when another transaction found it.
+type priceCache struct {
+	mu    sync.Mutex
+	added map[string]*sql.Tx        // the last transaction that added the row
+	rows  map[string]*billing.Price // those that are there
+}
+
+// storePrice adds the row of p, unless it is there. Of a nil Price there is
+// nothing to add.
+func (db *DB) storePrice(ctx context.Context, t *tx, p *billing.Price) error {
+	version := p.Version()
+	if version == "" || db.prices.find(version) != nil {
+		return nil
+	}
+	content, err := priceContent(p)
+	if err != nil {
+		return err
+	}
+	now, err := db.now(ctx, t)
+	if err != nil {
+		return err
+	}
+	added, err := t.exec(ctx, "INSERT INTO price (version, content, first_seen) VALUES (?, ?, ?) ON CONFLICT (version) DO NOTHING",
+		version, content, now)
+	if err == nil {
+		db.prices.note(t.Tx, p, added > 0)
+	}
+	return err
+}
+
+// Price is the price row of a version, exactly as it was when a hold pinned it,
+// so that any receipt can be computed again: of the version of a receipt it is
+// always there. An empty version is the nil Price, which is free. It fails with
+// fault.NotFound if no hold ever pinned the version.
+func (db *DB) Price(ctx context.Context, version string) (*billing.Price, error) {
+	if version == "" {
+		return nil, nil
+	}
+	if p := db.prices.find(version); p != nil {
+		return p, nil
+	}
+	var content string
+	err := db.readers().queryRow(ctx, "SELECT content FROM price WHERE version = ?", version).Scan(&content)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no price version %.64q.", version))
+	}
+	if err != nil {
+		return nil, db.away(err)
+	}
+	p, err := parsePrice(version, content)
+	if err == nil {
+		db.prices.keep(p)
+	}
+	return p, err
+}
+
+func priceContent(p *billing.Price) (string, error) {
+	cells := []cell{}
+	for _, r := range p.Rates() {
+		cells = append(cells, cell(r))
+	}
+	content, err := json.Marshal(cells)
+	return string(content), err
+}
+
+// parsePrice refuses a row whose content is not that of its version: a charge
+// computed from it would be wrong.
+func parsePrice(version, content string) (*billing.Price, error) {
+	var cells []cell
+	err := json.Unmarshal([]byte(content), &cells)
+	if err == nil {
+		var rates []billing.Rate
+		for _, c := range cells {
+			rates = append(rates, billing.Rate(c))
+		}
+		var p *billing.Price
+		if p, err = billing.NewPrice(rates...); err == nil && p.Version() == version {
+			return p, nil
+		}
+	}
+	return nil, fault.Wrap(fault.InternalError, fmt.Sprintf("The stored price row %.64q is damaged: it is not what its version is the hash of.", version), err)
+}
+
+func (c *priceCache) find(version string) *billing.Price {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rows[version]
+}
+
+func (c *priceCache) keep(p *billing.Price) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.rows == nil {
+		c.rows = make(map[string]*billing.Price)
+	}
+	c.rows[p.Version()] = p
+	delete(c.added, p.Version())
+}
+
+// note remembers what a transaction found when it was to add the row.
+func (c *priceCache) note(t *sql.Tx, p *billing.Price, added bool) {
+	if !added && !c.addedBy(t, p.Version()) {
+		c.keep(p)
+	}
+	if added {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.added == nil {
+			c.added = make(map[string]*sql.Tx)
+		}
+		c.added[p.Version()] = t
+	}
+}
+
+func (c *priceCache) addedBy(t *sql.Tx, version string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.added[version] == t
+}

@@ -1,0 +1,158 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store"
+)
+
+// Whatever was charged, and what the operator bore, can be computed again from
+// the receipt and the price row that the database has.
+func TestEveryReceiptCanBeComputedAgainFromWhatIsStored(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		db := open(store.Options{})
+		var accounts int
+		var receipts []billing.Receipt
+		var borne int // by the operator
+		rapid.Check(t, func(r *rapid.T) {
+			ctx := context.Background()
+			accounts++
+			account := fmt.Sprint("acme-", accounts)
+			credit := billing.Money(rapid.Int64Range(0, int64(billing.One/2)).Draw(r, "credit"))
+			if err := db.CreateAccount(ctx, account, credit); err != nil {
+				r.Fatal(err)
+			}
+			for i := range rapid.IntRange(1, 4).Draw(r, "requests") {
+				c := billing.Charge{
+					Account: account, Key: "key_1", RequestID: fmt.Sprint(account, "-", i), Operation: "chat", Model: "m",
+					Price: drawnPrice(r), Bound: drawnUsage(r, "bound", 100),
+				}
+				h, err := db.Reserve(ctx, c)
+				if fault.Is(err, fault.InsufficientBalance) {
+					continue
+				}
+				if err != nil {
+					r.Fatal(err)
+				}
+				receipt, err := db.Settle(ctx, h, drawnUsage(r, "used", 5000))
+				if err != nil {
+					r.Fatal(err)
+				}
+				receipts = append(receipts, receipt)
+				if receipt.Overrun > 0 {
+					borne++
+				}
+			}
+		})
+		_ = db.Close()
+		db = open(store.Options{}) // from the database, not from memory
+		for _, r := range receipts {
+			stored, err := db.Receipt(t.Context(), r.Account, r.ID)
+			if diff := cmp.Diff(r, stored); err != nil || diff != "" {
+				t.Fatalf("receipt %s: %v\n%s", r.ID, err, diff)
+			}
+			price, err := db.Price(t.Context(), stored.PriceVersion)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cost, err := price.Cost(stored.Usage)
+			if err != nil || cost != stored.Charge+stored.Overrun {
+				t.Errorf("receipt %s was charged %s + %s, and costs %s, %v", r.ID, stored.Charge, stored.Overrun, cost, err)
+			}
+		}
+		if len(receipts) == 0 || borne == 0 {
+			t.Errorf("of %d receipts %d have an overrun: too few to tell", len(receipts), borne)
+		}
+	})
+}
+
+func drawnPrice(r *rapid.T) *billing.Price {
+	if rapid.IntRange(0, 9).Draw(r, "free") == 0 {
+		return nil
+	}
+	amount := rapid.StringMatching(`[0-9]{1,3}(\.[0-9]{1,6})?`)
+	p, err := billing.NewPrice(
+		billing.Rate{Unit: billing.Input, Amount: amount.Draw(r, "input")},
+		billing.Rate{Unit: billing.CachedInput, Amount: amount.Draw(r, "cached")},
+		billing.Rate{Unit: billing.Output, Amount: amount.Draw(r, "output")},
+		billing.Rate{Unit: billing.Second, Variant: "720p@9:16", Amount: "0.000000000001"},
+	)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return p
+}
+
+func drawnUsage(r *rapid.T, label string, most int64) billing.Usage {
+	n := rapid.Int64Range(0, most)
+	return billing.Usage{
+		Input: n.Draw(r, label), CachedInput: n.Draw(r, label), Output: n.Draw(r, label),
+		Seconds: n.Draw(r, label), Variant: "720p@9:16",
+	}
+}
+
+func TestAPriceThatNoHoldPinnedIsNotThere(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		db := open(store.Options{})
+		if _, err := db.Price(t.Context(), "p_0000000000000000"); !fault.Is(err, fault.NotFound) {
+			t.Errorf("error = %v", err)
+		}
+		if p, err := db.Price(t.Context(), ""); p != nil || err != nil {
+			t.Errorf("the free price: %v, %v", p, err)
+		}
+	})
+}
+
+// A transaction may be rolled back after it has added a price, and a later hold
+// still needs the row.
+func TestAPriceThatWasRolledBackIsAddedAgain(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		db := open(store.Options{})
+		p, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "3.00"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		broken := errors.New("something else in the transaction went wrong")
+		for _, fails := range []error{broken, nil, nil, nil} {
+			if err := store.AddPriceTwice(t.Context(), db, p, fails); (err != nil) != (fails != nil) {
+				t.Fatal(err)
+			}
+		}
+		_ = db.Close()
+		db = open(store.Options{})
+		got, err := db.Price(t.Context(), p.Version())
+		if diff := cmp.Diff(p.Rates(), got.Rates()); err != nil || diff != "" {
+			t.Errorf("%v\n%s", err, diff)
+		}
+	})
+}
+
+func TestADamagedPriceIsNotUsed(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		for _, content := range []string{``, `{}`, `[]`, `[{"unit":"input","amount":"4.00"}]`, `[{"unit":"magic","amount":"3.00"}]`} {
+			db := open(store.Options{})
+			p, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "3.00"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = store.AddPriceTwice(t.Context(), db, p, nil)
+			if err := store.Damage(t.Context(), db, p, content); err != nil {
+				t.Fatal(err)
+			}
+			_ = db.Close()
+			db = open(store.Options{})
+			if got, err := db.Price(t.Context(), p.Version()); !fault.Is(err, fault.InternalError) {
+				t.Errorf("%s: %v, %v", content, got, err)
+			}
+			_ = db.Close()
+		}
+	})
+}

@@ -1,0 +1,24 @@
+//go:build !unix
+
+package sqlite
+
+import (
+	"os"
+
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// lock makes a file that nobody else can make, and returns what removes it. On
+// these systems a process that was killed leaves the file behind.
+func lock(path string) (unlock func() error, err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fault.Wrap(fault.InvalidRequest, "Another process has this database open. If none does, remove the file that ends in .lock beside it.", err)
+	}
+	return func() error {
+		if err := f.Close(); err != nil {
+			return err
+		}
+		return os.Remove(path)
+	}, nil
+}

@@ -1,0 +1,72 @@
+package store
+
+import "strings"
+
+// statements are those that the committer runs in bulk, or whose text depends
+// on the dialect.
+type statements struct {
+	sign, register, bury, forget                                   string
+	accounts, currentBudgets, budgets, holds, ended                bulk
+	updateAccount, insertAccount, updateBudget                     bulk
+	insertHold, updateHold, deleteHold, insertReceipt, insertEntry bulk
+}
+
+// The columns of a row, in the order in which they are scanned and written.
+const (
+	accountColumns = "id, posted, held, credited, revenue, overrun, budgets"
+	budgetColumns  = "id, account, key_id, posted, held"
+	holdColumns    = "id, node, account, budget, key_id, operation, model, price, amount, so_far, created_at, expires_at"
+	receiptColumns = "id, account, key_id, operation, model, status, price, held, charge, overrun, reason, channel, created_at, settled_at, " + usageColumns
+	usageColumns   = countColumns + ", variant, estimated, zero, anomaly"
+	countColumns   = "input, cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character"
+	entryColumns   = "account, kind, reference, customer, credit, revenue, overrun, held, available, created_at"
+)
+
+// Arguments whose type the database cannot guess.
+const (
+	text   = "CAST(? AS TEXT)"
+	number = "CAST(? AS BIGINT)"
+)
+
+func newStatements(d Dialect) *statements {
+	clock, others, old := d.Clock, " AND lease_until < "+d.Clock, " AND lease_until + ? < "+d.Clock
+	if clock == "" { // no other process can be alive, or come back
+		clock, others, old = "0", "", " AND ? > 0"
+	}
+	return &statements{
+		sign:     "UPDATE node SET commits = commits + 1, lease_until = " + clock + " + ? WHERE id = ? AND NOT dead RETURNING commits, " + clock,
+		register: "INSERT INTO node (commits, lease_until, dead, started_at) VALUES (1, " + clock + " + ?, FALSE, ?) RETURNING id, " + clock,
+		bury:     "UPDATE node SET dead = TRUE WHERE NOT dead AND id <> ?" + others,
+		forget:   "DELETE FROM node WHERE dead AND id = ?" + old + " AND id NOT IN (SELECT node FROM hold)",
+
+		accounts:       newBulk("SELECT "+accountColumns+" FROM account WHERE id IN (", "?", ") ORDER BY id"+d.Lock),
+		currentBudgets: newBulk("SELECT "+budgetColumns+" FROM budget WHERE NOT ended AND (account, key_id) IN (VALUES ", "(?, ?)", ")"),
+		budgets:        newBulk("SELECT "+budgetColumns+" FROM budget WHERE id IN (", "?", ")"),
+		holds:          newBulk("SELECT "+holdColumns+" FROM hold WHERE id IN (", "?", ") ORDER BY id"+d.Lock),
+		ended:          newBulk("SELECT "+receiptColumns+" FROM receipt WHERE id IN (", "?", ")"),
+
+		// What a purse is changed by comes with it, and the purse must bear it:
+		// nothing that was decided in memory gets past these guards.
+		updateAccount: newBulk("UPDATE account SET posted = posted + c.column2, held = held + c.column3, credited = credited + c.column4,"+
+			" revenue = revenue + c.column5, overrun = overrun + c.column6, budgets = budgets + c.column7 FROM (VALUES ",
+			"("+text+", "+number+", "+number+", "+number+", "+number+", "+number+", "+number+")",
+			") AS c WHERE id = c.column1 AND posted + c.column2 >= held + c.column3 AND held + c.column3 >= 0"),
+		updateBudget: newBulk("UPDATE budget SET posted = posted + c.column2, held = held + c.column3 FROM (VALUES ",
+			"("+number+", "+number+", "+number+")",
+			") AS c WHERE id = c.column1 AND posted + c.column2 >= held + c.column3 AND held + c.column3 >= 0"),
+		updateHold: newBulk("UPDATE hold SET amount = c.column2, so_far = c.column3, expires_at = c.column4 FROM (VALUES ",
+			"("+text+", "+number+", "+text+", "+number+")", ") AS c WHERE id = c.column1"),
+
+		insertAccount: insert("account", accountColumns+", created_at"),
+		insertHold:    insert("hold", holdColumns),
+		deleteHold:    newBulk("DELETE FROM hold WHERE id IN (", "?", ")"),
+		insertReceipt: insert("receipt", receiptColumns+", counted"),
+		insertEntry:   insert("entry", entryColumns),
+	}
+}
+
+// insert adds rows; their arguments come in the order of the columns.
+func insert(table, columns string) bulk {
+	row := strings.TrimSuffix(strings.Repeat("?, ", strings.Count(columns, ",")+1), ", ")
+	return newBulk("INSERT INTO "+table+" ("+columns+") VALUES ", "("+row+")", "")
+}

@@ -1,0 +1,154 @@
+// Package store keeps accounts, keys, holds, receipts and answers in an SQL
+// database: one SQL text for SQLite and Postgres, behind the interfaces of
+// packages billing, auth and idempotency. It links no driver; packages
+// store/sqlite and store/postgres open a [DB].
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// DB is everything that the gateway remembers. It implements billing.Meter,
+// billing.Books, billing.Accounts, auth.KeyStore, auth.KeyAdmin and
+// idempotency.Store. Package sqlite or postgres makes one; Close ends it.
+//
+// It is safe for concurrent use. Every error is a *[fault.Error]; where the
+// database cannot be asked it is fault.ServiceUnavailable with a RetryAfter,
+// and never anything else.
+type DB struct {
+	dialect Dialect
+	options Options
+	writer  *sql.DB // one connection, used by the committer alone
+	reader  *sql.DB
+	release func() error
+
+	texts     texts // statements in the dialect's spelling
+	prices    priceCache
+	committer *committer
+}
+
+// Options configure a [DB]. The zero value is a prepaid ledger.
+type Options struct {
+	// Now is the clock of the ledger; nil means the database's own on Postgres
+	// and [time.Now] on SQLite. It must be safe for concurrent use.
+	Now func() time.Time
+	// Count records usage without money, as billing.LedgerOptions.Count does.
+	Count bool
+	// Currency is what the amounts are of; empty means billing.DefaultCurrency.
+	Currency string
+	// HoldFor is how long a hold stays open that is neither settled nor
+	// extended; it must be longer than any request may run. Zero means 6 h.
+	HoldFor time.Duration
+	// Patience is how long a hold waits for the database before its request is
+	// refused; zero means 2 s. A settlement waits as long as its context lets it.
+	Patience time.Duration
+	// Lease is how long the holds of a process that shares its database are
+	// safe from the others after its last sign of life; zero means 10 s.
+	Lease time.Duration
+	// Logger hears of what no caller is told; nil discards.
+	Logger *slog.Logger
+	// Wrap is given each of the two connectors before it is used, to watch its
+	// statements; nil means as it is.
+	Wrap func(driver.Connector) driver.Connector
+}
+
+// Config is what a driver's package gives to [Open].
+type Config struct {
+	Dialect Dialect
+	// Writer is limited to two connections by Open: the committer's, and one for
+	// rare changes beside it. Reader is the pool of everything that only reads.
+	// Both are closed by Close, or by an Open that fails.
+	Writer, Reader *sql.DB
+	// Release, if set, is called after both are closed.
+	Release func() error
+	Options Options
+}
+
+// Open brings the schema up to date, ends the holds of processes that are dead
+// and starts the committer. It fails with fault.ServiceUnavailable if the
+// database cannot be reached and with fault.InvalidRequest if its schema is
+// newer than this program.
+func Open(ctx context.Context, c Config) (*DB, error) {
+	db := &DB{
+		dialect: c.Dialect, options: c.Options.filled(),
+		writer: c.Writer, reader: c.Reader, release: c.Release,
+	}
+	db.writer.SetMaxOpenConns(2)
+	if err := db.start(ctx); err != nil {
+		_ = db.closePools() // the first error says more
+		return nil, db.away(err)
+	}
+	return db, nil
+}
+
+func (o Options) filled() Options {
+	if o.Currency == "" {
+		o.Currency = billing.DefaultCurrency
+	}
+	if o.HoldFor <= 0 {
+		o.HoldFor = 6 * time.Hour
+	}
+	if o.Patience <= 0 {
+		o.Patience = 2 * time.Second
+	}
+	if o.Lease <= 0 {
+		o.Lease = 10 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func (db *DB) start(ctx context.Context) error {
+	if err := db.migrate(ctx); err != nil {
+		return err
+	}
+	return db.startCommitter(ctx)
+}
+
+// Close commits what is queued, ends the committer and closes the database.
+// Calls that come later fail with fault.ServiceUnavailable. Open holds stay
+// for the next start, which ends them.
+func (db *DB) Close() error {
+	db.committer.stop()
+	return db.closePools()
+}
+
+func (db *DB) closePools() error {
+	err := errors.Join(db.writer.Close(), db.reader.Close())
+	if db.release != nil {
+		err = errors.Join(err, db.release())
+	}
+	return err
+}
+
+// Ping fails with fault.ServiceUnavailable unless the database answers reads
+// and took the last write. /readyz asks it.
+func (db *DB) Ping(ctx context.Context) error {
+	if err := db.reader.PingContext(ctx); err != nil {
+		return db.away(err)
+	}
+	return db.committer.healthy()
+}
+
+// away turns an error of the database into the one that callers get. A
+// *fault.Error stays as it is.
+func (db *DB) away(err error) error {
+	var f *fault.Error
+	if err == nil || errors.As(err, &f) {
+		return err
+	}
+	return &fault.Error{
+		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
+		Message: "The database of the gateway is away for now. Nothing was charged; send the request again.",
+	}
+}

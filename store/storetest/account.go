@@ -1,0 +1,209 @@
+package storetest
+
+import (
+	"math"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store"
+)
+
+// accounting are the rules of accounts, credits and budgets.
+var accounting = map[string]func(bench){
+	"AccountsHaveWellFormedNamesOfTheirOwn":          namesOfTheirOwn,
+	"AnOpeningCreditIsNeitherNegativeNorTooLarge":    openingCredit,
+	"ACreditCountsOncePerReference":                  creditOnce,
+	"ACreditIsTakenBackOnlyFromWhatIsAvailable":      takenBack,
+	"ABudgetIsASecondGuard":                          secondGuard,
+	"ABudgetCountsWhatWasCaptured":                   budgetCounts,
+	"ABudgetCountsFromNowOnAndIsLifted":              budgetLifted,
+	"ABudgetNeedsAnAccountAKeyAndAnAmount":           budgetNeeds,
+	"ALedgerThatCountsRecordsUsageAndKeepsNoMoney":   countsUsage,
+	"ALedgerThatCountsRefusesCreditsAndBudgets":      countsRefuses,
+	"ALedgerThatCountedBeforeIsSoundWhenItIsPrepaid": countedBefore,
+}
+
+func namesOfTheirOwn(b bench) {
+	b.account("acme", 0)
+	for _, name := range []string{"", "acme", "platform:revenue", "a b", "-a", ".a", "a/b", "ä", strings.Repeat("a", 65)} {
+		b.wantCode(b.CreateAccount(b.t.Context(), name, 0), fault.InvalidRequest)
+	}
+	for _, name := range []string{"Zeta", "0", "jo@example.org", strings.Repeat("a", 64)} {
+		b.account(name, 0)
+	}
+	names, err := b.AccountNames(b.t.Context())
+	b.ok(err)
+	if diff := cmp.Diff([]string{"0", "Zeta", strings.Repeat("a", 64), "acme", "jo@example.org"}, names); diff != "" {
+		b.t.Error(diff)
+	}
+}
+
+func openingCredit(b bench) {
+	b.ok(b.CreateAccount(b.t.Context(), "acme", 1))
+	for _, credit := range []billing.Money{-1, billing.Unlimited, billing.Unlimited - 1, math.MinInt64} {
+		b.wantCode(b.CreateAccount(b.t.Context(), "other", credit), fault.InvalidRequest)
+	}
+	_, err := b.Balance(b.t.Context(), "other")
+	b.wantCode(err, fault.NotFound)
+	b.ok(b.CreateAccount(b.t.Context(), "other", billing.Unlimited-2))
+}
+
+func creditOnce(b bench) {
+	b.account("acme", 10).account("other", 0)
+	b.ok(b.Credit(b.t.Context(), "acme", 5*billing.One, "invoice 1"))
+	b.ok(b.Credit(b.t.Context(), "acme", 5*billing.One, "invoice 1"))
+	b.wantBalance(15, 0)
+	b.ok(b.Credit(b.t.Context(), "other", 5*billing.One, "invoice 1"))
+	b.wantCode(b.Credit(b.t.Context(), "acme", 6*billing.One, "invoice 1"), fault.InvalidRequest)
+	b.wantBalance(15, 0)
+	b = b.crash()
+	b.ok(b.Credit(b.t.Context(), "acme", 5*billing.One, "invoice 1"))
+	b.ok(b.Credit(b.t.Context(), "acme", billing.One, "opening")) // a reference like any other
+	b.wantBalance(16, 0)
+}
+
+func takenBack(b bench) {
+	b.account("acme", 10)
+	b.reserve("r1", 4)
+	for _, amount := range []billing.Money{0, -6*billing.One - 1, -7 * billing.One, math.MinInt64, billing.Unlimited} {
+		b.wantCode(b.Credit(b.t.Context(), "acme", amount, "refund"), fault.InvalidRequest)
+		b.wantBalance(10, 4)
+	}
+	b.wantCode(b.Credit(b.t.Context(), "acme", 1, ""), fault.InvalidRequest)
+	b.wantCode(b.Credit(b.t.Context(), "nobody", 1, "refund"), fault.NotFound)
+	b.ok(b.Credit(b.t.Context(), "acme", -6*billing.One, "refund"))
+	b.wantBalance(4, 4)
+}
+
+func secondGuard(b bench) {
+	b.account("acme", 10)
+	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(5*billing.One)))
+	h := b.reserve("r1", 3)
+	if h.Available != 2*billing.One {
+		b.t.Errorf("available %s", h.Available)
+	}
+	_, err := b.Reserve(b.t.Context(), b.charge("r2", 3))
+	b.wantCode(err, fault.InsufficientBalance)
+	b.wantCode(b.Extend(b.t.Context(), h, billing.Usage{}, 3*billing.One), fault.InsufficientBalance)
+	b.wantBalance(10, 3)
+
+	other := b.charge("r3", 6)
+	other.Key = "k2"
+	if _, err := b.Reserve(b.t.Context(), other); err != nil {
+		b.t.Errorf("another key's request: %v", err)
+	}
+	b.settle(h, 1) // what is given back can be spent again
+	if h := b.reserve("r4", 3); h.Available != 0 {
+		b.t.Errorf("available %s, the account has nothing left", h.Available)
+	}
+}
+
+func budgetCounts(b bench) {
+	b.account("acme", 10)
+	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(5*billing.One)))
+	b.settle(b.reserve("r1", 3), 3)
+	b.settle(b.reserve("r2", 2), 0)
+	_, err := b.Reserve(b.t.Context(), b.charge("r3", 3))
+	b.wantCode(err, fault.InsufficientBalance)
+	// The excess over a hold is bounded by the budget too.
+	if r := b.settle(b.reserve("r4", 1), 6); r.Charge != 2*billing.One || r.Overrun != 4*billing.One {
+		b.t.Errorf("charged %s, overrun %s", r.Charge, r.Overrun)
+	}
+	b.wantBalance(5, 0)
+	b = b.crash()
+	_, err = b.Reserve(b.t.Context(), b.charge("r5", 1))
+	b.wantCode(err, fault.InsufficientBalance)
+}
+
+func budgetLifted(b bench) {
+	b.account("acme", 20)
+	b.settle(b.reserve("before", 5), 5)
+	running := b.reserve("running", 5)
+	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(2*billing.One)))
+	b.settle(running, 5)
+	h := b.reserve("r1", 2)
+	if h.Available != 0 {
+		b.t.Errorf("available %s", h.Available)
+	}
+	b.ok(b.Verify(b.t.Context()))
+	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", nil))
+	b.ok(b.Verify(b.t.Context()))
+	if h := b.reserve("r2", 3); h.Available != 5*billing.One {
+		b.t.Errorf("available %s", h.Available)
+	}
+	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(billing.Money)))
+	_, err := b.Reserve(b.t.Context(), b.charge("r3", 1))
+	b.wantCode(err, fault.InsufficientBalance)
+	b.settle(h, 3) // on the budget that it started with, which has 2
+	b.wantBalance(8, 3)
+	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", nil))
+	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", nil))
+}
+
+func budgetNeeds(b bench) {
+	b.account("acme", 0)
+	b.wantCode(b.SetBudget(b.t.Context(), "nobody", "k1", nil), fault.NotFound)
+	b.wantCode(b.SetBudget(b.t.Context(), "acme", "", nil), fault.InvalidRequest)
+	b.wantCode(b.SetBudget(b.t.Context(), "acme", "k1", new(billing.Money(-1))), fault.InvalidRequest)
+}
+
+// counting is the bench's database, opened by a process that only counts.
+func (b bench) counting() bench {
+	b.die()
+	return b.open(store.Options{Count: true})
+}
+
+func countsUsage(b bench) {
+	b = b.counting()
+	charge := b.charge("r1", 2_000_000) // more than any hold may be
+	charge.Account = "first seen"
+	h, err := b.Reserve(b.t.Context(), charge)
+	b.ok(err)
+	if h.Amount != 0 || h.Available != billing.Unlimited {
+		b.t.Errorf("got %+v", h)
+	}
+	b.ok(b.Extend(b.t.Context(), h, images(1), 5*billing.One))
+	r := b.settle(h, 3)
+	if r.Status != billing.Captured || r.Charge != 3*billing.One || r.Hold != 0 || r.Overrun != 0 || r.PriceVersion != b.price.Version() {
+		b.t.Errorf("got %+v", r)
+	}
+	balance, err := b.Balance(b.t.Context(), "first seen")
+	if err != nil || balance != (billing.Balance{Account: "first seen"}) {
+		b.t.Errorf("got %+v, %v", balance, err)
+	}
+	rows, err := b.Usage(b.t.Context(), billing.Query{Account: "first seen", By: billing.ByKey})
+	b.ok(err)
+	if diff := cmp.Diff([]billing.UsageRow{{Group: "k1", Requests: 1, Usage: images(3), Charge: 3 * billing.One}}, rows); diff != "" {
+		b.t.Error(diff)
+	}
+	if rows, err := b.Usage(b.t.Context(), billing.Query{Account: "never seen"}); err != nil || len(rows) != 0 {
+		b.t.Errorf("got %+v, %v", rows, err)
+	}
+	if !b.Counting() {
+		b.t.Error("it does not say that it counts")
+	}
+}
+
+func countsRefuses(b bench) {
+	b = b.counting()
+	b.account("acme", 0)
+	b.wantCode(b.CreateAccount(b.t.Context(), "rich", 1), fault.InvalidRequest)
+	b.wantCode(b.Credit(b.t.Context(), "acme", 1, "invoice 1"), fault.InvalidRequest)
+	b.wantCode(b.SetBudget(b.t.Context(), "acme", "k1", new(billing.Money)), fault.InvalidRequest)
+	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", nil))
+}
+
+func countedBefore(b bench) {
+	b = b.counting()
+	b.settle(b.reserve("r1", 3), 3)
+	b.reserve("r2", 3)
+	b = b.crash()
+	b.wantBalance(0, 0)
+	b.ok(b.Credit(b.t.Context(), "acme", 2*billing.One, "invoice 1"))
+	b.settle(b.reserve("r3", 2), 2)
+	b.wantBalance(0, 0)
+	b.ok(b.Verify(b.t.Context()))
+}

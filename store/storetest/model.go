@@ -1,0 +1,383 @@
+package storetest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// model is the ledger as ledger.md describes it, in plain arithmetic, with a
+// ledger in memory and one in a database beside it that have to do the same. It
+// shares no code with either.
+type model struct {
+	t       *rapid.T
+	bench   bench
+	memory  *billing.Ledger
+	run     int // makes names and ids that no earlier check used
+	ids     int
+	clock   time.Time
+	posted  map[string]billing.Money
+	credits map[string]billing.Money // by account and reference
+	budgets map[string]*modelBudget  // by account and key
+	open    map[string]*modelHold
+	settled []billing.Receipt
+}
+
+type modelBudget struct{ left, held billing.Money }
+
+type modelHold struct {
+	hold    billing.Hold
+	created time.Time
+	budget  *modelBudget
+	amount  billing.Money
+	soFar   billing.Usage
+}
+
+// behaves runs random operations on all three.
+func behaves(t *testing.T, place func(t testing.TB) Place) {
+	b := newBench(t, place(t))
+	b.price = price(t, billing.Rate{Unit: billing.Character, Amount: "0.001"}) // one nano-unit each
+	fewChecks(t)
+	run := 0
+	rapid.Check(t, func(t *rapid.T) {
+		run++
+		m := newModel(t, b, run)
+		t.Repeat(map[string]func(*rapid.T){
+			"create account": m.createAccount,
+			"credit":         m.credit,
+			"set budget":     m.setBudget,
+			"reserve":        m.reserve,
+			"reserve more":   m.reserve, // the step that most others need
+			"extend":         m.extend,
+			"settle":         m.settle,
+			"settle again":   m.settleAgain,
+			"wait":           m.wait,
+			"crash":          m.crash,
+			"":               m.check,
+		})
+		b = m.bench
+		m.end()
+	})
+}
+
+// fewChecks makes rapid try less than it does unless told: every step here is a
+// commit.
+func fewChecks(t *testing.T) {
+	const usual, few = "100", "15"
+	if f := flag.Lookup("rapid.checks"); f != nil && f.Value.String() == usual {
+		_ = f.Value.Set(few) // it is a number
+		t.Cleanup(func() { _ = f.Value.Set(usual) })
+	}
+}
+
+func newModel(t *rapid.T, b bench, run int) *model {
+	m := &model{
+		t: t, bench: b, run: run, clock: b.clock.Now(),
+		posted: map[string]billing.Money{}, credits: map[string]billing.Money{},
+		budgets: map[string]*modelBudget{}, open: map[string]*modelHold{},
+	}
+	m.memory = billing.NewLedger(billing.LedgerOptions{Now: func() time.Time { return m.clock }})
+	return m
+}
+
+func (m *model) account() string {
+	return fmt.Sprintf("%s-%d", rapid.SampledFrom([]string{"acme", "zeta"}).Draw(m.t, "account"), m.run)
+}
+func (m *model) key() string { return rapid.SampledFrom([]string{"k1", "k2"}).Draw(m.t, "key") }
+func (m *model) count(from, to int64) int64 {
+	return rapid.Int64Range(from, to).Draw(m.t, "count")
+}
+
+func chars(n int64) billing.Usage { return billing.Usage{Characters: n} }
+
+// ledger is what both implementations have.
+type ledger interface {
+	billing.Meter
+	billing.Accounts
+}
+
+// each does the same to both ledgers; do fails the test if the result is wrong.
+func (m *model) each(do func(l ledger)) {
+	do(m.memory)
+	do(m.bench.DB)
+}
+
+// want fails unless err has the code; an empty code means no error.
+func (m *model) want(l ledger, err error, code fault.Code) {
+	if (code == "" && err != nil) || (code != "" && !fault.Is(err, code)) {
+		m.t.Fatalf("%T: got %v, want %q", l, err, code)
+	}
+}
+
+func (m *model) held(account string) (held billing.Money) {
+	for _, h := range m.open {
+		if h.hold.Account == account {
+			held += h.amount
+		}
+	}
+	return held
+}
+
+func (m *model) available(account string, b *modelBudget) billing.Money {
+	available := m.posted[account] - m.held(account)
+	if b != nil {
+		available = min(available, b.left-b.held)
+	}
+	return available
+}
+
+func (m *model) createAccount(*rapid.T) {
+	name, credit := m.account(), billing.Money(m.count(-1, 100))
+	var code fault.Code
+	if _, taken := m.posted[name]; taken || credit < 0 {
+		code = fault.InvalidRequest
+	}
+	m.each(func(l ledger) { m.want(l, l.CreateAccount(context.Background(), name, credit), code) })
+	if code == "" {
+		m.posted[name] = credit
+	}
+}
+
+func (m *model) credit(*rapid.T) {
+	name, amount := m.account(), billing.Money(m.count(-60, 60))
+	reference := rapid.SampledFrom([]string{"a", "b", "c", "d", "opening"}).Draw(m.t, "reference")
+	before, repeated := m.credits[name+" "+reference]
+	_, known := m.posted[name]
+	code, moves := fault.Code(""), false
+	switch {
+	case !known:
+		code = fault.NotFound
+	case repeated && before == amount:
+	case repeated || amount == 0 || m.available(name, nil)+amount < 0:
+		code = fault.InvalidRequest
+	default:
+		moves = true
+	}
+	m.each(func(l ledger) { m.want(l, l.Credit(context.Background(), name, amount, reference), code) })
+	if moves {
+		m.credits[name+" "+reference] = amount
+		m.posted[name] += amount
+	}
+}
+
+func (m *model) setBudget(*rapid.T) {
+	name, key := m.account(), m.key()
+	limit := rapid.Ptr(rapid.Int64Range(0, 80), true).Draw(m.t, "budget")
+	var code fault.Code
+	if _, known := m.posted[name]; !known {
+		code = fault.NotFound
+	}
+	m.each(func(l ledger) { m.want(l, l.SetBudget(context.Background(), name, key, (*billing.Money)(limit)), code) })
+	if code != "" {
+		return
+	}
+	delete(m.budgets, name+" "+key)
+	if limit != nil {
+		m.budgets[name+" "+key] = &modelBudget{left: billing.Money(*limit)}
+	}
+}
+
+func (m *model) reserve(*rapid.T) {
+	name, key := m.account(), m.key()
+	bound, least := m.count(0, 60), m.count(0, 20)
+	m.ids++
+	charge := billing.Charge{
+		Account: name, Key: key, RequestID: fmt.Sprintf("r%d-%04d", m.run, m.ids), Model: "talker",
+		Price: m.bench.price, Bound: chars(bound), Least: chars(least),
+	}
+	if least == 0 || least > bound {
+		least = bound
+	}
+	b := m.budgets[name+" "+key]
+	available := m.available(name, b)
+	amount := min(billing.Money(bound), available)
+	var code fault.Code
+	if _, known := m.posted[name]; !known {
+		code = fault.PermissionDenied
+	} else if billing.Money(least) > available {
+		code = fault.InsufficientBalance
+	}
+	var h billing.Hold
+	m.each(func(l ledger) {
+		var err error
+		h, err = l.Reserve(context.Background(), charge)
+		m.want(l, err, code)
+		if code == "" && (h.Amount != amount || h.Available != available-amount) {
+			m.t.Fatalf("%T: granted %d and %d, want %d of %d", l, h.Amount, h.Available, amount, available)
+		}
+	})
+	if code != "" {
+		return
+	}
+	m.open[h.ID] = &modelHold{hold: h, created: m.clock, budget: b, amount: amount}
+	if b != nil {
+		b.held += amount
+	}
+}
+
+// anyOpen is one of the open holds.
+func (m *model) anyOpen() *modelHold {
+	if len(m.open) == 0 {
+		m.t.Skip("nothing is open")
+	}
+	return m.open[rapid.SampledFrom(slices.Sorted(maps.Keys(m.open))).Draw(m.t, "hold")]
+}
+
+func (m *model) extend(*rapid.T) {
+	h, more := m.anyOpen(), billing.Money(m.count(-1, 40))
+	soFar := chars(m.count(0, int64(h.amount))) // more would make the order of a recovery count
+	var code fault.Code
+	switch {
+	case more < 0:
+		code = fault.InternalError
+	case more > m.available(h.hold.Account, h.budget):
+		code = fault.InsufficientBalance
+	}
+	m.each(func(l ledger) { m.want(l, l.Extend(context.Background(), h.hold, soFar, more), code) })
+	if code != "" {
+		return
+	}
+	h.amount += more
+	h.soFar = soFar
+	if h.budget != nil {
+		h.budget.held += more
+	}
+}
+
+func (m *model) settle(*rapid.T) {
+	h, used := m.anyOpen(), chars(m.count(0, 120))
+	want := m.ends(h, used, billing.ReasonComplete)
+	m.each(func(l ledger) {
+		got, err := l.Settle(context.Background(), h.hold, used, billing.Outcome{Reason: billing.ReasonComplete})
+		m.want(l, err, "")
+		m.same(l, got, want)
+	})
+}
+
+// ends takes an open hold out of the model and tells its receipt.
+func (m *model) ends(h *modelHold, used billing.Usage, reason string) billing.Receipt {
+	cost := billing.Money(used.Characters)
+	charge := min(cost, h.amount+m.available(h.hold.Account, h.budget))
+	r := billing.Receipt{
+		ID: h.hold.ID, CreatedAt: h.created, SettledAt: m.clock, Account: h.hold.Account, Key: h.hold.Key,
+		Model: "talker", Status: billing.Captured, Usage: used, PriceVersion: m.bench.price.Version(),
+		Hold: h.amount, Charge: charge, Overrun: cost - charge, Reason: reason,
+	}
+	if cost == 0 {
+		r.Status = billing.Released
+	}
+	delete(m.open, h.hold.ID)
+	m.settled = append(m.settled, r)
+	m.posted[h.hold.Account] -= charge
+	if h.budget != nil {
+		h.budget.left -= charge
+		h.budget.held -= h.amount
+	}
+	return r
+}
+
+// settleAgain is also what a duplicate of a lost answer does (I4).
+func (m *model) settleAgain(*rapid.T) {
+	if len(m.settled) == 0 {
+		m.t.Skip("nothing is settled")
+	}
+	first := rapid.SampledFrom(m.settled).Draw(m.t, "settled")
+	used := chars(m.count(0, 120))
+	m.each(func(l ledger) {
+		got, err := l.Settle(context.Background(), billing.Hold{ID: first.ID}, used)
+		m.want(l, err, "")
+		m.same(l, got, first)
+		m.want(l, l.Extend(context.Background(), billing.Hold{ID: first.ID}, chars(1), 1), fault.InternalError)
+	})
+}
+
+func (m *model) wait(*rapid.T) {
+	m.clock = m.clock.Add(time.Duration(m.count(1, 90)) * time.Minute)
+	m.bench.clock.Set(m.clock)
+}
+
+// crash ends the database's process. What it recovers, the ledger in memory is
+// told to do.
+func (m *model) crash(t *rapid.T) {
+	if m.count(0, 3) > 0 {
+		t.Skip("not now")
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.open)) {
+		h := m.open[name]
+		want := m.ends(h, h.soFar, billing.ReasonInternal)
+		got, err := m.memory.Settle(context.Background(), h.hold, h.soFar, billing.Outcome{Reason: billing.ReasonInternal})
+		m.want(m.memory, err, "")
+		m.same(m.memory, got, want)
+	}
+	m.bench = m.bench.crash()
+}
+
+// end leaves no hold for the next check.
+func (m *model) end() {
+	for _, name := range slices.Sorted(maps.Keys(m.open)) {
+		_, err := m.bench.Settle(context.Background(), m.open[name].hold, billing.Usage{})
+		m.want(m.bench, err, "")
+	}
+}
+
+func (m *model) same(l ledger, got, want any) {
+	if diff := cmp.Diff(want, got); diff != "" {
+		m.t.Fatalf("%T (-want +got):\n%s", l, diff)
+	}
+}
+
+// check compares everything that can be read with the model, after each step.
+func (m *model) check(*rapid.T) {
+	ctx := context.Background()
+	m.each(func(l ledger) {
+		m.want(l, l.Verify(ctx), "")
+		for name, posted := range m.posted { // I1 to I3
+			got, err := l.Balance(ctx, name)
+			m.want(l, err, "")
+			m.same(l, got, billing.Balance{Account: name, Posted: posted, Held: m.held(name)})
+			rows, err := l.Usage(ctx, billing.Query{Account: name, By: billing.ByDay})
+			m.want(l, err, "")
+			m.same(l, rows, m.usage(name))
+		}
+	})
+	open, err := m.bench.OpenHolds(ctx)
+	m.want(m.bench, err, "")
+	if len(open) != len(m.open) {
+		m.t.Fatalf("%d holds are open, want %d", len(open), len(m.open))
+	}
+	for _, o := range open {
+		if h := m.open[o.ID]; h == nil || o.Amount != h.amount || o.SoFar != h.soFar || o.Available != m.available(o.Account, h.budget) {
+			m.t.Fatalf("open: %+v, want %+v", o, h)
+		}
+	}
+}
+
+func (m *model) usage(account string) []billing.UsageRow {
+	days := map[string]billing.UsageRow{}
+	for _, r := range m.settled {
+		if r.Account != account {
+			continue
+		}
+		day := days[r.SettledAt.Format(time.DateOnly)]
+		day.Group = r.SettledAt.Format(time.DateOnly)
+		day.Requests++
+		day.Usage.Characters += r.Usage.Characters
+		day.Charge += r.Charge
+		days[day.Group] = day
+	}
+	rows := []billing.UsageRow{}
+	for _, day := range slices.Sorted(maps.Keys(days)) {
+		rows = append(rows, days[day])
+	}
+	return rows
+}

@@ -1,0 +1,223 @@
+package storetest
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store"
+)
+
+// recovering are the rules of holds whose process is gone.
+var recovering = map[string]func(bench){
+	"WhatWasAcknowledgedSurvivesACrash":                        survives,
+	"AHoldWithoutACheckpointIsGivenBackAfterACrash":            givenBack,
+	"AStreamIsChargedItsLastCheckpointAfterACrash":             lastCheckpoint,
+	"ACheckpointAboveTheHoldIsChargedAsASettlementWouldBe":     checkpointAbove,
+	"AThousandOpenHoldsEndWithTheNextStart":                    thousandHolds,
+	"AHoldThatNobodySettlesEndsWhenItExpires":                  expires,
+	"AnExtensionPutsTheExpiryOff":                              putsOff,
+	"TheHoldsOfALivingProcessAreLeftAlone":                     leftAlone,
+	"AProcessWhoseLeaseWasLostFindsItsHoldsEndedAndGoesOn":     leaseLost,
+	"TheHoldsOfAProcessThatClosesEndWithTheNextSweepOfAnother": closes,
+	"AStoreOfANewerSchemaIsNotOpened":                          newerSchema,
+	"ProcessesThatStartTogetherMakeTheSchemaOnce":              startTogether,
+}
+
+func survives(b bench) {
+	b.account("acme", 10)
+	b.ok(b.Credit(b.t.Context(), "acme", 5*billing.One, "invoice 1"))
+	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(8*billing.One)))
+	receipt := b.settle(b.reserve("r1", 4), 3)
+	b = b.crash()
+	b.wantBalance(12, 0)
+	if got, err := b.Receipt(b.t.Context(), "acme", "r1"); err != nil || got != receipt {
+		b.t.Errorf("got %+v, %v; want %+v", got, err, receipt)
+	}
+	if h := b.reserve("r2", 1); h.Available != 4*billing.One {
+		b.t.Errorf("available %s", h.Available)
+	}
+}
+
+func givenBack(b bench) {
+	b.account("acme", 10)
+	h := b.reserve("r1", 4)
+	b.clock.Set(morning.Add(time.Minute))
+	b = b.crash()
+	b.wantOpen(0)
+	b.wantBalance(10, 0)
+	r, err := b.Receipt(b.t.Context(), "acme", "r1")
+	b.ok(err)
+	if r.Status != billing.Released || r.Charge != 0 || r.Reason != billing.ReasonInternal || !r.SettledAt.Equal(morning.Add(time.Minute)) {
+		b.t.Errorf("got %+v", r)
+	}
+	if again := b.settle(h, 4); again != r {
+		b.t.Errorf("a late settlement gave %+v", again)
+	}
+	b.wantCode(b.Extend(b.t.Context(), h, images(1), 0), fault.InternalError)
+}
+
+func lastCheckpoint(b bench) {
+	b.account("acme", 10)
+	h := b.reserve("r1", 4)
+	b.ok(b.Extend(b.t.Context(), h, images(2), billing.One))
+	b.ok(b.Extend(b.t.Context(), h, images(3), 0))
+	b = b.crash()
+	b.wantBalance(7, 0)
+	r, err := b.Receipt(b.t.Context(), "acme", "r1")
+	b.ok(err)
+	if r.Status != billing.Captured || r.Usage != images(3) || r.Charge != 3*billing.One || r.Hold != 5*billing.One {
+		b.t.Errorf("got %+v", r)
+	}
+}
+
+func checkpointAbove(b bench) {
+	b.account("acme", 10)
+	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(6*billing.One)))
+	h := b.reserve("r1", 4)
+	b.ok(b.Extend(b.t.Context(), h, images(9), 0))
+	b = b.crash()
+	b.wantBalance(4, 0)
+	r, err := b.Receipt(b.t.Context(), "acme", "r1")
+	b.ok(err)
+	if r.Charge != 6*billing.One || r.Overrun != 3*billing.One {
+		b.t.Errorf("got %+v", r)
+	}
+}
+
+func thousandHolds(b bench) {
+	const holds = 1_000
+	b.account("acme", holds)
+	var all sync.WaitGroup
+	for i := range holds {
+		all.Go(func() {
+			h, err := b.Reserve(b.t.Context(), b.charge(id(i), 1))
+			if err == nil && i%2 == 0 {
+				err = b.Extend(b.t.Context(), h, images(1), 0)
+			}
+			if err != nil {
+				b.t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	b.wantBalance(holds, holds)
+	b = b.crash()
+	b.wantOpen(0)
+	b.wantBalance(holds/2, 0)
+}
+
+func expires(b bench) {
+	b.account("acme", 10)
+	b.reserve("r1", 4)
+	b.clock.Set(morning.Add(6*time.Hour - 1))
+	b.ok(b.Sweep(b.t.Context()))
+	b.wantBalance(10, 4)
+	b.clock.Set(morning.Add(6 * time.Hour))
+	b.ok(b.Sweep(b.t.Context()))
+	b.wantBalance(10, 0)
+	b.wantOpen(0)
+}
+
+func putsOff(b bench) {
+	b.account("acme", 10)
+	h := b.reserve("r1", 4)
+	b.clock.Set(morning.Add(5 * time.Hour))
+	b.ok(b.Extend(b.t.Context(), h, images(1), 0))
+	b.clock.Set(morning.Add(7 * time.Hour))
+	b.ok(b.Sweep(b.t.Context()))
+	b.wantBalance(10, 4)
+	b.clock.Set(morning.Add(11 * time.Hour))
+	b.ok(b.Sweep(b.t.Context()))
+	b.wantBalance(9, 0)
+}
+
+func leftAlone(b bench) {
+	b.onlyShared()
+	b.account("acme", 10)
+	h := b.reserve("r1", 4)
+	other := b.open(store.Options{})
+	b.ok(other.Sweep(b.t.Context()))
+	other.wantBalance(10, 4)
+	if r := other.settle(h, 1); r.Charge != billing.One { // whoever settles it
+		b.t.Errorf("got %+v", r)
+	}
+	if r := b.settle(h, 4); r.Charge != billing.One {
+		b.t.Errorf("the first process got %+v", r)
+	}
+	b.wantBalance(9, 0)
+}
+
+func (b bench) onlyShared() {
+	if !b.place.Shared {
+		b.t.Skip("one process has the database for itself")
+	}
+}
+
+func leaseLost(b bench) {
+	b.onlyShared()
+	b.account("acme", 10)
+	stream, call := b.reserve("r1", 2), b.reserve("r2", 3)
+	b.ok(b.Extend(b.t.Context(), stream, images(1), 0))
+	b.ok(b.place.Exec(b.t.Context(), "UPDATE node SET lease_until = 0"))
+	other := b.open(store.Options{}) // takes them for dead
+	other.wantBalance(9, 0)
+
+	b.wantCode(b.Extend(b.t.Context(), stream, images(2), billing.One), fault.InternalError)
+	if r := b.settle(stream, 2); r.Charge != billing.One || r.Usage != images(1) {
+		b.t.Errorf("the stream was settled as %+v", r)
+	}
+	if r := b.settle(call, 3); r.Status != billing.Released {
+		b.t.Errorf("the call was settled as %+v", r)
+	}
+	h := b.reserve("r3", 1)
+	b.ok(other.Sweep(b.t.Context()))
+	b.settle(h, 1)
+	b.wantBalance(8, 0)
+}
+
+func closes(b bench) {
+	b.onlyShared()
+	b.account("acme", 10)
+	other := b.open(store.Options{})
+	h := other.reserve("r1", 4)
+	b.ok(other.Close())
+	other.cut.Cut() // nothing is left of it to verify
+	b.ok(b.Sweep(b.t.Context()))
+	b.wantBalance(10, 0)
+	if r := b.settle(h, 4); r.Status != billing.Released {
+		b.t.Errorf("got %+v", r)
+	}
+}
+
+func newerSchema(b bench) {
+	b.die()
+	b.ok(b.place.Exec(b.t.Context(), "INSERT INTO schema_version (version) VALUES (1000)"))
+	_, err := b.place.Open(b.t.Context(), store.Options{})
+	b.wantCode(err, fault.InvalidRequest)
+	if !strings.Contains(err.Error(), "1000") {
+		b.t.Errorf("it does not name the version: %v", err)
+	}
+	b.ok(b.place.Exec(b.t.Context(), "DELETE FROM schema_version WHERE version = 1000"))
+	b.open(store.Options{})
+}
+
+func startTogether(b bench) {
+	b.onlyShared()
+	var all sync.WaitGroup
+	for range 5 {
+		all.Go(func() {
+			db, err := b.place.Open(b.t.Context(), store.Options{})
+			if err != nil {
+				b.t.Error(err)
+				return
+			}
+			if err := db.Close(); err != nil {
+				b.t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}

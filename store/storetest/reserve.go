@@ -1,0 +1,333 @@
+package storetest
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// reserving are the rules of holds.
+var reserving = map[string]func(bench){
+	"AHoldIsSetAsideAndGivenBack":                                          aHoldIsSetAside,
+	"AHoldIsGrantedInPartDownToItsLeast":                                   aHoldIsGrantedInPart,
+	"ReserveRefusesWhatItCannotKeepApart":                                  reserveRefuses,
+	"ExtendAddsUnderTheSameGuardAndARefusalChangesNothing":                 extendAdds,
+	"AFreeModelRunsOnAnEmptyAccount":                                       aFreeModelRuns,
+	"TenThousandRequestsOnABalanceForAHundredExactlyAHundredSucceed":       exactlyAHundred,
+	"ACallerThatHasHungUpGetsNoHold":                                       hungUp,
+	"AClosedStoreIsAway":                                                   closedIsAway,
+	"AHoldThatTheDatabaseRefusesHarmsNoOtherInItsBatch":                    poisonHarmsItself,
+	"ExtensionsAndSettlementsOfOneHoldInOneBatchAreDoneInTheirOrder":       oneHoldManyTimes,
+	"ManyAccountsInOneBatchEachHaveTheirOwnBalance":                        manyAccounts,
+	"AHoldMadeForACallerWhoDidNotWaitIsGivenBackOnceTheDatabaseIsBackThen": impatient,
+}
+
+func aHoldIsSetAside(b bench) {
+	b.account("acme", 10)
+	h := b.reserve("r1", 4)
+	want := billing.Hold{
+		ID: "r1", Account: "acme", Key: "k1", Operation: "image", Model: "painter",
+		Price: b.price, Amount: 4 * billing.One, Available: 6 * billing.One,
+	}
+	if h != want {
+		b.t.Errorf("got %+v, want %+v", h, want)
+	}
+	b.wantBalance(10, 4)
+	if r := b.settle(h, 0); r.Status != billing.Released || r.Charge != 0 || r.Hold != 4*billing.One {
+		b.t.Errorf("got %+v", r)
+	}
+	b.wantBalance(10, 0)
+}
+
+func aHoldIsGrantedInPart(b bench) {
+	for i, c := range []struct {
+		name                 string
+		credit, bound, least int64
+		amount               billing.Money // -1: refused
+	}{
+		{"the bound where there is enough", 10, 10, 1, 10},
+		{"what is left", 7, 10, 1, 7},
+		{"just the least", 1, 10, 1, 1},
+		{"less than the least", 1, 10, 2, -1},
+		{"no least means the bound", 9, 10, 0, -1},
+		{"a least above the bound is the bound", 10, 5, 20, 5},
+		{"nothing is always granted", 0, 0, 0, 0},
+	} {
+		charge := b.charge(id(i), c.bound)
+		charge.Account, charge.Least = id(i), images(c.least)
+		b.account(charge.Account, c.credit)
+		h, err := b.Reserve(b.t.Context(), charge)
+		if c.amount < 0 {
+			if !fault.Is(err, fault.InsufficientBalance) || fault.From(err).Message != "Insufficient balance" {
+				b.t.Errorf("%s: %v", c.name, err)
+			}
+			continue
+		}
+		left := billing.Money(c.credit)*billing.One - c.amount*billing.One
+		if err != nil || h.Amount != c.amount*billing.One || h.Available != left {
+			b.t.Errorf("%s: granted %s, available %s, %v", c.name, h.Amount, h.Available, err)
+		}
+	}
+}
+
+func reserveRefuses(b bench) {
+	b.account("acme", 10)
+	b.settle(b.reserve("settled", 1), 1)
+	b.reserve("open", 1)
+	huge := price(b.t, billing.Rate{Unit: billing.Image, Amount: "9000000"})
+	for _, c := range []struct {
+		name string
+		edit func(*billing.Charge)
+		code fault.Code
+	}{
+		{"no id", func(c *billing.Charge) { c.RequestID = "" }, fault.InternalError},
+		{"the id of an open hold", func(c *billing.Charge) { c.RequestID = "open" }, fault.InternalError},
+		{"the id of a settled hold", func(c *billing.Charge) { c.RequestID = "settled" }, fault.InternalError},
+		{"an unknown account", func(c *billing.Charge) { c.Account = "nobody" }, fault.PermissionDenied},
+		{"more than a million units", func(c *billing.Charge) { c.Bound = images(1_000_001) }, fault.InvalidRequest},
+		{"a cost beyond int64", func(c *billing.Charge) { c.Price, c.Bound = huge, images(math.MaxInt64) }, fault.InvalidRequest},
+		{"a least beyond int64", func(c *billing.Charge) { c.Least = images(math.MaxInt64) }, fault.InvalidRequest},
+		{"a negative bound", func(c *billing.Charge) { c.Bound = images(-1) }, fault.InvalidRequest},
+		{"a million units of an account with ten", func(c *billing.Charge) { c.Bound = images(1_000_000) }, fault.InsufficientBalance},
+	} {
+		charge := b.charge("new", 1)
+		c.edit(&charge)
+		h, err := b.Reserve(b.t.Context(), charge)
+		if !fault.Is(err, c.code) || h != (billing.Hold{}) {
+			b.t.Errorf("%s: %+v, %v; want %s", c.name, h, err, c.code)
+		}
+	}
+	b.wantBalance(9, 1)
+	b = b.crash() // a process that does not remember the ids finds them
+	b.wantBalance(9, 0)
+	_, err := b.Reserve(b.t.Context(), b.charge("open", 1))
+	b.wantCode(err, fault.InternalError)
+}
+
+func extendAdds(b bench) {
+	b.account("acme", 10)
+	h := b.reserve("r1", 4)
+	b.ok(b.Extend(b.t.Context(), h, images(1), 5*billing.One))
+	b.wantBalance(10, 9)
+	b.ok(b.Extend(b.t.Context(), h, images(2), 0))
+	for name, c := range map[string]struct {
+		hold  billing.Hold
+		soFar billing.Usage
+		more  billing.Money
+		code  fault.Code
+	}{
+		"more than is available": {h, images(3), 2 * billing.One, fault.InsufficientBalance},
+		"all there can be":       {h, images(3), math.MaxInt64, fault.InsufficientBalance},
+		"less than nothing":      {h, images(3), -1, fault.InternalError},
+		"a negative usage":       {h, images(-3), 0, fault.InternalError},
+		"an unknown hold":        {billing.Hold{ID: "r2"}, images(3), 0, fault.InternalError},
+	} {
+		if err := b.Extend(b.t.Context(), c.hold, c.soFar, c.more); !fault.Is(err, c.code) {
+			b.t.Errorf("%s: %v, want %s", name, err, c.code)
+		}
+		b.wantBalance(10, 9)
+	}
+	h.Amount, h.Available = 9*billing.One, billing.One
+	open := b.wantOpen(1)
+	h.Price, open[0].Price = nil, nil // equal ones, not the same
+	if diff := cmp.Diff(billing.OpenHold{Hold: h, CreatedAt: morning, SoFar: images(2)}, open[0]); diff != "" {
+		b.t.Error(diff)
+	}
+	if r := b.settle(h, 9); r.Hold != 9*billing.One || r.Charge != 9*billing.One || r.Usage != images(9) {
+		b.t.Errorf("got %+v", r)
+	}
+	b.wantCode(b.Extend(b.t.Context(), h, images(9), 1), fault.InternalError)
+	b.wantOpen(0)
+	b.wantBalance(1, 0)
+}
+
+func aFreeModelRuns(b bench) {
+	b.account("acme", 0)
+	charge := b.charge("r1", 1_000)
+	charge.Price = nil
+	h, err := b.Reserve(b.t.Context(), charge)
+	b.ok(err)
+	if r := b.settle(h, 1_000); r.Charge != 0 || r.Overrun != 0 || r.PriceVersion != "" {
+		b.t.Errorf("got %+v", r)
+	}
+}
+
+func exactlyAHundred(b bench) {
+	const requests, callers = 10_000, 128
+	b.account("acme", 100)
+	var next, succeeded, refused atomic.Int64
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for n := next.Add(1); n <= requests; n = next.Add(1) {
+				h, err := b.Reserve(b.t.Context(), b.charge(id(int(n)), 1))
+				switch {
+				case fault.Is(err, fault.InsufficientBalance):
+					refused.Add(1)
+					continue
+				case err != nil:
+					b.t.Error(err)
+					return
+				}
+				if _, err := b.Settle(b.t.Context(), h, images(1)); err != nil {
+					b.t.Error(err)
+					return
+				}
+				succeeded.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if succeeded.Load() != 100 || refused.Load() != requests-100 {
+		b.t.Errorf("%d succeeded and %d were refused", succeeded.Load(), refused.Load())
+	}
+	b.wantBalance(0, 0)
+}
+
+func hungUp(b bench) {
+	b.account("acme", 10)
+	ctx, cancel := context.WithCancel(b.t.Context())
+	cancel()
+	for i := range 20 {
+		if h, err := b.Reserve(ctx, b.charge(id(i), 1)); err == nil {
+			b.settle(h, 0) // the committer was faster
+		} else if !fault.Is(err, fault.ClientGone) {
+			b.t.Errorf("got %v", err)
+		}
+	}
+	b.settle(b.reserve("last", 1), 0) // what was in the queue is done
+	b.settle(b.reserve("very last", 1), 0)
+	b.wantBalance(10, 0)
+}
+
+func closedIsAway(b bench) {
+	b.account("acme", 10)
+	h := b.reserve("r1", 4)
+	b.ok(b.Close())
+	_, err := b.Reserve(b.t.Context(), b.charge("r2", 1))
+	b.wantAway(err)
+	_, err = b.Settle(b.t.Context(), h, images(1))
+	b.wantAway(err)
+	b.wantAway(b.Extend(b.t.Context(), h, images(1), 0))
+	_, err = b.Balance(b.t.Context(), "acme")
+	b.wantAway(err)
+	_, err = b.Usage(b.t.Context(), billing.Query{})
+	b.wantAway(err)
+	b.wantAway(b.Ping(b.t.Context()))
+	b.cut.Cut() // there is nothing left to verify
+}
+
+// wantAway fails unless err says when to come back.
+func (b bench) wantAway(err error) {
+	b.t.Helper()
+	if f := fault.From(err); f == nil || f.Code != fault.ServiceUnavailable || f.HTTPStatus() != 503 || f.RetryAfter <= 0 {
+		b.t.Errorf("got %v, want 503 and when to come back", err)
+	}
+}
+
+func poisonHarmsItself(b bench) {
+	if !b.place.Shared {
+		b.t.Skip("SQLite takes any text")
+	}
+	b.account("acme", 100)
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			charge := b.charge(id(i), 1)
+			if i%4 == 0 {
+				charge.Model = "no\x00text"
+			}
+			_, err := b.Reserve(b.t.Context(), charge)
+			if (err != nil) != (i%4 == 0) || (err != nil && !fault.Is(err, fault.InternalError)) {
+				b.t.Errorf("request %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+	b.wantOpen(30)
+	b.wantBalance(100, 30)
+}
+
+func oneHoldManyTimes(b bench) {
+	b.account("acme", 100)
+	h := b.reserve("r1", 1)
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			if err := b.Extend(b.t.Context(), h, images(1), billing.One); err != nil {
+				b.t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	b.wantBalance(100, 51)
+	b.settle(h, 51)
+	b.wantBalance(49, 0)
+}
+
+func manyAccounts(b bench) {
+	const accounts = 70
+	for i := range accounts {
+		b.account(id(i), int64(i))
+	}
+	var all sync.WaitGroup
+	for i := range accounts * 5 {
+		all.Go(func() {
+			charge := b.charge(id(i), 10)
+			charge.Account = id(i % accounts)
+			h, err := b.Reserve(b.t.Context(), charge)
+			if fault.Is(err, fault.InsufficientBalance) {
+				return
+			}
+			if err == nil {
+				_, err = b.Settle(b.t.Context(), h, images(10))
+			}
+			if err != nil {
+				b.t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for i := range accounts {
+		balance, err := b.Balance(b.t.Context(), id(i))
+		b.ok(err)
+		n := billing.Money(i)
+		if want := n - min(5, n/10)*10; balance.Posted < want*billing.One || balance.Posted > n*billing.One || balance.Held != 0 {
+			b.t.Errorf("account %d has %s and holds %s", i, balance.Posted, balance.Held)
+		}
+	}
+	names, err := b.AccountNames(b.t.Context())
+	if err != nil || len(names) != accounts || !slices.IsSorted(names) {
+		b.t.Errorf("%v, %v", names, err)
+	}
+}
+
+func impatient(b bench) {
+	b.account("acme", 10)
+	slow := make(chan struct{})
+	b.cut.Block(slow)
+	ctx, cancel := context.WithCancel(b.t.Context())
+	var all sync.WaitGroup
+	for i := range 5 {
+		all.Go(func() {
+			if _, err := b.Reserve(ctx, b.charge(id(i), 1)); !fault.Is(err, fault.ClientGone) {
+				b.t.Errorf("got %v", err)
+			}
+		})
+	}
+	b.cut.Blocked()
+	cancel()
+	all.Wait()
+	close(slow)
+	b.settle(b.reserve("last", 1), 0)
+	b.settle(b.reserve("very last", 1), 0)
+	b.wantBalance(10, 0)
+	b.wantOpen(0)
+}

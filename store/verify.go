@@ -1,0 +1,128 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// Verify checks the invariants I1 to I7 of ledger.md on one consistent state of
+// the database and names the first that does not hold, as fault.InternalError.
+// (I8 speaks of what clients were told.) It reads every receipt and every
+// entry, beside a store that runs.
+func (db *DB) Verify(ctx context.Context) error {
+	t, err := db.reader.BeginTx(ctx, &sql.TxOptions{Isolation: db.dialect.Snapshot, ReadOnly: true})
+	if err != nil {
+		return db.away(err)
+	}
+	defer func() { _ = t.Rollback() }() // it has changed nothing
+	q := reading{db, t}
+	now, err := db.now(ctx, q)
+	if err != nil {
+		return db.away(err)
+	}
+	for _, check := range db.checks(now) {
+		broken, err := check.find(ctx, q)
+		if err != nil {
+			return db.away(err)
+		}
+		if broken != "" {
+			return fault.New(fault.InternalError, "The ledger is inconsistent. "+check.invariant+": "+broken)
+		}
+	}
+	return nil
+}
+
+// check is a query for what must not be: rows of up to three texts or numbers,
+// which complete the message.
+type check struct {
+	invariant, message string
+	query              string
+	args               []any
+}
+
+// find is the message about the first row, empty if there is none.
+func (c check) find(ctx context.Context, q querier) (string, error) {
+	var subject, got, want string
+	err := q.queryRow(ctx, c.query+" LIMIT 1", c.args...).Scan(&subject, &got, &want)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return fmt.Sprintf(c.message, subject, got, want), err
+}
+
+// grace is how long after its expiry a hold may wait for the sweep.
+const grace = 10 * time.Minute
+
+// checks are the invariants as queries.
+func (db *DB) checks(now int64) []check {
+	all := []check{
+		{"I1", "entry %[1]q does not sum to zero (%[2]s, %[3]s)",
+			"SELECT reference, customer, credit FROM entry WHERE " + differs(
+				"customer / H + credit / H + revenue / H + overrun / H", "customer % H + credit % H + revenue % H + overrun % H"), nil},
+		{"I2", "account %[1]q holds %[2]s of %[3]s",
+			"SELECT id, held, posted FROM account WHERE held < 0 OR held > posted", nil},
+		{"I2", "the budget of key %[1]q holds %[2]s of %[3]s",
+			"SELECT key_id, held, posted FROM budget WHERE held < 0 OR held > posted", nil},
+		{"I4", "hold %[1]q is open and has a receipt (%[2]s, %[3]s)",
+			"SELECT hold.id, hold.amount, receipt.status FROM hold JOIN receipt ON receipt.id = hold.id", nil},
+		{"I4", "entry %[1]q is not the one capture of its hold (%[2]s, receipt %[3]s)",
+			"SELECT entry.reference, entry.customer, COALESCE(receipt.status, 'missing') FROM entry LEFT JOIN receipt ON receipt.id = entry.reference" +
+				" WHERE entry.kind = 'capture' AND (receipt.id IS NULL OR receipt.status <> 'captured' OR receipt.account <> entry.account" +
+				" OR receipt.charge <> -entry.customer OR receipt.overrun <> -entry.overrun)", nil},
+		{"I4", "hold %[1]q was captured %[2]s times, for %[3]s at most",
+			"SELECT reference, COUNT(*), MAX(revenue) FROM entry WHERE kind = 'capture' GROUP BY reference HAVING COUNT(*) > 1", nil},
+		{"I4", "request %[1]q was released and charged %[2]s and %[3]s",
+			"SELECT id, charge, overrun FROM receipt WHERE status <> 'captured' AND (charge <> 0 OR overrun <> 0)", nil},
+		{"I5", "hold %[1]q of account %[2]q should have ended at %[3]s",
+			"SELECT id, account, expires_at FROM hold WHERE expires_at < ?", []any{now - grace.Nanoseconds()}},
+		{"I6", "request %[1]q was charged %[2]s of %[3]s",
+			"SELECT reference, -customer, held FROM entry WHERE kind = 'capture' AND -customer - held > available", nil},
+		{"I6", "request %[1]q was captured for another hold (%[2]s) than its receipt tells (%[3]s)",
+			"SELECT reference, entry.held, receipt.held FROM entry JOIN receipt ON receipt.id = entry.reference WHERE kind = 'capture' AND entry.held <> receipt.held", nil},
+	}
+	return append(all, sumChecks()...)
+}
+
+// sumChecks compare what every account and budget has with what made it so.
+func sumChecks() []check {
+	all := []check{
+		{"I1", "entry %[1]q belongs to account %[2]q, which does not exist (%[3]s)",
+			"SELECT reference, account, kind FROM entry WHERE account NOT IN (SELECT id FROM account)", nil},
+		{"I3", "hold %[1]q belongs to account %[2]q, which does not exist (%[3]s)",
+			"SELECT id, account, amount FROM hold WHERE account NOT IN (SELECT id FROM account)", nil},
+		{"I4", "request %[1]q was charged %[2]s and %[3]s, and the journal does not know of it",
+			"SELECT id, charge, overrun FROM receipt WHERE NOT counted AND (charge <> 0 OR overrun <> 0)" +
+				" AND id NOT IN (SELECT reference FROM entry WHERE kind = 'capture')", nil},
+		sumCheck("I3", "%[2]s is held on account %[1]q, its open holds do not sum to that", "account", "id", "held", "hold", "account", "amount"),
+		sumCheck("I3", "%[2]s is held on budget %[1]s, its open holds do not sum to that", "budget", "id", "held", "hold", "budget", "amount"),
+	}
+	for _, replay := range []struct{ invariant, column, leg string }{
+		{"I1", "posted", "customer"}, {"I7", "credited", "-credit"}, {"I7", "revenue", "revenue"}, {"I7", "overrun", "-overrun"},
+	} {
+		all = append(all, sumCheck(replay.invariant, "the entries of account %[1]q do not sum to its "+replay.column+", %[2]s",
+			"account", "id", replay.column, "entry", "account", replay.leg))
+	}
+	return all
+}
+
+// sumCheck finds the rows of a table whose column is not the sum over the rows
+// of another table that refer to it.
+func sumCheck(invariant, message, table, id, column, from, of, leg string) check {
+	return check{invariant, message + "%.0[3]s",
+		"SELECT " + id + ", " + column + ", '' FROM " + table +
+			" LEFT JOIN (SELECT " + of + " AS whose, SUM((" + leg + ") / " + half + ") AS high, SUM((" + leg + ") % " + half + ") AS low FROM " + from +
+			" GROUP BY " + of + ") AS parts ON whose = " + id +
+			" WHERE " + differs("COALESCE(high, 0) - "+column+" / H", "COALESCE(low, 0) - "+column+" % H"), nil}
+}
+
+// differs is true for a sum, given in halves, that is not zero. The halves fit
+// whatever the amounts are; H is 2³².
+func differs(high, low string) string {
+	return strings.ReplaceAll("("+high+") * H + "+low+" <> 0", "H", half)
+}
