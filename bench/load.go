@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// load is one kind of request.
+type load struct {
+	name    string // of the -only flag
+	title   string
+	body    string
+	count   int // per round
+	latency int // requests one after the other, whose latency is measured
+}
+
+// cases are the rows of the table.
+func cases(o options) []load {
+	const head = `"model":"gate-1","max_tokens":200,"temperature":0.5,"messages":[` +
+		`{"role":"system","content":"You keep the gate of a toll road. Answer in one sentence, with the amount first, and never give change."},`
+	const user = `{"role":"user","content":"`
+	const question = `A cart with two horses and one passenger arrives at a quarter past four. The driver says that he was here in the morning, ` +
+		`that he paid for both ways, and that he lost the ticket in the rain. What does he pay now?"}]}`
+	small := "{" + head + user + question
+	large := "{" + head + user + strings.Repeat("The road was wet and the wheels were loud. ", 64<<10/43) + question
+	stream := `{"stream":true,` + head + user + question
+	slow := `{"stream":true,` + head + user + "Speak slowly. " + question
+	n := func(count int) int { return max(int(float64(count)*o.scale), 1) }
+	return []load{
+		{"small", "small chat", small, n(4000), n(1500)},
+		{"large", "64 KiB chat", large, n(2000), n(800)},
+		{"stream", "stream of 100 chunks", stream, n(600), n(300)},
+		{"slow", "the same, a chunk each " + o.every.String(), slow, max(n(64), o.workers), 0},
+	}
+}
+
+// client keeps one connection to a server and has one request on it at a time.
+// It is not http.Client, so that the load takes little of the machine.
+type client struct {
+	conn    net.Conn
+	in      *bufio.Reader
+	request []byte
+}
+
+func dial(ctx context.Context, p *process, body string) (*client, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", p.address)
+	if err != nil {
+		return nil, err
+	}
+	head := "POST /v1/chat/completions HTTP/1.1\r\nHost: " + p.address +
+		"\r\nContent-Type: application/json\r\nAuthorization: Bearer " + p.key + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
+	return &client{conn, bufio.NewReaderSize(conn, 16<<10), []byte(head + body)}, nil
+}
+
+// send sends the request and returns the answer up to its headers.
+func (c *client) send() (*http.Response, error) {
+	if _, err := c.conn.Write(c.request); err != nil {
+		return nil, err
+	}
+	resp, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		text, err := io.ReadAll(resp.Body)
+		return nil, errors.Join(fmt.Errorf("status %d: %s", resp.StatusCode, text), err)
+	}
+	return resp, nil
+}
+
+// do sends the request and reads the answer to its end.
+func (c *client) do() error {
+	resp, err := c.send()
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// fire has so many workers send count requests in all, as fast as they are
+// answered.
+func fire(ctx context.Context, p *process, body string, workers, count int) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var left atomic.Int64
+	left.Store(int64(count))
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			c, err := dial(ctx, p, body)
+			if err != nil {
+				cancel(err)
+				return
+			}
+			defer func() { _ = c.conn.Close() }()
+			defer context.AfterFunc(ctx, func() { _ = c.conn.Close() })()
+			for left.Add(-1) >= 0 {
+				if err := c.do(); err != nil {
+					cancel(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+// latencies are those of count requests one after the other, sorted.
+func latencies(ctx context.Context, p *process, body string, count int) ([]time.Duration, error) {
+	c, err := dial(ctx, p, body)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = c.conn.Close() })()
+	all := make([]time.Duration, count)
+	for i := range all {
+		began := time.Now()
+		if err := c.do(); err != nil {
+			return nil, err
+		}
+		all[i] = time.Since(began)
+	}
+	slices.Sort(all)
+	return all, nil
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+const (
+	chunks = 100
+
+	answer = `{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"vendor-model",` +
+		`"choices":[{"index":0,"message":{"role":"assistant","content":"The toll is two pence for the cart and one for each horse."},"finish_reason":"stop"}],` +
+		`"usage":{"prompt_tokens":120,"completion_tokens":16,"total_tokens":136}}`
+	chunk = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"vendor-model",` +
+		`"choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}]}` + "\n\n"
+	lastChunks = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"vendor-model",` +
+		`"choices":[],"usage":{"prompt_tokens":120,"completion_tokens":100,"total_tokens":220}}` + "\n\n" + "data: [DONE]\n\n"
+)
+
+// playVendor is a model vendor that answers at once, without a model. The
+// argument is the time between the chunks of a slow stream.
+func playVendor(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	every, err := time.ParseDuration(args[0])
+	if err != nil {
+		return err
+	}
+	return serve(ctx, vendor{every}, "", in, out)
+}
+
+type vendor struct{ every time.Duration }
+
+// ServeHTTP does what words in the request's body say.
+func (v vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	switch {
+	case err != nil:
+		w.WriteHeader(http.StatusBadRequest)
+	case !bytes.Contains(body, []byte(`"stream":true`)):
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+		_, _ = io.WriteString(w, answer) // a proxy that went away is noticed by the load
+	case bytes.Contains(body, []byte("forever")):
+		v.stream(w, r, time.Second, 1<<20)
+	case bytes.Contains(body, []byte("slowly")):
+		v.stream(w, r, v.every, chunks)
+	default:
+		v.stream(w, r, 0, chunks)
+	}
+}
+
+// stream writes and flushes chunk by chunk.
+func (v vendor) stream(w http.ResponseWriter, r *http.Request, every time.Duration, count int) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	control := http.NewResponseController(w)
+	for range count {
+		if every > 0 {
+			select {
+			case <-r.Context().Done():
+				return
+			case <-time.After(every):
+			}
+		}
+		if _, err := io.WriteString(w, chunk); err != nil || control.Flush() != nil {
+			return
+		}
+	}
+	_, _ = io.WriteString(w, lastChunks)
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"net/url"
+
+	"github.com/tollhouse-ai/gateway/server"
+)
+
+// accountTable shows accounts with their balances.
+func accountTable(accounts ...server.BalanceView) *table {
+	t := &table{head: []string{"ACCOUNT", "POSTED", "HELD", "AVAILABLE", "CURRENCY"}}
+	for _, a := range accounts {
+		if a.Posted == nil || a.Held == nil || a.Available == nil { // only counted
+			t.add(a.Account, "", "", "", "")
+			continue
+		}
+		t.add(a.Account, a.Posted.String(), a.Held.String(), a.Available.String(), a.Currency)
+	}
+	return t
+}
+
+// answerAccount sends a request whose answer is one account.
+func (c *client) answerAccount(ctx context.Context, method, path string, in any) error {
+	var a server.BalanceView
+	if err := c.do(ctx, method, path, in, &a); err != nil {
+		return err
+	}
+	return c.show(a, accountTable(a))
+}
+
+func accountCreate(p *program) *command {
+	c := newCommand("account create", "create an account", "NAME")
+	c.examples = []string{"tollhouse account create acme --credit 25.00"}
+	credit := c.flags.String("credit", "", "opening credit, a decimal such as 25.00")
+	cl := newClient(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		return cl.answerAccount(ctx, http.MethodPost, "/admin/v1/accounts", map[string]string{"name": args[0], "credit": *credit})
+	}
+	return c
+}
+
+func accountCredit(p *program) *command {
+	c := newCommand("account credit", "add money to an account", "NAME", "AMOUNT")
+	c.details = "A negative AMOUNT takes money back, after `--`. The same --reference again changes nothing."
+	c.examples = []string{
+		"tollhouse account credit acme 10.00 --reference invoice-117",
+		"tollhouse account credit --reference refund-3 -- acme -2.50",
+	}
+	reference := c.flags.String("reference", "", "what the credit is known by; a random one if not given")
+	cl := newClient(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		if *reference == "" {
+			*reference = "cli-" + rand.Text()
+		}
+		return cl.answerAccount(ctx, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(args[0])+"/credit",
+			map[string]string{"amount": args[1], "reference": *reference})
+	}
+	return c
+}
+
+func accountList(p *program) *command {
+	c := newCommand("account list", "list accounts with their balances")
+	c.examples = []string{"tollhouse account list", "tollhouse account list --json"}
+	cl := newClient(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
+		var list struct {
+			Object string               `json:"object"`
+			Data   []server.BalanceView `json:"data"`
+		}
+		if err := cl.do(ctx, http.MethodGet, "/admin/v1/accounts", nil, &list); err != nil {
+			return err
+		}
+		return cl.show(list, accountTable(list.Data...))
+	}
+	return c
+}
+
+func accountShow(p *program) *command {
+	c := newCommand("account show", "show an account with its balance", "NAME")
+	c.examples = []string{"tollhouse account show acme"}
+	cl := newClient(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		return cl.answerAccount(ctx, http.MethodGet, "/admin/v1/accounts/"+url.PathEscape(args[0]), nil)
+	}
+	return c
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+	"github.com/tollhouse-ai/gateway/secret"
+)
+
+// welcome makes the guest's key, if there is to be one, and prints the banner.
+func (p *program) welcome(src *source, h *house, l *listeners, s *settings) error {
+	var b strings.Builder
+	base := "http://" + reachable(l.public.Addr())
+	fmt.Fprintf(&b, "tollhouse %s\n\n", versionText())
+	if src.demo {
+		b.WriteString("  This is a demo: every answer is simulated, and nothing leaves this process.\n\n")
+	}
+	row := func(name, text string) { fmt.Fprintf(&b, "  %-10s%s\n", name, text) }
+	row("API", base+"/v1")
+	row("Admin", adminRow(l, s))
+	row("Store", "memory: (accounts, keys made at run time and balances end with this process)")
+	row("Billing", billingRow(src.config))
+	for i, c := range src.config.Channels {
+		name := ""
+		if i == 0 {
+			name = "Channels"
+		}
+		row(name, channelRow(&c))
+	}
+	if src.guest != "" {
+		token, err := h.guestKey(src.guest)
+		if err != nil {
+			return err
+		}
+		writeGuest(&b, src, base, token)
+	}
+	for _, w := range warnings(src, l, s) {
+		fmt.Fprintf(&b, "\nWarning: %s.", w)
+	}
+	_, err := fmt.Fprintln(p.stdout, strings.TrimRight(b.String(), "\n"))
+	return err
+}
+
+func adminRow(l *listeners, s *settings) string {
+	if l.admin.Listener == nil {
+		return adminOff
+	}
+	return "http://" + reachable(l.admin.Addr()) + "  (token: `tollhouse admin token" + dataFlag(s) + "`)"
+}
+
+// dataFlag is what a command needs to find the server's data directory.
+func dataFlag(s *settings) string {
+	if s.data == defaultData {
+		return ""
+	}
+	return " --data " + quoted(s.data)
+}
+
+// quoted is a word for a shell.
+func quoted(word string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+="
+	if word != "" && strings.Trim(word, plain) == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+func billingRow(c *config.Config) string {
+	if !c.Prepaid() {
+		return "count (usage is recorded, no money moves)"
+	}
+	return "prepaid in " + c.Currency.Or(defaultCurrency) + fmt.Sprintf(", %s with a price", plural(len(c.Prices), "model"))
+}
+
+func channelRow(c *config.Channel) string {
+	_, every := c.Models["*"]
+	n := len(c.Models)
+	switch {
+	case every && n == 1:
+		return fmt.Sprintf("%s (%s): every model", c.Name, c.Driver)
+	case every:
+		return fmt.Sprintf("%s (%s): %s and every other", c.Name, c.Driver, plural(n-1, "model"))
+	}
+	return fmt.Sprintf("%s (%s): %s", c.Name, c.Driver, plural(n, "model"))
+}
+
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// writeGuest prints the key and commands to paste.
+func writeGuest(b *strings.Builder, src *source, base string, token secret.String) {
+	key, model := token.Reveal(), guestModel(src.config)
+	if credit := src.config.Accounts[0].Credit; credit > 0 {
+		fmt.Fprintf(b, "\nThe account %s holds %s %s. ", src.guest, credit, src.config.Currency.Or(defaultCurrency))
+	} else {
+		fmt.Fprintf(b, "\nThe account is %s. ", src.guest)
+	}
+	fmt.Fprintf(b, "Its API key, shown only now:\n\n  %s\n\nPaste this:\n\n", key)
+	fmt.Fprintf(b, "  curl -iN %s/v1/chat/completions \\\n    -H \"Authorization: Bearer %s\" \\\n    -H \"Content-Type: application/json\" \\\n", base, key)
+	fmt.Fprintf(b, "    -d '{\"model\":\"%s\",\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'\n", model)
+	where := "balance"
+	if !src.config.Prepaid() {
+		where = "usage"
+	}
+	b.WriteString("\nand then see what came of it (GET /v1/receipts/ID tells what the call with that X-Request-Id cost):\n\n")
+	fmt.Fprintf(b, "  curl %s/v1/%s -H \"Authorization: Bearer %s\"\n", base, where, key)
+}
+
+// guestModel is a model to begin with.
+func guestModel(c *config.Config) string {
+	for _, ch := range c.Channels {
+		for _, id := range sortedModels(ch.Models) {
+			if id != "*" {
+				return id
+			}
+		}
+	}
+	return "gpt-5-mini"
+}
+
+// reachable is an address to which a client on this machine can connect.
+func reachable(a net.Addr) string {
+	host, port, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String()
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}

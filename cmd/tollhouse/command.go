@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// commands is every command, in the order of the overview.
+var commands = []func(*program) *command{
+	serveCommand, checkCommand, modelsCommand,
+	accountCreate, accountCredit, accountList, accountShow,
+	keyCreate, keyList, keyDisable, keyEnable, keyDelete,
+	usageCommand, ledgerVerify, webhookSecret, adminToken, versionCommand,
+}
+
+// command is one command of the program.
+type command struct {
+	name     string // "account create"
+	operands []string
+	about    string // one line
+	details  string // what more there is to say
+	examples []string
+	flags    *pflag.FlagSet
+	twins    []string // flags with a twin in the environment
+	run      func(ctx context.Context, args []string) error
+}
+
+// newCommand returns a command without flags and examples. operands are the
+// names of its arguments, all of them required.
+func newCommand(name, about string, operands ...string) *command {
+	flags := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	flags.SortFlags = false
+	flags.Usage = func() {}
+	return &command{name: name, about: about, operands: operands, flags: flags}
+}
+
+// parse reads the flags, wherever they stand, then their twins in the
+// environment for those that were not given.
+func (c *command) parse(p *program, args []string) error {
+	if err := c.flags.Parse(args); err != nil {
+		if err == pflag.ErrHelp {
+			return err
+		}
+		return usagef("%v", err)
+	}
+	if n := c.flags.NArg(); n != len(c.operands) {
+		return c.wrongCount(n)
+	}
+	for _, name := range c.twins {
+		value, set := p.env(twin(name))
+		if !set || value == "" || c.flags.Changed(name) {
+			continue
+		}
+		if err := c.flags.Lookup(name).Value.Set(value); err != nil {
+			return usagef("%s does not fit: --%s takes a %s", twin(name), name, c.flags.Lookup(name).Value.Type())
+		}
+	}
+	return nil
+}
+
+func (c *command) wrongCount(n int) error {
+	switch {
+	case len(c.operands) == 0:
+		return usagef("it takes no arguments, and got %q", c.flags.Arg(0))
+	case n < len(c.operands):
+		return usagef("%s is missing", strings.Join(c.operands[n:], " and "))
+	}
+	return usagef("%q is one argument too many", c.flags.Arg(len(c.operands)))
+}
+
+// twin is the environment variable that stands for a flag.
+func twin(flag string) string {
+	return "TOLLHOUSE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// withTwins gives the flags defined so far their environment variables.
+func (c *command) withTwins(names ...string) {
+	for _, name := range names {
+		f := c.flags.Lookup(name)
+		f.Usage += " (" + twin(name) + ")"
+	}
+	c.twins = append(c.twins, names...)
+}
+
+// help is what --help prints.
+func (c *command) help() string {
+	var b strings.Builder
+	words := append([]string{"tollhouse", c.name}, c.operands...)
+	if c.flags.HasFlags() {
+		words = append(words, "[flags]")
+	}
+	fmt.Fprintf(&b, "%s\n\nUsage:\n  %s\n", sentence(c.about), strings.Join(words, " "))
+	if c.details != "" {
+		fmt.Fprintf(&b, "\n%s\n", c.details)
+	}
+	if len(c.examples) > 0 {
+		fmt.Fprintf(&b, "\nExamples:\n  %s\n", strings.Join(c.examples, "\n  "))
+	}
+	if c.flags.HasFlags() {
+		fmt.Fprintf(&b, "\nFlags:\n%s", c.flags.FlagUsagesWrapped(100))
+	}
+	return b.String()
+}
+
+// overview is what `tollhouse --help` prints.
+func overview() string {
+	var b strings.Builder
+	b.WriteString("tollhouse is an AI gateway: one door to many model vendors, with keys, limits and exact billing.\n\nTo begin:\n" +
+		"  tollhouse serve --demo                       # simulated; prints a key and a curl to paste\n" +
+		"  OPENAI_API_KEY=... tollhouse serve           # usage is counted, no money moves\n" +
+		"  tollhouse serve --config tollhouse.yaml      # the real thing\n\nCommands:\n")
+	p := &program{}
+	for _, make := range commands {
+		c := make(p)
+		fmt.Fprintf(&b, "  %-34s %s\n", strings.Join(append([]string{c.name}, c.operands...), " "), c.about)
+	}
+	b.WriteString("\n`tollhouse COMMAND --help` says more of a command.\n")
+	return b.String()
+}
+
+// sentence makes a sentence of a command's one line.
+func sentence(about string) string { return strings.ToUpper(about[:1]) + about[1:] + "." }

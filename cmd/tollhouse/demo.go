@@ -1,0 +1,46 @@
+package main
+
+import (
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+)
+
+// demoModels are the models of the demo and what they would cost.
+var demoModels = []struct {
+	id    string
+	rates []billing.Rate
+}{
+	{"delta-k3", []billing.Rate{
+		{Unit: billing.Input, Amount: "0.60"}, {Unit: billing.CachedInput, Amount: "0.15"}, {Unit: billing.Output, Amount: "2.50"},
+	}},
+	{"sim-chat", []billing.Rate{{Unit: billing.Input, Amount: "0.10"}, {Unit: billing.Output, Amount: "0.40"}}},
+}
+
+const (
+	demoAccount = "demo"
+	demoCredit  = 25 * billing.One
+	demoPace    = 30 * time.Millisecond // between the words of a stream
+)
+
+// demo is a configuration in which nothing is real but the money's arithmetic.
+func demo() (*source, error) {
+	routes, prices := map[string]string{}, map[string]config.Price{}
+	for _, m := range demoModels {
+		row, err := billing.NewPrice(m.rates...)
+		if err != nil {
+			return nil, err
+		}
+		routes[m.id], prices[m.id] = m.id, config.Price{Rates: m.rates, Row: row}
+	}
+	return &source{demo: true, guest: demoAccount, config: &config.Config{
+		Channels: []config.Channel{{
+			Name: "demo", Driver: "sim", Models: routes,
+			Upstream: sim.New(sim.Options{FirstDelay: 5 * demoPace, Pace: demoPace, Now: time.Now}),
+		}},
+		Prices:   prices,
+		Accounts: []config.Account{{Name: demoAccount, Credit: demoCredit}},
+	}}, nil
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// page is an output that a test can wait on.
+type page struct {
+	mu      sync.Mutex
+	written sync.Cond
+	text    bytes.Buffer
+	closed  bool
+}
+
+func newPage() *page {
+	p := new(page)
+	p.written.L = &p.mu
+	return p
+}
+
+func (p *page) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.written.Broadcast()
+	return p.text.Write(b)
+}
+
+func (p *page) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.written.Broadcast()
+}
+
+func (p *page) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+// await waits until the page matches and gives the submatches; nil if the
+// program ended before.
+func (p *page) await(pattern string) []string {
+	re := regexp.MustCompile(pattern)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		if m := re.FindStringSubmatch(p.text.String()); m != nil {
+			return m
+		}
+		if p.closed {
+			return nil
+		}
+		p.written.Wait()
+	}
+}
+
+// environment is one that a test owns.
+type environment map[string]string
+
+func (e environment) lookup(name string) (string, bool) {
+	v, ok := e[name]
+	return v, ok
+}
+
+// result is how a command ended.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// command runs a command to its end.
+func tollhouse(t *testing.T, env environment, args ...string) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), args, env.lookup, strings.NewReader(""), &stdout, &stderr)
+	return result{code, stdout.String(), stderr.String()}
+}
+
+// instance is a server that runs in a test.
+type instance struct {
+	t              *testing.T
+	stdout, stderr *page
+	api, admin     string // base addresses
+	data           string
+	signals        chan os.Signal
+	ticks          chan time.Time
+	cancel         context.CancelFunc
+	code           chan int
+	ended          bool
+}
+
+// start runs serve on ports of the system's choice and waits for the banner.
+func start(t *testing.T, env environment, args ...string) *instance {
+	t.Helper()
+	i := &instance{
+		t: t, stdout: newPage(), stderr: newPage(), data: filepath.Join(t.TempDir(), "data"),
+		signals: make(chan os.Signal, 2), ticks: make(chan time.Time), code: make(chan int, 1),
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	i.cancel = cancel
+	p := &program{env: env.lookup, stdout: i.stdout, stderr: i.stderr, signals: i.signals, ticks: i.ticks}
+	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", i.data}, args...)
+	go func() {
+		i.code <- p.run(ctx, args)
+		i.stdout.close()
+		i.stderr.close()
+	}()
+	m := i.stdout.await(`(?s)API +(http://\S+)/v1\n  Admin +(\S+)`)
+	if m == nil {
+		t.Fatalf("serve ended with %d:\n%s%s", <-i.code, i.stdout, i.stderr)
+	}
+	i.api, i.admin = m[1], strings.TrimPrefix(m[2], "http://")
+	t.Cleanup(func() { i.stop() })
+	return i
+}
+
+// stop ends the server as SIGTERM does and gives its exit code.
+func (i *instance) stop() int {
+	if i.ended {
+		return 0
+	}
+	i.cancel()
+	return i.wait()
+}
+
+func (i *instance) wait() int {
+	i.ended = true
+	return <-i.code
+}
+
+// command runs a command beside the server.
+func (i *instance) command(args ...string) result {
+	i.t.Helper()
+	return tollhouse(i.t, environment{"TOLLHOUSE_ADMIN": i.admin, "TOLLHOUSE_DATA": i.data}, args...)
+}
+
+// good runs a command that must succeed and gives its output.
+func (i *instance) good(args ...string) string {
+	i.t.Helper()
+	r := i.command(args...)
+	if r.code != exitDone || r.stderr != "" {
+		i.t.Fatalf("%v ended with %d: %s", args, r.code, r.stderr)
+	}
+	return r.stdout
+}
+
+// ask sends a request to the API and reads the whole answer.
+func (i *instance) ask(method, path, key, body string) (int, string) {
+	i.t.Helper()
+	resp := i.open(method, path, key, body)
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return resp.StatusCode, string(data)
+}
+
+// open sends a request to the API.
+func (i *instance) open(method, path, key, body string) *http.Response {
+	i.t.Helper()
+	req, err := http.NewRequestWithContext(i.t.Context(), method, i.api+path, strings.NewReader(body))
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return resp
+}
+
+// chatBody is a small request to a model.
+func chatBody(model string, stream bool) string {
+	return fmt.Sprintf(`{"model":%q,"stream":%t,"messages":[{"role":"user","content":"Tell me of the sea, of its ships and of all that swims in it."}]}`, model, stream)
+}
+
+// file writes a file of the test's own.
+func file(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "tollhouse.yaml")
+	write(t, name, text)
+	return name
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,112 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/openai"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+)
+
+// drivers make the upstream of a channel.
+var drivers = map[string]func(*Channel) (upstream.Upstream, error){
+	"openai": newOpenAI,
+	"sim":    newSim,
+}
+
+// laterDrivers are those that server.md names and that are to come.
+var laterDrivers = []string{"anthropic", "ark", "dashscope", "voyage"}
+
+func newOpenAI(c *Channel) (upstream.Upstream, error) {
+	return openai.New(openai.Options{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
+}
+
+func newSim(c *Channel) (upstream.Upstream, error) {
+	if c.BaseURL != "" || len(c.Keys) > 0 {
+		return nil, errors.New("the sim driver answers in this process: take base_url and keys out")
+	}
+	return sim.New(sim.Options{}), nil
+}
+
+// channel reads an item of channels.
+func (r *reader) channel(n ast.Node) Channel {
+	c := Channel{Pos: place(r.resolve(n)), Models: map[string]string{}, Rename: map[string]string{}, places: map[string]Pos{}}
+	r.object(n, "a channel", fields{
+		"name":     r.word(&c.Name, "name"),
+		"driver":   r.driver(&c.Driver),
+		"base_url": r.word(&c.BaseURL, "base_url"),
+		"keys": func(n ast.Node) {
+			r.list(n, "keys", func(n ast.Node) { c.Keys = append(c.Keys, r.vendorKey(n)) })
+		},
+		"weight":   into(r, &c.Weight, "weight", weight),
+		"priority": into(r, &c.Priority, "priority", whole),
+		"timeout": func(n ast.Node) {
+			r.object(n, "timeout", fields{
+				"connect": r.duration(&c.Connect, "connect"),
+				"headers": r.duration(&c.Timeout.Headers, "headers"),
+				"idle":    r.duration(&c.Timeout.Idle, "idle"),
+				"total":   r.duration(&c.Timeout.Total, "total"),
+			})
+		},
+		"drop":   r.words(&c.Drop, "drop"),
+		"rename": func(n ast.Node) { r.mapping(n, "rename", c.Rename, nil) },
+		"models": func(n ast.Node) { r.mapping(n, "models", c.Models, c.places) },
+	})
+	return c
+}
+
+func (r *reader) driver(to *string) func(ast.Node) {
+	return into(r, to, "driver", func(text string) (string, error) {
+		have := slices.Sorted(maps.Keys(drivers))
+		switch {
+		case slices.Contains(have, text):
+			return text, nil
+		case slices.Contains(laterDrivers, text):
+			return "", fmt.Errorf("the driver %s is not part of this version yet; this one has %s", text, strings.Join(have, " and "))
+		}
+		return "", fmt.Errorf("there is no such driver; it is one of %s", strings.Join(have, ", "))
+	})
+}
+
+// vendorKey reads a key without ever naming it.
+func (r *reader) vendorKey(n ast.Node) secret.String {
+	var key string
+	r.word(&key, "an item of keys")(n)
+	return secret.New(key)
+}
+
+// mapping reads names that lead to names, and where each stands.
+func (r *reader) mapping(n ast.Node, what string, to map[string]string, places map[string]Pos) {
+	for _, p := range r.pairs(n, what) {
+		var value string
+		r.word(&value, what+": "+p.key)(p.value)
+		to[p.key] = value
+		if places != nil {
+			places[p.key] = p.at
+		}
+	}
+}
+
+func weight(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > 1_000_000 {
+		return 0, errors.New("it must be a whole number from 1 to 1000000")
+	}
+	return n, nil
+}
+
+func whole(text string) (int, error) {
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		return 0, errors.New("it must be a whole number")
+	}
+	return int(n), nil
+}

@@ -1,0 +1,107 @@
+// Package config reads tollhouse's configuration file, says for every mistake
+// where it stands and what would be right, and makes the parts that a gateway
+// is built of.
+package config
+
+import (
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Config is a configuration as it was written: a file's, or one made in Go. It
+// is immutable once read.
+type Config struct {
+	Listen, Admin, Data      Setting
+	Store, Billing, Currency Setting
+	Channels                 []Channel
+	Prices                   map[string]Price // by public model id
+	Models                   []Model
+	Accounts                 []Account
+	Limits                   auth.Limits // of every key that has none of its own
+	Ignored                  []string    // sections that have no effect in this version
+}
+
+// The two ways to bill.
+const (
+	Prepaid = "prepaid"
+	Count   = "count"
+)
+
+// Memory is the one store of this version.
+const Memory = "memory:"
+
+// Pos is a place in the file; zero where there is no file.
+type Pos struct{ Line, Column int }
+
+// Setting is a top-level value; empty where the file has none.
+type Setting struct {
+	Value string
+	Pos   Pos
+}
+
+// Or is the value, or otherwise where there is none.
+func (s Setting) Or(otherwise string) string {
+	if s.Value == "" {
+		return otherwise
+	}
+	return s.Value
+}
+
+// Channel is one way to an upstream.
+type Channel struct {
+	Pos      Pos
+	Name     string
+	Driver   string
+	BaseURL  string // empty means the driver's
+	Keys     []secret.String
+	Models   map[string]string // from public ids to the upstream's
+	Weight   int
+	Priority int
+	Connect  time.Duration // zero means the driver's
+	Timeout  upstream.Timeouts
+	Drop     []string
+	Rename   map[string]string
+
+	// Upstream, when not nil, is used in place of one that Driver makes.
+	Upstream upstream.Upstream
+
+	places map[string]Pos // of public ids
+}
+
+// Price is one model's price row.
+type Price struct {
+	Pos   Pos
+	Rates []billing.Rate // as written
+	Row   *billing.Price
+}
+
+// Model is what the file says of a model.
+type Model struct {
+	Pos Pos
+	gateway.Model
+}
+
+// Account is an account that the file owns.
+type Account struct {
+	Pos    Pos
+	Name   string
+	Credit billing.Money // opening credit
+	Keys   []Key
+}
+
+// Key is a key that the file owns.
+type Key struct {
+	Pos    Pos
+	Name   string
+	Hash   [32]byte
+	Models []string
+	Limits auth.Limits
+}
+
+// Prepaid reports whether money moves: unless the file says count, it does.
+func (c *Config) Prepaid() bool { return c.Billing.Or(Prepaid) == Prepaid }

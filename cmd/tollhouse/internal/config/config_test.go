@@ -1,0 +1,167 @@
+package config
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+)
+
+func env(name string) (string, bool) {
+	v, ok := map[string]string{
+		"VENDOR_KEY": "sk-vendor", "ACME_KEY": "sk-acme-0123456789abcdef", "RPM": "60", "SHORT_KEY": "sk-short", "EMPTY": "",
+	}[name]
+	return v, ok
+}
+
+// complete uses every field of the contract that this version has.
+const complete = `# a comment with ${NOTHING}
+listen: 127.0.0.1:8080
+store: "memory:"
+billing: prepaid
+currency: EUR
+channels:
+  - name: main
+    driver: openai
+    base_url: http://127.0.0.1:9/v1
+    keys: ["${VENDOR_KEY}", 'sk-other']
+    weight: 3
+    priority: -1
+    timeout: {connect: 5s, headers: 10m, idle: 60s, total: 30m}
+    drop: [temperature]
+    rename: {max_tokens: max_completion_tokens}
+    models:
+      delta-k3: kimi-k3
+  - {name: spare, driver: sim, models: {"*": "*"}}
+prices:
+  delta-k3: {input: "0.60", cached_input: 0.15, output: "2.50"}
+  beta2.6-t2v: {second: {720p: "0.10", "720p@9:16": "0.15"}}
+models:
+  my-chat: {kind: chat, max_output: 65536, hold_tokens: 4096, withdrawn: 2027-01-31}
+accounts:
+  - name: acme
+    credit: 25.00
+    keys:
+      - {env: ACME_KEY, models: [delta-k3], rpm: "${RPM}"}
+      - hash: sha256:6ca13d52ca70c883e0f0bb101e425a89e8624de51db2d2392593af6a84118090
+limits: {rpm: 0, tpm: 1000, max_concurrent: 2, max_concurrent_videos: 0}
+video: {retention: 7d, poll: 5s, duplicate_window: 0s}
+webhooks: {allow_private: false}
+`
+
+func read(t *testing.T, text string) *Config {
+	t.Helper()
+	c, err := Read("t.yaml", []byte(text), env)
+	if err != nil {
+		for _, line := range lines(err) {
+			t.Error(line)
+		}
+		t.FailNow()
+	}
+	return c
+}
+
+func lines(err error) []string {
+	var e *Error
+	if !errors.As(err, &e) {
+		return nil
+	}
+	return e.Lines()
+}
+
+func TestEveryFieldOfTheContractIsRead(t *testing.T) {
+	c := read(t, complete)
+	main := c.Channels[0]
+	for _, s := range []struct {
+		what      string
+		got, want any
+	}{
+		{"listen", c.Listen, Setting{"127.0.0.1:8080", Pos{2, 9}}},
+		{"currency", c.Currency.Value, "EUR"},
+		{"weight and priority", []int{main.Weight, main.Priority}, []int{3, -1}},
+		{"keys", []string{main.Keys[0].Reveal(), main.Keys[1].Reveal()}, []string{"sk-vendor", "sk-other"}},
+		{"timeouts", []time.Duration{main.Connect, main.Timeout.Headers, main.Timeout.Idle, main.Timeout.Total}, []time.Duration{5 * time.Second, 10 * time.Minute, time.Minute, 30 * time.Minute}},
+		{"drop", main.Drop, []string{"temperature"}},
+		{"rename", main.Rename, map[string]string{"max_tokens": "max_completion_tokens"}},
+		{"models of the channel", main.Models, map[string]string{"delta-k3": "kimi-k3"}},
+		{"wildcards", c.Wildcards(), []string{"spare"}},
+		{"an unquoted price", c.Prices["delta-k3"].Rates[1], billing.Rate{Unit: billing.CachedInput, Amount: "0.15"}},
+		{"a variant", c.Prices["beta2.6-t2v"].Rates[1], billing.Rate{Unit: billing.Second, Variant: "720p@9:16", Amount: "0.15"}},
+		{"facts", []any{c.Models[0].ID, c.Models[0].MaxOutput, c.Models[0].HoldTokens, c.Models[0].Withdrawn}, []any{"my-chat", int64(65536), int64(4096), time.Date(2027, 1, 31, 0, 0, 0, 0, time.UTC)}},
+		{"credit", c.Accounts[0].Credit, 25 * billing.One},
+		{"a key's limit", c.Accounts[0].Keys[0].Limits, auth.Limits{RPM: 60}},
+		{"a key's hash", c.Accounts[0].Keys[0].Hash, auth.HashOf("sk-acme-0123456789abcdef")},
+		{"limits", c.Limits, auth.Limits{TPM: 1000, MaxConcurrent: 2}},
+		{"sections without effect", c.Ignored, []string{"video", "webhooks"}},
+	} {
+		if diff := cmp.Diff(s.want, s.got); diff != "" {
+			t.Errorf("%s: %s", s.what, diff)
+		}
+	}
+}
+
+func TestTheWholeFileCanBeBuilt(t *testing.T) {
+	p, err := read(t, complete).Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	if diff := cmp.Diff([]string{"delta-k3"}, p.Router.Models()); diff != "" {
+		t.Error(diff)
+	}
+	if len(p.Keys) != 2 || p.Keys[0].ID != auth.IDOf(p.Keys[0].Hash) || p.Keys[0].Account != "acme" {
+		t.Errorf("keys: %+v", p.Keys)
+	}
+	if got := p.Prices.Models(); !slices.Equal(got, []string{"beta2.6-t2v", "delta-k3"}) {
+		t.Errorf("prices: %v", got)
+	}
+}
+
+func TestAliasesStandForWhatTheyName(t *testing.T) {
+	c := read(t, `billing: count
+channels:
+  - {name: a, driver: sim, timeout: &t {idle: 5s}, models: &m {x: x}}
+  - {name: b, driver: sim, timeout: *t, models: *m}
+`)
+	if b := c.Channels[1]; b.Timeout.Idle != 5*time.Second || b.Models["x"] != "x" {
+		t.Errorf("the second channel is %+v", b)
+	}
+}
+
+func TestTheFormOfTheFileMayBeJSON(t *testing.T) {
+	c := read(t, `{"billing": "count", "channels": [{"name": "a", "driver": "sim", "models": {"*": "*"}}]}`)
+	if c.Prepaid() || len(c.Channels) != 1 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestAFileOfWindowsIsReadAlike(t *testing.T) {
+	if c := read(t, strings.ReplaceAll(complete, "\n", "\r\n")); len(c.Channels) != 2 {
+		t.Errorf("%d channels", len(c.Channels))
+	}
+}
+
+func TestAddressesNeedNoVariables(t *testing.T) {
+	admin, data, err := Addresses("t.yaml", []byte("admin: 127.0.0.1:1\ndata: /x\nchannels: [{keys: ['${NOT_SET}']}]\nbogus: 1\n"), env)
+	if err != nil || admin.Value != "127.0.0.1:1" || data.Value != "/x" {
+		t.Errorf("%v %v %v", admin, data, err)
+	}
+	if _, _, err := Addresses("t.yaml", []byte("admin: [1"), env); err == nil {
+		t.Error("what is not YAML was read")
+	}
+}
+
+func TestEveryDriverOfTheContractIsThereOrSaidToCome(t *testing.T) {
+	have := append(slices.Collect(maps.Keys(drivers)), laterDrivers...)
+	slices.Sort(have)
+	if diff := cmp.Diff([]string{"anthropic", "ark", "dashscope", "openai", "sim", "voyage"}, have); diff != "" {
+		t.Error(diff)
+	}
+}

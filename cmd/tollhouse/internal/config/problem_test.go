@@ -1,0 +1,145 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// sound is what the mistakes are put into; they begin at line 4.
+const sound = `billing: prepaid
+channels: [{name: main, driver: sim, models: {m: m}}]
+prices: {m: {input: "1"}}
+`
+
+func TestEveryMistakeIsFoundWhereItStands(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{sound + "biling: count", `4:1: the file has no field "biling"`},
+		{sound + "limits: {rps: 1}", `4:10: limits has no field "rps"; its fields are max_concurrent, max_concurrent_videos, rpm, tpm`},
+		{sound + "limits: {rpm: 1.5}", "4:15: rpm: it must be a whole number"},
+		{sound + "limits: {rpm: 1e3}", "4:15: rpm: it must be a whole number"},
+		{sound + "limits: {rpm: -1}", "4:15: rpm: it must be a whole number"},
+		{sound + "limits: [1]", "4:9: limits must be a mapping"},
+		{sound + "limits: {rpm: [1]}", "4:15: rpm must be a single value"},
+		{sound + "limits: {rpm: }", "4:14: rpm must be a single value"},
+		{sound + "limits: {rpm: '${NO_SUCH}'}", "4:15: rpm: the environment variable NO_SUCH is not set"},
+		{sound + "limits: {rpm: '${}'}", "4:15: rpm: ${ must be followed by"},
+		{sound + "limits: *nowhere", "4:9: there is no anchor"},
+		{sound + "limits: {<<: {rpm: 1}}", "4:10: merge keys"},
+		{sound + "limits: 1\nlimits: 2", "5:1: this is not YAML: mapping key \"limits\" already defined"},
+		{sound + "---\na: 1", "more than one YAML document"},
+		{sound + "\tlimits: 1", "4:1: this is not YAML"},
+		{"channels: [", "1:11: this is not YAML"},
+		{"", "there are no channels"},
+		{"- a", "1:1: the file must be a mapping"},
+		{sound + "listen: 8080", "4:9: listen: it must be host:port"},
+		{sound + "listen: off", "4:9: listen: it must be host:port"},
+		{sound + "admin: nowhere", "4:8: admin: it must be host:port"},
+		{sound + "data: ''", "4:7: data: it must not be empty"},
+		{sound + "store: sqlite:./x.db", "4:8: store: sqlite is not part of this version yet; write `store: memory:`"},
+		{sound + "store: postgres://h/d", "4:8: store: postgres is not part of this version yet"},
+		{sound + "store: redis", `4:8: store: it must be "memory:"`},
+		{sound + "currency: Euro", "4:11: currency: it must be three capital letters"},
+		{"billing: free\n", "1:10: billing: it must be one of prepaid, count"},
+		{sound + "video: {poll: often}", "4:15: poll: write a duration"},
+		{sound + "video: {pol: 5s}", `4:9: video has no field "pol"`},
+		{sound + "webhooks: {allow_private: maybe}", "4:27: allow_private: it must be true or false"},
+	} {
+		t.Run(c.text[max(0, len(c.text)-30):], func(t *testing.T) { refuses(t, c.text, c.want) })
+	}
+}
+
+func TestEveryMistakeInAChannelIsFoundWhereItStands(t *testing.T) {
+	for _, c := range []struct{ channel, want string }{
+		{"{}", "2:14: a channel needs a name"},
+		{"{name: a}", `2:14: channel "a" needs a driver`},
+		{"{name: a, driver: anthropic}", "2:32: driver: the driver anthropic is not part of this version yet"},
+		{"{name: a, driver: opnai}", "2:32: driver: there is no such driver; it is one of openai, sim"},
+		{"{name: a, driver: sim}", `2:14: channel "a": it has no models`},
+		{"{name: a, driver: sim, models: [m]}", "2:45: models must be a mapping"},
+		{"{name: a, driver: sim, models: {m: ''}}", "2:49: models: m: it must not be empty"},
+		{"{name: a, driver: sim, models: {'*': m}}", `2:14: channel "a": the model "*" leads to "m"`},
+		{"{name: a, driver: sim, models: {m: m}, keys: [k]}", "2:14: channel \"a\": the sim driver answers in this process"},
+		{"{name: a, driver: openai, models: {m: m}, base_url: 'ftp://h'}", `2:14: channel "a": the base URL must be`},
+		{"{name: a, driver: openai, models: {m: m}, base_url: ''}", "2:66: base_url: it must not be empty"},
+		{"{name: a, driver: openai, models: {m: m}, keys: ['${EMPTY}']}", "2:63: an item of keys: it must not be empty"},
+		{"{name: a, driver: openai, models: {m: m}, keys: k}", "2:62: keys must be a list"},
+		{"{name: a, driver: sim, models: {m: m}, weight: 0}", "2:61: weight: it must be a whole number from 1"},
+		{"{name: a, driver: sim, models: {m: m}, weight: -2}", "2:61: weight: it must be a whole number from 1"},
+		{"{name: a, driver: sim, models: {m: m}, priority: first}", "2:63: priority: it must be a whole number"},
+		{"{name: a, driver: sim, models: {m: m}, timeout: 5s}", "2:62: timeout must be a mapping"},
+		{"{name: a, driver: sim, models: {m: m}, timeout: {idle: 5}}", "2:69: idle: write a duration"},
+		{"{name: a, driver: sim, models: {m: m}, timeout: {idle: 0s}}", "2:69: idle: it must be longer than 0"},
+		{"{name: a, driver: sim, models: {m: m}, timeout: {idle: -5s}}", "2:69: idle: write a duration"},
+		{"{name: a, driver: sim, models: {m: m}, timeout: {read: 5s}}", `2:63: timeout has no field "read"`},
+		{"{name: a, driver: sim, models: {m: m}, drop: [model]}", `2:14: channel "a": the field "model" cannot be dropped`},
+		{"{name: a, driver: sim, models: {m: m}, rename: {model: x}}", `2:14: channel "a": the field "model" cannot be renamed`},
+		{"{name: a, driver: sim, models: {m: m, n: n}}", "2:52: the model n has no price, and billing is prepaid"},
+		{"{name: a, driver: sim, models: {m: m}}, {name: a, driver: sim, models: {m: m}}", `2:54: another channel is called "a" too`},
+	} {
+		t.Run(c.channel, func(t *testing.T) {
+			refuses(t, "billing: prepaid\nchannels:  [ "+c.channel+" ]\nprices: {m: {input: \"1\"}}\n", c.want)
+		})
+	}
+}
+
+func TestEveryMistakeAboutMoneyAndModelsIsFoundWhereItStands(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"  x: {input: '-1'}", "4:14: price of input is negative"},
+		{"  x: {input: 1e3}", "4:14: price of input: not an amount"},
+		{"  x: {input: '0.0000001'}", "4:14: price of input: not an amount"},
+		{"  x: {imput: '1'}", `4:7: unknown price unit "imput"`},
+		{"  x: {input: {720p: '1'}}", "4:21: price of input has the variant \"720p\"; only second has variants"},
+		{"  x: {}", "4:3: the price of x is empty"},
+		{"  x: 5", "4:6: the price of x must be a mapping"},
+		{"models: {x: {kind: video}}", "4:20: kind: models of kind video are not part of this version yet"},
+		{"models: {x: {kind: poem}}", "4:20: kind: it must be one of chat, messages"},
+		{"models: {x: {max_output: -1}}", "4:26: max_output: it must be a whole number"},
+		{"models: {x: {ratios: ['16:9']}}", "4:22: ratios belongs to kinds of models"},
+		{"models: {x: {withdrawn: soon}}", "4:25: withdrawn: write a day"},
+		{"accounts: [{name: 'a b'}]", "4:12: An account name is"},
+		{"accounts: [{credit: '1'}]", "4:12: An account name is"},
+		{"accounts: [{name: a}, {name: a}]", `4:23: There already is an account "a"`},
+		{"accounts: [{name: a, credit: '-1'}]", "4:30: credit: it must be a decimal"},
+		{"accounts: [{name: a, credit: 1e3}]", "4:30: credit: it must be a decimal"},
+		{"accounts: [{name: a, keys: [{}]}]", "4:29: a key needs one of env"},
+		{"accounts: [{name: a, keys: [{env: ACME_KEY, hash: x}]}]", "4:29: a key needs one of env"},
+		{"accounts: [{name: a, keys: [{env: NO_SUCH}]}]", "4:35: env: the environment variable NO_SUCH is not set"},
+		{"accounts: [{name: a, keys: [{env: SHORT_KEY}]}]", "4:35: env: the environment variable SHORT_KEY does not hold a key"},
+		{"accounts: [{name: a, keys: [{env: sk-acme-0123456789abcdef}]}]", "4:35: env: it must be the name of an environment variable"},
+		{"accounts: [{name: a, keys: [{env: ACME_KEY}, {env: ACME_KEY}]}]", "4:46: There is already a key"},
+	} {
+		t.Run(c.text, func(t *testing.T) {
+			refuses(t, "channels: [{name: main, driver: sim, models: {m: m}}]\nprices:\n  m: {input: '1'}\n"+c.text, c.want)
+		})
+	}
+	refuses(t, "billing: count\nchannels: [{name: a, driver: sim, models: {m: m}}]\naccounts: [{name: a, credit: '1'}]", "3:12: This ledger counts usage")
+}
+
+// refuses reads a file whose first problem must be the wanted one.
+func refuses(t *testing.T, text, want string) {
+	t.Helper()
+	_, err := Read("t.yaml", []byte(text), env)
+	if err == nil {
+		t.Fatal("it was not refused")
+	}
+	if got := lines(err)[0]; !strings.Contains(strings.TrimPrefix(got, "t.yaml:"), want) {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestAllProblemsAreToldInTheOrderOfTheFile(t *testing.T) {
+	_, err := Read("t.yaml", []byte("limits: {rpm: x}\nlisten: x\ncurrency: x\n"), env)
+	want := []string{
+		"t.yaml:1:15: rpm: it must be a whole number, 0 or more",
+		"t.yaml:2:9: listen: it must be host:port, for example 127.0.0.1:8080",
+		"t.yaml:3:11: currency: it must be three capital letters such as USD",
+	}
+	if diff := cmp.Diff(want, lines(err)); diff != "" {
+		t.Error(diff)
+	}
+	if got := err.Error(); got != want[0]+" (and 2 more: `tollhouse check --config t.yaml` lists them)" {
+		t.Errorf("in one line: %s", got)
+	}
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/server"
+)
+
+// newKey is the body of a request for a key.
+type newKey struct {
+	Account             string     `json:"account"`
+	Name                string     `json:"name,omitempty"`
+	Models              []string   `json:"models,omitempty"`
+	Expires             *time.Time `json:"expires,omitempty"`
+	Budget              string     `json:"budget,omitempty"`
+	RPM                 uint32     `json:"rpm,omitempty"`
+	TPM                 uint32     `json:"tpm,omitempty"`
+	MaxConcurrent       uint32     `json:"max_concurrent,omitempty"`
+	MaxConcurrentVideos uint32     `json:"max_concurrent_videos,omitempty"`
+}
+
+func keyCreate(p *program) *command {
+	c := newCommand("key create", "make an API key; it is shown only now")
+	c.examples = []string{
+		"tollhouse key create --account acme",
+		"tollhouse key create --account acme --name ci --models delta-k3 --expires 30d --rpm 60 --budget 5.00",
+	}
+	var k newKey
+	var expires time.Duration
+	f := c.flags
+	f.StringVar(&k.Account, "account", "", "the account that pays (required)")
+	f.StringVar(&k.Name, "name", "", "a label")
+	f.StringSliceVar(&k.Models, "models", nil, "the models that it may use; default all")
+	f.Var(durationValue{&expires}, "expires", "after how long it ends, such as 24h or 30d; default never")
+	f.Uint32Var(&k.RPM, "rpm", 0, "requests per minute; 0 is the server's default")
+	f.Uint32Var(&k.TPM, "tpm", 0, "tokens per minute; 0 is the server's default")
+	f.Uint32Var(&k.MaxConcurrent, "max-concurrent", 0, "requests at once; 0 is the server's default")
+	f.Uint32Var(&k.MaxConcurrentVideos, "max-concurrent-videos", 0, "video tasks at once; 0 is the server's default")
+	f.StringVar(&k.Budget, "budget", "", "the most that it may spend, a decimal such as 5.00; default no bound")
+	cl := newClient(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
+		if k.Account == "" {
+			return usagef("--account is missing: it says whose balance pays")
+		}
+		if f.Changed("expires") {
+			at := p.clock().Add(expires).UTC().Truncate(time.Second)
+			k.Expires = &at
+		}
+		return cl.createKey(ctx, k)
+	}
+	return c
+}
+
+func (c *client) createKey(ctx context.Context, k newKey) error {
+	var made server.NewKeyView
+	if err := c.do(ctx, http.MethodPost, "/admin/v1/keys", k, &made); err != nil {
+		return err
+	}
+	if c.json {
+		return writeJSON(c.p.stdout, made)
+	}
+	_, err := fmt.Fprintf(c.p.stdout, "%s\n\nThis is key %s of account %s. It is shown only now: the server keeps its hash.\n", made.Key, made.ID, made.Account)
+	return err
+}
+
+func keyList(p *program) *command {
+	c := newCommand("key list", "list the API keys; never the keys themselves")
+	c.examples = []string{"tollhouse key list", "tollhouse key list --account acme --json"}
+	account := c.flags.String("account", "", "only those of one account")
+	cl := newClient(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
+		var list struct {
+			Object string           `json:"object"`
+			Data   []server.KeyView `json:"data"`
+		}
+		if err := cl.do(ctx, http.MethodGet, "/admin/v1/keys?account="+url.QueryEscape(*account), nil, &list); err != nil {
+			return err
+		}
+		return cl.show(list, keyTable(list.Data))
+	}
+	return c
+}
+
+func keyTable(keys []server.KeyView) *table {
+	t := &table{head: []string{"ID", "ACCOUNT", "NAME", "STATE", "MODELS", "RPM", "TPM", "CONCURRENT", "EXPIRES"}}
+	for _, k := range keys {
+		state, models, expires := "enabled", "all", ""
+		if k.Disabled {
+			state = "disabled"
+		}
+		if len(k.Models) > 0 {
+			models = strings.Join(k.Models, ",")
+		}
+		if k.Expires != nil {
+			expires = k.Expires.UTC().Format(time.RFC3339)
+		}
+		t.add(k.ID, k.Account, k.Name, state, models, limit(k.RPM), limit(k.TPM), limit(k.MaxConcurrent), expires)
+	}
+	return t
+}
+
+// limit is empty for a key without a limit of its own.
+func limit(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// keyChange is a command that does one thing to one key.
+func keyChange(p *program, verb, about, method, path, done string) *command {
+	c := newCommand("key "+verb, about, "ID")
+	c.examples = []string{"tollhouse key " + verb + " key_bmjvbxwnkhvqthsr"}
+	cl := newClient(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		var answer map[string]any
+		if err := cl.do(ctx, method, "/admin/v1/keys/"+url.PathEscape(args[0])+path, nil, &answer); err != nil {
+			return err
+		}
+		if cl.json {
+			return writeJSON(p.stdout, answer)
+		}
+		_, err := fmt.Fprintf(p.stdout, "Key %s is %s.\n", args[0], done)
+		return err
+	}
+	return c
+}
+
+func keyDisable(p *program) *command {
+	return keyChange(p, "disable", "refuse an API key until it is enabled", http.MethodPost, "/disable", "disabled")
+}
+
+func keyEnable(p *program) *command {
+	return keyChange(p, "enable", "let a disabled API key in again", http.MethodPost, "/enable", "enabled")
+}
+
+func keyDelete(p *program) *command {
+	return keyChange(p, "delete", "delete an API key for good", http.MethodDelete, "", "deleted")
+}

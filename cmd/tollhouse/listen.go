@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/server"
+)
+
+// The bounds on clients that are slow on purpose (faults.md, row 31). There is
+// no write time-out for the whole of an answer: a stream may last.
+const (
+	readHeaderTimeout = 5 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 64 << 10
+	partingTime       = 2 * time.Second // in which the last bytes of cancelled calls get out
+)
+
+// listeners are the public and the admin address with what serves them.
+type listeners struct {
+	public, admin listener
+	failed        chan error // a listener broke
+}
+
+// listener is an address and its server; the zero listener is off.
+type listener struct {
+	net.Listener
+	server *http.Server
+}
+
+// open binds an address. The handler serves it from [listeners.start] on.
+func open(what, address string, h http.Handler, logger *slog.Logger) (listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return listener{}, fmt.Errorf("cannot listen on %s: choose another address with --%s (%w)", address, what, err)
+	}
+	return listener{l, &http.Server{
+		Handler: h, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+	}}, nil
+}
+
+// open binds both addresses, or none.
+func (h *house) open(s *settings, token secret.String) (*listeners, error) {
+	l := &listeners{failed: make(chan error, 2)}
+	var err error
+	public := server.New(h.gateway, server.Options{Ready: map[string]func() error{"channels": h.usable}})
+	if l.public, err = open("listen", s.listen, public, h.logger); err != nil {
+		return nil, err
+	}
+	if s.admin == adminOff {
+		return l, nil
+	}
+	o := server.AdminOptions{Token: token, Accounts: h.ledger, Keys: h.keys, Logger: h.logger}
+	if h.file != "" {
+		o.Reload = h.reload
+	}
+	if l.admin, err = open("admin", s.admin, server.NewAdmin(o), h.logger); err != nil {
+		return nil, errors.Join(err, l.public.Close())
+	}
+	return l, nil
+}
+
+// start serves in the background until stop.
+func (l *listeners) start() {
+	for _, s := range []listener{l.public, l.admin} {
+		if s.server == nil {
+			continue
+		}
+		go func() {
+			if err := s.server.Serve(s.Listener); !errors.Is(err, http.ErrServerClosed) {
+				l.failed <- fmt.Errorf("stopped serving %s: %w", s.Addr(), err)
+			}
+		}()
+	}
+}
+
+// stop waits a moment for answers to get out, then closes every connection.
+func (l *listeners) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), partingTime)
+	defer cancel()
+	for _, s := range []listener{l.admin, l.public} {
+		if s.server == nil {
+			continue
+		}
+		if s.server.Shutdown(ctx) != nil {
+			_ = s.server.Close() // nothing is left to be told of it
+		}
+	}
+}

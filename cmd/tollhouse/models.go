@@ -1,0 +1,99 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+)
+
+// modelRow is what `tollhouse models` says of one model.
+type modelRow struct {
+	ID       string            `json:"id"`
+	Kind     gateway.Kind      `json:"kind"`
+	Price    map[string]string `json:"price"` // by unit, or unit and variant; empty without one
+	Channels []string          `json:"channels"`
+}
+
+func modelsCommand(p *program) *command {
+	c := newCommand("models", "list the models that serve would serve, with prices and channels")
+	c.examples = []string{"tollhouse models --config tollhouse.yaml", "tollhouse models --demo --json"}
+	var s settings
+	addConfigFlag(c.flags, &s.config)
+	c.flags.BoolVar(&s.demo, "demo", false, "those of the demo")
+	c.withTwins("config", "demo")
+	asJSON := c.flags.Bool("json", false, "print one JSON document")
+	c.run = func(context.Context, []string) error {
+		if err := s.choose(c.flags); err != nil {
+			return err
+		}
+		src, err := p.source(&s)
+		if err != nil {
+			return err
+		}
+		rows := modelRows(src.config)
+		if *asJSON {
+			return writeJSON(p.stdout, map[string]any{"object": "list", "data": rows})
+		}
+		return modelTable(rows).write(p.stdout)
+	}
+	return c
+}
+
+// modelRows are the models of all channels, sorted by id; "*" stands for every
+// id that a channel passes through.
+func modelRows(c *config.Config) []modelRow {
+	rows := map[string]*modelRow{}
+	for _, ch := range c.Channels {
+		for id := range ch.Models {
+			if rows[id] == nil {
+				rows[id] = &modelRow{ID: id, Kind: kindOf(c, id), Price: prices(c, id)}
+			}
+			rows[id].Channels = append(rows[id].Channels, ch.Name)
+		}
+	}
+	list := []modelRow{}
+	for _, id := range slices.Sorted(maps.Keys(rows)) {
+		list = append(list, *rows[id])
+	}
+	return list
+}
+
+func kindOf(c *config.Config, id string) gateway.Kind {
+	for _, m := range c.Models {
+		if m.ID == id {
+			return cmp.Or(m.Kind, gateway.KindChat)
+		}
+	}
+	return gateway.KindChat
+}
+
+func prices(c *config.Config, id string) map[string]string {
+	amounts := map[string]string{}
+	for _, r := range c.Prices[id].Rates {
+		name := string(r.Unit)
+		if r.Variant != "" {
+			name += " " + r.Variant
+		}
+		amounts[name] = r.Amount
+	}
+	return amounts
+}
+
+func modelTable(rows []modelRow) *table {
+	t := &table{head: []string{"MODEL", "KIND", "PRICE", "CHANNELS"}}
+	for _, r := range rows {
+		var price []string
+		for _, unit := range slices.Sorted(maps.Keys(r.Price)) {
+			price = append(price, unit+" "+r.Price[unit])
+		}
+		t.add(r.ID, string(r.Kind), strings.Join(price, ", "), strings.Join(r.Channels, ", "))
+	}
+	return t
+}
+
+func sortedModels(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

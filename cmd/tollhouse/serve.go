@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/secret"
+)
+
+func serveCommand(p *program) *command {
+	c := newCommand("serve", "serve the API")
+	c.details = "Without --demo and --config, the vendors' keys in the environment decide: OPENAI_API_KEY, MOONSHOT_API_KEY,\n" +
+		"each with a ..._BASE_URL. A first signal lets running calls end; a second one cuts them short."
+	c.examples = []string{
+		"tollhouse serve --demo",
+		"OPENAI_API_KEY=... tollhouse serve",
+		"tollhouse serve --config tollhouse.yaml --listen 0.0.0.0:8080",
+	}
+	var s settings
+	f := c.flags
+	addConfigFlag(f, &s.config)
+	f.BoolVar(&s.demo, "demo", false, "simulate everything, in this process")
+	f.StringVar(&s.listen, "listen", "", "the API's address; default "+defaultListen)
+	addPlaceFlags(f, &s.admin, &s.data)
+	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
+	s.drain = 30 * time.Second
+	f.Var(durationValue{&s.drain}, "drain", "how long running calls may go on after a signal")
+	c.withTwins("config", "demo", "listen", "admin", "data", "log-level", "log-format", "drain")
+	c.run = func(ctx context.Context, _ []string) error {
+		if err := s.choose(f); err != nil {
+			return err
+		}
+		return p.serve(ctx, &s)
+	}
+	return c
+}
+
+// serve runs the server until a signal or the end of ctx.
+func (p *program) serve(ctx context.Context, s *settings) error {
+	logger, err := p.logger(s.logLevel, s.logFormat)
+	if err != nil {
+		return err
+	}
+	src, err := p.source(s)
+	if err != nil {
+		return err
+	}
+	s.fill(src.config)
+	h, err := p.newHouse(src, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = h.parts.Load().Close() }()
+	token, err := adminAccess(s, src)
+	if err != nil {
+		return err
+	}
+	l, err := h.open(s, token)
+	if err != nil {
+		return err
+	}
+	w := newWatch(src.file)
+	signals, stop := p.notify()
+	defer stop()
+	running, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	go func() { _ = h.gateway.Run(running) }() // it returns nil
+	l.start()
+	if err = p.welcome(src, h, l, s); err == nil {
+		err = p.attend(ctx, h, l, w, signals)
+	}
+	return errors.Join(err, h.drain(l, signals, s.drain))
+}
+
+// adminAccess is the token of the admin API. The demo does without rather than
+// not run in a directory where nothing can be written.
+func adminAccess(s *settings, src *source) (secret.String, error) {
+	if s.admin == adminOff {
+		return secret.String{}, nil
+	}
+	token, err := ensureToken(s.data)
+	switch {
+	case err == nil:
+		return token, nil
+	case !src.demo:
+		return token, fmt.Errorf("the admin API needs a token in the data directory: name one that can be written with --data, or `--admin off` (%w)", err)
+	}
+	s.admin = adminOff
+	src.notes = append(src.notes, fmt.Sprintf("the admin API is off, since its token cannot be kept: %v", err))
+	return secret.String{}, nil
+}
+
+// notify gives the signals that end a server or make it reload.
+func (p *program) notify() (signals <-chan os.Signal, stop func()) {
+	if p.signals != nil {
+		return p.signals, func() {}
+	}
+	c := make(chan os.Signal, 4)
+	signal.Notify(c, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	return c, func() { signal.Stop(c) }
+}
+
+// attend reloads when told so or when the file changes, until the server is to
+// end.
+func (p *program) attend(ctx context.Context, h *house, l *listeners, w *watch, signals <-chan os.Signal) error {
+	ticks := p.ticks
+	if ticks == nil {
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
+		ticks = ticker.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-l.failed:
+			return err
+		case s := <-signals:
+			if s != syscall.SIGHUP {
+				return nil
+			}
+			h.hangUp(ctx, w)
+		case <-ticks:
+			if w.changed() {
+				_ = h.reload(ctx) // logged
+			}
+		}
+	}
+}
+
+// hangUp answers SIGHUP.
+func (h *house) hangUp(ctx context.Context, w *watch) {
+	if h.file == "" {
+		h.logger.Warn("there is no config file to reload")
+		return
+	}
+	w.changed()
+	_ = h.reload(ctx) // logged
+}
+
+// drain lets running calls end, cuts short those that do not in time, and stops
+// the listeners. /readyz is 503 from its beginning.
+func (h *house) drain(l *listeners, signals <-chan os.Signal, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		awaitHaste(ctx, signals, cancel)
+	}()
+	h.logger.Info("shutting down; a second signal cuts running calls short", "drain", patience.String())
+	late := context.AfterFunc(ctx, func() {
+		time.AfterFunc(partingTime, func() { _ = l.public.server.Close() }) // for a client that takes nothing
+	})
+	err := h.gateway.Shutdown(ctx)
+	late()
+	if err != nil {
+		h.logger.Warn("running calls were cut short; what they delivered is settled")
+	}
+	l.stop()
+	cancel()
+	<-stopped
+	if n := h.gateway.Unsettled(); n > 0 {
+		return fmt.Errorf("%d charges could not be recorded", n)
+	}
+	h.logger.Info("stopped")
+	return nil
+}
+
+// awaitHaste cancels at a second signal.
+func awaitHaste(ctx context.Context, signals <-chan os.Signal, cancel func()) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-signals:
+			if s != syscall.SIGHUP {
+				cancel()
+				return
+			}
+		}
+	}
+}

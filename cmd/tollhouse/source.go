@@ -1,0 +1,59 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+)
+
+// source is what a server is made of and where that came from.
+type source struct {
+	config *config.Config
+	file   string   // the configuration file; empty where there is none
+	demo   bool     // everything is simulated
+	guest  string   // the account for which one key is made and printed; empty for none
+	notes  []string // what the operator should know
+}
+
+// source decides between the demo, a file and the keys of vendors in the
+// environment.
+func (p *program) source(s *settings) (*source, error) {
+	switch {
+	case s.demo:
+		return demo()
+	case s.config != "":
+		c, err := p.loadFile(s.config)
+		if err != nil {
+			return nil, err
+		}
+		return &source{config: c, file: s.config, notes: fileNotes(c)}, nil
+	}
+	src := p.presets()
+	if len(src.config.Channels) == 0 {
+		return nil, errors.New("there is nothing to serve: try `tollhouse serve --demo`, or set OPENAI_API_KEY or MOONSHOT_API_KEY, or write a file and name it with --config" + driverless(src.notes))
+	}
+	return src, nil
+}
+
+// driverless tells why keys that were found did not help.
+func driverless(notes []string) string {
+	text := ""
+	for _, n := range notes {
+		text += "; " + n
+	}
+	return text
+}
+
+// fileNotes are what a file says that has no effect, or less than it seems.
+func fileNotes(c *config.Config) []string {
+	var notes []string
+	for _, section := range c.Ignored {
+		notes = append(notes, "the section "+section+" has no effect yet: what it configures is not part of this version")
+	}
+	if c.Prepaid() {
+		for _, name := range c.Wildcards() {
+			notes = append(notes, "channel "+name+` passes every model through ("*"), but prepaid billing serves only models that have a price`)
+		}
+	}
+	return notes
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// usageAnswer is what the server says of usage.
+type usageAnswer struct {
+	Object string     `json:"object"`
+	By     string     `json:"by"`
+	Data   []usageRow `json:"data"`
+}
+
+// usageRow is one group; only the field that By names is set.
+type usageRow struct {
+	Model    string           `json:"model,omitempty"`
+	Key      string           `json:"key,omitempty"`
+	Day      string           `json:"day,omitempty"`
+	Requests int64            `json:"requests"`
+	Units    map[string]int64 `json:"units"`
+	Charge   string           `json:"charge"`
+}
+
+func usageCommand(p *program) *command {
+	c := newCommand("usage", "show what was used and charged")
+	c.examples = []string{"tollhouse usage", "tollhouse usage --account acme --since 24h --by key"}
+	account := c.flags.String("account", "", "only that of one account")
+	var since time.Duration
+	c.flags.Var(durationValue{&since}, "since", "how far back, such as 24h or 30d; default all there is")
+	by := c.flags.String("by", "model", "model, key or day")
+	cl := newClient(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
+		if !slices.Contains([]string{"model", "key", "day"}, *by) {
+			return usagef("--by must be model, key or day, not %q", *by)
+		}
+		q := url.Values{"by": {*by}, "account": {*account}}
+		if since > 0 {
+			q.Set("since", strconv.FormatInt(p.clock().Add(-since).Unix(), 10))
+		}
+		var answer usageAnswer
+		if err := cl.do(ctx, http.MethodGet, "/admin/v1/usage?"+q.Encode(), nil, &answer); err != nil {
+			return err
+		}
+		return cl.show(answer, usageTable(answer))
+	}
+	return c
+}
+
+// usageTable has a column for each unit that occurs.
+func usageTable(a usageAnswer) *table {
+	var units []string
+	for _, row := range a.Data {
+		for unit := range row.Units {
+			units = append(units, unit)
+		}
+	}
+	slices.Sort(units)
+	units = slices.Compact(units)
+	t := &table{head: []string{strings.ToUpper(a.By), "REQUESTS"}}
+	for _, unit := range units {
+		t.head = append(t.head, strings.ToUpper(unit))
+	}
+	t.head = append(t.head, "CHARGE")
+	for _, row := range a.Data {
+		cells := []string{row.Model + row.Key + row.Day, strconv.FormatInt(row.Requests, 10)}
+		for _, unit := range units {
+			cells = append(cells, strconv.FormatInt(row.Units[unit], 10))
+		}
+		t.add(append(cells, row.Charge)...)
+	}
+	return t
+}
+
+func ledgerVerify(p *program) *command {
+	c := newCommand("ledger verify", "check that the books of the running server balance")
+	c.examples = []string{"tollhouse ledger verify"}
+	cl := newClient(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
+		var answer map[string]any
+		if err := cl.do(ctx, http.MethodGet, "/admin/v1/ledger/verify", nil, &answer); err != nil {
+			return err
+		}
+		if cl.json {
+			return writeJSON(p.stdout, answer)
+		}
+		_, err := fmt.Fprintln(p.stdout, "The ledger is sound: every entry balances, and every hold and receipt agrees with it.")
+		return err
+	}
+	return c
+}
