@@ -28,6 +28,9 @@ type AdminOptions struct {
 	Accounts billing.Accounts
 	// Keys are the API keys. Required.
 	Keys auth.KeyAdmin
+	// Store names where both are kept, without secrets, so that a command can
+	// tell whether this is the server of its store; empty says nothing.
+	Store string
 	// Reload loads the configuration again; nil means that there is nothing
 	// to reload, and such a request is refused. The message of a *fault.Error
 	// is shown to the operator.
@@ -79,6 +82,7 @@ var adminTable = []adminRoute{
 	{http.MethodPost, "/admin/v1/keys/{}/enable", 200, (*adminRequest).enableKey},
 	{http.MethodDelete, "/admin/v1/keys/{}", 200, (*adminRequest).deleteKey},
 	{http.MethodGet, "/admin/v1/usage", 200, (*adminRequest).usage},
+	{http.MethodGet, "/admin/v1/server", 200, (*adminRequest).about},
 	{http.MethodGet, "/admin/v1/ledger/verify", 200, (*adminRequest).verifyLedger},
 	{http.MethodPost, "/admin/v1/reload", 200, (*adminRequest).reload},
 }

@@ -132,6 +132,22 @@ func (q *adminRequest) usage() (any, error) {
 	return NewUsageView(query.By, rows), nil
 }
 
+// ServerView is what the operator sees of the server itself.
+type ServerView struct {
+	Store    string `json:"store,omitempty"` // where accounts and keys are kept
+	Billing  string `json:"billing"`         // "prepaid" or "count"
+	Currency string `json:"currency"`
+}
+
+// about is GET /admin/v1/server.
+func (q *adminRequest) about() (any, error) {
+	v := ServerView{q.o.Store, "prepaid", q.o.Accounts.Currency()}
+	if q.o.Accounts.Counting() {
+		v.Billing = "count"
+	}
+	return v, nil
+}
+
 // verifyLedger is GET /admin/v1/ledger/verify: an error names the first
 // invariant that does not hold.
 func (q *adminRequest) verifyLedger() (any, error) {

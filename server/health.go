@@ -11,13 +11,13 @@ import (
 func (h *Handler) serveHealth(w http.ResponseWriter, r *http.Request) bool {
 	switch r.URL.Path {
 	case "/healthz":
-		h.writeHealth(w, r, nil)
+		h.writeHealth(w, r, nil, nil)
 	case "/readyz":
 		checks := map[string]func() error{"draining": h.draining}
 		for name, check := range h.options.Ready {
 			checks[name] = check
 		}
-		h.writeHealth(w, r, checks)
+		h.writeHealth(w, r, checks, h.options.Warn)
 	default:
 		return false
 	}
@@ -31,24 +31,32 @@ func (h *Handler) draining() error {
 	return nil
 }
 
-func (h *Handler) writeHealth(w http.ResponseWriter, r *http.Request, checks map[string]func() error) {
+// health is the body of an answer.
+type health struct {
+	Status   string            `json:"status"`
+	Checks   map[string]string `json:"checks"`
+	Warnings map[string]string `json:"warnings,omitempty"`
+}
+
+func (h *Handler) writeHealth(w http.ResponseWriter, r *http.Request, checks, warn map[string]func() error) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET")
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return
 	}
-	status, results := http.StatusOK, make(map[string]string, len(checks))
+	status, answer := http.StatusOK, health{"ok", make(map[string]string, len(checks)), make(map[string]string)}
 	for name, check := range checks {
-		results[name] = "ok"
+		answer.Checks[name] = "ok"
 		if err := check(); err != nil {
-			status, results[name] = http.StatusServiceUnavailable, err.Error()
+			status, answer.Status, answer.Checks[name] = http.StatusServiceUnavailable, "unavailable", err.Error()
 		}
 	}
-	word := "ok"
-	if status != http.StatusOK {
-		word = "unavailable"
+	for name, check := range warn {
+		if err := check(); err != nil {
+			answer.Warnings[name] = err.Error()
+		}
 	}
-	body, err := json.Marshal(map[string]any{"status": word, "checks": results})
+	body, err := json.Marshal(answer)
 	if err != nil {
 		body = []byte(`{}`)
 	}

@@ -27,6 +27,8 @@ type Options struct {
 	WriteTimeout time.Duration
 	// Ready are the checks of /readyz by name; a check that fails makes it 503.
 	Ready map[string]func() error
+	// Warn are checks that /readyz tells of when they fail, and stays ready.
+	Warn map[string]func() error
 }
 
 // Handler serves the API of a gateway. It is an http.Handler that is safe for

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"strings"
@@ -10,7 +11,7 @@ import (
 )
 
 // welcome makes the guest's key, if there is to be one, and prints the banner.
-func (p *program) welcome(src *source, h *house, l *listeners, s *settings) error {
+func (p *program) welcome(ctx context.Context, src *source, h *house, l *listeners, s *settings) error {
 	var b strings.Builder
 	base := "http://" + reachable(l.public.Addr())
 	fmt.Fprintf(&b, "tollhouse %s\n\n", versionText())
@@ -20,7 +21,7 @@ func (p *program) welcome(src *source, h *house, l *listeners, s *settings) erro
 	row := func(name, text string) { fmt.Fprintf(&b, "  %-10s%s\n", name, text) }
 	row("API", base+"/v1")
 	row("Admin", adminRow(l, s))
-	row("Store", "memory: (accounts, keys made at run time and balances end with this process)")
+	row("Store", storeRow(h.storage))
 	row("Billing", billingRow(src.config))
 	for i, c := range src.config.Channels {
 		name := ""
@@ -30,16 +31,20 @@ func (p *program) welcome(src *source, h *house, l *listeners, s *settings) erro
 		row(name, channelRow(&c))
 	}
 	if src.guest != "" {
-		token, err := h.guestKey(src.guest)
+		token, err := h.guestKey(ctx, src.guest)
 		if err != nil {
 			return err
 		}
 		writeGuest(&b, src, base, token)
 	}
-	for _, w := range warnings(src, l, s) {
+	unsafe, err := h.warnings(ctx, src, l, s)
+	if err != nil {
+		return err
+	}
+	for _, w := range unsafe {
 		fmt.Fprintf(&b, "\nWarning: %s.", w)
 	}
-	_, err := fmt.Fprintln(p.stdout, strings.TrimRight(b.String(), "\n"))
+	_, err = fmt.Fprintln(p.stdout, strings.TrimRight(b.String(), "\n"))
 	return err
 }
 
@@ -48,6 +53,13 @@ func adminRow(l *listeners, s *settings) string {
 		return adminOff
 	}
 	return "http://" + reachable(l.admin.Addr()) + "  (token: `tollhouse admin token" + dataFlag(s) + "`)"
+}
+
+func storeRow(s *storage) string {
+	if s.db == nil {
+		return config.Memory + " (accounts, keys made at run time and balances end with this process)"
+	}
+	return s.name
 }
 
 // dataFlag is what a command needs to find the server's data directory.

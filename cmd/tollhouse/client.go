@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"time"
@@ -17,7 +16,8 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 )
 
-// adminPlace says where the running server's admin API is and who may use it.
+// adminPlace says where the running server's admin API is, who may use it, and
+// where the store is if no server runs.
 type adminPlace struct{ config, admin, data string }
 
 func (a *adminPlace) flags(c *command) {
@@ -26,31 +26,45 @@ func (a *adminPlace) flags(c *command) {
 	c.withTwins("config", "admin", "data")
 }
 
+// place is what came of an adminPlace.
+type place struct {
+	admin  string // address, or off
+	chosen bool   // by a flag or a variable: it is meant, and nothing else
+	data   string
+	store  string // address
+	named  bool   // the store, by a configuration file
+	asked  config.Places
+}
+
 // find looks at the flags, the environment, the file and the defaults.
-func (a *adminPlace) find(p *program) (address, dir string, err error) {
-	var inFile struct{ admin, data config.Setting }
+func (a *adminPlace) find(p *program) (*place, error) {
+	var in config.Places
 	if a.config != "" {
 		data, err := os.ReadFile(a.config)
 		if err == nil {
-			inFile.admin, inFile.data, err = config.Addresses(a.config, data, p.env)
+			in, err = config.ReadPlaces(a.config, data, p.env)
 		}
 		if err != nil {
-			return "", "", err
+			return nil, err
 		}
 	}
-	return cmp.Or(a.admin, inFile.admin.Or(defaultAdmin)), cmp.Or(a.data, inFile.data.Or(defaultData)), nil
+	at := &place{
+		admin: cmp.Or(a.admin, in.Admin.Or(defaultAdmin)), chosen: a.admin != "" && a.admin != adminOff,
+		data: cmp.Or(a.data, in.Data.Or(defaultData)), named: a.config != "", asked: in,
+	}
+	at.store = config.StoreIn(at.data, in.Store)
+	return at, nil
 }
 
-// client talks to the admin API of a running server.
+// client does the operator's requests: through the admin API of a running
+// server, or on the store itself while none runs.
 type client struct {
-	at    adminPlace
-	json  bool // the answer as JSON
-	p     *program
-	base  string
-	token secret.String
+	at   adminPlace
+	json bool // the answer as JSON
+	p    *program
 }
 
-// newClient gives a command the flags of one that talks to a server.
+// newClient gives a command the flags of one that works on a store.
 func newClient(p *program, c *command) *client {
 	cl := &client{p: p}
 	c.flags.BoolVar(&cl.json, "json", false, "print one JSON document")
@@ -58,38 +72,38 @@ func newClient(p *program, c *command) *client {
 	return cl
 }
 
-// connect finds the server's address and token.
-func (c *client) connect() error {
-	address, dir, err := c.at.find(c.p)
-	if err != nil {
-		return err
-	}
-	if address == adminOff {
-		return errors.New("the admin API is off: name a running server's address with --admin")
-	}
-	c.token, err = readToken(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no admin token in %s: name the running server's data directory with --data", dir)
-	}
-	c.base = "http://" + address
-	return err
-}
-
-// do sends one request and reads the answer into out, unless it is nil.
+// do sends one request and reads the answer into out.
 func (c *client) do(ctx context.Context, method, path string, in, out any) error {
-	if err := c.connect(); err != nil {
+	at, err := c.at.find(c.p)
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	req, err := c.request(ctx, method, path, in)
+	desk, err := c.p.desk(ctx, at, method == http.MethodGet)
 	if err != nil {
 		return err
 	}
-	direct := &http.Transport{DisableKeepAlives: true} // no proxy: the token is for the server alone
-	resp, err := direct.RoundTrip(req)
+	return errors.Join(desk.do(ctx, method, path, in, out), desk.close())
+}
+
+// desk is where requests are handed in.
+type desk struct {
+	http  http.RoundTripper
+	host  string
+	token secret.String
+	close func() error
+}
+
+// do sends one request and reads the answer into out.
+func (d *desk) do(ctx context.Context, method, path string, in, out any) error {
+	req, err := d.request(ctx, method, path, in)
 	if err != nil {
-		return fmt.Errorf("no server answers at %s: start one with `tollhouse serve`, or name its admin address with --admin (%w)", req.URL.Host, err)
+		return err
+	}
+	resp, err := d.http.RoundTrip(req)
+	if err != nil {
+		return &errNoServer{req.URL.Host, err}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
@@ -105,7 +119,7 @@ func (c *client) do(ctx context.Context, method, path string, in, out any) error
 	return nil
 }
 
-func (c *client) request(ctx context.Context, method, path string, in any) (*http.Request, error) {
+func (d *desk) request(ctx context.Context, method, path string, in any) (*http.Request, error) {
 	var body io.Reader
 	if in != nil {
 		data, err := json.Marshal(in)
@@ -114,11 +128,11 @@ func (c *client) request(ctx context.Context, method, path string, in any) (*htt
 		}
 		body = bytes.NewReader(data)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+d.host+path, body)
 	if err != nil {
-		return nil, fmt.Errorf("the admin address %q must be host:port", c.base)
+		return nil, fmt.Errorf("the admin address %q must be host:port", d.host)
 	}
-	req.Header.Set("Authorization", "Bearer "+c.token.Reveal())
+	req.Header.Set("Authorization", "Bearer "+d.token.Reveal())
 	req.Header.Set("Content-Type", "application/json")
 	return req, nil
 }
@@ -134,7 +148,7 @@ func refusal(host string, status int, body []byte) error {
 		return fmt.Errorf("what answers at %s (with status %d) is not tollhouse's admin API", host, status)
 	}
 	if status == http.StatusUnauthorized {
-		return fmt.Errorf("the server at %s does not take this token: name the server's own data directory with --data", host)
+		return errStranger{host}
 	}
 	return errors.New(e.Error.Message)
 }

@@ -12,16 +12,17 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// house is a gateway with its ledger and keys, and what a reload replaces.
+// house is a gateway with what it remembers, and what a reload replaces.
 type house struct {
 	file    string // empty where there is nothing to reload
+	data    string // the data directory
 	env     config.Env
 	logger  *slog.Logger
-	ledger  *billing.Ledger
-	keys    *auth.MemoryKeys
+	storage *storage
 	doorman *auth.Keys
 	gateway *gateway.Gateway
 
@@ -30,61 +31,109 @@ type house struct {
 }
 
 // newHouse builds everything behind the listeners.
-func (p *program) newHouse(src *source, logger *slog.Logger) (*house, error) {
+func (p *program) newHouse(ctx context.Context, src *source, data string, logger *slog.Logger) (_ *house, err error) {
 	c := src.config
 	parts, err := c.Build()
 	if err != nil {
 		return nil, err
 	}
-	h := &house{file: src.file, env: p.env, logger: logger, keys: new(auth.MemoryKeys)}
-	h.ledger = billing.NewLedger(billing.LedgerOptions{Count: !c.Prepaid(), Currency: c.Currency.Or(billing.DefaultCurrency)})
-	h.doorman = &auth.Keys{Store: h.keys}
-	h.gateway, err = gateway.New(h.options(parts))
-	if err == nil {
-		err = h.admit(parts)
-	}
+	h := &house{file: src.file, data: data, env: p.env, logger: logger}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.close(), parts.Close())
+		}
+	}()
+	h.storage, err = openStorage(ctx, src.store(data), store.Options{
+		Count: !c.Prepaid(), Currency: c.Currency.Or(billing.DefaultCurrency), Logger: logger,
+	})
 	if err != nil {
-		_ = parts.Close() // idle connections only
+		return nil, err
+	}
+	h.doorman = &auth.Keys{Store: h.storage.keys}
+	if h.gateway, err = gateway.New(h.options(parts)); err != nil {
+		return nil, err
+	}
+	if err = h.settleIn(ctx, src, parts); err != nil {
 		return nil, err
 	}
 	h.parts.Store(parts)
 	return h, nil
 }
 
+// settleIn takes over what the source brings. A guest comes to an empty store
+// only: its key is printed once.
+func (h *house) settleIn(ctx context.Context, src *source, parts *config.Parts) error {
+	if src.guest != "" {
+		names, err := h.storage.ledger.AccountNames(ctx)
+		if err != nil {
+			return err
+		}
+		if len(names) > 0 {
+			src.guest = ""
+		}
+	}
+	return h.admit(ctx, parts)
+}
+
+// close lets go of the store. Nothing uses the house any more.
+func (h *house) close() error {
+	if h.storage == nil {
+		return nil
+	}
+	return h.storage.close()
+}
+
+// run does the background work of the house until stop is called, which waits
+// for its end.
+func (h *house) run(ctx context.Context) (stop func()) {
+	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	for _, job := range append(h.storage.jobs(), h.gateway.Run) {
+		running.Go(func() { _ = job(ctx) }) // it returns nil
+	}
+	return func() {
+		end()
+		running.Wait()
+	}
+}
+
 // options are those of the gateway; a reload uses what depends on the parts.
 func (h *house) options(p *config.Parts) gateway.Options {
 	return gateway.Options{
 		Upstream: p.Router, Prices: p.Prices, Models: p.Models, RequirePrice: p.Config.Prepaid(),
-		Authenticator: h.doorman, Meter: h.ledger, Logger: h.logger,
+		Authenticator: h.doorman, Meter: h.storage.ledger, Idempotency: h.storage.answers, Limiter: h.storage.limiter, Logger: h.logger,
 	}
 }
 
-// admit takes over the accounts, keys and limits of the parts. If it fails, the
-// keys are those of before.
-func (h *house) admit(p *config.Parts) error {
-	if err := h.keys.Replace(p.Keys); err != nil {
+// admit takes over the accounts, keys, prices and limits of the parts. If it
+// fails, the keys are those of before.
+func (h *house) admit(ctx context.Context, p *config.Parts) error {
+	if err := h.storage.keys.replace(ctx, p.Keys); err != nil {
 		return err
 	}
-	if err := h.openAccounts(p.Config); err != nil {
-		return errors.Join(err, h.keepKeys())
+	err := h.openAccounts(ctx, p.Config)
+	if err == nil {
+		err = h.storage.load(ctx, p.Prices)
+	}
+	if err != nil {
+		return errors.Join(err, h.keepKeys(ctx))
 	}
 	h.doorman.SetDefaults(p.Config.Limits)
 	return nil
 }
 
 // keepKeys puts the keys back that are in force.
-func (h *house) keepKeys() error {
+func (h *house) keepKeys(ctx context.Context) error {
 	if old := h.parts.Load(); old != nil {
-		return h.keys.Replace(old.Keys)
+		return h.storage.keys.replace(ctx, old.Keys)
 	}
 	return nil
 }
 
 // openAccounts creates the accounts that the ledger does not have yet. One that
 // it has keeps its balance.
-func (h *house) openAccounts(c *config.Config) error {
-	ctx := context.Background() // in memory, nothing waits
-	names, err := h.ledger.AccountNames(ctx)
+func (h *house) openAccounts(ctx context.Context, c *config.Config) error {
+	names, err := h.storage.ledger.AccountNames(ctx)
 	if err != nil {
 		return err
 	}
@@ -96,7 +145,7 @@ func (h *house) openAccounts(c *config.Config) error {
 		if have[a.Name] {
 			continue
 		}
-		if err := h.ledger.CreateAccount(ctx, a.Name, a.Credit); err != nil {
+		if err := h.storage.ledger.CreateAccount(ctx, a.Name, a.Credit); err != nil {
 			return err
 		}
 	}
@@ -104,10 +153,10 @@ func (h *house) openAccounts(c *config.Config) error {
 }
 
 // guestKey makes the one key that is printed at a start.
-func (h *house) guestKey(account string) (secret.String, error) {
+func (h *house) guestKey(ctx context.Context, account string) (secret.String, error) {
 	key, token, err := auth.NewKey(auth.KeyOptions{Account: account, Name: "first key"})
 	if err == nil {
-		err = h.keys.Add(context.Background(), key)
+		err = h.storage.keys.Add(ctx, key)
 	}
 	return token, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"time"
@@ -50,14 +51,16 @@ func open(what, address string, h http.Handler, logger *slog.Logger) (listener, 
 func (h *house) open(s *settings, token secret.String) (*listeners, error) {
 	l := &listeners{failed: make(chan error, 2)}
 	var err error
-	public := server.New(h.gateway, server.Options{Ready: map[string]func() error{"channels": h.usable}})
+	ready := map[string]func() error{"channels": h.usable}
+	maps.Copy(ready, h.storage.checks())
+	public := server.New(h.gateway, server.Options{Ready: ready, Warn: h.storage.warnings()})
 	if l.public, err = open("listen", s.listen, public, h.logger); err != nil {
 		return nil, err
 	}
 	if s.admin == adminOff {
 		return l, nil
 	}
-	o := server.AdminOptions{Token: token, Accounts: h.ledger, Keys: h.keys, Logger: h.logger}
+	o := server.AdminOptions{Token: token, Accounts: h.storage.ledger, Keys: h.storage.keys, Store: h.storage.name, Logger: h.logger}
 	if h.file != "" {
 		o.Reload = h.reload
 	}

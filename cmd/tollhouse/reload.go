@@ -13,12 +13,12 @@ import (
 // reload reads the file again and swaps channels, prices, models, limits and
 // the file's keys. Calls under way keep what they started with. A file that is
 // refused changes nothing, and the error says where it is wrong.
-func (h *house) reload(context.Context) error {
+func (h *house) reload(ctx context.Context) error {
 	h.reloading.Lock()
 	defer h.reloading.Unlock()
 	parts, err := h.load()
 	if err == nil {
-		err = h.swap(parts)
+		err = h.swap(ctx, parts)
 	}
 	if err != nil {
 		h.logger.Error("the new configuration is refused, the old one stays in force", "error", err)
@@ -35,7 +35,7 @@ func (h *house) load() (*config.Parts, error) {
 	}
 	c, err := config.Read(h.file, data, h.env)
 	if err == nil {
-		err = restarts(h.file, h.parts.Load().Config, c)
+		err = h.restarts(h.parts.Load().Config, c)
 	}
 	if err != nil {
 		return nil, err
@@ -45,15 +45,15 @@ func (h *house) load() (*config.Parts, error) {
 
 // swap puts the parts in force. The keys come first, since they alone can
 // still be refused: one may collide with a key that was made at run time.
-func (h *house) swap(parts *config.Parts) error {
+func (h *house) swap(ctx context.Context, parts *config.Parts) error {
 	old := h.parts.Load()
-	err := h.admit(parts)
+	err := h.admit(ctx, parts)
 	if err == nil {
 		err = h.gateway.Reload(h.options(parts))
 	}
 	if err != nil {
 		h.doorman.SetDefaults(old.Config.Limits)
-		return errors.Join(err, h.keepKeys(), parts.Close())
+		return errors.Join(err, h.keepKeys(ctx), parts.Close())
 	}
 	h.parts.Store(parts)
 	h.compareCredits(old.Config, parts.Config)
@@ -72,7 +72,7 @@ func (h *house) compareCredits(old, now *config.Config) {
 }
 
 // restarts refuses a change of what holds until a restart.
-func restarts(file string, old, now *config.Config) error {
+func (h *house) restarts(old, now *config.Config) error {
 	var wrong []config.Problem
 	for _, s := range []struct {
 		name      string
@@ -82,7 +82,7 @@ func restarts(file string, old, now *config.Config) error {
 		{"listen", old.Listen, now.Listen, defaultListen},
 		{"admin", old.Admin, now.Admin, defaultAdmin},
 		{"data", old.Data, now.Data, defaultData},
-		{"store", old.Store, now.Store, config.Memory},
+		{"store", old.Store, now.Store, config.StoreIn(h.data, config.Setting{})},
 		{"billing", old.Billing, now.Billing, config.Prepaid},
 		{"currency", old.Currency, now.Currency, defaultCurrency},
 	} {
@@ -93,7 +93,7 @@ func restarts(file string, old, now *config.Config) error {
 	if wrong == nil {
 		return nil
 	}
-	return &config.Error{File: file, Problems: wrong}
+	return &config.Error{File: h.file, Problems: wrong}
 }
 
 // watch notices that a file was changed.

@@ -52,11 +52,15 @@ func (p *program) serve(ctx context.Context, s *settings) error {
 		return err
 	}
 	s.fill(src.config)
-	h, err := p.newHouse(src, logger)
+	h, err := p.newHouse(ctx, src, s.data, logger)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = h.parts.Load().Close() }()
+	return errors.Join(p.receive(ctx, s, src, h), h.parts.Load().Close(), h.close())
+}
+
+// receive opens the doors of the house until a signal or the end of ctx.
+func (p *program) receive(ctx context.Context, s *settings, src *source, h *house) error {
 	token, err := adminAccess(s, src)
 	if err != nil {
 		return err
@@ -68,11 +72,9 @@ func (p *program) serve(ctx context.Context, s *settings) error {
 	w := newWatch(src.file)
 	signals, stop := p.notify()
 	defer stop()
-	running, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	go func() { _ = h.gateway.Run(running) }() // it returns nil
+	defer h.run(ctx)()
 	l.start()
-	if err = p.welcome(src, h, l, s); err == nil {
+	if err = p.welcome(ctx, src, h, l, s); err == nil {
 		err = p.attend(ctx, h, l, w, signals)
 	}
 	return errors.Join(err, h.drain(l, signals, s.drain))

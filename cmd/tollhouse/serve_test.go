@@ -133,7 +133,7 @@ func TestTheBannerWarnsOfWhatIsUnsafe(t *testing.T) {
 	keyless := strings.Replace(planted("m"), ", keys: [{env: ACME_KEY}]", "", 1) + "video: {poll: 5s}\n"
 	i := start(t, nil, "--config", file(t, keyless), "--listen", "0.0.0.0:0", "--admin", "[::]:0")
 	for _, want := range []string{
-		"there are no API keys yet: `tollhouse key create --account acme`", "plain HTTP on [::]:", "admin token travels in plain HTTP",
+		"there are no API keys yet: `tollhouse key create --account acme --config ", "plain HTTP on [::]:", "admin token travels in plain HTTP",
 		"the section video has no effect yet",
 	} {
 		if !strings.Contains(i.stdout.String(), want) {

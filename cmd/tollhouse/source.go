@@ -15,6 +15,14 @@ type source struct {
 	notes  []string // what the operator should know
 }
 
+// store is the address of the store; data is the data directory.
+func (s *source) store(data string) string {
+	if s.demo {
+		return config.Memory
+	}
+	return config.StoreIn(data, s.config.Store)
+}
+
 // source decides between the demo, a file and the keys of vendors in the
 // environment.
 func (p *program) source(s *settings) (*source, error) {

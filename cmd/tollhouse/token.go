@@ -71,11 +71,11 @@ func adminToken(p *program) *command {
 	var at adminPlace
 	at.flags(c)
 	c.run = func(context.Context, []string) error {
-		_, dir, err := at.find(p)
+		found, err := at.find(p)
 		if err != nil {
 			return err
 		}
-		token, err := ensureToken(dir)
+		token, err := ensureToken(found.data)
 		if err == nil {
 			_, err = fmt.Fprintln(p.stdout, token.Reveal())
 		}

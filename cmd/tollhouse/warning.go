@@ -1,19 +1,25 @@
 package main
 
 import (
+	"context"
 	"net"
-
-	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 )
 
 // warnings are what is unsafe or incomplete about a start.
-func warnings(src *source, l *listeners, s *settings) []string {
-	var w []string
+func (h *house) warnings(ctx context.Context, src *source, l *listeners, s *settings) (w []string, err error) {
 	if !src.config.Prepaid() && !src.demo {
 		w = append(w, "money is off: whoever has a key can use it without bound, and the vendors charge you")
 	}
-	if src.guest == "" && !hasKeys(src.config) {
-		w = append(w, noKeys(src.config, s))
+	keys, err := h.storage.keys.List(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	if len(keys) == 0 {
+		names, err := h.storage.ledger.AccountNames(ctx)
+		if err != nil {
+			return nil, err
+		}
+		w = append(w, h.noKeys(names, s))
 	}
 	if isPublic(l.public.Addr()) {
 		w = append(w, "keys and prompts travel in plain HTTP on "+l.public.Addr().String()+": put a TLS proxy in front, or listen on 127.0.0.1")
@@ -21,28 +27,22 @@ func warnings(src *source, l *listeners, s *settings) []string {
 	if l.admin.Listener != nil && isPublic(l.admin.Addr()) {
 		w = append(w, "the admin token travels in plain HTTP on "+l.admin.Addr().String()+": keep --admin on 127.0.0.1")
 	}
-	return append(w, src.notes...)
-}
-
-func hasKeys(c *config.Config) bool {
-	for _, a := range c.Accounts {
-		if len(a.Keys) > 0 {
-			return true
-		}
-	}
-	return false
+	return append(w, src.notes...), nil
 }
 
 // noKeys tells how to make the first key.
-func noKeys(c *config.Config, s *settings) string {
-	if s.admin == adminOff {
+func (h *house) noKeys(accounts []string, s *settings) string {
+	if s.admin == adminOff && !h.storage.shared() {
 		return "there are no API keys, and the admin API is off: write accounts with keys into the config file"
 	}
-	text := "there are no API keys yet: "
-	if len(c.Accounts) == 0 {
-		return text + "`tollhouse account create NAME`, then `tollhouse key create --account NAME`"
+	text, where := "there are no API keys yet: ", dataFlag(s)
+	if h.file != "" {
+		where = " --config " + quoted(h.file)
 	}
-	return text + "`tollhouse key create --account " + c.Accounts[0].Name + "`"
+	if len(accounts) == 0 {
+		return text + "`tollhouse account create NAME" + where + "`, then `tollhouse key create --account NAME" + where + "`"
+	}
+	return text + "`tollhouse key create --account " + quoted(accounts[0]) + where + "`"
 }
 
 // isPublic reports whether others than this machine can connect.

@@ -4,6 +4,7 @@
 package config
 
 import (
+	"path/filepath"
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
@@ -32,8 +33,12 @@ const (
 	Count   = "count"
 )
 
-// Memory is the one store of this version.
-const Memory = "memory:"
+// What the address of a store begins with.
+const (
+	Memory   = "memory:" // all of it
+	SQLite   = "sqlite:" // the path of the file follows
+	Postgres = "postgres://"
+)
 
 // Pos is a place in the file; zero where there is no file.
 type Pos struct{ Line, Column int }
@@ -101,6 +106,12 @@ type Key struct {
 	Hash   [32]byte
 	Models []string
 	Limits auth.Limits
+}
+
+// StoreIn is the address of the store; dir is the data directory, in which a
+// SQLite file is where the configuration names no store.
+func StoreIn(dir string, store Setting) string {
+	return store.Or(SQLite + filepath.Join(dir, "tollhouse.db"))
 }
 
 // Prepaid reports whether money moves: unless the file says count, it does.

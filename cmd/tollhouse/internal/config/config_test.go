@@ -148,13 +148,25 @@ func TestAFileOfWindowsIsReadAlike(t *testing.T) {
 	}
 }
 
-func TestAddressesNeedNoVariables(t *testing.T) {
-	admin, data, err := Addresses("t.yaml", []byte("admin: 127.0.0.1:1\ndata: /x\nchannels: [{keys: ['${NOT_SET}']}]\nbogus: 1\n"), env)
-	if err != nil || admin.Value != "127.0.0.1:1" || data.Value != "/x" {
-		t.Errorf("%v %v %v", admin, data, err)
+func TestThePlacesNeedNoVariables(t *testing.T) {
+	text := "admin: 127.0.0.1:1\ndata: /x\nstore: sqlite:/y.db\nbilling: count\nchannels: [{keys: ['${NOT_SET}']}]\nbogus: 1\n"
+	p, err := ReadPlaces("t.yaml", []byte(text), env)
+	if err != nil || p.Admin.Value != "127.0.0.1:1" || p.Data.Value != "/x" || p.Store.Value != "sqlite:/y.db" || p.Billing.Value != Count {
+		t.Errorf("%+v %v", p, err)
 	}
-	if _, _, err := Addresses("t.yaml", []byte("admin: [1"), env); err == nil {
-		t.Error("what is not YAML was read")
+	for _, bad := range []string{"admin: [1", "store: redis"} {
+		if _, err := ReadPlaces("t.yaml", []byte(bad), env); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}
+
+func TestWithoutAWordOfItTheStoreIsAFileInTheDataDirectory(t *testing.T) {
+	if got := StoreIn("dir", Setting{}); got != "sqlite:dir/tollhouse.db" {
+		t.Errorf("got %s", got)
+	}
+	if got := StoreIn("dir", Setting{Value: "memory:"}); got != "memory:" {
+		t.Errorf("got %s", got)
 	}
 }
 

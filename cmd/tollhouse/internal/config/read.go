@@ -34,23 +34,31 @@ func Read(name string, data []byte, env Env) (*Config, error) {
 	return c, nil
 }
 
-// Addresses reads only where the admin API listens and its token is kept, for
-// a command that need not know the file's variables. Mistakes elsewhere are
-// not looked at.
-func Addresses(name string, data []byte, env Env) (admin, dir Setting, err error) {
+// Places are what a command needs of a file to find the server or its store.
+type Places struct {
+	Admin, Data, Store, Billing, Currency Setting
+}
+
+// ReadPlaces reads only the places, for a command that need not know the file's
+// variables. Mistakes elsewhere are not looked at.
+func ReadPlaces(name string, data []byte, env Env) (Places, error) {
+	var p Places
 	r := &reader{env: env, anchors: make(map[string]ast.Node)}
 	body, err := parse(data)
 	if err != nil {
 		r.syntax(err)
-		return admin, dir, r.problems.err(name)
+		return p, r.problems.err(name)
 	}
-	known := fields{"admin": r.setting(&admin, "admin"), "data": r.setting(&dir, "data")}
-	for _, p := range r.pairs(body, "the file") {
-		if read, ok := known[p.key]; ok {
-			read(p.value)
+	known := fields{
+		"admin": r.setting(&p.Admin, "admin"), "data": r.setting(&p.Data, "data"), "store": r.store(&p.Store),
+		"billing": r.choice(&p.Billing, "billing", Prepaid, Count), "currency": r.currency(&p.Currency),
+	}
+	for _, pair := range r.pairs(body, "the file") {
+		if read, ok := known[pair.key]; ok {
+			read(pair.value)
 		}
 	}
-	return admin, dir, r.problems.err(name)
+	return p, r.problems.err(name)
 }
 
 // parse is the tree of a file; nil for an empty one. A file must not be able to
@@ -145,17 +153,17 @@ func (r *reader) currency(to *Setting) func(ast.Node) {
 	})
 }
 
-// store knows the stores that are to come, so as to say so.
+// store reads where accounts, keys and balances are kept.
 func (r *reader) store(to *Setting) func(ast.Node) {
 	return r.checked(to, "store", func(v string) error {
-		kind, _, _ := strings.Cut(v, ":")
+		path, sqlite := strings.CutPrefix(v, SQLite)
 		switch {
-		case v == Memory:
+		case v == Memory, strings.HasPrefix(v, Postgres), strings.HasPrefix(v, "postgresql://"):
 			return nil
-		case kind == "sqlite" || kind == "postgres":
-			return fmt.Errorf("%s is not part of this version yet; write `store: memory:`, which keeps accounts and balances until the server stops", kind)
+		case sqlite && path != "" && !strings.HasPrefix(path, "//") && path != Memory:
+			return nil
 		}
-		return errors.New("it must be \"memory:\"")
+		return errors.New("it must be sqlite:PATH, postgres://… or memory:")
 	})
 }
 

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/sqlite"
+)
+
+// errNoServer says that nothing answers at an admin address.
+type errNoServer struct {
+	host  string
+	cause error
+}
+
+func (e *errNoServer) Error() string {
+	return fmt.Sprintf("no server answers at %s: start one with `tollhouse serve`, or name its admin address with --admin (%v)", e.host, e.cause)
+}
+
+func (e *errNoServer) Unwrap() error { return e.cause }
+
+// errStranger is a server that has another token than the data directory.
+type errStranger struct{ host string }
+
+func (e errStranger) Error() string {
+	return fmt.Sprintf("the server at %s does not take this token: name the server's own data directory with --data", e.host)
+}
+
+// desk finds the server that has the store open, and opens the store itself if
+// there is none. It changes nothing before it has found one of them. reading
+// says that the request changes nothing either: then no store is made for it.
+func (p *program) desk(ctx context.Context, at *place, reading bool) (*desk, error) {
+	d, absent := p.serverDesk(ctx, at)
+	if absent == nil || at.chosen {
+		return d, absent
+	}
+	if at.store == config.Memory {
+		return nil, fmt.Errorf("%w; a store in memory is in its server only", absent)
+	}
+	path, isFile := strings.CutPrefix(at.store, config.SQLite)
+	if _, err := os.Stat(path); isFile && reading && errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no database at %s yet (`tollhouse serve` or `tollhouse account create` makes one), and %w", path, absent)
+	}
+	return p.storeDesk(ctx, at, absent)
+}
+
+// serverDesk is the running server's, if it is the one that is meant.
+func (p *program) serverDesk(ctx context.Context, at *place) (*desk, error) {
+	if at.admin == adminOff {
+		return nil, errors.New("the admin API is off: name a running server's address with --admin")
+	}
+	token, err := readToken(at.data)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no admin token in %s: name the running server's data directory with --data", at.data)
+	}
+	if err != nil {
+		return nil, err
+	}
+	direct := &http.Transport{DisableKeepAlives: true} // no proxy: the token is for the server alone
+	d := &desk{http: direct, host: at.admin, token: token, close: func() error { return nil }}
+	var about server.ServerView
+	if err := d.do(ctx, http.MethodGet, "/admin/v1/server", nil, &about); err != nil {
+		return nil, err
+	}
+	if want := storeName(at.store); at.named && about.Store != want {
+		return nil, fmt.Errorf("the server at %s keeps its accounts in %s, and the configuration says %s: name the right admin address with --admin", at.admin, about.Store, want)
+	}
+	return d, nil
+}
+
+// storeDesk opens the store and serves its admin API to this process alone.
+func (p *program) storeDesk(ctx context.Context, at *place, absent error) (*desk, error) {
+	s, err := openStorage(ctx, at.store, store.Options{
+		Count: at.asked.Billing.Value == config.Count, Currency: at.asked.Currency.Or(billing.DefaultCurrency), AsStored: true,
+	})
+	if errors.Is(err, sqlite.ErrLocked) {
+		return nil, fmt.Errorf("a server has %s open, but cannot be asked: %w", storeName(at.store), absent)
+	}
+	if err != nil {
+		return nil, err
+	}
+	token := secret.New(rand.Text())
+	admin := server.NewAdmin(server.AdminOptions{Token: token, Accounts: s.ledger, Keys: s.keys, Store: s.name, Now: p.now})
+	return &desk{http: server.Transport{Handler: admin}, host: "the.store", token: token, close: s.close}, nil
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/store"
+)
+
+// memoryKeys is the keyring of a store in memory.
+type memoryKeys struct{ *auth.MemoryKeys }
+
+func (k memoryKeys) replace(_ context.Context, owned []auth.Key) error { return k.Replace(owned) }
+
+// databaseKeys is the keyring of a database: looked up through a cache, which
+// forgets at once what this process changes and within two seconds what others
+// do.
+type databaseKeys struct {
+	db    *store.DB
+	cache *auth.Cached
+}
+
+func newDatabaseKeys(db *store.DB) databaseKeys {
+	return databaseKeys{db, &auth.Cached{Store: db}}
+}
+
+// Find implements [auth.KeyStore].
+func (k databaseKeys) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) {
+	return k.cache.Find(ctx, hash)
+}
+
+// Add implements [auth.KeyAdmin].
+func (k databaseKeys) Add(ctx context.Context, key auth.Key) error {
+	defer k.cache.Forget()
+	return k.db.Add(ctx, key)
+}
+
+// SetDisabled implements [auth.KeyAdmin].
+func (k databaseKeys) SetDisabled(ctx context.Context, id string, disabled bool) error {
+	defer k.cache.Forget()
+	return k.db.SetDisabled(ctx, id, disabled)
+}
+
+// Delete implements [auth.KeyAdmin].
+func (k databaseKeys) Delete(ctx context.Context, id string) error {
+	defer k.cache.Forget()
+	return k.db.Delete(ctx, id)
+}
+
+// List implements [auth.KeyAdmin].
+func (k databaseKeys) List(ctx context.Context, account string) ([]auth.Key, error) {
+	return k.db.List(ctx, account)
+}
+
+func (k databaseKeys) replace(ctx context.Context, owned []auth.Key) error {
+	defer k.cache.Forget()
+	return k.db.Replace(ctx, owned)
+}
