@@ -54,7 +54,7 @@ func (db *DB) storePrice(ctx context.Context, t *tx, p *billing.Price) error {
 // Price is the price row of a version, exactly as it was when a hold pinned it,
 // so that any receipt can be computed again: of the version of a receipt it is
 // always there. An empty version is the nil Price, which is free. It fails with
-// fault.NotFound if no hold ever pinned the version.
+// fault.NotFound if the version was never loaded.
 func (db *DB) Price(ctx context.Context, version string) (*billing.Price, error) {
 	if version == "" {
 		return nil, nil

@@ -10,6 +10,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -32,6 +33,7 @@ type DB struct {
 
 	texts     texts // statements in the dialect's spelling
 	prices    priceCache
+	announced atomic.Pointer[string] // the hash of the list that is charged by
 	committer *committer
 }
 
@@ -42,8 +44,12 @@ type Options struct {
 	Now func() time.Time
 	// Count records usage without money, as billing.LedgerOptions.Count does.
 	Count bool
-	// Currency is what the amounts are of; empty means billing.DefaultCurrency.
+	// Currency is what the amounts are of; empty means billing.DefaultCurrency. A
+	// database that holds amounts of another one is not opened.
 	Currency string
+	// AsStored takes Count and Currency from the database, where a server left
+	// them, for a program that does not know that server's configuration.
+	AsStored bool
 	// HoldFor is how long a hold stays open that is neither settled nor
 	// extended; it must be longer than any request may run. Zero means 6 h.
 	HoldFor time.Duration
@@ -112,6 +118,9 @@ func (db *DB) start(ctx context.Context) error {
 	if err := db.migrate(ctx); err != nil {
 		return err
 	}
+	if err := db.adopt(ctx); err != nil {
+		return err
+	}
 	return db.startCommitter(ctx)
 }
 
@@ -124,7 +133,8 @@ func (db *DB) Close() error {
 }
 
 func (db *DB) closePools() error {
-	err := errors.Join(db.writer.Close(), db.reader.Close())
+	// The writer last: it folds SQLite's log into the file.
+	err := errors.Join(db.reader.Close(), db.writer.Close())
 	if db.release != nil {
 		err = errors.Join(err, db.release())
 	}

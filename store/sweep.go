@@ -20,6 +20,9 @@ func (db *DB) Run(ctx context.Context) error {
 			if err := db.Sweep(ctx); err != nil && ctx.Err() == nil {
 				db.options.Logger.Warn("open holds were not swept", "error", err)
 			}
+			if err := db.announceAgain(ctx); err != nil && ctx.Err() == nil {
+				db.options.Logger.Warn("the price list was not announced", "error", err)
+			}
 		}
 	}
 }

@@ -1,4 +1,4 @@
--- Every price row that a hold ever pinned. A version is the hash of the
+-- Every price row that was ever loaded or pinned by a hold. A version is the hash of the
 -- content, so a row never changes.
 CREATE TABLE price (
 	version TEXT PRIMARY KEY,

@@ -3,6 +3,7 @@
 package sqlite
 
 import (
+	"fmt"
 	"os"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -13,7 +14,7 @@ import (
 func lock(path string) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fault.Wrap(fault.InvalidRequest, "Another process has this database open. If none does, remove the file that ends in .lock beside it.", err)
+		return nil, fault.Wrap(fault.InvalidRequest, "Another process has this database open. If none does, remove the file that ends in .lock beside it.", fmt.Errorf("%w: %w", ErrLocked, err))
 	}
 	return func() error {
 		if err := f.Close(); err != nil {

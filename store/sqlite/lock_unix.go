@@ -3,6 +3,7 @@
 package sqlite
 
 import (
+	"fmt"
 	"os"
 	"syscall"
 
@@ -17,7 +18,7 @@ func lock(path string) (unlock func() error, err error) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = f.Close() // the first error says more
-		return nil, fault.Wrap(fault.InvalidRequest, "Another process has this database open. A SQLite file serves one process; several share a Postgres.", err)
+		return nil, fault.Wrap(fault.InvalidRequest, "Another process has this database open. A SQLite file serves one process; several share a Postgres.", fmt.Errorf("%w: %w", ErrLocked, err))
 	}
 	return f.Close, nil
 }

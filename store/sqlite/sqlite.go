@@ -19,13 +19,17 @@ import (
 // Options are the store's.
 type Options = store.Options
 
+// ErrLocked is in the chain of the error of an [Open] that another process
+// stands in the way of.
+var ErrLocked = errors.New("the database is locked")
+
 // readers is how many connections read beside the one that writes.
 const readers = 4
 
 // Open opens the database in the file at path and makes it if it is not there.
 // One process at a time may have it open: it holds a lock on the file path +
 // ".lock", which the system takes away when the process ends, however it ends.
-// A second Open fails with fault.InvalidRequest. See [store.Open] for what else
+// A second Open fails with fault.InvalidRequest and [ErrLocked]. See [store.Open] for what else
 // fails.
 func Open(ctx context.Context, path string, o Options) (*store.DB, error) {
 	unlock, err := lock(path + ".lock")

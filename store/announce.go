@@ -1,0 +1,78 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// Announce stores the price rows of a list that is loaded, and tells the
+// processes that share the database which list this one charges by
+// (server.md, Config file). It is durable when it returns.
+func (db *DB) Announce(ctx context.Context, list *billing.PriceList) error {
+	hash := listHash(list)
+	err := db.update(ctx, func(ctx context.Context, t *tx) error {
+		for _, model := range list.Models() {
+			if err := db.storePrice(ctx, t, list.Price(model)); err != nil {
+				return err
+			}
+		}
+		return announce(ctx, t, hash)
+	})
+	if err == nil {
+		db.announced.Store(&hash)
+	}
+	return err
+}
+
+// announceAgain is for a process whose row others have buried: the one that it
+// has now does not know the list yet.
+func (db *DB) announceAgain(ctx context.Context) error {
+	hash := db.announced.Load()
+	if hash == nil || !db.dialect.Shared {
+		return nil
+	}
+	return db.update(ctx, func(ctx context.Context, t *tx) error { return announce(ctx, t, *hash) })
+}
+
+func announce(ctx context.Context, t *tx, hash string) error {
+	_, err := t.exec(ctx, "UPDATE node SET prices = ? WHERE id = ?", hash, t.db.committer.node.id)
+	return err
+}
+
+// PricesAgree fails with fault.InvalidRequest when processes that are alive
+// charge by different price lists, as for a moment while a new one is rolled
+// out. Each request is charged by the list of the process that took it.
+func (db *DB) PricesAgree(ctx context.Context) error {
+	if !db.dialect.Shared {
+		return nil
+	}
+	now, err := db.now(ctx, db.readers())
+	if err != nil {
+		return db.away(err)
+	}
+	var lists int
+	err = db.readers().queryRow(ctx,
+		"SELECT COUNT(DISTINCT prices) FROM node WHERE prices <> '' AND NOT dead AND lease_until > ?", now).Scan(&lists)
+	if err != nil {
+		return db.away(err)
+	}
+	if lists > 1 {
+		return fault.New(fault.InvalidRequest, fmt.Sprintf("The processes that share the database charge by %d different price lists: give all of them the same file.", lists))
+	}
+	return nil
+}
+
+// listHash is the same for lists with the same prices for the same models.
+func listHash(list *billing.PriceList) string {
+	hash := sha256.New()
+	for _, model := range list.Models() {
+		_, _ = io.WriteString(hash, fmt.Sprintf("%q %s\n", model, list.Price(model).Version())) // a hash takes everything
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
