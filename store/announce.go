@@ -52,13 +52,9 @@ func (db *DB) PricesAgree(ctx context.Context) error {
 	if !db.dialect.Shared {
 		return nil
 	}
-	now, err := db.now(ctx, db.readers())
-	if err != nil {
-		return db.away(err)
-	}
 	var lists int
-	err = db.readers().queryRow(ctx,
-		"SELECT COUNT(DISTINCT prices) FROM node WHERE prices <> '' AND NOT dead AND lease_until > ?", now).Scan(&lists)
+	err := db.readers().queryRow(ctx,
+		"SELECT COUNT(DISTINCT prices) FROM node WHERE prices <> '' AND NOT dead AND lease_until > "+db.dialect.Clock).Scan(&lists)
 	if err != nil {
 		return db.away(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -107,6 +108,9 @@ func start(t *testing.T, env environment, args ...string) *instance {
 	i := &instance{
 		t: t, stdout: newPage(), stderr: newPage(), data: filepath.Join(t.TempDir(), "data"),
 		signals: make(chan os.Signal, 2), ticks: make(chan time.Time), code: make(chan int, 1),
+	}
+	if n := slices.Index(args, "--data"); n >= 0 {
+		i.data = args[n+1]
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	i.cancel = cancel

@@ -117,7 +117,7 @@ func (e *errStore) Error() string {
 			text = f.Err.Error()
 		}
 	}
-	return fmt.Sprintf("the store %s cannot be opened: %s", e.name, text)
+	return fmt.Sprintf("the store %s cannot be opened: %s", e.name, strings.Join(strings.Fields(text), " ")) // on one line
 }
 
 func (e *errStore) Unwrap() error { return e.cause }

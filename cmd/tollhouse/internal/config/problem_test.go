@@ -37,7 +37,7 @@ func TestEveryMistakeIsFoundWhereItStands(t *testing.T) {
 		{sound + "listen: off", "4:9: listen: it must be host:port"},
 		{sound + "admin: nowhere", "4:8: admin: it must be host:port"},
 		{sound + "data: ''", "4:7: data: it must not be empty"},
-		{sound + "store: redis", "4:8: store: it must be sqlite:PATH, postgres://… or memory:"},
+		{sound + "store: redis", `4:8: store: it must be sqlite:PATH, postgres://… or "memory:"`},
 		{sound + "store: 'sqlite:'", "4:8: store: it must be sqlite:PATH"},
 		{sound + "store: sqlite://x.db", "4:8: store: it must be sqlite:PATH"},
 		{sound + "store: postgres:x", "4:8: store: it must be sqlite:PATH"},

@@ -163,7 +163,7 @@ func (r *reader) store(to *Setting) func(ast.Node) {
 		case sqlite && path != "" && !strings.HasPrefix(path, "//") && path != Memory:
 			return nil
 		}
-		return errors.New("it must be sqlite:PATH, postgres://… or memory:")
+		return errors.New(`it must be sqlite:PATH, postgres://… or "memory:"`)
 	})
 }
 

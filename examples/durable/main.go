@@ -1,0 +1,76 @@
+// Command durable keeps accounts, charges and answers in a SQLite file: what
+// was paid before the program ended is paid after it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/examples/internal/vendor"
+	"github.com/tollhouse-ai/gateway/store/sqlite"
+)
+
+func main() {
+	dir, err := os.MkdirTemp("", "durable")
+	if err != nil {
+		log.Fatal(err)
+	}
+	file := filepath.Join(dir, "books.db")
+	for _, run := range []string{"first", "second"} {
+		if err := serve(run, file); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// serve is one life of the program.
+func serve(run, file string) error {
+	ctx := context.Background()
+	db, err := sqlite.Open(ctx, file, sqlite.Options{}) // ends what a crash left open
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	if run == "first" {
+		if err := db.CreateAccount(ctx, "alice", 5*billing.One); err != nil {
+			return err
+		}
+	}
+	up, err := vendor.New()
+	if err != nil {
+		return err
+	}
+	price, err := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: "1000.00"}) // per million tokens
+	if err != nil {
+		return err
+	}
+	g, err := gateway.New(gateway.Options{
+		Upstream: up, Prices: billing.NewPriceList(map[string]*billing.Price{vendor.Model(): price}),
+		Meter: db, Idempotency: db, // one transaction settles a call and keeps its answer
+	})
+	if err != nil {
+		return err
+	}
+	ctx = gateway.WithIdempotencyKey(auth.NewContext(ctx, &auth.Principal{Account: "alice"}), "order-17")
+	answer, err := g.Chat(ctx, &chat.Request{Model: vendor.Model(), Messages: []chat.Message{{Role: "user", Content: chat.Text("Hello.")}}})
+	if err != nil {
+		return err
+	}
+	balance, err := db.Balance(ctx, "alice")
+	fmt.Printf("%s run: charged %s, %s left\n", run, answer.Charge, balance.Posted)
+	return err
+}
+
+// Output:
+// first run: charged 0.018, 4.982 left
+// second run: charged 0.018, 4.982 left

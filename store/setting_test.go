@@ -1,0 +1,124 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/postgres"
+	"github.com/tollhouse-ai/gateway/store/storetest"
+)
+
+func TestTheCurrencyOfBooksWithMoneyInThemStays(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		db := open(store.Options{Currency: "EUR"})
+		_ = db.Close()
+		db = open(store.Options{Currency: "CHF"}) // nothing has been booked yet
+		if err := db.CreateAccount(t.Context(), "acme", billing.One); err != nil {
+			t.Fatal(err)
+		}
+		_ = db.Close()
+		db = open(store.Options{AsStored: true, Currency: "USD"})
+		if got := db.Currency(); got != "CHF" {
+			t.Errorf("as stored, the currency is %s", got)
+		}
+	})
+}
+
+func TestAProgramThatDoesNotKnowBillsAsTheLastServerDid(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		for _, count := range []bool{true, false, true} {
+			_ = open(store.Options{Count: count}).Close()
+			db := open(store.Options{AsStored: true})
+			if got := db.Counting(); got != count {
+				t.Errorf("counting is %t, and the last server's was %t", got, count)
+			}
+			_ = db.Close()
+		}
+	})
+}
+
+func TestANewDatabaseHasNothingToBillBy(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		if db := open(store.Options{AsStored: true, Count: true, Currency: "EUR"}); !db.Counting() || db.Currency() != "EUR" {
+			t.Errorf("counting is %t in %s", db.Counting(), db.Currency())
+		}
+	})
+}
+
+// priced is a list with one model.
+func priced(t *testing.T, amount string) *billing.PriceList {
+	t.Helper()
+	p, err := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: amount})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return billing.NewPriceList(map[string]*billing.Price{"m": p})
+}
+
+func TestAPriceRowIsStoredWhenItIsLoaded(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		db := open(store.Options{})
+		list := priced(t, "2.50")
+		if err := db.Announce(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+		_ = db.Close()
+		stored, err := open(store.Options{}).Price(t.Context(), list.Price("m").Version())
+		if err != nil || stored.Version() != list.Price("m").Version() {
+			t.Errorf("%v, %v", stored, err)
+		}
+	})
+}
+
+func TestProcessesThatChargeDifferentPricesAreNoticed(t *testing.T) {
+	dsn := storetest.Postgres(t)
+	open := func() *store.DB {
+		return opened(t)(postgres.Open(t.Context(), dsn, store.Options{Lease: 200 * time.Millisecond}))
+	}
+	one, other := open(), open()
+	announce := func(db *store.DB, amount string, agree bool) {
+		t.Helper()
+		if err := db.Announce(t.Context(), priced(t, amount)); err != nil {
+			t.Fatal(err)
+		}
+		if err := one.PricesAgree(t.Context()); (err == nil) != agree || (err != nil && !fault.Is(err, fault.InvalidRequest)) {
+			t.Errorf("after %s: %v", amount, err)
+		}
+	}
+	announce(one, "1", true)
+	announce(other, "1", true)
+	announce(other, "2", false)
+	announce(one, "2", true)
+
+	// A process whose row the others buried has a new one, which says so too.
+	announce(one, "3", false)
+	raw, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = raw.Close() }()
+	if _, err := raw.ExecContext(t.Context(), "UPDATE node SET dead = TRUE WHERE id = 1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.PricesAgree(t.Context()); err != nil {
+		t.Errorf("with one of them dead: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	var running sync.WaitGroup
+	for _, db := range []*store.DB{one, other} {
+		running.Go(func() { _ = db.Run(ctx) })
+	}
+	for other.PricesAgree(ctx) == nil && ctx.Err() == nil {
+	}
+	if ctx.Err() != nil {
+		t.Error("the process that came back did not announce its prices")
+	}
+	cancel()
+	running.Wait()
+}
