@@ -7,9 +7,13 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// checkpoint is after how many new output tokens the meter is told what a
-// running stream has consumed (ledger.md, When the database is away).
-const checkpoint = 1_000
+// The meter is told what a running stream has consumed when so many output
+// tokens are new, and after so long if it has capacity to spare (ledger.md,
+// When the database is away).
+const (
+	checkpoint      = 1_000
+	checkpointEvery = 2 * time.Second
+)
 
 // meterTimeout is how long a hold, or more of it, may take (faults.md, row 19).
 const meterTimeout = 2 * time.Second
@@ -25,10 +29,20 @@ func (s *Stream) afford() bool {
 	case out < s.patience:
 	case s.until > 0 && !s.dry && out > s.until-step/4:
 		s.extend(step)
-	case out-s.saved >= checkpoint:
+	case out-s.saved >= checkpoint || (out > s.saved && s.overdue()):
 		s.away(s.meter(0))
 	}
 	return s.until == 0 || !s.dry || out < s.until
+}
+
+// overdue reports whether the last checkpoint is old and the meter has time for
+// another.
+func (s *Stream) overdue() bool {
+	if s.last.Sub(s.savedAt) < checkpointEvery {
+		return false
+	}
+	m, ok := s.c.x.g.options.Meter.(billing.Sparing)
+	return ok && m.Spare()
 }
 
 // extend adds a step to the hold. One refusal is final: a balance that is paid
@@ -60,7 +74,7 @@ func (s *Stream) away(err error) {
 // meter tells the meter what was consumed, and asks for more if more is not 0.
 func (s *Stream) meter(more billing.Money) (err error) {
 	defer guard(&err)
-	s.saved = s.tap.output()
+	s.saved, s.savedAt = s.tap.output(), s.last
 	ctx := newGrace(s.c.ctx, meterTimeout)
 	defer ctx.end()
 	return s.c.x.g.options.Meter.Extend(ctx, s.c.hold, s.tap.usage(), more)

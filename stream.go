@@ -37,10 +37,11 @@ type Stream struct {
 	copied []byte      // all events until now, if a duplicate may ask for them
 	noted  int         // how much of out is in copied
 
-	dry      bool  // an extension of the hold was refused
-	saved    int64 // output tokens at the last checkpoint
-	until    int64 // output tokens that the hold covers; 0 means all
-	patience int64 // output tokens until which a meter that failed is not asked
+	dry      bool      // an extension of the hold was refused
+	saved    int64     // output tokens at the last checkpoint
+	savedAt  time.Time // when that was; at first, when the stream began
+	until    int64     // output tokens that the hold covers; 0 means all
+	patience int64     // output tokens until which a meter that failed is not asked
 }
 
 // batch is how many bytes of ready events Next gathers before it returns.
@@ -49,7 +50,8 @@ const batch = 32 << 10
 // newStream prepares the stream before the upstream is asked, so that a client
 // hears something while it waits.
 func newStream(c *call) *Stream {
-	s := &Stream{c: c, tap: c.op.tap(), last: c.x.g.options.Now()}
+	now := c.x.g.options.Now()
+	s := &Stream{c: c, tap: c.op.tap(), last: now, savedAt: now}
 	if c.silence != nil && c.x.g.options.Heartbeat > 0 {
 		s.mu.Lock() // the timer's goroutine reads it
 		s.beat = time.AfterFunc(c.x.g.options.Heartbeat, s.onSilence)

@@ -33,6 +33,15 @@ type Meter interface {
 	Settle(ctx context.Context, h Hold, u Usage, with ...Record) (Receipt, error)
 }
 
+// Sparing is a [Meter] whose records outlive the process. It is told every two
+// seconds what a running stream has consumed, beside every 1,000 tokens, as
+// long as it has capacity to spare.
+type Sparing interface {
+	// Spare reports whether one more Extend would keep nobody waiting. It
+	// returns at once and is safe for concurrent use.
+	Spare() bool
+}
+
 // Charge asks for a hold.
 type Charge struct {
 	Account   string // whose balance

@@ -12,6 +12,7 @@ import (
 var (
 	_ billing.Meter    = (*DB)(nil)
 	_ billing.Accounts = (*DB)(nil)
+	_ billing.Sparing  = (*DB)(nil)
 )
 
 // Counting reports whether usage is recorded without money.
@@ -57,6 +58,15 @@ func (db *DB) bounds(c *billing.Charge) (bound, least billing.Money, err error) 
 // of a hold that nobody settles.
 func (db *DB) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
 	return db.committer.run(ctx, &extending{id: h.ID, soFar: soFar, more: more}, db.options.Patience)
+}
+
+// Spare implements [billing.Sparing]: the next transaction has room, and the
+// database takes it.
+func (db *DB) Spare() bool {
+	c := db.committer
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.queue) < batchLimit/4 && c.down == nil && !c.closed
 }
 
 // Settle is billing.Ledger's, durable when it returns. It keeps records of the
