@@ -23,7 +23,7 @@ type result struct {
 // compare takes turns: a round of the floor, then the same of the gateway.
 func compare(ctx context.Context, o options, c load, vendor string) (result, error) {
 	var r result
-	floor, gateway, err := startBoth(ctx, o, vendor)
+	floor, gateway, err := startBoth(ctx, o, vendor, c.durable)
 	if err != nil {
 		return r, err
 	}
@@ -65,12 +65,12 @@ func compare(ctx context.Context, o options, c load, vendor string) (result, err
 	return r, nil
 }
 
-func startBoth(ctx context.Context, o options, vendor string) (floor, gateway *process, err error) {
+func startBoth(ctx context.Context, o options, vendor string, durable bool) (floor, gateway *process, err error) {
 	floor, err = start(ctx, o.procs, "floor", vendor, strconv.FormatBool(o.pool))
 	if err != nil {
 		return nil, nil, err
 	}
-	gateway, err = start(ctx, o.procs, "gateway", vendor, o.profile)
+	gateway, err = start(ctx, o.procs, "gateway", vendor, o.profile, strconv.FormatBool(durable))
 	if err != nil {
 		floor.stop()
 	}

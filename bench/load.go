@@ -23,6 +23,7 @@ type load struct {
 	body    string
 	count   int // per round
 	latency int // requests one after the other, whose latency is measured
+	durable bool
 }
 
 // cases are the rows of the table.
@@ -38,10 +39,11 @@ func cases(o options) []load {
 	slow := `{"stream":true,` + head + user + "Speak slowly. " + question
 	n := func(count int) int { return max(int(float64(count)*o.scale), 1) }
 	return []load{
-		{"small", "small chat", small, n(4000), n(1500)},
-		{"large", "64 KiB chat", large, n(2000), n(800)},
-		{"stream", "stream of 100 chunks", stream, n(600), n(300)},
-		{"slow", "the same, a chunk each " + o.every.String(), slow, max(n(64), o.workers), 0},
+		{"small", "small chat", small, n(4000), n(1500), false},
+		{"durable", "small chat, ledger on SQLite", small, n(4000), n(600), true},
+		{"large", "64 KiB chat", large, n(2000), n(800), false},
+		{"stream", "stream of 100 chunks", stream, n(600), n(300), false},
+		{"slow", "the same, a chunk each " + o.every.String(), slow, max(n(64), o.workers), 0, false},
 	}
 }
 

@@ -19,7 +19,7 @@ type footprint struct{ before, first, again int64 }
 // compareMemory opens streams that do not end, on servers that have done nothing
 // before.
 func compareMemory(ctx context.Context, o options, vendor string) (floor, gateway footprint, err error) {
-	a, b, err := startBoth(ctx, o, vendor)
+	a, b, err := startBoth(ctx, o, vendor, false)
 	if err != nil {
 		return floor, gateway, err
 	}

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"path/filepath"
 	"runtime/pprof"
 	"sync"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
 )
@@ -58,17 +61,23 @@ func (b *buffers) Get() []byte {
 func (b *buffers) Put(p []byte) { b.pool.Put(&p) }
 
 // playGateway is the gateway with everything on: a key with limits, prices, a
-// ledger, and one log line per request. The arguments are the vendor's address
-// and a file for a CPU profile, which may be empty.
+// ledger, and one log line per request. The arguments are the vendor's address,
+// a file for a CPU profile, which may be empty, and whether the ledger is
+// durable.
 func playGateway(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	keys, key, err := oneKey(ctx)
 	if err != nil {
 		return err
 	}
-	o, err := house(ctx, args[0])
+	o, err := house(args[0])
 	if err != nil {
 		return err
 	}
+	shut, err := keepBooks(ctx, &o, args[2] == "true")
+	if err != nil {
+		return err
+	}
+	defer shut()
 	o.Authenticator = &auth.Keys{Store: keys}
 	g, err := gateway.New(o)
 	if err != nil {
@@ -102,8 +111,29 @@ func oneKey(ctx context.Context) (*auth.MemoryKeys, secret.String, error) {
 	return keys, token, keys.Add(ctx, k)
 }
 
+// keepBooks gives the gateway a ledger with one account: in memory, or in a
+// SQLite file that shut removes.
+func keepBooks(ctx context.Context, o *gateway.Options, durable bool) (shut func(), err error) {
+	const credit = 1_000_000_000 * billing.One
+	if !durable {
+		ledger := billing.NewLedger(billing.LedgerOptions{})
+		o.Meter = ledger
+		return func() {}, ledger.CreateAccount(ctx, "acme", credit)
+	}
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return nil, err
+	}
+	db, err := sqlite.Open(ctx, filepath.Join(dir, "books.db"), sqlite.Options{})
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	o.Meter, o.Idempotency = db, db
+	return func() { _, _ = db.Close(), os.RemoveAll(dir) }, db.CreateAccount(ctx, "acme", credit)
+}
+
 // house is the gateway's other rooms, in front of the vendor.
-func house(ctx context.Context, vendor string) (o gateway.Options, err error) {
+func house(vendor string) (o gateway.Options, err error) {
 	driver, err := openai.New(openai.Options{
 		BaseURL: "http://" + vendor + "/v1", Keys: []secret.String{secret.New("vendor-key")},
 	})
@@ -121,11 +151,9 @@ func house(ctx context.Context, vendor string) (o gateway.Options, err error) {
 	if err != nil {
 		return o, err
 	}
-	ledger := billing.NewLedger(billing.LedgerOptions{})
-	err = ledger.CreateAccount(ctx, "acme", 1_000_000_000*billing.One)
 	return gateway.Options{
-		Upstream: router, Meter: ledger,
-		Prices: billing.NewPriceList(map[string]*billing.Price{"gate-1": price}),
-		Logger: slog.New(slog.NewJSONHandler(io.Discard, nil)),
-	}, err
+		Upstream: router,
+		Prices:   billing.NewPriceList(map[string]*billing.Price{"gate-1": price}),
+		Logger:   slog.New(slog.NewJSONHandler(io.Discard, nil)),
+	}, nil
 }
