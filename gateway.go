@@ -116,12 +116,24 @@ func (o *Options) setDefaults() {
 		o.Now = time.Now
 	}
 	if o.NewID == nil {
-		o.NewID = randomID
+		o.NewID = orderedIDs(o.Now)
 	}
 }
 
-// randomID appends 130 random bits in base 32.
-func randomID(prefix string) string { return prefix + rand.Text() }
+// orderedIDs makes ids of the millisecond and 80 random bits, in base 32. Ids
+// that follow each other in time do so in a database's indexes: it touches a
+// few pages for many requests, where ids without order touch one for each.
+func orderedIDs(now func() time.Time) func(prefix string) string {
+	const digits, letters = "0123456789ABCDEFGHIJKLMNOPQRSTUV", 16
+	return func(prefix string) string {
+		var moment [10]byte
+		ms := uint64(now().UnixMilli())
+		for i := range moment {
+			moment[len(moment)-1-i] = digits[ms>>(5*i)&31]
+		}
+		return prefix + string(moment[:]) + rand.Text()[:letters]
+	}
+}
 
 // Reload replaces Upstream, Prices, Models and RequirePrice by those of o, at
 // once for new calls; running calls keep what they started with. The other
