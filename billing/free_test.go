@@ -8,6 +8,12 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
+// note is a record that no ledger knows.
+type note struct{}
+
+// RecordKind is "note".
+func (note) RecordKind() string { return "note" }
+
 func TestFreeLetsEverythingThroughAndChargesNothing(t *testing.T) {
 	price := mustPrice(t, billing.Rate{Unit: billing.Image, Amount: "1"})
 	var m billing.Meter = billing.Free{}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,50 +82,6 @@ func wantCode(t testing.TB, err error, code fault.Code) {
 	t.Helper()
 	if !fault.Is(err, code) {
 		t.Fatalf("got %v, want %s", err, code)
-	}
-}
-
-func TestTenThousandRequestsOnABalanceForAHundredExactlyAHundredSucceedAndItEndsAtZero(t *testing.T) {
-	b := newBench(t, 100*billing.One, billing.LedgerOptions{})
-	var succeeded, refused atomic.Int64
-	start := make(chan struct{})
-	var all sync.WaitGroup
-	for i := range 10_000 {
-		all.Go(func() {
-			<-start
-			h, err := b.Reserve(t.Context(), b.charge(fmt.Sprint("r", i), 1))
-			switch {
-			case fault.Is(err, fault.InsufficientBalance):
-				refused.Add(1)
-				return
-			case err != nil:
-				t.Error(err)
-				return
-			}
-			if _, err := b.Settle(t.Context(), h, images(1)); err != nil {
-				t.Error(err)
-				return
-			}
-			succeeded.Add(1)
-		})
-	}
-	close(start)
-	all.Wait()
-	if succeeded.Load() != 100 || refused.Load() != 9_900 {
-		t.Errorf("%d succeeded and %d were refused", succeeded.Load(), refused.Load())
-	}
-	b.wantBalance(0, 0)
-}
-
-func TestBooksThatAreFullRefuseAndStaySound(t *testing.T) {
-	b := newBench(t, 10*billing.One, billing.LedgerOptions{})
-	most := int64(billing.Unlimited / billing.One)
-	b.settle(b.reserve("r1", 1), most-1) // the operator bears nearly all of it
-	h := b.reserve("r2", 0)
-	_, err := b.Settle(t.Context(), h, images(most-1))
-	wantCode(t, err, fault.InternalError)
-	if open := b.OpenHolds(); len(open) != 1 {
-		t.Errorf("open: %+v", open)
 	}
 }
 

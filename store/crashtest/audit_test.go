@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -46,9 +47,13 @@ func (a audit) nothingOpen() error {
 
 // requests takes the receipts of the requests that ran since the last audit.
 func (a audit) requests() error {
-	for id, h := range a.running {
+	for _, id := range slices.Sorted(maps.Keys(a.running)) {
+		h := a.running[id]
 		r, err := a.db.Receipt(a.ctx, h.Account, id)
 		found := !fault.Is(err, fault.NotFound)
+		if h.settle == yes && h.receipt.Reason == billing.ReasonInternal {
+			a.figures.add("overtaken", 1)
+		}
 		if found && err != nil {
 			return err
 		}
@@ -224,7 +229,7 @@ func (a audit) answers() error {
 		return err
 	}
 	defer func() { _ = rows.Close() }() // Err tells
-	found := 0
+	missing := maps.Clone(a.kept)
 	for rows.Next() {
 		var id, state, receipt string
 		var body []byte
@@ -235,14 +240,15 @@ func (a audit) answers() error {
 			a.problem(wrong, "the answer of %s is %q, its receipt %+v", id, state, a.ended[id])
 			continue
 		}
-		found++
+		delete(missing, id)
 		var r billing.Receipt
 		if err := json.Unmarshal([]byte(receipt), &r); err != nil || r != a.ended[id] || string(body) != string(answerOf(id)) {
 			a.problem(wrong, "the answer of %s: %q, %+v, %v", id, body, r, err)
 		}
 	}
-	if found != len(a.kept) {
-		a.problem(lost, "%d answers, want %d", found, len(a.kept))
+	for id := range missing {
+		a.problem(lost, "the answer of %s, whose receipt is %+v", id, a.ended[id])
+		delete(a.kept, id) // say it once
 	}
 	return rows.Err()
 }

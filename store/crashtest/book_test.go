@@ -20,6 +20,7 @@ type book struct {
 
 	accounts map[string]*account
 	credits  map[string]*grant   // by reference
+	given    []*grant            // in the order in which they were asked for
 	running  map[string]*history // requests since the last audit
 	ended    map[string]billing.Receipt
 	kept     map[string]request // ended requests with an answer
@@ -145,10 +146,11 @@ func (b *book) credit(e event) {
 	if c == nil {
 		c = &grant{credit: credit{e.Account, e.ID, e.N}}
 		b.credits[e.ID] = c
+		b.given = append(b.given, c)
 	}
 	if e.answer() == yes {
 		c.done = true
-		b.figures.add("credits", 1)
+		b.figures.add(credited, 1)
 	}
 }
 

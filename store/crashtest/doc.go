@@ -11,7 +11,10 @@
 //
 //	go test ./store/crashtest                                    # about 200 rounds
 //	go test ./store/crashtest -rounds 1000 -per-point 50 -timeout 2h
-//	go test ./store/crashtest -seed 7                            # the rounds of a failure
+//	go test ./store/crashtest -seed 7 -artifacts                 # the rounds of a failure; keeps the files of SQLite
+//
+// A seed fixes what is asked for and where a process is to end; it does not fix
+// how far its goroutines and the database have come by then.
 //
 // SIGKILL ends a process and not the machine: what the system has not yet put
 // on the disk survives it. That a commit waits for the disk is not seen here.

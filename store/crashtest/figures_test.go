@@ -4,8 +4,6 @@ package crashtest
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 )
@@ -25,23 +23,25 @@ func (f *figures) add(name string, n int) {
 	f.counts[name] += n
 }
 
-func (f *figures) get(name string) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.counts[name]
+// nouns are what the figures are called that do not count what was found.
+var nouns = []struct{ name, noun string }{
+	{reserved, "holds"}, {extended, "checkpoints"}, {settled, "settlements"}, {repeated, "second settlements"},
+	{claimed, "idempotency keys"}, {credited, "credits"}, {"overtaken", "settlements of a process that was too slow for its lease"},
 }
 
-// String has the words of the issue first.
+// String has the words of the promise first.
 func (f *figures) String() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	n := f.counts
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d rounds, %d kills: %d charges lost, %d doubled, %d holds open, %d wrong; acknowledged",
-		f.counts["rounds"], f.counts["kills"], f.counts[lost], f.counts[doubled], f.counts[leftOpen], f.counts[wrong]+f.counts[stranger])
-	for _, name := range slices.Sorted(maps.Keys(f.counts)) {
-		if !slices.Contains([]string{"rounds", "kills", lost, doubled, leftOpen, wrong, stranger}, name) {
-			fmt.Fprintf(&b, ", %d %s", f.counts[name], name)
-		}
+	fmt.Fprintf(&b, "%d rounds, %d kills, %d of them at a fault point: %d lost, %d doubled, %d left open, %d otherwise wrong. Acknowledged:",
+		n["rounds"], n["kills"], n["points"], n[lost], n[doubled], n[leftOpen], n[wrong]+n[stranger])
+	for i, of := range nouns {
+		fmt.Fprintf(&b, "%s %d %s", map[bool]string{true: ",", false: ""}[i > 0], n[of.name], of.noun)
+	}
+	if n["folded"] > 0 {
+		fmt.Fprintf(&b, ". %d checkpoints of the log ended before the kill", n["folded"])
 	}
 	return b.String()
 }

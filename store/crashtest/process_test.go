@@ -6,10 +6,13 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -25,8 +28,15 @@ type process struct {
 // patience is how long a child may take for all that it has to do.
 const patience = 60 * time.Second
 
+// starting is held while a child starts: until it has its own program it has
+// all files of this process, and with them the lock of a database that a test
+// beside this one may have open.
+var starting sync.Mutex
+
 // start starts this binary as a child.
 func start(t task) (*process, error) {
+	starting.Lock()
+	defer starting.Unlock()
 	text, err := json.Marshal(t)
 	if err != nil {
 		return nil, err
@@ -60,8 +70,9 @@ type moment struct {
 
 // listen hears the child until it ends.
 func (p *process) listen(hear func(event), m moment) (ended exit, err error) {
+	var late atomic.Bool
 	watchdog := time.AfterFunc(patience, func() {
-		ended.late = true
+		late.Store(true)
 		p.kill()
 	})
 	defer watchdog.Stop()
@@ -79,13 +90,18 @@ func (p *process) listen(hear func(event), m moment) (ended exit, err error) {
 		}
 		var e event
 		if err := json.Unmarshal(line, &e); err != nil {
-			return ended, fmt.Errorf("a child said %q: %w", line, err)
+			p.kill()
+			return ended, errors.Join(fmt.Errorf("a child said %q: %w", line, err), p.wait(&ended))
 		}
 		ended.hear(e)
 		hear(e)
 		arm(n)
 	}
-	return ended, p.wait(&ended)
+	err = p.wait(&ended)
+	if late.Load() {
+		err = fmt.Errorf("a child did not end in %s", patience)
+	}
+	return ended, err
 }
 
 // exit is how a child ended.
@@ -94,7 +110,6 @@ type exit struct {
 	folded   bool
 	finished bool // it did all that it had to
 	killed   bool
-	late     bool // it hung
 }
 
 func (o *exit) hear(e event) {
@@ -115,10 +130,7 @@ func (p *process) wait(o *exit) error {
 	err := p.cmd.Wait()
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	o.killed = ok && status.Signaled() && status.Signal() == syscall.SIGKILL
-	switch {
-	case o.late:
-		return fmt.Errorf("a child did not end in %s", patience)
-	case !o.killed && !o.finished:
+	if !o.killed && !o.finished {
 		return fmt.Errorf("a child ended by itself: %w\n%s", err, p.errors.Bytes())
 	}
 	return nil

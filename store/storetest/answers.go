@@ -15,6 +15,7 @@ var answering = map[string]func(bench){
 	"ACaptureKeepsTheAnswerAndAReleaseFreesTheKeyAlsoAfterACrash": keepsOrFrees,
 	"ASettlementThatFailsKeepsNoAnswerAndFreesNoKey":              keepsNothing,
 	"AKeyWhoseRequestDiedIsFreeAfterTheCrash":                     freeAfterCrash,
+	"AnotherContentUnderTheSameKeyIsAConflict":                    otherContent,
 	"ASecondSettlementDoesNotReplaceTheAnswer":                    notReplaced,
 }
 
@@ -110,4 +111,20 @@ func notReplaced(b bench) {
 		b.t.Errorf("got %+v, %v", again, err)
 	}
 	b.wantAnswer("r1", "first", r)
+}
+
+func otherContent(b bench) {
+	b.account("acme", 10)
+	h := b.claim("r1", 2)
+	wantConflict := func(when string) {
+		b.t.Helper()
+		a, err := b.Open(b.t.Context(), onceKey("r1"), idempotency.Content{2}, "r2")
+		if f := fault.From(err); a != nil || f == nil || f.Code != fault.IdempotencyConflict || f.Retry != fault.RetryNo {
+			b.t.Errorf("%s: %+v, %v", when, a, err)
+		}
+	}
+	wantConflict("while the first runs")
+	_, err := b.Settle(b.t.Context(), h, images(1), record("r1", "body"))
+	b.ok(err)
+	wantConflict("after it")
 }

@@ -19,6 +19,7 @@ type Faults struct {
 
 	commit bool // the step that fails is the next COMMIT
 
+	hang    <-chan struct{} // becomes the gate when a step has failed
 	gate    <-chan struct{} // steps wait until it is closed
 	arrived chan struct{}   // closed when the first one waits
 }
@@ -73,6 +74,13 @@ func (f *Faults) Block(gate <-chan struct{}) {
 	f.gate, f.arrived = gate, make(chan struct{})
 }
 
+// HangAfter is Block from the step on that follows the one that is to fail.
+func (f *Faults) HangAfter(gate <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hang, f.arrived = gate, make(chan struct{})
+}
+
 // Blocked returns when a step waits for the gate.
 func (f *Faults) Blocked() {
 	f.mu.Lock()
@@ -111,6 +119,9 @@ func (f *Faults) step(do func() error) error {
 	f.mu.Lock()
 	f.count++
 	hit, after, cut := f.count == f.at, f.after, f.cut
+	if hit && f.hang != nil {
+		f.gate, f.hang = f.hang, nil
+	}
 	fail := f.fail
 	f.mu.Unlock()
 	switch {

@@ -16,14 +16,16 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// model is the ledger as ledger.md describes it, in plain arithmetic, with a
-// ledger in memory and one in a database beside it that have to do the same. It
-// shares no code with either.
+// model is the ledger as ledger.md describes it, in plain arithmetic, with real
+// ones beside it that have to do the same. It shares no code with any.
 type model struct {
 	t       *rapid.T
-	bench   bench
-	memory  *billing.Ledger
-	run     int // makes names and ids that no earlier check used
+	ledgers []Ledger
+	price   *billing.Price
+	set     func(time.Time) // the ledgers' clock
+	crashed func()          // nil where nothing survives
+	keep    int             // receipts that the ledgers keep; 0 for all
+	run     int             // makes names and ids that no earlier check used
 	ids     int
 	clock   time.Time
 	posted  map[string]billing.Money
@@ -43,31 +45,58 @@ type modelHold struct {
 	soFar   billing.Usage
 }
 
-// behaves runs random operations on all three.
+// steps are what may happen to a ledger.
+func (m *model) steps() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"create account": m.createAccount,
+		"credit":         m.credit,
+		"set budget":     m.setBudget,
+		"reserve":        m.reserve,
+		"reserve more":   m.reserve, // the step that most others need
+		"extend":         m.extend,
+		"settle":         m.settle,
+		"settle again":   m.settleAgain,
+		"wait":           m.wait,
+		"crash":          m.crash,
+		"":               m.check,
+	}
+}
+
+// behaves runs random operations on the model, a ledger in a database and one
+// in memory.
 func behaves(t *testing.T, place func(t testing.TB) Place) {
 	b := newBench(t, place(t))
-	b.price = price(t, billing.Rate{Unit: billing.Character, Amount: "0.001"}) // one nano-unit each
+	nano := nanoPrice(t)
 	fewChecks(t)
 	run := 0
 	rapid.Check(t, func(t *rapid.T) {
 		run++
-		m := newModel(t, b, run)
-		t.Repeat(map[string]func(*rapid.T){
-			"create account": m.createAccount,
-			"credit":         m.credit,
-			"set budget":     m.setBudget,
-			"reserve":        m.reserve,
-			"reserve more":   m.reserve, // the step that most others need
-			"extend":         m.extend,
-			"settle":         m.settle,
-			"settle again":   m.settleAgain,
-			"wait":           m.wait,
-			"crash":          m.crash,
-			"":               m.check,
-		})
-		b = m.bench
+		m := newModel(t, nano, b.clock.Now().UTC())
+		memory := billing.NewLedger(billing.LedgerOptions{Now: func() time.Time { return m.clock }})
+		m.run, m.set, m.ledgers = run, b.clock.Set, []Ledger{memory, b.DB}
+		m.crashed = func() { // what the database recovers, the ledger in memory is told to do
+			b = b.crash()
+			m.ledgers[1] = b.DB
+		}
+		t.Repeat(m.steps())
 		m.end()
 	})
+}
+
+// behavesAlone runs them on the model and a ledger that forgets old receipts.
+func behavesAlone(t *testing.T, open func(o billing.LedgerOptions) Ledger) {
+	nano := nanoPrice(t)
+	rapid.Check(t, func(t *rapid.T) {
+		m, c := newModel(t, nano, morning), newClock(morning)
+		m.set, m.keep = c.Set, rapid.IntRange(1, 6).Draw(t, "keep")
+		m.ledgers = []Ledger{open(billing.LedgerOptions{Now: c.Now, Receipts: m.keep})}
+		t.Repeat(m.steps())
+	})
+}
+
+// nanoPrice is the least amount of money for each character.
+func nanoPrice(t testing.TB) *billing.Price {
+	return price(t, billing.Rate{Unit: billing.Character, Amount: "0.001"})
 }
 
 // fewChecks makes rapid try less than it does unless told: every step here is a
@@ -80,14 +109,12 @@ func fewChecks(t *testing.T) {
 	}
 }
 
-func newModel(t *rapid.T, b bench, run int) *model {
-	m := &model{
-		t: t, bench: b, run: run, clock: b.clock.Now(),
+func newModel(t *rapid.T, p *billing.Price, at time.Time) *model {
+	return &model{
+		t: t, price: p, clock: at,
 		posted: map[string]billing.Money{}, credits: map[string]billing.Money{},
 		budgets: map[string]*modelBudget{}, open: map[string]*modelHold{},
 	}
-	m.memory = billing.NewLedger(billing.LedgerOptions{Now: func() time.Time { return m.clock }})
-	return m
 }
 
 func (m *model) account() string {
@@ -100,20 +127,15 @@ func (m *model) count(from, to int64) int64 {
 
 func chars(n int64) billing.Usage { return billing.Usage{Characters: n} }
 
-// ledger is what both implementations have.
-type ledger interface {
-	billing.Meter
-	billing.Accounts
-}
-
-// each does the same to both ledgers; do fails the test if the result is wrong.
-func (m *model) each(do func(l ledger)) {
-	do(m.memory)
-	do(m.bench.DB)
+// each does the same to every ledger; do fails the test if the result is wrong.
+func (m *model) each(do func(l Ledger)) {
+	for _, l := range m.ledgers {
+		do(l)
+	}
 }
 
 // want fails unless err has the code; an empty code means no error.
-func (m *model) want(l ledger, err error, code fault.Code) {
+func (m *model) want(l Ledger, err error, code fault.Code) {
 	if (code == "" && err != nil) || (code != "" && !fault.Is(err, code)) {
 		m.t.Fatalf("%T: got %v, want %q", l, err, code)
 	}
@@ -142,7 +164,7 @@ func (m *model) createAccount(*rapid.T) {
 	if _, taken := m.posted[name]; taken || credit < 0 {
 		code = fault.InvalidRequest
 	}
-	m.each(func(l ledger) { m.want(l, l.CreateAccount(context.Background(), name, credit), code) })
+	m.each(func(l Ledger) { m.want(l, l.CreateAccount(context.Background(), name, credit), code) })
 	if code == "" {
 		m.posted[name] = credit
 	}
@@ -163,7 +185,7 @@ func (m *model) credit(*rapid.T) {
 	default:
 		moves = true
 	}
-	m.each(func(l ledger) { m.want(l, l.Credit(context.Background(), name, amount, reference), code) })
+	m.each(func(l Ledger) { m.want(l, l.Credit(context.Background(), name, amount, reference), code) })
 	if moves {
 		m.credits[name+" "+reference] = amount
 		m.posted[name] += amount
@@ -177,7 +199,7 @@ func (m *model) setBudget(*rapid.T) {
 	if _, known := m.posted[name]; !known {
 		code = fault.NotFound
 	}
-	m.each(func(l ledger) { m.want(l, l.SetBudget(context.Background(), name, key, (*billing.Money)(limit)), code) })
+	m.each(func(l Ledger) { m.want(l, l.SetBudget(context.Background(), name, key, (*billing.Money)(limit)), code) })
 	if code != "" {
 		return
 	}
@@ -193,7 +215,7 @@ func (m *model) reserve(*rapid.T) {
 	m.ids++
 	charge := billing.Charge{
 		Account: name, Key: key, RequestID: fmt.Sprintf("r%d-%04d", m.run, m.ids), Model: "talker",
-		Price: m.bench.price, Bound: chars(bound), Least: chars(least),
+		Price: m.price, Bound: chars(bound), Least: chars(least),
 	}
 	if least == 0 || least > bound {
 		least = bound
@@ -208,7 +230,7 @@ func (m *model) reserve(*rapid.T) {
 		code = fault.InsufficientBalance
 	}
 	var h billing.Hold
-	m.each(func(l ledger) {
+	m.each(func(l Ledger) {
 		var err error
 		h, err = l.Reserve(context.Background(), charge)
 		m.want(l, err, code)
@@ -243,7 +265,7 @@ func (m *model) extend(*rapid.T) {
 	case more > m.available(h.hold.Account, h.budget):
 		code = fault.InsufficientBalance
 	}
-	m.each(func(l ledger) { m.want(l, l.Extend(context.Background(), h.hold, soFar, more), code) })
+	m.each(func(l Ledger) { m.want(l, l.Extend(context.Background(), h.hold, soFar, more), code) })
 	if code != "" {
 		return
 	}
@@ -257,7 +279,7 @@ func (m *model) extend(*rapid.T) {
 func (m *model) settle(*rapid.T) {
 	h, used := m.anyOpen(), chars(m.count(0, 120))
 	want := m.ends(h, used, billing.ReasonComplete)
-	m.each(func(l ledger) {
+	m.each(func(l Ledger) {
 		got, err := l.Settle(context.Background(), h.hold, used, billing.Outcome{Reason: billing.ReasonComplete})
 		m.want(l, err, "")
 		m.same(l, got, want)
@@ -270,7 +292,7 @@ func (m *model) ends(h *modelHold, used billing.Usage, reason string) billing.Re
 	charge := min(cost, h.amount+m.available(h.hold.Account, h.budget))
 	r := billing.Receipt{
 		ID: h.hold.ID, CreatedAt: h.created, SettledAt: m.clock, Account: h.hold.Account, Key: h.hold.Key,
-		Model: "talker", Status: billing.Captured, Usage: used, PriceVersion: m.bench.price.Version(),
+		Model: "talker", Status: billing.Captured, Usage: used, PriceVersion: m.price.Version(),
 		Hold: h.amount, Charge: charge, Overrun: cost - charge, Reason: reason,
 	}
 	if cost == 0 {
@@ -291,10 +313,15 @@ func (m *model) settleAgain(*rapid.T) {
 	if len(m.settled) == 0 {
 		m.t.Skip("nothing is settled")
 	}
-	first := rapid.SampledFrom(m.settled).Draw(m.t, "settled")
-	used := chars(m.count(0, 120))
-	m.each(func(l ledger) {
+	i := rapid.IntRange(0, len(m.settled)-1).Draw(m.t, "settled")
+	first, used := m.settled[i], chars(m.count(0, 120))
+	forgotten := m.keep > 0 && i < len(m.settled)-m.keep
+	m.each(func(l Ledger) {
 		got, err := l.Settle(context.Background(), billing.Hold{ID: first.ID}, used)
+		if forgotten {
+			m.want(l, err, fault.InternalError)
+			return
+		}
 		m.want(l, err, "")
 		m.same(l, got, first)
 		m.want(l, l.Extend(context.Background(), billing.Hold{ID: first.ID}, chars(1), 1), fault.InternalError)
@@ -303,34 +330,36 @@ func (m *model) settleAgain(*rapid.T) {
 
 func (m *model) wait(*rapid.T) {
 	m.clock = m.clock.Add(time.Duration(m.count(1, 90)) * time.Minute)
-	m.bench.clock.Set(m.clock)
+	m.set(m.clock)
 }
 
-// crash ends the database's process. What it recovers, the ledger in memory is
-// told to do.
+// crash ends the process of those that survive it. What they recover, the
+// others are told to do.
 func (m *model) crash(t *rapid.T) {
-	if m.count(0, 3) > 0 {
+	if m.crashed == nil || m.count(0, 3) > 0 {
 		t.Skip("not now")
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.open)) {
 		h := m.open[name]
 		want := m.ends(h, h.soFar, billing.ReasonInternal)
-		got, err := m.memory.Settle(context.Background(), h.hold, h.soFar, billing.Outcome{Reason: billing.ReasonInternal})
-		m.want(m.memory, err, "")
-		m.same(m.memory, got, want)
+		got, err := m.ledgers[0].Settle(context.Background(), h.hold, h.soFar, billing.Outcome{Reason: billing.ReasonInternal})
+		m.want(m.ledgers[0], err, "")
+		m.same(m.ledgers[0], got, want)
 	}
-	m.bench = m.bench.crash()
+	m.crashed()
 }
 
 // end leaves no hold for the next check.
 func (m *model) end() {
 	for _, name := range slices.Sorted(maps.Keys(m.open)) {
-		_, err := m.bench.Settle(context.Background(), m.open[name].hold, billing.Usage{})
-		m.want(m.bench, err, "")
+		m.each(func(l Ledger) {
+			_, err := l.Settle(context.Background(), m.open[name].hold, billing.Usage{})
+			m.want(l, err, "")
+		})
 	}
 }
 
-func (m *model) same(l ledger, got, want any) {
+func (m *model) same(l Ledger, got, want any) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		m.t.Fatalf("%T (-want +got):\n%s", l, diff)
 	}
@@ -339,7 +368,7 @@ func (m *model) same(l ledger, got, want any) {
 // check compares everything that can be read with the model, after each step.
 func (m *model) check(*rapid.T) {
 	ctx := context.Background()
-	m.each(func(l ledger) {
+	m.each(func(l Ledger) {
 		m.want(l, l.Verify(ctx), "")
 		for name, posted := range m.posted { // I1 to I3
 			got, err := l.Balance(ctx, name)
@@ -350,14 +379,18 @@ func (m *model) check(*rapid.T) {
 			m.same(l, rows, m.usage(name))
 		}
 	})
-	open, err := m.bench.OpenHolds(ctx)
-	m.want(m.bench, err, "")
-	if len(open) != len(m.open) {
-		m.t.Fatalf("%d holds are open, want %d", len(open), len(m.open))
+	m.each(m.checkOpen)
+}
+
+func (m *model) checkOpen(l Ledger) {
+	open, told, err := openHolds(context.Background(), l)
+	m.want(l, err, "")
+	if told && len(open) != len(m.open) {
+		m.t.Fatalf("%T: %d holds are open, want %d", l, len(open), len(m.open))
 	}
 	for _, o := range open {
 		if h := m.open[o.ID]; h == nil || o.Amount != h.amount || o.SoFar != h.soFar || o.Available != m.available(o.Account, h.budget) {
-			m.t.Fatalf("open: %+v, want %+v", o, h)
+			m.t.Fatalf("%T: open: %+v, want %+v", l, o, h)
 		}
 	}
 }

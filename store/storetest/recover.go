@@ -20,7 +20,9 @@ var recovering = map[string]func(bench){
 	"AHoldThatNobodySettlesEndsWhenItExpires":                  expires,
 	"AnExtensionPutsTheExpiryOff":                              putsOff,
 	"TheHoldsOfALivingProcessAreLeftAlone":                     leftAlone,
+	"AHoldThatAnotherProcessSettledIsNotExtended":              settledElsewhere,
 	"AProcessWhoseLeaseWasLostFindsItsHoldsEndedAndGoesOn":     leaseLost,
+	"AProcessThatLostItsLeaseLearnsHowItsLastCommitHasEnded":   ambiguousAndLost,
 	"TheHoldsOfAProcessThatClosesEndWithTheNextSweepOfAnother": closes,
 	"AStoreOfANewerSchemaIsNotOpened":                          newerSchema,
 	"ProcessesThatStartTogetherMakeTheSchemaOnce":              startTogether,
@@ -150,6 +152,18 @@ func leftAlone(b bench) {
 	b.wantBalance(9, 0)
 }
 
+// settledElsewhere extends a hold that its process takes for open, since nobody
+// told it otherwise.
+func settledElsewhere(b bench) {
+	b.onlyShared()
+	b.account("acme", 10)
+	h := b.reserve("r1", 4)
+	b.open(store.Options{}).settle(h, 1)
+	b.wantCode(b.Extend(b.t.Context(), h, images(2), billing.One), fault.InternalError)
+	b.wantBalance(9, 0)
+	b.ok(b.Verify(b.t.Context()))
+}
+
 func (b bench) onlyShared() {
 	if !b.place.Shared {
 		b.t.Skip("one process has the database for itself")
@@ -161,7 +175,7 @@ func leaseLost(b bench) {
 	b.account("acme", 10)
 	stream, call := b.reserve("r1", 2), b.reserve("r2", 3)
 	b.ok(b.Extend(b.t.Context(), stream, images(1), 0))
-	b.ok(b.place.Exec(b.t.Context(), "UPDATE node SET lease_until = 0"))
+	b.loseLease()
 	other := b.open(store.Options{}) // takes them for dead
 	other.wantBalance(9, 0)
 
@@ -176,6 +190,45 @@ func leaseLost(b bench) {
 	b.ok(other.Sweep(b.t.Context()))
 	b.settle(h, 1)
 	b.wantBalance(8, 0)
+}
+
+// loseLease ends the lease of every process a minute ago, too late for a sign
+// of life and too early for being forgotten.
+func (b bench) loseLease() {
+	b.t.Helper()
+	b.ok(b.place.Exec(b.t.Context(), "UPDATE node SET lease_until = lease_until - 70000000000"))
+}
+
+// ambiguousAndLost is a process that is away for so long that others end its
+// holds before it asks how its last COMMIT has ended.
+func ambiguousAndLost(b bench) {
+	b.onlyShared()
+	b.account("acme", 100)
+	for i, e := range endings {
+		gate := make(chan struct{})
+		b.cut.FailCommit(e.applied, e.err)
+		b.cut.HangAfter(gate)
+		held := make(chan billing.Hold, 1)
+		go func() {
+			h, err := b.Reserve(b.t.Context(), b.charge(id(i), 4))
+			if err != nil {
+				b.t.Errorf("%s: %v", e.name, err)
+			}
+			held <- h
+		}()
+		b.cut.Blocked()
+		b.loseLease()
+		other := b.open(store.Options{}) // ends what was made
+		close(gate)
+		r := b.settle(<-held, 1)
+		if e.applied != (r.Status == billing.Released) {
+			b.t.Errorf("%s: settled as %+v", e.name, r)
+		}
+		b.ok(other.Close())
+		other.cut.Cut() // nothing is left of it to verify
+	}
+	b.wantBalance(98, 0)
+	b.wantOpen(0)
 }
 
 func closes(b bench) {

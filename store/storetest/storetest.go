@@ -1,5 +1,5 @@
 // Package storetest holds what every database of the store has to do, as one
-// suite, and what it takes to test one: a Postgres to test with and a
+// suite, of which a part holds for every ledger, and what it takes to test one: a Postgres to test with and a
 // connector that fails on demand.
 package storetest
 
@@ -10,10 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/store"
 )
 
@@ -29,7 +26,10 @@ type Place struct {
 
 // Run runs the suite. place gives each test an empty database of its own.
 func Run(t *testing.T, place func(t testing.TB) Place) {
-	for _, group := range [...]map[string]func(bench){reserving, settling, accounting, using, recovering, verifying, enduring, answering} {
+	for name, test := range ledgerRules() {
+		t.Run(name, func(t *testing.T) { test(newBench(t, place(t)).desk) })
+	}
+	for _, group := range [...]map[string]func(bench){storing, recovering, verifying, enduring, answering} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) { test(newBench(t, place(t))) })
 		}
@@ -40,20 +40,17 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 // morning is where the tests' clocks stand.
 var morning = time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)
 
-// bench is a database with a price of one unit per image, so that a count of
-// images is an amount of money. Its clock stands until the test moves it.
+// bench is a desk whose ledger is in a database.
 type bench struct {
+	desk
 	*store.DB
-	t     testing.TB
 	place Place
-	price *billing.Price
-	clock *clock
 	cut   *Faults
 }
 
 func newBench(t testing.TB, p Place) bench {
 	t.Helper()
-	b := bench{t: t, place: p, price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"}), clock: newClock(morning)}
+	b := bench{place: p, desk: desk{t: t, price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"}), clock: newClock(morning)}}
 	return b.open(store.Options{})
 }
 
@@ -68,7 +65,9 @@ func (b bench) open(o store.Options) bench {
 	o.Logger = slog.New(slog.NewTextHandler(b.t.Output(), nil))
 	db, err := b.place.Open(b.t.Context(), o)
 	b.ok(err)
-	b.DB = db
+	b.DB, b.Ledger = db, db
+	b.reborn = func() desk { return b.crash().desk }
+	b.counts = func() desk { return b.counting().desk }
 	b.t.Cleanup(func() {
 		if !b.cut.isCut() {
 			b.ok(b.Verify(context.Background()))
@@ -76,6 +75,13 @@ func (b bench) open(o store.Options) bench {
 		_ = b.Close() // some tests have
 	})
 	return b
+}
+
+// counting is the bench's database, opened by a process that only counts.
+func (b bench) counting() bench {
+	b.t.Helper()
+	b.die()
+	return b.open(store.Options{Count: true})
 }
 
 // crash ends the process that has the database open, without a last word, and
@@ -95,19 +101,6 @@ func (b bench) die() {
 	}
 }
 
-func (b bench) ok(err error) {
-	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-func (b bench) account(name string, credit int64) bench {
-	b.t.Helper()
-	b.ok(b.CreateAccount(b.t.Context(), name, billing.Money(credit)*billing.One))
-	return b
-}
-
 func price(t testing.TB, rates ...billing.Rate) *billing.Price {
 	t.Helper()
 	p, err := billing.NewPrice(rates...)
@@ -118,54 +111,5 @@ func price(t testing.TB, rates ...billing.Rate) *billing.Price {
 }
 
 func images(n int64) billing.Usage { return billing.Usage{Images: n} }
-
-// charge asks for a hold of n units on acme.
-func (b bench) charge(id string, n int64) billing.Charge {
-	return billing.Charge{
-		Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "painter",
-		Price: b.price, Bound: images(n),
-	}
-}
-
-func (b bench) reserve(id string, n int64) billing.Hold {
-	b.t.Helper()
-	h, err := b.Reserve(b.t.Context(), b.charge(id, n))
-	b.ok(err)
-	return h
-}
-
-func (b bench) settle(h billing.Hold, n int64) billing.Receipt {
-	b.t.Helper()
-	r, err := b.Settle(b.t.Context(), h, images(n))
-	b.ok(err)
-	return r
-}
-
-// wantBalance compares acme's position in whole units.
-func (b bench) wantBalance(posted, held billing.Money) {
-	b.t.Helper()
-	got, err := b.Balance(b.t.Context(), "acme")
-	b.ok(err)
-	if diff := cmp.Diff(billing.Balance{Account: "acme", Posted: posted * billing.One, Held: held * billing.One}, got); diff != "" {
-		b.t.Fatalf("balance (-want +got):\n%s", diff)
-	}
-}
-
-func (b bench) wantCode(err error, code fault.Code) {
-	b.t.Helper()
-	if !fault.Is(err, code) {
-		b.t.Fatalf("got %v, want %s", err, code)
-	}
-}
-
-func (b bench) wantOpen(n int) []billing.OpenHold {
-	b.t.Helper()
-	open, err := b.OpenHolds(b.t.Context())
-	b.ok(err)
-	if len(open) != n {
-		b.t.Fatalf("%d holds are open, want %d: %+v", len(open), n, open)
-	}
-	return open
-}
 
 func id(n int) string { return fmt.Sprintf("r%05d", n) }

@@ -10,7 +10,7 @@ import (
 )
 
 // using are the rules of usage.
-var using = map[string]func(bench){
+var using = map[string]func(desk){
 	"UsageIsSummedByGroupAndTime":                       summed,
 	"UsageOfNoAccountOrByNothingKnownIsRefused":         usageRefused,
 	"ASumOfUsageHasNoVariantButKeepsItsFlags":           keepsFlags,
@@ -21,8 +21,8 @@ var using = map[string]func(bench){
 //
 //	09:30 acme k1 painter 1    10:00 acme k2 painter 2    10:59 acme k1 sculptor 4
 //	next day 00:00 acme k1 painter 8                      10:30 other k1 painter 16
-func (b bench) used() {
-	b.account("acme", 100).account("other", 100)
+func (d desk) used() {
+	d.account("acme", 100).account("other", 100)
 	for i, c := range []struct {
 		at                  time.Time
 		account, key, model string
@@ -34,13 +34,13 @@ func (b bench) used() {
 		{morning.Add(14*time.Hour + 30*time.Minute), "acme", "k1", "painter", 8},
 		{morning.Add(time.Hour), "other", "k1", "painter", 16},
 	} {
-		charge := b.charge(id(i), c.n)
+		charge := d.charge(id(i), c.n)
 		charge.Account, charge.Key, charge.Model = c.account, c.key, c.model
-		b.clock.Set(morning) // usage counts when it is settled
-		h, err := b.Reserve(b.t.Context(), charge)
-		b.ok(err)
-		b.clock.Set(c.at)
-		b.settle(h, c.n)
+		d.clock.Set(morning) // usage counts when it is settled
+		h, err := d.Reserve(d.t.Context(), charge)
+		d.ok(err)
+		d.clock.Set(c.at)
+		d.settle(h, c.n)
 	}
 }
 
@@ -48,7 +48,7 @@ func row(group string, requests, n int64) billing.UsageRow {
 	return billing.UsageRow{Group: group, Requests: requests, Usage: images(n), Charge: billing.Money(n) * billing.One}
 }
 
-func summed(b bench) {
+func summed(b desk) {
 	b.used()
 	at := func(hour, minute int) time.Time { return time.Date(2026, 3, 1, hour, minute, 0, 0, time.UTC) }
 	for _, c := range []struct {
@@ -75,7 +75,7 @@ func summed(b bench) {
 	}
 }
 
-func usageRefused(b bench) {
+func usageRefused(b desk) {
 	b.used()
 	_, err := b.Usage(b.t.Context(), billing.Query{Account: "nobody"})
 	b.wantCode(err, fault.NotFound)
@@ -83,7 +83,7 @@ func usageRefused(b bench) {
 	b.wantCode(err, fault.InvalidRequest)
 }
 
-func keepsFlags(b bench) {
+func keepsFlags(b desk) {
 	b.account("acme", 0)
 	for i, u := range []billing.Usage{
 		{Seconds: 5, Variant: "720p", Estimated: true, Zero: true}, {Seconds: 1, Anomaly: true, Zero: true}, {Seconds: 2, Zero: true},
@@ -98,7 +98,7 @@ func keepsFlags(b bench) {
 	b.wantUsage(billing.Usage{Seconds: 8, Estimated: true, Anomaly: true})
 }
 
-func stops(b bench) {
+func stops(b desk) {
 	b.account("acme", 0)
 	for i, n := range []int64{1 << 62, 1 << 62, 5} {
 		charge := b.charge(id(i), 0)
@@ -111,11 +111,11 @@ func stops(b bench) {
 	b.wantUsage(billing.Usage{Input: 1<<63 - 1, Output: 3 * (1<<32 - 1)})
 }
 
-func (b bench) wantUsage(u billing.Usage) {
-	b.t.Helper()
-	rows, err := b.Usage(b.t.Context(), billing.Query{})
-	b.ok(err)
+func (d desk) wantUsage(u billing.Usage) {
+	d.t.Helper()
+	rows, err := d.Usage(d.t.Context(), billing.Query{})
+	d.ok(err)
 	if len(rows) != 1 || rows[0].Usage != u {
-		b.t.Errorf("got %+v, want %+v", rows, u)
+		d.t.Errorf("got %+v, want %+v", rows, u)
 	}
 }

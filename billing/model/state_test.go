@@ -1,0 +1,146 @@
+package model
+
+// The worlds are so small that every amount is a single digit.
+const (
+	requests = 2 // at most
+	nodes    = 2 // at most
+	held     = 2 // set aside for each request
+	more     = 1 // what an extension adds, and what its checkpoint says was used
+	credited = 2 // the one credit
+	lifetime = 2 // ticks after which a hold that nobody extends has expired
+)
+
+// state is everything there is, in the database, in the memory of processes
+// and in the heads of clients. It is comparable, so that states can be counted.
+type state struct {
+	account account
+	entries legs // the journal, summed
+	credit  credit
+	request [requests]request
+	node    [nodes]node
+	key     claim
+	left    allowance
+	price   int8 // the present one, of a unit
+	broken  string
+}
+
+// account is the row in the database.
+type account struct{ posted, held, credited, revenue, overrun int8 }
+
+// available is what can still be set aside.
+func (a account) available() int8 { return a.posted - a.held }
+
+// legs are the sums over the journal.
+type legs struct{ customer, credit, revenue, overrun int8 }
+
+// credit is the operator's payment under one reference.
+type credit struct {
+	applied int8 // times
+	asked   int8 // times
+	acked   bool
+}
+
+// phase is how far a request has come, as its node knows.
+type phase int8
+
+const (
+	unsent   phase = iota
+	arrived        // at a node that found the balance sufficient
+	claimed        // its idempotency key
+	running        // its hold was acknowledged
+	produced       // the upstream has answered; the cost is known
+	settled        // the settlement was acknowledged
+	kept           // its answer was kept in a step of its own
+	over           // its client was told, or cut off
+)
+
+// status is how a hold ended, as its receipt says.
+type status int8
+
+const (
+	open status = iota
+	captured
+	released
+)
+
+// identity is a process, and which of its lives: a row of the table of nodes.
+type identity struct{ node, life int8 }
+
+// request is one call with its hold.
+type request struct {
+	phase phase
+	at    int8 // the node that serves it
+
+	// In the database.
+	hold     bool // a row of an open hold
+	amount   int8
+	owner    identity
+	soFar    int8 // the checkpoint
+	age      int8 // ticks since the hold was made or extended
+	price    int8 // pinned
+	status   status
+	used     int8 // as the receipt says
+	charge   int8
+	overrun  int8
+	room     int8 // amount and what was available when it was captured
+	captures int8 // entries
+	swept    bool // it was ended by its checkpoint
+
+	// In the node's memory.
+	memory   bool // the hold is open and its own
+	cost     int8 // what the request used
+	extended int8 // extensions that were acknowledged
+	fresh    bool // extended since the last tick
+
+	// In the client's head.
+	acked bool
+	told  int8 // the charge
+}
+
+// kind is an operation on the ledger.
+type kind int8
+
+const (
+	nothing kind = iota
+	reserve
+	extend
+	settle
+)
+
+// pending is a transaction whose answer is on its way, or lost.
+type pending struct {
+	kind    kind
+	request int8
+	applied bool
+	lost    bool // the node does not know how it ended
+}
+
+// node is a process that shares the database with others.
+type node struct {
+	up      bool
+	life    int8
+	dead    int8 // lives that others took for dead, a bit each; in the database
+	pending pending
+	sweep   [requests]bool // holds that it found, and is about to end
+}
+
+// buried reports whether one of a node's lives was taken for dead.
+func (s *state) buried(i identity) bool { return s.node[i.node].dead&(1<<i.life) != 0 }
+
+// claim is the row of the idempotency key that all requests of a world share.
+type claim struct {
+	state claimState
+	by    int8
+	owner identity
+}
+
+type claimState int8
+
+const (
+	unclaimed claimState = iota
+	claimOpen
+	claimKept
+)
+
+// allowance is what may still go wrong.
+type allowance struct{ crashes, losses, expiries, ticks, reprices int8 }
