@@ -10,7 +10,6 @@ import (
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -39,19 +38,30 @@ type Result struct {
 //
 // Every error is a *fault.Error, and then nothing is left to settle.
 func (x *Exchange) Call(ctx context.Context, op upstream.Op, data []byte, silence func([]byte)) (*Result, error) {
-	if op != upstream.ChatCompletion {
+	parse, ok := parsers[op]
+	if !ok {
 		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no operation %q.", op))
 	}
-	r, err := chat.Parse(data)
+	parsed, err := parse(x.g, data)
 	if err != nil {
 		return nil, err
 	}
-	return x.run(ctx, chatOperation{r, x.g}, silence)
+	return x.run(ctx, parsed, silence)
+}
+
+// parsers read the body of each operation.
+var parsers = map[upstream.Op]func(g *Gateway, data []byte) (operation, error){
+	upstream.ChatCompletion: parseChat,
+	upstream.GenerateImage:  parseImages,
+	upstream.Embeddings:     parseEmbeddings,
 }
 
 // run is the one path of a request, whichever door it came in by.
 func (x *Exchange) run(ctx context.Context, op operation, silence func([]byte)) (*Result, error) {
 	x.record.op, x.record.model, x.record.stream = op.op(), op.model(), op.streams()
+	if i, ok := op.(identified); ok {
+		i.identify(x.ID)
+	}
 	m, err := x.check(op)
 	if err != nil {
 		return nil, err
@@ -84,7 +94,7 @@ func (x *Exchange) run(ctx context.Context, op operation, silence func([]byte)) 
 // decisions.md: unknown, not allowed, wrong endpoint, rules.
 func (x *Exchange) check(op operation) (Model, error) {
 	if op.model() == "" {
-		if err := op.validate(); err != nil {
+		if err := op.validate(Model{}); err != nil {
 			return Model{}, err
 		}
 	}
@@ -98,10 +108,10 @@ func (x *Exchange) check(op operation) (Model, error) {
 	if !x.principal.MayUse(m.ID) {
 		return m, notAllowed(m.ID)
 	}
-	if kinds[m.Kind] != op.op() {
+	if m.Kind != "" && kinds[m.Kind] != op.op() {
 		return m, fault.Invalid("model", fmt.Sprintf("The model %q serves another endpoint: it is a %s model.", m.ID, m.Kind))
 	}
-	return m, op.validate()
+	return m, op.validate(m)
 }
 
 // call is one admitted request while it runs.
@@ -122,6 +132,7 @@ type call struct {
 	channel string
 	whole   []byte        // the accepted answer of a call that does not stream
 	usage   billing.Usage // of the accepted answer
+	parts   *parts        // of a request that was split
 	events  *events       // the accepted stream
 }
 
@@ -153,7 +164,7 @@ func (c *call) start() (_ *Result, err error) {
 	if c.op.streams() {
 		s = newStream(c)
 	}
-	reply, err := c.ask(body, view)
+	reply, err := c.askWhole(body, view)
 	if err != nil {
 		if s != nil {
 			s.quiet()
@@ -222,6 +233,7 @@ func (c *call) reserve() (err error) {
 		Account: c.x.principal.Account, Key: c.x.principal.Key, RequestID: c.x.ID,
 		Operation: string(c.op.op()), Model: c.model.ID,
 		Price: c.x.routes.prices.Price(c.model.ID), Bound: most, Least: least,
+		Claimed: c.x.claimed != nil && c.x.g.transactional,
 	})
 	switch {
 	case err == nil:
@@ -231,6 +243,21 @@ func (c *call) reserve() (err error) {
 		return unavailable(err)
 	}
 	return away(err)
+}
+
+// askWhole asks for the answer, in parts where one upstream call does not take
+// the request.
+func (c *call) askWhole(body upstream.Body, view any) (*upstream.Reply, error) {
+	if s, ok := c.op.(splitter); ok {
+		parts, err := s.split(c.model)
+		if err != nil {
+			return nil, err
+		}
+		if len(parts) > 0 {
+			return c.askParts(s, parts)
+		}
+	}
+	return c.ask(body, view)
 }
 
 // ask sends the call through the router.
@@ -258,7 +285,7 @@ func (c *call) refuse(err error) error {
 		c.x.record.gone = true
 		reason = billing.ReasonClientGone
 		if sent(err) && c.x.claimed == nil { // a duplicate will pay for all of it
-			used = c.op.input()
+			used = c.input()
 		}
 		err = fault.From(cause)
 	}

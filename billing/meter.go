@@ -52,6 +52,10 @@ type Charge struct {
 	Price     *Price // pinned for the life of the hold; nil means that the model is free
 	Bound     Usage  // upper bound of what the request may consume
 	Least     Usage  // smallest bound that is worth a start; zero means Bound
+	// Claimed says that the request holds an idempotency key open with this
+	// Meter. A meter whose claims others can end refuses it with
+	// fault.IdempotencyConflict if the key is no longer the request's.
+	Claimed bool
 }
 
 // Hold is money set aside for one running request. It is a plain value; the

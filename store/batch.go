@@ -99,15 +99,24 @@ func (b *batch) begin(ctx context.Context) (*sql.Tx, error) {
 	return t, err
 }
 
-// hangUp closes the connection and everything that was prepared on it.
+// hangUp closes the connection and everything that was prepared on it. Where
+// database/sql closed it before, after a driver.ErrBadConn, its statements must
+// not be touched any more.
 func (c *committer) hangUp() {
 	if c.conn == nil {
 		return
 	}
+	alive := c.conn.Raw(func(any) error {
+		c.direct.close()
+		return nil
+	}) == nil
 	for _, stmt := range c.prepared {
-		_ = stmt.Close()
+		if alive {
+			_ = stmt.Close()
+		}
 	}
 	clear(c.prepared)
+	clear(c.direct.compiled)
 	_ = c.conn.Raw(func(any) error { return driver.ErrBadConn }) // not back into the pool
 	_ = c.conn.Close()
 	c.conn = nil

@@ -3,7 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 const (
 	batchLimit = 512    // operations in one transaction
 	queueLimit = 16_384 // operations that wait; more are refused
+	gathering  = 100 * time.Microsecond
 )
 
 // committer is the one goroutine that writes. It takes what waits, does all of
@@ -23,6 +26,8 @@ type committer struct {
 	sql      *statements
 	conn     *sql.Conn // nil until it is needed, and after it failed
 	prepared map[string]*sql.Stmt
+	direct   direct
+	last     int // operations in the last batch
 	node     node
 	open     map[string]*hold // the node's, as the last commit left them
 	pending  *batch           // its COMMIT had no answer; nil if there is none
@@ -39,7 +44,7 @@ type committer struct {
 // startCommitter registers the process and ends the holds of dead ones.
 func (db *DB) startCommitter(ctx context.Context) error {
 	c := &committer{
-		db: db, sql: newStatements(db.dialect), prepared: map[string]*sql.Stmt{}, open: map[string]*hold{},
+		db: db, sql: newStatements(db.dialect), prepared: map[string]*sql.Stmt{}, direct: direct{compiled: map[string]driver.Stmt{}}, open: map[string]*hold{},
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	db.committer = c
@@ -106,6 +111,7 @@ func (c *committer) work() {
 // returns none, and more, when it is time for a sign of life.
 func (c *committer) next() (ops []*op, more bool) {
 	for {
+		c.gather()
 		c.mu.Lock()
 		n := min(len(c.queue), batchLimit)
 		for _, o := range c.queue[:n] {
@@ -117,6 +123,7 @@ func (c *committer) next() (ops []*op, more bool) {
 		closed, pulse := c.closed, c.pulse()
 		c.mu.Unlock()
 		if len(ops) > 0 || (closed && n == 0) {
+			c.last = n
 			return ops, !closed
 		}
 		if n > 0 {
@@ -125,6 +132,25 @@ func (c *committer) next() (ops []*op, more bool) {
 		if c.wait(pulse) {
 			return []*op{{step: beat{}, ready: make(chan struct{})}}, true
 		}
+	}
+}
+
+// gather lets callers run who are about to join the queue: a commit that starts
+// with the first of them makes the others wait for the next one. It ends when
+// none comes; where fewer came than the last time, a moment later.
+func (c *committer) gather() {
+	began := time.Now()
+	for before, still := 0, 0; ; runtime.Gosched() {
+		c.mu.Lock()
+		n := len(c.queue)
+		c.mu.Unlock()
+		if n == before {
+			still++
+		}
+		if n == 0 || n >= batchLimit || still >= 2 && (n >= c.last || time.Since(began) > gathering) {
+			return
+		}
+		before = n
 	}
 }
 
@@ -186,10 +212,16 @@ func (c *committer) commit(ops []*op, careful bool) {
 			time.Sleep(pause)
 			pause = min(2*pause, 250*time.Millisecond)
 			ops = c.patient(ops)
+		case kind == Duplicate && len(ops) == 1 && tries == 0:
+			// Another process took the key meanwhile; the second look finds it taken.
 		case len(ops) > 1:
 			for _, o := range ops {
 				c.commit([]*op{o}, true)
 			}
+			return
+		case kind == Conflict:
+			ops[0].err = c.db.away(err)
+			c.finish(ops)
 			return
 		default:
 			ops[0].err = broken(err)

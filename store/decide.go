@@ -33,6 +33,11 @@ func (r *reserving) decide(b *batch) error {
 	if a == nil {
 		return fault.New(fault.PermissionDenied, "The account that this API key belongs to does not exist in the ledger. The operator has to create it.")
 	}
+	if c.Claimed {
+		if err := b.takeClaim(c.RequestID); err != nil {
+			return err
+		}
+	}
 	h := &hold{
 		id: c.RequestID, node: b.node.id, account: c.Account, key: c.Key, operation: c.Operation, model: c.Model,
 		version: c.Price.Version(), price: c.Price,

@@ -21,6 +21,8 @@ type Dialect struct {
 	Serialise string
 	// Lock is what a SELECT of rows ends in that are about to change.
 	Lock string
+	// Arrays says that a column of many rows can be one argument.
+	Arrays bool
 	// Clock is an expression for the database's time in nanoseconds since 1970;
 	// empty where the process's own clock is as good.
 	Clock string

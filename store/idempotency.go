@@ -104,6 +104,22 @@ func (db *DB) claim(ctx context.Context, k idempotency.Key, content idempotency.
 	return won > 0, nil
 }
 
+// takeClaim sees that a request's idempotency key is still its own, and ties it
+// to the process that makes the hold. Others free the keys of a process that
+// they take for dead: a duplicate may have this one by now, and would be charged
+// as well.
+func (b *batch) takeClaim(requestID string) error {
+	n, err := b.tx.exec(b.ctx, "UPDATE answer SET node = ? WHERE request = ? AND state = 'open'", b.node.id, requestID)
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
+		return idempotency.StillOpen()
+	}
+	b.wrote = true
+	return nil
+}
+
 // lockKey keeps two processes from claiming one key at once: the second does
 // not wait, which could be for ever where each waits for the other, but is told
 // that the first is running. One process claims one after the other.
@@ -154,7 +170,8 @@ func (db *DB) keepAnswer(ctx context.Context, t *tx, rec idempotency.Record, rec
 	if receipt.Status != billing.Captured {
 		return t.freeClaim(ctx, rec.Key, receipt.ID)
 	}
-	return t.keep(ctx, rec.Key, idempotency.Answer{Header: rec.Header, Body: rec.Body, Receipt: receipt}, nanos(receipt.SettledAt))
+	a, now := idempotency.Answer{Header: rec.Header, Body: rec.Body, Receipt: receipt}, nanos(receipt.SettledAt)
+	return t.keep(ctx, rec.Key, a, now)
 }
 
 // freeClaims ends the claims of a process that is dead, whose holds have ended

@@ -98,6 +98,7 @@ func (beat) decide(b *batch) error {
 
 // retire ends the lease of a process that closes: others need not wait.
 func (c *committer) retire() {
+	defer c.hangUp()
 	if !c.db.dialect.Shared || c.node.id == 0 {
 		return
 	}

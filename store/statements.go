@@ -1,7 +1,5 @@
 package store
 
-import "strings"
-
 // statements are those that the committer runs in bulk, or whose text depends
 // on the dialect.
 type statements struct {
@@ -22,12 +20,6 @@ const (
 	entryColumns   = "account, kind, reference, customer, credit, revenue, overrun, held, available, created_at"
 )
 
-// Arguments whose type the database cannot guess.
-const (
-	text   = "CAST(? AS TEXT)"
-	number = "CAST(? AS BIGINT)"
-)
-
 func newStatements(d Dialect) *statements {
 	clock, others, old := d.Clock, " AND lease_until < "+d.Clock, " AND lease_until + ? < "+d.Clock
 	if clock == "" { // no other process can be alive, or come back
@@ -39,34 +31,25 @@ func newStatements(d Dialect) *statements {
 		bury:     "UPDATE node SET dead = TRUE WHERE NOT dead AND id <> ?" + others,
 		forget:   "DELETE FROM node WHERE dead AND id = ?" + old + " AND id NOT IN (SELECT node FROM hold)",
 
-		accounts:       newBulk("SELECT "+accountColumns+" FROM account WHERE id IN (", "?", ") ORDER BY id"+d.Lock),
-		currentBudgets: newBulk("SELECT "+budgetColumns+" FROM budget WHERE NOT ended AND (account, key_id) IN (VALUES ", "(?, ?)", ")"),
-		budgets:        newBulk("SELECT "+budgetColumns+" FROM budget WHERE id IN (", "?", ")"),
-		holds:          newBulk("SELECT "+holdColumns+" FROM hold WHERE id IN (", "?", ") ORDER BY id"+d.Lock),
-		ended:          newBulk("SELECT "+receiptColumns+" FROM receipt WHERE id IN (", "?", ")"),
+		accounts:       lookUp(d, "SELECT "+accountColumns+" FROM account WHERE id", 't', " ORDER BY id"+d.Lock),
+		currentBudgets: newBulk(d, "SELECT "+budgetColumns+" FROM budget WHERE NOT ended AND (account, key_id) IN (", "tt", ")"),
+		budgets:        lookUp(d, "SELECT "+budgetColumns+" FROM budget WHERE id", 'n', ""),
+		holds:          lookUp(d, "SELECT "+holdColumns+" FROM hold WHERE id", 't', " ORDER BY id"+d.Lock),
+		ended:          lookUp(d, "SELECT "+receiptColumns+" FROM receipt WHERE id", 't', ""),
 
 		// What a purse is changed by comes with it, and the purse must bear it:
 		// nothing that was decided in memory gets past these guards.
-		updateAccount: newBulk("UPDATE account SET posted = posted + c.column2, held = held + c.column3, credited = credited + c.column4,"+
-			" revenue = revenue + c.column5, overrun = overrun + c.column6, budgets = budgets + c.column7 FROM (VALUES ",
-			"("+text+", "+number+", "+number+", "+number+", "+number+", "+number+", "+number+")",
+		updateAccount: newBulk(d, "UPDATE account SET posted = posted + c.column2, held = held + c.column3, credited = credited + c.column4,"+
+			" revenue = revenue + c.column5, overrun = overrun + c.column6, budgets = budgets + c.column7 FROM (", "tnnnnnn",
 			") AS c WHERE id = c.column1 AND posted + c.column2 >= held + c.column3 AND held + c.column3 >= 0"),
-		updateBudget: newBulk("UPDATE budget SET posted = posted + c.column2, held = held + c.column3 FROM (VALUES ",
-			"("+number+", "+number+", "+number+")",
+		updateBudget: newBulk(d, "UPDATE budget SET posted = posted + c.column2, held = held + c.column3 FROM (", "nnn",
 			") AS c WHERE id = c.column1 AND posted + c.column2 >= held + c.column3 AND held + c.column3 >= 0"),
-		updateHold: newBulk("UPDATE hold SET amount = c.column2, so_far = c.column3, expires_at = c.column4 FROM (VALUES ",
-			"("+text+", "+number+", "+text+", "+number+")", ") AS c WHERE id = c.column1"),
+		updateHold: newBulk(d, "UPDATE hold SET amount = c.column2, so_far = c.column3, expires_at = c.column4 FROM (", "tntn", ") AS c WHERE id = c.column1"),
 
-		insertAccount: insert("account", accountColumns+", created_at"),
-		insertHold:    insert("hold", holdColumns),
-		deleteHold:    newBulk("DELETE FROM hold WHERE id IN (", "?", ")"),
-		insertReceipt: insert("receipt", receiptColumns+", counted"),
-		insertEntry:   insert("entry", entryColumns),
+		insertAccount: newBulk(d, "INSERT INTO account ("+accountColumns+", created_at) ", "tnnnnnnn", ""),
+		insertHold:    newBulk(d, "INSERT INTO hold ("+holdColumns+") ", "tntnttttntnn", ""),
+		deleteHold:    lookUp(d, "DELETE FROM hold WHERE id", 't', ""),
+		insertReceipt: newBulk(d, "INSERT INTO receipt ("+receiptColumns+", counted) ", "tttttttnnnttnnnnnnnnnnnntnnnb", ""),
+		insertEntry:   newBulk(d, "INSERT INTO entry ("+entryColumns+") ", "tttnnnnnnn", ""),
 	}
-}
-
-// insert adds rows; their arguments come in the order of the columns.
-func insert(table, columns string) bulk {
-	row := strings.TrimSuffix(strings.Repeat("?, ", strings.Count(columns, ",")+1), ", ")
-	return newBulk("INSERT INTO "+table+" ("+columns+") VALUES ", "("+row+")", "")
 }

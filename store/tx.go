@@ -40,6 +40,15 @@ func (t *tx) result(ctx context.Context, query string, args []any) (sql.Result, 
 	return stmt.ExecContext(ctx, args...)
 }
 
+// execBulk is exec for the statements of which a batch runs many. On SQLite it
+// calls the driver itself: for one row database/sql takes as long as SQLite.
+func (t *tx) execBulk(ctx context.Context, query string, args []any) (changed int64, err error) {
+	if t.db.dialect.Shared {
+		return t.exec(ctx, query, args...)
+	}
+	return t.db.committer.direct.exec(ctx, t.conn, query, args)
+}
+
 // query returns rows that have to be closed before the next statement.
 func (t *tx) query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	if t.db.dialect.Shared {

@@ -25,13 +25,14 @@ const (
 	oneOwner                    // an idempotency key has one owner
 	keptTogether                // the answer is kept in the transaction that captures
 	endedFirst                  // the key of a dead process is freed after its hold has ended
+	standing                    // a hold for a request with a key finds its claim, and takes it over
 	guards
 )
 
 var guardNames = [guards]string{
 	"sufficient", "extendedWithin", "oneID", "settledOnce", "sweptOnce", "extendsOpen", "capped", "balanced", "leased",
 	"leavesLiving", "sweeps", "checkpointed", "counted", "durableFirst", "onePayment", "renewed", "pinned",
-	"oneOwner", "keptTogether", "endedFirst",
+	"oneOwner", "keptTogether", "endedFirst", "standing",
 }
 
 func (g guard) String() string { return guardNames[g] }
@@ -49,7 +50,6 @@ type world struct {
 	extends  int8   // how often a request may be extended
 	left     allowance
 	without  [guards]bool
-	standing bool // a hold for a request with an idempotency key finds its claim and takes it over; package store does not look
 	eager    bool // a process that starts recovers before it does anything else, as one alone with its database does
 }
 

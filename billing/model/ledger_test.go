@@ -21,7 +21,7 @@ func (w *world) reserve(s *state, n, r int8, yield func(step, state)) {
 
 func (w *world) refuses(s *state, r int8) bool {
 	q := &s.request[r]
-	if w.standing && (s.key.state != claimOpen || s.key.by != r) {
+	if w.keyed && w.has(standing) && (s.key.state != claimOpen || s.key.by != r) {
 		return true
 	}
 	return (w.has(oneID) && (q.hold || q.status != open)) || (w.has(sufficient) && s.account.available() < held)
@@ -32,7 +32,7 @@ func (w *world) hold(s *state, n, r int8) {
 	s.account.held += held
 	q.hold, q.amount, q.owner = true, held, identity{n, s.node[n].life}
 	q.price, q.fresh = s.price, true
-	if w.standing {
+	if w.keyed && w.has(standing) {
 		s.key.owner = q.owner
 	}
 }

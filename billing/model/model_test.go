@@ -16,6 +16,8 @@ var worlds = []world{
 		extends: 1, left: allowance{crashes: 2, losses: 1}},
 	{name: "an id that is in use", requests: 2, nodes: 2, twins: true, balance: 4, costs: []int8{0, 2},
 		left: allowance{crashes: 1, losses: 1, expiries: 1}},
+	{name: "one idempotency key, and a process that is taken for dead", requests: 2, nodes: 2, keyed: true, balance: 4, costs: []int8{0, 2},
+		extends: 1, left: allowance{crashes: 1, expiries: 1}},
 }
 
 func TestEveryInterleavingKeepsTheInvariantsAndEndsEveryHold(t *testing.T) {
@@ -45,23 +47,4 @@ func TestWithoutAnyOneOfItsGuardsTheProtocolBreaks(t *testing.T) {
 			t.Log(shortest.told())
 		})
 	}
-}
-
-// A process that is taken for dead between its claim of an idempotency key and
-// its hold does not learn that the key went to another, and both are charged.
-// The guard that would close this gap is in the model and not in package store:
-// once it is, this test becomes a row of the worlds.
-func TestAKeyFreedUnderALivingProcessIsAKnownGapThatOneGuardWouldClose(t *testing.T) {
-	w := world{requests: 2, nodes: 2, keyed: true, balance: 4, costs: []int8{0, 2}, extends: 1, left: allowance{crashes: 1, expiries: 1}}
-	gap := explore(w, 0)
-	if gap.broken == "" {
-		t.Fatal("the gap is closed")
-	}
-	t.Log(gap.told())
-	w.standing = true
-	closed := explore(w, 0)
-	if closed.broken != "" {
-		t.Fatal(closed.told())
-	}
-	t.Log(closed)
 }

@@ -86,6 +86,6 @@ var inGateway = []mutation{
 	{
 		guard: "gateway: a refused slot stops the call",
 		file:  "call.go", edits: []edit{{"	if err := c.admit(); err != nil {", "	if err := c.admit(); err != nil && c == nil {"}},
-		in: ".", run: "^TestARefusedSlot",
+		in: ".", run: "^TestACallWithoutAFreeSlotAsksNobodyAndHoldsNothing$",
 	},
 }

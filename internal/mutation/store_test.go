@@ -166,4 +166,14 @@ var inStore = []mutation{
 		file:  "store/sqlite/lock_unix.go", edits: []edit{{"syscall.LOCK_EX|", "syscall.LOCK_SH|"}},
 		in: "store/sqlite", run: "^TestASecondProcessOnTheSameFileIsRefused$",
 	},
+	{
+		guard: "store: a hold finds the key of its request",
+		file:  "store/decide.go", edits: []edit{{"	if c.Claimed {\n", "	if false {\n"}},
+		in: "store/crashtest", run: "^TestARequestWhoseKeyOthersFreedGetsNoHold$", needs: postgres,
+	},
+	{
+		guard: "store: a hold takes its key over",
+		file:  "store/idempotency.go", edits: []edit{{"UPDATE answer SET node = ? WHERE request = ?", "UPDATE answer SET node = node + 0 * ? WHERE request = ?"}},
+		in: "store/crashtest", run: "^TestAHoldTakesItsKeyOverToTheProcessThatMakesIt$", needs: postgres,
+	},
 }

@@ -32,13 +32,18 @@ func alive(t *testing.T, dsn string) *store.DB {
 	return db
 }
 
-func TestAProcessThatWasTooSlowForItsLeaseBetweenClaimAndHoldKeepsItsAnswer(t *testing.T) {
+// Others free the key of a process that they take for dead. It may be a
+// duplicate's by the time at which the process comes to its hold: one of the two
+// is charged.
+func TestARequestWhoseKeyOthersFreedGetsNoHold(t *testing.T) {
 	dsn := storetest.Postgres(t)
 	slow, other := alive(t, dsn), alive(t, dsn)
 	ctx := context.Background()
-	r := request{"r1", "acme"}
-	answer, err := slow.Open(ctx, keyOf(r), idempotency.Content{1}, r.ID)
-	if answer != nil || err != nil {
+	r, duplicate := request{"r1", "acme"}, request{"r2", "acme"}
+	charge := func(id string) billing.Charge {
+		return billing.Charge{Account: r.Account, Key: "k1", RequestID: id, Operation: "image", Model: "painter", Bound: images(1), Claimed: true}
+	}
+	if answer, err := slow.Open(ctx, keyOf(r), idempotency.Content{1}, r.ID); answer != nil || err != nil {
 		t.Fatalf("%+v, %v", answer, err)
 	}
 	raw, err := place{true, dsn}.raw()
@@ -49,15 +54,54 @@ func TestAProcessThatWasTooSlowForItsLeaseBetweenClaimAndHoldKeepsItsAnswer(t *t
 	if err = errors.Join(err, raw.Close(), other.Sweep(ctx), slow.CreateAccount(ctx, r.Account, units(9))); err != nil {
 		t.Fatal(err)
 	}
-	h, err := slow.Reserve(ctx, billing.Charge{Account: r.Account, Key: "k1", RequestID: r.ID, Operation: "image", Model: "painter", Bound: images(1)})
+	if answer, err := other.Open(ctx, keyOf(r), idempotency.Content{1}, duplicate.ID); answer != nil || err != nil {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	if _, err := slow.Reserve(ctx, charge(r.ID)); !fault.Is(err, fault.IdempotencyConflict) {
+		t.Errorf("the first request's hold ended with %v", err)
+	}
+	h, err := other.Reserve(ctx, charge(duplicate.ID))
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Settle(ctx, h, images(1), idempotency.Record{Key: keyOf(r), Content: idempotency.Content{1}, Body: answerOf(duplicate.ID)}); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := other.Balance(ctx, r.Account); err != nil || b.Held != 0 {
+		t.Errorf("%+v, %v", b, err)
+	}
+}
+
+// A claim moves with its request: a process that lost its lease and comes back
+// under another makes the hold and the claim its own again.
+func TestAHoldTakesItsKeyOverToTheProcessThatMakesIt(t *testing.T) {
+	dsn := storetest.Postgres(t)
+	slow, other := alive(t, dsn), alive(t, dsn)
+	ctx := context.Background()
+	r := request{"r1", "acme"}
+	if err := slow.CreateAccount(ctx, r.Account, units(9)); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := slow.Open(ctx, keyOf(r), idempotency.Content{1}, r.ID); answer != nil || err != nil {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	raw, err := place{true, dsn}.raw()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Buried, but not yet swept: the next transaction of the process begins a new life.
+	if _, err = raw.ExecContext(ctx, "UPDATE node SET dead = TRUE WHERE id = (SELECT MIN(id) FROM node)"); err != nil {
+		t.Fatal(err)
+	}
+	h, err := slow.Reserve(ctx, billing.Charge{Account: r.Account, Key: "k1", RequestID: r.ID, Operation: "image", Model: "painter", Bound: images(1), Claimed: true})
+	if err = errors.Join(err, raw.Close(), other.Sweep(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	receipt, err := slow.Settle(ctx, h, images(1), idempotency.Record{Key: keyOf(r), Content: idempotency.Content{1}, Body: answerOf(r.ID)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err = other.Open(ctx, keyOf(r), idempotency.Content{1}, "a duplicate")
+	answer, err := other.Open(ctx, keyOf(r), idempotency.Content{1}, "a duplicate")
 	if err != nil || answer == nil || answer.Receipt != receipt {
 		t.Errorf("a duplicate is answered with %+v, %v", answer, err)
 	}

@@ -83,10 +83,11 @@ func (w *worker) begin(ctx context.Context, account string, n int64, keep bool) 
 		key = bounder
 	}
 	var h billing.Hold
-	made := w.ask(event{Kind: reserved, ID: r.ID, Account: account, N: n}, []fault.Code{fault.InsufficientBalance},
+	made := w.ask(event{Kind: reserved, ID: r.ID, Account: account, N: n}, []fault.Code{fault.InsufficientBalance, fault.IdempotencyConflict},
 		func() (_ *billing.Receipt, err error) {
 			h, err = w.db.Reserve(ctx, billing.Charge{
 				Account: account, Key: key, RequestID: r.ID, Operation: "image", Model: "painter", Price: w.price, Bound: images(n),
+				Claimed: keep,
 			})
 			return nil, err
 		})

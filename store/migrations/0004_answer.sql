@@ -17,3 +17,4 @@ CREATE TABLE answer (
 );
 CREATE INDEX answer_by_expiry ON answer (expires_at);
 CREATE INDEX answer_open ON answer (node) WHERE state = 'open';
+CREATE INDEX answer_of_request ON answer (request) WHERE state = 'open';

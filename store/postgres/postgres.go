@@ -39,7 +39,11 @@ func Open(ctx context.Context, dsn string, o Options) (*store.DB, error) {
 	reader := pool(config, o)
 	reader.SetMaxOpenConns(readers)
 	reader.SetMaxIdleConns(readers)
-	return store.Open(ctx, store.Config{Dialect: dialect(), Writer: pool(config, o), Reader: reader, Options: o})
+	writer := config.Copy()
+	for name, value := range planning {
+		writer.RuntimeParams[name] = value
+	}
+	return store.Open(ctx, store.Config{Dialect: dialect(), Writer: pool(writer, o), Reader: reader, Options: o})
 }
 
 // settings of every connection: a commit returns when the disk has it, and
@@ -52,6 +56,17 @@ var settings = map[string]string{
 	"idle_in_transaction_session_timeout": "30s",
 }
 
+// planning is what the writer is told besides. Its few statements all find rows
+// by their keys. Plans are made when a table is small, or was never analyzed,
+// and kept: one that reads the whole table would be slower with each request.
+var planning = map[string]string{
+	"enable_seqscan":   "off",
+	"enable_hashjoin":  "off",
+	"enable_mergejoin": "off",
+	"plan_cache_mode":  "force_generic_plan",
+	"jit":              "off", // it would take the above for a costly plan
+}
+
 func pool(config *pgx.ConnConfig, o Options) *sql.DB {
 	connector := stdlib.GetConnector(*config)
 	if o.Wrap != nil {
@@ -62,7 +77,7 @@ func pool(config *pgx.ConnConfig, o Options) *sql.DB {
 
 func dialect() store.Dialect {
 	return store.Dialect{
-		Name: "postgres", Numbered: true, Shared: true,
+		Name: "postgres", Numbered: true, Arrays: true, Shared: true,
 		Schema: strings.NewReplacer("--postgres ", "").Replace,
 		// A transaction's, which every process that starts takes first.
 		Serialise: "SELECT pg_advisory_xact_lock(7236832014)",

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/store"
+)
+
+// load is callers who each hold and settle, one request after the other.
+type load struct {
+	callers, accounts int
+	alone             bool // one operation at a time, so that each has a commit of its own
+	holds             bool // which nobody settles
+}
+
+// result is what was measured of a load.
+type result struct {
+	pairs    float64 // each second
+	p50, p99 time.Duration
+	cpu      time.Duration // of this process, for a pair
+}
+
+// makeID is how requests get their ids.
+var makeID = map[string]func() string{
+	"gateway": func() string { return "req_" + rand.Text() },
+	"random":  func() string { return "req_" + rand.Text() },
+	"ordered": func() string { return fmt.Sprintf("req_%012X", time.Now().UnixMilli()) + rand.Text()[:16] },
+}
+
+// chat is a small answer of a cheap model.
+var chat = billing.Usage{Input: 700, CachedInput: 300, Output: 150, Reasoning: 50}
+
+func charge(account int) (billing.Charge, error) {
+	price, err := billing.NewPrice(
+		billing.Rate{Unit: billing.Input, Amount: "0.60"}, billing.Rate{Unit: billing.CachedInput, Amount: "0.15"},
+		billing.Rate{Unit: billing.Output, Amount: "2.50"})
+	return billing.Charge{
+		Account: fmt.Sprint("account-", account), Key: "key_1", Operation: "chat", Model: "delta-k3", Price: price,
+		Bound: billing.Usage{Input: 1_000, Output: 4_096}, Least: billing.Usage{Input: 1_000, Output: 1},
+	}, err
+}
+
+// fire runs a load for a while on a database without accounts.
+func fire(ctx context.Context, db *store.DB, l load, o options) (result, error) {
+	for n := range l.accounts {
+		if err := db.CreateAccount(ctx, fmt.Sprint("account-", n), 1_000_000*billing.One); err != nil {
+			return result{}, err
+		}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	var one sync.Mutex
+	var over atomic.Bool
+	holds := make([][]time.Duration, l.callers)
+	before, began := used(), time.Now()
+	time.AfterFunc(o.each, func() { over.Store(true) })
+	for n := range l.callers {
+		all.Go(func() {
+			c := caller{db: db, id: makeID[o.ids], stays: l.holds}
+			if l.alone {
+				c.one = &one
+			}
+			if err := c.work(ctx, n%l.accounts, &over); err != nil {
+				cancel(err)
+			}
+			holds[n] = c.holds
+		})
+	}
+	all.Wait()
+	took, cpu := time.Since(began), used()-before
+	times := slices.Sorted(slices.Values(slices.Concat(holds...)))
+	if err := context.Cause(ctx); err != nil || len(times) == 0 {
+		return result{}, err
+	}
+	return result{
+		pairs: float64(len(times)) / took.Seconds(), cpu: cpu / time.Duration(len(times)),
+		p50: times[len(times)/2], p99: times[len(times)*99/100],
+	}, nil
+}
+
+// caller is one of them.
+type caller struct {
+	db    *store.DB
+	id    func() string
+	one   *sync.Mutex // nil where operations may share a commit
+	stays bool        // what is held
+	holds []time.Duration
+}
+
+func (c *caller) work(ctx context.Context, account int, over *atomic.Bool) error {
+	request, err := charge(account)
+	for err == nil && !over.Load() {
+		request.RequestID = c.id()
+		began := time.Now()
+		var h billing.Hold
+		err = c.do(func() (err error) {
+			h, err = c.db.Reserve(ctx, request)
+			return err
+		})
+		c.holds = append(c.holds, time.Since(began))
+		if err == nil && !c.stays {
+			err = c.do(func() error {
+				_, err := c.db.Settle(ctx, h, chat, billing.Outcome{Reason: billing.ReasonComplete, Channel: "main"})
+				return err
+			})
+		}
+	}
+	return err
+}
+
+func (c *caller) do(operation func() error) error {
+	if c.one != nil {
+		c.one.Lock()
+		defer c.one.Unlock()
+	}
+	return operation()
+}
+
+// used is the CPU time of this process, user and system.
+func used() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// round is one of everything on one database: what the disk and the database
+// do at best, then each load.
+type round struct {
+	disk, bare float64
+	results    []result
+}
+
+// measure takes turns between the floors and the loads and writes the tables.
+func measure(ctx context.Context, o options, out, progress io.Writer) error {
+	header(out, o)
+	if o.only != "postgres" {
+		if err := measureOn(ctx, o, onSQLite(o), out, progress); err != nil {
+			return err
+		}
+	}
+	if o.only == "sqlite" {
+		return nil
+	}
+	p, err := onPostgres()
+	if err != nil {
+		fmt.Fprintln(out, "\nPostgres was NOT measured:", err)
+		return nil
+	}
+	return measureOn(ctx, o, p, out, progress)
+}
+
+func measureOn(ctx context.Context, o options, p place, out, progress io.Writer) (err error) {
+	defer func() { err = errors.Join(err, p.close()) }()
+	loads := o.loads()
+	var rounds []round
+	for n := range o.rounds {
+		fmt.Fprintf(progress, "%s, round %d of %d\n", p.name, n+1, o.rounds)
+		r, err := once(ctx, o, p, loads, n*(len(loads)+1))
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		rounds = append(rounds, r)
+	}
+	return write(out, p.name, loads, rounds)
+}
+
+// loads are those of every round; the first is what the others are compared with.
+func (o options) loads() []load {
+	all := []load{{callers: 64, accounts: 1, alone: true}}
+	for _, accounts := range o.accounts {
+		for _, callers := range o.callers {
+			if callers >= accounts {
+				all = append(all, load{callers: callers, accounts: accounts})
+			}
+		}
+	}
+	for _, callers := range o.callers {
+		all = append(all, load{callers: callers, accounts: 1, holds: true})
+	}
+	return all
+}
+
+func once(ctx context.Context, o options, p place, loads []load, n int) (r round, err error) {
+	if r.disk, err = disk(ctx, o); err != nil {
+		return r, err
+	}
+	if r.bare, err = bare(ctx, o, p, n); err != nil {
+		return r, err
+	}
+	for i, l := range loads {
+		got, err := on(ctx, o, p, l, n+1+i)
+		if err != nil {
+			return r, err
+		}
+		r.results = append(r.results, got)
+	}
+	return r, nil
+}
+
+// on runs a load on a database of its own, and checks the books after it.
+func on(ctx context.Context, o options, p place, l load, n int) (r result, err error) {
+	db, err := p.open(ctx, n)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if r, err = fire(ctx, db, l, o); err != nil {
+		return r, err
+	}
+	return r, db.Verify(ctx)
+}
+
+// median is the middle one of what of gives for each of all.
+func median[A any, T cmp.Ordered](all []A, of func(A) T) T {
+	var values []T
+	for _, a := range all {
+		values = append(values, of(a))
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}
