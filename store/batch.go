@@ -40,6 +40,7 @@ type batch struct {
 	answers []answer
 	rebound []*budget // ended, or to be added
 	wrote   bool      // by an operation of its own
+	durable bool      // it was committed
 }
 
 // answer is an idempotent answer that becomes durable with its settlement.
@@ -81,6 +82,7 @@ func (b *batch) run() (err error) {
 		b.pending = b // whatever the error says: the database is asked how it ended
 		return err
 	}
+	b.durable = true
 	b.publish()
 	return nil
 }

@@ -36,6 +36,7 @@ type committer struct {
 	queue  []*op
 	closed bool
 	down   error // why the last transaction failed; nil if it did not
+	back   time.Time
 
 	wake  chan struct{}
 	ended chan struct{}
@@ -199,7 +200,9 @@ func (c *committer) commit(ops []*op, careful bool) {
 		b := newBatch(c, ops, careful || tries > 0 || c.pending != nil)
 		err := b.run()
 		kind := c.kind(err)
-		c.setDown(kind, err)
+		if err != nil || b.durable { // what wrote nothing tells nothing
+			c.setDown(kind, err)
+		}
 		switch {
 		case err == nil:
 			return
@@ -292,8 +295,16 @@ func (c *committer) setDown(kind Failure, err error) {
 	}
 	if err == nil && c.down != nil {
 		c.db.options.Logger.Info("database is back")
+		c.back = time.Now()
 	}
 	c.down = err
+}
+
+// recovering reports whether the database is away, or was until a moment ago.
+func (c *committer) recovering() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.down != nil || (!c.back.IsZero() && time.Since(c.back) < c.db.options.Lease)
 }
 
 // healthy is the error of the last transaction, for callers.

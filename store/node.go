@@ -86,13 +86,26 @@ func (b *batch) register() (commits, now int64, err error) {
 	return 1, now, nil
 }
 
-// beat is a sign of life, and a question whether the database is back.
+// beat is a sign of life, and a question whether the database is back. A file
+// that can be read may have no room: there the question takes some, and gives it
+// back.
 type beat struct{}
 
 func (beat) needs(*batch) {}
 
 func (beat) decide(b *batch) error {
 	b.wrote = true
+	if err := b.sign(); err != nil || b.db.dialect.Shared {
+		return err
+	}
+	for _, text := range [...]string{
+		"INSERT INTO setting (name, value) VALUES ('room', hex(zeroblob(32768)))",
+		"DELETE FROM setting WHERE name = 'room'",
+	} {
+		if _, err := b.tx.exec(b.ctx, text); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -109,7 +122,9 @@ func (c *committer) retire() {
 }
 
 // burying marks the processes dead whose lease is over, or all others where no
-// other can be alive.
+// other can be alive. Whoever has just found the database again waits: the
+// others may have been cut off from it too, and get a lease's time to say that
+// they live.
 type burying struct{ dead []int64 }
 
 func (*burying) needs(*batch) {}
@@ -118,8 +133,10 @@ func (s *burying) decide(b *batch) error {
 	if err := b.sign(); err != nil {
 		return err
 	}
-	if _, err := b.tx.exec(b.ctx, b.sql.bury, b.node.id); err != nil {
-		return err
+	if !b.recovering() {
+		if _, err := b.tx.exec(b.ctx, b.sql.bury, b.node.id, b.db.options.Lease.Nanoseconds()); err != nil {
+			return err
+		}
 	}
 	b.wrote = true
 	rows, err := b.tx.query(b.ctx, "SELECT id FROM node WHERE dead")

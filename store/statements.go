@@ -21,9 +21,12 @@ const (
 )
 
 func newStatements(d Dialect) *statements {
-	clock, others, old := d.Clock, " AND lease_until < "+d.Clock, " AND lease_until + ? < "+d.Clock
+	// A lease that ended while the database was down tells nothing before its
+	// holder had the time to renew it. One of 0 was given back.
+	clock, old := d.Clock, " AND lease_until + ? < "+d.Clock
+	others := " AND lease_until < " + d.Clock + " AND (lease_until = 0 OR lease_until >= " + d.Started + " OR " + d.Started + " + ? < " + d.Clock + ")"
 	if clock == "" { // no other process can be alive, or come back
-		clock, others, old = "0", "", " AND ? > 0"
+		clock, others, old = "0", " AND ? > 0", " AND ? > 0"
 	}
 	return &statements{
 		sign:     "UPDATE node SET commits = commits + 1, lease_until = " + clock + " + ? WHERE id = ? AND NOT dead RETURNING commits, " + clock,

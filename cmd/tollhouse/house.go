@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/speech/lame"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -25,6 +27,7 @@ type house struct {
 	storage *storage
 	doorman *auth.Keys
 	gateway *gateway.Gateway
+	mp3     *lame.Encoder
 
 	reloading sync.Mutex // one at a time
 	parts     atomic.Pointer[config.Parts]
@@ -37,7 +40,7 @@ func (p *program) newHouse(ctx context.Context, src *source, data string, logger
 	if err != nil {
 		return nil, err
 	}
-	h := &house{file: src.file, data: data, env: p.env, logger: logger}
+	h := &house{file: src.file, data: data, env: p.env, logger: logger, mp3: &lame.Encoder{Look: p.look}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.close(), parts.Close())
@@ -102,6 +105,7 @@ func (h *house) options(p *config.Parts) gateway.Options {
 	return gateway.Options{
 		Upstream: p.Router, Prices: p.Prices, Models: p.Models, RequirePrice: p.Config.Prepaid(),
 		Authenticator: h.doorman, Meter: h.storage.ledger, Idempotency: h.storage.answers, Limiter: h.storage.limiter, Logger: h.logger,
+		MP3: h.mp3,
 	}
 }
 
@@ -145,11 +149,25 @@ func (h *house) openAccounts(ctx context.Context, c *config.Config) error {
 		if have[a.Name] {
 			continue
 		}
-		if err := h.storage.ledger.CreateAccount(ctx, a.Name, a.Credit); err != nil {
+		if err := h.openAccount(ctx, &a); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// openAccount creates an account. A node that starts at the same moment may be
+// first.
+func (h *house) openAccount(ctx context.Context, a *config.Account) error {
+	failed := h.storage.ledger.CreateAccount(ctx, a.Name, a.Credit)
+	if failed == nil {
+		return nil
+	}
+	names, err := h.storage.ledger.AccountNames(ctx)
+	if err == nil && slices.Contains(names, a.Name) {
+		return nil
+	}
+	return failed
 }
 
 // guestKey makes the one key that is printed at a start.

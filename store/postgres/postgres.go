@@ -83,6 +83,7 @@ func dialect() store.Dialect {
 		Serialise: "SELECT pg_advisory_xact_lock(7236832014)",
 		Lock:      " FOR UPDATE",
 		Clock:     "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) * 1000",
+		Started:   "CAST(EXTRACT(EPOCH FROM pg_postmaster_start_time()) * 1000000 AS BIGINT) * 1000",
 		Snapshot:  sql.LevelRepeatableRead,
 		Failure:   failure,
 	}

@@ -78,6 +78,7 @@ func (f *Faults) Block(gate <-chan struct{}) {
 func (f *Faults) HangAfter(gate <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.gate = nil // an earlier one, which is open: whoever passes it has not arrived
 	f.hang, f.arrived = gate, make(chan struct{})
 }
 

@@ -192,11 +192,11 @@ func leaseLost(b bench) {
 	b.wantBalance(8, 0)
 }
 
-// loseLease ends the lease of every process a minute ago, too late for a sign
+// loseLease ends the lease of every process a moment ago, too late for a sign
 // of life and too early for being forgotten.
 func (b bench) loseLease() {
 	b.t.Helper()
-	b.ok(b.place.Exec(b.t.Context(), "UPDATE node SET lease_until = lease_until - 70000000000"))
+	b.ok(b.place.Exec(b.t.Context(), "UPDATE node SET lease_until = CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) * 1000000 - 100000000"))
 }
 
 // ambiguousAndLost is a process that is away for so long that others end its

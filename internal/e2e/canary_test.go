@@ -1,0 +1,200 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// The canaries: nothing else in the world reads like them.
+const (
+	promptCanary    = "canary-prompt-5d1f"
+	argumentCanary  = "canary-argument-93ab"
+	fileCanary      = "canary-file-77c0"
+	keptCanary      = "canary-kept-answer-e1e1"   // an idempotent answer, which is kept
+	passedCanary    = "canary-passed-answer-0b0b" // any other answer
+	duplicateCanary = "canary-duplicate-4e4e"     // an Idempotency-Key
+	strangerCanary  = "sk-canary-stranger-0123456789"
+	vendorCanary    = "vendor-key-0123456789"
+)
+
+func TestNoKeyAndNoPromptIsFoundInAnySink(t *testing.T) {
+	stores(t, canaries, 1)
+}
+
+func canaries(t *testing.T, store string, _ int) {
+	v := newVendor(t)
+	v.answer = echo
+	p := newPlace(t, settings{store: store, vendor: v.url, credit: "25"}.text(), "--log-level", "debug")
+	n, c := p.start(t), newCrowd(t, 10)
+	made := n.newKey("--account", "acme", "--name", "visitor", "--budget", "5")
+	before := n
+	for _, a := range session(t, c, n, made) {
+		for _, secret := range []string{acmeKey, made, vendorCanary, strangerCanary} {
+			if strings.Contains(a.body, secret) || strings.Contains(fmt.Sprint(a.header), secret) {
+				t.Errorf("an answer holds the key %s: %s %v", secret, a, a.header)
+			}
+		}
+	}
+	first := sinks(t, c, n, store)
+	n.kill()
+	n = p.start(t)
+	again := sinks(t, c, n, store)
+	again["stderr of the killed"] = before.log.String()
+	for _, all := range []map[string]string{first, again} {
+		nowhere(t, all, acmeKey, made, strangerCanary, vendorCanary, promptCanary, argumentCanary, fileCanary,
+			base64.StdEncoding.EncodeToString([]byte(fileCanary)), passedCanary)
+		onlyKept(t, all, keptCanary)
+		onlyKept(t, all, duplicateCanary)
+		if !strings.Contains(all["table answer"], keptCanary) || !strings.Contains(all["table receipt"], "acme") {
+			t.Error("the sinks were not read, or nothing was kept")
+		}
+	}
+	if len(before.log.String()) < 1_000 {
+		t.Errorf("the log says only\n%s", before.log)
+	}
+}
+
+// nowhere demands that no sink holds one of the texts.
+func nowhere(t *testing.T, sinks map[string]string, texts ...string) {
+	t.Helper()
+	for name, content := range sinks {
+		for _, text := range texts {
+			if at := strings.Index(content, text); at >= 0 {
+				t.Errorf("%s holds %q: …%q…", name, text, content[max(at-80, 0):min(at+80, len(content))])
+			}
+		}
+	}
+}
+
+// onlyKept demands that a text is nowhere but where idempotent answers are kept.
+func onlyKept(t *testing.T, sinks map[string]string, text string) {
+	t.Helper()
+	for name, content := range sinks {
+		if name != "table answer" && !strings.Contains(name, "books.db") && strings.Contains(content, text) {
+			t.Errorf("%s holds %q", name, text)
+		}
+	}
+}
+
+// echo is a vendor that tells all it knows, whatever it is asked.
+func echo(w http.ResponseWriter, r *http.Request, c order) bool {
+	said := promptCanary + " " + strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	failure := fmt.Sprintf(`{"error":{"message":"You said %s","type":"t","code":"c","param":null}}`, said)
+	fail := func(status int, body string) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+	switch _, what, _ := strings.Cut(c.text(), " fail "); what {
+	case "400":
+		fail(400, failure)
+	case "401": // its text is logged, so it is asked without the prompt
+		fail(401, fmt.Sprintf(`{"error":{"message":"Incorrect API key provided: %s.","type":"t","code":"invalid_api_key","param":null}}`, vendorCanary))
+	case "429", "500", "503":
+		status := map[string]int{"429": 429, "500": 500, "503": 503}[what]
+		fail(status, failure)
+	case "object":
+		fail(200, failure)
+	case "garbage":
+		fail(200, `{"id": `+said)
+	case "frame":
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprintf(w, "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":%q},\"finish_reason\":null}]}\n\ndata: %s\n\n", content(c), failure)
+	case "hang":
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprintf(w, "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":%q},\"finish_reason\":null}]}\n\n", passedCanary)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	default:
+		return answered(w, c)
+	}
+	return true
+}
+
+// content is what the answer says.
+func content(c order) string {
+	if strings.Contains(c.text(), "keep") {
+		return keptCanary
+	}
+	return passedCanary
+}
+
+// answered is a good answer with a canary in it.
+func answered(w http.ResponseWriter, c order) bool {
+	text := content(c)
+	if c.Stream {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprintf(w, "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":%q},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n", text)
+		return true
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = fmt.Fprintf(w, `{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":%q},"finish_reason":"stop"}],"usage":%s}`, text, usage(3))
+	return true
+}
+
+// session does all that can go well or badly with canaries in it.
+func session(t *testing.T, c *crowd, n *node, made string) (answers []answer) {
+	t.Helper()
+	ask := func(want int, q request) {
+		t.Helper()
+		q.text = promptCanary + q.text
+		a := c.chat(n, q)
+		if a.status != want {
+			t.Errorf("%+v: %s, want %d", q, a, want)
+		}
+		answers = append(answers, a)
+	}
+	once := func(suffix string) map[string]string {
+		return map[string]string{"Idempotency-Key": duplicateCanary + suffix}
+	}
+	ask(200, request{})
+	ask(200, request{stream: true, key: made})
+	for range 2 {
+		ask(200, request{text: " keep", header: once("1")})
+		ask(200, request{text: " keep", header: once("2"), stream: true})
+	}
+	ask(409, request{text: " another", header: once("1")})
+	ask(401, request{key: strangerCanary})
+	ask(400, request{model: "unknown"})
+	for what, status := range map[string]int{"400": 400, "401": 502, "429": 429, "500": 500, "503": 503, "object": 502, "garbage": 502} {
+		ask(status, request{text: " fail " + what})
+		ask(status, request{text: " fail " + what, header: once(what)})
+	}
+	ask(200, request{text: " fail frame", stream: true})
+	ask(200, request{text: " keep fail frame", stream: true, header: once("frame")})
+	hangUp(t, c, n, request{text: promptCanary + " fail hang", stream: true})
+	for _, body := range []string{
+		fmt.Sprintf(`{"model":"m","tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","description":%q}}}],"messages":[
+			{"role":"user","content":[{"type":"text","text":%q},{"type":"image_url","image_url":{"url":"data:image/png;base64,%s"}}]},
+			{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":%q}}]},
+			{"role":"tool","tool_call_id":"call_1","content":%q}]}`, argumentCanary, promptCanary, base64.StdEncoding.EncodeToString([]byte(fileCanary)), `{"a":"`+argumentCanary+`"}`, fileCanary),
+		`{"model":"m","messages":"` + promptCanary + `"}`,
+		`{"model":"m","messages":[{"role":"user","content":"` + promptCanary,
+	} {
+		answers = append(answers, c.fetch(http.MethodPost, "http://"+n.api+"/v1/chat/completions", made, body))
+	}
+	if a := answers[len(answers)-3]; a.status != 200 {
+		t.Errorf("a request with tools and a picture: %s", a)
+	}
+	return answers
+}
+
+// hangUp leaves in the middle of a stream.
+func hangUp(t *testing.T, c *crowd, n *node, q request) {
+	t.Helper()
+	resp, err := c.open(n, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil {
+		t.Error(err)
+	}
+	_ = resp.Body.Close()
+	id := resp.Header.Get("X-Request-Id")
+	until(t, patience, "the call that was left is settled", func() bool { return c.get(n, "/v1/receipts/"+id, acmeKey).status == 200 })
+}

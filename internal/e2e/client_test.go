@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// crowd is clients that share their connections.
+type crowd struct{ http *http.Client }
+
+// newCrowd has so many connections to each node.
+func newCrowd(t testing.TB, connections int) *crowd {
+	t.Helper()
+	rt := &http.Transport{MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections, DisableCompression: true}
+	t.Cleanup(rt.CloseIdleConnections)
+	return &crowd{&http.Client{Transport: rt, Timeout: 2 * time.Minute}}
+}
+
+// request is one question of a client.
+type request struct {
+	model  string // m, if not given
+	text   string
+	max    int64
+	stream bool
+	key    string // acmeKey, if not given
+	header map[string]string
+}
+
+func (q request) body() string {
+	if q.model == "" {
+		q.model = "m"
+	}
+	limit := ""
+	if q.max > 0 {
+		limit = fmt.Sprintf(`"max_tokens":%d,`, q.max)
+	}
+	return fmt.Sprintf(`{"model":%q,%s"stream":%t,"messages":[{"role":"user","content":%q}]}`, q.model, limit, q.stream, q.text)
+}
+
+// answer is what a client saw.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	err    error // the connection broke
+}
+
+// id is the gateway's name of the request; empty if the client never heard.
+func (a answer) id() string { return a.header.Get("X-Request-Id") }
+
+// whole says that the client has all of a good answer.
+func (a answer) whole() bool {
+	if a.status != http.StatusOK || a.err != nil {
+		return false
+	}
+	return !strings.HasPrefix(a.header.Get("Content-Type"), "text/event-stream") || strings.HasSuffix(a.body, "data: [DONE]\n\n")
+}
+
+// withheld says that the answer came to its end, but its charge was not durable
+// in time; it is recorded later.
+func (a answer) withheld() bool {
+	return strings.Contains(a.body, "could not be recorded")
+}
+
+// unavailable demands what a caller gets while the database is away.
+func (a answer) unavailable(t testing.TB, what string) {
+	t.Helper()
+	if a.err != nil || a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
+		t.Errorf("%s: %d, Retry-After %q, %s (%v)", what, a.status, a.header.Get("Retry-After"), a.body, a.err)
+	}
+}
+
+func (a answer) String() string { return fmt.Sprintf("%d %s %v", a.status, a.body, a.err) }
+
+// chat asks for a completion and reads the whole answer.
+func (c *crowd) chat(n *node, q request) answer {
+	resp, err := c.open(n, q)
+	if err != nil {
+		return answer{err: err}
+	}
+	return read(resp)
+}
+
+// open asks for a completion.
+func (c *crowd) open(n *node, q request) (*http.Response, error) {
+	req, err := http.NewRequest(http.MethodPost, "http://"+n.api+"/v1/chat/completions", strings.NewReader(q.body()))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if q.key == "" {
+		q.key = acmeKey
+	}
+	req.Header.Set("Authorization", "Bearer "+q.key)
+	for name, value := range q.header {
+		req.Header.Set(name, value)
+	}
+	return c.http.Do(req)
+}
+
+func read(resp *http.Response) answer {
+	defer func() { _ = resp.Body.Close() }()
+	var b bytes.Buffer
+	_, err := io.Copy(&b, resp.Body)
+	return answer{resp.StatusCode, resp.Header, b.String(), err}
+}
+
+// get asks for a path of the API.
+func (c *crowd) get(n *node, path, key string) answer {
+	return c.fetch(http.MethodGet, "http://"+n.api+path, key, "")
+}
+
+func (c *crowd) fetch(method, address, bearer, body string) answer {
+	req, err := http.NewRequest(method, address, strings.NewReader(body))
+	if err != nil {
+		return answer{err: err}
+	}
+	if bearer != "" {
+		req.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return answer{err: err}
+	}
+	return read(resp)
+}
+
+// balance is what GET /v1/balance says.
+type balance struct{ Posted, Held, Available string }
+
+func (c *crowd) balance(t testing.TB, n *node, key string) (b balance) {
+	t.Helper()
+	a := c.get(n, "/v1/balance", key)
+	if err := json.Unmarshal([]byte(a.body), &b); a.status != http.StatusOK || err != nil {
+		t.Fatalf("balance: %s", a)
+	}
+	return b
+}
+
+// each runs do for 0 to count-1, by so many workers at once.
+func each(workers, count int, do func(i int)) {
+	var running sync.WaitGroup
+	next := make(chan int)
+	for range workers {
+		running.Go(func() {
+			for i := range next {
+				do(i)
+			}
+		})
+	}
+	for i := range count {
+		next <- i
+	}
+	close(next)
+	running.Wait()
+}
+
+// until asks again and again, and reports how long it took until yes.
+func until(t testing.TB, most time.Duration, what string, ask func() bool) time.Duration {
+	t.Helper()
+	began := time.Now()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ask() {
+		if time.Since(began) > most {
+			t.Fatalf("%s: not within %s", what, most)
+		}
+		<-tick.C
+	}
+	return time.Since(began).Round(time.Millisecond)
+}
+
+// await is what comes out of a channel, which must not take for ever.
+func await[T any](t testing.TB, from <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(time.Minute):
+		t.Fatalf("%s: not within a minute", what)
+	}
+	return v
+}

@@ -1,0 +1,180 @@
+package e2e
+
+import (
+	"database/sql"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// shifted gives a schema a clock of its own that runs as the real one does, so
+// that a minute of the database ends soon. It returns the address at which the
+// program uses that clock, and when the minute ends.
+func shifted(t testing.TB, store string, soon time.Duration) (address string, ends time.Time) {
+	t.Helper()
+	db, err := sql.Open("pgx", store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	var schema string
+	var into int64 // microseconds of the minute
+	err = db.QueryRowContext(t.Context(), `SELECT current_schema(), CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) % 60000000`).Scan(&schema, &into)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends = time.Now().Add(soon)
+	shift := time.Minute.Microseconds() - soon.Microseconds() - into
+	if _, err := db.ExecContext(t.Context(), fmt.Sprintf(`CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
+		$$SELECT pg_catalog.clock_timestamp() + interval '%d microseconds'$$`, shift)); err != nil {
+		t.Fatal(err)
+	}
+	return with(t, store, "search_path", schema+",pg_catalog"), ends
+}
+
+func TestThreeNodesNeverAdmitA101stInAMinuteOfTheDatabasesClock(t *testing.T) {
+	t.Parallel()
+	const limit = 100
+	store, ends := shifted(t, postgres(t), 6*time.Second)
+	v := newVendor(t)
+	nodes := several(t, 3, settings{store: store, vendor: v.url, credit: "25", limits: "rpm: 100"}.text())
+	c := newCrowd(t, 8)
+	over := make(chan struct{})
+	time.AfterFunc(time.Until(ends)+2*time.Second, func() { close(over) })
+	var good, refused atomic.Int64
+	each(24, 24, func(worker int) {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			switch a := c.chat(nodes[worker%3], request{text: "hello", max: 1}); {
+			case a.status == http.StatusOK:
+				good.Add(1)
+			case a.status == http.StatusTooManyRequests && a.header.Get("Retry-After") != "":
+				refused.Add(1)
+			default:
+				t.Error(a)
+				return
+			}
+		}
+	})
+	minutes := map[int64]int{}
+	for _, r := range openBooks(t, store).captured() {
+		minutes[r.created/int64(time.Minute)]++
+	}
+	t.Logf("%d admitted, %d refused; by minute: %v", good.Load(), refused.Load(), minutes)
+	if len(minutes) != 2 || good.Load() != 2*limit || v.calls.Load() != 2*limit {
+		t.Errorf("%d were admitted and the vendor was asked %d times, in %d minutes", good.Load(), v.calls.Load(), len(minutes))
+	}
+	for minute, admitted := range minutes {
+		if admitted != limit {
+			t.Errorf("%d were admitted in minute %d", admitted, minute)
+		}
+	}
+	nodes[0].sound()
+}
+
+// gate is a vendor that keeps calls open whose text begins with "hold".
+type gate struct {
+	*vendor
+	arrived chan string
+	opened  chan struct{}
+}
+
+func newGate(t testing.TB) *gate {
+	g := &gate{newVendor(t), make(chan string, 1000), make(chan struct{})}
+	g.answer = func(_ http.ResponseWriter, r *http.Request, c order) bool {
+		if strings.HasPrefix(c.text(), "hold") {
+			g.arrived <- c.text()
+			select {
+			case <-g.opened:
+			case <-r.Context().Done():
+			}
+		}
+		return false
+	}
+	return g
+}
+
+func TestNodesShareTheSlotsOfAKey(t *testing.T) {
+	t.Parallel()
+	const limit = 5
+	v := newGate(t)
+	nodes := several(t, 3, settings{store: postgres(t), vendor: v.url, credit: "25", limits: "max_concurrent: 5"}.text())
+	c := newCrowd(t, 100)
+	answers := make(chan answer)
+	for i := range 30 {
+		go func() { answers <- c.chat(nodes[i%3], request{text: fmt.Sprint("hold ", i), max: 1}) }()
+	}
+	for range 30 - limit {
+		if a := await(t, answers, "an answer"); a.status != http.StatusTooManyRequests || !strings.Contains(a.body, "max_concurrent") {
+			t.Errorf("while %d run: %s", limit, a)
+		}
+	}
+	for range limit {
+		await(t, v.arrived, "an admitted call")
+	}
+	close(v.opened)
+	for range limit {
+		if a := await(t, answers, "an answer"); !a.whole() {
+			t.Error(a)
+		}
+	}
+	if n := v.calls.Load(); n != limit {
+		t.Errorf("the vendor was asked %d times", n)
+	}
+	for i, n := range nodes {
+		if a := c.chat(n, request{text: "now there is room", max: 1}); !a.whole() {
+			t.Errorf("node %d: %s", i, a)
+		}
+	}
+}
+
+func TestTheSlotsOfADeadNodeComeBackAndTheOthersKeepTheirs(t *testing.T) {
+	t.Parallel()
+	v := newGate(t)
+	nodes := several(t, 3, settings{store: postgres(t), vendor: v.url, credit: "25", limits: "max_concurrent: 5"}.text())
+	c := newCrowd(t, 100)
+	answers := make(chan answer, 30)
+	hold := func(n *node, count int) {
+		for range count {
+			go func() {
+				a := c.chat(n, request{text: "hold", max: 1})
+				for a.status == http.StatusTooManyRequests { // a lease ends a moment after another
+					a = c.chat(n, request{text: "hold", max: 1})
+				}
+				answers <- a
+			}()
+		}
+		for range count {
+			await(t, v.arrived, "a call that waits for a slot")
+		}
+	}
+	refused := func() bool {
+		return c.chat(nodes[1], request{text: "is there room", max: 1}).status == http.StatusTooManyRequests
+	}
+	hold(nodes[0], 2)
+	hold(nodes[2], 3)
+	if !refused() {
+		t.Error("a sixth request was admitted")
+	}
+	nodes[2].kill()
+	took := until(t, 40*time.Second, "the slots of the dead node come back", func() bool { return !refused() })
+	t.Logf("the slots of the dead node came back after %s", took)
+	hold(nodes[1], 3)
+	if !refused() {
+		t.Error("the slots of a living node were given away")
+	}
+	close(v.opened)
+	for range 8 {
+		await(t, answers, "an answer") // three of them broke
+	}
+	if refused() {
+		t.Error("a slot is jammed")
+	}
+}

@@ -1,0 +1,172 @@
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// place is what a node is started from, again and again.
+type place struct {
+	config string // the file
+	data   string // the data directory
+	env    []string
+	args   []string
+}
+
+// node is a process that serves.
+type node struct {
+	t          testing.TB
+	at         place
+	cmd        *exec.Cmd
+	api, admin string // addresses
+	out, log   *page
+	ended      chan struct{}
+	once       sync.Once
+}
+
+// acmeKey is the API key of the account that the configuration files own.
+const acmeKey = "sk-acme-0123456789abcdef"
+
+// newPlace writes a configuration into a directory of the test's own.
+func newPlace(t testing.TB, config string, args ...string) place {
+	t.Helper()
+	dir := t.TempDir()
+	p := place{
+		config: filepath.Join(dir, "tollhouse.yaml"), data: filepath.Join(dir, "data"),
+		env: []string{"ACME_KEY=" + acmeKey, "HOME=" + dir, "PATH=" + os.Getenv("PATH")}, args: args,
+	}
+	p.write(t, config)
+	return p
+}
+
+// write replaces the configuration.
+func (p place) write(t testing.TB, config string) {
+	t.Helper()
+	if err := os.WriteFile(p.config, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var banner = regexp.MustCompile(`(?s)API +http://(\S+)/v1\n  Admin +http://(\S+)`)
+
+// start starts a node and waits for its banner.
+func (p place) start(t testing.TB) *node {
+	t.Helper()
+	n := p.launch(t)
+	n.ready(t)
+	return n
+}
+
+// launch starts a node.
+func (p place) launch(t testing.TB) *node {
+	t.Helper()
+	n := &node{t: t, at: p, out: newPage(), log: newPage(), ended: make(chan struct{})}
+	args := append([]string{"serve", "--config", p.config, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", p.data}, p.args...)
+	n.cmd = exec.Command(shop.program(t), args...)
+	n.cmd.Env, n.cmd.Stdout, n.cmd.Stderr = p.env, n.out, n.log
+	if err := n.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = n.cmd.Wait() // a killed process is no surprise here
+		n.out.close()
+		n.log.close()
+		close(n.ended)
+	}()
+	t.Cleanup(n.kill)
+	return n
+}
+
+// ready waits for the banner.
+func (n *node) ready(t testing.TB) {
+	t.Helper()
+	slow := time.AfterFunc(30*time.Second, n.kill)
+	defer slow.Stop()
+	m := n.out.await(banner)
+	if m == nil {
+		t.Fatalf("serve ended before its banner:\n%s%s", n.out, n.log)
+	}
+	n.api, n.admin = m[1], m[2]
+}
+
+// kill ends the process as a crash does, and waits until it is gone.
+func (n *node) kill() {
+	n.once.Do(func() { _ = n.cmd.Process.Kill() }) // it may have ended
+	<-n.ended
+}
+
+// output is what a command wrote.
+type output struct {
+	stdout, stderr string
+	ok             bool
+}
+
+// command runs the program beside the node.
+func (n *node) command(args ...string) output {
+	n.t.Helper()
+	return n.at.command(n.t, append(args, "--admin", n.admin)...)
+}
+
+// command runs the program on the place.
+func (p place) command(t testing.TB, args ...string) output {
+	t.Helper()
+	cmd := exec.Command(shop.program(t), append(args, "--data", p.data, "--config", p.config)...)
+	var stdout, stderr bytes.Buffer
+	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, &stdout, &stderr
+	err := cmd.Run()
+	return output{stdout.String(), stderr.String(), err == nil}
+}
+
+// good runs a command that has to succeed.
+func (n *node) good(args ...string) string {
+	n.t.Helper()
+	r := n.command(args...)
+	if !r.ok {
+		n.t.Fatalf("%v: %s", args, r.stderr)
+	}
+	return r.stdout
+}
+
+// sound demands that `ledger verify` finds nothing. That the database was away
+// for a moment says nothing about the books.
+func (n *node) sound() {
+	n.t.Helper()
+	var r output
+	until(n.t, patience, "ledger verify", func() bool {
+		r = n.command("ledger", "verify")
+		away := strings.Contains(r.stderr, "is away for now")
+		if away {
+			n.t.Logf("ledger verify: %s", r.stderr)
+		}
+		return !away
+	})
+	if !r.ok || !strings.Contains(r.stdout, "The ledger is sound") {
+		n.t.Errorf("ledger verify: %s%s", r.stdout, r.stderr)
+	}
+}
+
+// newKey makes an API key.
+func (n *node) newKey(args ...string) string {
+	n.t.Helper()
+	return strings.Fields(n.good(append([]string{"key", "create"}, args...)...))[0]
+}
+
+// several starts nodes at once, each with a data directory of its own.
+func several(t testing.TB, count int, config string, args ...string) []*node {
+	t.Helper()
+	nodes := make([]*node, count)
+	for i := range nodes {
+		nodes[i] = newPlace(t, config, args...).launch(t)
+	}
+	for _, n := range nodes {
+		n.ready(t)
+	}
+	return nodes
+}

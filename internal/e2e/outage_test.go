@@ -1,0 +1,195 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// script is a vendor whose calls stop at a token until the test lets them go on.
+type script struct {
+	*vendor
+	arrived chan string
+	resume  map[string]chan struct{} // by the text of the call
+	end     map[string]chan struct{}
+}
+
+// pauses are the tokens of a script's streams before which they wait.
+const firstPause, secondPause, scripted = 3, 6, 9
+
+func newScript(t testing.TB, texts ...string) *script {
+	s := &script{newVendor(t), make(chan string, 100), map[string]chan struct{}{}, map[string]chan struct{}{}}
+	for _, text := range texts {
+		s.resume[text], s.end[text] = make(chan struct{}), make(chan struct{})
+	}
+	wait := func(r *http.Request, c order, on chan struct{}) {
+		s.arrived <- c.text()
+		select {
+		case <-on:
+		case <-r.Context().Done():
+		}
+	}
+	s.answer = func(_ http.ResponseWriter, r *http.Request, c order) bool {
+		if !c.Stream && s.resume[c.text()] != nil {
+			wait(r, c, s.resume[c.text()])
+		}
+		return false
+	}
+	s.token = func(r *http.Request, c order, i int64) {
+		switch {
+		case s.resume[c.text()] == nil:
+		case i == firstPause:
+			wait(r, c, s.resume[c.text()])
+		case i == secondPause:
+			wait(r, c, s.end[c.text()])
+		}
+	}
+	return s
+}
+
+func TestWhileTheDatabaseIsDownCallsGetOnly503AndServiceReturnsByItself(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"fast", "immediate"} {
+		t.Run(mode, func(t *testing.T) { t.Parallel(); outage(t, mode) })
+	}
+}
+
+func outage(t *testing.T, mode string) {
+	db := server(t)
+	v := newScript(t, "survivor", "ends in the outage", "whole in the outage")
+	nodes := several(t, 2, settings{store: db.URL, vendor: v.url, credit: "25"}.text())
+	c, w := newCrowd(t, 50), newWitness()
+	survivor := make(chan answer, 1)
+	sources := []request{
+		{text: "survivor", max: scripted, stream: true},
+		{text: "ends in the outage", max: scripted, stream: true},
+		{text: "whole in the outage", max: scripted},
+	}
+	late := make(chan answer, 2)
+	for i, q := range sources {
+		go func() {
+			a := c.chat(nodes[i%2], q)
+			w.note(q, a)
+			if i == 0 {
+				survivor <- a
+				return
+			}
+			late <- a
+		}()
+		await(t, v.arrived, "a call reaches the vendor")
+	}
+	stop := w.load(c, 6, func(worker int) *node { return nodes[worker%2] }, mixed)
+	until(t, 20*time.Second, "a hundred good answers", func() bool { return w.whole() >= 100 })
+
+	if err := db.Stop(mode); err != nil {
+		t.Fatal(err)
+	}
+	onlyUnavailable(t, c, nodes)
+	for text := range v.resume { // streams go on while there is no database
+		close(v.resume[text])
+	}
+	await(t, v.arrived, "a stream goes on")
+	await(t, v.arrived, "another stream goes on")
+	close(v.end["ends in the outage"])
+	for range 2 {
+		a := await(t, late, "an answer is withheld")
+		if a.whole() || !a.withheld() || !strings.Contains(a.body, "ServiceUnavailable") || strings.Contains(a.body, "[DONE]") {
+			t.Errorf("an answer whose charge is not durable: %s", a)
+		}
+	}
+	onlyUnavailable(t, c, nodes)
+	if err := db.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range nodes {
+		took := until(t, 10*time.Second, "service returns", func() bool {
+			q := request{text: "after all", max: 1}
+			a := c.chat(n, q)
+			w.note(q, a)
+			return a.whole()
+		})
+		t.Logf("%s: node %d served again %s after the database was back", mode, i, took)
+		until(t, 10*time.Second, "readyz agrees", func() bool { return c.get(n, "/readyz", "").status == http.StatusOK })
+	}
+	close(v.end["survivor"])
+	if a := await(t, survivor, "the stream that outlived the outage"); !a.whole() {
+		t.Errorf("the stream that outlived the outage: %s", a)
+	}
+	stop()
+	settled(t, w, nodes, openBooks(t, db.URL))
+}
+
+// settled ends a test with the books of account.
+func settled(t testing.TB, w *witness, nodes []*node, b books) {
+	t.Helper()
+	w.agrees(t, b)
+	for _, n := range nodes {
+		n.sound()
+	}
+}
+
+// onlyUnavailable demands that a second long every call gets a 503.
+func onlyUnavailable(t testing.TB, c *crowd, nodes []*node) {
+	t.Helper()
+	began := time.Now()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for time.Since(began) < time.Second {
+		for _, n := range nodes {
+			c.chat(n, request{text: "is anybody there", max: 1}).unavailable(t, "a chat")
+			c.chat(n, request{text: "is anybody there", max: 1, key: "sk-nobody-0123456789abcdef"}).unavailable(t, "a chat with a key that nobody has")
+			c.chat(n, request{text: "is anybody there", max: 1, header: map[string]string{"Idempotency-Key": "k"}}).unavailable(t, "a chat with an idempotency key")
+			for _, path := range []string{"/v1/balance", "/v1/usage", "/v1/receipts/req_x"} {
+				c.get(n, path, acmeKey).unavailable(t, path)
+			}
+			if a := c.get(n, "/readyz", ""); a.status != http.StatusServiceUnavailable {
+				t.Errorf("readyz: %s", a)
+			}
+		}
+		<-tick.C
+	}
+}
+
+func TestACutBetweenANodeAndTheDatabaseHarmsNobodyElseAndHeals(t *testing.T) {
+	t.Parallel()
+	store, v := postgres(t), newVendor(t)
+	p, behind := newProxy(t, store)
+	far := newPlace(t, settings{store: behind, vendor: v.url, credit: "25"}.text()).start(t)
+	near := newPlace(t, settings{store: store, vendor: v.url, credit: "25"}.text()).start(t)
+	c, w := newCrowd(t, 50), newWitness()
+	stop := w.load(c, 4, func(worker int) *node { return []*node{far, near}[worker%2] }, mixed)
+	until(t, 20*time.Second, "a hundred good answers", func() bool { return w.whole() >= 100 })
+	served := func(what string) {
+		t.Helper()
+		took := until(t, 10*time.Second, what, func() bool {
+			q := request{text: "hello", max: 1}
+			a := c.chat(far, q)
+			w.note(q, a)
+			return a.whole()
+		})
+		t.Logf("%s: served again after %s", what, took)
+	}
+
+	p.cut()
+	onlyUnavailable(t, c, []*node{far})
+	if q := (request{text: "hello", max: 2}); true {
+		a := c.chat(near, q)
+		w.note(q, a)
+		if !a.whole() {
+			t.Errorf("the other node: %s", a)
+		}
+	}
+	p.heal()
+	served("after a cut")
+
+	end := p.stall()
+	began := time.Now()
+	a := c.chat(far, request{text: "hello", max: 1})
+	a.unavailable(t, "while the database does not answer")
+	t.Logf("while the database does not answer, a call is refused after %s", time.Since(began).Round(time.Millisecond))
+	end()
+	served("after a stall")
+	stop()
+	settled(t, w, []*node{far, near}, openBooks(t, store))
+}

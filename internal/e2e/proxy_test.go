@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"bytes"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// proxy stands between a node and Postgres. It can be cut, and stalled, and it
+// can break a connection around a COMMIT.
+type proxy struct {
+	network, address string // of Postgres
+	listener         net.Listener
+
+	// atCommit says what becomes of the connection on which the client says
+	// COMMIT; nil means pass. Set it before the first connection.
+	atCommit func() breach
+
+	flow  sync.RWMutex // held by a stall
+	mu    sync.Mutex
+	links map[*link]struct{}
+	down  bool
+}
+
+// breach is how a connection breaks.
+type breach int
+
+const (
+	pass   breach = iota // not at all
+	before               // the COMMIT does not reach the database
+	racing               // it does, and nobody waits for what comes of it
+	after                // the database has answered, but the answer gets lost
+)
+
+// commit is what the driver sends for it: a simple query.
+var commit = []byte("Q\x00\x00\x00\x0bcommit\x00")
+
+// newProxy returns a proxy to a store, and the address of the store behind it.
+func newProxy(t testing.TB, store string) (*proxy, string) {
+	t.Helper()
+	config, err := pgx.ParseConfig(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{links: map[*link]struct{}{}}
+	p.network, p.address = pgconn.NetworkAddress(config.Host, config.Port)
+	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	go p.accept()
+	t.Cleanup(func() { _ = p.listener.Close(); p.cut() })
+	u, err := url.Parse(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Del("host")
+	q.Set("sslmode", "disable")
+	u.Host, u.RawQuery = p.listener.Addr().String(), q.Encode()
+	return p, u.String()
+}
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		go p.serve(client)
+	}
+}
+
+func (p *proxy) serve(client net.Conn) {
+	database, err := net.Dial(p.network, p.address)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	l := &link{client: client, database: database}
+	if !p.add(l) {
+		l.close()
+		return
+	}
+	go p.pump(l, client, database, true)
+	p.pump(l, database, client, false)
+	p.mu.Lock()
+	delete(p.links, l)
+	p.mu.Unlock()
+}
+
+func (p *proxy) add(l *link) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.down {
+		p.links[l] = struct{}{}
+	}
+	return !p.down
+}
+
+// pump copies one direction until one end is closed.
+func (p *proxy) pump(l *link, from, to net.Conn, asks bool) {
+	defer l.close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil || (!asks && l.deaf.Load()) {
+			return
+		}
+		how := pass
+		if asks && p.atCommit != nil && bytes.Contains(buf[:n], commit) {
+			how = p.atCommit()
+		}
+		l.deaf.Store(how == after)
+		if how == before {
+			return
+		}
+		p.flow.RLock()
+		_, err = to.Write(buf[:n])
+		p.flow.RUnlock()
+		if err != nil || how == racing {
+			return
+		}
+	}
+}
+
+// cut breaks every connection and refuses new ones.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = true
+	for l := range p.links {
+		l.close()
+	}
+}
+
+// heal ends a cut.
+func (p *proxy) heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.down = false
+}
+
+// stall keeps every byte back until it is ended.
+func (p *proxy) stall() (end func()) {
+	p.flow.Lock()
+	return p.flow.Unlock
+}
+
+// link is one connection through the proxy.
+type link struct {
+	client, database net.Conn
+	deaf             atomic.Bool // the client does not hear the next answer
+}
+
+func (l *link) close() {
+	_ = l.client.Close() // both are gone for good
+	_ = l.database.Close()
+}
+
+func (b breach) String() string {
+	return strings.Fields("pass before racing after")[b]
+}
