@@ -35,7 +35,7 @@ type batch struct {
 
 	wanted  wanted
 	touched []*hold // in the order of their first change
-	settled []billing.Receipt
+	settled []ending
 	entries []entry
 	answers []answer
 	rebound []*budget // ended, or to be added
@@ -47,6 +47,12 @@ type batch struct {
 type answer struct {
 	record  idempotency.Record
 	receipt billing.Receipt
+}
+
+// ending is a hold's receipt; counted says that no money moved.
+type ending struct {
+	billing.Receipt
+	counted bool
 }
 
 func newBatch(c *committer, ops []*op, careful bool) *batch {

@@ -41,7 +41,7 @@ func (r *reserving) decide(b *batch) error {
 	h := &hold{
 		id: c.RequestID, node: b.node.id, account: c.Account, key: c.Key, operation: c.Operation, model: c.Model,
 		version: c.Price.Version(), price: c.Price,
-		created: b.now, expires: b.now + b.db.options.HoldFor.Nanoseconds(), fresh: true,
+		created: b.now, expires: b.now + b.db.options.HoldFor.Nanoseconds(), counted: b.db.options.Count, fresh: true,
 	}
 	if p := b.current[ownKey{c.Account, c.Key}]; p != nil {
 		h.budget = p.id
@@ -66,9 +66,10 @@ func (b *batch) used(id string) bool {
 }
 
 // purses are the account's and the budget's that a hold counts against; nil
-// where nothing bounds it.
+// where nothing bounds it. The hold decides: the server that ends it may bill in
+// another way than the one that made it.
 func (b *batch) purses(h *hold) (account, budget *purse) {
-	if b.db.options.Count {
+	if h.counted {
 		return nil, nil
 	}
 	return &b.accounts[h.account].purse, b.budgets[h.budget].bounds()
@@ -119,7 +120,7 @@ func (e *extending) decide(b *batch) error {
 		return fault.New(fault.InternalError, "The gateway extended a hold that has ended, or by less than nothing.")
 	}
 	more := e.more
-	if b.db.options.Count {
+	if h.counted {
 		more = 0
 	}
 	if !b.aside(h, more) {
@@ -168,7 +169,7 @@ func (s *settling) decide(b *batch) error {
 	}
 	r := billing.Receipt{
 		ID: h.id, CreatedAt: moment(h.created), SettledAt: b.at(), Account: h.account, Key: h.key,
-		Operation: h.operation, Model: h.model, Status: ending(u), Usage: u, PriceVersion: h.version,
+		Operation: h.operation, Model: h.model, Status: status(u), Usage: u, PriceVersion: h.version,
 		Hold: h.amount, Reason: outcome.Reason, Channel: outcome.Channel,
 	}
 	if err := b.capture(h, &r, cost); err != nil {
@@ -197,8 +198,8 @@ func (b *batch) cost(h *hold, u billing.Usage) (billing.Money, error) {
 	return cost, nil
 }
 
-// ending is the status of a request that used u.
-func ending(u billing.Usage) string {
+// status is that of a request that used u.
+func status(u billing.Usage) string {
 	if u.Zero || !u.IsZero() {
 		return billing.Captured
 	}
@@ -227,7 +228,7 @@ func (b *batch) capture(h *hold, r *billing.Receipt, cost billing.Money) error {
 	r.Charge, r.Overrun = charge, cost-charge
 	h.ended = true
 	b.touch(h)
-	b.settled = append(b.settled, *r)
+	b.settled = append(b.settled, ending{*r, h.counted})
 	delete(b.holds, h.id)
 	b.receipts[h.id] = *r
 	return nil

@@ -90,7 +90,7 @@ func (b *batch) writeHolds() error {
 				return err
 			}
 			if h.fresh {
-				fresh = append(fresh, h.id, h.node, h.account, h.budget, h.key, h.operation, h.model, h.version, h.amount, soFar, h.created, h.expires)
+				fresh = append(fresh, h.id, h.node, h.account, h.budget, h.key, h.operation, h.model, h.version, h.amount, soFar, h.created, h.expires, h.counted)
 			} else {
 				changed = append(changed, h.id, h.amount, soFar, h.expires)
 			}
@@ -121,7 +121,7 @@ func (b *batch) writeReceipts() error {
 			r.Hold, r.Charge, r.Overrun, r.Reason, r.Channel, r.CreatedAt.UnixNano(), r.SettledAt.UnixNano(),
 			u.Input, u.CachedInput, u.CacheWrite, u.Output, u.Reasoning,
 			u.ImageInput, u.ImageOutput, u.Images, u.Seconds, u.Characters,
-			u.Variant, flag(u.Estimated), flag(u.Zero), flag(u.Anomaly), b.db.options.Count)
+			u.Variant, flag(u.Estimated), flag(u.Zero), flag(u.Anomaly), r.counted)
 	}
 	return b.tx.execAll(b.ctx, &b.sql.insertReceipt, args)
 }

@@ -169,7 +169,7 @@ func scanHold(rows *sql.Rows) (*hold, error) {
 	var h hold
 	var soFar string
 	err := rows.Scan(&h.id, &h.node, &h.account, &h.budget, &h.key, &h.operation, &h.model,
-		&h.version, &h.amount, &soFar, &h.created, &h.expires)
+		&h.version, &h.amount, &soFar, &h.created, &h.expires, &h.counted)
 	if err != nil {
 		return nil, err
 	}

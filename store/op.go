@@ -49,28 +49,15 @@ func (o *op) finish() bool {
 }
 
 // run has a step committed and waits for it, at most for patience unless that
-// is zero, and as long as ctx lets it. Where it returns nil the step is durable.
+// is zero, and as long as ctx lets it. Where it returns nil the step is durable;
+// after an error it may still become so.
 func (c *committer) run(ctx context.Context, s step, patience time.Duration) error {
 	o := &op{step: s, ready: make(chan struct{})}
 	if err := c.enqueue(o); err != nil {
 		return err
 	}
-	var late <-chan time.Time
-	if patience > 0 {
-		timer := time.NewTimer(patience)
-		defer timer.Stop()
-		late = timer.C
-	}
-	var cause error
-	select {
-	case <-o.ready:
-		return o.err
-	case <-ctx.Done():
-		cause = context.Cause(ctx)
-	case <-late:
-		cause = errLate
-	}
-	if !o.leave() {
+	cause := o.wait(ctx, patience)
+	if cause == nil || !o.leave() {
 		<-o.ready
 		return o.err
 	}
@@ -78,6 +65,48 @@ func (c *committer) run(ctx context.Context, s step, patience time.Duration) err
 		return fault.From(cause)
 	}
 	return c.db.away(cause)
+}
+
+// sure is run for a step that nothing undoes: it does not leave one that has
+// begun before ctx ends, and says so then.
+func (c *committer) sure(ctx context.Context, s step) error {
+	o := &op{step: s, ready: make(chan struct{})}
+	if err := c.enqueue(o); err != nil {
+		return err
+	}
+	cause := o.wait(ctx, c.db.options.Patience)
+	switch {
+	case cause == nil:
+		return o.err
+	case o.state.CompareAndSwap(waiting, left):
+		return c.db.away(cause)
+	}
+	if cause = o.wait(ctx, 0); cause == nil || !o.leave() {
+		<-o.ready
+		return o.err
+	}
+	return &fault.Error{
+		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: cause,
+		Message: "The database has not answered, so it is not known whether this was recorded. Look before you repeat it; a credit may be repeated with the same reference.",
+	}
+}
+
+// wait returns nil when the result is there, or why there is no more waiting.
+func (o *op) wait(ctx context.Context, patience time.Duration) error {
+	var late <-chan time.Time
+	if patience > 0 {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-o.ready:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-late:
+		return errLate
+	}
 }
 
 var errLate = errors.New("the database did not answer in time")

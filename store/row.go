@@ -81,6 +81,7 @@ type hold struct {
 	checkpoint bool // soFar was given
 	created    int64
 	expires    int64
+	counted    bool // nothing is held for it, and no money moves
 
 	fresh, changed, ended bool // since the last commit
 	listed                bool // among what the batch touched

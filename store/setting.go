@@ -52,7 +52,29 @@ func (db *DB) adoptBilling(ctx context.Context, t *sql.Tx) error {
 	if db.options.Count {
 		now = billingCount
 	}
+	if err := db.agreeOnBilling(ctx, t, now); err != nil {
+		return err
+	}
 	return db.set(ctx, t, settingBilling, now)
+}
+
+// agreeOnBilling refuses to bill in another way than a server that runs on the
+// same database: its customers would find money off, or on.
+func (db *DB) agreeOnBilling(ctx context.Context, t *sql.Tx, now string) error {
+	stored, err := db.setting(ctx, t, settingBilling)
+	if err != nil || !db.dialect.Shared || stored == "" || stored == now {
+		return err
+	}
+	var alive int
+	if err := t.QueryRowContext(ctx, "SELECT COUNT(*) FROM node WHERE NOT dead AND lease_until > "+db.dialect.Clock).Scan(&alive); err != nil {
+		return err
+	}
+	if alive > 0 {
+		return fault.Invalid("billing", fmt.Sprintf(
+			"Another server runs on this database with `billing: %s`. Stop it before this one starts with `billing: %s`; one that was killed counts for %s.",
+			stored, now, db.options.Lease))
+	}
+	return nil
 }
 
 // adoptCurrency refuses another currency as soon as there is money in the books.

@@ -3,6 +3,9 @@ package store_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
+	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
@@ -28,6 +32,25 @@ func TestTheCurrencyOfBooksWithMoneyInThemStays(t *testing.T) {
 			t.Errorf("as stored, the currency is %s", got)
 		}
 	})
+}
+
+func TestBooksWithMoneyInThemAreNotOpenedInAnotherCurrency(t *testing.T) {
+	path, dsn := filepath.Join(t.TempDir(), "test.db"), storetest.Postgres(t)
+	for kind, open := range map[string]func(store.Options) (*store.DB, error){
+		"sqlite":   func(o store.Options) (*store.DB, error) { return sqlite.Open(t.Context(), path, o) },
+		"postgres": func(o store.Options) (*store.DB, error) { return postgres.Open(t.Context(), dsn, o) },
+	} {
+		db, err := open(store.Options{Currency: "CHF"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(db.CreateAccount(t.Context(), "acme", billing.One), db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := open(store.Options{Currency: "EUR"}); !fault.Is(err, fault.InvalidRequest) || !strings.Contains(err.Error(), "keeps its books in CHF") {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
 }
 
 func TestAProgramThatDoesNotKnowBillsAsTheLastServerDid(t *testing.T) {

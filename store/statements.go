@@ -13,7 +13,7 @@ type statements struct {
 const (
 	accountColumns = "id, posted, held, credited, revenue, overrun, budgets"
 	budgetColumns  = "id, account, key_id, posted, held"
-	holdColumns    = "id, node, account, budget, key_id, operation, model, price, amount, so_far, created_at, expires_at"
+	holdColumns    = "id, node, account, budget, key_id, operation, model, price, amount, so_far, created_at, expires_at, counted"
 	receiptColumns = "id, account, key_id, operation, model, status, price, held, charge, overrun, reason, channel, created_at, settled_at, " + usageColumns
 	usageColumns   = countColumns + ", variant, estimated, zero, anomaly"
 	countColumns   = "input, cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character"
@@ -50,7 +50,7 @@ func newStatements(d Dialect) *statements {
 		updateHold: newBulk(d, "UPDATE hold SET amount = c.column2, so_far = c.column3, expires_at = c.column4 FROM (", "tntn", ") AS c WHERE id = c.column1"),
 
 		insertAccount: newBulk(d, "INSERT INTO account ("+accountColumns+", created_at) ", "tnnnnnnn", ""),
-		insertHold:    newBulk(d, "INSERT INTO hold ("+holdColumns+") ", "tntnttttntnn", ""),
+		insertHold:    newBulk(d, "INSERT INTO hold ("+holdColumns+") ", "tntnttttntnnb", ""),
 		deleteHold:    lookUp(d, "DELETE FROM hold WHERE id", 't', ""),
 		insertReceipt: newBulk(d, "INSERT INTO receipt ("+receiptColumns+", counted) ", "tttttttnnnttnnnnnnnnnnnntnnnb", ""),
 		insertEntry:   newBulk(d, "INSERT INTO entry ("+entryColumns+") ", "tttnnnnnnn", ""),

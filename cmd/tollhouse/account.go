@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"net/http"
 	"net/url"
 
@@ -44,7 +45,7 @@ func accountCreate(p *program) *command {
 
 func accountCredit(p *program) *command {
 	c := newCommand("account credit", "add money to an account", "NAME", "AMOUNT")
-	c.details = "A negative AMOUNT takes money back, after `--`. The same --reference again changes nothing."
+	c.details = "A negative AMOUNT takes money back, after `--`. The same --reference again changes nothing, so that a command\nwhich failed can be repeated; one without a --reference prints the one to repeat it with."
 	c.examples = []string{
 		"tollhouse account credit acme 10.00 --reference invoice-117",
 		"tollhouse account credit --reference refund-3 -- acme -2.50",
@@ -52,11 +53,16 @@ func accountCredit(p *program) *command {
 	reference := c.flags.String("reference", "", "what the credit is known by; a random one if not given")
 	cl := newClient(p, c)
 	c.run = func(ctx context.Context, args []string) error {
-		if *reference == "" {
+		minted := *reference == ""
+		if minted {
 			*reference = "cli-" + rand.Text()
 		}
-		return cl.answerAccount(ctx, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(args[0])+"/credit",
+		err := cl.answerAccount(ctx, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(args[0])+"/credit",
 			map[string]string{"amount": args[1], "reference": *reference})
+		if err != nil && minted { // repeated with another one, it could count twice
+			err = fmt.Errorf("%w (to try again: --reference %s)", err, *reference)
+		}
+		return err
 	}
 	return c
 }

@@ -45,7 +45,8 @@ CREATE UNIQUE INDEX budget_of_key ON budget (account, key_id) WHERE NOT ended;
 
 -- The open holds, and only they: a settlement deletes the row and adds a
 -- receipt with the same id. budget is 0 where there is none, so_far a JSON
--- object or empty.
+-- object or empty. counted says that nothing is held for it (billing: count),
+-- whatever the server that ends it does.
 CREATE TABLE hold (
 	id TEXT COLLATE "C" PRIMARY KEY,
 	node BIGINT NOT NULL,
@@ -58,7 +59,8 @@ CREATE TABLE hold (
 	amount BIGINT NOT NULL,
 	so_far TEXT NOT NULL,
 	created_at BIGINT NOT NULL,
-	expires_at BIGINT NOT NULL
+	expires_at BIGINT NOT NULL,
+	counted BOOLEAN NOT NULL
 );
 
 -- How each hold ended, for good. counted says that no money moved (billing:

@@ -9,6 +9,9 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
+// single is the one name of a database.
+func single(path string) (string, error) { return path, nil }
+
 // lock makes a file that nobody else can make, and returns what removes it. On
 // these systems a process that was killed leaves the file behind.
 func lock(path string) (unlock func() error, err error) {

@@ -3,6 +3,8 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -50,6 +52,24 @@ func TestASecondProcessOnTheSameFileIsRefused(t *testing.T) {
 	}
 	if err := second.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAnotherNameOfTheSameFileDoesNotGetAroundTheLock(t *testing.T) {
+	dir := t.TempDir()
+	path, link, hard := filepath.Join(dir, "test.db"), filepath.Join(dir, "link.db"), filepath.Join(dir, "hard.db")
+	first, err := sqlite.Open(t.Context(), path, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = first.Close() }()
+	if err := errors.Join(os.Symlink(path, link), os.Link(path, hard)); err != nil {
+		t.Skip("links cannot be made here: ", err)
+	}
+	for _, name := range []string{link, hard} {
+		if _, err := sqlite.Open(t.Context(), name, store.Options{}); !fault.Is(err, fault.InvalidRequest) {
+			t.Errorf("%s: %v", filepath.Base(name), err)
+		}
 	}
 }
 

@@ -20,6 +20,7 @@ var accounting = map[string]func(desk){
 	"ABudgetCountsWhatWasCaptured":                 budgetCounts,
 	"ABudgetCountsFromNowOnAndIsLifted":            budgetLifted,
 	"ABudgetNeedsAnAccountAKeyAndAnAmount":         budgetNeeds,
+	"ABudgetTellsWhatIsNeitherSpentNorHeld":        budgetTells,
 	"ALedgerThatCountsRecordsUsageAndKeepsNoMoney": countsUsage,
 	"ALedgerThatCountsRefusesCreditsAndBudgets":    countsRefuses,
 }
@@ -152,6 +153,35 @@ func budgetNeeds(b desk) {
 	b.wantCode(b.SetBudget(b.t.Context(), "nobody", "k1", nil), fault.NotFound)
 	b.wantCode(b.SetBudget(b.t.Context(), "acme", "", nil), fault.InvalidRequest)
 	b.wantCode(b.SetBudget(b.t.Context(), "acme", "k1", new(billing.Money(-1))), fault.InvalidRequest)
+}
+
+func budgetTells(b desk) {
+	reader, ok := b.Ledger.(billing.Budgets)
+	if !ok {
+		b.t.Fatal("the ledger does not tell its budgets")
+	}
+	want := func(account string, budgets ...billing.Budget) {
+		b.t.Helper()
+		got, err := reader.Budgets(b.t.Context(), account)
+		b.ok(err)
+		if diff := cmp.Diff(budgets, got); diff != "" {
+			b.t.Errorf("of %q: %s", account, diff)
+		}
+	}
+	b.account("other", 10).account("acme", 10)
+	want("")
+	b.ok(b.SetBudget(b.t.Context(), "acme", "k2", new(billing.Money)))
+	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(9*billing.One)))
+	b.ok(b.SetBudget(b.t.Context(), "other", "k0", new(billing.One)))
+	b.settle(b.reserve("r1", 3), 2)
+	b.reserve("r2", 4)
+	acme := []billing.Budget{{Account: "acme", Key: "k1", Left: 3 * billing.One}, {Account: "acme", Key: "k2"}}
+	want("acme", acme...)
+	want("nobody")
+	want("", append(acme, billing.Budget{Account: "other", Key: "k0", Left: billing.One})...)
+	b.ok(b.SetBudget(b.t.Context(), "acme", "k2", nil))
+	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(5*billing.One))) // the old one still holds for r2
+	want("acme", billing.Budget{Account: "acme", Key: "k1", Left: 5 * billing.One})
 }
 
 func countsUsage(b desk) {

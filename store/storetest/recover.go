@@ -24,6 +24,8 @@ var recovering = map[string]func(bench){
 	"AProcessWhoseLeaseWasLostFindsItsHoldsEndedAndGoesOn":     leaseLost,
 	"AProcessThatLostItsLeaseLearnsHowItsLastCommitHasEnded":   ambiguousAndLost,
 	"TheHoldsOfAProcessThatClosesEndWithTheNextSweepOfAnother": closes,
+	"AHoldEndsAsItWasMadeWhateverTheServerThatEndsItBills":     otherBilling,
+	"AServerThatBillsInAnotherWayDoesNotJoinOneThatRuns":       twoBillings,
 	"AStoreOfANewerSchemaIsNotOpened":                          newerSchema,
 	"ProcessesThatStartTogetherMakeTheSchemaOnce":              startTogether,
 }
@@ -243,6 +245,30 @@ func closes(b bench) {
 	if r := b.settle(h, 4); r.Status != billing.Released {
 		b.t.Errorf("got %+v", r)
 	}
+}
+
+func otherBilling(b bench) {
+	b.account("acme", 10)
+	b.reserve("r1", 4)
+	b.ok(b.Extend(b.t.Context(), b.reserve("r2", 2), images(1), 0))
+	b = b.counting() // ends them; its own requests cost nothing
+	h := b.reserve("r3", 0)
+	b.ok(b.Extend(b.t.Context(), h, images(3), 0))
+	b = b.crash()
+	b.wantOpen(0)
+	b.wantBalance(9, 0)
+}
+
+func twoBillings(b bench) {
+	b.onlyShared()
+	_, err := b.place.Open(b.t.Context(), store.Options{Count: true})
+	b.wantCode(err, fault.InvalidRequest)
+	if !strings.Contains(err.Error(), "billing: prepaid") {
+		b.t.Errorf("got %v", err)
+	}
+	b.ok(b.Close())
+	b.cut.Cut()
+	b.open(store.Options{Count: true})
 }
 
 func newerSchema(b bench) {

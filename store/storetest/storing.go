@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"strings"
 	"sync"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -14,6 +15,7 @@ var storing = map[string]func(bench){
 	"AClosedStoreIsAway":                                                   closedIsAway,
 	"AHoldThatTheDatabaseRefusesHarmsNoOtherInItsBatch":                    poisonHarmsItself,
 	"AHoldMadeForACallerWhoDidNotWaitIsGivenBackOnceTheDatabaseIsBackThen": impatient,
+	"ACreditWhoseCallerLeftIsNotSaidToBeRefused":                           notKnown,
 	"AClockThatFailsDoesNotLeaveMoneyHalfMoved":                            failingClock,
 	"EveryReceiptCanBeComputedAgainFromWhatIsStored":                       computedAgain,
 	"ALedgerThatCountedBeforeIsSoundWhenItIsPrepaid":                       countedBefore,
@@ -81,6 +83,24 @@ func poisonHarmsItself(b bench) {
 	all.Wait()
 	b.wantOpen(30)
 	b.wantBalance(100, 30)
+}
+
+// notKnown is a credit whose caller leaves while the database is at it.
+func notKnown(b bench) {
+	b.account("acme", 10)
+	slow := make(chan struct{})
+	b.cut.Block(slow)
+	ctx, cancel := context.WithCancel(b.t.Context())
+	told := make(chan error)
+	go func() { told <- b.Credit(ctx, "acme", billing.One, "invoice 1") }()
+	b.cut.Blocked()
+	cancel()
+	if err := <-told; !fault.Is(err, fault.ServiceUnavailable) || !strings.Contains(err.Error(), "not known") {
+		b.t.Errorf("got %v", err)
+	}
+	close(slow)
+	b.ok(b.Credit(b.t.Context(), "acme", billing.One, "invoice 1"))
+	b.wantBalance(11, 0)
 }
 
 func impatient(b bench) {
