@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -89,6 +90,9 @@ func (a *attempt) ask(accept func(context.Context, *Reply) (*Reply, error)) (rep
 	a.body = reply.Body
 	a.reply.Status, a.reply.Header = reply.Status, reply.Header
 	a.reply.Body, a.reply.Channel = a, a.channel.Name
+	if len(reply.Dropped) > 0 {
+		a.reply.Dropped = slices.Concat(a.reply.Dropped, reply.Dropped)
+	}
 	if accept == nil {
 		return &a.reply, nil
 	}

@@ -60,11 +60,14 @@ type Op string
 
 // The operations.
 const (
-	ChatCompletion Op = "chat" // POST /v1/chat/completions
+	ChatCompletion Op = "chat"       // POST /v1/chat/completions
+	GenerateImage  Op = "image"      // POST /v1/images/generations
+	Embeddings     Op = "embeddings" // POST /v1/embeddings
+	Speech         Op = "speech"     // POST /v1/audio/speech
 )
 
 // Ops returns every operation, in the order of the API's documentation.
-func Ops() []Op { return []Op{ChatCompletion} }
+func Ops() []Op { return []Op{ChatCompletion, GenerateImage, Embeddings, Speech} }
 
 // Call is one request on its way to an upstream.
 type Call struct {
@@ -97,8 +100,8 @@ type Reply struct {
 	Body   io.ReadCloser
 	// Channel is the name of the channel that answered; set by a Router.
 	Channel string
-	// Dropped are the request fields that the channel's upstream refuses and
-	// that were left out; set by a Router.
+	// Dropped are the request fields that the upstream refuses and that were
+	// left out: by its driver, and, as its channel says, by a Router.
 	Dropped []string
 }
 

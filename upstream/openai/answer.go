@@ -8,25 +8,23 @@ import (
 	"net/http"
 
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
-
-// maxRefusal is how much of an error body is read.
-const maxRefusal = 64 << 10
 
 // answer turns a response into a Reply or an error, and closes the body of what
 // it does not hand on.
 func (u *Upstream) answer(call *upstream.Call, resp *http.Response) (*upstream.Reply, error) {
-	body, err := decoded(resp)
+	body, err := httpdo.Decoded(resp)
 	if err != nil {
 		_ = resp.Body.Close()
-		return nil, u.malformed(resp.StatusCode, err)
+		return nil, u.client.Malformed(resp.StatusCode, err)
 	}
 	switch s := resp.StatusCode; {
 	case s >= 400:
 		return nil, u.refusal(resp, body)
 	case s < 200 || s >= 300:
 		_ = body.Close()
-		return nil, u.malformed(s, fmt.Errorf("unexpected status, location %q", resp.Header.Get("Location")))
+		return nil, u.client.Unexpected(resp)
 	case call.Stream:
 		if err := u.checkStream(resp, body); err != nil {
 			return nil, err
@@ -47,21 +45,14 @@ func (u *Upstream) checkStream(resp *http.Response, body io.ReadCloser) error {
 	case err == nil && kind == "text/event-stream":
 		return nil
 	case err == nil && kind == "application/json":
-		data := read(body)
+		data := httpdo.Read(body)
 		if v, ok := parseError(data); ok {
 			return u.refused(v.status(), v, data, resp.Header)
 		}
-		return u.malformed(resp.StatusCode, errors.New("a streamed request was answered with one JSON document"))
+		return u.client.Malformed(resp.StatusCode, errors.New("a streamed request was answered with one JSON document"))
 	}
 	_ = body.Close()
-	return u.malformed(resp.StatusCode, fmt.Errorf("a streamed request was answered with content type %q", clip(given)))
-}
-
-// read reads and closes an error body; as far as it goes if it is cut.
-func read(body io.ReadCloser) []byte {
-	data, _ := io.ReadAll(io.LimitReader(body, maxRefusal+1))
-	_ = body.Close()
-	return data
+	return u.client.Malformed(resp.StatusCode, fmt.Errorf("a streamed request was answered with content type %q", httpdo.Clip(given)))
 }
 
 // allowed are the headers that may reach a client, made anew so that nothing

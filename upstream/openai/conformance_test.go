@@ -13,7 +13,7 @@ import (
 func TestTheDriverConforms(t *testing.T) {
 	upstreamtest.Run(t, upstreamtest.Harness{
 		New: func(t *testing.T, vendor http.Handler) upstream.Upstream { return driver(t, vendor, Options{}) },
-		Samples: map[upstream.Op]upstreamtest.Sample{upstream.ChatCompletion: {
+		Samples: map[upstream.Op]upstreamtest.Sample{upstream.GenerateImage: imageSample, upstream.ChatCompletion: {
 			Model:   "kimi-k3",
 			Request: []byte(`{"model":"kimi-k3", "messages":[{"role":"user","content":"hé"}],"x_seed":1.0,"big":9007199254740993}`),
 			Stream:  []byte(`{"model":"kimi-k3","messages":[{"role":"user","content":"hi"}],"stream":true}`),
@@ -24,6 +24,22 @@ func TestTheDriverConforms(t *testing.T) {
 			Refusal: upstreamtest.Refusal{
 				Status: 400, Body: []byte(`{"error":{"message":"Too long.","type":"invalid_request_error","code":"context_length_exceeded","param":"messages"}}`),
 				Code: "context_length_exceeded", Message: "Too long.",
+			},
+		}, upstream.Speech: {
+			Model:   "gpt-4o-mini-tts",
+			Request: []byte(`{"model":"gpt-4o-mini-tts", "input":"hé","voice":"alloy","x":1.0}`),
+			Answer:  []byte("ID3\x04\x00\xff\xfb\x90\x00 bytes"),
+			Refusal: upstreamtest.Refusal{
+				Status: 400, Body: []byte(`{"error":{"message":"No such voice.","type":"invalid_request_error","code":"invalid_voice","param":"voice"}}`),
+				Code: "invalid_voice", Message: "No such voice.",
+			},
+		}, upstream.Embeddings: {
+			Model:   "embed-a",
+			Request: []byte(`{"model":"embed-a", "input":["hé",""],"encoding_format":"base64","x":1.0}`),
+			Answer:  []byte(`{"object":"list","data":[{"object":"embedding","index":0, "embedding":"AACAPw=="}],"usage":{"prompt_tokens":1.0}}`),
+			Refusal: upstreamtest.Refusal{
+				Status: 400, Body: []byte(`{"error":{"message":"'$.input' is invalid.","type":"invalid_request_error","code":null,"param":null}}`),
+				Code: "invalid_request_error", Message: "'$.input' is invalid.",
 			},
 		}},
 	})

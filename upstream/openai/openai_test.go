@@ -16,6 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
 
 const hello = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
@@ -145,8 +146,8 @@ func TestAnotherOperationIsRefused(t *testing.T) {
 	}
 	c = chat(t, false)
 	c.Body, c.ContentType = upstream.BytesBody([]byte("--b")), "multipart/form-data; boundary=b"
-	if req, err := up.request(t.Context(), c, nil); err != nil || req.Header.Get("Content-Type") != c.ContentType {
-		t.Errorf("a form travels as %v, %v", req.Header, err)
+	if h := header(c); h.Get("Content-Type") != c.ContentType {
+		t.Errorf("a form travels as %v", h)
 	}
 	c.Body = upstream.OpenBody(1, func() (io.ReadCloser, error) { return nil, io.ErrClosedPipe })
 	if _, err := up.Do(t.Context(), c); !fault.Is(err, fault.InternalError) || !errors.Is(err, io.ErrClosedPipe) {
@@ -178,7 +179,7 @@ func TestWhoseFaultARefusalIs(t *testing.T) {
 		"model not found":    {404, quote(`"code":"model_not_found"`), "model_not_found", 404, "Text.", "", true, false},
 		"409":                {409, quote(`"code":"conflict"`), "conflict", 409, "Text.", "", true, false},
 		"bad UTF-8":          {400, quote("\"type\":\"\xff\""), fault.InvalidRequest, 400, "The upstream refused the request.", "", false, false},
-		"huge":               {400, quote(`"x":"` + strings.Repeat("y", maxRefusal) + `"`), fault.InvalidRequest, 400, "The upstream refused the request.", "", false, false},
+		"huge":               {400, quote(`"x":"` + strings.Repeat("y", httpdo.MaxRefusal) + `"`), fault.InvalidRequest, 400, "The upstream refused the request.", "", false, false},
 		"its own key":        {400, quote(`"code":"c","x":"sk-vendor-1"`), "c", 400, "Text.", "", false, false},
 		"401":                {401, quote(`"code":"invalid_api_key"`), fault.NoChannel, 502, "", "", false, true},
 		"402":                {402, quote(`"code":"x"`), fault.NoChannel, 502, "", "", false, true},

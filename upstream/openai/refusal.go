@@ -1,17 +1,14 @@
 package openai
 
 import (
-	"context"
-	"errors"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
 
 // vendorError is the object under "error". Vendors differ in what they put
@@ -117,7 +114,7 @@ func (v *vendorError) word() fault.Code {
 
 // refusal is the error of a response that is one.
 func (u *Upstream) refusal(resp *http.Response, body io.ReadCloser) error {
-	data := read(body)
+	data := httpdo.Read(body)
 	v, _ := parseError(data)
 	return u.refused(resp.StatusCode, v, data, resp.Header)
 }
@@ -125,19 +122,9 @@ func (u *Upstream) refusal(resp *http.Response, body io.ReadCloser) error {
 // refused tells whose fault it is: the caller's, who then gets the vendor's own
 // words, the operator's or the vendor's.
 func (u *Upstream) refused(status int, v vendorError, data []byte, h http.Header) error {
-	f := &upstream.Failure{Status: status, Sent: true, Err: errors.New(u.keys.Mask(clip(string(data))))}
-	switch status {
-	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden:
-		f.Fatal = true
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable, 529:
-		f.Refused = true
-	}
+	e, f := u.client.Refused(status, string(data), h)
 	if v.find(words) != 0 && status < 500 {
-		f.Fatal, f.Refused = true, false
-	}
-	e := f.Fault()
-	if f.Refused {
-		e.RetryAfter = retryAfter(h, u.now())
+		e = u.client.Arrears(f)
 	}
 	if e.Code == fault.InvalidRequest {
 		u.quote(e, v, data)
@@ -148,56 +135,13 @@ func (u *Upstream) refused(status int, v vendorError, data []byte, h http.Header
 // quote puts the vendor's words into an error. A body that holds a key of ours
 // is not passed on.
 func (u *Upstream) quote(e *fault.Error, v vendorError, data []byte) {
-	e.Code, e.Param = fault.Code(u.keys.Mask(string(v.word()))), u.keys.Mask(v.param)
-	message := u.keys.Mask(v.message)
+	e.Code, e.Param = fault.Code(u.client.Keys.Mask(string(v.word()))), u.client.Keys.Mask(v.param)
+	message := u.client.Keys.Mask(v.message)
 	if message != "" {
 		e.Message = message
 	}
-	clean := message == v.message && u.keys.Mask(string(data)) == string(data)
-	if v.object && v.message != "" && clean && len(data) <= maxRefusal {
+	clean := message == v.message && u.client.Keys.Mask(string(data)) == string(data)
+	if v.object && v.message != "" && clean && len(data) <= httpdo.MaxRefusal {
 		e.Body = data
 	}
-}
-
-// malformed is the error of an answer that is none.
-func (u *Upstream) malformed(status int, err error) error {
-	f := &upstream.Failure{Status: status, Sent: true, Err: u.masked(err)}
-	return fault.Wrap(fault.BadGateway, (&upstream.Failure{Sent: true}).Fault().Message, f)
-}
-
-// broken is the error of a call that got no response.
-func (u *Upstream) broken(ctx context.Context, sent bool, err error) error {
-	var outer *url.Error
-	if errors.As(err, &outer) {
-		err = outer.Err
-	}
-	f := &upstream.Failure{Sent: sent, Err: u.masked(err)}
-	if ctx.Err() != nil {
-		return fault.From(ctx.Err()).With(func(e *fault.Error) { e.Err = f })
-	}
-	return f.Fault()
-}
-
-// masked is err, or its text alone where that holds a key.
-func (u *Upstream) masked(err error) error {
-	if text := u.keys.Mask(err.Error()); text != err.Error() {
-		return errors.New(text)
-	}
-	return err
-}
-
-// failure is the Failure in err's chain, or nil.
-func failure(err error) *upstream.Failure {
-	var f *upstream.Failure
-	errors.As(err, &f)
-	return f
-}
-
-// clip bounds a vendor's text for the log.
-func clip(s string) string {
-	const most = 1024
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

@@ -280,8 +280,8 @@ func TestHTTP2(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer up.Close()
-	up.own.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
-	up.own.TLSClientConfig.RootCAs.AddCert(server.Certificate())
+	up.client.Own.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
+	up.client.Own.TLSClientConfig.RootCAs.AddCert(server.Certificate())
 	behave.Store(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, r.Proto)
 	}))
@@ -295,9 +295,6 @@ func TestHTTP2(t *testing.T) {
 	e, f := refused(t, up, chat(t, false))
 	if string(data) != "HTTP/2.0" || requests.Load() != 2 || e.Code != fault.BadGateway || !f.Sent {
 		t.Errorf("%s, %d requests, %v", data, requests.Load(), e)
-	}
-	if !unprocessed(errors.New("stream error: stream ID 3; REFUSED_STREAM")) || unprocessed(io.EOF) {
-		t.Error("what a server did not look at is known by its words")
 	}
 }
 
@@ -320,28 +317,6 @@ func zipped(t *testing.T, size int) []byte {
 // TestAnAnswerThatIsCompressedUnasked is faults.md, row 9.
 func TestAnAnswerThatIsCompressedUnasked(t *testing.T) {
 	const size = 3 << 20
-	for name, row := range map[string]struct {
-		body []byte
-		left int64
-		want int
-		err  error
-	}{
-		"whole":         {zipped(t, size), size, size, nil},
-		"over the cap":  {zipped(t, size), size - 1, -1, errTooLarge},
-		"cut":           {zipped(t, size)[:100], size, -1, io.ErrUnexpectedEOF},
-		"nothing":       {nil, size, 0, io.ErrUnexpectedEOF},
-		"not gzip":      {[]byte("{\"choices\":[]}"), size, 0, gzip.ErrHeader},
-		"wrong content": {append(zipped(t, 5)[:20:20], 0, 0, 0, 0, 0, 0, 0, 0), size, -1, nil},
-	} {
-		body := &inflated{src: io.NopCloser(bytes.NewReader(row.body)), left: row.left}
-		n, err := io.Copy(io.Discard, body)
-		if row.want >= 0 && n != int64(row.want) || row.err != nil && !errors.Is(err, row.err) || (err == nil) != (name == "whole") {
-			t.Errorf("%s: %d bytes, %v", name, n, err)
-		}
-	}
-	if maxDecoded != 256<<20 {
-		t.Error("the cap is not that of the answers")
-	}
 	for _, encoding := range []string{"gzip", "X-GZIP", "identity", ""} {
 		body := zipped(t, size)
 		if encoding == "identity" || encoding == "" {

@@ -1,9 +1,13 @@
 package sim_test
 
 import (
+	"bytes"
+	"io"
 	"testing"
 
+	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
@@ -13,7 +17,7 @@ func TestTheSimulatorIsAnUpstream(t *testing.T) {
 	const messages = `"messages":[{"role":"user","content":"Hello."}]`
 	upstreamtest.Run(t, upstreamtest.Harness{
 		Local: func(*testing.T) upstream.Upstream { return sim.New(sim.Options{}) },
-		Samples: map[upstream.Op]upstreamtest.Sample{upstream.ChatCompletion: {
+		Samples: map[upstream.Op]upstreamtest.Sample{upstream.GenerateImage: imageSample, upstream.ChatCompletion: {
 			Model:   "m",
 			Request: []byte(`{"model":"m",` + messages + `}`),
 			Stream:  []byte(`{"model":"m","stream":true,` + messages + `}`),
@@ -22,6 +26,30 @@ func TestTheSimulatorIsAnUpstream(t *testing.T) {
 					if _, err := rawjson.Index(reply, nil, nil); err != nil {
 						t.Error(err)
 					}
+				}
+			},
+		}, upstream.Speech: {
+			Model:   "m",
+			Request: []byte(`{"model":"m","input":"Hello.","response_format":"wav"}`),
+			Check: func(t *testing.T, reply []byte) {
+				form, samples, err := speech.Samples(bytes.NewReader(reply))
+				if err != nil || form != (speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}) || !bytes.Contains(reply, []byte("Simulated by tollhouse")) {
+					t.Fatalf("%+v, %v", form, err)
+				}
+				if n, err := io.Copy(io.Discard, samples); n != 6*960 || err != nil { // 20 ms a character
+					t.Errorf("%d bytes of samples, %v", n, err)
+				}
+			},
+		}, upstream.Embeddings: {
+			Model:   "m",
+			Request: []byte(`{"model":"m","input":["Hello.","Goodbye."],"dimensions":8}`),
+			Check: func(t *testing.T, reply []byte) {
+				r, err := embeddings.Parse([]byte(`{"model":"m","input":["Hello.","Goodbye."]}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := r.ReadAnswer(reply); err != nil {
+					t.Error(err)
 				}
 			},
 		}},

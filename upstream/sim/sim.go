@@ -7,6 +7,7 @@ package sim
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -53,10 +54,9 @@ type Upstream struct{ o Options }
 // New returns a simulated vendor.
 func New(o Options) *Upstream { return &Upstream{o} }
 
-// Supports reports whether the model is among those that are answered. Only
-// chat completions are.
+// Supports reports whether the model is among those that are answered.
 func (u *Upstream) Supports(op upstream.Op, model string) bool {
-	return op == upstream.ChatCompletion && u.has(model)
+	return (op == upstream.ChatCompletion || op == upstream.GenerateImage || op == upstream.Embeddings || op == upstream.Speech) && u.has(model)
 }
 
 func (u *Upstream) has(model string) bool {
@@ -77,8 +77,8 @@ func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply
 	if err := ctx.Err(); err != nil {
 		return nil, fault.From(err)
 	}
-	if call.Op != upstream.ChatCompletion {
-		return nil, fault.New(fault.NoChannel, "The simulator answers chat completions only.")
+	if !u.Supports(call.Op, call.Model) && u.has(call.Model) {
+		return nil, fault.New(fault.NoChannel, fmt.Sprintf("The simulator does not know the operation %q.", call.Op))
 	}
 	var f Fault
 	if u.o.Fault != nil {
@@ -86,6 +86,15 @@ func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply
 	}
 	if f.Status != 0 {
 		return nil, refused(f.Status)
+	}
+	if call.Op == upstream.GenerateImage {
+		return u.draw(ctx, call, f)
+	}
+	if call.Op == upstream.Embeddings {
+		return u.embed(ctx, call, f)
+	}
+	if call.Op == upstream.Speech {
+		return u.pronounce(ctx, call, f)
 	}
 	a, err := u.answer(call)
 	if err != nil {
@@ -97,18 +106,23 @@ func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply
 	return u.whole(ctx, a, f)
 }
 
-// whole waits and replies with a non-streamed answer.
+// whole replies with a non-streamed answer.
 func (u *Upstream) whole(ctx context.Context, a *answer, f Fault) (*upstream.Reply, error) {
+	data, err := a.whole(f)
+	if err != nil {
+		return nil, fault.Wrap(fault.InternalError, "The simulated answer cannot be written as JSON.", err)
+	}
+	return u.send(ctx, data, f)
+}
+
+// send waits and replies with a JSON document.
+func (u *Upstream) send(ctx context.Context, data []byte, f Fault) (*upstream.Reply, error) {
 	delay := max(u.o.FirstDelay, 0)
 	if f.Break == Stall {
 		delay = forever
 	}
 	if err := wait(ctx, nil, delay); err != nil {
 		return nil, fault.From(err)
-	}
-	data, err := a.whole(f)
-	if err != nil {
-		return nil, fault.Wrap(fault.InternalError, "The simulated answer cannot be written as JSON.", err)
 	}
 	return reply("application/json", f.body(data)), nil
 }

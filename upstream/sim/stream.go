@@ -18,6 +18,7 @@ import (
 type stream struct {
 	ctx    context.Context
 	answer *answer
+	script [][]byte // the events where they are not made of an answer
 	fault  Fault
 	o      Options
 
@@ -113,6 +114,12 @@ func (s *stream) broken() error {
 
 // event appends the next event: the candidates take turns.
 func (s *stream) event(dst []byte) []byte {
+	if len(s.script) > 0 {
+		dst = append(dst, s.script[0]...)
+		s.script = s.script[1:]
+		s.ended = len(s.script) == 0
+		return dst
+	}
 	for s.speaking() {
 		for s.index < len(s.answer.candidates) {
 			i := s.index

@@ -19,9 +19,21 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
 )
 
-// samples are of a wire that is the public one.
-func samples() map[upstream.Op]upstreamtest.Sample {
-	return map[upstream.Op]upstreamtest.Sample{upstream.ChatCompletion: {
+// samples are of a wire that is the public one, for every operation that up
+// supports.
+func samples(up upstream.Upstream) map[upstream.Op]upstreamtest.Sample {
+	all := make(map[upstream.Op]upstreamtest.Sample)
+	for _, op := range upstream.Ops() {
+		if upstream.Supports(up, op, "m") {
+			all[op] = sample(op)
+		}
+	}
+	return all
+}
+
+// sample is the same for every operation, but that only chats stream.
+func sample(op upstream.Op) upstreamtest.Sample {
+	s := upstreamtest.Sample{
 		Model:   "m",
 		Request: []byte(`{"model":"m","messages":[]}`),
 		Stream:  []byte(`{"model":"m","messages":[],"stream":true}`),
@@ -35,13 +47,17 @@ func samples() map[upstream.Op]upstreamtest.Sample {
 				t.Errorf("the answer is %q", reply)
 			}
 		},
-	}}
+	}
+	if op != upstream.ChatCompletion {
+		s.Stream, s.Events = nil, nil
+	}
+	return s
 }
 
 // over is a harness of the openai driver inside a middleware.
 func over(wrap upstream.Middleware, patience time.Duration) upstreamtest.Harness {
 	return upstreamtest.Harness{
-		Samples: samples(), Patience: patience,
+		Samples: samples(new(openai.Upstream)), Patience: patience,
 		New: func(t *testing.T, vendor http.Handler) upstream.Upstream {
 			server := httptest.NewServer(vendor)
 			t.Cleanup(server.Close)
@@ -88,7 +104,7 @@ func TestARouterConforms(t *testing.T) {
 func TestALocalUpstreamConforms(t *testing.T) {
 	upstreamtest.Run(t, upstreamtest.Harness{
 		Local:   func(*testing.T) upstream.Upstream { return upstream.Func(local) },
-		Samples: samples(),
+		Samples: samples(upstream.Func(local)),
 	})
 }
 

@@ -1,4 +1,4 @@
-package openai
+package httpdo
 
 import (
 	"net/http"

@@ -1,4 +1,4 @@
-package openai
+package httpdo
 
 import (
 	"compress/gzip"
@@ -14,8 +14,8 @@ const maxDecoded = 256 << 20
 
 var errTooLarge = errors.New("the compressed answer is too large")
 
-// decoded is the response's body without a compression that nobody asked for.
-func decoded(resp *http.Response) (io.ReadCloser, error) {
+// Decoded is the response's body without a compression that nobody asked for.
+func Decoded(resp *http.Response) (io.ReadCloser, error) {
 	given := resp.Header.Values("Content-Encoding")
 	if len(given) == 0 {
 		return resp.Body, nil
@@ -26,7 +26,7 @@ func decoded(resp *http.Response) (io.ReadCloser, error) {
 	case "gzip", "x-gzip":
 		return &inflated{src: resp.Body, left: maxDecoded}, nil
 	default:
-		return nil, fmt.Errorf("content encoding %q was not asked for", clip(e))
+		return nil, fmt.Errorf("content encoding %q was not asked for", Clip(e))
 	}
 }
 

@@ -1,0 +1,96 @@
+// Package dashscope is the driver for the native wire of Alibaba Cloud's model
+// service, in which one path serves several kinds of models.
+package dashscope
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
+)
+
+// DefaultBaseURL is where calls go if [Options.BaseURL] is empty.
+const DefaultBaseURL = "https://dashscope.aliyuncs.com/api/v1"
+
+// generation is the path of every synchronous model.
+const generation = "/services/aigc/multimodal-generation/generation"
+
+// Options say where the vendor is. The zero value is its default site, without
+// a key.
+type Options struct {
+	// BaseURL is the absolute http or https address to which the paths of the
+	// API are added, without credentials, query or fragment.
+	BaseURL string
+	// Keys are sent as bearer tokens, in turn (see upstream.Keys). With none,
+	// calls carry no Authorization header.
+	Keys []secret.String
+	// ConnectTimeout bounds the connection, and the TLS handshake once more;
+	// 5 s if zero. Every other time-out is the Router's.
+	ConnectTimeout time.Duration
+	// Dial makes connections; a net.Dialer if nil. Transport makes it unused.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Transport replaces the driver's own, which refuses to decompress, to
+	// follow redirects and to send a request twice. The caller closes it.
+	Transport http.RoundTripper
+	// Now dates rests of keys and Retry-After; time.Now if nil.
+	Now func() time.Time
+}
+
+// Upstream is the vendor. It is safe for concurrent use.
+type Upstream struct {
+	client   *httpdo.Client
+	generate *url.URL
+}
+
+// New returns the driver. The error says which option is wrong and never holds
+// a key. Close the Upstream when done.
+func New(o Options) (*Upstream, error) {
+	client, err := httpdo.New(httpdo.Options{
+		BaseURL: o.BaseURL, Default: DefaultBaseURL, Keys: o.Keys, ConnectTimeout: o.ConnectTimeout,
+		Dial: o.Dial, Transport: o.Transport, Now: o.Now,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Upstream{client: client, generate: client.Base.JoinPath(generation)}, nil
+}
+
+// operations are what the driver can do.
+var operations = map[upstream.Op]func(*Upstream, context.Context, *upstream.Call) (*upstream.Reply, error){
+	upstream.GenerateImage: (*Upstream).draw,
+	upstream.Speech:        (*Upstream).speak,
+}
+
+// Supports reports whether the driver knows the operation; the model is the
+// vendor's business.
+func (u *Upstream) Supports(op upstream.Op, _ string) bool { return operations[op] != nil }
+
+// Close closes idle connections of the driver's own transport. Calls under way
+// go on, and later calls open connections anew.
+func (u *Upstream) Close() error { return u.client.Close() }
+
+// Do makes one call, once: whatever fails is for the Router to repeat.
+func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	do := operations[call.Op]
+	if do == nil {
+		return nil, fault.New(fault.InternalError, "The gateway sent the request to a channel that cannot serve it.")
+	}
+	return do(u, ctx, call)
+}
+
+// header is that of every request; extra are pairs of names and values.
+func header(extra ...string) http.Header {
+	h := http.Header{
+		"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {httpdo.UserAgent},
+	}
+	for i := 0; i+1 < len(extra); i += 2 {
+		h.Set(extra[i], extra[i+1])
+	}
+	return h
+}

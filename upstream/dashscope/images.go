@@ -1,0 +1,127 @@
+package dashscope
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
+)
+
+// maxPictures bounds an answer, which has links and no pictures.
+const maxPictures = 16 << 20
+
+// draw asks for pictures. The public wire of the alpha family is the vendor's:
+// the body goes as it is, but for several texts, of which the vendor takes one.
+func (u *Upstream) draw(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	resp, key, err := u.client.Post(ctx, u.generate, header(), oneText(call.Body))
+	if err != nil {
+		return nil, err
+	}
+	data, err := u.drawn(ctx, resp)
+	httpdo.Judge(key, err)
+	if err != nil {
+		return nil, err
+	}
+	return &upstream.Reply{
+		Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)),
+	}, nil
+}
+
+// drawn is the whole answer: some of status 200 are refusals.
+func (u *Upstream) drawn(ctx context.Context, resp *http.Response) ([]byte, error) {
+	body, err := u.answered(resp)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(body, maxPictures+1))
+	_ = body.Close()
+	switch _, bad := parseRefusal(data); {
+	case err != nil:
+		return nil, u.cut(ctx, err)
+	case len(data) > maxPictures:
+		return nil, u.client.Malformed(http.StatusOK, errors.New("the answer is too large"))
+	case bad:
+		return nil, u.failed(data, resp.Header)
+	}
+	return data, nil
+}
+
+// oneText joins the texts of a message, of which api.md allows several and the
+// vendor one, by line feeds in the place of the first.
+func oneText(body upstream.Body) upstream.Body {
+	input, err := rawjson.Index(body.Raw("input"), nil, nil)
+	if err != nil {
+		return body
+	}
+	messages := elements(input.Raw("messages"))
+	if len(messages) != 1 {
+		return body
+	}
+	message, err := rawjson.Index(messages[0], nil, nil)
+	if err != nil {
+		return body
+	}
+	content, joined := joinTexts(elements(message.Raw("content")))
+	if !joined {
+		return body
+	}
+	message = index(message.Apply(nil, rawjson.Set("content", content)))
+	input = index(input.Apply(nil, rawjson.Set("messages", fmt.Appendf(nil, "[%s]", message.Src))))
+	return body.Set("input", input.Src)
+}
+
+// joinTexts is content with one text; false if it has not several.
+func joinTexts(blocks [][]byte) (content []byte, joined bool) {
+	first, texts := -1, 0
+	var all string
+	var kept [][]byte
+	for _, b := range blocks {
+		block := index(b)
+		text, ok := rawjson.String(block.Raw("text"))
+		switch {
+		case !ok:
+			kept = append(kept, b)
+			continue
+		case texts == 0:
+			first, kept, all = len(kept), append(kept, b), text
+		default:
+			all += "\n" + text
+		}
+		texts++
+	}
+	if texts < 2 {
+		return nil, false
+	}
+	block := index(kept[first])
+	kept[first] = block.Apply(nil, rawjson.Set("text", rawjson.Quote(nil, all)))
+	return fmt.Appendf(nil, "[%s]", bytes.Join(kept, []byte{','})), true
+}
+
+// elements are those of an array; none if raw is no array.
+func elements(raw []byte) (all [][]byte) {
+	if len(raw) == 0 || raw[0] != '[' {
+		return nil
+	}
+	rd := rawjson.NewReader(raw)
+	defer rd.Close()
+	_ = rd.Array(func(int) error { // it was read before
+		span, err := rd.Skip()
+		if err == nil {
+			all = append(all, span.Of(raw))
+		}
+		return err
+	})
+	return all
+}
+
+// index is an object that was read before; empty if raw is none.
+func index(raw []byte) rawjson.Object {
+	o, _ := rawjson.Index(raw, nil, nil)
+	return o
+}

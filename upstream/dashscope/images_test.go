@@ -1,0 +1,177 @@
+package dashscope
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
+)
+
+const (
+	askedPicture = `{"model":"qwen-image-2.0", "input":{"messages":[{"role":"user","content":[{"text":"hé"}]}]},"parameters":{"size":"1024*1024","n":1,"seed":1.0},"x":9007199254740993}`
+	gavePicture  = `{"request_id":"9f", "output":{"choices":[{"finish_reason":"stop","message":{"role":"assistant","content":[{"image":"https://b.example/x.png?Signature=a"}]}}]},"usage":{"image_count":1,"width":1024,"height":1024}}`
+)
+
+// drawing is the driver as far as it makes pictures.
+type drawing struct{ *Upstream }
+
+func (drawing) Supports(op upstream.Op, _ string) bool { return op == upstream.GenerateImage }
+
+func pictureVendor(t *testing.T, vendor http.Handler) upstream.Upstream {
+	t.Helper()
+	server := httptest.NewServer(vendor)
+	t.Cleanup(server.Close)
+	up, err := New(Options{BaseURL: server.URL + "/api/v1", Keys: []secret.String{secret.New("sk-vendor-1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return drawing{up}
+}
+
+func TestTheDriverConformsForPictures(t *testing.T) {
+	upstreamtest.Run(t, upstreamtest.Harness{
+		New: pictureVendor,
+		Samples: map[upstream.Op]upstreamtest.Sample{upstream.GenerateImage: {
+			Model: "qwen-image-2.0", Request: []byte(askedPicture), Answer: []byte(gavePicture),
+			Refusal: upstreamtest.Refusal{
+				Status: 400, Body: []byte(`{"request_id":"r1","code":"InvalidParameter","message":"size is not supported by this model"}`),
+				Code: "InvalidParameter", Message: "size is not supported by this model",
+			},
+		}},
+	})
+}
+
+// drawCall is a call of a body.
+func drawCall(t *testing.T, body string) *upstream.Call {
+	t.Helper()
+	o, err := rawjson.Index([]byte(body), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &upstream.Call{Op: upstream.GenerateImage, Model: "qwen-image-2.0", RequestID: "req_1", Body: upstream.ObjectBody(o)}
+}
+
+func TestPicturesAreAskedForAtTheVendorsPathWithItsKey(t *testing.T) {
+	var got *http.Request
+	up := pictureVendor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r
+		_, _ = io.WriteString(w, gavePicture)
+	}))
+	reply, err := up.Do(t.Context(), drawCall(t, askedPicture))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := io.ReadAll(reply.Body); err != nil || string(data) != gavePicture {
+		t.Errorf("%s, %v", data, err)
+	}
+	if got.URL.Path != "/api/v1/services/aigc/multimodal-generation/generation" || got.Header.Get("Authorization") != "Bearer sk-vendor-1" || got.Header.Get("X-DashScope-Async") != "" {
+		t.Errorf("%s %v", got.URL, got.Header)
+	}
+}
+
+func TestSeveralTextsAreJoinedSinceTheVendorTakesOne(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"input":{"a":1.0,"messages":[{"role":"user","content":[{"text":"a","x":1},{"image":"i"},{"text":"b"},{"text":"é"}]}]}}`: `{"input":{"a":1.0,"messages":[{"role":"user","content":[{"text":"a\nb\né","x":1},{"image":"i"}]}]}}`,
+		`{"input":{"messages":[{"content":[{"image":"i"},{"text":"a"} ]}]}}`:                                                      `{"input":{"messages":[{"content":[{"image":"i"},{"text":"a"} ]}]}}`,
+		`{"input":{"messages":[{"content":"a"}]}}`:                                                                                `{"input":{"messages":[{"content":"a"}]}}`,
+		`{"input":{"messages":[]}}`: `{"input":{"messages":[]}}`,
+		`{"input":[1]}`:             `{"input":[1]}`,
+		`{"prompt":"a"}`:            `{"prompt":"a"}`,
+	} {
+		sent, err := oneText(drawCall(t, body).Body).Bytes()
+		if err != nil || string(sent) != want {
+			t.Errorf("%s became %s, %v, want %s", body, sent, err, want)
+		}
+	}
+}
+
+func TestTheVendorGetsOneText(t *testing.T) {
+	var sent []byte
+	up := pictureVendor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent, _ = io.ReadAll(r.Body)
+		_, _ = io.WriteString(w, gavePicture)
+	}))
+	reply, err := up.Do(t.Context(), drawCall(t, `{"model":"q","input":{"messages":[{"content":[{"text":"a"},{"text":"b"}]}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = reply.Body.Close()
+	if string(sent) != `{"model":"q","input":{"messages":[{"content":[{"text":"a\nb"}]}]}}` {
+		t.Errorf("%s", sent)
+	}
+}
+
+// vendorsErrors are rows of the vendor's page and what becomes of them.
+var vendorsErrors = []struct {
+	status int
+	code   string
+	want   fault.Code
+	is     int
+	fatal  bool
+	again  bool // nothing was billed, so another channel may be asked
+}{
+	{400, "InvalidParameter", "InvalidParameter", 400, false, false},
+	{400, "DataInspectionFailed", "DataInspectionFailed", 400, false, false},
+	{400, "InvalidURL.Timeout", "InvalidURL.Timeout", 400, false, false},
+	{400, "InternalError.Algo.InvalidParameter", "InternalError.Algo.InvalidParameter", 400, false, false},
+	{400, "Arrearage", fault.NoChannel, 502, true, false},
+	{401, "InvalidApiKey", fault.NoChannel, 502, true, false},
+	{403, "AccessDenied.Unpurchased", fault.NoChannel, 502, true, false},
+	{429, "Throttling.RateQuota", fault.UpstreamRateLimit, 429, false, true},
+	{429, "insufficient_quota", fault.UpstreamRateLimit, 429, false, true},
+	{429, "PrepaidBillOverdue", fault.NoChannel, 502, true, false},
+	{500, "InternalError.Algo", fault.InternalServerError, 500, false, false},
+	{503, "ModelUnavailable", fault.ServiceUnavailable, 503, false, true},
+	{200, "InvalidParameter", "InvalidParameter", 400, false, false},
+	{200, "Throttling.RateQuota", fault.UpstreamRateLimit, 429, false, true},
+	{200, "InternalError.Algo", fault.InternalServerError, 500, false, false},
+	{200, "Arrearage", fault.NoChannel, 502, true, false},
+}
+
+func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
+	for _, row := range vendorsErrors {
+		body := `{"request_id":"r1","code":"` + row.code + `","message":"the vendor says so"}`
+		up := pictureVendor(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(row.status)
+			_, _ = io.WriteString(w, body)
+		}))
+		_, err := up.Do(t.Context(), drawCall(t, askedPicture))
+		var e *fault.Error
+		var f *upstream.Failure
+		if !errors.As(err, &e) || !errors.As(err, &f) {
+			t.Fatalf("%+v: %v", row, err)
+		}
+		own := row.is == 400
+		if e.Code != row.want || e.HTTPStatus() != row.is || f.Fatal != row.fatal || f.Refused != row.again || !f.Sent {
+			t.Errorf("%+v: %v, %+v", row, e, f)
+		}
+		if strings.Contains(e.Message, "the vendor") != own || (string(e.Body) == body) != own || !strings.Contains(e.Error(), "the vendor") {
+			t.Errorf("%+v: message %q, body %s", row, e.Message, e.Body)
+		}
+	}
+}
+
+func TestAPictureThatNoOneWaitsForIsCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	up := pictureVendor(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		cancel()
+		<-r.Context().Done()
+		close(left)
+	}))
+	if _, err := up.Do(ctx, drawCall(t, askedPicture)); !fault.Is(err, fault.ClientGone) {
+		t.Errorf("%v", err)
+	}
+	<-left
+}

@@ -1,0 +1,114 @@
+package dashscope
+
+import (
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
+)
+
+// refusal is the vendor's error object: {code, message, request_id}.
+type refusal struct{ code, message string }
+
+// parseRefusal reads an error object; false if data is none. A good answer may
+// have both members too, empty.
+func parseRefusal(data []byte) (r refusal, ok bool) {
+	o, err := rawjson.Index(data, nil, nil)
+	if err != nil {
+		return r, false
+	}
+	r.code, _ = rawjson.String(o.Raw("code"))
+	r.message, _ = rawjson.String(o.Raw("message"))
+	return r, r.code != "" && rawjson.IsNull(o.Raw("output"))
+}
+
+// arrears are codes that say that the operator's key or account is at fault,
+// whatever their status.
+var arrears = map[string]bool{
+	"AllocationQuota.FreeTierOnly": true,
+	"Arrearage":                    true,
+	"CommodityNotPurchased":        true,
+	"PostpaidBillOverdue":          true,
+	"PrepaidBillOverdue":           true,
+}
+
+// statuses are those of codes that come in a 200, by how they begin.
+var statuses = []struct {
+	begins string
+	status int
+}{
+	{"Throttling", http.StatusTooManyRequests},
+	{"InvalidApiKey", http.StatusUnauthorized},
+	{"AccessDenied", http.StatusForbidden},
+	{"ModelNotFound", http.StatusNotFound},
+	{"InternalError.Algo.InvalidParameter", http.StatusBadRequest},
+	{"InternalError.Algo.DataInspectionFailed", http.StatusBadRequest},
+	{"InternalError", http.StatusInternalServerError},
+	{"SystemError", http.StatusInternalServerError},
+	{"ModelServingError", http.StatusInternalServerError},
+	{"ModelServiceFailed", http.StatusInternalServerError},
+	{"RequestTimeOut", http.StatusGatewayTimeout},
+	{"ResponseTimeout", http.StatusGatewayTimeout},
+	{"ModelUnavailable", http.StatusServiceUnavailable},
+}
+
+// statusOf is what a code would have come with, had the vendor not said 200. An
+// unknown one is the caller's fault, as most are.
+func statusOf(code string) int {
+	for _, s := range statuses {
+		if strings.HasPrefix(code, s.begins) {
+			return s.status
+		}
+	}
+	return http.StatusBadRequest
+}
+
+// answered hands a good answer's body on, and makes an error of any other.
+func (u *Upstream) answered(resp *http.Response) (io.ReadCloser, error) {
+	body, err := httpdo.Decoded(resp)
+	switch s := resp.StatusCode; {
+	case err != nil:
+		_ = resp.Body.Close()
+		return nil, u.client.Malformed(s, err)
+	case s >= 400:
+		data := httpdo.Read(body)
+		return nil, u.refused(s, data, resp.Header)
+	case s < 200 || s >= 300:
+		_ = body.Close()
+		return nil, u.client.Unexpected(resp)
+	}
+	return body, nil
+}
+
+// refused tells whose fault it is: the caller's, who then gets the vendor's
+// words, the operator's or the vendor's.
+func (u *Upstream) refused(status int, data []byte, h http.Header) *fault.Error {
+	r, known := parseRefusal(data)
+	e, f := u.client.Refused(status, string(data), h)
+	if known && arrears[r.code] {
+		e = u.client.Arrears(f)
+	}
+	if known && e.Code == fault.InvalidRequest {
+		e.Code = fault.Code(u.client.Keys.Mask(r.code))
+		if message := u.client.Keys.Mask(r.message); message != "" {
+			e.Message = message
+		}
+		if len(data) <= httpdo.MaxRefusal && u.client.Keys.Mask(string(data)) == string(data) {
+			e.Body = data
+		}
+	}
+	return e
+}
+
+// failed is the error object in an answer of status 200.
+func (u *Upstream) failed(data []byte, h http.Header) *fault.Error {
+	r, _ := parseRefusal(data)
+	return u.refused(statusOf(r.code), data, h)
+}
+
+// jsonBody is a request body of ours.
+func jsonBody(data []byte) upstream.Body { return upstream.BytesBody(data) }

@@ -1,0 +1,102 @@
+// Package httpdo makes one call to a vendor over HTTP, once, and tells what its
+// failure means. Every driver with a vendor stands on it.
+package httpdo
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Options say where a vendor is and how it is reached. Drivers have the same
+// fields under the same names.
+type Options struct {
+	BaseURL        string          // absolute http or https address
+	Default        string          // what BaseURL is if it is empty
+	Keys           []secret.String // in turn (see upstream.Keys); with none, calls carry no key
+	ConnectTimeout time.Duration   // bounds the connection, and the TLS handshake once more; 5 s if zero
+	Dial           func(ctx context.Context, network, address string) (net.Conn, error)
+	Transport      http.RoundTripper // replaces the client's own; the caller closes it
+	Now            func() time.Time  // dates rests of keys and Retry-After; time.Now if nil
+	// KeyHeader is the header of a key; nil means a bearer token.
+	KeyHeader func(key string) (name, value string)
+}
+
+// Client calls one vendor. It is safe for concurrent use.
+type Client struct {
+	Base *url.URL
+	Keys *upstream.Keys
+	Own  *http.Transport // nil if the Transport is somebody else's
+
+	client    *retryablehttp.Client
+	now       func() time.Time
+	keyHeader func(key string) (name, value string)
+}
+
+// New returns a client. The error says which option is wrong and never holds a
+// key. Close the Client when done.
+func New(o Options) (*Client, error) {
+	base, err := parseBase(o.BaseURL, o.Default)
+	if err != nil {
+		return nil, err
+	}
+	if o.ConnectTimeout < 0 {
+		return nil, fmt.Errorf("the connect time-out %s is negative", o.ConnectTimeout)
+	}
+	keys, err := upstream.NewKeys(o.Keys, o.Now)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{Base: base, Keys: keys, now: o.Now, keyHeader: o.KeyHeader}
+	if c.now == nil {
+		c.now = time.Now
+	}
+	if c.keyHeader == nil {
+		c.keyHeader = bearer
+	}
+	if o.Transport == nil {
+		c.Own = newTransport(o)
+		o.Transport = c.Own
+	}
+	c.client = newClient(o.Transport)
+	return c, nil
+}
+
+func bearer(key string) (name, value string) { return "Authorization", "Bearer " + key }
+
+func parseBase(text, otherwise string) (*url.URL, error) {
+	if text == "" {
+		text = otherwise
+	}
+	base, err := url.Parse(text)
+	switch {
+	case err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https":
+		return nil, fmt.Errorf("the base URL must be an absolute http or https address such as %s", otherwise)
+	case base.User != nil:
+		return nil, fmt.Errorf("the base URL must not hold credentials; give the key as a key")
+	case base.RawQuery != "" || base.ForceQuery || strings.Contains(text, "#"):
+		return nil, fmt.Errorf("the base URL %s must have neither query nor fragment", base.Redacted())
+	}
+	if base.Path == "" {
+		base.Path = "/" // without which JoinPath gives a relative path
+	}
+	return base, nil
+}
+
+// Close closes idle connections of the client's own transport. Calls under way
+// go on, and later calls open connections anew.
+func (c *Client) Close() error {
+	if c.Own != nil {
+		c.Own.CloseIdleConnections()
+	}
+	return nil
+}

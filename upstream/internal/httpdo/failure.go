@@ -1,0 +1,96 @@
+package httpdo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// MaxRefusal is how much of an error body is read.
+const MaxRefusal = 64 << 10
+
+// Read reads and closes an error body; as far as it goes if it is cut.
+func Read(body io.ReadCloser) []byte {
+	data, _ := io.ReadAll(io.LimitReader(body, MaxRefusal+1))
+	_ = body.Close()
+	return data
+}
+
+// Refused is what a vendor's status means by itself: text is the vendor's, for
+// the log only. The fault's message is for the caller, without a word of it.
+func (c *Client) Refused(status int, text string, h http.Header) (*fault.Error, *upstream.Failure) {
+	f := &upstream.Failure{Status: status, Sent: true, Err: errors.New(c.Keys.Mask(Clip(text)))}
+	switch status {
+	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden:
+		f.Fatal = true
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, 529:
+		f.Refused = true
+	}
+	e := f.Fault()
+	if f.Refused {
+		e.RetryAfter = retryAfter(h, c.now())
+	}
+	return e, f
+}
+
+// Arrears makes a refusal one that is the operator's: a key or an account that
+// cannot pay.
+func (c *Client) Arrears(f *upstream.Failure) *fault.Error {
+	f.Fatal, f.Refused = true, false
+	return f.Fault()
+}
+
+// Unexpected is the error of a status that is neither an answer nor a refusal.
+func (c *Client) Unexpected(resp *http.Response) error {
+	return c.Malformed(resp.StatusCode, fmt.Errorf("unexpected status, location %q", resp.Header.Get("Location")))
+}
+
+// Malformed is the error of an answer that is none.
+func (c *Client) Malformed(status int, err error) error {
+	f := &upstream.Failure{Status: status, Sent: true, Err: c.Masked(err)}
+	return fault.Wrap(fault.BadGateway, (&upstream.Failure{Sent: true}).Fault().Message, f)
+}
+
+// broken is the error of a call that got no response.
+func (c *Client) broken(ctx context.Context, sent bool, err error) error {
+	var outer *url.Error
+	if errors.As(err, &outer) {
+		err = outer.Err
+	}
+	f := &upstream.Failure{Sent: sent, Err: c.Masked(err)}
+	if ctx.Err() != nil {
+		return fault.From(ctx.Err()).With(func(e *fault.Error) { e.Err = f })
+	}
+	return f.Fault()
+}
+
+// Masked is err, or its text alone where that holds a key.
+func (c *Client) Masked(err error) error {
+	if text := c.Keys.Mask(err.Error()); text != err.Error() {
+		return errors.New(text)
+	}
+	return err
+}
+
+// failure is the Failure in err's chain, or nil.
+func failure(err error) *upstream.Failure {
+	var f *upstream.Failure
+	errors.As(err, &f)
+	return f
+}
+
+// Clip bounds a vendor's text for the log.
+func Clip(s string) string {
+	const most = 1024
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}

@@ -1,0 +1,66 @@
+package httpdo
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Post sends a body once: whatever fails is for the Router to repeat. header is
+// all that travels, but for the key, which is then to be told how it did
+// ([Judge]); nil if there is none. The response's body is to be read through
+// [Decoded].
+func (c *Client) Post(ctx context.Context, to *url.URL, header http.Header, body upstream.Body) (*http.Response, *upstream.Key, error) {
+	open, size, err := body.Open()
+	if err != nil {
+		return nil, nil, fault.Wrap(fault.InternalError, "The gateway cannot read the request any more.", err)
+	}
+	key := c.Keys.Next()
+	if key != nil {
+		name, value := c.keyHeader(key.Value().Reveal())
+		header[name] = []string{value}
+	}
+	resp, err := c.do(ctx, http.MethodPost, to, header, open, size)
+	return resp, key, err
+}
+
+// Get fetches what the vendor says lies elsewhere, without a key.
+func (c *Client) Get(ctx context.Context, from *url.URL) (*http.Response, error) {
+	return c.do(ctx, http.MethodGet, from, http.Header{"User-Agent": {UserAgent}}, nil, 0)
+}
+
+// UserAgent is what vendors know the gateway by.
+const UserAgent = "tollhouse"
+
+// do makes a request from scratch. It has no GetBody, without which
+// http.Transport sends nothing twice.
+func (c *Client) do(ctx context.Context, method string, to *url.URL, header http.Header, body io.ReadCloser, size int64) (*http.Response, error) {
+	var s sending
+	req := &http.Request{
+		Method: method, URL: to, Host: to.Host, Header: header, Body: body, ContentLength: size,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}
+	resp, err := c.client.Do(&retryablehttp.Request{Request: req.WithContext(s.watch(ctx, c.Own != nil))})
+	if err != nil {
+		return nil, c.broken(ctx, s.sent(ctx, err), err)
+	}
+	return resp, nil
+}
+
+// Judge tells the key how it did; err is what became of the call.
+func Judge(key *upstream.Key, err error) {
+	f := failure(err)
+	switch {
+	case key == nil:
+	case f == nil, f.Status >= 400 && f.Status < 500 && f.Status != 429 && !f.Fatal:
+		key.Worked()
+	case f.Fatal:
+		key.Refused()
+	}
+}

@@ -1,0 +1,19 @@
+package openai
+
+import "github.com/tollhouse-ai/gateway/upstream/upstreamtest"
+
+// imageSample is a call for pictures, whole and as a stream.
+var imageSample = upstreamtest.Sample{
+	Model:   "gpt-image-2",
+	Request: []byte(`{"model":"gpt-image-2", "prompt":"hé","n":2,"x":1.0}`),
+	Stream:  []byte(`{"model":"gpt-image-2","prompt":"a","stream":true,"partial_images":1}`),
+	Answer:  []byte(`{"created":1, "data":[{"b64_json":"aGk="},{"b64_json":"aGk="}],"usage":{"output_tokens":1.0}}`),
+	Events: []string{
+		"event: image_generation.partial_image\ndata: {\"type\":\"image_generation.partial_image\",\"b64_json\":\"aGk=\"}\n\n",
+		"event: image_generation.completed\ndata: {\"type\":\"image_generation.completed\",\"b64_json\":\"aGk=\"}\n\n",
+	},
+	Refusal: upstreamtest.Refusal{
+		Status: 400, Body: []byte(`{"error":{"message":"Your request was rejected.","type":"image_generation_user_error","code":"moderation_blocked","param":null}}`),
+		Code: "moderation_blocked", Message: "Your request was rejected.",
+	},
+}

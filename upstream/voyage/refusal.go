@@ -1,0 +1,105 @@
+package voyage
+
+import (
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
+)
+
+// refusal tells whose fault a response is: the caller's, who then gets the
+// vendor's own words, the operator's or the vendor's.
+func (u *Upstream) refusal(resp *http.Response, body io.ReadCloser) error {
+	data := httpdo.Read(body)
+	e, f := u.client.Refused(resp.StatusCode, string(data), resp.Header)
+	message, param := detail(data)
+	if resp.StatusCode == http.StatusTooManyRequests && unpaid(message) {
+		e = u.client.Arrears(f)
+	}
+	if e.Code == fault.InvalidRequest {
+		if message = u.client.Keys.Mask(message); message != "" {
+			e.Message = message
+		}
+		e.Param = u.client.Keys.Mask(public(param))
+	}
+	return e
+}
+
+// unpaid reports whether a rate limit is that of an account which has no means
+// of payment: three requests a minute, which no waiting cures.
+func unpaid(message string) bool {
+	message = strings.ToLower(message)
+	return strings.Contains(message, "payment method") || strings.Contains(message, "billing")
+}
+
+// public is the API's name of a field of Voyage's.
+func public(param string) string {
+	if param == "output_dimension" {
+		return "dimensions"
+	}
+	return param
+}
+
+// detail reads an error body: a text, or a list of {loc, msg, type} of which
+// the first names the field.
+func detail(data []byte) (message, param string) {
+	o, err := rawjson.Index(data, nil, nil)
+	if err != nil {
+		return "", ""
+	}
+	raw := o.Raw("detail")
+	if message, ok := rawjson.String(raw); ok {
+		return message, ""
+	}
+	if len(raw) == 0 || raw[0] != '[' {
+		return "", ""
+	}
+	var messages []string
+	rd := rawjson.NewReader(raw)
+	defer rd.Close()
+	_ = rd.Array(func(i int) error { // what was indexed before is well formed
+		span, err := rd.Skip()
+		if err != nil {
+			return err
+		}
+		message, field := fieldDetail(span.Of(raw))
+		if message != "" {
+			messages = append(messages, message)
+		}
+		if i == 0 {
+			param = field
+		}
+		return nil
+	})
+	return strings.Join(messages, "; "), param
+}
+
+// fieldDetail reads {"loc":["body","input"],"msg":…}; the field is the last name
+// of loc.
+func fieldDetail(raw []byte) (message, field string) {
+	o, err := rawjson.Index(raw, nil, nil)
+	if err != nil {
+		return "", ""
+	}
+	message, _ = rawjson.String(o.Raw("msg"))
+	loc := o.Raw("loc")
+	if len(loc) == 0 || loc[0] != '[' {
+		return message, ""
+	}
+	rd := rawjson.NewReader(loc)
+	defer rd.Close()
+	_ = rd.Array(func(int) error { // what was indexed before is well formed
+		span, err := rd.Skip()
+		if name, ok := rawjson.String(span.Of(loc)); ok && name != "body" {
+			field = name
+		}
+		return err
+	})
+	if field != "" {
+		message = field + ": " + message
+	}
+	return message, field
+}

@@ -1,0 +1,145 @@
+// Package voyage is the driver for Voyage AI's embeddings.
+package voyage
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/embeddings"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
+)
+
+// DefaultBaseURL is where calls go if [Options.BaseURL] is empty.
+const DefaultBaseURL = "https://api.voyageai.com/v1"
+
+// Options say where the vendor is. The zero value is Voyage itself, without a
+// key.
+type Options struct {
+	// BaseURL is the absolute http or https address to which the paths of the
+	// API are added, without credentials, query or fragment.
+	BaseURL string
+	// Keys are sent as bearer tokens, in turn (see upstream.Keys). With none,
+	// calls carry no Authorization header.
+	Keys []secret.String
+	// ConnectTimeout bounds the connection, and the TLS handshake once more;
+	// 5 s if zero. Every other time-out is the Router's.
+	ConnectTimeout time.Duration
+	// Dial makes connections; a net.Dialer if nil. Transport makes it unused.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Transport replaces the driver's own, which refuses to decompress, to
+	// follow redirects and to send a request twice. The caller closes it.
+	Transport http.RoundTripper
+	// Now dates rests of keys and Retry-After; time.Now if nil.
+	Now func() time.Time
+}
+
+// Upstream is Voyage. It is safe for concurrent use.
+type Upstream struct {
+	client *httpdo.Client
+	path   *url.URL
+}
+
+// New returns the driver. The error says which option is wrong and never holds
+// a key. Close the Upstream when done.
+func New(o Options) (*Upstream, error) {
+	client, err := httpdo.New(httpdo.Options{
+		BaseURL: o.BaseURL, Default: DefaultBaseURL, Keys: o.Keys, ConnectTimeout: o.ConnectTimeout,
+		Dial: o.Dial, Transport: o.Transport, Now: o.Now,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Upstream{client, client.Base.JoinPath("/embeddings")}, nil
+}
+
+// Supports reports whether op is embeddings; the model is the vendor's business.
+func (u *Upstream) Supports(op upstream.Op, _ string) bool { return op == upstream.Embeddings }
+
+// Close closes idle connections of the driver's own transport. Calls under way
+// go on, and later calls open connections anew.
+func (u *Upstream) Close() error { return u.client.Close() }
+
+// Do makes one call, once: whatever fails is for the Router to repeat. The
+// answer is read whole.
+func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	if call.Op != upstream.Embeddings {
+		return nil, fault.New(fault.InternalError, "The gateway sent the request to a channel that cannot serve it.")
+	}
+	header := http.Header{
+		"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {httpdo.UserAgent},
+	}
+	resp, key, err := u.client.Post(ctx, u.path, header, wire(call.Body))
+	if err != nil {
+		return nil, err
+	}
+	data, err := u.answer(ctx, resp)
+	httpdo.Judge(key, err)
+	if err != nil {
+		return nil, err
+	}
+	reply := &upstream.Reply{
+		Status: resp.StatusCode, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)),
+	}
+	if !rawjson.IsNull(call.Body.Raw("user")) {
+		reply.Dropped = []string{"user"}
+	}
+	return reply, nil
+}
+
+// wire is the body as Voyage takes it (upstreams/translation.md, 7): dimensions
+// under their own name, no word for the default encoding, no user. What only
+// Voyage knows (input_type, truncation, output_dtype) passes.
+func wire(body upstream.Body) upstream.Body {
+	if !body.IsObject() {
+		return body
+	}
+	if format, _ := rawjson.String(body.Raw("encoding_format")); format != embeddings.Base64 {
+		body = body.Delete("encoding_format")
+	}
+	return body.Rename("dimensions", "output_dimension").Delete("user")
+}
+
+// maxAnswer is how much of an answer is read (decisions.md, Answers).
+const maxAnswer = 256 << 20
+
+// answer reads a response, in the public wire: Voyage counts total_tokens only.
+func (u *Upstream) answer(ctx context.Context, resp *http.Response) ([]byte, error) {
+	body, err := httpdo.Decoded(resp)
+	if err != nil {
+		_ = resp.Body.Close() // nothing of it is read
+		return nil, u.client.Malformed(resp.StatusCode, err)
+	}
+	switch s := resp.StatusCode; {
+	case s >= 400:
+		return nil, u.refusal(resp, body)
+	case s < 200 || s >= 300:
+		_ = body.Close() // nothing of it is read
+		return nil, u.client.Unexpected(resp)
+	}
+	data, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
+	_ = body.Close() // what there was is read
+	switch {
+	case ctx.Err() != nil:
+		return nil, fault.From(ctx.Err()).With(func(e *fault.Error) {
+			e.Err = &upstream.Failure{Status: resp.StatusCode, Sent: true, Err: ctx.Err()}
+		})
+	case err != nil:
+		return nil, u.client.Malformed(resp.StatusCode, err)
+	case len(data) > maxAnswer:
+		return nil, u.client.Malformed(resp.StatusCode, fmt.Errorf("the answer has more than %d bytes", maxAnswer))
+	}
+	if data, err = embeddings.CompleteUsage(data); err != nil {
+		return nil, u.client.Malformed(resp.StatusCode, err)
+	}
+	return data, nil
+}

@@ -1,0 +1,166 @@
+package voyage_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
+	"github.com/tollhouse-ai/gateway/upstream/voyage"
+)
+
+// driver is the driver under test against a vendor on the loopback.
+func driver(t *testing.T, vendor http.Handler) *voyage.Upstream {
+	t.Helper()
+	server := httptest.NewServer(vendor)
+	t.Cleanup(server.Close)
+	up, err := voyage.New(voyage.Options{BaseURL: server.URL + "/v1", Keys: []secret.String{secret.New("pa-vendor-1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = up.Close() })
+	return up
+}
+
+func TestTheDriverConforms(t *testing.T) {
+	upstreamtest.Run(t, upstreamtest.Harness{
+		New: func(t *testing.T, vendor http.Handler) upstream.Upstream { return driver(t, vendor) },
+		Samples: map[upstream.Op]upstreamtest.Sample{upstream.Embeddings: {
+			Model:   "voyage-4",
+			Request: []byte(`{"model":"voyage-4", "input":["one","two"],"dimensions":512,"encoding_format":"float","user":"u","input_type":"document","x":1.0}`),
+			Wire:    []byte(`{"model":"voyage-4", "input":["one","two"],"output_dimension":512,"input_type":"document","x":1.0}`),
+			Answer:  []byte(`{"object":"list", "data":[{"object":"embedding","embedding":[0.01,-0.020],"index":0},{"object":"embedding","embedding":[1,2],"index":1}],"model":"voyage-4","usage":{"total_tokens":4}}`),
+			Public:  []byte(`{"object":"list", "data":[{"object":"embedding","embedding":[0.01,-0.020],"index":0},{"object":"embedding","embedding":[1,2],"index":1}],"model":"voyage-4","usage":{"total_tokens":4,"prompt_tokens":4}}`),
+			Refusal: upstreamtest.Refusal{
+				Status: 400, Body: []byte(`{"detail":"Too many tokens."}`), Code: fault.InvalidRequest, Message: "Too many tokens.",
+			},
+		}},
+	})
+}
+
+func call(t *testing.T, body string) *upstream.Call {
+	t.Helper()
+	o, err := rawjson.Index([]byte(body), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &upstream.Call{Op: upstream.Embeddings, Model: "voyage-4", RequestID: "req_1", Body: upstream.ObjectBody(o)}
+}
+
+func TestTheRequestIsVoyages(t *testing.T) {
+	for public, want := range map[string]string{
+		`{"model":"m","input":"a"}`: `{"model":"m","input":"a"}`,
+		`{"model":"m","input":"a","encoding_format":"base64","output_dtype":"float"}`:            `{"model":"m","input":"a","encoding_format":"base64","output_dtype":"float"}`,
+		`{"model":"m","input":"a","encoding_format":null,"user":null}`:                           `{"model":"m","input":"a"}`,
+		`{"model":"m","input":"a","dimensions":256,"truncation":false,"user":"u"}`:               `{"model":"m","input":"a","output_dimension":256,"truncation":false}`,
+		`{"model":"m","input":"a","dimensions":256,"output_dimension":512,"input_type":"query"}`: `{"model":"m","input":"a","output_dimension":512,"input_type":"query"}`,
+	} {
+		var sent, path, key string
+		up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			data, _ := io.ReadAll(r.Body)
+			sent, path, key = string(data), r.Method+" "+r.URL.Path, r.Header.Get("Authorization")
+			_, _ = io.WriteString(w, `{"data":[],"usage":{"total_tokens":1}}`)
+		}))
+		reply, err := up.Do(t.Context(), call(t, public))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dropped := slices.Equal(reply.Dropped, []string{"user"}); dropped != strings.Contains(public, `"user":"u"`) {
+			t.Errorf("%s: dropped %v", public, reply.Dropped)
+		}
+		if err := reply.Body.Close(); err != nil || sent != want || path != "POST /v1/embeddings" || key != "Bearer pa-vendor-1" {
+			t.Errorf("%s %q\n%s, want\n%s", path, key, sent, want)
+		}
+	}
+}
+
+func TestEveryRefusalIsWhoseFaultItIs(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		status  int
+		body    string
+		header  string // Retry-After
+		code    fault.Code
+		http    int
+		message string // that the caller reads
+		param   string
+		fatal   bool
+		refused bool
+	}{
+		{"a bad parameter", 400, `{"detail":"Value 'x' is not valid."}`, "", fault.InvalidRequest, 400, "Value 'x' is not valid.", "", false, false},
+		{"a malformed body", 422, `{"detail":[{"loc":["body","input"],"msg":"field required","type":"value_error.missing"},{"loc":["body",0],"msg":"no"},7]}`, "", fault.InvalidRequest, 422, "input: field required; no", "input", false, false},
+		{"a field under its other name", 422, `{"detail":[{"loc":["body","output_dimension"],"msg":"bad"}]}`, "", fault.InvalidRequest, 422, "output_dimension: bad", "dimensions", false, false},
+		{"a list of nonsense", 422, `{"detail":[{"loc":5},"x"]}`, "", fault.InvalidRequest, 422, "The upstream refused the request.", "", false, false},
+		{"an unreadable body", 400, `<html>`, "", fault.InvalidRequest, 400, "The upstream refused the request.", "", false, false},
+		{"a detail of another kind", 400, `{"detail":{"a":1}}`, "", fault.InvalidRequest, 400, "The upstream refused the request.", "", false, false},
+		{"the key in a text", 400, `{"detail":"pa-vendor-1 may not"}`, "", fault.InvalidRequest, 400, "", "", false, false},
+		{"a bad key", 401, `{"detail":"Invalid API key"}`, "", fault.NoChannel, 502, "", "", true, false},
+		{"a refused address", 403, `{"detail":"No."}`, "", fault.NoChannel, 502, "", "", true, false},
+		{"a rate limit", 429, `{"detail":"Rate limit reached, RPM"}`, "7", fault.UpstreamRateLimit, 429, "", "", false, true},
+		{"a rate limit of who does not pay", 429, `{"detail":"You have not yet added your payment method in the billing page and will have reduced rate limits of 3 RPM"}`, "", fault.NoChannel, 502, "", "", true, false},
+		{"its own error", 500, `{"detail":"oops"}`, "", fault.InternalServerError, 500, "", "", false, false},
+		{"a gateway of its own", 502, ``, "", fault.BadGateway, 502, "", "", false, false},
+		{"too much to do", 503, ``, "3", fault.ServiceUnavailable, 503, "", "", false, true},
+		{"too slow", 504, ``, "", fault.RequestTimeout, 504, "", "", false, false},
+		{"a redirect", 302, ``, "", fault.BadGateway, 502, "", "", false, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if row.header != "" {
+					w.Header().Set("Retry-After", row.header)
+				}
+				w.WriteHeader(row.status)
+				_, _ = io.WriteString(w, row.body)
+			}))
+			_, err := up.Do(t.Context(), call(t, `{"model":"m","input":"a"}`))
+			var f *upstream.Failure
+			e := fault.From(err)
+			if !errors.As(err, &f) || e.Code != row.code || e.HTTPStatus() != row.http || e.Param != row.param || f.Fatal != row.fatal || f.Refused != row.refused || f.Status != row.status {
+				t.Fatalf("%v: %s %d, param %q, %+v", err, e.Code, e.HTTPStatus(), e.Param, f)
+			}
+			if row.message != "" && e.Message != row.message {
+				t.Errorf("message %q, want %q", e.Message, row.message)
+			}
+			if strings.Contains(err.Error()+e.Message+string(e.Body), "pa-vendor-1") {
+				t.Errorf("%v: the key is told", err)
+			}
+			if row.header == "7" && e.RetryAfter != 7*time.Second {
+				t.Errorf("retry after %s", e.RetryAfter)
+			}
+		})
+	}
+}
+
+func TestAnAnswerThatIsNoneIsABadGateway(t *testing.T) {
+	for _, body := range []string{``, `{`, `[]`, `{"data":[{"embedding":[1,2`} {
+		up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+		if _, err := up.Do(t.Context(), call(t, `{"model":"m","input":"a"}`)); !fault.Is(err, fault.BadGateway) {
+			t.Errorf("%q: %v", body, err)
+		}
+	}
+}
+
+func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
+	if _, err := voyage.New(voyage.Options{BaseURL: "ftp://h"}); err == nil || !strings.Contains(err.Error(), voyage.DefaultBaseURL) {
+		t.Errorf("%v", err)
+	}
+	up, err := voyage.New(voyage.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !up.Supports(upstream.Embeddings, "x") || up.Supports(upstream.ChatCompletion, "x") {
+		t.Error("it serves embeddings and nothing else")
+	}
+	if _, err := up.Do(t.Context(), &upstream.Call{Op: upstream.ChatCompletion}); !fault.Is(err, fault.InternalError) {
+		t.Errorf("%v", err)
+	}
+}
