@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -20,12 +21,7 @@ func (c *call) accept(_ context.Context, r *upstream.Reply) (*upstream.Reply, er
 	if c.op.streams() {
 		return r, c.acceptStream(r)
 	}
-	buf := buffers.Get().(*bytes.Buffer)
-	defer keepBuffer(buf)
-	if err := c.readAll(buf, r.Body); err != nil {
-		return nil, err
-	}
-	body, usage, err := c.op.answer(buf.Bytes())
+	body, usage, err := c.acceptWhole(c.op, r)
 	if err != nil {
 		return nil, err
 	}
@@ -33,12 +29,23 @@ func (c *call) accept(_ context.Context, r *upstream.Reply) (*upstream.Reply, er
 	return r, nil
 }
 
+// acceptWhole reads and checks an answer that does not stream.
+func (c *call) acceptWhole(op operation, r *upstream.Reply) ([]byte, billing.Usage, error) {
+	buf := buffers.Get().(*bytes.Buffer)
+	defer keepBuffer(buf)
+	if err := c.readAll(buf, r.Body); err != nil {
+		return nil, billing.Usage{}, err
+	}
+	return op.answer(buf.Bytes())
+}
+
 // buffers hold whole answers while they are checked.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// keepBuffer keeps a buffer for the next answer, unless it grew too large.
+// keepBuffer keeps a buffer for the next answer, unless it grew too large. One
+// of 64 vectors has 1 MiB, and growing to it costs more than to read it.
 func keepBuffer(buf *bytes.Buffer) {
-	const most = 64 << 10
+	const most = 4 << 20
 	if buf.Cap() > most {
 		return
 	}

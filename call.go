@@ -22,6 +22,8 @@ type Result struct {
 	Body []byte
 	// Stream is the streamed answer; nil for a whole body. The caller closes it.
 	Stream *Stream
+	// Audio is an answer of speech; nil for any other. The caller closes it.
+	Audio *Audio
 	// Dropped are request fields that the upstream refuses and did not get.
 	Dropped []string
 	// Replayed says that the body is the answer to an earlier request with the
@@ -54,6 +56,7 @@ var parsers = map[upstream.Op]func(g *Gateway, data []byte) (operation, error){
 	upstream.ChatCompletion: parseChat,
 	upstream.GenerateImage:  parseImages,
 	upstream.Embeddings:     parseEmbeddings,
+	upstream.Speech:         parseSpeech,
 }
 
 // run is the one path of a request, whichever door it came in by.
@@ -108,10 +111,23 @@ func (x *Exchange) check(op operation) (Model, error) {
 	if !x.principal.MayUse(m.ID) {
 		return m, notAllowed(m.ID)
 	}
-	if m.Kind != "" && kinds[m.Kind] != op.op() {
-		return m, fault.Invalid("model", fmt.Sprintf("The model %q serves another endpoint: it is a %s model.", m.ID, m.Kind))
+	if m.Kind != "" && kinds[m.Kind] != op.op() || m.Kind == "" && !x.routes.router.Supports(op.op(), m.ID) {
+		return m, elsewhere(op, m)
 	}
 	return m, op.validate(m)
+}
+
+// elsewhere is the refusal of a model that serves another endpoint
+// (decisions.md, Error bodies).
+func elsewhere(op operation, m Model) error {
+	e := fault.Invalid("model", fmt.Sprintf("The model %q serves another endpoint.", m.ID))
+	if m.Kind != "" {
+		e.Message = fmt.Sprintf("The model %q serves another endpoint: it is a %s model.", m.ID, m.Kind)
+	}
+	if op.op() == upstream.Speech {
+		e.Code = fault.EndpointModelMismatch
+	}
+	return e
 }
 
 // call is one admitted request while it runs.
@@ -158,6 +174,9 @@ func (c *call) start() (_ *Result, err error) {
 	}
 	if err := c.reserve(); err != nil {
 		return nil, err
+	}
+	if s, ok := c.op.(speechOperation); ok {
+		return c.speak(s)
 	}
 	body, view, asked := c.op.request(c.model, c.hold)
 	var s *Stream

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 )
@@ -17,7 +18,7 @@ type calls struct {
 }
 
 // errShuttingDown is the cause of calls that a shutdown cancels.
-var errShuttingDown = fault.New(fault.ServiceUnavailable, "The gateway is shutting down. Send the request again.")
+var errShuttingDown = fault.New(fault.ServiceUnavailable, "The gateway is shutting down. Send the request again.").With(func(e *fault.Error) { e.RetryAfter = time.Second })
 
 // add registers a call; it fails while shutting down.
 func (c *calls) add(x *Exchange, cancel context.CancelCauseFunc) error {

@@ -15,6 +15,8 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/speech"
+	"github.com/tollhouse-ai/gateway/speech/lame"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -48,6 +50,9 @@ type Options struct {
 
 	// Media bounds the input tokens of pictures and videos.
 	Media chat.MediaBound
+	// MP3 makes MP3 of speech whose upstream gives WAV only; nil means the lame
+	// program on PATH, without which such a request is refused with a 400.
+	MP3 speech.Encoder
 	// Heartbeat is the silence after which a streaming client over HTTP gets an
 	// empty chunk; zero means 15 s, negative never.
 	Heartbeat time.Duration
@@ -102,6 +107,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Heartbeat == 0 {
 		o.Heartbeat = 15 * time.Second
+	}
+	if o.MP3 == nil {
+		o.MP3 = &lame.Encoder{}
 	}
 	if o.SettleTimeout == 0 {
 		o.SettleTimeout = 5 * time.Second

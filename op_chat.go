@@ -12,12 +12,17 @@ type chatOperation struct {
 	g *Gateway
 }
 
-func (c chatOperation) op() upstream.Op     { return upstream.ChatCompletion }
-func (c chatOperation) model() string       { return c.Model }
-func (c chatOperation) streams() bool       { return c.Stream }
-func (c chatOperation) source() []byte      { return c.Source() }
-func (c chatOperation) unknownModel() error { return chat.UnknownModel(c.Model) }
-func (c chatOperation) validate() error     { return c.Validate() }
+func parseChat(g *Gateway, data []byte) (operation, error) {
+	r, err := chat.Parse(data)
+	return chatOperation{r, g}, err
+}
+
+func (c chatOperation) op() upstream.Op        { return upstream.ChatCompletion }
+func (c chatOperation) model() string          { return c.Model }
+func (c chatOperation) streams() bool          { return c.Stream }
+func (c chatOperation) source() []byte         { return c.Source() }
+func (c chatOperation) unknownModel() error    { return chat.UnknownModel(c.Model) }
+func (c chatOperation) validate(_ Model) error { return c.Validate() }
 
 // bound is ledger.md, Size of a hold: the input bound and, per candidate, the
 // caller's own bound or the model's hold_tokens.

@@ -13,7 +13,7 @@ type operation interface {
 	streams() bool
 	source() []byte // the caller's own bytes
 	unknownModel() error
-	validate() error
+	validate(m Model) error
 	// bound is the most that the request may consume, and the least that is
 	// worth a start.
 	bound(m Model) (most, least billing.Usage)
@@ -34,6 +34,27 @@ type operation interface {
 	tap() tap
 	// input is what a caller pays who hung up before anything came back.
 	input() billing.Usage
+}
+
+// unstreamed is the part of an operation that never streams.
+type unstreamed struct{}
+
+func (unstreamed) streams() bool                        { return false }
+func (unstreamed) outputLimit(Model, int64) int64       { return 0 }
+func (unstreamed) opening(string, []byte) (bool, error) { return false, nil }
+func (unstreamed) tap() tap                             { return nil }
+
+// identified is an operation whose answer tells the request's id in its body.
+type identified interface{ identify(id string) }
+
+// splitter is an operation whose request may be more than one upstream call
+// takes.
+type splitter interface {
+	operation
+	// split cuts the request into parts, in order; none if it need not be cut.
+	split(m Model) ([]operation, error)
+	// join makes one answer of those of the parts.
+	join(answers [][]byte) ([]byte, error)
 }
 
 // tap turns an upstream's events into the client's and counts what passes.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +13,9 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/embeddings"
+	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -20,21 +24,34 @@ type Kind string
 
 // The kinds of models (server.md, models).
 const (
-	KindChat Kind = "chat"
+	KindChat       Kind = "chat"
+	KindImage      Kind = "image"
+	KindEmbeddings Kind = "embeddings"
+	KindSpeech     Kind = "speech"
 )
 
 // kinds is every kind and the operation that it is called by.
-var kinds = map[Kind]upstream.Op{KindChat: upstream.ChatCompletion}
+var kinds = map[Kind]upstream.Op{KindChat: upstream.ChatCompletion, KindImage: upstream.GenerateImage, KindEmbeddings: upstream.Embeddings, KindSpeech: upstream.Speech}
+
+// Kinds are all kinds, in the order of the API's documentation.
+func Kinds() []Kind { return []Kind{KindChat, KindImage, KindEmbeddings, KindSpeech} }
+
+// KindOf is the kind that the built-in tables say a public model id has; empty
+// if they do not know it.
+func KindOf(id string) Kind { return builtin()[id].Kind }
 
 // Model is what the gateway knows of a public model id.
 type Model struct {
 	ID          string
-	Kind        Kind      // empty means KindChat
+	Kind        Kind      // which endpoint it serves; empty means whichever its upstream serves
 	DisplayName string    // empty means ID
 	OwnedBy     string    // empty means "tollhouse"
 	Created     time.Time // zero means unknown
 	MaxOutput   int64     // most output tokens of one candidate; 0 means unknown: 16,384 if the caller sets no bound
 	HoldTokens  int64     // output tokens held where the caller sets no bound; 0 means 4,096
+	Batch       int       // most texts (for speech: characters) of one upstream call; 0 means that of its family
+	Dimensions  []int64   // the dimensions that embeddings can have; nil means those of its family
+	Voices      []string  // the preset voices of speech, the first being the default; nil means those of its family
 	Withdrawn   time.Time // from this day on the model does not exist; zero means never
 }
 
@@ -78,6 +95,21 @@ func builtin() map[string]Model {
 			models[m.ID] = Model{ID: m.ID, Kind: KindChat, MaxOutput: m.MaxOutput}
 		}
 	}
+	for _, f := range images.Families() {
+		for _, m := range f.Models {
+			models[m.ID] = Model{ID: m.ID, Kind: KindImage}
+		}
+	}
+	for _, f := range embeddings.Families() {
+		for _, id := range f.Models {
+			models[id] = Model{ID: id, Kind: KindEmbeddings, Batch: f.Batch, Dimensions: f.Dimensions}
+		}
+	}
+	for _, f := range speech.Families() {
+		for _, id := range f.Models {
+			models[id] = Model{ID: id, Kind: KindSpeech, Batch: f.Limit, Voices: f.Voices}
+		}
+	}
 	return models
 }
 
@@ -86,17 +118,23 @@ func (r *routes) add(m Model) error {
 	if m.ID == "" {
 		return errors.New("gateway: Options.Models: a model has no ID")
 	}
+	known := r.models[m.ID]
 	if m.Kind == "" {
-		m.Kind = KindChat
+		m.Kind = known.Kind
 	}
-	if _, ok := kinds[m.Kind]; !ok {
+	if _, ok := kinds[m.Kind]; !ok && m.Kind != "" {
 		return fmt.Errorf("gateway: Options.Models: model %q has unknown kind %q", m.ID, m.Kind)
 	}
-	if m.MaxOutput < 0 || m.HoldTokens < 0 {
+	if m.MaxOutput < 0 || m.HoldTokens < 0 || m.Batch < 0 {
 		return fmt.Errorf("gateway: Options.Models: model %q has a negative bound", m.ID)
 	}
-	if m.MaxOutput == 0 {
-		m.MaxOutput = r.models[m.ID].MaxOutput
+	m.MaxOutput = cmp.Or(m.MaxOutput, known.MaxOutput)
+	m.Batch = cmp.Or(m.Batch, known.Batch)
+	if m.Dimensions == nil {
+		m.Dimensions = known.Dimensions
+	}
+	if m.Voices == nil {
+		m.Voices = known.Voices
 	}
 	r.models[m.ID] = m
 	return nil
@@ -109,7 +147,7 @@ func (r *routes) model(id string) (Model, bool) {
 	}
 	m, ok := r.models[id]
 	if !ok {
-		m = Model{ID: id, Kind: KindChat}
+		m = Model{ID: id}
 	}
 	if r.requirePrice && r.prices.Price(id) == nil {
 		return Model{}, false

@@ -50,6 +50,9 @@ func (c *call) plausible(u billing.Usage) billing.Usage {
 	u.CachedInput = min(u.CachedInput, most.Input)
 	u.CacheWrite = min(u.CacheWrite, most.Input-u.CachedInput)
 	u.Input = min(u.Input, most.Input-u.CachedInput-u.CacheWrite)
+	u.ImageInput = min(u.ImageInput, most.ImageInput)
+	u.ImageOutput = min(u.ImageOutput, most.ImageOutput)
+	u.Images = min(u.Images, most.Images)
 	return u
 }
 

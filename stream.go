@@ -95,7 +95,9 @@ func (s *Stream) onSilence() {
 		return
 	}
 	s.last = now
-	s.c.silence(s.tap.heartbeat(nil))
+	if beat := s.tap.heartbeat(nil); len(beat) > 0 {
+		s.c.silence(beat)
+	}
 	s.beat.Reset(interval)
 }
 

@@ -1,13 +1,9 @@
 package chat
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // Answer is a checked, non-streamed completion.
@@ -31,13 +27,13 @@ func (r *Request) ReadAnswer(data []byte, b MediaBound) (Answer, error) {
 		return err
 	})
 	if err != nil {
-		return Answer{}, badAnswer("The upstream's answer is not one JSON object.", err)
+		return Answer{}, answer.Bad("The upstream's answer is not one JSON object.", err)
 	}
 	if e := o.Raw("error"); !rawjson.IsNull(e) {
-		return Answer{}, errorFrame(e)
+		return Answer{}, answer.ErrorFrame(e)
 	}
 	if !s.choices {
-		return Answer{}, badAnswer("The upstream's answer has no choices.", nil)
+		return Answer{}, answer.Bad("The upstream's answer has no choices.", nil)
 	}
 	var p report
 	p.read(o.Raw("usage"))
@@ -82,44 +78,4 @@ func (r *Request) usage(p *report, quarters int64, b MediaBound) billing.Usage {
 	u.Estimated = !p.has[prompt] || !p.has[completion]
 	u.Zero = u.Zero && !u.Estimated
 	return u
-}
-
-// badAnswer is an upstream's malformed 200. It may be asked elsewhere.
-func badAnswer(message string, cause error) error {
-	return fault.Wrap(fault.BadGateway, message, &upstream.Failure{Status: 200, Sent: true, Err: cause})
-}
-
-// errorFrame is the error that an upstream put into a 200 answer or stream. Its
-// text may hold the operator's key or the caller's prompt: neither the caller
-// nor the log gets more than the vendor's code.
-func errorFrame(raw []byte) error {
-	f := &upstream.Failure{Status: 200, Sent: true, Err: errors.New("an error in a 200 answer")}
-	if o, err := rawjson.Index(raw, nil, nil); err == nil {
-		for _, name := range [...]string{"code", "type"} {
-			if s, ok := rawjson.String(o.Raw(name)); ok && word(s) {
-				f.Err = fmt.Errorf("an error in a 200 answer: %s", s)
-				f.Fatal = f.Fatal || fatal[s]
-			}
-		}
-	}
-	return fault.Wrap(fault.BadGateway, "The upstream reported an error.", f)
-}
-
-// fatal are the codes by which vendors say that the operator's key or account
-// is at fault.
-var fatal = map[string]bool{
-	"invalid_api_key": true, "incorrect_api_key_error": true, "invalid_authentication_error": true, "authentication_error": true,
-	"permission_error": true, "permission_denied_error": true, "account_deactivated": true, "billing_error": true,
-	"insufficient_quota": true, "exceeded_current_quota_error": true, "insufficient_balance": true, "Arrearage": true,
-}
-
-// word reports whether s is a code and no text.
-func word(s string) bool {
-	const longest = 64
-	for i := range len(s) {
-		if c := s[i] | 0x20; (c < 'a' || c > 'z') && (s[i] < '0' || s[i] > '9') && s[i] != '_' && s[i] != '.' {
-			return false
-		}
-	}
-	return s != "" && len(s) <= longest
 }

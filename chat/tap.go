@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 )
@@ -66,7 +67,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) ([]byte, Kind, error) 
 		return dst, Withheld, err
 	}
 	if name == "error" {
-		return dst, Withheld, errorFrame(data)
+		return dst, Withheld, answer.ErrorFrame(data)
 	}
 	return t.chunk(dst, &s)
 }
@@ -81,10 +82,10 @@ func (t *Tap) index(data []byte, s *seen) error {
 		return err
 	})
 	if err != nil {
-		return badAnswer("The upstream sent an event that is not one JSON object.", err)
+		return answer.Bad("The upstream sent an event that is not one JSON object.", err)
 	}
 	if e := t.object.Raw("error"); !rawjson.IsNull(e) {
-		return errorFrame(e)
+		return answer.ErrorFrame(e)
 	}
 	return nil
 }
@@ -97,9 +98,9 @@ func Opening(name string, data []byte) (content bool, err error) {
 	var s seen
 	switch {
 	case string(bytes.TrimSpace(data)) == "[DONE]":
-		return true, badAnswer("The upstream's stream is empty.", nil)
+		return true, answer.Bad("The upstream's stream is empty.", nil)
 	case name == "error":
-		return true, errorFrame(data)
+		return true, answer.ErrorFrame(data)
 	}
 	if err := t.index(data, &s); err != nil {
 		return true, err

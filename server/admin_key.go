@@ -18,6 +18,9 @@ type KeyView struct {
 	Created     *time.Time `json:"created,omitempty"` // absent for a key of the config file
 	Expires     *time.Time `json:"expires,omitempty"`
 	Disabled    bool       `json:"disabled"`
+	// BudgetLeft is what the key may still spend of its own budget; absent for a
+	// key without one.
+	BudgetLeft *billing.Money `json:"budget_left,omitempty"`
 }
 
 func newKeyView(k *auth.Key) KeyView {
@@ -44,15 +47,39 @@ type NewKeyView struct {
 
 // listKeys is GET /admin/v1/keys, of one account or of all.
 func (q *adminRequest) listKeys() (any, error) {
-	keys, err := q.o.Keys.List(q.ctx, q.r.URL.Query().Get("account"))
+	account := q.r.URL.Query().Get("account")
+	keys, err := q.o.Keys.List(q.ctx, account)
+	if err != nil {
+		return nil, err
+	}
+	left, err := q.budgetsLeft(account)
 	if err != nil {
 		return nil, err
 	}
 	var views []KeyView
-	for i := range keys {
-		views = append(views, newKeyView(&keys[i]))
+	for i, k := range keys {
+		v := newKeyView(&keys[i])
+		v.BudgetLeft = left[ownKey{k.Account, k.ID}]
+		views = append(views, v)
 	}
 	return newList(views), nil
+}
+
+// ownKey is a key of an account.
+type ownKey struct{ account, key string }
+
+// budgetsLeft are the budgets of keys, if the ledger can tell them.
+func (q *adminRequest) budgetsLeft(account string) (map[ownKey]*billing.Money, error) {
+	ledger, ok := q.o.Accounts.(billing.Budgets)
+	if !ok {
+		return nil, nil
+	}
+	budgets, err := ledger.Budgets(q.ctx, account)
+	left := make(map[ownKey]*billing.Money, len(budgets))
+	for _, b := range budgets {
+		left[ownKey{b.Account, b.Key}] = &b.Left
+	}
+	return left, err
 }
 
 // keyRequest is the body of POST /admin/v1/keys. Only the account is required.

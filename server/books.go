@@ -178,16 +178,25 @@ func UsageQuery(r *http.Request) (billing.Query, string, error) {
 	return q, format, nil
 }
 
+// The years of which usage may be asked for: a number beyond is in the wrong
+// unit, and would mean all or nothing.
+const (
+	firstYear = 1900
+	lastYear  = 9999
+)
+
 func moment(name, s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}
+	var t time.Time
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-		return time.Unix(n, 0), nil
-	}
-	t, err := time.Parse(time.RFC3339, s)
-	if err != nil {
+		t = time.Unix(n, 0)
+	} else if t, err = time.Parse(time.RFC3339, s); err != nil {
 		return t, fault.Invalid(name, fmt.Sprintf("%q must be a moment such as 2026-01-31T00:00:00Z, or Unix seconds.", name))
+	}
+	if year := t.UTC().Year(); year < firstYear || year > lastYear {
+		return t, fault.Invalid(name, fmt.Sprintf("%q must be between the years %d and %d; a number counts seconds, not milliseconds.", name, firstYear, lastYear))
 	}
 	return t, nil
 }

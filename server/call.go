@@ -36,6 +36,10 @@ func (x *exchange) call(op upstream.Op) error {
 	if err != nil {
 		return err
 	}
+	if result.Audio != nil {
+		x.audio = &audioWriter{x: x}
+		return x.audio.copy(result.Audio)
+	}
 	if result.Stream == nil {
 		if h := x.w.Header(); result.Replayed && h.Get("Content-Type") == "text/event-stream" {
 			streamHeaders(h)

@@ -15,6 +15,9 @@ import (
 // writeError is the one place where an error is written.
 func (x *exchange) writeError(err error) {
 	f := fault.From(err)
+	if x.audio.started() {
+		return // ServeHTTP breaks the connection off
+	}
 	if x.stream.started() {
 		x.stream.fail(f)
 		return
@@ -59,22 +62,23 @@ type shape func(requestID string, f *fault.Error) any
 var shapes = []struct {
 	prefix string
 	shape  shape
+	flat   bool // an upstream's body gets the alpha form's members beside `error`
 }{
-	{"/v1/images/generations", alphaShape},
-	{"/v1/images/edits", plainShape},
-	{"/v1/audio/speech", plainShape},
-	{"/v1/messages", messagesShape},
+	{"/v1/images/generations", alphaShape, true},
+	{"/v1/images/edits", plainShape, false},
+	{"/v1/audio/speech", plainShape, false},
+	{"/v1/messages", messagesShape, false},
 }
 
 // errorBody is the body in the form of the request's path.
 func (x *exchange) errorBody(f *fault.Error) []byte {
-	form := openAIShape
+	form, flat := openAIShape, false
 	for _, s := range shapes {
 		if rest, ok := strings.CutPrefix(x.r.URL.Path, s.prefix); ok && (rest == "" || rest[0] == '/') {
-			form = s.shape
+			form, flat = s.shape, s.flat
 		}
 	}
-	if own := upstreamBody(f, x.ID); own != nil {
+	if own := upstreamBody(f, x.ID, flat); own != nil {
 		return own
 	}
 	var buf bytes.Buffer
@@ -117,7 +121,7 @@ func plainShape(id string, f *fault.Error) any {
 // alphaShape is that of image generation; a rate refusal has the vendor's word.
 func alphaShape(id string, f *fault.Error) any {
 	if f.HTTPStatus() == http.StatusTooManyRequests {
-		f = f.With(func(e *fault.Error) { e.Code = "Throttling.RateQuota" })
+		f = f.With(func(e *fault.Error) { e.Code, e.Status = "Throttling.RateQuota", http.StatusTooManyRequests })
 	}
 	return struct {
 		Code      fault.Code  `json:"code"`
@@ -151,16 +155,40 @@ func messagesShape(id string, f *fault.Error) any {
 }
 
 // upstreamBody is an upstream's own error body with the members added that the
-// public form needs and our request id; nil if there is none that fits.
-func upstreamBody(f *fault.Error, id string) []byte {
+// public form needs and our request id; nil if there is none that fits. The form
+// is OpenAI's or, where it is flat, also that of the alpha family.
+func upstreamBody(f *fault.Error, id string, flat bool) []byte {
 	if f.Body == nil {
 		return nil
 	}
 	outer, err := rawjson.Index(f.Body, nil, nil)
-	if err != nil || outer.Raw("error") == nil {
+	if err != nil {
 		return nil
 	}
-	inner, err := rawjson.Index(outer.Raw("error"), nil, nil)
+	inner := outer.Raw("error")
+	if _, said := rawjson.String(outer.Raw("message")); rawjson.IsNull(inner) && flat && said {
+		inner = []byte("{}")
+	}
+	inner = completed(inner, f)
+	if inner == nil {
+		return nil
+	}
+	edits := []rawjson.Edit{rawjson.Set("error", inner)}
+	for _, m := range [...]struct{ name, value string }{{"code", string(f.Code)}, {"message", f.Message}} {
+		if said, ok := rawjson.String(outer.Raw(m.name)); flat && (!ok || said == "") {
+			edits = append(edits, rawjson.Set(m.name, rawjson.Quote(nil, m.value)))
+		}
+	}
+	if flat || outer.Raw("request_id") != nil {
+		edits = append(edits, rawjson.Set("request_id", rawjson.Quote(nil, id)))
+	}
+	return outer.Apply(nil, edits...)
+}
+
+// completed is an `error` object with the members that it lacks; nil if raw is
+// no object.
+func completed(raw []byte, f *fault.Error) []byte {
+	inner, err := rawjson.Index(raw, nil, nil)
 	if err != nil {
 		return nil
 	}
@@ -177,9 +205,5 @@ func upstreamBody(f *fault.Error, id string) []byte {
 			add = append(add, rawjson.Set(m.name, []byte(m.value)))
 		}
 	}
-	edits := []rawjson.Edit{rawjson.Set("error", inner.Apply(nil, add...))}
-	if outer.Raw("request_id") != nil {
-		edits = append(edits, rawjson.Set("request_id", rawjson.Quote(nil, id)))
-	}
-	return outer.Apply(nil, edits...)
+	return inner.Apply(nil, add...)
 }

@@ -113,10 +113,10 @@ func (chunked) Close() error { return nil }
 func TestEveryEndpointHasItsOwnErrorBody(t *testing.T) {
 	s := open(t, shopOptions{})
 	for path, members := range map[string][]string{
-		"/v1/other":              {`"error":{`},
-		"/v1/images/generations": {`"code":"not_found"`, `"message":`, `"request_id":"req_`, `"error":{`},
-		"/v1/messages":           {`"type":"error"`, `"type":"not_found_error"`, `"request_id":"req_`},
-		"/v1/audio/speech":       {`"error":{`},
+		"/v1/other":                {`"error":{`},
+		"/v1/images/generations/1": {`"code":"not_found"`, `"message":`, `"request_id":"req_`, `"error":{`},
+		"/v1/messages":             {`"type":"error"`, `"type":"not_found_error"`, `"request_id":"req_`},
+		"/v1/audio/speech":         {`"error":{`},
 	} {
 		a := s.do(t, "POST", path, small)
 		for _, m := range members {

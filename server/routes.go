@@ -20,6 +20,9 @@ type route struct {
 func (h *Handler) table() []route {
 	routes := []route{
 		{http.MethodPost, "/v1/chat/completions", func(x *exchange) error { return x.call(upstream.ChatCompletion) }},
+		{http.MethodPost, "/v1/images/generations", func(x *exchange) error { return x.call(upstream.GenerateImage) }},
+		{http.MethodPost, "/v1/embeddings", func(x *exchange) error { return x.call(upstream.Embeddings) }},
+		{http.MethodPost, "/v1/audio/speech", func(x *exchange) error { return x.call(upstream.Speech) }},
 		{http.MethodGet, "/v1/models", (*exchange).listModels},
 		{http.MethodGet, "/v1/models/", (*exchange).showModel},
 	}

@@ -68,6 +68,7 @@ type exchange struct {
 	status int
 	told   bool          // the headers say what is left of the key's limits
 	stream *streamWriter // once the call is one that streams
+	audio  *audioWriter  // once the answer is audio
 }
 
 // ServeHTTP answers one request and writes its one log line.
@@ -83,6 +84,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.writeError(err)
 	}
 	x.End(r.Context(), x.status, err)
+	if err != nil && x.audio.started() {
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // serve walks the checks in the order of decisions.md and answers. An error

@@ -1,0 +1,254 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/speech"
+)
+
+// Audio is spoken text on its way to the client. Next, Read and Close are for
+// one goroutine.
+type Audio struct {
+	c       *call
+	voice   *recital
+	body    io.Reader     // what the client gets: the voice, or MP3 made of it
+	encoder io.ReadCloser // makes the MP3; nil for none
+	header  http.Header   // what the client is sent, for a duplicate
+
+	mu    sync.Mutex // guards what follows against the end of the call's context
+	ended bool
+	busy  bool        // within Next, whose goroutine then owns the audio
+	watch func() bool // ends the watch over the call's context
+	err   error       // why the audio ended badly; nil after its end
+
+	buf       []byte // reused by Next
+	last      byte   // held back until it is known whether more comes
+	holds     bool   // there is such a byte
+	delivered int64  // characters of the parts of which the client was given audio
+	rest      []byte // what Read still owes
+	copied    []byte // all bytes until now, if a duplicate may ask for them
+}
+
+// speak asks for the audio of the first part, and gives it the client's form.
+func (c *call) speak(op speechOperation) (*Result, error) {
+	mp3 := c.x.g.options.MP3
+	v := newRecital(c, op, mp3.Ready())
+	reply, err := v.open()
+	if err != nil {
+		return nil, c.refuse(err)
+	}
+	c.channel = reply.Channel
+	a := &Audio{c: c, voice: v, body: v, buf: make([]byte, 32<<10), header: resultHeader(reply, 0)}
+	kind := v.format
+	if v.encode {
+		kind = speech.MP3
+		if a.encoder, err = mp3.Encode(c.ctx, v.form, v); err != nil {
+			v.close()
+			return nil, c.refuse(noMP3(err))
+		}
+		a.body = a.encoder
+	}
+	a.header["Content-Type"] = []string{speech.ContentType(kind)}
+	c.model.announce(a.header)
+	a.mu.Lock() // what is watched over may end at once
+	defer a.mu.Unlock()
+	a.watch = context.AfterFunc(c.ctx, a.onCancel)
+	return &Result{Header: a.header, Audio: a, Dropped: reply.Dropped}, nil
+}
+
+func noMP3(err error) error {
+	return fault.Wrap(fault.InternalError, "The gateway failed to make an MP3.", err)
+}
+
+// Next returns the bytes that are ready, valid until the next call. The last
+// byte leaves when the call is settled, so that io.EOF, which comes after it,
+// means that all is well. Any other error is a *fault.Error: the audio is not
+// whole, and what was delivered is charged.
+func (a *Audio) Next() (out []byte, err error) {
+	if over, err := a.enter(); over {
+		return nil, err
+	}
+	defer a.leave()
+	defer func() {
+		if p := recover(); p != nil {
+			out, err = nil, a.fail(panicked(p))
+		}
+	}()
+	n := 0
+	if a.holds {
+		a.buf[0], n = a.last, 1
+	}
+	for {
+		more, err := a.body.Read(a.buf[n:])
+		n += more
+		switch {
+		case n > 1:
+			return a.deliver(n - 1), nil
+		case more > 0:
+		case errors.Is(err, io.EOF):
+			return a.finish(n)
+		case err != nil:
+			return nil, a.fail(err)
+		}
+	}
+}
+
+// enter begins a Next; it is over if the audio has ended.
+func (a *Audio) enter() (over bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.err != nil:
+		return true, a.err
+	case a.ended:
+		return true, io.EOF
+	}
+	a.busy = true
+	return false, nil
+}
+
+// leave ends a Next.
+func (a *Audio) leave() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.busy = false
+	if !a.ended && a.c.ctx.Err() != nil {
+		a.broke(a.c.ctx.Err())
+	}
+}
+
+// onCancel settles audio whose call is cancelled while nobody reads it.
+func (a *Audio) onCancel() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.ended && !a.busy {
+		a.broke(a.c.ctx.Err())
+	}
+}
+
+// deliver lets n bytes out, and holds the one behind them back.
+func (a *Audio) deliver(n int) []byte {
+	a.last, a.holds = a.buf[n], true
+	a.delivered = a.voice.spoken()
+	a.remember(a.buf[:n])
+	return a.buf[:n]
+}
+
+// remember copies what goes out, up to just over what is kept.
+func (a *Audio) remember(out []byte) {
+	if a.c.x.claimed != nil && len(a.copied) <= idempotency.MaxAnswer {
+		a.copied = append(a.copied, out...)
+	}
+}
+
+// finish settles, and only then lets the last n bytes out.
+func (a *Audio) finish(n int) ([]byte, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n == 0 {
+		return nil, a.broke(badGateway("The upstream's audio is empty.", nil))
+	}
+	a.remember(a.buf[:n])
+	if _, err := a.c.settle(a.c.op.(speechOperation).usage(), billing.ReasonComplete, a.c.x.answerRecord(a.header, a.copied)); err != nil {
+		a.end(err)
+		return nil, err
+	}
+	a.end(nil)
+	return a.buf[:n], nil
+}
+
+// fail ends the audio badly.
+func (a *Audio) fail(err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.broke(err)
+}
+
+// broke settles audio that is not whole: the characters that were delivered are
+// charged (decisions.md, Embeddings and speech). A duplicate does not get it.
+func (a *Audio) broke(err error) error {
+	reason := billing.ReasonUpstreamFailed
+	switch cause := context.Cause(a.c.ctx); {
+	case cause == nil:
+		var told *fault.Error
+		if a.encoder != nil && !errors.As(err, &told) { // the voice's errors are faults
+			err = noMP3(err)
+		}
+		err = cut(err)
+	case errors.Is(cause, errShuttingDown):
+		err, reason = errShuttingDown, billing.ReasonShutdown
+	default:
+		a.c.x.record.gone = true
+		err, reason = fault.From(context.Canceled), billing.ReasonClientGone
+	}
+	if fault.Is(err, fault.InternalError) {
+		reason = billing.ReasonInternal
+	}
+	used := billing.Usage{Characters: a.delivered}
+	if _, failed := a.c.settle(used, reason, a.c.x.answerRecord(a.header, nil)); failed != nil {
+		err = failed
+	}
+	a.end(err)
+	return err
+}
+
+// end lets go of everything. No goroutine of the audio is left then.
+func (a *Audio) end(err error) {
+	a.err, a.ended = err, true
+	a.watch()
+	a.c.cancel(nil)
+	a.voice.close()
+	if a.encoder != nil {
+		_ = a.encoder.Close() // the end was judged before
+		a.voice.close()       // of a part that it began meanwhile
+	}
+	a.c.x.free(a.c.ctx)
+	a.c.release()
+}
+
+// Close ends the audio. Before its end that settles the call as one whose
+// client went away. It is safe to call more than once.
+func (a *Audio) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.ended {
+		a.c.cancel(context.Canceled)
+		a.broke(context.Canceled)
+	}
+	return nil
+}
+
+// Err is why the audio ended badly; nil after its good end.
+func (a *Audio) Err() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.err
+}
+
+// Receipt is what the call cost; false until the audio has ended.
+func (a *Audio) Receipt() (billing.Receipt, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.c.x.Receipt()
+}
+
+// Read reads the same bytes as Next gives.
+func (a *Audio) Read(p []byte) (int, error) {
+	if len(a.rest) == 0 {
+		next, err := a.Next()
+		if err != nil {
+			return 0, err
+		}
+		a.rest = next
+	}
+	n := copy(p, a.rest)
+	a.rest = a.rest[n:]
+	return n, nil
+}

@@ -1,0 +1,187 @@
+// Package embeddings is the embedding capability: its wire types, the rules of
+// its fields and model families, and the splitting and joining of large batches.
+package embeddings
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Request is a request for embeddings (api.md, Embedding request and response).
+// A field that the API does not name goes into Extra and travels unchanged.
+type Request struct {
+	Model string `json:"model"`
+	// Input is what is embedded: a JSON string, an array of strings, an array of
+	// token numbers or an array of such arrays. [Texts] and [Text] make one.
+	Input          jsontext.Value `json:"input"`
+	EncodingFormat string         `json:"encoding_format,omitzero"` // float, the default, or base64
+	Dimensions     int64          `json:"dimensions,omitzero"`      // 0 is the model's own
+	User           string         `json:"user,omitzero"`
+
+	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
+
+	parsed parsed
+}
+
+// The values of encoding_format.
+const (
+	Float  = "float"
+	Base64 = "base64"
+)
+
+// Text is an Input of one text.
+func Text(text string) jsontext.Value { return rawjson.Quote(nil, text) }
+
+// Texts is an Input of several texts.
+func Texts(texts ...string) jsontext.Value {
+	raw := []byte{'['}
+	for i, t := range texts {
+		if i > 0 {
+			raw = append(raw, ',')
+		}
+		raw = rawjson.Quote(raw, t)
+	}
+	return append(raw, ']')
+}
+
+// parsed is what Parse finds besides the fields.
+type parsed struct {
+	body    upstream.Body
+	object  rawjson.Object
+	problem *fault.Error // the first rule that the request breaks
+	items   []rawjson.Span
+	tokens  bool  // the input is of token numbers
+	bound   int64 // the most tokens that the input can be
+}
+
+// fields is the table of api.md.
+var fields = rule.Table{
+	{Name: "model", Check: rule.NonEmptyString()},
+	{Name: "encoding_format", Check: rule.OneOf(Float, Base64)},
+	{Name: "dimensions", Check: rule.Integer(1, math.MaxInt32)},
+	{Name: "user", Check: rule.String()},
+}
+
+// Parse reads a request body in one pass. It fails with a 400 that names the
+// byte offset if data is not one strict JSON object (decisions.md, Bodies);
+// other rules are for [Request.Validate]. The Request refers to data, which
+// must not change any more.
+func Parse(data []byte) (*Request, error) {
+	r := &Request{}
+	o, err := rawjson.Index(data, rule.Body, func(rd *rawjson.Reader, name []byte) error {
+		if string(name) == "input" {
+			return r.readInput(rd, data)
+		}
+		_, err := rd.Skip()
+		return err
+	})
+	if err != nil {
+		return nil, fault.Invalid("", "The request body is not acceptable: "+err.Error()+".")
+	}
+	r.parsed.object, r.parsed.body = o, upstream.ObjectBody(o)
+	r.parsed.bound = r.weigh()
+	for i := range o.Members {
+		m := &o.Members[i]
+		r.readField(m.Name, m.Value.Of(data))
+	}
+	return r, nil
+}
+
+// Encode marshals a typed request and reads it again as [Parse] does.
+func Encode(typed *Request) (*Request, error) {
+	data, err := json.Marshal(typed)
+	if err != nil {
+		return nil, fault.Invalid("", "The request cannot be written as JSON: "+err.Error()+".")
+	}
+	return Parse(data)
+}
+
+func (r *Request) readField(name string, raw []byte) {
+	if rawjson.IsNull(raw) {
+		return
+	}
+	if check, ok := fields.Find(name); ok && !check.OK(raw) {
+		r.note(name, check.Text)
+		return
+	}
+	switch name {
+	case "input":
+		r.Input = raw
+	case "model":
+		r.Model, _ = rawjson.String(raw)
+	case "encoding_format":
+		r.EncodingFormat, _ = rawjson.String(raw)
+	case "dimensions":
+		r.Dimensions, _ = rawjson.Int(raw)
+	case "user":
+		r.User, _ = rawjson.String(raw)
+	}
+}
+
+// note keeps the first problem.
+func (r *Request) note(param, must string) {
+	if r.parsed.problem == nil {
+		r.parsed.problem = fault.Invalid(param, fmt.Sprintf("%q must be %s.", param, must))
+	}
+}
+
+// Validate reports the first rule of the API that the request breaks, nil if
+// there is none. allowed are the dimensions that the operator lists for the
+// model; nil means its family's.
+func (r *Request) Validate(allowed []int64) error {
+	if r.parsed.problem != nil {
+		return r.parsed.problem
+	}
+	if r.Model == "" {
+		return fault.Invalid("model", `"model" is missing: it names the model, and GET /v1/models lists those that there are.`)
+	}
+	if err := r.checkInput(); err != nil {
+		return err
+	}
+	return r.checkDimensions(allowed)
+}
+
+func (r *Request) checkDimensions(allowed []int64) error {
+	if allowed == nil {
+		allowed = family(r.Model).Dimensions
+	}
+	if r.Dimensions == 0 || len(allowed) == 0 || slices.Contains(allowed, r.Dimensions) {
+		return nil
+	}
+	words := strings.Trim(strings.ReplaceAll(fmt.Sprint(allowed), " ", ", "), "[]")
+	return fault.Invalid("dimensions", fmt.Sprintf(`"dimensions" must be one of %s for the model %q.`, words, r.Model))
+}
+
+// Field is the JSON of any top-level member; nil if there is none.
+func (r *Request) Field(name string) []byte { return r.parsed.body.Raw(name) }
+
+// Source is the body as the caller sent it, for a part of [Request.Split] the
+// whole one; nil for a Request that did not come from [Parse]. It must not be
+// modified.
+func (r *Request) Source() []byte { return r.parsed.object.Src }
+
+// Count is the number of vectors that the request asks for.
+func (r *Request) Count() int { return len(r.parsed.items) }
+
+// InputBound is the most tokens that the input can be: no token is shorter than
+// a byte, and each text may have some of its own around it.
+func (r *Request) InputBound() int64 { return r.parsed.bound }
+
+// Prepared is the request's body as an upstream gets it: the caller's, but for
+// base64 where the family's upstream gives numbers only.
+func (r *Request) Prepared() upstream.Body {
+	if family(r.Model).Floats && r.EncodingFormat == Base64 {
+		return r.parsed.body.Set("encoding_format", []byte(`"`+Float+`"`))
+	}
+	return r.parsed.body
+}

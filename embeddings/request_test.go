@@ -1,0 +1,261 @@
+package embeddings_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/embeddings"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// parsed reads a request that must be readable.
+func parsed(t testing.TB, body string) *embeddings.Request {
+	t.Helper()
+	r, err := embeddings.Parse([]byte(body))
+	if err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return r
+}
+
+func TestEveryFieldOfTheTableObeysItsRule(t *testing.T) {
+	for _, row := range []struct {
+		field string // that the error names
+		good  []string
+		bad   []string
+	}{
+		{
+			"model",
+			[]string{`{"model":"m","input":"a"}`, `{"model":"text-embedding-v4","input":"a"}`, `{"model":"vox-4","input":"a"}`},
+			[]string{`{"input":"a"}`, `{"model":null,"input":"a"}`, `{"model":"","input":"a"}`, `{"model":4,"input":"a"}`, `{"model":["m"],"input":"a"}`},
+		},
+		{
+			"input",
+			[]string{
+				`{"model":"m","input":"a"}`, `{"model":"m","input":["a"]}`, `{"model":"m","input":["a","b"]}`, `{"model":"m","input":" "}`,
+				`{"model":"m","input":[1,2]}`, `{"model":"m","input":[[1],[2, 3]]}`, `{"model":"m", "input" : [ [ 1 ] , [ 2 ] ] }`, `{"inp\u0075t":"a","model":"m"}`,
+			},
+			[]string{
+				`{"model":"m"}`, `{"model":"m","input":null}`, `{"model":"m","input":""}`, `{"model":"m","input":[]}`, `{"model":"m","input":["a",""]}`,
+				`{"model":"m","input":["",["a"]]}`, `{"model":"m","input":[[]]}`, `{"model":"m","input":[[1],[ ]]}`, `{"model":"m","input":5}`,
+				`{"model":"m","input":true}`, `{"model":"m","input":{"a":1}}`, `{"model":"m","input":["a",1]}`, `{"model":"m","input":[1,"a"]}`,
+				`{"model":"m","input":[[1,"a"]]}`, `{"model":"m","input":[[[1]]]}`, `{"model":"m","input":[null]}`, `{"model":"m","input":[{}]}`,
+				`{"model":"m","input":[1.5]}`, `{"model":"m","input":[-1]}`, `{"model":"m","input":[[1e3]]}`, `{"model":"m","input":["a",["b"]]}`,
+				`{"model":"text-embedding-v4","input":[1,2]}`, `{"model":"embx-001","input":[[1]]}`, `{"model":"vox-4","input":[1]}`,
+			},
+		},
+		{
+			"encoding_format",
+			[]string{`{"model":"m","input":"a","encoding_format":"float"}`, `{"model":"m","input":"a","encoding_format":"base64"}`, `{"model":"m","input":"a","encoding_format":null}`},
+			[]string{`{"model":"m","input":"a","encoding_format":"int8"}`, `{"model":"m","input":"a","encoding_format":""}`, `{"model":"m","input":"a","encoding_format":1}`},
+		},
+		{
+			"dimensions",
+			[]string{
+				`{"model":"m","input":"a","dimensions":1}`, `{"model":"m","input":"a","dimensions":3}`, `{"model":"m","input":"a","dimensions":null}`,
+				`{"model":"text-embedding-v4","input":"a","dimensions":64}`, `{"model":"text-embedding-v4","input":"a","dimensions":2048}`,
+				`{"model":"vox-4","input":"a","dimensions":256}`, `{"model":"vox-4-lite","input":"a","dimensions":2048}`, `{"model":"vox-4-large","input":"a","dimensions":1024}`,
+				`{"model":"embx-001","input":"a","dimensions":768}`,
+			},
+			[]string{
+				`{"model":"m","input":"a","dimensions":0}`, `{"model":"m","input":"a","dimensions":-1}`, `{"model":"m","input":"a","dimensions":1.0}`,
+				`{"model":"m","input":"a","dimensions":"256"}`, `{"model":"m","input":"a","dimensions":4294967296}`,
+				`{"model":"text-embedding-v4","input":"a","dimensions":65}`, `{"model":"vox-4","input":"a","dimensions":1536}`, `{"model":"vox-4-lite","input":"a","dimensions":64}`,
+			},
+		},
+		{
+			"user",
+			[]string{`{"model":"m","input":"a","user":"u"}`, `{"model":"m","input":"a","user":""}`, `{"model":"m","input":"a","user":null}`},
+			[]string{`{"model":"m","input":"a","user":1}`, `{"model":"m","input":"a","user":{}}`},
+		},
+	} {
+		for _, body := range row.good {
+			if err := parsed(t, body).Validate(nil); err != nil {
+				t.Errorf("%s: %v", body, err)
+			}
+		}
+		for _, body := range row.bad {
+			err := parsed(t, body).Validate(nil)
+			if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || f.Code != fault.InvalidRequest || f.Param != row.field || f.Message == "" {
+				t.Errorf("%s: %v, want a 400 that names %s", body, err, row.field)
+			}
+		}
+	}
+}
+
+func TestABodyIsOneStrictObject(t *testing.T) {
+	for body, offset := range map[string]string{
+		`{"model":"m","input":"a"`: "byte 24", `["m"]`: "byte 0", `{"model":"m","input":"a"} x`: "byte 26", `{"model":"m","model":"n","input":"a"}`: "byte 13",
+		`{"model":"m","Input":"a"}`: "byte 13", `{"model":"m","input":["a",]}`: "byte 25", "{\"model\":\"m\",\"input\":\"\xff\"}": "byte 22",
+		`{"model":"m","input":[[1,]]}`: "byte 24", ``: "byte 0",
+	} {
+		_, err := embeddings.Parse([]byte(body))
+		if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || !strings.Contains(f.Message, offset) {
+			t.Errorf("%s: %v, want a 400 that names %s", body, err, offset)
+		}
+	}
+}
+
+func TestTheOperatorsDimensionsWinOverTheFamilys(t *testing.T) {
+	r := parsed(t, `{"model":"vox-4","input":"a","dimensions":300}`)
+	if err := r.Validate([]int64{300}); err != nil {
+		t.Error(err)
+	}
+	if err := r.Validate([]int64{256}); err == nil || !strings.Contains(err.Error(), `"dimensions" must be one of 256 for`) {
+		t.Errorf("%v", err)
+	}
+	if err := r.Validate(nil); err == nil || !strings.Contains(err.Error(), "256, 512, 1024, 2048") {
+		t.Errorf("%v, want the dimensions that there are", err)
+	}
+}
+
+func TestARequestHasABoundOfInputs(t *testing.T) {
+	most := `{"model":"m","input":["a"` + strings.Repeat(`,"a"`, 16_383) + `]}`
+	if err := parsed(t, most).Validate(nil); err != nil {
+		t.Error(err)
+	}
+	more := `{"model":"m","input":["a"` + strings.Repeat(`,"a"`, 16_384) + `]}`
+	if err := parsed(t, more).Validate(nil); err == nil || !strings.Contains(err.Error(), "16385") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestTheBoundCoversWhatTheInputCanBe(t *testing.T) {
+	for input, want := range map[string]struct {
+		count           int
+		bound, estimate int64
+	}{
+		`"hello"`:              {1, 7 + 4, 7/4 + 1},
+		`["ab","\u00e9"]`:      {2, 4 + 8 + 8, 12/4 + 2},
+		`[1,2,3]`:              {1, 3 + 4, 3},
+		`[ 1 , 2 ]`:            {1, 2 + 4, 2},
+		`[[1,2,3],[4]]`:        {2, 4 + 8, 4},
+		` [ [ 1 , 2 ] , [4] ]`: {2, 3 + 8, 3},
+	} {
+		r := parsed(t, `{"model":"m","input":`+input+`}`)
+		if r.Count() != want.count || r.InputBound() != want.bound || r.Estimate() != want.estimate {
+			t.Errorf("%s: %d, %d, %d, want %v", input, r.Count(), r.InputBound(), r.Estimate(), want)
+		}
+	}
+}
+
+func TestUnknownFieldsReachTheUpstreamAsTheyCame(t *testing.T) {
+	const body = `{ "x" : 1.0, "model":"m","input":["a"], "big":9007199254740993,"input_type":"query","user":"u","encoding_format":"base64" }`
+	prepared := parsed(t, body).Prepared()
+	data, err := prepared.Bytes()
+	if err != nil || string(data) != body {
+		t.Errorf("%s, %v", data, err)
+	}
+}
+
+func TestAnUpstreamThatGivesNumbersOnlyIsAskedForThem(t *testing.T) {
+	for _, model := range []string{"text-embedding-v4", "text-embedding-004", "embx-001", "embx-2-preview"} {
+		data, err := parsed(t, fmt.Sprintf(`{"model":%q,"input":"a","encoding_format":"base64"}`, model)).Prepared().Bytes()
+		if want := fmt.Sprintf(`{"model":%q,"input":"a","encoding_format":"float"}`, model); err != nil || string(data) != want {
+			t.Errorf("%s, %v", data, err)
+		}
+	}
+	data, _ := parsed(t, `{"model":"vox-4","input":"a","encoding_format":"base64"}`).Prepared().Bytes()
+	if !strings.Contains(string(data), "base64") {
+		t.Errorf("%s: the upstream can give base64 itself", data)
+	}
+}
+
+func TestATypedRequestIsReadAsItsBytes(t *testing.T) {
+	r, err := embeddings.Encode(&embeddings.Request{
+		Model: "m", Input: embeddings.Texts("a\"b", "c"), Dimensions: 3, EncodingFormat: embeddings.Base64, User: "u", Extra: []byte(`{"x":1.0}`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"model":"m","input":["a\"b","c"],"encoding_format":"base64","dimensions":3,"user":"u","x":1.0}`
+	if string(r.Source()) != want || fmt.Sprintf("%q", r.Inputs()) != `["a\"b" "c"]` || string(r.Field("x")) != "1.0" {
+		t.Errorf("%s, inputs %q", r.Source(), r.Inputs())
+	}
+	for _, broken := range []embeddings.Request{{Model: "m", Input: []byte(`[`)}, {Model: "m", Input: embeddings.Text("a"), Extra: []byte(`1`)}} {
+		if _, err := embeddings.Encode(&broken); fault.From(err).HTTPStatus() != 400 {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+func TestARequestIsSplitInOrder(t *testing.T) {
+	for input, row := range map[string]struct {
+		batch int
+		want  []string
+	}{
+		`["a" , "b","c"]`:  {2, []string{`["a","b"]`, `["c"]`}},
+		`["a","b"]`:        {2, nil},
+		`"a"`:              {1, nil},
+		`[1,2,3]`:          {1, nil}, // one input
+		`[[1, 2],[3],[4]]`: {1, []string{`[[1, 2]]`, `[[3]]`, `[[4]]`}},
+	} {
+		r := parsed(t, `{"x":1.0,"model":"m","input":`+input+`,"dimensions":8}`)
+		parts := r.Split(row.batch)
+		if len(parts) != len(row.want) {
+			t.Errorf("%s: %d parts", input, len(parts))
+			continue
+		}
+		var bound int64
+		for i, p := range parts {
+			data, err := p.Prepared().Bytes()
+			if want := `{"x":1.0,"model":"m","input":` + row.want[i] + `,"dimensions":8}`; err != nil || string(data) != want {
+				t.Errorf("%s: %s, %v", input, data, err)
+			}
+			again := parsed(t, string(data))
+			if p.Count() != again.Count() || p.InputBound() != again.InputBound() || p.Estimate() != again.Estimate() || string(p.Field("input")) != row.want[i] || string(p.Input) != row.want[i] {
+				t.Errorf("%s: part %d differs from its bytes", input, i)
+			}
+			bound += p.InputBound()
+		}
+		if parts != nil && bound != r.InputBound() {
+			t.Errorf("%s: the parts' bounds are %d, the whole's %d", input, bound, r.InputBound())
+		}
+	}
+	if parts := parsed(t, `{"model":"text-embedding-v4","input":["a"`+strings.Repeat(`,"b"`, 20)+`]}`).Split(0); len(parts) != 3 {
+		t.Errorf("%d parts of 21 texts for an upstream that takes 10", len(parts))
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		`{"model":"m","input":"a"}`, `{"model":"m","input":["a","b"],"dimensions":1}`, `{"model":"vox-4","input":[[1,2],[3]],"encoding_format":"base64"}`,
+		`{"model":"m","input":[1, 2 ,3]}`, `{"model":"m","input":[[1],"a"]}`, `{"input":[[`, `{"model":"m","input":[[[]]],"x":{"input":[1]}}`,
+	} {
+		f.Add([]byte(seed), 1)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, batch int) {
+		r, err := embeddings.Parse(data)
+		if err != nil {
+			if fault.From(err).HTTPStatus() != 400 {
+				t.Fatal(err)
+			}
+			return
+		}
+		if err := r.Validate(nil); err != nil {
+			if fault.From(err).HTTPStatus() != 400 {
+				t.Fatal(err)
+			}
+			return
+		}
+		if r.Count() < 1 || r.InputBound() < int64(r.Count()) || r.Estimate() < 1 || r.Estimate() > r.InputBound() {
+			t.Fatalf("%d inputs, bound %d, estimate %d", r.Count(), r.InputBound(), r.Estimate())
+		}
+		count := 0
+		for _, p := range r.Split(max(batch, 1)) {
+			part, err := p.Prepared().Bytes()
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := embeddings.Parse(part)
+			if err != nil || again.Validate(nil) != nil || again.Count() != p.Count() {
+				t.Fatalf("a part is not a request: %s, %v", part, err)
+			}
+			count += p.Count()
+		}
+		if count != 0 && count != r.Count() {
+			t.Fatalf("%d inputs in the parts, %d in the whole", count, r.Count())
+		}
+	})
+}

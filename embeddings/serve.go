@@ -1,0 +1,66 @@
+package embeddings
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Handler embeds texts in Go. It is safe for concurrent use. An error that is
+// a *fault.Error reaches the caller as it is; any other becomes an internal
+// error that tells nothing. The request is read-only; its base64 is made by the
+// gateway.
+type Handler func(ctx context.Context, r *Request) (*Response, error)
+
+// Serve makes an upstream of a Go function.
+func Serve(h Handler) upstream.Upstream { return served{h} }
+
+type served struct{ answer Handler }
+
+// Supports says that only embeddings are served.
+func (served) Supports(op upstream.Op, _ string) bool { return op == upstream.Embeddings }
+
+// Do calls the handler.
+func (s served) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	r, ok := call.Request.(*Request)
+	if !ok {
+		data, err := call.Body.Bytes()
+		if err != nil {
+			return nil, fault.From(err)
+		}
+		if r, err = Parse(data); err != nil {
+			return nil, err
+		}
+	}
+	response, err := s.answer(ctx, r)
+	if err != nil {
+		return nil, fault.From(err)
+	}
+	data, err := json.Marshal(response)
+	if err != nil {
+		return nil, fault.Wrap(fault.InternalError, "The model's answer cannot be written as JSON.", err)
+	}
+	return &upstream.Reply{
+		Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)),
+	}, nil
+}
+
+// Inputs are the texts to embed, in order; nil if the input is of tokens.
+func (r *Request) Inputs() []string {
+	var texts []string
+	for _, item := range r.parsed.items {
+		text, ok := rawjson.String(item.Of(r.Source()))
+		if !ok {
+			return nil
+		}
+		texts = append(texts, text)
+	}
+	return texts
+}

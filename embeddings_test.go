@@ -1,0 +1,477 @@
+package gateway_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/embeddings"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+)
+
+// embed sends raw bytes through the one path.
+func (h *house) embed(ctx context.Context, key, body string) (*gateway.Exchange, *gateway.Result, error) {
+	x := h.Begin()
+	x.IdempotencyKey = key
+	if err := x.Authenticate(ctx, ""); err != nil {
+		return x, nil, err
+	}
+	r, err := x.Call(ctx, upstream.Embeddings, []byte(body), nil)
+	return x, r, err
+}
+
+// vectorsFor answers a call as a vendor would: the vector of a text is its
+// length and its first byte, and each text is three tokens.
+func vectorsFor(call *upstream.Call) (*upstream.Reply, error) {
+	data, err := call.Body.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	var r struct{ Input []string }
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, err
+	}
+	var items []string
+	for i, text := range r.Input {
+		items = append(items, fmt.Sprintf(`{"object":"embedding","index":%d,"embedding":[%d,%d]}`, i, len(text), text[0]))
+	}
+	return jsonReply(fmt.Sprintf(`{"object":"list","data":[%s],"model":"v","usage":{"prompt_tokens":%d,"total_tokens":%[2]d}}`, strings.Join(items, ","), 3*len(r.Input))), nil
+}
+
+func jsonReply(text string) *upstream.Reply {
+	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text))}
+}
+
+// inBatches makes "m" a model whose upstream takes so many texts at a time.
+func inBatches(n int) func(*gateway.Options) {
+	return func(o *gateway.Options) {
+		o.Models = []gateway.Model{{ID: "m", Kind: gateway.KindEmbeddings, Batch: n}}
+	}
+}
+
+// texts are n of them, of one letter each.
+func texts(n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("%q", string(rune('a'+i)))
+	}
+	return `{"model":"m","input":[` + strings.Join(list, ",") + `]}`
+}
+
+func TestEveryModelMovesTheBalanceByTheExactAmount(t *testing.T) {
+	for _, row := range []struct {
+		model, price string
+		tokens       int64
+		want         billing.Money // nano-units
+	}{
+		{"text-embedding-v4", "0.07", 1000, 70_000},
+		{"text-embedding-004", "0.025", 3, 75},
+		{"embx-001", "0.15", 7, 1050},
+		{"embx-2-preview", "0.2", 1, 200},
+		{"vox-4-large", "0.12", 12_345, 1_481_400},
+		{"vox-4", "0.06", 11, 660},
+		{"vox-4-lite", "0.000002", 1, 1}, // two pico-units, rounded up once
+		{"unlisted", "0.5", 2, 1000},
+	} {
+		t.Run(row.model, func(t *testing.T) {
+			p, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: row.price})
+			if err != nil {
+				t.Fatal(err)
+			}
+			up := &scripted{text: fmt.Sprintf(`{"data":[{"index":0,"embedding":[1]}],"usage":{"prompt_tokens":%d,"total_tokens":%[1]d}}`, row.tokens)}
+			h := newHouse(t, up, "1", func(o *gateway.Options) {
+				o.Models, o.Prices = nil, billing.NewPriceList(map[string]*billing.Price{row.model: p})
+			})
+			text := strings.Repeat("a", int(row.tokens)) // so that the count is plausible
+			r, err := h.Embeddings(t.Context(), &embeddings.Request{Model: row.model, Input: embeddings.Text(text)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Charge != row.want || h.spent(t, "1") != row.want || r.Model != row.model || r.Usage.PromptTokens != row.tokens {
+				t.Errorf("charge %s, spent %s, want %s", r.Charge, h.spent(t, "1"), row.want)
+			}
+			receipt, err := h.ledger.Receipt(t.Context(), "local", r.RequestID)
+			if err != nil || receipt.Charge != row.want || receipt.Usage.Input != row.tokens || receipt.Usage.Output != 0 {
+				t.Errorf("receipt %+v, %v", receipt, err)
+			}
+		})
+	}
+}
+
+func TestTheHoldIsTheBoundOfTheInput(t *testing.T) {
+	const body = `{"model":"m","input":"hello"}` // 7 bytes with its quotes, and 4 around them
+	up := &scripted{text: `{"data":[{"index":0,"embedding":[1]}],"usage":{"prompt_tokens":2,"total_tokens":2}}`}
+	var h *house
+	var held billing.Money
+	h = newHouse(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		held = h.balance(t).Held
+		return up.Do(ctx, c)
+	}), "0.000011", nil)
+	if _, _, err := h.embed(t.Context(), "", body); err != nil {
+		t.Fatal(err)
+	}
+	if held != micro(11) || h.spent(t, "0.000011") != micro(2) {
+		t.Errorf("held %s, spent %s", held, h.spent(t, "0.000011"))
+	}
+	_, _, err := h.embed(t.Context(), "", body) // 9 are left
+	if f := fault.From(err); f == nil || f.HTTPStatus() != 402 || f.Code != fault.InsufficientBalance {
+		t.Errorf("%v, want 402", err)
+	}
+	if up.count() != 1 {
+		t.Errorf("%d calls of the upstream", up.count())
+	}
+}
+
+func TestUsageThatCannotBeIsNotCharged(t *testing.T) {
+	for name, row := range map[string]struct {
+		usage   string
+		want    billing.Money
+		anomaly bool
+	}{
+		"absent": {``, micro(7/4 + 1), false},
+		"zero":   {`,"usage":{"prompt_tokens":0,"total_tokens":0}`, 0, false},
+		"absurd": {`,"usage":{"prompt_tokens":9223372036854775807,"total_tokens":1}`, micro(11), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, &scripted{text: `{"data":[{"index":0,"embedding":[1]}]` + row.usage + `}`}, "1", nil)
+			x, _, err := h.embed(t.Context(), "", `{"model":"m","input":"hello"}`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			receipt, _ := x.Receipt()
+			if h.spent(t, "1") != row.want || receipt.Usage.Anomaly != row.anomaly || receipt.Usage.Estimated != (name == "absent") || receipt.Usage.Zero != (name == "zero") {
+				t.Errorf("spent %s, receipt %+v", h.spent(t, "1"), receipt)
+			}
+		})
+	}
+}
+
+func TestALargeBatchIsSplitAndJoined(t *testing.T) {
+	var mu sync.Mutex
+	var sizes []int
+	var now, most int
+	up := upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		mu.Lock()
+		now++
+		most = max(most, now)
+		sizes = append(sizes, c.Request.(*embeddings.Request).Count())
+		mu.Unlock()
+		defer func() {
+			mu.Lock()
+			defer mu.Unlock()
+			now--
+		}()
+		return vectorsFor(c)
+	})
+	h := newHouse(t, up, "1", inBatches(2))
+	x, r, err := h.embed(t.Context(), "", texts(23))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got embeddings.Response
+	if err := json.Unmarshal(r.Body, &got); err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range got.Data {
+		if e.Index != int64(i) || e.Embedding[1] != float32('a'+i) {
+			t.Errorf("item %d is %+v", i, e)
+		}
+	}
+	if len(got.Data) != 23 || got.Usage.PromptTokens != 69 || got.Usage.TotalTokens != 69 || got.Model != "m" {
+		t.Errorf("%d items, %+v, model %s", len(got.Data), got.Usage, got.Model)
+	}
+	slices.Sort(sizes)
+	if len(sizes) != 12 || sizes[0] != 1 || sizes[1] != 2 || sizes[11] != 2 || most > 4 {
+		t.Errorf("calls of %v texts, %d at a time", sizes, most)
+	}
+	if receipt, ok := x.Receipt(); !ok || receipt.Usage.Input != 69 || h.spent(t, "1") != micro(69) {
+		t.Errorf("receipt %+v, spent %s", receipt, h.spent(t, "1"))
+	}
+}
+
+// waiting is an upstream that answers no call but those of the text "a", which
+// fail when all others wait.
+func waiting(others int, end func() error) (up upstream.Func, cancelled *atomic.Int32) {
+	var here sync.WaitGroup
+	here.Add(others)
+	cancelled = new(atomic.Int32)
+	return func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		if c.Request.(*embeddings.Request).Inputs()[0] == "a" {
+			here.Wait()
+			return nil, end()
+		}
+		here.Done()
+		<-ctx.Done()
+		cancelled.Add(1)
+		return nil, fault.From(ctx.Err())
+	}, cancelled
+}
+
+func TestOneFailedPartFailsTheRequestForFree(t *testing.T) {
+	refused := fault.New(fault.InvalidRequest, "No such thing.").With(func(e *fault.Error) {
+		e.Err = &upstream.Failure{Status: 400, Sent: true}
+	})
+	for name, row := range map[string]struct {
+		end  func() error
+		code fault.Code
+	}{
+		"an error":  {func() error { return refused }, fault.InvalidRequest},
+		"a panic":   {func() error { panic("no") }, fault.InternalError},
+		"its fault": {func() error { return (&upstream.Failure{Status: 500, Sent: true}).Fault() }, fault.InternalServerError},
+	} {
+		t.Run(name, func(t *testing.T) {
+			up, cancelled := waiting(3, row.end)
+			h := newHouse(t, up, "1", inBatches(1))
+			x, _, err := h.embed(t.Context(), "", texts(9))
+			if !fault.Is(err, row.code) {
+				t.Errorf("%v, want %s", err, row.code)
+			}
+			if receipt, ok := x.Receipt(); h.spent(t, "1") != 0 || !ok || receipt.Charge != 0 {
+				t.Errorf("spent %s, receipt %+v", h.spent(t, "1"), receipt)
+			}
+			if cancelled.Load() != 3 {
+				t.Errorf("%d others were cancelled", cancelled.Load())
+			}
+		})
+	}
+}
+
+func TestAPartThatIsNoAnswerFailsTheRequestForFree(t *testing.T) {
+	for name, text := range map[string]string{
+		"an error in a 200": `{"error":{"message":"no","code":"server_error"}}`,
+		"a missing vector":  `{"data":[{"index":0,"embedding":[1]}]}`,
+		"cut":               `{"data":[{"index":0,"embedding":[1`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
+				if c.Request.(*embeddings.Request).Inputs()[0] == "c" {
+					return jsonReply(text), nil
+				}
+				return vectorsFor(c)
+			}), "1", inBatches(2))
+			if _, _, err := h.embed(t.Context(), "", texts(6)); !fault.Is(err, fault.BadGateway) || h.spent(t, "1") != 0 {
+				t.Errorf("%v, spent %s", err, h.spent(t, "1"))
+			}
+		})
+	}
+}
+
+func TestPartsTogetherAreNotLargerThanOneAnswerMayBe(t *testing.T) {
+	h := newHouse(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) { return vectorsFor(c) }), "1",
+		func(o *gateway.Options) { inBatches(1)(o); o.MaxAnswer = 1000 })
+	if _, _, err := h.embed(t.Context(), "", texts(5)); err != nil {
+		t.Fatal(err)
+	}
+	before := h.balance(t)
+	if _, _, err := h.embed(t.Context(), "", texts(20)); !fault.Is(err, fault.BadGateway) || h.balance(t) != before {
+		t.Errorf("%v, balance %+v", err, h.balance(t))
+	}
+}
+
+func TestWhoHangsUpPaysForThePartsThatWereSent(t *testing.T) {
+	ctx, hangUp := context.WithCancel(t.Context())
+	up, cancelled := waiting(3, func() error {
+		hangUp()
+		return fault.From(context.Canceled)
+	})
+	h := newHouse(t, up, "1", inBatches(1))
+	x, _, err := h.embed(ctx, "", texts(26))
+	if !fault.Is(err, fault.ClientGone) || cancelled.Load() != 3 {
+		t.Errorf("%v, %d were cancelled", err, cancelled.Load())
+	}
+	// Four parts of one text of three bytes with its quotes: a token each.
+	receipt, ok := x.Receipt()
+	if !ok || receipt.Reason != billing.ReasonClientGone || h.spent(t, "1") != micro(4) {
+		t.Errorf("receipt %+v, spent %s", receipt, h.spent(t, "1"))
+	}
+}
+
+func TestAnAnswerIsReplayedForTheSameKey(t *testing.T) {
+	var calls atomic.Int32
+	up := upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		calls.Add(1)
+		return vectorsFor(c)
+	})
+	h := newHouse(t, up, "1", func(o *gateway.Options) { inBatches(2)(o); o.Idempotency = &idempotency.Memory{} })
+	_, first, err := h.embed(t.Context(), "k", texts(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, second, err := h.embed(t.Context(), "k", texts(3))
+	if err != nil || !second.Replayed || string(second.Body) != string(first.Body) || calls.Load() != 2 || h.spent(t, "1") != micro(9) {
+		t.Errorf("%v, %d calls, spent %s", err, calls.Load(), h.spent(t, "1"))
+	}
+	if _, _, err := h.embed(t.Context(), "k", texts(4)); !fault.Is(err, fault.IdempotencyConflict) {
+		t.Errorf("%v", err)
+	}
+	typed, err := h.Embeddings(gateway.WithIdempotencyKey(t.Context(), "typed"), &embeddings.Request{Model: "m", Input: embeddings.Texts("a", "b")})
+	if err != nil || typed.Data[1].Embedding[1] != 'b' || typed.Charge != micro(6) || string(typed.Raw) == "" {
+		t.Errorf("%+v, %v", typed, err)
+	}
+}
+
+func TestAModelServesItsEndpointOnly(t *testing.T) {
+	router, err := upstream.NewRouter([]upstream.Channel{{
+		Name: "c", Upstream: sim.New(sim.Options{}), Models: map[string]string{"m": "m", "talks": "talks", "vox-4": "vox-4", "any": "any", "delta-k3": "delta-k3"},
+	}}, upstream.RouterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHouse(t, router, "1", func(o *gateway.Options) {
+		o.Models = []gateway.Model{{ID: "m", Kind: gateway.KindEmbeddings}, {ID: "talks", Kind: gateway.KindChat}}
+	})
+	ask := func(op upstream.Op, body string) error {
+		x := h.Begin()
+		if err := x.Authenticate(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		_, err := x.Call(t.Context(), op, []byte(body), nil)
+		return err
+	}
+	const chat = `"messages":[{"role":"user","content":"hi"}]}`
+	for _, row := range []struct {
+		op     upstream.Op
+		body   string
+		status int
+		code   fault.Code
+	}{
+		{upstream.Embeddings, `{"model":"m","input":"a"}`, 0, ""},
+		{upstream.Embeddings, `{"model":"vox-4","input":"a"}`, 0, ""},
+		{upstream.Embeddings, `{"model":"any","input":"a"}`, 0, ""},
+		{upstream.ChatCompletion, `{"model":"any",` + chat, 0, ""},
+		{upstream.Embeddings, `{"model":"talks","input":"a"}`, 400, fault.InvalidRequest},
+		{upstream.Embeddings, `{"model":"delta-k3","input":"a"}`, 400, fault.InvalidRequest},
+		{upstream.ChatCompletion, `{"model":"m",` + chat, 400, fault.InvalidRequest},
+		{upstream.ChatCompletion, `{"model":"vox-4",` + chat, 400, fault.InvalidRequest},
+		{upstream.Embeddings, `{"model":"nobody","input":"a"}`, 404, fault.ModelNotFound},
+	} {
+		err := ask(row.op, row.body)
+		if row.status == 0 {
+			if err != nil {
+				t.Errorf("%s: %v", row.body, err)
+			}
+			continue
+		}
+		if f := fault.From(err); f == nil || f.HTTPStatus() != row.status || f.Code != row.code || row.status == 400 && f.Param != "model" {
+			t.Errorf("%s: %v, want %d %s", row.body, err, row.status, row.code)
+		}
+	}
+}
+
+func TestADroppedEncodingIsStillTheOneThatWasAskedFor(t *testing.T) {
+	up := &scripted{text: `{"data":[{"index":0,"embedding":[1,-2]}],"usage":{"prompt_tokens":1,"total_tokens":1}}`}
+	router, err := upstream.NewRouter([]upstream.Channel{{
+		Name: "c", Upstream: up, Models: map[string]string{"m": "v"}, Drop: []string{"encoding_format", "user"}, Rename: map[string]string{"dimensions": "size"},
+	}}, upstream.RouterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHouse(t, router, "1", nil)
+	_, r, err := h.embed(t.Context(), "", `{"model":"m","input":["a"],"encoding_format":"base64","dimensions":2,"user":"u","x":1.0}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"data":[{"index":0,"embedding":"AACAPwAAAMA="}],"usage":{"prompt_tokens":1,"total_tokens":1},"model":"m"}`; string(r.Body) != want {
+		t.Errorf("%s, want %s", r.Body, want)
+	}
+	if sent := up.sent(t); sent != `{"model":"v","input":["a"],"size":2,"x":1.0}` {
+		t.Errorf("sent %s", sent)
+	}
+	if !slices.Equal(r.Dropped, []string{"encoding_format", "user"}) {
+		t.Errorf("dropped %v", r.Dropped)
+	}
+}
+
+func TestPartsTellOnceWhatWasDropped(t *testing.T) {
+	up := upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		r, err := vectorsFor(c)
+		r.Dropped = []string{"user"} // as a driver does
+		return r, err
+	})
+	h := newHouse(t, up, "1", inBatches(1))
+	_, r, err := h.embed(t.Context(), "", texts(3))
+	if err != nil || !slices.Equal(r.Dropped, []string{"user"}) || r.Header.Get("X-Gateway-Dropped") != "user" {
+		t.Errorf("dropped %v, %v, %v", r.Dropped, r.Header, err)
+	}
+}
+
+func TestAGoFunctionEmbeds(t *testing.T) {
+	h := newHouse(t, embeddings.Serve(func(_ context.Context, r *embeddings.Request) (*embeddings.Response, error) {
+		if r.User == "nobody" {
+			return nil, errors.New("a secret")
+		}
+		response := &embeddings.Response{Object: "list", Usage: embeddings.Usage{PromptTokens: 5, TotalTokens: 5}}
+		for i, text := range r.Inputs() {
+			response.Data = append(response.Data, embeddings.Embedding{Object: "embedding", Index: int64(i), Embedding: embeddings.Vector{float32(len(text)), 0.1}})
+		}
+		return response, nil
+	}), "1", nil)
+	for _, format := range []string{"", embeddings.Float, embeddings.Base64} {
+		r, err := h.Embeddings(t.Context(), &embeddings.Request{Model: "m", Input: embeddings.Texts("a", "bcd"), EncodingFormat: format})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := r.Data[1].Embedding; len(v) != 2 || v[0] != 3 || v[1] != 0.1 || r.Charge != micro(5) {
+			t.Errorf("%+v", r)
+		}
+		if packed := strings.Contains(string(r.Raw), `"embedding":"`); packed != (format == embeddings.Base64) {
+			t.Errorf("%q gives %s", format, r.Raw)
+		}
+	}
+	_, err := h.Embeddings(t.Context(), &embeddings.Request{Model: "m", Input: embeddings.Text("a"), User: "nobody"})
+	if f := fault.From(err); f.Code != fault.InternalError || strings.Contains(f.Message, "secret") {
+		t.Errorf("%v", err)
+	}
+	_, _, err = h.ask(t.Context(), `{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
+	if f := fault.From(err); f == nil || f.HTTPStatus() < 400 {
+		t.Errorf("%v: it does not chat", err)
+	}
+}
+
+func TestAVectorThatIsNoneIsToldBesideItsCharge(t *testing.T) {
+	h := newHouse(t, &scripted{text: `{"data":[{"index":0,"embedding":[1,oops]}],"usage":{"prompt_tokens":2,"total_tokens":2}}`}, "1", nil)
+	r, err := h.Embeddings(t.Context(), &embeddings.Request{Model: "m", Input: embeddings.Text("hello")})
+	if !fault.Is(err, fault.BadGateway) || r == nil || r.Charge != micro(2) || len(r.Raw) == 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// BenchmarkEmbeddings is the pipeline alone for 64 texts, whose vectors pass.
+func BenchmarkEmbeddings(b *testing.B) {
+	answer := []byte(`{"object":"list","data":[`)
+	var input []string
+	for i := range 64 {
+		input = append(input, "a cart with two horses")
+		answer = fmt.Appendf(answer, `%s{"object":"embedding","index":%d,"embedding":[0.0123456%s]}`, strings.Repeat(",", min(i, 1)), i, strings.Repeat(",-0.0123456", 1023))
+	}
+	answer = append(answer, `],"model":"m","usage":{"prompt_tokens":384,"total_tokens":384}}`...)
+	g, ctx := toll(b, "application/json", answer)
+	for _, format := range []string{"float", "base64"} {
+		body := []byte(`{"model":"m","input":` + string(embeddings.Texts(input...)) + `,"encoding_format":"` + format + `"}`)
+		b.Run(format, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				x := g.Begin()
+				if err := x.Authenticate(ctx, ""); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := x.Call(ctx, upstream.Embeddings, body, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,71 @@
+package images
+
+import "strings"
+
+// Family is a group of models that obey the same rules.
+type Family struct {
+	Models []Model
+	// Messages says that the request has the form of `input.messages`; else it
+	// has OpenAI's.
+	Messages bool
+	Most     int64    // pictures of one call
+	Sizes    []string // the sizes there are; nil means every W x H
+	// Quality are the most output tokens that a picture takes, where the vendor
+	// counts them. The first row that fits counts.
+	Quality []Cost
+}
+
+// Model is one public id and how many reference images it takes.
+type Model struct {
+	ID              string
+	Fewest, Largest int // reference images; no image may be given where Largest is 0
+}
+
+// Cost is the most output tokens of one picture. Empty members fit everything.
+type Cost struct {
+	Quality string
+	Pixels  int64 // up to so many, where the size is named
+	Tokens  int64
+}
+
+// Families are the models of api.md, Image generation, and those of the image
+// edit table, which generate too, with the limits of their vendor's pages.
+func Families() []Family {
+	return []Family{
+		{
+			Models: []Model{
+				{"alpha-image-2.0", 0, 0}, {"alpha-image-2.0-pro", 0, 0}, {"alpha-image-max", 0, 0},
+				{"alpha-image-edit", 1, 3}, {"alpha-image-edit-plus", 1, 3}, {"alpha-image-edit-max", 1, 3},
+			},
+			Messages: true, Most: 1,
+			Sizes: []string{"1024*1024", "1664*928", "1472*1140", "1328*1328", "1140*1472", "928*1664", "1280*720", "720*1280"},
+		},
+		{
+			Models: []Model{{ID: "imagegen-1"}}, Most: 10, Sizes: []string{"auto", "1024x1024", "1024x1536", "1536x1024"},
+			Quality: []Cost{{"low", 0, 408}, {"medium", 0, 1584}, {"", square, 4160}, {"", 0, 6240}},
+		},
+		{
+			Models: []Model{{ID: "imagegen-2"}}, Most: 10,
+			Quality: []Cost{{"", 1536 * 1024, 7024}, {"", 0, 16_384}},
+		},
+		{Models: []Model{{ID: "imagegen-legacy-2"}}, Most: 10, Sizes: []string{"256x256", "512x512", "1024x1024"}},
+	}
+}
+
+const square = 1024 * 1024
+
+// unknownCost is what a picture of a model that no table describes takes at
+// most, as far as anybody can tell.
+const unknownCost = 16_384
+
+// family is the model's, and its row there; ok is false if no table describes it.
+func family(model string) (f Family, m Model, ok bool) {
+	for _, f := range Families() {
+		for _, m := range f.Models {
+			if m.ID == model {
+				return f, m, true
+			}
+		}
+	}
+	return Family{Messages: strings.HasPrefix(model, "alpha-")}, Model{ID: model, Largest: -1}, false
+}

@@ -1,0 +1,212 @@
+package images
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
+)
+
+// parameters is the table of the alpha family's parameters (api.md).
+var parameters = rule.Table{
+	{Name: "size", Check: rule.String()},
+	{Name: "n", Check: rule.Check{Text: "1: a call makes one picture", OK: func(raw []byte) bool { return string(raw) == "1" }}},
+	{Name: "seed", Check: rule.Check{Text: "an integer", OK: func(raw []byte) bool { _, ok := rawjson.Int(raw); return ok }}},
+	{Name: "watermark", Check: rule.Bool()},
+	{Name: "negative_prompt", Check: rule.String()},
+	{Name: "prompt_extend", Check: rule.Bool()},
+}
+
+// inside are the rules of the names directly in `input`, which the alpha family
+// obeys beside those of every body (decisions.md, Bodies).
+var inside = &rawjson.Rules{Unique: rule.Body.Unique, Billed: rule.Body.Billed}
+
+// readMessages reads and checks the form of `input.messages`.
+func (r *Request) readMessages() error {
+	o := &r.parsed.object
+	if string(o.Raw("stream")) == "true" {
+		r.refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, clip(r.Model)))
+	}
+	if err := r.readInput(); err != nil {
+		return err
+	}
+	r.readParameters()
+	return nil
+}
+
+func (r *Request) readInput() error {
+	o := &r.parsed.object
+	raw := o.Raw("input")
+	if rawjson.IsNull(raw) {
+		r.refuse("input", `"input" is missing: it holds "messages", with one message of role "user".`)
+		return nil
+	}
+	if raw[0] != '{' {
+		r.note("input", "an object that holds \"messages\"")
+		return nil
+	}
+	input, err := rawjson.Index(raw, inside, nil)
+	if err != nil {
+		var at *rawjson.SyntaxError
+		if errors.As(err, &at) {
+			err = &rawjson.SyntaxError{Offset: start(o, "input") + at.Offset, Reason: at.Reason}
+		}
+		return unacceptable(err)
+	}
+	message, ok := sole(input.Raw("messages"))
+	if !ok {
+		r.note("input.messages", `an array of exactly one message, of role "user"`)
+		return nil
+	}
+	r.readMessage(message)
+	r.Input = &Input{}
+	if json.Unmarshal(raw, r.Input, jsontext.AllowDuplicateNames(true)) != nil {
+		r.note("input.messages", "made of the fields of the API")
+	}
+	return nil
+}
+
+// start is where the value of a member begins.
+func start(o *rawjson.Object, name string) int64 {
+	for _, m := range o.Members {
+		if m.Name == name {
+			return int64(m.Value.Start)
+		}
+	}
+	return 0
+}
+
+// sole is the only element of an array; false if there is not exactly one.
+func sole(raw []byte) (element []byte, ok bool) {
+	count := each(raw, func(_ int, e []byte) { element = e })
+	return element, count == 1
+}
+
+// each calls visit for every element of an array that was read before. It counts
+// them; -1 means that raw is no array.
+func each(raw []byte, visit func(i int, element []byte)) (count int) {
+	if len(raw) == 0 || raw[0] != '[' {
+		return -1
+	}
+	rd := rawjson.NewReader(raw)
+	defer rd.Close()
+	_ = rd.Array(func(i int) error {
+		span, err := rd.Skip()
+		if err == nil {
+			visit(i, span.Of(raw))
+			count++
+		}
+		return err
+	})
+	return count
+}
+
+func (r *Request) readMessage(raw []byte) {
+	const at = "input.messages[0]"
+	m, err := rawjson.Index(raw, nil, nil)
+	if err != nil {
+		r.note(at, "an object")
+		return
+	}
+	if role, _ := rawjson.String(m.Raw("role")); role != "user" {
+		r.note(at+".role", `"user"`)
+	}
+	var texts, images int
+	count := each(m.Raw("content"), func(i int, raw []byte) {
+		text, image := r.block(fmt.Sprintf("%s.content[%d]", at, i), raw)
+		texts, images = texts+text, images+image
+	})
+	if count < 0 {
+		r.note(at+".content", `an array of blocks, at least one of which is {"text": "…"}`)
+	}
+	if texts == 0 {
+		r.note(at+".content", `given at least one block {"text": "…"}`)
+	}
+	r.checkImages(at+".content", images)
+}
+
+// block checks one block and says what it is.
+func (r *Request) block(at string, raw []byte) (texts, images int) {
+	b, err := rawjson.Index(raw, nil, nil)
+	if err != nil {
+		r.note(at, `an object that holds "text" or "image"`)
+		return 0, 0
+	}
+	text, image := b.Raw("text"), b.Raw("image")
+	switch {
+	case rawjson.IsNull(text) == rawjson.IsNull(image):
+		r.note(at, `an object that holds either "text" or "image"`)
+		return 0, 0
+	case rawjson.IsNull(image):
+		if text[0] != '"' {
+			r.note(at+".text", "a string")
+		}
+		return 1, 0
+	}
+	if link, ok := rawjson.String(image); !ok || !isLink(link) {
+		r.note(at+".image", "an https URL that the upstream can reach")
+	}
+	return 0, 1
+}
+
+// isLink reports whether text is an https address.
+func isLink(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil
+}
+
+// checkImages checks how many reference images the model takes.
+func (r *Request) checkImages(at string, images int) {
+	m := r.parsed.row
+	switch {
+	case m.Largest < 0:
+	case m.Largest == 0 && images > 0:
+		r.refuse(at, fmt.Sprintf("The model %q makes pictures of text and takes no image. A model that edits takes them, such as %q.", m.ID, editor()))
+	case images < m.Fewest || images > m.Largest:
+		r.refuse(at, fmt.Sprintf("The model %q edits images: it needs %d to %d of them, not %d.", m.ID, m.Fewest, m.Largest, images))
+	}
+}
+
+// editor is the first model that takes images.
+func editor() string {
+	for _, f := range Families() {
+		for _, m := range f.Models {
+			if m.Largest > 0 {
+				return m.ID
+			}
+		}
+	}
+	return ""
+}
+
+func (r *Request) readParameters() {
+	raw := r.parsed.object.Raw("parameters")
+	if rawjson.IsNull(raw) {
+		return
+	}
+	o, err := rawjson.Index(raw, nil, nil)
+	if err != nil {
+		r.note("parameters", "an object")
+		return
+	}
+	r.parsed.parameters = o
+	if !r.parsed.known {
+		r.fields(pictures, &o, "parameters.")
+		return
+	}
+	r.fields(parameters, &o, "parameters.")
+	size, _ := rawjson.String(o.Raw("size"))
+	if raw := o.Raw("size"); size == "" && !rawjson.IsNull(raw) {
+		r.note("parameters.size", "one of "+rule.Words(r.parsed.family.Sizes))
+	}
+	r.checkSize("parameters.size", size)
+	r.Parameters = &Parameters{}
+	if r.parsed.problem == nil && json.Unmarshal(raw, r.Parameters) != nil {
+		r.note("parameters", "made of the fields of the API")
+	}
+}

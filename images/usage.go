@@ -1,0 +1,89 @@
+package images
+
+import (
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+)
+
+// absurd is a count that no picture has.
+const absurd = 1 << 30
+
+// report reads counts and remembers what was wrong with them.
+type report struct {
+	counted, anomaly bool
+}
+
+// count is the first of the members that is a count; ok is false if none is.
+func (p *report) count(o *rawjson.Object, names ...string) (n int64, ok bool) {
+	for _, name := range names {
+		raw := o.Raw(name)
+		if rawjson.IsNull(raw) {
+			continue
+		}
+		n, ok := rawjson.Int(raw)
+		if !ok || n < 0 {
+			p.anomaly = true
+			continue
+		}
+		if n > absurd {
+			p.anomaly, n = true, absurd
+		}
+		return n, true
+	}
+	return 0, false
+}
+
+// usage is what was reported, of made pictures that are in the answer. What is
+// not reported is counted or, where tokens are paid for, estimated.
+func (r *Request) usage(raw []byte, made int64, tokens bool) billing.Usage {
+	u := billing.Usage{Images: made}
+	if made == 0 { // of a model whose answers nobody here can read
+		u.Images, u.Estimated = r.Count(), true
+	}
+	var p report
+	if o, err := rawjson.Index(raw, nil, nil); err == nil {
+		p.pictures(&u, &o)
+		p.tokens(&u, &o)
+	} else if !rawjson.IsNull(raw) {
+		p.anomaly = true
+	}
+	if tokens && !p.counted {
+		u.Input, u.ImageOutput, u.Estimated = r.Estimate(), r.OutputBound(0), true
+	}
+	u.Anomaly = p.anomaly
+	return u
+}
+
+// pictures believes a reported number of pictures.
+func (p *report) pictures(u *billing.Usage, o *rawjson.Object) {
+	if n, ok := p.count(o, "image_count", "output_image_count"); ok {
+		u.Images, u.Estimated = n, false
+		u.Zero = n == 0
+	}
+}
+
+// tokens sorts the tokens of OpenAI's report into buckets that are disjoint.
+func (p *report) tokens(u *billing.Usage, o *rawjson.Object) {
+	input, hasInput := p.count(o, "input_tokens")
+	output, hasOutput := p.count(o, "output_tokens")
+	if !hasInput && !hasOutput {
+		return
+	}
+	p.counted = hasOutput
+	in, _ := rawjson.Index(o.Raw("input_tokens_details"), nil, nil)
+	out, _ := rawjson.Index(o.Raw("output_tokens_details"), nil, nil)
+	shown, _ := p.count(&in, "image_tokens")
+	cached, _ := p.count(&in, "cached_tokens")
+	written, _ := p.count(&out, "text_tokens")
+	if shown+cached > input { // more parts than whole: believe the whole
+		p.anomaly, shown, cached = true, min(shown, input), 0
+	}
+	if written > output {
+		p.anomaly, written = true, 0
+	}
+	u.Input, u.CachedInput, u.ImageInput = input-shown-cached, cached, shown
+	u.Output, u.ImageOutput = written, output-written
+	if hasInput && hasOutput && input+output == 0 {
+		u.Zero = true
+	}
+}

@@ -1,0 +1,184 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/tollhouse-ai/gateway/speech"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// recital reads the audio of a text's parts, one after the other, each by a call
+// of its own. What it reads are the upstream's bytes, or those of one WAV file
+// made of several, or the samples alone for an encoder. Its errors but io.EOF
+// are *fault.Error. Read may run in another goroutine than the other methods.
+type recital struct {
+	c     *call
+	parts []speech.Part
+	want  string // the format that was asked for
+	mp3   error  // why no MP3 can be made of WAV; nil if it can
+
+	format string     // what the first part came in
+	encode bool       // an encoder will read the samples
+	form   speech.PCM // of the samples, where they are looked at
+	head   []byte     // of the one WAV file, still to be read
+	at     int        // which part is read
+	end    error      // what reads say from now on
+
+	mu     sync.Mutex // guards what follows against close
+	answer io.Closer  // the part's
+	audio  io.Reader  // the part's
+	begun  int64      // characters of the parts of which audio was read
+}
+
+func newRecital(c *call, op speechOperation, mp3 error) *recital {
+	v := &recital{c: c, parts: op.parts(c.model), want: op.Format(), mp3: mp3}
+	for _, p := range v.parts {
+		p.Request.TakesWAV = v.want == speech.WAV || mp3 == nil
+	}
+	return v
+}
+
+// open asks for the audio of the part whose turn it is.
+func (v *recital) open() (_ *upstream.Reply, err error) {
+	defer guard(&err)
+	p := v.parts[v.at]
+	v.c.sent = upstream.Call{
+		Op: upstream.Speech, Model: v.c.model.ID, RequestID: v.c.x.ID, ContentType: "application/json",
+		Body: p.Request.Body(), Request: p.Request, Accept: v.accept, Observe: v.c.x.observe,
+	}
+	return v.c.x.routes.router.Do(v.c.ctx, &v.c.sent)
+}
+
+// accept judges the beginning of an answer. What fails here costs nothing.
+func (v *recital) accept(_ context.Context, r *upstream.Reply) (*upstream.Reply, error) {
+	const enough = 12 // bytes, to tell WAV by
+	start := make([]byte, 512)
+	n, err := io.ReadAtLeast(r.Body, start, enough)
+	start = start[:n]
+	switch {
+	case err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, cut(err)
+	case n == 0:
+		return nil, badGateway("The upstream's audio is empty.", err)
+	}
+	format, err := v.formatOf(start, r.Header.Get("Content-Type"))
+	if err != nil {
+		return nil, err
+	}
+	audio := io.MultiReader(bytes.NewReader(start), r.Body)
+	encode := format == speech.WAV && v.want == speech.MP3
+	if encode && v.mp3 != nil {
+		return nil, speech.Unspeakable(v.mp3)
+	}
+	form := v.form
+	if format == speech.WAV && (encode || len(v.parts) > 1) {
+		if form, audio, err = speech.Samples(audio); err != nil {
+			return nil, badGateway("The upstream's WAV cannot be read.", err)
+		}
+	}
+	if format == speech.WAV && !encode && len(v.parts) == 1 {
+		audio = speech.Checked(start, audio)
+	}
+	if v.at > 0 && (format != v.format || form != v.form) {
+		return nil, badGateway("The upstream's parts of the audio do not fit together.", nil)
+	}
+	v.take(r, audio, format, form, encode)
+	return r, nil
+}
+
+// formatOf is the format of an answer.
+func (v *recital) formatOf(start []byte, contentType string) (string, error) {
+	format := speech.FormatOf(start, contentType)
+	text := strings.HasPrefix(contentType, "application/json") || strings.HasPrefix(contentType, "text/")
+	switch {
+	case format == "" && (text || start[0] == '{'):
+		return "", badGateway("The upstream answered a request for speech with "+clip(contentType)+".", nil)
+	case format == "":
+		return v.want, nil // an upstream that does not say
+	case len(v.parts) > 1 && format != v.want && format != speech.WAV:
+		return "", badGateway("The upstream's audio has another format than the one that was asked for.", nil)
+	}
+	return format, nil
+}
+
+// take makes the answer the part that is read.
+func (v *recital) take(r *upstream.Reply, audio io.Reader, format string, form speech.PCM, encode bool) {
+	if v.at == 0 {
+		v.format, v.form, v.encode = format, form, encode
+		if format == speech.WAV && len(v.parts) > 1 && !encode {
+			v.head = form.Header()
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.audio, v.answer = audio, r.Body
+}
+
+// Read reads on, and opens the next part where one has ended.
+func (v *recital) Read(p []byte) (int, error) {
+	for v.end == nil {
+		if len(v.head) > 0 {
+			n := copy(p, v.head)
+			v.head = v.head[n:]
+			return n, nil
+		}
+		n, err := v.audio.Read(p)
+		if n > 0 {
+			v.speaks()
+		}
+		if err != nil {
+			v.end = v.next(err)
+		}
+		if n > 0 {
+			return n, nil
+		}
+	}
+	return 0, v.end
+}
+
+// next goes on after the part's audio has ended with err.
+func (v *recital) next(err error) error {
+	if !errors.Is(err, io.EOF) {
+		return cut(err)
+	}
+	_ = v.answer.Close() // all of it was read
+	if v.at++; v.at == len(v.parts) {
+		return io.EOF
+	}
+	if _, err := v.open(); err != nil {
+		return cut(err)
+	}
+	return nil
+}
+
+// speaks counts the characters of the part that is read.
+func (v *recital) speaks() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.begun = 0
+	for _, p := range v.parts[:v.at+1] {
+		v.begun += p.Characters
+	}
+}
+
+// spoken is the characters of the parts of which audio was read.
+func (v *recital) spoken() int64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.begun
+}
+
+// close lets go of the part that is read. The call's context has ended.
+func (v *recital) close() {
+	v.mu.Lock()
+	answer := v.answer
+	v.mu.Unlock()
+	if answer != nil {
+		_ = answer.Close()
+	}
+}

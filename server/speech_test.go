@@ -1,0 +1,285 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	openai "github.com/openai/openai-go/v3"
+	goopenai "github.com/sashabaranov/go-openai"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/speech"
+	"github.com/tollhouse-ai/gateway/speech/lame"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+)
+
+// booth is a shop that also speaks, at a micro-unit a character.
+func booth(t testing.TB, up upstream.Upstream, credit billing.Money) *shop {
+	t.Helper()
+	if up == nil {
+		up = sim.New(sim.Options{})
+	}
+	price, err := billing.NewPrice(billing.Rate{Unit: billing.Character, Amount: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	models := map[string]string{"alpha3-tts-flash": "v1", "alpha3-tts-instruct-flash": "v2", "delta-k3": "v3"}
+	router, err := upstream.NewRouter([]upstream.Channel{{Name: "only", Upstream: up, Models: models}}, upstream.RouterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open(t, shopOptions{credit: credit, gateway: func(o *gateway.Options) {
+		o.Upstream = router
+		o.Prices = billing.NewPriceList(map[string]*billing.Price{"alpha3-tts-flash": price, "alpha3-tts-instruct-flash": price, "delta-k3": price})
+	}})
+}
+
+// TestEveryRowOfTheSpeechTable is api.md, Speech request, and the errors of it.
+func TestEveryRowOfTheSpeechTable(t *testing.T) {
+	s := booth(t, nil, 0)
+	const flash, instruct = `{"model":"alpha3-tts-flash","response_format":"wav",`, `{"model":"alpha3-tts-instruct-flash",`
+	for body, want := range map[string]string{ // empty means 200
+		flash + `"input":"hi"}`:                                              "",
+		flash + `"input":"你好, hello"}`:                                       "",
+		instruct + `"input":"hi"}`:                                           "",
+		`{"input":"hi"}`:                                                     "invalid_request_error model",
+		`{"model":7,"input":"hi"}`:                                           "invalid_request_error model",
+		`{"model":"nobody","input":"hi"}`:                                    "endpoint_model_mismatch model",
+		`{"model":"delta-k3","input":"hi"}`:                                  "endpoint_model_mismatch model",
+		`{"model":"alpha3-tts-flash"}`:                                       "endpoint_model_mismatch input",
+		flash + `"input":""}`:                                                "endpoint_model_mismatch input",
+		flash + `"input":" \n"}`:                                             "endpoint_model_mismatch input",
+		flash + `"input":null}`:                                              "endpoint_model_mismatch input",
+		flash + `"input":["hi"]}`:                                            "invalid_request_error input",
+		flash + `"input":"hi","voice":"Cherry"}`:                             "",
+		flash + `"input":"hi","voice":"Kiki"}`:                               "",
+		flash + `"input":"hi","voice":"alloy"}`:                              "",
+		flash + `"input":"hi","voice":null}`:                                 "",
+		flash + `"input":"hi","voice":""}`:                                   "",
+		flash + `"input":"hi","voice":"cherry"}`:                             "endpoint_model_mismatch voice",
+		flash + `"input":"hi","voice":{"id":"v"}}`:                           "endpoint_model_mismatch voice",
+		instruct + `"input":"hi","voice":"Serena"}`:                          "",
+		instruct + `"input":"hi","voice":"Kiki"}`:                            "endpoint_model_mismatch voice",
+		`{"model":"alpha3-tts-flash","input":"hi","response_format":"ogg"}`:  "invalid_request_error response_format",
+		`{"model":"alpha3-tts-flash","input":"hi","response_format":"opus"}`: "invalid_request_error response_format",
+		`{"model":"alpha3-tts-flash","input":"hi","response_format":1}`:      "invalid_request_error response_format",
+		instruct + `"input":"hi","response_format":"wav"}`:                   "invalid_request_error response_format",
+		instruct + `"input":"hi","response_format":null}`:                    "",
+		instruct + `"input":"hi","instructions":"slow and warm"}`:            "",
+		instruct + `"input":"hi","instructions":["slow"]}`:                   "invalid_request_error instructions",
+		flash + `"input":"hi","instructions":"slow"}`:                        "invalid_request_error instructions",
+		flash + `"input":"hi","speed":1.5}`:                                  "",
+		flash + `"input":"hi","speed":"fast"}`:                               "invalid_request_error speed",
+		flash + `"input":"hi","unheard_of":{"a":1}}`:                         "",
+		flash + `"input":"hi","input":"ho"}`:                                 "invalid_request_error ",
+		flash + `"input":"hi"`:                                               "invalid_request_error ",
+	} {
+		before := s.posted(t)
+		a := s.do(t, "POST", "/v1/audio/speech", body, "Accept: application/octet-stream")
+		if want == "" {
+			if a.status != 200 || a.header.Get("Content-Type") != "audio/wav" || !strings.HasPrefix(a.body, "RIFF") || s.posted(t) == before {
+				t.Errorf("%s: %d %v %.80q", body, a.status, a.header, a.body)
+			}
+			continue
+		}
+		e, param := a.errorOf(t), ""
+		if e.Param != nil {
+			param = *e.Param
+		}
+		if got := e.Code + " " + param; a.status != 400 || got != want || e.Type != "invalid_request_error" || s.posted(t) != before {
+			t.Errorf("%s: %d %s, want %s", body, a.status, a.body, want)
+		}
+	}
+}
+
+func TestSpeechWithoutMoneySaysNoMoreThanThat(t *testing.T) {
+	s := booth(t, nil, 1)
+	a := s.do(t, "POST", "/v1/audio/speech", `{"model":"alpha3-tts-flash","input":"hi"}`)
+	if a.status != 402 || strings.TrimSpace(a.body) != `{"error":{"message":"Insufficient balance"}}` || a.header.Get("Retry-After") != "" {
+		t.Errorf("%d %v %s", a.status, a.header, a.body)
+	}
+}
+
+func TestSpeechMovesTheBalanceByItsCharactersAndIsReplayed(t *testing.T) {
+	s := booth(t, nil, 0)
+	before := s.posted(t)
+	const body = `{"model":"alpha3-tts-flash","input":"héllo","response_format":"wav"}`
+	a := s.do(t, "POST", "/v1/audio/speech", body, "Idempotency-Key: k")
+	b := s.do(t, "POST", "/v1/audio/speech", body, "Idempotency-Key: k")
+	if before-s.posted(t) != 5_000 || a.body != b.body || b.header.Get("Idempotent-Replayed") != "true" ||
+		b.header.Get("Content-Type") != "audio/wav" || b.header.Get("X-Request-Id") != a.header.Get("X-Request-Id") || b.header.Get("X-Gateway-Charge") != "0.000005" {
+		t.Errorf("spent %s, headers %v", before-s.posted(t), b.header)
+	}
+}
+
+// needLame skips loudly where MP3 cannot be made.
+func needLame(t *testing.T) {
+	t.Helper()
+	if err := new(lame.Encoder).Ready(); err != nil {
+		t.Skipf("NOT TESTED: %v", err)
+	}
+}
+
+func TestOpenAIGoSpeaks(t *testing.T) {
+	needLame(t)
+	s := booth(t, nil, 0)
+	c := official(s)
+	r, err := c.Audio.Speech.New(t.Context(), openai.AudioSpeechNewParams{
+		Model: "alpha3-tts-flash", Input: strings.Repeat("One sentence. ", 100), Voice: openai.AudioSpeechNewParamsVoiceUnion{OfString: openai.String("alloy")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	data, err := io.ReadAll(r.Body)
+	if err != nil || r.Header.Get("Content-Type") != "audio/mpeg" || len(data) < 1000 || data[0] != 0xFF || data[1]&0xE0 != 0xE0 {
+		t.Errorf("%v, %v, %d bytes", err, r.Header, len(data))
+	}
+	_, err = c.Audio.Speech.New(t.Context(), openai.AudioSpeechNewParams{
+		Model: "alpha3-tts-flash", Input: "hi", Voice: openai.AudioSpeechNewParamsVoiceUnion{OfString: openai.String("nobody")},
+	})
+	var e *openai.Error
+	if !errors.As(err, &e) || e.StatusCode != 400 || e.Code != "endpoint_model_mismatch" || e.Param != "voice" {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestGoOpenAISpeaks(t *testing.T) {
+	needLame(t)
+	s := booth(t, nil, 0)
+	config := goopenai.DefaultConfig(s.key.Reveal())
+	config.BaseURL = s.url + "/v1"
+	c := goopenai.NewClientWithConfig(config)
+	for format, want := range map[goopenai.SpeechResponseFormat]string{"": "audio/mpeg", goopenai.SpeechResponseFormatWav: "audio/wav"} {
+		r, err := c.CreateSpeech(t.Context(), goopenai.CreateSpeechRequest{Model: "alpha3-tts-flash", Input: "hello", ResponseFormat: format, Speed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(r)
+		if err = errors.Join(err, r.Close()); err != nil || r.Header().Get("Content-Type") != want || len(data) == 0 {
+			t.Errorf("%v, %v", err, r.Header())
+		}
+	}
+	var e *goopenai.APIError
+	if _, err := c.CreateSpeech(t.Context(), goopenai.CreateSpeechRequest{Model: "nobody", Input: "hello"}); !errors.As(err, &e) || e.HTTPStatusCode != 400 || e.Code != "endpoint_model_mismatch" {
+		t.Errorf("error %v", err)
+	}
+}
+
+// cable is an upstream whose audio breaks off after some of it.
+func cable(sent string) upstream.Upstream {
+	return speech.Serve(func(context.Context, *speech.Request) (io.ReadCloser, string, error) {
+		head := speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}.Header()
+		return io.NopCloser(io.MultiReader(strings.NewReader(string(head)+sent), cutCable{})), "audio/wav", nil
+	})
+}
+
+type cutCable struct{}
+
+func (cutCable) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+func TestSpeechThatBreaksAfterBytesWentOutBreaksTheConnection(t *testing.T) {
+	s := booth(t, cable(strings.Repeat("x", 50_000)), 0)
+	before := s.posted(t)
+	for name, client := range map[string]*http.Client{"over a socket": http.DefaultClient, "in process": server.Client(s.h)} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/v1/audio/speech", strings.NewReader(`{"model":"alpha3-tts-flash","input":"hi","response_format":"wav"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != 200 || err == nil || len(data) < 50_000 || len(data) >= 50_044 || strings.Contains(string(data), "error") {
+			t.Errorf("%s: %d, %d bytes, %v", name, resp.StatusCode, len(data), err)
+		}
+	}
+	if spent := before - s.posted(t); spent != 4_000 {
+		t.Errorf("spent %s", spent)
+	}
+	var line struct {
+		Outcome string
+		Status  int
+	}
+	first, _, _ := strings.Cut(s.log.String(), "\n")
+	if err := json.Unmarshal([]byte(first), &line); err != nil || line.Outcome != "BadGateway" || line.Status != 200 {
+		t.Errorf("the log says %s", first)
+	}
+}
+
+func TestAClientThatHangsUpPaysForWhatItHeard(t *testing.T) {
+	gone := make(chan struct{})
+	s := booth(t, speech.Serve(func(ctx context.Context, _ *speech.Request) (io.ReadCloser, string, error) {
+		rest, _ := io.Pipe()
+		context.AfterFunc(ctx, func() {
+			_ = rest.CloseWithError(ctx.Err())
+			close(gone)
+		})
+		head := speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}.Header()
+		return io.NopCloser(io.MultiReader(strings.NewReader(string(head)+"abcd"), rest)), "audio/wav", nil
+	}), 0)
+	before := s.posted(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v1/audio/speech", strings.NewReader(`{"model":"alpha3-tts-flash","input":"hello","response_format":"wav"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.ReadFull(resp.Body, make([]byte, 47)); err != nil { // all but the byte that is held back
+		t.Fatal(err)
+	}
+	cancel()
+	<-gone // the vendor's call is cancelled
+	if err := s.g.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if spent := before - s.posted(t); spent != 5_000 {
+		t.Errorf("spent %s", spent)
+	}
+}
+
+func TestAModelWhoseUpstreamDoesNotSpeakIsAMismatch(t *testing.T) {
+	s := booth(t, upstream.Func(nil), 0)
+	if a := s.do(t, "POST", "/v1/audio/speech", `{"model":"delta-k3","input":"hi"}`); a.status != 400 || a.errorOf(t).Code != "endpoint_model_mismatch" {
+		t.Errorf("a chat model: %d %s", a.status, a.body)
+	}
+	s = open(t, shopOptions{gateway: func(o *gateway.Options) { o.Upstream, o.Prices = chatOnly{}, nil }})
+	if a := s.do(t, "POST", "/v1/audio/speech", `{"model":"m","input":"hi"}`); a.status != 400 || a.errorOf(t).Code != "endpoint_model_mismatch" {
+		t.Errorf("a model of no known kind: %d %s", a.status, a.body)
+	}
+}
+
+// chatOnly is an upstream of chats.
+type chatOnly struct{ upstream.Func }
+
+func (chatOnly) Supports(op upstream.Op, _ string) bool { return op == upstream.ChatCompletion }
+
+func TestUnknownFieldsOfSpeechTravelToAnUpstreamOfTheSameWire(t *testing.T) {
+	var got string
+	s := booth(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		data, err := c.Body.Bytes()
+		got = string(data)
+		return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"audio/mpeg"}}, Body: io.NopCloser(strings.NewReader("ID3 and so on"))}, err
+	}), 0)
+	a := s.do(t, "POST", "/v1/audio/speech", `{"model":"alpha3-tts-flash", "input":"hi","voice":"Ono Anna","x_big":9007199254740993,"speed":1.0}`)
+	if a.status != 200 || a.header.Get("Content-Type") != "audio/mpeg" || a.body != "ID3 and so on" ||
+		got != `{"model":"v1", "input":"hi","voice":"Ono Anna","x_big":9007199254740993,"speed":1.0}` {
+		t.Errorf("%d %s, sent %s", a.status, a.body, got)
+	}
+}

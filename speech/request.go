@@ -1,0 +1,212 @@
+// Package speech is the text-to-speech capability: its wire types, the rules of
+// its fields, models and voices, the cutting of long texts, and the forms that
+// audio comes in.
+package speech
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Request is a request for speech (api.md, Speech request). A field that the
+// API does not name goes into Extra and travels unchanged.
+type Request struct {
+	Model          string  `json:"model"`
+	Input          string  `json:"input"` // the text to speak
+	Voice          string  `json:"voice,omitzero"`
+	ResponseFormat string  `json:"response_format,omitzero"` // [MP3] or [WAV]; see [Request.Format]
+	Instructions   string  `json:"instructions,omitzero"`    // tone, pace and emotion, in words
+	Speed          float64 `json:"speed,omitzero"`           // has no effect on the models that the API names
+
+	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
+
+	// TakesWAV says to an upstream that WAV will do, whatever the format: the
+	// gateway makes an MP3 of it. The gateway sets it.
+	TakesWAV bool `json:"-"`
+
+	parsed parsed
+}
+
+// parsed is what Parse finds besides the fields.
+type parsed struct {
+	body    upstream.Body
+	object  rawjson.Object
+	problem *fault.Error // the first rule that the request breaks
+}
+
+// fields is the table of api.md. The voice of a model that no table describes
+// may be an object, which names one that was made by its owner.
+var fields = rule.Table{
+	{Name: "model", Check: rule.NonEmptyString()},
+	{Name: "input", Check: rule.String()},
+	{Name: "response_format", Check: rule.String()},
+	{Name: "instructions", Check: rule.String()},
+	{Name: "stream_format", Check: rule.OneOf("audio")}, // the answer is bytes, never events
+	{Name: "speed", Check: rule.Number(-math.MaxFloat64, math.MaxFloat64)},
+}
+
+// Parse reads a request body in one pass. It fails with a 400 that names the
+// byte offset if data is not one strict JSON object (decisions.md, Bodies);
+// other rules are for [Request.Validate]. The Request refers to data, which
+// must not change any more.
+func Parse(data []byte) (*Request, error) {
+	r := &Request{}
+	o, err := rawjson.Index(data, rule.Body, nil)
+	if err != nil {
+		return nil, fault.Invalid("", "The request body is not acceptable: "+err.Error()+".")
+	}
+	r.parsed.object, r.parsed.body = o, upstream.ObjectBody(o)
+	for i := range o.Members {
+		m := &o.Members[i]
+		r.read(m.Name, m.Value.Of(data))
+	}
+	return r, nil
+}
+
+// Encode marshals a typed request and reads it again as [Parse] does.
+func Encode(typed *Request) (*Request, error) {
+	data, err := json.Marshal(typed)
+	if err != nil {
+		return nil, fault.Invalid("", "The request cannot be written as JSON: "+err.Error()+".")
+	}
+	return Parse(data)
+}
+
+func (r *Request) read(name string, raw []byte) {
+	if rawjson.IsNull(raw) {
+		return
+	}
+	if check, ok := fields.Find(name); ok && !check.OK(raw) {
+		r.note(name, check.Text)
+		return
+	}
+	switch name {
+	case "model":
+		r.Model, _ = rawjson.String(raw)
+	case "input":
+		r.Input, _ = rawjson.String(raw)
+	case "voice":
+		r.Voice, _ = rawjson.String(raw)
+	case "response_format":
+		r.ResponseFormat, _ = rawjson.String(raw)
+	case "instructions":
+		r.Instructions, _ = rawjson.String(raw)
+	case "speed":
+		r.Speed, _ = rawjson.Float(raw)
+	}
+}
+
+// note keeps the first problem.
+func (r *Request) note(param, must string) {
+	if r.parsed.problem == nil {
+		r.parsed.problem = fault.Invalid(param, fmt.Sprintf("%q must be %s.", param, must))
+	}
+}
+
+// Validate reports the first rule of the API that the request breaks, nil if
+// there is none. voices are those that the operator lists for the model; nil
+// means its family's.
+func (r *Request) Validate(voices []string) error {
+	if r.parsed.problem != nil {
+		return r.parsed.problem
+	}
+	if r.Model == "" {
+		return fault.Invalid("model", `"model" is missing: it names the model, and GET /v1/models lists those that there are.`)
+	}
+	if strings.TrimSpace(r.Input) == "" {
+		return mismatch("input", `"input" is empty: it is the text to speak.`)
+	}
+	f, _ := family(r.Model)
+	if err := r.checkFormat(f); err != nil {
+		return err
+	}
+	if r.Instructions != "" && !f.Instructed {
+		return fault.Invalid("instructions", fmt.Sprintf("The model %q takes no \"instructions\"; alpha3-tts-instruct-flash does.", r.Model))
+	}
+	_, err := r.preset(voices)
+	return err
+}
+
+func (r *Request) checkFormat(f Family) error {
+	raw := r.parsed.object.Raw("response_format")
+	switch {
+	case rawjson.IsNull(raw):
+		return nil
+	case len(f.Formats) == 0:
+		return fault.Invalid("response_format", fmt.Sprintf("The model %q does not take \"response_format\": it always speaks %s.", r.Model, f.Default))
+	case !rule.OneOf(f.Formats...).OK(raw):
+		return fault.Invalid("response_format", fmt.Sprintf("\"response_format\" must be %s.", rule.Words(f.Formats)))
+	}
+	return nil
+}
+
+// mismatch is the refusal that api.md has for what this endpoint cannot speak.
+func mismatch(param, message string) *fault.Error {
+	return &fault.Error{Code: fault.EndpointModelMismatch, Param: param, Message: message}
+}
+
+// UnknownModel is the refusal of a model that there is not.
+func UnknownModel(model string) error {
+	return mismatch("model", fmt.Sprintf("There is no model %.64q for speech; GET /v1/models lists those that there are.", model))
+}
+
+// Unspeakable is the refusal of an MP3 that cannot be made.
+func Unspeakable(why error) error {
+	return fault.Wrap(fault.InvalidRequest,
+		`This model gives WAV, and this server cannot make an MP3 of it: ask for "response_format": "wav".`, why).With(func(e *fault.Error) { e.Param = "response_format" })
+}
+
+// Format is the format that the answer is to have.
+func (r *Request) Format() string {
+	if r.ResponseFormat != "" {
+		return r.ResponseFormat
+	}
+	f, _ := family(r.Model)
+	return f.Default
+}
+
+// Characters is what is billed: the Unicode code points of the input.
+func (r *Request) Characters() int64 { return int64(utf8.RuneCountInString(r.Input)) }
+
+// Field is the JSON of any top-level member; nil if there is none.
+func (r *Request) Field(name string) []byte { return r.parsed.object.Raw(name) }
+
+// Names are the top-level members, in order; those that are null count as absent.
+func (r *Request) Names() []string {
+	var names []string
+	for _, m := range r.parsed.object.Members {
+		if !rawjson.IsNull(r.parsed.object.Raw(m.Name)) {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+// Source is the body as the caller sent it; nil for a Request that did not come
+// from [Parse]. It must not be modified.
+func (r *Request) Source() []byte { return r.parsed.object.Src }
+
+// Prepared is the request as an upstream gets it: the caller's, but for the
+// default voice where it names none of the model's.
+func (r *Request) Prepared(voices []string) *Request {
+	p := *r
+	voice, _ := r.preset(voices)
+	if voice != r.Voice {
+		p.Voice = voice
+		p.parsed.body = p.parsed.body.Set("voice", rawjson.Quote(nil, voice))
+	}
+	return &p
+}
+
+// Body is the request's body as an upstream gets it.
+func (r *Request) Body() upstream.Body { return r.parsed.body }

@@ -1,0 +1,59 @@
+package speech
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+func TestEachModelHasItsVoices(t *testing.T) {
+	for _, f := range Families() {
+		for _, voice := range slices.Concat(commonVoices(), flashVoices(), openAIVoices(), []string{"nobody"}) {
+			r, err := Parse(fmt.Appendf(nil, `{"model":%q,"input":"a","voice":%q}`, f.Models[0], voice))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := slices.Contains(f.Voices, voice) || slices.Contains(openAIVoices(), voice)
+			if err := r.Validate(nil); (err == nil) != want || err != nil && !fault.Is(err, fault.EndpointModelMismatch) {
+				t.Errorf("%s, %s: %v", f.Models[0], voice, err)
+			}
+		}
+		if f.Voices[0] != "Cherry" || f.Limit != 600 || slices.Contains(slices.Sorted(slices.Values(f.Voices)), "") {
+			t.Errorf("family %+v", f)
+		}
+	}
+}
+
+func TestAnOperatorsVoicesReplaceThoseOfTheTable(t *testing.T) {
+	r, err := Parse([]byte(`{"model":"alpha3-tts-flash","input":"a","voice":"Cherry"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Validate([]string{"Ada"}); !fault.Is(err, fault.EndpointModelMismatch) {
+		t.Errorf("error %v", err)
+	}
+	if r, err = Parse([]byte(`{"model":"x","input":"a","voice":"alloy"}`)); err != nil || r.Validate([]string{"Ada"}) != nil || r.Prepared([]string{"Ada"}).Voice != "Ada" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestAModelThatNoTableDescribesGetsTheCommonChecks(t *testing.T) {
+	for body, want := range map[string]bool{
+		`{"model":"x","input":"a"}`: true, `{"model":"x","input":"a","voice":{"id":"v"},"response_format":"opus","instructions":"i"}`: true,
+		`{"model":"x","input":"a","voice":7}`: false, `{"model":"x","input":"a","response_format":"mid"}`: false, `{"model":"x","input":""}`: false,
+		`{"model":"x","input":"a","stream_format":"audio"}`: true, `{"model":"x","input":"a","stream_format":"sse"}`: false,
+	} {
+		r, err := Parse([]byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Validate(nil); (err == nil) != want {
+			t.Errorf("%s: %v", body, err)
+		}
+		if want && len(r.Prepared(nil).Split(0)) != 1 {
+			t.Errorf("%s was split", body)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package speech
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+)
+
+// Part is as much of a request as one upstream call takes.
+type Part struct {
+	Request    *Request
+	Characters int64 // of the caller's input: those of all parts are those of the whole
+}
+
+// Split cuts a request into parts of at most limit characters each, in order;
+// one that fits is the only part. A limit of 0 is the family's. Only audio
+// whose pieces can be joined is cut.
+func (r *Request) Split(limit int) []Part {
+	if limit == 0 {
+		f, _ := family(r.Model)
+		limit = f.Limit
+	}
+	if limit == 0 || r.Characters() <= int64(limit) || !joins(r.Format()) {
+		return []Part{{r, r.Characters()}}
+	}
+	var parts []Part
+	for _, p := range cut(r.Input, limit) {
+		part := *r
+		part.Input = p.text
+		part.parsed.body = r.parsed.body.Set("input", rawjson.Quote(nil, p.text))
+		parts = append(parts, Part{&part, p.characters})
+	}
+	return parts
+}
+
+// joins reports whether two files of a format make one by following each other,
+// WAV by its samples.
+func joins(format string) bool {
+	return format == WAV || format == MP3 || format == "pcm" || format == "aac"
+}
+
+// piece is some of a text. White space at its ends is counted, and not spoken.
+type piece struct {
+	text       string
+	characters int64
+}
+
+// cut cuts a text behind the ends of sentences, else at white space, else where
+// it must.
+func cut(text string, limit int) []piece {
+	var pieces []piece
+	silent := int64(0) // white space in front of the first piece
+	for text != "" {
+		n := boundary(text, limit)
+		p := piece{strings.TrimSpace(text[:n]), int64(utf8.RuneCountInString(text[:n]))}
+		text = text[n:]
+		switch {
+		case p.text != "":
+			p.characters += silent
+			silent = 0
+			pieces = append(pieces, p)
+		case len(pieces) > 0:
+			pieces[len(pieces)-1].characters += p.characters
+		default:
+			silent += p.characters
+		}
+	}
+	return pieces
+}
+
+// boundary is how many bytes of the text the next piece has.
+func boundary(text string, limit int) int {
+	sentence, space, hard := 0, 0, 0
+	count := 0
+	ended := false // a sentence has, if white space follows
+	before := rune(0)
+	for i, r := range text {
+		if !clings(r) && before != joiner {
+			hard = i
+		}
+		blank := unicode.IsSpace(r)
+		if count == limit && blank {
+			space = i
+			if ended {
+				sentence = i
+			}
+		}
+		if count == limit {
+			return choose(sentence, space, hard, i)
+		}
+		next := i + utf8.RuneLen(r)
+		if blank {
+			space = next
+		}
+		if blank && (ended || r == '\n') || strings.ContainsRune("。！？；", r) {
+			sentence = next
+		}
+		if !blank && !strings.ContainsRune(`"'”’)]»」』`, r) { // these may stand behind the sign that ends a sentence
+			ended = strings.ContainsRune(".!?…", r)
+		}
+		before = r
+		count++
+	}
+	return len(text)
+}
+
+// choose prefers the end of a sentence in the second half of what fits, which
+// is end bytes, then white space, then a place where no sign is torn.
+func choose(sentence, space, hard, end int) int {
+	switch {
+	case sentence > end/2:
+		return sentence
+	case space > 0:
+		return space
+	case sentence > 0:
+		return sentence
+	case hard > 0:
+		return hard
+	}
+	return end
+}
+
+// joiner makes one sign of those beside it.
+const joiner = '\u200d'
+
+// clings reports whether a rune belongs to the one before it.
+func clings(r rune) bool {
+	return unicode.Is(unicode.M, r) || r == joiner
+}

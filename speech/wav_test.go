@@ -1,0 +1,57 @@
+package speech
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+func TestSamplesAreReadOfEveryWAV(t *testing.T) {
+	form := PCM{Channels: 1, Rate: 24_000, Bits: 16}
+	head := form.Header()
+	sized := func(size uint32) []byte { return binary.LittleEndian.AppendUint32(bytes.Clone(head[:40]), size) }
+	for name, row := range map[string]struct {
+		file []byte
+		want string
+		err  error
+	}{
+		"of unknown length":     {append(bytes.Clone(head), "abcd"...), "abcd", nil},
+		"of length 0":           {append(sized(0), "abcd"...), "abcd", nil},
+		"of its length":         {append(sized(4), "abcd"...), "abcd", nil},
+		"with a trailing chunk": {append(sized(4), "abcdLIST"...), "abcd", nil},
+		"with a leading chunk":  {append(append(append(bytes.Clone(head[:36]), "LIST\x03\x00\x00\x00xyz\x00"...), head[36:]...), "abcd"...), "abcd", nil},
+		"cut":                   {append(sized(9), "abcd"...), "abcd", io.ErrUnexpectedEOF},
+	} {
+		got, r, err := Samples(bytes.NewReader(row.file))
+		if err != nil || got != form {
+			t.Errorf("%s: %+v, %v", name, got, err)
+			continue
+		}
+		if data, err := io.ReadAll(r); string(data) != row.want || !errors.Is(err, row.err) {
+			t.Errorf("%s: %q, %v", name, data, err)
+		}
+	}
+	for _, bad := range []string{"", "RIFF", string(head[:30]), "RIFF\x00\x00\x00\x00AVI fmt ", strings.Replace(string(head), "\x01\x00\x01\x00", "\x07\x00\x01\x00", 1)} {
+		if _, _, err := Samples(strings.NewReader(bad)); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}
+
+func TestFormatsAreToldByContentThenByType(t *testing.T) {
+	for _, row := range []struct{ start, kind, want string }{
+		{"RIFF....WAVEfmt ", "application/octet-stream", WAV},
+		{"ID3\x04", "audio/wav", MP3},
+		{"OggS", "", "opus"}, {"fLaC", "", "flac"},
+		{"\xff\xfb\x90", "audio/mpeg", MP3}, {"\xff\xfb\x90", "audio/mp3", MP3},
+		{"xxxx", "audio/x-wav", WAV}, {"xxxx", "audio/vnd.wave; codecs=1", WAV},
+		{"{}", "application/json", ""}, {"xx", "", ""},
+	} {
+		if got := FormatOf([]byte(row.start), row.kind); got != row.want {
+			t.Errorf("%q of %q is %q, want %q", row.start, row.kind, got, row.want)
+		}
+	}
+}

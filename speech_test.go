@@ -1,0 +1,386 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/speech"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+)
+
+const (
+	flash    = "alpha3-tts-flash"
+	instruct = "alpha3-tts-instruct-flash"
+	sentence = "Ten words. "
+)
+
+func TestSpeechCostsItsCharactersExactly(t *testing.T) {
+	for input, characters := range map[string]int64{"Hello": 5, "héllo 世界": 8, "👩‍👩‍👧": 5, " a ": 3, strings.Repeat(sentence, 100): 1100} {
+		h := choir(t, sim.New(sim.Options{}), "1", nil)
+		_, r, err := h.speak(t, &speech.Request{Model: flash, Input: input, ResponseFormat: "wav"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		receipt, ok := r.Receipt()
+		if h.spent(t, "1") != micro(characters) || !ok || receipt.Usage.Characters != characters || receipt.Hold != micro(characters) || receipt.Charge != micro(characters) {
+			t.Errorf("%q: spent %s, receipt %+v", input, h.spent(t, "1"), receipt)
+		}
+	}
+}
+
+func TestTheHoldOfSpeechIsExact(t *testing.T) {
+	up := &talker{answers: []reading{{audio: wav("abcd")}}}
+	h := choir(t, up, "0.000004", nil)
+	if _, _, err := h.speak(t, &speech.Request{Model: flash, Input: "12345"}); !fault.Is(err, fault.InsufficientBalance) || len(up.asked) != 0 {
+		t.Errorf("five characters for four: %v, asked %v", err, up.asked)
+	}
+	if _, _, err := h.speak(t, &speech.Request{Model: flash, Input: "1234"}); err != nil || h.spent(t, "0.000004") != micro(4) {
+		t.Errorf("four characters: %v", err)
+	}
+}
+
+func TestTheVoiceOfARequest(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"model":"` + flash + `","input":"a"}`:                                     `{"model":"` + flash + `","input":"a","voice":"Cherry"}`,
+		`{"model":"` + flash + `","input":"a","voice":"alloy","x":1.0}`:             `{"model":"` + flash + `","input":"a","voice":"Cherry","x":1.0}`,
+		`{"model":"` + flash + `", "voice":"Radio Gol","input":"a","speed":2}`:      `{"model":"` + flash + `", "voice":"Radio Gol","input":"a","speed":2}`,
+		`{"model":"` + instruct + `","input":"a","voice":"","instructions":"slow"}`: `{"model":"` + instruct + `","input":"a","voice":"Cherry","instructions":"slow"}`,
+	} {
+		up := &talker{answers: []reading{{audio: wav("ab")}}}
+		h := choir(t, up, "1", nil)
+		x := h.Begin()
+		if err := x.Authenticate(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		r, err := x.Call(t.Context(), upstream.Speech, []byte(body), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = io.Copy(io.Discard, r.Audio); err != nil || up.bodies[0] != want {
+			t.Errorf("%v, sent\n%s, want\n%s", err, up.bodies[0], want)
+		}
+	}
+}
+
+func TestLongSpeechIsCutAndJoined(t *testing.T) {
+	up := &talker{answers: []reading{{audio: wav("aaaa")}, {audio: wav("bb")}, {audio: wav("cccc")}}}
+	h := choir(t, up, "1", func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 25}} })
+	input := strings.Repeat(sentence, 5) // 11 characters each
+	data, r, err := h.speak(t, &speech.Request{Model: flash, Input: input, ResponseFormat: "wav"})
+	head := string(speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}.Header())
+	if err != nil || data != head+"aaaabbcccc" || r.ContentType != "audio/wav" {
+		t.Errorf("%v, %s %q", err, r.ContentType, data)
+	}
+	if got := strings.Join(up.asked, "|"); got != "Ten words. Ten words.|Ten words. Ten words.|Ten words." {
+		t.Errorf("asked %q", got)
+	}
+	if h.spent(t, "1") != micro(55) {
+		t.Errorf("spent %s", h.spent(t, "1"))
+	}
+}
+
+func TestAnMP3IsMadeOfWAV(t *testing.T) {
+	up := &talker{answers: []reading{{audio: wav("ab")}, {audio: wav("cd")}, {audio: strings.NewReader("ID3native"), kind: "audio/mpeg"}}}
+	encoder := &doubler{}
+	h := choir(t, up, "1", func(o *gateway.Options) {
+		o.MP3, o.Models = encoder, []gateway.Model{{ID: flash, Batch: 11}}
+	})
+	data, r, err := h.speak(t, &speech.Request{Model: flash, Input: sentence + sentence})
+	if err != nil || data != "aabbccdd" || r.ContentType != "audio/mpeg" || encoder.form.Rate != 24_000 {
+		t.Errorf("%v, %q, %+v, form %+v", err, data, r, encoder.form)
+	}
+	if data, r, err = h.speak(t, &speech.Request{Model: flash, Input: "a"}); err != nil || data != "ID3native" || r.ContentType != "audio/mpeg" {
+		t.Errorf("an upstream's own MP3: %v, %q", err, data)
+	}
+}
+
+func TestWithoutAnEncoderAnMP3OfWAVIsRefusedAndCostsNothing(t *testing.T) {
+	for name, up := range map[string]upstream.Upstream{
+		"an upstream that knows": sim.New(sim.Options{}),
+		"one that does not":      &talker{answers: []reading{{audio: wav("abcd")}, {audio: wav("abcd")}}},
+	} {
+		h := choir(t, up, "1", func(o *gateway.Options) { o.MP3 = &doubler{missing: errors.New("no lame here")} })
+		_, _, err := h.speak(t, &speech.Request{Model: flash, Input: "a"})
+		f := fault.From(err)
+		if f == nil || f.HTTPStatus() != 400 || f.Param != "response_format" || !strings.Contains(f.Message, `"wav"`) || h.spent(t, "1") != 0 {
+			t.Errorf("%s: %v, spent %s", name, err, h.spent(t, "1"))
+		}
+		if _, _, err = h.speak(t, &speech.Request{Model: flash, Input: "a", ResponseFormat: "wav"}); err != nil {
+			t.Errorf("%s, WAV: %v", name, err)
+		}
+		if talks, ok := up.(*talker); ok && (talks.takes[0] || !talks.takes[1]) {
+			t.Errorf("the upstream was told that WAV will do: %v", talks.takes)
+		}
+	}
+}
+
+var errCable = errors.New("the cable was cut")
+
+func TestWhatSpeechCostsThatEndsBadly(t *testing.T) {
+	long := strings.Repeat(sentence, 4)
+	cable := func(s string) io.Reader { return io.MultiReader(wav(s), brokenReader{}) }
+	for name, row := range map[string]struct {
+		answers []reading
+		format  string
+		data    string // what is read of the samples
+		charge  int64
+		code    fault.Code
+		early   bool // before the first byte
+	}{
+		"nothing":                       {[]reading{{audio: strings.NewReader("")}}, "wav", "", 0, fault.BadGateway, true},
+		"an error object":               {[]reading{{audio: strings.NewReader(`{"error":{"message":"no"}}`), kind: "application/json"}}, "wav", "", 0, fault.BadGateway, true},
+		"no WAV":                        {[]reading{{audio: strings.NewReader("hello hello hello")}}, "wav", "", 0, fault.BadGateway, true},
+		"refused":                       {[]reading{{err: (&upstream.Failure{Status: 429, Sent: true, Refused: true}).Fault()}}, "wav", "", 0, fault.UpstreamRateLimit, true},
+		"cut in the first part":         {[]reading{{audio: cable("aaaa")}}, "wav", "aaa", 22, fault.BadGateway, false},
+		"second part refused":           {[]reading{{audio: wav("aaaa")}, {err: (&upstream.Failure{Status: 500, Sent: true}).Fault()}}, "wav", "aaa", 22, fault.InternalServerError, false},
+		"second part cut":               {[]reading{{audio: wav("aaaa")}, {audio: cable("bbbb")}}, "wav", "aaaabbb", 44, fault.BadGateway, false},
+		"second part of another form":   {[]reading{{audio: wav("aaaa")}, {audio: strings.NewReader("ID3xxxxxxxxxxxxxx"), kind: "audio/mpeg"}}, "wav", "aaa", 22, fault.BadGateway, false},
+		"second part of another rate":   {[]reading{{audio: wav("aaaa")}, {audio: strings.NewReader(string(speech.PCM{Channels: 1, Rate: 8_000, Bits: 16}.Header()) + "bbbb")}}, "wav", "aaa", 22, fault.BadGateway, false},
+		"second part refused, with MP3": {[]reading{{audio: wav("aaaa")}, {err: (&upstream.Failure{Status: 500, Sent: true}).Fault()}}, "mp3", "aaaaaaa", 22, fault.InternalServerError, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // which fails if a goroutine stays
+				up := &talker{answers: row.answers}
+				h := choir(t, up, "1", func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 22}} })
+				r, err := h.Speech(t.Context(), &speech.Request{Model: flash, Input: long, ResponseFormat: row.format})
+				if (err != nil) != row.early {
+					t.Fatalf("error %v", err)
+				}
+				var data []byte
+				if err == nil {
+					data, err = io.ReadAll(r)
+					if errors.Join(r.Close(), r.Close()) != nil {
+						t.Error("close")
+					}
+				}
+				data = bytes.TrimPrefix(data, speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}.Header())
+				if !fault.Is(err, row.code) || string(data) != row.data || h.spent(t, "1") != micro(row.charge) {
+					t.Errorf("%v, read %q, spent %s", err, data, h.spent(t, "1"))
+				}
+			})
+		})
+	}
+}
+
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, errCable }
+
+func TestAWAVThatIsShorterThanItSaysIsCut(t *testing.T) {
+	h := choir(t, sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Break: sim.Cut} }}), "1", nil)
+	for _, format := range []string{"wav", "mp3"} {
+		if data, _, err := h.speak(t, &speech.Request{Model: flash, Input: "hello", ResponseFormat: format}); !fault.Is(err, fault.BadGateway) || data == "" {
+			t.Errorf("%s: %d bytes, %v", format, len(data), err)
+		}
+	}
+}
+
+func TestTheLastByteWaitsForTheCapture(t *testing.T) {
+	for _, samples := range []string{"abcd", strings.Repeat("x", 100_000)} {
+		m := &stubborn{}
+		up := &talker{answers: []reading{{audio: wav(samples)}}}
+		h := choir(t, up, "1", func(o *gateway.Options) { m.Meter = o.Meter; o.Meter = m })
+		data, _, err := h.speak(t, &speech.Request{Model: flash, Input: "a", ResponseFormat: "wav"})
+		if !fault.Is(err, fault.ServiceUnavailable) || len(data) != 44+len(samples)-1 {
+			t.Errorf("%d bytes, %v", len(data), err)
+		}
+		m.open = true
+		settleUnsettled(t, h)
+	}
+}
+
+// stubborn is a meter that settles nothing until it is open.
+type stubborn struct {
+	billing.Meter
+	open bool
+}
+
+func (s *stubborn) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+	if !s.open {
+		return billing.Receipt{}, errors.New("the disk is full")
+	}
+	return s.Meter.Settle(ctx, h, u, with...)
+}
+
+// settleUnsettled runs the gateway until nothing waits to be settled.
+func settleUnsettled(t *testing.T, h *house) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = h.Run(ctx)
+	}()
+	for h.Unsettled() > 0 && ctx.Err() == nil {
+	}
+	cancel()
+	<-done
+}
+
+func TestAClientThatLeavesPaysForThePartsItHeard(t *testing.T) {
+	long := strings.Repeat(sentence, 4)
+	for _, format := range []string{"wav", "mp3"} {
+		for name, row := range map[string]struct {
+			say    []string // what the second part says before the client leaves
+			leave  func(cancel func(), r *speech.Response)
+			charge int64
+		}{
+			"between reads":  {[]string{"bbbb"}, func(cancel func(), _ *speech.Response) { cancel() }, 44},
+			"by closing":     {[]string{"bbbb"}, func(_ func(), r *speech.Response) { _ = r.Close() }, 44},
+			"while it waits": {nil, func(cancel func(), r *speech.Response) { go cancel(); _, _ = io.Copy(io.Discard, r) }, 22},
+		} {
+			t.Run(format+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					second, vendor := io.Pipe()
+					up := &talker{answers: []reading{{audio: wav("aaaa")}, {audio: io.MultiReader(wav(strings.Join(row.say, "")), second), pipe: second}}}
+					if row.say == nil {
+						up.answers[1].audio = second // not even a header
+					}
+					h := choir(t, up, "1", func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 22}} })
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					r, err := h.Speech(ctx, &speech.Request{Model: flash, Input: long, ResponseFormat: format})
+					if err != nil {
+						t.Fatal(err)
+					}
+					want := 44 + 3 + 4*len(row.say) // all but the byte that is held back
+					if format == "mp3" {
+						want = 7 + 8*len(row.say)
+					}
+					if row.say == nil && format == "wav" {
+						want = 44 + 2
+					}
+					if _, err := io.ReadFull(r, make([]byte, want)); err != nil {
+						t.Fatal(err)
+					}
+					if format == "mp3" && row.charge == 44 {
+						synctest.Wait()
+					}
+					row.leave(cancel, r)
+					synctest.Wait()
+					if got := h.spent(t, "1"); got != micro(row.charge) {
+						t.Errorf("spent %s", got)
+					}
+					_ = r.Close()
+					_ = vendor.Close()
+				})
+			})
+		}
+	}
+}
+
+func TestARepeatedRequestForSpeechGetsTheSameAudio(t *testing.T) {
+	big := strings.Repeat("x", 1<<20)
+	up := &talker{answers: []reading{{audio: wav("abcd")}, {audio: wav(big)}}}
+	h := choir(t, up, "1", nil)
+	ctx := gateway.WithIdempotencyKey(t.Context(), "k1")
+	r := &speech.Request{Model: flash, Input: "hello", ResponseFormat: "wav"}
+	var first string
+	for i := range 2 {
+		response, err := h.Speech(ctx, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(response)
+		if i == 0 {
+			first = string(data)
+		}
+		receipt, ok := response.Receipt()
+		if err != nil || string(data) != first || response.ContentType != "audio/wav" || !ok || receipt.Charge != micro(5) || response.Close() != nil {
+			t.Errorf("%d: %v, %d bytes, %+v", i, err, len(data), receipt)
+		}
+	}
+	if len(up.asked) != 1 || h.spent(t, "1") != micro(5) {
+		t.Errorf("asked %d times, spent %s", len(up.asked), h.spent(t, "1"))
+	}
+	ctx = gateway.WithIdempotencyKey(t.Context(), "k2")
+	response, err := h.Speech(ctx, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := io.Copy(io.Discard, response); n != 44+1<<20 || err != nil || response.Close() != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	if _, err := h.Speech(ctx, r); !fault.Is(err, fault.IdempotencyConflict) || fault.From(err).Retry != fault.RetryNo {
+		t.Errorf("an answer that is too large to keep: %v", err)
+	}
+}
+
+func TestADuplicateNeverGetsHalfOfTheAudio(t *testing.T) {
+	up := &talker{answers: []reading{{audio: io.MultiReader(wav("abcd"), brokenReader{})}, {err: (&upstream.Failure{Status: 503, Refused: true}).Fault()}, {audio: wav("abcd")}}}
+	h := choir(t, up, "1", nil)
+	r := &speech.Request{Model: flash, Input: "hello", ResponseFormat: "wav"}
+	ctx := gateway.WithIdempotencyKey(t.Context(), "k1")
+	response, err := h.Speech(ctx, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, response); err == nil || response.Close() != nil {
+		t.Error("the audio ended well")
+	}
+	if _, err := h.Speech(ctx, r); !fault.Is(err, fault.IdempotencyConflict) || h.spent(t, "1") != micro(5) {
+		t.Errorf("after audio that was charged: %v", err)
+	}
+	ctx = gateway.WithIdempotencyKey(t.Context(), "k2")
+	if _, err := h.Speech(ctx, r); !fault.Is(err, fault.ServiceUnavailable) {
+		t.Fatal(err)
+	}
+	if response, err = h.Speech(ctx, r); err != nil {
+		t.Fatalf("a refusal did not free the key: %v", err)
+	}
+	if n, err := io.Copy(io.Discard, response); n != 48 || err != nil || response.Close() != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+func TestAFailureBeforeTheFirstByteIsAskedOfAnotherChannel(t *testing.T) {
+	first := &talker{answers: []reading{{err: (&upstream.Failure{Status: 503, Sent: true, Refused: true}).Fault()}, {err: (&upstream.Failure{Status: 500, Sent: true}).Fault()}}}
+	second := &talker{answers: []reading{{audio: wav("abcd")}}}
+	router, err := upstream.NewRouter([]upstream.Channel{
+		{Name: "first", Upstream: first, Models: map[string]string{flash: "v"}, Priority: 1},
+		{Name: "second", Upstream: second, Models: map[string]string{flash: "v"}, Priority: 2},
+	}, upstream.RouterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := choir(t, router, "1", nil)
+	r := &speech.Request{Model: flash, Input: "a", ResponseFormat: "wav"}
+	if _, response, err := h.speak(t, r); err != nil {
+		t.Error(err)
+	} else if receipt, _ := response.Receipt(); receipt.Channel != "second" {
+		t.Errorf("receipt %+v", receipt)
+	}
+	if _, _, err := h.speak(t, r); !fault.Is(err, fault.InternalServerError) || len(second.asked) != 1 {
+		t.Errorf("what the vendor may have billed is not repeated: %v, asked %d times", err, len(second.asked))
+	}
+}
+
+func TestAShutdownEndsSpeechAndSettlesIt(t *testing.T) {
+	second, vendor := io.Pipe()
+	defer vendor.Close()
+	up := &talker{answers: []reading{{audio: io.MultiReader(wav("aaaa"), second), pipe: second}}}
+	h := choir(t, up, "1", nil)
+	r, err := h.Speech(t.Context(), &speech.Request{Model: flash, Input: "abc", ResponseFormat: "wav"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := io.ReadFull(r, make([]byte, 45)); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if receipt, ok := r.Receipt(); !ok || receipt.Charge != micro(3) || receipt.Reason != billing.ReasonShutdown {
+		t.Errorf("receipt %+v", receipt)
+	}
+}
