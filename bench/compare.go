@@ -30,7 +30,7 @@ func compare(ctx context.Context, o options, c load, vendor string) (result, err
 	defer floor.stop()
 	defer gateway.stop()
 	for _, p := range []*process{floor, gateway} {
-		if err := fire(ctx, p, c.body, o.workers, max(c.count/4, o.workers)); err != nil { // to warm up
+		if err := fire(ctx, p, c.post, o.workers, max(c.count/4, o.workers)); err != nil { // to warm up
 			return r, err
 		}
 	}
@@ -56,7 +56,7 @@ func compare(ctx context.Context, o options, c load, vendor string) (result, err
 		if c.latency == 0 {
 			continue
 		}
-		all, err := latencies(ctx, p.process, c.body, c.latency)
+		all, err := latencies(ctx, p.process, c.post, c.latency)
 		if err != nil {
 			return r, err
 		}
@@ -83,7 +83,7 @@ func round(ctx context.Context, o options, c load, p *process) (time.Duration, e
 	if err != nil {
 		return 0, err
 	}
-	if err := fire(ctx, p, c.body, o.workers, c.count); err != nil {
+	if err := fire(ctx, p, c.post, o.workers, c.count); err != nil {
 		return 0, err
 	}
 	after, _, err := p.used()

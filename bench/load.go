@@ -20,10 +20,21 @@ import (
 type load struct {
 	name    string // of the -only flag
 	title   string
-	body    string
+	post    post
 	count   int // per round
 	latency int // requests one after the other, whose latency is measured
 	durable bool
+}
+
+// post is what is sent, and to which path.
+type post struct{ path, body string }
+
+func chat(body string) post { return post{"/v1/chat/completions", body} }
+
+// texts asks for the embeddings of so many texts.
+func texts(count int) post {
+	list := strings.Repeat(`,"A cart with two horses and one passenger arrives at a quarter past four."`, count)[1:]
+	return post{"/v1/embeddings", `{"model":"gate-1","input":[` + list + `]}`}
 }
 
 // cases are the rows of the table.
@@ -39,11 +50,12 @@ func cases(o options) []load {
 	slow := `{"stream":true,` + head + user + "Speak slowly. " + question
 	n := func(count int) int { return max(int(float64(count)*o.scale), 1) }
 	return []load{
-		{"small", "small chat", small, n(4000), n(1500), false},
-		{"durable", "small chat, ledger on SQLite", small, n(4000), n(600), true},
-		{"large", "64 KiB chat", large, n(2000), n(800), false},
-		{"stream", "stream of 100 chunks", stream, n(600), n(300), false},
-		{"slow", "the same, a chunk each " + o.every.String(), slow, max(n(64), o.workers), 0, false},
+		{"small", "small chat", chat(small), n(4000), n(1500), false},
+		{"durable", "small chat, ledger on SQLite", chat(small), n(4000), n(600), true},
+		{"large", "64 KiB chat", chat(large), n(2000), n(800), false},
+		{"embeddings", "embeddings of 64 texts", texts(64), n(1000), n(400), false},
+		{"stream", "stream of 100 chunks", chat(stream), n(600), n(300), false},
+		{"slow", "the same, a chunk each " + o.every.String(), chat(slow), max(n(64), o.workers), 0, false},
 	}
 }
 
@@ -55,14 +67,14 @@ type client struct {
 	request []byte
 }
 
-func dial(ctx context.Context, p *process, body string) (*client, error) {
+func dial(ctx context.Context, p *process, what post) (*client, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", p.address)
 	if err != nil {
 		return nil, err
 	}
-	head := "POST /v1/chat/completions HTTP/1.1\r\nHost: " + p.address +
-		"\r\nContent-Type: application/json\r\nAuthorization: Bearer " + p.key + "\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
-	return &client{conn, bufio.NewReaderSize(conn, 16<<10), []byte(head + body)}, nil
+	head := "POST " + what.path + " HTTP/1.1\r\nHost: " + p.address +
+		"\r\nContent-Type: application/json\r\nAuthorization: Bearer " + p.key + "\r\nContent-Length: " + strconv.Itoa(len(what.body)) + "\r\n\r\n"
+	return &client{conn, bufio.NewReaderSize(conn, 16<<10), []byte(head + what.body)}, nil
 }
 
 // send sends the request and returns the answer up to its headers.
@@ -93,7 +105,7 @@ func (c *client) do() error {
 
 // fire has so many workers send count requests in all, as fast as they are
 // answered.
-func fire(ctx context.Context, p *process, body string, workers, count int) error {
+func fire(ctx context.Context, p *process, what post, workers, count int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var left atomic.Int64
@@ -101,7 +113,7 @@ func fire(ctx context.Context, p *process, body string, workers, count int) erro
 	var all sync.WaitGroup
 	for range workers {
 		all.Go(func() {
-			c, err := dial(ctx, p, body)
+			c, err := dial(ctx, p, what)
 			if err != nil {
 				cancel(err)
 				return
@@ -121,8 +133,8 @@ func fire(ctx context.Context, p *process, body string, workers, count int) erro
 }
 
 // latencies are those of count requests one after the other, sorted.
-func latencies(ctx context.Context, p *process, body string, count int) ([]time.Duration, error) {
-	c, err := dial(ctx, p, body)
+func latencies(ctx context.Context, p *process, what post, count int) ([]time.Duration, error) {
+	c, err := dial(ctx, p, what)
 	if err != nil {
 		return nil, err
 	}

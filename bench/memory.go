@@ -52,7 +52,7 @@ func wave(ctx context.Context, o options, p *process) (int64, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	for range o.streams {
-		c, err := dial(ctx, p, body)
+		c, err := dial(ctx, p, chat(body))
 		if err != nil {
 			return 0, err
 		}

@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -28,10 +30,25 @@ func playVendor(ctx context.Context, args []string, in io.Reader, out io.Writer)
 	if err != nil {
 		return err
 	}
-	return serve(ctx, vendor{every}, "", in, out)
+	return serve(ctx, vendor{every, sixtyFour()}, "", in, out)
 }
 
-type vendor struct{ every time.Duration }
+type vendor struct {
+	every   time.Duration
+	vectors string // the answer for embeddings
+}
+
+// sixtyFour is the answer to 64 texts: 1,024 numbers each, as vendors spell them.
+func sixtyFour() string {
+	var b strings.Builder
+	b.WriteString(`{"object":"list","data":[`)
+	for i := range 64 {
+		fmt.Fprintf(&b, `%s{"object":"embedding","index":%d,"embedding":[0.0123456789%s]}`,
+			strings.Repeat(",", min(i, 1)), i, strings.Repeat(",-0.02468101", 1023))
+	}
+	b.WriteString(`],"model":"vendor-model","usage":{"prompt_tokens":1024,"total_tokens":1024}}`)
+	return b.String()
+}
 
 // ServeHTTP does what words in the request's body say.
 func (v vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -39,10 +56,10 @@ func (v vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		w.WriteHeader(http.StatusBadRequest)
+	case strings.HasSuffix(r.URL.Path, "/embeddings"):
+		whole(w, v.vectors)
 	case !bytes.Contains(body, []byte(`"stream":true`)):
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
-		_, _ = io.WriteString(w, answer) // a proxy that went away is noticed by the load
+		whole(w, answer)
 	case bytes.Contains(body, []byte("forever")):
 		v.stream(w, r, time.Second, 1<<20)
 	case bytes.Contains(body, []byte("slowly")):
@@ -50,6 +67,13 @@ func (v vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		v.stream(w, r, 0, chunks)
 	}
+}
+
+// whole writes one document. A proxy that went away is noticed by the load.
+func whole(w http.ResponseWriter, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	_, _ = io.WriteString(w, text)
 }
 
 // stream writes and flushes chunk by chunk.

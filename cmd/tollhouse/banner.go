@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"strings"
 
+	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/secret"
 )
@@ -107,15 +109,16 @@ func plural(n int, thing string) string {
 
 // writeGuest prints the key and commands to paste.
 func writeGuest(b *strings.Builder, src *source, base string, token secret.String) {
-	key, model := token.Reveal(), guestModel(src.config)
+	key := token.Reveal()
+	path, body := firstCall(src.config)
 	if credit := src.config.Accounts[0].Credit; credit > 0 {
 		fmt.Fprintf(b, "\nThe account %s holds %s %s. ", src.guest, credit, src.config.Currency.Or(defaultCurrency))
 	} else {
 		fmt.Fprintf(b, "\nThe account is %s. ", src.guest)
 	}
 	fmt.Fprintf(b, "Its API key, shown only now:\n\n  %s\n\nPaste this:\n\n", key)
-	fmt.Fprintf(b, "  curl -iN %s/v1/chat/completions \\\n    -H \"Authorization: Bearer %s\" \\\n    -H \"Content-Type: application/json\" \\\n", base, key)
-	fmt.Fprintf(b, "    -d '{\"model\":\"%s\",\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"Hello!\"}]}'\n", model)
+	fmt.Fprintf(b, "  curl -iN %s%s \\\n    -H \"Authorization: Bearer %s\" \\\n    -H \"Content-Type: application/json\" \\\n", base, path, key)
+	fmt.Fprintf(b, "    -d '%s'\n", body)
 	where := "balance"
 	if !src.config.Prepaid() {
 		where = "usage"
@@ -124,16 +127,27 @@ func writeGuest(b *strings.Builder, src *source, base string, token secret.Strin
 	fmt.Fprintf(b, "  curl %s/v1/%s -H \"Authorization: Bearer %s\"\n", base, where, key)
 }
 
-// guestModel is a model to begin with.
-func guestModel(c *config.Config) string {
+// firstCall is a call to begin with: a chat, unless there are models of
+// embeddings only.
+func firstCall(c *config.Config) (path, body string) {
+	var every bool
+	var chats, embeds string
 	for _, ch := range c.Channels {
 		for _, id := range sortedModels(ch.Models) {
-			if id != "*" {
-				return id
+			switch kind := kindOf(c, id); {
+			case id == "*":
+				every = true
+			case kind == gateway.KindEmbeddings:
+				embeds = cmp.Or(embeds, id)
+			case kind == gateway.KindChat || kind == "":
+				chats = cmp.Or(chats, id)
 			}
 		}
 	}
-	return "gpt-5-mini"
+	if chats == "" && embeds != "" && !every {
+		return "/v1/embeddings", fmt.Sprintf(`{"model":"%s","input":"Hello!"}`, embeds)
+	}
+	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, "gpt-5-mini"))
 }
 
 // reachable is an address to which a client on this machine can connect.

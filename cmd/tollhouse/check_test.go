@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -47,10 +48,16 @@ func TestModelsShowsKindsPricesAndChannels(t *testing.T) {
 		args []string
 		want string
 	}{
-		{acme, []string{"--config", file(t, planted("m"))}, `\nm +chat +input 1, output 1 +main\n`},
+		{acme, []string{"--config", file(t, planted("m"))}, `\nm +any +input 1, output 1 +main\n`},
 		{nil, []string{"--demo"}, `\ndelta-k3 +chat +cached_input 0.15, input 0.60, output 2.50 +demo\n`},
 		{environment{"TOLLHOUSE_CONFIG": "nowhere.yaml"}, []string{"--demo"}, `\ndelta-k3 `},
-		{environment{"MOONSHOT_API_KEY": "sk-x", "OPENAI_API_KEY": "sk-y"}, nil, `\n\* +chat +- +openai\ndelta-k3 +chat +- +moonshot\n`},
+		{environment{"MOONSHOT_API_KEY": "sk-x", "OPENAI_API_KEY": "sk-y"}, nil, `\n\* +any +- +openai\ndelta-k3 +chat +- +moonshot\n`},
+		{nil, []string{"--demo"}, `\nalpha3-tts-flash +speech +character 10.00 +demo\n`},
+		{nil, []string{"--demo"}, `\ntext-embedding-v4 +embeddings +input 0.07 +demo\n`},
+		{
+			environment{"GEMINI_API_KEY": "k", "VOYAGE_API_KEY": "k", "DASHSCOPE_API_KEY": "k", "TOLLHOUSE_CONFIG": ""}, nil,
+			`\nembx-001 +embeddings +- +gemini\nembx-2-preview +embeddings +- +gemini\ntext-embedding-v4 +embeddings +- +dashscope-compatible\nvox-4 +embeddings +- +voyage\nvox-4-large .*\nvox-4-lite `,
+		},
 	} {
 		r := tollhouse(t, c.env, append([]string{"models"}, c.args...)...)
 		if r.code != exitDone || !regexp.MustCompile(c.want).MatchString(r.stdout) {
@@ -59,7 +66,7 @@ func TestModelsShowsKindsPricesAndChannels(t *testing.T) {
 	}
 	var doc struct{ Data []modelRow }
 	r := tollhouse(t, nil, "models", "--demo", "--json")
-	if err := json.Unmarshal([]byte(r.stdout), &doc); err != nil || len(doc.Data) != 2 || doc.Data[0].Price["output"] != "2.50" {
+	if err := json.Unmarshal([]byte(r.stdout), &doc); err != nil || len(doc.Data) < 5 || !slices.ContainsFunc(doc.Data, func(r modelRow) bool { return r.ID == "delta-k3" && r.Price["output"] == "2.50" }) {
 		t.Errorf("%v %s", err, r.stdout)
 	}
 }

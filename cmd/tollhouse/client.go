@@ -61,6 +61,7 @@ func (a *adminPlace) find(p *program) (*place, error) {
 type client struct {
 	at   adminPlace
 	json bool // the answer as JSON
+	long bool // the answer may take any time, once the server is found
 	p    *program
 }
 
@@ -78,21 +79,25 @@ func (c *client) do(ctx context.Context, method, path string, in, out any) error
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	bounded, cancel := context.WithTimeout(ctx, c.p.answerTime())
 	defer cancel()
-	desk, err := c.p.desk(ctx, at, method == http.MethodGet)
+	desk, err := c.p.desk(bounded, at, method == http.MethodGet)
 	if err != nil {
 		return err
+	}
+	if !c.long {
+		ctx = bounded
 	}
 	return errors.Join(desk.do(ctx, method, path, in, out), desk.close())
 }
 
 // desk is where requests are handed in.
 type desk struct {
-	http  http.RoundTripper
-	host  string
-	token secret.String
-	close func() error
+	http     http.RoundTripper
+	host     string
+	token    secret.String
+	patience time.Duration // that of the contexts, to tell of it
+	close    func() error
 }
 
 // do sends one request and reads the answer into out.
@@ -102,11 +107,17 @@ func (d *desk) do(ctx context.Context, method, path string, in, out any) error {
 		return err
 	}
 	resp, err := d.http.RoundTrip(req)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &errSlow{req.URL.Host, d.patience, method != http.MethodGet, err}
+	}
 	if err != nil {
 		return &errNoServer{req.URL.Host, err}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &errSlow{req.URL.Host, d.patience, method != http.MethodGet, err}
+	}
 	if err != nil {
 		return fmt.Errorf("the server at %s broke off its answer: %w", req.URL.Host, err)
 	}

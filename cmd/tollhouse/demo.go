@@ -17,6 +17,14 @@ var demoModels = []struct {
 		{Unit: billing.Input, Amount: "0.60"}, {Unit: billing.CachedInput, Amount: "0.15"}, {Unit: billing.Output, Amount: "2.50"},
 	}},
 	{"sim-chat", []billing.Rate{{Unit: billing.Input, Amount: "0.10"}, {Unit: billing.Output, Amount: "0.40"}}},
+	{"alpha-image-2.0", []billing.Rate{{Unit: billing.Image, Amount: "0.035"}}},
+	{"alpha-image-edit", []billing.Rate{{Unit: billing.Image, Amount: "0.045"}}},
+	{"imagegen-2", []billing.Rate{
+		{Unit: billing.Input, Amount: "5.00"}, {Unit: billing.ImageInput, Amount: "8.00"}, {Unit: billing.ImageOutput, Amount: "32.00"},
+	}},
+	{"alpha3-tts-flash", []billing.Rate{{Unit: billing.Character, Amount: "10.00"}}},
+	{"alpha3-tts-instruct-flash", []billing.Rate{{Unit: billing.Character, Amount: "12.00"}}},
+	{"text-embedding-v4", []billing.Rate{{Unit: billing.Input, Amount: "0.07"}}},
 }
 
 const (

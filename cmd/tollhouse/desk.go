@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
@@ -30,6 +31,24 @@ func (e *errNoServer) Error() string {
 
 func (e *errNoServer) Unwrap() error { return e.cause }
 
+// errSlow is a server that is there, or a host that swallows what is sent to it.
+type errSlow struct {
+	host     string
+	patience time.Duration
+	change   bool // was asked for, and may still be made
+	cause    error
+}
+
+func (e *errSlow) Error() string {
+	text := fmt.Sprintf("the server at %s did not answer in %s", e.host, e.patience)
+	if e.change {
+		text += ": look whether the change was made before you repeat it"
+	}
+	return text
+}
+
+func (e *errSlow) Unwrap() error { return e.cause }
+
 // errStranger is a server that has another token than the data directory.
 type errStranger struct{ host string }
 
@@ -42,7 +61,8 @@ func (e errStranger) Error() string {
 // says that the request changes nothing either: then no store is made for it.
 func (p *program) desk(ctx context.Context, at *place, reading bool) (*desk, error) {
 	d, absent := p.serverDesk(ctx, at)
-	if absent == nil || at.chosen {
+	var slow *errSlow
+	if absent == nil || at.chosen || errors.As(absent, &slow) {
 		return d, absent
 	}
 	if at.store == config.Memory {
@@ -68,7 +88,7 @@ func (p *program) serverDesk(ctx context.Context, at *place) (*desk, error) {
 		return nil, err
 	}
 	direct := &http.Transport{DisableKeepAlives: true} // no proxy: the token is for the server alone
-	d := &desk{http: direct, host: at.admin, token: token, close: func() error { return nil }}
+	d := &desk{http: direct, host: at.admin, token: token, patience: p.answerTime(), close: func() error { return nil }}
 	var about server.ServerView
 	if err := d.do(ctx, http.MethodGet, "/admin/v1/server", nil, &about); err != nil {
 		return nil, err
@@ -92,5 +112,5 @@ func (p *program) storeDesk(ctx context.Context, at *place, absent error) (*desk
 	}
 	token := secret.New(rand.Text())
 	admin := server.NewAdmin(server.AdminOptions{Token: token, Accounts: s.ledger, Keys: s.keys, Store: s.name, Now: p.now})
-	return &desk{http: server.Transport{Handler: admin}, host: "the.store", token: token, close: s.close}, nil
+	return &desk{http: server.Transport{Handler: admin}, host: "the.store", token: token, patience: p.answerTime(), close: s.close}, nil
 }

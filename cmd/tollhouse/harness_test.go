@@ -105,6 +105,12 @@ type instance struct {
 // start runs serve on ports of the system's choice and waits for the banner.
 func start(t *testing.T, env environment, args ...string) *instance {
 	t.Helper()
+	return startEdited(t, func(*program) {}, env, args...)
+}
+
+// startEdited starts a server of which the test replaces something.
+func startEdited(t *testing.T, edit func(*program), env environment, args ...string) *instance {
+	t.Helper()
 	i := &instance{
 		t: t, stdout: newPage(), stderr: newPage(), data: filepath.Join(t.TempDir(), "data"),
 		signals: make(chan os.Signal, 2), ticks: make(chan time.Time), code: make(chan int, 1),
@@ -115,6 +121,7 @@ func start(t *testing.T, env environment, args ...string) *instance {
 	ctx, cancel := context.WithCancel(context.Background())
 	i.cancel = cancel
 	p := &program{env: env.lookup, stdout: i.stdout, stderr: i.stderr, signals: i.signals, ticks: i.ticks}
+	edit(p)
 	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", i.data}, args...)
 	go func() {
 		i.code <- p.run(ctx, args)

@@ -67,15 +67,28 @@ func (p *program) newHouse(ctx context.Context, src *source, data string, logger
 // only: its key is printed once.
 func (h *house) settleIn(ctx context.Context, src *source, parts *config.Parts) error {
 	if src.guest != "" {
-		names, err := h.storage.ledger.AccountNames(ctx)
+		used, err := h.inUse(ctx, src.guest)
 		if err != nil {
 			return err
 		}
-		if len(names) > 0 {
+		if used {
 			src.guest = ""
 		}
 	}
 	return h.admit(ctx, parts)
+}
+
+// inUse reports whether the store has a key, or an account of somebody else than
+// the guest. The guest's own account may be of a start that failed before it
+// could print the key, at a port that was taken.
+func (h *house) inUse(ctx context.Context, guest string) (bool, error) {
+	names, err := h.storage.ledger.AccountNames(ctx)
+	if err != nil {
+		return false, err
+	}
+	keys, err := h.storage.keys.List(ctx, "")
+	others := slices.ContainsFunc(names, func(name string) bool { return name != guest })
+	return others || len(keys) > 0, err
 }
 
 // close lets go of the store. Nothing uses the house any more.

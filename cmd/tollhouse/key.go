@@ -88,19 +88,22 @@ func keyList(p *program) *command {
 }
 
 func keyTable(keys []server.KeyView) *table {
-	t := &table{head: []string{"ID", "ACCOUNT", "NAME", "STATE", "MODELS", "RPM", "TPM", "CONCURRENT", "EXPIRES"}}
+	t := &table{head: []string{"ID", "ACCOUNT", "NAME", "STATE", "MODELS", "RPM", "TPM", "CONCURRENT", "BUDGET LEFT", "EXPIRES"}}
 	for _, k := range keys {
-		state, models, expires := "enabled", "all", ""
+		state, models, left, expires := "enabled", "all", "", ""
 		if k.Disabled {
 			state = "disabled"
 		}
 		if len(k.Models) > 0 {
 			models = strings.Join(k.Models, ",")
 		}
+		if k.BudgetLeft != nil {
+			left = k.BudgetLeft.String()
+		}
 		if k.Expires != nil {
 			expires = k.Expires.UTC().Format(time.RFC3339)
 		}
-		t.add(k.ID, k.Account, k.Name, state, models, limit(k.RPM), limit(k.TPM), limit(k.MaxConcurrent), expires)
+		t.add(k.ID, k.Account, k.Name, state, models, limit(k.RPM), limit(k.TPM), limit(k.MaxConcurrent), left, expires)
 	}
 	return t
 }

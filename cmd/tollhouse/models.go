@@ -14,7 +14,7 @@ import (
 // modelRow is what `tollhouse models` says of one model.
 type modelRow struct {
 	ID       string            `json:"id"`
-	Kind     gateway.Kind      `json:"kind"`
+	Kind     gateway.Kind      `json:"kind"`  // empty where it is whatever the channel's upstream serves
 	Price    map[string]string `json:"price"` // by unit, or unit and variant; empty without one
 	Channels []string          `json:"channels"`
 }
@@ -66,10 +66,10 @@ func modelRows(c *config.Config) []modelRow {
 func kindOf(c *config.Config, id string) gateway.Kind {
 	for _, m := range c.Models {
 		if m.ID == id {
-			return cmp.Or(m.Kind, gateway.KindChat)
+			return cmp.Or(m.Kind, gateway.KindOf(id))
 		}
 	}
-	return gateway.KindChat
+	return gateway.KindOf(id)
 }
 
 func prices(c *config.Config, id string) map[string]string {
@@ -91,7 +91,7 @@ func modelTable(rows []modelRow) *table {
 		for _, unit := range slices.Sorted(maps.Keys(r.Price)) {
 			price = append(price, unit+" "+r.Price[unit])
 		}
-		t.add(r.ID, string(r.Kind), strings.Join(price, ", "), strings.Join(r.Channels, ", "))
+		t.add(r.ID, cmp.Or(string(r.Kind), "any"), strings.Join(price, ", "), strings.Join(r.Channels, ", "))
 	}
 	return t
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/secret"
@@ -13,10 +15,13 @@ import (
 // preset is a channel that stands ready for whoever has a vendor's key.
 type preset struct {
 	vendor  string
+	driver  string // empty means openai
 	keyVar  string // its twin …_BASE_URL is urlVar
 	urlVar  string
 	baseURL string            // empty means the driver's
+	path    string            // added to the base URL, whosever it is
 	models  map[string]string // nil: this version has no driver for the vendor
+	drop    []string
 	rename  map[string]string
 }
 
@@ -26,11 +31,33 @@ var presets = []preset{
 		vendor: "moonshot", keyVar: "MOONSHOT_API_KEY", urlVar: "MOONSHOT_BASE_URL", baseURL: "https://api.moonshot.ai/v1",
 		models: map[string]string{"delta-k3": "kimi-k3"}, rename: map[string]string{"max_tokens": "max_completion_tokens"},
 	},
+	{
+		// The variable names the bare host, as for the other half of the vendor.
+		vendor: "dashscope-compatible", keyVar: "DASHSCOPE_API_KEY", urlVar: "DASHSCOPE_BASE_URL",
+		baseURL: "https://dashscope.aliyuncs.com", path: "/compatible-mode/v1",
+		models: map[string]string{"text-embedding-v4": "text-embedding-v4"}, drop: []string{"user"},
+	},
+	{
+		vendor: "dashscope", driver: "dashscope", keyVar: "DASHSCOPE_API_KEY", urlVar: "DASHSCOPE_BASE_URL",
+		baseURL: "https://dashscope.aliyuncs.com", path: "/api/v1",
+		models: map[string]string{
+			"alpha-image-2.0": "qwen-image-2.0", "alpha-image-2.0-pro": "qwen-image-2.0-pro", "alpha-image-max": "qwen-image-max",
+			"alpha-image-edit": "qwen-image-edit", "alpha-image-edit-plus": "qwen-image-edit-plus", "alpha-image-edit-max": "qwen-image-edit-max",
+			"alpha3-tts-flash": "qwen3-tts-flash", "alpha3-tts-instruct-flash": "qwen3-tts-instruct-flash",
+		},
+	},
+	{
+		// Without text-embedding-004, which the vendor has withdrawn.
+		vendor: "gemini", keyVar: "GEMINI_API_KEY", urlVar: "GEMINI_BASE_URL",
+		baseURL: "https://generativelanguage.googleapis.com/v1beta/openai",
+		models:  map[string]string{"embx-001": "gemini-embedding-001", "embx-2-preview": "gemini-embedding-2-preview"}, drop: []string{"user"},
+	},
+	{
+		vendor: "voyage", driver: "voyage", keyVar: "VOYAGE_API_KEY", urlVar: "VOYAGE_BASE_URL",
+		models: map[string]string{"vox-4-large": "voyage-4-large", "vox-4": "voyage-4", "vox-4-lite": "voyage-4-lite"},
+	},
 	{vendor: "anthropic", keyVar: "ANTHROPIC_API_KEY"},
-	{vendor: "dashscope", keyVar: "DASHSCOPE_API_KEY"},
 	{vendor: "ark", keyVar: "ARK_API_KEY"},
-	{vendor: "gemini", keyVar: "GEMINI_API_KEY"},
-	{vendor: "voyage", keyVar: "VOYAGE_API_KEY"},
 }
 
 const defaultAccount = "default"
@@ -61,9 +88,12 @@ func (p *program) channel(v preset, key string) config.Channel {
 	if base == "" {
 		base = v.baseURL
 	}
+	if v.path != "" {
+		base = strings.TrimSuffix(base, "/") + v.path
+	}
 	return config.Channel{
-		Name: v.vendor, Driver: "openai", BaseURL: base, Keys: []secret.String{secret.New(key)},
-		Models: v.models, Rename: v.rename,
+		Name: v.vendor, Driver: cmp.Or(v.driver, "openai"), BaseURL: base, Keys: []secret.String{secret.New(key)},
+		Models: v.models, Drop: v.drop, Rename: v.rename,
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,9 +31,11 @@ type program struct {
 	env            func(string) (string, bool)
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	signals        <-chan os.Signal // nil: those of the process
-	ticks          <-chan time.Time // when to look at the config file; nil: every second
-	now            func() time.Time // nil: time.Now
+	signals        <-chan os.Signal                           // nil: those of the process
+	ticks          <-chan time.Time                           // when to look at the config file; nil: every second
+	now            func() time.Time                           // nil: time.Now
+	look           func(name string) (path string, err error) // finds a program; nil: on PATH
+	patience       time.Duration                              // how long a server may take to answer a command; 0: 30 s
 }
 
 // errUsage is a mistake in the command line.
@@ -114,6 +117,9 @@ func unknownCommand(p *program, args []string) error {
 	}
 	return fmt.Errorf("there is no command %q (see `tollhouse --help`)", args[0])
 }
+
+// answerTime is how long a server may take to answer a command.
+func (p *program) answerTime() time.Duration { return cmp.Or(p.patience, 30*time.Second) }
 
 func (p *program) clock() time.Time {
 	if p.now == nil {

@@ -108,8 +108,8 @@ func TestAVendorsKeyInTheEnvironmentIsEnough(t *testing.T) {
 
 func TestWithNothingToServeThereIsAdvice(t *testing.T) {
 	for name, env := range map[string]environment{
-		"":                                      nil,
-		"this version has no driver for gemini": {"GEMINI_API_KEY": "secret-key"},
+		"":                                   nil,
+		"this version has no driver for ark": {"ARK_API_KEY": "secret-key"},
 	} {
 		r := tollhouse(t, env, "serve")
 		if r.code != exitRefused || !strings.Contains(r.stderr, "`tollhouse serve --demo`") || !strings.Contains(r.stderr, name) || strings.Contains(r.stderr, "secret-key") {

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +29,7 @@ type storage struct {
 	answers idempotency.Store // nil: the gateway's own, in memory
 	limiter auth.Limiter
 	db      *store.DB // nil in memory
+	open    []string  // what others can do to its files, for the operator
 }
 
 type ledger interface {
@@ -54,11 +56,15 @@ func openStorage(ctx context.Context, address string, o store.Options) (*storage
 			keys:   memoryKeys{keys}, limiter: new(auth.MemoryLimiter),
 		}, nil
 	}
+	open, err := prepare(address, o.Logger)
+	if err != nil {
+		return nil, &errStore{storeName(address), err}
+	}
 	db, err := awaitDatabase(ctx, address, o)
 	if err != nil {
 		return nil, &errStore{storeName(address), err}
 	}
-	s := &storage{name: storeName(address), ledger: db, keys: newDatabaseKeys(db), answers: db, limiter: new(auth.MemoryLimiter), db: db}
+	s := &storage{name: storeName(address), ledger: db, keys: newDatabaseKeys(db), answers: db, limiter: new(auth.MemoryLimiter), db: db, open: open}
 	if !strings.HasPrefix(address, config.SQLite) {
 		if s.limiter, err = store.NewLimiter(db); err != nil {
 			return nil, errors.Join(err, db.Close())
@@ -67,23 +73,33 @@ func openStorage(ctx context.Context, address string, o store.Options) (*storage
 	return s, nil
 }
 
-func openDatabase(ctx context.Context, address string, o store.Options) (*store.DB, error) {
+// prepare makes a SQLite file that is not there, and closes it to others. What
+// it cannot close it tells.
+func prepare(address string, logger *slog.Logger) (open []string, err error) {
 	path, ok := strings.CutPrefix(address, config.SQLite)
 	if !ok {
-		return postgres.Open(ctx, address, o)
+		return nil, nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := makeDatabase(path); err != nil {
 		return nil, err
 	}
-	// Made here so that nobody else can read it; SQLite gives its log the same mode.
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
+	closed, open := keepPrivate(path, os.Chmod)
+	for _, name := range closed {
+		if logger != nil {
+			logger.Warn("others could open a file of the database; now only its owner can", "file", name)
+		}
 	}
-	if err := f.Close(); err != nil {
-		return nil, err
+	if w, found := openTo(filepath.Dir(path)); found {
+		open = append(open, w)
 	}
-	return sqlite.Open(ctx, path, o)
+	return open, nil
+}
+
+func openDatabase(ctx context.Context, address string, o store.Options) (*store.DB, error) {
+	if path, ok := strings.CutPrefix(address, config.SQLite); ok {
+		return sqlite.Open(ctx, path, o)
+	}
+	return postgres.Open(ctx, address, o)
 }
 
 // awaitDatabase gives a command that has a SQLite file open the time to end.
@@ -117,27 +133,23 @@ func (e *errStore) Error() string {
 			text = f.Err.Error()
 		}
 	}
-	return fmt.Sprintf("the store %s cannot be opened: %s", e.name, strings.Join(strings.Fields(text), " ")) // on one line
+	return fmt.Sprintf("the store %s cannot be opened: %s", e.name, oneLine(text))
+}
+
+// oneLine joins the lines of a text, each of them once: a driver that tries an
+// address with and without TLS fails twice in the same words.
+func oneLine(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		line = strings.Join(strings.Fields(line), " ")
+		if line != "" && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, " ")
 }
 
 func (e *errStore) Unwrap() error { return e.cause }
-
-// storeName is an address without the password, and the same from every
-// directory.
-func storeName(address string) string {
-	if path, ok := strings.CutPrefix(address, config.SQLite); ok {
-		if whole, err := filepath.Abs(path); err == nil {
-			path = whole
-		}
-		return config.SQLite + path
-	}
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" {
-		return address[:strings.Index(address, ":")+1]
-	}
-	u.RawQuery, u.User = "", url.User(u.User.Username())
-	return u.String()
-}
 
 // shared reports whether other processes may use the store at the same time.
 func (s *storage) shared() bool {

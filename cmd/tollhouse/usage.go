@@ -82,6 +82,7 @@ func ledgerVerify(p *program) *command {
 	c := newCommand("ledger verify", "check that the books of the running server balance")
 	c.examples = []string{"tollhouse ledger verify"}
 	cl := newClient(p, c)
+	cl.long = true // all of a large ledger is read
 	c.run = func(ctx context.Context, _ []string) error {
 		var answer map[string]any
 		if err := cl.do(ctx, http.MethodGet, "/admin/v1/ledger/verify", nil, &answer); err != nil {

@@ -3,6 +3,10 @@ package main
 import (
 	"context"
 	"net"
+	"slices"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 )
 
 // warnings are what is unsafe or incomplete about a start.
@@ -27,7 +31,21 @@ func (h *house) warnings(ctx context.Context, src *source, l *listeners, s *sett
 	if l.admin.Listener != nil && isPublic(l.admin.Addr()) {
 		w = append(w, "the admin token travels in plain HTTP on "+l.admin.Addr().String()+": keep --admin on 127.0.0.1")
 	}
+	if err := h.mp3.Ready(); err != nil && speaks(src.config) {
+		w = append(w, "speech in MP3, the default, is refused where the vendor gives WAV only: install the program lame (apt-get install lame)")
+	}
+	w = append(w, h.storage.open...)
+	if l.admin.Listener != nil { // whose token is in the data directory
+		if open, found := openTo(s.data); found && !slices.Contains(w, open) {
+			w = append(w, open)
+		}
+	}
 	return append(w, src.notes...), nil
+}
+
+// speaks reports whether a model of speech is served.
+func speaks(c *config.Config) bool {
+	return slices.ContainsFunc(modelRows(c), func(r modelRow) bool { return r.Kind == gateway.KindSpeech })
 }
 
 // noKeys tells how to make the first key.

@@ -12,21 +12,33 @@ import (
 
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/dashscope"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
+	"github.com/tollhouse-ai/gateway/upstream/voyage"
 )
 
 // drivers make the upstream of a channel.
 var drivers = map[string]func(*Channel) (upstream.Upstream, error){
-	"openai": newOpenAI,
-	"sim":    newSim,
+	"dashscope": newDashScope,
+	"openai":    newOpenAI,
+	"sim":       newSim,
+	"voyage":    newVoyage,
 }
 
 // laterDrivers are those that server.md names and that are to come.
-var laterDrivers = []string{"anthropic", "ark", "dashscope", "voyage"}
+var laterDrivers = []string{"anthropic", "ark"}
 
 func newOpenAI(c *Channel) (upstream.Upstream, error) {
 	return openai.New(openai.Options{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
+}
+
+func newDashScope(c *Channel) (upstream.Upstream, error) {
+	return dashscope.New(dashscope.Options{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
+}
+
+func newVoyage(c *Channel) (upstream.Upstream, error) {
+	return voyage.New(voyage.Options{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
 }
 
 func newSim(c *Channel) (upstream.Upstream, error) {
@@ -70,7 +82,7 @@ func (r *reader) driver(to *string) func(ast.Node) {
 		case slices.Contains(have, text):
 			return text, nil
 		case slices.Contains(laterDrivers, text):
-			return "", fmt.Errorf("the driver %s is not part of this version yet; this one has %s", text, strings.Join(have, " and "))
+			return "", fmt.Errorf("the driver %s is not part of this version yet; this one has %s", text, strings.Join(have, ", "))
 		}
 		return "", fmt.Errorf("there is no such driver; it is one of %s", strings.Join(have, ", "))
 	})

@@ -45,6 +45,7 @@ prices:
   beta2.6-t2v: {second: {720p: "0.10", "720p@9:16": "0.15"}}
 models:
   my-chat: {kind: chat, max_output: 65536, hold_tokens: 4096, withdrawn: 2027-01-31}
+  my-embed: {kind: embeddings, batch: 25, dimensions: [256, 1024]}
 accounts:
   - name: acme
     credit: 25.00

@@ -11,11 +11,11 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 )
 
-// laterKinds are those that server.md names and that are to come, and
-// laterFacts what it lets one say of such models.
+// kindNames are the kinds of server.md, of which this version need not serve
+// all, and laterFacts what it lets one say of models that are to come.
 var (
-	laterKinds = []string{"messages", "embeddings", "image", "image_edit", "video", "speech"}
-	laterFacts = []string{"ratios", "priorities", "voices", "batch", "dimensions"}
+	kindNames  = []string{"chat", "messages", "embeddings", "image", "image_edit", "video", "speech"}
+	laterFacts = []string{"ratios", "priorities"}
 )
 
 // models reads what the file says of models.
@@ -23,10 +23,14 @@ func (r *reader) models(n ast.Node) []Model {
 	var models []Model
 	for _, p := range r.pairs(n, "models") {
 		m := Model{Pos: p.at, Model: gateway.Model{ID: p.key}}
+		var batch int64
 		known := fields{
 			"kind":        into(r, &m.Kind, "kind", kind),
 			"max_output":  r.count(&m.MaxOutput, "max_output"),
 			"hold_tokens": r.count(&m.HoldTokens, "hold_tokens"),
+			"batch":       r.count(&batch, "batch"),
+			"dimensions":  r.dimensions(&m.Dimensions),
+			"voices":      r.words(&m.Voices, "voices"),
 			"withdrawn":   into(r, &m.Withdrawn, "withdrawn", parseDate),
 		}
 		for _, fact := range laterFacts {
@@ -35,6 +39,7 @@ func (r *reader) models(n ast.Node) []Model {
 			}
 		}
 		r.object(p.value, "a model", known)
+		m.Batch = int(batch)
 		models = append(models, m)
 	}
 	return models
@@ -42,10 +47,21 @@ func (r *reader) models(n ast.Node) []Model {
 
 func kind(text string) (gateway.Kind, error) {
 	switch {
-	case text == string(gateway.KindChat):
-		return gateway.KindChat, nil
-	case slices.Contains(laterKinds, text):
-		return "", fmt.Errorf("models of kind %s are not part of this version yet; this one serves chat", text)
+	case slices.Contains(gateway.Kinds(), gateway.Kind(text)):
+		return gateway.Kind(text), nil
+	case slices.Contains(kindNames, text):
+		return "", fmt.Errorf("models of kind %s are not part of this version yet", text)
 	}
-	return "", errors.New("it must be one of chat, " + strings.Join(laterKinds, ", "))
+	return "", errors.New("it must be one of " + strings.Join(kindNames, ", "))
+}
+
+// dimensions reads a list of whole numbers.
+func (r *reader) dimensions(to *[]int64) func(ast.Node) {
+	return func(n ast.Node) {
+		r.list(n, "dimensions", func(n ast.Node) {
+			var d int64
+			r.count(&d, "a dimension")(n)
+			*to = append(*to, d)
+		})
+	}
 }

@@ -17,7 +17,7 @@ func Read(name string, data []byte, env Env) (*Config, error) {
 	r := &reader{env: env, anchors: make(map[string]ast.Node)}
 	body, err := parse(data)
 	if err != nil {
-		r.syntax(err)
+		r.syntax(err, data)
 		return nil, r.problems.err(name)
 	}
 	if body != nil {
@@ -46,7 +46,7 @@ func ReadPlaces(name string, data []byte, env Env) (Places, error) {
 	r := &reader{env: env, anchors: make(map[string]ast.Node)}
 	body, err := parse(data)
 	if err != nil {
-		r.syntax(err)
+		r.syntax(err, data)
 		return p, r.problems.err(name)
 	}
 	known := fields{
@@ -83,14 +83,28 @@ func parse(data []byte) (body ast.Node, err error) {
 
 // syntax notes what the parser could not read. Its own words for it would show
 // the line, in which a key may stand.
-func (r *reader) syntax(err error) {
+func (r *reader) syntax(err error, data []byte) {
 	var e yaml.Error
 	if !errors.As(err, &e) || e.GetToken() == nil {
 		r.problems.add(Pos{}, "%v", err)
 		return
 	}
-	p := e.GetToken().Position
-	r.problems.add(Pos{p.Line, p.Column}, "this is not YAML: %s", e.GetMessage())
+	p, hint := e.GetToken().Position, ""
+	if colonAtEnd(data, p.Line) {
+		hint = `; a value that ends in ":" needs quotes, such as store: "memory:"`
+	}
+	r.problems.add(Pos{p.Line, p.Column}, "this is not YAML: %s%s", e.GetMessage(), hint)
+}
+
+// colonAtEnd reports whether a line is "store: memory:" or the like.
+func colonAtEnd(data []byte, line int) bool {
+	lines := strings.Split(string(data), "\n")
+	if line < 1 || line > len(lines) {
+		return false
+	}
+	text, _, _ := strings.Cut(lines[line-1], " #")
+	value, isStore := strings.CutPrefix(strings.TrimSpace(text), "store:")
+	return isStore && strings.HasSuffix(value, ":")
 }
 
 // top is the table of the file's own keys (server.md, Config file).
@@ -153,18 +167,25 @@ func (r *reader) currency(to *Setting) func(ast.Node) {
 	})
 }
 
-// store reads where accounts, keys and balances are kept.
+// store reads where accounts, keys and balances are kept. The word memory is
+// taken too: "memory:" without quotes is not YAML.
 func (r *reader) store(to *Setting) func(ast.Node) {
-	return r.checked(to, "store", func(v string) error {
+	read := r.checked(to, "store", func(v string) error {
 		path, sqlite := strings.CutPrefix(v, SQLite)
 		switch {
-		case v == Memory, strings.HasPrefix(v, Postgres), strings.HasPrefix(v, "postgresql://"):
+		case v == Memory, v+":" == Memory, strings.HasPrefix(v, Postgres), strings.HasPrefix(v, "postgresql://"):
 			return nil
 		case sqlite && path != "" && !strings.HasPrefix(path, "//") && path != Memory:
 			return nil
 		}
 		return errors.New(`it must be sqlite:PATH, postgres://… or "memory:"`)
 	})
+	return func(n ast.Node) {
+		read(n)
+		if to.Value+":" == Memory {
+			to.Value = Memory
+		}
+	}
 }
 
 // checked reads a setting that check may refuse.
