@@ -176,4 +176,44 @@ var inStore = []mutation{
 		file:  "store/idempotency.go", edits: []edit{{"UPDATE answer SET node = ? WHERE request = ?", "UPDATE answer SET node = node + 0 * ? WHERE request = ?"}},
 		in: "store/crashtest", run: "^TestAHoldTakesItsKeyOverToTheProcessThatMakesIt$", needs: postgres,
 	},
+	{
+		guard: "store: books with money in them keep their currency",
+		file:  "store/setting.go", edits: []edit{{"		if entries > 0 {", "		if entries > 1<<40 {"}},
+		in: "store", run: "^TestBooksWithMoneyInThemAreNotOpenedInAnotherCurrency$", needs: postgres,
+	},
+	{
+		guard: "store: a hold ends as it was made, not as the server bills that ends it",
+		file:  "store/decide.go", edits: []edit{{"	if h.counted {\n		return nil, nil", "	if b.db.options.Count {\n		return nil, nil"}},
+		in: "store/sqlite", run: onSQLite("AHoldEndsAsItWasMadeWhateverTheServerThatEndsItBills"),
+	},
+	{
+		guard: "store: servers on one database bill in one way",
+		file:  "store/setting.go", edits: []edit{{"	if alive > 0 {", "	if alive > 1<<40 {"}},
+		in: "store/postgres", run: "^TestTheStoreOnPostgres$/^AServerThatBillsInAnotherWayDoesNotJoinOneThatRuns$", needs: postgres,
+	},
+	{
+		guard: "store: a file has one name to lock",
+		file:  "store/sqlite/lock_unix.go", edits: []edit{{"stat.Nlink > 1 {", "stat.Nlink > 9 {"}},
+		in: "store/sqlite", run: "^TestAnotherNameOfTheSameFileDoesNotGetAroundTheLock$",
+	},
+	{
+		guard: "store: no more is taken back than is available",
+		file:  "store/accounts.go", edits: []edit{{"	case s.amount < -a.available():", "	case false:"}},
+		in: "store/sqlite", run: onSQLite("ACreditIsTakenBackOnlyFromWhatIsAvailable"),
+	},
+	{
+		guard: "store: all balances together stay an amount",
+		file:  "store/accounts.go", edits: []edit{{"	if !posted.fits() || !credited.fits() {", "	if false {"}},
+		in: "store/sqlite", run: onSQLite("AnOpeningCreditIsNeitherNegativeNorTooLarge"),
+	},
+	{
+		guard: "store: a price row is what its version is the hash of",
+		file:  "store/prices.go", edits: []edit{{"err == nil && p.Version() == version {", "err == nil {"}},
+		in: "store", run: "^TestADamagedPriceIsNotUsed$", needs: postgres,
+	},
+	{
+		guard: "gateway: prepaid, a model without a price does not exist",
+		file:  "routes.go", edits: []edit{{"	if r.requirePrice && r.prices.Price(id) == nil {", "	if false {"}},
+		in: ".", run: "^TestAModelWithoutAPriceDoesNotExistInPrepaid$",
+	},
 }
