@@ -18,7 +18,9 @@ type calls struct {
 }
 
 // errShuttingDown is the cause of calls that a shutdown cancels.
-var errShuttingDown = fault.New(fault.ServiceUnavailable, "The gateway is shutting down. Send the request again.").With(func(e *fault.Error) { e.RetryAfter = time.Second })
+var errShuttingDown = &fault.Error{
+	Code: fault.ServiceUnavailable, RetryAfter: time.Second, Message: "The gateway is shutting down. Send the request again.",
+}
 
 // add registers a call; it fails while shutting down.
 func (c *calls) add(x *Exchange, cancel context.CancelCauseFunc) error {

@@ -52,6 +52,7 @@ type keySet map[[32]byte]*keyRecord
 type keyRecord struct {
 	Key
 	owned    bool // by the config file
+	past     bool // the config file had it, and it was turned off then
 	switched bool // Disabled was set at run time and outlives a reload
 }
 
@@ -69,12 +70,17 @@ func (m *MemoryKeys) Add(_ context.Context, k Key) error {
 }
 
 // SetDisabled implements [KeyAdmin]. What it sets for a key of the config file
-// stays when the file is loaded again: a reload must not wake a leaked key.
+// stays when the file is loaded again: a reload must not wake a leaked key. One
+// that the file does not have any more cannot be turned on
+// (fault.InvalidRequest).
 func (m *MemoryKeys) SetDisabled(_ context.Context, id string, disabled bool) error {
 	return m.change(func(s keySet) error {
 		r, err := s.byID(id)
 		if err != nil {
 			return err
+		}
+		if r.past && !disabled {
+			return fault.Invalid("id", "The key "+id+" was turned off and then taken out of the config file: write it there again before you turn it on, or delete it.")
 		}
 		changed := *r
 		changed.Disabled, changed.switched = disabled, true
@@ -84,7 +90,9 @@ func (m *MemoryKeys) SetDisabled(_ context.Context, id string, disabled bool) er
 }
 
 // Delete implements [KeyAdmin]. A key that the config file owns cannot be
-// deleted (fault.InvalidRequest), since the next reload would bring it back.
+// deleted (fault.InvalidRequest), since the next reload would bring it back. One
+// that was turned off and is not in the file any more can be: with it goes the
+// memory that it was turned off.
 func (m *MemoryKeys) Delete(_ context.Context, id string) error {
 	return m.change(func(s keySet) error {
 		r, err := s.byID(id)
@@ -117,23 +125,41 @@ func (m *MemoryKeys) List(_ context.Context, account string) ([]Key, error) {
 
 // Replace puts owned in the place of all keys that an earlier Replace brought,
 // in one step, and keeps the keys that were added at run time. A key that was
-// turned off or on at run time stays so. It fails as Add does, and then nothing
-// has changed.
+// turned off or on at run time stays so. One that was turned off and is not
+// among owned stays too, disabled and under the id that [IDOf] gives: it must
+// not wake when an older or another file comes and goes. Replace fails as Add
+// does, and then nothing has changed.
 func (m *MemoryKeys) Replace(owned []Key) error {
 	return m.change(func(s keySet) error {
 		before := maps.Clone(s)
-		maps.DeleteFunc(s, func(_ [32]byte, r *keyRecord) bool { return r.owned })
+		maps.DeleteFunc(s, func(_ [32]byte, r *keyRecord) bool { return r.owned || r.past })
 		for _, k := range owned {
 			r := &keyRecord{Key: k, owned: true}
-			if old := before[k.Hash]; old != nil && old.owned && old.switched {
+			if old := before[k.Hash]; old != nil && (old.owned || old.past) && old.switched {
 				r.Disabled, r.switched = old.Disabled, true
 			}
 			if err := s.add(r); err != nil {
 				return err
 			}
 		}
-		return nil
+		return s.remember(before)
 	})
+}
+
+// remember keeps the keys that were turned off and that the file, which the set
+// has now, does not have any more.
+func (s keySet) remember(before keySet) error {
+	for hash, r := range before {
+		if s[hash] != nil || !r.switched || !r.Disabled {
+			continue
+		}
+		past := &keyRecord{Key: r.Key, past: true, switched: true}
+		past.ID = IDOf(hash) // the file may have given its id to another secret
+		if err := s.add(past); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // change applies edit to a copy of the set and stores the copy if edit succeeds.

@@ -214,6 +214,54 @@ func TestAReloadDoesNotWakeAKeyThatWasTurnedOff(t *testing.T) {
 	}
 }
 
+// A file that is rolled back, or a reload without it, loses a key for a while.
+func TestAKeyThatWasTurnedOffStaysOffWhenTheFileLosesItForAWhile(t *testing.T) {
+	m := new(auth.MemoryKeys)
+	file := []auth.Key{named("f", "acme"), named("g", "acme")}
+	past := auth.IDOf(file[0].Hash)
+	for i, err := range []error{m.Replace(file), m.SetDisabled(t.Context(), "f", true), m.Replace(file[1:]), m.Replace(nil)} {
+		if err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	if got := ids(t, m, ""); got != past+"(off)" {
+		t.Errorf("while the file lacks it: %q", got)
+	}
+	if err := m.SetDisabled(t.Context(), past, false); !fault.Is(err, fault.InvalidRequest) {
+		t.Errorf("it was turned on while no file has it: %v", err)
+	}
+	again := named("f", "acme")
+	again.Hash = auth.HashOf("sk-rotated")
+	if err := m.Replace([]auth.Key{again}); err != nil {
+		t.Errorf("another secret under its id: %v", err)
+	}
+	if err := m.Replace(file); err != nil {
+		t.Fatal(err)
+	}
+	if got := ids(t, m, ""); got != "f(off) g" {
+		t.Errorf("when it is back: %q", got)
+	}
+	if err := m.SetDisabled(t.Context(), "f", false); err != nil {
+		t.Errorf("it is the file's again, and stays off: %v", err)
+	}
+}
+
+func TestAKeyThatWasTurnedOffAndIsInNoFileCanBeForgotten(t *testing.T) {
+	m := new(auth.MemoryKeys)
+	file := []auth.Key{named("f", "acme")}
+	for i, err := range []error{
+		m.Replace(file), m.SetDisabled(t.Context(), "f", true), m.Replace(nil),
+		m.Delete(t.Context(), auth.IDOf(file[0].Hash)), m.Replace(file),
+	} {
+		if err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	if got := ids(t, m, ""); got != "f" {
+		t.Errorf("the keys are %q", got)
+	}
+}
+
 func TestAKeyOfTheFileIsNotDeletedAtRunTime(t *testing.T) {
 	m := new(auth.MemoryKeys)
 	_ = m.Replace([]auth.Key{named("f", "acme")})

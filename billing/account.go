@@ -158,6 +158,23 @@ func (l *Ledger) SetBudget(_ context.Context, name, key string, budget *Money) e
 	return nil
 }
 
+// Budgets are those in force, sorted by account and key. It never fails.
+func (l *Ledger) Budgets(_ context.Context, account string) ([]Budget, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []Budget
+	for _, name := range slices.Sorted(maps.Keys(l.accounts)) {
+		if account != "" && account != name {
+			continue
+		}
+		a := l.accounts[name]
+		for _, key := range slices.Sorted(maps.Keys(a.budgets)) {
+			all = append(all, Budget{Account: name, Key: key, Left: a.budgets[key].available()})
+		}
+	}
+	return all, nil
+}
+
 // AccountNames are all customer accounts, sorted. It never fails.
 func (l *Ledger) AccountNames(context.Context) ([]string, error) {
 	l.mu.Lock()

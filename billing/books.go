@@ -40,6 +40,21 @@ type Accounts interface {
 	Verify(ctx context.Context) error
 }
 
+// Budgets is an optional side of [Accounts]. The admin API asks it what keys may
+// still spend when it lists them; without, the list does not say.
+type Budgets interface {
+	// Budgets are those in force of one account's keys, or of all for an empty
+	// account, sorted by account and key. A ledger that only counts has none.
+	Budgets(ctx context.Context, account string) ([]Budget, error)
+}
+
+// Budget is the bound of one key.
+type Budget struct {
+	Account string
+	Key     string
+	Left    Money // what is neither spent nor held
+}
+
 // DefaultCurrency is the currency of a ledger that is not told another.
 const DefaultCurrency = "USD"
 

@@ -59,6 +59,7 @@ type Ledger struct {
 var (
 	_ Meter    = (*Ledger)(nil)
 	_ Accounts = (*Ledger)(nil)
+	_ Budgets  = (*Ledger)(nil)
 )
 
 // NewLedger returns an empty ledger.

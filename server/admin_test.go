@@ -221,6 +221,15 @@ func TestABudgetBoundsAKeyFromItsFirstCall(t *testing.T) {
 	if err != nil || hold.Available != 5*billing.One {
 		t.Errorf("available %s, %v", hold.Available, err)
 	}
+	if _, err := o.ledger.Settle(t.Context(), hold, billing.Usage{}); err != nil {
+		t.Fatal(err)
+	}
+	_, free := o.ask("POST", "/admin/v1/keys", `{"account":"acme"}`)
+	for _, query := range []string{"", "?account=acme"} {
+		if _, list := o.ask("GET", "/admin/v1/keys"+query, ""); strings.Count(list, `"budget_left"`) != 1 || !strings.Contains(list, `"budget_left":"5.00"`) {
+			t.Errorf("after %s the list is %s", free, list)
+		}
+	}
 }
 
 func TestUsageOverTheAdminAPI(t *testing.T) {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -17,7 +18,7 @@ func (db *DB) CreateAccount(ctx context.Context, name string, credit billing.Mon
 	if !validName(name) {
 		return fault.Invalid("name", "An account name is 1 to 64 ASCII letters, digits and any of \"._-@+\", and starts with a letter or digit.")
 	}
-	return db.committer.run(ctx, &creating{name, credit}, db.options.Patience)
+	return db.committer.sure(ctx, &creating{name, credit})
 }
 
 // validName keeps the colon for the platform's own accounts.
@@ -61,7 +62,7 @@ func (db *DB) Credit(ctx context.Context, account string, amount billing.Money, 
 	if db.options.Count {
 		return countsOnly("amount")
 	}
-	return db.committer.run(ctx, &crediting{account, amount, reference}, db.options.Patience)
+	return db.committer.sure(ctx, &crediting{account, amount, reference})
 }
 
 // crediting moves money between the platform and a customer.
@@ -146,7 +147,7 @@ func (db *DB) SetBudget(ctx context.Context, account, key string, budget *billin
 	if budget != nil && db.options.Count {
 		return countsOnly("budget")
 	}
-	return db.committer.run(ctx, &bounding{ownKey{account, key}, budget}, db.options.Patience)
+	return db.committer.sure(ctx, &bounding{ownKey{account, key}, budget})
 }
 
 // bounding replaces a key's budget.
@@ -206,6 +207,28 @@ func (b *batch) writeBounds() error {
 		}
 	}
 	return nil
+}
+
+// Budgets are those in force, sorted by account and key.
+func (db *DB) Budgets(ctx context.Context, account string) ([]billing.Budget, error) {
+	if db.options.Count {
+		return nil, nil
+	}
+	rows, err := db.readers().query(ctx, "SELECT account, key_id, posted - held FROM budget WHERE NOT ended AND ? IN ('', account)", account)
+	if err != nil {
+		return nil, db.away(err)
+	}
+	var all []billing.Budget
+	err = each(rows, func(rows *sql.Rows) error {
+		var b billing.Budget
+		err := rows.Scan(&b.Account, &b.Key, &b.Left)
+		all = append(all, b)
+		return err
+	})
+	slices.SortFunc(all, func(a, b billing.Budget) int {
+		return cmp.Or(strings.Compare(a.Account, b.Account), strings.Compare(a.Key, b.Key))
+	})
+	return all, db.away(err)
 }
 
 func countsOnly(param string) error {

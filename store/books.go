@@ -109,7 +109,8 @@ var groups = map[billing.GroupBy]string{
 
 // Usage sums settled requests, released ones too, by the time they were
 // settled; rows are sorted by group. Since is rounded down and Until up to a
-// whole hour of UTC. An empty By means billing.ByModel, an unknown one is
+// whole hour of UTC. Sums that take longer than two seconds are given up with
+// fault.ServiceUnavailable. An empty By means billing.ByModel, an unknown one is
 // fault.InvalidRequest; an unknown account is fault.NotFound unless the ledger
 // only counts.
 func (db *DB) Usage(ctx context.Context, q billing.Query) ([]billing.UsageRow, error) {
@@ -125,19 +126,23 @@ func (db *DB) Usage(ctx context.Context, q billing.Query) ([]billing.UsageRow, e
 		accounts, args = "?", append(args, q.Account)
 	}
 	first, end := hours(q)
-	rows, err := db.readers().query(ctx, "SELECT "+group+", COUNT(*), MAX(estimated), MAX(anomaly), "+sums(append(counts(), "charge")...)+
-		" FROM receipt WHERE account IN ("+accounts+") AND settled_at >= ? AND settled_at < ? GROUP BY 1", append(args, first, end)...)
-	if err != nil {
-		return nil, db.away(err)
-	}
 	usage := []billing.UsageRow{}
-	err = each(rows, func(rows *sql.Rows) error {
-		row, err := scanUsage(rows, q.By)
-		usage = append(usage, row)
-		return err
+	err := db.inTime(ctx, usageLimit, func(ctx context.Context, on querier) error {
+		// In an order that is only known when all is summed: SQLite's driver can be
+		// stopped on its way to the first row alone.
+		rows, err := on.query(ctx, "SELECT "+group+", COUNT(*), MAX(estimated), MAX(anomaly), "+sums(append(counts(), "charge")...)+
+			" FROM receipt WHERE account IN ("+accounts+") AND settled_at >= ? AND settled_at < ? GROUP BY 1 ORDER BY 2", append(args, first, end)...)
+		if err != nil {
+			return err
+		}
+		return each(rows, func(rows *sql.Rows) error {
+			row, err := scanUsage(rows, q.By)
+			usage = append(usage, row)
+			return err
+		})
 	})
 	if err != nil {
-		return nil, db.away(err)
+		return nil, err
 	}
 	slices.SortFunc(usage, func(a, b billing.UsageRow) int { return strings.Compare(a.Group, b.Group) })
 	return usage, nil
@@ -149,10 +154,10 @@ func counts() []string { return strings.Split(countColumns, ", ") }
 func hours(q billing.Query) (first, end int64) {
 	first, end = math.MinInt64, math.MaxInt64
 	if !q.Since.IsZero() {
-		first = q.Since.UTC().Truncate(time.Hour).UnixNano()
+		first = unixNanos(q.Since.UTC().Truncate(time.Hour))
 	}
 	if !q.Until.IsZero() {
-		end = q.Until.UTC().Add(time.Hour - 1).Truncate(time.Hour).UnixNano()
+		end = unixNanos(q.Until.UTC().Add(time.Hour - 1).Truncate(time.Hour))
 	}
 	return first, end
 }

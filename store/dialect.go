@@ -31,8 +31,15 @@ type Dialect struct {
 	Started string
 	// Snapshot is the isolation in which a transaction that reads sees one state.
 	Snapshot sql.IsolationLevel
+	// Unhurried is a statement that lets a transaction take any time; empty where
+	// none is bounded.
+	Unhurried string
 	// Shared says that several processes may use the database at once.
 	Shared bool
+	// Lengthy is a small pool for what may read for long, so that this takes no
+	// connection from anything else; nil means the pool of all readers. Whoever
+	// made it closes it, by Config.Release.
+	Lengthy *sql.DB
 	// Failure says what an error of the driver means.
 	Failure func(error) Failure
 }

@@ -208,17 +208,17 @@ func (t *tx) keep(ctx context.Context, k idempotency.Key, a idempotency.Answer, 
 		k.Account, k.Operation, []byte(k.Key), a.Receipt.ID); err != nil {
 		return err
 	}
-	return t.forgetAnswers(ctx, now)
+	return t.forgetAnswers(ctx, now, 3) // more than was added
 }
 
-// forgetAnswers drops some of what was kept for long enough, more than was
-// added, and never waits for another process that does the same.
-func (t *tx) forgetAnswers(ctx context.Context, now int64) error {
+// forgetAnswers drops at most limit of what was kept for long enough, and never
+// waits for another process that does the same.
+func (t *tx) forgetAnswers(ctx context.Context, now int64, limit int) error {
 	skip := ""
 	if t.db.dialect.Shared {
 		skip = " FOR UPDATE SKIP LOCKED"
 	}
 	_, err := t.exec(ctx, `DELETE FROM answer WHERE (account, operation, key) IN
-		(SELECT account, operation, key FROM answer WHERE expires_at <= ? LIMIT 3`+skip+`)`, now)
+		(SELECT account, operation, key FROM answer WHERE expires_at <= ? LIMIT ?`+skip+`)`, now, limit)
 	return err
 }

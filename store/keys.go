@@ -23,6 +23,7 @@ var (
 const (
 	fromAdmin = "admin" // added at run time
 	fromFile  = "file"  // owned by the config file
+	fromPast  = "past"  // the config file had it, and it was turned off then
 )
 
 const keyColumns = "id, account, name, hash, models, rpm, tpm, max_concurrent, max_concurrent_videos, created_at, expires_at, disabled"
@@ -79,60 +80,90 @@ func (db *DB) Add(ctx context.Context, k auth.Key) error {
 
 // SetDisabled implements [auth.KeyAdmin]. What it sets for a key of the config
 // file stays when the file is loaded again: a reload must not wake a leaked key.
+// One that the file does not have any more cannot be turned on
+// (fault.InvalidRequest).
 func (db *DB) SetDisabled(ctx context.Context, id string, disabled bool) error {
 	return db.changeKeys(ctx, func(ctx context.Context, t transaction) error {
-		n, err := t.exec(ctx, "UPDATE key SET disabled = ?, switched = ? WHERE id = ?", disabled, true, id)
-		if err == nil && n == 0 {
-			return noKey(id)
+		sources := []any{fromAdmin, fromFile, fromPast}
+		if !disabled {
+			sources[2] = fromFile
 		}
-		return err
+		n, err := t.exec(ctx, "UPDATE key SET disabled = ?, switched = ? WHERE id = ? AND source IN (?, ?, ?)", append([]any{disabled, true, id}, sources...)...)
+		if err != nil || n > 0 {
+			return err
+		}
+		return t.refuse(ctx, id, "The key "+id+" was turned off and then taken out of the config file: write it there again before you turn it on, or delete it.")
 	})
 }
 
 // Delete implements [auth.KeyAdmin]. A key that the config file owns cannot be
-// deleted (fault.InvalidRequest), since the next reload would bring it back.
+// deleted (fault.InvalidRequest), since the next reload would bring it back. One
+// that was turned off and is not in the file any more can be: with it goes the
+// memory that it was turned off.
 func (db *DB) Delete(ctx context.Context, id string) error {
 	return db.changeKeys(ctx, func(ctx context.Context, t transaction) error {
 		n, err := t.exec(ctx, "DELETE FROM key WHERE id = ? AND source <> ?", id, fromFile)
 		if err != nil || n > 0 {
 			return err
 		}
-		taken, err := t.taken(ctx, "id", id)
-		if err != nil {
-			return err
-		}
-		if taken != "" {
-			return fault.Invalid("id", "The key "+id+" is written in the config file: take it out there and reload, or disable it.")
-		}
-		return noKey(id)
+		return t.refuse(ctx, id, "The key "+id+" is written in the config file: take it out there and reload, or disable it.")
 	})
+}
+
+// refuse says why a key cannot be changed, or that there is none.
+func (t transaction) refuse(ctx context.Context, id, why string) error {
+	taken, err := t.taken(ctx, "id", id)
+	switch {
+	case err != nil:
+		return err
+	case taken == "":
+		return noKey(id)
+	}
+	return fault.Invalid("id", why)
 }
 
 // Replace puts owned in the place of all keys that an earlier Replace brought,
 // in one step, and keeps the keys that were added at run time. A key that was
-// turned off or on at run time stays so. It fails as Add does, and then nothing
-// has changed. Processes that share a database share the keys of their files:
-// the last Replace counts.
+// turned off or on at run time stays so. One that was turned off and is not
+// among owned stays too, disabled and under the id that [auth.IDOf] gives: it
+// must not wake when an older or another file comes and goes. Replace fails as
+// Add does, and then nothing has changed. Processes that share a database share
+// the keys of their files: the last Replace counts.
 func (db *DB) Replace(ctx context.Context, owned []auth.Key) error {
 	return db.changeKeys(ctx, func(ctx context.Context, t transaction) error {
 		switched, err := t.switchedKeys(ctx)
 		if err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, "DELETE FROM key WHERE source = ?", fromFile); err != nil {
+		if _, err := t.exec(ctx, "DELETE FROM key WHERE source IN (?, ?)", fromFile, fromPast); err != nil {
 			return err
 		}
 		for _, k := range owned {
 			row := keyRow{Key: k, source: fromFile}
-			if disabled, ok := switched[k.Hash]; ok {
-				row.Disabled, row.switched = disabled, true
+			if before, ok := switched[k.Hash]; ok {
+				row.Disabled, row.switched = before.Disabled, true
+				delete(switched, k.Hash)
 			}
 			if err := t.addKey(ctx, row); err != nil {
 				return err
 			}
 		}
-		return nil
+		return t.remember(ctx, switched)
 	})
+}
+
+// remember keeps those of the switched keys that are off.
+func (t transaction) remember(ctx context.Context, switched map[[32]byte]auth.Key) error {
+	for hash, k := range switched {
+		if !k.Disabled {
+			continue
+		}
+		k.ID = auth.IDOf(hash) // the file may have given its id to another secret
+		if err := t.addKey(ctx, keyRow{Key: k, source: fromPast, switched: true}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // changeKeys runs change in a transaction of its own, which waits for those of
@@ -149,20 +180,20 @@ func (db *DB) changeKeys(ctx context.Context, change func(context.Context, trans
 }
 
 // switchedKeys are the keys of the config file that were turned off or on at
-// run time, and which way.
-func (t transaction) switchedKeys(ctx context.Context) (map[[32]byte]bool, error) {
-	rows, err := t.query(ctx, "SELECT "+keyColumns+" FROM key WHERE source = ? AND switched = ?", fromFile, true)
+// run time, also those that it does not have any more.
+func (t transaction) switchedKeys(ctx context.Context) (map[[32]byte]auth.Key, error) {
+	rows, err := t.query(ctx, "SELECT "+keyColumns+" FROM key WHERE source IN (?, ?) AND switched = ?", fromFile, fromPast, true)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
-	switched := make(map[[32]byte]bool)
+	switched := make(map[[32]byte]auth.Key)
 	for rows.Next() {
 		k, err := scanKey(rows)
 		if err != nil {
 			return nil, err
 		}
-		switched[k.Hash] = k.Disabled
+		switched[k.Hash] = k
 	}
 	return switched, rows.Err()
 }
@@ -231,13 +262,22 @@ func scanKey(row interface{ Scan(...any) error }) (auth.Key, error) {
 }
 
 // nanos is a time as the database keeps it: nanoseconds since 1970, 0 for the
-// zero time. A time too far off to be counted so is the furthest that is.
+// zero time.
 func nanos(t time.Time) int64 {
-	switch {
-	case t.IsZero():
+	if t.IsZero() {
 		return 0
+	}
+	return unixNanos(t)
+}
+
+// unixNanos is t.UnixNano. A time too far off to be counted so is the furthest
+// that is, in its direction.
+func unixNanos(t time.Time) int64 {
+	switch {
 	case t.After(time.Unix(0, math.MaxInt64)):
 		return math.MaxInt64
+	case t.Before(time.Unix(0, math.MinInt64)):
+		return math.MinInt64
 	}
 	return t.UnixNano()
 }

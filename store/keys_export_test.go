@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 )
@@ -17,6 +19,49 @@ func (l *Limiter) Renew(ctx context.Context) error { return l.renew(ctx) }
 func CountAnswers(ctx context.Context, db *DB) (n int) {
 	_ = db.readers().queryRow(ctx, "SELECT count(*) FROM answer").Scan(&n)
 	return n
+}
+
+// Occupy takes every connection for lengthy reading, and fails if it finds more
+// than most.
+func Occupy(ctx context.Context, db *DB, most int) (free func(), err error) {
+	var taken []*sql.Conn
+	free = func() {
+		for _, conn := range taken {
+			_ = conn.Close()
+		}
+	}
+	for range most {
+		conn, err := db.lengthy(ctx)
+		if err != nil {
+			return free, nil //nolint:nilerr // there are no more
+		}
+		taken = append(taken, conn)
+	}
+	return free, errors.New("there are too many")
+}
+
+// Endless is a question without an answer, for which there is time until limit.
+func Endless(ctx context.Context, db *DB, limit time.Duration) error {
+	return db.inTime(ctx, limit, func(ctx context.Context, on querier) error {
+		var n int64
+		return on.queryRow(ctx, "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT (i + 1) % 1000 FROM n) SELECT MAX(i) FROM n").Scan(&n)
+	})
+}
+
+// VerifyTimeout is how long Postgres lets a statement of Verify take.
+func VerifyTimeout(ctx context.Context, db *DB) (timeout string, err error) {
+	conn, err := db.lengthy(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	t, err := db.snapshot(ctx, conn)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = t.Rollback() }()
+	err = t.QueryRowContext(ctx, "SHOW statement_timeout").Scan(&timeout)
+	return timeout, err
 }
 
 // AddPriceTwice adds a price in a transaction that ends in fails.

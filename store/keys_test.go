@@ -178,6 +178,45 @@ func TestAReloadAfterARestartDoesNotWakeAKeyThatWasTurnedOff(t *testing.T) {
 	})
 }
 
+// A file that is rolled back, or a start without it, loses a key for a while.
+func TestAKeyThatWasTurnedOffStaysOffWhenTheFileLosesItForAWhile(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		file := []auth.Key{named("f", "acme"), named("g", "acme")}
+		db := open(store.Options{})
+		past := auth.IDOf(file[0].Hash)
+		for i, err := range []error{
+			db.Replace(t.Context(), file), db.SetDisabled(t.Context(), "f", true),
+			db.Replace(t.Context(), file[1:]), db.Replace(t.Context(), nil),
+		} {
+			if err != nil {
+				t.Fatal(i, err)
+			}
+		}
+		_ = db.Close()
+		db = open(store.Options{})
+		if k, err := db.Find(t.Context(), file[0].Hash); err != nil || !k.Disabled || listed(t, db) != past {
+			t.Errorf("while the file lacks it: %+v, %v of %q", k, err, listed(t, db))
+		}
+		if err := db.SetDisabled(t.Context(), past, false); !fault.Is(err, fault.InvalidRequest) {
+			t.Errorf("it was turned on while no file has it: %v", err)
+		}
+		again := named("f", "acme")
+		again.Hash = auth.HashOf("sk-rotated")
+		if err := db.Replace(t.Context(), []auth.Key{again}); err != nil {
+			t.Errorf("another secret under its id: %v", err)
+		}
+		if err := db.Replace(t.Context(), file); err != nil {
+			t.Fatal(err)
+		}
+		if k, err := db.Find(t.Context(), file[0].Hash); err != nil || !k.Disabled || listed(t, db) != "f g" {
+			t.Errorf("when it is back: %+v, %v of %q", k, err, listed(t, db))
+		}
+		if err := db.SetDisabled(t.Context(), "f", false); err != nil {
+			t.Errorf("it is the file's again, and stays off: %v", err)
+		}
+	})
+}
+
 func TestAChangeOnOneNodeTakesEffectOnAnotherWithinTwoSeconds(t *testing.T) {
 	open := onPostgres(t)
 	here, there := open(store.Options{}), open(store.Options{})

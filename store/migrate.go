@@ -69,6 +69,10 @@ func (db *DB) migrate(ctx context.Context) error {
 		return fault.New(fault.InvalidRequest, fmt.Sprintf(
 			"The database has schema version %d, and this program knows versions up to %d. Use the newer program that made it.", version, len(all)))
 	}
+	if db.options.AsStored && version > 0 && version < len(all) {
+		return fault.New(fault.InvalidRequest, fmt.Sprintf(
+			"The database has schema version %d, which the older program that serves it needs, and this program needs version %d. Start `serve` with this version first; it brings the schema up to date.", version, len(all)))
+	}
 	for _, m := range all[version:] {
 		if err := db.apply(ctx, t, m); err != nil {
 			return fmt.Errorf("migration %d: %w", m.version, err)

@@ -67,8 +67,8 @@ func (c *committer) run(ctx context.Context, s step, patience time.Duration) err
 	return c.db.away(cause)
 }
 
-// sure is run for a step that nothing undoes: it does not leave one that has
-// begun before ctx ends, and says so then.
+// sure is run for a step that nothing undoes: it gives one that has begun more
+// time to end, and where that is not enough it says that the end is not known.
 func (c *committer) sure(ctx context.Context, s step) error {
 	o := &op{step: s, ready: make(chan struct{})}
 	if err := c.enqueue(o); err != nil {
@@ -81,7 +81,7 @@ func (c *committer) sure(ctx context.Context, s step) error {
 	case o.state.CompareAndSwap(waiting, left):
 		return c.db.away(cause)
 	}
-	if cause = o.wait(ctx, 0); cause == nil || !o.leave() {
+	if cause = o.wait(ctx, 10*c.db.options.Patience); cause == nil || !o.leave() {
 		<-o.ready
 		return o.err
 	}

@@ -48,7 +48,9 @@ type Options struct {
 	// database that holds amounts of another one is not opened.
 	Currency string
 	// AsStored takes Count and Currency from the database, where a server left
-	// them, for a program that does not know that server's configuration.
+	// them, for a program that does not know that server's configuration. Nor
+	// does it change an older schema, which that server may still need: such a
+	// database is not opened. An empty one gets its tables.
 	AsStored bool
 	// HoldFor is how long a hold stays open that is neither settled nor
 	// extended; it must be longer than any request may run. Zero means 6 h.
@@ -61,7 +63,7 @@ type Options struct {
 	Lease time.Duration
 	// Logger hears of what no caller is told; nil discards.
 	Logger *slog.Logger
-	// Wrap is given each of the two connectors before it is used, to watch its
+	// Wrap is given each of the connectors before it is used, to watch its
 	// statements; nil means as it is.
 	Wrap func(driver.Connector) driver.Connector
 }
@@ -81,7 +83,7 @@ type Config struct {
 // Open brings the schema up to date, ends the holds of processes that are dead
 // and starts the committer. It fails with fault.ServiceUnavailable if the
 // database cannot be reached and with fault.InvalidRequest if its schema is
-// newer than this program.
+// newer than this program, or older and not to be changed (Options.AsStored).
 func Open(ctx context.Context, c Config) (*DB, error) {
 	db := &DB{
 		dialect: c.Dialect, options: c.Options.filled(),
@@ -159,6 +161,6 @@ func (db *DB) away(err error) error {
 	}
 	return &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
-		Message: "The database of the gateway is away for now. Nothing was charged; send the request again.",
+		Message: "The gateway's database is away for now. Try again shortly.",
 	}
 }

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -12,12 +14,15 @@ import (
 func (db *DB) Run(ctx context.Context) error {
 	ticker := time.NewTicker(db.options.Lease)
 	defer ticker.Stop()
+	var leaps leaps
+	leaps.see(clock(db.options.Now), time.Now(), db.options.HoldFor)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			if err := db.Sweep(ctx); err != nil && ctx.Err() == nil {
+			ahead := leaps.see(clock(db.options.Now), time.Now(), db.options.HoldFor)
+			if err := db.sweep(ctx, ahead); err != nil && ctx.Err() == nil {
 				db.options.Logger.Warn("open holds were not swept", "error", err)
 			}
 			if err := db.announceAgain(ctx); err != nil && ctx.Err() == nil {
@@ -29,8 +34,13 @@ func (db *DB) Run(ctx context.Context) error {
 
 // Sweep ends the holds of processes that are dead and those that have expired
 // (ledger.md, Who pays when it ends badly): one with a checkpoint is charged
-// that, any other is given back. Open does it too.
-func (db *DB) Sweep(ctx context.Context) error {
+// that, any other is given back. It also drops the idempotent answers that were
+// kept for long enough. Open does it too.
+func (db *DB) Sweep(ctx context.Context) error { return db.sweep(ctx, 0) }
+
+// sweep takes the clock back by ahead, by which it leapt since living holds were
+// made. A database that is shared has a clock of its own.
+func (db *DB) sweep(ctx context.Context, ahead time.Duration) error {
 	grave := &burying{}
 	if err := db.committer.run(ctx, grave, 0); err != nil {
 		return err
@@ -38,6 +48,12 @@ func (db *DB) Sweep(ctx context.Context) error {
 	now, err := db.now(ctx, db.readers())
 	if err != nil {
 		return db.away(err)
+	}
+	if !db.dialect.Shared {
+		now -= int64(ahead)
+	}
+	if err := db.sweepAnswers(ctx, now); err != nil {
+		return err
 	}
 	expired, err := db.heldBy(ctx, "expires_at <= ? OR node IN (SELECT id FROM node WHERE dead)", now)
 	if err != nil {
@@ -47,6 +63,33 @@ func (db *DB) Sweep(ctx context.Context) error {
 		return err
 	}
 	return db.update(ctx, func(ctx context.Context, t *tx) error { return forgetNodes(ctx, t, grave.dead) })
+}
+
+// A sweep drops at most sweptAnswers × sweeps answers: they can be large, and
+// holds wait meanwhile. What is left is the next sweep's.
+const (
+	sweptAnswers = 64 // in one transaction
+	sweeps       = 64
+)
+
+// sweepAnswers drops what was kept for long enough, also where no request comes
+// any more that would do so.
+func (db *DB) sweepAnswers(ctx context.Context, now int64) error {
+	for range sweeps {
+		var one int
+		switch err := db.readers().queryRow(ctx, "SELECT 1 FROM answer WHERE expires_at <= ? LIMIT 1", now).Scan(&one); {
+		case errors.Is(err, sql.ErrNoRows):
+			return nil // and nothing was written
+		case err != nil:
+			return db.away(err)
+		}
+		if err := db.update(ctx, func(ctx context.Context, t *tx) error {
+			return t.forgetAnswers(ctx, now, sweptAnswers)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // recover settles holds by their last checkpoints, as many at once as the

@@ -14,9 +14,15 @@ import (
 // Verify checks the invariants I1 to I7 of ledger.md on one consistent state of
 // the database and names the first that does not hold, as fault.InternalError.
 // (I8 speaks of what clients were told.) It reads every receipt and every
-// entry, beside a store that runs.
+// entry, beside a store that runs, and takes as long as it takes. It fails with
+// fault.ServiceUnavailable where others read for long already.
 func (db *DB) Verify(ctx context.Context) error {
-	t, err := db.reader.BeginTx(ctx, &sql.TxOptions{Isolation: db.dialect.Snapshot, ReadOnly: true})
+	conn, err := db.lengthy(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // it goes back to its pool
+	t, err := db.snapshot(ctx, conn)
 	if err != nil {
 		return db.away(err)
 	}
@@ -36,6 +42,18 @@ func (db *DB) Verify(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// snapshot is a transaction that reads one state and may take any time.
+func (db *DB) snapshot(ctx context.Context, conn *sql.Conn) (*sql.Tx, error) {
+	t, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: db.dialect.Snapshot, ReadOnly: true})
+	if err != nil || db.dialect.Unhurried == "" {
+		return t, err
+	}
+	if _, err := t.ExecContext(ctx, db.dialect.Unhurried); err != nil {
+		return nil, errors.Join(err, t.Rollback())
+	}
+	return t, nil
 }
 
 // check is a query for what must not be: rows of up to three texts or numbers,

@@ -62,12 +62,15 @@ func TestAKeyIsBoundByItsFlags(t *testing.T) {
 	}
 	list := i.good("key", "list", "--account", "acme")
 	until := time.Now().Add(30 * 24 * time.Hour).UTC().Format("2006-01-")
-	if !regexp.MustCompile(`enabled +other,m2 +7 +- +2 +` + until).MatchString(list) {
+	if !regexp.MustCompile(`enabled +other,m2 +7 +- +2 +- +` + until).MatchString(list) {
 		t.Errorf("the list is\n%s", list)
 	}
 	poor := strings.Fields(i.good("key", "create", "--account", "acme", "--budget", "0.000000001"))[0]
 	if status, body := i.ask(http.MethodPost, "/v1/chat/completions", poor, chatBody("m", false)); status != 402 {
 		t.Errorf("a key without budget got %d %s", status, body)
+	}
+	if list := i.good("key", "list"); !strings.Contains(list, "BUDGET LEFT") || !regexp.MustCompile(`enabled +all( +-){3} +0\.000000001 +-`).MatchString(list) {
+		t.Errorf("the list is\n%s", list)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -138,6 +139,23 @@ func TestTheFirstStartWithAVendorsKeyPrintsOneKeyOnce(t *testing.T) {
 	}
 }
 
+func TestAStartThatFailedAtATakenPortDoesNotLoseTheFirstKey(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	env, data := environment{"OPENAI_API_KEY": "sk-open"}, filepath.Join(t.TempDir(), "data")
+	r := tollhouse(t, env, "serve", "--listen", taken.Addr().String(), "--admin", "127.0.0.1:0", "--data", data)
+	if r.code != exitRefused || !strings.Contains(r.stderr, "cannot listen on") {
+		t.Fatalf("%d %q", r.code, r.stderr)
+	}
+	i := start(t, env, "--data", data)
+	if !regexp.MustCompile(`sk-\w{20,}`).MatchString(i.stdout.String()) {
+		t.Errorf("the second start prints no key:\n%s", i.stdout)
+	}
+}
+
 func TestTheBooksKeepTheirCurrency(t *testing.T) {
 	i := serving(t)
 	i.stop()
@@ -154,7 +172,7 @@ func TestAStoreThatDoesNotOpenIsNamedWithoutItsPassword(t *testing.T) {
 		"postgres://[::1":                                "postgres: cannot be opened",
 	} {
 		r := tollhouse(t, acme, "serve", "--config", file(t, planted("m")+"store: '"+address+"'\n"), "--admin", "off", "--data", t.TempDir())
-		if r.code != exitRefused || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "hunter2") || strings.Count(r.stderr, "\n") != 1 {
+		if r.code != exitRefused || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "hunter2") || strings.Count(r.stderr, "connection refused") > 1 || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("%s: %d %q", address, r.code, r.stderr)
 		}
 	}

@@ -67,6 +67,11 @@ func TestAServerThatDrainsIsNotReadyAndTakesNoCalls(t *testing.T) {
 	if status, body := i.ask(http.MethodPost, "/v1/chat/completions", key, chatBody("sim-chat", false)); status != 503 || !strings.Contains(body, "shutting down") {
 		t.Errorf("a new call got %d %s", status, body)
 	}
+	resp := i.open(http.MethodPost, "/v1/chat/completions", key, chatBody("sim-chat", false))
+	_ = resp.Body.Close()
+	if got := resp.Header.Get("Retry-After"); got != "1" {
+		t.Errorf("Retry-After is %q", got)
+	}
 	rest(t, events)
 }
 

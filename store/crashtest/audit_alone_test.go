@@ -18,7 +18,7 @@ var meddlings = []struct{ name, statement, kind string }{
 	{"a settlement was posted twice", doubling("capture"), doubled},
 	{"a credit was posted twice", "DROP INDEX entry_of_credit; " + doubling("credit"), doubled},
 	{"an account was opened twice", doubling("opening"), doubled},
-	{"a hold is open", "INSERT INTO hold SELECT 'x', 1, id, 0, 'k1', 'image', 'painter', '', 0, '', 0, 9000000000000000000 FROM account WHERE id = 'acme'", leftOpen},
+	{"a hold is open", "INSERT INTO hold SELECT 'x', 1, id, 0, 'k1', 'image', 'painter', '', 0, '', 0, 9000000000000000000, FALSE FROM account WHERE id = 'acme'", leftOpen},
 	{"a balance is not what was given less what was charged", "UPDATE account SET posted = posted + 1 WHERE id = 'acme'", wrong},
 	{"an answer has no end", "UPDATE answer SET state = 'open' WHERE key = (SELECT MAX(key) FROM answer)", wrong},
 	{"a settlement nobody asked for", "UPDATE receipt SET id = 'x' WHERE id = (SELECT MAX(reference) FROM entry WHERE kind = 'capture')", wrong},

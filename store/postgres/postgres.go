@@ -22,8 +22,12 @@ import (
 // Options are the store's.
 type Options = store.Options
 
-// readers is how many connections read beside the one that writes.
-const readers = 8
+// How many connections read beside the one that writes: what is quick, and what
+// may take long.
+const (
+	readers = 8
+	lengthy = 2
+)
 
 // Open opens the database that dsn names, a URL or a list of "key=value" as
 // libpq takes them, and makes its tables if they are not there. A dsn that
@@ -43,7 +47,14 @@ func Open(ctx context.Context, dsn string, o Options) (*store.DB, error) {
 	for name, value := range planning {
 		writer.RuntimeParams[name] = value
 	}
-	return store.Open(ctx, store.Config{Dialect: dialect(), Writer: pool(writer, o), Reader: reader, Options: o})
+	hurried := config.Copy()
+	hurried.RuntimeParams["statement_timeout"] = "3s" // where the caller, who waits for less, cannot stop it
+	long := pool(hurried, o)
+	long.SetMaxOpenConns(lengthy)
+	long.SetMaxIdleConns(1)
+	d := dialect()
+	d.Lengthy = long
+	return store.Open(ctx, store.Config{Dialect: d, Writer: pool(writer, o), Reader: reader, Release: long.Close, Options: o})
 }
 
 // settings of every connection: a commit returns when the disk has it, and
@@ -85,6 +96,7 @@ func dialect() store.Dialect {
 		Clock:     "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) * 1000",
 		Started:   "CAST(EXTRACT(EPOCH FROM pg_postmaster_start_time()) * 1000000 AS BIGINT) * 1000",
 		Snapshot:  sql.LevelRepeatableRead,
+		Unhurried: "SET LOCAL statement_timeout = 0",
 		Failure:   failure,
 	}
 }

@@ -23,8 +23,12 @@ type Options = store.Options
 // stands in the way of.
 var ErrLocked = errors.New("the database is locked")
 
-// readers is how many connections read beside the one that writes.
-const readers = 4
+// How many connections read beside the one that writes: what is quick, and what
+// may take long.
+const (
+	readers = 4
+	lengthy = 2
+)
 
 // Open opens the database in the file at path and makes it if it is not there.
 // One process at a time may have it open: it holds a lock on the file path +
@@ -32,6 +36,10 @@ const readers = 4
 // A second Open fails with fault.InvalidRequest and [ErrLocked]. See [store.Open] for what else
 // fails.
 func Open(ctx context.Context, path string, o Options) (*store.DB, error) {
+	path, err := single(path)
+	if err != nil {
+		return nil, err
+	}
 	unlock, err := lock(path + ".lock")
 	if err != nil {
 		return nil, err
@@ -46,8 +54,17 @@ func Open(ctx context.Context, path string, o Options) (*store.DB, error) {
 	}
 	reader.SetMaxOpenConns(readers)
 	reader.SetMaxIdleConns(readers)
+	long, err := pool(path, reading, o)
+	if err != nil {
+		return nil, errors.Join(err, reader.Close(), writer.Close(), unlock())
+	}
+	long.SetMaxOpenConns(lengthy)
+	long.SetMaxIdleConns(0) // the writer is the last to close the file
+	d := dialect()
+	d.Lengthy = long
 	return store.Open(ctx, store.Config{
-		Dialect: dialect(), Writer: writer, Reader: reader, Release: unlock, Options: o,
+		Dialect: d, Writer: writer, Reader: reader, Options: o,
+		Release: func() error { return errors.Join(long.Close(), unlock()) },
 	})
 }
 

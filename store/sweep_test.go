@@ -1,0 +1,86 @@
+package store_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/sqlite"
+)
+
+func TestAnswersAreGoneAfterADayAlsoWhereNobodyAsksAgain(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		clock := newManual(noon)
+		db := open(store.Options{Now: clock.Now})
+		const answers = 150 // more than one transaction drops
+		for i := range answers {
+			k, id := onceKey(fmt.Sprint(i)), fmt.Sprint("r", i)
+			if _, err := db.Open(t.Context(), k, idempotency.Content{1}, id); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Keep(t.Context(), k, id, answerOf(id, "a secret")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, step := range []struct {
+			after time.Duration
+			left  int
+		}{{idempotency.KeptFor - 1, answers}, {1, 0}} {
+			clock.Advance(step.after)
+			if err := db.Sweep(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if n := store.CountAnswers(t.Context(), db); n != step.left {
+				t.Errorf("at %s %d answers are left, want %d", clock.Now(), n, step.left)
+			}
+		}
+	})
+}
+
+// The process's own time is the bubble's; the wall clock is one that an
+// operator sets.
+func TestAWallClockThatLeapsEndsNoHoldOfALivingProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		wall := newManual(noon)
+		now := func() time.Time { return wall.Now().Add(time.Since(start)) }
+		db, err := sqlite.Open(t.Context(), path, store.Options{Now: now, Lease: 10 * time.Minute, HoldFor: 6 * time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = db.Close() }()
+		if err := db.CreateAccount(t.Context(), "acme", billing.One); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = db.Run(t.Context()) }()
+		open := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			if holds, err := db.OpenHolds(t.Context()); err != nil || len(holds) != want {
+				t.Errorf("after %s %d holds are open, %v, want %d", time.Since(start), len(holds), err, want)
+			}
+		}
+		hold := func(id string) {
+			t.Helper()
+			if _, err := db.Reserve(t.Context(), billing.Charge{Account: "acme", Key: "k", RequestID: id, Operation: "chat", Model: "m"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hold("before")
+		synctest.Wait()
+		wall.Advance(365 * 24 * time.Hour)
+		time.Sleep(15 * time.Minute)
+		open(1)
+		hold("after")
+		time.Sleep(5*time.Hour + 44*time.Minute) // to 5:59
+		open(2)
+		time.Sleep(24 * time.Minute) // past six hours from the look that saw the leap
+		open(0)
+	})
+}
