@@ -30,7 +30,7 @@ var inGateway = []mutation{
 	},
 	{
 		guard: "gateway: a client that leaves before the answer pays for the input",
-		file:  "call.go", edits: []edit{{"			used = c.op.input()\n", "			_ = used\n"}},
+		file:  "call.go", edits: []edit{{"			used = c.input()\n", "			_ = used\n"}},
 		in: ".", run: "^TestACallerWhoHangsUpBeforeTheAnswerPaysForTheInput$",
 	},
 	{
@@ -75,7 +75,7 @@ var inGateway = []mutation{
 	},
 	{
 		guard: "gateway: a stream whose capture is not durable has no terminator",
-		file:  "stream.go", edits: []edit{{"		s.out = s.out[:before]\n", ""}},
+		file:  "stream.go", edits: []edit{{"settle(usage, reason, s.answer()); err != nil {\n		s.out = s.out[:before]\n", "settle(usage, reason, s.answer()); err != nil {\n"}},
 		in: ".", run: "^TestAStreamWhoseCaptureIsNotDurableHasNoTerminator$",
 	},
 	{

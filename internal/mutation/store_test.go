@@ -117,7 +117,7 @@ var inStore = []mutation{
 	},
 	{
 		guard: "store: the living are left alone",
-		file:  "store/statements.go", edits: []edit{{`" AND lease_until < "+d.Clock, `, `"", `}},
+		file:  "store/statements.go", edits: []edit{{`others := " AND lease_until < " + d.Clock + " AND (`, `others := " AND (TRUE OR `}},
 		in: "store/postgres", run: onPostgres("TheHoldsOfALivingProcessAreLeftAlone"), needs: postgres,
 	},
 	{
