@@ -75,7 +75,7 @@ var inGateway = []mutation{
 	},
 	{
 		guard: "gateway: a stream whose capture is not durable has no terminator",
-		file:  "stream.go", edits: []edit{{"settle(usage, reason, s.answer()); err != nil {\n		s.out = s.out[:before]\n", "settle(usage, reason, s.answer()); err != nil {\n"}},
+		file:  "stream.go", edits: []edit{{"settle(usage, reason, s.answer()); err != nil {\n		s.out = s.out[:before]\n", "settle(usage, reason, s.answer()); err != nil {\n		_ = before\n"}},
 		in: ".", run: "^TestAStreamWhoseCaptureIsNotDurableHasNoTerminator$",
 	},
 	{
