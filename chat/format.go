@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
@@ -21,7 +20,7 @@ func (r *Request) checkFormat(raw []byte) {
 	}
 	kind, ok := rawjson.String(o.Raw("type"))
 	if !ok {
-		r.note("response_format.type", `a string such as "json_object"`)
+		r.parsed.problem.Note("response_format.type", `a string such as "json_object"`)
 		return
 	}
 	if kind != "json_schema" {
@@ -30,11 +29,11 @@ func (r *Request) checkFormat(raw []byte) {
 	const param = "response_format.json_schema"
 	described, err := rawjson.Index(orNull(o.Raw("json_schema")), nil, nil)
 	if err != nil {
-		r.note(param, "an object that holds a schema")
+		r.parsed.problem.Note(param, "an object that holds a schema")
 		return
 	}
-	if err := checkSchema(orNull(described.Raw("schema"))); err != nil && r.parsed.problem == nil {
-		r.parsed.problem = fault.Invalid(param+".schema",
+	if err := checkSchema(orNull(described.Raw("schema"))); err != nil {
+		r.parsed.problem.Refuse(param+".schema",
 			fmt.Sprintf("%q must be a valid JSON Schema (draft 2020-12): %s.", param+".schema", err))
 	}
 }

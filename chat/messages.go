@@ -17,7 +17,7 @@ var roles = []string{"system", "user", "assistant", "tool", "developer"}
 func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 	if rd.Kind() != '[' {
 		if rd.Kind() != 'n' {
-			r.note("messages", "an array of message objects")
+			r.parsed.problem.Note("messages", "an array of message objects")
 		}
 		_, err := rd.Skip()
 		return err
@@ -25,7 +25,7 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 	r.Messages = make([]Message, 0, 4)
 	return rd.Array(func(i int) error {
 		if rd.Kind() != '{' {
-			r.note(fmt.Sprintf("messages[%d]", i), "an object")
+			r.parsed.problem.Note(fmt.Sprintf("messages[%d]", i), "an object")
 			_, err := rd.Skip()
 			return err
 		}
@@ -84,14 +84,14 @@ func (r *Request) readMessageField(t *turn, name string, raw []byte) {
 	}
 	s, ok := rawjson.String(raw)
 	if !ok {
-		r.note(t.param(name), "a string")
+		r.parsed.problem.Note(t.param(name), "a string")
 		return
 	}
 	switch name {
 	case "role":
 		t.Role = role(s)
 		if t.Role == "" {
-			r.note(t.param(name), rule.Words(roles))
+			r.parsed.problem.Note(t.param(name), rule.Words(roles))
 		}
 	case "name":
 		t.Name = s
@@ -118,14 +118,14 @@ func (t *turn) param(name string) string { return fmt.Sprintf("messages[%d].%s",
 func (r *Request) checkMessage(t *turn) {
 	switch {
 	case t.Role == "":
-		r.note(t.param("role"), rule.Words(roles))
+		r.parsed.problem.Note(t.param("role"), rule.Words(roles))
 	case t.ToolCallID != "" && t.Role != "tool":
-		r.note(t.param("tool_call_id"), `absent unless the role is "tool"`)
+		r.parsed.problem.Note(t.param("tool_call_id"), `absent unless the role is "tool"`)
 	case !t.Content.IsNull():
 	case t.Role == "assistant" && len(t.ToolCalls) > 0:
 	case t.Role == "system" && t.hasTools:
 	default:
-		r.note(t.param("content"), "a string or an array of content blocks")
+		r.parsed.problem.Note(t.param("content"), "a string or an array of content blocks")
 	}
 }
 
@@ -138,7 +138,7 @@ func (r *Request) readContent(rd *rawjson.Reader, src []byte, t *turn) error {
 		}
 		t.Content = Content{span.Of(src)}
 		if start != '"' && start != 'n' {
-			r.note(t.param("content"), "a string or an array of content blocks")
+			r.parsed.problem.Note(t.param("content"), "a string or an array of content blocks")
 		}
 		return nil
 	}
@@ -148,7 +148,7 @@ func (r *Request) readContent(rd *rawjson.Reader, src []byte, t *turn) error {
 			from = int(rd.Offset())
 		}
 		if rd.Kind() != '{' {
-			r.note(t.param(fmt.Sprintf("content[%d]", i)), "an object")
+			r.parsed.problem.Note(t.param(fmt.Sprintf("content[%d]", i)), "an object")
 			_, err := rd.Skip()
 			return err
 		}
@@ -158,7 +158,7 @@ func (r *Request) readContent(rd *rawjson.Reader, src []byte, t *turn) error {
 		return err
 	}
 	if from == 0 {
-		r.note(t.param("content"), "a string or a non-empty array of content blocks")
+		r.parsed.problem.Note(t.param("content"), "a string or a non-empty array of content blocks")
 		t.Content = Content{[]byte("[]")}
 		return nil
 	}
@@ -227,23 +227,23 @@ func (b *block) readLink(rd *rawjson.Reader, src []byte) error {
 func (r *Request) checkBlock(b *block, param string) {
 	at := blockMember([]byte(b.kind))
 	if at < 0 {
-		r.note(param+".type", rule.Words(blockTypes[:]))
+		r.parsed.problem.Note(param+".type", rule.Words(blockTypes[:]))
 		return
 	}
 	member := b.members[at]
 	switch b.kind {
 	case "text":
 		if member == nil || member[0] != '"' {
-			r.note(param+".text", "a string")
+			r.parsed.problem.Note(param+".text", "a string")
 		}
 	case "image_url", "video_url", "audio_url":
 		if !goodLink(b.url) {
-			r.note(param+"."+b.kind+".url", "an absolute http, https or data URL")
+			r.parsed.problem.Note(param+"."+b.kind+".url", "an absolute http, https or data URL")
 		}
 		r.countMedia(b.kind, len(b.url))
 	default:
 		if member == nil || member[0] != '{' {
-			r.note(param+"."+b.kind, "an object")
+			r.parsed.problem.Note(param+"."+b.kind, "an object")
 		}
 		r.countMedia(b.kind, len(member))
 	}
@@ -286,14 +286,14 @@ func goodLink(raw []byte) bool {
 func (r *Request) readToolCalls(rd *rawjson.Reader, src []byte, t *turn) error {
 	if rd.Kind() != '[' {
 		if rd.Kind() != 'n' {
-			r.note(t.param("tool_calls"), "an array of tool calls")
+			r.parsed.problem.Note(t.param("tool_calls"), "an array of tool calls")
 		}
 		_, err := rd.Skip()
 		return err
 	}
 	return rd.Array(func(i int) error {
 		if rd.Kind() != '{' {
-			r.note(t.param(fmt.Sprintf("tool_calls[%d]", i)), "an object")
+			r.parsed.problem.Note(t.param(fmt.Sprintf("tool_calls[%d]", i)), "an object")
 			_, err := rd.Skip()
 			return err
 		}

@@ -3,11 +3,8 @@
 package chat
 
 import (
-	"fmt"
-
 	"github.com/go-json-experiment/json"
 
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 )
@@ -29,7 +26,7 @@ func Parse(data []byte) (*Request, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fault.Invalid("", "The request body is not acceptable: "+err.Error()+".")
+		return nil, rule.Unacceptable(err)
 	}
 	r.keep(o)
 	for i := range o.Members {
@@ -41,13 +38,7 @@ func Parse(data []byte) (*Request, error) {
 
 // Encode marshals a typed request and reads it again as [Parse] does, so that
 // a request made in Go obeys the same rules as one that came over the wire.
-func Encode(typed *Request) (*Request, error) {
-	data, err := json.Marshal(typed)
-	if err != nil {
-		return nil, fault.Invalid("", "The request cannot be written as JSON: "+err.Error()+".")
-	}
-	return Parse(data)
-}
+func Encode(typed *Request) (*Request, error) { return rule.Encode(typed, Parse) }
 
 // Field is the JSON of any top-level member; nil if there is none.
 func (r *Request) Field(name string) []byte {
@@ -60,13 +51,6 @@ func (r *Request) Field(name string) []byte {
 	return nil
 }
 
-// note keeps the first problem.
-func (r *Request) note(param, must string) {
-	if r.parsed.problem == nil {
-		r.parsed.problem = fault.Invalid(param, fmt.Sprintf("%q must be %s.", param, must))
-	}
-}
-
 // readField checks one top-level member against the common table and copies
 // it into the view. A null counts as absent.
 func (r *Request) readField(name string, raw []byte) {
@@ -74,7 +58,7 @@ func (r *Request) readField(name string, raw []byte) {
 		return
 	}
 	if check, ok := fields.Find(name); ok && !check.OK(raw) {
-		r.note(name, check.Text)
+		r.parsed.problem.Note(name, check.Text)
 		return
 	}
 	switch name {
@@ -127,7 +111,7 @@ func (r *Request) readStreamOptions(raw []byte) {
 	}
 	include := o.Raw("include_usage")
 	if !rawjson.IsNull(include) && !rule.Bool().OK(include) {
-		r.note("stream_options.include_usage", rule.Bool().Text)
+		r.parsed.problem.Note("stream_options.include_usage", rule.Bool().Text)
 	}
 	r.StreamOptions = &StreamOptions{IncludeUsage: string(include) == "true"}
 }
@@ -138,6 +122,6 @@ func (r *Request) readStop(raw []byte) {
 		return
 	}
 	if err := json.Unmarshal(raw, &r.Stop); err != nil {
-		r.note("stop", "a list of strings")
+		r.parsed.problem.Note("stop", "a list of strings")
 	}
 }

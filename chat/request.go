@@ -3,8 +3,8 @@ package chat
 import (
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -49,7 +49,7 @@ type StreamOptions struct {
 type parsed struct {
 	body    upstream.Body
 	object  rawjson.Object
-	problem *fault.Error // the first rule that the request breaks
+	problem rule.Problem // the first rule that the request breaks
 	media   media
 }
 

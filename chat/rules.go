@@ -60,11 +60,11 @@ func Families() []Family { return []Family{delta} }
 // Validate reports the first rule that the request breaks, as an
 // invalid_request_error that names the field.
 func (r *Request) Validate() error {
-	if r.Model == "" && r.parsed.problem == nil {
-		r.note("model", "given: the id of a model")
+	if r.Model == "" {
+		r.parsed.problem.Note("model", "given: the id of a model")
 	}
 	if len(r.Messages) == 0 {
-		r.note("messages", "a non-empty array of message objects")
+		r.parsed.problem.Note("messages", "a non-empty array of message objects")
 	}
 	for _, f := range Families() {
 		for _, m := range f.Models {
@@ -73,10 +73,7 @@ func (r *Request) Validate() error {
 			}
 		}
 	}
-	if r.parsed.problem != nil {
-		return r.parsed.problem
-	}
-	return nil
+	return r.parsed.problem.Err()
 }
 
 // check applies a family's table.
@@ -84,7 +81,7 @@ func (r *Request) check(table rule.Table) {
 	for _, f := range table {
 		raw := r.parsed.object.Raw(f.Name)
 		if !rawjson.IsNull(raw) && !f.Check.OK(raw) {
-			r.note(f.Name, f.Check.Text)
+			r.parsed.problem.Note(f.Name, f.Check.Text)
 		}
 	}
 }
@@ -109,7 +106,7 @@ func (r *Request) checkTools(raw []byte) {
 		return nil
 	})
 	if err != nil {
-		r.note("tools", "an array of tool definitions")
+		r.parsed.problem.Note("tools", "an array of tool definitions")
 	}
 }
 
@@ -117,12 +114,12 @@ func (r *Request) checkTool(raw []byte, i int) {
 	param := fmt.Sprintf("tools[%d]", i)
 	o, err := rawjson.Index(raw, nil, nil)
 	if err != nil {
-		r.note(param, "an object")
+		r.parsed.problem.Note(param, "an object")
 		return
 	}
 	kind, ok := rawjson.String(o.Raw("type"))
 	if !ok || kind == "" {
-		r.note(param+".type", `a string such as "function"`)
+		r.parsed.problem.Note(param+".type", `a string such as "function"`)
 		return
 	}
 	if kind != "function" {
@@ -130,11 +127,11 @@ func (r *Request) checkTool(raw []byte, i int) {
 	}
 	f, err := rawjson.Index(orNull(o.Raw("function")), nil, nil)
 	if err != nil {
-		r.note(param+".function", "an object")
+		r.parsed.problem.Note(param+".function", "an object")
 		return
 	}
 	if name, ok := rawjson.String(f.Raw("name")); !ok || name == "" {
-		r.note(param+".function.name", "a non-empty string")
+		r.parsed.problem.Note(param+".function.name", "a non-empty string")
 	}
 }
 

@@ -1,16 +1,15 @@
 package chat
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"iter"
-	"net/http"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -43,39 +42,18 @@ func (served) Supports(op upstream.Op, _ string) bool { return op == upstream.Ch
 
 // Do calls the handler that the call asks for.
 func (s served) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	r, err := typed(call)
+	r, err := serve.Request(call, Parse)
 	if err != nil {
 		return nil, err
 	}
 	if call.Stream {
-		return reply("text/event-stream", newChunkReader(ctx, s.stream(ctx, r))), nil
+		return serve.Reply("text/event-stream", newChunkReader(ctx, s.stream(ctx, r))), nil
 	}
 	response, err := s.answer(ctx, r)
 	if err != nil {
 		return nil, fault.From(err)
 	}
-	data, err := json.Marshal(response)
-	if err != nil {
-		return nil, fault.Wrap(fault.InternalError, "The model's answer cannot be written as JSON.", err)
-	}
-	return reply("application/json", io.NopCloser(bytes.NewReader(data))), nil
-}
-
-// typed is the call's request; parsed from the body where the call came
-// without one.
-func typed(call *upstream.Call) (*Request, error) {
-	if r, ok := call.Request.(*Request); ok {
-		return r, nil
-	}
-	data, err := call.Body.Bytes()
-	if err != nil {
-		return nil, fault.From(err)
-	}
-	return Parse(data)
-}
-
-func reply(contentType string, body io.ReadCloser) *upstream.Reply {
-	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {contentType}}, Body: body}
+	return serve.JSON(response)
 }
 
 // oneShot streams a whole response: one chunk for each candidate's content,

@@ -123,13 +123,11 @@ func (r *Request) weigh() int64 {
 }
 
 func (r *Request) wrongInput() {
-	r.note("input", "a string, an array of strings, an array of token numbers, or an array of arrays of them")
+	r.parsed.problem.Note("input", "a string, an array of strings, an array of token numbers, or an array of arrays of them")
 }
 
 func (r *Request) empty() {
-	if r.parsed.problem == nil {
-		r.parsed.problem = fault.Invalid("input", `"input" must not be empty, and neither may a text in it.`)
-	}
+	r.parsed.problem.Refuse("input", `"input" must not be empty, and neither may a text in it.`)
 }
 
 // checkInput is what can be said only when the model is known.

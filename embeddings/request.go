@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -58,7 +57,7 @@ func Texts(texts ...string) jsontext.Value {
 type parsed struct {
 	body    upstream.Body
 	object  rawjson.Object
-	problem *fault.Error // the first rule that the request breaks
+	problem rule.Problem // the first rule that the request breaks
 	items   []rawjson.Span
 	tokens  bool  // the input is of token numbers
 	bound   int64 // the most tokens that the input can be
@@ -86,7 +85,7 @@ func Parse(data []byte) (*Request, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fault.Invalid("", "The request body is not acceptable: "+err.Error()+".")
+		return nil, rule.Unacceptable(err)
 	}
 	r.parsed.object, r.parsed.body = o, upstream.ObjectBody(o)
 	r.parsed.bound = r.weigh()
@@ -98,20 +97,14 @@ func Parse(data []byte) (*Request, error) {
 }
 
 // Encode marshals a typed request and reads it again as [Parse] does.
-func Encode(typed *Request) (*Request, error) {
-	data, err := json.Marshal(typed)
-	if err != nil {
-		return nil, fault.Invalid("", "The request cannot be written as JSON: "+err.Error()+".")
-	}
-	return Parse(data)
-}
+func Encode(typed *Request) (*Request, error) { return rule.Encode(typed, Parse) }
 
 func (r *Request) readField(name string, raw []byte) {
 	if rawjson.IsNull(raw) {
 		return
 	}
 	if check, ok := fields.Find(name); ok && !check.OK(raw) {
-		r.note(name, check.Text)
+		r.parsed.problem.Note(name, check.Text)
 		return
 	}
 	switch name {
@@ -128,22 +121,15 @@ func (r *Request) readField(name string, raw []byte) {
 	}
 }
 
-// note keeps the first problem.
-func (r *Request) note(param, must string) {
-	if r.parsed.problem == nil {
-		r.parsed.problem = fault.Invalid(param, fmt.Sprintf("%q must be %s.", param, must))
-	}
-}
-
 // Validate reports the first rule of the API that the request breaks, nil if
 // there is none. allowed are the dimensions that the operator lists for the
 // model; nil means its family's.
 func (r *Request) Validate(allowed []int64) error {
-	if r.parsed.problem != nil {
-		return r.parsed.problem
+	if err := r.parsed.problem.Err(); err != nil {
+		return err
 	}
 	if r.Model == "" {
-		return fault.Invalid("model", `"model" is missing: it names the model, and GET /v1/models lists those that there are.`)
+		return rule.NoModel()
 	}
 	if err := r.checkInput(); err != nil {
 		return err

@@ -1,15 +1,11 @@
 package embeddings
 
 import (
-	"bytes"
 	"context"
-	"io"
-	"net/http"
-
-	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -29,27 +25,15 @@ func (served) Supports(op upstream.Op, _ string) bool { return op == upstream.Em
 
 // Do calls the handler.
 func (s served) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	r, ok := call.Request.(*Request)
-	if !ok {
-		data, err := call.Body.Bytes()
-		if err != nil {
-			return nil, fault.From(err)
-		}
-		if r, err = Parse(data); err != nil {
-			return nil, err
-		}
+	r, err := serve.Request(call, Parse)
+	if err != nil {
+		return nil, err
 	}
 	response, err := s.answer(ctx, r)
 	if err != nil {
 		return nil, fault.From(err)
 	}
-	data, err := json.Marshal(response)
-	if err != nil {
-		return nil, fault.Wrap(fault.InternalError, "The model's answer cannot be written as JSON.", err)
-	}
-	return &upstream.Reply{
-		Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)),
-	}, nil
+	return serve.JSON(response)
 }
 
 // Inputs are the texts to embed, in order; nil if the input is of tokens.

@@ -30,7 +30,7 @@ var inside = &rawjson.Rules{Unique: rule.Body.Unique, Billed: rule.Body.Billed}
 func (r *Request) readMessages() error {
 	o := &r.parsed.object
 	if string(o.Raw("stream")) == "true" {
-		r.refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, clip(r.Model)))
+		r.parsed.problem.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, clip(r.Model)))
 	}
 	if err := r.readInput(); err != nil {
 		return err
@@ -43,11 +43,11 @@ func (r *Request) readInput() error {
 	o := &r.parsed.object
 	raw := o.Raw("input")
 	if rawjson.IsNull(raw) {
-		r.refuse("input", `"input" is missing: it holds "messages", with one message of role "user".`)
+		r.parsed.problem.Refuse("input", `"input" is missing: it holds "messages", with one message of role "user".`)
 		return nil
 	}
 	if raw[0] != '{' {
-		r.note("input", "an object that holds \"messages\"")
+		r.parsed.problem.Note("input", "an object that holds \"messages\"")
 		return nil
 	}
 	input, err := rawjson.Index(raw, inside, nil)
@@ -56,17 +56,17 @@ func (r *Request) readInput() error {
 		if errors.As(err, &at) {
 			err = &rawjson.SyntaxError{Offset: start(o, "input") + at.Offset, Reason: at.Reason}
 		}
-		return unacceptable(err)
+		return rule.Unacceptable(err)
 	}
 	message, ok := sole(input.Raw("messages"))
 	if !ok {
-		r.note("input.messages", `an array of exactly one message, of role "user"`)
+		r.parsed.problem.Note("input.messages", `an array of exactly one message, of role "user"`)
 		return nil
 	}
 	r.readMessage(message)
 	r.Input = &Input{}
 	if json.Unmarshal(raw, r.Input, jsontext.AllowDuplicateNames(true)) != nil {
-		r.note("input.messages", "made of the fields of the API")
+		r.parsed.problem.Note("input.messages", "made of the fields of the API")
 	}
 	return nil
 }
@@ -110,11 +110,11 @@ func (r *Request) readMessage(raw []byte) {
 	const at = "input.messages[0]"
 	m, err := rawjson.Index(raw, nil, nil)
 	if err != nil {
-		r.note(at, "an object")
+		r.parsed.problem.Note(at, "an object")
 		return
 	}
 	if role, _ := rawjson.String(m.Raw("role")); role != "user" {
-		r.note(at+".role", `"user"`)
+		r.parsed.problem.Note(at+".role", `"user"`)
 	}
 	var texts, images int
 	count := each(m.Raw("content"), func(i int, raw []byte) {
@@ -122,10 +122,10 @@ func (r *Request) readMessage(raw []byte) {
 		texts, images = texts+text, images+image
 	})
 	if count < 0 {
-		r.note(at+".content", `an array of blocks, at least one of which is {"text": "…"}`)
+		r.parsed.problem.Note(at+".content", `an array of blocks, at least one of which is {"text": "…"}`)
 	}
 	if texts == 0 {
-		r.note(at+".content", `given at least one block {"text": "…"}`)
+		r.parsed.problem.Note(at+".content", `given at least one block {"text": "…"}`)
 	}
 	r.checkImages(at+".content", images)
 }
@@ -134,22 +134,22 @@ func (r *Request) readMessage(raw []byte) {
 func (r *Request) block(at string, raw []byte) (texts, images int) {
 	b, err := rawjson.Index(raw, nil, nil)
 	if err != nil {
-		r.note(at, `an object that holds "text" or "image"`)
+		r.parsed.problem.Note(at, `an object that holds "text" or "image"`)
 		return 0, 0
 	}
 	text, image := b.Raw("text"), b.Raw("image")
 	switch {
 	case rawjson.IsNull(text) == rawjson.IsNull(image):
-		r.note(at, `an object that holds either "text" or "image"`)
+		r.parsed.problem.Note(at, `an object that holds either "text" or "image"`)
 		return 0, 0
 	case rawjson.IsNull(image):
 		if text[0] != '"' {
-			r.note(at+".text", "a string")
+			r.parsed.problem.Note(at+".text", "a string")
 		}
 		return 1, 0
 	}
 	if link, ok := rawjson.String(image); !ok || !isLink(link) {
-		r.note(at+".image", "an https URL that the upstream can reach")
+		r.parsed.problem.Note(at+".image", "an https URL that the upstream can reach")
 	}
 	return 0, 1
 }
@@ -166,9 +166,9 @@ func (r *Request) checkImages(at string, images int) {
 	switch {
 	case m.Largest < 0:
 	case m.Largest == 0 && images > 0:
-		r.refuse(at, fmt.Sprintf("The model %q makes pictures of text and takes no image. A model that edits takes them, such as %q.", m.ID, editor()))
+		r.parsed.problem.Refuse(at, fmt.Sprintf("The model %q makes pictures of text and takes no image. A model that edits takes them, such as %q.", m.ID, editor()))
 	case images < m.Fewest || images > m.Largest:
-		r.refuse(at, fmt.Sprintf("The model %q edits images: it needs %d to %d of them, not %d.", m.ID, m.Fewest, m.Largest, images))
+		r.parsed.problem.Refuse(at, fmt.Sprintf("The model %q edits images: it needs %d to %d of them, not %d.", m.ID, m.Fewest, m.Largest, images))
 	}
 }
 
@@ -191,7 +191,7 @@ func (r *Request) readParameters() {
 	}
 	o, err := rawjson.Index(raw, nil, nil)
 	if err != nil {
-		r.note("parameters", "an object")
+		r.parsed.problem.Note("parameters", "an object")
 		return
 	}
 	r.parsed.parameters = o
@@ -202,11 +202,11 @@ func (r *Request) readParameters() {
 	r.fields(parameters, &o, "parameters.")
 	size, _ := rawjson.String(o.Raw("size"))
 	if raw := o.Raw("size"); size == "" && !rawjson.IsNull(raw) {
-		r.note("parameters.size", "one of "+rule.Words(r.parsed.family.Sizes))
+		r.parsed.problem.Note("parameters.size", "one of "+rule.Words(r.parsed.family.Sizes))
 	}
 	r.checkSize("parameters.size", size)
 	r.Parameters = &Parameters{}
-	if r.parsed.problem == nil && json.Unmarshal(raw, r.Parameters) != nil {
-		r.note("parameters", "made of the fields of the API")
+	if r.parsed.problem.Err() == nil && json.Unmarshal(raw, r.Parameters) != nil {
+		r.parsed.problem.Note("parameters", "made of the fields of the API")
 	}
 }

@@ -76,14 +76,14 @@ func (r *Request) read() {
 		return
 	}
 	if r.Prompt == "" {
-		r.refuse("prompt", `"prompt" is missing: it says what the picture is to show.`)
+		r.parsed.problem.Refuse("prompt", `"prompt" is missing: it says what the picture is to show.`)
 	}
 	r.checkSize("size", r.Size)
 	if r.Background == "transparent" && r.OutputFormat == "jpeg" {
-		r.refuse("background", `"background" can be "transparent" only where "output_format" is "png" or "webp".`)
+		r.parsed.problem.Refuse("background", `"background" can be "transparent" only where "output_format" is "png" or "webp".`)
 	}
 	if r.Stream && r.N > 1 {
-		r.refuse("n", `"n" must be 1 where "stream" is true: ask for several pictures without "stream".`)
+		r.parsed.problem.Refuse("n", `"n" must be 1 where "stream" is true: ask for several pictures without "stream".`)
 	}
 }
 
@@ -98,7 +98,7 @@ func (r *Request) checkSize(param, size string) {
 			return
 		}
 	}
-	r.refuse(param, fmt.Sprintf("The model %q makes pictures of the sizes %s, not %q.", r.Model, rule.Words(allowed), clip(size)))
+	r.parsed.problem.Refuse(param, fmt.Sprintf("The model %q makes pictures of the sizes %s, not %q.", r.Model, rule.Words(allowed), clip(size)))
 }
 
 // clip bounds what a message repeats of a caller's text.

@@ -77,7 +77,7 @@ type parsed struct {
 	body       upstream.Body
 	object     rawjson.Object
 	parameters rawjson.Object // of a form that has them
-	problem    *fault.Error   // the first rule that the request breaks
+	problem    rule.Problem   // the first rule that the request breaks
 	family     Family
 	row        Model
 	known      bool // a table describes the model
@@ -91,7 +91,7 @@ func Parse(data []byte) (*Request, error) {
 	r := &Request{}
 	o, err := rawjson.Index(data, rule.Body, nil)
 	if err != nil {
-		return nil, unacceptable(err)
+		return nil, rule.Unacceptable(err)
 	}
 	p := &r.parsed
 	p.object, p.body = o, upstream.ObjectBody(o)
@@ -129,49 +129,25 @@ func (r *Request) readUnknown() {
 	}
 }
 
-func unacceptable(err error) error {
-	return fault.Invalid("", "The request body is not acceptable: "+err.Error()+".")
-}
-
 // Encode marshals a typed request and reads it again as [Parse] does.
-func Encode(typed *Request) (*Request, error) {
-	data, err := json.Marshal(typed)
-	if err != nil {
-		return nil, fault.Invalid("", "The request cannot be written as JSON: "+err.Error()+".")
-	}
-	return Parse(data)
-}
+func Encode(typed *Request) (*Request, error) { return rule.Encode(typed, Parse) }
 
 // fields checks the members of an object by a table.
 func (r *Request) fields(table rule.Table, o *rawjson.Object, prefix string) {
 	for _, f := range table {
 		if raw := o.Raw(f.Name); !rawjson.IsNull(raw) && !f.Check.OK(raw) {
-			r.note(prefix+f.Name, f.Check.Text)
+			r.parsed.problem.Note(prefix+f.Name, f.Check.Text)
 		}
-	}
-}
-
-// note keeps the first problem.
-func (r *Request) note(param, must string) {
-	r.refuse(param, fmt.Sprintf("%q must be %s.", param, must))
-}
-
-func (r *Request) refuse(param, message string) {
-	if r.parsed.problem == nil {
-		r.parsed.problem = fault.Invalid(param, message)
 	}
 }
 
 // Validate reports the first rule of the API that the request breaks, nil if
 // there is none.
 func (r *Request) Validate() error {
-	switch {
-	case r.parsed.problem != nil:
-		return r.parsed.problem
-	case r.Model == "":
-		return fault.Invalid("model", `"model" is missing: it names the model, and GET /v1/models lists those that there are.`)
+	if err := r.parsed.problem.Err(); err != nil || r.Model != "" {
+		return err
 	}
-	return nil
+	return rule.NoModel()
 }
 
 // UnknownModel is the endpoint's answer to a model that does not exist: 400,

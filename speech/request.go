@@ -9,7 +9,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -41,7 +40,7 @@ type Request struct {
 type parsed struct {
 	body    upstream.Body
 	object  rawjson.Object
-	problem *fault.Error // the first rule that the request breaks
+	problem rule.Problem // the first rule that the request breaks
 }
 
 // fields is the table of api.md. The voice of a model that no table describes
@@ -63,7 +62,7 @@ func Parse(data []byte) (*Request, error) {
 	r := &Request{}
 	o, err := rawjson.Index(data, rule.Body, nil)
 	if err != nil {
-		return nil, fault.Invalid("", "The request body is not acceptable: "+err.Error()+".")
+		return nil, rule.Unacceptable(err)
 	}
 	r.parsed.object, r.parsed.body = o, upstream.ObjectBody(o)
 	for i := range o.Members {
@@ -74,20 +73,14 @@ func Parse(data []byte) (*Request, error) {
 }
 
 // Encode marshals a typed request and reads it again as [Parse] does.
-func Encode(typed *Request) (*Request, error) {
-	data, err := json.Marshal(typed)
-	if err != nil {
-		return nil, fault.Invalid("", "The request cannot be written as JSON: "+err.Error()+".")
-	}
-	return Parse(data)
-}
+func Encode(typed *Request) (*Request, error) { return rule.Encode(typed, Parse) }
 
 func (r *Request) read(name string, raw []byte) {
 	if rawjson.IsNull(raw) {
 		return
 	}
 	if check, ok := fields.Find(name); ok && !check.OK(raw) {
-		r.note(name, check.Text)
+		r.parsed.problem.Note(name, check.Text)
 		return
 	}
 	switch name {
@@ -106,22 +99,15 @@ func (r *Request) read(name string, raw []byte) {
 	}
 }
 
-// note keeps the first problem.
-func (r *Request) note(param, must string) {
-	if r.parsed.problem == nil {
-		r.parsed.problem = fault.Invalid(param, fmt.Sprintf("%q must be %s.", param, must))
-	}
-}
-
 // Validate reports the first rule of the API that the request breaks, nil if
 // there is none. voices are those that the operator lists for the model; nil
 // means its family's.
 func (r *Request) Validate(voices []string) error {
-	if r.parsed.problem != nil {
-		return r.parsed.problem
+	if err := r.parsed.problem.Err(); err != nil {
+		return err
 	}
 	if r.Model == "" {
-		return fault.Invalid("model", `"model" is missing: it names the model, and GET /v1/models lists those that there are.`)
+		return rule.NoModel()
 	}
 	if strings.TrimSpace(r.Input) == "" {
 		return mismatch("input", `"input" is empty: it is the text to speak.`)

@@ -3,9 +3,9 @@ package speech
 import (
 	"context"
 	"io"
-	"net/http"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -33,7 +33,7 @@ func (s served) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, e
 	if err != nil {
 		return nil, fault.From(err)
 	}
-	return &upstream.Reply{Status: http.StatusOK, Header: http.Header{"Content-Type": {kind}}, Body: audio}, nil
+	return serve.Reply(kind, audio), nil
 }
 
 // Called is the request of a call: the body's, as the channel edited it.

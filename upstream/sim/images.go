@@ -10,6 +10,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -49,7 +50,7 @@ func (u *Upstream) draw(ctx context.Context, call *upstream.Call, f Fault) (*ups
 	if r.Stream {
 		s := newStream(ctx, &answer{}, f, u.o)
 		s.script = u.partialPictures(r, pictures[0], f)
-		return reply("text/event-stream", s), nil
+		return serve.Reply("text/event-stream", s), nil
 	}
 	response := u.album(r, pictures, int64(width), int64(height), f)
 	data, err := json.Marshal(response)

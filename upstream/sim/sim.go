@@ -9,13 +9,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -101,7 +101,7 @@ func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply
 		return nil, err
 	}
 	if call.Stream {
-		return reply("text/event-stream", newStream(ctx, a, f, u.o)), nil
+		return serve.Reply("text/event-stream", newStream(ctx, a, f, u.o)), nil
 	}
 	return u.whole(ctx, a, f)
 }
@@ -124,11 +124,7 @@ func (u *Upstream) send(ctx context.Context, data []byte, f Fault) (*upstream.Re
 	if err := wait(ctx, nil, delay); err != nil {
 		return nil, fault.From(err)
 	}
-	return reply("application/json", f.body(data)), nil
-}
-
-func reply(contentType string, body io.ReadCloser) *upstream.Reply {
-	return &upstream.Reply{Status: http.StatusOK, Header: http.Header{"Content-Type": {contentType}}, Body: body}
+	return serve.Reply("application/json", f.body(data)), nil
 }
 
 func bodyOf(data []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(data)) }
