@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -111,7 +112,7 @@ func (x *Exchange) check(op operation) (Model, error) {
 	if !x.principal.MayUse(m.ID) {
 		return m, notAllowed(m.ID)
 	}
-	if m.Kind != "" && kinds[m.Kind] != op.op() || m.Kind == "" && !x.routes.router.Supports(op.op(), m.ID) {
+	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.op()) || !x.routes.router.Supports(op.op(), m.ID) {
 		return m, elsewhere(op, m)
 	}
 	return m, op.validate(m)

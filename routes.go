@@ -30,8 +30,13 @@ const (
 	KindSpeech     Kind = "speech"
 )
 
-// kinds is every kind and the operation that it is called by.
-var kinds = map[Kind]upstream.Op{KindChat: upstream.ChatCompletion, KindImage: upstream.GenerateImage, KindEmbeddings: upstream.Embeddings, KindSpeech: upstream.Speech}
+// kinds is every kind and the operations that it is called by.
+var kinds = map[Kind][]upstream.Op{
+	KindChat:       {upstream.ChatCompletion, upstream.Messages, upstream.CountTokens},
+	KindImage:      {upstream.GenerateImage, upstream.EditImage},
+	KindEmbeddings: {upstream.Embeddings},
+	KindSpeech:     {upstream.Speech},
+}
 
 // Kinds are all kinds, in the order of the API's documentation.
 func Kinds() []Kind { return []Kind{KindChat, KindImage, KindEmbeddings, KindSpeech} }

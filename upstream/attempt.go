@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +21,8 @@ type attempt struct {
 	body    io.ReadCloser
 	channel *channel
 	now     func() time.Time
-	barred  *fault.Error // why the channel is not asked at all
+	up      Upstream
+	unasked bool // the channel barred the call
 
 	parent context.Context // the caller's
 	ctx    context.Context // parent with the channel's time-outs
@@ -48,15 +48,9 @@ var (
 )
 
 func newAttempt(ctx context.Context, call *Call, rt route, now func() time.Time) *attempt {
-	a := &attempt{call: *call, channel: rt.channel, now: now, parent: ctx, start: time.Now()}
+	a := &attempt{call: *call, channel: rt.channel, up: rt.up, now: now, parent: ctx, start: time.Now()}
 	a.call.Accept, a.call.Observe = nil, nil
-	a.reply.Dropped, a.barred = rt.edit(&a.call)
-	if rt.id != "" {
-		a.call.Model = rt.id
-		if a.call.Body.IsObject() {
-			a.call.Body = a.call.Body.Set("model", rt.quoted)
-		}
-	}
+	a.call.Model = rt.model(call.Model)
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,11 +70,8 @@ func (a *attempt) do(accept func(context.Context, *Reply) (*Reply, error)) (*Rep
 }
 
 func (a *attempt) ask(accept func(context.Context, *Reply) (*Reply, error)) (reply *Reply, err error) {
-	if a.barred != nil {
-		return nil, a.barred
-	}
 	defer recovered(&err)
-	reply, err = a.channel.Upstream.Do(a.ctx, &a.call)
+	reply, err = a.up.Do(a.ctx, &a.call)
 	if err != nil {
 		return nil, err
 	}
@@ -89,10 +80,7 @@ func (a *attempt) ask(accept func(context.Context, *Reply) (*Reply, error)) (rep
 	}
 	a.body = reply.Body
 	a.reply.Status, a.reply.Header = reply.Status, reply.Header
-	a.reply.Body, a.reply.Channel = a, a.channel.Name
-	if len(reply.Dropped) > 0 {
-		a.reply.Dropped = slices.Concat(a.reply.Dropped, reply.Dropped)
-	}
+	a.reply.Body, a.reply.Channel, a.reply.Dropped = a, a.channel.Name, reply.Dropped
 	if accept == nil {
 		return &a.reply, nil
 	}
@@ -238,6 +226,7 @@ func (a *attempt) accept() {
 // refuse ends an attempt of which err is the outcome.
 func (a *attempt) refuse(err error) *fault.Error {
 	e := a.explain(err)
+	a.unasked = errors.As(err, new(*barred))
 	a.closed.Store(true)
 	a.finish(verdict{})
 	_ = a.closeBody()
@@ -272,7 +261,7 @@ func (a *attempt) finish(v verdict) {
 // is there. A caller who left, or whom it was not asked for, says nothing about it.
 func (a *attempt) report() {
 	switch {
-	case a.parent.Err() != nil, a.barred != nil:
+	case a.parent.Err() != nil, a.unasked:
 	case a.verdict.sick:
 		a.channel.streak.failed(a.now())
 	default:

@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
 // everyModel is the public id under which a channel passes every id through.
@@ -111,39 +108,6 @@ func newChannel(c Channel) *channel {
 	c.Weight = max(c.Weight, 1)
 	c.Timeout = c.Timeout.withDefaults()
 	return &channel{Channel: c, renames: sorted(c.Rename)}
-}
-
-// edit makes the changes that the channel's upstream needs, and lists what a
-// caller asked for and will not get. It fails where that may not be left out.
-func (c *channel) edit(call *Call) (dropped []string, err *fault.Error) {
-	if !call.Body.IsObject() {
-		return nil, nil
-	}
-	for _, name := range c.Drop {
-		v := call.Body.Raw(name)
-		if v == nil {
-			continue
-		}
-		if name == "n" && several(v) {
-			return nil, fault.Invalid("n", "This model's upstream gives one candidate only: leave n out or send 1.")
-		}
-		call.Body = call.Body.Delete(name)
-		if !rawjson.IsNull(v) {
-			dropped = append(dropped, name)
-		}
-	}
-	for _, from := range c.renames {
-		if call.Body.Has(from) {
-			call.Body = call.Body.Rename(from, c.Rename[from])
-		}
-	}
-	return dropped, nil
-}
-
-// several reports whether n asks for anything but one candidate.
-func several(n []byte) bool {
-	count, ok := rawjson.Int(n)
-	return !rawjson.IsNull(n) && (!ok || count != 1)
 }
 
 func (c *channel) info(usable bool) ChannelInfo {

@@ -10,8 +10,22 @@ import (
 // route is one channel that serves a model.
 type route struct {
 	*channel
-	id     string // the upstream's id; empty for the public one
-	quoted []byte // id as JSON
+	id string   // the upstream's id; empty for the public one
+	up Upstream // the channel's, spared and wrapped
+}
+
+// newRoute is a channel's way to its upstream for the model whose id there is
+// id, or any model if it is empty.
+func newRoute(c *channel, id string, wrap Middleware) route {
+	s := &spared{channel: c}
+	if id != "" {
+		s.model = rawjson.Quote(nil, id)
+	}
+	rt := route{channel: c, id: id, up: s}
+	if wrap != nil {
+		rt.up = wrap(s)
+	}
+	return rt
 }
 
 // model is the upstream's id for a public one.
@@ -34,33 +48,35 @@ type table struct {
 	wild  []route              // of channels that pass every id through
 }
 
-func newTable(channels []*channel) table {
+func newTable(channels []*channel, wrap Middleware) table {
 	channels = slices.Clone(channels)
 	slices.SortStableFunc(channels, func(a, b *channel) int { return a.Priority - b.Priority })
 	t := table{named: make(map[question][]route)}
 	for _, c := range channels {
 		if c.Models[everyModel] != "" {
-			t.wild = append(t.wild, route{channel: c})
+			t.wild = append(t.wild, newRoute(c, "", wrap))
 		}
 	}
 	for _, public := range models(channels) {
 		for _, op := range Ops() {
-			t.named[question{op, public}] = serving(channels, op, public)
+			t.named[question{op, public}] = serving(channels, op, public, wrap)
 		}
 	}
 	return t
 }
 
 // serving are the channels that serve a model which some channel names.
-func serving(channels []*channel, op Op, public string) (routes []route) {
+func serving(channels []*channel, op Op, public string, wrap Middleware) (routes []route) {
 	for _, c := range channels {
-		rt := route{channel: c}
-		if id, named := c.Models[public]; named && id != public {
-			rt.id, rt.quoted = id, rawjson.Quote(nil, id)
-		} else if !named && c.Models[everyModel] == "" {
+		id, named := c.Models[public]
+		if !named && c.Models[everyModel] == "" {
 			continue
 		}
-		if Supports(c.Upstream, op, rt.model(public)) {
+		if id == public {
+			id = ""
+		}
+		rt := newRoute(c, id, wrap)
+		if Supports(rt.up, op, rt.model(public)) {
 			routes = append(routes, rt)
 		}
 	}
@@ -75,7 +91,7 @@ func (t *table) routes(op Op, model string) []route {
 	if routes, named := t.named[question{op, model}]; named || len(t.wild) == 0 {
 		return routes
 	}
-	refuses := func(rt route) bool { return !Supports(rt.Upstream, op, model) }
+	refuses := func(rt route) bool { return !Supports(rt.up, op, model) }
 	if !slices.ContainsFunc(t.wild, refuses) {
 		return t.wild
 	}

@@ -29,7 +29,7 @@ type Router struct {
 	channels []*channel
 	table    table
 	models   []string
-	budget   budget
+	budget   *budget // shared with the routers that Wrap makes
 	now      func() time.Time
 	rand     func(uint64) uint64
 }
@@ -62,7 +62,7 @@ func Sole(up Upstream) *Router {
 }
 
 func newRouter(channels []Channel, o RouterOptions) *Router {
-	r := &Router{now: o.Now, rand: o.Rand}
+	r := &Router{budget: new(budget), now: o.Now, rand: o.Rand}
 	if r.now == nil {
 		r.now = time.Now
 	}
@@ -72,9 +72,19 @@ func newRouter(channels []Channel, o RouterOptions) *Router {
 	for _, c := range channels {
 		r.channels = append(r.channels, newChannel(c))
 	}
-	r.table = newTable(r.channels)
+	r.table = newTable(r.channels, nil)
 	r.models = models(r.channels)
 	return r
+}
+
+// Wrap returns a Router that asks every channel through m. m sees a call as the
+// caller made it, but for the model's id, and so may turn it into one of another
+// dialect: what the channel drops and renames is done below it. Both Routers
+// share the channels' health and the budget of attempts.
+func (r *Router) Wrap(m Middleware) *Router {
+	w := *r
+	w.table = newTable(r.channels, m)
+	return &w
 }
 
 // Models are the public ids that channels name, sorted. A channel that passes

@@ -60,14 +60,19 @@ type Op string
 
 // The operations.
 const (
-	ChatCompletion Op = "chat"       // POST /v1/chat/completions
-	GenerateImage  Op = "image"      // POST /v1/images/generations
-	Embeddings     Op = "embeddings" // POST /v1/embeddings
-	Speech         Op = "speech"     // POST /v1/audio/speech
+	ChatCompletion Op = "chat"         // POST /v1/chat/completions
+	Messages       Op = "messages"     // POST /v1/messages
+	CountTokens    Op = "count_tokens" // POST /v1/messages/count_tokens
+	GenerateImage  Op = "image"        // POST /v1/images/generations
+	EditImage      Op = "edit"         // POST /v1/images/edits
+	Embeddings     Op = "embeddings"   // POST /v1/embeddings
+	Speech         Op = "speech"       // POST /v1/audio/speech
 )
 
 // Ops returns every operation, in the order of the API's documentation.
-func Ops() []Op { return []Op{ChatCompletion, GenerateImage, Embeddings, Speech} }
+func Ops() []Op {
+	return []Op{ChatCompletion, Messages, CountTokens, GenerateImage, EditImage, Embeddings, Speech}
+}
 
 // Call is one request on its way to an upstream.
 type Call struct {
@@ -91,6 +96,9 @@ type Call struct {
 	// Header holds protocol headers of the client that travel to an upstream
 	// of the same dialect; nil for none.
 	Header http.Header
+	// Query is what of the client's query string travels to an upstream of the
+	// same dialect ("beta=true"); empty for none.
+	Query string
 }
 
 // Reply is an upstream's 2xx answer in the public wire.
