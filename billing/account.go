@@ -51,13 +51,12 @@ func (l *Ledger) account(name string) (*account, error) {
 	return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no account %.64q.", name))
 }
 
-// CreateAccount adds an account with an opening credit. Names are 1 to 64
-// ASCII letters, digits and any of "._-@+", and start with a letter or digit.
-// A malformed or taken name and a negative credit are fault.InvalidRequest,
-// and so is any credit where the ledger only counts.
+// CreateAccount adds an account with an opening credit. A malformed
+// ([CheckAccountName]) or taken name and a negative credit are
+// fault.InvalidRequest, and so is any credit where the ledger only counts.
 func (l *Ledger) CreateAccount(_ context.Context, name string, credit Money) error {
-	if !validName(name) {
-		return fault.Invalid("name", "An account name is 1 to 64 ASCII letters, digits and any of \"._-@+\", and starts with a letter or digit.")
+	if err := CheckAccountName(name); err != nil {
+		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,11 +76,16 @@ func (l *Ledger) CreateAccount(_ context.Context, name string, credit Money) err
 	return nil
 }
 
-// validName keeps the colon for the platform's own accounts.
-func validName(name string) bool {
+// CheckAccountName fails with fault.InvalidRequest on a name that no ledger
+// gives to an account: names are 1 to 64 ASCII letters, digits and any of
+// "._-@+", and start with a letter or digit. The colon is for the platform's own
+// accounts.
+func CheckAccountName(name string) error {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-	return len(name) >= 1 && len(name) <= 64 &&
-		strings.IndexByte(letters, name[0]) >= 0 && strings.Trim(name, letters+"._-@+") == ""
+	if len(name) >= 1 && len(name) <= 64 && strings.IndexByte(letters, name[0]) >= 0 && strings.Trim(name, letters+"._-@+") == "" {
+		return nil
+	}
+	return fault.Invalid("name", "An account name is 1 to 64 ASCII letters, digits and any of \"._-@+\", and starts with a letter or digit.")
 }
 
 // Credit adds amount to an account, or takes it back. A reference counts once

@@ -1,7 +1,5 @@
 package billing
 
-import "math"
-
 // journal is the double-entry book: every movement of money is one entry whose
 // legs sum to zero. It keeps the newest entries; an older one is folded into
 // the opening sums of its account and of the platform, so that memory stays
@@ -48,8 +46,8 @@ func (j *journal) post(e entry) uint64 {
 
 // plus adds leg by leg; ok is false if a sum does not fit.
 func (l legs) plus(m legs) (total legs, ok bool) {
-	ok = fits(l.customer, m.customer) && fits(l.credit, m.credit) &&
-		fits(l.revenue, m.revenue) && fits(l.overrun, m.overrun)
+	ok = l.customer.Fits(m.customer) && l.credit.Fits(m.credit) &&
+		l.revenue.Fits(m.revenue) && l.overrun.Fits(m.overrun)
 	return legs{
 		customer: l.customer + m.customer,
 		credit:   l.credit + m.credit,
@@ -60,11 +58,3 @@ func (l legs) plus(m legs) (total legs, ok bool) {
 
 // sum is zero for a sound entry and for sound totals.
 func (l legs) sum() Money { return l.customer + l.credit + l.revenue + l.overrun }
-
-// fits reports whether a+b is an amount: [Unlimited] is none.
-func fits(a, b Money) bool {
-	if b > 0 {
-		return a < Unlimited-b
-	}
-	return a >= math.MinInt64-b
-}

@@ -73,6 +73,14 @@ func (m *Money) UnmarshalText(text []byte) error {
 	return err
 }
 
+// Fits reports whether m+n is an amount: [Unlimited] is none.
+func (m Money) Fits(n Money) bool {
+	if n > 0 {
+		return m < Unlimited-n
+	}
+	return m >= math.MinInt64-n
+}
+
 // parseDecimal reads a decimal as a count of 10^-places. It refuses what it
 // cannot represent exactly.
 func parseDecimal(s string, places int) (int64, error) {

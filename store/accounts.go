@@ -15,17 +15,10 @@ import (
 
 // CreateAccount is billing.Ledger's, durable when it returns.
 func (db *DB) CreateAccount(ctx context.Context, name string, credit billing.Money) error {
-	if !validName(name) {
-		return fault.Invalid("name", "An account name is 1 to 64 ASCII letters, digits and any of \"._-@+\", and starts with a letter or digit.")
+	if err := billing.CheckAccountName(name); err != nil {
+		return err
 	}
 	return db.committer.sure(ctx, &creating{name, credit})
-}
-
-// validName keeps the colon for the platform's own accounts.
-func validName(name string) bool {
-	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-	return len(name) >= 1 && len(name) <= 64 &&
-		strings.IndexByte(letters, name[0]) >= 0 && strings.Trim(name, letters+"._-@+") == ""
 }
 
 // creating adds an account.

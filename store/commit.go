@@ -58,14 +58,20 @@ func (db *DB) startCommitter(ctx context.Context) error {
 }
 
 func (c *committer) enqueue(o *op) error {
+	var refusal error
 	c.mu.Lock()
-	full := len(c.queue) >= queueLimit
-	if c.closed || full {
-		c.mu.Unlock()
-		return c.db.away(map[bool]error{true: errFull, false: errClosed}[full])
+	switch {
+	case len(c.queue) >= queueLimit:
+		refusal = errFull
+	case c.closed:
+		refusal = errClosed
+	default:
+		c.queue = append(c.queue, o)
 	}
-	c.queue = append(c.queue, o)
 	c.mu.Unlock()
+	if refusal != nil {
+		return c.db.away(refusal)
+	}
 	c.nudge()
 	return nil
 }

@@ -213,7 +213,7 @@ func (b *batch) capture(h *hold, r *billing.Receipt, cost billing.Money) error {
 	a, budget := b.purses(h)
 	if cost > 0 && a != nil {
 		owner := b.accounts[h.account]
-		if !fits(owner.revenue, cost) || !fits(owner.overrun, cost-charge) {
+		if !owner.revenue.Fits(cost) || !owner.overrun.Fits(cost-charge) {
 			return fault.New(fault.InternalError, "The gateway's books cannot hold an amount this large.")
 		}
 		owner.revenue += cost

@@ -10,8 +10,6 @@ import (
 
 // Dialect is what tells one database from the other.
 type Dialect struct {
-	// Name is "sqlite" or "postgres".
-	Name string
 	// Numbered says that placeholders are $1, $2 and not ?.
 	Numbered bool
 	// Schema spells the text of a migration, which is written for Postgres.
@@ -36,10 +34,6 @@ type Dialect struct {
 	Unhurried string
 	// Shared says that several processes may use the database at once.
 	Shared bool
-	// Lengthy is a small pool for what may read for long, so that this takes no
-	// connection from anything else; nil means the pool of all readers. Whoever
-	// made it closes it, by Config.Release.
-	Lengthy *sql.DB
 	// Failure says what an error of the driver means.
 	Failure func(error) Failure
 }

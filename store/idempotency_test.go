@@ -41,7 +41,7 @@ func answerOf(request, body string) idempotency.Answer {
 func TestStoredAnswersAreThoseThatMemoryWouldKeep(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		clock := newManual(noon)
-		db := open(store.Options{Now: clock.Now, HoldFor: 1 << 62})
+		db := open(store.Options{Now: clock.Now, HoldFor: 1 << 62, Patience: time.Minute}) // however slow the disk is
 		var run int
 		rapid.Check(t, func(r *rapid.T) {
 			ctx := context.Background()

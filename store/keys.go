@@ -59,16 +59,16 @@ func (db *DB) listKeys(ctx context.Context, account string) ([]auth.Key, error) 
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = rows.Close() }()
 	var keys []auth.Key
-	for rows.Next() {
+	err = each(rows, func(rows *sql.Rows) error {
 		k, err := scanKey(rows)
-		if err != nil {
-			return nil, err
-		}
 		keys = append(keys, k)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	return keys, rows.Err()
+	return keys, nil
 }
 
 // Add implements [auth.KeyAdmin].
@@ -186,16 +186,13 @@ func (t transaction) switchedKeys(ctx context.Context) (map[[32]byte]auth.Key, e
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = rows.Close() }()
 	switched := make(map[[32]byte]auth.Key)
-	for rows.Next() {
+	err = each(rows, func(rows *sql.Rows) error {
 		k, err := scanKey(rows)
-		if err != nil {
-			return nil, err
-		}
 		switched[k.Hash] = k
-	}
-	return switched, rows.Err()
+		return err
+	})
+	return switched, err
 }
 
 // addKey refuses a key that cannot be stored.

@@ -64,6 +64,9 @@ func VerifyTimeout(ctx context.Context, db *DB) (timeout string, err error) {
 	return timeout, err
 }
 
+// Unread is what callers of Verify get for an error on its way.
+func Unread(ctx context.Context, db *DB, err error) error { return db.unread(ctx, err) }
+
 // AddPriceTwice adds a price in a transaction that ends in fails.
 func AddPriceTwice(ctx context.Context, db *DB, p *billing.Price, fails error) error {
 	return db.update(ctx, func(ctx context.Context, t *tx) error {

@@ -15,13 +15,9 @@ const usageLimit = 2 * time.Second
 // lengthy is a connection for what may read for long. There are few of them, and
 // they are none of those that find keys and count limits. The caller closes it.
 func (db *DB) lengthy(ctx context.Context) (*sql.Conn, error) {
-	pool := db.dialect.Lengthy
-	if pool == nil {
-		pool = db.reader
-	}
 	waiting, cancel := context.WithTimeout(ctx, db.options.Patience)
 	defer cancel()
-	conn, err := pool.Conn(waiting)
+	conn, err := db.long.Conn(waiting)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return nil, later("The gateway had no database connection free for a lengthy look into its books. Try again shortly.", err)
 	}

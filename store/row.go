@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/json"
-	"math"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -108,14 +107,6 @@ const (
 	credited = "credit"
 	captured = "capture"
 )
-
-// fits reports whether a+b is an amount: billing.Unlimited is none.
-func fits(a, b billing.Money) bool {
-	if b > 0 {
-		return a < billing.Unlimited-b
-	}
-	return a >= math.MinInt64-b
-}
 
 // moment is a time of the database.
 func moment(nanos int64) time.Time { return time.Unix(0, nanos).UTC() }

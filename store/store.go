@@ -29,6 +29,7 @@ type DB struct {
 	options Options
 	writer  *sql.DB // one connection, used by the committer alone
 	reader  *sql.DB
+	long    *sql.DB // few connections, for what may read for long
 	release func() error
 
 	texts     texts // statements in the dialect's spelling
@@ -72,10 +73,12 @@ type Options struct {
 type Config struct {
 	Dialect Dialect
 	// Writer is limited to two connections by Open: the committer's, and one for
-	// rare changes beside it. Reader is the pool of everything that only reads.
-	// Both are closed by Close, or by an Open that fails.
-	Writer, Reader *sql.DB
-	// Release, if set, is called after both are closed.
+	// rare changes beside it. Reader is the pool of what only reads and is quick,
+	// Lengthy a small one of what may read for long, so that this takes no
+	// connection from anything else. All are required, and closed by Close, or by
+	// an Open that fails.
+	Writer, Reader, Lengthy *sql.DB
+	// Release, if set, is called after all are closed.
 	Release func() error
 	Options Options
 }
@@ -87,7 +90,7 @@ type Config struct {
 func Open(ctx context.Context, c Config) (*DB, error) {
 	db := &DB{
 		dialect: c.Dialect, options: c.Options.filled(),
-		writer: c.Writer, reader: c.Reader, release: c.Release,
+		writer: c.Writer, reader: c.Reader, long: c.Lengthy, release: c.Release,
 	}
 	db.writer.SetMaxOpenConns(2)
 	if err := db.start(ctx); err != nil {
@@ -136,7 +139,7 @@ func (db *DB) Close() error {
 
 func (db *DB) closePools() error {
 	// The writer last: it folds SQLite's log into the file.
-	err := errors.Join(db.reader.Close(), db.writer.Close())
+	err := errors.Join(db.long.Close(), db.reader.Close(), db.writer.Close())
 	if db.release != nil {
 		err = errors.Join(err, db.release())
 	}

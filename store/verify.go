@@ -15,33 +15,59 @@ import (
 // the database and names the first that does not hold, as fault.InternalError.
 // (I8 speaks of what clients were told.) It reads every receipt and every
 // entry, beside a store that runs, and takes as long as it takes. It fails with
-// fault.ServiceUnavailable where others read for long already.
+// fault.ServiceUnavailable where others read for long already, and with
+// fault.InternalError where the database answers and what it holds cannot be read.
 func (db *DB) Verify(ctx context.Context) error {
 	conn, err := db.lengthy(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }() // it goes back to its pool
+	broken, err := db.inconsistency(ctx, conn)
+	switch {
+	case err != nil:
+		return db.unread(ctx, err)
+	case broken != "":
+		return fault.New(fault.InternalError, "The ledger is inconsistent. "+broken)
+	}
+	return nil
+}
+
+// inconsistency is the first invariant that does not hold, and for what; empty
+// if all do.
+func (db *DB) inconsistency(ctx context.Context, conn *sql.Conn) (string, error) {
 	t, err := db.snapshot(ctx, conn)
 	if err != nil {
-		return db.away(err)
+		return "", err
 	}
 	defer func() { _ = t.Rollback() }() // it has changed nothing
 	q := reading{db, t}
 	now, err := db.now(ctx, q)
 	if err != nil {
-		return db.away(err)
+		return "", err
 	}
 	for _, check := range db.checks(now) {
 		broken, err := check.find(ctx, q)
 		if err != nil {
-			return db.away(err)
+			return "", err
 		}
 		if broken != "" {
-			return fault.New(fault.InternalError, "The ledger is inconsistent. "+check.invariant+": "+broken)
+			return check.invariant + ": " + broken, nil
 		}
 	}
-	return nil
+	return "", nil
+}
+
+// unread is what callers get where the books were not read to their end. Unless
+// the database is away, to try again would not help.
+func (db *DB) unread(ctx context.Context, err error) error {
+	waiting, cancel := context.WithTimeout(ctx, db.options.Patience)
+	defer cancel()
+	// The driver cannot place every error of a connection that is gone.
+	if db.failure(err) != Broken || db.reader.PingContext(waiting) != nil {
+		return db.unavailable(ctx, err)
+	}
+	return fault.Wrap(fault.InternalError, "The gateway's database answers, but the ledger in it cannot be read. The server's log has what the database said.", err)
 }
 
 // snapshot is a transaction that reads one state and may take any time.

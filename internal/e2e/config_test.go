@@ -77,6 +77,7 @@ func server(t testing.TB) *storetest.Server {
 	s, err := storetest.StartPostgres()
 	switch {
 	case err == nil:
+		t.Cleanup(func() { _ = s.Stop("immediate") }) // it may be down
 		return s
 	case os.Getenv("CI") == "true":
 		t.Fatalf("no Postgres to test with: %v", err)

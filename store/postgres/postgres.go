@@ -52,9 +52,7 @@ func Open(ctx context.Context, dsn string, o Options) (*store.DB, error) {
 	long := pool(hurried, o)
 	long.SetMaxOpenConns(lengthy)
 	long.SetMaxIdleConns(1)
-	d := dialect()
-	d.Lengthy = long
-	return store.Open(ctx, store.Config{Dialect: d, Writer: pool(writer, o), Reader: reader, Release: long.Close, Options: o})
+	return store.Open(ctx, store.Config{Dialect: dialect(), Writer: pool(writer, o), Reader: reader, Lengthy: long, Options: o})
 }
 
 // settings of every connection: a commit returns when the disk has it, and
@@ -88,7 +86,7 @@ func pool(config *pgx.ConnConfig, o Options) *sql.DB {
 
 func dialect() store.Dialect {
 	return store.Dialect{
-		Name: "postgres", Numbered: true, Arrays: true, Shared: true,
+		Numbered: true, Arrays: true, Shared: true,
 		Schema: strings.NewReplacer("--postgres ", "").Replace,
 		// A transaction's, which every process that starts takes first.
 		Serialise: "SELECT pg_advisory_xact_lock(7236832014)",

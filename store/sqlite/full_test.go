@@ -84,7 +84,7 @@ func wantBalance(t *testing.T, db *store.DB, posted, held int) {
 func TestAFullDiskRefusesHoldsAndReadsGoOn(t *testing.T) {
 	p, full := place(t), &disk{}
 	full.pages.Store(100)
-	db, err := p.Open(t.Context(), store.Options{Wrap: full.wrap, Patience: 100 * time.Millisecond})
+	db, err := p.Open(t.Context(), store.Options{Wrap: full.wrap})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -89,11 +90,13 @@ type Server struct {
 	bin  string
 	dir  string
 	user *runAs
-	hold *os.File // closed when the process ends, or the Server is gone: that ends the server
+	hold *os.File // closed when the process ends: that ends the server
 }
 
 // StartPostgres makes a database in a temporary directory and starts a server
-// on it. The server ends, and the directory goes, when this process ends.
+// on it. The server runs until Stop, or until this process ends, with which the
+// directory goes too, whether or not anybody still has the Server: an address is
+// enough to use it.
 func StartPostgres() (*Server, error) {
 	bin, err := programs()
 	if err != nil {
@@ -160,8 +163,15 @@ func (s *Server) watch() error {
 	cmd := exec.Command("/bin/sh", "-c", `cat; "$0" -D "$1/data" -m immediate stop; rm -rf "$1"`, filepath.Join(s.bin, "pg_ctl"), s.dir)
 	cmd.Stdin = r
 	s.user.of(cmd)
+	if err := cmd.Start(); err != nil {
+		return errors.Join(err, w.Close())
+	}
 	s.hold = w
-	return cmd.Start()
+	go func() {
+		_ = cmd.Wait()
+		_ = w.Close() // only here: a file that nothing refers to is closed when memory is cleared
+	}()
+	return nil
 }
 
 // programs is the directory of Postgres's programs.

@@ -11,6 +11,7 @@ import (
 var verifying = map[string]func(bench){
 	"VerifyNamesTheInvariantThatABrokenLedgerBreaks": namesInvariant,
 	"TheDatabaseItselfRefusesToHoldMoreThanThereIs":  refusesOverdraft,
+	"VerifyCallsOnlyADatabaseThatIsAwayAway":         callsAway,
 }
 
 // corruptions are statements that break a ledger, what they break, and what
@@ -73,5 +74,21 @@ func refusesOverdraft(b bench) {
 		if err := b.place.Exec(b.t.Context(), statement); err == nil {
 			b.t.Errorf("it took %q", statement)
 		}
+	}
+}
+
+func callsAway(b bench) {
+	b.account("acme", 10)
+	b.ok(b.place.Exec(b.t.Context(), "ALTER TABLE entry RENAME COLUMN revenue TO lost"))
+	err := b.Verify(b.t.Context())
+	if f := fault.From(err); !fault.Is(err, fault.InternalError) || f.RetryAfter != 0 || f.Err == nil || strings.Contains(f.Message, "inconsistent") {
+		b.t.Errorf("a column that is not there: %v, want 500 with its cause", err)
+	}
+	b.ok(b.place.Exec(b.t.Context(), "ALTER TABLE entry RENAME COLUMN lost TO revenue"))
+	b.ok(b.Verify(b.t.Context()))
+	b.cut.Cut()
+	err = b.Verify(b.t.Context())
+	if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 {
+		b.t.Errorf("a database that is away: %v, want 503 and a time to wait", err)
 	}
 }
