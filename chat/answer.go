@@ -3,6 +3,7 @@ package chat
 import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
@@ -17,8 +18,8 @@ type Answer struct {
 // fault.BadGateway (decisions.md, Answers). The Answer does not refer to data.
 func (r *Request) ReadAnswer(data []byte, b MediaBound) (Answer, error) {
 	var s seen
-	o := borrow()
-	defer giveBack(o)
+	o := rawjson.Borrow()
+	defer rawjson.GiveBack(o)
 	err := rawjson.IndexInto(o, data, nil, func(rd *rawjson.Reader, name []byte) error {
 		if string(name) == "choices" {
 			return s.readChoices(rd, data, "message")
@@ -72,7 +73,7 @@ func (r *Request) usage(p *report, quarters int64, b MediaBound) billing.Usage {
 		c[prompt] = max(r.InputEstimate(b), c[cached]+c[cacheWrite])
 	}
 	if !p.has[completion] {
-		c[completion] = max(tokens(quarters), c[reasoning])
+		c[completion] = max(estimate.Tokens(quarters), c[reasoning])
 	}
 	u := full.usage()
 	u.Estimated = !p.has[prompt] || !p.has[completion]

@@ -2,8 +2,8 @@ package chat
 
 import (
 	"bytes"
-	"unicode/utf8"
 
+	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
@@ -45,17 +45,7 @@ func (l *likeness) text(src []byte) ([]byte, bool) {
 		return nil, false
 	}
 	text := src[len(l.before) : len(src)-len(l.after)]
-	return text, plain(text)
-}
-
-// plain reports whether text can stand in a JSON string as it is and means itself.
-func plain(text []byte) bool {
-	for _, c := range text {
-		if c < ' ' || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return utf8.Valid(text)
+	return text, rawjson.Plain(text)
 }
 
 // append appends the client's chunk with that text.
@@ -67,7 +57,7 @@ func (l *likeness) append(dst, text []byte) []byte {
 
 // wrote notes a string that the model wrote.
 func (s *seen) wrote(raw []byte, at rawjson.Span) {
-	if quarters := stringQuarters(raw); quarters > 0 {
+	if quarters := estimate.StringQuarters(raw); quarters > 0 {
 		s.quarters += quarters
 		s.texts++
 		s.text = at

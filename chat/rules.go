@@ -13,7 +13,7 @@ import (
 // fields is the table of the chat completion request (api.md). `messages` has
 // rules of its own in messages.go; a field that is not listed passes unseen.
 var fields = rule.Table{
-	{Name: "model", Check: modelID},
+	{Name: "model", Check: rule.ModelID()},
 	{Name: "temperature", Check: rule.Number(0, 2)},
 	{Name: "top_p", Check: rule.Number(0, 1)},
 	{Name: "max_tokens", Check: rule.Integer(1, math.MaxInt32)},
@@ -27,17 +27,6 @@ var fields = rule.Table{
 	{Name: "tools", Check: rule.Array()},
 	{Name: "response_format", Check: rule.Object()},
 	{Name: "user", Check: rule.String()},
-}
-
-// maxModel bounds a model id in bytes: it ends up in logs and receipts.
-const maxModel = 256
-
-var modelID = rule.Check{
-	Text: fmt.Sprintf("a non-empty string of at most %d bytes", maxModel),
-	OK: func(raw []byte) bool {
-		id, ok := rawjson.String(raw)
-		return ok && id != "" && len(id) <= maxModel
-	},
 }
 
 // Family is a group of models with rules of their own beside the common ones.

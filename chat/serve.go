@@ -2,8 +2,6 @@ package chat
 
 import (
 	"context"
-	"errors"
-	"io"
 	"iter"
 
 	"github.com/go-json-experiment/json"
@@ -47,7 +45,7 @@ func (s served) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, e
 		return nil, err
 	}
 	if call.Stream {
-		return serve.Reply("text/event-stream", newChunkReader(ctx, s.stream(ctx, r))), nil
+		return serve.Events(ctx, s.stream(ctx, r), frame, Terminator), nil
 	}
 	response, err := s.answer(ctx, r)
 	if err != nil {
@@ -99,61 +97,11 @@ func (r *Response) chunks() []*Chunk {
 	return all
 }
 
-// chunkReader reads an iterator of chunks as server-sent events.
-type chunkReader struct {
-	ctx  context.Context
-	next func() (*Chunk, error, bool)
-	stop func()
-	buf  []byte
-	done bool
-	err  error
-}
-
-func newChunkReader(ctx context.Context, chunks iter.Seq2[*Chunk, error]) *chunkReader {
-	next, stop := iter.Pull2(chunks)
-	return &chunkReader{ctx: ctx, next: next, stop: stop}
-}
-
-// Read gives at most one event at a time.
-func (c *chunkReader) Read(p []byte) (int, error) {
-	if len(c.buf) == 0 && c.err == nil {
-		c.fill()
+// frame appends a chunk as an event.
+func frame(dst []byte, c *Chunk) ([]byte, error) {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
 	}
-	if len(c.buf) == 0 {
-		return 0, c.err
-	}
-	n := copy(p, c.buf)
-	c.buf = c.buf[n:]
-	return n, nil
-}
-
-func (c *chunkReader) fill() {
-	if c.done {
-		c.err = io.EOF
-		return
-	}
-	chunk, err, ok := c.next()
-	switch {
-	case !ok && c.ctx.Err() != nil: // the handler stopped because of it
-		c.err = fault.From(c.ctx.Err())
-	case !ok:
-		c.buf, c.done = append(c.buf, Terminator...), true
-	case err != nil:
-		c.err = fault.From(err)
-	default:
-		data, err := json.Marshal(chunk)
-		if err != nil {
-			c.err = errors.Join(fault.New(fault.InternalError, "The model's chunk cannot be written as JSON."), err)
-			return
-		}
-		c.buf = sse.AppendData(c.buf[:0], data)
-	}
-}
-
-// Close ends the handler's loop. Nothing can be read afterwards: an answer that
-// was given up must not look complete.
-func (c *chunkReader) Close() error {
-	c.stop()
-	c.buf, c.err = nil, io.ErrClosedPipe
-	return nil
+	return sse.AppendData(dst, data), nil
 }

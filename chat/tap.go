@@ -8,6 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 )
@@ -57,7 +58,7 @@ func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o
 // asked for, if the upstream gave none, but not the terminator: see [Terminator].
 func (t *Tap) Event(dst []byte, name string, data []byte) ([]byte, Kind, error) {
 	if text, ok := t.last.text(data); ok && name != "error" {
-		return t.last.append(dst, text), t.count(&seen{quarters: quarterTokens(text)}), nil
+		return t.last.append(dst, text), t.count(&seen{quarters: estimate.Quarters(text)}), nil
 	}
 	if string(bytes.TrimSpace(data)) == "[DONE]" {
 		return t.usageChunk(dst), Done, nil
@@ -171,14 +172,14 @@ func (t *Tap) write(dst []byte) []byte {
 // last report is estimated, as is everything if there was no report.
 func (t *Tap) Usage() billing.Usage {
 	u := t.request.usage(&t.report, t.quarters, t.options.Media)
-	if out := tokens(t.quarters); t.report.has[completion] && !t.fresh && out > u.Output {
+	if out := estimate.Tokens(t.quarters); t.report.has[completion] && !t.fresh && out > u.Output {
 		u.Output, u.Estimated, u.Zero = out, true, false
 	}
 	return u
 }
 
 // Output is the number of output tokens delivered until now.
-func (t *Tap) Output() int64 { return max(tokens(t.quarters), t.report.counts[completion]) }
+func (t *Tap) Output() int64 { return max(estimate.Tokens(t.quarters), t.report.counts[completion]) }
 
 // Heartbeat appends an empty chunk that keeps the connection alive. Before the
 // upstream's first chunk it fixes the stream's id.

@@ -32,8 +32,8 @@ func (p *report) read(raw []byte) (output bool) {
 	if rawjson.IsNull(raw) {
 		return false
 	}
-	o := borrow()
-	defer giveBack(o)
+	o := rawjson.Borrow()
+	defer rawjson.GiveBack(o)
 	if err := rawjson.IndexInto(o, raw, nil, nil); err != nil {
 		p.anomaly = true
 		return false
@@ -62,8 +62,8 @@ func (p *report) takeDetails(raw []byte, details []detail) {
 	if rawjson.IsNull(raw) {
 		return
 	}
-	o := borrow()
-	defer giveBack(o)
+	o := rawjson.Borrow()
+	defer rawjson.GiveBack(o)
 	if rawjson.IndexInto(o, raw, nil, nil) != nil {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -47,4 +48,14 @@ func Float(raw []byte) (float64, bool) {
 func Quote(dst []byte, s string) []byte {
 	dst, _ = jsontext.AppendQuote(dst, s) // the error only says that something was replaced
 	return dst
+}
+
+// Plain reports whether text can stand in a JSON string as it is and means itself.
+func Plain(text []byte) bool {
+	for _, c := range text {
+		if c < ' ' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return utf8.Valid(text)
 }

@@ -21,6 +21,20 @@ func (p *Problem) Refuse(param, message string) {
 	}
 }
 
+// Fail keeps a problem that has a code of its own, unless there is one.
+func (p *Problem) Fail(e *fault.Error) {
+	if p.first == nil {
+		p.first = e
+	}
+}
+
+// Adopt keeps the problem of a part, unless there is one.
+func (p *Problem) Adopt(part Problem) {
+	if p.first == nil {
+		p.first = part.first
+	}
+}
+
 // Err is the problem; nil if there is none.
 func (p *Problem) Err() error {
 	if p.first == nil {

@@ -128,3 +128,12 @@ func StringOrStrings(most int) Check {
 		return err == nil && strs && count <= most
 	}}
 }
+
+// ModelID allows the id of a model.
+func ModelID() Check {
+	const most = 256 // bytes: it ends up in logs and receipts
+	return Check{fmt.Sprintf("a non-empty string of at most %d bytes", most), func(raw []byte) bool {
+		id, ok := rawjson.String(raw)
+		return ok && id != "" && len(id) <= most
+	}}
+}

@@ -1,0 +1,342 @@
+package messages
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+)
+
+// strictly checks a chat request as the strictest of upstreams does, and returns
+// its messages.
+func strictly(c *chat.Request) ([]chat.Message, error) {
+	encoded, err := chat.Encode(c)
+	if err == nil {
+		err = encoded.Validate()
+	}
+	if err != nil {
+		return nil, err
+	}
+	var open []string // calls without a result
+	for i := range encoded.Messages {
+		m := &encoded.Messages[i]
+		at := slices.Index(open, m.ToolCallID)
+		switch {
+		case m.Role == "tool" && at < 0:
+			return nil, fmt.Errorf("messages[%d] answers %q, which nobody asks", i, m.ToolCallID)
+		case m.Role == "tool":
+			open = slices.Delete(open, at, at+1)
+		case len(open) > 0:
+			return nil, fmt.Errorf("messages[%d] stands between calls and their results", i)
+		}
+		for _, call := range m.ToolCalls {
+			if _, err := rawjson.Index([]byte(call.Function.Arguments), nil, nil); err != nil || call.ID == "" || call.Function.Name == "" {
+				return nil, fmt.Errorf("messages[%d] has the call %+v", i, call)
+			}
+			open = append(open, call.ID)
+		}
+	}
+	if len(open) > 0 {
+		return nil, fmt.Errorf("the calls %v are not answered", open)
+	}
+	return encoded.Messages, nil
+}
+
+// replayed is content as a client writes it that keeps inputs as they came.
+func replayed(blocks []Block) string {
+	var parts []string
+	for i := range blocks {
+		switch b := &blocks[i]; b.Type {
+		case "text":
+			parts = append(parts, `{"type":"text","text":`+quoted(b.Text)+`}`)
+		case "thinking":
+			parts = append(parts, `{"type":"thinking","thinking":`+quoted(b.Thinking)+`,"signature":`+quoted(*b.Signature)+`}`)
+		case "tool_use":
+			parts = append(parts, `{"type":"tool_use","id":`+quoted(b.ID)+`,"name":`+quoted(b.Name)+`,"input":`+string(b.Input)+`}`)
+		}
+	}
+	return "[" + strings.Join(parts, ",") + "]"
+}
+
+func quoted(s string) string { return string(rawjson.Quote(nil, s)) }
+
+// nextTurn is the request that follows an answer: what was asked, the answer,
+// and a result for each of its calls.
+func nextTurn(model string, answer []Block) string {
+	results := []string{}
+	for i := range answer {
+		if b := &answer[i]; b.Type == "tool_use" {
+			results = append(results, `{"type":"tool_result","tool_use_id":`+quoted(b.ID)+`,"content":`+quoted("result of "+b.ID)+`}`)
+		}
+	}
+	results = append(results, `{"type":"text","text":"go on"}`)
+	return `{"model":` + quoted(model) + `,"max_tokens":9,"messages":[{"role":"user","content":"go"},{"role":"assistant","content":` +
+		replayed(answer) + `},{"role":"user","content":[` + strings.Join(results, ",") + `]}]}`
+}
+
+// repeated is what an assistant said, as a chat upstream streams it and gets it back.
+type repeated struct {
+	reasoning, text string
+	calls           []chat.ToolCall
+}
+
+// roundTrip streams, accumulates, replays as the next turn, and returns what a
+// strict upstream then gets as the assistant's message.
+func roundTrip(payloads []string) (repeated, error) {
+	r := thinker()
+	out, err := streamed(r, strings.NewReader(chunks(payloads...)))
+	if err != nil {
+		return repeated{}, err
+	}
+	c, err := follow([]byte(out))
+	if err != nil || !c.over {
+		return repeated{}, fmt.Errorf("over: %t, %w", c.over, err)
+	}
+	body := nextTurn("delta-k3", c.message.Content)
+	next, err := Parse([]byte(body))
+	if err == nil {
+		err = next.Validate()
+	}
+	if err != nil {
+		return repeated{}, fmt.Errorf("%w: %s", err, body)
+	}
+	typed, dropped, err := toChat(next)
+	if err != nil || len(dropped) > 0 {
+		return repeated{}, fmt.Errorf("dropped %v: %w", dropped, err)
+	}
+	messages, err := strictly(typed)
+	if err != nil {
+		return repeated{}, err
+	}
+	m := messages[1]
+	if m.Role != "assistant" {
+		return repeated{}, nil // nothing was said
+	}
+	for i, call := range m.ToolCalls {
+		if got := messages[2+i]; got.ToolCallID != call.ID || got.Content.String() != "result of "+call.ID {
+			return repeated{}, fmt.Errorf("the result of %q is %+v", call.ID, got)
+		}
+	}
+	if last := messages[len(messages)-1]; last.Role != "user" || last.Content.String() != "go on" {
+		return repeated{}, fmt.Errorf("the last message is %+v", last)
+	}
+	return repeated{m.ReasoningContent, m.Content.String(), m.ToolCalls}, nil
+}
+
+func toolCallOf(id, name, arguments string) chat.ToolCall {
+	return chat.ToolCall{ID: id, Type: "function", Function: chat.CalledFunction{Name: name, Arguments: arguments}}
+}
+
+func TestAStreamedTurnIsReplayedToAStrictUpstreamAsItWas(t *testing.T) {
+	got, err := roundTrip([]string{
+		delta(`"role":"assistant","reasoning_content":""`), delta(`"reasoning_content":"First \"think\",\n"`), delta(`"reasoning_content":"then tālk. "`),
+		delta(`"content":"Two "`), delta(`"content":"lookups:\n\n"`),
+		piece(0, "functions.lookup:0", "lookup", ``), piece(0, "", "", `{"q": "c`), piece(0, "", "", `af\u00e9", "n": 1.0}`),
+		piece(1, "functions.lookup:1", "lookup", `{"q":`), piece(1, "", "", `"}{" }`),
+		finish("tool_calls"), counts, done,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := repeated{"First \"think\",\nthen tālk. ", "Two lookups:\n\n", []chat.ToolCall{
+		toolCallOf("functions.lookup:0", "lookup", `{"q": "caf\u00e9", "n": 1.0}`), toolCallOf("functions.lookup:1", "lookup", `{"q":"}{" }`),
+	}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(repeated{}, chat.Content{})); diff != "" {
+		t.Errorf("-said +replayed:\n%s", diff)
+	}
+}
+
+// lane is what is left to stream of a text, a thought or a call.
+type lane struct {
+	first func(text string) string
+	rest  string
+	begun bool
+}
+
+// TestAnyStreamedTurnIsReplayedToAStrictUpstreamAsItWas cuts texts, thoughts and
+// calls into pieces and mixes them.
+func TestAnyStreamedTurnIsReplayedToAStrictUpstreamAsItWas(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := repeated{
+			reasoning: rapid.String().Draw(t, "reasoning"),
+			text:      rapid.String().Draw(t, "text"),
+		}
+		lanes := []*lane{
+			{first: func(s string) string { return delta(`"reasoning_content":` + quoted(s)) }, rest: want.reasoning, begun: want.reasoning == ""},
+			{first: func(s string) string { return delta(`"content":` + quoted(s)) }, rest: want.text, begun: want.text == ""},
+		}
+		for i := range rapid.IntRange(0, 4).Draw(t, "calls") {
+			arguments := `{` + rapid.SampledFrom([]string{"", " ", "\n"}).Draw(t, "space") + `"k":` + quoted(rapid.String().Draw(t, "value")) + `}`
+			call := toolCallOf(fmt.Sprintf("call:%d", i), "f", arguments)
+			want.calls = append(want.calls, call)
+			lanes = append(lanes, &lane{rest: arguments, first: func(s string) string {
+				return delta(fmt.Sprintf(`"tool_calls":[{"index":%d,"id":%q,"function":{"name":"f","arguments":%s}}]`, i, call.ID, quoted(s)))
+			}})
+		}
+		var payloads []string
+		for {
+			var left []*lane
+			for _, l := range lanes {
+				if l.rest != "" || !l.begun {
+					left = append(left, l)
+				}
+			}
+			if len(left) == 0 {
+				break
+			}
+			l := rapid.SampledFrom(left).Draw(t, "lane")
+			runes := []rune(l.rest)
+			n := rapid.IntRange(0, len(runes)).Draw(t, "runes")
+			payloads, l.rest, l.begun = append(payloads, l.first(string(runes[:n]))), string(runes[n:]), true
+		}
+		got, err := roundTrip(append(payloads, finish("stop"), done))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, strings.Join(payloads, "\n"))
+		}
+		slices.SortFunc(got.calls, func(a, b chat.ToolCall) int { return strings.Compare(a.ID, b.ID) })
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(repeated{}, chat.Content{})); diff != "" {
+			t.Fatalf("-said +replayed:\n%s\n%s", diff, strings.Join(payloads, "\n"))
+		}
+	})
+}
+
+// talk draws a conversation and notes what must not be lost, by what it is.
+type talk struct {
+	*rapid.T
+	texts, calls, results, links []string
+	open                         []string
+	count                        int
+}
+
+func (t *talk) text() Block {
+	s := rapid.StringN(1, -1, -1).Draw(t.T, "text")
+	t.texts = append(t.texts, s)
+	return Block{Type: "text", Text: s}
+}
+
+func (t *talk) picture() Block {
+	t.count++
+	link := fmt.Sprintf("https://a.example/%d.png", t.count)
+	t.links = append(t.links, link)
+	return Block{Type: "image", Source: &MediaSource{Type: "url", URL: link}}
+}
+
+func (t *talk) call() Block {
+	t.count++
+	id, arguments := fmt.Sprintf("call-%d", t.count), fmt.Sprintf(`{"n":%d}`, t.count)
+	t.open, t.calls = append(t.open, id), append(t.calls, id+" "+arguments)
+	return Block{Type: "tool_use", ID: id, Name: "f", Input: []byte(arguments)}
+}
+
+func (t *talk) result(id string) Block {
+	t.count++
+	text := fmt.Sprintf("result %d", t.count)
+	t.results = append(t.results, id+" "+text)
+	blocks := []Block{{Type: "text", Text: text}}
+	if rapid.Bool().Draw(t.T, "with a picture") {
+		blocks = append(blocks, t.picture())
+	}
+	return Block{Type: "tool_result", ToolUseID: id, Content: Blocks(blocks...)}
+}
+
+// message draws the next message: results of open calls come first of all, in
+// any order and perhaps in several messages.
+func (t *talk) message(role string) Message {
+	var blocks []Block
+	if role == "user" {
+		for len(t.open) > 0 && (len(blocks) == 0 || rapid.Bool().Draw(t.T, "more")) {
+			i := rapid.IntRange(0, len(t.open)-1).Draw(t.T, "which")
+			blocks = append(blocks, t.result(t.open[i]))
+			t.open = slices.Delete(t.open, i, i+1)
+		}
+	}
+	for range rapid.IntRange(0, 3).Draw(t.T, "blocks") {
+		switch other := rapid.Bool().Draw(t.T, "other"); {
+		case other && role == "user":
+			blocks = append(blocks, t.picture())
+		case other:
+			blocks = append(blocks, t.call())
+		default:
+			blocks = append(blocks, t.text())
+		}
+	}
+	if len(blocks) == 0 {
+		blocks = append(blocks, t.text())
+	}
+	return Message{Role: role, Content: Blocks(blocks...)}
+}
+
+func TestNoConversationLosesAnythingOnItsWayToChat(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		k := &talk{T: rt}
+		r := &Request{Model: "m", MaxTokens: 9, Messages: []Message{k.message("user")}}
+		for range rapid.IntRange(0, 6).Draw(rt, "messages") {
+			role := "user"
+			if len(k.open) == 0 || r.Messages[len(r.Messages)-1].Role == "assistant" && rapid.Bool().Draw(rt, "goes on") {
+				role = rapid.SampledFrom([]string{"user", "assistant"}).Draw(rt, "role")
+			}
+			r.Messages = append(r.Messages, k.message(role))
+		}
+		for len(k.open) > 0 {
+			r.Messages = append(r.Messages, k.message("user"))
+		}
+		parsed, err := Encode(r)
+		if err == nil {
+			err = parsed.Validate()
+		}
+		if err != nil {
+			rt.Fatal(err)
+		}
+		c, dropped, err := toChat(parsed)
+		if err != nil || len(dropped) > 0 {
+			rt.Fatalf("dropped %v: %v", dropped, err)
+		}
+		messages, err := strictly(c)
+		if err != nil {
+			rt.Fatalf("%v: %s", err, parsed.Source())
+		}
+		k.found(messages)
+	})
+}
+
+// found checks that everything is where it belongs.
+func (t *talk) found(messages []chat.Message) {
+	var text strings.Builder
+	var calls, results, links []string
+	for i := range messages {
+		m := &messages[i]
+		for _, call := range m.ToolCalls {
+			calls = append(calls, call.ID+" "+call.Function.Arguments)
+		}
+		if m.Role == "tool" {
+			results = append(results, m.ToolCallID+" "+m.Content.String())
+			continue
+		}
+		parts, err := m.Content.Parts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range parts {
+			if p.ImageURL != nil {
+				links = append(links, p.ImageURL.URL)
+			}
+			if !strings.HasPrefix(p.Text, "Attachments of the result of tool call ") {
+				text.WriteString(p.Text)
+			}
+		}
+	}
+	if want := strings.Join(t.texts, ""); text.String() != want {
+		t.Fatalf("text %q, want %q", text.String(), want)
+	}
+	for name, pair := range map[string][2][]string{"calls": {t.calls, calls}, "results": {t.results, results}, "links": {t.links, links}} {
+		if !slices.Equal(pair[0], pair[1]) {
+			t.Fatalf("%s: %q, want %q", name, pair[1], pair[0])
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package messages
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/serve"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Bridge makes an upstream that speaks only one of chat completions and
+// messages answer both. What it speaks itself passes untouched. A gateway puts
+// it around every channel. now dates the completions that are made of messages;
+// nil means time.Now.
+func Bridge(now func() time.Time) upstream.Middleware {
+	if now == nil {
+		now = time.Now
+	}
+	return func(up upstream.Upstream) upstream.Upstream { return &bridge{up, now} }
+}
+
+type bridge struct {
+	up  upstream.Upstream
+	now func() time.Time
+}
+
+// translations lead from the operation of a call to the one that can stand in
+// for it.
+var translations = map[upstream.Op]struct {
+	by upstream.Op
+	do func(b *bridge, ctx context.Context, call *upstream.Call) (*upstream.Reply, error)
+}{
+	upstream.Messages:       {upstream.ChatCompletion, (*bridge).byChat},
+	upstream.ChatCompletion: {upstream.Messages, (*bridge).byMessages},
+}
+
+// Supports adds to what the upstream speaks what can be translated into it.
+func (b *bridge) Supports(op upstream.Op, model string) bool {
+	t, translated := translations[op]
+	return upstream.Supports(b.up, op, model) || translated && upstream.Supports(b.up, t.by, model)
+}
+
+// Do hands the call on, translated where the upstream does not speak it.
+func (b *bridge) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	t, known := translations[call.Op]
+	switch native := upstream.Supports(b.up, call.Op, call.Model); {
+	case native && call.Op == upstream.Messages:
+		return b.up.Do(ctx, withoutOwnThoughts(call))
+	case native, !known:
+		return b.up.Do(ctx, call)
+	}
+	return t.do(b, ctx, call)
+}
+
+// byChat answers a call for a message by a chat completion.
+func (b *bridge) byChat(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	r, err := serve.Request(call, Parse)
+	if err != nil {
+		return nil, err
+	}
+	typed, dropped, err := toChat(r)
+	if err != nil {
+		return nil, unasked(err)
+	}
+	c, err := chat.Encode(typed)
+	if err == nil {
+		err = c.Validate()
+	}
+	if err != nil {
+		return nil, unasked(err)
+	}
+	reply, err := b.up.Do(ctx, foreign(call, upstream.ChatCompletion, c.Prepared(0), c))
+	if err != nil {
+		return nil, translatedError(err)
+	}
+	if call.Stream {
+		return translated(reply, fromChatStream(r, reply.Body), dropped), nil
+	}
+	back := func(data []byte) ([]byte, error) { return fromChatAnswer(r, data) }
+	return translated(reply, &whole{src: reply.Body, translate: back}, dropped), nil
+}
+
+// byMessages answers a call for a chat completion by a message.
+func (b *bridge) byMessages(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	c, err := serve.Request(call, chat.Parse)
+	if err != nil {
+		return nil, err
+	}
+	typed, dropped, err := fromChat(c, call.MaxOutput)
+	if err != nil {
+		return nil, unasked(err)
+	}
+	r, err := Encode(typed)
+	if err == nil {
+		err = r.Validate()
+	}
+	if err != nil {
+		return nil, unasked(err)
+	}
+	reply, err := b.up.Do(ctx, foreign(call, upstream.Messages, r.Prepared(0), r))
+	if err != nil {
+		return nil, translatedError(err)
+	}
+	created := b.now().Unix()
+	if call.Stream {
+		return translated(reply, toChatStream(c, reply.Body, created), dropped), nil
+	}
+	back := func(data []byte) ([]byte, error) { return toChatAnswer(c, data, created) }
+	return translated(reply, &whole{src: reply.Body, translate: back}, dropped), nil
+}
+
+// foreign is the call in the other dialect. Headers of the client's are of its
+// own.
+func foreign(call *upstream.Call, op upstream.Op, body upstream.Body, view any) *upstream.Call {
+	f := *call
+	f.Op, f.Body, f.Request, f.Header, f.Query = op, body, view, nil, ""
+	return &f
+}
+
+// unasked is a request that the other dialect has no words for.
+func unasked(err error) error {
+	var f *fault.Error
+	if errors.As(err, &f) {
+		return upstream.Unasked(f)
+	}
+	return err
+}
+
+// translatedError is an upstream's error without its body, which is in words of
+// the other dialect.
+func translatedError(err error) error {
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Body == nil {
+		return err
+	}
+	return f.With(func(e *fault.Error) { e.Body = nil })
+}
+
+// translated is the reply with a translated body.
+func translated(reply *upstream.Reply, body io.ReadCloser, dropped []string) *upstream.Reply {
+	t := *reply
+	t.Body = body
+	if len(dropped) > 0 {
+		t.Dropped = slices.Concat(dropped, reply.Dropped)
+	}
+	t.Header = nil
+	if kind := reply.Header.Get("Content-Type"); kind != "" {
+		t.Header = http.Header{"Content-Type": {kind}}
+	}
+	return &t
+}
+
+// whole is an answer that is translated when it is read, so that the time which
+// its upstream takes is that of reading.
+type whole struct {
+	src       io.ReadCloser
+	translate func([]byte) ([]byte, error)
+	out       *bytes.Reader
+	err       error
+}
+
+// most bounds an answer that is read to be translated.
+const most = 256 << 20
+
+// Read reads the whole answer first.
+func (w *whole) Read(p []byte) (int, error) {
+	if w.out == nil && w.err == nil {
+		w.fill()
+	}
+	if w.err != nil {
+		return 0, w.err
+	}
+	return w.out.Read(p)
+}
+
+func (w *whole) fill() {
+	data, err := io.ReadAll(io.LimitReader(w.src, most+1))
+	if err == nil && len(data) > most {
+		err = answer.Bad("The upstream's answer is larger than the gateway allows.", nil)
+	}
+	if err == nil {
+		data, err = w.translate(data)
+	}
+	w.out, w.err = bytes.NewReader(data), err
+}
+
+// Close lets go of the upstream's answer.
+func (w *whole) Close() error { return w.src.Close() }

@@ -1,0 +1,115 @@
+package messages
+
+import (
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+)
+
+// Content is a string or a list of blocks. The zero Content is absent.
+type Content struct{ raw jsontext.Value }
+
+// Block is one block of a message. Which members are set depends on Type; a
+// block of another type has all of its own in Extra.
+type Block struct {
+	// Type is text, image, document, thinking, redacted_thinking, tool_use,
+	// tool_result or another of the vendor's.
+	Type string `json:"type"`
+
+	Text      string         `json:"text,omitzero"`
+	Citations jsontext.Value `json:"citations,omitzero"`
+
+	Source *MediaSource `json:"source,omitzero"` // of image and document
+	Title  string       `json:"title,omitzero"`  // of document
+
+	Thinking  string  `json:"thinking,omitzero"`
+	Signature *string `json:"signature,omitzero"` // of thinking; replayed unchanged
+	Data      string  `json:"data,omitzero"`      // of redacted_thinking
+
+	ID    string         `json:"id,omitzero"` // of tool_use
+	Name  string         `json:"name,omitzero"`
+	Input jsontext.Value `json:"input,omitzero"` // a JSON object
+
+	ToolUseID string  `json:"tool_use_id,omitzero"` // of tool_result
+	Content   Content `json:"content,omitzero"`     // of tool_result
+	IsError   bool    `json:"is_error,omitzero"`
+
+	CacheControl jsontext.Value `json:"cache_control,omitzero"`
+	Extra        jsontext.Value `json:",embed"`
+}
+
+// MediaSource is where a picture or a document is. The gateway checks its form
+// and never fetches it.
+type MediaSource struct {
+	Type      string         `json:"type"` // base64, url, text or file
+	MediaType string         `json:"media_type,omitzero"`
+	Data      string         `json:"data,omitzero"`
+	URL       string         `json:"url,omitzero"`
+	FileID    string         `json:"file_id,omitzero"`
+	Extra     jsontext.Value `json:",embed"`
+}
+
+// Text is string content.
+func Text(s string) Content { return Content{rawjson.Quote(nil, s)} }
+
+// Blocks is content of several blocks.
+func Blocks(blocks ...Block) Content {
+	raw, err := json.Marshal(blocks)
+	if err != nil { // only an invalid Extra or Input can do this
+		return Content{jsontext.Value("null")}
+	}
+	return Content{raw}
+}
+
+// Blocks decodes the content; a string becomes one text block, null none.
+func (c Content) Blocks() ([]Block, error) {
+	if c.IsNull() {
+		return nil, nil
+	}
+	if s, ok := rawjson.String(c.raw); ok {
+		return []Block{{Type: "text", Text: s}}, nil
+	}
+	var blocks []Block
+	err := json.Unmarshal(c.raw, &blocks, jsontext.AllowDuplicateNames(true))
+	return blocks, err
+}
+
+// String is the text of the content: the string itself, or the text blocks
+// joined.
+func (c Content) String() string {
+	blocks, err := c.Blocks()
+	if err != nil {
+		return ""
+	}
+	text := ""
+	for _, b := range blocks {
+		if b.Type == "text" {
+			text += b.Text
+		}
+	}
+	return text
+}
+
+// Raw is the content's JSON; nil if it is absent.
+func (c Content) Raw() jsontext.Value { return c.raw }
+
+// IsZero reports whether the content is absent.
+func (c Content) IsZero() bool { return c.raw == nil }
+
+// IsNull reports whether the content is absent or null.
+func (c Content) IsNull() bool { return rawjson.IsNull(c.raw) }
+
+// MarshalJSON writes the content as it stands.
+func (c Content) MarshalJSON() ([]byte, error) {
+	if c.raw == nil {
+		return []byte("null"), nil
+	}
+	return c.raw, nil
+}
+
+// UnmarshalJSON copies the content.
+func (c *Content) UnmarshalJSON(data []byte) error {
+	c.raw = append(jsontext.Value{}, data...)
+	return nil
+}

@@ -1,0 +1,36 @@
+package messages
+
+import (
+	"strconv"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/estimate"
+)
+
+// InputBound is an upper bound of the request's input tokens: a token is at
+// least one byte of the body, and pictures and documents count by the
+// configured bound.
+func (r *Request) InputBound(b chat.MediaBound) int64 {
+	m := r.parsed.media
+	return int64(len(r.parsed.object.Src)) - m.bytes + b.Tokens(m.images, m.documents)
+}
+
+// InputEstimate is the likely number of input tokens, for a charge where the
+// upstream reported nothing and for a count that no upstream makes.
+func (r *Request) InputEstimate(b chat.MediaBound) int64 {
+	const perMessage = 4 // role and separators
+	quarters := estimate.Quarters(r.Tools) + estimate.Quarters(r.System.raw)
+	for i := range r.Messages {
+		quarters += perMessage*4 + estimate.Quarters(r.Messages[i].Content.raw)
+	}
+	m := r.parsed.media
+	return estimate.Tokens(max(quarters-m.quarters, 0)) + b.Tokens(m.images, m.documents)
+}
+
+// OutputBound is max_tokens; 0 if it is not given.
+func (r *Request) OutputBound() int64 { return r.MaxTokens }
+
+// CountAnswer is the answer to a request to count tokens.
+func CountAnswer(tokens int64) []byte {
+	return append(strconv.AppendInt([]byte(`{"input_tokens":`), tokens, 10), '}')
+}

@@ -1,0 +1,178 @@
+package messages
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+)
+
+// The fields of a request that stand for themselves, in the order of chatFates.
+
+func (t *chatCall) model() error {
+	t.r.Model = t.c.Model
+	return nil
+}
+
+func (t *chatCall) temperature() error {
+	if f := t.c.Temperature; f != nil && *f > 1 {
+		t.drop("temperature")
+	} else {
+		t.r.Temperature = f
+	}
+	return nil
+}
+
+func (t *chatCall) topP() error {
+	t.r.TopP = t.c.TopP
+	return nil
+}
+
+func (t *chatCall) maxTokens() error {
+	t.r.MaxTokens = t.c.OutputBound()
+	if t.r.MaxTokens == 0 {
+		t.r.MaxTokens = t.defaultMax
+	}
+	return nil
+}
+
+func (t *chatCall) candidates() error {
+	if t.c.Candidates() > 1 {
+		return refusedField("n", "1: this model gives one candidate per call")
+	}
+	return nil
+}
+
+func (t *chatCall) stream() error {
+	t.r.Stream = t.c.Stream
+	return nil
+}
+
+func (t *chatCall) stop() error {
+	for _, s := range t.c.Stop {
+		if blank(s) {
+			t.drop("stop")
+		} else {
+			t.r.StopSequences = append(t.r.StopSequences, s)
+		}
+	}
+	return nil
+}
+
+// blank reports whether a text has no visible character.
+func blank(s string) bool { return strings.TrimSpace(s) == "" }
+
+// efforts are the upstream's words for reasoning_effort.
+var efforts = []string{"low", "medium", "high", "xhigh", "max"}
+
+func (t *chatCall) effort() error {
+	switch raw := t.c.Field("reasoning_effort"); {
+	case rawjson.IsNull(raw):
+	case slices.Contains(efforts, t.c.ReasoningEffort):
+		t.outputConfig().Effort = t.c.ReasoningEffort
+	default:
+		t.drop("reasoning_effort")
+	}
+	return nil
+}
+
+// outputConfig is the request's, made at its first use.
+func (t *chatCall) outputConfig() *OutputConfig {
+	if t.r.OutputConfig == nil {
+		t.r.OutputConfig = &OutputConfig{}
+	}
+	return t.r.OutputConfig
+}
+
+// responseFormat carries a schema. A mode that the upstream does not have is
+// refused: a caller who parses the answer must not get prose.
+func (t *chatCall) responseFormat() error {
+	if rawjson.IsNull(t.c.ResponseFormat) {
+		return nil
+	}
+	var format struct {
+		Type       string `json:"type"`
+		JSONSchema struct {
+			Schema jsontext.Value `json:"schema"`
+		} `json:"json_schema"`
+	}
+	if err := json.Unmarshal(t.c.ResponseFormat, &format, jsontext.AllowDuplicateNames(true)); err != nil {
+		return refusedField("response_format", `an object such as {"type":"json_schema","json_schema":{"name":…,"schema":…}}`)
+	}
+	switch format.Type {
+	case "text":
+		return nil
+	case "json_schema":
+	default:
+		return refusedField("response_format.type", `"text" or "json_schema": this model has no other mode, and keeps to a schema where one is given`)
+	}
+	schema := format.JSONSchema.Schema
+	if !isObject(schema) {
+		return refusedField("response_format.json_schema.schema", "a JSON Schema object without repeated names")
+	}
+	t.outputConfig().Format = &OutputFormat{Type: "json_schema", Schema: schema}
+	return nil
+}
+
+// isObject reports whether raw is one strict JSON object.
+func isObject(raw jsontext.Value) bool { return raw.IsValid() && raw.Kind() == '{' }
+
+func (t *chatCall) user() error {
+	if t.c.User != "" {
+		t.r.Metadata = &Metadata{UserID: t.c.User}
+	}
+	return nil
+}
+
+func (t *chatCall) serviceTier() error {
+	raw := t.c.Field("service_tier")
+	switch tier, _ := rawjson.String(raw); {
+	case rawjson.IsNull(raw):
+	case tier == "auto", tier == "standard_only":
+		t.r.ServiceTier = tier
+	default:
+		t.drop("service_tier")
+	}
+	return nil
+}
+
+// thinking carries the upstream's own switch. Other vendors have one of the same
+// name and less in it, which the upstream would refuse.
+func (t *chatCall) thinking() error {
+	raw := t.c.Field("thinking")
+	if rawjson.IsNull(raw) {
+		return nil
+	}
+	var th Thinking
+	if json.Unmarshal(raw, &th) != nil || !t.goodThinking(&th) {
+		t.drop("thinking")
+		return nil
+	}
+	t.r.Thinking = &th
+	return nil
+}
+
+func (t *chatCall) goodThinking(th *Thinking) bool {
+	switch th.Type {
+	case "enabled":
+		return th.BudgetTokens >= leastBudget && th.BudgetTokens < t.r.MaxTokens
+	case "adaptive", "disabled":
+		return th.BudgetTokens == 0
+	}
+	return false
+}
+
+func (t *chatCall) topK() error {
+	raw := t.c.Field("top_k")
+	switch n, ok := rawjson.Int(raw); {
+	case rawjson.IsNull(raw):
+	case ok && n > 0:
+		t.r.TopK = &n
+	default:
+		t.drop("top_k")
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package messages
+
+import (
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Request is a request for a message (decisions.md, Messages; the vendor's page
+// "Messages"). A field that is not named here goes into Extra and travels
+// unchanged to an upstream that speaks the format itself.
+//
+// Marshal it with github.com/go-json-experiment/json or encoding/json/v2: the
+// classic encoding/json does not know the embedded Extra.
+type Request struct {
+	Model     string    `json:"model"`
+	MaxTokens int64     `json:"max_tokens,omitzero"` // upper bound of generated tokens; required but for a count
+	System    Content   `json:"system,omitzero"`     // a string or text blocks
+	Messages  []Message `json:"messages"`
+
+	Temperature   *float64       `json:"temperature,omitzero"` // 0 to 1
+	TopP          *float64       `json:"top_p,omitzero"`       // 0 to 1
+	TopK          *int64         `json:"top_k,omitzero"`
+	StopSequences []string       `json:"stop_sequences,omitzero"`
+	Stream        bool           `json:"stream,omitzero"`
+	Tools         jsontext.Value `json:"tools,omitzero"`         // an array; see [Request.Functions]
+	ToolChoice    *ToolChoice    `json:"tool_choice,omitzero"`   // nil means auto where there are tools
+	Thinking      *Thinking      `json:"thinking,omitzero"`      // nil means disabled
+	OutputConfig  *OutputConfig  `json:"output_config,omitzero"` // effort and format
+	Metadata      *Metadata      `json:"metadata,omitzero"`
+	ServiceTier   string         `json:"service_tier,omitzero"`
+
+	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
+
+	parsed parsed
+}
+
+// Message is one turn of a conversation.
+type Message struct {
+	Role    string         `json:"role"` // user or assistant
+	Content Content        `json:"content"`
+	Extra   jsontext.Value `json:",embed"`
+}
+
+// ToolChoice says which tool the model must use.
+type ToolChoice struct {
+	Type                   string         `json:"type"` // auto, any, tool or none
+	Name                   string         `json:"name,omitzero"`
+	DisableParallelToolUse bool           `json:"disable_parallel_tool_use,omitzero"`
+	Extra                  jsontext.Value `json:",embed"`
+}
+
+// Thinking switches the model's reasoning.
+type Thinking struct {
+	Type         string         `json:"type"`                   // enabled, disabled or adaptive
+	BudgetTokens int64          `json:"budget_tokens,omitzero"` // at least 1,024 and less than max_tokens
+	Extra        jsontext.Value `json:",embed"`
+}
+
+// OutputConfig says how much effort an answer is worth, and its form.
+type OutputConfig struct {
+	Effort string         `json:"effort,omitzero"` // low, medium, high, xhigh or max
+	Format *OutputFormat  `json:"format,omitzero"`
+	Extra  jsontext.Value `json:",embed"`
+}
+
+// OutputFormat forces the answer to follow a JSON Schema.
+type OutputFormat struct {
+	Type   string         `json:"type"` // json_schema
+	Schema jsontext.Value `json:"schema,omitzero"`
+	Extra  jsontext.Value `json:",embed"`
+}
+
+// Metadata says who the end user is.
+type Metadata struct {
+	UserID string         `json:"user_id,omitzero"`
+	Extra  jsontext.Value `json:",embed"`
+}
+
+// Tool is one element of a request's tools. A Type other than empty or "custom"
+// names a tool that the vendor runs itself.
+type Tool struct {
+	Type        string         `json:"type,omitzero"`
+	Name        string         `json:"name"`
+	Description string         `json:"description,omitzero"`
+	InputSchema jsontext.Value `json:"input_schema,omitzero"` // JSON Schema
+	Extra       jsontext.Value `json:",embed"`
+}
+
+// parsed is what Parse finds besides the fields.
+type parsed struct {
+	body    upstream.Body
+	object  rawjson.Object
+	problem rule.Problem // the first rule that the request breaks
+	count   bool         // only the input is to be counted
+	media   media
+}
+
+// media counts what is not text, and the bytes and quarters of tokens that it
+// seems to take in the body, which say nothing of its tokens.
+type media struct{ images, documents, bytes, quarters int64 }

@@ -1,0 +1,213 @@
+package messages
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
+)
+
+// fields is the table of the request's fields. `messages` has rules of its own
+// in messages.go; a field that is not listed passes unseen.
+var fields = rule.Table{
+	{Name: "model", Check: rule.ModelID()},
+	{Name: "max_tokens", Check: rule.Integer(1, math.MaxInt32)},
+	{Name: "system", Check: textOr("a string or an array of text blocks")},
+	{Name: "temperature", Check: rule.Number(0, 1)},
+	{Name: "top_p", Check: rule.Number(0, 1)},
+	{Name: "top_k", Check: rule.Integer(0, math.MaxInt32)},
+	{Name: "stop_sequences", Check: stringList()},
+	{Name: "stream", Check: rule.Bool()},
+	{Name: "tools", Check: rule.Array()},
+	{Name: "tool_choice", Check: rule.Object()},
+	{Name: "thinking", Check: rule.Object()},
+	{Name: "output_config", Check: rule.Object()},
+	{Name: "metadata", Check: rule.Object()},
+	{Name: "service_tier", Check: rule.String()},
+}
+
+// The tables of the objects among them.
+var (
+	toolChoiceFields = rule.Table{
+		{Name: "type", Check: rule.OneOf("auto", "any", "tool", "none")},
+		{Name: "name", Check: rule.NonEmptyString()},
+		{Name: "disable_parallel_tool_use", Check: rule.Bool()},
+	}
+	thinkingFields = rule.Table{
+		{Name: "type", Check: rule.OneOf("enabled", "disabled", "adaptive")},
+		{Name: "budget_tokens", Check: rule.Integer(0, math.MaxInt32)},
+	}
+	outputFields   = rule.Table{{Name: "effort", Check: rule.String()}}
+	formatFields   = rule.Table{{Name: "type", Check: rule.NonEmptyString()}}
+	metadataFields = rule.Table{{Name: "user_id", Check: rule.String()}}
+	toolFields     = rule.Table{
+		{Name: "type", Check: rule.NonEmptyString()},
+		{Name: "name", Check: rule.NonEmptyString()},
+		{Name: "description", Check: rule.String()},
+	}
+)
+
+// textOr allows a string or an array.
+func textOr(what string) rule.Check {
+	return rule.Check{Text: what, OK: func(raw []byte) bool { return raw[0] == '"' || raw[0] == '[' }}
+}
+
+// stringList allows an array of strings.
+func stringList() rule.Check {
+	either := rule.StringOrStrings(math.MaxInt32)
+	return rule.Check{Text: "an array of strings", OK: func(raw []byte) bool { return raw[0] == '[' && either.OK(raw) }}
+}
+
+// Validate reports the first rule that the request breaks, as an
+// invalid_request_error that names the field.
+func (r *Request) Validate() error {
+	if r.Model == "" {
+		r.parsed.problem.Note("model", "given: the id of a model")
+	}
+	if r.MaxTokens == 0 && !r.parsed.count {
+		r.parsed.problem.Note("max_tokens", "given: the most tokens that may be generated")
+	}
+	if len(r.Messages) == 0 {
+		r.parsed.problem.Note("messages", "a non-empty array of message objects")
+	}
+	return r.parsed.problem.Err()
+}
+
+// checkMembers applies a table to an object's members; false if one breaks its
+// rule. A null counts as absent.
+func (r *Request) checkMembers(o *rawjson.Object, name string, table rule.Table) bool {
+	for _, f := range table {
+		if raw := o.Raw(f.Name); !rawjson.IsNull(raw) && !f.Check.OK(raw) {
+			r.parsed.problem.Note(name+"."+f.Name, f.Check.Text)
+			return false
+		}
+	}
+	return true
+}
+
+// required notes a member that is missing, in the words of its rule.
+func (r *Request) required(missing bool, name, member string, table rule.Table) {
+	if missing {
+		check, _ := table.Find(member)
+		r.parsed.problem.Note(name+"."+member, check.Text)
+	}
+}
+
+// leastBudget is the smallest budget of thinking, in tokens.
+const leastBudget = 1024
+
+// checkBudget checks what needs more than one field.
+func (r *Request) checkBudget() {
+	if c := r.ToolChoice; c != nil {
+		r.required(c.Type == "", "tool_choice", "type", toolChoiceFields)
+		r.required(c.Type == "tool" && c.Name == "", "tool_choice", "name", toolChoiceFields)
+	}
+	t := r.Thinking
+	if t == nil {
+		return
+	}
+	r.required(t.Type == "", "thinking", "type", thinkingFields)
+	switch {
+	case t.Type != "enabled":
+	case t.BudgetTokens < leastBudget:
+		r.parsed.problem.Note("thinking.budget_tokens", fmt.Sprintf("an integer of at least %d", leastBudget))
+	case r.MaxTokens > 0 && t.BudgetTokens >= r.MaxTokens:
+		r.parsed.problem.Note("thinking.budget_tokens", fmt.Sprintf("less than max_tokens, which is %d", r.MaxTokens))
+	}
+}
+
+// checkFormat checks output_config.format: a json_schema holds a schema. It is
+// false if the form of one is not as the table says.
+func (r *Request) checkFormat(raw []byte) bool {
+	const name = "output_config.format"
+	config, err := rawjson.Index(raw, nil, nil)
+	if err != nil {
+		return false // the table of fields refused it
+	}
+	format := config.Raw("format")
+	if rawjson.IsNull(format) {
+		return true
+	}
+	o, err := rawjson.Index(format, nil, nil)
+	if err != nil {
+		r.parsed.problem.Note(name, "an object")
+		return false
+	}
+	if !r.checkMembers(&o, name, formatFields) {
+		return false
+	}
+	kind, schema := o.Raw("type"), o.Raw("schema")
+	r.required(rawjson.IsNull(kind), name, "type", formatFields)
+	if s, _ := rawjson.String(kind); s == "json_schema" && (rawjson.IsNull(schema) || schema[0] != '{') {
+		r.parsed.problem.Note(name+".schema", "an object that is a JSON Schema")
+	}
+	return true
+}
+
+// checkTools checks the form of tools: objects with a name, unless the vendor
+// runs them itself.
+func (r *Request) checkTools(raw []byte) {
+	rd := rawjson.NewReader(raw)
+	defer rd.Close()
+	err := rd.Array(func(i int) error {
+		span, err := rd.Skip()
+		if err == nil {
+			r.checkTool(span.Of(raw), fmt.Sprintf("tools[%d]", i))
+		}
+		return err
+	})
+	if err != nil {
+		r.parsed.problem.Note("tools", "an array of tool definitions")
+	}
+}
+
+func (r *Request) checkTool(raw []byte, param string) {
+	o, err := rawjson.Index(raw, nil, nil)
+	if err != nil {
+		r.parsed.problem.Note(param, "an object")
+		return
+	}
+	if !r.checkMembers(&o, param, toolFields) {
+		return
+	}
+	kind, _ := rawjson.String(o.Raw("type"))
+	if kind != "" && kind != "custom" {
+		return
+	}
+	r.required(rawjson.IsNull(o.Raw("name")), param, "name", toolFields)
+	if schema := o.Raw("input_schema"); !rawjson.IsNull(schema) && schema[0] != '{' {
+		r.parsed.problem.Note(param+".input_schema", "an object that is a JSON Schema")
+	}
+}
+
+// checkSystem checks that the blocks of system are text.
+func (r *Request) checkSystem(raw []byte) {
+	if raw[0] != '[' {
+		return
+	}
+	rd := rawjson.NewReader(raw)
+	defer rd.Close()
+	err := rd.Array(func(i int) error {
+		span, err := rd.Skip()
+		if err != nil {
+			return err
+		}
+		param := fmt.Sprintf("system[%d]", i)
+		o, err := rawjson.Index(span.Of(raw), nil, nil)
+		if err != nil {
+			r.parsed.problem.Note(param, "an object")
+			return nil
+		}
+		if kind, _ := rawjson.String(o.Raw("type")); kind != "text" {
+			r.parsed.problem.Note(param+".type", `"text"`)
+		}
+		if _, ok := rawjson.String(o.Raw("text")); !ok {
+			r.parsed.problem.Note(param+".text", "a string")
+		}
+		return nil
+	})
+	if err != nil {
+		r.parsed.problem.Note("system", "a string or an array of text blocks")
+	}
+}

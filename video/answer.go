@@ -1,0 +1,191 @@
+package video
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Report is what an upstream says of a task, in either vendor's form.
+type Report struct {
+	UpstreamID string // empty if the answer does not say
+	Word       string // the upstream's own word of its state; empty if it says none
+	State      State  // what the word means
+	// Answer is the public form: every field but those that the gateway has its
+	// own of, content as an array of objects and usage as an object.
+	Answer  jsontext.Value
+	Video   bool     // content has the address of a video
+	Failure *Failure // of a task that failed, or expired at the upstream; else nil
+}
+
+// mostAnswer is the longest answer about a task, in bytes: it is kept.
+const mostAnswer = 1 << 20
+
+// ReadSubmission reads an upstream's 200 answer to a submission, which must tell
+// the task's id; otherwise it fails with fault.BadGateway. Where the upstream
+// says in it that it refuses the task, the upstream.Failure in the error is
+// Refused. The Report does not refer to data.
+func ReadSubmission(data []byte) (Report, error) {
+	r, refused, err := readReport(data)
+	var f *upstream.Failure
+	switch {
+	case errors.As(err, &f):
+		f.Refused = refused // it was made for this answer
+		return r, err
+	case r.UpstreamID == "":
+		return r, answer.Bad("The upstream's answer names no task.", errors.New("no task id"))
+	}
+	return r, nil
+}
+
+// ReadPoll reads an upstream's 200 answer about a task, which must tell its
+// state; otherwise it fails with fault.BadGateway, which decides nothing about
+// the task. The Report does not refer to data.
+func ReadPoll(data []byte) (Report, error) {
+	r, _, err := readReport(data)
+	if err == nil && r.Word == "" {
+		return r, answer.Bad("The upstream's answer tells no state.", errors.New("no state of the task"))
+	}
+	return r, err
+}
+
+// readReport reads either vendor's form. refused says that the answer is an
+// error of the upstream's.
+func readReport(data []byte) (r Report, refused bool, err error) {
+	if len(data) > mostAnswer {
+		return r, false, answer.Bad("The upstream's answer is too long.", errors.New("an answer above 1 MiB"))
+	}
+	o, err := rawjson.Index(data, nil, nil)
+	if err != nil {
+		return r, false, answer.Bad("The upstream's answer is not one JSON object.", err)
+	}
+	output, err := rawjson.Index(o.Raw("output"), nil, nil)
+	switch stateless := rawjson.IsNull(o.Raw("status")); {
+	case err == nil && (output.Raw("task_id") != nil || output.Raw("task_status") != nil):
+		return nestedReport(&o, &output), false, nil
+	case stateless && !rawjson.IsNull(o.Raw("error")):
+		return r, true, answer.ErrorFrame(o.Raw("error"))
+	case stateless && !rawjson.IsNull(o.Raw("code")):
+		return r, true, answer.ErrorFrame(data)
+	}
+	return flatReport(&o), false, nil
+}
+
+// nestedReport reads the form of which `output` holds the task. Its record has
+// content and usage and nothing else of the upstream's.
+func nestedReport(o, output *rawjson.Object) Report {
+	var r Report
+	r.UpstreamID, _ = rawjson.String(output.Raw("task_id"))
+	r.read(output.Raw("task_status"))
+	var edits []rawjson.Edit
+	if link, _ := rawjson.String(output.Raw("video_url")); link != "" {
+		r.Video = true
+		edits = append(edits, rawjson.Set("content", slices.Concat([]byte(`[{"video_url":`), output.Raw("video_url"), []byte(`}]`))))
+	}
+	if usage := object(o.Raw("usage")); usage != nil {
+		edits = append(edits, rawjson.Set("usage", usage))
+	}
+	if len(edits) > 0 {
+		empty, _ := rawjson.Index([]byte("{}"), nil, nil) // which is a JSON object
+		r.Answer = empty.Apply(nil, edits...)
+	}
+	r.fail(output.Raw("code"), output.Raw("message"))
+	return r
+}
+
+// owned are the members of a record that the gateway has its own of.
+var owned = []string{"id", "object", "model", "status", "created_at", "updated_at", "expires_at", "error"}
+
+// flatReport reads the form whose members are the task's own.
+func flatReport(o *rawjson.Object) Report {
+	var r Report
+	r.UpstreamID, _ = rawjson.String(o.Raw("id"))
+	r.read(o.Raw("status"))
+	edits := make([]rawjson.Edit, 0, len(owned)+2)
+	for _, name := range owned {
+		edits = append(edits, rawjson.Delete(name))
+	}
+	content := r.readContent(o)
+	edits = append(edits, rawjson.Edit{Name: "content", Value: content}) // deleted where there is none
+	if raw := o.Raw("usage"); raw != nil {
+		edits = append(edits, rawjson.Edit{Name: "usage", Value: object(raw)})
+	}
+	if kept := o.Apply(nil, edits...); len(bytes.TrimSpace(kept)) > len("{}") {
+		r.Answer = kept
+	}
+	failure, err := rawjson.Index(o.Raw("error"), nil, nil)
+	if err != nil {
+		failure, _ = rawjson.Index(o.Raw("failure_reason"), nil, nil) // an empty object tells nothing
+	}
+	r.fail(failure.Raw("code"), failure.Raw("message"))
+	return r
+}
+
+// read notes the state.
+func (r *Report) read(word []byte) {
+	const longest = 64
+	text, _ := rawjson.String(word)
+	if text != "" {
+		r.Word = clip(text, longest)
+		r.State, _ = read(text)
+	}
+}
+
+// fail notes why the task failed.
+func (r *Report) fail(code, message []byte) {
+	switch {
+	case r.State == Failed, r.State == Expired && !rawjson.IsNull(code):
+		r.Failure = failureOf(code, message)
+	case r.State == Expired:
+		r.Failure = Running.failure()
+	}
+}
+
+// readContent is content as an array of objects; nil if there is none.
+func (r *Report) readContent(o *rawjson.Object) []byte {
+	raw := o.Raw("content")
+	var items [][]byte
+	switch {
+	case len(raw) > 0 && raw[0] == '{':
+		items = append(items, raw)
+	case rawjson.IsNull(raw) && !rawjson.IsNull(o.Raw("video_url")):
+		items = append(items, slices.Concat([]byte(`{"video_url":`), o.Raw("video_url"), []byte(`}`)))
+	default:
+		each(raw, func(_ int, at rawjson.Span) {
+			if e := at.Of(raw); e[0] == '{' {
+				items = append(items, e)
+			}
+		})
+	}
+	for _, item := range items {
+		if clip, err := rawjson.Index(item, nil, nil); err == nil {
+			link, _ := rawjson.String(clip.Raw("video_url"))
+			r.Video = r.Video || link != ""
+		}
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	return slices.Concat([]byte("["), bytes.Join(items, []byte(",")), []byte("]"))
+}
+
+// object is a JSON object, also of one that came as a JSON string; nil for
+// anything else.
+func object(raw []byte) []byte {
+	if text, ok := rawjson.String(raw); ok {
+		raw = []byte(text)
+	}
+	if len(raw) == 0 {
+		return nil
+	}
+	if _, err := rawjson.Index(raw, nil, nil); err != nil {
+		return nil
+	}
+	return bytes.TrimSpace(raw)
+}

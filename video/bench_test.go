@@ -1,0 +1,30 @@
+package video
+
+import (
+	"testing"
+	"time"
+)
+
+func BenchmarkAPollThatChangesNothing(b *testing.B) {
+	running := task(FamilyGamma)
+	running.State = Running
+	body := poll("running", `,"model":"doubao","created_at":1788220800,"updated_at":1788220805,"service_tier":"default","execution_expires_after":172800`)
+	for b.Loop() {
+		if m, err := running.Advance(body, noon.Add(time.Minute)); err != nil || m.Changed {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkASubmissionIsParsedAndPrepared(b *testing.B) {
+	body := least("beta2.7-t2v").json(b)
+	for b.Loop() {
+		r, err := Parse(body)
+		if err != nil || r.Validate(Facts{}) != nil {
+			b.Fatal(err)
+		}
+		if _, err := r.Prepared().Bytes(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package video
+
+import (
+	"crypto/sha256"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Request is a request for a video (api.md, Video generation): the fields of
+// both families. A field that the API does not name goes into Extra and travels
+// unchanged.
+type Request struct {
+	Model      string `json:"model"`
+	Duration   int64  `json:"duration,omitzero"`   // seconds; 0: beta 5, gamma what the upstream chooses
+	Resolution string `json:"resolution,omitzero"` // "720p"
+
+	// Of the beta family.
+	AspectRatio string         `json:"aspect_ratio,omitzero"` // "16:9"
+	Input       jsontext.Value `json:"input,omitzero"`        // an object
+	Parameters  jsontext.Value `json:"parameters,omitzero"`   // an object
+	WebhookURL  string         `json:"webhook_url,omitzero"`  // where the gateway tells the end; any family
+
+	// Of the gamma family.
+	Prompt                string  `json:"prompt,omitzero"` // becomes a text block
+	Content               []Block `json:"content,omitzero"`
+	Ratio                 string  `json:"ratio,omitzero"`
+	GenerateAudio         *bool   `json:"generate_audio,omitzero"`
+	Draft                 bool    `json:"draft,omitzero"`
+	Seed                  *int64  `json:"seed,omitzero"`
+	CameraFixed           bool    `json:"camera_fixed,omitzero"`
+	Watermark             bool    `json:"watermark,omitzero"`
+	ReturnLastFrame       bool    `json:"return_last_frame,omitzero"`
+	Frames                int64   `json:"frames,omitzero"`
+	CallbackURL           string  `json:"callback_url,omitzero"`            // where the upstream itself tells the end
+	ExecutionExpiresAfter int64   `json:"execution_expires_after,omitzero"` // seconds
+	SafetyIdentifier      string  `json:"safety_identifier,omitzero"`
+	Priority              string  `json:"priority,omitzero"`
+	Wait                  bool    `json:"wait,omitzero"` // read by the server: it answers when the video is there
+
+	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
+
+	parsed parsed
+}
+
+// Block is one input of the gamma family.
+type Block struct {
+	Type      string         `json:"type"` // text, image_url, video_url, audio_url or draft_task
+	Text      string         `json:"text,omitzero"`
+	ImageURL  *Link          `json:"image_url,omitzero"`
+	VideoURL  *Link          `json:"video_url,omitzero"`
+	AudioURL  *Link          `json:"audio_url,omitzero"`
+	DraftTask *DraftTask     `json:"draft_task,omitzero"`
+	Role      string         `json:"role,omitzero"` // first_frame, last_frame, reference_image or reference_video
+	Extra     jsontext.Value `json:",embed"`
+}
+
+// Link is the http(s) address of a file, which the upstream fetches.
+type Link struct {
+	URL   string         `json:"url"`
+	Extra jsontext.Value `json:",embed"`
+}
+
+// DraftTask names an earlier task of the account.
+type DraftTask struct {
+	TaskID string         `json:"task_id"`
+	Extra  jsontext.Value `json:",embed"`
+}
+
+// parsed is what Parse finds besides the fields.
+type parsed struct {
+	body       upstream.Body
+	object     rawjson.Object
+	parameters rawjson.Object // of the beta family, and of models that no table describes
+	content    []byte         // the JSON of the blocks; nil if there are none
+	drafts     []draft        // the tasks that content names
+	problem    rule.Problem   // the first rule that the request breaks
+	beta       *Beta          // the model's row; nil if it is none of the family
+	gamma      *Gamma
+	asked      asked
+}
+
+// asked is what the request asks for, as far as it is billed.
+type asked struct {
+	seconds    int64  // 0: left open
+	resolution string // "720p"; empty: left open
+	ratio      string // "16:9"; empty: left open
+	sound      *bool  // nil: left open
+	draft      bool
+}
+
+// draft is the id of a task in the JSON of content.
+type draft struct {
+	id string
+	at rawjson.Span // in the source
+}
+
+// strict is [rule.Body], and of what else decides the price or names a task no
+// case variant may stand there either: an upstream that minds no case would read
+// another request than the one that was checked.
+var strict = &rawjson.Rules{
+	Unique: rule.Body.Unique, Nested: rule.Body.Nested,
+	Billed: slices.Concat(rule.Body.Billed, []string{"content", "ratio"}),
+}
+
+// Parse reads a request body. It fails with a 400 that names the byte offset if
+// data is not one strict JSON object (decisions.md, Bodies); other rules are for
+// [Request.Validate]. The Request refers to data, which must not change any
+// more.
+func Parse(data []byte) (*Request, error) {
+	o, err := rawjson.Index(data, strict, nil)
+	if err != nil {
+		return nil, rule.Unacceptable(err)
+	}
+	r := &Request{}
+	p := &r.parsed
+	p.object, p.body = o, upstream.ObjectBody(o)
+	r.fields(common, &o, "")
+	r.readFields()
+	p.beta, p.gamma = beta(r.Model), gamma(r.Model)
+	switch {
+	case p.beta != nil:
+		r.readBeta()
+	case p.gamma != nil:
+		r.readGamma()
+	default:
+		r.readUnknown()
+	}
+	return r, nil
+}
+
+// Encode marshals a typed request and reads it again as [Parse] does.
+func Encode(typed *Request) (*Request, error) { return rule.Encode(typed, Parse) }
+
+// Field is the JSON of any top-level member; nil if there is none.
+func (r *Request) Field(name string) []byte { return r.parsed.object.Raw(name) }
+
+// Source is the body as the caller sent it; nil for a Request that did not come
+// from [Parse]. It must not be modified.
+func (r *Request) Source() []byte { return r.parsed.object.Src }
+
+// Family is the name of the model's family; empty for a model that no table
+// describes.
+func (r *Request) Family() string {
+	switch {
+	case r.parsed.beta != nil:
+		return FamilyBeta
+	case r.parsed.gamma != nil:
+		return FamilyGamma
+	}
+	return ""
+}
+
+// ExpiresAfter is how long the task may take (execution_expires_after, 48 hours
+// by default).
+func (r *Request) ExpiresAfter() time.Duration {
+	if r.ExecutionExpiresAfter > 0 {
+		return time.Duration(r.ExecutionExpiresAfter) * time.Second
+	}
+	return 48 * time.Hour
+}
+
+// Fingerprint is that of the request by a key, for the duplicate window.
+func (r *Request) Fingerprint(key string) (f [32]byte) {
+	h := sha256.New()
+	h.Write([]byte(key)) // a hash takes everything
+	h.Write([]byte{0})
+	h.Write(r.Source())
+	h.Sum(f[:0])
+	return f
+}
+
+// Task is the request's part of a new task, which starts at now: the rest is of
+// whoever submits it. b is what [Request.Bound] found.
+func (r *Request) Task(b Bound, now time.Time) Task {
+	t := Task{
+		Model: r.Model, Family: r.Family(), State: Submitting,
+		CreatedAt: now, UpdatedAt: now, ExpiresAt: now.Add(r.ExpiresAfter()),
+		Bound: b.Usage, Tokens: b.Tokens, Open: b.Open, WebhookURL: r.WebhookURL,
+	}
+	seed := r.Field("seed")
+	if r.parsed.beta != nil {
+		seed = r.parsed.parameters.Raw("seed")
+	}
+	if !rawjson.IsNull(seed) {
+		t.Seed = slices.Clone(seed)
+	}
+	return t
+}

@@ -1,0 +1,78 @@
+package video
+
+import (
+	"context"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/idempotency"
+)
+
+// Store keeps tasks. Its implementations are safe for concurrent use; an error
+// that is not a *fault.Error means that the store is away.
+//
+// A Store that is also the gateway's billing.Meter takes a [New] with
+// Reserve (billing.Charge.With) and a [Step] with Settle, each in one
+// transaction with the money.
+type Store interface {
+	// Add makes a task, unless the key has as many open ones as it may
+	// (fault.ConcurrencyExceeded) or submitted the same a moment ago
+	// (fault.IdempotencyConflict, naming the task).
+	Add(ctx context.Context, n New) error
+	// Change applies a step to the task that has the step's Version; false if
+	// another was faster. answer, which may be nil, is kept with it for
+	// duplicates of the submission.
+	Change(ctx context.Context, s Step, answer *idempotency.Record) (bool, error)
+	// Drop forgets a task that no upstream took.
+	Drop(ctx context.Context, id string) error
+	// Find is the account's task by its id or its upstream's; nil if there is
+	// none.
+	Find(ctx context.Context, account, id string) (*Task, error)
+	// Claim leases at most n open tasks that nobody has leased to owner until
+	// the given time, those that were polled longest ago first, and renews the
+	// leases that owner has already. It returns all tasks that are owner's now.
+	Claim(ctx context.Context, owner string, until time.Time, n int) ([]*Task, error)
+	// Purge forgets the tasks whose PurgeAt has passed; it returns how many.
+	Purge(ctx context.Context, now time.Time) (int, error)
+}
+
+// New is a task to be made. It is a billing.Record: with the hold of the task,
+// both become durable or neither does.
+type New struct {
+	Task   Task
+	Most   int64         // open tasks that the key may have, this one included; 0 means no limit
+	Window time.Duration // the duplicate window; 0 means none
+	// Retried says that the caller made the request unmistakable by an
+	// idempotency key, so that the window does not count.
+	Retried bool
+}
+
+// RecordKind is "video.new".
+func (New) RecordKind() string { return "video.new" }
+
+// Step is one change of a task's. It is a billing.Record: one that ends a task
+// becomes durable with its settlement, and so does the notice of it.
+type Step struct {
+	Task   Task    // as it is afterwards, Version included: the stored one is one less
+	Notice *Notice // what the owner is told; nil for nothing
+}
+
+// RecordKind is "video.step".
+func (Step) RecordKind() string { return "video.step" }
+
+// Drop forgets a task that no upstream took. It is a billing.Record, which
+// becomes durable with the settlement of the task's hold.
+type Drop struct{ ID string }
+
+// RecordKind is "video.drop".
+func (Drop) RecordKind() string { return "video.drop" }
+
+// Notice is an event for a webhook, which is delivered at least once, always
+// with the same id and body.
+type Notice struct {
+	ID      string // "evt_…"
+	Account string
+	TaskID  string
+	URL     string
+	Body    []byte // the event as JSON
+	At      time.Time
+}
