@@ -29,12 +29,42 @@ type load struct {
 // post is what is sent, and to which path.
 type post struct{ path, body string }
 
+// contentType is the body's: a form begins with its boundary.
+func (p post) contentType() string {
+	if strings.HasPrefix(p.body, "--B\r\n") {
+		return "multipart/form-data; boundary=B"
+	}
+	return "application/json"
+}
+
 func chat(body string) post { return post{"/v1/chat/completions", body} }
+
+// message is chat's body in Anthropic's wire, to a vendor that speaks it too.
+func message(body string) post {
+	return post{"/v1/messages", strings.NewReplacer(`"gate-1"`, `"gate-2"`, `"role":"system"`, `"role":"user"`).Replace(body)}
+}
 
 // texts asks for the embeddings of so many texts.
 func texts(count int) post {
 	list := strings.Repeat(`,"A cart with two horses and one passenger arrives at a quarter past four."`, count)[1:]
 	return post{"/v1/embeddings", `{"model":"gate-1","input":[` + list + `]}`}
+}
+
+// edit asks for a changed picture, of a file of so many bytes that is a picture
+// as far as anybody looks.
+func edit(size int) post {
+	const (
+		part   = "--B\r\nContent-Disposition: form-data; name="
+		header = "\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\x00\x00\x10\x00\x00\x00\x10\x08\x00\x00\x00\x00\x3a\x98\xa0\xbd"
+		end    = "\x00\x00\x00\x00IEND\xaeB`\x82"
+	)
+	noise := make([]byte, size-len(header)-len(end))
+	for i, x := 0, uint32(1); i < len(noise); i++ {
+		x = x*1664525 + 1013904223
+		noise[i] = byte(x >> 24)
+	}
+	return post{"/v1/images/edits", part + "model\r\n\r\ngate-1\r\n" + part + "prompt\r\n\r\nPaint the gate red.\r\n" +
+		part + "image; filename=gate.png\r\nContent-Type: image/png\r\n\r\n" + header + string(noise) + end + "\r\n--B--\r\n"}
 }
 
 // cases are the rows of the table.
@@ -54,8 +84,11 @@ func cases(o options) []load {
 		{"durable", "small chat, ledger on SQLite", chat(small), n(4000), n(600), true},
 		{"large", "64 KiB chat", chat(large), n(2000), n(800), false},
 		{"embeddings", "embeddings of 64 texts", texts(64), n(1000), n(400), false},
+		{"edit", "image edit of 10 MiB", edit(10 << 20), n(60), n(30), false},
 		{"stream", "stream of 100 chunks", chat(stream), n(600), n(300), false},
 		{"slow", "the same, a chunk each " + o.every.String(), chat(slow), max(n(64), o.workers), 0, false},
+		{"message", "small message, native", message(small), n(4000), n(1500), false},
+		{"messages", "message as a stream of 100 deltas", message(stream), n(600), n(300), false},
 	}
 }
 
@@ -73,7 +106,7 @@ func dial(ctx context.Context, p *process, what post) (*client, error) {
 		return nil, err
 	}
 	head := "POST " + what.path + " HTTP/1.1\r\nHost: " + p.address +
-		"\r\nContent-Type: application/json\r\nAuthorization: Bearer " + p.key + "\r\nContent-Length: " + strconv.Itoa(len(what.body)) + "\r\n\r\n"
+		"\r\nContent-Type: " + what.contentType() + "\r\nAuthorization: Bearer " + p.key + "\r\nContent-Length: " + strconv.Itoa(len(what.body)) + "\r\n\r\n"
 	return &client{conn, bufio.NewReaderSize(conn, 16<<10), []byte(head + what.body)}, nil
 }
 

@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	f.IntVar(&o.streams, "streams", 1000, "open streams whose memory is measured; 0 for none")
 	f.DurationVar(&o.every, "every", 20*time.Millisecond, "time between the chunks of the slow stream")
 	f.BoolVar(&o.pool, "pool", false, "give the floor a pool of copy buffers, which ReverseProxy does not have by itself")
-	f.StringVar(&o.only, "only", "", "one case only: small, durable, large, embeddings, stream or slow")
+	f.StringVar(&o.only, "only", "", "one case only: small, durable, large, embeddings, edit, stream, slow, message or messages")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of the gateway process to this file")
 	if err := f.Parse(args); err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/anthropic"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
 )
 
@@ -134,15 +135,19 @@ func keepBooks(ctx context.Context, o *gateway.Options, durable bool) (shut func
 
 // house is the gateway's other rooms, in front of the vendor.
 func house(vendor string) (o gateway.Options, err error) {
-	driver, err := openai.New(openai.Options{
-		BaseURL: "http://" + vendor + "/v1", Keys: []secret.String{secret.New("vendor-key")},
-	})
+	keys := []secret.String{secret.New("vendor-key")}
+	driver, err := openai.New(openai.Options{BaseURL: "http://" + vendor + "/v1", Keys: keys})
 	if err != nil {
 		return o, err
 	}
-	router, err := upstream.NewRouter([]upstream.Channel{{
-		Name: "vendor", Upstream: driver, Models: map[string]string{"gate-1": "vendor-model"},
-	}}, upstream.RouterOptions{})
+	native, err := anthropic.New(anthropic.Options{BaseURL: "http://" + vendor, Keys: keys})
+	if err != nil {
+		return o, err
+	}
+	router, err := upstream.NewRouter([]upstream.Channel{
+		{Name: "vendor", Upstream: driver, Models: map[string]string{"gate-1": "vendor-model"}},
+		{Name: "native", Upstream: native, Models: map[string]string{"gate-2": "vendor-model"}},
+	}, upstream.RouterOptions{})
 	if err != nil {
 		return o, err
 	}
@@ -153,7 +158,7 @@ func house(vendor string) (o gateway.Options, err error) {
 	}
 	return gateway.Options{
 		Upstream: router,
-		Prices:   billing.NewPriceList(map[string]*billing.Price{"gate-1": price}),
+		Prices:   billing.NewPriceList(map[string]*billing.Price{"gate-1": price, "gate-2": price}),
 		Logger:   slog.New(slog.NewJSONHandler(io.Discard, nil)),
 	}, nil
 }

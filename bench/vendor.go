@@ -11,17 +11,8 @@ import (
 	"time"
 )
 
-const (
-	chunks = 100
-
-	answer = `{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"vendor-model",` +
-		`"choices":[{"index":0,"message":{"role":"assistant","content":"The toll is two pence for the cart and one for each horse."},"finish_reason":"stop"}],` +
-		`"usage":{"prompt_tokens":120,"completion_tokens":16,"total_tokens":136}}`
-	chunk = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"vendor-model",` +
-		`"choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}]}` + "\n\n"
-	lastChunks = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"vendor-model",` +
-		`"choices":[],"usage":{"prompt_tokens":120,"completion_tokens":100,"total_tokens":220}}` + "\n\n" + "data: [DONE]\n\n"
-)
+// chunks is how many a stream has.
+const chunks = 100
 
 // playVendor is a model vendor that answers at once, without a model. The
 // argument is the time between the chunks of a slow stream.
@@ -52,6 +43,14 @@ func sixtyFour() string {
 
 // ServeHTTP does what words in the request's body say.
 func (v vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasSuffix(r.URL.Path, "/images/edits") {
+		if n, err := io.Copy(io.Discard, r.Body); err != nil || n != r.ContentLength {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		whole(w, `{"created":1700000000,"data":[{"b64_json":"aGk="}],"usage":{"input_tokens":120,"output_tokens":16}}`)
+		return
+	}
 	body, err := io.ReadAll(r.Body)
 	switch {
 	case err != nil:
@@ -59,13 +58,13 @@ func (v vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.HasSuffix(r.URL.Path, "/embeddings"):
 		whole(w, v.vectors)
 	case !bytes.Contains(body, []byte(`"stream":true`)):
-		whole(w, answer)
+		whole(w, spoken(r).answer)
 	case bytes.Contains(body, []byte("forever")):
-		v.stream(w, r, time.Second, 1<<20)
+		stream(w, r, time.Second, 1<<20)
 	case bytes.Contains(body, []byte("slowly")):
-		v.stream(w, r, v.every, chunks)
+		stream(w, r, v.every, chunks)
 	default:
-		v.stream(w, r, 0, chunks)
+		stream(w, r, 0, chunks)
 	}
 }
 
@@ -77,9 +76,11 @@ func whole(w http.ResponseWriter, text string) {
 }
 
 // stream writes and flushes chunk by chunk.
-func (v vendor) stream(w http.ResponseWriter, r *http.Request, every time.Duration, count int) {
+func stream(w http.ResponseWriter, r *http.Request, every time.Duration, count int) {
+	say := spoken(r)
 	w.Header().Set("Content-Type", "text/event-stream")
 	control := http.NewResponseController(w)
+	_, _ = io.WriteString(w, say.first)
 	for range count {
 		if every > 0 {
 			select {
@@ -88,9 +89,9 @@ func (v vendor) stream(w http.ResponseWriter, r *http.Request, every time.Durati
 			case <-time.After(every):
 			}
 		}
-		if _, err := io.WriteString(w, chunk); err != nil || control.Flush() != nil {
+		if _, err := io.WriteString(w, say.chunk); err != nil || control.Flush() != nil {
 			return
 		}
 	}
-	_, _ = io.WriteString(w, lastChunks)
+	_, _ = io.WriteString(w, say.last)
 }

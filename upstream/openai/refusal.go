@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -15,12 +14,14 @@ import (
 // where: a code may be a number, and the object a mere string.
 type vendorError struct {
 	message, kind, code, param string
-	number                     int  // a code that is a number
-	object                     bool // it had OpenAI's form
+	number                     int    // a code that is a number
+	body                       []byte // the document, if it has OpenAI's form
+	google                     detail
 }
 
 // parseError reads an error body; false if it is none.
 func parseError(data []byte) (v vendorError, ok bool) {
+	data = sole(data)
 	o, err := rawjson.Index(data, nil, nil)
 	if err != nil {
 		return v, false
@@ -35,7 +36,7 @@ func parseError(data []byte) (v vendorError, ok bool) {
 	if o, err = rawjson.Index(raw, nil, nil); err != nil {
 		return v, false
 	}
-	v.object = true
+	v.body = data
 	v.message, _ = rawjson.String(o.Raw("message"))
 	v.kind, _ = rawjson.String(o.Raw("type"))
 	v.param, _ = rawjson.String(o.Raw("param"))
@@ -44,18 +45,24 @@ func parseError(data []byte) (v vendorError, ok bool) {
 	if n >= 400 && n < 600 {
 		v.number = int(n)
 	}
+	if v.kind == "" {
+		v.kind, _ = rawjson.String(o.Raw("status")) // Google's word for it
+	}
+	v.google = parseDetails(o.Raw("details"))
 	return v, true
 }
 
-// words are codes and types that say more than the status they come with, in
-// lower case.
+// words are codes, types and reasons that say more than the status they come
+// with, in lower case: the operator's key or account is at fault.
 var words = map[string]int{
 	"account_deactivated":          http.StatusPaymentRequired,
 	"accountoverdueerror":          http.StatusPaymentRequired,
+	"api_key_invalid":              http.StatusUnauthorized, // Google, in a 400
 	"arrearage":                    http.StatusPaymentRequired,
 	"billing_hard_limit_reached":   http.StatusPaymentRequired,
 	"billing_not_active":           http.StatusPaymentRequired,
 	"exceeded_current_quota_error": http.StatusPaymentRequired,
+	"failed_precondition":          http.StatusPaymentRequired, // Google, in a 400: no free use in the operator's country
 	"insufficient_balance":         http.StatusPaymentRequired,
 	"insufficient_quota":           http.StatusPaymentRequired,
 }
@@ -78,7 +85,7 @@ var kinds = map[string]int{
 
 // find looks the error's words up.
 func (v *vendorError) find(table map[string]int) int {
-	for _, word := range [2]string{v.code, v.kind} {
+	for _, word := range [3]string{v.code, v.kind, v.google.reason} {
 		if status := table[strings.ToLower(word)]; status != 0 {
 			return status
 		}
@@ -112,36 +119,29 @@ func (v *vendorError) word() fault.Code {
 	return fault.InvalidRequest
 }
 
-// refusal is the error of a response that is one.
-func (u *Upstream) refusal(resp *http.Response, body io.ReadCloser) error {
-	data := httpdo.Read(body)
-	v, _ := parseError(data)
-	return u.refused(resp.StatusCode, v, data, resp.Header)
+// status is what the error in a body would have come with, had the vendor not
+// said 200; 0 if there is none.
+func status(data []byte) int {
+	v, ok := parseError(data)
+	if !ok {
+		return 0
+	}
+	return v.status()
 }
 
 // refused tells whose fault it is: the caller's, who then gets the vendor's own
 // words, the operator's or the vendor's.
-func (u *Upstream) refused(status int, v vendorError, data []byte, h http.Header) error {
+func (u *Upstream) refused(status int, data []byte, h http.Header) error {
+	v, _ := parseError(data)
 	e, f := u.client.Refused(status, string(data), h)
-	if v.find(words) != 0 && status < 500 {
+	switch {
+	case v.find(words) != 0 && status < 500:
 		e = u.client.Arrears(f)
+	case f.Refused && e.RetryAfter == 0:
+		e.RetryAfter = v.google.wait
 	}
 	if e.Code == fault.InvalidRequest {
-		u.quote(e, v, data)
+		u.client.Quote(e, httpdo.Words{Code: v.word(), Message: v.message, Param: v.param, Body: v.body})
 	}
 	return e
-}
-
-// quote puts the vendor's words into an error. A body that holds a key of ours
-// is not passed on.
-func (u *Upstream) quote(e *fault.Error, v vendorError, data []byte) {
-	e.Code, e.Param = fault.Code(u.client.Keys.Mask(string(v.word()))), u.client.Keys.Mask(v.param)
-	message := u.client.Keys.Mask(v.message)
-	if message != "" {
-		e.Message = message
-	}
-	clean := message == v.message && u.client.Keys.Mask(string(data)) == string(data)
-	if v.object && v.message != "" && clean && len(data) <= httpdo.MaxRefusal {
-		e.Body = data
-	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// maxWait bounds what a vendor's Retry-After is believed.
-const maxWait = time.Hour
+// MaxWait bounds what a vendor's wish for a pause is believed.
+const MaxWait = time.Hour
 
 // retryAfter is how long the vendor asks to wait; 0 if it does not say, or says
 // nonsense.
@@ -21,7 +21,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 		return d
 	}
 	if at, err := http.ParseTime(given); err == nil {
-		return min(max(at.Sub(now), 0), maxWait)
+		return min(max(at.Sub(now), 0), MaxWait)
 	}
 	return 0
 }
@@ -32,8 +32,8 @@ func number(text string, unit time.Duration) (time.Duration, bool) {
 	switch {
 	case err != nil || !(n >= 0): // NaN is not
 		return 0, false
-	case n >= float64(maxWait/unit):
-		return maxWait, true
+	case n >= float64(MaxWait/unit):
+		return MaxWait, true
 	}
 	return time.Duration(n * float64(unit)), true
 }

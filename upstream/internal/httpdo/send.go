@@ -2,9 +2,11 @@ package httpdo
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/hashicorp/go-retryablehttp"
 
@@ -21,13 +23,36 @@ func (c *Client) Post(ctx context.Context, to *url.URL, header http.Header, body
 	if err != nil {
 		return nil, nil, fault.Wrap(fault.InternalError, "The gateway cannot read the request any more.", err)
 	}
+	key := c.key(header)
+	resp, err := c.do(ctx, http.MethodPost, to, header, open, size)
+	return resp, key, err
+}
+
+// Ask is [Client.Post] for a GET, which has no body. It may go out twice, over a
+// connection that the vendor was about to close.
+func (c *Client) Ask(ctx context.Context, to *url.URL, header http.Header) (*http.Response, *upstream.Key, error) {
+	key := c.key(header)
+	resp, err := c.do(ctx, http.MethodGet, to, header, nil, 0)
+	return resp, key, err
+}
+
+// key puts the next key into the header; nil if there is none.
+func (c *Client) key(header http.Header) *upstream.Key {
 	key := c.Keys.Next()
 	if key != nil {
 		name, value := c.keyHeader(key.Value().Reveal())
 		header[name] = []string{value}
 	}
-	resp, err := c.do(ctx, http.MethodPost, to, header, open, size)
-	return resp, key, err
+	return key
+}
+
+// Item is the address of one of the things below an address. An id that would
+// lead elsewhere is refused, and nothing is sent.
+func Item(below *url.URL, id string) (*url.URL, error) {
+	if strings.Trim(id, ".") == "" {
+		return nil, fault.Wrap(fault.InternalError, "The gateway does not know the upstream's id of the task.", fmt.Errorf("the id %q", id))
+	}
+	return below.JoinPath(url.PathEscape(id)), nil
 }
 
 // Get fetches what the vendor says lies elsewhere, without a key.

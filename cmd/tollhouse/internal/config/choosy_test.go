@@ -1,0 +1,45 @@
+package config
+
+import (
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+func TestAChannelLetsThroughWhatItIsToldTo(t *testing.T) {
+	every := map[string]string{"*": "*"}
+	for _, row := range []struct {
+		c    Channel
+		id   string
+		pass bool
+	}{
+		{Channel{Models: every}, "any", true},
+		{Channel{Models: every, Begins: "claude-"}, "claude-a", true},
+		{Channel{Models: every, Begins: "claude-"}, "gpt-5", false},
+		{Channel{Models: every, Begins: "claude-"}, "my-claude-a", false},
+		{Channel{Models: every, Except: []string{"kimi", "claude-*"}}, "kimi", false},
+		{Channel{Models: every, Except: []string{"kimi", "claude-*"}}, "kimi-2", true},
+		{Channel{Models: every, Except: []string{"kimi", "claude-*"}}, "claude-a", false},
+		{Channel{Models: every, Except: []string{"kimi", "claude-*"}}, "gpt-5", true},
+		{Channel{Models: map[string]string{"*": "*", "mine": "gpt-5"}, Begins: "claude-"}, "gpt-5", true},
+		{Channel{Models: map[string]string{"*": "*", "kimi": "k"}, Except: []string{"kimi", "k"}}, "k", true},
+	} {
+		row.c.Name, row.c.Driver = "a", "sim"
+		built, err := row.c.build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := upstream.Supports(built.Upstream, upstream.ChatCompletion, row.id); got != row.pass {
+			t.Errorf("%+v: %s passes: %v", row.c, row.id, got)
+		}
+		if upstream.Supports(built.Upstream, "paint", row.id) {
+			t.Errorf("%+v supports what its upstream does not", row.c)
+		}
+		closeUpstream(built.Upstream)
+	}
+	for _, row := range []struct{ begins, id, want string }{{"", "*", "*"}, {"claude-", "*", "claude-*"}, {"claude-", "m", "m"}} {
+		if c := (Channel{Begins: row.begins}); c.Shown(row.id) != row.want {
+			t.Errorf("%+v is shown as %s", row, c.Shown(row.id))
+		}
+	}
+}

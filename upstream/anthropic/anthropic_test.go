@@ -1,0 +1,256 @@
+package anthropic
+
+import (
+	"compress/gzip"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+const hello = `{"model":"claude-a", "max_tokens":16,"messages":[{"role":"user","content":"hi"}]}`
+
+func call(t testing.TB, stream bool) *upstream.Call {
+	t.Helper()
+	o, err := rawjson.Index([]byte(hello), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &upstream.Call{
+		Op: upstream.Messages, Model: "claude-a", Stream: stream, RequestID: "req_1", ContentType: "application/json; charset=utf-8",
+		Body: upstream.ObjectBody(o),
+	}
+}
+
+// responds is a vendor that gives one answer.
+func responds(status int, header map[string]string, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		for k, v := range header {
+			w.Header().Set(k, v)
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// refused makes a call that must fail.
+func refused(t *testing.T, up *Upstream, c *upstream.Call) (*fault.Error, *upstream.Failure) {
+	t.Helper()
+	reply, err := up.Do(t.Context(), c)
+	var e *fault.Error
+	var f *upstream.Failure
+	if !errors.As(err, &e) || !errors.As(err, &f) {
+		t.Fatalf("reply %+v, error %v, want a fault with its failure", reply, err)
+	}
+	return e, f
+}
+
+// TestTheRequestHasNothingOfTheClientButTheVendorsOwn is
+// upstreams/anthropic.md, sections 1 and 9.
+func TestTheRequestHasNothingOfTheClientButTheVendorsOwn(t *testing.T) {
+	client := http.Header{
+		"X-Api-Key": {"sk-of-the-client"}, "Authorization": {"Bearer sk-of-the-client"}, "Cookie": {"c=1"}, "X-Anthropic-Beta": {"x"},
+		"X-Stainless-Lang": {"js"}, "User-Agent": {"a client"}, "Accept": {"image/png"}, "Content-Type": {"text/plain"}, "Anthropics": {"x"},
+	}
+	with := func(more http.Header) http.Header {
+		h := client.Clone()
+		for k, v := range more {
+			h[k] = v
+		}
+		return h
+	}
+	key := []secret.String{secret.New("sk-1")}
+	for name, row := range map[string]struct {
+		o      Options
+		op     upstream.Op
+		stream bool
+		header http.Header
+		query  string
+		path   string
+		want   http.Header
+	}{
+		"messages": {
+			Options{Keys: key}, upstream.Messages, false, client, "", "/v1/messages",
+			http.Header{"Accept": {"application/json"}, "X-Api-Key": {"sk-1"}, "Anthropic-Version": {"2023-06-01"}},
+		},
+		"messages as a stream": {
+			Options{Keys: key}, upstream.Messages, true, nil, "beta=true", "/v1/messages?beta=true",
+			http.Header{"Accept": {"text/event-stream"}, "X-Api-Key": {"sk-1"}, "Anthropic-Version": {"2023-06-01"}},
+		},
+		"a count of tokens": {
+			Options{Keys: key}, upstream.CountTokens, false, client, "beta=true", "/v1/messages/count_tokens?beta=true",
+			http.Header{"Accept": {"application/json"}, "X-Api-Key": {"sk-1"}, "Anthropic-Version": {"2023-06-01"}},
+		},
+		"a bearer token": {
+			Options{Keys: key, Bearer: true}, upstream.Messages, false, client, "", "/v1/messages",
+			http.Header{"Accept": {"application/json"}, "Authorization": {"Bearer sk-1"}, "Anthropic-Version": {"2023-06-01"}},
+		},
+		"no key": {
+			Options{Keys: []secret.String{}}, upstream.Messages, false, client, "", "/v1/messages",
+			http.Header{"Accept": {"application/json"}, "Anthropic-Version": {"2023-06-01"}},
+		},
+		"what the vendor's clients say": {
+			Options{Keys: key}, upstream.Messages, false,
+			with(http.Header{"Anthropic-Version": {"2099-01-01"}, "Anthropic-Beta": {"a,b", "c"}, "anthropic-later": {"d"}}), "", "/v1/messages",
+			http.Header{
+				"Accept": {"application/json"}, "X-Api-Key": {"sk-1"}, "Anthropic-Version": {"2099-01-01"},
+				"Anthropic-Beta": {"a,b", "c"}, "Anthropic-Later": {"d"},
+			},
+		},
+		"an empty version": {
+			Options{Keys: key}, upstream.Messages, false, with(http.Header{"Anthropic-Version": {""}}), "", "/v1/messages",
+			http.Header{"Accept": {"application/json"}, "X-Api-Key": {"sk-1"}, "Anthropic-Version": {"2023-06-01"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got *http.Request
+			var body string
+			up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				data, _ := io.ReadAll(r.Body)
+				got, body = r, string(data)
+				responds(200, nil, "{}")(w, r)
+			}), row.o)
+			c := call(t, row.stream)
+			c.Op, c.Header, c.Query = row.op, row.header, row.query
+			_, _ = up.Do(t.Context(), c)
+			row.want.Set("Content-Type", "application/json")
+			row.want.Set("User-Agent", "tollhouse")
+			got.Header.Del("Content-Length")
+			if diff := cmp.Diff(row.want, got.Header); diff != "" {
+				t.Error(diff)
+			}
+			if got.Method != "POST" || got.RequestURI != row.path || body != hello {
+				t.Errorf("%s %s: %s", got.Method, got.RequestURI, body)
+			}
+		})
+	}
+}
+
+func TestACallLeavesNoTraceInTheNext(t *testing.T) {
+	var paths []string
+	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		paths = append(paths, r.RequestURI+" "+strings.Join(r.Header["Anthropic-Beta"], ";"))
+		responds(200, nil, "{}")(w, r)
+	}), Options{})
+	first := call(t, false)
+	first.Query, first.Header = "beta=true", http.Header{"Anthropic-Beta": {"a"}}
+	for _, c := range []*upstream.Call{first, call(t, false)} {
+		reply, err := up.Do(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = reply.Body.Close()
+	}
+	if diff := cmp.Diff([]string{"/v1/messages?beta=true a", "/v1/messages "}, paths); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(http.Header{"Anthropic-Beta": {"a"}}, first.Header); diff != "" {
+		t.Errorf("the call was modified: %s", diff)
+	}
+}
+
+func TestKeysAreTakenInTurnAndRestWhenRefused(t *testing.T) {
+	asked := map[string]int{}
+	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key := r.Header.Get("X-Api-Key")
+		asked[key]++
+		if key == "sk-poor" {
+			responds(400, nil, said("invalid_request_error", "Your credit balance is too low to access the API with sk-poor."))(w, r)
+			return
+		}
+		responds(200, nil, "{}")(w, r)
+	}), Options{
+		Keys: []secret.String{secret.New("sk-poor"), secret.New("sk-good")},
+		Now:  func() time.Time { return time.Unix(0, 0) },
+	})
+	for range 12 {
+		reply, err := up.Do(t.Context(), call(t, false))
+		if err == nil {
+			_ = reply.Body.Close()
+		} else if strings.Contains(err.Error(), "sk-poor") {
+			t.Errorf("the key is in the log: %v", err)
+		}
+	}
+	if asked["sk-poor"] != 3 || asked["sk-good"] != 9 {
+		t.Errorf("asked %v", asked)
+	}
+}
+
+// TestAnErrorAfterTheFirstEventPassesAsItIs says that only the HTTP status
+// is the driver's business once a stream has begun.
+func TestAnErrorAfterTheFirstEventPassesAsItIs(t *testing.T) {
+	for name, body := range map[string]string{
+		"in the middle": everyEvent[0] + event("error", `"error":{"type":"overloaded_error","message":"Overloaded"}`),
+		"at once":       event("error", `"error":{"type":"api_error","message":"sk"}`),
+	} {
+		for _, kind := range []string{"text/event-stream", "text/event-stream; charset=utf-8"} {
+			reply, err := driver(t, responds(200, map[string]string{"Content-Type": kind, "Request-Id": "req_theirs", "Set-Cookie": "a=b"}, body), Options{}).Do(t.Context(), call(t, true))
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			data, err := io.ReadAll(reply.Body)
+			if errors.Join(err, reply.Body.Close()) != nil || string(data) != body {
+				t.Errorf("%s: %q, %v", name, data, err)
+			}
+			if diff := cmp.Diff(http.Header{"Content-Type": {kind}}, reply.Header); diff != "" || reply.Status != 200 {
+				t.Errorf("%s: status %d, %s", name, reply.Status, diff)
+			}
+		}
+	}
+}
+
+func TestACompressedAnswerIsUnfolded(t *testing.T) {
+	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Set("Content-Type", "application/json")
+		z := gzip.NewWriter(w)
+		_, _ = io.WriteString(z, `{"type":"message"}`)
+		_ = z.Close()
+	}), Options{})
+	reply, err := up.Do(t.Context(), call(t, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := io.ReadAll(reply.Body); err != nil || string(data) != `{"type":"message"}` {
+		t.Errorf("%q, %v", data, err)
+	}
+	_ = reply.Body.Close()
+	if e, _ := refused(t, driver(t, responds(200, map[string]string{"Content-Encoding": "br"}, "x"), Options{}), call(t, false)); e.Code != fault.BadGateway {
+		t.Errorf("an encoding that nobody asked for: %v", e)
+	}
+}
+
+func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
+	for _, o := range []Options{{BaseURL: "api.example"}, {ConnectTimeout: -1}, {Keys: []secret.String{secret.New("sk\n")}}} {
+		if _, err := New(o); err == nil {
+			t.Errorf("%+v was taken", o)
+		}
+	}
+	if _, err := New(Options{BaseURL: "ftp://h"}); err == nil || !strings.Contains(err.Error(), DefaultBaseURL) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAnotherOperationIsRefused(t *testing.T) {
+	up := driver(t, http.NotFoundHandler(), Options{})
+	for _, op := range upstream.Ops() {
+		if up.Supports(op, "any") != (op == upstream.Messages || op == upstream.CountTokens) {
+			t.Errorf("%s", op)
+		}
+	}
+	c := call(t, false)
+	c.Op = upstream.ChatCompletion
+	if _, err := up.Do(t.Context(), c); !fault.Is(err, fault.InternalError) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,113 @@
+package anthropic
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
+)
+
+// vendorError is the object under "error" of an error body.
+type vendorError struct {
+	kind, message string
+	body          []byte // the document, if it has the form of the public wire
+}
+
+// parseError reads an error body; false if it is none.
+func parseError(data []byte) (v vendorError, ok bool) {
+	outer, err := rawjson.Index(data, nil, nil)
+	if err != nil {
+		return v, false
+	}
+	inner, err := rawjson.Index(outer.Raw("error"), nil, nil)
+	if err != nil {
+		return v, false
+	}
+	v.kind, _ = rawjson.String(inner.Raw("type"))
+	v.message, _ = rawjson.String(inner.Raw("message"))
+	if name, _ := rawjson.String(outer.Raw("type")); name == "error" && v.kind != "" {
+		v.body = data
+	}
+	return v, true
+}
+
+// statuses are what each type of error comes with.
+var statuses = map[string]int{
+	"invalid_request_error": http.StatusBadRequest,
+	"authentication_error":  http.StatusUnauthorized,
+	"billing_error":         http.StatusPaymentRequired,
+	"permission_error":      http.StatusForbidden,
+	"not_found_error":       http.StatusNotFound,
+	"request_too_large":     http.StatusRequestEntityTooLarge,
+	"rate_limit_error":      http.StatusTooManyRequests,
+	"api_error":             http.StatusInternalServerError,
+	"timeout_error":         http.StatusGatewayTimeout,
+	"overloaded_error":      529,
+}
+
+// status is what the error in a body would have come with, had the vendor not
+// said 200; 0 if there is none.
+func status(data []byte) int {
+	v, ok := parseError(data)
+	switch s := statuses[v.kind]; {
+	case !ok:
+		return 0
+	case s != 0:
+		return s
+	}
+	return http.StatusBadGateway
+}
+
+// operators are the types of error that are the operator's fault, whatever
+// their status.
+var operators = map[string]bool{"authentication_error": true, "billing_error": true, "permission_error": true}
+
+// unpaid is how the messages begin, in lower case, by which alone an account
+// that may not be used any more is told from a bad request: both are a 400 of
+// the type invalid_request_error.
+var unpaid = []string{
+	"your credit balance is too low",
+	"you have reached your specified api usage limits",
+	"this organization has been disabled",
+}
+
+// operatorsFault reports whether the operator's key or account is at fault.
+func (v *vendorError) operatorsFault() bool {
+	if operators[v.kind] {
+		return true
+	}
+	if strings.Contains(v.message, ": ") {
+		return false // it names a field, and fields a caller names as they like
+	}
+	message := strings.ToLower(v.message)
+	for _, begin := range unpaid {
+		if strings.HasPrefix(message, begin) {
+			return true
+		}
+	}
+	return false
+}
+
+// word is the error's code for the caller.
+func (v *vendorError) word() fault.Code {
+	if v.kind == "" {
+		return fault.InvalidRequest
+	}
+	return fault.Code(v.kind)
+}
+
+// refused tells whose fault it is: the caller's, who then gets the vendor's own
+// words, the operator's or the vendor's.
+func (u *Upstream) refused(status int, data []byte, h http.Header) error {
+	v, _ := parseError(data)
+	e, f := u.client.Refused(status, string(data), h)
+	if status < 500 && v.operatorsFault() {
+		e = u.client.Arrears(f)
+	}
+	if e.Code == fault.InvalidRequest {
+		u.client.Quote(e, httpdo.Words{Code: v.word(), Message: v.message, Body: v.body})
+	}
+	return e
+}
