@@ -56,6 +56,12 @@ type Charge struct {
 	// Meter. A meter whose claims others can end refuses it with
 	// fault.IdempotencyConflict if the key is no longer the request's.
 	Claimed bool
+	// Until, when it is not zero, makes a hold that outlives its process: it is
+	// ended by whoever settles it, or given back then.
+	Until time.Time
+	// With are records that become durable with the hold, or refuse it. A Meter
+	// that cannot keep them fails.
+	With []Record
 }
 
 // Hold is money set aside for one running request. It is a plain value; the
@@ -95,6 +101,7 @@ const (
 	ReasonBalanceEnded   = "balance_ended"   // a stream was ended because the money was
 	ReasonShutdown       = "shutdown"        // the gateway was shutting down
 	ReasonInternal       = "internal_error"  // the gateway failed
+	ReasonExpired        = "expired"         // a video was not there in time
 )
 
 // Receipt is the settled end of a request.

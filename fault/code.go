@@ -8,6 +8,7 @@ type Code string
 // upstream's word.
 const (
 	InvalidRequest        Code = "invalid_request_error"   // the request breaks a rule of the endpoint
+	InvalidMask           Code = "invalid_mask"            // the mask of an image edit is of another size
 	EndpointModelMismatch Code = "endpoint_model_mismatch" // the model serves another endpoint
 	Unauthorized          Code = "unauthorized"            // key missing or invalid
 	InsufficientBalance   Code = "insufficient_balance"    // the account cannot cover the request
@@ -35,6 +36,7 @@ const (
 // upstream's word and travels with [Error.Status].
 var statuses = map[Code]int{
 	InvalidRequest:        400,
+	InvalidMask:           400,
 	EndpointModelMismatch: 400,
 	Unauthorized:          401,
 	InsufficientBalance:   402,

@@ -13,6 +13,22 @@ type Family struct {
 	// Quality are the most output tokens that a picture takes, where the vendor
 	// counts them. The first row that fits counts.
 	Quality []Cost
+	// Edit says how the family changes pictures on the endpoint of edits; nil
+	// means that it does not.
+	Edit *EditRules
+}
+
+// EditRules are what a family takes on the endpoint of image edits.
+type EditRules struct {
+	Images    int      // the most images of one call
+	Mask      bool     // it takes a mask
+	Prompt    int      // the most characters of a prompt
+	Sizes     []string // the sizes there are
+	MostBytes int64    // of one image
+	// Legacy says that it is the family of the vendor's first model: it takes
+	// square PNG files only and chooses neither format nor background, but
+	// answers with links where asked to, and counts no tokens.
+	Legacy bool
 }
 
 // Model is one public id and how many reference images it takes.
@@ -43,14 +59,36 @@ func Families() []Family {
 		{
 			Models: []Model{{ID: "imagegen-1"}}, Most: 10, Sizes: []string{"auto", "1024x1024", "1024x1536", "1536x1024"},
 			Quality: []Cost{{"low", 0, 408}, {"medium", 0, 1584}, {"", square, 4160}, {"", 0, 6240}},
+			Edit:    editsOf16(),
 		},
 		{
 			Models: []Model{{ID: "imagegen-2"}}, Most: 10,
 			Quality: []Cost{{"", 1536 * 1024, 7024}, {"", 0, 16_384}},
+			Edit:    editsOf16(),
 		},
-		{Models: []Model{{ID: "imagegen-legacy-2"}}, Most: 10, Sizes: []string{"256x256", "512x512", "1024x1024"}},
+		{
+			Models: []Model{{ID: "imagegen-legacy-2"}}, Most: 10, Sizes: []string{"256x256", "512x512", "1024x1024"},
+			Edit: &EditRules{
+				Images: 1, Mask: true, Prompt: 1_000, Sizes: []string{"auto", "256x256", "512x512", "1024x1024"},
+				MostBytes: 4 << 20, Legacy: true,
+			},
+		},
 	}
 }
+
+// editsOf16 are the rules of the models that take up to 16 images.
+func editsOf16() *EditRules {
+	return &EditRules{
+		Images: 16, Mask: true, Prompt: 32_000, MostBytes: maxImage,
+		Sizes: []string{"auto", "1024x1024", "1024x1536", "1536x1024"},
+	}
+}
+
+// The largest image and mask that the vendor takes, in bytes.
+const (
+	maxImage = 50 << 20
+	maxMask  = 4 << 20
+)
 
 const square = 1024 * 1024
 

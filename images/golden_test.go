@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -44,6 +46,10 @@ func TestTheFamiliesAreThese(t *testing.T) {
 		fmt.Fprintf(&b, "form %s, at most %d pictures, sizes %s\n", form, f.Most, sizes)
 		for _, m := range f.Models {
 			fmt.Fprintf(&b, "  %-24s %d to %d reference images\n", m.ID, m.Fewest, m.Largest)
+		}
+		if e := f.Edit; e != nil {
+			fmt.Fprintf(&b, "  edits: at most %d images of %d bytes, mask %t, prompt of %d characters, sizes %s, legacy %t\n",
+				e.Images, e.MostBytes, e.Mask, e.Prompt, strings.Join(e.Sizes, " "), e.Legacy)
 		}
 		for _, c := range f.Quality {
 			fmt.Fprintf(&b, "  quality %-10q up to %d pixels: at most %d output tokens\n", c.Quality, c.Pixels, c.Tokens)
@@ -84,4 +90,69 @@ func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
 		fmt.Fprintf(&b, "# %s\ncaller   %s\nupstream %s\nanswered %s\nanswer   %s\n\n", e.name, e.request, sent, e.answer, a.Body)
 	}
 	golden(t, "owned_edits.golden", b.Bytes())
+}
+
+// ownedFormEdits are forms of edits of which something changes, and their like
+// of which nothing does.
+var ownedFormEdits = []struct {
+	name, model string
+	parts       []upstream.Part
+}{
+	{"nothing but a size", newest, nil},
+	{"a size, and fields that nobody knows", newest, fields("size", "1024x1024", "input_fidelity", "high", "x", "1.0")},
+	{"empty fields", newest, fields("size", "", "response_format", "", "quality", "", "user", "", "x", "")},
+	{"the only response format", newest, fields("response_format", "b64_json", "size", "auto")},
+	{"quality standard", first, fields("quality", "standard", "size", "auto")},
+	{"quality hd", newest, fields("quality", "hd", "size", "auto")},
+	{"quality low", newest, fields("quality", "low", "size", "auto")},
+	{"the legacy model", legacy, nil},
+	{"the legacy model with all", legacy, fields("size", "256x256", "response_format", "url", "quality", "standard")},
+	{"the legacy model's size", legacy, fields("size", "auto", "response_format", "")},
+	{"a model that no table describes", "pixels-9", fields("size", "auto", "quality", "hd", "response_format", "url")},
+}
+
+func TestTheOwnedEditsOfFormsAreTheseAndNoOther(t *testing.T) {
+	var b bytes.Buffer
+	files := []upstream.Part{file("image", pngOf(t, 2, 2))}
+	for _, row := range ownedFormEdits {
+		form := &upstream.Form{Boundary: "B", Parts: append(append(fields("model", row.model), files...), append(fields("prompt", "a"), row.parts...)...)}
+		fmt.Fprintf(&b, "# %s\ncaller   %s\nupstream %s\n\n", row.name, spelled(t, form), sentAs(t, form))
+	}
+	for name, images := range map[string][]upstream.Part{
+		"image twice, and a mask": {file("image", pngOf(t, 2, 2)), file("mask", pngOf(t, 2, 2)), file("image", jpegOf(t, 2, 2))},
+	} {
+		form := &upstream.Form{Boundary: "B", Parts: append(fields("model", newest, "prompt", "a", "size", "auto"), images...)}
+		fmt.Fprintf(&b, "# %s\ncaller   %s\nupstream %s\n\n", name, spelled(t, form), sentAs(t, form))
+	}
+	golden(t, "owned_form_edits.golden", b.Bytes())
+}
+
+func sentAs(t *testing.T, form *upstream.Form) string {
+	t.Helper()
+	e, err := ParseForm(form)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return spelled(t, e.Prepared().Form())
+}
+
+// spelled is a form as a line of text.
+func spelled(t *testing.T, form *upstream.Form) string {
+	t.Helper()
+	var words []string
+	for i := range form.Parts {
+		p := &form.Parts[i]
+		text, err := p.Text(1 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Filename != "" {
+			text = fmt.Sprintf("<%s %s, %d bytes>", p.Filename, p.ContentType, p.Size)
+		}
+		words = append(words, p.Name+"="+text)
+	}
+	return strings.Join(words, " & ")
 }

@@ -10,19 +10,10 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rule"
 )
 
-// maxModel bounds a model id in bytes: it ends up in logs and receipts.
-const maxModel = 256
-
 // common are the rules of every model, whatever its form: what names it and what
 // decides how the answer comes.
 var common = rule.Table{
-	{Name: "model", Check: rule.Check{
-		Text: fmt.Sprintf("a non-empty string of at most %d bytes", maxModel),
-		OK: func(raw []byte) bool {
-			id, ok := rawjson.String(raw)
-			return ok && id != "" && len(id) <= maxModel
-		},
-	}},
+	{Name: "model", Check: rule.ModelID()},
 	{Name: "stream", Check: rule.Bool()},
 }
 

@@ -1,5 +1,6 @@
-// Package images is the image generation capability: its two request forms, the
-// rules of its model families, and what an answer says of usage.
+// Package images is the capability of making pictures of texts and of pictures:
+// the forms of its requests, the rules of its model families, and what an answer
+// says of usage.
 package images
 
 import (
@@ -80,7 +81,8 @@ type parsed struct {
 	problem    rule.Problem   // the first rule that the request breaks
 	family     Family
 	row        Model
-	known      bool // a table describes the model
+	known      bool  // a table describes the model
+	shown      int64 // about how many tokens the images of an edit are
 }
 
 // Parse reads a request body. It fails with a 400 that names the byte offset if

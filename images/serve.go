@@ -25,7 +25,7 @@ func (served) Supports(op upstream.Op, _ string) bool { return op == upstream.Ge
 // Do calls the handler.
 func (s served) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	if call.Stream {
-		return nil, fault.Invalid("stream", `This model does not stream: leave "stream" out.`)
+		return nil, noStream()
 	}
 	r, err := serve.Request(call, Parse)
 	if err != nil {
@@ -36,4 +36,41 @@ func (s served) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, e
 		return nil, fault.From(err)
 	}
 	return serve.JSON(response)
+}
+
+// EditHandler changes pictures in Go. It is as a [Handler] is; the files of the
+// edit can be opened until it returns.
+type EditHandler func(ctx context.Context, e *Edit) (*Response, error)
+
+// ServeEdits makes an upstream of a Go function that changes pictures. It does
+// not stream: a call for a stream is refused.
+func ServeEdits(h EditHandler) upstream.Upstream { return servedEdits{h} }
+
+type servedEdits struct{ answer EditHandler }
+
+// Supports says that only pictures are changed.
+func (servedEdits) Supports(op upstream.Op, _ string) bool { return op == upstream.EditImage }
+
+// Do calls the handler.
+func (s servedEdits) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	if call.Stream {
+		return nil, noStream()
+	}
+	form := call.Body.Form()
+	if form == nil {
+		return nil, fault.New(fault.InternalError, "The body of an edit is no form.")
+	}
+	e, err := ParseForm(form)
+	if err != nil {
+		return nil, err
+	}
+	response, err := s.answer(ctx, e)
+	if err != nil {
+		return nil, fault.From(err)
+	}
+	return serve.JSON(response)
+}
+
+func noStream() error {
+	return fault.Invalid("stream", `This model does not stream: leave "stream" out.`)
 }

@@ -7,8 +7,11 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/sse"
 )
 
-// completed is the event that has the picture, and ends the stream.
-const completed = "image_generation.completed"
+// The events that have the picture, and end the stream.
+const (
+	completed     = "image_generation.completed"
+	editCompleted = "image_edit.completed"
+)
 
 // Tap reads a stream of partial pictures as it passes. It is for one goroutine.
 type Tap struct {
@@ -56,7 +59,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 		kind = name
 	}
 	switch {
-	case kind == completed:
+	case kind == completed || kind == editCompleted:
 		u := t.r.usage(o.Raw("usage"), 1, t.tokens)
 		t.done = &u
 	case len(o.Raw("b64_json")) > 0:
@@ -71,7 +74,7 @@ func (t *Tap) Usage() billing.Usage {
 	if t.done != nil {
 		return *t.done
 	}
-	u := billing.Usage{Input: t.r.Estimate(), Estimated: true}
+	u := billing.Usage{Input: t.r.Estimate(), ImageInput: t.r.parsed.shown, Estimated: true}
 	if t.partials > 0 {
 		u.Images, u.ImageOutput = 1, t.Output()
 	}

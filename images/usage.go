@@ -48,7 +48,7 @@ func (r *Request) usage(raw []byte, made int64, tokens bool) billing.Usage {
 		p.anomaly = true
 	}
 	if tokens && !p.counted {
-		u.Input, u.ImageOutput, u.Estimated = r.Estimate(), r.OutputBound(0), true
+		u.Input, u.ImageInput, u.ImageOutput, u.Estimated = r.Estimate(), r.parsed.shown, r.OutputBound(0), true
 	}
 	u.Anomaly = p.anomaly
 	return u

@@ -22,7 +22,7 @@ type attempt struct {
 	channel *channel
 	now     func() time.Time
 	up      Upstream
-	unasked bool // the channel barred the call
+	barred  bool // the upstream was not asked
 
 	parent context.Context // the caller's
 	ctx    context.Context // parent with the channel's time-outs
@@ -226,7 +226,7 @@ func (a *attempt) accept() {
 // refuse ends an attempt of which err is the outcome.
 func (a *attempt) refuse(err error) *fault.Error {
 	e := a.explain(err)
-	a.unasked = errors.As(err, new(*barred))
+	a.barred = errors.As(err, new(*unasked))
 	a.closed.Store(true)
 	a.finish(verdict{})
 	_ = a.closeBody()
@@ -261,7 +261,7 @@ func (a *attempt) finish(v verdict) {
 // is there. A caller who left, or whom it was not asked for, says nothing about it.
 func (a *attempt) report() {
 	switch {
-	case a.parent.Err() != nil, a.unasked:
+	case a.parent.Err() != nil, a.barred:
 	case a.verdict.sick:
 		a.channel.streak.failed(a.now())
 	default:

@@ -13,6 +13,7 @@ import (
 // times. The zero Body is empty.
 type Body struct {
 	object rawjson.Object
+	form   *Form
 	edits  []rawjson.Edit
 	plain  []byte
 	open   func() (io.ReadCloser, error)
@@ -28,20 +29,32 @@ func ObjectBody(o rawjson.Object) Body {
 	return Body{object: o, plain: o.Src, size: int64(len(o.Src))}
 }
 
+// FormBody is a body made of a form, whose parts can be edited as the members of
+// a JSON object are: a text is the value of its part (see [Body.Raw]). Whoever
+// made the form closes it, after the last use of the body.
+func FormBody(f *Form) Body { return Body{form: f} }
+
 // OpenBody is a body that lies elsewhere, in a temporary file for instance.
 // open is called once per attempt; size is its length in bytes.
 func OpenBody(size int64, open func() (io.ReadCloser, error)) Body {
 	return Body{open: open, size: size}
 }
 
-// ErrNotEditable is returned for an edit of a body that is not a JSON object.
-var ErrNotEditable = errors.New("only a JSON object can be edited")
+// ErrNotEditable is returned for an edit of a body that is neither a JSON object
+// nor a form.
+var ErrNotEditable = errors.New("only a JSON object or a form can be edited")
 
-// Has reports whether the JSON object has a top-level member after the edits.
+// Has reports whether the JSON object has a top-level member, or the form a
+// part, after the edits.
 func (b Body) Has(name string) bool { return b.Raw(name) != nil }
 
 // Raw is the value of a top-level member after the edits; nil if there is none.
+// Of a form, it is the first part of that name: a number, true or false where
+// its text is spelled as one, an empty object for a file, else a string.
 func (b Body) Raw(name string) []byte {
+	if b.form != nil {
+		return raw(b.form.edited(b.edits), name)
+	}
 	for i := len(b.edits) - 1; i >= 0; i-- {
 		e, before := b.edits[i], Body{object: b.object, edits: b.edits[:i]}
 		switch {
@@ -60,17 +73,43 @@ func (b Body) Raw(name string) []byte {
 	return b.object.Raw(name)
 }
 
-// IsObject reports whether the body is a JSON object, whose members can be edited.
+// IsObject reports whether the body is a JSON object.
 func (b Body) IsObject() bool { return b.object.Src != nil }
 
-// Set returns the body with a top-level member set to a JSON value.
+// Editable reports whether the body has members or parts that can be edited.
+func (b Body) Editable() bool { return b.IsObject() || b.form != nil }
+
+// Form is the form of which the body is made, with the edits; nil if it is made
+// of something else. Only the form that [FormBody] was given is to be closed.
+func (b Body) Form() *Form {
+	if b.form == nil {
+		return nil
+	}
+	return b.form.With(b.form.edited(b.edits))
+}
+
+// ContentType is the type of a body that knows it: with its boundary, of a form;
+// of a JSON object; else empty.
+func (b Body) ContentType() string {
+	switch {
+	case b.form != nil:
+		return "multipart/form-data; boundary=" + b.form.Boundary
+	case b.IsObject():
+		return "application/json"
+	}
+	return ""
+}
+
+// Set returns the body with a top-level member set to a JSON value; of a form,
+// with a text part of it.
 func (b Body) Set(name string, value []byte) Body { return b.with(rawjson.Set(name, value)) }
 
-// Delete returns the body without a top-level member.
+// Delete returns the body without a top-level member, or without a form's parts
+// of that name.
 func (b Body) Delete(name string) Body { return b.with(rawjson.Delete(name)) }
 
-// Rename returns the body with a top-level member called to instead of from. A
-// member that is already called to wins.
+// Rename returns the body with a top-level member, or a form's parts, called to
+// instead of from. A member that is already called to wins.
 func (b Body) Rename(from, to string) Body { return b.with(rawjson.Rename(from, to)) }
 
 func (b Body) with(e rawjson.Edit) Body {
@@ -79,18 +118,20 @@ func (b Body) with(e rawjson.Edit) Body {
 }
 
 // Bytes returns the whole body with the edits made. The result must not be
-// modified. It fails for an edit of something that is not a JSON object and
-// when a body that lies elsewhere cannot be read.
+// modified. It fails for an edit of something that has no members and when a
+// body that lies elsewhere cannot be read. A form is rather opened, since it may
+// be large.
 func (b Body) Bytes() ([]byte, error) {
 	switch {
-	case len(b.edits) > 0 && !b.IsObject():
+	case len(b.edits) > 0 && !b.Editable():
 		return nil, ErrNotEditable
+	case b.form != nil:
 	case len(b.edits) > 0:
 		return b.object.Apply(make([]byte, 0, len(b.plain)+256), b.edits...), nil
 	case b.open == nil:
 		return b.plain, nil
 	}
-	rc, err := b.open()
+	rc, _, err := b.Open()
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +141,10 @@ func (b Body) Bytes() ([]byte, error) {
 
 // Open returns a reader over the body and its length. The caller closes it.
 func (b Body) Open() (io.ReadCloser, int64, error) {
+	if b.form != nil {
+		d, size := b.form.document(b.form.edited(b.edits))
+		return d, size, nil
+	}
 	if b.open != nil && len(b.edits) == 0 {
 		rc, err := b.open()
 		return rc, b.size, err

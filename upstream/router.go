@@ -119,7 +119,7 @@ func (r *Router) Channels() []ChannelInfo {
 // *fault.Error where it is cut short or runs out of time.
 func (r *Router) Do(ctx context.Context, call *Call) (*Reply, error) {
 	r.budget.earn()
-	routes := r.table.routes(call.Op, call.Model)
+	routes := r.routes(call)
 	var tried [maxAttempts]*channel
 	var v verdict
 	var err *fault.Error
@@ -141,6 +141,20 @@ func (r *Router) Do(ctx context.Context, call *Call) (*Reply, error) {
 		err = fault.New(fault.NoChannel, "No upstream channel serves this model.")
 	}
 	return nil, err
+}
+
+// routes are who may answer the call. A channel that is named is asked also for
+// a model that it does not serve any more.
+func (r *Router) routes(call *Call) []route {
+	if call.Channel == "" {
+		return r.table.routes(call.Op, call.Model)
+	}
+	for _, c := range r.channels {
+		if c.Name == call.Channel && Supports(c.Upstream, call.Op, call.Model) {
+			return []route{newRoute(c, "", nil)}
+		}
+	}
+	return nil
 }
 
 // next is whom to ask now: the only channel of a model is asked once more where

@@ -20,13 +20,13 @@ func (s *spared) Unwrap() Upstream { return s.Upstream }
 
 // Do asks the upstream, unless what it refuses may not be left out.
 func (s *spared) Do(ctx context.Context, call *Call) (*Reply, error) {
-	if !call.Body.IsObject() || s.model == nil && len(s.Drop) == 0 && len(s.renames) == 0 {
+	if !call.Body.Editable() || s.model == nil && len(s.Drop) == 0 && len(s.renames) == 0 {
 		return s.Upstream.Do(ctx, call)
 	}
 	edited := *call
-	dropped, refused := s.edit(&edited)
-	if refused != nil {
-		return nil, &barred{refused}
+	dropped, refusal := s.edit(&edited)
+	if refusal != nil {
+		return nil, Unasked(refusal)
 	}
 	if s.model != nil {
 		edited.Body = edited.Body.Set("model", s.model)
@@ -40,12 +40,15 @@ func (s *spared) Do(ctx context.Context, call *Call) (*Reply, error) {
 	return reply, err
 }
 
-// barred is the refusal of a call that its upstream was not asked for, and that
-// says nothing of its health.
-type barred struct{ fault *fault.Error }
+// Unasked marks the refusal of a call that never went to its upstream, because
+// it cannot be put into the upstream's words. It says nothing of the upstream's
+// health.
+func Unasked(refusal *fault.Error) error { return &unasked{refusal} }
 
-func (b *barred) Error() string { return b.fault.Error() }
-func (b *barred) Unwrap() error { return b.fault }
+type unasked struct{ fault *fault.Error }
+
+func (u *unasked) Error() string { return u.fault.Error() }
+func (u *unasked) Unwrap() error { return u.fault }
 
 // edit makes the changes that the channel's upstream needs, and lists what a
 // caller asked for and will not get. It fails where that may not be left out.

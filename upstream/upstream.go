@@ -65,13 +65,15 @@ const (
 	CountTokens    Op = "count_tokens" // POST /v1/messages/count_tokens
 	GenerateImage  Op = "image"        // POST /v1/images/generations
 	EditImage      Op = "edit"         // POST /v1/images/edits
+	SubmitVideo    Op = "video"        // POST /v1/videos/generations
+	PollVideo      Op = "video_poll"   // what became of a submission: Call.TaskID
 	Embeddings     Op = "embeddings"   // POST /v1/embeddings
 	Speech         Op = "speech"       // POST /v1/audio/speech
 )
 
 // Ops returns every operation, in the order of the API's documentation.
 func Ops() []Op {
-	return []Op{ChatCompletion, Messages, CountTokens, GenerateImage, EditImage, Embeddings, Speech}
+	return []Op{ChatCompletion, Messages, CountTokens, GenerateImage, EditImage, SubmitVideo, PollVideo, Embeddings, Speech}
 }
 
 // Call is one request on its way to an upstream.
@@ -80,6 +82,8 @@ type Call struct {
 	Model       string // the model id of whoever is asked next: public before a Router, the upstream's own after it
 	Stream      bool   // the reply is wanted as server-sent events
 	RequestID   string // the gateway's id of the operation; the same for every attempt
+	TaskID      string // the vendor's id of the video that a PollVideo asks for
+	Channel     string // the only channel that a Router may ask; empty for any that serves the model
 	ContentType string
 	Body        Body
 	// Request is the typed view of the body ("*chat.Request", …): read-only, as
@@ -96,6 +100,9 @@ type Call struct {
 	// Header holds protocol headers of the client that travel to an upstream
 	// of the same dialect; nil for none.
 	Header http.Header
+	// MaxOutput is the most output tokens of one candidate, for an upstream that
+	// must be told and a caller who did not say.
+	MaxOutput int64
 	// Query is what of the client's query string travels to an upstream of the
 	// same dialect ("beta=true"); empty for none.
 	Query string

@@ -15,7 +15,7 @@ const maxRetryAfter = time.Hour
 // repeatable are the operations of which a failed attempt, even one that the
 // vendor may bill, is repeated on another channel (faults.md, row 7). All
 // others are repeated only where certainly nothing was accepted.
-var repeatable = map[Op]bool{ChatCompletion: true, Messages: true, CountTokens: true, Embeddings: true}
+var repeatable = map[Op]bool{ChatCompletion: true, Messages: true, CountTokens: true, Embeddings: true, PollVideo: true}
 
 // verdict is what the end of an attempt means.
 type verdict struct {

@@ -2,6 +2,7 @@
 package openai
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -40,14 +41,16 @@ type Options struct {
 
 // Upstream is one vendor. It is safe for concurrent use.
 type Upstream struct {
-	paths  map[upstream.Op]*url.URL
-	client *httpdo.Client
+	paths   map[upstream.Op]*url.URL
+	client  *httpdo.Client
+	dialect httpdo.Dialect
 }
 
 // paths are what is added to the base address.
 var paths = map[upstream.Op]string{
 	upstream.ChatCompletion: "/chat/completions",
 	upstream.GenerateImage:  "/images/generations",
+	upstream.EditImage:      "/images/edits",
 	upstream.Embeddings:     "/embeddings",
 	upstream.Speech:         "/audio/speech",
 }
@@ -63,6 +66,7 @@ func New(o Options) (*Upstream, error) {
 		return nil, err
 	}
 	u := &Upstream{paths: make(map[upstream.Op]*url.URL), client: client}
+	u.dialect = httpdo.Dialect{Refused: u.refused, Status: status}
 	for op, path := range paths {
 		u.paths[op] = client.Base.JoinPath(path)
 	}
@@ -88,7 +92,7 @@ func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply
 	if err != nil {
 		return nil, err
 	}
-	reply, err := u.answer(call, resp)
+	reply, err := u.client.Answer(resp, call.Stream, u.dialect)
 	httpdo.Judge(key, err)
 	return reply, err
 }
@@ -108,8 +112,5 @@ func header(call *upstream.Call) http.Header {
 }
 
 func contentType(call *upstream.Call) string {
-	if call.ContentType != "" && !call.Body.IsObject() {
-		return call.ContentType
-	}
-	return "application/json"
+	return cmp.Or(call.Body.ContentType(), call.ContentType, "application/json")
 }

@@ -32,14 +32,19 @@ type Harness struct {
 }
 
 // Sample is one operation's traffic. The Public fields may be left out where
-// vendor and public wire are the same, and all but Model, Request and Stream
-// where the upstream is Local.
+// vendor and public wire are the same, and all but Model, TaskID, Request and
+// Stream where the upstream is Local.
 type Sample struct {
-	Model   string                           // the upstream's id
-	Request []byte                           // a request in the public wire, not streamed
-	Stream  []byte                           // the same, streamed; nil if the operation never streams
-	View    func(body []byte) any            // makes Call.Request; may be nil
-	Check   func(t *testing.T, reply []byte) // judges a whole answer of a Local upstream; may be nil
+	Model   string // the upstream's id
+	TaskID  string // makes Call.TaskID; a Local upstream must know the task
+	Request []byte // a request in the public wire, not streamed; nil if the operation has no body
+	Stream  []byte // the same, streamed; nil if the operation never streams
+	// Form and StreamForm are the requests of an operation whose body is a form,
+	// in place of Request and Stream; nil for any other. The suite closes neither.
+	Form, StreamForm *upstream.Form
+
+	View  func(body []byte) any            // makes Call.Request; may be nil
+	Check func(t *testing.T, reply []byte) // judges a whole answer of a Local upstream; may be nil
 
 	Wire   []byte   // what the vendor must get for Request; Request itself if nil
 	Answer []byte   // the vendor's answer to Request
@@ -89,7 +94,7 @@ func (h *Harness) run(t *testing.T, op upstream.Op) {
 		checks = localChecks
 	}
 	for _, c := range checks {
-		if c.stream && s.Stream == nil {
+		if c.stream && s.Stream == nil && s.StreamForm == nil {
 			continue
 		}
 		before := goroutines()
@@ -127,21 +132,47 @@ func (h *Harness) make(t *testing.T, vendor http.Handler) upstream.Upstream {
 // call makes a call of the sample.
 func (s *Sample) call(t *testing.T, op upstream.Op, stream bool) *upstream.Call {
 	t.Helper()
-	body := s.Request
+	body, form := s.Request, s.Form
 	if stream {
-		body = s.Stream
+		body, form = s.Stream, s.StreamForm
 	}
 	c := &upstream.Call{
-		Op: op, Model: s.Model, Stream: stream, RequestID: "req_sample",
-		ContentType: "application/json", Body: upstream.BytesBody(body),
+		Op: op, Model: s.Model, TaskID: s.TaskID, Stream: stream, RequestID: "req_sample", Body: upstream.BytesBody(body),
+	}
+	if body != nil {
+		c.ContentType = "application/json"
 	}
 	if o, err := rawjson.Index(body, nil, nil); err == nil {
 		c.Body = upstream.ObjectBody(o)
+	}
+	if form != nil {
+		c.Body = upstream.FormBody(form)
+		c.ContentType = c.Body.ContentType()
+		body = formBytes(t, c.Body)
 	}
 	if s.View != nil {
 		c.Request = s.View(body)
 	}
 	return c
+}
+
+// formBytes is a form as it goes over the wire.
+func formBytes(t *testing.T, body upstream.Body) []byte {
+	t.Helper()
+	data, err := body.Bytes()
+	if err != nil {
+		t.Fatalf("the form of the sample: %v", err)
+	}
+	return data
+}
+
+// wire is what the vendor must get for the sample's request.
+func (s *Sample) wire(t *testing.T) []byte {
+	t.Helper()
+	if s.Form != nil && s.Wire == nil {
+		return formBytes(t, upstream.FormBody(s.Form))
+	}
+	return or(s.Wire, s.Request)
 }
 
 // bounded is a context that ends a call that hangs; later than await, which must

@@ -1,0 +1,211 @@
+package images
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// kind is how a text field of a form is spelled.
+type kind byte
+
+const (
+	asString kind = '"'
+	asNumber kind = '0'
+	asBool   kind = 't'
+)
+
+// textFields are the text fields of an edit that the gateway reads.
+var textFields = map[string]kind{
+	"model": asString, "prompt": asString, "size": asString, "quality": asString, "background": asString, "output_format": asString,
+	"response_format": asString, "user": asString, "n": asNumber, "partial_images": asNumber, "output_compression": asNumber, "stream": asBool,
+}
+
+// mostText bounds a text field in bytes.
+const mostText = 1 << 20
+
+// ParseForm reads a request of which form is the body. It fails with a 400 if
+// the form says something twice that counts, or under another spelling; other
+// rules are for [Edit.Validate]. It looks at the beginnings of the images, and
+// into the form no further. The form must stay open as long as the Edit is used.
+func ParseForm(form *upstream.Form) (*Edit, error) {
+	e := &Edit{form: form, request: &Request{}}
+	if err := spelling(form.Parts); err != nil {
+		return nil, err
+	}
+	document, err := e.readTexts()
+	if err != nil {
+		return nil, err
+	}
+	if err := e.check(document); err != nil {
+		return nil, err
+	}
+	if err := e.readFiles(); err != nil {
+		return nil, err
+	}
+	e.checkFiles()
+	e.request.parsed.shown = e.estimate()
+	return e, nil
+}
+
+// spelling refuses a known name that comes twice or in other letters: the vendor
+// might read it, and what is billed must be what is sent.
+func spelling(parts []upstream.Part) error {
+	seen := make(map[string]bool, len(parts))
+	for i := range parts {
+		name := parts[i].Name
+		_, known := textFields[name]
+		switch {
+		case name == imagePart, name == imagesPart:
+			continue
+		case (known || name == maskPart) && seen[name]:
+			return fault.Invalid(name, fmt.Sprintf("The form has the field %q twice.", name))
+		case !known && name != maskPart:
+			if meant := resembles(name); meant != "" {
+				return fault.Invalid(meant, fmt.Sprintf("The form has a field %q: spell it %q.", name, meant))
+			}
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// resembles is the known name of which name is another spelling; empty if there
+// is none.
+func resembles(name string) string {
+	plain, _, _ := strings.Cut(strings.ToLower(name), "[")
+	plain = strings.TrimSpace(plain)
+	if _, known := textFields[plain]; known || plain == imagePart || plain == maskPart {
+		return plain
+	}
+	return ""
+}
+
+// isFile reports whether a part is one of the images, whatever it calls itself.
+func isFile(p *upstream.Part) bool {
+	return p.Name == imagePart || p.Name == imagesPart || p.Name == maskPart
+}
+
+// absent reports whether a part counts as not sent.
+func absent(p *upstream.Part) bool { return p.Size == 0 && p.Filename == "" }
+
+// readTexts is the JSON object of the text fields, in which they have the types
+// that a JSON request would give them.
+func (e *Edit) readTexts() ([]byte, error) {
+	document := []byte("{")
+	for i := range e.form.Parts {
+		p := &e.form.Parts[i]
+		kind, known := textFields[p.Name]
+		if isFile(p) || absent(p) || p.Size == 0 && known || !known && (p.Filename != "" || p.Size > mostText) {
+			continue
+		}
+		value, err := p.Text(mostText)
+		switch {
+		case errors.Is(err, upstream.ErrPartTooLong):
+			return nil, fault.Invalid(p.Name, fmt.Sprintf("%q is longer than %d bytes.", p.Name, mostText))
+		case err != nil:
+			return nil, fault.Wrap(fault.InternalError, "The gateway cannot read the form any more.", err)
+		case !known:
+			e.addExtra(p.Name, value)
+			continue
+		case !utf8.ValidString(value):
+			return nil, fault.Invalid(p.Name, fmt.Sprintf("%q is not UTF-8.", p.Name))
+		}
+		if len(document) > 1 {
+			document = append(document, ',')
+		}
+		document = append(rawjson.Quote(document, p.Name), ':')
+		document = kind.append(document, value)
+	}
+	return append(document, '}'), nil
+}
+
+func (e *Edit) addExtra(name, value string) {
+	if e.Extra == nil {
+		e.Extra = make(map[string]string)
+	}
+	e.Extra[name] = value
+}
+
+// append appends the text as JSON of the kind; as a string where it is not of
+// that kind, which the rules then refuse.
+func (k kind) append(dst []byte, value string) []byte {
+	v := jsontext.Value(value)
+	switch {
+	case k == asNumber && v.Kind() == '0' && v.IsValid() && strings.TrimSpace(value) == value, k == asBool && (value == "true" || value == "false"):
+		return append(dst, value...)
+	}
+	return rawjson.Quote(dst, value)
+}
+
+// check checks the text fields by the rules of generations, which are the same,
+// and by those of edits.
+func (e *Edit) check(document []byte) error {
+	o, err := rawjson.Index(document, nil, nil)
+	if err != nil {
+		return fault.Wrap(fault.InternalError, "The gateway cannot read the form.", err)
+	}
+	r := e.request
+	r.parsed.object = o
+	r.fields(common, &o, "")
+	r.Model, _ = rawjson.String(o.Raw("model"))
+	r.parsed.family, r.parsed.row, r.parsed.known = family(r.Model)
+	f := &r.parsed.family
+	switch {
+	case f.Edit == nil && r.parsed.known, f.Messages:
+		r.parsed.problem.Refuse("model", fmt.Sprintf("The model %q serves another endpoint: it takes its images at /v1/images/generations.", clip(r.Model)))
+	case r.parsed.known:
+		f.Sizes = f.Edit.Sizes
+		if string(o.Raw("n")) == "0" { // some SDKs send what was not set
+			r.parsed.problem.Refuse("n", `"n" is 0: it must be an integer from 1 to 10. Set it to 1, or leave it out.`)
+		}
+		r.fields(openAI, &o, "")
+	}
+	f.Messages = false
+	r.read()
+	e.take()
+	if f.Edit != nil {
+		e.checkTexts(f.Edit)
+	}
+	return nil
+}
+
+// take copies the fields that were read.
+func (e *Edit) take() {
+	r := e.request
+	e.Model, e.Prompt, e.N, e.Size, e.Quality, e.User = r.Model, r.Prompt, r.N, r.Size, r.Quality, r.User
+	e.Background, e.OutputFormat, e.ResponseFormat = r.Background, r.OutputFormat, r.ResponseFormat
+	e.Stream, e.PartialImages = r.Stream, r.PartialImages
+}
+
+// checkTexts are the rules that depend on the family.
+func (e *Edit) checkTexts(rules *EditRules) {
+	p := &e.request.parsed.problem
+	if utf8.RuneCountInString(e.Prompt) > rules.Prompt {
+		p.Refuse("prompt", fmt.Sprintf("The prompt is longer than the %d characters that the model %q takes.", rules.Prompt, e.Model))
+	}
+	if !rules.Legacy {
+		if word, ok := aliases[e.Quality]; ok {
+			e.request.Quality = word // by which its bound is found
+		}
+		if e.ResponseFormat == "url" {
+			p.Refuse("response_format", fmt.Sprintf(`The model %q always answers with "b64_json".`, e.Model))
+		}
+		return
+	}
+	for _, f := range [...]text{{"output_format", e.OutputFormat}, {"background", e.Background}} {
+		if f.value != "" {
+			p.Refuse(f.name, fmt.Sprintf("The model %q does not take %q: leave it out.", e.Model, f.name))
+		}
+	}
+	if e.Stream {
+		p.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, e.Model))
+	}
+}

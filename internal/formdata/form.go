@@ -1,0 +1,155 @@
+// Package formdata reads multipart forms: strictly, part by part, and never whole
+// into memory.
+package formdata
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/textproto"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// The bounds of a form (faults.md, row 30).
+const (
+	MaxParts    = 16
+	maxBoundary = 70
+	maxHead     = 8 << 10
+	maxName     = 100
+	memory      = 1 << 20 // of all parts together; what is more lies on disk
+)
+
+// MediaType is the media type of a form.
+const MediaType = "multipart/form-data"
+
+// Boundary is what a Content-Type header says of a form's boundary. ok is false
+// for another media type; err is a 400 about a boundary that cannot be one.
+func Boundary(contentType string) (boundary string, ok bool, err error) {
+	media, params, err := mime.ParseMediaType(contentType)
+	if media != MediaType {
+		return "", false, nil
+	}
+	boundary = params["boundary"]
+	switch {
+	case err != nil, boundary == "":
+		return "", true, fault.Invalid("", "The Content-Type of a form names its boundary: multipart/form-data; boundary=…")
+	case len(boundary) > maxBoundary, strings.Trim(boundary, boundaryLetters) != "", strings.HasSuffix(boundary, " "):
+		return "", true, fault.Invalid("", fmt.Sprintf("The boundary of a form is made of at most %d letters, digits and signs (RFC 2046, section 5.1.1).", maxBoundary))
+	}
+	return boundary, true, nil
+}
+
+const boundaryLetters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'()+_,-./:=? "
+
+// Options say where the parts of a form lie. The zero value is the system's
+// directory for temporary files, without a quota.
+type Options struct {
+	// Dir is where the temporary file is made that holds what is above 1 MiB in
+	// all; empty means os.TempDir. Where the system allows it, the file has no
+	// name from the start, so that nothing of it is left whatever becomes of the
+	// process.
+	Dir string
+	// Quota bounds what many forms take on disk together; nil bounds nothing.
+	Quota *Quota
+}
+
+// Read reads a form to its end, the bytes behind it included. What is wrong
+// with it is a 400, a disk that does not take it a 503, and an error of body is
+// returned as it is, wrapped. Close the form when it is not needed any more.
+func Read(body io.Reader, boundary string, o Options) (*upstream.Form, error) {
+	s := &spool{options: o, left: memory}
+	scanner := newScanner(body, boundary)
+	defer scanner.release()
+	parts, err := read(scanner, s)
+	if err != nil {
+		_ = s.close() // there is nothing in it that anybody will miss
+		return nil, err
+	}
+	return upstream.NewForm(parts, s.close), nil
+}
+
+func read(r *scanner, s *spool) (parts []upstream.Part, err error) {
+	if err := r.content(io.Discard); err != nil { // what stands before the first part
+		return nil, err
+	}
+	for !r.last {
+		if len(parts) == MaxParts {
+			return nil, fault.Invalid("", fmt.Sprintf("The form has more than %d parts.", MaxParts))
+		}
+		p, err := readPart(r, s)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, p)
+	}
+	_, err = io.Copy(io.Discard, r.in)
+	return parts, err
+}
+
+func readPart(r *scanner, s *spool) (p upstream.Part, err error) {
+	head, err := r.head()
+	if err != nil {
+		return p, err
+	}
+	if p.Name, p.Filename, err = disposition(head); err != nil {
+		return p, err
+	}
+	if e := head.Get("Content-Transfer-Encoding"); e != "" && e != "binary" && e != "8bit" && e != "7bit" {
+		return p, fault.Invalid("", fmt.Sprintf("The part %q has a Content-Transfer-Encoding: send the bytes as they are.", p.Name))
+	}
+	p.ContentType, _, _ = mime.ParseMediaType(head.Get("Content-Type")) // empty if it is none
+	w := s.begin()
+	if err := r.content(w); err != nil {
+		return p, err
+	}
+	p.Size, p.Content = w.end()
+	return p, nil
+}
+
+// disposition reads what a part is called.
+func disposition(head textproto.MIMEHeader) (name, filename string, err error) {
+	given := head.Values("Content-Disposition")
+	if len(given) != 1 {
+		return "", "", fault.Invalid("", `Each part of the form needs one header "Content-Disposition: form-data; name=…".`)
+	}
+	kind, params, err := mime.ParseMediaType(given[0])
+	name, filename = params["name"], clean(params["filename"])
+	switch {
+	case err != nil, kind != "form-data", name == "":
+		return "", "", fault.Invalid("", `A part of the form has no name: its header must be "Content-Disposition: form-data; name=…".`)
+	case len(name) > maxName, !plain(name), strings.TrimSpace(name) != name:
+		return "", "", fault.Invalid("", "The name of a part of the form is too long, or has blanks around it or control characters in it.")
+	}
+	return name, filename, nil
+}
+
+// plain reports whether s is text without control characters.
+func plain(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, control) }
+
+func control(r rune) bool { return r < ' ' || r == 0x7f }
+
+// clean is a file name as far as it is text: nobody depends on it.
+func clean(filename string) string {
+	return strings.Map(func(r rune) rune {
+		if control(r) || r == utf8.RuneError {
+			return -1
+		}
+		return r
+	}, filename)
+}
+
+// errCut is the refusal of a form that ends too early.
+var errCut = fault.Invalid("", "The form is cut off: it does not end with its boundary and two hyphens.")
+
+// cut makes the end of the body a refusal; other errors stay.
+func cut(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errCut
+	}
+	return err
+}

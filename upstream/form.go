@@ -1,0 +1,232 @@
+package upstream
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+)
+
+// Form is a multipart form (RFC 7578), each part of which can be opened any
+// number of times, also at once. Parts and Boundary must not change once the
+// form is in use; methods are safe for concurrent use.
+type Form struct {
+	// Parts are fields and files, in the order in which they are sent.
+	Parts []Part
+	// Boundary parts the parts on the wire; letters and digits that nobody who
+	// wrote a part can have known.
+	Boundary string
+
+	release func() error
+	once    sync.Once
+}
+
+// Part is one field or file of a form.
+type Part struct {
+	Name string
+	// Filename is that of a file; empty for a field.
+	Filename string
+	// ContentType is sent if it is not empty.
+	ContentType string
+	// Size is the length of the content in bytes.
+	Size int64
+	// Content opens the content. It is called once per reading.
+	Content func() (io.ReadCloser, error)
+}
+
+// NewForm makes a form with a boundary of its own. release, which may be nil,
+// frees what the parts lie in; see [Form.Close].
+func NewForm(parts []Part, release func() error) *Form {
+	return &Form{Parts: parts, Boundary: rand.Text(), release: release}
+}
+
+// Field is a part that holds a text.
+func Field(name, value string) Part {
+	return Part{Name: name, Size: int64(len(value)), Content: func() (io.ReadCloser, error) {
+		return io.NopCloser(strings.NewReader(value)), nil
+	}}
+}
+
+// ErrPartTooLong is the error of a part whose text is longer than it may be.
+var ErrPartTooLong = errors.New("the part is too long for a text")
+
+// Text reads a part of at most most bytes.
+func (p *Part) Text(most int64) (string, error) {
+	if p.Size > most {
+		return "", ErrPartTooLong
+	}
+	rc, err := p.Content()
+	if err != nil {
+		return "", err
+	}
+	data := make([]byte, p.Size)
+	_, err = io.ReadFull(rc, data)
+	return string(data), errors.Join(err, rc.Close())
+}
+
+// With returns a form of other parts that lie where f's do, and under the same
+// boundary. Only f is to be closed.
+func (f *Form) With(parts []Part) *Form { return &Form{Parts: parts, Boundary: f.Boundary} }
+
+// Close frees what the parts lie in, which cannot be opened from then on. Later
+// calls do nothing.
+func (f *Form) Close() (err error) {
+	f.once.Do(func() {
+		if f.release != nil {
+			err = f.release()
+		}
+	})
+	return err
+}
+
+// Sum is a hash of the parts' names, file names and contents. It is the same
+// for two forms whose parts of different names come in another order, and tells
+// nothing of content types and the boundary.
+func (f *Form) Sum() (sum [sha256.Size]byte, err error) {
+	parts := slices.Clone(f.Parts)
+	slices.SortStableFunc(parts, func(a, b Part) int { return strings.Compare(a.Name, b.Name) })
+	all := sha256.New()
+	for i := range parts {
+		content, err := parts[i].sum()
+		if err != nil {
+			return sum, err
+		}
+		for _, text := range [...][]byte{[]byte(parts[i].Name), []byte(parts[i].Filename), content} {
+			_, _ = all.Write(binary.BigEndian.AppendUint64(nil, uint64(len(text)))) // a hash takes everything
+			_, _ = all.Write(text)
+		}
+	}
+	return [sha256.Size]byte(all.Sum(nil)), nil
+}
+
+func (p *Part) sum() ([]byte, error) {
+	rc, err := p.Content()
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	n, err := copyChunks(h, io.LimitReader(rc, p.Size))
+	if err == nil && n < p.Size {
+		err = io.ErrUnexpectedEOF
+	}
+	return h.Sum(nil), errors.Join(err, rc.Close())
+}
+
+// edited are the parts after the edits, which mean what they mean for the
+// members of a JSON object.
+func (f *Form) edited(edits []rawjson.Edit) []Part {
+	if len(edits) == 0 {
+		return f.Parts
+	}
+	parts := slices.Clone(f.Parts)
+	for _, e := range edits {
+		called := func(name string) func(Part) bool { return func(p Part) bool { return p.Name == name } }
+		at := slices.IndexFunc(parts, called(e.Name))
+		switch {
+		case e.Rename == e.Name:
+		case e.Rename != "" && slices.ContainsFunc(parts, called(e.Rename)), e.Rename == "" && e.Value == nil:
+			parts = slices.DeleteFunc(parts, called(e.Name))
+		case e.Rename != "":
+			for i := range parts {
+				if parts[i].Name == e.Name {
+					parts[i].Name = e.Rename
+				}
+			}
+		case at < 0:
+			parts = append(parts, Field(e.Name, fieldText(e.Value)))
+		default:
+			parts[at] = Field(e.Name, fieldText(e.Value))
+			rest := slices.DeleteFunc(parts[at+1:], called(e.Name))
+			parts = parts[:at+1+len(rest)]
+		}
+	}
+	return parts
+}
+
+// fieldText is a JSON value as a form spells it.
+func fieldText(value []byte) string {
+	if s, ok := rawjson.String(value); ok {
+		return s
+	}
+	return string(value)
+}
+
+// raw is the JSON of the first part called name: a number, true or false where
+// the text is spelled as one, else a string; a file is an empty object.
+func raw(parts []Part, name string) []byte {
+	const longest = 1 << 20
+	for i := range parts {
+		if parts[i].Name != name {
+			continue
+		}
+		text, err := parts[i].Text(longest)
+		if parts[i].Filename != "" || err != nil {
+			return []byte("{}")
+		}
+		v := jsontext.Value(text)
+		if strings.ContainsRune("0tf", rune(v.Kind())) && v.IsValid() && strings.TrimSpace(text) == text {
+			return v
+		}
+		return rawjson.Quote(nil, text)
+	}
+	return nil
+}
+
+// appendHead appends what stands before a part's content.
+func (f *Form) appendHead(dst []byte, p *Part) []byte {
+	dst = append(append(append(dst, "--"...), f.Boundary...), "\r\nContent-Disposition: form-data; name="...)
+	dst = appendQuoted(dst, p.Name)
+	if p.Filename != "" {
+		dst = appendQuoted(append(dst, "; filename="...), p.Filename)
+	}
+	if p.ContentType != "" {
+		dst = append(append(dst, "\r\nContent-Type: "...), singleLine(p.ContentType)...)
+	}
+	return append(dst, "\r\n\r\n"...)
+}
+
+// appendQuoted quotes as browsers and mime/multipart do.
+func appendQuoted(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	for i := range len(s) {
+		switch c := s[i]; c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\r':
+			dst = append(dst, "%0D"...)
+		case '\n':
+			dst = append(dst, "%0A"...)
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return append(dst, '"')
+}
+
+func singleLine(s string) string { return strings.NewReplacer("\r", "", "\n", "").Replace(s) }
+
+// document is the form of these parts on the wire, and its length.
+func (f *Form) document(parts []Part) (*document, int64) {
+	d := &document{}
+	var size int64
+	head := []byte(nil)
+	for i := range parts {
+		p := &parts[i]
+		head = f.appendHead(head, p)
+		size += int64(len(head)) + p.Size
+		d.pieces = append(d.pieces, piece{head: bytes.NewReader(head), part: p})
+		head = []byte("\r\n")
+	}
+	head = append(append(append(head, "--"...), f.Boundary...), "--\r\n"...)
+	d.pieces = append(d.pieces, piece{head: bytes.NewReader(head)})
+	return d, size + int64(len(head))
+}
