@@ -33,10 +33,33 @@ func (c *call) accept(_ context.Context, r *upstream.Reply) (*upstream.Reply, er
 func (c *call) acceptWhole(op operation, r *upstream.Reply) ([]byte, billing.Usage, error) {
 	buf := buffers.Get().(*bytes.Buffer)
 	defer keepBuffer(buf)
-	if err := c.readAll(buf, r.Body); err != nil {
+	if err := readAll(buf, r.Body, c.x.g.options.MaxAnswer); err != nil {
 		return nil, billing.Usage{}, err
 	}
 	return op.answer(buf.Bytes())
+}
+
+// rooms are what large answers lay in whose callers have released them: to clear
+// a new one, and to collect it, costs more than all that is done with it.
+var rooms = sync.Pool{New: func() any { return new([]byte) }}
+
+const (
+	leastRoom = 64 << 10
+	mostRoom  = 4 << 20
+)
+
+func takeRoom() []byte { return *rooms.Get().(*[]byte) }
+
+// Release gives Body back, for an answer that comes later; it must not be used
+// any more. It need not be called.
+func (r *Result) Release() {
+	body := r.Body
+	r.Body = nil
+	if r.Replayed || cap(body) < leastRoom || cap(body) > mostRoom { // what is replayed is the store's
+		return
+	}
+	body = body[:0]
+	rooms.Put(&body)
 }
 
 // buffers hold whole answers while they are checked.
@@ -45,8 +68,7 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 // keepBuffer keeps a buffer for the next answer, unless it grew too large. One
 // of 64 vectors has 1 MiB, and growing to it costs more than to read it.
 func keepBuffer(buf *bytes.Buffer) {
-	const most = 4 << 20
-	if buf.Cap() > most {
+	if buf.Cap() > mostRoom {
 		return
 	}
 	buf.Reset()
@@ -54,8 +76,7 @@ func keepBuffer(buf *bytes.Buffer) {
 }
 
 // readAll reads a whole answer up to the limit and closes it.
-func (c *call) readAll(buf *bytes.Buffer, body io.ReadCloser) error {
-	limit := c.x.g.options.MaxAnswer
+func readAll(buf *bytes.Buffer, body io.ReadCloser, limit int64) error {
 	n, err := buf.ReadFrom(io.LimitReader(body, limit+1))
 	closeErr := body.Close()
 	switch {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,12 +14,15 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 // Result is the answer of a call: a whole body, or a stream.
 type Result struct {
 	// Header holds Content-Type and the X-Gateway-* fields.
 	Header http.Header
+	// Status is the HTTP status; 0 means 200.
+	Status int
 	// Body is the whole answer; nil for a stream.
 	Body []byte
 	// Stream is the streamed answer; nil for a whole body. The caller closes it.
@@ -30,6 +34,8 @@ type Result struct {
 	// Replayed says that the body is the answer to an earlier request with the
 	// same idempotency key; a stream's body is all its events.
 	Replayed bool
+
+	task *video.Task // that was accepted
 }
 
 // Call runs the request whose body is data through the pipeline. data must not
@@ -55,9 +61,12 @@ func (x *Exchange) Call(ctx context.Context, op upstream.Op, data []byte, silenc
 // parsers read the body of each operation.
 var parsers = map[upstream.Op]func(g *Gateway, data []byte) (operation, error){
 	upstream.ChatCompletion: parseChat,
+	upstream.Messages:       parseMessages,
+	upstream.CountTokens:    parseCount,
 	upstream.GenerateImage:  parseImages,
 	upstream.Embeddings:     parseEmbeddings,
 	upstream.Speech:         parseSpeech,
+	upstream.SubmitVideo:    parseVideo,
 }
 
 // run is the one path of a request, whichever door it came in by.
@@ -76,7 +85,7 @@ func (x *Exchange) run(ctx context.Context, op operation, silence func([]byte)) 
 			return nil, err
 		}
 		if stored != nil {
-			return replay(stored), nil
+			return replay(stored, op), nil
 		}
 	}
 	c := newCall(ctx, x, op, m)
@@ -90,6 +99,9 @@ func (x *Exchange) run(ctx context.Context, op operation, silence func([]byte)) 
 	if err != nil {
 		c.abandon()
 		return nil, fault.From(err)
+	}
+	if v, ok := op.(*videoOperation); ok && v.Wait {
+		x.waited(ctx, result)
 	}
 	return result, nil
 }
@@ -112,8 +124,11 @@ func (x *Exchange) check(op operation) (Model, error) {
 	if !x.principal.MayUse(m.ID) {
 		return m, notAllowed(m.ID)
 	}
-	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.op()) || !x.routes.router.Supports(op.op(), m.ID) {
+	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.op()) || !x.routes.serves(op.op(), m.ID) {
 		return m, elsewhere(op, m)
+	}
+	if p, ok := op.(pricer); ok {
+		p.priced(x.routes.prices.Price(m.ID))
 	}
 	return m, op.validate(m)
 }
@@ -144,8 +159,9 @@ type call struct {
 	lease   auth.Lease
 	hold    billing.Hold
 	held    bool
-	used    int64         // tokens that were settled
-	sent    upstream.Call // what the router was given
+	used    int64            // tokens that were settled
+	with    []billing.Record // beside the outcome, in the same transaction
+	sent    upstream.Call    // what the router was given
 	channel string
 	whole   []byte        // the accepted answer of a call that does not stream
 	usage   billing.Usage // of the accepted answer
@@ -158,6 +174,10 @@ type call struct {
 // upstream's connection is worth the moment until the transfer has ended.
 func newCall(ctx context.Context, x *Exchange, op operation, m Model) *call {
 	c := &call{x: x, op: op, model: m}
+	if _, ok := op.(*videoOperation); ok { // whoever leaves does not stop it
+		c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+		return c
+	}
 	if !op.streams() {
 		c.ctx, c.cancel = context.WithCancelCause(ctx)
 		return c
@@ -173,7 +193,13 @@ func (c *call) start() (_ *Result, err error) {
 	if err := c.admit(); err != nil {
 		return nil, err
 	}
-	if err := c.reserve(); err != nil {
+	if o, ok := c.op.(countOperation); ok {
+		return c.count(o)
+	}
+	if v, ok := c.op.(*videoOperation); ok {
+		return c.submit(v)
+	}
+	if err := c.reserve(c.charge()); err != nil {
 		return nil, err
 	}
 	if s, ok := c.op.(speechOperation); ok {
@@ -243,18 +269,23 @@ func (c *call) admit() (err error) {
 	return nil
 }
 
-// reserve makes the hold: 402 where the balance does not cover a start.
-func (c *call) reserve() (err error) {
-	defer guard(&err)
+// charge is what the hold is asked for.
+func (c *call) charge() billing.Charge {
 	most, least := c.op.bound(c.model)
-	ctx := newLimit(c.ctx, meterTimeout)
-	defer ctx.end()
-	c.hold, err = c.x.g.options.Meter.Reserve(ctx, billing.Charge{
+	return billing.Charge{
 		Account: c.x.principal.Account, Key: c.x.principal.Key, RequestID: c.x.ID,
 		Operation: string(c.op.op()), Model: c.model.ID,
 		Price: c.x.routes.prices.Price(c.model.ID), Bound: most, Least: least,
 		Claimed: c.x.claimed != nil && c.x.g.transactional,
-	})
+	}
+}
+
+// reserve makes the hold: 402 where the balance does not cover a start.
+func (c *call) reserve(charge billing.Charge) (err error) {
+	defer guard(&err)
+	ctx := newLimit(c.ctx, meterTimeout)
+	defer ctx.end()
+	c.hold, err = c.x.g.options.Meter.Reserve(ctx, charge)
 	switch {
 	case err == nil:
 		c.held = true
@@ -285,7 +316,8 @@ func (c *call) ask(body upstream.Body, view any) (reply *upstream.Reply, err err
 	defer guard(&err)
 	c.sent = upstream.Call{
 		Op: c.op.op(), Model: c.model.ID, Stream: c.op.streams(), RequestID: c.x.ID,
-		ContentType: "application/json", Body: body, Request: view,
+		ContentType: cmp.Or(body.ContentType(), "application/json"), Body: body, Request: view,
+		MaxOutput: c.model.most(0), Header: c.x.Header, Query: c.x.Query,
 		Accept: c.accept, Observe: c.x.observe,
 	}
 	return c.x.routes.router.Do(c.ctx, &c.sent)
@@ -337,6 +369,9 @@ func (c *call) release() {
 		c.detach()
 	}
 	c.cancel(nil)
+	if f, ok := c.op.(formed); ok {
+		c.x.g.drop(c.x, f.form())
+	}
 	c.x.g.calls.remove(c.x)
 }
 

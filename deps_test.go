@@ -37,15 +37,20 @@ var forbidden = []struct {
 	{"upstream", []string{module + "/auth", module + "/billing", module + "/chat", module + "/server"}, "the port knows no capability", false},
 	{"upstream/openai", []string{module + "/auth", module + "/server", module + "/upstream/sim"}, "a driver knows one vendor's wire", false},
 	{"upstream/sim", []string{module + "/auth", module + "/server", module + "/upstream/openai"}, "a driver knows one vendor's wire", false},
+	{"upstream/anthropic", []string{module + "/auth", module + "/server", module + "/upstream/sim", module + "/upstream/openai"}, "a driver knows one vendor's wire", false},
+	{"upstream/ark", []string{module + "/auth", module + "/server", module + "/video", module + "/upstream/sim", module + "/upstream/openai"}, "a driver knows one vendor's wire", false},
 	{"upstream/voyage", []string{module + "/auth", module + "/server", module + "/upstream/sim", module + "/upstream/openai"}, "a driver knows one vendor's wire", false},
 	{"embeddings", []string{module + "/auth", module + "/server", module + "/chat", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/voyage"}, "a capability knows no key, no vendor and no other capability", false},
 	{"chat", []string{module + "/auth", module + "/server", module + "/upstream/openai", module + "/upstream/sim"}, "a capability knows no key and no vendor", false},
+	{"messages", []string{module + "/auth", module + "/server", module + "/images", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/anthropic"}, "a capability knows no key and no vendor; it translates to chat only", false},
 	{"upstream/dashscope", []string{module + "/auth", module + "/server", module + "/upstream/sim", module + "/upstream/openai"}, "a driver knows one vendor's wire", false},
 	{"speech", []string{module + "/auth", module + "/chat", module + "/server", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/dashscope"}, "a capability knows no key, no vendor and no other capability", false},
 	{"images", []string{module + "/auth", module + "/chat", module + "/server", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/dashscope"}, "a capability knows no key and no vendor", false},
-	{"", []string{module + "/server", module + "/upstream/openai", module + "/upstream/voyage", module + "/upstream/sim"}, "the core is used without HTTP and with any driver", false},
+	{"video", []string{module + "/auth", module + "/chat", module + "/images", module + "/server", module + "/store", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/dashscope", module + "/upstream/ark"}, "a capability knows no key, no vendor and no other capability; tasks are stored by others", false},
+	{"internal/webhook", []string{module + "/auth", module + "/billing", module + "/upstream", module + "/video", module + "/server", "database/sql"}, "notices are delivered whatever they tell, wherever they are kept", false},
+	{"", []string{module + "/server", module + "/upstream/openai", module + "/upstream/anthropic", module + "/upstream/voyage", module + "/upstream/sim"}, "the core is used without HTTP and with any driver", false},
 	{"idempotency", []string{module + "/auth", module + "/upstream", module + "/chat", module + "/server"}, "answers are kept whatever they answer", false},
-	{"store", []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5", module, module + "/server", module + "/upstream"}, "one SQL text for every database; drivers are leaves", false},
+	{"store", []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5", module, module + "/server", module + "/upstream/openai", module + "/upstream/sim"}, "one SQL text for every database; drivers are leaves", false},
 	{"server", []string{"database/sql", module + "/upstream/openai", module + "/upstream/sim"}, "HTTP in and out, nothing else", false},
 }
 
@@ -98,7 +103,7 @@ func TestNoRoomImportsWhatItMustNotKnow(t *testing.T) {
 }
 
 func TestEmbeddingTheGatewayLinksOnlyTheListedModules(t *testing.T) {
-	core := []string{".", "./server", "./upstream/openai", "./upstream/voyage", "./upstream/dashscope", "./upstream/sim"}
+	core := []string{".", "./server", "./upstream/openai", "./upstream/anthropic", "./upstream/voyage", "./upstream/dashscope", "./upstream/ark", "./upstream/sim"}
 	found := make(map[string]bool)
 	for path, p := range list(t, append([]string{"-deps"}, core...)...) {
 		if !p.Standard && p.Module != nil && p.Module.Path != module {

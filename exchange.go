@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/auth"
@@ -24,6 +25,11 @@ type Exchange struct {
 	// IdempotencyKey is the caller's key of the request, if it gave one; set it
 	// before Call.
 	IdempotencyKey string
+	// Header and Query are what of the client's request travels to an upstream
+	// that speaks the same dialect ("anthropic-*", "beta=true"); set them before
+	// Call.
+	Header http.Header
+	Query  string
 
 	g         *Gateway
 	routes    *routes

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,9 +16,11 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/speech/lame"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 // Options configure a Gateway. Every nil or zero field but Upstream means a
@@ -48,6 +51,14 @@ type Options struct {
 	// it is the Meter too, answers are kept in the settling transaction.
 	Idempotency idempotency.Store
 
+	// Tasks keeps the tasks of videos; nil means the Meter, if it can, else in
+	// memory. If it is the Meter, a task changes in the settling transaction. The
+	// notices of its tasks are delivered by Run if it can tell them, as
+	// MemoryTasks and the stores of this module do.
+	Tasks video.Store
+	// Video says how tasks are asked after and kept.
+	Video VideoOptions
+
 	// Media bounds the input tokens of pictures and videos.
 	Media chat.MediaBound
 	// MP3 makes MP3 of speech whose upstream gives WAV only; nil means the lame
@@ -77,6 +88,8 @@ type Gateway struct {
 	routes    atomic.Pointer[routes]
 	calls     calls
 	unsettled queue
+	videos    *videos
+	notices   *webhook.Deliverer // nil where the store tells none
 
 	transactional bool // the meter keeps idempotent answers itself
 }
@@ -91,6 +104,12 @@ func New(o Options) (*Gateway, error) {
 	g := &Gateway{options: o}
 	meter, ok := o.Meter.(idempotency.Store)
 	g.transactional = ok && meter == o.Idempotency
+	g.videos = newVideos(g)
+	if outbox, ok := o.Tasks.(webhook.Outbox); ok {
+		if g.notices, err = newNotices(g, outbox); err != nil {
+			return nil, err
+		}
+	}
 	g.routes.Store(r)
 	return g, nil
 }
@@ -105,6 +124,13 @@ func (o *Options) setDefaults() {
 	if o.Idempotency == nil {
 		o.Idempotency = &idempotency.Memory{Now: o.Now}
 	}
+	if o.Tasks == nil {
+		o.Tasks, _ = o.Meter.(video.Store)
+	}
+	if o.Tasks == nil {
+		o.Tasks = NewMemoryTasks(o.Now, o.Idempotency)
+	}
+	o.Video.setDefaults()
 	if o.Heartbeat == 0 {
 		o.Heartbeat = 15 * time.Second
 	}
@@ -156,9 +182,16 @@ func (g *Gateway) Reload(o Options) error {
 }
 
 // Run does the gateway's background work until ctx ends: it retries captures
-// that could not be made durable when their calls ended. It returns nil.
+// that could not be made durable when their calls ended, looks after videos until
+// they have ended, and delivers their notices. It returns nil.
 func (g *Gateway) Run(ctx context.Context) error {
-	g.unsettled.run(ctx, g.retrySettle)
+	var running sync.WaitGroup
+	running.Go(func() { g.unsettled.run(ctx, g.retrySettle) })
+	running.Go(func() { g.videos.run(ctx) })
+	if g.notices != nil {
+		running.Go(func() { _ = g.notices.Run(ctx) }) // it returns nil
+	}
+	running.Wait()
 	return nil
 }
 

@@ -38,10 +38,11 @@ func (x *Exchange) claim(ctx context.Context, op operation) (stored *idempotency
 	if len(x.IdempotencyKey) > idempotency.MaxKey {
 		return nil, fault.Invalid("Idempotency-Key", "The Idempotency-Key header must be 1 to 255 bytes long.")
 	}
-	c := claim{
-		idempotency.Key{Account: x.principal.Account, Operation: string(op.op()), Key: x.IdempotencyKey},
-		sha256.Sum256(op.source()),
+	content, err := contentOf(op)
+	if err != nil {
+		return nil, fault.Wrap(fault.InternalError, "The gateway cannot read the request any more.", err)
 	}
+	c := claim{idempotency.Key{Account: x.principal.Account, Operation: string(op.op()), Key: x.IdempotencyKey}, content}
 	stored, err = x.g.options.Idempotency.Open(ctx, c.key, c.content, x.ID)
 	if err != nil {
 		return nil, away(err)
@@ -55,8 +56,17 @@ func (x *Exchange) claim(ctx context.Context, op operation) (stored *idempotency
 	return stored, nil
 }
 
+// contentOf is what tells two requests apart: their bytes, or of forms the
+// parts' names, file names and contents (decisions.md, Idempotency-Key).
+func contentOf(op operation) (idempotency.Content, error) {
+	if f, ok := op.(formed); ok {
+		return f.form().Sum()
+	}
+	return sha256.Sum256(op.source()), nil
+}
+
 // replay is the result of a duplicate.
-func replay(a *idempotency.Answer) *Result {
+func replay(a *idempotency.Answer, op operation) *Result {
 	h := a.Header.Clone()
 	if h == nil {
 		h = make(http.Header)
@@ -66,7 +76,11 @@ func replay(a *idempotency.Answer) *Result {
 	if a.Receipt.PriceVersion != "" && h.Get("Content-Type") != eventStream {
 		h[chargeHeader] = []string{a.Receipt.Charge.String()}
 	}
-	return &Result{Header: h, Body: a.Body, Replayed: true}
+	r := &Result{Header: h, Body: a.Body, Replayed: true}
+	if v, ok := op.(*videoOperation); ok {
+		r.Status = v.status()
+	}
+	return r
 }
 
 // answerRecord is what a settlement keeps for duplicates of the request; nil
@@ -78,7 +92,8 @@ func (x *Exchange) answerRecord(header http.Header, body []byte) *idempotency.Re
 	if len(body) > idempotency.MaxAnswer {
 		body = nil
 	}
-	return &idempotency.Record{Key: x.claimed.key, Content: x.claimed.content, Header: header.Clone(), Body: body}
+	// The body is copied: whoever gets the answer may release it.
+	return &idempotency.Record{Key: x.claimed.key, Content: x.claimed.content, Header: header.Clone(), Body: bytes.Clone(body)}
 }
 
 // keep ends a claim after its settlement, where the store did not do so in the

@@ -39,18 +39,24 @@ func (c chatOperation) bound(m Model) (most, least billing.Usage) {
 // request limits the output to what the balance affords, where that is less
 // than what the caller or the model's cap allows (decisions.md, Chat).
 func (c chatOperation) request(m Model, h billing.Hold) (upstream.Body, any, int64) {
-	wanted := m.most(c.OutputBound())
-	asked := int64(0)
-	if h.Price != nil && h.Available != billing.Unlimited {
-		n := c.Candidates()
-		cost, err := h.Price.Cost(billing.Usage{Input: c.InputBound(c.g.options.Media)})
-		if err == nil {
-			if most := h.Price.Affords(h.Amount+h.Available-cost, billing.Output, n*wanted) / n; most < wanted {
-				asked = max(most, 1)
-			}
-		}
-	}
+	asked := affordable(h, c.InputBound(c.g.options.Media), m.most(c.OutputBound()), c.Candidates())
 	return c.Prepared(asked), c.Limited(asked), asked
+}
+
+// affordable is the output of one of n candidates that the balance affords
+// beside the input; 0 if that is all that is wanted.
+func affordable(h billing.Hold, input, wanted, n int64) int64 {
+	if h.Price == nil || h.Available == billing.Unlimited {
+		return 0
+	}
+	cost, err := h.Price.Cost(billing.Usage{Input: input})
+	if err != nil {
+		return 0
+	}
+	if most := h.Price.Affords(h.Amount+h.Available-cost, billing.Output, n*wanted) / n; most < wanted {
+		return max(most, 1)
+	}
+	return 0
 }
 
 func (c chatOperation) outputLimit(m Model, asked int64) int64 {
@@ -64,12 +70,19 @@ func (c chatOperation) outputLimit(m Model, asked int64) int64 {
 // every context window (faults.md, row 6). A little above is believed: vendors
 // count in ways of their own.
 func (c chatOperation) absurd(m Model, u billing.Usage) bool {
-	const context, slack = 1 << 21, 1024
-	most := int64(context)
+	most := int64(window)
 	if own := c.OutputBound(); own > 0 || m.MaxOutput > 0 {
 		most = 2*m.most(own) + slack
 	}
-	return u.Output > c.Candidates()*most || u.Input+u.CachedInput+u.CacheWrite > context
+	return absurdTokens(u, c.Candidates()*most)
+}
+
+// window is larger than every context window, in tokens; slack is how much more
+// than its bound an upstream may count.
+const window, slack = 1 << 21, 1024
+
+func absurdTokens(u billing.Usage, most int64) bool {
+	return u.Output > most || u.Input+u.CachedInput+u.CacheWrite > window
 }
 
 func (c chatOperation) answer(data []byte) ([]byte, billing.Usage, error) {

@@ -37,12 +37,11 @@ func (e embeddingsOperation) request(Model, billing.Hold) (upstream.Body, any, i
 
 // absurd counts are above what the bytes of the input can be.
 func (e embeddingsOperation) absurd(_ Model, u billing.Usage) bool {
-	const slack = 1024
 	return u.Input > 2*e.InputBound()+slack || u.Output > 0
 }
 
 func (e embeddingsOperation) answer(data []byte) ([]byte, billing.Usage, error) {
-	a, err := e.ReadAnswer(data)
+	a, err := e.ReadAnswer(takeRoom(), data)
 	return a.Body, a.Usage, err
 }
 

@@ -37,19 +37,31 @@ func (i *imagesOperation) bound(m Model) (most, least billing.Usage) {
 // request notes whether tokens are paid for: only then a missing report of them
 // is worth an estimate.
 func (i *imagesOperation) request(_ Model, h billing.Hold) (upstream.Body, any, int64) {
-	for _, rate := range h.Price.Rates() {
-		i.tokens = i.tokens || rate.Unit != billing.Image
-	}
+	i.tokens = paysTokens(h)
 	return i.Prepared(), i.Request, 0
 }
 
-// absurd counts are more pictures than were asked for, or tokens far above what
-// these can be. Of a model that no table describes little is known.
+// paysTokens reports whether a price is for more than pictures.
+func paysTokens(h billing.Hold) bool {
+	for _, rate := range h.Price.Rates() {
+		if rate.Unit != billing.Image {
+			return true
+		}
+	}
+	return false
+}
+
 func (i *imagesOperation) absurd(m Model, u billing.Usage) bool {
-	const window, slack = 1 << 21, 1024
-	pictures, input, output := i.Count(), 2*i.InputBound()+slack, 2*i.OutputBound(m.MaxOutput)+slack
-	if !i.Known() {
-		const several = 100
+	most, _ := i.bound(m)
+	return absurdPictures(i.Known(), most, u)
+}
+
+// absurdPictures reports more pictures than were asked for, or tokens far above
+// what these can be. Of a model that no table describes little is known.
+func absurdPictures(known bool, most, u billing.Usage) bool {
+	const several = 100
+	pictures, input, output := most.Images, 2*(most.Input+most.ImageInput)+slack, 2*most.ImageOutput+slack
+	if !known {
 		pictures, input, output = max(pictures, several), window, window
 	}
 	return u.Images > pictures || u.Input+u.CachedInput+u.ImageInput > input || u.Output+u.ImageOutput > output

@@ -11,7 +11,7 @@ type operation interface {
 	op() upstream.Op
 	model() string
 	streams() bool
-	source() []byte // the caller's own bytes
+	source() []byte // the caller's own bytes; nil where it is [formed]
 	unknownModel() error
 	validate(m Model) error
 	// bound is the most that the request may consume, and the least that is
@@ -44,8 +44,16 @@ func (unstreamed) outputLimit(Model, int64) int64       { return 0 }
 func (unstreamed) opening(string, []byte) (bool, error) { return false, nil }
 func (unstreamed) tap() tap                             { return nil }
 
+// pricer is an operation whose rules depend on the model's price; nil if it has
+// none.
+type pricer interface{ priced(p *billing.Price) }
+
 // identified is an operation whose answer tells the request's id in its body.
 type identified interface{ identify(id string) }
+
+// formed is an operation whose request is a form, which may lie on disk: it is
+// closed when the call has ended.
+type formed interface{ form() *upstream.Form }
 
 // splitter is an operation whose request may be more than one upstream call
 // takes.

@@ -119,6 +119,9 @@ func (c *call) joined(s splitter) (*upstream.Reply, error) {
 	if err != nil {
 		return nil, badGateway("The parts of the upstream's answer do not fit together.", err)
 	}
+	for _, body := range bodies {
+		(&Result{Body: body}).Release()
+	}
 	c.whole, c.usage = whole, used
 	return &reply, nil
 }

@@ -15,6 +15,7 @@ type pending struct {
 	usage   billing.Usage
 	outcome billing.Outcome
 	answer  *idempotency.Record // for duplicates of the request; may be nil
+	with    []billing.Record    // more that is durable with it, where the meter keeps it
 	tries   int
 }
 

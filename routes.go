@@ -15,8 +15,10 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 // Kind says which endpoint a model serves.
@@ -24,22 +26,30 @@ type Kind string
 
 // The kinds of models (server.md, models).
 const (
-	KindChat       Kind = "chat"
-	KindImage      Kind = "image"
+	KindChat       Kind = "chat"     // chat completions and messages, whichever its upstream speaks
+	KindMessages   Kind = "messages" // the same: one is translated into the other
 	KindEmbeddings Kind = "embeddings"
+	KindImage      Kind = "image"      // generation and, where its upstream edits, edits
+	KindImageEdit  Kind = "image_edit" // edits only
+	KindVideo      Kind = "video"
 	KindSpeech     Kind = "speech"
 )
 
 // kinds is every kind and the operations that it is called by.
 var kinds = map[Kind][]upstream.Op{
 	KindChat:       {upstream.ChatCompletion, upstream.Messages, upstream.CountTokens},
-	KindImage:      {upstream.GenerateImage, upstream.EditImage},
+	KindMessages:   {upstream.ChatCompletion, upstream.Messages, upstream.CountTokens},
 	KindEmbeddings: {upstream.Embeddings},
+	KindImage:      {upstream.GenerateImage, upstream.EditImage},
+	KindImageEdit:  {upstream.EditImage},
+	KindVideo:      {upstream.SubmitVideo},
 	KindSpeech:     {upstream.Speech},
 }
 
 // Kinds are all kinds, in the order of the API's documentation.
-func Kinds() []Kind { return []Kind{KindChat, KindImage, KindEmbeddings, KindSpeech} }
+func Kinds() []Kind {
+	return []Kind{KindChat, KindMessages, KindEmbeddings, KindImage, KindImageEdit, KindVideo, KindSpeech}
+}
 
 // KindOf is the kind that the built-in tables say a public model id has; empty
 // if they do not know it.
@@ -57,6 +67,8 @@ type Model struct {
 	Batch       int       // most texts (for speech: characters) of one upstream call; 0 means that of its family
 	Dimensions  []int64   // the dimensions that embeddings can have; nil means those of its family
 	Voices      []string  // the preset voices of speech, the first being the default; nil means those of its family
+	Ratios      []string  // the values of `ratio` that a video may have; nil means all
+	Priorities  []string  // the values of `priority` that a video may have; nil means all
 	Withdrawn   time.Time // from this day on the model does not exist; zero means never
 }
 
@@ -83,13 +95,19 @@ func newRoutes(o *Options) (*routes, error) {
 	if !ok {
 		router = upstream.Sole(o.Upstream)
 	}
-	r := &routes{router: router, prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice}
+	r := &routes{router: router.Wrap(messages.Bridge(o.Now)), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice}
 	for _, m := range o.Models {
 		if err := r.add(m); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
+}
+
+// serves reports whether a call of op can be answered. Tokens are counted of
+// whatever can be answered: here, where no upstream counts them.
+func (r *routes) serves(op upstream.Op, model string) bool {
+	return r.router.Supports(op, model) || op == upstream.CountTokens && r.router.Supports(upstream.Messages, model)
 }
 
 // builtin concatenates the rooms' tables.
@@ -108,6 +126,11 @@ func builtin() map[string]Model {
 	for _, f := range embeddings.Families() {
 		for _, id := range f.Models {
 			models[id] = Model{ID: id, Kind: KindEmbeddings, Batch: f.Batch, Dimensions: f.Dimensions}
+		}
+	}
+	for _, f := range video.Families() {
+		for _, id := range f.Models {
+			models[id] = Model{ID: id, Kind: KindVideo}
 		}
 	}
 	for _, f := range speech.Families() {

@@ -24,7 +24,7 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 	if answer != nil {
 		c.x.claimed = nil // the settlement ends the claim
 	}
-	p := pending{hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel}, answer: answer}
+	p := pending{hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel}, answer: answer, with: c.with}
 	ctx := newGrace(c.ctx, c.x.g.options.SettleTimeout)
 	defer ctx.end()
 	receipt, err := c.x.g.settle(ctx, p)
@@ -59,11 +59,15 @@ func (c *call) plausible(u billing.Usage) billing.Usage {
 // settle calls the meter and survives its panics.
 func (g *Gateway) settle(ctx context.Context, p pending) (r billing.Receipt, err error) {
 	defer guard(&err)
+	with := []billing.Record{p.outcome}
 	if p.answer != nil && g.transactional {
-		return g.options.Meter.Settle(ctx, p.hold, p.usage, p.outcome, *p.answer)
+		with = append(with, *p.answer)
 	}
-	r, err = g.options.Meter.Settle(ctx, p.hold, p.usage, p.outcome)
-	if err != nil {
+	if g.videos.transactional {
+		with = append(with, p.with...)
+	}
+	r, err = g.options.Meter.Settle(ctx, p.hold, p.usage, with...)
+	if err != nil || g.transactional {
 		return r, err
 	}
 	return r, g.keep(ctx, p.answer, r)

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
@@ -277,7 +275,7 @@ func (s *Stream) fail(err error) {
 // broke appends the error event.
 func (s *Stream) broke(err error) {
 	s.err = err
-	s.out = AppendErrorEvent(s.out, err)
+	s.out = s.c.x.AppendError(s.out, err)
 }
 
 // hungUp settles for a client that went away: the input and what was delivered.
@@ -285,7 +283,7 @@ func (s *Stream) hungUp() {
 	s.c.x.record.gone = true
 	s.err = fault.New(fault.ClientGone, "The client closed the connection before the answer was complete.")
 	if s.c.x.claimed != nil { // a duplicate must not take what was received for the whole
-		s.out = AppendErrorEvent(s.out, s.err)
+		s.out = s.c.x.AppendError(s.out, s.err)
 	}
 	if _, err := s.c.settle(s.tap.usage(), billing.ReasonClientGone, s.answer()); err != nil {
 		s.err = err
@@ -366,30 +364,4 @@ func (s *Stream) Read(p []byte) (int, error) {
 	n := copy(p, s.rest)
 	s.rest = s.rest[n:]
 	return n, nil
-}
-
-// AppendErrorEvent appends the event that ends a broken stream: `error` is its
-// first key, nothing stands before it, and no terminator follows
-// (decisions.md, Chat).
-func AppendErrorEvent(dst []byte, err error) []byte {
-	type body struct {
-		Message string     `json:"message"`
-		Type    string     `json:"type"`
-		Code    fault.Code `json:"code"`
-		Param   *string    `json:"param"`
-	}
-	f := fault.From(err)
-	b := body{Message: f.Message, Type: fault.Type(f.HTTPStatus()), Code: f.Code}
-	if f.Param != "" {
-		b.Param = &f.Param
-	}
-	data, marshalErr := json.Marshal(struct {
-		Error body `json:"error"`
-	}{b})
-	if marshalErr != nil { // invalid UTF-8 in a message
-		data = []byte(`{"error":{"message":"The stream failed.","type":"api_error","code":"internal_error","param":null}}`)
-	}
-	dst = append(dst, "data: "...)
-	dst = append(dst, data...)
-	return append(dst, "\n\n"...)
 }

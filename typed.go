@@ -10,6 +10,7 @@ import (
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/speech"
 )
 
@@ -19,36 +20,77 @@ import (
 // *fault.Error. Stream in req is ignored: see [Gateway.ChatStream]. An answer
 // that does not fit the Response is an error beside a Response that has its
 // Raw, RequestID and Charge.
-func (g *Gateway) Chat(ctx context.Context, req *chat.Request) (*chat.Response, error) {
-	x, result, err := g.chat(ctx, req, false)
+func (g *Gateway) Chat(ctx context.Context, req *chat.Request) (_ *chat.Response, err error) {
+	x, result, err := g.ask(ctx, func() (operation, error) { return g.chatOperation(req, false) })
 	defer func() { x.End(ctx, 0, err) }()
 	if err != nil {
 		return nil, err
 	}
 	response := &chat.Response{Raw: result.Body, RequestID: x.receiptID(), Charge: x.record.receipt.Charge, Dropped: result.Dropped}
-	if err = json.Unmarshal(result.Body, response, jsontext.AllowDuplicateNames(true)); err != nil {
-		err = fault.Wrap(fault.BadGateway, "The upstream's answer is not of the chat completion form. It was charged, and Raw has it.", err)
-		return response, err
-	}
-	return response, nil
+	err = fit(result.Body, response, "chat completion")
+	return response, err
 }
 
 // ChatStream answers a chat completion as a stream. An error before the first
 // chunk is returned here, a later one comes last from the stream. Range over
 // the stream's Chunks, or close it.
 func (g *Gateway) ChatStream(ctx context.Context, req *chat.Request) (*chat.Stream, error) {
-	x, result, err := g.chat(ctx, req, true)
+	x, result, err := g.ask(ctx, func() (operation, error) { return g.chatOperation(req, true) })
+	source, err := x.source(ctx, result, err)
 	if err != nil {
-		x.End(ctx, 0, err)
 		return nil, err
 	}
-	if result.Replayed {
-		x.End(ctx, 0, nil)
-		return chat.NewStream(x.receiptID(), newReplayed(result.Body, x.record.receipt)), nil
-	}
-	s := chat.NewStream(x.ID, inProcess{result.Stream, ctx})
+	s := chat.NewStream(x.receiptID(), source)
 	s.Dropped = result.Dropped
 	return s, nil
+}
+
+// Messages answers with a message, whatever dialect the model's upstream speaks,
+// with the same checks, limits, holds and fail-over as over HTTP; Stream in req
+// is ignored: see [Gateway.MessagesStream]. The caller is the principal in ctx,
+// as for [Gateway.Chat]. Every error is a *fault.Error. An answer that does not
+// fit the Response is an error beside a Response that has its Raw, RequestID and
+// Charge.
+func (g *Gateway) Messages(ctx context.Context, req *messages.Request) (_ *messages.Response, err error) {
+	x, result, err := g.ask(ctx, func() (operation, error) { return g.messagesOperation(req, false) })
+	defer func() { x.End(ctx, 0, err) }()
+	if err != nil {
+		return nil, err
+	}
+	response := &messages.Response{Raw: result.Body, RequestID: x.receiptID(), Charge: x.record.receipt.Charge, Dropped: result.Dropped}
+	err = fit(result.Body, response, "message")
+	return response, err
+}
+
+// MessagesStream answers with a message as a stream. An error before the first
+// event is returned here, a later one comes last from the stream. Range over the
+// stream's Events, or close it.
+func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*messages.Stream, error) {
+	x, result, err := g.ask(ctx, func() (operation, error) { return g.messagesOperation(req, true) })
+	source, err := x.source(ctx, result, err)
+	if err != nil {
+		return nil, err
+	}
+	s := messages.NewStream(x.receiptID(), source)
+	s.Dropped = result.Dropped
+	return s, nil
+}
+
+// CountTokens counts the input tokens of a message that is not made: by the
+// upstream's counter, or by an estimate where there is none. It costs nothing.
+// The caller is the principal in ctx, as for [Gateway.Chat]. Every error is a
+// *fault.Error.
+func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (_ *messages.Count, err error) {
+	x, result, err := g.ask(ctx, func() (operation, error) { return g.countOperation(req) })
+	defer func() { x.End(ctx, 0, err) }()
+	if err != nil {
+		return nil, err
+	}
+	count := &messages.Count{Estimated: result.Header.Get(estimatedHeader) != ""}
+	if err = json.Unmarshal(result.Body, count, jsontext.AllowDuplicateNames(true)); err != nil {
+		return nil, badGateway("The upstream's answer is not a count of tokens.", err)
+	}
+	return count, nil
 }
 
 // Embeddings embeds texts, with the same checks, limits, holds and fail-over as
@@ -56,23 +98,16 @@ func (g *Gateway) ChatStream(ctx context.Context, req *chat.Request) (*chat.Stre
 // answers are joined. The caller is the principal in ctx, as for [Gateway.Chat].
 // Every error is a *fault.Error.
 func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (_ *embeddings.Response, err error) {
-	x, err := g.enter(ctx)
+	x, result, err := g.ask(ctx, func() (operation, error) {
+		parsed, err := embeddings.Encode(req)
+		return embeddingsOperation{Request: parsed}, err
+	})
 	defer func() { x.End(ctx, 0, err) }()
 	if err != nil {
 		return nil, err
 	}
-	parsed, err := embeddings.Encode(req)
-	if err != nil {
-		return nil, err
-	}
-	result, err := x.run(ctx, embeddingsOperation{Request: parsed}, nil)
-	if err != nil {
-		return nil, err
-	}
 	response := &embeddings.Response{Raw: result.Body, RequestID: x.receiptID(), Charge: x.record.receipt.Charge, Dropped: result.Dropped}
-	if err = json.Unmarshal(result.Body, response, jsontext.AllowDuplicateNames(true)); err != nil {
-		err = fault.Wrap(fault.BadGateway, "The upstream's answer is not of the embeddings form. It was charged, and Raw has it.", err)
-	}
+	err = fit(result.Body, response, "embeddings")
 	return response, err
 }
 
@@ -80,25 +115,18 @@ func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (_ *e
 // over HTTP; Stream in req is ignored. The caller is the principal in ctx, as
 // for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Images(ctx context.Context, req *images.Request) (_ *images.Response, err error) {
-	x, err := g.enter(ctx)
+	x, result, err := g.ask(ctx, func() (operation, error) {
+		typed := *req
+		typed.Stream = false
+		parsed, err := images.Encode(&typed)
+		return &imagesOperation{Request: parsed}, err
+	})
 	defer func() { x.End(ctx, 0, err) }()
 	if err != nil {
 		return nil, err
 	}
-	typed := *req
-	typed.Stream = false
-	parsed, err := images.Encode(&typed)
-	if err != nil {
-		return nil, err
-	}
-	result, err := x.run(ctx, &imagesOperation{Request: parsed}, nil)
-	if err != nil {
-		return nil, err
-	}
 	response := &images.Response{Raw: result.Body, RequestID: x.receiptID(), Charge: x.record.receipt.Charge, Dropped: result.Dropped}
-	if err = json.Unmarshal(result.Body, response, jsontext.AllowDuplicateNames(true)); err != nil {
-		err = fault.Wrap(fault.BadGateway, "The upstream's answer is not of the image form. It was charged, and Raw has it.", err)
-	}
+	err = fit(result.Body, response, "image")
 	return response, err
 }
 
@@ -107,48 +135,73 @@ func (g *Gateway) Images(ctx context.Context, req *images.Request) (_ *images.Re
 // from the response's Read. Close the response. The caller is the principal in
 // ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Response, error) {
-	x, result, err := g.speech(ctx, req)
+	x, result, err := g.ask(ctx, func() (operation, error) {
+		parsed, err := speech.Encode(req)
+		return speechOperation{Request: parsed}, err
+	})
+	source, err := x.source(ctx, result, err)
 	if err != nil {
-		x.End(ctx, 0, err)
 		return nil, err
 	}
-	kind := result.Header.Get("Content-Type")
-	if result.Replayed {
-		x.End(ctx, 0, nil)
-		return speech.NewResponse(x.receiptID(), kind, newReplayed(result.Body, x.record.receipt)), nil
-	}
-	r := speech.NewResponse(x.ID, kind, spoken{result.Audio, ctx})
+	r := speech.NewResponse(x.receiptID(), result.Header.Get("Content-Type"), source)
 	r.Dropped = result.Dropped
 	return r, nil
 }
 
-func (g *Gateway) speech(ctx context.Context, req *speech.Request) (*Exchange, *Result, error) {
-	x, err := g.enter(ctx)
-	if err != nil {
-		return x, nil, err
-	}
-	parsed, err := speech.Encode(req)
-	if err != nil {
-		return x, nil, err
-	}
-	result, err := x.run(ctx, speechOperation{Request: parsed}, nil)
-	return x, result, err
-}
-
-// chat is the typed door: marshal in front of the one path.
-func (g *Gateway) chat(ctx context.Context, req *chat.Request, stream bool) (*Exchange, *Result, error) {
-	x, err := g.enter(ctx)
-	if err != nil {
-		return x, nil, err
-	}
+func (g *Gateway) chatOperation(req *chat.Request, stream bool) (operation, error) {
 	typed := *req
 	typed.Stream = stream
 	parsed, err := chat.Encode(&typed)
+	return chatOperation{parsed, g}, err
+}
+
+func (g *Gateway) messagesOperation(req *messages.Request, stream bool) (operation, error) {
+	typed := *req
+	typed.Stream = stream
+	parsed, err := messages.Encode(&typed)
+	return messagesOperation{parsed, g}, err
+}
+
+func (g *Gateway) countOperation(req *messages.Request) (operation, error) {
+	parsed, err := messages.EncodeCount(req)
+	return countOperation{Request: parsed, g: g}, err
+}
+
+// ask is the typed door: marshal in front of the one path.
+func (g *Gateway) ask(ctx context.Context, encode func() (operation, error)) (*Exchange, *Result, error) {
+	x, err := g.enter(ctx)
 	if err != nil {
 		return x, nil, err
 	}
-	result, err := x.run(ctx, chatOperation{parsed, g}, nil)
+	op, err := encode()
+	if err != nil {
+		return x, nil, err
+	}
+	result, err := x.run(ctx, op, nil)
 	return x, result, err
+}
+
+// fit reads a whole answer. One that is of another form was charged all the same.
+func fit(body []byte, into any, form string) error {
+	if err := json.Unmarshal(body, into, jsontext.AllowDuplicateNames(true)); err != nil {
+		return fault.Wrap(fault.BadGateway, "The upstream's answer is not of the "+form+" form. It was charged, and Raw has it.", err)
+	}
+	return nil
+}
+
+// source is what a typed stream reads. The exchange ends with it, or here.
+func (x *Exchange) source(ctx context.Context, result *Result, err error) (chat.Source, error) {
+	switch {
+	case err != nil:
+		x.End(ctx, 0, err)
+		return nil, err
+	case result.Replayed:
+		x.End(ctx, 0, nil)
+		return newReplayed(result.Body, x.record.receipt), nil
+	case result.Audio != nil:
+		return spoken{result.Audio, ctx}, nil
+	}
+	return inProcess{result.Stream, ctx}, nil
 }
 
 // enter begins the exchange of a typed call.

@@ -16,8 +16,8 @@ type Answer struct {
 // for each input, under its index. An empty, cut or malformed body and an error
 // in a 200 body are a fault.BadGateway (decisions.md, Answers). The numbers of a
 // vector are looked at only where the caller asked for the other encoding. The
-// Answer does not refer to data.
-func (r *Request) ReadAnswer(data []byte) (Answer, error) {
+// Answer does not refer to data; its Body is appended to dst.
+func (r *Request) ReadAnswer(dst, data []byte) (Answer, error) {
 	l, err := read(data)
 	if err != nil {
 		return Answer{}, answer.Bad("The upstream's answer cannot be read.", err)
@@ -37,7 +37,7 @@ func (r *Request) ReadAnswer(data []byte) (Answer, error) {
 	if len(patches) > 0 {
 		edits = append(edits, rawjson.Set("data", patched(data, l.list, patches)))
 	}
-	return Answer{l.object.Apply(nil, edits...), usage}, nil
+	return Answer{l.object.Apply(dst, edits...), usage}, nil
 }
 
 // usage is what was reported, or an estimate. The edits give the answer the

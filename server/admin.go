@@ -28,6 +28,9 @@ type AdminOptions struct {
 	Accounts billing.Accounts
 	// Keys are the API keys. Required.
 	Keys auth.KeyAdmin
+	// Webhooks are the notices of videos; nil means that there are none, and
+	// requests about them are refused.
+	Webhooks Webhooks
 	// Store names where both are kept, without secrets, so that a command can
 	// tell whether this is the server of its store; empty says nothing.
 	Store string
@@ -76,11 +79,15 @@ var adminTable = []adminRoute{
 	{http.MethodPost, "/admin/v1/accounts", 201, (*adminRequest).createAccount},
 	{http.MethodGet, "/admin/v1/accounts/{}", 200, (*adminRequest).showAccount},
 	{http.MethodPost, "/admin/v1/accounts/{}/credit", 200, (*adminRequest).creditAccount},
+	{http.MethodGet, "/admin/v1/accounts/{}/webhook-secret", 200, (*adminRequest).showSecret},
+	{http.MethodPost, "/admin/v1/accounts/{}/webhook-secret/rotate", 200, (*adminRequest).rotateSecret},
 	{http.MethodGet, "/admin/v1/keys", 200, (*adminRequest).listKeys},
 	{http.MethodPost, "/admin/v1/keys", 201, (*adminRequest).createKey},
 	{http.MethodPost, "/admin/v1/keys/{}/disable", 200, (*adminRequest).disableKey},
 	{http.MethodPost, "/admin/v1/keys/{}/enable", 200, (*adminRequest).enableKey},
 	{http.MethodDelete, "/admin/v1/keys/{}", 200, (*adminRequest).deleteKey},
+	{http.MethodGet, "/admin/v1/webhooks", 200, (*adminRequest).listNotices},
+	{http.MethodPost, "/admin/v1/webhooks/{}/resend", 200, (*adminRequest).resendNotice},
 	{http.MethodGet, "/admin/v1/usage", 200, (*adminRequest).usage},
 	{http.MethodGet, "/admin/v1/server", 200, (*adminRequest).about},
 	{http.MethodGet, "/admin/v1/ledger/verify", 200, (*adminRequest).verifyLedger},

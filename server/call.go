@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"strings"
 
+	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -24,13 +26,23 @@ func (x *exchange) call(op upstream.Op) error {
 	if err != nil {
 		return err
 	}
+	return x.answer(func(silence func([]byte)) (*gateway.Result, error) {
+		return x.Call(x.r.Context(), op, body, silence)
+	})
+}
+
+// answer runs the call and writes what comes of it.
+func (x *exchange) answer(call func(silence func([]byte)) (*gateway.Result, error)) error {
 	x.stream = &streamWriter{x: x}
 	x.IdempotencyKey = x.r.Header.Get("Idempotency-Key")
-	result, err := x.Call(x.r.Context(), op, body, x.stream.silence)
+	result, err := call(x.stream.silence)
 	x.stream.announce(func(h http.Header) {
 		x.limitHeaders()
 		if result != nil {
 			maps.Copy(h, result.Header)
+			if result.Replayed {
+				x.identify(result.Header.Get("X-Request-Id"))
+			}
 		}
 	})
 	if err != nil {
@@ -44,7 +56,8 @@ func (x *exchange) call(op upstream.Op) error {
 		if h := x.w.Header(); result.Replayed && h.Get("Content-Type") == "text/event-stream" {
 			streamHeaders(h)
 		}
-		x.write(http.StatusOK, "", result.Body)
+		x.write(cmp.Or(result.Status, http.StatusOK), "", result.Body)
+		result.Release()
 		return nil
 	}
 	return x.stream.copy(result.Stream)
@@ -53,8 +66,8 @@ func (x *exchange) call(op upstream.Op) error {
 // checkContentType is 415 unless the body is plain JSON. A request without a
 // content type is taken as JSON.
 func (x *exchange) checkContentType() error {
-	if e := x.r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return fault.New(fault.UnsupportedMediaType, "Send the body without Content-Encoding.")
+	if err := x.checkEncoding(); err != nil {
+		return err
 	}
 	header := x.r.Header.Get("Content-Type")
 	if header == "" || header == "application/json" {
@@ -62,6 +75,14 @@ func (x *exchange) checkContentType() error {
 	}
 	if media, _, err := mime.ParseMediaType(header); err != nil || media != "application/json" {
 		return fault.New(fault.UnsupportedMediaType, "This endpoint takes a body of Content-Type application/json, not "+clip(header)+".")
+	}
+	return nil
+}
+
+// checkEncoding is 415 for a compressed body.
+func (x *exchange) checkEncoding() error {
+	if e := x.r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return fault.New(fault.UnsupportedMediaType, "Send the body without Content-Encoding.")
 	}
 	return nil
 }
@@ -80,23 +101,29 @@ func (x *exchange) readBody() ([]byte, error) {
 	}
 	body := newPacedBody(x)
 	_, err := buf.ReadFrom(http.MaxBytesReader(x.w, body, limit))
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return nil, tooLarge(limit)
-	case errors.Is(err, os.ErrDeadlineExceeded): // which ends the context too
-		e := fault.Wrap(fault.InvalidRequest, "The request body came too slowly.", err)
-		e.Status = http.StatusRequestTimeout
-		return nil, e
-	case err != nil && x.r.Context().Err() != nil:
-		return nil, fault.Wrap(fault.ClientGone, "The client hung up before its request was read.", err)
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fault.Wrap(fault.InvalidRequest, "The request body ended before its declared length.", err)
-	case err != nil:
-		return nil, fault.Wrap(fault.InvalidRequest, "The request body could not be read.", err)
+	if err != nil {
+		return nil, x.unread(err, limit)
 	}
 	body.done()
 	return buf.Bytes(), nil
+}
+
+// unread is what the caller is told of a body that could not be read.
+func (x *exchange) unread(err error, limit int64) error {
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return tooLarge(limit)
+	case errors.Is(err, os.ErrDeadlineExceeded): // which ends the context too
+		e := fault.Wrap(fault.InvalidRequest, "The request body came too slowly.", err)
+		e.Status = http.StatusRequestTimeout
+		return e
+	case x.r.Context().Err() != nil:
+		return fault.Wrap(fault.ClientGone, "The client hung up before its request was read.", err)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fault.Wrap(fault.InvalidRequest, "The request body ended before its declared length.", err)
+	}
+	return fault.Wrap(fault.InvalidRequest, "The request body could not be read.", err)
 }
 
 func tooLarge(limit int64) error {

@@ -40,7 +40,7 @@ func unpacked(t *testing.T, text string) []float32 {
 
 func TestOpenAIGoEmbedsInBothEncodings(t *testing.T) {
 	s := open(t, shopOptions{gateway: embeds})
-	c := openai.NewClient(option.WithBaseURL(s.url+"/v1"), option.WithAPIKey(s.key.Reveal()))
+	c := openai.NewClient(option.WithBaseURL(s.url+"/v1"), option.WithAPIKey(s.key.Reveal()), option.WithHTTPClient(s.client))
 	params := openai.EmbeddingNewParams{
 		Model: "m", Input: openai.EmbeddingNewParamsInputUnion{OfArrayOfStrings: []string{"a", "b", "c"}}, Dimensions: openai.Int(8),
 	}

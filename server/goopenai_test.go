@@ -16,7 +16,7 @@ import (
 // doors are the two ways to the same gateway: a socket, and none.
 func doors(s *shop) map[string]*goopenai.Client {
 	overHTTP := goopenai.DefaultConfig(s.key.Reveal())
-	overHTTP.BaseURL = s.url + "/v1"
+	overHTTP.BaseURL, overHTTP.HTTPClient = s.url+"/v1", s.client
 	inProcess := goopenai.DefaultConfig(s.key.Reveal())
 	inProcess.BaseURL = "http://gateway.invalid/v1"
 	inProcess.HTTPClient = server.Client(s.h)

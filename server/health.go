@@ -10,9 +10,9 @@ import (
 // Neither takes a key, counts as a request or is logged.
 func (h *Handler) serveHealth(w http.ResponseWriter, r *http.Request) bool {
 	switch r.URL.Path {
-	case "/healthz":
+	case healthPath:
 		h.writeHealth(w, r, nil, nil)
-	case "/readyz":
+	case readyPath:
 		checks := map[string]func() error{"draining": h.draining}
 		for name, check := range h.options.Ready {
 			checks[name] = check

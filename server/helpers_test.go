@@ -17,6 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
@@ -30,6 +31,7 @@ type shop struct {
 	log    *lines
 	g      *gateway.Gateway
 	h      *server.Handler
+	client *http.Client // checks its traffic against the document
 }
 
 // lines collects the log.
@@ -96,7 +98,7 @@ func open(t testing.TB, o shopOptions) *shop {
 	}
 	s.h = server.New(s.g, o.server)
 	ts := httptest.NewServer(s.h)
-	s.url = ts.URL
+	s.url, s.client = ts.URL, openapitest.Client(t)
 	t.Cleanup(func() {
 		ts.Close()
 		if err := s.g.Close(); err != nil {
@@ -170,7 +172,7 @@ func (s *shop) do(t testing.TB, method, path, body string, header ...string) ans
 			req.Header.Set(name, value)
 		}
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := s.client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 
 func official(s *shop, options ...option.RequestOption) openai.Client {
 	return openai.NewClient(append([]option.RequestOption{
-		option.WithAPIKey(s.key.Reveal()), option.WithBaseURL(s.url + "/v1"), option.WithMaxRetries(0),
+		option.WithAPIKey(s.key.Reveal()), option.WithBaseURL(s.url + "/v1"), option.WithMaxRetries(0), option.WithHTTPClient(s.client),
 	}, options...)...)
 }
 

@@ -96,7 +96,7 @@ func TestABodyOfUnknownLengthIsRefusedWhileItIsRead(t *testing.T) {
 	req.Body = chunked{strings.NewReader(strings.Repeat("x", 5000))}
 	req.ContentLength = -1
 	req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := s.client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestEveryEndpointHasItsOwnErrorBody(t *testing.T) {
 	for path, members := range map[string][]string{
 		"/v1/other":                {`"error":{`},
 		"/v1/images/generations/1": {`"code":"not_found"`, `"message":`, `"request_id":"req_`, `"error":{`},
-		"/v1/messages":             {`"type":"error"`, `"type":"not_found_error"`, `"request_id":"req_`},
+		"/v1/messages/1":           {`"type":"error"`, `"type":"not_found_error"`, `"request_id":"req_`},
 		"/v1/audio/speech":         {`"error":{`},
 	} {
 		a := s.do(t, "POST", path, small)

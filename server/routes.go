@@ -16,11 +16,47 @@ type route struct {
 	serve  func(x *exchange) error
 }
 
+// The paths that take no key and are not requests of the API (health.go,
+// openapi.go). Each takes GET.
+const (
+	healthPath      = "/healthz"
+	readyPath       = "/readyz"
+	descriptionPath = "/openapi.json"
+)
+
+// Route is a method and a path that a Handler answers. What it answers to GET it
+// answers to HEAD too.
+type Route struct {
+	Method string
+	Path   string // "{id}" at its end stands for one segment or several
+}
+
+// Routes are all that the handler answers: the API's paths, in the order of its
+// table, and those that take no key.
+func (h *Handler) Routes() []Route {
+	var routes []Route
+	for _, r := range h.routes {
+		if strings.HasSuffix(r.path, "/") {
+			r.path += "{id}"
+		}
+		routes = append(routes, Route{r.method, r.path})
+	}
+	for _, path := range []string{healthPath, readyPath, descriptionPath} {
+		routes = append(routes, Route{http.MethodGet, path})
+	}
+	return routes
+}
+
 // table is every path under /v1. Each needs a key and counts as a request.
 func (h *Handler) table() []route {
 	routes := []route{
 		{http.MethodPost, "/v1/chat/completions", func(x *exchange) error { return x.call(upstream.ChatCompletion) }},
+		{http.MethodPost, "/v1/messages", func(x *exchange) error { return x.messages(upstream.Messages) }},
+		{http.MethodPost, "/v1/messages/count_tokens", func(x *exchange) error { return x.messages(upstream.CountTokens) }},
 		{http.MethodPost, "/v1/images/generations", func(x *exchange) error { return x.call(upstream.GenerateImage) }},
+		{http.MethodPost, "/v1/images/edits", func(x *exchange) error { return x.callForm(upstream.EditImage) }},
+		{http.MethodPost, "/v1/videos/generations", func(x *exchange) error { return x.call(upstream.SubmitVideo) }},
+		{http.MethodGet, "/v1/videos/generations/", (*exchange).showVideo},
 		{http.MethodPost, "/v1/embeddings", func(x *exchange) error { return x.call(upstream.Embeddings) }},
 		{http.MethodPost, "/v1/audio/speech", func(x *exchange) error { return x.call(upstream.Speech) }},
 		{http.MethodGet, "/v1/models", (*exchange).listModels},

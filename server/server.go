@@ -13,14 +13,23 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/formdata"
 )
 
 // Options configure a Handler. The zero value is the documented default.
 type Options struct {
 	// MaxBody is the largest JSON body in bytes; zero means 32 MiB.
 	MaxBody int64
-	// ReadTimeout is how long the next 64 KiB of a JSON body, or its rest, may
-	// take to come; zero means 30 s. It bounds no in-process client.
+	// MaxForm is the largest multipart body in bytes; zero means 64 MiB.
+	MaxForm int64
+	// TempDir is where multipart bodies above 1 MiB lie until their calls have
+	// ended, in files without names; empty means os.TempDir.
+	TempDir string
+	// MaxUploads is how many bytes they may take there at one time; a body that
+	// finds no room is refused with a 503. Zero means 8 GiB.
+	MaxUploads int64
+	// ReadTimeout is how long the next 64 KiB of a body, or its rest, may take to
+	// come; zero means 30 s. It bounds no in-process client.
 	ReadTimeout time.Duration
 	// WriteTimeout is how long one write to a client may take, the whole of an
 	// answer or one batch of a stream's events; zero means 30 s.
@@ -38,6 +47,7 @@ type Handler struct {
 	gateway *gateway.Gateway
 	options Options
 	routes  []route
+	uploads *formdata.Quota
 }
 
 // New returns the handler of a gateway.
@@ -45,13 +55,19 @@ func New(g *gateway.Gateway, o Options) *Handler {
 	if o.MaxBody == 0 {
 		o.MaxBody = 32 << 20
 	}
+	if o.MaxForm == 0 {
+		o.MaxForm = 64 << 20
+	}
+	if o.MaxUploads == 0 {
+		o.MaxUploads = 8 << 30
+	}
 	if o.WriteTimeout == 0 {
 		o.WriteTimeout = 30 * time.Second
 	}
 	if o.ReadTimeout == 0 {
 		o.ReadTimeout = 30 * time.Second
 	}
-	h := &Handler{gateway: g, options: o}
+	h := &Handler{gateway: g, options: o, uploads: formdata.NewQuota(o.MaxUploads)}
 	h.routes = h.table()
 	return h
 }
@@ -73,12 +89,12 @@ type exchange struct {
 
 // ServeHTTP answers one request and writes its one log line.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if h.serveHealth(w, r) {
+	if h.serveHealth(w, r) || serveDescription(w, r) {
 		return
 	}
 	x := &exchange{Exchange: h.gateway.Begin(), h: h, w: w, r: r}
 	x.ClientID = clientID(r)
-	w.Header()["X-Request-Id"] = []string{x.ID}
+	x.identify(x.ID)
 	err := x.serve()
 	if err != nil {
 		x.writeError(err)
@@ -110,8 +126,11 @@ func (x *exchange) serve() (err error) {
 // authenticate hands on the token. Whether one is needed at all is not known
 // here; only where it was may the header's form be what is wrong.
 func (x *exchange) authenticate() error {
-	token := bearer(x.r)
-	err := x.Authenticate(x.r.Context(), token)
+	token, err := x.token()
+	if err != nil {
+		return err
+	}
+	err = x.Authenticate(x.r.Context(), token)
 	if token == "" && x.r.Header.Get("Authorization") != "" && fault.Is(err, fault.Unauthorized) {
 		return fault.Wrap(fault.Unauthorized, "The Authorization header must be \"Bearer sk-…\".", err)
 	}

@@ -189,7 +189,7 @@ func (cutCable) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 func TestSpeechThatBreaksAfterBytesWentOutBreaksTheConnection(t *testing.T) {
 	s := booth(t, cable(strings.Repeat("x", 50_000)), 0)
 	before := s.posted(t)
-	for name, client := range map[string]*http.Client{"over a socket": http.DefaultClient, "in process": server.Client(s.h)} {
+	for name, client := range map[string]*http.Client{"over a socket": s.client, "in process": server.Client(s.h)} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/v1/audio/speech", strings.NewReader(`{"model":"alpha3-tts-flash","input":"hi","response_format":"wav"}`))
 		if err != nil {
 			t.Fatal(err)
@@ -236,7 +236,7 @@ func TestAClientThatHangsUpPaysForWhatItHeard(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := s.client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

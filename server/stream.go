@@ -28,7 +28,7 @@ type streamWriter struct {
 // fail ends a committed response with the error event, unless the stream did.
 func (s *streamWriter) fail(err error) {
 	if !s.told {
-		_ = s.write(gateway.AppendErrorEvent(nil, err))
+		_ = s.write(s.x.AppendError(nil, err))
 	}
 }
 

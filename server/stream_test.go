@@ -57,7 +57,7 @@ func (s *shop) stream(t *testing.T, ctx context.Context) *http.Response {
 	}
 	req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := s.client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,12 @@ import (
 // DefaultBaseURL is where calls go if [Options.BaseURL] is empty.
 const DefaultBaseURL = "https://dashscope.aliyuncs.com/api/v1"
 
-// generation is the path of every synchronous model.
-const generation = "/services/aigc/multimodal-generation/generation"
+// The paths: of every synchronous model, of videos, and of what became of them.
+const (
+	generation = "/services/aigc/multimodal-generation/generation"
+	synthesis  = "/services/aigc/video-generation/video-synthesis"
+	tasks      = "/tasks"
+)
 
 // Options say where the vendor is. The zero value is its default site, without
 // a key.
@@ -28,7 +32,8 @@ type Options struct {
 	// API are added, without credentials, query or fragment.
 	BaseURL string
 	// Keys are sent as bearer tokens, in turn (see upstream.Keys). With none,
-	// calls carry no Authorization header.
+	// calls carry no Authorization header. All are of one account if videos are
+	// made, since the tasks of one are not known to another.
 	Keys []secret.String
 	// ConnectTimeout bounds the connection, and the TLS handshake once more;
 	// 5 s if zero. Every other time-out is the Router's.
@@ -44,8 +49,10 @@ type Options struct {
 
 // Upstream is the vendor. It is safe for concurrent use.
 type Upstream struct {
-	client   *httpdo.Client
-	generate *url.URL
+	client     *httpdo.Client
+	generate   *url.URL
+	synthesize *url.URL
+	tasks      *url.URL
 }
 
 // New returns the driver. The error says which option is wrong and never holds
@@ -58,13 +65,18 @@ func New(o Options) (*Upstream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Upstream{client: client, generate: client.Base.JoinPath(generation)}, nil
+	return &Upstream{
+		client: client, generate: client.Base.JoinPath(generation),
+		synthesize: client.Base.JoinPath(synthesis), tasks: client.Base.JoinPath(tasks),
+	}, nil
 }
 
 // operations are what the driver can do.
 var operations = map[upstream.Op]func(*Upstream, context.Context, *upstream.Call) (*upstream.Reply, error){
 	upstream.GenerateImage: (*Upstream).draw,
 	upstream.Speech:        (*Upstream).speak,
+	upstream.SubmitVideo:   (*Upstream).submit,
+	upstream.PollVideo:     (*Upstream).poll,
 }
 
 // Supports reports whether the driver knows the operation; the model is the

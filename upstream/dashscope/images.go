@@ -3,18 +3,11 @@ package dashscope
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
-	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
-
-// maxPictures bounds an answer, which has links and no pictures.
-const maxPictures = 16 << 20
 
 // draw asks for pictures. The public wire of the alpha family is the vendor's:
 // the body goes as it is, but for several texts, of which the vendor takes one.
@@ -23,33 +16,7 @@ func (u *Upstream) draw(ctx context.Context, call *upstream.Call) (*upstream.Rep
 	if err != nil {
 		return nil, err
 	}
-	data, err := u.drawn(ctx, resp)
-	httpdo.Judge(key, err)
-	if err != nil {
-		return nil, err
-	}
-	return &upstream.Reply{
-		Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)),
-	}, nil
-}
-
-// drawn is the whole answer: some of status 200 are refusals.
-func (u *Upstream) drawn(ctx context.Context, resp *http.Response) ([]byte, error) {
-	body, err := u.answered(resp)
-	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(body, maxPictures+1))
-	_ = body.Close()
-	switch _, bad := parseRefusal(data); {
-	case err != nil:
-		return nil, u.cut(ctx, err)
-	case len(data) > maxPictures:
-		return nil, u.client.Malformed(http.StatusOK, errors.New("the answer is too large"))
-	case bad:
-		return nil, u.failed(data, resp.Header)
-	}
-	return data, nil
+	return u.told(ctx, resp, key)
 }
 
 // oneText joins the texts of a message, of which api.md allows several and the

@@ -9,15 +9,14 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
-	"github.com/tollhouse-ai/gateway/upstream/sim"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
 )
 
 func TestTheSimulatorIsAnUpstream(t *testing.T) {
 	const messages = `"messages":[{"role":"user","content":"Hello."}]`
 	upstreamtest.Run(t, upstreamtest.Harness{
-		Local: func(*testing.T) upstream.Upstream { return sim.New(sim.Options{}) },
-		Samples: map[upstream.Op]upstreamtest.Sample{upstream.GenerateImage: imageSample, upstream.ChatCompletion: {
+		Local: func(t *testing.T) upstream.Upstream { return knowing(t) },
+		Samples: map[upstream.Op]upstreamtest.Sample{upstream.GenerateImage: imageSample, upstream.EditImage: editSample, upstream.SubmitVideo: submitSample, upstream.PollVideo: pollSample, upstream.ChatCompletion: {
 			Model:   "m",
 			Request: []byte(`{"model":"m",` + messages + `}`),
 			Stream:  []byte(`{"model":"m","stream":true,` + messages + `}`),
@@ -48,7 +47,7 @@ func TestTheSimulatorIsAnUpstream(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := r.ReadAnswer(reply); err != nil {
+				if _, err := r.ReadAnswer(nil, reply); err != nil {
 					t.Error(err)
 				}
 			},

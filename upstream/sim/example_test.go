@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -66,4 +67,21 @@ func Example_fault() {
 	// data: {"id":"chatcmpl-…
 	// data: {"error":{"messa…
 	// <nil>
+}
+
+// A program tests what it does about a video of which it never hears whether it
+// was taken.
+func Example_lost() {
+	lost := sim.New(sim.Options{VideoTime: time.Minute, Fault: func(c *upstream.Call) sim.Fault {
+		if c.Op == upstream.SubmitVideo {
+			return sim.Fault{Break: sim.Lost}
+		}
+		return sim.Fault{}
+	}})
+	_, err := lost.Do(context.Background(), &upstream.Call{
+		Op: upstream.SubmitVideo, Model: "gamma-2-0-260128",
+		Body: upstream.BytesBody([]byte(`{"model":"gamma-2-0-260128","content":[{"type":"text","text":"a boat"}]}`)),
+	})
+	fmt.Println(err != nil, lost.Jobs())
+	// Output: true 1
 }

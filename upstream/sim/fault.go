@@ -23,8 +23,12 @@ type Fault struct {
 	// before the first. An answer that is not streamed has no events: [Cut]
 	// leaves half of its body.
 	After int
-	// Usage is what happens to the report of usage; [Reported] means nothing.
+	// Usage is what happens to the report of usage; [Reported] means nothing. A
+	// video's is in the answer to a poll.
 	Usage Report
+	// Video is how the video ends that the call submits. A Break of a submission
+	// comes after the video was taken, a Status before.
+	Video Ending
 }
 
 // Break is a way in which an answer breaks off.
@@ -38,6 +42,20 @@ const (
 	Stall                   // nothing more comes until the call's context ends
 	ErrorFrame              // an error object comes instead of the rest, under status 200
 	Garbage                 // what comes next is not JSON
+	Lost                    // the work is done, and the connection breaks before any answer
+)
+
+// Ending is how a video ends.
+type Ending uint8
+
+// The ways to end.
+const (
+	VideoMade      Ending = iota // as it was asked for
+	VideoFailed                  // by a fault of the vendor's
+	VideoCancelled               // as if somebody had cancelled it
+	VideoExpired                 // the vendor gave it up
+	VideoEndless                 // never
+	VideoEmpty                   // as if it were made, without its address
 )
 
 // Report is what an answer says of usage.

@@ -25,10 +25,9 @@ const (
 // Pictures are of this size where none is asked for, and never larger than the
 // other.
 const (
-	usualSide   = 1024
-	mostPixels  = 3840 * 2160
-	pngURL      = "data:image/png;base64,"
-	pictureEnds = "image_generation.completed"
+	usualSide  = 1024
+	mostPixels = 3840 * 2160
+	pngURL     = "data:image/png;base64,"
 )
 
 // draw answers a request for pictures: patterns made of the hash of the prompt,
@@ -49,7 +48,7 @@ func (u *Upstream) draw(ctx context.Context, call *upstream.Call, f Fault) (*ups
 	}
 	if r.Stream {
 		s := newStream(ctx, &answer{}, f, u.o)
-		s.script = u.partialPictures(r, pictures[0], f)
+		s.script = u.partialPictures("image_generation", pictures[0], r.PartialImages, drawn(r, r.PartialImages, f))
 		return serve.Reply("text/event-stream", s), nil
 	}
 	response := u.album(r, pictures, int64(width), int64(height), f)
@@ -163,9 +162,9 @@ func drawn(r *images.Request, partials int64, f Fault) *images.Usage {
 	}
 }
 
-// partialPictures are the events of a stream: the picture again and again, since
-// it is simple enough to be complete at once.
-func (u *Upstream) partialPictures(r *images.Request, picture string, f Fault) [][]byte {
+// partialPictures are the events of a stream, whose names begin with kind: the
+// picture again and again, since it is simple enough to be complete at once.
+func (u *Upstream) partialPictures(kind, picture string, partials int64, usage *images.Usage) [][]byte {
 	type event struct {
 		Type      string        `json:"type"`
 		B64JSON   string        `json:"b64_json"`
@@ -180,9 +179,9 @@ func (u *Upstream) partialPictures(r *images.Request, picture string, f Fault) [
 			script = append(script, sse.AppendEvent(nil, e.Type, data))
 		}
 	}
-	for i := range r.PartialImages {
-		say(event{Type: "image_generation.partial_image", Index: &i})
+	for i := range partials {
+		say(event{Type: kind + ".partial_image", Index: &i})
 	}
-	say(event{Type: pictureEnds, Usage: drawn(r, r.PartialImages, f)})
+	say(event{Type: kind + ".completed", Usage: usage})
 	return script
 }

@@ -38,25 +38,47 @@ type Options struct {
 	FirstDelay time.Duration
 	// Pace is the time between two events of a stream.
 	Pace time.Duration
+	// VideoTime is how long a video takes from its submission on; 6 s if zero,
+	// no time if negative.
+	VideoTime time.Duration
 	// Fault says what goes wrong in a call; nil means nothing does.
 	Fault func(call *upstream.Call) Fault
-	// NewID makes the ids of answers; nil means an id derived from the
-	// request's bytes.
+	// NewID makes the ids of answers and of videos; nil means an id derived from
+	// the request's bytes, which is another for each video.
 	NewID func() string
-	// Now gives the `created` of answers; nil means the same moment always, so
-	// that equal requests get equal answers.
+	// Now gives the `created` of answers and the time by which videos are made;
+	// nil means the same moment always, so that equal requests get equal
+	// answers, and for videos the real time.
 	Now func() time.Time
 }
 
 // Upstream is the simulated vendor. It is safe for concurrent use.
-type Upstream struct{ o Options }
+type Upstream struct {
+	o     Options
+	tasks tasks
+}
 
 // New returns a simulated vendor.
-func New(o Options) *Upstream { return &Upstream{o} }
+func New(o Options) *Upstream { return &Upstream{o: o} }
+
+// Jobs is how many videos were ever taken, those included of which the answer
+// was lost: what a vendor would bill.
+func (u *Upstream) Jobs() int { return u.tasks.taken() }
+
+// operations are those that are answered.
+var operations = map[upstream.Op]func(*Upstream, context.Context, *upstream.Call, Fault) (*upstream.Reply, error){
+	upstream.ChatCompletion: (*Upstream).chat,
+	upstream.GenerateImage:  (*Upstream).draw,
+	upstream.EditImage:      (*Upstream).change,
+	upstream.SubmitVideo:    (*Upstream).submit,
+	upstream.PollVideo:      (*Upstream).poll,
+	upstream.Embeddings:     (*Upstream).embed,
+	upstream.Speech:         (*Upstream).pronounce,
+}
 
 // Supports reports whether the model is among those that are answered.
 func (u *Upstream) Supports(op upstream.Op, model string) bool {
-	return (op == upstream.ChatCompletion || op == upstream.GenerateImage || op == upstream.Embeddings || op == upstream.Speech) && u.has(model)
+	return operations[op] != nil && u.has(model)
 }
 
 func (u *Upstream) has(model string) bool {
@@ -77,7 +99,8 @@ func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply
 	if err := ctx.Err(); err != nil {
 		return nil, fault.From(err)
 	}
-	if !u.Supports(call.Op, call.Model) && u.has(call.Model) {
+	do := operations[call.Op]
+	if do == nil {
 		return nil, fault.New(fault.NoChannel, fmt.Sprintf("The simulator does not know the operation %q.", call.Op))
 	}
 	var f Fault
@@ -87,15 +110,16 @@ func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply
 	if f.Status != 0 {
 		return nil, refused(f.Status)
 	}
-	if call.Op == upstream.GenerateImage {
-		return u.draw(ctx, call, f)
+	reply, err := do(u, ctx, call, f)
+	if err == nil && f.Break == Lost {
+		_ = reply.Body.Close()
+		return nil, (&upstream.Failure{Sent: true, Err: io.ErrUnexpectedEOF}).Fault()
 	}
-	if call.Op == upstream.Embeddings {
-		return u.embed(ctx, call, f)
-	}
-	if call.Op == upstream.Speech {
-		return u.pronounce(ctx, call, f)
-	}
+	return reply, err
+}
+
+// chat answers a chat, whole or as a stream.
+func (u *Upstream) chat(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
 	a, err := u.answer(call)
 	if err != nil {
 		return nil, err

@@ -301,7 +301,7 @@ func TestAModelThatIsNotServedIsRefusedAsAVendorWould(t *testing.T) {
 	if !errors.As(err, &f) || !errors.As(err, &cause) || f.Code != fault.ModelNotFound || f.HTTPStatus() != 404 || cause.Status != 404 {
 		t.Errorf("got %v", err)
 	}
-	if u.Supports(upstream.ChatCompletion, "m") || !u.Supports(upstream.ChatCompletion, "other") || u.Supports("video", "other") {
+	if u.Supports(upstream.ChatCompletion, "m") || !u.Supports(upstream.ChatCompletion, "other") || u.Supports("paint", "other") {
 		t.Error("Supports does not say so")
 	}
 }

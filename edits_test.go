@@ -1,0 +1,348 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"image"
+	"image/png"
+	"io"
+	"mime"
+	"mime/multipart"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+)
+
+// blank is a PNG file of a size.
+func blank(t testing.TB, width, height int) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, width, height))); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// countedForm is a form that counts how often it was released.
+type countedForm struct {
+	*upstream.Form
+	released atomic.Int32
+}
+
+// editForm is a form for changed pictures; pairs are more fields.
+func editForm(t testing.TB, model string, pairs ...string) *countedForm {
+	t.Helper()
+	w := &countedForm{}
+	parts := []upstream.Part{upstream.Field("model", model), upstream.Field("prompt", "make it blue"), editFile("image", blank(t, 16, 16))}
+	for i := 0; i < len(pairs); i += 2 {
+		parts = append(parts, upstream.Field(pairs[i], pairs[i+1]))
+	}
+	w.Form = upstream.NewForm(parts, func() error {
+		w.released.Add(1)
+		return nil
+	})
+	return w
+}
+
+func editFile(name string, content []byte) upstream.Part {
+	p := upstream.Field(name, string(content))
+	p.Filename = "anonymous_file"
+	return p
+}
+
+// change sends a form through the one path, as the server does.
+func (h *house) change(ctx context.Context, key string, form *countedForm) (*gateway.Exchange, *gateway.Result, error) {
+	x := h.Begin()
+	x.IdempotencyKey = key
+	if err := x.Authenticate(ctx, ""); err != nil {
+		return x, nil, err
+	}
+	r, err := x.CallForm(ctx, upstream.EditImage, form.Form, nil)
+	return x, r, err
+}
+
+const edited = `{"created":1,"data":[{"b64_json":"aGk="}],"usage":{"input_tokens":300,"input_tokens_details":{"text_tokens":20,"image_tokens":280},"output_tokens":4160}}`
+
+func TestAnEditIsChargedByItsUnitsExactly(t *testing.T) {
+	for name, row := range map[string]struct {
+		model  string
+		answer string
+		price  []string
+		fields []string
+		want   billing.Money
+	}{
+		"pictures":                   {"imagegen-2", edited, []string{"image", "0.123456789"}, nil, 123_456_789},
+		"several pictures":           {"imagegen-2", `{"data":[{"b64_json":"aGk="},{"b64_json":"aGk="}]}`, []string{"image", "0.123456789"}, []string{"n", "2"}, 246_913_578},
+		"fewer than asked for":       {"imagegen-2", edited, []string{"image", "0.5"}, []string{"n", "2"}, 500_000_000},
+		"tokens":                     {"imagegen-2", edited, []string{"input", "5", "image_input", "8", "image_output", "32"}, nil, 20*5_000 + 280*8_000 + 4160*32_000},
+		"tokens without their parts": {"imagegen-2", `{"data":[{"b64_json":"aGk="}],"usage":{"input_tokens":30,"output_tokens":10}}`, []string{"input", "5", "image_input", "8", "image_output", "32"}, nil, 30*5_000 + 10*32_000},
+		"no report":                  {"imagegen-2", `{"data":[{"b64_json":"aGk="}]}`, []string{"input", "5", "image_input", "8", "image_output", "32"}, []string{"size", "1024x1024"}, 4*5_000 + (65+129)*8_000 + 7024*32_000},
+		"the legacy model":           {"imagegen-legacy-2", `{"data":[{"b64_json":"aGk="}]}`, []string{"image", "0.02"}, nil, 20_000_000},
+		"a report of zero":           {"imagegen-2", `{"data":[{"b64_json":"aGk="}],"usage":{"input_tokens":0,"output_tokens":0}}`, []string{"input", "5", "image_output", "32"}, nil, 0},
+	} {
+		h := selling(t, &scripted{text: row.answer}, "10", row.model, rates(t, row.price...))
+		form := editForm(t, row.model, row.fields...)
+		x, r, err := h.change(t.Context(), "", form)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		receipt, err := h.ledger.Receipt(t.Context(), "local", x.ID)
+		if err != nil || receipt.Charge != row.want || h.spent(t, "10") != row.want || form.released.Load() != 1 {
+			t.Errorf("%s: receipt %+v, %v, want %s", name, receipt, err, row.want)
+		}
+		if r.Header.Get("X-Gateway-Charge") != row.want.String() {
+			t.Errorf("%s: %v", name, r.Header)
+		}
+	}
+}
+
+func TestWhatAnEditCanCostIsHeldBefore(t *testing.T) {
+	h := selling(t, &scripted{text: edited}, "10", "imagegen-2", rates(t, "input", "5", "image_input", "8", "image_output", "32"))
+	x, _, err := h.change(t.Context(), "", editForm(t, "imagegen-2", "size", "1024x1024", "n", "2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = (12+64)*5_000 + 8_192*8_000 + 2*7_024*32_000 // the prompt's bytes, one image, two pictures
+	if receipt, err := h.ledger.Receipt(t.Context(), "local", x.ID); err != nil || receipt.Hold != want {
+		t.Errorf("held %s, %v, want %s", receipt.Hold, err, billing.Money(want))
+	}
+}
+
+func TestABadFormCostsNothingAndIsAskedOfNobody(t *testing.T) {
+	for name, row := range map[string]struct {
+		form   *countedForm
+		code   fault.Code
+		status int
+	}{
+		"a rule":              {editForm(t, "imagegen-2", "n", "11"), fault.InvalidRequest, 400},
+		"a field twice":       {editForm(t, "imagegen-2", "n", "1", "n", "1"), fault.InvalidRequest, 400},
+		"an unknown model":    {editForm(t, "imagegen-9"), fault.ModelNotFound, 404},
+		"no model":            {editForm(t, ""), fault.InvalidRequest, 400},
+		"the other endpoint":  {editForm(t, "alpha-image-edit"), fault.InvalidRequest, 400},
+		"a model of chat":     {editForm(t, "delta-k3"), fault.InvalidRequest, 400},
+		"too dear":            {editForm(t, "imagegen-2", "n", "10"), fault.InsufficientBalance, 402},
+		"more dear than that": {editForm(t, "imagegen-2", "n", "3"), fault.InsufficientBalance, 402},
+	} {
+		up := &scripted{text: edited}
+		models := map[string]string{}
+		prices := map[string]*billing.Price{}
+		for _, id := range []string{"imagegen-2", "alpha-image-edit", "delta-k3"} {
+			models[id], prices[id] = id, rates(t, "image", "0.5")
+		}
+		router, err := upstream.NewRouter([]upstream.Channel{{Name: "a", Upstream: up, Models: models}}, upstream.RouterOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := newHouse(t, router, "1", func(o *gateway.Options) { o.Models, o.Prices = nil, billing.NewPriceList(prices) })
+		_, _, err = h.change(t.Context(), "k", row.form)
+		f := fault.From(err)
+		if f == nil || f.Code != row.code || f.HTTPStatus() != row.status || up.count() != 0 || h.spent(t, "1") != 0 || row.form.released.Load() != 1 {
+			t.Errorf("%s: %v, %d calls, released %d times", name, err, up.count(), row.form.released.Load())
+		}
+		if _, _, err = h.change(t.Context(), "k", editForm(t, "imagegen-2")); err != nil { // the key is free again
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestAnEditIsSentAgainOnlyIfCertainlyNothingWasMade also shows that the form is
+// opened anew, under the other channel's id of the model.
+func TestAnEditIsSentAgainOnlyIfCertainlyNothingWasMade(t *testing.T) {
+	for _, row := range []struct {
+		failure upstream.Failure
+		again   bool
+	}{
+		{upstream.Failure{}, true},
+		{upstream.Failure{Status: 429, Sent: true, Refused: true}, true},
+		{upstream.Failure{Status: 503, Sent: true, Refused: true}, true},
+		{upstream.Failure{Status: 500, Sent: true}, false},
+		{upstream.Failure{Sent: true}, false},
+	} {
+		var bodies []string
+		note := func(up upstream.Upstream) upstream.Upstream {
+			return upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+				bodies = append(bodies, formText(t, c))
+				return up.Do(ctx, c)
+			})
+		}
+		router, err := upstream.NewRouter([]upstream.Channel{
+			{Name: "first", Upstream: note(&scripted{err: row.failure.Fault()}), Models: map[string]string{"imagegen-2": "one"}, Drop: []string{"user"}},
+			{Name: "second", Upstream: note(&scripted{text: edited}), Models: map[string]string{"imagegen-2": "two"}, Priority: 1, Rename: map[string]string{"user": "safety_identifier"}},
+		}, upstream.RouterOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := selling(t, router, "1", "imagegen-2", rates(t, "image", "0.5"))
+		_, _, err = h.change(t.Context(), "", editForm(t, "imagegen-2", "user", "u"))
+		if (err == nil) != row.again || len(bodies) != map[bool]int{false: 1, true: 2}[row.again] {
+			t.Errorf("%+v: %v, %d calls", row.failure, err, len(bodies))
+			continue
+		}
+		file := "image=image-1.png image/png " + string(blank(t, 16, 16))
+		if want := "model=one\nprompt=make it blue\n" + file + "\nsize=auto\n"; bodies[0] != want {
+			t.Errorf("the first got %q, want %q", bodies[0], want)
+		}
+		if want := "model=two\nprompt=make it blue\n" + file + "\nsafety_identifier=u\nsize=auto\n"; row.again && bodies[1] != want {
+			t.Errorf("the second got %q, want %q", bodies[1], want)
+		}
+	}
+}
+
+// formText is a call's form as a vendor reads it.
+func formText(t *testing.T, c *upstream.Call) string {
+	t.Helper()
+	_, params, err := mime.ParseMediaType(c.ContentType)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rc, _, err := c.Body.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rc.Close()
+	var told strings.Builder
+	for r := multipart.NewReader(rc, params["boundary"]); ; {
+		p, err := r.NextRawPart()
+		if err == io.EOF {
+			return told.String()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told.WriteString(p.FormName() + "=")
+		if p.FileName() != "" {
+			told.WriteString(p.FileName() + " " + p.Header.Get("Content-Type") + " ")
+		}
+		told.Write(append(content, '\n'))
+	}
+}
+
+func TestADuplicateOfAnEditIsNotMadeAgain(t *testing.T) {
+	up := &scripted{text: edited}
+	h := selling(t, up, "1", "imagegen-2", rates(t, "image", "0.5"))
+	_, first, err := h.change(t.Context(), "k", editForm(t, "imagegen-2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := editForm(t, "imagegen-2")
+	same.Parts = append(same.Parts[1:], same.Parts[0]) // another order, another boundary
+	_, again, err := h.change(t.Context(), "k", same)
+	if err != nil || !again.Replayed || string(again.Body) != string(first.Body) || up.count() != 1 || h.spent(t, "1") != billing.One/2 || same.released.Load() != 1 {
+		t.Errorf("%v, %+v, %d calls, spent %s", err, again, up.count(), h.spent(t, "1"))
+	}
+	other := editForm(t, "imagegen-2")
+	other.Parts[2] = editFile("image", blank(t, 16, 17))
+	renamed := editForm(t, "imagegen-2")
+	renamed.Parts[2].Filename = "cube.png"
+	for name, form := range map[string]*countedForm{"another image": other, "another file name": renamed, "another field": editForm(t, "imagegen-2", "n", "1")} {
+		if _, _, err = h.change(t.Context(), "k", form); !fault.Is(err, fault.IdempotencyConflict) || form.released.Load() != 1 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestAStreamOfAnEditKeepsItsFormUntilItsEnd(t *testing.T) {
+	for name, whole := range map[string]bool{"to its end": true, "hung up": false} {
+		h := selling(t, sim.New(sim.Options{}), "10", "imagegen-2", rates(t, "image_output", "1"))
+		form := editForm(t, "imagegen-2", "stream", "true", "partial_images", "2", "size", "1024x1024")
+		x, r, err := h.change(t.Context(), "", form)
+		if err != nil || r.Stream == nil || form.released.Load() != 0 {
+			t.Fatalf("%s: %v, released %d times", name, err, form.released.Load())
+		}
+		want := billing.Money((1056 + 200) * 1000)
+		if whole {
+			text := drain(t, r.Stream)
+			if strings.Count(text, "event: image_edit.partial_image\n") != 2 || strings.Count(text, "event: image_edit.completed\n") != 1 {
+				t.Errorf("%.400s", text)
+			}
+		} else {
+			if _, err := r.Stream.Next(); err != nil {
+				t.Fatal(err)
+			}
+			want = (7024 + 200) / 3 * 1000
+		}
+		if err := errors.Join(r.Stream.Close(), h.Close()); err != nil { // which waits for the upstream's end
+			t.Fatal(err)
+		}
+		receipt, err := h.ledger.Receipt(t.Context(), "local", x.ID)
+		if err != nil || receipt.Charge != want || form.released.Load() != 1 {
+			t.Errorf("%s: receipt %+v, %v, want %s; released %d times", name, receipt, err, want, form.released.Load())
+		}
+	}
+}
+
+func TestWhoHangsUpBeforeAnEditIsMadePaysForWhatWasSent(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	up := upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+		cancel()
+		<-ctx.Done()
+		return nil, fault.From(ctx.Err()).With(func(e *fault.Error) { e.Err = &upstream.Failure{Sent: true} })
+	})
+	h := selling(t, up, "10", "imagegen-1", rates(t, "input", "1000", "image_input", "100", "image_output", "10"))
+	form := editForm(t, "imagegen-1")
+	x, _, err := h.change(ctx, "", form)
+	const want = 4*1_000_000 + (65+129)*100_000
+	receipt, receiptErr := h.ledger.Receipt(t.Context(), "local", x.ID)
+	if !fault.Is(err, fault.ClientGone) || receiptErr != nil || receipt.Charge != want || receipt.Reason != billing.ReasonClientGone || form.released.Load() != 1 {
+		t.Errorf("%v, receipt %+v, %v", err, receipt, receiptErr)
+	}
+}
+
+func TestTypedEditsGoTheSameWay(t *testing.T) {
+	h := newHouse(t, sim.New(sim.Options{}), "10", func(o *gateway.Options) {
+		o.Models = nil
+		o.Prices = billing.NewPriceList(map[string]*billing.Price{
+			"imagegen-2": rates(t, "image_output", "1"), "imagegen-legacy-2": rates(t, "image", "0.02"),
+		})
+	})
+	source := images.BytesFile("", blank(t, 16, 16))
+	for _, row := range []struct {
+		request images.Edit
+		want    billing.Money
+	}{
+		{images.Edit{Model: "imagegen-2", Prompt: "blue", Images: []images.File{source, source}, Mask: &source, N: 2, Quality: "hd", Stream: true}, 2 * 1056 * 1000},
+		{images.Edit{Model: "imagegen-legacy-2", Prompt: "blue", Images: []images.File{source}}, 20_000_000},
+	} {
+		r, err := h.EditImage(t.Context(), &row.request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Charge != row.want || r.RequestID == "" || len(r.Data) != int(max(row.request.N, 1)) {
+			t.Errorf("%s: charge %s, %d pictures", row.request.Model, r.Charge, len(r.Data))
+		}
+		file, err := base64.StdEncoding.DecodeString(r.Data[0].B64JSON)
+		if err != nil || !bytes.HasPrefix(file, []byte("\x89PNG")) || bytes.Equal(file, blank(t, 16, 16)) {
+			t.Errorf("%s: %.20q, %v", row.request.Model, file, err)
+		}
+	}
+	_, err := h.EditImage(t.Context(), &images.Edit{Model: "imagegen-2", Prompt: "blue"})
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Param != "image" {
+		t.Error(err)
+	}
+}
+
+func TestOnlyAFormOfAnEditIsTaken(t *testing.T) {
+	h := selling(t, &scripted{text: edited}, "1", "imagegen-2", rates(t, "image", "0.5"))
+	form := editForm(t, "imagegen-2")
+	if _, err := h.Begin().CallForm(t.Context(), upstream.GenerateImage, form.Form, nil); !fault.Is(err, fault.NotFound) || form.released.Load() != 1 {
+		t.Error(err)
+	}
+	if _, err := h.Begin().Call(t.Context(), upstream.EditImage, []byte("{}"), nil); !fault.Is(err, fault.NotFound) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,174 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// The usual measures of a Deliverer.
+const (
+	workers = 16
+	perHost = 2
+	poll    = 5 * time.Second
+	lease   = time.Minute
+	batch   = 128 // notices that are leased at once
+	rounds  = 64  // batches that are leased one after the other
+	// needed is what must be left of a lease when a try begins: the try, and time to
+	// write down what became of it.
+	needed    = timeout + 5*time.Second
+	patience  = 10 * time.Second // for an answer of the outbox
+	leastRest = time.Second      // after the outbox did not answer
+	mostRest  = 30 * time.Second
+)
+
+// Poster makes one try. A Client is one.
+type Poster interface {
+	Post(ctx context.Context, d Delivery) Result
+}
+
+// DelivererOptions are a Deliverer's. Outbox and Client are needed.
+type DelivererOptions struct {
+	Outbox Outbox
+	Client Poster
+	// Owner names this process in leases; it must differ from every other's.
+	Owner    string
+	Schedule Schedule
+	Workers  int              // tries at the same time; 16 if zero
+	PerHost  int              // of them with one receiver, so that a slow one holds nobody up; 2 if zero
+	Poll     time.Duration    // how often the outbox is asked for what is due; 5 s if zero
+	Lease    time.Duration    // how long a notice is this process's; one minute if zero
+	Logger   *slog.Logger     // no log if nil
+	Now      func() time.Time // time.Now if nil
+}
+
+// Deliverer delivers what an Outbox holds: each notice at least once, always with
+// the same id and body.
+type Deliverer struct {
+	o     DelivererOptions
+	wake  chan struct{}
+	ended chan string // hosts whose try is over
+}
+
+// NewDeliverer fails if an option that is needed is missing.
+func NewDeliverer(o DelivererOptions) (*Deliverer, error) {
+	if o.Outbox == nil || o.Client == nil {
+		return nil, errors.New("a webhook deliverer needs an Outbox and a Client")
+	}
+	o.Workers, o.PerHost = cmp.Or(o.Workers, workers), cmp.Or(o.PerHost, perHost)
+	o.Poll, o.Lease = cmp.Or(o.Poll, poll), cmp.Or(o.Lease, lease)
+	if o.Workers < 0 || o.PerHost < 0 || o.Poll < 0 || o.Lease <= needed {
+		return nil, fmt.Errorf("a webhook deliverer's numbers must be positive, and its lease %s longer than %s, which a try may take", o.Lease, needed)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Deliverer{o: o, wake: make(chan struct{}, 1), ended: make(chan string, o.Workers)}, nil
+}
+
+// Wake says that there is a new notice, so that it need not wait for the next
+// poll. It never blocks, and may be called at any time by anybody.
+func (d *Deliverer) Wake() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run delivers until ctx ends, then waits for the tries under way, which are
+// broken off. What goes wrong is logged and tried again; it returns nil. Only one
+// Run at a time.
+func (d *Deliverer) Run(ctx context.Context) error {
+	r := &run{Deliverer: d, queue: newQueue(d.o.Workers, d.o.PerHost), timer: time.NewTimer(0)}
+	defer r.trying.Wait()
+	defer r.timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case host := <-d.ended:
+			r.queue.done(host)
+			r.start(ctx)
+		case <-d.wake:
+			r.more = true
+		case <-r.timer.C:
+			r.more, r.resting = true, false
+			r.timer.Reset(d.o.Poll)
+		}
+		r.fill(ctx)
+	}
+}
+
+// run is what one Run knows.
+type run struct {
+	*Deliverer
+	queue   *queue
+	trying  sync.WaitGroup
+	timer   *time.Timer
+	more    bool          // the outbox may have something that is due
+	resting bool          // the outbox is away, and is not asked before the timer ends
+	rest    time.Duration // how long it is left alone
+}
+
+// fill leases notices while a worker is idle for whom nothing is there: what waits
+// for receivers that are busy must not hold up others.
+func (r *run) fill(ctx context.Context) {
+	for range rounds {
+		if !r.more || r.resting || !r.queue.hungry() {
+			return
+		}
+		var notices []Notice
+		until := r.o.Now().Add(r.o.Lease)
+		err := r.ask(ctx, func(ctx context.Context) (err error) {
+			notices, err = r.o.Outbox.Due(ctx, r.o.Owner, until, batch)
+			return err
+		})
+		if err != nil {
+			if ctx.Err() == nil {
+				r.o.Logger.Warn("the webhooks that are due were not read", "error", err)
+			}
+			r.resting, r.rest = true, min(max(2*r.rest, leastRest), mostRest)
+			r.timer.Reset(r.rest)
+			return
+		}
+		r.rest, r.more = 0, len(notices) >= batch
+		for _, n := range notices {
+			r.queue.put(task{n, host(n.URL), until}, r.o.Now())
+		}
+		r.start(ctx)
+	}
+}
+
+// start begins the tries that may begin.
+func (r *run) start(ctx context.Context) {
+	for ctx.Err() == nil {
+		t, ok := r.queue.next(r.o.Now().Add(needed))
+		if !ok {
+			return
+		}
+		r.trying.Go(func() {
+			defer func() { r.ended <- t.host }()
+			r.try(ctx, t)
+		})
+	}
+}
+
+// ask makes one call of the outbox, and makes an error of its panic.
+func (d *Deliverer) ask(ctx context.Context, call func(context.Context) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the outbox panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return call(ctx)
+}

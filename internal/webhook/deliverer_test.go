@@ -1,0 +1,446 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// posts is a Poster by a function.
+type posts func(ctx context.Context, d Delivery) Result
+
+func (p posts) Post(ctx context.Context, d Delivery) Result { return p(ctx, d) }
+
+// tried counts tries and is safe for concurrent use.
+type tried struct {
+	mu  sync.Mutex
+	all []Delivery
+}
+
+func (r *tried) note(d Delivery) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, d)
+	return len(r.all)
+}
+
+func (r *tried) list() []Delivery {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.all)
+}
+
+// run starts a deliverer in a bubble. The returned function ends it.
+func runIn(t *testing.T, o DelivererOptions) (d *Deliverer, end func()) {
+	t.Helper()
+	d, err := NewDeliverer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- d.Run(ctx) }()
+	return d, func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func notice(n int, host string) Notice {
+	id := fmt.Sprintf("evt_%05d", n)
+	return Notice{ID: id, Account: "acme", URL: "http://" + host + "/hook", Body: []byte(`{"id":"` + id + `"}`), CreatedAt: time.Now()}
+}
+
+// pipes is a listener whose connections never touch the network.
+type pipes struct {
+	conns chan net.Conn
+	ended chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.ended:
+		return nil, net.ErrClosed
+	}
+}
+func (p *pipes) Close() error   { close(p.ended); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case p.conns <- far:
+		return near, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func TestTenThousandNoticesReachAReceiverThatFailsHalfTheTime(t *testing.T) {
+	const all = 10_000
+	synctest.Test(t, func(t *testing.T) {
+		outbox := &Memory{}
+		ids := make(map[string]string)
+		for i := range all {
+			n := notice(i, fmt.Sprintf("h%d.example", i%20))
+			outbox.Add(n)
+			ids[n.ID] = string(n.Body)
+		}
+		secrets, err := outbox.Secrets(t.Context(), "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		got, fails, tries := make(map[string]int), make(map[string]int), 0
+		coin := rand.New(rand.NewPCG(1, 2))
+		network := &pipes{conns: make(chan net.Conn), ended: make(chan struct{})}
+		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			data, _ := io.ReadAll(r.Body)
+			mu.Lock()
+			defer mu.Unlock()
+			id := r.Header.Get("webhook-id")
+			if err := Verify(r.Header, data, time.Now(), secrets...); err != nil || ids[id] != string(data) {
+				t.Errorf("%s: %v, %s", id, err, data)
+			}
+			tries++
+			fails[id]++
+			if coin.IntN(2) == 0 || fails[id] > 6 { // so that none fails for three days
+				fails[id] = 0
+				got[id]++
+				return
+			}
+			switch coin.IntN(3) {
+			case 0:
+				got[id]++ // it has it, and says so to nobody
+				panic(http.ErrAbortHandler)
+			case 1:
+				panic(http.ErrAbortHandler)
+			}
+			w.WriteHeader(http.StatusInternalServerError)
+		})}
+		served := make(chan error)
+		go func() { served <- server.Serve(network) }()
+		_, end := runIn(t, DelivererOptions{Outbox: outbox, Owner: "a", Client: NewClient(Options{AllowPrivate: true, Dial: network.dial})})
+		for began := time.Now(); time.Since(began) < GiveUpAfter && open(outbox) > 0; {
+			time.Sleep(time.Minute) // of the bubble
+		}
+		end()
+		_ = server.Close()
+		<-served
+		if len(got) != all || tries < all*15/10 || tries > all*3 {
+			t.Errorf("%d were delivered in %d tries", len(got), tries)
+		}
+		for _, e := range outbox.List("") {
+			if e.State != Sent || got[e.ID] == 0 {
+				t.Errorf("%+v came %d times", e, got[e.ID])
+			}
+		}
+	})
+}
+
+func open(m *Memory) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.open)
+}
+
+func TestAReceiverThatAlwaysFailsIsTriedForThreeDays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		outbox, seen, began := &Memory{}, &tried{}, time.Now()
+		outbox.Add(notice(1, "a.example"))
+		_, end := runIn(t, DelivererOptions{Outbox: outbox, Schedule: Schedule{Rand: middle}, Client: posts(func(_ context.Context, d Delivery) Result {
+			seen.note(d)
+			return Result{Retry, 500, "it said 500"}
+		})})
+		time.Sleep(10*24*time.Hour + time.Minute)
+		end()
+		want := []time.Duration{0, 5 * time.Second, 5*time.Minute + 5*time.Second, 35 * time.Minute, 155 * time.Minute, 455 * time.Minute, 1055 * time.Minute, 1895 * time.Minute, 3095 * time.Minute, 72 * time.Hour}
+		all := seen.list()
+		if len(all) != len(want) {
+			t.Fatalf("%d tries", len(all))
+		}
+		for i, d := range all {
+			if late := d.At.Sub(began) - want[i]; late < 0 || late > 60*time.Second || d.ID != "evt_00001" || string(d.Body) != `{"id":"evt_00001"}` {
+				t.Errorf("try %d: %s after %s", i+1, d.ID, d.At.Sub(began))
+			}
+		}
+		if e := outbox.List("acme"); len(e) != 0 {
+			t.Errorf("it is listed a week after its end: %+v", e)
+		}
+	})
+}
+
+func TestANoticeThatWasGivenUpIsListedAndCanBeSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		outbox, seen := &Memory{}, &tried{}
+		var answer atomic.Pointer[Result]
+		gone := Result{Gone, 410, "it said 410"}
+		answer.Store(&gone)
+		outbox.Add(notice(1, "a.example"))
+		d, end := runIn(t, DelivererOptions{Outbox: outbox, Client: posts(func(_ context.Context, d Delivery) Result {
+			seen.note(d)
+			return *answer.Load()
+		})})
+		time.Sleep(5 * 24 * time.Hour)
+		e := outbox.List("acme")
+		if len(e) != 1 || e[0].State != Failed || e[0].Reason != gone.Reason || e[0].Tries != 1 || len(seen.list()) != 1 {
+			t.Fatalf("after a 410: %+v, %d tries", e, len(seen.list()))
+		}
+		answer.Store(&Result{Retry, 500, "it said 500"})
+		if !outbox.Resend("evt_00001") || outbox.Resend("evt_00002") {
+			t.Error("what can be sent again?")
+		}
+		d.Wake()
+		time.Sleep(time.Hour)
+		if e := outbox.List("acme"); e[0].State != Waiting || e[0].Tries != 4 {
+			t.Errorf("sent again: %+v", e)
+		}
+		answer.Store(&Result{Outcome: Delivered, Status: 200})
+		time.Sleep(3 * time.Hour)
+		if e := outbox.List("acme"); e[0].State != Sent || len(outbox.List("other")) != 0 {
+			t.Errorf("delivered: %+v", e)
+		}
+		end()
+	})
+}
+
+func TestARefusedAddressIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		outbox, seen := &Memory{}, &tried{}
+		outbox.Add(notice(1, "a.example"))
+		_, end := runIn(t, DelivererOptions{Outbox: outbox, Client: posts(func(_ context.Context, d Delivery) Result {
+			if seen.note(d) < 3 {
+				return Result{Outcome: Refused, Reason: "not public"}
+			}
+			return Result{Outcome: Delivered, Status: 200}
+		})})
+		time.Sleep(time.Hour)
+		end()
+		if e := outbox.List(""); e[0].State != Sent || e[0].Tries != 2 || e[0].Reason != "not public" {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+func TestBothSecretsSignWhileARotationOverlaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		outbox, seen := &Memory{}, &tried{}
+		older, err := outbox.Secrets(t.Context(), "acme")
+		if err != nil || len(older) != 1 {
+			t.Fatal(older, err)
+		}
+		newer, err := outbox.Rotate("acme", 24*time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, end := runIn(t, DelivererOptions{Outbox: outbox, Client: posts(func(_ context.Context, d Delivery) Result {
+			seen.note(d)
+			return Result{Outcome: Delivered}
+		})})
+		defer end()
+		for i, want := range [][]Secret{{newer, older[0]}, {newer}} {
+			outbox.Add(notice(i, "a.example"))
+			d.Wake()
+			synctest.Wait()
+			got := seen.list()[i]
+			header := Sign(got.ID, got.At, got.Body, got.Secrets...)
+			if n := len(strings.Fields(header.Get(headerSignature))); n != len(want) {
+				t.Errorf("%d signatures, want %d", n, len(want))
+			}
+			for _, s := range []Secret{newer, older[0]} {
+				signed := slices.ContainsFunc(want, func(w Secret) bool { return w.Reveal() == s.Reveal() })
+				if err := Verify(header, got.Body, time.Now(), s); (err == nil) != signed {
+					t.Errorf("notice %d: %v", i, err)
+				}
+			}
+			time.Sleep(24 * time.Hour)
+		}
+	})
+}
+
+func TestANewNoticeDoesNotWaitForThePoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		outbox, seen := &Memory{}, &tried{}
+		d, end := runIn(t, DelivererOptions{Outbox: outbox, Poll: time.Hour, Client: posts(func(_ context.Context, d Delivery) Result {
+			seen.note(d)
+			return Result{Outcome: Delivered}
+		})})
+		defer end()
+		synctest.Wait()
+		outbox.Add(notice(1, "a.example"))
+		d.Wake()
+		d.Wake()
+		synctest.Wait()
+		if len(seen.list()) != 1 {
+			t.Error("it was not delivered at once")
+		}
+		outbox.Add(notice(2, "a.example"))
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(seen.list()) != 2 {
+			t.Error("it was not delivered at the poll")
+		}
+	})
+}
+
+func TestASlowReceiverHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		outbox := &Memory{}
+		for i := range 5000 {
+			outbox.Add(notice(i, "slow.example"))
+		}
+		time.Sleep(time.Second)
+		for i := range 300 {
+			outbox.Add(notice(5000+i, fmt.Sprintf("quick%d.example", i%3)))
+		}
+		var mu sync.Mutex
+		running, most, total := make(map[string]int), make(map[string]int), 0
+		quick, began := 0, time.Now()
+		var done time.Duration
+		_, end := runIn(t, DelivererOptions{Outbox: outbox, Client: posts(func(ctx context.Context, d Delivery) Result {
+			h, wait := host(d.URL), 50*time.Millisecond
+			if h == "slow.example" {
+				wait = 10 * time.Second
+			}
+			count := func(n int) {
+				mu.Lock()
+				defer mu.Unlock()
+				running[h] += n
+				total += n
+				most[h], most[""] = max(most[h], running[h]), max(most[""], total)
+			}
+			count(1)
+			defer count(-1)
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+			}
+			if h != "slow.example" {
+				mu.Lock()
+				defer mu.Unlock()
+				if quick++; quick == 300 {
+					done = time.Since(began)
+				}
+				return Result{Outcome: Delivered}
+			}
+			return Result{Retry, 0, "slow"}
+		})})
+		time.Sleep(time.Minute)
+		end()
+		if done == 0 || done > 5*time.Second {
+			t.Errorf("%d quick ones were delivered, the last after %s", quick, done)
+		}
+		for h, n := range most {
+			if h != "" && n > 2 {
+				t.Errorf("%d tries with %s at the same time", n, h)
+			}
+		}
+		if most["slow.example"] != 2 || most[""] < 5 || most[""] > 16 {
+			t.Errorf("at the same time: %v", most)
+		}
+	})
+}
+
+func TestSixteenTriesRunAtTheSameTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		outbox, seen := &Memory{}, &tried{}
+		for i := range 100 {
+			outbox.Add(notice(i, fmt.Sprintf("h%d.example", i)))
+		}
+		_, end := runIn(t, DelivererOptions{Outbox: outbox, Client: posts(func(_ context.Context, d Delivery) Result {
+			seen.note(d)
+			time.Sleep(10 * time.Second)
+			return Result{Outcome: Delivered}
+		})})
+		synctest.Wait()
+		if n := len(seen.list()); n != 16 {
+			t.Errorf("%d tries run", n)
+		}
+		time.Sleep(69 * time.Second) // those that wait for longer than their lease are leased again
+		synctest.Wait()
+		if n := len(seen.list()); n < 96 {
+			t.Errorf("%d were tried within seven turns", n)
+		}
+		time.Sleep(2 * time.Minute)
+		if n := len(seen.list()); n != 100 {
+			t.Errorf("%d tries for 100 notices", n)
+		}
+		end()
+	})
+}
+
+func TestNoMoreIsLeasedThanThereAreWorkersFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		outbox := &Memory{}
+		for i := range 1000 {
+			outbox.Add(notice(i, fmt.Sprintf("h%d.example", i%500)))
+		}
+		_, end := runIn(t, DelivererOptions{Outbox: outbox, Client: posts(func(ctx context.Context, _ Delivery) Result {
+			<-ctx.Done()
+			return Result{Outcome: Retry}
+		})})
+		time.Sleep(30 * time.Second)
+		left, err := outbox.Due(t.Context(), "another", time.Now().Add(time.Minute), 1000)
+		if err != nil || len(left) != 1000-batch {
+			t.Errorf("%d are left for others, %v", len(left), err)
+		}
+		end()
+	})
+}
+
+func TestTwoDeliverersShareAnOutbox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		outbox, seen := &Memory{}, &tried{}
+		for i := range 1000 {
+			outbox.Add(notice(i, fmt.Sprintf("h%d.example", i%50)))
+		}
+		client := posts(func(_ context.Context, d Delivery) Result {
+			seen.note(d)
+			time.Sleep(100 * time.Millisecond)
+			return Result{Outcome: Delivered}
+		})
+		_, end := runIn(t, DelivererOptions{Outbox: outbox, Owner: "a", Client: client})
+		_, endOther := runIn(t, DelivererOptions{Outbox: outbox, Owner: "b", Client: client})
+		time.Sleep(30 * time.Second)
+		end()
+		endOther()
+		if n := len(seen.list()); n != 1000 || open(outbox) != 0 {
+			t.Errorf("%d tries, %d are open", n, open(outbox))
+		}
+	})
+}
+
+func TestADelivererNeedsItsParts(t *testing.T) {
+	client := posts(nil)
+	for name, c := range map[string]struct {
+		o  DelivererOptions
+		ok bool
+	}{
+		"all":            {DelivererOptions{Outbox: &Memory{}, Client: client}, true},
+		"no outbox":      {DelivererOptions{Client: client}, false},
+		"no client":      {DelivererOptions{Outbox: &Memory{}}, false},
+		"no workers":     {DelivererOptions{Outbox: &Memory{}, Client: client, Workers: -1}, false},
+		"no host":        {DelivererOptions{Outbox: &Memory{}, Client: client, PerHost: -1}, false},
+		"no poll":        {DelivererOptions{Outbox: &Memory{}, Client: client, Poll: -1}, false},
+		"a lease of 15s": {DelivererOptions{Outbox: &Memory{}, Client: client, Lease: 15 * time.Second}, false},
+		"a lease of 16s": {DelivererOptions{Outbox: &Memory{}, Client: client, Lease: 16 * time.Second}, true},
+	} {
+		if _, err := NewDeliverer(c.o); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,421 @@
+package gateway_test
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+const (
+	tellWhole  = `{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"say four words"}]}`
+	tellStream = `{"model":"m","max_tokens":100,"stream":true,"messages":[{"role":"user","content":"say four words"}]}`
+)
+
+func messageEvent(name, rest string) string {
+	return "event: " + name + "\ndata: {\"type\":\"" + name + "\"" + rest + "}\n\n"
+}
+
+// told is a stream of four words for 20 tokens in and 30 out.
+var told = []string{
+	messageEvent("message_start", `,"message":{"id":"msg_1","type":"message","role":"assistant","model":"vendor-m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":20,"output_tokens":1}}`),
+	messageEvent("content_block_start", `,"index":0,"content_block":{"type":"text","text":""}`),
+	messageEvent("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"one "}`),
+	messageEvent("ping", ``),
+	messageEvent("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"two "}`),
+	messageEvent("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"three "}`),
+	messageEvent("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"four"}`),
+	messageEvent("content_block_stop", `,"index":0`),
+	messageEvent("message_delta", `,"delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":30}`),
+	messageEvent("message_stop", ``),
+}
+
+const toldWhole = `{"id":"msg_1","type":"message","role":"assistant","model":"vendor-m","content":[{"type":"text","text":"one two three four","citations":null}],` +
+	`"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":20,"output_tokens":30},"x":1.0}`
+
+// tell sends a request for a message through the one path.
+func (h *house) tell(ctx context.Context, body string) (*gateway.Exchange, *gateway.Result, error) {
+	x := h.Begin()
+	if err := x.Authenticate(ctx, ""); err != nil {
+		return x, nil, err
+	}
+	r, err := x.Call(ctx, upstream.Messages, []byte(body), nil)
+	return x, r, err
+}
+
+// native is a house whose upstream speaks messages only.
+func native(t testing.TB, s *scripted, edit func(*gateway.Options)) *house {
+	t.Helper()
+	return newHouse(t, speaker{s, onlyMessages}, "1.00", edit)
+}
+
+func TestANativeMessagePassesUntouchedButForTheModel(t *testing.T) {
+	up := &scripted{text: toldWhole}
+	h := native(t, up, nil)
+	body := strings.Replace(tellWhole, `"model"`, `"x_new":1.0, "model"`, 1)
+	_, r, err := h.tell(t.Context(), body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Replace(toldWhole, "vendor-m", "m", 1); string(r.Body) != want {
+		t.Errorf("answer %s, want %s", r.Body, want)
+	}
+	if got := up.sent(t); got != body {
+		t.Errorf("sent %s, want %s", got, body)
+	}
+	if got := h.spent(t, "1.00"); got != micro(50) {
+		t.Errorf("spent %s", got)
+	}
+}
+
+// TestAMessageCutAtEveryByteCostsWhatWasDelivered is for both dialects of an
+// upstream: what it sent is cut at each offset.
+func TestAMessageCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		not  upstream.Op
+		cost func(text string) billing.Money
+		last string // with which it is whole
+	}{
+		"native":     {strings.Join(told, ""), onlyMessages, toldCost, `"message_stop"}`},
+		"translated": {recorded(usageChunk(20, 30)), onlyChat, deliveredCost, strings.TrimSpace(usageChunk(20, 30))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for at := range len(c.text) {
+				h := newHouse(t, speaker{&scripted{text: c.text[:at]}, c.not}, "1.00", nil)
+				_, r, err := h.tell(t.Context(), tellStream)
+				got := ""
+				if err == nil {
+					got = drain(t, r.Stream)
+				}
+				whole := strings.Contains(c.text[:at], c.last)
+				switch {
+				case err != nil:
+					if !fault.Is(err, fault.BadGateway) {
+						t.Fatalf("cut at %d: %v", at, err)
+					}
+				case whole != strings.HasSuffix(got, messageEvent("message_stop", "")):
+					t.Fatalf("cut at %d: whole %v, but the client got %q", at, whole, got)
+				case !whole && !strings.Contains(got, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":"):
+					t.Fatalf("cut at %d: no error event in %q", at, got)
+				}
+				if want, got := c.cost(c.text[:at]), h.spent(t, "1.00"); got != want {
+					t.Fatalf("cut at %d: spent %s, want %s", at, got, want)
+				}
+			}
+		})
+	}
+}
+
+// toldCost is an independent account of what a cut native stream delivered.
+func toldCost(text string) billing.Money {
+	chars, end := 0, int64(0)
+	for _, line := range strings.Split(text, "\n") {
+		data, ok := strings.CutPrefix(line, "data: ")
+		if !ok || !strings.HasSuffix(data, "}") || strings.Count(data, "{") != strings.Count(data, "}") {
+			continue
+		}
+		if strings.Contains(data, `"output_tokens":30`) {
+			end = 30
+		}
+		if _, after, ok := strings.Cut(data, `"text_delta","text":"`); ok {
+			word, _, _ := strings.Cut(after, `"`)
+			chars += len(word)
+		}
+	}
+	if chars == 0 {
+		return 0
+	}
+	return micro(20 + max(end, int64(chars+3)/4))
+}
+
+func TestAClientOfMessagesThatLeavesPaysForWhatItReceived(t *testing.T) {
+	for leave := range len(told) - 1 {
+		gone := make(chan struct{})
+		in, out := io.Pipe()
+		h := native(t, &scripted{body: in, gone: gone}, nil)
+		go func() {
+			for _, e := range told[:leave+1] {
+				if _, err := io.WriteString(out, e); err != nil {
+					return
+				}
+			}
+		}()
+		x, r, err := h.tell(t.Context(), tellStream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for received := ""; strings.Count(received, "\n\n") <= leave; {
+			b, err := r.Stream.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			received += string(b)
+		}
+		if err := r.Stream.Close(); err != nil {
+			t.Fatal(err)
+		}
+		<-gone
+		want := toldCost(strings.Join(told[:leave+1], ""))
+		if want == 0 {
+			want = micro(20 + 1) // what message_start reported
+		}
+		if got := h.spent(t, "1.00"); got != want {
+			t.Errorf("left after %d: spent %s, want %s", leave, got, want)
+		}
+		if receipt, _ := x.Receipt(); receipt.Reason != billing.ReasonClientGone {
+			t.Errorf("left after %d: %+v", leave, receipt)
+		}
+	}
+}
+
+func TestASilentStreamOfMessagesPings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, out := io.Pipe()
+		h := native(t, &scripted{body: in}, nil)
+		go func() {
+			time.Sleep(40 * time.Second) // virtual
+			_, _ = io.WriteString(out, strings.Join(told, ""))
+			_ = out.Close()
+		}()
+		var mu sync.Mutex
+		var beats []string
+		x := h.Begin()
+		if err := x.Authenticate(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		r, err := x.Call(t.Context(), upstream.Messages, []byte(tellStream), func(b []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			beats = append(beats, string(b))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		drain(t, r.Stream)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(beats) != 2 || !strings.HasPrefix(beats[0], "event: ping\ndata: {\"type\":") {
+			t.Errorf("beats %q", beats)
+		}
+		if got := h.spent(t, "1.00"); got != micro(50) {
+			t.Errorf("spent %s", got)
+		}
+	})
+}
+
+// TestASolventCallerOfMessagesIsAskedForNoMoreThanTheBalanceAffords is also why
+// no stream of messages ends for money: its bound is held before it begins.
+func TestASolventCallerOfMessagesIsAskedForNoMoreThanTheBalanceAffords(t *testing.T) {
+	body := strings.Replace(tellStream, `"max_tokens":100`, `"max_tokens":9000`, 1)
+	for name, c := range map[string]struct {
+		text string
+		not  upstream.Op
+	}{
+		"native":     {strings.Join(told, ""), onlyMessages},
+		"translated": {recorded(usageChunk(20, 30)), onlyChat},
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := &scripted{text: c.text}
+			h := newHouse(t, speaker{up, c.not}, micro(int64(len(body))+1_500).String(), nil)
+			_, r, err := h.tell(t.Context(), body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			drain(t, r.Stream)
+			if got := r.Header.Get("X-Gateway-Max-Tokens"); got != "1500" || !strings.Contains(up.sent(t), `"max_tokens":1500`) {
+				t.Errorf("bound %q, sent %s", got, up.sent(t))
+			}
+		})
+	}
+}
+
+func TestAnErrorInAMessageStream(t *testing.T) {
+	frame := messageEvent("error", `,"error":{"type":"overloaded_error","message":"Overloaded"}`)
+	secret := messageEvent("error", `,"error":{"type":"authentication_error","message":"invalid x-api-key sk-OPERATOR"}`)
+	for name, c := range map[string]struct {
+		text string
+		code fault.Code
+		told string // in the message
+		cost billing.Money
+	}{
+		"before any content": {told[0] + frame, fault.ServiceUnavailable, "Overloaded", 0},
+		"after content":      {strings.Join(told[:3], "") + frame, fault.ServiceUnavailable, "Overloaded", micro(21)},
+		"the operator's":     {strings.Join(told[:3], "") + secret, fault.BadGateway, "", micro(21)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := native(t, &scripted{text: c.text}, nil)
+			_, r, err := h.tell(t.Context(), tellStream)
+			out := ""
+			if err == nil {
+				out = drain(t, r.Stream)
+				err = r.Stream.Err()
+			}
+			if f := fault.From(err); f == nil || f.Code != c.code || !strings.Contains(f.Message, c.told) || strings.Contains(out+f.Message, "OPERATOR") {
+				t.Errorf("error %v after %q", err, out)
+			}
+			if got := h.spent(t, "1.00"); got != c.cost {
+				t.Errorf("spent %s, want %s", got, c.cost)
+			}
+		})
+	}
+}
+
+func TestWhatTheOtherDialectHasNoWordsForIsA400ThatSaysNothingOfTheUpstream(t *testing.T) {
+	up := &scripted{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}
+	h := newHouse(t, speaker{up, onlyChat}, "1.00", nil)
+	five := strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":100,"stop_sequences":["a","b","c","d","e"]`, 1)
+	for range 20 { // enough to eject a channel that failed
+		_, _, err := h.tell(t.Context(), five)
+		if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || f.Param != "stop_sequences" {
+			t.Fatalf("error %v", err)
+		}
+	}
+	if up.count() != 0 || h.spent(t, "1.00") != 0 {
+		t.Errorf("asked %d times, spent %s", up.count(), h.spent(t, "1.00"))
+	}
+	if _, _, err := h.tell(t.Context(), tellWhole); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+func TestAModelOfTwoDialectsFailsOverFromOneToTheOther(t *testing.T) {
+	busy := &scripted{err: (&upstream.Failure{Status: 529, Sent: true, Refused: true}).Fault()}
+	spare := &scripted{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}
+	router, err := upstream.NewRouter([]upstream.Channel{
+		{Name: "native", Upstream: speaker{busy, onlyMessages}, Models: map[string]string{"m": "hers"}, Priority: 1},
+		{Name: "chat", Upstream: speaker{spare, onlyChat}, Models: map[string]string{"m": "his"}, Priority: 2,
+			Rename: map[string]string{"max_tokens": "max_completion_tokens"}, Drop: []string{"temperature"}},
+	}, upstream.RouterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHouse(t, router, "1.00", nil)
+	_, r, err := h.tell(t.Context(), strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":100,"temperature":0.5,"top_k":4`, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(r.Body), `"type":"message"`) || !strings.Contains(string(r.Body), "one two three four") {
+		t.Errorf("answer %s", r.Body)
+	}
+	// The channel's edits are of what its upstream gets.
+	if got := spare.sent(t); !strings.Contains(got, `"max_completion_tokens":100`) || strings.Contains(got, "temperature") || !strings.Contains(got, `"model":"his"`) {
+		t.Errorf("sent %s", got)
+	}
+	if want := []string{"top_k", "temperature"}; !slices.Equal(r.Dropped, want) {
+		t.Errorf("dropped %v, want %v", r.Dropped, want)
+	}
+	if got := h.spent(t, "1.00"); got != micro(50) {
+		t.Errorf("spent %s", got)
+	}
+}
+
+func TestAStreamOfMessagesIsReplayedAsAStream(t *testing.T) {
+	up := &scripted{text: strings.Join(told, "")}
+	h := native(t, up, nil)
+	once := func() (*gateway.Result, error) {
+		x := h.Begin()
+		x.IdempotencyKey = "k"
+		if err := x.Authenticate(t.Context(), ""); err != nil {
+			return nil, err
+		}
+		return x.Call(t.Context(), upstream.Messages, []byte(tellStream), nil)
+	}
+	first, err := once()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := drain(t, first.Stream)
+	again, err := once()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(again.Body) != want || !again.Replayed || up.count() != 1 || h.spent(t, "1.00") != micro(50) {
+		t.Errorf("again %q after %q; %d calls for %s", again.Body, want, up.count(), h.spent(t, "1.00"))
+	}
+}
+
+func TestTypedMessagesGoTheSameWay(t *testing.T) {
+	hi := &messages.Request{Model: "m", MaxTokens: 100, Messages: []messages.Message{{Role: "user", Content: messages.Text("say four words")}}}
+	h := native(t, &scripted{text: toldWhole}, nil)
+	r, err := h.Messages(t.Context(), hi)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Content) != 1 || r.Content[0].Text != "one two three four" || r.Charge != micro(50) || r.RequestID == "" || r.Model != "m" {
+		t.Errorf("response %+v", r)
+	}
+	h = native(t, &scripted{text: strings.Join(told, "")}, nil)
+	s, err := h.MessagesStream(t.Context(), hi)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.Message()
+	if err != nil || len(m.Content) != 1 || m.Content[0].Text != "one two three four" || m.Charge != micro(50) {
+		t.Errorf("message %+v, %v", m, err)
+	}
+	count, err := h.CountTokens(t.Context(), hi)
+	if err != nil || !count.Estimated || count.InputTokens < 3 || count.InputTokens > 20 || h.spent(t, "1.00") != micro(50) {
+		t.Errorf("count %+v, %v", count, err)
+	}
+}
+
+// counter is an upstream that counts, or says that it cannot.
+type counter struct {
+	*scripted
+	refusal error
+}
+
+func (c counter) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	if call.Op == upstream.CountTokens && c.refusal != nil {
+		return nil, c.refusal
+	}
+	return c.scripted.Do(ctx, call)
+}
+
+func TestTokensAreCountedByTheUpstreamIfItCan(t *testing.T) {
+	away := (&upstream.Failure{Status: 404, Sent: true}).Fault()
+	for name, c := range map[string]struct {
+		refusal   error
+		estimated bool
+		code      fault.Code
+	}{
+		"it counts":           {nil, false, ""},
+		"it has no counter":   {away, true, ""},
+		"it refuses the body": {(&upstream.Failure{Status: 400, Sent: true}).Fault(), false, fault.InvalidRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, counter{&scripted{text: `{"input_tokens":4242,"x":1.0}`}, c.refusal}, "0", nil)
+			x := h.Begin()
+			if err := x.Authenticate(t.Context(), ""); err != nil {
+				t.Fatal(err)
+			}
+			r, err := x.Call(t.Context(), upstream.CountTokens, []byte(`{"model":"m","messages":[{"role":"user","content":"x"}]}`), nil)
+			if c.code != "" {
+				if !fault.Is(err, c.code) {
+					t.Errorf("error %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.estimated != (r.Header.Get("X-Gateway-Estimated") == "true") || c.estimated == (string(r.Body) == `{"input_tokens":4242,"x":1.0}`) {
+				t.Errorf("%s, %v", r.Body, r.Header)
+			}
+			if _, settled := x.Receipt(); settled {
+				t.Error("a count has a receipt")
+			}
+		})
+	}
+}

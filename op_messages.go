@@ -1,0 +1,81 @@
+package gateway
+
+import (
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// messagesOperation adapts messages to the pipeline.
+type messagesOperation struct {
+	*messages.Request
+	g *Gateway
+}
+
+func parseMessages(g *Gateway, data []byte) (operation, error) {
+	r, err := messages.Parse(data)
+	return messagesOperation{r, g}, err
+}
+
+func (o messagesOperation) op() upstream.Op      { return upstream.Messages }
+func (o messagesOperation) model() string        { return o.Model }
+func (o messagesOperation) streams() bool        { return o.Stream }
+func (o messagesOperation) source() []byte       { return o.Source() }
+func (o messagesOperation) unknownModel() error  { return noModel(o.Model) }
+func (o messagesOperation) validate(Model) error { return o.Validate() }
+
+// bound is the input's and what the caller allows, which is always said.
+func (o messagesOperation) bound(m Model) (most, least billing.Usage) {
+	input := o.InputBound(o.g.options.Media)
+	return billing.Usage{Input: input, Output: m.most(o.OutputBound())}, billing.Usage{Input: input, Output: 1}
+}
+
+// request limits the output to what the balance affords, as for chat.
+func (o messagesOperation) request(m Model, h billing.Hold) (upstream.Body, any, int64) {
+	asked := affordable(h, o.InputBound(o.g.options.Media), m.most(o.OutputBound()), 1)
+	return o.Prepared(asked), o.Limited(asked), asked
+}
+
+func (o messagesOperation) outputLimit(m Model, asked int64) int64 {
+	if asked == 0 {
+		asked = m.most(o.OutputBound())
+	}
+	return asked
+}
+
+func (o messagesOperation) absurd(m Model, u billing.Usage) bool {
+	return absurdTokens(u, 2*m.most(o.OutputBound())+slack)
+}
+
+func (o messagesOperation) answer(data []byte) ([]byte, billing.Usage, error) {
+	a, err := o.ReadAnswer(data, o.g.options.Media)
+	return a.Body, a.Usage, err
+}
+
+func (o messagesOperation) opening(name string, data []byte) (bool, error) {
+	return messages.Opening(name, data)
+}
+
+func (o messagesOperation) input() billing.Usage {
+	return billing.Usage{Input: o.InputEstimate(o.g.options.Media), Estimated: true}
+}
+
+func (o messagesOperation) tap() tap {
+	return messagesTap{o.NewTap(messages.TapOptions{
+		Media: o.g.options.Media,
+		NewID: func() string { return o.g.options.NewID("msg_") },
+	})}
+}
+
+// messagesTap adapts the tap of messages.
+type messagesTap struct{ *messages.Tap }
+
+func (t messagesTap) event(dst []byte, name string, data []byte) ([]byte, bool, error) {
+	return t.Event(dst, name, data)
+}
+
+func (t messagesTap) usage() billing.Usage        { return t.Usage() }
+func (t messagesTap) output() int64               { return t.Output() }
+func (t messagesTap) heartbeat(dst []byte) []byte { return t.Heartbeat(dst) }
+func (t messagesTap) cutShort(dst []byte) []byte  { return t.CutShort(dst) }
+func (t messagesTap) terminator() string          { return t.Terminator() }

@@ -1,0 +1,324 @@
+package server_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/anthropics/anthropic-sdk-go"
+	"github.com/anthropics/anthropic-sdk-go/option"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/secret"
+	native "github.com/tollhouse-ai/gateway/upstream/anthropic"
+)
+
+// claude is Anthropic's own client of the shop. It sends the key as x-api-key.
+func claude(s *shop, options ...option.RequestOption) anthropic.Client {
+	return anthropic.NewClient(append([]option.RequestOption{
+		option.WithoutEnvironmentDefaults(), option.WithAPIKey(s.key.Reveal()), option.WithBaseURL(s.url), option.WithMaxRetries(0),
+	}, options...)...)
+}
+
+// forecast is a tool.
+var forecast = anthropic.ToolUnionParam{OfTool: &anthropic.ToolParam{
+	Name: "weather", InputSchema: anthropic.ToolInputSchemaParam{
+		Properties: map[string]any{"city": map[string]any{"type": "string"}}, Required: []string{"city"},
+	},
+}}
+
+func asks(text string) anthropic.MessageNewParams {
+	return anthropic.MessageNewParams{
+		Model: "delta-k3", MaxTokens: 2048, Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(text))},
+	}
+}
+
+func TestAnthropicGoGetsAMessageOfAChatModel(t *testing.T) {
+	s := open(t, shopOptions{})
+	c := claude(s)
+	before := s.posted(t)
+	var response *http.Response
+	m, err := c.Messages.New(t.Context(), asks("hello there"), option.WithResponseInto(&response))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Model != "delta-k3" || m.StopReason != anthropic.StopReasonEndTurn || len(m.Content) != 1 || !strings.Contains(m.Content[0].Text, "hello there") {
+		t.Errorf("message %s", m.RawJSON())
+	}
+	id := response.Header.Get("Request-Id")
+	if !strings.HasPrefix(id, "req_") || id != response.Header.Get("X-Request-Id") {
+		t.Errorf("headers %v", response.Header)
+	}
+	cost := billing.Money(m.Usage.InputTokens)*1000 + billing.Money(m.Usage.OutputTokens)*2000
+	if paid := before - s.posted(t); paid != cost || cost == 0 {
+		t.Errorf("paid %s for %d and %d tokens, want %s", paid, m.Usage.InputTokens, m.Usage.OutputTokens, cost)
+	}
+}
+
+func TestAnthropicGoSeesThinkingOnlyWhereItIsEnabled(t *testing.T) {
+	s := open(t, shopOptions{})
+	c := claude(s)
+	params := asks("hello")
+	params.Thinking = anthropic.ThinkingConfigParamOfEnabled(1024)
+	m, err := c.Messages.New(t.Context(), params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Content) != 2 || m.Content[0].Type != "thinking" || m.Content[0].Thinking == "" {
+		t.Errorf("message %s", m.RawJSON())
+	}
+}
+
+func TestAnthropicGoAccumulatesAStreamAndRepliesToIt(t *testing.T) {
+	s := open(t, shopOptions{})
+	c := claude(s)
+	params := asks("what is the weather?")
+	params.Tools = []anthropic.ToolUnionParam{forecast}
+	params.Thinking = anthropic.ThinkingConfigParamOfEnabled(1024)
+	before := s.posted(t)
+	stream := c.Messages.NewStreaming(t.Context(), params)
+	var m anthropic.Message
+	for stream.Next() {
+		if err := m.Accumulate(stream.Current()); err != nil {
+			t.Fatalf("%s: %v", stream.Current().RawJSON(), err)
+		}
+	}
+	if err := stream.Err(); err != nil {
+		t.Fatal(err)
+	}
+	last := m.Content[len(m.Content)-1]
+	if m.StopReason != anthropic.StopReasonToolUse || last.Type != "tool_use" || last.Name != "weather" || m.Usage.InputTokens == 0 {
+		t.Fatalf("message %+v", m)
+	}
+	if cost := billing.Money(m.Usage.InputTokens)*1000 + billing.Money(m.Usage.OutputTokens)*2000; before-s.posted(t) != cost {
+		t.Errorf("paid %s, want %s", before-s.posted(t), cost)
+	}
+	params.Messages = append(params.Messages, m.ToParam(), anthropic.NewUserMessage(anthropic.NewToolResultBlock(last.ID, "sunny", false)))
+	answer, err := c.Messages.New(t.Context(), params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := answer.Content[len(answer.Content)-1].Text; !strings.Contains(text, "sunny") {
+		t.Errorf("after the tool: %s", answer.RawJSON())
+	}
+}
+
+func TestAnthropicGoCountsTokensForNothing(t *testing.T) {
+	s := open(t, shopOptions{})
+	c := claude(s)
+	before := s.posted(t)
+	var response *http.Response
+	count, err := c.Messages.CountTokens(t.Context(), anthropic.MessageCountTokensParams{
+		Model: "m", Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(strings.Repeat("word ", 100)))},
+	}, option.WithResponseInto(&response))
+	if err != nil || count.InputTokens < 50 || count.InputTokens > 500 {
+		t.Fatalf("%d tokens, %v", count.InputTokens, err)
+	}
+	if response.Header.Get("X-Gateway-Estimated") != "true" || s.posted(t) != before {
+		t.Errorf("headers %v, paid %s", response.Header, before-s.posted(t))
+	}
+}
+
+func TestAnthropicGoMapsErrors(t *testing.T) {
+	poor := open(t, shopOptions{credit: 1})
+	rich := open(t, shopOptions{key: auth.KeyOptions{Models: []string{"m", "delta-k3"}}})
+	too := asks("x")
+	too.Temperature = anthropic.Float(3)
+	unknown := asks("x")
+	unknown.Model = "nobody"
+	barred := asks("x")
+	barred.Model = "sim-chat"
+	for _, tt := range []struct {
+		name   string
+		client anthropic.Client
+		params anthropic.MessageNewParams
+		status int
+		kind   anthropic.ErrorType
+	}{
+		{"a bad field", claude(rich), too, 400, anthropic.ErrorTypeInvalidRequestError},
+		{"a wrong key", claude(rich, option.WithAPIKey("sk-nobody")), asks("x"), 401, anthropic.ErrorTypeAuthenticationError},
+		{"no money", claude(poor), asks("x"), 402, anthropic.ErrorTypeBillingError},
+		{"a model that the key may not use", claude(rich), barred, 403, anthropic.ErrorTypePermissionError},
+		{"an unknown model", claude(rich), unknown, 404, anthropic.ErrorTypeNotFoundError},
+	} {
+		for _, streamed := range []bool{false, true} {
+			var err error
+			if streamed {
+				err = tt.client.Messages.NewStreaming(t.Context(), tt.params).Err()
+			} else {
+				_, err = tt.client.Messages.New(t.Context(), tt.params)
+			}
+			var e *anthropic.Error
+			if !errors.As(err, &e) || e.StatusCode != tt.status || e.Type() != tt.kind || !strings.HasPrefix(e.RequestID, "req_") {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+		}
+	}
+}
+
+func TestTwoKeysThatDifferAreNone(t *testing.T) {
+	s := open(t, shopOptions{})
+	body := `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}]}`
+	for _, tt := range []struct {
+		name   string
+		header []string
+		status int
+	}{
+		{"bearer", nil, 200},
+		{"x-api-key", []string{"Authorization: ", "X-Api-Key: " + s.key.Reveal()}, 200},
+		{"both the same", []string{"X-Api-Key: " + s.key.Reveal()}, 200},
+		{"both, but not the same", []string{"X-Api-Key: sk-other"}, 401},
+		{"neither", []string{"Authorization: "}, 401},
+	} {
+		a := s.do(t, "POST", "/v1/messages", body, tt.header...)
+		if a.status != tt.status {
+			t.Errorf("%s: %d %s", tt.name, a.status, a.body)
+		}
+	}
+	if a := s.do(t, "POST", "/v1/chat/completions", hi, "Authorization: ", "X-Api-Key: "+s.key.Reveal()); a.status != 401 {
+		t.Errorf("x-api-key on another path: %d", a.status)
+	}
+}
+
+// vendor is a scripted Anthropic.
+func vendor(t *testing.T, h http.HandlerFunc) *native.Upstream {
+	t.Helper()
+	ts := httptest.NewServer(h)
+	t.Cleanup(ts.Close)
+	up, err := native.New(native.Options{BaseURL: ts.URL, Keys: []secret.String{secret.New("sk-vendor")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = up.Close() })
+	return up
+}
+
+// hers is the vendor's stream, every kind of event in it.
+const hers = `event: message_start
+data: {"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"vendor-m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":10,"cache_read_input_tokens":4,"cache_creation_input_tokens":2,"output_tokens":1}}}
+
+event: content_block_start
+data: {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}
+
+event: ping
+data: {"type": "ping"}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"sig"}}
+
+event: content_block_stop
+data: {"type":"content_block_stop","index":0}
+
+event: content_block_start
+data: {"type":"content_block_start","index":1,"content_block":{"type":"text","text":""}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"Hi."}}
+
+event: content_block_stop
+data: {"type":"content_block_stop","index":1}
+
+event: something_new
+data: {"type":"something_new","x":1.0}
+
+event: message_delta
+data: {"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":7}}
+
+event: message_stop
+data: {"type":"message_stop"}
+
+`
+
+func TestANativeStreamPassesByteForByteButForTheModel(t *testing.T) {
+	var got *http.Request
+	up := vendor(t, func(w http.ResponseWriter, r *http.Request) {
+		got = r.Clone(t.Context())
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte(hers))
+	})
+	s := open(t, shopOptions{upstream: up})
+	before := s.posted(t)
+	a := s.do(t, "POST", "/v1/messages?beta=true&other=1", `{"model":"m","max_tokens":99,"stream":true,"messages":[{"role":"user","content":"x"}],"x_new":1.0}`,
+		"Anthropic-Version: 2023-06-01", "Anthropic-Beta: one,two", "Cookie: c=1", "X-Api-Key: "+s.key.Reveal())
+	if want := strings.Replace(hers, `"vendor-m"`, `"m"`, 1); a.body != want {
+		t.Errorf("stream:\n%s\nwant:\n%s", a.body, want)
+	}
+	if got.URL.RawQuery != "beta=true" || got.Header.Get("Anthropic-Beta") != "one,two" || got.Header.Get("X-Api-Key") != "sk-vendor" || got.Header.Get("Cookie") != "" {
+		t.Errorf("the vendor got %s, %v", got.URL, got.Header)
+	}
+	// 10 + 4 + 2 tokens in, of which no price says that the cached ones are cheaper, and 7 out.
+	if paid := before - s.posted(t); paid != 16*1000+7*2000 {
+		t.Errorf("paid %s", paid)
+	}
+}
+
+func TestAnthropicsWordsAreKeptInAnError(t *testing.T) {
+	up := vendor(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(400)
+		_, _ = w.Write([]byte(`{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 9 > 8"},"request_id":"req_hers","x":1.0}`))
+	})
+	s := open(t, shopOptions{upstream: up})
+	a := s.do(t, "POST", "/v1/messages", `{"model":"m","max_tokens":99,"messages":[{"role":"user","content":"x"}]}`)
+	id := a.header.Get("Request-Id")
+	want := `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 9 > 8","code":"invalid_request_error"},"request_id":"` + id + `","x":1.0}`
+	if a.status != 400 || strings.TrimSpace(a.body) != want {
+		t.Errorf("%d %s, want %s", a.status, a.body, want)
+	}
+	// A chat client of the same model gets them in its own form.
+	a = s.do(t, "POST", "/v1/chat/completions", hi)
+	if e := a.errorOf(t); a.status != 400 || e.Message != "prompt is too long: 9 > 8" || strings.Contains(a.body, "req_hers") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+func TestAnErrorInAStreamIsAnErrorEvent(t *testing.T) {
+	up := vendor(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		head, _, _ := strings.Cut(hers, "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":1}")
+		_, _ = w.Write([]byte(head + "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n"))
+	})
+	s := open(t, shopOptions{upstream: up})
+	a := s.do(t, "POST", "/v1/messages", `{"model":"m","max_tokens":99,"stream":true,"messages":[{"role":"user","content":"x"}]}`)
+	tail := `event: error` + "\n" + `data: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded","code":"ServiceUnavailable"},"request_id":"` + a.header.Get("Request-Id") + `"}` + "\n\n"
+	if a.status != 200 || !strings.HasSuffix(a.body, tail) {
+		t.Errorf("%d %s\nwant the end %s", a.status, a.body, tail)
+	}
+	c := claude(s)
+	stream := c.Messages.NewStreaming(t.Context(), asks("x"))
+	for stream.Next() {
+	}
+	if stream.Err() == nil || !strings.Contains(stream.Err().Error(), "Overloaded") {
+		t.Errorf("the SDK says %v", stream.Err())
+	}
+}
+
+func TestAChatClientReachesANativeModel(t *testing.T) {
+	up := vendor(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte(hers))
+	})
+	s := open(t, shopOptions{upstream: up, gateway: func(o *gateway.Options) {
+		o.Models = []gateway.Model{{ID: "m", MaxOutput: 4096}}
+	}})
+	before := s.posted(t)
+	a := s.do(t, "POST", "/v1/chat/completions", `{"model":"m","stream":true,"seed":1,"messages":[{"role":"user","content":"x"}]}`)
+	if a.status != 200 || !strings.HasSuffix(a.body, "data: [DONE]\n\n") || !strings.Contains(a.body, `"content":"Hi."`) || strings.Contains(a.body, "vendor-m") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if strings.Contains(a.body, `"choices":[]`) || a.header.Get("X-Gateway-Dropped") != "seed" {
+		t.Errorf("%v\n%s", a.header, a.body)
+	}
+	if paid := before - s.posted(t); paid != 16*1000+7*2000 {
+		t.Errorf("paid %s", paid)
+	}
+}
+
+const hi = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`

@@ -1,0 +1,392 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"image"
+	"image/jpeg"
+	"image/png"
+	"io"
+	"mime/multipart"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	openai "github.com/openai/openai-go/v3"
+	goopenai "github.com/sashabaranov/go-openai"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+const edits = "/v1/images/edits"
+
+func pngFile(t testing.TB, width, height int) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, width, height))); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// editBody is a form and its content type. Fields are "name=value"; "name@file"
+// is a file.
+func editBody(t testing.TB, fields ...string) (body, contentType string) {
+	t.Helper()
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	for _, f := range fields {
+		at := strings.IndexAny(f, "=@")
+		var part io.Writer
+		var err error
+		if f[at] == '@' {
+			part, err = w.CreateFormFile(f[:at], "anonymous_file")
+		} else {
+			part, err = w.CreateFormField(f[:at])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = io.WriteString(part, f[at+1:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String(), w.FormDataContentType()
+}
+
+// edit sends a form.
+func (s *shop) edit(t testing.TB, fields ...string) answer {
+	t.Helper()
+	body, contentType := editBody(t, fields...)
+	return s.do(t, "POST", edits, body, "Content-Type: "+contentType)
+}
+
+// cube are the fields of a good form.
+func cube(t testing.TB, more ...string) []string {
+	t.Helper()
+	return append([]string{"image@" + pngFile(t, 16, 16), "model=imagegen-2", "prompt=make it blue"}, more...)
+}
+
+func TestAnEditGetsAPictureAndACharge(t *testing.T) {
+	s := gallery(t, shopOptions{})
+	a := s.edit(t, cube(t, "n=2")...)
+	if a.status != 200 || strings.Count(a.body, `"b64_json"`) != 2 || a.header.Get("X-Gateway-Charge") != "0.20" || s.posted(t) != billing.One*8/10 {
+		t.Errorf("%d %.300s, posted %s", a.status, a.body, s.posted(t))
+	}
+	for _, member := range []string{`"created"`, `"usage"`, `"image_tokens":194`, `"size":"1024x1024"`, `"output_format":"png"`} {
+		if !strings.Contains(a.body, member) {
+			t.Errorf("there is no %s", member)
+		}
+	}
+}
+
+func TestEveryErrorOfEditsHasItsForm(t *testing.T) {
+	square := pngFile(t, 16, 16)
+	vendor := &fault.Error{
+		Code: "moderation_blocked", Message: "no", Status: 400, Err: &upstream.Failure{Status: 400, Sent: true},
+		Body: []byte(`{"error":{"message":"no","type":"image_generation_user_error","code":"moderation_blocked","param":null}}`),
+	}
+	for name, row := range map[string]struct {
+		fields       []string
+		header       []string
+		o            shopOptions
+		status       int
+		code, kind   string
+		param, exact string
+	}{
+		"a rule":                {fields: cube(t, "n=11"), status: 400, code: "invalid_request_error", param: "n"},
+		"no image":              {fields: []string{"model=imagegen-2", "prompt=a"}, status: 400, code: "invalid_request_error", param: "image"},
+		"a mask that is off":    {fields: cube(t, "mask@"+pngFile(t, 8, 8)), status: 400, code: "invalid_mask", param: "mask"},
+		"a GIF":                 {fields: []string{"image@GIF89a", "model=imagegen-2", "prompt=a"}, status: 400, code: "invalid_request_error", param: "image"},
+		"no such model":         {fields: []string{"image@" + square, "model=imagegen-9", "prompt=a"}, status: 404, code: "model_not_found", param: "model"},
+		"another endpoint's":    {fields: []string{"image@" + square, "model=alpha-image-edit", "prompt=a"}, status: 400, code: "invalid_request_error", param: "model"},
+		"a chat model":          {fields: []string{"image@" + square, "model=delta-k3", "prompt=a"}, status: 400, code: "invalid_request_error", param: "model"},
+		"no key":                {fields: cube(t), header: []string{"Authorization: Bearer sk-no"}, status: 401, code: "unauthorized", kind: "authentication_error"},
+		"no money":              {fields: cube(t), o: shopOptions{credit: 1}, status: 402, exact: `{"error":{"message":"Insufficient balance"}}`},
+		"JSON":                  {fields: cube(t), header: []string{"Content-Type: application/json"}, status: 415, code: "unsupported_media_type"},
+		"no type":               {fields: cube(t), header: []string{"Content-Type: "}, status: 415, code: "unsupported_media_type"},
+		"gzip":                  {fields: cube(t), header: []string{"Content-Encoding: gzip"}, status: 415, code: "unsupported_media_type"},
+		"no boundary":           {fields: cube(t), header: []string{"Content-Type: multipart/form-data"}, status: 400, code: "invalid_request_error"},
+		"another boundary":      {fields: cube(t), header: []string{"Content-Type: multipart/form-data; boundary=x"}, status: 400, code: "invalid_request_error"},
+		"seventeen parts":       {fields: slices.Concat(cube(t), slices.Repeat([]string{"x=1"}, 14)), status: 400, code: "invalid_request_error"},
+		"a field twice":         {fields: cube(t, "quality=low", "quality=high"), status: 400, code: "invalid_request_error", param: "quality"},
+		"the vendor's words":    {fields: cube(t), o: shopOptions{upstream: failing{vendor}}, status: 400, code: "moderation_blocked", kind: "image_generation_user_error"},
+		"the vendor's rate":     {fields: cube(t), o: shopOptions{upstream: failing{(&upstream.Failure{Status: 429, Sent: true, Refused: true}).Fault()}}, status: 429, code: "RateLimitExceeded", kind: "rate_limit_error"},
+		"a vendor that is away": {fields: cube(t), o: shopOptions{upstream: failing{(&upstream.Failure{}).Fault()}}, status: 502, code: "service_unavailable", kind: "api_error"},
+		"a limit":               {fields: cube(t, "x="+strings.Repeat("x", 10_000)), o: shopOptions{server: server.Options{MaxForm: 10_000}}, status: 413, code: "request_too_large"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			credit := row.o.credit
+			s := gallery(t, row.o)
+			body, contentType := editBody(t, row.fields...)
+			a := s.do(t, "POST", edits, body, append([]string{"Content-Type: " + contentType}, row.header...)...)
+			if credit == 0 {
+				credit = billing.One
+			}
+			if a.status != row.status || s.posted(t) != credit {
+				t.Fatalf("%d %s, posted %s", a.status, a.body, s.posted(t))
+			}
+			if row.exact != "" {
+				if strings.TrimSpace(a.body) != row.exact {
+					t.Errorf("%s", a.body)
+				}
+				return
+			}
+			if row.kind == "" {
+				row.kind = "invalid_request_error"
+			}
+			e := a.errorOf(t)
+			if e.Code != row.code || e.Type != row.kind || e.Message == "" || row.param != "" && (e.Param == nil || *e.Param != row.param) {
+				t.Errorf("%s", a.body)
+			}
+		})
+	}
+}
+
+// unasked is an upstream that must not be asked.
+type unasked struct{ t *testing.T }
+
+func (u unasked) Do(context.Context, *upstream.Call) (*upstream.Reply, error) {
+	u.t.Error("the upstream was asked")
+	return nil, errors.New("asked")
+}
+
+func TestABodyThatIsTooLargeIsRefusedAtOnceOrWhileReading(t *testing.T) {
+	s := gallery(t, shopOptions{upstream: unasked{t}, server: server.Options{MaxForm: 1 << 20}})
+	body, contentType := editBody(t, cube(t, "image[]@"+strings.Repeat("x", 2<<20))...)
+	for name, length := range map[string]int64{"declared": int64(len(body)), "not declared": -1} {
+		read := &counter{r: strings.NewReader(body)}
+		r := httptest.NewRequest("POST", edits, read)
+		r.ContentLength = length
+		r.Header.Set("Content-Type", contentType)
+		r.Header.Set("Authorization", "Bearer "+s.key.Reveal())
+		w := httptest.NewRecorder()
+		s.h.ServeHTTP(w, r)
+		if w.Code != 413 || length >= 0 && read.n != 0 || length < 0 && (read.n < 1<<20 || read.n > 1<<20+128<<10) {
+			t.Errorf("%s: %d %s after %d bytes", name, w.Code, w.Body, read.n)
+		}
+	}
+}
+
+type counter struct {
+	r io.Reader
+	n int
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += n
+	return n, err
+}
+
+func TestAnUploadThatStopsIsToldSoAndCostsNothing(t *testing.T) {
+	for name, row := range map[string]struct {
+		body   func(form string) io.Reader
+		gone   bool
+		status int
+		want   string
+	}{
+		"cut": {func(form string) io.Reader { return strings.NewReader(form[:len(form)/2]) }, false, 400, "cut off"},
+		"broken": {func(form string) io.Reader {
+			return io.MultiReader(strings.NewReader(form[:len(form)/2]), breaks{func() {}})
+		}, false, 400, "could not be read"},
+		"the client left": {func(form string) io.Reader { return strings.NewReader(form[:len(form)/2]) }, true, 499, "hung up"},
+	} {
+		s := gallery(t, shopOptions{upstream: unasked{t}})
+		form, contentType := editBody(t, cube(t)...)
+		ctx, cancel := context.WithCancel(t.Context())
+		body := row.body(form)
+		if row.gone {
+			body = io.MultiReader(body, breaks{cancel})
+		}
+		r := httptest.NewRequest("POST", edits, body).WithContext(ctx)
+		r.Header.Set("Content-Type", contentType)
+		r.Header.Set("Authorization", "Bearer "+s.key.Reveal())
+		w := httptest.NewRecorder()
+		s.h.ServeHTTP(w, r)
+		cancel()
+		if w.Code != row.status || !strings.Contains(w.Body.String(), row.want) || s.posted(t) != billing.One {
+			t.Errorf("%s: %d %s, posted %s", name, w.Code, w.Body, s.posted(t))
+		}
+	}
+}
+
+func TestAClientThatLeavesInTheMiddleOfItsUploadLeavesNothingBehind(t *testing.T) {
+	dir := t.TempDir()
+	s := gallery(t, shopOptions{upstream: unasked{t}, server: server.Options{TempDir: dir}})
+	ended := make(chan struct{})
+	ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		s.h.ServeHTTP(w, r)
+	}))
+	defer ts.Close()
+	conn, err := net.Dial("tcp", ts.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	form, contentType := editBody(t, cube(t, "image[]@"+strings.Repeat("x", 4<<20))...)
+	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n", edits, s.key.Reveal(), contentType, len(form))
+	if _, err := io.WriteString(conn, form[:3<<20]); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 0 || s.posted(t) != billing.One {
+		t.Errorf("%v, %v, posted %s", left, err, s.posted(t))
+	}
+}
+
+func TestADiskThatIsFullIsA503AndCostsNothing(t *testing.T) {
+	large := slices.Concat(cube(t), []string{"image[]@" + pngFile(t, 16, 16) + strings.Repeat("\x00", 2<<20) + pngFile(t, 1, 1)})
+	for name, o := range map[string]server.Options{
+		"no directory": {TempDir: filepath.Join(t.TempDir(), "none")},
+		"no room":      {MaxUploads: 1 << 20},
+	} {
+		s := gallery(t, shopOptions{server: o})
+		a := s.edit(t, large...)
+		e := a.errorOf(t)
+		if a.status != 503 || e.Code != "ServiceUnavailable" || e.Type != "api_error" || a.header.Get("Retry-After") == "" || s.posted(t) != billing.One {
+			t.Errorf("%s: %d %s, posted %s", name, a.status, a.body, s.posted(t))
+		}
+		if small := s.edit(t, cube(t)...); small.status != 200 { // which needs no disk
+			t.Errorf("%s: %d %s", name, small.status, small.body)
+		}
+	}
+	s := gallery(t, shopOptions{server: server.Options{MaxUploads: 3 << 20}})
+	for range 3 { // the room is free again when the call has ended
+		if a := s.edit(t, large...); a.status != 200 {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+}
+
+func TestADuplicateOfAnUploadIsReplayed(t *testing.T) {
+	s := gallery(t, shopOptions{})
+	send := func(fields []string) answer {
+		body, contentType := editBody(t, fields...)
+		return s.do(t, "POST", edits, body, "Content-Type: "+contentType, "Idempotency-Key: k")
+	}
+	first := send(cube(t))
+	again := send(cube(t)) // under another boundary
+	if first.status != 200 || again.status != 200 || again.header.Get("Idempotent-Replayed") != "true" || again.body != first.body || s.posted(t) != billing.One*9/10 {
+		t.Errorf("%d %v, posted %s", again.status, again.header, s.posted(t))
+	}
+	if other := send(cube(t, "n=1")); other.status != 409 || other.errorOf(t).Code != "idempotency_conflict" || other.header.Get("X-Should-Retry") != "false" {
+		t.Errorf("%d %s", other.status, other.body)
+	}
+}
+
+func TestOpenAIGoEditsPictures(t *testing.T) {
+	s := gallery(t, shopOptions{})
+	c := official(s)
+	var photo bytes.Buffer
+	if err := jpeg.Encode(&photo, image.NewGray(image.Rect(0, 0, 16, 16)), nil); err != nil {
+		t.Fatal(err)
+	}
+	one := func() io.Reader { return strings.NewReader(pngFile(t, 16, 16)) }
+	for name, images := range map[string]openai.ImageEditParamsImageUnion{
+		"one": {OfFile: one()}, "an array of one": {OfFileArray: []io.Reader{one()}}, "two": {OfFileArray: []io.Reader{one(), &photo}},
+	} {
+		r, err := c.Images.Edit(t.Context(), openai.ImageEditParams{
+			Model: "imagegen-2", Prompt: "make it blue", Image: images, Mask: one(), N: openai.Int(2),
+			Size: openai.ImageEditParamsSize1024x1024, Quality: "standard", ResponseFormat: openai.ImageEditParamsResponseFormatB64JSON,
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if len(r.Data) != 2 || r.Usage.InputTokensDetails.ImageTokens == 0 || r.Usage.OutputTokens == 0 || r.Created == 0 {
+			t.Errorf("%s: %d pictures, usage %+v", name, len(r.Data), r.Usage)
+		}
+		isPNG(t, r.Data[1].B64JSON)
+	}
+	_, err := c.Images.Edit(t.Context(), openai.ImageEditParams{
+		Model: "imagegen-2", Prompt: "a", Image: openai.ImageEditParamsImageUnion{OfFile: one()}, Mask: strings.NewReader(pngFile(t, 8, 8)),
+	})
+	var e *openai.Error
+	if !errors.As(err, &e) || e.StatusCode != 400 || e.Code != "invalid_mask" || e.Type != "invalid_request_error" || e.Message == "" {
+		t.Errorf("%+v", err)
+	}
+	if s.posted(t) != billing.One*4/10 {
+		t.Errorf("posted %s", s.posted(t))
+	}
+}
+
+func TestOpenAIGoStreamsAnEdit(t *testing.T) {
+	s := gallery(t, shopOptions{})
+	c := official(s)
+	st := c.Images.EditStreaming(t.Context(), openai.ImageEditParams{
+		Model: "imagegen-2", Prompt: "make it blue", PartialImages: openai.Int(2),
+		Image: openai.ImageEditParamsImageUnion{OfFile: strings.NewReader(pngFile(t, 16, 16))},
+	})
+	var kinds []string
+	for st.Next() {
+		e := st.Current()
+		kinds = append(kinds, e.Type)
+		isPNG(t, e.B64JSON)
+	}
+	want := []string{"image_edit.partial_image", "image_edit.partial_image", "image_edit.completed"}
+	if st.Err() != nil || !slices.Equal(kinds, want) || s.posted(t) != billing.One*9/10 {
+		t.Errorf("%v, %v, posted %s", kinds, st.Err(), s.posted(t))
+	}
+}
+
+func TestGoOpenAIEditsPictures(t *testing.T) {
+	s := gallery(t, shopOptions{credit: 2 * billing.One})
+	path := filepath.Join(t.TempDir(), "cube.png")
+	if err := os.WriteFile(path, []byte(pngFile(t, 16, 16)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range doors(s) {
+		t.Run(name, func(t *testing.T) {
+			onDisk, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer onDisk.Close()
+			for kind, file := range map[string]io.Reader{"a reader": strings.NewReader(pngFile(t, 16, 16)), "a file": onDisk} {
+				r, err := c.CreateEditImage(t.Context(), goopenai.ImageEditRequest{Model: "imagegen-2", Prompt: "make it blue", N: 2, Image: file})
+				if err != nil {
+					t.Fatalf("%s: %v", kind, err)
+				}
+				if len(r.Data) != 2 || r.Usage.OutputTokens == 0 {
+					t.Errorf("%s: %d pictures, usage %+v", kind, len(r.Data), r.Usage)
+				}
+				isPNG(t, r.Data[0].B64JSON)
+			}
+			legacy, err := c.CreateEditImage(t.Context(), goopenai.ImageEditRequest{
+				Model: "imagegen-legacy-2", Prompt: "a", N: 1, Image: strings.NewReader(pngFile(t, 16, 16)), Size: "256x256", ResponseFormat: "url",
+			})
+			if err != nil || !strings.HasPrefix(legacy.Data[0].URL, "data:image/png;base64,") {
+				t.Errorf("%v, %v", legacy, err)
+			}
+			_, err = c.CreateEditImage(t.Context(), goopenai.ImageEditRequest{Model: "imagegen-2", Prompt: "a", Image: strings.NewReader(pngFile(t, 16, 16))})
+			var e *goopenai.APIError
+			if !errors.As(err, &e) || e.HTTPStatusCode != 400 || !strings.Contains(e.Message, `"n" is 0`) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+func TestTheLegacyModelAnswersAsTheDefaultsSay(t *testing.T) {
+	s := gallery(t, shopOptions{})
+	a := s.edit(t, "image@"+pngFile(t, 16, 16), "model=imagegen-legacy-2", "prompt=a", "size=auto")
+	if a.status != 200 || !strings.Contains(a.body, `"b64_json"`) || strings.Contains(a.body, `"usage"`) {
+		t.Errorf("%d %.200s", a.status, a.body)
+	}
+}

@@ -1,0 +1,66 @@
+package server
+
+import (
+	"net/http"
+	"net/textproto"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// speaksMessages reports whether Anthropic's clients call the path. They send
+// the key in a header of their own and read the request's id from another.
+func speaksMessages(path string) bool {
+	return path == "/v1/messages" || strings.HasPrefix(path, "/v1/messages/")
+}
+
+// messages runs an operation of Anthropic's wire, whose headers and "beta" go on
+// to an upstream that speaks it too.
+func (x *exchange) messages(op upstream.Op) error {
+	x.Header = anthropicHeaders(x.r.Header)
+	if beta := x.r.URL.Query().Get("beta"); beta == "true" {
+		x.Query = "beta=true"
+	}
+	return x.call(op)
+}
+
+// anthropicHeaders are those of the client that belong to the dialect.
+func anthropicHeaders(h http.Header) http.Header {
+	const prefix = "Anthropic-"
+	var own http.Header
+	for name, values := range h {
+		if strings.HasPrefix(textproto.CanonicalMIMEHeaderKey(name), prefix) {
+			if own == nil {
+				own = make(http.Header)
+			}
+			own[name] = values
+		}
+	}
+	return own
+}
+
+// token is the caller's key. Two that differ are none.
+func (x *exchange) token() (string, error) {
+	token := bearer(x.r)
+	if !speaksMessages(x.r.URL.Path) {
+		return token, nil
+	}
+	other := strings.TrimSpace(x.r.Header.Get("X-Api-Key"))
+	switch {
+	case token == "":
+		return other, nil
+	case other != "" && other != token:
+		return "", fault.New(fault.Unauthorized, "The key in x-api-key is not the one in Authorization. Send one of them, or the same key in both.")
+	}
+	return token, nil
+}
+
+// identify tells the request's id in the headers that clients of the path read.
+func (x *exchange) identify(id string) {
+	h := x.w.Header()
+	h["X-Request-Id"] = []string{id}
+	if speaksMessages(x.r.URL.Path) {
+		h["Request-Id"] = []string{id}
+	}
+}

@@ -1,0 +1,438 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	openai "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+	"github.com/tollhouse-ai/gateway/video"
+)
+
+const (
+	videos = "/v1/videos/generations"
+
+	boat      = `{"model":"beta2.7-t2v","duration":5,"resolution":"720p","input":{"prompt":"a boat"}}`
+	gammaBoat = `{"model":"gamma-2-0-260128","duration":5,"resolution":"480p","content":[{"type":"text","text":"a boat"}],"seed":7}`
+)
+
+// clock is the time of a cinema, which passes when a test says so.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// theatre is a shop that sells videos: beta for 0.10 a second, gamma for 7.00 a
+// million tokens. A video takes a minute of its clock.
+type theatre struct {
+	*shop
+	*clock
+	studio *sim.Upstream
+}
+
+func cinema(t testing.TB, o shopOptions, shape func(*sim.Options), edit func(*gateway.Options)) *theatre {
+	t.Helper()
+	c := &theatre{clock: &clock{now: time.Now()}}
+	s := sim.Options{VideoTime: time.Minute, Now: c.Now}
+	if shape != nil {
+		shape(&s)
+	}
+	c.studio = sim.New(s)
+	up := o.upstream
+	if up == nil {
+		up = c.studio
+	}
+	o.gateway = func(options *gateway.Options) {
+		seconds, err1 := billing.NewPrice(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.10"})
+		tokens, err2 := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: "7.00"})
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		models := map[string]string{"delta-k3": "delta-k3"}
+		prices := map[string]*billing.Price{"beta2.7-t2v": seconds, "beta2.6-t2v": seconds, "gamma-2-0-260128": tokens, "gamma-1-5-pro-251215": tokens}
+		for id := range prices {
+			models[id] = id
+		}
+		router, err := upstream.NewRouter([]upstream.Channel{{Name: "only", Upstream: up, Models: models}}, upstream.RouterOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		options.Upstream, options.Prices, options.Now = router, billing.NewPriceList(prices), c.Now
+		if edit != nil {
+			edit(options)
+		}
+	}
+	if o.credit == 0 {
+		o.credit = 10 * billing.One
+	}
+	c.shop = open(t, o)
+	return c
+}
+
+// record is what a task shows.
+type record struct {
+	ID, Object, Model, Status string
+	Content                   []struct {
+		VideoURL string `json:"video_url"`
+	}
+	Usage json.RawMessage
+	Seed  *int64
+	Error *struct{ Code, Message string }
+}
+
+func (a answer) record(t testing.TB) (r record) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(a.body), &r); err != nil || r.ID == "" || r.Object != "video.generation" {
+		t.Fatalf("%d: no record: %s (%v)", a.status, a.body, err)
+	}
+	return r
+}
+
+func (s *shop) submit(t testing.TB, body string, header ...string) (answer, record) {
+	t.Helper()
+	a := s.do(t, "POST", videos, body, header...)
+	return a, a.record(t)
+}
+
+func (s *shop) show(t testing.TB, id string) record {
+	t.Helper()
+	return s.do(t, "GET", videos+"/"+id, "").record(t)
+}
+
+// finish has a task end, so that nothing is held.
+func (c *theatre) finish(t testing.TB, id string) record {
+	t.Helper()
+	c.pass(time.Minute)
+	r := c.show(t, id)
+	if r.Status != "succeeded" {
+		t.Fatalf("the task does not end: %+v", r)
+	}
+	return r
+}
+
+func (s *shop) held(t testing.TB) billing.Money {
+	t.Helper()
+	b, err := s.ledger.Balance(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Held
+}
+
+func TestAVideoOverHTTPFromItsSubmissionToItsCharge(t *testing.T) {
+	for name, want := range map[string]struct {
+		ask, first, prefix string
+		status             int
+		held, charge       billing.Money
+	}{
+		"beta":  {boat, "processing", "vid_", 202, billing.One / 2, billing.One / 2},
+		"gamma": {gammaBoat, "queued", "cgt-sim-", 200, 680_400_000, 343_035_000}, // for 97,200 tokens at most, and the 49,005 that are reported
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := cinema(t, shopOptions{}, nil, nil)
+			a, r := c.submit(t, want.ask)
+			if a.status != want.status || r.Status != want.first || !strings.HasPrefix(r.ID, want.prefix) || a.header.Get("X-Gateway-Charge") != "" {
+				t.Errorf("submitted: %d %s %v", a.status, a.body, a.header)
+			}
+			if c.posted(t) != 10*billing.One || c.held(t) != want.held {
+				t.Errorf("at first: posted %s, held %s", c.posted(t), c.held(t))
+			}
+			c.pass(30 * time.Second)
+			if r = c.show(t, r.ID); r.Status != "running" || r.Content != nil || c.held(t) != want.held || c.posted(t) != 10*billing.One {
+				t.Errorf("meanwhile: %+v, held %s", r, c.held(t))
+			}
+			c.pass(time.Minute)
+			r = c.show(t, r.ID)
+			if r.Status != "succeeded" || len(r.Content) != 1 || !strings.HasPrefix(r.Content[0].VideoURL, "data:video/mp4") || r.Usage == nil || r.Error != nil {
+				t.Errorf("at last: %+v", r)
+			}
+			if c.posted(t) != 10*billing.One-want.charge || c.held(t) != 0 {
+				t.Errorf("at last: posted %s, held %s", c.posted(t), c.held(t))
+			}
+			if again := c.do(t, "GET", videos+"/"+r.ID, ""); again.record(t).Status != "succeeded" || c.studio.Jobs() != 1 {
+				t.Errorf("again: %s, %d jobs", again.body, c.studio.Jobs())
+			}
+			receipt := c.do(t, "GET", "/v1/receipts/"+a.header.Get("X-Request-Id"), "")
+			if !strings.Contains(receipt.body, `"operation":"video"`) || !strings.Contains(receipt.body, `"charge":"`+want.charge.String()+`"`) {
+				t.Errorf("the receipt: %d %s", receipt.status, receipt.body)
+			}
+		})
+	}
+}
+
+func TestAVideoThatIsNotThereInTheEndCostsNothing(t *testing.T) {
+	for name, want := range map[string]struct {
+		ending sim.Ending
+		after  time.Duration
+		status string
+		code   string
+	}{
+		"failed":    {sim.VideoFailed, time.Minute, "failed", "InternalServerError"},
+		"cancelled": {sim.VideoCancelled, time.Minute, "cancelled", ""},
+		"given up":  {sim.VideoExpired, time.Minute, "expired", "RequestTimeout"},
+		"too late":  {sim.VideoEndless, 49 * time.Hour, "expired", "RequestTimeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := cinema(t, shopOptions{}, func(o *sim.Options) {
+				o.Fault = func(*upstream.Call) sim.Fault { return sim.Fault{Video: want.ending} }
+			}, nil)
+			_, r := c.submit(t, gammaBoat)
+			c.pass(want.after)
+			r = c.show(t, r.ID)
+			if r.Status != want.status || (r.Error == nil) != (want.code == "") || r.Content != nil {
+				t.Fatalf("record %+v", r)
+			}
+			if r.Error != nil && (r.Error.Code != want.code || r.Error.Message == "") {
+				t.Errorf("error %+v", r.Error)
+			}
+			if c.posted(t) != 10*billing.One || c.held(t) != 0 {
+				t.Errorf("posted %s, held %s", c.posted(t), c.held(t))
+			}
+		})
+	}
+}
+
+func TestASubmissionThatWaitsIsAnsweredWithTheVideo(t *testing.T) {
+	for name, want := range map[string]struct {
+		ask    string
+		status int
+	}{"beta": {boat, 202}, "gamma": {gammaBoat, 200}} {
+		t.Run(name, func(t *testing.T) {
+			c := cinema(t, shopOptions{}, func(o *sim.Options) { o.VideoTime = -1 }, func(o *gateway.Options) {
+				o.Now, o.Video.Poll = time.Now, time.Millisecond
+			})
+			a, r := c.submit(t, strings.Replace(want.ask, `"duration"`, `"wait":true,"duration"`, 1))
+			if a.status != want.status || r.Status != "succeeded" || len(r.Content) != 1 || c.posted(t) == 10*billing.One || c.held(t) != 0 {
+				t.Errorf("%d %.300s, posted %s, held %s", a.status, a.body, c.posted(t), c.held(t))
+			}
+		})
+	}
+}
+
+func TestATaskOfAnotherAccountIsNotThere(t *testing.T) {
+	c := cinema(t, shopOptions{}, nil, nil)
+	if err := c.ledger.CreateAccount(t.Context(), "other", billing.One); err != nil {
+		t.Fatal(err)
+	}
+	key, token, err := auth.NewKey(auth.KeyOptions{Account: "other"})
+	if err == nil {
+		err = c.keys.Add(t.Context(), key)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := "Authorization: Bearer " + token.Reveal()
+	_, r := c.submit(t, gammaBoat)
+	for name, a := range map[string]answer{
+		"by its id":      c.do(t, "GET", videos+"/"+r.ID, "", foreign),
+		"one that never": c.do(t, "GET", videos+"/vid_never", "", foreign),
+		"as a draft":     c.do(t, "POST", videos, `{"model":"gamma-1-5-pro-251215","prompt":"on","content":[{"type":"draft_task","draft_task":{"task_id":"`+r.ID+`"}}]}`, foreign),
+	} {
+		if e := a.errorOf(t); a.status != 404 || e.Code != "ResourceNotFound" || e.Type != "invalid_request_error" {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+	if colleague := c.mint(t, auth.KeyOptions{}); c.do(t, "GET", videos+"/"+r.ID, "", "Authorization: Bearer "+colleague.Reveal()).status != 200 {
+		t.Error("another key of the account does not see the task")
+	}
+	if c.studio.Jobs() != 1 {
+		t.Errorf("%d jobs", c.studio.Jobs())
+	}
+	c.finish(t, r.ID)
+}
+
+func TestARepeatedSubmissionNamesTheTaskThatExists(t *testing.T) {
+	c := cinema(t, shopOptions{}, nil, nil)
+	_, first := c.submit(t, boat)
+	a := c.do(t, "POST", videos, boat)
+	e := a.errorOf(t)
+	if a.status != 409 || e.Code != "idempotency_conflict" || e.Type != "conflict_error" || !strings.Contains(e.Message, first.ID) || a.header.Get("X-Should-Retry") != "false" {
+		t.Errorf("%d %s %v", a.status, a.body, a.header)
+	}
+	if a.header.Get("Retry-After") != "" || c.studio.Jobs() != 1 || c.held(t) != billing.One/2 {
+		t.Errorf("%v, %d jobs, held %s", a.header, c.studio.Jobs(), c.held(t))
+	}
+	colleague := c.mint(t, auth.KeyOptions{})
+	_, others := c.submit(t, boat, "Authorization: Bearer "+colleague.Reveal())
+	_, keyed := c.submit(t, boat, "Idempotency-Key: meant")
+	c.pass(6 * time.Second)
+	_, later := c.submit(t, boat)
+	for _, id := range []string{first.ID, others.ID, keyed.ID, later.ID} {
+		c.finish(t, id)
+	}
+}
+
+func TestASubmissionWithAKeyIsReplayedAndCostsNothing(t *testing.T) {
+	for name, ask := range map[string]string{"beta": boat, "gamma": gammaBoat} {
+		t.Run(name, func(t *testing.T) {
+			c := cinema(t, shopOptions{}, nil, nil)
+			first, r := c.submit(t, ask, "Idempotency-Key: k")
+			again, _ := c.submit(t, ask, "Idempotency-Key: k")
+			if again.status != first.status || again.body != first.body || again.header.Get("Idempotent-Replayed") != "true" || again.header.Get("X-Request-Id") != first.header.Get("X-Request-Id") {
+				t.Errorf("again: %d %s %v", again.status, again.body, again.header)
+			}
+			other := c.do(t, "POST", videos, strings.Replace(ask, "a boat", "a car", 1), "Idempotency-Key: k")
+			if e := other.errorOf(t); other.status != 409 || e.Code != "idempotency_conflict" || other.header.Get("X-Should-Retry") != "false" {
+				t.Errorf("another body: %d %s %v", other.status, other.body, other.header)
+			}
+			if c.studio.Jobs() != 1 {
+				t.Errorf("%d jobs", c.studio.Jobs())
+			}
+			c.finish(t, r.ID)
+		})
+	}
+}
+
+func TestOpenAIGoSubmitsAndPollsByItsOwnMeans(t *testing.T) {
+	c := cinema(t, shopOptions{}, nil, nil)
+	requests := 0
+	client := official(c.shop, option.WithMaxRetries(2), option.WithMiddleware(func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+		requests++
+		return next(r)
+	}))
+	var r record
+	if err := client.Post(t.Context(), "videos/generations", json.RawMessage(boat), &r); err != nil || r.Status != "processing" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	requests = 0
+	err := client.Post(t.Context(), "videos/generations", json.RawMessage(boat), &r)
+	var refused *openai.Error
+	if !errors.As(err, &refused) || refused.StatusCode != 409 || refused.Code != "idempotency_conflict" || requests != 1 {
+		t.Errorf("repeated: %v after %d requests", err, requests)
+	}
+	c.pass(time.Minute)
+	if err := client.Get(t.Context(), "videos/generations/"+r.ID, nil, &r); err != nil || r.Status != "succeeded" || len(r.Content) != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestHEADTellsOfATaskWithoutItsRecord(t *testing.T) {
+	c := cinema(t, shopOptions{}, nil, nil)
+	_, r := c.submit(t, boat)
+	whole := c.do(t, "GET", videos+"/"+r.ID, "")
+	head := c.do(t, "HEAD", videos+"/"+r.ID, "")
+	if head.status != 200 || head.body != "" || head.header.Get("Content-Type") != "application/json" || head.header.Get("X-Request-Id") == "" {
+		t.Errorf("%d %q %v", head.status, head.body, head.header)
+	}
+	if got, want := head.header.Get("Content-Length"), whole.header.Get("Content-Length"); got != want {
+		t.Errorf("a length of %s, not %s", got, want)
+	}
+	if gone := c.do(t, "HEAD", videos+"/vid_never", ""); gone.status != 404 || gone.body != "" {
+		t.Errorf("%d %q", gone.status, gone.body)
+	}
+	c.finish(t, r.ID)
+}
+
+func TestVideosLeaveTheOtherPathsAsTheyWere(t *testing.T) {
+	c := cinema(t, shopOptions{}, nil, nil)
+	hello := `{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`
+	if a := c.do(t, "POST", "/v1/messages", hello, "Authorization: ", "X-Api-Key: "+c.key.Reveal()); a.status != 200 || !strings.Contains(a.body, `"type":"message"`) {
+		t.Errorf("messages: %d %s", a.status, a.body)
+	}
+	for _, want := range []struct {
+		method, path, body, header string
+		status                     int
+		code, allow                string
+	}{
+		{"POST", "/v1/messages", boat, "", 400, "invalid_request_error", ""},
+		{"POST", videos, boat, "Authorization: ", 401, "unauthorized", ""},
+		{"GET", videos, "", "", 405, "method_not_allowed", "POST"},
+		{"POST", videos + "/vid_1", boat, "", 405, "method_not_allowed", "GET"},
+		{"DELETE", videos + "/vid_1", "", "", 405, "method_not_allowed", "GET"},
+		{"GET", "/v1/videos", "", "", 404, "not_found", ""},
+		{"POST", "/v1/videos", boat, "", 404, "not_found", ""},
+	} {
+		header := []string{"X-Api-Key: " + c.key.Reveal()} // which counts on /v1/messages only
+		if want.header != "" {
+			header = append(header, want.header)
+		}
+		a := c.do(t, want.method, want.path, want.body, header...)
+		if e := a.errorOf(t); a.status != want.status || e.Code != want.code || a.header.Get("Allow") != want.allow {
+			t.Errorf("%s %s: %d %s, Allow %q", want.method, want.path, a.status, a.body, a.header.Get("Allow"))
+		}
+	}
+}
+
+func TestAnUpstreamSeesNothingThatIsTheGateways(t *testing.T) {
+	var sent []byte
+	c := cinema(t, shopOptions{}, func(o *sim.Options) {
+		o.Fault = func(call *upstream.Call) (f sim.Fault) {
+			if call.Op != upstream.SubmitVideo {
+				return f
+			}
+			var err error
+			if sent, err = call.Body.Bytes(); err != nil {
+				t.Error(err)
+			}
+			return f
+		}
+	}, nil)
+	_, r := c.submit(t, `{"model":"beta2.7-t2v","duration":5,"resolution":"720p","input":{"prompt":"a boat"},"webhook_url":"https://hooks.example/x","wait":false,"x":1.0}`)
+	if want := `{"model":"beta2.7-t2v","input":{"prompt":"a boat"},"x":1.0,"parameters":{"duration":5,"ratio":"16:9","resolution":"720P"}}`; string(sent) != want {
+		t.Errorf("sent %s, want %s", sent, want)
+	}
+	c.finish(t, r.ID)
+}
+
+// swept is a store that tells how many tasks each purge forgot.
+type swept struct {
+	video.Store
+	forgot chan int
+}
+
+func (s *swept) Purge(ctx context.Context, now time.Time) (int, error) {
+	n, err := s.Store.Purge(ctx, now)
+	s.forgot <- n
+	return n, err
+}
+
+func TestARecordIsForgottenAfterItsTime(t *testing.T) {
+	tasks := &swept{forgot: make(chan int)}
+	c := cinema(t, shopOptions{}, nil, func(o *gateway.Options) {
+		tasks.Store = gateway.NewMemoryTasks(o.Now, nil)
+		o.Tasks = tasks
+	})
+	_, r := c.submit(t, boat)
+	c.finish(t, r.ID)
+	for _, want := range []struct {
+		pass           time.Duration
+		forgot, status int
+	}{{7*24*time.Hour - 10*time.Second, 0, 200}, {20 * time.Second, 1, 404}} {
+		c.pass(want.pass)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.g.Run(ctx) }() // it looks for old records at once
+		forgot := <-tasks.forgot
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if a := c.do(t, "GET", videos+"/"+r.ID, ""); forgot != want.forgot || a.status != want.status {
+			t.Errorf("%d were forgotten; %d %s", forgot, a.status, a.body)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
+)
+
+// submit hands a video in: the task and its hold are durable before an upstream
+// is asked, and stay until the task ends. Who leaves does not stop it.
+func (c *call) submit(v *videoOperation) (*Result, error) {
+	if err := c.continued(v); err != nil {
+		return nil, err
+	}
+	task, err := c.enlist(v)
+	if err != nil {
+		return nil, err
+	}
+	body, view, _ := v.request(c.model, c.hold)
+	reply, err := c.ask(body, view)
+	switch {
+	case err == nil:
+		c.channel = reply.Channel
+		return c.accepted(v, task, reply)
+	case refused(err):
+		return nil, c.dismiss(task, err)
+	}
+	return nil, c.lost(task, err)
+}
+
+// continued replaces the drafts that the video continues by their upstream's
+// ids. Each must be the account's own.
+func (c *call) continued(v *videoOperation) error {
+	drafts := v.DraftTasks()
+	if len(drafts) == 0 {
+		return nil
+	}
+	ids := make(map[string]string, len(drafts))
+	for _, id := range drafts {
+		t, err := c.x.g.videos.find(c.ctx, c.x.principal.Account, id)
+		if err != nil {
+			return err
+		}
+		ids[id] = t.UpstreamID
+	}
+	r, err := v.WithDraftTasks(ids)
+	if err == nil {
+		v.Request = r
+	}
+	return err
+}
+
+// errNotKept is why a caller is not told of a task that an upstream took.
+var errNotKept = errors.New("the store is away; the step is tried again")
+
+// spare is how much longer a task's hold lasts than the task can.
+const spare = time.Hour
+
+// enlist makes the hold and the task, both or neither.
+func (c *call) enlist(v *videoOperation) (_ *video.Task, err error) {
+	defer guard(&err)
+	x, now := c.x, c.x.g.options.Now()
+	bound, err := v.Bound(v.price)
+	if err != nil {
+		return nil, err
+	}
+	t := v.Task(bound, now)
+	t.ID, t.RequestID = x.g.options.NewID("vid_"), x.ID
+	t.Account, t.Key, t.PriceVersion = x.principal.Account, x.principal.Key, v.price.Version()
+	t.Fingerprint = v.Fingerprint(x.principal.Key)
+	n := video.New{
+		Task: t, Most: x.principal.Limits.MaxConcurrentVideos,
+		Window: max(x.g.options.Video.DuplicateWindow, 0), Retried: x.IdempotencyKey != "",
+	}
+	x.g.videos.remember(v.price)
+	charge := c.charge()
+	charge.Until = t.ExpiresAt.Add(video.Grace + spare)
+	if x.g.videos.transactional {
+		charge.With = []billing.Record{n}
+	}
+	if err := c.reserve(charge); err != nil {
+		return nil, err
+	}
+	if !x.g.videos.transactional {
+		if err := x.g.videos.store.Add(c.ctx, n); err != nil {
+			return nil, away(err) // and the hold is given back
+		}
+	}
+	return &t, nil
+}
+
+// refused reports whether certainly no upstream has taken the video.
+func refused(err error) bool {
+	f := fault.From(err)
+	var how *upstream.Failure
+	if !errors.As(err, &how) {
+		status := f.HTTPStatus()
+		return f.Code == fault.NoChannel || status >= 400 && status < 499
+	}
+	return !how.Sent || how.Refused || how.Fatal || how.Status == http.StatusInternalServerError ||
+		how.Status >= 400 && how.Status < 500 && how.Status != http.StatusRequestTimeout
+}
+
+// dismiss ends a submission that no upstream took: it leaves nothing behind.
+func (c *call) dismiss(t *video.Task, err error) error {
+	c.with = []billing.Record{video.Drop{ID: t.ID}}
+	failed := c.refuse(err)
+	if !c.x.g.videos.transactional {
+		c.x.g.videos.drop(c.ctx, t.ID)
+	}
+	return failed
+}
+
+// lost keeps the task and the hold of a submission that an upstream may have
+// taken. It is not repeated, and ends by itself (faults.md, row 11).
+func (c *call) lost(t *video.Task, err error) error {
+	c.held = false // the hold is the task's
+	if n := len(c.x.record.attempts); n > 0 {
+		c.channel = c.x.record.attempts[n-1].Channel
+	}
+	step := t.Lose(c.channel, c.x.g.options.Now())
+	answer := c.x.answerRecord(http.Header{"Content-Type": {"application/json"}}, step.Record())
+	c.x.claimed = nil // a duplicate must not make a second job: it is told of the task
+	c.x.g.videos.keep(c.ctx, video.Step{Task: step}, answer)
+	return unknown(t, err)
+}
+
+// unknown is the answer to a submission of which it is not known what became.
+func unknown(t *video.Task, err error) error {
+	return &fault.Error{
+		Code: fault.RequestTimeout, Err: err,
+		Message: fmt.Sprintf("It is not known whether the upstream took the video. It is not asked again: GET /v1/videos/generations/%s tells what becomes of it, and nothing is charged unless it succeeds.", t.ID),
+	}
+}
+
+// accepted tells the caller of the task. The hold is the task's from now on.
+func (c *call) accepted(v *videoOperation, t *video.Task, reply *upstream.Reply) (*Result, error) {
+	c.held = false
+	step := t.Accept(v.report, reply.Channel, c.x.g.options.Now())
+	header := resultHeader(reply, 0)
+	c.model.announce(header)
+	header["Content-Type"] = []string{"application/json"}
+	body := step.Record()
+	answer := c.x.answerRecord(header, body)
+	c.x.claimed = nil // what is kept ends the claim, now or when the store is back
+	if !c.x.g.videos.keep(c.ctx, video.Step{Task: step}, answer) {
+		return nil, unknown(t, errNotKept)
+	}
+	c.release()
+	return &Result{Status: v.status(), Header: header, Body: body, Dropped: reply.Dropped, task: &step}, nil
+}
+
+// waited is the record of a task that its submission waits for: as it stands
+// when the video is there, the time is over or the caller leaves.
+func (x *Exchange) waited(ctx context.Context, r *Result) {
+	ctx, cancel := context.WithTimeout(ctx, waitFor)
+	defer cancel()
+	for t, err := range x.g.videos.watch(ctx, r.task.Account, r.task.ID) {
+		if err != nil {
+			return // the record as it stood
+		}
+		r.Body = t.Record()
+	}
+}
+
+// waitFor is how long a submission with `wait` is answered at the latest.
+const waitFor = time.Minute

@@ -1,0 +1,128 @@
+// Package ark is the driver for the video wire of Volcengine Ark and of BytePlus
+// ModelArk, which is the same at another address.
+package ark
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
+)
+
+// DefaultBaseURL is where calls go if [Options.BaseURL] is empty.
+const DefaultBaseURL = "https://ark.cn-beijing.volces.com/api/v3"
+
+// tasks is the path of videos.
+const tasks = "/contents/generations/tasks"
+
+// Options say where the vendor is. The zero value is its default site, without
+// a key.
+type Options struct {
+	// BaseURL is the absolute http or https address to which the paths of the
+	// API are added, without credentials, query or fragment.
+	BaseURL string
+	// Keys are sent as bearer tokens, in turn (see upstream.Keys). With none,
+	// calls carry no Authorization header. All are of one account, since the
+	// tasks of one are not known to another.
+	Keys []secret.String
+	// ConnectTimeout bounds the connection, and the TLS handshake once more;
+	// 5 s if zero. Every other time-out is the Router's.
+	ConnectTimeout time.Duration
+	// Dial makes connections; a net.Dialer if nil. Transport makes it unused.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Transport replaces the driver's own, which refuses to decompress, to
+	// follow redirects and to send a submission twice. The caller closes it.
+	Transport http.RoundTripper
+	// Now dates rests of keys and Retry-After; time.Now if nil.
+	Now func() time.Time
+}
+
+// Upstream is the vendor. It is safe for concurrent use.
+type Upstream struct {
+	client  *httpdo.Client
+	tasks   *url.URL
+	dialect httpdo.Dialect
+}
+
+// New returns the driver. The error says which option is wrong and never holds
+// a key. Close the Upstream when done.
+func New(o Options) (*Upstream, error) {
+	client, err := httpdo.New(httpdo.Options{
+		BaseURL: o.BaseURL, Default: DefaultBaseURL, Keys: o.Keys, ConnectTimeout: o.ConnectTimeout,
+		Dial: o.Dial, Transport: o.Transport, Now: o.Now,
+	})
+	if err != nil {
+		return nil, err
+	}
+	u := &Upstream{client: client, tasks: client.Base.JoinPath(tasks)}
+	u.dialect = httpdo.Dialect{Refused: u.refused}
+	return u, nil
+}
+
+// Supports reports whether op is the submission of a video or the question what
+// became of it; the model is the vendor's business.
+func (u *Upstream) Supports(op upstream.Op, _ string) bool {
+	return op == upstream.SubmitVideo || op == upstream.PollVideo
+}
+
+// Close closes idle connections of the driver's own transport. Calls under way
+// go on, and later calls open connections anew.
+func (u *Upstream) Close() error { return u.client.Close() }
+
+// Do makes one call, once: whatever fails is for the Router to repeat. The Reply
+// streams from the vendor until its body is closed.
+func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	switch call.Op {
+	case upstream.SubmitVideo:
+		return u.submit(ctx, call)
+	case upstream.PollVideo:
+		return u.poll(ctx, call)
+	}
+	return nil, fault.New(fault.InternalError, "The gateway sent the request to a channel that cannot serve it.")
+}
+
+func (u *Upstream) submit(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	h := header(call)
+	h.Set("Content-Type", "application/json")
+	resp, key, err := u.client.Post(ctx, u.tasks, h, translated(call.Body))
+	return u.told(resp, key, err)
+}
+
+// poll asks what became of a video. That it failed is an answer too.
+func (u *Upstream) poll(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	task, err := httpdo.Item(u.tasks, call.TaskID)
+	if err != nil {
+		return nil, err
+	}
+	resp, key, err := u.client.Ask(ctx, task, header(call))
+	reply, err := u.told(resp, key, err)
+	if err != nil {
+		return nil, missing(err)
+	}
+	return reply, nil
+}
+
+func (u *Upstream) told(resp *http.Response, key *upstream.Key, err error) (*upstream.Reply, error) {
+	if err != nil {
+		return nil, err
+	}
+	reply, err := u.client.Answer(resp, false, u.dialect)
+	httpdo.Judge(key, err)
+	return reply, err
+}
+
+// header is that of every request. The vendor notes our id of the call, by which
+// a submission can be found again that was not answered.
+func header(call *upstream.Call) http.Header {
+	h := http.Header{"Accept": {"application/json"}, "User-Agent": {httpdo.UserAgent}}
+	if call.RequestID != "" {
+		h.Set("X-Client-Request-Id", call.RequestID)
+	}
+	return h
+}

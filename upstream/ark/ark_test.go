@@ -1,0 +1,147 @@
+package ark
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+func submission(t *testing.T, body string) *upstream.Call {
+	t.Helper()
+	return &upstream.Call{Op: upstream.SubmitVideo, Model: "doubao-seedance-2-0-260128", RequestID: "req_1", Body: bodyOf(t, body)}
+}
+
+func question(id string) *upstream.Call {
+	return &upstream.Call{Op: upstream.PollVideo, Model: "doubao-seedance-2-0-260128", RequestID: "req_2", TaskID: id}
+}
+
+// seen is what a vendor noted of the last request.
+type seen struct {
+	method, uri, body string
+	header            http.Header
+}
+
+// noting is a vendor that gives the same answer always.
+func noting(to *seen, answer string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		data, _ := io.ReadAll(r.Body)
+		*to = seen{r.Method, r.RequestURI, string(data), r.Header}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Request-Id", "theirs")
+		_, _ = io.WriteString(w, answer)
+	}
+}
+
+func read(t *testing.T, up upstream.Upstream, call *upstream.Call) (*upstream.Reply, string) {
+	t.Helper()
+	reply, err := up.Do(t.Context(), call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(reply.Body)
+	if err != nil || reply.Body.Close() != nil {
+		t.Fatal(err)
+	}
+	return reply, string(data)
+}
+
+func TestAVideoIsAskedForAtTheVendorsPathWithItsKey(t *testing.T) {
+	var got seen
+	up := driver(t, noting(&got, accepted), Options{})
+	reply, answer := read(t, up, submission(t, `{"model":"m","content":[{"type":"text","text":"a"},{"type":"audio_url","audio_url":{"url":"u"}}],"priority":"4"}`))
+	if reply.Status != 200 || answer != accepted || reply.Header.Get("X-Request-Id") != "" {
+		t.Errorf("%d %s %v", reply.Status, answer, reply.Header)
+	}
+	if want := `{"model":"m","content":[{"type":"text","text":"a"},{"type":"audio_url","audio_url":{"url":"u"},"role":"reference_audio"}],"priority":4}`; got.body != want {
+		t.Errorf("the vendor got %s", got.body)
+	}
+	h := got.header
+	if got.method != "POST" || got.uri != "/api/v3/contents/generations/tasks" || h.Get("Authorization") != "Bearer ark-vendor-1" || h.Get("Content-Type") != "application/json" || h.Get("X-Client-Request-Id") != "req_1" {
+		t.Errorf("%s %s %v", got.method, got.uri, h)
+	}
+}
+
+func TestATaskIsAskedForByItsIdWhateverIsInIt(t *testing.T) {
+	for id, uri := range map[string]string{
+		"cgt-20260901-a": "/api/v3/contents/generations/tasks/cgt-20260901-a",
+		"../a/b?c#d%2f":  "/api/v3/contents/generations/tasks/..%2Fa%2Fb%3Fc%23d%252f",
+		"a b":            "/api/v3/contents/generations/tasks/a%20b",
+	} {
+		var got seen
+		_, answer := read(t, driver(t, noting(&got, finished), Options{}), question(id))
+		if answer != finished || got.method != "GET" || got.uri != uri || got.body != "" || got.header.Get("Authorization") != "Bearer ark-vendor-1" || got.header.Get("Content-Type") != "" {
+			t.Errorf("%q: %+v", id, got)
+		}
+	}
+}
+
+func TestAnIdThatIsNoneIsNotSent(t *testing.T) {
+	up := driver(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the vendor was asked") }), Options{})
+	for _, id := range []string{"", ".", ".."} {
+		if _, err := up.Do(t.Context(), question(id)); !fault.Is(err, fault.InternalError) {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+}
+
+func TestAVideoThatFailedIsAnAnswer(t *testing.T) {
+	for _, body := range []string{
+		`{"id":"cgt-1","model":"m","status":"failed","error":{"code":"OutputVideoSensitiveContentDetected","message":"No."},"created_at":1}`,
+		`{"id":"cgt-1","status":"expired"}`, `{"id":"cgt-1","status":"cancelled"}`, `{"id":"cgt-1","status":"queued"}`,
+	} {
+		var got seen
+		if reply, answer := read(t, driver(t, noting(&got, body), Options{}), question("cgt-1")); answer != body || reply.Status != 200 {
+			t.Errorf("%d %s", reply.Status, answer)
+		}
+	}
+}
+
+func TestOnlyVideosAreSupported(t *testing.T) {
+	up := driver(t, http.NotFoundHandler(), Options{})
+	for _, op := range upstream.Ops() {
+		if up.Supports(op, "m") != (op == upstream.SubmitVideo || op == upstream.PollVideo) {
+			t.Errorf("%s", op)
+		}
+	}
+	if _, err := up.Do(t.Context(), &upstream.Call{Op: upstream.ChatCompletion}); !fault.Is(err, fault.InternalError) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAWrongOptionIsNamedAndNoKeyIs(t *testing.T) {
+	for _, o := range []Options{{BaseURL: "nowhere"}, {BaseURL: "https://k@h/"}, {ConnectTimeout: -1}, {Keys: []secret.String{secret.New("")}}} {
+		o.Keys = append(o.Keys, secret.New("ark-secret"))
+		if _, err := New(o); err == nil || strings.Contains(err.Error(), "ark-secret") {
+			t.Errorf("%v: %v", o, err)
+		}
+	}
+	up, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := up.tasks.String(); got != "https://ark.cn-beijing.volces.com/api/v3/contents/generations/tasks" {
+		t.Errorf("the default is %s", got)
+	}
+	if err := up.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestASubmissionThatNoOneWaitsForWasSent(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	up := driver(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		cancel()
+		<-r.Context().Done()
+	}), Options{})
+	_, err := up.Do(ctx, submission(t, asked))
+	if f := failureOf(t, err); !fault.Is(err, fault.ClientGone) || !f.Sent || f.Status != 0 {
+		t.Errorf("%v, %+v", err, f)
+	}
+}

@@ -1,0 +1,56 @@
+package ark
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
+)
+
+const (
+	asked    = `{"model":"doubao-seedance-2-0-260128", "content":[{"type":"text","text":"hé"},{"type":"image_url","image_url":{"url":"https://files.example/p.png"},"role":"first_frame"}],"duration":5,"seed":1.0,"priority":3,"x":9007199254740993}`
+	accepted = `{"id": "cgt-20260901100000-aaaaa"}`
+	finished = `{"id":"cgt-1","model":"doubao-seedance-2-0-260128","status":"succeeded","error":null, "content":{"video_url":"https://tos.example/x.mp4?X-Tos-Signature=a"},"usage":{"completion_tokens":108900,"total_tokens":108900},"seed":42.0,"framespersecond":24}`
+)
+
+func TestTheDriverConforms(t *testing.T) {
+	upstreamtest.Run(t, upstreamtest.Harness{
+		New: func(t *testing.T, vendor http.Handler) upstream.Upstream { return driver(t, vendor, Options{}) },
+		Samples: map[upstream.Op]upstreamtest.Sample{
+			upstream.SubmitVideo: {
+				Model: "doubao-seedance-2-0-260128", Request: []byte(asked), Answer: []byte(accepted),
+				Refusal: upstreamtest.Refusal{
+					Status: 400, Body: []byte(`{"error":{"code":"InvalidParameter","message":"The parameter is wrong.","param":"duration","type":"BadRequest"}}`),
+					Code: "InvalidParameter", Message: "The parameter is wrong.",
+				},
+			},
+			upstream.PollVideo: {
+				Model: "doubao-seedance-2-0-260128", TaskID: "cgt-1", Answer: []byte(finished),
+				Refusal: upstreamtest.Refusal{
+					Status: 404, Body: []byte(`{"error":{"code":"NotFound.Task","message":"No such task.","param":"","type":"NotFound"}}`),
+					Code: "ResourceNotFound", Message: "No such task.",
+				},
+			},
+		},
+	})
+}
+
+// driver is the driver under test against a vendor on the loopback.
+func driver(t *testing.T, vendor http.Handler, o Options) *Upstream {
+	t.Helper()
+	server := httptest.NewServer(vendor)
+	t.Cleanup(server.Close)
+	o.BaseURL = server.URL + "/api/v3"
+	if o.Keys == nil {
+		o.Keys = []secret.String{secret.New("ark-vendor-1")}
+	}
+	up, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = up.Close() })
+	return up
+}

@@ -1,0 +1,102 @@
+package ark
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
+)
+
+// refusal is the vendor's error object: {error: {code, message, param, type}}.
+type refusal struct{ code, message, param string }
+
+// parseRefusal reads an error body; false if it is none.
+func parseRefusal(data []byte) (r refusal, ok bool) {
+	o, err := rawjson.Index(data, nil, nil)
+	if err != nil {
+		return r, false
+	}
+	if o, err = rawjson.Index(o.Raw("error"), nil, nil); err != nil {
+		return r, false
+	}
+	r.code, _ = rawjson.String(o.Raw("code"))
+	r.message, _ = rawjson.String(o.Raw("message"))
+	r.param, _ = rawjson.String(o.Raw("param"))
+	return r, r.code != ""
+}
+
+// meaning is what a code of the vendor's means.
+type meaning struct {
+	begins string     // how the code begins
+	status int        // what it should have come with; 0 for what it did
+	code   fault.Code // the word of api.md; empty for the vendor's own
+	own    bool       // the vendor's text is of the operator's account: it is not told
+}
+
+// meanings is the table: the first row that fits counts. A code without a row
+// means what its status does, and is kept if it is the caller's fault.
+var meanings = []meaning{
+	{begins: "MissingParameter", code: "InvalidParameter.MissingRequired"},
+	{begins: "InputTextSensitiveContentDetected", code: "InputTextSensitiveContentDetected"},
+	{begins: "InputImageSensitiveContentDetected", code: "InputImageSensitiveContentDetected"},
+	{begins: "InputVideoSensitiveContentDetected", code: "InputVideoSensitiveContentDetected"},
+	{begins: "InputAudioSensitiveContentDetected", code: "InputAudioSensitiveContentDetected"},
+	{begins: "InvalidEndpointOrModel", status: http.StatusNotFound, code: fault.ModelNotFound, own: true},
+	{begins: "ModelNotOpen", status: http.StatusNotFound, code: fault.ModelNotFound, own: true},
+	{begins: "UnsupportedModel", status: http.StatusNotFound, code: fault.ModelNotFound, own: true},
+	{begins: "ResourceNotFound", status: http.StatusNotFound, code: fault.ResourceNotFound},
+	{begins: "AuthenticationError", status: http.StatusUnauthorized},
+	{begins: "AccessDenied", status: http.StatusForbidden},
+	{begins: "AccountOverdueError", status: http.StatusPaymentRequired},
+	{begins: "OperationDenied", status: http.StatusForbidden},
+	{begins: "QuotaExceeded", status: http.StatusPaymentRequired},
+	{begins: "SetLimitExceeded", status: http.StatusPaymentRequired},
+	{begins: "ServerOverloaded", status: http.StatusServiceUnavailable},
+}
+
+func meaningOf(code string) meaning {
+	for _, m := range meanings {
+		if strings.HasPrefix(code, m.begins) {
+			return m
+		}
+	}
+	return meaning{}
+}
+
+const noModel = "No upstream channel has the model."
+
+// refused tells whose fault it is: the caller's, who then gets the vendor's
+// words, the operator's or the vendor's.
+func (u *Upstream) refused(status int, data []byte, h http.Header) error {
+	r, known := parseRefusal(data)
+	var m meaning
+	if known && status < http.StatusInternalServerError {
+		m = meaningOf(r.code)
+	}
+	if m.status != 0 {
+		status = m.status
+	}
+	e, _ := u.client.Refused(status, string(data), h)
+	switch {
+	case e.Code != fault.InvalidRequest || !known:
+	case m.own:
+		e.Code, e.Message = m.code, noModel
+	case m.code != "":
+		u.client.Quote(e, httpdo.Words{Code: m.code, Message: r.message, Param: r.param})
+	default:
+		u.client.Quote(e, httpdo.Words{Code: fault.Code(r.code), Message: r.message, Param: r.param, Body: data})
+	}
+	return e
+}
+
+// missing is the error of a poll: what is not found is the task, whatever the
+// vendor calls it.
+func missing(err error) error {
+	e := fault.From(err)
+	if e.HTTPStatus() != http.StatusNotFound || e.Code == fault.ModelNotFound {
+		return err
+	}
+	return e.With(func(e *fault.Error) { e.Code, e.Body = fault.ResourceNotFound, nil })
+}

@@ -1,0 +1,159 @@
+package ark
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+func failureOf(t *testing.T, err error) *upstream.Failure {
+	t.Helper()
+	var f *upstream.Failure
+	if !errors.As(err, &f) {
+		t.Fatalf("there is no *upstream.Failure in %v", err)
+	}
+	return f
+}
+
+// refusing is a vendor that refuses everything.
+func refusing(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Retry-After", "7")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// told is how much of the vendor's words the caller gets.
+type told uint8
+
+const (
+	nothing told = iota
+	words        // the message
+	all          // the body too, since the code is the vendor's own
+)
+
+func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
+	for _, row := range []struct {
+		status int
+		code   string
+		want   fault.Code
+		is     int
+		fatal  bool
+		again  bool // nothing was billed, so another channel may be asked
+		told   told
+	}{
+		{400, "MissingParameter", "InvalidParameter.MissingRequired", 400, false, false, words},
+		{400, "MissingParameter.content", "InvalidParameter.MissingRequired", 400, false, false, words},
+		{400, "InvalidParameter", "InvalidParameter", 400, false, false, all},
+		{400, "InvalidParameter.duration", "InvalidParameter.duration", 400, false, false, all},
+		{400, "InvalidParameter.TaskTypeConstraint", "InvalidParameter.TaskTypeConstraint", 400, false, false, all},
+		{400, "InputTextSensitiveContentDetected", "InputTextSensitiveContentDetected", 400, false, false, words},
+		{400, "InputImageSensitiveContentDetected.PrivacyInformation", "InputImageSensitiveContentDetected", 400, false, false, words},
+		{400, "InputVideoSensitiveContentDetected.PolicyViolation", "InputVideoSensitiveContentDetected", 400, false, false, words},
+		{400, "InputAudioSensitiveContentDetected", "InputAudioSensitiveContentDetected", 400, false, false, words},
+		{400, "SensitiveContentDetected", "SensitiveContentDetected", 400, false, false, all},
+		{400, "InputTextRiskDetection", "InputTextRiskDetection", 400, false, false, all},
+		{401, "AuthenticationError", fault.NoChannel, 502, true, false, nothing},
+		{400, "AuthenticationError", fault.NoChannel, 502, true, false, nothing},
+		{403, "AccessDenied", fault.NoChannel, 502, true, false, nothing},
+		{403, "AccountOverdueError", fault.NoChannel, 502, true, false, nothing},
+		{400, "AccountOverdueError", fault.NoChannel, 502, true, false, nothing},
+		{403, "OperationDenied.ServiceNotOpen", fault.NoChannel, 502, true, false, nothing},
+		{403, "OperationDenied.ServiceOverdue", fault.NoChannel, 502, true, false, nothing},
+		{404, "InvalidEndpointOrModel.NotFound", fault.ModelNotFound, 404, false, false, nothing},
+		{404, "ModelNotOpen", fault.ModelNotFound, 404, false, false, nothing},
+		{400, "UnsupportedModel", fault.ModelNotFound, 404, false, false, nothing},
+		{404, "ResourceNotFound", fault.ResourceNotFound, 404, false, false, words},
+		{429, "RateLimitExceeded.EndpointRPMExceeded", fault.UpstreamRateLimit, 429, false, true, nothing},
+		{429, "ModelAccountRpmRateLimitExceeded", fault.UpstreamRateLimit, 429, false, true, nothing},
+		{429, "AccountRateLimitExceeded", fault.UpstreamRateLimit, 429, false, true, nothing},
+		{429, "RequestBurstTooFast", fault.UpstreamRateLimit, 429, false, true, nothing},
+		{429, "InflightBatchsizeExceeded", fault.UpstreamRateLimit, 429, false, true, nothing},
+		{429, "ServerOverloaded", fault.ServiceUnavailable, 503, false, true, nothing},
+		{429, "QuotaExceeded", fault.NoChannel, 502, true, false, nothing},
+		{429, "SetLimitExceeded", fault.NoChannel, 502, true, false, nothing},
+		{500, "InternalServiceError", fault.InternalServerError, 500, false, false, nothing},
+		{500, "AccessDenied", fault.InternalServerError, 500, false, false, nothing},
+		{500, "InvalidParameter", fault.InternalServerError, 500, false, false, nothing},
+	} {
+		body := `{"error":{"code":"` + row.code + `","message":"the vendor says so","param":"duration","type":"BadRequest"}}`
+		for name, call := range map[string]*upstream.Call{"submission": submission(t, asked), "poll": question("cgt-1")} {
+			_, err := driver(t, refusing(row.status, body), Options{}).Do(t.Context(), call)
+			e, f := fault.From(err), failureOf(t, err)
+			if e.Code != row.want || e.HTTPStatus() != row.is || f.Fatal != row.fatal || f.Refused != row.again || !f.Sent {
+				t.Errorf("%s %+v: %v, %+v", name, row, e, f)
+			}
+			if strings.Contains(e.Message, "the vendor") != (row.told > nothing) || (string(e.Body) == body) != (row.told == all) || (e.Body == nil) != (row.told < all) {
+				t.Errorf("%s %+v: message %q, body %s", name, row, e.Message, e.Body)
+			}
+			if (e.Param == "duration") != (row.told > nothing) || (e.RetryAfter == 7*time.Second) != row.again || !strings.Contains(e.Error(), "the vendor") {
+				t.Errorf("%s %+v: param %q, after %s, log %s", name, row, e.Param, e.RetryAfter, e.Error())
+			}
+		}
+	}
+}
+
+func TestWhatAPollDoesNotFindIsTheTask(t *testing.T) {
+	for body, message := range map[string]string{
+		`{"error":{"code":"NotFound","message":"No cgt-1."}}`: "No cgt-1.",
+		`404 page not found`: "The upstream refused the request.",
+	} {
+		up := driver(t, refusing(404, body), Options{})
+		_, err := up.Do(t.Context(), question("cgt-1"))
+		if e := fault.From(err); e.Code != fault.ResourceNotFound || e.HTTPStatus() != 404 || e.Message != message || e.Body != nil {
+			t.Errorf("%s: %v", body, err)
+		}
+		_, err = up.Do(t.Context(), submission(t, asked))
+		if e := fault.From(err); e.Code == fault.ResourceNotFound || e.HTTPStatus() != 404 {
+			t.Errorf("%s: a submission got %v", body, err)
+		}
+	}
+}
+
+func TestARefusalOfNoFormIsToldInOurWords(t *testing.T) {
+	for _, body := range []string{"", "<html>", `{"error":"no"}`, `{"error":{"message":"the vendor says so"}}`, `{"code":"x"}`} {
+		_, err := driver(t, refusing(400, body), Options{}).Do(t.Context(), submission(t, asked))
+		if e := fault.From(err); e.Code != fault.InvalidRequest || e.HTTPStatus() != 400 || e.Message != "The upstream refused the request." || e.Body != nil {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+}
+
+func TestAKeyNeverGoesOutInAnError(t *testing.T) {
+	const body = `{"error":{"code":"InvalidParameter","message":"The key ark-vendor-1 cannot do that.","param":"ark-vendor-1"}}`
+	up := driver(t, refusing(400, body), Options{Keys: []secret.String{secret.New("ark-vendor-1")}})
+	_, err := up.Do(t.Context(), submission(t, asked))
+	if e := fault.From(err); strings.Contains(e.Error()+e.Message+e.Param+string(e.Body), "ark-vendor-1") || !strings.Contains(e.Message, "cannot do that") {
+		t.Errorf("%v, body %s", err, e.Body)
+	}
+}
+
+func TestAKeyThatIsRefusedRests(t *testing.T) {
+	var asked []string
+	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+		if asked[len(asked)-1] == "bad" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = io.WriteString(w, finished)
+	}), Options{Keys: []secret.String{secret.New("bad"), secret.New("good")}})
+	for range 10 {
+		if reply, err := up.Do(t.Context(), question("cgt-1")); err == nil {
+			_ = reply.Body.Close()
+		}
+	}
+	if got := strings.Join(asked, " "); got != "bad good bad good bad good good good good good" {
+		t.Errorf("the vendor got %s", got)
+	}
+}

@@ -1,0 +1,210 @@
+package dashscope
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
+)
+
+const (
+	askedVideo    = `{"model":"wan2.7-t2v", "input":{"prompt":"hé"},"parameters":{"resolution":"720P","duration":5,"seed":1.0},"x":9007199254740993}`
+	acceptedVideo = `{"request_id":"r1", "output":{"task_id":"0385dc79-example","task_status":"PENDING"}}`
+	finishedVideo = `{"request_id":"r3", "output":{"task_id":"0385dc79-example","task_status":"SUCCEEDED","video_url":"https://bucket.example/x.mp4?Signature=a"},"usage":{"duration":5.0,"video_count":1,"SR":720}}`
+)
+
+// filming is the driver as far as it makes videos.
+type filming struct{ *Upstream }
+
+func (filming) Supports(op upstream.Op, _ string) bool {
+	return op == upstream.SubmitVideo || op == upstream.PollVideo
+}
+
+func TestTheDriverConformsForVideos(t *testing.T) {
+	upstreamtest.Run(t, upstreamtest.Harness{
+		New: func(t *testing.T, vendor http.Handler) upstream.Upstream { return filming{driver(t, vendor)} },
+		Samples: map[upstream.Op]upstreamtest.Sample{
+			upstream.SubmitVideo: {
+				Model: "wan2.7-t2v", Request: []byte(askedVideo), Answer: []byte(acceptedVideo),
+				Refusal: upstreamtest.Refusal{
+					Status: 400, Body: []byte(`{"request_id":"r1","code":"InvalidParameter","message":"The size is wrong."}`),
+					Code: "InvalidParameter", Message: "The size is wrong.",
+				},
+			},
+			upstream.PollVideo: {
+				Model: "wan2.7-t2v", TaskID: "0385dc79-example", Answer: []byte(finishedVideo),
+				Refusal: upstreamtest.Refusal{
+					Status: 400, Body: []byte(`{"request_id":"r1","code":"InvalidParameter","message":"No such task."}`),
+					Code: "InvalidParameter", Message: "No such task.",
+				},
+			},
+		},
+	})
+}
+
+func videoCall(t *testing.T) *upstream.Call {
+	t.Helper()
+	o, err := rawjson.Index([]byte(askedVideo), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &upstream.Call{Op: upstream.SubmitVideo, Model: "wan2.7-t2v", RequestID: "req_1", Body: upstream.ObjectBody(o)}
+}
+
+func videoPoll(id string) *upstream.Call {
+	return &upstream.Call{Op: upstream.PollVideo, Model: "wan2.7-t2v", RequestID: "req_2", TaskID: id}
+}
+
+// watched makes a call of a vendor that answers, and returns what both got.
+func watched(t *testing.T, call *upstream.Call, answer string) (got *http.Request, sent, reply string) {
+	t.Helper()
+	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, _ := io.ReadAll(r.Body)
+		got, sent = r, string(data)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, answer)
+	}))
+	r, err := up.Do(t.Context(), call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(r.Body)
+	if err != nil || r.Body.Close() != nil || r.Status != 200 {
+		t.Fatalf("%d %v", r.Status, err)
+	}
+	return got, sent, string(data)
+}
+
+func TestAVideoIsAskedForAsATaskThatRunsByItself(t *testing.T) {
+	got, sent, reply := watched(t, videoCall(t), acceptedVideo)
+	if reply != acceptedVideo || sent != askedVideo {
+		t.Errorf("sent %s, got %s", sent, reply)
+	}
+	if got.Method != "POST" || got.RequestURI != "/api/v1/services/aigc/video-generation/video-synthesis" || got.Header.Get("X-DashScope-Async") != "enable" || got.Header.Get("Authorization") != "Bearer sk-vendor-1" || got.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("%s %s %v", got.Method, got.RequestURI, got.Header)
+	}
+}
+
+func TestAVideoIsAskedAfterByItsIdWhateverIsInIt(t *testing.T) {
+	for id, uri := range map[string]string{
+		"0385dc79-example": "/api/v1/tasks/0385dc79-example",
+		"../a?b#c d":       "/api/v1/tasks/..%2Fa%3Fb%23c%20d",
+	} {
+		got, sent, reply := watched(t, videoPoll(id), finishedVideo)
+		if reply != finishedVideo || sent != "" || got.Method != "GET" || got.RequestURI != uri || got.Header.Get("Authorization") != "Bearer sk-vendor-1" || got.Header.Get("X-DashScope-Async") != "" || got.Header.Get("Content-Type") != "" {
+			t.Errorf("%q: %s %s %v, %s", id, got.Method, got.RequestURI, got.Header, reply)
+		}
+	}
+	up := driver(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the vendor was asked") }))
+	for _, id := range []string{"", ".", ".."} {
+		if _, err := up.Do(t.Context(), videoPoll(id)); !fault.Is(err, fault.InternalError) {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+}
+
+func TestAVideoThatFailedIsAnAnswer(t *testing.T) {
+	for _, body := range []string{
+		`{"request_id":"r4","output":{"task_id":"t","task_status":"FAILED","code":"InvalidParameter","message":"the size is not match"}}`,
+		`{"request_id":"r4","code":"","message":"","output":{"task_id":"t","task_status":"RUNNING"}}`,
+		`{"request_id":"r5","output":{"task_id":"t","task_status":"UNKNOWN"}}`,
+		`{"request_id":"r5","output":{"task_id":"t","task_status":"CANCELED"}}`,
+	} {
+		if _, _, reply := watched(t, videoPoll("t"), body); reply != body {
+			t.Errorf("%s became %s", body, reply)
+		}
+	}
+}
+
+// videoErrors are rows of the vendor's page and what becomes of them.
+var videoErrors = []struct {
+	status int
+	code   string
+	want   fault.Code
+	is     int
+	fatal  bool
+	again  bool // nothing was billed, so another channel may be asked
+}{
+	{400, "InvalidParameter", "InvalidParameter", 400, false, false},
+	{400, "InvalidParameter.DataInspection", "InvalidParameter.DataInspectionFailed", 400, false, false},
+	{400, "DataInspectionFailed", "DataInspectionFailed", 400, false, false},
+	{400, "InvalidURL", "InvalidParameter.UrlNotAccessible", 400, false, false},
+	{400, "InvalidURL.Timeout", "InvalidParameter.UrlNotAccessible", 400, false, false},
+	{400, "BadRequest.InputDownloadFailed", "InvalidParameter.UrlNotAccessible", 400, false, false},
+	{404, "ModelNotFound", fault.ModelNotFound, 404, false, false},
+	{400, "Arrearage", fault.NoChannel, 502, true, false},
+	{401, "InvalidApiKey", fault.NoChannel, 502, true, false},
+	{403, "AccessDenied", fault.NoChannel, 502, true, false},
+	{429, "Throttling.RateQuota", fault.UpstreamRateLimit, 429, false, true},
+	{429, "PostpaidBillOverdue", fault.NoChannel, 502, true, false},
+	{500, "InternalError", fault.InternalServerError, 500, false, false},
+	{503, "ModelUnavailable", fault.ServiceUnavailable, 503, false, true},
+	{200, "InvalidURL", "InvalidParameter.UrlNotAccessible", 400, false, false},
+	{200, "Throttling", fault.UpstreamRateLimit, 429, false, true},
+	{200, "Arrearage", fault.NoChannel, 502, true, false},
+}
+
+func TestTheVendorsErrorsOfVideosHaveTheWordsOfTheEndpoint(t *testing.T) {
+	for _, row := range videoErrors {
+		body := `{"request_id":"r1","code":"` + row.code + `","message":"the vendor says so"}`
+		up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(row.status)
+			_, _ = io.WriteString(w, body)
+		}))
+		for _, call := range []*upstream.Call{videoCall(t), videoPoll("t")} {
+			_, err := up.Do(t.Context(), call)
+			e, f := fault.From(err), failed(t, err)
+			if e.Code != row.want || e.HTTPStatus() != row.is || f.Fatal != row.fatal || f.Refused != row.again || !f.Sent || e.Body != nil {
+				t.Errorf("%s %+v: %v, %+v, body %s", call.Op, row, e, f, e.Body)
+			}
+			if own := row.is == 400 || row.is == 404; strings.Contains(e.Message, "the vendor") != own || !strings.Contains(e.Error(), "the vendor") {
+				t.Errorf("%s %+v: message %q", call.Op, row, e.Message)
+			}
+		}
+	}
+}
+
+func failed(t *testing.T, err error) *upstream.Failure {
+	t.Helper()
+	var f *upstream.Failure
+	if !errors.As(err, &f) {
+		t.Fatalf("there is no *upstream.Failure in %v", err)
+	}
+	return f
+}
+
+func TestAKeyThatIsRefusedRests(t *testing.T) {
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+		if asked[len(asked)-1] == "bad" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = io.WriteString(w, finishedVideo)
+	}))
+	t.Cleanup(server.Close)
+	up, err := New(Options{BaseURL: server.URL, Keys: []secret.String{secret.New("bad"), secret.New("good")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = up.Close() })
+	for range 10 {
+		if reply, err := up.Do(t.Context(), videoPoll("t")); err == nil {
+			_ = reply.Body.Close()
+		}
+	}
+	if got := strings.Join(asked, " "); got != "bad good bad good bad good good good good good" {
+		t.Errorf("the vendor got %s", got)
+	}
+}

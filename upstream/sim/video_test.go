@@ -1,0 +1,360 @@
+package sim_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
+)
+
+const (
+	nestedAsk = `{"model":"beta2.7-t2v","input":{"prompt":"a boat"},"parameters":{"duration":7,"resolution":"1080P","ratio":"9:16"}}`
+	flatAsk   = `{"model":"gamma-2-0-260128","content":[{"type":"text","text":"a boat"}],"duration":5,"resolution":"480p","seed":42.0}`
+)
+
+func submission(t *testing.T, body string) *upstream.Call {
+	t.Helper()
+	o, err := rawjson.Index([]byte(body), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, _ := rawjson.String(o.Raw("model"))
+	return &upstream.Call{Op: upstream.SubmitVideo, Model: model, RequestID: "req_1", Body: upstream.ObjectBody(o)}
+}
+
+// answerOf is the whole answer to a call.
+func answerOf(t *testing.T, u *sim.Upstream, call *upstream.Call) string {
+	t.Helper()
+	reply, err := u.Do(t.Context(), call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(reply.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// video is what is read of either vendor's answer.
+type video struct {
+	ID, Status string
+	Output     struct {
+		TaskID, TaskStatus, VideoURL, Code, Message string
+		EndTime                                     string `json:"end_time"`
+	}
+	Content   struct{ VideoURL, LastFrameURL string }
+	Error     struct{ Code, Message string }
+	Usage     map[string]any
+	CreatedAt int64 `json:"created_at"`
+	UpdatedAt int64 `json:"updated_at"`
+}
+
+func decoded(t *testing.T, text string) (v video) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(strings.NewReplacer("task_id", "TaskID", "task_status", "TaskStatus", "video_url", "VideoURL", "last_frame_url", "LastFrameURL").Replace(text)), &v); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return v
+}
+
+// asked submits a video and returns the question what became of it.
+func asked(t *testing.T, u *sim.Upstream, body string) *upstream.Call {
+	t.Helper()
+	call := submission(t, body)
+	v := decoded(t, answerOf(t, u, call))
+	id := v.ID + v.Output.TaskID
+	if id == "" {
+		t.Fatalf("no id: %+v", v)
+	}
+	return &upstream.Call{Op: upstream.PollVideo, Model: call.Model, RequestID: "req_2", TaskID: id}
+}
+
+func failureOf(t *testing.T, err error) *upstream.Failure {
+	t.Helper()
+	var f *upstream.Failure
+	if !errors.As(err, &f) {
+		t.Fatalf("there is no *upstream.Failure in %v", err)
+	}
+	return f
+}
+
+// submitSample and pollSample are of one task, which knowing knows.
+var (
+	submitSample = upstreamtest.Sample{Model: "gamma-2-0-260128", Request: []byte(flatAsk), Check: func(t *testing.T, reply []byte) {
+		if string(reply) != `{"id":"task-1"}` {
+			t.Errorf("%s", reply)
+		}
+	}}
+	pollSample = upstreamtest.Sample{Model: "beta2.7-t2v", TaskID: "task-1", Check: func(t *testing.T, reply []byte) {
+		if v := decoded(t, string(reply)); v.Output.TaskStatus != "SUCCEEDED" {
+			t.Errorf("%s", reply)
+		}
+	}}
+)
+
+// knowing is a simulator that has made a video.
+func knowing(t *testing.T) *sim.Upstream {
+	t.Helper()
+	u := sim.New(sim.Options{VideoTime: -1, NewID: func() string { return "task-1" }})
+	asked(t, u, nestedAsk)
+	return u
+}
+
+func TestAVideoIsMadeInItsTime(t *testing.T) {
+	now := time.Unix(1788220800, 0)
+	u := sim.New(sim.Options{Now: func() time.Time { return now }, VideoTime: 8 * time.Second})
+	begun := now
+	nested, flat := asked(t, u, nestedAsk), asked(t, u, flatAsk)
+	for _, row := range []struct {
+		after        time.Duration
+		nested, flat string
+	}{
+		{0, "PENDING", "queued"}, {1999 * time.Millisecond, "PENDING", "queued"}, {2 * time.Second, "RUNNING", "running"},
+		{7999 * time.Millisecond, "RUNNING", "running"}, {8 * time.Second, "SUCCEEDED", "succeeded"}, {time.Hour, "SUCCEEDED", "succeeded"},
+	} {
+		now = begun.Add(row.after)
+		a, b := decoded(t, answerOf(t, u, nested)), decoded(t, answerOf(t, u, flat))
+		if a.Output.TaskStatus != row.nested || a.Output.TaskID != nested.TaskID || b.Status != row.flat || b.ID != flat.TaskID {
+			t.Errorf("after %s: %+v, %+v", row.after, a, b)
+		}
+		if done := row.after >= 8*time.Second; (a.Output.VideoURL != "") != done || (b.Content.VideoURL != "") != done || (a.Usage != nil) != done || (b.Usage != nil) != done {
+			t.Errorf("after %s: %+v, %+v", row.after, a, b)
+		}
+	}
+	a, b := decoded(t, answerOf(t, u, nested)), decoded(t, answerOf(t, u, flat))
+	if a.Output.EndTime != "2026-09-01 08:00:08.000" || b.CreatedAt != begun.Unix() || b.UpdatedAt != begun.Unix()+8 {
+		t.Errorf("ended at %q; %d, %d", a.Output.EndTime, b.CreatedAt, b.UpdatedAt)
+	}
+}
+
+func TestAVideoIsMadeByTheRealClockWhereNoneIsGiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := sim.New(sim.Options{})
+		poll := asked(t, u, flatAsk)
+		time.Sleep(6*time.Second - time.Nanosecond) // virtual
+		before := decoded(t, answerOf(t, u, poll)).Status
+		time.Sleep(time.Nanosecond)
+		if after := decoded(t, answerOf(t, u, poll)).Status; before != "running" || after != "succeeded" {
+			t.Errorf("%s, then %s", before, after)
+		}
+	})
+}
+
+func TestUsageIsWhatTheVendorsReport(t *testing.T) {
+	for _, row := range []struct{ body, want string }{
+		{nestedAsk, `{"SR":1080,"duration":7,"input_video_duration":0,"output_video_duration":7,"ratio":"9:16","video_count":1}`},
+		{`{"model":"wan2.6-t2v","input":{"prompt":"a"},"parameters":{"size":"832*480"}}`, `{"SR":480,"duration":5,"input_video_duration":0,"output_video_duration":5,"ratio":"16:9","video_count":1}`},
+		{`{"model":"beta2.6-t2v","input":{"prompt":"a"},"parameters":{"size":"960*960"}}`, `{"SR":720,"duration":5,"input_video_duration":0,"output_video_duration":5,"ratio":"16:9","video_count":1}`},
+		{`{"model":"beta2.6-t2v","input":{"prompt":"a"},"parameters":{"size":"1440*1440"}}`, `{"SR":1080,"duration":5,"input_video_duration":0,"output_video_duration":5,"ratio":"16:9","video_count":1}`},
+		{flatAsk, `{"completion_tokens":49005,"total_tokens":49005}`},
+		{`{"model":"gamma-2.5","content":[{}],"duration":-1,"ratio":"adaptive"}`, `{"completion_tokens":108900,"total_tokens":108900}`},
+		{`{"model":"m","content":[{}],"frames":29,"resolution":"1080P"}`, `{"completion_tokens":58725,"total_tokens":58725}`},
+	} {
+		u := sim.New(sim.Options{VideoTime: -1})
+		got, err := json.Marshal(decoded(t, answerOf(t, u, asked(t, u, row.body))).Usage)
+		if err != nil || string(got) != row.want {
+			t.Errorf("%s: %s, %v", row.body, got, err)
+		}
+	}
+}
+
+func TestTheFlatRecordTellsWhatWasMade(t *testing.T) {
+	u := sim.New(sim.Options{VideoTime: -1})
+	text := answerOf(t, u, asked(t, u, `{"model":"gamma-2-0-260128","content":[{"type":"text"}],"duration":6,"seed":42.0,"generate_audio":false,"return_last_frame":true}`))
+	for _, want := range []string{
+		`"model":"gamma-2-0-260128"`, `"seed":42.0`, `"resolution":"720p"`, `"ratio":"16:9"`, `"duration":6`, `"framespersecond":24`, `"generate_audio":false`, `"draft":false`, `"service_tier":"default"`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %s", want)
+		}
+	}
+	if v := decoded(t, text); !strings.HasPrefix(v.Content.LastFrameURL, "data:image/png;base64,") {
+		t.Errorf("the last picture is %.40s", v.Content.LastFrameURL)
+	}
+	text = answerOf(t, u, asked(t, u, `{"model":"m","content":[{"type":"text"}],"frames":29}`))
+	if !strings.Contains(text, `"frames":29`) || strings.Contains(text, `"duration"`) || strings.Contains(text, "last_frame") {
+		t.Errorf("%.300s", text)
+	}
+}
+
+func TestAVideoEndsAsItIsTold(t *testing.T) {
+	for ending, want := range map[sim.Ending][2]string{
+		sim.VideoMade: {"SUCCEEDED", "succeeded"}, sim.VideoFailed: {"FAILED", "failed"}, sim.VideoCancelled: {"CANCELED", "cancelled"},
+		sim.VideoExpired: {"UNKNOWN", "expired"}, sim.VideoEndless: {"RUNNING", "running"}, sim.VideoEmpty: {"SUCCEEDED", "succeeded"},
+	} {
+		u := sim.New(sim.Options{VideoTime: -1, Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Video: ending} }})
+		a, b := decoded(t, answerOf(t, u, asked(t, u, nestedAsk))), decoded(t, answerOf(t, u, asked(t, u, flatAsk)))
+		made, failed := ending == sim.VideoMade, ending == sim.VideoFailed
+		if a.Output.TaskStatus != want[0] || b.Status != want[1] || (a.Output.VideoURL != "") != made || (b.Content.VideoURL != "") != made {
+			t.Errorf("%d: %+v, %+v", ending, a, b)
+		}
+		if (a.Output.Code == "InternalError" && a.Output.Message != "") != failed || (b.Error.Code == "InternalServiceError" && b.Error.Message != "") != failed {
+			t.Errorf("%d: %+v, %+v", ending, a, b)
+		}
+	}
+}
+
+func TestTheReportOfAVideoCanFail(t *testing.T) {
+	for report, want := range map[sim.Report]string{sim.Withheld: "null null", sim.ZeroUsage: "0 0", sim.Reported: "7 49005"} {
+		u := sim.New(sim.Options{VideoTime: -1, Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Usage: report} }})
+		a, b := decoded(t, answerOf(t, u, asked(t, u, nestedAsk))), decoded(t, answerOf(t, u, asked(t, u, flatAsk)))
+		if got := strings.ReplaceAll(fmt.Sprint(a.Usage["duration"], " ", b.Usage["completion_tokens"]), "<nil>", "null"); got != want {
+			t.Errorf("%d: %s", report, got)
+		}
+	}
+}
+
+func TestASubmissionWhoseAnswerIsLostWasTaken(t *testing.T) {
+	u := sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Break: sim.Lost} }})
+	_, err := u.Do(t.Context(), submission(t, flatAsk))
+	if f := failureOf(t, err); !fault.Is(err, fault.BadGateway) || !f.Sent || f.Refused || f.Status != 0 || u.Jobs() != 1 {
+		t.Errorf("%v, %+v, %d jobs", err, f, u.Jobs())
+	}
+}
+
+func TestWhateverBreaksTheAnswerTheVideoWasTaken(t *testing.T) {
+	for _, kind := range []sim.Break{sim.Cut, sim.Reset, sim.ErrorFrame, sim.Garbage, sim.Stall} {
+		synctest.Test(t, func(t *testing.T) {
+			u := sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Break: kind} }})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // virtual
+			defer cancel()
+			reply, err := u.Do(ctx, submission(t, flatAsk))
+			var data []byte
+			if err == nil {
+				data, err = io.ReadAll(reply.Body)
+			}
+			if u.Jobs() != 1 || err == nil && strings.HasPrefix(string(data), `{"id"`) && json.Valid(data) {
+				t.Errorf("%d: %d jobs, %s, %v", kind, u.Jobs(), data, err)
+			}
+			if stalled := kind == sim.Stall; stalled != fault.Is(err, fault.RequestTimeout) {
+				t.Errorf("%d: %v", kind, err)
+			}
+		})
+	}
+}
+
+func TestAVideoThatIsRefusedWasNotTaken(t *testing.T) {
+	u := sim.New(sim.Options{Models: []string{"beta2.7-t2v", "gamma-2-0-260128", "m"}, Fault: func(c *upstream.Call) sim.Fault {
+		if c.RequestID == "refused" {
+			return sim.Fault{Status: 429}
+		}
+		return sim.Fault{}
+	}})
+	refused := submission(t, flatAsk)
+	refused.RequestID = "refused"
+	for name, row := range map[string]struct {
+		call   *upstream.Call
+		status int
+		code   fault.Code
+	}{
+		"a fault":         {refused, 429, fault.UpstreamRateLimit},
+		"no content":      {submission(t, `{"model":"gamma-2-0-260128","content":[]}`), 400, "InvalidParameter.MissingRequired"},
+		"no input":        {submission(t, `{"model":"beta2.7-t2v","content":[{}]}`), 400, "InvalidParameter"},
+		"a wrong kind":    {submission(t, `{"model":"m","content":[{}],"duration":"5"}`), 400, "InvalidParameter"},
+		"no such model":   {submission(t, `{"model":"other","content":[{}]}`), 404, fault.ModelNotFound},
+		"no such task":    {&upstream.Call{Op: upstream.PollVideo, Model: "m", TaskID: "x"}, 404, fault.ResourceNotFound},
+		"no task of ours": {&upstream.Call{Op: upstream.PollVideo, Model: "gamma-2-0-260128"}, 404, fault.ResourceNotFound},
+	} {
+		_, err := u.Do(t.Context(), row.call)
+		if e := fault.From(err); e == nil || e.HTTPStatus() != row.status || e.Code != row.code || u.Jobs() != 0 {
+			t.Errorf("%s: %v, %d jobs", name, err, u.Jobs())
+		}
+	}
+	if got := answerOf(t, u, &upstream.Call{Op: upstream.PollVideo, Model: "beta2.7-t2v", TaskID: "x"}); decoded(t, got).Output.TaskStatus != "UNKNOWN" {
+		t.Errorf("a task that the vendor does not know is %s", got)
+	}
+}
+
+func TestEveryTaskHasItsOwnId(t *testing.T) {
+	u := sim.New(sim.Options{})
+	var mu sync.Mutex
+	seen := make(map[string]bool)
+	var all sync.WaitGroup
+	for i := range 200 {
+		all.Go(func() {
+			id := asked(t, u, []string{nestedAsk, flatAsk}[i%2]).TaskID
+			mu.Lock()
+			defer mu.Unlock()
+			seen[id] = true
+		})
+	}
+	all.Wait()
+	if len(seen) != 200 || u.Jobs() != 200 {
+		t.Errorf("%d ids of %d jobs", len(seen), u.Jobs())
+	}
+	other := sim.New(sim.Options{})
+	call := submission(t, flatAsk)
+	call.RequestID = "req_9"
+	if id := decoded(t, answerOf(t, other, call)).ID; seen[id] {
+		t.Error("another process gave the same id to another call")
+	}
+}
+
+func TestTheOldestTaskIsForgotten(t *testing.T) {
+	u := sim.New(sim.Options{VideoTime: time.Hour})
+	first := asked(t, u, nestedAsk)
+	second := asked(t, u, nestedAsk)
+	for range 10_000 - 1 {
+		asked(t, u, nestedAsk)
+	}
+	if a, b := decoded(t, answerOf(t, u, first)), decoded(t, answerOf(t, u, second)); a.Output.TaskStatus != "UNKNOWN" || b.Output.TaskStatus != "PENDING" {
+		t.Errorf("%s, %s", a.Output.TaskStatus, b.Output.TaskStatus)
+	}
+}
+
+func TestAPollCanFailToo(t *testing.T) {
+	broken := sim.Whole
+	status := 0
+	u := sim.New(sim.Options{VideoTime: -1, Fault: func(c *upstream.Call) sim.Fault {
+		if c.Op == upstream.PollVideo {
+			return sim.Fault{Break: broken, Status: status}
+		}
+		return sim.Fault{}
+	}})
+	poll := asked(t, u, flatAsk)
+	broken = sim.Garbage
+	if got := answerOf(t, u, poll); json.Valid([]byte(got)) {
+		t.Errorf("%.100s", got)
+	}
+	broken, status = sim.Whole, 503
+	if _, err := u.Do(t.Context(), poll); !fault.Is(err, fault.ServiceUnavailable) {
+		t.Error(err)
+	}
+	status = 0
+	if v := decoded(t, answerOf(t, u, poll)); v.Status != "succeeded" {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestAVideoIsAlwaysTheSameOfItsPrompt(t *testing.T) {
+	link := func(body string) string {
+		u := sim.New(sim.Options{VideoTime: -1})
+		v := decoded(t, answerOf(t, u, asked(t, u, body)))
+		data, ok := strings.CutPrefix(v.Content.VideoURL+v.Output.VideoURL, "data:video/mp4;base64,")
+		file, err := base64.StdEncoding.DecodeString(data)
+		if !ok || err != nil || !strings.Contains(string(file), "Simulated by tollhouse: no model made this video.") {
+			t.Errorf("%v, %.60s", err, data)
+		}
+		return data
+	}
+	for _, body := range []string{nestedAsk, flatAsk} {
+		first, again, other := link(body), link(body), link(strings.Replace(body, "boat", "ship", 1))
+		if first != again || first == other {
+			t.Errorf("%s: the same is %t, another is %t", body, first == again, first == other)
+		}
+	}
+}

@@ -1,0 +1,30 @@
+package video_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/store/storetest"
+	"github.com/tollhouse-ai/gateway/video"
+)
+
+func TestTheStoreInMemory(t *testing.T) {
+	storetest.Tasks(t, func(_ testing.TB, now func() time.Time) storetest.Studio {
+		var mu sync.Mutex
+		var ids []string
+		m := &video.Memory{Now: now, Answers: &idempotency.Memory{Now: now}, Outbox: func(_ context.Context, n video.Notice) error {
+			mu.Lock()
+			defer mu.Unlock()
+			ids = append(ids, n.ID)
+			return nil
+		}}
+		return storetest.Studio{Store: m, Answers: m.Answers, Notices: func() []string {
+			mu.Lock()
+			defer mu.Unlock()
+			return ids
+		}}
+	})
+}

@@ -1,0 +1,471 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
+)
+
+// studio is an upstream that makes videos: what it says to a submission and, in
+// turn, to the questions after it. The last answer is given again.
+type studio struct {
+	mu     sync.Mutex
+	submit string
+	lose   error // of the submission, after the job was taken
+	polls  []string
+	jobs   int
+	asked  int
+	bodies []string
+	left   chan struct{} // when not nil, a submission waits for it
+}
+
+const (
+	betaTaken    = `{"request_id":"r","output":{"task_id":"up-1","task_status":"PENDING"}}`
+	betaRunning  = `{"request_id":"r","output":{"task_id":"up-1","task_status":"RUNNING"}}`
+	betaDone     = `{"request_id":"r","output":{"task_id":"up-1","task_status":"SUCCEEDED","video_url":"https://v.example/1.mp4"},"usage":{"duration":99.0,"SR":1080}}`
+	betaFailed   = `{"request_id":"r","output":{"task_id":"up-1","task_status":"FAILED","code":"DataInspectionFailed","message":"no"}}`
+	betaCanceled = `{"request_id":"r","output":{"task_id":"up-1","task_status":"CANCELED"}}`
+	gammaTaken   = `{"id":"cgt-1","x":1.0}`
+	gammaDone    = `{"id":"cgt-1","model":"vendor","status":"succeeded","content":{"video_url":"https://v.example/1.mp4"},"usage":{"completion_tokens":49005,"total_tokens":49005},"seed":7,"resolution":"480p","duration":5}`
+
+	askBeta  = `{"model":"beta2.6-t2v","duration":5,"resolution":"720p","input":{"prompt":"a boat"}}`
+	askGamma = `{"model":"gamma-2-0-260128","resolution":"480p","duration":5,"content":[{"type":"text","text":"a boat"}]}`
+)
+
+func (s *studio) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	if s.left != nil && call.Op == upstream.SubmitVideo {
+		<-s.left
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, fault.From(err)
+	}
+	text := s.submit
+	if call.Op == upstream.SubmitVideo {
+		data, err := call.Body.Bytes()
+		if err != nil {
+			return nil, err
+		}
+		s.bodies = append(s.bodies, string(data))
+		s.jobs++
+		if s.lose != nil {
+			return nil, s.lose
+		}
+	} else {
+		text = s.polls[min(s.asked, len(s.polls)-1)]
+		s.asked++
+	}
+	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text))}, nil
+}
+
+// cinema is a house whose beta costs 0.10 a second and whose gamma 7.00 a
+// million tokens.
+func cinema(t testing.TB, s *studio, edit func(*gateway.Options)) *house {
+	t.Helper()
+	seconds, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.10"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: "7.00"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newHouse(t, s, "10.00", func(o *gateway.Options) {
+		o.Prices = billing.NewPriceList(map[string]*billing.Price{"beta2.6-t2v": seconds, "gamma-2-0-260128": tokens})
+		o.Models = nil
+		if edit != nil {
+			edit(o)
+		}
+	})
+}
+
+// submit hands a body in.
+func (h *house) submit(ctx context.Context, body, key string) (*gateway.Exchange, *gateway.Result, error) {
+	x := h.Begin()
+	x.IdempotencyKey = key
+	if err := x.Authenticate(ctx, ""); err != nil {
+		return x, nil, err
+	}
+	r, err := x.Call(ctx, upstream.SubmitVideo, []byte(body), nil)
+	return x, r, err
+}
+
+// idOf is the id in a record.
+func idOf(t testing.TB, record []byte) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(string(record), `"id":"`)
+	id, _, _ := strings.Cut(rest, `"`)
+	if !ok || id == "" {
+		t.Fatalf("no id in %s", record)
+	}
+	return id
+}
+
+func TestAVideoFromItsSubmissionToItsEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		ask    string
+		s      *studio
+		status int
+		ends   video.State
+		charge string
+	}{
+		"beta succeeds":         {askBeta, &studio{submit: betaTaken, polls: []string{betaTaken, betaRunning, betaDone}}, 202, video.Succeeded, "0.50"},
+		"beta fails":            {askBeta, &studio{submit: betaTaken, polls: []string{betaRunning, betaFailed}}, 202, video.Failed, "0"},
+		"beta is cancelled":     {askBeta, &studio{submit: betaTaken, polls: []string{betaCanceled}}, 202, video.Cancelled, "0"},
+		"gamma by tokens":       {askGamma, &studio{submit: gammaTaken, polls: []string{`{"id":"cgt-1","status":"running"}`, gammaDone}}, 200, video.Succeeded, "0.343035"},
+		"gamma never says more": {askGamma, &studio{submit: gammaTaken, polls: []string{`{"id":"cgt-1","status":"running"}`}}, 200, video.Expired, "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var ended []*video.Response
+				h := cinema(t, c.s, func(o *gateway.Options) {
+					o.Video.Ended = func(r *video.Response) { ended = append(ended, r) }
+				})
+				ctx, stop := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				running.Go(func() { _ = h.Run(ctx) })
+				x, r, err := h.submit(t.Context(), c.ask, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Status != c.status || h.balance(t).Held == 0 {
+					t.Errorf("status %d, held %s", r.Status, h.balance(t).Held)
+				}
+				id := idOf(t, r.Body)
+				var last *video.Response
+				for v, err := range h.WaitVideo(t.Context(), id) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					last = v
+				}
+				stop()
+				running.Wait()
+				charge, err := billing.ParseMoney(c.charge)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if last.Status != c.ends || last.Charge != charge || h.spent(t, "10.00") != charge || h.balance(t).Held != 0 {
+					t.Errorf("ended %s for %s; spent %s, held %s", last.Raw, last.Charge, h.spent(t, "10.00"), h.balance(t).Held)
+				}
+				if len(ended) != 1 || ended[0].Status != c.ends || ended[0].Charge != charge {
+					t.Errorf("the hook heard %+v", ended)
+				}
+				if receipt, err := h.ledger.Receipt(t.Context(), "local", x.ID); err != nil || receipt.Operation != "video" {
+					t.Errorf("receipt %+v, %v", receipt, err)
+				}
+				if c.s.jobs != 1 {
+					t.Errorf("%d jobs", c.s.jobs)
+				}
+			})
+		})
+	}
+}
+
+func TestASubmissionWhoseAnswerWasLostIsNotRepeatedAndEndsByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &studio{lose: (&upstream.Failure{Sent: true, Err: errors.New("cut")}).Fault()}
+		h := cinema(t, s, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = h.Run(ctx) })
+		_, _, err := h.submit(t.Context(), askBeta, "")
+		f := fault.From(err)
+		if f == nil || f.Code != fault.RequestTimeout || f.HTTPStatus() != 504 || !strings.Contains(f.Message, "vid_") {
+			t.Fatalf("error %v", err)
+		}
+		_, id, _ := strings.Cut(f.Message, "generations/")
+		id, _, _ = strings.Cut(id, " ")
+		if v, err := h.Video(t.Context(), id); err != nil || v.Status != video.Queued || h.balance(t).Held == 0 {
+			t.Fatalf("meanwhile %+v, %v", v, err)
+		}
+		var last *video.Response
+		for v, err := range h.WaitVideo(t.Context(), id) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = v
+		}
+		stop()
+		running.Wait()
+		if last.Status != video.Expired || s.jobs != 1 || s.asked != 0 || h.spent(t, "10.00") != 0 || h.balance(t).Held != 0 {
+			t.Errorf("ended %s after %d jobs and %d questions; held %s", last.Raw, s.jobs, s.asked, h.balance(t).Held)
+		}
+	})
+}
+
+func TestASubmissionThatWasRefusedForCertainLeavesNothing(t *testing.T) {
+	for name, refusal := range map[string]error{
+		"the caller's fault":  (&upstream.Failure{Status: 400, Sent: true}).Fault(),
+		"busy":                (&upstream.Failure{Status: 503, Sent: true, Refused: true}).Fault(),
+		"no connection":       (&upstream.Failure{}).Fault(),
+		"an error of its own": (&upstream.Failure{Status: 500, Sent: true}).Fault(),
+		"the operator's key":  (&upstream.Failure{Status: 401, Sent: true, Fatal: true}).Fault(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &studio{lose: refusal}
+			tasks := &video.Memory{}
+			h := cinema(t, s, func(o *gateway.Options) { o.Tasks = tasks })
+			for range 3 { // nothing of the first blocks the next
+				if _, _, err := h.submit(t.Context(), askBeta, "k"); err == nil || fault.Is(err, fault.RequestTimeout) || fault.Is(err, fault.IdempotencyConflict) {
+					t.Fatalf("error %v", err)
+				}
+			}
+			open, err := tasks.Claim(t.Context(), "me", time.Now().Add(time.Hour), 100)
+			if err != nil || len(open) != 0 || h.balance(t).Held != 0 {
+				t.Errorf("%d tasks, %v; held %s", len(open), err, h.balance(t).Held)
+			}
+		})
+	}
+}
+
+func TestWhoLeavesDoesNotStopASubmission(t *testing.T) {
+	s := &studio{submit: betaTaken, polls: []string{betaDone}, left: make(chan struct{})}
+	tasks := &video.Memory{}
+	h := cinema(t, s, func(o *gateway.Options) { o.Tasks = tasks })
+	ctx, leave := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, _, err := h.submit(ctx, askBeta, "")
+		done <- err
+	}()
+	leave()
+	close(s.left)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	open, err := tasks.Claim(t.Context(), "me", time.Now().Add(time.Hour), 100)
+	if err != nil || len(open) != 1 || open[0].State != video.Processing || open[0].UpstreamID != "up-1" {
+		t.Fatalf("tasks %+v, %v", open, err)
+	}
+	h.finish(t, open[0].ID)
+}
+
+// finish has a task end, so that nothing is held.
+func (h *house) finish(t testing.TB, id string) {
+	t.Helper()
+	synctestless := time.Now().Add(wait)
+	for time.Now().Before(synctestless) {
+		v, err := h.Video(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Status.Terminal() {
+			return
+		}
+	}
+	t.Fatal("the video does not end")
+}
+
+func TestARepeatedSubmissionWithinTheWindowIsAConflictUnlessItHasAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &studio{submit: betaTaken, polls: []string{betaDone}}
+		h := cinema(t, s, nil)
+		_, first, err := h.submit(t.Context(), askBeta, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = h.submit(t.Context(), askBeta, "")
+		if f := fault.From(err); f == nil || f.Code != fault.IdempotencyConflict || !strings.Contains(f.Message, idOf(t, first.Body)) {
+			t.Errorf("error %v", err)
+		}
+		time.Sleep(6 * time.Second) // virtual
+		_, second, err := h.submit(t.Context(), askBeta, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, again, err := h.submit(t.Context(), askBeta, "k")
+		if err != nil || !again.Replayed || again.Status != 202 || string(again.Body) != string(second.Body) {
+			t.Errorf("again %+v, %v", again, err)
+		}
+		if s.jobs != 2 {
+			t.Errorf("%d jobs", s.jobs)
+		}
+		time.Sleep(6 * time.Second)
+		h.finish(t, idOf(t, first.Body))
+		h.finish(t, idOf(t, second.Body))
+	})
+}
+
+func TestAKeyHasNoMoreOpenVideosThanItMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &studio{submit: betaTaken, polls: []string{betaDone}}
+		h := cinema(t, s, func(o *gateway.Options) { o.Video.DuplicateWindow = -1 })
+		ctx := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k", Limits: auth.Limits{MaxConcurrentVideos: 2}})
+		var ids []string
+		for i := range 3 {
+			_, r, err := h.submit(ctx, askBeta, "")
+			if i < 2 && err != nil {
+				t.Fatal(err)
+			}
+			if i == 2 {
+				if f := fault.From(err); f == nil || f.Code != fault.ConcurrencyExceeded || f.HTTPStatus() != 429 {
+					t.Fatalf("error %v", err)
+				}
+				break
+			}
+			ids = append(ids, idOf(t, r.Body))
+		}
+		time.Sleep(6 * time.Second)
+		h.finish(t, ids[0])
+		_, r, err := h.submit(ctx, askBeta, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Second)
+		h.finish(t, ids[1])
+		h.finish(t, idOf(t, r.Body))
+	})
+}
+
+func TestATaskIsItsAccountsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &studio{submit: gammaTaken, polls: []string{gammaDone}}
+		h := cinema(t, s, nil)
+		_, r, err := h.submit(t.Context(), askGamma, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id := idOf(t, r.Body); id != "cgt-1" {
+			t.Errorf("a gamma record shows %s", id)
+		}
+		if err := h.ledger.CreateAccount(t.Context(), "other", billing.One); err != nil {
+			t.Fatal(err)
+		}
+		foreign := auth.NewContext(t.Context(), &auth.Principal{Account: "other", Key: "o"})
+		if _, err := h.Video(foreign, "cgt-1"); !fault.Is(err, fault.ResourceNotFound) {
+			t.Errorf("a foreign task: %v", err)
+		}
+		draft := `{"model":"gamma-1-5-pro-251215","content":[{"type":"text","text":"x"},{"type":"draft_task","draft_task":{"task_id":"cgt-1"}}]}`
+		if _, _, err := h.submit(foreign, draft, ""); !fault.Is(err, fault.ResourceNotFound) {
+			t.Errorf("a foreign draft: %v", err)
+		}
+		if s.jobs != 1 {
+			t.Errorf("%d jobs", s.jobs)
+		}
+		time.Sleep(6 * time.Second)
+		h.finish(t, "cgt-1")
+	})
+}
+
+func TestASubmissionThatWaitsIsAnsweredWithTheVideoOrAsItStands(t *testing.T) {
+	for name, c := range map[string]struct {
+		polls []string
+		want  string
+		after time.Duration
+	}{
+		"it is there":   {[]string{`{"id":"cgt-1","status":"running"}`, gammaDone}, `"status":"succeeded"`, 11 * time.Second},
+		"it takes long": {[]string{`{"id":"cgt-1","status":"running"}`}, `"status":"running"`, 61 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &studio{submit: gammaTaken, polls: c.polls}
+				h := cinema(t, s, nil)
+				began := time.Now()
+				_, r, err := h.submit(t.Context(), strings.Replace(askGamma, `"duration"`, `"wait":true,"duration"`, 1), "")
+				if err != nil || !strings.Contains(string(r.Body), c.want) {
+					t.Errorf("record %s, %v", r.Body, err)
+				}
+				if took := time.Since(began); took > c.after {
+					t.Errorf("it took %s", took)
+				}
+				if strings.Contains(s.bodies[0], "wait") {
+					t.Errorf("sent %s", s.bodies[0])
+				}
+				s.mu.Lock()
+				s.polls = []string{gammaDone}
+				s.mu.Unlock()
+				time.Sleep(6 * time.Second)
+				h.finish(t, "cgt-1")
+			})
+		})
+	}
+}
+
+func TestConcurrentQuestionsAboutATaskAreOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &studio{submit: betaTaken, polls: []string{betaRunning, betaDone}}
+		h := cinema(t, s, nil)
+		_, r, err := h.submit(t.Context(), askBeta, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := idOf(t, r.Body)
+		time.Sleep(6 * time.Second)
+		var asking sync.WaitGroup
+		for range 50 {
+			asking.Go(func() { _, _ = h.Video(t.Context(), id) })
+		}
+		asking.Wait()
+		if s.asked != 1 {
+			t.Errorf("the upstream was asked %d times", s.asked)
+		}
+		time.Sleep(6 * time.Second)
+		h.finish(t, id)
+	})
+}
+
+// away is a store that is away for a while.
+type awayTasks struct {
+	video.Store
+	mu   sync.Mutex
+	away bool
+}
+
+func (a *awayTasks) Change(ctx context.Context, s video.Step, r *idempotency.Record) (bool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.away {
+		return false, errors.New("the disk is full")
+	}
+	return a.Store.Change(ctx, s, r)
+}
+
+func TestATaskThatCouldNotBeWrittenIsWrittenLaterAndNotSubmittedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &studio{submit: betaTaken, polls: []string{betaDone}}
+		tasks := &awayTasks{Store: &video.Memory{}, away: true}
+		h := cinema(t, s, func(o *gateway.Options) { o.Tasks = tasks })
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = h.Run(ctx) })
+		_, _, err := h.submit(t.Context(), askBeta, "")
+		f := fault.From(err)
+		if f == nil || f.Code != fault.RequestTimeout {
+			t.Fatalf("error %v", err)
+		}
+		_, id, _ := strings.Cut(f.Message, "generations/")
+		id, _, _ = strings.Cut(id, " ")
+		tasks.mu.Lock()
+		tasks.away = false
+		tasks.mu.Unlock()
+		var last *video.Response
+		for v, err := range h.WaitVideo(t.Context(), id) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = v
+		}
+		stop()
+		running.Wait()
+		if last.Status != video.Succeeded || s.jobs != 1 || fmt.Sprint(last.Charge) != "0.50" {
+			t.Errorf("ended %s for %s after %d jobs", last.Raw, last.Charge, s.jobs)
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/video"
+)
+
+// How a process looks after its tasks.
+const (
+	leaseFor    = time.Minute     // others take a task over that was not renewed for so long
+	claimEvery  = leaseFor / 4    // tasks are claimed, and leases renewed
+	claimAfter  = time.Second     // of one claim the next, where there is something new
+	coarse      = time.Second / 4 // tasks that are due so near to each other are asked after together
+	pollsAtOnce = 64
+	mostTasks   = 100_000 // that one process looks after
+	purgeEvery  = time.Hour
+	slowest     = time.Minute // between two looks at a task
+)
+
+// interval is the time between two looks at a task: a twentieth of its age.
+func (v *videos) interval(t *video.Task, now time.Time) time.Duration {
+	poll := v.g.options.Video.Poll
+	return min(max(now.Sub(t.CreatedAt)/20, poll), max(slowest, poll))
+}
+
+// ward is a task that this process looks after.
+type ward struct {
+	task *video.Task
+	next time.Time // when it is looked at
+	busy bool
+}
+
+// round is the state of run.
+type round struct {
+	v       *videos
+	mu      sync.Mutex
+	wards   map[string]*ward
+	slots   chan struct{}
+	running sync.WaitGroup
+
+	claimed, purged time.Time
+}
+
+// run looks after the tasks of this process until ctx ends: it leases open ones,
+// asks their upstreams how they go, ends those whose time is over and forgets
+// those that were kept for long enough.
+func (v *videos) run(ctx context.Context) {
+	r := &round{v: v, wards: map[string]*ward{}, slots: make(chan struct{}, pollsAtOnce)}
+	defer r.running.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	fresh := true
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-v.wake:
+			fresh = true
+		case <-timer.C:
+		}
+		now := v.g.options.Now()
+		if wait := claimAfter - now.Sub(r.claimed); fresh && wait > 0 {
+			timer.Reset(wait)
+			continue
+		}
+		if fresh || now.Sub(r.claimed) >= claimEvery {
+			fresh = false
+			r.claim(ctx, now)
+		}
+		r.purge(ctx, now)
+		timer.Reset(max(r.look(ctx, now), coarse))
+	}
+}
+
+// claim leases tasks, and takes note of those that are this process's now.
+func (r *round) claim(ctx context.Context, now time.Time) {
+	r.claimed = now
+	r.v.keepAgain(ctx)
+	tasks, err := r.leased(ctx, now)
+	if err != nil {
+		if ctx.Err() == nil {
+			r.v.g.options.Logger.Warn("open videos were not claimed", "error", err)
+		}
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.wards
+	r.wards = make(map[string]*ward, len(tasks))
+	for _, t := range tasks {
+		w := before[t.ID]
+		if w == nil {
+			w = &ward{task: t, next: r.v.nextLook(t, now)}
+		}
+		r.wards[t.ID] = w
+	}
+}
+
+func (r *round) leased(ctx context.Context, now time.Time) (tasks []*video.Task, err error) {
+	defer guard(&err)
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	return r.v.store.Claim(ctx, r.v.owner, now.Add(leaseFor), mostTasks)
+}
+
+// nextLook is when a task is to be looked at: an interval after the last look,
+// and at the latest when its time is over.
+func (v *videos) nextLook(t *video.Task, now time.Time) time.Time {
+	switch t.State {
+	case video.Submitting:
+		return t.CreatedAt.Add(abandoned + time.Second)
+	case video.Unknown:
+		return t.ExpiresAt.Add(video.Grace)
+	}
+	next := now.Add(v.interval(t, now))
+	if t.ExpiresAt.Before(next) && t.ExpiresAt.After(now) {
+		return t.ExpiresAt
+	}
+	return next
+}
+
+// look starts a look at each task that is due, and returns the time until the
+// next one is.
+func (r *round) look(ctx context.Context, now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wait := claimEvery
+	for _, w := range r.wards {
+		switch left := w.next.Sub(now); {
+		case w.busy:
+		case left > 0:
+			wait = min(wait, left)
+		default:
+			select {
+			case r.slots <- struct{}{}:
+				w.busy = true
+				r.running.Go(func() { r.ask(ctx, w) })
+			default: // the next round
+				wait = 0
+			}
+		}
+	}
+	return wait
+}
+
+// ask looks at one task.
+func (r *round) ask(ctx context.Context, w *ward) {
+	defer func() { <-r.slots }()
+	t, err := r.v.refresh(ctx, w.task)
+	now := r.v.g.options.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w.busy = false
+	switch {
+	case err != nil:
+		if ctx.Err() == nil {
+			r.v.g.options.Logger.Warn("a video could not be asked after", "task", w.task.ID, "channel", w.task.Channel, "error", tellable(err))
+		}
+		w.next = now.Add(r.v.interval(w.task, now))
+	case t.State.Terminal():
+		if r.wards[t.ID] == w {
+			delete(r.wards, t.ID)
+		}
+	default:
+		w.task, w.next = t, r.v.nextLook(t, now)
+	}
+}
+
+// purge forgets old tasks from time to time.
+func (r *round) purge(ctx context.Context, now time.Time) {
+	if now.Sub(r.purged) < purgeEvery {
+		return
+	}
+	r.purged = now
+	err := func() (err error) {
+		defer guard(&err)
+		_, err = r.v.store.Purge(ctx, now)
+		return err
+	}()
+	if err != nil && ctx.Err() == nil {
+		r.v.g.options.Logger.Warn("old videos were not forgotten", "error", err)
+	}
+}
