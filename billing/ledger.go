@@ -90,11 +90,15 @@ func (l *Ledger) Counting() bool { return l.options.Count }
 // fault.InsufficientBalance if it does not, with fault.PermissionDenied if
 // there is no such account, with fault.InvalidRequest if the cost of the bound
 // is above [MaxHold], and with fault.InternalError if c.RequestID is empty or
-// already used.
+// already used, or if c.With has a record. It ends no hold by itself: c.Until is
+// the caller's to keep, and the process's end is every hold's.
 func (l *Ledger) Reserve(_ context.Context, c Charge) (Hold, error) {
 	bound, least, err := l.bounds(&c)
 	if err != nil {
 		return Hold{}, err
+	}
+	if len(c.With) > 0 {
+		return Hold{}, fault.New(fault.InternalError, fmt.Sprintf("A ledger in memory cannot keep a record of type %T with a hold.", c.With[0]))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

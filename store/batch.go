@@ -38,12 +38,14 @@ type batch struct {
 	settled []ending
 	entries []entry
 	answers []answer
+	tasks   tasks
 	rebound []*budget // ended, or to be added
 	wrote   bool      // by an operation of its own
 	durable bool      // it was committed
 }
 
-// answer is an idempotent answer that becomes durable with its settlement.
+// answer is an idempotent answer that becomes durable with its settlement, or
+// with the acceptance of its video.
 type answer struct {
 	record  idempotency.Record
 	receipt billing.Receipt
@@ -59,7 +61,7 @@ func newBatch(c *committer, ops []*op, careful bool) *batch {
 	return &batch{
 		committer: c, ops: ops, careful: careful,
 		accounts: map[string]*account{}, budgets: map[int64]*budget{}, current: map[ownKey]*budget{},
-		holds: map[string]*hold{}, receipts: map[string]billing.Receipt{},
+		holds: map[string]*hold{}, receipts: map[string]billing.Receipt{}, tasks: newTasks(),
 	}
 }
 

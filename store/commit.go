@@ -233,7 +233,7 @@ func (c *committer) commit(ops []*op, careful bool) {
 			c.finish(ops)
 			return
 		default:
-			ops[0].err = broken(err)
+			ops[0].err = c.db.broken(err)
 			c.finish(ops)
 			return
 		}
@@ -267,9 +267,9 @@ func (c *committer) finish(ops []*op) {
 		if o.finish() || o.err != nil {
 			continue
 		}
-		if r, ok := o.step.(*reserving); ok {
+		if s, ok := o.step.(interface{ undo() step }); ok {
 			c.mu.Lock()
-			c.queue = append(c.queue, &op{step: r.undo(), ready: make(chan struct{})})
+			c.queue = append(c.queue, &op{step: s.undo(), ready: make(chan struct{})})
 			c.mu.Unlock()
 		}
 	}
@@ -334,10 +334,18 @@ func (db *DB) failure(err error) Failure {
 	return db.dialect.Failure(err)
 }
 
-func broken(err error) error {
+// broken is what the caller of an operation gets that the database refused.
+func (db *DB) broken(err error) error {
 	var f *fault.Error
-	if errors.As(err, &f) {
+	switch {
+	case errors.As(err, &f):
 		return err
+	case db.failure(err) == Unwritable:
+		return unwritable(err)
 	}
 	return fault.Wrap(fault.InternalError, "The gateway's database refused to record this request. Nothing was charged.", err)
+}
+
+func unwritable(err error) error {
+	return fault.Wrap(fault.InvalidRequest, "The request has a character that cannot be recorded: a NUL, or bytes that are not UTF-8. Leave it out.", err)
 }

@@ -5,12 +5,14 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 // reserving makes a hold.
 type reserving struct {
 	charge       billing.Charge
 	bound, least billing.Money
+	task         *video.New // that is made with it
 	made         billing.Hold
 }
 
@@ -18,6 +20,9 @@ func (r *reserving) needs(b *batch) {
 	b.wantKey(r.charge.Account, r.charge.Key)
 	if r.charge.RequestID != "" {
 		b.wanted.fresh = append(b.wanted.fresh, r.charge.RequestID)
+	}
+	if r.task != nil {
+		b.wantNew(r.task)
 	}
 }
 
@@ -33,8 +38,8 @@ func (r *reserving) decide(b *batch) error {
 	if a == nil {
 		return fault.New(fault.PermissionDenied, "The account that this API key belongs to does not exist in the ledger. The operator has to create it.")
 	}
-	if c.Claimed {
-		if err := b.takeClaim(c.RequestID); err != nil {
+	if r.task != nil {
+		if err := b.admit(r.task); err != nil {
 			return err
 		}
 	}
@@ -46,17 +51,38 @@ func (r *reserving) decide(b *batch) error {
 	if p := b.current[ownKey{c.Account, c.Key}]; p != nil {
 		h.budget = p.id
 	}
-	if !b.aside(h, max(r.least, min(r.bound, b.available(h)))) {
+	if !c.Until.IsZero() {
+		h.node, h.expires = nobody, b.db.local(c.Until, b.now)
+	}
+	amount := max(r.least, min(r.bound, b.available(h)))
+	if !b.covered(h, amount) {
 		return fault.New(fault.InsufficientBalance, "Insufficient balance")
+	}
+	if c.Claimed {
+		if err := b.takeClaim(h); err != nil {
+			return err
+		}
+	}
+	b.aside(h, amount)
+	if r.task != nil {
+		b.enlist(r.task, true)
 	}
 	b.holds[h.id] = h
 	r.made = h.asHold(b.available(h))
 	return nil
 }
 
-// undo gives back a hold that nobody waited for.
+// nobody is the node of a hold that outlives its process: sweeps of dead
+// processes leave it alone.
+const nobody = 0
+
+// undo gives back a hold that nobody waited for, and forgets its task.
 func (r *reserving) undo() step {
-	return &settling{id: r.charge.RequestID, with: []billing.Record{billing.Outcome{Reason: billing.ReasonInternal}}}
+	s := &settling{id: r.charge.RequestID, kept: kept{outcome: billing.Outcome{Reason: billing.ReasonInternal}}}
+	if r.task != nil {
+		s.drops = []video.Drop{{ID: r.task.Task.ID}}
+	}
+	return s
 }
 
 // used reports whether a request has an id already.
@@ -81,9 +107,12 @@ func (b *batch) available(h *hold) billing.Money {
 	return min(account.available(), budget.available())
 }
 
+// covered reports whether a hold may have amount more.
+func (b *batch) covered(h *hold, amount billing.Money) bool { return amount <= b.available(h) }
+
 // aside adds amount to a hold, in the account and in the budget, or in neither.
 func (b *batch) aside(h *hold, amount billing.Money) bool {
-	if amount > b.available(h) {
+	if !b.covered(h, amount) {
 		return false
 	}
 	account, budget := b.purses(h)
@@ -127,7 +156,9 @@ func (e *extending) decide(b *batch) error {
 		return fault.New(fault.InsufficientBalance, "Insufficient balance")
 	}
 	h.soFar, h.checkpoint = e.soFar, true
-	h.expires = b.now + b.db.options.HoldFor.Nanoseconds()
+	if h.node != nobody {
+		h.expires = b.now + b.db.options.HoldFor.Nanoseconds()
+	}
 	return nil
 }
 
@@ -140,23 +171,30 @@ type settling struct {
 	id      string
 	usage   billing.Usage
 	recover bool // the last checkpoint is what was used
-	with    []billing.Record
+	kept
+	unkept  error // why it cannot be kept
 	receipt billing.Receipt
 }
 
-func (s *settling) needs(b *batch) { b.wantHold(s.id) }
+func (s *settling) needs(b *batch) {
+	b.wantHold(s.id)
+	s.wantTasks(b)
+}
 
 func (s *settling) decide(b *batch) error {
 	if r, ended := b.receipts[s.id]; ended {
 		s.receipt = r
+		s.late(b)
 		return nil
 	}
 	h := b.holds[s.id]
 	if h == nil {
 		return lostSight()
 	}
-	outcome, answers, err := records(s.with)
-	if err != nil {
+	if s.unkept != nil {
+		return s.unkept
+	}
+	if err := s.fits(b, h.id); err != nil {
 		return err
 	}
 	u := s.usage
@@ -170,14 +208,15 @@ func (s *settling) decide(b *batch) error {
 	r := billing.Receipt{
 		ID: h.id, CreatedAt: moment(h.created), SettledAt: b.at(), Account: h.account, Key: h.key,
 		Operation: h.operation, Model: h.model, Status: status(u), Usage: u, PriceVersion: h.version,
-		Hold: h.amount, Reason: outcome.Reason, Channel: outcome.Channel,
+		Hold: h.amount, Reason: s.outcome.Reason, Channel: s.outcome.Channel,
 	}
 	if err := b.capture(h, &r, cost); err != nil {
 		return err
 	}
-	for _, record := range answers {
+	for _, record := range s.answers {
 		b.answers = append(b.answers, answer{record, r})
 	}
+	s.apply(b)
 	s.receipt = r
 	return nil
 }

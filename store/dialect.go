@@ -43,10 +43,11 @@ type Failure int
 
 // The kinds of failure.
 const (
-	Broken    Failure = iota // nothing that trying again would help
-	Duplicate                // a unique key is taken
-	Conflict                 // the transaction met another one; it may be tried again
-	Away                     // the database is not there, or cannot write (disk full)
+	Broken     Failure = iota // nothing that trying again would help
+	Duplicate                 // a unique key is taken
+	Conflict                  // the transaction met another one; it may be tried again
+	Away                      // the database is not there, or cannot write (disk full)
+	Unwritable                // a text has a byte that the database does not take
 )
 
 // texts spells each statement once.

@@ -4,7 +4,7 @@ import "time"
 
 // dirty reports whether the batch has anything to commit.
 func (b *batch) dirty() bool {
-	return b.wrote || len(b.touched) > 0 || len(b.entries) > 0 || len(b.rebound) > 0 || b.changed() ||
+	return b.wrote || len(b.touched) > 0 || len(b.entries) > 0 || len(b.rebound) > 0 || len(b.tasks.touched) > 0 || b.changed() ||
 		(b.db.dialect.Shared && time.Since(b.node.renewed) > b.db.options.Lease/4)
 }
 
@@ -24,6 +24,7 @@ func (b *batch) changed() bool {
 func (b *batch) flush() error {
 	for _, write := range [...]func() error{
 		b.sign, b.writeAccounts, b.writeBudgets, b.writePrices, b.writeHolds, b.writeReceipts, b.writeEntries, b.writeAnswers,
+		b.writeTasks, b.writeNotices, b.freeAnswers,
 	} {
 		if err := write(); err != nil {
 			return err
@@ -145,9 +146,17 @@ func (b *batch) writeEntries() error {
 
 func (b *batch) writeAnswers() error {
 	for _, a := range b.answers {
-		if err := b.db.keepAnswer(b.ctx, b.tx, a.record, a.receipt); err != nil {
+		if err := b.keepAnswer(a); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// freeAnswers ends the claims that outlived their process with their videos.
+func (b *batch) freeAnswers() error {
+	return b.sql.freeAnswers.each(b.tasks.over, func(query string, args []any) error {
+		_, err := b.tx.execBulk(b.ctx, query, args)
+		return err
+	})
 }

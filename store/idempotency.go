@@ -107,9 +107,14 @@ func (db *DB) claim(ctx context.Context, k idempotency.Key, content idempotency.
 // takeClaim sees that a request's idempotency key is still its own, and ties it
 // to the process that makes the hold. Others free the keys of a process that
 // they take for dead: a duplicate may have this one by now, and would be charged
-// as well.
-func (b *batch) takeClaim(requestID string) error {
-	n, err := b.tx.exec(b.ctx, "UPDATE answer SET node = ? WHERE request = ? AND state = 'open'", b.node.id, requestID)
+// as well. That of a hold that outlives its process becomes nobody's, like the
+// hold, and lasts as long.
+func (b *batch) takeClaim(h *hold) error {
+	text, args := "UPDATE answer SET node = ? WHERE request = ? AND state = 'open'", []any{b.node.id, h.id}
+	if h.node == nobody {
+		text, args = "UPDATE answer SET node = ?, expires_at = ? WHERE request = ? AND state = 'open'", []any{h.node, h.expires, h.id}
+	}
+	n, err := b.tx.exec(b.ctx, text, args...)
 	switch {
 	case err != nil:
 		return err
@@ -165,13 +170,12 @@ func (db *DB) Free(ctx context.Context, k idempotency.Key, requestID string) err
 }
 
 // keepAnswer ends the claim of a request in the transaction that settles it: a
-// capture keeps the answer, a release frees the key.
-func (db *DB) keepAnswer(ctx context.Context, t *tx, rec idempotency.Record, receipt billing.Receipt) error {
-	if receipt.Status != billing.Captured {
-		return t.freeClaim(ctx, rec.Key, receipt.ID)
+// capture keeps the answer, as does an open hold, and a release frees the key.
+func (b *batch) keepAnswer(a answer) error {
+	if a.receipt.Status == billing.Released {
+		return b.tx.freeClaim(b.ctx, a.record.Key, a.receipt.ID)
 	}
-	a, now := idempotency.Answer{Header: rec.Header, Body: rec.Body, Receipt: receipt}, nanos(receipt.SettledAt)
-	return t.keep(ctx, rec.Key, a, now)
+	return b.tx.keep(b.ctx, a.record.Key, idempotency.Answer{Header: a.record.Header, Body: a.record.Body, Receipt: a.receipt}, b.now)
 }
 
 // freeClaims ends the claims of a process that is dead, whose holds have ended
@@ -211,14 +215,7 @@ func (t *tx) keep(ctx context.Context, k idempotency.Key, a idempotency.Answer, 
 	return t.forgetAnswers(ctx, now, 3) // more than was added
 }
 
-// forgetAnswers drops at most limit of what was kept for long enough, and never
-// waits for another process that does the same.
+// forgetAnswers drops at most limit of what was kept for long enough.
 func (t *tx) forgetAnswers(ctx context.Context, now int64, limit int) error {
-	skip := ""
-	if t.db.dialect.Shared {
-		skip = " FOR UPDATE SKIP LOCKED"
-	}
-	_, err := t.exec(ctx, `DELETE FROM answer WHERE (account, operation, key) IN
-		(SELECT account, operation, key FROM answer WHERE expires_at <= ? LIMIT ?`+skip+`)`, now, limit)
-	return err
+	return t.dropSome(ctx, "answer", "account, operation, key", "expires_at <= ?", now, limit)
 }

@@ -41,10 +41,10 @@ func (b *batch) wantKey(account, key string) {
 }
 
 // load reads what is wanted: holds, then accounts in the order of their names,
-// which is the order in which every process locks them, then what belongs to
-// the accounts and so needs no lock of its own.
+// which is the order in which every process locks them, then tasks, then what
+// belongs to the accounts and so needs no lock of its own.
 func (b *batch) load() error {
-	for _, read := range [...]func() error{b.loadHolds, b.loadEnded, b.loadAccounts, b.loadBudgets} {
+	for _, read := range [...]func() error{b.loadHolds, b.loadEnded, b.loadAccounts, b.loadTasks, b.loadBudgets} {
 		if err := read(); err != nil {
 			return err
 		}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/idempotency"
 )
 
 var (
@@ -22,13 +21,19 @@ func (db *DB) Counting() bool { return db.options.Count }
 func (db *DB) Currency() string { return db.options.Currency }
 
 // Reserve is billing.Ledger's, durable when it returns. It waits at most
-// Options.Patience; a hold that is made later all the same is given back.
+// Options.Patience; a hold that is made later all the same is given back. One
+// that outlives its process (Charge.Until) makes the task of a video.New with
+// it, or is refused by it: both are there or neither is.
 func (db *DB) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
 	bound, least, err := db.bounds(&c)
 	if err != nil {
 		return billing.Hold{}, err
 	}
-	r := &reserving{charge: c, bound: bound, least: least}
+	task, err := taskOf(&c)
+	if err != nil {
+		return billing.Hold{}, err
+	}
+	r := &reserving{charge: c, bound: bound, least: least, task: task}
 	if err := db.committer.run(ctx, r, db.options.Patience); err != nil {
 		return billing.Hold{}, err
 	}
@@ -70,29 +75,19 @@ func (db *DB) Spare() bool {
 }
 
 // Settle is billing.Ledger's, durable when it returns. It keeps records of the
-// types billing.Outcome and idempotency.Record, and waits as long as ctx lets
-// it; whether or not it was in time, it may be called again.
+// types billing.Outcome, idempotency.Record, video.Step and video.Drop, and waits
+// as long as ctx lets it; whether or not it was in time, it may be called again.
+//
+// A step that ends a task is made with the settlement or neither is: where the
+// task is not as the step expects it, fault.ServiceUnavailable says to look
+// again. Where the hold had ended before, nothing is written, unless it had ended
+// by itself (Charge.Until) and left the task open: that ends then.
 func (db *DB) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
-	s := &settling{id: h.ID, usage: u, with: with}
+	s := &settling{id: h.ID, usage: u}
+	s.kept, s.unkept = records(with)
 	err := db.committer.run(ctx, s, 0)
 	if err != nil {
 		return billing.Receipt{}, err
 	}
 	return s.receipt, nil
-}
-
-// records sorts what is to be durable with a settlement. One that could not be
-// kept is an error: a ledger must not drop what its caller believes durable.
-func records(with []billing.Record) (outcome billing.Outcome, answers []idempotency.Record, err error) {
-	for _, record := range with {
-		switch r := record.(type) {
-		case billing.Outcome:
-			outcome = r
-		case idempotency.Record:
-			answers = append(answers, r)
-		default:
-			return outcome, nil, fault.New(fault.InternalError, fmt.Sprintf("The ledger cannot keep a record of type %T.", record))
-		}
-	}
-	return outcome, answers, nil
 }

@@ -1,5 +1,10 @@
 package store
 
+import (
+	"fmt"
+	"strings"
+)
+
 // statements are those that the committer runs in bulk, or whose text depends
 // on the dialect.
 type statements struct {
@@ -7,6 +12,10 @@ type statements struct {
 	accounts, currentBudgets, budgets, holds, ended                bulk
 	updateAccount, insertAccount, updateBudget                     bulk
 	insertHold, updateHold, deleteHold, insertReceipt, insertEntry bulk
+
+	tasks, taskOf, openTasks, recentTasks, submittedTasks      bulk
+	insertTask, updateTask, deleteTask, leaseTask, freeAnswers bulk
+	insertNotice, leaseNotice                                  bulk
 }
 
 // The columns of a row, in the order in which they are scanned and written.
@@ -28,7 +37,7 @@ func newStatements(d Dialect) *statements {
 	if clock == "" { // no other process can be alive, or come back
 		clock, others, old = "0", " AND ? > 0", " AND ? > 0"
 	}
-	return &statements{
+	s := &statements{
 		sign:     "UPDATE node SET commits = commits + 1, lease_until = " + clock + " + ? WHERE id = ? AND NOT dead RETURNING commits, " + clock,
 		register: "INSERT INTO node (commits, lease_until, dead, started_at) VALUES (1, " + clock + " + ?, FALSE, ?) RETURNING id, " + clock,
 		bury:     "UPDATE node SET dead = TRUE WHERE NOT dead AND id <> ?" + others,
@@ -55,4 +64,37 @@ func newStatements(d Dialect) *statements {
 		insertReceipt: newBulk(d, "INSERT INTO receipt ("+receiptColumns+", counted) ", "tttttttnnnttnnnnnnnnnnnntnnnb", ""),
 		insertEntry:   newBulk(d, "INSERT INTO entry ("+entryColumns+") ", "tttnnnnnnn", ""),
 	}
+	s.ofTasks(d)
+	return s
+}
+
+// ofTasks are the statements about videos.
+func (s *statements) ofTasks(d Dialect) {
+	const all = "SELECT " + taskColumns + " FROM task WHERE "
+	s.tasks = lookUp(d, all+"id", 't', " ORDER BY id"+d.Lock)
+	s.taskOf = lookUp(d, all+"NOT ended AND request_id", 't', " ORDER BY id"+d.Lock)
+	s.openTasks = newBulk(d, "SELECT account, key_id, COUNT(*) FROM task WHERE NOT ended AND (account, key_id) IN (", "tt", ") GROUP BY account, key_id")
+	s.recentTasks = newBulk(d, "SELECT "+taskColumns+" FROM (", "tn", ") AS c JOIN task ON fingerprint = c.column1 AND noted_at > c.column2")
+	s.submittedTasks = lookUp(d, all+"state = 'submitting' AND fingerprint", 't', "")
+
+	s.insertTask = newBulk(d, "INSERT INTO task ("+taskColumns+", owner, lease_until) ", submittedKinds+livingKinds+"tn", "")
+	// The version is a guard as those of the purses are.
+	s.updateTask = newBulk(d, "UPDATE task SET "+assigned(livingColumns, 3)+" FROM (", "tn"+livingKinds,
+		") AS c WHERE id = c.column1 AND version = c.column2 AND NOT ended")
+	s.deleteTask = lookUp(d, "DELETE FROM task WHERE id", 't', "")
+	s.leaseTask = newBulk(d, "UPDATE task SET owner = c.column2, lease_until = c.column3 FROM (", "ttn", ") AS c WHERE id = c.column1")
+	s.freeAnswers = lookUp(d, "DELETE FROM answer WHERE state = 'open' AND request", 't', "")
+
+	s.insertNotice = newBulk(d, "INSERT INTO notice ("+noticeColumns+", owner, lease_until) ", noticeKinds+"tn", "")
+	s.leaseNotice = newBulk(d, "UPDATE notice SET owner = c.column2, lease_until = c.column3 FROM (", "ttn", ") AS c WHERE id = c.column1")
+}
+
+// assigned sets columns to those of the rows "c" from the nth on.
+func assigned(columns string, n int) string {
+	var b strings.Builder
+	for name := range strings.SplitSeq(columns, ", ") {
+		fmt.Fprintf(&b, "%s = c.column%d, ", name, n)
+		n++
+	}
+	return strings.TrimSuffix(b.String(), ", ")
 }

@@ -1,6 +1,6 @@
-// Package store keeps accounts, keys, holds, receipts and answers in an SQL
-// database: one SQL text for SQLite and Postgres, behind the interfaces of
-// packages billing, auth and idempotency. It links no driver; packages
+// Package store keeps accounts, keys, holds, receipts, answers and video tasks in
+// an SQL database: one SQL text for SQLite and Postgres, behind the interfaces of
+// packages billing, auth, idempotency and video. It links no driver; packages
 // store/sqlite and store/postgres open a [DB].
 package store
 
@@ -9,6 +9,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"io"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -19,11 +20,13 @@ import (
 
 // DB is everything that the gateway remembers. It implements billing.Meter,
 // billing.Books, billing.Accounts, auth.KeyStore, auth.KeyAdmin and
-// idempotency.Store. Package sqlite or postgres makes one; Close ends it.
+// idempotency.Store, and is the outbox of webhooks; [DB.Tasks] is a video.Store.
+// Package sqlite or postgres makes one; Close ends it.
 //
 // It is safe for concurrent use. Every error is a *[fault.Error]; where the
 // database cannot be asked it is fault.ServiceUnavailable with a RetryAfter,
-// and never anything else.
+// and never anything else. A text that Postgres does not take, with a NUL or
+// bytes that are not UTF-8, is fault.InvalidRequest.
 type DB struct {
 	dialect Dialect
 	options Options
@@ -36,6 +39,7 @@ type DB struct {
 	prices    priceCache
 	announced atomic.Pointer[string] // the hash of the list that is charged by
 	committer *committer
+	tasks     *Tasks
 }
 
 // Options configure a [DB]. The zero value is a prepaid ledger.
@@ -62,6 +66,9 @@ type Options struct {
 	// Lease is how long the holds of a process that shares its database are
 	// safe from the others after its last sign of life; zero means 10 s.
 	Lease time.Duration
+	// Rand makes the secrets that sign webhooks; nil means crypto/rand's reader.
+	// It must be safe for concurrent use.
+	Rand io.Reader
 	// Logger hears of what no caller is told; nil discards.
 	Logger *slog.Logger
 	// Wrap is given each of the connectors before it is used, to watch its
@@ -92,6 +99,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		dialect: c.Dialect, options: c.Options.filled(),
 		writer: c.Writer, reader: c.Reader, long: c.Lengthy, release: c.Release,
 	}
+	db.tasks = &Tasks{db}
 	db.writer.SetMaxOpenConns(2)
 	if err := db.start(ctx); err != nil {
 		_ = db.closePools() // the first error says more
@@ -161,6 +169,9 @@ func (db *DB) away(err error) error {
 	var f *fault.Error
 	if err == nil || errors.As(err, &f) {
 		return err
+	}
+	if db.failure(err) == Unwritable {
+		return unwritable(err)
 	}
 	return &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,

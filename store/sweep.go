@@ -34,8 +34,8 @@ func (db *DB) Run(ctx context.Context) error {
 
 // Sweep ends the holds of processes that are dead and those that have expired
 // (ledger.md, Who pays when it ends badly): one with a checkpoint is charged
-// that, any other is given back. It also drops the idempotent answers that were
-// kept for long enough. Open does it too.
+// that, any other is given back. It also drops the idempotent answers and the
+// ended notices that were kept for long enough. Open does it too.
 func (db *DB) Sweep(ctx context.Context) error { return db.sweep(ctx, 0) }
 
 // sweep takes the clock back by ahead, by which it leapt since living holds were
@@ -55,6 +55,9 @@ func (db *DB) sweep(ctx context.Context, ahead time.Duration) error {
 	if err := db.sweepAnswers(ctx, now); err != nil {
 		return err
 	}
+	if err := db.sweepNotices(ctx, now); err != nil {
+		return err
+	}
 	expired, err := db.heldBy(ctx, "expires_at <= ? OR node IN (SELECT id FROM node WHERE dead)", now)
 	if err != nil {
 		return err
@@ -65,31 +68,69 @@ func (db *DB) sweep(ctx context.Context, ahead time.Duration) error {
 	return db.update(ctx, func(ctx context.Context, t *tx) error { return forgetNodes(ctx, t, grave.dead) })
 }
 
-// A sweep drops at most sweptAnswers × sweeps answers: they can be large, and
-// holds wait meanwhile. What is left is the next sweep's.
+// A sweep drops at most swept × sweeps answers, and as many notices: they can be
+// large, and holds wait meanwhile. What is left is the next sweep's.
 const (
-	sweptAnswers = 64 // in one transaction
-	sweeps       = 64
+	swept  = 64 // in one transaction
+	sweeps = 64
 )
 
 // sweepAnswers drops what was kept for long enough, also where no request comes
 // any more that would do so.
 func (db *DB) sweepAnswers(ctx context.Context, now int64) error {
+	return db.dropAll(ctx, "answer", "account, operation, key", "expires_at <= ?", now)
+}
+
+// dropAll drops the rows for which a condition on one number holds, a few in each
+// transaction.
+func (db *DB) dropAll(ctx context.Context, table, key, condition string, at int64) error {
 	for range sweeps {
 		var one int
-		switch err := db.readers().queryRow(ctx, "SELECT 1 FROM answer WHERE expires_at <= ? LIMIT 1", now).Scan(&one); {
+		switch err := db.readers().queryRow(ctx, "SELECT 1 FROM "+table+" WHERE "+condition+" LIMIT 1", at).Scan(&one); {
 		case errors.Is(err, sql.ErrNoRows):
 			return nil // and nothing was written
 		case err != nil:
 			return db.away(err)
 		}
 		if err := db.update(ctx, func(ctx context.Context, t *tx) error {
-			return t.forgetAnswers(ctx, now, sweptAnswers)
+			return t.dropSome(ctx, table, key, condition, at, swept)
 		}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// dropSome drops at most limit rows, and never waits for another process that
+// does the same.
+func (t *tx) dropSome(ctx context.Context, table, key, condition string, at int64, limit int) error {
+	_, err := t.exec(ctx, "DELETE FROM "+table+" WHERE ("+key+") IN (SELECT "+key+" FROM "+table+" WHERE "+condition+" LIMIT ?"+t.db.skipLocked()+")", at, limit)
+	return err
+}
+
+// recovering ends a hold that nobody else ends.
+type recovering struct {
+	settling
+	lasting bool // it outlived its process, and its task may be open
+}
+
+func (r *recovering) needs(b *batch) {
+	r.settling.needs(b)
+	if r.lasting {
+		b.tasks.requests[r.id] = true
+	}
+}
+
+func (r *recovering) decide(b *batch) error {
+	if _, ended := b.receipts[r.id]; ended {
+		return nil
+	}
+	err := r.settling.decide(b)
+	if t := b.tasks.of[r.id]; err == nil && t != nil {
+		t.held = false
+		b.touchTask(t)
+	}
+	return err
 }
 
 // recover settles holds by their last checkpoints, as many at once as the
@@ -99,7 +140,10 @@ func (db *DB) recover(ctx context.Context, holds []*hold) error {
 		n := min(len(holds), batchLimit)
 		results := make(chan error, n)
 		for _, h := range holds[:n] {
-			s := &settling{id: h.id, recover: true, with: []billing.Record{billing.Outcome{Reason: billing.ReasonInternal}}}
+			s := &recovering{settling{id: h.id, recover: true, kept: kept{outcome: billing.Outcome{Reason: billing.ReasonInternal}}}, h.node == nobody}
+			if s.lasting {
+				s.outcome.Reason = billing.ReasonExpired
+			}
 			go func() { results <- db.committer.run(ctx, s, 0) }()
 		}
 		var failed error

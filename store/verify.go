@@ -12,7 +12,8 @@ import (
 )
 
 // Verify checks the invariants I1 to I7 of ledger.md on one consistent state of
-// the database and names the first that does not hold, as fault.InternalError.
+// the database, and that every open video has its hold and none has that has
+// ended (I9). It names the first that does not hold, as fault.InternalError.
 // (I8 speaks of what clients were told.) It reads every receipt and every
 // entry, beside a store that runs, and takes as long as it takes. It fails with
 // fault.ServiceUnavailable where others read for long already, and with
@@ -125,6 +126,10 @@ func (db *DB) checks(now int64) []check {
 			"SELECT id, charge, overrun FROM receipt WHERE status <> 'captured' AND (charge <> 0 OR overrun <> 0)", nil},
 		{"I5", "hold %[1]q of account %[2]q should have ended at %[3]s",
 			"SELECT id, account, expires_at FROM hold WHERE expires_at < ?", []any{now - grace.Nanoseconds()}},
+		{"I9", "the video %[1]q has not ended (%[2]s), and its hold %[3]q has",
+			"SELECT id, state, request_id FROM task WHERE NOT ended AND held AND request_id NOT IN (SELECT id FROM hold)", nil},
+		{"I9", "the video %[1]q has ended (%[2]s), and its hold %[3]q has not",
+			"SELECT task.id, state, request_id FROM hold JOIN task ON task.request_id = hold.id WHERE ended AND held", nil},
 		{"I6", "request %[1]q was charged %[2]s of %[3]s",
 			"SELECT reference, -customer, held FROM entry WHERE kind = 'capture' AND -customer - held > available", nil},
 		{"I6", "request %[1]q was captured for another hold (%[2]s) than its receipt tells (%[3]s)",

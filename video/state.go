@@ -30,14 +30,15 @@ func read(word string) (s State, listed bool) {
 	return s, true
 }
 
-// steps is the one table of legal steps. Upstreams may call a running task
-// queued again; nothing leaves a state that is not here.
+// steps is the one table of legal steps. They lead forward only: an upstream may
+// call a running task queued again, and a caller is not told that. Nothing
+// leaves a state that is not here.
 var steps = map[State][]State{
 	Submitting: {Unknown, Queued, Processing, Running, Succeeded, Failed, Cancelled, Expired},
 	Unknown:    {Queued, Processing, Running, Succeeded, Failed, Cancelled, Expired},
 	Queued:     {Processing, Running, Succeeded, Failed, Cancelled, Expired},
-	Processing: {Queued, Running, Succeeded, Failed, Cancelled, Expired},
-	Running:    {Queued, Processing, Succeeded, Failed, Cancelled, Expired},
+	Processing: {Running, Succeeded, Failed, Cancelled, Expired},
+	Running:    {Succeeded, Failed, Cancelled, Expired},
 }
 
 // May reports whether the step to another state is legal.

@@ -4,7 +4,7 @@ package mutation
 var inGateway = []mutation{
 	{
 		guard: "gateway: nothing is asked upstream without a hold",
-		file:  "call.go", edits: []edit{{"	if err := c.reserve(); err != nil {", "	if err := c.reserve(); err != nil && c == nil {"}},
+		file:  "call.go", edits: []edit{{"	if err := c.reserve(c.charge()); err != nil {", "	if err := c.reserve(c.charge()); err != nil && c == nil {"}},
 		in: ".", run: "^TestABalanceThatCoversNoTokenIs402AndNothingIsAsked$",
 	},
 	{

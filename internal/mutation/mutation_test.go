@@ -46,7 +46,7 @@ func TestEveryGuardIsMissedWhenItIsGone(t *testing.T) {
 	f := newForge(t)
 	start := time.Now()
 	t.Run("rows", func(t *testing.T) { // ends when all of them have
-		for _, m := range slices.Concat(inMemory, inStore, inAccess, inGateway) {
+		for _, m := range slices.Concat(inMemory, inStore, inTasks, inAccess, inGateway) {
 			t.Run(strings.ReplaceAll(m.guard, " ", "_"), func(t *testing.T) {
 				t.Parallel()
 				f.check(t, m)

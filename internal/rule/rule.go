@@ -132,8 +132,8 @@ func StringOrStrings(most int) Check {
 // ModelID allows the id of a model.
 func ModelID() Check {
 	const most = 256 // bytes: it ends up in logs and receipts
-	return Check{fmt.Sprintf("a non-empty string of at most %d bytes", most), func(raw []byte) bool {
+	return Check{fmt.Sprintf("a non-empty string of at most %d bytes without a NUL", most), func(raw []byte) bool {
 		id, ok := rawjson.String(raw)
-		return ok && id != "" && len(id) <= most
+		return ok && id != "" && len(id) <= most && strings.IndexByte(id, 0) < 0
 	}}
 }

@@ -26,8 +26,8 @@ func TestChecksDecide(t *testing.T) {
 		{"one of", OneOf("a", "bé"), `"a" or "bé"`, []string{`"a"`, `"\u0061"`, `"b\u00e9"`}, []string{`"A"`, `""`, "1", `["a"]`}},
 		{"string or strings", StringOrStrings(2), "a string or an array of at most 2 strings",
 			[]string{`"a"`, "[]", `["a"]`, `[ "a" , "b" ]`}, []string{`["a","b","c"]`, "[1]", "[null]", `["a",["b"]]`, "1", "{}"}},
-		{"model id", ModelID(), "a non-empty string of at most 256 bytes",
-			[]string{`"m"`, `"` + strings.Repeat("m", 256) + `"`}, []string{`""`, "1", `"` + strings.Repeat("m", 257) + `"`}},
+		{"model id", ModelID(), "a non-empty string of at most 256 bytes without a NUL",
+			[]string{`"m"`, `"` + strings.Repeat("m", 256) + `"`}, []string{`""`, "1", `"` + strings.Repeat("m", 257) + `"`, `"m\u0000"`}},
 	} {
 		if row.check.Text != row.text {
 			t.Errorf("%s: %q, want %q", row.name, row.check.Text, row.text)

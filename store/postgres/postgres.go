@@ -111,6 +111,8 @@ var failures = map[string]store.Failure{
 	"XX":    store.Away,
 	"40":    store.Conflict,
 	"23505": store.Duplicate,
+	"22021": store.Unwritable, // a NUL, or what is not UTF-8
+	"22P05": store.Unwritable, // a letter that the database's encoding does not have
 }
 
 func failure(err error) store.Failure {

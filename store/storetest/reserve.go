@@ -17,11 +17,24 @@ var reserving = map[string]func(desk){
 	"AHoldIsSetAsideAndGivenBack":                                    aHoldIsSetAside,
 	"AHoldIsGrantedInPartDownToItsLeast":                             aHoldIsGrantedInPart,
 	"ReserveRefusesWhatItCannotKeepApart":                            reserveRefuses,
+	"AHoldWithARecordThatCannotBeKeptIsRefused":                      keepsNoRecord,
 	"ExtendAddsUnderTheSameGuardAndARefusalChangesNothing":           extendAdds,
 	"AFreeModelRunsOnAnEmptyAccount":                                 aFreeModelRuns,
 	"TenThousandRequestsOnABalanceForAHundredExactlyAHundredSucceed": exactlyAHundred,
 	"ExtensionsAndSettlementsOfOneHoldInOneBatchAreDoneInTheirOrder": oneHoldManyTimes,
 	"ManyAccountsInOneBatchEachHaveTheirOwnBalance":                  manyAccounts,
+}
+
+func keepsNoRecord(b desk) {
+	b.account("acme", 10)
+	c := b.charge("r1", 4)
+	c.With = []billing.Record{billing.Outcome{}}
+	_, err := b.Reserve(b.t.Context(), c)
+	b.wantCode(err, fault.InternalError)
+	b.wantBalance(10, 0)
+	c.With = nil
+	_, err = b.Reserve(b.t.Context(), c)
+	b.ok(err)
 }
 
 func aHoldIsSetAside(b desk) {

@@ -29,11 +29,16 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 	for name, test := range ledgerRules() {
 		t.Run(name, func(t *testing.T) { test(newBench(t, place(t)).desk) })
 	}
-	for _, group := range [...]map[string]func(bench){storing, recovering, verifying, enduring, answering} {
+	for _, group := range [...]map[string]func(bench){storing, recovering, verifying, enduring, answering, filming, posting} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) { test(newBench(t, place(t))) })
 		}
 	}
+	t.Run("Tasks", func(t *testing.T) {
+		Tasks(t, func(t testing.TB, now func() time.Time) Studio {
+			return closedBench(t, place(t)).open(store.Options{Now: now}).studio()
+		})
+	})
 	t.Run("TheLedgerBehavesAsItsModelAndAsTheOneInMemory", func(t *testing.T) { behaves(t, place) })
 }
 
@@ -50,8 +55,13 @@ type bench struct {
 
 func newBench(t testing.TB, p Place) bench {
 	t.Helper()
-	b := bench{place: p, desk: desk{t: t, price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"}), clock: newClock(morning)}}
-	return b.open(store.Options{})
+	return closedBench(t, p).open(store.Options{})
+}
+
+// closedBench is a bench whose database is not open yet.
+func closedBench(t testing.TB, p Place) bench {
+	t.Helper()
+	return bench{place: p, desk: desk{t: t, price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"}), clock: newClock(morning)}}
 }
 
 // open opens the database once more, and checks and closes it in the end.
@@ -113,3 +123,20 @@ func price(t testing.TB, rates ...billing.Rate) *billing.Price {
 func images(n int64) billing.Usage { return billing.Usage{Images: n} }
 
 func id(n int) string { return fmt.Sprintf("r%05d", n) }
+
+// studio is the bench's database as a store of tasks.
+func (b bench) studio() Studio {
+	return Studio{Store: b.Tasks(), Answers: b.Tasks(), Notices: func() []string {
+		b.t.Helper()
+		all, err := b.Notices(context.Background(), "", mostNotices)
+		b.ok(err)
+		ids := []string{}
+		for _, n := range all {
+			ids = append(ids, n.ID)
+		}
+		return ids
+	}}
+}
+
+// mostNotices are more than a test makes, or all that are listed at once.
+const mostNotices = 1000

@@ -36,6 +36,8 @@ var corruptions = []struct{ name, invariant, breaks, mends string }{
 	{"a capture without a receipt", "I4", "UPDATE receipt SET id = 'x' WHERE id = 'captured'", "UPDATE receipt SET id = 'captured' WHERE id = 'x'"},
 	{"a second capture", "I4", "UPDATE entry SET reference = 'overrun' WHERE reference = 'captured'", ""},
 	{"a charge beyond hold and available", "I6", "UPDATE entry SET available = -1 WHERE reference = 'captured'", "UPDATE entry SET available = 10000000000 WHERE reference = 'captured'"},
+	{"an open video without a hold", "I9", "UPDATE task SET request_id = 'x' WHERE id = 'vid_a'", "UPDATE task SET request_id = 'req_a' WHERE id = 'vid_a'"},
+	{"a hold of a video that has ended", "I9", "UPDATE task SET ended = NOT ended WHERE id = 'vid_a'", "UPDATE task SET ended = NOT ended WHERE id = 'vid_a'"},
 	{"a capture of another hold", "I6", "UPDATE receipt SET held = held + 1 WHERE id = 'captured'", "UPDATE receipt SET held = held - 1 WHERE id = 'captured'"},
 }
 
@@ -45,6 +47,7 @@ func namesInvariant(b bench) {
 	b.ok(b.Credit(b.t.Context(), "acme", billing.One, "invoice 1"))
 	b.settle(b.reserve("released", 1), 0)
 	b.settle(b.reserve("captured", 2), 2)
+	b.submitted("a", 0)
 	b.reserve("open", 1)
 	b.settle(b.reserve("overrun", 1), 9)
 	for _, c := range corruptions {

@@ -1,0 +1,140 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/internal/webhook"
+)
+
+var _ webhook.Outbox = (*DB)(nil)
+
+const (
+	noticeColumns = "id, account, task, url, body, created_at, state, tries, reason, next_at, ended_at"
+	noticeKinds   = "tttttntntnn"
+)
+
+// Due implements [webhook.Outbox].
+func (db *DB) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Notice, error) {
+	var due []webhook.Notice // the committer's until run has returned nil
+	err := db.committer.run(ctx, seldom(func(b *batch) (bool, error) {
+		due = []webhook.Notice{}
+		rows, err := b.tx.query(b.ctx, "SELECT "+noticeColumns+" FROM notice WHERE state = 'waiting' AND next_at <= ? AND lease_until <= ? ORDER BY next_at, id LIMIT ?"+
+			db.skipLocked(), b.now, b.now, max(n, 0))
+		if err != nil {
+			return false, err
+		}
+		var leased []any
+		err = each(rows, func(rows *sql.Rows) error {
+			e, err := scanNotice(rows)
+			due = append(due, e.Notice)
+			leased = append(leased, e.ID, owner, db.local(until, b.now))
+			return err
+		})
+		if err != nil {
+			return false, err
+		}
+		return len(due) > 0, b.tx.execAll(b.ctx, &b.sql.leaseNotice, leased)
+	}), db.options.Patience)
+	if err != nil {
+		return nil, err
+	}
+	return due, nil
+}
+
+// scanNotice reads a row of noticeColumns.
+func scanNotice(rows *sql.Rows) (webhook.Entry, error) {
+	var e webhook.Entry
+	var task, body, state string
+	var created, next, ended, tries int64
+	err := rows.Scan(&e.ID, &e.Account, &task, &e.URL, &body, &created, &state, &tries, &e.Reason, &next, &ended)
+	e.Body, e.State, e.Tries = []byte(body), webhook.State(state), int(tries)
+	e.CreatedAt, e.Next, e.Ended = timeOf(created), timeOf(next), timeOf(ended)
+	return e, err
+}
+
+// Done implements [webhook.Outbox].
+func (db *DB) Done(ctx context.Context, id string, at time.Time) error {
+	return db.update(ctx, func(ctx context.Context, t *tx) error {
+		return t.endNotice(ctx, id, webhook.Sent, nanos(at))
+	})
+}
+
+// Failed implements [webhook.Outbox].
+func (db *DB) Failed(ctx context.Context, id string, next time.Time, tries int, reason string, final bool) error {
+	return db.update(ctx, func(ctx context.Context, t *tx) error {
+		now, err := db.now(ctx, t)
+		if err != nil {
+			return err
+		}
+		if _, err := t.exec(ctx, "UPDATE notice SET next_at = ?, tries = ?, reason = ?, owner = '', lease_until = 0 WHERE id = ? AND state = 'waiting'",
+			db.local(next, now), int64(tries), reason, id); err != nil || !final {
+			return err
+		}
+		return t.endNotice(ctx, id, webhook.Failed, now)
+	})
+}
+
+func (t *tx) endNotice(ctx context.Context, id string, state webhook.State, at int64) error {
+	_, err := t.exec(ctx, "UPDATE notice SET state = ?, ended_at = ?, next_at = 0, owner = '', lease_until = 0 WHERE id = ? AND state = 'waiting'", string(state), at, id)
+	return err
+}
+
+// mostNotices are listed at once.
+const mostNotices = 1000
+
+// Notices are an account's notices and how far they are, the newest first, at
+// most limit (100 if that is not positive) and never more than 1,000; everybody's
+// if account is empty. Those that have ended are kept for seven days.
+func (db *DB) Notices(ctx context.Context, account string, limit int) ([]webhook.Entry, error) {
+	where, args := "WHERE account = ? ", []any{account}
+	if account == "" {
+		where, args = "", nil
+	}
+	if limit <= 0 {
+		limit = 100
+	}
+	rows, err := db.readers().query(ctx, "SELECT "+noticeColumns+" FROM notice "+where+"ORDER BY created_at DESC, id LIMIT ?", append(args, min(limit, mostNotices))...)
+	all := []webhook.Entry{}
+	if err == nil {
+		err = each(rows, func(rows *sql.Rows) error {
+			e, err := scanNotice(rows)
+			all = append(all, e)
+			return err
+		})
+	}
+	if err != nil {
+		return nil, db.unavailable(ctx, err)
+	}
+	return all, nil
+}
+
+// Resend makes a notice due now, whatever became of it, with all its tries before
+// it; false if there is none by that id. One that has ended is kept for seven
+// days.
+func (db *DB) Resend(ctx context.Context, id string) (found bool, err error) {
+	var changed int64 // the committer's until update has returned nil
+	err = db.update(ctx, func(ctx context.Context, t *tx) error {
+		now, err := db.now(ctx, t)
+		if err != nil {
+			return err
+		}
+		changed, err = t.exec(ctx, "UPDATE notice SET state = 'waiting', created_at = ?, tries = 0, reason = '', next_at = ?, ended_at = 0, owner = '', lease_until = 0 WHERE id = ?",
+			now, now, id)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	return changed > 0, nil
+}
+
+// noticesKept is how long a notice is kept that has ended: as long as the record
+// of a video.
+const noticesKept = 7 * 24 * time.Hour
+
+// sweepNotices drops what was kept for long enough.
+func (db *DB) sweepNotices(ctx context.Context, now int64) error {
+	return db.dropAll(ctx, "notice", "id", "ended_at > 0 AND ended_at <= ?", now-int64(noticesKept))
+}
