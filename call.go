@@ -138,7 +138,7 @@ func (x *Exchange) check(op operation) (Model, error) {
 func elsewhere(op operation, m Model) error {
 	e := fault.Invalid("model", fmt.Sprintf("The model %q serves another endpoint.", m.ID))
 	if m.Kind != "" {
-		e.Message = fmt.Sprintf("The model %q serves another endpoint: it is a %s model.", m.ID, m.Kind)
+		e.Message = fmt.Sprintf("The model %q serves another endpoint: its kind is %s.", m.ID, m.Kind)
 	}
 	if op.op() == upstream.Speech {
 		e.Code = fault.EndpointModelMismatch

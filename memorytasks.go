@@ -32,8 +32,7 @@ func NewMemoryTasks(now func() time.Time, answers idempotency.Store) *MemoryTask
 // overlap is how long the secret before the last rotation still signs.
 const overlap = 24 * time.Hour
 
-// Due, Done, Failed and Secrets are for the delivery of notices by
-// [Gateway.Run].
+// Due leases notices to whoever delivers them, as [Gateway.Run] does.
 func (m *MemoryTasks) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Notice, error) {
 	return m.notices.Due(ctx, owner, until, n)
 }

@@ -392,6 +392,7 @@ func TestTokensAreCountedByTheUpstreamIfItCan(t *testing.T) {
 	}{
 		"it counts":           {nil, false, ""},
 		"it has no counter":   {away, true, ""},
+		"its counter is busy": {(&upstream.Failure{Status: 529, Sent: true, Refused: true}).Fault(), true, ""},
 		"it refuses the body": {(&upstream.Failure{Status: 400, Sent: true}).Fault(), false, fault.InvalidRequest},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -62,12 +62,13 @@ func (c *call) count(o countOperation) (*Result, error) {
 	return &Result{Header: header, Body: messages.CountAnswer(o.InputEstimate(o.g.options.Media))}, nil
 }
 
-// uncounted reports whether an upstream says that it has no counter, as many do
-// that speak the rest of the dialect.
+// uncounted reports whether an upstream has no counter, as many that speak the
+// rest of the dialect, or not for now.
 func uncounted(err error) bool {
-	switch fault.From(err).HTTPStatus() {
-	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+	switch status := fault.From(err).HTTPStatus(); status {
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusTooManyRequests:
 		return true
+	default:
+		return status >= http.StatusInternalServerError
 	}
-	return false
 }

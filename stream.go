@@ -190,12 +190,12 @@ func (s *Stream) cancelled() {
 func (s *Stream) take(name string, data []byte, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.out) == 0 { // once for what leaves together
-		s.last = s.c.x.g.options.Now()
-	}
-	done := false
+	done, before := false, len(s.out)
 	if err == nil {
 		s.out, done, err = s.tap.event(s.out, name, data)
+	}
+	if before == 0 && len(s.out) > 0 { // once for what leaves together; what is kept back breaks no silence
+		s.last = s.c.x.g.options.Now()
 	}
 	switch {
 	case err != nil:

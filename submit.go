@@ -85,13 +85,16 @@ func (c *call) enlist(v *videoOperation) (_ *video.Task, err error) {
 	if x.g.videos.transactional {
 		charge.With = []billing.Record{n}
 	}
-	if err := c.reserve(charge); err != nil {
-		return nil, err
-	}
-	if !x.g.videos.transactional {
+	if !x.g.videos.transactional { // its refusals come before that of the balance
 		if err := x.g.videos.store.Add(c.ctx, n); err != nil {
-			return nil, away(err) // and the hold is given back
+			return nil, away(err)
 		}
+	}
+	if err := c.reserve(charge); err != nil {
+		if !x.g.videos.transactional {
+			x.g.videos.drop(c.ctx, t.ID)
+		}
+		return nil, err
 	}
 	return &t, nil
 }

@@ -370,9 +370,15 @@ func (v *videos) keepAgain(ctx context.Context) {
 	v.pending = nil
 	v.mu.Unlock()
 	for i, k := range pending {
-		if _, err := v.change(ctx, k); err != nil {
+		_, err := v.change(ctx, k)
+		f := fault.From(err)
+		switch {
+		case err == nil:
+		case f.Code != fault.ServiceUnavailable && f.Code != fault.InternalError && f.Code != fault.ClientGone:
+			v.g.options.Logger.Error("a step of a video is given up", "task", k.step.Task.ID, "upstream_id", clip(k.step.Task.UpstreamID), "error", err)
+		default: // the store is away still
 			v.mu.Lock()
-			v.pending = append(v.pending, pending[i:]...)
+			v.pending = append(pending[i:len(pending):len(pending)], v.pending...)
 			v.mu.Unlock()
 			return
 		}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -71,7 +72,7 @@ func (v *videos) run(ctx context.Context) {
 			r.claim(ctx, now)
 		}
 		r.purge(ctx, now)
-		timer.Reset(max(r.look(ctx, now), coarse))
+		timer.Reset(r.look(ctx, now))
 	}
 }
 
@@ -123,27 +124,52 @@ func (v *videos) nextLook(t *video.Task, now time.Time) time.Time {
 }
 
 // look starts a look at each task that is due, and returns the time until the
-// next one is.
+// next one is: none where more are due than can be looked at by then.
 func (r *round) look(ctx context.Context, now time.Time) time.Duration {
+	due, wait := r.due(now)
+	full := time.NewTimer(coarse)
+	defer full.Stop()
+	for i, w := range due {
+		select {
+		case r.slots <- struct{}{}:
+			r.running.Go(func() { r.ask(ctx, w) })
+		case <-full.C: // tasks are claimed meanwhile, whatever the upstreams do
+			r.leave(due[i:])
+			return 0
+		case <-ctx.Done():
+			return 0
+		}
+	}
+	return max(wait, coarse)
+}
+
+// due are the tasks that are to be looked at, those first that wait longest, and
+// the time until another one is.
+func (r *round) due(now time.Time) (due []*ward, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	wait := claimEvery
+	wait = claimEvery
 	for _, w := range r.wards {
 		switch left := w.next.Sub(now); {
 		case w.busy:
 		case left > 0:
 			wait = min(wait, left)
 		default:
-			select {
-			case r.slots <- struct{}{}:
-				w.busy = true
-				r.running.Go(func() { r.ask(ctx, w) })
-			default: // the next round
-				wait = 0
-			}
+			w.busy = true
+			due = append(due, w)
 		}
 	}
-	return wait
+	slices.SortFunc(due, func(a, b *ward) int { return a.next.Compare(b.next) })
+	return due, wait
+}
+
+// leave puts tasks back that were not looked at.
+func (r *round) leave(due []*ward) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range due {
+		w.busy = false
+	}
 }
 
 // ask looks at one task.

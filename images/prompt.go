@@ -62,6 +62,9 @@ func (r *Request) read() {
 	if n, ok := rawjson.Int(o.Raw("output_compression")); ok {
 		r.OutputCompression = &n
 	}
+	if r.Stream && r.N > 1 {
+		r.parsed.problem.Refuse("n", `"n" must be 1 where "stream" is true: ask for several pictures without "stream".`)
+	}
 	if !r.parsed.known {
 		r.fields(pictures, o, "")
 		return
@@ -72,9 +75,6 @@ func (r *Request) read() {
 	r.checkSize("size", r.Size)
 	if r.Background == "transparent" && r.OutputFormat == "jpeg" {
 		r.parsed.problem.Refuse("background", `"background" can be "transparent" only where "output_format" is "png" or "webp".`)
-	}
-	if r.Stream && r.N > 1 {
-		r.parsed.problem.Refuse("n", `"n" must be 1 where "stream" is true: ask for several pictures without "stream".`)
 	}
 }
 

@@ -140,6 +140,7 @@ var openAIRows = []row{
 	{"user is a number", drawn("imagegen-2", `,"user":1`), "user"},
 	{"stream is a string", drawn("imagegen-2", `,"stream":"yes"`), "stream"},
 	{"a stream of two", drawn("imagegen-2", `,"stream":true,"n":2`), "n"},
+	{"a stream of two of a model that no table describes", drawn("pix", `,"stream":true,"n":2`), "n"},
 	{"unknown fields", drawn("imagegen-2", `,"moderation":"auto","x":1.0`), ""},
 	{"nulls", drawn("imagegen-2", `,"n":null,"size":null,"quality":null,"user":null`), ""},
 

@@ -195,7 +195,7 @@ func (q *adminRequest) refuse(f *fault.Error) {
 	case status == http.StatusUnauthorized:
 		q.o.Logger.Warn("admin request without the token", "path", clip(q.r.URL.Path), "remote", q.r.RemoteAddr)
 	}
-	errorHeaders(q.w.Header(), f)
+	errorHeaders(q.w.Header(), f, time.Hour)
 	writeAdmin(q.w, f.HTTPStatus(), openAIShape("", f))
 }
 

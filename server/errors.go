@@ -22,13 +22,13 @@ func (x *exchange) writeError(err error) {
 		x.stream.fail(f)
 		return
 	}
-	errorHeaders(x.w.Header(), f)
+	errorHeaders(x.w.Header(), f, x.patience())
 	x.write(f.HTTPStatus(), "application/json", x.errorBody(f))
 }
 
 // errorHeaders are the headers that tell a client what to do next
 // (decisions.md, Error bodies).
-func errorHeaders(h http.Header, f *fault.Error) {
+func errorHeaders(h http.Header, f *fault.Error, longest time.Duration) {
 	status := f.HTTPStatus()
 	switch status {
 	case http.StatusUnauthorized:
@@ -36,7 +36,7 @@ func errorHeaders(h http.Header, f *fault.Error) {
 	case http.StatusPaymentRequired, http.StatusForbidden:
 	default:
 		if f.RetryAfter > 0 {
-			setRetryAfter(h, f.RetryAfter)
+			setRetryAfter(h, min(f.RetryAfter, longest))
 		}
 	}
 	switch f.Retry {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"strings"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -54,6 +55,15 @@ func (x *exchange) token() (string, error) {
 		return "", fault.New(fault.Unauthorized, "The key in x-api-key is not the one in Authorization. Send one of them, or the same key in both.")
 	}
 	return token, nil
+}
+
+// patience is how long a client may be asked to wait. Anthropic's SDKs obey
+// whatever they are told, an hour too, while their caller hears nothing.
+func (x *exchange) patience() time.Duration {
+	if speaksMessages(x.r.URL.Path) {
+		return time.Minute
+	}
+	return time.Hour
 }
 
 // identify tells the request's id in the headers that clients of the path read.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"strings"
 
 	gateway "github.com/tollhouse-ai/gateway"
@@ -15,7 +14,7 @@ import (
 // welcome makes the guest's key, if there is to be one, and prints the banner.
 func (p *program) welcome(ctx context.Context, src *source, h *house, l *listeners, s *settings) error {
 	var b strings.Builder
-	base := "http://" + reachable(l.public.Addr())
+	base := "http://" + dialable(l.public.Addr().String())
 	fmt.Fprintf(&b, "tollhouse %s\n\n", versionText())
 	if src.demo {
 		b.WriteString("  This is a demo: every answer is simulated, and nothing leaves this process.\n\n")
@@ -54,7 +53,7 @@ func adminRow(l *listeners, s *settings) string {
 	if l.admin.Listener == nil {
 		return adminOff
 	}
-	return "http://" + reachable(l.admin.Addr()) + "  (token: `tollhouse admin token" + dataFlag(s) + "`)"
+	return "http://" + dialable(l.admin.Addr().String()) + "  (token: `tollhouse admin token" + dataFlag(s) + "`)"
 }
 
 func storeRow(s *storage) string {
@@ -92,6 +91,8 @@ func channelRow(c *config.Channel) string {
 	_, every := c.Models["*"]
 	n := len(c.Models)
 	switch {
+	case every && c.Begins != "":
+		return fmt.Sprintf("%s (%s): every model that begins with %s", c.Name, c.Driver, c.Begins)
 	case every && n == 1:
 		return fmt.Sprintf("%s (%s): every model", c.Name, c.Driver)
 	case every:
@@ -127,16 +128,19 @@ func writeGuest(b *strings.Builder, src *source, base string, token secret.Strin
 	fmt.Fprintf(b, "  curl %s/v1/%s -H \"Authorization: Bearer %s\"\n", base, where, key)
 }
 
+// examples are models to try where every one is served, by how the ids begin
+// that are.
+var examples = map[string]string{"": "gpt-5-mini", "claude-": "claude-haiku-4-5"}
+
 // firstCall is a call to begin with: a chat, unless there are models of
 // embeddings only.
 func firstCall(c *config.Config) (path, body string) {
-	var every bool
-	var chats, embeds string
+	var chats, wild, embeds string
 	for _, ch := range c.Channels {
 		for _, id := range sortedModels(ch.Models) {
 			switch kind := kindOf(c, id); {
 			case id == "*":
-				every = true
+				wild = cmp.Or(wild, examples[ch.Begins])
 			case kind == gateway.KindEmbeddings:
 				embeds = cmp.Or(embeds, id)
 			case kind == gateway.KindChat || kind == "":
@@ -144,20 +148,8 @@ func firstCall(c *config.Config) (path, body string) {
 			}
 		}
 	}
-	if chats == "" && embeds != "" && !every {
+	if chats == "" && embeds != "" && wild == "" {
 		return "/v1/embeddings", fmt.Sprintf(`{"model":"%s","input":"Hello!"}`, embeds)
 	}
-	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, "gpt-5-mini"))
-}
-
-// reachable is an address to which a client on this machine can connect.
-func reachable(a net.Addr) string {
-	host, port, err := net.SplitHostPort(a.String())
-	if err != nil {
-		return a.String()
-	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	return net.JoinHostPort(host, port)
+	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, wild, examples[""]))
 }

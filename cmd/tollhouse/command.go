@@ -13,7 +13,10 @@ var commands = []func(*program) *command{
 	serveCommand, checkCommand, modelsCommand,
 	accountCreate, accountCredit, accountList, accountShow,
 	keyCreate, keyList, keyDisable, keyEnable, keyDelete,
-	usageCommand, ledgerVerify, webhookSecret, adminToken, versionCommand,
+	usageCommand, ledgerVerify,
+	webhookSecret, webhookList, webhookResend,
+	videoSubmit, videoGet, videoWait,
+	adminToken, versionCommand,
 }
 
 // command is one command of the program.

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
 )
 
 // curl sends what a printed curl command would.
@@ -23,7 +25,7 @@ func curl(t *testing.T, command string) (int, http.Header, string) {
 	for _, m := range regexp.MustCompile(`-H "([^:"]+): ([^"]+)"`).FindAllStringSubmatch(command, -1) {
 		req.Header.Set(m[1], m[2])
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := openapitest.Client(t).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +68,7 @@ func TestTheDemosCommandsWorkAsPrinted(t *testing.T) {
 
 func TestTheDemoSaysThatItIsSimulated(t *testing.T) {
 	i := start(t, nil, "--demo")
-	if banner := i.stdout.String(); !strings.Contains(banner, "every answer is simulated, and nothing leaves this process") {
+	if banner := i.stdout.String(); !strings.Contains(banner, "every answer is simulated, and nothing leaves this process") || strings.Contains(banner, "allow_private") {
 		t.Errorf("the banner does not say so:\n%s", banner)
 	}
 }

@@ -111,6 +111,6 @@ func (p *program) storeDesk(ctx context.Context, at *place, absent error) (*desk
 		return nil, err
 	}
 	token := secret.New(rand.Text())
-	admin := server.NewAdmin(server.AdminOptions{Token: token, Accounts: s.ledger, Keys: s.keys, Store: s.name, Now: p.now})
+	admin := server.NewAdmin(server.AdminOptions{Token: token, Accounts: s.ledger, Keys: s.keys, Webhooks: s.notices, Store: s.name, Now: p.now})
 	return &desk{http: server.Transport{Handler: admin}, host: "the.store", token: token, patience: p.answerTime(), close: s.close}, nil
 }

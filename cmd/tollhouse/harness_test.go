@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
 )
 
 // page is an output that a test can wait on.
@@ -190,7 +192,7 @@ func (i *instance) open(method, path, key, body string) *http.Response {
 	if key != "" {
 		req.Header.Set("Authorization", "Bearer "+key)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := openapitest.Client(i.t).Do(req)
 	if err != nil {
 		i.t.Fatal(err)
 	}

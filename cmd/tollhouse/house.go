@@ -118,7 +118,7 @@ func (h *house) options(p *config.Parts) gateway.Options {
 	return gateway.Options{
 		Upstream: p.Router, Prices: p.Prices, Models: p.Models, RequirePrice: p.Config.Prepaid(),
 		Authenticator: h.doorman, Meter: h.storage.ledger, Idempotency: h.storage.answers, Limiter: h.storage.limiter, Logger: h.logger,
-		MP3: h.mp3,
+		Tasks: h.storage.tasks, Video: p.Config.VideoOptions(), MP3: h.mp3,
 	}
 }
 

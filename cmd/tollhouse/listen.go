@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/secret"
@@ -53,14 +54,14 @@ func (h *house) open(s *settings, token secret.String) (*listeners, error) {
 	var err error
 	ready := map[string]func() error{"channels": h.usable}
 	maps.Copy(ready, h.storage.checks())
-	public := server.New(h.gateway, server.Options{Ready: ready, Warn: h.storage.warnings()})
+	public := server.New(h.gateway, server.Options{Ready: ready, Warn: h.storage.warnings(), TempDir: uploads(os.TempDir(), s.data)})
 	if l.public, err = open("listen", s.listen, public, h.logger); err != nil {
 		return nil, err
 	}
 	if s.admin == adminOff {
 		return l, nil
 	}
-	o := server.AdminOptions{Token: token, Accounts: h.storage.ledger, Keys: h.storage.keys, Store: h.storage.name, Logger: h.logger}
+	o := server.AdminOptions{Token: token, Accounts: h.storage.ledger, Keys: h.storage.keys, Webhooks: h.storage.notices, Store: h.storage.name, Logger: h.logger}
 	if h.file != "" {
 		o.Reload = h.reload
 	}
@@ -68,6 +69,15 @@ func (h *house) open(s *settings, token secret.String) (*listeners, error) {
 		return nil, errors.Join(err, l.public.Close())
 	}
 	return l, nil
+}
+
+// uploads is where large forms lie: in the system's place for temporary files, or
+// in the data directory of an image that has no such place.
+func uploads(temporary, data string) string {
+	if info, err := os.Stat(temporary); err == nil && info.IsDir() {
+		return temporary
+	}
+	return data
 }
 
 // start serves in the background until stop.

@@ -44,12 +44,14 @@ func modelsCommand(p *program) *command {
 	return c
 }
 
-// modelRows are the models of all channels, sorted by id; "*" stands for every
-// id that a channel passes through.
+// modelRows are the models of all channels, sorted by id; what ends in "*" stands
+// for every id that begins so and that a channel passes through.
 func modelRows(c *config.Config) []modelRow {
 	rows := map[string]*modelRow{}
-	for _, ch := range c.Channels {
+	for i := range c.Channels {
+		ch := &c.Channels[i]
 		for id := range ch.Models {
+			id = ch.Shown(id)
 			if rows[id] == nil {
 				rows[id] = &modelRow{ID: id, Kind: kindOf(c, id), Price: prices(c, id)}
 			}

@@ -2,14 +2,12 @@ package main
 
 import (
 	"cmp"
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/secret"
-	"github.com/tollhouse-ai/gateway/upstream"
-	"github.com/tollhouse-ai/gateway/upstream/openai"
 )
 
 // preset is a channel that stands ready for whoever has a vendor's key.
@@ -18,15 +16,21 @@ type preset struct {
 	driver  string // empty means openai
 	keyVar  string // its twin …_BASE_URL is urlVar
 	urlVar  string
-	baseURL string            // empty means the driver's
-	path    string            // added to the base URL, whosever it is
-	models  map[string]string // nil: this version has no driver for the vendor
+	baseURL string // empty means the driver's
+	path    string // added to the base URL, whosever it is
+	models  map[string]string
+	begins  string // how the ids begin that "*" lets through
 	drop    []string
 	rename  map[string]string
 }
 
 var presets = []preset{
 	{vendor: "openai", keyVar: "OPENAI_API_KEY", urlVar: "OPENAI_BASE_URL", models: map[string]string{"*": "*"}},
+	{
+		// The vendor's own ids, which openai's channel is then not asked for.
+		vendor: "anthropic", driver: "anthropic", keyVar: "ANTHROPIC_API_KEY", urlVar: "ANTHROPIC_BASE_URL",
+		models: map[string]string{"*": "*"}, begins: "claude-",
+	},
 	{
 		vendor: "moonshot", keyVar: "MOONSHOT_API_KEY", urlVar: "MOONSHOT_BASE_URL", baseURL: "https://api.moonshot.ai/v1",
 		models: map[string]string{"delta-k3": "kimi-k3"}, rename: map[string]string{"max_tokens": "max_completion_tokens"},
@@ -44,6 +48,11 @@ var presets = []preset{
 			"alpha-image-2.0": "qwen-image-2.0", "alpha-image-2.0-pro": "qwen-image-2.0-pro", "alpha-image-max": "qwen-image-max",
 			"alpha-image-edit": "qwen-image-edit", "alpha-image-edit-plus": "qwen-image-edit-plus", "alpha-image-edit-max": "qwen-image-edit-max",
 			"alpha3-tts-flash": "qwen3-tts-flash", "alpha3-tts-instruct-flash": "qwen3-tts-instruct-flash",
+			"beta2.5-t2v-preview": "wan2.5-t2v-preview", "beta2.5-i2v-preview": "wan2.5-i2v-preview",
+			"beta2.6-t2v": "wan2.6-t2v", "beta2.6-i2v": "wan2.6-i2v", "beta2.6-i2v-flash": "wan2.6-i2v-flash",
+			"beta2.6-r2v": "wan2.6-r2v", "beta2.6-r2v-flash": "wan2.6-r2v-flash",
+			"beta2.7-t2v": "wan2.7-t2v", "beta2.7-t2v-2026-04-25": "wan2.7-t2v-2026-04-25",
+			"beta2.7-i2v": "wan2.7-i2v", "beta2.7-i2v-2026-04-25": "wan2.7-i2v-2026-04-25", "beta2.7-r2v": "wan2.7-r2v",
 		},
 	},
 	{
@@ -56,8 +65,16 @@ var presets = []preset{
 		vendor: "voyage", driver: "voyage", keyVar: "VOYAGE_API_KEY", urlVar: "VOYAGE_BASE_URL",
 		models: map[string]string{"vox-4-large": "voyage-4-large", "vox-4": "voyage-4", "vox-4-lite": "voyage-4-lite"},
 	},
-	{vendor: "anthropic", keyVar: "ANTHROPIC_API_KEY"},
-	{vendor: "ark", keyVar: "ARK_API_KEY"},
+	{
+		// The ids of the Chinese site; the other one's differ, and want a file.
+		vendor: "ark", driver: "ark", keyVar: "ARK_API_KEY", urlVar: "ARK_BASE_URL",
+		models: map[string]string{
+			"gamma-2.5": "doubao-seedance-2-5-260628", "gamma-2-0-260128": "doubao-seedance-2-0-260128",
+			"gamma-2-0-fast-260128": "doubao-seedance-2-0-fast-260128", "gamma-2-0-mini-260615": "doubao-seedance-2-0-mini-260615",
+			"gamma-1-5-pro-251215": "doubao-seedance-1-5-pro-251215", "gamma-1-0-pro-250528": "doubao-seedance-1-0-pro-250528",
+			"gamma-1-0-pro-fast-251015": "doubao-seedance-1-0-pro-fast-251015",
+		},
+	},
 }
 
 const defaultAccount = "default"
@@ -70,12 +87,7 @@ func (p *program) presets() *source {
 		Accounts: []config.Account{{Name: defaultAccount}},
 	}}
 	for _, v := range presets {
-		key, _ := p.env(v.keyVar)
-		switch {
-		case key == "":
-		case v.models == nil:
-			src.notes = append(src.notes, fmt.Sprintf("%s is set, but this version has no driver for %s, so it is not used", v.keyVar, v.vendor))
-		default:
+		if key, _ := p.env(v.keyVar); key != "" {
 			src.config.Channels = append(src.config.Channels, p.channel(v, key))
 		}
 	}
@@ -93,40 +105,25 @@ func (p *program) channel(v preset, key string) config.Channel {
 	}
 	return config.Channel{
 		Name: v.vendor, Driver: cmp.Or(v.driver, "openai"), BaseURL: base, Keys: []secret.String{secret.New(key)},
-		Models: v.models, Drop: v.drop, Rename: v.rename,
+		Models: v.models, Drop: v.drop, Rename: v.rename, Begins: v.begins,
 	}
 }
 
 // reserve keeps a channel that passes every id through from being asked for a
 // model that another vendor has.
 func reserve(channels []config.Channel) {
-	var named []string
-	for _, c := range channels {
-		for id := range c.Models {
-			if id != "*" {
-				named = append(named, id)
+	var taken []string
+	for i := range channels {
+		for _, id := range slices.Sorted(maps.Keys(channels[i].Models)) {
+			if shown := channels[i].Shown(id); shown != "*" {
+				taken = append(taken, shown)
 			}
 		}
 	}
 	for i := range channels {
 		c := &channels[i]
-		if _, every := c.Models["*"]; !every || len(named) == 0 {
-			continue
-		}
-		up, err := openai.New(openai.Options{BaseURL: c.BaseURL, Keys: c.Keys})
-		if err == nil { // else the channel is refused for it in a moment
-			c.Upstream = except{up, named}
+		if _, every := c.Models["*"]; every && c.Begins == "" {
+			c.Except = taken
 		}
 	}
-}
-
-// except is an upstream that does not serve some models.
-type except struct {
-	*openai.Upstream
-	models []string
-}
-
-// Supports implements [upstream.Supporter].
-func (e except) Supports(op upstream.Op, model string) bool {
-	return !slices.Contains(e.models, model) && e.Upstream.Supports(op, model)
 }

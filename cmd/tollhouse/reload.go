@@ -87,13 +87,23 @@ func (h *house) restarts(old, now *config.Config) error {
 		{"currency", old.Currency, now.Currency, defaultCurrency},
 	} {
 		if s.old.Or(s.otherwise) != s.now.Or(s.otherwise) {
-			wrong = append(wrong, config.Problem{Pos: s.now.Pos, Message: s.name + " cannot change while the server runs: put it back, or restart"})
+			wrong = append(wrong, config.Problem{Pos: s.now.Pos, Message: fixed(s.name)})
 		}
+	}
+	if !old.Video.Same(now.Video) {
+		wrong = append(wrong, config.Problem{Pos: now.Video.Pos, Message: fixed("video")})
+	}
+	if old.Webhooks.AllowPrivate != now.Webhooks.AllowPrivate {
+		wrong = append(wrong, config.Problem{Pos: now.Webhooks.Pos, Message: fixed("webhooks")})
 	}
 	if wrong == nil {
 		return nil
 	}
 	return &config.Error{File: h.file, Problems: wrong}
+}
+
+func fixed(name string) string {
+	return name + " cannot change while the server runs: put it back, or restart"
 }
 
 // watch notices that a file was changed.

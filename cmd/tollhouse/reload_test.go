@@ -81,6 +81,8 @@ func TestABadFileIsRefusedWithItsLineAndTheOldStaysInForce(t *testing.T) {
 		"billing":      {strings.Replace(change("prepaid", "count"), `credit: "25.00", `, "", 1), ":1:10: billing cannot change"},
 		"currency":     {good + "currency: EUR\n", ":8:11: currency cannot change"},
 		"store":        {good + "store: sqlite:x.db\n", ":8:8: store cannot change while the server runs"},
+		"video":        {good + "video: {poll: 2s}\n", ":8:8: video cannot change while the server runs"},
+		"webhooks":     {good + "webhooks: {allow_private: true}\n", ":8:11: webhooks cannot change while the server runs"},
 		"unset secret": {change("ACME_KEY", "OTHER_KEY"), "OTHER_KEY is not set"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,8 +14,9 @@ import (
 
 func serveCommand(p *program) *command {
 	c := newCommand("serve", "serve the API")
-	c.details = "Without --demo and --config, the vendors' keys in the environment decide: OPENAI_API_KEY, MOONSHOT_API_KEY,\n" +
-		"each with a ..._BASE_URL. A first signal lets running calls end; a second one cuts them short."
+	c.details = "Without --demo and --config, the vendors' keys in the environment decide: OPENAI_API_KEY, ANTHROPIC_API_KEY,\n" +
+		"MOONSHOT_API_KEY, DASHSCOPE_API_KEY, ARK_API_KEY, GEMINI_API_KEY, VOYAGE_API_KEY, each with a ..._BASE_URL.\n" +
+		"A first signal lets running calls end; a second one cuts them short."
 	c.examples = []string{
 		"tollhouse serve --demo",
 		"OPENAI_API_KEY=... tollhouse serve",

@@ -28,7 +28,7 @@ func (s *source) store(data string) string {
 func (p *program) source(s *settings) (*source, error) {
 	switch {
 	case s.demo:
-		return demo()
+		return p.demo()
 	case s.config != "":
 		c, err := p.loadFile(s.config)
 		if err != nil {
@@ -38,26 +38,14 @@ func (p *program) source(s *settings) (*source, error) {
 	}
 	src := p.presets()
 	if len(src.config.Channels) == 0 {
-		return nil, errors.New("there is nothing to serve: try `tollhouse serve --demo`, or set OPENAI_API_KEY or MOONSHOT_API_KEY, or write a file and name it with --config" + driverless(src.notes))
+		return nil, errors.New("there is nothing to serve: try `tollhouse serve --demo`, or set OPENAI_API_KEY, ANTHROPIC_API_KEY or MOONSHOT_API_KEY, or write a file and name it with --config")
 	}
 	return src, nil
 }
 
-// driverless tells why keys that were found did not help.
-func driverless(notes []string) string {
-	text := ""
-	for _, n := range notes {
-		text += "; " + n
-	}
-	return text
-}
-
-// fileNotes are what a file says that has no effect, or less than it seems.
+// fileNotes are what a file says that has less effect than it seems.
 func fileNotes(c *config.Config) []string {
 	var notes []string
-	for _, section := range c.Ignored {
-		notes = append(notes, "the section "+section+" has no effect yet: what it configures is not part of this version")
-	}
 	if c.Prepaid() {
 		for _, name := range c.Wildcards() {
 			notes = append(notes, "channel "+name+` passes every model through ("*"), but prepaid billing serves only models that have a price`)

@@ -11,14 +11,17 @@ import (
 	"strings"
 	"time"
 
+	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 // storage is what the server remembers: in memory, or in a database.
@@ -26,7 +29,9 @@ type storage struct {
 	name    string // its address without secrets; the same for all that open it
 	ledger  ledger
 	keys    keyring
-	answers idempotency.Store // nil: the gateway's own, in memory
+	answers idempotency.Store
+	tasks   video.Store
+	notices server.Webhooks
 	limiter auth.Limiter
 	db      *store.DB // nil in memory
 	open    []string  // what others can do to its files, for the operator
@@ -49,12 +54,7 @@ type keyring interface {
 // not there is made.
 func openStorage(ctx context.Context, address string, o store.Options) (*storage, error) {
 	if address == config.Memory {
-		keys := new(auth.MemoryKeys)
-		return &storage{
-			name:   config.Memory,
-			ledger: billing.NewLedger(billing.LedgerOptions{Count: o.Count, Currency: o.Currency}),
-			keys:   memoryKeys{keys}, limiter: new(auth.MemoryLimiter),
-		}, nil
+		return memoryStorage(o), nil
 	}
 	open, err := prepare(address, o.Logger)
 	if err != nil {
@@ -64,13 +64,28 @@ func openStorage(ctx context.Context, address string, o store.Options) (*storage
 	if err != nil {
 		return nil, &errStore{storeName(address), err}
 	}
-	s := &storage{name: storeName(address), ledger: db, keys: newDatabaseKeys(db), answers: db, limiter: new(auth.MemoryLimiter), db: db, open: open}
+	tasks := db.Tasks() // all of it one store: a task changes with its money and its answer
+	s := &storage{
+		name: storeName(address), ledger: tasks, keys: newDatabaseKeys(db), answers: tasks, tasks: tasks, notices: tasks,
+		limiter: new(auth.MemoryLimiter), db: db, open: open,
+	}
 	if !strings.HasPrefix(address, config.SQLite) {
 		if s.limiter, err = store.NewLimiter(db); err != nil {
 			return nil, errors.Join(err, db.Close())
 		}
 	}
 	return s, nil
+}
+
+// memoryStorage is a store that ends with the process.
+func memoryStorage(o store.Options) *storage {
+	answers := new(idempotency.Memory)
+	tasks := gateway.NewMemoryTasks(nil, answers)
+	return &storage{
+		name:   config.Memory,
+		ledger: billing.NewLedger(billing.LedgerOptions{Count: o.Count, Currency: o.Currency}),
+		keys:   memoryKeys{new(auth.MemoryKeys)}, answers: answers, tasks: tasks, notices: tasks, limiter: new(auth.MemoryLimiter),
+	}
 }
 
 // prepare makes a SQLite file that is not there, and closes it to others. What

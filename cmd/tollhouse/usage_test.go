@@ -95,10 +95,3 @@ func TestVersionNamesTheGoVersion(t *testing.T) {
 		}
 	}
 }
-
-func TestWebhooksAreNotPartOfThisVersion(t *testing.T) {
-	r := tollhouse(t, nil, "webhook", "secret", "--account", "acme", "--rotate")
-	if r.code != exitRefused || !strings.Contains(r.stderr, "not part of this version yet") {
-		t.Errorf("%d %q", r.code, r.stderr)
-	}
-}

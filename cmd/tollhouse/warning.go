@@ -31,6 +31,9 @@ func (h *house) warnings(ctx context.Context, src *source, l *listeners, s *sett
 	if l.admin.Listener != nil && isPublic(l.admin.Addr()) {
 		w = append(w, "the admin token travels in plain HTTP on "+l.admin.Addr().String()+": keep --admin on 127.0.0.1")
 	}
+	if src.config.Webhooks.AllowPrivate && !src.demo {
+		w = append(w, "webhooks.allow_private lets whoever has a key make this server post to the network behind it: for development only")
+	}
 	if err := h.mp3.Ready(); err != nil && speaks(src.config) {
 		w = append(w, "speech in MP3, the default, is refused where the vendor gives WAV only: install the program lame (apt-get install lame)")
 	}

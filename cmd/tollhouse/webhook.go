@@ -2,16 +2,104 @@ package main
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/server"
 )
 
-func webhookSecret(*program) *command {
-	c := newCommand("webhook secret", "show the secret that signs an account's webhooks (not in this version)")
-	c.flags.String("account", "", "whose webhooks")
-	c.flags.Bool("rotate", false, "make a new one")
-	c.flags.Bool("json", false, "print one JSON document")
-	c.run = func(context.Context, []string) error {
-		return errors.New("webhooks come with video, which is not part of this version yet; there is no secret to show")
+func webhookSecret(p *program) *command {
+	c := newCommand("webhook secret", "show the secret that signs an account's webhooks, making one if there is none")
+	c.details = "After a --rotate the secret before signs too for 24 hours, in which the receivers can be given the new one."
+	c.examples = []string{
+		"tollhouse webhook secret --account acme",
+		"tollhouse webhook secret --account acme --rotate --json",
+	}
+	account := c.flags.String("account", "", "whose webhooks (required)")
+	rotate := c.flags.Bool("rotate", false, "make a new one")
+	cl := newClient(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
+		if *account == "" {
+			return usagef("--account is missing: it says whose webhooks the secret signs")
+		}
+		method, path := http.MethodGet, "/admin/v1/accounts/"+url.PathEscape(*account)+"/webhook-secret"
+		if *rotate {
+			method, path = http.MethodPost, path+"/rotate"
+		}
+		var v server.SecretView
+		if err := cl.do(ctx, method, path, nil, &v); err != nil {
+			return err
+		}
+		if cl.json {
+			return writeJSON(p.stdout, v)
+		}
+		text := "It signs the webhooks of account %s: give it to their receivers, and to nobody else."
+		if *rotate {
+			text += " The one before\nsigns too for the next 24 hours."
+		}
+		_, err := fmt.Fprintf(p.stdout, "%s\n\n"+text+"\n", v.Secret, v.Account)
+		return err
+	}
+	return c
+}
+
+func webhookList(p *program) *command {
+	c := newCommand("webhook list", "list the webhooks of videos that have ended, the newest first")
+	c.examples = []string{"tollhouse webhook list", "tollhouse webhook list --account acme --limit 10 --json"}
+	account := c.flags.String("account", "", "only those of one account")
+	limit := c.flags.Uint16("limit", 100, "how many, at most 1000")
+	cl := newClient(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
+		if *limit < 1 || *limit > 1000 {
+			return usagef("--limit must be from 1 to 1000, not %d", *limit)
+		}
+		query := url.Values{"account": {*account}, "limit": {strconv.Itoa(int(*limit))}}
+		var list struct {
+			Object string              `json:"object"`
+			Data   []server.NoticeView `json:"data"`
+		}
+		if err := cl.do(ctx, http.MethodGet, "/admin/v1/webhooks?"+query.Encode(), nil, &list); err != nil {
+			return err
+		}
+		return cl.show(list, noticeTable(list.Data))
+	}
+	return c
+}
+
+// noticeTable has one column for the time at which a notice is tried and that at
+// which it ended, since it has one of them.
+func noticeTable(notices []server.NoticeView) *table {
+	t := &table{head: []string{"ID", "ACCOUNT", "TYPE", "TASK", "HOST", "STATE", "TRIES FAILED", "NEXT OR ENDED", "REASON"}}
+	for _, n := range notices {
+		at := ""
+		for _, moment := range []*time.Time{n.Next, n.Ended} {
+			if moment != nil {
+				at = moment.UTC().Format(time.RFC3339)
+			}
+		}
+		t.add(n.ID, n.Account, n.Type, n.Task, n.Host, string(n.State), strconv.Itoa(n.Tries), at, n.Reason)
+	}
+	return t
+}
+
+func webhookResend(p *program) *command {
+	c := newCommand("webhook resend", "send a webhook again, whatever became of it", "ID")
+	c.details = "It keeps its id, by which a receiver tells that it had it already. It is tried for three days from now on;\nwhile no server runs, it is sent when one starts."
+	c.examples = []string{"tollhouse webhook resend evt_1KBG4T92JSZ3QXK7HWM5A2LTFD"}
+	cl := newClient(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		var answer map[string]any
+		if err := cl.do(ctx, http.MethodPost, "/admin/v1/webhooks/"+url.PathEscape(args[0])+"/resend", nil, &answer); err != nil {
+			return err
+		}
+		if cl.json {
+			return writeJSON(p.stdout, answer)
+		}
+		_, err := fmt.Fprintf(p.stdout, "The webhook %s is due again.\n", args[0])
+		return err
 	}
 	return c
 }

@@ -10,17 +10,20 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
 )
 
 // crowd is clients that share their connections.
 type crowd struct{ http *http.Client }
 
-// newCrowd has so many connections to each node.
+// newCrowd has so many connections to each node, and checks what goes over them
+// against the document of the API.
 func newCrowd(t testing.TB, connections int) *crowd {
 	t.Helper()
 	rt := &http.Transport{MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections, DisableCompression: true}
 	t.Cleanup(rt.CloseIdleConnections)
-	return &crowd{&http.Client{Transport: rt, Timeout: 2 * time.Minute}}
+	return &crowd{&http.Client{Transport: openapitest.Transport(t, rt), Timeout: 2 * time.Minute}}
 }
 
 // request is one question of a client.

@@ -96,6 +96,9 @@ func (c *Channel) build() (upstream.Channel, error) {
 			return upstream.Channel{}, err
 		}
 	}
+	if c.Begins != "" || len(c.Except) > 0 {
+		up = &choosy{up, c}
+	}
 	return upstream.Channel{
 		Name: c.Name, Upstream: up, Models: c.Models, Priority: c.Priority, Weight: c.Weight,
 		Timeout: c.Timeout, Drop: c.Drop, Rename: c.Rename,

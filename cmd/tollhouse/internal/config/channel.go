@@ -12,6 +12,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/anthropic"
+	"github.com/tollhouse-ai/gateway/upstream/ark"
 	"github.com/tollhouse-ai/gateway/upstream/dashscope"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
@@ -20,17 +22,24 @@ import (
 
 // drivers make the upstream of a channel.
 var drivers = map[string]func(*Channel) (upstream.Upstream, error){
+	"anthropic": newAnthropic,
+	"ark":       newArk,
 	"dashscope": newDashScope,
 	"openai":    newOpenAI,
 	"sim":       newSim,
 	"voyage":    newVoyage,
 }
 
-// laterDrivers are those that server.md names and that are to come.
-var laterDrivers = []string{"anthropic", "ark"}
-
 func newOpenAI(c *Channel) (upstream.Upstream, error) {
 	return openai.New(openai.Options{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
+}
+
+func newAnthropic(c *Channel) (upstream.Upstream, error) {
+	return anthropic.New(anthropic.Options{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
+}
+
+func newArk(c *Channel) (upstream.Upstream, error) {
+	return ark.New(ark.Options{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
 }
 
 func newDashScope(c *Channel) (upstream.Upstream, error) {
@@ -77,14 +86,10 @@ func (r *reader) channel(n ast.Node) Channel {
 
 func (r *reader) driver(to *string) func(ast.Node) {
 	return into(r, to, "driver", func(text string) (string, error) {
-		have := slices.Sorted(maps.Keys(drivers))
-		switch {
-		case slices.Contains(have, text):
-			return text, nil
-		case slices.Contains(laterDrivers, text):
-			return "", fmt.Errorf("the driver %s is not part of this version yet; this one has %s", text, strings.Join(have, ", "))
+		if drivers[text] == nil {
+			return "", fmt.Errorf("there is no such driver; it is one of %s", strings.Join(slices.Sorted(maps.Keys(drivers)), ", "))
 		}
-		return "", fmt.Errorf("there is no such driver; it is one of %s", strings.Join(have, ", "))
+		return text, nil
 	})
 }
 

@@ -24,7 +24,8 @@ type Config struct {
 	Models                   []Model
 	Accounts                 []Account
 	Limits                   auth.Limits // of every key that has none of its own
-	Ignored                  []string    // sections that have no effect in this version
+	Video                    Video
+	Webhooks                 Webhooks
 }
 
 // The two ways to bill.
@@ -74,6 +75,11 @@ type Channel struct {
 
 	// Upstream, when not nil, is used in place of one that Driver makes.
 	Upstream upstream.Upstream
+	// Begins, when not empty, is how the ids begin that the public id "*" lets
+	// through; Except are ids that it does not, and those that end in "*" stand
+	// for every id that begins so. A file has neither.
+	Begins string
+	Except []string
 
 	places map[string]Pos // of public ids
 }

@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -11,34 +10,23 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 )
 
-// kindNames are the kinds of server.md, of which this version need not serve
-// all, and laterFacts what it lets one say of models that are to come.
-var (
-	kindNames  = []string{"chat", "messages", "embeddings", "image", "image_edit", "video", "speech"}
-	laterFacts = []string{"ratios", "priorities"}
-)
-
 // models reads what the file says of models.
 func (r *reader) models(n ast.Node) []Model {
 	var models []Model
 	for _, p := range r.pairs(n, "models") {
 		m := Model{Pos: p.at, Model: gateway.Model{ID: p.key}}
 		var batch int64
-		known := fields{
+		r.object(p.value, "a model", fields{
 			"kind":        into(r, &m.Kind, "kind", kind),
 			"max_output":  r.count(&m.MaxOutput, "max_output"),
 			"hold_tokens": r.count(&m.HoldTokens, "hold_tokens"),
 			"batch":       r.count(&batch, "batch"),
 			"dimensions":  r.dimensions(&m.Dimensions),
 			"voices":      r.words(&m.Voices, "voices"),
+			"ratios":      r.ratios(&m.Ratios),
+			"priorities":  r.words(&m.Priorities, "priorities"),
 			"withdrawn":   into(r, &m.Withdrawn, "withdrawn", parseDate),
-		}
-		for _, fact := range laterFacts {
-			known[fact] = func(n ast.Node) {
-				r.problems.add(place(n), "%s belongs to kinds of models that are not part of this version yet", fact)
-			}
-		}
-		r.object(p.value, "a model", known)
+		})
 		m.Batch = int(batch)
 		models = append(models, m)
 	}
@@ -46,13 +34,15 @@ func (r *reader) models(n ast.Node) []Model {
 }
 
 func kind(text string) (gateway.Kind, error) {
-	switch {
-	case slices.Contains(gateway.Kinds(), gateway.Kind(text)):
+	kinds := gateway.Kinds()
+	if slices.Contains(kinds, gateway.Kind(text)) {
 		return gateway.Kind(text), nil
-	case slices.Contains(kindNames, text):
-		return "", fmt.Errorf("models of kind %s are not part of this version yet", text)
 	}
-	return "", errors.New("it must be one of " + strings.Join(kindNames, ", "))
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = string(k)
+	}
+	return "", errors.New("it must be one of " + strings.Join(names, ", "))
 }
 
 // dimensions reads a list of whole numbers.
@@ -62,6 +52,22 @@ func (r *reader) dimensions(to *[]int64) func(ast.Node) {
 			var d int64
 			r.count(&d, "a dimension")(n)
 			*to = append(*to, d)
+		})
+	}
+}
+
+// ratios reads a list of words such as "16:9", which without quotes are taken for
+// a mapping.
+func (r *reader) ratios(to *[]string) func(ast.Node) {
+	return func(n ast.Node) {
+		r.list(n, "ratios", func(item ast.Node) {
+			if _, single := scalar(r.resolve(item)); !single {
+				r.problems.add(place(item), `an item of ratios must be in quotes, such as "16:9"`)
+				return
+			}
+			var w string
+			r.word(&w, "an item of ratios")(item)
+			*to = append(*to, w)
 		})
 	}
 }

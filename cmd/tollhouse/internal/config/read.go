@@ -23,7 +23,7 @@ func Read(name string, data []byte, env Env) (*Config, error) {
 	if body != nil {
 		ast.Walk(r, body)
 	}
-	c := &Config{Prices: make(map[string]Price)}
+	c := &Config{Prices: make(map[string]Price), Video: usualVideo()}
 	r.object(body, "the file", r.top(c))
 	if len(r.problems) == 0 {
 		c.check(&r.problems)
@@ -36,7 +36,7 @@ func Read(name string, data []byte, env Env) (*Config, error) {
 
 // Places are what a command needs of a file to find the server or its store.
 type Places struct {
-	Admin, Data, Store, Billing, Currency Setting
+	Listen, Admin, Data, Store, Billing, Currency Setting
 }
 
 // ReadPlaces reads only the places, for a command that need not know the file's
@@ -50,7 +50,7 @@ func ReadPlaces(name string, data []byte, env Env) (Places, error) {
 		return p, r.problems.err(name)
 	}
 	known := fields{
-		"admin": r.setting(&p.Admin, "admin"), "data": r.setting(&p.Data, "data"), "store": r.store(&p.Store),
+		"listen": r.setting(&p.Listen, "listen"), "admin": r.setting(&p.Admin, "admin"), "data": r.setting(&p.Data, "data"), "store": r.store(&p.Store),
 		"billing": r.choice(&p.Billing, "billing", Prepaid, Count), "currency": r.currency(&p.Currency),
 	}
 	for _, pair := range r.pairs(body, "the file") {
@@ -125,8 +125,8 @@ func (r *reader) top(c *Config) fields {
 			r.list(n, "accounts", func(n ast.Node) { c.Accounts = append(c.Accounts, r.account(n)) })
 		},
 		"limits":   func(n ast.Node) { r.object(n, "limits", r.limits(&c.Limits)) },
-		"video":    func(n ast.Node) { c.Ignored = append(c.Ignored, "video"); r.video(n) },
-		"webhooks": func(n ast.Node) { c.Ignored = append(c.Ignored, "webhooks"); r.webhooks(n) },
+		"video":    func(n ast.Node) { r.video(n, &c.Video) },
+		"webhooks": func(n ast.Node) { r.webhooks(n, &c.Webhooks) },
 	}
 }
 
