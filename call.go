@@ -218,6 +218,9 @@ func (c *call) start() (_ *Result, err error) {
 		return nil, c.refuse(err)
 	}
 	c.channel = reply.Channel
+	if b, ok := c.op.(bounded); ok && asked > 0 {
+		reply.Dropped = slices.Concat(b.unaffordable(asked), reply.Dropped)
+	}
 	header := resultHeader(reply, asked)
 	c.model.announce(header)
 	if s != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -418,5 +419,79 @@ func TestTokensAreCountedByTheUpstreamIfItCan(t *testing.T) {
 				t.Error("a count has a receipt")
 			}
 		})
+	}
+}
+
+// musing is a chat stream that thinks in 40 pieces of 8 characters before it says
+// a word.
+func musing(then string) string {
+	return strings.Repeat(chunk(`{"reasoning_content":"12345678"}`, ""), 40) + then
+}
+
+func TestThoughtsThatAClientDoesNotSeeBreakNoStreamAndArePaidByWhoHangsUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		then string
+		cost billing.Money
+	}{
+		"it is complete": {recorded(usageChunk(20, 130)), micro(150)},
+		"it is cut":      {"", 0}, // nothing of it was delivered
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, speaker{&scripted{text: musing(c.then)}, onlyChat}, "1.00", nil)
+			_, r, err := h.tell(t.Context(), tellStream)
+			out := ""
+			if err == nil {
+				out = drain(t, r.Stream)
+			}
+			if strings.Contains(out, "hidden") || strings.Contains(out, "12345678") {
+				t.Errorf("the client got %q", out)
+			}
+			if got := h.spent(t, "1.00"); got != c.cost {
+				t.Errorf("spent %s, want %s; %v", got, c.cost, err)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) { // 40 pieces of 8 characters are 80 tokens
+		in, out := io.Pipe()
+		h := newHouse(t, speaker{&scripted{body: in}, onlyChat}, "1.00", nil)
+		var beats atomic.Int64
+		x := h.Begin()
+		if err := x.Authenticate(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for range 40 {
+				time.Sleep(2 * time.Second) // virtual: 80 s without a word
+				_, _ = io.WriteString(out, chunk(`{"reasoning_content":"12345678"}`, ""))
+			}
+		}()
+		ctx, leave := context.WithCancel(t.Context())
+		r, err := x.Call(ctx, upstream.Messages, []byte(tellStream), func([]byte) { beats.Add(1) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(81*time.Second, leave)
+		for err == nil {
+			_, err = r.Stream.Next()
+		}
+		if beats.Load() < 4 {
+			t.Errorf("%d pings in 80 s", beats.Load())
+		}
+		if got := h.spent(t, "1.00"); got != micro(estimatedInput+80) {
+			t.Errorf("spent %s", got)
+		}
+	})
+}
+
+func TestThinkingThatTheBalanceDoesNotAffordIsLeftOut(t *testing.T) {
+	up := &scripted{text: toldWhole}
+	body := strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":5000,"thinking":{"type":"enabled","budget_tokens":4000}`, 1)
+	h := newHouse(t, speaker{up, onlyMessages}, micro(int64(len(body))+1_000).String(), nil)
+	_, r, err := h.tell(t.Context(), body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := up.sent(t); strings.Contains(got, "thinking") || !strings.Contains(got, `"max_tokens":1000`) || r.Header.Get("X-Gateway-Dropped") != "thinking" {
+		t.Errorf("sent %s, headers %v", got, r.Header)
 	}
 }

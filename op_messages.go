@@ -36,6 +36,9 @@ func (o messagesOperation) request(m Model, h billing.Hold) (upstream.Body, any,
 	return o.Prepared(asked), o.Limited(asked), asked
 }
 
+// unaffordable are the fields that a bound of the output leaves no room for.
+func (o messagesOperation) unaffordable(asked int64) []string { return o.Unaffordable(asked) }
+
 func (o messagesOperation) outputLimit(m Model, asked int64) int64 {
 	if asked == 0 {
 		asked = m.most(o.OutputBound())
@@ -74,6 +77,7 @@ func (t messagesTap) event(dst []byte, name string, data []byte) ([]byte, bool, 
 	return t.Event(dst, name, data)
 }
 
+func (t messagesTap) delivered() bool             { return t.Delivered() }
 func (t messagesTap) usage() billing.Usage        { return t.Usage() }
 func (t messagesTap) output() int64               { return t.Output() }
 func (t messagesTap) heartbeat(dst []byte) []byte { return t.Heartbeat(dst) }

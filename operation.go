@@ -65,6 +65,15 @@ type splitter interface {
 	join(answers [][]byte) ([]byte, error)
 }
 
+// bounded is an operation of which a bound of the output may leave fields out.
+type bounded interface{ unaffordable(asked int64) []string }
+
+// showing is a tap that counts more than the client sees.
+type showing interface {
+	// delivered reports whether the client has got anything of the answer.
+	delivered() bool
+}
+
 // tap turns an upstream's events into the client's and counts what passes.
 type tap interface {
 	// event appends what the client gets. It fails with what ends the stream.

@@ -260,7 +260,7 @@ func (s *Stream) fail(err error) {
 		reason = billing.ReasonInternal
 	}
 	var used billing.Usage
-	if s.tap.output() > 0 {
+	if t, ok := s.tap.(showing); s.tap.output() > 0 && (!ok || t.delivered()) {
 		used = s.tap.usage()
 	}
 	before := len(s.out)

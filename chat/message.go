@@ -1,6 +1,8 @@
 package chat
 
 import (
+	"strings"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -79,11 +81,11 @@ func (c Content) String() string {
 	if err != nil {
 		return ""
 	}
-	text := ""
-	for _, p := range parts {
-		text += p.Text
+	var text strings.Builder
+	for i := range parts {
+		text.WriteString(parts[i].Text)
 	}
-	return text
+	return text.String()
 }
 
 // Parts decodes the content; a string becomes one text part, null none.

@@ -75,6 +75,7 @@ func (c *told) take(name string, data []byte) error {
 		}
 	case !c.started:
 		return wrong
+	case e.Type == hiddenEvent: // for the tap
 	case e.Type == "content_block_start" && !c.open && !c.stopped && e.Index == len(c.message.Content):
 		c.open, c.message.Content = true, append(c.message.Content, e.Block)
 		c.message.Content[e.Index].Input = nil

@@ -19,14 +19,16 @@ func FuzzAStreamIsWellFormedOrFails(f *testing.F) {
 	f.Add([]byte(`data: {"error":{"message":"x"}}` + "\n\n"))
 	f.Add([]byte("event: error\ndata: {}\n\n"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		out, err := streamed(thinker(), strings.NewReader(string(body)))
-		c, wrong := follow([]byte(out))
-		if wrong != nil {
-			t.Fatalf("%v\n%s", wrong, out)
-		}
-		var broken *fault.Error
-		if c.over != (err == nil) || err != nil && (!errors.As(err, &broken) || broken.Code != fault.BadGateway) {
-			t.Fatalf("over: %t, %v", c.over, err)
+		for _, r := range []*Request{thinker(), {Model: "public"}} {
+			out, err := streamed(r, strings.NewReader(string(body)))
+			c, wrong := follow([]byte(out))
+			if wrong != nil {
+				t.Fatalf("%v\n%s", wrong, out)
+			}
+			var broken *fault.Error
+			if c.over != (err == nil) || err != nil && (!errors.As(err, &broken) || broken.Code != fault.BadGateway) {
+				t.Fatalf("over: %t, %v", c.over, err)
+			}
 		}
 	})
 }

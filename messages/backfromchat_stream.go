@@ -15,7 +15,8 @@ import (
 
 // fromChatStream translates the stream of a chat completion, which answers the
 // request as [toChat] made it, into the stream of a message. Each Read hands on
-// what one read of body gave, and waits for no more.
+// what one read of body gave, and waits for no more. Thoughts that the caller
+// does not ask for pass as a [hiddenEvent], which a [Tap] takes out.
 //
 // The stream is complete at [DONE], or at the usage that follows a finish
 // reason. One that ends before, an error frame and an event that is no chunk end
@@ -155,7 +156,11 @@ func (s *backStream) chunk(c *completion, data []byte) error {
 // piece writes what one delta adds.
 func (s *backStream) piece(d *spoken) error {
 	w := &s.content
-	if thought := d.thought(); thought != "" && s.r.showsThinking() {
+	switch thought := d.thought(); {
+	case thought == "":
+	case !s.r.showsThinking():
+		s.out = appendHidden(s.out, thought)
+	default:
 		if err := w.write(&s.out, thinkingBlock, thought); err != nil {
 			return err
 		}

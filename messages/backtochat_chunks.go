@@ -68,6 +68,8 @@ func (w *chatChunks) event(name string, data []byte) error {
 		w.messageDelta()
 	case "message_stop":
 		w.stop()
+	case "ping":
+		w.ping()
 	}
 	return nil
 }
@@ -112,6 +114,16 @@ func (w *chatChunks) open() {
 
 // shut ends what open began.
 func (w *chatChunks) shut() { w.out = append(w.out, `},"finish_reason":null}]}`+"\n\n"...) }
+
+// ping makes a chunk that adds nothing, so that the upstream's sign of life is
+// one here too. Before the message begins there is no id to call it by, and after
+// its end the client has all.
+func (w *chatChunks) ping() {
+	if w.head != nil && !w.finished {
+		w.open()
+		w.shut()
+	}
+}
 
 // text makes a chunk of one text. value is JSON, and passes as it came; what is
 // no string, or an empty one, makes nothing.

@@ -79,8 +79,8 @@ func richChunks() string {
 		return chunk(`{"index":0,"delta":{` + members + `},"finish_reason":null}]`)
 	}
 	return chunk(`{"index":0,"delta":{"role":"assistant"},"finish_reason":null,"usage":{"prompt_tokens":20,"prompt_tokens_details":{"cached_tokens":6,"cache_write_tokens":4}}}]`) +
-		delta(`"reasoning_content":"h\u00e9 "`) + delta(`"reasoning_content":"\"so\""`) + delta(`"reasoning_signature":"t8.2.s1"`) + delta(`"reasoning_signature":"r2.xx"`) +
-		delta(`"content":"let "`) + delta(`"content":"me\n"`) +
+		delta(``) + delta(`"reasoning_content":"h\u00e9 "`) + delta(`"reasoning_content":"\"so\""`) + delta(`"reasoning_signature":"t8.2.s1"`) + delta(`"reasoning_signature":"r2.xx"`) +
+		delta(``) + delta(`"content":"let "`) + delta(`"content":"me\n"`) +
 		delta(`"tool_calls":[{"index":0,"id":"t1","type":"function","function":{"name":"f","arguments":""}}]`) +
 		delta(`"tool_calls":[{"index":0,"function":{"arguments":"{\"a\":"}}]`) + delta(`"tool_calls":[{"index":0,"function":{"arguments":"[1,2]}"}}]`) +
 		delta(`"tool_calls":[{"index":1,"id":"t2","type":"function","function":{"name":"g","arguments":""}}]`) + delta(`"tool_calls":[{"index":1,"function":{"arguments":"{}"}}]`) +
@@ -186,6 +186,32 @@ func TestWhatFollowsACompleteMessageIsIgnored(t *testing.T) {
 	_, err = chunksOf(t, io.MultiReader(strings.NewReader(richStream()), iotest.ErrReader(errors.New("late"))))
 	if err != nil {
 		t.Errorf("an error after the end: %v", err)
+	}
+}
+
+func TestAPingMakesAnEmptyChunkWhileTheMessageIsOpen(t *testing.T) {
+	w := chatChunks{model: "m", created: 77}
+	made := func(event string) string {
+		t.Helper()
+		w.out = w.out[:0]
+		if err := w.event("", []byte(event)); err != nil {
+			t.Fatal(err)
+		}
+		return string(w.out)
+	}
+	if got := made(vendorPing); got != "" {
+		t.Errorf("before the message begins: %q", got)
+	}
+	made(vendorStart)
+	const want = `data: {"id":"chatcmpl-01","object":"chat.completion.chunk","created":77,"model":"m","choices":[{"index":0,"delta":{},"finish_reason":null}]}` + "\n\n"
+	for range 3 {
+		if got := made(vendorPing); got != want {
+			t.Errorf("within it: %q", got)
+		}
+	}
+	made(vendorEnd)
+	if got := made(vendorPing); got != "" {
+		t.Errorf("after the finish reason: %q", got)
 	}
 }
 

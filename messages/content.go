@@ -1,6 +1,8 @@
 package messages
 
 import (
+	"strings"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -82,13 +84,13 @@ func (c Content) String() string {
 	if err != nil {
 		return ""
 	}
-	text := ""
-	for _, b := range blocks {
-		if b.Type == "text" {
-			text += b.Text
+	var text strings.Builder
+	for i := range blocks {
+		if blocks[i].Type == "text" {
+			text.WriteString(blocks[i].Text)
 		}
 	}
-	return text
+	return text.String()
 }
 
 // Raw is the content's JSON; nil if it is absent.

@@ -31,7 +31,8 @@ func fromChat(c *chat.Request, defaultMax int64) (r *Request, dropped []string, 
 	if err := t.dropRest(); err != nil {
 		return nil, nil, err
 	}
-	return t.r, t.droppedNames(), nil
+	slices.Sort(t.dropped.names) // whichever of the two passes found them
+	return t.r, t.dropped.list(), nil
 }
 
 // chatCall is a chat completion request on its way into Messages.
@@ -39,7 +40,7 @@ type chatCall struct {
 	c          *chat.Request
 	r          *Request
 	defaultMax int64
-	dropped    []string
+	dropped    droppedFields
 }
 
 // dropRest notes the members of the request that nothing carries.
@@ -79,28 +80,7 @@ func (t *chatCall) dropMembers(extra []byte, prefix string, known ...string) {
 }
 
 // drop notes a field that is not carried.
-func (t *chatCall) drop(name string) { t.dropped = append(t.dropped, name) }
-
-// droppedNames are the noted fields, each once. They end up in a header, so what
-// is no plain name, or too much, is not repeated.
-func (t *chatCall) droppedNames() []string {
-	const most, longest = 32, 80
-	slices.Sort(t.dropped)
-	names := slices.Compact(t.dropped)
-	plain := names[:0]
-	for _, name := range names {
-		if len(plain) < most && len(name) <= longest && !slices.ContainsFunc([]byte(name), notInName) {
-			plain = append(plain, name)
-		}
-	}
-	if len(plain) < len(names) {
-		plain = append(plain, "others")
-	}
-	return slices.Clip(plain)
-}
-
-// notInName reports whether a byte has no place in a field's name.
-func notInName(b byte) bool { return b <= ' ' || b > '~' || b == ',' || b == '"' }
+func (t *chatCall) drop(name string) { t.dropped.note(name) }
 
 // refusedField is the 400 for a field whose loss would change the answer.
 func refusedField(param, must string) error {

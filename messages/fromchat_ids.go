@@ -15,12 +15,19 @@ func (b *chatTurns) fresh(id string) string {
 		sum := sha256.Sum256([]byte(id))
 		id = "call_" + hex.EncodeToString(sum[:12])
 	}
-	sent := id
-	for n := 2; b.used[sent]; n++ {
-		sent = id + "_" + strconv.Itoa(n)
+	n, before := b.used[id]
+	if !before {
+		b.used[id] = 2
+		return id
 	}
-	b.used[sent] = true
-	return sent
+	for { // what was found used once is not tried again
+		sent := id + "_" + strconv.Itoa(n)
+		n++
+		if _, used := b.used[sent]; !used {
+			b.used[id], b.used[sent] = n, 2
+			return sent
+		}
+	}
 }
 
 // plainID reports whether the upstream takes an id: letters, digits, - and _.

@@ -414,6 +414,35 @@ func TestTheListOfDroppedFieldsIsBounded(t *testing.T) {
 	}
 }
 
+func TestBothTranslationsKeepTheSameNamesOutOfTheHeader(t *testing.T) {
+	longest := strings.Repeat("n", 80)
+	for name, want := range map[string]string{"short": "short", longest: longest, longest + "n": "others", "a,b": "others", "a b": "others", "others": "others"} {
+		r, err := Parse([]byte(fmt.Sprintf(`{"model":"m","max_tokens":9,"messages":[%s],%q:1,"%s,":1}`, hi, name, name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := chat.Parse(r.Source())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, back, err := fromChat(c, 9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, forth, err := toChat(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wants := []string{want, "others"}
+		if want == "others" {
+			wants = wants[:1]
+		}
+		if !slices.Equal(back, wants) || !slices.Equal(forth, wants) {
+			t.Errorf("%q: from chat %q, to chat %q, want %q", name, back, forth, wants)
+		}
+	}
+}
+
 func TestTheMediaTypesOfPicturesAreThoseOfTheRules(t *testing.T) {
 	for _, s := range sourceTypes {
 		if s.block == "image" && s.name == "base64" {

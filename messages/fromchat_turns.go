@@ -19,7 +19,7 @@ func (t *chatCall) conversation() error {
 	if err := json.Unmarshal(raw, &list, jsontext.AllowDuplicateNames(true)); err != nil {
 		return refusedField("messages"+dotted(err), "of the form that the API describes")
 	}
-	b := &chatTurns{t: t, used: make(map[string]bool)}
+	b := &chatTurns{t: t, used: make(map[string]int)}
 	for i := range list {
 		if err := b.message(&list[i], i); err != nil {
 			return err
@@ -50,8 +50,9 @@ type chatTurns struct {
 	t      *chatCall
 	system []Block
 	turns  []chatTurn
-	open   []chatOpen      // the calls of the last assistant turn that has any
-	used   map[string]bool // ids of calls until now
+	open   map[string]*chatOpen // the calls of the last assistant turn that has any, as the caller names them
+	wait   []*chatOpen          // the same in order, without the first that are answered
+	used   map[string]int       // ids of calls until now, and the suffix to try when one comes again
 }
 
 // chatTurn is one turn. Results come before what the user says.
@@ -63,7 +64,6 @@ type chatTurn struct {
 
 // chatOpen is a call that waits for its result.
 type chatOpen struct {
-	id       string // as the caller names it
 	sent     string // as the upstream gets it
 	message  int    // that it stands in
 	answered bool
@@ -117,7 +117,7 @@ func (b *chatTurns) assistant(m *chat.Message, i int) error {
 	}
 	blocks = append(blocks, text...)
 	if len(m.ToolCalls) > 0 {
-		b.open = b.open[:0]
+		b.open, b.wait = make(map[string]*chatOpen, len(m.ToolCalls)), nil
 	}
 	for j := range m.ToolCalls {
 		call, err := b.call(&m.ToolCalls[j], i, fmt.Sprintf("messages[%d].tool_calls[%d]", i, j))
@@ -154,7 +154,7 @@ func (b *chatTurns) call(call *chat.ToolCall, i int, param string) (Block, error
 	switch {
 	case call.ID == "":
 		return Block{}, refusedField(param+".id", "a non-empty string")
-	case b.find(call.ID, i) != nil:
+	case b.open[call.ID] != nil:
 		return Block{}, refusedField(param+".id", "another than those of the calls beside it")
 	case call.Type != "" && call.Type != "function":
 		return Block{}, refusedField(param+".type", `"function" for this model`)
@@ -164,25 +164,15 @@ func (b *chatTurns) call(call *chat.ToolCall, i int, param string) (Block, error
 		return Block{}, refusedField(param+".function.arguments", "the text of one JSON object without repeated names")
 	}
 	id := b.fresh(call.ID)
-	b.open = append(b.open, chatOpen{id: call.ID, sent: id, message: i})
+	open := &chatOpen{sent: id, message: i}
+	b.open[call.ID], b.wait = open, append(b.wait, open)
 	return Block{Type: "tool_use", ID: id, Name: call.Function.Name, Input: input}, nil
-}
-
-// find is the open call that the caller names id; nil if there is none, or if
-// it stands in another message than the given one (-1 for any).
-func (b *chatTurns) find(id string, message int) *chatOpen {
-	for i := range b.open {
-		if b.open[i].id == id && (message < 0 || b.open[i].message == message) {
-			return &b.open[i]
-		}
-	}
-	return nil
 }
 
 // result adds what a tool gave.
 func (b *chatTurns) result(m *chat.Message, i int) error {
 	param := fmt.Sprintf("messages[%d].tool_call_id", i)
-	call := b.find(m.ToolCallID, -1)
+	call := b.open[m.ToolCallID]
 	switch {
 	case call == nil:
 		return refusedField(param, "the id of a call that the assistant's last turn made")
@@ -204,13 +194,14 @@ func (b *chatTurns) result(m *chat.Message, i int) error {
 
 // closed fails if a call has no result.
 func (b *chatTurns) closed() error {
-	for _, call := range b.open {
-		if !call.answered {
-			return refusedField(fmt.Sprintf("messages[%d].tool_calls", call.message),
-				`answered, each by a message of role "tool", before the assistant's next turn and the end`)
-		}
+	for len(b.wait) > 0 && b.wait[0].answered {
+		b.wait = b.wait[1:]
 	}
-	return nil
+	if len(b.wait) == 0 {
+		return nil
+	}
+	return refusedField(fmt.Sprintf("messages[%d].tool_calls", b.wait[0].message),
+		`answered, each by a message of role "tool", before the assistant's next turn and the end`)
 }
 
 // end writes the turns into the request.

@@ -188,6 +188,59 @@ func TestEveryConversationBecomesOneThatTheVendorAccepts(t *testing.T) {
 	})
 }
 
+func TestAnIdThatEveryTurnUsesTakesWorkInProportion(t *testing.T) {
+	work := func(calls int) float64 { // every id that is tried is memory of its own
+		return testing.AllocsPerRun(3, func() {
+			b := &chatTurns{used: make(map[string]int)}
+			for range calls {
+				b.fresh("call_that_is_always_the_same_and_is_long")
+			}
+		})
+	}
+	if once, fourfold := work(250), work(1000); fourfold > 6*once {
+		t.Errorf("%.0f allocations for 250 calls, %.0f for 1000", once, fourfold)
+	}
+}
+
+func TestIdsAreReplacedByTheFirstThatIsFree(t *testing.T) {
+	b := &chatTurns{used: make(map[string]int)}
+	var got []string
+	for _, id := range []string{"a", "a_3", "a", "a", "a_3", "a_2", "a", "a_3", "a_2_2"} {
+		got = append(got, b.fresh(id))
+	}
+	want := []string{"a", "a_3", "a_2", "a_4", "a_3_2", "a_2_2", "a_5", "a_3_3", "a_2_2_2"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestOneTurnMayHaveManyCalls(t *testing.T) {
+	const calls = 50_000
+	asks := chat.Message{Role: "assistant"}
+	for i := range calls {
+		asks.ToolCalls = append(asks.ToolCalls, chat.ToolCall{ID: fmt.Sprintf("call_of_many_%06d", i), Function: chat.CalledFunction{Name: "f"}})
+	}
+	b := &chatTurns{t: &chatCall{r: &Request{}}, used: make(map[string]int)}
+	if err := b.message(&asks, 0); err != nil {
+		t.Fatal(err)
+	}
+	for i := range calls {
+		if b.closed() == nil {
+			t.Fatalf("closed after %d results", i)
+		}
+		if len(b.wait) != calls-i { // the answered ones are not looked at again
+			t.Fatalf("%d calls wait after %d results", len(b.wait), i)
+		}
+		result := chat.Message{Role: "tool", ToolCallID: fmt.Sprintf("call_of_many_%06d", i)}
+		if err := b.message(&result, i+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.closed(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestALongerConversationBeginsAsTheShorterOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := drawnChat(t)

@@ -39,7 +39,7 @@ type Request struct {
 
 // Message is one turn of a conversation.
 type Message struct {
-	Role    string         `json:"role"` // user or assistant
+	Role    string         `json:"role"` // user, assistant or system
 	Content Content        `json:"content"`
 	Extra   jsontext.Value `json:",embed"`
 }

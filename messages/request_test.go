@@ -2,7 +2,6 @@ package messages
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -110,7 +109,14 @@ var ownedEdits = []struct {
 	{"nothing where less is asked", `{"max_tokens":50,"model":"m"}`, 100},
 	{"nothing where as much is asked", `{"max_tokens":100,"model":"m"}`, 100},
 	{"a cap in a stream", "{\n  \"stream\": true,\n  \"max_tokens\": 9\n}", 3},
-	{"a cap below the budget of thinking", `{"max_tokens":5000,"thinking":{"type":"enabled","budget_tokens":1024}}`, 100},
+	{"thinking left out where the cap is below the least budget", `{"max_tokens":5000, "thinking":{"type":"enabled","budget_tokens":1024}, "x":1.0}`, 100},
+	{"thinking left out where the cap is the least budget", `{"max_tokens":5000,"thinking":{"type":"enabled","budget_tokens":1024}}`, 1024},
+	{"the least budget", `{"max_tokens":5000,"thinking":{"type":"enabled","budget_tokens":1025}}`, 1025},
+	{"a budget below the cap", `{"max_tokens":5000,"thinking":{"type":"enabled","budget_tokens":1999}}`, 2000},
+	{"a budget that is the cap", `{"thinking":{"type":"enabled", "budget_tokens" : 2000, "display":"omitted"}, "max_tokens":5000}`, 2000},
+	{"a budget above the cap", `{"max_tokens":5000,"thinking":{"budget_tokens":4999,"type":"enabled"}}`, 2000},
+	{"adaptive thinking", `{"max_tokens":5000,"thinking":{"type":"adaptive","budget_tokens":4999}}`, 100},
+	{"thinking where nothing is capped", `{"max_tokens":5000,"thinking":{"type":"enabled","budget_tokens":4999}}`, 5000},
 }
 
 func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
@@ -130,11 +136,23 @@ func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
 		}
 		one := strings.NewReplacer("\n", "⏎")
 		fmt.Fprintf(&b, "\ncaller   %s\nupstream %s\n\n", one.Replace(e.body), one.Replace(string(data)))
-		var sent struct {
-			MaxTokens int64 `json:"max_tokens"`
+		sent, err := Parse(data)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err := json.Unmarshal(data, &sent); err != nil || sent.MaxTokens != r.Limited(e.most).MaxTokens {
-			t.Errorf("%s: a model in Go is limited to %d tokens, %v", e.name, r.Limited(e.most).MaxTokens, err)
+		limited := r.Limited(e.most)
+		if sent.MaxTokens != limited.MaxTokens || !cmp.Equal(sent.Thinking, limited.Thinking) {
+			t.Errorf("%s: a model in Go is limited to %d tokens, thinking %+v", e.name, limited.MaxTokens, limited.Thinking)
+		}
+		var lost []string
+		if r.Thinking != nil && sent.Thinking == nil {
+			lost = []string{"thinking"}
+		}
+		if diff := cmp.Diff(lost, r.Unaffordable(e.most)); diff != "" {
+			t.Errorf("%s: left out (-want +got)\n%s", e.name, diff)
+		}
+		if th := sent.Thinking; th != nil && th.Type == "enabled" && (th.BudgetTokens < leastBudget || th.BudgetTokens >= sent.MaxTokens) {
+			t.Errorf("%s: the vendor refuses a budget of %d", e.name, th.BudgetTokens)
 		}
 	}
 	golden(t, "owned_edits.golden", b.Bytes())

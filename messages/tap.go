@@ -18,7 +18,8 @@ type Tap struct {
 	options TapOptions
 	report  report
 
-	quarters int64 // text delivered, in quarter tokens
+	quarters int64 // text delivered or thought unseen, in quarter tokens
+	unseen   int64 // of them, what the client does not see
 	fresh    bool  // nothing was delivered since the output was last counted
 
 	started bool    // message_start went out
@@ -44,8 +45,9 @@ func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o
 // Event appends what the client gets of one upstream event to dst: the same,
 // with the public model id in message_start. It fails with the *fault.Error
 // that ends the stream if the event is an error, is not one JSON object or
-// comes before message_start. The event that ends a complete stream is done and
-// is not appended: see [Tap.Terminator].
+// comes before message_start. Nothing is appended for what the model thinks
+// unseen, which [Bridge] tells the Tap alone. The event that ends a complete
+// stream is done and is not appended: see [Tap.Terminator].
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
 	if text, ok := t.like.text(name, data); ok {
 		t.wrote(estimate.Quarters(text))
@@ -55,6 +57,12 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	kind, err := t.index(name, data, &w)
 	if err != nil {
 		return dst, false, err
+	}
+	if kind == hiddenEvent || name == hiddenEvent {
+		unseen := hidden(&t.object)
+		t.unseen += unseen
+		t.wrote(unseen)
+		return dst, false, nil
 	}
 	if !t.started && ordered(kind) {
 		return dst, false, answer.Bad("The upstream's stream does not begin with message_start.", nil)
@@ -142,6 +150,8 @@ func Opening(name string, data []byte) (content bool, err error) {
 	switch {
 	case err != nil:
 		return true, err
+	case kind == hiddenEvent || name == hiddenEvent:
+		return false, nil
 	case kind == "message_stop":
 		return true, answer.Bad("The upstream's stream is empty.", nil)
 	case kind == "content_block_start": // other blocks come whole
@@ -180,7 +190,7 @@ func (t *Tap) block(begins bool) {
 	}
 }
 
-// wrote notes text that is delivered.
+// wrote notes text that is delivered, or produced unseen.
 func (t *Tap) wrote(quarters int64) {
 	if quarters > 0 {
 		t.quarters += quarters
@@ -198,8 +208,11 @@ func (t *Tap) Usage() billing.Usage {
 	return u
 }
 
-// Output is the number of output tokens delivered until now. What message_start
-// counts was not delivered.
+// Delivered reports whether the client has got anything of the answer.
+func (t *Tap) Delivered() bool { return t.quarters > t.unseen || t.report.has[output] && t.fresh }
+
+// Output is the number of output tokens delivered, or thought unseen, until now.
+// What message_start counts was not delivered.
 func (t *Tap) Output() int64 {
 	out := estimate.Tokens(t.quarters)
 	if t.report.has[output] {

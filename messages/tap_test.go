@@ -253,6 +253,8 @@ func TestTheOpeningOfAStreamIsJudged(t *testing.T) {
 		{ev(`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"a"}}`), true, true},
 		{ev(`{"type":"content_block_start","index":0,"content_block":{"type":"redacted_thinking","data":"x"}}`), true, true},
 		{wire{"novel", `{"type":"novel"}`}, false, true},
+		{ev(`{"type":"gateway.hidden","hidden":"...."}`), false, true},
+		{wire{"gateway.hidden", `{"type":"message_delta","delta":{"text":"a"}}`}, false, true},
 		{opensTool, true, true}, {writes("a"), true, true}, {calls("{"), true, true}, {stops, true, true},
 		{ends, true, false}, {wire{"error", `{}`}, true, false}, {wire{"", `<html>`}, true, false}, {wire{"", `[DONE]`}, true, false},
 		{wire{"", `{"error":{"type":"overloaded_error","message":"Overloaded"}}`}, true, false},

@@ -1,8 +1,6 @@
 package messages
 
 import (
-	"slices"
-
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -22,14 +20,14 @@ func toChat(r *Request) (c *chat.Request, dropped []string, err error) {
 			return nil, nil, err
 		}
 	}
-	return t.c, t.dropped, nil
+	return t.c, t.dropped.list(), nil
 }
 
 // outbound is a request on its way from Messages to chat.
 type outbound struct {
 	r       *Request
 	c       *chat.Request
-	dropped []string
+	dropped droppedFields
 
 	at   string // the block that is being read, for refusals: "messages[1].content[0]"
 	turn turn   // the message that is being read
@@ -110,18 +108,11 @@ func (t *outbound) rest(path string, extra jsontext.Value) {
 	}
 }
 
-// drop notes that a field was left out, once. The names end up in a header, so
-// what is no plain name, or too much, is not repeated.
+// drop notes that a field was left out. What means the same wherever it stands
+// is named without its path, which ends in a point.
 func (t *outbound) drop(path, name string) {
-	const most, longest = 32, 64
-	switch {
-	case name == "cache_control" || name == "citations": // the same wherever they stand
-	case len(name) > longest || len(t.dropped) >= most || slices.ContainsFunc([]byte(name), notInName):
-		name = "others"
-	default:
+	if name != "cache_control" && name != "citations" {
 		name = path + name
 	}
-	if !slices.Contains(t.dropped, name) {
-		t.dropped = append(t.dropped, name)
-	}
+	t.dropped.note(name)
 }

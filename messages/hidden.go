@@ -1,0 +1,35 @@
+package messages
+
+import (
+	"bytes"
+
+	"github.com/tollhouse-ai/gateway/internal/estimate"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/sse"
+)
+
+// hiddenEvent is an event between a translated stream and the [Tap] above it: the
+// model thinks, and the caller did not ask to see it. Without it a long thought
+// would look like silence to whoever measures time, and a client that hangs up
+// during one would not pay for it. No client ever gets it.
+//
+// Its member "hidden" is a string with one point for each quarter token, not a
+// number: an upstream that sends the event itself, to make a caller pay, is
+// believed no more than the bytes that it sent.
+const hiddenEvent = "gateway.hidden"
+
+// appendHidden appends the events that stand for a thought.
+func appendHidden(dst []byte, thought string) []byte {
+	const longest = 64 << 10 // quarters in one event, which has a limit above
+	quarters := estimate.StringQuarters(rawjson.Quote(nil, thought))
+	for quarters > 0 {
+		n := min(quarters, longest)
+		data := append([]byte(`{"type":"`+hiddenEvent+`","hidden":"`), bytes.Repeat([]byte{'.'}, int(n))...)
+		dst = sse.AppendEvent(dst, hiddenEvent, append(data, `"}`...))
+		quarters -= n
+	}
+	return dst
+}
+
+// hidden are the quarter tokens that a hidden event stands for.
+func hidden(event *rawjson.Object) int64 { return estimate.StringQuarters(event.Raw("hidden")) }
