@@ -61,6 +61,7 @@ type videos struct {
 	asking  map[string]*refresh       // who is being asked now
 	prices  map[string]*billing.Price // by version, of submissions by this process
 	pending []keeping                 // steps that the store did not take yet
+	fresh   []*video.Task             // submitted by this process since Run last looked
 	wake    chan struct{}             // a task or a step is new
 	notice  func()                    // a notice may be new
 }
@@ -347,7 +348,7 @@ func (v *videos) keep(ctx context.Context, step video.Step, answer *idempotency.
 	defer limit.end()
 	_, err := v.change(limit, keeping{step, answer})
 	if err == nil {
-		v.roused()
+		v.submitted(step.Task)
 		return true
 	}
 	v.mu.Lock()
@@ -374,6 +375,7 @@ func (v *videos) keepAgain(ctx context.Context) {
 		f := fault.From(err)
 		switch {
 		case err == nil:
+			v.submitted(k.step.Task)
 		case f.Code != fault.ServiceUnavailable && f.Code != fault.InternalError && f.Code != fault.ClientGone:
 			v.g.options.Logger.Error("a step of a video is given up", "task", k.step.Task.ID, "upstream_id", clip(k.step.Task.UpstreamID), "error", err)
 		default: // the store is away still
@@ -383,6 +385,17 @@ func (v *videos) keepAgain(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// submitted has Run look after a task, if it runs.
+func (v *videos) submitted(t video.Task) {
+	const most = 10_000 // what Run, if it runs, finds in the store
+	v.mu.Lock()
+	if len(v.fresh) < most {
+		v.fresh = append(v.fresh, &t)
+	}
+	v.mu.Unlock()
+	v.roused()
 }
 
 // drop forgets a task that no upstream took, where the settlement did not.

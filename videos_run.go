@@ -13,7 +13,7 @@ import (
 const (
 	leaseFor    = time.Minute     // others take a task over that was not renewed for so long
 	claimEvery  = leaseFor / 4    // tasks are claimed, and leases renewed
-	claimAfter  = time.Second     // of one claim the next, where there is something new
+	retryAfter  = time.Second     // of one try to keep a step the next, where the store was away
 	coarse      = time.Second / 4 // tasks that are due so near to each other are asked after together
 	pollsAtOnce = 64
 	mostTasks   = 100_000 // that one process looks after
@@ -42,7 +42,7 @@ type round struct {
 	slots   chan struct{}
 	running sync.WaitGroup
 
-	claimed, purged time.Time
+	claimed, purged, retried time.Time
 }
 
 // run looks after the tasks of this process until ctx ends: it leases open ones,
@@ -53,33 +53,52 @@ func (v *videos) run(ctx context.Context) {
 	defer r.running.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	fresh := true
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-v.wake:
-			fresh = true
 		case <-timer.C:
 		}
 		now := v.g.options.Now()
-		if wait := claimAfter - now.Sub(r.claimed); fresh && wait > 0 {
-			timer.Reset(wait)
-			continue
-		}
-		if fresh || now.Sub(r.claimed) >= claimEvery {
-			fresh = false
+		if now.Sub(r.claimed) >= claimEvery {
 			r.claim(ctx, now)
 		}
+		owing := r.adopt(now)
+		if owing && now.Sub(r.retried) >= retryAfter {
+			r.retried = now
+			v.keepAgain(ctx)
+		}
 		r.purge(ctx, now)
-		timer.Reset(r.look(ctx, now))
+		wait := r.look(ctx, now)
+		if owing {
+			wait = min(wait, retryAfter)
+		}
+		timer.Reset(wait)
 	}
+}
+
+// adopt takes in the tasks that this process has submitted since, without a look
+// at all the others; the next claim leases them. owing says that the store has
+// not taken every step yet.
+func (r *round) adopt(now time.Time) (owing bool) {
+	r.v.mu.Lock()
+	fresh := r.v.fresh
+	r.v.fresh, owing = nil, len(r.v.pending) > 0
+	r.v.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range fresh {
+		if r.wards[t.ID] == nil {
+			r.wards[t.ID] = &ward{task: t, next: r.v.nextLook(t, now)}
+		}
+	}
+	return owing
 }
 
 // claim leases tasks, and takes note of those that are this process's now.
 func (r *round) claim(ctx context.Context, now time.Time) {
 	r.claimed = now
-	r.v.keepAgain(ctx)
 	tasks, err := r.leased(ctx, now)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -117,7 +136,7 @@ func (v *videos) nextLook(t *video.Task, now time.Time) time.Time {
 		return t.ExpiresAt.Add(video.Grace)
 	}
 	next := now.Add(v.interval(t, now))
-	if t.ExpiresAt.Before(next) && t.ExpiresAt.After(now) {
+	if t.ExpiresAt.Before(next) {
 		return t.ExpiresAt
 	}
 	return next
@@ -201,6 +220,13 @@ func (r *round) purge(ctx context.Context, now time.Time) {
 		return
 	}
 	r.purged = now
+	r.v.mu.Lock()
+	for id, last := range r.v.polled { // of tasks that others have ended, too
+		if now.Sub(last) >= purgeEvery {
+			delete(r.v.polled, id)
+		}
+	}
+	r.v.mu.Unlock()
 	err := func() (err error) {
 		defer guard(&err)
 		_, err = r.v.store.Purge(ctx, now)

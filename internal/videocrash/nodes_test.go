@@ -1,0 +1,281 @@
+//go:build unix
+
+package videocrash
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/http/httptest"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/webhook"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/postgres"
+	"github.com/tollhouse-ai/gateway/store/sqlite"
+	"github.com/tollhouse-ai/gateway/store/storetest"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
+)
+
+const nodes = 8
+
+// careless is a store whose leases end when they are made: all nodes look after
+// all videos at once, and some of them deliver the same notices.
+type careless struct {
+	*store.Tasks
+	leases atomic.Int64 // of notices
+}
+
+func (c *careless) Claim(ctx context.Context, owner string, _ time.Time, n int) ([]*video.Task, error) {
+	return c.Tasks.Claim(ctx, owner, time.Now().Add(-time.Second), n)
+}
+
+func (c *careless) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Notice, error) {
+	if c.leases.Add(1)%4 == 0 {
+		until = time.Now().Add(-time.Second)
+	}
+	return c.Tasks.Due(ctx, owner, until, n)
+}
+
+// village is eight gateways with the same books.
+type village struct {
+	t       *testing.T
+	raw     *sql.DB
+	db      *store.DB
+	vendor  *turncoat
+	counter *counter
+	nodes   []*gateway.Gateway
+	server  *httptest.Server
+}
+
+func newVillage(t *testing.T, tasks int, raw *sql.DB, open func(store.Options) (*store.DB, error)) *village {
+	t.Helper()
+	v := &village{
+		t: t, raw: raw, vendor: &turncoat{jobs: map[string]int{}, asked: map[string]int{}},
+		counter: &counter{ids: map[string]map[string]bool{}, all: make(chan struct{}), want: tasks},
+	}
+	v.server = httptest.NewServer(v.counter)
+	t.Cleanup(v.server.Close)
+	price := seconds(t)
+	for range nodes {
+		db, err := open(store.Options{Patience: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.db = db
+		books := &careless{Tasks: db.Tasks()}
+		g, err := gateway.New(gateway.Options{
+			Upstream: v.vendor, Prices: billing.NewPriceList(map[string]*billing.Price{model: price}),
+			Meter: books, Tasks: books, Idempotency: books, SettleTimeout: time.Minute,
+			Video: gateway.VideoOptions{AllowPrivate: true, Poll: time.Second},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.nodes = append(v.nodes, g)
+	}
+	if err := v.db.CreateAccount(t.Context(), account, opening); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func seconds(t testing.TB) *billing.Price {
+	t.Helper()
+	p, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.10"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// submit hands a video in at a node.
+func submit(ctx context.Context, g *gateway.Gateway, n int, hook string) error {
+	x := g.Begin()
+	if err := x.Authenticate(ctx, ""); err != nil {
+		return err
+	}
+	body := fmt.Sprintf(`{"model":%q,"duration":5,"resolution":"720p","input":{"prompt":"%d"}%s}`, model, n, hook)
+	_, err := x.Call(ctx, upstream.SubmitVideo, []byte(body), nil)
+	x.End(ctx, 0, err)
+	return err
+}
+
+// many does something with the numbers from 0 to n-1, some at once.
+func many(n, workers int, do func(i int)) {
+	next := make(chan int)
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for i := range next {
+				do(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	all.Wait()
+}
+
+// quarrel has all nodes look after all tasks at once, by themselves and for
+// those who ask, until all have ended and were told of.
+func (v *village) quarrel(tasks int) {
+	v.t.Helper()
+	ctx, stop := context.WithCancel(v.t.Context())
+	defer v.server.Close() // which waits for deliveries under way
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	for _, g := range v.nodes {
+		running.Go(func() { _ = g.Run(ctx) })
+	}
+	many(tasks, 32, func(i int) {
+		if err := submit(ctx, v.nodes[i%nodes], i, fmt.Sprintf(`,"webhook_url":%q`, fmt.Sprint(v.server.URL, "/", i))); err != nil {
+			v.t.Error(err)
+		}
+	})
+	patience := time.After(2 * time.Minute)
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for {
+		ids := v.open()
+		many(len(ids)*nodes, 64, func(i int) {
+			if _, err := v.nodes[i%nodes].Video(ctx, ids[i/nodes]); err != nil {
+				v.t.Error(err)
+			}
+		})
+		select {
+		case <-v.counter.all:
+			return // a notice is of an end
+		case <-patience:
+			v.t.Fatalf("%d tasks are open, %d were told of", len(v.open()), len(v.counter.ids))
+		case <-again.C:
+		}
+	}
+}
+
+func (v *village) open() (ids []string) {
+	v.t.Helper()
+	rows, err := v.raw.QueryContext(v.t.Context(), "SELECT id FROM task WHERE NOT ended")
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }() // Err tells
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			v.t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	if err := rows.Err(); err != nil {
+		v.t.Fatal(err)
+	}
+	return ids
+}
+
+// count is the only number that a query has for an answer.
+func (v *village) count(query string) (n int) {
+	v.t.Helper()
+	if err := v.raw.QueryRowContext(v.t.Context(), query).Scan(&n); err != nil {
+		v.t.Fatal(err)
+	}
+	return n
+}
+
+// check demands one entry and one notice of each task.
+func (v *village) check(tasks int) {
+	v.t.Helper()
+	succeeded, failed := v.count("SELECT COUNT(*) FROM task WHERE state = 'succeeded'"), v.count("SELECT COUNT(*) FROM task WHERE state = 'failed'")
+	v.t.Logf("%d tasks succeeded, %d failed; the vendor said its last word %d times, %d of them to others than the first; %d notices came %d times",
+		succeeded, failed, v.vendor.ended, v.vendor.second, len(v.counter.ids), v.counter.came)
+	for what, n := range map[string]struct{ got, want int }{
+		"tasks":              {succeeded + failed, tasks},
+		"jobs":               {len(v.vendor.jobs), tasks},
+		"entries":            {v.count("SELECT COUNT(*) FROM entry WHERE kind = 'capture'"), succeeded},
+		"entries of success": {v.count("SELECT COUNT(DISTINCT t.id) FROM task t JOIN entry e ON e.reference = t.request_id WHERE e.kind = 'capture' AND t.state = 'succeeded'"), succeeded},
+		"receipts":           {v.count("SELECT COUNT(*) FROM receipt"), tasks},
+		"notices":            {v.count("SELECT COUNT(*) FROM notice"), tasks},
+		"tasks with notices": {v.count("SELECT COUNT(DISTINCT task) FROM notice"), tasks},
+		"holds":              {v.count("SELECT COUNT(*) FROM hold"), 0},
+	} {
+		if n.got != n.want {
+			v.t.Errorf("%d %s, want %d", n.got, what, n.want)
+		}
+	}
+	for job, n := range v.vendor.jobs {
+		if n != 1 {
+			v.t.Errorf("the vendor was asked for %s %d times", job, n)
+		}
+	}
+	for address, ids := range v.counter.ids {
+		if len(ids) != 1 {
+			v.t.Errorf("%s was told by the notices %v", address, ids)
+		}
+	}
+	if succeeded == 0 || failed == 0 || v.vendor.second == 0 {
+		v.t.Error("nothing was decided twice")
+	}
+	b, err := v.db.Balance(v.t.Context(), account)
+	if err != nil || b.Held != 0 || b.Posted != opening-billing.Money(succeeded)*billing.One/2 {
+		v.t.Errorf("balance %+v, %v", b, err)
+	}
+	if err := v.db.Verify(v.t.Context()); err != nil {
+		v.t.Error(err)
+	}
+}
+
+func manyTasks() int {
+	if testing.Short() {
+		return 100
+	}
+	return 1000
+}
+
+func TestOfEightNodesOnOnePostgresEachTaskIsChargedAndToldOfOnce(t *testing.T) {
+	dsn := storetest.Postgres(t)
+	raw, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = raw.Close() })
+	v := newVillage(t, manyTasks(), raw, func(o store.Options) (*store.DB, error) {
+		db, err := postgres.Open(t.Context(), dsn, o)
+		if err == nil {
+			t.Cleanup(func() { _ = db.Close() })
+		}
+		return db, err
+	})
+	v.quarrel(manyTasks())
+	v.check(manyTasks())
+}
+
+func TestOfEightNodesOnOneSQLiteEachTaskIsChargedAndToldOfOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "books.db")
+	var shared *store.DB
+	open := func(o store.Options) (_ *store.DB, err error) {
+		if shared == nil {
+			if shared, err = sqlite.Open(t.Context(), path, o); err == nil {
+				t.Cleanup(func() { _ = shared.Close() })
+			}
+		}
+		return shared, err
+	}
+	raw, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = raw.Close() })
+	v := newVillage(t, manyTasks(), raw, open)
+	v.quarrel(manyTasks())
+	v.check(manyTasks())
+}
