@@ -89,11 +89,18 @@ func (r *round) adopt(now time.Time) (owing bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range fresh {
-		if r.wards[t.ID] == nil {
-			r.wards[t.ID] = &ward{task: t, next: r.v.nextLook(t, now)}
-		}
+		r.wards[t.ID] = r.ward(r.wards[t.ID], t, now)
 	}
 	return owing
+}
+
+// ward is the one that a task has, or a new one where the task has moved on
+// since: a submission may have been claimed before its upstream was known.
+func (r *round) ward(known *ward, t *video.Task, now time.Time) *ward {
+	if known != nil && (known.busy || known.task.Version >= t.Version) {
+		return known
+	}
+	return &ward{task: t, next: r.v.nextLook(t, now)}
 }
 
 // claim leases tasks, and takes note of those that are this process's now.
@@ -111,11 +118,7 @@ func (r *round) claim(ctx context.Context, now time.Time) {
 	before := r.wards
 	r.wards = make(map[string]*ward, len(tasks))
 	for _, t := range tasks {
-		w := before[t.ID]
-		if w == nil {
-			w = &ward{task: t, next: r.v.nextLook(t, now)}
-		}
-		r.wards[t.ID] = w
+		r.wards[t.ID] = r.ward(before[t.ID], t, now)
 	}
 }
 

