@@ -163,6 +163,7 @@ type call struct {
 	with    []billing.Record // beside the outcome, in the same transaction
 	sent    upstream.Call    // what the router was given
 	channel string
+	only    string        // the channel that is asked; empty for any that serves the model
 	whole   []byte        // the accepted answer of a call that does not stream
 	usage   billing.Usage // of the accepted answer
 	parts   *parts        // of a request that was split
@@ -320,7 +321,7 @@ func (c *call) ask(body upstream.Body, view any) (reply *upstream.Reply, err err
 	c.sent = upstream.Call{
 		Op: c.op.op(), Model: c.model.ID, Stream: c.op.streams(), RequestID: c.x.ID,
 		ContentType: cmp.Or(body.ContentType(), "application/json"), Body: body, Request: view,
-		MaxOutput: c.model.most(0), Header: c.x.Header, Query: c.x.Query,
+		MaxOutput: c.model.most(0), Channel: c.only, Header: c.x.Header, Query: c.x.Query,
 		Accept: c.accept, Observe: c.x.observe,
 	}
 	return c.x.routes.router.Do(c.ctx, &c.sent)

@@ -213,8 +213,9 @@ func (g *Gateway) Close() error {
 	return nil
 }
 
-// Unsettled is the number of captures that wait to be retried.
-func (g *Gateway) Unsettled() int { return g.unsettled.len() }
+// Unsettled is the number of captures, and of steps of videos, that wait to be
+// retried.
+func (g *Gateway) Unsettled() int { return g.unsettled.len() + g.videos.owing() }
 
 // Draining reports whether the gateway refuses new calls.
 func (g *Gateway) Draining() bool { return g.calls.closed() }

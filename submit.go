@@ -23,6 +23,7 @@ func (c *call) submit(v *videoOperation) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.with = []billing.Record{video.Drop{ID: task.ID}} // whatever ends the hold here, but an upstream that took it
 	body, view, _ := v.request(c.model, c.hold)
 	reply, err := c.ask(body, view)
 	switch {
@@ -48,7 +49,13 @@ func (c *call) continued(v *videoOperation) error {
 		if err != nil {
 			return err
 		}
-		ids[id] = t.UpstreamID
+		switch {
+		case t.UpstreamID == "":
+			return fault.Invalid("content", fmt.Sprintf("The draft %q cannot be continued: no upstream has it, or not yet.", clip(id)))
+		case c.only != "" && c.only != t.Channel:
+			return fault.Invalid("content", "The drafts were made by different upstreams, which cannot continue each other's.")
+		}
+		ids[id], c.only = t.UpstreamID, t.Channel
 	}
 	r, err := v.WithDraftTasks(ids)
 	if err == nil {
@@ -113,7 +120,6 @@ func refused(err error) bool {
 
 // dismiss ends a submission that no upstream took: it leaves nothing behind.
 func (c *call) dismiss(t *video.Task, err error) error {
-	c.with = []billing.Record{video.Drop{ID: t.ID}}
 	failed := c.refuse(err)
 	if !c.x.g.videos.transactional {
 		c.x.g.videos.drop(c.ctx, t.ID)
@@ -138,7 +144,7 @@ func (c *call) lost(t *video.Task, err error) error {
 // unknown is the answer to a submission of which it is not known what became.
 func unknown(t *video.Task, err error) error {
 	return &fault.Error{
-		Code: fault.RequestTimeout, Err: err,
+		Code: fault.RequestTimeout, Err: err, Retry: fault.RetryNo, // an SDK that repeats it would make a second job
 		Message: fmt.Sprintf("It is not known whether the upstream took the video. It is not asked again: GET /v1/videos/generations/%s tells what becomes of it, and nothing is charged unless it succeeds.", t.ID),
 	}
 }

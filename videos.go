@@ -62,6 +62,7 @@ type videos struct {
 	prices  map[string]*billing.Price // by version, of submissions by this process
 	pending []keeping                 // steps that the store did not take yet
 	fresh   []*video.Task             // submitted by this process since Run last looked
+	looking sync.WaitGroup            // looks that are under way
 	wake    chan struct{}             // a task or a step is new
 	notice  func()                    // a notice may be new
 }
@@ -149,11 +150,16 @@ func (v *videos) show(ctx context.Context, account, id string) (*video.Task, err
 	if err != nil || !v.due(t, v.g.options.Video.Poll) {
 		return t, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, showTimeout)
+	defer cancel()
 	if fresh, err := v.refresh(ctx, t); err == nil {
 		return fresh, nil
 	}
 	return t, nil
 }
+
+// showTimeout is how long a caller waits for an upstream's word of a task.
+const showTimeout = 5 * time.Second
 
 // due reports whether a task is open and was not asked after for an interval.
 func (v *videos) due(t *video.Task, interval time.Duration) bool {
@@ -179,7 +185,7 @@ func (v *videos) refresh(ctx context.Context, t *video.Task) (*video.Task, error
 	if !running {
 		r = &refresh{done: make(chan struct{})}
 		v.asking[t.ID] = r
-		go v.look(context.WithoutCancel(ctx), t, r)
+		v.looking.Go(func() { v.look(context.WithoutCancel(ctx), t, r) })
 	}
 	v.mu.Unlock()
 	select {
@@ -217,6 +223,13 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 	defer guard(&err)
 	now := v.g.options.Now()
 	if m, ended := t.Expire(now); ended {
+		if t.UpstreamID != "" { // a last look, so that a success that came too late is reported
+			if data, err := v.ask(ctx, t); err == nil {
+				if last, err := t.Advance(data, now); err == nil {
+					m = last
+				}
+			}
+		}
 		return v.commit(ctx, t, m)
 	}
 	switch {
@@ -230,7 +243,7 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 		return nil, err
 	}
 	m, err := t.Advance(data, now)
-	if m.Strange != "" {
+	if m.Strange != "" && m.Changed {
 		v.g.options.Logger.Warn("a video's upstream said something unexpected", "task", t.ID, "channel", t.Channel, "word", clip(m.Strange))
 	}
 	if err != nil {
@@ -255,164 +268,6 @@ func (v *videos) ask(ctx context.Context, t *video.Task) (data []byte, err error
 	}
 	_ = reply.Body.Close()
 	return data, nil
-}
-
-// commit makes a move durable: the end of a task with its settlement and its
-// notice. Whoever was faster is right.
-func (v *videos) commit(ctx context.Context, t *video.Task, m video.Move) (*video.Task, error) {
-	if m.Late {
-		v.g.options.Logger.Warn("a video succeeded after it had expired, and is not charged", "task", t.ID, "account", t.Account)
-	}
-	next := m.Task
-	switch {
-	case !m.Changed:
-		return &next, nil
-	case !next.State.Terminal():
-		if _, err := v.store.Change(ctx, video.Step{Task: next}, nil); err != nil {
-			return nil, err
-		}
-		return &next, nil
-	}
-	now := v.g.options.Now()
-	next.PurgeAt = now.Add(v.g.options.Video.Retention)
-	step := video.Step{Task: next, Notice: next.NoticeOf(v.g.options.NewID("evt_"), now)}
-	receipt, first, err := v.settle(ctx, step)
-	if err != nil {
-		return nil, err
-	}
-	if !first {
-		return v.find(ctx, t.Account, t.ID)
-	}
-	if step.Notice != nil {
-		v.notice()
-	}
-	v.tell(&next, receipt)
-	return &next, nil
-}
-
-// reasons are why the hold of a task ended.
-var reasons = map[video.State]string{
-	video.Succeeded: billing.ReasonComplete, video.Failed: billing.ReasonUpstreamFailed,
-	video.Cancelled: billing.ReasonUpstreamFailed, video.Expired: billing.ReasonExpired,
-}
-
-// settle ends the task's hold together with the task. first is false where
-// another had ended it before.
-func (v *videos) settle(ctx context.Context, step video.Step) (r billing.Receipt, first bool, err error) {
-	t := &step.Task
-	p, err := v.price(ctx, t)
-	if err != nil {
-		return r, false, err
-	}
-	hold := billing.Hold{ID: t.RequestID, Account: t.Account, Key: t.Key, Operation: string(upstream.SubmitVideo), Model: t.Model, Price: p}
-	with := []billing.Record{billing.Outcome{Reason: reasons[t.State], Channel: t.Channel}}
-	if v.transactional {
-		with = append(with, step)
-	}
-	r, err = v.g.options.Meter.Settle(ctx, hold, t.Spent(p), with...)
-	if err != nil {
-		return r, false, err
-	}
-	if v.transactional {
-		now, err := v.store.Find(ctx, t.Account, t.ID)
-		return r, err == nil && now != nil && now.State == t.State && now.UpdatedAt.Equal(t.UpdatedAt), err
-	}
-	first, err = v.store.Change(ctx, step, nil)
-	return r, first, err
-}
-
-// tell gives the end of a task to the program that embeds the gateway.
-func (v *videos) tell(t *video.Task, r billing.Receipt) {
-	v.g.options.Logger.Info("video", "task", t.ID, "request_id", t.RequestID, "account", t.Account, "key", t.Key,
-		"model", t.Model, "channel", t.Channel, "outcome", string(t.State), "charge", r.Charge.String())
-	if v.g.options.Video.Ended == nil {
-		return
-	}
-	response, err := t.Response()
-	if err != nil && response == nil {
-		return
-	}
-	response.RequestID, response.Charge = t.RequestID, r.Charge
-	defer func() {
-		if p := recover(); p != nil {
-			v.g.options.Logger.Error("VideoOptions.Ended failed", "task", t.ID, "error", panicked(p))
-		}
-	}()
-	v.g.options.Video.Ended(response)
-}
-
-// keep makes a step durable. If the store is away it is tried again by Run, and
-// false is returned.
-func (v *videos) keep(ctx context.Context, step video.Step, answer *idempotency.Record) bool {
-	limit := newGrace(ctx, v.g.options.SettleTimeout)
-	defer limit.end()
-	_, err := v.change(limit, keeping{step, answer})
-	if err == nil {
-		v.submitted(step.Task)
-		return true
-	}
-	v.mu.Lock()
-	v.pending = append(v.pending, keeping{step, answer})
-	v.mu.Unlock()
-	v.g.options.Logger.Error("a step of a video is not durable", "task", step.Task.ID, "upstream_id", step.Task.UpstreamID, "error", err)
-	v.roused()
-	return false
-}
-
-func (v *videos) change(ctx context.Context, k keeping) (_ bool, err error) {
-	defer guard(&err)
-	return v.store.Change(ctx, k.step, k.answer)
-}
-
-// keepAgain tries the steps again that the store did not take.
-func (v *videos) keepAgain(ctx context.Context) {
-	v.mu.Lock()
-	pending := v.pending
-	v.pending = nil
-	v.mu.Unlock()
-	for i, k := range pending {
-		_, err := v.change(ctx, k)
-		f := fault.From(err)
-		switch {
-		case err == nil:
-			v.submitted(k.step.Task)
-		case f.Code != fault.ServiceUnavailable && f.Code != fault.InternalError && f.Code != fault.ClientGone:
-			v.g.options.Logger.Error("a step of a video is given up", "task", k.step.Task.ID, "upstream_id", clip(k.step.Task.UpstreamID), "error", err)
-		default: // the store is away still
-			v.mu.Lock()
-			v.pending = append(pending[i:len(pending):len(pending)], v.pending...)
-			v.mu.Unlock()
-			return
-		}
-	}
-}
-
-// submitted has Run look after a task, if it runs.
-func (v *videos) submitted(t video.Task) {
-	const most = 10_000 // what Run, if it runs, finds in the store
-	v.mu.Lock()
-	if len(v.fresh) < most {
-		v.fresh = append(v.fresh, &t)
-	}
-	v.mu.Unlock()
-	v.roused()
-}
-
-// drop forgets a task that no upstream took, where the settlement did not.
-func (v *videos) drop(ctx context.Context, id string) {
-	limit := newGrace(ctx, v.g.options.SettleTimeout)
-	defer limit.end()
-	if err := v.store.Drop(limit, id); err != nil {
-		v.g.options.Logger.Error("a refused video was not forgotten", "task", id, "error", err)
-	}
-}
-
-// roused has Run look at what is new.
-func (v *videos) roused() {
-	select {
-	case v.wake <- struct{}{}:
-	default:
-	}
 }
 
 // errDraining ends those who wait for a video when the gateway shuts down.

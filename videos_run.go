@@ -15,8 +15,9 @@ const (
 	claimEvery  = leaseFor / 4    // tasks are claimed, and leases renewed
 	retryAfter  = time.Second     // of one try to keep a step the next, where the store was away
 	coarse      = time.Second / 4 // tasks that are due so near to each other are asked after together
-	pollsAtOnce = 64
-	mostTasks   = 100_000 // that one process looks after
+	pollsAtOnce = 256
+	perChannel  = 64    // of them, so that a vendor who does not answer holds up no other
+	mostTasks   = 2_000 // that are claimed at once: what one node leaves, another takes
 	purgeEvery  = time.Hour
 	slowest     = time.Minute // between two looks at a task
 )
@@ -50,7 +51,13 @@ type round struct {
 // those that were kept for long enough.
 func (v *videos) run(ctx context.Context) {
 	r := &round{v: v, wards: map[string]*ward{}, slots: make(chan struct{}, pollsAtOnce)}
+	defer v.looking.Wait()
 	defer r.running.Wait()
+	defer func() { // what an upstream took is not to be forgotten
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.g.options.SettleTimeout)
+		defer cancel()
+		v.keepAgain(last)
+	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -138,8 +145,11 @@ func (v *videos) nextLook(t *video.Task, now time.Time) time.Time {
 	case video.Unknown:
 		return t.ExpiresAt.Add(video.Grace)
 	}
-	next := now.Add(v.interval(t, now))
-	if t.ExpiresAt.Before(next) {
+	next, last := now.Add(v.interval(t, now)), t.ExpiresAt.Add(-v.g.options.Video.Poll)
+	switch {
+	case !t.ExpiresAt.After(next) && now.Before(last):
+		return last // what succeeded in time is seen in time
+	case t.ExpiresAt.Before(next):
 		return t.ExpiresAt
 	}
 	return next
@@ -171,18 +181,29 @@ func (r *round) due(now time.Time) (due []*ward, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	wait = claimEvery
+	asked := map[string]int{} // by channel
 	for _, w := range r.wards {
 		switch left := w.next.Sub(now); {
 		case w.busy:
+			asked[w.task.Channel]++
+			wait = min(wait, r.v.interval(w.task, now))
 		case left > 0:
 			wait = min(wait, left)
 		default:
-			w.busy = true
 			due = append(due, w)
+			wait = min(wait, r.v.interval(w.task, now))
 		}
 	}
 	slices.SortFunc(due, func(a, b *ward) int { return a.next.Compare(b.next) })
-	return due, wait
+	return slices.DeleteFunc(due, func(w *ward) bool {
+		if asked[w.task.Channel] >= perChannel {
+			wait = coarse
+			return true
+		}
+		asked[w.task.Channel]++
+		w.busy = true
+		return false
+	}), wait
 }
 
 // leave puts tasks back that were not looked at.
@@ -206,6 +227,9 @@ func (r *round) ask(ctx context.Context, w *ward) {
 	case err != nil:
 		if ctx.Err() == nil {
 			r.v.g.options.Logger.Warn("a video could not be asked after", "task", w.task.ID, "channel", w.task.Channel, "error", tellable(err))
+		}
+		if stored, err := r.v.find(ctx, w.task.Account, w.task.ID); err == nil {
+			w.task = stored // another may have taken it further
 		}
 		w.next = now.Add(r.v.interval(w.task, now))
 	case t.State.Terminal():

@@ -151,7 +151,11 @@ func (r *Router) routes(call *Call) []route {
 	}
 	for _, c := range r.channels {
 		if c.Name == call.Channel && Supports(c.Upstream, call.Op, call.Model) {
-			return []route{newRoute(c, "", nil)}
+			id := c.Models[call.Model]
+			if id == call.Model {
+				id = ""
+			}
+			return []route{newRoute(c, id, nil)}
 		}
 	}
 	return nil
