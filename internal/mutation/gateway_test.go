@@ -40,7 +40,7 @@ var inGateway = []mutation{
 	},
 	{
 		guard: "gateway: an upstream that fails before output costs nothing",
-		file:  "stream.go", edits: []edit{{"	if s.tap.output() > 0 {\n", "	if true {\n"}},
+		file:  "stream.go", edits: []edit{{"s.tap.output() > 0 && (!ok || t.delivered())", "t != nil || !ok"}},
 		in: ".", run: "^TestAnUpstreamThatFailsBeforeOutputCostsNothing$|^TestAStreamCutAtEveryByteCostsWhatWasDelivered$",
 	},
 	{
