@@ -101,12 +101,14 @@ func TestAnyNumberOfParallelDuplicatesMakeOneClaim(t *testing.T) {
 		if t.Name() == "TestAnyNumberOfParallelDuplicatesMakeOneClaim/postgres" {
 			nodes = append(nodes, open(store.Options{}), open(store.Options{}))
 		}
-		const keys, duplicates = 5, 30
+		const keys, duplicates = 50, 12 // whether two meet is chance, that none of so many do is not
+		start := make(chan struct{})
 		var first, running [keys]atomic.Int64
 		var all sync.WaitGroup
 		for i := range keys * duplicates {
 			all.Go(func() {
-				k := i % keys
+				<-start
+				k := i / duplicates
 				a, err := nodes[i%len(nodes)].Open(context.Background(), onceKey(fmt.Sprint(k)), idempotency.Content{1}, fmt.Sprint("r", i))
 				switch f := fault.From(err); {
 				case err == nil && a == nil:
@@ -118,6 +120,7 @@ func TestAnyNumberOfParallelDuplicatesMakeOneClaim(t *testing.T) {
 				}
 			})
 		}
+		close(start)
 		all.Wait()
 		for k := range keys {
 			if first[k].Load() != 1 || running[k].Load() != duplicates-1 {
