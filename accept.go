@@ -17,11 +17,11 @@ import (
 // accept judges an upstream's reply before anything of it goes to the client:
 // a whole answer is read and checked, a stream up to its first events. What
 // fails here may still be asked of another channel.
-func (c *call) accept(_ context.Context, r *upstream.Reply) (*upstream.Reply, error) {
+func (c *call) accept(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
 	if c.op.streams() {
 		return r, c.acceptStream(r)
 	}
-	body, usage, err := c.acceptWhole(c.op, r)
+	body, usage, err := c.acceptWhole(ctx, c.op, r)
 	if err != nil {
 		return nil, err
 	}
@@ -30,13 +30,22 @@ func (c *call) accept(_ context.Context, r *upstream.Reply) (*upstream.Reply, er
 }
 
 // acceptWhole reads and checks an answer that does not stream.
-func (c *call) acceptWhole(op operation, r *upstream.Reply) ([]byte, billing.Usage, error) {
+func (c *call) acceptWhole(ctx context.Context, op operation, r *upstream.Reply) (body []byte, used billing.Usage, err error) {
 	buf := buffers.Get().(*bytes.Buffer)
 	defer keepBuffer(buf)
-	if err := readAll(buf, r.Body, c.x.g.options.MaxAnswer); err != nil {
-		return nil, billing.Usage{}, err
+	in := intake{limit: c.x.g.options.MaxAnswer, stow: &c.x.g.door.answers, now: c.x.g.options.Now}
+	kept := 0
+	defer func() {
+		r.Withheld = in.waited
+		in.end(kept, &c.x.stowed)
+	}()
+	if err = in.readAll(ctx, buf, r.Body); err != nil {
+		return nil, used, err
 	}
-	return op.answer(buf.Bytes())
+	if body, used, err = op.answer(buf.Bytes()); err == nil {
+		kept = len(body)
+	}
+	return body, used, err
 }
 
 // rooms are what large answers lay in whose callers have released them: to clear
@@ -75,21 +84,6 @@ func keepBuffer(buf *bytes.Buffer) {
 	buffers.Put(buf)
 }
 
-// readAll reads a whole answer up to the limit and closes it.
-func readAll(buf *bytes.Buffer, body io.ReadCloser, limit int64) error {
-	n, err := buf.ReadFrom(io.LimitReader(body, limit+1))
-	closeErr := body.Close()
-	switch {
-	case err != nil:
-		return cut(err)
-	case n > limit:
-		return badGateway("The upstream's answer is larger than the gateway allows.", nil)
-	case n == 0:
-		return badGateway("The upstream's answer is empty.", closeErr)
-	}
-	return nil
-}
-
 // cut is the error of an answer that could not be read to its end.
 func cut(err error) error {
 	var f *fault.Error
@@ -106,8 +100,15 @@ func badGateway(message string, cause error) *fault.Error {
 // events is an accepted stream: the events read ahead, then the rest.
 type events struct {
 	ahead  []sse.Event
+	held   *held // what await found
 	reader *sse.Reader
 	body   io.ReadCloser
+}
+
+// held is an event, or the error in the place of one, that next has not given yet.
+type held struct {
+	event sse.Event
+	err   error
 }
 
 // acceptStream reads ahead until an event carries content, but never waits for
@@ -146,10 +147,31 @@ func (e *events) keep(event sse.Event) {
 func (e *events) next() (sse.Event, error) {
 	if len(e.ahead) > 0 {
 		event := e.ahead[0]
-		e.ahead = e.ahead[1:]
+		if e.ahead[0], e.ahead = (sse.Event{}), e.ahead[1:]; len(e.ahead) == 0 {
+			e.ahead = nil
+		}
 		return event, nil
 	}
+	if h := e.held; h != nil {
+		e.held = nil
+		return h.event, h.err
+	}
 	return e.reader.Next()
+}
+
+// await waits until next would not.
+func (e *events) await() {
+	if len(e.ahead) > 0 || e.held != nil {
+		return
+	}
+	h := new(held)
+	defer func() {
+		if p := recover(); p != nil {
+			h.err = panicked(p)
+		}
+		e.held = h
+	}()
+	h.event, h.err = e.reader.Next()
 }
 
 // buffered reports whether next would not block.

@@ -92,7 +92,7 @@ func (a *Audio) Next() (out []byte, err error) {
 		case n > 1:
 			return a.deliver(n - 1), nil
 		case more > 0:
-		case errors.Is(err, io.EOF):
+		case err == io.EOF: // a part that ended at once is a failure that wraps it
 			return a.finish(n)
 		case err != nil:
 			return nil, a.fail(err)
@@ -135,6 +135,9 @@ func (a *Audio) onCancel() {
 
 // deliver lets n bytes out, and holds the one behind them back.
 func (a *Audio) deliver(n int) []byte {
+	if !a.holds {
+		a.c.x.hear(a.c.x.g.options.Now())
+	}
 	a.last, a.holds = a.buf[n], true
 	a.delivered = a.voice.spoken()
 	a.remember(a.buf[:n])
@@ -191,6 +194,7 @@ func (a *Audio) broke(err error) error {
 	if fault.Is(err, fault.InternalError) {
 		reason = billing.ReasonInternal
 	}
+	a.still() // an encoder that fails leaves the voice, which may note a failed attempt
 	used := billing.Usage{Characters: a.delivered}
 	if _, failed := a.c.settle(used, reason, a.c.x.answerRecord(a.header, nil)); failed != nil {
 		err = failed
@@ -199,16 +203,21 @@ func (a *Audio) broke(err error) error {
 	return err
 }
 
-// end lets go of everything. No goroutine of the audio is left then.
-func (a *Audio) end(err error) {
-	a.err, a.ended = err, true
+// still lets go of all that makes the audio. No goroutine of it is left then.
+func (a *Audio) still() {
 	a.watch()
-	a.c.cancel(nil)
+	a.c.cancel(errCalledOff) // a part that is being opened
 	a.voice.close()
 	if a.encoder != nil {
 		_ = a.encoder.Close() // the end was judged before
 		a.voice.close()       // of a part that it began meanwhile
 	}
+}
+
+// end lets go of everything.
+func (a *Audio) end(err error) {
+	a.err, a.ended = err, true
+	a.still()
 	a.c.x.free(a.c.ctx)
 	a.c.release()
 }

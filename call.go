@@ -13,6 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/hop"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -71,7 +72,11 @@ var parsers = map[upstream.Op]func(g *Gateway, data []byte) (operation, error){
 
 // run is the one path of a request, whichever door it came in by.
 func (x *Exchange) run(ctx context.Context, op operation, silence func([]byte)) (*Result, error) {
+	ctx = x.within(ctx)
 	x.record.op, x.record.model, x.record.stream = op.op(), op.model(), op.streams()
+	if err := x.Admit(ctx); err != nil {
+		return nil, err
+	}
 	if i, ok := op.(identified); ok {
 		i.identify(x.ID)
 	}
@@ -108,10 +113,10 @@ func (x *Exchange) run(ctx context.Context, op operation, silence func([]byte)) 
 
 // check finds the model and validates the request, in the order of
 // decisions.md: unknown, not allowed, wrong endpoint, rules.
-func (x *Exchange) check(op operation) (Model, error) {
+func (x *Exchange) check(op operation) (*Model, error) {
 	if op.model() == "" {
-		if err := op.validate(Model{}); err != nil {
-			return Model{}, err
+		if err := op.validate(new(Model)); err != nil {
+			return nil, err
 		}
 	}
 	m, ok := x.routes.model(op.model())
@@ -135,7 +140,7 @@ func (x *Exchange) check(op operation) (Model, error) {
 
 // elsewhere is the refusal of a model that serves another endpoint
 // (decisions.md, Error bodies).
-func elsewhere(op operation, m Model) error {
+func elsewhere(op operation, m *Model) error {
 	e := fault.Invalid("model", fmt.Sprintf("The model %q serves another endpoint.", m.ID))
 	if m.Kind != "" {
 		e.Message = fmt.Sprintf("The model %q serves another endpoint: its kind is %s.", m.ID, m.Kind)
@@ -150,7 +155,7 @@ func elsewhere(op operation, m Model) error {
 type call struct {
 	x       *Exchange
 	op      operation
-	model   Model
+	model   *Model // of the routes, and not to be changed
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	detach  func() bool // of a stream: ends the dependence on the client's context
@@ -159,9 +164,9 @@ type call struct {
 	lease   auth.Lease
 	hold    billing.Hold
 	held    bool
-	used    int64            // tokens that were settled
-	with    []billing.Record // beside the outcome, in the same transaction
-	sent    upstream.Call    // what the router was given
+	used    int64             // tokens that were settled
+	failed  []billing.Attempt // that nobody but the operator pays for
+	with    []billing.Record  // beside the outcome, in the same transaction
 	channel string
 	only    string        // the channel that is asked; empty for any that serves the model
 	whole   []byte        // the accepted answer of a call that does not stream
@@ -173,8 +178,9 @@ type call struct {
 // newCall gives the call a context that ends with the client's. A stream's can
 // be detached: a server ends a request's context with its response, but the
 // upstream's connection is worth the moment until the transfer has ended.
-func newCall(ctx context.Context, x *Exchange, op operation, m Model) *call {
+func newCall(ctx context.Context, x *Exchange, op operation, m *Model) *call {
 	c := &call{x: x, op: op, model: m}
+	ctx = hop.NewContext(ctx, x.trail)
 	if _, ok := op.(*videoOperation); ok { // whoever leaves does not stop it
 		c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 		return c
@@ -227,7 +233,10 @@ func (c *call) start() (_ *Result, err error) {
 	if s != nil {
 		s.begin(asked)
 		header["Content-Type"] = []string{eventStream}
-		s.header = header
+		if c.x.claimed != nil {
+			s.header = header
+		}
+		reply.Header = nil
 		return &Result{Header: header, Stream: s, Dropped: reply.Dropped}, nil
 	}
 	header["Content-Type"] = []string{"application/json"}
@@ -260,6 +269,7 @@ func resultHeader(reply *upstream.Reply, asked int64) http.Header {
 // admit takes the concurrency slot and counts the tokens.
 func (c *call) admit() (err error) {
 	defer guard(&err)
+	defer c.x.spent(&c.x.record.phases.Admit, c.x.clock())
 	most, _ := c.op.bound(c.model)
 	lease, limits, err := c.x.g.options.Limiter.Acquire(c.ctx, c.x.principal, c.x.ID, most.Tokens())
 	if limits.Requests.Limit == 0 { // the request was counted before
@@ -287,6 +297,7 @@ func (c *call) charge() billing.Charge {
 // reserve makes the hold: 402 where the balance does not cover a start.
 func (c *call) reserve(charge billing.Charge) (err error) {
 	defer guard(&err)
+	defer c.x.spent(&c.x.record.phases.Hold, c.x.clock())
 	ctx := newLimit(c.ctx, meterTimeout)
 	defer ctx.end()
 	c.hold, err = c.x.g.options.Meter.Reserve(ctx, charge)
@@ -318,13 +329,15 @@ func (c *call) askWhole(body upstream.Body, view any) (*upstream.Reply, error) {
 // ask sends the call through the router.
 func (c *call) ask(body upstream.Body, view any) (reply *upstream.Reply, err error) {
 	defer guard(&err)
-	c.sent = upstream.Call{
+	sent := &upstream.Call{
 		Op: c.op.op(), Model: c.model.ID, Stream: c.op.streams(), RequestID: c.x.ID,
 		ContentType: cmp.Or(body.ContentType(), "application/json"), Body: body, Request: view,
 		MaxOutput: c.model.most(0), Channel: c.only, Header: c.x.Header, Query: c.x.Query,
-		Accept: c.accept, Observe: c.x.observe,
+		Accept: c.accept, Observe: c.observe,
 	}
-	return c.x.routes.router.Do(c.ctx, &c.sent)
+	c.x.g.eyes.watched(sent)
+	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
+	return c.x.routes.router.Do(c.ctx, sent)
 }
 
 // refuse ends a call that no upstream answered. It costs nothing, but a caller
@@ -340,7 +353,7 @@ func (c *call) refuse(err error) error {
 	default:
 		c.x.record.gone = true
 		reason = billing.ReasonClientGone
-		if sent(err) && c.x.claimed == nil { // a duplicate will pay for all of it
+		if (c.parts != nil || sent(err)) && c.x.claimed == nil { // a duplicate will pay for all of it; each part knows whether it was sent
 			used = c.input()
 		}
 		err = fault.From(cause)
@@ -362,8 +375,14 @@ func (c *call) abandon() {
 // sent reports whether a call that ended in err may have cost the upstream
 // something: it got the request, and did not refuse it.
 func sent(err error) bool {
-	var f *upstream.Failure
-	return !errors.As(err, &f) || f.Sent && !f.Refused && f.Status < 400
+	f := failureOf(err)
+	return f == nil || f.Sent && !f.Refused && f.Status < 400
+}
+
+// failureOf is what an attempt's error says of the vendor; nil if it says nothing.
+func failureOf(err error) (f *upstream.Failure) {
+	errors.As(err, &f)
+	return f
 }
 
 // release gives the slot back and forgets the call. It may be called twice.

@@ -13,6 +13,7 @@ import (
 type calls struct {
 	mu      sync.Mutex
 	running map[*Exchange]context.CancelCauseFunc
+	streams int // of those that run
 	down    bool
 	idle    chan struct{} // closed when down and nothing runs
 }
@@ -33,6 +34,9 @@ func (c *calls) add(x *Exchange, cancel context.CancelCauseFunc) error {
 		c.running = make(map[*Exchange]context.CancelCauseFunc)
 	}
 	c.running[x] = cancel
+	if x.record.stream {
+		c.streams++
+	}
 	return nil
 }
 
@@ -44,9 +48,19 @@ func (c *calls) remove(x *Exchange) {
 		return
 	}
 	delete(c.running, x)
+	if x.record.stream {
+		c.streams--
+	}
 	if c.down && len(c.running) == 0 {
 		close(c.idle)
 	}
+}
+
+// open is how many of the running calls stream.
+func (c *calls) open() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.streams
 }
 
 func (c *calls) closed() bool {
@@ -81,10 +95,14 @@ func (c *calls) shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	c.mu.Lock()
+	late := len(c.running) > 0 // the last of them may have ended as ctx did
 	for _, cancel := range c.running {
 		cancel(errShuttingDown)
 	}
 	c.mu.Unlock()
 	<-idle
+	if !late {
+		return nil
+	}
 	return ctx.Err()
 }

@@ -20,6 +20,7 @@ var linked = map[string]string{
 	"github.com/hashicorp/go-cleanhttp":     "imported by go-retryablehttp",
 	"github.com/go-json-experiment/json":    "strict JSON with byte offsets",
 	"github.com/google/jsonschema-go":       "checks response_format schemas",
+	"golang.org/x/time":                     "paces the calls of a channel",
 }
 
 // forbidden says which package must never be imported, directly or not, by
@@ -48,14 +49,18 @@ var forbidden = []struct {
 	{"images", []string{module + "/auth", module + "/chat", module + "/server", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/dashscope"}, "a capability knows no key and no vendor", false},
 	{"video", []string{module + "/auth", module + "/chat", module + "/images", module + "/server", module + "/store", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/dashscope", module + "/upstream/ark"}, "a capability knows no key, no vendor and no other capability; tasks are stored by others", false},
 	{"internal/webhook", []string{module + "/auth", module + "/billing", module + "/upstream", module + "/video", module + "/server", "database/sql"}, "notices are delivered whatever they tell, wherever they are kept", false},
+	{"internal/public", []string{"net/http", module}, "what an address is depends on nobody who asks", true},
 	{"", []string{module + "/server", module + "/upstream/openai", module + "/upstream/anthropic", module + "/upstream/voyage", module + "/upstream/sim"}, "the core is used without HTTP and with any driver", false},
 	{"idempotency", []string{module + "/auth", module + "/upstream", module + "/chat", module + "/server"}, "answers are kept whatever they answer", false},
 	{"store", []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5", module, module + "/server", module + "/upstream/openai", module + "/upstream/sim"}, "one SQL text for every database; drivers are leaves", false},
+	{"server/telemetry/metrics", []string{module + "/store", module + "/server", "go.opentelemetry.io/otel"}, "Prometheus and nothing else; whoever asks for metrics does not ask for a store", false},
+	{"server/telemetry/otlp", []string{"database/sql", module + "/server", "github.com/prometheus/client_golang/prometheus"}, "OpenTelemetry and nothing else", false},
+	{"server/mcp", []string{"database/sql", module + "/server", module + "/store", module + "/upstream/openai", module + "/upstream/sim", "go.opentelemetry.io/otel"}, "tools for agents and nothing else; it asks the gateway, not a server", false},
 	{"server", []string{"database/sql", module + "/upstream/openai", module + "/upstream/sim"}, "HTTP in and out, nothing else", false},
 }
 
 // leaves are packages that only cmd/tollhouse links.
-var leaves = []string{"github.com/goccy/go-yaml", "github.com/spf13/pflag", "database/sql", "modernc.org/sqlite", "github.com/jackc/pgx/v5"}
+var leaves = []string{"github.com/modelcontextprotocol/go-sdk/mcp", "github.com/prometheus/client_golang/prometheus", "go.opentelemetry.io/otel", "github.com/goccy/go-yaml", "github.com/spf13/pflag", "database/sql", "modernc.org/sqlite", "github.com/jackc/pgx/v5"}
 
 // pkg is what `go list` tells of a package.
 type pkg struct {

@@ -245,6 +245,13 @@ func TestOneFailedPartFailsTheRequestForFree(t *testing.T) {
 			if cancelled.Load() != 3 {
 				t.Errorf("%d others were cancelled", cancelled.Load())
 			}
+			codes := make(map[string]int)
+			for _, a := range h.tries(t, x) {
+				codes[a.Code]++
+			}
+			if len(codes) != 2 || codes[string(row.code)] != 1 || codes[string(fault.CalledOff)] != 3 {
+				t.Errorf("the tries ended as %v, want one %s and three that were called off", codes, row.code)
+			}
 		})
 	}
 }

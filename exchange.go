@@ -2,15 +2,13 @@ package gateway
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
 	"net/http"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/hop"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -32,12 +30,17 @@ type Exchange struct {
 	Query  string
 
 	g         *Gateway
+	trail     *hop.Trail // the gateways that it has passed, with this one
 	routes    *routes
 	principal *auth.Principal
 	started   time.Time
 	limits    auth.State
 	record    record
+	ctx       context.Context // of the request, as the Observer made it; nil if none did
 	ended     bool
+	place     place  // among the running calls
+	weight    int64  // bytes of a large body in memory
+	stowed    stowed // of its answers
 	claimed   *claim // the idempotency key that this request holds open
 }
 
@@ -47,18 +50,19 @@ type record struct {
 	model    string
 	stream   bool
 	attempts []upstream.Attempt
-	receipt  billing.Receipt
-	charge   string // of the receipt
-	settled  bool
-	gone     bool // the client hung up
-	replayed bool // the answer is an earlier request's
+	receipt  *billing.Receipt // nil until it is settled
+	charge   string           // of the receipt
+	gone     bool             // the client hung up
+	replayed bool             // the answer is an earlier request's
 	first    [1]upstream.Attempt
+	heard    time.Duration // until the first of a stream or of audio was there
+	phases   Phases
 }
 
 // Begin opens an exchange. It pins the routes and prices of this moment.
 func (g *Gateway) Begin() *Exchange {
 	x := &Exchange{
-		ID: g.options.NewID("req_"), g: g, routes: g.routes.Load(), started: g.options.Now(),
+		ID: g.options.NewID("req_"), g: g, trail: g.trail, routes: g.routes.Load(), started: g.options.Now(),
 	}
 	x.record.attempts = x.record.first[:0] // most calls need one
 	return x
@@ -90,6 +94,7 @@ func (x *Exchange) Authenticate(ctx context.Context, token string) error {
 // authenticate never lets an error of the store look like a wrong key.
 func (x *Exchange) authenticate(ctx context.Context, token string) (p *auth.Principal, err error) {
 	defer guard(&err)
+	defer x.spent(&x.record.phases.Auth, x.clock())
 	p, err = x.g.options.Authenticator.Authenticate(ctx, token)
 	if err != nil {
 		return nil, away(err)
@@ -103,6 +108,7 @@ func (x *Exchange) authenticate(ctx context.Context, token string) (p *auth.Prin
 func (x *Exchange) admit(ctx context.Context, p *auth.Principal) (err error) {
 	defer guard(&err)
 	x.principal = p
+	defer x.spent(&x.record.phases.Admit, x.clock())
 	x.limits, err = x.g.options.Limiter.Request(ctx, p)
 	return away(err)
 }
@@ -115,135 +121,29 @@ func (x *Exchange) Limits() auth.State { return x.limits }
 
 // Receipt is what the call cost; false before it was settled, or if it was
 // refused before anything was held.
-func (x *Exchange) Receipt() (billing.Receipt, bool) { return x.record.receipt, x.record.settled }
+func (x *Exchange) Receipt() (billing.Receipt, bool) {
+	if x.record.receipt == nil {
+		return billing.Receipt{}, false
+	}
+	return *x.record.receipt, true
+}
 
-// End writes the exchange's one log line. err is what the caller was told; nil
-// if all went well. status is the HTTP status, 0 in process. Later calls do
-// nothing.
+// End writes the exchange's one log line and tells the Observer. err is what the
+// caller was told; nil if all went well. status is the HTTP status, 0 in process.
+// Later calls do nothing.
 func (x *Exchange) End(ctx context.Context, status int, err error) {
 	if x.ended {
 		return
 	}
 	x.ended = true
-	level, outcome := slog.LevelInfo, "complete"
-	f := fault.From(err)
-	switch {
-	case x.record.gone:
-		outcome = string(fault.ClientGone)
-	case x.record.replayed:
-		outcome = "replayed"
-	case f != nil:
-		outcome = string(f.Code)
+	x.Leave()
+	if x.ctx != nil {
+		ctx = x.ctx
 	}
-	if f != nil && f.HTTPStatus() >= 500 {
-		level = slog.LevelWarn
+	f := x.facts(x.g.options.Now(), status, fault.From(err))
+	x.write(ctx, &f)
+	if x.g.eyes.End != nil {
+		ctx, _ = x.Start(ctx) // where nobody did
+		x.g.eyes.end(ctx, f)
 	}
-	log := x.g.options.Logger.Handler()
-	if !log.Enabled(ctx, level) {
-		return
-	}
-	// Without the Logger's own methods, which look up who calls: it is always here.
-	now := x.g.options.Now()
-	line := slog.NewRecord(now, level, "request", 0)
-	var room [20]slog.Attr
-	attrs := x.attrs(room[:0], status, outcome, f)
-	line.AddAttrs(append(attrs, slog.Float64("ms", float64(now.Sub(x.started).Microseconds())/1000))...)
-	_ = log.Handle(ctx, line) // as a Logger does: there is nobody to tell
-}
-
-// attrs appends the fields of the log line (faults.md, Conventions). None of
-// them is a caller's text but the model's id and the client's request id.
-func (x *Exchange) attrs(attrs []slog.Attr, status int, outcome string, f *fault.Error) []slog.Attr {
-	attrs = append(attrs, slog.String("request_id", x.ID))
-	if x.ClientID != "" {
-		attrs = append(attrs, slog.String("client_request_id", x.ClientID))
-	}
-	if x.principal != nil {
-		attrs = append(attrs, slog.String("account", x.principal.Account), slog.String("key", x.principal.Key))
-	}
-	if x.record.op != "" {
-		attrs = append(attrs, slog.String("op", string(x.record.op)),
-			slog.String("model", clip(x.record.model)), slog.Bool("stream", x.record.stream))
-	}
-	attrs = append(attrs, slog.String("outcome", outcome))
-	if status != 0 {
-		attrs = append(attrs, slog.Int("status", status))
-	}
-	if x.record.settled && !x.record.replayed {
-		attrs = appendReceipt(attrs, &x.record)
-	}
-	attrs = appendAttempts(attrs, x.record.attempts)
-	if f != nil && f.HTTPStatus() >= 500 {
-		attrs = append(attrs, slog.String("error", tellable(f)))
-	}
-	return attrs
-}
-
-func appendReceipt(attrs []slog.Attr, record *record) []slog.Attr {
-	r := &record.receipt
-	source := "upstream"
-	switch {
-	case r.Usage.Estimated:
-		source = "estimated"
-	case r.Usage.IsZero() && !r.Usage.Zero:
-		source = "none"
-	}
-	attrs = append(attrs, slog.String("usage_source", source))
-	for unit, count := range r.Usage.Units {
-		attrs = append(attrs, slog.Int64(string(unit), count))
-	}
-	if r.Usage.Anomaly {
-		attrs = append(attrs, slog.Bool("usage_anomaly", true))
-	}
-	if r.Usage.Zero {
-		attrs = append(attrs, slog.Bool("usage_zero", true))
-	}
-	return append(attrs, slog.String("reason", r.Reason),
-		slog.String("hold", r.Hold.String()), slog.String("charge", record.charge))
-}
-
-// appendAttempts names the channel that answered, and what came before it.
-func appendAttempts(attrs []slog.Attr, attempts []upstream.Attempt) []slog.Attr {
-	if len(attempts) == 0 {
-		return attrs
-	}
-	last := attempts[len(attempts)-1]
-	attrs = append(attrs, slog.String("channel", last.Channel))
-	if len(attempts) == 1 && last.Err == nil {
-		return attrs
-	}
-	failed := make([]string, 0, len(attempts))
-	for _, a := range attempts {
-		text := a.Channel + ": ok"
-		if a.Err != nil {
-			text = a.Channel + ": " + tellable(a.Err)
-		}
-		failed = append(failed, text)
-	}
-	return append(attrs, slog.Any("attempts", failed))
-}
-
-// tellable is an error as the log may have it. A vendor's text can repeat the
-// caller's prompt, so of an answer only the code and status are told, unless it
-// is the operator's key or account that is at fault. A panic has its stack.
-func tellable(err error) string {
-	const stack = 4096
-	code := fault.From(err)
-	var f *upstream.Failure
-	switch answered := errors.As(err, &f); {
-	case answered && f.Status != 0 && !f.Fatal:
-		return fmt.Sprintf("%s (upstream status %d)", code.Code, f.Status)
-	case code.Code == fault.InternalError:
-		return err.Error()[:min(len(err.Error()), stack)]
-	}
-	return clip(err.Error())
-}
-
-// clip bounds a text from outside for the log (faults.md, row 38).
-func clip(s string) string {
-	const most = 256
-	if len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
 }

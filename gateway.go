@@ -16,6 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/hop"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/speech/lame"
@@ -70,11 +71,18 @@ type Options struct {
 	// SettleTimeout is how long the end of an answer waits for its capture to
 	// be durable; zero means 5 s.
 	SettleTimeout time.Duration
-	// MaxAnswer is the largest non-streamed answer in bytes; zero means 256 MiB.
+	// MaxAnswer is the largest non-streamed answer in bytes; zero means 256 MiB, or
+	// a quarter of Admission.Memory where that is less, but not under 64 MiB.
 	MaxAnswer int64
+
+	// Admission bounds the calls that run at once, and their memory.
+	Admission Admission
 
 	// Logger gets one line per request, without prompts and keys; nil discards.
 	Logger *slog.Logger
+	// Observe is told of every request, attempt and event; see [Observers] for
+	// more than one.
+	Observe Observer
 	// Now and NewID are the clock and the source of unique ids; nil means the
 	// real ones. NewID gets a prefix ("req_") and appends to it.
 	Now   func() time.Time
@@ -85,10 +93,14 @@ type Options struct {
 // one with [New], run [Gateway.Run] beside it, and end it with [Gateway.Close].
 type Gateway struct {
 	options   Options
+	eyes      eyes
 	routes    atomic.Pointer[routes]
 	calls     calls
+	places    *places
+	door      *door
 	unsettled queue
 	videos    *videos
+	trail     *hop.Trail         // of a request that begins here
 	notices   *webhook.Deliverer // nil where the store tells none
 
 	transactional bool // the meter keeps idempotent answers itself
@@ -101,10 +113,12 @@ func New(o Options) (*Gateway, error) {
 		return nil, err
 	}
 	o.setDefaults()
-	g := &Gateway{options: o}
+	g := &Gateway{options: o, eyes: eyes{o.Observe, o.Logger}}
+	g.places, g.door = newPlaces(o.Admission), newDoor(o.Admission, o.Now)
 	meter, ok := o.Meter.(idempotency.Store)
 	g.transactional = ok && meter == o.Idempotency
 	g.videos = newVideos(g)
+	g.trail = hop.New(g.videos.owner)
 	if outbox, ok := o.Tasks.(webhook.Outbox); ok {
 		if g.notices, err = newNotices(g, outbox); err != nil {
 			return nil, err
@@ -130,7 +144,8 @@ func (o *Options) setDefaults() {
 	if o.Tasks == nil {
 		o.Tasks = NewMemoryTasks(o.Now, o.Idempotency)
 	}
-	o.Video.setDefaults()
+	o.Admission.setDefaults()
+	o.Video.setDefaults(o.Admission.MaxCalls)
 	if o.Heartbeat == 0 {
 		o.Heartbeat = 15 * time.Second
 	}
@@ -142,6 +157,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.MaxAnswer == 0 {
 		o.MaxAnswer = 256 << 20
+		if share := o.Admission.share(); share > 0 {
+			o.MaxAnswer = min(o.MaxAnswer, share)
+		}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -52,7 +52,7 @@ func (x *Exchange) claim(ctx context.Context, op operation) (stored *idempotency
 		return nil, nil
 	}
 	x.record.replayed = true
-	x.record.receipt, x.record.settled = stored.Receipt, true
+	x.record.receipt = &stored.Receipt
 	return stored, nil
 }
 

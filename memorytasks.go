@@ -29,9 +29,6 @@ func NewMemoryTasks(now func() time.Time, answers idempotency.Store) *MemoryTask
 	return &MemoryTasks{tasks, notices}
 }
 
-// overlap is how long the secret before the last rotation still signs.
-const overlap = 24 * time.Hour
-
 // Due leases notices to whoever delivers them, as [Gateway.Run] does.
 func (m *MemoryTasks) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Notice, error) {
 	return m.notices.Due(ctx, owner, until, n)
@@ -67,7 +64,7 @@ func (m *MemoryTasks) Resend(_ context.Context, id string) (bool, error) {
 // rotate is true: the one before signs too for a day.
 func (m *MemoryTasks) WebhookSecret(ctx context.Context, account string, rotate bool) (webhook.Secret, error) {
 	if rotate {
-		return m.notices.Rotate(account, overlap)
+		return m.notices.Rotate(account, webhook.Overlap)
 	}
 	secrets, err := m.notices.Secrets(ctx, account)
 	if err != nil {

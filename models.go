@@ -32,7 +32,7 @@ func (g *Gateway) Model(ctx context.Context, id string) (Model, error) {
 	if !p.MayUse(id) {
 		return Model{}, notAllowed(id)
 	}
-	return m, nil
+	return *m, nil
 }
 
 // noModel is the 404 of a model that does not exist, or not any more.

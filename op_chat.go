@@ -17,16 +17,16 @@ func parseChat(g *Gateway, data []byte) (operation, error) {
 	return chatOperation{r, g}, err
 }
 
-func (c chatOperation) op() upstream.Op        { return upstream.ChatCompletion }
-func (c chatOperation) model() string          { return c.Model }
-func (c chatOperation) streams() bool          { return c.Stream }
-func (c chatOperation) source() []byte         { return c.Source() }
-func (c chatOperation) unknownModel() error    { return chat.UnknownModel(c.Model) }
-func (c chatOperation) validate(_ Model) error { return c.Validate() }
+func (c chatOperation) op() upstream.Op         { return upstream.ChatCompletion }
+func (c chatOperation) model() string           { return c.Model }
+func (c chatOperation) streams() bool           { return c.Stream }
+func (c chatOperation) source() []byte          { return c.Source() }
+func (c chatOperation) unknownModel() error     { return chat.UnknownModel(c.Model) }
+func (c chatOperation) validate(_ *Model) error { return c.Validate() }
 
 // bound is ledger.md, Size of a hold: the input bound and, per candidate, the
 // caller's own bound or the model's hold_tokens.
-func (c chatOperation) bound(m Model) (most, least billing.Usage) {
+func (c chatOperation) bound(m *Model) (most, least billing.Usage) {
 	input := c.InputBound(c.g.options.Media)
 	output := m.HoldTokens
 	if own := c.OutputBound(); own > 0 {
@@ -38,7 +38,7 @@ func (c chatOperation) bound(m Model) (most, least billing.Usage) {
 
 // request limits the output to what the balance affords, where that is less
 // than what the caller or the model's cap allows (decisions.md, Chat).
-func (c chatOperation) request(m Model, h billing.Hold) (upstream.Body, any, int64) {
+func (c chatOperation) request(m *Model, h billing.Hold) (upstream.Body, any, int64) {
 	asked := affordable(h, c.InputBound(c.g.options.Media), m.most(c.OutputBound()), c.Candidates())
 	return c.Prepared(asked), c.Limited(asked), asked
 }
@@ -59,7 +59,7 @@ func affordable(h billing.Hold, input, wanted, n int64) int64 {
 	return 0
 }
 
-func (c chatOperation) outputLimit(m Model, asked int64) int64 {
+func (c chatOperation) outputLimit(m *Model, asked int64) int64 {
 	if asked == 0 {
 		asked = m.most(c.OutputBound())
 	}
@@ -69,7 +69,7 @@ func (c chatOperation) outputLimit(m Model, asked int64) int64 {
 // absurd counts are far above the bound that the upstream was given, or above
 // every context window (faults.md, row 6). A little above is believed: vendors
 // count in ways of their own.
-func (c chatOperation) absurd(m Model, u billing.Usage) bool {
+func (c chatOperation) absurd(m *Model, u billing.Usage) bool {
 	most := int64(window)
 	if own := c.OutputBound(); own > 0 || m.MaxOutput > 0 {
 		most = 2*m.most(own) + slack
@@ -99,11 +99,18 @@ func (c chatOperation) input() billing.Usage {
 }
 
 func (c chatOperation) tap() tap {
+	g := c.g // the tap keeps the function, which must not keep the request
 	return chatTap{c.NewTap(chat.TapOptions{
 		Media:   c.g.options.Media,
-		NewID:   func() string { return c.g.options.NewID("chatcmpl-") },
+		NewID:   func() string { return g.options.NewID("chatcmpl-") },
 		Created: c.g.options.Now().Unix(),
 	})}
+}
+
+func (c chatOperation) outline(t tap) operation {
+	r := c.Outline()
+	t.(chatTap).Outline(r)
+	return chatOperation{r, c.g}
 }
 
 // chatTap adapts chat's tap.

@@ -22,15 +22,15 @@ func parseCount(g *Gateway, data []byte) (operation, error) {
 	return countOperation{Request: r, g: g}, err
 }
 
-func (o countOperation) op() upstream.Op                         { return upstream.CountTokens }
-func (o countOperation) model() string                           { return o.Model }
-func (o countOperation) source() []byte                          { return o.Source() }
-func (o countOperation) unknownModel() error                     { return noModel(o.Model) }
-func (o countOperation) validate(Model) error                    { return o.Validate() }
-func (o countOperation) bound(Model) (most, least billing.Usage) { return }
-func (o countOperation) absurd(Model, billing.Usage) bool        { return false }
-func (o countOperation) input() (free billing.Usage)             { return }
-func (o countOperation) request(Model, billing.Hold) (upstream.Body, any, int64) {
+func (o countOperation) op() upstream.Op                          { return upstream.CountTokens }
+func (o countOperation) model() string                            { return o.Model }
+func (o countOperation) source() []byte                           { return o.Source() }
+func (o countOperation) unknownModel() error                      { return noModel(o.Model) }
+func (o countOperation) validate(*Model) error                    { return o.Validate() }
+func (o countOperation) bound(*Model) (most, least billing.Usage) { return }
+func (o countOperation) absurd(*Model, billing.Usage) bool        { return false }
+func (o countOperation) input() (free billing.Usage)              { return }
+func (o countOperation) request(*Model, billing.Hold) (upstream.Body, any, int64) {
 	return o.Body(), o.Request, 0
 }
 

@@ -43,20 +43,13 @@ func (g *Gateway) drop(x *Exchange, form *upstream.Form) {
 // as over HTTP; Stream in req is ignored. The files of req are opened once per
 // attempt and more, and must stay until it returns. The caller is the principal
 // in ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
-func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (_ *images.Response, err error) {
-	x, result, err := g.ask(ctx, func() (operation, error) {
+func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Response, error) {
+	return answered(ctx, g, "image", func() (operation, error) {
 		typed := *req
 		typed.Stream, typed.PartialImages = false, 0
 		parsed, err := images.EncodeForm(&typed)
 		return &editOperation{Edit: parsed}, err
-	})
-	defer func() { x.End(ctx, 0, err) }()
-	if err != nil {
-		return nil, err
-	}
-	response := &images.Response{Raw: result.Body, RequestID: x.receiptID(), Charge: x.record.receipt.Charge, Dropped: result.Dropped}
-	err = fit(result.Body, response, "image")
-	return response, err
+	}, pictures)
 }
 
 // editOperation adapts image edits to the pipeline.
@@ -66,33 +59,33 @@ type editOperation struct {
 	tokens bool   // the price is for tokens
 }
 
-func (e *editOperation) op() upstream.Op                { return upstream.EditImage }
-func (e *editOperation) model() string                  { return e.Model }
-func (e *editOperation) streams() bool                  { return e.Stream }
-func (e *editOperation) source() []byte                 { return nil }
-func (e *editOperation) form() *upstream.Form           { return e.Form() }
-func (e *editOperation) unknownModel() error            { return noModel(e.Model) }
-func (e *editOperation) validate(Model) error           { return e.Validate() }
-func (e *editOperation) outputLimit(Model, int64) int64 { return 0 } // pictures are not made longer
-func (e *editOperation) identify(id string)             { e.id = id }
+func (e *editOperation) op() upstream.Op                 { return upstream.EditImage }
+func (e *editOperation) model() string                   { return e.Model }
+func (e *editOperation) streams() bool                   { return e.Stream }
+func (e *editOperation) source() []byte                  { return nil }
+func (e *editOperation) form() *upstream.Form            { return e.Form() }
+func (e *editOperation) unknownModel() error             { return noModel(e.Model) }
+func (e *editOperation) validate(*Model) error           { return e.Validate() }
+func (e *editOperation) outputLimit(*Model, int64) int64 { return 0 } // pictures are not made longer
+func (e *editOperation) identify(id string)              { e.id = id }
 
 // bound is exact for pictures, and for tokens what the vendor's tables or the
 // operator say that a picture takes at most.
-func (e *editOperation) bound(m Model) (most, least billing.Usage) {
+func (e *editOperation) bound(m *Model) (most, least billing.Usage) {
 	most = billing.Usage{
 		Input: e.InputBound(), ImageInput: e.ImageInputBound(), ImageOutput: e.OutputBound(m.MaxOutput), Images: e.Count(),
 	}
 	return most, most
 }
 
-func (e *editOperation) request(_ Model, h billing.Hold) (upstream.Body, any, int64) {
+func (e *editOperation) request(_ *Model, h billing.Hold) (upstream.Body, any, int64) {
 	e.tokens = paysTokens(h)
 	return e.Prepared(), e.Edit, 0
 }
 
 // absurd counts are more pictures than were asked for, or tokens far above what
 // these can be.
-func (e *editOperation) absurd(m Model, u billing.Usage) bool {
+func (e *editOperation) absurd(m *Model, u billing.Usage) bool {
 	most, _ := e.bound(m)
 	return absurdPictures(e.Known(), most, u)
 }

@@ -17,26 +17,26 @@ func parseEmbeddings(_ *Gateway, data []byte) (operation, error) {
 	return embeddingsOperation{Request: r}, err
 }
 
-func (e embeddingsOperation) op() upstream.Op        { return upstream.Embeddings }
-func (e embeddingsOperation) model() string          { return e.Model }
-func (e embeddingsOperation) source() []byte         { return e.Source() }
-func (e embeddingsOperation) unknownModel() error    { return noModel(e.Model) }
-func (e embeddingsOperation) validate(m Model) error { return e.Validate(m.Dimensions) }
+func (e embeddingsOperation) op() upstream.Op         { return upstream.Embeddings }
+func (e embeddingsOperation) model() string           { return e.Model }
+func (e embeddingsOperation) source() []byte          { return e.Source() }
+func (e embeddingsOperation) unknownModel() error     { return noModel(e.Model) }
+func (e embeddingsOperation) validate(m *Model) error { return e.Validate(m.Dimensions) }
 func (e embeddingsOperation) input() billing.Usage {
 	return billing.Usage{Input: e.Estimate(), Estimated: true}
 }
 
-func (e embeddingsOperation) bound(Model) (most, least billing.Usage) {
+func (e embeddingsOperation) bound(*Model) (most, least billing.Usage) {
 	most = billing.Usage{Input: e.InputBound()}
 	return most, most
 }
 
-func (e embeddingsOperation) request(Model, billing.Hold) (upstream.Body, any, int64) {
+func (e embeddingsOperation) request(*Model, billing.Hold) (upstream.Body, any, int64) {
 	return e.Prepared(), e.Request, 0
 }
 
 // absurd counts are above what the bytes of the input can be.
-func (e embeddingsOperation) absurd(_ Model, u billing.Usage) bool {
+func (e embeddingsOperation) absurd(_ *Model, u billing.Usage) bool {
 	return u.Input > 2*e.InputBound()+slack || u.Output > 0
 }
 
@@ -45,7 +45,7 @@ func (e embeddingsOperation) answer(data []byte) ([]byte, billing.Usage, error) 
 	return a.Body, a.Usage, err
 }
 
-func (e embeddingsOperation) split(m Model) ([]operation, error) {
+func (e embeddingsOperation) split(m *Model) ([]operation, error) {
 	parts := e.Split(m.Batch)
 	ops := make([]operation, len(parts))
 	for i, p := range parts {

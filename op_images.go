@@ -18,25 +18,25 @@ func parseImages(_ *Gateway, data []byte) (operation, error) {
 	return &imagesOperation{Request: r}, err
 }
 
-func (i *imagesOperation) op() upstream.Op                { return upstream.GenerateImage }
-func (i *imagesOperation) model() string                  { return i.Model }
-func (i *imagesOperation) streams() bool                  { return i.Stream }
-func (i *imagesOperation) source() []byte                 { return i.Source() }
-func (i *imagesOperation) unknownModel() error            { return images.UnknownModel(i.Model) }
-func (i *imagesOperation) validate(Model) error           { return i.Validate() }
-func (i *imagesOperation) outputLimit(Model, int64) int64 { return 0 } // pictures are not made longer
-func (i *imagesOperation) identify(id string)             { i.id = id }
+func (i *imagesOperation) op() upstream.Op                 { return upstream.GenerateImage }
+func (i *imagesOperation) model() string                   { return i.Model }
+func (i *imagesOperation) streams() bool                   { return i.Stream }
+func (i *imagesOperation) source() []byte                  { return i.Source() }
+func (i *imagesOperation) unknownModel() error             { return images.UnknownModel(i.Model) }
+func (i *imagesOperation) validate(*Model) error           { return i.Validate() }
+func (i *imagesOperation) outputLimit(*Model, int64) int64 { return 0 } // pictures are not made longer
+func (i *imagesOperation) identify(id string)              { i.id = id }
 
 // bound is exact for pictures, and for tokens what the vendor's tables or the
 // operator say that a picture takes at most.
-func (i *imagesOperation) bound(m Model) (most, least billing.Usage) {
+func (i *imagesOperation) bound(m *Model) (most, least billing.Usage) {
 	most = billing.Usage{Input: i.InputBound(), ImageOutput: i.OutputBound(m.MaxOutput), Images: i.Count()}
 	return most, most
 }
 
 // request notes whether tokens are paid for: only then a missing report of them
 // is worth an estimate.
-func (i *imagesOperation) request(_ Model, h billing.Hold) (upstream.Body, any, int64) {
+func (i *imagesOperation) request(_ *Model, h billing.Hold) (upstream.Body, any, int64) {
 	i.tokens = paysTokens(h)
 	return i.Prepared(), i.Request, 0
 }
@@ -51,7 +51,7 @@ func paysTokens(h billing.Hold) bool {
 	return false
 }
 
-func (i *imagesOperation) absurd(m Model, u billing.Usage) bool {
+func (i *imagesOperation) absurd(m *Model, u billing.Usage) bool {
 	most, _ := i.bound(m)
 	return absurdPictures(i.Known(), most, u)
 }

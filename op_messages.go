@@ -17,21 +17,21 @@ func parseMessages(g *Gateway, data []byte) (operation, error) {
 	return messagesOperation{r, g}, err
 }
 
-func (o messagesOperation) op() upstream.Op      { return upstream.Messages }
-func (o messagesOperation) model() string        { return o.Model }
-func (o messagesOperation) streams() bool        { return o.Stream }
-func (o messagesOperation) source() []byte       { return o.Source() }
-func (o messagesOperation) unknownModel() error  { return noModel(o.Model) }
-func (o messagesOperation) validate(Model) error { return o.Validate() }
+func (o messagesOperation) op() upstream.Op       { return upstream.Messages }
+func (o messagesOperation) model() string         { return o.Model }
+func (o messagesOperation) streams() bool         { return o.Stream }
+func (o messagesOperation) source() []byte        { return o.Source() }
+func (o messagesOperation) unknownModel() error   { return noModel(o.Model) }
+func (o messagesOperation) validate(*Model) error { return o.Validate() }
 
 // bound is the input's and what the caller allows, which is always said.
-func (o messagesOperation) bound(m Model) (most, least billing.Usage) {
+func (o messagesOperation) bound(m *Model) (most, least billing.Usage) {
 	input := o.InputBound(o.g.options.Media)
 	return billing.Usage{Input: input, Output: m.most(o.OutputBound())}, billing.Usage{Input: input, Output: 1}
 }
 
 // request limits the output to what the balance affords, as for chat.
-func (o messagesOperation) request(m Model, h billing.Hold) (upstream.Body, any, int64) {
+func (o messagesOperation) request(m *Model, h billing.Hold) (upstream.Body, any, int64) {
 	asked := affordable(h, o.InputBound(o.g.options.Media), m.most(o.OutputBound()), 1)
 	return o.Prepared(asked), o.Limited(asked), asked
 }
@@ -39,14 +39,14 @@ func (o messagesOperation) request(m Model, h billing.Hold) (upstream.Body, any,
 // unaffordable are the fields that a bound of the output leaves no room for.
 func (o messagesOperation) unaffordable(asked int64) []string { return o.Unaffordable(asked) }
 
-func (o messagesOperation) outputLimit(m Model, asked int64) int64 {
+func (o messagesOperation) outputLimit(m *Model, asked int64) int64 {
 	if asked == 0 {
 		asked = m.most(o.OutputBound())
 	}
 	return asked
 }
 
-func (o messagesOperation) absurd(m Model, u billing.Usage) bool {
+func (o messagesOperation) absurd(m *Model, u billing.Usage) bool {
 	return absurdTokens(u, 2*m.most(o.OutputBound())+slack)
 }
 
@@ -64,10 +64,17 @@ func (o messagesOperation) input() billing.Usage {
 }
 
 func (o messagesOperation) tap() tap {
+	g := o.g // the tap keeps the function, which must not keep the request
 	return messagesTap{o.NewTap(messages.TapOptions{
 		Media: o.g.options.Media,
-		NewID: func() string { return o.g.options.NewID("msg_") },
+		NewID: func() string { return g.options.NewID("msg_") },
 	})}
+}
+
+func (o messagesOperation) outline(t tap) operation {
+	r := o.Outline()
+	t.(messagesTap).Outline(r)
+	return messagesOperation{r, o.g}
 }
 
 // messagesTap adapts the tap of messages.

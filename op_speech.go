@@ -18,26 +18,26 @@ func parseSpeech(_ *Gateway, data []byte) (operation, error) {
 	return speechOperation{Request: r}, err
 }
 
-func (s speechOperation) op() upstream.Op        { return upstream.Speech }
-func (s speechOperation) model() string          { return s.Model }
-func (s speechOperation) source() []byte         { return s.Source() }
-func (s speechOperation) unknownModel() error    { return speech.UnknownModel(s.Model) }
-func (s speechOperation) validate(m Model) error { return s.Validate(m.Voices) }
-func (s speechOperation) usage() billing.Usage   { return billing.Usage{Characters: s.Characters()} }
+func (s speechOperation) op() upstream.Op         { return upstream.Speech }
+func (s speechOperation) model() string           { return s.Model }
+func (s speechOperation) source() []byte          { return s.Source() }
+func (s speechOperation) unknownModel() error     { return speech.UnknownModel(s.Model) }
+func (s speechOperation) validate(m *Model) error { return s.Validate(m.Voices) }
+func (s speechOperation) usage() billing.Usage    { return billing.Usage{Characters: s.Characters()} }
 
 // input is nothing: who hung up before any audio came pays for none.
 func (s speechOperation) input() billing.Usage { return billing.Usage{} }
 
 // bound is exact: the characters are known.
-func (s speechOperation) bound(Model) (most, least billing.Usage) { return s.usage(), s.usage() }
+func (s speechOperation) bound(*Model) (most, least billing.Usage) { return s.usage(), s.usage() }
 
-func (s speechOperation) absurd(_ Model, u billing.Usage) bool { return u.Characters > s.Characters() }
+func (s speechOperation) absurd(_ *Model, u billing.Usage) bool { return u.Characters > s.Characters() }
 
 // parts are the calls that the request is made of.
-func (s speechOperation) parts(m Model) []speech.Part { return s.Prepared(m.Voices).Split(m.Batch) }
+func (s speechOperation) parts(m *Model) []speech.Part { return s.Prepared(m.Voices).Split(m.Batch) }
 
 // request and answer are not for audio, which call.speak asks for.
-func (s speechOperation) request(Model, billing.Hold) (upstream.Body, any, int64) {
+func (s speechOperation) request(*Model, billing.Hold) (upstream.Body, any, int64) {
 	return s.Body(), s.Request, 0
 }
 

@@ -23,20 +23,20 @@ func parseVideo(g *Gateway, data []byte) (operation, error) {
 	return &videoOperation{Request: r, g: g}, err
 }
 
-func (v *videoOperation) op() upstream.Op                  { return upstream.SubmitVideo }
-func (v *videoOperation) model() string                    { return v.Model }
-func (v *videoOperation) source() []byte                   { return v.Source() }
-func (v *videoOperation) unknownModel() error              { return noModel(v.Model) }
-func (v *videoOperation) priced(p *billing.Price)          { v.price = p }
-func (v *videoOperation) absurd(Model, billing.Usage) bool { return false } // the room judges what its task spent
-func (v *videoOperation) input() (free billing.Usage)      { return free }
+func (v *videoOperation) op() upstream.Op                   { return upstream.SubmitVideo }
+func (v *videoOperation) model() string                     { return v.Model }
+func (v *videoOperation) source() []byte                    { return v.Source() }
+func (v *videoOperation) unknownModel() error               { return noModel(v.Model) }
+func (v *videoOperation) priced(p *billing.Price)           { v.price = p }
+func (v *videoOperation) absurd(*Model, billing.Usage) bool { return false } // the room judges what its task spent
+func (v *videoOperation) input() (free billing.Usage)       { return free }
 
-func (v *videoOperation) validate(m Model) error {
+func (v *videoOperation) validate(m *Model) error {
 	return v.Validate(video.Facts{Ratios: m.Ratios, Priorities: m.Priorities, AllowPrivate: v.g.options.Video.AllowPrivate, Price: v.price})
 }
 
 // bound is exact for seconds, and for tokens what the largest video takes.
-func (v *videoOperation) bound(Model) (most, least billing.Usage) {
+func (v *videoOperation) bound(*Model) (most, least billing.Usage) {
 	b, err := v.Bound(v.price)
 	if err != nil { // which validate has refused
 		return most, least
@@ -44,7 +44,7 @@ func (v *videoOperation) bound(Model) (most, least billing.Usage) {
 	return b.Usage, b.Usage
 }
 
-func (v *videoOperation) request(Model, billing.Hold) (upstream.Body, any, int64) {
+func (v *videoOperation) request(*Model, billing.Hold) (upstream.Body, any, int64) {
 	return v.Prepared(), v.Request, 0
 }
 

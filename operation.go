@@ -13,18 +13,18 @@ type operation interface {
 	streams() bool
 	source() []byte // the caller's own bytes; nil where it is [formed]
 	unknownModel() error
-	validate(m Model) error
+	validate(m *Model) error
 	// bound is the most that the request may consume, and the least that is
 	// worth a start.
-	bound(m Model) (most, least billing.Usage)
+	bound(m *Model) (most, least billing.Usage)
 	// request is what goes upstream when the hold has been granted. asked is
 	// the number of output tokens that the upstream is limited to because the
 	// balance affords no more; 0 if it affords everything.
-	request(m Model, h billing.Hold) (body upstream.Body, view any, asked int64)
+	request(m *Model, h billing.Hold) (body upstream.Body, view any, asked int64)
 	// outputLimit is the most output that the upstream may then produce.
-	outputLimit(m Model, asked int64) int64
+	outputLimit(m *Model, asked int64) int64
 	// absurd reports usage that no upstream can have had for this request.
-	absurd(m Model, u billing.Usage) bool
+	absurd(m *Model, u billing.Usage) bool
 	// answer checks a whole answer and gives it the public form. body must not
 	// refer to data, which is used again.
 	answer(data []byte) (body []byte, u billing.Usage, err error)
@@ -40,7 +40,7 @@ type operation interface {
 type unstreamed struct{}
 
 func (unstreamed) streams() bool                        { return false }
-func (unstreamed) outputLimit(Model, int64) int64       { return 0 }
+func (unstreamed) outputLimit(*Model, int64) int64      { return 0 }
 func (unstreamed) opening(string, []byte) (bool, error) { return false, nil }
 func (unstreamed) tap() tap                             { return nil }
 
@@ -60,13 +60,20 @@ type formed interface{ form() *upstream.Form }
 type splitter interface {
 	operation
 	// split cuts the request into parts, in order; none if it need not be cut.
-	split(m Model) ([]operation, error)
+	split(m *Model) ([]operation, error)
 	// join makes one answer of those of the parts.
 	join(answers [][]byte) ([]byte, error)
 }
 
 // bounded is an operation of which a bound of the output may leave fields out.
 type bounded interface{ unaffordable(asked int64) []string }
+
+// verbose is an operation whose request may be long, and of no use any more once
+// a stream has begun.
+type verbose interface {
+	// outline is the operation without it, of which t is the tap.
+	outline(t tap) operation
+}
 
 // showing is a tap that counts more than the client sees.
 type showing interface {

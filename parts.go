@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -13,6 +14,10 @@ import (
 
 // partsAtOnce is how many parts of one request are with upstreams at a time.
 const partsAtOnce = 4
+
+// partPatience is how long a part waits for a place at a channel: those of one
+// request may be more than a channel takes at once.
+const partPatience = 10 * time.Second
 
 // part is one of several upstream calls of a request.
 type part struct {
@@ -31,12 +36,17 @@ type parts struct {
 	size int64 // of the answers so far
 }
 
+// errCalledOff is why a part ends that is with an upstream when the rest of the
+// request is over.
+var errCalledOff = fault.New(fault.CalledOff, "The gateway called this part of the request off, as the rest of it was over.")
+
 // askParts asks for all parts and joins their answers. When one fails the others
 // are cancelled, and the request fails as it did: all parts or an error
 // (decisions.md, Embeddings and speech).
 func (c *call) askParts(s splitter, ops []operation) (*upstream.Reply, error) {
-	ctx, cancel := context.WithCancel(c.ctx)
-	defer cancel()
+	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	defer cancel(nil)
 	c.parts = &parts{list: make([]part, len(ops))}
 	turns := make(chan struct{}, partsAtOnce)
 	var running sync.WaitGroup
@@ -47,7 +57,7 @@ func (c *call) askParts(s splitter, ops []operation) (*upstream.Reply, error) {
 		running.Go(func() {
 			defer func() { <-turns }()
 			if p.err = c.askPart(ctx, p); p.err != nil {
-				cancel()
+				cancel(errCalledOff)
 			}
 		})
 	}
@@ -63,18 +73,20 @@ func (c *call) askPart(ctx context.Context, p *part) (err error) {
 	}
 	body, view, _ := p.op.request(c.model, c.hold)
 	p.asked = true
-	p.reply, err = c.x.routes.router.Do(ctx, &upstream.Call{
-		Op: p.op.op(), Model: c.model.ID, RequestID: c.x.ID, ContentType: "application/json", Body: body, Request: view,
-		Accept: func(_ context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
-			p.body, p.usage, err = c.acceptWhole(p.op, r)
+	call := &upstream.Call{
+		Op: p.op.op(), Model: c.model.ID, RequestID: c.x.ID, ContentType: "application/json", Body: body, Request: view, Patience: partPatience,
+		Accept: func(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
+			p.body, p.usage, err = c.acceptWhole(ctx, p.op, r)
 			return r, err
 		},
 		Observe: func(a upstream.Attempt) {
 			c.parts.mu.Lock()
 			defer c.parts.mu.Unlock()
-			c.x.observe(a)
+			c.tried(a, p.op)
 		},
-	})
+	}
+	c.x.g.eyes.watched(call)
+	p.reply, err = c.x.routes.router.Do(ctx, call)
 	if err != nil {
 		return err
 	}
@@ -159,5 +171,5 @@ func (c *call) input() billing.Usage {
 
 // calledOff reports whether a part failed because its call was cancelled.
 func calledOff(err error) bool {
-	return errors.Is(err, context.Canceled) || fault.Is(err, fault.ClientGone)
+	return errors.Is(err, context.Canceled) || fault.Is(err, fault.CalledOff) || fault.Is(err, fault.ClientGone)
 }

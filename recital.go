@@ -47,11 +47,18 @@ func newRecital(c *call, op speechOperation, mp3 error) *recital {
 func (v *recital) open() (_ *upstream.Reply, err error) {
 	defer guard(&err)
 	p := v.parts[v.at]
-	v.c.sent = upstream.Call{
+	sent := &upstream.Call{
 		Op: upstream.Speech, Model: v.c.model.ID, RequestID: v.c.x.ID, ContentType: "application/json",
-		Body: p.Request.Body(), Request: p.Request, Accept: v.accept, Observe: v.c.x.observe,
+		Body: p.Request.Body(), Request: p.Request, Accept: v.accept, Observe: v.c.observe,
 	}
-	return v.c.x.routes.router.Do(v.c.ctx, &v.c.sent)
+	if v.at > 0 {
+		sent.Patience = partPatience
+	}
+	v.c.x.g.eyes.watched(sent)
+	if v.at == 0 { // the caller waits for it
+		defer v.c.x.spent(&v.c.x.record.phases.Upstream, v.c.x.clock())
+	}
+	return v.c.x.routes.router.Do(v.c.ctx, sent)
 }
 
 // accept judges the beginning of an answer. What fails here costs nothing.
@@ -143,7 +150,7 @@ func (v *recital) Read(p []byte) (int, error) {
 
 // next goes on after the part's audio has ended with err.
 func (v *recital) next(err error) error {
-	if !errors.Is(err, io.EOF) {
+	if err != io.EOF { // one that is wrapped is a failure, see io.Reader
 		return cut(err)
 	}
 	_ = v.answer.Close() // all of it was read

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
-	"sort"
 	"strconv"
 	"time"
 
@@ -53,7 +53,12 @@ func Kinds() []Kind {
 
 // KindOf is the kind that the built-in tables say a public model id has; empty
 // if they do not know it.
-func KindOf(id string) Kind { return builtin()[id].Kind }
+func KindOf(id string) Kind {
+	if m, ok := builtin()[id]; ok {
+		return m.Kind
+	}
+	return ""
+}
 
 // Model is what the gateway knows of a public model id.
 type Model struct {
@@ -83,7 +88,7 @@ const (
 type routes struct {
 	router       *upstream.Router
 	prices       *billing.PriceList
-	models       map[string]Model
+	models       map[string]*Model // that channels, the operator and the tables name, every default set; not to be changed
 	requirePrice bool
 }
 
@@ -101,6 +106,14 @@ func newRoutes(o *Options) (*routes, error) {
 			return nil, err
 		}
 	}
+	for _, id := range r.router.Models() {
+		if r.models[id] == nil {
+			r.models[id] = &Model{ID: id}
+		}
+	}
+	for _, m := range r.models {
+		*m = m.filled()
+	}
 	return r, nil
 }
 
@@ -111,31 +124,31 @@ func (r *routes) serves(op upstream.Op, model string) bool {
 }
 
 // builtin concatenates the rooms' tables.
-func builtin() map[string]Model {
-	models := make(map[string]Model)
+func builtin() map[string]*Model {
+	models := make(map[string]*Model)
 	for _, f := range chat.Families() {
 		for _, m := range f.Models {
-			models[m.ID] = Model{ID: m.ID, Kind: KindChat, MaxOutput: m.MaxOutput}
+			models[m.ID] = &Model{ID: m.ID, Kind: KindChat, MaxOutput: m.MaxOutput}
 		}
 	}
 	for _, f := range images.Families() {
 		for _, m := range f.Models {
-			models[m.ID] = Model{ID: m.ID, Kind: KindImage}
+			models[m.ID] = &Model{ID: m.ID, Kind: KindImage}
 		}
 	}
 	for _, f := range embeddings.Families() {
 		for _, id := range f.Models {
-			models[id] = Model{ID: id, Kind: KindEmbeddings, Batch: f.Batch, Dimensions: f.Dimensions}
+			models[id] = &Model{ID: id, Kind: KindEmbeddings, Batch: f.Batch, Dimensions: f.Dimensions}
 		}
 	}
 	for _, f := range video.Families() {
 		for _, id := range f.Models {
-			models[id] = Model{ID: id, Kind: KindVideo}
+			models[id] = &Model{ID: id, Kind: KindVideo}
 		}
 	}
 	for _, f := range speech.Families() {
 		for _, id := range f.Models {
-			models[id] = Model{ID: id, Kind: KindSpeech, Batch: f.Limit, Voices: f.Voices}
+			models[id] = &Model{ID: id, Kind: KindSpeech, Batch: f.Limit, Voices: f.Voices}
 		}
 	}
 	return models
@@ -147,6 +160,9 @@ func (r *routes) add(m Model) error {
 		return errors.New("gateway: Options.Models: a model has no ID")
 	}
 	known := r.models[m.ID]
+	if known == nil {
+		known = new(Model)
+	}
 	if m.Kind == "" {
 		m.Kind = known.Kind
 	}
@@ -164,23 +180,19 @@ func (r *routes) add(m Model) error {
 	if m.Voices == nil {
 		m.Voices = known.Voices
 	}
-	r.models[m.ID] = m
+	r.models[m.ID] = &m
 	return nil
 }
 
 // model finds a routed model that, where it must be, has a price.
-func (r *routes) model(id string) (Model, bool) {
-	if id == "" || !r.router.Routes(id) {
-		return Model{}, false
+func (r *routes) model(id string) (*Model, bool) {
+	if id == "" || !r.router.Routes(id) || r.requirePrice && r.prices.Price(id) == nil {
+		return nil, false
 	}
-	m, ok := r.models[id]
-	if !ok {
-		m = Model{ID: id}
+	if m, ok := r.models[id]; ok {
+		return m, true
 	}
-	if r.requirePrice && r.prices.Price(id) == nil {
-		return Model{}, false
-	}
-	return m.filled(), true
+	return new(Model{ID: id}.filled()), true
 }
 
 // withdrawn reports whether the model does not exist any more.
@@ -227,15 +239,10 @@ func (m Model) most(own int64) int64 {
 // list is every nameable model, sorted by id. Models that only a wildcard route
 // serves are listed if the operator gave facts about them.
 func (r *routes) list(p *auth.Principal, now time.Time) []Model {
-	ids := slices.Clone(r.router.Models())
-	for id := range r.models {
-		ids = append(ids, id)
-	}
-	sort.Strings(ids)
 	var models []Model
-	for _, id := range slices.Compact(ids) {
+	for _, id := range slices.Sorted(maps.Keys(r.models)) {
 		if m, ok := r.model(id); ok && !m.withdrawn(now) && p.MayUse(id) {
-			models = append(models, m)
+			models = append(models, *m)
 		}
 	}
 	return models

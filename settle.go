@@ -24,19 +24,21 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 	if answer != nil {
 		c.x.claimed = nil // the settlement ends the claim
 	}
-	p := pending{hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel}, answer: answer, with: c.with}
+	p := pending{hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel, Failed: c.failed}, answer: answer, with: c.with}
+	defer c.x.spent(&c.x.record.phases.Settle, c.x.clock())
 	ctx := newGrace(c.ctx, c.x.g.options.SettleTimeout)
 	defer ctx.end()
 	receipt, err := c.x.g.settle(ctx, p)
 	if err != nil {
 		queued := c.x.g.unsettled.add(p)
+		c.x.g.captureWaits(c.ctx, p, queued, err)
 		c.x.g.options.Logger.Error("capture is not durable", "request_id", c.x.ID, "queued", queued, "error", err)
 		return receipt, &fault.Error{
 			Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
 			Message: "The charge for this answer could not be recorded, so the answer is withheld. Send the request again.",
 		}
 	}
-	c.x.record.receipt, c.x.record.settled = receipt, true
+	c.x.record.receipt = &receipt
 	c.x.record.charge = receipt.Charge.String()
 	return receipt, nil
 }
@@ -79,10 +81,16 @@ func (g *Gateway) retrySettle(ctx context.Context, p pending) error {
 	const enough = 10
 	ctx, cancel := context.WithTimeout(ctx, g.options.SettleTimeout)
 	defer cancel()
-	_, err := g.settle(ctx, p)
+	receipt, err := g.settle(ctx, p)
 	if fault.Is(err, fault.InternalError) && p.tries >= enough {
 		g.options.Logger.Error("a capture is given up", "request_id", p.hold.ID, "account", p.hold.Account, "error", err)
+		g.captureRetried(ctx, p, CaptureGivenUp, receipt, err)
 		return nil
 	}
+	state := CaptureSettled
+	if err != nil {
+		state = CaptureFailed
+	}
+	g.captureRetried(ctx, p, state, receipt, err)
 	return err
 }

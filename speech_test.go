@@ -171,6 +171,65 @@ func TestWhatSpeechCostsThatEndsBadly(t *testing.T) {
 	}
 }
 
+// mortal is an encoder that fails while it waits for the second part.
+type mortal struct{ waits, done chan struct{} }
+
+func (f *mortal) Ready() error { return nil }
+
+func (f *mortal) Encode(_ context.Context, _ speech.PCM, samples io.Reader) (io.ReadCloser, error) {
+	out, in := io.Pipe()
+	go func() {
+		<-f.waits
+		_ = in.CloseWithError(errors.New("the encoder died"))
+	}()
+	go func() {
+		defer close(f.done)
+		_, _ = io.Copy(io.Discard, samples)
+	}()
+	return &doubled{out, f.done}, nil
+}
+
+// late is a meter that settles when nothing of the audio runs any more.
+type late struct {
+	billing.Meter
+	check func()
+}
+
+func (l *late) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+	l.check()
+	return l.Meter.Settle(ctx, h, u, with...)
+}
+
+func TestWhenAudioIsSettledNobodyAsksForItsParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := &talker{answers: []reading{{audio: wav("aaaa")}}}
+		f := &mortal{waits: make(chan struct{}), done: make(chan struct{})}
+		up := upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+			if len(first.answers) > 0 {
+				return first.Do(ctx, call)
+			}
+			close(f.waits)
+			<-ctx.Done()
+			return nil, (&upstream.Failure{Status: 500, Sent: true}).Fault()
+		})
+		settled := false
+		h := choir(t, up, "1", func(o *gateway.Options) {
+			o.Models, o.MP3 = []gateway.Model{{ID: flash, Batch: 22}}, f
+			o.Meter = &late{o.Meter, func() {
+				settled = true
+				select {
+				case <-f.done:
+				default:
+					t.Error("a part is still asked for")
+				}
+			}}
+		})
+		if _, _, err := h.speak(t, &speech.Request{Model: flash, Input: strings.Repeat(sentence, 4), ResponseFormat: "mp3"}); !fault.Is(err, fault.InternalError) || !settled {
+			t.Errorf("settled %v, %v", settled, err)
+		}
+	})
+}
+
 type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, errCable }

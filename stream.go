@@ -13,8 +13,8 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 )
 
-// Stream is a streamed answer on its way to the client. Next, Read and Close
-// are for one goroutine.
+// Stream is a streamed answer on its way to the client. Next, Await, Read and
+// Close are for one goroutine at a time.
 type Stream struct {
 	c   *call
 	tap tap
@@ -62,6 +62,7 @@ func newStream(c *call) *Stream {
 // that is less than the upstream may produce.
 func (s *Stream) begin(asked int64) {
 	s.mu.Lock() // what it watches over may end at once
+	s.lighten()
 	s.watch = context.AfterFunc(s.c.ctx, s.onCancel)
 	s.mu.Unlock()
 	h := s.c.hold
@@ -76,6 +77,15 @@ func (s *Stream) begin(asked int64) {
 	allowed := s.c.op.outputLimit(s.c.model, asked)
 	if covered := h.Price.Affords(h.Amount-input, billing.Output, allowed); covered < allowed {
 		s.until = max(covered, 1)
+	}
+}
+
+// lighten lets go of the request, which nobody will send again: a stream may live
+// for minutes, and its prompt may have megabytes.
+func (s *Stream) lighten() {
+	if v, ok := s.c.op.(verbose); ok {
+		s.c.op = v.outline(s.tap)
+		s.c.x.unweigh()
 	}
 }
 
@@ -144,6 +154,21 @@ func (s *Stream) Next() (out []byte, err error) {
 	}
 }
 
+// Await waits until Next has something to give, or the end. It needs less stack
+// than Next, which may ask the ledger; a goroutine that waits for long can have
+// another one call Next.
+func (s *Stream) Await() {
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return
+	}
+	s.busy = true
+	s.mu.Unlock()
+	defer s.leave()
+	s.c.events.await()
+}
+
 // enter begins a Next. It is over if the stream has ended; last is the event
 // that says so where the end came between two calls.
 func (s *Stream) enter() (last []byte, over bool) {
@@ -181,8 +206,21 @@ func (s *Stream) onCancel() {
 // what the last one returned.
 func (s *Stream) cancelled() {
 	s.out, s.noted = nil, 0
+	s.receive()
 	s.fail(context.Cause(s.c.ctx))
 	s.tail = s.out
+}
+
+// receive counts what was awaited and not taken: the upstream has made it.
+func (s *Stream) receive() {
+	h := s.c.events.held
+	if h == nil || h.err != nil {
+		return
+	}
+	s.c.events.held = nil
+	if out, _, err := s.tap.event(s.out, h.event.Name, h.event.Data); err == nil {
+		s.out = out
+	}
 }
 
 // take handles one event, or the error instead of it. It reports whether
@@ -196,6 +234,7 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 	}
 	if before == 0 && len(s.out) > 0 { // once for what leaves together; what is kept back breaks no silence
 		s.last = s.c.x.g.options.Now()
+		s.c.x.hear(s.last)
 	}
 	switch {
 	case err != nil:
@@ -337,6 +376,7 @@ func (s *Stream) Close() error {
 	defer s.mu.Unlock()
 	if !s.ended {
 		s.c.cancel(context.Canceled)
+		s.receive()
 		s.hungUp()
 	}
 	return nil

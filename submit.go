@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -114,8 +113,14 @@ func refused(err error) bool {
 		status := f.HTTPStatus()
 		return f.Code == fault.NoChannel || status >= 400 && status < 499
 	}
-	return !how.Sent || how.Refused || how.Fatal || how.Status == http.StatusInternalServerError ||
-		how.Status >= 400 && how.Status < 500 && how.Status != http.StatusRequestTimeout
+	certain := !how.Sent || how.Refused || how.Fatal
+	switch how.Status {
+	case http.StatusRequestTimeout, http.StatusFailedDependency, 499: // something behind the vendor's door may go on
+		return certain
+	case http.StatusInternalServerError:
+		return true
+	}
+	return certain || how.Status >= 400 && how.Status < 500
 }
 
 // dismiss ends a submission that no upstream took: it leaves nothing behind.
@@ -165,19 +170,3 @@ func (c *call) accepted(v *videoOperation, t *video.Task, reply *upstream.Reply)
 	c.release()
 	return &Result{Status: v.status(), Header: header, Body: body, Dropped: reply.Dropped, task: &step}, nil
 }
-
-// waited is the record of a task that its submission waits for: as it stands
-// when the video is there, the time is over or the caller leaves.
-func (x *Exchange) waited(ctx context.Context, r *Result) {
-	ctx, cancel := context.WithTimeout(ctx, waitFor)
-	defer cancel()
-	for t, err := range x.g.videos.watch(ctx, r.task.Account, r.task.ID) {
-		if err != nil {
-			return // the record as it stood
-		}
-		r.Body = t.Record()
-	}
-}
-
-// waitFor is how long a submission with `wait` is answered at the latest.
-const waitFor = time.Minute

@@ -6,6 +6,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -20,15 +21,10 @@ import (
 // *fault.Error. Stream in req is ignored: see [Gateway.ChatStream]. An answer
 // that does not fit the Response is an error beside a Response that has its
 // Raw, RequestID and Charge.
-func (g *Gateway) Chat(ctx context.Context, req *chat.Request) (_ *chat.Response, err error) {
-	x, result, err := g.ask(ctx, func() (operation, error) { return g.chatOperation(req, false) })
-	defer func() { x.End(ctx, 0, err) }()
-	if err != nil {
-		return nil, err
-	}
-	response := &chat.Response{Raw: result.Body, RequestID: x.receiptID(), Charge: x.record.receipt.Charge, Dropped: result.Dropped}
-	err = fit(result.Body, response, "chat completion")
-	return response, err
+func (g *Gateway) Chat(ctx context.Context, req *chat.Request) (*chat.Response, error) {
+	return answered(ctx, g, "chat completion", func() (operation, error) { return g.chatOperation(req, false) }, func(o outcome) *chat.Response {
+		return &chat.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
+	})
 }
 
 // ChatStream answers a chat completion as a stream. An error before the first
@@ -51,15 +47,10 @@ func (g *Gateway) ChatStream(ctx context.Context, req *chat.Request) (*chat.Stre
 // as for [Gateway.Chat]. Every error is a *fault.Error. An answer that does not
 // fit the Response is an error beside a Response that has its Raw, RequestID and
 // Charge.
-func (g *Gateway) Messages(ctx context.Context, req *messages.Request) (_ *messages.Response, err error) {
-	x, result, err := g.ask(ctx, func() (operation, error) { return g.messagesOperation(req, false) })
-	defer func() { x.End(ctx, 0, err) }()
-	if err != nil {
-		return nil, err
-	}
-	response := &messages.Response{Raw: result.Body, RequestID: x.receiptID(), Charge: x.record.receipt.Charge, Dropped: result.Dropped}
-	err = fit(result.Body, response, "message")
-	return response, err
+func (g *Gateway) Messages(ctx context.Context, req *messages.Request) (*messages.Response, error) {
+	return answered(ctx, g, "message", func() (operation, error) { return g.messagesOperation(req, false) }, func(o outcome) *messages.Response {
+		return &messages.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
+	})
 }
 
 // MessagesStream answers with a message as a stream. An error before the first
@@ -97,37 +88,29 @@ func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (_ *me
 // over HTTP. A request larger than one upstream call takes is split and its
 // answers are joined. The caller is the principal in ctx, as for [Gateway.Chat].
 // Every error is a *fault.Error.
-func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (_ *embeddings.Response, err error) {
-	x, result, err := g.ask(ctx, func() (operation, error) {
+func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (*embeddings.Response, error) {
+	return answered(ctx, g, "embeddings", func() (operation, error) {
 		parsed, err := embeddings.Encode(req)
 		return embeddingsOperation{Request: parsed}, err
+	}, func(o outcome) *embeddings.Response {
+		return &embeddings.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
 	})
-	defer func() { x.End(ctx, 0, err) }()
-	if err != nil {
-		return nil, err
-	}
-	response := &embeddings.Response{Raw: result.Body, RequestID: x.receiptID(), Charge: x.record.receipt.Charge, Dropped: result.Dropped}
-	err = fit(result.Body, response, "embeddings")
-	return response, err
 }
 
 // Images makes pictures, with the same checks, limits, holds and fail-over as
 // over HTTP; Stream in req is ignored. The caller is the principal in ctx, as
 // for [Gateway.Chat]. Every error is a *fault.Error.
-func (g *Gateway) Images(ctx context.Context, req *images.Request) (_ *images.Response, err error) {
-	x, result, err := g.ask(ctx, func() (operation, error) {
+func (g *Gateway) Images(ctx context.Context, req *images.Request) (*images.Response, error) {
+	return answered(ctx, g, "image", func() (operation, error) {
 		typed := *req
 		typed.Stream = false
 		parsed, err := images.Encode(&typed)
 		return &imagesOperation{Request: parsed}, err
-	})
-	defer func() { x.End(ctx, 0, err) }()
-	if err != nil {
-		return nil, err
-	}
-	response := &images.Response{Raw: result.Body, RequestID: x.receiptID(), Charge: x.record.receipt.Charge, Dropped: result.Dropped}
-	err = fit(result.Body, response, "image")
-	return response, err
+	}, pictures)
+}
+
+func pictures(o outcome) *images.Response {
+	return &images.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
 }
 
 // Speech speaks a text, with the same checks, limits, holds and fail-over as
@@ -181,12 +164,28 @@ func (g *Gateway) ask(ctx context.Context, encode func() (operation, error)) (*E
 	return x, result, err
 }
 
-// fit reads a whole answer. One that is of another form was charged all the same.
-func fit(body []byte, into any, form string) error {
-	if err := json.Unmarshal(body, into, jsontext.AllowDuplicateNames(true)); err != nil {
-		return fault.Wrap(fault.BadGateway, "The upstream's answer is not of the "+form+" form. It was charged, and Raw has it.", err)
+// outcome is what a typed response says besides what its JSON does.
+type outcome struct {
+	body    []byte
+	id      string // by which the charge is found
+	charge  billing.Money
+	dropped []string
+}
+
+// answered asks for a whole answer, which typed makes of its outcome and fills
+// from its JSON. One that is of another form was charged all the same.
+func answered[R any](ctx context.Context, g *Gateway, form string, encode func() (operation, error), typed func(outcome) *R) (_ *R, err error) {
+	x, result, err := g.ask(ctx, encode)
+	defer func() { x.End(ctx, 0, err) }()
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	receipt, _ := x.Receipt()
+	response := typed(outcome{result.Body, x.receiptID(), receipt.Charge, result.Dropped})
+	if err = json.Unmarshal(result.Body, response, jsontext.AllowDuplicateNames(true)); err != nil {
+		err = fault.Wrap(fault.BadGateway, "The upstream's answer is not of the "+form+" form. It was charged, and Raw has it.", err)
+	}
+	return response, err
 }
 
 // source is what a typed stream reads. The exchange ends with it, or here.
@@ -197,7 +196,7 @@ func (x *Exchange) source(ctx context.Context, result *Result, err error) (chat.
 		return nil, err
 	case result.Replayed:
 		x.End(ctx, 0, nil)
-		return newReplayed(result.Body, x.record.receipt), nil
+		return newReplayed(result.Body, *x.record.receipt), nil
 	case result.Audio != nil:
 		return spoken{result.Audio, ctx}, nil
 	}
@@ -207,6 +206,7 @@ func (x *Exchange) source(ctx context.Context, result *Result, err error) (chat.
 // enter begins the exchange of a typed call.
 func (g *Gateway) enter(ctx context.Context) (*Exchange, error) {
 	x := g.Begin()
+	ctx, _ = x.Start(ctx)
 	x.IdempotencyKey = idempotencyKey(ctx)
 	p, err := g.principal(ctx)
 	if err == nil {

@@ -13,21 +13,16 @@ import (
 // HTTP, and returns the record of its task, which goes on by itself: see
 // [Gateway.Video] and [Gateway.WaitVideo]. Its price is held until it ends, and
 // charged if it succeeds. Wait in req answers with the record as it is a minute
-// later at the latest. The caller is the principal in ctx, as for
-// [Gateway.Chat]. Every error is a *fault.Error; a fault.RequestTimeout names
+// later at the latest, or at once where as many wait as may. The caller is the
+// principal in ctx, as for [Gateway.Chat]. Every error is a *fault.Error; a fault.RequestTimeout names
 // the task of which it is not known whether an upstream took it.
-func (g *Gateway) SubmitVideo(ctx context.Context, req *video.Request) (_ *video.Response, err error) {
-	x, result, err := g.ask(ctx, func() (operation, error) {
+func (g *Gateway) SubmitVideo(ctx context.Context, req *video.Request) (*video.Response, error) {
+	return answered(ctx, g, "video record", func() (operation, error) {
 		parsed, err := video.Encode(req)
 		return &videoOperation{Request: parsed, g: g}, err
+	}, func(o outcome) *video.Response { // it costs nothing until it has ended
+		return &video.Response{Raw: o.body, RequestID: o.id, Dropped: o.dropped}
 	})
-	defer func() { x.End(ctx, 0, err) }()
-	if err != nil {
-		return nil, err
-	}
-	response := &video.Response{Raw: result.Body, RequestID: x.receiptID(), Dropped: result.Dropped}
-	err = fit(result.Body, response, "video record")
-	return response, err
 }
 
 // Video is the record of a task of the caller's account, by the id that its
@@ -48,8 +43,9 @@ func (g *Gateway) Video(ctx context.Context, id string) (*video.Response, error)
 
 // WaitVideo yields the record of a task as it is, and again at each change of
 // its status, until it has ended. Where that is not seen, the error comes last:
-// ctx ended, or the gateway shuts down. Breaking out of the loop stops nothing
-// but the waiting.
+// ctx ended, the gateway shuts down, or as many wait as may
+// ([VideoOptions.MaxWaiting]; a fault.ServiceUnavailable after the record as it
+// is). Breaking out of the loop stops nothing but the waiting.
 func (g *Gateway) WaitVideo(ctx context.Context, id string) iter.Seq2[*video.Response, error] {
 	return func(yield func(*video.Response, error) bool) {
 		p, err := g.principal(ctx)

@@ -178,6 +178,28 @@ func TestAVideoFromItsSubmissionToItsEnd(t *testing.T) {
 	}
 }
 
+// A time-out, a step that failed behind the vendor's door and a proxy that was hung
+// up on do not say that nothing was begun.
+func TestAfterSomeStatusesASubmissionMayHaveBeenTaken(t *testing.T) {
+	for _, status := range []int{408, 424, 499, 502, 504} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &studio{lose: (&upstream.Failure{Sent: true, Status: status}).Fault()}
+			h := cinema(t, s, nil)
+			if _, _, err := h.submit(t.Context(), askBeta, "k"); !fault.Is(err, fault.RequestTimeout) {
+				t.Errorf("after a %d: %v", status, err)
+			}
+			_, again, err := h.submit(t.Context(), askBeta, "k")
+			if err != nil || s.jobs != 1 {
+				t.Fatalf("after a %d: %d jobs, %v", status, s.jobs, err)
+			}
+			time.Sleep(48*time.Hour + video.Grace + time.Minute) // virtual
+			if v, err := h.Video(t.Context(), idOf(t, again.Body)); err != nil || v.Status != video.Expired {
+				t.Errorf("after a %d: %+v, %v", status, v, err)
+			}
+		})
+	}
+}
+
 func TestASubmissionWhoseAnswerWasLostIsNotRepeatedAndEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &studio{lose: (&upstream.Failure{Sent: true, Err: errors.New("cut")}).Fault()}

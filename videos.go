@@ -3,15 +3,15 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"iter"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/hop"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -29,6 +29,11 @@ type VideoOptions struct {
 	// DuplicateWindow is how long a submission that repeats an accepted one is
 	// taken for a mistake; zero means 5 s, negative never.
 	DuplicateWindow time.Duration
+	// MaxWaiting is how many callers wait for videos at one time, by `wait` or
+	// [Gateway.WaitVideo]. Whoever finds no room is told at once how the video is,
+	// and asks again later. Zero means as many as calls may run
+	// ([Admission.MaxCalls]), but at most 4,096; negative means as many as come.
+	MaxWaiting int
 	// AllowPrivate allows webhooks with http, any port and private addresses.
 	AllowPrivate bool
 	// Ended, when not nil, is told of every task that this process has seen
@@ -37,7 +42,8 @@ type VideoOptions struct {
 	Ended func(r *video.Response)
 }
 
-func (o *VideoOptions) setDefaults() {
+func (o *VideoOptions) setDefaults(calls int) {
+	const waiters = 4096 // each of which reads its task from the store at every poll
 	if o.Poll <= 0 {
 		o.Poll = 5 * time.Second
 	}
@@ -46,6 +52,11 @@ func (o *VideoOptions) setDefaults() {
 	}
 	if o.DuplicateWindow == 0 {
 		o.DuplicateWindow = 5 * time.Second
+	}
+	if o.MaxWaiting == 0 {
+		if o.MaxWaiting = waiters; calls > 0 {
+			o.MaxWaiting = min(calls, waiters)
+		}
 	}
 }
 
@@ -59,10 +70,12 @@ type videos struct {
 	mu      sync.Mutex
 	polled  map[string]time.Time      // when this process last asked after a task
 	asking  map[string]*refresh       // who is being asked now
+	watched atomic.Int64              // tasks that Run looks after
 	prices  map[string]*billing.Price // by version, of submissions by this process
 	pending []keeping                 // steps that the store did not take yet
 	fresh   []*video.Task             // submitted by this process since Run last looked
 	looking sync.WaitGroup            // looks that are under way
+	waiting atomic.Int64              // callers who wait for a task's end
 	wake    chan struct{}             // a task or a step is new
 	notice  func()                    // a notice may be new
 }
@@ -93,7 +106,7 @@ func newVideos(g *Gateway) *videos {
 func newNotices(g *Gateway, outbox webhook.Outbox) (*webhook.Deliverer, error) {
 	d, err := webhook.NewDeliverer(webhook.DelivererOptions{
 		Outbox: outbox, Client: webhook.NewClient(webhook.Options{AllowPrivate: g.options.Video.AllowPrivate, Now: g.options.Now}),
-		Owner: g.videos.owner, Logger: g.options.Logger, Now: g.options.Now,
+		Owner: g.videos.owner, Logger: g.options.Logger, Now: g.options.Now, Tried: g.noticeTried,
 	})
 	if err == nil {
 		g.videos.notice = d.Wake
@@ -152,7 +165,7 @@ func (v *videos) show(ctx context.Context, account, id string) (*video.Task, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, showTimeout)
 	defer cancel()
-	if fresh, err := v.refresh(ctx, t); err == nil {
+	if fresh, err := v.refresh(ctx, t, v.g.options.Video.Poll); err == nil {
 		return fresh, nil
 	}
 	return t, nil
@@ -168,6 +181,11 @@ func (v *videos) due(t *video.Task, interval time.Duration) bool {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	return v.overdue(t, interval)
+}
+
+// overdue is due of an open task; the caller holds the lock.
+func (v *videos) overdue(t *video.Task, interval time.Duration) bool {
 	last := v.polled[t.ID]
 	if last.IsZero() {
 		last = t.PolledAt
@@ -178,10 +196,15 @@ func (v *videos) due(t *video.Task, interval time.Duration) bool {
 	return v.g.options.Now().Sub(last) >= interval
 }
 
-// refresh asks how a task goes. Callers who ask at the same time share one look.
-func (v *videos) refresh(ctx context.Context, t *video.Task) (*video.Task, error) {
+// refresh asks how a task goes. Callers who ask at the same time share one look;
+// one who comes when it has just ended gets what it found.
+func (v *videos) refresh(ctx context.Context, t *video.Task, interval time.Duration) (*video.Task, error) {
 	v.mu.Lock()
 	r, running := v.asking[t.ID]
+	if !running && !v.overdue(t, interval) {
+		v.mu.Unlock()
+		return v.find(ctx, t.Account, t.ID)
+	}
 	if !running {
 		r = &refresh{done: make(chan struct{})}
 		v.asking[t.ID] = r
@@ -254,52 +277,21 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 
 // ask is what the task's upstream says of it.
 func (v *videos) ask(ctx context.Context, t *video.Task) (data []byte, err error) {
-	reply, err := v.g.routes.Load().router.Do(ctx, &upstream.Call{
+	call := &upstream.Call{
 		Op: upstream.PollVideo, Model: t.Model, Channel: t.Channel, TaskID: t.UpstreamID, RequestID: t.RequestID,
-		Accept: func(_ context.Context, r *upstream.Reply) (*upstream.Reply, error) {
+		Accept: func(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
 			buf := new(bytes.Buffer)
-			err := readAll(buf, r.Body, v.g.options.MaxAnswer)
+			in := intake{limit: video.MaxAnswer}
+			err := in.readAll(ctx, buf, r.Body)
 			data = buf.Bytes()
 			return r, err
 		},
-	})
+	}
+	v.g.eyes.watched(call)
+	reply, err := v.g.routes.Load().router.Do(hop.NewContext(ctx, v.g.trail), call)
 	if err != nil {
 		return nil, err
 	}
 	_ = reply.Body.Close()
 	return data, nil
-}
-
-// errDraining ends those who wait for a video when the gateway shuts down.
-var errDraining = errors.New("the gateway is shutting down")
-
-// watch yields a task as it is and at each change, until it has ended or ctx
-// does.
-func (v *videos) watch(ctx context.Context, account, id string) iter.Seq2[*video.Task, error] {
-	return func(yield func(*video.Task, error) bool) {
-		last := video.State("")
-		for {
-			t, err := v.show(ctx, account, id)
-			switch {
-			case err != nil:
-				yield(nil, err)
-				return
-			case t.State.Public() != last && !yield(t, nil), t.State.Terminal():
-				return
-			}
-			last = t.State.Public()
-			timer := time.NewTimer(v.g.options.Video.Poll)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-				yield(nil, fault.From(ctx.Err()))
-				return
-			}
-			if v.g.Draining() {
-				yield(nil, fault.Wrap(fault.ServiceUnavailable, errShuttingDown.Message, errDraining))
-				return
-			}
-		}
-	}
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -26,6 +27,7 @@ func (v *videos) commit(ctx context.Context, t *video.Task, m video.Move) (*vide
 		if !made {
 			return v.find(ctx, t.Account, t.ID)
 		}
+		v.moved(ctx, t.State, &next, nil, m.Late)
 		return &next, nil
 	}
 	now := v.g.options.Now()
@@ -42,6 +44,7 @@ func (v *videos) commit(ctx context.Context, t *video.Task, m video.Move) (*vide
 		v.notice()
 	}
 	v.tell(&next, receipt)
+	v.moved(ctx, t.State, &next, &receipt, m.Late)
 	return &next, nil
 }
 
@@ -78,8 +81,12 @@ func (v *videos) settle(ctx context.Context, step video.Step) (r billing.Receipt
 
 // tell gives the end of a task to the program that embeds the gateway.
 func (v *videos) tell(t *video.Task, r billing.Receipt) {
-	v.g.options.Logger.Info("video", "task", t.ID, "request_id", t.RequestID, "account", t.Account, "key", t.Key,
-		"model", t.Model, "channel", t.Channel, "outcome", string(t.State), "charge", r.Charge.String())
+	ended := Facts{
+		ID: t.RequestID, Account: t.Account, Key: t.Key, Op: upstream.SubmitVideo, Model: clip(t.Model), Channel: t.Channel,
+		Outcome: string(t.State), Receipt: &r,
+	}
+	v.g.options.Logger.LogAttrs(context.Background(), slog.LevelInfo, "video",
+		ended.attrs([]slog.Attr{slog.String("task", t.ID)}, r.Charge.String())...)
 	if v.g.options.Video.Ended == nil {
 		return
 	}

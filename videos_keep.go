@@ -86,6 +86,7 @@ func (v *videos) submitted(t video.Task) {
 		v.fresh = append(v.fresh, &t)
 	}
 	v.mu.Unlock()
+	v.moved(context.Background(), video.Submitting, &t, nil, false)
 	v.roused()
 }
 

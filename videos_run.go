@@ -181,6 +181,7 @@ func (r *round) due(now time.Time) (due []*ward, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	wait = claimEvery
+	r.v.watched.Store(int64(len(r.wards)))
 	asked := map[string]int{} // by channel
 	for _, w := range r.wards {
 		switch left := w.next.Sub(now); {
@@ -218,7 +219,7 @@ func (r *round) leave(due []*ward) {
 // ask looks at one task.
 func (r *round) ask(ctx context.Context, w *ward) {
 	defer func() { <-r.slots }()
-	t, err := r.v.refresh(ctx, w.task)
+	t, err := r.v.refresh(ctx, w.task, 0)
 	now := r.v.g.options.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()

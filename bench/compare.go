@@ -70,7 +70,7 @@ func startBoth(ctx context.Context, o options, vendor string, durable bool) (flo
 	if err != nil {
 		return nil, nil, err
 	}
-	gateway, err = start(ctx, o.procs, "gateway", vendor, o.profile, strconv.FormatBool(durable))
+	gateway, err = start(ctx, o.procs, "gateway", vendor, o.profile, strconv.FormatBool(durable), "0")
 	if err != nil {
 		floor.stop()
 	}

@@ -25,6 +25,10 @@ type options struct {
 	scale   float64
 	procs   int
 	streams int
+	crowd   int
+	memory  int
+	prompt  int
+	sockets int
 	every   time.Duration
 	pool    bool
 	only    string
@@ -56,14 +60,29 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	f.Float64Var(&o.scale, "scale", 1, "multiplies the requests per round")
 	f.IntVar(&o.procs, "procs", 1, "GOMAXPROCS of each server process")
 	f.IntVar(&o.streams, "streams", 1000, "open streams whose memory is measured; 0 for none")
+	f.IntVar(&o.crowd, "crowd", 50_000, "open streams of -only crowd")
+	f.IntVar(&o.memory, "memory", 2048, "memory limit in MiB of the gateway of -only crowd or answers")
+	f.IntVar(&o.prompt, "prompt", 13, "length in bytes of each prompt of -only crowd")
+	f.IntVar(&o.sockets, "sockets", 10_000, "slow connections of -only slowloris")
 	f.DurationVar(&o.every, "every", 20*time.Millisecond, "time between the chunks of the slow stream")
 	f.BoolVar(&o.pool, "pool", false, "give the floor a pool of copy buffers, which ReverseProxy does not have by itself")
-	f.StringVar(&o.only, "only", "", "one case only: small, durable, large, embeddings, edit, stream, slow, message or messages")
+	f.StringVar(&o.only, "only", "", "one case only: streams, small, durable, large, embeddings, edit, stream, slow, message or messages; or answers, crowd, overload or slowloris, which are run by their names only")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of the gateway process to this file")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
+	if test, ok := tests[o.only]; ok {
+		return test(ctx, o, out)
+	}
 	return measure(ctx, o, out, progress)
+}
+
+// tests are what is run by its name only, since it takes long.
+var tests = map[string]func(ctx context.Context, o options, out io.Writer) error{
+	"answers":   measureAnswers,
+	"crowd":     measureCrowd,
+	"overload":  measureOverload,
+	"slowloris": measureSlowloris,
 }
 
 // measure runs every case and writes the table.
@@ -85,7 +104,7 @@ func measure(ctx context.Context, o options, out, progress io.Writer) error {
 		}
 		t.row(c, r)
 	}
-	if o.streams > 0 && o.only == "" {
+	if o.streams > 0 && (o.only == "" || o.only == "streams") {
 		fmt.Fprintf(progress, "%d open streams…\n", o.streams)
 		floor, gateway, err := compareMemory(ctx, o, vendor.address)
 		if err != nil {

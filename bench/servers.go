@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/pprof"
+	"strconv"
 	"sync"
 	"time"
 
@@ -63,14 +64,14 @@ func (b *buffers) Put(p []byte) { b.pool.Put(&p) }
 
 // playGateway is the gateway with everything on: a key with limits, prices, a
 // ledger, and one log line per request. The arguments are the vendor's address,
-// a file for a CPU profile, which may be empty, and whether the ledger is
-// durable.
+// a file for a CPU profile, which may be empty, whether the ledger is durable,
+// and how many calls run at once, 0 for the usual.
 func playGateway(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	keys, key, err := oneKey(ctx)
 	if err != nil {
 		return err
 	}
-	o, err := house(args[0])
+	o, err := house("http://" + args[0])
 	if err != nil {
 		return err
 	}
@@ -80,6 +81,9 @@ func playGateway(ctx context.Context, args []string, in io.Reader, out io.Writer
 	}
 	defer shut()
 	o.Authenticator = &auth.Keys{Store: keys}
+	if o.Admission.MaxCalls, err = strconv.Atoi(args[3]); err != nil {
+		return err
+	}
 	g, err := gateway.New(o)
 	if err != nil {
 		return err
@@ -133,14 +137,14 @@ func keepBooks(ctx context.Context, o *gateway.Options, durable bool) (shut func
 	return func() { _, _ = db.Close(), os.RemoveAll(dir) }, db.CreateAccount(ctx, "acme", credit)
 }
 
-// house is the gateway's other rooms, in front of the vendor.
+// house is the gateway's other rooms, in front of the vendor at an origin.
 func house(vendor string) (o gateway.Options, err error) {
 	keys := []secret.String{secret.New("vendor-key")}
-	driver, err := openai.New(openai.Options{BaseURL: "http://" + vendor + "/v1", Keys: keys})
+	driver, err := openai.New(openai.Options{BaseURL: vendor + "/v1", Keys: keys})
 	if err != nil {
 		return o, err
 	}
-	native, err := anthropic.New(anthropic.Options{BaseURL: "http://" + vendor, Keys: keys})
+	native, err := anthropic.New(anthropic.Options{BaseURL: vendor, Keys: keys})
 	if err != nil {
 		return o, err
 	}

@@ -55,6 +55,11 @@ func (v vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		w.WriteHeader(http.StatusBadRequest)
+	case bytes.Contains(body, []byte("Think about it")):
+		time.Sleep(overloadThink)
+		whole(w, spoken(r).answer)
+	case bytes.Contains(body, []byte("At great length")):
+		vastly(w, spoken(r).answer)
 	case strings.HasSuffix(r.URL.Path, "/embeddings"):
 		whole(w, v.vectors)
 	case !bytes.Contains(body, []byte(`"stream":true`)):

@@ -18,12 +18,13 @@ type account struct {
 	budgets map[string]*purse
 	credits map[string]Money // by reference
 	usage   map[tallyKey]*tally
+	waste   map[wasteKey]WasteRow
 }
 
 // newAccount adds an account; the caller holds the lock.
 func (l *Ledger) newAccount(name string) *account {
 	a := &account{
-		name: name, budgets: map[string]*purse{}, credits: map[string]Money{}, usage: map[tallyKey]*tally{},
+		name: name, budgets: map[string]*purse{}, credits: map[string]Money{}, usage: map[tallyKey]*tally{}, waste: map[wasteKey]WasteRow{},
 	}
 	if !l.options.Count {
 		a.purse = &purse{}

@@ -60,6 +60,7 @@ var (
 	_ Meter    = (*Ledger)(nil)
 	_ Accounts = (*Ledger)(nil)
 	_ Budgets  = (*Ledger)(nil)
+	_ Records  = (*Ledger)(nil)
 )
 
 // NewLedger returns an empty ledger.
@@ -196,6 +197,8 @@ func (l *Ledger) Settle(_ context.Context, h Hold, u Usage, with ...Record) (Rec
 	r.receipt.Reason, r.receipt.Channel = outcome.Reason, outcome.Channel
 	r.receipt.SettledAt = at
 	r.account.tally(&r.receipt)
+	r.attempts = priced(outcome.Failed, r.price)
+	r.account.wasted(r)
 	if old, full := l.receipts.push(r); full {
 		delete(l.requests, old.receipt.ID)
 	}

@@ -141,3 +141,21 @@ func TestTheClockIsTheWallClockUnlessToldOtherwise(t *testing.T) {
 		t.Errorf("created %s, settled %s, %v", r.CreatedAt, r.SettledAt, err)
 	}
 }
+
+func TestThePriceOfAHoldIsKnownByItsVersion(t *testing.T) {
+	b := newBench(t, 100*billing.One, billing.LedgerOptions{})
+	_, err := b.Price(t.Context(), b.price.Version())
+	if !fault.Is(err, fault.NotFound) {
+		t.Errorf("before any hold: %v", err)
+	}
+	h, err := b.Reserve(t.Context(), billing.Charge{Account: "acme", RequestID: "r", Price: b.price, Bound: billing.Usage{Images: 1}})
+	b.ok(err)
+	for range 2 { // while the hold is open, and after
+		p, err := b.Price(t.Context(), b.price.Version())
+		if err != nil || p != b.price {
+			t.Errorf("got %v, %v", p, err)
+		}
+		_, err = b.Settle(t.Context(), h, billing.Usage{Images: 1})
+		b.ok(err)
+	}
+}

@@ -88,6 +88,8 @@ type Record interface {
 type Outcome struct {
 	Reason  string // a Reason… constant
 	Channel string // the channel that answered; empty if none did
+	// Failed are the tries before, in their order. A Meter sets what they waste.
+	Failed []Attempt
 }
 
 // RecordKind is "outcome".

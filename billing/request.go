@@ -19,6 +19,8 @@ type request struct {
 	account *account
 	budget  *purse // the key's, as it was when the hold was made; nil if none
 	entry   uint64 // number of the journal entry that captured it; 0 if none did
+
+	attempts []Attempt // that failed
 }
 
 func (r *request) settled() bool { return r.receipt.Status != "" }
@@ -85,7 +87,25 @@ func (l *Ledger) Receipt(_ context.Context, account, id string) (Receipt, error)
 	defer l.mu.Unlock()
 	r := l.requests[id]
 	if r == nil || !r.settled() || r.receipt.Account != account {
-		return Receipt{}, fault.New(fault.NotFound, fmt.Sprintf("There is no receipt %.64q.", id))
+		return Receipt{}, noReceipt(id)
 	}
 	return r.receipt, nil
+}
+
+func noReceipt(id string) error {
+	return fault.New(fault.NotFound, fmt.Sprintf("There is no receipt %.64q.", id))
+}
+
+// Price is one by which a hold was made, by its version; fault.NotFound if that of
+// no hold and of no receipt that is kept. A gateway that takes over another's
+// videos asks for it.
+func (l *Ledger) Price(_ context.Context, version string) (*Price, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.requests {
+		if r.receipt.PriceVersion == version {
+			return r.price, nil
+		}
+	}
+	return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no price version %.64q.", version))
 }

@@ -64,13 +64,9 @@ func (l *Ledger) Usage(_ context.Context, q Query) ([]UsageRow, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	accounts := l.accounts
-	if q.Account != "" {
-		a, err := l.account(q.Account)
-		if err != nil && !l.options.Count {
-			return nil, err
-		}
-		accounts = map[string]*account{q.Account: a}
+	accounts, err := l.asked(q)
+	if err != nil {
+		return nil, err
 	}
 	sums := map[string]*tally{}
 	for _, a := range accounts {
@@ -79,11 +75,24 @@ func (l *Ledger) Usage(_ context.Context, q Query) ([]UsageRow, error) {
 	return rows(sums), nil
 }
 
-// sum adds what q selects to sums; a nil account has used nothing.
-func (a *account) sum(q Query, group func(tallyKey) string, sums map[string]*tally) {
-	if a == nil {
-		return
+// asked are the accounts that a query is about. A ledger that only counts has an
+// account of every name; one that was not used yet is none of them.
+func (l *Ledger) asked(q Query) (map[string]*account, error) {
+	if q.Account == "" {
+		return l.accounts, nil
 	}
+	a, err := l.account(q.Account)
+	switch {
+	case err == nil:
+		return map[string]*account{q.Account: a}, nil
+	case l.options.Count:
+		return nil, nil
+	}
+	return nil, err
+}
+
+// sum adds what q selects to sums.
+func (a *account) sum(q Query, group func(tallyKey) string, sums map[string]*tally) {
 	first, end := q.hours()
 	for k, t := range a.usage {
 		if k.hour < first || k.hour >= end {

@@ -27,11 +27,8 @@ func (r *Request) ReadAnswer(data []byte, b MediaBound) (Answer, error) {
 		_, err := rd.Skip()
 		return err
 	})
-	if err != nil {
-		return Answer{}, answer.Bad("The upstream's answer is not one JSON object.", err)
-	}
-	if e := o.Raw("error"); !rawjson.IsNull(e) {
-		return Answer{}, answer.ErrorFrame(e)
+	if err := answer.Whole(o, err); err != nil {
+		return Answer{}, err
 	}
 	if !s.choices {
 		return Answer{}, answer.Bad("The upstream's answer has no choices.", nil)
@@ -58,6 +55,9 @@ func (r *Request) publicEdits(edits []rawjson.Edit, o *rawjson.Object) []rawjson
 
 // quotedModel is the request's own spelling of the public model id.
 func (r *Request) quotedModel() []byte {
+	if r.parsed.gist != nil {
+		return r.parsed.gist.model
+	}
 	if raw := r.parsed.object.Raw("model"); raw != nil {
 		return raw
 	}
@@ -68,15 +68,15 @@ func (r *Request) quotedModel() []byte {
 // count, is estimated from the text.
 func (r *Request) usage(p *report, quarters int64, b MediaBound) billing.Usage {
 	full := *p
-	c := &full.counts
-	if !p.has[prompt] {
+	c := &full.N
+	if !p.Has[prompt] {
 		c[prompt] = max(r.InputEstimate(b), c[cached]+c[cacheWrite])
 	}
-	if !p.has[completion] {
+	if !p.Has[completion] {
 		c[completion] = max(estimate.Tokens(quarters), c[reasoning])
 	}
 	u := full.usage()
-	u.Estimated = !p.has[prompt] || !p.has[completion]
+	u.Estimated = !p.Has[prompt] || !p.Has[completion]
 	u.Zero = u.Zero && !u.Estimated
 	return u
 }

@@ -24,12 +24,21 @@ func (b MediaBound) Tokens(images, videos int64) int64 {
 // least one byte of the body, and media count by the configured bound.
 func (r *Request) InputBound(b MediaBound) int64 {
 	m := r.parsed.media
-	return int64(len(r.parsed.object.Src)) - m.bytes + b.Tokens(m.images, m.videos)
+	return r.parsed.size - m.bytes + b.Tokens(m.images, m.videos)
 }
 
 // InputEstimate is the likely number of input tokens, for a charge where the
 // upstream reported nothing.
 func (r *Request) InputEstimate(b MediaBound) int64 {
+	m := r.parsed.media
+	return estimate.Tokens(max(r.quarters()-m.bytes, 0)) + b.Tokens(m.images, m.videos)
+}
+
+// quarters are those of the tokens of all that the request says.
+func (r *Request) quarters() int64 {
+	if r.parsed.gist != nil {
+		return r.parsed.gist.quarters
+	}
 	const perMessage = 4 // role and separators
 	quarters := estimate.Quarters(r.Tools)
 	for i := range r.Messages {
@@ -40,6 +49,5 @@ func (r *Request) InputEstimate(b MediaBound) int64 {
 			quarters += int64(len(c.Function.Name) + len(c.Function.Arguments))
 		}
 	}
-	m := r.parsed.media
-	return estimate.Tokens(max(quarters-m.bytes, 0)) + b.Tokens(m.images, m.videos)
+	return quarters
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/tollhouse-ai/gateway/internal/roomtest"
 )
 
 func TestTheInputBoundIsABodysBytesAndItsMedia(t *testing.T) {
@@ -27,12 +29,7 @@ func TestTheInputBoundIsABodysBytesAndItsMedia(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := r.InputBound(row.b), int64(len(body)-row.hidden)+row.more; got != want {
-			t.Errorf("%s: bound %d, want %d", row.blocks, got, want)
-		}
-		if got := r.InputEstimate(row.b); got > r.InputBound(row.b) || got < row.more {
-			t.Errorf("%s: estimate %d, bound %d", row.blocks, got, r.InputBound(row.b))
-		}
+		roomtest.Bounded(t, row.blocks, r, row.b, int64(len(body)-row.hidden)+row.more, row.more)
 	}
 }
 

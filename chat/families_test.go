@@ -4,36 +4,16 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"text/tabwriter"
 
 	"github.com/go-json-experiment/json"
-	"github.com/google/go-cmp/cmp"
 
+	"github.com/tollhouse-ai/gateway/internal/roomtest"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
-
-// golden compares got with a file of testdata.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got); -update writes it anew:\n%s", path, diff)
-	}
-}
 
 // TestTheTablesReadLikeTheAPI prints what the code checks, to be read next to
 // the chat tables of api.md.
@@ -54,7 +34,7 @@ func TestTheTablesReadLikeTheAPI(t *testing.T) {
 		b.WriteString("\n")
 		table(&b, f.fields)
 	}
-	golden(t, "families.golden", b.Bytes())
+	roomtest.Golden(t, *update, "families.golden", b.Bytes())
 }
 
 func table(b *bytes.Buffer, rows rule.Table) {

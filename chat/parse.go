@@ -18,15 +18,9 @@ import (
 // read-only view: Extra is empty, use [Request.Field] for other members.
 func Parse(data []byte) (*Request, error) {
 	r := &Request{}
-	o, err := rawjson.Index(data, rule.Body, func(rd *rawjson.Reader, name []byte) error {
-		if string(name) == "messages" {
-			return r.readMessages(rd, data)
-		}
-		_, err := rd.Skip()
-		return err
-	})
+	o, err := rule.Read(data, "messages", func(rd *rawjson.Reader) error { return r.readMessages(rd, data) })
 	if err != nil {
-		return nil, rule.Unacceptable(err)
+		return nil, err
 	}
 	r.keep(o)
 	for i := range o.Members {
@@ -54,11 +48,7 @@ func (r *Request) Field(name string) []byte {
 // readField checks one top-level member against the common table and copies
 // it into the view. A null counts as absent.
 func (r *Request) readField(name string, raw []byte) {
-	if name == "messages" || rawjson.IsNull(raw) {
-		return
-	}
-	if check, ok := fields.Find(name); ok && !check.OK(raw) {
-		r.parsed.problem.Note(name, check.Text)
+	if name == "messages" || rawjson.IsNull(raw) || !r.parsed.problem.Obeys(fields, name, raw) {
 		return
 	}
 	switch name {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/roomtest"
 )
 
 // prepared is what an upstream gets of a body.
@@ -56,7 +57,7 @@ func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "\ncaller   %s\nupstream %s\n\n", oneLine(e.body), oneLine(prepared(t, e.body, e.most)))
 	}
-	golden(t, "owned_edits.golden", b.Bytes())
+	roomtest.Golden(t, *update, "owned_edits.golden", b.Bytes())
 }
 
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "⏎") }

@@ -16,4 +16,4 @@ func (r *Report) Read(usage []byte) { r.told.read(usage) }
 func (r *Report) Usage() billing.Usage { return r.told.usage() }
 
 // Known says which sides were reported, be it as 0.
-func (r *Report) Known() (input, output bool) { return r.told.has[prompt], r.told.has[completion] }
+func (r *Report) Known() (input, output bool) { return r.told.Has[prompt], r.told.Has[completion] }

@@ -51,6 +51,8 @@ type parsed struct {
 	object  rawjson.Object
 	problem rule.Problem // the first rule that the request breaks
 	media   media
+	size    int64 // of the body, in bytes
+	gist    *gist // of a request whose bytes are gone
 }
 
 // media counts the inputs that are not text, and the bytes that they take in

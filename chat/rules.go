@@ -58,44 +58,25 @@ func (r *Request) Validate() error {
 	for _, f := range Families() {
 		for _, m := range f.Models {
 			if m.ID == r.Model {
-				r.check(f.fields)
+				r.parsed.problem.AllObey(f.fields, &r.parsed.object, "")
 			}
 		}
 	}
 	return r.parsed.problem.Err()
 }
 
-// check applies a family's table.
-func (r *Request) check(table rule.Table) {
-	for _, f := range table {
-		raw := r.parsed.object.Raw(f.Name)
-		if !rawjson.IsNull(raw) && !f.Check.OK(raw) {
-			r.parsed.problem.Note(f.Name, f.Check.Text)
-		}
-	}
-}
-
 // keep remembers the indexed body.
 func (r *Request) keep(o rawjson.Object) {
 	r.parsed.object = o
 	r.parsed.body = upstream.ObjectBody(o)
+	r.parsed.size = int64(len(o.Src))
 }
 
 // checkTools checks the form of tools: objects with a type, and a named
 // function where the type is "function".
 func (r *Request) checkTools(raw []byte) {
-	rd := rawjson.NewReader(raw)
-	defer rd.Close()
-	err := rd.Array(func(i int) error {
-		span, err := rd.Skip()
-		if err != nil {
-			return err
-		}
-		r.checkTool(span.Of(raw), i)
-		return nil
-	})
-	if err != nil {
-		r.parsed.problem.Note("tools", "an array of tool definitions")
+	for i, tool := range rawjson.Elements(raw) {
+		r.checkTool(tool, i)
 	}
 }
 

@@ -1,12 +1,12 @@
 package chat
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/roomtest"
 )
 
 // problem is the param and the message of the 400 that a body gets; both are
@@ -17,14 +17,7 @@ func problem(t *testing.T, body string) (param, message string) {
 	if err == nil {
 		err = r.Validate()
 	}
-	if err == nil {
-		return "", ""
-	}
-	var f *fault.Error
-	if !errors.As(err, &f) || f.HTTPStatus() != 400 || f.Code != fault.InvalidRequest || f.Message == "" {
-		t.Fatalf("%s: %v", body, err)
-	}
-	return f.Param, f.Message
+	return roomtest.Refusal(t, body, err)
 }
 
 // ask is a body with members besides model and messages.

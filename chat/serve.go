@@ -6,7 +6,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -24,52 +23,16 @@ type StreamHandler func(ctx context.Context, r *Request) iter.Seq2[*Chunk, error
 
 // Serve makes an upstream of a Go function. A call for a stream gets the
 // response as one.
-func Serve(h Handler) upstream.Upstream { return served{h, oneShot(h)} }
+func Serve(h Handler) upstream.Upstream { return ServeStream(h, serve.Whole(h, (*Response).chunks)) }
 
 // ServeStream makes an upstream of two Go functions, one for each way of
 // answering.
-func ServeStream(h Handler, s StreamHandler) upstream.Upstream { return served{h, s} }
-
-type served struct {
-	answer Handler
-	stream StreamHandler
-}
-
-// Supports says that only chat completions are served.
-func (served) Supports(op upstream.Op, _ string) bool { return op == upstream.ChatCompletion }
-
-// Do calls the handler that the call asks for.
-func (s served) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	r, err := serve.Request(call, Parse)
-	if err != nil {
-		return nil, err
-	}
-	if call.Stream {
-		return serve.Events(ctx, s.stream(ctx, r), frame, Terminator), nil
-	}
-	response, err := s.answer(ctx, r)
-	if err != nil {
-		return nil, fault.From(err)
-	}
-	return serve.JSON(response)
-}
-
-// oneShot streams a whole response: one chunk for each candidate's content,
-// one for its end, and one for the usage.
-func oneShot(h Handler) StreamHandler {
-	return func(ctx context.Context, r *Request) iter.Seq2[*Chunk, error] {
-		return func(yield func(*Chunk, error) bool) {
-			response, err := h(ctx, r)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, c := range response.chunks() {
-				if !yield(c, nil) {
-					return
-				}
-			}
-		}
+func ServeStream(h Handler, s StreamHandler) upstream.Upstream {
+	return serve.Function[Request, Response]{
+		Op: upstream.ChatCompletion, Read: serve.Parsed(Parse), Answer: h,
+		Stream: func(ctx context.Context, r *Request) *upstream.Reply {
+			return serve.Events(ctx, s(ctx, r), frame, Terminator)
+		},
 	}
 }
 

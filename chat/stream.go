@@ -2,7 +2,6 @@ package chat
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"iter"
 
@@ -43,32 +42,16 @@ func NewStream(requestID string, source Source) *Stream {
 // comes last, as a *fault.Error. Breaking out of the loop settles the call as
 // a client that went away: what was received is charged.
 func (s *Stream) Chunks() iter.Seq2[*Chunk, error] {
-	return func(yield func(*Chunk, error) bool) {
-		defer func() { _ = s.Close() }() // the receipt says what the end was
-		events := sse.NewReader(s.source, 0)
-		defer events.Release()
-		for {
-			e, err := events.Next()
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if err != nil {
-				yield(nil, fault.From(err))
-				return
-			}
-			if string(e.Data) == "[DONE]" {
-				continue // the source ends by itself, settled
-			}
-			c, err := decodeChunk(e.Data)
-			if !yield(c, err) || err != nil {
-				return
-			}
-		}
-	}
+	return sse.Decode(s.source, decodeChunk)
 }
 
-// decodeChunk reads a chunk, or the error event that ends a stream.
-func decodeChunk(data []byte) (*Chunk, error) {
+// decodeChunk reads a chunk, or the error event that ends a stream; nil of the
+// terminator, after which the source ends by itself, settled.
+func decodeChunk(e sse.Event) (*Chunk, error) {
+	data := e.Data
+	if string(data) == "[DONE]" {
+		return nil, nil
+	}
 	if bytes.HasPrefix(data, []byte(`{"error":`)) {
 		var body struct {
 			Error struct {

@@ -26,8 +26,8 @@ type Tap struct {
 	minted   bool   // id was minted here and replaces the upstream's
 	shown    bool   // the client got a usage chunk
 
-	last   likeness       // of the chunk before
-	object rawjson.Object // reused for every event
+	last   likeness        // of the chunk before
+	object *rawjson.Object // of the event at hand
 	edits  []rawjson.Edit
 }
 
@@ -64,6 +64,8 @@ func (t *Tap) Event(dst []byte, name string, data []byte) ([]byte, Kind, error) 
 		return t.usageChunk(dst), Done, nil
 	}
 	var s seen
+	t.object = rawjson.Borrow()
+	defer t.giveBack()
 	if err := t.index(data, &s); err != nil {
 		return dst, Withheld, err
 	}
@@ -73,9 +75,15 @@ func (t *Tap) Event(dst []byte, name string, data []byte) ([]byte, Kind, error) 
 	return t.chunk(dst, &s)
 }
 
+// giveBack ends the use of the index: a stream may be silent for long.
+func (t *Tap) giveBack() {
+	rawjson.GiveBack(t.object)
+	t.object = nil
+}
+
 // index reads an event's payload in one pass.
 func (t *Tap) index(data []byte, s *seen) error {
-	err := rawjson.IndexInto(&t.object, data, nil, func(rd *rawjson.Reader, name []byte) error {
+	err := rawjson.IndexInto(t.object, data, nil, func(rd *rawjson.Reader, name []byte) error {
 		if string(name) == "choices" {
 			return s.readChoices(rd, data, "delta")
 		}
@@ -87,6 +95,9 @@ func (t *Tap) index(data []byte, s *seen) error {
 	}
 	if e := t.object.Raw("error"); !rawjson.IsNull(e) {
 		return answer.ErrorFrame(e)
+	}
+	if !s.choices && failed(t.object) {
+		return answer.ErrorFrame(data)
 	}
 	return nil
 }
@@ -103,6 +114,8 @@ func Opening(name string, data []byte) (content bool, err error) {
 	case name == "error":
 		return true, answer.ErrorFrame(data)
 	}
+	t.object = rawjson.Borrow()
+	defer t.giveBack()
 	if err := t.index(data, &s); err != nil {
 		return true, err
 	}
@@ -119,7 +132,7 @@ func (t *Tap) chunk(dst []byte, s *seen) ([]byte, Kind, error) {
 	if !rawjson.IsNull(usage) || !rawjson.IsNull(s.nested) {
 		kind = Produced
 	}
-	t.edits = t.request.publicEdits(t.edits[:0], &t.object)
+	t.edits = t.request.publicEdits(t.edits[:0], t.object)
 	if usage != nil && !t.request.WantsUsage() {
 		if s.count == 0 && !rawjson.IsNull(usage) {
 			return dst, Withheld, nil
@@ -172,14 +185,14 @@ func (t *Tap) write(dst []byte) []byte {
 // last report is estimated, as is everything if there was no report.
 func (t *Tap) Usage() billing.Usage {
 	u := t.request.usage(&t.report, t.quarters, t.options.Media)
-	if out := estimate.Tokens(t.quarters); t.report.has[completion] && !t.fresh && out > u.Output {
+	if out := estimate.Tokens(t.quarters); t.report.Has[completion] && !t.fresh && out > u.Output {
 		u.Output, u.Estimated, u.Zero = out, true, false
 	}
 	return u
 }
 
 // Output is the number of output tokens delivered until now.
-func (t *Tap) Output() int64 { return max(estimate.Tokens(t.quarters), t.report.counts[completion]) }
+func (t *Tap) Output() int64 { return max(estimate.Tokens(t.quarters), t.report.N[completion]) }
 
 // Heartbeat appends an empty chunk that keeps the connection alive. Before the
 // upstream's first chunk it fixes the stream's id.

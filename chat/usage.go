@@ -2,17 +2,11 @@ package chat
 
 import (
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/tally"
 )
 
-// report gathers what an upstream says of usage. Reports are cumulative, not
-// additive: each field keeps its largest value, so that order and repetition
-// do not matter (faults.md, row 6).
-type report struct {
-	has     [5]bool // which fields had a usable count
-	anomaly bool
-	counts  [5]int64
-}
+// report gathers what an upstream says of usage.
+type report struct{ tally.Report }
 
 // The fields of a report.
 const (
@@ -23,75 +17,25 @@ const (
 	reasoning
 )
 
-// absurd is a count that no context window reaches.
-const absurd = 1 << 30
+// usageMembers are those of a usage object.
+var usageMembers = []tally.Member{
+	{Name: "prompt_tokens", Field: prompt},
+	{Name: "completion_tokens", Field: completion},
+	{Name: "cached_tokens", Field: cached},
+	{Name: "prompt_tokens_details", Inner: []tally.Member{
+		{Name: "cached_tokens", Field: cached},
+		{Name: "cache_write_tokens", Field: cacheWrite},
+	}},
+	{Name: "completion_tokens_details", Inner: []tally.Member{{Name: "reasoning_tokens", Field: reasoning}}},
+}
 
 // read takes in one usage object and reports whether it counts the output.
 // Anything else is ignored.
-func (p *report) read(raw []byte) (output bool) {
-	if rawjson.IsNull(raw) {
-		return false
-	}
-	o := rawjson.Borrow()
-	defer rawjson.GiveBack(o)
-	if err := rawjson.IndexInto(o, raw, nil, nil); err != nil {
-		p.anomaly = true
-		return false
-	}
-	p.take(prompt, o.Raw("prompt_tokens"))
-	output = p.take(completion, o.Raw("completion_tokens"))
-	p.take(cached, o.Raw("cached_tokens"))
-	p.takeDetails(o.Raw("prompt_tokens_details"), promptDetails)
-	p.takeDetails(o.Raw("completion_tokens_details"), completionDetails)
-	return output
-}
-
-// detail is a member of a details object and the count that it is.
-type detail struct {
-	name  string
-	field int
-}
-
-var (
-	promptDetails     = []detail{{"cached_tokens", cached}, {"cache_write_tokens", cacheWrite}}
-	completionDetails = []detail{{"reasoning_tokens", reasoning}}
-)
-
-// takeDetails takes in a details object. Anything else is ignored.
-func (p *report) takeDetails(raw []byte, details []detail) {
-	if rawjson.IsNull(raw) {
-		return
-	}
-	o := rawjson.Borrow()
-	defer rawjson.GiveBack(o)
-	if rawjson.IndexInto(o, raw, nil, nil) != nil {
-		return
-	}
-	for _, d := range details {
-		p.take(d.field, o.Raw(d.name))
-	}
-}
-
-// take keeps a count; false if it is absent or not a count at all.
-func (p *report) take(field int, raw []byte) bool {
-	if rawjson.IsNull(raw) {
-		return false
-	}
-	n, ok := rawjson.Int(raw)
-	if !ok || n < 0 {
-		p.anomaly = true
-		return false
-	}
-	if n > absurd {
-		p.anomaly, n = true, absurd
-	}
-	p.counts[field], p.has[field] = max(p.counts[field], n), true
-	return true
-}
+func (p *report) read(raw []byte) (output bool) { return p.Read(raw, usageMembers)[completion] }
 
 // usage is the report in disjoint buckets.
 func (p *report) usage() billing.Usage {
-	c := p.counts
+	c := p.N
 	u := billing.Usage{
 		Input:       c[prompt] - c[cached] - c[cacheWrite],
 		CachedInput: c[cached],
@@ -99,7 +43,7 @@ func (p *report) usage() billing.Usage {
 		Output:      c[completion],
 		Reasoning:   min(c[reasoning], c[completion]),
 		Zero:        c[prompt] == 0 && c[completion] == 0,
-		Anomaly:     p.anomaly,
+		Anomaly:     p.Anomaly,
 	}
 	if u.Input < 0 { // more was cached than sent: believe the total
 		u.Input, u.CachedInput, u.CacheWrite = c[prompt], 0, 0

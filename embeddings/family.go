@@ -1,6 +1,9 @@
 package embeddings
 
-import "slices"
+import (
+	"slices"
+	"sync"
+)
 
 // Family is a group of models that obey the same rules.
 type Family struct {
@@ -23,10 +26,13 @@ func Families() []Family {
 	}
 }
 
+// families are [Families], made once: nobody changes them.
+var families = sync.OnceValue(Families)
+
 // family is the model's; the zero Family for one that no table describes, which
 // has OpenAI's limits.
 func family(model string) Family {
-	for _, f := range Families() {
+	for _, f := range families() {
 		if slices.Contains(f.Models, model) {
 			return f
 		}

@@ -77,15 +77,9 @@ var fields = rule.Table{
 // must not change any more.
 func Parse(data []byte) (*Request, error) {
 	r := &Request{}
-	o, err := rawjson.Index(data, rule.Body, func(rd *rawjson.Reader, name []byte) error {
-		if string(name) == "input" {
-			return r.readInput(rd, data)
-		}
-		_, err := rd.Skip()
-		return err
-	})
+	o, err := rule.Read(data, "input", func(rd *rawjson.Reader) error { return r.readInput(rd, data) })
 	if err != nil {
-		return nil, rule.Unacceptable(err)
+		return nil, err
 	}
 	r.parsed.object, r.parsed.body = o, upstream.ObjectBody(o)
 	r.parsed.bound = r.weigh()
@@ -100,11 +94,7 @@ func Parse(data []byte) (*Request, error) {
 func Encode(typed *Request) (*Request, error) { return rule.Encode(typed, Parse) }
 
 func (r *Request) readField(name string, raw []byte) {
-	if rawjson.IsNull(raw) {
-		return
-	}
-	if check, ok := fields.Find(name); ok && !check.OK(raw) {
-		r.parsed.problem.Note(name, check.Text)
+	if rawjson.IsNull(raw) || !r.parsed.problem.Obeys(fields, name, raw) {
 		return
 	}
 	switch name {

@@ -3,7 +3,6 @@ package embeddings
 import (
 	"context"
 
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -16,24 +15,8 @@ import (
 type Handler func(ctx context.Context, r *Request) (*Response, error)
 
 // Serve makes an upstream of a Go function.
-func Serve(h Handler) upstream.Upstream { return served{h} }
-
-type served struct{ answer Handler }
-
-// Supports says that only embeddings are served.
-func (served) Supports(op upstream.Op, _ string) bool { return op == upstream.Embeddings }
-
-// Do calls the handler.
-func (s served) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	r, err := serve.Request(call, Parse)
-	if err != nil {
-		return nil, err
-	}
-	response, err := s.answer(ctx, r)
-	if err != nil {
-		return nil, fault.From(err)
-	}
-	return serve.JSON(response)
+func Serve(h Handler) upstream.Upstream {
+	return serve.Function[Request, Response]{Op: upstream.Embeddings, Read: serve.Parsed(Parse), Answer: h}
 }
 
 // Inputs are the texts to embed, in order; nil if the input is of tokens.

@@ -24,12 +24,14 @@ const (
 	ConcurrencyExceeded   Code = "ConcurrencyExceeded"     // concurrent video tasks of the key
 	UpstreamRateLimit     Code = "RateLimitExceeded"       // every upstream channel is rate limited
 	ClientGone            Code = "client_gone"             // the caller hung up; only logs see it
+	CalledOff             Code = "called_off"              // the gateway gave an upstream's call up, as it was of no use any more; only logs see it
 	InternalError         Code = "internal_error"          // a fault of the gateway
 	InternalServerError   Code = "InternalServerError"     // the upstream's 500
 	NoChannel             Code = "service_unavailable"     // no upstream channel can serve the call
 	BadGateway            Code = "BadGateway"              // the upstream's answer is malformed or cut
 	ServiceUnavailable    Code = "ServiceUnavailable"      // the gateway or an upstream is away for now
 	RequestTimeout        Code = "RequestTimeout"          // the upstream did not answer in time
+	LoopDetected          Code = "loop_detected"           // the request has passed this gateway before, or too many
 )
 
 // statuses is the one table from code to HTTP status. An unlisted code is an
@@ -52,12 +54,14 @@ var statuses = map[Code]int{
 	ConcurrencyExceeded:   429,
 	UpstreamRateLimit:     429,
 	ClientGone:            499,
+	CalledOff:             499,
 	InternalError:         500,
 	InternalServerError:   500,
 	NoChannel:             502,
 	BadGateway:            502,
 	ServiceUnavailable:    503,
 	RequestTimeout:        504,
+	LoopDetected:          508,
 }
 
 // HTTPStatus is the status of the code's row; 500 for an unknown code.
@@ -66,6 +70,13 @@ func (c Code) HTTPStatus() int {
 		return s
 	}
 	return 500
+}
+
+// Known reports whether the code is one of the gateway's own. Any other is an
+// upstream's word, of which there can be any number.
+func (c Code) Known() bool {
+	_, ok := statuses[c]
+	return ok
 }
 
 // Type is the `type` word of an error body for an HTTP status (decisions.md,

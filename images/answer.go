@@ -28,14 +28,11 @@ func (r *Request) ReadAnswer(data []byte, requestID string, tokens bool) (Answer
 		_, err := rd.Skip()
 		return err
 	})
-	if err != nil {
-		return Answer{}, answer.Bad("The upstream's answer is not one JSON object.", err)
+	if err := answer.Whole(&o, err); err != nil {
+		return Answer{}, err
 	}
 	output := o.Raw("output")
-	switch {
-	case !rawjson.IsNull(o.Raw("error")):
-		return Answer{}, answer.ErrorFrame(o.Raw("error"))
-	case rawjson.IsNull(output) && !rawjson.IsNull(o.Raw("code")):
+	if rawjson.IsNull(output) && !rawjson.IsNull(o.Raw("code")) {
 		return Answer{}, answer.ErrorFrame(data)
 	}
 	made += countOutput(output)
@@ -86,13 +83,13 @@ func countOutput(output []byte) (made int) {
 	if err != nil {
 		return 0
 	}
-	each(o.Raw("choices"), func(_ int, choice []byte) {
-		each(member(choice, "message", "content"), func(_ int, block []byte) {
+	for _, choice := range rawjson.Elements(o.Raw("choices")) {
+		for _, block := range rawjson.Elements(member(choice, "message", "content")) {
 			if link, _ := rawjson.String(member(block, "image")); link != "" {
 				made++
 			}
-		})
-	})
+		}
+	}
 	return made
 }
 

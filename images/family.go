@@ -1,6 +1,9 @@
 package images
 
-import "strings"
+import (
+	"strings"
+	"sync"
+)
 
 // Family is a group of models that obey the same rules.
 type Family struct {
@@ -96,9 +99,12 @@ const square = 1024 * 1024
 // most, as far as anybody can tell.
 const unknownCost = 16_384
 
+// families are [Families], made once: nobody changes them.
+var families = sync.OnceValue(Families)
+
 // family is the model's, and its row there; ok is false if no table describes it.
 func family(model string) (f Family, m Model, ok bool) {
-	for _, f := range Families() {
+	for _, f := range families() {
 		for _, m := range f.Models {
 			if m.ID == model {
 				return f, m, true

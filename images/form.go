@@ -154,7 +154,7 @@ func (e *Edit) check(document []byte) error {
 	}
 	r := e.request
 	r.parsed.object = o
-	r.fields(common, &o, "")
+	r.parsed.problem.AllObey(common, &o, "")
 	r.Model, _ = rawjson.String(o.Raw("model"))
 	r.parsed.family, r.parsed.row, r.parsed.known = family(r.Model)
 	f := &r.parsed.family
@@ -166,7 +166,7 @@ func (e *Edit) check(document []byte) error {
 		if string(o.Raw("n")) == "0" { // some SDKs send what was not set
 			r.parsed.problem.Refuse("n", `"n" is 0: it must be an integer from 1 to 10. Set it to 1, or leave it out.`)
 		}
-		r.fields(openAI, &o, "")
+		r.parsed.problem.AllObey(openAI, &o, "")
 	}
 	f.Messages = false
 	r.read()

@@ -4,34 +4,14 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/tollhouse-ai/gateway/internal/roomtest"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got); -update writes it anew:\n%s", path, diff)
-	}
-}
 
 func TestTheFamiliesAreThese(t *testing.T) {
 	var b bytes.Buffer
@@ -55,7 +35,7 @@ func TestTheFamiliesAreThese(t *testing.T) {
 			fmt.Fprintf(&b, "  quality %-10q up to %d pixels: at most %d output tokens\n", c.Quality, c.Pixels, c.Tokens)
 		}
 	}
-	golden(t, "families.golden", b.Bytes())
+	roomtest.Golden(t, *update, "families.golden", b.Bytes())
 }
 
 // ownedEdits are requests and answers of which something changes, and their like
@@ -89,7 +69,7 @@ func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "# %s\ncaller   %s\nupstream %s\nanswered %s\nanswer   %s\n\n", e.name, e.request, sent, e.answer, a.Body)
 	}
-	golden(t, "owned_edits.golden", b.Bytes())
+	roomtest.Golden(t, *update, "owned_edits.golden", b.Bytes())
 }
 
 // ownedFormEdits are forms of edits of which something changes, and their like
@@ -124,7 +104,7 @@ func TestTheOwnedEditsOfFormsAreTheseAndNoOther(t *testing.T) {
 		form := &upstream.Form{Boundary: "B", Parts: append(fields("model", newest, "prompt", "a", "size", "auto"), images...)}
 		fmt.Fprintf(&b, "# %s\ncaller   %s\nupstream %s\n\n", name, spelled(t, form), sentAs(t, form))
 	}
-	golden(t, "owned_form_edits.golden", b.Bytes())
+	roomtest.Golden(t, *update, "owned_form_edits.golden", b.Bytes())
 }
 
 func sentAs(t *testing.T, form *upstream.Form) string {

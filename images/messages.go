@@ -83,27 +83,8 @@ func start(o *rawjson.Object, name string) int64 {
 
 // sole is the only element of an array; false if there is not exactly one.
 func sole(raw []byte) (element []byte, ok bool) {
-	count := each(raw, func(_ int, e []byte) { element = e })
+	count := rawjson.Each(raw, func(_ int, at rawjson.Span) { element = at.Of(raw) })
 	return element, count == 1
-}
-
-// each calls visit for every element of an array that was read before. It counts
-// them; -1 means that raw is no array.
-func each(raw []byte, visit func(i int, element []byte)) (count int) {
-	if len(raw) == 0 || raw[0] != '[' {
-		return -1
-	}
-	rd := rawjson.NewReader(raw)
-	defer rd.Close()
-	_ = rd.Array(func(i int) error {
-		span, err := rd.Skip()
-		if err == nil {
-			visit(i, span.Of(raw))
-			count++
-		}
-		return err
-	})
-	return count
 }
 
 func (r *Request) readMessage(raw []byte) {
@@ -117,8 +98,9 @@ func (r *Request) readMessage(raw []byte) {
 		r.parsed.problem.Note(at+".role", `"user"`)
 	}
 	var texts, images int
-	count := each(m.Raw("content"), func(i int, raw []byte) {
-		text, image := r.block(fmt.Sprintf("%s.content[%d]", at, i), raw)
+	content := m.Raw("content")
+	count := rawjson.Each(content, func(i int, b rawjson.Span) {
+		text, image := r.block(fmt.Sprintf("%s.content[%d]", at, i), b.Of(content))
 		texts, images = texts+text, images+image
 	})
 	if count < 0 {
@@ -174,7 +156,7 @@ func (r *Request) checkImages(at string, images int) {
 
 // editor is the first model that takes images.
 func editor() string {
-	for _, f := range Families() {
+	for _, f := range families() {
 		for _, m := range f.Models {
 			if m.Largest > 0 {
 				return m.ID
@@ -196,10 +178,10 @@ func (r *Request) readParameters() {
 	}
 	r.parsed.parameters = o
 	if !r.parsed.known {
-		r.fields(pictures, &o, "parameters.")
+		r.parsed.problem.AllObey(pictures, &o, "parameters.")
 		return
 	}
-	r.fields(parameters, &o, "parameters.")
+	r.parsed.problem.AllObey(parameters, &o, "parameters.")
 	size, _ := rawjson.String(o.Raw("size"))
 	if raw := o.Raw("size"); size == "" && !rawjson.IsNull(raw) {
 		r.parsed.problem.Note("parameters.size", "one of "+rule.Words(r.parsed.family.Sizes))

@@ -66,7 +66,7 @@ func (r *Request) read() {
 		r.parsed.problem.Refuse("n", `"n" must be 1 where "stream" is true: ask for several pictures without "stream".`)
 	}
 	if !r.parsed.known {
-		r.fields(pictures, o, "")
+		r.parsed.problem.AllObey(pictures, o, "")
 		return
 	}
 	if r.Prompt == "" {

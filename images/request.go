@@ -91,13 +91,13 @@ type parsed struct {
 // more.
 func Parse(data []byte) (*Request, error) {
 	r := &Request{}
-	o, err := rawjson.Index(data, rule.Body, nil)
+	o, err := rule.Read(data, "", nil)
 	if err != nil {
-		return nil, rule.Unacceptable(err)
+		return nil, err
 	}
 	p := &r.parsed
 	p.object, p.body = o, upstream.ObjectBody(o)
-	r.fields(common, &o, "")
+	r.parsed.problem.AllObey(common, &o, "")
 	if raw := o.Raw("model"); !rawjson.IsNull(raw) {
 		r.Model, _ = rawjson.String(raw)
 	}
@@ -106,7 +106,7 @@ func Parse(data []byte) (*Request, error) {
 	case p.family.Messages:
 		return r, r.readMessages()
 	case p.known:
-		r.fields(openAI, &o, "")
+		r.parsed.problem.AllObey(openAI, &o, "")
 	}
 	r.read()
 	if !p.known {
@@ -121,7 +121,7 @@ func (r *Request) readUnknown() {
 	o := &r.parsed.object
 	if parameters, err := rawjson.Index(o.Raw("parameters"), nil, nil); err == nil {
 		r.parsed.parameters = parameters
-		r.fields(pictures, &parameters, "parameters.")
+		r.parsed.problem.AllObey(pictures, &parameters, "parameters.")
 	}
 	if raw := o.Raw("input"); len(raw) > 0 && raw[0] == '{' {
 		r.Input = &Input{}
@@ -133,15 +133,6 @@ func (r *Request) readUnknown() {
 
 // Encode marshals a typed request and reads it again as [Parse] does.
 func Encode(typed *Request) (*Request, error) { return rule.Encode(typed, Parse) }
-
-// fields checks the members of an object by a table.
-func (r *Request) fields(table rule.Table, o *rawjson.Object, prefix string) {
-	for _, f := range table {
-		if raw := o.Raw(f.Name); !rawjson.IsNull(raw) && !f.Check.OK(raw) {
-			r.parsed.problem.Note(prefix+f.Name, f.Check.Text)
-		}
-	}
-}
 
 // Validate reports the first rule of the API that the request breaks, nil if
 // there is none.

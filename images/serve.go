@@ -15,27 +15,8 @@ type Handler func(ctx context.Context, r *Request) (*Response, error)
 
 // Serve makes an upstream of a Go function. It does not stream: a call for a
 // stream is refused.
-func Serve(h Handler) upstream.Upstream { return served{h} }
-
-type served struct{ answer Handler }
-
-// Supports says that only pictures are made.
-func (served) Supports(op upstream.Op, _ string) bool { return op == upstream.GenerateImage }
-
-// Do calls the handler.
-func (s served) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	if call.Stream {
-		return nil, noStream()
-	}
-	r, err := serve.Request(call, Parse)
-	if err != nil {
-		return nil, err
-	}
-	response, err := s.answer(ctx, r)
-	if err != nil {
-		return nil, fault.From(err)
-	}
-	return serve.JSON(response)
+func Serve(h Handler) upstream.Upstream {
+	return serve.Function[Request, Response]{Op: upstream.GenerateImage, Read: serve.Parsed(Parse), Answer: h}
 }
 
 // EditHandler changes pictures in Go. It is as a [Handler] is; the files of the
@@ -44,33 +25,15 @@ type EditHandler func(ctx context.Context, e *Edit) (*Response, error)
 
 // ServeEdits makes an upstream of a Go function that changes pictures. It does
 // not stream: a call for a stream is refused.
-func ServeEdits(h EditHandler) upstream.Upstream { return servedEdits{h} }
+func ServeEdits(h EditHandler) upstream.Upstream {
+	return serve.Function[Edit, Response]{Op: upstream.EditImage, Read: readEdit, Answer: h}
+}
 
-type servedEdits struct{ answer EditHandler }
-
-// Supports says that only pictures are changed.
-func (servedEdits) Supports(op upstream.Op, _ string) bool { return op == upstream.EditImage }
-
-// Do calls the handler.
-func (s servedEdits) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	if call.Stream {
-		return nil, noStream()
-	}
+// readEdit reads the form of a call.
+func readEdit(call *upstream.Call) (*Edit, error) {
 	form := call.Body.Form()
 	if form == nil {
 		return nil, fault.New(fault.InternalError, "The body of an edit is no form.")
 	}
-	e, err := ParseForm(form)
-	if err != nil {
-		return nil, err
-	}
-	response, err := s.answer(ctx, e)
-	if err != nil {
-		return nil, fault.From(err)
-	}
-	return serve.JSON(response)
-}
-
-func noStream() error {
-	return fault.Invalid("stream", `This model does not stream: leave "stream" out.`)
+	return ParseForm(form)
 }

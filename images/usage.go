@@ -3,10 +3,8 @@ package images
 import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/tally"
 )
-
-// absurd is a count that no picture has.
-const absurd = 1 << 30
 
 // report reads counts and remembers what was wrong with them.
 type report struct {
@@ -16,19 +14,11 @@ type report struct {
 // count is the first of the members that is a count; ok is false if none is.
 func (p *report) count(o *rawjson.Object, names ...string) (n int64, ok bool) {
 	for _, name := range names {
-		raw := o.Raw(name)
-		if rawjson.IsNull(raw) {
-			continue
+		n, ok, anomaly := tally.Number(o.Raw(name))
+		p.anomaly = p.anomaly || anomaly
+		if ok {
+			return n, true
 		}
-		n, ok := rawjson.Int(raw)
-		if !ok || n < 0 {
-			p.anomaly = true
-			continue
-		}
-		if n > absurd {
-			p.anomaly, n = true, absurd
-		}
-		return n, true
 	}
 	return 0, false
 }

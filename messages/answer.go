@@ -28,11 +28,8 @@ func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (Answer, error) {
 		_, err := rd.Skip()
 		return err
 	})
-	if err != nil {
-		return Answer{}, answer.Bad("The upstream's answer is not one JSON object.", err)
-	}
-	if e := o.Raw("error"); !rawjson.IsNull(e) {
-		return Answer{}, answer.ErrorFrame(e)
+	if err := answer.Whole(o, err); err != nil {
+		return Answer{}, err
 	}
 	if kind, _ := rawjson.String(o.Raw("type")); kind != "message" || !w.content {
 		return Answer{}, answer.Bad("The upstream's answer is not a message with content.", nil)
@@ -52,11 +49,8 @@ func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (Answer, error) {
 // does not refer to data.
 func ReadCount(data []byte) (body []byte, tokens int64, err error) {
 	o, err := rawjson.Index(data, nil, nil)
-	if err != nil {
-		return nil, 0, answer.Bad("The upstream's answer is not one JSON object.", err)
-	}
-	if e := o.Raw("error"); !rawjson.IsNull(e) {
-		return nil, 0, answer.ErrorFrame(e)
+	if err := answer.Whole(&o, err); err != nil {
+		return nil, 0, err
 	}
 	tokens, ok := rawjson.Int(o.Raw("input_tokens"))
 	if !ok || tokens < 0 {
@@ -67,6 +61,9 @@ func ReadCount(data []byte) (body []byte, tokens int64, err error) {
 
 // quotedModel is the request's own spelling of the public model id.
 func (r *Request) quotedModel() []byte {
+	if r.parsed.gist != nil {
+		return r.parsed.gist.model
+	}
 	if raw := r.parsed.object.Raw("model"); raw != nil {
 		return raw
 	}

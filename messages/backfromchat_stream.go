@@ -23,12 +23,13 @@ import (
 // it with a fault.BadGateway, an error of body with that error, after the events
 // that came before. Closing it closes body, which a Read may be waiting for.
 func fromChatStream(r *Request, body io.ReadCloser) io.ReadCloser {
-	return &backStream{r: r, body: body, events: sse.NewReader(body, 0)}
+	return &backStream{model: r.Model, thinks: r.showsThinking(), body: body, events: sse.NewReader(body, 0)}
 }
 
 // backStream is a message made of chunks. Read is for one goroutine.
 type backStream struct {
-	r      *Request
+	model  string // as the client named it
+	thinks bool   // the client gets to see thoughts
 	body   io.ReadCloser
 	events *sse.Reader
 
@@ -158,7 +159,7 @@ func (s *backStream) piece(d *spoken) error {
 	w := &s.content
 	switch thought := d.thought(); {
 	case thought == "":
-	case !s.r.showsThinking():
+	case !s.thinks:
 		s.out = appendHidden(s.out, thought)
 	default:
 		if err := w.write(&s.out, thinkingBlock, thought); err != nil {
@@ -192,7 +193,7 @@ func (s *backStream) begin(id string) {
 		Type    string `json:"type"`
 		Message *made  `json:"message"`
 	}{"message_start", &made{
-		ID: id, Type: "message", Role: "assistant", Model: s.r.Model,
+		ID: id, Type: "message", Role: "assistant", Model: s.model,
 		Usage: madeUsage{Input: unknown, CacheWrite: unknown, CacheRead: unknown, Output: unknown},
 	}}
 	s.event(start.Type, &start)

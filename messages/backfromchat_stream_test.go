@@ -9,6 +9,7 @@ import (
 	"testing/iotest"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/roomtest"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 )
 
@@ -54,7 +55,7 @@ func TestAStreamOfChunksBecomesAStreamOfEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "backfromchat_stream.golden", []byte(got))
+	roomtest.Golden(t, *update, "backfromchat_stream.golden", []byte(got))
 }
 
 // streamRows are streams without their [DONE], and what a client makes of them.

@@ -43,11 +43,8 @@ func completionID(raw []byte) string {
 // are left out. It fails with a fault.BadGateway if data is no message.
 func toChatAnswer(c *chat.Request, data []byte, created int64) ([]byte, error) {
 	o, err := rawjson.Index(data, nil, nil)
-	if err != nil {
-		return nil, answer.Bad("The upstream's answer is not one JSON object.", err)
-	}
-	if e := o.Raw("error"); !rawjson.IsNull(e) {
-		return nil, answer.ErrorFrame(e)
+	if err := answer.Whole(&o, err); err != nil {
+		return nil, err
 	}
 	var a chatAnswer
 	if err := a.blocks(o.Raw("content")); err != nil {

@@ -99,7 +99,7 @@ func (w *chatChunks) start() error {
 	w.usage.begin(w.inner.Raw("usage"))
 	w.open()
 	w.out = append(w.out, `"role":"assistant"},"finish_reason":null`...)
-	if w.usage.has[input] {
+	if w.usage.Has[input] {
 		w.out = appendChatUsage(append(w.out, `,"usage":`...), &w.usage)
 	}
 	w.out = append(w.out, "}]}\n\n"...)
@@ -290,7 +290,7 @@ func (w *chatChunks) finish(reason []byte) {
 // makes its own where not), and the terminator.
 func (w *chatChunks) stop() {
 	w.finish(nil)
-	if w.usage.has[input] && w.usage.has[output] {
+	if w.usage.Has[input] && w.usage.Has[output] {
 		w.out = append(w.out, w.head...)
 		w.out = append(w.out, `],"usage":`...)
 		w.out = appendChatUsage(w.out, &w.usage)

@@ -6,32 +6,32 @@ import "strconv"
 // nothing if neither was, so that the gateway estimates. The prompt there
 // includes what the cache read and wrote.
 func appendChatUsage(dst []byte, p *report) []byte {
-	if !p.has[input] && !p.has[output] {
+	if !p.Has[input] && !p.Has[output] {
 		return dst
 	}
 	dst = append(dst, '{')
-	prompt := p.counts[input] + p.counts[cacheWrite] + p.counts[cached]
-	if p.has[input] {
+	prompt := p.N[input] + p.N[cacheWrite] + p.N[cached]
+	if p.Has[input] {
 		dst = appendCount(dst, `"prompt_tokens":`, prompt)
 	}
-	if p.has[output] {
-		if p.has[input] {
+	if p.Has[output] {
+		if p.Has[input] {
 			dst = append(dst, ',')
 		}
-		dst = appendCount(dst, `"completion_tokens":`, p.counts[output])
+		dst = appendCount(dst, `"completion_tokens":`, p.N[output])
 	}
-	if p.has[input] && p.has[output] {
-		dst = appendCount(dst, `,"total_tokens":`, prompt+p.counts[output])
+	if p.Has[input] && p.Has[output] {
+		dst = appendCount(dst, `,"total_tokens":`, prompt+p.N[output])
 	}
-	if p.has[input] {
-		dst = appendCount(dst, `,"prompt_tokens_details":{"cached_tokens":`, p.counts[cached])
-		if n := p.counts[cacheWrite]; n > 0 {
+	if p.Has[input] {
+		dst = appendCount(dst, `,"prompt_tokens_details":{"cached_tokens":`, p.N[cached])
+		if n := p.N[cacheWrite]; n > 0 {
 			dst = appendCount(dst, `,"cache_write_tokens":`, n)
 		}
 		dst = append(dst, '}')
 	}
-	if p.has[output] && p.has[reasoning] {
-		dst = appendCount(dst, `,"completion_tokens_details":{"reasoning_tokens":`, p.counts[reasoning])
+	if p.Has[output] && p.Has[reasoning] {
+		dst = appendCount(dst, `,"completion_tokens_details":{"reasoning_tokens":`, p.N[reasoning])
 		dst = append(dst, '}')
 	}
 	return append(dst, '}')

@@ -12,19 +12,27 @@ import (
 // configured bound.
 func (r *Request) InputBound(b chat.MediaBound) int64 {
 	m := r.parsed.media
-	return int64(len(r.parsed.object.Src)) - m.bytes + b.Tokens(m.images, m.documents)
+	return r.parsed.size - m.bytes + b.Tokens(m.images, m.documents)
 }
 
 // InputEstimate is the likely number of input tokens, for a charge where the
 // upstream reported nothing and for a count that no upstream makes.
 func (r *Request) InputEstimate(b chat.MediaBound) int64 {
+	m := r.parsed.media
+	return estimate.Tokens(max(r.quarters()-m.quarters, 0)) + b.Tokens(m.images, m.documents)
+}
+
+// quarters are those of the tokens of all that the request says.
+func (r *Request) quarters() int64 {
+	if r.parsed.gist != nil {
+		return r.parsed.gist.quarters
+	}
 	const perMessage = 4 // role and separators
 	quarters := estimate.Quarters(r.Tools) + estimate.Quarters(r.System.raw)
 	for i := range r.Messages {
 		quarters += perMessage*4 + estimate.Quarters(r.Messages[i].Content.raw)
 	}
-	m := r.parsed.media
-	return estimate.Tokens(max(quarters-m.quarters, 0)) + b.Tokens(m.images, m.documents)
+	return quarters
 }
 
 // OutputBound is max_tokens; 0 if it is not given.

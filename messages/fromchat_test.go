@@ -17,6 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/roomtest"
 )
 
 const (
@@ -372,7 +373,7 @@ func TestTheFatesOfChatFieldsReadLikeThis(t *testing.T) {
 	}
 	_, _ = fmt.Fprintf(w, "another\t%s\n", finishReason(nil))
 	_ = w.Flush()
-	golden(t, "fromchat_fates.golden", trimmedLines(b.Bytes()))
+	roomtest.Golden(t, *update, "fromchat_fates.golden", trimmedLines(b.Bytes()))
 }
 
 // trimmedLines takes the blanks off the lines' ends.

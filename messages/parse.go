@@ -34,17 +34,12 @@ func EncodeCount(typed *Request) (*Request, error) { return rule.Encode(typed, P
 
 func parse(data []byte, count bool) (*Request, error) {
 	r := &Request{}
-	o, err := rawjson.Index(data, rule.Body, func(rd *rawjson.Reader, name []byte) error {
-		if string(name) == "messages" {
-			return r.readMessages(rd, data)
-		}
-		_, err := rd.Skip()
-		return err
-	})
+	o, err := rule.Read(data, "messages", func(rd *rawjson.Reader) error { return r.readMessages(rd, data) })
 	if err != nil {
-		return nil, rule.Unacceptable(err)
+		return nil, err
 	}
 	r.parsed.count, r.parsed.object, r.parsed.body = count, o, upstream.ObjectBody(o)
+	r.parsed.size = int64(len(data))
 	for i := range o.Members {
 		m := &o.Members[i]
 		r.readField(m.Name, m.Value.Of(data))
@@ -75,11 +70,7 @@ func (r *Request) Field(name string) []byte {
 // readField checks one top-level member against its table and copies it into
 // the view. A null counts as absent.
 func (r *Request) readField(name string, raw []byte) {
-	if name == "messages" || rawjson.IsNull(raw) || name == "stream" && r.parsed.count {
-		return
-	}
-	if check, ok := fields.Find(name); ok && !check.OK(raw) {
-		r.parsed.problem.Note(name, check.Text)
+	if name == "messages" || rawjson.IsNull(raw) || name == "stream" && r.parsed.count || !r.parsed.problem.Obeys(fields, name, raw) {
 		return
 	}
 	switch name {
@@ -131,7 +122,7 @@ func part[T any](r *Request, name string, raw []byte, table rule.Table) *T {
 	if err != nil {
 		return nil // the table of fields refused it
 	}
-	if !r.checkMembers(&o, name, table) {
+	if !r.parsed.problem.AllObey(table, &o, name+".") {
 		return nil
 	}
 	v := new(T)

@@ -96,6 +96,8 @@ type parsed struct {
 	problem rule.Problem // the first rule that the request breaks
 	count   bool         // only the input is to be counted
 	media   media
+	size    int64 // of the body, in bytes
+	gist    *gist // of a request whose bytes are gone
 }
 
 // media counts what is not text, and the bytes and quarters of tokens that it

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/roomtest"
 )
 
 // full is the vendor's page: a request with every field.
@@ -155,7 +156,7 @@ func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
 			t.Errorf("%s: the vendor refuses a budget of %d", e.name, th.BudgetTokens)
 		}
 	}
-	golden(t, "owned_edits.golden", b.Bytes())
+	roomtest.Golden(t, *update, "owned_edits.golden", b.Bytes())
 }
 
 func TestTheInputBoundIsABodysBytesAndItsMedia(t *testing.T) {
@@ -188,12 +189,7 @@ func TestTheInputBoundIsABodysBytesAndItsMedia(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := r.InputBound(row.b), int64(len(body)-row.hidden)+row.more; got != want {
-			t.Errorf("%s: bound %d, want %d", row.blocks, got, want)
-		}
-		if got := r.InputEstimate(row.b); got > r.InputBound(row.b) || got < row.more {
-			t.Errorf("%s: estimate %d, bound %d", row.blocks, got, r.InputBound(row.b))
-		}
+		roomtest.Bounded(t, row.blocks, r, row.b, int64(len(body)-row.hidden)+row.more, row.more)
 	}
 }
 

@@ -74,18 +74,6 @@ func (r *Request) Validate() error {
 	return r.parsed.problem.Err()
 }
 
-// checkMembers applies a table to an object's members; false if one breaks its
-// rule. A null counts as absent.
-func (r *Request) checkMembers(o *rawjson.Object, name string, table rule.Table) bool {
-	for _, f := range table {
-		if raw := o.Raw(f.Name); !rawjson.IsNull(raw) && !f.Check.OK(raw) {
-			r.parsed.problem.Note(name+"."+f.Name, f.Check.Text)
-			return false
-		}
-	}
-	return true
-}
-
 // required notes a member that is missing, in the words of its rule.
 func (r *Request) required(missing bool, name, member string, table rule.Table) {
 	if missing {
@@ -134,7 +122,7 @@ func (r *Request) checkFormat(raw []byte) bool {
 		r.parsed.problem.Note(name, "an object")
 		return false
 	}
-	if !r.checkMembers(&o, name, formatFields) {
+	if !r.parsed.problem.AllObey(formatFields, &o, name+".") {
 		return false
 	}
 	kind, schema := o.Raw("type"), o.Raw("schema")
@@ -148,17 +136,8 @@ func (r *Request) checkFormat(raw []byte) bool {
 // checkTools checks the form of tools: objects with a name, unless the vendor
 // runs them itself.
 func (r *Request) checkTools(raw []byte) {
-	rd := rawjson.NewReader(raw)
-	defer rd.Close()
-	err := rd.Array(func(i int) error {
-		span, err := rd.Skip()
-		if err == nil {
-			r.checkTool(span.Of(raw), fmt.Sprintf("tools[%d]", i))
-		}
-		return err
-	})
-	if err != nil {
-		r.parsed.problem.Note("tools", "an array of tool definitions")
+	for i, tool := range rawjson.Elements(raw) {
+		r.checkTool(tool, fmt.Sprintf("tools[%d]", i))
 	}
 }
 
@@ -168,7 +147,7 @@ func (r *Request) checkTool(raw []byte, param string) {
 		r.parsed.problem.Note(param, "an object")
 		return
 	}
-	if !r.checkMembers(&o, param, toolFields) {
+	if !r.parsed.problem.AllObey(toolFields, &o, param+".") {
 		return
 	}
 	kind, _ := rawjson.String(o.Raw("type"))
@@ -183,21 +162,12 @@ func (r *Request) checkTool(raw []byte, param string) {
 
 // checkSystem checks that the blocks of system are text.
 func (r *Request) checkSystem(raw []byte) {
-	if raw[0] != '[' {
-		return
-	}
-	rd := rawjson.NewReader(raw)
-	defer rd.Close()
-	err := rd.Array(func(i int) error {
-		span, err := rd.Skip()
-		if err != nil {
-			return err
-		}
+	for i, block := range rawjson.Elements(raw) {
 		param := fmt.Sprintf("system[%d]", i)
-		o, err := rawjson.Index(span.Of(raw), nil, nil)
+		o, err := rawjson.Index(block, nil, nil)
 		if err != nil {
 			r.parsed.problem.Note(param, "an object")
-			return nil
+			continue
 		}
 		if kind, _ := rawjson.String(o.Raw("type")); kind != "text" {
 			r.parsed.problem.Note(param+".type", `"text"`)
@@ -205,9 +175,5 @@ func (r *Request) checkSystem(raw []byte) {
 		if _, ok := rawjson.String(o.Raw("text")); !ok {
 			r.parsed.problem.Note(param+".text", "a string")
 		}
-		return nil
-	})
-	if err != nil {
-		r.parsed.problem.Note("system", "a string or an array of text blocks")
 	}
 }

@@ -1,12 +1,12 @@
 package messages
 
 import (
-	"errors"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/roomtest"
 )
 
 // refusal is the param and the message of the 400 that a body gets; both are
@@ -22,14 +22,7 @@ func refusalBy(t *testing.T, parse func([]byte) (*Request, error), body string) 
 	if err == nil {
 		err = r.Validate()
 	}
-	if err == nil {
-		return "", ""
-	}
-	var f *fault.Error
-	if !errors.As(err, &f) || f.HTTPStatus() != 400 || f.Code != fault.InvalidRequest || f.Message == "" {
-		t.Fatalf("%s: %v", body, err)
-	}
-	return f.Param, f.Message
+	return roomtest.Refusal(t, body, err)
 }
 
 // asks is a body with members besides model, max_tokens and messages.

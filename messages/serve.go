@@ -7,7 +7,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -25,34 +24,17 @@ type StreamHandler func(ctx context.Context, r *Request) iter.Seq2[*Event, error
 
 // Serve makes an upstream of a Go function. A call for a stream gets the
 // response as one.
-func Serve(h Handler) upstream.Upstream { return served{h, oneShot(h)} }
+func Serve(h Handler) upstream.Upstream { return ServeStream(h, serve.Whole(h, (*Response).events)) }
 
 // ServeStream makes an upstream of two Go functions, one for each way of
 // answering.
-func ServeStream(h Handler, s StreamHandler) upstream.Upstream { return served{h, s} }
-
-type served struct {
-	answer Handler
-	stream StreamHandler
-}
-
-// Supports says that only messages are served.
-func (served) Supports(op upstream.Op, _ string) bool { return op == upstream.Messages }
-
-// Do calls the handler that the call asks for.
-func (s served) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	r, err := serve.Request(call, Parse)
-	if err != nil {
-		return nil, err
+func ServeStream(h Handler, s StreamHandler) upstream.Upstream {
+	return serve.Function[Request, Response]{
+		Op: upstream.Messages, Read: serve.Parsed(Parse), Answer: h,
+		Stream: func(ctx context.Context, r *Request) *upstream.Reply {
+			return serve.Events(ctx, s(ctx, r), frame, "")
+		},
 	}
-	if call.Stream {
-		return serve.Events(ctx, s.stream(ctx, r), frame, ""), nil
-	}
-	response, err := s.answer(ctx, r)
-	if err != nil {
-		return nil, fault.From(err)
-	}
-	return serve.JSON(response)
 }
 
 // frame appends an event.
@@ -62,24 +44,6 @@ func frame(dst []byte, e *Event) ([]byte, error) {
 		return nil, err
 	}
 	return sse.AppendEvent(dst, e.Type, data), nil
-}
-
-// oneShot streams a whole response.
-func oneShot(h Handler) StreamHandler {
-	return func(ctx context.Context, r *Request) iter.Seq2[*Event, error] {
-		return func(yield func(*Event, error) bool) {
-			response, err := h(ctx, r)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, e := range response.events() {
-				if !yield(e, nil) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // events cuts a response into the events of a stream.

@@ -1,8 +1,6 @@
 package messages
 
 import (
-	"errors"
-	"io"
 	"iter"
 
 	"github.com/go-json-experiment/json"
@@ -35,25 +33,7 @@ func NewStream(requestID string, source chat.Source) *Stream {
 // ends badly the error comes last, as a *fault.Error. Breaking out of the loop
 // settles the call as a client that went away: what was received is charged.
 func (s *Stream) Events() iter.Seq2[*Event, error] {
-	return func(yield func(*Event, error) bool) {
-		defer func() { _ = s.Close() }() // the receipt says what the end was
-		events := sse.NewReader(s.source, 0)
-		defer events.Release()
-		for {
-			e, err := events.Next()
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if err != nil {
-				yield(nil, fault.From(err))
-				return
-			}
-			event, err := decodeEvent(e)
-			if !yield(event, err) || err != nil {
-				return
-			}
-		}
-	}
+	return sse.Decode(s.source, decodeEvent)
 }
 
 // decodeEvent reads an event, or the error event that ends a stream.

@@ -27,8 +27,8 @@ type Tap struct {
 	stopped bool    // the client knows why the model stopped
 	last    string  // the upstream's own end; empty until it came
 
-	like   likeness       // of the piece of text before
-	object rawjson.Object // reused for every event
+	like   likeness        // of the piece of text before
+	object *rawjson.Object // of the event at hand
 }
 
 // TapOptions are what a Tap cannot know.
@@ -54,12 +54,14 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 		return sse.AppendEvent(dst, t.like.shown, data), false, nil
 	}
 	var w written
+	t.object = rawjson.Borrow()
+	defer t.giveBack()
 	kind, err := t.index(name, data, &w)
 	if err != nil {
 		return dst, false, err
 	}
 	if kind == hiddenEvent || name == hiddenEvent {
-		unseen := hidden(&t.object)
+		unseen := hidden(t.object)
 		t.unseen += unseen
 		t.wrote(unseen)
 		return dst, false, nil
@@ -101,9 +103,15 @@ func ordered(kind string) bool {
 	return false
 }
 
+// giveBack ends the use of the index: a stream may be silent for long.
+func (t *Tap) giveBack() {
+	rawjson.GiveBack(t.object)
+	t.object = nil
+}
+
 // index reads an event's payload in one pass, and returns its type.
 func (t *Tap) index(name string, data []byte, w *written) (kind string, err error) {
-	err = rawjson.IndexInto(&t.object, data, nil, func(rd *rawjson.Reader, name []byte) error {
+	err = rawjson.IndexInto(t.object, data, nil, func(rd *rawjson.Reader, name []byte) error {
 		if string(name) == "delta" || string(name) == "content_block" {
 			return w.object(rd, data)
 		}
@@ -146,6 +154,8 @@ func kindOf(raw []byte) string {
 func Opening(name string, data []byte) (content bool, err error) {
 	var t Tap
 	var w written
+	t.object = rawjson.Borrow()
+	defer t.giveBack()
 	kind, err := t.index(name, data, &w)
 	switch {
 	case err != nil:
@@ -202,21 +212,21 @@ func (t *Tap) wrote(quarters int64) {
 // counted its output is estimated, as is everything that it did not count.
 func (t *Tap) Usage() billing.Usage {
 	u := t.request.usage(&t.report, t.quarters, t.options.Media)
-	if out := estimate.Tokens(t.quarters); t.report.has[output] && !t.fresh && out > u.Output {
+	if out := estimate.Tokens(t.quarters); t.report.Has[output] && !t.fresh && out > u.Output {
 		u.Output, u.Estimated, u.Zero = out, true, false
 	}
 	return u
 }
 
 // Delivered reports whether the client has got anything of the answer.
-func (t *Tap) Delivered() bool { return t.quarters > t.unseen || t.report.has[output] && t.fresh }
+func (t *Tap) Delivered() bool { return t.quarters > t.unseen || t.report.Has[output] && t.fresh }
 
 // Output is the number of output tokens delivered, or thought unseen, until now.
 // What message_start counts was not delivered.
 func (t *Tap) Output() int64 {
 	out := estimate.Tokens(t.quarters)
-	if t.report.has[output] {
-		out = max(out, t.report.counts[output])
+	if t.report.Has[output] {
+		out = max(out, t.report.N[output])
 	}
 	return out
 }

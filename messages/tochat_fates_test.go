@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"text/tabwriter"
+
+	"github.com/tollhouse-ai/gateway/internal/roomtest"
 )
 
 // TestEveryFieldHasItsFate fails when a type gains a field, or a table keeps a
@@ -70,7 +72,7 @@ func TestTheFatesReadAsATable(t *testing.T) {
 		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", f.block, f.source, f.kind, f.note)
 	}
 	_ = w.Flush()
-	golden(t, "tochat_fates.golden", b.Bytes())
+	roomtest.Golden(t, *update, "tochat_fates.golden", b.Bytes())
 }
 
 func TestWhatATableCarriesHasAWayToGo(t *testing.T) {

@@ -4,17 +4,11 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/estimate"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/tally"
 )
 
-// report gathers what an upstream says of usage. Reports are cumulative, not
-// additive: each field keeps its largest value, so that order and repetition
-// do not matter (faults.md, row 6).
-type report struct {
-	has     [5]bool // which fields had a usable count
-	anomaly bool
-	counts  [5]int64
-}
+// report gathers what an upstream says of usage.
+type report struct{ tally.Report }
 
 // The fields of a report, in disjoint buckets but for the last.
 const (
@@ -25,93 +19,50 @@ const (
 	reasoning
 )
 
-// absurd is a count that no context window reaches.
-const absurd = 1 << 30
-
-// counters are the members of a usage object.
-var counters = []struct {
-	name  string
-	field int
-}{
-	{"input_tokens", input},
-	{"cache_read_input_tokens", cached},
-	{"cache_creation_input_tokens", cacheWrite},
-	{"output_tokens", output},
+// usageMembers are those of a usage object.
+var usageMembers = []tally.Member{
+	{Name: "input_tokens", Field: input},
+	{Name: "cache_read_input_tokens", Field: cached},
+	{Name: "cache_creation_input_tokens", Field: cacheWrite},
+	{Name: "output_tokens", Field: output},
+	{Name: "output_tokens_details", Inner: []tally.Member{{Name: "thinking_tokens", Field: reasoning}}},
 }
 
 // read takes in one usage object and reports whether it counts the output.
 // Anything else is ignored.
-func (p *report) read(raw []byte) (told bool) {
-	if rawjson.IsNull(raw) {
-		return false
-	}
-	o := rawjson.Borrow()
-	defer rawjson.GiveBack(o)
-	if err := rawjson.IndexInto(o, raw, nil, nil); err != nil {
-		p.anomaly = true
-		return false
-	}
-	for _, c := range counters {
-		if p.take(c.field, o.Raw(c.name)) {
-			told = told || c.field == output
-		}
-	}
-	details := rawjson.Borrow()
-	defer rawjson.GiveBack(details)
-	if raw := o.Raw("output_tokens_details"); !rawjson.IsNull(raw) && rawjson.IndexInto(details, raw, nil, nil) == nil {
-		p.take(reasoning, details.Raw("thinking_tokens"))
-	}
-	return told
-}
+func (p *report) read(raw []byte) (told bool) { return p.Read(raw, usageMembers)[output] }
 
 // begin takes in the usage of message_start. Its output is a count so far, and
 // an input of nothing at all means that the upstream does not know it yet.
 func (p *report) begin(raw []byte) {
 	var first report
 	first.read(raw)
-	first.has[output] = false
-	if first.counts[input]+first.counts[cached]+first.counts[cacheWrite] == 0 {
-		first.has[input] = false
+	first.Has[output] = false
+	if first.N[input]+first.N[cached]+first.N[cacheWrite] == 0 {
+		first.Has[input] = false
 	}
-	p.anomaly = p.anomaly || first.anomaly
-	for i := range p.counts {
-		p.has[i] = p.has[i] || first.has[i]
-		p.counts[i] = max(p.counts[i], first.counts[i])
+	p.Anomaly = p.Anomaly || first.Anomaly
+	for i := range p.N {
+		p.Has[i] = p.Has[i] || first.Has[i]
+		p.N[i] = max(p.N[i], first.N[i])
 	}
-}
-
-// take keeps a count; false if it is absent or not a count at all.
-func (p *report) take(field int, raw []byte) bool {
-	if rawjson.IsNull(raw) {
-		return false
-	}
-	n, ok := rawjson.Int(raw)
-	if !ok || n < 0 {
-		p.anomaly = true
-		return false
-	}
-	if n > absurd {
-		p.anomaly, n = true, absurd
-	}
-	p.counts[field], p.has[field] = max(p.counts[field], n), true
-	return true
 }
 
 // usage is what was reported; a side of it that was not, or not as a usable
 // count, is estimated from the text.
 func (r *Request) usage(p *report, quarters int64, b chat.MediaBound) billing.Usage {
-	c := p.counts
-	if !p.has[input] {
+	c := p.N
+	if !p.Has[input] {
 		c[input] = max(r.InputEstimate(b)-c[cached]-c[cacheWrite], c[input])
 	}
-	if !p.has[output] {
+	if !p.Has[output] {
 		c[output] = max(estimate.Tokens(quarters), c[output], c[reasoning])
 	}
 	u := billing.Usage{
 		Input: c[input], CachedInput: c[cached], CacheWrite: c[cacheWrite],
 		Output: c[output], Reasoning: min(c[reasoning], c[output]),
-		Estimated: !p.has[input] || !p.has[output],
-		Anomaly:   p.anomaly,
+		Estimated: !p.Has[input] || !p.Has[output],
+		Anomaly:   p.Anomaly,
 	}
 	u.Zero = u.IsZero() && !u.Estimated
 	return u

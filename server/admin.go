@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -38,8 +39,20 @@ type AdminOptions struct {
 	// to reload, and such a request is refused. The message of a *fault.Error
 	// is shown to the operator.
 	Reload func(context.Context) error
-	// Logger gets one line for each change, without secrets; nil discards.
+	// Channels are the ways to the upstreams; nil means that there are none to
+	// be told of, and requests about them are refused.
+	Channels Channels
+	// TestChannel asks a channel for something small, as soon as it is told to
+	// and whether or not it is paused; nil means that a test is refused. It must
+	// bound its own time.
+	TestChannel func(context.Context, ChannelTest) (ChannelResult, error)
+	// Logger gets one line for each request that changes something or shows a
+	// secret, whatever came of it, without secrets; nil discards.
 	Logger *slog.Logger
+	// Metrics answers scrapes at /metrics; nil means that there is nothing there.
+	// PublicMetrics lets whoever reaches the address read them without the token.
+	Metrics       http.Handler
+	PublicMetrics bool
 	// Now and Random are the clock and the source of new keys; nil means the
 	// real ones.
 	Now    func() time.Time
@@ -71,27 +84,34 @@ type adminRoute struct {
 	method string
 	path   string // "{}" stands for one segment, the name
 	status int    // of a good answer
+	action string // for the audit log; empty where nothing is changed and no secret shown
 	serve  func(*adminRequest) (any, error)
 }
 
 var adminTable = []adminRoute{
-	{http.MethodGet, "/admin/v1/accounts", 200, (*adminRequest).listAccounts},
-	{http.MethodPost, "/admin/v1/accounts", 201, (*adminRequest).createAccount},
-	{http.MethodGet, "/admin/v1/accounts/{}", 200, (*adminRequest).showAccount},
-	{http.MethodPost, "/admin/v1/accounts/{}/credit", 200, (*adminRequest).creditAccount},
-	{http.MethodGet, "/admin/v1/accounts/{}/webhook-secret", 200, (*adminRequest).showSecret},
-	{http.MethodPost, "/admin/v1/accounts/{}/webhook-secret/rotate", 200, (*adminRequest).rotateSecret},
-	{http.MethodGet, "/admin/v1/keys", 200, (*adminRequest).listKeys},
-	{http.MethodPost, "/admin/v1/keys", 201, (*adminRequest).createKey},
-	{http.MethodPost, "/admin/v1/keys/{}/disable", 200, (*adminRequest).disableKey},
-	{http.MethodPost, "/admin/v1/keys/{}/enable", 200, (*adminRequest).enableKey},
-	{http.MethodDelete, "/admin/v1/keys/{}", 200, (*adminRequest).deleteKey},
-	{http.MethodGet, "/admin/v1/webhooks", 200, (*adminRequest).listNotices},
-	{http.MethodPost, "/admin/v1/webhooks/{}/resend", 200, (*adminRequest).resendNotice},
-	{http.MethodGet, "/admin/v1/usage", 200, (*adminRequest).usage},
-	{http.MethodGet, "/admin/v1/server", 200, (*adminRequest).about},
-	{http.MethodGet, "/admin/v1/ledger/verify", 200, (*adminRequest).verifyLedger},
-	{http.MethodPost, "/admin/v1/reload", 200, (*adminRequest).reload},
+	{http.MethodGet, "/admin/v1/accounts", 200, "", (*adminRequest).listAccounts},
+	{http.MethodPost, "/admin/v1/accounts", 201, "account.create", (*adminRequest).createAccount},
+	{http.MethodGet, "/admin/v1/accounts/{}", 200, "", (*adminRequest).showAccount},
+	{http.MethodPost, "/admin/v1/accounts/{}/credit", 200, "account.credit", (*adminRequest).creditAccount},
+	{http.MethodGet, "/admin/v1/accounts/{}/webhook-secret", 200, "webhook.secret.show", (*adminRequest).showSecret},
+	{http.MethodPost, "/admin/v1/accounts/{}/webhook-secret/rotate", 200, "webhook.secret.rotate", (*adminRequest).rotateSecret},
+	{http.MethodGet, "/admin/v1/keys", 200, "", (*adminRequest).listKeys},
+	{http.MethodPost, "/admin/v1/keys", 201, "key.create", (*adminRequest).createKey},
+	{http.MethodPost, "/admin/v1/keys/{}/disable", 200, "key.disable", (*adminRequest).disableKey},
+	{http.MethodPost, "/admin/v1/keys/{}/enable", 200, "key.enable", (*adminRequest).enableKey},
+	{http.MethodDelete, "/admin/v1/keys/{}", 200, "key.delete", (*adminRequest).deleteKey},
+	{http.MethodGet, "/admin/v1/channels", 200, "", (*adminRequest).listChannels},
+	{http.MethodPost, "/admin/v1/channels/{}/pause", 200, "channel.pause", (*adminRequest).pauseChannel},
+	{http.MethodPost, "/admin/v1/channels/{}/resume", 200, "channel.resume", (*adminRequest).resumeChannel},
+	{http.MethodPost, "/admin/v1/channels/{}/test", 200, "channel.test", (*adminRequest).testChannel},
+	{http.MethodGet, "/admin/v1/webhooks", 200, "", (*adminRequest).listNotices},
+	{http.MethodPost, "/admin/v1/webhooks/{}/resend", 200, "webhook.resend", (*adminRequest).resendNotice},
+	{http.MethodGet, "/admin/v1/usage", 200, "", (*adminRequest).usage},
+	{http.MethodGet, "/admin/v1/requests/{}", 200, "", (*adminRequest).showRequest},
+	{http.MethodGet, "/admin/v1/waste", 200, "", (*adminRequest).waste},
+	{http.MethodGet, "/admin/v1/server", 200, "", (*adminRequest).about},
+	{http.MethodGet, "/admin/v1/ledger/verify", 200, "", (*adminRequest).verifyLedger},
+	{http.MethodPost, "/admin/v1/reload", 200, "reload", (*adminRequest).reload},
 }
 
 // adminRequest is one request on its way through the table.
@@ -101,6 +121,9 @@ type adminRequest struct {
 	w    http.ResponseWriter
 	r    *http.Request
 	name string // the {} of the path
+
+	route *adminRoute // once it is found
+	facts []any       // what the audit log tells besides
 }
 
 // raw is an answer that is no JSON.
@@ -115,8 +138,12 @@ func (a *admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeAdmin(w, http.StatusOK, map[string]string{"status": "ok"})
 		return
 	}
+	if a.serveMetrics(w, r) {
+		return
+	}
 	q := &adminRequest{admin: a, ctx: r.Context(), w: w, r: r}
 	status, answer, err := q.serve()
+	q.audit(err)
 	if err != nil {
 		q.refuse(fault.From(err))
 		return
@@ -134,12 +161,11 @@ func (q *adminRequest) serve() (status int, answer any, err error) {
 	if err := q.authenticate(); err != nil {
 		return 0, nil, err
 	}
-	route, err := q.find()
-	if err != nil {
+	if err := q.find(); err != nil {
 		return 0, nil, err
 	}
-	answer, err = route.serve(q)
-	return route.status, answer, err
+	answer, err = q.route.serve(q)
+	return q.route.status, answer, err
 }
 
 // authenticate compares hashes, so that the time it takes tells nothing of the
@@ -153,27 +179,28 @@ func (q *adminRequest) authenticate() error {
 }
 
 // find matches the path, then the method: 404 before 405.
-func (q *adminRequest) find() (*adminRoute, error) {
+func (q *adminRequest) find() error {
 	var allow []string
 	for i := range q.routes {
 		route := &q.routes[i]
-		name, ok := matchAdmin(route.path, q.r.URL.Path)
+		name, ok := matchAdmin(route.path, q.r.URL.EscapedPath())
 		if ok && route.method == q.r.Method {
-			q.name = name
-			return route, nil
+			q.name, q.route = name, route
+			return nil
 		}
 		if ok {
 			allow = append(allow, route.method)
 		}
 	}
 	if allow == nil {
-		return nil, fault.New(fault.NotFound, "There is nothing at "+clip(q.r.URL.Path)+". The paths of this address begin with /admin/v1/.")
+		return fault.New(fault.NotFound, "There is nothing at "+clip(q.r.URL.Path)+". The paths of this address begin with /admin/v1/.")
 	}
 	q.w.Header().Set("Allow", strings.Join(allow, ", "))
-	return nil, fault.New(fault.MethodNotAllowed, "This path takes "+strings.Join(allow, " or ")+", not "+clip(q.r.Method)+".")
+	return fault.New(fault.MethodNotAllowed, "This path takes "+strings.Join(allow, " or ")+", not "+clip(q.r.Method)+".")
 }
 
-// matchAdmin compares a path with a pattern and gives what its {} stands for.
+// matchAdmin compares an escaped path with a pattern and gives what its {} stands
+// for. A name may hold a slash, if it is escaped.
 func matchAdmin(pattern, path string) (name string, ok bool) {
 	before, after, named := strings.Cut(pattern, "{}")
 	if !named {
@@ -183,8 +210,12 @@ func matchAdmin(pattern, path string) (name string, ok bool) {
 	if !ok {
 		return "", false
 	}
-	name, ok = strings.CutSuffix(rest, after)
-	return name, ok && name != "" && !strings.Contains(name, "/")
+	escaped, ok := strings.CutSuffix(rest, after)
+	if !ok || escaped == "" || strings.Contains(escaped, "/") {
+		return "", false
+	}
+	name, err := url.PathUnescape(escaped)
+	return name, err == nil
 }
 
 // refuse writes an error and logs those that an operator should know of.
@@ -197,11 +228,6 @@ func (q *adminRequest) refuse(f *fault.Error) {
 	}
 	errorHeaders(q.w.Header(), f, time.Hour)
 	writeAdmin(q.w, f.HTTPStatus(), openAIShape("", f))
-}
-
-// audit logs a change that was made.
-func (q *adminRequest) audit(action string, args ...any) {
-	q.o.Logger.Info("audit", append([]any{"action", action, "remote", q.r.RemoteAddr}, args...)...)
 }
 
 func writeAdmin(w http.ResponseWriter, status int, answer any) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
@@ -54,6 +55,7 @@ func (q *adminRequest) createAccount() (any, error) {
 	if err := q.body(&in); err != nil {
 		return nil, err
 	}
+	q.note("target", discreet(in.Name))
 	credit, err := amount("credit", in.Credit)
 	if err != nil {
 		return nil, err
@@ -61,7 +63,7 @@ func (q *adminRequest) createAccount() (any, error) {
 	if err := q.o.Accounts.CreateAccount(q.ctx, in.Name, credit); err != nil {
 		return nil, err
 	}
-	q.audit("account.create", "account", in.Name, "credit", credit.String())
+	q.note("credit", credit.String())
 	return q.account(in.Name)
 }
 
@@ -82,7 +84,7 @@ func (q *adminRequest) creditAccount() (any, error) {
 	if err := q.o.Accounts.Credit(q.ctx, q.name, sum, in.Reference); err != nil {
 		return nil, err
 	}
-	q.audit("account.credit", "account", q.name, "amount", sum.String(), "reference", clip(in.Reference))
+	q.note("amount", sum.String(), "reference", clip(in.Reference))
 	return q.account(q.name)
 }
 
@@ -110,17 +112,23 @@ func (q *adminRequest) exists(name string) error {
 	return nil
 }
 
+// query reads what sums are asked for, of one account that exists or of all.
+func (q *adminRequest) query() (query billing.Query, format string, err error) {
+	query, format, err = UsageQuery(q.r)
+	if err != nil {
+		return query, "", err
+	}
+	if query.Account = q.r.URL.Query().Get("account"); query.Account != "" {
+		err = q.exists(query.Account)
+	}
+	return query, format, err
+}
+
 // usage is GET /admin/v1/usage, of one account or of all.
 func (q *adminRequest) usage() (any, error) {
-	query, format, err := UsageQuery(q.r)
+	query, format, err := q.query()
 	if err != nil {
 		return nil, err
-	}
-	query.Account = q.r.URL.Query().Get("account")
-	if query.Account != "" {
-		if err := q.exists(query.Account); err != nil {
-			return nil, err
-		}
 	}
 	rows, err := q.o.Accounts.Usage(q.ctx, query)
 	if err != nil {
@@ -165,6 +173,5 @@ func (q *adminRequest) reload() (any, error) {
 	if err := q.o.Reload(q.ctx); err != nil {
 		return nil, err
 	}
-	q.audit("reload")
 	return map[string]string{"status": "reloaded"}, nil
 }

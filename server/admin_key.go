@@ -98,6 +98,7 @@ func (q *adminRequest) createKey() (any, error) {
 	if err := q.body(&in); err != nil {
 		return nil, err
 	}
+	q.note("account", discreet(in.Account))
 	if in.Account == "" {
 		return nil, fault.Invalid("account", "A key needs the name of the account that pays for it.")
 	}
@@ -114,7 +115,7 @@ func (q *adminRequest) createKey() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.audit("key.create", "account", key.Account, "key", key.ID, "name", clip(key.Name), "budget", in.Budget)
+	q.note("target", key.ID, "name", discreet(key.Name), "budget", in.Budget)
 	return NewKeyView{ID: key.ID, Key: token.Reveal(), Account: key.Account, Name: key.Name}, nil
 }
 
@@ -141,16 +142,15 @@ func (q *adminRequest) budget(key auth.Key, bound *billing.Money) error {
 }
 
 // disableKey is POST /admin/v1/keys/{id}/disable.
-func (q *adminRequest) disableKey() (any, error) { return q.setDisabled("key.disable", true) }
+func (q *adminRequest) disableKey() (any, error) { return q.setDisabled(true) }
 
 // enableKey is POST /admin/v1/keys/{id}/enable.
-func (q *adminRequest) enableKey() (any, error) { return q.setDisabled("key.enable", false) }
+func (q *adminRequest) enableKey() (any, error) { return q.setDisabled(false) }
 
-func (q *adminRequest) setDisabled(action string, disabled bool) (any, error) {
+func (q *adminRequest) setDisabled(disabled bool) (any, error) {
 	if err := q.o.Keys.SetDisabled(q.ctx, q.name, disabled); err != nil {
 		return nil, err
 	}
-	q.audit(action, "key", q.name)
 	return map[string]any{"id": q.name, "disabled": disabled}, nil
 }
 
@@ -159,6 +159,5 @@ func (q *adminRequest) deleteKey() (any, error) {
 	if err := q.o.Keys.Delete(q.ctx, q.name); err != nil {
 		return nil, err
 	}
-	q.audit("key.delete", "key", q.name)
 	return map[string]any{"id": q.name, "deleted": true}, nil
 }

@@ -208,7 +208,7 @@ func TestAKeyOverTheAdminAPI(t *testing.T) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, status, body)
 		}
 	}
-	if log := o.log.String(); strings.Contains(log, key) || strings.Count(log, "msg=audit") != 4 {
+	if log := o.log.String(); strings.Contains(log, key) || strings.Count(log, "msg=audit") != 6 {
 		t.Errorf("the log is\n%s", log)
 	}
 }

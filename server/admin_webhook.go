@@ -88,12 +88,12 @@ func (q *adminRequest) webhooks() (Webhooks, error) {
 }
 
 // showSecret is GET /admin/v1/accounts/{name}/webhook-secret.
-func (q *adminRequest) showSecret() (any, error) { return q.secret("webhook.secret.show", false) }
+func (q *adminRequest) showSecret() (any, error) { return q.secret(false) }
 
 // rotateSecret is POST /admin/v1/accounts/{name}/webhook-secret/rotate.
-func (q *adminRequest) rotateSecret() (any, error) { return q.secret("webhook.secret.rotate", true) }
+func (q *adminRequest) rotateSecret() (any, error) { return q.secret(true) }
 
-func (q *adminRequest) secret(action string, rotate bool) (any, error) {
+func (q *adminRequest) secret(rotate bool) (any, error) {
 	hooks, err := q.webhooks()
 	if err == nil {
 		err = q.exists(q.name)
@@ -105,7 +105,6 @@ func (q *adminRequest) secret(action string, rotate bool) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.audit(action, "account", q.name)
 	return SecretView{q.name, s.Reveal()}, nil
 }
 
@@ -158,6 +157,5 @@ func (q *adminRequest) resendNotice() (any, error) {
 	if !found {
 		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no webhook %q.", clip(q.name)))
 	}
-	q.audit("webhook.resend", "webhook", q.name)
 	return map[string]any{"id": q.name, "state": webhook.Waiting}, nil
 }

@@ -322,3 +322,19 @@ func TestAChatClientReachesANativeModel(t *testing.T) {
 }
 
 const hi = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
+
+// A vendor that takes fewer bytes of headers than a client may send would blame the
+// gateway, and look sick by a caller's doing.
+func TestTheHeadersThatGoOnToAVendorAreBounded(t *testing.T) {
+	s := open(t, shopOptions{})
+	const ask, name, most = `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`, "Anthropic-Beta", 8 << 10
+	for size, want := range map[int]int{most: 200, most + 1: 400} {
+		a := s.do(t, "POST", "/v1/messages", ask, name+": "+strings.Repeat("b", size-len(name)))
+		if a.status != want || want == 400 && !strings.Contains(a.body, "At most 8192 are allowed.") {
+			t.Errorf("%d bytes: %d %s", size, a.status, a.body)
+		}
+	}
+	if left, err := s.ledger.Balance(t.Context(), "acme"); err != nil || left.Held != 0 {
+		t.Errorf("%+v, %v", left, err)
+	}
+}

@@ -14,6 +14,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/paced"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -60,7 +61,12 @@ func (x *exchange) answer(call func(silence func([]byte)) (*gateway.Result, erro
 		result.Release()
 		return nil
 	}
-	return x.stream.copy(result.Stream)
+	x.stream.source = result.Stream
+	if x.crowded {
+		return nil // the rest is serveInCrowd's
+	}
+	defer x.stream.close()
+	return x.stream.copy()
 }
 
 // checkContentType is 415 unless the body is plain JSON. A request without a
@@ -94,24 +100,44 @@ func (x *exchange) readBody() ([]byte, error) {
 	if x.r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
+	if err := x.admit(x.r.ContentLength); err != nil {
+		return nil, err
+	}
 	const prudent = 256 << 10 // a declared length is not believed beyond this
 	var buf bytes.Buffer
 	if n := x.r.ContentLength; n > 0 {
 		buf.Grow(int(min(n, prudent)) + bytes.MinRead)
 	}
-	body := newPacedBody(x)
+	body := x.paced(x.Weigh)
 	_, err := buf.ReadFrom(http.MaxBytesReader(x.w, body, limit))
 	if err != nil {
 		return nil, x.unread(err, limit)
 	}
-	body.done()
+	body.Done()
 	return buf.Bytes(), nil
+}
+
+// paced is the request's body, which must keep coming.
+func (x *exchange) paced(weigh func(n int64) error) *paced.Body {
+	return paced.New(x.r.Body, http.NewResponseController(x.w), x.h.options.ReadTimeout, weigh)
+}
+
+// admit has a call take its place before its body is read: one that is refused
+// costs nothing then.
+func (x *exchange) admit(length int64) error {
+	if err := x.Admit(x.r.Context()); err != nil || length <= paced.Light {
+		return err
+	}
+	return x.Room(length)
 }
 
 // unread is what the caller is told of a body that could not be read.
 func (x *exchange) unread(err error, limit int64) error {
 	var large *http.MaxBytesError
+	var own *fault.Error
 	switch {
+	case errors.As(err, &own): // there is no room for it
+		return own
 	case errors.As(err, &large):
 		return tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded): // which ends the context too

@@ -43,10 +43,11 @@ func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}()
 		t.Handler.ServeHTTP(w, in)
 	}()
+	// The caller's context, not ctx: a handler that is done ends ctx itself.
 	select {
 	case <-w.ready:
-	case <-ctx.Done():
-		_ = body.CloseWithError(ctx.Err())
+	case <-r.Context().Done():
+		_ = body.CloseWithError(r.Context().Err())
 		return nil, context.Cause(r.Context())
 	}
 	return w.response(r, &hangUp{body, cancel}), nil

@@ -38,14 +38,17 @@ func (x *exchange) callForm(op upstream.Op) error {
 // readForm reads the whole form, and nothing past the limit.
 func (x *exchange) readForm(boundary string) (*upstream.Form, error) {
 	limit := x.h.options.MaxForm
-	body := newPacedBody(x)
+	if err := x.admit(0); err != nil { // large forms do not lie in memory
+		return nil, err
+	}
+	body := x.paced(nil)
 	form, err := formdata.Read(http.MaxBytesReader(x.w, body, limit), boundary, formdata.Options{
 		Dir: x.h.options.TempDir, Quota: x.h.uploads,
 	})
 	var own *fault.Error
 	if err == nil || errors.As(err, &own) {
 		if err == nil {
-			body.done()
+			body.Done()
 		}
 		return form, err
 	}

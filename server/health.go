@@ -3,32 +3,43 @@ package server
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 )
 
-// serveHealth answers /healthz (the process lives) and /readyz (it can serve).
-// Neither takes a key, counts as a request or is logged.
+// serveHealth answers /healthz (the process lives) and /readyz (it can serve):
+// 503 only for what another server may do better. Neither takes a key, counts
+// as a request or is logged.
 func (h *Handler) serveHealth(w http.ResponseWriter, r *http.Request) bool {
 	switch r.URL.Path {
 	case healthPath:
 		h.writeHealth(w, r, nil, nil)
 	case readyPath:
-		checks := map[string]func() error{"draining": h.draining}
-		for name, check := range h.options.Ready {
-			checks[name] = check
+		load := h.gateway.Load()
+		checks := map[string]func() error{
+			"draining": when(h.gateway.Draining(), "the gateway is shutting down"),
+			"memory":   when(load.Short, "memory is short: new calls are refused until some of it is free again"),
 		}
-		h.writeHealth(w, r, checks, h.options.Warn)
+		warn := map[string]func() error{ // other servers may be as full, and it is a matter of moments
+			"calls": when(load.Full, "as many calls run and wait as may: some are refused"),
+		}
+		maps.Copy(checks, h.options.Ready)
+		maps.Copy(warn, h.options.Warn)
+		h.writeHealth(w, r, checks, warn)
 	default:
 		return false
 	}
 	return true
 }
 
-func (h *Handler) draining() error {
-	if h.gateway.Draining() {
-		return errors.New("the gateway is shutting down")
+// when is a check that fails where something is so.
+func when(so bool, what string) func() error {
+	return func() error {
+		if so {
+			return errors.New(what)
+		}
+		return nil
 	}
-	return nil
 }
 
 // health is the body of an answer.

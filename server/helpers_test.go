@@ -8,13 +8,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/shoptest"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
@@ -24,32 +24,16 @@ import (
 
 // shop is a served gateway with one account and one key.
 type shop struct {
+	books  *shoptest.Books
 	url    string
 	key    secret.String
 	keys   *auth.MemoryKeys
 	ledger *billing.Ledger
-	log    *lines
+	log    *shoptest.Lines
 	g      *gateway.Gateway
 	h      *server.Handler
+	owing  bool         // a video may be open at the end
 	client *http.Client // checks its traffic against the document
-}
-
-// lines collects the log.
-type lines struct {
-	mu  sync.Mutex
-	buf strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 type shopOptions struct {
@@ -63,18 +47,14 @@ type shopOptions struct {
 // open serves a gateway on loopback.
 func open(t testing.TB, o shopOptions) *shop {
 	t.Helper()
-	s := &shop{keys: &auth.MemoryKeys{}, ledger: billing.NewLedger(billing.LedgerOptions{}), log: &lines{}}
 	if o.credit == 0 {
 		o.credit = billing.One
 	}
 	if o.upstream == nil {
 		o.upstream = sim.New(sim.Options{})
 	}
-	ctx := context.Background()
-	if err := s.ledger.CreateAccount(ctx, "acme", o.credit); err != nil {
-		t.Fatal(err)
-	}
-	s.key = s.mint(t, o.key)
+	b := shoptest.Open(t, o.credit, o.key)
+	s := &shop{books: b, key: b.Key, keys: b.Keys, ledger: b.Ledger, log: b.Log}
 	price, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "1"}, billing.Rate{Unit: billing.Output, Amount: "2"})
 	if err != nil {
 		t.Fatal(err)
@@ -97,6 +77,9 @@ func open(t testing.TB, o shopOptions) *shop {
 		t.Fatal(err)
 	}
 	s.h = server.New(s.g, o.server)
+	if *crowd {
+		server.Crowd(s.h)
+	}
 	ts := httptest.NewServer(s.h)
 	s.url, s.client = ts.URL, openapitest.Client(t)
 	t.Cleanup(func() {
@@ -104,15 +87,7 @@ func open(t testing.TB, o shopOptions) *shop {
 		if err := s.g.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := s.ledger.Verify(ctx); err != nil {
-			t.Error(err)
-		}
-		if b, err := s.ledger.Balance(ctx, "acme"); err != nil || b.Held != 0 {
-			t.Errorf("balance %+v, %v", b, err)
-		}
-		if strings.Contains(s.log.String(), s.key.Reveal()) {
-			t.Error("the log holds the key")
-		}
+		b.Audit(t, s.owing)
 	})
 	return s
 }
@@ -120,24 +95,13 @@ func open(t testing.TB, o shopOptions) *shop {
 // mint adds a key of the account.
 func (s *shop) mint(t testing.TB, o auth.KeyOptions) secret.String {
 	t.Helper()
-	o.Account = "acme"
-	key, token, err := auth.NewKey(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.keys.Add(context.Background(), key); err != nil {
-		t.Fatal(err)
-	}
+	token, _ := s.books.Mint(t, o)
 	return token
 }
 
 func (s *shop) posted(t testing.TB) billing.Money {
 	t.Helper()
-	b, err := s.ledger.Balance(context.Background(), "acme")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b.Posted
+	return s.books.Posted(t)
 }
 
 // answer is a response read to its end.
@@ -150,7 +114,7 @@ type answer struct {
 // do sends one request; header lines are "Name: value".
 func (s *shop) do(t testing.TB, method, path, body string, header ...string) answer {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var r io.Reader
 	if body != "" {

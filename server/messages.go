@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 	"net/textproto"
 	"strings"
@@ -19,26 +20,36 @@ func speaksMessages(path string) bool {
 // messages runs an operation of Anthropic's wire, whose headers and "beta" go on
 // to an upstream that speaks it too.
 func (x *exchange) messages(op upstream.Op) error {
-	x.Header = anthropicHeaders(x.r.Header)
+	var err error
+	if x.Header, err = anthropicHeaders(x.r.Header); err != nil {
+		return err
+	}
 	if beta := x.r.URL.Query().Get("beta"); beta == "true" {
 		x.Query = "beta=true"
 	}
 	return x.call(op)
 }
 
-// anthropicHeaders are those of the client that belong to the dialect.
-func anthropicHeaders(h http.Header) http.Header {
-	const prefix = "Anthropic-"
-	var own http.Header
+// anthropicHeaders are those of the client that belong to the dialect. They go on
+// to a vendor, who may take few bytes of headers, and would blame the gateway.
+func anthropicHeaders(h http.Header) (own http.Header, err error) {
+	const prefix, most = "Anthropic-", 8 << 10
+	size := 0
 	for name, values := range h {
 		if strings.HasPrefix(textproto.CanonicalMIMEHeaderKey(name), prefix) {
 			if own == nil {
 				own = make(http.Header)
 			}
 			own[name] = values
+			for _, v := range values {
+				size += len(name) + len(v)
+			}
 		}
 	}
-	return own
+	if size > most {
+		return nil, fault.Invalid("", fmt.Sprintf("The headers anthropic-* have %d bytes in all. At most %d are allowed.", size, most))
+	}
+	return own, nil
 }
 
 // token is the caller's key. Two that differ are none.

@@ -9,12 +9,35 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// route is a row of the table of routes.
+// route is a row of the table of routes. Each needs a key and counts as a request
+// of it; one that bills counts its tokens and takes a slot and a place too.
 type route struct {
 	method string
 	path   string // a trailing "/" stands for one more segment or several, the id
+	body   Body
+	bills  Billing
 	serve  func(x *exchange) error
 }
+
+// Body is what a request to a route carries.
+type Body string
+
+// The kinds of bodies. What of a body is over its limit is never read.
+const (
+	NoBody   Body = "none" // it is not read
+	JSONBody Body = "json" // at most Options.MaxBody
+	FormBody Body = "form" // at most Options.MaxForm
+)
+
+// Billing is what a request to a route costs.
+type Billing string
+
+// The classes of billing.
+const (
+	Free     Billing = "free" // nothing
+	Charged  Billing = "call" // the most that it may cost is held before an upstream is asked, and settled at its end
+	TaskHold Billing = "task" // the same, and settled when the task ends that it starts
+)
 
 // The paths that take no key and are not requests of the API (health.go,
 // openapi.go). Each takes GET.
@@ -29,6 +52,9 @@ const (
 type Route struct {
 	Method string
 	Path   string // "{id}" at its end stands for one segment or several
+	Open   bool   // it takes no key, and counts as nobody's request
+	Body   Body
+	Bills  Billing
 }
 
 // Routes are all that the handler answers: the API's paths, in the order of its
@@ -39,10 +65,10 @@ func (h *Handler) Routes() []Route {
 		if strings.HasSuffix(r.path, "/") {
 			r.path += "{id}"
 		}
-		routes = append(routes, Route{r.method, r.path})
+		routes = append(routes, Route{r.method, r.path, false, r.body, r.bills})
 	}
 	for _, path := range []string{healthPath, readyPath, descriptionPath} {
-		routes = append(routes, Route{http.MethodGet, path})
+		routes = append(routes, Route{http.MethodGet, path, true, NoBody, Free})
 	}
 	return routes
 }
@@ -50,24 +76,24 @@ func (h *Handler) Routes() []Route {
 // table is every path under /v1. Each needs a key and counts as a request.
 func (h *Handler) table() []route {
 	routes := []route{
-		{http.MethodPost, "/v1/chat/completions", func(x *exchange) error { return x.call(upstream.ChatCompletion) }},
-		{http.MethodPost, "/v1/messages", func(x *exchange) error { return x.messages(upstream.Messages) }},
-		{http.MethodPost, "/v1/messages/count_tokens", func(x *exchange) error { return x.messages(upstream.CountTokens) }},
-		{http.MethodPost, "/v1/images/generations", func(x *exchange) error { return x.call(upstream.GenerateImage) }},
-		{http.MethodPost, "/v1/images/edits", func(x *exchange) error { return x.callForm(upstream.EditImage) }},
-		{http.MethodPost, "/v1/videos/generations", func(x *exchange) error { return x.call(upstream.SubmitVideo) }},
-		{http.MethodGet, "/v1/videos/generations/", (*exchange).showVideo},
-		{http.MethodPost, "/v1/embeddings", func(x *exchange) error { return x.call(upstream.Embeddings) }},
-		{http.MethodPost, "/v1/audio/speech", func(x *exchange) error { return x.call(upstream.Speech) }},
-		{http.MethodGet, "/v1/models", (*exchange).listModels},
-		{http.MethodGet, "/v1/models/", (*exchange).showModel},
+		{http.MethodPost, "/v1/chat/completions", JSONBody, Charged, func(x *exchange) error { return x.call(upstream.ChatCompletion) }},
+		{http.MethodPost, "/v1/messages", JSONBody, Charged, func(x *exchange) error { return x.messages(upstream.Messages) }},
+		{http.MethodPost, "/v1/messages/count_tokens", JSONBody, Free, func(x *exchange) error { return x.messages(upstream.CountTokens) }},
+		{http.MethodPost, "/v1/images/generations", JSONBody, Charged, func(x *exchange) error { return x.call(upstream.GenerateImage) }},
+		{http.MethodPost, "/v1/images/edits", FormBody, Charged, func(x *exchange) error { return x.callForm(upstream.EditImage) }},
+		{http.MethodPost, "/v1/videos/generations", JSONBody, TaskHold, func(x *exchange) error { return x.call(upstream.SubmitVideo) }},
+		{http.MethodGet, "/v1/videos/generations/", NoBody, Free, (*exchange).showVideo},
+		{http.MethodPost, "/v1/embeddings", JSONBody, Charged, func(x *exchange) error { return x.call(upstream.Embeddings) }},
+		{http.MethodPost, "/v1/audio/speech", JSONBody, Charged, func(x *exchange) error { return x.call(upstream.Speech) }},
+		{http.MethodGet, "/v1/models", NoBody, Free, (*exchange).listModels},
+		{http.MethodGet, "/v1/models/", NoBody, Free, (*exchange).showModel},
 	}
 	if books, ok := h.gateway.Meter().(billing.Books); ok {
 		b := bookkeeping{books}
 		routes = append(routes,
-			route{http.MethodGet, "/v1/balance", b.balance},
-			route{http.MethodGet, "/v1/usage", b.usage},
-			route{http.MethodGet, "/v1/receipts/", b.receipt},
+			route{http.MethodGet, "/v1/balance", NoBody, Free, b.balance},
+			route{http.MethodGet, "/v1/usage", NoBody, Free, b.usage},
+			route{http.MethodGet, "/v1/receipts/", NoBody, Free, b.receipt},
 		)
 	}
 	return routes

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
@@ -31,8 +32,8 @@ type Options struct {
 	// ReadTimeout is how long the next 64 KiB of a body, or its rest, may take to
 	// come; zero means 30 s. It bounds no in-process client.
 	ReadTimeout time.Duration
-	// WriteTimeout is how long one write to a client may take, the whole of an
-	// answer or one batch of a stream's events; zero means 30 s.
+	// WriteTimeout is how long one write to a client may take, the next 1 MiB of
+	// an answer or one batch of a stream's events; zero means 30 s.
 	WriteTimeout time.Duration
 	// Ready are the checks of /readyz by name; a check that fails makes it 503.
 	Ready map[string]func() error
@@ -48,6 +49,7 @@ type Handler struct {
 	options Options
 	routes  []route
 	uploads *formdata.Quota
+	inside  atomic.Int64 // requests that are being answered
 }
 
 // New returns the handler of a gateway.
@@ -81,7 +83,10 @@ type exchange struct {
 	route *route
 	id    string // the {id} of the path
 
+	crowded bool // many requests are being answered
+
 	status int
+	err    error         // what the client is told, or was
 	told   bool          // the headers say what is left of the key's limits
 	stream *streamWriter // once the call is one that streams
 	audio  *audioWriter  // once the answer is audio
@@ -92,35 +97,54 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.serveHealth(w, r) || serveDescription(w, r) {
 		return
 	}
-	x := &exchange{Exchange: h.gateway.Begin(), h: h, w: w, r: r}
+	x := &exchange{Exchange: h.gateway.Begin(), h: h, w: w, r: r, crowded: h.inside.Add(1) > crowd}
+	defer h.inside.Add(-1)
+	if ctx, made := x.Start(r.Context()); made {
+		x.r = r.WithContext(ctx)
+	}
 	x.ClientID = clientID(r)
 	x.identify(x.ID)
-	err := x.serve()
-	if err != nil {
-		x.writeError(err)
+	if x.crowded {
+		x.serveInCrowd()
+	} else {
+		x.err = x.serve()
+		x.end()
 	}
-	x.End(r.Context(), x.status, err)
-	if err != nil && x.audio.started() {
+	if x.err != nil && x.audio.started() {
 		panic(http.ErrAbortHandler)
+	}
+}
+
+// end writes the error, if there is one, and the log line.
+func (x *exchange) end() {
+	defer func() { x.End(x.r.Context(), x.status, x.err) }() // also if a writer panics
+	if x.err != nil {
+		x.writeError(x.err)
 	}
 }
 
 // serve walks the checks in the order of decisions.md and answers. An error
 // that it returns is still to be written.
 func (x *exchange) serve() (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fault.Wrap(fault.InternalError, "The gateway failed to handle the request.",
-				fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
-		}
-	}()
+	defer recovered(&err)
 	if err := x.find(); err != nil {
 		return err
 	}
 	if err := x.authenticate(); err != nil {
 		return err
 	}
+	if err := x.Passed(x.r.Header["Via"]); err != nil {
+		return err
+	}
 	return x.route.serve(x)
+}
+
+// recovered turns a panic into an error.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fault.Wrap(fault.InternalError, "The gateway failed to handle the request.",
+			fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+	}
 }
 
 // authenticate hands on the token. Whether one is needed at all is not known
@@ -141,7 +165,7 @@ func (x *exchange) authenticate() error {
 // another scheme's. The scheme word is case-insensitive (RFC 9110, section 11.1).
 func bearer(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
+	if !strings.EqualFold(scheme, "Bearer") || len(r.Header["Authorization"]) > 1 { // of several, readers differ on which counts
 		return ""
 	}
 	return strings.TrimSpace(token)
@@ -184,8 +208,20 @@ func (x *exchange) write(status int, contentType string, body []byte) {
 	x.status = status
 	deadline(x.w, x.h.options.WriteTimeout)
 	x.w.WriteHeader(status)
-	_, _ = x.w.Write(body)
+	for len(body) > 0 {
+		piece := body[:min(len(body), heavyPiece)]
+		if _, err := x.w.Write(piece); err != nil {
+			return
+		}
+		if body = body[len(piece):]; len(body) > 0 {
+			deadline(x.w, x.h.options.WriteTimeout)
+		}
+	}
 }
+
+// heavyPiece is how much of a whole answer a client must take in the time that
+// one write has.
+const heavyPiece = 1 << 20
 
 // deadline bounds the next writes where the connection can be bounded.
 func deadline(w http.ResponseWriter, timeout time.Duration) {

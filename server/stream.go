@@ -14,7 +14,9 @@ import (
 // streamWriter writes a stream's events, and heartbeats between them from
 // another goroutine.
 type streamWriter struct {
-	x *exchange
+	x      *exchange
+	source *gateway.Stream // once there is one
+	over   bool            // it has ended
 
 	mu        sync.Mutex
 	committed bool
@@ -98,22 +100,41 @@ func (s *streamWriter) extend() {
 }
 
 // copy sends the stream to its end. Every batch of events leaves as it comes.
-func (s *streamWriter) copy(stream *gateway.Stream) error {
-	defer func() { _ = stream.Close() }()
-	for {
-		events, err := stream.Next()
-		if errors.Is(err, io.EOF) {
-			s.told = true
-			return stream.Err()
-		}
-		if err != nil {
+func (s *streamWriter) copy() error {
+	for !s.over {
+		if err := s.next(); err != nil {
 			return err
 		}
-		if err := s.write(events); err != nil {
-			return fault.Wrap(fault.ClientGone, "The client did not take the stream.", err)
-		}
 	}
+	return nil
 }
+
+// await waits for what next sends.
+func (s *streamWriter) await() (err error) {
+	defer recovered(&err)
+	s.source.Await()
+	return nil
+}
+
+// next sends the events that come next, before the first of them the headers.
+func (s *streamWriter) next() (err error) {
+	defer recovered(&err)
+	events, err := s.source.Next()
+	if errors.Is(err, io.EOF) {
+		s.over, s.told = true, true
+		return s.source.Err()
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.write(events); err != nil {
+		return fault.Wrap(fault.ClientGone, "The client did not take the stream.", err)
+	}
+	return nil
+}
+
+// close ends the stream, if it has not ended.
+func (s *streamWriter) close() { _ = s.source.Close() }
 
 // started reports whether the response was committed.
 func (s *streamWriter) started() bool {

@@ -110,11 +110,11 @@ func TestAClientThatHangsUpCancelsTheUpstreamAndPays(t *testing.T) {
 	hangUp()
 	select {
 	case <-up.cancel:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the upstream goes on")
 	}
 	id := resp.Header.Get("X-Request-Id")
-	patience, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	patience, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	if err := s.g.Shutdown(patience); err != nil { // waits for the call
 		t.Fatal(err)
@@ -123,16 +123,13 @@ func TestAClientThatHangsUpCancelsTheUpstreamAndPays(t *testing.T) {
 	if !strings.Contains(a.body, `"reason":"client_gone"`) || !strings.Contains(a.body, `"output":1`) || !strings.Contains(a.body, `"estimated":true`) {
 		t.Errorf("receipt %s", a.body)
 	}
-	for range 100 { // the log line comes just after
-		if strings.Contains(s.log.String(), `"outcome":"client_gone"`) {
-			return
-		}
+	for !strings.Contains(s.log.String(), `"outcome":"client_gone"`) { // the line comes just after
 		select {
 		case <-patience.Done():
+			t.Fatalf("log %s", s.log.String())
 		case <-time.After(time.Millisecond):
 		}
 	}
-	t.Errorf("log %s", s.log.String())
 }
 
 func TestABrokenStreamEndsWithOneErrorEvent(t *testing.T) {
@@ -202,7 +199,7 @@ func TestTheInProcessClientHangsUp(t *testing.T) {
 	}
 	select {
 	case <-up.cancel:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the upstream goes on")
 	}
 }

@@ -1,6 +1,9 @@
 package speech
 
-import "slices"
+import (
+	"slices"
+	"sync"
+)
 
 // Family is a group of models that obey the same rules.
 type Family struct {
@@ -53,9 +56,12 @@ func openAIVoices() []string {
 	}
 }
 
+// families are [Families], made once: nobody changes them.
+var families = sync.OnceValue(Families)
+
 // family is the model's; for one that no table describes it is OpenAI's.
 func family(model string) (f Family, described bool) {
-	for _, f := range Families() {
+	for _, f := range families() {
 		if slices.Contains(f.Models, model) {
 			return f, true
 		}

@@ -60,9 +60,9 @@ var fields = rule.Table{
 // must not change any more.
 func Parse(data []byte) (*Request, error) {
 	r := &Request{}
-	o, err := rawjson.Index(data, rule.Body, nil)
+	o, err := rule.Read(data, "", nil)
 	if err != nil {
-		return nil, rule.Unacceptable(err)
+		return nil, err
 	}
 	r.parsed.object, r.parsed.body = o, upstream.ObjectBody(o)
 	for i := range o.Members {
@@ -76,11 +76,7 @@ func Parse(data []byte) (*Request, error) {
 func Encode(typed *Request) (*Request, error) { return rule.Encode(typed, Parse) }
 
 func (r *Request) read(name string, raw []byte) {
-	if rawjson.IsNull(raw) {
-		return
-	}
-	if check, ok := fields.Find(name); ok && !check.OK(raw) {
-		r.parsed.problem.Note(name, check.Text)
+	if rawjson.IsNull(raw) || !r.parsed.problem.Obeys(fields, name, raw) {
 		return
 	}
 	switch name {

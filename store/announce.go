@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -15,6 +16,9 @@ import (
 // processes that share the database which list this one charges by
 // (server.md, Config file). It is durable when it returns.
 func (db *DB) Announce(ctx context.Context, list *billing.PriceList) error {
+	if !db.dialect.Shared && db.knows(list) { // and there is nobody to be told
+		return nil
+	}
 	hash := listHash(list)
 	err := db.update(ctx, func(ctx context.Context, t *tx) error {
 		for _, model := range list.Models() {
@@ -28,6 +32,14 @@ func (db *DB) Announce(ctx context.Context, list *billing.PriceList) error {
 		db.announced.Store(&hash)
 	}
 	return err
+}
+
+// knows reports whether every price row of the list is in the database.
+func (db *DB) knows(list *billing.PriceList) bool {
+	return !slices.ContainsFunc(list.Models(), func(model string) bool {
+		version := list.Price(model).Version()
+		return version != "" && db.prices.find(version) == nil
+	})
 }
 
 // announceAgain is for a process whose row others have buried: the one that it

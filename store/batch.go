@@ -33,15 +33,16 @@ type batch struct {
 	holds    map[string]*hold           // only those that are open
 	receipts map[string]billing.Receipt // of holds that have ended
 
-	wanted  wanted
-	touched []*hold // in the order of their first change
-	settled []ending
-	entries []entry
-	answers []answer
-	tasks   tasks
-	rebound []*budget // ended, or to be added
-	wrote   bool      // by an operation of its own
-	durable bool      // it was committed
+	wanted   wanted
+	touched  []*hold // in the order of their first change
+	settled  []ending
+	entries  []entry
+	answers  []answer
+	attempts []attempt
+	tasks    tasks
+	rebound  []*budget // ended, or to be added
+	wrote    bool      // by an operation of its own
+	durable  bool      // it was committed
 }
 
 // answer is an idempotent answer that becomes durable with its settlement, or
@@ -199,6 +200,7 @@ func (b *batch) publish() {
 			b.open[h.id] = h
 		}
 	}
+	b.committer.holds.Store(int64(len(b.open)))
 	b.committer.finish(b.ops)
 }
 

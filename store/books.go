@@ -34,7 +34,12 @@ func (db *DB) Balance(ctx context.Context, account string) (billing.Balance, err
 // Receipt is the settled end of one request; fault.NotFound if the account has
 // none by that id, or if the request is still running.
 func (db *DB) Receipt(ctx context.Context, account, id string) (billing.Receipt, error) {
-	rows, err := db.readers().query(ctx, "SELECT "+receiptColumns+" FROM receipt WHERE id = ? AND account = ?", id, account)
+	return db.receipt(ctx, id, "id = ? AND account = ?", id, account)
+}
+
+// receipt is the one for which a condition is true.
+func (db *DB) receipt(ctx context.Context, id, condition string, args ...any) (billing.Receipt, error) {
+	rows, err := db.readers().query(ctx, "SELECT "+receiptColumns+" FROM receipt WHERE "+condition, args...)
 	if err != nil {
 		return billing.Receipt{}, db.away(err)
 	}
@@ -48,9 +53,13 @@ func (db *DB) Receipt(ctx context.Context, account, id string) (billing.Receipt,
 	case err != nil:
 		return billing.Receipt{}, db.away(err)
 	case len(found) == 0:
-		return billing.Receipt{}, fault.New(fault.NotFound, fmt.Sprintf("There is no receipt %.64q.", id))
+		return billing.Receipt{}, noReceipt(id)
 	}
 	return found[0], nil
+}
+
+func noReceipt(id string) error {
+	return fault.New(fault.NotFound, fmt.Sprintf("There is no receipt %.64q.", id))
 }
 
 // OpenHolds are the requests that have not been settled, sorted by id.

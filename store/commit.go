@@ -7,6 +7,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -16,6 +17,7 @@ const (
 	batchLimit = 512    // operations in one transaction
 	queueLimit = 16_384 // operations that wait; more are refused
 	gathering  = 100 * time.Microsecond
+	looks      = 10_000 // within that time at the most; a test's clock may stand still
 )
 
 // committer is the one goroutine that writes. It takes what waits, does all of
@@ -31,6 +33,7 @@ type committer struct {
 	node     node
 	open     map[string]*hold // the node's, as the last commit left them
 	pending  *batch           // its COMMIT had no answer; nil if there is none
+	holds    atomic.Int64     // how many are open, for others to read
 
 	mu     sync.Mutex
 	queue  []*op
@@ -154,7 +157,7 @@ func (c *committer) gather() {
 		if n == before {
 			still++
 		}
-		if n == 0 || n >= batchLimit || still >= 2 && (n >= c.last || time.Since(began) > gathering) {
+		if n == 0 || n >= batchLimit || still >= 2 && (n >= c.last || still >= looks || time.Since(began) > gathering) {
 			return
 		}
 		before = n
@@ -204,7 +207,9 @@ func (c *committer) commit(ops []*op, careful bool) {
 	pause := 5 * time.Millisecond
 	for tries := 0; len(ops) > 0; tries++ {
 		b := newBatch(c, ops, careful || tries > 0 || c.pending != nil)
+		began := time.Now()
 		err := b.run()
+		c.committed(len(ops), time.Since(began), err)
 		kind := c.kind(err)
 		if err != nil || b.durable { // what wrote nothing tells nothing
 			c.setDown(kind, err)

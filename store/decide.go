@@ -216,6 +216,7 @@ func (s *settling) decide(b *batch) error {
 	for _, record := range s.answers {
 		b.answers = append(b.answers, answer{record, r})
 	}
+	b.fail(h, &r, s.outcome.Failed)
 	s.apply(b)
 	s.receipt = r
 	return nil

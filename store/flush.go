@@ -23,7 +23,7 @@ func (b *batch) changed() bool {
 // flush writes what the operations decided.
 func (b *batch) flush() error {
 	for _, write := range [...]func() error{
-		b.sign, b.writeAccounts, b.writeBudgets, b.writePrices, b.writeHolds, b.writeReceipts, b.writeEntries, b.writeAnswers,
+		b.sign, b.writeAccounts, b.writeBudgets, b.writePrices, b.writeHolds, b.writeReceipts, b.writeAttempts, b.writeEntries, b.writeAnswers,
 		b.writeTasks, b.writeNotices, b.freeAnswers,
 	} {
 		if err := write(); err != nil {

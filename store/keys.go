@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/auth"
@@ -130,7 +132,13 @@ func (t transaction) refuse(ctx context.Context, id, why string) error {
 // Add does, and then nothing has changed. Processes that share a database share
 // the keys of their files: the last Replace counts.
 func (db *DB) Replace(ctx context.Context, owned []auth.Key) error {
-	return db.changeKeys(ctx, func(ctx context.Context, t transaction) error {
+	db.replacing.Lock()
+	defer db.replacing.Unlock()
+	if db.owned != nil && !db.dialect.Shared && slices.EqualFunc(db.owned, owned, sameKey) {
+		return nil // nobody else brings any
+	}
+	db.owned = nil
+	err := db.changeKeys(ctx, func(ctx context.Context, t transaction) error {
 		switched, err := t.switchedKeys(ctx)
 		if err != nil {
 			return err
@@ -150,7 +158,13 @@ func (db *DB) Replace(ctx context.Context, owned []auth.Key) error {
 		}
 		return t.remember(ctx, switched)
 	})
+	if err == nil {
+		db.owned = append([]auth.Key{}, owned...)
+	}
+	return err
 }
+
+func sameKey(a, b auth.Key) bool { return reflect.DeepEqual(a, b) }
 
 // remember keeps those of the switched keys that are off.
 func (t transaction) remember(ctx context.Context, switched map[[32]byte]auth.Key) error {

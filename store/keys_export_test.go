@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -30,15 +31,22 @@ func Occupy(ctx context.Context, db *DB, most int) (free func(), err error) {
 			_ = conn.Close()
 		}
 	}
-	for range most {
+	n := db.long.Stats().MaxOpenConnections
+	if n < 1 || n > most {
+		return free, fmt.Errorf("there are %d", n)
+	}
+	for range n {
 		conn, err := db.lengthy(ctx)
 		if err != nil {
-			return free, nil //nolint:nilerr // there are no more
+			return free, err
 		}
 		taken = append(taken, conn)
 	}
-	return free, errors.New("there are too many")
+	return free, nil
 }
+
+// Hasten gives the database another patience. Nobody may use it meanwhile.
+func Hasten(db *DB, patience time.Duration) { db.options.Patience = patience }
 
 // Endless is a question without an answer, for which there is time until limit.
 func Endless(ctx context.Context, db *DB, limit time.Duration) error {

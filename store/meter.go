@@ -12,6 +12,7 @@ var (
 	_ billing.Meter    = (*DB)(nil)
 	_ billing.Accounts = (*DB)(nil)
 	_ billing.Sparing  = (*DB)(nil)
+	_ billing.Records  = (*DB)(nil)
 )
 
 // Counting reports whether usage is recorded without money.

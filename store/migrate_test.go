@@ -61,7 +61,7 @@ func leavesOlderSchema(t *testing.T, driver, dsn string, open func(store.Options
 	closed(open(store.Options{AsStored: true})) // an empty one
 	newest := version()
 	exec("DELETE FROM schema_version WHERE version > 5", "DROP TABLE setting", "ALTER TABLE node DROP COLUMN prices",
-		"DROP TABLE task", "DROP TABLE notice", "DROP TABLE webhook_secret")
+		"DROP TABLE task", "DROP TABLE notice", "DROP TABLE webhook_secret", "DROP TABLE attempt")
 	_, err = open(store.Options{AsStored: true})
 	if !fault.Is(err, fault.InvalidRequest) || !strings.Contains(err.Error(), "Start `serve` with this version first") {
 		t.Errorf("got %v", err)

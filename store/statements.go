@@ -12,6 +12,7 @@ type statements struct {
 	accounts, currentBudgets, budgets, holds, ended                bulk
 	updateAccount, insertAccount, updateBudget                     bulk
 	insertHold, updateHold, deleteHold, insertReceipt, insertEntry bulk
+	insertAttempt                                                  bulk
 
 	tasks, taskOf, openTasks, recentTasks, submittedTasks      bulk
 	insertTask, updateTask, deleteTask, leaseTask, freeAnswers bulk
@@ -26,6 +27,7 @@ const (
 	receiptColumns = "id, account, key_id, operation, model, status, price, held, charge, overrun, reason, channel, created_at, settled_at, " + usageColumns
 	usageColumns   = countColumns + ", variant, estimated, zero, anomaly"
 	countColumns   = "input, cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character"
+	attemptColumns = "receipt, number, account, channel, model, code, status, billable, used, waste, started_at, duration, settled_at"
 	entryColumns   = "account, kind, reference, customer, credit, revenue, overrun, held, available, created_at"
 )
 
@@ -62,6 +64,7 @@ func newStatements(d Dialect) *statements {
 		insertHold:    newBulk(d, "INSERT INTO hold ("+holdColumns+") ", "tntnttttntnnb", ""),
 		deleteHold:    lookUp(d, "DELETE FROM hold WHERE id", 't', ""),
 		insertReceipt: newBulk(d, "INSERT INTO receipt ("+receiptColumns+", counted) ", "tttttttnnnttnnnnnnnnnnnntnnnb", ""),
+		insertAttempt: newBulk(d, "INSERT INTO attempt ("+attemptColumns+") ", "tnttttnntnnnn", ""),
 		insertEntry:   newBulk(d, "INSERT INTO entry ("+entryColumns+") ", "tttnnnnnnn", ""),
 	}
 	s.ofTasks(d)

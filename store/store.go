@@ -11,9 +11,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 )
@@ -40,6 +42,9 @@ type DB struct {
 	announced atomic.Pointer[string] // the hash of the list that is charged by
 	committer *committer
 	tasks     *Tasks
+
+	replacing sync.Mutex
+	owned     []auth.Key // what Replace brought last; nil if that is not certain
 }
 
 // Options configure a [DB]. The zero value is a prepaid ledger.
@@ -71,6 +76,9 @@ type Options struct {
 	Rand io.Reader
 	// Logger hears of what no caller is told; nil discards.
 	Logger *slog.Logger
+	// Committed, when not nil, is told of every transaction of the committer, which
+	// waits for it: it must not block.
+	Committed func(Commit)
 	// Wrap is given each of the connectors before it is used, to watch its
 	// statements; nil means as it is.
 	Wrap func(driver.Connector) driver.Connector

@@ -3,14 +3,10 @@ package store
 import (
 	"context"
 	"database/sql"
-	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
 )
-
-// secretOverlap is how long the secret before the current one signs, too.
-const secretOverlap = 24 * time.Hour
 
 // Secrets implements [webhook.Outbox]. An account without one gets one.
 func (db *DB) Secrets(ctx context.Context, account string) ([]webhook.Secret, error) {
@@ -95,7 +91,7 @@ func (t *tx) putSecret(ctx context.Context, account string, s webhook.Secret) er
 	if _, err := t.exec(ctx, "DELETE FROM webhook_secret WHERE account = ? AND expires_at > 0", account); err != nil {
 		return err
 	}
-	if _, err := t.exec(ctx, "UPDATE webhook_secret SET expires_at = ? WHERE account = ? AND expires_at = 0", now+int64(secretOverlap), account); err != nil {
+	if _, err := t.exec(ctx, "UPDATE webhook_secret SET expires_at = ? WHERE account = ? AND expires_at = 0", now+int64(webhook.Overlap), account); err != nil {
 		return err
 	}
 	_, err = t.exec(ctx, "INSERT INTO webhook_secret (account, secret, created_at, expires_at) VALUES (?, ?, ?, 0)", account, s.Reveal(), now)

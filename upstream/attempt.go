@@ -16,18 +16,15 @@ import (
 // whose body it is. One timer serves all time-outs: a read only leaves a stamp,
 // and the timer looks at the stamp when it fires and sets itself anew.
 type attempt struct {
-	call    Call
-	reply   Reply
-	body    io.ReadCloser
-	channel *channel
-	now     func() time.Time
-	up      Upstream
-	barred  bool // the upstream was not asked
-
+	of     question
+	call   *Call // nil once its answer was accepted: what it asked may be long
+	reply  Reply
+	body   io.ReadCloser
+	seat   seat
+	now    func() time.Time
 	parent context.Context // the caller's
-	ctx    context.Context // parent with the channel's time-outs
 	cancel context.CancelCauseFunc
-	start  time.Time
+	start  time.Time // by the real clock
 
 	begun   atomic.Bool  // the first byte has come
 	waiting atomic.Int64 // when the read that waits now began, in ns since start and 1; else 0
@@ -37,9 +34,12 @@ type attempt struct {
 	mu       sync.Mutex
 	timer    *time.Timer
 	expired  *fault.Error // the time-out that ended the attempt
+	cut      *fault.Error // what ended the answer instead of its end
+	verdict  verdict      // what the attempt's end means, once it is done
 	done     bool
-	verdict  verdict // what the attempt's end means, once it is done
 	accepted bool
+	barred   bool // the upstream was not asked
+	unread   bool // it ran out of time while nobody waited for the upstream: its reader was slow
 }
 
 var (
@@ -47,31 +47,37 @@ var (
 	errNoReply = errors.New("the upstream gave neither an answer nor an error")
 )
 
-func newAttempt(ctx context.Context, call *Call, rt route, now func() time.Time) *attempt {
-	a := &attempt{call: *call, channel: rt.channel, up: rt.up, now: now, parent: ctx, start: time.Now()}
-	a.call.Accept, a.call.Observe = nil, nil
-	a.call.Model = rt.model(call.Model)
-	a.ctx, a.cancel = context.WithCancelCause(ctx)
+// newAttempt begins an attempt, which is by the real clock at start. The context
+// is the caller's with the channel's time-outs.
+func newAttempt(parent context.Context, call *Call, s seat, now func() time.Time, start time.Time) (*attempt, context.Context) {
+	own := *call
+	own.Accept, own.Begin, own.Observe = nil, nil, nil
+	own.Model = s.model(call.Model)
+	a := &attempt{of: question{own.Op, own.Model}, call: &own, seat: s, now: now, parent: parent, start: start}
+	ctx, cancel := context.WithCancelCause(parent)
+	a.cancel = cancel
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.timer = time.AfterFunc(rt.Timeout.left(clock{}), a.fire)
-	return a
+	a.timer = time.AfterFunc(s.Timeout.left(clock{}), a.fire)
+	return a, ctx
 }
 
-// do makes the call and has the answer accepted. After an error nothing of the
-// attempt is left but the verdict.
-func (a *attempt) do(accept func(context.Context, *Reply) (*Reply, error)) (*Reply, *fault.Error) {
-	reply, err := a.ask(accept)
+// do makes the call and has the answer accepted, and says how long that took.
+// After an error nothing of the attempt is left but the verdict.
+func (a *attempt) do(ctx context.Context, since time.Time, accept func(context.Context, *Reply) (*Reply, error)) (*Reply, time.Duration, *fault.Error) {
+	reply, err := a.ask(ctx, accept)
+	now := a.now()
+	took := now.Sub(since)
 	if err != nil {
-		return nil, a.refuse(err)
+		return nil, took, a.refuse(err, now, took-a.reply.Withheld)
 	}
-	a.accept()
-	return reply, nil
+	a.accept(now, took-a.reply.Withheld)
+	return reply, took, nil
 }
 
-func (a *attempt) ask(accept func(context.Context, *Reply) (*Reply, error)) (reply *Reply, err error) {
+func (a *attempt) ask(ctx context.Context, accept func(context.Context, *Reply) (*Reply, error)) (reply *Reply, err error) {
 	defer recovered(&err)
-	reply, err = a.up.Do(a.ctx, &a.call)
+	reply, err = a.seat.up.Do(ctx, a.call)
 	if err != nil {
 		return nil, err
 	}
@@ -80,11 +86,11 @@ func (a *attempt) ask(accept func(context.Context, *Reply) (*Reply, error)) (rep
 	}
 	a.body = reply.Body
 	a.reply.Status, a.reply.Header = reply.Status, reply.Header
-	a.reply.Body, a.reply.Channel, a.reply.Dropped = a, a.channel.Name, reply.Dropped
+	a.reply.Body, a.reply.Channel, a.reply.Dropped = a, a.seat.Name, reply.Dropped
 	if accept == nil {
 		return &a.reply, nil
 	}
-	reply, err = accept(a.ctx, &a.reply)
+	reply, err = accept(ctx, &a.reply)
 	if err == nil && reply == nil {
 		return nil, errNoReply
 	}
@@ -129,11 +135,11 @@ func (a *attempt) fire() {
 		elapsed: time.Since(a.start), begun: a.begun.Load(),
 		waiting: since != 0, since: time.Duration(since - 1),
 	}
-	if left := a.channel.Timeout.left(c); left > 0 {
+	if left := a.seat.Timeout.left(c); left > 0 {
 		a.timer.Reset(left)
 		return
 	}
-	a.expired = a.channel.Timeout.expired(c)
+	a.expired, a.unread = a.seat.Timeout.expired(c), c.begun && !c.waiting
 	a.cancel(a.expired)
 }
 
@@ -143,7 +149,7 @@ func (a *attempt) begin() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.done && a.expired == nil {
-		left := a.channel.Timeout.left(clock{elapsed: time.Since(a.start), begun: true})
+		left := a.seat.Timeout.left(clock{elapsed: time.Since(a.start), begun: true})
 		a.timer.Reset(max(left, 0))
 	}
 }
@@ -179,11 +185,11 @@ func (a *attempt) end(err error) error {
 	case a.closed.Load():
 		return errClosed
 	case err == io.EOF:
-		a.finish(verdict{})
+		a.finish(verdict{}, nil)
 		return err
 	}
 	e := a.explain(err)
-	a.finish(verdict{sick: true})
+	a.finish(verdict{sick: !a.slow()}, e)
 	return e
 }
 
@@ -194,10 +200,18 @@ func (a *attempt) Close() error {
 		return nil
 	}
 	a.mu.Lock()
-	expired := a.expired != nil
+	expired := a.expired
 	a.mu.Unlock()
-	a.finish(verdict{sick: expired})
+	a.finish(verdict{sick: expired != nil && !a.slow()}, expired)
 	return a.closeBody()
+}
+
+// slow reports whether the attempt ran out of time since its reader was slow,
+// which says nothing of the channel.
+func (a *attempt) slow() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.unread
 }
 
 func (a *attempt) closeBody() (err error) {
@@ -206,65 +220,4 @@ func (a *attempt) closeBody() (err error) {
 	}
 	defer recovered(&err)
 	return a.body.Close()
-}
-
-// accept makes the answer count. How the channel did is known when the answer
-// has ended; only a channel that others avoid is let off at once.
-func (a *attempt) accept() {
-	a.mu.Lock()
-	a.accepted = true
-	done := a.done
-	a.mu.Unlock()
-	if done {
-		a.cancel(context.Canceled)
-	}
-	if done || a.channel.streak.resting() {
-		a.report()
-	}
-}
-
-// refuse ends an attempt of which err is the outcome.
-func (a *attempt) refuse(err error) *fault.Error {
-	e := a.explain(err)
-	a.barred = errors.As(err, new(*unasked))
-	a.closed.Store(true)
-	a.finish(verdict{})
-	_ = a.closeBody()
-	if a.parent.Err() == nil {
-		a.verdict = judge(a.call.Op, e)
-	}
-	a.report()
-	return e
-}
-
-// finish ends the attempt's timer and context, with what it says of the channel.
-// Whoever accepts an answer may read it to its end and still use the context.
-func (a *attempt) finish(v verdict) {
-	a.mu.Lock()
-	first := !a.done
-	if first {
-		a.done, a.verdict = true, v
-		a.timer.Stop()
-	}
-	accepted := a.accepted
-	a.mu.Unlock()
-	if accepted || a.closed.Load() {
-		a.cancel(context.Canceled)
-	}
-	if accepted && first {
-		a.report()
-	}
-}
-
-// report tells the channel how it did: a sick attempt counts against it, and
-// any other, a refusal of the caller's request included, shows that the vendor
-// is there. A caller who left, or whom it was not asked for, says nothing about it.
-func (a *attempt) report() {
-	switch {
-	case a.parent.Err() != nil, a.barred:
-	case a.verdict.sick:
-		a.channel.streak.failed(a.now())
-	default:
-		a.channel.streak.worked()
-	}
 }

@@ -127,7 +127,7 @@ func (b Body) Bytes() ([]byte, error) {
 		return nil, ErrNotEditable
 	case b.form != nil:
 	case len(b.edits) > 0:
-		return b.object.Apply(make([]byte, 0, len(b.plain)+256), b.edits...), nil
+		return b.object.Apply(nil, b.edits...), nil
 	case b.open == nil:
 		return b.plain, nil
 	}
@@ -152,6 +152,10 @@ func (b Body) Open() (io.ReadCloser, int64, error) {
 	data, err := b.Bytes()
 	if err != nil {
 		return nil, 0, err
+	}
+	const long = 16 << 10
+	if len(data) > long {
+		return &sentOnce{data: data}, int64(len(data)), nil
 	}
 	// As http.Transport knows it: a body in memory goes out with the headers.
 	return io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil

@@ -3,8 +3,10 @@ package upstream_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -14,7 +16,13 @@ import (
 // TestAThousandRequestsWithRandomFaults is the test of faults.md, row 7.
 func TestAThousandRequestsWithRandomFaults(t *testing.T) {
 	const requests = 1000
-	kinds := []error{nil, unsent(), lost(), failed(429), failed(500), failed(503), failed(401), failed(400)}
+	kinds := []error{
+		nil, unsent(), lost(), failed(429), failed(500), failed(503), failed(401), failed(400),
+		keyed(401), keyed(429), later(503, 2*time.Second), later(429, time.Hour),
+	}
+	// What certainly was not accepted (faults.md, row 7).
+	free := []int{1, 3, 5, 6, 8, 9, 10, 11}
+	final, otherKey := 7, []int{8, 9} // which is asked for with another key at no price
 	rapid.Check(t, func(rt *rapid.T) {
 		faulty := rapid.IntRange(0, 100).Draw(rt, "percent faulty")
 		channels := rapid.IntRange(1, 5).Draw(rt, "channels")
@@ -23,11 +31,17 @@ func TestAThousandRequestsWithRandomFaults(t *testing.T) {
 			seed = seed*6364136223846793005 + 1442695040888963407
 			return (seed >> 33) % n
 		}
-		attempts, accepted := 0, 0
-		up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-			attempts++
+		attempts, accepted, keys, last := 0, 0, 0, -1
+		up := upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
+			if attempts++; last >= 0 && (last == final || c.Op == upstream.GenerateImage && !slices.Contains(free, last)) {
+				rt.Fatalf("%s was asked for again after %v", c.Op, kinds[last])
+			}
+			if slices.Contains(otherKey, last) {
+				keys++
+			}
 			if random(100) < uint64(faulty) {
-				if err := kinds[random(uint64(len(kinds)))]; err != nil {
+				last = int(random(uint64(len(kinds))))
+				if err := kinds[last]; err != nil {
 					return nil, err
 				}
 			}
@@ -37,17 +51,28 @@ func TestAThousandRequestsWithRandomFaults(t *testing.T) {
 		var list []upstream.Channel
 		for i := range channels {
 			list = append(list, every(fmt.Sprint(i), up, i/2))
+			list[i].MaxConcurrent = i % 3
 		}
-		r := router(t, upstream.RouterOptions{Rand: random}, list...)
+		var d day
+		o := d.options()
+		o.Rand = random
+		r := router(t, o, list...)
 		c := call(t, hello)
 		for n := 1; n <= requests; n++ {
 			before, tried := accepted, attempts
+			d.now, last = d.now.Add(time.Duration(random(uint64(time.Second)))), -1
+			c.Op = []upstream.Op{upstream.ChatCompletion, upstream.GenerateImage}[random(2)]
 			_, err := answer(context.Background(), r, c)
 			if got := accepted - before; got > 1 || (got == 1) != (err == nil) || attempts-tried > 3 {
 				rt.Fatalf("%d answers accepted in %d attempts, error %v", got, attempts-tried, err)
 			}
-			if 5*attempts > 6*n+15 {
-				rt.Fatalf("%d attempts for %d requests", attempts, n)
+			for _, c := range r.Channels() {
+				if c.InFlight != 0 {
+					rt.Fatalf("a place is still taken: %+v", c)
+				}
+			}
+			if 5*(attempts-keys) > 6*n+15 {
+				rt.Fatalf("%d attempts for %d requests, %d of them with another key", attempts, n, keys)
 			}
 		}
 	})

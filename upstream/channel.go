@@ -3,7 +3,10 @@ package upstream
 import (
 	"errors"
 	"fmt"
+	"math"
+	"reflect"
 	"slices"
+	"time"
 )
 
 // everyModel is the public id under which a channel passes every id through.
@@ -25,6 +28,12 @@ type Channel struct {
 	Weight int
 	// Timeout bounds the channel's answers.
 	Timeout Timeouts
+	// MaxConcurrent is how many calls the channel answers at a time, from the
+	// call to the end of the answer's body; 0 for any number.
+	MaxConcurrent int
+	// RPM is how many calls the upstream takes in a minute; 0 for any number. A
+	// second's worth of them may come at once.
+	RPM int
 	// Drop names the top-level request fields that the upstream refuses. A call
 	// for several candidates is refused rather than sent without its n.
 	Drop []string
@@ -38,9 +47,29 @@ type ChannelInfo struct {
 	Name     string
 	Models   []string // public ids, sorted; "*" for all
 	Priority int
-	Weight   int  // at least 1
-	Usable   bool // false while it rests after failures
+	Weight   int       // at least 1
+	Usable   bool      // false while it rests after failures or is paused
+	State    string    // Ready, Resting, Probing or Paused
+	Until    time.Time // the end of the rest; zero in any other state
+	InFlight int       // calls whose answer has not ended
+	Requests int64     // attempts since the start, reloads included
+	Failures int64     // how many of them counted against the channel
+	// Latency is how long the upstream lately took to the first content, or to
+	// the whole of an answer that is not streamed; 0 if nobody knows, and 10 ms
+	// for all that is quicker.
+	Latency time.Duration
+	// LastError is the code and the upstream's status of the last failure; empty
+	// if there was none.
+	LastError string
 }
+
+// The states of a channel.
+const (
+	Ready   = "ready"
+	Resting = "resting" // after failures, or some model of it since the vendor said when to come back
+	Probing = "probing" // back from a rest, with few calls at a time
+	Paused  = "paused"  // by [Router.Pause]
+)
 
 // check refuses what cannot work, so that it is found at start-up.
 func (c *Channel) check() error {
@@ -53,6 +82,10 @@ func (c *Channel) check() error {
 		return c.errorf("the weight %d is negative", c.Weight)
 	case len(c.Models) == 0:
 		return c.errorf("it has no models")
+	case c.MaxConcurrent < 0 || c.MaxConcurrent > math.MaxInt32:
+		return c.errorf("%d calls at a time are too few or too many", c.MaxConcurrent)
+	case c.RPM < 0:
+		return c.errorf("the number %d of calls a minute is negative", c.RPM)
 	case c.Timeout.Headers < 0 || c.Timeout.Idle < 0 || c.Timeout.Total < 0:
 		return c.errorf("a time-out is negative")
 	}
@@ -100,18 +133,75 @@ func (c *Channel) errorf(format string, args ...any) error {
 // channel is a Channel at work.
 type channel struct {
 	Channel
-	renames []string // the keys of Rename in a fixed order
-	streak  streak
+	*vitals
+	pace    *pace
+	renames []string   // the keys of Rename in a fixed order
+	peers   []*channel // of its priority, itself included
 }
 
-func newChannel(c Channel) *channel {
-	c.Weight = max(c.Weight, 1)
-	c.Timeout = c.Timeout.withDefaults()
-	return &channel{Channel: c, renames: sorted(c.Rename)}
+// newChannels are channels at work, with the vitals of their namesakes among
+// those before.
+func newChannels(list []Channel, before []*channel, now time.Time) []*channel {
+	known := make(map[string]*channel, len(before))
+	for _, c := range before {
+		known[c.Name] = c
+	}
+	channels := make([]*channel, len(list))
+	peers := make(map[int][]*channel)
+	for i, c := range list {
+		c.Weight = max(c.Weight, 1)
+		c.Timeout = c.Timeout.withDefaults()
+		at := &channel{Channel: c, renames: sorted(c.Rename)}
+		if b := known[c.Name]; b != nil {
+			at.vitals, at.pace = b.vitals, newPace(c.RPM, b.pace, now)
+			if replaced(b.Upstream, c.Upstream) {
+				at.vitals.pardon(now)
+			}
+		} else {
+			at.vitals, at.pace = newVitals(now), newPace(c.RPM, nil, now)
+		}
+		channels[i] = at
+		peers[c.Priority] = append(peers[c.Priority], at)
+	}
+	for _, c := range channels {
+		c.peers = peers[c.Priority]
+	}
+	return channels
 }
 
-func (c *channel) info(usable bool) ChannelInfo {
-	return ChannelInfo{c.Name, sorted(c.Models), c.Priority, c.Weight, usable}
+// replaced reports whether b is another upstream than a, with other keys for
+// instance. Functions cannot be told apart.
+func replaced(a, b Upstream) bool {
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a != b
+}
+
+// spare reports whether the channel may rest though it answers at times: no more
+// than half of a priority's channels do.
+func (c *channel) spare() bool {
+	out := 0
+	for _, p := range c.peers {
+		if p.health.out() {
+			out++
+		}
+	}
+	return 2*(out+1) <= len(c.peers)
+}
+
+func (c *channel) info(now time.Time) ChannelInfo {
+	i := ChannelInfo{
+		Name: c.Name, Models: sorted(c.Models), Priority: c.Priority, Weight: c.Weight,
+		InFlight: int(c.inFlight()), Requests: c.requests.Load(), Failures: c.failures.Load(),
+		Latency: c.latency(), LastError: c.trouble.Load().String(),
+	}
+	i.State, i.Until = c.health.state(now)
+	i.Usable = i.State != Resting
+	if until := c.told.last(now); until.After(i.Until) {
+		i.State, i.Until = Resting, until
+	}
+	if c.paused.Load() {
+		i.State, i.Until, i.Usable = Paused, time.Time{}, false
+	}
+	return i
 }
 
 // sorted are the keys of m in order.

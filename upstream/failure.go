@@ -20,12 +20,27 @@ type Failure struct {
 	// Refused says that the vendor refused before any work, so that nothing was
 	// billed (429, 503, 529).
 	Refused bool
-	// Fatal says that the operator's credentials or account are at fault (401,
-	// 403, quota, arrears).
+	// Fatal says that the operator has to mend something before any call can go
+	// through: the credentials or the account (401, 403, quota, arrears), or the way
+	// to the vendor (407, 421, 426).
 	Fatal bool
+	// OtherKey says that the vendor refused a key, or called it for a pause, and
+	// that another key of the operator's can serve: the same channel may be asked
+	// again at once.
+	OtherKey bool
 	// Err is the transport's error or the vendor's text, secrets masked.
 	Err error
 }
+
+// Answered is the failure that a vendor's refusing HTTP status means by itself
+// (decisions.md, Error bodies); a driver that reads the body may know better.
+func Answered(status int) *Failure {
+	return &Failure{Status: status, Sent: true, Refused: unbilled[status], Fatal: accounts[status] || astray[status]}
+}
+
+// Astray reports whether the call did not get to the vendor as it should, so that
+// its failure says nothing of the key it was made with.
+func (f *Failure) Astray() bool { return astray[f.Status] }
 
 // Error describes the failure for the log.
 func (f *Failure) Error() string {
@@ -61,21 +76,70 @@ func (f *Failure) code() fault.Code {
 		return fault.NoChannel
 	case listed:
 		return code
-	case f.Status >= 400 && f.Status < 500:
+	case callersFault(f.Status):
 		return fault.InvalidRequest
 	}
 	return fault.BadGateway
 }
 
+// callersFault reports whether a vendor's status says that the caller's request
+// is wrong: a 4xx does, unless the table below has another code for it.
+func callersFault(status int) bool {
+	_, listed := codes[status]
+	return status >= 400 && status < 500 && !listed
+}
+
 // codes is the table from a vendor's status to ours; 502, a status that is not
-// listed and a connection that broke are all a bad answer.
+// listed and a connection that broke are all a bad answer. So is a 4xx about what
+// the gateway alone decides, which no caller can mend: the method, the path, the
+// headers and the conditions of its request.
 var codes = map[int]fault.Code{
-	http.StatusRequestTimeout:      fault.RequestTimeout,
-	http.StatusTooManyRequests:     fault.UpstreamRateLimit,
-	http.StatusInternalServerError: fault.InternalServerError,
-	http.StatusServiceUnavailable:  fault.ServiceUnavailable,
-	http.StatusGatewayTimeout:      fault.RequestTimeout,
-	529:                            fault.ServiceUnavailable, // "overloaded"
+	http.StatusMethodNotAllowed:             fault.BadGateway,
+	http.StatusNotAcceptable:                fault.BadGateway,
+	http.StatusProxyAuthRequired:            fault.NoChannel,
+	http.StatusRequestTimeout:               fault.RequestTimeout,
+	http.StatusLengthRequired:               fault.BadGateway,
+	http.StatusPreconditionFailed:           fault.BadGateway,
+	http.StatusRequestURITooLong:            fault.BadGateway,
+	http.StatusRequestedRangeNotSatisfiable: fault.BadGateway,
+	http.StatusExpectationFailed:            fault.BadGateway,
+	http.StatusMisdirectedRequest:           fault.NoChannel,
+	http.StatusFailedDependency:             fault.BadGateway, // "the request failed during generation"
+	http.StatusTooEarly:                     fault.ServiceUnavailable,
+	http.StatusUpgradeRequired:              fault.NoChannel,
+	http.StatusPreconditionRequired:         fault.BadGateway,
+	http.StatusTooManyRequests:              fault.UpstreamRateLimit,
+	http.StatusRequestHeaderFieldsTooLarge:  fault.BadGateway,
+	499:                                     fault.BadGateway, // the vendor's own proxy was hung up on
+	http.StatusInternalServerError:          fault.InternalServerError,
+	http.StatusServiceUnavailable:           fault.ServiceUnavailable,
+	http.StatusGatewayTimeout:               fault.RequestTimeout,
+	529:                                     fault.ServiceUnavailable, // "overloaded"
+}
+
+// unbilled are the statuses by which a vendor refuses before any work.
+var unbilled = map[int]bool{
+	http.StatusTooEarly:           true,
+	http.StatusTooManyRequests:    true,
+	http.StatusServiceUnavailable: true,
+	529:                           true,
+}
+
+// accounts are the statuses of credentials or an account that will not do.
+var accounts = map[int]bool{
+	http.StatusUnauthorized:    true,
+	http.StatusPaymentRequired: true,
+	http.StatusForbidden:       true,
+}
+
+// astray are the statuses of a call that did not get to the vendor as it should,
+// whatever it asks for and whoever pays: a proxy in between wants credentials, the
+// address is another's, or the protocol is too old. They are the operator's affair.
+// (A 451 is the caller's: vendors refuse content by it.)
+var astray = map[int]bool{
+	http.StatusProxyAuthRequired:  true,
+	http.StatusMisdirectedRequest: true,
+	http.StatusUpgradeRequired:    true,
 }
 
 var messages = map[fault.Code]string{

@@ -5,8 +5,10 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -62,14 +64,14 @@ func TestAChannelThatFailsThreeTimesInARowRestsLongerAndLonger(t *testing.T) {
 func TestASuccessMakesAChannelWhole(t *testing.T) {
 	var d day
 	bad := failed(503)
-	first := plays(bad, bad, "ok", bad, bad, "ok", bad, bad, bad, "ok", bad, bad, "ok", bad)
+	first := plays(bad, bad, "ok", bad, bad, "ok", bad, bad, bad, "ok")
 	r := two(t, &d, first)
 	if n := ask(t, r, first, 12); n != 9 {
 		t.Fatalf("it was asked %d times before it rests", n)
 	}
 	d.now = d.now.Add(time.Second)
-	if n := ask(t, r, first, 4); n != 4 {
-		t.Errorf("after its rest and a success it was asked %d times", n)
+	if n := ask(t, r, first, 31); n != 31 || r.Channels()[0].State != upstream.Ready {
+		t.Errorf("after its rest it was asked %d times, %+v", n, r.Channels()[0])
 	}
 }
 
@@ -79,6 +81,28 @@ func TestARefusalOfTheCallersRequestIsNoFailure(t *testing.T) {
 	r := two(t, &d, first)
 	if n := ask(t, r, first, 6); n != 6 || !r.Channels()[0].Usable {
 		t.Errorf("asked %d times, %+v", n, r.Channels()[0])
+	}
+}
+
+// Of many vendors that speak the dialect only some count tokens.
+func TestAVendorThatDoesNotCountIsNotUnwell(t *testing.T) {
+	for _, status := range []int{405, 501} {
+		var d day
+		first := plays(failed(status))
+		r := two(t, &d, first)
+		for range 6 {
+			c := call(t, hello)
+			c.Op = upstream.CountTokens
+			if got, err := answer(t.Context(), r, c); !fault.Is(err, fault.BadGateway) {
+				t.Fatalf("%d: %q, %v", status, got, err)
+			}
+		}
+		if now := r.Channels()[0]; first.asked() != 6 || now.State != upstream.Ready || now.Failures != 0 {
+			t.Errorf("%d: asked %d times, %+v", status, first.asked(), now)
+		}
+		if n := ask(t, r, first, 4); n != 3 || r.Channels()[0].Usable {
+			t.Errorf("%d: a chat was asked for %d times", status, n)
+		}
 	}
 }
 
@@ -154,4 +178,205 @@ func TestARefusedAnswerIsAFailureAlsoIfItWasReadToItsEnd(t *testing.T) {
 	if first.asked() != 3 || r.Channels()[0].Usable {
 		t.Errorf("it was asked %d times before it rests", first.asked())
 	}
+}
+
+// blend is a vendor of whose calls so many of a hundred fail, spread evenly.
+func blend(failing int) *vendor {
+	debt := 0
+	return plays(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+		if debt += failing; debt >= 100 {
+			debt -= 100
+			return nil, failed(500)
+		}
+		return says(strings.NewReader("ok")), nil
+	})
+}
+
+func TestAChannelThatFailsTooOftenRestsThoughItAnswersBetween(t *testing.T) {
+	for failing, rests := range map[int]bool{50: true, 45: true, 30: false, 10: false} {
+		var d day
+		v := blend(failing)
+		r := router(t, d.options(),
+			upstream.Channel{Name: "erring", Upstream: v, Models: map[string]string{"m": "m"}},
+			upstream.Channel{Name: "peer", Upstream: plays("ok"), Models: map[string]string{"m": "m", "spare": "spare"}})
+		ask(t, r, v, 400)
+		if got := r.Channels()[0].State == upstream.Resting; got != rests {
+			t.Errorf("with %d %% of failures it rests: %v", failing, got)
+		}
+	}
+}
+
+func TestNoMoreThanHalfOfAPriorityRestForErringNowAndThen(t *testing.T) {
+	for peers, most := range map[int]int{1: 0, 2: 1, 3: 1, 4: 2, 5: 2} {
+		var d day
+		var list []upstream.Channel
+		for i := range peers {
+			list = append(list, every(string(rune('a'+i)), blend(50), 0))
+		}
+		r := router(t, d.options(), append(list, every("spare", plays("ok"), 1))...)
+		for range 600 {
+			_, _ = answer(t.Context(), r, call(t, hello))
+		}
+		out := 0
+		for _, c := range r.Channels() {
+			if c.State == upstream.Resting {
+				out++
+			}
+		}
+		if out != most {
+			t.Errorf("of %d channels %d rest, want %d", peers, out, most)
+		}
+	}
+	// Whoever is surely dead rests whatever the others do.
+	var d day
+	r := router(t, d.options(), every("1", plays(unsent()), 0), every("2", plays(unsent()), 0), every("3", plays("ok"), 0))
+	for range 200 {
+		_, _ = answer(t.Context(), r, call(t, hello))
+	}
+	if c := r.Channels(); c[0].State != upstream.Resting || c[1].State != upstream.Resting || c[2].State != upstream.Ready {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestWhatBeganBeforeARestSaysNothingOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := new(holds)
+		r := router(t, upstream.RouterOptions{}, every("first", v, 0), every("second", plays("second"), 1))
+		for range 8 {
+			start(t.Context(), r, call(t, hello))
+		}
+		for i := range 5 {
+			v.let(i, failed(500))
+		}
+		synctest.Wait()
+		was := r.Channels()[0]
+		if was.State != upstream.Resting || !was.Until.Equal(time.Now().Add(time.Second)) {
+			t.Fatalf("%+v", was)
+		}
+		v.let(5, nil)
+		v.let(6, failed(500))
+		synctest.Wait()
+		if c := r.Channels()[0]; c.State != upstream.Resting || !c.Until.Equal(was.Until) || c.Failures != 6 {
+			t.Errorf("%+v", c)
+		}
+		time.Sleep(time.Second)
+		v.let(7, failed(500))
+		synctest.Wait()
+		if c := r.Channels()[0]; c.State != upstream.Probing {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+func TestAChannelThatIsBackGetsMoreCallsAtATimeWithEachSuccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := new(holds)
+		r := router(t, upstream.RouterOptions{}, every("first", v, 0), every("second", plays("second"), 1))
+		for range 3 {
+			start(t.Context(), r, call(t, hello))
+		}
+		for i := range 3 {
+			v.let(i, failed(500))
+		}
+		time.Sleep(time.Second)
+		for _, let := range []int{1, 3, 7, 15, 31} { // an answer that begins and ends counts twice, at first
+			before := v.running()
+			for range 100 {
+				start(t.Context(), r, call(t, hello))
+			}
+			got := v.running() - before
+			if got > let {
+				t.Errorf("%d calls were let in at a time, want at most %d", got, let)
+			}
+			for i := range got {
+				v.let(before+i, nil)
+			}
+			synctest.Wait()
+		}
+		if c := r.Channels()[0]; c.State != upstream.Ready {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+func TestALongTimeInServiceMakesTheNextRestShort(t *testing.T) {
+	for in, want := range map[time.Duration]time.Duration{
+		time.Second: 8 * time.Second, 15 * time.Second: 4 * time.Second, 10 * time.Minute: time.Second,
+	} {
+		var d day
+		bad := failed(500)
+		v := plays(bad, bad, bad, bad, bad, "ok")
+		r := two(t, &d, v)
+		for range 3 {
+			ask(t, r, v, 3)
+			d.now = d.now.Add(4 * time.Second)
+		}
+		ask(t, r, v, 40)
+		if c := r.Channels()[0]; c.State != upstream.Ready || r.Rests()["first"] != 3 {
+			t.Fatalf("%+v", c)
+		}
+		d.now = d.now.Add(in)
+		v.script = []any{bad}
+		ask(t, r, v, 3)
+		if c := r.Channels()[0]; c.State != upstream.Resting || c.Until.Sub(d.now) != want {
+			t.Errorf("after %s in service it rests for %s, want %s", in, c.Until.Sub(d.now), want)
+		}
+	}
+}
+
+func TestAProbeThatNeverEndsDoesNotKeepOthersFromTrying(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := new(holds)
+		r := router(t, upstream.RouterOptions{}, every("first", v, 0), every("second", plays("second"), 1))
+		for range 3 {
+			start(t.Context(), r, call(t, hello))
+		}
+		for i := range 3 {
+			v.let(i, failed(500))
+		}
+		time.Sleep(time.Second)
+		for i := range 3 {
+			for range 3 {
+				start(t.Context(), r, call(t, hello))
+			}
+			if got := v.running() - 3; got != i+1 {
+				t.Errorf("after %d s %d calls try", i, got)
+			}
+			time.Sleep(time.Second)
+		}
+		for i := range v.running() {
+			v.let(i, nil)
+		}
+	})
+}
+
+func TestWhoGivesUpASlowCallDoesNotMakeItsChannelLookFast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slowly, fast := slow(2*time.Second), slow(100*time.Millisecond)
+		d := newDice(29)
+		r := router(t, upstream.RouterOptions{Rand: d.below}, every("slow", slowly, 0), every("fast", fast, 0))
+		for range 200 {
+			ctx, leave := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			_, _ = answer(ctx, r, call(t, hello))
+			leave()
+		}
+		if n := slowly.asked(); n > 20 {
+			t.Errorf("the slow channel, whose calls were all given up, got %d of 200", n)
+		}
+	})
+}
+
+func TestAQuickFailureDoesNotMakeAChannelLookFast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := slow(time.Second)
+		r := upstream.Sole(v)
+		_, _ = answer(t.Context(), r, call(t, hello))
+		v.script = []any{failed(500)}
+		for range 20 {
+			_, _ = answer(t.Context(), r, call(t, hello))
+		}
+		if l := r.Channels()[0].Latency; l < 999*time.Millisecond || l > 1001*time.Millisecond {
+			t.Errorf("its latency is %s", l)
+		}
+	})
 }

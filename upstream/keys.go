@@ -12,8 +12,9 @@ import (
 
 // Keys is a ring of an operator's keys for one vendor, used in turn. A key that
 // is refused three times in a row rests for a time that grows with every
-// further refusal, but the last usable one never does. It is safe for
-// concurrent use. A nil ring is one without keys.
+// further refusal, and one that is at its limit for as long as the vendor says,
+// but the last usable one never does. It is safe for concurrent use. A nil ring
+// is one without keys.
 type Keys struct {
 	keys []Key
 	now  func() time.Time
@@ -26,6 +27,7 @@ type Key struct {
 	ring   *Keys
 	value  *secret.String // behind a pointer, where fmt does not look
 	streak streak
+	spent  atomic.Pointer[time.Time] // until when it is at its limit
 }
 
 // NewKeys makes a ring. An empty key, or one that cannot stand in a header, is
@@ -55,7 +57,7 @@ func (r *Keys) Next() *Key {
 	n := uint64(len(r.keys))
 	turn := r.turn.Add(1) - 1
 	for i := range n {
-		if k := &r.keys[(turn+i)%n]; k.streak.usable(now) {
+		if k := &r.keys[(turn+i)%n]; k.usable(now) {
 			k.streak.claim(now)
 			return k
 		}
@@ -90,16 +92,39 @@ func (k *Key) Value() secret.String { return *k.value }
 // Worked says that the vendor took the key.
 func (k *Key) Worked() { k.streak.worked() }
 
-// Refused says that the vendor refused the key or the account behind it.
-func (k *Key) Refused() {
+// Refused says that the vendor refused the key or the account behind it, and
+// reports whether another key can serve.
+func (k *Key) Refused() (other bool) {
+	return k.spare(func(now time.Time) { k.streak.failed(now) })
+}
+
+// Limited says that the vendor called the key for a pause: for a second if wait
+// is 0, and for a minute at most. It reports whether another key can serve.
+func (k *Key) Limited(wait time.Duration) (other bool) {
+	return k.spare(func(now time.Time) {
+		until := now.Add(min(positive(wait, firstRest), longWait))
+		k.spent.Store(&until)
+	})
+}
+
+// spare lets the key rest if there is another.
+func (k *Key) spare(rest func(now time.Time)) bool {
 	k.ring.mu.Lock()
 	defer k.ring.mu.Unlock()
 	now := k.ring.now()
 	for i := range k.ring.keys {
-		other := &k.ring.keys[i]
-		if other != k && other.streak.usable(now) {
-			k.streak.failed(now)
-			return
+		if other := &k.ring.keys[i]; other != k && other.usable(now) {
+			rest(now)
+			return true
 		}
 	}
+	return false
+}
+
+// usable reports whether the key does not rest.
+func (k *Key) usable(now time.Time) bool {
+	if until := k.spent.Load(); until != nil && now.Before(*until) {
+		return false
+	}
+	return k.streak.usable(now)
 }

@@ -107,3 +107,36 @@ func TestNoKeyIsEverInAText(t *testing.T) {
 		}
 	}
 }
+
+func TestAKeyAtItsLimitRestsAsLongAsTheVendorSaysIfThereIsAnother(t *testing.T) {
+	now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
+	r := ring(t, func() time.Time { return now }, "a", "b")
+	for name, row := range map[string]struct{ said, rest time.Duration }{
+		"as told": {20 * time.Second, 20 * time.Second}, "nothing said": {0, time.Second}, "far too long": {time.Hour, time.Minute},
+	} {
+		k := r.Next()
+		for k.Value().Reveal() != "a" {
+			k = r.Next()
+		}
+		if !k.Limited(row.said) {
+			t.Errorf("%s: the other key cannot serve", name)
+		}
+		if got := turns(r, 4, silent); got != "bbbb" {
+			t.Errorf("%s: %s", name, got)
+		}
+		if r.Next().Limited(time.Minute) {
+			t.Errorf("%s: a key that rests was said to serve", name)
+		}
+		now = now.Add(row.rest - 1)
+		if got := turns(r, 4, silent); got != "bbbb" {
+			t.Errorf("%s, just before the end: %s", name, got)
+		}
+		now = now.Add(1)
+		if got := turns(r, 4, silent); strings.Count(got, "a") != 2 {
+			t.Errorf("%s, after the end: %s", name, got)
+		}
+	}
+	if ring(t, nil, "k").Next().Limited(time.Minute) {
+		t.Error("the only key has another")
+	}
+}

@@ -2,7 +2,7 @@ package upstream
 
 import (
 	"slices"
-	"time"
+	"sync/atomic"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
@@ -10,18 +10,40 @@ import (
 // route is one channel that serves a model.
 type route struct {
 	*channel
-	id string   // the upstream's id; empty for the public one
-	up Upstream // the channel's, spared and wrapped
+	id     string   // the upstream's id; empty for the public one
+	up     Upstream // the channel's, spared and wrapped
+	gauges *gauges
+}
+
+// gauges are those of a route: of whole answers, and of streams. They are made
+// when they are needed.
+type gauges struct {
+	of   question // without a model if the route is for any
+	made [2]atomic.Pointer[gauge]
+}
+
+// gauge is the one for a call.
+func (rt *route) gauge(stream bool) *gauge {
+	at := &rt.gauges.made[0]
+	if stream {
+		at = &rt.gauges.made[1]
+	}
+	g := at.Load()
+	if g == nil {
+		g = rt.vitals.gauge(kind{rt.gauges.of, stream})
+		at.Store(g)
+	}
+	return g
 }
 
 // newRoute is a channel's way to its upstream for the model whose id there is
-// id, or any model if it is empty.
-func newRoute(c *channel, id string, wrap Middleware) route {
+// id, or the public one if it is empty; of is what is measured together.
+func newRoute(c *channel, id string, wrap Middleware, of question) route {
 	s := &spared{channel: c}
 	if id != "" {
 		s.model = rawjson.Quote(nil, id)
 	}
-	rt := route{channel: c, id: id, up: s}
+	rt := route{channel: c, id: id, up: s, gauges: &gauges{of: of}}
 	if wrap != nil {
 		rt.up = wrap(s)
 	}
@@ -29,7 +51,7 @@ func newRoute(c *channel, id string, wrap Middleware) route {
 }
 
 // model is the upstream's id for a public one.
-func (rt route) model(public string) string {
+func (rt *route) model(public string) string {
 	if rt.id == "" {
 		return public
 	}
@@ -45,16 +67,19 @@ type question struct {
 // table is who serves what, in order of priority.
 type table struct {
 	named map[question][]route // of every model that some channel names
-	wild  []route              // of channels that pass every id through
+	wild  map[Op][]route       // of channels that pass every id through
 }
 
 func newTable(channels []*channel, wrap Middleware) table {
 	channels = slices.Clone(channels)
 	slices.SortStableFunc(channels, func(a, b *channel) int { return a.Priority - b.Priority })
-	t := table{named: make(map[question][]route)}
+	t := table{named: make(map[question][]route), wild: make(map[Op][]route)}
 	for _, c := range channels {
-		if c.Models[everyModel] != "" {
-			t.wild = append(t.wild, newRoute(c, "", wrap))
+		if c.Models[everyModel] == "" {
+			continue
+		}
+		for _, op := range Ops() {
+			t.wild[op] = append(t.wild[op], newRoute(c, "", wrap, question{op: op}))
 		}
 	}
 	for _, public := range models(channels) {
@@ -75,7 +100,7 @@ func serving(channels []*channel, op Op, public string, wrap Middleware) (routes
 		if id == public {
 			id = ""
 		}
-		rt := newRoute(c, id, wrap)
+		rt := newRoute(c, id, wrap, question{op, public})
 		if Supports(rt.up, op, rt.model(public)) {
 			routes = append(routes, rt)
 		}
@@ -88,14 +113,15 @@ func (t *table) routes(op Op, model string) []route {
 	if model == "" || model == everyModel {
 		return nil
 	}
-	if routes, named := t.named[question{op, model}]; named || len(t.wild) == 0 {
+	wild := t.wild[op]
+	if routes, named := t.named[question{op, model}]; named || len(wild) == 0 {
 		return routes
 	}
 	refuses := func(rt route) bool { return !Supports(rt.up, op, model) }
-	if !slices.ContainsFunc(t.wild, refuses) {
-		return t.wild
+	if !slices.ContainsFunc(wild, refuses) {
+		return wild
 	}
-	return slices.DeleteFunc(slices.Clone(t.wild), refuses)
+	return slices.DeleteFunc(slices.Clone(wild), refuses)
 }
 
 // models are the public ids that the channels name, sorted.
@@ -110,42 +136,4 @@ func models(channels []*channel) []string {
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
-}
-
-// pick chooses among routes, which are in order of priority, one that was not
-// tried: of the first priority that has one, by weight. A channel that rests is
-// asked only when no other is left.
-func pick(routes []route, tried []*channel, now time.Time, rand func(uint64) uint64) (route, bool) {
-	for _, resting := range [2]bool{false, true} {
-		may := func(rt route) bool {
-			return !slices.Contains(tried, rt.channel) && (resting || rt.streak.usable(now))
-		}
-		first := slices.IndexFunc(routes, may)
-		if first >= 0 {
-			return draw(routes[first:], may, rand), true
-		}
-	}
-	return route{}, false
-}
-
-// draw chooses by weight among the routes that may be asked and have the
-// priority of the first.
-func draw(routes []route, may func(route) bool, rand func(uint64) uint64) route {
-	last := routes[0]
-	sum := uint64(last.Weight)
-	for _, rt := range routes[1:] {
-		if rt.Priority != last.Priority {
-			break
-		}
-		if !may(rt) {
-			continue
-		}
-		// Each is kept with the probability of its share so far, which makes
-		// one pass enough.
-		sum += uint64(rt.Weight)
-		if rand(sum) < uint64(rt.Weight) {
-			last = rt
-		}
-	}
-	return last
 }

@@ -18,6 +18,11 @@ type RouterOptions struct {
 	// Rand gives a number below n, for the weights; math/rand/v2 if nil. It
 	// must be safe for concurrent use.
 	Rand func(n uint64) uint64
+	// Previous is the Router that this one replaces, so that a reload forgets
+	// nothing: a channel that has the name of one of its channels takes over
+	// that one's health, counters, running calls and pause. A channel that comes
+	// back after Routers without it takes over its pause only. Nil for none.
+	Previous *Router
 }
 
 // Router is an Upstream over many channels. It alone tries again (faults.md,
@@ -32,6 +37,8 @@ type Router struct {
 	budget   *budget // shared with the routers that Wrap makes
 	now      func() time.Time
 	rand     func(uint64) uint64
+	ownClock bool     // now is not the real clock
+	away     []string // channels of Routers before that were paused when they went, the last to go last
 }
 
 // NewRouter builds the routes. The error names the channel that cannot work.
@@ -63,14 +70,19 @@ func Sole(up Upstream) *Router {
 
 func newRouter(channels []Channel, o RouterOptions) *Router {
 	r := &Router{budget: new(budget), now: o.Now, rand: o.Rand}
-	if r.now == nil {
+	if r.ownClock = o.Now != nil; !r.ownClock {
 		r.now = time.Now
 	}
 	if r.rand == nil {
 		r.rand = rand.Uint64N
 	}
-	for _, c := range channels {
-		r.channels = append(r.channels, newChannel(c))
+	var before []*channel
+	if o.Previous != nil {
+		before, r.budget = o.Previous.channels, o.Previous.budget
+	}
+	r.channels = newChannels(channels, before, r.now())
+	if o.Previous != nil {
+		r.away = o.Previous.outlast(r.channels)
 	}
 	r.table = newTable(r.channels, nil)
 	r.models = models(r.channels)
@@ -109,9 +121,38 @@ func (r *Router) Channels() []ChannelInfo {
 	now := r.now()
 	infos := make([]ChannelInfo, len(r.channels))
 	for i, c := range r.channels {
-		infos[i] = c.info(c.streak.usable(now))
+		infos[i] = c.info(now)
 	}
 	return infos
+}
+
+// Pause keeps new calls from a channel until [Router.Resume], those aside that
+// name it ([Call.Channel]). What runs goes on. The error names the channels that
+// there are.
+func (r *Router) Pause(name string) error { return r.pause(name, true) }
+
+// Resume ends a pause; without one it changes nothing. The error names the
+// channels that there are.
+func (r *Router) Resume(name string) error { return r.pause(name, false) }
+
+func (r *Router) pause(name string, paused bool) error {
+	c, err := r.named(name)
+	if err == nil {
+		c.paused.Store(paused)
+	}
+	return err
+}
+
+// named is the channel of a name. The error names those that there are.
+func (r *Router) named(name string) (*channel, error) {
+	names := make([]string, len(r.channels))
+	for i, c := range r.channels {
+		if c.Name == name {
+			return c, nil
+		}
+		names[i] = c.Name
+	}
+	return nil, fmt.Errorf("there is no channel %q; the channels are %q", name, names)
 }
 
 // Do answers the call by the first channel whose answer is accepted. The error
@@ -119,26 +160,27 @@ func (r *Router) Channels() []ChannelInfo {
 // *fault.Error where it is cut short or runs out of time.
 func (r *Router) Do(ctx context.Context, call *Call) (*Reply, error) {
 	r.budget.earn()
-	routes := r.routes(call)
-	var tried [maxAttempts]*channel
-	var v verdict
+	t := trip{call: call, routes: r.routes(call), named: call.Channel != "", left: positive(call.Patience, patienceAtLimit)}
 	var err *fault.Error
 	for n := range maxAttempts {
-		rt, ok := r.next(routes, tried[:n], v)
-		if !ok || n > 0 && !r.budget.spend() {
+		s, refusal := r.seat(ctx, &t, n > 0)
+		if refusal != nil {
+			if err == nil || ctx.Err() != nil { // who leaves the line owes nothing for the tries before
+				err = refusal
+			}
 			break
 		}
-		tried[n] = rt.channel
-		var reply *Reply
-		if reply, v, err = r.attempt(ctx, call, rt); err == nil {
+		s.again = n > 0
+		a, reply, failed := r.attempt(ctx, call, s, t.since)
+		if failed == nil {
 			return reply, nil
 		}
-		if !v.again {
+		if err = failed; !r.another(ctx, &t, s.channel, a.verdict) {
+			if a.verdict.again && ctx.Err() != nil {
+				err = unsentTo(ctx)
+			}
 			break
 		}
-	}
-	if err == nil {
-		err = fault.New(fault.NoChannel, "No upstream channel serves this model.")
 	}
 	return nil, err
 }
@@ -155,40 +197,37 @@ func (r *Router) routes(call *Call) []route {
 			if id == call.Model {
 				id = ""
 			}
-			return []route{newRoute(c, id, nil)}
+			of := question{call.Op, call.Model}
+			if c.Models[call.Model] == "" {
+				of.model = "" // one gauge for all models that are not its own
+			}
+			return []route{newRoute(c, id, nil, of)}
 		}
 	}
 	return nil
 }
 
-// next is whom to ask now: the only channel of a model is asked once more where
-// nothing was sent, for instance because it closed an idle connection.
-func (r *Router) next(routes []route, tried []*channel, v verdict) (route, bool) {
-	if len(routes) == 1 && len(tried) == 1 && v.unsent {
-		return routes[0], true
-	}
-	now := r.now()
-	rt, ok := pick(routes, tried, now, r.rand)
-	if ok {
-		rt.streak.claim(now)
-	}
-	return rt, ok
-}
-
-// attempt asks one channel and tells the observer how it went.
-func (r *Router) attempt(ctx context.Context, call *Call, rt route) (*Reply, verdict, *fault.Error) {
-	started := r.now()
-	a := newAttempt(ctx, call, rt, r.now)
-	reply, err := a.do(call.Accept)
-	if call.Observe != nil {
-		o := Attempt{Channel: rt.Name, Model: a.call.Model, Started: started, Duration: r.now().Sub(started)}
-		if err != nil {
-			o.Err = err
+// attempt asks one channel and tells the observers how it went. Where one of
+// them panics the place is given back.
+func (r *Router) attempt(ctx context.Context, call *Call, s seat, since time.Time) (a *attempt, reply *Reply, err *fault.Error) {
+	told := false
+	defer func() {
+		if !told {
+			s.abandon(a)
 		}
-		call.Observe(o)
+	}()
+	if call.Begin != nil {
+		ctx = call.Begin(ctx, Attempt{Channel: s.Name, Model: s.model(call.Model), Again: s.again, Started: since})
 	}
-	if err != nil {
-		return nil, a.verdict, err
+	start := since
+	if r.ownClock {
+		start = time.Now()
 	}
-	return reply, verdict{}, nil
+	a, ctx = newAttempt(ctx, call, s, r.now, start)
+	reply, took, err := a.do(ctx, since, call.Accept)
+	if call.Observe != nil {
+		call.Observe(a.tell(since, took, err))
+	}
+	told = true
+	return a, reply, err
 }

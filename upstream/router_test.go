@@ -64,8 +64,8 @@ func TestARouterKnowsItsModels(t *testing.T) {
 		}
 	}
 	want := []upstream.ChannelInfo{
-		{Name: "a", Models: []string{"b", "z"}, Weight: 1, Usable: true},
-		{Name: "b", Models: []string{"b"}, Priority: 2, Weight: 3, Usable: true},
+		{Name: "a", Models: []string{"b", "z"}, Weight: 1, Usable: true, State: upstream.Ready},
+		{Name: "b", Models: []string{"b"}, Priority: 2, Weight: 3, Usable: true, State: upstream.Ready},
 	}
 	if diff := cmp.Diff(want, r.Channels()); diff != "" {
 		t.Error(diff)
@@ -330,7 +330,7 @@ func TestAnAttemptIsObservedWithItsTime(t *testing.T) {
 	if _, err := answer(t.Context(), r, c); err != nil {
 		t.Fatal(err)
 	}
-	want := upstream.Attempt{Channel: "c", Model: "u", Started: now.Add(-7 * time.Second), Duration: 7 * time.Second}
+	want := upstream.Attempt{Channel: "c", Model: "u", Started: now.Add(-7 * time.Second), Duration: 7 * time.Second, Sent: true, Status: 200}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -383,11 +383,14 @@ func TestAnUpstreamThatSaysNothingIsABadGateway(t *testing.T) {
 
 func TestAClientThatLeavesIsNoFailureOfTheChannel(t *testing.T) {
 	type step = func(context.Context, *upstream.Call) (*upstream.Reply, error)
+	asked := make(chan struct{})
 	waits := step(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+		asked <- struct{}{}
 		<-ctx.Done()
 		return nil, (&upstream.Failure{Sent: true, Err: ctx.Err()}).Fault()
 	})
 	stalls := step(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+		asked <- struct{}{}
 		return says(readFunc(func([]byte) (int, error) { <-ctx.Done(); return 0, ctx.Err() })), nil
 	})
 	shutdown := fault.New(fault.ServiceUnavailable, "The gateway is shutting down.")
@@ -404,7 +407,10 @@ func TestAClientThatLeavesIsNoFailureOfTheChannel(t *testing.T) {
 		r := router(t, upstream.RouterOptions{}, every("1", first, 1), every("2", second, 2))
 		for range 5 {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			go cancel(row.cause)
+			go func() {
+				<-asked
+				cancel(row.cause)
+			}()
 			if _, err := answer(ctx, r, call(t, hello)); code(err) != row.want {
 				t.Errorf("%s: %v", name, err)
 			}

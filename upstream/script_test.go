@@ -58,7 +58,7 @@ func says(r io.Reader) *upstream.Reply {
 func failed(status int) error {
 	return (&upstream.Failure{
 		Status: status, Sent: true, Err: errors.New("vendor's text"),
-		Fatal:   status == 401 || status == 403,
+		Fatal:   status == 401 || status == 403 || status == 407,
 		Refused: status == 429 || status == 503,
 	}).Fault()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -111,6 +112,50 @@ func TestATimeOutBeforeAnythingWasSentIsAskedForElsewhere(t *testing.T) {
 	})
 }
 
+// A gateway without room for a large answer reads on later.
+func TestAnAnswerThatRunsOutOfTimeWhileItIsNotReadSaysNothingOfItsChannel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for reads, failures := range map[bool]int64{false: 0, true: 1} {
+			c := every("1", slow(0, 0, time.Hour), 1)
+			c.Timeout = upstream.Timeouts{Idle: time.Hour, Total: time.Minute}
+			r := router(t, upstream.RouterOptions{}, c)
+			asks := call(t, hello)
+			asks.Accept = func(ctx context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
+				_, err := reply.Body.Read(make([]byte, 1))
+				if err == nil && reads {
+					_, err = reply.Body.Read(make([]byte, 1))
+				}
+				<-ctx.Done()
+				return nil, errors.Join(err, ctx.Err())
+			}
+			_, err := r.Do(t.Context(), asks)
+			if now := r.Channels()[0]; !fault.Is(err, fault.RequestTimeout) || now.Failures != failures || now.InFlight != 0 {
+				t.Errorf("reads %v: %v, %+v", reads, err, now)
+			}
+		}
+	})
+}
+
+func TestTimeForWhichAnAnswerIsWithheldIsNotItsChannels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := router(t, upstream.RouterOptions{}, every("1", slow(time.Second, 0), 1))
+		asks := call(t, hello)
+		asks.Accept = func(_ context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
+			time.Sleep(time.Minute)
+			reply.Withheld = time.Minute
+			return reply, nil
+		}
+		reply, err := r.Do(t.Context(), asks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reply.Body.Close()
+		if now := r.Channels()[0]; now.Latency != time.Second {
+			t.Errorf("%+v", now)
+		}
+	})
+}
+
 func TestAReaderThatTakesItsTimeIsNoSilenceOfTheUpstream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := every("1", slow(0, 0, 0, 0, 0), 1)
@@ -193,4 +238,34 @@ func TestCloseEndsAReadThatWaits(t *testing.T) {
 			t.Errorf("the read ended by %v", err)
 		}
 	})
+}
+
+// A client that takes its answer slowly must not send a channel to rest.
+func TestAnAnswerThatItsReaderDidNotTakeInTimeIsNoFailureOfTheChannel(t *testing.T) {
+	for name, row := range map[string]struct {
+		upstream, reader time.Duration // for each byte
+		failures         int64
+	}{
+		"a slow reader":   {time.Second, 7 * time.Second, 0},
+		"a slow upstream": {7 * time.Second, time.Second, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			pauses := slices.Repeat([]time.Duration{row.upstream}, 100)
+			c := every("c", slow(0, pauses...), 0)
+			c.Timeout = upstream.Timeouts{Total: time.Minute}
+			r := router(t, upstream.RouterOptions{}, c)
+			reply, err := r.Do(t.Context(), call(t, hello))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for err == nil {
+				_, err = reply.Body.Read(make([]byte, 1))
+				time.Sleep(row.reader)
+			}
+			_ = reply.Body.Close()
+			if now := r.Channels()[0]; code(err) != fault.RequestTimeout || now.Failures != row.failures || now.InFlight != 0 {
+				t.Errorf("%s: %v, %+v", name, err, now)
+			}
+		})
+	}
 }

@@ -78,12 +78,21 @@ func Ops() []Op {
 
 // Call is one request on its way to an upstream.
 type Call struct {
-	Op          Op
-	Model       string // the model id of whoever is asked next: public before a Router, the upstream's own after it
-	Stream      bool   // the reply is wanted as server-sent events
-	RequestID   string // the gateway's id of the operation; the same for every attempt
-	TaskID      string // the vendor's id of the video that a PollVideo asks for
-	Channel     string // the only channel that a Router may ask; empty for any that serves the model
+	Op        Op
+	Model     string // the model id of whoever is asked next: public before a Router, the upstream's own after it
+	Stream    bool   // the reply is wanted as server-sent events
+	RequestID string // the gateway's id of the operation; the same for every attempt
+	TaskID    string // the vendor's id of the video that a PollVideo asks for
+	Channel   string // the only channel that a Router may ask; empty for any that serves the model
+	// Test says that an operator tries a channel out: whatever becomes of the call,
+	// it counts neither for nor against the channel (a key that the vendor refuses or
+	// limits rests all the same). Who finds the answer good may [Router.Revive] the
+	// channel.
+	Test bool
+	// Patience is how long the call waits in all for a channel at its limit, or for
+	// one that says when to come back; 0 means a second. A part of a request waits
+	// longer than a whole one: its other parts are paid for.
+	Patience    time.Duration
 	ContentType string
 	Body        Body
 	// Request is the typed view of the body ("*chat.Request", …): read-only, as
@@ -95,6 +104,10 @@ type Call struct {
 	// upon which the Router closes the Reply and may ask another channel. A
 	// Router calls it once per attempt; no other Upstream gets to see it.
 	Accept func(ctx context.Context, r *Reply) (*Reply, error)
+	// Begin, when not nil, is told of every attempt before its channel is asked,
+	// and returns the context of the attempt: ctx, or one made of it that carries
+	// a span or headers ([WithWire]).
+	Begin func(ctx context.Context, a Attempt) context.Context
 	// Observe, when not nil, is told of every attempt after it ended.
 	Observe func(Attempt)
 	// Header holds protocol headers of the client that travel to an upstream
@@ -118,13 +131,21 @@ type Reply struct {
 	// Dropped are the request fields that the upstream refuses and that were
 	// left out: by its driver, and, as its channel says, by a Router.
 	Dropped []string
+	// Withheld is for how long [Call.Accept] left the answer unread for reasons of
+	// its own. It sets it on the reply that it is given, so that the channel is not
+	// taken for slow.
+	Withheld time.Duration
 }
 
 // Attempt is one try of a Router at one channel.
 type Attempt struct {
 	Channel  string
 	Model    string // the upstream's id
+	Again    bool   // it is not the call's first
 	Started  time.Time
 	Duration time.Duration // until the answer was accepted or refused
 	Err      error         // nil if the attempt was accepted
+	Sent     bool          // the vendor may have got the request; what was not sent costs nothing
+	Refused  bool          // the vendor refused before any work (429, 503, 529), which costs nothing
+	Status   int           // the vendor's HTTP status; 0 if there was none
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -17,11 +18,19 @@ const maxRetryAfter = time.Hour
 // others are repeated only where certainly nothing was accepted.
 var repeatable = map[Op]bool{ChatCompletion: true, Messages: true, CountTokens: true, Embeddings: true, PollVideo: true}
 
+// uncounting are the statuses of a vendor that speaks the dialect and has no
+// counter. That is no sign of ill health, nor worth an attempt of the budget: the
+// caller can be given an estimate.
+var uncounting = map[int]bool{http.StatusMethodNotAllowed: true, http.StatusNotImplemented: true}
+
 // verdict is what the end of an attempt means.
 type verdict struct {
-	again  bool // another channel may be asked
-	unsent bool // nothing left the house, so the same channel may be asked too
-	sick   bool // it counts against the channel
+	again    bool          // another channel may be asked
+	unsent   bool          // nothing left the house, so the same channel may be asked too
+	otherKey bool          // the same channel can be asked with another key
+	sick     bool          // it counts against the channel
+	fatal    bool          // the operator's key or account is at fault
+	wait     time.Duration // when the vendor wants the call back; 0 if it did not say
 }
 
 // judge tells what an attempt's error means for a call of op.
@@ -33,14 +42,18 @@ func judge(op Op, e *fault.Error) verdict {
 	}
 	switch {
 	case f.Fatal:
-		return verdict{again: true, sick: true}
+		return verdict{again: true, sick: !f.OtherKey, otherKey: f.OtherKey, fatal: true}
 	case e.Code == fault.RequestTimeout && f.Status == 0:
 		return verdict{again: !f.Sent, sick: true}
-	case status >= 400 && status < 500 && status != 408 && status != 429:
+	case callersFault(status), op == CountTokens && uncounting[f.Status]:
 		return verdict{}
 	}
-	unsent := !f.Sent && f.Status == 0
-	return verdict{again: repeatable[op] || unsent || f.Refused, unsent: unsent, sick: true}
+	v := verdict{unsent: !f.Sent && f.Status == 0, sick: true}
+	v.again = repeatable[op] || v.unsent || f.Refused
+	if f.Refused {
+		v.wait, v.otherKey, v.sick = e.RetryAfter, f.OtherKey, !f.OtherKey
+	}
+	return v
 }
 
 // failure is the Failure in err's chain; without one, the worst is assumed.

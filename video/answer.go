@@ -24,8 +24,8 @@ type Report struct {
 	Failure *Failure // of a task that failed, or expired at the upstream; else nil
 }
 
-// mostAnswer is the longest answer about a task, in bytes: it is kept.
-const mostAnswer = 1 << 20
+// MaxAnswer is the longest answer about a task, in bytes: it is kept.
+const MaxAnswer = 1 << 20
 
 // ReadSubmission reads an upstream's 200 answer to a submission, which must tell
 // the task's id; otherwise it fails with fault.BadGateway. Where the upstream
@@ -58,7 +58,7 @@ func ReadPoll(data []byte) (Report, error) {
 // readReport reads either vendor's form. refused says that the answer is an
 // error of the upstream's.
 func readReport(data []byte) (r Report, refused bool, err error) {
-	if len(data) > mostAnswer {
+	if len(data) > MaxAnswer {
 		return r, false, answer.Bad("The upstream's answer is too long.", errors.New("an answer above 1 MiB"))
 	}
 	o, err := rawjson.Index(data, nil, nil)
@@ -157,7 +157,7 @@ func (r *Report) readContent(o *rawjson.Object) []byte {
 	case rawjson.IsNull(raw) && !rawjson.IsNull(o.Raw("video_url")):
 		items = append(items, slices.Concat([]byte(`{"video_url":`), o.Raw("video_url"), []byte(`}`)))
 	default:
-		each(raw, func(_ int, at rawjson.Span) {
+		rawjson.Each(raw, func(_ int, at rawjson.Span) {
 			if e := at.Of(raw); e[0] == '{' {
 				items = append(items, e)
 			}

@@ -1,6 +1,9 @@
 package video
 
-import "slices"
+import (
+	"slices"
+	"sync"
+)
 
 // Beta is a row of the beta family's table: models that obey the same rules.
 type Beta struct {
@@ -59,9 +62,12 @@ func BetaFamily() []Beta {
 // the vendor's pages name.
 var media = []string{"reference_video", "reference_image", "first_frame", "driving_audio", "last_frame", "first_clip", "reference_voice"}
 
+// betas are [BetaFamily], made once: nobody changes them.
+var betas = sync.OnceValue(BetaFamily)
+
 // beta is the model's row; nil if there is none.
 func beta(model string) *Beta {
-	for _, row := range BetaFamily() {
+	for _, row := range betas() {
 		if slices.Contains(row.IDs, model) {
 			return &row
 		}

@@ -46,7 +46,7 @@ func (r *Request) readContent() {
 	p := &r.parsed
 	prompt := strings.TrimSpace(r.Prompt) != ""
 	text, other := prompt, false
-	count := each(p.content, func(i int, at rawjson.Span) {
+	count := rawjson.Each(p.content, func(i int, at rawjson.Span) {
 		raw := at.Of(p.content)
 		isText, says := r.readBlock(fmt.Sprintf("content[%d]", i), raw)
 		text, other = text || says, other || !isText
@@ -151,7 +151,7 @@ func (r *Request) readDrafts() {
 	for _, m := range p.object.Members {
 		if raw := m.Value.Of(p.object.Src); m.Name == "content" && raw[0] == '[' {
 			p.content = raw
-			each(raw, func(i int, at rawjson.Span) {
+			rawjson.Each(raw, func(i int, at rawjson.Span) {
 				r.readDraft(fmt.Sprintf("content[%d]", i), rawjson.Span{Start: m.Value.Start + at.Start, End: m.Value.Start + at.End})
 			})
 		}

@@ -1,5 +1,7 @@
 package video
 
+import "sync"
+
 // Gamma is a row of the gamma family's table.
 type Gamma struct {
 	ID          string
@@ -37,9 +39,12 @@ func GammaFamily() []Gamma {
 	}
 }
 
+// gammas are [GammaFamily], made once: nobody changes them.
+var gammas = sync.OnceValue(GammaFamily)
+
 // gamma is the model's row; nil if there is none.
 func gamma(model string) *Gamma {
-	for _, row := range GammaFamily() {
+	for _, row := range gammas() {
 		if row.ID == model {
 			return &row
 		}

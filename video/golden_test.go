@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/roomtest"
 )
 
 func TestTheFamiliesAreThese(t *testing.T) {
@@ -43,7 +44,7 @@ func TestTheFamiliesAreThese(t *testing.T) {
 	for _, s := range sizes {
 		fmt.Fprintf(&b, "size %-5s %-4s %s\n", s.resolution, s.ratio, s)
 	}
-	golden(t, "families.golden", b.Bytes())
+	roomtest.Golden(t, *update, "families.golden", b.Bytes())
 }
 
 func TestTheStatesAndCodesAreThese(t *testing.T) {
@@ -58,7 +59,7 @@ func TestTheStatesAndCodesAreThese(t *testing.T) {
 		hidden := map[bool]string{true: "hidden"}[c.hidden]
 		fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("code %-38s %-40s %s", c.vendor, c.code, hidden)))
 	}
-	golden(t, "states.golden", b.Bytes())
+	roomtest.Golden(t, *update, "states.golden", b.Bytes())
 }
 
 var everyState = []State{Submitting, Unknown, Queued, Processing, Running, Succeeded, Failed, Cancelled, Expired}
@@ -103,7 +104,7 @@ func TestEveryModelObeysEveryRule(t *testing.T) {
 			fmt.Fprintf(&b, "%3s", short)
 		}
 	}
-	golden(t, "rules.golden", append(b.Bytes(), '\n'))
+	roomtest.Golden(t, *update, "rules.golden", append(b.Bytes(), '\n'))
 }
 
 // ruleCase is one row of the golden table.

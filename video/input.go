@@ -206,29 +206,10 @@ func (r *Request) checkMedia(raw []byte) (reference bool) {
 
 // elements checks the elements of an array that must have some.
 func (r *Request) elements(param string, raw []byte, check func(at string, raw []byte)) {
-	switch n := each(raw, func(i int, at rawjson.Span) { check(fmt.Sprintf("%s[%d]", param, i), at.Of(raw)) }); {
+	switch n := rawjson.Each(raw, func(i int, at rawjson.Span) { check(fmt.Sprintf("%s[%d]", param, i), at.Of(raw)) }); {
 	case n < 0:
 		r.parsed.problem.Fail(must(InvalidParameter, param, "an array"))
 	case n == 0:
 		r.parsed.problem.Fail(refusal(MissingRequired, param, fmt.Sprintf("%q is empty.", param)))
 	}
-}
-
-// each tells visit where every element of an array stands that was read before.
-// It counts them; -1 means that raw is no array.
-func each(raw []byte, visit func(i int, at rawjson.Span)) (count int) {
-	if len(raw) == 0 || raw[0] != '[' {
-		return -1
-	}
-	rd := rawjson.NewReader(raw)
-	defer rd.Close()
-	_ = rd.Array(func(i int) error {
-		span, err := rd.Skip()
-		if err == nil {
-			visit(i, span)
-			count++
-		}
-		return err
-	})
-	return count
 }

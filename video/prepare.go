@@ -42,7 +42,7 @@ func (r *Request) Prepared() upstream.Body {
 func (r *Request) promptBlock(prompt []byte) []byte {
 	first := slices.Concat([]byte(`[{"type":"text","text":`), prompt, []byte(`}`))
 	rest := r.Field("content")
-	if each(rest, func(int, rawjson.Span) {}) <= 0 {
+	if len(rawjson.Elements(rest)) == 0 {
 		return append(first, ']')
 	}
 	return slices.Concat(first, []byte(","), rest[1:])

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/tollhouse-ai/gateway/internal/roomtest"
 )
 
 // ownedEdits are requests of which something changes, and their like of which
@@ -47,7 +49,7 @@ func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "# %s\ncaller   %s\nupstream %s\n\n", e.name, e.request, sent)
 	}
-	golden(t, "owned_edits.golden", b.Bytes())
+	roomtest.Golden(t, *update, "owned_edits.golden", b.Bytes())
 }
 
 func TestAGammaBodyGoesOnByteForByte(t *testing.T) {

@@ -95,7 +95,7 @@ func TestUsageIsSummedByModelAndKey(t *testing.T) {
 
 func TestEveryListIsOneJSONDocument(t *testing.T) {
 	i := serving(t)
-	for _, args := range []string{"account list", "account show acme", "key list", "usage", "ledger verify"} {
+	for _, args := range []string{"account list", "account show acme", "key list", "usage", "waste", "ledger verify"} {
 		out := i.good(append(strings.Fields(args), "--json")...)
 		var doc map[string]any
 		if err := json.Unmarshal([]byte(out), &doc); err != nil {
@@ -116,6 +116,8 @@ func TestWhatTheServerRefusesIsOneLineAndExitCode1(t *testing.T) {
 		{"key create --account nobody", "There is no account"},
 		{"key disable key_none", "There is no key"},
 		{"usage --account nobody", "There is no account"},
+		{"waste --account nobody", "There is no account"},
+		{"request req_none", "There is no receipt"},
 	} {
 		r := i.command(strings.Fields(c.args)...)
 		if r.code != exitRefused || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" {

@@ -22,6 +22,9 @@ func (p *program) welcome(ctx context.Context, src *source, h *house, l *listene
 	row := func(name, text string) { fmt.Fprintf(&b, "  %-10s%s\n", name, text) }
 	row("API", base+"/v1")
 	row("Admin", adminRow(l, s))
+	if !src.config.MCP.Off {
+		row("MCP", base+toolsPath)
+	}
 	row("Store", storeRow(h.storage))
 	row("Billing", billingRow(src.config))
 	for i, c := range src.config.Channels {

@@ -60,8 +60,9 @@ func (a *adminPlace) find(p *program) (*place, error) {
 // server, or on the store itself while none runs.
 type client struct {
 	at   adminPlace
-	json bool // the answer as JSON
-	long bool // the answer may take any time, once the server is found
+	json bool   // the answer as JSON
+	long bool   // the answer may take any time, once the server is found
+	live string // why only a server that runs can answer; empty if its store will do
 	p    *program
 }
 
@@ -79,9 +80,13 @@ func (c *client) do(ctx context.Context, method, path string, in, out any) error
 	if err != nil {
 		return err
 	}
+	at.chosen = at.chosen || c.live != ""
 	bounded, cancel := context.WithTimeout(ctx, c.p.answerTime())
 	defer cancel()
 	desk, err := c.p.desk(bounded, at, method == http.MethodGet)
+	if err != nil && c.live != "" {
+		err = fmt.Errorf("%s, and %w", c.live, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -145,6 +150,7 @@ func (d *desk) request(ctx context.Context, method, path string, in any) (*http.
 	}
 	req.Header.Set("Authorization", "Bearer "+d.token.Reveal())
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "tollhouse/"+versionText())
 	return req, nil
 }
 

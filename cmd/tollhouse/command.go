@@ -13,9 +13,11 @@ var commands = []func(*program) *command{
 	serveCommand, checkCommand, modelsCommand,
 	accountCreate, accountCredit, accountList, accountShow,
 	keyCreate, keyList, keyDisable, keyEnable, keyDelete,
-	usageCommand, ledgerVerify,
+	usageCommand, requestCommand, wasteCommand, ledgerVerify,
+	channelList, channelPause, channelResume, channelTest,
 	webhookSecret, webhookList, webhookResend,
 	videoSubmit, videoGet, videoWait,
+	mcpCommand,
 	adminToken, versionCommand,
 }
 

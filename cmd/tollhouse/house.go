@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
@@ -15,7 +17,6 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/speech/lame"
 	"github.com/tollhouse-ai/gateway/store"
-	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // house is a gateway with what it remembers, and what a reload replaces.
@@ -28,26 +29,36 @@ type house struct {
 	doorman *auth.Keys
 	gateway *gateway.Gateway
 	mp3     *lame.Encoder
+	eyes    *eyes
 
-	reloading sync.Mutex // one at a time
+	watch     watch         // over the file and those that it names
+	reloading chan struct{} // has room for one reload
 	parts     atomic.Pointer[config.Parts]
+	life      context.Context // ends with the house: reloads outlast whoever asked for them
+	end       context.CancelFunc
 }
 
 // newHouse builds everything behind the listeners.
 func (p *program) newHouse(ctx context.Context, src *source, data string, logger *slog.Logger) (_ *house, err error) {
 	c := src.config
-	parts, err := c.Build()
+	parts, err := c.Build(nil)
 	if err != nil {
 		return nil, err
 	}
-	h := &house{file: src.file, data: data, env: p.env, logger: logger, mp3: &lame.Encoder{Look: p.look}}
+	h := &house{file: src.file, data: data, env: p.env, logger: logger, mp3: &lame.Encoder{Look: p.look}, reloading: make(chan struct{}, 1)}
+	h.life, h.end = context.WithCancel(context.WithoutCancel(ctx))
+	h.watch.loaded(src.seen)
+	limitMemory(c.Server.Memory, os.ReadFile)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.close(), parts.Close())
 		}
 	}()
+	if h.eyes, err = h.newEyes(ctx, c); err != nil {
+		return nil, err
+	}
 	h.storage, err = openStorage(ctx, src.store(data), store.Options{
-		Count: !c.Prepaid(), Currency: c.Currency.Or(billing.DefaultCurrency), Logger: logger,
+		Count: !c.Prepaid(), Currency: c.Currency.Or(billing.DefaultCurrency), Logger: logger, Committed: h.eyes.committed,
 	})
 	if err != nil {
 		return nil, err
@@ -60,6 +71,7 @@ func (p *program) newHouse(ctx context.Context, src *source, data string, logger
 		return nil, err
 	}
 	h.parts.Store(parts)
+	h.look()
 	return h, nil
 }
 
@@ -91,8 +103,23 @@ func (h *house) inUse(ctx context.Context, guest string) (bool, error) {
 	return others || len(keys) > 0, err
 }
 
+// shut gives up a reload that is under way, and lets go of the vendors and the
+// store.
+func (h *house) shut() error {
+	h.end()
+	late := time.NewTimer(partingTime) // a file that never comes ends for no context
+	defer late.Stop()
+	select {
+	case h.reloading <- struct{}{}: // for good
+	case <-late.C:
+	}
+	return errors.Join(h.parts.Load().Close(), h.close())
+}
+
 // close lets go of the store. Nothing uses the house any more.
 func (h *house) close() error {
+	h.end()
+	defer h.eyes.close()
 	if h.storage == nil {
 		return nil
 	}
@@ -104,7 +131,7 @@ func (h *house) close() error {
 func (h *house) run(ctx context.Context) (stop func()) {
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	for _, job := range append(h.storage.jobs(), h.gateway.Run) {
+	for _, job := range append(h.storage.jobs(), h.gateway.Run, h.eyes.metrics.Run) {
 		running.Go(func() { _ = job(ctx) }) // it returns nil
 	}
 	return func() {
@@ -117,8 +144,8 @@ func (h *house) run(ctx context.Context) (stop func()) {
 func (h *house) options(p *config.Parts) gateway.Options {
 	return gateway.Options{
 		Upstream: p.Router, Prices: p.Prices, Models: p.Models, RequirePrice: p.Config.Prepaid(),
-		Authenticator: h.doorman, Meter: h.storage.ledger, Idempotency: h.storage.answers, Limiter: h.storage.limiter, Logger: h.logger,
-		Tasks: h.storage.tasks, Video: p.Config.VideoOptions(), MP3: h.mp3,
+		Authenticator: h.doorman, Meter: h.storage.ledger, Idempotency: h.storage.answers, Limiter: h.storage.limiter, Logger: h.logger, Observe: h.eyes.observer,
+		Tasks: h.storage.tasks, Video: p.Config.VideoOptions(), MP3: h.mp3, Admission: p.Config.Server.Admission(),
 	}
 }
 
@@ -141,10 +168,13 @@ func (h *house) admit(ctx context.Context, p *config.Parts) error {
 
 // keepKeys puts the keys back that are in force.
 func (h *house) keepKeys(ctx context.Context) error {
-	if old := h.parts.Load(); old != nil {
-		return h.storage.keys.replace(ctx, old.Keys)
+	old := h.parts.Load()
+	if old == nil {
+		return nil
 	}
-	return nil
+	ctx, cancel := h.unhurried(ctx)
+	defer cancel()
+	return h.storage.keys.replace(ctx, old.Keys)
 }
 
 // openAccounts creates the accounts that the ledger does not have yet. One that
@@ -191,15 +221,3 @@ func (h *house) guestKey(ctx context.Context, account string) (secret.String, er
 	}
 	return token, err
 }
-
-// usable is a check of /readyz.
-func (h *house) usable() error {
-	for _, c := range h.channels() {
-		if c.Usable {
-			return nil
-		}
-	}
-	return errors.New("every channel rests after failures")
-}
-
-func (h *house) channels() []upstream.ChannelInfo { return h.parts.Load().Router.Channels() }

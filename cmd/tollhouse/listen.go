@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 )
@@ -21,7 +22,7 @@ const (
 	readHeaderTimeout = 5 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
-	partingTime       = 2 * time.Second // in which the last bytes of cancelled calls get out
+	partingTime       = 1500 * time.Millisecond // in which the last bytes of cancelled calls get out, and the server is away 2 s after the drain
 )
 
 // listeners are the public and the admin address with what serves them.
@@ -42,10 +43,20 @@ func open(what, address string, h http.Handler, logger *slog.Logger) (listener, 
 	if err != nil {
 		return listener{}, fmt.Errorf("cannot listen on %s: choose another address with --%s (%w)", address, what, err)
 	}
-	return listener{l, &http.Server{
+	return listener{l, newServer(h, logger)}, nil
+}
+
+func newServer(h http.Handler, logger *slog.Logger) *http.Server {
+	return &http.Server{
 		Handler: h, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
-	}}, nil
+	}
+}
+
+// bound has the listener take no more connections than it should.
+func (l *listener) bound(s *config.Server, logger *slog.Logger) {
+	c := newCrowd(l.Listener, s, openFiles(), logger)
+	l.Listener, l.server.ConnState = c, c.note
 }
 
 // open binds both addresses, or none.
@@ -54,14 +65,16 @@ func (h *house) open(s *settings, token secret.String) (*listeners, error) {
 	var err error
 	ready := map[string]func() error{"channels": h.usable}
 	maps.Copy(ready, h.storage.checks())
-	public := server.New(h.gateway, server.Options{Ready: ready, Warn: h.storage.warnings(), TempDir: uploads(os.TempDir(), s.data)})
-	if l.public, err = open("listen", s.listen, public, h.logger); err != nil {
+	public := server.New(h.gateway, server.Options{Ready: ready, Warn: h.doubts(), TempDir: uploads(os.TempDir(), s.data)})
+	if l.public, err = open("listen", s.listen, h.eyes.over(h.withTools(public)), h.logger); err != nil {
 		return nil, err
 	}
+	l.public.bound(&h.parts.Load().Config.Server, h.logger)
 	if s.admin == adminOff {
 		return l, nil
 	}
-	o := server.AdminOptions{Token: token, Accounts: h.storage.ledger, Keys: h.storage.keys, Webhooks: h.storage.notices, Store: h.storage.name, Logger: h.logger}
+	o := server.AdminOptions{Token: token, Accounts: h.storage.ledger, Keys: h.storage.keys, Webhooks: h.storage.notices, Store: h.storage.name, Logger: h.logger, Channels: ways{h}, TestChannel: h.testChannel}
+	o.Metrics, o.PublicMetrics = h.eyes.metrics, h.parts.Load().Config.Metrics.Public
 	if h.file != "" {
 		o.Reload = h.reload
 	}

@@ -3,9 +3,14 @@ package main
 
 import (
 	"context"
+	"io"
+	"log"
 	"os"
 )
 
 func main() {
+	// net/http prints to the standard logger what a vendor sends unasked, which
+	// may be another caller's answer. All that is to be told goes elsewhere.
+	log.SetOutput(io.Discard)
 	os.Exit(run(context.Background(), os.Args[1:], os.LookupEnv, os.Stdin, os.Stdout, os.Stderr))
 }

@@ -54,7 +54,7 @@ func TestEveryModelOfVideosGoesToItsVendor(t *testing.T) {
 		"DASHSCOPE_API_KEY": "k-alibaba", "DASHSCOPE_BASE_URL": alibaba.base,
 		"ARK_API_KEY": "k-volcano", "ARK_BASE_URL": volcano.base + "/api/v3",
 	}.lookup}
-	parts, err := p.presets().config.Build()
+	parts, err := p.presets().config.Build(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
@@ -12,35 +11,80 @@ import (
 
 // reload reads the file again and swaps channels, prices, models, limits and
 // the file's keys. Calls under way keep what they started with. A file that is
-// refused changes nothing, and the error says where it is wrong.
+// refused changes nothing, and the error says where it is wrong. It is not given
+// up half-way where whoever asked for it leaves, but where the house ends.
 func (h *house) reload(ctx context.Context) error {
-	h.reloading.Lock()
-	defer h.reloading.Unlock()
+	if err := h.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer func() { <-h.reloading }()
+	ctx, cancel := h.unhurried(ctx)
+	defer cancel()
 	parts, err := h.load()
 	if err == nil {
 		err = h.swap(ctx, parts)
+	}
+	if err != nil && h.life.Err() != nil {
+		h.logger.Warn("a reload was given up, since the server ends")
+		return errEnding
 	}
 	if err != nil {
 		h.logger.Error("the new configuration is refused, the old one stays in force", "error", err)
 		return &fault.Error{Code: fault.InvalidRequest, Message: "The configuration is refused, the old one stays in force: " + err.Error()}
 	}
 	h.logger.Info("configuration reloaded", "file", h.file, "channels", len(parts.Config.Channels), "keys", len(parts.Keys))
+	if names := h.paused(); names != nil {
+		h.logger.Warn("channels are still paused", "channels", names)
+	}
 	return nil
 }
 
+// takeTurn waits until no other reload is under way. Whoever leaves meanwhile asks
+// for none.
+func (h *house) takeTurn(ctx context.Context) error {
+	select {
+	case h.reloading <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case h.reloading <- struct{}{}:
+		return nil
+	case <-h.life.Done():
+		return errEnding
+	case <-ctx.Done():
+		return fault.From(ctx.Err())
+	}
+}
+
+// errEnding is why there is no reload any more.
+var errEnding = fault.New(fault.ServiceUnavailable, "The server is ending, and reads its configuration no more.")
+
+// reloadTime bounds what a reload waits for its store.
+const reloadTime = 20 * time.Second
+
+// unhurried is a context for what must not end half-way with ctx. It ends with
+// the house, to whose next start the file counts anyway.
+func (h *house) unhurried(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reloadTime)
+	release := context.AfterFunc(h.life, cancel)
+	return ctx, func() {
+		release()
+		cancel()
+	}
+}
+
 func (h *house) load() (*config.Parts, error) {
-	data, err := os.ReadFile(h.file)
-	if err != nil {
-		return nil, err
-	}
-	c, err := config.Read(h.file, data, h.env)
+	c, seen, err := readConfig(h.file, h.env)
+	h.watch.loaded(seen)
+	old := h.parts.Load()
 	if err == nil {
-		err = h.restarts(h.parts.Load().Config, c)
+		err = h.restarts(old.Config, c)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return c.Build()
+	return c.Build(old)
 }
 
 // swap puts the parts in force. The keys come first, since they alone can
@@ -53,11 +97,13 @@ func (h *house) swap(ctx context.Context, parts *config.Parts) error {
 	}
 	if err != nil {
 		h.doorman.SetDefaults(old.Config.Limits)
-		return errors.Join(err, h.keepKeys(ctx), parts.Close())
+		parts.CloseBut(old)
+		return errors.Join(err, h.keepKeys(ctx))
 	}
 	h.parts.Store(parts)
 	h.compareCredits(old.Config, parts.Config)
-	return old.Close()
+	old.CloseBut(parts)
+	return nil
 }
 
 // compareCredits says that an account's credit is what it was opened with.
@@ -96,6 +142,18 @@ func (h *house) restarts(old, now *config.Config) error {
 	if old.Webhooks.AllowPrivate != now.Webhooks.AllowPrivate {
 		wrong = append(wrong, config.Problem{Pos: now.Webhooks.Pos, Message: fixed("webhooks")})
 	}
+	if !old.Server.Same(&now.Server) {
+		wrong = append(wrong, config.Problem{Pos: now.Server.Pos, Message: fixed("server")})
+	}
+	if !old.Telemetry.Same(&now.Telemetry) {
+		wrong = append(wrong, config.Problem{Pos: now.Telemetry.Pos, Message: fixed("telemetry")})
+	}
+	if old.Metrics.Public != now.Metrics.Public {
+		wrong = append(wrong, config.Problem{Pos: now.Metrics.Pos, Message: fixed("metrics")})
+	}
+	if !old.MCP.Same(&now.MCP) {
+		wrong = append(wrong, config.Problem{Pos: now.MCP.Pos, Message: fixed("mcp")})
+	}
 	if wrong == nil {
 		return nil
 	}
@@ -104,32 +162,4 @@ func (h *house) restarts(old, now *config.Config) error {
 
 func fixed(name string) string {
 	return name + " cannot change while the server runs: put it back, or restart"
-}
-
-// watch notices that a file was changed.
-type watch struct {
-	file string
-	size int64
-	time time.Time
-}
-
-// newWatch remembers the file as it is.
-func newWatch(file string) *watch {
-	w := &watch{file: file}
-	w.changed()
-	return w
-}
-
-// changed reports whether the file is another than at the last call. A file
-// that is away for a moment, as while it is being replaced, is not.
-func (w *watch) changed() bool {
-	if w.file == "" {
-		return false
-	}
-	info, err := os.Stat(w.file)
-	if err != nil || (info.Size() == w.size && info.ModTime().Equal(w.time)) {
-		return false
-	}
-	w.size, w.time = info.Size(), info.ModTime()
-	return true
 }

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
+	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // plant is a file whose one model and price a test can replace.
@@ -50,6 +55,7 @@ func TestAChangedFileIsLoadedWithoutBeingTold(t *testing.T) {
 	i.ticks <- time.Time{}
 	i.ticks <- time.Time{} // taken when the one before was dealt with
 	write(t, name, planted("a-longer-model"))
+	i.ticks <- time.Time{} // sees the change, and waits until it is over
 	i.ticks <- time.Time{}
 	i.stderr.await("configuration reloaded")
 	if now := calls(i, "a-longer-model"); now != 200 {
@@ -60,8 +66,9 @@ func TestAChangedFileIsLoadedWithoutBeingTold(t *testing.T) {
 	if err := os.Chtimes(name, time.Time{}, time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
-	i.ticks <- time.Time{}
-	i.ticks <- time.Time{}
+	for range 3 {
+		i.ticks <- time.Time{}
+	}
 	if now := calls(i, "another-model1"); now != 200 {
 		t.Errorf("after the second change: %d", now)
 	}
@@ -141,5 +148,39 @@ func TestAReloadChangesTheLimitsOfKeys(t *testing.T) {
 	// Minutes are fixed, so one may end between two calls; three are enough.
 	if a, b := calls(i, "old-model"), calls(i, "old-model"); a != 429 && b != 429 {
 		t.Errorf("statuses %d and %d", a, b)
+	}
+}
+
+// Whoever asked for a reload may leave while it swaps keys, accounts and prices.
+func TestAReloadIsNotGivenUpHalfWay(t *testing.T) {
+	name, dir := file(t, planted("m")), t.TempDir()
+	p := &program{env: acme.lookup}
+	src, err := p.source(&settings{config: name, data: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := p.newHouse(t.Context(), src, dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	write(t, name, planted("m")+"  - {name: newcomer, credit: \"1.00\", keys: [{hash: \"sha256:"+strings.Repeat("5f", 32)+"\"}]}\n")
+	if err := h.reload(gone); err != nil {
+		t.Error(err)
+	}
+	names, err := h.storage.ledger.AccountNames(t.Context())
+	keys, failed := h.storage.keys.List(t.Context(), "newcomer")
+	if err != nil || failed != nil || !slices.Contains(names, "newcomer") || len(keys) != 1 {
+		t.Errorf("there are the accounts %q and the keys %v; %v, %v", names, keys, err, failed)
+	}
+	h.reloading <- struct{}{} // another one is under way
+	write(t, name, planted("m"))
+	if err := h.reload(gone); !fault.Is(err, fault.ClientGone) {
+		t.Errorf("who left while waiting for a turn: %v", err)
+	}
+	<-h.reloading
+	if err := h.shut(); err != nil {
+		t.Error(err)
 	}
 }

@@ -24,12 +24,9 @@ func serveCommand(p *program) *command {
 	}
 	var s settings
 	f := c.flags
-	addConfigFlag(f, &s.config)
-	f.BoolVar(&s.demo, "demo", false, "simulate everything, in this process")
+	s.addFlags(f, "info")
 	f.StringVar(&s.listen, "listen", "", "the API's address; default "+defaultListen)
 	addPlaceFlags(f, &s.admin, &s.data)
-	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
-	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
 	s.drain = 30 * time.Second
 	f.Var(durationValue{&s.drain}, "drain", "how long running calls may go on after a signal")
 	c.withTwins("config", "demo", "listen", "admin", "data", "log-level", "log-format", "drain")
@@ -44,20 +41,15 @@ func serveCommand(p *program) *command {
 
 // serve runs the server until a signal or the end of ctx.
 func (p *program) serve(ctx context.Context, s *settings) error {
-	logger, err := p.logger(s.logLevel, s.logFormat)
+	src, logger, err := p.begin(s)
 	if err != nil {
 		return err
 	}
-	src, err := p.source(s)
-	if err != nil {
-		return err
-	}
-	s.fill(src.config)
 	h, err := p.newHouse(ctx, src, s.data, logger)
 	if err != nil {
 		return err
 	}
-	return errors.Join(p.receive(ctx, s, src, h), h.parts.Load().Close(), h.close())
+	return errors.Join(p.receive(ctx, s, src, h), h.shut())
 }
 
 // receive opens the doors of the house until a signal or the end of ctx.
@@ -70,13 +62,12 @@ func (p *program) receive(ctx context.Context, s *settings, src *source, h *hous
 	if err != nil {
 		return err
 	}
-	w := newWatch(src.file)
 	signals, stop := p.notify()
 	defer stop()
 	defer h.run(ctx)()
 	l.start()
 	if err = p.welcome(ctx, src, h, l, s); err == nil {
-		err = p.attend(ctx, h, l, w, signals)
+		err = p.attend(ctx, h, l, signals)
 	}
 	return errors.Join(err, h.drain(l, signals, s.drain))
 }
@@ -109,15 +100,16 @@ func (p *program) notify() (signals <-chan os.Signal, stop func()) {
 	return c, func() { signal.Stop(c) }
 }
 
-// attend reloads when told so or when the file changes, until the server is to
-// end.
-func (p *program) attend(ctx context.Context, h *house, l *listeners, w *watch, signals <-chan os.Signal) error {
+// attend has the house reload when told so or when the file changes, until the
+// server is to end.
+func (p *program) attend(ctx context.Context, h *house, l *listeners, signals <-chan os.Signal) error {
 	ticks := p.ticks
 	if ticks == nil {
 		ticker := time.NewTicker(time.Second)
 		defer ticker.Stop()
 		ticks = ticker.C
 	}
+	c := newCaretaker(h)
 	for {
 		select {
 		case <-ctx.Done():
@@ -128,23 +120,13 @@ func (p *program) attend(ctx context.Context, h *house, l *listeners, w *watch, 
 			if s != syscall.SIGHUP {
 				return nil
 			}
-			h.hangUp(ctx, w)
-		case <-ticks:
-			if w.changed() {
-				_ = h.reload(ctx) // logged
-			}
+			c.hangUp(ctx)
+		case <-c.idle(ticks):
+			c.begin(func() { h.follow(ctx) })
+		case <-c.done:
+			c.ended(ctx)
 		}
 	}
-}
-
-// hangUp answers SIGHUP.
-func (h *house) hangUp(ctx context.Context, w *watch) {
-	if h.file == "" {
-		h.logger.Warn("there is no config file to reload")
-		return
-	}
-	w.changed()
-	_ = h.reload(ctx) // logged
 }
 
 // drain lets running calls end, cuts short those that do not in time, and stops

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"os"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -19,13 +18,21 @@ const (
 	adminOff        = "off"
 )
 
-// settings are the flags of serve. An empty one was given neither as a flag nor
-// in the environment.
+// settings are the flags of serve, of which mcp has some. An empty one was given
+// neither as a flag nor in the environment.
 type settings struct {
 	config, listen, admin, data string
 	logLevel, logFormat         string
 	demo                        bool
 	drain                       time.Duration
+}
+
+// addFlags adds the flags of whatever has a gateway in its process.
+func (s *settings) addFlags(f *pflag.FlagSet, level string) {
+	addConfigFlag(f, &s.config)
+	f.BoolVar(&s.demo, "demo", false, "simulate everything, in this process")
+	f.StringVar(&s.logLevel, "log-level", level, "debug, info, warn or error")
+	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
 }
 
 // fill takes a file's values for what the flags and the environment left open,
@@ -85,13 +92,3 @@ func (v durationValue) Set(text string) error {
 
 // Type implements [pflag.Value].
 func (durationValue) Type() string { return "duration" }
-
-// loadFile reads and checks a configuration file. Its error is a *config.Error
-// where the file can be read.
-func (p *program) loadFile(name string) (*config.Config, error) {
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err // "open NAME: no such file or directory"
-	}
-	return config.Read(name, data, p.env)
-}

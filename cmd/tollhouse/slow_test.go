@@ -32,20 +32,24 @@ func TestACommandThatWaitsInVainSaysSoAndACheckOfTheLedgerMayLast(t *testing.T) 
 	if _, err := ensureToken(data); err != nil {
 		t.Fatal(err)
 	}
-	do := func(patience time.Duration, args ...string) result {
-		var stdout, stderr bytes.Buffer
-		p := &program{env: environment{}.lookup, stdout: &stdout, stderr: &stderr, patience: patience}
-		code := p.run(t.Context(), append(args, "--data", data, "--admin", host))
-		return result{code, stdout.String(), stderr.String()}
+	do := func(args ...string) <-chan result {
+		ended := make(chan result, 1)
+		go func() {
+			var stdout, stderr bytes.Buffer
+			// In that time the server has to be found.
+			p := &program{env: environment{}.lookup, stdout: &stdout, stderr: &stderr, patience: 5 * time.Second}
+			code := p.run(t.Context(), append(args, "--data", data, "--admin", host))
+			ended <- result{code, stdout.String(), stderr.String()}
+		}()
+		return ended
 	}
-	verified := make(chan result, 1)
-	go func() { verified <- do(2*time.Second, "ledger", "verify") }()
+	verified := do("ledger", "verify")
 	<-verifying
-	r := do(2*time.Second, "usage")
-	if want := "tollhouse usage: the server at " + host + " did not answer in 2s\n"; r.code != exitRefused || r.stderr != want {
+	used, created := do("usage"), do("account", "create", "a")
+	if r, want := <-used, "tollhouse usage: the server at "+host+" did not answer in 5s\n"; r.code != exitRefused || r.stderr != want {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
-	if r := do(100*time.Millisecond, "account", "create", "a"); !strings.Contains(r.stderr, "did not answer in 100ms: look whether the change was made") {
+	if r := <-created; !strings.Contains(r.stderr, "did not answer in 5s: look whether the change was made") {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 	close(release)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 )
@@ -10,6 +11,7 @@ import (
 type source struct {
 	config *config.Config
 	file   string   // the configuration file; empty where there is none
+	seen   look     // it and the files that it names, as they were read
 	demo   bool     // everything is simulated
 	guest  string   // the account for which one key is made and printed; empty for none
 	notes  []string // what the operator should know
@@ -23,6 +25,21 @@ func (s *source) store(data string) string {
 	return config.StoreIn(data, s.config.Store)
 }
 
+// begin is what a gateway in this process is made of, and its log. It completes
+// the settings.
+func (p *program) begin(s *settings) (*source, *slog.Logger, error) {
+	logger, err := p.logger(s.logLevel, s.logFormat)
+	if err != nil {
+		return nil, nil, err
+	}
+	src, err := p.source(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.fill(src.config)
+	return src, logger, nil
+}
+
 // source decides between the demo, a file and the keys of vendors in the
 // environment.
 func (p *program) source(s *settings) (*source, error) {
@@ -30,11 +47,11 @@ func (p *program) source(s *settings) (*source, error) {
 	case s.demo:
 		return p.demo()
 	case s.config != "":
-		c, err := p.loadFile(s.config)
+		c, seen, err := readConfig(s.config, p.env)
 		if err != nil {
 			return nil, err
 		}
-		return &source{config: c, file: s.config, notes: fileNotes(c)}, nil
+		return &source{config: c, file: s.config, seen: seen, notes: fileNotes(c)}, nil
 	}
 	src := p.presets()
 	if len(src.config.Channels) == 0 {

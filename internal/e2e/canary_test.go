@@ -29,7 +29,8 @@ func TestNoKeyAndNoPromptIsFoundInAnySink(t *testing.T) {
 func canaries(t *testing.T, store string, _ int) {
 	v := newVendor(t)
 	v.answer = echo
-	p := newPlace(t, settings{store: store, vendor: v.url, credit: "25"}.text(), "--log-level", "debug")
+	watcher := newWatcher(t)
+	p := newPlace(t, settings{store: store, vendor: v.url, credit: "25"}.text()+watcher.section(), "--log-level", "debug")
 	n, c := p.start(t), newCrowd(t, 10)
 	made := n.newKey("--account", "acme", "--name", "visitor", "--budget", "5")
 	before := n
@@ -40,11 +41,24 @@ func canaries(t *testing.T, store string, _ int) {
 			}
 		}
 	}
+	agents(t, n, made)
 	first := sinks(t, c, n, store)
 	n.kill()
 	n = p.start(t)
+	if a := c.chat(n, request{text: promptCanary}); a.status != 200 {
+		t.Errorf("after the restart: %s", a)
+	}
 	again := sinks(t, c, n, store)
 	again["stderr of the killed"] = before.log.String()
+	n.stop() // which sends what is left
+	again["opentelemetry"] = watcher.got()
+	for name, part := range map[string]string{
+		"opentelemetry": "gen_ai.operation.name", "admin metrics": "tollhouse_requests_total{model=\"m\"", "stderr of the killed": "msg=attempt",
+	} {
+		if !strings.Contains(again[name], part) {
+			t.Errorf("%s has no %s", name, part)
+		}
+	}
 	for _, all := range []map[string]string{first, again} {
 		nowhere(t, all, acmeKey, made, strangerCanary, vendorCanary, promptCanary, argumentCanary, fileCanary,
 			base64.StdEncoding.EncodeToString([]byte(fileCanary)), passedCanary)
@@ -182,6 +196,29 @@ func session(t *testing.T, c *crowd, n *node, made string) (answers []answer) {
 		t.Errorf("a request with tools and a picture: %s", a)
 	}
 	return answers
+}
+
+// agents has tools asked, well and badly: what they say is the agent's alone.
+func agents(t *testing.T, n *node, key string) {
+	t.Helper()
+	prompt := func(what string) string { return fmt.Sprintf(`{"model":"m","prompt":%q}`, promptCanary+what) }
+	if said := n.tool(t, key, "chat", prompt("")); !strings.Contains(said, passedCanary) {
+		t.Errorf("the tool said %s", said)
+	}
+	for _, what := range []string{" fail 400", " fail 500", " fail garbage", " fail 401"} {
+		said := n.tool(t, key, "chat", prompt(what))
+		if !strings.Contains(said, `"isError":true`) {
+			t.Errorf("%s: the tool said %s", what, said)
+		}
+		for _, secret := range []string{acmeKey, key, vendorCanary} {
+			if strings.Contains(said, secret) {
+				t.Errorf("%s: the tool told %s: %s", what, secret, said)
+			}
+		}
+	}
+	n.tool(t, strangerCanary, "chat", prompt(""))
+	n.tool(t, key, "chat", `{"model":"m","prompt":["`+promptCanary+`"],"`+argumentCanary+`":1}`)
+	n.tool(t, key, argumentCanary, `{}`)
 }
 
 // hangUp leaves in the middle of a stream.

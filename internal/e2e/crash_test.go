@@ -87,7 +87,7 @@ func checkpointed(t *testing.T, store string, survivor bool) {
 	}
 	stopped.Wait()
 	b := openBooks(t, store)
-	until(t, 10*time.Second, "a checkpoint is durable", func() bool {
+	until(t, patience, "a checkpoint is durable", func() bool {
 		return b.number("SELECT COUNT(*) FROM hold WHERE so_far LIKE '%\"Output\":2%'") == 1
 	})
 	other := n

@@ -27,7 +27,7 @@ func TestOnAFullDiskCallsGetOnly503AndServiceReturnsWhenThereIsRoom(t *testing.T
 	n := p.start(t)
 	c, w := newCrowd(t, 20), newWitness()
 	stop := w.load(c, 6, func(int) *node { return n }, mixed)
-	until(t, 20*time.Second, "a hundred good answers", func() bool { return w.whole() >= 100 })
+	until(t, patience, "a hundred good answers", func() bool { return w.whole() >= 100 })
 
 	filler := filepath.Join(dir, "filler")
 	fill(t, filler)

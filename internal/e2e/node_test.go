@@ -87,7 +87,7 @@ func (p place) launch(t testing.TB) *node {
 // ready waits for the banner.
 func (n *node) ready(t testing.TB) {
 	t.Helper()
-	slow := time.AfterFunc(30*time.Second, n.kill)
+	slow := time.AfterFunc(2*time.Minute, n.kill)
 	defer slow.Stop()
 	m := n.out.await(banner)
 	if m == nil {

@@ -80,7 +80,7 @@ func outage(t *testing.T, mode string) {
 		await(t, v.arrived, "a call reaches the vendor")
 	}
 	stop := w.load(c, 6, func(worker int) *node { return nodes[worker%2] }, mixed)
-	until(t, 20*time.Second, "a hundred good answers", func() bool { return w.whole() >= 100 })
+	until(t, patience, "a hundred good answers", func() bool { return w.whole() >= 100 })
 
 	if err := db.Stop(mode); err != nil {
 		t.Fatal(err)
@@ -103,14 +103,14 @@ func outage(t *testing.T, mode string) {
 		t.Fatal(err)
 	}
 	for i, n := range nodes {
-		took := until(t, 10*time.Second, "service returns", func() bool {
+		took := until(t, patience, "service returns", func() bool {
 			q := request{text: "after all", max: 1}
 			a := c.chat(n, q)
 			w.note(q, a)
 			return a.whole()
 		})
 		t.Logf("%s: node %d served again %s after the database was back", mode, i, took)
-		until(t, 10*time.Second, "readyz agrees", func() bool { return c.get(n, "/readyz", "").status == http.StatusOK })
+		until(t, patience, "readyz agrees", func() bool { return c.get(n, "/readyz", "").status == http.StatusOK })
 	}
 	close(v.end["survivor"])
 	if a := await(t, survivor, "the stream that outlived the outage"); !a.whole() {
@@ -159,10 +159,10 @@ func TestACutBetweenANodeAndTheDatabaseHarmsNobodyElseAndHeals(t *testing.T) {
 	near := newPlace(t, settings{store: store, vendor: v.url, credit: "25"}.text()).start(t)
 	c, w := newCrowd(t, 50), newWitness()
 	stop := w.load(c, 4, func(worker int) *node { return []*node{far, near}[worker%2] }, mixed)
-	until(t, 20*time.Second, "a hundred good answers", func() bool { return w.whole() >= 100 })
+	until(t, patience, "a hundred good answers", func() bool { return w.whole() >= 100 })
 	served := func(what string) {
 		t.Helper()
-		took := until(t, 10*time.Second, what, func() bool {
+		took := until(t, patience, what, func() bool {
 			q := request{text: "hello", max: 1}
 			a := c.chat(far, q)
 			w.note(q, a)

@@ -32,6 +32,7 @@ func sinks(t testing.TB, c *crowd, n *node, store string) map[string]string {
 	for _, path := range []string{"accounts", "accounts/acme", "keys", "usage?by=model", "usage?by=key", "server", "ledger/verify"} {
 		all["admin "+path] = c.fetch("GET", "http://"+n.admin+"/admin/v1/"+path, n.token(), "").ok(t, path).body
 	}
+	all["admin metrics"] = n.metrics()
 	for _, path := range []string{"/readyz", "/healthz", "/v1/balance", "/v1/usage", "/v1/usage?format=csv&by=key", "/v1/models"} {
 		all[path] = c.get(n, path, acmeKey).ok(t, path).body
 	}

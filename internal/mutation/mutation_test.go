@@ -46,7 +46,7 @@ func TestEveryGuardIsMissedWhenItIsGone(t *testing.T) {
 	f := newForge(t)
 	start := time.Now()
 	t.Run("rows", func(t *testing.T) { // ends when all of them have
-		for _, m := range slices.Concat(inMemory, inStore, inTasks, inAccess, inGateway) {
+		for _, m := range table() {
 			t.Run(strings.ReplaceAll(m.guard, " ", "_"), func(t *testing.T) {
 				t.Parallel()
 				f.check(t, m)
@@ -56,6 +56,18 @@ func TestEveryGuardIsMissedWhenItIsGone(t *testing.T) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t.Logf("%d guards were taken out, %d were missed, in %s", f.tried, f.killed, time.Since(start).Round(time.Second))
+}
+
+func table() []mutation {
+	return slices.Concat(inMemory, inStore, inTasks, inAccess, inGateway, inRouter, inLoad)
+}
+
+// Without it a change of the code is noticed minutes later, when the guards are
+// taken out.
+func TestEveryGuardOfTheTableStandsInTheCode(t *testing.T) {
+	for _, m := range table() {
+		t.Run(strings.ReplaceAll(m.guard, " ", "_"), func(t *testing.T) { m.overlay(t) })
+	}
 }
 
 // forge builds and runs tests.
@@ -99,7 +111,7 @@ func (f *forge) check(t *testing.T, m mutation) {
 	if err := build(program, m.in, "-overlay="+overlay); err != nil {
 		t.Fatalf("the change does not compile, so that it says nothing of the tests: %v", err)
 	}
-	out, err := f.test(program, m)
+	out, err := f.test(program, m, time.Minute) // without the guard it may hang
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tried++
@@ -160,7 +172,7 @@ func (f *forge) unchanged(m mutation) func() error {
 			if err := built(); err != nil {
 				return err
 			}
-			out, err := f.test(program, m)
+			out, err := f.test(program, m, 10*time.Minute)
 			switch {
 			case err != nil:
 				return fmt.Errorf("%s -run '%s' fails: %w\n%s", m.in, m.run, err, tail(out))
@@ -185,8 +197,8 @@ func build(program, in string, flags ...string) error {
 }
 
 // test runs a compiled test where go test would.
-func (f *forge) test(program string, m mutation) ([]byte, error) {
-	cmd := exec.Command(program, "-test.v", "-test.failfast", "-test.timeout=60s", "-test.run="+m.run)
+func (f *forge) test(program string, m mutation, patience time.Duration) ([]byte, error) {
+	cmd := exec.Command(program, "-test.v", "-test.failfast", "-test.timeout="+patience.String(), "-test.run="+m.run)
 	cmd.Dir = filepath.Join(root, m.in)
 	cmd.Env = append(os.Environ(), "TOLLHOUSE_TEST_POSTGRES="+f.postgres)
 	return cmd.CombinedOutput()

@@ -213,7 +213,7 @@ var inStore = []mutation{
 	},
 	{
 		guard: "gateway: prepaid, a model without a price does not exist",
-		file:  "routes.go", edits: []edit{{"	if r.requirePrice && r.prices.Price(id) == nil {", "	if false {"}},
+		file:  "routes.go", edits: []edit{{" || r.requirePrice && r.prices.Price(id) == nil {", " {"}},
 		in: ".", run: "^TestAModelWithoutAPriceDoesNotExistInPrepaid$",
 	},
 }

@@ -23,6 +23,27 @@ func Unacceptable(err error) error {
 	return fault.Invalid("", "The request body is not acceptable: "+err.Error()+".")
 }
 
+// Read indexes a request body that obeys [Body]. visit, when it is not nil, is
+// called at the value of the member called name, which it must consume. The error
+// is the refusal of the body.
+func Read(data []byte, name string, visit func(rd *rawjson.Reader) error) (rawjson.Object, error) {
+	var at func(*rawjson.Reader, []byte) error
+	if visit != nil {
+		at = func(rd *rawjson.Reader, member []byte) error {
+			if string(member) == name {
+				return visit(rd)
+			}
+			_, err := rd.Skip()
+			return err
+		}
+	}
+	o, err := rawjson.Index(data, Body, at)
+	if err != nil {
+		return o, Unacceptable(err)
+	}
+	return o, nil
+}
+
 // Encode marshals a request that was made in Go and has it read as one that
 // came over the wire, so that both obey the same rules.
 func Encode[R any](typed *R, parse func([]byte) (*R, error)) (*R, error) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
 // Problem is the first rule that a request breaks. The zero value is none.
@@ -33,6 +34,30 @@ func (p *Problem) Adopt(part Problem) {
 	if p.first == nil {
 		p.first = part.first
 	}
+}
+
+// Obeys notes a value that breaks the table's rule of its name, and reports
+// whether it obeys it. raw is valid JSON and not null.
+func (p *Problem) Obeys(t Table, name string, raw []byte) bool {
+	check, ok := t.Find(name)
+	if !ok || check.OK(raw) {
+		return true
+	}
+	p.Note(name, check.Text)
+	return false
+}
+
+// AllObey is [Problem.Obeys] of the members of an object that the table names,
+// prefix before their names. A null counts as absent.
+func (p *Problem) AllObey(t Table, o *rawjson.Object, prefix string) bool {
+	all := true
+	for _, f := range t {
+		if raw := o.Raw(f.Name); !rawjson.IsNull(raw) && !f.Check.OK(raw) {
+			p.Note(prefix+f.Name, f.Check.Text)
+			all = false
+		}
+	}
+	return all
 }
 
 // Err is the problem; nil if there is none.

@@ -6,7 +6,8 @@ import (
 )
 
 const (
-	firstSize = 4 << 10  // a buffer's size to begin with
+	firstSize = 1 << 9   // a buffer's size to begin with: most streams say a little at a time
+	busySize  = 4 << 10  // that of a stream which fills a smaller one
 	keptSize  = 64 << 10 // a larger buffer is not kept for the next stream
 	keptNames = 64       // event names that are kept
 	longName  = 64       // a longer event name is not kept
@@ -47,7 +48,7 @@ func (m *memory) name(b []byte) string {
 // neither bytes nor an error).
 func (r *Reader) fill() {
 	r.compact()
-	if r.end == len(r.mem.buf) {
+	if r.end == len(r.mem.buf) || r.busy && len(r.mem.buf) < busySize {
 		r.grow()
 	}
 	const patience = 100
@@ -56,6 +57,7 @@ func (r *Reader) fill() {
 		r.end += n
 		r.err = err
 		if n > 0 || err != nil {
+			r.busy = r.end == len(r.mem.buf)
 			return
 		}
 	}

@@ -44,6 +44,7 @@ type Reader struct {
 	hasData bool
 	ready   bool // event is complete and was not handed out yet
 	afterCR bool // a line feed at pos belongs to the line end before it
+	busy    bool // the last read filled the buffer
 	started bool // the first line, where a byte order mark may stand, is behind us
 }
 

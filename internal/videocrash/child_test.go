@@ -17,6 +17,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/childproc"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -26,12 +27,7 @@ import (
 // variable is the environment's that makes this binary a child: its task.
 const variable = "TOLLHOUSE_VIDEOCRASH_TASK"
 
-func TestMain(m *testing.M) {
-	if text := os.Getenv(variable); text != "" {
-		os.Exit(child(text))
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(childproc.Main(m, variable, child)) }
 
 // task is what a child is told at its start.
 type task struct {
@@ -72,38 +68,17 @@ const (
 	broken   = "broken" // what must not happen
 )
 
-// voice writes events. It is safe for concurrent use: a line goes out by one
-// write, which a pipe takes whole or not at all.
-type voice struct {
-	mu   sync.Mutex
-	pipe *os.File
-}
-
-func (v *voice) say(e event) {
-	line, err := json.Marshal(e)
-	if err != nil {
-		os.Exit(3)
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if _, err := v.pipe.Write(append(line, '\n')); err != nil {
-		os.Exit(4) // the test is gone
-	}
-}
+// voice writes events.
+type voice = childproc.Voice
 
 // child serves until it is killed, or its standard input ends.
-func child(text string) int {
-	var t task
-	if err := json.Unmarshal([]byte(text), &t); err != nil {
-		return 2
-	}
-	v := &voice{pipe: os.NewFile(3, "events")}
+func child(t task, v *voice) int {
 	n, err := newNode(t, v)
 	if err != nil {
-		v.say(event{Kind: broken, Error: err.Error()})
+		v.Say(event{Kind: broken, Error: err.Error()})
 		return 1
 	}
-	v.say(event{Kind: opened})
+	v.Say(event{Kind: opened})
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		var c command
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
@@ -194,7 +169,7 @@ func (n *node) submit(c command) {
 	} else {
 		answer.Task = taskID.FindString(string(r.Body))
 	}
-	n.voice.say(answer)
+	n.voice.Say(answer)
 }
 
 // look asks after every open task at once, and says what is open then.
@@ -205,7 +180,7 @@ func (n *node) look() {
 		all.Go(func() {
 			_, err := n.g.Video(context.Background(), id)
 			if err != nil && !fault.Is(err, fault.ResourceNotFound) { // the vendor has refused it meanwhile
-				n.voice.say(event{Kind: broken, Task: id, Error: err.Error()})
+				n.voice.Say(event{Kind: broken, Task: id, Error: err.Error()})
 			}
 		})
 	}
@@ -218,10 +193,10 @@ func (n *node) look() {
 		err = n.raw.QueryRow("SELECT COUNT(*) FROM notice WHERE state = 'waiting' AND next_at <= ?", n.clock.Now().UnixNano()).Scan(&seen.Waiting)
 	}
 	if err != nil {
-		n.voice.say(event{Kind: broken, Error: err.Error()})
+		n.voice.Say(event{Kind: broken, Error: err.Error()})
 		return
 	}
-	n.voice.say(seen)
+	n.voice.Say(seen)
 }
 
 // open is a column of the tasks that have not ended.

@@ -81,7 +81,7 @@ func (k *killer) at(call string) (done func()) {
 
 func (k *killer) pass(end func()) {
 	if k.passed.Add(1) == k.task.Nth {
-		k.voice.say(event{Kind: killed})
+		k.voice.Say(event{Kind: killed})
 		end()
 	}
 }

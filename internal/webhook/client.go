@@ -9,9 +9,9 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
-	"syscall"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/internal/public"
 )
 
 const (
@@ -70,19 +70,9 @@ func NewClient(o Options) *Client {
 func (o Options) dialer() *net.Dialer {
 	d := &net.Dialer{Resolver: o.Resolver}
 	if !o.AllowPrivate {
-		d.ControlContext = guard
+		d.ControlContext = public.Guard
 	}
 	return d
-}
-
-// guard looks at the address that a socket is about to connect to: what a name
-// stood for earlier does not matter.
-func guard(_ context.Context, _, address string, _ syscall.RawConn) error {
-	at, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return err
-	}
-	return checkAddress(at.Addr())
 }
 
 // Delivery is one try to deliver a notice.

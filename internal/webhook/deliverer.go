@@ -45,6 +45,17 @@ type DelivererOptions struct {
 	Lease    time.Duration    // how long a notice is this process's; one minute if zero
 	Logger   *slog.Logger     // no log if nil
 	Now      func() time.Time // time.Now if nil
+	// Tried, when not nil, is told of every try that came to an end. It must not
+	// block, and must be safe for concurrent use.
+	Tried func(ctx context.Context, t Tried)
+}
+
+// Tried is a try that came to an end.
+type Tried struct {
+	Notice Notice // as it was before
+	Result
+	Final    bool // there will be no other
+	Duration time.Duration
 }
 
 // Deliverer delivers what an Outbox holds: each notice at least once, always with

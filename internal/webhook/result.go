@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strconv"
 	"syscall"
+
+	"github.com/tollhouse-ai/gateway/internal/public"
 )
 
 // Outcome is what became of one try.
@@ -50,7 +52,7 @@ func answered(status int) Result {
 // unanswered is the result of a request that failed. The texts of errors may hold
 // bytes of the answer or the address, so their kinds alone are told.
 func unanswered(err error) Result {
-	var closed *notPublic
+	var closed *public.Inside
 	if errors.As(err, &closed) {
 		return Result{Outcome: Refused, Reason: closed.Error()}
 	}

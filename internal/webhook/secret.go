@@ -7,9 +7,13 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/secret"
 )
+
+// Overlap is how long the secret before the current one signs, too.
+const Overlap = 24 * time.Hour
 
 const (
 	secretPrefix = "whsec_"

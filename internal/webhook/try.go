@@ -22,10 +22,13 @@ func (d *Deliverer) try(ctx context.Context, t task) {
 		}
 		return
 	}
+	began := d.o.Now()
 	result := d.post(ctx, n, secrets)
 	now := d.o.Now()
+	tried := Tried{Notice: n, Result: result, Final: true, Duration: now.Sub(began)}
 	switch {
 	case result.Outcome == Delivered:
+		d.tell(ctx, tried)
 		d.record(ctx, t, func(ctx context.Context) error { return d.o.Outbox.Done(ctx, n.ID, now) })
 		return
 	case result.Outcome != Gone && ctx.Err() != nil:
@@ -36,11 +39,20 @@ func (d *Deliverer) try(ctx context.Context, t task) {
 	if result.Outcome == Gone {
 		next, more = time.Time{}, false
 	}
+	tried.Final = !more
+	d.tell(ctx, tried)
 	d.o.Logger.Warn("a webhook was not delivered", "id", n.ID, "account", n.Account, "host", t.host, "tries", tries,
 		"outcome", string(result.Outcome), "reason", result.Reason, "final", !more, "next", next)
 	d.record(ctx, t, func(ctx context.Context) error {
 		return d.o.Outbox.Failed(ctx, n.ID, next, tries, result.Reason, !more)
 	})
+}
+
+// tell hands on a try.
+func (d *Deliverer) tell(ctx context.Context, t Tried) {
+	if d.o.Tried != nil {
+		d.o.Tried(ctx, t)
+	}
 }
 
 // post makes a failure of a panic.

@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/tollhouse-ai/gateway/internal/public"
 )
 
 const (
@@ -55,7 +57,7 @@ func checkHost(u *url.URL, private bool) error {
 		if private {
 			return nil
 		}
-		return checkAddress(ip)
+		return public.Check(ip)
 	}
 	switch {
 	case strings.HasPrefix(u.Host, "["):

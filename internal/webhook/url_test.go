@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/tollhouse-ai/gateway/internal/public"
 )
 
 func TestAnAddressHasItsForm(t *testing.T) {
@@ -64,7 +66,7 @@ func FuzzAnAddressThatIsAcceptedHasAnAllowedForm(f *testing.F) {
 			t.Fatalf("%q was accepted as %#v", text, u)
 		}
 		if ip, err := netip.ParseAddr(host); err == nil {
-			if checkAddress(ip) != nil || ip.Zone() != "" {
+			if public.Check(ip) != nil || ip.Zone() != "" {
 				t.Fatalf("%q was accepted", text)
 			}
 			return

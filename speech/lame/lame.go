@@ -59,7 +59,7 @@ func (e *Encoder) Encode(ctx context.Context, form speech.PCM, samples io.Reader
 	s := &stream{cmd: command(ctx, path, arguments(form)...), cancel: cancel}
 	s.cmd.Stdin = samples
 	s.cmd.Stderr = &s.said
-	s.cmd.WaitDelay = time.Second // for samples whose Read waits all the same
+	s.cmd.WaitDelay = 5 * time.Second // for samples whose Read waits all the same
 	if s.out, err = s.cmd.StdoutPipe(); err == nil {
 		err = s.cmd.Start()
 	}

@@ -4,7 +4,6 @@ package crashtest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -14,44 +13,35 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/childproc"
 	"github.com/tollhouse-ai/gateway/store"
 )
 
 // variable is the environment's that makes this binary a child: its task.
 const variable = "TOLLHOUSE_CRASHTEST_TASK"
 
-func TestMain(m *testing.M) {
-	if text := os.Getenv(variable); text != "" {
-		os.Exit(child(text))
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(childproc.Main(m, variable, child)) }
 
 // child does a task and returns the exit code of the process. It ends early,
 // and in order, when its standard input ends.
-func child(text string) int {
-	var t task
-	if err := json.Unmarshal([]byte(text), &t); err != nil {
-		return 2
-	}
-	v := &voice{pipe: os.NewFile(3, "events")}
+func child(t task, v *voice) int {
 	k := newKiller(t, v)
 	ctx := context.Background()
 	db, err := t.open(ctx, store.Options{Wrap: k.wrap})
 	if err != nil {
-		v.say(event{Kind: broken, ID: "open", Error: err.Error()})
+		v.Say(event{Kind: broken, ID: "open", Error: err.Error()})
 		return 1
 	}
 	k.phase.Store(serving)
-	v.say(event{Kind: opened})
+	v.Say(event{Kind: opened})
 	if t.Postgres {
 		go func() { _ = db.Run(ctx) }() // it ends with the process
 	}
 	work(ctx, db, t, v)
 	if err := db.Close(); err != nil {
-		v.say(event{Kind: broken, ID: "close", Error: err.Error()})
+		v.Say(event{Kind: broken, ID: "close", Error: err.Error()})
 	}
-	v.say(event{Kind: finished})
+	v.Say(event{Kind: finished})
 	return 0
 }
 
@@ -111,22 +101,22 @@ func newWorker(db *store.DB, t task, v *voice, number int) *worker {
 // ask says what is asked for, asks for it, and says what came of it. Errors
 // that are none of those that are allowed are a defect.
 func (w *worker) ask(e event, allowed []fault.Code, do func() (*billing.Receipt, error)) bool {
-	w.voice.say(e)
+	w.voice.Say(e)
 	r, err := do()
 	answer := event{Kind: e.Kind, Done: true, ID: e.ID, Account: e.Account, N: e.N, More: e.More, Receipt: r}
 	if err == nil {
-		w.voice.say(answer)
+		w.voice.Say(answer)
 		return true
 	}
 	answer.Code, answer.Error = fault.From(err).Code, err.Error()
 	for _, code := range allowed {
 		if answer.Code == code {
-			w.voice.say(answer)
+			w.voice.Say(answer)
 			return false
 		}
 	}
 	answer.Kind, answer.Error = broken, e.Kind+": "+answer.Error
-	w.voice.say(answer)
+	w.voice.Say(answer)
 	return false
 }
 

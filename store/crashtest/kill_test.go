@@ -36,7 +36,7 @@ func (k *killer) reach(moment string) bool {
 // at ends the process if this is the point, and the time.
 func (k *killer) at(moment string) {
 	if k.reach(moment) {
-		k.voice.say(event{Kind: killed, ID: k.task.Point})
+		k.voice.Say(event{Kind: killed, ID: k.task.Point})
 		die()
 	}
 }
@@ -50,7 +50,7 @@ func die() {
 // dieSoon ends the process while its caller goes on. It spins, because timers
 // are coarser than a COMMIT is long.
 func (k *killer) dieSoon() {
-	k.voice.say(event{Kind: killed, ID: k.task.Point})
+	k.voice.Say(event{Kind: killed, ID: k.task.Point})
 	started, until := make(chan struct{}), time.Now().Add(k.task.Delay)
 	go func() {
 		close(started)
@@ -104,7 +104,7 @@ func (c *conn) statement(query string) (after func()) {
 	}
 	phase := c.killer.phase.Load().(string)
 	if _, told := c.killer.told.LoadOrStore(phase+moment, true); !told && !named(phase, moment) {
-		c.killer.voice.say(event{Kind: unnamed, ID: phase + ": " + moment, Error: query[:min(len(query), 80)]})
+		c.killer.voice.Say(event{Kind: unnamed, ID: phase + ": " + moment, Error: query[:min(len(query), 80)]})
 	}
 	c.killer.at(moment)
 	first := !c.wrote
@@ -199,8 +199,8 @@ func (c *conn) fold() {
 	c.killer.dieSoon()
 	_, err := c.Conn.(driver.ExecerContext).ExecContext(context.Background(), "PRAGMA wal_checkpoint(TRUNCATE)", nil)
 	if err != nil {
-		c.killer.voice.say(event{Kind: broken, ID: "checkpoint", Error: err.Error()})
+		c.killer.voice.Say(event{Kind: broken, ID: "checkpoint", Error: err.Error()})
 	}
-	c.killer.voice.say(event{Kind: folded})
+	c.killer.voice.Say(event{Kind: folded})
 	select {} // until the signal comes
 }

@@ -3,27 +3,18 @@
 package crashtest
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/internal/childproc"
 )
 
 // process is a child that runs.
-type process struct {
-	cmd    *exec.Cmd
-	input  io.WriteCloser // its end asks the child to end
-	events *os.File
-	errors bytes.Buffer
-}
+type process struct{ *childproc.Process }
 
 // patience is how long a child may take for all that it has to do.
 const patience = 60 * time.Second
@@ -37,30 +28,9 @@ var starting sync.Mutex
 func start(t task) (*process, error) {
 	starting.Lock()
 	defer starting.Unlock()
-	text, err := json.Marshal(t)
-	if err != nil {
-		return nil, err
-	}
-	binary, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	events, theirs, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = theirs.Close() }() // the child has its own
-	p := &process{cmd: exec.Command(binary), events: events}
-	p.cmd.Env = append(os.Environ(), variable+"="+string(text))
-	p.cmd.ExtraFiles = []*os.File{theirs}
-	p.cmd.Stderr = &p.errors
-	if p.input, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	return p, p.cmd.Start()
+	p, err := childproc.Start(variable, t)
+	return &process{p}, err
 }
-
-func (p *process) kill() { _ = p.cmd.Process.Kill() } // it may have ended
 
 // moment is when a test ends a child: some time after one of its events.
 type moment struct {
@@ -73,24 +43,21 @@ func (p *process) listen(hear func(event), m moment) (ended exit, err error) {
 	var late atomic.Bool
 	watchdog := time.AfterFunc(patience, func() {
 		late.Store(true)
-		p.kill()
+		p.Kill()
 	})
 	defer watchdog.Stop()
 	arm := func(n int) {
 		if n == m.events {
-			time.AfterFunc(m.after, p.kill)
+			time.AfterFunc(m.after, p.Kill)
 		}
 	}
 	arm(0)
-	lines := bufio.NewReader(p.events)
-	for n := 1; ; n++ {
-		line, err := lines.ReadBytes('\n')
-		if err != nil { // what has no end was not said
-			break
-		}
+	n := 0
+	for line := range p.Said() {
+		n++
 		var e event
 		if err := json.Unmarshal(line, &e); err != nil {
-			p.kill()
+			p.Kill()
 			return ended, errors.Join(fmt.Errorf("a child said %q: %w", line, err), p.wait(&ended))
 		}
 		ended.hear(e)
@@ -124,14 +91,10 @@ func (o *exit) hear(e event) {
 }
 
 // wait returns when the system has forgotten the child, and its locks with it.
-func (p *process) wait(o *exit) error {
-	_ = p.events.Close()
-	_ = p.input.Close()
-	err := p.cmd.Wait()
-	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	o.killed = ok && status.Signaled() && status.Signal() == syscall.SIGKILL
-	if !o.killed && !o.finished {
-		return fmt.Errorf("a child ended by itself: %w\n%s", err, p.errors.Bytes())
+func (p *process) wait(o *exit) (err error) {
+	o.killed, err = p.Wait()
+	if o.finished {
+		return nil
 	}
-	return nil
+	return err
 }

@@ -58,6 +58,8 @@ func (b *bench) task() task {
 		place: b.place, Seed: b.dice.Uint64(), Prefix: fmt.Sprintf("r%d.%d", b.round, b.children), Workers: 12, Ops: 40,
 		Accounts: []string{"acme", "bell", poor},
 	}
+	b.book.mu.Lock() // another child may be heard at the same time
+	defer b.book.mu.Unlock()
 	for range min(len(b.book.late), 4) {
 		t.Again = append(t.Again, b.book.late[b.dice.IntN(len(b.book.late))])
 	}
@@ -141,7 +143,7 @@ func (b *bench) beside(t task, m moment, living, dying int) (ended exit) {
 	ended = b.run(t, m)
 	dead.Wait()
 	for _, p := range alive {
-		_ = p.input.Close() // asks it to end
+		_ = p.Input.Close() // asks it to end
 	}
 	done.Wait()
 	return ended

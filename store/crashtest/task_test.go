@@ -4,13 +4,11 @@ package crashtest
 
 import (
 	"context"
-	"encoding/json"
-	"os"
-	"sync"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/childproc"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
@@ -93,21 +91,5 @@ const (
 	folded   = "folded" // a checkpoint of the database's log was done before the kill
 )
 
-// voice writes events. It is safe for concurrent use: a line goes out by one
-// write, which a pipe takes whole or not at all.
-type voice struct {
-	mu   sync.Mutex
-	pipe *os.File
-}
-
-func (v *voice) say(e event) {
-	line, err := json.Marshal(e)
-	if err != nil {
-		os.Exit(3)
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if _, err := v.pipe.Write(append(line, '\n')); err != nil {
-		os.Exit(4) // the test is gone
-	}
-}
+// voice writes events.
+type voice = childproc.Voice

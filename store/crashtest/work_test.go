@@ -220,6 +220,6 @@ func (w *worker) again(ctx context.Context) {
 	})
 	_, err := w.db.Reserve(ctx, billing.Charge{Account: r.Account, Key: "k1", RequestID: r.ID, Operation: "image", Model: "painter", Price: w.price, Bound: images(1)})
 	if fault.From(err) == nil || fault.From(err).Code != fault.InternalError {
-		w.voice.say(event{Kind: broken, ID: r.ID, Error: fmt.Sprintf("a request id was taken twice: %v", err)})
+		w.voice.Say(event{Kind: broken, ID: r.ID, Error: fmt.Sprintf("a request id was taken twice: %v", err)})
 	}
 }

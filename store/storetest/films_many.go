@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -68,14 +69,18 @@ func everyStepFails(b bench) {
 
 // thousandVideos is row 15 of faults.md: leases only save work.
 func thousandVideos(b bench) {
-	const videos, owners = 1_000, 8
+	const owners = 8
+	videos := int64(1_000)
+	if testing.Short() {
+		videos = 200
+	}
 	b.account("acme", videos)
-	b.each(videos, func(i int) error {
+	b.each(int(videos), func(i int) error {
 		_, err := b.Reserve(b.t.Context(), b.shoot(id(i), 1))
 		return err
 	})
 	b = b.crash()
-	b.wantBalance(videos, videos)
+	b.wantBalance(billing.Money(videos), billing.Money(videos))
 	nodes := []bench{b}
 	for range 3 {
 		if b.place.Shared {
@@ -121,7 +126,7 @@ func thousandVideos(b bench) {
 	all.Wait()
 	b.wantOpen(0)
 	b.wantBalance(0, 0)
-	b.wantOneNoticeEach(videos)
+	b.wantOneNoticeEach(int(videos))
 }
 
 // each does something for 0 to n-1, many at a time.

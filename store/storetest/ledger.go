@@ -16,6 +16,7 @@ import (
 type Ledger interface {
 	billing.Meter
 	billing.Accounts
+	billing.Records
 }
 
 // RunLedger runs the part of the suite that holds for every ledger, on one
@@ -30,7 +31,7 @@ func RunLedger(t *testing.T, open func(o billing.LedgerOptions) Ledger) {
 // ledgerRules are the tests that every ledger has to pass.
 func ledgerRules() map[string]func(desk) {
 	all := map[string]func(desk){}
-	for _, group := range [...]map[string]func(desk){reserving, settling, accounting, using} {
+	for _, group := range [...]map[string]func(desk){reserving, settling, accounting, using, trying} {
 		maps.Copy(all, group)
 	}
 	return all

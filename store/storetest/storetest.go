@@ -4,6 +4,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -64,12 +65,14 @@ func closedBench(t testing.TB, p Place) bench {
 	return bench{place: p, desk: desk{t: t, price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"}), clock: newClock(morning)}}
 }
 
-// open opens the database once more, and checks and closes it in the end.
+// open opens the database once more, and checks and closes it in the end. It waits
+// for the database however slow that is, unless it is told not to.
 func (b bench) open(o store.Options) bench {
 	b.t.Helper()
 	if o.Now == nil {
 		o.Now = b.clock.Now
 	}
+	o.Patience = cmp.Or(o.Patience, time.Minute)
 	b.cut = &Faults{}
 	o.Wrap = b.cut.Wrap
 	o.Logger = slog.New(slog.NewTextHandler(b.t.Output(), nil))

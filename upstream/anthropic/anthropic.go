@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
@@ -64,17 +63,13 @@ func New(o Options) (*Upstream, error) {
 		keyHeader = nil // which is a bearer token
 	}
 	client, err := httpdo.New(httpdo.Options{
-		BaseURL: o.BaseURL, Default: DefaultBaseURL, Keys: o.Keys, ConnectTimeout: o.ConnectTimeout,
-		Dial: o.Dial, Transport: o.Transport, Now: o.Now, KeyHeader: keyHeader,
-	})
+		BaseURL: o.BaseURL, Keys: o.Keys, ConnectTimeout: o.ConnectTimeout, Dial: o.Dial, Transport: o.Transport, Now: o.Now,
+	}, httpdo.Site{BaseURL: DefaultBaseURL, KeyHeader: keyHeader})
 	if err != nil {
 		return nil, err
 	}
-	u := &Upstream{paths: make(map[upstream.Op]*url.URL), client: client}
+	u := &Upstream{paths: client.Below(paths), client: client}
 	u.dialect = httpdo.Dialect{Refused: u.refused, Status: status}
-	for op, path := range paths {
-		u.paths[op] = client.Base.JoinPath(path)
-	}
 	return u, nil
 }
 
@@ -93,7 +88,7 @@ func (u *Upstream) Close() error { return u.client.Close() }
 func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	to, known := u.paths[call.Op]
 	if !known {
-		return nil, fault.New(fault.InternalError, "The gateway sent the request to a channel that cannot serve it.")
+		return nil, httpdo.Unserved()
 	}
 	if call.Query != "" {
 		asked := *to
@@ -104,9 +99,7 @@ func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply
 	if err != nil {
 		return nil, err
 	}
-	reply, err := u.client.Answer(resp, call.Stream, u.dialect)
-	httpdo.Judge(key, err)
-	return reply, err
+	return u.client.Reply(resp, key, call.Stream, u.dialect)
 }
 
 // The header that names the version of the wire, and what it says for a client

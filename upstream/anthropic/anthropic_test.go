@@ -12,47 +12,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 )
 
 const hello = `{"model":"claude-a", "max_tokens":16,"messages":[{"role":"user","content":"hi"}]}`
 
 func call(t testing.TB, stream bool) *upstream.Call {
 	t.Helper()
-	o, err := rawjson.Index([]byte(hello), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	return &upstream.Call{
 		Op: upstream.Messages, Model: "claude-a", Stream: stream, RequestID: "req_1", ContentType: "application/json; charset=utf-8",
-		Body: upstream.ObjectBody(o),
+		Body: vendortest.Body(t, hello),
 	}
-}
-
-// responds is a vendor that gives one answer.
-func responds(status int, header map[string]string, body string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		for k, v := range header {
-			w.Header().Set(k, v)
-		}
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body)
-	}
-}
-
-// refused makes a call that must fail.
-func refused(t *testing.T, up *Upstream, c *upstream.Call) (*fault.Error, *upstream.Failure) {
-	t.Helper()
-	reply, err := up.Do(t.Context(), c)
-	var e *fault.Error
-	var f *upstream.Failure
-	if !errors.As(err, &e) || !errors.As(err, &f) {
-		t.Fatalf("reply %+v, error %v, want a fault with its failure", reply, err)
-	}
-	return e, f
 }
 
 // TestTheRequestHasNothingOfTheClientButTheVendorsOwn is
@@ -118,7 +90,7 @@ func TestTheRequestHasNothingOfTheClientButTheVendorsOwn(t *testing.T) {
 			up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				data, _ := io.ReadAll(r.Body)
 				got, body = r, string(data)
-				responds(200, nil, "{}")(w, r)
+				vendortest.Responds(200, nil, "{}")(w, r)
 			}), row.o)
 			c := call(t, row.stream)
 			c.Op, c.Header, c.Query = row.op, row.header, row.query
@@ -140,7 +112,7 @@ func TestACallLeavesNoTraceInTheNext(t *testing.T) {
 	var paths []string
 	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		paths = append(paths, r.RequestURI+" "+strings.Join(r.Header["Anthropic-Beta"], ";"))
-		responds(200, nil, "{}")(w, r)
+		vendortest.Responds(200, nil, "{}")(w, r)
 	}), Options{})
 	first := call(t, false)
 	first.Query, first.Header = "beta=true", http.Header{"Anthropic-Beta": {"a"}}
@@ -165,10 +137,10 @@ func TestKeysAreTakenInTurnAndRestWhenRefused(t *testing.T) {
 		key := r.Header.Get("X-Api-Key")
 		asked[key]++
 		if key == "sk-poor" {
-			responds(400, nil, said("invalid_request_error", "Your credit balance is too low to access the API with sk-poor."))(w, r)
+			vendortest.Responds(400, nil, said("invalid_request_error", "Your credit balance is too low to access the API with sk-poor."))(w, r)
 			return
 		}
-		responds(200, nil, "{}")(w, r)
+		vendortest.Responds(200, nil, "{}")(w, r)
 	}), Options{
 		Keys: []secret.String{secret.New("sk-poor"), secret.New("sk-good")},
 		Now:  func() time.Time { return time.Unix(0, 0) },
@@ -194,7 +166,7 @@ func TestAnErrorAfterTheFirstEventPassesAsItIs(t *testing.T) {
 		"at once":       event("error", `"error":{"type":"api_error","message":"sk"}`),
 	} {
 		for _, kind := range []string{"text/event-stream", "text/event-stream; charset=utf-8"} {
-			reply, err := driver(t, responds(200, map[string]string{"Content-Type": kind, "Request-Id": "req_theirs", "Set-Cookie": "a=b"}, body), Options{}).Do(t.Context(), call(t, true))
+			reply, err := driver(t, vendortest.Responds(200, map[string]string{"Content-Type": kind, "Request-Id": "req_theirs", "Set-Cookie": "a=b"}, body), Options{}).Do(t.Context(), call(t, true))
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -225,7 +197,7 @@ func TestACompressedAnswerIsUnfolded(t *testing.T) {
 		t.Errorf("%q, %v", data, err)
 	}
 	_ = reply.Body.Close()
-	if e, _ := refused(t, driver(t, responds(200, map[string]string{"Content-Encoding": "br"}, "x"), Options{}), call(t, false)); e.Code != fault.BadGateway {
+	if e, _ := vendortest.Refused(t, driver(t, vendortest.Responds(200, map[string]string{"Content-Encoding": "br"}, "x"), Options{}), call(t, false)); e.Code != fault.BadGateway {
 		t.Errorf("an encoding that nobody asked for: %v", e)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
@@ -53,10 +52,7 @@ type Upstream struct {
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the Upstream when done.
 func New(o Options) (*Upstream, error) {
-	client, err := httpdo.New(httpdo.Options{
-		BaseURL: o.BaseURL, Default: DefaultBaseURL, Keys: o.Keys, ConnectTimeout: o.ConnectTimeout,
-		Dial: o.Dial, Transport: o.Transport, Now: o.Now,
-	})
+	client, err := httpdo.New(httpdo.Options(o), httpdo.Site{BaseURL: DefaultBaseURL})
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +80,7 @@ func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply
 	case upstream.PollVideo:
 		return u.poll(ctx, call)
 	}
-	return nil, fault.New(fault.InternalError, "The gateway sent the request to a channel that cannot serve it.")
+	return nil, httpdo.Unserved()
 }
 
 func (u *Upstream) submit(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
@@ -112,9 +108,7 @@ func (u *Upstream) told(resp *http.Response, key *upstream.Key, err error) (*ups
 	if err != nil {
 		return nil, err
 	}
-	reply, err := u.client.Answer(resp, false, u.dialect)
-	httpdo.Judge(key, err)
-	return reply, err
+	return u.client.Reply(resp, key, false, u.dialect)
 }
 
 // header is that of every request. The vendor notes our id of the call, by which

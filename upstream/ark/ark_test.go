@@ -10,11 +10,12 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 )
 
 func submission(t *testing.T, body string) *upstream.Call {
 	t.Helper()
-	return &upstream.Call{Op: upstream.SubmitVideo, Model: "doubao-seedance-2-0-260128", RequestID: "req_1", Body: bodyOf(t, body)}
+	return &upstream.Call{Op: upstream.SubmitVideo, Model: "doubao-seedance-2-0-260128", RequestID: "req_1", Body: vendortest.Body(t, body)}
 }
 
 func question(id string) *upstream.Call {
@@ -38,23 +39,10 @@ func noting(to *seen, answer string) http.HandlerFunc {
 	}
 }
 
-func read(t *testing.T, up upstream.Upstream, call *upstream.Call) (*upstream.Reply, string) {
-	t.Helper()
-	reply, err := up.Do(t.Context(), call)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(reply.Body)
-	if err != nil || reply.Body.Close() != nil {
-		t.Fatal(err)
-	}
-	return reply, string(data)
-}
-
 func TestAVideoIsAskedForAtTheVendorsPathWithItsKey(t *testing.T) {
 	var got seen
 	up := driver(t, noting(&got, accepted), Options{})
-	reply, answer := read(t, up, submission(t, `{"model":"m","content":[{"type":"text","text":"a"},{"type":"audio_url","audio_url":{"url":"u"}}],"priority":"4"}`))
+	reply, answer := vendortest.Answer(t, up, submission(t, `{"model":"m","content":[{"type":"text","text":"a"},{"type":"audio_url","audio_url":{"url":"u"}}],"priority":"4"}`))
 	if reply.Status != 200 || answer != accepted || reply.Header.Get("X-Request-Id") != "" {
 		t.Errorf("%d %s %v", reply.Status, answer, reply.Header)
 	}
@@ -74,7 +62,7 @@ func TestATaskIsAskedForByItsIdWhateverIsInIt(t *testing.T) {
 		"a b":            "/api/v3/contents/generations/tasks/a%20b",
 	} {
 		var got seen
-		_, answer := read(t, driver(t, noting(&got, finished), Options{}), question(id))
+		_, answer := vendortest.Answer(t, driver(t, noting(&got, finished), Options{}), question(id))
 		if answer != finished || got.method != "GET" || got.uri != uri || got.body != "" || got.header.Get("Authorization") != "Bearer ark-vendor-1" || got.header.Get("Content-Type") != "" {
 			t.Errorf("%q: %+v", id, got)
 		}
@@ -96,7 +84,7 @@ func TestAVideoThatFailedIsAnAnswer(t *testing.T) {
 		`{"id":"cgt-1","status":"expired"}`, `{"id":"cgt-1","status":"cancelled"}`, `{"id":"cgt-1","status":"queued"}`,
 	} {
 		var got seen
-		if reply, answer := read(t, driver(t, noting(&got, body), Options{}), question("cgt-1")); answer != body || reply.Status != 200 {
+		if reply, answer := vendortest.Answer(t, driver(t, noting(&got, body), Options{}), question("cgt-1")); answer != body || reply.Status != 200 {
 			t.Errorf("%d %s", reply.Status, answer)
 		}
 	}
@@ -141,7 +129,7 @@ func TestASubmissionThatNoOneWaitsForWasSent(t *testing.T) {
 		<-r.Context().Done()
 	}), Options{})
 	_, err := up.Do(ctx, submission(t, asked))
-	if f := failureOf(t, err); !fault.Is(err, fault.ClientGone) || !f.Sent || f.Status != 0 {
+	if f := vendortest.Failure(t, err); !fault.Is(err, fault.ClientGone) || !f.Sent || f.Status != 0 {
 		t.Errorf("%v, %+v", err, f)
 	}
 }

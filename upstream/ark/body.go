@@ -25,24 +25,14 @@ func translated(body upstream.Body) upstream.Body {
 // blocks are those of content, an array, with the ones in the vendor's form that
 // are not; nil if there are none.
 func blocks(content []byte) (changed []byte) {
-	if len(content) == 0 || content[0] != '[' {
-		return nil
-	}
-	rd := rawjson.NewReader(content)
-	defer rd.Close()
 	done := 0
-	err := rd.Array(func(int) error {
-		at, err := rd.Skip()
-		if err != nil {
-			return err
-		}
+	rawjson.Each(content, func(_ int, at rawjson.Span) {
 		if b := block(at.Of(content)); b != nil {
 			changed = append(append(changed, content[done:at.Start]...), b...)
 			done = at.End
 		}
-		return nil
 	})
-	if err != nil || done == 0 {
+	if done == 0 {
 		return nil
 	}
 	return append(changed, content[done:]...)

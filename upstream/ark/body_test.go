@@ -5,17 +5,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 )
-
-// bodyOf is a body whose members can be edited.
-func bodyOf(t *testing.T, text string) upstream.Body {
-	t.Helper()
-	o, err := rawjson.Index([]byte(text), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return upstream.ObjectBody(o)
-}
 
 func TestOnlyWhatTheVendorSpellsOtherwiseIsChanged(t *testing.T) {
 	for name, row := range map[string]struct{ body, want string }{
@@ -44,7 +35,7 @@ func TestOnlyWhatTheVendorSpellsOtherwiseIsChanged(t *testing.T) {
 		if want == "" {
 			want = row.body
 		}
-		got, err := translated(bodyOf(t, row.body)).Bytes()
+		got, err := translated(vendortest.Body(t, row.body)).Bytes()
 		if err != nil || string(got) != want {
 			t.Errorf("%s: %s, %v, want %s", name, got, err, want)
 		}

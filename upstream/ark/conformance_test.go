@@ -2,11 +2,10 @@ package ark
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
 )
 
@@ -41,16 +40,9 @@ func TestTheDriverConforms(t *testing.T) {
 // driver is the driver under test against a vendor on the loopback.
 func driver(t *testing.T, vendor http.Handler, o Options) *Upstream {
 	t.Helper()
-	server := httptest.NewServer(vendor)
-	t.Cleanup(server.Close)
-	o.BaseURL = server.URL + "/api/v3"
+	o.BaseURL = vendortest.Serve(t, vendor) + "/api/v3"
 	if o.Keys == nil {
-		o.Keys = []secret.String{secret.New("ark-vendor-1")}
+		o.Keys = vendortest.Keys("ark-vendor-1")
 	}
-	up, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
-	return up
+	return vendortest.New(t, New, o)
 }

@@ -1,8 +1,6 @@
 package ark
 
 import (
-	"errors"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,26 +9,12 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 )
-
-func failureOf(t *testing.T, err error) *upstream.Failure {
-	t.Helper()
-	var f *upstream.Failure
-	if !errors.As(err, &f) {
-		t.Fatalf("there is no *upstream.Failure in %v", err)
-	}
-	return f
-}
 
 // refusing is a vendor that refuses everything.
 func refusing(status int, body string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Retry-After", "7")
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body)
-	}
+	return vendortest.Responds(status, map[string]string{"Retry-After": "7"}, body)
 }
 
 // told is how much of the vendor's words the caller gets.
@@ -88,8 +72,7 @@ func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
 	} {
 		body := `{"error":{"code":"` + row.code + `","message":"the vendor says so","param":"duration","type":"BadRequest"}}`
 		for name, call := range map[string]*upstream.Call{"submission": submission(t, asked), "poll": question("cgt-1")} {
-			_, err := driver(t, refusing(row.status, body), Options{}).Do(t.Context(), call)
-			e, f := fault.From(err), failureOf(t, err)
+			e, f := vendortest.Refused(t, driver(t, refusing(row.status, body), Options{}), call)
 			if e.Code != row.want || e.HTTPStatus() != row.is || f.Fatal != row.fatal || f.Refused != row.again || !f.Sent {
 				t.Errorf("%s %+v: %v, %+v", name, row, e, f)
 			}
@@ -139,21 +122,7 @@ func TestAKeyNeverGoesOutInAnError(t *testing.T) {
 }
 
 func TestAKeyThatIsRefusedRests(t *testing.T) {
-	var asked []string
-	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
-		if asked[len(asked)-1] == "bad" {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		_, _ = io.WriteString(w, finished)
-	}), Options{Keys: []secret.String{secret.New("bad"), secret.New("good")}})
-	for range 10 {
-		if reply, err := up.Do(t.Context(), question("cgt-1")); err == nil {
-			_ = reply.Body.Close()
-		}
-	}
-	if got := strings.Join(asked, " "); got != "bad good bad good bad good good good good good" {
-		t.Errorf("the vendor got %s", got)
-	}
+	vendortest.Resting(t, func(vendor http.Handler, keys []secret.String) upstream.Upstream {
+		return driver(t, vendor, Options{Keys: keys})
+	}, question("cgt-1"), finished)
 }

@@ -28,7 +28,7 @@ func (u *Upstream) told(ctx context.Context, resp *http.Response, key *upstream.
 
 // whole is the whole answer: some of status 200 are refusals.
 func (u *Upstream) whole(ctx context.Context, resp *http.Response) ([]byte, error) {
-	body, err := u.answered(resp)
+	body, err := u.client.Body(resp, u.refused)
 	if err != nil {
 		return nil, err
 	}

@@ -2,26 +2,37 @@ package dashscope
 
 import (
 	"encoding/base64"
+	"maps"
 	"net/http"
-	"net/http/httptest"
+	"slices"
 	"testing"
 
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
 )
 
-// speaking is the driver as far as it speaks.
-type speaking struct{ *Upstream }
+// only is the driver as far as some operations go.
+type only struct {
+	*Upstream
+	ops []upstream.Op
+}
 
-func (speaking) Supports(op upstream.Op, _ string) bool { return op == upstream.Speech }
+func (o only) Supports(op upstream.Op, _ string) bool { return slices.Contains(o.ops, op) }
+
+// conforms checks the driver by a sample of each of some operations.
+func conforms(t *testing.T, samples map[upstream.Op]upstreamtest.Sample) {
+	upstreamtest.Run(t, upstreamtest.Harness{
+		New: func(t *testing.T, vendor http.Handler) upstream.Upstream {
+			return only{driver(t, vendor), slices.Collect(maps.Keys(samples))}
+		},
+		Samples: samples,
+	})
+}
 
 func TestTheDriverConformsForSpeech(t *testing.T) {
-	upstreamtest.Run(t, upstreamtest.Harness{
-		New:     func(t *testing.T, vendor http.Handler) upstream.Upstream { return speaking{driver(t, vendor)} },
-		Samples: map[upstream.Op]upstreamtest.Sample{upstream.Speech: speechSample()},
-	})
+	conforms(t, map[upstream.Op]upstreamtest.Sample{upstream.Speech: speechSample()})
 }
 
 // speechSample is of a vendor that answers by one document.
@@ -50,12 +61,5 @@ func file(samples string) []byte { return append(spoken().Header(), samples...) 
 // driver is the driver under test against a vendor on the loopback.
 func driver(t *testing.T, vendor http.Handler) *Upstream {
 	t.Helper()
-	server := httptest.NewServer(vendor)
-	t.Cleanup(server.Close)
-	up, err := New(Options{BaseURL: server.URL + "/api/v1", Keys: []secret.String{secret.New("sk-vendor-1")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
-	return up
+	return vendortest.New(t, New, Options{BaseURL: vendortest.Serve(t, vendor) + "/api/v1", Keys: vendortest.Keys("sk-vendor-1")})
 }

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
@@ -38,10 +37,12 @@ type Options struct {
 	// ConnectTimeout bounds the connection, and the TLS handshake once more;
 	// 5 s if zero. Every other time-out is the Router's.
 	ConnectTimeout time.Duration
-	// Dial makes connections; a net.Dialer if nil. Transport makes it unused.
+	// Dial makes connections; a net.Dialer if nil. Transport makes it unused. What it
+	// connects a link of the vendor's to is hung up on if the address is not public.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Transport replaces the driver's own, which refuses to decompress, to
-	// follow redirects and to send a request twice. The caller closes it.
+	// follow redirects and to send a request twice. It fetches the vendor's links
+	// too, and must not connect them to private addresses. The caller closes it.
 	Transport http.RoundTripper
 	// Now dates rests of keys and Retry-After; time.Now if nil.
 	Now func() time.Time
@@ -58,10 +59,7 @@ type Upstream struct {
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the Upstream when done.
 func New(o Options) (*Upstream, error) {
-	client, err := httpdo.New(httpdo.Options{
-		BaseURL: o.BaseURL, Default: DefaultBaseURL, Keys: o.Keys, ConnectTimeout: o.ConnectTimeout,
-		Dial: o.Dial, Transport: o.Transport, Now: o.Now,
-	})
+	client, err := httpdo.New(httpdo.Options(o), httpdo.Site{BaseURL: DefaultBaseURL})
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +89,7 @@ func (u *Upstream) Close() error { return u.client.Close() }
 func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	do := operations[call.Op]
 	if do == nil {
-		return nil, fault.New(fault.InternalError, "The gateway sent the request to a channel that cannot serve it.")
+		return nil, httpdo.Unserved()
 	}
 	return do(u, ctx, call)
 }

@@ -26,7 +26,7 @@ func oneText(body upstream.Body) upstream.Body {
 	if err != nil {
 		return body
 	}
-	messages := elements(input.Raw("messages"))
+	messages := rawjson.Elements(input.Raw("messages"))
 	if len(messages) != 1 {
 		return body
 	}
@@ -34,7 +34,7 @@ func oneText(body upstream.Body) upstream.Body {
 	if err != nil {
 		return body
 	}
-	content, joined := joinTexts(elements(message.Raw("content")))
+	content, joined := joinTexts(rawjson.Elements(message.Raw("content")))
 	if !joined {
 		return body
 	}
@@ -68,23 +68,6 @@ func joinTexts(blocks [][]byte) (content []byte, joined bool) {
 	block := index(kept[first])
 	kept[first] = block.Apply(nil, rawjson.Set("text", rawjson.Quote(nil, all)))
 	return fmt.Appendf(nil, "[%s]", bytes.Join(kept, []byte{','})), true
-}
-
-// elements are those of an array; none if raw is no array.
-func elements(raw []byte) (all [][]byte) {
-	if len(raw) == 0 || raw[0] != '[' {
-		return nil
-	}
-	rd := rawjson.NewReader(raw)
-	defer rd.Close()
-	_ = rd.Array(func(int) error { // it was read before
-		span, err := rd.Skip()
-		if err == nil {
-			all = append(all, span.Of(raw))
-		}
-		return err
-	})
-	return all
 }
 
 // index is an object that was read before; empty if raw is none.

@@ -2,17 +2,14 @@ package dashscope
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
 )
 
@@ -21,48 +18,25 @@ const (
 	gavePicture  = `{"request_id":"9f", "output":{"choices":[{"finish_reason":"stop","message":{"role":"assistant","content":[{"image":"https://b.example/x.png?Signature=a"}]}}]},"usage":{"image_count":1,"width":1024,"height":1024}}`
 )
 
-// drawing is the driver as far as it makes pictures.
-type drawing struct{ *Upstream }
-
-func (drawing) Supports(op upstream.Op, _ string) bool { return op == upstream.GenerateImage }
-
-func pictureVendor(t *testing.T, vendor http.Handler) upstream.Upstream {
-	t.Helper()
-	server := httptest.NewServer(vendor)
-	t.Cleanup(server.Close)
-	up, err := New(Options{BaseURL: server.URL + "/api/v1", Keys: []secret.String{secret.New("sk-vendor-1")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return drawing{up}
-}
-
 func TestTheDriverConformsForPictures(t *testing.T) {
-	upstreamtest.Run(t, upstreamtest.Harness{
-		New: pictureVendor,
-		Samples: map[upstream.Op]upstreamtest.Sample{upstream.GenerateImage: {
-			Model: "qwen-image-2.0", Request: []byte(askedPicture), Answer: []byte(gavePicture),
-			Refusal: upstreamtest.Refusal{
-				Status: 400, Body: []byte(`{"request_id":"r1","code":"InvalidParameter","message":"size is not supported by this model"}`),
-				Code: "InvalidParameter", Message: "size is not supported by this model",
-			},
-		}},
-	})
+	conforms(t, map[upstream.Op]upstreamtest.Sample{upstream.GenerateImage: {
+		Model: "qwen-image-2.0", Request: []byte(askedPicture), Answer: []byte(gavePicture),
+		Refusal: upstreamtest.Refusal{
+			Status: 400, Body: []byte(`{"request_id":"r1","code":"InvalidParameter","message":"size is not supported by this model"}`),
+			Code: "InvalidParameter", Message: "size is not supported by this model",
+		},
+	}})
 }
 
 // drawCall is a call of a body.
 func drawCall(t *testing.T, body string) *upstream.Call {
 	t.Helper()
-	o, err := rawjson.Index([]byte(body), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &upstream.Call{Op: upstream.GenerateImage, Model: "qwen-image-2.0", RequestID: "req_1", Body: upstream.ObjectBody(o)}
+	return &upstream.Call{Op: upstream.GenerateImage, Model: "qwen-image-2.0", RequestID: "req_1", Body: vendortest.Body(t, body)}
 }
 
 func TestPicturesAreAskedForAtTheVendorsPathWithItsKey(t *testing.T) {
 	var got *http.Request
-	up := pictureVendor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got = r
 		_, _ = io.WriteString(w, gavePicture)
 	}))
@@ -96,7 +70,7 @@ func TestSeveralTextsAreJoinedSinceTheVendorTakesOne(t *testing.T) {
 
 func TestTheVendorGetsOneText(t *testing.T) {
 	var sent []byte
-	up := pictureVendor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent, _ = io.ReadAll(r.Body)
 		_, _ = io.WriteString(w, gavePicture)
 	}))
@@ -111,14 +85,7 @@ func TestTheVendorGetsOneText(t *testing.T) {
 }
 
 // vendorsErrors are rows of the vendor's page and what becomes of them.
-var vendorsErrors = []struct {
-	status int
-	code   string
-	want   fault.Code
-	is     int
-	fatal  bool
-	again  bool // nothing was billed, so another channel may be asked
-}{
+var vendorsErrors = []refusalRow{
 	{400, "InvalidParameter", "InvalidParameter", 400, false, false},
 	{400, "DataInspectionFailed", "DataInspectionFailed", 400, false, false},
 	{400, "InvalidURL.Timeout", "InvalidURL.Timeout", 400, false, false},
@@ -139,23 +106,9 @@ var vendorsErrors = []struct {
 
 func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
 	for _, row := range vendorsErrors {
-		body := `{"request_id":"r1","code":"` + row.code + `","message":"the vendor says so"}`
-		up := pictureVendor(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(row.status)
-			_, _ = io.WriteString(w, body)
-		}))
-		_, err := up.Do(t.Context(), drawCall(t, askedPicture))
-		var e *fault.Error
-		var f *upstream.Failure
-		if !errors.As(err, &e) || !errors.As(err, &f) {
-			t.Fatalf("%+v: %v", row, err)
-		}
+		e := row.check(t, drawCall(t, askedPicture))
 		own := row.is == 400
-		if e.Code != row.want || e.HTTPStatus() != row.is || f.Fatal != row.fatal || f.Refused != row.again || !f.Sent {
-			t.Errorf("%+v: %v, %+v", row, e, f)
-		}
-		if strings.Contains(e.Message, "the vendor") != own || (string(e.Body) == body) != own || !strings.Contains(e.Error(), "the vendor") {
+		if told := strings.Contains(e.Message, "the vendor"); told != own || (string(e.Body) == row.body()) != own || (e.Body == nil) == own {
 			t.Errorf("%+v: message %q, body %s", row, e.Message, e.Body)
 		}
 	}
@@ -164,7 +117,7 @@ func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
 func TestAPictureThatNoOneWaitsForIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan struct{})
-	up := pictureVendor(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	up := driver(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		cancel()
 		<-r.Context().Done()

@@ -1,13 +1,11 @@
 package dashscope
 
 import (
-	"io"
 	"net/http"
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
 
@@ -67,26 +65,9 @@ func statusOf(code string) int {
 	return http.StatusBadRequest
 }
 
-// answered hands a good answer's body on, and makes an error of any other.
-func (u *Upstream) answered(resp *http.Response) (io.ReadCloser, error) {
-	body, err := httpdo.Decoded(resp)
-	switch s := resp.StatusCode; {
-	case err != nil:
-		_ = resp.Body.Close()
-		return nil, u.client.Malformed(s, err)
-	case s >= 400:
-		data := httpdo.Read(body)
-		return nil, u.refused(s, data, resp.Header)
-	case s < 200 || s >= 300:
-		_ = body.Close()
-		return nil, u.client.Unexpected(resp)
-	}
-	return body, nil
-}
-
 // refused tells whose fault it is: the caller's, who then gets the vendor's
 // words, the operator's or the vendor's.
-func (u *Upstream) refused(status int, data []byte, h http.Header) *fault.Error {
+func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	r, known := parseRefusal(data)
 	e, f := u.client.Refused(status, string(data), h)
 	if known && arrears[r.code] {
@@ -105,10 +86,7 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) *fault.Error 
 }
 
 // failed is the error object in an answer of status 200.
-func (u *Upstream) failed(data []byte, h http.Header) *fault.Error {
+func (u *Upstream) failed(data []byte, h http.Header) error {
 	r, _ := parseRefusal(data)
 	return u.refused(statusOf(r.code), data, h)
 }
-
-// jsonBody is a request body of ours.
-func jsonBody(data []byte) upstream.Body { return upstream.BytesBody(data) }

@@ -37,8 +37,9 @@ func (u *Upstream) speak(ctx context.Context, call *upstream.Call) (*upstream.Re
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The request cannot be written as JSON.", err)
 	}
+	ctx = httpdo.Following(ctx)
 	h := header("Accept", "text/event-stream", "X-DashScope-SSE", "enable")
-	resp, key, err := u.client.Post(ctx, u.generate, h, jsonBody(data))
+	resp, key, err := u.client.Post(ctx, u.generate, h, upstream.BytesBody(data))
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +99,7 @@ func worded(err error) error {
 
 // audio is the WAV file of an answer: of its events, or of one document.
 func (u *Upstream) audio(ctx context.Context, resp *http.Response) (io.ReadCloser, error) {
-	body, err := u.answered(resp)
+	body, err := u.client.Body(resp, u.refused)
 	if err != nil {
 		return nil, err
 	}

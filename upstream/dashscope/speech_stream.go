@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
@@ -99,11 +98,7 @@ func (s *pieces) Close() error { return s.body.Close() }
 // fetch gets a file that the vendor put elsewhere. It lies in the vendor's own
 // store, carries its right in its address, and gets no key.
 func (u *Upstream) fetch(ctx context.Context, link string) (io.ReadCloser, error) {
-	from, err := url.Parse(link)
-	if err != nil || from.Host == "" || from.Scheme != "http" && from.Scheme != "https" {
-		return nil, u.client.Malformed(http.StatusOK, fmt.Errorf("the link to the audio is no web address"))
-	}
-	resp, err := u.client.Get(ctx, from)
+	resp, err := u.client.Fetch(ctx, link)
 	if err != nil {
 		return nil, u.cut(ctx, err) // the vendor has done, and billed, its work
 	}

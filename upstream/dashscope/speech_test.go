@@ -10,24 +10,20 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 )
 
 func asking(t *testing.T, takesWAV bool) *upstream.Call {
 	t.Helper()
 	body := []byte(`{"model":"alpha3-tts-flash","input":"Hello there.","voice":"Cherry"}`)
-	o, err := rawjson.Index(body, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	r, err := speech.Parse(body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.TakesWAV = takesWAV
-	return &upstream.Call{Op: upstream.Speech, Model: "qwen3-tts-flash", RequestID: "req_1", Body: upstream.ObjectBody(o), Request: r}
+	return &upstream.Call{Op: upstream.Speech, Model: "qwen3-tts-flash", RequestID: "req_1", Body: vendortest.Body(t, string(body)), Request: r}
 }
 
 // event is one of the vendor's, with audio.

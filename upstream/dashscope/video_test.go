@@ -1,17 +1,15 @@
 package dashscope
 
 import (
-	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
 )
 
@@ -21,30 +19,20 @@ const (
 	finishedVideo = `{"request_id":"r3", "output":{"task_id":"0385dc79-example","task_status":"SUCCEEDED","video_url":"https://bucket.example/x.mp4?Signature=a"},"usage":{"duration":5.0,"video_count":1,"SR":720}}`
 )
 
-// filming is the driver as far as it makes videos.
-type filming struct{ *Upstream }
-
-func (filming) Supports(op upstream.Op, _ string) bool {
-	return op == upstream.SubmitVideo || op == upstream.PollVideo
-}
-
 func TestTheDriverConformsForVideos(t *testing.T) {
-	upstreamtest.Run(t, upstreamtest.Harness{
-		New: func(t *testing.T, vendor http.Handler) upstream.Upstream { return filming{driver(t, vendor)} },
-		Samples: map[upstream.Op]upstreamtest.Sample{
-			upstream.SubmitVideo: {
-				Model: "wan2.7-t2v", Request: []byte(askedVideo), Answer: []byte(acceptedVideo),
-				Refusal: upstreamtest.Refusal{
-					Status: 400, Body: []byte(`{"request_id":"r1","code":"InvalidParameter","message":"The size is wrong."}`),
-					Code: "InvalidParameter", Message: "The size is wrong.",
-				},
+	conforms(t, map[upstream.Op]upstreamtest.Sample{
+		upstream.SubmitVideo: {
+			Model: "wan2.7-t2v", Request: []byte(askedVideo), Answer: []byte(acceptedVideo),
+			Refusal: upstreamtest.Refusal{
+				Status: 400, Body: []byte(`{"request_id":"r1","code":"InvalidParameter","message":"The size is wrong."}`),
+				Code: "InvalidParameter", Message: "The size is wrong.",
 			},
-			upstream.PollVideo: {
-				Model: "wan2.7-t2v", TaskID: "0385dc79-example", Answer: []byte(finishedVideo),
-				Refusal: upstreamtest.Refusal{
-					Status: 400, Body: []byte(`{"request_id":"r1","code":"InvalidParameter","message":"No such task."}`),
-					Code: "InvalidParameter", Message: "No such task.",
-				},
+		},
+		upstream.PollVideo: {
+			Model: "wan2.7-t2v", TaskID: "0385dc79-example", Answer: []byte(finishedVideo),
+			Refusal: upstreamtest.Refusal{
+				Status: 400, Body: []byte(`{"request_id":"r1","code":"InvalidParameter","message":"No such task."}`),
+				Code: "InvalidParameter", Message: "No such task.",
 			},
 		},
 	})
@@ -52,11 +40,7 @@ func TestTheDriverConformsForVideos(t *testing.T) {
 
 func videoCall(t *testing.T) *upstream.Call {
 	t.Helper()
-	o, err := rawjson.Index([]byte(askedVideo), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &upstream.Call{Op: upstream.SubmitVideo, Model: "wan2.7-t2v", RequestID: "req_1", Body: upstream.ObjectBody(o)}
+	return &upstream.Call{Op: upstream.SubmitVideo, Model: "wan2.7-t2v", RequestID: "req_1", Body: vendortest.Body(t, askedVideo)}
 }
 
 func videoPoll(id string) *upstream.Call {
@@ -72,15 +56,11 @@ func watched(t *testing.T, call *upstream.Call, answer string) (got *http.Reques
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, answer)
 	}))
-	r, err := up.Do(t.Context(), call)
-	if err != nil {
-		t.Fatal(err)
+	r, reply := vendortest.Answer(t, up, call)
+	if r.Status != 200 {
+		t.Fatal(r.Status)
 	}
-	data, err := io.ReadAll(r.Body)
-	if err != nil || r.Body.Close() != nil || r.Status != 200 {
-		t.Fatalf("%d %v", r.Status, err)
-	}
-	return got, sent, string(data)
+	return got, sent, reply
 }
 
 func TestAVideoIsAskedForAsATaskThatRunsByItself(t *testing.T) {
@@ -125,14 +105,7 @@ func TestAVideoThatFailedIsAnAnswer(t *testing.T) {
 }
 
 // videoErrors are rows of the vendor's page and what becomes of them.
-var videoErrors = []struct {
-	status int
-	code   string
-	want   fault.Code
-	is     int
-	fatal  bool
-	again  bool // nothing was billed, so another channel may be asked
-}{
+var videoErrors = []refusalRow{
 	{400, "InvalidParameter", "InvalidParameter", 400, false, false},
 	{400, "InvalidParameter.DataInspection", "InvalidParameter.DataInspectionFailed", 400, false, false},
 	{400, "DataInspectionFailed", "DataInspectionFailed", 400, false, false},
@@ -154,57 +127,17 @@ var videoErrors = []struct {
 
 func TestTheVendorsErrorsOfVideosHaveTheWordsOfTheEndpoint(t *testing.T) {
 	for _, row := range videoErrors {
-		body := `{"request_id":"r1","code":"` + row.code + `","message":"the vendor says so"}`
-		up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body)
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(row.status)
-			_, _ = io.WriteString(w, body)
-		}))
 		for _, call := range []*upstream.Call{videoCall(t), videoPoll("t")} {
-			_, err := up.Do(t.Context(), call)
-			e, f := fault.From(err), failed(t, err)
-			if e.Code != row.want || e.HTTPStatus() != row.is || f.Fatal != row.fatal || f.Refused != row.again || !f.Sent || e.Body != nil {
-				t.Errorf("%s %+v: %v, %+v, body %s", call.Op, row, e, f, e.Body)
-			}
-			if own := row.is == 400 || row.is == 404; strings.Contains(e.Message, "the vendor") != own || !strings.Contains(e.Error(), "the vendor") {
-				t.Errorf("%s %+v: message %q", call.Op, row, e.Message)
+			e := row.check(t, call)
+			if own := row.is == 400 || row.is == 404; strings.Contains(e.Message, "the vendor") != own || e.Body != nil {
+				t.Errorf("%s %+v: message %q, body %s", call.Op, row, e.Message, e.Body)
 			}
 		}
 	}
-}
-
-func failed(t *testing.T, err error) *upstream.Failure {
-	t.Helper()
-	var f *upstream.Failure
-	if !errors.As(err, &f) {
-		t.Fatalf("there is no *upstream.Failure in %v", err)
-	}
-	return f
 }
 
 func TestAKeyThatIsRefusedRests(t *testing.T) {
-	var asked []string
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
-		if asked[len(asked)-1] == "bad" {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		_, _ = io.WriteString(w, finishedVideo)
-	}))
-	t.Cleanup(server.Close)
-	up, err := New(Options{BaseURL: server.URL, Keys: []secret.String{secret.New("bad"), secret.New("good")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
-	for range 10 {
-		if reply, err := up.Do(t.Context(), videoPoll("t")); err == nil {
-			_ = reply.Body.Close()
-		}
-	}
-	if got := strings.Join(asked, " "); got != "bad good bad good bad good good good good good" {
-		t.Errorf("the vendor got %s", got)
-	}
+	vendortest.Resting(t, func(vendor http.Handler, keys []secret.String) upstream.Upstream {
+		return vendortest.New(t, New, Options{BaseURL: vendortest.Serve(t, vendor), Keys: keys})
+	}, videoPoll("t"), finishedVideo)
 }

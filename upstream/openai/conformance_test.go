@@ -2,11 +2,10 @@ package openai
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
 )
 
@@ -48,16 +47,9 @@ func TestTheDriverConforms(t *testing.T) {
 // driver is the driver under test against a vendor on the loopback.
 func driver(t *testing.T, vendor http.Handler, o Options) *Upstream {
 	t.Helper()
-	server := httptest.NewServer(vendor)
-	t.Cleanup(server.Close)
-	o.BaseURL = server.URL + "/v1"
+	o.BaseURL = vendortest.Serve(t, vendor) + "/v1"
 	if o.Keys == nil {
-		o.Keys = []secret.String{secret.New("sk-vendor-1")}
+		o.Keys = vendortest.Keys("sk-vendor-1")
 	}
-	up, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
-	return up
+	return vendortest.New(t, New, o)
 }

@@ -16,10 +16,10 @@ type detail struct {
 
 // parseDetails reads a list of messages that each have a "@type".
 func parseDetails(raw []byte) (d detail) {
-	elements(raw, func(item []byte) {
+	for _, item := range rawjson.Elements(raw) {
 		o, err := rawjson.Index(item, nil, nil)
 		if err != nil {
-			return // no object
+			continue // no object
 		}
 		if reason, ok := rawjson.String(o.Raw("reason")); ok {
 			d.reason = reason
@@ -28,33 +28,15 @@ func parseDetails(raw []byte) (d detail) {
 		if wait, err := time.ParseDuration(delay); err == nil && wait > 0 {
 			d.wait = min(wait, httpdo.MaxWait)
 		}
-	})
+	}
 	return d
 }
 
 // sole is the element of a list of one, in which some of Google's endpoints wrap
 // an error, and data itself otherwise.
 func sole(data []byte) []byte {
-	n, only := 0, data
-	elements(data, func(item []byte) { n, only = n+1, item })
-	if n != 1 {
-		return data
+	if all := rawjson.Elements(data); len(all) == 1 {
+		return all[0]
 	}
-	return only
-}
-
-// elements goes through a list; through nothing of what is no list.
-func elements(raw []byte, each func(item []byte)) {
-	rd := rawjson.NewReader(raw)
-	defer rd.Close()
-	if rd.Kind() != '[' {
-		return
-	}
-	_ = rd.Array(func(int) error { // as far as it goes
-		span, err := rd.Skip()
-		if err == nil {
-			each(span.Of(raw))
-		}
-		return err
-	})
+	return data
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 )
 
 // TestGooglesErrorsAreWhoseFaultTheyAre is of the OpenAI-compatible path of
@@ -58,7 +59,7 @@ func TestGooglesErrorsAreWhoseFaultTheyAre(t *testing.T) {
 			if row.header != "" {
 				header["Retry-After"] = row.header
 			}
-			e, f := refused(t, driver(t, responds(row.status, header, row.body), Options{}), chat(t, false))
+			e, f := vendortest.Refused(t, driver(t, vendortest.Responds(row.status, header, row.body), Options{}), chat(t, false))
 			if e.Code != row.code || e.HTTPStatus() != row.http || f.Fatal != row.fatal || e.RetryAfter != row.wait || string(e.Body) != row.quoted {
 				t.Errorf("%d %s, retry after %s, failure %+v, body %s", e.HTTPStatus(), e.Code, e.RetryAfter, f, e.Body)
 			}
@@ -71,7 +72,7 @@ func TestGooglesErrorsAreWhoseFaultTheyAre(t *testing.T) {
 
 func TestGooglesErrorInAnAnsweredStreamIsOne(t *testing.T) {
 	body := `[{"error":{"code":429,"message":"m","status":"RESOURCE_EXHAUSTED","details":[{"retryDelay":"3s"}]}}]`
-	if e, _ := refused(t, driver(t, responds(200, nil, body), Options{}), chat(t, true)); e.Code != fault.UpstreamRateLimit || e.RetryAfter != 3*time.Second {
+	if e, _ := vendortest.Refused(t, driver(t, vendortest.Responds(200, nil, body), Options{}), chat(t, true)); e.Code != fault.UpstreamRateLimit || e.RetryAfter != 3*time.Second {
 		t.Errorf("%v, retry after %s", e, e.RetryAfter)
 	}
 }

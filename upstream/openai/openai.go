@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
@@ -58,18 +57,12 @@ var paths = map[upstream.Op]string{
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the Upstream when done.
 func New(o Options) (*Upstream, error) {
-	client, err := httpdo.New(httpdo.Options{
-		BaseURL: o.BaseURL, Default: DefaultBaseURL, Keys: o.Keys, ConnectTimeout: o.ConnectTimeout,
-		Dial: o.Dial, Transport: o.Transport, Now: o.Now,
-	})
+	client, err := httpdo.New(httpdo.Options(o), httpdo.Site{BaseURL: DefaultBaseURL})
 	if err != nil {
 		return nil, err
 	}
-	u := &Upstream{paths: make(map[upstream.Op]*url.URL), client: client}
+	u := &Upstream{paths: client.Below(paths), client: client}
 	u.dialect = httpdo.Dialect{Refused: u.refused, Status: status}
-	for op, path := range paths {
-		u.paths[op] = client.Base.JoinPath(path)
-	}
 	return u, nil
 }
 
@@ -86,15 +79,13 @@ func (u *Upstream) Close() error { return u.client.Close() }
 func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	to, known := u.paths[call.Op]
 	if !known {
-		return nil, fault.New(fault.InternalError, "The gateway sent the request to a channel that cannot serve it.")
+		return nil, httpdo.Unserved()
 	}
 	resp, key, err := u.client.Post(ctx, to, header(call), call.Body)
 	if err != nil {
 		return nil, err
 	}
-	reply, err := u.client.Answer(resp, call.Stream, u.dialect)
-	httpdo.Judge(key, err)
-	return reply, err
+	return u.client.Reply(resp, key, call.Stream, u.dialect)
 }
 
 // header is made from scratch: nothing of the client's headers travels.

@@ -13,48 +13,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
+	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 )
 
 const hello = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
 
 func chat(t testing.TB, stream bool) *upstream.Call {
 	t.Helper()
-	o, err := rawjson.Index([]byte(hello), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	return &upstream.Call{
 		Op: upstream.ChatCompletion, Model: "m", Stream: stream, RequestID: "req_1", ContentType: "application/json; charset=utf-8",
-		Body: upstream.ObjectBody(o), Header: http.Header{"X-Secret": {"of the client"}},
+		Body: vendortest.Body(t, hello), Header: http.Header{"X-Secret": {"of the client"}},
 	}
-}
-
-// responds is a vendor that gives one answer.
-func responds(status int, header map[string]string, body string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		for k, v := range header {
-			w.Header().Set(k, v)
-		}
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body)
-	}
-}
-
-// refused makes a call that must fail.
-func refused(t *testing.T, up *Upstream, c *upstream.Call) (*fault.Error, *upstream.Failure) {
-	t.Helper()
-	reply, err := up.Do(t.Context(), c)
-	var e *fault.Error
-	var f *upstream.Failure
-	if !errors.As(err, &e) || !errors.As(err, &f) {
-		t.Fatalf("reply %+v, error %v, want a fault with its failure", reply, err)
-	}
-	return e, f
 }
 
 func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
@@ -87,7 +59,7 @@ func TestTheRequestIsMadeFromScratch(t *testing.T) {
 	vendor := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, _ := io.ReadAll(r.Body)
 		got, body = r, string(data)
-		responds(200, nil, "{}")(w, r)
+		vendortest.Responds(200, nil, "{}")(w, r)
 	})
 	for _, row := range []struct {
 		keys   []secret.String
@@ -116,10 +88,10 @@ func TestKeysAreTakenInTurnAndRestWhenRefused(t *testing.T) {
 		key := r.Header.Get("Authorization")
 		asked[key]++
 		if key == "Bearer sk-bad" {
-			responds(401, nil, `{"error":{"message":"Incorrect API key: sk-bad"}}`)(w, r)
+			vendortest.Responds(401, nil, `{"error":{"message":"Incorrect API key: sk-bad"}}`)(w, r)
 			return
 		}
-		responds(200, nil, "{}")(w, r)
+		vendortest.Responds(200, nil, "{}")(w, r)
 	}), Options{
 		Keys: []secret.String{secret.New("sk-bad"), secret.New("sk-good")},
 		Now:  func() time.Time { return time.Unix(0, 0) },
@@ -194,7 +166,7 @@ func TestWhoseFaultARefusalIs(t *testing.T) {
 		"300":                {300, quote(`"code":"x"`), fault.BadGateway, 502, "", "", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, f := refused(t, driver(t, responds(row.status, nil, row.body), Options{}), chat(t, false))
+			e, f := vendortest.Refused(t, driver(t, vendortest.Responds(row.status, nil, row.body), Options{}), chat(t, false))
 			if e.Code != row.code || e.HTTPStatus() != row.want || e.Param != row.param || f.Fatal != row.fatal || f.Status != row.status || !f.Sent {
 				t.Errorf("%d %s, param %q, failure %+v", e.HTTPStatus(), e.Code, e.Param, f)
 			}
@@ -233,13 +205,13 @@ func TestRetryAfter(t *testing.T) {
 		{"", "tomorrow", 0},
 	} {
 		for _, status := range []int{429, 503, 529} {
-			up := driver(t, responds(status, map[string]string{"Retry-After-Ms": row.ms, "Retry-After": row.after}, ""), Options{Now: func() time.Time { return now }})
-			if e, f := refused(t, up, chat(t, false)); e.RetryAfter != row.want || !f.Refused {
+			up := driver(t, vendortest.Responds(status, map[string]string{"Retry-After-Ms": row.ms, "Retry-After": row.after}, ""), Options{Now: func() time.Time { return now }})
+			if e, f := vendortest.Refused(t, up, chat(t, false)); e.RetryAfter != row.want || !f.Refused {
 				t.Errorf("%d, ms %q, after %q: %s, refused %v", status, row.ms, row.after, e.RetryAfter, f.Refused)
 			}
 		}
 	}
-	if e, _ := refused(t, driver(t, responds(401, map[string]string{"Retry-After": "7"}, ""), Options{}), chat(t, false)); e.RetryAfter != 0 {
+	if e, _ := vendortest.Refused(t, driver(t, vendortest.Responds(401, map[string]string{"Retry-After": "7"}, ""), Options{}), chat(t, false)); e.RetryAfter != 0 {
 		t.Error("an operator's fault tells callers to come again")
 	}
 }
@@ -273,7 +245,7 @@ func TestAStreamedRequestMustBeAnsweredByEvents(t *testing.T) {
 				_, _ = io.WriteString(w, row.body)
 			}), Options{})
 			if row.want != 0 {
-				if e, _ := refused(t, up, chat(t, true)); e.HTTPStatus() != row.want || e.Code != row.code {
+				if e, _ := vendortest.Refused(t, up, chat(t, true)); e.HTTPStatus() != row.want || e.Code != row.code {
 					t.Errorf("%v, want %d %s", e, row.want, row.code)
 				}
 				return
@@ -298,9 +270,9 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 				if asked++; asked > 1 {
 					status = 200
 				}
-				responds(status, map[string]string{"Location": location}, "")(w, r)
+				vendortest.Responds(status, map[string]string{"Location": location}, "")(w, r)
 			}), Options{})
-			e, f := refused(t, up, chat(t, false))
+			e, f := vendortest.Refused(t, up, chat(t, false))
 			if e.Code != fault.BadGateway || !f.Sent || asked != 1 {
 				t.Errorf("%d: %v, asked %d times", status, e, asked)
 			}
@@ -319,7 +291,7 @@ func TestATransportOfSomebodyElse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, f := refused(t, up, chat(t, false)); f.Sent != row.sent || !errors.Is(f, row.err) {
+		if _, f := vendortest.Refused(t, up, chat(t, false)); f.Sent != row.sent || !errors.Is(f, row.err) {
 			t.Errorf("%s: %+v", name, f)
 		}
 		if err := up.Close(); err != nil {

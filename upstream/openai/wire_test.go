@@ -2,8 +2,6 @@ package openai
 
 import (
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -26,6 +24,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 )
 
 // raw is a vendor on a socket: serve gets every connection with its number.
@@ -49,12 +48,7 @@ func raw(t *testing.T, o Options, serve func(c net.Conn, r *bufio.Reader, n int)
 		}
 	}()
 	o.BaseURL = "http://" + l.Addr().String()
-	up, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
-	return up
+	return vendortest.New(t, New, o)
 }
 
 // take reads one request; false at the end of the connection.
@@ -97,7 +91,7 @@ func TestHostileHeaders(t *testing.T) {
 				}
 			})
 			if row.code != "" {
-				if e, f := refused(t, up, chat(t, false)); e.Code != row.code || !f.Sent {
+				if e, f := vendortest.Refused(t, up, chat(t, false)); e.Code != row.code || !f.Sent {
 					t.Errorf("%v, failure %+v", e, f)
 				}
 				return
@@ -153,7 +147,7 @@ func TestABilledRequestIsNeverSentTwice(t *testing.T) {
 			}
 			_, _ = io.Copy(io.Discard, reply.Body)
 			_ = reply.Body.Close()
-			e, f := refused(t, up, chat(t, false))
+			e, f := vendortest.Refused(t, up, chat(t, false))
 			if e.Code != fault.BadGateway || !f.Sent || requests.Load() != 2 {
 				t.Errorf("%v, sent %v, %d requests reached the vendor, want 2", e, f.Sent, requests.Load())
 			}
@@ -233,14 +227,14 @@ func TestAConnectionThatNeverWasIsNoRequestSent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, f := refused(t, up, chat(t, false))
+		e, f := vendortest.Refused(t, up, chat(t, false))
 		if e.Code != fault.NoChannel || f.Sent || f.Status != 0 || strings.Contains(e.Error(), "sk-1") {
 			t.Errorf("%s: %v, %+v", name, e, f)
 		}
 	}
 	for _, err := range []error{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, &net.DNSError{}} {
 		up, _ := New(Options{Transport: tripper(func(*http.Request) (*http.Response, error) { return nil, err })})
-		if _, f := refused(t, up, chat(t, false)); f.Sent {
+		if _, f := vendortest.Refused(t, up, chat(t, false)); f.Sent {
 			t.Errorf("a foreign transport's %v counts as sent", err)
 		}
 	}
@@ -257,7 +251,7 @@ func TestConnectingTakesFiveSecondsAtMost(t *testing.T) {
 				t.Fatal(err)
 			}
 			start := time.Now()
-			e, f := refused(t, up, chat(t, false))
+			e, f := vendortest.Refused(t, up, chat(t, false))
 			if took := time.Since(start); took != want || e.Code != fault.NoChannel || f.Sent {
 				t.Errorf("after %s: %v", took, e)
 			}
@@ -292,37 +286,21 @@ func TestHTTP2(t *testing.T) {
 	data, _ := io.ReadAll(reply.Body)
 	_ = reply.Body.Close()
 	behave.Store(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
-	e, f := refused(t, up, chat(t, false))
+	e, f := vendortest.Refused(t, up, chat(t, false))
 	if string(data) != "HTTP/2.0" || requests.Load() != 2 || e.Code != fault.BadGateway || !f.Sent {
 		t.Errorf("%s, %d requests, %v", data, requests.Load(), e)
 	}
-}
-
-func zipped(t *testing.T, size int) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	block := make([]byte, 1<<20)
-	for ; size > 0; size -= len(block) {
-		if _, err := w.Write(block[:min(size, len(block))]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
 }
 
 // TestAnAnswerThatIsCompressedUnasked is faults.md, row 9.
 func TestAnAnswerThatIsCompressedUnasked(t *testing.T) {
 	const size = 3 << 20
 	for _, encoding := range []string{"gzip", "X-GZIP", "identity", ""} {
-		body := zipped(t, size)
+		body := vendortest.Zipped(t, size)
 		if encoding == "identity" || encoding == "" {
 			body = make([]byte, size)
 		}
-		up := driver(t, responds(200, map[string]string{"Content-Encoding": encoding}, string(body)), Options{})
+		up := driver(t, vendortest.Responds(200, map[string]string{"Content-Encoding": encoding}, string(body)), Options{})
 		reply, err := up.Do(t.Context(), chat(t, false))
 		if err != nil {
 			t.Fatal(err)
@@ -332,8 +310,8 @@ func TestAnAnswerThatIsCompressedUnasked(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v, %v", encoding, n, err, reply.Header)
 		}
 	}
-	refusal := responds(400, map[string]string{"Content-Encoding": "gzip"}, string(zipped(t, 8<<20)))
-	if e, _ := refused(t, driver(t, refusal, Options{}), chat(t, false)); e.HTTPStatus() != 400 {
+	refusal := vendortest.Responds(400, map[string]string{"Content-Encoding": "gzip"}, string(vendortest.Zipped(t, 8<<20)))
+	if e, _ := vendortest.Refused(t, driver(t, refusal, Options{}), chat(t, false)); e.HTTPStatus() != 400 {
 		t.Errorf("a refusal that unfolds: %v", e)
 	}
 }

@@ -67,16 +67,12 @@ func (u *Upstream) answer(call *upstream.Call) (*answer, error) {
 	if err == nil {
 		err = r.Validate()
 	}
-	if err != nil {
-		f := fault.From(err)
-		return nil, wrong(400, f.Code, f.Param, f.Message)
+	model := call.Model
+	if model == "" && err == nil {
+		model = r.Model
 	}
-	model := r.Model
-	if call.Model != "" {
-		model = call.Model
-	}
-	if !u.has(model) {
-		return nil, wrong(404, fault.ModelNotFound, "model", fmt.Sprintf("The simulated vendor has no model %q.", model))
+	if err := u.unfit(err, model); err != nil {
+		return nil, err
 	}
 	hash := sha256.Sum256(data)
 	a := &answer{id: u.id(hash[:]), model: model, created: u.now().Unix(), askedUsage: r.WantsUsage()}

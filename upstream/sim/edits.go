@@ -92,11 +92,8 @@ func (u *Upstream) edit(call *upstream.Call, form *upstream.Form) (*images.Edit,
 	if err == nil {
 		err = strict(e, form)
 	}
-	switch f := fault.From(err); {
-	case f != nil:
-		return nil, wrong(400, f.Code, f.Param, f.Message)
-	case !u.has(call.Model):
-		return nil, wrong(404, fault.ModelNotFound, "model", fmt.Sprintf("The simulated vendor has no model %q.", call.Model))
+	if err := u.unfit(err, call.Model); err != nil {
+		return nil, err
 	}
 	return e, nil
 }

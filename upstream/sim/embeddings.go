@@ -72,12 +72,8 @@ func (u *Upstream) embeddingsRequest(call *upstream.Call) (*embeddings.Request, 
 	if err == nil && r.Dimensions > maxDimensions {
 		err = fault.Invalid("dimensions", fmt.Sprintf("The simulated vendor's vectors have at most %d dimensions.", maxDimensions))
 	}
-	if err != nil {
-		f := fault.From(err)
-		return nil, wrong(400, f.Code, f.Param, f.Message)
-	}
-	if !u.has(call.Model) {
-		return nil, wrong(404, fault.ModelNotFound, "model", fmt.Sprintf("The simulated vendor has no model %q.", call.Model))
+	if err := u.unfit(err, call.Model); err != nil {
+		return nil, err
 	}
 	return r, nil
 }

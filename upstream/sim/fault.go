@@ -3,7 +3,6 @@ package sim
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -105,40 +104,27 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// refusal is how a status is told to whoever asked.
-type refusal struct {
-	status int
-	code   fault.Code
-	flags  upstream.Failure
-}
-
-// refusals are the statuses that mean more than "your request is wrong"
-// (decisions.md, Error bodies).
-var refusals = []refusal{
-	{http.StatusUnauthorized, fault.NoChannel, upstream.Failure{Fatal: true}},
-	{http.StatusPaymentRequired, fault.NoChannel, upstream.Failure{Fatal: true}},
-	{http.StatusForbidden, fault.NoChannel, upstream.Failure{Fatal: true}},
-	{http.StatusTooManyRequests, fault.UpstreamRateLimit, upstream.Failure{Refused: true}},
-	{http.StatusInternalServerError, fault.InternalServerError, upstream.Failure{}},
-	{http.StatusBadGateway, fault.BadGateway, upstream.Failure{}},
-	{http.StatusServiceUnavailable, fault.ServiceUnavailable, upstream.Failure{Refused: true}},
-	{http.StatusGatewayTimeout, fault.RequestTimeout, upstream.Failure{}},
-	{529, fault.ServiceUnavailable, upstream.Failure{Refused: true}},
-}
-
 // refused is the error of a fault that refuses the call.
 func refused(status int) error {
 	message := fmt.Sprintf("The simulated upstream refused the request with status %d, as it was told to.", status)
-	for _, r := range refusals {
-		if r.status == status {
-			r.flags.Status, r.flags.Sent = status, true
-			return fault.Wrap(r.code, message, &r.flags)
-		}
+	e := upstream.Answered(status).Fault()
+	if e.Code == fault.InvalidRequest {
+		return wrong(status, e.Code, "", message)
 	}
-	if status >= http.StatusInternalServerError {
-		return fault.Wrap(fault.InternalServerError, message, &upstream.Failure{Status: status, Sent: true})
+	e.Message = message
+	return e
+}
+
+// unfit is the refusal of a request that err says is wrong, or whose model the
+// vendor does not have; nil if there is none.
+func (u *Upstream) unfit(err error, model string) error {
+	switch f := fault.From(err); {
+	case f != nil:
+		return wrong(400, f.Code, f.Param, f.Message)
+	case !u.has(model):
+		return wrong(404, fault.ModelNotFound, "model", fmt.Sprintf("The simulated vendor has no model %q.", model))
 	}
-	return wrong(status, fault.InvalidRequest, "", message)
+	return nil
 }
 
 // wrong is a vendor's refusal of a request that is at fault itself.

@@ -108,13 +108,19 @@ func TestAStatusIsToldAsADriverWould(t *testing.T) {
 		{401, fault.NoChannel, 502, false, true},
 		{403, fault.NoChannel, 502, false, true},
 		{404, fault.InvalidRequest, 404, false, false},
+		{405, fault.BadGateway, 502, false, false},
+		{407, fault.NoChannel, 502, false, true},
+		{421, fault.NoChannel, 502, false, true},
+		{422, fault.InvalidRequest, 422, false, false},
+		{425, fault.ServiceUnavailable, 503, true, false},
+		{426, fault.NoChannel, 502, false, true},
 		{429, fault.UpstreamRateLimit, 429, true, false},
 		{500, fault.InternalServerError, 500, false, false},
 		{502, fault.BadGateway, 502, false, false},
 		{503, fault.ServiceUnavailable, 503, true, false},
 		{504, fault.RequestTimeout, 504, false, false},
 		{529, fault.ServiceUnavailable, 503, true, false},
-		{599, fault.InternalServerError, 500, false, false},
+		{599, fault.BadGateway, 502, false, false},
 	} {
 		_, err := New(failing(Fault{Status: row.status})).Do(t.Context(), callOf(t, hello))
 		var f *fault.Error

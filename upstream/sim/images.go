@@ -75,12 +75,8 @@ func (u *Upstream) imagesRequest(call *upstream.Call) (*images.Request, error) {
 	case r.OutputFormat != "" && r.OutputFormat != "png":
 		err = fault.Invalid("output_format", "The simulated vendor makes PNG files only.")
 	}
-	if err != nil {
-		f := fault.From(err)
-		return nil, wrong(400, f.Code, f.Param, f.Message)
-	}
-	if !u.has(call.Model) {
-		return nil, wrong(404, fault.ModelNotFound, "model", fmt.Sprintf("The simulated vendor has no model %q.", call.Model))
+	if err := u.unfit(err, call.Model); err != nil {
+		return nil, err
 	}
 	return r, nil
 }

@@ -42,7 +42,7 @@ func (m *maker) value(dst, schema []byte) []byte {
 			return append(dst, v...)
 		}
 	}
-	if choices := elements(s.get("enum")); len(choices) > 0 {
+	if choices := rawjson.Elements(s.get("enum")); len(choices) > 0 {
 		return append(dst, choices[m.vary%len(choices)]...)
 	}
 	switch s.kind() {
@@ -87,7 +87,7 @@ func (m *maker) object(dst []byte, s view) []byte {
 
 // array appends an array as short as it may be.
 func (m *maker) array(dst []byte, s view) []byte {
-	first := elements(s.get("prefixItems"))
+	first := rawjson.Elements(s.get("prefixItems"))
 	least, _ := s.most("minItems")
 	unique := string(s.get("uniqueItems")) == "true"
 	before := m.vary

@@ -34,12 +34,8 @@ func (u *Upstream) pronounce(ctx context.Context, call *upstream.Call, f Fault) 
 	if err == nil && !r.TakesWAV {
 		err = speech.Unspeakable(nil)
 	}
-	if err != nil {
-		f := fault.From(err)
-		return nil, wrong(400, f.Code, f.Param, f.Message)
-	}
-	if !u.has(call.Model) {
-		return nil, wrong(404, fault.ModelNotFound, "model", fmt.Sprintf("The simulated vendor has no model %q.", call.Model))
+	if err := u.unfit(err, call.Model); err != nil {
+		return nil, err
 	}
 	sent, err := u.send(ctx, tones(r.Input), f)
 	if err == nil && f.Break != ErrorFrame && f.Break != Garbage {

@@ -61,8 +61,8 @@ func (u *Upstream) submit(ctx context.Context, call *upstream.Call, f Fault) (*u
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
 	}
-	if !u.has(call.Model) {
-		return nil, wrong(404, fault.ModelNotFound, "model", fmt.Sprintf("The simulated vendor has no model %q.", call.Model))
+	if err := u.unfit(nil, call.Model); err != nil {
+		return nil, err
 	}
 	t := &task{model: call.Model, nested: nested(call.Model), ending: f.Video, begun: u.clock()}
 	if err := t.read(data); err != nil {

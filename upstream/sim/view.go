@@ -26,8 +26,8 @@ func (m *maker) view(schema []byte) view {
 		if ref, ok := rawjson.String(o.Raw("$ref")); ok {
 			queue = append(queue, m.resolve(ref))
 		}
-		queue = append(queue, elements(o.Raw("allOf"))...)
-		for _, ways := range [][][]byte{elements(o.Raw("anyOf")), elements(o.Raw("oneOf"))} {
+		queue = append(queue, rawjson.Elements(o.Raw("allOf"))...)
+		for _, ways := range [][][]byte{rawjson.Elements(o.Raw("anyOf")), rawjson.Elements(o.Raw("oneOf"))} {
 			switch {
 			case len(ways) == 0:
 			case m.depth > deep:
@@ -77,7 +77,7 @@ var kinds = []struct{ keyword, kind string }{
 // kind is the schema's type, the first of several; "null" if it has none.
 func (v view) kind() string {
 	raw := v.get("type")
-	if several := elements(raw); len(several) > 0 {
+	if several := rawjson.Elements(raw); len(several) > 0 {
 		raw = several[0]
 	}
 	if kind, ok := rawjson.String(raw); ok {
@@ -151,7 +151,7 @@ func orInf(f float64, ok bool) float64 {
 // required are the names that every instance has, each once.
 func (v view) required() (names []string) {
 	for i := range v {
-		for _, raw := range elements(v[i].Raw("required")) {
+		for _, raw := range rawjson.Elements(v[i].Raw("required")) {
 			name, _ := rawjson.String(raw)
 			names = appendNew(names, name)
 		}
@@ -188,24 +188,4 @@ func appendNew(names []string, name string) []string {
 		}
 	}
 	return append(names, name)
-}
-
-// elements are the values of a JSON array; none for anything else.
-func elements(raw []byte) (all [][]byte) {
-	if len(raw) == 0 || raw[0] != '[' {
-		return nil
-	}
-	r := rawjson.NewReader(raw)
-	defer r.Close()
-	err := r.Array(func(int) error {
-		span, err := r.Skip()
-		if err == nil {
-			all = append(all, span.Of(raw))
-		}
-		return err
-	})
-	if err != nil {
-		return nil
-	}
-	return all
 }

@@ -164,7 +164,7 @@ func vendorsFault(t *testing.T, h *Harness, c *upstream.Call, _ *Sample) {
 }
 
 func operatorsFault(t *testing.T, h *Harness, c *upstream.Call, _ *Sample) {
-	for _, status := range []int{401, 403} {
+	for _, status := range []int{401, 403, 407, 426} {
 		e, f := refused(t, h, c, answering(status, "text/plain", []byte("pay your bill")))
 		if e.Code != fault.NoChannel || f.Status != status || !f.Fatal || strings.Contains(e.Message, "bill") {
 			t.Errorf("status %d: %v, failure %+v", status, e, f)

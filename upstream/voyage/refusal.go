@@ -1,22 +1,19 @@
 package voyage
 
 import (
-	"io"
 	"net/http"
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
 
-// refusal tells whose fault a response is: the caller's, who then gets the
+// refused tells whose fault a response is: the caller's, who then gets the
 // vendor's own words, the operator's or the vendor's.
-func (u *Upstream) refusal(resp *http.Response, body io.ReadCloser) error {
-	data := httpdo.Read(body)
-	e, f := u.client.Refused(resp.StatusCode, string(data), resp.Header)
+func (u *Upstream) refused(status int, data []byte, h http.Header) error {
+	e, f := u.client.Refused(status, string(data), h)
 	message, param := detail(data)
-	if resp.StatusCode == http.StatusTooManyRequests && unpaid(message) {
+	if status == http.StatusTooManyRequests && unpaid(message) {
 		e = u.client.Arrears(f)
 	}
 	if e.Code == fault.InvalidRequest {
@@ -54,26 +51,16 @@ func detail(data []byte) (message, param string) {
 	if message, ok := rawjson.String(raw); ok {
 		return message, ""
 	}
-	if len(raw) == 0 || raw[0] != '[' {
-		return "", ""
-	}
 	var messages []string
-	rd := rawjson.NewReader(raw)
-	defer rd.Close()
-	_ = rd.Array(func(i int) error { // what was indexed before is well formed
-		span, err := rd.Skip()
-		if err != nil {
-			return err
-		}
-		message, field := fieldDetail(span.Of(raw))
+	for i, item := range rawjson.Elements(raw) {
+		message, field := fieldDetail(item)
 		if message != "" {
 			messages = append(messages, message)
 		}
 		if i == 0 {
 			param = field
 		}
-		return nil
-	})
+	}
 	return strings.Join(messages, "; "), param
 }
 
@@ -85,19 +72,11 @@ func fieldDetail(raw []byte) (message, field string) {
 		return "", ""
 	}
 	message, _ = rawjson.String(o.Raw("msg"))
-	loc := o.Raw("loc")
-	if len(loc) == 0 || loc[0] != '[' {
-		return message, ""
-	}
-	rd := rawjson.NewReader(loc)
-	defer rd.Close()
-	_ = rd.Array(func(int) error { // what was indexed before is well formed
-		span, err := rd.Skip()
-		if name, ok := rawjson.String(span.Of(loc)); ok && name != "body" {
+	for _, part := range rawjson.Elements(o.Raw("loc")) {
+		if name, ok := rawjson.String(part); ok && name != "body" {
 			field = name
 		}
-		return err
-	})
+	}
 	if field != "" {
 		message = field + ": " + message
 	}

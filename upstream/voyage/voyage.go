@@ -52,10 +52,7 @@ type Upstream struct {
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the Upstream when done.
 func New(o Options) (*Upstream, error) {
-	client, err := httpdo.New(httpdo.Options{
-		BaseURL: o.BaseURL, Default: DefaultBaseURL, Keys: o.Keys, ConnectTimeout: o.ConnectTimeout,
-		Dial: o.Dial, Transport: o.Transport, Now: o.Now,
-	})
+	client, err := httpdo.New(httpdo.Options(o), httpdo.Site{BaseURL: DefaultBaseURL})
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +70,7 @@ func (u *Upstream) Close() error { return u.client.Close() }
 // answer is read whole.
 func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	if call.Op != upstream.Embeddings {
-		return nil, fault.New(fault.InternalError, "The gateway sent the request to a channel that cannot serve it.")
+		return nil, httpdo.Unserved()
 	}
 	header := http.Header{
 		"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {httpdo.UserAgent},
@@ -114,17 +111,9 @@ const maxAnswer = 256 << 20
 
 // answer reads a response, in the public wire: Voyage counts total_tokens only.
 func (u *Upstream) answer(ctx context.Context, resp *http.Response) ([]byte, error) {
-	body, err := httpdo.Decoded(resp)
+	body, err := u.client.Body(resp, u.refused)
 	if err != nil {
-		_ = resp.Body.Close() // nothing of it is read
-		return nil, u.client.Malformed(resp.StatusCode, err)
-	}
-	switch s := resp.StatusCode; {
-	case s >= 400:
-		return nil, u.refusal(resp, body)
-	case s < 200 || s >= 300:
-		_ = body.Close() // nothing of it is read
-		return nil, u.client.Unexpected(resp)
+		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
 	_ = body.Close() // what there was is read

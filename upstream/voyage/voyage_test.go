@@ -4,16 +4,14 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
 	"github.com/tollhouse-ai/gateway/upstream/voyage"
 )
@@ -21,14 +19,7 @@ import (
 // driver is the driver under test against a vendor on the loopback.
 func driver(t *testing.T, vendor http.Handler) *voyage.Upstream {
 	t.Helper()
-	server := httptest.NewServer(vendor)
-	t.Cleanup(server.Close)
-	up, err := voyage.New(voyage.Options{BaseURL: server.URL + "/v1", Keys: []secret.String{secret.New("pa-vendor-1")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = up.Close() })
-	return up
+	return vendortest.New(t, voyage.New, voyage.Options{BaseURL: vendortest.Serve(t, vendor) + "/v1", Keys: vendortest.Keys("pa-vendor-1")})
 }
 
 func TestTheDriverConforms(t *testing.T) {
@@ -49,11 +40,7 @@ func TestTheDriverConforms(t *testing.T) {
 
 func call(t *testing.T, body string) *upstream.Call {
 	t.Helper()
-	o, err := rawjson.Index([]byte(body), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &upstream.Call{Op: upstream.Embeddings, Model: "voyage-4", RequestID: "req_1", Body: upstream.ObjectBody(o)}
+	return &upstream.Call{Op: upstream.Embeddings, Model: "voyage-4", RequestID: "req_1", Body: vendortest.Body(t, body)}
 }
 
 func TestTheRequestIsVoyages(t *testing.T) {

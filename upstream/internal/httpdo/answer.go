@@ -25,23 +25,20 @@ type Dialect struct {
 // and closes the body of what it does not hand on. stream says that events were
 // asked for.
 func (c *Client) Answer(resp *http.Response, stream bool, d Dialect) (*upstream.Reply, error) {
-	body, err := Decoded(resp)
+	body, err := c.Body(resp, d.Refused)
 	if err != nil {
-		_ = resp.Body.Close()
-		return nil, c.Malformed(resp.StatusCode, err)
+		return nil, err
 	}
-	switch s := resp.StatusCode; {
-	case s >= 400:
-		return nil, d.Refused(s, Read(body), resp.Header)
-	case s < 200 || s >= 300:
-		_ = body.Close()
-		return nil, c.Unexpected(resp)
-	case stream:
+	if stream {
 		if err := c.checkStream(resp, body, d); err != nil {
 			return nil, err
 		}
 	}
-	return &upstream.Reply{Status: resp.StatusCode, Header: allowed(resp.Header), Body: body}, nil
+	reply := &upstream.Reply{Status: resp.StatusCode, Header: allowed(resp.Header), Body: body}
+	if stream { // the transport keeps the response as long as it lasts
+		resp.Request, resp.Header = nil, nil
+	}
+	return reply, nil
 }
 
 // checkStream refuses what is no stream of events. Some vendors answer a

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -17,18 +18,21 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Options say where a vendor is and how it is reached. Drivers have the same
-// fields under the same names.
+// Options say where a vendor is and how it is reached. Those of a driver are the
+// same fields in the same order, so that they convert to these.
 type Options struct {
 	BaseURL        string          // absolute http or https address
-	Default        string          // what BaseURL is if it is empty
 	Keys           []secret.String // in turn (see upstream.Keys); with none, calls carry no key
 	ConnectTimeout time.Duration   // bounds the connection, and the TLS handshake once more; 5 s if zero
 	Dial           func(ctx context.Context, network, address string) (net.Conn, error)
 	Transport      http.RoundTripper // replaces the client's own; the caller closes it
 	Now            func() time.Time  // dates rests of keys and Retry-After; time.Now if nil
-	// KeyHeader is the header of a key; nil means a bearer token.
-	KeyHeader func(key string) (name, value string)
+}
+
+// Site is what a driver knows of its vendor without being told.
+type Site struct {
+	BaseURL   string                                // where it is if the options do not say
+	KeyHeader func(key string) (name, value string) // the header of a key; nil means a bearer token
 }
 
 // Client calls one vendor. It is safe for concurrent use.
@@ -37,15 +41,17 @@ type Client struct {
 	Keys *upstream.Keys
 	Own  *http.Transport // nil if the Transport is somebody else's
 
+	closed    atomic.Bool
 	client    *retryablehttp.Client
+	links     *http.Client
 	now       func() time.Time
 	keyHeader func(key string) (name, value string)
 }
 
 // New returns a client. The error says which option is wrong and never holds a
 // key. Close the Client when done.
-func New(o Options) (*Client, error) {
-	base, err := parseBase(o.BaseURL, o.Default)
+func New(o Options, site Site) (*Client, error) {
+	base, err := parseBase(o.BaseURL, site.BaseURL)
 	if err != nil {
 		return nil, err
 	}
@@ -56,13 +62,14 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{Base: base, Keys: keys, now: o.Now, keyHeader: o.KeyHeader}
+	c := &Client{Base: base, Keys: keys, now: o.Now, keyHeader: site.KeyHeader}
 	if c.now == nil {
 		c.now = time.Now
 	}
 	if c.keyHeader == nil {
 		c.keyHeader = bearer
 	}
+	c.links = newLinks(o)
 	if o.Transport == nil {
 		c.Own = newTransport(o)
 		o.Transport = c.Own
@@ -93,9 +100,11 @@ func parseBase(text, otherwise string) (*url.URL, error) {
 }
 
 // Close closes idle connections of the client's own transport. Calls under way
-// go on, and later calls open connections anew.
+// go on, and later calls open connections anew, which do not outlast them: a
+// reload may have a call that is late for a client which nobody uses any more.
 func (c *Client) Close() error {
 	if c.Own != nil {
+		c.closed.Store(true)
 		c.Own.CloseIdleConnections()
 	}
 	return nil

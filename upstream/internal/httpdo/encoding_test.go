@@ -6,23 +6,9 @@ import (
 	"errors"
 	"io"
 	"testing"
-)
 
-func zipped(t *testing.T, size int) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	block := make([]byte, 1<<20)
-	for ; size > 0; size -= len(block) {
-		if _, err := w.Write(block[:min(size, len(block))]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
+	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
+)
 
 func TestACompressedAnswerUnfoldsToItsEndOrFails(t *testing.T) {
 	const size = 3 << 20
@@ -32,12 +18,12 @@ func TestACompressedAnswerUnfoldsToItsEndOrFails(t *testing.T) {
 		want int
 		err  error
 	}{
-		"whole":         {zipped(t, size), size, size, nil},
-		"over the cap":  {zipped(t, size), size - 1, -1, errTooLarge},
-		"cut":           {zipped(t, size)[:100], size, -1, io.ErrUnexpectedEOF},
+		"whole":         {vendortest.Zipped(t, size), size, size, nil},
+		"over the cap":  {vendortest.Zipped(t, size), size - 1, -1, errTooLarge},
+		"cut":           {vendortest.Zipped(t, size)[:100], size, -1, io.ErrUnexpectedEOF},
 		"nothing":       {nil, size, 0, io.ErrUnexpectedEOF},
 		"not gzip":      {[]byte("{\"choices\":[]}"), size, 0, gzip.ErrHeader},
-		"wrong content": {append(zipped(t, 5)[:20:20], 0, 0, 0, 0, 0, 0, 0, 0), size, -1, nil},
+		"wrong content": {append(vendortest.Zipped(t, 5)[:20:20], 0, 0, 0, 0, 0, 0, 0, 0), size, -1, nil},
 	} {
 		body := &inflated{src: io.NopCloser(bytes.NewReader(row.body)), left: row.left}
 		n, err := io.Copy(io.Discard, body)

@@ -26,13 +26,8 @@ func Read(body io.ReadCloser) []byte {
 // Refused is what a vendor's status means by itself: text is the vendor's, for
 // the log only. The fault's message is for the caller, without a word of it.
 func (c *Client) Refused(status int, text string, h http.Header) (*fault.Error, *upstream.Failure) {
-	f := &upstream.Failure{Status: status, Sent: true, Err: errors.New(c.Keys.Mask(Clip(text)))}
-	switch status {
-	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden:
-		f.Fatal = true
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable, 529:
-		f.Refused = true
-	}
+	f := upstream.Answered(status)
+	f.Err = errors.New(c.Keys.Mask(Clip(text)))
 	e := f.Fault()
 	if f.Refused {
 		e.RetryAfter = retryAfter(h, c.now())

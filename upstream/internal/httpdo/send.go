@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/hop"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -55,11 +56,6 @@ func Item(below *url.URL, id string) (*url.URL, error) {
 	return below.JoinPath(url.PathEscape(id)), nil
 }
 
-// Get fetches what the vendor says lies elsewhere, without a key.
-func (c *Client) Get(ctx context.Context, from *url.URL) (*http.Response, error) {
-	return c.do(ctx, http.MethodGet, from, http.Header{"User-Agent": {UserAgent}}, nil, 0)
-}
-
 // UserAgent is what vendors know the gateway by.
 const UserAgent = "tollhouse"
 
@@ -67,25 +63,40 @@ const UserAgent = "tollhouse"
 // http.Transport sends nothing twice.
 func (c *Client) do(ctx context.Context, method string, to *url.URL, header http.Header, body io.ReadCloser, size int64) (*http.Response, error) {
 	var s sending
+	if trail := hop.FromContext(ctx); trail != nil {
+		header[hop.Header] = trail.Values()
+	}
+	for name, values := range upstream.Wire(ctx) {
+		if _, set := header[name]; !set {
+			header[name] = values
+		}
+	}
 	req := &http.Request{
 		Method: method, URL: to, Host: to.Host, Header: header, Body: body, ContentLength: size,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
+	req.Close = c.closed.Load()
 	resp, err := c.client.Do(&retryablehttp.Request{Request: req.WithContext(s.watch(ctx, c.Own != nil))})
+	if c.closed.Load() {
+		c.Own.CloseIdleConnections() // which the transport keeps again since this call
+	}
 	if err != nil {
 		return nil, c.broken(ctx, s.sent(ctx, err), err)
 	}
 	return resp, nil
 }
 
-// Judge tells the key how it did; err is what became of the call.
+// Judge tells the key how it did, and err, which is what became of the call, if
+// another key can serve.
 func Judge(key *upstream.Key, err error) {
 	f := failure(err)
 	switch {
-	case key == nil:
+	case key == nil, f != nil && f.Astray():
 	case f == nil, f.Status >= 400 && f.Status < 500 && f.Status != 429 && !f.Fatal:
 		key.Worked()
 	case f.Fatal:
-		key.Refused()
+		f.OtherKey = key.Refused()
+	case f.Status == http.StatusTooManyRequests:
+		f.OtherKey = key.Limited(fault.From(err).RetryAfter)
 	}
 }

@@ -33,7 +33,7 @@ func newClient(rt http.RoundTripper) *retryablehttp.Client {
 			// Wrapped, since retryablehttp closes the idle connections of
 			// whatever lets it, for every call that a client gives up.
 			Transport:     struct{ http.RoundTripper }{rt},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			CheckRedirect: stay,
 		},
 		CheckRetry:   func(context.Context, *http.Response, error) (bool, error) { return false, nil },
 		Backoff:      retryablehttp.DefaultBackoff,
@@ -41,11 +41,17 @@ func newClient(rt http.RoundTripper) *retryablehttp.Client {
 	}
 }
 
+// probing finds out within a minute that a vendor's machine is gone, long before
+// the time-out of an answer that has not begun.
+func probing() net.KeepAliveConfig {
+	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 3}
+}
+
 func newTransport(o Options) *http.Transport {
 	patience := cmp.Or(o.ConnectTimeout, connectTimeout)
 	dial := o.Dial
 	if dial == nil {
-		dial = (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext
+		dial = (&net.Dialer{KeepAliveConfig: probing()}).DialContext
 	}
 	return &http.Transport{
 		Proxy: http.ProxyFromEnvironment,

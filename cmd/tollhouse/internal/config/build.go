@@ -1,8 +1,6 @@
 package config
 
 import (
-	"io"
-
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
@@ -17,30 +15,37 @@ type Parts struct {
 	Models []gateway.Model
 	Keys   []auth.Key // those that the file owns
 
-	upstreams []upstream.Upstream
+	sites map[string]site // by the channel's name
 }
 
 // Build makes the parts. What [Read] returned without an error can be built; a
-// configuration made in Go is checked here. Close the Parts when nothing uses
-// them any more.
-func (c *Config) Build() (*Parts, error) {
+// configuration made in Go is checked here. before are the parts in whose place
+// these come, or nil: a channel keeps its health by its name, and its
+// connections where its vendor and its keys are the same. Close the Parts when
+// nothing uses them any more.
+func (c *Config) Build(before *Parts) (*Parts, error) {
 	var wrong problems
 	if c.check(&wrong); len(wrong) > 0 {
 		return nil, wrong.err("the configuration")
 	}
-	p := &Parts{Config: c}
+	p := &Parts{Config: c, sites: make(map[string]site, len(c.Channels))}
+	var o upstream.RouterOptions
+	if before != nil {
+		o.Previous = before.Router
+	}
 	channels := make([]upstream.Channel, len(c.Channels))
 	for i := range c.Channels {
-		var err error
-		if channels[i], err = c.Channels[i].build(); err != nil {
-			_ = p.Close() // err says more
+		ch := &c.Channels[i]
+		s, err := ch.site(before)
+		if err != nil {
+			p.CloseBut(before)
 			return nil, err
 		}
-		p.upstreams = append(p.upstreams, channels[i].Upstream)
+		p.sites[ch.Name], channels[i] = s, ch.over(s.Upstream)
 	}
 	var err error
-	if p.Router, err = upstream.NewRouter(channels, upstream.RouterOptions{}); err != nil {
-		_ = p.Close() // err says more
+	if p.Router, err = upstream.NewRouter(channels, o); err != nil {
+		p.CloseBut(before)
 		return nil, err
 	}
 	p.fill(c)
@@ -63,20 +68,6 @@ func (p *Parts) fill(c *Config) {
 	}
 }
 
-// Close lets go of the upstreams' idle connections. Calls under way go on.
-func (p *Parts) Close() error {
-	for _, u := range p.upstreams {
-		closeUpstream(u)
-	}
-	return nil
-}
-
-func closeUpstream(u upstream.Upstream) {
-	if c, ok := u.(io.Closer); ok {
-		_ = c.Close() // idle connections only
-	}
-}
-
 // Wildcards are the channels that pass every model id through.
 func (c *Config) Wildcards() []string {
 	var names []string
@@ -88,21 +79,44 @@ func (c *Config) Wildcards() []string {
 	return names
 }
 
-func (c *Channel) build() (upstream.Channel, error) {
-	up := c.Upstream
-	if up == nil {
-		var err error
-		if up, err = drivers[c.Driver](c); err != nil {
-			return upstream.Channel{}, err
+// Channel is the channel of that name; nil if there is none.
+func (c *Config) Channel(name string) *Channel {
+	for i := range c.Channels {
+		if c.Channels[i].Name == name {
+			return &c.Channels[i]
 		}
 	}
+	return nil
+}
+
+// Serves reports whether the channel serves a public id.
+func (c *Channel) Serves(id string) bool {
+	_, named := c.Models[id]
+	_, every := c.Models[everyModel]
+	return id != "" && id != everyModel && (named || every && c.passes(id))
+}
+
+// Supports reports whether a channel can answer op for a public id.
+func (p *Parts) Supports(channel string, op upstream.Op, id string) bool {
+	c := p.Config.Channel(channel)
+	if c == nil || !c.Serves(id) {
+		return false
+	}
+	if theirs, named := c.Models[id]; named {
+		id = theirs
+	}
+	return upstream.Supports(p.sites[channel].Upstream, op, id)
+}
+
+// over is the channel as a router has it.
+func (c *Channel) over(up upstream.Upstream) upstream.Channel {
 	if c.Begins != "" || len(c.Except) > 0 {
 		up = &choosy{up, c}
 	}
 	return upstream.Channel{
 		Name: c.Name, Upstream: up, Models: c.Models, Priority: c.Priority, Weight: c.Weight,
-		Timeout: c.Timeout, Drop: c.Drop, Rename: c.Rename,
-	}, nil
+		MaxConcurrent: c.MaxConcurrent, RPM: c.RPM, Timeout: c.Timeout, Drop: c.Drop, Rename: c.Rename,
+	}
 }
 
 // key is what a store keeps of a key of the account. Its id is made from its

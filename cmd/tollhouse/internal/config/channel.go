@@ -10,7 +10,6 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/anthropic"
 	"github.com/tollhouse-ai/gateway/upstream/ark"
@@ -61,14 +60,14 @@ func newSim(c *Channel) (upstream.Upstream, error) {
 func (r *reader) channel(n ast.Node) Channel {
 	c := Channel{Pos: place(r.resolve(n)), Models: map[string]string{}, Rename: map[string]string{}, places: map[string]Pos{}}
 	r.object(n, "a channel", fields{
-		"name":     r.word(&c.Name, "name"),
-		"driver":   r.driver(&c.Driver),
-		"base_url": r.word(&c.BaseURL, "base_url"),
-		"keys": func(n ast.Node) {
-			r.list(n, "keys", func(n ast.Node) { c.Keys = append(c.Keys, r.vendorKey(n)) })
-		},
-		"weight":   into(r, &c.Weight, "weight", weight),
-		"priority": into(r, &c.Priority, "priority", whole),
+		"name":           r.word(&c.Name, "name"),
+		"driver":         r.driver(&c.Driver),
+		"base_url":       r.word(&c.BaseURL, "base_url"),
+		"keys":           r.vendorKeys(&c.Keys),
+		"weight":         into(r, &c.Weight, "weight", weight),
+		"priority":       into(r, &c.Priority, "priority", whole),
+		"max_concurrent": into(r, &c.MaxConcurrent, "max_concurrent", limit),
+		"rpm":            into(r, &c.RPM, "rpm", limit),
 		"timeout": func(n ast.Node) {
 			r.object(n, "timeout", fields{
 				"connect": r.duration(&c.Connect, "connect"),
@@ -93,13 +92,6 @@ func (r *reader) driver(to *string) func(ast.Node) {
 	})
 }
 
-// vendorKey reads a key without ever naming it.
-func (r *reader) vendorKey(n ast.Node) secret.String {
-	var key string
-	r.word(&key, "an item of keys")(n)
-	return secret.New(key)
-}
-
 // mapping reads names that lead to names, and where each stands.
 func (r *reader) mapping(n ast.Node, what string, to map[string]string, places map[string]Pos) {
 	for _, p := range r.pairs(n, what) {
@@ -118,6 +110,15 @@ func weight(text string) (int, error) {
 		return 0, errors.New("it must be a whole number from 1 to 1000000")
 	}
 	return n, nil
+}
+
+// limit reads a bound of which 0 is none.
+func limit(text string) (int, error) {
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return 0, errors.New("it must be a whole number, 0 or more; 0 is no limit")
+	}
+	return int(n), nil
 }
 
 func whole(text string) (int, error) {

@@ -46,12 +46,12 @@ func (c *Channel) check() error {
 	case c.Driver == "" && c.Upstream == nil:
 		return fmt.Errorf("channel %q needs a driver, for example openai", c.Name)
 	}
-	built, err := c.build()
+	s, err := c.site(nil)
 	if err != nil {
 		return fmt.Errorf("channel %q: %w", c.Name, err)
 	}
-	defer closeUpstream(built.Upstream)
-	_, err = upstream.NewRouter([]upstream.Channel{built}, upstream.RouterOptions{})
+	defer closeUpstream(s.Upstream)
+	_, err = upstream.NewRouter([]upstream.Channel{c.over(s.Upstream)}, upstream.RouterOptions{})
 	return err
 }
 

@@ -20,12 +20,6 @@ func (c *choosy) Supports(op upstream.Op, model string) bool {
 	return c.channel.passes(model) && upstream.Supports(c.Upstream, op, model)
 }
 
-// Close closes the upstream, which is the channel's alone.
-func (c *choosy) Close() error {
-	closeUpstream(c.Upstream)
-	return nil
-}
-
 // passes reports whether the channel's upstream may be asked for a model by the
 // vendor's id.
 func (c *Channel) passes(id string) bool {

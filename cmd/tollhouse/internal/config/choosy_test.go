@@ -25,17 +25,18 @@ func TestAChannelLetsThroughWhatItIsToldTo(t *testing.T) {
 		{Channel{Models: map[string]string{"*": "*", "kimi": "k"}, Except: []string{"kimi", "k"}}, "k", true},
 	} {
 		row.c.Name, row.c.Driver = "a", "sim"
-		built, err := row.c.build()
+		made, err := row.c.site(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+		built := row.c.over(made.Upstream)
 		if got := upstream.Supports(built.Upstream, upstream.ChatCompletion, row.id); got != row.pass {
 			t.Errorf("%+v: %s passes: %v", row.c, row.id, got)
 		}
 		if upstream.Supports(built.Upstream, "paint", row.id) {
 			t.Errorf("%+v supports what its upstream does not", row.c)
 		}
-		closeUpstream(built.Upstream)
+		closeUpstream(made.Upstream)
 	}
 	for _, row := range []struct{ begins, id, want string }{{"", "*", "*"}, {"claude-", "*", "claude-*"}, {"claude-", "m", "m"}} {
 		if c := (Channel{Begins: row.begins}); c.Shown(row.id) != row.want {

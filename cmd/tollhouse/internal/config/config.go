@@ -26,6 +26,11 @@ type Config struct {
 	Limits                   auth.Limits // of every key that has none of its own
 	Video                    Video
 	Webhooks                 Webhooks
+	Server                   Server
+	Telemetry                Telemetry
+	Metrics                  Metrics
+	MCP                      MCP
+	KeyFiles                 []KeyFile // that the file names; what is in them may change
 }
 
 // The two ways to bill.
@@ -63,8 +68,8 @@ type Channel struct {
 	Pos      Pos
 	Name     string
 	Driver   string
-	BaseURL  string // empty means the driver's
-	Keys     []secret.String
+	BaseURL  string            // empty means the driver's
+	Keys     []secret.String   // each of them once
 	Models   map[string]string // from public ids to the upstream's
 	Weight   int
 	Priority int
@@ -72,6 +77,9 @@ type Channel struct {
 	Timeout  upstream.Timeouts
 	Drop     []string
 	Rename   map[string]string
+
+	MaxConcurrent int // calls at once; zero is no limit
+	RPM           int // calls per minute; zero is no limit
 
 	// Upstream, when not nil, is used in place of one that Driver makes.
 	Upstream upstream.Upstream

@@ -35,6 +35,8 @@ channels:
     keys: ["${VENDOR_KEY}", 'sk-other']
     weight: 3
     priority: -1
+    max_concurrent: 8
+    rpm: 600
     timeout: {connect: 5s, headers: 10m, idle: 60s, total: 30m}
     drop: [temperature]
     rename: {max_tokens: max_completion_tokens}
@@ -89,6 +91,7 @@ func TestEveryFieldOfTheContractIsRead(t *testing.T) {
 		{"listen", c.Listen, Setting{"127.0.0.1:8080", Pos{2, 9}}},
 		{"currency", c.Currency.Value, "EUR"},
 		{"weight and priority", []int{main.Weight, main.Priority}, []int{3, -1}},
+		{"limits of the channel", []int{main.MaxConcurrent, main.RPM}, []int{8, 600}},
 		{"keys", []string{main.Keys[0].Reveal(), main.Keys[1].Reveal()}, []string{"sk-vendor", "sk-other"}},
 		{"timeouts", []time.Duration{main.Connect, main.Timeout.Headers, main.Timeout.Idle, main.Timeout.Total}, []time.Duration{5 * time.Second, 10 * time.Minute, time.Minute, 30 * time.Minute}},
 		{"drop", main.Drop, []string{"temperature"}},
@@ -103,8 +106,8 @@ func TestEveryFieldOfTheContractIsRead(t *testing.T) {
 		{"a key's hash", c.Accounts[0].Keys[0].Hash, auth.HashOf("sk-acme-0123456789abcdef")},
 		{"limits", c.Limits, auth.Limits{TPM: 1000, MaxConcurrent: 2}},
 		{"ratios and priorities", []any{c.Models[2].Kind, c.Models[2].Ratios, c.Models[2].Priorities}, []any{gateway.KindVideo, []string{"16:9", "adaptive"}, []string{"low"}}},
-		{"video", c.Video, Video{Pos{33, 8}, 7 * 24 * time.Hour, 2 * time.Second, -1}},
-		{"webhooks", c.Webhooks, Webhooks{Pos{34, 11}, true}},
+		{"video", c.Video, Video{Pos{35, 8}, 7 * 24 * time.Hour, 2 * time.Second, -1}},
+		{"webhooks", c.Webhooks, Webhooks{Pos{36, 11}, true}},
 	} {
 		if diff := cmp.Diff(s.want, s.got); diff != "" {
 			t.Errorf("%s: %s", s.what, diff)
@@ -113,7 +116,7 @@ func TestEveryFieldOfTheContractIsRead(t *testing.T) {
 }
 
 func TestTheWholeFileCanBeBuilt(t *testing.T) {
-	p, err := read(t, complete).Build()
+	p, err := read(t, complete).Build(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ type Problem struct {
 type Error struct {
 	File     string
 	Problems []Problem
+	KeyFiles []KeyFile // that the file names; what is wrong may be in one of them
 }
 
 // Error is the first problem and how many there are besides.

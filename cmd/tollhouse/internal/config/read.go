@@ -28,8 +28,11 @@ func Read(name string, data []byte, env Env) (*Config, error) {
 	if len(r.problems) == 0 {
 		c.check(&r.problems)
 	}
-	if err := r.problems.err(name); err != nil {
-		return nil, err
+	c.KeyFiles = r.keyFiles
+	err = r.problems.err(name)
+	if refused := new(Error); errors.As(err, &refused) {
+		refused.KeyFiles = r.keyFiles
+		return nil, refused
 	}
 	return c, nil
 }
@@ -124,9 +127,13 @@ func (r *reader) top(c *Config) fields {
 		"accounts": func(n ast.Node) {
 			r.list(n, "accounts", func(n ast.Node) { c.Accounts = append(c.Accounts, r.account(n)) })
 		},
-		"limits":   func(n ast.Node) { r.object(n, "limits", r.limits(&c.Limits)) },
-		"video":    func(n ast.Node) { r.video(n, &c.Video) },
-		"webhooks": func(n ast.Node) { r.webhooks(n, &c.Webhooks) },
+		"limits":    func(n ast.Node) { r.object(n, "limits", r.limits(&c.Limits)) },
+		"video":     func(n ast.Node) { r.video(n, &c.Video) },
+		"webhooks":  func(n ast.Node) { r.webhooks(n, &c.Webhooks) },
+		"server":    func(n ast.Node) { r.server(n, &c.Server) },
+		"telemetry": func(n ast.Node) { r.telemetry(n, &c.Telemetry) },
+		"metrics":   func(n ast.Node) { r.metrics(n, &c.Metrics) },
+		"mcp":       func(n ast.Node) { r.mcp(n, &c.MCP) },
 	}
 }
 

@@ -18,6 +18,7 @@ type reader struct {
 	env      Env
 	anchors  map[string]ast.Node
 	problems problems
+	keyFiles []KeyFile
 }
 
 // fields says what to do with each key of a mapping.

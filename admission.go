@@ -1,0 +1,197 @@
+package gateway
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// Admission bounds what a gateway takes on at one time. What is too much is
+// refused with a 503 before its body is read, so that the calls that run go on
+// as if nothing were. The zero value is the default.
+type Admission struct {
+	// MaxCalls is how many calls run at once, open streams among them; zero means
+	// 65,536, negative means as many as come. The last of these places are kept
+	// for those who run few, as soon as there are several keys and accounts: a key
+	// that runs more than a thirty-second of them does not get the last sixteenth,
+	// and an account that does not the last thirty-second.
+	MaxCalls int
+	// MaxWaiting is how many more calls wait for a place when all are taken; zero
+	// means an eighth of MaxCalls, but at most 256, negative means none. A place
+	// goes to the account that runs the fewest calls, and of its keys to the one
+	// that does. When the queue is full, a caller with fewer calls takes the place
+	// in it of one with more.
+	MaxWaiting int
+	// MaxWait is how long a call waits at the most, and zero means one second. One
+	// that would wait longer, by the pace at which places became free, is refused
+	// at once.
+	MaxWait time.Duration
+	// Memory is how much memory in bytes may be in use before new calls are
+	// refused, until a sixteenth of it is free again; zero means the runtime's limit
+	// (GOMEMLIMIT) if it has one, less a sixteenth for garbage; negative means that
+	// nobody looks. Request bodies may take a quarter of it or 64 MiB, whichever is
+	// more, as long as that much of it is free without them; large answers as much
+	// again, of which those that find no room are read when there is some.
+	Memory int64
+	// InUse tells the memory in use; nil means what the runtime's last collection
+	// found alive, the stacks, and the runtime's account of them, or all that it
+	// holds where that is more than its limit and a thirty-second. It is asked at
+	// most ten times a second, by one caller at a time.
+	InUse func() int64
+}
+
+// share is the part of the memory that large requests may take, and as much again
+// large answers; 0 if nobody looks.
+func (a *Admission) share() int64 {
+	const least = 64 << 20
+	if a.Memory <= 0 {
+		return 0
+	}
+	return max(a.Memory/4, least)
+}
+
+func (a *Admission) setDefaults() {
+	const places, queue = 1 << 16, 256
+	if a.MaxCalls == 0 {
+		a.MaxCalls = places
+	}
+	if a.MaxWaiting == 0 {
+		a.MaxWaiting = max(1, min(a.MaxCalls/8, queue))
+	}
+	if a.MaxWait == 0 {
+		a.MaxWait = time.Second
+	}
+	if a.Memory == 0 {
+		a.Memory = usualMemory()
+	}
+}
+
+// Load is what a gateway carries at one moment.
+type Load struct {
+	Running int   // calls that have a place
+	Waiting int   // calls that wait for one
+	Full    bool  // no place is free, and one more call would not be let wait for one
+	Bodies  int64 // bytes of their large requests in memory
+	Answers int64 // bytes taken for large answers
+	Refused int64 // calls that got no place, since the start
+	Short   bool  // new calls are refused for want of memory
+}
+
+// Load tells what the gateway carries. It is safe for concurrent use.
+func (g *Gateway) Load() Load {
+	l := g.places.load()
+	l.Bodies, l.Answers, l.Refused = g.door.bodies.Load(), g.door.answers.total(), g.door.refused.Load()
+	l.Short = g.door.memory.pressed(g.options.Now()) // calls may have stopped coming
+	return l
+}
+
+// door is where calls are let in.
+type door struct {
+	memory  gauge
+	most    int64        // bytes of large bodies; 0 means as many as come
+	bodies  atomic.Int64 // that are in memory
+	refused atomic.Int64
+	answers stowage
+}
+
+func newDoor(a Admission, now func() time.Time) *door {
+	d := &door{most: a.share()}
+	d.memory.open(a, now)
+	if d.most > 0 {
+		d.answers.room = d.room
+	}
+	return d
+}
+
+// room is how many bytes of large bodies may be in memory now.
+func (d *door) room() int64 { return min(d.most, d.memory.left()) }
+
+// Admit takes a place among the running calls, which End gives back. It waits a
+// moment for one; its error is a 503 that says to try again. [Exchange.Call] does
+// it too: a server does it before it reads the request, so that a refused one
+// costs nothing. Authenticate must have succeeded. Further calls do nothing.
+func (x *Exchange) Admit(ctx context.Context) error {
+	if x.place.taken {
+		return nil
+	}
+	defer x.spent(&x.record.phases.Admit, x.clock())
+	err := x.g.enterDoor(ctx, x.principal, &x.place)
+	switch {
+	case err == nil:
+		return nil
+	case fault.Is(err, fault.ServiceUnavailable):
+		x.g.door.refused.Add(1)
+	}
+	return fault.From(err)
+}
+
+func (g *Gateway) enterDoor(ctx context.Context, p *auth.Principal, to *place) error {
+	if g.door.memory.pressed(g.options.Now()) {
+		return errShort
+	}
+	return g.places.take(ctx, p, to)
+}
+
+// Weigh counts n more bytes of the request's body, which lie in memory until End,
+// or until a stream of it has begun. It is for large ones: the first 64 KiB are
+// part of any call. Its error is a 503: there is no room for them now.
+func (x *Exchange) Weigh(n int64) error {
+	d := x.g.door
+	if d.most == 0 {
+		return nil
+	}
+	if d.bodies.Add(n) > d.room() {
+		d.bodies.Add(-n)
+		d.refused.Add(1)
+		return errNoRoom
+	}
+	x.weight += n
+	return nil
+}
+
+// Room reports whether a body of n bytes would find room now; 503 if not.
+func (x *Exchange) Room(n int64) error {
+	if d := x.g.door; d.most != 0 && d.bodies.Load()+n > d.room() && n <= d.most {
+		d.refused.Add(1)
+		return errNoRoom
+	}
+	return nil
+}
+
+// Leave gives back the exchange's place and the memory of its body and its answer
+// before its End. It is for a request that was answered and only waits on, for a
+// video that goes on without it. Later calls do nothing.
+func (x *Exchange) Leave() {
+	x.g.places.give(&x.place)
+	x.unweigh()
+	if x.stowed > 0 {
+		x.g.door.answers.give(&x.stowed)
+	}
+}
+
+// unweigh says that the request's body lies in memory no more.
+func (x *Exchange) unweigh() {
+	if x.weight > 0 {
+		x.g.door.bodies.Add(-x.weight)
+		x.weight = 0
+	}
+}
+
+// The refusals of a gateway that carries as much as it can.
+var (
+	errFull = &fault.Error{
+		Code: fault.ServiceUnavailable, RetryAfter: time.Second,
+		Message: "The gateway runs as many calls as it can. Send the request again.",
+	}
+	errShort = &fault.Error{
+		Code: fault.ServiceUnavailable, RetryAfter: time.Second,
+		Message: "The gateway is short of memory and takes no new calls. Send the request again.",
+	}
+	errNoRoom = &fault.Error{
+		Code: fault.ServiceUnavailable, RetryAfter: time.Second,
+		Message: "The gateway has no memory left for a body of this size. Send the request again.",
+	}
+)

@@ -1,0 +1,311 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"runtime/debug"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+var hello = &chat.Request{Model: "m", Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}}
+
+// refusedFor asserts the refusal of a gateway that is full.
+func refusedFor(t *testing.T, err error, message string) {
+	t.Helper()
+	f := fault.From(err)
+	if f == nil || f.Code != fault.ServiceUnavailable || f.RetryAfter != time.Second || f.Message != message+" Send the request again." {
+		t.Errorf("got %+v, want %q", f, message)
+	}
+}
+
+const full = "The gateway runs as many calls as it can."
+
+func TestAStreamKeepsItsPlaceUntilItIsClosed(t *testing.T) {
+	up := &scripted{text: string(cannedStream(3))}
+	h := newHouse(t, up, "1", func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: -1} })
+	s, err := h.ChatStream(t.Context(), hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := h.Load(); l.Running != 1 || l.Waiting != 0 {
+		t.Errorf("%+v", l)
+	}
+	_, err = h.Chat(t.Context(), hello)
+	refusedFor(t, err, full)
+	if up.count() != 1 {
+		t.Errorf("the upstream was called %d times", up.count())
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if l := h.Load(); l != (gateway.Load{Refused: 1}) {
+		t.Errorf("%+v", l)
+	}
+	up.text = cannedAnswer
+	if _, err := h.Chat(t.Context(), hello); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestACallThatIsRefusedGivesItsPlaceBack(t *testing.T) {
+	h := newHouse(t, &scripted{text: cannedAnswer}, "1", func(o *gateway.Options) { o.Admission.MaxCalls = 1 })
+	for range 3 {
+		x := h.Begin()
+		if err := x.Authenticate(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // of which the second does nothing
+			if err := x.Admit(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		_, err := x.Call(t.Context(), upstream.ChatCompletion, []byte(`{"model":"m","messages":[]}`), nil)
+		if !fault.Is(err, fault.InvalidRequest) || h.Load().Running != 1 {
+			t.Errorf("%v, %+v", err, h.Load())
+		}
+		x.End(t.Context(), 400, err)
+	}
+	if l := h.Load(); l != (gateway.Load{}) {
+		t.Errorf("%+v", l)
+	}
+}
+
+func TestACallWaitsForAPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+			time.Sleep(700 * time.Millisecond) // virtual
+			return (&scripted{text: cannedAnswer}).Do(ctx, call)
+		})
+		h := newHouse(t, up, "1", func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: 1} })
+		answered := make(chan error, 2)
+		for range 2 {
+			go func() {
+				_, err := h.Chat(t.Context(), hello)
+				answered <- err
+			}()
+			synctest.Wait()
+		}
+		if l := h.Load(); l.Running != 1 || l.Waiting != 1 {
+			t.Errorf("%+v", l)
+		}
+		began := time.Now()
+		_, err := h.Chat(t.Context(), hello)
+		refusedFor(t, err, full)
+		if time.Since(began) != 0 {
+			t.Errorf("refused after %v", time.Since(began))
+		}
+		for range 2 {
+			if err := <-answered; err != nil {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(began); took != 1400*time.Millisecond {
+			t.Errorf("both were answered after %v", took)
+		}
+	})
+}
+
+// Memory is short from 1,000 bytes on until it is below 938, and is looked at
+// every 100 ms.
+func TestNewCallsAreRefusedWhileMemoryIsShortAndStreamsGoOn(t *testing.T) {
+	used, looks, now := int64(0), 0, time.Unix(1_700_000_000, 0)
+	up := &scripted{text: string(cannedStream(3))}
+	h := newHouse(t, up, "1", func(o *gateway.Options) {
+		o.Now = func() time.Time { return now }
+		o.Admission = gateway.Admission{Memory: 1000, InUse: func() int64 { looks++; return used }}
+	})
+	s, err := h.ChatStream(t.Context(), hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	up.text = cannedAnswer
+	for i, c := range []struct {
+		used  int64
+		after time.Duration
+		short bool
+	}{
+		{999, 100 * time.Millisecond, false},
+		{1000, 99 * time.Millisecond, false}, // nobody has looked yet
+		{1000, time.Millisecond, true},
+		{938, 100 * time.Millisecond, true},
+		{937, 99 * time.Millisecond, true},
+		{937, time.Millisecond, false},
+		{999, 100 * time.Millisecond, false},
+	} {
+		used, now = c.used, now.Add(c.after)
+		_, err := h.Chat(t.Context(), hello)
+		if c.short {
+			refusedFor(t, err, "The gateway is short of memory and takes no new calls.")
+		} else if err != nil {
+			t.Errorf("row %d: %v", i, err)
+		}
+		if l := h.Load(); l.Short != c.short {
+			t.Errorf("row %d: %+v", i, l)
+		}
+		if i == 2 {
+			for _, err := range s.Chunks() {
+				if err != nil {
+					t.Errorf("the open stream: %v", err)
+				}
+			}
+		}
+	}
+	if looks != 6 {
+		t.Errorf("looked %d times", looks)
+	}
+}
+
+func TestLargeBodiesShareAQuarterOfTheMemory(t *testing.T) {
+	const mib = 1 << 20
+	h := newHouse(t, &scripted{text: cannedAnswer}, "1", func(o *gateway.Options) {
+		o.Admission = gateway.Admission{Memory: 400 * mib, InUse: func() int64 { return 0 }}
+	})
+	enter := func() *gateway.Exchange {
+		x := h.Begin()
+		if err := x.Authenticate(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	const noRoom = "The gateway has no memory left for a body of this size."
+	one, two := enter(), enter()
+	for range 2 {
+		if err := one.Weigh(30 * mib); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := two.Room(40 * mib); err != nil {
+		t.Errorf("there is room for what is left: %v", err)
+	}
+	refusedFor(t, two.Room(40*mib+1), noRoom)
+	refusedFor(t, two.Weigh(41*mib), noRoom)
+	if l := h.Load(); l.Bodies != 60*mib || l.Refused != 2 {
+		t.Errorf("%+v", l)
+	}
+	one.End(t.Context(), 200, nil)
+	one.End(t.Context(), 200, nil)
+	if err := two.Weigh(100 * mib); err != nil {
+		t.Error(err)
+	}
+	two.End(t.Context(), 200, nil)
+	if l := h.Load(); l.Bodies != 0 {
+		t.Errorf("%+v", l)
+	}
+}
+
+func TestALargeBodyGetsNoMoreThanTheMemoryThatIsLeft(t *testing.T) {
+	const mib = 1 << 20
+	h := newHouse(t, &scripted{text: cannedAnswer}, "1", func(o *gateway.Options) {
+		o.Admission = gateway.Admission{Memory: 400 * mib, InUse: func() int64 { return 350 * mib }}
+	})
+	x := h.Begin()
+	if err := errors.Join(x.Authenticate(t.Context(), ""), x.Admit(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	const noRoom = "The gateway has no memory left for a body of this size."
+	refusedFor(t, x.Room(50*mib+1), noRoom)
+	refusedFor(t, x.Weigh(50*mib+1), noRoom)
+	if err := errors.Join(x.Room(50*mib), x.Weigh(50*mib)); err != nil {
+		t.Errorf("there is room for what is left: %v", err)
+	}
+	x.End(t.Context(), 200, nil)
+}
+
+func TestWithoutALimitOfMemoryNobodyLooksAndNothingIsWeighed(t *testing.T) {
+	before := debug.SetMemoryLimit(math.MaxInt64)
+	t.Cleanup(func() { debug.SetMemoryLimit(before) })
+	looked := false
+	h := newHouse(t, &scripted{text: cannedAnswer}, "1", func(o *gateway.Options) {
+		o.Admission.InUse = func() int64 { looked = true; return math.MaxInt64 }
+	})
+	x := h.Begin()
+	if err := x.Authenticate(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Chat(t.Context(), hello); err != nil || x.Weigh(1<<60) != nil || looked {
+		t.Errorf("%v, looked %t", err, looked)
+	}
+	x.End(t.Context(), 200, nil)
+}
+
+func TestTheUsualMemoryIsTheRuntimesLimitLessRoomForGarbage(t *testing.T) {
+	const mib = 1 << 20
+	for limit, usual := range map[int64]int64{160 * mib: 150 * mib, 1024 * mib: 960 * mib, 16384 * mib: 15360 * mib} {
+		takesSoMuch(t, limit, usual)
+	}
+}
+
+func takesSoMuch(t *testing.T, limit, usual int64) {
+	before := debug.SetMemoryLimit(limit)
+	t.Cleanup(func() { debug.SetMemoryLimit(before) })
+	used := usual - 1
+	now := time.Unix(1_700_000_000, 0)
+	h := newHouse(t, &scripted{text: cannedAnswer}, "1", func(o *gateway.Options) {
+		o.Now = func() time.Time { return now }
+		o.Admission.InUse = func() int64 { return used }
+	})
+	if _, err := h.Chat(t.Context(), hello); err != nil {
+		t.Error(err)
+	}
+	used, now = used+1, now.Add(time.Second)
+	if _, err := h.Chat(t.Context(), hello); !fault.Is(err, fault.ServiceUnavailable) {
+		t.Error(err)
+	}
+}
+
+func TestACallerWhoLeavesWhileItWaitsIsNotServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		up := &scripted{body: r}
+		h := newHouse(t, up, "1", func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: 1} })
+		first, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := h.Chat(first, hello)
+			done <- err
+		}()
+		synctest.Wait()
+		ctx, leave := context.WithCancel(t.Context())
+		go func() {
+			_, err := h.Chat(ctx, hello)
+			done <- err
+		}()
+		synctest.Wait()
+		leave()
+		if err := <-done; !fault.Is(err, fault.ClientGone) {
+			t.Error(err)
+		}
+		cancel()
+		<-done
+		_ = w.Close()
+		if up.count() != 1 {
+			t.Errorf("the upstream was called %d times", up.count())
+		}
+	})
+}
+
+func TestWhoAsksForTheLoadHearsOfFreeMemoryThoughNoCallCame(t *testing.T) {
+	used, now := int64(1000), time.Unix(1_700_000_000, 0)
+	h := newHouse(t, &scripted{text: cannedAnswer}, "1", func(o *gateway.Options) {
+		o.Now = func() time.Time { return now }
+		o.Admission = gateway.Admission{Memory: 1000, InUse: func() int64 { return used }}
+	})
+	_, err := h.Chat(t.Context(), hello)
+	refusedFor(t, err, "The gateway is short of memory and takes no new calls.")
+	if !h.Load().Short {
+		t.Error("memory is not told to be short")
+	}
+	used, now = 0, now.Add(time.Second)
+	if h.Load().Short {
+		t.Error("memory is told to be short still")
+	}
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/server"
+)
+
+// twoChannels is a file of a channel whose vendor is at base and of a simulated
+// one behind it.
+func twoChannels(base string) string {
+	return fmt.Sprintf(`billing: count
+channels:
+  - {name: main, driver: openai, base_url: "%s", keys: [vendor-key-0123], models: {m: m}}
+  - {name: spare, driver: sim, priority: 1, models: {m: m, alpha-image-2.0: x}}
+accounts:
+  - {name: acme, keys: [{env: ACME_KEY}]}
+`, base)
+}
+
+func TestAPausedChannelGetsNoCallsUntilItIsResumed(t *testing.T) {
+	base, asked := vendor(t, 200, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
+	name := file(t, twoChannels(base))
+	i := start(t, acme, "--config", name)
+	count := func(want int64) {
+		t.Helper()
+		if status := calls(i, "m"); status != 200 || asked.Load() != want {
+			t.Errorf("a call got %d, and the vendor was asked %d times, not %d", status, asked.Load(), want)
+		}
+	}
+	count(1)
+	if out := i.good("channel", "pause", "main"); !regexp.MustCompile(`CHANNEL +STATE +UNTIL .*\nmain +paused +-`).MatchString(out) {
+		t.Errorf("paused:\n%s", out)
+	}
+	count(1)
+	if status, body := i.ask(http.MethodGet, "/readyz", "", ""); status != 200 || !strings.Contains(body, `"warnings":{"channels":"paused: main"}`) {
+		t.Errorf("/readyz: %d %s", status, body)
+	}
+	// A pause outlasts a reload, which tells of it.
+	write(t, name, twoChannels(base)+"limits: {rpm: 1000}\n")
+	i.signals <- syscall.SIGHUP
+	i.stderr.await(`channels are still paused" channels=\[main\]`)
+	count(1)
+	i.good("channel", "pause", "spare")
+	if status, body := i.ask(http.MethodGet, "/readyz", "", ""); status != 503 || !strings.Contains(body, "every channel is paused or rests") {
+		t.Errorf("/readyz with all of them paused: %d %s", status, body)
+	}
+	if status := calls(i, "m"); status != 502 {
+		t.Errorf("with all of them paused a call got %d", status)
+	}
+	i.good("channel", "resume", "main")
+	count(2)
+	var list struct{ Data []server.ChannelView }
+	if err := json.Unmarshal([]byte(i.good("channel", "list", "--json")), &list); err != nil || len(list.Data) != 2 {
+		t.Fatalf("%v %+v", err, list)
+	}
+	if m := list.Data[0]; m.Name != "main" || m.State != "ready" || m.Requests != 2 || m.Failures != 0 || list.Data[1].State != "paused" {
+		t.Errorf("%+v", list.Data)
+	}
+	for _, want := range []string{
+		"action=channel.pause outcome=done .*agent=tollhouse/.* target=main", "action=channel.pause outcome=done .*target=spare", "action=channel.resume outcome=done .*target=main",
+	} {
+		if !regexp.MustCompile(want).MatchString(i.stderr.String()) {
+			t.Errorf("the log has no %q:\n%s", want, i.stderr)
+		}
+	}
+}
+
+func TestAServerWhoseVendorsAllAskToWaitIsReadyAndWarns(t *testing.T) {
+	told := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "60")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	t.Cleanup(told.Close)
+	i := start(t, acme, "--config", file(t, twoChannels(told.URL+"/v1")))
+	const warning = "every channel in use rests, or its vendor told it to wait with some model"
+	ready := func(want string) {
+		t.Helper()
+		if status, body := i.ask(http.MethodGet, "/readyz", "", ""); status != 200 || !strings.Contains(body, want) || strings.Contains(body, warning) != strings.Contains(want, warning) {
+			t.Errorf("%d %s", status, body)
+		}
+	}
+	if status := calls(i, "m"); status != 200 { // by the other channel
+		t.Fatalf("a call got %d", status)
+	}
+	ready(`"channels":"ok"`)
+	i.good("channel", "pause", "spare")
+	ready(`"warnings":{"channels":"paused: spare; ` + warning + `"}`)
+}
+
+func TestAChannelThatIsBackInTheFileIsStillPaused(t *testing.T) {
+	base, asked := vendor(t, 200, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
+	name := file(t, twoChannels(base))
+	i := start(t, acme, "--config", name)
+	i.good("channel", "pause", "main")
+	main := regexp.MustCompile(`(?m)^  - \{name: main.*\n`)
+	write(t, name, main.ReplaceAllString(twoChannels(base), ""))
+	i.signals <- syscall.SIGHUP
+	i.stderr.await(`configuration reloaded" .*channels=1`)
+	write(t, name, twoChannels(base))
+	i.signals <- syscall.SIGHUP
+	i.stderr.await(`configuration reloaded" .*channels=2`)
+	if status := calls(i, "m"); status != 200 || asked.Load() != 0 {
+		t.Errorf("a call got %d, and the paused channel was asked %d times", status, asked.Load())
+	}
+}
+
+func TestATestOfAChannelTellsWhetherItWorks(t *testing.T) {
+	base, asked := vendor(t, 200, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
+	i := start(t, acme, "--config", file(t, twoChannels(base)))
+	i.good("channel", "pause", "main")
+	if out := i.good("channel", "test", "main"); !regexp.MustCompile(`CHANNEL .*\nmain +m +chat +ok +\d+ ms +- +-\n`).MatchString(out) || asked.Load() != 1 {
+		t.Errorf("asked %d times:\n%s", asked.Load(), out)
+	}
+	if out := i.good("channel", "test", "spare"); !regexp.MustCompile(`\nspare +m +chat +ok, simulated`).MatchString(out) {
+		t.Error(out)
+	}
+	if out := i.good("channel", "test", "spare", "--model", "alpha-image-2.0", "--yes"); !regexp.MustCompile(`\nspare +alpha-image-2.0 +image +ok, simulated`).MatchString(out) {
+		t.Error(out)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"test nobody", `There is no channel "nobody". The channels are main, spare.`},
+		{"pause nobody", `There is no channel "nobody". The channels are main, spare.`},
+		{"test main --model other", `does not serve the model "other"`},
+		{"test main --model *", `does not serve the model "*"`},
+		{"test spare --model alpha-image-2.0", "costs money: say that you want it (--yes)"},
+	} {
+		if r := i.command(append([]string{"channel"}, strings.Fields(c.args)...)...); r.code != exitRefused || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" {
+			t.Errorf("%s: %d %q %q", c.args, r.code, r.stderr, r.stdout)
+		}
+	}
+	// Nobody pays for it, and no books are kept of it.
+	if out := i.good("usage"); strings.Contains(out, "\nm ") {
+		t.Errorf("usage:\n%s", out)
+	}
+	if state := i.good("channel", "list"); !regexp.MustCompile(`\nmain +paused`).MatchString(state) {
+		t.Errorf("after its test the channel is not paused:\n%s", state)
+	}
+}
+
+func TestAChannelThatFailsItsTestEndsTheCommandWith1(t *testing.T) {
+	refused, _ := vendor(t, 401, `{"error":{"message":"Incorrect API key provided: vendor-key-0123","code":"invalid_api_key"}}`)
+	nonsense, _ := vendor(t, 200, `{"id":"c1"}`)
+	for _, c := range []struct{ name, base, table, message string }{
+		{"a refused key", refused, `\nmain +m +chat +failed +\d+ ms +401 +service_unavailable\n`, "upstream status 401: .*Incorrect API key provided"},
+		{"no sound answer", nonsense, `\nmain +m +chat +failed +\d+ ms +\S+ +BadGateway\n`, "the channel main failed: The upstream"},
+		{"nobody there", "http://127.0.0.1:1/v1", `\nmain +m +chat +failed +\d+ ms +- +service_unavailable\n`, "connection refused"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			i := start(t, acme, "--config", file(t, twoChannels(c.base)))
+			r := i.command("channel", "test", "main")
+			if r.code != exitRefused || !regexp.MustCompile(c.table).MatchString(r.stdout) || !regexp.MustCompile(c.message).MatchString(r.stderr) || strings.Count(r.stderr, "\n") != 1 {
+				t.Errorf("%d %q %s", r.code, r.stderr, r.stdout)
+			}
+			var doc server.ChannelResult
+			if r = i.command("channel", "test", "main", "--json"); json.Unmarshal([]byte(r.stdout), &doc) != nil || doc.OK || doc.Message == "" {
+				t.Errorf("as JSON: %s", r.stdout)
+			}
+			i.stop()
+			if said := r.stdout + r.stderr + i.stderr.String(); strings.Contains(said, "vendor-key-0123") {
+				t.Errorf("the key was printed:\n%s", said)
+			}
+		})
+	}
+}
+
+// What a channel is asked depends on what its vendor can do.
+func TestATestAsksWhatIsCheapestThere(t *testing.T) {
+	for _, c := range []struct{ channel, args, want string }{
+		{`driver: anthropic, models: {mine: claude-haiku-4-5}`, "", "mine +messages +"},
+		{`driver: voyage, models: {vox-4: voyage-4}`, "", "vox-4 +embeddings +"},
+		{`driver: openai, models: {a-film: x, text-embedding-v4: y, z: z}`, "", "a-film +chat +"},
+		{`driver: dashscope, models: {alpha3-tts-flash: x, alpha-image-max: y}`, "", "Every model of the channel c costs money to test"},
+		{`driver: dashscope, models: {alpha3-tts-flash: x}`, "--model alpha3-tts-flash", "costs money: say that you want it"},
+		{`driver: dashscope, models: {beta2.6-t2v: x}`, "--model beta2.6-t2v --yes", "makes neither text, vectors, speech nor a picture"},
+		{`driver: openai, models: {"*": "*"}`, "", "passes every model through: name the one"},
+		{`driver: openai, models: {"*": "*"}`, "--model any", "any +chat +"},
+	} {
+		name := file(t, "billing: count\nchannels: [{name: c, base_url: 'http://127.0.0.1:1', keys: [k], "+c.channel+"}]\n")
+		i := start(t, nil, "--config", name)
+		r := i.command(append([]string{"channel", "test", "c"}, strings.Fields(c.args)...)...)
+		if said := r.stdout + r.stderr; r.code != exitRefused || !regexp.MustCompile(c.want).MatchString(said) {
+			t.Errorf("%s %s: %d %s", c.channel, c.args, r.code, said)
+		}
+		i.stop()
+	}
+}
+
+func TestChannelsAreOfAServerThatRuns(t *testing.T) {
+	i := serving(t)
+	i.stop()
+	for _, args := range []string{"list", "pause main", "resume main", "test main"} {
+		r := i.command(append([]string{"channel"}, strings.Fields(args)...)...)
+		if r.code != exitRefused || !strings.Contains(r.stderr, "channels are a running server's, and no server answers at "+i.admin) || strings.Count(r.stderr, "\n") != 1 {
+			t.Errorf("%s: %d %q", args, r.code, r.stderr)
+		}
+	}
+	// Its store is there, and says nothing of channels.
+	r := tollhouse(t, nil, "channel", "list", "--data", i.data)
+	if r.code != exitRefused || !strings.Contains(r.stderr, "channels are a running server's") {
+		t.Errorf("%d %q", r.code, r.stderr)
+	}
+}
+
+// What the router tries again for a caller is not tried again for each of that.
+func TestATestOfAChannelIsOneCall(t *testing.T) {
+	for wait, most := range map[string]int64{"": 1, "60": 1, "1": 2} { // a vendor that wants it back at once gets it, as from every caller
+		var asked atomic.Int64
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			asked.Add(1)
+			if wait != "" {
+				w.Header().Set("Retry-After", wait)
+			}
+			w.WriteHeader(http.StatusTooManyRequests)
+		}))
+		t.Cleanup(s.Close)
+		i := start(t, acme, "--config", file(t, twoChannels(s.URL+"/v1")))
+		if r := i.command("channel", "test", "main"); r.code != exitRefused || asked.Load() > most || !strings.Contains(r.stdout, "429") {
+			t.Errorf("with Retry-After %q the vendor was asked %d times: %d %s%s", wait, asked.Load(), r.code, r.stdout, r.stderr)
+		}
+		i.stop()
+	}
+}
+
+func TestATestOfAChannelThatIsAwayIsNoMoreThanAnyCall(t *testing.T) {
+	i := start(t, acme, "--config", file(t, twoChannels("http://127.0.0.1:1/v1")))
+	i.command("channel", "test", "main")
+	var list struct{ Data []server.ChannelView }
+	if err := json.Unmarshal([]byte(i.good("channel", "list", "--json")), &list); err != nil || len(list.Data) != 2 || list.Data[0].Requests != 2 {
+		t.Errorf("%v, %+v", err, list.Data)
+	}
+}

@@ -1,0 +1,63 @@
+package config
+
+import (
+	"io"
+	"slices"
+
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// site is a channel's upstream and what it was made of.
+type site struct {
+	upstream.Upstream
+	made *Channel
+}
+
+// site is that of before where it would be made of the same, so that a reload
+// costs no connection; else a new one.
+func (c *Channel) site(before *Parts) (site, error) {
+	if before != nil {
+		if s, ok := before.sites[c.Name]; ok && s.made.sameSite(c) {
+			return s, nil
+		}
+	}
+	up := c.Upstream
+	if up == nil {
+		var err error
+		if up, err = drivers[c.Driver](c); err != nil {
+			return site{}, err
+		}
+	}
+	return site{up, c}, nil
+}
+
+// sameSite reports whether both channels are one vendor, reached in one way by
+// the same keys.
+func (c *Channel) sameSite(d *Channel) bool {
+	same := func(a, b secret.String) bool { return a.Reveal() == b.Reveal() }
+	own := c.Upstream != nil || d.Upstream != nil // made elsewhere
+	return !own && c.Driver == d.Driver && c.BaseURL == d.BaseURL && c.Connect == d.Connect && slices.EqualFunc(c.Keys, d.Keys, same)
+}
+
+// Close lets go of the upstreams' idle connections. Calls under way go on.
+func (p *Parts) Close() error {
+	p.CloseBut(nil)
+	return nil
+}
+
+// CloseBut is Close, but for the upstreams that others use too; with nil it is
+// Close itself.
+func (p *Parts) CloseBut(others *Parts) {
+	for name, s := range p.sites {
+		if others == nil || others.sites[name].made != s.made {
+			closeUpstream(s.Upstream)
+		}
+	}
+}
+
+func closeUpstream(u upstream.Upstream) {
+	if c, ok := u.(io.Closer); ok {
+		_ = c.Close() // idle connections only
+	}
+}

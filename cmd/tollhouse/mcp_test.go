@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// withKey is a transport that brings a key.
+type withKey string
+
+func (k withKey) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(k))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// agent connects the SDK's client.
+func agent(t *testing.T, transport sdk.Transport) *sdk.ClientSession {
+	t.Helper()
+	session, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), transport, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return session
+}
+
+// uses are calls of all tools; {id} is that of the video.
+var uses = []struct {
+	tool string
+	args map[string]any
+}{
+	{"chat", map[string]any{"model": "sim-chat", "prompt": "hi"}},
+	{"generate_image", map[string]any{"model": "alpha-image-2.0", "prompt": "a boat"}},
+	{"edit_image", map[string]any{"model": "alpha-image-edit", "prompt": "night", "images": []string{"https://example.com/a.png"}}},
+	{"generate_video", map[string]any{"model": "beta2.6-t2v", "prompt": "rain", "duration": 2}},
+	{"get_video", map[string]any{"id": "{id}", "wait": true}},
+	{"create_embeddings", map[string]any{"model": "text-embedding-v4", "input": []string{"a"}}},
+	{"text_to_speech", map[string]any{"model": "alpha3-tts-flash", "text": "hi", "format": "wav"}},
+	{"list_models", nil},
+	{"estimate_cost", map[string]any{"tool": "chat", "arguments": map[string]any{"model": "sim-chat", "prompt": "hi"}}},
+	{"get_balance", nil},
+}
+
+// useAll calls every tool.
+func useAll(t *testing.T, session *sdk.ClientSession) {
+	t.Helper()
+	id := ""
+	for _, u := range uses {
+		if u.args["id"] != nil {
+			u.args = map[string]any{"id": id, "wait": true}
+		}
+		r, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: u.tool, Arguments: u.args})
+		if err != nil || r.IsError {
+			t.Fatalf("%s: %v %v", u.tool, err, r)
+		}
+		members, _ := r.StructuredContent.(map[string]any)
+		if u.tool == "generate_video" {
+			id, _ = members["id"].(string)
+		}
+		if u.tool == "get_video" && members["status"] != "succeeded" {
+			t.Errorf("the video is %v", members)
+		}
+	}
+}
+
+// demoKey is the key of a demo that runs.
+func demoKey(t *testing.T, i *instance) string {
+	t.Helper()
+	m := i.stdout.await(`(?m)^ +(sk-\S+)$`)
+	if m == nil {
+		t.Fatal("the banner shows no key")
+	}
+	return m[1]
+}
+
+func hasty(p *program) { p.hasty = true }
+
+func TestServeServesTheToolsBesideTheAPI(t *testing.T) {
+	i := startEdited(t, hasty, nil, "--demo")
+	key := demoKey(t, i)
+	if m := i.stdout.await(`MCP +(\S+)`); m == nil || m[1] != i.api+"/mcp" {
+		t.Errorf("the banner says of the tools: %v", m)
+	}
+	session := agent(t, &sdk.StreamableClientTransport{Endpoint: i.api + "/mcp", HTTPClient: &http.Client{Transport: withKey(key)}})
+	useAll(t, session)
+	_ = session.Close()
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestTheToolsCanBeSwitchedOff(t *testing.T) {
+	i := start(t, acme, "--config", file(t, planted("m")+"mcp: {enabled: false}\n"))
+	resp, err := http.Post(i.api+"/mcp", "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusNotFound || strings.Contains(i.stdout.String(), "MCP") {
+		t.Errorf("it answered with %d", resp.StatusCode)
+	}
+}
+
+// attended runs the command with pipes in place of standard input and output.
+func attended(t *testing.T, env environment, args ...string) (session *sdk.ClientSession, said *bytes.Buffer, end func() int) {
+	t.Helper()
+	in, fromClient := io.Pipe()
+	toClient, out := io.Pipe()
+	said = new(bytes.Buffer)
+	p := &program{env: env.lookup, stdin: in, stdout: out, stderr: said, hasty: true}
+	code := make(chan int, 1)
+	go func() {
+		code <- p.run(context.Background(), append([]string{"mcp"}, args...))
+		_ = out.Close()
+	}()
+	session = agent(t, &sdk.IOTransport{Reader: toClient, Writer: fromClient})
+	return session, said, func() int {
+		_ = session.Close()
+		return <-code
+	}
+}
+
+func TestAnAgentUsesEveryToolOverStandardInputAndOutput(t *testing.T) {
+	session, said, end := attended(t, nil, "--demo", "--data", t.TempDir())
+	useAll(t, session)
+	if code := end(); code != exitDone || said.Len() > 0 {
+		t.Errorf("it ended with %d, and said %s", code, said)
+	}
+}
+
+func TestAnAgentReachesAServerThatRuns(t *testing.T) {
+	i := startEdited(t, hasty, nil, "--demo")
+	session, said, end := attended(t, environment{"TOLLHOUSE_KEY": demoKey(t, i)}, "--url", i.api)
+	useAll(t, session)
+	r, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "chat", Arguments: map[string]any{"model": "none", "prompt": "hi"}})
+	if err != nil || !r.IsError {
+		t.Errorf("an unknown model gave %v, %v", r, err)
+	}
+	if code := end(); code != exitDone || said.Len() > 0 {
+		t.Errorf("it ended with %d, and said %s", code, said)
+	}
+}
+
+func TestAnAgentIsToldWhyAServerRefusesIt(t *testing.T) {
+	i := start(t, nil, "--demo")
+	var out bytes.Buffer
+	const begin = `{"jsonrpc":"2.0","id":"a","method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`
+	for name, c := range map[string]struct{ url, want string }{
+		"a wrong key": {i.api, `^\{"error":\{"code":-32000,"message":"unauthorized: .+"\},"id":"a","jsonrpc":"2.0"\}\n$`},
+		"nobody":      {"http://127.0.0.1:1", `the server does not answer`},
+	} {
+		out.Reset()
+		p := &program{env: environment{"TOLLHOUSE_KEY": "sk-wrong"}.lookup, stdin: strings.NewReader(begin + "\n\n"), stdout: &out, stderr: io.Discard}
+		if code := p.run(t.Context(), []string{"mcp", "--url", c.url}); code != exitDone && name == "a wrong key" {
+			t.Errorf("%s: it ended with %d", name, code)
+		}
+		if !regexp.MustCompile(c.want).MatchString(out.String()) {
+			t.Errorf("%s: it said %q", name, out.String())
+		}
+	}
+}
+
+func TestAnAgentIsShownTheWayToAServerThatHasTheFileOpen(t *testing.T) {
+	i := serving(t)
+	env := environment{"ACME_KEY": acme["ACME_KEY"], "TOLLHOUSE_KEY": acme["ACME_KEY"]}
+	r := tollhouse(t, env, "mcp", "--config", file(t, planted("m")), "--data", i.data)
+	if r.code != exitRefused || !strings.Contains(r.stderr, "--url") || strings.Count(r.stderr, "\n") != 1 {
+		t.Errorf("%d %q", r.code, r.stderr)
+	}
+}
+
+func TestTheWayToAServerTakesNoSourceOfItsOwn(t *testing.T) {
+	for want, args := range map[string][]string{
+		"leave out --config and --demo": {"mcp", "--demo", "--url", "http://127.0.0.1:1"},
+		"TOLLHOUSE_KEY is missing: it holds a key of the server at http://127.0.0.1:1": {"mcp", "--url", "http://127.0.0.1:1"},
+	} {
+		r := tollhouse(t, nil, args...)
+		if r.code != exitUsage || r.stdout != "" || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "--key") {
+			t.Errorf("it ended with %d %q %q, want %q", r.code, r.stdout, r.stderr, want)
+		}
+	}
+}
+
+func TestTheWayToAServerEndsWhenItIsToldTo(t *testing.T) {
+	in, never := io.Pipe()
+	defer never.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	p := &program{env: environment{"TOLLHOUSE_KEY": "sk-any"}.lookup, stdin: in, stdout: io.Discard, stderr: io.Discard}
+	code := make(chan int, 1)
+	go func() { code <- p.run(ctx, []string{"mcp", "--url", "http://127.0.0.1:1"}) }()
+	cancel()
+	select {
+	case c := <-code:
+		if c != exitDone {
+			t.Errorf("it ended with %d", c)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it still waits for its input")
+	}
+}
+
+func TestAnAgentNeedsAKeyWhereTheFileHasAccounts(t *testing.T) {
+	name := file(t, planted("m"))
+	for want, env := range map[string]environment{
+		"TOLLHOUSE_KEY is missing": acme,
+		"unauthorized":             {"ACME_KEY": acme["ACME_KEY"], "TOLLHOUSE_KEY": "sk-wrong"},
+	} {
+		r := tollhouse(t, env, "mcp", "--config", name, "--data", t.TempDir())
+		if r.code == exitDone || r.stdout != "" || !strings.Contains(r.stderr, want) {
+			t.Errorf("it ended with %d %q %q, want %q", r.code, r.stdout, r.stderr, want)
+		}
+	}
+	env := environment{"ACME_KEY": acme["ACME_KEY"], "TOLLHOUSE_KEY": acme["ACME_KEY"]}
+	session, _, end := attended(t, env, "--config", name, "--data", t.TempDir())
+	r, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "get_balance"})
+	if members, _ := r.StructuredContent.(map[string]any); err != nil || members["account"] != "acme" {
+		t.Errorf("the balance is %v, %v", r, err)
+	}
+	if code := end(); code != exitDone {
+		t.Errorf("it ended with %d", code)
+	}
+}

@@ -1,0 +1,172 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/word"
+)
+
+// hear notes when the first of a stream or of audio is there.
+func (x *Exchange) hear(now time.Time) {
+	if x.record.heard == 0 {
+		x.record.heard = now.Sub(x.started)
+	}
+}
+
+// facts are what is known of the exchange at its end. e is what the caller was
+// told; nil if all went well.
+func (x *Exchange) facts(now time.Time, status int, e *fault.Error) Facts {
+	r := &x.record
+	f := Facts{
+		ID: x.ID, ClientID: x.ClientID, Op: r.op, Model: clip(r.model), Stream: r.stream, Outcome: "complete", Status: status,
+		Started: x.started, Duration: now.Sub(x.started), First: r.heard, Phases: r.phases,
+	}
+	if x.principal != nil {
+		f.Account, f.Key = x.principal.Account, x.principal.Key
+	}
+	if e != nil {
+		f.Code = word.Code(e.Code)
+	}
+	switch {
+	case r.gone:
+		f.Outcome = string(fault.ClientGone)
+	case r.replayed:
+		f.Outcome = "replayed"
+	case e != nil:
+		f.Outcome = string(f.Code)
+	}
+	if e != nil && e.HTTPStatus() >= 500 {
+		f.Error = tellable(e)
+	}
+	if !r.replayed {
+		f.Receipt = r.receipt
+	}
+	x.tried(&f)
+	return f
+}
+
+// tried adds what is known of the attempts. For the log alone one that went well
+// is not worth the room.
+func (x *Exchange) tried(f *Facts) {
+	n := len(x.record.attempts)
+	watched := x.g.eyes.End != nil
+	f.Listed = watched && x.routes.lists(x.record.model)
+	if n == 0 {
+		return
+	}
+	last := &x.record.attempts[n-1]
+	f.Channel = last.Channel
+	if n == 1 && last.Err == nil && !watched {
+		return
+	}
+	f.Attempts = make([]Attempt, n)
+	for i, a := range x.record.attempts {
+		f.Attempts[i] = newAttempt(x.ID, x.record.op, a)
+	}
+}
+
+// lists reports whether an id is one of those that channels and tables name. A
+// channel that passes every id through lists none.
+func (r *routes) lists(id string) bool {
+	_, ok := r.models[id]
+	return ok
+}
+
+// UsageSource says where the counts of the receipt come from: "upstream",
+// "estimated", or "none" if nothing was consumed. It is empty without a receipt.
+func (f *Facts) UsageSource() string {
+	if f.Receipt == nil {
+		return ""
+	}
+	switch u := &f.Receipt.Usage; {
+	case u.Estimated:
+		return "estimated"
+	case u.IsZero() && !u.Zero:
+		return "none"
+	}
+	return "upstream"
+}
+
+// write writes the log line.
+func (x *Exchange) write(ctx context.Context, f *Facts) {
+	level := slog.LevelInfo
+	if f.Error != "" {
+		level = slog.LevelWarn
+	}
+	log := x.g.options.Logger.Handler()
+	if !log.Enabled(ctx, level) {
+		return
+	}
+	// Without the Logger's own methods, which look up who calls: it is always here.
+	line := slog.NewRecord(f.Started.Add(f.Duration), level, "request", 0)
+	var room [24]slog.Attr
+	line.AddAttrs(append(f.attrs(room[:0], x.record.charge), slog.Float64("ms", float64(f.Duration.Microseconds())/1000))...)
+	_ = log.Handle(ctx, line) // as a Logger does: there is nobody to tell
+}
+
+// attrs appends the fields of the log line (faults.md, Conventions). None of
+// them is a caller's text but the model's id and the client's request id. charge
+// is the receipt's, as a decimal string.
+func (f *Facts) attrs(attrs []slog.Attr, charge string) []slog.Attr {
+	attrs = append(attrs, slog.String("request_id", f.ID))
+	if f.ClientID != "" {
+		attrs = append(attrs, slog.String("client_request_id", f.ClientID))
+	}
+	if f.Account != "" || f.Key != "" {
+		attrs = append(attrs, slog.String("account", f.Account), slog.String("key", f.Key))
+	}
+	if f.Op != "" {
+		attrs = append(attrs, slog.String("op", string(f.Op)), slog.String("model", f.Model), slog.Bool("stream", f.Stream))
+	}
+	attrs = append(attrs, slog.String("outcome", f.Outcome))
+	if f.Status != 0 {
+		attrs = append(attrs, slog.Int("status", f.Status))
+	}
+	if f.Receipt != nil {
+		attrs = f.receiptAttrs(attrs, charge)
+	}
+	if f.Channel != "" {
+		attrs = append(attrs, slog.String("channel", f.Channel))
+	}
+	if n := len(f.Attempts); n > 1 || n == 1 && f.Attempts[0].Code != "" {
+		attrs = append(attrs, slog.Any("attempts", f.attempts()))
+	}
+	if f.Error != "" {
+		attrs = append(attrs, slog.String("error", f.Error))
+	}
+	if f.First != 0 {
+		attrs = append(attrs, slog.Int64("first_ms", f.First.Milliseconds()))
+	}
+	return attrs
+}
+
+func (f *Facts) receiptAttrs(attrs []slog.Attr, charge string) []slog.Attr {
+	r := f.Receipt
+	attrs = append(attrs, slog.String("usage_source", f.UsageSource()))
+	for unit, count := range r.Usage.Units {
+		attrs = append(attrs, slog.Int64(string(unit), count))
+	}
+	if r.Usage.Anomaly {
+		attrs = append(attrs, slog.Bool("usage_anomaly", true))
+	}
+	if r.Usage.Zero {
+		attrs = append(attrs, slog.Bool("usage_zero", true))
+	}
+	return append(attrs, slog.String("reason", r.Reason),
+		slog.String("hold", r.Hold.String()), slog.String("charge", charge))
+}
+
+// attempts tells how each attempt went.
+func (f *Facts) attempts() []string {
+	texts := make([]string, len(f.Attempts))
+	for i, a := range f.Attempts {
+		texts[i] = a.Channel + ": ok"
+		if a.Code != "" {
+			texts[i] = a.Channel + ": " + a.Error
+		}
+	}
+	return texts
+}

@@ -1,0 +1,141 @@
+package faultlab
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Kind is what a request asks for and in which dialect its vendor answers.
+type Kind string
+
+// The kinds. By names the dialect of a vendor that speaks the other one.
+const (
+	Chat           Kind = "chat"
+	ChatByMessages Kind = "chat by messages"
+	Messages       Kind = "messages"
+	MessagesByChat Kind = "messages by chat"
+	Embeddings     Kind = "embeddings"
+	Image          Kind = "image" // paid for by tokens
+	Print          Kind = "print" // an image that is paid for by the piece
+	Edit           Kind = "edit"
+	Speech         Kind = "speech"
+	Beta           Kind = "beta video"  // paid for by the second
+	Gamma          Kind = "gamma video" // paid for by reported tokens
+)
+
+// trait is what the lab knows of a kind.
+type trait struct {
+	op      upstream.Op
+	model   string
+	dialect upstream.Op // what the vendor speaks
+	share   int         // of all requests
+	streams int         // of a hundred
+}
+
+// traits is every kind. The models of which the gateway has tables are named
+// after them, the others mean nothing to it.
+var traits = map[Kind]trait{
+	Chat:           {upstream.ChatCompletion, "talk-1", upstream.ChatCompletion, 30, 70},
+	ChatByMessages: {upstream.ChatCompletion, "talk-2", upstream.Messages, 9, 70},
+	Messages:       {upstream.Messages, "talk-2", upstream.Messages, 15, 70},
+	MessagesByChat: {upstream.Messages, "talk-1", upstream.ChatCompletion, 9, 70},
+	Embeddings:     {upstream.Embeddings, "vector-1", upstream.Embeddings, 12, 0},
+	Image:          {upstream.GenerateImage, "imagegen-1", upstream.GenerateImage, 7, 60},
+	Print:          {upstream.GenerateImage, "imagegen-legacy-2", upstream.GenerateImage, 3, 0},
+	Edit:           {upstream.EditImage, "imagegen-1", upstream.EditImage, 4, 50},
+	Speech:         {upstream.Speech, "voice-1", upstream.Speech, 8, 0},
+	Beta:           {upstream.SubmitVideo, "beta2.6-t2v", upstream.SubmitVideo, 2, 0},
+	Gamma:          {upstream.SubmitVideo, "gamma-1-0-pro-250528", upstream.SubmitVideo, 1, 0},
+}
+
+// Kinds are all kinds in a fixed order.
+func Kinds() []Kind {
+	return []Kind{Chat, ChatByMessages, Messages, MessagesByChat, Embeddings, Image, Print, Edit, Speech, Beta, Gamma}
+}
+
+// Talks reports whether the kind is a conversation, in either dialect.
+func (k Kind) Talks() bool {
+	return traits[k].op == upstream.ChatCompletion || traits[k].op == upstream.Messages
+}
+
+// Film reports whether the kind is a video, whose end comes after its call's.
+func (k Kind) Film() bool { return traits[k].op == upstream.SubmitVideo }
+
+// translated reports whether the gateway turns one dialect into the other.
+func (k Kind) translated() bool { return traits[k].op != traits[k].dialect }
+
+// Case is one request as a script: what is asked, by whom, what the vendor does
+// with each try, and what the client does meanwhile. It is drawn from a seed and
+// a number, and can be written down and played again.
+type Case struct {
+	Seed   uint64 `json:"seed"`
+	Number int    `json:"number"`
+	Kind   Kind   `json:"kind"`
+	Stream bool   `json:"stream,omitempty"`
+	Payer  int    `json:"payer"`
+
+	Prompt    string `json:"prompt"`
+	MaxTokens int64  `json:"max_tokens,omitempty"`
+	ShowUsage bool   `json:"show_usage,omitempty"`
+	Texts     int    `json:"texts,omitempty"`    // of embeddings
+	Pictures  int64  `json:"pictures,omitempty"` // that are asked for
+	Partials  int64  `json:"partials,omitempty"` // partial pictures that are asked for
+	Seconds   int64  `json:"seconds,omitempty"`  // of video
+	Film      Film   `json:"film,omitzero"`
+	Tag       string `json:"tag,omitempty"` // of speech, whose text is its own
+
+	// Key is the idempotency key of all copies; empty for none.
+	Key    string        `json:"key,omitempty"`
+	Pause  time.Duration `json:"pause"` // before the request
+	Copies []Copy        `json:"copies"`
+}
+
+// Copy is one of several requests that are equal to the byte. One without an
+// idempotency key has no other beside it.
+type Copy struct {
+	After  time.Duration `json:"after,omitempty"` // the first
+	Client Client        `json:"client"`
+	// Tries are what the vendors do, for each part of the request that is asked
+	// for by itself, try by try.
+	Tries [][]Try `json:"tries"`
+}
+
+// Client is what a client does besides reading.
+type Client struct {
+	Leaves Leaving       `json:"leaves,omitempty"`
+	At     time.Duration `json:"at,omitempty"`    // of leaving, since it asked
+	Reads  int           `json:"reads,omitempty"` // after which it leaves
+	Slow   time.Duration `json:"slow,omitempty"`  // what it waits before each read
+	Sends  time.Duration `json:"sends,omitempty"` // how long it takes to send its request
+	Beats  bool          `json:"beats,omitempty"` // it wants to hear heartbeats
+}
+
+// Leaving is how a client goes away.
+type Leaving string
+
+// How clients leave.
+const (
+	Stays   Leaving = ""
+	Early   Leaving = "early"   // before it has asked
+	AtTime  Leaving = "at"      // its connection ends at a time
+	Closing Leaving = "closing" // it closes the answer after some reads
+)
+
+// Film is what becomes of a video after its submission.
+type Film struct {
+	End     string        `json:"end,omitempty"`     // succeeded, failed, cancelled or never
+	After   time.Duration `json:"after,omitempty"`   // its submission
+	Tokens  int64         `json:"tokens,omitempty"`  // that are reported; negative for no report
+	Trouble int           `json:"trouble,omitempty"` // of a hundred polls
+}
+
+// String is the script as JSON.
+func (c *Case) String() string {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}

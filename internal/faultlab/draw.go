@@ -1,0 +1,229 @@
+package faultlab
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Payers are the callers of the lab.
+const (
+	rich   = 6 // callers whose money never ends and whom nothing limits
+	poor   = 2 // callers who run out of money again and again
+	frugal = 1 // a caller of a rich account with a budget
+	narrow = 2 // callers with limits
+	payers = rich + poor + frugal + narrow
+)
+
+// source draws the values of one case.
+type source struct{ *rand.Rand }
+
+// newSource is the source of a case, or, with a negative number, of the lab
+// around them.
+func newSource(seed uint64, number int) source {
+	return source{rand.New(rand.NewPCG(seed, uint64(int64(number))+0x9e3779b97f4a7c15))}
+}
+
+// chance is true n times of a thousand.
+func (s source) chance(n int) bool { return s.IntN(1000) < n }
+
+// between is a number from low to high.
+func (s source) between(low, high int) int { return low + s.IntN(high-low+1) }
+
+// span is a time from low to high, in whole microseconds: what happens to one
+// request at one time is told apart by the half microseconds of its client.
+func (s source) span(low, high time.Duration) time.Duration {
+	return low + time.Duration(s.Int64N(int64(high-low)+1)).Truncate(time.Microsecond)
+}
+
+// pick is one of several.
+func pick[T any](s source, of ...T) T { return of[s.IntN(len(of))] }
+
+// Draw is the case of a number.
+func Draw(seed uint64, number int) *Case {
+	s := newSource(seed, number)
+	c := &Case{Seed: seed, Number: number, Kind: s.kind(), Payer: s.IntN(rich)}
+	if s.chance(150) {
+		c.Payer = s.between(rich, payers-1)
+	}
+	c.Stream = s.IntN(100) < traits[c.Kind].streams
+	c.Pause = s.span(0, 40*time.Second)
+	s.ask(c)
+	copies := 1
+	if s.chance(60) {
+		c.Key = fmt.Sprintf("key-%d", number)
+		copies = pick(s, 1, 2, 2, 3)
+	}
+	for i := range copies {
+		c.Copies = append(c.Copies, s.copy(c, i))
+	}
+	return c
+}
+
+func (s source) kind() Kind {
+	all := 0
+	for _, k := range Kinds() {
+		all += traits[k].share
+	}
+	n := s.IntN(all)
+	for _, k := range Kinds() {
+		if n -= traits[k].share; n < 0 {
+			return k
+		}
+	}
+	return Chat
+}
+
+// ask draws what the request asks for.
+func (s source) ask(c *Case) {
+	c.Prompt = s.text(s.between(1, 30))
+	switch {
+	case c.Kind.Talks():
+		c.ShowUsage = s.chance(300)
+	case c.Kind == Embeddings:
+		c.Texts = pick(s, 1, 1, 2, 3, 4, 7, 12)
+	case c.Kind == Speech:
+		c.Prompt = spoken(s.between(1, 42))
+	case c.Kind.Film():
+		c.Seconds = int64(s.between(2, 15))
+		c.Film = s.film(c.Kind)
+		if c.Kind == Gamma {
+			c.Seconds = int64(s.between(4, 12))
+		}
+	default:
+		c.Pictures = 1
+		if !c.Stream && c.Kind != Edit {
+			c.Pictures = int64(s.between(1, 3))
+		}
+		if c.Stream {
+			c.Partials = int64(s.IntN(4))
+		}
+	}
+}
+
+func (s source) film(k Kind) Film {
+	f := Film{End: pick(s, "succeeded", "succeeded", "succeeded", "failed", "cancelled"), After: s.span(time.Second, 30*time.Minute), Trouble: pick(s, 0, 0, 5, 30)}
+	if s.chance(50) {
+		f.End = "never"
+	}
+	if k == Gamma {
+		f.Tokens = int64(s.between(1_000, 60_000))
+		if s.chance(200) {
+			f.Tokens = -1
+		}
+	}
+	return f
+}
+
+// text is a text of so many words, a few of them in a script without letters.
+func (s source) text(words int) string {
+	text := ""
+	for i := range words {
+		if i > 0 {
+			text += " "
+		}
+		text += s.word()
+	}
+	return text
+}
+
+func (s source) word() string {
+	if s.chance(50) {
+		return pick(s, "水", "火山", "木の葉", "дом", "señor")
+	}
+	const letters = "abcdefghijklmnopqrstuvwxyz"
+	n := s.between(1, 9)
+	word := make([]byte, n)
+	for i := range word {
+		word[i] = letters[s.IntN(len(letters))]
+	}
+	return string(word)
+}
+
+// partCharacters is how many characters of speech one upstream call takes in
+// the lab, and wordCharacters how long a spoken word is, with its space.
+const (
+	partCharacters = 40
+	wordCharacters = 4
+)
+
+// spoken is a text of so many words of equal length: where it is cut is known
+// without the gateway's own way of cutting.
+func spoken(words int) string {
+	text := ""
+	for i := range words {
+		text += fmt.Sprintf("w%02d ", i)
+	}
+	return text[:len(text)-1]
+}
+
+// parts is how many upstream calls the request is made of.
+func (c *Case) parts() int {
+	switch c.Kind {
+	case Embeddings:
+		return (c.Texts + textsAtOnce - 1) / textsAtOnce
+	case Speech:
+		return (len(c.Prompt) + partCharacters - 1) / partCharacters
+	}
+	return 1
+}
+
+// copy draws what one copy meets.
+func (s source) copy(c *Case, i int) Copy {
+	cp := Copy{Client: s.client(c)}
+	if i > 0 {
+		cp.After = s.span(0, 5*time.Second)
+		if s.chance(300) {
+			cp.After = 0 // at the same moment
+		}
+	}
+	for range c.parts() {
+		tries := make([]Try, mostTries)
+		for n := range tries {
+			tries[n] = s.try(c)
+		}
+		cp.Tries = append(cp.Tries, tries)
+	}
+	if c.Kind.Talks() && c.MaxTokens == 0 {
+		s.limit(c, cp)
+	}
+	return cp
+}
+
+// mostTries is how often a gateway may ask for one part of a request.
+const mostTries = 3
+
+// limit draws the caller's bound of the output, which leaves room for what the
+// vendors say. A message has one always; a completion always where it is
+// translated, since a translation loses that a count was impossible.
+func (s source) limit(c *Case, cp Copy) {
+	if c.Kind == Chat && s.chance(500) {
+		return
+	}
+	c.MaxTokens = 2
+	for _, t := range cp.Tries[0] {
+		c.MaxTokens = max(c.MaxTokens, tokens(quarters(t.Answer.Words...)), t.Answer.Output)
+	}
+	c.MaxTokens += int64(s.IntN(200)) + 400 // of the other copies too
+}
+
+func (s source) client(c *Case) Client {
+	cl := Client{Beats: s.chance(300)}
+	if s.chance(50) {
+		cl.Slow = s.span(time.Millisecond, pick(s, 100*time.Millisecond, 3*time.Second, 40*time.Second))
+	}
+	if s.chance(100) {
+		cl.Sends = s.span(time.Millisecond, 20*time.Second)
+	}
+	switch n := s.IntN(1000); {
+	case n < 5:
+		cl.Leaves = Early
+	case n < 60:
+		cl.Leaves = AtTime
+		longest := pick(s, time.Millisecond, 100*time.Millisecond, 2*time.Second, 20*time.Second, 2*time.Minute)
+		cl.At = s.span(0, longest) + time.Microsecond/2 // apart from whatever a vendor does
+	case n < 90 && (c.Stream || c.Kind == Speech):
+		cl.Leaves, cl.Reads = Closing, s.IntN(12)
+	}
+	return cl
+}

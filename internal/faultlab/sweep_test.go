@@ -1,0 +1,106 @@
+package faultlab
+
+import (
+	"testing"
+	"time"
+)
+
+// steady is a case of a kind in which nothing goes wrong, small enough for every
+// byte and every moment of it to be tried.
+func steady(k Kind, line string) *Case {
+	answer := Answer{
+		Words: []string{"one ", "two ", "水 ", "four"}, Sizes: []int{20, 15}, Input: 20, Cached: 3, Output: 9,
+		Line: line, Gap: 10 * time.Millisecond,
+	}
+	if k == Image || k == Edit {
+		answer.Input, answer.Cached, answer.Output = 12, 0, 300
+	}
+	c := &Case{
+		Kind: k, Stream: traits[k].streams > 0, Prompt: "say four words", MaxTokens: 100, ShowUsage: true,
+		Pictures: 1, Partials: 2, Texts: 4, Seconds: 5,
+	}
+	if k == Speech {
+		c.Prompt = spoken(25) // three parts
+	}
+	cp := Copy{}
+	for range c.parts() {
+		try := Try{Connect: time.Millisecond, Wait: 10 * time.Millisecond, Answer: answer}
+		cp.Tries = append(cp.Tries, []Try{try, try, try})
+	}
+	c.Copies = []Copy{cp}
+	return c
+}
+
+// streamed are the kinds whose answers come by and by.
+func streamed() []Kind {
+	return []Kind{Chat, ChatByMessages, Messages, MessagesByChat, Image, Edit, Speech}
+}
+
+// sweep plays cases that are made beforehand, all of them.
+func sweep(t *testing.T, cases []*Case) {
+	t.Helper()
+	for i, c := range cases {
+		c.Number, c.Payer = i, i%rich
+	}
+	rep := simulate(t, Options{Seed: 1, Requests: len(cases), Clients: 16, Calm: true, Cases: func(n int) *Case { return cases[n] }})
+	if rep.Requests < len(cases) {
+		t.Errorf("%d of %d cases were played", rep.Requests, len(cases))
+	}
+}
+
+// TestAStreamCutAtEveryByteCostsWhatWasDelivered has each form of line end, and a
+// transfer that ends as well as one that breaks.
+func TestAStreamCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
+	for _, k := range streamed() {
+		t.Run(string(k), func(t *testing.T) {
+			var cases []*Case
+			for _, form := range []struct {
+				line    string
+				trouble Trouble
+			}{{"", Ends}, {"crlf", Ends}, {"cr", Ends}, {"", Breaks}} {
+				if form.line != "" && k != Chat && k != Messages {
+					continue
+				}
+				whole := len(play(steady(k, form.line), &steady(k, form.line).Copies[0].Tries[0][0], 0, "").data)
+				step := 1
+				if form.line != "" || form.trouble != Ends || k.translated() {
+					step = 3 // the lengths of events differ: each place within them is met
+				}
+				for at := 1; at <= whole; at += step {
+					c := steady(k, form.line)
+					for part := range c.Copies[0].Tries {
+						for n := range c.Copies[0].Tries[part] {
+							try := &c.Copies[0].Tries[part][n]
+							if part == len(c.Copies[0].Tries)-1 {
+								try.Trouble, try.Byte = form.trouble, at
+							}
+						}
+					}
+					cases = append(cases, c)
+				}
+			}
+			sweep(t, cases)
+		})
+	}
+}
+
+// TestAClientGoneAtAnyMomentPaysForWhatHadCome leaves between any two pieces, and
+// closes the answer after any number of reads.
+func TestAClientGoneAtAnyMomentPaysForWhatHadCome(t *testing.T) {
+	const moments = 60
+	for _, k := range append(streamed(), Embeddings, Print) {
+		t.Run(string(k), func(t *testing.T) {
+			var cases []*Case
+			for n := range moments {
+				c := steady(k, "")
+				c.Copies[0].Client = Client{Leaves: AtTime, At: time.Duration(n)*3*time.Millisecond + time.Microsecond/2}
+				closes := steady(k, "")
+				closes.Copies[0].Client = Client{Leaves: Closing, Reads: n / 4}
+				late := steady(k, "")
+				late.Copies[0].Client = Client{Leaves: AtTime, At: time.Duration(n)*4*time.Millisecond + time.Microsecond/2, Slow: 17 * time.Millisecond}
+				cases = append(cases, c, closes, late)
+			}
+			sweep(t, cases)
+		})
+	}
+}

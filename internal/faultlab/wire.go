@@ -1,0 +1,214 @@
+package faultlab
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/anthropic"
+	"github.com/tollhouse-ai/gateway/upstream/openai"
+)
+
+// wired is the vendor that plays the same scripts at the other end of a real
+// driver: behind a raw connection, on which it says what no HTTP server would.
+// Videos it leaves to the vendor without a wire.
+type wired struct {
+	vendor
+	// pair makes the two ends of a connection; nil means net.Pipe, which is good
+	// for a bubble.
+	pair func() (here, there net.Conn, err error)
+}
+
+// driver is a vendor's driver, for one try.
+type driver interface {
+	upstream.Upstream
+	io.Closer
+}
+
+// Do makes a driver of its own for the try, so that the connection belongs to it.
+func (w *wired) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	if call.Op == upstream.PollVideo || call.Op == upstream.SubmitVideo {
+		return w.vendor.Do(ctx, call)
+	}
+	r := runOf(w.stage, call)
+	if r == nil {
+		return nil, fmt.Errorf("nobody knows the request %q", call.RequestID)
+	}
+	part, err := partOf(r.Case, call)
+	if err != nil {
+		return nil, err
+	}
+	p := r.begin(part, call, w.stage)
+	context.AfterFunc(ctx, func() { p.drops(w.stage.now()) })
+	up, err := w.driver(call.Op, p)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := up.Do(ctx, call)
+	if err != nil {
+		return nil, errors.Join(err, up.Close())
+	}
+	told := *reply
+	told.Body = &ending{reply.Body, up}
+	return &told, nil
+}
+
+// ending closes the driver with its answer.
+type ending struct {
+	io.ReadCloser
+	driver io.Closer
+}
+
+// Close lets go of the answer and of the connection.
+func (e *ending) Close() error { return errors.Join(e.ReadCloser.Close(), e.driver.Close()) }
+
+func (w *wired) driver(op upstream.Op, p *played) (driver, error) {
+	const base = "http://vendor.example/v1"
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return w.dial(ctx, p) }
+	if op == upstream.Messages {
+		return anthropic.New(anthropic.Options{BaseURL: base, Dial: dial})
+	}
+	return openai.New(openai.Options{BaseURL: base, Dial: dial})
+}
+
+// dial connects the driver with the script.
+func (w *wired) dial(ctx context.Context, p *played) (net.Conn, error) {
+	if !wait(ctx, p.try.Connect) {
+		return nil, ctx.Err()
+	}
+	if p.try.Trouble == Unreachable {
+		p.ends(w.stage.now(), false)
+		return nil, errors.New("connection refused")
+	}
+	pair := w.pair
+	if pair == nil {
+		pair = func() (net.Conn, net.Conn, error) {
+			here, there := net.Pipe()
+			return here, there, nil
+		}
+	}
+	here, there, err := pair()
+	if err != nil {
+		return nil, err
+	}
+	go w.serve(there, p)
+	return here, nil
+}
+
+// serve plays the script on a connection.
+func (w *wired) serve(conn net.Conn, p *played) {
+	defer func() { _ = conn.Close() }() // how it ends is up to the script
+	in := bufio.NewReader(conn)
+	request, err := http.ReadRequest(in)
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	p.sent = true // some of it is there
+	p.mu.Unlock()
+	if _, err := io.Copy(io.Discard, request.Body); err != nil {
+		return
+	}
+	gone := make(chan struct{})
+	go func() { // whoever cancels closes the connection
+		defer close(gone)
+		_, _ = in.ReadByte()
+	}()
+	if w.head(conn, p, gone) {
+		w.pieces(conn, p, gone)
+	}
+	_ = conn.Close()
+	<-gone
+}
+
+// until waits; false if the other side has closed before.
+func until(gone <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(max(d, 0))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-gone:
+		return false
+	}
+}
+
+// head says what comes before the answer's body; false if none comes.
+func (w *wired) head(conn io.Writer, p *played, gone <-chan struct{}) bool {
+	t := p.try
+	if t.Trouble == Silent {
+		<-gone
+		return false
+	}
+	if !until(gone, t.Wait) {
+		return false
+	}
+	text := ""
+	switch t.Trouble {
+	case Refuses, Fails, Rejects, Disowns:
+		again := ""
+		if t.Again > 0 {
+			again = fmt.Sprintf("Retry-After: %d\r\n", t.Again/time.Second)
+		}
+		const no = `{"error":{"message":"The vendor says no.","type":"x","code":"no"}}`
+		text = fmt.Sprintf("HTTP/1.1 %d No\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\nSet-Cookie: a=b\r\n\r\n%s", t.Status, again, len(no), no)
+		p.mu.Lock()
+		p.refused = t.Trouble == Refuses || t.Trouble == Disowns
+		p.mu.Unlock()
+	case Panics, Vague:
+		text = "\x16\x03\x01\x00what is this\r\n\r\n"
+	case Nothing, Pretends:
+		text = "HTTP/1.1 200 OK\r\nContent-Le"
+	}
+	if text != "" {
+		p.ends(w.stage.now(), false)
+		_, _ = io.WriteString(conn, text) // whoever does not read it has gone
+		return false
+	}
+	encoding := ""
+	if t.Trouble == Garbage {
+		encoding = "Content-Encoding: gzip\r\n"
+	}
+	_, err := fmt.Fprintf(conn, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 Fine\r\nContent-Type: %s\r\n%sTransfer-Encoding: chunked\r\n\r\n", p.script.kind, encoding)
+	return err == nil
+}
+
+// pieces sends the body, a chunk for each piece, and ends it as the script says.
+func (w *wired) pieces(conn io.Writer, p *played, gone <-chan struct{}) {
+	s := p.script
+	start, at := time.Now(), 0
+	for i, end := range s.cuts {
+		end = min(end, s.end)
+		if at >= end {
+			break
+		}
+		if !until(gone, time.Duration(i)*p.try.Answer.Gap-time.Since(start)) {
+			return
+		}
+		p.mu.Lock()
+		p.given = end // before it is sent: whoever reads it may be judged at once
+		p.mu.Unlock()
+		if _, err := fmt.Fprintf(conn, "%x\r\n%s\r\n", end-at, s.data[at:end]); err != nil {
+			return
+		}
+		at = end
+	}
+	switch p.try.Trouble {
+	case Breaks:
+		p.ends(w.stage.now(), false)
+	case Bursts:
+		p.ends(w.stage.now(), false)
+		_, _ = io.WriteString(conn, "zz\r\nno chunk") // whoever does not read it has gone
+	case Stalls, Lingers:
+		<-gone
+	default:
+		p.ends(w.stage.now(), true)
+		_, _ = io.WriteString(conn, "0\r\n\r\n")
+	}
+}

@@ -1,0 +1,113 @@
+// Package hop finds requests that go in a circle. A gateway writes its name into
+// the Via header of what it sends to a vendor (RFC 9110, section 7.6.3), and so
+// knows its own when it comes back.
+package hop
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// Header is the header that names the gateways which a request has passed.
+const Header = "Via"
+
+// Most is how many gateways of this kind a request may have passed. A chain of
+// some is a use; a longer one is a circle through nodes that do not know each
+// other, since each has a name of its own.
+const Most = 4
+
+const (
+	protocol = "1.1 "
+	prefix   = "tollhouse-"
+	longest  = 64 // bytes of a name behind the prefix
+)
+
+// Trail is the way of a request up to and with this gateway. It is immutable.
+type Trail struct{ header []string }
+
+// New returns the trail of a request that begins here. id is the gateway's own,
+// unique among all that may ever ask each other.
+func New(id string) *Trail { return &Trail{[]string{protocol + name(id)}} }
+
+// name makes an id a token of the header, whatever is in it.
+func name(id string) string {
+	id = strings.Map(func(r rune) rune {
+		if letter(r) {
+			return r
+		}
+		return '-'
+	}, id)
+	return prefix + id[:min(len(id), longest)]
+}
+
+func letter(r rune) bool {
+	return r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+}
+
+// Values are those of the header of a request to a vendor. They must not be
+// changed.
+func (t *Trail) Values() []string { return t.header }
+
+// After returns the trail of a request that came with these values of the
+// header. Of them only the names of gateways of this kind are kept. A request
+// that has passed this one, or too many, is a 508.
+func (t *Trail) After(given []string) (*Trail, error) {
+	if len(given) == 0 {
+		return t, nil
+	}
+	own := t.header[0]
+	var passed []string
+	for _, line := range given {
+		for entry := range strings.SplitSeq(line, ",") {
+			switch at, ok := gateway(entry); {
+			case !ok:
+			case at == own:
+				return nil, loop("The request has passed this gateway before: one of its channels leads back to it.")
+			case len(passed) == Most:
+				return nil, loop(fmt.Sprintf("The request has passed more than %d gateways.", Most))
+			default:
+				passed = append(passed, at)
+			}
+		}
+	}
+	if passed == nil {
+		return t, nil
+	}
+	return &Trail{[]string{strings.Join(append(passed, own), ", ")}}, nil
+}
+
+// gateway is an entry of the header that names a gateway of this kind, in the
+// form that this one would give it.
+func gateway(entry string) (string, bool) {
+	fields := strings.Fields(entry)
+	if len(fields) < 2 {
+		return "", false
+	}
+	id, ok := strings.CutPrefix(fields[1], prefix)
+	if !ok || id == "" || len(id) > longest || strings.ContainsFunc(id, func(r rune) bool { return !letter(r) }) {
+		return "", false
+	}
+	return protocol + prefix + id, true
+}
+
+// loop is the refusal of a request that goes in a circle. To send it again is of
+// no use.
+func loop(message string) error {
+	return &fault.Error{Code: fault.LoopDetected, Message: message, Retry: fault.RetryNo}
+}
+
+type key struct{}
+
+// NewContext returns a context whose calls to vendors carry the trail.
+func NewContext(ctx context.Context, t *Trail) context.Context {
+	return context.WithValue(ctx, key{}, t)
+}
+
+// FromContext is the trail of a context; nil if it has none.
+func FromContext(ctx context.Context) *Trail {
+	t, _ := ctx.Value(key{}).(*Trail)
+	return t
+}

@@ -1,0 +1,55 @@
+// Package paced is request bodies that must keep coming.
+package paced
+
+import (
+	"io"
+	"net/http"
+	"time"
+)
+
+// Light is how much of a body comes before its deadline is moved, and how much
+// of it nobody weighs.
+const Light = 64 << 10
+
+// Body is a request body of which each 64 KiB move the connection's read
+// deadline. A client that sends a byte now and then would otherwise hold its
+// memory and its slot for good. It is not safe for concurrent use.
+type Body struct {
+	io.ReadCloser
+	control *http.ResponseController
+	timeout time.Duration
+	weigh   func(n int64) error
+	pending int // bytes since the deadline was set
+}
+
+// New sets the first deadline. weigh counts a large body, and its error ends the
+// reading; it is nil for a body that does not lie in memory.
+func New(body io.ReadCloser, control *http.ResponseController, timeout time.Duration, weigh func(n int64) error) *Body {
+	b := &Body{ReadCloser: body, control: control, timeout: timeout, weigh: weigh}
+	b.extend()
+	return b
+}
+
+// Read reads the body and notes the progress.
+func (b *Body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.pending += n; b.pending < Light {
+		return n, err
+	}
+	if b.weigh != nil {
+		if full := b.weigh(int64(b.pending)); full != nil {
+			return n, full
+		}
+	}
+	b.extend()
+	return n, err
+}
+
+func (b *Body) extend() {
+	b.pending = 0
+	_ = b.control.SetReadDeadline(time.Now().Add(b.timeout)) // in-process writers have none
+}
+
+// Done lets the connection be silent again. After an error the deadline stays,
+// so that what is left of the body is not waited for either.
+func (b *Body) Done() { _ = b.control.SetReadDeadline(time.Time{}) }

@@ -1,0 +1,492 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+type spanContext struct{}
+
+// diary is an Observer that writes down all that it is told.
+type diary struct {
+	mu       sync.Mutex
+	lines    []string // what happened, in its order
+	facts    []gateway.Facts
+	attempts []gateway.Attempt
+	events   []gateway.Event
+}
+
+func (d *diary) write(ctx context.Context, what string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	span, _ := ctx.Value(spanContext{}).(string)
+	d.lines = append(d.lines, what+" in "+span)
+}
+
+func (d *diary) observer() gateway.Observer {
+	return gateway.Observer{
+		Start: func(ctx context.Context, _ string, _ time.Time) context.Context {
+			d.write(ctx, "start")
+			return context.WithValue(ctx, spanContext{}, "request")
+		},
+		Attempt: func(ctx context.Context, a gateway.Attempt) context.Context {
+			d.write(ctx, "attempt "+a.Channel)
+			return context.WithValue(ctx, spanContext{}, a.Channel)
+		},
+		Attempted: func(ctx context.Context, a gateway.Attempt) {
+			d.write(ctx, "attempted "+a.Channel)
+			d.attempts = append(d.attempts, a)
+		},
+		End: func(ctx context.Context, f *gateway.Facts) {
+			d.write(ctx, "end")
+			d.facts = append(d.facts, *f)
+		},
+		Event: func(_ context.Context, e gateway.Event) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.events = append(d.events, e)
+		},
+	}
+}
+
+// moody fails its first call with a vendor's 503 that repeats the prompt.
+type moody struct {
+	scripted
+	contexts []string
+	once     sync.Once
+}
+
+func (m *moody) Do(ctx context.Context, call *upstream.Call) (_ *upstream.Reply, err error) {
+	span, _ := ctx.Value(spanContext{}).(string)
+	m.contexts = append(m.contexts, span)
+	m.once.Do(func() {
+		err = &fault.Error{
+			Code: "overloaded", Status: 503, Message: "You said: say four words",
+			Err: &upstream.Failure{Sent: true, Refused: true, Status: 503},
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m.scripted.Do(ctx, call)
+}
+
+// twoDoors is a router of two channels to the same upstream.
+func twoDoors(t *testing.T, up upstream.Upstream) *upstream.Router {
+	t.Helper()
+	r, err := upstream.NewRouter([]upstream.Channel{
+		{Name: "one", Upstream: up, Models: map[string]string{"m": "vendor-m"}},
+		{Name: "two", Upstream: up, Models: map[string]string{"m": "vendor-m"}, Priority: 1},
+	}, upstream.RouterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestAnObserverIsToldOfARequestAndItsAttempts(t *testing.T) {
+	var d diary
+	up := &moody{scripted: scripted{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}}
+	h := newHouse(t, twoDoors(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
+	x := h.Begin()
+	x.ClientID = "mine"
+	ctx, made := x.Start(t.Context())
+	if !made {
+		t.Fatal("Start has nobody to tell")
+	}
+	if err := x.Authenticate(ctx, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.Call(ctx, upstream.ChatCompletion, []byte(askWhole), nil); err != nil {
+		t.Fatal(err)
+	}
+	x.End(ctx, http.StatusOK, nil)
+	x.End(ctx, http.StatusOK, nil)
+	want := []string{"start in ", "attempt one in request", "attempted one in one", "attempt two in request", "attempted two in two", "end in request"}
+	if !slices.Equal(d.lines, want) {
+		t.Errorf("it was told\n%v\nwant\n%v", d.lines, want)
+	}
+	if !slices.Equal(up.contexts, []string{"one", "two"}) {
+		t.Errorf("the upstream was asked within %v", up.contexts)
+	}
+	f := d.facts[0]
+	if f.ID != x.ID || f.ClientID != "mine" || f.Account != "local" || f.Key != "local" || f.Op != upstream.ChatCompletion || f.Model != "m" ||
+		!f.Listed || f.Stream || f.Channel != "two" || f.Outcome != "complete" || f.Code != "" || f.Status != 200 || f.Error != "" {
+		t.Errorf("the facts are %+v", f)
+	}
+	if f.Receipt == nil || f.Receipt.Charge != micro(50) || f.Receipt.Usage.Output != 30 || f.UsageSource() != "upstream" {
+		t.Errorf("the receipt is %+v", f.Receipt)
+	}
+	if len(f.Attempts) != 2 || f.Attempts[0] != d.attempts[0] || f.Attempts[1] != d.attempts[1] {
+		t.Fatalf("the attempts are %+v, told were %+v", f.Attempts, d.attempts)
+	}
+	a, b := f.Attempts[0], f.Attempts[1]
+	if a.RequestID != x.ID || a.Op != upstream.ChatCompletion || a.Model != "vendor-m" || a.Code != "overloaded" || a.Status != 503 || a.Error == "" || b.Code != "" || b.Error != "" || a.Again || !b.Again {
+		t.Errorf("the attempts are %+v", f.Attempts)
+	}
+	if strings.Contains(a.Error, "four words") {
+		t.Errorf("the observer was told the vendor's text: %s", a.Error)
+	}
+}
+
+func TestAnObserverIsToldWhereTheTimeGoes(t *testing.T) {
+	var d diary
+	var clock counting
+	h := newHouse(t, &scripted{text: recorded(usageChunk(20, 4))}, "1", func(o *gateway.Options) { o.Observe, o.Now = d.observer(), clock.now })
+	x, r, err := h.ask(t.Context(), askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drain(t, r.Stream)
+	x.End(t.Context(), 200, nil)
+	f := d.facts[0]
+	p := f.Phases
+	if p.Admit <= 0 || p.Hold <= 0 || p.Upstream <= 0 || p.Settle <= 0 || f.First <= 0 || !f.Stream {
+		t.Errorf("the facts are %+v", f)
+	}
+	if sum := p.Auth + p.Admit + p.Hold + p.Upstream + p.Settle; sum > f.Duration || f.First > f.Duration {
+		t.Errorf("the phases take %s, the first event came after %s, of %s", sum, f.First, f.Duration)
+	}
+}
+
+// counting is a clock that goes on by a millisecond whenever it is read.
+type counting struct {
+	mu sync.Mutex
+	at time.Duration
+}
+
+func (c *counting) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at += time.Millisecond
+	return time.Unix(1_800_000_000, 0).Add(c.at)
+}
+
+func TestOnlyAListedModelIsListed(t *testing.T) {
+	var d diary
+	h := newHouse(t, &scripted{text: whole("")}, "1", func(o *gateway.Options) { o.Observe = d.observer() })
+	for _, model := range []string{"m", strings.Repeat("x", 1000)} {
+		x, _, err := h.ask(t.Context(), `{"model":"`+model+`","messages":[{"role":"user","content":"hi"}]}`)
+		x.End(t.Context(), 0, err)
+	}
+	if !d.facts[0].Listed || d.facts[1].Listed || len(d.facts[1].Model) > 300 {
+		t.Errorf("the facts are %+v", d.facts)
+	}
+}
+
+func TestARefusalIsToldToo(t *testing.T) {
+	var d diary
+	h := newHouse(t, &scripted{}, "0", func(o *gateway.Options) { o.Observe = d.observer() })
+	x, _, err := h.ask(t.Context(), askWhole)
+	x.End(t.Context(), 402, err)
+	f := d.facts[0]
+	if f.Outcome != "insufficient_balance" || f.Code != fault.InsufficientBalance || f.Receipt != nil || f.Channel != "" || f.UsageSource() != "" || len(f.Attempts) != 0 {
+		t.Errorf("the facts are %+v", f)
+	}
+	if want := []string{"start in ", "end in request"}; !slices.Equal(d.lines, want) { // Start was not called
+		t.Errorf("it was told %v, want %v", d.lines, want)
+	}
+}
+
+func TestATypedCallIsToldToo(t *testing.T) {
+	var d diary
+	up := &moody{scripted: scripted{text: whole("")}}
+	h := newHouse(t, twoDoors(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
+	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
+		t.Fatal(err)
+	}
+	if want := "attempted two in two"; len(d.lines) != 6 || d.lines[4] != want {
+		t.Errorf("it was told %v", d.lines)
+	}
+}
+
+func TestAPanicOfAnObserverHarmsNobody(t *testing.T) {
+	var log bytes.Buffer
+	h := newHouse(t, &scripted{text: whole("")}, "1", func(o *gateway.Options) {
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		o.Observe = gateway.Observer{
+			Start:     func(context.Context, string, time.Time) context.Context { panic("start") },
+			Attempt:   func(context.Context, gateway.Attempt) context.Context { panic("attempt") },
+			Attempted: func(context.Context, gateway.Attempt) { panic("attempted") },
+			End:       func(context.Context, *gateway.Facts) { panic("end") },
+			Event:     func(context.Context, gateway.Event) { panic("event") },
+		}
+	})
+	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
+		t.Fatal(err)
+	}
+	for _, function := range []string{"Start", "Attempt", "Attempted", "End"} {
+		if !strings.Contains(log.String(), `msg="an observer failed" function=`+function+" ") {
+			t.Errorf("nothing is logged of %s:\n%s", function, log.String())
+		}
+	}
+	if h.spent(t, "1") == 0 {
+		t.Error("nothing was charged")
+	}
+}
+
+func TestAnObserverThatReturnsNoContextChangesNothing(t *testing.T) {
+	h := newHouse(t, &scripted{text: whole("")}, "1", func(o *gateway.Options) {
+		o.Observe = gateway.Observer{
+			Start:   func(context.Context, string, time.Time) context.Context { return nil },
+			Attempt: func(context.Context, gateway.Attempt) context.Context { return nil },
+		}
+	})
+	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSeveralObserversAreToldInTheirOrder(t *testing.T) {
+	var told []string
+	note := func(name string) gateway.Observer {
+		return gateway.Observer{
+			Start: func(ctx context.Context, _ string, _ time.Time) context.Context {
+				before, _ := ctx.Value(spanContext{}).(string)
+				return context.WithValue(ctx, spanContext{}, before+name)
+			},
+			Attempt: func(ctx context.Context, _ gateway.Attempt) context.Context {
+				before, _ := ctx.Value(spanContext{}).(string)
+				return context.WithValue(ctx, spanContext{}, before+"-"+name)
+			},
+			Attempted: func(ctx context.Context, _ gateway.Attempt) {
+				told = append(told, name+" attempted "+ctx.Value(spanContext{}).(string))
+			},
+			End: func(ctx context.Context, _ *gateway.Facts) {
+				told = append(told, name+" end "+ctx.Value(spanContext{}).(string))
+			},
+		}
+	}
+	h := newHouse(t, &scripted{text: whole("")}, "1", func(o *gateway.Options) {
+		o.Observe = gateway.Observers(note("a"), gateway.Observer{}, note("b"))
+	})
+	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"a attempted ab-a-b", "b attempted ab-a-b", "a end ab", "b end ab"}
+	if !slices.Equal(told, want) {
+		t.Errorf("told were %v, want %v", told, want)
+	}
+}
+
+func TestObserversOfNothingAreNothing(t *testing.T) {
+	if o := gateway.Observers(gateway.Observer{}, gateway.Observer{}); o.Start != nil || o.Attempt != nil || o.Attempted != nil || o.End != nil || o.Event != nil {
+		t.Errorf("they are %+v", o)
+	}
+}
+
+func TestACaptureThatWaitsIsTold(t *testing.T) {
+	var d diary
+	m := &away{fails: 1}
+	g, err := gateway.New(gateway.Options{
+		Upstream: twoDoors(t, &scripted{text: whole("")}), Meter: m, Observe: d.observer(), SettleTimeout: time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Chat(t.Context(), chatRequest()); !fault.Is(err, fault.ServiceUnavailable) {
+		t.Fatalf("the call ended with %v", err)
+	}
+	if n := g.Backlog().Captures; n != 1 {
+		t.Errorf("%d captures wait", n)
+	}
+	m.mu.Lock()
+	m.fails = 1
+	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), wait)
+	defer cancel()
+	m.settled = cancel
+	if err := g.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var states []string
+	for _, e := range d.events {
+		c := e.(gateway.CaptureRetried)
+		if failed := c.State != gateway.CaptureSettled; failed != (c.Code != "") || c.Tries != len(states)+1 {
+			t.Errorf("the event is %+v", c)
+		}
+		if paid := c.State == gateway.CaptureSettled; paid != (c.Receipt != nil) || paid != c.Listed || paid && c.Receipt.Model != "m" {
+			t.Errorf("the event is %+v", c)
+		}
+		if c.Kind() != "capture" || c.Account != "local" || c.RequestID == "" {
+			t.Errorf("the event is %+v", c)
+		}
+		states = append(states, c.State)
+	}
+	if want := []string{gateway.CaptureQueued, gateway.CaptureFailed, gateway.CaptureSettled}; !slices.Equal(states, want) {
+		t.Errorf("the states are %v, want %v", states, want)
+	}
+	if n := g.Backlog().Captures; n != 0 {
+		t.Errorf("%d captures wait still", n)
+	}
+}
+
+// away is a meter that fails to settle so many times.
+type away struct {
+	billing.Free
+	mu      sync.Mutex
+	fails   int
+	settled func()
+}
+
+func (a *away) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.fails--; a.fails >= 0 {
+		return billing.Receipt{}, errors.New("the disk is full")
+	}
+	defer a.settled()
+	return a.Free.Settle(ctx, h, u, with...)
+}
+
+func chatRequest() *chat.Request {
+	return &chat.Request{Model: "m", MaxTokens: 100, Messages: []chat.Message{{Role: "user", Content: chat.Text("say four words")}}}
+}
+
+func TestTheLifeOfAVideoIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		h := cinema(t, &studio{submit: betaTaken, polls: []string{betaRunning, betaDone}}, func(o *gateway.Options) { o.Observe = d.observer() })
+		x, r, err := h.submit(t.Context(), askBeta, "")
+		x.End(t.Context(), 200, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			defer cancel()
+			for _, err := range h.WaitVideo(ctx, idOf(t, r.Body)) {
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		if err := h.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		var moves []string
+		var last gateway.TaskMoved
+		for _, e := range d.events {
+			last = e.(gateway.TaskMoved)
+			if last.Kind() != "task" || last.Account != "local" || last.RequestID != x.ID || last.Task != idOf(t, r.Body) || last.Model != "beta2.6-t2v" || !last.Listed || last.Channel == "" {
+				t.Errorf("the event is %+v", last)
+			}
+			if last.Receipt != nil != last.To.Terminal() {
+				t.Errorf("the receipt of %+v", last)
+			}
+			moves = append(moves, string(last.From)+" to "+string(last.To))
+		}
+		if want := []string{"submitting to processing", "processing to running", "running to succeeded"}; !slices.Equal(moves, want) {
+			t.Errorf("the moves are %v, want %v", moves, want)
+		}
+		if last.Receipt == nil || last.Receipt.Charge != billing.One/2 || last.Age <= 0 || last.Late {
+			t.Errorf("the end is %+v", last)
+		}
+		if d.facts[0].Receipt != nil {
+			t.Error("the submission has a receipt")
+		}
+		if polls := d.attempts[1:]; len(polls) < 2 || polls[0].Op != upstream.PollVideo || polls[0].RequestID != x.ID {
+			t.Errorf("the attempts are %+v", d.attempts)
+		}
+	})
+}
+
+func TestACallIsPartOfItsRequestWhateverItsContextIsMadeOf(t *testing.T) {
+	type own struct{}
+	for name, start := range map[string]bool{"after Start": true, "without Start": false} {
+		t.Run(name, func(t *testing.T) {
+			var d diary
+			up := &moody{scripted: scripted{text: whole("")}}
+			h := newHouse(t, twoDoors(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
+			x := h.Begin()
+			if start {
+				x.Start(t.Context())
+			}
+			if err := x.Authenticate(t.Context(), ""); err != nil {
+				t.Fatal(err)
+			}
+			ctx := context.WithValue(t.Context(), own{}, "mine")
+			if _, err := x.Call(ctx, upstream.ChatCompletion, []byte(askWhole), nil); err != nil {
+				t.Fatal(err)
+			}
+			x.End(t.Context(), 200, nil)
+			want := []string{"start in ", "attempt one in request", "attempted one in one", "attempt two in request", "attempted two in two", "end in request"}
+			if !slices.Equal(d.lines, want) {
+				t.Errorf("it was told\n%v\nwant\n%v", d.lines, want)
+			}
+		})
+	}
+}
+
+func TestACallEndsWithItsOwnContext(t *testing.T) {
+	var d diary
+	ctx, cancel := context.WithCancel(t.Context())
+	up := upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+		cancel()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	h := newHouse(t, up, "1", func(o *gateway.Options) { o.Observe = d.observer() })
+	x := h.Begin()
+	x.Start(t.Context())
+	if err := x.Authenticate(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	_, err := x.Call(ctx, upstream.ChatCompletion, []byte(askWhole), nil)
+	if !fault.Is(err, fault.ClientGone) {
+		t.Errorf("the call ended with %v", err)
+	}
+	x.End(t.Context(), 499, err)
+	if d.facts[0].Outcome != string(fault.ClientGone) {
+		t.Errorf("the outcome is %s", d.facts[0].Outcome)
+	}
+}
+
+func TestOpenStreamsAreCounted(t *testing.T) {
+	h := newHouse(t, &scripted{text: recorded(usageChunk(20, 4))}, "1", nil)
+	_, r, err := h.ask(t.Context(), askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := h.Backlog(); b != (gateway.Backlog{Streams: 1}) {
+		t.Errorf("with a stream: %+v", b)
+	}
+	drain(t, r.Stream)
+	if err := h.Close(); err != nil { // waits until the upstream's end was read
+		t.Fatal(err)
+	}
+	if b := h.Backlog(); b != (gateway.Backlog{}) {
+		t.Errorf("after it: %+v", b)
+	}
+}
+
+func TestAnObserverThatFailsKeepsNoOtherFromBeingTold(t *testing.T) {
+	var d diary
+	failing := gateway.Observer{
+		Attempted: func(context.Context, gateway.Attempt) { panic("of an observer") },
+		End:       func(context.Context, *gateway.Facts) { panic("of an observer") },
+	}
+	up := &scripted{text: whole("")}
+	h := newHouse(t, up, "1", func(o *gateway.Options) { o.Observe = gateway.Observers(failing, d.observer()) })
+	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.attempts) != 1 || len(d.facts) != 1 {
+		t.Errorf("the other was told %v", d.lines)
+	}
+}

@@ -1,0 +1,154 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+)
+
+// outputPrices are the price rows between which the reloads go round, in
+// nano-units a token of output; input is free.
+var outputPrices = []int64{1000, 2000, 3000, 5000, 7000, 11_000, 13_000, 17_000}
+
+// snapshots are the options of each reload: a router that takes over from the
+// one before, and the next of the price lists.
+type snapshots struct {
+	t        *testing.T
+	up       upstream.Upstream
+	rows     []*billing.Price
+	router   *upstream.Router
+	reloaded atomic.Int64
+}
+
+func newSnapshots(t *testing.T, up upstream.Upstream) *snapshots {
+	s := &snapshots{t: t, up: up}
+	for _, nano := range outputPrices {
+		s.rows = append(s.rows, price(t, "0", fmt.Sprintf("%d.00", nano/1000)))
+	}
+	return s
+}
+
+func (s *snapshots) next() gateway.Options {
+	var channels []upstream.Channel
+	for _, name := range []string{"a", "b"} {
+		channels = append(channels, upstream.Channel{Name: name, Upstream: s.up, Models: map[string]string{"m": "m"}})
+	}
+	router, err := upstream.NewRouter(channels, upstream.RouterOptions{Previous: s.router})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	row := s.rows[int(s.reloaded.Load())%len(s.rows)]
+	s.router = router
+	return gateway.Options{
+		Upstream: router, RequirePrice: true, Prices: billing.NewPriceList(map[string]*billing.Price{"m": row}),
+		Models: []gateway.Model{{ID: "m", MaxOutput: 10_000}},
+	}
+}
+
+// ask makes one call and gives its request id.
+func ask(ctx context.Context, h *house, i int) (string, error) {
+	r := &chat.Request{Model: "m", MaxTokens: int64(1 + i%40), Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}}
+	if i%2 == 0 {
+		answer, err := h.Chat(ctx, r)
+		if err != nil {
+			return "", err
+		}
+		return answer.RequestID, nil
+	}
+	s, err := h.ChatStream(ctx, r)
+	if err != nil {
+		return "", err
+	}
+	for _, err := range s.Chunks() {
+		if err != nil {
+			return "", err
+		}
+	}
+	return s.RequestID, nil
+}
+
+// A call that spans many reloads is charged by the price that was in force when
+// it began, and none of them fails.
+func TestAHundredReloadsASecondCostNoCallAndPinItsPrice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rounds, workers = 1000, 20
+		s := newSnapshots(t, sim.New(sim.Options{Fill: true, FirstDelay: 3 * time.Millisecond, Pace: 2 * time.Millisecond}))
+		h := newHouse(t, sim.New(sim.Options{}), "1000", func(o *gateway.Options) {
+			first := s.next()
+			o.Upstream, o.Prices, o.Models, o.RequirePrice = first.Upstream, first.Prices, first.Models, true
+		})
+		var over atomic.Bool
+		var running sync.WaitGroup
+		var mu sync.Mutex
+		by := map[string]int{}
+		for w := range workers {
+			running.Go(func() {
+				for i := w; !over.Load(); i++ {
+					before := int(s.reloaded.Load())
+					id, err := ask(t.Context(), h, i)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					r, err := h.ledger.Receipt(t.Context(), "local", id)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					at := slices.IndexFunc(s.rows, func(p *billing.Price) bool { return p.Version() == r.PriceVersion })
+					// A reload of the same moment may be before it or after it.
+					if late := (at - before%len(s.rows) + 1 + len(s.rows)) % len(s.rows); at < 0 || late > 2 {
+						t.Errorf("%s began after %d reloads, and is charged by row %d", id, before, at)
+					} else if want := billing.Money(r.Usage.Output * outputPrices[at]); r.Charge != want || r.Usage.Output != int64(1+i%40) {
+						t.Errorf("%s: %d tokens at row %d are charged %s, not %s", id, r.Usage.Output, at, r.Charge, want)
+					}
+					mu.Lock()
+					by[r.PriceVersion]++
+					mu.Unlock()
+				}
+			})
+		}
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for range rounds {
+			<-tick.C
+			s.reloaded.Add(1)
+			if err := h.Reload(s.next()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		over.Store(true)
+		running.Wait()
+		synctest.Wait() // the ends of the last streams are read
+		if len(by) != len(s.rows) {
+			t.Errorf("not every price was in force: %v", by)
+		}
+		// The counters go on over all of the routers.
+		var requests int64
+		for _, c := range s.router.Channels() {
+			requests += c.Requests
+			if c.InFlight != 0 {
+				t.Errorf("%d calls of %s are still running", c.InFlight, c.Name)
+			}
+		}
+		calls := int64(0)
+		for _, n := range by {
+			calls += int64(n)
+		}
+		if requests != calls {
+			t.Errorf("%d calls, and the channels counted %d", calls, requests)
+		}
+		t.Logf("%d calls during %d reloads: %v", calls, rounds, by)
+	})
+}

@@ -1,0 +1,164 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// birds listens on loopback, where nobody must come.
+type birds struct {
+	address string
+	seen    atomic.Int64
+}
+
+func listening(t *testing.T) *birds {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	b := &birds{address: l.Addr().String()}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			b.seen.Add(1)
+			_ = c.Close()
+		}
+	}()
+	return b
+}
+
+// linked are bodies with an address in every place where one may stand; URL
+// stands for it. What no endpoint knows passes, and nobody may look at it.
+var linked = map[string][]string{
+	"/v1/chat/completions": {
+		`{"model":"delta-k3","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"URL"}}]}]}`,
+		`{"model":"delta-k3","messages":[{"role":"user","content":[{"type":"video_url","video_url":{"url":"URL"}}]}]}`,
+		`{"model":"delta-k3","messages":[{"role":"user","content":[{"type":"audio_url","audio_url":{"url":"URL"}}]}]}`,
+		`{"model":"delta-k3","messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"URL","format":"wav"}}]}]}`,
+		`{"model":"delta-k3","messages":[{"role":"user","content":[{"type":"file","file":{"file_data":"URL","file_id":"URL","filename":"URL","file_url":"URL"}}]}]}`,
+		`{"model":"delta-k3","messages":[{"role":"user","content":"URL"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"$ref":"URL","$schema":"URL"}}}]}`,
+		`{"model":"delta-k3","messages":[{"role":"user","content":"URL"}],"response_format":{"type":"json_schema","json_schema":{"name":"s","schema":{"$ref":"URL#/a"}}}}`,
+		`{"model":"delta-k3","messages":[{"role":"user","content":"URL"}],"response_format":{"type":"json_schema","json_schema":{"name":"s","schema":{"$schema":"URL","$id":"URL","type":"object"}}}}`,
+		`{"model":"delta-k3","messages":[{"role":"user","content":"a"}],"user":"URL","metadata":{"url":"URL"},"webhook_url":"URL","callback_url":"URL","web_search_options":{"url":"URL"},"mcp_servers":[{"url":"URL"}]}`,
+	},
+	"/v1/messages": {
+		`{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"URL"}}]}]}`,
+		`{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"url","url":"URL"}}]}]}`,
+		`{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":"a"}],"mcp_servers":[{"type":"url","url":"URL","name":"x"}],"container":"URL"}`,
+		`{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":"a"}],"tools":[{"name":"f","input_schema":{"type":"object","$ref":"URL","$schema":"URL"}}]}`,
+	},
+	"/v1/messages/count_tokens": {
+		`{"model":"delta-k3","messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"URL"}}]}]}`,
+	},
+	"/v1/images/generations": {
+		`{"model":"imagegen-2","prompt":"URL","image":"URL","mask":"URL","user":"URL","webhook_url":"URL"}`,
+		`{"model":"alpha-image-edit","input":{"messages":[{"role":"user","content":[{"image":"URL"},{"text":"a"}]}]}}`,
+		`{"model":"alpha-image-2.0","input":{"messages":[{"role":"user","content":[{"text":"a"}]}],"ref_img":"URL"},"parameters":{"image":"URL"}}`,
+	},
+	"/v1/videos/generations": {
+		`{"model":"beta2.7-t2v","duration":5,"resolution":"720p","input":{"prompt":"a","audio_url":"URL"},"callback_url":"URL"}`,
+		`{"model":"beta2.6-i2v","duration":5,"resolution":"720p","input":{"prompt":"a","img_url":"URL"}}`,
+		`{"model":"beta2.6-r2v","duration":5,"resolution":"720p","input":{"prompt":"a","reference_urls":["URL"],"reference_video_urls":["URL"]}}`,
+		`{"model":"gamma-2-0-260128","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"URL"},"role":"first_frame"}],"callback_url":"URL"}`,
+		`{"model":"gamma-2-0-260128","content":[{"type":"text","text":"a"},{"type":"video_url","video_url":{"url":"URL"}},{"type":"audio_url","audio_url":{"url":"URL"}}]}`,
+		`{"model":"beta2.7-t2v","duration":5,"resolution":"720p","input":{"prompt":"a"},"webhook_url":"URL"}`,
+	},
+	"/v1/embeddings": {
+		`{"model":"text-embedding-v4","input":"URL","user":"URL"}`,
+		`{"model":"text-embedding-v4","input":["URL"],"image":"URL"}`,
+	},
+	"/v1/audio/speech": {
+		`{"model":"alpha3-tts-flash","input":"URL","response_format":"wav","reference_audio":"URL","ref_audio_url":"URL"}`,
+	},
+}
+
+// TestNothingThatARequestNamesIsFetched is faults.md, rows 33 and 34: an address
+// is passed on or refused. Notices are the one exception; package webhook has
+// their tests.
+func TestNothingThatARequestNamesIsFetched(t *testing.T) {
+	b := listening(t)
+	s, w := everything(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan struct{})
+	go func() { // notices would be delivered by it
+		defer close(ran)
+		_ = s.g.Run(ctx)
+	}()
+	for path := range jsonRoutes {
+		if len(linked[path]) == 0 {
+			t.Errorf("%s is not tried", path)
+		}
+	}
+	accepted := 0
+	for path, bodies := range linked {
+		for _, body := range bodies {
+			for _, url := range []string{"http://" + b.address + "/x.png", "https://" + b.address + "/x", "http://user:pass@" + b.address + "/", "//" + b.address, "file:///etc/passwd", "gopher://" + b.address + "/_x", "data:image/png;base64,AA=="} {
+				a := s.do(t, "POST", path, strings.ReplaceAll(body, "URL", url),
+					"X-Forwarded-Host: "+b.address, "Forwarded: host="+b.address, "X-Original-URL: "+url, "X-Rewrite-URL: "+url, "Referer: "+url, "Origin: http://"+b.address)
+				if a.status >= 500 {
+					t.Errorf("%s %s with %s: %d %.200s", path, body, url, a.status, a.body)
+				}
+				if a.status < 300 {
+					accepted++
+				}
+			}
+		}
+	}
+	cancel()
+	<-ran
+	if n := b.seen.Load(); n != 0 || accepted < 50 || w.asked.Load() < 50 {
+		t.Errorf("%d connections to what was named; %d requests were good, %d asked", n, accepted, w.asked.Load())
+	}
+	conn, err := net.Dial("tcp", b.address) // and it does listen
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+}
+
+// TestAnEditFetchesNothing is the same for a form.
+func TestAnEditFetchesNothing(t *testing.T) {
+	b := listening(t)
+	s := gallery(t, shopOptions{})
+	for _, field := range []string{"image", "image[]", "image_url", "mask", "prompt", "user", "model", "webhook_url"} {
+		for _, sign := range []string{"=", "@"} {
+			if a := s.edit(t, cube(t, fmt.Sprintf("%s%shttp://%s/x.png", field, sign, b.address))...); a.status >= 500 {
+				t.Errorf("%s: %d %s", field, a.status, a.body)
+			}
+		}
+	}
+	if n := b.seen.Load(); n != 0 {
+		t.Errorf("%d connections to what was named", n)
+	}
+}
+
+// TestTheHostOfARequestDecidesNothing is faults.md, rows 33 and 36: whatever a
+// client says of itself, the vendor is the one of the configuration.
+func TestTheHostOfARequestDecidesNothing(t *testing.T) {
+	b := listening(t)
+	s, w := everything(t)
+	req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v1/chat/completions", strings.NewReader(jsonRoutes["/v1/chat/completions"].body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = b.address
+	req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 200 || b.seen.Load() != 0 || w.asked.Load() != 1 {
+		t.Errorf("%d, %d connections to the host of the request", resp.StatusCode, b.seen.Load())
+	}
+}

@@ -1,0 +1,209 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+)
+
+// jsonRoutes are the endpoints that take a JSON body: a good one of each, a
+// number of it that is billed or bounds the bill, and the name of that number.
+var jsonRoutes = map[string]struct{ body, number string }{
+	"/v1/chat/completions":      {`{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`, "max_tokens"},
+	"/v1/messages":              {`{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`, "max_tokens"},
+	"/v1/messages/count_tokens": {`{"model":"delta-k3","messages":[{"role":"user","content":"hi"}]}`, ""},
+	"/v1/images/generations":    {`{"model":"imagegen-2","n":1,"prompt":"a"}`, "n"},
+	"/v1/videos/generations":    {`{"model":"beta2.7-t2v","duration":5,"resolution":"720p","input":{"prompt":"a boat"}}`, "duration"},
+	"/v1/embeddings":            {`{"model":"text-embedding-v4","dimensions":64,"input":"a"}`, "dimensions"},
+	"/v1/audio/speech":          {`{"model":"alpha3-tts-flash","response_format":"wav","input":"hi"}`, ""},
+}
+
+// witness is the simulator, which counts who asks it.
+type witness struct {
+	*sim.Upstream
+	asked atomic.Int64
+}
+
+func (w *witness) Do(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+	w.asked.Add(1)
+	return w.Upstream.Do(ctx, c)
+}
+
+// everything is a shop that sells every model of the simulator.
+func everything(t testing.TB) (*shop, *witness) {
+	t.Helper()
+	w := &witness{Upstream: sim.New(sim.Options{})}
+	return open(t, shopOptions{gateway: func(o *gateway.Options) { o.Upstream, o.Video.DuplicateWindow = w, -1 }}), w
+}
+
+func TestEveryRouteWithAJSONBodyIsInTheWalk(t *testing.T) {
+	s, w := everything(t)
+	var routes []string
+	for _, r := range s.h.Routes() {
+		if r.Method != http.MethodPost || r.Path == "/v1/images/edits" { // which takes a form
+			continue
+		}
+		routes = append(routes, r.Path)
+		if a := s.do(t, "POST", r.Path, jsonRoutes[r.Path].body); a.status != 200 && a.status != 202 {
+			t.Errorf("%s: the good body is a %d: %s", r.Path, a.status, a.body)
+		}
+	}
+	if len(routes) != len(jsonRoutes) || w.asked.Load() == 0 {
+		t.Errorf("the routes are %v", routes)
+	}
+}
+
+// spoilt are bodies that no two readers need to read alike, made of a good one.
+func spoilt(body, number string) map[string]string {
+	rest := body[1:]
+	all := map[string]string{
+		"nothing":                 "",
+		"blanks":                  " \n",
+		"null":                    "null",
+		"a list":                  "[" + body + "]",
+		"a string":                `"x"`,
+		"a byte order mark":       "\xef\xbb\xbf" + body,
+		"UTF-16":                  "\xff\xfe{\x00}\x00",
+		"a comment":               "/* x */" + body,
+		"a comma too many":        "{" + strings.TrimSuffix(rest, "}") + ",}",
+		"single quotes":           strings.ReplaceAll(body, `"`, "'"),
+		"a second object":         body + " {}",
+		"a bracket behind":        body + "]",
+		"a NUL behind":            body + "\x00",
+		"a word behind":           body + " x",
+		"cut":                     body[:len(body)-1],
+		"the model twice":         `{"model":"x",` + rest,
+		"the model twice, hidden": `{"\u006dodel":"x",` + rest,
+		"MODEL":                   `{"MODEL":"x",` + rest,
+		"Model, hidden":           `{"\u004dodel":"x",` + rest,
+		"an unknown field twice":  `{"zz":1,"zz":2,` + rest,
+		"invalid UTF-8":           "{\"zz\":\"\xff\"," + rest,
+		"overlong UTF-8":          "{\"zz\":\"\xc0\xaf\"," + rest,
+		"a surrogate in UTF-8":    "{\"zz\":\"\xed\xa0\x80\"," + rest,
+		"beyond Unicode":          "{\"zz\":\"\xf4\x90\x80\x80\"," + rest,
+		"UTF-8 that is cut":       "{\"zz\":\"\xe2\x82\"," + rest,
+		"a lone high surrogate":   `{"zz":"\ud83d",` + rest,
+		"a lone low surrogate":    `{"zz":"\ude00",` + rest,
+		"surrogates turned round": `{"zz":"\ude00\ud83d",` + rest,
+		"a surrogate in a name":   `{"\ud83d":1,` + rest,
+		"invalid UTF-8, deep":     "{\"zz\":[{\"a\":\"\xff\"}]," + rest,
+		"a line break in a text":  "{\"zz\":\"a\nb\"," + rest,
+		"an unknown escape":       `{"zz":"\x41",` + rest,
+		"NaN":                     `{"zz":NaN,` + rest,
+		"Infinity":                `{"zz":-Infinity,` + rest,
+		"a leading zero":          `{"zz":01,` + rest,
+		"hexadecimal":             `{"zz":0x1,` + rest,
+		"a plus":                  `{"zz":+1,` + rest,
+		"a name that is none":     `{zz:1,` + rest,
+	}
+	for _, name := range []string{"n", "max_tokens", "max_completion_tokens", "stream", "duration", "resolution", "aspect_ratio", "frames", "draft", "generate_audio", "size", "quality", "input", "parameters"} {
+		all["twice: "+name] = fmt.Sprintf(`{"%s":1,"%s":2,%s`, name, name, rest)
+		all["case: "+name] = fmt.Sprintf(`{"%s":1,%s`, strings.ToUpper(name[:1])+name[1:], rest)
+	}
+	for _, name := range []string{"resolution", "size", "duration", "audio"} {
+		all["inside, twice: "+name] = fmt.Sprintf(`{"parameters":{"%s":1,"%s":2},%s`, name, name, rest)
+		all["inside, case: "+name] = fmt.Sprintf(`{"parameters":{"%s":1},%s`, strings.ToUpper(name), rest)
+	}
+	for _, depth := range []int{65, 66, 1000, 10_000, 10_001, 100_000} {
+		all[fmt.Sprintf("%d levels of lists", depth)] = `{"zz":` + strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1) + "," + rest
+		all[fmt.Sprintf("%d levels of objects", depth)] = `{"zz":` + strings.Repeat(`{"a":`, depth-1) + "1" + strings.Repeat("}", depth-1) + "," + rest
+		all[fmt.Sprintf("%d levels without an end", depth)] = `{"zz":` + strings.Repeat("[", depth)
+	}
+	if number != "" {
+		at := strings.Index(body, `"`+number+`":`) + len(number) + 3
+		end := at + strings.IndexAny(body[at:], ",}")
+		for _, n := range []string{"1e400", "9223372036854775808", "18446744073709551617", "-1", "0", "4.0", "4.5", "1e1", "-0", `"5"`, "true", "[5]", `{"a":5}`, strings.Repeat("9", 400), "5e-1"} {
+			all[number+" is "+n[:min(len(n), 20)]] = body[:at] + n + body[end:]
+		}
+	}
+	return all
+}
+
+// TestABodyThatCanBeReadInTwoWaysIsA400AndCostsNothing is faults.md, rows 21, 25
+// and 27 to 29, at every endpoint.
+func TestABodyThatCanBeReadInTwoWaysIsA400AndCostsNothing(t *testing.T) {
+	s, w := everything(t)
+	for path, route := range jsonRoutes {
+		for name, body := range spoilt(route.body, route.number) {
+			a := s.do(t, "POST", path, body, "Content-Type: application/json")
+			if a.status != 400 || w.asked.Load() != 0 {
+				t.Errorf("%s, %s: %d %.200s (%d asked)", path, name, a.status, a.body, w.asked.Swap(0))
+			}
+		}
+	}
+	if s.posted(t) != 1_000_000_000 {
+		t.Errorf("refusals cost %s", 1_000_000_000-s.posted(t))
+	}
+}
+
+// TestWhatIsOnlyStrangeIsNotRefused is the other side of the table above.
+func TestWhatIsOnlyStrangeIsNotRefused(t *testing.T) {
+	s, _ := everything(t)
+	for path, route := range jsonRoutes {
+		rest := route.body[1:]
+		for name, body := range map[string]string{
+			"blanks around":          " \r\n\t" + route.body + "\r\n ",
+			"a pair of surrogates":   `{"zz":"\ud83d\ude00",` + rest,
+			"an escaped NUL":         `{"zz":"\u0000",` + rest,
+			"a large number":         `{"zz":1e400,` + rest,
+			"64 levels":              `{"zz":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + "," + rest,
+			"repeated where no rule": `{"zz":{"a":1,"a":2,"Model":3},` + rest,
+			"other case of no price": `{"Zz":1,"zz":2,` + rest,
+		} {
+			if a := s.do(t, "POST", path, body); a.status != 200 && a.status != 202 {
+				t.Errorf("%s, %s: %d %.200s", path, name, a.status, a.body)
+			}
+		}
+	}
+}
+
+// refusing is a body that must not be read.
+type refusing struct{ t *testing.T }
+
+func (r refusing) Read([]byte) (int, error) {
+	r.t.Error("the body was read")
+	return 0, io.EOF
+}
+
+func (refusing) Close() error { return nil }
+
+// TestNoBodyIsReadBeforeItIsKnownWhoAsks is faults.md, row 30, at every path.
+func TestNoBodyIsReadBeforeItIsKnownWhoAsks(t *testing.T) {
+	s, _ := everything(t)
+	for _, r := range s.h.Routes() {
+		path := strings.Replace(r.Path, "{id}", "x", 1)
+		for _, method := range []string{r.Method, http.MethodPost, http.MethodPut} {
+			for _, key := range []string{"", "Bearer sk-wrong", "Basic x"} {
+				w := &recorder{header: make(http.Header)}
+				req, err := http.NewRequestWithContext(t.Context(), method, "http://gateway.invalid"+path, refusing{t})
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set("Authorization", key)
+				req.Header.Set("Content-Type", "application/json")
+				s.h.ServeHTTP(w, req)
+				if public := !strings.HasPrefix(path, "/v1"); !public && w.status != 401 && w.status != 405 {
+					t.Errorf("%s %s: %d", method, path, w.status)
+				}
+			}
+		}
+	}
+}
+
+// recorder is a ResponseWriter that only knows the status.
+type recorder struct {
+	header http.Header
+	status int
+}
+
+func (r *recorder) Header() http.Header         { return r.header }
+func (r *recorder) WriteHeader(status int)      { r.status = status }
+func (r *recorder) Write(p []byte) (int, error) { return len(p), nil }

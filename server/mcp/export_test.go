@@ -1,0 +1,58 @@
+package mcp
+
+import (
+	"context"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+)
+
+// NewFixture is a handler like New's that serves other tools.
+func NewFixture(g *gateway.Gateway, s *sdk.Server) *Handler {
+	h := New(g, Options{})
+	h.serverFor = func(catalog) *sdk.Server { return s }
+	return h
+}
+
+// Running is the number of sessions that have a running request.
+func (h *Handler) Running() int { return h.running.len() }
+
+// Read is what a tool makes of its arguments: the body of a request, empty for
+// one that is a form.
+func Read(name string, data []byte) ([]byte, error) {
+	for _, t := range tools() {
+		if t.name != name {
+			continue
+		}
+		a, err := read(t.arguments(), data)
+		if err != nil || !t.paid() {
+			return nil, err
+		}
+		q, err := t.ask(a)
+		return q.body, err
+	}
+	return nil, nil
+}
+
+// Names are those of the tools, and of the paid ones.
+func Names() (all, paid []string) {
+	for _, t := range tools() {
+		all = append(all, t.name)
+		if t.paid() {
+			paid = append(paid, t.name)
+		}
+	}
+	return all, paid
+}
+
+// Described are the tools as a key's clients see them.
+func Described(g *gateway.Gateway, p *auth.Principal) ([]*sdk.Tool, error) {
+	c, err := newBox(g, Options{}).catalogOf(context.Background(), p)
+	var list []*sdk.Tool
+	for _, t := range tools() {
+		list = append(list, t.describe(c))
+	}
+	return list, err
+}

@@ -1,0 +1,119 @@
+package mcp
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// errorMember is the member of a failed result's _meta that programs read.
+const errorMember = "tollhouse.ai/error"
+
+// What a model does best about an error. The first row counts whose code is the
+// error's, else that of its status.
+var advices = []struct {
+	code   fault.Code
+	status int
+	advice string
+}{
+	{fault.ModelNotFound, 0, "Call list_models and choose one of its models."},
+	{fault.EndpointModelMismatch, 0, "Call list_models: it says which tools each model is for."},
+	{fault.InsufficientBalance, 0, "Do not repeat the call. get_balance says what is left and estimate_cost what a call needs: " +
+		"choose less or a cheaper model, or tell the user that the account needs credit."},
+	{fault.PermissionDenied, 0, "Do not repeat the call: tell the user that the key may not do this. list_models says what it may use."},
+	{fault.Unauthorized, 0, "Do not repeat the call: tell the user that the key is not accepted."},
+	{fault.ResourceNotFound, 0, "Check the id: it is the one that generate_video gave."},
+	{fault.RequestTooLarge, 0, ""},
+	{"", http.StatusBadRequest, "Correct the argument and call again."},
+	{"", http.StatusConflict, again},
+	{"", http.StatusTooManyRequests, again},
+}
+
+// What to do about whatever is nobody's mistake.
+const (
+	later = "It is not the fault of the arguments. Call again in a moment with the same arguments and the same task_label, so that nothing is paid twice, or use another model."
+	final = "Do not repeat the call."
+	again = "Call again after that with the same arguments and the same task_label."
+)
+
+func adviceFor(f *fault.Error) string {
+	switch conflict := f.HTTPStatus() == http.StatusConflict; {
+	case conflict && wait(f) == 0:
+		return "" // the message says it
+	case f.Retry == fault.RetryNo && !conflict:
+		return final
+	case f.HTTPStatus() == http.StatusBadRequest && f.Param == "model":
+		return "Call list_models: it says which models there are, and which tools each is for."
+	}
+	for _, row := range advices {
+		if row.code == f.Code || row.code == "" && row.status == f.HTTPStatus() {
+			return row.advice
+		}
+	}
+	if f.HTTPStatus() >= http.StatusInternalServerError {
+		return later
+	}
+	return ""
+}
+
+// What the API's messages call by names that a model does not know, each before
+// what it knows.
+var words = []string{
+	"serves another endpoint", "is for another tool",
+	`"input.prompt"`, `"prompt"`,
+	"GET /v1/models lists", "list_models lists",
+	"GET /v1/videos/generations/", "get_video with the id ",
+	"This Idempotency-Key", "This task_label",
+	"with this Idempotency-Key", "with this task_label",
+	"Use a new key for a new request.", "Use a new task_label for other work, or repeat exactly the arguments of the first call.",
+}
+
+// reworded is a message of the API for a model.
+func reworded(message string) string { return strings.NewReplacer(words...).Replace(message) }
+
+// failure is an error as a result that a model can act on. It says what /v1 says
+// and no more.
+func failure(id string, err error) *sdk.CallToolResult {
+	f := fault.From(err)
+	parts := []string{fmt.Sprintf("%s: %s", f.Code, reworded(f.Message))}
+	if wait := wait(f); wait > 0 {
+		parts = append(parts, fmt.Sprintf("Wait %d s.", int64((wait+time.Second-1)/time.Second)))
+	}
+	if advice := adviceFor(f); advice != "" {
+		parts = append(parts, advice)
+	}
+	parts = append(parts, "(request_id: "+id+")")
+	return &sdk.CallToolResult{
+		IsError: true, Content: []sdk.Content{say("%s", strings.Join(parts, " "))},
+		Meta: sdk.Meta{errorMember: about(id, f)},
+	}
+}
+
+// about is an error for a program.
+func about(id string, f *fault.Error) map[string]any {
+	m := map[string]any{
+		"code": f.Code, "type": fault.Type(f.HTTPStatus()), "status": f.HTTPStatus(), "request_id": id,
+	}
+	if f.Param != "" {
+		m["param"] = f.Param
+	}
+	if wait := wait(f); wait > 0 {
+		m["retry_after_ms"] = wait.Milliseconds()
+	}
+	return m
+}
+
+// wait is how long to wait before the next try; 0 where nothing is known. It is
+// at most an hour, whatever an upstream said.
+func wait(f *fault.Error) time.Duration {
+	switch f.HTTPStatus() {
+	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden:
+		return 0
+	}
+	return min(max(f.RetryAfter, 0), time.Hour)
+}

@@ -1,0 +1,158 @@
+package mcp
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// field is one argument of a tool.
+type field struct {
+	name     string
+	kind     kind
+	about    string // for the model that fills it in
+	required bool
+	enum     []string // the values of a text; nil for any
+	low      int64    // of a number, or fewest members
+	high     int64    // of a number, most members, or most characters; 0 for any
+	preset   any      // what leaving it out means, for the reader; nil says nothing
+}
+
+// kind is the type of an argument.
+type kind string
+
+const (
+	text    kind = "string"
+	integer kind = "integer"
+	number  kind = "number"
+	truth   kind = "boolean"
+	texts   kind = "array" // of texts
+	object  kind = "object"
+)
+
+// labelField is the argument of each tool that costs money.
+var labelField = field{
+	name: "task_label", kind: text, high: 128,
+	about: "A short name that you choose for this one piece of work, such as \"cover-image-1\". Keep it when you repeat the call with " +
+		"the same arguments, for instance after a time-out: the work is then done and paid once, and you get the first answer. " +
+		"Use another one for other work. It is remembered for 24 hours.",
+}
+
+// schema is the JSON Schema of the argument, for who may use the models of c.
+func (f *field) schema(t *tool, c catalog) *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: string(f.kind), Description: f.about}
+	for _, v := range f.enum {
+		s.Enum = append(s.Enum, v)
+	}
+	low, high := float64(f.low), float64(f.high)
+	most := int(f.high)
+	switch f.kind {
+	case text:
+		if f.high > 0 {
+			s.MaxLength = &most
+		}
+		if f.required {
+			s.MinLength = jsonschema.Ptr(1)
+		}
+	case integer, number:
+		s.Minimum = &low
+		if f.high > 0 {
+			s.Maximum = &high
+		}
+	case texts:
+		s.Items = &jsonschema.Schema{Type: string(text)}
+		s.MinItems = jsonschema.Ptr(1)
+		if f.high > 0 {
+			s.MaxItems = &most
+		}
+	}
+	if f.preset != nil {
+		s.Default, _ = json.Marshal(f.preset) // a constant of the table
+	}
+	if f.name == "model" && t.models != nil {
+		t.nameModels(s, c)
+	}
+	return s
+}
+
+// nameModels lists the models that there are to choose from: all of them, or
+// some where others can be called too.
+func (t *tool) nameModels(s *jsonschema.Schema, c catalog) {
+	ids, all := c.of(t.models)
+	var list []any
+	for _, id := range ids {
+		list = append(list, id)
+	}
+	switch {
+	case len(ids) == 0:
+		s.Description += " None that this key may use is listed."
+	case all:
+		s.Enum = list
+	default:
+		s.Examples = list
+	}
+}
+
+// describe is the tool as a client sees it.
+func (t *tool) describe(c catalog) *sdkTool {
+	in := &jsonschema.Schema{
+		Type: "object", Properties: make(map[string]*jsonschema.Schema), AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}},
+	}
+	for _, f := range t.arguments() {
+		in.Properties[f.name] = f.schema(t, c)
+		in.PropertyOrder = append(in.PropertyOrder, f.name)
+		if f.required {
+			in.Required = append(in.Required, f.name)
+		}
+	}
+	open, destroys := t.paid(), false
+	return &sdkTool{
+		Name: t.name, Title: t.title, Description: t.about, InputSchema: in, OutputSchema: t.output,
+		Annotations: &sdkAnnotations{Title: t.title, ReadOnlyHint: !t.paid(), IdempotentHint: !t.paid(), DestructiveHint: &destroys, OpenWorldHint: &open},
+	}
+}
+
+// arguments are the fields of the tool, with the one that all paid tools have.
+func (t *tool) arguments() []field {
+	if !t.paid() {
+		return t.fields
+	}
+	return append(slices.Clone(t.fields), labelField)
+}
+
+// names is a list for a sentence.
+func names(fields []field) string {
+	var list []string
+	for _, f := range fields {
+		list = append(list, f.name)
+	}
+	return strings.Join(list, ", ")
+}
+
+// outputOf is the JSON Schema of a Go type. The type is one of this package, so
+// that it has one.
+func outputOf[T any]() *jsonschema.Schema {
+	s, err := jsonschema.For[T](nil)
+	if err != nil {
+		return &jsonschema.Schema{Type: "object", Description: fmt.Sprint(err)}
+	}
+	plain(s)
+	return s
+}
+
+// plain takes the null off lists and objects, which are never null here.
+func plain(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	if n := slices.Index(s.Types, "null"); n >= 0 && len(s.Types) == 2 {
+		s.Type, s.Types = s.Types[1-n], nil
+	}
+	for _, p := range s.Properties {
+		plain(p)
+	}
+	plain(s.Items)
+}

@@ -1,0 +1,194 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/secret"
+)
+
+// Handler serves the tools by streamable HTTP, at whatever path it is mounted.
+// It is safe for concurrent use.
+type Handler struct {
+	*box
+	transport http.Handler
+	serverFor func(catalog) *sdk.Server
+	running   running
+}
+
+// New returns the handler of a gateway's tools.
+func New(g *gateway.Gateway, o Options) *Handler { return newHandler(newBox(g, o)) }
+
+func newHandler(b *box) *Handler {
+	h := &Handler{box: b, serverFor: b.server}
+	h.transport = sdk.NewStreamableHTTPHandler(func(r *http.Request) *sdk.Server {
+		d, _ := r.Context().Value(doorKey{}).(*door)
+		if d == nil {
+			return nil
+		}
+		return d.server
+	}, &sdk.StreamableHTTPOptions{
+		Stateless: true, MaxRequestBodyBytes: -1, PropagateRequestCancellation: true,
+		// It would refuse all that a proxy on this machine passes on, since that comes
+		// from here under a public name. What it is for checkOrigin does: a browser
+		// names the page that sends a POST.
+		DisableLocalhostProtection: true,
+	})
+	return h
+}
+
+// door is one HTTP request on its way in.
+type door struct {
+	h     *Handler
+	w     *writer
+	r     *http.Request
+	x     *gateway.Exchange
+	visit *visit
+
+	token   string
+	session string
+	server  *sdk.Server // for who calls
+}
+
+type doorKey struct{}
+
+// ServeHTTP answers one request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d := &door{h: h, w: newWriter(w, &h.o), r: r, x: h.g.Begin()}
+	w.Header().Set("X-Request-Id", d.x.ID)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	err := error(fault.New(fault.InternalError, "The gateway failed to handle the request."))
+	defer func() { // also after a panic, which is net/http's to report
+		d.w.stop()
+		d.x.End(r.Context(), d.w.sent(), err)
+	}()
+	if err = d.serve(); err != nil {
+		d.w.stop()
+		refuseRequest(d.w, d.x, err)
+	}
+}
+
+// serve walks the checks in the order of decisions.md: method, key, size, form.
+// The origin comes before the key, so that a page learns nothing of keys.
+func (d *door) serve() error {
+	asks := d.r.Method == http.MethodOptions && d.r.Header.Get("Origin") != ""
+	if d.r.Method != http.MethodPost && d.r.Method != http.MethodDelete && !asks {
+		d.w.Header().Set("Allow", "POST, DELETE")
+		return fault.New(fault.MethodNotAllowed, "The MCP server takes POST, and DELETE to end a session. It sends no messages of its own, so that there is nothing to GET.")
+	}
+	if err := d.h.checkOrigin(d.r); err != nil {
+		return err
+	}
+	share(d.w.Header(), d.r)
+	if asks {
+		d.w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	d.token = bearer(d.r)
+	if err := d.x.Authenticate(d.r.Context(), d.token); err != nil {
+		return err
+	}
+	d.session = d.r.Header.Get(sessionHeader)
+	if err := checkSession(d.session, d.token); err != nil {
+		return err
+	}
+	if d.r.Method == http.MethodDelete {
+		d.h.running.cancel(d.session, "")
+		d.w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	data, err := d.read()
+	if err != nil {
+		return err
+	}
+	return d.answer(data)
+}
+
+// envelope is what is read here of a message; the SDK checks the rest.
+type envelope struct {
+	Method string         `json:"method"`
+	ID     jsontext.Value `json:"id"`
+	Params struct {
+		RequestID jsontext.Value `json:"requestId"`
+	} `json:"params"`
+}
+
+// answer hands the message to the SDK and stays until it is answered, or taken
+// back. Whoever hangs up takes it back too: nobody could be given the answer.
+func (d *door) answer(data []byte) error {
+	if err := checkBatch(data); err != nil {
+		return err
+	}
+	var m envelope
+	_ = json.Unmarshal(data, &m, jsontext.AllowDuplicateNames(true)) // a batch has none, and what is wrong the SDK says
+	ctx, cancel := context.WithCancel(d.r.Context())
+	defer cancel()
+	switch m.Method {
+	case "initialize":
+		d.w.Header().Set(sessionHeader, newSession(d.x.ID, d.token))
+	case "notifications/cancelled":
+		if id := name(m.Params.RequestID); id != "" {
+			d.h.running.cancel(d.session, id)
+		}
+	}
+	defer d.h.running.add(d.session, name(m.ID), func() {
+		d.w.mute()
+		cancel()
+	})()
+	c, err := d.h.catalogOf(ctx, d.x.Principal())
+	if err != nil {
+		return err
+	}
+	d.server = d.h.serverFor(c)
+	d.visit = &visit{
+		g: d.h.g, ctx: ctx, token: secret.New(d.token), key: d.r.Header.Get("Idempotency-Key"),
+		opened: d.x, busy: d.w.wake,
+	}
+	r := d.r.WithContext(withVisit(context.WithValue(ctx, doorKey{}, d), d.visit))
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+	d.h.transport.ServeHTTP(d.w, r)
+	return d.w.refusal()
+}
+
+// checkBatch refuses a list of too many messages: it counts as one request, and
+// each of its messages can have a large answer.
+func checkBatch(data []byte) error {
+	const most = 32
+	messages := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true))
+	if messages.PeekKind() != '[' {
+		return nil
+	}
+	_, _ = messages.ReadToken()
+	for n := 0; messages.PeekKind() == '{'; n++ {
+		if n == most {
+			return fault.Invalid("", fmt.Sprintf("A batch may have at most %d messages. Send them one by one.", most))
+		}
+		if messages.SkipValue() != nil {
+			break // the SDK says what is wrong
+		}
+	}
+	return nil
+}
+
+// name is a request's id as a key: the number 1 and the text "1" are two.
+func name(id jsontext.Value) string { return strings.TrimSpace(string(id)) }
+
+// bearer is the token of the Authorization header; empty if there is none, or
+// another scheme's.
+func bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}

@@ -1,0 +1,322 @@
+package mcp_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/shoptest"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/server/mcp"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+)
+
+// priced are the models of the shop and what they cost.
+var priced = map[string][]billing.Rate{
+	"delta-k3":                  {{Unit: billing.Input, Amount: "0.60"}, {Unit: billing.Output, Amount: "2.50"}},
+	"sim-chat":                  {{Unit: billing.Input, Amount: "0.10"}, {Unit: billing.Output, Amount: "0.40"}},
+	"alpha-image-2.0":           {{Unit: billing.Image, Amount: "0.035"}},
+	"alpha-image-edit":          {{Unit: billing.Image, Amount: "0.045"}},
+	"imagegen-2":                {{Unit: billing.Input, Amount: "5.00"}, {Unit: billing.ImageInput, Amount: "8.00"}, {Unit: billing.ImageOutput, Amount: "32.00"}},
+	"alpha3-tts-flash":          {{Unit: billing.Character, Amount: "10.00"}},
+	"alpha3-tts-instruct-flash": {{Unit: billing.Character, Amount: "12.00"}},
+	"beta2.6-t2v":               {{Unit: billing.Second, Variant: "720p", Amount: "0.10"}, {Unit: billing.Second, Variant: "1080p", Amount: "0.15"}},
+	"beta2.6-i2v":               {{Unit: billing.Second, Variant: "720p", Amount: "0.11"}},
+	"beta2.6-r2v":               {{Unit: billing.Second, Variant: "720p", Amount: "0.12"}},
+	"beta2.7-r2v":               {{Unit: billing.Second, Variant: "720p", Amount: "0.13"}},
+	"gamma-2-0-260128":          {{Unit: billing.Output, Amount: "7.00"}},
+	"text-embedding-v4":         {{Unit: billing.Input, Amount: "0.07"}},
+}
+
+// shop is a gateway that is served as /mcp and as /v1, with an account and a key.
+type shop struct {
+	books      *shoptest.Books
+	g          *gateway.Gateway
+	h          *mcp.Handler
+	keys       *auth.MemoryKeys
+	ledger     *billing.Ledger
+	log        *shoptest.Lines
+	url        string // of the MCP server
+	api        string
+	key        secret.String
+	id         string // of the key
+	unfinished bool   // a video may still hold its price
+}
+
+type shopOptions struct {
+	upstream upstream.Upstream
+	credit   billing.Money
+	key      auth.KeyOptions
+	mcp      mcp.Options
+	models   []string // all by default
+	gateway  func(*gateway.Options)
+}
+
+// open serves a gateway on loopback until the test ends, and then looks whether
+// anything is left behind.
+func open(t testing.TB, o shopOptions) *shop {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	if o.credit == 0 {
+		o.credit = 100 * billing.One
+	}
+	if o.upstream == nil {
+		o.upstream = sim.New(sim.Options{VideoTime: -1})
+	}
+	b := shoptest.Open(t, o.credit, o.key)
+	s := &shop{books: b, key: b.Key, id: b.ID, keys: b.Keys, ledger: b.Ledger, log: b.Log}
+	s.g = s.gateway(t, o)
+	s.h = mcp.New(s.g, o.mcp)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.g.Run(ctx) })
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", s.h)
+	mux.Handle("/", server.New(s.g, server.Options{}))
+	ts := httptest.NewServer(mux)
+	s.url, s.api = ts.URL+"/mcp", ts.URL
+	t.Cleanup(func() {
+		ts.Close()
+		if err := s.g.Close(); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		running.Wait()
+		s.books.Audit(t, s.unfinished)
+		if n := settled(before); n > before {
+			stacks := make([]byte, 1<<20)
+			t.Errorf("%d goroutines are left of %d:\n%s", n, before, stacks[:runtime.Stack(stacks, true)])
+		}
+	})
+	return s
+}
+
+// settled is the number of goroutines when it is as low as it should be, or a
+// minute later: those of HTTP connections that were closed need a moment.
+func settled(want int) int {
+	for began := time.Now(); runtime.NumGoroutine() > want && time.Since(began) < time.Minute; {
+		http.DefaultClient.CloseIdleConnections()
+		runtime.Gosched()
+		<-time.After(5 * time.Millisecond)
+	}
+	return runtime.NumGoroutine()
+}
+
+// gateway has one channel with every model.
+func (s *shop) gateway(t testing.TB, o shopOptions) *gateway.Gateway {
+	t.Helper()
+	routes, prices := map[string]string{}, map[string]*billing.Price{}
+	for id, rates := range priced {
+		price, err := billing.NewPrice(rates...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		routes[id], prices[id] = id, price
+	}
+	if o.models != nil {
+		clear(routes)
+		for _, id := range o.models {
+			routes[id] = id
+		}
+	}
+	router, err := upstream.NewRouter([]upstream.Channel{{Name: "only", Upstream: o.upstream, Models: routes}}, upstream.RouterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := gateway.Options{
+		Upstream: router, Meter: s.ledger, Prices: billing.NewPriceList(prices), Models: []gateway.Model{{ID: "sim-chat", Kind: gateway.KindChat}},
+		Authenticator: &auth.Keys{Store: s.keys}, Logger: slog.New(slog.NewJSONHandler(s.log, nil)),
+		Video: gateway.VideoOptions{Poll: time.Millisecond, DuplicateWindow: -1},
+	}
+	if o.gateway != nil {
+		o.gateway(&options)
+	}
+	g, err := gateway.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// mint adds a key of the account.
+func (s *shop) mint(t testing.TB, o auth.KeyOptions) (secret.String, string) {
+	t.Helper()
+	return s.books.Mint(t, o)
+}
+
+func (s *shop) posted(t testing.TB) billing.Money {
+	t.Helper()
+	return s.books.Posted(t)
+}
+
+// keyed is a transport that brings the key.
+type keyed struct {
+	token  string
+	header http.Header
+}
+
+func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+k.token)
+	for name := range k.header {
+		r.Header.Set(name, k.header.Get(name))
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// client is a session of the SDK's own client over HTTP.
+func (s *shop) client(t testing.TB, o *sdk.ClientOptions) *sdk.ClientSession {
+	t.Helper()
+	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o)
+	session, err := c.Connect(t.Context(), &sdk.StreamableClientTransport{
+		Endpoint: s.url, HTTPClient: &http.Client{Transport: keyed{token: s.key.Reveal()}},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = session.Close() })
+	return session
+}
+
+// args are the arguments of a tool.
+type args map[string]any
+
+// use calls a tool that must succeed.
+func use(t testing.TB, session *sdk.ClientSession, tool string, a args) *sdk.CallToolResult {
+	t.Helper()
+	r, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: a})
+	if err != nil {
+		t.Fatalf("%s: %v", tool, err)
+	}
+	if r.IsError {
+		t.Fatalf("%s: %s", tool, textOf(r))
+	}
+	return r
+}
+
+// fail calls a tool that must fail, and gives what the model is told.
+func fail(t testing.TB, session *sdk.ClientSession, tool string, a args) (string, map[string]any) {
+	t.Helper()
+	r, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: a})
+	if err != nil {
+		t.Fatalf("%s: %v", tool, err)
+	}
+	if !r.IsError {
+		t.Fatalf("%s did not fail: %s", tool, textOf(r))
+	}
+	about, _ := r.Meta["tollhouse.ai/error"].(map[string]any)
+	return textOf(r), about
+}
+
+func textOf(r *sdk.CallToolResult) string {
+	var all []string
+	for _, c := range r.Content {
+		if text, ok := c.(*sdk.TextContent); ok {
+			all = append(all, text.Text)
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
+// member is one of the structured result.
+func member[T any](t testing.TB, r *sdk.CallToolResult, name string) T {
+	t.Helper()
+	members, _ := r.StructuredContent.(map[string]any)
+	v, ok := members[name].(T)
+	if !ok {
+		t.Fatalf("the structured result has no %s of that kind: %v", name, members)
+	}
+	return v
+}
+
+// answer is a response read to its end.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// do sends one HTTP request; header lines are "Name: value", and a name without
+// a value takes the header away.
+func (s *shop) do(t testing.TB, method, url, body string, header ...string) answer {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+s.key.Reveal())
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	for _, line := range header {
+		name, value, _ := strings.Cut(line, ": ")
+		if value == "" {
+			r.Header.Del(name)
+			continue
+		}
+		r.Header.Set(name, value)
+		if name == "Host" {
+			r.Host = value
+		}
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{resp.StatusCode, resp.Header, string(data)}
+}
+
+// rpc sends one JSON-RPC request over HTTP and gives its answer.
+func (s *shop) rpc(t testing.TB, method string, params any, header ...string) (answer, map[string]any) {
+	t.Helper()
+	data, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := s.do(t, http.MethodPost, s.url, string(data), header...)
+	return a, message(t, a.body)
+}
+
+// message is the JSON-RPC message of a body, an event or the body itself.
+func message(t testing.TB, body string) (m map[string]any) {
+	t.Helper()
+	for line := range strings.Lines(body) {
+		if data, ok := strings.CutPrefix(line, "data: "); ok {
+			body = data
+		}
+	}
+	if body != "" {
+		if err := json.Unmarshal([]byte(body), &m); err != nil {
+			t.Fatalf("body %q: %v", body, err)
+		}
+	}
+	return m
+}
+
+func parse(t testing.TB, amount string) billing.Money {
+	t.Helper()
+	m, err := billing.ParseMoney(amount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}

@@ -1,0 +1,115 @@
+// Package mcp offers a gateway's operations to agents, as tools of the Model
+// Context Protocol: over HTTP as a Handler, and over a pair of pipes. A tool call
+// is an exchange of the gateway like any other, with the same key, limits,
+// idempotency and ledger. It keeps no state of a session, so that any node can
+// answer any request, before a restart and after it.
+package mcp
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	gateway "github.com/tollhouse-ai/gateway"
+)
+
+// Options configure a server of tools. The zero value is the documented default.
+type Options struct {
+	// Version is that of the program, as clients are told it; empty means "dev".
+	Version string
+	// Origins are web pages that may call, as a browser's Origin header names them
+	// ("https://app.example.com"). Pages of this machine may always; any other
+	// request with an Origin is refused, whoever's key it brings.
+	Origins []string
+	// MaxBody is the largest message of a client in bytes; zero means 32 MiB.
+	MaxBody int64
+	// MaxResult is the most bytes of pictures or of audio in one result, before
+	// they are written as base64; zero means 32 MiB.
+	MaxResult int64
+	// MaxWait is how long a tool waits for a video where the client is told of the
+	// progress; zero means 10 minutes. Without that it is 45 s, since many clients
+	// give up after a minute.
+	MaxWait time.Duration
+	// ReadTimeout is how long the next 64 KiB of a message, or its rest, may take
+	// to come; zero means 30 s.
+	ReadTimeout time.Duration
+	// WriteTimeout is how long one write to a client may take; zero means 30 s.
+	WriteTimeout time.Duration
+	// KeepAlive is the silence after which a client that waits for a tool hears
+	// something, so that nothing in between takes the connection for dead; zero
+	// means 15 s.
+	KeepAlive time.Duration
+}
+
+func (o *Options) setDefaults() {
+	if o.Version == "" {
+		o.Version = "dev"
+	}
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&o.MaxWait, 10 * time.Minute}, {&o.ReadTimeout, 30 * time.Second},
+		{&o.WriteTimeout, 30 * time.Second}, {&o.KeepAlive, 15 * time.Second},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	for _, n := range []*int64{&o.MaxBody, &o.MaxResult} {
+		if *n == 0 {
+			*n = 32 << 20
+		}
+	}
+}
+
+// box is the tools of a gateway.
+type box struct {
+	g     *gateway.Gateway
+	o     Options
+	tools []*tool // with schemas that are read off Go types, once
+
+	mu      sync.Mutex
+	servers map[string]*sdk.Server // by what its key may use
+}
+
+func newBox(g *gateway.Gateway, o Options) *box {
+	o.setDefaults()
+	return &box{g: g, o: o, tools: tools(), servers: make(map[string]*sdk.Server)}
+}
+
+// instructions are what a model is told before it sees the tools.
+const instructions = "These tools make texts, pictures, videos, embeddings and speech, and each use costs the account money. " +
+	"list_models says which models there are and what they cost, estimate_cost what a call would cost, get_balance what is left. " +
+	"Give each piece of work a task_label of its own and keep it when you repeat the call: then it is done and paid once. " +
+	"A video takes minutes: generate_video gives its id, and get_video tells when it is there."
+
+// server is the SDK's side for one who may use these models. There is one for
+// all who may use the same.
+func (b *box) server(c catalog) *sdk.Server {
+	name := c.name()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s := b.servers[name]; s != nil {
+		return s
+	}
+	const many = 256 // after that the oldest are not worth a search
+	if len(b.servers) >= many {
+		clear(b.servers)
+	}
+	s := sdk.NewServer(
+		&sdk.Implementation{Name: "tollhouse", Title: "Tollhouse AI gateway", Version: b.o.Version},
+		&sdk.ServerOptions{
+			Instructions: instructions, Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
+			// Each key is shown models of its own.
+			SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" },
+		},
+	)
+	for _, t := range b.tools {
+		s.AddTool(t.describe(c), b.handle(t))
+	}
+	b.servers[name] = s
+	return s
+}

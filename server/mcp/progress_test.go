@@ -1,0 +1,150 @@
+package mcp_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/tollhouse-ai/gateway/server/mcp"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+)
+
+// notices are what a client was told of the progress.
+type notices struct {
+	mu   sync.Mutex
+	list []sdk.ProgressNotificationParams
+}
+
+func (n *notices) note(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list = append(n.list, *r.Params)
+}
+
+func (n *notices) all() []sdk.ProgressNotificationParams {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.list
+}
+
+// told calls a tool with a progress token.
+func told(t *testing.T, session *sdk.ClientSession, tool string, a args) *sdk.CallToolResult {
+	t.Helper()
+	p := &sdk.CallToolParams{Name: tool, Arguments: a}
+	p.SetProgressToken("token")
+	r, err := session.CallTool(t.Context(), p)
+	if err != nil || r.IsError {
+		t.Fatal(err, r)
+	}
+	return r
+}
+
+func TestAChatTellsHowFarItIs(t *testing.T) {
+	var n notices
+	s := open(t, shopOptions{upstream: sim.New(sim.Options{Pace: 100 * time.Millisecond})})
+	session := s.client(t, &sdk.ClientOptions{ProgressNotificationHandler: n.note})
+	r := told(t, session, "chat", args{"model": "sim-chat", "prompt": "hi", "max_tokens": 12})
+	for began := time.Now(); len(n.all()) < 2 && time.Since(began) < time.Minute; { // the client hears of them by the way
+		<-time.After(time.Millisecond)
+	}
+	all := n.all()
+	if len(all) < 2 {
+		t.Fatalf("it told %v", all)
+	}
+	last := 0.0
+	for _, p := range all {
+		if p.ProgressToken != "token" || p.Progress <= last || !strings.HasSuffix(p.Message, " characters") {
+			t.Errorf("after %v came %+v", last, p)
+		}
+		last = p.Progress
+	}
+	if text := member[string](t, r, "text"); float64(len(text)) < last {
+		t.Errorf("it told of %v characters of %q", last, text)
+	}
+}
+
+func TestAStreamedChatCostsWhatAWholeOneCosts(t *testing.T) {
+	s := open(t, shopOptions{})
+	session := s.client(t, nil)
+	a := args{"model": "delta-k3", "prompt": "hi"}
+	whole := use(t, session, "chat", a)
+	streamed := told(t, session, "chat", a)
+	for _, name := range []string{"charge", "text", "reasoning", "finish_reason"} {
+		if got, want := member[string](t, streamed, name), member[string](t, whole, name); got != want || want == "" {
+			t.Errorf("%s is %q, and %q of the whole one", name, got, want)
+		}
+	}
+}
+
+func TestAVideoIsWaitedForUntilItIsThereOrTheTimeIsOver(t *testing.T) {
+	up := sim.New(sim.Options{VideoTime: 50 * time.Millisecond})
+	s := open(t, shopOptions{upstream: up})
+	session := s.client(t, nil)
+	a := args{"model": "beta2.6-t2v", "prompt": "Rain", "duration": 2}
+	begun := use(t, session, "generate_video", a)
+	if status := member[string](t, begun, "status"); status != "processing" {
+		t.Errorf("the video is %s at once", status)
+	}
+	if _, ok := begun.StructuredContent.(map[string]any)["charge"]; ok {
+		t.Error("a charge is told before there is one")
+	}
+	there := use(t, session, "get_video", args{"id": member[string](t, begun, "id"), "wait": true})
+	if member[string](t, there, "status") != "succeeded" || member[string](t, there, "charge") != "0.20" || member[string](t, there, "video_url") == "" {
+		t.Errorf("in the end it is %v", there.StructuredContent)
+	}
+	impatient := open(t, shopOptions{upstream: sim.New(sim.Options{VideoTime: time.Hour}), mcp: mcp.Options{MaxWait: 20 * time.Millisecond}})
+	session = impatient.client(t, nil)
+	p := &sdk.CallToolParams{Name: "generate_video", Arguments: args{"model": "beta2.6-t2v", "prompt": "Rain", "duration": 2, "wait": true}}
+	p.SetProgressToken("token")
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second) // less than without the token
+	defer cancel()
+	late, err := session.CallTool(ctx, p)
+	if err != nil || late.IsError {
+		t.Fatal(late, err)
+	}
+	if status := member[string](t, late, "status"); status == "succeeded" {
+		t.Errorf("it is %s", status)
+	}
+	impatient.unfinished = true
+}
+
+func TestASilentCallGetsSignsOfLife(t *testing.T) {
+	const signs = 2
+	enough, simulated := make(chan struct{}), sim.New(sim.Options{})
+	slow := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		select {
+		case <-enough:
+			return simulated.Do(ctx, c)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})
+	s := open(t, shopOptions{upstream: slow, mcp: mcp.Options{KeepAlive: 20 * time.Millisecond}})
+	const chat = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"chat","arguments":{"model":"sim-chat","prompt":"hi"}}}`
+	resp := s.hear(t, t.Context(), chat, "")
+	defer resp.Body.Close()
+	lines := bufio.NewReader(resp.Body)
+	for n := 0; n < signs; {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("%d signs, then %q, %v", n, line, err)
+		}
+		if line == ": still working\n" {
+			n++
+		}
+	}
+	close(enough)
+	if rest, err := io.ReadAll(lines); err != nil || message(t, string(rest))["result"] == nil {
+		t.Errorf("in the end it said %s, %v", rest, err)
+	}
+	if a, _ := s.rpc(t, "tools/list", nil); strings.Contains(a.body, ": still working") {
+		t.Errorf("a list needs none: %s", a.body)
+	}
+}

@@ -1,0 +1,136 @@
+package mcp
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// mostPictures is how many pictures one call of a tool makes at most.
+const mostPictures = 4
+
+func imageTool() *tool {
+	return &tool{
+		name: "generate_image", title: "Make a picture",
+		about: "Makes pictures from a description and returns them, or links to them that are valid for 24 hours. To change a picture that exists, use edit_image.",
+		fields: []field{
+			modelField("The model that makes the picture."),
+			{name: "prompt", kind: text, required: true, about: "What the picture is to show."},
+			{name: "size", kind: text, about: "Width x height in pixels, such as 1024x1024. Each model has sizes of its own; an error names them."},
+			{name: "n", kind: integer, low: 1, high: mostPictures, about: "How many pictures. Each is charged.", preset: 1},
+			{name: "quality", kind: text, about: "low, medium or high, where the model has that (imagegen models). It decides the cost."},
+			{name: "seed", kind: integer, low: 0, about: "The same seed and prompt give a similar picture (alpha models)."},
+			{name: "negative_prompt", kind: text, about: "What the picture is not to show (alpha models)."},
+		},
+		models: generates,
+		output: outputOf[imageResult](),
+		ask:    askImage, answer: (*call).answerImage,
+	}
+}
+
+// imageResult is the structured result of generate_image and edit_image.
+type imageResult struct {
+	paid
+	Model  string    `json:"model" jsonschema:"the model that made the pictures"`
+	Images []picture `json:"images" jsonschema:"the pictures, in the order in which they are among the contents"`
+}
+
+// picture is one of them.
+type picture struct {
+	URL      string `json:"url,omitzero" jsonschema:"where the picture can be fetched for 24 hours; absent if it is among the contents"`
+	MIMEType string `json:"mime_type,omitzero" jsonschema:"the type of a picture that is among the contents"`
+	Bytes    int    `json:"bytes,omitzero" jsonschema:"the size of a picture that is among the contents"`
+}
+
+func askImage(a arguments) (question, error) {
+	model := a.text("model")
+	f, row, _ := imageModel(model)
+	if row.Fewest > 0 {
+		return question{}, fault.Invalid("model", fmt.Sprintf("The model %q only changes pictures: use edit_image, or another model.", model))
+	}
+	var b body
+	if f.Messages {
+		if err := refuse(a, model, "", "quality"); err != nil {
+			return question{}, err
+		}
+		b = messagesForm(a, nil)
+	} else {
+		if err := refuse(a, model, ", only alpha models do", "seed", "negative_prompt"); err != nil {
+			return question{}, err
+		}
+		b = body{}.take(a, "model", "prompt", "n", "quality")
+		if size := a.text("size"); size != "" {
+			b["size"] = strings.ReplaceAll(size, "*", "x")
+		}
+	}
+	data, err := b.bytes()
+	return question{op: upstream.GenerateImage, body: data}, err
+}
+
+// messagesForm is the request of a model of the alpha family.
+func messagesForm(a arguments, references []string) body {
+	blocks := make([]body, 0, len(references)+1)
+	for _, url := range references {
+		blocks = append(blocks, body{"image": url})
+	}
+	blocks = append(blocks, body{"text": a.values["prompt"]})
+	parameters := body{}.take(a, "n", "seed", "negative_prompt")
+	if size := a.text("size"); size != "" {
+		parameters["size"] = strings.ReplaceAll(size, "x", "*")
+	}
+	b := body{"input": body{"messages": []body{{"role": "user", "content": blocks}}}}.take(a, "model")
+	if len(parameters) > 0 {
+		b["parameters"] = parameters
+	}
+	return b
+}
+
+func (c *call) answerImage(r *gateway.Result) (*sdk.CallToolResult, error) {
+	var answer images.Response
+	if err := json.Unmarshal(r.Body, &answer, jsontext.AllowDuplicateNames(true)); err != nil {
+		return nil, fault.Wrap(fault.BadGateway, "The model's answer is not of the image form. It was charged.", err)
+	}
+	result := imageResult{paid: c.receipt(r), Model: c.args.text("model"), Images: []picture{}}
+	var contents []sdk.Content
+	var size int64
+	for i, image := range answer.Images() {
+		p, content, err := show(image, i)
+		if err != nil {
+			return nil, err
+		}
+		size += int64(p.Bytes)
+		result.Images, contents = append(result.Images, p), append(contents, content)
+	}
+	if err := c.fits(size, "Ask for fewer or smaller pictures. These were charged."); err != nil {
+		return nil, err
+	}
+	return success(result, append(contents, say("%s", result.line()))...), nil
+}
+
+// show is a picture as a content: itself, or where it is.
+func show(image images.Image, i int) (picture, sdk.Content, error) {
+	data, err := image.Bytes()
+	switch {
+	case err == nil:
+		kind := "image/png"
+		if h, err := images.ReadHeader(bytes.NewReader(data), int64(len(data))); err == nil {
+			kind = h.ContentType
+		}
+		return picture{MIMEType: kind, Bytes: len(data)}, &sdk.ImageContent{Data: data, MIMEType: kind}, nil
+	case image.URL != "":
+		return picture{URL: image.URL}, &sdk.ResourceLink{
+			URI: image.URL, Name: fmt.Sprintf("picture-%d", i+1), Title: "The picture",
+			Description: "Valid for 24 hours.", MIMEType: "image/png",
+		}, nil
+	}
+	return picture{}, nil, fault.Wrap(fault.BadGateway, "The model's answer holds a picture that cannot be read. It was charged.", err)
+}

@@ -1,0 +1,167 @@
+package mcp
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// writer is the response to one request. Each write has a deadline, and while a
+// tool runs, a silent stream gets a comment now and then.
+type writer struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	timeout time.Duration // of a write
+	every   time.Duration // between two signs of life
+
+	mu     sync.Mutex
+	status int
+	events bool      // the answer is a stream of events
+	last   time.Time // of the last write
+	beat   *time.Timer
+	ended  bool
+	muted  bool // the client does not want the answer any more
+	reason *refused
+}
+
+// refused is why the SDK does not take a message: a status, and a sentence that
+// is no message of the protocol.
+type refused struct {
+	status int
+	text   []byte
+}
+
+func newWriter(w http.ResponseWriter, o *Options) *writer {
+	return &writer{ResponseWriter: w, control: http.NewResponseController(w), timeout: o.WriteTimeout, every: o.KeepAlive}
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *writer) WriteHeader(status int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.status == 0 && status >= http.StatusBadRequest && strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
+		w.reason = &refused{status: status}
+		return
+	}
+	w.commit(status)
+}
+
+func (w *writer) commit(status int) {
+	if w.status == 0 {
+		w.status = status
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Write implements [http.ResponseWriter].
+func (w *writer) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.write(p)
+}
+
+func (w *writer) write(p []byte) (int, error) {
+	if w.reason != nil {
+		w.reason.text = append(w.reason.text, p...)
+		return len(p), nil
+	}
+	if w.muted {
+		return len(p), nil
+	}
+	w.commit(http.StatusOK)
+	w.last = time.Now()
+	_ = w.control.SetWriteDeadline(w.last.Add(w.timeout)) // in-process writers have none
+	return w.ResponseWriter.Write(p)
+}
+
+// FlushError is for [http.ResponseController].
+func (w *writer) FlushError() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.commit(http.StatusOK)
+	return w.control.Flush()
+}
+
+// wake begins the signs of life. It is called when the headers are set and only
+// the stream is still to come.
+func (w *writer) wake() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.beat == nil && !w.ended {
+		w.events = w.Header().Get("Content-Type") == "text/event-stream"
+		w.last = time.Now()
+		w.beat = time.AfterFunc(w.every, w.sign)
+	}
+}
+
+// sign runs on the timer: it writes if nothing was written for so long.
+func (w *writer) sign() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended || w.muted {
+		return
+	}
+	idle := time.Since(w.last)
+	if idle >= w.every && w.events {
+		if _, err := w.write([]byte(": still working\n\n")); err != nil {
+			return // the request's context tells the rest
+		}
+		_ = w.control.Flush() // a client that is gone is noticed by the next write
+		idle = 0
+	}
+	w.beat.Reset(max(w.every-idle, time.Millisecond))
+}
+
+// mute lets nothing more out: a request that was taken back is not answered.
+func (w *writer) mute() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.muted = true
+}
+
+// refusal is the error of a message that was not taken; nil if it was.
+func (w *writer) refusal() error {
+	const most = 300 // bytes of the SDK's sentence
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	status, text := w.status, "The message was refused."
+	if r := w.reason; r != nil {
+		w.reason = nil
+		status = r.status
+		text = "The message cannot be taken: " + strings.ToValidUTF8(strings.TrimSpace(string(r.text[:min(len(r.text), most)])), "")
+	}
+	switch {
+	case status < http.StatusBadRequest:
+		return nil
+	case status == http.StatusUnsupportedMediaType:
+		return fault.New(fault.UnsupportedMediaType, text)
+	case status == http.StatusNotFound:
+		return fault.New(fault.NotFound, text)
+	case status >= http.StatusInternalServerError:
+		return fault.New(fault.InternalError, text)
+	}
+	return fault.Invalid("", text)
+}
+
+// stop ends the signs of life. Nothing is written from then on but by the caller.
+func (w *writer) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	if w.beat != nil {
+		w.beat.Stop()
+	}
+}
+
+// sent is the status; 0 if nothing was answered.
+func (w *writer) sent() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status
+}

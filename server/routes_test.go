@@ -1,0 +1,215 @@
+package server_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+)
+
+// sound are good requests, by route. Every route must have one here.
+func sound(t *testing.T) map[string]struct{ path, body, contentType string } {
+	const json = "application/json"
+	edit, form := editBody(t, cube(t)...)
+	return map[string]struct{ path, body, contentType string }{
+		"POST /v1/chat/completions":       {"", small, json},
+		"POST /v1/messages":               {"", `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`, json},
+		"POST /v1/messages/count_tokens":  {"", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`, json},
+		"POST /v1/images/generations":     {"", `{"model":"imagegen-2","prompt":"a cube"}`, json},
+		"POST /v1/images/edits":           {"", edit, form},
+		"POST /v1/videos/generations":     {"", `{"model":"beta2.7-t2v","duration":5,"resolution":"720p","input":{"prompt":"a boat"}}`, json},
+		"GET /v1/videos/generations/{id}": {"/v1/videos/generations/vid_1", "", ""},
+		"POST /v1/embeddings":             {"", `{"model":"text-embedding-v4","input":"a"}`, json},
+		"POST /v1/audio/speech":           {"", `{"model":"alpha3-tts-flash","input":"a","response_format":"wav"}`, json},
+		"GET /v1/models":                  {},
+		"GET /v1/models/{id}":             {"/v1/models/m", "", ""},
+		"GET /v1/balance":                 {},
+		"GET /v1/usage":                   {},
+		"GET /v1/receipts/{id}":           {"/v1/receipts/req_1", "", ""},
+		"GET /healthz":                    {},
+		"GET /readyz":                     {},
+		"GET /openapi.json":               {},
+	}
+}
+
+// street is a shop whose models serve every route, for a price.
+func street(t *testing.T, o shopOptions) *shop {
+	t.Helper()
+	rates := []billing.Rate{
+		{Unit: billing.Input, Amount: "1"}, {Unit: billing.Output, Amount: "1"},
+		{Unit: billing.Character, Amount: "1"}, {Unit: billing.Image, Amount: "1"}, {Unit: billing.Second, Amount: "1"},
+	}
+	prices, models := make(map[string]*billing.Price), make(map[string]string)
+	for id, units := range map[string][]billing.Rate{
+		"m": rates[:2], "text-embedding-v4": rates[:1], "alpha3-tts-flash": rates[2:3], "imagegen-2": rates[3:4], "beta2.7-t2v": rates[4:],
+	} {
+		p, err := billing.NewPrice(units...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prices[id], models[id] = p, id
+	}
+	router, err := upstream.NewRouter([]upstream.Channel{{Name: "only", Upstream: sim.New(sim.Options{}), Models: models}}, upstream.RouterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit := o.gateway
+	o.gateway = func(g *gateway.Options) {
+		g.Upstream, g.Prices = router, billing.NewPriceList(prices)
+		if edit != nil {
+			edit(g)
+		}
+	}
+	return open(t, o)
+}
+
+// knock sends the good request of a route, or another body in its place.
+func (s *shop) knock(t *testing.T, r server.Route, key string, body io.Reader, length int64) *httptest.ResponseRecorder {
+	t.Helper()
+	good, ok := sound(t)[r.Method+" "+r.Path]
+	if !ok {
+		t.Fatalf("%s %s has no good request in this test", r.Method, r.Path)
+	}
+	if body == nil {
+		body, length = strings.NewReader(good.body), int64(len(good.body))
+	}
+	path := good.path
+	if path == "" {
+		path = r.Path
+	}
+	req := httptest.NewRequestWithContext(t.Context(), r.Method, path, body)
+	req.ContentLength = length
+	req.Header.Set("Content-Type", good.contentType)
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	w := httptest.NewRecorder()
+	s.owing = r.Bills == server.TaskHold
+	s.h.ServeHTTP(w, req)
+	return w
+}
+
+// eachRoute walks over the routes.
+func eachRoute(t *testing.T, o shopOptions, check func(t *testing.T, s *shop, r server.Route)) {
+	for _, r := range street(t, o).h.Routes() {
+		t.Run(r.Method+r.Path, func(t *testing.T) { check(t, street(t, o), r) })
+	}
+}
+
+func TestEveryRouteSaysWhatItTakesAndWhatItCosts(t *testing.T) {
+	bodies := map[server.Body]bool{server.NoBody: true, server.JSONBody: true, server.FormBody: true}
+	bills := map[server.Billing]bool{server.Free: true, server.Charged: true, server.TaskHold: true}
+	good := sound(t)
+	for _, r := range street(t, shopOptions{}).h.Routes() {
+		name := r.Method + " " + r.Path
+		if !bodies[r.Body] || !bills[r.Bills] {
+			t.Errorf("%s: body %q, billing %q", name, r.Body, r.Bills)
+		}
+		if r.Open && (r.Body != server.NoBody || r.Bills != server.Free) {
+			t.Errorf("%s takes no key, but a body or money", name)
+		}
+		if strings.HasPrefix(r.Path, "/v1/") == r.Open {
+			t.Errorf("%s: open %t", name, r.Open)
+		}
+		delete(good, name)
+	}
+	if len(good) > 0 {
+		t.Errorf("there are no such routes: %v", good)
+	}
+}
+
+func TestEveryRouteNeedsAKeyUnlessItIsOpen(t *testing.T) {
+	eachRoute(t, shopOptions{}, func(t *testing.T, s *shop, r server.Route) {
+		for _, key := range []string{"", "sk-nobody"} {
+			if w := s.knock(t, r, key, unread{t}, 7); w.Code == http.StatusUnauthorized == r.Open {
+				t.Errorf("key %q: %d %s", key, w.Code, w.Body)
+			}
+		}
+	})
+}
+
+func TestEveryRouteCountsARequestOfItsKeyBeforeItReadsTheBody(t *testing.T) {
+	eachRoute(t, shopOptions{credit: 1000 * billing.One, key: auth.KeyOptions{Limits: auth.Limits{RPM: 1}}}, func(t *testing.T, s *shop, r server.Route) {
+		if w := s.knock(t, r, s.key.Reveal(), nil, 0); w.Code == http.StatusTooManyRequests {
+			t.Errorf("the first request: %d %s", w.Code, w.Body)
+		}
+		if w := s.knock(t, r, s.key.Reveal(), unread{t}, 7); w.Code == http.StatusTooManyRequests == r.Open {
+			t.Errorf("the second request: %d %s", w.Code, w.Body)
+		}
+	})
+}
+
+func TestEveryRouteWithABodyTakesAPlaceAndASlotAndNoOtherDoes(t *testing.T) {
+	limits := auth.KeyOptions{Limits: auth.Limits{MaxConcurrent: 1}}
+	one := func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: -1} }
+	eachRoute(t, shopOptions{credit: 1000 * billing.One, gateway: one, key: limits}, func(t *testing.T, s *shop, r server.Route) {
+		x := s.g.Begin()
+		if err := x.Authenticate(t.Context(), s.key.Reveal()); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.Admit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if w := s.knock(t, r, s.key.Reveal(), nil, 0); (w.Code == http.StatusServiceUnavailable) != (r.Body != server.NoBody) {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		x.End(t.Context(), 200, nil)
+	})
+}
+
+func TestEveryRouteRefusesABodyOverItsCapUnreadOrReadsNone(t *testing.T) {
+	o := shopOptions{credit: 1000 * billing.One, server: server.Options{MaxBody: 1 << 10, MaxForm: 2 << 10}}
+	eachRoute(t, o, func(t *testing.T, s *shop, r server.Route) {
+		most := map[server.Body]int64{server.JSONBody: 1 << 10, server.FormBody: 2 << 10}[r.Body]
+		w := s.knock(t, r, s.key.Reveal(), unread{t}, most+1)
+		if (w.Code == http.StatusRequestEntityTooLarge) != (r.Body != server.NoBody) {
+			t.Errorf("a declared length: %d %s", w.Code, w.Body)
+		}
+		endless := &counted{}
+		w = s.knock(t, r, s.key.Reveal(), endless, -1)
+		if (w.Code == http.StatusRequestEntityTooLarge) != (r.Body != server.NoBody) && w.Code != http.StatusBadRequest {
+			t.Errorf("an endless body: %d %s", w.Code, w.Body)
+		}
+		if endless.n > most+64<<10 {
+			t.Errorf("%d bytes of it were read", endless.n)
+		}
+	})
+}
+
+// counted is an endless body.
+type counted struct{ n int64 }
+
+func (c *counted) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	c.n += int64(len(p))
+	return len(p), nil
+}
+
+func TestEveryRouteHoldsMoneyAsItsClassSays(t *testing.T) {
+	eachRoute(t, shopOptions{credit: 1}, func(t *testing.T, s *shop, r server.Route) { // a nano-unit
+		w := s.knock(t, r, s.key.Reveal(), nil, 0)
+		if (w.Code == http.StatusPaymentRequired) != (r.Bills != server.Free) {
+			t.Errorf("without money: %d %s", w.Code, w.Body)
+		}
+	})
+	eachRoute(t, shopOptions{credit: 1000 * billing.One}, func(t *testing.T, s *shop, r server.Route) {
+		w := s.knock(t, r, s.key.Reveal(), nil, 0)
+		b, err := s.ledger.Balance(t.Context(), "acme")
+		if err != nil || w.Code >= 300 && r.Bills != server.Free {
+			t.Fatalf("%d %s, %v", w.Code, w.Body, err)
+		}
+		if charged, held := b.Posted < 1000*billing.One, b.Held > 0; charged != (r.Bills == server.Charged) || held != (r.Bills == server.TaskHold) {
+			t.Errorf("charged %t, held %t: %+v", charged, held, b)
+		}
+	})
+}

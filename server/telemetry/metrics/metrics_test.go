@@ -1,0 +1,363 @@
+package metrics_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/server/telemetry/metrics"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
+)
+
+// scrape is what Prometheus would get.
+func scrape(t testing.TB, m *metrics.Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	if w.Code != http.StatusOK {
+		t.Fatalf("the scrape was answered with %d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// want demands lines of a scrape.
+func want(t *testing.T, text string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("the scrape has no line %q", line)
+		}
+	}
+	if t.Failed() {
+		var ours strings.Builder
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "tollhouse_") && !strings.Contains(line, "_bucket{") {
+				ours.WriteString(line)
+			}
+		}
+		t.Logf("it has\n%s", ours.String())
+	}
+}
+
+// settled are the facts of a chat that cost half a unit.
+func settled() *gateway.Facts {
+	return &gateway.Facts{
+		ID: "req_1", Account: "acme", Key: "key_1", Op: upstream.ChatCompletion, Model: "m", Listed: true, Stream: true, Channel: "two", Outcome: "complete",
+		Duration: 2 * time.Second, First: 20 * time.Millisecond,
+		Phases:   gateway.Phases{Auth: time.Microsecond, Hold: time.Millisecond, Upstream: time.Second},
+		Attempts: []gateway.Attempt{{Channel: "one", Code: fault.ServiceUnavailable}, {Channel: "two"}},
+		Receipt: &billing.Receipt{
+			Charge: billing.One / 2, Overrun: billing.One / 4,
+			Usage: billing.Usage{Input: 10, CachedInput: 20, Output: 30, Reasoning: 5, Images: 2, Anomaly: true},
+		},
+	}
+}
+
+// fill has every metric counted once.
+func fill(m *metrics.Metrics) {
+	o, ctx := m.Observer(), context.Background()
+	o.End(ctx, settled())
+	o.Attempted(ctx, gateway.Attempt{Op: upstream.ChatCompletion, Channel: "one", Duration: time.Second, Code: "overloaded"})
+	o.Attempted(ctx, gateway.Attempt{Op: upstream.ChatCompletion, Channel: "two", Duration: time.Second, Again: true})
+	o.Event(ctx, gateway.TaskMoved{
+		Model: "film", Listed: true, From: video.Running, To: video.Succeeded, Age: time.Minute, Late: true,
+		Receipt: &billing.Receipt{Charge: billing.One, Usage: billing.Usage{Seconds: 5}},
+	})
+	o.Event(ctx, gateway.NoticeTried{Outcome: "retry"})
+	o.Event(ctx, gateway.NoticeTried{Outcome: "retry", Final: true})
+	o.Event(ctx, gateway.NoticeTried{Outcome: "delivered", Final: true})
+	o.Event(ctx, gateway.CaptureRetried{State: gateway.CaptureQueued})
+	m.Commit(7, time.Millisecond, nil)
+	m.Commit(7, time.Millisecond, errors.New("the disk is full"))
+}
+
+func TestWhatHappensIsCounted(t *testing.T) {
+	m := metrics.New(metrics.Options{Version: "1.2.3", Currency: "EUR"})
+	fill(m)
+	want(t, scrape(t, m),
+		`tollhouse_requests_total{model="m",op="chat",outcome="complete"} 1`,
+		`tollhouse_request_duration_seconds_sum{model="m",op="chat"} 2`,
+		`tollhouse_time_to_first_chunk_seconds_sum{model="m",op="chat"} 0.02`,
+		`tollhouse_request_phase_seconds_sum{phase="upstream"} 1`,
+		`tollhouse_tokens_total{kind="input",model="m",op="chat"} 10`,
+		`tollhouse_tokens_total{kind="cached_input",model="m",op="chat"} 20`,
+		`tollhouse_tokens_total{kind="output",model="m",op="chat"} 30`,
+		`tollhouse_tokens_total{kind="reasoning",model="m",op="chat"} 5`,
+		`tollhouse_media_units_total{model="m",op="chat",unit="image"} 2`,
+		`tollhouse_media_units_total{model="film",op="video",unit="second"} 5`,
+		`tollhouse_charged_total{currency="EUR",model="m",op="chat"} 0.5`,
+		`tollhouse_charged_total{currency="EUR",model="film",op="video"} 1`,
+		`tollhouse_overrun_total{currency="EUR"} 0.25`,
+		`tollhouse_usage_reports_total{source="upstream"} 1`,
+		`tollhouse_usage_reports_total{source="anomaly"} 1`,
+		`tollhouse_upstream_attempts_total{channel="one",op="chat",outcome="upstream_error"} 1`,
+		`tollhouse_upstream_attempts_total{channel="two",op="chat",outcome="ok"} 1`,
+		`tollhouse_upstream_latency_seconds_count{channel="two",op="chat"} 1`,
+		`tollhouse_upstream_retries_total{op="chat"} 1`,
+		`tollhouse_task_moves_total{state="succeeded"} 1`,
+		`tollhouse_task_duration_seconds_sum{state="succeeded"} 60`,
+		`tollhouse_task_late_total{model="film"} 1`,
+		`tollhouse_webhook_tries_total{outcome="retry"} 1`,
+		`tollhouse_webhook_tries_total{outcome="given_up"} 1`,
+		`tollhouse_webhook_tries_total{outcome="delivered"} 1`,
+		`tollhouse_capture_retries_total{state="queued"} 1`,
+		`tollhouse_store_commit_operations_sum 7`,
+		`tollhouse_store_commit_seconds_count 1`,
+		`tollhouse_store_commit_failures_total 1`,
+	)
+	if text := scrape(t, m); !strings.Contains(text, `tollhouse_build_info{goversion="go`) || !strings.Contains(text, `version="1.2.3"} 1`) || !strings.Contains(text, "\ngo_goroutines ") {
+		t.Error("the build or the runtime is not told of")
+	}
+}
+
+func TestARefusedRequestIsCountedWithoutWhatItDidNotDo(t *testing.T) {
+	m := metrics.New(metrics.Options{})
+	m.Observer().End(context.Background(), &gateway.Facts{Outcome: "unauthorized", Code: fault.Unauthorized})
+	text := scrape(t, m)
+	want(t, text, `tollhouse_requests_total{model="none",op="none",outcome="unauthorized"} 1`)
+	for _, never := range []string{"tollhouse_time_to_first", "tollhouse_tokens", "tollhouse_charged", "tollhouse_request_phase", "tollhouse_upstream"} {
+		if strings.Contains(text, never) {
+			t.Errorf("a refused request is counted in %s…", never)
+		}
+	}
+}
+
+func TestAModelThatIsNotListedIsCountedAsOther(t *testing.T) {
+	m := metrics.New(metrics.Options{})
+	f := settled()
+	f.Listed = false
+	m.Observer().End(context.Background(), f)
+	want(t, scrape(t, m), `tollhouse_requests_total{model="other",op="chat",outcome="complete"} 1`)
+}
+
+func TestATaskOfAModelThatIsNotListedIsCountedAsOther(t *testing.T) {
+	m := metrics.New(metrics.Options{})
+	m.Observer().Event(context.Background(), gateway.TaskMoved{Model: "anything", To: video.Succeeded, Receipt: &billing.Receipt{Usage: billing.Usage{Seconds: 5}}})
+	want(t, scrape(t, m), `tollhouse_media_units_total{model="other",op="video",unit="second"} 5`)
+}
+
+func TestTheMoneyOfALateCaptureIsCounted(t *testing.T) {
+	m := metrics.New(metrics.Options{})
+	m.Observer().Event(context.Background(), gateway.CaptureRetried{
+		State: gateway.CaptureSettled, Listed: true,
+		Receipt: &billing.Receipt{Operation: "chat", Model: "m", Charge: billing.One, Usage: billing.Usage{Output: 7}},
+	})
+	want(t, scrape(t, m),
+		`tollhouse_charged_total{currency="USD",model="m",op="chat"} 1`, `tollhouse_tokens_total{kind="output",model="m",op="chat"} 7`,
+		`tollhouse_usage_reports_total{source="upstream"} 1`,
+	)
+}
+
+func TestWhatAlertsWaitForStandsAtZeroFromTheStart(t *testing.T) {
+	want(t, scrape(t, metrics.New(metrics.Options{})),
+		`tollhouse_capture_retries_total{state="given_up"} 0`, `tollhouse_capture_retries_total{state="lost"} 0`, `tollhouse_overrun_total{currency="USD"} 0`,
+	)
+}
+
+func TestThePartsOfARequestAreNoRetries(t *testing.T) {
+	m := metrics.New(metrics.Options{})
+	f := settled()
+	f.Attempts = []gateway.Attempt{{Channel: "one"}, {Channel: "one"}, {Channel: "one"}}
+	for _, a := range f.Attempts {
+		m.Observer().Attempted(context.Background(), a)
+	}
+	m.Observer().End(context.Background(), f)
+	if strings.Contains(scrape(t, m), "tollhouse_upstream_retries_total{") {
+		t.Error("they are counted as retries")
+	}
+}
+
+// sources tell something of everything.
+func sources(t testing.TB) metrics.Sources {
+	t.Helper()
+	g, err := gateway.New(gateway.Options{Upstream: upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+		return nil, errors.New("nobody is here")
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return metrics.Sources{
+		Gateway: g,
+		Channels: func() []upstream.ChannelInfo {
+			return []upstream.ChannelInfo{
+				{Name: "one", State: upstream.Ready, InFlight: 3, Requests: 20, Failures: 4, Latency: 250 * time.Millisecond},
+				{Name: "two", State: upstream.Resting},
+			}
+		},
+		Rests: func() map[string]int64 { return map[string]int64{"one": 2} },
+		Store: func() metrics.Store { return metrics.Store{Holds: 5, Waiting: 6, Away: true} },
+		Books: func(context.Context) (metrics.Books, error) {
+			return metrics.Books{Tasks: map[string]int64{"running": 8}, Notices: 9, Oldest: time.Now().Add(-time.Hour)}, nil
+		},
+	}
+}
+
+func TestWhatIsOpenIsReadAtTheScrape(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := metrics.New(metrics.Options{})
+		if strings.Contains(scrape(t, m), "tollhouse_calls_running") {
+			t.Error("something is told of a gateway that nobody watches")
+		}
+		m.Watch(sources(t))
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = m.Run(ctx) }()
+		synctest.Wait()
+		defer cancel()
+		want(t, scrape(t, m),
+			`tollhouse_calls_running 0`, `tollhouse_calls_waiting 0`, `tollhouse_calls_full 0`, `tollhouse_calls_shed_total 0`, `tollhouse_request_body_bytes 0`, `tollhouse_answer_bytes 0`, `tollhouse_memory_short 0`,
+			`tollhouse_streams_open 0`, `tollhouse_captures_pending 0`, `tollhouse_video_steps_pending 0`, `tollhouse_tasks_watched 0`, `tollhouse_video_waiters 0`, `tollhouse_draining 0`,
+			`tollhouse_holds_open 5`, `tollhouse_store_queue 6`, `tollhouse_store_up 0`,
+			`tollhouse_tasks_open{state="running"} 8`, `tollhouse_webhooks_waiting 9`, `tollhouse_webhook_oldest_seconds 3600`,
+			`tollhouse_channel_state{channel="one",state="ready"} 1`, `tollhouse_channel_state{channel="one",state="resting"} 0`,
+			`tollhouse_channel_state{channel="two",state="resting"} 1`,
+			`tollhouse_channel_in_flight{channel="one"} 3`, `tollhouse_channel_requests_total{channel="one"} 20`,
+			`tollhouse_channel_rests_total{channel="one"} 2`,
+			`tollhouse_channel_failures_total{channel="one"} 4`, `tollhouse_channel_recent_latency_seconds{channel="one"} 0.25`,
+		)
+	})
+}
+
+func TestBooksThatCannotBeReadAreNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := metrics.New(metrics.Options{})
+		var away atomic.Bool
+		m.Watch(metrics.Sources{Books: func(context.Context) (metrics.Books, error) {
+			if away.Load() {
+				return metrics.Books{}, errors.New("the database is away")
+			}
+			return metrics.Books{Notices: 1}, nil
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = m.Run(ctx) }()
+		defer cancel()
+		synctest.Wait()
+		want(t, scrape(t, m), `tollhouse_webhooks_waiting 1`)
+		away.Store(true)
+		time.Sleep(time.Minute)
+		if strings.Contains(scrape(t, m), "tollhouse_webhooks_waiting") {
+			t.Error("an old number is told still")
+		}
+		away.Store(false)
+		time.Sleep(time.Minute)
+		want(t, scrape(t, m), `tollhouse_webhooks_waiting 1`)
+	})
+}
+
+func TestAnyNumberOfModelsKeysAndWordsMakesFewSeries(t *testing.T) {
+	m := metrics.New(metrics.Options{MaxModels: 50, MaxChannels: 10})
+	o, ctx, r := m.Observer(), context.Background(), rand.New(rand.NewPCG(1, 2))
+	for range 100_000 {
+		word := fmt.Sprintf("w%d", r.Uint64())
+		f := settled()
+		f.ID, f.ClientID, f.Account, f.Key, f.Model, f.Listed = word, word, word, word, word, r.IntN(2) == 0
+		f.Outcome, f.Code, f.Channel, f.Op = word, fault.Code(word), word, upstream.Op(word)
+		if r.IntN(2) == 0 {
+			f.Op, f.Outcome = upstream.ChatCompletion, "complete"
+		}
+		o.End(ctx, f)
+		o.Attempted(ctx, gateway.Attempt{RequestID: word, Op: f.Op, Channel: word, Model: word, Code: f.Code, Error: word})
+		o.Event(ctx, gateway.TaskMoved{Task: word, Account: word, Model: word, To: video.Failed, Late: true, Receipt: &billing.Receipt{Usage: billing.Usage{Seconds: 1}}})
+		o.Event(ctx, gateway.NoticeTried{ID: word, Account: word, Outcome: "retry"})
+		o.Event(ctx, gateway.CaptureRetried{RequestID: word, Account: word, State: gateway.CaptureFailed})
+	}
+	text := scrape(t, m)
+	n := strings.Count(text, "\ntollhouse_")
+	t.Logf("%d series", n)
+	if n > 7000 {
+		t.Errorf("there are %d series", n)
+	}
+	for _, some := range []string{`model="other"`, `outcome="upstream_error"`, `channel="other"`, `op="none"`} {
+		if !strings.Contains(text, some) {
+			t.Errorf("nothing is counted as %s", some)
+		}
+	}
+}
+
+func TestPromtoolHasNothingToSay(t *testing.T) {
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("NOT DONE: promtool is not installed (Debian's package prometheus has it)")
+	}
+	m := metrics.New(metrics.Options{})
+	fill(m)
+	m.Watch(sources(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = m.Run(ctx)
+	cmd := exec.CommandContext(t.Context(), promtool, "check", "metrics")
+	cmd.Stdin = strings.NewReader(scrape(t, m))
+	if out, err := cmd.CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 {
+		t.Errorf("promtool: %v\n%s", err, out)
+	}
+	rules := exec.CommandContext(t.Context(), promtool, "check", "rules", alertsFile)
+	if out, err := rules.CombinedOutput(); err != nil {
+		t.Errorf("promtool: %v\n%s", err, out)
+	}
+}
+
+func TestAScrapeIsNotCompressed(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
+	r.Header.Set("Accept-Encoding", "gzip, zstd")
+	w := httptest.NewRecorder()
+	metrics.New(metrics.Options{}).ServeHTTP(w, r)
+	if coding := w.Header().Get("Content-Encoding"); coding != "" || !strings.Contains(w.Body.String(), "tollhouse_build_info") {
+		t.Errorf("encoded as %q", coding)
+	}
+}
+
+// BenchmarkScrape is a scrape of a gateway with 50 models and 10 channels, while
+// requests are counted.
+func BenchmarkScrape(b *testing.B) {
+	m := metrics.New(metrics.Options{})
+	m.Watch(sources(b))
+	o, ctx := m.Observer(), context.Background()
+	one := func(i int) {
+		f := settled()
+		f.Model = fmt.Sprintf("model-%d", i%50)
+		o.End(ctx, f)
+		o.Attempted(ctx, gateway.Attempt{Op: f.Op, Channel: fmt.Sprintf("channel-%d", i%10), Duration: time.Second})
+	}
+	for i := range 1000 {
+		one(i)
+	}
+	busy, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		for i := 0; busy.Err() == nil; i++ {
+			one(i)
+		}
+	}()
+	b.ReportAllocs()
+	for b.Loop() {
+		w := httptest.NewRecorder()
+		m.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+		if _, err := io.Copy(io.Discard, w.Body); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkEnd is what the counters cost a request.
+func BenchmarkEnd(b *testing.B) {
+	o := metrics.New(metrics.Options{}).Observer()
+	f := settled()
+	b.ReportAllocs()
+	for b.Loop() {
+		o.End(context.Background(), f)
+	}
+}

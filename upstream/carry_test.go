@@ -1,0 +1,187 @@
+package upstream_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+func TestAReloadForgetsNothingOfAChannelThatKeepsItsName(t *testing.T) {
+	var d day
+	o := d.options()
+	sick, paused, other := plays(failed(500)), plays("paused"), plays("ok")
+	list := []upstream.Channel{every("sick", sick, 0), every("paused", paused, 0), every("other", other, 1)}
+	before := router(t, o, list...)
+	if err := before.Pause("paused"); err != nil {
+		t.Fatal(err)
+	}
+	ask(t, before, sick, 3)
+	was := before.Channels()
+	o.Previous = before
+	after := router(t, o, list[1], list[0], every("new", plays("new"), 2))
+	now := after.Channels()
+	for i, j := range map[int]int{0: 1, 1: 0} {
+		if now[i].State != was[j].State || now[i].Until != was[j].Until || now[i].Requests != was[j].Requests ||
+			now[i].Failures != was[j].Failures || now[i].LastError != was[j].LastError {
+			t.Errorf("%+v was %+v", now[i], was[j])
+		}
+	}
+	if was[0].State != upstream.Resting || was[0].Requests != 3 || was[0].Failures != 3 || was[1].State != upstream.Paused {
+		t.Errorf("%+v", was)
+	}
+	if got, err := answer(t.Context(), after, call(t, hello)); got != "new" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	// And the budget of extra attempts.
+	o.Previous = nil
+	fresh := router(t, o, every("a", plays(lost()), 0), every("b", plays("b"), 1))
+	served := func(r *upstream.Router) (n int) {
+		for range 5 {
+			d.now = d.now.Add(time.Hour)
+			if _, err := answer(t.Context(), r, call(t, hello)); err == nil {
+				n++
+			}
+		}
+		return n
+	}
+	first := served(fresh)
+	o.Previous = fresh
+	if second := served(router(t, o, every("a", plays(lost()), 0), every("b", plays("b"), 1))); first != 3 || second > 1 {
+		t.Errorf("%d calls were served by a second attempt before, %d after", first, second)
+	}
+}
+
+func TestWhatRunsAtAReloadKeepsItsPlaceAndEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := new(holds)
+		list := []upstream.Channel{narrow("c", v, 1, 0)}
+		before := router(t, upstream.RouterOptions{}, list...)
+		first := start(t.Context(), before, call(t, hello))
+		after := router(t, upstream.RouterOptions{Previous: before}, list...)
+		second := start(t.Context(), after, call(t, hello))
+		if v.running() != 1 || after.Channels()[0].InFlight != 1 {
+			t.Fatalf("%d run; %+v", v.running(), after.Channels())
+		}
+		v.let(0, nil)
+		synctest.Wait()
+		if first.now().err != nil || v.running() != 2 {
+			t.Errorf("%v; %d were let in", first.now().err, v.running())
+		}
+		v.let(1, nil)
+		synctest.Wait()
+		if second.now().err != nil || after.Channels()[0].InFlight != 0 {
+			t.Errorf("%v; %+v", second.now().err, after.Channels())
+		}
+	})
+}
+
+func TestAReloadGivesNoCallsBeyondThePaceAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDice(23)
+		s := &site{dice: d, start: time.Now()}
+		var r *upstream.Router
+		for i := range 100 {
+			r = router(t, upstream.RouterOptions{Previous: r}, narrow("c", s, 0, 600+i%2))
+			for range 12 {
+				start(t.Context(), r, call(t, hello))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		if n := s.between(0, 10*time.Second); n > 115 {
+			t.Errorf("%d calls began in ten seconds", n)
+		}
+	})
+}
+
+func TestAPausedChannelGetsNoNewCallsButThoseThatNameIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := new(holds)
+		r := router(t, upstream.RouterOptions{}, every("main", v, 0), every("spare", plays("spare"), 1))
+		wrapped := r.Wrap(func(up upstream.Upstream) upstream.Upstream { return up })
+		runs := start(t.Context(), r, call(t, hello))
+		if err := r.Pause("main"); err != nil {
+			t.Fatal(err)
+		}
+		for _, router := range []*upstream.Router{r, wrapped} {
+			if got, err := answer(t.Context(), router, call(t, hello)); got != "spare" || err != nil {
+				t.Errorf("%q, %v", got, err)
+			}
+		}
+		if c := wrapped.Channels()[0]; c.State != upstream.Paused || c.Usable || c.InFlight != 1 {
+			t.Errorf("%+v", c)
+		}
+		named := call(t, hello)
+		named.Channel = "main"
+		poll := start(t.Context(), wrapped, named)
+		v.let(0, nil)
+		v.let(1, nil)
+		synctest.Wait()
+		if runs.now().err != nil || poll.now().text != "held" {
+			t.Errorf("what ran: %v; what names it: %q, %v", runs.now().err, poll.now().text, poll.now().err)
+		}
+		if err := wrapped.Resume("main"); err != nil || r.Channels()[0].State != upstream.Ready {
+			t.Errorf("%v, %+v", err, r.Channels()[0])
+		}
+		again := start(t.Context(), r, call(t, hello))
+		v.let(2, nil)
+		synctest.Wait()
+		if again.now().text != "held" {
+			t.Errorf("after the pause %q, %v", again.now().text, again.now().err)
+		}
+	})
+}
+
+func TestAnUnknownChannelCannotBePaused(t *testing.T) {
+	r := router(t, upstream.RouterOptions{}, every("main", plays("ok"), 0), every("spare", plays("ok"), 0))
+	for _, err := range []error{r.Pause("mian"), r.Resume("")} {
+		if err == nil || !strings.Contains(err.Error(), `"main" "spare"`) {
+			t.Errorf("%v", err)
+		}
+	}
+	if _, err := answer(t.Context(), r, call(t, hello)); err != nil || code(err) == fault.NoChannel {
+		t.Error(err)
+	}
+}
+
+// An operator who gives a channel other keys wants it back at once.
+func TestOtherKeysEndWhatAReloadKeepsAChannelOutFor(t *testing.T) {
+	told := fault.From(failed(429)).With(func(e *fault.Error) { e.RetryAfter = time.Minute })
+	for name, row := range map[string]struct {
+		says  error
+		times int
+		swap  bool // the upstream is another one
+		back  bool
+	}{
+		"keys that were refused":          {failed(401), 3, true, true},
+		"the same keys":                   {failed(401), 3, false, false},
+		"keys that were to wait":          {told, 1, true, true},
+		"the same keys, that are to wait": {told, 1, false, false},
+		"other failures":                  {failed(500), 3, true, false},
+	} {
+		var d day
+		o := d.options()
+		v, other := plays(row.says), plays("other")
+		now := v
+		if row.swap {
+			now = plays("back")
+		}
+		o.Previous = router(t, o, every("c", v, 0), every("other", other, 1))
+		for range row.times {
+			_, _ = answer(t.Context(), o.Previous, call(t, hello))
+		}
+		before := v.asked()
+		after := router(t, o, every("c", now, 0), every("other", other, 1))
+		_, _ = answer(t.Context(), after, call(t, hello))
+		if asked := now.asked() > 0 && (row.swap || v.asked() > before); asked != row.back {
+			t.Errorf("%s: it was asked: %t", name, asked)
+		}
+		if got, want := after.Rests()["c"], o.Previous.Rests()["c"]; got != want || want > 1 {
+			t.Errorf("%s: %d rests", name, got)
+		}
+	}
+}

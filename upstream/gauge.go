@@ -1,0 +1,120 @@
+package upstream
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// gauge tells how busy and how fast a channel is with one kind of call: of one
+// operation and one model, streamed or not, since an embedding says nothing of
+// how long a reasoning model thinks. A channel that passes every id through is
+// measured by operation only; its like gets the same mixture.
+//
+// The latency is the time to the first content, which is the whole time of an
+// answer that is not streamed. It is averaged by its logarithm, in which one
+// answer that takes a hundred times as long is not worth a hundred others.
+type gauge struct {
+	base    time.Time
+	latency atomic.Uint64 // bits of the binary logarithm of its nanoseconds; 0 if nobody knows
+	atLeast atomic.Uint64 // the like of the longest that a call waited in vain, while nobody knows more
+	calls   atomic.Int64  // whose answer has not ended, and in units of waits, of which nothing was accepted
+	sign    atomic.Int64  // of life: when something was accepted, or the waiting began, in ns after base
+}
+
+// waits is one call that waits.
+const waits = 1 << 31
+
+// begin counts a call.
+func (g *gauge) begin(now time.Time) {
+	if g.calls.Add(waits+1)/waits == 1 {
+		g.sign.Store(int64(now.Sub(g.base)))
+	}
+}
+
+// accepted takes note of a call's first content. A scout is a call to a channel
+// that is spared for its slowness: there are few, so each weighs more.
+func (g *gauge) accepted(now time.Time, took time.Duration, scout bool) {
+	g.calls.Add(-waits)
+	g.sign.Store(int64(now.Sub(g.base)))
+	g.learn(took, scout)
+}
+
+// abandoned takes note of a call without content. Whoever gave it up for its
+// slowness must not make the channel look fast, nor must a quick refusal.
+func (g *gauge) abandoned(took time.Duration) {
+	g.calls.Add(-waits)
+	switch known, seen := g.known(), logarithm(took); {
+	case known != 0 && seen > known:
+		g.learn(took, false)
+	case known == 0 && seen > g.expected():
+		g.atLeast.Store(math.Float64bits(seen))
+	}
+}
+
+// end counts a call that is over.
+func (g *gauge) end() { g.calls.Add(-1) }
+
+// running is how many calls have not ended.
+func (g *gauge) running() int64 { return g.calls.Load() % waits }
+
+func (g *gauge) learn(took time.Duration, scout bool) {
+	weight := 0.125
+	if scout {
+		weight = 0.5
+	}
+	seen := logarithm(took)
+	for {
+		bits := g.latency.Load()
+		known := math.Float64frombits(bits)
+		next := seen
+		if bits != 0 {
+			next = known + (seen-known)*weight
+		}
+		if next == known || g.latency.CompareAndSwap(bits, math.Float64bits(next)) {
+			return
+		}
+	}
+}
+
+// known is the logarithm of the latency; 0 if nobody knows it.
+func (g *gauge) known() float64 { return math.Float64frombits(g.latency.Load()) }
+
+// expected is the least that the logarithm of the latency can be.
+func (g *gauge) expected() float64 {
+	if known := g.known(); known != 0 {
+		return known
+	}
+	return math.Float64frombits(g.atLeast.Load())
+}
+
+// stalled is the logarithm of how long calls have waited in vain; 0 if none waits.
+func (g *gauge) stalled(now time.Time) float64 {
+	if g.calls.Load() < waits {
+		return 0
+	}
+	return logarithm(now.Sub(g.base) - time.Duration(g.sign.Load()))
+}
+
+// duration is the latency; 0 if nobody knows it.
+func (g *gauge) duration() time.Duration {
+	if known := g.known(); known != 0 {
+		return time.Duration(math.Exp2(known))
+	}
+	return 0
+}
+
+// quick is a latency below which nobody cares how much faster a channel is, and
+// quickest is its binary logarithm.
+const (
+	quick    = 10 * time.Millisecond
+	quickest = 23.253496664211536
+)
+
+// logarithm is that of d in nanoseconds, and of quick for all that is less.
+func logarithm(d time.Duration) float64 {
+	if d <= quick {
+		return quickest
+	}
+	return math.Log2(float64(d))
+}

@@ -1,0 +1,148 @@
+// Package vendortest has what the tests of drivers have in common: vendors on
+// the loopback, and calls that must fail.
+package vendortest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Serve starts a vendor and returns its base URL. It stops with the test.
+func Serve(t testing.TB, vendor http.Handler) string {
+	t.Helper()
+	server := httptest.NewServer(vendor)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// New makes a driver of its options, and closes it with the test.
+func New[O any, U interface {
+	upstream.Upstream
+	io.Closer
+}](t testing.TB, make func(O) (U, error), o O) U {
+	t.Helper()
+	up, err := make(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = up.Close() })
+	return up
+}
+
+// Keys are the operator's.
+func Keys(keys ...string) []secret.String {
+	all := make([]secret.String, len(keys))
+	for i, k := range keys {
+		all[i] = secret.New(k)
+	}
+	return all
+}
+
+// Responds is a vendor that gives one answer, as JSON unless header says
+// otherwise.
+func Responds(status int, header map[string]string, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		for k, v := range header {
+			w.Header().Set(k, v)
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// Body is a request's body, of which members can be edited.
+func Body(t testing.TB, text string) upstream.Body {
+	t.Helper()
+	o, err := rawjson.Index([]byte(text), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return upstream.ObjectBody(o)
+}
+
+// Answer makes a call that must not fail, and reads its whole answer.
+func Answer(t testing.TB, up upstream.Upstream, call *upstream.Call) (*upstream.Reply, string) {
+	t.Helper()
+	reply, err := up.Do(t.Context(), call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(reply.Body)
+	if err = errors.Join(err, reply.Body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return reply, string(data)
+}
+
+// Refused makes a call that must fail.
+func Refused(t testing.TB, up upstream.Upstream, call *upstream.Call) (*fault.Error, *upstream.Failure) {
+	t.Helper()
+	reply, err := up.Do(t.Context(), call)
+	var e *fault.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("reply %+v, error %v, want a fault", reply, err)
+	}
+	return e, Failure(t, err)
+}
+
+// Failure is that in err's chain, in which there must be one.
+func Failure(t testing.TB, err error) *upstream.Failure {
+	t.Helper()
+	var f *upstream.Failure
+	if !errors.As(err, &f) {
+		t.Fatalf("there is no *upstream.Failure in %v", err)
+	}
+	return f
+}
+
+// Resting checks that a bearer token which the vendor refuses rests. driver makes
+// the driver of two keys, call a call, and answer is a good answer to it.
+func Resting(t *testing.T, driver func(vendor http.Handler, keys []secret.String) upstream.Upstream, call *upstream.Call, answer string) {
+	var asked []string
+	up := driver(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+		if asked[len(asked)-1] == "bad" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = io.WriteString(w, answer)
+	}), Keys("bad", "good"))
+	for range 10 {
+		if reply, err := up.Do(t.Context(), call); err == nil {
+			_ = reply.Body.Close()
+		}
+	}
+	if got := strings.Join(asked, " "); got != "bad good bad good bad good good good good good" {
+		t.Errorf("the vendor got %s", got)
+	}
+}
+
+// Zipped is so many zero bytes, compressed by gzip.
+func Zipped(t testing.TB, size int) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	block := make([]byte, 1<<20)
+	for ; size > 0; size -= len(block) {
+		if _, err := w.Write(block[:min(size, len(block))]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}

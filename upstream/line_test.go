@@ -1,0 +1,202 @@
+package upstream_test
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// line opens a channel of one place, which is taken, with calls that wait for it.
+func line(t *testing.T, v *holds, waiting int) (*upstream.Router, []*asked) {
+	t.Helper()
+	r := router(t, upstream.RouterOptions{}, narrow("c", v, 1, 0))
+	calls := make([]*asked, 1+waiting)
+	for i := range calls {
+		calls[i] = start(t.Context(), r, call(t, hello))
+	}
+	if v.running() != 1 {
+		t.Fatalf("%d run", v.running())
+	}
+	return r, calls
+}
+
+// An operator gives a channel more places when calls wait for them.
+func TestPlacesThatAReloadAddsAreTakenThoughTheLineNeverEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := new(holds)
+		before, _ := line(t, v, 3)
+		after := router(t, upstream.RouterOptions{Previous: before}, narrow("c", v, 4, 0))
+		for range 3 {
+			start(t.Context(), after, call(t, hello))
+		}
+		if v.running() != 4 {
+			t.Errorf("of 7 calls %d run, with 4 places", v.running())
+		}
+		fewer := router(t, upstream.RouterOptions{Previous: after}, narrow("c", v, 2, 0))
+		late := start(t.Context(), fewer, call(t, hello))
+		for i := range 7 {
+			v.let(i, nil)
+			synctest.Wait()
+		}
+		if v.running() != 8 || late.ended() {
+			t.Errorf("the last one of 8 does not run: %d, %+v", v.running(), late.now())
+		}
+		v.let(7, nil)
+	})
+}
+
+func TestWhoWaitsInLineDoesNotGoToAChannelThatIsPausedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := new(holds)
+		r, calls := line(t, v, 1)
+		if err := r.Pause("c"); err != nil {
+			t.Fatal(err)
+		}
+		v.let(0, nil)
+		synctest.Wait()
+		if v.running() != 1 || code(calls[1].now().err) != fault.NoChannel {
+			t.Errorf("%d calls, the second: %+v", v.running(), calls[1].now())
+		}
+		if err := r.Resume("c"); err != nil {
+			t.Fatal(err)
+		}
+		start(t.Context(), r, call(t, hello))
+		if v.running() != 2 {
+			t.Error("the place was not given back")
+		}
+		v.let(1, nil)
+	})
+}
+
+func TestWhoWaitsInLineDoesNotGoToAVendorThatAsksForAPauseMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := new(holds)
+		_, calls := line(t, v, 5)
+		e := fault.From(failed(429)).With(func(e *fault.Error) { e.RetryAfter = 30 * time.Second })
+		v.let(0, e)
+		synctest.Wait()
+		if v.running() != 1 {
+			t.Errorf("the vendor said 30 s, and got %d calls", v.running())
+		}
+		for i, c := range calls[1:] {
+			if e := fault.From(c.now().err); e == nil || e.Code != fault.UpstreamRateLimit || e.RetryAfter != 30*time.Second {
+				t.Errorf("the %dth got %v", i+2, c.now().err)
+			}
+		}
+	})
+}
+
+// lingers is a body that takes its time to close.
+type lingers struct{ io.Reader }
+
+func (lingers) Close() error {
+	time.Sleep(time.Second)
+	return nil
+}
+
+func TestWhatAnAnswerSaysOfItsVendorIsKnownBeforeItsPlaceIsGivenBack(t *testing.T) {
+	refused := fault.From(failed(429)).With(func(e *fault.Error) { e.RetryAfter = 30 * time.Second })
+	for name, read := range map[string]func(io.ReadCloser){
+		"unread": func(io.ReadCloser) {},
+		"read":   func(b io.ReadCloser) { _, _ = io.ReadAll(b) },
+		"closed": func(b io.ReadCloser) { _ = b.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := plays(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+					reply := says(nil)
+					reply.Body = lingers{strings.NewReader("no")}
+					return reply, nil
+				})
+				r := router(t, upstream.RouterOptions{}, narrow("c", v, 1, 0))
+				first := call(t, hello)
+				first.Accept = func(_ context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
+					read(reply.Body)
+					time.Sleep(time.Millisecond)
+					return nil, refused
+				}
+				start(t.Context(), r, first)
+				waits := start(t.Context(), r, call(t, hello))
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				if e := fault.From(waits.now().err); v.asked() != 1 || e == nil || e.Code != fault.UpstreamRateLimit {
+					t.Errorf("the vendor said 30 s, and got %d calls; who waited got %v", v.asked(), waits.now().err)
+				}
+			})
+		})
+	}
+}
+
+// The turn at a pace may come when the channel is not to be asked any more.
+func TestWhoWaitsForAPaceDoesNotGoToAChannelThatIsPausedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := plays("ok")
+		r := router(t, upstream.RouterOptions{}, narrow("c", v, 0, 120))
+		for range 2 {
+			start(t.Context(), r, call(t, hello))
+		}
+		waits := start(t.Context(), r, call(t, hello))
+		if v.asked() != 2 || waits.ended() {
+			t.Fatalf("%d were asked", v.asked())
+		}
+		if err := r.Pause("c"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if v.asked() != 2 || code(waits.now().err) != fault.NoChannel {
+			t.Errorf("%d were asked, %+v", v.asked(), waits.now())
+		}
+	})
+}
+
+func TestAPlaceIsGivenBackWhereAnObserverPanics(t *testing.T) {
+	for name, spoil := range map[string]func(*upstream.Call){
+		"before": func(c *upstream.Call) {
+			c.Begin = func(context.Context, upstream.Attempt) context.Context { panic("a bug") }
+		},
+		"after an answer": func(c *upstream.Call) { c.Observe = func(upstream.Attempt) { panic("a bug") } },
+		"after a refusal": func(c *upstream.Call) {
+			c.Accept = func(context.Context, *upstream.Reply) (*upstream.Reply, error) { return nil, failed(400) }
+			c.Observe = func(upstream.Attempt) { panic("a bug") }
+		},
+	} {
+		body := &closing{Reader: strings.NewReader("ok")}
+		r := router(t, upstream.RouterOptions{}, narrow("c", upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+			return &upstream.Reply{Status: 200, Body: body}, nil
+		}), 1, 0))
+		c := call(t, hello)
+		spoil(c)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: the panic is hidden", name)
+				}
+			}()
+			_, _ = r.Do(t.Context(), c)
+		}()
+		if n := r.Channels()[0].InFlight; n != 0 || body.closed != (name != "before") {
+			t.Errorf("%s: %d calls are under way, the body is closed: %t", name, n, body.closed)
+		}
+		if got, err := answer(t.Context(), r, call(t, hello)); err != nil {
+			t.Errorf("%s: the next got %q, %v", name, got, err)
+		}
+	}
+}
+
+// closing is a body that knows whether it was closed.
+type closing struct {
+	*strings.Reader
+	closed bool
+}
+
+func (c *closing) Close() error {
+	c.closed = true
+	return nil
+}

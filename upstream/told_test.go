@@ -1,0 +1,147 @@
+package upstream_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// later is a vendor's refusal that says when to come back.
+func later(status int, wait time.Duration) error {
+	return fault.From(failed(status)).With(func(e *fault.Error) { e.RetryAfter = wait })
+}
+
+func TestAVendorThatSaysWhenToComeBackIsNotAskedBeforeAndOthersServe(t *testing.T) {
+	for name, row := range map[string]struct{ said, rest time.Duration }{
+		"as told": {20 * time.Second, 20 * time.Second}, "far too long": {24 * time.Hour, time.Minute},
+	} {
+		var d day
+		first := plays(later(429, row.said), "first")
+		r := two(t, &d, first)
+		if n := ask(t, r, first, 5); n != 1 {
+			t.Errorf("%s: it was asked %d times at once", name, n)
+		}
+		if c := r.Channels()[0]; c.State != upstream.Resting || !c.Until.Equal(d.now.Add(row.rest)) || c.LastError != "RateLimitExceeded (upstream status 429)" {
+			t.Errorf("%s: %+v", name, c)
+		}
+		d.now = d.now.Add(row.rest - 1)
+		if n := ask(t, r, first, 5); n != 0 {
+			t.Errorf("%s: it was asked %d times before the end", name, n)
+		}
+		d.now = d.now.Add(1)
+		if n := ask(t, r, first, 5); n != 5 || r.Channels()[0].State != upstream.Ready {
+			t.Errorf("%s: it was asked %d times after the end, %+v", name, n, r.Channels()[0])
+		}
+	}
+}
+
+func TestTheOnlyChannelIsNotAskedEitherAndTheCallerIsToldAsTheVendorSaid(t *testing.T) {
+	for status, want := range map[int]fault.Code{429: fault.UpstreamRateLimit, 503: fault.ServiceUnavailable} {
+		var d day
+		v := plays(later(status, 20*time.Second), "ok")
+		r := router(t, d.options(), every("only", v, 0))
+		for i, left := range []time.Duration{20 * time.Second, 20 * time.Second, 15 * time.Second} {
+			if i == 2 {
+				d.now = d.now.Add(5 * time.Second)
+			}
+			_, err := answer(t.Context(), r, call(t, hello))
+			if e := fault.From(err); e == nil || e.Code != want || e.RetryAfter != left || v.asked() != 1 {
+				t.Errorf("%d, call %d: %v, come back after %s, asked %d times", status, i, err, e.RetryAfter, v.asked())
+			}
+		}
+		// The vendor's limits are per model.
+		if got, err := answer(t.Context(), r, call(t, `{"model":"other"}`)); got != "ok" || err != nil {
+			t.Errorf("another model: %q, %v", got, err)
+		}
+		if !r.Channels()[0].Usable {
+			t.Error("the gateway is not ready for the sake of one model")
+		}
+		d.now = d.now.Add(15 * time.Second)
+		if got, err := answer(t.Context(), r, call(t, hello)); got != "ok" || err != nil {
+			t.Errorf("afterwards: %q, %v", got, err)
+		}
+	}
+}
+
+func TestAVendorThatWantsTheCallBackAtOnceGetsIt(t *testing.T) {
+	for name, row := range map[string]struct {
+		first error
+		asked int
+		took  time.Duration
+	}{
+		"a second":          {later(429, time.Second), 2, time.Second},
+		"less":              {later(503, 50*time.Millisecond), 2, 50 * time.Millisecond},
+		"more":              {later(429, 1001*time.Millisecond), 1, 0},
+		"it does not say":   {failed(429), 1, 0},
+		"not before work":   {later(500, time.Second), 1, 0},
+		"the caller's own":  {later(400, time.Second), 1, 0},
+		"an image, refused": {later(503, time.Second), 2, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := plays(row.first, "ok")
+				c := call(t, hello)
+				if name == "an image, refused" {
+					c.Op = upstream.GenerateImage
+				}
+				began := time.Now()
+				_, err := answer(t.Context(), upstream.Sole(v), c)
+				if v.asked() != row.asked || time.Since(began) != row.took || (err == nil) != (row.asked == 2) {
+					t.Errorf("asked %d times in %s: %v", v.asked(), time.Since(began), err)
+				}
+			})
+		})
+	}
+}
+
+func TestWhenAllAreOutForAHardReasonNobodyIsAsked(t *testing.T) {
+	refuses := func(r *upstream.Router) {
+		for range 3 {
+			_, _ = answer(t.Context(), r, call(t, hello))
+		}
+	}
+	paused := func(r *upstream.Router) {
+		for _, c := range r.Channels() {
+			_ = r.Pause(c.Name)
+		}
+	}
+	for name, row := range map[string]struct {
+		says  [2]error
+		out   func(*upstream.Router)
+		code  fault.Code
+		after time.Duration
+	}{
+		"paused":            {[2]error{nil, nil}, paused, fault.NoChannel, 0},
+		"key refused":       {[2]error{failed(401), failed(403)}, refuses, fault.NoChannel, time.Second},
+		"told":              {[2]error{later(429, 9*time.Second), later(429, 5*time.Second)}, refuses, fault.UpstreamRateLimit, 5 * time.Second},
+		"told this or that": {[2]error{later(503, 9*time.Second), later(429, 20*time.Second)}, refuses, fault.NoChannel, 9 * time.Second},
+		"told and refused":  {[2]error{later(429, 9*time.Second), failed(401)}, refuses, fault.NoChannel, time.Second},
+		"just failing":      {[2]error{failed(500), failed(500)}, refuses, fault.InternalServerError, 0},
+	} {
+		var d day
+		vendors := make([]*vendor, 2)
+		var channels []upstream.Channel
+		for i, err := range row.says {
+			vendors[i] = plays("ok")
+			if err != nil {
+				vendors[i] = plays(err)
+			}
+			channels = append(channels, every(fmt.Sprint(i), vendors[i], i))
+		}
+		r := router(t, d.options(), channels...)
+		row.out(r)
+		before := vendors[0].asked() + vendors[1].asked()
+		_, err := answer(t.Context(), r, call(t, hello))
+		asked := vendors[0].asked() + vendors[1].asked() - before
+		if hard := name != "just failing"; (asked == 0) != hard {
+			t.Errorf("%s: asked %d times", name, asked)
+		}
+		if e := fault.From(err); e == nil || e.Code != row.code || e.RetryAfter != row.after {
+			t.Errorf("%s: %v, come back after %s", name, err, fault.From(err).RetryAfter)
+		}
+	}
+}
