@@ -91,6 +91,16 @@ func (c *crowd) chat(n *node, q request) answer {
 	return read(resp)
 }
 
+// steady asks as chat does, and again where the database was away, as clients
+// do: a machine whose disk stalls for seconds has broken no promise but that.
+func (c *crowd) steady(n *node, q request) answer {
+	a := c.chat(n, q)
+	for tries := 0; tries < 30 && a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != ""; tries++ {
+		a = c.chat(n, q)
+	}
+	return a
+}
+
 // open asks for a completion.
 func (c *crowd) open(n *node, q request) (*http.Response, error) {
 	req, err := http.NewRequest(http.MethodPost, "http://"+n.api+"/v1/chat/completions", strings.NewReader(q.body()))

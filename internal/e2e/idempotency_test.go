@@ -34,13 +34,13 @@ func duplicates(t *testing.T, store string, count int) {
 	}
 	for i, n := range nodes {
 		for stream, was := range first {
-			if a := c.chat(n, duplicate(stream)); !replays(a, was) {
+			if a := c.steady(n, duplicate(stream)); !replays(a, was) {
 				t.Errorf("node %d after a crash of all: %s\n%v, want the replay of\n%s", i, a, a.header, was)
 			}
 		}
 		other := duplicate(false)
 		other.text = "another question"
-		if a := c.chat(n, other); a.status != http.StatusConflict || a.header.Get("x-should-retry") != "false" || !strings.Contains(a.body, `"idempotency_conflict"`) {
+		if a := c.steady(n, other); a.status != http.StatusConflict || a.header.Get("x-should-retry") != "false" || !strings.Contains(a.body, `"idempotency_conflict"`) {
 			t.Errorf("another body: %s %v", a, a.header)
 		}
 	}
@@ -67,7 +67,7 @@ func burst(t *testing.T, v *vendor, c *crowd, nodes []*node, stream bool) (first
 	t.Helper()
 	const times = 200
 	answers := make([]answer, times)
-	each(times, times, func(i int) { answers[i] = c.chat(nodes[i%len(nodes)], duplicate(stream)) })
+	each(times, times, func(i int) { answers[i] = c.steady(nodes[i%len(nodes)], duplicate(stream)) })
 	for _, a := range answers {
 		if a.whole() && a.header.Get("Idempotent-Replayed") == "" {
 			first = a
@@ -109,9 +109,9 @@ func TestTheIdempotencyKeyOfAKilledNodeIsFreeAgain(t *testing.T) {
 	c := newCrowd(t, 10)
 	q := request{text: "hold", max: 5, header: map[string]string{"Idempotency-Key": "once"}}
 	broken := make(chan answer, 1)
-	go func() { broken <- c.chat(nodes[0], q) }()
+	go func() { broken <- c.steady(nodes[0], q) }()
 	await(t, v.arrived, "the call of the first")
-	if a := c.chat(nodes[1], q); a.status != http.StatusConflict || a.header.Get("x-should-retry") != "true" {
+	if a := c.steady(nodes[1], q); a.status != http.StatusConflict || a.header.Get("x-should-retry") != "true" {
 		t.Errorf("while the first runs: %s", a)
 	}
 	nodes[0].kill()
@@ -121,7 +121,7 @@ func TestTheIdempotencyKeyOfAKilledNodeIsFreeAgain(t *testing.T) {
 	close(v.opened)
 	var last answer
 	took := until(t, lease, "the key is free", func() bool {
-		last = c.chat(nodes[1], q)
+		last = c.steady(nodes[1], q)
 		return last.status != http.StatusConflict
 	})
 	t.Logf("the key of a killed node was free after %s", took)

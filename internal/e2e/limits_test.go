@@ -55,7 +55,7 @@ func TestThreeNodesNeverAdmitA101stInAMinuteOfTheDatabasesClock(t *testing.T) {
 	v := newVendor(t)
 	nodes := several(t, 3, settings{store: store, vendor: v.url, credit: "25", limits: "rpm: 100"}.text())
 	c := newCrowd(t, 8)
-	var good, refused atomic.Int64
+	var good, refused, away atomic.Int64
 	ends := set(20 * time.Second)
 	over := func() bool { // two seconds into the next minute, or later on a slow machine
 		into := time.Since(ends)
@@ -68,6 +68,8 @@ func TestThreeNodesNeverAdmitA101stInAMinuteOfTheDatabasesClock(t *testing.T) {
 				good.Add(1)
 			case a.status == http.StatusTooManyRequests && a.header.Get("Retry-After") != "":
 				refused.Add(1)
+			case a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "":
+				away.Add(1) // a disk that stalled; what the limit had granted is not given back
 			default:
 				t.Error(a)
 				return
@@ -78,12 +80,13 @@ func TestThreeNodesNeverAdmitA101stInAMinuteOfTheDatabasesClock(t *testing.T) {
 	for _, r := range openBooks(t, store).captured() {
 		minutes[r.created/int64(time.Minute)]++
 	}
-	t.Logf("%d admitted, %d refused; by minute: %v", good.Load(), refused.Load(), minutes)
-	if len(minutes) != 2 || good.Load() != 2*limit || v.calls.Load() != 2*limit {
-		t.Errorf("%d were admitted and the vendor was asked %d times, in %d minutes", good.Load(), v.calls.Load(), len(minutes))
+	lost := int(away.Load())
+	t.Logf("%d admitted, %d refused, %d while the database was away; by minute: %v", good.Load(), refused.Load(), lost, minutes)
+	if all := int(good.Load()); len(minutes) != 2 || all > 2*limit || all < 2*limit-lost || v.calls.Load() != int64(all) {
+		t.Errorf("%d were admitted and the vendor was asked %d times, in %d minutes", all, v.calls.Load(), len(minutes))
 	}
 	for minute, admitted := range minutes {
-		if admitted != limit {
+		if admitted > limit || admitted < limit-lost {
 			t.Errorf("%d were admitted in minute %d", admitted, minute)
 		}
 	}
@@ -120,7 +123,7 @@ func TestNodesShareTheSlotsOfAKey(t *testing.T) {
 	c := newCrowd(t, 100)
 	answers := make(chan answer)
 	for i := range 30 {
-		go func() { answers <- c.chat(nodes[i%3], request{text: fmt.Sprint("hold ", i), max: 1}) }()
+		go func() { answers <- c.steady(nodes[i%3], request{text: fmt.Sprint("hold ", i), max: 1}) }()
 	}
 	for range 30 - limit {
 		if a := await(t, answers, "an answer"); a.status != http.StatusTooManyRequests || !strings.Contains(a.body, "max_concurrent") {
@@ -140,7 +143,7 @@ func TestNodesShareTheSlotsOfAKey(t *testing.T) {
 		t.Errorf("the vendor was asked %d times", n)
 	}
 	for i, n := range nodes {
-		if a := c.chat(n, request{text: "now there is room", max: 1}); !a.whole() {
+		if a := c.steady(n, request{text: "now there is room", max: 1}); !a.whole() {
 			t.Errorf("node %d: %s", i, a)
 		}
 	}
@@ -155,9 +158,9 @@ func TestTheSlotsOfADeadNodeComeBackAndTheOthersKeepTheirs(t *testing.T) {
 	hold := func(n *node, count int) {
 		for range count {
 			go func() {
-				a := c.chat(n, request{text: "hold", max: 1})
+				a := c.steady(n, request{text: "hold", max: 1})
 				for a.status == http.StatusTooManyRequests { // a lease ends a moment after another
-					a = c.chat(n, request{text: "hold", max: 1})
+					a = c.steady(n, request{text: "hold", max: 1})
 				}
 				answers <- a
 			}()
@@ -167,7 +170,7 @@ func TestTheSlotsOfADeadNodeComeBackAndTheOthersKeepTheirs(t *testing.T) {
 		}
 	}
 	refused := func() bool {
-		return c.chat(nodes[1], request{text: "is there room", max: 1}).status == http.StatusTooManyRequests
+		return c.steady(nodes[1], request{text: "is there room", max: 1}).status == http.StatusTooManyRequests
 	}
 	hold(nodes[0], 2)
 	hold(nodes[2], 3)

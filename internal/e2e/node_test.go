@@ -80,7 +80,12 @@ func (p place) launch(t testing.TB) *node {
 		n.log.close()
 		close(n.ended)
 	}()
-	t.Cleanup(n.kill)
+	t.Cleanup(func() {
+		n.kill()
+		if t.Failed() {
+			n.complaints()
+		}
+	})
 	return n
 }
 
@@ -134,8 +139,22 @@ func (n *node) good(args ...string) string {
 	return r.stdout
 }
 
-// sound demands that `ledger verify` finds nothing. Of an answer that does not
-// come the server's log knows more.
+// complaints logs what the process had to complain of, so that a failure which
+// comes once in a thousand runs can be understood.
+func (n *node) complaints() {
+	n.t.Helper()
+	left := 20
+	for line := range strings.Lines(n.log.String()) {
+		if left > 0 && complaint.MatchString(line) {
+			n.t.Logf("%s says: %s", n.api, line)
+			left--
+		}
+	}
+}
+
+var complaint = regexp.MustCompile(`WARN|ERROR|database is back`)
+
+// sound demands that `ledger verify` finds nothing.
 func (n *node) sound() {
 	n.t.Helper()
 	r := n.command("ledger", "verify")
@@ -143,11 +162,6 @@ func (n *node) sound() {
 		return
 	}
 	n.t.Errorf("ledger verify: %s%s", r.stdout, r.stderr)
-	for line := range strings.Lines(n.log.String()) {
-		if strings.Contains(line, "admin request failed") {
-			n.t.Log(line)
-		}
-	}
 }
 
 // newKey makes an API key.

@@ -24,7 +24,7 @@ func hundredSucceed(t *testing.T, store string, count int) {
 	var statuses [600]atomic.Int64
 	began := time.Now()
 	each(256, requests, func(i int) {
-		a := c.chat(nodes[i%count], request{text: fmt.Sprint("question ", i), max: tokens})
+		a := c.steady(nodes[i%count], request{text: fmt.Sprint("question ", i), max: tokens})
 		if a.err != nil {
 			t.Error(a.err)
 			return

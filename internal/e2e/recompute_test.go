@@ -87,7 +87,7 @@ func mixture(t *testing.T, c *crowd, n *node, keys []string) {
 		default:
 			q.max = rand.Int64N(40)
 		}
-		if a := c.chat(n, q); a.status != http.StatusOK && a.status != http.StatusPaymentRequired {
+		if a := c.steady(n, q); a.status != http.StatusOK && a.status != http.StatusPaymentRequired {
 			t.Errorf("%+v: %s", q, a)
 		}
 	})
