@@ -202,8 +202,10 @@ func (a *attempt) Close() error {
 	a.mu.Lock()
 	expired := a.expired
 	a.mu.Unlock()
+	a.cancel(context.Canceled)
+	err := a.closeBody()
 	a.finish(verdict{sick: expired != nil && !a.slow()}, expired)
-	return a.closeBody()
+	return err
 }
 
 // slow reports whether the attempt ran out of time since its reader was slow,

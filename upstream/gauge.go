@@ -27,9 +27,10 @@ const waits = 1 << 31
 
 // begin counts a call.
 func (g *gauge) begin(now time.Time) {
-	if g.calls.Add(waits+1)/waits == 1 {
+	if g.calls.Load() < waits { // before the call is seen: who draws now must not take it for one that waits since then
 		g.sign.Store(int64(now.Sub(g.base)))
 	}
+	g.calls.Add(waits + 1)
 }
 
 // accepted takes note of a call's first content. A scout is a call to a channel

@@ -57,8 +57,7 @@ func (r *Keys) Next() *Key {
 	n := uint64(len(r.keys))
 	turn := r.turn.Add(1) - 1
 	for i := range n {
-		if k := &r.keys[(turn+i)%n]; k.usable(now) {
-			k.streak.claim(now)
+		if k := &r.keys[(turn+i)%n]; k.usable(now) && k.streak.claim(now) {
 			return k
 		}
 	}

@@ -3,6 +3,8 @@ package upstream_test
 import (
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -138,5 +140,27 @@ func TestAKeyAtItsLimitRestsAsLongAsTheVendorSaysIfThereIsAnother(t *testing.T) 
 	}
 	if ring(t, nil, "k").Next().Limited(time.Minute) {
 		t.Error("the only key has another")
+	}
+}
+
+func TestOfManyWhoAskAtOnceOneTriesAKeyWhoseRestIsOver(t *testing.T) {
+	for range 300 {
+		now := time.Unix(0, 0)
+		r := ring(t, func() time.Time { return now }, "a", "b")
+		turns(r, 6, refuses("a"))
+		now = now.Add(2 * time.Second)
+		var tried atomic.Int32
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				if r.Next().Value().Reveal() == "a" {
+					tried.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if n := tried.Load(); n != 1 {
+			t.Fatalf("%d calls at a time", n)
+		}
 	}
 }

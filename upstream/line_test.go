@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,6 +128,51 @@ func TestWhatAnAnswerSaysOfItsVendorIsKnownBeforeItsPlaceIsGivenBack(t *testing.
 				synctest.Wait()
 				if e := fault.From(waits.now().err); v.asked() != 1 || e == nil || e.Code != fault.UpstreamRateLimit {
 					t.Errorf("the vendor said 30 s, and got %d calls; who waited got %v", v.asked(), waits.now().err)
+				}
+			})
+		})
+	}
+}
+
+// tenant is an answer whose call is over when it has been closed.
+type tenant struct {
+	lingers
+	running *atomic.Int32
+}
+
+func (a tenant) Close() error {
+	defer a.running.Add(-1)
+	return a.lingers.Close()
+}
+
+func TestAPlaceIsHeldUntilTheCallIsOverThatTheAnswerWasOf(t *testing.T) {
+	for name, accept := range map[string]func(context.Context, *upstream.Reply) (*upstream.Reply, error){
+		"hung up on": nil,
+		"refused":    func(context.Context, *upstream.Reply) (*upstream.Reply, error) { return nil, failed(400) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var running atomic.Int32
+				r := router(t, upstream.RouterOptions{}, narrow("c", upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+					if n := running.Add(1); n > 1 {
+						t.Errorf("%d calls at a time", n)
+					}
+					reply := says(nil)
+					reply.Body = tenant{lingers{strings.NewReader("never read")}, &running}
+					return reply, nil
+				}), 1, 0))
+				for range 3 {
+					c := call(t, hello)
+					c.Accept, c.Patience = accept, 10*time.Second
+					go func() {
+						if reply, err := r.Do(t.Context(), c); err == nil {
+							_ = reply.Body.Close()
+						}
+					}()
+				}
+				time.Sleep(time.Minute)
+				if n := r.Channels()[0]; n.Requests != 3 || n.InFlight != 0 {
+					t.Errorf("at the end %+v", n)
 				}
 			})
 		})

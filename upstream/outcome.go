@@ -47,8 +47,8 @@ func (a *attempt) refuse(err error, now time.Time, took time.Duration) *fault.Er
 			a.blame(e, now)
 		}
 	}
-	a.seat.leave()
 	_ = a.closeBody()
+	a.seat.leave()
 	return e
 }
 

@@ -36,16 +36,19 @@ func (s *streak) usable(now time.Time) bool {
 // resting reports whether there were too many failures since the last success.
 func (s *streak) resting() bool { return s.fails.Load() >= patience }
 
-// claim is called by whoever goes ahead, so that others wait for the outcome.
-func (s *streak) claim(now time.Time) {
+// claim is called by whoever wants to go ahead; false if it is to wait for the
+// outcome of another who did.
+func (s *streak) claim(now time.Time) bool {
 	if !s.resting() {
-		return
+		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !now.Before(s.until) {
-		s.until, s.probing = now.Add(rest(s.fails.Load())), true
+	if now.Before(s.until) {
+		return false
 	}
+	s.until, s.probing = now.Add(rest(s.fails.Load())), true
+	return true
 }
 
 // worked ends the streak.
