@@ -40,8 +40,8 @@ func (m *MemoryTasks) Done(ctx context.Context, id string, at time.Time) error {
 }
 
 // Failed notes a try that failed.
-func (m *MemoryTasks) Failed(ctx context.Context, id string, next time.Time, tries int, reason string, final bool) error {
-	return m.notices.Failed(ctx, id, next, tries, reason, final)
+func (m *MemoryTasks) Failed(ctx context.Context, n webhook.Notice, next time.Time, reason string, final bool) error {
+	return m.notices.Failed(ctx, n, next, reason, final)
 }
 
 // Secrets are those that sign the account's notices.

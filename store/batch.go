@@ -43,6 +43,7 @@ type batch struct {
 	rebound  []*budget // ended, or to be added
 	wrote    bool      // by an operation of its own
 	durable  bool      // it was committed
+	known    []*op     // of the pending batch, which was committed after all
 }
 
 // answer is an idempotent answer that becomes durable with its settlement, or
@@ -66,8 +67,9 @@ func newBatch(c *committer, ops []*op, careful bool) *batch {
 	}
 }
 
-// run is the whole transaction. After an error nothing has changed, unless the
-// batch is the committer's pending one.
+// run is the whole transaction; its callers are told by whoever has noted how it
+// ended. After an error nothing has changed, unless the batch is the committer's
+// pending one.
 func (b *batch) run() (err error) {
 	ctx, cancel := b.db.bounded()
 	defer cancel()
@@ -81,7 +83,6 @@ func (b *batch) run() (err error) {
 		return err
 	}
 	if !b.dirty() {
-		b.committer.finish(b.ops)
 		return nil
 	}
 	if err := b.flush(); err != nil {
@@ -201,7 +202,6 @@ func (b *batch) publish() {
 		}
 	}
 	b.committer.holds.Store(int64(len(b.open)))
-	b.committer.finish(b.ops)
 }
 
 // at is the batch's time as receipts tell it.

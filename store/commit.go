@@ -199,7 +199,8 @@ func (c *committer) wait(pulse time.Duration) bool {
 	}
 }
 
-// commit makes ops durable and tells their callers. While the database is away
+// commit makes ops durable and tells their callers, once everybody else may know
+// how the database is. While the database is away
 // it tries again for as long as one of them waits. An unexpected error makes it
 // do each op by itself, so that a poisoned one harms only itself. A careful
 // commit trusts the database alone.
@@ -216,8 +217,10 @@ func (c *committer) commit(ops []*op, careful bool) {
 		}
 		switch {
 		case err == nil:
+			c.finish(ops)
 			return
 		case errors.Is(err, errKnown):
+			c.finish(b.known)
 			ops = c.patient(ops)
 		case kind == Away || ((kind == Conflict || c.pending != nil) && tries < 10):
 			if kind == Away {

@@ -19,7 +19,7 @@ var errKnown = errors.New("the last transaction was committed")
 
 // sign counts the transaction and renews the lease, which no other process can
 // take away before it ends. From the count it learns how a COMMIT ended that
-// had no answer: then errKnown is returned and its operations are finished.
+// had no answer: then errKnown is returned, and its operations are known.
 func (b *batch) sign() error {
 	if b.signed {
 		return nil
@@ -39,6 +39,7 @@ func (b *batch) sign() error {
 		b.pending = nil
 		if commits == p.commits+1 {
 			p.publish()
+			b.known = p.ops
 			return errKnown
 		}
 	}
@@ -69,6 +70,7 @@ func (b *batch) lost() error {
 		return err
 	case commits == p.commits:
 		p.publish()
+		b.known = p.ops
 		clear(b.open)
 		return errKnown
 	}

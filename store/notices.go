@@ -62,17 +62,18 @@ func (db *DB) Done(ctx context.Context, id string, at time.Time) error {
 }
 
 // Failed implements [webhook.Outbox].
-func (db *DB) Failed(ctx context.Context, id string, next time.Time, tries int, reason string, final bool) error {
+func (db *DB) Failed(ctx context.Context, n webhook.Notice, next time.Time, reason string, final bool) error {
 	return db.update(ctx, func(ctx context.Context, t *tx) error {
 		now, err := db.now(ctx, t)
 		if err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, "UPDATE notice SET next_at = ?, tries = ?, reason = ?, owner = '', lease_until = 0 WHERE id = ? AND state = 'waiting'",
-			db.local(next, now), int64(tries), reason, id); err != nil || !final {
+		changed, err := t.exec(ctx, "UPDATE notice SET next_at = ?, tries = tries + 1, reason = ?, owner = '', lease_until = 0 WHERE id = ? AND state = 'waiting' AND tries = ? AND created_at = ?",
+			db.local(next, now), reason, n.ID, int64(n.Tries), nanos(n.CreatedAt))
+		if err != nil || changed == 0 || !final {
 			return err
 		}
-		return t.endNotice(ctx, id, webhook.Failed, now)
+		return t.endNotice(ctx, n.ID, webhook.Failed, now)
 	})
 }
 

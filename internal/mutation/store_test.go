@@ -75,10 +75,15 @@ var inStore = []mutation{
 		guard: "store: callers are told after the commit",
 		file:  "store/batch.go",
 		edits: []edit{
-			{"	if err := t.Commit(); err != nil {", "	b.publish()\n	if err := t.Commit(); err != nil {"},
+			{"	if err := t.Commit(); err != nil {", "	b.publish()\n	b.committer.finish(b.ops)\n	if err := t.Commit(); err != nil {"},
 			{"	b.publish()\n	return nil", "	return nil"},
 		},
 		in: "store/sqlite", run: onSQLite("ACommitThatLostItsAnswerMakesOneHoldAndOneCapture"),
+	},
+	{
+		guard: "store: callers are told when it is noted how the database is",
+		file:  "store/commit.go", edits: []edit{{"		c.committed(len(ops)", "		if err == nil {\n			c.finish(ops)\n		}\n		c.committed(len(ops)"}},
+		in: "store/sqlite", run: "^TestWhoIsToldThatItIsDurableFindsTheDatabaseWell$",
 	},
 	{
 		guard: "store: a COMMIT without an answer is looked up",

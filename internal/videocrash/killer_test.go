@@ -162,9 +162,9 @@ func (l *ledger) Done(ctx context.Context, id string, at time.Time) error {
 	return l.Tasks.Done(ctx, id, at)
 }
 
-func (l *ledger) Failed(ctx context.Context, id string, next time.Time, tries int, reason string, final bool) error {
+func (l *ledger) Failed(ctx context.Context, n webhook.Notice, next time.Time, reason string, final bool) error {
 	defer l.killer.at(theFailure)()
-	return l.Tasks.Failed(ctx, id, next, tries, reason, final)
+	return l.Tasks.Failed(ctx, n, next, reason, final)
 }
 
 // watch is an upstream with the points of its calls.

@@ -61,9 +61,8 @@ type Tried struct {
 // Deliverer delivers what an Outbox holds: each notice at least once, always with
 // the same id and body.
 type Deliverer struct {
-	o     DelivererOptions
-	wake  chan struct{}
-	ended chan string // hosts whose try is over
+	o    DelivererOptions
+	wake chan struct{}
 }
 
 // NewDeliverer fails if an option that is needed is missing.
@@ -82,7 +81,7 @@ func NewDeliverer(o DelivererOptions) (*Deliverer, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Deliverer{o: o, wake: make(chan struct{}, 1), ended: make(chan string, o.Workers)}, nil
+	return &Deliverer{o: o, wake: make(chan struct{}, 1)}, nil
 }
 
 // Wake says that there is a new notice, so that it need not wait for the next
@@ -98,14 +97,14 @@ func (d *Deliverer) Wake() {
 // broken off. What goes wrong is logged and tried again; it returns nil. Only one
 // Run at a time.
 func (d *Deliverer) Run(ctx context.Context) error {
-	r := &run{Deliverer: d, queue: newQueue(d.o.Workers, d.o.PerHost), timer: time.NewTimer(0)}
+	r := &run{Deliverer: d, queue: newQueue(d.o.Workers, d.o.PerHost), ended: make(chan string, d.o.Workers), timer: time.NewTimer(0)}
 	defer r.trying.Wait()
 	defer r.timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case host := <-d.ended:
+		case host := <-r.ended:
 			r.queue.done(host)
 			r.start(ctx)
 		case <-d.wake:
@@ -123,6 +122,7 @@ type run struct {
 	*Deliverer
 	queue   *queue
 	trying  sync.WaitGroup
+	ended   chan string // hosts whose try is over; has room for all that run
 	timer   *time.Timer
 	more    bool          // the outbox may have something that is due
 	resting bool          // the outbox is away, and is not asked before the timer ends

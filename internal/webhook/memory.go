@@ -135,14 +135,14 @@ func (m *Memory) Done(_ context.Context, id string, at time.Time) error {
 }
 
 // Failed puts a notice off, or ends it.
-func (m *Memory) Failed(_ context.Context, id string, next time.Time, tries int, reason string, final bool) error {
+func (m *Memory) Failed(_ context.Context, n Notice, next time.Time, reason string, final bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e, ok := m.open[id]
-	if !ok {
+	e, ok := m.open[n.ID]
+	if !ok || e.Tries != n.Tries || !e.CreatedAt.Equal(n.CreatedAt) {
 		return nil
 	}
-	e.Next, e.Tries, e.Reason, e.leased = next, tries, reason, time.Time{}
+	e.Next, e.Tries, e.Reason, e.leased = next, n.Tries+1, reason, time.Time{}
 	if final {
 		m.end(e, Failed, m.now())
 	}

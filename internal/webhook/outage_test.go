@@ -48,11 +48,11 @@ func (f *fickle) Done(ctx context.Context, id string, at time.Time) error {
 	return errors.Join(f.call("done"), f.Memory.Done(ctx, id, at))
 }
 
-func (f *fickle) Failed(ctx context.Context, id string, next time.Time, tries int, reason string, final bool) error {
+func (f *fickle) Failed(ctx context.Context, n Notice, next time.Time, reason string, final bool) error {
 	if err := f.call("failed"); err != nil {
 		return err
 	}
-	return f.Memory.Failed(ctx, id, next, tries, reason, final)
+	return f.Memory.Failed(ctx, n, next, reason, final)
 }
 
 func (f *fickle) Secrets(ctx context.Context, account string) ([]Secret, error) {

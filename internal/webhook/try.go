@@ -44,7 +44,7 @@ func (d *Deliverer) try(ctx context.Context, t task) {
 	d.o.Logger.Warn("a webhook was not delivered", "id", n.ID, "account", n.Account, "host", t.host, "tries", tries,
 		"outcome", string(result.Outcome), "reason", result.Reason, "final", !more, "next", next)
 	d.record(ctx, t, func(ctx context.Context) error {
-		return d.o.Outbox.Failed(ctx, n.ID, next, tries, result.Reason, !more)
+		return d.o.Outbox.Failed(ctx, n, next, result.Reason, !more)
 	})
 }
 

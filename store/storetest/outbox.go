@@ -86,20 +86,22 @@ func leasedByOne(b bench) {
 
 func dueAgain(b bench) {
 	ctx := b.t.Context()
-	n := b.post("acme", "a")
-	b.wantDue(1, "a")
-	b.ok(b.Failed(ctx, n.ID, b.clock.Now().Add(5*time.Second), 1, "no answer", false))
+	b.post("acme", "a")
+	n := b.wantDue(1, "a")[0]
+	b.ok(b.Failed(ctx, n, b.clock.Now().Add(5*time.Second), "no answer", false))
 	b.after(5*time.Second - 1)
 	b.wantDue(1)
 	b.after(1)
-	if due := b.wantDue(1, "a"); due[0].Tries != 1 || string(due[0].Body) != string(n.Body) {
+	due := b.wantDue(1, "a")
+	if due[0].Tries != 1 || string(due[0].Body) != string(n.Body) {
 		b.t.Errorf("%+v", due[0])
 	}
-	b.ok(b.Failed(ctx, n.ID, time.Time{}, 2, "gone", true))
-	b.ok(b.Done(ctx, n.ID, b.clock.Now()))                              // it has ended before
-	b.ok(b.Failed(ctx, n.ID, b.clock.Now(), 3, "again", false))         // the same
-	b.ok(b.Done(ctx, "evt_nobody", b.clock.Now()))                      // nobody's
-	b.ok(b.Failed(ctx, "evt_nobody", b.clock.Now(), 1, "nobody", true)) // nobody's
+	b.ok(b.Failed(ctx, n, time.Time{}, "no answer", true)) // the end of the first try again
+	b.ok(b.Failed(ctx, due[0], time.Time{}, "gone", true))
+	b.ok(b.Done(ctx, n.ID, b.clock.Now()))                                               // it has ended before
+	b.ok(b.Failed(ctx, due[0], b.clock.Now(), "again", false))                           // the same
+	b.ok(b.Done(ctx, "evt_nobody", b.clock.Now()))                                       // nobody's
+	b.ok(b.Failed(ctx, webhook.Notice{ID: "evt_nobody"}, b.clock.Now(), "nobody", true)) // nobody's
 	b.after(time.Hour)
 	b.wantDue(1)
 	b.wantListed("acme", 1, webhook.Entry{
@@ -121,7 +123,7 @@ func keptSevenDays(b bench) {
 	sent, failed := b.post("acme", "sent"), b.post("acme", "failed")
 	b.post("acme", "open")
 	b.ok(b.Done(b.t.Context(), sent.ID, morning))
-	b.ok(b.Failed(b.t.Context(), failed.ID, time.Time{}, 9, "no", true))
+	b.ok(b.Failed(b.t.Context(), webhook.Notice{ID: failed.ID, CreatedAt: failed.At}, time.Time{}, "no", true))
 	b.wantDue(9, "open")
 	b.clock.Set(morning.Add(7*24*time.Hour - 1))
 	b.ok(b.Sweep(b.t.Context()))
@@ -133,15 +135,16 @@ func keptSevenDays(b bench) {
 
 func sendsAgain(b bench) {
 	ctx := b.t.Context()
-	n := b.post("acme", "a")
-	b.wantDue(1, "a")
-	b.ok(b.Failed(ctx, n.ID, time.Time{}, 9, "no", true))
+	b.post("acme", "a")
+	n := b.wantDue(1, "a")[0]
+	b.ok(b.Failed(ctx, n, time.Time{}, "no", true))
 	b.after(time.Hour)
 	if found, err := b.Resend(ctx, "evt_nobody"); found || err != nil {
 		b.t.Errorf("a notice that is not there: %v, %v", found, err)
 	}
 	b.wantDue(1)
 	b.resent(n.ID)
+	b.ok(b.Failed(ctx, n, time.Time{}, "no", true)) // the end of a try from before
 	if due := b.wantDue(1, "a"); due[0].Tries != 0 || !due[0].CreatedAt.Equal(b.clock.Now()) || string(due[0].Body) != string(n.Body) {
 		b.t.Errorf("%+v", due[0])
 	}
