@@ -7,6 +7,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/quota"
 )
 
 // Admission bounds what a gateway takes on at one time. What is too much is
@@ -83,7 +84,7 @@ type Load struct {
 // Load tells what the gateway carries. It is safe for concurrent use.
 func (g *Gateway) Load() Load {
 	l := g.places.load()
-	l.Bodies, l.Answers, l.Refused = g.door.bodies.Load(), g.door.answers.total(), g.door.refused.Load()
+	l.Bodies, l.Answers, l.Refused = g.door.bodies.Used(), g.door.answers.total(), g.door.refused.Load()
 	l.Short = g.door.memory.pressed(g.options.Now()) // calls may have stopped coming
 	return l
 }
@@ -91,8 +92,8 @@ func (g *Gateway) Load() Load {
 // door is where calls are let in.
 type door struct {
 	memory  gauge
-	most    int64        // bytes of large bodies; 0 means as many as come
-	bodies  atomic.Int64 // that are in memory
+	most    int64       // bytes of large bodies; 0 means as many as come
+	bodies  quota.Count // bytes of those that are in memory
 	refused atomic.Int64
 	answers stowage
 }
@@ -143,8 +144,7 @@ func (x *Exchange) Weigh(n int64) error {
 	if d.most == 0 {
 		return nil
 	}
-	if d.bodies.Add(n) > d.room() {
-		d.bodies.Add(-n)
+	if !d.bodies.Take(n, d.room()) {
 		d.refused.Add(1)
 		return errNoRoom
 	}
@@ -154,7 +154,7 @@ func (x *Exchange) Weigh(n int64) error {
 
 // Room reports whether a body of n bytes would find room now; 503 if not.
 func (x *Exchange) Room(n int64) error {
-	if d := x.g.door; d.most != 0 && d.bodies.Load()+n > d.room() && n <= d.most {
+	if d := x.g.door; d.most != 0 && d.bodies.Used()+n > d.room() && n <= d.most {
 		d.refused.Add(1)
 		return errNoRoom
 	}
@@ -175,7 +175,7 @@ func (x *Exchange) Leave() {
 // unweigh says that the request's body lies in memory no more.
 func (x *Exchange) unweigh() {
 	if x.weight > 0 {
-		x.g.door.bodies.Add(-x.weight)
+		x.g.door.bodies.Give(x.weight)
 		x.weight = 0
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/hop"
+	"github.com/tollhouse-ai/gateway/internal/quota"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -72,10 +75,10 @@ type videos struct {
 	asking  map[string]*refresh       // who is being asked now
 	watched atomic.Int64              // tasks that Run looks after
 	prices  map[string]*billing.Price // by version, of submissions by this process
+	trying  int                       // steps that Run has in hand
 	pending []keeping                 // steps that the store did not take yet
 	fresh   []*video.Task             // submitted by this process since Run last looked
-	looking sync.WaitGroup            // looks that are under way
-	waiting atomic.Int64              // callers who wait for a task's end
+	waiting quota.Count               // callers who wait for a task's end
 	wake    chan struct{}             // a task or a step is new
 	notice  func()                    // a notice may be new
 }
@@ -208,7 +211,7 @@ func (v *videos) refresh(ctx context.Context, t *video.Task, interval time.Durat
 	if !running {
 		r = &refresh{done: make(chan struct{})}
 		v.asking[t.ID] = r
-		v.looking.Go(func() { v.look(context.WithoutCancel(ctx), t, r) })
+		go v.look(context.WithoutCancel(ctx), t, r)
 	}
 	v.mu.Unlock()
 	select {
@@ -222,6 +225,17 @@ func (v *videos) refresh(ctx context.Context, t *video.Task, interval time.Durat
 // pollTimeout bounds one question to an upstream.
 const pollTimeout = 30 * time.Second
 
+// looked waits for the looks that are under way. Others may begin meanwhile, by
+// callers who ask.
+func (v *videos) looked() {
+	v.mu.Lock()
+	looks := slices.Collect(maps.Values(v.asking))
+	v.mu.Unlock()
+	for _, r := range looks {
+		<-r.done
+	}
+}
+
 func (v *videos) look(ctx context.Context, t *video.Task, r *refresh) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
@@ -229,11 +243,7 @@ func (v *videos) look(ctx context.Context, t *video.Task, r *refresh) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.asking, t.ID)
-	if r.err == nil && r.task.State.Terminal() {
-		delete(v.polled, t.ID)
-	} else {
-		v.polled[t.ID] = v.g.options.Now()
-	}
+	v.polled[t.ID] = v.g.options.Now() // also of one that ended: who read it before must not ask again
 	close(r.done)
 }
 

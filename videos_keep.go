@@ -52,15 +52,20 @@ func (v *videos) change(ctx context.Context, k keeping) (_ bool, err error) {
 func (v *videos) owing() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return len(v.pending)
+	return len(v.pending) + v.trying
 }
 
 // keepAgain tries the steps again that the store did not take.
 func (v *videos) keepAgain(ctx context.Context) {
 	v.mu.Lock()
 	pending := v.pending
-	v.pending = nil
+	v.pending, v.trying = nil, len(pending)
 	v.mu.Unlock()
+	defer func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.trying = 0
+	}()
 	for i, k := range pending {
 		_, err := v.change(ctx, k)
 		f := fault.From(err)
@@ -71,7 +76,7 @@ func (v *videos) keepAgain(ctx context.Context) {
 			v.g.options.Logger.Error("a step of a video is given up", "task", k.step.Task.ID, "upstream_id", clip(k.step.Task.UpstreamID), "error", err)
 		default: // the store is away still
 			v.mu.Lock()
-			v.pending = append(pending[i:len(pending):len(pending)], v.pending...)
+			v.pending, v.trying = append(pending[i:len(pending):len(pending)], v.pending...), 0
 			v.mu.Unlock()
 			return
 		}

@@ -51,7 +51,7 @@ type round struct {
 // those that were kept for long enough.
 func (v *videos) run(ctx context.Context) {
 	r := &round{v: v, wards: map[string]*ward{}, slots: make(chan struct{}, pollsAtOnce)}
-	defer v.looking.Wait()
+	defer v.looked()
 	defer r.running.Wait()
 	defer func() { // what an upstream took is not to be forgotten
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.g.options.SettleTimeout)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"math"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -52,11 +53,14 @@ func (v *videos) watch(ctx context.Context, account, id string) iter.Seq2[*video
 			return
 		}
 		most := int64(v.g.options.Video.MaxWaiting)
-		defer v.waiting.Add(-1)
-		if v.waiting.Add(1) > most && most >= 0 {
+		if most < 0 {
+			most = math.MaxInt64
+		}
+		if !v.waiting.Take(1, most) {
 			yield(nil, errCrowded)
 			return
 		}
+		defer v.waiting.Give(1)
 		v.follow(ctx, t, yield)
 	}
 }

@@ -6,17 +6,17 @@ import (
 	"io"
 	"os"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/quota"
 )
 
 // Quota bounds what many forms take on disk together. It is safe for concurrent
 // use.
 type Quota struct {
 	most int64
-	used atomic.Int64
+	used quota.Count
 }
 
 // NewQuota makes a quota of so many bytes.
@@ -24,12 +24,12 @@ func NewQuota(most int64) *Quota { return &Quota{most: most} }
 
 // take reports whether n more bytes may be used; n below 0 gives some back.
 func (q *Quota) take(n int64) bool {
-	if q == nil {
-		return true
-	}
-	if q.used.Add(n) > q.most && n > 0 {
-		q.used.Add(-n)
-		return false
+	switch {
+	case q == nil:
+	case n < 0:
+		q.used.Give(-n)
+	default:
+		return q.used.Take(n, q.most)
 	}
 	return true
 }

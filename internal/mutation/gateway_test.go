@@ -20,7 +20,7 @@ var inGateway = []mutation{
 	},
 	{
 		guard: "gateway: a capture that failed is tried again",
-		file:  "settle.go", edits: []edit{{"queued := c.x.g.unsettled.add(p)", "queued := false"}},
+		file:  "settle.go", edits: []edit{{"queued = g.unsettled.add(p)", "queued = false"}},
 		in: ".", run: "^TestACaptureThatFailsWithholdsTheAnswerAndIsRetried$",
 	},
 	{
