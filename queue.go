@@ -17,6 +17,7 @@ type pending struct {
 	answer  *idempotency.Record // for duplicates of the request; may be nil
 	with    []billing.Record    // more that is durable with it, where the meter keeps it
 	tries   int
+	told    <-chan struct{} // closed when the Observer knows that it waits
 }
 
 // queue holds pending captures. It is bounded: what does not fit is left to

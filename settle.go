@@ -30,8 +30,7 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 	defer ctx.end()
 	receipt, err := c.x.g.settle(ctx, p)
 	if err != nil {
-		queued := c.x.g.unsettled.add(p)
-		c.x.g.captureWaits(c.ctx, p, queued, err)
+		queued := c.x.g.putOff(c.ctx, p, err)
 		c.x.g.options.Logger.Error("capture is not durable", "request_id", c.x.ID, "queued", queued, "error", err)
 		return receipt, &fault.Error{
 			Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
@@ -75,10 +74,21 @@ func (g *Gateway) settle(ctx context.Context, p pending) (r billing.Receipt, err
 	return r, g.keep(ctx, p.answer, r)
 }
 
+// putOff leaves a capture to Run, if there is room for it.
+func (g *Gateway) putOff(ctx context.Context, p pending, why error) (queued bool) {
+	told := make(chan struct{})
+	defer close(told)
+	p.told = told
+	queued = g.unsettled.add(p)
+	g.captureWaits(ctx, p, queued, why)
+	return queued
+}
+
 // retrySettle is one more try at a capture, for Run. A capture that the meter
 // itself refuses is given up in the end; one that it cannot reach never is.
 func (g *Gateway) retrySettle(ctx context.Context, p pending) error {
 	const enough = 10
+	<-p.told // or its end might be told before
 	ctx, cancel := context.WithTimeout(ctx, g.options.SettleTimeout)
 	defer cancel()
 	receipt, err := g.settle(ctx, p)

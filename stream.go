@@ -365,8 +365,10 @@ func (s *Stream) stop() {
 
 // let ends the call to the upstream and gives the slot back.
 func (s *Stream) let() {
-	s.c.release()
+	s.c.freeSlot()
+	s.c.cancel(nil)
 	s.c.events.close()
+	s.c.release()
 }
 
 // Close ends the stream. Before its end that settles the call as one whose
@@ -390,7 +392,11 @@ func (s *Stream) Err() error {
 }
 
 // Receipt is what the call cost; false until the stream has ended.
-func (s *Stream) Receipt() (billing.Receipt, bool) { return s.c.x.Receipt() }
+func (s *Stream) Receipt() (billing.Receipt, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.c.x.Receipt()
+}
 
 // Read reads the same bytes as Next gives.
 func (s *Stream) Read(p []byte) (int, error) {
