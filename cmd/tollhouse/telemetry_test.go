@@ -103,6 +103,9 @@ func newSink(t *testing.T) *sink {
 
 func TestOpenTelemetryIsSentUntilTheServerStops(t *testing.T) {
 	s := newSink(t)
+	for _, interval := range []string{"OTEL_BSP_SCHEDULE_DELAY", "OTEL_METRIC_EXPORT_INTERVAL"} {
+		t.Setenv(interval, "3600000") // all is sent at the end, however long the test takes
+	}
 	env := environment{"COLLECTOR_KEY": "collector-0123456789"}
 	for name, value := range acme {
 		env[name] = value
