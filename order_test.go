@@ -17,18 +17,17 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// awayOnce is a meter that cannot be reached at the first settlement.
-type awayOnce struct {
+// awayFirst is a meter that cannot be reached at the first settlements.
+type awayFirst struct {
 	billing.Free
 	mu   sync.Mutex
-	back bool
+	left int
 }
 
-func (m *awayOnce) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+func (m *awayFirst) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.back {
-		m.back = true
+	if m.left--; m.left >= 0 {
 		return billing.Receipt{}, errors.New("the disk is full")
 	}
 	return m.Free.Settle(ctx, h, u, with...)
@@ -39,7 +38,7 @@ func TestThatACaptureWaitsIsToldBeforeItsEnd(t *testing.T) {
 		var mu sync.Mutex
 		var states []string
 		g, err := gateway.New(gateway.Options{
-			Upstream: &scripted{text: whole("")}, Meter: new(awayOnce),
+			Upstream: &scripted{text: whole("")}, Meter: &awayFirst{left: 1},
 			Observe: gateway.Observer{Event: func(_ context.Context, e gateway.Event) {
 				c, ok := e.(gateway.CaptureRetried)
 				if !ok {
@@ -71,6 +70,48 @@ func TestThatACaptureWaitsIsToldBeforeItsEnd(t *testing.T) {
 		if want := []string{gateway.CaptureQueued, gateway.CaptureSettled}; !slices.Equal(states, want) {
 			t.Errorf("told were %q", states)
 		}
+	})
+}
+
+func TestAnObserverThatHangsKeepsNoOtherCaptureWaitingNorRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, hangs := &awayFirst{left: 2}, make(chan struct{})
+		first := true
+		g, err := gateway.New(gateway.Options{
+			Upstream: &scripted{text: whole("")}, Meter: m, SettleTimeout: time.Second,
+			Observe: gateway.Observer{Event: func(_ context.Context, e gateway.Event) {
+				if c, ok := e.(gateway.CaptureRetried); ok && c.State == gateway.CaptureQueued && first {
+					first = false
+					<-hangs
+				}
+			}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		for range 2 {
+			go func() {
+				_, _ = g.Chat(t.Context(), chatRequest())
+				ended <- struct{}{}
+			}()
+			synctest.Wait()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- g.Run(ctx) }()
+		time.Sleep(time.Minute)
+		if n := g.Unsettled(); n != 1 {
+			t.Errorf("%d captures wait", n)
+		}
+		began := time.Now()
+		cancel()
+		if err := <-done; err != nil || time.Since(began) > time.Second {
+			t.Errorf("Run ended %s after its context with %v", time.Since(began), err)
+		}
+		close(hangs)
+		<-ended
+		<-ended
 	})
 }
 

@@ -88,9 +88,13 @@ func (g *Gateway) putOff(ctx context.Context, p pending, why error) (queued bool
 // itself refuses is given up in the end; one that it cannot reach never is.
 func (g *Gateway) retrySettle(ctx context.Context, p pending) error {
 	const enough = 10
-	<-p.told // or its end might be told before
 	ctx, cancel := context.WithTimeout(ctx, g.options.SettleTimeout)
 	defer cancel()
+	select {
+	case <-p.told: // or its end might be told before
+	case <-ctx.Done():
+		return context.Cause(ctx) // an Observer that hangs: others are not to wait for it
+	}
 	receipt, err := g.settle(ctx, p)
 	if fault.Is(err, fault.InternalError) && p.tries >= enough {
 		g.options.Logger.Error("a capture is given up", "request_id", p.hold.ID, "account", p.hold.Account, "error", err)

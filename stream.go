@@ -363,7 +363,8 @@ func (s *Stream) stop() {
 	s.c.x.free(s.c.ctx)
 }
 
-// let ends the call to the upstream and gives the slot back.
+// let gives the slot back and ends the call to the upstream. At last the gateway
+// forgets the call: it is closed when it has none.
 func (s *Stream) let() {
 	s.c.freeSlot()
 	s.c.cancel(nil)
@@ -384,14 +385,16 @@ func (s *Stream) Close() error {
 	return nil
 }
 
-// Err is why the stream ended badly; nil after a complete stream.
+// Err is why the stream ended badly; nil after a complete stream. It waits for a
+// settlement that is under way, so that a Meter or an Observer must not ask.
 func (s *Stream) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// Receipt is what the call cost; false until the stream has ended.
+// Receipt is what the call cost; false until the stream has ended. It waits for a
+// settlement that is under way, as Err does.
 func (s *Stream) Receipt() (billing.Receipt, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

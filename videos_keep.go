@@ -61,11 +61,6 @@ func (v *videos) keepAgain(ctx context.Context) {
 	pending := v.pending
 	v.pending, v.trying = nil, len(pending)
 	v.mu.Unlock()
-	defer func() {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		v.trying = 0
-	}()
 	for i, k := range pending {
 		_, err := v.change(ctx, k)
 		f := fault.From(err)
@@ -80,6 +75,9 @@ func (v *videos) keepAgain(ctx context.Context) {
 			v.mu.Unlock()
 			return
 		}
+		v.mu.Lock()
+		v.trying--
+		v.mu.Unlock()
 	}
 }
 

@@ -200,10 +200,9 @@ func (c *committer) wait(pulse time.Duration) bool {
 }
 
 // commit makes ops durable and tells their callers, once everybody else may know
-// how the database is. While the database is away
-// it tries again for as long as one of them waits. An unexpected error makes it
-// do each op by itself, so that a poisoned one harms only itself. A careful
-// commit trusts the database alone.
+// how the database is. While that is away it tries again for as long as one of
+// them waits. An unexpected error makes it do each op by itself, so that a
+// poisoned one harms only itself. A careful commit trusts the database alone.
 func (c *committer) commit(ops []*op, careful bool) {
 	pause := 5 * time.Millisecond
 	for tries := 0; len(ops) > 0; tries++ {
@@ -232,8 +231,8 @@ func (c *committer) commit(ops []*op, careful bool) {
 		case kind == Duplicate && len(ops) == 1 && tries == 0:
 			// Another process took the key meanwhile; the second look finds it taken.
 		case len(ops) > 1:
-			for _, o := range ops {
-				c.commit([]*op{o}, true)
+			for _, o := range ops { // but for those of which it is found meanwhile that they were committed
+				c.commit(c.patient([]*op{o}), true)
 			}
 			return
 		case kind == Conflict:

@@ -27,7 +27,9 @@ const waits = 1 << 31
 
 // begin counts a call.
 func (g *gauge) begin(now time.Time) {
-	if g.calls.Load() < waits { // before the call is seen: who draws now must not take it for one that waits since then
+	// Before the call is seen: whoever draws then must not take it for one that
+	// has waited since the last sign.
+	if g.calls.Load() < waits {
 		g.sign.Store(int64(now.Sub(g.base)))
 	}
 	g.calls.Add(waits + 1)

@@ -190,16 +190,16 @@ func TestWhatIsLargeLiesInAFileWithoutAName(t *testing.T) {
 			t.Error("the form is another")
 		}
 	}
-	if quota.used.Used() != int64(2*len(large)) {
-		t.Errorf("%d bytes on disk", quota.used.Used())
+	if quota.taken.Used() != int64(2*len(large)) {
+		t.Errorf("%d bytes on disk", quota.taken.Used())
 	}
 	for range 2 {
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	if quota.used.Used() != 0 {
-		t.Errorf("%d bytes are still counted", quota.used.Used())
+	if quota.taken.Used() != 0 {
+		t.Errorf("%d bytes are still counted", quota.taken.Used())
 	}
 	rc, err := f.Parts[1].Content()
 	if err == nil {
@@ -222,7 +222,7 @@ func TestManySmallPartsTakeNoMoreMemoryThanOneLargeOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if inMemory := 16*100<<10 - quota.used.Used(); inMemory > memory || inMemory < memory/2 {
+	if inMemory := 16*100<<10 - quota.taken.Used(); inMemory > memory || inMemory < memory/2 {
 		t.Errorf("%d bytes in memory", inMemory)
 	}
 }
@@ -238,8 +238,8 @@ func TestADiskThatIsFullIsA503AndTakesNothing(t *testing.T) {
 		if f == nil || f.HTTPStatus() != 503 || f.Code != fault.ServiceUnavailable || f.RetryAfter == 0 || strings.Contains(f.Message, o.Dir) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if o.Quota.used.Used() != 0 {
-			t.Errorf("%s: %d bytes are still counted", name, o.Quota.used.Used())
+		if o.Quota.taken.Used() != 0 {
+			t.Errorf("%s: %d bytes are still counted", name, o.Quota.taken.Used())
 		}
 	}
 	if _, err := os.Stat("/dev/full"); err != nil {

@@ -15,8 +15,8 @@ import (
 // Quota bounds what many forms take on disk together. It is safe for concurrent
 // use.
 type Quota struct {
-	most int64
-	used quota.Count
+	most  int64
+	taken quota.Count
 }
 
 // NewQuota makes a quota of so many bytes.
@@ -27,9 +27,9 @@ func (q *Quota) take(n int64) bool {
 	switch {
 	case q == nil:
 	case n < 0:
-		q.used.Give(-n)
+		q.taken.Give(-n)
 	default:
-		return q.used.Take(n, q.most)
+		return q.taken.Take(n, q.most)
 	}
 	return true
 }
