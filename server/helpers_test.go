@@ -44,6 +44,10 @@ type shopOptions struct {
 	gateway  func(*gateway.Options)
 }
 
+// midMinute is the time by which requests are counted. It stands still: a minute
+// of the real clock may end between two requests of any test.
+func midMinute() time.Time { return time.Date(2026, 3, 1, 12, 0, 20, 0, time.UTC) }
+
 // open serves a gateway on loopback.
 func open(t testing.TB, o shopOptions) *shop {
 	t.Helper()
@@ -69,6 +73,7 @@ func open(t testing.TB, o shopOptions) *shop {
 	options := gateway.Options{
 		Upstream: router, Meter: s.ledger, Prices: billing.NewPriceList(prices),
 		Authenticator: &auth.Keys{Store: s.keys}, Logger: slog.New(slog.NewJSONHandler(s.log, nil)),
+		Limiter: &auth.MemoryLimiter{Now: midMinute},
 	}
 	if o.gateway != nil {
 		o.gateway(&options)

@@ -68,7 +68,7 @@ func (s *shop) stream(t *testing.T, ctx context.Context) *http.Response {
 // the one before.
 func TestEachChunkIsFlushedOverHTTP(t *testing.T) {
 	up := newPiped()
-	s := open(t, shopOptions{upstream: up})
+	s := open(t, shopOptions{upstream: up, gateway: func(o *gateway.Options) { o.Heartbeat = -1 }}) // however long the client pauses
 	go up.send(t, delta("0"))
 	resp := s.stream(t, t.Context())
 	defer resp.Body.Close()

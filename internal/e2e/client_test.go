@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +16,10 @@ import (
 )
 
 // crowd is clients that share their connections.
-type crowd struct{ http *http.Client }
+type crowd struct {
+	http  *http.Client
+	again atomic.Int64 // requests that were repeated since the database was away
+}
 
 // newCrowd has so many connections to each node, and checks what goes over them
 // against the document of the API.
@@ -23,7 +27,13 @@ func newCrowd(t testing.TB, connections int) *crowd {
 	t.Helper()
 	rt := &http.Transport{MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections, DisableCompression: true}
 	t.Cleanup(rt.CloseIdleConnections)
-	return &crowd{&http.Client{Transport: openapitest.Transport(t, rt), Timeout: 2 * time.Minute}}
+	c := &crowd{http: &http.Client{Transport: openapitest.Transport(t, rt), Timeout: 2 * time.Minute}}
+	t.Cleanup(func() {
+		if n := c.again.Load(); n > 0 {
+			t.Logf("%d requests were repeated since the database was away", n)
+		}
+	})
+	return c
 }
 
 // request is one question of a client.
@@ -95,10 +105,23 @@ func (c *crowd) chat(n *node, q request) answer {
 // do: a machine whose disk stalls for seconds has broken no promise but that.
 func (c *crowd) steady(n *node, q request) answer {
 	a := c.chat(n, q)
-	for tries := 0; tries < 30 && a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != ""; tries++ {
+	for tries := 0; tries < 30 && away(a.status, a.header) && !a.withheld(); tries++ {
+		c.pause()
 		a = c.chat(n, q)
 	}
 	return a
+}
+
+// away is what a caller gets while the database is away, and where a charge was
+// withheld.
+func away(status int, h http.Header) bool {
+	return status == http.StatusServiceUnavailable && h.Get("Retry-After") != ""
+}
+
+// pause is the time between two tries of a request.
+func (c *crowd) pause() {
+	c.again.Add(1)
+	<-time.After(200 * time.Millisecond)
 }
 
 // open asks for a completion.
@@ -116,6 +139,17 @@ func (c *crowd) open(n *node, q request) (*http.Response, error) {
 		req.Header.Set(name, value)
 	}
 	return c.http.Do(req)
+}
+
+// opened asks as open does, and again where the database was away, as steady does.
+func (c *crowd) opened(n *node, q request) (*http.Response, error) {
+	resp, err := c.open(n, q)
+	for tries := 0; tries < 30 && err == nil && away(resp.StatusCode, resp.Header); tries++ {
+		_ = resp.Body.Close()
+		c.pause()
+		resp, err = c.open(n, q)
+	}
+	return resp, err
 }
 
 func read(resp *http.Response) answer {

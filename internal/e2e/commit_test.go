@@ -34,7 +34,7 @@ func TestAConnectionThatBreaksAroundACommitNeitherLosesNorDoublesACharge(t *test
 	mu.Unlock()
 	c, w := newCrowd(t, 50), newWitness()
 	stop := w.load(c, 12, func(worker int) *node { return nodes[worker%2] }, mixed)
-	until(t, 60*time.Second, "enough commits were broken", func() bool {
+	until(t, 3*patience, "enough commits were broken", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return breaks[before] >= 20 && breaks[racing] >= 20 && breaks[after] >= 20

@@ -55,7 +55,7 @@ func TestThreeNodesNeverAdmitA101stInAMinuteOfTheDatabasesClock(t *testing.T) {
 	v := newVendor(t)
 	nodes := several(t, 3, settings{store: store, vendor: v.url, credit: "25", limits: "rpm: 100"}.text())
 	c := newCrowd(t, 8)
-	var good, refused, away atomic.Int64
+	var good, refused, stalled atomic.Int64
 	ends := set(20 * time.Second)
 	over := func() bool { // two seconds into the next minute, or later on a slow machine
 		into := time.Since(ends)
@@ -68,8 +68,8 @@ func TestThreeNodesNeverAdmitA101stInAMinuteOfTheDatabasesClock(t *testing.T) {
 				good.Add(1)
 			case a.status == http.StatusTooManyRequests && a.header.Get("Retry-After") != "":
 				refused.Add(1)
-			case a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "":
-				away.Add(1) // a disk that stalled; what the limit had granted is not given back
+			case away(a.status, a.header):
+				stalled.Add(1) // a disk that stalled; what the limit had granted is not given back
 			default:
 				t.Error(a)
 				return
@@ -80,10 +80,11 @@ func TestThreeNodesNeverAdmitA101stInAMinuteOfTheDatabasesClock(t *testing.T) {
 	for _, r := range openBooks(t, store).captured() {
 		minutes[r.created/int64(time.Minute)]++
 	}
-	lost := int(away.Load())
+	lost := int(stalled.Load())
 	t.Logf("%d admitted, %d refused, %d while the database was away; by minute: %v", good.Load(), refused.Load(), lost, minutes)
-	if all := int(good.Load()); len(minutes) != 2 || all > 2*limit || all < 2*limit-lost || v.calls.Load() != int64(all) {
-		t.Errorf("%d were admitted and the vendor was asked %d times, in %d minutes", all, v.calls.Load(), len(minutes))
+	all, asked := int(good.Load()), int(v.calls.Load())
+	if len(minutes) != 2 || all < 2*limit-lost || asked < all || asked > min(all+lost, 2*limit) {
+		t.Errorf("%d were admitted and the vendor was asked %d times, in %d minutes", all, asked, len(minutes))
 	}
 	for minute, admitted := range minutes {
 		if admitted > limit || admitted < limit-lost {

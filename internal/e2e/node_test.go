@@ -28,7 +28,7 @@ type node struct {
 	api, admin string // addresses
 	out, log   *page
 	ended      chan struct{}
-	once       sync.Once
+	once       *sync.Once
 }
 
 // acmeKey is the API key of the account that the configuration files own.
@@ -67,19 +67,8 @@ func (p place) start(t testing.TB) *node {
 // launch starts a node.
 func (p place) launch(t testing.TB) *node {
 	t.Helper()
-	n := &node{t: t, at: p, out: newPage(), log: newPage(), ended: make(chan struct{})}
-	args := append([]string{"serve", "--config", p.config, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", p.data}, p.args...)
-	n.cmd = exec.Command(shop.program(t), args...)
-	n.cmd.Env, n.cmd.Stdout, n.cmd.Stderr = p.env, n.out, n.log
-	if err := n.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		_ = n.cmd.Wait() // a killed process is no surprise here
-		n.out.close()
-		n.log.close()
-		close(n.ended)
-	}()
+	n := &node{t: t, at: p}
+	n.run(t)
 	t.Cleanup(func() {
 		n.kill()
 		if t.Failed() {
@@ -89,16 +78,43 @@ func (p place) launch(t testing.TB) *node {
 	return n
 }
 
-// ready waits for the banner.
+// run starts the process.
+func (n *node) run(t testing.TB) {
+	t.Helper()
+	p, ended := n.at, make(chan struct{})
+	n.out, n.log, n.ended, n.once = newPage(), newPage(), ended, new(sync.Once)
+	args := append([]string{"serve", "--config", p.config, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", p.data}, p.args...)
+	n.cmd = exec.Command(shop.program(t), args...)
+	n.cmd.Env, n.cmd.Stdout, n.cmd.Stderr = p.env, n.out, n.log
+	if err := n.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func(cmd *exec.Cmd, out, log *page) {
+		_ = cmd.Wait() // a killed process is no surprise here
+		out.close()
+		log.close()
+		close(ended)
+	}(n.cmd, n.out, n.log)
+}
+
+// ready waits for the banner. A node that found the database too slow to start
+// with is started again, as whoever runs it would: the machine was busy.
 func (n *node) ready(t testing.TB) {
 	t.Helper()
-	slow := time.AfterFunc(2*time.Minute, n.kill)
-	defer slow.Stop()
-	m := n.out.await(banner)
-	if m == nil {
-		t.Fatalf("serve ended before its banner:\n%s%s", n.out, n.log)
+	for tries := 1; ; tries++ {
+		slow := time.AfterFunc(2*time.Minute, n.kill)
+		m := n.out.await(banner)
+		slow.Stop()
+		if m != nil {
+			n.api, n.admin = m[1], m[2]
+			return
+		}
+		<-n.ended
+		if tries == 10 || !strings.Contains(n.log.String(), "the database did not answer in time") {
+			t.Fatalf("serve ended before its banner:\n%s%s", n.out, n.log)
+		}
+		n.run(t)
 	}
-	n.api, n.admin = m[1], m[2]
 }
 
 // kill ends the process as a crash does, and waits until it is gone.

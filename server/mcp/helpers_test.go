@@ -117,6 +117,10 @@ func settled(want int) int {
 	return runtime.NumGoroutine()
 }
 
+// midMinute is the time by which requests are counted. It stands still: a minute
+// of the real clock may end between two requests of any test.
+func midMinute() time.Time { return time.Date(2026, 3, 1, 12, 0, 20, 0, time.UTC) }
+
 // gateway has one channel with every model.
 func (s *shop) gateway(t testing.TB, o shopOptions) *gateway.Gateway {
 	t.Helper()
@@ -141,7 +145,8 @@ func (s *shop) gateway(t testing.TB, o shopOptions) *gateway.Gateway {
 	options := gateway.Options{
 		Upstream: router, Meter: s.ledger, Prices: billing.NewPriceList(prices), Models: []gateway.Model{{ID: "sim-chat", Kind: gateway.KindChat}},
 		Authenticator: &auth.Keys{Store: s.keys}, Logger: slog.New(slog.NewJSONHandler(s.log, nil)),
-		Video: gateway.VideoOptions{Poll: time.Millisecond, DuplicateWindow: -1},
+		Video:   gateway.VideoOptions{Poll: time.Millisecond, DuplicateWindow: -1},
+		Limiter: &auth.MemoryLimiter{Now: midMinute},
 	}
 	if o.gateway != nil {
 		o.gateway(&options)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,12 +49,19 @@ func told(t *testing.T, session *sdk.ClientSession, tool string, a args) *sdk.Ca
 
 func TestAChatTellsHowFarItIs(t *testing.T) {
 	var n notices
-	s := open(t, shopOptions{upstream: sim.New(sim.Options{Pace: 100 * time.Millisecond})})
+	up := newPiped()
+	s := open(t, shopOptions{upstream: up})
 	session := s.client(t, &sdk.ClientOptions{ProgressNotificationHandler: n.note})
-	r := told(t, session, "chat", args{"model": "sim-chat", "prompt": "hi", "max_tokens": 12})
-	for began := time.Now(); len(n.all()) < 2 && time.Since(began) < time.Minute; { // the client hears of them by the way
-		<-time.After(time.Millisecond)
-	}
+	go func() {
+		<-up.here
+		for began := time.Now(); len(n.all()) < 2 && time.Since(began) < time.Minute; { // until the client has heard of it twice
+			up.send(t, delta("word"))
+			<-time.After(10 * time.Millisecond)
+		}
+		up.send(t, "[DONE]")
+		_ = up.out.Close()
+	}()
+	r := told(t, session, "chat", args{"model": "sim-chat", "prompt": "hi"})
 	all := n.all()
 	if len(all) < 2 {
 		t.Fatalf("it told %v", all)
@@ -84,7 +92,8 @@ func TestAStreamedChatCostsWhatAWholeOneCosts(t *testing.T) {
 }
 
 func TestAVideoIsWaitedForUntilItIsThereOrTheTimeIsOver(t *testing.T) {
-	up := sim.New(sim.Options{VideoTime: 50 * time.Millisecond})
+	var passed atomic.Int64 // of the vendor's time: a video takes as long as the test wants
+	up := sim.New(sim.Options{VideoTime: time.Hour, Now: func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }})
 	s := open(t, shopOptions{upstream: up})
 	session := s.client(t, nil)
 	a := args{"model": "beta2.6-t2v", "prompt": "Rain", "duration": 2}
@@ -95,6 +104,7 @@ func TestAVideoIsWaitedForUntilItIsThereOrTheTimeIsOver(t *testing.T) {
 	if _, ok := begun.StructuredContent.(map[string]any)["charge"]; ok {
 		t.Error("a charge is told before there is one")
 	}
+	passed.Store(int64(time.Hour))
 	there := use(t, session, "get_video", args{"id": member[string](t, begun, "id"), "wait": true})
 	if member[string](t, there, "status") != "succeeded" || member[string](t, there, "charge") != "0.20" || member[string](t, there, "video_url") == "" {
 		t.Errorf("in the end it is %v", there.StructuredContent)
