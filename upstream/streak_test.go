@@ -22,7 +22,9 @@ func TestAfterARestOneGoesAheadAndTheOthersWaitForItsOutcome(t *testing.T) {
 		t.Error("after its rest not one went ahead")
 	}
 	s.worked()
-	if !s.claim(now) || !s.claim(now) {
-		t.Error("it works, and is not used")
+	for range 2 {
+		if !s.claim(now) {
+			t.Error("it works, and is not used")
+		}
 	}
 }
