@@ -58,15 +58,9 @@ func (v *videos) run(ctx context.Context) {
 		defer cancel()
 		v.keepAgain(last)
 	}()
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(claimEvery)
 	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-v.wake:
-		case <-timer.C:
-		}
+	for ctx.Err() == nil {
 		now := v.g.options.Now()
 		if now.Sub(r.claimed) >= claimEvery {
 			r.claim(ctx, now)
@@ -82,6 +76,11 @@ func (v *videos) run(ctx context.Context) {
 			wait = min(wait, retryAfter)
 		}
 		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+		case <-v.wake:
+		case <-timer.C:
+		}
 	}
 }
 

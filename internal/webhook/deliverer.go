@@ -97,13 +97,15 @@ func (d *Deliverer) Wake() {
 // broken off. What goes wrong is logged and tried again; it returns nil. Only one
 // Run at a time.
 func (d *Deliverer) Run(ctx context.Context) error {
-	r := &run{Deliverer: d, queue: newQueue(d.o.Workers, d.o.PerHost), ended: make(chan string, d.o.Workers), timer: time.NewTimer(0)}
+	// A timer of 0 instead of the first look crashes Go 1.26's race detector, where
+	// a test has two of them in one synctest bubble.
+	r := &run{Deliverer: d, queue: newQueue(d.o.Workers, d.o.PerHost), ended: make(chan string, d.o.Workers), timer: time.NewTimer(d.o.Poll), more: true}
 	defer r.trying.Wait()
 	defer r.timer.Stop()
-	for {
+	for ctx.Err() == nil {
+		r.fill(ctx)
 		select {
 		case <-ctx.Done():
-			return nil
 		case host := <-r.ended:
 			r.queue.done(host)
 			r.start(ctx)
@@ -113,8 +115,8 @@ func (d *Deliverer) Run(ctx context.Context) error {
 			r.more, r.resting = true, false
 			r.timer.Reset(d.o.Poll)
 		}
-		r.fill(ctx)
 	}
+	return nil
 }
 
 // run is what one Run knows.
