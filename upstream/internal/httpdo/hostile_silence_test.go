@@ -20,41 +20,22 @@ var silent = map[string]struct {
 	begun  bool // a byte of the answer has come
 }{
 	"accepts and never reads": {func(h *hostile, _ net.Conn, _ *bufio.Reader) { <-h.ended }, false},
-	"never answers": {func(h *hostile, _ net.Conn, r *bufio.Reader) {
+	"never answers":           {falls(""), false},
+	"half a header":           {falls("HTTP/1.1 200 OK\r\nContent-Ty"), false},
+	"interim answers only":    {falls("HTTP/1.1 103 Early Hints\r\n\r\n"), false},
+	"a head and no byte":      {falls("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"), false},
+	"an event and no more":    {falls("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {}\n\n"), true},
+	"half a chunk's size":     {falls("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\na\r\ndata: {}\n\n\r\n1"), true},
+}
+
+// falls is a vendor that takes the request, says so much, and then nothing more.
+func falls(said string) func(*hostile, net.Conn, *bufio.Reader) {
+	return func(h *hostile, c net.Conn, r *bufio.Reader) {
 		if took(r) {
+			_, _ = io.WriteString(c, said)
 			h.over(r)
 		}
-	}, false},
-	"half a header": {func(h *hostile, c net.Conn, r *bufio.Reader) {
-		if took(r) {
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Ty")
-			h.over(r)
-		}
-	}, false},
-	"interim answers only": {func(h *hostile, c net.Conn, r *bufio.Reader) {
-		if took(r) {
-			_, _ = io.WriteString(c, "HTTP/1.1 103 Early Hints\r\n\r\n")
-			h.over(r)
-		}
-	}, false},
-	"a head and no byte": {func(h *hostile, c net.Conn, r *bufio.Reader) {
-		if took(r) {
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
-			h.over(r)
-		}
-	}, false},
-	"an event and no more": {func(h *hostile, c net.Conn, r *bufio.Reader) {
-		if took(r) {
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {}\n\n")
-			h.over(r)
-		}
-	}, true},
-	"half a chunk's size": {func(h *hostile, c net.Conn, r *bufio.Reader) {
-		if took(r) {
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\na\r\ndata: {}\n\n\r\n1")
-			h.over(r)
-		}
-	}, true},
+	}
 }
 
 // TestAVendorThatFallsSilentIsGivenUpInTime is faults.md, row 2, on sockets.
