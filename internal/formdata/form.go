@@ -56,6 +56,8 @@ type Options struct {
 	Dir string
 	// Quota bounds what many forms take on disk together; nil bounds nothing.
 	Quota *Quota
+	// Owner is whose form it is: what it takes counts as the owner's.
+	Owner string
 }
 
 // Read reads a form to its end, the bytes behind it included. What is wrong

@@ -176,7 +176,7 @@ func TestWhatIsLargeLiesInAFileWithoutAName(t *testing.T) {
 	dir := t.TempDir()
 	large, small := strings.Repeat("0123456789", 200_000), strings.Repeat("x", 1000)
 	body := form(part("a", small), part("large", large), part("b", small), part("too", large))
-	quota := NewQuota(5 << 20)
+	quota := NewQuota(8 << 20)
 	f, err := Read(strings.NewReader(body), "b", Options{Dir: dir, Quota: quota})
 	if err != nil {
 		t.Fatal(err)

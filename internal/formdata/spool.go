@@ -12,24 +12,24 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/quota"
 )
 
-// Quota bounds what many forms take on disk together. It is safe for concurrent
-// use.
+// Quota bounds what many forms take on disk together, of which one owner leaves
+// something for the others ([quota.Fair]). It is safe for concurrent use.
 type Quota struct {
 	most  int64
-	taken quota.Count
+	taken quota.Fair
 }
 
 // NewQuota makes a quota of so many bytes.
 func NewQuota(most int64) *Quota { return &Quota{most: most} }
 
-// take reports whether n more bytes may be used; n below 0 gives some back.
-func (q *Quota) take(n int64) bool {
+// take reports whether the owner may use n more bytes; n below 0 gives some back.
+func (q *Quota) take(owner string, n int64) bool {
 	switch {
 	case q == nil:
 	case n < 0:
-		q.taken.Give(-n)
+		q.taken.Give(owner, -n)
 	default:
-		return q.taken.Take(n, q.most)
+		return q.taken.Take(owner, n, q.most)
 	}
 	return true
 }
@@ -87,7 +87,7 @@ func (s *spool) save(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
-	if !s.options.Quota.take(int64(len(p))) {
+	if !s.options.Quota.take(s.options.Owner, int64(len(p))) {
 		return full(errQuota)
 	}
 	s.size += int64(len(p))
@@ -130,7 +130,7 @@ func (seekable) Close() error { return nil }
 
 // close gives the disk back.
 func (s *spool) close() error {
-	s.options.Quota.take(-s.size)
+	s.options.Quota.take(s.options.Owner, -s.size)
 	s.size = 0
 	if s.file == nil {
 		return nil

@@ -11,13 +11,18 @@ import (
 // of it nobody weighs.
 const Light = 64 << 10
 
+// whole is how many times the time-out of 64 KiB a whole body may take.
+const whole = 10
+
 // Body is a request body of which each 64 KiB move the connection's read
-// deadline. A client that sends a byte now and then would otherwise hold its
-// memory and its slot for good. It is not safe for concurrent use.
+// deadline, up to ten times its time-out in all. A client that sends a byte, or
+// just enough, now and then would otherwise hold its memory and its slot for good.
+// It is not safe for concurrent use.
 type Body struct {
 	io.ReadCloser
 	control *http.ResponseController
 	timeout time.Duration
+	end     time.Time // of the whole body
 	weigh   func(n int64) error
 	pending int // bytes since the deadline was set
 }
@@ -25,7 +30,7 @@ type Body struct {
 // New sets the first deadline. weigh counts a large body, and its error ends the
 // reading; it is nil for a body that does not lie in memory.
 func New(body io.ReadCloser, control *http.ResponseController, timeout time.Duration, weigh func(n int64) error) *Body {
-	b := &Body{ReadCloser: body, control: control, timeout: timeout, weigh: weigh}
+	b := &Body{ReadCloser: body, control: control, timeout: timeout, end: time.Now().Add(whole * timeout), weigh: weigh}
 	b.extend()
 	return b
 }
@@ -47,7 +52,11 @@ func (b *Body) Read(p []byte) (int, error) {
 
 func (b *Body) extend() {
 	b.pending = 0
-	_ = b.control.SetReadDeadline(time.Now().Add(b.timeout)) // in-process writers have none
+	next := time.Now().Add(b.timeout)
+	if next.After(b.end) {
+		next = b.end
+	}
+	_ = b.control.SetReadDeadline(next) // in-process writers have none
 }
 
 // Done lets the connection be silent again. After an error the deadline stays,

@@ -1,7 +1,10 @@
 // Package quota counts what is in use of something that has a bound.
 package quota
 
-import "sync/atomic"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // Count is how much is in use. The zero Count is of nothing; it is safe for
 // concurrent use.
@@ -26,3 +29,61 @@ func (c *Count) Give(n int64) { c.used.Add(-n) }
 
 // Used is how much is in use.
 func (c *Count) Used() int64 { return c.used.Load() }
+
+// Fair is how much is in use by several owners together. One owner may have at
+// most three times as much as it leaves free, so that there is something left for
+// whoever comes next, and the less the more owners there are (dynamic thresholds,
+// as switches share their buffers). The zero Fair is of nothing; it is safe for
+// concurrent use.
+type Fair struct {
+	mu     sync.Mutex
+	used   int64
+	owners map[string]int64 // those that have something
+}
+
+// Take counts n more for an owner, unless [Fair.Fits] says no.
+func (f *Fair) Take(owner string, n, most int64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.fits(owner, n, most) {
+		return false
+	}
+	if f.owners == nil {
+		f.owners = make(map[string]int64)
+	}
+	f.used += n
+	f.owners[owner] += n
+	return true
+}
+
+// Fits reports whether the owner may take n more now where the bound is most.
+func (f *Fair) Fits(owner string, n, most int64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fits(owner, n, most)
+}
+
+func (f *Fair) fits(owner string, n, most int64) bool {
+	const factor = 3
+	if f.used > most-n {
+		return false
+	}
+	return f.owners[owner]+n <= factor*(most-f.used-n)
+}
+
+// Give says that n of the owner's is in use no more.
+func (f *Fair) Give(owner string, n int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.used -= n
+	if f.owners[owner] -= n; f.owners[owner] <= 0 {
+		delete(f.owners, owner)
+	}
+}
+
+// Used is how much is in use by all.
+func (f *Fair) Used() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.used
+}

@@ -16,6 +16,9 @@ func Index(src []byte, rules *Rules, visit func(r *Reader, name []byte) error) (
 func IndexInto(obj *Object, src []byte, rules *Rules, visit func(r *Reader, name []byte) error) error {
 	r := NewReader(src)
 	defer r.Close()
+	if rules != nil {
+		r.bounds = rules.Bounds
+	}
 	if cap(obj.Members) == 0 {
 		const usual = 12
 		obj.Members = make([]Member, 0, usual)
@@ -30,6 +33,7 @@ func IndexInto(obj *Object, src []byte, rules *Rules, visit func(r *Reader, name
 	}
 	err := r.Object(func(name []byte, key Span) error {
 		m := Member{Name: r.intern(name), Key: key}
+		r.field = m.Name
 		if err := r.top.check(rules, m.Name, key); err != nil {
 			return err
 		}

@@ -38,6 +38,12 @@ type Reader struct {
 	names map[string]string // member names met before, so that equal names share memory
 
 	top, inner level // the names that Index checks
+
+	bounds Bounds // of the document; zero for one that was read before
+	tokens int    // names, values and brackets that were read, where they are bounded
+	field  string // the top-level member that is being read
+	// exceeded says that the document holds more than the bounds say.
+	exceeded bool
 }
 
 // readers keeps decoders and their buffers between requests.
@@ -56,6 +62,7 @@ func NewReader(src []byte) *Reader {
 // closed twice.
 func (r *Reader) Close() {
 	r.src = nil
+	r.bounds, r.tokens, r.field, r.exceeded = Bounds{}, 0, "", false
 	r.top.reset()
 	r.inner.reset()
 	r.buf = bytes.Buffer{}
@@ -76,7 +83,7 @@ func (r *Reader) Skip() (Span, error) {
 			return Span{}, r.fail(err)
 		}
 		end := int(r.dec.InputOffset())
-		return Span{end - len(v), end}, nil
+		return Span{end - len(v), end}, r.count()
 	}
 	if err := r.token(); err != nil {
 		return Span{}, err
@@ -95,10 +102,50 @@ func (r *Reader) token() error {
 	if _, err := r.dec.ReadToken(); err != nil {
 		return r.fail(err)
 	}
-	if r.dec.StackDepth() > MaxDepth {
+	depth := r.dec.StackDepth()
+	if depth > MaxDepth {
 		return &SyntaxError{r.dec.InputOffset() - 1, fmt.Sprintf("nesting is deeper than %d levels", MaxDepth)}
 	}
+	if r.bounds == (Bounds{}) {
+		return nil
+	}
+	if err := r.members(depth); err != nil {
+		return err
+	}
+	return r.count()
+}
+
+// count counts one name, value or bracket, where they are bounded.
+func (r *Reader) count() error {
+	if r.tokens++; r.bounds.Tokens > 0 && r.tokens > r.bounds.Tokens {
+		r.exceeded = true
+		return &SyntaxError{r.dec.InputOffset(), fmt.Sprintf("the document holds more than %d names, values and brackets%s", r.bounds.Tokens, r.within())}
+	}
 	return nil
+}
+
+// members checks how many members the object has so far that is open at the depth.
+func (r *Reader) members(depth int) error {
+	most := r.bounds.Members
+	if depth == 1 {
+		most = r.bounds.TopMembers
+	}
+	if most == 0 || depth == 0 {
+		return nil
+	}
+	if kind, length := r.dec.StackIndex(depth); kind == '{' && length > 2*int64(most) { // names and values
+		r.exceeded = true
+		return &SyntaxError{r.dec.InputOffset(), fmt.Sprintf("an object has more than %d members%s", most, r.within())}
+	}
+	return nil
+}
+
+// within says in which field of the document something is wrong.
+func (r *Reader) within() string {
+	if r.field == "" {
+		return ""
+	}
+	return fmt.Sprintf(", in the field %q,", clip(r.field))
 }
 
 // Object consumes an object: each is called at every member's value, which it
@@ -112,6 +159,14 @@ func (r *Reader) Object(each func(name []byte, key Span) error) error {
 		name, err := r.dec.ReadValue()
 		if err != nil {
 			return r.fail(err)
+		}
+		if r.bounds != (Bounds{}) {
+			if err := r.members(r.dec.StackDepth()); err != nil {
+				return err
+			}
+			if err := r.count(); err != nil {
+				return err
+			}
 		}
 		end := int(r.dec.InputOffset())
 		key := Span{end - len(name), end}

@@ -7,17 +7,30 @@ import (
 	"unicode/utf8"
 )
 
+// Bounds are the most that a document may hold, so that what is made of it while
+// it is read is bounded too. 0 is no bound.
+type Bounds struct {
+	TopMembers int // members of the document's own object
+	Members    int // members of each object in it
+	Tokens     int // names, values and brackets in all
+}
+
 // Rules say what makes an otherwise valid request document ambiguous
-// (decisions.md, Bodies). The zero Rules, like nil, allow everything that JSON
-// allows.
+// (decisions.md, Bodies), and how much it may hold. The zero Rules, like nil,
+// allow everything that JSON allows.
 type Rules struct {
 	// Unique refuses a repeated name at the top level and directly inside the
 	// top-level objects named in Nested.
 	Unique bool
-	// Billed are ASCII names of which no case variant may stand at those levels.
+	// Once refuses a repeated name at those levels that is one of Billed.
+	Once bool
+	// Billed are lower-case ASCII names of which no case variant may stand at those
+	// levels.
 	Billed []string
 	// Nested are the top-level objects whose members obey the same rules.
 	Nested []string
+	// Bounds hold for the whole document.
+	Bounds Bounds
 }
 
 // nests reports whether the rules hold inside the top-level object called name.
@@ -41,16 +54,78 @@ func (l *level) check(rules *Rules, name string, key Span) error {
 	if rules == nil {
 		return nil
 	}
-	if rules.Unique && !l.add(name) {
-		return &SyntaxError{int64(key.Start), fmt.Sprintf("the field %q is given twice", clip(name))}
+	if (rules.Unique || rules.Once && slices.Contains(rules.Billed, name)) && !l.add(name) {
+		return repeated(name, key)
 	}
-	for _, billed := range rules.Billed {
-		// A folded letter may take more bytes than the ASCII one ("ſ"), never fewer.
-		if len(name) >= len(billed) && name != billed && strings.EqualFold(name, billed) {
-			return &SyntaxError{int64(key.Start), fmt.Sprintf("the field %q must be spelled %q", clip(name), billed)}
-		}
+	if i := variantOf(rules.Billed, name); i >= 0 {
+		return misspelled(name, rules.Billed[i], key)
 	}
 	return nil
+}
+
+// repeated is the error of a name that stands twice in its object.
+func repeated(name string, key Span) error {
+	return &SyntaxError{int64(key.Start), fmt.Sprintf("the field %q is given twice", clip(name))}
+}
+
+// misspelled is the error of a case variant.
+func misspelled(name, exact string, key Span) error {
+	return &SyntaxError{int64(key.Start), fmt.Sprintf("the field %q must be spelled %q", clip(name), exact)}
+}
+
+// variantOf is the index of the lower-case ASCII name that the given one is a case
+// variant of, or -1: a reader that minds no case, such as encoding/json, takes it
+// for the same.
+func variantOf(exact []string, name string) int {
+	if !mixed(name) {
+		return -1
+	}
+	for i := range exact {
+		// A folded letter may take more bytes than the ASCII one ("ſ"), never fewer.
+		if len(name) >= len(exact[i]) && name != exact[i] && strings.EqualFold(name, exact[i]) {
+			return i
+		}
+	}
+	return -1
+}
+
+// mixed reports whether a name has a byte that no lower-case ASCII name has: only
+// such a name can be a case variant of one.
+func mixed[S string | []byte](name S) bool {
+	for i := range len(name) {
+		if c := name[i]; c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' {
+			return true
+		}
+	}
+	return false
+}
+
+// Names are the members that are read of one kind of object, at most 64 lower-case
+// ASCII names.
+type Names []string
+
+// Find is the index of a member's name, -1 if it is none of the names. seen are
+// the names that the object had before, a bit each. It fails with a *SyntaxError
+// if the name is given again or is a case variant of one of the names: a vendor
+// that takes the last, or minds no case, would read another value than the one
+// that was checked and counted.
+func (n Names) Find(name []byte, key Span, seen *uint64) (int, error) {
+	for i := range n {
+		if string(name) != n[i] {
+			continue
+		}
+		if *seen&(1<<i) != 0 {
+			return i, repeated(n[i], key)
+		}
+		*seen |= 1 << i
+		return i, nil
+	}
+	if mixed(name) {
+		if i := variantOf(n, string(name)); i >= 0 {
+			return i, misspelled(string(name), n[i], key)
+		}
+	}
+	return -1, nil
 }
 
 // add remembers name; false if it was there.
