@@ -2,7 +2,14 @@
 // where an upstream reported nothing.
 package estimate
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+)
 
 // Quarters estimates the tokens of JSON text in quarters: four ASCII
 // characters make a token, and so does one character of any other script.
@@ -15,7 +22,7 @@ func Quarters(raw []byte) int64 {
 		}
 		switch c := raw[i]; {
 		case c == '\\' && i+1 < len(raw) && raw[i+1] == 'u':
-			n += 4
+			n += escaped(raw[i+2 : min(i+6, len(raw))])
 			i += 5
 		case c == '\\':
 			n++
@@ -27,6 +34,20 @@ func Quarters(raw []byte) int64 {
 		}
 	}
 	return n
+}
+
+// escaped is the quarters of the character that four hexadecimal digits spell: as
+// many as it has when it stands as it is.
+func escaped(digits []byte) int64 {
+	const all = 4
+	switch {
+	case len(digits) < all:
+	case digits[0] == '0' && digits[1] == '0' && digits[2] < '8': // ASCII
+		return 1
+	case digits[0]|0x20 == 'd' && digits[1]|0x20 >= 'c': // DC00 to DFFF, the second half of a character
+		return 0
+	}
+	return 4
 }
 
 // plain reports whether eight bytes are ASCII without a backslash.
@@ -45,5 +66,104 @@ func StringQuarters(raw []byte) int64 {
 	return Quarters(raw[1 : len(raw)-1])
 }
 
+// Members is [Quarters] of the members of an object whose values are strings,
+// arrays or objects, but for those called as in without.
+func Members(o *rawjson.Object, without []string) (quarters int64) {
+	for i := range o.Members {
+		m := &o.Members[i]
+		raw := m.Value.Of(o.Src)
+		if c := raw[0]; (c == '"' || c == '[' || c == '{') && !slices.Contains(without, m.Name) {
+			quarters += Quarters(raw)
+		}
+	}
+	return quarters
+}
+
 // Tokens rounds quarters up.
 func Tokens(quarters int64) int64 { return (quarters + 3) / 4 }
+
+// Media counts the inputs of a request that are not text, and what they take in
+// its body, which says nothing of their tokens: in bytes, and in the quarters that
+// [Quarters] counts of the same bytes. The zero Media has none.
+type Media struct {
+	Images, Files             int64
+	LinkedImages, LinkedFiles int64 // those of them that are not in the body: it only says where they are
+	Largest                   int64 // tokens that the files in the body can be counted as, by their bytes
+	TextFiles, Text           int64 // files that are text, and the quarters of their tokens
+	Bytes, Quarters           int64
+}
+
+// AddImage counts a picture whose content is the JSON string raw or, if it is
+// linked, whose URL is.
+func (m *Media) AddImage(raw []byte, linked bool) {
+	m.Images++
+	if linked {
+		m.LinkedImages++
+	}
+	m.without(raw)
+}
+
+// AddFile counts a video, a sound or a document whose content is the JSON string
+// raw or, if it is linked, whose URL is. kind is its media type, of a content that
+// does not say it.
+func (m *Media) AddFile(raw []byte, linked bool, kind string) {
+	m.Files++
+	if linked {
+		m.LinkedFiles++
+	}
+	if !linked || IsDataURL(raw) {
+		m.inline(raw, kind)
+	}
+	m.without(raw)
+}
+
+// Merge counts what n has counted.
+func (m *Media) Merge(n Media) {
+	m.Images, m.Files = m.Images+n.Images, m.Files+n.Files
+	m.LinkedImages, m.LinkedFiles = m.LinkedImages+n.LinkedImages, m.LinkedFiles+n.LinkedFiles
+	m.Largest, m.TextFiles, m.Text = m.Largest+n.Largest, m.TextFiles+n.TextFiles, m.Text+n.Text
+	m.Bytes, m.Quarters = m.Bytes+n.Bytes, m.Quarters+n.Quarters
+}
+
+// inline counts the content of a file by its kind and its bytes. A sound or a film
+// has many bytes for each token, and a PDF may have few; anything else is text.
+func (m *Media) inline(raw []byte, kind string) {
+	const perToken = 16 // bytes of a sound or a film, at least
+	raw = raw[:max(len(raw)-len(`"`), 0)]
+	content, base64 := raw[min(len(raw), len(`"`)):], true
+	if at := bytes.IndexByte(raw, ','); at >= 0 && IsDataURL(raw) {
+		const longest = 64 // of those that are told apart
+		kind, content = strings.ToLower(string(raw[len(dataURL):min(at, len(dataURL)+longest)])), raw[at+1:]
+		base64 = bytes.HasSuffix(bytes.ToLower(raw[max(0, at-len(";base64")):at]), []byte(";base64"))
+	}
+	size := int64(len(content))
+	if base64 {
+		size = size / 4 * 3
+	}
+	switch {
+	case strings.HasPrefix(kind, "audio/") || strings.HasPrefix(kind, "video/"):
+		m.Largest += size / perToken
+	case strings.HasPrefix(kind, "application/pdf"):
+		m.Largest += size
+	default:
+		m.Largest += size
+		m.TextFiles++
+		m.Text += size
+	}
+}
+
+const dataURL = `"data:`
+
+// IsDataURL reports whether a JSON string is a URL that holds its content.
+func IsDataURL(raw []byte) bool { return bytes.HasPrefix(raw, []byte(dataURL)) }
+
+// IsImageURL reports whether a JSON string is a URL that holds a picture.
+func IsImageURL(raw []byte) bool {
+	const image = dataURL + "image/"
+	return len(raw) >= len(image) && strings.EqualFold(string(raw[:len(image)]), image)
+}
+
+func (m *Media) without(raw []byte) {
+	m.Bytes += int64(len(raw))
+	m.Quarters += Quarters(raw)
+}

@@ -12,8 +12,14 @@ type Problem struct{ first *fault.Error }
 
 // Note keeps a problem, unless there is one: must completes "… must be".
 func (p *Problem) Note(param, must string) {
+	if p.first != nil {
+		return
+	}
 	p.Refuse(param, fmt.Sprintf("%q must be %s.", param, must))
 }
+
+// Found reports whether there is one. Who reads on then only checks the syntax.
+func (p *Problem) Found() bool { return p.first != nil }
 
 // Refuse is Note in words of one's own.
 func (p *Problem) Refuse(param, message string) {
@@ -58,6 +64,36 @@ func (p *Problem) AllObey(t Table, o *rawjson.Object, prefix string) bool {
 		}
 	}
 	return all
+}
+
+// MaxElements is how many messages, content blocks, tools and tool calls a request
+// may have in all, and how many elements any other list that is decoded.
+const MaxElements = 16_384
+
+// Elements counts the messages, content blocks, tools and tool calls of a request.
+type Elements struct{ count int }
+
+// Add counts one more in the field called param, and notes and reports false if
+// the request has more than [MaxElements].
+func (e *Elements) Add(p *Problem, param string) bool {
+	if e.count++; e.count <= MaxElements {
+		return true
+	}
+	if !p.Found() {
+		p.Refuse(param, fmt.Sprintf("The request has more than %d messages, content blocks, tools and tool calls in all; %q has one too many.", MaxElements, param))
+	}
+	return false
+}
+
+// Schema notes a JSON Schema that is too large to be decoded, and reports whether
+// it is not.
+func (p *Problem) Schema(param string, raw []byte) bool {
+	const most = 256 << 10
+	if len(raw) <= most {
+		return true
+	}
+	p.Refuse(param, fmt.Sprintf("%q is %d bytes long; a JSON Schema may have at most %d.", param, len(raw), most))
+	return false
 }
 
 // Err is the problem; nil if there is none.

@@ -25,7 +25,7 @@ func Number(raw []byte) (n int64, ok, anomaly bool) {
 }
 
 // Fields is how many counts a Report has at the most.
-const Fields = 5
+const Fields = 6
 
 // Report gathers what an upstream says of usage. Reports are cumulative, not
 // additive: each field keeps its largest value, so that order and repetition do
