@@ -3,6 +3,7 @@ package auth
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -33,6 +34,15 @@ type KeyAdmin interface {
 	// List returns copies of the keys of an account, or of all accounts where
 	// it is empty, the oldest first.
 	List(ctx context.Context, account string) ([]Key, error)
+	// Page is a part of List: at most limit keys, of those that List has after the
+	// key with the id after; from the oldest on where that is empty. It fails with
+	// fault.InvalidRequest if there is no such key (any more).
+	Page(ctx context.Context, account, after string, limit int) ([]Key, error)
+}
+
+// NoKeyAfter is how a [KeyAdmin] refuses to list keys after one that it lacks.
+func NoKeyAfter(id string) error {
+	return fault.Invalid("after", fmt.Sprintf("There is no key with the id %.64q to list the next ones of: it may have been deleted. List from the start.", id))
 }
 
 // MemoryKeys keeps keys in memory. It implements [KeyStore] and [KeyAdmin]; the
@@ -105,6 +115,24 @@ func (m *MemoryKeys) Delete(_ context.Context, id string) error {
 		delete(s, r.Hash)
 		return nil
 	})
+}
+
+// Page implements [KeyAdmin]. It sorts all keys for each page.
+func (m *MemoryKeys) Page(ctx context.Context, account, after string, limit int) ([]Key, error) {
+	keys, err := m.List(ctx, account)
+	if err != nil {
+		return nil, err
+	}
+	if after != "" {
+		last, err := m.set().byID(after)
+		if err != nil {
+			return nil, NoKeyAfter(after)
+		}
+		keys = slices.DeleteFunc(keys, func(k Key) bool {
+			return cmp.Or(k.Created.Compare(last.Created), cmp.Compare(k.ID, last.ID)) <= 0
+		})
+	}
+	return keys[:min(limit, len(keys))], nil
 }
 
 // List implements [KeyAdmin].

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/big"
 	"slices"
 	"strings"
 
@@ -178,6 +179,63 @@ func (l *Ledger) Budgets(_ context.Context, account string) ([]Budget, error) {
 		}
 	}
 	return all, nil
+}
+
+// BudgetsOf is what is left of the budgets of keys. It never fails.
+func (l *Ledger) BudgetsOf(_ context.Context, keys []KeyOf) (map[KeyOf]Money, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left := make(map[KeyOf]Money)
+	for _, k := range keys {
+		if a := l.accounts[k.Account]; a != nil && a.budgets[k.Key] != nil {
+			left[k] = a.budgets[k.Key].available()
+		}
+	}
+	return left, nil
+}
+
+// Exists reports whether there is an account. It never fails.
+func (l *Ledger) Exists(_ context.Context, account string) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.accounts[account] != nil, nil
+}
+
+// Balances is a page of the accounts after a name, sorted. It never fails, and
+// sorts all names for each page.
+func (l *Ledger) Balances(_ context.Context, after string, limit int) ([]Balance, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var page []Balance
+	for _, name := range slices.Sorted(maps.Keys(l.accounts)) {
+		if name <= after || len(page) == limit {
+			continue
+		}
+		b := Balance{Account: name}
+		if p := l.accounts[name].purse; p != nil {
+			b.Posted, b.Held = p.posted, p.held
+		}
+		page = append(page, b)
+	}
+	return page, nil
+}
+
+// Totals sums all accounts. It never fails.
+func (l *Ledger) Totals(context.Context) (Totals, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	amount := func(m Money) *big.Int { return big.NewInt(int64(m)) }
+	sums := l.journal.totals
+	t := Totals{
+		Accounts: int64(len(l.accounts)), Posted: amount(sums.customer), Held: new(big.Int),
+		Credited: amount(-sums.credit), Revenue: amount(sums.revenue), Overrun: amount(-sums.overrun),
+	}
+	for _, a := range l.accounts {
+		if a.purse != nil {
+			t.Held.Add(t.Held, amount(a.purse.held))
+		}
+	}
+	return t, nil
 }
 
 // AccountNames are all customer accounts, sorted. It never fails.

@@ -2,6 +2,8 @@ package billing
 
 import (
 	"context"
+	"math/big"
+	"strings"
 	"time"
 )
 
@@ -31,8 +33,17 @@ type Accounts interface {
 	// below what is held) under a unique reference; the same reference again
 	// changes nothing.
 	Credit(ctx context.Context, account string, amount Money, reference string) error
-	// AccountNames are all customer accounts, sorted.
+	// AccountNames are all customer accounts, sorted. There can be millions: where
+	// one is asked for, ask Exists, and to list them, Balances.
 	AccountNames(ctx context.Context) ([]string, error)
+	// Exists reports whether there is an account, also where the ledger only
+	// counts and Balance knows every name.
+	Exists(ctx context.Context, account string) (bool, error)
+	// Balances is a page of the accounts, sorted by name: at most limit of those
+	// whose names come after one, which need not exist.
+	Balances(ctx context.Context, after string, limit int) ([]Balance, error)
+	// Totals sums all accounts.
+	Totals(ctx context.Context) (Totals, error)
 	// SetBudget bounds what one key may spend from now on; nil lifts the bound.
 	SetBudget(ctx context.Context, account, key string, budget *Money) error
 	// Verify checks the ledger's invariants (ledger.md, I1 to I7) and names
@@ -46,7 +57,13 @@ type Budgets interface {
 	// Budgets are those in force of one account's keys, or of all for an empty
 	// account, sorted by account and key. A ledger that only counts has none.
 	Budgets(ctx context.Context, account string) ([]Budget, error)
+	// BudgetsOf is what each of some keys has left of its budget in force; a key
+	// without one is not in it.
+	BudgetsOf(ctx context.Context, keys []KeyOf) (map[KeyOf]Money, error)
 }
+
+// KeyOf is a key of an account.
+type KeyOf struct{ Account, Key string }
 
 // Budget is the bound of one key.
 type Budget struct {
@@ -67,6 +84,29 @@ type Balance struct {
 
 // Available is what a new request can be held against.
 func (b Balance) Available() Money { return b.Posted - b.Held }
+
+// Totals is the trial balance of a ledger: sums over all accounts, in nano-units.
+// Posted is Credited less Revenue plus Overrun. A sum may be larger than a [Money]
+// can be. Where the ledger only counts all but Accounts are zero.
+type Totals struct {
+	Accounts int64
+	Posted   *big.Int // what the customers have
+	Held     *big.Int // the part of it that is set aside for running requests
+	Credited *big.Int // what they were given
+	Revenue  *big.Int // the full cost of what was delivered
+	Overrun  *big.Int // the part of it that the operator bore
+}
+
+// FormatSum writes a sum of amounts, in nano-units, as a decimal, as
+// [Money.String] does.
+func FormatSum(nanos *big.Int) string {
+	if nanos.IsInt64() {
+		return Money(nanos.Int64()).String()
+	}
+	whole, rest := new(big.Int).QuoRem(nanos, big.NewInt(int64(One)), new(big.Int))
+	_, fraction, _ := strings.Cut(Money(new(big.Int).Abs(rest).Int64()).String(), ".")
+	return whole.String() + "." + fraction // whole has the sign: it is not 0
+}
 
 // Query selects and groups usage.
 type Query struct {

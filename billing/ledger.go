@@ -86,17 +86,20 @@ func (l *Ledger) Currency() string { return l.options.Currency }
 // Counting reports whether usage is recorded without money.
 func (l *Ledger) Counting() bool { return l.options.Count }
 
-// Reserve sets the cost of c.Bound aside, or all that the account and the
-// key's budget have left, as long as that covers c.Least. It fails with
-// fault.InsufficientBalance if it does not, with fault.PermissionDenied if
+// Reserve sets aside what [Ask.Grant] says: the cost of c.Bound, or less where the
+// account and the key's budget have or can spare no more, as long as that covers
+// c.Least. It fails with fault.InsufficientBalance if it does not, with fault.PermissionDenied if
 // there is no such account, with fault.InvalidRequest if the cost of the bound
 // is above [MaxHold], and with fault.InternalError if c.RequestID is empty or
 // already used, or if c.With has a record. It ends no hold by itself: c.Until is
 // the caller's to keep, and the process's end is every hold's.
 func (l *Ledger) Reserve(_ context.Context, c Charge) (Hold, error) {
-	bound, least, err := l.bounds(&c)
-	if err != nil {
-		return Hold{}, err
+	var ask Ask
+	if !l.options.Count {
+		var err error
+		if ask, err = c.Ask(); err != nil {
+			return Hold{}, err
+		}
 	}
 	if len(c.With) > 0 {
 		return Hold{}, fault.New(fault.InternalError, fmt.Sprintf("A ledger in memory cannot keep a record of type %T with a hold.", c.With[0]))
@@ -114,35 +117,19 @@ func (l *Ledger) Reserve(_ context.Context, c Charge) (Hold, error) {
 		ID: c.RequestID, CreatedAt: l.now(), Account: a.name, Key: c.Key,
 		Operation: c.Operation, Model: c.Model, PriceVersion: c.Price.Version(),
 	}}
-	if !r.hold(max(least, min(bound, r.available()))) {
-		return Hold{}, fault.New(fault.InsufficientBalance, "Insufficient balance")
+	amount, err := ask.Grant(a.purse.position(), r.budget.position())
+	if err != nil {
+		return Hold{}, err
 	}
+	r.hold(amount)
 	l.requests[c.RequestID] = r
 	return r.asHold(), nil
 }
 
-// bounds are the most and the least that a request may set aside.
-func (l *Ledger) bounds(c *Charge) (bound, least Money, err error) {
-	if l.options.Count {
-		return 0, 0, nil
-	}
-	bound, err = c.Price.Cost(c.Bound)
-	if err == nil && bound > MaxHold {
-		err = fmt.Errorf("%w: %s is more than one request may hold", ErrAmount, bound)
-	}
-	least = bound
-	if err == nil && !c.Least.IsZero() {
-		least, err = c.Price.Cost(c.Least)
-	}
-	if err != nil {
-		return 0, 0, fault.Wrap(fault.InvalidRequest, fmt.Sprintf("The request could cost more than %s, the most that one request may hold. Ask for less output.", MaxHold), err)
-	}
-	return bound, min(least, bound), nil
-}
-
 // Extend adds more to an open hold under the guard of Reserve and keeps soFar
-// as its checkpoint; where it fails nothing changes. An unknown or ended hold,
-// a negative amount and a negative usage are fault.InternalError.
+// as its checkpoint; where it fails nothing changes. An unknown hold, one that has
+// ended ([ErrHoldEnded]), a negative amount and a negative usage are
+// fault.InternalError.
 func (l *Ledger) Extend(_ context.Context, h Hold, soFar Usage, more Money) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,8 +137,11 @@ func (l *Ledger) Extend(_ context.Context, h Hold, soFar Usage, more Money) erro
 	if err != nil {
 		return err
 	}
-	if r.settled() || more < 0 || soFar.negative() {
-		return fault.New(fault.InternalError, "The gateway extended a hold that has ended, or by less than nothing.")
+	switch {
+	case r.settled():
+		return HoldEnded()
+	case more < 0 || soFar.negative():
+		return fault.New(fault.InternalError, "The gateway extended a hold by less than nothing.")
 	}
 	if l.options.Count {
 		more = 0
@@ -164,8 +154,8 @@ func (l *Ledger) Extend(_ context.Context, h Hold, soFar Usage, more Money) erro
 }
 
 // Settle charges u and gives the rest of the hold back. What u costs above the
-// hold is taken from what the account and the budget have available; the
-// remainder is the operator's, as the receipt's Overrun. The request counts
+// hold is taken from what the account has available, even above the key's budget;
+// the remainder is the operator's, as the receipt's Overrun. The request counts
 // as Captured if it used anything or reported an explicit zero.
 //
 // The one kind of record that a Ledger in memory keeps is [Outcome]; another
@@ -207,7 +197,7 @@ func (l *Ledger) Settle(_ context.Context, h Hold, u Usage, with ...Record) (Rec
 
 // capture moves the money of one settlement, or none of it.
 func (l *Ledger) capture(r *request, cost Money) error {
-	held, available := r.receipt.Hold, r.available()
+	held, available := r.receipt.Hold, r.account.purse.available()
 	charge := min(cost, held+available) // fits: nothing is held where available is Unlimited
 	if cost > 0 && !l.options.Count {
 		r.entry = l.journal.post(entry{

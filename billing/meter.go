@@ -5,7 +5,10 @@ package billing
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // Meter reserves the cost of a request before it is sent and settles it when
@@ -19,18 +22,31 @@ import (
 type Meter interface {
 	// Reserve sets c's upper bound aside. It grants less than the cost of
 	// c.Bound, but never less than that of c.Least, where the account has no
-	// more; below that it fails with fault.InsufficientBalance.
+	// more or c.Usual says so; below that it fails with
+	// fault.InsufficientBalance. How much it is [Ask.Grant] says.
 	Reserve(ctx context.Context, c Charge) (Hold, error)
 	// Extend adds more to a running hold, or fails with
 	// fault.InsufficientBalance and changes nothing. soFar is what was
 	// consumed until now: the checkpoint that is charged if the process dies.
-	// more may be zero.
+	// more may be zero. Of a hold that has been settled, by whomever, the error has
+	// ErrHoldEnded in its chain ([HoldEnded]): the caller then stops what it charges
+	// for, since nothing more of it can be captured.
 	Extend(ctx context.Context, h Hold, soFar Usage, more Money) error
 	// Settle ends the hold: it charges u at the price that the hold pinned and
 	// gives the rest back. A zero Usage gives everything back. Settling a hold
 	// again changes nothing and returns the first Receipt. The records are
 	// written in the same transaction.
 	Settle(ctx context.Context, h Hold, u Usage, with ...Record) (Receipt, error)
+}
+
+// ErrHoldEnded is in the chain of what [Meter].Extend returns for a hold that has
+// been settled, as one is by the recovery of a process that was taken for dead.
+var ErrHoldEnded = errors.New("billing: the hold has ended")
+
+// HoldEnded is the error of a [Meter] that is asked to extend a hold that has
+// been settled: a fault.InternalError with [ErrHoldEnded] in its chain.
+func HoldEnded() error {
+	return fault.Wrap(fault.InternalError, "The gateway extended a hold that has ended.", ErrHoldEnded)
 }
 
 // Sparing is a [Meter] whose records outlive the process. It is told every two
@@ -52,6 +68,15 @@ type Charge struct {
 	Price     *Price // pinned for the life of the hold; nil means that the model is free
 	Bound     Usage  // upper bound of what the request may consume
 	Least     Usage  // smallest bound that is worth a start; zero means Bound
+	// Usual is held in the place of Bound where that is more than the account can
+	// spare: of a request that does not say how much may be made. Whoever sees
+	// that the hold covers less than Bound limits the upstream to it. Zero means
+	// that Bound is held, or whatever is available.
+	Usual Usage
+	// Firm is what the request may consume whatever limit its upstream is sent.
+	// With a hold that does not cover it the request runs only while no other of
+	// the account has a hold. Zero means that every limit is obeyed.
+	Firm Usage
 	// Claimed says that the request holds an idempotency key open with this
 	// Meter. A meter whose claims others can end refuses it with
 	// fault.IdempotencyConflict if the key is no longer the request's.

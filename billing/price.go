@@ -134,6 +134,22 @@ func (p *Price) rate(u Unit, variant string) (int64, bool) {
 	return 0, false
 }
 
+// Covers reports whether the row has a rate for a unit, of whichever variant, or
+// one that the unit falls back to. A rate of "0" is one.
+func (p *Price) Covers(u Unit) bool {
+	if p == nil {
+		return false
+	}
+	_, ok := p.rate(u, "")
+	return ok || slices.ContainsFunc(p.rates, func(r rate) bool { return r.unit == u })
+}
+
+// IsFree reports a row of which every rate is "0": the operator gives the model
+// away, whatever it makes.
+func (p *Price) IsFree() bool {
+	return p != nil && len(p.rates) > 0 && !slices.ContainsFunc(p.rates, func(r rate) bool { return r.pico != 0 })
+}
+
 // Cost is the exact price of u, rounded up to the next nano-unit once
 // (decisions.md, Shared rules, Money). A unit without a rate costs nothing. It
 // fails with [ErrAmount] if the cost does not fit Money or a bucket is negative.

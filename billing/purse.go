@@ -5,6 +5,14 @@ package billing
 // moves nothing.
 type purse struct{ posted, held Money }
 
+// position is what [Ask.Grant] needs to know of it.
+func (p *purse) position() Balance {
+	if p == nil {
+		return Unbounded()
+	}
+	return Balance{Posted: p.posted, Held: p.held}
+}
+
 // available is what can still be set aside.
 func (p *purse) available() Money {
 	if p == nil {
@@ -20,10 +28,11 @@ func (p *purse) hold(amount Money) {
 	}
 }
 
-// capture gives a held amount back and takes charge.
+// capture gives a held amount back and takes charge, or what there is beside other
+// holds: what a request costs above its key's budget is the account's.
 func (p *purse) capture(held, charge Money) {
 	if p != nil {
 		p.held -= held
-		p.posted -= charge
+		p.posted = max(p.posted-charge, p.held)
 	}
 }

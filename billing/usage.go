@@ -24,8 +24,9 @@ type Usage struct {
 	Estimated bool
 	// Zero says that the upstream reported an explicit zero. It is honoured.
 	Zero bool
-	// Anomaly says that the upstream reported something impossible (a negative,
-	// fractional or absurd count) and that the count was clamped to the hold.
+	// Anomaly says that the upstream reported something impossible: a negative or
+	// fractional count, which counts as not reported, or one that no model
+	// reaches, which was clamped.
 	Anomaly bool
 }
 

@@ -17,6 +17,10 @@ const (
 	MaxKey    = 255            // bytes of a key
 	MaxAnswer = 1 << 20        // bytes of an answer that is kept
 	KeptFor   = 24 * time.Hour // how long an answer is kept
+
+	// MaxEmbeddings bounds the answers to embeddings that are kept: they are
+	// large, and cost next to nothing to make again.
+	MaxEmbeddings = 64 << 10
 )
 
 // Store remembers answers (decisions.md, Idempotency-Key). It is safe for
@@ -28,7 +32,7 @@ type Store interface {
 	// Open claims a key for a request with this content. It returns the first
 	// request's answer if that was kept, nil if the caller is the first, and
 	// fault.IdempotencyConflict if the first is still open, had another
-	// content, or gave an answer that was too large to keep.
+	// content, or was charged and gave an answer that was not kept.
 	Open(ctx context.Context, k Key, content Content, requestID string) (*Answer, error)
 	// Keep ends a claim with its answer.
 	Keep(ctx context.Context, k Key, requestID string, a Answer) error
@@ -59,6 +63,19 @@ type Record struct {
 	Body    []byte
 }
 
+// Bytes is how much the answer takes where it is kept: its body and its header.
+func (r Record) Bytes() int { return len(r.Body) + headerBytes(r.Header) }
+
+// headerBytes is the length of all names and values.
+func headerBytes(h http.Header) (n int) {
+	for name, values := range h {
+		for _, value := range values {
+			n += len(name) + len(value)
+		}
+	}
+	return n
+}
+
 // RecordKind is "answer".
 func (Record) RecordKind() string { return "answer" }
 
@@ -74,8 +91,9 @@ func StillOpen() error {
 		Message: "The first request with this Idempotency-Key is still running."}
 }
 
-// NotKept is the conflict of a key whose answer was too large to keep.
+// NotKept is the conflict of a key whose request was charged and has no answer
+// that could be given again: it was too large, or the client had left.
 func NotKept() error {
 	return &fault.Error{Code: fault.IdempotencyConflict, Retry: fault.RetryNo, Param: "Idempotency-Key",
-		Message: "The request with this Idempotency-Key was answered and charged, but its answer was too large to keep."}
+		Message: "The request with this Idempotency-Key was charged, but its answer was not kept: it was too large, or the client left before it came. Use a new key to send the request again."}
 }

@@ -11,15 +11,18 @@ import (
 type Memory struct {
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// MaxBytes bounds the bodies that are kept, 256 MiB if zero. While they
-	// fill it, new keys are kept without their answers: a duplicate is then
+	// MaxBytes bounds the bodies and headers that are kept, 256 MiB if zero. While
+	// they fill it, new keys are kept without their answers: a duplicate is then
 	// refused, never run again.
 	MaxBytes int64
+	// MaxAccountBytes is the same bound for each account, 64 MiB if zero.
+	MaxAccountBytes int64
 
 	mu      sync.Mutex
 	entries map[Key]*claim
 	kept    []*claim // in the order of their expiry
 	size    int64
+	sizes   map[string]int64 // by account; only of those that have one
 }
 
 // claim is one key in use or kept.
@@ -28,6 +31,7 @@ type claim struct {
 	content Content
 	request string
 	answer  *Answer // nil while the request is open
+	size    int64   // of the answer that is kept
 	expires time.Time
 }
 
@@ -62,10 +66,11 @@ func (m *Memory) Keep(_ context.Context, k Key, requestID string, a Answer) erro
 	if !ok || c.request != requestID || c.answer != nil {
 		return nil
 	}
-	if len(a.Body) > MaxAnswer || m.size+int64(len(a.Body)) > m.limit() {
-		a.Body = nil
+	size := int64(len(a.Body) + headerBytes(a.Header))
+	if a.Body == nil || len(a.Body) > MaxAnswer || m.size+size > limit(m.MaxBytes, 256<<20) || m.sizes[k.Account]+size > limit(m.MaxAccountBytes, 64<<20) {
+		a.Header, a.Body, size = nil, nil, 0
 	}
-	m.size += int64(len(a.Body))
+	m.count(c, size)
 	c.answer, c.expires = &a, m.now().Add(KeptFor)
 	m.kept = append(m.kept, c)
 	return nil
@@ -85,7 +90,7 @@ func (m *Memory) Free(_ context.Context, k Key, requestID string) error {
 func (m *Memory) expire() {
 	now := m.now()
 	for len(m.kept) > 0 && !now.Before(m.kept[0].expires) {
-		m.size -= int64(len(m.kept[0].answer.Body))
+		m.count(m.kept[0], -m.kept[0].size)
 		delete(m.entries, m.kept[0].key)
 		m.kept[0] = nil
 		m.kept = m.kept[1:]
@@ -99,9 +104,22 @@ func (m *Memory) now() time.Time {
 	return time.Now()
 }
 
-func (m *Memory) limit() int64 {
-	if m.MaxBytes > 0 {
-		return m.MaxBytes
+// count adds to the bytes that are kept of an answer.
+func (m *Memory) count(c *claim, size int64) {
+	c.size += size
+	m.size += size
+	if m.sizes == nil {
+		m.sizes = make(map[string]int64)
 	}
-	return 256 << 20
+	if m.sizes[c.key.Account] += size; m.sizes[c.key.Account] == 0 {
+		delete(m.sizes, c.key.Account)
+	}
+}
+
+// limit is a bound that was set, or else its default.
+func limit(set, unset int64) int64 {
+	if set > 0 {
+		return set
+	}
+	return unset
 }

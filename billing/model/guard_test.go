@@ -26,13 +26,14 @@ const (
 	keptTogether                // the answer is kept in the transaction that captures
 	endedFirst                  // the key of a dead process is freed after its hold has ended
 	standing                    // a hold for a request with a key finds its claim, and takes it over
+	limited                     // an upstream makes no more of an unknown length than the hold affords
 	guards
 )
 
 var guardNames = [guards]string{
 	"sufficient", "extendedWithin", "oneID", "settledOnce", "sweptOnce", "extendsOpen", "capped", "balanced", "leased",
 	"leavesLiving", "sweeps", "checkpointed", "counted", "durableFirst", "onePayment", "renewed", "pinned",
-	"oneOwner", "keptTogether", "endedFirst", "standing",
+	"oneOwner", "keptTogether", "endedFirst", "standing", "limited",
 }
 
 func (g guard) String() string { return guardNames[g] }
@@ -48,6 +49,7 @@ type world struct {
 	credits  int8   // how often the operator asks for the one credit
 	costs    []int8 // what a request may turn out to cost, in units
 	extends  int8   // how often a request may be extended
+	usual    int8   // of requests of unknown length: what each gets of an account that cannot spare more; 0 for known ones
 	left     allowance
 	without  [guards]bool
 	eager    bool // a process that starts recovers before it does anything else, as one alone with its database does

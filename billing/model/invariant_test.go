@@ -17,6 +17,9 @@ func (w *world) wrong(s *state) string {
 		if wrong := s.wrongRequest(q); wrong != "" {
 			return fmt.Sprintf("%s (r%d)", wrong, r+1)
 		}
+		if w.usual > 0 && q.overrun > 0 {
+			return fmt.Sprintf("a vendor made more than its hold pays for (r%d)", r+1)
+		}
 		if q.captures > 0 && !q.swept {
 			captures++
 		}
@@ -78,7 +81,7 @@ func (s *state) wrongRequest(q *request) string {
 		return "a settlement is of another usage than the request's"
 	case q.hold && q.soFar < q.extended, q.swept && q.used < q.extended:
 		return "I8: a checkpoint that was acknowledged is lost"
-	case q.hold && q.memory && !busy && q.amount != held+more*q.extended:
+	case q.hold && q.memory && !busy && q.amount != q.granted+more*q.extended:
 		return "an extension was made twice"
 	case q.acked && (!ended || q.told != q.charge):
 		return "I8: the client was told of a charge that is not durable"

@@ -24,13 +24,35 @@ func (w *world) refuses(s *state, r int8) bool {
 	if w.keyed && w.has(standing) && (s.key.state != claimOpen || s.key.by != r) {
 		return true
 	}
-	return (w.has(oneID) && (q.hold || q.status != open)) || (w.has(sufficient) && s.account.available() < held)
+	return (w.has(oneID) && (q.hold || q.status != open)) || (w.has(sufficient) && s.account.available() < w.least())
+}
+
+// least is the smallest hold that a request starts with.
+func (w *world) least() int8 {
+	if w.usual > 0 {
+		return 1
+	}
+	return held
+}
+
+// grant is what is set aside: all of it, unless the length is not known and half of
+// the balance would not stay free.
+func (w *world) grant(a account) int8 {
+	if w.usual == 0 {
+		return held
+	}
+	wish := a.available() - a.posted/2
+	if wish < w.usual {
+		wish = w.usual
+	}
+	return min(held, wish, a.available())
 }
 
 func (w *world) hold(s *state, n, r int8) {
 	q := &s.request[r]
-	s.account.held += held
-	q.hold, q.amount, q.owner = true, held, identity{n, s.node[n].life}
+	q.granted = w.grant(s.account)
+	s.account.held += q.granted
+	q.hold, q.amount, q.owner = true, q.granted, identity{n, s.node[n].life}
 	q.price, q.fresh = s.price, true
 	if w.keyed && w.has(standing) {
 		s.key.owner = q.owner

@@ -18,6 +18,8 @@ var worlds = []world{
 		left: allowance{crashes: 1, losses: 1, expiries: 1}},
 	{name: "one idempotency key, and a process that is taken for dead", requests: 2, nodes: 2, keyed: true, balance: 4, costs: []int8{0, 2},
 		extends: 1, left: allowance{crashes: 1, expiries: 1}},
+	{name: "two answers of unknown length, a balance for one and a half", requests: 2, nodes: 2, balance: 3, usual: 1, costs: []int8{0, 1, 3},
+		left: allowance{crashes: 1}},
 }
 
 func TestEveryInterleavingKeepsTheInvariantsAndEndsEveryHold(t *testing.T) {

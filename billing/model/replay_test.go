@@ -141,10 +141,14 @@ func (r *run) lose(rest []point) {
 }
 
 func (r *run) charge(i int8) billing.Charge {
-	return billing.Charge{
+	c := billing.Charge{
 		Account: r.name, Key: "k1", RequestID: r.id(int(i)), Model: "painter", Price: r.price,
 		Bound: billing.Usage{Images: held},
 	}
+	if r.world.usual > 0 {
+		c.Usual, c.Least = billing.Usage{Images: int64(r.world.usual)}, billing.Usage{Images: 1}
+	}
+	return c
 }
 
 func (r *run) id(i int) string { return fmt.Sprint(r.name, "r", i+1) }
@@ -199,11 +203,19 @@ func newSubject(t *testing.T) *subject {
 // alone is a world of one process, whose traces a real ledger can follow.
 var alone = world{requests: 2, nodes: 1, balance: 3, credits: 1, costs: []int8{0, 1, 4}, extends: 1, eager: true}
 
+// unsure is one whose requests do not say how long their answers may be. Its
+// balances are even, since a model has no half units.
+var unsure = world{requests: 2, nodes: 1, balance: 4, credits: 1, usual: 1, costs: []int8{0, 2}, eager: true}
+
 func TestTheLedgerInMemoryFollowsEveryTraceOfTheModel(t *testing.T) {
-	x := newSubject(t)
-	x.ledger = billing.NewLedger(billing.LedgerOptions{})
-	x.replay(alone, 9)
-	t.Logf("%d traces", x.traces)
+	for name, w := range map[string]world{"known lengths": alone, "unknown lengths": unsure} {
+		t.Run(name, func(t *testing.T) {
+			x := newSubject(t)
+			x.ledger = billing.NewLedger(billing.LedgerOptions{})
+			x.replay(w, 9)
+			t.Logf("%d traces", x.traces)
+		})
+	}
 }
 
 func TestTheLedgerOnSQLiteFollowsEveryTraceOfTheModel(t *testing.T) {
@@ -215,7 +227,7 @@ func TestTheLedgerOnSQLiteFollowsEveryTraceOfTheModel(t *testing.T) {
 		name   string
 		world  world
 		length int
-	}{{"two requests, one lost answer", lossy, 6}, {"one request, one crash", mortal, 7}} {
+	}{{"two requests, one lost answer", lossy, 6}, {"one request, one crash", mortal, 7}, {"two requests of unknown length", unsure, 5}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel() // they wait for the disk
 			x := onSQLite(t)

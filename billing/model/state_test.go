@@ -4,7 +4,7 @@ package model
 const (
 	requests = 2 // at most
 	nodes    = 2 // at most
-	held     = 2 // set aside for each request
+	held     = 2 // set aside for each request, unless it is of unknown length and less can be spared
 	more     = 1 // what an extension adds, and what its checkpoint says was used
 	credited = 2 // the one credit
 	lifetime = 2 // ticks after which a hold that nobody extends has expired
@@ -74,6 +74,7 @@ type request struct {
 	// In the database.
 	hold     bool // a row of an open hold
 	amount   int8
+	granted  int8 // of it, when the hold was made
 	owner    identity
 	soFar    int8 // the checkpoint
 	age      int8 // ticks since the hold was made or extended

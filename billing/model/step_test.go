@@ -228,6 +228,9 @@ func (w *world) serve(s *state, n, r int8, yield func(step, state)) {
 	case q.phase == running:
 		w.extend(s, n, r, yield)
 		for _, cost := range w.costs {
+			if w.usual > 0 && w.has(limited) && cost > q.amount {
+				continue
+			}
 			t := *s
 			t.request[r].phase, t.request[r].cost = produced, cost
 			yield(step{"the upstream has answered", n, r, cost}, t)
@@ -260,7 +263,7 @@ func (w *world) arrive(s *state, n, r int8, yield func(step, state)) {
 	t := *s
 	q := &t.request[r]
 	q.at, q.phase = n, arrived
-	if s.account.available() < held {
+	if s.account.available() < w.least() {
 		q.phase = over
 		yield(step{"refused at a look", n, r, 0}, t)
 		return

@@ -1,0 +1,153 @@
+package billing_test
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// What a row of the table expects instead of an amount.
+const (
+	tooLittle = -1 // refused: less than Least is available
+	notBeside = -2 // refused beside another hold
+)
+
+const unlimited = billing.Unlimited
+
+func TestWhatIsGranted(t *testing.T) {
+	has := func(posted, held billing.Money) billing.Balance { return billing.Balance{Posted: posted, Held: held} }
+	none := billing.Unbounded()
+	var (
+		bounded  = billing.Ask{Bound: 100, Least: 10}                        // with max_tokens
+		open     = billing.Ask{Bound: 800, Least: 10, Usual: 100}            // without
+		small    = billing.Ask{Bound: 50, Least: 10, Usual: 100}             // Bound is below Usual
+		firm     = billing.Ask{Bound: 100, Least: 10, Firm: 100}             // a bound that does not reach the vendor
+		openFirm = billing.Ask{Bound: 800, Least: 10, Usual: 100, Firm: 300} // media whose size is not known
+		lowFirm  = billing.Ask{Bound: 800, Least: 10, Usual: 100, Firm: 50}  // Firm is below Usual
+		free     = billing.Ask{}
+	)
+	for _, c := range []struct {
+		name            string
+		ask             billing.Ask
+		account, budget billing.Balance
+		want            billing.Money
+	}{
+		{"a bound that is there", bounded, has(1_000, 0), none, 100},
+		{"a bound that is all there is", bounded, has(100, 0), none, 100},
+		{"a bound above what is there", bounded, has(60, 0), none, 60},
+		{"a bound above what others leave", bounded, has(100, 40), none, 60},
+		{"the least", bounded, has(10, 0), none, 10},
+		{"the least that others leave", bounded, has(100, 90), none, 10},
+		{"below the least", bounded, has(9, 0), none, tooLittle},
+		{"below the least beside others", bounded, has(100, 91), none, tooLittle},
+		{"nothing", bounded, has(0, 0), none, tooLittle},
+		{"a bound without a limit", bounded, has(unlimited, 0), none, 100},
+		{"a bound above the budget", bounded, has(1_000, 0), has(60, 0), 60},
+		{"a bound above what others leave of the budget", bounded, has(1_000, 70), has(100, 70), 30},
+		{"a bound above the balance, which is below the budget", bounded, has(60, 0), has(1_000, 0), 60},
+		{"a budget below the least", bounded, has(1_000, 0), has(9, 0), tooLittle},
+		{"a balance below the least, and a budget", bounded, has(9, 0), has(1_000, 0), tooLittle},
+		{"a budget of an account without a limit", bounded, has(unlimited, 0), has(60, 0), 60},
+		{"free of charge on nothing", free, has(0, 0), none, 0},
+
+		{"open, and half stays free", open, has(1_600, 0), none, 800},
+		{"open, and half stays free, rounded down", open, has(1_599, 0), none, 800},
+		{"open, and half would not stay free", open, has(1_598, 0), none, 799},
+		{"open: more than usual can be spared", open, has(400, 0), none, 200},
+		{"open: the usual can be spared", open, has(200, 0), none, 100},
+		{"open: half of the balance is below the usual", open, has(150, 0), none, 100},
+		{"open: less than the usual is there", open, has(60, 0), none, 60},
+		{"open: less than the least is there", open, has(9, 0), none, tooLittle},
+		{"open beside others, and more than usual can be spared", open, has(1_000, 300), none, 200},
+		{"open beside others that hold half", open, has(1_000, 500), none, 100},
+		{"open beside others that hold more than half", open, has(1_000, 700), none, 100},
+		{"open beside others that leave less than the usual", open, has(1_000, 950), none, 50},
+		{"open beside others that leave less than the least", open, has(1_000, 991), none, tooLittle},
+		{"open without a limit", open, has(unlimited, 0), none, 800},
+		{"open: half of the budget stays free", open, has(10_000, 0), has(400, 0), 200},
+		{"open: half of the balance stays free, which is below the budget", open, has(400, 0), has(10_000, 0), 200},
+		{"open: half of the budget is below the usual", open, has(10_000, 0), has(150, 0), 100},
+		{"open: the budget has less than the usual", open, has(10_000, 0), has(60, 0), 60},
+		{"open: others hold more than half of the budget", open, has(10_000, 700), has(1_000, 700), 100},
+		{"open: the budget has less than the least", open, has(10_000, 0), has(9, 0), tooLittle},
+		{"open, of a bound below the usual", small, has(60, 0), none, 50},
+		{"open, of a bound below the usual that is not there", small, has(40, 0), none, 40},
+
+		{"firm, and covered", firm, has(1_000, 0), none, 100},
+		{"firm, and covered beside others", firm, has(1_000, 40), none, 100},
+		{"firm, and just covered beside others", firm, has(140, 40), none, 100},
+		{"firm, and not covered, alone", firm, has(99, 0), none, 99},
+		{"firm, and not covered beside others", firm, has(139, 40), none, notBeside},
+		{"firm beside others that leave less than the least", firm, has(49, 40), none, tooLittle},
+		{"firm without a limit, beside others", firm, has(unlimited, 40), none, 100},
+		{"firm above the budget, alone", firm, has(1_000, 0), has(60, 0), 60},
+		{"firm above the budget beside others of the key", firm, has(1_000, 40), has(100, 40), notBeside},
+		{"firm above the budget beside others of the account", firm, has(1_000, 40), has(60, 0), notBeside},
+		{"firm above the budget beside a hold of the budget alone", firm, has(1_000, 0), has(100, 40), notBeside},
+		{"firm above the balance of a key that has a budget", firm, has(99, 40), has(1_000, 0), notBeside},
+		{"firm within the budget beside others", firm, has(1_000, 40), has(140, 40), 100},
+		{"firm above the budget of an account without a limit", firm, has(unlimited, 0), has(60, 0), 60},
+
+		{"open and firm: half stays free", openFirm, has(1_600, 0), none, 800},
+		{"open and firm: it is covered although half does not stay free", openFirm, has(400, 0), none, 300},
+		{"open and firm: all there is covers it", openFirm, has(300, 0), none, 300},
+		{"open and firm: nothing covers it, so it gets what can be spared, alone", openFirm, has(299, 0), none, 150},
+		{"open and firm: the usual, alone", openFirm, has(120, 0), none, 100},
+		{"open and firm beside others, and covered", openFirm, has(600, 100), none, 300},
+		{"open and firm beside others, and not covered", openFirm, has(1_000, 701), none, notBeside},
+		{"open and firm: the budget covers it", openFirm, has(10_000, 1), has(300, 0), 300},
+		{"open and firm: the budget does not cover it, alone", openFirm, has(10_000, 0), has(299, 0), 150},
+		{"open and firm: the budget does not cover it, beside others", openFirm, has(10_000, 1), has(299, 0), notBeside},
+		{"open and firm below the usual", lowFirm, has(1_000, 700), none, 100},
+		{"open and firm, and what is left beside others covers it", lowFirm, has(1_000, 950), none, 50},
+		{"open and firm, and what is left beside others does not cover it", lowFirm, has(1_000, 951), none, notBeside},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := c.ask.Grant(c.account, c.budget)
+			switch {
+			case c.want >= 0:
+				if err != nil || got != c.want {
+					t.Errorf("granted %d, %v, want %d", got, err, c.want)
+				}
+			case !fault.Is(err, fault.InsufficientBalance) || got != 0 || strings.Contains(err.Error(), "beside others") != (c.want == notBeside):
+				t.Errorf("granted %d, %v, want a refusal, %d", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestAGrantIsNeverMoreThanIsThereNorLessThanIsNeeded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		amount := func(name string, least, most billing.Money) billing.Money {
+			return billing.Money(rapid.Int64Range(int64(least), int64(most)).Draw(t, name))
+		}
+		var a billing.Ask
+		a.Bound = amount("bound", 0, billing.MaxHold)
+		a.Least, a.Firm = amount("least", 0, a.Bound), amount("firm", 0, a.Bound)
+		a.Usual = amount("usual", 0, billing.MaxHold)
+		purse := func(name string) billing.Balance {
+			if rapid.Bool().Draw(t, name+" bounds nothing") {
+				return billing.Unbounded()
+			}
+			posted := amount(name, 0, 3*a.Bound)
+			return billing.Balance{Posted: posted, Held: amount(name+" held", 0, posted)}
+		}
+		account, budget := purse("account"), purse("budget")
+		available := min(account.Available(), budget.Available())
+		got, err := a.Grant(account, budget)
+		switch alone := account.Held == 0 && budget.Held == 0; {
+		case err != nil && available >= max(a.Least, a.Firm):
+			t.Errorf("refused with %d: %v", available, err)
+		case err != nil && alone && available >= a.Least:
+			t.Errorf("refused alone with %d: %v", available, err)
+		case err == nil && (got > available || got > a.Bound || got < a.Least):
+			t.Errorf("granted %d of %d", got, available)
+		case err == nil && got < a.Firm && !alone:
+			t.Errorf("granted %d beside another hold", got)
+		}
+	})
+}
