@@ -23,6 +23,8 @@ type batch struct {
 	tx      *tx
 	ops     []*op
 	careful bool  // trust nothing but the database
+	hurried bool  // leave out the operations on rows that others have locked
+	later   []*op // those that were left out
 	now     int64 // the ledger's time, the same for the whole batch
 	signed  bool
 	commits int64 // the node's count if this batch is committed
@@ -40,6 +42,7 @@ type batch struct {
 	answers  []answer
 	attempts []attempt
 	tasks    tasks
+	claims   claims
 	rebound  []*budget // ended, or to be added
 	wrote    bool      // by an operation of its own
 	durable  bool      // it was committed
@@ -74,6 +77,7 @@ func (b *batch) run() (err error) {
 	ctx, cancel := b.db.bounded()
 	defer cancel()
 	b.ctx = ctx
+	defer func() { b.kept.drop(b.answers) }()
 	t, err := b.begin(ctx)
 	if err != nil {
 		return err
@@ -104,10 +108,21 @@ func (b *batch) begin(ctx context.Context) (*sql.Tx, error) {
 		if err != nil {
 			return nil, err
 		}
+		if session := b.db.dialect.Session; session != "" {
+			if _, err := conn.ExecContext(ctx, session); err != nil {
+				_ = conn.Close() // the first error says more
+				return nil, err
+			}
+		}
 		b.conn = conn
 	}
 	t, err := b.conn.BeginTx(ctx, nil)
 	b.tx = &tx{t, b.db, b.conn}
+	if hurried := b.db.dialect.Hurried; err == nil && b.hurried && hurried != "" {
+		if _, err = t.ExecContext(ctx, hurried); err != nil {
+			_ = t.Rollback() // the first error says more
+		}
+	}
 	return t, err
 }
 
@@ -152,6 +167,11 @@ func (b *batch) decide() error {
 	}
 	if err := b.readClock(); err != nil {
 		return err
+	}
+	if b.hurried {
+		if err := b.leaveOutLocked(); err != nil {
+			return err
+		}
 	}
 	for _, o := range b.ops {
 		o.needs(b)
@@ -201,6 +221,7 @@ func (b *batch) publish() {
 			b.open[h.id] = h
 		}
 	}
+	b.kept.commit(b.answers)
 	b.committer.holds.Store(int64(len(b.open)))
 }
 

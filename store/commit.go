@@ -14,8 +14,10 @@ import (
 )
 
 const (
-	batchLimit = 512    // operations in one transaction
-	queueLimit = 16_384 // operations that wait; more are refused
+	batchLimit = 512                // operations in one transaction
+	queueLimit = 16_384             // operations that wait; more are refused
+	beginLimit = queueLimit / 4 * 3 // that wait while requests may begin: the rest is for those that run
+	batchBytes = 8 << 20            // of answers in one transaction
 	gathering  = 100 * time.Microsecond
 	looks      = 10_000 // within that time at the most; a test's clock may stand still
 )
@@ -34,9 +36,12 @@ type committer struct {
 	open     map[string]*hold // the node's, as the last commit left them
 	pending  *batch           // its COMMIT had no answer; nil if there is none
 	holds    atomic.Int64     // how many are open, for others to read
+	delayed  delayed
+	kept     keptBytes
 
 	mu     sync.Mutex
 	queue  []*op
+	pace   pace
 	closed bool
 	down   error // why the last transaction failed; nil if it did not
 	back   time.Time
@@ -48,12 +53,12 @@ type committer struct {
 // startCommitter registers the process and ends the holds of dead ones.
 func (db *DB) startCommitter(ctx context.Context) error {
 	c := &committer{
-		db: db, sql: newStatements(db.dialect), prepared: map[string]*sql.Stmt{}, direct: direct{compiled: map[string]driver.Stmt{}}, open: map[string]*hold{},
-		wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		db: db, sql: newStatements(db.dialect, db.options.HoldFor), prepared: map[string]*sql.Stmt{}, direct: direct{compiled: map[string]driver.Stmt{}}, open: map[string]*hold{},
+		pace: pace{patience: db.options.Patience}, kept: keptBytes{limit: db.options.AnswerBytes}, wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	db.committer = c
 	go c.work()
-	err := db.Sweep(ctx)
+	err := db.sweep(ctx, 0, db.startPatience())
 	if err != nil {
 		c.stop()
 	}
@@ -64,10 +69,10 @@ func (c *committer) enqueue(o *op) error {
 	var refusal error
 	c.mu.Lock()
 	switch {
-	case len(c.queue) >= queueLimit:
-		refusal = errFull
 	case c.closed:
 		refusal = errClosed
+	case len(c.queue) >= queueLimit, o.begins && c.full(o.part):
+		refusal = errFull
 	default:
 		c.queue = append(c.queue, o)
 	}
@@ -79,10 +84,20 @@ func (c *committer) enqueue(o *op) error {
 	return nil
 }
 
+// full reports whether a request that would wait for 1/part of its patience must
+// not begin. c.mu is held.
+func (c *committer) full(part int) bool {
+	return len(c.queue) >= beginLimit || c.pace.tooSlow(len(c.queue), part)
+}
+
 // The reasons why operations are not done.
 var (
-	errStale  = errors.New("another process changed what this one had read")
-	errFull   = errors.New("too many operations wait for the database")
+	errStale = errors.New("another process changed what this one had read")
+	errFull  = &fault.Error{
+		Code: fault.ServiceUnavailable, RetryAfter: time.Second,
+		Message: "The gateway's database has more to do than it can do in time. Try again shortly.",
+	}
+	errLocked = errors.New("another session of the database has locked a row that the operation needs")
 	errClosed = errors.New("the store is closed")
 )
 
@@ -109,8 +124,11 @@ func (c *committer) work() {
 		ops, more := c.next()
 		switch {
 		case len(ops) > 0:
-			c.commit(ops, false)
+			began := time.Now()
+			c.commit(ops, commitMode{hurried: c.delayed.hurried()})
+			c.delayed.tried(time.Since(began))
 		case !more:
+			c.abandonDelayed()
 			c.retire()
 			return
 		}
@@ -122,14 +140,11 @@ func (c *committer) work() {
 func (c *committer) next() (ops []*op, more bool) {
 	for {
 		c.gather()
-		c.mu.Lock()
-		n := min(len(c.queue), batchLimit)
-		for _, o := range c.queue[:n] {
-			if o.take() {
-				ops = append(ops, o)
-			}
+		if ops = c.patient(c.delayed.due()); len(ops) > 0 {
+			return ops, true
 		}
-		c.queue = shifted(c.queue, n)
+		c.mu.Lock()
+		n := c.dequeue(&ops)
 		closed, pulse := c.closed, c.pulse()
 		c.mu.Unlock()
 		if len(ops) > 0 || (closed && n == 0) {
@@ -139,10 +154,41 @@ func (c *committer) next() (ops []*op, more bool) {
 		if n > 0 {
 			continue
 		}
+		if len(c.delayed.ops) > 0 {
+			c.wait(delayedAgain)
+			continue
+		}
 		if c.wait(pulse) {
 			return []*op{{step: beat{}, ready: make(chan struct{})}}, true
 		}
 	}
+}
+
+// dequeue takes operations off the queue, n of them, and adds those that somebody
+// waits for to ops, at most as many operations and bytes as a batch may have. What
+// could not end in time is refused before it costs the database anything. c.mu is
+// held.
+func (c *committer) dequeue(ops *[]*op) (n int) {
+	end := time.Now().Add(c.pace.batch(min(len(c.queue), batchLimit)))
+	bytes := 0
+	for n < len(c.queue) && n < batchLimit {
+		o := c.queue[n]
+		if bytes += o.bytes; bytes > batchBytes && n > 0 {
+			break
+		}
+		n++
+		switch {
+		case !o.take():
+		case o.begins && !o.due.IsZero() && end.After(o.due):
+			o.err = errFull
+			o.finish()
+		default:
+			*ops = append(*ops, o)
+		}
+	}
+	c.queue = shifted(c.queue, n)
+	c.pace.running = len(*ops)
+	return n
 }
 
 // gather lets callers run who are about to join the queue: a commit that starts
@@ -199,27 +245,48 @@ func (c *committer) wait(pulse time.Duration) bool {
 	}
 }
 
+// commitMode is how a batch is committed.
+type commitMode struct {
+	careful   bool      // trust the database alone
+	hurried   bool      // put off what waits for rows that other sessions have locked
+	bisecting time.Time // since when a batch is taken apart to find those; zero if none is
+}
+
 // commit makes ops durable and tells their callers, once everybody else may know
 // how the database is. While that is away it tries again for as long as one of
 // them waits. An unexpected error makes it do each op by itself, so that a
-// poisoned one harms only itself. A careful commit trusts the database alone.
-func (c *committer) commit(ops []*op, careful bool) {
+// poisoned one harms only itself; those that wait for a row which another session
+// has locked are put off alone.
+func (c *committer) commit(ops []*op, how commitMode) {
 	pause := 5 * time.Millisecond
 	for tries := 0; len(ops) > 0; tries++ {
-		b := newBatch(c, ops, careful || tries > 0 || c.pending != nil)
+		if tries > 0 {
+			c.renew()
+		}
+		b := newBatch(c, ops, how.careful || tries > 0 || c.pending != nil)
+		b.hurried = how.hurried && c.db.dialect.Shared
 		began := time.Now()
 		err := b.run()
-		c.committed(len(ops), time.Since(began), err)
+		took := time.Since(began)
+		c.committed(len(b.ops), took, err) // not those that were put off
 		kind := c.kind(err)
 		if err != nil || b.durable { // what wrote nothing tells nothing
 			c.setDown(kind, err)
 		}
 		switch {
 		case err == nil:
-			c.finish(ops)
+			c.learn(len(b.ops), took)
+			c.finish(b.ops)
+			c.delay(b.later)
 			return
 		case errors.Is(err, errKnown):
 			c.finish(b.known)
+			ops = c.patient(ops)
+		case kind == Locked && how.hurried:
+			c.bisect(c.patient(ops), how)
+			return
+		case kind == Locked:
+			how.hurried = true
 			ops = c.patient(ops)
 		case kind == Away || ((kind == Conflict || c.pending != nil) && tries < 10):
 			if kind == Away {
@@ -231,8 +298,9 @@ func (c *committer) commit(ops []*op, careful bool) {
 		case kind == Duplicate && len(ops) == 1 && tries == 0:
 			// Another process took the key meanwhile; the second look finds it taken.
 		case len(ops) > 1:
+			how.careful = true
 			for _, o := range ops { // but for those of which it is found meanwhile that they were committed
-				c.commit(c.patient([]*op{o}), true)
+				c.commit(c.patient([]*op{o}), how)
 			}
 			return
 		case kind == Conflict:
@@ -244,6 +312,25 @@ func (c *committer) commit(ops []*op, careful bool) {
 			c.finish(ops)
 			return
 		}
+	}
+}
+
+// learn notes how fast the database is.
+func (c *committer) learn(ops int, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pace.learn(ops, took)
+}
+
+// renew renews the lease in a transaction of its own when operations that fail
+// have kept it from being renewed: whatever they wait for, the process lives.
+func (c *committer) renew() {
+	if !c.db.dialect.Shared || c.pending != nil || c.conn == nil || time.Since(c.node.renewed) < c.db.options.Lease/4 {
+		return
+	}
+	b := newBatch(c, []*op{{step: beat{}, ready: make(chan struct{})}}, true)
+	if err := b.run(); c.kind(err) == Away {
+		c.hangUp()
 	}
 }
 

@@ -10,10 +10,10 @@ import (
 
 // reserving makes a hold.
 type reserving struct {
-	charge       billing.Charge
-	bound, least billing.Money
-	task         *video.New // that is made with it
-	made         billing.Hold
+	charge billing.Charge
+	ask    billing.Ask
+	task   *video.New // that is made with it
+	made   billing.Hold
 }
 
 func (r *reserving) needs(b *batch) {
@@ -23,6 +23,9 @@ func (r *reserving) needs(b *batch) {
 	}
 	if r.task != nil {
 		b.wantNew(r.task)
+	}
+	if r.charge.Claimed {
+		b.claims.requests = append(b.claims.requests, r.charge.RequestID)
 	}
 }
 
@@ -54,9 +57,10 @@ func (r *reserving) decide(b *batch) error {
 	if !c.Until.IsZero() {
 		h.node, h.expires = nobody, b.db.local(c.Until, b.now)
 	}
-	amount := max(r.least, min(r.bound, b.available(h)))
-	if !b.covered(h, amount) {
-		return fault.New(fault.InsufficientBalance, "Insufficient balance")
+	account, budget := b.purses(h)
+	amount, err := r.ask.Grant(account.position(), budget.position())
+	if err != nil {
+		return err
 	}
 	if c.Claimed {
 		if err := b.takeClaim(h); err != nil {
@@ -145,8 +149,11 @@ func (e *extending) decide(b *batch) error {
 	if _, ended := b.receipts[e.id]; h == nil && !ended {
 		return lostSight()
 	}
-	if h == nil || e.more < 0 || negative(e.soFar) {
-		return fault.New(fault.InternalError, "The gateway extended a hold that has ended, or by less than nothing.")
+	switch {
+	case h == nil:
+		return billing.HoldEnded()
+	case e.more < 0 || negative(e.soFar):
+		return fault.New(fault.InternalError, "The gateway extended a hold by less than nothing.")
 	}
 	more := e.more
 	if h.counted {
@@ -200,6 +207,9 @@ func (s *settling) decide(b *batch) error {
 	u := s.usage
 	if s.recover {
 		u = h.soFar
+		if h.damaged != nil {
+			return fault.Wrap(fault.InternalError, fmt.Sprintf("The checkpoint of the hold %.64q is damaged.", h.id), h.damaged)
+		}
 	}
 	cost, err := b.cost(h, u)
 	if err != nil {
@@ -248,9 +258,9 @@ func status(u billing.Usage) string {
 
 // capture moves the money of one settlement, or none of it.
 func (b *batch) capture(h *hold, r *billing.Receipt, cost billing.Money) error {
-	available := b.available(h)
-	charge := min(cost, h.amount+available) // fits: nothing is held where available is Unlimited
 	a, budget := b.purses(h)
+	available := a.available()
+	charge := min(cost, h.amount+available) // fits: nothing is held where available is Unlimited
 	if cost > 0 && a != nil {
 		owner := b.accounts[h.account]
 		if !owner.revenue.Fits(cost) || !owner.overrun.Fits(cost-charge) {

@@ -19,6 +19,12 @@ type Dialect struct {
 	Serialise string
 	// Lock is what a SELECT of rows ends in that are about to change.
 	Lock string
+	// Session is a statement with which the committer's connection begins; empty
+	// where it needs none.
+	Session string
+	// Hurried is a statement that makes the waits of a transaction for locks
+	// short; empty where no other session can have one.
+	Hurried string
 	// Arrays says that a column of many rows can be one argument.
 	Arrays bool
 	// Clock is an expression for the database's time in nanoseconds since 1970;
@@ -32,6 +38,10 @@ type Dialect struct {
 	// Unhurried is a statement that lets a transaction take any time; empty where
 	// none is bounded.
 	Unhurried string
+	// Migrating is a statement that lets a transaction take any time, and wait for
+	// each lock as long as its one argument says ("0" is for ever); empty where
+	// neither is bounded.
+	Migrating string
 	// Shared says that several processes may use the database at once.
 	Shared bool
 	// Failure says what an error of the driver means.
@@ -46,6 +56,7 @@ const (
 	Broken     Failure = iota // nothing that trying again would help
 	Duplicate                 // a unique key is taken
 	Conflict                  // the transaction met another one; it may be tried again
+	Locked                    // it waited too long for a row that another session has locked
 	Away                      // the database is not there, or cannot write (disk full)
 	Unwritable                // a text has a byte that the database does not take
 )

@@ -23,8 +23,8 @@ func (b *batch) changed() bool {
 // flush writes what the operations decided.
 func (b *batch) flush() error {
 	for _, write := range [...]func() error{
-		b.sign, b.writeAccounts, b.writeBudgets, b.writePrices, b.writeHolds, b.writeReceipts, b.writeAttempts, b.writeEntries, b.writeAnswers,
-		b.writeTasks, b.writeNotices, b.freeAnswers,
+		b.sign, b.writeAccounts, b.writeBudgets, b.writePrices, b.writeHolds, b.writeReceipts, b.writeUsage, b.writeAttempts, b.writeEntries, b.writeAnswers,
+		b.writeTasks, b.writeNotices, b.freeAnswers, b.writeClaims,
 	} {
 		if err := write(); err != nil {
 			return err
@@ -144,19 +144,7 @@ func (b *batch) writeEntries() error {
 	return b.tx.execAll(b.ctx, &b.sql.insertEntry, args)
 }
 
-func (b *batch) writeAnswers() error {
-	for _, a := range b.answers {
-		if err := b.keepAnswer(a); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // freeAnswers ends the claims that outlived their process with their videos.
 func (b *batch) freeAnswers() error {
-	return b.sql.freeAnswers.each(b.tasks.over, func(query string, args []any) error {
-		_, err := b.tx.execBulk(b.ctx, query, args)
-		return err
-	})
+	return b.execEach(&b.sql.freeAnswers, b.tasks.over)
 }

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -24,18 +26,18 @@ const (
 )
 
 // Open implements [idempotency.Store]. A claim ends with its request, or when
-// its process is found dead; one that nobody ends is forgotten after HoldFor.
+// its process is found dead; one that nobody ends is forgotten after HoldFor,
+// unless its request has a hold that is open.
 func (db *DB) Open(ctx context.Context, k idempotency.Key, content idempotency.Content, requestID string) (*idempotency.Answer, error) {
+	if db.committer.overloaded() { // before it costs a reading
+		return nil, errFull
+	}
 	for range 3 { // the first request may free the key between two looks
-		now, err := db.now(ctx, db.readers())
-		if err != nil {
-			return nil, db.unavailable(ctx, err)
-		}
-		first, err := db.firstAnswer(ctx, k, content, requestID, now)
+		first, err := db.firstAnswer(ctx, k, content, requestID)
 		if !errors.Is(err, sql.ErrNoRows) {
 			return first, db.unavailable(ctx, err)
 		}
-		claimed, err := db.claim(ctx, k, content, requestID, now)
+		claimed, err := db.claim(ctx, k, content, requestID)
 		if claimed || err != nil {
 			return nil, err
 		}
@@ -46,13 +48,20 @@ func (db *DB) Open(ctx context.Context, k idempotency.Key, content idempotency.C
 // firstAnswer is what became of the first request; sql.ErrNoRows if there is
 // none. One of the same id is this one: its claim had no answer, and was asked
 // for again.
-func (db *DB) firstAnswer(ctx context.Context, k idempotency.Key, content idempotency.Content, requestID string, now int64) (*idempotency.Answer, error) {
+func (db *DB) firstAnswer(ctx context.Context, k idempotency.Key, content idempotency.Content, requestID string) (*idempotency.Answer, error) {
+	ctx, cancel := db.patiently(ctx)
+	defer cancel()
+	query, args := "SELECT content, request, state, header, body, receipt FROM answer WHERE account = ? AND operation = ? AND key = ? AND expires_at > ", []any{k.Account, k.Operation, []byte(k.Key)}
+	if db.options.Now != nil || db.dialect.Clock == "" {
+		query, args = query+"?", append(args, clock(db.options.Now).UnixNano())
+	} else {
+		query += db.dialect.Clock
+	}
 	var (
 		hash, body                      []byte
 		request, state, header, receipt string
 	)
-	err := db.readers().queryRow(ctx, "SELECT content, request, state, header, body, receipt FROM answer WHERE account = ? AND operation = ? AND key = ? AND expires_at > ?",
-		k.Account, k.Operation, []byte(k.Key), now).Scan(&hash, &request, &state, &header, &body, &receipt)
+	err := db.readers().queryRow(ctx, query, args...).Scan(&hash, &request, &state, &header, &body, &receipt)
 	switch {
 	case err != nil:
 		return nil, err
@@ -79,29 +88,101 @@ func parseAnswer(header string, body []byte, receipt string) (*idempotency.Answe
 
 // claim puts an open claim into the place of none or of one that is over; false
 // if there is another.
-func (db *DB) claim(ctx context.Context, k idempotency.Key, content idempotency.Content, requestID string, now int64) (bool, error) {
-	var won int64 // the committer's until update has returned nil
-	err := db.update(ctx, func(ctx context.Context, t *tx) error {
-		if err := t.lockKey(ctx, k); err != nil {
-			return err
-		}
-		n, err := t.exec(ctx, `INSERT INTO answer (account, operation, key, content, request, node, state, header, body, receipt, expires_at)
-			VALUES (?, ?, ?, ?, ?, ?, 'open', '', NULL, '', ?)
-			ON CONFLICT (account, operation, key) DO UPDATE SET content = excluded.content, request = excluded.request, node = excluded.node,
-				state = 'open', header = '', body = NULL, receipt = '', expires_at = excluded.expires_at
-			WHERE answer.expires_at <= ?`,
-			k.Account, k.Operation, []byte(k.Key), content[:], requestID, db.committer.node.id, now+int64(db.options.HoldFor), now)
-		won = n
-		return err
-	})
+func (db *DB) claim(ctx context.Context, k idempotency.Key, content idempotency.Content, requestID string) (bool, error) {
+	s := &claiming{key: k, content: content, request: requestID}
+	err := db.committer.run(ctx, s, db.options.Patience)
 	switch {
-	case fault.Is(err, fault.IdempotencyConflict):
+	case fault.Is(err, fault.IdempotencyConflict), errors.Is(err, errFull):
 		return false, err
 	case err != nil:
-		db.unclaim(k, requestID)
+		if err := db.committer.enqueue(newOp(&freeing{k, requestID})); err != nil {
+			db.options.Logger.Warn("an idempotency key may stay claimed", "request_id", requestID, "error", err)
+		}
 		return false, err
 	}
-	return won > 0, nil
+	return s.won, nil
+}
+
+// claims are what a batch does to the claims of keys.
+type claims struct {
+	wanted   []*claiming
+	requests []any                // that must still have theirs
+	locked   map[int64]bool       // keys that no other process claims meanwhile
+	open     map[string]openClaim // by request
+	fresh    map[idempotency.Key]*claiming
+	taken    []any // rows for [statements.takeClaim]
+	freed    []any // rows for [statements.freeClaim]
+}
+
+// openClaim is what a hold may change of its request's claim.
+type openClaim struct{ node, expires int64 }
+
+// claiming claims a key.
+type claiming struct {
+	key     idempotency.Key
+	content idempotency.Content
+	request string
+	won     bool // the committer's until the operation has ended
+}
+
+func (s *claiming) needs(b *batch) { b.claims.wanted = append(b.claims.wanted, s) }
+
+// decide leaves it to the database whether the key is free; see writeClaims. Of
+// several requests in one batch the first gets it.
+func (s *claiming) decide(b *batch) error {
+	s.won = false
+	if b.db.dialect.Shared && !b.claims.locked[s.lock()] {
+		return idempotency.StillOpen()
+	}
+	if b.claims.fresh == nil {
+		b.claims.fresh = map[idempotency.Key]*claiming{}
+	}
+	if b.claims.fresh[s.key] == nil {
+		b.claims.fresh[s.key] = s
+		b.wrote = true
+	}
+	return nil
+}
+
+// lock is the key's number for locks of Postgres.
+func (s *claiming) lock() int64 {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", s.key.Account, s.key.Operation, s.key.Key))
+	return int64(binary.BigEndian.Uint64(sum[:]))
+}
+
+// loadClaims reads the claims of requests that are to get a hold, and keeps two
+// processes from claiming one key at once: the second does not wait, which could
+// be for ever where each waits for the other, but is told that the first is
+// running. One process claims one after the other.
+func (b *batch) loadClaims() error {
+	c := &b.claims
+	if len(c.requests) > 0 {
+		c.open = map[string]openClaim{}
+		if err := b.tx.queryAll(b.ctx, &b.sql.openClaims, c.requests, func(rows *sql.Rows) error {
+			var request string
+			var o openClaim
+			err := rows.Scan(&request, &o.node, &o.expires)
+			c.open[request] = o
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	if !b.db.dialect.Shared || len(c.wanted) == 0 {
+		return nil
+	}
+	c.locked = map[int64]bool{}
+	var locks []any
+	for _, s := range c.wanted {
+		locks = append(locks, s.lock())
+	}
+	return b.tx.queryAll(b.ctx, &b.sql.lockClaims, locks, func(rows *sql.Rows) error {
+		var lock int64
+		var locked bool
+		err := rows.Scan(&lock, &locked)
+		c.locked[lock] = locked
+		return err
+	})
 }
 
 // takeClaim sees that a request's idempotency key is still its own, and ties it
@@ -110,72 +191,94 @@ func (db *DB) claim(ctx context.Context, k idempotency.Key, content idempotency.
 // as well. That of a hold that outlives its process becomes nobody's, like the
 // hold, and lasts as long.
 func (b *batch) takeClaim(h *hold) error {
-	text, args := "UPDATE answer SET node = ? WHERE request = ? AND state = 'open'", []any{b.node.id, h.id}
-	if h.node == nobody {
-		text, args = "UPDATE answer SET node = ?, expires_at = ? WHERE request = ? AND state = 'open'", []any{h.node, h.expires, h.id}
-	}
-	n, err := b.tx.exec(b.ctx, text, args...)
-	switch {
-	case err != nil:
-		return err
-	case n == 0:
+	is, mine := b.claims.open[h.id]
+	if !mine {
 		return idempotency.StillOpen()
 	}
-	b.wrote = true
+	want := openClaim{h.node, is.expires}
+	if h.node == nobody {
+		want.expires = h.expires
+	}
+	if is != want {
+		b.claims.taken = append(b.claims.taken, h.id, want.node, want.expires)
+	}
 	return nil
 }
 
-// lockKey keeps two processes from claiming one key at once: the second does
-// not wait, which could be for ever where each waits for the other, but is told
-// that the first is running. One process claims one after the other.
-func (t *tx) lockKey(ctx context.Context, k idempotency.Key) error {
-	if !t.db.dialect.Shared {
-		return nil
+// writeClaims claims keys, and learns which were free: those that nobody had, and
+// those whose claim or answer was over.
+func (b *batch) writeClaims() error {
+	if err := b.tx.execAll(b.ctx, &b.sql.takeClaim, b.claims.taken); err != nil {
+		return err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", k.Account, k.Operation, k.Key))
-	var locked bool
-	err := t.queryRow(ctx, "SELECT pg_try_advisory_xact_lock(CAST(? AS bigint) # hashtext(current_schema()))", int64(binary.BigEndian.Uint64(sum[:]))).Scan(&locked)
-	if err == nil && !locked {
-		return idempotency.StillOpen()
+	args := make([]any, 0, len(b.claims.fresh)*b.sql.insertClaim.width)
+	by := map[string]*claiming{}
+	for _, s := range b.claims.fresh {
+		by[s.request] = s
+		args = append(args, s.key.Account, s.key.Operation, []byte(s.key.Key), s.content[:], s.request, b.node.id, claimOpen, "", "",
+			b.now+int64(b.db.options.HoldFor))
 	}
-	return err
+	return b.tx.queryAll(b.ctx, &b.sql.insertClaim, args, func(rows *sql.Rows) error {
+		var request string
+		err := rows.Scan(&request)
+		if s := by[request]; s != nil {
+			s.won = true
+		}
+		return err
+	})
 }
 
-// unclaim frees a claim of which it is not known whether it was made. Nobody
-// waits for it: it comes after the claim in the committer's queue.
-func (db *DB) unclaim(k idempotency.Key, requestID string) {
-	err := db.committer.enqueue(&op{ready: make(chan struct{}), step: free(func(ctx context.Context, t *tx) error {
-		return t.freeClaim(ctx, k, requestID)
-	})})
-	if err != nil {
-		db.options.Logger.Warn("an idempotency key may stay claimed", "request_id", requestID, "error", err)
+// freeing ends a claim without an answer.
+type freeing struct {
+	key     idempotency.Key
+	request string
+}
+
+func (*freeing) needs(*batch) {}
+
+func (s *freeing) decide(b *batch) error {
+	if claim := b.claims.fresh[s.key]; claim != nil && claim.request == s.request {
+		delete(b.claims.fresh, s.key) // in the same batch, and its caller has left
 	}
+	b.freeClaim(s.key, s.request)
+	return nil
+}
+
+func (b *batch) freeClaim(k idempotency.Key, request string) {
+	b.claims.freed = append(b.claims.freed, k.Account, k.Operation, []byte(k.Key), request)
+	b.wrote = true
 }
 
 // Keep implements [idempotency.Store].
 func (db *DB) Keep(ctx context.Context, k idempotency.Key, requestID string, a idempotency.Answer) error {
 	a.Receipt.ID = requestID
-	return db.update(ctx, func(ctx context.Context, t *tx) error {
-		now, err := db.now(ctx, t)
-		if err != nil {
-			return err
-		}
-		return t.keep(ctx, k, a, now)
-	})
+	return db.committer.run(ctx, &keeping{answer{idempotency.Record{Key: k, Header: a.Header, Body: a.Body}, a.Receipt}}, db.options.Patience)
 }
 
-// Free implements [idempotency.Store].
+// keeping ends a claim with its answer.
+type keeping struct{ answer }
+
+func (*keeping) needs(*batch) {}
+
+func (s *keeping) decide(b *batch) error {
+	b.answers = append(b.answers, s.answer)
+	b.wrote = true
+	return nil
+}
+
+// Free implements [idempotency.Store]. Where the database does not answer within
+// Options.Patience it returns nil all the same, and the claim ends as soon as the
+// database is back: no duplicate has to wait for HoldFor.
 func (db *DB) Free(ctx context.Context, k idempotency.Key, requestID string) error {
-	return db.update(ctx, func(ctx context.Context, t *tx) error { return t.freeClaim(ctx, k, requestID) })
-}
-
-// keepAnswer ends the claim of a request in the transaction that settles it: a
-// capture keeps the answer, as does an open hold, and a release frees the key.
-func (b *batch) keepAnswer(a answer) error {
-	if a.receipt.Status == billing.Released {
-		return b.tx.freeClaim(b.ctx, a.record.Key, a.receipt.ID)
+	o := newOp(&freeing{k, requestID})
+	if err := db.committer.enqueue(o); err != nil {
+		return err
 	}
-	return b.tx.keep(b.ctx, a.record.Key, idempotency.Answer{Header: a.record.Header, Body: a.record.Body, Receipt: a.receipt}, b.now)
+	if cause := o.wait(ctx, db.options.Patience); cause != nil {
+		db.options.Logger.Warn("an idempotency key is freed later", "request_id", requestID, "error", cause)
+		return nil
+	}
+	return o.err
 }
 
 // freeClaims ends the claims of a process that is dead, whose holds have ended
@@ -185,37 +288,67 @@ func freeClaims(ctx context.Context, t *tx, node int64) error {
 	return err
 }
 
-func (t *tx) freeClaim(ctx context.Context, k idempotency.Key, requestID string) error {
-	_, err := t.exec(ctx, "DELETE FROM answer WHERE account = ? AND operation = ? AND key = ? AND request = ? AND state = 'open'",
-		k.Account, k.Operation, []byte(k.Key), requestID)
-	return err
+// writeAnswers ends the claims of requests in the transaction that settles them:
+// a capture keeps the answer, as does an open hold, and a release frees the key.
+// It also forgets some answers that are over, more than are added.
+func (b *batch) writeAnswers() error {
+	args := make([]any, 0, len(b.answers)*b.sql.keepAnswer.width)
+	for _, a := range b.answers {
+		if a.receipt.Status == billing.Released {
+			b.freeClaim(a.record.Key, a.receipt.ID)
+			continue
+		}
+		receipt, err := json.Marshal(a.receipt)
+		if err != nil {
+			return err
+		}
+		state, header, body := keptWhole, "", a.record.Body
+		if body == nil || len(body) > idempotency.MaxAnswer || !b.kept.fits(a.record.Key.Account, int64(a.record.Bytes()), b.now) {
+			state, body = tooLarge, nil
+		} else {
+			text, err := json.Marshal(a.record.Header)
+			if err != nil {
+				return err
+			}
+			header = string(text)
+		}
+		args = append(args, a.record.Key.Account, a.record.Key.Operation, []byte(a.record.Key.Key), a.receipt.ID,
+			state, header, body, string(receipt), b.now+int64(idempotency.KeptFor))
+	}
+	if err := b.execEach(&b.sql.freeClaim, b.claims.freed); err != nil || len(args) == 0 {
+		return err
+	}
+	if err := b.execEach(&b.sql.keepAnswer, args); err != nil {
+		return err
+	}
+	return b.tx.dropSome(b.ctx, "answer", "account, operation, key", answerOver, b.now, 3*len(b.answers))
 }
 
-// keep ends the request's own claim with its answer, and forgets some that are
-// over.
-func (t *tx) keep(ctx context.Context, k idempotency.Key, a idempotency.Answer, now int64) error {
-	state := keptWhole
-	if a.Body == nil || len(a.Body) > idempotency.MaxAnswer {
-		state, a.Body = tooLarge, nil
-	}
-	header, err := json.Marshal(a.Header)
-	if err != nil {
+// execEach runs a bulk statement that need not find its rows.
+func (b *batch) execEach(all *bulk, args []any) error {
+	return all.each(args, func(query string, args []any) error {
+		_, err := b.tx.execBulk(b.ctx, query, args)
 		return err
-	}
-	receipt, err := json.Marshal(a.Receipt)
-	if err != nil {
-		return err
-	}
-	if _, err := t.exec(ctx, `UPDATE answer SET state = ?, header = ?, body = ?, receipt = ?, expires_at = ?
-		WHERE account = ? AND operation = ? AND key = ? AND request = ? AND state = 'open'`,
-		state, string(header), a.Body, string(receipt), now+int64(idempotency.KeptFor),
-		k.Account, k.Operation, []byte(k.Key), a.Receipt.ID); err != nil {
-		return err
-	}
-	return t.forgetAnswers(ctx, now, 3) // more than was added
+	})
 }
 
-// forgetAnswers drops at most limit of what was kept for long enough.
-func (t *tx) forgetAnswers(ctx context.Context, now int64, limit int) error {
-	return t.dropSome(ctx, "answer", "account, operation, key", "expires_at <= ?", now, limit)
+// answerOver is true of answers that were kept for long enough, and of claims
+// that nobody has ended. The claim of a request that has a hold is not over,
+// whatever the clock says: it may have jumped.
+const answerOver = "expires_at <= ? AND (state <> 'open' OR NOT EXISTS (SELECT 1 FROM hold WHERE hold.id = answer.request))"
+
+// ofAnswers are the statements about idempotency keys.
+func (s *statements) ofAnswers(d Dialect, holdFor time.Duration) {
+	s.openClaims = lookUp(d, "SELECT request, node, expires_at FROM answer WHERE state = 'open' AND request", 't', " ORDER BY request"+d.Lock)
+	s.lockClaims = newBulk(d, "SELECT c.column1, pg_try_advisory_xact_lock(c.column1 # hashtext(current_schema())) FROM (", "n", ") AS c")
+	s.takeClaim = newBulk(d, "UPDATE answer SET node = c.column2, expires_at = c.column3 FROM (", "tnn", ") AS c WHERE request = c.column1 AND state = 'open'")
+	s.insertClaim = newBulk(d, "INSERT INTO answer (account, operation, key, content, request, node, state, header, receipt, expires_at) ", "ttyytntttn",
+		` ON CONFLICT (account, operation, key) DO UPDATE SET content = excluded.content, request = excluded.request, node = excluded.node,
+			state = excluded.state, header = excluded.header, body = NULL, receipt = excluded.receipt, expires_at = excluded.expires_at
+		WHERE answer.expires_at <= excluded.expires_at - `+strconv.FormatInt(int64(holdFor), 10)+`
+			AND (answer.state <> 'open' OR NOT EXISTS (SELECT 1 FROM hold WHERE hold.id = answer.request))
+		RETURNING request`)
+	s.freeClaim = newBulk(d, "DELETE FROM answer WHERE state = 'open' AND (account, operation, key, request) IN (", "ttyt", ")")
+	s.keepAnswer = newBulk(d, "UPDATE answer SET state = c.column5, header = c.column6, body = c.column7, receipt = c.column8, expires_at = c.column9 FROM (", "ttytttytn",
+		") AS c WHERE account = c.column1 AND operation = c.column2 AND key = c.column3 AND request = c.column4 AND answer.state = 'open'")
 }

@@ -10,6 +10,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/auth"
@@ -40,6 +41,8 @@ type keyRow struct {
 // Find implements [auth.KeyStore]. Each call asks the database: put an
 // [auth.Cached] before it.
 func (db *DB) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) {
+	ctx, cancel := db.patiently(ctx)
+	defer cancel()
 	k, err := scanKey(db.readers().queryRow(ctx, "SELECT "+keyColumns+" FROM key WHERE hash = ?", hex.EncodeToString(hash[:])))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, fault.New(fault.NotFound, "No key has this hash.")
@@ -57,7 +60,38 @@ func (db *DB) List(ctx context.Context, account string) ([]auth.Key, error) {
 }
 
 func (db *DB) listKeys(ctx context.Context, account string) ([]auth.Key, error) {
-	rows, err := db.readers().query(ctx, "SELECT "+keyColumns+" FROM key WHERE ? IN ('', account) ORDER BY created_at, id", account)
+	if account == "" {
+		return db.keysWhere(ctx, "TRUE ORDER BY created_at, id")
+	}
+	return db.keysWhere(ctx, "account = ? ORDER BY created_at, id", account)
+}
+
+// Page implements [auth.KeyAdmin].
+func (db *DB) Page(ctx context.Context, account, after string, limit int) ([]auth.Key, error) {
+	var conditions []string
+	var args []any
+	if account != "" {
+		conditions, args = append(conditions, "account = ?"), append(args, account)
+	}
+	if after != "" {
+		var created int64
+		switch err := db.readers().queryRow(ctx, "SELECT created_at FROM key WHERE id = ?", after).Scan(&created); {
+		case errors.Is(err, sql.ErrNoRows):
+			return nil, auth.NoKeyAfter(after)
+		case err != nil:
+			return nil, db.unavailable(ctx, err)
+		}
+		conditions, args = append(conditions, "(created_at, id) > (?, ?)"), append(args, created, after)
+	}
+	if conditions == nil {
+		conditions = []string{"TRUE"}
+	}
+	keys, err := db.keysWhere(ctx, strings.Join(conditions, " AND ")+" ORDER BY created_at, id LIMIT ?", append(args, limit)...)
+	return keys, db.unavailable(ctx, err)
+}
+
+func (db *DB) keysWhere(ctx context.Context, condition string, args ...any) ([]auth.Key, error) {
+	rows, err := db.readers().query(ctx, "SELECT "+keyColumns+" FROM key WHERE "+condition, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -72,6 +72,21 @@ func VerifyTimeout(ctx context.Context, db *DB) (timeout string, err error) {
 	return timeout, err
 }
 
+// MigrationTimeouts are how long Postgres lets a statement of a migration take, and
+// wait for a table.
+func MigrationTimeouts(ctx context.Context, db *DB) (statement, lock string, err error) {
+	t, err := db.writer.BeginTx(ctx, nil)
+	if err != nil {
+		return "", "", err
+	}
+	defer func() { _ = t.Rollback() }()
+	if err := db.migrating(ctx, t, tableLock); err != nil {
+		return "", "", err
+	}
+	err = t.QueryRowContext(ctx, "SELECT current_setting('statement_timeout'), current_setting('lock_timeout')").Scan(&statement, &lock)
+	return statement, lock, err
+}
+
 // Unread is what callers of Verify get for an error on its way.
 func Unread(ctx context.Context, db *DB, err error) error { return db.unread(ctx, err) }
 

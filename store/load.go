@@ -44,7 +44,7 @@ func (b *batch) wantKey(account, key string) {
 // which is the order in which every process locks them, then tasks, then what
 // belongs to the accounts and so needs no lock of its own.
 func (b *batch) load() error {
-	for _, read := range [...]func() error{b.loadHolds, b.loadEnded, b.loadAccounts, b.loadTasks, b.loadBudgets} {
+	for _, read := range [...]func() error{b.loadHolds, b.loadEnded, b.loadAccounts, b.loadTasks, b.loadBudgets, b.loadClaims} {
 		if err := read(); err != nil {
 			return err
 		}
@@ -117,12 +117,18 @@ func (b *batch) loadEnded() error {
 func (b *batch) loadAccounts() error {
 	names := slices.Sorted(maps.Keys(b.wanted.accounts))
 	return b.tx.queryAll(b.ctx, &b.sql.accounts, anys(names), func(rows *sql.Rows) error {
-		var a account
-		err := rows.Scan(&a.name, &a.posted, &a.held, &a.credited, &a.revenue, &a.overrun, &a.budgets)
-		a.before = a.position
-		b.accounts[a.name] = &a
+		a, err := scanAccount(rows)
+		b.accounts[a.name] = a
 		return err
 	})
+}
+
+// scanAccount reads a row of accountColumns.
+func scanAccount(rows *sql.Rows) (*account, error) {
+	var a account
+	err := rows.Scan(&a.name, &a.posted, &a.held, &a.credited, &a.revenue, &a.overrun, &a.budgets)
+	a.before = a.position
+	return &a, err
 }
 
 func (b *batch) loadBudgets() error {
@@ -173,9 +179,9 @@ func scanHold(rows *sql.Rows) (*hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.soFar, err = parseUsage(soFar)
+	h.soFar, h.damaged = parseUsage(soFar)
 	h.checkpoint = soFar != ""
-	return &h, err
+	return &h, nil
 }
 
 // scanReceipt reads a row of receiptColumns.

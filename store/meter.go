@@ -2,10 +2,8 @@ package store
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/fault"
 )
 
 var (
@@ -26,38 +24,22 @@ func (db *DB) Currency() string { return db.options.Currency }
 // that outlives its process (Charge.Until) makes the task of a video.New with
 // it, or is refused by it: both are there or neither is.
 func (db *DB) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
-	bound, least, err := db.bounds(&c)
-	if err != nil {
-		return billing.Hold{}, err
+	var ask billing.Ask
+	if !db.options.Count {
+		var err error
+		if ask, err = c.Ask(); err != nil {
+			return billing.Hold{}, err
+		}
 	}
 	task, err := taskOf(&c)
 	if err != nil {
 		return billing.Hold{}, err
 	}
-	r := &reserving{charge: c, bound: bound, least: least, task: task}
+	r := &reserving{charge: c, ask: ask, task: task}
 	if err := db.committer.run(ctx, r, db.options.Patience); err != nil {
 		return billing.Hold{}, err
 	}
 	return r.made, nil
-}
-
-// bounds are the most and the least that a request may set aside.
-func (db *DB) bounds(c *billing.Charge) (bound, least billing.Money, err error) {
-	if db.options.Count {
-		return 0, 0, nil
-	}
-	bound, err = c.Price.Cost(c.Bound)
-	if err == nil && bound > billing.MaxHold {
-		err = fmt.Errorf("%w: %s is more than one request may hold", billing.ErrAmount, bound)
-	}
-	least = bound
-	if err == nil && !c.Least.IsZero() {
-		least, err = c.Price.Cost(c.Least)
-	}
-	if err != nil {
-		return 0, 0, fault.Wrap(fault.InvalidRequest, fmt.Sprintf("The request could cost more than %s, the most that one request may hold. Ask for less output.", billing.MaxHold), err)
-	}
-	return bound, min(least, bound), nil
 }
 
 // Extend is billing.Ledger's, durable when it returns. It also puts off the end

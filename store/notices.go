@@ -89,6 +89,8 @@ const mostNotices = 1000
 // most limit (100 if that is not positive) and never more than 1,000; everybody's
 // if account is empty. Those that have ended are kept for seven days.
 func (db *DB) Notices(ctx context.Context, account string, limit int) ([]webhook.Entry, error) {
+	ctx, cancel := db.patiently(ctx)
+	defer cancel()
 	where, args := "WHERE account = ? ", []any{account}
 	if account == "" {
 		where, args = "", nil

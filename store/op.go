@@ -31,9 +31,36 @@ const (
 // op is a step on its way through the committer.
 type op struct {
 	step
+	begins bool      // it begins a request, so that it may be refused
+	part   int       // 1/part of its patience is what it may have to wait; of one that begins
+	bytes  int       // of the answers that it keeps
+	due    time.Time // when its caller stops waiting; zero if that is not known
+
 	err   error // the result; read it after ready
 	state atomic.Int32
 	ready chan struct{}
+}
+
+// newOp is a step that has not begun.
+func newOp(s step) *op {
+	o := &op{step: s, ready: make(chan struct{})}
+	switch s := s.(type) {
+	case *reserving:
+		o.begins, o.part = true, 1
+	case *claiming: // a hold comes after it, or it was for nothing
+		o.begins, o.part = true, keyedPart
+	case *settling:
+		for i := range s.answers {
+			o.bytes += s.answers[i].Bytes()
+		}
+	case *changing:
+		if s.answer != nil {
+			o.bytes = s.answer.Bytes()
+		}
+	case *keeping:
+		o.bytes = s.answer.record.Bytes()
+	}
+	return o
 }
 
 // take is the committer's start on an op; false if nobody waits for it.
@@ -52,7 +79,10 @@ func (o *op) finish() bool {
 // is zero, and as long as ctx lets it. Where it returns nil the step is durable;
 // after an error it may still become so.
 func (c *committer) run(ctx context.Context, s step, patience time.Duration) error {
-	o := &op{step: s, ready: make(chan struct{})}
+	o := newOp(s)
+	if patience > 0 {
+		o.due = time.Now().Add(patience)
+	}
 	if err := c.enqueue(o); err != nil {
 		return err
 	}
@@ -70,7 +100,7 @@ func (c *committer) run(ctx context.Context, s step, patience time.Duration) err
 // sure is run for a step that nothing undoes: it gives one that has begun more
 // time to end, and where that is not enough it says that the end is not known.
 func (c *committer) sure(ctx context.Context, s step) error {
-	o := &op{step: s, ready: make(chan struct{})}
+	o := newOp(s)
 	if err := c.enqueue(o); err != nil {
 		return err
 	}

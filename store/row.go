@@ -11,6 +11,14 @@ import (
 // bounds nothing and moves nothing.
 type purse struct{ posted, held billing.Money }
 
+// position is what [billing.Ask.Grant] needs to know of it.
+func (p *purse) position() billing.Balance {
+	if p == nil {
+		return billing.Unbounded()
+	}
+	return billing.Balance{Posted: p.posted, Held: p.held}
+}
+
 func (p *purse) available() billing.Money {
 	if p == nil {
 		return billing.Unlimited
@@ -25,11 +33,12 @@ func (p *purse) hold(amount billing.Money) {
 	}
 }
 
-// capture gives a held amount back and takes charge.
+// capture gives a held amount back and takes charge, or what there is beside other
+// holds: what a request costs above its key's budget is the account's.
 func (p *purse) capture(held, charge billing.Money) {
 	if p != nil {
 		p.held -= held
-		p.posted -= charge
+		p.posted = max(p.posted-charge, p.held)
 	}
 }
 
@@ -77,7 +86,8 @@ type hold struct {
 	price      *billing.Price // nil until it is needed
 	amount     billing.Money
 	soFar      billing.Usage
-	checkpoint bool // soFar was given
+	checkpoint bool  // soFar was given
+	damaged    error // why soFar cannot be read
 	created    int64
 	expires    int64
 	counted    bool // nothing is held for it, and no money moves

@@ -19,7 +19,7 @@ type bulk struct {
 }
 
 // arrays are, by the letter of what a column has, how it is an argument.
-var arrays = map[rune]string{'t': "CAST(? AS TEXT[])", 'n': "CAST(? AS BIGINT[])", 'b': "CAST(? AS BOOLEAN[])"}
+var arrays = map[rune]string{'t': "CAST(? AS TEXT[])", 'n': "CAST(? AS BIGINT[])", 'b': "CAST(? AS BOOLEAN[])", 'y': "CAST(? AS BYTEA[])"}
 
 // most is how many arguments a statement gets where columns cannot be arrays.
 // SQLite's driver finds each argument by going through all of them: with ten
@@ -79,6 +79,8 @@ func (b *bulk) columns(args []any) []any {
 		switch b.kinds[i] {
 		case 't':
 			all[i] = column(args[i:], b.width, func(arg any) string { return arg.(string) })
+		case 'y':
+			all[i] = column(args[i:], b.width, func(arg any) []byte { return arg.([]byte) })
 		case 'b':
 			all[i] = column(args[i:], b.width, func(arg any) bool { return arg.(bool) })
 		case 'n':

@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // statements are those that the committer runs in bulk, or whose text depends
@@ -12,7 +13,11 @@ type statements struct {
 	accounts, currentBudgets, budgets, holds, ended                bulk
 	updateAccount, insertAccount, updateBudget                     bulk
 	insertHold, updateHold, deleteHold, insertReceipt, insertEntry bulk
+	addUsage                                                       bulk
 	insertAttempt                                                  bulk
+	openClaims, lockClaims, takeClaim, insertClaim                 bulk
+	freeClaim, keepAnswer                                          bulk
+	accountsOfHolds, unlockedHolds, unlockedAccounts, accountNames bulk
 
 	tasks, taskOf, openTasks, recentTasks, submittedTasks      bulk
 	insertTask, updateTask, deleteTask, leaseTask, freeAnswers bulk
@@ -31,7 +36,7 @@ const (
 	entryColumns   = "account, kind, reference, customer, credit, revenue, overrun, held, available, created_at"
 )
 
-func newStatements(d Dialect) *statements {
+func newStatements(d Dialect, holdFor time.Duration) *statements {
 	// A lease that ended while the database was down tells nothing before its
 	// holder had the time to renew it. One of 0 was given back.
 	clock, old := d.Clock, " AND lease_until + ? < "+d.Clock
@@ -64,10 +69,13 @@ func newStatements(d Dialect) *statements {
 		insertHold:    newBulk(d, "INSERT INTO hold ("+holdColumns+") ", "tntnttttntnnb", ""),
 		deleteHold:    lookUp(d, "DELETE FROM hold WHERE id", 't', ""),
 		insertReceipt: newBulk(d, "INSERT INTO receipt ("+receiptColumns+", counted) ", "tttttttnnnttnnnnnnnnnnnntnnnb", ""),
+		addUsage:      newBulk(d, "INSERT INTO usage_hour (account, hour, key_id, model, operation, counted, requests, estimated, anomaly, "+summedColumns+") ", "tntttb"+strings.Repeat("n", len(usageSums{})), addedUsage()),
 		insertAttempt: newBulk(d, "INSERT INTO attempt ("+attemptColumns+") ", "tnttttnntnnnn", ""),
 		insertEntry:   newBulk(d, "INSERT INTO entry ("+entryColumns+") ", "tttnnnnnnn", ""),
 	}
 	s.ofTasks(d)
+	s.ofLocks(d)
+	s.ofAnswers(d, holdFor)
 	return s
 }
 

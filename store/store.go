@@ -41,6 +41,7 @@ type DB struct {
 	prices    priceCache
 	announced atomic.Pointer[string] // the hash of the list that is charged by
 	committer *committer
+	stuck     atomic.Int64 // holds that the last sweep could not end
 	tasks     *Tasks
 
 	replacing sync.Mutex
@@ -68,9 +69,19 @@ type Options struct {
 	// Patience is how long a hold waits for the database before its request is
 	// refused; zero means 2 s. A settlement waits as long as its context lets it.
 	Patience time.Duration
+	// Opening is how long Open waits for a database that does not answer; zero
+	// means as long as its context lets it. It does not bound the migrations of an
+	// older schema, which take as long as its tables are large.
+	Opening time.Duration
 	// Lease is how long the holds of a process that shares its database are
 	// safe from the others after its last sign of life; zero means 10 s.
 	Lease time.Duration
+	// AnswerBytes bounds the bytes of idempotent answers, bodies and headers, that
+	// a process keeps for one account: half of them at once, the other half spread
+	// over the 24 h for which answers are kept. Above it an answer is not kept, and
+	// a duplicate is refused, as for an answer that is too large. Each process that
+	// shares the database counts for itself, from its start. Zero means 64 MiB.
+	AnswerBytes int64
 	// Rand makes the secrets that sign webhooks; nil means crypto/rand's reader.
 	// It must be safe for concurrent use.
 	Rand io.Reader
@@ -129,6 +140,9 @@ func (o Options) filled() Options {
 	if o.Lease <= 0 {
 		o.Lease = 10 * time.Second
 	}
+	if o.AnswerBytes <= 0 {
+		o.AnswerBytes = 64 << 20
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -136,13 +150,38 @@ func (o Options) filled() Options {
 }
 
 func (db *DB) start(ctx context.Context) error {
-	if err := db.migrate(ctx); err != nil {
+	outdated := false
+	err := db.opening(ctx, func(ctx context.Context) (err error) {
+		outdated, err = db.outdated(ctx)
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	if err := db.adopt(ctx); err != nil {
+	if outdated {
+		err = db.migrate(ctx)
+	} else {
+		err = db.opening(ctx, db.migrate) // finds nothing to do
+	}
+	if err != nil {
 		return err
 	}
-	return db.startCommitter(ctx)
+	return db.opening(ctx, func(ctx context.Context) error {
+		if err := db.adopt(ctx); err != nil {
+			return err
+		}
+		return db.startCommitter(ctx)
+	})
+}
+
+// opening bounds a part of a start that should not take long.
+func (db *DB) opening(ctx context.Context, do func(context.Context) error) error {
+	if db.options.Opening > 0 {
+		bounded, cancel := context.WithTimeout(ctx, db.options.Opening)
+		defer cancel()
+		ctx = bounded
+	}
+	return do(ctx)
 }
 
 // Close commits what is queued, ends the committer and closes the database.
@@ -165,6 +204,8 @@ func (db *DB) closePools() error {
 // Ping fails with fault.ServiceUnavailable unless the database answers reads
 // and took the last write. /readyz asks it.
 func (db *DB) Ping(ctx context.Context) error {
+	ctx, cancel := db.patiently(ctx)
+	defer cancel()
 	if err := db.reader.PingContext(ctx); err != nil {
 		return db.away(err)
 	}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"sync"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // Run ends holds that nobody else ends, until ctx does: those of dead processes
@@ -22,7 +25,7 @@ func (db *DB) Run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 			ahead := leaps.see(clock(db.options.Now), time.Now(), db.options.HoldFor)
-			if err := db.sweep(ctx, ahead); err != nil && ctx.Err() == nil {
+			if err := db.sweep(ctx, ahead, 0); err != nil && ctx.Err() == nil {
 				db.options.Logger.Warn("open holds were not swept", "error", err)
 			}
 			if err := db.announceAgain(ctx); err != nil && ctx.Err() == nil {
@@ -35,12 +38,14 @@ func (db *DB) Run(ctx context.Context) error {
 // Sweep ends the holds of processes that are dead and those that have expired
 // (ledger.md, Who pays when it ends badly): one with a checkpoint is charged
 // that, any other is given back. It also drops the idempotent answers and the
-// ended notices that were kept for long enough. Open does it too.
-func (db *DB) Sweep(ctx context.Context) error { return db.sweep(ctx, 0) }
+// ended notices that were kept for long enough. Open does it too, but leaves the
+// holds that it cannot end in time to Run.
+func (db *DB) Sweep(ctx context.Context) error { return db.sweep(ctx, 0, 0) }
 
 // sweep takes the clock back by ahead, by which it leapt since living holds were
-// made. A database that is shared has a clock of its own.
-func (db *DB) sweep(ctx context.Context, ahead time.Duration) error {
+// made. A database that is shared has a clock of its own. It waits for the ends of
+// holds for patience in all; 0 means recoverPatience for each batch of them.
+func (db *DB) sweep(ctx context.Context, ahead, patience time.Duration) error {
 	grave := &burying{}
 	if err := db.committer.run(ctx, grave, 0); err != nil {
 		return err
@@ -58,11 +63,15 @@ func (db *DB) sweep(ctx context.Context, ahead time.Duration) error {
 	if err := db.sweepNotices(ctx, now); err != nil {
 		return err
 	}
-	expired, err := db.heldBy(ctx, "expires_at <= ? OR node IN (SELECT id FROM node WHERE dead)", now)
+	over := "expires_at <= ?"
+	if len(grave.dead) > 0 { // there is no index of nodes, and seldom a dead one
+		over += " OR node IN (SELECT id FROM node WHERE dead)"
+	}
+	expired, err := db.heldBy(ctx, over, now)
 	if err != nil {
 		return err
 	}
-	if err := db.recover(ctx, expired); err != nil {
+	if err := db.recover(ctx, expired, patience); err != nil {
 		return err
 	}
 	return db.update(ctx, func(ctx context.Context, t *tx) error { return forgetNodes(ctx, t, grave.dead) })
@@ -78,7 +87,7 @@ const (
 // sweepAnswers drops what was kept for long enough, also where no request comes
 // any more that would do so.
 func (db *DB) sweepAnswers(ctx context.Context, now int64) error {
-	return db.dropAll(ctx, "answer", "account, operation, key", "expires_at <= ?", now)
+	return db.dropAll(ctx, "answer", "account, operation, key", answerOver, now)
 }
 
 // dropAll drops the rows for which a condition on one number holds, a few in each
@@ -134,28 +143,76 @@ func (r *recovering) decide(b *batch) error {
 }
 
 // recover settles holds by their last checkpoints, as many at once as the
-// committer takes.
-func (db *DB) recover(ctx context.Context, holds []*hold) error {
+// committer takes. One that cannot be ended, because its row or its price is
+// damaged or another session has locked it, is logged and left to the next sweep:
+// it keeps neither the others from being ended nor the server from starting. Nor
+// are those tried for which patience, if it is not 0, leaves no time. The error is
+// that of a database that is away.
+func (db *DB) recover(ctx context.Context, holds []*hold, patience time.Duration) error {
+	stuck, late, began := 0, 0, time.Now()
 	for len(holds) > 0 {
+		wait := recoverPatience
+		if patience > 0 {
+			if wait = patience - time.Since(began); wait <= 0 {
+				late += len(holds)
+				break
+			}
+		}
 		n := min(len(holds), batchLimit)
-		results := make(chan error, n)
-		for _, h := range holds[:n] {
+		errs := make([]error, n)
+		var all sync.WaitGroup
+		for i, h := range holds[:n] {
 			s := &recovering{settling{id: h.id, recover: true, kept: kept{outcome: billing.Outcome{Reason: billing.ReasonInternal}}}, h.node == nobody}
 			if s.lasting {
 				s.outcome.Reason = billing.ReasonExpired
 			}
-			go func() { results <- db.committer.run(ctx, s, 0) }()
+			all.Go(func() { errs[i] = db.committer.run(ctx, s, wait) })
 		}
-		var failed error
-		for range n {
-			if err := <-results; err != nil {
-				failed = err
+		all.Wait()
+		for i, err := range errs {
+			if err == nil {
+				continue
 			}
-		}
-		if failed != nil {
-			return failed
+			if away := db.committer.healthy(); away != nil || ctx.Err() != nil || errors.Is(err, errClosed) {
+				return err
+			}
+			if fault.Is(err, fault.ServiceUnavailable) {
+				late++
+				continue
+			}
+			stuck++
+			db.options.Logger.Error("ending a hold failed", "hold", holds[i].id, "account", holds[i].account, "error", err)
 		}
 		holds = holds[n:]
+	}
+	if late > 0 {
+		db.options.Logger.Warn("holds were not ended in time, and are left to the next sweep", "holds", late)
+	}
+	db.stuck.Store(int64(stuck + late))
+	return nil
+}
+
+// recoverPatience is how long a sweep waits for the ends of a batch of holds.
+const recoverPatience = 5 * time.Second
+
+// startPatience is how long a start waits for the ends of holds, of however many
+// batches: a locked account keeps no server from starting.
+func (db *DB) startPatience() time.Duration {
+	if half := db.options.Opening / 2; half > 0 {
+		return min(recoverPatience, half)
+	}
+	return recoverPatience
+}
+
+// Stuck fails with fault.InternalError when the last sweep found holds that it
+// could not end: what they hold is not available to their accounts.
+func (db *DB) Stuck(context.Context) error {
+	if n := db.stuck.Load(); n > 0 {
+		holds := "holds"
+		if n == 1 {
+			holds = "hold"
+		}
+		return fault.New(fault.InternalError, fmt.Sprintf("%d %s could not be ended. The log says why.", n, holds))
 	}
 	return nil
 }

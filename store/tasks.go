@@ -12,6 +12,7 @@ import (
 
 var (
 	_ video.Store   = (*Tasks)(nil)
+	_ video.Clock   = (*Tasks)(nil)
 	_ billing.Meter = (*Tasks)(nil)
 )
 
@@ -71,6 +72,8 @@ func (s *Tasks) Find(ctx context.Context, account, id string) (*video.Task, erro
 
 // tasksWhere reads tasks beside the committer.
 func (db *DB) tasksWhere(ctx context.Context, where string, args ...any) ([]*video.Task, error) {
+	ctx, cancel := db.patiently(ctx)
+	defer cancel()
 	rows, err := db.readers().query(ctx, "SELECT "+taskColumns+" FROM task WHERE "+where, args...)
 	if err != nil {
 		return nil, err
@@ -127,6 +130,16 @@ func (b *batch) leaseTasks(owner string, until time.Time, n int) (bool, error) {
 		return false, err
 	}
 	return len(rows) > 0, b.tx.execAll(b.ctx, &b.sql.leaseTask, rows)
+}
+
+// Now implements [video.Clock]: it is the database's time where several processes
+// share it.
+func (s *Tasks) Now(ctx context.Context) (time.Time, error) {
+	now, err := s.now(ctx, s.readers())
+	if err != nil {
+		return time.Time{}, s.unavailable(ctx, err)
+	}
+	return moment(now), nil
 }
 
 // Purge implements [video.Store].

@@ -10,6 +10,8 @@ import (
 
 // Secrets implements [webhook.Outbox]. An account without one gets one.
 func (db *DB) Secrets(ctx context.Context, account string) ([]webhook.Secret, error) {
+	ctx, cancel := db.patiently(ctx)
+	defer cancel()
 	now, err := db.now(ctx, db.readers())
 	if err != nil {
 		return nil, db.unavailable(ctx, err)

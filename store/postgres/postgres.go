@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -40,6 +41,10 @@ func Open(ctx context.Context, dsn string, o Options) (*store.DB, error) {
 	for name, value := range settings {
 		config.RuntimeParams[name] = value
 	}
+	if config.ConnectTimeout <= 0 { // neither connect_timeout nor PGCONNECT_TIMEOUT
+		config.ConnectTimeout = connectTimeout
+	}
+	config.DialFunc = dialer().DialContext
 	reader := pool(config, o)
 	reader.SetMaxOpenConns(readers)
 	reader.SetMaxIdleConns(readers)
@@ -53,6 +58,21 @@ func Open(ctx context.Context, dsn string, o Options) (*store.DB, error) {
 	long.SetMaxOpenConns(lengthy)
 	long.SetMaxIdleConns(1)
 	return store.Open(ctx, store.Config{Dialect: dialect(), Writer: pool(writer, o), Reader: reader, Lengthy: long, Options: o})
+}
+
+// A network may swallow everything, as when an address moves to another machine:
+// then a connection that is being made is given up after connectTimeout, and one
+// that was made after about deadAfter.
+const (
+	connectTimeout = 5 * time.Second
+	deadAfter      = 10 * time.Second
+)
+
+func dialer() *net.Dialer {
+	return &net.Dialer{
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: deadAfter / 2, Interval: deadAfter / 4, Count: 2},
+		Control:         limitUnacknowledged(int(deadAfter.Milliseconds())),
+	}
 }
 
 // settings of every connection: a commit returns when the disk has it, and
@@ -91,10 +111,15 @@ func dialect() store.Dialect {
 		// A transaction's, which every process that starts takes first.
 		Serialise: "SELECT pg_advisory_xact_lock(7236832014)",
 		Lock:      " FOR UPDATE",
+		// Other sessions wait as long for the rows of a process that stops in the
+		// middle of a transaction: it is there for a moment only.
+		Session:   "SET idle_in_transaction_session_timeout = '1s'; SET lock_timeout = '250ms'",
+		Hurried:   "SET LOCAL lock_timeout = '50ms'",
 		Clock:     "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) * 1000",
 		Started:   "CAST(EXTRACT(EPOCH FROM pg_postmaster_start_time()) * 1000000 AS BIGINT) * 1000",
 		Snapshot:  sql.LevelRepeatableRead,
 		Unhurried: "SET LOCAL statement_timeout = 0",
+		Migrating: "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', ?, true)",
 		Failure:   failure,
 	}
 }
@@ -104,8 +129,9 @@ func dialect() store.Dialect {
 var failures = map[string]store.Failure{
 	"08":    store.Away, // connection
 	"25006": store.Away, // read only: a standby
+	"25P03": store.Away, // the session was idle in a transaction for too long, and has ended
 	"53":    store.Away, // resources: disk full, too many connections
-	"55P03": store.Conflict,
+	"55P03": store.Locked,
 	"57":    store.Away, // shut down, starting, statement timed out
 	"58":    store.Away, // system
 	"XX":    store.Away,

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/store"
@@ -42,6 +43,32 @@ func TestADatabaseThatIsNotThereIsAway(t *testing.T) {
 	_, err := postgres.Open(t.Context(), "postgres://u:secret@/x?host="+t.TempDir(), store.Options{})
 	if !fault.Is(err, fault.ServiceUnavailable) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestTasksGoByTheDatabasesClock(t *testing.T) {
+	dsn := storetest.Postgres(t)
+	db, err := postgres.Open(t.Context(), dsn, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	raw, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = raw.Close() }()
+	var read [2]time.Time
+	scan := func(at *time.Time) {
+		if err := raw.QueryRowContext(t.Context(), "SELECT clock_timestamp()").Scan(at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	scan(&read[0])
+	now, err := db.Tasks().Now(t.Context())
+	scan(&read[1])
+	if err != nil || now.Before(read[0].Truncate(time.Microsecond)) || now.After(read[1]) {
+		t.Errorf("%s, %v, want a time from %s to %s", now, err, read[0], read[1])
 	}
 }
 

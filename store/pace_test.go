@@ -1,0 +1,112 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/idempotency"
+)
+
+func TestARequestIsRefusedByThePaceOfTheDatabase(t *testing.T) {
+	type batch struct {
+		ops  int
+		took time.Duration
+	}
+	for _, c := range []struct {
+		name    string
+		batches []batch
+		queued  int
+		running int
+		refused bool
+	}{
+		{"before anything is known", nil, 10_000, 512, false},
+		{"a small batch on a slow disk tells nothing", []batch{{1, 30 * time.Millisecond}}, 1_000, 1, false},
+		{"a fast database", []batch{{512, 20 * time.Millisecond}}, 10_000, 512, false},
+		{"a slow one and a short queue", []batch{{512, time.Second}}, 200, 512, false},
+		{"a slow one and a long queue", []batch{{512, time.Second}}, 300, 512, true},
+		{"however slow it is, some may wait", []batch{{512, time.Hour}}, paceFloor - 1, 512, false},
+		{"it became faster, which a small batch tells", []batch{{512, time.Second}, {10, time.Millisecond}, {10, time.Millisecond}}, 800, 0, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := pace{patience: 2 * time.Second, running: c.running}
+			for _, b := range c.batches {
+				p.learn(b.ops, b.took)
+			}
+			if got := p.tooSlow(c.queued, 1); got != c.refused {
+				t.Errorf("refused %v, want %v (%s each)", got, c.refused, p.each)
+			}
+		})
+	}
+}
+
+func TestAFullQueueRefusesNewRequestsAndTakesSettlements(t *testing.T) {
+	c := &committer{db: &DB{options: Options{}.filled()}, wake: make(chan struct{}, 1)}
+	c.queue = make([]*op, beginLimit)
+	for name, o := range map[string]*op{"a hold": newOp(&reserving{}), "a claim": newOp(&claiming{})} {
+		if err := c.enqueue(o); err == nil {
+			t.Errorf("%s was taken", name)
+		}
+	}
+	for name, o := range map[string]*op{"a settlement": newOp(&settling{}), "an extension": newOp(&extending{}), "the end of a claim": newOp(&freeing{})} {
+		if err := c.enqueue(o); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestABatchIsBoundedByBytes(t *testing.T) {
+	c := &committer{db: &DB{options: Options{}.filled()}}
+	large := idempotency.Record{Body: make([]byte, idempotency.MaxAnswer)}
+	for range 20 {
+		c.queue = append(c.queue, newOp(&settling{kept: kept{answers: []idempotency.Record{large}}}))
+	}
+	var sizes []int
+	for len(c.queue) > 0 {
+		var ops []*op
+		c.dequeue(&ops)
+		sizes = append(sizes, len(ops))
+	}
+	if got := fmt.Sprint(sizes); got != "[8 8 4]" {
+		t.Errorf("batches of %s operations, want 8 MiB in each", got)
+	}
+}
+
+func TestAnAccountKeepsSoManyBytesOfAnswers(t *testing.T) {
+	const hour = int64(time.Hour)
+	k := keptBytes{limit: 2_400}
+	kept := func(account string) []answer {
+		return []answer{{record: idempotency.Record{Key: idempotency.Key{Account: account}}}}
+	}
+	for i, c := range []struct {
+		account string
+		bytes   int64
+		at      int64
+		commit  bool
+		fits    bool
+	}{
+		{"acme", 1_000, 0, true, true},
+		{"acme", 201, 0, true, false},
+		{"acme", 200, 0, false, true}, // rolled back
+		{"acme", 200, 0, true, true},
+		{"acme", 1, 0, true, false},
+		{"other", 1_200, 0, true, true},
+		{"acme", 50, hour, true, true}, // an hour has let go of 50
+		{"acme", 1, hour, true, false},
+		{"acme", 1_200, 25 * hour, true, true},
+		{"acme", 1, 24 * hour, true, false}, // a clock that went back
+	} {
+		if got := k.fits(c.account, c.bytes, c.at); got != c.fits {
+			t.Errorf("step %d: fits %v, want %v", i, got, c.fits)
+		}
+		if c.commit {
+			k.commit(kept(c.account))
+		} else {
+			k.drop(kept(c.account))
+		}
+	}
+	k.forget(100 * hour)
+	if len(k.accounts) != 0 {
+		t.Errorf("%d idle accounts are counted", len(k.accounts))
+	}
+}

@@ -1,0 +1,328 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/postgres"
+	"github.com/tollhouse-ai/gateway/store/storetest"
+)
+
+// locked is a database with two accounts and another session that locks rows.
+type locked struct {
+	*store.DB
+	t     *testing.T
+	dsn   string
+	price *billing.Price
+	other *sql.Tx
+
+	waits atomic.Int64 // transactions that waited for a lock in vain
+}
+
+func newLocked(t *testing.T, o store.Options) *locked {
+	t.Helper()
+	l := &locked{t: t, dsn: storetest.Postgres(t)}
+	o.Committed = func(c store.Commit) {
+		if e := (*pgconn.PgError)(nil); errors.As(c.Err, &e) && e.Code == "55P03" {
+			l.waits.Add(1)
+		}
+	}
+	var err error
+	if l.DB, err = postgres.Open(t.Context(), l.dsn, o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	if l.price, err = billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, account := range []string{"acme", "other"} {
+		if err := l.CreateAccount(t.Context(), account, 1_000*billing.One); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
+// lock is a session that runs a statement in a transaction and ends it with unlock.
+func (l *locked) lock(statement string) {
+	l.t.Helper()
+	db, err := sql.Open("pgx", l.dsn)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { _ = db.Close() })
+	if l.other, err = db.BeginTx(context.Background(), nil); err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { _ = l.other.Rollback() })
+	if _, err := l.other.ExecContext(l.t.Context(), statement); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *locked) unlock() {
+	l.t.Helper()
+	if err := l.other.Rollback(); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *locked) reserve(account, id string) (billing.Hold, error) {
+	return l.Reserve(l.t.Context(), billing.Charge{
+		Account: account, Key: "k1", RequestID: id, Operation: "image", Model: "painter", Price: l.price, Bound: billing.Usage{Images: 2},
+	})
+}
+
+func (l *locked) mustReserve(account, id string) billing.Hold {
+	l.t.Helper()
+	h, err := l.reserve(account, id)
+	if err != nil {
+		l.t.Fatalf("Reserve of %s: %v", account, err)
+	}
+	return h
+}
+
+func (l *locked) settle(h billing.Hold) {
+	l.t.Helper()
+	if _, err := l.Settle(l.t.Context(), h, billing.Usage{Images: 1}); err != nil {
+		l.t.Fatalf("Settle: %v", err)
+	}
+}
+
+// serve makes n calls of the account that is not locked.
+func (l *locked) serve(n int, name string) {
+	l.t.Helper()
+	for i := range n {
+		l.settle(l.mustReserve("other", fmt.Sprint(name, i)))
+	}
+}
+
+func (l *locked) wantBalance(account string, posted int64) {
+	l.t.Helper()
+	got, err := l.Balance(l.t.Context(), account)
+	if want := (billing.Balance{Account: account, Posted: billing.Money(posted) * billing.One}); err != nil || got != want {
+		l.t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+}
+
+// A session that has a row locked stands for psql, an administrator's change that
+// was left open, and a process that was paused in the middle of a transaction.
+func TestALockedRowDelaysOnlyTheCallsThatNeedIt(t *testing.T) {
+	for _, c := range []struct {
+		name, lock string
+		hold       bool // new holds of the account wait too
+	}{
+		{"the account", "SELECT 1 FROM account WHERE id = 'acme' FOR UPDATE", true},
+		{"the hold", "SELECT 1 FROM hold WHERE id = 'running' FOR UPDATE", false},
+		{"the budget of its key", "SELECT 1 FROM budget WHERE account = 'acme' FOR UPDATE", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLocked(t, store.Options{})
+			if err := l.SetBudget(t.Context(), "acme", "k1", new(500*billing.One)); err != nil {
+				t.Fatal(err)
+			}
+			running := l.mustReserve("acme", "running")
+			l.lock(c.lock)
+			settled := make(chan error, 1)
+			go func() {
+				_, err := l.Settle(t.Context(), running, billing.Usage{Images: 1})
+				settled <- err
+			}()
+			refused := make(chan error, 1)
+			go func() {
+				_, err := l.reserve("acme", "new")
+				refused <- err
+			}()
+			l.serve(30, "meanwhile")
+			if n := l.waits.Load(); c.name != "the budget of its key" && n > 3 {
+				t.Errorf("%d transactions waited for the lock", n)
+			}
+			err := <-refused // within its patience
+			if f := fault.From(err); c.hold && (!fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0) {
+				t.Errorf("a hold that waits for the row: %v, want %s with a RetryAfter", err, fault.ServiceUnavailable)
+			}
+			if err := l.Ping(t.Context()); err != nil {
+				t.Errorf("the database is said to be away: %v", err)
+			}
+			l.serve(10, "after")
+			l.unlock()
+			if err := <-settled; err != nil {
+				t.Errorf("the settlement that waited: %v", err)
+			}
+			if !c.hold {
+				l.settle(billing.Hold{ID: "new"})
+			}
+			l.serve(2, "last") // after what was given back
+			l.wantBalance("other", 1_000-42)
+			if want := int64(999); c.hold {
+				l.wantBalance("acme", want)
+			} else {
+				l.wantBalance("acme", want-1)
+			}
+			if err := l.Verify(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestALockedTableDelaysOnlyWhatWritesIt(t *testing.T) {
+	l := newLocked(t, store.Options{})
+	h := l.mustReserve("acme", "running")
+	l.lock("LOCK TABLE receipt IN SHARE MODE")
+	settled := make(chan error, 1)
+	go func() {
+		_, err := l.Settle(t.Context(), h, billing.Usage{Images: 1})
+		settled <- err
+	}()
+	for i := range 20 {
+		l.mustReserve("other", fmt.Sprint("r", i))
+	}
+	select {
+	case err := <-settled:
+		t.Errorf("the settlement ended while its table was locked: %v", err)
+	default:
+	}
+	l.unlock()
+	if err := <-settled; err != nil {
+		t.Error(err)
+	}
+	l.wantBalance("acme", 999)
+}
+
+func TestALockedRowKeepsNoProcessFromRenewingItsLease(t *testing.T) {
+	l := newLocked(t, store.Options{Lease: 2 * time.Second})
+	h := l.mustReserve("acme", "running")
+	l.lock("SELECT 1 FROM account WHERE id = 'acme' FOR UPDATE")
+	settled := make(chan error, 1)
+	go func() {
+		_, err := l.Settle(t.Context(), h, billing.Usage{Images: 1})
+		settled <- err
+	}()
+	renewed := func() (until int64) {
+		if err := l.other.QueryRowContext(t.Context(), "SELECT MAX(lease_until) FROM node").Scan(&until); err != nil {
+			t.Fatal(err)
+		}
+		return until
+	}
+	for first := renewed(); renewed() < first+3*int64(time.Second); time.Sleep(50 * time.Millisecond) {
+	}
+	b, err := postgres.Open(t.Context(), l.dsn, store.Options{}) // which sweeps
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = b.Close() }()
+	l.unlock()
+	if err := <-settled; err != nil {
+		t.Error(err)
+	}
+	if r, err := l.Receipt(t.Context(), "acme", "running"); err != nil || r.Status != billing.Captured {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// The holds of a process that died, of which one account's cannot be ended, are
+// many batches. What a start leaves is ended by the sweeps of Run.
+func TestManyHoldsOnALockedAccountKeepNoServerFromStarting(t *testing.T) {
+	l := newLocked(t, store.Options{HoldFor: 1}) // over at once
+	if err := l.Credit(t.Context(), "acme", 9_000*billing.One, "more"); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range 1_100 { // three batches
+		all.Go(func() {
+			if _, err := l.reserve("acme", fmt.Sprint("r", i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	l.lock("SELECT 1 FROM account WHERE id = 'acme' FOR UPDATE")
+	db, err := postgres.Open(t.Context(), l.dsn, store.Options{Opening: 4 * time.Second, Lease: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	defer func() { _ = db.Close() }()
+	if err := db.Stuck(t.Context()); err == nil {
+		t.Error("no hold is said to be left")
+	}
+	l.unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go func() { _ = db.Run(ctx) }()
+	for {
+		open, err := db.OpenHolds(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(open) == 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	l.wantBalance("acme", 10_000)
+}
+
+// The pace by which new requests are refused is learned from the same number.
+func TestOperationsThatArePutOffDoNotCountAsDone(t *testing.T) {
+	commits := make(chan store.Commit, 1_000)
+	l := newLocked(t, store.Options{})
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	// The lease is long: no sign of life comes between.
+	if l.DB, err = postgres.Open(t.Context(), l.dsn, store.Options{Lease: time.Hour, Committed: func(c store.Commit) { commits <- c }}); err != nil {
+		t.Fatal(err)
+	}
+	var holds []billing.Hold
+	for i := range 5 {
+		holds = append(holds, l.mustReserve("acme", fmt.Sprint("r", i)))
+	}
+	l.lock("SELECT 1 FROM account WHERE id = 'acme' FOR UPDATE")
+	for len(commits) > 0 {
+		<-commits
+	}
+	var all sync.WaitGroup
+	for _, h := range holds {
+		all.Go(func() {
+			if _, err := l.Settle(t.Context(), h, billing.Usage{Images: 1}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for tries := 0; tries < 3; { // at what is put off
+		if c := <-commits; c.Err == nil {
+			tries++
+			if c.Operations != 0 {
+				t.Errorf("a transaction that did nothing counts %d operations", c.Operations)
+			}
+		}
+	}
+	l.unlock()
+	all.Wait()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	close(commits)
+	done := 0
+	for c := range commits {
+		if c.Err == nil {
+			done += c.Operations
+		}
+	}
+	if done != len(holds) {
+		t.Errorf("%d operations count as done, want %d", done, len(holds))
+	}
+}

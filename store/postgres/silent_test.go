@@ -1,0 +1,119 @@
+package postgres_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/postgres"
+	"github.com/tollhouse-ai/gateway/store/storetest"
+)
+
+// network is a way over TCP to a Postgres on a socket, which swallows what is
+// sent while it is silent: no connection ends.
+type network struct{ silent atomic.Bool }
+
+func (n *network) Write(p []byte) (int, error) { return len(p), nil }
+
+// between listens and returns the address of the same database over n.
+func (n *network) between(t *testing.T, dsn string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	socket := filepath.Join(q.Get("host"), ".s.PGSQL.5432")
+	if q.Get("host") == "" {
+		t.Skip("NOT TESTED: the Postgres to test with is not on a socket")
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("unix", socket)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			go n.copy(server, client)
+			go n.copy(client, server)
+		}
+	}()
+	q.Del("host")
+	q.Set("sslmode", "disable")
+	u.Host, u.RawQuery = listener.Addr().String(), q.Encode()
+	return u.String()
+}
+
+func (n *network) copy(to, from net.Conn) {
+	defer func() { _, _ = to.Close(), from.Close() }()
+	buffer := make([]byte, 32<<10)
+	for {
+		read, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		out := io.Writer(to)
+		if n.silent.Load() {
+			out = n
+		}
+		if _, err := out.Write(buffer[:read]); err != nil {
+			return
+		}
+	}
+}
+
+func TestADatabaseThatFallsSilentIsServiceUnavailableForWhoeverReads(t *testing.T) {
+	n := &network{}
+	db, err := postgres.Open(t.Context(), n.between(t, storetest.Postgres(t)), store.Options{Patience: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	key := idempotency.Key{Account: "acme", Operation: "chat", Key: "k"}
+	n.silent.Store(true)
+	var all sync.WaitGroup
+	for name, read := range map[string]func(context.Context) error{
+		"Open":    func(ctx context.Context) error { _, err := db.Open(ctx, key, idempotency.Content{}, "r1"); return err },
+		"Balance": func(ctx context.Context) error { _, err := db.Balance(ctx, "acme"); return err },
+		"Receipt": func(ctx context.Context) error { _, err := db.Receipt(ctx, "acme", "r1"); return err },
+		"Request": func(ctx context.Context) error { _, _, err := db.Request(ctx, "r1"); return err },
+		"Usage":   func(ctx context.Context) error { _, err := db.Usage(ctx, billing.Query{Account: "acme"}); return err },
+		"task":    func(ctx context.Context) error { _, err := db.Tasks().Find(ctx, "acme", "vid_1"); return err },
+		"key":     func(ctx context.Context) error { _, err := db.Find(ctx, [32]byte{}); return err },
+		"Notices": func(ctx context.Context) error { _, err := db.Notices(ctx, "acme", 0); return err },
+		"Secrets": func(ctx context.Context) error { _, err := db.Secrets(ctx, "acme"); return err },
+		"Price":   func(ctx context.Context) error { _, err := db.Price(ctx, "p_1"); return err },
+		"Prices":  db.PricesAgree,
+		"Ping":    db.Ping,
+	} {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			defer cancel()
+			err := read(ctx)
+			if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 || ctx.Err() != nil {
+				t.Errorf("%s: %v, want %s with a RetryAfter before its caller gives up", name, err, fault.ServiceUnavailable)
+			}
+		})
+	}
+	all.Wait()
+	n.silent.Store(false)
+}
