@@ -37,11 +37,8 @@ func (s *creating) decide(b *batch) error {
 		return fault.Invalid("credit", "The opening credit of an account must not be negative.")
 	case s.credit > 0 && b.db.options.Count:
 		return countsOnly("credit")
-	}
-	if s.credit > 0 {
-		if err := b.room(s.credit); err != nil {
-			return err
-		}
+	case s.credit == billing.Unlimited:
+		return tooMuch()
 	}
 	a := b.newAccount(s.name)
 	if s.credit > 0 {
@@ -87,9 +84,8 @@ func (s *crediting) decide(b *batch) error {
 		return fault.Invalid("amount", "A credit must not be zero.")
 	case s.amount < -a.available():
 		return fault.Invalid("amount", fmt.Sprintf("Only %s of the account's balance is available to be taken back.", a.available()))
-	}
-	if err := b.room(s.amount); err != nil {
-		return err
+	case !a.posted.Fits(s.amount) || !a.credited.Fits(s.amount):
+		return tooMuch()
 	}
 	b.credit(a, credited, s.reference, s.amount)
 	return nil
@@ -116,23 +112,11 @@ func (b *batch) credit(a *account, kind, reference string, amount billing.Money)
 	b.entries = append(b.entries, entry{account: a.name, kind: kind, reference: reference, customer: amount, credit: -amount})
 }
 
-// room checks that what all customers have, and were given, stays an amount.
-func (b *batch) room(amount billing.Money) error {
-	posted, credited := newSum(amount), newSum(amount)
-	err := b.tx.queryRow(b.ctx, "SELECT "+sums("posted", "credited")+" FROM account").Scan(append(posted.parts(), credited.parts()...)...)
-	if err != nil {
-		return err
-	}
-	for _, a := range b.accounts {
-		if a != nil {
-			posted.add(a.posted - a.before.posted)
-			credited.add(a.credited - a.before.credited)
-		}
-	}
-	if !posted.fits() || !credited.fits() {
-		return fault.Invalid("amount", "The ledger cannot hold an amount this large.")
-	}
-	return nil
+// tooMuch refuses what one account cannot hold. What all accounts have together
+// is bounded by nothing: it is summed where it is read, and not here, since every
+// operation of the ledger would wait for that.
+func tooMuch() error {
+	return fault.Invalid("amount", "An account cannot hold an amount this large.")
 }
 
 // SetBudget is billing.Ledger's, durable when it returns.
@@ -207,25 +191,81 @@ func (db *DB) Budgets(ctx context.Context, account string) ([]billing.Budget, er
 	if db.options.Count {
 		return nil, nil
 	}
-	rows, err := db.readers().query(ctx, "SELECT account, key_id, posted - held FROM budget WHERE NOT ended AND ? IN ('', account)", account)
-	if err != nil {
-		return nil, db.away(err)
+	whose, args := "", []any{}
+	if account != "" {
+		whose, args = " AND account = ?", append(args, account)
 	}
 	var all []billing.Budget
-	err = each(rows, func(rows *sql.Rows) error {
-		var b billing.Budget
-		err := rows.Scan(&b.Account, &b.Key, &b.Left)
-		all = append(all, b)
-		return err
-	})
+	rows, err := db.readers().query(ctx, "SELECT account, key_id, posted - held FROM budget WHERE NOT ended"+whose, args...)
+	if err == nil {
+		err = each(rows, func(rows *sql.Rows) error {
+			var b billing.Budget
+			err := rows.Scan(&b.Account, &b.Key, &b.Left)
+			all = append(all, b)
+			return err
+		})
+	}
 	slices.SortFunc(all, func(a, b billing.Budget) int {
 		return cmp.Or(strings.Compare(a.Account, b.Account), strings.Compare(a.Key, b.Key))
 	})
 	return all, db.away(err)
 }
 
+// BudgetsOf implements [billing.Budgets].
+func (db *DB) BudgetsOf(ctx context.Context, keys []billing.KeyOf) (map[billing.KeyOf]billing.Money, error) {
+	left := make(map[billing.KeyOf]billing.Money)
+	if db.options.Count {
+		return left, nil
+	}
+	var args []any
+	for _, k := range keys {
+		args = append(args, k.Account, k.Key)
+	}
+	err := db.committer.sql.currentBudgets.each(args, func(query string, args []any) error {
+		rows, err := db.readers().query(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		return each(rows, func(rows *sql.Rows) error {
+			var p budget
+			err := rows.Scan(&p.id, &p.of.account, &p.of.key, &p.posted, &p.held)
+			left[billing.KeyOf{Account: p.of.account, Key: p.of.key}] = p.available()
+			return err
+		})
+	})
+	return left, db.away(err)
+}
+
 func countsOnly(param string) error {
 	return fault.Invalid(param, "This ledger counts usage and keeps no money (billing: count), so there is nothing to credit or to bound.")
+}
+
+// Exists implements [billing.Accounts].
+func (db *DB) Exists(ctx context.Context, account string) (bool, error) {
+	var one int
+	err := db.readers().queryRow(ctx, "SELECT 1 FROM account WHERE id = ?", account).Scan(&one)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, db.away(err)
+}
+
+// Balances implements [billing.Accounts].
+func (db *DB) Balances(ctx context.Context, after string, limit int) ([]billing.Balance, error) {
+	var page []billing.Balance
+	rows, err := db.readers().query(ctx, "SELECT id, posted, held FROM account WHERE id > ? ORDER BY id LIMIT ?", after, limit)
+	if err == nil {
+		err = each(rows, func(rows *sql.Rows) error {
+			var b billing.Balance
+			err := rows.Scan(&b.Account, &b.Posted, &b.Held)
+			if db.options.Count {
+				b.Posted, b.Held = 0, 0
+			}
+			page = append(page, b)
+			return err
+		})
+	}
+	return page, db.away(err)
 }
 
 // AccountNames are all customer accounts, sorted.

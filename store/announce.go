@@ -61,6 +61,8 @@ func announce(ctx context.Context, t *tx, hash string) error {
 // charge by different price lists, as for a moment while a new one is rolled
 // out. Each request is charged by the list of the process that took it.
 func (db *DB) PricesAgree(ctx context.Context) error {
+	ctx, cancel := db.patiently(ctx)
+	defer cancel()
 	if !db.dialect.Shared {
 		return nil
 	}

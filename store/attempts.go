@@ -45,6 +45,8 @@ func (b *batch) writeAttempts() error {
 // failed before; fault.NotFound if there is none by that id, or if it is still
 // running.
 func (db *DB) Request(ctx context.Context, id string) (billing.Receipt, []billing.Attempt, error) {
+	ctx, cancel := db.patiently(ctx)
+	defer cancel()
 	r, err := db.receipt(ctx, id, "id = ?", id)
 	if err != nil {
 		return billing.Receipt{}, nil, err

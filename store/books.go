@@ -17,6 +17,8 @@ import (
 // Balance is one account's position; fault.NotFound if there is no such
 // account. Where the ledger only counts every account exists and is at zero.
 func (db *DB) Balance(ctx context.Context, account string) (billing.Balance, error) {
+	ctx, cancel := db.patiently(ctx)
+	defer cancel()
 	balance := billing.Balance{Account: account}
 	if db.options.Count {
 		return balance, nil
@@ -31,6 +33,26 @@ func (db *DB) Balance(ctx context.Context, account string) (billing.Balance, err
 	return balance, nil
 }
 
+// Totals implements [billing.Accounts].
+func (db *DB) Totals(ctx context.Context) (billing.Totals, error) {
+	var t billing.Totals
+	var posted, held, credited, revenue, overrun sum
+	scanned := []any{&t.Accounts}
+	for _, s := range [...]*sum{&posted, &held, &credited, &revenue, &overrun} {
+		scanned = append(scanned, s.parts()...)
+	}
+	conn, err := db.lengthy(ctx)
+	if err != nil {
+		return t, err
+	}
+	defer func() { _ = conn.Close() }() // it goes back to its pool
+	err = verification{db, ctx, conn}.read(func(q querier) error {
+		return q.queryRow(ctx, "SELECT COUNT(*), "+sums("posted", "held", "credited", "revenue", "overrun")+" FROM account").Scan(scanned...)
+	})
+	t.Posted, t.Held, t.Credited, t.Revenue, t.Overrun = posted.total(), held.total(), credited.total(), revenue.total(), overrun.total()
+	return t, db.unavailable(ctx, err)
+}
+
 // Receipt is the settled end of one request; fault.NotFound if the account has
 // none by that id, or if the request is still running.
 func (db *DB) Receipt(ctx context.Context, account, id string) (billing.Receipt, error) {
@@ -39,6 +61,8 @@ func (db *DB) Receipt(ctx context.Context, account, id string) (billing.Receipt,
 
 // receipt is the one for which a condition is true.
 func (db *DB) receipt(ctx context.Context, id, condition string, args ...any) (billing.Receipt, error) {
+	ctx, cancel := db.patiently(ctx)
+	defer cancel()
 	rows, err := db.readers().query(ctx, "SELECT "+receiptColumns+" FROM receipt WHERE "+condition, args...)
 	if err != nil {
 		return billing.Receipt{}, db.away(err)
@@ -98,6 +122,8 @@ func (db *DB) heldBy(ctx context.Context, condition string, args ...any) (holds 
 
 // left is what the account and the budget of a hold can still give.
 func (db *DB) left(ctx context.Context, h *hold) (billing.Money, error) {
+	ctx, cancel := db.patiently(ctx)
+	defer cancel()
 	if db.options.Count {
 		return billing.Unlimited, nil
 	}
@@ -113,12 +139,14 @@ var groups = map[billing.GroupBy]string{
 	"":              "model",
 	billing.ByModel: "model",
 	billing.ByKey:   "key_id",
-	billing.ByDay:   "settled_at / 86400000000000",
+	billing.ByDay:   "hour / 86400000000000",
 }
 
 // Usage sums settled requests, released ones too, by the time they were
 // settled; rows are sorted by group. Since is rounded down and Until up to a
-// whole hour of UTC. Sums that take longer than two seconds are given up with
+// whole hour of UTC, since that is what sums are kept by (usage_hour): a question
+// reads a row for each hour in which a key used a model, however many requests
+// that were. Sums that take longer than two seconds all the same are given up with
 // fault.ServiceUnavailable. An empty By means billing.ByModel, an unknown one is
 // fault.InvalidRequest; an unknown account is fault.NotFound unless the ledger
 // only counts.
@@ -127,20 +155,20 @@ func (db *DB) Usage(ctx context.Context, q billing.Query) ([]billing.UsageRow, e
 	if !known {
 		return nil, fault.Invalid("by", fmt.Sprintf("Usage is grouped by %q, %q or %q.", billing.ByModel, billing.ByKey, billing.ByDay))
 	}
-	accounts, args := "SELECT id FROM account", []any{}
+	whose, args := "", []any{}
 	if q.Account != "" {
 		if _, err := db.Balance(ctx, q.Account); err != nil {
 			return nil, err
 		}
-		accounts, args = "?", append(args, q.Account)
+		whose, args = "account = ? AND ", append(args, q.Account)
 	}
 	first, end := hours(q)
 	usage := []billing.UsageRow{}
 	err := db.inTime(ctx, usageLimit, func(ctx context.Context, on querier) error {
 		// In an order that is only known when all is summed: SQLite's driver can be
 		// stopped on its way to the first row alone.
-		rows, err := on.query(ctx, "SELECT "+group+", COUNT(*), MAX(estimated), MAX(anomaly), "+sums(append(counts(), "charge")...)+
-			" FROM receipt WHERE account IN ("+accounts+") AND settled_at >= ? AND settled_at < ? GROUP BY 1 ORDER BY 2", append(args, first, end)...)
+		rows, err := on.query(ctx, "SELECT "+group+", CAST(SUM(requests) AS BIGINT), MAX(estimated), MAX(anomaly), "+sums(append(counts(), "charge")...)+
+			" FROM usage_hour WHERE "+whose+"hour >= ? AND hour < ? GROUP BY 1 ORDER BY 2", append(args, first, end)...)
 		if err != nil {
 			return err
 		}

@@ -15,8 +15,8 @@ import (
 // migrations only ever grow: a file that was released does not change. They are
 // written for Postgres; Dialect.Schema spells them for SQLite. A statement
 // ends in a semicolon at the end of a line. A line that starts with
-// "--postgres " is for Postgres alone; other lines that start with "--" are
-// comments.
+// "--postgres " is for Postgres alone, one that starts with "--sqlite " for SQLite;
+// other lines that start with "--" are comments.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS
@@ -49,8 +49,32 @@ func steps() ([]migration, error) {
 	return all, nil
 }
 
+// outdated reports whether the schema has another version than this program
+// knows. It asks without a lock, which another process may have that migrates.
+func (db *DB) outdated(ctx context.Context) (bool, error) {
+	all, err := steps()
+	if err != nil {
+		return false, err
+	}
+	var version int
+	err = db.readers().queryRow(ctx, "SELECT COALESCE(MAX(version), 0) FROM schema_version").Scan(&version)
+	if err != nil && db.failure(err) == Broken { // there is no such table yet
+		return true, nil
+	}
+	return version != len(all), err
+}
+
+// How long a migration waits for a table that others have locked: all who write
+// to it queue behind a migration that waits.
+const tableLock = "60s"
+
 // migrate brings the schema up to date in one transaction, which processes that
-// start at the same time take one after the other.
+// start at the same time take one after the other. It takes as long as the tables
+// are large; nothing but ctx bounds it.
+//
+// Processes of the version before use the database meanwhile and afterwards, until
+// they are replaced, so that a migration only adds: what they write must stay
+// right, and what they read must stay there, until the version after the next.
 func (db *DB) migrate(ctx context.Context) error {
 	all, err := steps()
 	if err != nil {
@@ -61,8 +85,14 @@ func (db *DB) migrate(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = t.Rollback() }() // does nothing after the commit
+	if err := db.migrating(ctx, t, "0"); err != nil {
+		return err
+	}
 	version, err := db.version(ctx, t)
 	if err != nil {
+		return err
+	}
+	if err := db.migrating(ctx, t, tableLock); err != nil {
 		return err
 	}
 	if version > len(all) {
@@ -73,12 +103,25 @@ func (db *DB) migrate(ctx context.Context) error {
 		return fault.New(fault.InvalidRequest, fmt.Sprintf(
 			"The database has schema version %d, which the older program that serves it needs, and this program needs version %d. Start `serve` with this version first; it brings the schema up to date.", version, len(all)))
 	}
+	if version > 0 && version < len(all) {
+		db.options.Logger.Info("the schema is brought up to date", "from", version, "to", len(all))
+	}
 	for _, m := range all[version:] {
 		if err := db.apply(ctx, t, m); err != nil {
 			return fmt.Errorf("migration %d: %w", m.version, err)
 		}
 	}
 	return t.Commit()
+}
+
+// migrating lets the transaction take any time, and wait for locks as long as wait
+// says.
+func (db *DB) migrating(ctx context.Context, t *sql.Tx, wait string) error {
+	if db.dialect.Migrating == "" {
+		return nil
+	}
+	_, err := t.ExecContext(ctx, db.text(db.dialect.Migrating), wait)
+	return err
 }
 
 // version is the schema's, 0 for an empty database. It holds off the others

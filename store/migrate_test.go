@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
@@ -58,10 +59,24 @@ func leavesOlderSchema(t *testing.T, driver, dsn string, open func(store.Options
 		return n
 	}
 
-	closed(open(store.Options{AsStored: true})) // an empty one
+	db, err := open(store.Options{AsStored: true}) // an empty one
+	if err == nil {
+		err = db.CreateAccount(t.Context(), "acme", billing.One)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"r1", "r2", "r3"} {
+		spend(t, db, id, billing.Usage{Input: 5})
+	}
+	closed(db, nil)
 	newest := version()
 	exec("DELETE FROM schema_version WHERE version > 5", "DROP TABLE setting", "ALTER TABLE node DROP COLUMN prices",
-		"DROP TABLE task", "DROP TABLE notice", "DROP TABLE webhook_secret", "DROP TABLE attempt")
+		"DROP TABLE task", "DROP TABLE notice", "DROP TABLE webhook_secret", "DROP TABLE attempt",
+		"DROP TABLE usage_hour", "DROP INDEX entry_of_capture", "DROP INDEX entry_of_account", "DROP INDEX key_of_account", "DROP INDEX key_by_age")
+	if driver == "pgx" {
+		exec("DROP TRIGGER usage_of_receipts ON receipt", "DROP FUNCTION add_usage")
+	}
 	_, err = open(store.Options{AsStored: true})
 	if !fault.Is(err, fault.InvalidRequest) || !strings.Contains(err.Error(), "Start `serve` with this version first") {
 		t.Errorf("got %v", err)
@@ -73,5 +88,25 @@ func leavesOlderSchema(t *testing.T, driver, dsn string, open func(store.Options
 	if n := version(); n != newest {
 		t.Errorf("after a server's start the schema has version %d, not %d", n, newest)
 	}
+	db, err = open(store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spend(t, db, "r4", billing.Usage{Input: 5})
+	rows, err := db.Usage(t.Context(), billing.Query{})
+	if err != nil || len(rows) != 1 || rows[0].Requests != 4 || rows[0].Usage.Input != 20 {
+		t.Errorf("usage of before and after: %+v, %v", rows, err)
+	}
+	if err := db.Verify(t.Context()); err != nil {
+		t.Error(err)
+	}
+	closed(db, nil)
 	closed(open(store.Options{AsStored: true}))
+}
+
+func TestAMigrationTakesTheTimeThatItTakes(t *testing.T) {
+	statement, lock, err := store.MigrationTimeouts(t.Context(), onPostgres(t)(store.Options{}))
+	if err != nil || statement != "0" || lock != "1min" {
+		t.Errorf("a statement of a migration may take %q and wait for a table for %q, %v", statement, lock, err)
+	}
 }

@@ -62,6 +62,8 @@ func (db *DB) Price(ctx context.Context, version string) (*billing.Price, error)
 	if p := db.prices.find(version); p != nil {
 		return p, nil
 	}
+	ctx, cancel := db.patiently(ctx)
+	defer cancel()
 	var content string
 	err := db.readers().queryRow(ctx, "SELECT content FROM price WHERE version = ?", version).Scan(&content)
 	if errors.Is(err, sql.ErrNoRows) {

@@ -8,7 +8,7 @@ import (
 
 // Commit is one transaction of the committer, for Options.Committed.
 type Commit struct {
-	Operations int // that it did together
+	Operations int // that it did together, without those that were put off
 	Took       time.Duration
 	Err        error // why it failed; nil if it is durable or had nothing to write
 }

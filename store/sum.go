@@ -23,32 +23,14 @@ func sums(columns ...string) string {
 }
 
 // sum is an exact sum of amounts or counts, of any size.
-type sum struct {
-	high, low int64 // of a column, in halves
-	more      big.Int
-}
-
-func newSum[N ~int64](n N) *sum {
-	s := &sum{}
-	s.more.SetInt64(int64(n))
-	return s
-}
+type sum struct{ high, low int64 } // of a column, in halves
 
 // parts are what the two expressions of a column are scanned into.
 func (s *sum) parts() []any { return []any{&s.high, &s.low} }
 
-func (s *sum) add(amount billing.Money) { s.more.Add(&s.more, big.NewInt(int64(amount))) }
-
 func (s *sum) total() *big.Int {
 	total := new(big.Int).Lsh(big.NewInt(s.high), 32)
-	total.Add(total, big.NewInt(s.low))
-	return total.Add(total, &s.more)
-}
-
-// fits reports whether the sum is an amount: billing.Unlimited is none.
-func (s *sum) fits() bool {
-	total := s.total()
-	return total.IsInt64() && total.Int64() < int64(billing.Unlimited)
+	return total.Add(total, big.NewInt(s.low))
 }
 
 // capped is the sum, or the largest int64 where it does not fit.

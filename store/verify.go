@@ -5,26 +5,37 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
+	"math/big"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// Verify checks the invariants I1 to I7 of ledger.md on one consistent state of
-// the database, and that every open video has its hold and none has that has
-// ended (I9). It names the first that does not hold, as fault.InternalError.
-// (I8 speaks of what clients were told.) It reads every receipt and every
-// entry, beside a store that runs, and takes as long as it takes. It fails with
-// fault.ServiceUnavailable where others read for long already, and with
-// fault.InternalError where the database answers and what it holds cannot be read.
+// Verify checks the invariants I1 to I7 of ledger.md, that every open video has
+// its hold and none has that has ended (I9), and that the sums of usage are those
+// of the receipts (I10). It names the first that does not hold, as
+// fault.InternalError. (I8 speaks of what clients were told.) It reads every
+// receipt and every entry, beside a store that runs, and takes as long as it takes.
+//
+// It reads a part at a time, each part in one short transaction: a long one would
+// keep every dead version of the rows that all batches change, and slow down the
+// whole database. Each part compares rows that one transaction writes together, so
+// that what is settled meanwhile is never taken for damage. What is added after the
+// start may be left to the next Verify.
+//
+// It fails with fault.ServiceUnavailable where others read for long already, and
+// with fault.InternalError where the database answers and what it holds cannot be read.
 func (db *DB) Verify(ctx context.Context) error {
 	conn, err := db.lengthy(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }() // it goes back to its pool
-	broken, err := db.inconsistency(ctx, conn)
+	broken, err := verification{db, ctx, conn}.inconsistency()
 	switch {
 	case err != nil:
 		return db.unread(ctx, err)
@@ -32,31 +43,6 @@ func (db *DB) Verify(ctx context.Context) error {
 		return fault.New(fault.InternalError, "The ledger is inconsistent. "+broken)
 	}
 	return nil
-}
-
-// inconsistency is the first invariant that does not hold, and for what; empty
-// if all do.
-func (db *DB) inconsistency(ctx context.Context, conn *sql.Conn) (string, error) {
-	t, err := db.snapshot(ctx, conn)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = t.Rollback() }() // it has changed nothing
-	q := reading{db, t}
-	now, err := db.now(ctx, q)
-	if err != nil {
-		return "", err
-	}
-	for _, check := range db.checks(now) {
-		broken, err := check.find(ctx, q)
-		if err != nil {
-			return "", err
-		}
-		if broken != "" {
-			return check.invariant + ": " + broken, nil
-		}
-	}
-	return "", nil
 }
 
 // unread is what callers get where the books were not read to their end. Unless
@@ -83,95 +69,324 @@ func (db *DB) snapshot(ctx context.Context, conn *sql.Conn) (*sql.Tx, error) {
 	return t, nil
 }
 
-// check is a query for what must not be: rows of up to three texts or numbers,
-// which complete the message.
-type check struct {
-	invariant, message string
-	query              string
-	args               []any
+// verification is one run of Verify.
+type verification struct {
+	db   *DB
+	ctx  context.Context
+	conn *sql.Conn
 }
 
+// inconsistency is the first invariant that does not hold, and for what; empty
+// if all do. The order matters: a part trusts what those before it have checked.
+func (v verification) inconsistency() (broken string, err error) {
+	for _, part := range [...]func() (string, error){v.current, v.journal, v.receipts, v.accounts} {
+		if broken, err = part(); err != nil || broken != "" {
+			return broken, err
+		}
+	}
+	return "", nil
+}
+
+// read does its reading on one state of the database.
+func (v verification) read(do func(q querier) error) error {
+	t, err := v.db.snapshot(v.ctx, v.conn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = t.Rollback() }() // it has changed nothing
+	return do(reading{v.db, t})
+}
+
+// find is what the first of checks says that finds something, each on a state of
+// its own.
+func (v verification) find(checks []check, args ...any) (broken string, err error) {
+	for _, c := range checks {
+		err := v.read(func(q querier) (err error) {
+			broken, err = c.find(v.ctx, q, args)
+			return err
+		})
+		if err != nil || broken != "" {
+			return broken, err
+		}
+	}
+	return "", nil
+}
+
+// check is a query for what must not be: rows of three texts or numbers, which
+// complete the message.
+type check struct{ invariant, message, query string }
+
 // find is the message about the first row, empty if there is none.
-func (c check) find(ctx context.Context, q querier) (string, error) {
+func (c check) find(ctx context.Context, q querier, args []any) (string, error) {
 	var subject, got, want string
-	err := q.queryRow(ctx, c.query+" LIMIT 1", c.args...).Scan(&subject, &got, &want)
+	err := q.queryRow(ctx, c.query+" LIMIT 1", args...).Scan(&subject, &got, &want)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}
-	return fmt.Sprintf(c.message, subject, got, want), err
+	return c.invariant + ": " + fmt.Sprintf(c.message, subject, got, want), err
 }
 
 // grace is how long after its expiry a hold may wait for the sweep.
 const grace = 10 * time.Minute
 
-// checks are the invariants as queries.
-func (db *DB) checks(now int64) []check {
-	all := []check{
-		{"I1", "entry %[1]q does not sum to zero (%[2]s, %[3]s)",
-			"SELECT reference, customer, credit FROM entry WHERE " + differs(
-				"customer / H + credit / H + revenue / H + overrun / H", "customer % H + credit % H + revenue % H + overrun % H"), nil},
-		{"I2", "account %[1]q holds %[2]s of %[3]s",
-			"SELECT id, held, posted FROM account WHERE held < 0 OR held > posted", nil},
-		{"I2", "the budget of key %[1]q holds %[2]s of %[3]s",
-			"SELECT key_id, held, posted FROM budget WHERE held < 0 OR held > posted", nil},
-		{"I4", "hold %[1]q is open and has a receipt (%[2]s, %[3]s)",
-			"SELECT hold.id, hold.amount, receipt.status FROM hold JOIN receipt ON receipt.id = hold.id", nil},
-		{"I4", "entry %[1]q is not the one capture of its hold (%[2]s, receipt %[3]s)",
-			"SELECT entry.reference, entry.customer, COALESCE(receipt.status, 'missing') FROM entry LEFT JOIN receipt ON receipt.id = entry.reference" +
-				" WHERE entry.kind = 'capture' AND (receipt.id IS NULL OR receipt.status <> 'captured' OR receipt.account <> entry.account" +
-				" OR receipt.charge <> -entry.customer OR receipt.overrun <> -entry.overrun)", nil},
-		{"I4", "hold %[1]q was captured %[2]s times, for %[3]s at most",
-			"SELECT reference, COUNT(*), MAX(revenue) FROM entry WHERE kind = 'capture' GROUP BY reference HAVING COUNT(*) > 1", nil},
-		{"I4", "request %[1]q was released and charged %[2]s and %[3]s",
-			"SELECT id, charge, overrun FROM receipt WHERE status <> 'captured' AND (charge <> 0 OR overrun <> 0)", nil},
-		{"I5", "hold %[1]q of account %[2]q should have ended at %[3]s",
-			"SELECT id, account, expires_at FROM hold WHERE expires_at < ?", []any{now - grace.Nanoseconds()}},
-		{"I9", "the video %[1]q has not ended (%[2]s), and its hold %[3]q has",
-			"SELECT id, state, request_id FROM task WHERE NOT ended AND held AND request_id NOT IN (SELECT id FROM hold)", nil},
-		{"I9", "the video %[1]q has ended (%[2]s), and its hold %[3]q has not",
-			"SELECT task.id, state, request_id FROM hold JOIN task ON task.request_id = hold.id WHERE ended AND held", nil},
-		{"I6", "request %[1]q was charged %[2]s of %[3]s",
-			"SELECT reference, -customer, held FROM entry WHERE kind = 'capture' AND -customer - held > available", nil},
-		{"I6", "request %[1]q was captured for another hold (%[2]s) than its receipt tells (%[3]s)",
-			"SELECT reference, entry.held, receipt.held FROM entry JOIN receipt ON receipt.id = entry.reference WHERE kind = 'capture' AND entry.held <> receipt.held", nil},
+// current checks what is open. It grows with what runs and with the number of
+// accounts, not with what has been settled.
+func (v verification) current() (string, error) {
+	var now int64
+	err := v.read(func(q querier) (err error) {
+		now, err = v.db.now(v.ctx, q)
+		return err
+	})
+	if err != nil {
+		return "", err
 	}
-	return append(all, sumChecks()...)
+	if broken, err := v.find(openChecks); err != nil || broken != "" {
+		return broken, err
+	}
+	return v.find(expiryChecks, now-grace.Nanoseconds())
 }
 
-// sumChecks compare what every account and budget has with what made it so.
-func sumChecks() []check {
-	all := []check{
-		{"I1", "entry %[1]q belongs to account %[2]q, which does not exist (%[3]s)",
-			"SELECT reference, account, kind FROM entry WHERE account NOT IN (SELECT id FROM account)", nil},
-		{"I3", "hold %[1]q belongs to account %[2]q, which does not exist (%[3]s)",
-			"SELECT id, account, amount FROM hold WHERE account NOT IN (SELECT id FROM account)", nil},
-		{"I4", "request %[1]q was charged %[2]s and %[3]s, and the journal does not know of it",
-			"SELECT id, charge, overrun FROM receipt WHERE NOT counted AND (charge <> 0 OR overrun <> 0)" +
-				" AND id NOT IN (SELECT reference FROM entry WHERE kind = 'capture')", nil},
-		sumCheck("I3", "%[2]s is held on account %[1]q, its open holds do not sum to that", "account", "id", "held", "hold", "account", "amount"),
-		sumCheck("I3", "%[2]s is held on budget %[1]s, its open holds do not sum to that", "budget", "id", "held", "hold", "budget", "amount"),
-	}
-	for _, replay := range []struct{ invariant, column, leg string }{
-		{"I1", "posted", "customer"}, {"I7", "credited", "-credit"}, {"I7", "revenue", "revenue"}, {"I7", "overrun", "-overrun"},
-	} {
-		all = append(all, sumCheck(replay.invariant, "the entries of account %[1]q do not sum to its "+replay.column+", %[2]s",
-			"account", "id", replay.column, "entry", "account", replay.leg))
-	}
-	return all
+var openChecks = []check{
+	{"I2", "account %[1]q holds %[2]s of %[3]s",
+		"SELECT id, held, posted FROM account WHERE held < 0 OR held > posted"},
+	{"I2", "the budget of key %[1]q holds %[2]s of %[3]s",
+		"SELECT key_id, held, posted FROM budget WHERE held < 0 OR held > posted"},
+	{"I4", "hold %[1]q is open and has a receipt (%[2]s, %[3]s)",
+		"SELECT hold.id, hold.amount, receipt.status FROM hold JOIN receipt ON receipt.id = hold.id"},
+	{"I9", "the video %[1]q has not ended (%[2]s), and its hold %[3]q has",
+		"SELECT id, state, request_id FROM task WHERE NOT ended AND held AND NOT EXISTS (SELECT 1 FROM hold WHERE hold.id = task.request_id)"},
+	{"I9", "the video %[1]q has ended (%[2]s), and its hold %[3]q has not",
+		"SELECT task.id, state, request_id FROM hold JOIN task ON task.request_id = hold.id WHERE ended AND held"},
+	{"I3", "hold %[1]q belongs to account %[2]q, which does not exist (%[3]s)",
+		"SELECT id, account, amount FROM hold WHERE NOT EXISTS (SELECT 1 FROM account WHERE account.id = hold.account)"},
+	heldCheck("%[2]s is held on account %[1]q, its open holds do not sum to that%.0[3]s", "account", "account"),
+	heldCheck("%[2]s is held on budget %[1]s, its open holds do not sum to that%.0[3]s", "budget", "budget"),
 }
 
-// sumCheck finds the rows of a table whose column is not the sum over the rows
-// of another table that refer to it.
-func sumCheck(invariant, message, table, id, column, from, of, leg string) check {
-	return check{invariant, message + "%.0[3]s",
-		"SELECT " + id + ", " + column + ", '' FROM " + table +
-			" LEFT JOIN (SELECT " + of + " AS whose, SUM((" + leg + ") / " + half + ") AS high, SUM((" + leg + ") % " + half + ") AS low FROM " + from +
-			" GROUP BY " + of + ") AS parts ON whose = " + id +
-			" WHERE " + differs("COALESCE(high, 0) - "+column+" / H", "COALESCE(low, 0) - "+column+" % H"), nil}
+var expiryChecks = []check{
+	{"I5", "hold %[1]q of account %[2]q should have ended at %[3]s",
+		"SELECT id, account, expires_at FROM hold WHERE expires_at < ?"},
+}
+
+// heldCheck finds the rows of a table on which something else is held than the
+// open holds that refer to it.
+func heldCheck(message, table, of string) check {
+	return check{"I3", message, "SELECT id, held, '' FROM " + table +
+		" LEFT JOIN (SELECT " + of + " AS whose, SUM(amount / " + half + ") AS high, SUM(amount % " + half + ") AS low FROM hold" +
+		" GROUP BY " + of + ") AS parts ON whose = id" +
+		" WHERE " + differs("COALESCE(high, 0) - held / H", "COALESCE(low, 0) - held % H")}
 }
 
 // differs is true for a sum, given in halves, that is not zero. The halves fit
 // whatever the amounts are; H is 2³².
 func differs(high, low string) string {
 	return strings.ReplaceAll("("+high+") * H + "+low+" <> 0", "H", half)
+}
+
+// walked is how many rows one part of a walk reads.
+const walked = 10_000
+
+// journal checks the entries, in the order of their numbers.
+func (v verification) journal() (string, error) {
+	return walk(v, "entry", "number", int64(math.MinInt64), journalChecks)
+}
+
+var journalChecks = []check{
+	{"I1", "entry %[1]q does not sum to zero (%[2]s, %[3]s)",
+		"SELECT reference, customer, credit FROM entry WHERE number > ? AND number <= ? AND " + differs(
+			"customer / H + credit / H + revenue / H + overrun / H", "customer % H + credit % H + revenue % H + overrun % H")},
+	{"I1", "entry %[1]q belongs to account %[2]q, which does not exist (%[3]s)",
+		"SELECT reference, account, kind FROM entry WHERE number > ? AND number <= ?" +
+			" AND NOT EXISTS (SELECT 1 FROM account WHERE account.id = entry.account)"},
+	{"I4", "entry %[1]q is not the one capture of its hold (%[2]s, receipt %[3]s)",
+		"SELECT entry.reference, entry.customer, COALESCE(receipt.status, 'missing') FROM entry LEFT JOIN receipt ON receipt.id = entry.reference" +
+			" WHERE number > ? AND number <= ? AND entry.kind = 'capture' AND (receipt.id IS NULL OR receipt.status <> 'captured' OR receipt.counted" +
+			" OR receipt.account <> entry.account OR receipt.charge <> -entry.customer OR receipt.overrun <> -entry.overrun OR entry.credit <> 0)"},
+	{"I6", "request %[1]q was charged %[2]s of %[3]s",
+		"SELECT reference, -customer, held FROM entry WHERE number > ? AND number <= ? AND kind = 'capture' AND -customer - held > available"},
+	{"I6", "request %[1]q was captured for another hold (%[2]s) than its receipt tells (%[3]s)",
+		"SELECT reference, entry.held, receipt.held FROM entry JOIN receipt ON receipt.id = entry.reference" +
+			" WHERE number > ? AND number <= ? AND kind = 'capture' AND entry.held <> receipt.held"},
+}
+
+// receipts checks the receipts, in the order of their ids.
+func (v verification) receipts() (string, error) {
+	checks := slices.Clone(receiptChecks)
+	for i := range checks {
+		checks[i].query = v.db.dialect.Schema(checks[i].query) // which spells the collation
+	}
+	return walk(v, "receipt", "id", "", checks)
+}
+
+var receiptChecks = []check{
+	{"I4", "request %[1]q was released and charged %[2]s and %[3]s",
+		"SELECT id, charge, overrun FROM receipt WHERE id > ? AND id <= ? AND status <> 'captured' AND (charge <> 0 OR overrun <> 0)"},
+	{"I4", "request %[1]q was charged %[2]s and %[3]s, and the journal does not know of it",
+		"SELECT id, charge, overrun FROM receipt WHERE id > ? AND id <= ? AND NOT counted AND (charge <> 0 OR overrun <> 0)" +
+			" AND NOT EXISTS (SELECT 1 FROM entry WHERE entry.kind = 'capture' AND entry.reference = receipt.id)"},
+	{"I4", "hold %[1]q was captured %[2]s times%.0[3]s",
+		`SELECT reference COLLATE "C", COUNT(*), '' FROM entry WHERE reference COLLATE "C" > ? AND reference COLLATE "C" <= ? AND kind = 'capture'` +
+			" GROUP BY 1 HAVING COUNT(*) > 1"},
+	{"I10", "request %[1]q belongs to account %[2]q, which does not exist (%[3]s)",
+		"SELECT id, account, status FROM receipt WHERE id > ? AND id <= ? AND NOT EXISTS (SELECT 1 FROM account WHERE account.id = receipt.account)"},
+}
+
+// walk has checks look at the rows of a table that are there at its start, some at
+// a time in the order of their key, of which before is less than any.
+func walk[K any](v verification, table, key string, before K, checks []check) (string, error) {
+	last, more, err := bound(v, "SELECT "+key+" FROM "+table+" ORDER BY "+key+" DESC LIMIT 1", before)
+	if !more || err != nil {
+		return "", err
+	}
+	next := "SELECT " + key + " FROM " + table + " WHERE " + key + " > ? AND " + key + " <= ? ORDER BY " + key + fmt.Sprintf(" LIMIT 1 OFFSET %d", walked-1)
+	for more {
+		var end K
+		if end, more, err = bound(v, next, last, before, last); err != nil {
+			return "", err
+		}
+		if broken, err := v.find(checks, before, end); err != nil || broken != "" {
+			return broken, err
+		}
+		before = end
+	}
+	return "", nil
+}
+
+// bound is the key that a query finds; where it finds none it is otherwise, and
+// found is false.
+func bound[K any](v verification, query string, otherwise K, args ...any) (key K, found bool, err error) {
+	err = v.read(func(q querier) error { return q.queryRow(v.ctx, query, args...).Scan(&key) })
+	if errors.Is(err, sql.ErrNoRows) {
+		return otherwise, false, nil
+	}
+	return key, err == nil, err
+}
+
+// accounts compares every account with what made it so: its entries that are no
+// captures, and its captures, whose sums usage_hour has once they were compared
+// with the receipts.
+func (v verification) accounts() (string, error) {
+	for after := ""; ; {
+		var names []string
+		err := v.read(func(q querier) error {
+			rows, err := q.query(v.ctx, "SELECT id FROM account WHERE id > ? ORDER BY id LIMIT ?", after, walked/10)
+			if err != nil {
+				return err
+			}
+			return each(rows, func(rows *sql.Rows) error {
+				var name string
+				err := rows.Scan(&name)
+				names = append(names, name)
+				return err
+			})
+		})
+		if err != nil || len(names) == 0 {
+			return "", err
+		}
+		for _, part := range [...]func([]string) (string, error){v.usage, v.positions} {
+			if broken, err := part(names); err != nil || broken != "" {
+				return broken, err
+			}
+		}
+		after = names[len(names)-1]
+	}
+}
+
+// replayed is what the entries of an account sum to.
+type replayed struct{ posted, credited, revenue, overrun big.Int }
+
+// positions compares accounts with their entries.
+func (v verification) positions(names []string) (broken string, err error) {
+	err = v.read(func(q querier) error {
+		sums, err := v.replay(q, names)
+		if err != nil {
+			return err
+		}
+		find := lookUp(v.db.dialect, "SELECT "+accountColumns+" FROM account WHERE id", 't', "")
+		return find.each(anys(names), func(query string, args []any) error {
+			rows, err := q.query(v.ctx, query, args...)
+			if err != nil {
+				return err
+			}
+			return each(rows, func(rows *sql.Rows) error {
+				a, err := scanAccount(rows)
+				if err == nil && broken == "" {
+					broken = sums[a.name].differs(a)
+				}
+				return err
+			})
+		})
+	})
+	return broken, err
+}
+
+// differs says what an account has that its entries do not sum to.
+func (r *replayed) differs(a *account) string {
+	for _, c := range [...]struct {
+		invariant, column string
+		got               billing.Money
+		want              *big.Int
+	}{
+		{"I1", "posted", a.posted, &r.posted}, {"I7", "credited", a.credited, &r.credited},
+		{"I7", "revenue", a.revenue, &r.revenue}, {"I7", "overrun", a.overrun, &r.overrun},
+	} {
+		if c.want.Cmp(big.NewInt(int64(c.got))) != 0 {
+			return fmt.Sprintf("%s: the entries of account %q do not sum to its %s, %d", c.invariant, a.name, c.column, c.got)
+		}
+	}
+	return ""
+}
+
+// replay sums the entries of accounts.
+func (v verification) replay(q querier, names []string) (map[string]*replayed, error) {
+	all := make(map[string]*replayed, len(names))
+	for _, name := range names {
+		all[name] = &replayed{}
+	}
+	d := v.db.dialect
+	for _, part := range [...]struct {
+		sums bulk
+		add  func(r *replayed, totals []*big.Int)
+	}{
+		{lookUp(d, "SELECT account, "+sums("customer", "credit", "revenue", "overrun")+" FROM entry WHERE kind <> 'capture' AND account", 't', " GROUP BY account"),
+			func(r *replayed, totals []*big.Int) {
+				r.posted.Add(&r.posted, totals[0])
+				r.credited.Sub(&r.credited, totals[1])
+				r.revenue.Add(&r.revenue, totals[2])
+				r.overrun.Sub(&r.overrun, totals[3])
+			}},
+		{lookUp(d, "SELECT account, "+sums("charge", "overrun")+" FROM usage_hour WHERE NOT counted AND account", 't', " GROUP BY account"),
+			func(r *replayed, totals []*big.Int) {
+				r.posted.Sub(&r.posted, totals[0])
+				r.revenue.Add(&r.revenue, totals[0]).Add(&r.revenue, totals[1])
+				r.overrun.Add(&r.overrun, totals[1])
+			}},
+	} {
+		err := part.sums.each(anys(names), func(query string, args []any) error {
+			rows, err := q.query(v.ctx, query, args...)
+			if err != nil {
+				return err
+			}
+			return each(rows, func(rows *sql.Rows) error {
+				var name string
+				var parts [4]sum
+				scanned := []any{&name}
+				columns, err := rows.Columns()
+				for i := range (len(columns) - 1) / 2 {
+					scanned = append(scanned, parts[i].parts()...)
+				}
+				if err == nil {
+					err = rows.Scan(scanned...)
+				}
+				if err == nil {
+					part.add(all[name], []*big.Int{parts[0].total(), parts[1].total(), parts[2].total(), parts[3].total()})
+				}
+				return err
+			})
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }

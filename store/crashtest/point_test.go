@@ -40,6 +40,8 @@ var points = []point{
 	{migrating, afterBegin, 1, ""},
 	{migrating, "before CREATE", 12, ""},
 	{migrating, "before ALTER", 6, "postgres"},
+	{migrating, "before LOCK", 1, "postgres"},
+	{migrating, "before INSERT usage_hour", 1, ""},
 	{migrating, "before INSERT schema_version", 4, ""},
 	{migrating, beforeCommit, 1, ""},
 	{migrating, duringCommit, 1, ""},
@@ -55,6 +57,7 @@ var points = []point{
 	{recovering, "before UPDATE budget", 1, ""},
 	{recovering, "before DELETE hold", 1, ""},
 	{recovering, "before INSERT receipt", 1, ""},
+	{recovering, "before INSERT usage_hour", 1, "sqlite"},
 	{recovering, "before INSERT entry", 1, ""},
 	{recovering, "before DELETE answer", 1, ""},
 	{recovering, "before DELETE node", 1, ""},
@@ -75,6 +78,7 @@ var points = []point{
 	{serving, "before UPDATE hold", 20, ""},
 	{serving, "before DELETE hold", 40, ""},
 	{serving, "before INSERT receipt", 40, ""},
+	{serving, "before INSERT usage_hour", 40, "sqlite"},
 	{serving, "before INSERT entry", 40, ""},
 	{serving, "before INSERT answer", 20, ""},
 	{serving, "before UPDATE answer", 10, ""},
@@ -101,7 +105,7 @@ func named(phase, moment string) bool {
 func momentOf(query string) string {
 	words := strings.Fields(query)
 	switch words[0] {
-	case "SELECT", "PRAGMA":
+	case "SELECT", "PRAGMA", "SET":
 		return ""
 	case "UPDATE":
 		return "before UPDATE " + words[1]
