@@ -18,6 +18,7 @@ var accounting = map[string]func(desk){
 	"ACreditIsTakenBackOnlyFromWhatIsAvailable":    takenBack,
 	"ABudgetIsASecondGuard":                        secondGuard,
 	"ABudgetCountsWhatWasCaptured":                 budgetCounts,
+	"ABudgetExceededLeavesWhatHoldsGiveBack":       budgetExceeded,
 	"ABudgetCountsFromNowOnAndIsLifted":            budgetLifted,
 	"ABudgetNeedsAnAccountAKeyAndAnAmount":         budgetNeeds,
 	"ABudgetTellsWhatIsNeitherSpentNorHeld":        budgetTells,
@@ -42,7 +43,7 @@ func namesOfTheirOwn(b desk) {
 
 func openingCredit(b desk) {
 	b.ok(b.CreateAccount(b.t.Context(), "acme", 1))
-	for _, credit := range []billing.Money{-1, billing.Unlimited, billing.Unlimited - 1, math.MinInt64} {
+	for _, credit := range []billing.Money{-1, billing.Unlimited, math.MinInt64} {
 		b.wantCode(b.CreateAccount(b.t.Context(), "other", credit), fault.InvalidRequest)
 	}
 	_, err := b.Balance(b.t.Context(), "other")
@@ -112,15 +113,39 @@ func budgetCounts(b desk) {
 	b.settle(b.reserve("r2", 2), 0)
 	_, err := b.Reserve(b.t.Context(), b.charge("r3", 3))
 	b.wantCode(err, fault.InsufficientBalance)
-	// The excess over a hold is bounded by the budget too.
-	if r := b.settle(b.reserve("r4", 1), 6); r.Charge != 2*billing.One || r.Overrun != 4*billing.One {
+	// The excess over a hold is the account's, and what others hold on the budget
+	// stays held.
+	other := b.reserve("other", 1)
+	if r := b.settle(b.reserve("r4", 1), 6); r.Charge != 6*billing.One || r.Overrun != 0 {
 		b.t.Errorf("charged %s, overrun %s", r.Charge, r.Overrun)
 	}
-	b.wantBalance(5, 0)
+	b.wantBalance(1, 1)
+	b.ok(b.Verify(b.t.Context()))
+	b.settle(other, 1)
+	b.wantBalance(0, 0)
+	b.ok(b.Credit(b.t.Context(), "acme", 3*billing.One, "again"))
+	_, err = b.Reserve(b.t.Context(), b.charge("r5", 1))
+	b.wantCode(err, fault.InsufficientBalance)
 	if b, more := b.crash(); more {
 		_, err = b.Reserve(b.t.Context(), b.charge("r5", 1))
 		b.wantCode(err, fault.InsufficientBalance)
 	}
+}
+
+// As docs/billing.md says it: a request that costs more than the budget has takes
+// nothing of what is held for the key's others.
+func budgetExceeded(b desk) {
+	b.account("acme", 20)
+	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(4*billing.One)))
+	above, below := b.reserve("above", 2), b.reserve("below", 2)
+	b.settle(above, 6)
+	_, err := b.Reserve(b.t.Context(), b.charge("while", 1))
+	b.wantCode(err, fault.InsufficientBalance)
+	b.settle(below, 1)
+	b.settle(b.reserve("rest", 1), 1)
+	_, err = b.Reserve(b.t.Context(), b.charge("more", 1))
+	b.wantCode(err, fault.InsufficientBalance)
+	b.wantBalance(12, 0)
 }
 
 func budgetLifted(b desk) {
@@ -142,8 +167,8 @@ func budgetLifted(b desk) {
 	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(billing.Money)))
 	_, err := b.Reserve(b.t.Context(), b.charge("r3", 1))
 	b.wantCode(err, fault.InsufficientBalance)
-	b.settle(h, 3) // on the budget that it started with, which has 2
-	b.wantBalance(8, 3)
+	b.settle(h, 3) // on the budget that it started with, which has 2; the rest is the account's
+	b.wantBalance(7, 3)
 	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", nil))
 	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", nil))
 }

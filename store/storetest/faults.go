@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"sync"
+	"time"
 )
 
 // Faults makes the connections of a database fail on demand. Give Wrap to
@@ -16,6 +17,7 @@ type Faults struct {
 	at    int // the step that fails; 0 for none
 	after bool
 	fail  func() error
+	slow  time.Duration // how long each step takes
 
 	commit bool // the step that fails is the next COMMIT
 
@@ -90,10 +92,22 @@ func (f *Faults) Blocked() {
 	<-arrived
 }
 
+// Slow makes every later step take so much longer.
+func (f *Faults) Slow(by time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.slow = by
+}
+
 // wait is a step's time at the gate.
 func (f *Faults) wait() {
 	f.mu.Lock()
-	gate := f.gate
+	gate, slow := f.gate, f.slow
+	if slow > 0 {
+		f.mu.Unlock()
+		time.Sleep(slow)
+		f.mu.Lock()
+	}
 	if gate == nil {
 		f.mu.Unlock()
 		return

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"testing"
 
@@ -120,6 +121,14 @@ func (d desk) wantCode(err error, code fault.Code) {
 	d.t.Helper()
 	if !fault.Is(err, code) {
 		d.t.Fatalf("got %v, want %s", err, code)
+	}
+}
+
+// wantEnded checks the error of an extension of a hold that has been settled.
+func (d desk) wantEnded(err error) {
+	d.t.Helper()
+	if !errors.Is(err, billing.ErrHoldEnded) || !fault.Is(err, fault.InternalError) {
+		d.t.Fatalf("got %v, want that the hold has ended", err)
 	}
 }
 

@@ -212,21 +212,23 @@ func (m *model) setBudget(*rapid.T) {
 func (m *model) reserve(*rapid.T) {
 	name, key := m.account(), m.key()
 	bound, least := m.count(0, 60), m.count(0, 20)
+	usual, firm := max(m.count(-30, 30), 0), max(m.count(-60, 60), 0) // half of them without
 	m.ids++
 	charge := billing.Charge{
 		Account: name, Key: key, RequestID: fmt.Sprintf("r%d-%04d", m.run, m.ids), Model: "talker",
-		Price: m.price, Bound: chars(bound), Least: chars(least),
+		Price: m.price, Bound: chars(bound), Least: chars(least), Usual: chars(usual), Firm: chars(firm),
 	}
 	if least == 0 || least > bound {
 		least = bound
 	}
 	b := m.budgets[name+" "+key]
 	available := m.available(name, b)
-	amount := min(billing.Money(bound), available)
+	amount := m.grant(name, b, billing.Money(bound), billing.Money(usual), billing.Money(least), billing.Money(firm))
+	alone := m.held(name) == 0 && (b == nil || b.held == 0)
 	var code fault.Code
 	if _, known := m.posted[name]; !known {
 		code = fault.PermissionDenied
-	} else if billing.Money(least) > available {
+	} else if billing.Money(least) > available || !alone && amount < min(billing.Money(firm), billing.Money(bound)) {
 		code = fault.InsufficientBalance
 	}
 	var h billing.Hold
@@ -245,6 +247,26 @@ func (m *model) reserve(*rapid.T) {
 	if b != nil {
 		b.held += amount
 	}
+}
+
+// grant is how much a request gets: its bound, or where the length is not known
+// what leaves half of all balances free, but at least the usual.
+func (m *model) grant(account string, b *modelBudget, bound, usual, least, firm billing.Money) billing.Money {
+	all := m.available(account, b)
+	if usual > 0 {
+		spare := m.posted[account] - m.held(account) - m.posted[account]/2
+		if b != nil {
+			spare = min(spare, b.left-b.held-b.left/2)
+		}
+		if bound > spare {
+			wish := max(usual, spare)
+			if firm = min(firm, bound); firm > wish && firm <= all {
+				wish = firm
+			}
+			bound = min(bound, wish)
+		}
+	}
+	return max(min(bound, all), least)
 }
 
 // anyOpen is one of the open holds.
@@ -289,7 +311,7 @@ func (m *model) settle(*rapid.T) {
 // ends takes an open hold out of the model and tells its receipt.
 func (m *model) ends(h *modelHold, used billing.Usage, reason string) billing.Receipt {
 	cost := billing.Money(used.Characters)
-	charge := min(cost, h.amount+m.available(h.hold.Account, h.budget))
+	charge := min(cost, h.amount+m.available(h.hold.Account, nil))
 	r := billing.Receipt{
 		ID: h.hold.ID, CreatedAt: h.created, SettledAt: m.clock, Account: h.hold.Account, Key: h.hold.Key,
 		Model: "talker", Status: billing.Captured, Usage: used, PriceVersion: m.price.Version(),
@@ -302,8 +324,8 @@ func (m *model) ends(h *modelHold, used billing.Usage, reason string) billing.Re
 	m.settled = append(m.settled, r)
 	m.posted[h.hold.Account] -= charge
 	if h.budget != nil {
-		h.budget.left -= charge
 		h.budget.held -= h.amount
+		h.budget.left = max(h.budget.left-charge, h.budget.held)
 	}
 	return r
 }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -16,6 +17,8 @@ import (
 var reserving = map[string]func(desk){
 	"AHoldIsSetAsideAndGivenBack":                                    aHoldIsSetAside,
 	"AHoldIsGrantedInPartDownToItsLeast":                             aHoldIsGrantedInPart,
+	"AHoldOfUnknownLengthLeavesHalfOfTheBalanceFree":                 ofUnknownLength,
+	"WhatCannotBeBoundedRunsAloneUnlessItsHoldCoversIt":              runsAlone,
 	"ReserveRefusesWhatItCannotKeepApart":                            reserveRefuses,
 	"AHoldWithARecordThatCannotBeKeptIsRefused":                      keepsNoRecord,
 	"ExtendAddsUnderTheSameGuardAndARefusalChangesNothing":           extendAdds,
@@ -85,6 +88,97 @@ func aHoldIsGrantedInPart(b desk) {
 	}
 }
 
+func ofUnknownLength(b desk) {
+	for i, c := range []struct {
+		name                             string
+		credit, other                    int64 // other is held by a second request
+		budget, spent                    int64 // 0 for none
+		bound, usual, least, amount, may int64 // amount -1: refused; may is what is available then
+	}{
+		{"the bound, half stays free", 10, 0, 0, 0, 5, 1, 1, 5, 5},
+		{"what can be spared", 10, 0, 0, 0, 9, 1, 1, 5, 5},
+		{"what others leave to spare", 10, 2, 0, 0, 9, 1, 1, 3, 5},
+		{"the usual, nothing can be spared", 10, 5, 0, 0, 9, 2, 1, 2, 3},
+		{"the usual, more than half is held", 10, 7, 0, 0, 9, 2, 1, 2, 1},
+		{"what is left of the usual", 10, 9, 0, 0, 9, 2, 1, 1, 0},
+		{"less than the least", 10, 9, 0, 0, 9, 3, 2, -1, 1},
+		{"a bound below the usual", 10, 8, 0, 0, 1, 4, 1, 1, 1},
+		{"what the budget can spare", 100, 0, 6, 0, 50, 1, 1, 3, 3},
+		{"the usual of a budget that is spent", 100, 0, 6, 4, 50, 2, 1, 2, 0},
+		{"a balance of nothing", 0, 0, 0, 0, 9, 1, 1, -1, 0},
+	} {
+		name := id(i)
+		b.account(name, c.credit)
+		hold := func(request, key string, n int64) (billing.Hold, error) {
+			charge := b.charge(name+request, n)
+			charge.Account, charge.Key = name, key
+			if request == "r1" {
+				charge.Bound, charge.Usual, charge.Least = images(c.bound), images(c.usual), images(c.least)
+			}
+			return b.Reserve(b.t.Context(), charge)
+		}
+		_, err := hold("other", "k2", c.other)
+		b.ok(err)
+		if c.budget > 0 {
+			b.ok(b.SetBudget(b.t.Context(), name, "k1", new(billing.Money(c.budget)*billing.One)))
+			h, err := hold("spent", "k1", c.spent)
+			b.ok(err)
+			b.settle(h, c.spent)
+		}
+		h, err := hold("r1", "k1", 0)
+		if c.amount < 0 {
+			b.wantCode(err, fault.InsufficientBalance)
+			continue
+		}
+		if err != nil || h.Amount != billing.Money(c.amount)*billing.One || h.Available != billing.Money(c.may)*billing.One {
+			b.t.Errorf("%s: granted %s, available %s, %v", c.name, h.Amount, h.Available, err)
+		}
+	}
+}
+
+func runsAlone(b desk) {
+	for i, c := range []struct {
+		name                              string
+		credit, other                     int64 // other is held by a second request
+		bound, usual, least, firm, amount int64 // amount -1: refused
+	}{
+		{"the hold covers it", 10, 5, 3, 0, 1, 3, 3},
+		{"the hold does not, alone", 10, 0, 12, 4, 1, 12, 5},
+		{"the hold does not, beside another", 10, 1, 12, 4, 1, 12, -1},
+		{"it takes more than can be spared, to be covered", 10, 4, 6, 1, 1, 6, 6},
+		{"of a bound that the caller chose", 10, 8, 3, 0, 1, 3, -1},
+		{"of a bound that the caller chose, alone", 2, 0, 3, 0, 1, 3, 2},
+		{"it is never more than the bound", 10, 5, 3, 0, 1, 30, 3},
+	} {
+		name := id(i)
+		b.account(name, c.credit)
+		charge := b.charge(name+"other", c.other)
+		charge.Account = name
+		_, err := b.Reserve(b.t.Context(), charge)
+		b.ok(err)
+		charge.RequestID = name + "r1"
+		charge.Bound, charge.Usual, charge.Least, charge.Firm = images(c.bound), images(c.usual), images(c.least), images(c.firm)
+		h, err := b.Reserve(b.t.Context(), charge)
+		if c.amount < 0 {
+			if !fault.Is(err, fault.InsufficientBalance) || fault.From(err).Message == "Insufficient balance" {
+				b.t.Errorf("%s: %v", c.name, err)
+			}
+			continue
+		}
+		if err != nil || h.Amount != billing.Money(c.amount)*billing.One {
+			b.t.Errorf("%s: granted %s, %v", c.name, h.Amount, err)
+		}
+	}
+	b.account("budgeted", 100) // the budget's holds count too, and the account's own
+	b.ok(b.SetBudget(b.t.Context(), "budgeted", "k1", new(2*billing.One)))
+	charge := b.charge("b1", 5)
+	charge.Account, charge.Least, charge.Firm = "budgeted", images(1), images(5)
+	h, err := b.Reserve(b.t.Context(), charge)
+	if err != nil || h.Amount != 2*billing.One {
+		b.t.Errorf("granted %s, %v", h.Amount, err)
+	}
+}
+
 func reserveRefuses(b desk) {
 	b.account("acme", 10)
 	b.settle(b.reserve("settled", 1), 1)
@@ -103,6 +197,7 @@ func reserveRefuses(b desk) {
 		{"a cost beyond int64", func(c *billing.Charge) { c.Price, c.Bound = huge, images(math.MaxInt64) }, fault.InvalidRequest},
 		{"a least beyond int64", func(c *billing.Charge) { c.Least = images(math.MaxInt64) }, fault.InvalidRequest},
 		{"a negative bound", func(c *billing.Charge) { c.Bound = images(-1) }, fault.InvalidRequest},
+		{"a usual of more than a million units", func(c *billing.Charge) { c.Usual, c.Bound = images(1_000_001), images(1_000_002) }, fault.InvalidRequest},
 		{"a million units of an account with ten", func(c *billing.Charge) { c.Bound = images(1_000_000) }, fault.InsufficientBalance},
 	} {
 		charge := b.charge("new", 1)
@@ -112,13 +207,20 @@ func reserveRefuses(b desk) {
 			b.t.Errorf("%s: %+v, %v; want %s", c.name, h, err, c.code)
 		}
 	}
+	charge := b.charge("unknown", 1_000_001) // a bound that the caller did not choose is lowered
+	charge.Usual, charge.Least = images(2), images(1)
+	h, err := b.Reserve(b.t.Context(), charge)
+	if err != nil || h.Amount != 4*billing.One-billing.One/2 {
+		b.t.Errorf("granted %s, %v", h.Amount, err)
+	}
+	b.settle(h, 0)
 	b.wantBalance(9, 1)
 	b, more := b.crash() // a process that does not remember the ids finds them
 	if !more {
 		return
 	}
 	b.wantBalance(9, 0)
-	_, err := b.Reserve(b.t.Context(), b.charge("open", 1))
+	_, err = b.Reserve(b.t.Context(), b.charge("open", 1))
 	b.wantCode(err, fault.InternalError)
 }
 
@@ -140,7 +242,7 @@ func extendAdds(b desk) {
 		"a negative usage":       {h, images(-3), 0, fault.InternalError},
 		"an unknown hold":        {billing.Hold{ID: "r2"}, images(3), 0, fault.InternalError},
 	} {
-		if err := b.Extend(b.t.Context(), c.hold, c.soFar, c.more); !fault.Is(err, c.code) {
+		if err := b.Extend(b.t.Context(), c.hold, c.soFar, c.more); !fault.Is(err, c.code) || errors.Is(err, billing.ErrHoldEnded) {
 			b.t.Errorf("%s: %v, want %s", name, err, c.code)
 		}
 		b.wantBalance(10, 9)
@@ -156,7 +258,7 @@ func extendAdds(b desk) {
 	if r := b.settle(h, 9); r.Hold != 9*billing.One || r.Charge != 9*billing.One || r.Usage != images(9) {
 		b.t.Errorf("got %+v", r)
 	}
-	b.wantCode(b.Extend(b.t.Context(), h, images(9), 1), fault.InternalError)
+	b.wantEnded(b.Extend(b.t.Context(), h, images(9), 1))
 	b.wantOpen(0)
 	b.wantBalance(1, 0)
 }

@@ -1,6 +1,11 @@
 package storetest
 
 import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -118,4 +123,89 @@ func (d desk) wantUsage(u billing.Usage) {
 	if len(rows) != 1 || rows[0].Usage != u {
 		d.t.Errorf("got %+v, want %+v", rows, u)
 	}
+}
+
+// sumOfReceipts settles at random, some requests at once, and compares sums of
+// random windows with those of the receipts, added one by one, and with those of
+// the ledger in memory.
+func sumOfReceipts(b bench) {
+	random := rand.New(rand.NewPCG(1, 2))
+	memory := billing.NewLedger(billing.LedgerOptions{Now: b.clock.Now})
+	for _, name := range []string{"acme", "other"} {
+		b.account(name, 1000)
+		b.ok(memory.CreateAccount(b.t.Context(), name, 1000*billing.One))
+	}
+	pick := func(from ...string) string { return from[random.IntN(len(from))] }
+	moment := func() time.Time { // on the hour, just before it, or anywhere in it
+		edge := morning.Add(time.Duration(random.IntN(60)) * time.Hour).Truncate(time.Hour)
+		return edge.Add([]time.Duration{0, -1, time.Duration(random.Int64N(int64(time.Hour)))}[random.IntN(3)])
+	}
+	var receipts []billing.Receipt
+	for wave := range 30 {
+		b.clock.Set(moment())
+		var mu sync.Mutex
+		var running sync.WaitGroup
+		for i := range 8 {
+			c := b.charge(id(8*wave+i), 3)
+			c.Account, c.Key, c.Model, c.Operation = pick("acme", "other"), pick("k1", "k2"), pick("painter", "sculptor"), pick("image", "edit")
+			u := billing.Usage{Images: random.Int64N(3), Input: random.Int64N(1 << 40), Estimated: random.IntN(4) == 0}
+			running.Go(func() {
+				h, err := b.Reserve(b.t.Context(), c)
+				var r billing.Receipt
+				if err == nil {
+					r, err = b.Settle(b.t.Context(), h, u)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if h, other := memory.Reserve(b.t.Context(), c); err == nil && other == nil {
+					_, err = memory.Settle(b.t.Context(), h, u)
+				}
+				if err != nil {
+					b.t.Error(err)
+				}
+				receipts = append(receipts, r)
+			})
+		}
+		running.Wait()
+	}
+	for range 200 {
+		q := billing.Query{Account: pick("", "acme", "other"), By: billing.GroupBy(pick("model", "key", "day"))}
+		if random.IntN(4) > 0 {
+			q.Since = moment()
+		}
+		if random.IntN(4) > 0 {
+			q.Until = moment()
+		}
+		got, err := b.Usage(b.t.Context(), q)
+		b.ok(err)
+		if diff := cmp.Diff(plainSum(q, receipts), got); diff != "" {
+			b.t.Fatalf("%+v: (-receipts +got):\n%s", q, diff)
+		}
+		inMemory, err := memory.Usage(b.t.Context(), q)
+		b.ok(err)
+		if diff := cmp.Diff(inMemory, got); diff != "" {
+			b.t.Fatalf("%+v: (-memory +got):\n%s", q, diff)
+		}
+	}
+}
+
+// plainSum is what a query is answered, from the receipts.
+func plainSum(q billing.Query, receipts []billing.Receipt) []billing.UsageRow {
+	sums := map[string]billing.UsageRow{}
+	until := q.Until.Add(time.Hour - 1).Truncate(time.Hour)
+	for _, r := range receipts {
+		if q.Account != "" && q.Account != r.Account || r.SettledAt.Before(q.Since.Truncate(time.Hour)) || !q.Until.IsZero() && !r.SettledAt.Before(until) {
+			continue
+		}
+		group := map[billing.GroupBy]string{billing.ByModel: r.Model, billing.ByKey: r.Key, billing.ByDay: r.SettledAt.UTC().Format(time.DateOnly)}[q.By]
+		s := sums[group]
+		s.Group, s.Requests, s.Charge, s.Usage = group, s.Requests+1, s.Charge+r.Charge, s.Usage.Add(r.Usage)
+		s.Usage.Zero = false
+		sums[group] = s
+	}
+	rows := slices.SortedFunc(maps.Values(sums), func(a, b billing.UsageRow) int { return strings.Compare(a.Group, b.Group) })
+	if rows == nil {
+		rows = []billing.UsageRow{}
+	}
+	return rows
 }

@@ -1,7 +1,10 @@
 package storetest
 
 import (
+	"fmt"
+	"math/big"
 	"strings"
+	"sync"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -12,6 +15,11 @@ var verifying = map[string]func(bench){
 	"VerifyNamesTheInvariantThatABrokenLedgerBreaks": namesInvariant,
 	"TheDatabaseItselfRefusesToHoldMoreThanThereIs":  refusesOverdraft,
 	"VerifyCallsOnlyADatabaseThatIsAwayAway":         callsAway,
+	"VerifyFindsDamageInEveryPartOfALargeLedger":     findsInLarge,
+	"VerifyTakesNoTrafficForDamage":                  beside,
+	"UsageCountsWhatAnOlderProgramSettles":           olderSettles,
+	"UsageIsTheSumOfReceiptsInEveryWindow":           sumOfReceipts,
+	"AllAccountsTogetherMayHaveMoreThanAnAmount":     moreThanAnAmount,
 }
 
 // corruptions are statements that break a ledger, what they break, and what
@@ -38,6 +46,15 @@ var corruptions = []struct{ name, invariant, breaks, mends string }{
 	{"a charge beyond hold and available", "I6", "UPDATE entry SET available = -1 WHERE reference = 'captured'", "UPDATE entry SET available = 10000000000 WHERE reference = 'captured'"},
 	{"an open video without a hold", "I9", "UPDATE task SET request_id = 'x' WHERE id = 'vid_a'", "UPDATE task SET request_id = 'req_a' WHERE id = 'vid_a'"},
 	{"a hold of a video that has ended", "I9", "UPDATE task SET ended = NOT ended WHERE id = 'vid_a'", "UPDATE task SET ended = NOT ended WHERE id = 'vid_a'"},
+	{"a capture that was also given", "I4", "UPDATE entry SET credit = 5, revenue = revenue - 5 WHERE reference = 'captured'", "UPDATE entry SET credit = 0, revenue = revenue + 5 WHERE reference = 'captured'"},
+	{"a capture that was entered twice", "I4", "INSERT INTO entry (account, kind, reference, customer, credit, revenue, overrun, held, available, created_at)" +
+		" SELECT account, kind, reference, customer, credit, revenue, overrun, held, available, created_at FROM entry WHERE reference = 'captured'",
+		"DELETE FROM entry WHERE reference = 'captured' AND number = (SELECT MAX(number) FROM entry)"},
+	{"a charge that was not entered", "I4", "UPDATE entry SET kind = 'lost' WHERE reference = 'captured'", "UPDATE entry SET kind = 'capture' WHERE reference = 'captured'"},
+	{"usage that no receipt explains", "I10", "UPDATE usage_hour SET image = image + 1", "UPDATE usage_hour SET image = image - 1"},
+	{"usage of another hour", "I10", "UPDATE usage_hour SET hour = hour + 3600000000000", "UPDATE usage_hour SET hour = hour - 3600000000000"},
+	{"a receipt that usage does not count", "I10", "UPDATE usage_hour SET requests = requests - 1", "UPDATE usage_hour SET requests = requests + 1"},
+	{"a receipt of nobody", "I10", "UPDATE receipt SET account = 'x' WHERE id = 'released'", "UPDATE receipt SET account = 'acme' WHERE id = 'released'"},
 	{"a capture of another hold", "I6", "UPDATE receipt SET held = held + 1 WHERE id = 'captured'", "UPDATE receipt SET held = held - 1 WHERE id = 'captured'"},
 }
 
@@ -50,6 +67,7 @@ func namesInvariant(b bench) {
 	b.submitted("a", 0)
 	b.reserve("open", 1)
 	b.settle(b.reserve("overrun", 1), 9)
+	b.ok(b.Credit(b.t.Context(), "acme", billing.One, "invoice 2")) // so that there is something to take away
 	for _, c := range corruptions {
 		if err := b.Verify(b.t.Context()); err != nil {
 			b.t.Fatalf("before %s: %v", c.name, err)
@@ -93,5 +111,129 @@ func callsAway(b bench) {
 	err = b.Verify(b.t.Context())
 	if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 {
 		b.t.Errorf("a database that is away: %v, want 503 and a time to wait", err)
+	}
+}
+
+// largeLedger has enough receipts of one account that Verify reads them in several
+// parts, and so many accounts beside it. Receipt i was settled i seconds
+// after the first.
+const largeLedger = 10_500
+
+func (b bench) large() {
+	series := fmt.Sprintf("WITH RECURSIVE n (i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < %d) ", largeLedger)
+	const at = "1772357400000000000 + i * 1000000000"
+	b.account("acme", 1000)
+	for _, statement := range []string{
+		"INSERT INTO account (id, posted, held, credited, revenue, overrun, budgets, created_at) SELECT 'a' || i, 0, 0, 0, 0, 0, 0, 0 FROM n WHERE i <= 2500",
+		"INSERT INTO receipt (" + oldReceiptColumns + ") SELECT 'req_' || i, 'acme', 'k1', 'chat', 'm', 'captured', 'p', 9, 7, 0, 'complete', 'c', " +
+			at + ", " + at + ", i, 0, 0, 0, 0, 0, 0, 0, 0, 0, '', 0, 0, 0, FALSE FROM n",
+		"INSERT INTO entry (account, kind, reference, customer, credit, revenue, overrun, held, available, created_at)" +
+			" SELECT 'acme', 'capture', 'req_' || i, -7, 0, 7, 0, 9, 0, " + at + " FROM n",
+	} {
+		b.ok(b.place.Exec(b.t.Context(), series+statement))
+	}
+	if !b.place.Shared { // where a trigger has summed them
+		b.ok(b.place.Exec(b.t.Context(), "INSERT INTO usage_hour (account, hour, key_id, model, operation, counted, requests, estimated, anomaly, charge, overrun, input,"+
+			" cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character)"+
+			" SELECT account, settled_at - settled_at % 3600000000000, key_id, model, operation, counted, COUNT(*), 0, 0, SUM(charge), 0, SUM(input),"+
+			" 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM receipt GROUP BY 1, 2, 3, 4, 5, 6"))
+	}
+	b.ok(b.place.Exec(b.t.Context(), fmt.Sprintf("UPDATE account SET posted = posted - %d, revenue = %[1]d WHERE id = 'acme'", 7*largeLedger)))
+}
+
+func findsInLarge(b bench) {
+	b.large()
+	b.ok(b.Verify(b.t.Context()))
+	for _, i := range []int{1, 10_000, 10_001, largeLedger} {
+		row := fmt.Sprintf("'req_%d'", i)
+		hour := fmt.Sprintf("(SELECT settled_at - settled_at %% 3600000000000 FROM receipt WHERE id = %s)", row)
+		for _, c := range []struct{ invariant, breaks, mends string }{
+			{"I1", "UPDATE entry SET revenue = 8 WHERE reference = " + row, "UPDATE entry SET revenue = 7 WHERE reference = " + row},
+			{"I4", "UPDATE entry SET kind = 'lost' WHERE reference = " + row, "UPDATE entry SET kind = 'capture' WHERE reference = " + row},
+			{"I10", "UPDATE usage_hour SET input = input + 1 WHERE hour = " + hour, "UPDATE usage_hour SET input = input - 1 WHERE hour = " + hour},
+			{"I7", fmt.Sprintf("UPDATE account SET overrun = 1 WHERE id = 'a%d'", i%2500+1), fmt.Sprintf("UPDATE account SET overrun = 0 WHERE id = 'a%d'", i%2500+1)},
+		} {
+			b.ok(b.place.Exec(b.t.Context(), c.breaks))
+			if err := b.Verify(b.t.Context()); !fault.Is(err, fault.InternalError) || !strings.Contains(err.Error(), " "+c.invariant+": ") {
+				b.t.Errorf("%s: %v, want %s", c.breaks, err, c.invariant)
+			}
+			b.ok(b.place.Exec(b.t.Context(), c.mends))
+		}
+	}
+}
+
+func beside(b bench) {
+	b.account("acme", 1000).account("other", 1000)
+	var running sync.WaitGroup
+	for caller := range 4 {
+		running.Go(func() {
+			for i := range 50 {
+				c := b.charge(fmt.Sprintf("r%d-%d", caller, i), 2)
+				c.Account = []string{"acme", "other"}[i%2]
+				h, err := b.Reserve(b.t.Context(), c)
+				if err == nil {
+					_, err = b.Settle(b.t.Context(), h, images(1))
+				}
+				if err == nil && i%10 == 0 {
+					err = b.Credit(b.t.Context(), c.Account, billing.One, c.RequestID)
+				}
+				if err != nil {
+					b.t.Error(err)
+				}
+			}
+		})
+	}
+	over := make(chan struct{})
+	go func() { running.Wait(); close(over) }()
+	for more := true; more; {
+		select {
+		case <-over:
+			more = false // and once more
+		default:
+		}
+		if err := b.Verify(b.t.Context()); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// oldReceiptColumns are those that every version of the program writes.
+const oldReceiptColumns = "id, account, key_id, operation, model, status, price, held, charge, overrun, reason, channel, created_at, settled_at," +
+	" input, cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character, variant, estimated, zero, anomaly, counted"
+
+func olderSettles(b bench) {
+	b.onlyShared() // a program of before that runs beside this one
+	b.account("acme", 10)
+	b.settle(b.reserve("new", 1), 1)
+	b.ok(b.place.Exec(b.t.Context(), "INSERT INTO receipt ("+oldReceiptColumns+") SELECT 'old-' || id, account, key_id, operation, model, 'released', price, held, 0, 0, reason, channel,"+
+		" created_at, settled_at, 5, cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character, variant, 1, zero, anomaly, counted FROM receipt"))
+	b.wantUsage(billing.Usage{Input: 5, Images: 2, Estimated: true})
+	b.ok(b.Verify(b.t.Context()))
+}
+
+func moreThanAnAmount(b bench) {
+	const most = billing.Unlimited - 1
+	for _, name := range []string{"acme", "other", "third"} {
+		b.ok(b.CreateAccount(b.t.Context(), name, most))
+	}
+	b.wantCode(b.Credit(b.t.Context(), "acme", 1, "one more"), fault.InvalidRequest)
+	b.settle(b.reserve("r1", 3), 2)
+	b.wantCode(b.Credit(b.t.Context(), "acme", 1, "one more"), fault.InvalidRequest) // what was given counts, also when it is spent
+	b.ok(b.Verify(b.t.Context()))
+	got, err := b.Totals(b.t.Context())
+	b.ok(err)
+	given := new(big.Int).Mul(big.NewInt(3), big.NewInt(int64(most)))
+	spent := big.NewInt(int64(2 * billing.One))
+	want := billing.Totals{Accounts: 3, Posted: new(big.Int).Sub(given, spent), Held: new(big.Int), Credited: given, Revenue: spent, Overrun: new(big.Int)}
+	for name, pair := range map[string][2]*big.Int{
+		"posted": {got.Posted, want.Posted}, "held": {got.Held, want.Held}, "credited": {got.Credited, want.Credited},
+		"revenue": {got.Revenue, want.Revenue}, "overrun": {got.Overrun, want.Overrun},
+	} {
+		if pair[0].Cmp(pair[1]) != 0 {
+			b.t.Errorf("%s: got %s, want %s", name, pair[0], pair[1])
+		}
+	}
+	if text := billing.FormatSum(got.Credited); got.Accounts != 3 || text != "27670116110.564327418" {
+		b.t.Errorf("got %d accounts with %s", got.Accounts, text)
 	}
 }
