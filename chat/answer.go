@@ -11,6 +11,7 @@ import (
 type Answer struct {
 	Body  []byte // as the upstream sent it, with the public model id
 	Usage billing.Usage
+	Said  int64 // output tokens by the text alone, whatever the upstream reports
 }
 
 // ReadAnswer checks an upstream's 200 answer to the request and reads its
@@ -38,7 +39,7 @@ func (r *Request) ReadAnswer(data []byte, b MediaBound) (Answer, error) {
 	p.read(s.nested)
 	var few [2]rawjson.Edit
 	body := o.Apply(make([]byte, 0, len(data)+len(r.Model)+16), r.publicEdits(few[:0], o)...)
-	return Answer{body, r.usage(&p, s.quarters, b)}, nil
+	return Answer{body, r.usage(&p, s.quarters, b), estimate.Tokens(s.quarters)}, nil
 }
 
 // publicEdits are the edits that every answer and chunk gets: the public

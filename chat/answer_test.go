@@ -123,7 +123,16 @@ func TestUsageIsReadInDisjointBuckets(t *testing.T) {
 		`{"prompt_tokens":20,"completion_tokens":3,"completion_tokens_details":{"reasoning_tokens":9}}`:            {Input: 20, Output: 3, Reasoning: 3},
 		`{"prompt_tokens":20,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":21}}`:                  {Input: 20, Output: 3, Anomaly: true},
 		`{"prompt_tokens":0,"completion_tokens":0}`:                                                                {Zero: true},
-		`{"prompt_tokens":7,"completion_tokens":0}`:                                                                {Input: 7},
+
+		// Reasoning that is counted beside the completion, as by xAI and by Gemini.
+		`{"prompt_tokens":10,"completion_tokens":9,"total_tokens":1013,"completion_tokens_details":{"reasoning_tokens":994}}`: {Input: 10, Output: 1003, Reasoning: 994},
+		`{"prompt_tokens":10,"completion_tokens":9,"total_tokens":1013}`:                                                      {Input: 10, Output: 1003},
+		`{"prompt_tokens":10,"completion_tokens":9,"total_tokens":19,"completion_tokens_details":{"reasoning_tokens":5}}`:     {Input: 10, Output: 9, Reasoning: 5},
+		`{"prompt_tokens":10,"completion_tokens":9,"total_tokens":7}`:                                                         {Input: 10, Output: 9},
+		`{"prompt_tokens":10,"completion_tokens":0,"total_tokens":12}`:                                                        {Input: 10, Output: 2},
+		`{"prompt_tokens":10,"completion_tokens":9,"total_tokens":12.0}`:                                                      {Input: 10, Output: 9, Anomaly: true},
+		`{"prompt_tokens":10,"total_tokens":100}`:                                                                             {Input: 10, Output: 3, Estimated: true},
+		`{"prompt_tokens":7,"completion_tokens":0}`:                                                                           {Input: 7},
 
 		`null`:                {Input: estimate, Output: 3, Estimated: true},
 		`{}`:                  {Input: estimate, Output: 3, Estimated: true},

@@ -69,12 +69,11 @@ func TestABodyThatIsNotOneStrictObjectIsRefusedWithItsOffset(t *testing.T) {
 
 func TestDeeperObjectsPassAsSent(t *testing.T) {
 	for _, members := range []string{
-		`"tools":[{"type":"function","function":{"name":"f","name":"g","Parameters":1}}]`,
+		`"tools":[{"type":"function","function":{"name":"f","parameters":{"a":1,"a":2,"Type":3}}}]`,
 		`"metadata":{"a":1,"a":2,"Model":3}`,
-		`"stream_options":{"x":1,"x":2}`,
 		`"parameters":{"deep":{"a":1,"a":2,"Size":3}}`,
 		`"parameters":[{"a":1,"a":2}]`,
-		`"Temperature":9,"USER":1`,
+		`"Topic":9,"X-USER":1`,
 		`"user":"\ud83d\ude00"`,
 	} {
 		if param, message := problem(t, ask("m", members)); message != "" {

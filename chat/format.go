@@ -32,6 +32,14 @@ func (r *Request) checkFormat(raw []byte) {
 		r.parsed.problem.Note(param, "an object that holds a schema")
 		return
 	}
+	if !r.parsed.problem.Schema(param+".schema", described.Raw("schema")) {
+		return
+	}
+	const most = 32_768 // names, values and brackets: each is checked
+	if err := rawjson.Within(orNull(described.Raw("schema")), rawjson.Bounds{Tokens: most}); err != nil {
+		r.parsed.problem.Refuse(param+".schema", fmt.Sprintf("%q is too large: %s of it.", param+".schema", err))
+		return
+	}
 	if err := checkSchema(orNull(described.Raw("schema"))); err != nil {
 		r.parsed.problem.Refuse(param+".schema",
 			fmt.Sprintf("%q must be a valid JSON Schema (draft 2020-12): %s.", param+".schema", err))

@@ -1,10 +1,14 @@
 package chat
 
 import (
+	"bytes"
 	"fmt"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 )
@@ -24,6 +28,10 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 	}
 	r.Messages = make([]Message, 0, 4)
 	return rd.Array(func(i int) error {
+		if !r.goOn("messages") {
+			_, err := rd.Skip()
+			return err
+		}
 		if rd.Kind() != '{' {
 			r.parsed.problem.Note(fmt.Sprintf("messages[%d]", i), "an object")
 			_, err := rd.Skip()
@@ -32,6 +40,22 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 		return r.readMessage(rd, src, i)
 	})
 }
+
+// goOn counts one more message, content block, tool or tool call. It is false if
+// there are too many, or one before broke a rule: then only the syntax of what
+// follows is checked, and nothing is made of it.
+func (r *Request) goOn(param string) bool {
+	return !r.parsed.problem.Found() && r.parsed.elements.Add(&r.parsed.problem, param)
+}
+
+// The members that are read of a message, of a link, of a tool call and of the
+// function in it.
+var (
+	messageNames = rawjson.Names{"role", "content", "tool_calls", "name", "tool_call_id", "tools", "reasoning_content", "function_call", "refusal"}
+	linkNames    = rawjson.Names{"url"}
+	callNames    = rawjson.Names{"id", "type", "function"}
+	calledNames  = rawjson.Names{"name", "arguments"}
+)
 
 // turn is a message while it is read.
 type turn struct {
@@ -42,19 +66,32 @@ type turn struct {
 
 func (r *Request) readMessage(rd *rawjson.Reader, src []byte, index int) error {
 	t := turn{index: index}
-	err := rd.Object(func(name []byte, _ rawjson.Span) error {
-		switch string(name) {
+	var given uint64
+	err := rd.Object(func(name []byte, key rawjson.Span) error {
+		at, err := messageNames.Find(name, key, &given)
+		if err != nil {
+			return err
+		}
+		known := ""
+		if at >= 0 {
+			known = messageNames[at]
+		}
+		switch known {
 		case "content":
 			return r.readContent(rd, src, &t)
 		case "tool_calls":
 			return r.readToolCalls(rd, src, &t)
 		}
-		known := field(name)
+		cache := rule.IsCacheControl(name)
 		span, err := rd.Skip()
-		if err == nil && known != "" {
-			r.readMessageField(&t, known, span.Of(src))
+		if err != nil {
+			return err
 		}
-		return err
+		r.readMessageField(&t, known, span.Of(src))
+		if cache {
+			r.parsed.paid.CacheControl(span.Of(src), fmt.Sprintf("messages[%d]", index))
+		}
+		return nil
 	})
 	if err != nil {
 		return err
@@ -64,22 +101,29 @@ func (r *Request) readMessage(rd *rawjson.Reader, src []byte, index int) error {
 	return nil
 }
 
-// field gives the member's name a lasting string if readMessageField knows it.
-func field(name []byte) string {
-	for _, known := range [...]string{"role", "name", "tool_call_id", "tools", "reasoning_content"} {
-		if string(name) == known {
-			return known
-		}
+// count counts a member of a message besides its content, whose text a vendor may
+// bill whatever the member is called.
+func (r *Request) count(raw []byte) {
+	if raw[0] == '"' {
+		r.parsed.quarters += estimate.StringQuarters(raw)
+	} else if !rawjson.IsNull(raw) {
+		r.parsed.quarters += estimate.Quarters(raw)
 	}
-	return ""
 }
 
 func (r *Request) readMessageField(t *turn, name string, raw []byte) {
+	if name != "role" {
+		r.count(raw)
+	}
 	if rawjson.IsNull(raw) {
 		return
 	}
-	if name == "tools" {
+	switch name {
+	case "tools":
 		t.hasTools = raw[0] == '['
+		r.readLoadedTools(raw, t.param(name))
+		return
+	case "", "function_call", "refusal":
 		return
 	}
 	s, ok := rawjson.String(raw)
@@ -102,6 +146,22 @@ func (r *Request) readMessageField(t *turn, name string, raw []byte) {
 	}
 }
 
+// readLoadedTools looks for tools that the vendor runs among those that a message
+// loads.
+func (r *Request) readLoadedTools(raw []byte, param string) {
+	if raw[0] != '[' {
+		return
+	}
+	o := rawjson.Borrow()
+	defer rawjson.GiveBack(o)
+	rawjson.EachUntil(raw, func(i int, at rawjson.Span) bool {
+		if r.goOn(param) && rawjson.IndexInto(o, at.Of(raw), nil, nil) == nil {
+			r.parsed.paid.Tool(o, fmt.Sprintf("%s[%d]", param, i), clientTool)
+		}
+		return !r.parsed.problem.Found()
+	})
+}
+
 // role returns the role's constant; "" if there is no such role.
 func role(s string) string {
 	for _, known := range roles {
@@ -113,6 +173,11 @@ func role(s string) string {
 }
 
 func (t *turn) param(name string) string { return fmt.Sprintf("messages[%d].%s", t.index, name) }
+
+// element is the name of an element of one of the message's lists.
+func (t *turn) element(list string, index int) string {
+	return t.param(fmt.Sprintf("%s[%d]", list, index))
+}
 
 // checkMessage checks what only the whole message shows.
 func (r *Request) checkMessage(t *turn) {
@@ -147,8 +212,12 @@ func (r *Request) readContent(rd *rawjson.Reader, src []byte, t *turn) error {
 		if i == 0 {
 			from = int(rd.Offset())
 		}
+		if !r.goOn("messages") {
+			_, err := rd.Skip()
+			return err
+		}
 		if rd.Kind() != '{' {
-			r.parsed.problem.Note(t.param(fmt.Sprintf("content[%d]", i)), "an object")
+			r.parsed.problem.Note(t.element("content", i), "an object")
 			_, err := rd.Skip()
 			return err
 		}
@@ -177,46 +246,51 @@ type block struct {
 // Each has a member of its own name.
 var blockTypes = [...]string{"text", "image_url", "video_url", "audio_url", "input_audio", "file"}
 
+// blockNames are the members that are read of a block: those of blockTypes, then
+// its type.
+var blockNames = rawjson.Names{"text", "image_url", "video_url", "audio_url", "input_audio", "file", "type"}
+
 func (r *Request) readBlock(rd *rawjson.Reader, src []byte, t *turn, index int) error {
 	var b block
-	err := rd.Object(func(name []byte, _ rawjson.Span) error {
-		at := blockMember(name)
-		isType := string(name) == "type"
-		if at >= 0 && strings.HasSuffix(blockTypes[at], "_url") && rd.Kind() == '{' {
+	var given uint64
+	err := rd.Object(func(name []byte, key rawjson.Span) error {
+		at, err := blockNames.Find(name, key, &given)
+		if err != nil {
+			return err
+		}
+		if at >= 0 && strings.HasSuffix(blockNames[at], "_url") && rd.Kind() == '{' {
 			b.members[at] = []byte("{}")
 			return b.readLink(rd, src)
 		}
+		cache := rule.IsCacheControl(name)
 		span, err := rd.Skip()
 		switch {
 		case err != nil:
 			return err
+		case at == len(blockTypes):
+			b.kind, _ = rawjson.String(span.Of(src))
 		case at >= 0:
 			b.members[at] = span.Of(src)
-		case isType:
-			b.kind, _ = rawjson.String(span.Of(src))
+		case cache:
+			r.parsed.paid.CacheControl(span.Of(src), t.param(fmt.Sprintf("content[%d]", index)))
 		}
 		return nil
 	})
 	if err == nil {
-		r.checkBlock(&b, t.param(fmt.Sprintf("content[%d]", index)))
+		r.checkBlock(&b, t, index)
 	}
 	return err
 }
 
-func blockMember(name []byte) int {
-	for i := range blockTypes {
-		if string(name) == blockTypes[i] {
-			return i
-		}
-	}
-	return -1
-}
-
 func (b *block) readLink(rd *rawjson.Reader, src []byte) error {
-	return rd.Object(func(name []byte, _ rawjson.Span) error {
-		isURL := string(name) == "url"
+	var given uint64
+	return rd.Object(func(name []byte, key rawjson.Span) error {
+		at, err := linkNames.Find(name, key, &given)
+		if err != nil {
+			return err
+		}
 		span, err := rd.Skip()
-		if err == nil && isURL {
+		if err == nil && at >= 0 {
 			b.url = span.Of(src)
 		}
 		return err
@@ -224,38 +298,82 @@ func (b *block) readLink(rd *rawjson.Reader, src []byte) error {
 }
 
 // checkBlock checks one content block and counts what is not text.
-func (r *Request) checkBlock(b *block, param string) {
-	at := blockMember([]byte(b.kind))
+func (r *Request) checkBlock(b *block, t *turn, index int) {
+	at := slices.Index(blockTypes[:], b.kind)
 	if at < 0 {
-		r.parsed.problem.Note(param+".type", rule.Words(blockTypes[:]))
+		r.parsed.problem.Note(t.element("content", index)+".type", rule.Words(blockTypes[:]))
 		return
+	}
+	for i, other := range blockTypes { // or a vendor that reads it would count what was not counted here
+		if i != at && i > 0 && b.members[i] != nil && !rawjson.IsNull(b.members[i]) {
+			r.parsed.problem.Note(t.element("content", index)+"."+other, "left out of a block of type "+strconv.Quote(b.kind))
+			return
+		}
 	}
 	member := b.members[at]
 	switch b.kind {
 	case "text":
 		if member == nil || member[0] != '"' {
-			r.parsed.problem.Note(param+".text", "a string")
+			r.parsed.problem.Note(t.element("content", index)+".text", "a string")
 		}
 	case "image_url", "video_url", "audio_url":
 		if !goodLink(b.url) {
-			r.parsed.problem.Note(param+"."+b.kind+".url", "an absolute http, https or data URL")
+			r.parsed.problem.Note(t.element("content", index)+"."+b.kind+".url", "an absolute http, https or data URL")
 		}
-		r.countMedia(b.kind, len(b.url))
+		linked := !estimate.IsDataURL(b.url)
+		if b.kind == "image_url" && (linked || estimate.IsImageURL(b.url)) {
+			r.parsed.media.AddImage(b.url, linked)
+		} else {
+			r.parsed.media.AddFile(b.url, linked, "")
+		}
 	default:
 		if member == nil || member[0] != '{' {
-			r.parsed.problem.Note(param+"."+b.kind, "an object")
+			r.parsed.problem.Note(t.element("content", index)+"."+b.kind, "an object")
 		}
-		r.countMedia(b.kind, len(member))
+		kind := "application/pdf"
+		if b.kind == "input_audio" {
+			kind = "audio/"
+		}
+		r.parsed.media.AddFile(content(member), !inBody(member), kind)
 	}
 }
 
-func (r *Request) countMedia(kind string, size int) {
-	r.parsed.media.bytes += int64(size)
-	if kind == "image_url" {
-		r.parsed.media.images++
-	} else {
-		r.parsed.media.videos++
+// inBody reports whether the body holds the whole of a file or a sound, and not an
+// id or a URL of it. Some vendors take a URL in the place of the content.
+func inBody(medium []byte) bool {
+	o, err := rawjson.Index(medium, nil, nil)
+	if err != nil {
+		return false
 	}
+	held := false
+	for i := range o.Members {
+		switch m := &o.Members[i]; m.Name {
+		case "file_data", "data":
+			raw := m.Value.Of(medium)
+			scheme := raw[:min(len(raw), len(`"https://`)*len(`\u0000`))] // were it a URL, be it escaped
+			held = estimate.IsDataURL(raw) || !rawjson.IsNull(raw) && bytes.IndexByte(scheme, ':') < 0 && !bytes.Contains(scheme, []byte(`\u`))
+		case "filename", "format":
+		default:
+			return false
+		}
+	}
+	return held
+}
+
+// content is the content of a sound or a file, as a JSON string; nil if the block
+// only names it. Whatever else stands beside it is text.
+func content(raw []byte) []byte {
+	o := rawjson.Borrow()
+	defer rawjson.GiveBack(o)
+	if rawjson.IndexInto(o, raw, nil, nil) != nil {
+		return nil // it was refused
+	}
+	for _, name := range [...]string{"file_data", "data"} {
+		if data := o.Raw(name); len(data) > 0 && data[0] == '"' {
+			return data
+		}
+	}
+	return nil
 }
 
 // goodLink reports whether a JSON string is a URL of a form that upstreams
@@ -292,47 +410,76 @@ func (r *Request) readToolCalls(rd *rawjson.Reader, src []byte, t *turn) error {
 		return err
 	}
 	return rd.Array(func(i int) error {
+		if !r.goOn("messages") {
+			_, err := rd.Skip()
+			return err
+		}
 		if rd.Kind() != '{' {
-			r.parsed.problem.Note(t.param(fmt.Sprintf("tool_calls[%d]", i)), "an object")
+			r.parsed.problem.Note(t.element("tool_calls", i), "an object")
 			_, err := rd.Skip()
 			return err
 		}
 		var call ToolCall
-		err := readToolCall(rd, src, &call)
+		err := r.readToolCall(rd, src, &call)
 		t.ToolCalls = append(t.ToolCalls, call)
 		return err
 	})
 }
 
-func readToolCall(rd *rawjson.Reader, src []byte, call *ToolCall) error {
-	return rd.Object(func(name []byte, _ rawjson.Span) error {
-		isID, isType := string(name) == "id", string(name) == "type"
-		if string(name) == "function" && rd.Kind() == '{' {
-			return readCalled(rd, src, &call.Function)
+func (r *Request) readToolCall(rd *rawjson.Reader, src []byte, call *ToolCall) error {
+	var given uint64
+	return rd.Object(func(name []byte, key rawjson.Span) error {
+		at, err := callNames.Find(name, key, &given)
+		if err != nil {
+			return err
+		}
+		known := ""
+		if at >= 0 {
+			known = callNames[at]
+		}
+		if known == "function" && rd.Kind() == '{' {
+			return r.readCalled(rd, src, &call.Function)
 		}
 		span, err := rd.Skip()
-		switch {
-		case err != nil:
-		case isID:
-			call.ID, _ = rawjson.String(span.Of(src))
-		case isType:
-			call.Type, _ = rawjson.String(span.Of(src))
+		if err != nil {
+			return err
 		}
-		return err
+		switch raw := span.Of(src); known {
+		case "id":
+			call.ID, _ = rawjson.String(raw)
+			r.count(raw)
+		case "type":
+			call.Type, _ = rawjson.String(raw)
+		default:
+			r.count(raw)
+		}
+		return nil
 	})
 }
 
-func readCalled(rd *rawjson.Reader, src []byte, f *CalledFunction) error {
-	return rd.Object(func(name []byte, _ rawjson.Span) error {
-		isName, isArguments := string(name) == "name", string(name) == "arguments"
-		span, err := rd.Skip()
-		switch {
-		case err != nil:
-		case isName:
-			f.Name, _ = rawjson.String(span.Of(src))
-		case isArguments:
-			f.Arguments, _ = rawjson.String(span.Of(src))
+func (r *Request) readCalled(rd *rawjson.Reader, src []byte, f *CalledFunction) error {
+	var given uint64
+	return rd.Object(func(name []byte, key rawjson.Span) error {
+		at, err := calledNames.Find(name, key, &given)
+		if err != nil {
+			return err
 		}
-		return err
+		known := ""
+		if at >= 0 {
+			known = calledNames[at]
+		}
+		span, err := rd.Skip()
+		if err != nil {
+			return err
+		}
+		raw := span.Of(src)
+		r.count(raw)
+		switch known {
+		case "name":
+			f.Name, _ = rawjson.String(raw)
+		case "arguments":
+			f.Arguments, _ = rawjson.String(raw)
+		}
+		return nil
 	})
 }

@@ -28,7 +28,7 @@ func TestAnOutlineCountsAsTheRequestDoes(t *testing.T) {
 		r := outlinedAs(t, members)
 		for _, b := range []MediaBound{{}, {Image: 7, Video: 9}} {
 			o := r.Outline()
-			if r.InputBound(b) <= 0 || r.InputEstimate(b) <= 0 || o.InputBound(b) != r.InputBound(b) || o.InputEstimate(b) != r.InputEstimate(b) {
+			if r.InputBound(b) <= 0 || r.InputEstimate(b) <= 0 || o.InputBound(b) != r.InputBound(b) || o.InputEstimate(b) != r.InputEstimate(b) || o.LinkedBound(b) != r.LinkedBound(b) {
 				t.Errorf("%s: %d and %d tokens, of the outline %d and %d", members, r.InputBound(b), r.InputEstimate(b), o.InputBound(b), o.InputEstimate(b))
 			}
 			if o.Model != r.Model || o.OutputBound() != r.OutputBound() || o.Candidates() != r.Candidates() || o.WantsUsage() != r.WantsUsage() || o.Stream != r.Stream {

@@ -3,6 +3,7 @@ package chat
 import (
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -50,16 +51,13 @@ type parsed struct {
 	body    upstream.Body
 	object  rawjson.Object
 	problem rule.Problem // the first rule that the request breaks
-	media   media
-	size    int64 // of the body, in bytes
-	gist    *gist // of a request whose bytes are gone
-}
+	paid    rule.Paid    // what has no price, below the top level
 
-// media counts the inputs that are not text, and the bytes that they take in
-// the body, which say nothing of their tokens.
-type media struct {
-	images, videos int64
-	bytes          int64
+	elements rule.Elements
+	media    estimate.Media
+	quarters int64 // of the tokens of what the messages hold besides content
+	size     int64 // of the body, in bytes
+	gist     *gist // of a request whose bytes are gone
 }
 
 // Function is one tool of type "function".
@@ -78,17 +76,9 @@ func (r *Request) WantsUsage() bool {
 // Candidates is n, 1 if it is not given.
 func (r *Request) Candidates() int64 { return max(r.N, 1) }
 
-// OutputBound is the smaller of max_tokens and max_completion_tokens; 0 if
-// neither is given.
-func (r *Request) OutputBound() int64 {
-	switch {
-	case r.MaxTokens == 0:
-		return r.MaxCompletionTokens
-	case r.MaxCompletionTokens == 0:
-		return r.MaxTokens
-	}
-	return min(r.MaxTokens, r.MaxCompletionTokens)
-}
+// OutputBound is max_tokens or max_completion_tokens, which [Request.Validate]
+// wants to be the same where both are given; 0 if neither is.
+func (r *Request) OutputBound() int64 { return max(r.MaxTokens, r.MaxCompletionTokens) }
 
 // Source is the body as the caller sent it; nil for a Request that did not come
 // from [Parse]. It must not be modified.

@@ -3,6 +3,7 @@ package chat
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -55,6 +56,10 @@ func (r *Request) Validate() error {
 	if len(r.Messages) == 0 {
 		r.parsed.problem.Note("messages", "a non-empty array of message objects")
 	}
+	if r.MaxTokens > 0 && r.MaxCompletionTokens > 0 && r.MaxTokens != r.MaxCompletionTokens {
+		r.parsed.problem.Refuse("max_completion_tokens", fmt.Sprintf(
+			`"max_tokens" is %d and "max_completion_tokens" is %d. They bound the same: send one of them, or the same number in both.`, r.MaxTokens, r.MaxCompletionTokens))
+	}
 	for _, f := range Families() {
 		for _, m := range f.Models {
 			if m.ID == r.Model {
@@ -75,34 +80,54 @@ func (r *Request) keep(o rawjson.Object) {
 // checkTools checks the form of tools: objects with a type, and a named
 // function where the type is "function".
 func (r *Request) checkTools(raw []byte) {
-	for i, tool := range rawjson.Elements(raw) {
-		r.checkTool(tool, i)
-	}
+	rawjson.EachUntil(raw, func(i int, at rawjson.Span) bool {
+		if r.goOn("tools") {
+			r.checkTool(at.Of(raw), i)
+		}
+		return !r.parsed.problem.Found()
+	})
 }
 
+// toolRules are those of a tool and of the function in it: what names them and
+// what they hold is said once, and spelled exactly.
+var toolRules = &rawjson.Rules{Once: true, Billed: []string{"type", "function", "name", "description", "parameters", "strict"}}
+
 func (r *Request) checkTool(raw []byte, i int) {
-	param := fmt.Sprintf("tools[%d]", i)
-	o, err := rawjson.Index(raw, nil, nil)
-	if err != nil {
-		r.parsed.problem.Note(param, "an object")
+	note := func(member, must string) { r.parsed.problem.Note(fmt.Sprintf("tools[%d]%s", i, member), must) }
+	if raw[0] != '{' {
+		note("", "an object")
 		return
 	}
+	o, f := rawjson.Borrow(), rawjson.Borrow()
+	defer rawjson.GiveBack(o)
+	defer rawjson.GiveBack(f)
+	if err := rawjson.IndexInto(o, raw, toolRules, nil); err != nil {
+		r.parsed.problem.Refuse("tools", fmt.Sprintf("tools[%d] is not acceptable: %s of it.", i, err))
+		return
+	}
+	r.parsed.paid.Tool(o, "tools["+strconv.Itoa(i)+"]", clientTool)
 	kind, ok := rawjson.String(o.Raw("type"))
 	if !ok || kind == "" {
-		r.parsed.problem.Note(param+".type", `a string such as "function"`)
+		note(".type", `a string such as "function"`)
 		return
 	}
 	if kind != "function" {
 		return
 	}
-	f, err := rawjson.Index(orNull(o.Raw("function")), nil, nil)
-	if err != nil {
-		r.parsed.problem.Note(param+".function", "an object")
+	function := orNull(o.Raw("function"))
+	if function[0] != '{' {
+		note(".function", "an object")
+		return
+	}
+	if err := rawjson.IndexInto(f, function, toolRules, nil); err != nil {
+		r.parsed.problem.Refuse("tools", fmt.Sprintf("tools[%d].function is not acceptable: %s of it.", i, err))
 		return
 	}
 	if name, ok := rawjson.String(f.Raw("name")); !ok || name == "" {
-		r.parsed.problem.Note(param+".function.name", "a non-empty string")
+		note(".function.name", "a non-empty string")
+		return
 	}
+	r.parsed.problem.Schema("tools["+strconv.Itoa(i)+"].function.parameters", f.Raw("parameters"))
 }
 
 // orNull makes an absent member readable.

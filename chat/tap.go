@@ -192,7 +192,11 @@ func (t *Tap) Usage() billing.Usage {
 }
 
 // Output is the number of output tokens delivered until now.
-func (t *Tap) Output() int64 { return max(estimate.Tokens(t.quarters), t.report.N[completion]) }
+func (t *Tap) Output() int64 { return max(t.Said(), t.report.output()) }
+
+// Said is the number of output tokens by the text alone, whatever the upstream
+// reports.
+func (t *Tap) Said() int64 { return estimate.Tokens(t.quarters) }
 
 // Heartbeat appends an empty chunk that keeps the connection alive. Before the
 // upstream's first chunk it fixes the stream's id.

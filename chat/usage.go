@@ -15,12 +15,14 @@ const (
 	cacheWrite
 	completion
 	reasoning
+	total
 )
 
 // usageMembers are those of a usage object.
 var usageMembers = []tally.Member{
 	{Name: "prompt_tokens", Field: prompt},
 	{Name: "completion_tokens", Field: completion},
+	{Name: "total_tokens", Field: total},
 	{Name: "cached_tokens", Field: cached},
 	{Name: "prompt_tokens_details", Inner: []tally.Member{
 		{Name: "cached_tokens", Field: cached},
@@ -33,16 +35,25 @@ var usageMembers = []tally.Member{
 // Anything else is ignored.
 func (p *report) read(raw []byte) (output bool) { return p.Read(raw, usageMembers)[completion] }
 
+// output is what was reported of it. Vendors that count reasoning beside the
+// completion (xAI, Gemini) tell all of it only in the total.
+func (p *report) output() int64 {
+	if !p.Has[prompt] || !p.Has[completion] {
+		return p.N[completion]
+	}
+	return max(p.N[completion], p.N[total]-p.N[prompt])
+}
+
 // usage is the report in disjoint buckets.
 func (p *report) usage() billing.Usage {
-	c := p.N
+	c, output := p.N, p.output()
 	u := billing.Usage{
 		Input:       c[prompt] - c[cached] - c[cacheWrite],
 		CachedInput: c[cached],
 		CacheWrite:  c[cacheWrite],
-		Output:      c[completion],
-		Reasoning:   min(c[reasoning], c[completion]),
-		Zero:        c[prompt] == 0 && c[completion] == 0,
+		Output:      output,
+		Reasoning:   min(c[reasoning], output),
+		Zero:        c[prompt] == 0 && output == 0,
 		Anomaly:     p.Anomaly,
 	}
 	if u.Input < 0 { // more was cached than sent: believe the total

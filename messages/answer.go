@@ -4,6 +4,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
@@ -11,6 +12,7 @@ import (
 type Answer struct {
 	Body  []byte // as the upstream sent it, with the public model id
 	Usage billing.Usage
+	Said  int64 // output tokens by the text alone, whatever the upstream reports
 }
 
 // ReadAnswer checks an upstream's 200 answer to the request and reads its
@@ -41,7 +43,7 @@ func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (Answer, error) {
 		edits = []rawjson.Edit{rawjson.Set("model", r.quotedModel())}
 	}
 	body := o.Apply(make([]byte, 0, len(data)+len(r.Model)+16), edits...)
-	return Answer{body, r.usage(&p, w.quarters, b)}, nil
+	return Answer{body, r.usage(&p, w.quarters, b), estimate.Tokens(w.quarters)}, nil
 }
 
 // ReadCount checks an upstream's 200 answer to a request to count tokens, and

@@ -1,7 +1,6 @@
 package messages
 
 import (
-	"bytes"
 	"net/url"
 	"slices"
 
@@ -73,8 +72,8 @@ var sourceTypes = []struct {
 type block struct {
 	values [12][]byte // of the table members
 	source source
-	inner  rule.Problem // of the blocks within it
-	media  media        // in the blocks within it
+	inner  rule.Problem   // of the blocks within it
+	media  estimate.Media // in the blocks within it
 }
 
 // source is the source of a picture or a document while it is read.
@@ -85,14 +84,27 @@ type source struct {
 	badMember         string // what is not of its form
 }
 
+// blockNames are the members that are read of a block: those of members, then its
+// content.
+var blockNames = rawjson.Names{
+	"type", "text", "source", "title", "thinking", "signature", "data", "id", "name", "input", "tool_use_id", "is_error", "content",
+}
+
+// sourceNames are the members that are read of a source.
+var sourceNames = rawjson.Names{"type", "media_type", "data", "url", "file_id", "content"}
+
 // block reads one block.
 func (w reading) block(rd *rawjson.Reader, at *place) error {
 	var b block
-	within := reading{w.src, &b.inner, &b.media}
-	err := rd.Object(func(name []byte, _ rawjson.Span) error {
-		i := member(name)
+	var given uint64
+	within := reading{w.src, &b.inner, &b.media, w.elements, w.paid}
+	err := rd.Object(func(name []byte, key rawjson.Span) error {
+		cache := rule.IsCacheControl(name)
+		i, err := blockNames.Find(name, key, &given)
 		switch {
-		case string(name) == "content":
+		case err != nil:
+			return err
+		case i == len(members):
 			_, err := within.content(rd, &place{at, "content", -1})
 			return err
 		case i >= 0 && members[i].Name == "source" && rd.Kind() == '{':
@@ -100,8 +112,11 @@ func (w reading) block(rd *rawjson.Reader, at *place) error {
 			return within.source(rd, &b.source, &place{at, "source", -1})
 		}
 		span, err := rd.Skip()
-		if err == nil && i >= 0 && b.values[i] == nil {
+		if err == nil && i >= 0 {
 			b.values[i] = span.Of(w.src)
+		}
+		if err == nil && cache {
+			w.paid.CacheControl(span.Of(w.src), at.String())
 		}
 		return err
 	})
@@ -111,19 +126,9 @@ func (w reading) block(rd *rawjson.Reader, at *place) error {
 	return err
 }
 
-// member is the index of a name in the table members; -1 if it is not there.
-func member(name []byte) int {
-	for i := range members {
-		if string(name) == members[i].Name {
-			return i
-		}
-	}
-	return -1
-}
-
 // value is the JSON of a member of the table; nil if it is absent.
 func (b *block) value(name string) []byte {
-	if i := member([]byte(name)); i >= 0 && !rawjson.IsNull(b.values[i]) {
+	if i := slices.Index(blockNames, name); i >= 0 && !rawjson.IsNull(b.values[i]) {
 		return b.values[i]
 	}
 	return nil
@@ -131,7 +136,7 @@ func (b *block) value(name string) []byte {
 
 // check checks one block and counts what is not text.
 func (w reading) check(b *block, at *place) {
-	w.media.add(b.media)
+	w.media.Merge(b.media)
 	kind, _ := rawjson.String(b.value("type"))
 	if kind == "" {
 		w.problem.Note(at.member("type"), `a string such as "text"`)
@@ -148,7 +153,7 @@ func (w reading) check(b *block, at *place) {
 	}
 	for _, name := range needed {
 		if b.value(name) == nil {
-			w.problem.Note(at.member(name), members[member([]byte(name))].Check.Text)
+			w.problem.Note(at.member(name), members[slices.Index(blockNames, name)].Check.Text)
 		}
 	}
 	if b.value("source") != nil {
@@ -159,14 +164,17 @@ func (w reading) check(b *block, at *place) {
 
 // source reads the source of a picture or a document.
 func (w reading) source(rd *rawjson.Reader, s *source, at *place) error {
-	return rd.Object(func(name []byte, _ rawjson.Span) error {
-		known := ""
-		for _, k := range [...]string{"type", "media_type", "data", "url", "file_id"} {
-			if string(name) == k {
-				known = k
-			}
+	var given uint64
+	return rd.Object(func(name []byte, key rawjson.Span) error {
+		i, err := sourceNames.Find(name, key, &given)
+		if err != nil {
+			return err
 		}
-		if string(name) == "content" {
+		known := ""
+		if i >= 0 {
+			known = sourceNames[i]
+		}
+		if known == "content" {
 			c, err := w.content(rd, &place{at, "content", -1})
 			s.content = c
 			return err
@@ -246,31 +254,21 @@ func (w reading) checkSource(s *source, kind string, at *place) {
 			w.problem.Note(at.member(t.needs), "given, and not empty")
 		}
 		if t.needs != "content" && t.name != "text" {
-			w.media.count(kind, raw)
+			w.count(kind, raw, t.needs != "data")
 		}
 		return
 	}
 	w.problem.Note(at.member("type"), rule.Words(kinds))
 }
 
-// count counts a picture or a document whose content is the JSON string raw.
-func (m *media) count(kind string, raw []byte) {
-	size := int64(len(raw))
-	m.bytes += size
-	if bytes.IndexByte(raw, '\\') >= 0 { // an escape is more bytes than text
-		size = estimate.Quarters(raw)
-	}
-	m.quarters += size
+// count counts a picture or a document whose content, or URL or id if it is
+// linked, is the JSON string raw.
+func (w reading) count(kind string, raw []byte, linked bool) {
 	if kind == "image" {
-		m.images++
+		w.media.AddImage(raw, linked)
 	} else {
-		m.documents++
+		w.media.AddFile(raw, linked, "application/pdf")
 	}
-}
-
-func (m *media) add(n media) {
-	m.images, m.documents = m.images+n.images, m.documents+n.documents
-	m.bytes, m.quarters = m.bytes+n.bytes, m.quarters+n.quarters
 }
 
 // goodURL reports whether a JSON string is an absolute http or https URL.

@@ -12,14 +12,28 @@ import (
 // configured bound.
 func (r *Request) InputBound(b chat.MediaBound) int64 {
 	m := r.parsed.media
-	return r.parsed.size - m.bytes + b.Tokens(m.images, m.documents)
+	return r.parsed.size - m.Bytes + b.Tokens(m.Images, m.Files)
+}
+
+// LinkedBound is how many input tokens above [Request.InputBound] a vendor may
+// count, for pictures and documents by URL or id, and large documents in the body.
+func (r *Request) LinkedBound(b chat.MediaBound) int64 {
+	m := r.parsed.media
+	return b.Linked(m.LinkedImages, m.LinkedFiles) + b.Inline(m.Files-m.LinkedFiles, m.Largest)
 }
 
 // InputEstimate is the likely number of input tokens, for a charge where the
 // upstream reported nothing and for a count that no upstream makes.
 func (r *Request) InputEstimate(b chat.MediaBound) int64 {
 	m := r.parsed.media
-	return estimate.Tokens(max(r.quarters()-m.quarters, 0)) + b.Tokens(m.images, m.documents)
+	return estimate.Tokens(max(r.quarters()-m.Quarters, 0)) + b.Tokens(m.Images, m.Files)
+}
+
+// uncounted are the top-level members that are no part of a prompt, whatever they
+// hold: the numbers, flags and ids of the table of fields. Any other may be text
+// that a vendor puts into the prompt and bills.
+var uncounted = []string{
+	"model", "messages", "max_tokens", "temperature", "top_p", "top_k", "stop_sequences", "stream", "thinking", "metadata", "service_tier",
 }
 
 // quarters are those of the tokens of all that the request says.
@@ -28,7 +42,7 @@ func (r *Request) quarters() int64 {
 		return r.parsed.gist.quarters
 	}
 	const perMessage = 4 // role and separators
-	quarters := estimate.Quarters(r.Tools) + estimate.Quarters(r.System.raw)
+	quarters := r.parsed.quarters + estimate.Members(&r.parsed.object, uncounted)
 	for i := range r.Messages {
 		quarters += perMessage*4 + estimate.Quarters(r.Messages[i].Content.raw)
 	}

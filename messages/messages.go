@@ -3,6 +3,7 @@ package messages
 import (
 	"strconv"
 
+	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 )
@@ -34,14 +35,24 @@ func (p *place) member(name string) string { return p.String() + "." + name }
 
 // reading is the state of a walk over messages.
 type reading struct {
-	src     []byte
-	problem *rule.Problem
-	media   *media
+	src      []byte
+	problem  *rule.Problem
+	media    *estimate.Media
+	elements *rule.Elements
+	paid     *rule.Paid
 }
+
+// goOn counts one more message or content block. It is false if there are too
+// many, or one before broke a rule: then only the syntax of what follows is
+// checked, and nothing is made of it.
+func (w reading) goOn() bool { return !w.problem.Found() && w.elements.Add(w.problem, "messages") }
+
+// messageNames are the members that are read of a message.
+var messageNames = rawjson.Names{"role", "content"}
 
 // readMessages reads the messages member in the parser's one pass.
 func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
-	w := reading{src, &r.parsed.problem, &r.parsed.media}
+	w := reading{src, &r.parsed.problem, &r.parsed.media, &r.parsed.elements, &r.parsed.paid}
 	if rd.Kind() != '[' {
 		if rd.Kind() != 'n' {
 			w.problem.Note("messages", "an array of message objects")
@@ -51,6 +62,10 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 	}
 	r.Messages = make([]Message, 0, 4)
 	return rd.Array(func(i int) error {
+		if !w.goOn() {
+			_, err := rd.Skip()
+			return err
+		}
 		at := place{name: "messages", index: i}
 		if rd.Kind() != '{' {
 			w.problem.Note(at.String(), "an object")
@@ -59,14 +74,22 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 		}
 		m, err := w.message(rd, &at)
 		r.Messages = append(r.Messages, m)
+		if len(m.Extra) > 0 {
+			r.parsed.quarters += estimate.Quarters(m.Extra)
+		}
 		return err
 	})
 }
 
 func (w reading) message(rd *rawjson.Reader, at *place) (m Message, err error) {
+	var given uint64
 	err = rd.Object(func(name []byte, key rawjson.Span) error {
-		isRole := string(name) == "role"
-		if string(name) == "content" {
+		known, err := messageNames.Find(name, key, &given)
+		if err != nil {
+			return err
+		}
+		isRole := known == 0
+		if known == 1 {
 			at := place{at, "content", -1}
 			c, err := w.content(rd, &at)
 			m.Content = c
@@ -126,6 +149,10 @@ func (w reading) content(rd *rawjson.Reader, at *place) (Content, error) {
 	err := rd.Array(func(i int) error {
 		if i == 0 {
 			from = int(rd.Offset())
+		}
+		if !w.goOn() {
+			_, err := rd.Skip()
+			return err
 		}
 		block := *at
 		block.index = i

@@ -27,7 +27,7 @@ func TestAnOutlineCountsAsTheRequestDoes(t *testing.T) {
 		for _, b := range []chat.MediaBound{{}, {Image: 7, Video: 9}} {
 			r := outlinedAt(t, i)
 			o := r.Outline()
-			if r.InputBound(b) <= 0 || r.InputEstimate(b) <= 0 || o.InputBound(b) != r.InputBound(b) || o.InputEstimate(b) != r.InputEstimate(b) {
+			if r.InputBound(b) <= 0 || r.InputEstimate(b) <= 0 || o.InputBound(b) != r.InputBound(b) || o.InputEstimate(b) != r.InputEstimate(b) || o.LinkedBound(b) != r.LinkedBound(b) {
 				t.Errorf("%s: %d and %d tokens, of the outline %d and %d", text, r.InputBound(b), r.InputEstimate(b), o.InputBound(b), o.InputEstimate(b))
 			}
 			if o.Model != r.Model || o.OutputBound() != r.OutputBound() || o.Stream != r.Stream {

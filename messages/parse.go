@@ -70,6 +70,9 @@ func (r *Request) Field(name string) []byte {
 // readField checks one top-level member against its table and copies it into
 // the view. A null counts as absent.
 func (r *Request) readField(name string, raw []byte) {
+	if rule.IsCacheControl([]byte(name)) {
+		r.parsed.paid.CacheControl(raw, "")
+	}
 	if name == "messages" || rawjson.IsNull(raw) || name == "stream" && r.parsed.count || !r.parsed.problem.Obeys(fields, name, raw) {
 		return
 	}

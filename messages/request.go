@@ -3,6 +3,7 @@ package messages
 import (
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -94,12 +95,12 @@ type parsed struct {
 	body    upstream.Body
 	object  rawjson.Object
 	problem rule.Problem // the first rule that the request breaks
+	paid    rule.Paid    // what has no price, below the top level
 	count   bool         // only the input is to be counted
-	media   media
-	size    int64 // of the body, in bytes
-	gist    *gist // of a request whose bytes are gone
-}
 
-// media counts what is not text, and the bytes and quarters of tokens that it
-// seems to take in the body, which say nothing of its tokens.
-type media struct{ images, documents, bytes, quarters int64 }
+	elements rule.Elements
+	media    estimate.Media
+	quarters int64 // of the tokens of what the messages hold besides content
+	size     int64 // of the body, in bytes
+	gist     *gist // of a request whose bytes are gone
+}

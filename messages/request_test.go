@@ -168,18 +168,19 @@ func TestTheInputBoundIsABodysBytesAndItsMedia(t *testing.T) {
 		b      chat.MediaBound
 		hidden int // bytes that are not text
 		more   int64
+		linked int64 // what media by URL or id may be counted as beside that
 	}{
-		{`{"type":"text","text":"hi"}`, chat.MediaBound{}, 0, 0},
-		{image, chat.MediaBound{}, len(link), 2_000},
-		{image + "," + image, chat.MediaBound{Image: 7}, 2 * len(link), 14},
-		{pdf, chat.MediaBound{Image: 7}, len(data), 50_000},
-		{pdf, chat.MediaBound{Video: 9}, len(data), 9},
-		{`{"type":"image","source":{"type":"file","file_id":"f"}}`, chat.MediaBound{Image: 5}, 3, 5},
-		{`{"type":"document","source":{"type":"text","media_type":"text/plain","data":"words"}}`, chat.MediaBound{}, 0, 0},
-		{`{"type":"document","source":{"type":"content","content":[` + image + `]}}`, chat.MediaBound{Image: 7}, len(link), 7},
-		{`{"type":"tool_result","tool_use_id":"t","content":[` + image + `,` + pdf + `]}`, chat.MediaBound{Image: 7, Video: 9}, len(link) + len(data), 16},
-		{`{"type":"novel","content":[` + image + `]}`, chat.MediaBound{Image: 7}, len(link), 7},
-		{`{"type":"tool_use","id":"t","name":"f","input":{"source":{"type":"base64","data":"AAAA"}}}`, chat.MediaBound{}, 0, 0},
+		{`{"type":"text","text":"hi"}`, chat.MediaBound{}, 0, 0, 0},
+		{image, chat.MediaBound{}, len(link), 2_000, 19 * 2_000},
+		{image + "," + image, chat.MediaBound{Image: 7}, 2 * len(link), 14, 19 * 14},
+		{pdf, chat.MediaBound{Image: 7}, len(data), 50_000, 0},
+		{pdf, chat.MediaBound{Video: 9}, len(data), 9, 0},
+		{`{"type":"image","source":{"type":"file","file_id":"f"}}`, chat.MediaBound{Image: 5}, 3, 5, 19 * 5},
+		{`{"type":"document","source":{"type":"text","media_type":"text/plain","data":"words"}}`, chat.MediaBound{}, 0, 0, 0},
+		{`{"type":"document","source":{"type":"content","content":[` + image + `]}}`, chat.MediaBound{Image: 7}, len(link), 7, 19 * 7},
+		{`{"type":"tool_result","tool_use_id":"t","content":[` + image + `,` + pdf + `]}`, chat.MediaBound{Image: 7, Video: 9}, len(link) + len(data), 16, 19 * 7},
+		{`{"type":"novel","content":[` + image + `]}`, chat.MediaBound{Image: 7}, len(link), 7, 19 * 7},
+		{`{"type":"tool_use","id":"t","name":"f","input":{"source":{"type":"base64","data":"AAAA"}}}`, chat.MediaBound{}, 0, 0, 0},
 	} {
 		body := `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[` + row.blocks + `]}]}`
 		r, err := Parse([]byte(body))
@@ -190,6 +191,9 @@ func TestTheInputBoundIsABodysBytesAndItsMedia(t *testing.T) {
 			t.Fatal(err)
 		}
 		roomtest.Bounded(t, row.blocks, r, row.b, int64(len(body)-row.hidden)+row.more, row.more)
+		if got := r.LinkedBound(row.b); got != row.linked {
+			t.Errorf("%s: %d tokens more, want %d", row.blocks, got, row.linked)
+		}
 	}
 }
 

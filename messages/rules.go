@@ -3,6 +3,7 @@ package messages
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
@@ -55,8 +56,8 @@ func textOr(what string) rule.Check {
 
 // stringList allows an array of strings.
 func stringList() rule.Check {
-	either := rule.StringOrStrings(math.MaxInt32)
-	return rule.Check{Text: "an array of strings", OK: func(raw []byte) bool { return raw[0] == '[' && either.OK(raw) }}
+	either := rule.StringOrStrings(rule.MaxElements)
+	return rule.Check{Text: fmt.Sprintf("an array of at most %d strings", rule.MaxElements), OK: func(raw []byte) bool { return raw[0] == '[' && either.OK(raw) }}
 }
 
 // Validate reports the first rule that the request breaks, as an
@@ -130,24 +131,42 @@ func (r *Request) checkFormat(raw []byte) bool {
 	if s, _ := rawjson.String(kind); s == "json_schema" && (rawjson.IsNull(schema) || schema[0] != '{') {
 		r.parsed.problem.Note(name+".schema", "an object that is a JSON Schema")
 	}
-	return true
+	return r.parsed.problem.Schema(name+".schema", schema)
 }
 
 // checkTools checks the form of tools: objects with a name, unless the vendor
 // runs them itself.
-func (r *Request) checkTools(raw []byte) {
-	for i, tool := range rawjson.Elements(raw) {
-		r.checkTool(tool, fmt.Sprintf("tools[%d]", i))
-	}
+func (r *Request) checkTools(raw []byte) { r.each("tools", raw, r.checkTool) }
+
+// elementRules are those of a tool, and of a block of system: what is read of them
+// is said once, and spelled exactly.
+var elementRules = &rawjson.Rules{Once: true, Billed: []string{"type", "name", "description", "input_schema", "text"}}
+
+// each checks the elements of a list up to the first that breaks a rule, or that is
+// one too many. They must be objects.
+func (r *Request) each(name string, list []byte, check func(o *rawjson.Object, param string)) {
+	p := &r.parsed.problem
+	o := rawjson.Borrow()
+	defer rawjson.GiveBack(o)
+	rawjson.EachUntil(list, func(i int, at rawjson.Span) bool {
+		if p.Found() || !r.parsed.elements.Add(p, name) {
+			return false
+		}
+		raw, param := at.Of(list), name+"["+strconv.Itoa(i)+"]"
+		if raw[0] != '{' {
+			p.Note(param, "an object")
+		} else if err := rawjson.IndexInto(o, raw, elementRules, nil); err != nil {
+			p.Refuse(param, fmt.Sprintf("%q is not acceptable: %s of it.", param, err))
+		} else {
+			check(o, param)
+		}
+		return !p.Found()
+	})
 }
 
-func (r *Request) checkTool(raw []byte, param string) {
-	o, err := rawjson.Index(raw, nil, nil)
-	if err != nil {
-		r.parsed.problem.Note(param, "an object")
-		return
-	}
-	if !r.parsed.problem.AllObey(toolFields, &o, param+".") {
+func (r *Request) checkTool(o *rawjson.Object, param string) {
+	r.parsed.paid.Tool(o, param, clientTool)
+	if !r.parsed.problem.AllObey(toolFields, o, param+".") {
 		return
 	}
 	kind, _ := rawjson.String(o.Raw("type"))
@@ -155,25 +174,26 @@ func (r *Request) checkTool(raw []byte, param string) {
 		return
 	}
 	r.required(rawjson.IsNull(o.Raw("name")), param, "name", toolFields)
-	if schema := o.Raw("input_schema"); !rawjson.IsNull(schema) && schema[0] != '{' {
+	schema := o.Raw("input_schema")
+	if !rawjson.IsNull(schema) && schema[0] != '{' {
 		r.parsed.problem.Note(param+".input_schema", "an object that is a JSON Schema")
 	}
+	r.parsed.problem.Schema(param+".input_schema", schema)
 }
 
 // checkSystem checks that the blocks of system are text.
 func (r *Request) checkSystem(raw []byte) {
-	for i, block := range rawjson.Elements(raw) {
-		param := fmt.Sprintf("system[%d]", i)
-		o, err := rawjson.Index(block, nil, nil)
-		if err != nil {
-			r.parsed.problem.Note(param, "an object")
-			continue
+	r.each("system", raw, func(o *rawjson.Object, param string) {
+		for _, m := range o.Members {
+			if rule.IsCacheControl([]byte(m.Name)) {
+				r.parsed.paid.CacheControl(m.Value.Of(o.Src), param)
+			}
 		}
 		if kind, _ := rawjson.String(o.Raw("type")); kind != "text" {
 			r.parsed.problem.Note(param+".type", `"text"`)
 		}
-		if _, ok := rawjson.String(o.Raw("text")); !ok {
+		if text := o.Raw("text"); len(text) == 0 || text[0] != '"' {
 			r.parsed.problem.Note(param+".text", "a string")
 		}
-	}
+	})
 }

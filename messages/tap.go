@@ -224,9 +224,13 @@ func (t *Tap) Delivered() bool { return t.quarters > t.unseen || t.report.Has[ou
 // Output is the number of output tokens delivered, or thought unseen, until now.
 // What message_start counts was not delivered.
 func (t *Tap) Output() int64 {
-	out := estimate.Tokens(t.quarters)
+	out := t.Said()
 	if t.report.Has[output] {
 		out = max(out, t.report.N[output])
 	}
 	return out
 }
+
+// Said is the number of output tokens by the text alone, whatever the upstream
+// reports.
+func (t *Tap) Said() int64 { return estimate.Tokens(t.quarters) }

@@ -5,6 +5,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/dropped"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 )
@@ -20,14 +21,14 @@ func toChat(r *Request) (c *chat.Request, dropped []string, err error) {
 			return nil, nil, err
 		}
 	}
-	return t.c, t.dropped.list(), nil
+	return t.c, t.dropped.List(), nil
 }
 
 // outbound is a request on its way from Messages to chat.
 type outbound struct {
 	r       *Request
 	c       *chat.Request
-	dropped droppedFields
+	dropped dropped.Fields
 
 	at   string // the block that is being read, for refusals: "messages[1].content[0]"
 	turn turn   // the message that is being read
@@ -114,5 +115,5 @@ func (t *outbound) drop(path, name string) {
 	if name != "cache_control" && name != "citations" {
 		name = path + name
 	}
-	t.dropped.note(name)
+	t.dropped.Note(name)
 }
