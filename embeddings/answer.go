@@ -3,6 +3,7 @@ package embeddings
 import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
@@ -45,7 +46,11 @@ func (r *Request) ReadAnswer(dst, data []byte) (Answer, error) {
 func (r *Request) usage(raw []byte) (billing.Usage, []rawjson.Edit) {
 	reported, object := readCounts(raw)
 	some, all := reported.reported()
-	c := reported.complete(r.Estimate())
+	var guess int64
+	if !some {
+		guess = r.Estimate()
+	}
+	c := reported.complete(guess)
 	u := billing.Usage{Input: c.prompt, Zero: some && c.prompt == 0, Estimated: !some}
 	if all {
 		return u, nil
@@ -53,14 +58,17 @@ func (r *Request) usage(raw []byte) (billing.Usage, []rawjson.Edit) {
 	return u, []rawjson.Edit{c.set(object)}
 }
 
-// Estimate is about how many tokens the input is: a quarter of its bytes, or
-// the tokens that it is made of.
+// Estimate is about how many tokens the input is: those of its text, or the tokens
+// that it is made of; and those of any other text that the request has.
 func (r *Request) Estimate() int64 {
-	n := r.parsed.bound - int64(r.Count())*around
+	quarters := estimate.Members(&r.parsed.object, uncounted)
 	if r.parsed.tokens {
-		return n
+		return r.parsed.bound - int64(r.Count())*around - r.others() + estimate.Tokens(quarters)
 	}
-	return n/4 + int64(r.Count())
+	for _, item := range r.parsed.items {
+		quarters += estimate.Quarters(item.Of(r.Source()))
+	}
+	return quarters/4 + int64(r.Count())
 }
 
 // Join makes one answer of the parts' answers, in the order of [Request.Split],

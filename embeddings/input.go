@@ -3,6 +3,8 @@ package embeddings
 import (
 	"bytes"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -64,7 +66,9 @@ func (r *Request) readList(rd *rawjson.Reader, data []byte) error {
 			r.empty()
 		}
 		if kind != token {
-			p.items = append(p.items, span)
+			if p.listed++; p.listed <= maxInputs {
+				p.items = append(p.items, span)
+			}
 		}
 		return nil
 	})
@@ -107,9 +111,13 @@ func isToken(raw []byte) bool {
 	return ok && n >= 0
 }
 
-// weigh is the most tokens that the items can be.
+// uncounted are the top-level members that are no text which is embedded.
+var uncounted = []string{"model", "input", "encoding_format", "user"}
+
+// weigh is the most tokens that the items can be, and any other text that the
+// request has, which a vendor may put before them.
 func (r *Request) weigh() int64 {
-	var n int64
+	n := r.others()
 	for _, item := range r.parsed.items {
 		raw := item.Of(r.Source())
 		if r.parsed.tokens {
@@ -118,6 +126,18 @@ func (r *Request) weigh() int64 {
 			n += int64(len(raw))
 		}
 		n += around
+	}
+	return n
+}
+
+// others is the most tokens that the text outside of the input can be.
+func (r *Request) others() (n int64) {
+	o := &r.parsed.object
+	for i := range o.Members {
+		m := &o.Members[i]
+		if raw := m.Value.Of(o.Src); strings.IndexByte(`"[{`, raw[0]) >= 0 && !slices.Contains(uncounted, m.Name) {
+			n += int64(len(raw))
+		}
 	}
 	return n
 }
@@ -135,8 +155,8 @@ func (r *Request) checkInput() error {
 	switch {
 	case r.Count() == 0:
 		return fault.Invalid("input", `"input" is missing: it holds the text, or the texts, to embed.`)
-	case r.Count() > maxInputs:
-		return fault.Invalid("input", fmt.Sprintf(`"input" must hold at most %d texts; it has %d.`, maxInputs, r.Count()))
+	case r.parsed.listed > maxInputs:
+		return fault.Invalid("input", fmt.Sprintf(`"input" must hold at most %d texts; it has %d.`, maxInputs, r.parsed.listed))
 	case r.parsed.tokens && family(r.Model).Texts:
 		return fault.Invalid("input", fmt.Sprintf("The model %q takes texts, not token numbers. "+
 			"LangChain sends texts with check_embedding_ctx_length=False.", r.Model))

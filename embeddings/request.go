@@ -57,15 +57,16 @@ func Texts(texts ...string) jsontext.Value {
 type parsed struct {
 	body    upstream.Body
 	object  rawjson.Object
-	problem rule.Problem // the first rule that the request breaks
-	items   []rawjson.Span
-	tokens  bool  // the input is of token numbers
-	bound   int64 // the most tokens that the input can be
+	problem rule.Problem   // the first rule that the request breaks
+	items   []rawjson.Span // of a list that is too long not all
+	listed  int            // how many the list has
+	tokens  bool           // the input is of token numbers
+	bound   int64          // the most tokens that the input can be
 }
 
 // fields is the table of api.md.
 var fields = rule.Table{
-	{Name: "model", Check: rule.NonEmptyString()},
+	{Name: "model", Check: rule.ModelID()},
 	{Name: "encoding_format", Check: rule.OneOf(Float, Base64)},
 	{Name: "dimensions", Check: rule.Integer(1, math.MaxInt32)},
 	{Name: "user", Check: rule.String()},
@@ -77,7 +78,7 @@ var fields = rule.Table{
 // must not change any more.
 func Parse(data []byte) (*Request, error) {
 	r := &Request{}
-	o, err := rule.Read(data, "input", func(rd *rawjson.Reader) error { return r.readInput(rd, data) })
+	o, err := rule.ReadNumbers(data, "input", func(rd *rawjson.Reader) error { return r.readInput(rd, data) })
 	if err != nil {
 		return nil, err
 	}

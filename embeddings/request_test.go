@@ -2,6 +2,7 @@ package embeddings_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -28,7 +29,10 @@ func TestEveryFieldOfTheTableObeysItsRule(t *testing.T) {
 		{
 			"model",
 			[]string{`{"model":"m","input":"a"}`, `{"model":"text-embedding-v4","input":"a"}`, `{"model":"vox-4","input":"a"}`},
-			[]string{`{"input":"a"}`, `{"model":null,"input":"a"}`, `{"model":"","input":"a"}`, `{"model":4,"input":"a"}`, `{"model":["m"],"input":"a"}`},
+			[]string{
+				`{"model":"` + strings.Repeat("m", 257) + `","input":"a"}`, `{"model":"a\u0000b","input":"a"}`,
+				`{"input":"a"}`, `{"model":null,"input":"a"}`, `{"model":"","input":"a"}`, `{"model":4,"input":"a"}`, `{"model":["m"],"input":"a"}`,
+			},
 		},
 		{
 			"input",
@@ -121,13 +125,40 @@ func TestARequestHasABoundOfInputs(t *testing.T) {
 	}
 }
 
+func TestReadingAListTakesASmallMultipleOfItsSize(t *testing.T) {
+	const size = 4 << 20
+	for name, element := range map[string]string{"texts": `"a"`, "lists of tokens": "[1]", "tokens": "1", "no input": "{}"} {
+		body := []byte(`{"model":"m","input":[` + strings.Repeat(element+",", size/(len(element)+1)) + element + `]}`)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		r, err := embeddings.Parse(body)
+		if err == nil {
+			err = r.Validate(nil)
+		}
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; took > 4*uint64(len(body)) || (err == nil) != (name == "tokens") {
+			t.Errorf("%s: %d bytes took %d: %v", name, len(body), took, err)
+		}
+	}
+}
+
+func TestTextBesideTheInputIsCounted(t *testing.T) {
+	const tokens = 1000
+	for _, input := range []string{`"a"`, `[1]`, `[[1]]`} {
+		r := parsed(t, `{"model":"m","input":`+input+`,"instruct":"`+strings.Repeat("word", tokens)+`"}`)
+		if r.InputBound() < 4*tokens || r.Estimate() < tokens {
+			t.Errorf("%s: bound %d, estimate %d", input, r.InputBound(), r.Estimate())
+		}
+	}
+}
+
 func TestTheBoundCoversWhatTheInputCanBe(t *testing.T) {
 	for input, want := range map[string]struct {
 		count           int
 		bound, estimate int64
 	}{
 		`"hello"`:              {1, 7 + 4, 7/4 + 1},
-		`["ab","\u00e9"]`:      {2, 4 + 8 + 8, 12/4 + 2},
+		`["ab","\u00e9"]`:      {2, 4 + 8 + 8, (4+6)/4 + 2},
 		`[1,2,3]`:              {1, 3 + 4, 3},
 		`[ 1 , 2 ]`:            {1, 2 + 4, 2},
 		`[[1,2,3],[4]]`:        {2, 4 + 8, 4},

@@ -80,7 +80,7 @@ func (f *File) read() error {
 	if f.ContentType != PNG {
 		return nil
 	}
-	whole, err := opened(f, func(r io.Reader) (bool, error) { return endsWell(r, f.Size) })
+	whole, err := opened(f, endsWell)
 	if err == nil && !whole {
 		err = errTruncated
 	}

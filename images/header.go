@@ -178,19 +178,25 @@ func webpHeader(in io.Reader, size int64) (Header, error) {
 // pngTail is how a PNG file ends: its last chunk, IEND.
 const pngTail = "IEND\xaeB`\x82"
 
-// endsWell reports whether a PNG file of a size has its end, behind which there
-// may be something else.
-func endsWell(r io.Reader, size int64) (bool, error) {
-	const most = 64 << 10
-	if skip := size - most; skip > 0 {
-		if s, ok := r.(io.Seeker); ok {
-			if _, err := s.Seek(skip, io.SeekStart); err != nil {
-				return false, err
-			}
-		} else if _, err := io.CopyN(io.Discard, r, skip); err != nil {
+// endsWell reports whether a PNG file has its end. What stands behind it is taken,
+// however much: cameras and editors put previews and notes there.
+func endsWell(r io.Reader) (bool, error) {
+	const window = 64 << 10
+	buf := make([]byte, window)
+	kept := 0 // of what was read before: the end may begin there
+	for {
+		n, err := io.ReadFull(r, buf[kept:])
+		got := buf[:kept+n]
+		if bytes.Contains(got, []byte(pngTail)) {
+			return true, nil
+		}
+		switch err {
+		case nil:
+		case io.EOF, io.ErrUnexpectedEOF:
+			return false, nil
+		default:
 			return false, err
 		}
+		kept = copy(buf, got[len(got)-len(pngTail)+1:])
 	}
-	tail, err := io.ReadAll(io.LimitReader(r, most))
-	return bytes.Contains(tail, []byte(pngTail)), err
 }

@@ -23,8 +23,9 @@ var parameters = rule.Table{
 }
 
 // inside are the rules of the names directly in `input`, which the alpha family
-// obeys beside those of every body (decisions.md, Bodies).
-var inside = &rawjson.Rules{Unique: rule.Body.Unique, Billed: rule.Body.Billed}
+// obeys beside those of every body (decisions.md, Bodies), and in its messages and
+// blocks: of two texts or pictures the upstream might draw the other one.
+var inside = &rawjson.Rules{Unique: true, Billed: append([]string{"role", "text", "image", "url"}, rule.Body.Billed...)}
 
 // readMessages reads and checks the form of `input.messages`.
 func (r *Request) readMessages() error {
@@ -89,9 +90,9 @@ func sole(raw []byte) (element []byte, ok bool) {
 
 func (r *Request) readMessage(raw []byte) {
 	const at = "input.messages[0]"
-	m, err := rawjson.Index(raw, nil, nil)
+	m, err := rawjson.Index(raw, inside, nil)
 	if err != nil {
-		r.parsed.problem.Note(at, "an object")
+		r.unacceptable(at, raw, "an object", err)
 		return
 	}
 	if role, _ := rawjson.String(m.Raw("role")); role != "user" {
@@ -114,9 +115,9 @@ func (r *Request) readMessage(raw []byte) {
 
 // block checks one block and says what it is.
 func (r *Request) block(at string, raw []byte) (texts, images int) {
-	b, err := rawjson.Index(raw, nil, nil)
+	b, err := rawjson.Index(raw, inside, nil)
 	if err != nil {
-		r.parsed.problem.Note(at, `an object that holds "text" or "image"`)
+		r.unacceptable(at, raw, `an object that holds "text" or "image"`, err)
 		return 0, 0
 	}
 	text, image := b.Raw("text"), b.Raw("image")
@@ -134,6 +135,15 @@ func (r *Request) block(at string, raw []byte) (texts, images int) {
 		r.parsed.problem.Note(at+".image", "an https URL that the upstream can reach")
 	}
 	return 0, 1
+}
+
+// unacceptable notes what is no object, or one whose names are not as inside says.
+func (r *Request) unacceptable(at string, raw []byte, must string, err error) {
+	if raw[0] != '{' {
+		r.parsed.problem.Note(at, must)
+		return
+	}
+	r.parsed.problem.Refuse(at, fmt.Sprintf("%q is not acceptable: %s of it.", at, err))
 }
 
 // isLink reports whether text is an https address.

@@ -91,7 +91,7 @@ type parsed struct {
 // more.
 func Parse(data []byte) (*Request, error) {
 	r := &Request{}
-	o, err := rule.Read(data, "", nil)
+	o, err := rule.ReadSmall(data)
 	if err != nil {
 		return nil, err
 	}

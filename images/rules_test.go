@@ -58,6 +58,8 @@ var alphaRows = []row{
 	{"no content", `{"model":"alpha-image-2.0","input":{"messages":[{"role":"user"}]}}`, "input.messages[0].content"},
 	{"content is empty", alpha(t2i, " ", ""), "input.messages[0].content"},
 	{"two texts", alpha(t2i, `{"text":"a"},{"text":"b"}`, ""), ""},
+	{"a text twice", alpha(t2i, `{"text":"a","text":"b"}`, ""), "input.messages[0].content[0]"},
+	{"a text in other letters", alpha(t2i, `{"text":"a","Text":"b"}`, ""), "input.messages[0].content[0]"},
 	{"a text is no string", alpha(t2i, `{"text":1}`, ""), "input.messages[0].content[0].text"},
 	{"a block is a string", alpha(t2i, `"a"`, ""), "input.messages[0].content[0]"},
 	{"a block holds neither", alpha(t2i, `{"text":"a"},{"type":"x"}`, ""), "input.messages[0].content[1]"},

@@ -46,7 +46,7 @@ type parsed struct {
 // fields is the table of api.md. The voice of a model that no table describes
 // may be an object, which names one that was made by its owner.
 var fields = rule.Table{
-	{Name: "model", Check: rule.NonEmptyString()},
+	{Name: "model", Check: rule.ModelID()},
 	{Name: "input", Check: rule.String()},
 	{Name: "response_format", Check: rule.String()},
 	{Name: "instructions", Check: rule.String()},
@@ -60,7 +60,7 @@ var fields = rule.Table{
 // must not change any more.
 func Parse(data []byte) (*Request, error) {
 	r := &Request{}
-	o, err := rule.Read(data, "", nil)
+	o, err := rule.ReadSmall(data)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (r *Request) Field(name string) []byte { return r.parsed.object.Raw(name) }
 func (r *Request) Names() []string {
 	var names []string
 	for _, m := range r.parsed.object.Members {
-		if !rawjson.IsNull(r.parsed.object.Raw(m.Name)) {
+		if !rawjson.IsNull(m.Value.Of(r.parsed.object.Src)) {
 			names = append(names, m.Name)
 		}
 	}

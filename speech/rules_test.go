@@ -3,6 +3,7 @@ package speech
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -23,6 +24,32 @@ func TestEachModelHasItsVoices(t *testing.T) {
 		if f.Voices[0] != "Cherry" || f.Limit != 600 || slices.Contains(slices.Sorted(slices.Values(f.Voices)), "") {
 			t.Errorf("family %+v", f)
 		}
+	}
+}
+
+func TestTheIdOfAModelIsBounded(t *testing.T) {
+	for id, want := range map[string]bool{strings.Repeat("m", 256): true, strings.Repeat("m", 257): false, `a\u0000b`: false} {
+		r, err := Parse([]byte(`{"model":"` + id + `","input":"a"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Validate(nil); (err == nil) != want {
+			t.Errorf("%.10q of %d bytes: %v", id, len(id), err)
+		}
+	}
+}
+
+func TestNamesAreThoseThatAreGiven(t *testing.T) {
+	r, err := Parse([]byte(`{"model":"m","input":"a","x":null,"y":1}`))
+	if err != nil || !slices.Equal(r.Names(), []string{"model", "input", "y"}) {
+		t.Errorf("%q, %v", r.Names(), err)
+	}
+	var many strings.Builder
+	for i := range 40_000 {
+		fmt.Fprintf(&many, `,"x%06d":1`, i)
+	}
+	if _, err := Parse([]byte(`{"model":"m","input":"a"` + many.String() + `}`)); fault.From(err).HTTPStatus() != 400 || !strings.Contains(err.Error(), "1024 members") {
+		t.Errorf("%v, want a refusal of so many fields", err)
 	}
 }
 

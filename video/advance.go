@@ -8,9 +8,13 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/answer"
 )
 
-// Grace is how long after its time a task ends of which it never became known
-// whether an upstream took it. A task's hold must outlive ExpiresAt and Grace.
+// Grace is how long after its time the gateway ends a task that its upstream has
+// not ended.
 const Grace = 10 * time.Minute
+
+// lasts is how long a task lasts of which nobody says otherwise: as long as the
+// vendors', whatever shorter time a caller gives it.
+const lasts = 48 * time.Hour
 
 // remembers is how long an upstream knows a task at least.
 const remembers = 24 * time.Hour
@@ -62,15 +66,22 @@ func (t *Task) Lose(channel string, now time.Time) Task {
 	return n
 }
 
-// Expire ends a task whose time has passed, whatever the upstream says. One that
-// an upstream may or may not have taken ends [Grace] later. It is false if
-// nothing changed.
-func (t *Task) Expire(now time.Time) (Move, bool) {
-	end := t.ExpiresAt
-	if t.State == Submitting || t.State == Unknown {
-		end = end.Add(Grace)
+// End is when the gateway ends the task, whatever the upstream says. It is not
+// before 48 hours have passed: the upstream may obey the caller's shorter time, and
+// says so, but what it makes nonetheless is the caller's to pay. A task's hold must
+// outlive it.
+func (t *Task) End() time.Time {
+	end := t.CreatedAt.Add(lasts)
+	if t.ExpiresAt.After(end) {
+		end = t.ExpiresAt
 	}
-	if t.State.Terminal() || now.Before(end) {
+	return end.Add(Grace)
+}
+
+// Expire ends a task whose time has passed ([Task.End]). It is false if nothing
+// changed.
+func (t *Task) Expire(now time.Time) (Move, bool) {
+	if t.State.Terminal() || now.Before(t.End()) {
 		return Move{Task: *t}, false
 	}
 	n := t.step(Expired, now)

@@ -89,10 +89,7 @@ func TestWhatAnUpstreamSaysOddlyDecidesNothing(t *testing.T) {
 
 func TestATaskExpiresWhateverTheUpstreamSays(t *testing.T) {
 	for _, state := range everyState {
-		end := noon.Add(48 * time.Hour)
-		if state == Submitting || state == Unknown {
-			end = end.Add(Grace)
-		}
+		end := noon.Add(48*time.Hour + Grace)
 		before := task(FamilyGamma)
 		before.State = state
 		if m, changed := before.Expire(end.Add(-1)); changed || m.Changed {
@@ -108,6 +105,29 @@ func TestATaskExpiresWhateverTheUpstreamSays(t *testing.T) {
 	}
 }
 
+// A caller's short time is the upstream's to obey. What it makes nonetheless is
+// charged.
+func TestATimeThatACallerGivesATaskMakesNoVideoFree(t *testing.T) {
+	for after, end := range map[time.Duration]time.Duration{
+		time.Second: 48*time.Hour + Grace, time.Hour: 48*time.Hour + Grace, 48 * time.Hour: 48*time.Hour + Grace, 72 * time.Hour: 72*time.Hour + Grace,
+	} {
+		for _, family := range []string{FamilyBeta, FamilyGamma, ""} {
+			before := task(family)
+			before.State, before.ExpiresAt = Running, noon.Add(after)
+			if got := before.End(); !got.Equal(noon.Add(end)) {
+				t.Errorf("%s of %q: it ends at %s", after, family, got)
+			}
+			m, err := before.Advance(poll("succeeded", ","+video), noon.Add(end-1))
+			if err != nil || m.Task.State != Succeeded || m.Late || m.Task.Spent(nil).IsZero() {
+				t.Errorf("%s of %q: made in time: %+v, %v", after, family, m, err)
+			}
+			if m, err := before.Advance(poll("expired", ""), noon.Add(after)); err != nil || m.Task.State != Expired || !m.Task.Spent(nil).IsZero() {
+				t.Errorf("%s of %q: ended by the upstream: %+v, %v", after, family, m, err)
+			}
+		}
+	}
+}
+
 func TestALateSuccessIsReportedAndNotCharged(t *testing.T) {
 	for _, c := range []struct {
 		state State
@@ -116,7 +136,7 @@ func TestALateSuccessIsReportedAndNotCharged(t *testing.T) {
 		late  bool
 	}{
 		{Running, noon.Add(47 * time.Hour), Succeeded, false},
-		{Running, noon.Add(48 * time.Hour), Expired, true},
+		{Running, noon.Add(48*time.Hour + Grace), Expired, true},
 		{Expired, noon.Add(49 * time.Hour), Expired, true},
 		{Failed, noon.Add(49 * time.Hour), Failed, false},
 	} {
@@ -128,7 +148,7 @@ func TestALateSuccessIsReportedAndNotCharged(t *testing.T) {
 		}
 	}
 	running := task(FamilyGamma)
-	if m, err := running.Advance(poll("running", ""), noon.Add(48*time.Hour)); err != nil || m.Late || m.Task.State != Expired {
+	if m, err := running.Advance(poll("running", ""), noon.Add(48*time.Hour+Grace)); err != nil || m.Late || m.Task.State != Expired {
 		t.Errorf("%+v, %v", m, err)
 	}
 }
@@ -234,7 +254,7 @@ func TestTheRecordIsThis(t *testing.T) {
 			}
 			show(family+" after "+body, m.Task)
 		}
-		m, _ := accepted.Expire(noon.Add(48 * time.Hour))
+		m, _ := accepted.Expire(accepted.End())
 		show(family+" expired", m.Task)
 	}
 	unknown := task("")

@@ -66,9 +66,9 @@ func (r *Request) readContent() {
 // says something.
 func (r *Request) readBlock(at string, raw []byte) (isText, says bool) {
 	p := &r.parsed
-	o, err := rawjson.Index(raw, nil, nil)
+	o, err := rawjson.Index(raw, elementRules, nil)
 	if err != nil {
-		p.problem.Fail(must(InvalidParameter, at, `an object that holds "type"`))
+		r.unacceptable(at, raw, `an object that holds "type"`, err)
 		return false, false
 	}
 	kind, _ := rawjson.String(o.Raw("type"))
@@ -91,6 +91,21 @@ func (r *Request) readBlock(at string, raw []byte) (isText, says bool) {
 	}
 	r.checkInner(at+"."+row.inner, o.Raw(row.inner), row)
 	return false, false
+}
+
+// elementRules are those of a block of content and of an element of media: what it
+// is, and of what, is said once, and spelled exactly.
+var elementRules = &rawjson.Rules{Once: true, Billed: []string{
+	"type", "text", "role", "url", "image_url", "video_url", "audio_url", "draft_task", "task_id",
+}}
+
+// unacceptable notes what is no object, or one that elementRules do not allow.
+func (r *Request) unacceptable(param string, raw []byte, be string, err error) {
+	if raw[0] != '{' {
+		r.parsed.problem.Fail(must(InvalidParameter, param, be))
+		return
+	}
+	r.parsed.problem.Fail(refusal(InvalidParameter, param, fmt.Sprintf("%q is not acceptable: %s of it.", param, err)))
 }
 
 func (r *Request) checkRole(param string, raw []byte, row *block) {
@@ -125,9 +140,9 @@ func (r *Request) checkInner(param string, raw []byte, row *block) {
 		r.parsed.problem.Fail(missing(param, fmt.Sprintf("an object that holds %q", row.leaf)))
 		return
 	}
-	o, err := rawjson.Index(raw, nil, nil)
+	o, err := rawjson.Index(raw, elementRules, nil)
 	if err != nil {
-		r.parsed.problem.Fail(must(InvalidParameter, param, fmt.Sprintf("an object that holds %q", row.leaf)))
+		r.unacceptable(param, raw, fmt.Sprintf("an object that holds %q", row.leaf), err)
 		return
 	}
 	leaf := o.Raw(row.leaf)

@@ -12,9 +12,14 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rule"
 )
 
-// mostExpiry is the longest that a task may take, in seconds: no longer than the
-// upstream remembers it.
-const mostExpiry = 7 * 24 * 60 * 60
+// The times that a caller may give a task, in seconds. Those of the gamma family
+// are its vendor's; of a model that no table describes a vendor remembers the task
+// no longer than mostExpiry.
+const (
+	leastGammaExpiry = 60 * 60
+	mostGammaExpiry  = 3 * 24 * 60 * 60
+	mostExpiry       = 7 * 24 * 60 * 60
+)
 
 var anInteger = rule.Check{Text: "an integer", OK: func(raw []byte) bool { _, ok := rawjson.Int(raw); return ok }}
 
@@ -26,7 +31,6 @@ var common = rule.Table{
 	{Name: "resolution", Check: rule.String()},
 	{Name: "webhook_url", Check: rule.String()},
 	{Name: "wait", Check: rule.Bool()},
-	{Name: "execution_expires_after", Check: rule.Integer(1, mostExpiry)},
 }
 
 // gammaFields is the table of api.md, as far as kind and range go.
@@ -44,6 +48,7 @@ var gammaFields = rule.Table{
 	{Name: "callback_url", Check: rule.String()},
 	{Name: "safety_identifier", Check: rule.String()},
 	{Name: "priority", Check: rule.String()},
+	{Name: "execution_expires_after", Check: rule.Integer(leastGammaExpiry, mostGammaExpiry)},
 }
 
 // betaFields and betaParameters are the tables of api.md.
@@ -52,6 +57,10 @@ var (
 		{Name: "aspect_ratio", Check: rule.String()},
 		{Name: "input", Check: rule.Object()},
 		{Name: "parameters", Check: rule.Object()},
+		{Name: "execution_expires_after", Check: rule.Check{
+			Text: "left out: the vendor of this model has no such time",
+			OK:   func([]byte) bool { return false },
+		}},
 	}
 	betaParameters = rule.Table{
 		{Name: "duration", Check: anInteger},
@@ -73,6 +82,7 @@ var unknownFields = rule.Table{
 	{Name: "resolution", Check: rule.String()},
 	{Name: "generate_audio", Check: rule.Bool()},
 	{Name: "draft", Check: rule.Bool()},
+	{Name: "execution_expires_after", Check: rule.Integer(1, mostExpiry)},
 }
 
 // fields checks the members of an object by a table.

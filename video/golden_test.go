@@ -134,7 +134,7 @@ func cases() []ruleCase {
 	set("aspect_ratio", "9:16", "4:3", "21:9", 1)
 	set("webhook_url", "https://hooks.example/x", "http://hooks.example/x", "x", 1)
 	set("wait", true, "yes")
-	set("execution_expires_after", 60, 0, "60")
+	set("execution_expires_after", 60, 3600, 259200, 259201, 604801, 0, "60")
 	set("unknown_field", 1)
 	set("content", []any{}, "x", []any{"x"})
 	set("prompt", "a boat", 1)

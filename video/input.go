@@ -181,9 +181,9 @@ func (r *Request) checkReferences(raw []byte) bool {
 
 func (r *Request) checkMedia(raw []byte) (reference bool) {
 	r.elements("input.media", raw, func(at string, raw []byte) {
-		item, err := rawjson.Index(raw, nil, nil)
+		item, err := rawjson.Index(raw, elementRules, nil)
 		if err != nil {
-			r.parsed.problem.Fail(must(InvalidParameter, at, `an object that holds "type" and "url"`))
+			r.unacceptable(at, raw, `an object that holds "type" and "url"`, err)
 			return
 		}
 		kind := item.Raw("type")

@@ -28,7 +28,7 @@ var ownedEdits = []struct{ name, request string }{
 	{"beta 2.6 r2v", `{"model":"beta2.6-r2v","input":{"prompt":"a","reference_urls":["https://x.example/a.png"]}}`},
 	{"beta 2.5 t2v", `{"model":"beta2.5-t2v-preview","resolution":"480p","aspect_ratio":"1:1","input":{"prompt":"a"}}`},
 	{"beta 2.5 i2v", `{"model":"beta2.5-i2v-preview","resolution":"480p","input":{"img_url":"https://x.example/a.png"}}`},
-	{"gamma", `{ "model":"gamma-2-0-260128", "content":[{"type":"text","text":"a","text":"b"}],"duration":5,"x":1.0,"wait":true , "seed":42}`},
+	{"gamma", `{ "model":"gamma-2-0-260128", "content":[{"type":"text","text":"a","x":1,"x":2}],"duration":5,"x":1.0,"wait":true , "seed":42}`},
 	{"gamma with a prompt", `{"model":"gamma-2-0-260128","prompt":"\u0061 boat","webhook_url":"https://x.example/hook"}`},
 	{"gamma with a prompt and content", `{"model":"gamma-2-0-260128","content": [ {"type":"image_url","image_url":{"url":"https://x.example/a.png"}}],"prompt":"a"}`},
 	{"gamma with an empty prompt", `{"model":"gamma-2-0-260128","content":[{"type":"text","text":"a"}],"prompt":""}`},

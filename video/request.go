@@ -100,12 +100,13 @@ type draft struct {
 	at rawjson.Span // in the source
 }
 
-// strict is [rule.Body], and of what else decides the price or names a task no
+// strict is [rule.Small], and of what else decides the price or names a task no
 // case variant may stand there either: an upstream that minds no case would read
-// another request than the one that was checked.
+// another request than the one that was checked. In input, a reference decides the
+// price.
 var strict = &rawjson.Rules{
-	Unique: rule.Body.Unique, Nested: rule.Body.Nested,
-	Billed: slices.Concat(rule.Body.Billed, []string{"content", "ratio"}),
+	Unique: true, Nested: append([]string{"input"}, rule.Small.Nested...), Bounds: rule.Small.Bounds,
+	Billed: append([]string{"img_url", "audio_url", "reference_urls", "media"}, rule.Small.Billed...),
 }
 
 // Parse reads a request body. It fails with a 400 that names the byte offset if
@@ -156,13 +157,13 @@ func (r *Request) Family() string {
 	return ""
 }
 
-// ExpiresAfter is how long the task may take (execution_expires_after, 48 hours
-// by default).
+// ExpiresAfter is how long the caller lets the task take (execution_expires_after,
+// 48 hours by default). What its vendor makes nonetheless is charged ([Task.End]).
 func (r *Request) ExpiresAfter() time.Duration {
 	if r.ExecutionExpiresAfter > 0 {
 		return time.Duration(r.ExecutionExpiresAfter) * time.Second
 	}
-	return 48 * time.Hour
+	return lasts
 }
 
 // Fingerprint is that of the request by a key, for the duplicate window.

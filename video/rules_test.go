@@ -23,9 +23,24 @@ func TestBodiesThatSayTwiceWhatIsBilledAreRefusedWithAnOffset(t *testing.T) {
 		`{"parameters":{"Size":"a"}}`:                     "byte 15",
 		`{"parameters":{"Audio":true}}`:                   "byte 15",
 		`{"parameters":{"Ratio":"a"}}`:                    "byte 15",
+		`{"input":{"Media":[]}}`:                          "byte 10",
+		`{"input":{"media":[],"media":[]}}`:               "byte 21",
+		`{"Prompt":"a"}`:                                  "byte 1",
+		`{"Webhook_URL":"a"}`:                             "byte 1",
 	} {
 		if f := refused([]byte(body), Facts{}); f == nil || f.Code != fault.InvalidRequest || f.HTTPStatus() != 400 || !strings.Contains(f.Message, at+".") {
 			t.Errorf("%s: %v, want %s", body, f, at)
+		}
+	}
+	for _, body := range []string{
+		`{"model":"gamma-2-0-260128","content":[{"type":"text","text":"a","Text":"b"}]}`,
+		`{"model":"gamma-2-0-260128","content":[{"type":"text","text":"a","text":"b"}]}`,
+		`{"model":"gamma-2-0-260128","content":[{"type":"image_url","image_url":{"url":"https://x.example/a.png","URL":"b"}}]}`,
+		`{"model":"beta2.7-i2v","input":{"media":[{"type":"first_frame","TYPE":"reference_video","url":"https://x.example/a.png"}]}}`,
+		`{"model":"beta2.7-i2v","input":{"media":[{"type":"first_frame","type":"reference_video","url":"https://x.example/a.png"}]}}`,
+	} {
+		if f := refused([]byte(body), Facts{}); f == nil || f.HTTPStatus() != 400 || !strings.Contains(f.Message, "at byte") {
+			t.Errorf("%s: %v", body, f)
 		}
 	}
 	// What is deeper passes as it was sent.

@@ -35,6 +35,14 @@ type Store interface {
 	Purge(ctx context.Context, now time.Time) (int, error)
 }
 
+// Clock is a [Store] that has a clock, by which the processes that share it agree
+// on the times of tasks: when one ends, and when it is forgotten. Without it each
+// goes by its own. It is safe for concurrent use.
+type Clock interface {
+	// Now is the time of the store.
+	Now(ctx context.Context) (time.Time, error)
+}
+
 // New is a task to be made. It is a billing.Record: with the hold of the task,
 // both become durable or neither does.
 type New struct {

@@ -57,6 +57,7 @@ func (e *Encoder) Encode(ctx context.Context, form speech.PCM, samples io.Reader
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	s := &stream{cmd: command(ctx, path, arguments(form)...), cancel: cancel}
+	s.cmd.Env = []string{"LC_ALL=C"} // it needs none of the gateway's, where vendors' keys are
 	s.cmd.Stdin = samples
 	s.cmd.Stderr = &s.said
 	s.cmd.WaitDelay = 5 * time.Second // for samples whose Read waits all the same

@@ -34,6 +34,22 @@ func TestBytesGoThroughTheProgram(t *testing.T) {
 	}
 }
 
+func TestTheProgramDoesNotSeeTheEnvironment(t *testing.T) {
+	t.Setenv("OPENAI_API_KEY", "sk-vendor")
+	e := &Encoder{Look: found, Command: func(ctx context.Context, _ string, _ ...string) *exec.Cmd {
+		return exec.CommandContext(ctx, "/bin/sh", "-c", "cat >/dev/null; /usr/bin/env")
+	}}
+	out, err := e.Encode(t.Context(), voice, strings.NewReader("abcd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	seen, err := io.ReadAll(out)
+	if err != nil || strings.Contains(string(seen), "sk-vendor") || !strings.Contains(string(seen), "LC_ALL=C") {
+		t.Errorf("the program saw %q, %v", seen, err)
+	}
+}
+
 func TestTheFirstBytesAreThereBeforeTheLastAreSent(t *testing.T) {
 	e := &Encoder{Look: found, Command: cat}
 	samples, in := io.Pipe()
