@@ -86,7 +86,7 @@ func (a *attempt) ask(ctx context.Context, accept func(context.Context, *Reply) 
 	}
 	a.body = reply.Body
 	a.reply.Status, a.reply.Header = reply.Status, reply.Header
-	a.reply.Body, a.reply.Channel, a.reply.Dropped = a, a.seat.Name, reply.Dropped
+	a.reply.Body, a.reply.Channel, a.reply.Dropped, a.reply.Drain = a, a.seat.Name, reply.Dropped, a.seat.Drain
 	if accept == nil {
 		return &a.reply, nil
 	}
@@ -95,7 +95,7 @@ func (a *attempt) ask(ctx context.Context, accept func(context.Context, *Reply) 
 		return nil, errNoReply
 	}
 	if err == nil {
-		reply.Channel, reply.Dropped = a.reply.Channel, a.reply.Dropped
+		reply.Channel, reply.Dropped, reply.Drain = a.reply.Channel, a.reply.Dropped, a.reply.Drain
 	}
 	return reply, err
 }

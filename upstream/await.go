@@ -12,12 +12,12 @@ import (
 // asked are at a limit: where only the pace is lacking until its time comes, else
 // in the lines of all of them. Whoever waited too long is told when to come back.
 // It is not ok if there is no place any more, though some patience is left.
-func (r *Router) await(ctx context.Context, t *trip, all []candidate) (_ seat, ok bool, _ *fault.Error) {
+func (r *Router) await(ctx context.Context, t *trip, all []candidate, best standing) (_ seat, ok bool, _ *fault.Error) {
 	var soonest *candidate
 	var lines []*candidate
 	for i := range all {
 		switch c := &all[i]; {
-		case c.standing != crowded && c.standing != tiredAtMost:
+		case !c.standing.limited(), c.standing > max(best, tiredAtMost):
 		case c.full:
 			lines = append(lines, c)
 		case soonest == nil || c.delay < soonest.delay:
@@ -54,7 +54,7 @@ func (r *Router) abide(ctx context.Context, t *trip, c *candidate, inside bool) 
 		return s, false, unsentTo(ctx)
 	}
 	now := r.now()
-	if !t.named && c.barred(t.call, now) {
+	if !t.named && c.barred(t.call, len(t.routes) > 1, now) {
 		s.leaveGate()
 		return s, false, nil
 	}

@@ -6,11 +6,15 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 )
 
 // everyModel is the public id under which a channel passes every id through.
 const everyModel = "*"
+
+// MaxDrain is the longest that a stream is read on after its client left.
+const MaxDrain = 30 * time.Second
 
 // Channel is one way to an upstream: which models it serves, when it is asked
 // and what its upstream must be spared.
@@ -34,12 +38,20 @@ type Channel struct {
 	// RPM is how many calls the upstream takes in a minute; 0 for any number. A
 	// second's worth of them may come at once.
 	RPM int
+	// Drain is for how long a stream is read on after its client left, so that it is
+	// charged as the vendor reports: for a vendor whose bill cancelling does not stop.
+	// 0 cancels at once; at most [MaxDrain].
+	Drain time.Duration
 	// Drop names the top-level request fields that the upstream refuses. A call
 	// for several candidates is refused rather than sent without its n.
 	Drop []string
 	// Rename leads from top-level request fields to the upstream's names for
 	// them. A field that has the new name already wins.
 	Rename map[string]string
+	// Pass names the request fields that cost money without a price, or choose
+	// another model or account, which the channel takes all the same where
+	// billing is prepaid.
+	Pass []string
 }
 
 // ChannelInfo describes a channel for a banner or a health page.
@@ -88,6 +100,8 @@ func (c *Channel) check() error {
 		return c.errorf("the number %d of calls a minute is negative", c.RPM)
 	case c.Timeout.Headers < 0 || c.Timeout.Idle < 0 || c.Timeout.Total < 0:
 		return c.errorf("a time-out is negative")
+	case c.Drain < 0 || c.Drain > MaxDrain:
+		return c.errorf("the drain %s is negative or above %s", c.Drain, MaxDrain)
 	}
 	return errors.Join(c.checkModels(), c.checkEdits())
 }
@@ -123,6 +137,9 @@ func (c *Channel) checkEdits() error {
 			return c.errorf("the field %q cannot be renamed %q", from, to)
 		}
 	}
+	if slices.Contains(c.Pass, "") {
+		return c.errorf("a field that it passes has no name")
+	}
 	return nil
 }
 
@@ -139,9 +156,14 @@ type channel struct {
 	peers   []*channel // of its priority, itself included
 }
 
+// takes reports whether the channel passes the request field called name.
+func (c *channel) takes(name string) bool {
+	return slices.ContainsFunc(c.Pass, func(pass string) bool { return strings.EqualFold(pass, name) })
+}
+
 // newChannels are channels at work, with the vitals of their namesakes among
 // those before.
-func newChannels(list []Channel, before []*channel, now time.Time) []*channel {
+func newChannels(list []Channel, before []*channel, who *callers, now time.Time) []*channel {
 	known := make(map[string]*channel, len(before))
 	for _, c := range before {
 		known[c.Name] = c
@@ -158,7 +180,7 @@ func newChannels(list []Channel, before []*channel, now time.Time) []*channel {
 				at.vitals.pardon(now)
 			}
 		} else {
-			at.vitals, at.pace = newVitals(now), newPace(c.RPM, nil, now)
+			at.vitals, at.pace = newVitals(now, who), newPace(c.RPM, nil, now)
 		}
 		channels[i] = at
 		peers[c.Priority] = append(peers[c.Priority], at)
@@ -180,7 +202,7 @@ func replaced(a, b Upstream) bool {
 func (c *channel) spare() bool {
 	out := 0
 	for _, p := range c.peers {
-		if p.health.out() {
+		if p.health.outForAll() {
 			out++
 		}
 	}

@@ -3,20 +3,23 @@ package upstream
 import (
 	"math"
 	"time"
-
-	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // standing is how a candidate may be asked; the least is the best.
 type standing uint8
 
 const (
-	open        standing = iota
-	crowded              // at a limit, which may end soon
-	tired                // rests after failures, or is on trial with enough calls
-	tiredAtMost          // is tired and at a limit
-	barred               // must not be asked
+	open          standing = iota
+	crowded                // at a limit, which may end soon
+	tired                  // rests after failures, or is on trial with enough calls
+	tiredAtMost            // is tired and at a limit
+	cooling                // its vendor said when to come back
+	coolingAtMost          // is cooling and at a limit
+	barred                 // must not be asked: the operator has paused it
 )
+
+// limited reports whether it is at a limit, which may end soon.
+func (s standing) limited() bool { return s&1 == 1 }
 
 // candidate is a route that was not tried yet, as it is at a moment.
 type candidate struct {
@@ -27,8 +30,7 @@ type candidate struct {
 	slow     bool          // its share is less than its weight
 	share    float64       // of the draw
 	delay    time.Duration // until its pace allows a call
-	until    time.Time     // the end of what bars it; zero if nobody knows
-	code     fault.Code    // that what bars it is told by; empty for a pause
+	alone    bool          // it is tired for this account alone
 }
 
 // candidates appends all that were not tried, in order of priority, and says how
@@ -52,30 +54,26 @@ func (t *trip) candidates(all []candidate, now time.Time) ([]candidate, standing
 	return all, best
 }
 
-// look looks for what keeps calls from a channel that is not named.
+// look looks for what keeps calls from a channel that is not named. Only a pause
+// keeps them from one that has no other beside it.
 func (c *candidate) look(call *Call, now time.Time) {
-	if c.paused.Load() {
+	ok, alone := c.health.may(now, call.Account)
+	switch {
+	case c.paused.Load():
 		c.standing = barred
-		return
-	}
-	if w, told := c.told.wait(question{call.Op, c.model(call.Model)}, now); told {
-		c.standing, c.until, c.code = barred, w.until, w.code
-		return
-	}
-	switch ok, fatal, until := c.health.may(now); {
-	case ok:
-	case fatal:
-		c.standing, c.until, c.code = barred, until, fault.NoChannel
-	default:
-		c.standing = tired
+	case c.told.wait(question{call.Op, c.model(call.Model)}, now):
+		c.standing = cooling
+	case !ok:
+		c.standing, c.alone = tired, alone
 	}
 }
 
-// barred reports whether the channel must not be asked any more.
-func (c *candidate) barred(call *Call, now time.Time) bool {
+// barred reports whether the channel must not be asked any more, since it was
+// paused or, if there are others, told to wait since the call chose it.
+func (c *candidate) barred(call *Call, others bool, now time.Time) bool {
 	again := candidate{route: c.route}
 	again.look(call, now)
-	return again.standing == barred
+	return again.standing == barred || others && again.standing == cooling && c.standing < cooling
 }
 
 // measure looks for the channel's limits.

@@ -24,6 +24,13 @@ type Failure struct {
 	// through: the credentials or the account (401, 403, quota, arrears), or the way
 	// to the vendor (407, 421, 426).
 	Fatal bool
+	// Ambiguous says of a Fatal failure that only its status says so: vendors also
+	// answer 401, 402 or 403 to a request that they refuse for what it asks, so that
+	// it takes requests of two accounts to tell that the channel is out.
+	Ambiguous bool
+	// Oversized says of a Refused request that it exceeds the vendor's rate limit by
+	// its own size: waiting does not help it, and others are not concerned.
+	Oversized bool
 	// OtherKey says that the vendor refused a key, or called it for a pause, and
 	// that another key of the operator's can serve: the same channel may be asked
 	// again at once.
@@ -35,7 +42,10 @@ type Failure struct {
 // Answered is the failure that a vendor's refusing HTTP status means by itself
 // (decisions.md, Error bodies); a driver that reads the body may know better.
 func Answered(status int) *Failure {
-	return &Failure{Status: status, Sent: true, Refused: unbilled[status], Fatal: accounts[status] || astray[status]}
+	return &Failure{
+		Status: status, Sent: true, Refused: unbilled[status],
+		Fatal: accounts[status] || astray[status], Ambiguous: accounts[status],
+	}
 }
 
 // Astray reports whether the call did not get to the vendor as it should, so that
@@ -63,6 +73,9 @@ func (f *Failure) Unwrap() error { return f.Err }
 func (f *Failure) Fault() *fault.Error {
 	code := f.code()
 	e := fault.Wrap(code, messages[code], f)
+	if f.Oversized {
+		e.Message = oversized
+	}
 	if code == fault.InvalidRequest {
 		e.Status = f.Status
 	}
@@ -141,6 +154,8 @@ var astray = map[int]bool{
 	http.StatusMisdirectedRequest: true,
 	http.StatusUpgradeRequired:    true,
 }
+
+const oversized = "The request is larger than the upstream's rate limit allows a single request to be. Send less at a time, or ask for fewer tokens."
 
 var messages = map[fault.Code]string{
 	fault.NoChannel:           "No upstream channel can serve the request at the moment. Try again later.",

@@ -77,17 +77,40 @@ func TestWhoWaitsInLineDoesNotGoToAChannelThatIsPausedMeanwhile(t *testing.T) {
 
 func TestWhoWaitsInLineDoesNotGoToAVendorThatAsksForAPauseMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := new(holds)
-		_, calls := line(t, v, 5)
-		e := fault.From(failed(429)).With(func(e *fault.Error) { e.RetryAfter = 30 * time.Second })
-		v.let(0, e)
+		v, other := new(holds), new(holds)
+		r := router(t, upstream.RouterOptions{}, narrow("c", v, 1, 0), narrow("other", other, 1, 0))
+		for range 2 {
+			start(t.Context(), r, call(t, hello))
+		}
+		waits := start(t.Context(), r, call(t, hello))
+		v.let(0, fault.From(failed(429)).With(func(e *fault.Error) { e.RetryAfter = 30 * time.Second }))
 		synctest.Wait()
 		if v.running() != 1 {
 			t.Errorf("the vendor said 30 s, and got %d calls", v.running())
 		}
+		for i := range 3 { // the one that had its place, the one that was refused, and who waits
+			other.let(i, nil)
+			synctest.Wait()
+		}
+		if err := waits.now().err; err != nil {
+			t.Errorf("who waited got %v", err)
+		}
+	})
+}
+
+func TestWhoWaitsInLineForTheOnlyChannelIsAskedForThoughItsVendorAsksForAPauseMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := new(holds)
+		_, calls := line(t, v, 5)
+		v.let(0, fault.From(failed(429)).With(func(e *fault.Error) { e.RetryAfter = 30 * time.Second }))
+		for i := range calls[1:] {
+			synctest.Wait()
+			v.let(1+i, nil)
+		}
+		synctest.Wait()
 		for i, c := range calls[1:] {
-			if e := fault.From(c.now().err); e == nil || e.Code != fault.UpstreamRateLimit || e.RetryAfter != 30*time.Second {
-				t.Errorf("the %dth got %v", i+2, c.now().err)
+			if err := c.now().err; err != nil {
+				t.Errorf("the %dth got %v", i+2, err)
 			}
 		}
 	})

@@ -104,9 +104,9 @@ func (a *attempt) blame(e *fault.Error, now time.Time) {
 		s.health.leave(s.pass)
 	case v.wait > 0:
 		s.health.leave(s.pass)
-		s.told.tell(a.of, wait{now.Add(min(v.wait, longWait)), e.Code}, now)
+		s.told.tell(a.of, now.Add(min(v.wait, longWait)), now)
 	case v.sick:
-		s.health.failed(s.pass, misfortune{fatal: v.fatal}, now, s.spare)
+		s.health.failed(s.pass, misfortune{fatal: v.fatal, certain: v.certain}, now, s.spare)
 	default:
 		s.health.began(s.pass, now)
 		s.health.ended(s.pass, now)

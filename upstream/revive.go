@@ -18,6 +18,9 @@ func (r *Router) Revive(name string) error {
 // revive is one call that went well while the channel rests or is on trial.
 func (h *health) revive(now time.Time) {
 	p := pass{term: h.term.Load()}
+	if lone := h.lone.Load(); lone != nil {
+		p.account = *lone
+	}
 	if p.term&1 == 1 {
 		h.began(p, now)
 		h.ended(p, now)

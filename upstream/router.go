@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -34,7 +35,8 @@ type Router struct {
 	channels []*channel
 	table    table
 	models   []string
-	budget   *budget // shared with the routers that Wrap makes
+	budget   *budget  // shared with the routers that Wrap makes
+	callers  *callers // likewise
 	now      func() time.Time
 	rand     func(uint64) uint64
 	ownClock bool     // now is not the real clock
@@ -69,7 +71,7 @@ func Sole(up Upstream) *Router {
 }
 
 func newRouter(channels []Channel, o RouterOptions) *Router {
-	r := &Router{budget: new(budget), now: o.Now, rand: o.Rand}
+	r := &Router{budget: new(budget), callers: new(callers), now: o.Now, rand: o.Rand}
 	if r.ownClock = o.Now != nil; !r.ownClock {
 		r.now = time.Now
 	}
@@ -78,9 +80,9 @@ func newRouter(channels []Channel, o RouterOptions) *Router {
 	}
 	var before []*channel
 	if o.Previous != nil {
-		before, r.budget = o.Previous.channels, o.Previous.budget
+		before, r.budget, r.callers = o.Previous.channels, o.Previous.budget, o.Previous.callers
 	}
-	r.channels = newChannels(channels, before, r.now())
+	r.channels = newChannels(channels, before, r.callers, r.now())
 	if o.Previous != nil {
 		r.away = o.Previous.outlast(r.channels)
 	}
@@ -115,6 +117,48 @@ func (r *Router) Routes(model string) bool {
 
 // Supports reports whether some channel serves op for a public id.
 func (r *Router) Supports(op Op, model string) bool { return len(r.table.routes(op, model)) > 0 }
+
+// Drops reports whether some channel that serves a public id leaves a top-level
+// field of requests out.
+func (r *Router) Drops(model, field string) bool {
+	return slices.ContainsFunc(r.channels, func(c *channel) bool {
+		return (c.Models[model] != "" || c.Models[everyModel] != "") && slices.Contains(c.Drop, field)
+	})
+}
+
+// Passes reports whether every channel that may answer op for a public id takes
+// the request field called name (Channel.Pass), or has its upstream never get it:
+// since the channel drops what the caller spelled so, or since translated says
+// that a translation into another dialect leaves it out, and the channel's
+// upstream needs one.
+func (r *Router) Passes(op Op, model, name, spelled string, translated bool) bool {
+	for _, rt := range r.table.routes(op, model) {
+		takes := rt.takes(name)
+		never := slices.Contains(rt.Drop, spelled) || translated && !Supports(rt.Upstream, op, rt.model(model))
+		if !takes && !never {
+			return false
+		}
+	}
+	return true
+}
+
+// EachRename visits the request fields that some channel that may answer op for a
+// public id renames (Channel.Rename), until visit fails. It leaves out those that
+// the channel drops, and those whose new name it takes (Channel.Pass).
+func (r *Router) EachRename(op Op, model string, visit func(from, to string) error) error {
+	for _, rt := range r.table.routes(op, model) {
+		for _, from := range rt.renames {
+			to := rt.Rename[from]
+			if rt.takes(to) || slices.Contains(rt.Drop, from) {
+				continue
+			}
+			if err := visit(from, to); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
 
 // Channels describes the channels in the order in which they were given.
 func (r *Router) Channels() []ChannelInfo {
@@ -160,6 +204,9 @@ func (r *Router) named(name string) (*channel, error) {
 // *fault.Error where it is cut short or runs out of time.
 func (r *Router) Do(ctx context.Context, call *Call) (*Reply, error) {
 	r.budget.earn()
+	if !call.Test { // an operator's, which is no traffic
+		r.callers.meet(call.Account)
+	}
 	t := trip{call: call, routes: r.routes(call), named: call.Channel != "", left: positive(call.Patience, patienceAtLimit)}
 	var err *fault.Error
 	for n := range maxAttempts {

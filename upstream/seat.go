@@ -5,12 +5,13 @@ import "time"
 // seat is a call's place at a channel.
 type seat struct {
 	*route
-	gauge  *gauge
-	pass   pass
-	inside bool // it has passed the gate
-	scout  bool // it was sent to a slow channel to measure it
-	again  bool // the call had another before
-	test   bool // it says nothing of the channel
+	account string
+	gauge   *gauge
+	pass    pass
+	inside  bool // it has passed the gate
+	scout   bool // it was sent to a slow channel to measure it
+	again   bool // the call had another before
+	test    bool // it says nothing of the channel
 }
 
 // trying is what tests of channels are measured as, apart from calls.
@@ -21,7 +22,7 @@ func (t *trip) at(rt *route) seat {
 	if t.call.Test {
 		return seat{route: rt, gauge: rt.vitals.gauge(kind{question: question{op: trying}}), test: true}
 	}
-	return seat{route: rt, gauge: rt.gauge(t.call.Stream)}
+	return seat{route: rt, account: t.call.Account, gauge: rt.gauge(t.call.Stream)}
 }
 
 // sit takes a place at the candidate, if it is still to be had.
@@ -44,7 +45,7 @@ func (t *trip) sit(c *candidate, now time.Time) (seat, bool) {
 // begin counts the call, once it has its place.
 func (s *seat) begin(now time.Time, forced bool) (ok bool) {
 	if !s.test {
-		if s.pass, ok = s.health.enter(now, forced); !ok {
+		if s.pass, ok = s.health.enter(now, s.account, forced); !ok {
 			return false
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/tollhouse-ai/gateway/fault"
 )
 
 const (
@@ -17,23 +15,17 @@ const (
 )
 
 // told is for which models, by the upstream's id, a vendor told a channel to
-// come back later. It is per model, as the vendors' limits are: a channel whose
+// come back later, upon which others are preferred. It is per model, as the vendors' limits are: a channel whose
 // one model is at its limit serves the others. The zero told is of no model, and
 // costs a call one atomic load.
 type told struct {
 	any   atomic.Bool
 	mu    sync.Mutex
-	waits map[question]wait
+	waits map[question]time.Time // until when
 }
 
-// wait is what a vendor told.
-type wait struct {
-	until time.Time
-	code  fault.Code // that our callers get until then
-}
-
-// tell notes that nothing is to be asked before w is over.
-func (t *told) tell(q question, w wait, now time.Time) {
+// tell notes that others are to be asked before until.
+func (t *told) tell(q question, until, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.forget(now)
@@ -41,27 +33,26 @@ func (t *told) tell(q question, w wait, now time.Time) {
 		return
 	}
 	if t.waits == nil {
-		t.waits = make(map[question]wait)
+		t.waits = make(map[question]time.Time)
 	}
-	if w.until.After(t.waits[q].until) {
-		t.waits[q] = w
+	if until.After(t.waits[q]) {
+		t.waits[q] = until
 	}
 	t.any.Store(true)
 }
 
-// wait is what was told about a model; false if nothing was, or if it is over.
-func (t *told) wait(q question, now time.Time) (wait, bool) {
+// wait reports whether something was told about a model that is not over.
+func (t *told) wait(q question, now time.Time) bool {
 	if !t.any.Load() {
-		return wait{}, false
+		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	w := t.waits[q]
-	if now.Before(w.until) {
-		return w, true
+	if now.Before(t.waits[q]) {
+		return true
 	}
 	t.forget(now)
-	return wait{}, false
+	return false
 }
 
 // last is the end of the longest wait; zero if there is none.
@@ -70,8 +61,8 @@ func (t *told) last(now time.Time) (until time.Time) {
 	defer t.mu.Unlock()
 	t.forget(now)
 	for _, w := range t.waits {
-		if w.until.After(until) {
-			until = w.until
+		if w.After(until) {
+			until = w
 		}
 	}
 	return until
@@ -88,7 +79,7 @@ func (t *told) clear() {
 // forget drops what is over.
 func (t *told) forget(now time.Time) {
 	for q, w := range t.waits {
-		if !now.Before(w.until) {
+		if !now.Before(w) {
 			delete(t.waits, q)
 		}
 	}

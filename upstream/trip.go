@@ -47,13 +47,13 @@ func (r *Router) seat(ctx context.Context, t *trip, extra bool) (seat, *fault.Er
 			return seat{}, fault.New(fault.NoChannel, "No upstream channel serves this model.")
 		}
 		if best == barred {
-			return seat{}, out(all, now)
+			return seat{}, fault.Wrap(fault.NoChannel, messages[fault.NoChannel], &Failure{Err: errors.New("every channel is paused")})
 		}
-		if extra && !t.pay(r.budget) {
+		if extra && (!t.paid && alone(all, best) || !t.pay(r.budget)) {
 			return seat{}, fault.New(fault.NoChannel, messages[fault.NoChannel])
 		}
-		if best == crowded || best == tiredAtMost {
-			s, ok, refusal := r.await(ctx, t, slices.Clone(all)) // room stays on the stack
+		if best.limited() {
+			s, ok, refusal := r.await(ctx, t, slices.Clone(all), best) // room stays on the stack
 			if ok || refusal != nil {
 				return s, refusal
 			}
@@ -119,23 +119,13 @@ func (t *trip) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// out is the error of a call that no channel may be asked for: what all the
-// vendors said, if they said the same, with the first moment at which one may be
-// asked.
-func out(all []candidate, now time.Time) *fault.Error {
-	code, until := all[0].code, time.Time{}
+// alone reports whether the best that are left are tired for the call's account
+// alone: the extra attempts, which are everybody's, are not for it to spend there.
+func alone(all []candidate, best standing) bool {
 	for i := range all {
-		c := &all[i]
-		if c.code != code || code == "" {
-			code = fault.NoChannel
-		}
-		if !c.until.IsZero() && (until.IsZero() || c.until.Before(until)) {
-			until = c.until
+		if all[i].standing == best && !all[i].alone {
+			return false
 		}
 	}
-	e := fault.Wrap(code, messages[code], &Failure{Err: errors.New("every channel is paused, was told to wait, or had its keys refused")})
-	if !until.IsZero() {
-		e.RetryAfter = max(until.Sub(now), time.Second)
-	}
-	return e
+	return true
 }

@@ -82,6 +82,7 @@ type Call struct {
 	Model     string // the model id of whoever is asked next: public before a Router, the upstream's own after it
 	Stream    bool   // the reply is wanted as server-sent events
 	RequestID string // the gateway's id of the operation; the same for every attempt
+	Account   string // whose request it is; empty where there is one account only. A Router counts failures by it
 	TaskID    string // the vendor's id of the video that a PollVideo asks for
 	Channel   string // the only channel that a Router may ask; empty for any that serves the model
 	// Test says that an operator tries a channel out: whatever becomes of the call,
@@ -131,6 +132,8 @@ type Reply struct {
 	// Dropped are the request fields that the upstream refuses and that were
 	// left out: by its driver, and, as its channel says, by a Router.
 	Dropped []string
+	// Drain is the channel's ([Channel].Drain); set by a Router.
+	Drain time.Duration
 	// Withheld is for how long [Call.Accept] left the answer unread for reasons of
 	// its own. It sets it on the reply that it is given, so that the channel is not
 	// taken for slow.

@@ -30,6 +30,7 @@ type verdict struct {
 	otherKey bool          // the same channel can be asked with another key
 	sick     bool          // it counts against the channel
 	fatal    bool          // the operator's key or account is at fault
+	certain  bool          // and no request can have brought that about
 	wait     time.Duration // when the vendor wants the call back; 0 if it did not say
 }
 
@@ -42,7 +43,9 @@ func judge(op Op, e *fault.Error) verdict {
 	}
 	switch {
 	case f.Fatal:
-		return verdict{again: true, sick: !f.OtherKey, otherKey: f.OtherKey, fatal: true}
+		return verdict{again: true, sick: !f.OtherKey, otherKey: f.OtherKey, fatal: true, certain: !f.Ambiguous}
+	case f.Oversized:
+		return verdict{again: true}
 	case e.Code == fault.RequestTimeout && f.Status == 0:
 		return verdict{again: !f.Sent, sick: true}
 	case callersFault(status), op == CountTokens && uncounting[f.Status]:

@@ -55,8 +55,8 @@ func (t *trouble) String() string {
 	return fmt.Sprintf("%s (upstream status %d)", t.code, t.status)
 }
 
-func newVitals(base time.Time) *vitals {
-	return &vitals{base: base, gauges: make(map[kind]*gauge)}
+func newVitals(base time.Time, c *callers) *vitals {
+	return &vitals{base: base, health: health{callers: c}, gauges: make(map[kind]*gauge)}
 }
 
 // pardon forgets what bars a channel from every call: what its vendor told the

@@ -61,7 +61,7 @@ func status(data []byte) int {
 }
 
 // operators are the types of error that are the operator's fault, whatever
-// their status.
+// their status. A permission_error may also be of what one request asks for.
 var operators = map[string]bool{"authentication_error": true, "billing_error": true, "permission_error": true}
 
 // unpaid is how the messages begin, in lower case, by which alone an account
@@ -105,6 +105,7 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	e, f := u.client.Refused(status, string(data), h)
 	if status < 500 && v.operatorsFault() {
 		e = u.client.Arrears(f)
+		f.Ambiguous = v.kind == "permission_error"
 	}
 	if e.Code == fault.InvalidRequest {
 		u.client.Quote(e, httpdo.Words{Code: v.word(), Message: v.message, Body: v.body})

@@ -33,6 +33,7 @@ type meaning struct {
 	status int        // what it should have come with; 0 for what it did
 	code   fault.Code // the word of api.md; empty for the vendor's own
 	own    bool       // the vendor's text is of the operator's account: it is not told
+	fatal  bool       // the operator's key or account is at fault, whatever the request asks
 }
 
 // meanings is the table: the first row that fits counts. A code without a row
@@ -47,12 +48,13 @@ var meanings = []meaning{
 	{begins: "ModelNotOpen", status: http.StatusNotFound, code: fault.ModelNotFound, own: true},
 	{begins: "UnsupportedModel", status: http.StatusNotFound, code: fault.ModelNotFound, own: true},
 	{begins: "ResourceNotFound", status: http.StatusNotFound, code: fault.ResourceNotFound},
-	{begins: "AuthenticationError", status: http.StatusUnauthorized},
+	{begins: "AuthenticationError", status: http.StatusUnauthorized, fatal: true},
 	{begins: "AccessDenied", status: http.StatusForbidden},
-	{begins: "AccountOverdueError", status: http.StatusPaymentRequired},
+	{begins: "AccountOverdueError", status: http.StatusPaymentRequired, fatal: true},
+	{begins: "OperationDenied.Service", status: http.StatusForbidden, fatal: true},
 	{begins: "OperationDenied", status: http.StatusForbidden},
-	{begins: "QuotaExceeded", status: http.StatusPaymentRequired},
-	{begins: "SetLimitExceeded", status: http.StatusPaymentRequired},
+	{begins: "QuotaExceeded", status: http.StatusPaymentRequired, fatal: true},
+	{begins: "SetLimitExceeded", status: http.StatusPaymentRequired, fatal: true},
 	{begins: "ServerOverloaded", status: http.StatusServiceUnavailable},
 }
 
@@ -78,8 +80,10 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	if m.status != 0 {
 		status = m.status
 	}
-	e, _ := u.client.Refused(status, string(data), h)
+	e, f := u.client.Refused(status, string(data), h)
 	switch {
+	case m.fatal:
+		f.Ambiguous = false
 	case e.Code != fault.InvalidRequest || !known:
 	case m.own:
 		e.Code, e.Message = m.code, noModel

@@ -27,9 +27,11 @@ func parseRefusal(data []byte) (r refusal, ok bool) {
 // arrears are codes that say that the operator's key or account is at fault,
 // whatever their status.
 var arrears = map[string]bool{
+	"AccessDenied.Unpurchased":     true,
 	"AllocationQuota.FreeTierOnly": true,
 	"Arrearage":                    true,
 	"CommodityNotPurchased":        true,
+	"InvalidApiKey":                true,
 	"PostpaidBillOverdue":          true,
 	"PrepaidBillOverdue":           true,
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/dropped"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -50,15 +51,15 @@ func (u *Upstream) speak(ctx context.Context, call *upstream.Call) (*upstream.Re
 	}
 	return &upstream.Reply{
 		Status: http.StatusOK, Header: http.Header{"Content-Type": {speech.ContentType(speech.WAV)}}, Body: body,
-		Dropped: dropped(r),
+		Dropped: droppedFields(r),
 	}, nil
 }
 
-// dropped are the fields that the vendor's wire has no place for, but for the
+// droppedFields are the fields that the vendor's wire has no place for, but for the
 // format, which is the gateway's business.
-func dropped(r *speech.Request) []string {
+func droppedFields(r *speech.Request) []string {
 	carried := []string{"model", "input", "voice", "instructions", "response_format", "stream_format"}
-	return slices.DeleteFunc(r.Names(), func(name string) bool { return slices.Contains(carried, name) })
+	return dropped.Bounded(slices.DeleteFunc(r.Names(), func(name string) bool { return slices.Contains(carried, name) }))
 }
 
 // speechRequest is the vendor's form.
@@ -110,7 +111,7 @@ func (u *Upstream) audio(ctx context.Context, resp *http.Response) (io.ReadClose
 		return u.document(ctx, body, resp.Header)
 	default:
 		_ = body.Close()
-		return nil, u.client.Malformed(resp.StatusCode, fmt.Errorf("a request for speech was answered with content type %q", httpdo.Clip(kind)))
+		return nil, u.client.Malformed(resp.StatusCode, fmt.Errorf("a request for speech was answered with content type %q", u.client.Excerpt(kind)))
 	}
 }
 
@@ -132,7 +133,7 @@ func (u *Upstream) document(ctx context.Context, body io.ReadCloser, h http.Head
 	case p.link != "":
 		return u.fetch(ctx, p.link)
 	}
-	return nil, u.client.Malformed(http.StatusOK, fmt.Errorf("an answer without audio: %s", httpdo.Clip(string(data))))
+	return nil, u.client.Malformed(http.StatusOK, fmt.Errorf("an answer without audio: %s", u.client.Excerpt(string(data))))
 }
 
 // cut is the error of an answer that broke off.
@@ -165,7 +166,7 @@ func (u *Upstream) piece(data []byte, h http.Header) (p piece, err error) {
 	}
 	o, err := rawjson.Index(data, nil, nil) // strictly, since a cut document must not pass
 	if err == nil && rawjson.IsNull(o.Raw("output")) {
-		err = fmt.Errorf("a document without output: %s", httpdo.Clip(string(data)))
+		err = fmt.Errorf("a document without output: %s", u.client.Excerpt(string(data)))
 	}
 	if err == nil {
 		err = json.Unmarshal(data, &answer)

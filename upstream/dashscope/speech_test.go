@@ -131,6 +131,22 @@ func TestAnErrorInAnEventIsTheErrorOfTheCall(t *testing.T) {
 	}
 }
 
+func TestTheNamesOfWhatIsDroppedAreBounded(t *testing.T) {
+	up := driver(t, events(event(1, []byte("abcd"), `"stop"`, "")))
+	c := asking(t, true)
+	c.Body = c.Body.Set("größe", []byte("1"))
+	for i := range 1000 {
+		c.Body = c.Body.Set(fmt.Sprintf("x%06d", i), []byte("1"))
+	}
+	reply, err := up.Do(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := reply.Dropped; len(got) != 33 || got[0] != "x000000" || got[32] != "others" || reply.Body.Close() != nil {
+		t.Errorf("dropped %d: %.200q", len(got), got)
+	}
+}
+
 func TestWhatTheWireHasNoPlaceForIsNamed(t *testing.T) {
 	up := driver(t, events(event(1, []byte("abcd"), `"stop"`, "")))
 	c := asking(t, true)

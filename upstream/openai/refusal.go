@@ -60,27 +60,36 @@ var words = map[string]int{
 	"api_key_invalid":              http.StatusUnauthorized, // Google, in a 400
 	"arrearage":                    http.StatusPaymentRequired,
 	"billing_hard_limit_reached":   http.StatusPaymentRequired,
+	"authentication_error":         http.StatusUnauthorized,
 	"billing_not_active":           http.StatusPaymentRequired,
 	"exceeded_current_quota_error": http.StatusPaymentRequired,
 	"failed_precondition":          http.StatusPaymentRequired, // Google, in a 400: no free use in the operator's country
+	"incorrect_api_key_error":      http.StatusUnauthorized,
 	"insufficient_balance":         http.StatusPaymentRequired,
 	"insufficient_quota":           http.StatusPaymentRequired,
+	"invalid_api_key":              http.StatusUnauthorized,
+	"invalid_authentication_error": http.StatusUnauthorized,
+}
+
+// oversized are codes of a request that is too large for the vendor's limits,
+// whatever the rate at which it comes.
+var oversized = map[string]int{
+	"context_length_exceeded": http.StatusTooManyRequests,
+	"request_too_large":       http.StatusTooManyRequests,
+	"string_above_max_length": http.StatusTooManyRequests,
 }
 
 // kinds are the statuses that vendors mean by an error in a 200 answer.
 var kinds = map[string]int{
-	"authentication_error":         http.StatusUnauthorized,
-	"engine_overloaded_error":      http.StatusTooManyRequests,
-	"invalid_api_key":              http.StatusUnauthorized,
-	"invalid_authentication_error": http.StatusUnauthorized,
-	"invalid_request_error":        http.StatusBadRequest,
-	"overloaded_error":             http.StatusServiceUnavailable,
-	"permission_denied_error":      http.StatusForbidden,
-	"permission_error":             http.StatusForbidden,
-	"rate_limit_error":             http.StatusTooManyRequests,
-	"rate_limit_exceeded":          http.StatusTooManyRequests,
-	"rate_limit_reached_error":     http.StatusTooManyRequests,
-	"server_error":                 http.StatusInternalServerError,
+	"engine_overloaded_error":  http.StatusTooManyRequests,
+	"invalid_request_error":    http.StatusBadRequest,
+	"overloaded_error":         http.StatusServiceUnavailable,
+	"permission_denied_error":  http.StatusForbidden,
+	"permission_error":         http.StatusForbidden,
+	"rate_limit_error":         http.StatusTooManyRequests,
+	"rate_limit_exceeded":      http.StatusTooManyRequests,
+	"rate_limit_reached_error": http.StatusTooManyRequests,
+	"server_error":             http.StatusInternalServerError,
 }
 
 // find looks the error's words up.
@@ -104,6 +113,13 @@ func (v *vendorError) status() int {
 		return v.number
 	}
 	return http.StatusBadGateway
+}
+
+// oversized reports whether a rate limit refuses the request for its own size:
+// OpenAI answers 429 to "Request too large for … on tokens per min: Limit 30000,
+// Requested 90000", which no waiting cures.
+func (v *vendorError) oversized() bool {
+	return v.find(oversized) != 0 || strings.HasPrefix(strings.ToLower(v.message), "request too large")
 }
 
 // word is the error's code for the caller.
@@ -137,6 +153,10 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	switch {
 	case v.find(words) != 0 && status < 500:
 		e = u.client.Arrears(f)
+		f.Ambiguous = strings.EqualFold(v.kind, "FAILED_PRECONDITION") // of many kinds
+	case status == http.StatusTooManyRequests && v.oversized():
+		f.Oversized = true
+		e = f.Fault()
 	case f.Refused && e.RetryAfter == 0:
 		e.RetryAfter = v.google.wait
 	}

@@ -60,7 +60,7 @@ func (c *Client) checkStream(resp *http.Response, body io.ReadCloser, d Dialect)
 		return c.Malformed(resp.StatusCode, errors.New("a streamed request was answered with one JSON document"))
 	}
 	_ = body.Close()
-	return c.Malformed(resp.StatusCode, fmt.Errorf("a streamed request was answered with content type %q", Clip(given)))
+	return c.Malformed(resp.StatusCode, fmt.Errorf("a streamed request was answered with content type %q", c.Excerpt(given)))
 }
 
 // allowed are the headers that may reach a client, made anew so that nothing

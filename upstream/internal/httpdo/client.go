@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/go-retryablehttp"
-
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -42,7 +40,7 @@ type Client struct {
 	Own  *http.Transport // nil if the Transport is somebody else's
 
 	closed    atomic.Bool
-	client    *retryablehttp.Client
+	client    *http.Client // follows no redirect: one call is one request
 	links     *http.Client
 	now       func() time.Time
 	keyHeader func(key string) (name, value string)
@@ -74,7 +72,7 @@ func New(o Options, site Site) (*Client, error) {
 		c.Own = newTransport(o)
 		o.Transport = c.Own
 	}
-	c.client = newClient(o.Transport)
+	c.client = &http.Client{Transport: o.Transport, CheckRedirect: stay}
 	return c, nil
 }
 

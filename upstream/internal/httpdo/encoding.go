@@ -26,7 +26,10 @@ func Decoded(resp *http.Response) (io.ReadCloser, error) {
 	case "gzip", "x-gzip":
 		return &inflated{src: resp.Body, left: maxDecoded}, nil
 	default:
-		return nil, fmt.Errorf("content encoding %q was not asked for", Clip(e))
+		if len(e) > 16 { // no name of a coding, and not to be cut before keys are masked
+			return nil, fmt.Errorf("a content encoding of %d bytes was not asked for", len(e))
+		}
+		return nil, fmt.Errorf("content encoding %q was not asked for", e)
 	}
 }
 

@@ -27,7 +27,7 @@ func Read(body io.ReadCloser) []byte {
 // the log only. The fault's message is for the caller, without a word of it.
 func (c *Client) Refused(status int, text string, h http.Header) (*fault.Error, *upstream.Failure) {
 	f := upstream.Answered(status)
-	f.Err = errors.New(c.Keys.Mask(Clip(text)))
+	f.Err = errors.New(c.Excerpt(text))
 	e := f.Fault()
 	if f.Refused {
 		e.RetryAfter = retryAfter(h, c.now())
@@ -35,16 +35,16 @@ func (c *Client) Refused(status int, text string, h http.Header) (*fault.Error, 
 	return e, f
 }
 
-// Arrears makes a refusal one that is the operator's: a key or an account that
-// cannot pay.
+// Arrears makes a refusal one that is the operator's: the vendor's own code says
+// that the key or the account is at fault, for instance that it cannot pay.
 func (c *Client) Arrears(f *upstream.Failure) *fault.Error {
-	f.Fatal, f.Refused = true, false
+	f.Fatal, f.Refused, f.Ambiguous = true, false, false
 	return f.Fault()
 }
 
 // Unexpected is the error of a status that is neither an answer nor a refusal.
 func (c *Client) Unexpected(resp *http.Response) error {
-	return c.Malformed(resp.StatusCode, fmt.Errorf("unexpected status, location %q", resp.Header.Get("Location")))
+	return c.Malformed(resp.StatusCode, fmt.Errorf("unexpected status, location %q", c.Excerpt(resp.Header.Get("Location"))))
 }
 
 // Malformed is the error of an answer that is none.
@@ -81,8 +81,12 @@ func failure(err error) *upstream.Failure {
 	return f
 }
 
-// Clip bounds a vendor's text for the log.
-func Clip(s string) string {
+// Excerpt is the beginning of a vendor's text for the log. Keys are masked first:
+// half of one that is cut would not be found.
+func (c *Client) Excerpt(text string) string { return clip(c.Keys.Mask(text)) }
+
+// clip bounds a text for the log.
+func clip(s string) string {
 	const most = 1024
 	if len(s) <= most {
 		return s

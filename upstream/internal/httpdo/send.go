@@ -8,8 +8,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/hashicorp/go-retryablehttp"
-
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/hop"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -76,7 +74,7 @@ func (c *Client) do(ctx context.Context, method string, to *url.URL, header http
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
 	req.Close = c.closed.Load()
-	resp, err := c.client.Do(&retryablehttp.Request{Request: req.WithContext(s.watch(ctx, c.Own != nil))})
+	resp, err := c.client.Do(req.WithContext(s.watch(ctx, c.Own != nil)))
 	if c.closed.Load() {
 		c.Own.CloseIdleConnections() // which the transport keeps again since this call
 	}
@@ -92,7 +90,7 @@ func Judge(key *upstream.Key, err error) {
 	f := failure(err)
 	switch {
 	case key == nil, f != nil && f.Astray():
-	case f == nil, f.Status >= 400 && f.Status < 500 && f.Status != 429 && !f.Fatal:
+	case f == nil, f.Oversized, f.Status >= 400 && f.Status < 500 && f.Status != 429 && !f.Fatal:
 		key.Worked()
 	case f.Fatal:
 		f.OtherKey = key.Refused()

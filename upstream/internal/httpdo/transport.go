@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/hashicorp/go-retryablehttp"
 )
 
 const (
@@ -24,22 +22,6 @@ const (
 	maxIdle        = 1024
 	maxHeader      = 64 << 10
 )
-
-// newClient wraps a transport in a client that neither retries nor follows
-// redirects: one call is one request.
-func newClient(rt http.RoundTripper) *retryablehttp.Client {
-	return &retryablehttp.Client{
-		HTTPClient: &http.Client{
-			// Wrapped, since retryablehttp closes the idle connections of
-			// whatever lets it, for every call that a client gives up.
-			Transport:     struct{ http.RoundTripper }{rt},
-			CheckRedirect: stay,
-		},
-		CheckRetry:   func(context.Context, *http.Response, error) (bool, error) { return false, nil },
-		Backoff:      retryablehttp.DefaultBackoff,
-		ErrorHandler: retryablehttp.PassthroughErrorHandler,
-	}
-}
 
 // probing finds out within a minute that a vendor's machine is gone, long before
 // the time-out of an answer that has not begun.
