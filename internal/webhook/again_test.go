@@ -41,7 +41,7 @@ func TestANoticeThatIsSentAnewDuringATryHasAllItsTriesBeforeIt(t *testing.T) {
 func TestADelivererThatIsRunAgainMakesNoMoreTriesAtOnceAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running, most atomic.Int64
-		d, err := NewDeliverer(DelivererOptions{Outbox: new(Memory), Client: posts(func(ctx context.Context, _ Delivery) Result {
+		d, err := NewDeliverer(DelivererOptions{Outbox: new(Memory), PerAccount: workers, Client: posts(func(ctx context.Context, _ Delivery) Result {
 			raise(&most, running.Add(1))
 			defer running.Add(-1)
 			select {

@@ -39,12 +39,17 @@ type DelivererOptions struct {
 	// Owner names this process in leases; it must differ from every other's.
 	Owner    string
 	Schedule Schedule
-	Workers  int              // tries at the same time; 16 if zero
-	PerHost  int              // of them with one receiver, so that a slow one holds nobody up; 2 if zero
-	Poll     time.Duration    // how often the outbox is asked for what is due; 5 s if zero
-	Lease    time.Duration    // how long a notice is this process's; one minute if zero
-	Logger   *slog.Logger     // no log if nil
-	Now      func() time.Time // time.Now if nil
+	Workers  int // tries at the same time; 16 if zero
+	PerHost  int // of them with one receiver, so that a slow one holds nobody up; 2 if zero
+	// PerAccount is how many of them are for one account, so that one with many slow
+	// receivers leaves workers to the others; three quarters of Workers if zero.
+	PerAccount int
+	Poll       time.Duration    // how often the outbox is asked for what is due; 5 s if zero
+	Lease      time.Duration    // how long a notice is this process's; one minute if zero
+	Logger     *slog.Logger     // no log if nil
+	Now        func() time.Time // time.Now if nil
+	// Clock is that of the outbox, by which notices are dated; Now if nil.
+	Clock func() time.Time
 	// Tried, when not nil, is told of every try that came to an end. It must not
 	// block, and must be safe for concurrent use.
 	Tried func(ctx context.Context, t Tried)
@@ -71,8 +76,9 @@ func NewDeliverer(o DelivererOptions) (*Deliverer, error) {
 		return nil, errors.New("a webhook deliverer needs an Outbox and a Client")
 	}
 	o.Workers, o.PerHost = cmp.Or(o.Workers, workers), cmp.Or(o.PerHost, perHost)
+	o.PerAccount = cmp.Or(o.PerAccount, max(1, o.Workers*3/4))
 	o.Poll, o.Lease = cmp.Or(o.Poll, poll), cmp.Or(o.Lease, lease)
-	if o.Workers < 0 || o.PerHost < 0 || o.Poll < 0 || o.Lease <= needed {
+	if o.Workers < 0 || o.PerHost < 0 || o.PerAccount < 0 || o.Poll < 0 || o.Lease <= needed {
 		return nil, fmt.Errorf("a webhook deliverer's numbers must be positive, and its lease %s longer than %s, which a try may take", o.Lease, needed)
 	}
 	if o.Logger == nil {
@@ -80,6 +86,9 @@ func NewDeliverer(o DelivererOptions) (*Deliverer, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Clock == nil {
+		o.Clock = o.Now
 	}
 	return &Deliverer{o: o, wake: make(chan struct{}, 1)}, nil
 }
@@ -99,15 +108,15 @@ func (d *Deliverer) Wake() {
 func (d *Deliverer) Run(ctx context.Context) error {
 	// A timer of 0 instead of the first look crashes Go 1.26's race detector, where
 	// a test has two of them in one synctest bubble.
-	r := &run{Deliverer: d, queue: newQueue(d.o.Workers, d.o.PerHost), ended: make(chan string, d.o.Workers), timer: time.NewTimer(d.o.Poll), more: true}
+	r := &run{Deliverer: d, queue: newQueue(d.o.Workers, d.o.PerHost, d.o.PerAccount), ended: make(chan task, d.o.Workers), timer: time.NewTimer(d.o.Poll), more: true}
 	defer r.trying.Wait()
 	defer r.timer.Stop()
 	for ctx.Err() == nil {
 		r.fill(ctx)
 		select {
 		case <-ctx.Done():
-		case host := <-r.ended:
-			r.queue.done(host)
+		case t := <-r.ended:
+			r.queue.done(t)
 			r.start(ctx)
 		case <-d.wake:
 			r.more = true
@@ -124,7 +133,7 @@ type run struct {
 	*Deliverer
 	queue   *queue
 	trying  sync.WaitGroup
-	ended   chan string // hosts whose try is over; has room for all that run
+	ended   chan task // those whose attempt is over; has room for all that run
 	timer   *time.Timer
 	more    bool          // the outbox may have something that is due
 	resting bool          // the outbox is away, and is not asked before the timer ends
@@ -168,7 +177,7 @@ func (r *run) start(ctx context.Context) {
 			return
 		}
 		r.trying.Go(func() {
-			defer func() { r.ended <- t.host }()
+			defer func() { r.ended <- t }()
 			r.try(ctx, t)
 		})
 	}

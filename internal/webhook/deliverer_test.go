@@ -184,6 +184,42 @@ func TestAReceiverThatAlwaysFailsIsTriedForThreeDays(t *testing.T) {
 	})
 }
 
+// abroad is an outbox whose clock is not the process's: times that it is given are
+// the process's, and those that it gives its own.
+type abroad struct {
+	*Memory
+	ahead time.Duration // the process's clock
+}
+
+func (a abroad) Due(ctx context.Context, owner string, until time.Time, n int) ([]Notice, error) {
+	return a.Memory.Due(ctx, owner, until.Add(-a.ahead), n)
+}
+
+func (a abroad) Failed(ctx context.Context, n Notice, next time.Time, reason string, final bool) error {
+	return a.Memory.Failed(ctx, n, next.Add(-a.ahead), reason, final)
+}
+
+func TestAProcessWithAWrongClockTriesAsLongAndAsOftenAsAnother(t *testing.T) {
+	for _, ahead := range []time.Duration{0, 4 * 24 * time.Hour, -4 * 24 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			m, log := &Memory{}, &tried{}
+			m.Add(notice(1, "down.example"))
+			_, end := runIn(t, DelivererOptions{Outbox: abroad{m, ahead}, Now: func() time.Time { return time.Now().Add(ahead) }, Clock: time.Now, Owner: "n", Schedule: Schedule{Rand: func(n int64) int64 { return n / 2 }}, Client: posts(func(_ context.Context, d Delivery) Result {
+				log.note(d)
+				return Result{Outcome: Retry, Reason: "down"}
+			})})
+			began := time.Now()
+			time.Sleep(GiveUpAfter + time.Hour)
+			end()
+			tries := log.list()
+			last := tries[len(tries)-1].At.Add(-ahead).Sub(began)
+			if len(tries) != 10 || last < GiveUpAfter || last > GiveUpAfter+time.Minute {
+				t.Errorf("%s ahead: %d tries, the last after %s", ahead, len(tries), last)
+			}
+		})
+	}
+}
+
 func TestANoticeThatWasGivenUpIsListedAndCanBeSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		outbox, seen := &Memory{}, &tried{}
@@ -361,7 +397,7 @@ func TestSixteenTriesRunAtTheSameTime(t *testing.T) {
 		for i := range 100 {
 			outbox.Add(notice(i, fmt.Sprintf("h%d.example", i)))
 		}
-		_, end := runIn(t, DelivererOptions{Outbox: outbox, Client: posts(func(_ context.Context, d Delivery) Result {
+		_, end := runIn(t, DelivererOptions{Outbox: outbox, PerAccount: 16, Client: posts(func(_ context.Context, d Delivery) Result {
 			seen.note(d)
 			time.Sleep(10 * time.Second)
 			return Result{Outcome: Delivered}
@@ -389,7 +425,7 @@ func TestNoMoreIsLeasedThanThereAreWorkersFor(t *testing.T) {
 		for i := range 1000 {
 			outbox.Add(notice(i, fmt.Sprintf("h%d.example", i%500)))
 		}
-		_, end := runIn(t, DelivererOptions{Outbox: outbox, Client: posts(func(ctx context.Context, _ Delivery) Result {
+		_, end := runIn(t, DelivererOptions{Outbox: outbox, PerAccount: 16, Client: posts(func(ctx context.Context, _ Delivery) Result {
 			<-ctx.Done()
 			return Result{Outcome: Retry}
 		})})
@@ -397,6 +433,37 @@ func TestNoMoreIsLeasedThanThereAreWorkersFor(t *testing.T) {
 		left, err := outbox.Due(t.Context(), "another", time.Now().Add(time.Minute), 1000)
 		if err != nil || len(left) != 1000-batch {
 			t.Errorf("%d are left for others, %v", len(left), err)
+		}
+		end()
+	})
+}
+
+func TestAnAccountWithManySilentReceiversDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		outbox := &Memory{}
+		for i := range 9600 {
+			outbox.Add(notice(i, fmt.Sprintf("h%d.example", i)))
+		}
+		delivered := make(chan time.Time, 1)
+		d, end := runIn(t, DelivererOptions{Outbox: outbox, Client: posts(func(ctx context.Context, d Delivery) Result {
+			if host(d.URL) == "quick.example" {
+				delivered <- time.Now()
+				return Result{Outcome: Delivered}
+			}
+			select {
+			case <-time.After(10 * time.Second):
+			case <-ctx.Done():
+			}
+			return Result{Retry, 0, "silent"}
+		})})
+		time.Sleep(15 * time.Second) // in the middle of the second attempts
+		n := notice(9600, "quick.example")
+		n.Account = "other"
+		added := time.Now()
+		outbox.Add(n)
+		d.Wake()
+		if waited := (<-delivered).Sub(added); waited > 0 {
+			t.Errorf("the other account waited %s", waited)
 		}
 		end()
 	})
@@ -435,6 +502,7 @@ func TestADelivererNeedsItsParts(t *testing.T) {
 		"no client":      {DelivererOptions{Outbox: &Memory{}}, false},
 		"no workers":     {DelivererOptions{Outbox: &Memory{}, Client: client, Workers: -1}, false},
 		"no host":        {DelivererOptions{Outbox: &Memory{}, Client: client, PerHost: -1}, false},
+		"no account":     {DelivererOptions{Outbox: &Memory{}, Client: client, PerAccount: -1}, false},
 		"no poll":        {DelivererOptions{Outbox: &Memory{}, Client: client, Poll: -1}, false},
 		"a lease of 15s": {DelivererOptions{Outbox: &Memory{}, Client: client, Lease: 15 * time.Second}, false},
 		"a lease of 16s": {DelivererOptions{Outbox: &Memory{}, Client: client, Lease: 16 * time.Second}, true},

@@ -2,13 +2,18 @@ package webhook
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
 
-// mostWaiting is how many notices wait for one receiver. More are left alone until
-// their leases end.
-const mostWaiting = 1024
+// maxPerReceiver and maxPerAccount are how many deliveries wait in memory for one
+// receiver of an account, and for all of them. More are left alone until their
+// leases end.
+const (
+	maxPerReceiver = 1024
+	maxPerAccount  = 8 * maxPerReceiver
+)
 
 // task is a notice that is leased.
 type task struct {
@@ -17,25 +22,38 @@ type task struct {
 	until  time.Time
 }
 
-// queue is what waits for a worker: one line for each receiver, and receivers take
-// turns. It is used by one goroutine.
+// queue holds what waits for a worker. Accounts take turns, and within an account
+// its receivers do, so that neither an account with many receivers nor a receiver
+// with many deliveries delays the others. It is used by one goroutine.
 type queue struct {
-	idle    int // workers
-	perHost int
-	lines   map[string]*line
-	ready   []*line // those of which a task may start
+	idle       int // workers
+	perHost    int // attempts at once with one receiver
+	perAccount int // attempts at once for one account
+	attempts   map[string]int
+	accounts   map[string]*sender
+	order      []*sender // the accounts, the next to get a turn first
 }
 
-// line is what waits for one receiver.
+// sender is an account with deliveries that wait or are being attempted.
+type sender struct {
+	account  string
+	hosts    map[string]*line
+	order    []*line // its receivers, the next to get a turn first
+	waiting  int
+	attempts int
+}
+
+// line is what waits for one receiver of one account.
 type line struct {
 	host    string
 	waiting []task
-	running int
-	ready   bool // it is in the queue's list
 }
 
-func newQueue(workers, perHost int) *queue {
-	return &queue{idle: workers, perHost: perHost, lines: make(map[string]*line)}
+func newQueue(workers, perHost, perAccount int) *queue {
+	return &queue{
+		idle: workers, perHost: perHost, perAccount: perAccount,
+		attempts: make(map[string]int), accounts: make(map[string]*sender),
+	}
 }
 
 // host is the receiver of an address.
@@ -47,71 +65,119 @@ func host(text string) string {
 	return strings.ToLower(u.Hostname())
 }
 
-// hungry reports whether a worker is idle and nothing is there for it.
-func (q *queue) hungry() bool { return q.idle > 0 && len(q.ready) == 0 }
+// hungry reports whether a worker is idle and nothing may start on it.
+func (q *queue) hungry() bool {
+	if q.idle == 0 {
+		return false
+	}
+	s, _ := q.startable()
+	return s == nil
+}
 
-// put adds a task, unless too many wait for its receiver.
+// put adds a task, unless too many wait for its receiver or of its account.
 func (q *queue) put(t task, now time.Time) {
-	l := q.lines[t.host]
+	s := q.accounts[t.notice.Account]
+	if s == nil {
+		s = &sender{account: t.notice.Account, hosts: make(map[string]*line)}
+		q.accounts[s.account] = s
+		q.order = append(q.order, s)
+	}
+	l := s.hosts[t.host]
 	if l == nil {
 		l = &line{host: t.host}
-		q.lines[t.host] = l
+		s.hosts[t.host] = l
+		s.order = append(s.order, l)
 	}
-	for len(l.waiting) > 0 && l.waiting[0].until.Before(now) {
-		l.pop()
+	s.waiting -= l.expire(now)
+	if len(l.waiting) >= maxPerReceiver || s.waiting >= maxPerAccount {
+		q.forget(s, l)
+		return
 	}
-	if len(l.waiting) < mostWaiting {
-		l.waiting = append(l.waiting, t)
-	}
-	q.tell(l)
+	l.waiting = append(l.waiting, t)
+	s.waiting++
 }
 
 // next takes the task that is to start, if there is one and a worker for it. One
 // whose lease ends before the given time is left to whoever leases it next.
 func (q *queue) next(until time.Time) (task, bool) {
-	for q.idle > 0 && len(q.ready) > 0 {
-		l := q.ready[0]
-		q.ready[0] = nil
-		q.ready = q.ready[1:]
-		l.ready = false
-		for len(l.waiting) > 0 {
-			t := l.pop()
-			if t.until.Before(until) {
-				continue
-			}
-			q.idle--
-			l.running++
-			q.tell(l)
-			return t, true
+	for q.idle > 0 {
+		s, l := q.startable()
+		if s == nil {
+			break
 		}
-		q.tell(l)
+		expired := l.expire(until)
+		s.waiting -= expired
+		if len(l.waiting) == 0 {
+			q.forget(s, l)
+			continue
+		}
+		t := l.waiting[0]
+		l.waiting[0] = task{}
+		l.waiting = l.waiting[1:]
+		s.waiting--
+		q.idle--
+		s.attempts++
+		q.attempts[l.host]++
+		s.order = append(without(s.order, l), l)
+		q.order = append(without(q.order, s), s)
+		q.forget(s, l)
+		return t, true
 	}
 	return task{}, false
 }
 
-// done frees the worker of a try.
-func (q *queue) done(host string) {
+// startable is the first account in turn, and its first receiver, of which an
+// attempt may start; nil if there is none.
+func (q *queue) startable() (*sender, *line) {
+	for _, s := range q.order {
+		if s.waiting == 0 || s.attempts >= q.perAccount {
+			continue
+		}
+		for _, l := range s.order {
+			if len(l.waiting) > 0 && q.attempts[l.host] < q.perHost {
+				return s, l
+			}
+		}
+	}
+	return nil, nil
+}
+
+// done frees the worker of an attempt.
+func (q *queue) done(t task) {
 	q.idle++
-	if l := q.lines[host]; l != nil {
-		l.running--
-		q.tell(l)
+	if q.attempts[t.host]--; q.attempts[t.host] == 0 {
+		delete(q.attempts, t.host)
+	}
+	s := q.accounts[t.notice.Account]
+	s.attempts--
+	q.forget(s, nil)
+}
+
+// forget drops a receiver with nothing waiting, and an account with nothing
+// waiting or under way.
+func (q *queue) forget(s *sender, l *line) {
+	if l != nil && len(l.waiting) == 0 {
+		delete(s.hosts, l.host)
+		s.order = without(s.order, l)
+	}
+	if s.attempts == 0 && s.waiting == 0 {
+		delete(q.accounts, s.account)
+		q.order = without(q.order, s)
 	}
 }
 
-// tell notes whether a task of the line may start, and forgets an empty line.
-func (q *queue) tell(l *line) {
-	switch {
-	case len(l.waiting) == 0 && l.running == 0 && !l.ready:
-		delete(q.lines, l.host)
-	case len(l.waiting) > 0 && l.running < q.perHost && !l.ready:
-		l.ready = true
-		q.ready = append(q.ready, l)
-	}
+// without removes the one element that equals x.
+func without[T comparable](list []T, x T) []T {
+	return slices.DeleteFunc(list, func(other T) bool { return other == x })
 }
 
-func (l *line) pop() task {
-	t := l.waiting[0]
-	l.waiting[0] = task{}
-	l.waiting = l.waiting[1:]
-	return t
+// expire drops the first tasks whose leases end before the given time, and
+// returns how many.
+func (l *line) expire(before time.Time) (n int) {
+	for len(l.waiting) > 0 && l.waiting[0].until.Before(before) {
+		l.waiting[0] = task{}
+		l.waiting = l.waiting[1:]
+		n++
+	}
+	return n
 }

@@ -2,62 +2,98 @@ package webhook
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
 
-func TestAReceiversLineIsBoundedAndForgottenWhenItIsEmpty(t *testing.T) {
+func TestTheWaitingDeliveriesOfAnAccountAreBoundedAndForgottenWhenTheyAreDone(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	q := newQueue(16, 2)
+	q := newQueue(16, 2, 12)
 	for i := range 3000 {
-		q.put(task{Notice{ID: fmt.Sprint(i)}, "slow", now.Add(time.Duration(i+1) * time.Second)}, now)
+		q.put(task{Notice{ID: fmt.Sprint(i), Account: "acme"}, "slow", now.Add(time.Duration(i+1) * time.Second)}, now)
 	}
-	if n := len(q.lines["slow"].waiting); n != mostWaiting {
-		t.Errorf("%d wait", n)
+	acme := q.accounts["acme"]
+	if acme.waiting != maxPerReceiver {
+		t.Errorf("%d wait, want %d", acme.waiting, maxPerReceiver)
 	}
-	q.put(task{Notice{ID: "new"}, "slow", now.Add(time.Hour)}, now.Add(1000*time.Second))
-	if n := len(q.lines["slow"].waiting); n != mostWaiting-999+1 {
-		t.Errorf("%d wait after most leases ended", n)
+	q.put(task{Notice{ID: "new", Account: "acme"}, "slow", now.Add(time.Hour)}, now.Add(1000*time.Second))
+	if want := maxPerReceiver - 999 + 1; acme.waiting != want {
+		t.Errorf("%d wait after most leases ended, want %d", acme.waiting, want)
 	}
 	first, ok := q.next(now.Add(1001 * time.Second))
 	if !ok || first.notice.ID != "1000" {
 		t.Errorf("the first is %+v", first)
 	}
-	for _, ok := q.next(now.Add(2 * time.Hour)); ok; _, ok = q.next(now.Add(2 * time.Hour)) {
-		t.Error("one began whose lease ends too early")
+	for last, ok := q.next(now.Add(2 * time.Hour)); ok; last, ok = q.next(now.Add(2 * time.Hour)) {
+		t.Errorf("%s began, whose lease ends too early", last.notice.ID)
 	}
-	if len(q.lines) != 1 || q.idle != 15 || !q.hungry() {
-		t.Errorf("%d lines, %d idle", len(q.lines), q.idle)
+	if acme.waiting != 0 || q.idle != 15 || !q.hungry() {
+		t.Errorf("%d wait, %d workers are idle", acme.waiting, q.idle)
 	}
-	q.done("slow")
-	if len(q.lines) != 0 || len(q.ready) != 0 || q.idle != 16 {
-		t.Errorf("%d lines and %d idle at the end", len(q.lines), q.idle)
+	q.done(first)
+	if len(q.accounts) != 0 || len(q.order) != 0 || len(q.attempts) != 0 || q.idle != 16 {
+		t.Errorf("%d accounts, %d hosts and %d idle workers at the end", len(q.accounts), len(q.attempts), q.idle)
 	}
+	for i := range 10 * maxPerReceiver {
+		q.put(task{Notice{Account: "acme"}, fmt.Sprint("h", i), now.Add(time.Hour)}, now)
+	}
+	if acme = q.accounts["acme"]; acme.waiting != maxPerAccount || len(acme.hosts) != maxPerAccount {
+		t.Errorf("%d wait for %d receivers", acme.waiting, len(acme.hosts))
+	}
+	for _, ok := q.next(now); ok; _, ok = q.next(now) {
+	}
+	q = newQueue(16, 2, 12)
 	q.put(task{Notice{ID: "late"}, "other", now}, now)
-	if _, ok := q.next(now.Add(1)); ok || len(q.lines) != 0 {
-		t.Errorf("%d lines are left of one that was too late", len(q.lines))
+	if _, ok := q.next(now.Add(1)); ok || len(q.accounts) != 0 {
+		t.Errorf("%d accounts are left of a delivery that was too late", len(q.accounts))
 	}
 }
 
-func TestReceiversTakeTurns(t *testing.T) {
+func TestAccountsTakeTurnsAndWithinThemTheirReceivers(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
-	q := newQueue(5, 2)
-	for _, host := range []string{"a", "a", "a", "a", "b", "c", "c"} {
-		q.put(task{host: host, until: now.Add(time.Hour)}, now)
+	tests := []struct {
+		name                         string
+		workers, perHost, perAccount int
+		put                          []string // account and receiver of each delivery
+		started                      string   // of the deliveries, in order
+	}{
+		{"receivers of one account", 5, 2, 5, []string{"x a", "x a", "x a", "x a", "x b", "x c", "x c"}, "xa xb xc xa xc"},
+		{"two accounts", 4, 4, 4, []string{"x a", "x a", "x a", "x a", "y b", "y b"}, "xa yb xa yb"},
+		{"an account with many receivers", 4, 2, 3, []string{"x a", "x b", "x c", "x d", "x e", "y f"}, "xa yf xb xc"},
+		{"an account leaves workers to others", 4, 2, 3, []string{"x a", "x b", "x c", "x d", "x e"}, "xa xb xc"},
+		{"a receiver that two accounts share", 4, 2, 3, []string{"x a", "x a", "x a", "y a", "y b"}, "xa ya yb"},
 	}
-	order := ""
-	for t, ok := q.next(now); ok; t, ok = q.next(now) {
-		order += t.host
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			q := newQueue(test.workers, test.perHost, test.perAccount)
+			for _, text := range test.put {
+				account, host, _ := strings.Cut(text, " ")
+				q.put(task{Notice{Account: account}, host, now.Add(time.Hour)}, now)
+			}
+			var started []string
+			for next, ok := q.next(now); ok; next, ok = q.next(now) {
+				started = append(started, next.notice.Account+next.host)
+			}
+			if got := strings.Join(started, " "); got != test.started {
+				t.Errorf("started %s, want %s", got, test.started)
+			}
+		})
 	}
-	if order != "abcac" || q.idle != 0 || q.hungry() {
-		t.Errorf("the order is %s, %d are idle", order, q.idle)
+}
+
+func TestAnAttemptThatEndsMakesRoomForTheNextOfItsReceiver(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	q := newQueue(5, 1, 5)
+	for range 2 {
+		q.put(task{Notice{Account: "x"}, "a", now.Add(time.Hour)}, now)
 	}
-	q.done("b")
-	if _, ok := q.next(now); ok {
-		t.Error("a third try with a receiver began")
+	first, _ := q.next(now)
+	if _, ok := q.next(now); ok || !q.hungry() {
+		t.Error("a second attempt with a receiver began")
 	}
-	q.done("a")
-	if t2, ok := q.next(now); !ok || t2.host != "a" {
-		t.Errorf("next is %+v", t2)
+	q.done(first)
+	if next, ok := q.next(now); !ok || next.host != "a" {
+		t.Errorf("next is %+v", next)
 	}
 }

@@ -29,15 +29,19 @@ func (d *Deliverer) try(ctx context.Context, t task) {
 	switch {
 	case result.Outcome == Delivered:
 		d.tell(ctx, tried)
-		d.record(ctx, t, func(ctx context.Context) error { return d.o.Outbox.Done(ctx, n.ID, now) })
+		d.record(ctx, t, func(ctx context.Context) error { return d.o.Outbox.Done(ctx, n.ID, d.o.Clock()) })
 		return
 	case result.Outcome != Gone && ctx.Err() != nil:
 		return // we broke it off
 	}
 	tries := n.Tries + 1
-	next, more := d.o.Schedule.Next(tries, n.CreatedAt, now)
-	if result.Outcome == Gone {
+	dated := d.o.Clock()
+	next, more := d.o.Schedule.Next(tries, n.CreatedAt, dated)
+	switch {
+	case result.Outcome == Gone:
 		next, more = time.Time{}, false
+	case more:
+		next = now.Add(next.Sub(dated))
 	}
 	tried.Final = !more
 	d.tell(ctx, tried)
