@@ -34,7 +34,8 @@ type Admission struct {
 	// refused, until a sixteenth of it is free again; zero means the runtime's limit
 	// (GOMEMLIMIT) if it has one, less a sixteenth for garbage; negative means that
 	// nobody looks. Request bodies may take a quarter of it or 64 MiB, whichever is
-	// more, as long as that much of it is free without them; large answers as much
+	// more, as long as that much of it is free without them, of which one account may
+	// have three times as much as it leaves free for the others; large answers as much
 	// again, of which those that find no room are read when there is some.
 	Memory int64
 	// InUse tells the memory in use; nil means what the runtime's last collection
@@ -92,8 +93,8 @@ func (g *Gateway) Load() Load {
 // door is where calls are let in.
 type door struct {
 	memory  gauge
-	most    int64       // bytes of large bodies; 0 means as many as come
-	bodies  quota.Count // bytes of those that are in memory
+	most    int64      // bytes of large bodies; 0 means as many as come
+	bodies  quota.Fair // bytes of those that are in memory, by account
 	refused atomic.Int64
 	answers stowage
 }
@@ -138,13 +139,15 @@ func (g *Gateway) enterDoor(ctx context.Context, p *auth.Principal, to *place) e
 
 // Weigh counts n more bytes of the request's body, which lie in memory until End,
 // or until a stream of it has begun. It is for large ones: the first 64 KiB are
-// part of any call. Its error is a 503: there is no room for them now.
+// part of any call. Its error is a 503: there is no room for them now, or the
+// account has so much of it that the rest is for others. Authenticate must have
+// succeeded.
 func (x *Exchange) Weigh(n int64) error {
 	d := x.g.door
 	if d.most == 0 {
 		return nil
 	}
-	if !d.bodies.Take(n, d.room()) {
+	if !d.bodies.Take(x.principal.Account, n, d.room()) {
 		d.refused.Add(1)
 		return errNoRoom
 	}
@@ -153,8 +156,9 @@ func (x *Exchange) Weigh(n int64) error {
 }
 
 // Room reports whether a body of n bytes would find room now; 503 if not.
+// Authenticate must have succeeded.
 func (x *Exchange) Room(n int64) error {
-	if d := x.g.door; d.most != 0 && d.bodies.Used()+n > d.room() && n <= d.most {
+	if d := x.g.door; d.most != 0 && n <= d.most && !d.bodies.Fits(x.principal.Account, n, d.room()) {
 		d.refused.Add(1)
 		return errNoRoom
 	}
@@ -175,7 +179,7 @@ func (x *Exchange) Leave() {
 // unweigh says that the request's body lies in memory no more.
 func (x *Exchange) unweigh() {
 	if x.weight > 0 {
-		x.g.door.bodies.Give(x.weight)
+		x.g.door.bodies.Give(x.principal.Account, x.weight)
 		x.weight = 0
 	}
 }

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"runtime/debug"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -183,22 +185,49 @@ func TestLargeBodiesShareAQuarterOfTheMemory(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := two.Room(40 * mib); err != nil {
+	if err := two.Room(15 * mib); err != nil { // three times as much as is left for other accounts
 		t.Errorf("there is room for what is left: %v", err)
 	}
-	refusedFor(t, two.Room(40*mib+1), noRoom)
-	refusedFor(t, two.Weigh(41*mib), noRoom)
+	refusedFor(t, two.Room(15*mib+1), noRoom)
+	refusedFor(t, two.Weigh(16*mib), noRoom)
 	if l := h.Load(); l.Bodies != 60*mib || l.Refused != 2 {
 		t.Errorf("%+v", l)
 	}
 	one.End(t.Context(), 200, nil)
 	one.End(t.Context(), 200, nil)
-	if err := two.Weigh(100 * mib); err != nil {
+	if err := two.Weigh(75 * mib); err != nil {
 		t.Error(err)
 	}
 	two.End(t.Context(), 200, nil)
 	if l := h.Load(); l.Bodies != 0 {
 		t.Errorf("%+v", l)
+	}
+}
+
+func TestLargeBodiesOfOneAccountLeaveRoomForThoseOfOthers(t *testing.T) {
+	const mib = 1 << 20
+	h := newHouse(t, &scripted{text: cannedAnswer}, "1", func(o *gateway.Options) {
+		o.Admission = gateway.Admission{Memory: 256 * mib, InUse: func() int64 { return 0 }}
+	})
+	enter := func(account, key string) *gateway.Exchange {
+		x := h.Begin()
+		if err := x.Authenticate(auth.NewContext(t.Context(), &auth.Principal{Account: account, Key: key}), ""); err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	taken := 0
+	for i := range 64 { // of 64 MiB, by several keys
+		if enter("alice", fmt.Sprint("k", i%3)).Weigh(mib) == nil {
+			taken++
+		}
+	}
+	if taken != 48 {
+		t.Errorf("one account has %d MiB of 64, want 48", taken)
+	}
+	bob := enter("bob", "k")
+	if err := errors.Join(bob.Room(3*mib/2), bob.Weigh(3*mib/2)); err != nil {
+		t.Errorf("another account's body of 1.5 MiB: %v", err)
 	}
 }
 
@@ -212,9 +241,9 @@ func TestALargeBodyGetsNoMoreThanTheMemoryThatIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	const noRoom = "The gateway has no memory left for a body of this size."
-	refusedFor(t, x.Room(50*mib+1), noRoom)
-	refusedFor(t, x.Weigh(50*mib+1), noRoom)
-	if err := errors.Join(x.Room(50*mib), x.Weigh(50*mib)); err != nil {
+	refusedFor(t, x.Room(48*mib), noRoom)
+	refusedFor(t, x.Weigh(48*mib), noRoom)
+	if err := errors.Join(x.Room(36*mib), x.Weigh(36*mib)); err != nil { // three quarters for one account
 		t.Errorf("there is room for what is left: %v", err)
 	}
 	x.End(t.Context(), 200, nil)

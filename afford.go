@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -19,16 +20,15 @@ const (
 const meterTimeout = 2 * time.Second
 
 // afford keeps the hold ahead of a running stream: it extends it in steps of
-// the model's hold_tokens, and reports false when the money has ended
+// the model's hold_tokens, at the end by what is left, and reports false when the money has ended
 // (decisions.md, Chat). Free models and unbounded accounts always afford. A
 // meter that is away ends no stream: it is asked again a checkpoint later.
 func (s *Stream) afford() bool {
 	out := s.tap.output()
-	step := s.c.model.HoldTokens
 	switch {
 	case out < s.patience:
-	case s.until > 0 && !s.dry && out > s.until-step/4:
-		s.extend(step)
+	case s.until > 0 && !s.dry && out > s.until-s.step/4:
+		s.extend()
 	case out-s.saved >= checkpoint || (out > s.saved && s.overdue()):
 		s.away(s.meter(0))
 	}
@@ -45,26 +45,37 @@ func (s *Stream) overdue() bool {
 	return ok && m.Spare()
 }
 
-// extend adds a step to the hold. One refusal is final: a balance that is paid
-// in later helps the next call.
-func (s *Stream) extend(step int64) {
-	more, err := s.c.hold.Price.Cost(billing.Usage{Output: step})
-	if err == nil {
-		err = s.meter(more)
+// extend adds a step to the hold, or, where the account has less, half of it, and
+// so on to the last token. A step that was refused is not asked for again: a
+// balance that is paid in later helps the next call.
+func (s *Stream) extend() {
+	for s.step > 0 {
+		more, err := s.c.hold.Price.Cost(billing.Usage{Output: s.step})
+		if err == nil {
+			err = s.meter(more)
+		}
+		switch {
+		case err == nil:
+			s.until += s.step
+			return
+		case fault.Is(err, fault.InsufficientBalance):
+			s.step /= 2
+		default:
+			s.away(err)
+			return
+		}
 	}
-	switch {
-	case err == nil:
-		s.until += step
-	case fault.Is(err, fault.InsufficientBalance):
-		s.dry = true
-	default:
-		s.away(err)
-	}
+	s.dry = true
 }
 
-// away lets a meter that failed rest for a checkpoint.
+// away lets a meter that failed rest for a checkpoint. One that has ended the hold
+// ends the stream.
 func (s *Stream) away(err error) {
-	if err == nil || fault.Is(err, fault.InsufficientBalance) {
+	switch {
+	case err == nil || fault.Is(err, fault.InsufficientBalance):
+		return
+	case errors.Is(err, billing.ErrHoldEnded): // nothing more can be charged for
+		s.lost = takenOver(err)
 		return
 	}
 	s.patience = s.tap.output() + checkpoint
@@ -77,5 +88,5 @@ func (s *Stream) meter(more billing.Money) (err error) {
 	s.saved, s.savedAt = s.tap.output(), s.last
 	ctx := newGrace(s.c.ctx, meterTimeout)
 	defer ctx.end()
-	return s.c.x.g.options.Meter.Extend(ctx, s.c.hold, s.tap.usage(), more)
+	return s.c.x.g.options.Meter.Extend(ctx, s.c.hold, s.c.plausible(s.tap.usage()), more)
 }

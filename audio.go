@@ -36,10 +36,20 @@ type Audio struct {
 	copied    []byte // all bytes until now, if a duplicate may ask for them
 }
 
+// encoderMemory is what the process that may be needed to encode an answer counts
+// as in the memory budget of bodies, which one account never has all of.
+const encoderMemory = 1 << 20
+
 // speak asks for the audio of the first part, and gives it the client's form.
 func (c *call) speak(op speechOperation) (*Result, error) {
 	mp3 := c.x.g.options.MP3
 	v := newRecital(c, op, mp3.Ready())
+	if v.want == speech.MP3 && v.mp3 == nil {
+		if err := c.x.Weigh(encoderMemory); err != nil {
+			return nil, c.refuse(err)
+		}
+	}
+	c.voice = v
 	reply, err := v.open()
 	if err != nil {
 		return nil, c.refuse(err)
@@ -175,7 +185,8 @@ func (a *Audio) fail(err error) error {
 }
 
 // broke settles audio that is not whole: the characters that were delivered are
-// charged (decisions.md, Embeddings and speech). A duplicate does not get it.
+// charged, and where the client left those of the parts that were asked for
+// (decisions.md, Embeddings and speech). A duplicate does not get it.
 func (a *Audio) broke(err error) error {
 	reason := billing.ReasonUpstreamFailed
 	switch cause := context.Cause(a.c.ctx); {
@@ -196,6 +207,9 @@ func (a *Audio) broke(err error) error {
 	}
 	a.still() // an encoder that fails leaves the voice, which may note a failed attempt
 	used := billing.Usage{Characters: a.delivered}
+	if reason == billing.ReasonClientGone {
+		used = a.c.owed()
+	}
 	if _, failed := a.c.settle(used, reason, a.c.x.answerRecord(a.header, nil)); failed != nil {
 		err = failed
 	}

@@ -13,7 +13,11 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/dropped"
 	"github.com/tollhouse-ai/gateway/internal/hop"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -132,10 +136,67 @@ func (x *Exchange) check(op operation) (*Model, error) {
 	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.op()) || !x.routes.serves(op.op(), m.ID) {
 		return m, elsewhere(op, m)
 	}
+	if !x.routes.sells(op.op(), m.ID) {
+		return m, op.unknownModel()
+	}
 	if p, ok := op.(pricer); ok {
 		p.priced(x.routes.prices.Price(m.ID))
 	}
-	return m, op.validate(m)
+	if err := op.validate(m); err != nil {
+		return m, err
+	}
+	return m, x.checkUnpriced(op, m)
+}
+
+// checkUnpriced refuses, where billing is prepaid, what costs money without a
+// price or chooses another model or account, unless the model's channels take it.
+func (x *Exchange) checkUnpriced(op operation, m *Model) error {
+	if !x.routes.requirePrice {
+		return nil
+	}
+	if err := x.checkRenamed(op, m); err != nil {
+		return err
+	}
+	if op.unpriced(x.Header, nil) == nil { // as nearly all are
+		return nil
+	}
+	return op.unpriced(x.Header, func(name, spelled string) bool {
+		left := op.op() != upstream.ChatCompletion || name != "cache_control" // which is translated
+		return x.routes.router.Passes(op.op(), m.ID, name, spelled, left)
+	})
+}
+
+// checkRenamed is checkUnpriced of the fields that some channel renames to one
+// that has no price, by their new names.
+func (x *Exchange) checkRenamed(op operation, m *Model) error {
+	scope := rule.Other
+	switch op.op() {
+	case upstream.ChatCompletion, upstream.Messages:
+		scope = rule.Generation
+	case upstream.CountTokens:
+		scope = rule.Count
+	}
+	return x.routes.router.EachRename(op.op(), m.ID, func(from, to string) error {
+		if !rule.Unpriced(to) { // as nearly all are not
+			return nil
+		}
+		var raw []byte
+		if f, ok := op.(formed); ok {
+			sent := func(p upstream.Part) bool { return p.Name == from && p.Size > 0 }
+			if !slices.ContainsFunc(f.form().Parts, sent) {
+				return nil
+			}
+		} else {
+			o, err := rawjson.Index(op.source(), nil, nil)
+			if err != nil {
+				return rule.Unacceptable(err)
+			}
+			if raw = o.Raw(from); raw == nil {
+				return nil
+			}
+		}
+		return rule.CheckRenamed(from, to, raw, scope)
+	})
 }
 
 // elsewhere is the refusal of a model that serves another endpoint
@@ -158,7 +219,8 @@ type call struct {
 	model   *Model // of the routes, and not to be changed
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	detach  func() bool // of a stream: ends the dependence on the client's context
+	client  context.Context // of a stream: the client's, whose end need not end ctx
+	detach  func() bool     // of a stream: ends the dependence on the client's context
 	silence func([]byte)
 
 	lease   auth.Lease
@@ -171,7 +233,9 @@ type call struct {
 	only    string        // the channel that is asked; empty for any that serves the model
 	whole   []byte        // the accepted answer of a call that does not stream
 	usage   billing.Usage // of the accepted answer
+	tap     tap           // of a stream; nil for any other
 	parts   *parts        // of a request that was split
+	voice   *recital      // of speech
 	events  *events       // the accepted stream
 }
 
@@ -190,6 +254,7 @@ func newCall(ctx context.Context, x *Exchange, op operation, m *Model) *call {
 		return c
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	c.client = ctx
 	c.detach = context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
 	return c
 }
@@ -232,6 +297,7 @@ func (c *call) start() (_ *Result, err error) {
 	c.model.announce(header)
 	if s != nil {
 		s.begin(asked)
+		s.drainFor(c.x.g.drains.limit(reply.Drain, c.model.ID))
 		header["Content-Type"] = []string{eventStream}
 		if c.x.claimed != nil {
 			s.header = header
@@ -255,12 +321,14 @@ const (
 	chargeHeader = "X-Gateway-Charge"
 )
 
+// resultHeader makes the headers of a result. Drivers name fields of the caller's in
+// reply.Dropped, which it bounds.
 func resultHeader(reply *upstream.Reply, asked int64) http.Header {
 	h := make(http.Header, 4)
 	if asked > 0 {
 		h.Set("X-Gateway-Max-Tokens", strconv.FormatInt(asked, 10))
 	}
-	if len(reply.Dropped) > 0 {
+	if reply.Dropped = dropped.Bounded(reply.Dropped); len(reply.Dropped) > 0 {
 		h.Set("X-Gateway-Dropped", strings.Join(reply.Dropped, ", "))
 	}
 	return h
@@ -285,13 +353,20 @@ func (c *call) admit() (err error) {
 
 // charge is what the hold is asked for.
 func (c *call) charge() billing.Charge {
-	most, least := c.op.bound(c.model)
-	return billing.Charge{
-		Account: c.x.principal.Account, Key: c.x.principal.Key, RequestID: c.x.ID,
-		Operation: string(c.op.op()), Model: c.model.ID,
-		Price: c.x.routes.prices.Price(c.model.ID), Bound: most, Least: least,
-		Claimed: c.x.claimed != nil && c.x.g.transactional,
+	ask := asks(c.op, c.model)
+	ask.Account, ask.Key, ask.RequestID = c.x.principal.Account, c.x.principal.Key, c.x.ID
+	ask.Operation, ask.Model, ask.Price = string(c.op.op()), c.model.ID, c.x.routes.prices.Price(c.model.ID)
+	ask.Claimed = c.x.claimed != nil && c.x.g.transactional
+	return ask
+}
+
+// asks is how much an operation needs, as a charge of nobody.
+func asks(op operation, m *Model) (ask billing.Charge) {
+	ask.Bound, ask.Least = op.bound(m)
+	if e, ok := op.(exposed); ok {
+		e.exposure(m).charge(m, &ask)
 	}
+	return ask
 }
 
 // reserve makes the hold: 402 where the balance does not cover a start.
@@ -330,7 +405,7 @@ func (c *call) askWhole(body upstream.Body, view any) (*upstream.Reply, error) {
 func (c *call) ask(body upstream.Body, view any) (reply *upstream.Reply, err error) {
 	defer guard(&err)
 	sent := &upstream.Call{
-		Op: c.op.op(), Model: c.model.ID, Stream: c.op.streams(), RequestID: c.x.ID,
+		Op: c.op.op(), Model: c.model.ID, Stream: c.op.streams(), RequestID: c.x.ID, Account: c.x.principal.Account,
 		ContentType: cmp.Or(body.ContentType(), "application/json"), Body: body, Request: view,
 		MaxOutput: c.model.most(0), Channel: c.only, Header: c.x.Header, Query: c.x.Query,
 		Accept: c.accept, Observe: c.observe,
@@ -341,7 +416,8 @@ func (c *call) ask(body upstream.Body, view any) (reply *upstream.Reply, err err
 }
 
 // refuse ends a call that no upstream answered. It costs nothing, but a caller
-// who hung up pays for the input that was sent.
+// who disconnected pays for what the upstream was asked for, with an idempotency
+// key too: the key is then kept without an answer, so that nobody pays twice.
 func (c *call) refuse(err error) error {
 	cause := context.Cause(c.ctx)
 	var used billing.Usage
@@ -353,15 +429,19 @@ func (c *call) refuse(err error) error {
 	default:
 		c.x.record.gone = true
 		reason = billing.ReasonClientGone
-		if (c.parts != nil || sent(err)) && c.x.claimed == nil { // a duplicate will pay for all of it; each part knows whether it was sent
-			used = c.input()
+		if c.parts != nil || sent(err) { // each part knows whether it was sent
+			used = c.owed()
 		}
 		err = fault.From(cause)
 	}
 	if fault.Is(err, fault.InternalError) {
 		reason = billing.ReasonInternal
 	}
-	_, _ = c.settle(used, reason, nil) // logged and queued there; the caller is told why the call failed
+	var answer *idempotency.Record
+	if !used.IsZero() {
+		c.channel, answer = c.lastChannel(), c.x.answerRecord(nil, nil)
+	}
+	_, _ = c.settle(used, reason, answer) // logged and queued there; the caller is told why the call failed
 	return err
 }
 

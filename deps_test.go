@@ -16,11 +16,9 @@ const module = "github.com/tollhouse-ai/gateway"
 // linked are the modules that an embedding program links, and why. The test
 // fails when one is added or is no longer needed.
 var linked = map[string]string{
-	"github.com/hashicorp/go-retryablehttp": "retries of safe requests in drivers",
-	"github.com/hashicorp/go-cleanhttp":     "imported by go-retryablehttp",
-	"github.com/go-json-experiment/json":    "strict JSON with byte offsets",
-	"github.com/google/jsonschema-go":       "checks response_format schemas",
-	"golang.org/x/time":                     "paces the calls of a channel",
+	"github.com/go-json-experiment/json": "strict JSON with byte offsets",
+	"github.com/google/jsonschema-go":    "checks response_format schemas",
+	"golang.org/x/time":                  "paces the calls of a channel",
 }
 
 // forbidden says which package must never be imported, directly or not, by

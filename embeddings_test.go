@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
@@ -288,6 +290,40 @@ func TestPartsTogetherAreNotLargerThanOneAnswerMayBe(t *testing.T) {
 	}
 }
 
+// A request of many parts stops at the first that is refused: what was asked for
+// until then is the operator's, and told as waste in one row.
+func TestARefusedPartStopsTheOthersAndWhatWasAnsweredIsWaste(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		h := newHouse(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
+			if calls.Add(1) > 8 {
+				time.Sleep(time.Second) // virtual: the others have been answered
+				return nil, (&upstream.Failure{Status: 400, Sent: true}).Fault()
+			}
+			return vectorsFor(c)
+		}), "1", inBatches(1))
+		x, _, err := h.embed(t.Context(), "", texts(26))
+		if !fault.Is(err, fault.InvalidRequest) || h.spent(t, "1") != 0 {
+			t.Fatalf("%v, spent %s", err, h.spent(t, "1"))
+		}
+		if n := calls.Load(); n != 8+4 {
+			t.Errorf("%d parts were asked for, the ninth was refused", n)
+		}
+		rows := 0
+		for _, a := range h.tries(t, x) {
+			if a.Waste == 0 {
+				continue
+			}
+			if rows++; a.Waste != micro(8*3) || a.Code != string(fault.CalledOff) {
+				t.Errorf("kept %+v, want the waste of eight parts", a)
+			}
+		}
+		if rows != 1 {
+			t.Errorf("%d rows of waste, want one", rows)
+		}
+	})
+}
+
 func TestWhoHangsUpPaysForThePartsThatWereSent(t *testing.T) {
 	ctx, hangUp := context.WithCancel(t.Context())
 	up, cancelled := waiting(3, func() error {
@@ -327,6 +363,31 @@ func TestAnAnswerIsReplayedForTheSameKey(t *testing.T) {
 	typed, err := h.Embeddings(gateway.WithIdempotencyKey(t.Context(), "typed"), &embeddings.Request{Model: "m", Input: embeddings.Texts("a", "b")})
 	if err != nil || typed.Data[1].Embedding[1] != 'b' || typed.Charge != micro(6) || string(typed.Raw) == "" {
 		t.Errorf("%+v, %v", typed, err)
+	}
+}
+
+func TestALargeAnswerToEmbeddingsIsNotKept(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		length int // of the answer, about
+		kept   bool
+	}{{"small", idempotency.MaxEmbeddings - 4<<10, true}, {"large", idempotency.MaxEmbeddings + 4<<10, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+				return jsonReply(`{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1` + strings.Repeat(",1", c.length/2) + `]}],"model":"v","usage":{"prompt_tokens":3,"total_tokens":3}}`), nil
+			})
+			h := newHouse(t, up, "1", func(o *gateway.Options) { inBatches(2)(o); o.Idempotency = &idempotency.Memory{} })
+			if _, _, err := h.embed(t.Context(), "k", texts(1)); err != nil {
+				t.Fatal(err)
+			}
+			_, again, err := h.embed(t.Context(), "k", texts(1))
+			if f := fault.From(err); c.kept != (err == nil && again.Replayed) || !c.kept && (f.Code != fault.IdempotencyConflict || f.Retry != fault.RetryNo) {
+				t.Errorf("the duplicate: %v", err)
+			}
+			if h.spent(t, "1") != micro(3) {
+				t.Errorf("spent %s, want one charge", h.spent(t, "1"))
+			}
+		})
 	}
 }
 
@@ -399,6 +460,24 @@ func TestADroppedEncodingIsStillTheOneThatWasAskedFor(t *testing.T) {
 	}
 	if !slices.Equal(r.Dropped, []string{"encoding_format", "user"}) {
 		t.Errorf("dropped %v", r.Dropped)
+	}
+}
+
+func TestTheNamesOfDroppedFieldsAreBounded(t *testing.T) {
+	up := upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		r, err := vectorsFor(c)
+		r.Dropped = []string{"größe", "a\r\nb", strings.Repeat("a", 100)} // which are the caller's own
+		for i := range 200_000 {
+			r.Dropped = append(r.Dropped, fmt.Sprintf("x%06d", i))
+		}
+		return r, err
+	})
+	h := newHouse(t, up, "1", inBatches(1))
+	for _, inputs := range []int{1, 3} {
+		_, r, err := h.embed(t.Context(), "", texts(inputs))
+		if err != nil || len(r.Dropped) != 33 || r.Dropped[32] != "others" || len(r.Header.Get("X-Gateway-Dropped")) > 400 {
+			t.Errorf("dropped %d of %d inputs: %v", len(r.Dropped), inputs, err)
+		}
 	}
 }
 

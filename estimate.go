@@ -14,16 +14,18 @@ import (
 type Estimate struct {
 	Operation upstream.Op
 	Model     string
-	// Most is what is held for the request and, unless it is Open, the most that
-	// it can cost.
+	// Most is the most that is held for the request and, unless it is Open, the
+	// most that it can cost. Where the model and not the caller bounds an answer,
+	// less is held of an account that cannot spare as much, and less is made.
 	Most billing.Money
 	// Least is what the account must have for the request to begin.
 	Least billing.Money
 	// Exact says that a request that succeeds costs Most: what it consumes is
 	// known before it is made.
 	Exact bool
-	// Open says that the request does not bound what the model makes: a chat
-	// without max_tokens. It can cost more than Most.
+	// Open says that nothing known bounds what the model makes: a chat without
+	// max_tokens that is streamed, or of a model whose cap is not known. It can
+	// cost more than Most.
 	Open bool
 	// Usage is what Most pays for.
 	Usage billing.Usage
@@ -87,12 +89,14 @@ func (x *Exchange) estimate(op operation) (Estimate, error) {
 		return e, nil
 	}
 	price := x.routes.prices.Price(m.ID)
-	most, least := op.bound(m)
-	e.Usage, e.PriceVersion, e.Exact = most, price.Version(), exact(op, price)
-	chat, ok := op.(chatOperation)
-	e.Open = ok && chat.OutputBound() == 0 && !e.Exact
-	if e.Most, err = price.Cost(most); err == nil {
-		e.Least, err = price.Cost(least)
+	ask := asks(op, m)
+	e.Usage, e.PriceVersion, e.Exact = ask.Bound, price.Version(), exact(op, price)
+	if o, ok := op.(exposed); ok && !e.Exact {
+		chat := o.exposure(m)
+		e.Open = chat.own == 0 && (!chat.uncut || m.MaxOutput == 0)
+	}
+	if e.Most, err = price.Cost(ask.Bound); err == nil {
+		e.Least, err = price.Cost(ask.Least)
 	}
 	if err != nil {
 		return Estimate{}, fault.Invalid("", "The request could cost more than any account holds. Ask for less.")

@@ -24,9 +24,10 @@ func estimating(t *testing.T, account *billing.Ledger) (*gateway.Gateway, *scrip
 	}
 	up := &scripted{}
 	g, err := gateway.New(gateway.Options{
-		Upstream: up, Meter: account, Models: []gateway.Model{{ID: "old", Withdrawn: time.Unix(1, 0)}},
+		Upstream: up, Meter: account, Models: []gateway.Model{{ID: "old", Withdrawn: time.Unix(1, 0)}, {ID: "capped", MaxOutput: 20_000}},
 		Prices: billing.NewPriceList(map[string]*billing.Price{
 			"m":                 row(billing.Rate{Unit: billing.Input, Amount: "1"}, billing.Rate{Unit: billing.Output, Amount: "2"}),
+			"capped":            row(billing.Rate{Unit: billing.Output, Amount: "2"}),
 			"alpha-image-2.0":   row(billing.Rate{Unit: billing.Image, Amount: "0.035"}),
 			"imagegen-2":        row(billing.Rate{Unit: billing.ImageOutput, Amount: "32"}),
 			"alpha3-tts-flash":  row(billing.Rate{Unit: billing.Character, Amount: "10"}),
@@ -45,9 +46,11 @@ func estimating(t *testing.T, account *billing.Ledger) (*gateway.Gateway, *scrip
 func TestAnEstimateSaysWhetherTheCallCanCostMore(t *testing.T) {
 	g, _ := estimating(t, billing.NewLedger(billing.LedgerOptions{}))
 	for body, open := range map[string]bool{
-		`{"model":"m","messages":[{"role":"user","content":"hi"}]}`:                  true,
-		`{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":100}`: false,
-		`{"model":"free","messages":[{"role":"user","content":"hi"}]}`:               false,
+		`{"model":"m","messages":[{"role":"user","content":"hi"}]}`:                    true,
+		`{"model":"capped","messages":[{"role":"user","content":"hi"}]}`:               false,
+		`{"model":"capped","messages":[{"role":"user","content":"hi"}],"stream":true}`: true,
+		`{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":100}`:   false,
+		`{"model":"free","messages":[{"role":"user","content":"hi"}]}`:                 false,
 	} {
 		if e, err := g.Estimate(t.Context(), upstream.ChatCompletion, []byte(body)); err != nil || e.Open != open {
 			t.Errorf("%s: %+v, %v", body, e, err)
@@ -68,6 +71,8 @@ func TestAnEstimateIsTheHoldAndSaysWhetherItIsThePrice(t *testing.T) {
 		exact       bool
 	}{
 		"a chat with a bound":   {upstream.ChatCompletion, `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":1000}`, "", "", false},
+		"a chat up to the cap":  {upstream.ChatCompletion, `{"model":"capped","messages":[{"role":"user","content":"hi"}]}`, "0.04", "0.000002", false},
+		"a stream":              {upstream.ChatCompletion, `{"model":"capped","messages":[{"role":"user","content":"hi"}],"stream":true}`, "0.008192", "0.000002", false},
 		"a free model":          {upstream.ChatCompletion, `{"model":"free","messages":[{"role":"user","content":"hi"}]}`, "0.00", "0.00", true},
 		"a count of tokens":     {upstream.CountTokens, `{"model":"m","messages":[{"role":"user","content":"hi"}]}`, "0.00", "0.00", true},
 		"a picture":             {upstream.GenerateImage, `{"model":"alpha-image-2.0","input":{"messages":[{"role":"user","content":[{"text":"x"}]}]}}`, "0.035", "0.035", true},

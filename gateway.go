@@ -35,7 +35,10 @@ type Options struct {
 	Prices *billing.PriceList
 	// Models are facts about models, over the built-in tables.
 	Models []Model
-	// RequirePrice makes a model without a price unknown.
+	// RequirePrice is prepaid billing: a model without a price is unknown, for an
+	// operation too whose units its price lacks, and request fields that cost money
+	// without a price, or choose another model or account, are refused unless the
+	// model's channels pass them (upstream.Channel).
 	RequirePrice bool
 
 	// Authenticator finds the principal of a token. Without one every caller is
@@ -53,7 +56,8 @@ type Options struct {
 	Idempotency idempotency.Store
 
 	// Tasks keeps the tasks of videos; nil means the Meter, if it can, else in
-	// memory. If it is the Meter, a task changes in the settling transaction. The
+	// memory, which a durable Meter is refused with: of a store.DB give Tasks() as
+	// the Meter. If it is the Meter, a task changes in the settling transaction. The
 	// notices of its tasks are delivered by Run if it can tell them, as
 	// MemoryTasks and the stores of this module do.
 	Tasks video.Store
@@ -71,6 +75,10 @@ type Options struct {
 	// SettleTimeout is how long the end of an answer waits for its capture to
 	// be durable; zero means 5 s.
 	SettleTimeout time.Duration
+	// MaxDrains is how many streams are read on at once after their clients left, for
+	// channels with a Drain and models that reason without showing it; above it they
+	// are cancelled, and estimated. Zero means 64, negative none.
+	MaxDrains int
 	// MaxAnswer is the largest non-streamed answer in bytes; zero means 256 MiB, or
 	// a quarter of Admission.Memory where that is less, but not under 64 MiB.
 	MaxAnswer int64
@@ -99,21 +107,32 @@ type Gateway struct {
 	places    *places
 	door      *door
 	unsettled queue
+	drains    drains
 	videos    *videos
 	trail     *hop.Trail         // of a request that begins here
 	notices   *webhook.Deliverer // nil where the store tells none
 
+	started       time.Time
 	transactional bool // the meter keeps idempotent answers itself
 }
 
 // New returns a Gateway. It fails if an option contradicts another, naming it.
 func New(o Options) (*Gateway, error) {
-	r, err := newRoutes(&o)
+	now := time.Now
+	if o.Now != nil {
+		now = o.Now
+	}
+	started := now()
+	r, err := newRoutes(&o, started)
 	if err != nil {
 		return nil, err
 	}
 	o.setDefaults()
-	g := &Gateway{options: o, eyes: eyes{o.Observe, o.Logger}}
+	if err := o.checkTasks(); err != nil {
+		return nil, err
+	}
+	g := &Gateway{options: o, eyes: eyes{o.Observe, o.Logger}, started: started}
+	g.drains.most = int64(o.MaxDrains)
 	g.places, g.door = newPlaces(o.Admission), newDoor(o.Admission, o.Now)
 	meter, ok := o.Meter.(idempotency.Store)
 	g.transactional = ok && meter == o.Idempotency
@@ -155,6 +174,9 @@ func (o *Options) setDefaults() {
 	if o.SettleTimeout == 0 {
 		o.SettleTimeout = 5 * time.Second
 	}
+	if o.MaxDrains == 0 {
+		o.MaxDrains = 64
+	}
 	if o.MaxAnswer == 0 {
 		o.MaxAnswer = 256 << 20
 		if share := o.Admission.share(); share > 0 {
@@ -170,6 +192,21 @@ func (o *Options) setDefaults() {
 	if o.NewID == nil {
 		o.NewID = orderedIDs(o.Now)
 	}
+}
+
+// checkTasks refuses a meter that remembers, beside tasks that a restart forgets:
+// the holds of videos that vendors still make would outlive their tasks. A meter
+// that keeps answers, too, keeps them with its money, and so remembers.
+func (o *Options) checkTasks() error {
+	if _, durable := o.Meter.(idempotency.Store); !durable {
+		return nil
+	}
+	switch o.Tasks.(type) {
+	case *MemoryTasks, *video.Memory:
+		return errors.New("gateway: Options.Meter is durable, but Options.Tasks keeps video tasks in memory, where a restart loses them and their holds stay open; " +
+			"give the Tasks() of a store.DB as Meter, Idempotency and Tasks (tasks := db.Tasks())")
+	}
+	return nil
 }
 
 // orderedIDs makes ids of the millisecond and 80 random bits, in base 32. Ids
@@ -191,7 +228,7 @@ func orderedIDs(now func() time.Time) func(prefix string) string {
 // once for new calls; running calls keep what they started with. The other
 // options cannot change and are ignored. On an error nothing changes.
 func (g *Gateway) Reload(o Options) error {
-	r, err := newRoutes(&o)
+	r, err := newRoutes(&o, g.started)
 	if err != nil {
 		return err
 	}
@@ -217,6 +254,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 // ctx ends first, it cancels them: each settles what it delivered, and a stream
 // ends with an error event. It returns the error of ctx in that case.
 func (g *Gateway) Shutdown(ctx context.Context) error {
+	g.drains.stop()
 	return g.calls.shutdown(ctx)
 }
 
@@ -225,6 +263,7 @@ func (g *Gateway) Shutdown(ctx context.Context) error {
 func (g *Gateway) Close() error {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
+	g.drains.stop()
 	if err := g.calls.shutdown(now); !errors.Is(err, context.Canceled) {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 type idempotencyContext struct{}
@@ -89,7 +90,11 @@ func (x *Exchange) answerRecord(header http.Header, body []byte) *idempotency.Re
 	if x.claimed == nil {
 		return nil
 	}
-	if len(body) > idempotency.MaxAnswer {
+	most := idempotency.MaxAnswer
+	if x.claimed.key.Operation == string(upstream.Embeddings) {
+		most = idempotency.MaxEmbeddings
+	}
+	if len(body) > most {
 		body = nil
 	}
 	// The body is copied: whoever gets the answer may release it.

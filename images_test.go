@@ -331,12 +331,12 @@ func TestAStreamOfPicturesIsChargedAsReportedOrByWhatWasDelivered(t *testing.T) 
 	}
 }
 
-func TestWhoHangsUpBeforeAPictureCamePaysForThePromptWhereTokensArePaidFor(t *testing.T) {
+func TestWhoHangsUpBeforeAPictureCamePaysForThePromptOrThePicture(t *testing.T) {
 	for _, row := range []struct {
 		price []string
 		want  billing.Money
 	}{
-		{[]string{"image", "0.5"}, 0},
+		{[]string{"image", "0.5"}, billing.One / 2},
 		{[]string{"input", "1000", "image_output", "10"}, 6 * 1_000_000}, // 20 bytes of prompt
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -348,7 +348,7 @@ func TestWhoHangsUpBeforeAPictureCamePaysForThePromptWhereTokensArePaidFor(t *te
 		h := selling(t, up, "1", "imagegen-1", rates(t, row.price...))
 		x, _, err := h.draw(ctx, "", `{"model":"imagegen-1","prompt":"a cube that is red, "}`)
 		receipt, receiptErr := h.ledger.Receipt(t.Context(), "local", x.ID)
-		if !fault.Is(err, fault.ClientGone) || receiptErr != nil || receipt.Charge != row.want || receipt.Reason != billing.ReasonClientGone || receipt.Usage.Images != 0 {
+		if !fault.Is(err, fault.ClientGone) || receiptErr != nil || receipt.Charge != row.want || receipt.Reason != billing.ReasonClientGone || receipt.Usage.Images != 1 {
 			t.Errorf("%v, receipt %+v, %v, want %s", err, receipt, receiptErr, row.want)
 		}
 	}

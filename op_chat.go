@@ -1,20 +1,28 @@
 package gateway
 
 import (
+	"net/http"
+
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // chatOperation adapts chat to the pipeline.
 type chatOperation struct {
 	*chat.Request
-	g *Gateway
+	g     *Gateway
+	hides bool // the model is known to reason without showing it, for the whole call
+}
+
+func chatOf(g *Gateway, r *chat.Request) chatOperation {
+	return chatOperation{r, g, r != nil && g.drains.hides(r.Model)}
 }
 
 func parseChat(g *Gateway, data []byte) (operation, error) {
 	r, err := chat.Parse(data)
-	return chatOperation{r, g}, err
+	return chatOf(g, r), err
 }
 
 func (c chatOperation) op() upstream.Op         { return upstream.ChatCompletion }
@@ -24,57 +32,56 @@ func (c chatOperation) source() []byte          { return c.Source() }
 func (c chatOperation) unknownModel() error     { return chat.UnknownModel(c.Model) }
 func (c chatOperation) validate(_ *Model) error { return c.Validate() }
 
+func (c chatOperation) unpriced(_ http.Header, pass rule.PassUnpriced) error {
+	return c.Unpriced(pass)
+}
+
 // bound is ledger.md, Size of a hold: the input bound and, per candidate, the
 // caller's own bound or the model's hold_tokens.
 func (c chatOperation) bound(m *Model) (most, least billing.Usage) {
-	input := c.InputBound(c.g.options.Media)
-	output := m.HoldTokens
-	if own := c.OutputBound(); own > 0 {
-		output = m.most(own)
+	e := c.exposure(m)
+	return e.usual(m), billing.Usage{Input: e.input, Output: e.n}
+}
+
+func (c chatOperation) exposure(m *Model) exposure {
+	media := c.g.options.Media
+	e := exposure{
+		input: c.InputBound(media), linked: c.LinkedBound(media),
+		callerBound: c.OutputBound(), n: c.Candidates(), uncut: !c.Stream || c.hides,
 	}
-	n := c.Candidates()
-	return billing.Usage{Input: input, Output: n * output}, billing.Usage{Input: input, Output: n}
+	// In the place of max_completion_tokens a channel that speaks messages gets
+	// max_tokens.
+	newer := c.MaxTokens == 0 && c.MaxCompletionTokens > 0
+	return e.boundDroppedIf(m.drops.maxTokens || newer && m.drops.maxCompletionTokens)
 }
 
 // request limits the output to what the balance affords, where that is less
 // than what the caller or the model's cap allows (decisions.md, Chat).
 func (c chatOperation) request(m *Model, h billing.Hold) (upstream.Body, any, int64) {
-	asked := affordable(h, c.InputBound(c.g.options.Media), m.most(c.OutputBound()), c.Candidates())
+	asked := c.exposure(m).asked(m, h)
 	return c.Prepared(asked), c.Limited(asked), asked
 }
 
-// affordable is the output of one of n candidates that the balance affords
-// beside the input; 0 if that is all that is wanted.
-func affordable(h billing.Hold, input, wanted, n int64) int64 {
-	if h.Price == nil || h.Available == billing.Unlimited {
-		return 0
-	}
-	cost, err := h.Price.Cost(billing.Usage{Input: input})
-	if err != nil {
-		return 0
-	}
-	if most := h.Price.Affords(h.Amount+h.Available-cost, billing.Output, n*wanted) / n; most < wanted {
-		return max(most, 1)
-	}
-	return 0
-}
-
 func (c chatOperation) outputLimit(m *Model, asked int64) int64 {
-	if asked == 0 {
-		asked = m.most(c.OutputBound())
+	if own := c.exposure(m).own; asked == 0 && own == 0 {
+		asked = m.unasked()
+	} else if asked == 0 {
+		asked = m.most(own)
 	}
 	return asked * c.Candidates()
 }
 
-// absurd counts are far above the bound that the upstream was given, or above
-// every context window (faults.md, row 6). A little above is believed: vendors
-// count in ways of their own.
+// absurd counts are far above what the model can make, or above every context
+// window (faults.md, row 6), whatever bound the caller wrote: it may not reach the
+// vendor, or not be obeyed.
 func (c chatOperation) absurd(m *Model, u billing.Usage) bool {
-	most := int64(window)
-	if own := c.OutputBound(); own > 0 || m.MaxOutput > 0 {
-		most = 2*m.most(own) + slack
-	}
-	return absurdTokens(u, c.Candidates()*most)
+	return absurdTokens(u, c.Candidates()*m.can())
+}
+
+// said is the output of an answer by its text.
+func (c chatOperation) said(answer []byte) int64 {
+	a, _ := c.ReadAnswer(answer, c.g.options.Media) // it was read before
+	return a.Said
 }
 
 // window is larger than every context window, in tokens; slack is how much more
@@ -110,7 +117,7 @@ func (c chatOperation) tap() tap {
 func (c chatOperation) outline(t tap) operation {
 	r := c.Outline()
 	t.(chatTap).Outline(r)
-	return chatOperation{r, c.g}
+	return chatOperation{r, c.g, c.hides}
 }
 
 // chatTap adapts chat's tap.
@@ -123,6 +130,7 @@ func (t chatTap) event(dst []byte, name string, data []byte) ([]byte, bool, erro
 
 func (t chatTap) usage() billing.Usage        { return t.Usage() }
 func (t chatTap) output() int64               { return t.Output() }
+func (t chatTap) said() int64                 { return t.Said() }
 func (t chatTap) heartbeat(dst []byte) []byte { return t.Heartbeat(dst) }
 func (t chatTap) cutShort(dst []byte) []byte  { return t.CutShort(dst) }
 func (t chatTap) terminator() string          { return chat.Terminator }

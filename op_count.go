@@ -5,6 +5,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -32,6 +33,10 @@ func (o countOperation) absurd(*Model, billing.Usage) bool        { return false
 func (o countOperation) input() (free billing.Usage)              { return }
 func (o countOperation) request(*Model, billing.Hold) (upstream.Body, any, int64) {
 	return o.Body(), o.Request, 0
+}
+
+func (o countOperation) unpriced(h http.Header, pass rule.PassUnpriced) error {
+	return o.Unpriced(h, pass)
 }
 
 func (o countOperation) answer(data []byte) ([]byte, billing.Usage, error) {

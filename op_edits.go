@@ -1,11 +1,14 @@
 package gateway
 
 import (
+	"net/http"
+
 	"context"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -69,6 +72,10 @@ func (e *editOperation) validate(*Model) error           { return e.Validate() }
 func (e *editOperation) outputLimit(*Model, int64) int64 { return 0 } // pictures are not made longer
 func (e *editOperation) identify(id string)              { e.id = id }
 
+func (e *editOperation) unpriced(_ http.Header, pass rule.PassUnpriced) error {
+	return e.Unpriced(pass)
+}
+
 // bound is exact for pictures, and for tokens what the vendor's tables or the
 // operator say that a picture takes at most.
 func (e *editOperation) bound(m *Model) (most, least billing.Usage) {
@@ -99,8 +106,8 @@ func (e *editOperation) opening(name string, data []byte) (bool, error) {
 	return true, images.Opening(name, data)
 }
 
-// input is what a caller pays who hung up before a picture came: the prompt and
-// the images, where tokens are paid for.
+// input is the prompt and the images, where tokens are paid for; bound counts the
+// pictures.
 func (e *editOperation) input() billing.Usage {
 	prompt, shown := e.Estimate()
 	return billing.Usage{Input: prompt, ImageInput: shown, Estimated: true}

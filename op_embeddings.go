@@ -1,8 +1,11 @@
 package gateway
 
 import (
+	"net/http"
+
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/embeddings"
+	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -24,6 +27,10 @@ func (e embeddingsOperation) unknownModel() error     { return noModel(e.Model) 
 func (e embeddingsOperation) validate(m *Model) error { return e.Validate(m.Dimensions) }
 func (e embeddingsOperation) input() billing.Usage {
 	return billing.Usage{Input: e.Estimate(), Estimated: true}
+}
+
+func (e embeddingsOperation) unpriced(_ http.Header, pass rule.PassUnpriced) error {
+	return e.Unpriced(pass)
 }
 
 func (e embeddingsOperation) bound(*Model) (most, least billing.Usage) {

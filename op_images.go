@@ -1,8 +1,11 @@
 package gateway
 
 import (
+	"net/http"
+
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -26,6 +29,10 @@ func (i *imagesOperation) unknownModel() error             { return images.Unkno
 func (i *imagesOperation) validate(*Model) error           { return i.Validate() }
 func (i *imagesOperation) outputLimit(*Model, int64) int64 { return 0 } // pictures are not made longer
 func (i *imagesOperation) identify(id string)              { i.id = id }
+
+func (i *imagesOperation) unpriced(_ http.Header, pass rule.PassUnpriced) error {
+	return i.Unpriced(pass)
+}
 
 // bound is exact for pictures, and for tokens what the vendor's tables or the
 // operator say that a picture takes at most.
@@ -76,8 +83,7 @@ func (i *imagesOperation) opening(name string, data []byte) (bool, error) {
 	return true, images.Opening(name, data)
 }
 
-// input is what a caller pays who hung up before a picture came: the prompt,
-// where tokens are paid for.
+// input is the prompt, where tokens are paid for; bound counts the pictures.
 func (i *imagesOperation) input() billing.Usage {
 	return billing.Usage{Input: i.Estimate(), Estimated: true}
 }

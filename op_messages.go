@@ -1,7 +1,10 @@
 package gateway
 
 import (
+	"net/http"
+
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -9,12 +12,17 @@ import (
 // messagesOperation adapts messages to the pipeline.
 type messagesOperation struct {
 	*messages.Request
-	g *Gateway
+	g     *Gateway
+	hides bool // the model is known to reason without showing it, for the whole call
+}
+
+func messagesOf(g *Gateway, r *messages.Request) messagesOperation {
+	return messagesOperation{r, g, r != nil && g.drains.hides(r.Model)}
 }
 
 func parseMessages(g *Gateway, data []byte) (operation, error) {
 	r, err := messages.Parse(data)
-	return messagesOperation{r, g}, err
+	return messagesOf(g, r), err
 }
 
 func (o messagesOperation) op() upstream.Op       { return upstream.Messages }
@@ -24,15 +32,28 @@ func (o messagesOperation) source() []byte        { return o.Source() }
 func (o messagesOperation) unknownModel() error   { return noModel(o.Model) }
 func (o messagesOperation) validate(*Model) error { return o.Validate() }
 
+func (o messagesOperation) unpriced(h http.Header, pass rule.PassUnpriced) error {
+	return o.Unpriced(h, pass)
+}
+
 // bound is the input's and what the caller allows, which is always said.
 func (o messagesOperation) bound(m *Model) (most, least billing.Usage) {
-	input := o.InputBound(o.g.options.Media)
-	return billing.Usage{Input: input, Output: m.most(o.OutputBound())}, billing.Usage{Input: input, Output: 1}
+	e := o.exposure(m)
+	return e.usual(m), billing.Usage{Input: e.input, Output: 1}
+}
+
+func (o messagesOperation) exposure(m *Model) exposure {
+	media := o.g.options.Media
+	e := exposure{
+		input: o.InputBound(media), linked: o.LinkedBound(media),
+		callerBound: o.OutputBound(), n: 1, uncut: !o.Stream || o.hides,
+	}
+	return e.boundDroppedIf(m.drops.maxTokens)
 }
 
 // request limits the output to what the balance affords, as for chat.
 func (o messagesOperation) request(m *Model, h billing.Hold) (upstream.Body, any, int64) {
-	asked := affordable(h, o.InputBound(o.g.options.Media), m.most(o.OutputBound()), 1)
+	asked := o.exposure(m).asked(m, h)
 	return o.Prepared(asked), o.Limited(asked), asked
 }
 
@@ -40,14 +61,22 @@ func (o messagesOperation) request(m *Model, h billing.Hold) (upstream.Body, any
 func (o messagesOperation) unaffordable(asked int64) []string { return o.Unaffordable(asked) }
 
 func (o messagesOperation) outputLimit(m *Model, asked int64) int64 {
-	if asked == 0 {
-		asked = m.most(o.OutputBound())
+	if own := o.exposure(m).own; asked == 0 && own == 0 {
+		asked = m.unasked()
+	} else if asked == 0 {
+		asked = m.most(own)
 	}
 	return asked
 }
 
 func (o messagesOperation) absurd(m *Model, u billing.Usage) bool {
-	return absurdTokens(u, 2*m.most(o.OutputBound())+slack)
+	return absurdTokens(u, m.can())
+}
+
+// said is the output of an answer by its text.
+func (o messagesOperation) said(answer []byte) int64 {
+	a, _ := o.ReadAnswer(answer, o.g.options.Media) // it was read before
+	return a.Said
 }
 
 func (o messagesOperation) answer(data []byte) ([]byte, billing.Usage, error) {
@@ -74,7 +103,7 @@ func (o messagesOperation) tap() tap {
 func (o messagesOperation) outline(t tap) operation {
 	r := o.Outline()
 	t.(messagesTap).Outline(r)
-	return messagesOperation{r, o.g}
+	return messagesOperation{r, o.g, o.hides}
 }
 
 // messagesTap adapts the tap of messages.
@@ -87,6 +116,7 @@ func (t messagesTap) event(dst []byte, name string, data []byte) ([]byte, bool, 
 func (t messagesTap) delivered() bool             { return t.Delivered() }
 func (t messagesTap) usage() billing.Usage        { return t.Usage() }
 func (t messagesTap) output() int64               { return t.Output() }
+func (t messagesTap) said() int64                 { return t.Said() }
 func (t messagesTap) heartbeat(dst []byte) []byte { return t.Heartbeat(dst) }
 func (t messagesTap) cutShort(dst []byte) []byte  { return t.CutShort(dst) }
 func (t messagesTap) terminator() string          { return t.Terminator() }

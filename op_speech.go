@@ -1,8 +1,11 @@
 package gateway
 
 import (
+	"net/http"
+
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -25,7 +28,11 @@ func (s speechOperation) unknownModel() error     { return speech.UnknownModel(s
 func (s speechOperation) validate(m *Model) error { return s.Validate(m.Voices) }
 func (s speechOperation) usage() billing.Usage    { return billing.Usage{Characters: s.Characters()} }
 
-// input is nothing: who hung up before any audio came pays for none.
+func (s speechOperation) unpriced(_ http.Header, pass rule.PassUnpriced) error {
+	return s.Unpriced(pass)
+}
+
+// input is nothing: speech is sold by the character, which bound counts.
 func (s speechOperation) input() billing.Usage { return billing.Usage{} }
 
 // bound is exact: the characters are known.

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -33,6 +34,10 @@ func (v *videoOperation) input() (free billing.Usage)       { return free }
 
 func (v *videoOperation) validate(m *Model) error {
 	return v.Validate(video.Facts{Ratios: m.Ratios, Priorities: m.Priorities, AllowPrivate: v.g.options.Video.AllowPrivate, Price: v.price})
+}
+
+func (v *videoOperation) unpriced(_ http.Header, pass rule.PassUnpriced) error {
+	return v.Unpriced(pass)
 }
 
 // bound is exact for seconds, and for tokens what the largest video takes.

@@ -1,7 +1,10 @@
 package gateway
 
 import (
+	"net/http"
+
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -14,6 +17,9 @@ type operation interface {
 	source() []byte // the caller's own bytes; nil where it is [formed]
 	unknownModel() error
 	validate(m *Model) error
+	// unpriced refuses what of the request and its header costs money without a
+	// price, or chooses another model or account, unless pass lets it through.
+	unpriced(h http.Header, pass rule.PassUnpriced) error
 	// bound is the most that the request may consume, and the least that is
 	// worth a start.
 	bound(m *Model) (most, least billing.Usage)
@@ -32,7 +38,8 @@ type operation interface {
 	opening(name string, data []byte) (content bool, err error)
 	// tap reads the stream that follows.
 	tap() tap
-	// input is what a caller pays who hung up before anything came back.
+	// input is the text and the media that were sent, as estimated. A caller who
+	// left before anything came back pays for it, and for the pieces of bound.
 	input() billing.Usage
 }
 
@@ -67,6 +74,12 @@ type splitter interface {
 
 // bounded is an operation of which a bound of the output may leave fields out.
 type bounded interface{ unaffordable(asked int64) []string }
+
+// worded is an operation whose answer has text.
+type worded interface {
+	// said is the output of a whole answer by its text, in tokens.
+	said(answer []byte) int64
+}
 
 // verbose is an operation whose request may be long, and of no use any more once
 // a stream has begun.

@@ -12,6 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -33,7 +34,12 @@ func (p *panicky) Settle(ctx context.Context, h billing.Hold, u billing.Usage, w
 		p.at = "" // the next one works
 		panic("settle: sk-secret")
 	}
-	return p.Meter.Settle(ctx, h, u, with...)
+	r, err := p.Meter.Settle(ctx, h, u, with...)
+	if p.at == "settled" {
+		p.at = ""
+		panic("settled: sk-secret")
+	}
+	return r, err
 }
 
 func TestAPanicIsAnInternalErrorAndTheNextCallWorks(t *testing.T) {
@@ -76,20 +82,32 @@ func TestACaptureThatFailsWithholdsTheAnswerAndIsRetried(t *testing.T) {
 		meter.Meter = o.Meter
 		o.Meter = meter
 	})
-	_, _, err := h.ask(t.Context(), askWhole)
+	_, err := h.askOnce(t.Context(), "k", askWhole)
 	if !fault.Is(err, fault.ServiceUnavailable) {
 		t.Errorf("error %v", err)
 	}
 	if h.Unsettled() != 1 {
 		t.Fatalf("%d captures wait", h.Unsettled())
 	}
+	h.settleAll(t)
+	if got := h.spent(t, "1.00"); got != micro(50) {
+		t.Errorf("spent %s", got)
+	}
+	if r, err := h.askOnce(t.Context(), "k", askWhole); err != nil || !r.Replayed {
+		t.Errorf("a duplicate got %+v, %v", r, err)
+	}
+}
+
+// settleAll runs the gateway until no settlement waits.
+func (h *house) settleAll(t *testing.T) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- h.Run(ctx) }()
 	for h.Unsettled() != 0 {
 		select {
 		case <-time.After(wait):
-			t.Fatal("the capture was not retried")
+			t.Fatal("the settlement was not retried")
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -97,8 +115,84 @@ func TestACaptureThatFailsWithholdsTheAnswerAndIsRetried(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if got := h.spent(t, "1.00"); got != micro(50) {
-		t.Errorf("spent %s", got)
+}
+
+// Without a key nobody gets an answer that was withheld, so nobody pays for it. A
+// capture that was committed, and of which only the word was lost, stays.
+func TestAWholeAnswerThatIsWithheldWithoutAKeyIsNotCharged(t *testing.T) {
+	for _, l := range leavings() {
+		if strings.Contains(l.name, "stream") || strings.HasPrefix(l.name, "speech") {
+			continue
+		}
+		for name, at := range map[string]string{"not captured": "settle", "captured, and the word of it lost": "settled"} {
+			t.Run(l.name+", "+name, func(t *testing.T) {
+				meter := &panicky{at: at}
+				up := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+					if l.op == upstream.Embeddings {
+						return vectorsFor(c)
+					}
+					return (&scripted{text: wholeAnswers[l.op]}).Do(ctx, c)
+				})
+				h := newHouse(t, up, "10", func(o *gateway.Options) {
+					meter.Meter, o.Meter = o.Meter, meter
+					o.Models, o.Prices = nil, billing.NewPriceList(map[string]*billing.Price{l.model: rates(t, l.price...)})
+				})
+				x, err := l.start(t.Context(), t, h, "")
+				if !fault.Is(err, fault.ServiceUnavailable) || h.Unsettled() != 1 {
+					t.Fatalf("%v, %d settlements wait", err, h.Unsettled())
+				}
+				h.settleAll(t)
+				r, tries, err := h.ledger.Request(t.Context(), x.ID)
+				if at == "settled" {
+					if err != nil || r.Reason != billing.ReasonComplete || r.Charge == 0 {
+						t.Errorf("receipt %+v, %v", r, err)
+					}
+					return
+				}
+				if err != nil || h.spent(t, "10") != 0 || r.Status != billing.Released || r.Reason != billing.ReasonInternal {
+					t.Errorf("spent %s, receipt %+v, %v", h.spent(t, "10"), r, err)
+				}
+				if len(tries) != 1 || tries[0].Channel != r.Channel || tries[0].Waste == 0 {
+					t.Errorf("tries %+v, want the waste of the answer", tries)
+				}
+			})
+		}
+	}
+}
+
+// An answer that is too large to be kept reaches no duplicate either.
+func TestAWithheldAnswerThatIsTooLargeToKeepIsNotChargedAndFreesItsKey(t *testing.T) {
+	for _, l := range []struct {
+		leaving
+		answer string
+		cost   billing.Money
+	}{
+		{leaving{name: "chat", op: upstream.ChatCompletion, model: "m", body: askWhole},
+			strings.Replace(whole(reported), "one two", strings.Repeat("a", idempotency.MaxAnswer), 1), micro(50)},
+		{leaving{name: "messages", op: upstream.Messages, model: "m", body: tellWhole},
+			strings.Replace(toldWhole, `"text":"`, `"text":"`+strings.Repeat("a", idempotency.MaxAnswer), 1), micro(50)},
+		{leaving{name: "embeddings", op: upstream.Embeddings, model: "e", body: `{"model":"e","input":["abcd"]}`},
+			`{"object":"list","model":"e","data":[{"object":"embedding","index":0,"embedding":[0` + strings.Repeat(",0.5", idempotency.MaxEmbeddings/4) + `]}],"usage":{"prompt_tokens":2,"total_tokens":2}}`, micro(2)},
+	} {
+		t.Run(l.name, func(t *testing.T) {
+			meter := &panicky{at: "settle"}
+			h := newHouse(t, &scripted{text: l.answer}, "10", func(o *gateway.Options) {
+				meter.Meter, o.Meter = o.Meter, meter
+				o.Models, o.Prices = nil, billing.NewPriceList(map[string]*billing.Price{l.model: rates(t, "input", "1", "output", "1")})
+			})
+			x, err := l.start(t.Context(), t, h, "k")
+			if !fault.Is(err, fault.ServiceUnavailable) || h.Unsettled() != 1 {
+				t.Fatalf("%v, %d settlements wait", err, h.Unsettled())
+			}
+			h.settleAll(t)
+			r, tries, err := h.ledger.Request(t.Context(), x.ID)
+			if err != nil || h.spent(t, "10") != 0 || r.Status != billing.Released || len(tries) != 1 {
+				t.Errorf("spent %s, receipt %+v, tries %+v, %v", h.spent(t, "10"), r, tries, err)
+			}
+			if _, err := l.start(t.Context(), t, h, "k"); err != nil || h.spent(t, "10") != l.cost {
+				t.Errorf("sent again it cost %s, %v, want %s", h.spent(t, "10"), err, l.cost)
+			}
+		})
 	}
 }
 

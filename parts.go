@@ -9,6 +9,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/dropped"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -74,7 +75,7 @@ func (c *call) askPart(ctx context.Context, p *part) (err error) {
 	body, view, _ := p.op.request(c.model, c.hold)
 	p.asked = true
 	call := &upstream.Call{
-		Op: p.op.op(), Model: c.model.ID, RequestID: c.x.ID, ContentType: "application/json", Body: body, Request: view, Patience: partPatience,
+		Op: p.op.op(), Model: c.model.ID, RequestID: c.x.ID, Account: c.x.principal.Account, ContentType: "application/json", Body: body, Request: view, Patience: partPatience,
 		Accept: func(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
 			p.body, p.usage, err = c.acceptWhole(ctx, p.op, r)
 			return r, err
@@ -125,6 +126,7 @@ func (c *call) joined(s splitter) (*upstream.Reply, error) {
 		reply = merged(reply, p.reply)
 	}
 	if failed != nil {
+		c.discard(reply.Channel, used)
 		return nil, failed
 	}
 	whole, err := s.join(bodies)
@@ -138,35 +140,31 @@ func (c *call) joined(s splitter) (*upstream.Reply, error) {
 	return &reply, nil
 }
 
+// discard notes what the parts used that were answered, where another one failed:
+// the customer gets and pays nothing, and the operator bears it. It is one row,
+// however many parts there were.
+func (c *call) discard(channel string, used billing.Usage) {
+	if used.IsZero() || c.left() {
+		return
+	}
+	i := slices.IndexFunc(c.x.record.attempts, func(a upstream.Attempt) bool { return a.Channel == channel && a.Err == nil })
+	if i < 0 {
+		return
+	}
+	first := &c.x.record.attempts[i]
+	c.failed = append(c.failed, billing.Attempt{
+		Channel: channel, Model: first.Model, StartedAt: first.Started, Duration: first.Duration,
+		Code: string(fault.CalledOff), Status: first.Status, Billable: true, Used: used,
+	})
+}
+
 // merged tells of both replies: the first channel, and whatever either dropped.
 func merged(all upstream.Reply, next *upstream.Reply) upstream.Reply {
 	if all.Channel == "" {
 		all.Status, all.Channel = next.Status, next.Channel
 	}
-	for _, field := range next.Dropped {
-		if !slices.Contains(all.Dropped, field) {
-			all.Dropped = append(slices.Clip(all.Dropped), field)
-		}
-	}
+	all.Dropped = dropped.Bounded(all.Dropped, next.Dropped)
 	return all
-}
-
-// input is what a caller pays who hung up: all that was sent, or those of its
-// parts that were.
-func (c *call) input() billing.Usage {
-	if c.parts == nil {
-		return c.op.input()
-	}
-	var used billing.Usage
-	for i := range c.parts.list {
-		switch p := &c.parts.list[i]; {
-		case p.err == nil:
-			used = used.Add(p.usage)
-		case p.asked && sent(p.err):
-			used = used.Add(p.op.input())
-		}
-	}
-	return used
 }
 
 // calledOff reports whether a part failed because its call was cancelled.

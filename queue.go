@@ -21,28 +21,37 @@ type pending struct {
 }
 
 // queue holds pending captures. It is bounded: what does not fit is left to
-// the ledger's own recovery of open holds.
+// the ledger's own recovery of open holds. Those of one account are tried one
+// after the other, and accounts beside each other, so that an account whose
+// captures fail, since its row is locked, does not delay the others.
 type queue struct {
-	mu    sync.Mutex
-	items []pending
-	wake  chan struct{}
+	mu       sync.Mutex
+	accounts map[string][]pending // only those that have some
+	size     int
+	begin    func(account string) // starts the tries of an account; nil while run does not run
 }
 
-const queueLimit = 10_000
+const (
+	queueLimit = 10_000
+	queueTries = 16 // at once
+)
 
 // add queues p; false if the queue is full.
 func (q *queue) add(p pending) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.items) >= queueLimit {
+	if q.size >= queueLimit {
 		return false
 	}
-	q.items = append(q.items, p)
-	if q.wake != nil {
-		select {
-		case q.wake <- struct{}{}:
-		default:
-		}
+	if q.accounts == nil {
+		q.accounts = make(map[string][]pending)
+	}
+	account := p.hold.Account
+	before := q.accounts[account]
+	q.accounts[account] = append(before, p)
+	q.size++
+	if len(before) == 0 && q.begin != nil {
+		q.begin(account)
 	}
 	return true
 }
@@ -50,50 +59,77 @@ func (q *queue) add(p pending) bool {
 func (q *queue) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.items)
+	return q.size
 }
 
-func (q *queue) head() (pending, bool) {
+// head is the first capture of an account that has some.
+func (q *queue) head(account string) pending {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.items) == 0 {
-		return pending{}, false
-	}
-	return q.items[0], true
+	return q.accounts[account][0]
 }
 
-// drop removes the head; again puts it back at the end, so that one capture
-// that keeps failing does not stop the others.
-func (q *queue) drop(again bool) {
+// drop removes the head of an account; again puts it back at the end, so that one
+// capture that keeps failing does not stop the account's others. It reports
+// whether more are left.
+func (q *queue) drop(account string, again bool) (more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	items := q.accounts[account]
+	p := items[0]
+	items[0] = pending{} // or its answer would stay in memory
+	items = items[1:]
 	if again {
-		q.items[0].tries++
-		q.items = append(q.items, q.items[0])
+		p.tries++
+		items = append(items, p)
+	} else {
+		q.size--
 	}
-	q.items = q.items[1:]
+	if len(items) == 0 {
+		delete(q.accounts, account)
+		return false
+	}
+	q.accounts[account] = items
+	return true
 }
 
-// run retries the head until it succeeds, with a growing pause, until ctx ends.
+// run tries the captures until they succeed or ctx ends, at most queueTries at
+// once. It returns when no try runs any more.
 func (q *queue) run(ctx context.Context, try func(context.Context, pending) error) {
-	const first, most = 100 * time.Millisecond, 5 * time.Second
+	slots := make(chan struct{}, queueTries)
+	var running sync.WaitGroup
+	begin := func(account string) {
+		running.Go(func() { q.retry(ctx, account, slots, try) })
+	}
 	q.mu.Lock()
-	q.wake = make(chan struct{}, 1)
-	wake := q.wake
+	q.begin = begin
+	for account := range q.accounts {
+		begin(account)
+	}
 	q.mu.Unlock()
+	<-ctx.Done()
+	q.mu.Lock()
+	q.begin = nil
+	q.mu.Unlock()
+	running.Wait()
+}
+
+// retry tries the captures of one account until none is left or ctx ends, with a
+// growing pause after each that fails.
+func (q *queue) retry(ctx context.Context, account string, slots chan struct{}, try func(context.Context, pending) error) {
+	const first, most = 100 * time.Millisecond, 5 * time.Second
 	pause := first
 	for {
-		p, ok := q.head()
-		if !ok {
-			select {
-			case <-ctx.Done():
-				return
-			case <-wake:
-				continue
-			}
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
 		}
-		failed := try(ctx, p) != nil
-		q.drop(failed)
+		failed := try(ctx, q.head(account)) != nil
+		<-slots
+		if !q.drop(account, failed) {
+			return
+		}
 		if !failed {
 			pause = first
 			continue

@@ -33,6 +33,7 @@ type recital struct {
 	answer io.Closer  // the part's
 	audio  io.Reader  // the part's
 	begun  int64      // characters of the parts of which audio was read
+	asked  int64      // characters of the parts that an upstream may have got and did not refuse
 }
 
 func newRecital(c *call, op speechOperation, mp3 error) *recital {
@@ -47,18 +48,39 @@ func newRecital(c *call, op speechOperation, mp3 error) *recital {
 func (v *recital) open() (_ *upstream.Reply, err error) {
 	defer guard(&err)
 	p := v.parts[v.at]
-	sent := &upstream.Call{
-		Op: upstream.Speech, Model: v.c.model.ID, RequestID: v.c.x.ID, ContentType: "application/json",
-		Body: p.Request.Body(), Request: p.Request, Accept: v.accept, Observe: v.c.observe,
+	call := &upstream.Call{
+		Op: upstream.Speech, Model: v.c.model.ID, RequestID: v.c.x.ID, Account: v.c.x.principal.Account, ContentType: "application/json",
+		Body: p.Request.Body(), Request: p.Request, Accept: v.accept,
+		Observe: func(a upstream.Attempt) { v.c.tried(a, speechOperation{Request: p.Request}) },
 	}
 	if v.at > 0 {
-		sent.Patience = partPatience
+		call.Patience = partPatience
 	}
-	v.c.x.g.eyes.watched(sent)
+	v.c.x.g.eyes.watched(call)
 	if v.at == 0 { // the caller waits for it
 		defer v.c.x.spent(&v.c.x.record.phases.Upstream, v.c.x.clock())
 	}
-	return v.c.x.routes.router.Do(v.c.ctx, sent)
+	v.send(p.Characters)
+	reply, err := v.c.x.routes.router.Do(v.c.ctx, call)
+	if err != nil && !sent(err) {
+		v.send(-p.Characters)
+	}
+	return reply, err
+}
+
+// send counts characters that are sent to an upstream; a negative n takes those
+// back that none got.
+func (v *recital) send(n int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.asked += n
+}
+
+// sentOut is the characters of the parts that an upstream was asked for.
+func (v *recital) sentOut() int64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.asked
 }
 
 // accept judges the beginning of an answer. What fails here costs nothing.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/auth"
@@ -66,22 +67,30 @@ type Model struct {
 	Kind        Kind      // which endpoint it serves; empty means whichever its upstream serves
 	DisplayName string    // empty means ID
 	OwnedBy     string    // empty means "tollhouse"
-	Created     time.Time // zero means unknown
-	MaxOutput   int64     // most output tokens of one candidate; 0 means unknown: 16,384 if the caller sets no bound
-	HoldTokens  int64     // output tokens held where the caller sets no bound; 0 means 4,096
+	Created     time.Time // zero means when the gateway was started
+	MaxOutput   int64     // most output tokens of one candidate; 0 means unknown: 131,072 are held for a whole answer without a bound, and a vendor that has to be limited is sent 16,384 at most
+	HoldTokens  int64     // output tokens held for a stream without a bound, and what is usual for a whole answer; 0 means 4,096
 	Batch       int       // most texts (for speech: characters) of one upstream call; 0 means that of its family
 	Dimensions  []int64   // the dimensions that embeddings can have; nil means those of its family
 	Voices      []string  // the preset voices of speech, the first being the default; nil means those of its family
 	Ratios      []string  // the values of `ratio` that a video may have; nil means all
 	Priorities  []string  // the values of `priority` that a video may have; nil means all
 	Withdrawn   time.Time // from this day on the model does not exist; zero means never
+
+	drops drops
 }
+
+// drops are the bounds of the output that some channel of a model leaves out.
+type drops struct{ maxTokens, maxCompletionTokens bool }
 
 // The defaults of a model's facts. DefaultMaxOutput is what every current chat
 // model can produce: a larger cap sent unasked could be refused upstream.
+// UnaskedOutput is more than any vendor makes of one candidate where it is sent no
+// bound: it is held for a whole answer of a model whose cap is unknown.
 const (
 	DefaultMaxOutput  = 16_384
 	DefaultHoldTokens = 4_096
+	UnaskedOutput     = 131_072
 )
 
 // routes is an immutable snapshot of what a reload replaces.
@@ -90,9 +99,10 @@ type routes struct {
 	prices       *billing.PriceList
 	models       map[string]*Model // that channels, the operator and the tables name, every default set; not to be changed
 	requirePrice bool
+	started      time.Time // of the gateway, which stands for the time of models without one
 }
 
-func newRoutes(o *Options) (*routes, error) {
+func newRoutes(o *Options, started time.Time) (*routes, error) {
 	if o.Upstream == nil {
 		return nil, errors.New("gateway: Options.Upstream is nil; give an upstream or a router of channels")
 	}
@@ -100,7 +110,7 @@ func newRoutes(o *Options) (*routes, error) {
 	if !ok {
 		router = upstream.Sole(o.Upstream)
 	}
-	r := &routes{router: router.Wrap(messages.Bridge(o.Now)), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice}
+	r := &routes{router: router.Wrap(messages.Bridge(o.Now)), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice, started: started}
 	for _, m := range o.Models {
 		if err := r.add(m); err != nil {
 			return nil, err
@@ -112,7 +122,7 @@ func newRoutes(o *Options) (*routes, error) {
 		}
 	}
 	for _, m := range r.models {
-		*m = m.filled()
+		*m = r.filled(*m)
 	}
 	return r, nil
 }
@@ -122,6 +132,46 @@ func newRoutes(o *Options) (*routes, error) {
 func (r *routes) serves(op upstream.Op, model string) bool {
 	return r.router.Supports(op, model) || op == upstream.CountTokens && r.router.Supports(upstream.Messages, model)
 }
+
+// sells reports whether a call of op has a price where it must have one.
+func (r *routes) sells(op upstream.Op, model string) bool {
+	return !r.requirePrice || MissingUnits(op, r.prices.Price(model)) == ""
+}
+
+// pricedUnits are the units that a price needs for an operation to cost what it
+// says: those of one of the sets. What is not here costs nothing.
+var pricedUnits = map[upstream.Op][][]billing.Unit{
+	upstream.ChatCompletion: {{billing.Input, billing.Output}},
+	upstream.Messages:       {{billing.Input, billing.Output}},
+	upstream.Embeddings:     {{billing.Input}},
+	upstream.GenerateImage:  {{billing.Image}, {billing.Input, billing.ImageOutput}},
+	upstream.EditImage:      {{billing.Image}, {billing.Input, billing.ImageOutput}},
+	upstream.SubmitVideo:    {{billing.Second}, {billing.Output}},
+	upstream.Speech:         {{billing.Character}},
+}
+
+// MissingUnits names the units that a price lacks for an operation, which then
+// would be free by mistake; empty if it lacks none. A nil price lacks all, and one
+// of which every rate is "0" lacks none. image_output may be given as output.
+func MissingUnits(op upstream.Op, p *billing.Price) string {
+	var missing []string
+	for _, set := range pricedUnits[op] {
+		var lacks []string
+		for _, u := range set {
+			if !p.Covers(u) && !p.IsFree() {
+				lacks = append(lacks, string(u))
+			}
+		}
+		if len(lacks) == 0 {
+			return ""
+		}
+		missing = append(missing, strings.Join(lacks, " and "))
+	}
+	return strings.Join(missing, ", or ")
+}
+
+// Operations are those that a kind of models is called by.
+func (k Kind) Operations() []upstream.Op { return slices.Clone(kinds[k]) }
 
 // builtin concatenates the rooms' tables.
 func builtin() map[string]*Model {
@@ -192,7 +242,7 @@ func (r *routes) model(id string) (*Model, bool) {
 	if m, ok := r.models[id]; ok {
 		return m, true
 	}
-	return new(Model{ID: id}.filled()), true
+	return new(r.filled(Model{ID: id})), true
 }
 
 // withdrawn reports whether the model does not exist any more.
@@ -208,8 +258,11 @@ func (m Model) announce(h http.Header) {
 	}
 }
 
-// filled has every default set.
-func (m Model) filled() Model {
+// filled has every default set; started is when the gateway was.
+func (m Model) filled(started time.Time) Model {
+	if m.Created.IsZero() {
+		m.Created = started
+	}
 	if m.DisplayName == "" {
 		m.DisplayName = m.ID
 	}
@@ -220,6 +273,24 @@ func (m Model) filled() Model {
 		m.HoldTokens = DefaultHoldTokens
 	}
 	return m
+}
+
+// filled is a model with every default set, and with what its channels drop.
+func (r *routes) filled(m Model) Model {
+	m = m.filled(r.started)
+	m.drops = drops{r.router.Drops(m.ID, "max_tokens"), r.router.Drops(m.ID, "max_completion_tokens")}
+	return m
+}
+
+// unasked is the most that a vendor makes of one candidate without a bound.
+func (m Model) unasked() int64 { return cmp.Or(m.MaxOutput, UnaskedOutput) }
+
+// can is the largest output of one candidate that is believed.
+func (m Model) can() int64 {
+	if m.MaxOutput == 0 {
+		return window
+	}
+	return 2*m.MaxOutput + slack
 }
 
 // most is the largest output of one candidate, for a caller who set a bound of

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"net/http"
+	"slices"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -11,15 +13,18 @@ import (
 
 // settle ends the hold, whoever hung up: its context has a time-out of its own.
 // answer is what duplicates of the request get, nil for nothing. A capture that
-// does not become durable in time is retried by Run, and the answer is a 503.
+// does not become durable in time is retried by Run, and the answer is a 503; a
+// whole answer that nobody gets then, since no duplicate can have it either, is
+// released instead, and its key freed. If its capture was committed all the same,
+// and only the word of it was lost, the release finds it settled and changes
+// nothing.
 func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record) (billing.Receipt, error) {
 	if !c.held {
 		return billing.Receipt{}, nil
 	}
 	c.held = false
-	if u.Anomaly || c.op.absurd(c.model, u) {
-		u = c.plausible(u)
-	}
+	u = c.plausible(u)
+	c.learnHidden(u)
 	c.used = u.Tokens()
 	if answer != nil {
 		c.x.claimed = nil // the settlement ends the claim
@@ -30,6 +35,9 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 	defer ctx.end()
 	receipt, err := c.x.g.settle(ctx, p)
 	if err != nil {
+		if c.whole != nil && (answer == nil || answer.Body == nil) && reason == billing.ReasonComplete {
+			p = c.unpaid(p)
+		}
 		queued := c.x.g.putOff(c.ctx, p, err)
 		c.x.g.options.Logger.Error("capture is not durable", "request_id", c.x.ID, "queued", queued, "error", err)
 		return receipt, &fault.Error{
@@ -39,22 +47,76 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 	}
 	c.x.record.receipt = &receipt
 	c.x.record.charge = receipt.Charge.String()
+	if recovered(receipt, reason) {
+		return receipt, takenOver(billing.ErrHoldEnded)
+	}
 	return receipt, nil
 }
 
-// plausible clamps impossible counts to the bound of the hold (faults.md, row 6).
+// recovered reports whether a settlement for reason found that the hold had been
+// ended by the recovery of another process, which took this one for dead. The
+// receipt is then of the last checkpoint, and the answer would be free.
+func recovered(r billing.Receipt, reason string) bool {
+	return r.Reason == billing.ReasonInternal && reason != billing.ReasonInternal
+}
+
+// takenOver is the error of a call whose hold was ended by another process.
+func takenOver(err error) error {
+	return &fault.Error{
+		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
+		Message: "Another server of the gateway took this one for dead and ended the charge of this request, so the answer is withheld. Send the request again.",
+	}
+}
+
+// unpaid makes p the release of a whole answer that is withheld and that no
+// duplicate can get: the customer gets nothing, and the operator bears it.
+func (c *call) unpaid(p pending) pending {
+	p.outcome.Reason = billing.ReasonInternal
+	a := billing.Attempt{Channel: c.channel, Code: string(fault.ServiceUnavailable), Status: http.StatusOK, Billable: true, Used: p.usage}
+	if n := len(c.x.record.attempts); n > 0 {
+		last := &c.x.record.attempts[n-1]
+		a.Model, a.StartedAt, a.Duration = last.Model, last.Started, last.Duration
+	}
+	p.outcome.Failed = append(slices.Clip(p.outcome.Failed), a)
+	p.usage = billing.Usage{}
+	return p
+}
+
+// plausible is u with the counts replaced that nothing can have had (faults.md,
+// row 6): by the bound of the hold, or by what was delivered if that is more. Each
+// side is judged by itself, so that one count that cannot be cuts no other.
 func (c *call) plausible(u billing.Usage) billing.Usage {
+	if !c.op.absurd(c.model, u) {
+		return u
+	}
 	most, _ := c.op.bound(c.model)
 	u.Anomaly = true
-	u.Output = min(u.Output, most.Output)
-	u.Reasoning = min(u.Reasoning, u.Output)
-	u.CachedInput = min(u.CachedInput, most.Input)
-	u.CacheWrite = min(u.CacheWrite, most.Input-u.CachedInput)
-	u.Input = min(u.Input, most.Input-u.CachedInput-u.CacheWrite)
-	u.ImageInput = min(u.ImageInput, most.ImageInput)
-	u.ImageOutput = min(u.ImageOutput, most.ImageOutput)
-	u.Images = min(u.Images, most.Images)
+	if c.op.absurd(c.model, billing.Usage{Output: u.Output, ImageOutput: u.ImageOutput}) {
+		u.Output = min(u.Output, max(most.Output, c.said()))
+		u.Reasoning = min(u.Reasoning, u.Output)
+		u.ImageOutput = min(u.ImageOutput, most.ImageOutput)
+	}
+	if c.op.absurd(c.model, billing.Usage{Input: u.Input, CachedInput: u.CachedInput, CacheWrite: u.CacheWrite, ImageInput: u.ImageInput}) {
+		u.CachedInput = min(u.CachedInput, most.Input)
+		u.CacheWrite = min(u.CacheWrite, most.Input-u.CachedInput)
+		u.Input = min(u.Input, most.Input-u.CachedInput-u.CacheWrite)
+		u.ImageInput = min(u.ImageInput, most.ImageInput)
+	}
+	if c.op.absurd(c.model, billing.Usage{Images: u.Images}) {
+		u.Images = min(u.Images, most.Images)
+	}
 	return u
+}
+
+// said is the output that was delivered, by its text; 0 where it has none.
+func (c *call) said() int64 {
+	if t, ok := c.tap.(interface{ said() int64 }); ok {
+		return t.said()
+	}
+	if o, ok := c.op.(worded); ok && c.whole != nil {
+		return o.said(c.whole)
+	}
+	return 0
 }
 
 // settle calls the meter and survives its panics.
@@ -70,6 +132,9 @@ func (g *Gateway) settle(ctx context.Context, p pending) (r billing.Receipt, err
 	r, err = g.options.Meter.Settle(ctx, p.hold, p.usage, with...)
 	if err != nil || g.transactional {
 		return r, err
+	}
+	if p.answer != nil && recovered(r, p.outcome.Reason) { // what is withheld is not for a duplicate
+		p.answer.Body = nil
 	}
 	return r, g.keep(ctx, p.answer, r)
 }

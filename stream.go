@@ -35,7 +35,12 @@ type Stream struct {
 	copied []byte      // all events until now, if a duplicate may ask for them
 	noted  int         // how much of out is in copied
 
-	dry      bool      // an extension of the hold was refused
+	dry        bool          // the last extension of the hold was refused
+	step       int64         // output tokens of the next extension
+	lost       error         // another process has ended the hold; nil if none did
+	drainLimit time.Duration // how long it is read on after its client left; 0 for not at all
+	drainTimer *time.Timer   // ends a drain; nil while the client is there
+
 	saved    int64     // output tokens at the last checkpoint
 	savedAt  time.Time // when that was; at first, when the stream began
 	until    int64     // output tokens that the hold covers; 0 means all
@@ -49,7 +54,8 @@ const batch = 32 << 10
 // hears something while it waits.
 func newStream(c *call) *Stream {
 	now := c.x.g.options.Now()
-	s := &Stream{c: c, tap: c.op.tap(), last: now, savedAt: now}
+	s := &Stream{c: c, tap: c.op.tap(), last: now, savedAt: now, step: c.model.HoldTokens}
+	c.tap = s.tap
 	if c.silence != nil && c.x.g.options.Heartbeat > 0 {
 		s.mu.Lock() // the timer's goroutine reads it
 		s.beat = time.AfterFunc(c.x.g.options.Heartbeat, s.onSilence)
@@ -70,12 +76,14 @@ func (s *Stream) begin(asked int64) {
 		return
 	}
 	most, _ := s.c.op.bound(s.c.model)
-	input, err := h.Price.Cost(billing.Usage{Input: most.Input})
-	if err != nil {
-		return
+	if e, ok := s.c.op.(exposed); ok {
+		most.Input = e.exposure(s.c.model).inputHeld(s.c.model, h)
+	}
+	if d, ok := s.c.op.(exposed); ok && d.exposure(s.c.model).dropped {
+		asked = 0 // some channel leaves it out
 	}
 	allowed := s.c.op.outputLimit(s.c.model, asked)
-	if covered := h.Price.Affords(h.Amount-input, billing.Output, allowed); covered < allowed {
+	if covered := pays(h.Price, h.Amount, most.Input, allowed); covered < allowed {
 		s.until = max(covered, 1)
 	}
 }
@@ -94,7 +102,7 @@ func (s *Stream) lighten() {
 func (s *Stream) onSilence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
+	if s.ended || s.left() {
 		return
 	}
 	now, interval := s.c.x.g.options.Now(), s.c.x.g.options.Heartbeat
@@ -241,9 +249,15 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 		s.fail(err)
 	case done:
 		s.finish(billing.ReasonComplete)
-	case !s.afford():
+	case !s.afford() && s.lost == nil:
 		s.out = s.tap.cutShort(s.out)
 		s.finish(billing.ReasonBalanceEnded)
+	case s.lost != nil:
+		s.fail(s.lost)
+	case s.left(): // nobody takes it
+		s.remember()
+		s.out, s.noted = s.out[:0], 0
+		return true
 	default:
 		return s.c.events.buffered()
 	}
@@ -253,6 +267,10 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 // finish ends a stream well: it settles, and only then lets the terminator out.
 func (s *Stream) finish(reason string) {
 	usage := s.tap.usage()
+	if s.left() {
+		reason = billing.ReasonClientGone
+		s.drained()
+	}
 	before := len(s.out)
 	s.out = append(s.out, s.tap.terminator()...)
 	if _, err := s.c.settle(usage, reason, s.answer()); err != nil {
@@ -285,6 +303,9 @@ func (s *Stream) fail(err error) {
 	cause := context.Cause(s.c.ctx)
 	reason := billing.ReasonUpstreamFailed
 	switch {
+	case s.left():
+		s.hungUp()
+		return
 	case cause == nil:
 	case errors.Is(cause, errShuttingDown):
 		err, reason = errShuttingDown, billing.ReasonShutdown
@@ -295,7 +316,7 @@ func (s *Stream) fail(err error) {
 	if errors.Is(err, io.EOF) {
 		err = badGateway("The upstream's stream ended before it was complete.", err)
 	}
-	if fault.Is(err, fault.InternalError) {
+	if fault.Is(err, fault.InternalError) || errors.Is(err, billing.ErrHoldEnded) {
 		reason = billing.ReasonInternal
 	}
 	var used billing.Usage
@@ -317,14 +338,15 @@ func (s *Stream) broke(err error) {
 	s.out = s.c.x.AppendError(s.out, err)
 }
 
-// hungUp settles for a client that went away: the input and what was delivered.
+// hungUp settles for a client that went away: the input and what was delivered, or
+// the pieces that the vendor was asked for.
 func (s *Stream) hungUp() {
 	s.c.x.record.gone = true
-	s.err = fault.New(fault.ClientGone, "The client closed the connection before the answer was complete.")
+	s.err = errLeft()
 	if s.c.x.claimed != nil { // a duplicate must not take what was received for the whole
 		s.out = s.c.x.AppendError(s.out, s.err)
 	}
-	if _, err := s.c.settle(s.tap.usage(), billing.ReasonClientGone, s.answer()); err != nil {
+	if _, err := s.c.settle(s.c.asked(s.c.op, s.tap.usage()), billing.ReasonClientGone, s.answer()); err != nil {
 		s.err = err
 	}
 	s.end()
@@ -356,6 +378,7 @@ func (s *Stream) end() {
 // stop ends the heartbeat, and a claim that no settlement ended.
 func (s *Stream) stop() {
 	s.ended = true
+	s.endDrain()
 	s.watch()
 	if s.beat != nil {
 		s.beat.Stop()
@@ -373,8 +396,16 @@ func (s *Stream) let() {
 }
 
 // Close ends the stream. Before its end that settles the call as one whose
-// client went away. It is safe to call more than once.
+// client went away; where the channel's Drain says so, or the model reasons without
+// showing it, it first reads on for as long as that may take (half a minute at the
+// most). It is safe to call more than once.
 func (s *Stream) Close() error {
+	if s.drainLimit > 0 {
+		s.leaves(context.Canceled)
+	}
+	for s.draining() {
+		_, _ = s.Next()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ended {
@@ -383,6 +414,13 @@ func (s *Stream) Close() error {
 		s.hungUp()
 	}
 	return nil
+}
+
+// draining reports whether the stream is read on after its client left.
+func (s *Stream) draining() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left() && !s.ended
 }
 
 // Err is why the stream ended badly; nil after a complete stream. It waits for a

@@ -72,10 +72,14 @@ const spare = time.Hour
 // enlist makes the hold and the task, both or neither.
 func (c *call) enlist(v *videoOperation) (_ *video.Task, err error) {
 	defer guard(&err)
-	x, now := c.x, c.x.g.options.Now()
+	x := c.x
 	bound, err := v.Bound(v.price)
 	if err != nil {
 		return nil, err
+	}
+	now, err := x.g.videos.clock.now(c.ctx)
+	if err != nil {
+		return nil, away(err)
 	}
 	t := v.Task(bound, now)
 	t.ID, t.RequestID = x.g.options.NewID("vid_"), x.ID
@@ -87,7 +91,7 @@ func (c *call) enlist(v *videoOperation) (_ *video.Task, err error) {
 	}
 	x.g.videos.remember(v.price)
 	charge := c.charge()
-	charge.Until = t.ExpiresAt.Add(video.Grace + spare)
+	charge.Until = x.g.options.Now().Add(t.End().Sub(now) + spare) // which is by this process's clock
 	if x.g.videos.transactional {
 		charge.With = []billing.Record{n}
 	}
@@ -115,10 +119,8 @@ func refused(err error) bool {
 	}
 	certain := !how.Sent || how.Refused || how.Fatal
 	switch how.Status {
-	case http.StatusRequestTimeout, http.StatusFailedDependency, 499: // something behind the vendor's door may go on
+	case http.StatusRequestTimeout, http.StatusFailedDependency, 499: // something behind the vendor's first server may go on
 		return certain
-	case http.StatusInternalServerError:
-		return true
 	}
 	return certain || how.Status >= 400 && how.Status < 500
 }
@@ -139,7 +141,7 @@ func (c *call) lost(t *video.Task, err error) error {
 	if n := len(c.x.record.attempts); n > 0 {
 		c.channel = c.x.record.attempts[n-1].Channel
 	}
-	step := t.Lose(c.channel, c.x.g.options.Now())
+	step := t.Lose(c.channel, c.x.g.videos.clock.last())
 	answer := c.x.answerRecord(http.Header{"Content-Type": {"application/json"}}, step.Record())
 	c.x.claimed = nil // a duplicate must not make a second job: it is told of the task
 	c.x.g.videos.keep(c.ctx, video.Step{Task: step}, answer)
@@ -157,7 +159,7 @@ func unknown(t *video.Task, err error) error {
 // accepted tells the caller of the task. The hold is the task's from now on.
 func (c *call) accepted(v *videoOperation, t *video.Task, reply *upstream.Reply) (*Result, error) {
 	c.held = false
-	step := t.Accept(v.report, reply.Channel, c.x.g.options.Now())
+	step := t.Accept(v.report, reply.Channel, c.x.g.videos.clock.last())
 	header := resultHeader(reply, 0)
 	c.model.announce(header)
 	header["Content-Type"] = []string{"application/json"}

@@ -1,6 +1,10 @@
 package gateway
 
 import (
+	"cmp"
+	"context"
+	"errors"
+
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/word"
@@ -12,31 +16,74 @@ func (c *call) observe(a upstream.Attempt) { c.tried(a, c.op) }
 
 // tried notes an attempt at op, which may be a part of the call. One that failed
 // is kept with the receipt, and what its vendor may bill: the customer pays for
-// none. A caller who left pays for what was sent, so that this is no failure.
+// none. Of one whose caller disconnected nothing is wasted, since the caller pays
+// for it.
 func (c *call) tried(a upstream.Attempt, op operation) {
 	c.x.observe(a)
-	if a.Err == nil || c.ctx.Err() != nil {
+	if a.Err == nil {
 		return
 	}
 	t := billing.Attempt{
 		Channel: a.Channel, Model: a.Model, StartedAt: a.Started, Duration: a.Duration,
 		Code: string(word.Code(fault.From(a.Err).Code)), Status: a.Status, Billable: a.Sent && !a.Refused && a.Status < 400,
 	}
-	if t.Billable {
+	if t.Billable && !c.left() {
 		t.Used = c.ventured(op)
 	}
 	c.failed = append(c.failed, t)
 }
 
+// left reports whether the call's client disconnected.
+func (c *call) left() bool {
+	cause := context.Cause(c.ctx)
+	return cause != nil && !errors.Is(cause, errShuttingDown)
+}
+
 // ventured is what a vendor that got op counts at least: the text that it was
 // sent, and the pieces that it was asked for, if it sells by the piece.
 func (c *call) ventured(op operation) billing.Usage {
+	u := c.asked(op, op.input())
+	u.Estimated = true
+	return u
+}
+
+// asked is u with the pieces that the vendor of op was asked for: one that sells
+// by the piece makes them all, whoever leaves.
+func (c *call) asked(op operation, u billing.Usage) billing.Usage {
 	most, least := op.bound(c.model)
 	if least.IsZero() {
 		least = most
 	}
-	u := op.input()
-	u.Images, u.Seconds, u.Characters, u.Variant = least.Images, least.Seconds, least.Characters, least.Variant
-	u.Estimated = true
+	u.Images, u.Seconds, u.Characters = max(u.Images, least.Images), max(u.Seconds, least.Seconds), max(u.Characters, least.Characters)
+	u.Variant = cmp.Or(u.Variant, least.Variant)
 	return u
+}
+
+// owed is what a caller pays who disconnected before the answer: for what the
+// vendor was asked for, or for those of its parts that were sent.
+func (c *call) owed() billing.Usage {
+	switch {
+	case c.voice != nil:
+		return billing.Usage{Characters: c.voice.sentOut()}
+	case c.parts == nil:
+		return c.ventured(c.op)
+	}
+	var used billing.Usage
+	for i := range c.parts.list {
+		switch p := &c.parts.list[i]; {
+		case p.err == nil:
+			used = used.Add(p.usage)
+		case p.asked && sent(p.err):
+			used = used.Add(c.ventured(p.op))
+		}
+	}
+	return used
+}
+
+// lastChannel is the channel that was asked last; empty if none was.
+func (c *call) lastChannel() string {
+	if n := len(c.x.record.attempts); n > 0 {
+		return c.x.record.attempts[n-1].Channel
+	}
+	return ""
 }

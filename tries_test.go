@@ -100,7 +100,7 @@ func TestAnAnswerAtTheFirstTryKeepsNone(t *testing.T) {
 	}
 }
 
-func TestWhoHangsUpIsNoFailedTry(t *testing.T) {
+func TestATryWhoseCallerHangsUpIsKeptAndWastesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	h := newHouse(t, inOrder(t, upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
 		cancel()
@@ -111,7 +111,7 @@ func TestWhoHangsUpIsNoFailedTry(t *testing.T) {
 	if err == nil {
 		t.Fatal("answered")
 	}
-	if tries := h.tries(t, x); tries != nil || h.spent(t, "1.00") != micro(estimatedInput) {
+	if tries := h.tries(t, x); len(tries) != 1 || tries[0].Channel != "c0" || tries[0].Waste != 0 || h.spent(t, "1.00") != micro(estimatedInput) {
 		t.Errorf("kept %+v, spent %s", tries, h.spent(t, "1.00"))
 	}
 }

@@ -135,14 +135,14 @@ func (g *Gateway) chatOperation(req *chat.Request, stream bool) (operation, erro
 	typed := *req
 	typed.Stream = stream
 	parsed, err := chat.Encode(&typed)
-	return chatOperation{parsed, g}, err
+	return chatOf(g, parsed), err
 }
 
 func (g *Gateway) messagesOperation(req *messages.Request, stream bool) (operation, error) {
 	typed := *req
 	typed.Stream = stream
 	parsed, err := messages.Encode(&typed)
-	return messagesOperation{parsed, g}, err
+	return messagesOf(g, parsed), err
 }
 
 func (g *Gateway) countOperation(req *messages.Request) (operation, error) {

@@ -178,10 +178,10 @@ func TestAVideoFromItsSubmissionToItsEnd(t *testing.T) {
 	}
 }
 
-// A time-out, a step that failed behind the vendor's door and a proxy that was hung
+// A time-out, an error of the vendor's own, a step behind it and a proxy that was hung
 // up on do not say that nothing was begun.
 func TestAfterSomeStatusesASubmissionMayHaveBeenTaken(t *testing.T) {
-	for _, status := range []int{408, 424, 499, 502, 504} {
+	for _, status := range []int{408, 424, 499, 500, 502, 504} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &studio{lose: (&upstream.Failure{Sent: true, Status: status}).Fault()}
 			h := cinema(t, s, nil)
@@ -234,11 +234,11 @@ func TestASubmissionWhoseAnswerWasLostIsNotRepeatedAndEndsByItself(t *testing.T)
 
 func TestASubmissionThatWasRefusedForCertainLeavesNothing(t *testing.T) {
 	for name, refusal := range map[string]error{
-		"the caller's fault":  (&upstream.Failure{Status: 400, Sent: true}).Fault(),
-		"busy":                (&upstream.Failure{Status: 503, Sent: true, Refused: true}).Fault(),
-		"no connection":       (&upstream.Failure{}).Fault(),
-		"an error of its own": (&upstream.Failure{Status: 500, Sent: true}).Fault(),
-		"the operator's key":  (&upstream.Failure{Status: 401, Sent: true, Fatal: true}).Fault(),
+		"the caller's fault": (&upstream.Failure{Status: 400, Sent: true}).Fault(),
+		"busy":               (&upstream.Failure{Status: 503, Sent: true, Refused: true}).Fault(),
+		"no connection":      (&upstream.Failure{}).Fault(),
+		"another's address":  (&upstream.Failure{Status: 421, Sent: true, Fatal: true}).Fault(),
+		"the operator's key": (&upstream.Failure{Status: 401, Sent: true, Fatal: true}).Fault(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &studio{lose: refusal}

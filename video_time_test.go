@@ -70,8 +70,10 @@ func TestAVideoIsChargedIfItIsThereInTimeAndReportedIfItComesTooLate(t *testing.
 		cost   billing.Money
 		report bool
 	}{
-		"in time":  {time.Hour - 8*time.Second, video.Succeeded, 343_035_000, false},
-		"too late": {time.Hour - 2*time.Second, video.Expired, 0, true}, // between the last look in time and the end
+		"in time":                 {time.Hour - 8*time.Second, video.Succeeded, 343_035_000, false},
+		"after the caller's time": {2 * time.Hour, video.Succeeded, 343_035_000, false},
+		"just before the end":     {48*time.Hour + video.Grace - 8*time.Second, video.Succeeded, 343_035_000, false},
+		"too late":                {48*time.Hour + video.Grace - 2*time.Second, video.Expired, 0, true}, // between the last look in time and the end
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -90,7 +92,7 @@ func TestAVideoIsChargedIfItIsThereInTimeAndReportedIfItComesTooLate(t *testing.
 				if _, _, err := h.submit(t.Context(), strings.Replace(askGamma, `"duration"`, `"execution_expires_after":3600,"duration"`, 1), ""); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(time.Hour + time.Minute)
+				time.Sleep(48*time.Hour + video.Grace + time.Minute)
 				stop()
 				running.Wait()
 				v, err := h.Video(t.Context(), "cgt-1")
@@ -186,4 +188,32 @@ func TestAnUpstreamThatTookAVideoIsNotForgottenWhereAnotherNodeGaveItUp(t *testi
 			t.Errorf("spent %s", got)
 		}
 	})
+}
+
+// The vendor of the beta family has no execution_expires_after: it would make the
+// video, and whoever set a short time would not pay for it.
+func TestATimeThatTheVendorDoesNotHaveIsRefusedBeforeAnythingIsSpent(t *testing.T) {
+	s := &studio{submit: betaTaken, polls: []string{betaDone}}
+	h := cinema(t, s, nil)
+	check := func(name string, err error) {
+		if e := fault.From(err); e == nil || e.HTTPStatus() != http.StatusBadRequest || e.Param != "execution_expires_after" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, body := range []string{
+		strings.Replace(askBeta, `"duration"`, `"execution_expires_after":1,"duration"`, 1),
+		strings.Replace(askBeta, `"duration"`, `"execution_expires_after":172800,"duration"`, 1),
+		strings.Replace(askGamma, `"duration"`, `"execution_expires_after":3599,"duration"`, 1),
+		strings.Replace(askGamma, `"duration"`, `"execution_expires_after":259201,"duration"`, 1),
+	} {
+		_, _, err := h.submit(t.Context(), body, "")
+		check(body, err)
+	}
+	_, err := h.SubmitVideo(t.Context(), &video.Request{
+		Model: "beta2.6-t2v", Duration: 5, Resolution: "720p", Input: []byte(`{"prompt":"a boat"}`), ExecutionExpiresAfter: 1,
+	})
+	check("in process", err)
+	if b := h.balance(t); s.jobs != 0 || b.Held != 0 || h.spent(t, "10.00") != 0 {
+		t.Errorf("%d jobs, %+v", s.jobs, b)
+	}
 }

@@ -69,6 +69,7 @@ type videos struct {
 	store         video.Store
 	transactional bool   // the meter is the store: tasks change with the money
 	owner         string // of this process's leases
+	clock         *taskClock
 
 	mu      sync.Mutex
 	polled  map[string]time.Time      // when this process last asked after a task
@@ -98,8 +99,11 @@ type keeping struct {
 
 func newVideos(g *Gateway) *videos {
 	meter, same := g.options.Meter.(video.Store)
+	clock := &taskClock{own: g.options.Now}
+	clock.store, _ = g.options.Tasks.(video.Clock)
 	return &videos{
-		g: g, store: g.options.Tasks, transactional: same && meter == g.options.Tasks, owner: g.options.NewID("node_"),
+		clock: clock,
+		g:     g, store: g.options.Tasks, transactional: same && meter == g.options.Tasks, owner: g.options.NewID("node_"),
 		polled: map[string]time.Time{}, asking: map[string]*refresh{}, prices: map[string]*billing.Price{},
 		wake: make(chan struct{}, 1), notice: func() {},
 	}
@@ -109,7 +113,7 @@ func newVideos(g *Gateway) *videos {
 func newNotices(g *Gateway, outbox webhook.Outbox) (*webhook.Deliverer, error) {
 	d, err := webhook.NewDeliverer(webhook.DelivererOptions{
 		Outbox: outbox, Client: webhook.NewClient(webhook.Options{AllowPrivate: g.options.Video.AllowPrivate, Now: g.options.Now}),
-		Owner: g.videos.owner, Logger: g.options.Logger, Now: g.options.Now, Tried: g.noticeTried,
+		Owner: g.videos.owner, Logger: g.options.Logger, Now: g.options.Now, Clock: g.videos.clock.read, Tried: g.noticeTried,
 	})
 	if err == nil {
 		g.videos.notice = d.Wake
@@ -189,14 +193,14 @@ func (v *videos) due(t *video.Task, interval time.Duration) bool {
 
 // overdue is due of an open task; the caller holds the lock.
 func (v *videos) overdue(t *video.Task, interval time.Duration) bool {
-	last := v.polled[t.ID]
-	if last.IsZero() {
-		last = t.PolledAt
+	if last, here := v.polled[t.ID]; here {
+		return v.g.options.Now().Sub(last) >= interval
 	}
+	last := t.PolledAt
 	if last.IsZero() {
 		last = t.CreatedAt
 	}
-	return v.g.options.Now().Sub(last) >= interval
+	return v.clock.last().Sub(last) >= interval
 }
 
 // refresh asks how a task goes. Callers who ask at the same time share one look;
@@ -254,7 +258,10 @@ const abandoned = time.Hour
 // advance takes a task one step on, if there is one.
 func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err error) {
 	defer guard(&err)
-	now := v.g.options.Now()
+	now, err := v.clock.now(ctx)
+	if err != nil {
+		return nil, away(err)
+	}
 	if m, ended := t.Expire(now); ended {
 		if t.UpstreamID != "" { // a last look, so that a success that came too late is reported
 			if data, err := v.ask(ctx, t); err == nil {
@@ -288,7 +295,7 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 // ask is what the task's upstream says of it.
 func (v *videos) ask(ctx context.Context, t *video.Task) (data []byte, err error) {
 	call := &upstream.Call{
-		Op: upstream.PollVideo, Model: t.Model, Channel: t.Channel, TaskID: t.UpstreamID, RequestID: t.RequestID,
+		Op: upstream.PollVideo, Model: t.Model, Channel: t.Channel, TaskID: t.UpstreamID, RequestID: t.RequestID, Account: t.Account,
 		Accept: func(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
 			buf := new(bytes.Buffer)
 			in := intake{limit: video.MaxAnswer}

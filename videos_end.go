@@ -30,7 +30,7 @@ func (v *videos) commit(ctx context.Context, t *video.Task, m video.Move) (*vide
 		v.moved(ctx, t.State, &next, nil, m.Late)
 		return &next, nil
 	}
-	now := v.g.options.Now()
+	now := v.clock.last()
 	next.PurgeAt = now.Add(v.g.options.Video.Retention)
 	step := video.Step{Task: next, Notice: next.NoticeOf(v.g.options.NewID("evt_"), now)}
 	receipt, first, err := v.settle(ctx, step)

@@ -61,7 +61,16 @@ func (v *videos) run(ctx context.Context) {
 	timer := time.NewTimer(claimEvery)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		now := v.g.options.Now()
+		now, err := v.clock.now(ctx)
+		if err != nil { // it was never read, and no task can be told to be over
+			v.g.options.Logger.Warn("reading the clock of the store of videos failed", "error", err)
+			timer.Reset(retryAfter)
+			select {
+			case <-ctx.Done():
+			case <-timer.C:
+			}
+			continue
+		}
 		if now.Sub(r.claimed) >= claimEvery {
 			r.claim(ctx, now)
 		}
@@ -112,7 +121,7 @@ func (r *round) ward(known *ward, t *video.Task, now time.Time) *ward {
 // claim leases tasks, and takes note of those that are this process's now.
 func (r *round) claim(ctx context.Context, now time.Time) {
 	r.claimed = now
-	tasks, err := r.leased(ctx, now)
+	tasks, err := r.leased(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			r.v.g.options.Logger.Warn("open videos were not claimed", "error", err)
@@ -128,11 +137,11 @@ func (r *round) claim(ctx context.Context, now time.Time) {
 	}
 }
 
-func (r *round) leased(ctx context.Context, now time.Time) (tasks []*video.Task, err error) {
+func (r *round) leased(ctx context.Context) (tasks []*video.Task, err error) {
 	defer guard(&err)
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	return r.v.store.Claim(ctx, r.v.owner, now.Add(leaseFor), mostTasks)
+	return r.v.store.Claim(ctx, r.v.owner, r.v.g.options.Now().Add(leaseFor), mostTasks)
 }
 
 // nextLook is when a task is to be looked at: an interval after the last look,
@@ -142,14 +151,14 @@ func (v *videos) nextLook(t *video.Task, now time.Time) time.Time {
 	case video.Submitting:
 		return t.CreatedAt.Add(abandoned + time.Second)
 	case video.Unknown:
-		return t.ExpiresAt.Add(video.Grace)
+		return t.End()
 	}
-	next, last := now.Add(v.interval(t, now)), t.ExpiresAt.Add(-v.g.options.Video.Poll)
+	next, last := now.Add(v.interval(t, now)), t.End().Add(-v.g.options.Video.Poll)
 	switch {
-	case !t.ExpiresAt.After(next) && now.Before(last):
+	case !t.End().After(next) && now.Before(last):
 		return last // what succeeded in time is seen in time
-	case t.ExpiresAt.Before(next):
-		return t.ExpiresAt
+	case t.End().Before(next):
+		return t.End()
 	}
 	return next
 }
@@ -219,7 +228,7 @@ func (r *round) leave(due []*ward) {
 func (r *round) ask(ctx context.Context, w *ward) {
 	defer func() { <-r.slots }()
 	t, err := r.v.refresh(ctx, w.task, 0)
-	now := r.v.g.options.Now()
+	now := r.v.clock.last()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w.busy = false
@@ -249,7 +258,7 @@ func (r *round) purge(ctx context.Context, now time.Time) {
 	r.purged = now
 	r.v.mu.Lock()
 	for id, last := range r.v.polled { // of tasks that others have ended, too
-		if now.Sub(last) >= purgeEvery {
+		if r.v.g.options.Now().Sub(last) >= purgeEvery {
 			delete(r.v.polled, id)
 		}
 	}

@@ -1,0 +1,396 @@
+package gateway_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// hiddenUsage is the last chunk of a model that reasoned and did not show it.
+const hiddenUsage = `data: {"id":"up-1","object":"chat.completion.chunk","created":7,"model":"vendor-m","choices":[],"usage":{"prompt_tokens":20,"completion_tokens":1000,"completion_tokens_details":{"reasoning_tokens":990}}}` + "\n\n"
+
+// thinker is a vendor's stream whose first words come at once, and whose end comes
+// after a pause.
+type thinker struct {
+	pause time.Duration
+	cut   chan struct{} // closed when the call's context ended before the end
+}
+
+func (v *thinker) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	in, out := io.Pipe()
+	text := recorded(hiddenUsage)
+	first := strings.Index(text, `{"content":"four"}`)
+	first += strings.Index(text[first:], "\n\n") + 2
+	cut := make(chan struct{})
+	v.cut = cut
+	go func() {
+		_, _ = io.WriteString(out, text[:first])
+		select {
+		case <-time.After(v.pause): // virtual
+			_, _ = io.WriteString(out, text[first:])
+		case <-ctx.Done():
+			close(cut)
+		}
+		_ = out.Close()
+	}()
+	return (&scripted{body: in}).Do(ctx, call)
+}
+
+// thinking is a gateway whose one channel drains for so long.
+func thinking(t *testing.T, v *thinker, drain time.Duration, edit func(*gateway.Options)) *house {
+	t.Helper()
+	router, err := upstream.NewRouter([]upstream.Channel{{Name: "c0", Upstream: v, Models: map[string]string{"m": "m"}, Drain: drain}}, upstream.RouterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newHouse(t, router, "1.00", edit)
+}
+
+// fourWords begins the stream and reads what comes at once.
+func fourWords(t *testing.T, ctx context.Context, h *house, key string) (*gateway.Exchange, *gateway.Stream) {
+	t.Helper()
+	x := h.Begin()
+	x.IdempotencyKey = key
+	if err := x.Authenticate(ctx, ""); err != nil {
+		t.Fatal(err)
+	}
+	r, err := x.Call(ctx, upstream.ChatCompletion, []byte(strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":5000`, 1)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for got := ""; !strings.Contains(got, "four"); {
+		b, err := r.Stream.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += string(b)
+	}
+	return x, r.Stream
+}
+
+func TestAStreamIsReadOnAfterItsClientLeftWhereItsChannelDrains(t *testing.T) {
+	const reported, estimated = 1_020, estimatedInput + estimatedOutput
+	for name, row := range map[string]struct {
+		drain, pause time.Duration
+		most         int // drains at once; 0 for the default
+		want         int64
+		took         time.Duration
+	}{
+		"to its end":            {30 * time.Second, 10 * time.Second, 0, reported, 10 * time.Second},
+		"no longer than it may": {5 * time.Second, 10 * time.Second, 0, estimated, 5 * time.Second},
+		"not without a drain":   {0, 10 * time.Second, 0, estimated, 0},
+		"not above the bound":   {30 * time.Second, 10 * time.Second, -1, estimated, 0},
+	} {
+		for how, leave := range map[string]func(cancel func(), s *gateway.Stream){
+			"by closing":        func(_ func(), s *gateway.Stream) { _ = s.Close() },
+			"while it reads":    func(cancel func(), s *gateway.Stream) { go cancel(); _, _ = io.Copy(io.Discard, s); _ = s.Close() },
+			"between reads":     func(cancel func(), s *gateway.Stream) { cancel(); synctest.Wait(); _ = s.Close() },
+			"and reads no more": func(cancel func(), s *gateway.Stream) { cancel(); synctest.Wait(); _, _ = io.Copy(io.Discard, s) },
+		} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					h := thinking(t, &thinker{pause: row.pause}, row.drain, func(o *gateway.Options) { o.MaxDrains = row.most })
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					x, s := fourWords(t, ctx, h, "")
+					before := time.Now()
+					leave(cancel, s)
+					if took := time.Since(before); took != row.took {
+						t.Errorf("it took %s, want %s", took, row.took)
+					}
+					r, ok := x.Receipt()
+					if !ok || r.Charge != micro(row.want) || r.Reason != billing.ReasonClientGone || r.Usage.Estimated != (row.want == estimated) {
+						t.Errorf("receipt %+v, want a charge of %s", r, micro(row.want))
+					}
+					if !fault.Is(s.Err(), fault.ClientGone) {
+						t.Errorf("the stream's error is %v", s.Err())
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestADrainThatNobodyWaitsForEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := thinking(t, &thinker{pause: time.Hour}, 5*time.Second, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		x, _ := fourWords(t, ctx, h, "")
+		cancel()
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		if r, ok := x.Receipt(); !ok || r.Charge != micro(estimatedInput+estimatedOutput) || r.Reason != billing.ReasonClientGone {
+			t.Errorf("receipt %+v", r)
+		}
+	})
+}
+
+func TestTheDrainsAtOnceAreBoundedAndNoAccountHasAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := thinking(t, &thinker{pause: 10 * time.Second}, 30*time.Second, func(o *gateway.Options) { o.MaxDrains = 8 })
+		if err := h.ledger.CreateAccount(t.Context(), "other", billing.One); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		leave := func(account string, n int) (cut int) {
+			ctx, cancel := context.WithCancel(auth.NewContext(ctx, &auth.Principal{Account: account, Key: "k"}))
+			var all []*gateway.Stream
+			for range n {
+				_, s := fourWords(t, ctx, h, "")
+				all = append(all, s)
+			}
+			cancel()
+			synctest.Wait()
+			for _, s := range all {
+				if r, ok := s.Receipt(); ok && r.Reason == billing.ReasonClientGone {
+					cut++
+				}
+			}
+			return cut
+		}
+		if cut := leave("local", 9); cut != 3 {
+			t.Errorf("%d of 9 streams of one account were cancelled at once, want all but 6", cut)
+		}
+		if cut := leave("other", 1); cut != 0 {
+			t.Error("another account's stream was cancelled at once")
+		}
+		cancel()
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestAShutdownEndsADrain(t *testing.T) {
+	for name, end := range map[string]func(h *house) error{
+		"at once":       (*house).Close,
+		"with patience": func(h *house) error { return h.Shutdown(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := thinking(t, &thinker{pause: time.Hour}, 30*time.Second, nil)
+				x, s := fourWords(t, t.Context(), h, "")
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					_ = s.Close()
+				}()
+				synctest.Wait()
+				before := time.Now()
+				if err := end(h); err != nil {
+					t.Fatal(err)
+				}
+				<-done
+				if r, ok := x.Receipt(); !ok || r.Reason != billing.ReasonClientGone || r.Charge != micro(estimatedInput+estimatedOutput) || time.Since(before) != 0 {
+					t.Errorf("receipt %+v after %s", r, time.Since(before))
+				}
+			})
+		})
+	}
+}
+
+func TestADrainedStreamIsKeptWholeForItsDuplicates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := thinking(t, &thinker{pause: 10 * time.Second}, 30*time.Second, nil)
+		_, s := fourWords(t, t.Context(), h, "k")
+		_ = s.Close()
+		again, err := h.askOnce(t.Context(), "k", strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":5000`, 1))
+		if err != nil || !again.Replayed || !strings.HasSuffix(string(again.Body), "data: [DONE]\n\n") || strings.Count(string(again.Body), "four") != 1 {
+			t.Errorf("again %+v, %v", again, err)
+		}
+	})
+}
+
+// Of a model that reasons without showing it only the last usage tells what it
+// made, so that its streams are drained once an answer has told so.
+func TestTheStreamsOfAModelThatHidesItsReasoningAreDrained(t *testing.T) {
+	shown := strings.Replace(hiddenUsage, `"completion_tokens":1000`, `"completion_tokens":5`, 1)
+	reasoning := strings.Repeat("I think so. ", 300)
+	wholeOf := func(message string) string {
+		return strings.Replace(whole(`,"usage":{"prompt_tokens":20,"completion_tokens":1000,"completion_tokens_details":{"reasoning_tokens":990}}`), `"content":"one`, message+`"content":"one`, 1)
+	}
+	long := strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":5000`, 1)
+	for name, row := range map[string]struct {
+		body, text string
+		want       int64
+	}{
+		"a stream that hid it":  {long, recorded(hiddenUsage), 1_020},
+		"one that hid none":     {long, recorded(shown), estimatedInput + estimatedOutput},
+		"an answer that hid it": {strings.Replace(long, `,"stream":true`, "", 1), wholeOf(""), 1_020},
+		"one that showed it":    {strings.Replace(long, `,"stream":true`, "", 1), wholeOf(`"reasoning_content": "` + reasoning + `",`), estimatedInput + estimatedOutput},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := &thinker{pause: 10 * time.Second}
+				teaches := true
+				h := newHouse(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+					if teaches {
+						return (&scripted{text: row.text}).Do(ctx, c)
+					}
+					return v.Do(ctx, c)
+				}), "1.00", nil)
+				_, r, err := h.ask(t.Context(), row.body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Stream != nil {
+					drain(t, r.Stream)
+				}
+				teaches = false
+				x, s := fourWords(t, t.Context(), h, "")
+				_ = s.Close()
+				if r, ok := x.Receipt(); !ok || r.Charge != micro(row.want) {
+					t.Errorf("receipt %+v, want %s", r, micro(row.want))
+				}
+			})
+		})
+	}
+}
+
+// A model that hides its reasoning is learned whichever wire its answers are read
+// in, and is forgotten when an answer shows what it reasoned.
+func TestAModelThatHidesItsReasoningIsKnownOnBothWires(t *testing.T) {
+	message := `{"model":"m","max_tokens":5000,"stream":true,"messages":[{"role":"user","content":"Count to six."}]}`
+	showing := whole(`,"usage":{"prompt_tokens":20,"completion_tokens":1000,"completion_tokens_details":{"reasoning_tokens":900}}`)
+	showing = strings.Replace(showing, `"content":"one`, `"reasoning_content":"`+strings.Repeat("I think so. ", 320)+`","content":"one`, 1)
+	for _, row := range []struct {
+		name   string
+		op     upstream.Op
+		body   string
+		then   string // a whole chat answer after it; empty for none
+		drains bool
+	}{
+		{"a stream of messages", upstream.Messages, message, "", true},
+		{"a whole message", upstream.Messages, strings.Replace(message, `,"stream":true`, "", 1), "", true},
+		{"a stream of messages, then it shows", upstream.Messages, message, showing, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := &thinker{pause: 10 * time.Second}
+				var text string // that teaches
+				h := newHouse(t, answering{upstream.ChatCompletion, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+					switch {
+					case text != "":
+						return (&scripted{text: text}).Do(ctx, c)
+					case c.Stream:
+						return v.Do(ctx, c)
+					}
+					return nil, fault.New(fault.BadGateway, "nothing else is asked")
+				})}, "1.00", nil)
+				text = recorded(hiddenUsage)
+				if !strings.Contains(row.body, `"stream"`) {
+					text = whole(`,"usage":{"prompt_tokens":20,"completion_tokens":1000}`)
+				}
+				ask := func(op upstream.Op, body string) {
+					x := h.Begin()
+					if err := x.Authenticate(t.Context(), ""); err != nil {
+						t.Fatal(err)
+					}
+					r, err := x.Call(t.Context(), op, []byte(body), nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if r.Stream != nil {
+						drain(t, r.Stream)
+					}
+				}
+				ask(row.op, row.body)
+				if text = row.then; text != "" {
+					ask(upstream.ChatCompletion, askWhole)
+					text = ""
+				}
+				x, s := fourWords(t, t.Context(), h, "")
+				_ = s.Close()
+				r, _ := x.Receipt()
+				if drained := r.Charge == micro(1_020); drained != row.drains {
+					t.Errorf("a stream was drained: %t, want %t; receipt %+v", drained, row.drains, r)
+				}
+			})
+		})
+	}
+}
+
+// What a stream shows does not tell what is made by a model that hides its
+// reasoning, or that gets no bound: such streams are held, and bounded where they
+// can be, as whole answers are.
+func TestStreamsThatShowLittleNeverCostMoreThanTheBalance(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		drop  []string
+		least int64 // streams of 24 that are let through
+	}{
+		{"of a model that hides its reasoning", nil, 10},
+		{"over a channel that drops their bound", []string{"max_tokens"}, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var made, arrived, refused atomic.Int64
+			teaches := true // by as much as a short answer
+			release := make(chan struct{})
+			up := dropping(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+				r, err := sentRequest(c)
+				if err != nil {
+					return nil, err
+				}
+				n := cmp.Or(r.OutputBound(), 60_000)
+				if teaches {
+					n = 1_000
+				}
+				made.Add(n)
+				arrived.Add(1)
+				<-release
+				return (&scripted{text: recorded(strings.Replace(hiddenUsage, `"completion_tokens":1000`, fmt.Sprintf(`"completion_tokens":%d`, n), 1))}).Do(ctx, c)
+			}), func(ch *upstream.Channel) { ch.Drop = row.drop })
+			h := newHouse(t, up, "1.00", dear(t, gateway.Model{ID: "m", MaxOutput: 128_000}))
+			ask := strings.Replace(askStream, `,"max_tokens":100`, "", 1)
+			stream := func() error {
+				_, r, err := h.ask(t.Context(), ask)
+				if err == nil {
+					_, err = io.Copy(io.Discard, r.Stream)
+				}
+				return err
+			}
+			close(release)
+			if row.drop == nil { // which tells that the model hides its reasoning
+				if err := stream(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := arrived.Load()
+			release, teaches = make(chan struct{}), false
+			var all sync.WaitGroup
+			for range 24 {
+				all.Go(func() {
+					switch err := stream(); {
+					case fault.Is(err, fault.InsufficientBalance):
+						refused.Add(1)
+					case err != nil:
+						t.Error(err)
+					}
+				})
+			}
+			for arrived.Load()-before+refused.Load() < 24 {
+				runtime.Gosched()
+			}
+			close(release)
+			all.Wait()
+			if n := made.Load(); n > 100_000 {
+				t.Errorf("the vendor made %d tokens for a balance of 100,000", n)
+			}
+			if n := arrived.Load() - before; n < row.least {
+				t.Errorf("%d streams of 24 were let through, want %d", n, row.least)
+			}
+		})
+	}
+}

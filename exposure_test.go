@@ -1,0 +1,446 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+const askUnbounded = `{"model":"m","messages":[{"role":"user","content":"say a lot"}]}`
+
+// maker is a vendor that makes as much as it is allowed, or unasked tokens where
+// it is sent no bound. It answers when release is closed.
+type maker struct {
+	unasked int64
+	prompt  int64 // tokens of the input that it counts
+	made    atomic.Int64
+	arrived chan struct{} // gets a value for each call
+	release chan struct{}
+}
+
+func (v *maker) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	r, err := sentRequest(call)
+	if err != nil {
+		return nil, err
+	}
+	v.arrived <- struct{}{}
+	select {
+	case <-v.release:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	n := r.OutputBound()
+	if n == 0 {
+		n = v.unasked
+	}
+	n *= r.Candidates()
+	v.made.Add(n)
+	up := &scripted{text: whole(fmt.Sprintf(`,"usage":{"prompt_tokens":%d,"completion_tokens":%d}`, v.prompt, n))}
+	return up.Do(ctx, call)
+}
+
+// sentRequest is the body that an upstream got.
+func sentRequest(call *upstream.Call) (*chat.Request, error) {
+	data, err := call.Body.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	return chat.Parse(data)
+}
+
+// together asks n times at once, of a vendor that answers nobody before each call
+// has reached it or was refused. It returns how many were answered.
+func together(t *testing.T, h *house, v *maker, n int, op upstream.Op, body string) (answered int64) {
+	t.Helper()
+	v.release, v.arrived = make(chan struct{}), make(chan struct{}, n)
+	var all sync.WaitGroup
+	var good atomic.Int64
+	for range n {
+		all.Go(func() {
+			err := h.send(t.Context(), op, body)
+			switch {
+			case err == nil:
+				good.Add(1)
+			case fault.Is(err, fault.InsufficientBalance):
+				v.arrived <- struct{}{}
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	for range n {
+		<-v.arrived
+	}
+	close(v.release)
+	all.Wait()
+	return good.Load()
+}
+
+// send sends one request of any operation, whose answer is whole.
+func (h *house) send(ctx context.Context, op upstream.Op, body string) error {
+	x := h.Begin()
+	if err := x.Authenticate(ctx, ""); err != nil {
+		return err
+	}
+	_, err := x.Call(ctx, op, []byte(body), nil)
+	return err
+}
+
+// One token of output costs a hundred-thousandth, as of a model at 10 a million.
+func dear(t *testing.T, models ...gateway.Model) func(*gateway.Options) {
+	return func(o *gateway.Options) {
+		o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "0", "10")})
+		o.Models = models
+	}
+}
+
+func TestWholeAnswersAtOnceNeverCostMoreThanTheBalance(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		models   []gateway.Model
+		body     string
+		calls    int
+		answered int64
+	}{
+		// The first may make half of what the balance is worth, the others 4,096 each.
+		{"an unknown cap", nil, askUnbounded, 24, 14},
+		{"an unknown cap, many", nil, askUnbounded, 60, 14},
+		{"a cap of 128,000", []gateway.Model{{ID: "m", MaxOutput: 128_000}}, askUnbounded, 24, 14},
+		{"a cap of a million, many", []gateway.Model{{ID: "m", MaxOutput: 1_048_576}}, askUnbounded, 60, 14},
+		{"a cap that many can have", []gateway.Model{{ID: "m", MaxOutput: 2_000}}, askUnbounded, 60, 50},
+		{"two candidates", nil, strings.Replace(askUnbounded, `{"model"`, `{"n":2,"model"`, 1), 24, 8},
+		{"a bound above what each can have", nil, strings.Replace(askUnbounded, `{"model"`, `{"max_tokens":30000,"model"`, 1), 24, 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := &maker{unasked: 60_000}
+			for _, m := range c.models {
+				v.unasked = min(v.unasked, m.MaxOutput)
+			}
+			h := newHouse(t, v, "1.00", dear(t, c.models...))
+			answered := together(t, h, v, c.calls, upstream.ChatCompletion, c.body)
+			if worth := v.made.Load(); worth > 100_000 {
+				t.Errorf("the vendor made %d tokens for a balance of 100,000", worth)
+			}
+			if answered != c.answered {
+				t.Errorf("%d of %d were answered, want %d", answered, c.calls, c.answered)
+			}
+			rows, err := h.ledger.Usage(t.Context(), billing.Query{})
+			if err != nil || len(rows) != 1 || rows[0].Charge != 10_000*billing.Money(v.made.Load()) {
+				t.Errorf("%+v, %v: want a charge for all of the %d tokens", rows, err, v.made.Load())
+			}
+		})
+	}
+}
+
+func TestASolventCallerIsServedWhateverTheCap(t *testing.T) {
+	for _, c := range []struct {
+		name, credit string
+		models       []gateway.Model
+		calls        int
+		sent         string // what the last call was limited to; empty for its own bytes
+	}{
+		{"alone, with next to nothing", "0.01", nil, 1, `"max_tokens":1000`},
+		{"alone, half of a small balance", "1.00", nil, 1, `"max_tokens":16384`},
+		{"alone, a large cap and a small balance", "1.00", []gateway.Model{{ID: "m", MaxOutput: 1_048_576}}, 1, `"max_tokens":50000`},
+		{"alone, with enough", "3.00", nil, 1, ""},
+		{"the second, a cap of a million", "20.00", []gateway.Model{{ID: "m", MaxOutput: 1_048_576}}, 2, `"max_tokens":4096`},
+		{"the second, with enough for both", "50.00", []gateway.Model{{ID: "m", MaxOutput: 1_048_576}}, 2, ""},
+		{"the tenth, a cap of a million", "20.00", []gateway.Model{{ID: "m", MaxOutput: 1_048_576}}, 10, `"max_tokens":4096`},
+		{"the tenth, with enough for all", "300.00", []gateway.Model{{ID: "m", MaxOutput: 1_048_576}}, 10, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			up := &recording{maker: maker{release: make(chan struct{}), arrived: make(chan struct{}, c.calls)}, got: make(chan string, c.calls)}
+			h := newHouse(t, up, c.credit, dear(t, c.models...))
+			var all sync.WaitGroup
+			var last string
+			for range c.calls {
+				all.Go(func() {
+					if _, _, err := h.ask(t.Context(), askUnbounded); err != nil {
+						t.Error(err)
+					}
+				})
+				last = <-up.got
+			}
+			close(up.release)
+			all.Wait()
+			if c.sent == "" && last != askUnbounded || !strings.Contains(last, c.sent) {
+				t.Errorf("the vendor got %s, want %s", last, c.sent)
+			}
+		})
+	}
+}
+
+// recording is a maker that tells what it was sent.
+type recording struct {
+	maker
+	got chan string
+}
+
+func (r *recording) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	data, err := call.Body.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	r.got <- string(data)
+	return r.maker.Do(ctx, call)
+}
+
+func TestWhatWasDeliveredIsChargedWhateverTheCallerWrote(t *testing.T) {
+	const made = 3_000
+	words := strings.Repeat("abcd", made)
+	answer := func(usage string) string {
+		return `{"id":"a","object":"chat.completion","created":7,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"` + words + `"},"finish_reason":"stop"}],"usage":` + usage + `}`
+	}
+	stream := func(usage string) string {
+		return strings.Repeat(chunk(`{"content":"abcd"}`, ""), made) + `data: {"id":"a","choices":[],"usage":` + usage + "}\n\ndata: [DONE]\n\n"
+	}
+	for _, c := range []struct {
+		name, usage     string
+		cost, unbounded int64 // unbounded is without a bound of the caller's; 0 for the same
+	}{
+		{"far above the bound that was written", `{"prompt_tokens":10,"completion_tokens":3000}`, 3_010, 0},
+		{"further still, by reasoning that nobody sees", `{"prompt_tokens":10,"completion_tokens":15000}`, 15_010, 0},
+		{"an odd count of the cache", `{"prompt_tokens":10,"completion_tokens":3000,"prompt_tokens_details":{"cached_tokens":11}}`, 3_010, 0},
+		{"an odd count of the input", `{"prompt_tokens":12.0,"completion_tokens":3000}`, 3_008, 0},
+		{"an odd count of the output", `{"prompt_tokens":10,"completion_tokens":"many"}`, 3_010, 0},
+		{"a count that no model reaches", `{"prompt_tokens":10,"completion_tokens":900000000}`, 3_010, 4_106},
+		{"a count that this model does not reach", `{"prompt_tokens":10,"completion_tokens":40000}`, 3_010, 4_106},
+		{"an input that no model takes", `{"prompt_tokens":900000000,"completion_tokens":3000}`, 3_000, 0},
+	} {
+		for _, s := range []struct{ name, text, more string }{
+			{"whole", answer(c.usage), `"max_tokens":1,`}, {"streamed", stream(c.usage), `"max_tokens":1,"stream":true,`},
+			{"whole, without a bound", answer(c.usage), ``}, {"streamed, without a bound", stream(c.usage), `"stream":true,`},
+		} {
+			t.Run(c.name+", "+s.name, func(t *testing.T) {
+				h := newHouse(t, &scripted{text: s.text}, "1.00", nil)
+				body := `{` + s.more + `"model":"m","messages":[{"role":"user","content":"say four words"}]}`
+				_, r, err := h.ask(t.Context(), body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Stream != nil {
+					drain(t, r.Stream)
+				}
+				want := c.cost
+				if c.unbounded > 0 && !strings.Contains(s.more, "max_tokens") {
+					want = c.unbounded
+				}
+				if want == 3_000 { // the most that the request's bytes can be
+					want += int64(len(body))
+				}
+				if got := h.spent(t, "1.00"); got != micro(want) {
+					t.Errorf("spent %s, want %s", got, micro(want))
+				}
+			})
+		}
+	}
+}
+
+// dropping is a vendor behind a channel that leaves fields out, or renames them.
+func dropping(t *testing.T, up upstream.Upstream, edit func(*upstream.Channel)) upstream.Upstream {
+	t.Helper()
+	c := upstream.Channel{Name: "main", Upstream: up, Models: map[string]string{"m": "vendor-m"}}
+	edit(&c)
+	r, err := upstream.NewRouter([]upstream.Channel{c}, upstream.RouterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestABoundThatAChannelDropsBoundsNothing(t *testing.T) {
+	const own, newer = `{"max_tokens":1,"model"`, `{"max_completion_tokens":1,"model"`
+	for _, c := range []struct {
+		name, field, credit string
+		first               string // of the request
+		answered            int64
+	}{
+		{"no balance for more than one", "max_tokens", "1.00", own, 1},
+		{"a balance for all", "max_tokens", "40.00", own, 24},
+		{"without a bound of the caller's", "max_tokens", "1.00", `{"model"`, 1},
+		{"the other name", "max_completion_tokens", "1.00", newer, 1},
+		{"the name that a translation gives", "max_tokens", "1.00", newer, 1},
+		{"another field", "max_completion_tokens", "1.00", own, 24},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := &maker{unasked: 60_000}
+			up := dropping(t, v, func(ch *upstream.Channel) { ch.Drop = []string{c.field} })
+			h := newHouse(t, up, c.credit, dear(t))
+			answered := together(t, h, v, 24, upstream.ChatCompletion, strings.Replace(askUnbounded, `{"model"`, c.first, 1))
+			if answered != c.answered {
+				t.Errorf("%d of 24 were answered, want %d", answered, c.answered)
+			}
+			if got := h.spent(t, c.credit); got != 10_000*billing.Money(v.made.Load()) {
+				t.Errorf("spent %s on %d tokens", got, v.made.Load())
+			}
+		})
+	}
+}
+
+func TestAStreamWhoseBoundIsDroppedIsHeldAsOneWithout(t *testing.T) {
+	text := strings.Repeat(chunk(`{"content":"abcd"}`, ""), 6_000) + "data: [DONE]\n\n"
+	up := dropping(t, &scripted{text: text}, func(ch *upstream.Channel) { ch.Drop = []string{"max_tokens"} })
+	for _, c := range []struct {
+		member  string
+		balance int
+	}{
+		{`"max_tokens":1`, 5_000}, // more than the usual hold
+		{`"max_tokens":1`, 100},
+		{`"user":"u"`, 5_000},
+		{`"user":"u"`, 100}, // the bound that the balance affords is dropped too
+	} {
+		ask, balance := strings.Replace(askStream, `"max_tokens":100`, c.member, 1), c.balance
+		h := newHouse(t, up, micro(int64(len(ask)+balance)).String(), nil)
+		x, r, err := h.ask(t.Context(), ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := drain(t, r.Stream)
+		receipt, _ := x.Receipt()
+		if words := strings.Count(out, "abcd"); words < balance || words > balance+10 || receipt.Overrun > micro(10) || receipt.Reason != billing.ReasonBalanceEnded {
+			t.Errorf("%d tokens for a balance of %d, receipt %+v", words, balance, receipt)
+		}
+	}
+}
+
+func TestABoundThatAChannelRenamesStandsAsItIs(t *testing.T) {
+	for _, members := range []string{`"max_tokens":40`, `"max_tokens":40,"max_completion_tokens":40`} {
+		up := &scripted{text: whole(`,"usage":{"prompt_tokens":1,"completion_tokens":40}`)}
+		renaming := dropping(t, up, func(ch *upstream.Channel) { ch.Rename = map[string]string{"max_tokens": "max_completion_tokens"} })
+		h := newHouse(t, renaming, "1.00", nil)
+		x, _, err := h.ask(t.Context(), strings.Replace(askWhole, `"max_tokens":100`, members, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, _ := x.Receipt(); r.Charge != micro(41) || !strings.Contains(up.sent(t), `"max_completion_tokens":40`) || strings.Contains(up.sent(t), `"max_tokens"`) {
+			t.Errorf("%s: %+v, the vendor got %s", members, r, up.sent(t))
+		}
+	}
+}
+
+func TestMediaByURLRunAloneUnlessTheBalanceCoversThem(t *testing.T) {
+	const picture, inline = `{"type":"image_url","image_url":{"url":"https://a.test/p.png"}}`, `{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}`
+	for _, c := range []struct {
+		name, credit, part, more string
+		answered                 int64
+	}{
+		{"a picture, a small balance", "0.50", picture, `"max_tokens":10`, 1},
+		{"a picture, a balance for all", "20.00", picture, `"max_tokens":10`, 10},
+		{"without a bound of the output", "0.50", picture, `"user":"u"`, 1},
+		{"a video, a small balance", "9.00", `{"type":"video_url","video_url":{"url":"https://a.test/v.mp4"}}`, `"max_tokens":10`, 1},
+		{"a file by its id", "9.00", `{"type":"file","file":{"file_id":"f"}}`, `"max_tokens":10`, 1},
+		{"a picture in the body", "0.50", inline, `"max_tokens":10`, 10},
+		{"a large text in the body", "0.60", `{"type":"file","file":{"file_data":"data:text/plain,` + strings.Repeat("word ", 20_000) + `"}}`, `"max_tokens":10`, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := &maker{unasked: 10, prompt: 1}
+			h := newHouse(t, v, c.credit, func(o *gateway.Options) {
+				o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "10", "10")})
+			})
+			body := `{"model":"m",` + c.more + `,"messages":[{"role":"user","content":[` + c.part + `]}]}`
+			if answered := together(t, h, v, 10, upstream.ChatCompletion, body); answered != c.answered {
+				t.Errorf("%d of 10 were answered, want %d", answered, c.answered)
+			}
+			if _, _, err := h.ask(t.Context(), body); err != nil { // one at a time they are
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestACheckpointIsClampedAsASettlementIs(t *testing.T) {
+	meter := new(notedMeter)
+	h := newHouse(t, &scripted{text: recorded(usageChunk(20, 900_000_000))}, "1.00", func(o *gateway.Options) {
+		meter.Meter, o.Meter = o.Meter, meter
+	})
+	_, r, err := h.ask(t.Context(), askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drain(t, r.Stream)
+	if len(meter.noted) == 0 || meter.noted[len(meter.noted)-1] != 100 || h.spent(t, "1.00") != micro(120) {
+		t.Errorf("the checkpoints are %d, the charge is %s", meter.noted, h.spent(t, "1.00"))
+	}
+}
+
+func TestAStreamIsNotCutWhileThereIsMoney(t *testing.T) {
+	const affords, made = 6_000, 5_999
+	text := strings.Repeat(chunk(`{"content":"abcd"}`, ""), made) + "data: [DONE]\n\n"
+	ask := strings.Replace(askStream, `"max_tokens":100,`, "", 1)
+	up := &scripted{text: text}
+	h := newHouse(t, up, micro(int64(len(ask))+affords).String(), nil)
+	x, r, err := h.ask(t.Context(), ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := drain(t, r.Stream)
+	if receipt, _ := x.Receipt(); strings.Contains(out, `"length"`) || receipt.Usage.Output != made || receipt.Reason != billing.ReasonComplete {
+		t.Errorf("the stream ends with %q, receipt %+v", out[len(out)-200:], receipt)
+	}
+	if !strings.Contains(up.sent(t), fmt.Sprintf(`"max_tokens":%d`, affords)) {
+		t.Errorf("the vendor got %s", up.sent(t))
+	}
+}
+
+// speaksChat is an upstream that answers chat completions only.
+type speaksChat struct{ upstream.Upstream }
+
+func (speaksChat) Supports(op upstream.Op, _ string) bool { return op == upstream.ChatCompletion }
+
+func TestMessagesAtOnceNeverCostMoreThanTheBalance(t *testing.T) {
+	v := &maker{}
+	h := newHouse(t, speaksChat{v}, "1.00", dear(t))
+	body := strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":30000`, 1)
+	if answered := together(t, h, v, 24, upstream.Messages, body); answered != 4 || v.made.Load() != 100_000 {
+		t.Errorf("%d were answered, with %d tokens for a balance of 100,000", answered, v.made.Load())
+	}
+}
+
+func TestReasoningBesideTheCompletionIsCharged(t *testing.T) {
+	const usage = `{"prompt_tokens":10,"completion_tokens":9,"total_tokens":1013,"completion_tokens_details":{"reasoning_tokens":994}}`
+	last := `data: {"id":"up-1","object":"chat.completion.chunk","created":7,"model":"vendor-m","choices":[],"usage":` + usage + "}\n\n"
+	for _, c := range []struct {
+		op         upstream.Op
+		body, text string
+	}{
+		{upstream.ChatCompletion, askWhole, whole(`,"usage":` + usage)},
+		{upstream.ChatCompletion, askStream, recorded(last)},
+		{upstream.Messages, tellWhole, whole(`,"usage":` + usage)},
+		{upstream.Messages, tellStream, recorded(last)},
+	} {
+		h := newHouse(t, speaker{&scripted{text: c.text}, onlyChat}, "1.00", nil)
+		x := h.Begin()
+		if err := x.Authenticate(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		r, err := x.Call(t.Context(), c.op, []byte(c.body), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Stream != nil {
+			drain(t, r.Stream)
+		}
+		if receipt, _ := x.Receipt(); receipt.Charge != micro(1_013) || receipt.Usage.Output != 1_003 || receipt.Usage.Reasoning != 994 {
+			t.Errorf("%s %s: receipt %+v", c.op, c.body, receipt)
+		}
+	}
+}
+
+func TestBoundsThatDifferAreRefusedInProcessToo(t *testing.T) {
+	up := &scripted{text: whole("")}
+	h := newHouse(t, up, "1.00", nil)
+	_, err := h.Chat(t.Context(), &chat.Request{Model: "m", MaxTokens: 1, MaxCompletionTokens: 30_000,
+		Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}})
+	if f := fault.From(err); !fault.Is(err, fault.InvalidRequest) || f.Param != "max_completion_tokens" || up.count() != 0 {
+		t.Errorf("error %v after %d calls", err, up.count())
+	}
+}
