@@ -171,7 +171,7 @@ func (q *adminRequest) serve() (status int, answer any, err error) {
 // authenticate compares hashes, so that the time it takes tells nothing of the
 // token, its length included.
 func (q *adminRequest) authenticate() error {
-	given := sha256.Sum256([]byte(bearer(q.r)))
+	given := sha256.Sum256([]byte(auth.Bearer(q.r.Header)))
 	if subtle.ConstantTimeCompare(given[:], q.token[:]) != 1 || q.o.Token.IsZero() {
 		return fault.New(fault.Unauthorized, "The admin token is missing or wrong: `tollhouse admin token` shows the one of a data directory.")
 	}

@@ -2,7 +2,7 @@ package server
 
 import (
 	"fmt"
-	"slices"
+	"strconv"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -12,30 +12,54 @@ import (
 type listView[T any] struct {
 	Object string `json:"object"` // "list"
 	Data   []T    `json:"data"`
+	// HasMore says that there is another page: ask for it with ?after= the name or
+	// the id of the last of Data.
+	HasMore bool `json:"has_more,omitempty"`
 }
 
 func newList[T any](data []T) listView[T] {
 	if data == nil {
 		data = []T{}
 	}
-	return listView[T]{"list", data}
+	return listView[T]{Object: "list", Data: data}
+}
+
+// mostListed is how many rows a page has at the most, and unless fewer are asked
+// for.
+const mostListed = 1000
+
+// paged reads ?after= and ?limit=, and answers with the page that find gives. It is
+// asked for one row more, which tells whether there is another page.
+func paged[T any](q *adminRequest, find func(after string, limit int) ([]T, error)) (listView[T], error) {
+	values, limit := q.r.URL.Query(), mostListed
+	if s := values.Get("limit"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > mostListed {
+			return listView[T]{}, fault.Invalid("limit", fmt.Sprintf(`"limit" must be a number from 1 to %d.`, mostListed))
+		}
+		limit = n
+	}
+	rows, err := find(values.Get("after"), limit+1)
+	if err != nil {
+		return listView[T]{}, err
+	}
+	page := newList(rows[:min(limit, len(rows))])
+	page.HasMore = len(rows) > limit
+	return page, nil
 }
 
 // listAccounts is GET /admin/v1/accounts.
 func (q *adminRequest) listAccounts() (any, error) {
-	names, err := q.o.Accounts.AccountNames(q.ctx)
-	if err != nil {
-		return nil, err
-	}
-	var views []BalanceView
-	for _, name := range names {
-		v, err := q.account(name)
-		if err != nil {
-			return nil, err
+	return paged(q, func(after string, limit int) ([]BalanceView, error) {
+		balances, err := q.o.Accounts.Balances(q.ctx, after, limit)
+		var views []BalanceView
+		for _, b := range balances {
+			v := NewBalanceView(q.o.Accounts, b)
+			v.Account = b.Account
+			views = append(views, v)
 		}
-		views = append(views, v)
-	}
-	return newList(views), nil
+		return views, err
+	})
 }
 
 // showAccount is GET /admin/v1/accounts/{name}.
@@ -102,11 +126,11 @@ func (q *adminRequest) account(name string) (BalanceView, error) {
 // exists does not ask for the balance, since a ledger that only counts has one
 // for every name.
 func (q *adminRequest) exists(name string) error {
-	names, err := q.o.Accounts.AccountNames(q.ctx)
+	found, err := q.o.Accounts.Exists(q.ctx, name)
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(names, name) {
+	if !found {
 		return fault.New(fault.NotFound, fmt.Sprintf("There is no account %q.", clip(name)))
 	}
 	return nil
@@ -156,13 +180,35 @@ func (q *adminRequest) about() (any, error) {
 	return v, nil
 }
 
+// VerifyView is the answer of GET /admin/v1/ledger/verify, with the trial balance:
+// what the customers have is what they were given, less what was delivered, plus
+// what of that the operator bore. Amounts are decimals.
+type VerifyView struct {
+	Status   string `json:"status"` // "ok"
+	Accounts int64  `json:"accounts"`
+	Posted   string `json:"posted"`
+	Held     string `json:"held"`
+	Credited string `json:"credited"`
+	Revenue  string `json:"revenue"`
+	Overrun  string `json:"overrun"`
+	Currency string `json:"currency"`
+}
+
 // verifyLedger is GET /admin/v1/ledger/verify: an error names the first
 // invariant that does not hold.
 func (q *adminRequest) verifyLedger() (any, error) {
 	if err := q.o.Accounts.Verify(q.ctx); err != nil {
 		return nil, err
 	}
-	return map[string]string{"status": "ok"}, nil
+	t, err := q.o.Accounts.Totals(q.ctx)
+	if err != nil {
+		return nil, err
+	}
+	return VerifyView{
+		Status: "ok", Accounts: t.Accounts, Posted: billing.FormatSum(t.Posted), Held: billing.FormatSum(t.Held),
+		Credited: billing.FormatSum(t.Credited), Revenue: billing.FormatSum(t.Revenue), Overrun: billing.FormatSum(t.Overrun),
+		Currency: q.o.Accounts.Currency(),
+	}, nil
 }
 
 // reload is POST /admin/v1/reload.

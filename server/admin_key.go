@@ -48,38 +48,38 @@ type NewKeyView struct {
 // listKeys is GET /admin/v1/keys, of one account or of all.
 func (q *adminRequest) listKeys() (any, error) {
 	account := q.r.URL.Query().Get("account")
-	keys, err := q.o.Keys.List(q.ctx, account)
-	if err != nil {
-		return nil, err
-	}
-	left, err := q.budgetsLeft(account)
-	if err != nil {
-		return nil, err
-	}
-	var views []KeyView
-	for i, k := range keys {
-		v := newKeyView(&keys[i])
-		v.BudgetLeft = left[ownKey{k.Account, k.ID}]
-		views = append(views, v)
-	}
-	return newList(views), nil
+	return paged(q, func(after string, limit int) ([]KeyView, error) {
+		keys, err := q.o.Keys.Page(q.ctx, account, after, limit)
+		if err != nil {
+			return nil, err
+		}
+		left, err := q.budgetsLeft(keys)
+		if err != nil {
+			return nil, err
+		}
+		var views []KeyView
+		for i, k := range keys {
+			v := newKeyView(&keys[i])
+			if budget, ok := left[billing.KeyOf{Account: k.Account, Key: k.ID}]; ok {
+				v.BudgetLeft = &budget
+			}
+			views = append(views, v)
+		}
+		return views, nil
+	})
 }
 
-// ownKey is a key of an account.
-type ownKey struct{ account, key string }
-
 // budgetsLeft are the budgets of keys, if the ledger can tell them.
-func (q *adminRequest) budgetsLeft(account string) (map[ownKey]*billing.Money, error) {
+func (q *adminRequest) budgetsLeft(keys []auth.Key) (map[billing.KeyOf]billing.Money, error) {
 	ledger, ok := q.o.Accounts.(billing.Budgets)
 	if !ok {
 		return nil, nil
 	}
-	budgets, err := ledger.Budgets(q.ctx, account)
-	left := make(map[ownKey]*billing.Money, len(budgets))
-	for _, b := range budgets {
-		left[ownKey{b.Account, b.Key}] = &b.Left
+	var of []billing.KeyOf
+	for _, k := range keys {
+		of = append(of, billing.KeyOf{Account: k.Account, Key: k.ID})
 	}
-	return left, err
+	return ledger.BudgetsOf(q.ctx, of)
 }
 
 // keyRequest is the body of POST /admin/v1/keys. Only the account is required.

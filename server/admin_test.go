@@ -171,10 +171,56 @@ func TestAnAccountOverTheAdminAPI(t *testing.T) {
 		{"POST", "/admin/v1/accounts/acme/credit", `{"amount":"5","reference":"r"}`, 200, `"posted":"30.00"`},
 		{"POST", "/admin/v1/accounts/acme/credit", `{"amount":"5","reference":"r"}`, 200, `"posted":"30.00"`},
 		{"GET", "/admin/v1/accounts", "", 200, `{"object":"list","data":[{"account":"acme",`},
-		{"GET", "/admin/v1/ledger/verify", "", 200, `{"status":"ok"}`},
+		{"GET", "/admin/v1/ledger/verify", "", 200,
+			`{"status":"ok","accounts":2,"posted":"31.50","held":"0.00","credited":"31.50","revenue":"0.00","overrun":"0.00","currency":"USD"}`},
 	} {
 		if status, body := o.ask(c.method, c.path, c.body); status != c.status || !strings.Contains(body, c.want) {
 			t.Errorf("%s %s %s: %d %s", c.method, c.path, c.body, status, body)
+		}
+	}
+}
+
+func TestAdminListsComeByThePage(t *testing.T) {
+	o := newOffice(t, nil) // which has acme
+	for _, name := range []string{"b", "c", "d"} {
+		if status, body := o.ask("POST", "/admin/v1/accounts", `{"name":"`+name+`"}`); status != 201 {
+			t.Fatal(body)
+		}
+		if err := o.keys.Add(t.Context(), auth.Key{ID: "key_" + name, Account: name, Hash: auth.HashOf(name)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.ledger.SetBudget(t.Context(), name, "key_"+name, new(billing.One)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	named := regexp.MustCompile(`"(?:id|account)":"(\w+)"`)
+	for _, c := range []struct {
+		path   string
+		status int
+		names  string // accounts, or each key's id and account
+		more   bool
+		says   string
+	}{
+		{"/admin/v1/accounts", 200, "acme b c d", false, `"posted":"25.00"`},
+		{"/admin/v1/accounts?limit=2", 200, "acme b", true, `"has_more":true}`},
+		{"/admin/v1/accounts?limit=2&after=b", 200, "c d", false, ""},
+		{"/admin/v1/accounts?after=bb", 200, "c d", false, ""},
+		{"/admin/v1/accounts?after=d", 200, "", false, `"data":[]`},
+		{"/admin/v1/keys?limit=1", 200, "key_b b", true, `"budget_left":"1.00"`},
+		{"/admin/v1/keys?limit=2&after=key_b", 200, "key_c c key_d d", false, ""},
+		{"/admin/v1/keys?account=c&limit=1", 200, "key_c c", false, ""},
+		{"/admin/v1/keys?after=key_x", 400, "", false, `"param":"after"`},
+		{"/admin/v1/accounts?limit=0", 400, "", false, `"param":"limit"`},
+		{"/admin/v1/accounts?limit=1001", 400, "", false, "from 1 to 1000"},
+		{"/admin/v1/keys?limit=ten", 400, "", false, `"param":"limit"`},
+	} {
+		status, body := o.ask("GET", c.path, "")
+		var names []string
+		for _, m := range named.FindAllStringSubmatch(body, -1) {
+			names = append(names, m[1])
+		}
+		if status != c.status || strings.Join(names, " ") != c.names || strings.Contains(body, `"has_more"`) != c.more || !strings.Contains(body, c.says) {
+			t.Errorf("%s: %d %s", c.path, status, body)
 		}
 	}
 }

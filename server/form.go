@@ -43,7 +43,7 @@ func (x *exchange) readForm(boundary string) (*upstream.Form, error) {
 	}
 	body := x.paced(nil)
 	form, err := formdata.Read(http.MaxBytesReader(x.w, body, limit), boundary, formdata.Options{
-		Dir: x.h.options.TempDir, Quota: x.h.uploads,
+		Dir: x.h.options.TempDir, Quota: x.h.uploads, Owner: x.Principal().Account,
 	})
 	var own *fault.Error
 	if err == nil || errors.As(err, &own) {

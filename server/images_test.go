@@ -8,9 +8,11 @@ import (
 	"errors"
 	"image/png"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	openai "github.com/openai/openai-go/v3"
 	goopenai "github.com/sashabaranov/go-openai"
@@ -247,6 +249,60 @@ func TestGoOpenAIMakesPictures(t *testing.T) {
 			var e *goopenai.APIError
 			if !errors.As(err, &e) || e.HTTPStatusCode != 400 || e.Message == "" || e.Code != "invalid_request_error" {
 				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// A vendor makes the pictures that it was asked for, whoever leaves.
+func TestAClientThatHangsUpBeforeItsPicturesPaysForThemWithAKeyToo(t *testing.T) {
+	for _, key := range []string{"", "Idempotency-Key: k"} {
+		t.Run(key, func(t *testing.T) {
+			asked, gone := make(chan struct{}), make(chan struct{})
+			s := gallery(t, shopOptions{upstream: upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+				close(asked)
+				<-ctx.Done()
+				close(gone)
+				return nil, (&upstream.Failure{Sent: true, Err: ctx.Err()}).Fault()
+			})})
+			const body = `{"model":"imagegen-2","prompt":"a red cube","n":2}`
+			before := s.posted(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+generations, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+s.key.Reveal())
+			if name, value, ok := strings.Cut(key, ": "); ok {
+				req.Header.Set(name, value)
+			}
+			done := make(chan error, 1)
+			go func() {
+				_, err := s.client.Do(req)
+				done <- err
+			}()
+			<-asked
+			cancel()
+			<-gone
+			if err := <-done; !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			for s.g.Load().Running > 0 { // its end is not the client's to see
+				select {
+				case <-t.Context().Done():
+					t.Fatal("the call does not end")
+				case <-time.After(time.Millisecond):
+				}
+			}
+			if spent := before - s.posted(t); spent != 2*billing.One/10 {
+				t.Errorf("spent %s", spent)
+			}
+			if key == "" {
+				return
+			}
+			a := s.do(t, "POST", generations, body, key)
+			if a.status != 409 || a.errorOf(t).Code != "idempotency_conflict" || a.header.Get("X-Should-Retry") != "false" {
+				t.Errorf("a duplicate: %d %v %s", a.status, a.header, a.body)
 			}
 		})
 	}

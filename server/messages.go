@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -54,7 +55,7 @@ func anthropicHeaders(h http.Header) (own http.Header, err error) {
 
 // token is the caller's key. Two that differ are none.
 func (x *exchange) token() (string, error) {
-	token := bearer(x.r)
+	token := auth.Bearer(x.r.Header)
 	if !speaksMessages(x.r.URL.Path) {
 		return token, nil
 	}

@@ -20,13 +20,9 @@ type modelObject struct {
 }
 
 func toModel(m gateway.Model) modelObject {
-	created := m.Created
-	if created.IsZero() {
-		created = time.Unix(0, 0)
-	}
 	return modelObject{
-		ID: m.ID, Object: "model", Created: created.Unix(), OwnedBy: m.OwnedBy,
-		Type: "model", DisplayName: m.DisplayName, CreatedAt: created.UTC().Format(time.RFC3339),
+		ID: m.ID, Object: "model", Created: m.Created.Unix(), OwnedBy: m.OwnedBy,
+		Type: "model", DisplayName: m.DisplayName, CreatedAt: m.Created.UTC().Format(time.RFC3339),
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -30,7 +29,8 @@ type Options struct {
 	// finds no room is refused with a 503. Zero means 8 GiB.
 	MaxUploads int64
 	// ReadTimeout is how long the next 64 KiB of a body, or its rest, may take to
-	// come; zero means 30 s. It bounds no in-process client.
+	// come; zero means 30 s. A whole body may take ten times as long. It bounds no
+	// in-process client.
 	ReadTimeout time.Duration
 	// WriteTimeout is how long one write to a client may take, the next 1 MiB of
 	// an answer or one batch of a stream's events; zero means 30 s.
@@ -159,16 +159,6 @@ func (x *exchange) authenticate() error {
 		return fault.Wrap(fault.Unauthorized, "The Authorization header must be \"Bearer sk-…\".", err)
 	}
 	return err
-}
-
-// bearer is the token of the Authorization header; empty if there is none, or
-// another scheme's. The scheme word is case-insensitive (RFC 9110, section 11.1).
-func bearer(r *http.Request) string {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") || len(r.Header["Authorization"]) > 1 { // of several, readers differ on which counts
-		return ""
-	}
-	return strings.TrimSpace(token)
 }
 
 // clientID is the caller's own id of the request, if it is fit to be logged:

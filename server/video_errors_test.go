@@ -87,7 +87,6 @@ func refusals() map[string]refusal {
 		"tokens a minute":            {body: gammaBoat, o: shopOptions{key: auth.KeyOptions{Limits: auth.Limits{TPM: 10}}}, status: 429, code: "rate_limit_exceeded"},
 		"the vendor's limit":         {body: boat, o: vendor(upstream.Failure{Status: 429, Sent: true, Refused: true}), status: 429, code: "RateLimitExceeded"},
 		"a defect":                   {body: boat, tasks: broken{}, status: 500, code: "internal_error"},
-		"the vendor's defect":        {body: boat, o: vendor(upstream.Failure{Status: 500, Sent: true}), status: 500, code: "InternalServerError"},
 		"the operator's key":         {body: boat, o: vendor(upstream.Failure{Status: 401, Sent: true, Fatal: true}), status: 502, code: "service_unavailable"},
 		"an error under 200":         {body: boat, o: shopOptions{upstream: answering(`{"error":{"code":"x","message":"sk-vendor"}}`)}, status: 502, code: "BadGateway"},
 		"a vendor that is busy":      {body: boat, o: vendor(upstream.Failure{Status: 503, Sent: true, Refused: true}), status: 503, code: "ServiceUnavailable"},
@@ -135,7 +134,7 @@ func TestTheCodesOfTheTableAreAllThere(t *testing.T) {
 	for _, code := range strings.Fields(`InvalidParameter InvalidParameter.MissingRequired InvalidParameter.NotInEnum InvalidParameter.PromptTooLong
 		InvalidParameter.UrlInvalid InvalidParameter.ResolutionNotSupported InvalidParameter.DurationOutOfRange InvalidParameter.ContentEmpty
 		InvalidParameter.UnsupportedRole invalid_request_error unauthorized insufficient_balance permission_denied model_not_found ResourceNotFound
-		idempotency_conflict rate_limit_exceeded RateLimitExceeded ConcurrencyExceeded internal_error InternalServerError service_unavailable BadGateway
+		idempotency_conflict rate_limit_exceeded RateLimitExceeded ConcurrencyExceeded internal_error service_unavailable BadGateway
 		ServiceUnavailable RequestTimeout`) {
 		if !seen[code] {
 			t.Errorf("no test is refused with %s; there are %v", code, slices.Sorted(maps.Keys(seen)))

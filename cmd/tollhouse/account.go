@@ -72,11 +72,8 @@ func accountList(p *program) *command {
 	c.examples = []string{"tollhouse account list", "tollhouse account list --json"}
 	cl := newClient(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
-		var list struct {
-			Object string               `json:"object"`
-			Data   []server.BalanceView `json:"data"`
-		}
-		if err := cl.do(ctx, http.MethodGet, "/admin/v1/accounts", nil, &list); err != nil {
+		list, err := listAll(ctx, cl, "/admin/v1/accounts", nil, func(a server.BalanceView) string { return a.Account })
+		if err != nil {
 			return err
 		}
 		return cl.show(list, accountTable(list.Data...))

@@ -41,7 +41,7 @@ func TestAPausedChannelGetsNoCallsUntilItIsResumed(t *testing.T) {
 		t.Errorf("paused:\n%s", out)
 	}
 	count(1)
-	if status, body := i.ask(http.MethodGet, "/readyz", "", ""); status != 200 || !strings.Contains(body, `"warnings":{"channels":"paused: main"}`) {
+	if status, body := i.ask(http.MethodGet, "/readyz", "", ""); status != 200 || !strings.Contains(body, `"warnings":{"channels":"1 paused channel"}`) {
 		t.Errorf("/readyz: %d %s", status, body)
 	}
 	// A pause outlasts a reload, which tells of it.
@@ -93,7 +93,7 @@ func TestAServerWhoseVendorsAllAskToWaitIsReadyAndWarns(t *testing.T) {
 	}
 	ready(`"channels":"ok"`)
 	i.good("channel", "pause", "spare")
-	ready(`"warnings":{"channels":"paused: spare; ` + warning + `"}`)
+	ready(`"warnings":{"channels":"1 paused channel; ` + warning + `"}`)
 }
 
 func TestAChannelThatIsBackInTheFileIsStillPaused(t *testing.T) {

@@ -47,7 +47,7 @@ func (h *house) usable() error {
 func (h *house) doubtful() error {
 	var doubts []string
 	if names := h.paused(); names != nil {
-		doubts = append(doubts, "paused: "+strings.Join(names, ", "))
+		doubts = append(doubts, plural(len(names), "paused channel")) // their names are for the admin address
 	}
 	if h.usable() == nil && !slices.ContainsFunc(h.channels(), takesCalls) {
 		doubts = append(doubts, "every channel in use rests, or its vendor told it to wait with some model")

@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
@@ -34,6 +37,9 @@ type place struct {
 	store  string // address
 	named  bool   // the store, by a configuration file
 	asked  config.Places
+	// recorded is the address that a server wrote in the data directory; empty if
+	// there is none, or a flag, a variable or the file says where the server is.
+	recorded string
 }
 
 // find looks at the flags, the environment, the file and the defaults.
@@ -53,6 +59,9 @@ func (a *adminPlace) find(p *program) (*place, error) {
 		data: cmp.Or(a.data, in.Data.Or(defaultData)), named: a.config != "", asked: in,
 	}
 	at.store = config.StoreIn(at.data, in.Store)
+	if said := cmp.Or(a.admin, in.Admin.Value); said == "" || strings.HasSuffix(said, ":0") { // port 0: the system chose
+		at.recorded = readAddress(at.data)
+	}
 	return at, nil
 }
 
@@ -76,6 +85,11 @@ func newClient(p *program, c *command) *client {
 
 // do sends one request and reads the answer into out.
 func (c *client) do(ctx context.Context, method, path string, in, out any) error {
+	return c.with(ctx, method, func(ctx context.Context, desk *desk) error { return desk.do(ctx, method, path, in, out) })
+}
+
+// with finds who answers requests of a method, and has them sent there.
+func (c *client) with(ctx context.Context, method string, send func(context.Context, *desk) error) error {
 	at, err := c.at.find(c.p)
 	if err != nil {
 		return err
@@ -93,7 +107,41 @@ func (c *client) do(ctx context.Context, method, path string, in, out any) error
 	if !c.long {
 		ctx = bounded
 	}
-	return errors.Join(desk.do(ctx, method, path, in, out), desk.close())
+	return errors.Join(send(ctx, desk), desk.close())
+}
+
+// listing is a list of the admin API.
+type listing[T any] struct {
+	Object  string `json:"object"`
+	Data    []T    `json:"data"`
+	HasMore bool   `json:"has_more,omitempty"`
+}
+
+// listAll asks for page after page. id is what a page is told to begin after.
+func listAll[T any](ctx context.Context, c *client, path string, query url.Values, id func(T) string) (all listing[T], err error) {
+	c.long = true // each page is bounded, and not how many there are
+	err = c.with(ctx, http.MethodGet, func(ctx context.Context, desk *desk) error {
+		q := maps.Clone(query)
+		if q == nil {
+			q = url.Values{}
+		}
+		for {
+			var page listing[T]
+			bounded, cancel := context.WithTimeout(ctx, c.p.answerTime())
+			err := desk.do(bounded, http.MethodGet, path+"?"+q.Encode(), nil, &page)
+			cancel()
+			if err != nil {
+				return err
+			}
+			page.Data = append(all.Data, page.Data...)
+			all = page
+			if !page.HasMore || len(page.Data) == 0 {
+				return nil
+			}
+			q.Set("after", id(page.Data[len(page.Data)-1]))
+		}
+	})
+	return all, err
 }
 
 // desk is where requests are handed in.

@@ -75,9 +75,37 @@ func (p *program) desk(ctx context.Context, at *place, reading bool) (*desk, err
 	return p.storeDesk(ctx, at, absent)
 }
 
-// serverDesk is the running server's, if it is the one that is meant.
+// serverDesk is the running server's, at the address that a server recorded or
+// else where it is by default. A recorded address may be of a server that was
+// killed, so the error is of the other one.
 func (p *program) serverDesk(ctx context.Context, at *place) (*desk, error) {
-	if at.admin == adminOff {
+	if at.recorded == "" {
+		return p.serverAt(ctx, at, at.admin)
+	}
+	d, failed := p.recordedServer(ctx, at)
+	if failed == nil {
+		return d, nil
+	}
+	d, absent := p.serverAt(ctx, at, at.admin)
+	var slow *errSlow
+	if absent != nil && errors.As(failed, &slow) {
+		absent = fmt.Errorf("the server at %s, which the data directory names, did not answer in time, and %w", at.recorded, absent)
+	}
+	return d, absent
+}
+
+// recordedServer asks at the recorded address, for half of the time at the most:
+// what is there now may be a stranger that never answers.
+func (p *program) recordedServer(ctx context.Context, at *place) (*desk, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.answerTime()/2)
+	defer cancel()
+	return p.serverAt(ctx, at, at.recorded)
+}
+
+// serverAt is the running server's at an address, if it is the one that is meant:
+// it takes the token of the data directory.
+func (p *program) serverAt(ctx context.Context, at *place, address string) (*desk, error) {
+	if address == adminOff {
 		return nil, errors.New("the admin API is off: name a running server's address with --admin")
 	}
 	token, err := readToken(at.data)
@@ -88,13 +116,13 @@ func (p *program) serverDesk(ctx context.Context, at *place) (*desk, error) {
 		return nil, err
 	}
 	direct := &http.Transport{DisableKeepAlives: true} // no proxy: the token is for the server alone
-	d := &desk{http: direct, host: at.admin, token: token, patience: p.answerTime(), close: func() error { return nil }}
+	d := &desk{http: direct, host: address, token: token, patience: p.answerTime(), close: func() error { return nil }}
 	var about server.ServerView
 	if err := d.do(ctx, http.MethodGet, "/admin/v1/server", nil, &about); err != nil {
 		return nil, err
 	}
 	if want := storeName(at.store); at.named && about.Store != want {
-		return nil, fmt.Errorf("the server at %s keeps its accounts in %s, and the configuration says %s: name the right admin address with --admin", at.admin, about.Store, want)
+		return nil, fmt.Errorf("the server at %s keeps its accounts in %s, and the configuration says %s: name the right admin address with --admin", address, about.Store, want)
 	}
 	return d, nil
 }

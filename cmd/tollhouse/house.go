@@ -94,12 +94,12 @@ func (h *house) settleIn(ctx context.Context, src *source, parts *config.Parts) 
 // the guest. The guest's own account may be of a start that failed before it
 // could print the key, at a port that was taken.
 func (h *house) inUse(ctx context.Context, guest string) (bool, error) {
-	names, err := h.storage.ledger.AccountNames(ctx)
+	accounts, err := h.storage.ledger.Balances(ctx, "", 2)
 	if err != nil {
 		return false, err
 	}
-	keys, err := h.storage.keys.List(ctx, "")
-	others := slices.ContainsFunc(names, func(name string) bool { return name != guest })
+	keys, err := h.storage.keys.Page(ctx, "", "", 1)
+	others := slices.ContainsFunc(accounts, func(b billing.Balance) bool { return b.Account != guest })
 	return others || len(keys) > 0, err
 }
 
@@ -180,19 +180,12 @@ func (h *house) keepKeys(ctx context.Context) error {
 // openAccounts creates the accounts that the ledger does not have yet. One that
 // it has keeps its balance.
 func (h *house) openAccounts(ctx context.Context, c *config.Config) error {
-	names, err := h.storage.ledger.AccountNames(ctx)
-	if err != nil {
-		return err
-	}
-	have := make(map[string]bool, len(names))
-	for _, name := range names {
-		have[name] = true
-	}
 	for _, a := range c.Accounts {
-		if have[a.Name] {
-			continue
+		found, err := h.storage.ledger.Exists(ctx, a.Name)
+		if err == nil && !found {
+			err = h.openAccount(ctx, &a)
 		}
-		if err := h.openAccount(ctx, &a); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -206,8 +199,7 @@ func (h *house) openAccount(ctx context.Context, a *config.Account) error {
 	if failed == nil {
 		return nil
 	}
-	names, err := h.storage.ledger.AccountNames(ctx)
-	if err == nil && slices.Contains(names, a.Name) {
+	if found, err := h.storage.ledger.Exists(ctx, a.Name); err == nil && found {
 		return nil
 	}
 	return failed

@@ -75,11 +75,8 @@ func keyList(p *program) *command {
 	account := c.flags.String("account", "", "only those of one account")
 	cl := newClient(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
-		var list struct {
-			Object string           `json:"object"`
-			Data   []server.KeyView `json:"data"`
-		}
-		if err := cl.do(ctx, http.MethodGet, "/admin/v1/keys?account="+url.QueryEscape(*account), nil, &list); err != nil {
+		list, err := listAll(ctx, cl, "/admin/v1/keys", url.Values{"account": {*account}}, func(k server.KeyView) string { return k.ID })
+		if err != nil {
 			return err
 		}
 		return cl.show(list, keyTable(list.Data))

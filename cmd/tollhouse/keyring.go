@@ -52,6 +52,11 @@ func (k databaseKeys) List(ctx context.Context, account string) ([]auth.Key, err
 	return k.db.List(ctx, account)
 }
 
+// Page implements [auth.KeyAdmin].
+func (k databaseKeys) Page(ctx context.Context, account, after string, limit int) ([]auth.Key, error) {
+	return k.db.Page(ctx, account, after, limit)
+}
+
 func (k databaseKeys) replace(ctx context.Context, owned []auth.Key) error {
 	defer k.cache.Forget()
 	return k.db.Replace(ctx, owned)

@@ -62,6 +62,7 @@ func (p *program) receive(ctx context.Context, s *settings, src *source, h *hous
 	if err != nil {
 		return err
 	}
+	defer h.recordAddress(l)()
 	signals, stop := p.notify()
 	defer stop()
 	defer h.run(ctx)()
@@ -88,6 +89,19 @@ func adminAccess(s *settings, src *source) (secret.String, error) {
 	s.admin = adminOff
 	src.notes = append(src.notes, fmt.Sprintf("the admin API is off, since its token cannot be kept: %v", err))
 	return secret.String{}, nil
+}
+
+// recordAddress writes the address of the admin API beside its token, until forget
+// is called. Without the file a command needs --admin, and all else works.
+func (h *house) recordAddress(l *listeners) (forget func()) {
+	if l.admin.Listener == nil {
+		return func() {}
+	}
+	address := dialable(l.admin.Addr().String())
+	if err := writeAddress(h.data, address); err != nil {
+		h.logger.Warn("the admin address is not recorded in the data directory: commands may need --admin", "address", address, "error", err)
+	}
+	return func() { removeAddress(h.data, address) }
 }
 
 // notify gives the signals that end a server or make it reload.

@@ -67,6 +67,10 @@ func fileNotes(c *config.Config) []string {
 		for _, name := range c.Wildcards() {
 			notes = append(notes, "channel "+name+` passes every model through ("*"), but prepaid billing serves only models that have a price`)
 		}
+		ids, missing := c.NotSoldForChat()
+		for i, id := range ids {
+			notes = append(notes, id+" is not sold for chat, as its price lacks "+missing[i]+": add that, or name its kind under models")
+		}
 	}
 	return notes
 }

@@ -119,8 +119,7 @@ func openDatabase(ctx context.Context, address string, o store.Options) (*store.
 
 // awaitDatabase gives a command that has a SQLite file open the time to end.
 func awaitDatabase(ctx context.Context, address string, o store.Options) (*store.DB, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // for a database that does not answer
-	defer cancel()
+	o.Opening = 10 * time.Second
 	for range 40 {
 		db, err := openDatabase(ctx, address, o)
 		if !errors.Is(err, sqlite.ErrLocked) {
@@ -189,7 +188,7 @@ func (s *storage) checks() map[string]func() error {
 	if s.db == nil {
 		return nil
 	}
-	return map[string]func() error{"store": bounded(s.db.Ping)}
+	return map[string]func() error{"store": newProbe(s.db.Ping)}
 }
 
 // warnings are what /readyz tells without being unready for it.
@@ -197,20 +196,7 @@ func (s *storage) warnings() map[string]func() error {
 	if s.db == nil {
 		return nil
 	}
-	return map[string]func() error{"prices": bounded(s.db.PricesAgree)}
-}
-
-// bounded ends a check that the database does not answer, and keeps from the
-// world what the database said.
-func bounded(check func(context.Context) error) func() error {
-	return func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if err := check(ctx); err != nil {
-			return errors.New(fault.From(err).Message)
-		}
-		return nil
-	}
+	return map[string]func() error{"prices": newProbe(s.db.PricesAgree), "holds": newProbe(s.db.Stuck)}
 }
 
 // load tells the store which prices are in force.

@@ -71,7 +71,9 @@ func (e *eyes) open(ctx context.Context, h *house, t *config.Telemetry, traces, 
 	}
 	otlp.LogErrors(h.logger)
 	e.callers = !t.NoCallers
-	e.otlp, err = otlp.New(otlp.Options{Tracers: e.export.Tracers, Meters: e.export.Meters, Version: versionText(), Provider: h.provider})
+	e.otlp, err = otlp.New(otlp.Options{
+		Tracers: e.export.Tracers, Meters: e.export.Meters, Version: versionText(), Provider: h.provider, TrustCallers: t.TrustCallers,
+	})
 	return err
 }
 

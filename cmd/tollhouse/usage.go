@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/server"
 )
 
 // usageAnswer is what the server says of usage.
@@ -84,7 +86,7 @@ func ledgerVerify(p *program) *command {
 	cl := newClient(p, c)
 	cl.long = true // all of a large ledger is read
 	c.run = func(ctx context.Context, _ []string) error {
-		var answer map[string]any
+		var answer server.VerifyView
 		if err := cl.do(ctx, http.MethodGet, "/admin/v1/ledger/verify", nil, &answer); err != nil {
 			return err
 		}
@@ -92,7 +94,12 @@ func ledgerVerify(p *program) *command {
 			return writeJSON(p.stdout, answer)
 		}
 		_, err := fmt.Fprintln(p.stdout, "The ledger is sound: every entry balances, and every hold and receipt agrees with it.")
-		return err
+		if err != nil || answer.Posted == "" { // an older server gives no totals
+			return err
+		}
+		t := &table{head: []string{"ACCOUNTS", "POSTED", "HELD", "CREDITED", "REVENUE", "OVERRUN", "CURRENCY"}}
+		t.add(strconv.FormatInt(answer.Accounts, 10), answer.Posted, answer.Held, answer.Credited, answer.Revenue, answer.Overrun, answer.Currency)
+		return t.write(p.stdout)
 	}
 	return c
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 )
 
@@ -14,16 +15,16 @@ func (h *house) warnings(ctx context.Context, src *source, l *listeners, s *sett
 	if !src.config.Prepaid() && !src.demo {
 		w = append(w, "money is off: whoever has a key can use it without bound, and the vendors charge you")
 	}
-	keys, err := h.storage.keys.List(ctx, "")
+	keys, err := h.storage.keys.Page(ctx, "", "", 1)
 	if err != nil {
 		return nil, err
 	}
 	if len(keys) == 0 {
-		names, err := h.storage.ledger.AccountNames(ctx)
+		first, err := h.storage.ledger.Balances(ctx, "", 1)
 		if err != nil {
 			return nil, err
 		}
-		w = append(w, h.noKeys(names, s))
+		w = append(w, h.noKeys(first, s))
 	}
 	if isPublic(l.public.Addr()) {
 		w = append(w, "keys and prompts travel in plain HTTP on "+l.public.Addr().String()+": put a TLS proxy in front, or listen on 127.0.0.1")
@@ -52,7 +53,7 @@ func speaks(c *config.Config) bool {
 }
 
 // noKeys tells how to make the first key.
-func (h *house) noKeys(accounts []string, s *settings) string {
+func (h *house) noKeys(accounts []billing.Balance, s *settings) string {
 	if s.admin == adminOff && !h.storage.shared() {
 		return "there are no API keys, and the admin API is off: write accounts with keys into the config file"
 	}
@@ -63,7 +64,7 @@ func (h *house) noKeys(accounts []string, s *settings) string {
 	if len(accounts) == 0 {
 		return text + "`tollhouse account create NAME" + where + "`, then `tollhouse key create --account NAME" + where + "`"
 	}
-	return text + "`tollhouse key create --account " + quoted(accounts[0]) + where + "`"
+	return text + "`tollhouse key create --account " + quoted(accounts[0].Account) + where + "`"
 }
 
 // isPublic reports whether others than this machine can connect.

@@ -48,6 +48,7 @@ func TestTheDoorKeepsTheOrderOfChecks(t *testing.T) {
 		"a proxy of this machine":        {"POST", ping, []string{"Host: gateway.example.com"}, 200, ""},
 		"no key":                         {"POST", ping, []string{"Authorization"}, 401, "unauthorized"},
 		"a wrong key":                    {"POST", ping, []string{"Authorization: Bearer sk-wrong"}, 401, "unauthorized"},
+		"two keys":                       {"POST", ping, []string{"+Authorization: Bearer sk-wrong"}, 401, "unauthorized"},
 		"a disabled key":                 {"POST", ping, []string{"Authorization: Bearer " + disabled.Reveal()}, 403, "permission_denied"},
 		"a session of nobody":            {"POST", ping, []string{"Mcp-Session-Id: mcp_1.2"}, 404, "not_found"},
 		"another content type":           {"POST", ping, []string{"Content-Type: text/plain"}, 415, "unsupported_media_type"},
@@ -244,5 +245,13 @@ func TestAGatewayThatIsFullRefusesBeforeItReads(t *testing.T) {
 	}
 	if said, about := fail(t, s.client(t, nil), "chat", chatting); about["code"] != "ServiceUnavailable" || !strings.Contains(said, "the same task_label") {
 		t.Errorf("a call: %q", said)
+	}
+}
+
+func TestAMessageOfTooManyValuesIsRefused(t *testing.T) {
+	s := open(t, shopOptions{})
+	many := `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":[` + strings.Repeat("{},", 40_000) + `{}]}}`
+	if a := s.do(t, "POST", s.url, many); a.status != 400 || !strings.Contains(a.body, "65536 names") {
+		t.Errorf("%d %s", a.status, a.body)
 	}
 }

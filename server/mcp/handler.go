@@ -13,7 +13,9 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/secret"
 )
 
@@ -94,7 +96,7 @@ func (d *door) serve() error {
 		d.w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	d.token = bearer(d.r)
+	d.token = auth.Bearer(d.r.Header)
 	if err := d.x.Authenticate(d.r.Context(), d.token); err != nil {
 		return err
 	}
@@ -126,6 +128,10 @@ type envelope struct {
 // answer hands the message to the SDK and stays until it is answered, or taken
 // back. Whoever hangs up takes it back too: nobody could be given the answer.
 func (d *door) answer(data []byte) error {
+	// What is made of a message takes many times its bytes.
+	if err := rawjson.Within(data, rawjson.Bounds{Tokens: 1 << 16}); err != nil {
+		return fault.Invalid("", "The message is not acceptable: "+err.Error()+".")
+	}
 	if err := checkBatch(data); err != nil {
 		return err
 	}
@@ -182,13 +188,3 @@ func checkBatch(data []byte) error {
 
 // name is a request's id as a key: the number 1 and the text "1" are two.
 func name(id jsontext.Value) string { return strings.TrimSpace(string(id)) }
-
-// bearer is the token of the Authorization header; empty if there is none, or
-// another scheme's.
-func bearer(r *http.Request) string {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimSpace(token)
-}

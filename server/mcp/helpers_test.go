@@ -257,7 +257,7 @@ type answer struct {
 }
 
 // do sends one HTTP request; header lines are "Name: value", and a name without
-// a value takes the header away.
+// a value takes the header away, and "+Name: value" adds one.
 func (s *shop) do(t testing.TB, method, url, body string, header ...string) answer {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -271,6 +271,10 @@ func (s *shop) do(t testing.TB, method, url, body string, header ...string) answ
 		name, value, _ := strings.Cut(line, ": ")
 		if value == "" {
 			r.Header.Del(name)
+			continue
+		}
+		if added, more := strings.CutPrefix(name, "+"); more {
+			r.Header.Add(added, value)
 			continue
 		}
 		r.Header.Set(name, value)

@@ -43,7 +43,7 @@ var same = map[string]struct {
 	"embeddings":                    {"/v1/embeddings", `{"model":"text-embedding-v4","input":["one","two"],"dimensions":64}`, nil},
 	"speech in a WAV file":          {"/v1/audio/speech", `{"model":"alpha3-tts-flash","input":"Hello","response_format":"wav","voice":"Cherry"}`, nil},
 	"speech as it is told":          {"/v1/audio/speech", `{"model":"alpha3-tts-instruct-flash","input":"Hello","instructions":"slowly"}`, nil},
-	"more texts than one call take": {"/v1/embeddings", `{"model":"text-embedding-v4","input":[` + strings.Repeat(`"word",`, 24) + `"word"]}`, nil},
+	"more texts than one call take": {"/v1/embeddings", `{"model":"text-embedding-v4","input":[` + strings.Repeat(`"word",`, 24) + `"word"],"dimensions":64}`, nil},
 }
 
 // post sends the request of the API that is the same as a use, and gives what it

@@ -50,7 +50,7 @@ func uses(t testing.TB) map[string]struct {
 		"embeddings":                    {"create_embeddings", args{"model": "text-embedding-v4", "input": []string{"one", "two"}, "dimensions": 64}},
 		"speech in a WAV file":          {"text_to_speech", args{"model": "alpha3-tts-flash", "text": "Hello", "format": "wav", "voice": "Cherry"}},
 		"speech as it is told":          {"text_to_speech", args{"model": "alpha3-tts-instruct-flash", "text": "Hello", "instructions": "slowly"}},
-		"more texts than one call take": {"create_embeddings", args{"model": "text-embedding-v4", "input": strings.Split(strings.Repeat("word ", 24)+"word", " ")}},
+		"more texts than one call take": {"create_embeddings", args{"model": "text-embedding-v4", "input": strings.Split(strings.Repeat("word ", 24)+"word", " "), "dimensions": 64}},
 	}
 }
 
@@ -113,12 +113,12 @@ func TestTheFreeToolsCostNothing(t *testing.T) {
 	}
 }
 
-// wordy is an upstream that answers with 10,000 tokens.
+// wordy is an upstream that answers with 200,000 tokens.
 type wordy struct{}
 
 func (wordy) Do(context.Context, *upstream.Call) (*upstream.Reply, error) {
 	const answer = `{"id":"u","object":"chat.completion","created":1,"model":"sim-chat","choices":[{"index":0,"message":{"role":"assistant","content":"x"},` +
-		`"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":10000,"total_tokens":10001}}`
+		`"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":200000,"total_tokens":200001}}`
 	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(answer))}, nil
 }
 

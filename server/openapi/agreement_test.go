@@ -121,7 +121,9 @@ var agreements = []struct {
 		"callback_url":      {`"http://client.example:8080/x"`, `"ftp://client.example/x"`, `7`, `null`},
 		"safety_identifier": {`"u1"`, `7`},
 		"priority":          {`"high"`, `7`},
-		"unknown":           {`[1]`},
+
+		"execution_expires_after": {`3600`, `259200`, `3599`, `259201`, `"3600"`, `null`},
+		"unknown":                 {`[1]`},
 	}},
 	{"/v1/videos/generations", `{"model":"gamma-1-5-pro-251215","prompt":"a boat"}`, map[string][]string{
 		"content": {`[]`, `null`, `[{"type":"text","text":""}]`, `[{"type":"draft_task","draft_task":{}}]`, `[{"type":"draft_task","draft_task":{"task_id":7}}]`, `[{"type":"draft_task","draft_task":{"task_id":""}}]`},

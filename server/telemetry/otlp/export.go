@@ -33,8 +33,8 @@ type ExportOptions struct {
 	// Service is the name of the service where OTEL_SERVICE_NAME has none; empty
 	// means "tollhouse". Version is its version.
 	Service, Version string
-	// Sample is the share of traces that are kept where the caller decided
-	// nothing, of 1,000; 0 leaves it to OTEL_TRACES_SAMPLER, which keeps all unless
+	// Sample is the share of traces that are kept where no trusted caller decided,
+	// of 1,000; 0 leaves it to OTEL_TRACES_SAMPLER, which keeps all unless
 	// it is set.
 	Sample int
 	// NoTraces and NoMetrics leave one of the two out.

@@ -28,6 +28,11 @@ type Options struct {
 	// "anthropic"); nil or an empty word means the channel's name. It must be quick
 	// and safe for concurrent use.
 	Provider func(channel string) string
+	// TrustCallers makes a request a part of the trace of a remote caller, who then
+	// decides whether it is sampled, if the sampler asks the parent. Otherwise a
+	// request begins a trace of its own, with a link to the caller's: neither the
+	// caller's flag nor an id of the caller's choice has a say in what is sampled.
+	TrustCallers bool
 }
 
 // Telemetry turns what a gateway tells into spans and measurements. It is safe
@@ -37,6 +42,7 @@ type Telemetry struct {
 	meters     *meters
 	provider   func(channel string) string
 	propagator propagation.TraceContext
+	trust      bool // callers, with what is sampled
 }
 
 // scope names this instrumentation.
@@ -44,7 +50,7 @@ const scope = "github.com/tollhouse-ai/gateway/server/telemetry/otlp"
 
 // New fails if the Meters refuse an instrument.
 func New(o Options) (*Telemetry, error) {
-	t := &Telemetry{provider: o.Provider}
+	t := &Telemetry{provider: o.Provider, trust: o.TrustCallers}
 	if o.Tracers != nil {
 		t.tracer = o.Tracers.Tracer(scope, trace.WithInstrumentationVersion(o.Version))
 	}
@@ -66,9 +72,9 @@ func (t *Telemetry) Observer() gateway.Observer {
 	return o
 }
 
-// Handler lets the spans of requests be children of those that their callers name
-// in the header traceparent (W3C Trace Context). A caller decides by it, too,
-// whether the trace is sampled, if the sampler asks the parent.
+// Handler takes up the spans that callers name in the header traceparent (W3C Trace
+// Context): the span of a request has a link to its caller's, or is its child where
+// [Options].TrustCallers says so.
 func (t *Telemetry) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Traceparent") != "" {

@@ -17,6 +17,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 	collectormetrics "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	collectortrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
@@ -201,7 +202,7 @@ func newPlace(t *testing.T, busy int) *place {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	telemetry, err := otlp.New(otlp.Options{Tracers: p.export.Tracers, Meters: p.export.Meters, Provider: func(channel string) string {
+	telemetry, err := otlp.New(otlp.Options{Tracers: p.export.Tracers, Meters: p.export.Meters, TrustCallers: true, Provider: func(channel string) string {
 		if channel == "one" {
 			return "openai"
 		}
@@ -436,6 +437,98 @@ func TestWithoutAHandlerNobodysTraceIsTakenUp(t *testing.T) {
 	p.ask(t, "m", "")
 	if request := p.span(t, tracepb.Span_SPAN_KIND_SERVER, 0); hex.EncodeToString(request.TraceId) == callersTrace || len(request.ParentSpanId) != 0 {
 		t.Errorf("the span is %v", request)
+	}
+}
+
+// fixedIDs makes every trace's id the same.
+type fixedIDs trace.TraceID
+
+// NewIDs implements [sdktrace.IDGenerator].
+func (f fixedIDs) NewIDs(context.Context) (trace.TraceID, trace.SpanID) {
+	return trace.TraceID(f), trace.SpanID{1}
+}
+
+// NewSpanID implements [sdktrace.IDGenerator].
+func (f fixedIDs) NewSpanID(context.Context, trace.TraceID) trace.SpanID { return trace.SpanID{2} }
+
+func TestOnlyATrustedCallerDecidesWhatIsSampled(t *testing.T) {
+	const low, high = "00000000000000000000000000000001", "ffffffffffffffffffffffffffffffff" // which a ratio takes first, and last
+	parentBased := func(ratio float64) sdktrace.Sampler { return sdktrace.ParentBased(sdktrace.TraceIDRatioBased(ratio)) }
+	for _, row := range []struct {
+		name    string
+		trust   bool
+		sampler sdktrace.Sampler
+		own     string // the id of a trace that begins here
+		caller  string // the id of the caller's trace, if there is one
+		flag    string
+		sampled bool
+	}{
+		{"untrusted, sampled, none are kept", false, parentBased(0), high, callersTrace, "01", false},
+		{"untrusted, unsampled, none are kept", false, parentBased(0), high, callersTrace, "00", false},
+		{"untrusted, sampled, all are kept", false, parentBased(1), high, callersTrace, "01", true},
+		{"untrusted, unsampled, all are kept", false, parentBased(1), high, callersTrace, "00", true},
+		{"trusted, sampled, none are kept", true, parentBased(0), high, callersTrace, "01", true},
+		{"trusted, unsampled, none are kept", true, parentBased(0), high, callersTrace, "00", false},
+		{"trusted, sampled, all are kept", true, parentBased(1), high, callersTrace, "01", true},
+		{"trusted, unsampled, all are kept", true, parentBased(1), high, callersTrace, "00", false},
+		{"untrusted, an id that the ratio takes", false, sdktrace.TraceIDRatioBased(0.5), high, low, "01", false},
+		{"untrusted, an id that the ratio leaves", false, sdktrace.TraceIDRatioBased(0.5), low, high, "00", true},
+		{"no caller, none are kept", false, parentBased(0), high, "", "", false},
+		{"no caller, all are kept", false, parentBased(1), high, "", "", true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			own, err := trace.TraceIDFromHex(row.own)
+			if err != nil {
+				t.Fatal(err)
+			}
+			recorder := tracetest.NewSpanRecorder()
+			telemetry, err := otlp.New(otlp.Options{TrustCallers: row.trust, Tracers: sdktrace.NewTracerProvider(
+				sdktrace.WithSpanProcessor(recorder), sdktrace.WithSampler(row.sampler), sdktrace.WithIDGenerator(fixedIDs(own)))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil)
+			if row.caller != "" {
+				r.Header.Set("Traceparent", "00-"+row.caller+"-"+callersSpan+"-"+row.flag)
+			}
+			o := telemetry.Observer()
+			telemetry.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				ctx := o.Start(r.Context(), "req_1", time.Now())
+				attempt := gateway.Attempt{Op: upstream.ChatCompletion, Channel: "one", Started: time.Now()}
+				o.Attempted(o.Attempt(ctx, attempt), attempt)
+				o.End(ctx, &gateway.Facts{Op: upstream.ChatCompletion, Started: attempt.Started})
+			})).ServeHTTP(httptest.NewRecorder(), r)
+			spans := recorder.Ended()
+			if !row.sampled {
+				if len(spans) != 0 {
+					t.Errorf("%d spans are recorded", len(spans))
+				}
+				return
+			}
+			if len(spans) != 2 {
+				t.Fatalf("%d of 2 spans are recorded", len(spans))
+			}
+			request := spans[slices.IndexFunc(spans, func(s sdktrace.ReadOnlySpan) bool { return s.SpanKind() == trace.SpanKindServer })]
+			of, links := row.own, ""
+			switch {
+			case row.caller != "" && row.trust:
+				of = row.caller
+			case row.caller != "":
+				links = row.caller + callersSpan
+			}
+			var linked string
+			for _, l := range request.Links() {
+				linked += l.SpanContext.TraceID().String() + l.SpanContext.SpanID().String()
+			}
+			if linked != links || request.Parent().IsValid() != row.trust {
+				t.Errorf("it is linked to %q, want %q, and its parent is %v", linked, links, request.Parent())
+			}
+			for _, s := range spans {
+				if s.SpanContext().TraceID().String() != of {
+					t.Errorf("%s is of the trace %s, want %s", s.Name(), s.SpanContext().TraceID(), of)
+				}
+			}
+		})
 	}
 }
 

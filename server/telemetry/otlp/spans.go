@@ -33,13 +33,19 @@ type accepted struct {
 }
 
 // start opens the span of a request. Where the caller's own span is in the same
-// process, it is a part of that one's work.
+// process, it is a part of that one's work. A remote caller who is not trusted gets
+// a link: as a parent it would decide what is sampled, by its flag or, where the
+// sampler takes a share of the ids, by the id that it chose.
 func (t *Telemetry) start(ctx context.Context, _ string, at time.Time) context.Context {
-	kind := trace.SpanKindServer
-	if parent := trace.SpanContextFromContext(ctx); parent.IsValid() && !parent.IsRemote() {
-		kind = trace.SpanKindInternal
+	options := []trace.SpanStartOption{trace.WithTimestamp(at), trace.WithSpanKind(trace.SpanKindServer)}
+	switch parent := trace.SpanContextFromContext(ctx); {
+	case !parent.IsValid():
+	case !parent.IsRemote():
+		options[1] = trace.WithSpanKind(trace.SpanKindInternal)
+	case !t.trust:
+		options = append(options, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: parent}))
 	}
-	ctx, span := t.tracer.Start(ctx, "request", trace.WithTimestamp(at), trace.WithSpanKind(kind))
+	ctx, span := t.tracer.Start(ctx, "request", options...)
 	return context.WithValue(ctx, tripContext{}, &trip{span: span})
 }
 

@@ -115,7 +115,7 @@ func (c *Channel) over(up upstream.Upstream) upstream.Channel {
 	}
 	return upstream.Channel{
 		Name: c.Name, Upstream: up, Models: c.Models, Priority: c.Priority, Weight: c.Weight,
-		MaxConcurrent: c.MaxConcurrent, RPM: c.RPM, Timeout: c.Timeout, Drop: c.Drop, Rename: c.Rename,
+		MaxConcurrent: c.MaxConcurrent, RPM: c.RPM, Timeout: c.Timeout, Drain: c.Drain, Drop: c.Drop, Pass: c.Pass, Rename: c.Rename,
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -76,7 +77,9 @@ func (r *reader) channel(n ast.Node) Channel {
 				"total":   r.duration(&c.Timeout.Total, "total"),
 			})
 		},
+		"drain":  into(r, &c.Drain, "drain", drain),
 		"drop":   r.words(&c.Drop, "drop"),
+		"pass":   r.words(&c.Pass, "pass"),
 		"rename": func(n ast.Node) { r.mapping(n, "rename", c.Rename, nil) },
 		"models": func(n ast.Node) { r.mapping(n, "models", c.Models, c.places) },
 	})
@@ -102,6 +105,14 @@ func (r *reader) mapping(n ast.Node, what string, to map[string]string, places m
 			places[p.key] = p.at
 		}
 	}
+}
+
+func drain(text string) (time.Duration, error) {
+	d, err := ParseDuration(text)
+	if err == nil && d > upstream.MaxDrain {
+		err = fmt.Errorf("it must be at most %s", upstream.MaxDrain)
+	}
+	return d, err
 }
 
 func weight(text string) (int, error) {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -35,6 +36,9 @@ func (c *Config) check(p *problems) {
 			c.checkPrices(ch, p)
 		}
 	}
+	if c.Prepaid() {
+		c.checkUnits(p)
+	}
 	c.checkAccounts(p)
 }
 
@@ -62,6 +66,62 @@ func (c *Config) checkPrices(ch *Channel, p *problems) {
 			p.add(ch.places[id], "the model %s has no price, and billing is prepaid: add it under prices, or write `billing: count`", id)
 		}
 	}
+}
+
+// checkUnits sees that each price has the units of what its model is called for:
+// of all that its kind is called by, or of something at least that its channels
+// serve where the kind is not known.
+func (c *Config) checkUnits(p *problems) {
+	for _, id := range slices.Sorted(maps.Keys(c.Prices)) {
+		row := c.Prices[id]
+		if row.Row == nil || !slices.ContainsFunc(c.Channels, func(ch Channel) bool { return ch.Serves(id) }) {
+			continue // of a row that cannot be read that was said
+		}
+		kind := c.kind(id)
+		if op, missing := lacks(kind, row.Row); missing != "" {
+			p.add(row.Pos, "the price of %s, a model of the kind %s, lacks %s: the operation %s would be free; where that is meant, write \"0\"", id, kind, missing, op)
+		}
+		sold := func(k gateway.Kind) bool { _, missing := lacks(k, row.Row); return missing == "" }
+		if kind == "" && !slices.ContainsFunc(gateway.Kinds(), sold) {
+			_, missing := lacks(gateway.KindChat, row.Row)
+			p.add(row.Pos, "the price of %s is enough for no kind of model; for chat it lacks %s: give each unit a price, \"0\" where it is free", id, missing)
+		}
+	}
+}
+
+// lacks is the first operation of a kind of models that a price is not enough
+// for, and the units that it lacks; empty if there is none.
+func lacks(kind gateway.Kind, row *billing.Price) (op upstream.Op, missing string) {
+	for _, op := range kind.Operations() {
+		if missing := gateway.MissingUnits(op, row); missing != "" {
+			return op, missing
+		}
+	}
+	return "", ""
+}
+
+// NotSoldForChat are the models of which nothing says what they are, and whose
+// prices are not enough for chat, in order, with what they lack for it.
+func (c *Config) NotSoldForChat() (ids, missing []string) {
+	for _, id := range slices.Sorted(maps.Keys(c.Prices)) {
+		if c.Prepaid() && c.kind(id) == "" {
+			if _, units := lacks(gateway.KindChat, c.Prices[id].Row); units != "" {
+				ids, missing = append(ids, id), append(missing, units)
+			}
+		}
+	}
+	return ids, missing
+}
+
+// kind is what the file or the built-in tables say that a model is; empty if
+// neither knows it.
+func (c *Config) kind(id string) gateway.Kind {
+	for i := range c.Models {
+		if c.Models[i].ID == id && c.Models[i].Kind != "" {
+			return c.Models[i].Kind
+		}
+	}
+	return gateway.KindOf(id)
 }
 
 // checkAccounts tries the accounts and keys on a ledger and a store that are

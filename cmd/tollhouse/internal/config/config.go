@@ -75,7 +75,9 @@ type Channel struct {
 	Priority int
 	Connect  time.Duration // zero means the driver's
 	Timeout  upstream.Timeouts
+	Drain    time.Duration // of streams whose client left; zero cancels at once
 	Drop     []string
+	Pass     []string // what prepaid billing would refuse, since it has no price
 	Rename   map[string]string
 
 	MaxConcurrent int // calls at once; zero is no limit

@@ -165,3 +165,58 @@ func TestAllProblemsAreToldInTheOrderOfTheFile(t *testing.T) {
 		t.Errorf("in one line: %s", got)
 	}
 }
+
+// A model whose price lacks a unit of what it is called for would be free there.
+func TestAPriceThatLacksAUnitOfItsModelIsFoundWhereItStands(t *testing.T) {
+	const channels = "billing: prepaid\nchannels: [{name: main, driver: sim, models: {m: m}}]\nprices: {m: "
+	for _, c := range []struct{ price, kind, want string }{
+		{`{input: "1.00"}`, "chat", `3:10: the price of m, a model of the kind chat, lacks output: the operation chat would be free; where that is meant, write "0"`},
+		{`{output: "1.00"}`, "messages", "lacks input"},
+		{`{image: "1"}`, "chat", "lacks input and output"},
+		{`{second: {720p: "1"}}`, "chat", "lacks input and output"},
+		{`{output: "1"}`, "embeddings", "lacks input"},
+		{`{input: "1"}`, "image", "lacks image, or image_output"},
+		{`{image_output: "1"}`, "image_edit", "lacks image, or input"},
+		{`{input: "1"}`, "video", "lacks second, or output"},
+		{`{input: "1", output: "1"}`, "speech", "lacks character"},
+		{`{cached_input: "1"}`, "", "3:10: the price of m is enough for no kind of model; for chat it lacks input and output"},
+
+		{`{input: "1", output: "0"}`, "chat", ""},
+		{`{input: "0"}`, "chat", ""}, // free on purpose
+		{`{input: "1"}`, "embeddings", ""},
+		{`{image: "1"}`, "image", ""},
+		{`{input: "1", image_output: "1"}`, "image", ""},
+		{`{input: "1", output: "1"}`, "image_edit", ""},
+		{`{second: {720p: "1"}}`, "video", ""},
+		{`{output: "1"}`, "video", ""},
+		{`{character: "1"}`, "speech", ""},
+		{`{input: "1"}`, "", ""},
+	} {
+		text := channels + c.price + "}\n"
+		if c.kind != "" {
+			text += "models: {m: {kind: " + c.kind + "}}\n"
+		}
+		t.Run(c.kind+c.price, func(t *testing.T) {
+			if c.want != "" {
+				refuses(t, text, c.want)
+				return
+			}
+			if _, err := Read("f.yaml", []byte(text), nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestAPriceThatIsNotEnoughForChatIsNotedWhereNothingSaysWhatTheModelIs(t *testing.T) {
+	const channels = "channels: [{name: main, driver: sim, models: {m: m}}]\nprices: {m: {input: '1'}}\n"
+	for text, want := range map[string]int{channels: 1, channels + "models: {m: {kind: embeddings}}\n": 0, "billing: count\n" + channels: 0} {
+		c, err := Read("f.yaml", []byte(text), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ids, missing := c.NotSoldForChat(); len(ids) != want || want == 1 && missing[0] != "output" {
+			t.Errorf("%s: %v lack %v", text, ids, missing)
+		}
+	}
+}

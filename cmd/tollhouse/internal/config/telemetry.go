@@ -23,12 +23,16 @@ type Telemetry struct {
 	// NoTraces and NoMetrics leave one of the two out. NoCallers says that no trace
 	// of a caller's is taken up.
 	NoTraces, NoMetrics, NoCallers bool
+	// TrustCallers makes requests parts of their callers' traces, so that callers
+	// decide what is sampled. Otherwise they are linked.
+	TrustCallers bool
 }
 
 // Same reports whether the two say the same, wherever they stand.
 func (t *Telemetry) Same(o *Telemetry) bool {
 	return t.OTLP == o.OTLP && t.Service == o.Service && t.Sample == o.Sample &&
-		t.NoTraces == o.NoTraces && t.NoMetrics == o.NoMetrics && t.NoCallers == o.NoCallers && maps.EqualFunc(t.Headers, o.Headers, sameSecret)
+		t.NoTraces == o.NoTraces && t.NoMetrics == o.NoMetrics && t.NoCallers == o.NoCallers &&
+		t.TrustCallers == o.TrustCallers && maps.EqualFunc(t.Headers, o.Headers, sameSecret)
 }
 
 func sameSecret(a, b secret.String) bool { return a.Reveal() == b.Reveal() }
@@ -52,11 +56,12 @@ func (r *reader) telemetry(n ast.Node, t *Telemetry) {
 				}
 			}
 		},
-		"service": r.word(&t.Service, "service"),
-		"sample":  into(r, &t.Sample, "sample", parseShare),
-		"traces":  r.flag(&traces, "traces"),
-		"metrics": r.flag(&metrics, "metrics"),
-		"callers": r.flag(&callers, "callers"),
+		"service":       r.word(&t.Service, "service"),
+		"sample":        into(r, &t.Sample, "sample", parseShare),
+		"traces":        r.flag(&traces, "traces"),
+		"metrics":       r.flag(&metrics, "metrics"),
+		"callers":       r.flag(&callers, "callers"),
+		"trust_callers": r.flag(&t.TrustCallers, "trust_callers"),
 	})
 	t.NoTraces, t.NoMetrics, t.NoCallers = !traces, !metrics, !callers
 }

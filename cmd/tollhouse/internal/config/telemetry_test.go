@@ -14,19 +14,20 @@ telemetry:
   traces: true
   metrics: false
   callers: false
+  trust_callers: true
 metrics: {public: true}
 `
 
 func TestTheSectionsOfTelemetryAreRead(t *testing.T) {
 	c := read(t, sound+observed)
 	o := c.Telemetry
-	if o.OTLP != "http://127.0.0.1:4318" || o.Service != "toll" || o.Sample != 250 || o.NoTraces || !o.NoMetrics || !o.NoCallers || !c.Metrics.Public {
+	if o.OTLP != "http://127.0.0.1:4318" || o.Service != "toll" || o.Sample != 250 || o.NoTraces || !o.NoMetrics || !o.NoCallers || !o.TrustCallers || !c.Metrics.Public {
 		t.Errorf("they are %+v, %+v", o, c.Metrics)
 	}
 	if key := o.Headers["authorization"]; !strings.HasPrefix(key.Reveal(), "Bearer ") || strings.Contains(key.Reveal(), "$") {
 		t.Errorf("the header is %q", key.Reveal())
 	}
-	if plain := read(t, sound); plain.Telemetry.NoTraces || plain.Telemetry.OTLP != "" || plain.Metrics.Public {
+	if plain := read(t, sound); plain.Telemetry.NoTraces || plain.Telemetry.OTLP != "" || plain.Telemetry.TrustCallers || plain.Metrics.Public {
 		t.Errorf("without a section they are %+v", plain.Telemetry)
 	}
 }
@@ -39,7 +40,7 @@ func TestASectionOfTelemetryIsTheSameWhereverItStands(t *testing.T) {
 	}
 	for old, now := range map[string]string{
 		"4318": "4319", "toll\n": "tolls\n", "0.25": "0.5", "traces: true": "traces: false", "metrics: false": "metrics: true",
-		"callers: false": "callers: true", "Bearer": "Basic",
+		"  callers: false": "  callers: true", "trust_callers: true": "trust_callers: false", "Bearer": "Basic",
 	} {
 		text := strings.Replace(sound+observed, old, now, 1)
 		if text == sound+observed {

@@ -1,0 +1,323 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+)
+
+// only is a simulated upstream that serves one operation.
+type only struct {
+	upstream.Upstream
+	op upstream.Op
+}
+
+func speaks(op upstream.Op) upstream.Upstream {
+	return only{messages.Bridge(nil)(sim.New(sim.Options{})), op}
+}
+
+func (o only) Supports(op upstream.Op, _ string) bool { return op == o.op }
+
+// counting is a simulated upstream that counts tokens too.
+type counting struct{ upstream.Upstream }
+
+func counts() upstream.Upstream { return counting{messages.Bridge(nil)(sim.New(sim.Options{}))} }
+
+func (counting) Supports(upstream.Op, string) bool { return true }
+
+func (c counting) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	if call.Op != upstream.CountTokens {
+		return c.Upstream.Do(ctx, call)
+	}
+	return &upstream.Reply{Status: 200, Body: io.NopCloser(strings.NewReader(`{"input_tokens":7}`))}, nil
+}
+
+// passing serves a model "m" whose one channel passes fields, prepaid or not.
+func passing(t *testing.T, up upstream.Upstream, prepaid bool, pass ...string) *shop {
+	t.Helper()
+	return open(t, shopOptions{upstream: up, gateway: func(o *gateway.Options) {
+		router, err := upstream.NewRouter([]upstream.Channel{{Name: "only", Upstream: up, Models: map[string]string{"m": "m"}, Pass: pass}}, upstream.RouterOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Upstream, o.RequirePrice = router, prepaid
+	}})
+}
+
+// unpricedFields are members that cost money without a price, or choose another
+// model or account. pass is the name by which a channel lets them through.
+var unpricedFields = []struct {
+	endpoint, member, param, pass string
+}{
+	{"both", `"models":["dear"]`, "models", "models"},
+	{"both", `"Models":["dear"]`, "Models", "models"},
+	{"both", `"model\u017f":["dear"]`, "modelſ", "models"},
+	{"both", `"route":"fallback"`, "route", "route"},
+	{"both", `"provider":{"order":["dear"]}`, "provider", "provider"},
+	{"both", `"plugins":[{"id":"web"}]`, "plugins", "plugins"},
+	{"both", `"fallbacks":["dear"]`, "fallbacks", "fallbacks"},
+	{"both", `"preset":"dear"`, "preset", "preset"},
+	{"both", `"fallback":"dear"`, "fallback", "fallback"},
+	{"both", `"fallback_model":"dear"`, "fallback_model", "fallback_model"},
+	{"both", `"deployment_id":"dear"`, "deployment_id", "deployment_id"},
+	{"both", `"litellm_metadata":{"tags":["dear"]}`, "litellm_metadata", "litellm_metadata"},
+	{"both", `"advisor":{"model":"dear"}`, "advisor", "advisor"},
+	{"both", `"litellm_params":{"api_base":"http://127.0.0.1"}`, "litellm_params", "litellm_params"},
+	{"both", `"headers":{"x":"y"}`, "headers", "headers"},
+	{"both", `"extra_headers":{"x":"y"}`, "extra_headers", "extra_headers"},
+	{"both", `"api_base":"http://127.0.0.1"`, "api_base", "api_base"},
+	{"both", `"API_KEY":"k"`, "API_KEY", "api_key"},
+	{"both", `"base_url":"http://127.0.0.1"`, "base_url", "base_url"},
+	{"both", `"model_list":[{}]`, "model_list", "model_list"},
+	{"both", `"extra_body":{"service_tier":"priority"}`, "extra_body", "extra_body"},
+	{"both", `"extra_body":{"google":{},"models":["dear"]}`, "extra_body", "extra_body"},
+	{"both", `"extra_body":["google"]`, "extra_body", "extra_body"},
+	{"both", `"web_search_options":{}`, "web_search_options", "web_search_options"},
+	{"both", `"web_search_options":[]`, "web_search_options", "web_search_options"},
+	{"both", `"search_options":{}`, "search_options", "search_options"},
+	{"both", `"citation_options":{"mode":"accurate"}`, "citation_options", "citation_options"},
+	{"both", `"data_sources":[{"type":"azure_search"}]`, "data_sources", "data_sources"},
+	{"both", `"anthropic_beta":["interleaved-thinking-2025-05-14","context-1m-2025-08-07"]`, "anthropic_beta", "anthropic_beta"},
+	{"both", `"betas":["Fast-Mode-2026-02-01"]`, "betas", "betas"},
+	{"both", `"betas":"a, fast-mode-2026-02-01"`, "betas", "betas"},
+	{"both", `"service_tier":"priority"`, "service_tier", "service_tier"},
+	{"both", `"speed":"fast"`, "speed", "speed"},
+	{"both", `"inference_geo":"us"`, "inference_geo", "inference_geo"},
+	{"both", `"container":"c"`, "container", "container"},
+	{"both", `"mcp_servers":[{"type":"url"}]`, "mcp_servers", "mcp_servers"},
+	{"both", `"cache_control":{"type":"ephemeral","ttl":"1h"}`, "cache_control.ttl", "cache_control"},
+	{"both", `"context_management":{"edits":[{"type":"compact_20260112"}]}`, "context_management", "context_management"},
+	{"both", `"context_management":{"edits":{"type":"compact_20260112"}}`, "context_management", "context_management"},
+	{"both", `"context_management":{"edits":"compact_20260112"}`, "context_management", "context_management"},
+
+	{"chat", `"search_parameters":{}`, "search_parameters", "search_parameters"},
+	{"chat", `"search_parameters":{"mode":"on"}`, "search_parameters", "search_parameters"},
+	{"chat", `"enable_search":true`, "enable_search", "enable_search"},
+	{"chat", `"modalities":["text","audio"]`, "modalities", "modalities"},
+	{"chat", `"tools":[{"type":"web_search"}]`, "tools[0]", "tools"},
+	{"chat", `"tools":[{"type":"builtin_function","function":{"name":"$web_search"}}]`, "tools[0]", "tools"},
+	{"chat", `"tools":[{"type":"function","function":{"name":"f"},"google_search":{}}]`, "tools[0]", "tools"},
+	{"chat", `"tools":[{"type":"function","function":{"name":"f"},"cache_control":{"type":"ephemeral","ttl":"1h"}}]`, "tools[0].cache_control.ttl", "cache_control"},
+	{"chat", `"messages":[{"role":"system","tools":[{"type":"web_search"}]},{"role":"user","content":"hi"}]`, "messages[0].tools[0]", "tools"},
+	{"chat", `"messages":[{"role":"user","content":"hi","cache_control":{"type":"ephemeral","ttl":"1h"}}]`, "messages[0].cache_control.ttl", "cache_control"},
+	{"chat", `"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"ttl":"1\u0068"}}]}]`, "messages[0].content[0].cache_control.ttl", "cache_control"},
+
+	{"messages", `"service_tier":"default"`, "service_tier", "service_tier"},
+	{"messages", `"tools":[{"type":"web_search_20250305","name":"web_search"}]`, "tools[0]", "tools"},
+	{"messages", `"tools":[{"name":"f","input_schema":{}},{"type":"web_fetch_20250910","name":"web_fetch"}]`, "tools[1]", "tools"},
+	{"messages", `"tools":[{"type":"code_execution_20250825","name":"code_execution"}]`, "tools[0]", "tools"},
+	{"messages", `"tools":[{"name":"f","input_schema":{},"cache_control":{"type":"ephemeral","ttl":"1h"}}]`, "tools[0].cache_control.ttl", "cache_control"},
+	{"messages", `"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral","ttl":"1h"}}]`, "system[0].cache_control.ttl", "cache_control"},
+	{"messages", `"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral","TTL":"1h"}}]}]`, "messages[0].content[0].cache_control.ttl", "cache_control"},
+	{"messages", `"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"a","cache_control":{"ttl":"1h"}}]}]}]`,
+		"messages[2].content[0].content[0].cache_control.ttl", "cache_control"},
+}
+
+// asking is a request with a member; the member may be the messages.
+func asking(member string, stream bool) string {
+	if !strings.HasPrefix(member, `"messages":`) {
+		member += `,"messages":[{"role":"user","content":"hi"}]`
+	}
+	return fmt.Sprintf(`{"model":"m","max_tokens":20,"stream":%t,%s}`, stream, member)
+}
+
+func TestWhatCostsMoneyWithoutAPriceIsRefusedInPrepaid(t *testing.T) {
+	for path, op := range map[string]upstream.Op{"/v1/chat/completions": upstream.ChatCompletion, "/v1/messages": upstream.Messages} {
+		up := speaks(op)
+		prepaid, counting := passing(t, up, true), passing(t, up, false)
+		for _, c := range unpricedFields {
+			if c.endpoint != "both" && !strings.Contains(path, "/"+c.endpoint) {
+				continue
+			}
+			taking := passing(t, up, true, c.pass)
+			for _, stream := range []bool{false, true} {
+				body := asking(c.member, stream)
+				a := prepaid.do(t, "POST", path, body)
+				if a.status == 200 {
+					t.Errorf("%s %s: %d", path, body, a.status)
+					continue
+				}
+				if e := a.errorOf(t); a.status != 400 || e.Type != "invalid_request_error" || !strings.Contains(e.Message, "eave ") {
+					t.Errorf("%s %s: %d %s", path, body, a.status, a.body)
+				} else if op == upstream.ChatCompletion && (e.Param == nil || *e.Param != c.param) {
+					t.Errorf("%s %s: param in %s, want %q", path, body, a.body, c.param)
+				}
+				for name, s := range map[string]*shop{"billing: count": counting, "pass": taking} {
+					if a := s.do(t, "POST", path, body); a.status != 200 {
+						t.Errorf("%s with %s %s: %d %s", path, name, body, a.status, a.body)
+					}
+				}
+			}
+		}
+		if got := prepaid.posted(t); got != billing.One {
+			t.Errorf("%s: refused requests cost %s", path, billing.One-got)
+		}
+	}
+}
+
+func TestWhatCostsNothingMorePassesInPrepaid(t *testing.T) {
+	for path, members := range map[string][]string{
+		"/v1/chat/completions": {
+			`"service_tier":"auto"`, `"service_tier":"default"`, `"service_tier":"flex"`, `"service_tier":null`, `"modalities":["text"]`, `"audio":null`,
+			`"models":[]`, `"enable_search":false`, `"store":true`, `"prediction":{"type":"content","content":"a"}`, `"metadata":{"models":"a"}`, `"unknown":1`,
+			`"provider":{}`, `"route":""`, `"models":""`, `"extra_body":{}`, `"extra_headers":{ }`, `"audio":{}`, `"anthropic_beta":["interleaved-thinking-2025-05-14"]`,
+			`"extra_body":{"google":{"thinking_config":{"thinking_budget":0}}}`,
+			`"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"ttl":{"type":"string"}}}}}]`,
+			`"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}]}]`,
+		},
+		"/v1/messages": {
+			`"service_tier":"auto"`, `"service_tier":"standard_only"`, `"speed":"standard"`, `"mcp_servers":[]`, `"inference_geo":"global"`,
+			`"tools":[{"type":"bash_20250124","name":"bash"},{"type":"custom","name":"f","input_schema":{"type":"object"}},{"name":"g","input_schema":{"type":"object"}}]`,
+			`"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral","ttl":"5m"}}]`,
+			`"context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]}`,
+			`"provider":{}`, `"fallback_model":""`, `"betas":[]`, `"context_management":{}`, `"context_management":{"edits":null}`, `"extra_body":{}`,
+		},
+	} {
+		s := passing(t, messages.Bridge(nil)(sim.New(sim.Options{})), true)
+		for _, member := range members {
+			for _, stream := range []bool{false, true} {
+				if a := s.do(t, "POST", path, asking(member, stream)); a.status != 200 {
+					t.Errorf("%s %s: %d %s", path, member, a.status, a.body)
+				}
+			}
+		}
+	}
+}
+
+func TestAPaidBetaIsRefusedInPrepaid(t *testing.T) {
+	body := asking(`"top_k":1`, false)
+	up := speaks(upstream.Messages)
+	for _, c := range []struct {
+		beta string
+		want int
+	}{
+		{"context-1m-2025-08-07", 400},
+		{"interleaved-thinking-2025-05-14, Context-1M-2025-08-07", 400},
+		{"fast-mode-2026-02-01", 400},
+		{"interleaved-thinking-2025-05-14", 200},
+	} {
+		header := "Anthropic-Beta: " + c.beta
+		if a := passing(t, up, true).do(t, "POST", "/v1/messages", body, header); a.status != c.want {
+			t.Errorf("%s: %d %s, want %d", c.beta, a.status, a.body, c.want)
+		}
+		for name, s := range map[string]*shop{"billing: count": passing(t, up, false), "pass": passing(t, up, true, "anthropic-beta")} {
+			if a := s.do(t, "POST", "/v1/messages", body, header); a.status != 200 {
+				t.Errorf("%s with %s: %d %s", c.beta, name, a.status, a.body)
+			}
+		}
+	}
+}
+
+// A count costs nothing, so that only what chooses another model or account is
+// refused.
+func TestACountOfTokensMayChooseNoOtherModelOrAccountInPrepaid(t *testing.T) {
+	up := counts()
+	s := passing(t, up, true)
+	for _, c := range []struct {
+		member, pass string
+		want         int
+	}{
+		{`"api_base":"http://127.0.0.1"`, "api_base", 400},
+		{`"Models":["dear"]`, "models", 400},
+		{`"fallback_model":"dear"`, "fallback_model", 400},
+		{`"extra_body":{"models":["dear"]}`, "extra_body", 400},
+		{`"models":[]`, "", 200},
+		{`"service_tier":"priority"`, "", 200},
+		{`"plugins":[{"id":"web"}]`, "", 200},
+		{`"tools":[{"type":"web_search_20250305","name":"web_search"}]`, "", 200},
+		{`"cache_control":{"type":"ephemeral","ttl":"1h"}`, "", 200},
+	} {
+		body := fmt.Sprintf(`{"model":"m",%s,"messages":[{"role":"user","content":"hi"}]}`, c.member)
+		if a := s.do(t, "POST", "/v1/messages/count_tokens", body, "Anthropic-Beta: context-1m-2025-08-07"); a.status != c.want {
+			t.Errorf("%s: %d %s, want %d", body, a.status, a.body, c.want)
+		}
+		if c.want == 200 {
+			continue
+		}
+		for name, s := range map[string]*shop{"billing: count": passing(t, up, false), "pass": passing(t, up, true, c.pass), "an estimate": passing(t, speaks(upstream.Messages), true)} {
+			if a := s.do(t, "POST", "/v1/messages/count_tokens", body); a.status != 200 {
+				t.Errorf("%s with %s: %d %s", body, name, a.status, a.body)
+			}
+		}
+	}
+}
+
+// A channel's rename makes another field of the caller's: what has no price has
+// none under any name.
+func TestAFieldThatAChannelRenamesIsCheckedByItsNewNameInPrepaid(t *testing.T) {
+	rename := map[string]string{"foo": "web_search_options", "bar": "Models", "baz": "tools", "tier": "service_tier", "max_tokens": "max_completion_tokens"}
+	for _, c := range []struct {
+		path, member string
+		channel      upstream.Channel // beside one that renames nothing
+		want         int
+	}{
+		{"/v1/chat/completions", `"foo":{}`, upstream.Channel{Rename: rename}, 400},
+		{"/v1/chat/completions", `"bar":["dear"]`, upstream.Channel{Rename: rename}, 400},
+		{"/v1/chat/completions", `"baz":[{"type":"web_search"}]`, upstream.Channel{Rename: rename}, 400},
+		{"/v1/chat/completions", `"tier":"priority"`, upstream.Channel{Rename: rename}, 400},
+		{"/v1/messages", `"bar":["dear"]`, upstream.Channel{Rename: rename}, 400},
+		{"/v1/messages/count_tokens", `"bar":["dear"]`, upstream.Channel{Rename: rename}, 400},
+		{"/v1/messages/count_tokens", `"tier":"priority"`, upstream.Channel{Rename: rename}, 200},
+		{"/v1/embeddings", `"bar":["dear"]`, upstream.Channel{Rename: rename}, 400},
+		{"/v1/embeddings", `"foo":{}`, upstream.Channel{Rename: rename}, 200},
+		{"/v1/chat/completions", `"foo":{}`, upstream.Channel{}, 200},
+		{"/v1/chat/completions", `"foo":null,"bar":[],"baz":[]`, upstream.Channel{Rename: rename}, 200},
+		{"/v1/chat/completions", `"foo":{}`, upstream.Channel{Rename: rename, Pass: []string{"Web_Search_Options"}}, 200},
+		{"/v1/chat/completions", `"foo":{}`, upstream.Channel{Rename: rename, Drop: []string{"foo"}}, 200},
+		{"/v1/chat/completions", `"Foo":{}`, upstream.Channel{Rename: rename}, 200},
+	} {
+		up := counts()
+		for _, prepaid := range []bool{true, false} {
+			s := open(t, shopOptions{upstream: up, gateway: func(o *gateway.Options) {
+				first := upstream.Channel{Name: "first", Upstream: up, Models: map[string]string{"m": "m"}}
+				c.channel.Name, c.channel.Upstream, c.channel.Models = "second", up, first.Models
+				router, err := upstream.NewRouter([]upstream.Channel{first, c.channel}, upstream.RouterOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Upstream, o.RequirePrice = router, prepaid
+			}})
+			body, want := asking(c.member, false), 200
+			if prepaid {
+				want = c.want
+			}
+			if c.path == "/v1/embeddings" {
+				body = fmt.Sprintf(`{"model":"m","input":"hi",%s}`, c.member)
+			}
+			if a := s.do(t, "POST", c.path, body); a.status != want {
+				t.Errorf("prepaid %t: %s %s with %v, drop %v, pass %v: %d %s, want %d",
+					prepaid, c.path, body, c.channel.Rename, c.channel.Drop, c.channel.Pass, a.status, a.body, want)
+			}
+		}
+	}
+}
+
+// What a translation leaves out reaches nobody; a cache_control it carries.
+func TestATranslationThatLeavesAFieldOutIsNoReasonToRefuseIt(t *testing.T) {
+	for _, c := range []struct {
+		path, member string
+		speaks       upstream.Op
+		want         int
+	}{
+		{"/v1/messages", `"tools":[{"type":"web_search_20250305","name":"web_search"}]`, upstream.ChatCompletion, 200},
+		{"/v1/messages", `"service_tier":"priority"`, upstream.ChatCompletion, 200},
+		{"/v1/messages", `"models":["dear"]`, upstream.ChatCompletion, 200},
+		{"/v1/messages", `"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral","ttl":"1h"}}]`, upstream.ChatCompletion, 200},
+		{"/v1/chat/completions", `"service_tier":"priority"`, upstream.Messages, 200},
+		{"/v1/chat/completions", `"web_search_options":{}`, upstream.Messages, 200},
+		{"/v1/chat/completions", `"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral","ttl":"1h"}}]}]`, upstream.Messages, 400},
+	} {
+		s := passing(t, speaks(c.speaks), true)
+		if a := s.do(t, "POST", c.path, asking(c.member, false)); a.status != c.want {
+			t.Errorf("%s %s by %s: %d %s, want %d", c.path, c.member, c.speaks, a.status, a.body, c.want)
+		}
+	}
+}
