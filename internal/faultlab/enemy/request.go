@@ -1,0 +1,524 @@
+package enemy
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"mime/multipart"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// request is what a tenant sends.
+type request struct {
+	number  int
+	class   string
+	tenant  int
+	key     int // of the tenant's keys
+	path    string
+	header  map[string]string
+	content string
+	body    []byte
+	copies  int           // that are sent at the same moment
+	leaves  time.Duration // the client goes away so long after it began; 0 means never
+}
+
+// The tenants.
+const (
+	enemyOne = iota
+	enemyTwo
+	victim
+	tenants
+)
+
+func accountOf(tenant int) string { return []string{"enemy-1", "enemy-2", "victim"}[tenant] }
+
+// String is the request for a person, cut off.
+func (r *request) String() string {
+	const most = 300
+	body := string(r.body)
+	if len(body) > most {
+		body = fmt.Sprintf("%s … (%d bytes)", body[:most], len(body))
+	}
+	return fmt.Sprintf("POST %s %v, copies %d, leaves after %s\n%s", r.path, r.header, r.copies, r.leaves, body)
+}
+
+// The words of a prompt by which a vendor knows what to do.
+const (
+	long     = "LONG"     // says 60,000 tokens, or as many as it may
+	hidden   = "HIDDEN"   // thinks 1,000 tokens that it does not show, within its bound
+	beside   = "BESIDE"   // counts what it thinks in total_tokens only
+	think    = "THINK"    // thinks 3,000 tokens that it shows and that its bound does not limit
+	disobey  = "DISOBEY"  // says 500 tokens more than it may
+	flagged  = "FLAGME"   // refuses the text: 403
+	tooLarge = "TOOLARGE" // refuses the size: 429 with Retry-After
+	absurd   = "ABSURD"   // fails: 500
+	waste    = "WASTE"    // bills, then fails: 500
+	breaks   = "BREAKS"   // breaks off in the middle
+)
+
+// longest is what a vendor says at the most unless it is bounded.
+const longest = 60_000
+
+// newDraw is the source of a request of a seed.
+func newDraw(g *grammar, seed uint64, number int) *draw {
+	d := &draw{Rand: rand.New(rand.NewPCG(seed, uint64(number)+1)), g: g} //nolint:gosec // it is to be repeatable
+	d.words = d.prompt()
+	return d
+}
+
+func (d *draw) prompt() string {
+	s := "say something about number " + strconv.Itoa(d.IntN(1_000_000))
+	if d.chance(55) {
+		s += " " + pick(d, long, long, hidden, hidden, beside, think, disobey, flagged, tooLarge, absurd, waste, breaks)
+	}
+	return s
+}
+
+// Classes are the names of what the hostile tenants play.
+func Classes() []string {
+	return []string{"grammar", "bounds", "flood", "flagged", "toolarge", "failing", "names", "uncounted", "escapes", "pieces", "parts", "keyed", "abandoned", "hidden", "extras", "beside", "expiry", "media"}
+}
+
+// hostile is a request of a class.
+func hostile(g *grammar, seed uint64, number int, class string) *request {
+	d := newDraw(g, seed, number)
+	if class == "" {
+		class = "grammar"
+		const together = 8 // attacks come in groups
+		if d.chance(50) {
+			class = pick(newDraw(g, seed, -2-number/together), Classes()[1:]...)
+		}
+	}
+	r := &request{number: number, class: class, tenant: d.IntN(victim), key: d.IntN(3), copies: 1, header: map[string]string{}}
+	var o *object
+	switch class {
+	case "bounds":
+		o = d.bounds(r)
+	case "flood":
+		o = d.flood(r)
+	case "flagged":
+		o = d.refused(r, flagged)
+		r.copies = 4
+	case "failing":
+		o = d.refused(r, pick(d, absurd, waste, breaks))
+		r.copies = 4
+	case "toolarge":
+		o = d.refused(r, tooLarge)
+	case "names":
+		o = d.names(r)
+	case "uncounted":
+		o = d.uncounted(r)
+	case "escapes":
+		o = d.escapes(r)
+	case "pieces":
+		o = d.pieces(r)
+	case "parts":
+		o = d.parts(r)
+	case "keyed":
+		o = d.long(r)
+		r.header["Idempotency-Key"] = fmt.Sprintf("key-%d", number)
+		r.leaves = leaving(10)
+	case "abandoned": // whole answers, which are left just before they are there
+		o = d.chat(r, long)
+		r.copies, r.leaves = 5, leaving(19_900)
+	case "hidden":
+		o = d.chat(r, hidden)
+		o.set("stream", raw("true"))
+		r.leaves = leaving(d.IntN(400) + 1_050)
+	case "extras":
+		o = d.extras(r)
+	case "beside":
+		o = d.chat(r, beside)
+	case "media":
+		o = d.chat(r, long)
+		r.path = "/v1/chat/completions"
+		o.set("messages", arr(obj("role", "user", "content", arr(obj("type", "text", "text", d.words), obj("type", "image_url", "image_url", obj("url", "https://far.example/a.png"))))))
+	case "expiry":
+		r.path = "/v1/videos/generations"
+		o = obj("model", betaVideo, "duration", raw("15"), "resolution", "1080p", "input", obj("prompt", d.words), "execution_expires_after", raw(pick(d, "1", "5", "60")))
+	default:
+		o = d.random(r)
+	}
+	if r.body == nil {
+		r.body, r.content = []byte(text(o)), "application/json"
+	}
+	return r
+}
+
+// leaving is a time that is none of a vendor's.
+func leaving(ms int) time.Duration { return time.Duration(ms)*time.Millisecond + time.Microsecond/2 }
+
+// chat is a plain request whose vendor gets a word, on one of the endpoints.
+func (d *draw) chat(r *request, word string) *object {
+	d.words = "say " + strconv.Itoa(d.IntN(1_000_000)) + " " + word
+	model := pick(d, plainChat, renamedChat, nativeChat)
+	r.path = "/v1/chat/completions"
+	o := obj("model", model, "messages", arr(obj("role", "user", "content", d.words)))
+	if d.chance(25) {
+		r.path = "/v1/messages"
+		o.set("max_tokens", raw("4000"))
+	}
+	return o
+}
+
+// bounds are small bounds that some vendor does not see or does not obey.
+func (d *draw) bounds(r *request) *object {
+	o := d.chat(r, pick(d, long, long, think))
+	switch d.IntN(4) {
+	case 0, 1: // of two bounds each reader picks its own
+		r.path = "/v1/chat/completions"
+		o.set("model", pick(d, plainChat, renamedChat))
+		o.set("max_tokens", raw("1"))
+		o.set("max_completion_tokens", raw("30000"))
+	case 2: // which the channel leaves out
+		o.set("model", droppedChat)
+		o.set("max_tokens", raw("1"))
+	default: // which does not limit thinking
+		o.set("messages", arr(obj("role", "user", "content", "say "+think)))
+		o.set("max_tokens", raw("1"))
+	}
+	if d.chance(40) {
+		o.set("stream", raw("true"))
+	}
+	return o
+}
+
+// flood are many long answers at the same moment, none of them bounded.
+func (d *draw) flood(r *request) *object {
+	r.path = "/v1/chat/completions"
+	d.words = "say " + strconv.Itoa(d.IntN(1_000_000)) + " " + long
+	o := obj("model", pick(d, renamedChat, renamedChat, nativeChat, droppedChat), "messages", arr(obj("role", "user", "content", d.words)))
+	r.copies, r.key = 20+d.IntN(20), pick(d, 0, 0, r.key)
+	switch d.IntN(5) {
+	case 0:
+		o.set("n", raw("2"))
+	case 1:
+		o.set("stream", raw("true"))
+	case 2:
+		o.set("max_completion_tokens", raw(pick(d, "50000", "2147483647")))
+	}
+	return o
+}
+
+// refused are requests whose refusal says nothing of the vendor's account.
+func (d *draw) refused(r *request, word string) *object {
+	if d.chance(25) {
+		r.path = "/v1/images/generations"
+		return obj("model", pieceImage, "prompt", "draw "+word)
+	}
+	return d.chat(r, word)
+}
+
+// names are members that only a reader sees that does not mind the case.
+func (d *draw) names(r *request) *object {
+	o := d.chat(r, "")
+	much := arr(obj("role", "user", "content", strings.Repeat("word ", 40_000)))
+	switch d.IntN(5) {
+	case 0, 1:
+		o.add(pick(d, "MESSAGES", "Messages", "messageS"), much)
+		if d.chance(60) {
+			o.set("stream", raw("true"))
+			o.set("stream_options", obj("include_usage", raw("true")))
+			o.add("STREAM_OPTIONS", obj("include_usage", raw("false")))
+		}
+	case 2:
+		o.set("stream", raw("true"))
+		o.set("messages", arr(obj("role", "user", "content", "say "+hidden)))
+		o.set("stream_options", obj("include_usage", raw("true"), "INCLUDE_USAGE", raw("false")))
+	case 3:
+		o.add(pick(d, "Tools", "TOOLS", "System", "PROMPT", "Response_Format", "Functions"), much)
+		o.set("stream", raw("true"))
+		r.leaves = leaving(150)
+	default:
+		o.set("max_tokens", raw("10"))
+		o.add(pick(d, "Max_Tokens", "MAX_TOKENS", "Max_Completion_Tokens", "N"), raw("50"))
+	}
+	return o
+}
+
+// uncounted is a long input in a place where an estimate may not look; the client
+// leaves before the vendor reports it.
+func (d *draw) uncounted(r *request) *object {
+	o := d.chat(r, "")
+	r.path = "/v1/chat/completions"
+	o.set("model", pick(d, plainChat, renamedChat))
+	o.set("stream", raw("true"))
+	much := strings.Repeat("word ", 40_000)
+	schema := obj("type", "object", "properties", obj("a", obj("type", "string", "description", much)))
+	ask := obj("role", "user", "content", d.words)
+	switch d.IntN(5) {
+	case 0:
+		o.set("messages", arr(ask, obj("role", "assistant", "content", "a", "reasoning_content", much), ask))
+	case 1:
+		o.set("messages", arr(obj("role", "system", "tools", arr(obj("type", "function", "function", obj("name", "f", "description", much)))), ask))
+	case 2:
+		o.set("response_format", obj("type", "json_schema", "json_schema", obj("name", "a", "schema", schema)))
+	case 3:
+		o.set("functions", arr(obj("name", "f", "description", much)))
+	default:
+		r.path = "/v1/messages"
+		o = obj("model", nativeChat, "max_tokens", raw("500"), "stream", raw("true"), "messages", arr(ask), "output_config", obj("format", obj("type", "json_schema", "schema", schema)))
+	}
+	r.leaves = leaving(pick(d, 30, 150))
+	return o
+}
+
+// escapes is a long text beside a picture whose letters are written as escapes.
+func (d *draw) escapes(r *request) *object {
+	o := d.chat(r, "")
+	r.path = "/v1/chat/completions"
+	o.set("model", pick(d, plainChat, renamedChat))
+	o.set("stream", raw("true"))
+	picture := raw(`"data:image/png;base64,` + strings.Repeat(`\u0041`, 100_000) + `"`)
+	o.set("messages", arr(obj("role", "user", "content", arr(
+		obj("type", "text", "text", strings.Repeat("word ", 40_000)), obj("type", "image_url", "image_url", obj("url", picture))))))
+	r.leaves = leaving(pick(d, 30, 150))
+	return o
+}
+
+// pieces is what is sold by the piece, of a client that leaves before it comes.
+func (d *draw) pieces(r *request) *object {
+	r.leaves = leaving(pick(d, 10, 60, 150))
+	switch d.IntN(4) {
+	case 0:
+		r.path = "/v1/images/generations"
+		return obj("model", alphaImage, "input", obj("messages", arr(obj("role", "user", "content", arr(obj("text", d.words))))))
+	case 1:
+		r.path = "/v1/audio/speech"
+		return obj("model", pick(d, alphaSpeech, otherSpeech), "input", strings.Repeat("word ", 100), "response_format", "wav")
+	case 2:
+		r.header["Idempotency-Key"] = "pieces-" + strconv.Itoa(r.number)
+	}
+	r.path = "/v1/images/generations"
+	return obj("model", pieceImage, "prompt", "draw", "n", raw(pick(d, "1", "4")))
+}
+
+// parts is what the gateway cuts into several calls: of one part the vendor
+// refuses or fails, or the client leaves between them.
+func (d *draw) parts(r *request) *object {
+	word := pick(d, "", "", flagged, absurd, waste)
+	if word == "" {
+		r.leaves = leaving(pick(d, 10, 60, 150, 320, 700))
+	}
+	if d.chance(40) {
+		r.path = "/v1/audio/speech"
+		return obj("model", pick(d, alphaSpeech, otherSpeech), "input", strings.Repeat("Some words. ", 2_000)+word, "response_format", "wav")
+	}
+	r.path = "/v1/embeddings"
+	texts := arr()
+	for range 500 {
+		texts.items = append(texts.items, strings.Repeat("word ", 40))
+	}
+	texts.items = append(texts.items, "the last "+word)
+	return obj("model", plainVector, "input", texts)
+}
+
+// long is a long prompt, that is counted.
+func (d *draw) long(r *request) *object {
+	o := d.chat(r, "")
+	o.set("messages", arr(obj("role", "user", "content", strings.Repeat("word ", 20_000))))
+	return o
+}
+
+// extras is what costs money at some vendor and has no unit here, or chooses
+// another model, or another account.
+func (d *draw) extras(r *request) *object {
+	o := d.chat(r, "")
+	if r.path == "/v1/messages" || d.chance(30) {
+		r.path = "/v1/messages"
+		o = obj("model", nativeChat, "max_tokens", raw("500"), "messages", arr(obj("role", "user", "content", d.words)))
+		switch d.IntN(7) {
+		case 0:
+			o.set("tools", arr(obj("type", "web_search_20250305", "name", "web_search", "max_uses", raw("5"))))
+		case 1:
+			o.set("tools", arr(obj("type", "code_execution_20250522", "name", "code_execution")))
+		case 2:
+			o.set("system", arr(obj("type", "text", "text", strings.Repeat("word ", 4_000), "cache_control", obj("type", "ephemeral", "ttl", "1h"))))
+		case 3:
+			o.set("speed", "fast")
+		case 4:
+			o.set("mcp_servers", arr(obj("type", "url", "url", "https://tools.example/", "name", "a")))
+		case 5:
+			o.set("service_tier", "priority")
+		default:
+			r.header["Anthropic-Beta"] = "context-1m-2025-08-07"
+			o.set("messages", arr(obj("role", "user", "content", strings.Repeat("word ", 20_000))))
+		}
+		return o
+	}
+	r.path = "/v1/chat/completions"
+	o.set("model", plainChat)
+	switch d.IntN(8) {
+	case 0:
+		o.set("service_tier", "priority")
+	case 1:
+		o.set("web_search_options", obj())
+	case 2:
+		o.set("modalities", arr("text", "audio"))
+		o.set("audio", obj("voice", "alloy", "format", "wav"))
+	case 3:
+		o.set("models", arr(dearChat))
+	case 4:
+		o.set("plugins", arr(obj("id", "web")))
+	case 5:
+		o.set("provider", obj("order", arr("dearest"), "sort", "throughput"))
+	case 6:
+		o.set(pick(d, "api_base", "base_url"), "https://thief.example/v1")
+	default:
+		o.set("fallbacks", arr(dearChat))
+	}
+	return o
+}
+
+// random is a request of the grammar with hostile changes.
+func (d *draw) random(r *request) *object {
+	e := &endpoints[d.IntN(len(endpoints))]
+	r.path = e.path
+	o := d.body(e)
+	for range d.IntN(3) {
+		d.change(o)
+	}
+	if d.chance(20) {
+		r.header["Idempotency-Key"] = fmt.Sprintf("shared-%d", d.IntN(8))
+	}
+	if d.chance(10) {
+		r.header["Anthropic-Beta"] = pick(d, "interleaved-thinking-2025-05-14", "context-1m-2025-08-07", "", "a,b")
+	}
+	if d.chance(35) {
+		r.leaves = leaving(pick(d, 1, 10, 60, 150, 320, 1_000, 3_000, 10_000))
+	}
+	if d.chance(15) {
+		r.copies = 2 + d.IntN(8)
+	}
+	if e.form {
+		r.body, r.content = d.form(o)
+	}
+	return o
+}
+
+// change makes one hostile change somewhere in a request.
+func (d *draw) change(o *object) {
+	where := pick(d, objects(o)...)
+	if d.chance(50) || len(where.members) == 0 {
+		where = o
+	}
+	i := d.IntN(len(where.members))
+	m := &where.members[i]
+	switch d.IntN(15) {
+	case 0:
+		where.remove(m.name)
+	case 1:
+		m.value = raw("null")
+	case 2:
+		m.value = pick[any](d, raw("true"), raw("0"), raw("-1"), raw("1e400"), raw("1.0"), raw("1e0"), raw("9223372036854775808"), raw(`""`), arr(), obj(), "x", raw(`"\ud800"`), raw("NaN"))
+	case 3: // twice
+		where.add(m.name, pick[any](d, m.value, raw("50"), d.words+" "+long))
+	case 4: // in other letters
+		where.add(letters(d, m.name), pick[any](d, m.value, raw("50"), raw("true")))
+	case 5: // escaped
+		m.quote = escaped(m.name)
+	case 6: // escaped, and twice
+		where.add(m.name, raw("50"))
+		where.members[len(where.members)-1].quote = escaped(m.name)
+	case 7:
+		m.value = raw(strings.Repeat(`{"a":[`, 40) + "1" + strings.Repeat("]}", 40))
+	case 8:
+		where.add(pick(d, "", "x", "\x00", "__proto__", "n ", "max_tokens\u0000"), pick[any](d, raw("1"), "x"))
+	case 9:
+		o.set("max_tokens", raw(pick(d, "1", "7", "30000", "60000")))
+		o.set("max_completion_tokens", raw(pick(d, "1", "7", "30000", "60000")))
+	case 10:
+		o.set("stream", raw(pick(d, "true", "false", "null")))
+		o.set("stream_options", pick[any](d, raw("null"), obj(), obj("include_usage", raw("false")), obj("include_usage", raw("true"), "include_obfuscation", raw("false"))))
+	case 11:
+		o.set("messages", arr(obj("role", "user", "content", arr(obj("type", "text", "text", d.words), d.medium()))))
+	case 12:
+		o.set("tools", arr(obj("type", "function", "function", obj("name", "f", "parameters", obj("type", "object", "description", strings.Repeat("deep ", 2_000))))))
+	case 13:
+		o.set("n", raw(pick(d, "1", "2", "5", "128", "129", "0", "-1")))
+	default:
+		o.set("service_tier", pick(d, "auto", "default", "flex", "priority"))
+	}
+}
+
+// medium is a block that no reader of text counts.
+func (d *draw) medium() *object {
+	return pick(d,
+		obj("type", "image_url", "image_url", obj("url", "https://media.example/a.png")),
+		obj("type", "image_url", "image_url", obj("url", "data:image/png;base64,"+pixel)),
+		obj("type", "video_url", "video_url", obj("url", "https://media.example/a.mp4")),
+		obj("type", "input_audio", "input_audio", obj("data", pixel, "format", "wav")),
+		obj("type", "file", "file", obj("file_data", "data:application/pdf;base64,"+pixel)))
+}
+
+// letters is a name in other letters.
+func letters(d *draw, name string) string {
+	return pick(d, strings.ToUpper(name), strings.ReplaceAll(name, "s", "\u017f"), strings.ReplaceAll(name, "k", "\u212a"), strings.ToUpper(name[:min(1, len(name))])+name[min(1, len(name)):])
+}
+
+// escaped is a name as JSON whose first letter is an escape.
+func escaped(name string) string {
+	if name == "" {
+		return `""`
+	}
+	return fmt.Sprintf(`"\u%04x%s"`, name[0], strings.Trim(text(name[1:]), `"`))
+}
+
+// picture is a PNG of 16 by 16 points, as far as anybody looks at it.
+const picture = "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x10\x00\x00\x00\x10\x08\x00\x00\x00\x00\x3a\x98\xa0\xbd" +
+	"\x00\x00\x00\x0cIDATx\x9cc`\xa0\x1c\x00\x00\x01\x10\x00\x01\x00\x00\x00\x00IEND\xaeB`\x82"
+
+// form is an object as multipart/form-data.
+func (d *draw) form(o *object) (body []byte, content string) {
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	_ = w.SetBoundary("boundary-of-the-enemy")
+	for i := range o.members {
+		m := &o.members[i]
+		if name := strings.TrimSuffix(m.name, "[]"); name == "image" || name == "mask" {
+			if part, err := w.CreateFormFile(m.name, "a.png"); err == nil {
+				_, _ = part.Write([]byte(picture))
+			}
+			continue
+		}
+		s, ok := m.value.(string)
+		if !ok {
+			s = text(m.value)
+		}
+		_ = w.WriteField(m.name, s) // a buffer takes everything
+	}
+	_ = w.Close()
+	return b.Bytes(), w.FormDataContentType()
+}
+
+// good is a request of the tenant that does nothing wrong.
+func good(number int) *request {
+	r := &request{number: number, class: "victim", tenant: victim, copies: 1, header: map[string]string{}, content: "application/json"}
+	say := "say something good " + strconv.Itoa(number)
+	turn := arr(obj("role", "user", "content", say))
+	var o *object
+	switch kinds := 9; number % kinds {
+	case 0:
+		r.path, o = "/v1/chat/completions", obj("model", plainChat, "messages", turn, "max_completion_tokens", raw("200"))
+	case 1:
+		r.path, o = "/v1/chat/completions", obj("model", renamedChat, "messages", turn, "stream", raw("true"))
+	case 2:
+		r.path, o = "/v1/messages", obj("model", nativeChat, "messages", turn, "max_tokens", raw("300"))
+	case 3:
+		r.path, o = "/v1/embeddings", obj("model", plainVector, "input", arr(say, "b"))
+	case 4:
+		r.path, o = "/v1/images/generations", obj("model", pieceImage, "prompt", say)
+	case 5:
+		r.path, o = "/v1/audio/speech", obj("model", alphaSpeech, "input", say, "response_format", "wav")
+	case 6:
+		r.path, o = "/v1/messages", obj("model", plainChat, "messages", turn, "max_tokens", raw("300"), "stream", raw("true"))
+	case 7:
+		r.path, o = "/v1/images/generations", obj("model", alphaImage, "input", obj("messages", arr(obj("role", "user", "content", arr(obj("text", say))))))
+	default:
+		r.path, o = "/v1/videos/generations", obj("model", betaVideo, "input", obj("prompt", say))
+	}
+	r.body = []byte(text(o))
+	return r
+}

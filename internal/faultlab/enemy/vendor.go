@@ -1,0 +1,282 @@
+package enemy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+)
+
+// Tolerance is what vendors bill and the operator bears by rule, by its reason.
+type Tolerance struct {
+	Disobeyed  billing.Money // made above the bound that the vendor was sent
+	Media      billing.Money // of one call in a round: media by URL, above their declared bound
+	Dropped    billing.Money // of one whole answer in a round whose bound a channel drops, above its hold
+	Waste      billing.Money // billed, though the gateway got an error for it
+	Unreceived billing.Money // output by tokens, made and not received when the client left
+	Parts      billing.Money // of a request that was cut into parts: the others, where one failed
+	Ended      billing.Money // of a stream that ended with its balance: one step of hold_tokens
+}
+
+// Sum is all of it.
+func (t Tolerance) Sum() billing.Money {
+	return t.Disobeyed + t.Media + t.Dropped + t.Waste + t.Unreceived + t.Parts + t.Ended
+}
+
+func (t *Tolerance) add(more Tolerance) {
+	t.Disobeyed += more.Disobeyed
+	t.Media += more.Media
+	t.Dropped += more.Dropped
+	t.Waste += more.Waste
+	t.Unreceived += more.Unreceived
+	t.Parts += more.Parts
+	t.Ended += more.Ended
+}
+
+// bill is what a vendor bills for one call.
+type bill struct {
+	model     string
+	what      []string
+	total     billing.Money
+	tolerance Tolerance
+}
+
+// vendors are all vendors: one HTTP server, which is another vendor under each
+// host name. They read requests leniently, and keep books by the gateway's
+// request ids, which the gateway is made to send along.
+type vendors struct {
+	mu    sync.Mutex
+	bills map[string][]*bill
+	tasks map[string]*task
+	huge  bool // a call of this round had media that counted far above their bound
+}
+
+func newVendors() *vendors { return &vendors{bills: map[string][]*bill{}, tasks: map[string]*task{}} }
+
+// correlation is the header that carries the gateway's request id.
+const correlation = "X-Lab-Request"
+
+// of are the bills of a request.
+func (v *vendors) of(id string) []*bill {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.bills[id]
+}
+
+// forget drops the bills of a request that was compared.
+func (v *vendors) forget(id string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.bills, id)
+}
+
+// work is one call at a vendor.
+type work struct {
+	v    *vendors
+	w    http.ResponseWriter
+	r    *http.Request
+	body []byte
+	bill *bill
+}
+
+// ServeHTTP lets the vendor of the host answer.
+func (v *vendors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	c := &work{v: v, w: w, r: r, body: body, bill: &bill{}}
+	if r.Method == http.MethodPost {
+		v.mu.Lock()
+		id := r.Header.Get(correlation)
+		v.bills[id] = append(v.bills[id], c.bill)
+		v.mu.Unlock()
+	}
+	switch path := r.URL.Path; {
+	case strings.HasSuffix(path, "/chat/completions"):
+		c.chat()
+	case strings.HasSuffix(path, "/messages"):
+		c.messages()
+	case strings.HasSuffix(path, "/count_tokens"):
+		c.count()
+	case strings.HasSuffix(path, "/images/generations"):
+		c.picture()
+	case strings.HasSuffix(path, "/images/edits"):
+		c.edit()
+	case strings.HasSuffix(path, "/embeddings"):
+		c.vectors()
+	case strings.HasSuffix(path, "/audio/speech"):
+		c.speech()
+	case strings.HasSuffix(path, "/multimodal-generation/generation"):
+		c.alpha()
+	case strings.HasSuffix(path, "/video-synthesis"):
+		c.beta()
+	case strings.HasSuffix(path, "/contents/generations/tasks"):
+		c.gamma()
+	case r.Method == http.MethodGet:
+		c.progress(path[strings.LastIndexByte(path, '/')+1:])
+	default:
+		c.fail(http.StatusNotFound, "not_found", "no such path")
+	}
+}
+
+// costs puts units on the bill.
+func (c *work) costs(unit billing.Unit, variant string, n int64) billing.Money {
+	sum := cost(c.bill.model, unit, variant, n)
+	c.owes(fmt.Sprintf("%d %s%s", n, unit, variant), sum)
+	return sum
+}
+
+// owes puts a sum on the bill.
+func (c *work) owes(what string, sum billing.Money) {
+	c.v.mu.Lock()
+	defer c.v.mu.Unlock()
+	c.bill.what = append(c.bill.what, what)
+	c.bill.total += sum
+}
+
+// bears notes what the operator bears by rule.
+func (c *work) bears(t Tolerance) {
+	c.v.mu.Lock()
+	defer c.v.mu.Unlock()
+	c.bill.tolerance.add(t)
+}
+
+// wait waits; false if the gateway has gone before.
+func (c *work) wait(d time.Duration) bool { return wait(c.r.Context(), d) }
+
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// read reads the body as a lenient program does.
+func (c *work) read(into any) bool {
+	if err := json.Unmarshal(c.body, into); err != nil {
+		c.fail(http.StatusBadRequest, "invalid_request_error", err.Error())
+		return false
+	}
+	return true
+}
+
+// fail answers with an error, of which every vendor's reader finds the words.
+func (c *work) fail(status int, code, message string) {
+	h := c.w.Header()
+	h.Set("Content-Type", "application/json")
+	if status == http.StatusTooManyRequests {
+		h.Set("Retry-After", "30")
+	}
+	c.w.WriteHeader(status)
+	fmt.Fprintf(c.w, `{"type":"error","code":%q,"message":%q,"error":{"type":%q,"code":%q,"message":%q}}`, code, message, code, code, message)
+}
+
+// refuses answers what a prompt asks for that is no answer; true if it did.
+func (c *work) refuses(prompt string, least func()) bool {
+	switch {
+	case !c.wait(30 * time.Millisecond):
+		least()
+	case strings.Contains(prompt, flagged):
+		c.fail(http.StatusForbidden, "content_policy_violation", "Your input was flagged by moderation.")
+	case strings.Contains(prompt, tooLarge):
+		c.fail(http.StatusTooManyRequests, "tokens", "Request too large on tokens per min: Limit 30000, Requested 90000.")
+	case strings.Contains(prompt, absurd):
+		c.fail(http.StatusInternalServerError, "server_error", "The server had an error.")
+	case strings.Contains(prompt, waste):
+		least()
+		c.wasted()
+		c.fail(http.StatusInternalServerError, "server_error", "The server had an error after its work.")
+	default:
+		return false
+	}
+	return true
+}
+
+// wasted notes that all of the bill is for a failed attempt.
+func (c *work) wasted() {
+	c.v.mu.Lock()
+	defer c.v.mu.Unlock()
+	c.bill.tolerance = Tolerance{Waste: c.bill.total}
+}
+
+// answer is a whole answer.
+func (c *work) answer(format string, args ...any) {
+	c.w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(c.w, format, args...)
+}
+
+// event is one event of a stream.
+func (c *work) event(name, format string, args ...any) bool {
+	if name != "" {
+		fmt.Fprintf(c.w, "event: %s\n", name)
+	}
+	_, err := fmt.Fprintf(c.w, "data: "+format+"\n\n", args...)
+	if f, ok := c.w.(http.Flusher); ok {
+		f.Flush()
+	}
+	return err == nil
+}
+
+// content is what a prompt holds.
+type content struct {
+	characters, images, others int64
+	far                        bool // it has a medium that counts far above its bound
+	text                       strings.Builder
+}
+
+// tokens are four characters each, beside the media.
+func (t *content) tokens() int64 {
+	return t.characters/4 + t.images*1_500 + t.others*20_000
+}
+
+// reads adds what a JSON value says. The names of members are text where they are
+// the caller's own, as in the schema of a tool.
+func (t *content) reads(data json.RawMessage, names bool) {
+	var v any
+	if json.Unmarshal(data, &v) == nil {
+		t.walk(v, names)
+	}
+}
+
+func (t *content) walk(v any, names bool) {
+	switch v := v.(type) {
+	case string:
+		t.characters += int64(len(v))
+		const most = 1 << 10 // words to do something for are short
+		t.text.WriteString(v[:min(len(v), most)] + " ")
+	case []any:
+		for _, item := range v {
+			t.walk(item, names)
+		}
+	case map[string]any:
+		switch kind, _ := v["type"].(string); kind {
+		case "image_url", "image":
+			t.images++
+			t.far = t.far || strings.Contains(fmt.Sprint(v), "far.example")
+			return
+		case "video_url", "audio_url", "input_audio", "file", "document":
+			t.others++
+			return
+		}
+		for name, value := range v {
+			switch {
+			case names:
+				t.characters += int64(len(name))
+			case name == "role" || name == "type":
+				continue
+			}
+			t.walk(value, names || name == "tools" || name == "input_schema" || name == "parameters")
+		}
+	}
+}
