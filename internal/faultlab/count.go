@@ -12,7 +12,6 @@ func (c *Case) inputTokens() int64 { return tokens(4*4 + 2 + quarters(c.Prompt))
 func (c *Case) talkTally(marks []mark) tally {
 	var text, since, floor int64
 	var input, cached, output count
-	odd := false
 	for _, m := range marks {
 		text += m.quarters
 		since += m.quarters
@@ -23,7 +22,6 @@ func (c *Case) talkTally(marks []mark) tally {
 		cached.hear(m.report.cached)
 		output.hear(m.report.output)
 		floor = max(floor, m.report.floor)
-		odd = odd || m.report.input.odd || m.report.cached.odd || m.report.output.odd
 		if m.report.output.known {
 			since = 0
 		}
@@ -41,14 +39,20 @@ func (c *Case) talkTally(marks []mark) tally {
 	if !input.known {
 		in = max(c.inputTokens()-cached.n, 0)
 	}
-	if odd { // clamped to the hold that the request asked for
+	if out > 2*mostOutput+slack { // than the model can say: the hold that the request asked for, or the text
+		out = max(or64(c.MaxTokens, heldTokens), tokens(text))
+	}
+	if in+cached.n > window { // of every model
 		bound := int64(len(c.Body()))
-		out = min(out, or64(c.MaxTokens, heldTokens))
 		cached.n = min(cached.n, bound)
 		in = min(in, bound-cached.n)
 	}
 	return tally{billing.Input: in, billing.CachedInput: cached.n, billing.Output: out}
 }
+
+// window is more than every model takes, and slack how much more than it can say a
+// vendor may count.
+const window, slack = 1 << 21, 1024
 
 // chats reports whether the vendor speaks in completions.
 func (k Kind) chats() bool { return traits[k].dialect == Chat.op() }
@@ -135,14 +139,14 @@ func (c *Case) vectorTokens(part int, r *report) int64 {
 	return r.input.n
 }
 
-// vectorEstimate is a quarter of the bytes of the texts with their quotes, and
-// one token for each.
+// vectorEstimate is what the texts with their quotes are taken for, and one token
+// for each.
 func (c *Case) vectorEstimate(part int) int64 {
-	n, texts := 0, c.textsOf(part)
+	n, texts := int64(0), c.textsOf(part)
 	for i := range texts {
-		n += len(c.textAt(part*textsAtOnce+i)) + 2
+		n += quarters(c.textAt(part*textsAtOnce+i)) + 2
 	}
-	return int64(n/4 + texts)
+	return n/4 + int64(texts)
 }
 
 // plausibleVectors clamps what no such texts can be to the hold.

@@ -1,6 +1,7 @@
 package faultlab
 
 import (
+	"strings"
 	"unicode/utf8"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -20,16 +21,35 @@ const (
 	ruleUnasked   = "no vendor was asked: nothing"
 	ruleFailed    = "failed before any output: nothing"
 	ruleComplete  = "a complete answer: as reported, else as estimated"
+	ruleWithheld  = "a whole answer that nobody got, as its charge could not be recorded: nothing"
 	ruleCut       = "cut after output: what was delivered"
 	ruleGone      = "the client left: the input and what had come"
-	ruleGoneFirst = "the client left before anything came: the input that was sent"
-	ruleClaimed   = "the client left, and a duplicate will pay: nothing"
+	ruleGoneFirst = "the client left before anything came: what the vendor was asked for"
 	ruleFilm      = "a video that succeeded: its length, or the tokens that were reported"
 	ruleNoFilm    = "a video that did not come to be: nothing"
 )
 
 // right is what the run must have used.
 func (r *Run) right() verdict {
+	v := r.due()
+	if v.rule == ruleComplete && r.withheld() {
+		return verdict{rule: ruleWithheld, others: []tally{v.used}}
+	}
+	return v
+}
+
+// withheld reports whether a whole answer without a key did not reach its client,
+// as far as that can be seen: its charge could not be recorded.
+func (r *Run) withheld() bool {
+	c := r.Case
+	if c.Stream || c.Key != "" || c.Kind == Speech || c.Kind.Film() || r.complete || r.failed == nil {
+		return false
+	}
+	return r.left != never || strings.Contains(r.failed.Error(), "could not be recorded")
+}
+
+// due is what the run must have used if the ledger was there.
+func (r *Run) due() verdict {
 	switch {
 	case len(r.plays) == 0:
 		return verdict{rule: ruleUnasked}
@@ -55,9 +75,6 @@ func (r *Run) right() verdict {
 
 // goneFirst is what a client pays who left before anything came.
 func (r *Run) goneFirst(input tally) verdict {
-	if r.Case.Key != "" {
-		return verdict{rule: ruleClaimed}
-	}
 	return verdict{used: input, rule: ruleGoneFirst}
 }
 
@@ -143,13 +160,19 @@ func (r *Run) rightFilm() verdict {
 }
 
 // rightSpeech is what speech must have used: all characters, or those of the
-// parts of which the client got any audio.
+// parts of which the client got any audio; of a client who left those of the parts
+// that were asked for.
 func (r *Run) rightSpeech() verdict {
 	all := int64(utf8.RuneCountInString(r.Case.Prompt))
 	whole, before := true, 0
-	chars := int64(0)
+	chars, asked := int64(0), int64(0)
+	var under *played // the part that was asked for last
 	for part := range r.Case.parts() {
 		p := r.last(part)
+		if p != nil {
+			under = p
+			asked += partCharacters
+		}
 		if p == nil || !p.answered() {
 			whole = false
 		}
@@ -161,6 +184,8 @@ func (r *Run) rightSpeech() verdict {
 	switch {
 	case whole:
 		return verdict{used: tally{billing.Character: all}, rule: ruleComplete}
+	case r.goneIn(under) || r.left != never && under.answered():
+		return r.goneFirst(tally{billing.Character: min(asked, all)})
 	case r.got == 0:
 		return verdict{rule: ruleFailed}
 	}
@@ -197,12 +222,13 @@ func (r *Run) rightVectors() verdict {
 	return r.goneFirst(tally{billing.Input: c.plausibleVectors(owed)})
 }
 
-// inputOnly is what the input of a request is taken for.
+// inputOnly is what the input of a request is taken for, with the pictures that
+// were asked for.
 func (c *Case) inputOnly() tally {
 	if c.Kind.Talks() {
 		return tally{billing.Input: c.inputTokens()}
 	}
-	used := tally{billing.Input: int64(len(c.Prompt))/4 + 1}
+	used := tally{billing.Input: int64(len(c.Prompt))/4 + 1, billing.Image: c.Pictures}
 	if c.Kind == Edit {
 		used[billing.ImageInput] = shownTokens
 	}

@@ -121,7 +121,7 @@ func TestEveryTroubleAndEveryRuleIsMet(t *testing.T) {
 		}
 	}
 	for _, rule := range []string{
-		ruleUnasked, ruleFailed, ruleComplete, ruleCut, ruleGone, ruleGoneFirst, ruleClaimed, ruleFilm, ruleNoFilm,
+		ruleUnasked, ruleFailed, ruleComplete, ruleCut, ruleGone, ruleGoneFirst, ruleFilm, ruleNoFilm,
 	} {
 		if rep.Rules[rule] == 0 {
 			t.Errorf("no request ended by the rule %q", rule)

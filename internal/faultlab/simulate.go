@@ -8,6 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 // Simulate plays a lab from its first request to its last, then makes all well
@@ -43,8 +44,8 @@ func Simulate(o Options) (*Report, error) {
 
 // What must have ended how long after the last fault.
 const (
-	mostRest  = 2 * time.Minute                    // of a channel that had failed
-	mostVideo = (expiry + 600 + 120) * time.Second // of a video, whatever became of it
+	mostRest  = 2 * time.Minute                            // of a channel that had failed
+	mostVideo = 48*time.Hour + video.Grace + 2*time.Minute // of a video, whatever became of it
 )
 
 // recover ends all faults: every hold, task, capture and slot must end within
@@ -54,7 +55,7 @@ func (l *Lab) recover() {
 	l.till.away.begin(0, refuses)
 	time.Sleep(mostRest)
 	l.settleDown()
-	for since := l.now(); l.held(); time.Sleep(10 * time.Second) {
+	for since := l.now(); l.held(); time.Sleep(time.Minute) {
 		if l.now()-since > mostVideo {
 			l.blame("%s after the last fault something is still held", mostVideo)
 			break

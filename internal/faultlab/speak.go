@@ -44,7 +44,7 @@ func (a *Answer) chatUsage(output int64) (string, *report) {
 	input, in := a.number(a.Input)
 	cached, c := a.number(a.Cached)
 	out, o := a.number(output)
-	text := fmt.Sprintf(`{"prompt_tokens":%s,"completion_tokens":%s,"total_tokens":1`, input, out)
+	text := fmt.Sprintf(`{"prompt_tokens":%s,"completion_tokens":%s,"total_tokens":%d`, input, out, in.n+o.n)
 	if a.Cached == 0 {
 		return text + "}", &report{input: in, output: o}
 	}

@@ -1,7 +1,8 @@
 // Command faultlab plays the fault lab: so many requests with every fault, in
 // virtual time, each charge compared with the oracle's. It prints the figures,
 // and what does not hold with the seed that shows it again; it then ends with
-// status 1.
+// status 1. With -enemy it plays hours of tenants that try to get more from the
+// vendors than they pay for.
 package main
 
 import (
@@ -12,11 +13,13 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/internal/faultlab"
+	"github.com/tollhouse-ai/gateway/internal/faultlab/enemy"
 )
 
 // main runs as the one test of a test binary: a bubble of virtual time belongs to
@@ -36,6 +39,8 @@ type plan struct {
 	only            int
 	calm, script    bool
 	report          string
+	enemy, strict   bool
+	class           string
 }
 
 func run(t *testing.T, args []string, out io.Writer) int {
@@ -49,8 +54,14 @@ func run(t *testing.T, args []string, out io.Writer) int {
 	flags.BoolVar(&p.calm, "calm", false, "no reloads, restarts and outages of the ledger")
 	flags.BoolVar(&p.script, "script", false, "print the script of -only, and play nothing")
 	flags.StringVar(&p.report, "report", "", "a file that gets the figures as JSON")
+	flags.BoolVar(&p.enemy, "enemy", false, "play an enemy's hour instead of a lab")
+	flags.StringVar(&p.class, "class", "", "with -enemy: the only class of requests, one of "+strings.Join(enemy.Classes(), ", "))
+	flags.BoolVar(&p.strict, "strict", false, "with -enemy: bear nothing that was made and not received")
 	if err := flags.Parse(args); err != nil {
 		return 2
+	}
+	if p.enemy {
+		return p.hours(t, out)
 	}
 	if p.script {
 		fmt.Fprintln(out, faultlab.Draw(p.seed, p.only))
@@ -88,6 +99,28 @@ func (p plan) play(t *testing.T, out io.Writer) int {
 		}
 	}
 	return p.tell(out, &all, time.Since(started))
+}
+
+// hours plays one enemy's hour after the other, until one fails.
+func (p plan) hours(t *testing.T, out io.Writer) int {
+	for seed, played := p.seed, 0; ; seed++ {
+		o := enemy.Options{Seed: seed, Requests: p.requests, Class: p.class, Only: max(p.only, 0), Strict: p.strict}
+		var rep *enemy.Report
+		var err error
+		synctest.Test(t, func(*testing.T) { rep, err = enemy.Play(o) })
+		if err != nil {
+			fmt.Fprintln(out, "faultlab:", err)
+			return 2
+		}
+		fmt.Fprintln(out, rep)
+		if len(rep.Problems) > 0 {
+			table(out, "problems", rep.Found)
+			return 1
+		}
+		if played += p.requests; played >= p.total {
+			return 0
+		}
+	}
 }
 
 // lab plays one lab in a bubble of its own.
