@@ -174,7 +174,7 @@ func TestACutBetweenANodeAndTheDatabaseHarmsNobodyElseAndHeals(t *testing.T) {
 	p.cut()
 	onlyUnavailable(t, c, []*node{far})
 	if q := (request{text: "hello", max: 2}); true {
-		a := c.chat(near, q)
+		a := c.steady(near, q)
 		w.note(q, a)
 		if !a.whole() {
 			t.Errorf("the other node: %s", a)

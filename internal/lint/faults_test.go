@@ -62,7 +62,7 @@ func unproven(text string, all map[string]bool, rows int) (wrong []string) {
 }
 
 func TestEveryFaultOfTheTableHasATestThatIsThere(t *testing.T) {
-	const rows = 39
+	const rows = 98
 	for _, w := range unproven(read(t, faultsPage), tests(tree(t)), rows) {
 		t.Errorf("%s: %s", faultsPage, w)
 	}

@@ -1,7 +1,6 @@
 package lint
 
 import (
-	"fmt"
 	"go/ast"
 	"go/token"
 	"math"
@@ -23,8 +22,6 @@ var rules = []rule{
 	{"print", "only a program prints; a library has a slog.Logger by a field", noPrints},
 	{"init", "importing a package does nothing", noInit},
 	{"global", "state lies in values that have an owner, so that two gateways share nothing", noGlobals},
-	{"long function", "a function fits a screen: 60 lines", noLongFunctions},
-	{"long file", "one noun, one file: 500 lines", noLongFiles},
 	{"undocumented", "every exported name says what it is", documented},
 }
 
@@ -116,29 +113,6 @@ func noInit(f *file) (found []finding) {
 		}
 	}
 	return found
-}
-
-func noLongFunctions(f *file) (found []finding) {
-	const most = 60
-	for _, d := range f.syntax.Decls {
-		fn, ok := d.(*ast.FuncDecl)
-		if !ok || f.test {
-			continue
-		}
-		if n := f.fset.Position(fn.End()).Line - f.fset.Position(fn.Pos()).Line + 1; n > most {
-			found = append(found, f.find("long function", fn.Pos(), fn.Name.Name, fmt.Sprintf("%s has %d lines", fn.Name.Name, n)))
-		}
-	}
-	return found
-}
-
-func noLongFiles(f *file) []finding {
-	const most = 500
-	n := f.fset.File(f.syntax.Pos()).LineCount()
-	if n <= most {
-		return nil
-	}
-	return []finding{f.find("long file", f.syntax.Pos(), "", strconv.Itoa(n)+" lines")}
 }
 
 // documented looks for a comment at every exported name that an importer can

@@ -19,7 +19,7 @@ var inLoad = []mutation{
 	},
 	{
 		guard: "load: a body gets no more memory than is left",
-		file:  "admission.go", edits: []edit{{"d.bodies.Take(n, d.room())", "d.bodies.Take(n, d.most)"}},
+		file:  "admission.go", edits: []edit{{"d.bodies.Take(x.principal.Account, n, d.room())", "d.bodies.Take(x.principal.Account, n, d.most)"}},
 		in: ".", run: "^TestALargeBodyGetsNoMoreThanTheMemoryThatIsLeft$",
 	},
 	{

@@ -7,8 +7,38 @@ func suite(names string) string { return "^TestTheLedgerInMemory$/^(" + names + 
 var inMemory = []mutation{
 	{
 		guard: "memory: a hold is covered by posted less held",
-		file:  "billing/request.go", edits: []edit{{"if amount > r.available() {", "if false {"}},
+		file:  "billing/ask.go", edits: []edit{{"	case amount > available:", "	case false:"}},
 		in: "billing", run: suite("AHoldIsGrantedInPartDownToItsLeast|TenThousandRequestsOnABalanceForAHundredExactlyAHundredSucceed"),
+	},
+	{
+		guard: "memory: an extension is covered by posted less held",
+		file:  "billing/request.go", edits: []edit{{"if amount > r.available() {", "if false {"}},
+		in: "billing", run: suite("ExtendAddsUnderTheSameGuardAndARefusalChangesNothing"),
+	},
+	{
+		guard: "all ledgers: a hold of unknown length leaves half of the balance free",
+		file:  "billing/ask.go", edits: []edit{{"a.Usual > 0 && amount > spare {", "a.Usual > 0 && amount > available {"}},
+		in: "billing", run: suite("AHoldOfUnknownLengthLeavesHalfOfTheBalanceFree"),
+	},
+	{
+		guard: "all ledgers: what cannot be bounded runs alone",
+		file:  "billing/ask.go", edits: []edit{{"case amount < a.Firm && (", "case amount < 0 && ("}},
+		in: "billing", run: suite("WhatCannotBeBoundedRunsAloneUnlessItsHoldCoversIt"),
+	},
+	{
+		guard: "all ledgers: no request holds more than a million units",
+		file:  "billing/ask.go", edits: []edit{{"if err == nil && cost > MaxHold {", "if false {"}},
+		in: "billing", run: suite("ReserveRefusesWhatItCannotKeepApart"),
+	},
+	{
+		guard: "memory: a cost above a budget is the account's",
+		file:  "billing/ledger.go", edits: []edit{{"r.receipt.Hold, r.account.purse.available()", "r.receipt.Hold, r.available()"}},
+		in: "billing", run: suite("ABudgetCountsWhatWasCaptured"),
+	},
+	{
+		guard: "memory: a budget keeps what others hold on it",
+		file:  "billing/purse.go", edits: []edit{{"max(p.posted-charge, p.held)", "p.posted - charge"}},
+		in: "billing", run: suite("ABudgetCountsWhatWasCaptured"),
 	},
 	{
 		guard: "memory: a hold is covered by the budget of its key",

@@ -44,7 +44,7 @@ var inRouter = []mutation{
 	},
 	{
 		guard: "router: an extra attempt is paid for",
-		file:  "upstream/trip.go", edits: []edit{{"if extra && !t.pay(r.budget) {", "if extra && !t.pay(new(budget)) {"}},
+		file:  "upstream/trip.go", edits: []edit{{"|| !t.pay(r.budget)) {", "|| !t.pay(new(budget))) {"}},
 		in: "upstream", run: "^TestExtraAttemptsEndWithTheBudgetAndComeBackWithRequests$",
 	},
 	{
@@ -53,13 +53,38 @@ var inRouter = []mutation{
 		in: "upstream", run: "^TestAnAttemptTellsWhatTheVendorMayBill$",
 	},
 	{
-		guard: "router: nobody is asked before the vendor's Retry-After is over",
-		file:  "upstream/choice.go", edits: []edit{{"c.standing, c.until, c.code = barred, w.until, w.code", "c.until = w.until"}},
-		in: "upstream", run: "^TestTheOnlyChannelIsNotAskedEitherAndTheCallerIsToldAsTheVendorSaid$",
+		guard: "router: others are asked before the vendor's Retry-After is over",
+		file:  "upstream/choice.go", edits: []edit{{"		c.standing = cooling\n", "		c.standing = open\n"}},
+		in: "upstream", run: "^TestAVendorThatSaysWhenToComeBackIsNotAskedBeforeAndOthersServe$",
+	},
+	{
+		guard: "router: the only channel is asked though its vendor said when to come back",
+		file:  "upstream/choice.go", edits: []edit{{"		c.standing = cooling\n", "		c.standing = barred\n"}},
+		in: "upstream", run: "^TestTheLastChannelIsAskedWhateverCameBefore$",
+	},
+	{
+		guard: "router: failures of one account alone rest a channel for that account alone",
+		file:  "upstream/health.go", edits: []edit{{"	h.lone.Store(lone)\n", "	h.lone.Store(nil)\n"}},
+		in: "upstream", run: "^TestFailuresOfOneAccountAloneRestAChannelForThatAccountAlone$",
+	},
+	{
+		guard: "router: a status alone does not say that the operator's account is out",
+		file:  "upstream/failure.go", edits: []edit{{"Ambiguous: accounts[status],", ""}},
+		in: "upstream/internal/vendortest", run: "^TestOnlyAVendorsCodeSaysSurelyThatTheAccountIsOut$",
+	},
+	{
+		guard: "router: who fails alone does not spend the extra attempts of others",
+		file:  "upstream/trip.go", edits: []edit{{"!t.paid && alone(all, best) || ", ""}},
+		in: "upstream", run: "^TestAnAccountThatFailsAloneDoesNotSpendTheExtraAttemptsOfOthers$",
+	},
+	{
+		guard: "router: keys are masked before a text is cut",
+		file:  "upstream/internal/httpdo/failure.go", edits: []edit{{"clip(c.Keys.Mask(text))", "c.Keys.Mask(clip(text))"}},
+		in: "upstream/internal/httpdo", run: "^TestAKeyAtTheCutOfAVendorsTextIsMasked$",
 	},
 	{
 		guard: "router: a paused channel gets no new calls",
-		file:  "upstream/choice.go", edits: []edit{{"if c.paused.Load() {", "if false {"}},
+		file:  "upstream/choice.go", edits: []edit{{"case c.paused.Load():", "case false:"}},
 		in: "upstream", run: "^TestAPausedChannelGetsNoNewCallsButThoseThatNameIt$",
 	},
 	{
@@ -100,7 +125,7 @@ var inRouter = []mutation{
 	},
 	{
 		guard: "drivers: a proxy's refusal is the operator's affair",
-		file:  "upstream/failure.go", edits: []edit{{"Fatal: accounts[status] || astray[status]}", "Fatal: accounts[status]}"}},
+		file:  "upstream/failure.go", edits: []edit{{"Fatal: accounts[status] || astray[status],", "Fatal: accounts[status],"}},
 		in: "upstream/openai", run: "^TestOfAllStatusesOnlyTheCallersOwnFaultIsTheirs$",
 	},
 	{

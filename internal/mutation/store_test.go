@@ -58,7 +58,7 @@ var inStore = []mutation{
 	},
 	{
 		guard: "store: a recovery ends what has expired",
-		file:  "store/sweep.go", edits: []edit{{"expires_at <= ? OR", "? < 0 OR"}},
+		file:  "store/sweep.go", edits: []edit{{`over := "expires_at <= ?"`, `over := "? < 0"`}},
 		in: "store/sqlite", run: onSQLite("AHoldThatNobodySettlesEndsWhenItExpires"),
 	},
 	{
@@ -82,7 +82,7 @@ var inStore = []mutation{
 	},
 	{
 		guard: "store: callers are told when it is noted how the database is",
-		file:  "store/commit.go", edits: []edit{{"		c.committed(len(ops)", "		if err == nil {\n			c.finish(ops)\n		}\n		c.committed(len(ops)"}},
+		file:  "store/commit.go", edits: []edit{{"		c.committed(len(b.ops)", "		if err == nil {\n			c.finish(ops)\n		}\n		c.committed(len(ops)"}},
 		in: "store/sqlite", run: "^TestWhoIsToldThatItIsDurableFindsTheDatabaseWell$",
 	},
 	{
@@ -137,13 +137,18 @@ var inStore = []mutation{
 		in: "store/postgres", run: onPostgres("TheHoldsOfALivingProcessAreLeftAlone"), needs: postgres,
 	},
 	{
-		guard: "store: no request holds more than a million units",
-		file:  "store/meter.go", edits: []edit{{"if err == nil && bound > billing.MaxHold {", "if false {"}},
-		in: "store/sqlite", run: onSQLite("ReserveRefusesWhatItCannotKeepApart"),
+		guard: "store: a cost above a budget is the account's",
+		file:  "store/decide.go", edits: []edit{{"available := a.available()", "available := b.available(h)"}},
+		in: "store/sqlite", run: onSQLite("ABudgetCountsWhatWasCaptured"),
+	},
+	{
+		guard: "store: a budget keeps what others hold on it",
+		file:  "store/row.go", edits: []edit{{"max(p.posted-charge, p.held)", "p.posted - charge"}},
+		in: "store/sqlite", run: onSQLite("ABudgetCountsWhatWasCaptured"),
 	},
 	{
 		guard: "store: an extension is not of less than nothing",
-		file:  "store/decide.go", edits: []edit{{"if h == nil || e.more < 0 ||", "if h == nil ||"}},
+		file:  "store/decide.go", edits: []edit{{"case e.more < 0 ||", "case"}},
 		in: "store/sqlite", run: onSQLite("ExtendAddsUnderTheSameGuardAndARefusalChangesNothing"),
 	},
 	{
@@ -153,7 +158,7 @@ var inStore = []mutation{
 	},
 	{
 		guard: "store: an idempotency key has one owner",
-		file:  "store/idempotency.go", edits: []edit{{"			WHERE answer.expires_at <= ?`", "			WHERE answer.expires_at <= ? OR TRUE`"}},
+		file:  "store/idempotency.go", edits: []edit{{"		WHERE answer.expires_at <= excluded", "		WHERE TRUE OR answer.expires_at <= excluded"}},
 		in: "store", run: "^TestAnyNumberOfParallelDuplicatesMakeOneClaim$/^sqlite$",
 	},
 	{
@@ -172,13 +177,44 @@ var inStore = []mutation{
 		in: "store/sqlite", run: "^TestASecondProcessOnTheSameFileIsRefused$",
 	},
 	{
+		guard: "store: a clock that jumped frees no key of a running request",
+		file:  "store/idempotency.go",
+		edits: []edit{{"			AND (answer.state <> 'open' OR NOT EXISTS (SELECT 1 FROM hold WHERE hold.id = answer.request))\n", ""}},
+		in:    "store", run: "^TestAWallClockThatJumpsGivesTheKeyOfARunningRequestToNoDuplicate$",
+	},
+	{
+		guard: "store: an operation on a locked row is put off alone",
+		file:  "store/locked.go", edits: []edit{{"		if isLocked(&needed[i]) {", "		if isLocked(&needed[i]) && false {"}},
+		in: "store/postgres", run: "^TestALockedRowDelaysOnlyTheCallsThatNeedIt$", needs: postgres,
+	},
+	{
+		guard: "store: a full queue has room for settlements",
+		file:  "store/commit.go", edits: []edit{{"return len(c.queue) >= beginLimit ||", "return false ||"}},
+		in: "store", run: "^TestAFullQueueRefusesNewRequestsAndTakesSettlements$",
+	},
+	{
+		guard: "store: a request is refused by the pace of the database",
+		file:  "store/pace.go", edits: []edit{{"return queued >= paceFloor &&", "return queued < 0 &&"}},
+		in: "store", run: "^TestARequestIsRefusedByThePaceOfTheDatabase$",
+	},
+	{
+		guard: "store: one damaged hold stops no sweep",
+		file:  "store/sweep.go", edits: []edit{{"if away := db.committer.healthy(); away != nil ||", "if away := db.committer.healthy(); away == nil ||"}},
+		in: "store", run: "^TestAHoldThatCannotBeEndedStopsNeitherTheStartNorTheSweep$",
+	},
+	{
+		guard: "store: an account keeps so many bytes of answers",
+		file:  "store/kept.go", edits: []edit{{"if of.bytes+of.pending+bytes > k.limit/2 {", "if false {"}},
+		in: "store", run: "^TestAnswersAboveTheBytesOfAnAccountAreNotKept$/^sqlite$",
+	},
+	{
 		guard: "store: a hold finds the key of its request",
 		file:  "store/decide.go", edits: []edit{{"	if c.Claimed {\n", "	if false {\n"}},
 		in: "store/crashtest", run: "^TestARequestWhoseKeyOthersFreedGetsNoHold$", needs: postgres,
 	},
 	{
 		guard: "store: a hold takes its key over",
-		file:  "store/idempotency.go", edits: []edit{{"UPDATE answer SET node = ? WHERE request = ?", "UPDATE answer SET node = node + 0 * ? WHERE request = ?"}},
+		file:  "store/idempotency.go", edits: []edit{{"	if is != want {\n", "	if false {\n"}},
 		in: "store/crashtest", run: "^TestAHoldTakesItsKeyOverToTheProcessThatMakesIt$", needs: postgres,
 	},
 	{
@@ -207,9 +243,19 @@ var inStore = []mutation{
 		in: "store/sqlite", run: onSQLite("ACreditIsTakenBackOnlyFromWhatIsAvailable"),
 	},
 	{
-		guard: "store: all balances together stay an amount",
-		file:  "store/accounts.go", edits: []edit{{"	if !posted.fits() || !credited.fits() {", "	if false {"}},
+		guard: "store: the balance of an account stays an amount",
+		file:  "store/accounts.go", edits: []edit{{"	case !a.posted.Fits(s.amount) || !a.credited.Fits(s.amount):", "	case false:"}},
+		in: "store/sqlite", run: onSQLite("AllAccountsTogetherMayHaveMoreThanAnAmount"),
+	},
+	{
+		guard: "store: an opening credit is an amount",
+		file:  "store/accounts.go", edits: []edit{{"	case s.credit == billing.Unlimited:", "	case false:"}},
 		in: "store/sqlite", run: onSQLite("AnOpeningCreditIsNeitherNegativeNorTooLarge"),
+	},
+	{
+		guard: "store: sums of usage are compared with the receipts",
+		file:  "store/verify_usage.go", edits: []edit{{"		if kept[g] != sums {", "		if _ = sums; false {"}},
+		in: "store/sqlite", run: onSQLite("VerifyNamesTheInvariantThatABrokenLedgerBreaks"),
 	},
 	{
 		guard: "store: a price row is what its version is the hash of",

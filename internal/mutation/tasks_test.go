@@ -43,6 +43,26 @@ var inTasks = []mutation{
 		in: "store/sqlite", run: onSQLite("AVideoAndItsHoldOutliveTheirProcess"),
 	},
 	{
+		guard: "video: a caller's short time makes no video free",
+		file:  "video/advance.go", edits: []edit{{"end := t.CreatedAt.Add(lasts)", "end := t.ExpiresAt"}},
+		in: "video", run: "^TestATimeThatACallerGivesATaskMakesNoVideoFree$",
+	},
+	{
+		guard: "video: tasks end by the clock of their store",
+		file:  "videos.go", edits: []edit{{"	clock.store, _ = g.options.Tasks.(video.Clock)\n", ""}},
+		in: ".", run: "^TestANodeWithAWrongClockEndsNoVideoAndForgetsNone$",
+	},
+	{
+		guard: "video: a node that does not know its store's clock takes no video",
+		file:  "videos_clock.go", edits: []edit{{"		return time.Time{}, err\n", "		return c.own(), nil\n"}},
+		in: ".", run: "^TestWithoutTheTimeOfItsStoreANodeTakesNoVideoAndEndsNone$",
+	},
+	{
+		guard: "video: a time that the vendor does not have is refused",
+		file:  "video/fields.go", edits: []edit{{"OK:   func([]byte) bool { return false },", "OK:   func([]byte) bool { return true },"}},
+		in: ".", run: "^TestATimeThatTheVendorDoesNotHaveIsRefusedBeforeAnythingIsSpent$",
+	},
+	{
 		guard: "video: an extension does not shorten its hold",
 		file:  "store/decide.go", edits: []edit{{"	if h.node != nobody {\n", "	if true {\n"}},
 		in: "store/sqlite", run: onSQLite("AVideoAndItsHoldOutliveTheirProcess"),
@@ -99,7 +119,7 @@ var inTasks = []mutation{
 	},
 	{
 		guard: "video: its key outlives the process",
-		file:  "store/idempotency.go", edits: []edit{{"	if h.node == nobody {\n		text", "	if false {\n		text"}},
+		file:  "store/idempotency.go", edits: []edit{{"	want := openClaim{h.node, is.expires}", "	want := openClaim{b.node.id, is.expires}"}},
 		in: "store/sqlite", run: onSQLite("TheKeyOfAVideoThatMayHaveBeenTakenStaysClaimedUntilItEnds"),
 	},
 	{

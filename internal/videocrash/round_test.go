@@ -203,7 +203,7 @@ func (b *bench) rest(done func(event) bool) (quiet bool) {
 			p.tell(command{})
 		}
 	})
-	timer := time.AfterFunc(20*time.Second, p.kill)
+	timer := time.AfterFunc(time.Minute, p.kill)
 	defer timer.Stop()
 	b.ended(p)
 	return quiet
