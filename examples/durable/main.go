@@ -54,9 +54,10 @@ func serve(run, file string) error {
 	if err != nil {
 		return err
 	}
+	tasks := db.Tasks() // the database, with its video tasks
 	g, err := gateway.New(gateway.Options{
 		Upstream: up, Prices: billing.NewPriceList(map[string]*billing.Price{vendor.Model(): price}),
-		Meter: db, Idempotency: db, // one transaction settles a call and keeps its answer
+		Meter: tasks, Idempotency: tasks, Tasks: tasks, // one transaction settles a call, keeps its answer and changes its video
 	})
 	if err != nil {
 		return err
