@@ -133,7 +133,8 @@ func keepBooks(ctx context.Context, o *gateway.Options, durable bool) (shut func
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	o.Meter, o.Idempotency = db, db
+	tasks := db.Tasks()
+	o.Meter, o.Idempotency, o.Tasks = tasks, tasks, tasks
 	return func() { _, _ = db.Close(), os.RemoveAll(dir) }, db.CreateAccount(ctx, "acme", credit)
 }
 
