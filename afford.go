@@ -41,8 +41,8 @@ func (s *Stream) overdue() bool {
 	if s.last.Sub(s.savedAt) < checkpointEvery {
 		return false
 	}
-	m, ok := s.c.x.g.options.Meter.(billing.Sparing)
-	return ok && m.Spare()
+	m, ok := s.c.x.g.options.Meter.(billing.Checkpointer)
+	return ok && m.HasCapacity()
 }
 
 // extend adds a step to the hold, or, where the account has less, half of it, and

@@ -11,9 +11,9 @@ import (
 // where there is none, and the model costs nothing.
 func (g *Gateway) Price(model string) *billing.Price { return g.routes.Load().prices.Price(model) }
 
-// Closed reports whether [Gateway.Models] lists every model that can be called:
+// ListsAllModels reports whether [Gateway.Models] lists every model that can be called:
 // no channel passes on ids that nobody wrote down.
-func (g *Gateway) Closed() bool {
+func (g *Gateway) ListsAllModels() bool {
 	return !slices.ContainsFunc(g.routes.Load().router.Channels(), func(c upstream.ChannelInfo) bool {
 		return slices.Contains(c.Models, "*")
 	})

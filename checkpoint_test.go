@@ -23,7 +23,7 @@ type notedMeter struct {
 	noted []int64
 }
 
-func (m *notedMeter) Spare() bool { return m.spare }
+func (m *notedMeter) HasCapacity() bool { return m.spare }
 
 func (m *notedMeter) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
 	m.mu.Lock()

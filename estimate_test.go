@@ -163,8 +163,8 @@ func TestAGatewayKnowsWhetherItListsAllModels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if g.Closed() != c.closed {
-			t.Errorf("Closed is %t", g.Closed())
+		if g.ListsAllModels() != c.closed {
+			t.Errorf("Closed is %t", g.ListsAllModels())
 		}
 		_ = g.Close()
 	}

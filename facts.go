@@ -18,9 +18,9 @@ func (x *Exchange) hear(now time.Time) {
 
 // facts are what is known of the exchange at its end. e is what the caller was
 // told; nil if all went well.
-func (x *Exchange) facts(now time.Time, status int, e *fault.Error) Facts {
+func (x *Exchange) facts(now time.Time, status int, e *fault.Error) RequestEvent {
 	r := &x.record
-	f := Facts{
+	f := RequestEvent{
 		ID: x.ID, ClientID: x.ClientID, Op: r.op, Model: clip(r.model), Stream: r.stream, Outcome: "complete", Status: status,
 		Started: x.started, Duration: now.Sub(x.started), First: r.heard, Phases: r.phases,
 	}
@@ -50,7 +50,7 @@ func (x *Exchange) facts(now time.Time, status int, e *fault.Error) Facts {
 
 // tried adds what is known of the attempts. For the log alone one that went well
 // is not worth the room.
-func (x *Exchange) tried(f *Facts) {
+func (x *Exchange) tried(f *RequestEvent) {
 	n := len(x.record.attempts)
 	watched := x.g.eyes.End != nil
 	f.Listed = watched && x.routes.lists(x.record.model)
@@ -62,7 +62,7 @@ func (x *Exchange) tried(f *Facts) {
 	if n == 1 && last.Err == nil && !watched {
 		return
 	}
-	f.Attempts = make([]Attempt, n)
+	f.Attempts = make([]AttemptEvent, n)
 	for i, a := range x.record.attempts {
 		f.Attempts[i] = newAttempt(x.ID, x.record.op, a)
 	}
@@ -77,7 +77,7 @@ func (r *routes) lists(id string) bool {
 
 // UsageSource says where the counts of the receipt come from: "upstream",
 // "estimated", or "none" if nothing was consumed. It is empty without a receipt.
-func (f *Facts) UsageSource() string {
+func (f *RequestEvent) UsageSource() string {
 	if f.Receipt == nil {
 		return ""
 	}
@@ -91,7 +91,7 @@ func (f *Facts) UsageSource() string {
 }
 
 // write writes the log line.
-func (x *Exchange) write(ctx context.Context, f *Facts) {
+func (x *Exchange) write(ctx context.Context, f *RequestEvent) {
 	level := slog.LevelInfo
 	if f.Error != "" {
 		level = slog.LevelWarn
@@ -110,7 +110,7 @@ func (x *Exchange) write(ctx context.Context, f *Facts) {
 // attrs appends the fields of the log line (faults.md, Conventions). None of
 // them is a caller's text but the model's id and the client's request id. charge
 // is the receipt's, as a decimal string.
-func (f *Facts) attrs(attrs []slog.Attr, charge string) []slog.Attr {
+func (f *RequestEvent) attrs(attrs []slog.Attr, charge string) []slog.Attr {
 	attrs = append(attrs, slog.String("request_id", f.ID))
 	if f.ClientID != "" {
 		attrs = append(attrs, slog.String("client_request_id", f.ClientID))
@@ -143,7 +143,7 @@ func (f *Facts) attrs(attrs []slog.Attr, charge string) []slog.Attr {
 	return attrs
 }
 
-func (f *Facts) receiptAttrs(attrs []slog.Attr, charge string) []slog.Attr {
+func (f *RequestEvent) receiptAttrs(attrs []slog.Attr, charge string) []slog.Attr {
 	r := f.Receipt
 	attrs = append(attrs, slog.String("usage_source", f.UsageSource()))
 	for unit, count := range r.Usage.Units {
@@ -160,7 +160,7 @@ func (f *Facts) receiptAttrs(attrs []slog.Attr, charge string) []slog.Attr {
 }
 
 // attempts tells how each attempt went.
-func (f *Facts) attempts() []string {
+func (f *RequestEvent) attempts() []string {
 	texts := make([]string, len(f.Attempts))
 	for i, a := range f.Attempts {
 		texts[i] = a.Channel + ": ok"

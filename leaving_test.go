@@ -187,7 +187,7 @@ func TestAShutdownBeforeTheAnswerIsPaidByTheOperator(t *testing.T) {
 }
 
 func TestTheMessageOfAKeyThatWasChargedAndNotKeptNamesBothReasons(t *testing.T) {
-	if text := idempotency.NotKept().Error(); !strings.Contains(text, "charged") || !strings.Contains(text, "left") {
+	if text := idempotency.ErrNotStored().Error(); !strings.Contains(text, "charged") || !strings.Contains(text, "left") {
 		t.Errorf("it says %q", text)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // changed. A panic of theirs is logged, and does no harm to the request. None is
 // told a prompt, an answer, a key or a vendor's text, but for the words, keys masked,
 // with which a vendor refuses the operator's own key or account: an operator has to
-// see them (Facts.Error, Attempt.Error).
+// see them (RequestEvent.Error, AttemptEvent.Error).
 type Observer struct {
 	// Start is told that a request begins, when nothing is known of it but its id
 	// and the time. The request goes on with the context that it returns: ctx, or
@@ -28,21 +28,21 @@ type Observer struct {
 	// Attempt is told that a channel is about to be asked. The attempt goes on with
 	// the context that it returns: headers in it travel to the vendor
 	// ([upstream.WithWire]). Code, Status, Error and Duration are not known yet.
-	Attempt func(ctx context.Context, a Attempt) context.Context
+	Attempt func(ctx context.Context, a AttemptEvent) context.Context
 	// Attempted is told how the attempt went, with the context that Attempt
 	// returned: the answer was accepted, or refused. An accepted stream goes on
 	// until End.
-	Attempted func(ctx context.Context, a Attempt)
+	Attempted func(ctx context.Context, a AttemptEvent)
 	// End is told of every request once, when it is over and its money is settled.
 	// Without a Start before, ctx is the caller's.
-	End func(ctx context.Context, f *Facts)
+	End func(ctx context.Context, f *RequestEvent)
 	// Event is told of what happens beside requests, in the background mostly.
 	Event func(ctx context.Context, e Event)
 }
 
-// Facts are what is known of a request when it has ended: what the log line
+// RequestEvent are what is known of a request when it has ended: what the log line
 // tells, in types.
-type Facts struct {
+type RequestEvent struct {
 	// ID is the request's id, and ClientID the caller's own, which is any text.
 	ID, ClientID string
 	// Account and Key say whose request it was: the key's id, never its secret.
@@ -72,7 +72,7 @@ type Facts struct {
 	// caller's text. It is empty for what is the caller's fault.
 	Error string
 	// Attempts are the tries at channels, in their order of ending.
-	Attempts []Attempt
+	Attempts []AttemptEvent
 	Started  time.Time
 	Duration time.Duration
 	// First is the time from the start until the first of a stream or of audio was
@@ -96,8 +96,8 @@ type Phases struct {
 	Settle   time.Duration // to make its end durable
 }
 
-// Attempt is one try at one channel.
-type Attempt struct {
+// AttemptEvent is one try at one channel.
+type AttemptEvent struct {
 	RequestID string
 	Op        upstream.Op
 	Channel   string
@@ -136,11 +136,11 @@ func chain(a, b func(context.Context, string, time.Time) context.Context) func(c
 	return func(ctx context.Context, id string, at time.Time) context.Context { return b(a(ctx, id, at), id, at) }
 }
 
-func within(a, b func(context.Context, Attempt) context.Context) func(context.Context, Attempt) context.Context {
+func within(a, b func(context.Context, AttemptEvent) context.Context) func(context.Context, AttemptEvent) context.Context {
 	if a == nil || b == nil {
 		return either(a, a == nil, b)
 	}
-	return func(ctx context.Context, t Attempt) context.Context { return b(a(ctx, t), t) }
+	return func(ctx context.Context, t AttemptEvent) context.Context { return b(a(ctx, t), t) }
 }
 
 func after[T any](a, b func(context.Context, T)) func(context.Context, T) {

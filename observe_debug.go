@@ -32,7 +32,7 @@ func (d *DebugLog) Observer() Observer {
 	return Observer{Attempted: d.attempted, Event: d.event}
 }
 
-func (d *DebugLog) attempted(ctx context.Context, a Attempt) {
+func (d *DebugLog) attempted(ctx context.Context, a AttemptEvent) {
 	d.line(ctx, "attempt", func(attrs []slog.Attr) []slog.Attr {
 		attrs = append(attrs, slog.String("request_id", a.RequestID), slog.String("op", string(a.Op)), slog.String("channel", a.Channel),
 			slog.String("model", clip(a.Model)), slog.Time("started", a.Started), slog.Duration("took", a.Duration))

@@ -23,7 +23,7 @@ type TaskMoved struct {
 	Task, RequestID string
 	Account, Key    string
 	Model, Channel  string
-	Listed          bool // as in [Facts]
+	Listed          bool // as in [RequestEvent]
 	From, To        video.State
 	At              time.Time
 	Age             time.Duration // since the submission
@@ -60,8 +60,8 @@ type CaptureRetried struct {
 	State string
 	Tries int
 	Code  fault.Code // of the failure; empty if it is settled
-	// Receipt is what the request cost, which its Facts could not tell; nil unless
-	// it is settled. Listed says of its model what that of Facts does.
+	// Receipt is what the request cost, which its RequestEvent could not tell; nil unless
+	// it is settled. Listed says of its model what that of RequestEvent does.
 	Receipt *billing.Receipt
 	Listed  bool
 }

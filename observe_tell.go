@@ -33,7 +33,7 @@ func (e *eyes) start(ctx context.Context, id string, at time.Time) (its context.
 	return its
 }
 
-func (e *eyes) attempt(ctx context.Context, a Attempt) (its context.Context) {
+func (e *eyes) attempt(ctx context.Context, a AttemptEvent) (its context.Context) {
 	its = ctx
 	defer e.survive("Attempt")
 	if made := e.Attempt(ctx, a); made != nil {
@@ -42,12 +42,12 @@ func (e *eyes) attempt(ctx context.Context, a Attempt) (its context.Context) {
 	return its
 }
 
-func (e *eyes) attempted(ctx context.Context, a Attempt) {
+func (e *eyes) attempted(ctx context.Context, a AttemptEvent) {
 	defer e.survive("Attempted")
 	e.Attempted(ctx, a)
 }
 
-func (e *eyes) end(ctx context.Context, f Facts) {
+func (e *eyes) end(ctx context.Context, f RequestEvent) {
 	defer e.survive("End")
 	e.End(ctx, &f)
 }
@@ -100,11 +100,11 @@ func (t *trying) end(a upstream.Attempt) {
 	}
 }
 
-func (t *trying) told(a upstream.Attempt) Attempt { return newAttempt(t.id, t.op, a) }
+func (t *trying) told(a upstream.Attempt) AttemptEvent { return newAttempt(t.id, t.op, a) }
 
 // newAttempt is an attempt as an Observer may know it.
-func newAttempt(id string, op upstream.Op, a upstream.Attempt) Attempt {
-	told := Attempt{RequestID: id, Op: op, Channel: a.Channel, Model: a.Model, Again: a.Again, Started: a.Started, Duration: a.Duration}
+func newAttempt(id string, op upstream.Op, a upstream.Attempt) AttemptEvent {
+	told := AttemptEvent{RequestID: id, Op: op, Channel: a.Channel, Model: a.Model, Again: a.Again, Started: a.Started, Duration: a.Duration}
 	if a.Err == nil {
 		return told
 	}

@@ -26,8 +26,8 @@ type spanContext struct{}
 type diary struct {
 	mu       sync.Mutex
 	lines    []string // what happened, in its order
-	facts    []gateway.Facts
-	attempts []gateway.Attempt
+	facts    []gateway.RequestEvent
+	attempts []gateway.AttemptEvent
 	events   []gateway.Event
 }
 
@@ -44,15 +44,15 @@ func (d *diary) observer() gateway.Observer {
 			d.write(ctx, "start")
 			return context.WithValue(ctx, spanContext{}, "request")
 		},
-		Attempt: func(ctx context.Context, a gateway.Attempt) context.Context {
+		Attempt: func(ctx context.Context, a gateway.AttemptEvent) context.Context {
 			d.write(ctx, "attempt "+a.Channel)
 			return context.WithValue(ctx, spanContext{}, a.Channel)
 		},
-		Attempted: func(ctx context.Context, a gateway.Attempt) {
+		Attempted: func(ctx context.Context, a gateway.AttemptEvent) {
 			d.write(ctx, "attempted "+a.Channel)
 			d.attempts = append(d.attempts, a)
 		},
-		End: func(ctx context.Context, f *gateway.Facts) {
+		End: func(ctx context.Context, f *gateway.RequestEvent) {
 			d.write(ctx, "end")
 			d.facts = append(d.facts, *f)
 		},
@@ -221,9 +221,9 @@ func TestAPanicOfAnObserverHarmsNobody(t *testing.T) {
 		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		o.Observe = gateway.Observer{
 			Start:     func(context.Context, string, time.Time) context.Context { panic("start") },
-			Attempt:   func(context.Context, gateway.Attempt) context.Context { panic("attempt") },
-			Attempted: func(context.Context, gateway.Attempt) { panic("attempted") },
-			End:       func(context.Context, *gateway.Facts) { panic("end") },
+			Attempt:   func(context.Context, gateway.AttemptEvent) context.Context { panic("attempt") },
+			Attempted: func(context.Context, gateway.AttemptEvent) { panic("attempted") },
+			End:       func(context.Context, *gateway.RequestEvent) { panic("end") },
 			Event:     func(context.Context, gateway.Event) { panic("event") },
 		}
 	})
@@ -244,7 +244,7 @@ func TestAnObserverThatReturnsNoContextChangesNothing(t *testing.T) {
 	h := newHouse(t, &scripted{text: whole("")}, "1", func(o *gateway.Options) {
 		o.Observe = gateway.Observer{
 			Start:   func(context.Context, string, time.Time) context.Context { return nil },
-			Attempt: func(context.Context, gateway.Attempt) context.Context { return nil },
+			Attempt: func(context.Context, gateway.AttemptEvent) context.Context { return nil },
 		}
 	})
 	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
@@ -260,14 +260,14 @@ func TestSeveralObserversAreToldInTheirOrder(t *testing.T) {
 				before, _ := ctx.Value(spanContext{}).(string)
 				return context.WithValue(ctx, spanContext{}, before+name)
 			},
-			Attempt: func(ctx context.Context, _ gateway.Attempt) context.Context {
+			Attempt: func(ctx context.Context, _ gateway.AttemptEvent) context.Context {
 				before, _ := ctx.Value(spanContext{}).(string)
 				return context.WithValue(ctx, spanContext{}, before+"-"+name)
 			},
-			Attempted: func(ctx context.Context, _ gateway.Attempt) {
+			Attempted: func(ctx context.Context, _ gateway.AttemptEvent) {
 				told = append(told, name+" attempted "+ctx.Value(spanContext{}).(string))
 			},
-			End: func(ctx context.Context, _ *gateway.Facts) {
+			End: func(ctx context.Context, _ *gateway.RequestEvent) {
 				told = append(told, name+" end "+ctx.Value(spanContext{}).(string))
 			},
 		}
@@ -478,8 +478,8 @@ func TestOpenStreamsAreCounted(t *testing.T) {
 func TestAnObserverThatFailsKeepsNoOtherFromBeingTold(t *testing.T) {
 	var d diary
 	failing := gateway.Observer{
-		Attempted: func(context.Context, gateway.Attempt) { panic("of an observer") },
-		End:       func(context.Context, *gateway.Facts) { panic("of an observer") },
+		Attempted: func(context.Context, gateway.AttemptEvent) { panic("of an observer") },
+		End:       func(context.Context, *gateway.RequestEvent) { panic("of an observer") },
 	}
 	up := &scripted{text: whole("")}
 	h := newHouse(t, up, "1", func(o *gateway.Options) { o.Observe = gateway.Observers(failing, d.observer()) })

@@ -115,7 +115,7 @@ func (c chatOperation) tap() tap {
 }
 
 func (c chatOperation) outline(t tap) operation {
-	r := c.Outline()
+	r := c.Summary()
 	t.(chatTap).Outline(r)
 	return chatOperation{r, c.g, c.hides}
 }

@@ -101,7 +101,7 @@ func (o messagesOperation) tap() tap {
 }
 
 func (o messagesOperation) outline(t tap) operation {
-	r := o.Outline()
+	r := o.Summary()
 	t.(messagesTap).Outline(r)
 	return messagesOperation{r, o.g, o.hides}
 }

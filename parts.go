@@ -75,7 +75,7 @@ func (c *call) askPart(ctx context.Context, p *part) (err error) {
 	body, view, _ := p.op.request(c.model, c.hold)
 	p.asked = true
 	call := &upstream.Call{
-		Op: p.op.op(), Model: c.model.ID, RequestID: c.x.ID, Account: c.x.principal.Account, ContentType: "application/json", Body: body, Request: view, Patience: partPatience,
+		Op: p.op.op(), Model: c.model.ID, RequestID: c.x.ID, Account: c.x.principal.Account, ContentType: "application/json", Body: body, Request: view, MaxWait: partPatience,
 		Accept: func(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
 			p.body, p.usage, err = c.acceptWhole(ctx, p.op, r)
 			return r, err

@@ -54,7 +54,7 @@ func (v *recital) open() (_ *upstream.Reply, err error) {
 		Observe: func(a upstream.Attempt) { v.c.tried(a, speechOperation{Request: p.Request}) },
 	}
 	if v.at > 0 {
-		call.Patience = partPatience
+		call.MaxWait = partPatience
 	}
 	v.c.x.g.eyes.watched(call)
 	if v.at == 0 { // the caller waits for it

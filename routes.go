@@ -108,7 +108,7 @@ func newRoutes(o *Options, started time.Time) (*routes, error) {
 	}
 	router, ok := o.Upstream.(*upstream.Router)
 	if !ok {
-		router = upstream.Sole(o.Upstream)
+		router = upstream.SingleRouter(o.Upstream)
 	}
 	r := &routes{router: router.Wrap(messages.Bridge(o.Now)), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice, started: started}
 	for _, m := range o.Models {

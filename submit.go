@@ -85,7 +85,7 @@ func (c *call) enlist(v *videoOperation) (_ *video.Task, err error) {
 	t.ID, t.RequestID = x.g.options.NewID("vid_"), x.ID
 	t.Account, t.Key, t.PriceVersion = x.principal.Account, x.principal.Key, v.price.Version()
 	t.Fingerprint = v.Fingerprint(x.principal.Key)
-	n := video.New{
+	n := video.CreateTask{
 		Task: t, Most: x.principal.Limits.MaxConcurrentVideos,
 		Window: max(x.g.options.Video.DuplicateWindow, 0), Retried: x.IdempotencyKey != "",
 	}
@@ -141,7 +141,7 @@ func (c *call) lost(t *video.Task, err error) error {
 	if n := len(c.x.record.attempts); n > 0 {
 		c.channel = c.x.record.attempts[n-1].Channel
 	}
-	step := t.Lose(c.channel, c.x.g.videos.clock.last())
+	step := t.MarkUnknown(c.channel, c.x.g.videos.clock.last())
 	answer := c.x.answerRecord(http.Header{"Content-Type": {"application/json"}}, step.Record())
 	c.x.claimed = nil // a duplicate must not make a second job: it is told of the task
 	c.x.g.videos.keep(c.ctx, video.Step{Task: step}, answer)

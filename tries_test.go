@@ -119,7 +119,7 @@ func TestATryWhoseCallerHangsUpIsKeptAndWastesNothing(t *testing.T) {
 // A channel that has no words for a request leaves no waste.
 func TestWhatWasNeverSentIsNoWaste(t *testing.T) {
 	h := newHouse(t, inOrder(t, upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-		return nil, upstream.Unasked(fault.Invalid("n", "One candidate only."))
+		return nil, upstream.NotSent(fault.Invalid("n", "One candidate only."))
 	})), "1.00", nil)
 	x, _, err := h.ask(t.Context(), askWhole)
 	if !fault.Is(err, fault.InvalidRequest) {

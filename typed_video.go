@@ -73,7 +73,7 @@ func (v *videos) response(ctx context.Context, t *video.Task) (*video.Response, 
 		return r, fault.Wrap(fault.BadGateway, "The upstream's answer is not of the video form. Raw has it.", err)
 	}
 	r.RequestID = t.RequestID
-	if books, ok := v.g.options.Meter.(billing.Books); ok && t.State.Terminal() {
+	if books, ok := v.g.options.Meter.(billing.Reports); ok && t.State.Terminal() {
 		if receipt, err := books.Receipt(ctx, t.Account, t.RequestID); err == nil {
 			r.Charge = receipt.Charge
 		}

@@ -122,7 +122,7 @@ func TestADraftIsContinuedByTheUpstreamThatHasIt(t *testing.T) {
 		now := time.Now()
 		add := func(n video.Task) {
 			n.Account, n.Key, n.Model, n.Version, n.CreatedAt, n.ExpiresAt = "local", "k", model, 1, now, now.Add(time.Hour)
-			if err := tasks.Add(t.Context(), video.New{Task: n}); err != nil {
+			if err := tasks.Add(t.Context(), video.CreateTask{Task: n}); err != nil {
 				t.Fatal(err)
 			}
 			n.Version++

@@ -158,7 +158,7 @@ func (v *videos) find(ctx context.Context, account, id string) (_ *video.Task, e
 		return nil, away(err)
 	}
 	if t == nil {
-		return nil, video.Unfound(id)
+		return nil, video.ErrNotFound(id)
 	}
 	return t, nil
 }
@@ -274,7 +274,7 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 	}
 	switch {
 	case t.State == video.Submitting && now.Sub(t.CreatedAt) > abandoned:
-		return v.commit(ctx, t, video.Move{Task: t.Lose("", now), Changed: true})
+		return v.commit(ctx, t, video.Transition{Task: t.MarkUnknown("", now), Changed: true})
 	case t.State == video.Submitting, t.State == video.Unknown:
 		return t, nil // there is nobody to ask
 	}

@@ -11,7 +11,7 @@ import (
 
 // commit makes a move durable: the end of a task with its settlement and its
 // notice. Whoever was faster is right.
-func (v *videos) commit(ctx context.Context, t *video.Task, m video.Move) (*video.Task, error) {
+func (v *videos) commit(ctx context.Context, t *video.Task, m video.Transition) (*video.Task, error) {
 	if m.Late {
 		v.g.options.Logger.Warn("a video succeeded after it had expired, and is not charged", "task", t.ID, "account", t.Account)
 	}
@@ -81,7 +81,7 @@ func (v *videos) settle(ctx context.Context, step video.Step) (r billing.Receipt
 
 // tell gives the end of a task to the program that embeds the gateway.
 func (v *videos) tell(t *video.Task, r billing.Receipt) {
-	ended := Facts{
+	ended := RequestEvent{
 		ID: t.RequestID, Account: t.Account, Key: t.Key, Op: upstream.SubmitVideo, Model: clip(t.Model), Channel: t.Channel,
 		Outcome: string(t.State), Receipt: &r,
 	}

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Books is the reading side of a ledger. The server asks a Meter for it: with
+// Reports is the reading side of a ledger. The server asks a Meter for it: with
 // one, /v1/balance, /v1/usage and /v1/receipts answer; without, they are 404.
-type Books interface {
+type Reports interface {
 	// Currency is what the amounts are of ("USD").
 	Currency() string
 	// Counting reports whether usage is recorded without money.
@@ -25,7 +25,7 @@ type Books interface {
 
 // Accounts is the administrative side of a ledger.
 type Accounts interface {
-	Books
+	Reports
 	// CreateAccount adds an account with an opening credit. It fails with
 	// fault.InvalidRequest if the name is taken or malformed.
 	CreateAccount(ctx context.Context, name string, credit Money) error

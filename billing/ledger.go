@@ -36,7 +36,7 @@ type LedgerOptions struct {
 	Currency string
 }
 
-// Ledger is a ledger in memory: a [Meter], its [Books] and its [Accounts]. It
+// Ledger is a ledger in memory: a [Meter], its [Reports] and its [Accounts]. It
 // keeps every rule of ledger.md that does not need a disk; what it knows is
 // gone with the process. Use [NewLedger].
 //

@@ -49,13 +49,13 @@ func HoldEnded() error {
 	return fault.Wrap(fault.InternalError, "The gateway extended a hold that has ended.", ErrHoldEnded)
 }
 
-// Sparing is a [Meter] whose records outlive the process. It is told every two
+// Checkpointer is a [Meter] whose records outlive the process. It is told every two
 // seconds what a running stream has consumed, beside every 1,000 tokens, as
 // long as it has capacity to spare.
-type Sparing interface {
-	// Spare reports whether one more Extend would keep nobody waiting. It
+type Checkpointer interface {
+	// HasCapacity reports whether one more Extend would keep nobody waiting. It
 	// returns at once and is safe for concurrent use.
-	Spare() bool
+	HasCapacity() bool
 }
 
 // Charge asks for a hold.

@@ -27,7 +27,7 @@ func TestAnOutlineCountsAsTheRequestDoes(t *testing.T) {
 	for _, members := range outlined {
 		r := outlinedAs(t, members)
 		for _, b := range []MediaBound{{}, {Image: 7, Video: 9}} {
-			o := r.Outline()
+			o := r.Summary()
 			if r.InputBound(b) <= 0 || r.InputEstimate(b) <= 0 || o.InputBound(b) != r.InputBound(b) || o.InputEstimate(b) != r.InputEstimate(b) || o.LinkedBound(b) != r.LinkedBound(b) {
 				t.Errorf("%s: %d and %d tokens, of the outline %d and %d", members, r.InputBound(b), r.InputEstimate(b), o.InputBound(b), o.InputEstimate(b))
 			}
@@ -37,7 +37,7 @@ func TestAnOutlineCountsAsTheRequestDoes(t *testing.T) {
 			if o.Source() != nil || o.Body().IsObject() || o.Messages != nil || o.Tools != nil {
 				t.Errorf("%s: the outline keeps the request", members)
 			}
-			if again := o.Outline(); again.InputBound(b) != r.InputBound(b) || again.InputEstimate(b) != r.InputEstimate(b) {
+			if again := o.Summary(); again.InputBound(b) != r.InputBound(b) || again.InputEstimate(b) != r.InputEstimate(b) {
 				t.Errorf("%s: an outline of the outline counts otherwise", members)
 			}
 		}
@@ -56,7 +56,7 @@ func TestATapGoesOnByAnOutlineAsByTheRequest(t *testing.T) {
 				whole, light := tapLike(t, members), tapLike(t, members)
 				want := feed(t, whole, events...)
 				got := feed(t, light, events[:at]...)
-				light.Outline(light.request.Outline())
+				light.Outline(light.request.Summary())
 				got += feed(t, light, events[at:]...)
 				want, got = want+string(whole.CutShort(nil)), got+string(light.CutShort(nil))
 				if got != want || light.Usage() != whole.Usage() || !strings.Contains(got, `"public"`) {

@@ -79,21 +79,21 @@ func headerBytes(h http.Header) (n int) {
 // RecordKind is "answer".
 func (Record) RecordKind() string { return "answer" }
 
-// OtherContent is the conflict of a key that was used for another request.
-func OtherContent() error {
+// ErrMismatch is the conflict of a key that was used for another request.
+func ErrMismatch() error {
 	return &fault.Error{Code: fault.IdempotencyConflict, Retry: fault.RetryNo, Param: "Idempotency-Key",
 		Message: "This Idempotency-Key was used for another request. Use a new key for a new request."}
 }
 
-// StillOpen is the conflict of a key whose first request is running.
-func StillOpen() error {
+// ErrInProgress is the conflict of a key whose first request is running.
+func ErrInProgress() error {
 	return &fault.Error{Code: fault.IdempotencyConflict, Retry: fault.RetryYes, RetryAfter: time.Second, Param: "Idempotency-Key",
 		Message: "The first request with this Idempotency-Key is still running."}
 }
 
-// NotKept is the conflict of a key whose request was charged and has no answer
+// ErrNotStored is the conflict of a key whose request was charged and has no answer
 // that could be given again: it was too large, or the client had left.
-func NotKept() error {
+func ErrNotStored() error {
 	return &fault.Error{Code: fault.IdempotencyConflict, Retry: fault.RetryNo, Param: "Idempotency-Key",
 		Message: "The request with this Idempotency-Key was charged, but its answer was not kept: it was too large, or the client left before it came. Use a new key to send the request again."}
 }

@@ -49,11 +49,11 @@ func (m *Memory) Open(_ context.Context, k Key, content Content, requestID strin
 		m.entries[k] = &claim{key: k, content: content, request: requestID}
 		return nil, nil
 	case first.content != content:
-		return nil, OtherContent()
+		return nil, ErrMismatch()
 	case first.answer == nil:
-		return nil, StillOpen()
+		return nil, ErrInProgress()
 	case first.answer.Body == nil:
-		return nil, NotKept()
+		return nil, ErrNotStored()
 	}
 	return first.answer, nil
 }

@@ -66,7 +66,7 @@ func fileOf(p *upstream.Part) File {
 	return File{Name: p.Filename, Size: p.Size, Open: p.Content}
 }
 
-// read fills in what the file's content says of itself. It fails with an [Unfit],
+// read fills in what the file's content says of itself. It fails with an [InvalidImageError],
 // or because the file cannot be read.
 func (f *File) read() error {
 	if f.Size == 0 {

@@ -17,7 +17,7 @@ func (e *Edit) readFiles() error {
 		}
 		f := fileOf(part)
 		err := f.read()
-		var unfit Unfit
+		var unfit InvalidImageError
 		switch {
 		case errors.As(err, &unfit):
 			p.Refuse(part.Name, fmt.Sprintf("The file %q in %q cannot be used: %s.", clip(f.Name), part.Name, unfit))

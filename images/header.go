@@ -33,20 +33,20 @@ type Header struct {
 	Width, Height int64  // in pixels
 }
 
-// Unfit is what is wrong with a file that is no image which can be used.
-type Unfit string
+// InvalidImageError is what is wrong with a file that is no image which can be used.
+type InvalidImageError string
 
 // Error is a clause that has the file as its subject: "it is …".
-func (u Unfit) Error() string { return string(u) }
+func (u InvalidImageError) Error() string { return string(u) }
 
 const (
-	errFormat    Unfit = "it is neither a PNG nor a JPEG nor a WebP file"
-	errTruncated Unfit = "it is cut off or damaged"
-	errEmpty     Unfit = "it is empty"
+	errFormat    InvalidImageError = "it is neither a PNG nor a JPEG nor a WebP file"
+	errTruncated InvalidImageError = "it is cut off or damaged"
+	errEmpty     InvalidImageError = "it is empty"
 )
 
 // ReadHeader reads the format and the size of an image without unfolding it.
-// size is the file's in bytes. It fails with an [Unfit], or with the error of r.
+// size is the file's in bytes. It fails with an [InvalidImageError], or with the error of r.
 func ReadHeader(r io.Reader, size int64) (Header, error) {
 	in := bufio.NewReaderSize(io.LimitReader(r, mostHeader), 512)
 	magic, err := in.Peek(12)
@@ -75,7 +75,7 @@ func ReadHeader(r io.Reader, size int64) (Header, error) {
 	case h.Width < 1 || h.Height < 1:
 		return Header{}, errTruncated
 	case h.Width > maxSide || h.Height > maxSide || h.Width*h.Height > maxPixels:
-		return Header{}, Unfit(fmt.Sprintf("it is %d by %d pixels large; at most %d a side and %d in all are taken", h.Width, h.Height, maxSide, maxPixels))
+		return Header{}, InvalidImageError(fmt.Sprintf("it is %d by %d pixels large; at most %d a side and %d in all are taken", h.Width, h.Height, maxSide, maxPixels))
 	}
 	return h, nil
 }

@@ -130,7 +130,7 @@ func foreign(call *upstream.Call, op upstream.Op, body upstream.Body, view any) 
 func unasked(err error) error {
 	var f *fault.Error
 	if errors.As(err, &f) {
-		return upstream.Unasked(f)
+		return upstream.NotSent(f)
 	}
 	return err
 }

@@ -2,16 +2,16 @@ package messages
 
 import "bytes"
 
-// gist is what is kept of what [Request.Outline] leaves out.
+// gist is what is kept of what [Request.Summary] leaves out.
 type gist struct {
 	model    []byte // its id, as the request spells it
 	quarters int64  // of the tokens of the text
 }
 
-// Outline returns what of the request matters once a stream has begun: bounds,
+// Summary returns what of the request matters once a stream has begun: bounds,
 // estimates and a [Tap] say the same by it. It refers to none of the request's
 // bytes, which may be many, and has neither a body nor messages.
-func (r *Request) Outline() *Request {
+func (r *Request) Summary() *Request {
 	return &Request{
 		Model: r.Model, MaxTokens: r.MaxTokens, Stream: r.Stream,
 		parsed: parsed{

@@ -26,7 +26,7 @@ func TestAnOutlineCountsAsTheRequestDoes(t *testing.T) {
 	for i, text := range outlined {
 		for _, b := range []chat.MediaBound{{}, {Image: 7, Video: 9}} {
 			r := outlinedAt(t, i)
-			o := r.Outline()
+			o := r.Summary()
 			if r.InputBound(b) <= 0 || r.InputEstimate(b) <= 0 || o.InputBound(b) != r.InputBound(b) || o.InputEstimate(b) != r.InputEstimate(b) || o.LinkedBound(b) != r.LinkedBound(b) {
 				t.Errorf("%s: %d and %d tokens, of the outline %d and %d", text, r.InputBound(b), r.InputEstimate(b), o.InputBound(b), o.InputEstimate(b))
 			}
@@ -36,7 +36,7 @@ func TestAnOutlineCountsAsTheRequestDoes(t *testing.T) {
 			if o.Source() != nil || o.Body().IsObject() || o.Messages != nil || o.Tools != nil {
 				t.Errorf("%s: the outline keeps the request", text)
 			}
-			if again := o.Outline(); again.InputBound(b) != r.InputBound(b) || again.InputEstimate(b) != r.InputEstimate(b) {
+			if again := o.Summary(); again.InputBound(b) != r.InputBound(b) || again.InputEstimate(b) != r.InputEstimate(b) {
 				t.Errorf("%s: an outline of the outline counts otherwise", text)
 			}
 		}
@@ -46,7 +46,7 @@ func TestAnOutlineCountsAsTheRequestDoes(t *testing.T) {
 func TestATapGoesOnByAnOutlineAsByTheRequest(t *testing.T) {
 	for i, text := range outlined {
 		whole, light := outlinedAt(t, i).NewTap(TapOptions{}), outlinedAt(t, i).NewTap(TapOptions{})
-		light.Outline(light.request.Outline())
+		light.Outline(light.request.Summary())
 		for _, e := range []wire{unknowing, opensText} {
 			want, _, err1 := whole.Event(nil, e.name, []byte(e.data))
 			got, _, err2 := light.Event(nil, e.name, []byte(e.data))

@@ -25,7 +25,7 @@ func noticed(t *testing.T, notices int) (*office, *gateway.MemoryTasks) {
 			ID: fmt.Sprintf("vid_%d", n), Account: account, Model: "m", Family: video.FamilyBeta, State: video.Queued,
 			CreatedAt: begun, WebhookURL: "https://user:password@hooks.example:8443/way?token=hush",
 		}
-		if err := tasks.Add(t.Context(), video.New{Task: task}); err != nil {
+		if err := tasks.Add(t.Context(), video.CreateTask{Task: task}); err != nil {
 			t.Fatal(err)
 		}
 		task.State, task.Version = video.Succeeded, 1

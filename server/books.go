@@ -15,7 +15,7 @@ import (
 
 // bookkeeping answers the key holder's questions about money (server.md, For
 // the holder of a key).
-type bookkeeping struct{ books billing.Books }
+type bookkeeping struct{ books billing.Reports }
 
 func (b bookkeeping) balance(x *exchange) error {
 	balance, err := b.books.Balance(x.r.Context(), x.Principal().Account)
@@ -61,7 +61,7 @@ type BalanceView struct {
 }
 
 // NewBalanceView shows a balance.
-func NewBalanceView(books billing.Books, b billing.Balance) BalanceView {
+func NewBalanceView(books billing.Reports, b billing.Balance) BalanceView {
 	v := BalanceView{Currency: books.Currency()}
 	if books.Counting() {
 		v.Billing = "count"
@@ -90,7 +90,7 @@ type ReceiptView struct {
 }
 
 // NewReceiptView shows a receipt.
-func NewReceiptView(books billing.Books, r billing.Receipt) ReceiptView {
+func NewReceiptView(books billing.Reports, r billing.Receipt) ReceiptView {
 	return ReceiptView{
 		ID: r.ID, CreatedAt: r.CreatedAt.Unix(), Model: r.Model, Operation: r.Operation, Status: r.Status,
 		Units: units(r.Usage), Estimated: r.Usage.Estimated, PriceVersion: r.PriceVersion,

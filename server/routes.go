@@ -88,7 +88,7 @@ func (h *Handler) table() []route {
 		{http.MethodGet, "/v1/models", NoBody, Free, (*exchange).listModels},
 		{http.MethodGet, "/v1/models/", NoBody, Free, (*exchange).showModel},
 	}
-	if books, ok := h.gateway.Meter().(billing.Books); ok {
+	if books, ok := h.gateway.Meter().(billing.Reports); ok {
 		b := bookkeeping{books}
 		routes = append(routes,
 			route{http.MethodGet, "/v1/balance", NoBody, Free, b.balance},

@@ -133,7 +133,7 @@ func (x *exchange) serve() (err error) {
 	if err := x.authenticate(); err != nil {
 		return err
 	}
-	if err := x.Passed(x.r.Header["Via"]); err != nil {
+	if err := x.CheckVia(x.r.Header["Via"]); err != nil {
 		return err
 	}
 	return x.route.serve(x)

@@ -30,7 +30,7 @@ func (a answering) Do(context.Context, *upstream.Call) (*upstream.Reply, error) 
 // broken is a store whose code fails.
 type broken struct{ video.Store }
 
-func (broken) Add(context.Context, video.New) error { panic("a defect") }
+func (broken) Add(context.Context, video.CreateTask) error { panic("a defect") }
 
 // refusal is a row of api.md's table of errors of videos, as far as the gateway
 // gives the code.

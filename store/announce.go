@@ -12,10 +12,10 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// Announce stores the price rows of a list that is loaded, and tells the
+// PublishPrices stores the price rows of a list that is loaded, and tells the
 // processes that share the database which list this one charges by
 // (server.md, Config file). It is durable when it returns.
-func (db *DB) Announce(ctx context.Context, list *billing.PriceList) error {
+func (db *DB) PublishPrices(ctx context.Context, list *billing.PriceList) error {
 	if !db.dialect.Shared && db.knows(list) { // and there is nobody to be told
 		return nil
 	}

@@ -244,5 +244,5 @@ func (f free) decide(b *batch) error {
 // written nothing when it returns a *fault.Error, which update returns as it
 // is; after any other error the transaction is rolled back.
 func (db *DB) update(ctx context.Context, f func(ctx context.Context, t *tx) error) error {
-	return db.committer.run(ctx, free(f), db.options.Patience)
+	return db.committer.run(ctx, free(f), db.options.WaitTimeout)
 }

@@ -20,7 +20,7 @@ import (
 func TestAKeyThatCouldNotBeFreedInTimeIsFreedWhenTheDatabaseIsBack(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		faults := &storetest.Faults{}
-		db := open(store.Options{Wrap: faults.Wrap, Patience: time.Minute})
+		db := open(store.Options{Wrap: faults.Wrap, WaitTimeout: time.Minute})
 		if _, err := db.Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r1"); err != nil {
 			t.Fatal(err)
 		}

@@ -54,7 +54,7 @@ type committer struct {
 func (db *DB) startCommitter(ctx context.Context) error {
 	c := &committer{
 		db: db, sql: newStatements(db.dialect, db.options.HoldFor), prepared: map[string]*sql.Stmt{}, direct: direct{compiled: map[string]driver.Stmt{}}, open: map[string]*hold{},
-		pace: pace{patience: db.options.Patience}, kept: keptBytes{limit: db.options.AnswerBytes}, wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		pace: pace{patience: db.options.WaitTimeout}, kept: keptBytes{limit: db.options.AnswerBytes}, wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	db.committer = c
 	go c.work()

@@ -12,7 +12,7 @@ import (
 type reserving struct {
 	charge billing.Charge
 	ask    billing.Ask
-	task   *video.New // that is made with it
+	task   *video.CreateTask // that is made with it
 	made   billing.Hold
 }
 

@@ -42,7 +42,7 @@ func (db *DB) Open(ctx context.Context, k idempotency.Key, content idempotency.C
 			return nil, err
 		}
 	}
-	return nil, idempotency.StillOpen()
+	return nil, idempotency.ErrInProgress()
 }
 
 // firstAnswer is what became of the first request; sql.ErrNoRows if there is
@@ -66,13 +66,13 @@ func (db *DB) firstAnswer(ctx context.Context, k idempotency.Key, content idempo
 	case err != nil:
 		return nil, err
 	case string(hash) != string(content[:]):
-		return nil, idempotency.OtherContent()
+		return nil, idempotency.ErrMismatch()
 	case state == claimOpen && request == requestID:
 		return nil, nil
 	case state == claimOpen:
-		return nil, idempotency.StillOpen()
+		return nil, idempotency.ErrInProgress()
 	case state == tooLarge:
-		return nil, idempotency.NotKept()
+		return nil, idempotency.ErrNotStored()
 	}
 	return parseAnswer(header, body, receipt)
 }
@@ -90,7 +90,7 @@ func parseAnswer(header string, body []byte, receipt string) (*idempotency.Answe
 // if there is another.
 func (db *DB) claim(ctx context.Context, k idempotency.Key, content idempotency.Content, requestID string) (bool, error) {
 	s := &claiming{key: k, content: content, request: requestID}
-	err := db.committer.run(ctx, s, db.options.Patience)
+	err := db.committer.run(ctx, s, db.options.WaitTimeout)
 	switch {
 	case fault.Is(err, fault.IdempotencyConflict), errors.Is(err, errFull):
 		return false, err
@@ -132,7 +132,7 @@ func (s *claiming) needs(b *batch) { b.claims.wanted = append(b.claims.wanted, s
 func (s *claiming) decide(b *batch) error {
 	s.won = false
 	if b.db.dialect.Shared && !b.claims.locked[s.lock()] {
-		return idempotency.StillOpen()
+		return idempotency.ErrInProgress()
 	}
 	if b.claims.fresh == nil {
 		b.claims.fresh = map[idempotency.Key]*claiming{}
@@ -193,7 +193,7 @@ func (b *batch) loadClaims() error {
 func (b *batch) takeClaim(h *hold) error {
 	is, mine := b.claims.open[h.id]
 	if !mine {
-		return idempotency.StillOpen()
+		return idempotency.ErrInProgress()
 	}
 	want := openClaim{h.node, is.expires}
 	if h.node == nobody {
@@ -252,7 +252,7 @@ func (b *batch) freeClaim(k idempotency.Key, request string) {
 // Keep implements [idempotency.Store].
 func (db *DB) Keep(ctx context.Context, k idempotency.Key, requestID string, a idempotency.Answer) error {
 	a.Receipt.ID = requestID
-	return db.committer.run(ctx, &keeping{answer{idempotency.Record{Key: k, Header: a.Header, Body: a.Body}, a.Receipt}}, db.options.Patience)
+	return db.committer.run(ctx, &keeping{answer{idempotency.Record{Key: k, Header: a.Header, Body: a.Body}, a.Receipt}}, db.options.WaitTimeout)
 }
 
 // keeping ends a claim with its answer.
@@ -267,14 +267,14 @@ func (s *keeping) decide(b *batch) error {
 }
 
 // Free implements [idempotency.Store]. Where the database does not answer within
-// Options.Patience it returns nil all the same, and the claim ends as soon as the
+// Options.WaitTimeout it returns nil all the same, and the claim ends as soon as the
 // database is back: no duplicate has to wait for HoldFor.
 func (db *DB) Free(ctx context.Context, k idempotency.Key, requestID string) error {
 	o := newOp(&freeing{k, requestID})
 	if err := db.committer.enqueue(o); err != nil {
 		return err
 	}
-	if cause := o.wait(ctx, db.options.Patience); cause != nil {
+	if cause := o.wait(ctx, db.options.WaitTimeout); cause != nil {
 		db.options.Logger.Warn("an idempotency key is freed later", "request_id", requestID, "error", cause)
 		return nil
 	}

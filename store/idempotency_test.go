@@ -41,7 +41,7 @@ func answerOf(request, body string) idempotency.Answer {
 func TestStoredAnswersAreThoseThatMemoryWouldKeep(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		clock := newManual(noon)
-		db := open(store.Options{Now: clock.Now, HoldFor: 1 << 62, Patience: time.Minute}) // however slow the disk is
+		db := open(store.Options{Now: clock.Now, HoldFor: 1 << 62, WaitTimeout: time.Minute}) // however slow the disk is
 		var run int
 		rapid.Check(t, func(r *rapid.T) {
 			ctx := context.Background()
@@ -239,8 +239,8 @@ func TestASettlementKeepsTheAnswerOrFreesTheKey(t *testing.T) {
 			"captured":           {billing.Usage{Input: 5}, []byte(binary), true, nil},
 			"an explicit zero":   {billing.Usage{Zero: true}, []byte("free"), true, nil},
 			"released":           {billing.Usage{}, []byte("never"), false, nil},
-			"too large":          {billing.Usage{Input: 5}, make([]byte, idempotency.MaxAnswer+1), true, idempotency.NotKept()},
-			"too large to begin": {billing.Usage{Input: 5}, nil, true, idempotency.NotKept()},
+			"too large":          {billing.Usage{Input: 5}, make([]byte, idempotency.MaxAnswer+1), true, idempotency.ErrNotStored()},
+			"too large to begin": {billing.Usage{Input: 5}, nil, true, idempotency.ErrNotStored()},
 		} {
 			t.Run(name, func(t *testing.T) {
 				db := open(store.Options{})

@@ -46,7 +46,7 @@ func Occupy(ctx context.Context, db *DB, most int) (free func(), err error) {
 }
 
 // Hasten gives the database another patience. Nobody may use it meanwhile.
-func Hasten(db *DB, patience time.Duration) { db.options.Patience = patience }
+func Hasten(db *DB, patience time.Duration) { db.options.WaitTimeout = patience }
 
 // Endless is a question without an answer, for which there is time until limit.
 func Endless(ctx context.Context, db *DB, limit time.Duration) error {

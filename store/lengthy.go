@@ -15,7 +15,7 @@ const usageLimit = 2 * time.Second
 // lengthy is a connection for what may read for long. There are few of them, and
 // they are none of those that find keys and count limits. The caller closes it.
 func (db *DB) lengthy(ctx context.Context) (*sql.Conn, error) {
-	waiting, cancel := context.WithTimeout(ctx, db.options.Patience)
+	waiting, cancel := context.WithTimeout(ctx, db.options.WaitTimeout)
 	defer cancel()
 	conn, err := db.long.Conn(waiting)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {

@@ -15,7 +15,7 @@ import (
 func TestLookUpsAndLimitsAnswerWhileAllThatReadsForLongIsBusy(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		const patient = time.Minute // however slow the machine is
-		db := open(store.Options{Patience: patient})
+		db := open(store.Options{WaitTimeout: patient})
 		if err := db.Add(t.Context(), named("a", "acme")); err != nil {
 			t.Fatal(err)
 		}

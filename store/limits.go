@@ -67,7 +67,7 @@ func (l *Limiter) Request(ctx context.Context, p *auth.Principal) (auth.State, e
 	if !perMinute(quotas) {
 		return auth.State{}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.db.options.Patience)
+	ctx, cancel := context.WithTimeout(ctx, l.db.options.WaitTimeout)
 	defer cancel()
 	refusal, err := l.countRequest(ctx, quotas)
 	if err != nil {
@@ -106,7 +106,7 @@ func (l *Limiter) Acquire(ctx context.Context, p *auth.Principal, requestID stri
 		return noLease{}, auth.State{}, nil
 	}
 	tokens = max(tokens, 0)
-	ctx, cancel := context.WithTimeout(ctx, l.db.options.Patience)
+	ctx, cancel := context.WithTimeout(ctx, l.db.options.WaitTimeout)
 	defer cancel()
 	err := l.db.alone(ctx, func(ctx context.Context, t transaction) error {
 		refusal, err := l.takeAll(ctx, t, quotas, requestID, tokens)

@@ -67,7 +67,7 @@ func slots(quotas []quota, request string) []slot {
 func (l *lease) Release(tokens int64) {
 	l.once.Do(func() {
 		l.limiter.free(l.quotas, l.request)
-		ctx, cancel := context.WithTimeout(context.Background(), l.limiter.db.options.Patience)
+		ctx, cancel := context.WithTimeout(context.Background(), l.limiter.db.options.WaitTimeout)
 		defer cancel()
 		if err := l.correct(ctx, max(tokens, 0)); err != nil {
 			l.limiter.log("tokens are not corrected", err)
@@ -98,7 +98,7 @@ func (l *Limiter) free(quotas []quota, request string) {
 		delete(l.open, s)
 	}
 	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), l.db.options.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), l.db.options.WaitTimeout)
 	defer cancel()
 	if err := l.onSlots(ctx, freeSlots, all); err != nil {
 		l.log("a slot is not freed", err)

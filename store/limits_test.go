@@ -46,7 +46,7 @@ func newCluster(t *testing.T, nodes int) *cluster {
 	c.exec(t, "CREATE TABLE test_clock (nanos BIGINT NOT NULL)")
 	c.exec(t, "INSERT INTO test_clock VALUES ($1)", noon.UnixNano())
 	for range nodes {
-		node := opened(t)(postgres.Open(t.Context(), dsn, store.Options{Patience: time.Minute})) // however slow the disk is
+		node := opened(t)(postgres.Open(t.Context(), dsn, store.Options{WaitTimeout: time.Minute})) // however slow the disk is
 		c.nodes = append(c.nodes, store.NewLimiterWithClock(node, clusterClock))
 	}
 	return c

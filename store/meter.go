@@ -7,10 +7,10 @@ import (
 )
 
 var (
-	_ billing.Meter    = (*DB)(nil)
-	_ billing.Accounts = (*DB)(nil)
-	_ billing.Sparing  = (*DB)(nil)
-	_ billing.Records  = (*DB)(nil)
+	_ billing.Meter        = (*DB)(nil)
+	_ billing.Accounts     = (*DB)(nil)
+	_ billing.Checkpointer = (*DB)(nil)
+	_ billing.Records      = (*DB)(nil)
 )
 
 // Counting reports whether usage is recorded without money.
@@ -20,8 +20,8 @@ func (db *DB) Counting() bool { return db.options.Count }
 func (db *DB) Currency() string { return db.options.Currency }
 
 // Reserve is billing.Ledger's, durable when it returns. It waits at most
-// Options.Patience; a hold that is made later all the same is given back. One
-// that outlives its process (Charge.Until) makes the task of a video.New with
+// Options.WaitTimeout; a hold that is made later all the same is given back. One
+// that outlives its process (Charge.Until) makes the task of a video.CreateTask with
 // it, or is refused by it: both are there or neither is.
 func (db *DB) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
 	var ask billing.Ask
@@ -36,7 +36,7 @@ func (db *DB) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, erro
 		return billing.Hold{}, err
 	}
 	r := &reserving{charge: c, ask: ask, task: task}
-	if err := db.committer.run(ctx, r, db.options.Patience); err != nil {
+	if err := db.committer.run(ctx, r, db.options.WaitTimeout); err != nil {
 		return billing.Hold{}, err
 	}
 	return r.made, nil
@@ -45,12 +45,12 @@ func (db *DB) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, erro
 // Extend is billing.Ledger's, durable when it returns. It also puts off the end
 // of a hold that nobody settles.
 func (db *DB) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
-	return db.committer.run(ctx, &extending{id: h.ID, soFar: soFar, more: more}, db.options.Patience)
+	return db.committer.run(ctx, &extending{id: h.ID, soFar: soFar, more: more}, db.options.WaitTimeout)
 }
 
-// Spare implements [billing.Sparing]: the next transaction has room, and the
+// HasCapacity implements [billing.Checkpointer]: the next transaction has room, and the
 // database takes it.
-func (db *DB) Spare() bool {
+func (db *DB) HasCapacity() bool {
 	c := db.committer
 	c.mu.Lock()
 	defer c.mu.Unlock()

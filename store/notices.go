@@ -36,7 +36,7 @@ func (db *DB) Due(ctx context.Context, owner string, until time.Time, n int) ([]
 			return false, err
 		}
 		return len(due) > 0, b.tx.execAll(b.ctx, &b.sql.leaseNotice, leased)
-	}), db.options.Patience)
+	}), db.options.WaitTimeout)
 	if err != nil {
 		return nil, err
 	}

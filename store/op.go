@@ -104,14 +104,14 @@ func (c *committer) sure(ctx context.Context, s step) error {
 	if err := c.enqueue(o); err != nil {
 		return err
 	}
-	cause := o.wait(ctx, c.db.options.Patience)
+	cause := o.wait(ctx, c.db.options.WaitTimeout)
 	switch {
 	case cause == nil:
 		return o.err
 	case o.state.CompareAndSwap(waiting, left):
 		return c.db.away(cause)
 	}
-	if cause = o.wait(ctx, 10*c.db.options.Patience); cause == nil || !o.leave() {
+	if cause = o.wait(ctx, 10*c.db.options.WaitTimeout); cause == nil || !o.leave() {
 		<-o.ready
 		return o.err
 	}

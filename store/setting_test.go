@@ -88,7 +88,7 @@ func TestAPriceRowIsStoredWhenItIsLoaded(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		db := open(store.Options{})
 		list := priced(t, "2.50")
-		if err := db.Announce(t.Context(), list); err != nil {
+		if err := db.PublishPrices(t.Context(), list); err != nil {
 			t.Fatal(err)
 		}
 		_ = db.Close()
@@ -102,12 +102,12 @@ func TestAPriceRowIsStoredWhenItIsLoaded(t *testing.T) {
 func TestProcessesThatChargeDifferentPricesAreNoticed(t *testing.T) {
 	dsn := storetest.Postgres(t)
 	open := func(lease time.Duration) *store.DB {
-		return opened(t)(postgres.Open(t.Context(), dsn, store.Options{Lease: lease, Patience: time.Minute}))
+		return opened(t)(postgres.Open(t.Context(), dsn, store.Options{Lease: lease, WaitTimeout: time.Minute}))
 	}
 	one, other := open(time.Minute), open(time.Minute) // however slow the machine is
 	announce := func(db *store.DB, amount string, agree bool) {
 		t.Helper()
-		if err := db.Announce(t.Context(), priced(t, amount)); err != nil {
+		if err := db.PublishPrices(t.Context(), priced(t, amount)); err != nil {
 			t.Fatal(err)
 		}
 		if err := one.PricesAgree(t.Context()); (err == nil) != agree || (err != nil && !fault.Is(err, fault.InvalidRequest)) {
@@ -121,7 +121,7 @@ func TestProcessesThatChargeDifferentPricesAreNoticed(t *testing.T) {
 
 	// A process whose row the others buried has a new one, which says so too.
 	hasty := open(200 * time.Millisecond)
-	if err := hasty.Announce(t.Context(), priced(t, "3")); err != nil {
+	if err := hasty.PublishPrices(t.Context(), priced(t, "3")); err != nil {
 		t.Fatal(err)
 	}
 	raw, err := sql.Open("pgx", dsn)

@@ -60,7 +60,7 @@ func TestOpenTasksAndNoticesAreCounted(t *testing.T) {
 				ID: id, Account: "acme", Key: "key_1", RequestID: "req_" + id, State: video.Submitting, Version: 1,
 				CreatedAt: now, UpdatedAt: now, ExpiresAt: now.Add(time.Hour), WebhookURL: "https://hooks.example/x",
 			}
-			if err := db.Tasks().Add(t.Context(), video.New{Task: task}); err != nil {
+			if err := db.Tasks().Add(t.Context(), video.CreateTask{Task: task}); err != nil {
 				t.Fatal(err)
 			}
 			task.State, task.Version, task.UpstreamID = video.Running, 2, "up-"+id

@@ -21,7 +21,7 @@ import (
 )
 
 // DB is everything that the gateway remembers. It implements billing.Meter,
-// billing.Books, billing.Accounts, auth.KeyStore, auth.KeyAdmin and
+// billing.Reports, billing.Accounts, auth.KeyStore, auth.KeyAdmin and
 // idempotency.Store, and is the outbox of webhooks; [DB.Tasks] is a video.Store.
 // Package sqlite or postgres makes one; Close ends it.
 //
@@ -66,9 +66,9 @@ type Options struct {
 	// HoldFor is how long a hold stays open that is neither settled nor
 	// extended; it must be longer than any request may run. Zero means 6 h.
 	HoldFor time.Duration
-	// Patience is how long a hold waits for the database before its request is
+	// WaitTimeout is how long a hold waits for the database before its request is
 	// refused; zero means 2 s. A settlement waits as long as its context lets it.
-	Patience time.Duration
+	WaitTimeout time.Duration
 	// Opening is how long Open waits for a database that does not answer; zero
 	// means as long as its context lets it. It does not bound the migrations of an
 	// older schema, which take as long as its tables are large.
@@ -134,8 +134,8 @@ func (o Options) filled() Options {
 	if o.HoldFor <= 0 {
 		o.HoldFor = 6 * time.Hour
 	}
-	if o.Patience <= 0 {
-		o.Patience = 2 * time.Second
+	if o.WaitTimeout <= 0 {
+		o.WaitTimeout = 2 * time.Second
 	}
 	if o.Lease <= 0 {
 		o.Lease = 10 * time.Second

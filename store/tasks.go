@@ -31,8 +31,8 @@ type Tasks struct{ *DB }
 func (db *DB) Tasks() *Tasks { return db.tasks }
 
 // Add implements [video.Store], for a task whose hold is not in this ledger.
-func (s *Tasks) Add(ctx context.Context, n video.New) error {
-	return s.committer.run(ctx, &enlisting{n}, s.options.Patience)
+func (s *Tasks) Add(ctx context.Context, n video.CreateTask) error {
+	return s.committer.run(ctx, &enlisting{n}, s.options.WaitTimeout)
 }
 
 // Change implements [video.Store]. It makes the notice of the step, too. The
@@ -40,13 +40,13 @@ func (s *Tasks) Add(ctx context.Context, n video.New) error {
 // that says what is known while the hold is open.
 func (s *Tasks) Change(ctx context.Context, step video.Step, answer *idempotency.Record) (bool, error) {
 	c := &changing{step: step, answer: answer}
-	err := s.committer.run(ctx, c, s.options.Patience)
+	err := s.committer.run(ctx, c, s.options.WaitTimeout)
 	return err == nil && c.made, err
 }
 
 // Drop implements [video.Store], and leaves alone whatever the task holds.
 func (s *Tasks) Drop(ctx context.Context, id string) error {
-	return s.committer.run(ctx, &dropping{id}, s.options.Patience)
+	return s.committer.run(ctx, &dropping{id}, s.options.WaitTimeout)
 }
 
 // Find implements [video.Store]. Of two tasks that an upstream gave the same id
@@ -95,7 +95,7 @@ func (db *DB) tasksWhere(ctx context.Context, where string, args ...any) ([]*vid
 func (s *Tasks) Claim(ctx context.Context, owner string, until time.Time, n int) ([]*video.Task, error) {
 	err := s.committer.run(ctx, seldom(func(b *batch) (bool, error) {
 		return b.leaseTasks(owner, until, n)
-	}), s.options.Patience)
+	}), s.options.WaitTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (s *Tasks) Purge(ctx context.Context, now time.Time) (int, error) {
 			dropped, err = b.tx.exec(b.ctx, "DELETE FROM task WHERE id IN (SELECT id FROM task WHERE purge_at > 0 AND purge_at <= ? LIMIT ?"+
 				b.db.skipLocked()+")", nanos(now), sweptTasks)
 			return dropped > 0, err
-		}), s.options.Patience)
+		}), s.options.WaitTimeout)
 		if err != nil {
 			return total, err
 		}

@@ -17,7 +17,7 @@ type tasks struct {
 
 	wanted   map[string]bool
 	requests map[string]bool
-	news     []*video.New
+	news     []*video.CreateTask
 
 	touched []*taskRow
 	notices []video.Notice
@@ -32,7 +32,7 @@ func newTasks() tasks {
 }
 
 // admit refuses a task that must not be made. It changes nothing.
-func (b *batch) admit(n *video.New) error {
+func (b *batch) admit(n *video.CreateTask) error {
 	if b.tasks.known[n.Task.ID] != nil || n.Task.ID == "" {
 		return fault.New(fault.InternalError, "The gateway used the id of a task twice. Nothing was charged; send the request again.")
 	}
@@ -50,7 +50,7 @@ func (b *batch) admit(n *video.New) error {
 }
 
 // enlist makes a task that was admitted.
-func (b *batch) enlist(n *video.New, held bool) {
+func (b *batch) enlist(n *video.CreateTask, held bool) {
 	r := &taskRow{Task: n.Task, noted: b.now, held: held, fresh: true}
 	mark := hex.EncodeToString(r.Fingerprint[:])
 	b.tasks.known[r.ID] = r

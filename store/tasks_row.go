@@ -105,7 +105,7 @@ func (r *taskRow) follows(s *video.Step) bool {
 
 // repeats reports whether the same submission is taken for a mistake, by the
 // ledger's clock.
-func (r *taskRow) repeats(n *video.New, now int64) bool {
+func (r *taskRow) repeats(n *video.CreateTask, now int64) bool {
 	t := video.Task{State: r.State, CreatedAt: moment(r.noted)}
 	return !r.dropped && t.Repeats(moment(now), n.Window)
 }

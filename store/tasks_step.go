@@ -11,22 +11,22 @@ import (
 )
 
 // enlisting makes a task whose hold is elsewhere.
-type enlisting struct{ video.New }
+type enlisting struct{ video.CreateTask }
 
-func (e *enlisting) needs(b *batch) { b.wantNew(&e.New) }
+func (e *enlisting) needs(b *batch) { b.wantNew(&e.CreateTask) }
 
 func (e *enlisting) decide(b *batch) error {
-	if err := b.admit(&e.New); err != nil {
+	if err := b.admit(&e.CreateTask); err != nil {
 		return err
 	}
-	b.enlist(&e.New, false)
+	b.enlist(&e.CreateTask, false)
 	return nil
 }
 
 // undo forgets a task whose caller was told that there is none.
 func (e *enlisting) undo() step { return &dropping{e.Task.ID} }
 
-func (b *batch) wantNew(n *video.New) {
+func (b *batch) wantNew(n *video.CreateTask) {
 	b.tasks.wanted[n.Task.ID] = true
 	b.tasks.news = append(b.tasks.news, n)
 }
@@ -105,10 +105,10 @@ func records(with []billing.Record) (k kept, err error) {
 }
 
 // taskOf is the task that is to be made with a hold; nil if there is none.
-func taskOf(c *billing.Charge) (*video.New, error) {
-	var made *video.New
+func taskOf(c *billing.Charge) (*video.CreateTask, error) {
+	var made *video.CreateTask
 	for _, record := range c.With {
-		n, ok := record.(video.New)
+		n, ok := record.(video.CreateTask)
 		switch {
 		case !ok:
 			return nil, fault.New(fault.InternalError, fmt.Sprintf("The ledger cannot keep a record of type %T with a hold.", record))

@@ -100,13 +100,13 @@ type reading struct {
 }
 
 // patiently is the context of what a caller waits for that reads: a database
-// that does not answer is given up after Options.Patience. SQLite, which answers
+// that does not answer is given up after Options.WaitTimeout. SQLite, which answers
 // or fails, needs no bound.
 func (db *DB) patiently(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !db.dialect.Shared {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, db.options.Patience)
+	return context.WithTimeout(ctx, db.options.WaitTimeout)
 }
 
 // readers is where everything is read that does not go on to write.

@@ -48,7 +48,7 @@ func (db *DB) Verify(ctx context.Context) error {
 // unread is what callers get where the books were not read to their end. Unless
 // the database is away, to try again would not help.
 func (db *DB) unread(ctx context.Context, err error) error {
-	waiting, cancel := context.WithTimeout(ctx, db.options.Patience)
+	waiting, cancel := context.WithTimeout(ctx, db.options.WaitTimeout)
 	defer cancel()
 	// The driver cannot place every error of a connection that is gone.
 	if db.failure(err) != Broken || db.reader.PingContext(waiting) != nil {

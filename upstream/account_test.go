@@ -143,7 +143,7 @@ func TestTheShareOfFailuresOfOneAccountRestsAChannelForThatAccountAlone(t *testi
 	if c := r.Channels()[0]; !c.Usable {
 		t.Errorf("%+v", c)
 	}
-	if n := r.Rests()["first"]; n == 0 {
+	if n := r.CircuitOpens()["first"]; n == 0 {
 		t.Error("alice's requests never rested")
 	}
 }

@@ -15,7 +15,7 @@ func TestNoTimerOutlivesItsAnswer(t *testing.T) {
 		"closed": func(b io.ReadCloser) { _ = b.Close() },
 		"read":   func(b io.ReadCloser) { _, _ = io.Copy(io.Discard, b) },
 	} {
-		reply, err := Sole(up).Do(t.Context(), &Call{Op: ChatCompletion, Model: "m"})
+		reply, err := SingleRouter(up).Do(t.Context(), &Call{Op: ChatCompletion, Model: "m"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ func BenchmarkRouter(b *testing.B) {
 		return upstream.Channel{Name: name, Upstream: up, Models: map[string]string{"m": id}}
 	}
 	for name, r := range map[string]*upstream.Router{
-		"sole":            upstream.Sole(up),
+		"sole":            upstream.SingleRouter(up),
 		"three channels":  router(b, upstream.RouterOptions{}, named("1", "m"), named("2", "m"), named("3", "m")),
 		"model rewritten": router(b, upstream.RouterOptions{}, named("1", "vendor-model")),
 	} {
@@ -52,7 +52,7 @@ func BenchmarkRead(b *testing.B) {
 	up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 		return says(readFunc(func(p []byte) (int, error) { return len(p), nil })), nil
 	})
-	reply, err := upstream.Sole(up).Do(b.Context(), call(b, hello))
+	reply, err := upstream.SingleRouter(up).Do(b.Context(), call(b, hello))
 	if err != nil {
 		b.Fatal(err)
 	}

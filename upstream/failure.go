@@ -39,18 +39,18 @@ type Failure struct {
 	Err error
 }
 
-// Answered is the failure that a vendor's refusing HTTP status means by itself
+// FromStatus is the failure that a vendor's refusing HTTP status means by itself
 // (decisions.md, Error bodies); a driver that reads the body may know better.
-func Answered(status int) *Failure {
+func FromStatus(status int) *Failure {
 	return &Failure{
 		Status: status, Sent: true, Refused: unbilled[status],
 		Fatal: accounts[status] || astray[status], Ambiguous: accounts[status],
 	}
 }
 
-// Astray reports whether the call did not get to the vendor as it should, so that
+// Misrouted reports whether the call did not get to the vendor as it should, so that
 // its failure says nothing of the key it was made with.
-func (f *Failure) Astray() bool { return astray[f.Status] }
+func (f *Failure) Misrouted() bool { return astray[f.Status] }
 
 // Error describes the failure for the log.
 func (f *Failure) Error() string {

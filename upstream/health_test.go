@@ -312,7 +312,7 @@ func TestALongTimeInServiceMakesTheNextRestShort(t *testing.T) {
 			d.now = d.now.Add(4 * time.Second)
 		}
 		ask(t, r, v, 40)
-		if c := r.Channels()[0]; c.State != upstream.Ready || r.Rests()["first"] != 3 {
+		if c := r.Channels()[0]; c.State != upstream.Ready || r.CircuitOpens()["first"] != 3 {
 			t.Fatalf("%+v", c)
 		}
 		d.now = d.now.Add(in)
@@ -369,7 +369,7 @@ func TestWhoGivesUpASlowCallDoesNotMakeItsChannelLookFast(t *testing.T) {
 func TestAQuickFailureDoesNotMakeAChannelLookFast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := slow(time.Second)
-		r := upstream.Sole(v)
+		r := upstream.SingleRouter(v)
 		_, _ = answer(t.Context(), r, call(t, hello))
 		v.script = []any{failed(500)}
 		for range 20 {

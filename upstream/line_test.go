@@ -186,7 +186,7 @@ func TestAPlaceIsHeldUntilTheCallIsOverThatTheAnswerWasOf(t *testing.T) {
 				}), 1, 0))
 				for range 3 {
 					c := call(t, hello)
-					c.Accept, c.Patience = accept, 10*time.Second
+					c.Accept, c.MaxWait = accept, 10*time.Second
 					go func() {
 						if reply, err := r.Do(t.Context(), c); err == nil {
 							_ = reply.Body.Close()

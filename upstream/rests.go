@@ -1,8 +1,8 @@
 package upstream
 
-// Rests is how often each channel, by its name, was sent to rest after failures
+// CircuitOpens is how often each channel, by its name, was sent to rest after failures
 // since the start, reloads included.
-func (r *Router) Rests() map[string]int64 {
+func (r *Router) CircuitOpens() map[string]int64 {
 	rests := make(map[string]int64, len(r.channels))
 	for _, c := range r.channels {
 		rests[c.Name] = c.health.rested()

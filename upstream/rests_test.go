@@ -10,7 +10,7 @@ func TestRestsAreCounted(t *testing.T) {
 	first := plays(failed(500))
 	r := two(t, &d, first)
 	for want := range int64(4) {
-		if got := r.Rests(); got["first"] != want || got["second"] != 0 || len(got) != 2 {
+		if got := r.CircuitOpens(); got["first"] != want || got["second"] != 0 || len(got) != 2 {
 			t.Errorf("after %d rests it tells of %v", want, got)
 		}
 		ask(t, r, first, 3)

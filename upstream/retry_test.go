@@ -85,10 +85,10 @@ func TestAChannelIsAskedWithItsOtherKeyFirst(t *testing.T) {
 			if c := r.Channels()[0]; c.Failures != 0 || c.Requests != 2 || c.LastError == "" {
 				t.Errorf("%d: %+v", status, c)
 			}
-			if got, err := answer(t.Context(), upstream.Sole(plays(keyed(status), "ok")), call(t, hello)); got != "ok" || err != nil {
+			if got, err := answer(t.Context(), upstream.SingleRouter(plays(keyed(status), "ok")), call(t, hello)); got != "ok" || err != nil {
 				t.Errorf("%d, alone: %q, %v", status, got, err)
 			}
-			alone := upstream.Sole(plays(slices.Repeat([]any{keyed(status), keyed(status), "ok"}, 20)...))
+			alone := upstream.SingleRouter(plays(slices.Repeat([]any{keyed(status), keyed(status), "ok"}, 20)...))
 			for range 20 { // more than the budget of attempts would pay for
 				if got, err := answer(t.Context(), alone, call(t, hello)); got != "ok" || err != nil {
 					t.Fatalf("%d, two keys of three: %q, %v", status, got, err)
@@ -120,7 +120,7 @@ func TestAnAttemptTellsWhatTheVendorMayBill(t *testing.T) {
 		"time-out":        {silent, upstream.Attempt{Sent: true}},
 		"error frame":     {cut, upstream.Attempt{Sent: true, Status: 529}},
 		"of no kind":      {io.EOF, upstream.Attempt{Sent: true}},
-		"not asked":       {upstream.Unasked(fault.Invalid("n", "No.")), upstream.Attempt{}},
+		"not asked":       {upstream.NotSent(fault.Invalid("n", "No.")), upstream.Attempt{}},
 	} {
 		c := call(t, hello)
 		var got []upstream.Attempt
@@ -131,7 +131,7 @@ func TestAnAttemptTellsWhatTheVendorMayBill(t *testing.T) {
 			}
 			return reply, nil
 		}
-		_, err := upstream.Sole(plays(row.says)).Do(t.Context(), c)
+		_, err := upstream.SingleRouter(plays(row.says)).Do(t.Context(), c)
 		if len(got) == 0 || (got[0].Err == nil) != (err == nil) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 			continue

@@ -2,12 +2,12 @@ package upstream
 
 import "time"
 
-// Revive ends a channel's rest after failures, since somebody found it well, by a
+// ResetHealth ends a channel's rest after failures, since somebody found it well, by a
 // call that is a [Call.Test] for instance: it is tried again by degrees, as after
 // every rest. Without a rest it changes nothing, and it ends neither a pause nor
 // what a vendor told the channel to wait for. The error names the channels that
 // there are.
-func (r *Router) Revive(name string) error {
+func (r *Router) ResetHealth(name string) error {
 	c, err := r.named(name)
 	if err == nil {
 		c.health.revive(r.now())

@@ -67,13 +67,13 @@ func TestARevivedChannelIsTriedAgain(t *testing.T) {
 	first := plays(failed(500), failed(500), failed(500), "ok")
 	r := two(t, &d, first)
 	ask(t, r, first, 3)
-	if err := r.Revive("first"); err != nil || r.Channels()[0].State != upstream.Probing {
+	if err := r.ResetHealth("first"); err != nil || r.Channels()[0].State != upstream.Probing {
 		t.Errorf("%v, %+v", err, r.Channels()[0])
 	}
 	if n := ask(t, r, first, 40); n != 40 || r.Channels()[0].State != upstream.Ready {
 		t.Errorf("it was asked %d times, %+v", n, r.Channels()[0])
 	}
-	if err := r.Revive("frist"); err == nil || !strings.Contains(err.Error(), `"first" "second"`) {
+	if err := r.ResetHealth("frist"); err == nil || !strings.Contains(err.Error(), `"first" "second"`) {
 		t.Errorf("an unknown channel: %v", err)
 	}
 }
@@ -84,13 +84,13 @@ func TestRevivingAChannelInServiceChangesNothing(t *testing.T) {
 	first := plays(failed(500))
 	r := two(t, &d, first)
 	ask(t, r, first, 2)
-	if err := r.Revive("first"); err != nil {
+	if err := r.ResetHealth("first"); err != nil {
 		t.Fatal(err)
 	}
 	if n := ask(t, r, first, 5); n != 1 {
 		t.Errorf("it was asked %d times more before it rests, want once", n)
 	}
-	if err := errors.Join(r.Pause("second"), r.Revive("second")); err != nil || r.Channels()[1].State != upstream.Paused {
+	if err := errors.Join(r.Pause("second"), r.ResetHealth("second")); err != nil || r.Channels()[1].State != upstream.Paused {
 		t.Errorf("a paused one: %v, %+v", err, r.Channels()[1])
 	}
 }

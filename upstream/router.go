@@ -59,9 +59,9 @@ func NewRouter(channels []Channel, o RouterOptions) (*Router, error) {
 	return newRouter(channels, o), nil
 }
 
-// Sole is a Router whose one channel, "default", passes every model to up. With
+// SingleRouter is a Router whose one channel, "default", passes every model to up. With
 // a nil up it serves nothing.
-func Sole(up Upstream) *Router {
+func SingleRouter(up Upstream) *Router {
 	if up == nil {
 		return newRouter(nil, RouterOptions{})
 	}
@@ -207,7 +207,7 @@ func (r *Router) Do(ctx context.Context, call *Call) (*Reply, error) {
 	if !call.Test { // an operator's, which is no traffic
 		r.callers.meet(call.Account)
 	}
-	t := trip{call: call, routes: r.routes(call), named: call.Channel != "", left: positive(call.Patience, patienceAtLimit)}
+	t := trip{call: call, routes: r.routes(call), named: call.Channel != "", left: positive(call.MaxWait, patienceAtLimit)}
 	var err *fault.Error
 	for n := range maxAttempts {
 		s, refusal := r.seat(ctx, &t, n > 0)

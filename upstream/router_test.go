@@ -85,10 +85,10 @@ func TestAChannelForEveryModelIsAskedWhetherItServesThisOne(t *testing.T) {
 			t.Errorf("%s: %q, %v", model, got, err)
 		}
 	}
-	if sole := upstream.Sole(picky); sole.Routes("m") || !sole.Routes("n") || len(sole.Models()) != 0 {
+	if sole := upstream.SingleRouter(picky); sole.Routes("m") || !sole.Routes("n") || len(sole.Models()) != 0 {
 		t.Error("a sole upstream's routes are not its own")
 	}
-	if _, err := upstream.Sole(nil).Do(t.Context(), call(t, hello)); code(err) != fault.NoChannel {
+	if _, err := upstream.SingleRouter(nil).Do(t.Context(), call(t, hello)); code(err) != fault.NoChannel {
 		t.Errorf("nobody at all: %v", err)
 	}
 }
@@ -241,7 +241,7 @@ func TestTheOnlyChannelIsAskedAgainOnceAndOnlyIfNothingWasSent(t *testing.T) {
 		"rate limit":         {[]any{failed(429), "ok"}, 1, fault.UpstreamRateLimit},
 	} {
 		v := plays(row.script...)
-		_, err := answer(t.Context(), upstream.Sole(v), call(t, hello))
+		_, err := answer(t.Context(), upstream.SingleRouter(v), call(t, hello))
 		if v.asked() != row.asked || code(err) != row.want {
 			t.Errorf("%s: asked %d times, %v", name, v.asked(), err)
 		}
@@ -250,7 +250,7 @@ func TestTheOnlyChannelIsAskedAgainOnceAndOnlyIfNothingWasSent(t *testing.T) {
 
 func TestAWaitThatAnUpstreamImposesIsAtMostAnHour(t *testing.T) {
 	slow := fault.From(failed(429)).With(func(e *fault.Error) { e.RetryAfter = 48 * time.Hour })
-	_, err := upstream.Sole(plays(slow)).Do(t.Context(), call(t, hello))
+	_, err := upstream.SingleRouter(plays(slow)).Do(t.Context(), call(t, hello))
 	if e := fault.From(err); e.RetryAfter != time.Hour || slow.RetryAfter != 48*time.Hour {
 		t.Errorf("retry after %s", e.RetryAfter)
 	}
@@ -348,7 +348,7 @@ func TestAPanicIsAnErrorAndTheNextRequestWorks(t *testing.T) {
 	}
 	for name, script := range scripts {
 		v := plays(script, "ok")
-		r := upstream.Sole(v)
+		r := upstream.SingleRouter(v)
 		_, err := answer(t.Context(), r, call(t, hello))
 		e := fault.From(err)
 		if e == nil || e.Code != fault.InternalError || strings.Contains(e.Message, "detail") || !strings.Contains(e.Error(), "goroutine") {
@@ -360,7 +360,7 @@ func TestAPanicIsAnErrorAndTheNextRequestWorks(t *testing.T) {
 	}
 	c := call(t, hello)
 	c.Accept = func(context.Context, *upstream.Reply) (*upstream.Reply, error) { panic("oh") }
-	if _, err := upstream.Sole(plays("ok")).Do(t.Context(), c); code(err) != fault.InternalError {
+	if _, err := upstream.SingleRouter(plays("ok")).Do(t.Context(), c); code(err) != fault.InternalError {
 		t.Errorf("in Accept: %v", err)
 	}
 }
@@ -375,7 +375,7 @@ func TestAnUpstreamThatSaysNothingIsABadGateway(t *testing.T) {
 		"no reply": func(context.Context, *upstream.Call) (*upstream.Reply, error) { return nil, nil },
 		"no body":  func(context.Context, *upstream.Call) (*upstream.Reply, error) { return &upstream.Reply{}, nil },
 	} {
-		if _, err := upstream.Sole(plays(script)).Do(t.Context(), call(t, hello)); code(err) != fault.BadGateway {
+		if _, err := upstream.SingleRouter(plays(script)).Do(t.Context(), call(t, hello)); code(err) != fault.BadGateway {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -425,7 +425,7 @@ func TestACutAnswerIsABadGateway(t *testing.T) {
 	cut := plays(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 		return says(io.MultiReader(strings.NewReader("half"), readFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }))), nil
 	})
-	got, err := answer(t.Context(), upstream.Sole(cut), call(t, hello))
+	got, err := answer(t.Context(), upstream.SingleRouter(cut), call(t, hello))
 	var f *upstream.Failure
 	if got != "half" || code(err) != fault.BadGateway || !errors.Is(err, io.ErrUnexpectedEOF) || !errors.As(err, &f) || !f.Sent {
 		t.Errorf("%q, %v", got, err)
@@ -439,7 +439,7 @@ func TestAClosedAnswerCannotBeReadAndIsClosedOnce(t *testing.T) {
 		ended = ctx
 		return &upstream.Reply{Status: 200, Body: body}, nil
 	})
-	reply, err := upstream.Sole(up).Do(t.Context(), call(t, hello))
+	reply, err := upstream.SingleRouter(up).Do(t.Context(), call(t, hello))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func (s *spared) Do(ctx context.Context, call *Call) (*Reply, error) {
 	edited := *call
 	dropped, refusal := s.edit(&edited)
 	if refusal != nil {
-		return nil, Unasked(refusal)
+		return nil, NotSent(refusal)
 	}
 	if s.model != nil {
 		edited.Body = edited.Body.Set("model", s.model)
@@ -40,10 +40,10 @@ func (s *spared) Do(ctx context.Context, call *Call) (*Reply, error) {
 	return reply, err
 }
 
-// Unasked marks the refusal of a call that never went to its upstream, because
+// NotSent marks the refusal of a call that never went to its upstream, because
 // it cannot be put into the upstream's words. It says nothing of the upstream's
 // health.
-func Unasked(refusal *fault.Error) error { return &unasked{refusal} }
+func NotSent(refusal *fault.Error) error { return &unasked{refusal} }
 
 type unasked struct{ fault *fault.Error }
 

@@ -180,7 +180,7 @@ func TestAReaderThatTakesItsTimeIsNoSilenceOfTheUpstream(t *testing.T) {
 func TestTheCallersOwnDeadlineIsNoTimeOutOfTheChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := slow(time.Hour)
-		r := upstream.Sole(v)
+		r := upstream.SingleRouter(v)
 		for range 4 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			_, err := answer(ctx, r, call(t, hello))
@@ -206,7 +206,7 @@ func TestAnAnswerThatWasReadOrClosedNeverTimesOut(t *testing.T) {
 				ended = ctx
 				return says(strings.NewReader("ok")), nil
 			})
-			reply, err := upstream.Sole(up).Do(t.Context(), call(t, hello))
+			reply, err := upstream.SingleRouter(up).Do(t.Context(), call(t, hello))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -221,7 +221,7 @@ func TestAnAnswerThatWasReadOrClosedNeverTimesOut(t *testing.T) {
 
 func TestCloseEndsAReadThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reply, err := upstream.Sole(slow(0, time.Hour)).Do(t.Context(), call(t, hello))
+		reply, err := upstream.SingleRouter(slow(0, time.Hour)).Do(t.Context(), call(t, hello))
 		if err != nil {
 			t.Fatal(err)
 		}

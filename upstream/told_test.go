@@ -81,7 +81,7 @@ func TestAVendorThatWantsTheCallBackAtOnceGetsIt(t *testing.T) {
 					c.Op = upstream.GenerateImage
 				}
 				began := time.Now()
-				_, err := answer(t.Context(), upstream.Sole(v), c)
+				_, err := answer(t.Context(), upstream.SingleRouter(v), c)
 				if v.asked() != row.asked || time.Since(began) != row.took || (err == nil) != (row.asked == 2) {
 					t.Errorf("asked %d times in %s: %v", v.asked(), time.Since(began), err)
 				}

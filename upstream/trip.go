@@ -9,7 +9,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// patienceAtLimit is how long a call without a Patience of its own waits.
+// patienceAtLimit is how long a call without a MaxWait of its own waits.
 const patienceAtLimit = time.Second
 
 // trip is one call's way through a Router.

@@ -19,9 +19,9 @@ const lasts = 48 * time.Hour
 // remembers is how long an upstream knows a task at least.
 const remembers = 24 * time.Hour
 
-// Move is what became of a task. The Task of one that ended has no PurgeAt yet:
+// Transition is what became of a task. The Task of one that ended has no PurgeAt yet:
 // that is for whoever knows how long records are kept.
-type Move struct {
+type Transition struct {
 	Task Task
 	// Changed says that there is something to write: the state is another. Else
 	// only PolledAt may be.
@@ -59,8 +59,8 @@ func (t *Task) Accept(r Report, channel string, now time.Time) Task {
 	return n
 }
 
-// Lose is the task after its submission was sent and no answer came.
-func (t *Task) Lose(channel string, now time.Time) Task {
+// MarkUnknown is the task after its submission was sent and no answer came.
+func (t *Task) MarkUnknown(channel string, now time.Time) Task {
 	n := t.step(Unknown, now)
 	n.Channel = channel
 	return n
@@ -80,36 +80,36 @@ func (t *Task) End() time.Time {
 
 // Expire ends a task whose time has passed ([Task.End]). It is false if nothing
 // changed.
-func (t *Task) Expire(now time.Time) (Move, bool) {
+func (t *Task) Expire(now time.Time) (Transition, bool) {
 	if t.State.Terminal() || now.Before(t.End()) {
-		return Move{Task: *t}, false
+		return Transition{Task: *t}, false
 	}
 	n := t.step(Expired, now)
 	n.Failure = t.State.failure()
-	return Move{Task: n, Changed: true}, true
+	return Transition{Task: n, Changed: true}, true
 }
 
 // Advance is what becomes of the task by an upstream's 200 answer to a poll. A
 // terminal state never changes. An answer that is malformed, or about another
 // task, is a fault.BadGateway and changes nothing.
-func (t *Task) Advance(data []byte, now time.Time) (Move, error) {
+func (t *Task) Advance(data []byte, now time.Time) (Transition, error) {
 	r, err := ReadPoll(data)
 	if err != nil {
-		return Move{Task: *t}, err
+		return Transition{Task: *t}, err
 	}
 	if r.UpstreamID != "" && t.UpstreamID != "" && r.UpstreamID != t.UpstreamID {
-		return Move{Task: *t}, answer.Bad("The upstream's answer is about another task.", errors.New("the answer has another task's id"))
+		return Transition{Task: *t}, answer.Bad("The upstream's answer is about another task.", errors.New("the answer has another task's id"))
 	}
 	next, strange := t.next(&r, now)
 	if t.State.Terminal() {
-		return Move{Task: *t, Strange: strange, Late: t.State == Expired && r.State == Succeeded && r.Video}, nil
+		return Transition{Task: *t, Strange: strange, Late: t.State == Expired && r.State == Succeeded && r.Video}, nil
 	}
 	if m, expired := t.Expire(now); expired {
 		m.Strange, m.Late = strange, next == Succeeded
 		m.Task.PolledAt = now
 		return m, nil
 	}
-	m := Move{Task: *t, Strange: strange}
+	m := Transition{Task: *t, Strange: strange}
 	if t.State.May(next) {
 		m.Task, m.Changed = t.step(next, now), true
 		m.Task.Failure = r.Failure

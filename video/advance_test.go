@@ -177,7 +177,7 @@ func TestAnAcceptedTaskHasTheFirstStateOfItsFamily(t *testing.T) {
 	}
 	before := task(FamilyBeta)
 	before.State = Submitting
-	if n := before.Lose("ch", noon); n.State != Unknown || n.Channel != "ch" || n.Version != 3 || n.State.Public() != Queued {
+	if n := before.MarkUnknown("ch", noon); n.State != Unknown || n.Channel != "ch" || n.Version != 3 || n.State.Public() != Queued {
 		t.Errorf("%+v", n)
 	}
 }
@@ -229,7 +229,7 @@ func TestTheRecordIsThis(t *testing.T) {
 		fresh := task(family)
 		fresh.State, fresh.UpstreamID = Submitting, ""
 		show(family+" submitting", fresh)
-		show(family+" lost", fresh.Lose("ch", noon))
+		show(family+" lost", fresh.MarkUnknown("ch", noon))
 		accepted := fresh.Accept(Report{UpstreamID: "up-1"}, "ch", noon.Add(time.Second))
 		show(family+" accepted", accepted)
 		accepted.Seed = []byte("7")

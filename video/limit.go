@@ -35,8 +35,8 @@ func TooMany(most int64) error {
 	return fault.New(fault.ConcurrencyExceeded, fmt.Sprintf("The key has %d video tasks that have not ended, which is as many as it may have. Wait until one has ended.", most))
 }
 
-// Unfound is the 404 of a task that does not exist, or not for the account, or
+// ErrNotFound is the 404 of a task that does not exist, or not for the account, or
 // not any more.
-func Unfound(id string) error {
+func ErrNotFound(id string) error {
 	return &fault.Error{Code: fault.ResourceNotFound, Param: "id", Message: fmt.Sprintf("There is no video task %q.", clip(id, 100))}
 }

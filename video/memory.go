@@ -40,7 +40,7 @@ type entry struct {
 type scope struct{ account, id string }
 
 // Add makes a task.
-func (m *Memory) Add(_ context.Context, n New) error {
+func (m *Memory) Add(_ context.Context, n CreateTask) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := &n.Task

@@ -15,8 +15,8 @@ import (
 )
 
 // fresh is a task that is being submitted.
-func fresh(id string, fingerprint byte) New {
-	return New{Task: Task{ID: id, Account: "acme", Key: "key_1", RequestID: "req_" + id, State: Submitting, CreatedAt: noon, Fingerprint: [32]byte{fingerprint}}}
+func fresh(id string, fingerprint byte) CreateTask {
+	return CreateTask{Task: Task{ID: id, Account: "acme", Key: "key_1", RequestID: "req_" + id, State: Submitting, CreatedAt: noon, Fingerprint: [32]byte{fingerprint}}}
 }
 
 // change makes a step that must be made.
@@ -205,7 +205,7 @@ func TestATaskIsFoundByEitherIdOfItsAccountOnly(t *testing.T) {
 	if find(t, m, "acme", "up-1").State == Failed {
 		t.Error("what was found is not a copy")
 	}
-	if f := fault.From(Unfound("x")); f.HTTPStatus() != 404 || f.Code != fault.ResourceNotFound {
+	if f := fault.From(ErrNotFound("x")); f.HTTPStatus() != 404 || f.Code != fault.ResourceNotFound {
 		t.Error(f)
 	}
 }

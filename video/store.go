@@ -10,14 +10,14 @@ import (
 // Store keeps tasks. Its implementations are safe for concurrent use; an error
 // that is not a *fault.Error means that the store is away.
 //
-// A Store that is also the gateway's billing.Meter takes a [New] with
+// A Store that is also the gateway's billing.Meter takes a [CreateTask] with
 // Reserve (billing.Charge.With) and a [Step] with Settle, each in one
 // transaction with the money.
 type Store interface {
 	// Add makes a task, unless the key has as many open ones as it may
 	// (fault.ConcurrencyExceeded) or submitted the same a moment ago
 	// (fault.IdempotencyConflict, naming the task).
-	Add(ctx context.Context, n New) error
+	Add(ctx context.Context, n CreateTask) error
 	// Change applies a step to the task that has the step's Version; false if
 	// another was faster. answer, which may be nil, is kept with it for
 	// duplicates of the submission.
@@ -43,9 +43,9 @@ type Clock interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// New is a task to be made. It is a billing.Record: with the hold of the task,
+// CreateTask is a task to be made. It is a billing.Record: with the hold of the task,
 // both become durable or neither does.
-type New struct {
+type CreateTask struct {
 	Task   Task
 	Most   int64         // open tasks that the key may have, this one included; 0 means no limit
 	Window time.Duration // the duplicate window; 0 means none
@@ -55,7 +55,7 @@ type New struct {
 }
 
 // RecordKind is "video.new".
-func (New) RecordKind() string { return "video.new" }
+func (CreateTask) RecordKind() string { return "video.new" }
 
 // Step is one change of a task's. It is a billing.Record: one that ends a task
 // becomes durable with its settlement, and so does the notice of it.

@@ -25,7 +25,7 @@ type place struct {
 }
 
 // patience is long: what is measured is how fast a ledger is that refuses nobody.
-var patience = store.Options{Patience: time.Minute}
+var patience = store.Options{WaitTimeout: time.Minute}
 
 func onSQLite(o options) place {
 	file := func(n int) string { return filepath.Join(o.dir, fmt.Sprint(n, ".db")) }

@@ -33,7 +33,7 @@ type house struct {
 
 	watch     watch         // over the file and those that it names
 	reloading chan struct{} // has room for one reload
-	parts     atomic.Pointer[config.Parts]
+	parts     atomic.Pointer[config.Components]
 	life      context.Context // ends with the house: reloads outlast whoever asked for them
 	end       context.CancelFunc
 }
@@ -77,7 +77,7 @@ func (p *program) newHouse(ctx context.Context, src *source, data string, logger
 
 // settleIn takes over what the source brings. A guest comes to an empty store
 // only: its key is printed once.
-func (h *house) settleIn(ctx context.Context, src *source, parts *config.Parts) error {
+func (h *house) settleIn(ctx context.Context, src *source, parts *config.Components) error {
 	if src.guest != "" {
 		used, err := h.inUse(ctx, src.guest)
 		if err != nil {
@@ -141,7 +141,7 @@ func (h *house) run(ctx context.Context) (stop func()) {
 }
 
 // options are those of the gateway; a reload uses what depends on the parts.
-func (h *house) options(p *config.Parts) gateway.Options {
+func (h *house) options(p *config.Components) gateway.Options {
 	return gateway.Options{
 		Upstream: p.Router, Prices: p.Prices, Models: p.Models, RequirePrice: p.Config.Prepaid(),
 		Authenticator: h.doorman, Meter: h.storage.ledger, Idempotency: h.storage.answers, Limiter: h.storage.limiter, Logger: h.logger, Observe: h.eyes.observer,
@@ -151,7 +151,7 @@ func (h *house) options(p *config.Parts) gateway.Options {
 
 // admit takes over the accounts, keys, prices and limits of the parts. If it
 // fails, the keys are those of before.
-func (h *house) admit(ctx context.Context, p *config.Parts) error {
+func (h *house) admit(ctx context.Context, p *config.Components) error {
 	if err := h.storage.keys.replace(ctx, p.Keys); err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func (h *house) unhurried(ctx context.Context) (context.Context, context.CancelF
 	}
 }
 
-func (h *house) load() (*config.Parts, error) {
+func (h *house) load() (*config.Components, error) {
 	c, seen, err := readConfig(h.file, h.env)
 	h.watch.loaded(seen)
 	old := h.parts.Load()
@@ -89,7 +89,7 @@ func (h *house) load() (*config.Parts, error) {
 
 // swap puts the parts in force. The keys come first, since they alone can
 // still be refused: one may collide with a key that was made at run time.
-func (h *house) swap(ctx context.Context, parts *config.Parts) error {
+func (h *house) swap(ctx context.Context, parts *config.Components) error {
 	old := h.parts.Load()
 	err := h.admit(ctx, parts)
 	if err == nil {

@@ -204,7 +204,7 @@ func (s *storage) load(ctx context.Context, prices *billing.PriceList) error {
 	if s.db == nil {
 		return nil
 	}
-	return s.db.Announce(ctx, prices)
+	return s.db.PublishPrices(ctx, prices)
 }
 
 // close waits for what was begun. Nothing uses the store any more.

@@ -109,7 +109,7 @@ func (h *house) look() {
 	s := metrics.Sources{
 		Gateway:  h.gateway,
 		Channels: func() []upstream.ChannelInfo { return h.router().Channels() },
-		Rests:    func() map[string]int64 { return h.router().Rests() },
+		Rests:    func() map[string]int64 { return h.router().CircuitOpens() },
 	}
 	if db := h.storage.db; db != nil {
 		s.Store = func() metrics.Store {

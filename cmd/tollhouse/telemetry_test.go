@@ -184,7 +184,7 @@ func TestAChannelsProviderIsThatOfItsAddress(t *testing.T) {
 	if got := h.provider("a"); got != "" {
 		t.Errorf("before there are channels it is %q", got)
 	}
-	h.parts.Store(&config.Parts{Config: &config.Config{Channels: []config.Channel{
+	h.parts.Store(&config.Components{Config: &config.Config{Channels: []config.Channel{
 		{Name: "a", Driver: "openai", BaseURL: "https://api.openai.com/v1"}, {Name: "b", Driver: "openai"}, {Name: "c", Driver: "anthropic"},
 		{Name: "d", Driver: "openai", BaseURL: "https://api.moonshot.cn/v1"}, {Name: "e", Driver: "openai", BaseURL: "https://x.openai.azure.com/v1"},
 		{Name: "f", Driver: "openai", BaseURL: "https://notx.ai/v1"}, {Name: "g", Driver: "ark"},

@@ -114,7 +114,7 @@ func (h *house) testChannel(ctx context.Context, in server.ChannelTest) (server.
 	defer cancel()
 	began := time.Now()
 	if err = t.ask(ctx, g, model); err == nil {
-		err = parts.Router.Revive(in.Channel)
+		err = parts.Router.ResetHealth(in.Channel)
 	}
 	r := server.ChannelResult{
 		Channel: in.Channel, Model: model, Operation: string(t.op), OK: err == nil, MS: time.Since(began).Milliseconds(),
@@ -145,7 +145,7 @@ func failed(r *server.ChannelResult, err error, patience time.Duration) {
 
 // sole is one channel of a router, as an upstream that is asked once.
 type sole struct {
-	parts   *config.Parts
+	parts   *config.Components
 	channel string
 	failed  error // what came of it; the calls of a test come one after the other
 }
@@ -171,7 +171,7 @@ func (s *sole) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, er
 }
 
 // chooseTrial finds a model of the channel and what to ask it for.
-func chooseTrial(parts *config.Parts, in server.ChannelTest) (string, *trial, error) {
+func chooseTrial(parts *config.Components, in server.ChannelTest) (string, *trial, error) {
 	c := parts.Config.Channel(in.Channel)
 	if c == nil {
 		return "", nil, fault.New(fault.NotFound, fmt.Sprintf("There is no channel %q.", in.Channel))
@@ -201,7 +201,7 @@ func chooseTrial(parts *config.Parts, in server.ChannelTest) (string, *trial, er
 }
 
 // trialOf is what a model can be tested with; nil for nothing.
-func trialOf(parts *config.Parts, channel, model string) *trial {
+func trialOf(parts *config.Components, channel, model string) *trial {
 	kind := kindOf(parts.Config, model)
 	for i := range trials {
 		t := &trials[i]

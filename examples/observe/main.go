@@ -26,10 +26,10 @@ func main() {
 		log.Fatal(err)
 	}
 	g, err := gateway.New(gateway.Options{Upstream: router, Observe: gateway.Observer{
-		Attempted: func(_ context.Context, a gateway.Attempt) {
+		Attempted: func(_ context.Context, a gateway.AttemptEvent) {
 			fmt.Printf("attempt at %s: %q\n", a.Channel, a.Code)
 		},
-		End: func(_ context.Context, f *gateway.Facts) {
+		End: func(_ context.Context, f *gateway.RequestEvent) {
 			fmt.Printf("%s of %s by %s: %s\n", f.Op, f.Model, f.Channel, f.Outcome)
 			if r := f.Receipt; r != nil { // nil if nothing was held
 				fmt.Printf("%d tokens in, %d out\n", r.Usage.Input, r.Usage.Output)

@@ -108,7 +108,7 @@ const (
 
 func newNode(t task, v *voice) (*node, error) {
 	ctx := context.Background()
-	db, err := sqlite.Open(ctx, t.Path, store.Options{Now: t.Clock.Now, Patience: 30 * time.Second})
+	db, err := sqlite.Open(ctx, t.Path, store.Options{Now: t.Clock.Now, WaitTimeout: 30 * time.Second})
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func newVillage(t *testing.T, tasks int, raw *sql.DB, open func(store.Options) (
 	t.Cleanup(v.server.Close)
 	price := seconds(t)
 	for range nodes {
-		db, err := open(store.Options{Patience: time.Minute})
+		db, err := open(store.Options{WaitTimeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,7 @@ type catalog struct {
 // catalogOf is that of a principal.
 func (b *box) catalogOf(ctx context.Context, p *auth.Principal) (catalog, error) {
 	models, err := b.g.Models(auth.NewContext(ctx, p))
-	return catalog{models, b.g.Closed()}, err
+	return catalog{models, b.g.ListsAllModels()}, err
 }
 
 // name tells catalogs apart.

@@ -48,7 +48,7 @@ func units(u billing.Usage) map[string]int64 {
 
 // currency is that of the account's books; empty where none are kept.
 func (b *box) currency() string {
-	if books, ok := b.g.Meter().(billing.Books); ok {
+	if books, ok := b.g.Meter().(billing.Reports); ok {
 		return books.Currency()
 	}
 	return ""

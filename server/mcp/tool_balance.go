@@ -47,7 +47,7 @@ type usageRow struct {
 }
 
 func (c *call) balance() (*sdk.CallToolResult, error) {
-	books, ok := c.g.Meter().(billing.Books)
+	books, ok := c.g.Meter().(billing.Reports)
 	if !ok {
 		return nil, fault.New(fault.NotFound, "No books are kept here, so there is no balance.")
 	}

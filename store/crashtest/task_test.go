@@ -22,7 +22,7 @@ type place struct {
 
 func (p place) open(ctx context.Context, o store.Options) (*store.DB, error) {
 	o.Lease = lease
-	o.Patience = 30 * time.Second // a slow machine is not what is tested
+	o.WaitTimeout = 30 * time.Second // a slow machine is not what is tested
 	if p.Postgres {
 		return postgres.Open(ctx, p.Where, o)
 	}

@@ -88,14 +88,14 @@ func (l *load) wait(n int) {
 
 func newLoad(t *testing.T, url string) *load {
 	t.Helper()
-	patient, err := postgres.Open(t.Context(), url, store.Options{Patience: time.Minute})
+	patient, err := postgres.Open(t.Context(), url, store.Options{WaitTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(patient.CreateAccount(t.Context(), "acme", 1_000_000*billing.One), patient.Close()); err != nil {
 		t.Fatal(err)
 	}
-	db, err := postgres.Open(t.Context(), url, store.Options{Patience: 100 * time.Millisecond})
+	db, err := postgres.Open(t.Context(), url, store.Options{WaitTimeout: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func (n *network) copy(to, from net.Conn) {
 
 func TestADatabaseThatFallsSilentIsServiceUnavailableForWhoeverReads(t *testing.T) {
 	n := &network{}
-	db, err := postgres.Open(t.Context(), n.between(t, storetest.Postgres(t)), store.Options{Patience: time.Second})
+	db, err := postgres.Open(t.Context(), n.between(t, storetest.Postgres(t)), store.Options{WaitTimeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

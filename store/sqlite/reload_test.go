@@ -35,7 +35,7 @@ func TestAReloadWithTheKeysAndPricesThatAreThereWritesNothing(t *testing.T) {
 	reload := func(keys []auth.Key) int {
 		t.Helper()
 		faults.FailAt(0, false, nil)
-		if err := db.Announce(t.Context(), prices); err != nil {
+		if err := db.PublishPrices(t.Context(), prices); err != nil {
 			t.Fatal(err)
 		}
 		if err := db.Replace(t.Context(), keys); err != nil {

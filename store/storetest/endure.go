@@ -132,7 +132,7 @@ func tenThousandHolds(b bench) {
 func (b bench) hasty() bench {
 	b.t.Helper()
 	b.die()
-	return b.open(store.Options{Patience: time.Second})
+	return b.open(store.Options{WaitTimeout: time.Second})
 }
 
 // soon makes a hold, however often the bench runs out of patience. What it did not

@@ -48,7 +48,7 @@ func (b bench) submitted(id string, n int64) (billing.Hold, video.Task) {
 	c := b.shoot(id, n)
 	h, err := b.Reserve(b.t.Context(), c)
 	b.ok(err)
-	return h, c.With[0].(video.New).Task
+	return h, c.With[0].(video.CreateTask).Task
 }
 
 // taken makes a video that an upstream took.
@@ -94,7 +94,7 @@ func madeTogether(b bench) {
 		b.t.Helper()
 		_, err := b.Reserve(b.t.Context(), c)
 		b.wantCode(err, code)
-		s.wantNone("acme", c.With[0].(video.New).Task.ID)
+		s.wantNone("acme", c.With[0].(video.CreateTask).Task.ID)
 	}
 	_, first := b.submitted("a", 4)
 	s.want(first)
@@ -102,13 +102,13 @@ func madeTogether(b bench) {
 	refuse(b.shoot("poor", 7), fault.InsufficientBalance)
 
 	limited := b.shoot("limited", 1)
-	n := limited.With[0].(video.New)
+	n := limited.With[0].(video.CreateTask)
 	n.Most = 1
 	limited.With[0] = n
 	refuse(limited, fault.ConcurrencyExceeded)
 
 	again := b.shoot("again", 1)
-	n = again.With[0].(video.New)
+	n = again.With[0].(video.CreateTask)
 	n.Window, n.Task.Fingerprint = time.Second, first.Fingerprint
 	again.With[0] = n
 	refuse(again, fault.IdempotencyConflict)

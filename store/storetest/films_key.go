@@ -16,7 +16,7 @@ func answerStays(b bench) {
 	c.Claimed = true
 	h, err := b.Reserve(b.t.Context(), c)
 	b.ok(err)
-	task := c.With[0].(video.New).Task
+	task := c.With[0].(video.CreateTask).Task
 	took := accepted(task, "up-a", morning)
 	answer := record("key", "body")
 	made, err := b.Tasks().Change(b.t.Context(), video.Step{Task: took}, &answer)
@@ -49,7 +49,7 @@ func keyStaysClaimed(b bench) {
 	c.Claimed = true
 	h, err := b.Reserve(b.t.Context(), c)
 	b.ok(err)
-	task := c.With[0].(video.New).Task
+	task := c.With[0].(video.CreateTask).Task
 	b = b.crash() // before it is known whether an upstream took it
 	b.wantTaken("key")
 	b.clock.Set(morning.Add(49 * time.Hour))

@@ -38,7 +38,7 @@ func everyStepFails(b bench) {
 			}
 			b.cut.FailAt(n, way.after, ErrFault)
 			c := b.shoot(id, 2)
-			task := c.With[0].(video.New).Task
+			task := c.With[0].(video.CreateTask).Task
 			var h billing.Hold
 			until(func() (err error) { h, err = b.Reserve(b.t.Context(), c); return err })
 			took := accepted(task, "up-"+id, morning)

@@ -72,7 +72,7 @@ func (b bench) open(o store.Options) bench {
 	if o.Now == nil {
 		o.Now = b.clock.Now
 	}
-	o.Patience = cmp.Or(o.Patience, time.Minute)
+	o.WaitTimeout = cmp.Or(o.WaitTimeout, time.Minute)
 	b.cut = &Faults{}
 	o.Wrap = b.cut.Wrap
 	o.Logger = slog.New(slog.NewTextHandler(b.t.Output(), nil))

@@ -69,8 +69,8 @@ func (s studio) ok(err error) {
 }
 
 // film is a submission of acme's key k1, unlike any other.
-func film(id string) video.New {
-	n := video.New{Task: video.Task{
+func film(id string) video.CreateTask {
+	n := video.CreateTask{Task: video.Task{
 		ID: "vid_" + id, Account: "acme", Key: "k1", RequestID: "req_" + id, Model: "beta-2.6-t2v", Family: video.FamilyBeta,
 		State: video.Submitting, CreatedAt: morning, UpdatedAt: morning, ExpiresAt: morning.Add(48 * time.Hour),
 	}}
@@ -92,13 +92,13 @@ func accepted(t video.Task, upstream string, at time.Time) video.Task {
 	return t
 }
 
-func (s studio) add(n video.New) video.Task {
+func (s studio) add(n video.CreateTask) video.Task {
 	s.t.Helper()
 	s.ok(s.Add(s.t.Context(), n))
 	return n.Task
 }
 
-func (s studio) refused(n video.New, code fault.Code) error {
+func (s studio) refused(n video.CreateTask, code fault.Code) error {
 	s.t.Helper()
 	err := s.Add(s.t.Context(), n)
 	if !fault.Is(err, code) {
@@ -163,7 +163,7 @@ func (s studio) wantClaimed(owner string, n int, want ...string) {
 }
 
 func noMoreThanItMay(s studio) {
-	limited := func(id string) video.New {
+	limited := func(id string) video.CreateTask {
 		n := film(id)
 		n.Most = 2
 		return n
@@ -196,7 +196,7 @@ func noLimit(s studio) {
 }
 
 func sameSubmission(s studio) {
-	same := func(id string, retried bool) video.New {
+	same := func(id string, retried bool) video.CreateTask {
 		n := film(id)
 		n.Window, n.Retried, n.Task.Fingerprint = 5*time.Second, retried, [32]byte{1}
 		n.Task.CreatedAt = s.clock.Now().UTC()

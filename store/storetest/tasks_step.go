@@ -120,7 +120,7 @@ func everyField(s studio) {
 	s.change(end)
 	s.want(end)
 	empty := film("b").Task
-	s.add(video.New{Task: empty})
+	s.add(video.CreateTask{Task: empty})
 	s.want(empty)
 }
 

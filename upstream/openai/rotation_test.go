@@ -29,7 +29,7 @@ func TestAKeyThatIsRefusedOrAtItsLimitCostsNobodyAnErrorWhileAnotherWorks(t *tes
 			}
 			vendortest.Responds(200, nil, `{}`)(w, r)
 		}), Options{Keys: []secret.String{secret.New("sk-old"), secret.New("sk-new")}})
-		router := upstream.Sole(up)
+		router := upstream.SingleRouter(up)
 		for i := range 20 {
 			reply, err := router.Do(t.Context(), chat(t, false))
 			if err != nil {

@@ -185,7 +185,7 @@ func TestAnIdleConnectionThatDiedIsNoRequestSentAndTheRouterAsksAgain(t *testing
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 		}
 	})
-	router := upstream.Sole(up)
+	router := upstream.SingleRouter(up)
 	var attempts []upstream.Attempt
 	for range 2 {
 		c := chat(t, false)
@@ -353,7 +353,7 @@ func TestAnAnswerCutAtAnyByteIsAnError(t *testing.T) {
 				_, _ = io.WriteString(c, whole[:cut])
 			}
 		})
-		reply, err := upstream.Sole(up).Do(t.Context(), chat(t, true))
+		reply, err := upstream.SingleRouter(up).Do(t.Context(), chat(t, true))
 		if err == nil {
 			_, err = io.Copy(io.Discard, reply.Body)
 			_ = reply.Body.Close()

@@ -107,7 +107,7 @@ func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 // refused is the error of a fault that refuses the call.
 func refused(status int) error {
 	message := fmt.Sprintf("The simulated upstream refused the request with status %d, as it was told to.", status)
-	e := upstream.Answered(status).Fault()
+	e := upstream.FromStatus(status).Fault()
 	if e.Code == fault.InvalidRequest {
 		return wrong(status, e.Code, "", message)
 	}

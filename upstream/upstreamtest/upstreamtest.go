@@ -26,9 +26,9 @@ type Harness struct {
 	Local func(t *testing.T) upstream.Upstream
 	// Samples hold a call for every operation that the upstream supports.
 	Samples map[upstream.Op]Sample
-	// Patience ends a check that would wait forever; 20 s if zero. Nothing
+	// MaxWait ends a check that would wait forever; 20 s if zero. Nothing
 	// waits for it to pass.
-	Patience time.Duration
+	MaxWait time.Duration
 }
 
 // Sample is one operation's traffic. The Public fields may be left out where
@@ -68,7 +68,7 @@ type Refusal struct {
 // Run checks every operation that the upstream supports.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
-	h.Patience = cmp.Or(h.Patience, 20*time.Second)
+	h.MaxWait = cmp.Or(h.MaxWait, 20*time.Second)
 	for _, op := range upstream.Ops() {
 		t.Run(string(op), func(t *testing.T) { h.run(t, op) })
 	}
@@ -99,7 +99,7 @@ func (h *Harness) run(t *testing.T, op upstream.Op) {
 		}
 		before := goroutines()
 		t.Run(c.name, func(t *testing.T) { c.run(t, h, s.call(t, op, c.stream), &s) })
-		settle(t, before, h.Patience)
+		settle(t, before, h.MaxWait)
 	}
 }
 
@@ -179,7 +179,7 @@ func (s *Sample) wire(t *testing.T) []byte {
 // not mistake that end for the one that it awaits.
 func (h *Harness) bounded(t *testing.T) (context.Context, context.CancelFunc) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*h.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*h.MaxWait)
 	t.Cleanup(cancel)
 	return ctx, cancel
 }

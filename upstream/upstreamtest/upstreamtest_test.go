@@ -57,7 +57,7 @@ func sample(op upstream.Op) upstreamtest.Sample {
 // over is a harness of the openai driver inside a middleware.
 func over(wrap upstream.Middleware, patience time.Duration) upstreamtest.Harness {
 	return upstreamtest.Harness{
-		Samples: samples(new(openai.Upstream)), Patience: patience,
+		Samples: samples(new(openai.Upstream)), MaxWait: patience,
 		New: func(t *testing.T, vendor http.Handler) upstream.Upstream {
 			server := httptest.NewServer(vendor)
 			t.Cleanup(server.Close)
@@ -98,7 +98,7 @@ func (w *words) Read(p []byte) (int, error) {
 func (w *words) Close() error { return nil }
 
 func TestARouterConforms(t *testing.T) {
-	upstreamtest.Run(t, over(func(up upstream.Upstream) upstream.Upstream { return upstream.Sole(up) }, 0))
+	upstreamtest.Run(t, over(func(up upstream.Upstream) upstream.Upstream { return upstream.SingleRouter(up) }, 0))
 }
 
 func TestALocalUpstreamConforms(t *testing.T) {

@@ -307,7 +307,7 @@ func closeReaches(t *testing.T, h *Harness, c *upstream.Call, s *Sample) {
 // await waits for done, or fails.
 func (h *Harness) await(t *testing.T, done <-chan struct{}) {
 	t.Helper()
-	timer := time.NewTimer(h.Patience)
+	timer := time.NewTimer(h.MaxWait)
 	defer timer.Stop()
 	select {
 	case <-done:

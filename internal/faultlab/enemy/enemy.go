@@ -328,10 +328,10 @@ func open(o Options) (*lab, error) {
 	l.gateway, err = gateway.New(gateway.Options{
 		Upstream: router, Prices: list, RequirePrice: true, Models: models(), Authenticator: l, Meter: l.ledger, MP3: noEncoder{},
 		Observe: gateway.Observer{
-			Attempt: func(ctx context.Context, a gateway.Attempt) context.Context {
+			Attempt: func(ctx context.Context, a gateway.AttemptEvent) context.Context {
 				return upstream.WithWire(ctx, http.Header{correlation: {a.RequestID}})
 			},
-			End: func(_ context.Context, f *gateway.Facts) {
+			End: func(_ context.Context, f *gateway.RequestEvent) {
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				l.seen[f.ClientID] = f.ID

@@ -55,12 +55,12 @@ func want(t *testing.T, text string, lines ...string) {
 }
 
 // settled are the facts of a chat that cost half a unit.
-func settled() *gateway.Facts {
-	return &gateway.Facts{
+func settled() *gateway.RequestEvent {
+	return &gateway.RequestEvent{
 		ID: "req_1", Account: "acme", Key: "key_1", Op: upstream.ChatCompletion, Model: "m", Listed: true, Stream: true, Channel: "two", Outcome: "complete",
 		Duration: 2 * time.Second, First: 20 * time.Millisecond,
 		Phases:   gateway.Phases{Auth: time.Microsecond, Hold: time.Millisecond, Upstream: time.Second},
-		Attempts: []gateway.Attempt{{Channel: "one", Code: fault.ServiceUnavailable}, {Channel: "two"}},
+		Attempts: []gateway.AttemptEvent{{Channel: "one", Code: fault.ServiceUnavailable}, {Channel: "two"}},
 		Receipt: &billing.Receipt{
 			Charge: billing.One / 2, Overrun: billing.One / 4,
 			Usage: billing.Usage{Input: 10, CachedInput: 20, Output: 30, Reasoning: 5, Images: 2, Anomaly: true},
@@ -72,8 +72,8 @@ func settled() *gateway.Facts {
 func fill(m *metrics.Metrics) {
 	o, ctx := m.Observer(), context.Background()
 	o.End(ctx, settled())
-	o.Attempted(ctx, gateway.Attempt{Op: upstream.ChatCompletion, Channel: "one", Duration: time.Second, Code: "overloaded"})
-	o.Attempted(ctx, gateway.Attempt{Op: upstream.ChatCompletion, Channel: "two", Duration: time.Second, Again: true})
+	o.Attempted(ctx, gateway.AttemptEvent{Op: upstream.ChatCompletion, Channel: "one", Duration: time.Second, Code: "overloaded"})
+	o.Attempted(ctx, gateway.AttemptEvent{Op: upstream.ChatCompletion, Channel: "two", Duration: time.Second, Again: true})
 	o.Event(ctx, gateway.TaskMoved{
 		Model: "film", Listed: true, From: video.Running, To: video.Succeeded, Age: time.Minute, Late: true,
 		Receipt: &billing.Receipt{Charge: billing.One, Usage: billing.Usage{Seconds: 5}},
@@ -127,7 +127,7 @@ func TestWhatHappensIsCounted(t *testing.T) {
 
 func TestARefusedRequestIsCountedWithoutWhatItDidNotDo(t *testing.T) {
 	m := metrics.New(metrics.Options{})
-	m.Observer().End(context.Background(), &gateway.Facts{Outcome: "unauthorized", Code: fault.Unauthorized})
+	m.Observer().End(context.Background(), &gateway.RequestEvent{Outcome: "unauthorized", Code: fault.Unauthorized})
 	text := scrape(t, m)
 	want(t, text, `tollhouse_requests_total{model="none",op="none",outcome="unauthorized"} 1`)
 	for _, never := range []string{"tollhouse_time_to_first", "tollhouse_tokens", "tollhouse_charged", "tollhouse_request_phase", "tollhouse_upstream"} {
@@ -172,7 +172,7 @@ func TestWhatAlertsWaitForStandsAtZeroFromTheStart(t *testing.T) {
 func TestThePartsOfARequestAreNoRetries(t *testing.T) {
 	m := metrics.New(metrics.Options{})
 	f := settled()
-	f.Attempts = []gateway.Attempt{{Channel: "one"}, {Channel: "one"}, {Channel: "one"}}
+	f.Attempts = []gateway.AttemptEvent{{Channel: "one"}, {Channel: "one"}, {Channel: "one"}}
 	for _, a := range f.Attempts {
 		m.Observer().Attempted(context.Background(), a)
 	}
@@ -270,7 +270,7 @@ func TestAnyNumberOfModelsKeysAndWordsMakesFewSeries(t *testing.T) {
 			f.Op, f.Outcome = upstream.ChatCompletion, "complete"
 		}
 		o.End(ctx, f)
-		o.Attempted(ctx, gateway.Attempt{RequestID: word, Op: f.Op, Channel: word, Model: word, Code: f.Code, Error: word})
+		o.Attempted(ctx, gateway.AttemptEvent{RequestID: word, Op: f.Op, Channel: word, Model: word, Code: f.Code, Error: word})
 		o.Event(ctx, gateway.TaskMoved{Task: word, Account: word, Model: word, To: video.Failed, Late: true, Receipt: &billing.Receipt{Usage: billing.Usage{Seconds: 1}}})
 		o.Event(ctx, gateway.NoticeTried{ID: word, Account: word, Outcome: "retry"})
 		o.Event(ctx, gateway.CaptureRetried{RequestID: word, Account: word, State: gateway.CaptureFailed})
@@ -330,7 +330,7 @@ func BenchmarkScrape(b *testing.B) {
 		f := settled()
 		f.Model = fmt.Sprintf("model-%d", i%50)
 		o.End(ctx, f)
-		o.Attempted(ctx, gateway.Attempt{Op: f.Op, Channel: fmt.Sprintf("channel-%d", i%10), Duration: time.Second})
+		o.Attempted(ctx, gateway.AttemptEvent{Op: f.Op, Channel: fmt.Sprintf("channel-%d", i%10), Duration: time.Second})
 	}
 	for i := range 1000 {
 		one(i)

@@ -45,7 +45,7 @@ func (m *Metrics) model(id string, listed bool) string {
 	return m.models.bounded(id)
 }
 
-func (m *Metrics) end(_ context.Context, f *gateway.Facts) {
+func (m *Metrics) end(_ context.Context, f *gateway.RequestEvent) {
 	c, op, model := m.counters, opLabel(f.Op), m.model(f.Model, f.Listed)
 	c.requests.WithLabelValues(op, model, outcome(f.Outcome)).Inc()
 	c.duration.WithLabelValues(op, model).Observe(f.Duration.Seconds())
@@ -97,7 +97,7 @@ func (m *Metrics) settled(op, model string, r *billing.Receipt) {
 // amount is money as Prometheus can have it. Nothing is ever charged by it.
 func amount(m billing.Money) float64 { return float64(m) / float64(billing.One) }
 
-func (m *Metrics) attempted(_ context.Context, a gateway.Attempt) {
+func (m *Metrics) attempted(_ context.Context, a gateway.AttemptEvent) {
 	c, op, channel := m.counters, opLabel(a.Op), m.channels.bounded(a.Channel)
 	if a.Again {
 		c.retries.WithLabelValues(op).Inc()
@@ -133,7 +133,7 @@ func (m *Metrics) event(_ context.Context, e gateway.Event) {
 	case gateway.CaptureRetried:
 		c.captures.WithLabelValues(e.State).Inc()
 		if r := e.Receipt; r != nil {
-			c.sources.WithLabelValues((&gateway.Facts{Receipt: r}).UsageSource()).Inc()
+			c.sources.WithLabelValues((&gateway.RequestEvent{Receipt: r}).UsageSource()).Inc()
 			m.settled(opLabel(upstream.Op(r.Operation)), m.model(r.Model, e.Listed), r)
 		}
 	}

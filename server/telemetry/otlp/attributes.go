@@ -44,7 +44,7 @@ const (
 )
 
 // request are the attributes of a request's span.
-func (t *Telemetry) request(f *gateway.Facts) []attribute.KeyValue {
+func (t *Telemetry) request(f *gateway.RequestEvent) []attribute.KeyValue {
 	all := []attribute.KeyValue{attribute.String(requestID, f.ID), attribute.String(outcome, f.Outcome)}
 	text := func(key, value string) {
 		if value != "" {
@@ -80,7 +80,7 @@ func (t *Telemetry) request(f *gateway.Facts) []attribute.KeyValue {
 }
 
 // answeredBy is the upstream's id of the model that answered.
-func answeredBy(f *gateway.Facts) string {
+func answeredBy(f *gateway.RequestEvent) string {
 	if n := len(f.Attempts); n > 0 && f.Attempts[n-1].Code == "" {
 		return f.Attempts[n-1].Model
 	}
@@ -120,7 +120,7 @@ func errorWord(code fault.Code, status int) string {
 }
 
 // modelLabel bounds a model's id for a measurement: a caller may name any.
-func modelLabel(f *gateway.Facts) string {
+func modelLabel(f *gateway.RequestEvent) string {
 	if !f.Listed {
 		return "other"
 	}

@@ -43,7 +43,7 @@ func newMeters(m metric.Meter) (*meters, error) {
 
 // upstreamTime is how long upstreams were at work on a request: those of a stream
 // until its end.
-func upstreamTime(f *gateway.Facts) time.Duration {
+func upstreamTime(f *gateway.RequestEvent) time.Duration {
 	if len(f.Attempts) == 0 || !f.Stream && f.Op != upstream.Speech {
 		return f.Phases.Upstream
 	}
@@ -51,7 +51,7 @@ func upstreamTime(f *gateway.Facts) time.Duration {
 }
 
 // record measures a request that was an operation.
-func (m *meters) record(ctx context.Context, t *Telemetry, f *gateway.Facts) {
+func (m *meters) record(ctx context.Context, t *Telemetry, f *gateway.RequestEvent) {
 	operation := operations[f.Op]
 	if operation == "" {
 		return

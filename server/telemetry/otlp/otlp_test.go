@@ -494,9 +494,9 @@ func TestOnlyATrustedCallerDecidesWhatIsSampled(t *testing.T) {
 			o := telemetry.Observer()
 			telemetry.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				ctx := o.Start(r.Context(), "req_1", time.Now())
-				attempt := gateway.Attempt{Op: upstream.ChatCompletion, Channel: "one", Started: time.Now()}
+				attempt := gateway.AttemptEvent{Op: upstream.ChatCompletion, Channel: "one", Started: time.Now()}
 				o.Attempted(o.Attempt(ctx, attempt), attempt)
-				o.End(ctx, &gateway.Facts{Op: upstream.ChatCompletion, Started: attempt.Started})
+				o.End(ctx, &gateway.RequestEvent{Op: upstream.ChatCompletion, Started: attempt.Started})
 			})).ServeHTTP(httptest.NewRecorder(), r)
 			spans := recorder.Ended()
 			if !row.sampled {
@@ -553,7 +553,7 @@ func TestTracesOrMetricsCanBeLeftOut(t *testing.T) {
 	if o.Start != nil || o.Attempt != nil {
 		t.Error("spans are made for nobody")
 	}
-	o.End(t.Context(), &gateway.Facts{Op: upstream.ChatCompletion})
+	o.End(t.Context(), &gateway.RequestEvent{Op: upstream.ChatCompletion})
 }
 
 func TestAShutdownEndsInTimeWithoutACollector(t *testing.T) {
@@ -579,10 +579,10 @@ func TestAnAttemptThatOutlastsItsRequestEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, a := telemetry.Observer(), gateway.Attempt{Op: upstream.PollVideo, Channel: "one", Started: time.Now(), Duration: time.Second}
+	o, a := telemetry.Observer(), gateway.AttemptEvent{Op: upstream.PollVideo, Channel: "one", Started: time.Now(), Duration: time.Second}
 	ctx := o.Start(t.Context(), "req_1", a.Started)
 	attempt := o.Attempt(ctx, a)
-	o.End(ctx, &gateway.Facts{Outcome: "client_gone", Started: a.Started})
+	o.End(ctx, &gateway.RequestEvent{Outcome: "client_gone", Started: a.Started})
 	o.Attempted(attempt, a)
 	if n := len(recorder.Ended()); n != 2 {
 		t.Errorf("%d of 2 spans have ended", n)

@@ -51,7 +51,7 @@ func (t *Telemetry) start(ctx context.Context, _ string, at time.Time) context.C
 
 // attempt opens the span of an attempt and puts it into the headers that travel.
 // The looks at videos, which nobody waits for, have none.
-func (t *Telemetry) attempt(ctx context.Context, a gateway.Attempt) context.Context {
+func (t *Telemetry) attempt(ctx context.Context, a gateway.AttemptEvent) context.Context {
 	if a.Op == upstream.PollVideo && !trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
 	}
@@ -67,7 +67,7 @@ func (t *Telemetry) attempt(ctx context.Context, a gateway.Attempt) context.Cont
 
 type attemptContext struct{}
 
-func (t *Telemetry) attempted(ctx context.Context, a gateway.Attempt) {
+func (t *Telemetry) attempted(ctx context.Context, a gateway.AttemptEvent) {
 	span, ok := ctx.Value(attemptContext{}).(trace.Span)
 	if !ok {
 		return
@@ -97,7 +97,7 @@ func (t *Telemetry) attempted(ctx context.Context, a gateway.Attempt) {
 }
 
 // end closes the request's span, and those of attempts that were its answer.
-func (t *Telemetry) end(ctx context.Context, f *gateway.Facts) {
+func (t *Telemetry) end(ctx context.Context, f *gateway.RequestEvent) {
 	if t.meters != nil {
 		t.meters.record(ctx, t, f)
 	}
@@ -121,7 +121,7 @@ func (t *Telemetry) end(ctx context.Context, f *gateway.Facts) {
 	p.span.End(trace.WithTimestamp(at))
 }
 
-func (p *trip) closeAttempts(f *gateway.Facts, at time.Time) {
+func (p *trip) closeAttempts(f *gateway.RequestEvent, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	streams := f.Stream || f.Op == upstream.Speech

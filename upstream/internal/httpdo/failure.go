@@ -26,7 +26,7 @@ func Read(body io.ReadCloser) []byte {
 // Refused is what a vendor's status means by itself: text is the vendor's, for
 // the log only. The fault's message is for the caller, without a word of it.
 func (c *Client) Refused(status int, text string, h http.Header) (*fault.Error, *upstream.Failure) {
-	f := upstream.Answered(status)
+	f := upstream.FromStatus(status)
 	f.Err = errors.New(c.Excerpt(text))
 	e := f.Fault()
 	if f.Refused {

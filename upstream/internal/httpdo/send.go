@@ -89,7 +89,7 @@ func (c *Client) do(ctx context.Context, method string, to *url.URL, header http
 func Judge(key *upstream.Key, err error) {
 	f := failure(err)
 	switch {
-	case key == nil, f != nil && f.Astray():
+	case key == nil, f != nil && f.Misrouted():
 	case f == nil, f.Oversized, f.Status >= 400 && f.Status < 500 && f.Status != 429 && !f.Fatal:
 		key.Worked()
 	case f.Fatal:

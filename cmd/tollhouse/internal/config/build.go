@@ -7,8 +7,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Parts are what a gateway is built of. They are immutable.
-type Parts struct {
+// Components are what a gateway is built of. They are immutable.
+type Components struct {
 	Config *Config
 	Router *upstream.Router
 	Prices *billing.PriceList
@@ -23,12 +23,12 @@ type Parts struct {
 // these come, or nil: a channel keeps its health by its name, and its
 // connections where its vendor and its keys are the same. Close the Parts when
 // nothing uses them any more.
-func (c *Config) Build(before *Parts) (*Parts, error) {
+func (c *Config) Build(before *Components) (*Components, error) {
 	var wrong problems
 	if c.check(&wrong); len(wrong) > 0 {
 		return nil, wrong.err("the configuration")
 	}
-	p := &Parts{Config: c, sites: make(map[string]site, len(c.Channels))}
+	p := &Components{Config: c, sites: make(map[string]site, len(c.Channels))}
 	var o upstream.RouterOptions
 	if before != nil {
 		o.Previous = before.Router
@@ -52,7 +52,7 @@ func (c *Config) Build(before *Parts) (*Parts, error) {
 	return p, nil
 }
 
-func (p *Parts) fill(c *Config) {
+func (p *Components) fill(c *Config) {
 	prices := make(map[string]*billing.Price, len(c.Prices))
 	for id, price := range c.Prices {
 		prices[id] = price.Row
@@ -97,7 +97,7 @@ func (c *Channel) Serves(id string) bool {
 }
 
 // Supports reports whether a channel can answer op for a public id.
-func (p *Parts) Supports(channel string, op upstream.Op, id string) bool {
+func (p *Components) Supports(channel string, op upstream.Op, id string) bool {
 	c := p.Config.Channel(channel)
 	if c == nil || !c.Serves(id) {
 		return false

@@ -16,7 +16,7 @@ type site struct {
 
 // site is that of before where it would be made of the same, so that a reload
 // costs no connection; else a new one.
-func (c *Channel) site(before *Parts) (site, error) {
+func (c *Channel) site(before *Components) (site, error) {
 	if before != nil {
 		if s, ok := before.sites[c.Name]; ok && s.made.sameSite(c) {
 			return s, nil
@@ -41,14 +41,14 @@ func (c *Channel) sameSite(d *Channel) bool {
 }
 
 // Close lets go of the upstreams' idle connections. Calls under way go on.
-func (p *Parts) Close() error {
+func (p *Components) Close() error {
 	p.CloseBut(nil)
 	return nil
 }
 
 // CloseBut is Close, but for the upstreams that others use too; with nil it is
 // Close itself.
-func (p *Parts) CloseBut(others *Parts) {
+func (p *Components) CloseBut(others *Components) {
 	for name, s := range p.sites {
 		if others == nil || others.sites[name].made != s.made {
 			closeUpstream(s.Upstream)
