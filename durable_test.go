@@ -7,6 +7,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 	"github.com/tollhouse-ai/gateway/video"
@@ -30,7 +31,7 @@ func TestADurableMeterWithTasksInMemoryIsRefused(t *testing.T) {
 		{"the database's tasks, and tasks in memory", tasks, new(video.Memory), "Options.Tasks"},
 		{"the database's tasks", tasks, nil, ""},
 		{"the database's tasks as both", tasks, tasks, ""},
-		{"all in memory", billing.NewLedger(billing.LedgerOptions{}), gateway.NewMemoryTasks(nil, nil), ""},
+		{"all in memory", memory.NewLedger(memory.LedgerOptions{}), gateway.NewMemoryTasks(nil, nil), ""},
 		{"nothing", nil, nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
@@ -348,7 +349,7 @@ func TestAnAnswerIsReplayedForTheSameKey(t *testing.T) {
 		calls.Add(1)
 		return vectorsFor(c)
 	})
-	h := newHouse(t, up, "1", func(o *gateway.Options) { inBatches(2)(o); o.Idempotency = &idempotency.Memory{} })
+	h := newHouse(t, up, "1", func(o *gateway.Options) { inBatches(2)(o); o.Idempotency = &memory.Answers{} })
 	_, first, err := h.embed(t.Context(), "k", texts(3))
 	if err != nil {
 		t.Fatal(err)
@@ -376,7 +377,7 @@ func TestALargeAnswerToEmbeddingsIsNotKept(t *testing.T) {
 			up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 				return jsonReply(`{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1` + strings.Repeat(",1", c.length/2) + `]}],"model":"v","usage":{"prompt_tokens":3,"total_tokens":3}}`), nil
 			})
-			h := newHouse(t, up, "1", func(o *gateway.Options) { inBatches(2)(o); o.Idempotency = &idempotency.Memory{} })
+			h := newHouse(t, up, "1", func(o *gateway.Options) { inBatches(2)(o); o.Idempotency = &memory.Answers{} })
 			if _, _, err := h.embed(t.Context(), "k", texts(1)); err != nil {
 				t.Fatal(err)
 			}

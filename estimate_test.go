@@ -8,12 +8,13 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
 // estimating is a gateway over an upstream that must not be asked.
-func estimating(t *testing.T, account *billing.Ledger) (*gateway.Gateway, *scripted) {
+func estimating(t *testing.T, account *memory.Ledger) (*gateway.Gateway, *scripted) {
 	t.Helper()
 	row := func(rates ...billing.Rate) *billing.Price {
 		p, err := billing.NewPrice(rates...)
@@ -44,7 +45,7 @@ func estimating(t *testing.T, account *billing.Ledger) (*gateway.Gateway, *scrip
 }
 
 func TestAnEstimateSaysWhetherTheCallCanCostMore(t *testing.T) {
-	g, _ := estimating(t, billing.NewLedger(billing.LedgerOptions{}))
+	g, _ := estimating(t, memory.NewLedger(memory.LedgerOptions{}))
 	for body, open := range map[string]bool{
 		`{"model":"m","messages":[{"role":"user","content":"hi"}]}`:                    true,
 		`{"model":"capped","messages":[{"role":"user","content":"hi"}]}`:               false,
@@ -59,7 +60,7 @@ func TestAnEstimateSaysWhetherTheCallCanCostMore(t *testing.T) {
 }
 
 func TestAnEstimateIsTheHoldAndSaysWhetherItIsThePrice(t *testing.T) {
-	ledger := billing.NewLedger(billing.LedgerOptions{})
+	ledger := memory.NewLedger(memory.LedgerOptions{})
 	if err := ledger.CreateAccount(t.Context(), "local", billing.One); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func TestAnEstimateIsTheHoldAndSaysWhetherItIsThePrice(t *testing.T) {
 }
 
 func TestAnEstimateFailsAsTheCallWould(t *testing.T) {
-	g, _ := estimating(t, billing.NewLedger(billing.LedgerOptions{}))
+	g, _ := estimating(t, memory.NewLedger(memory.LedgerOptions{}))
 	for name, c := range map[string]struct {
 		op   upstream.Op
 		body string
@@ -124,7 +125,7 @@ func TestAnEstimateFailsAsTheCallWould(t *testing.T) {
 }
 
 func TestTheEstimateOfAFormClosesIt(t *testing.T) {
-	g, _ := estimating(t, billing.NewLedger(billing.LedgerOptions{}))
+	g, _ := estimating(t, memory.NewLedger(memory.LedgerOptions{}))
 	x := g.Begin()
 	defer x.End(t.Context(), 0, nil)
 	if err := x.Authenticate(t.Context(), ""); err != nil {

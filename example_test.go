@@ -10,6 +10,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
@@ -25,7 +26,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	ledger := billing.NewLedger(billing.LedgerOptions{})
+	ledger := memory.NewLedger(memory.LedgerOptions{})
 	if err := ledger.CreateAccount(ctx, "acme", 25*billing.One); err != nil {
 		fmt.Println(err)
 		return
@@ -67,7 +68,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	ledger := billing.NewLedger(billing.LedgerOptions{Count: true}) // usage without money
+	ledger := memory.NewLedger(memory.LedgerOptions{Count: true}) // usage without money
 	g, err := gateway.New(gateway.Options{Upstream: router, Meter: ledger})
 	if err != nil {
 		fmt.Println(err)

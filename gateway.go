@@ -20,6 +20,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/speech/lame"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -155,7 +156,7 @@ func (o *Options) setDefaults() {
 		o.Limiter = &auth.MemoryLimiter{Now: o.Now}
 	}
 	if o.Idempotency == nil {
-		o.Idempotency = &idempotency.Memory{Now: o.Now}
+		o.Idempotency = &memory.Answers{Now: o.Now}
 	}
 	if o.Tasks == nil {
 		o.Tasks, _ = o.Meter.(video.Store)

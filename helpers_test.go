@@ -12,6 +12,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -89,14 +90,14 @@ func (c *closing) Close() error {
 // house is a gateway over one upstream with one funded account.
 type house struct {
 	*gateway.Gateway
-	ledger *billing.Ledger
+	ledger *memory.Ledger
 }
 
 // newHouse builds a gateway whose model "m" costs 1 micro-unit a token both
 // ways, and whose account "local" has the credit.
 func newHouse(t testing.TB, up upstream.Upstream, credit string, edit func(*gateway.Options)) *house {
 	t.Helper()
-	ledger := billing.NewLedger(billing.LedgerOptions{})
+	ledger := memory.NewLedger(memory.LedgerOptions{})
 	amount, err := billing.ParseMoney(credit)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -144,7 +145,7 @@ func FuzzWhatIsBilledIsWhatTheVendorReads(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, which uint8) {
 		ware := wares[int(which)%len(wares)]
 		up := &scripted{text: ware.answer}
-		ledger := billing.NewLedger(billing.LedgerOptions{})
+		ledger := memory.NewLedger(memory.LedgerOptions{})
 		if err := ledger.CreateAccount(t.Context(), "local", 1000*billing.One); err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +181,7 @@ func FuzzWhatIsBilledIsWhatTheVendorReads(f *testing.F) {
 
 // holds is a ledger that notes what was held, and for which model.
 type holds struct {
-	*billing.Ledger
+	*memory.Ledger
 	held  billing.Money
 	model string
 }

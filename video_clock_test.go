@@ -9,8 +9,8 @@ import (
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -23,7 +23,7 @@ type dated struct {
 func (d *dated) Now(context.Context) (time.Time, error) { return time.Now(), d.away }
 
 // skewed is a node of which the clock is wrong, over what other nodes share.
-func skewed(t *testing.T, s *studio, tasks video.Store, ledger *billing.Ledger, by time.Duration) *house {
+func skewed(t *testing.T, s *studio, tasks video.Store, ledger *memory.Ledger, by time.Duration) *house {
 	h := cinema(t, s, func(o *gateway.Options) {
 		o.Tasks, o.Now = tasks, func() time.Time { return time.Now().Add(by) }
 		if ledger != nil {

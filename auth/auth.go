@@ -22,7 +22,7 @@ func (p *Principal) MayUse(model string) bool {
 	return len(p.Models) == 0 || slices.Contains(p.Models, model)
 }
 
-// Limits of one key; zero means none (decisions.md, Rate limits).
+// Limits of one key; zero means none (docs/limits.md).
 type Limits struct {
 	RPM                 int64 `json:"rpm,omitzero"`                   // requests per fixed minute
 	TPM                 int64 `json:"tpm,omitzero"`                   // tokens per fixed minute

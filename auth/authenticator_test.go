@@ -12,7 +12,24 @@ import (
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
+
+// named is a key whose secret is "sk-" and its id.
+func named(id, account string) auth.Key {
+	return auth.Key{ID: id, Account: account, Hash: auth.HashOf("sk-" + id), Created: noon}
+}
+
+func stored(t *testing.T, keys ...auth.Key) *memory.Keys {
+	t.Helper()
+	m := new(memory.Keys)
+	for _, k := range keys {
+		if err := m.Add(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
 
 var _ auth.Authenticator = (*auth.Keys)(nil)
 

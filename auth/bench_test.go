@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 func BenchmarkAuthenticate(b *testing.B) {
-	m := new(auth.MemoryKeys)
+	m := new(memory.Keys)
 	var token string
 	var owned []auth.Key
 	for range 1000 {

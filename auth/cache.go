@@ -11,7 +11,7 @@ import (
 
 const (
 	// cacheTrust is how long an answer of the store is used. It is the bound
-	// within which a change to a key takes effect (server.md, Accounts and keys).
+	// within which a change to a key takes effect.
 	cacheTrust = 2 * time.Second
 	// cacheMax is how many answers of either kind are kept unless told.
 	cacheMax = 10_000

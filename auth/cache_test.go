@@ -11,6 +11,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 var _ auth.KeyStore = (*auth.Cached)(nil)
@@ -33,7 +34,7 @@ func (c *counted) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) {
 }
 
 // cached is a cache over memory on a clock that stands at noon.
-func cached(t *testing.T, keys ...auth.Key) (*auth.Cached, *counted, *auth.MemoryKeys, *clock) {
+func cached(t *testing.T, keys ...auth.Key) (*auth.Cached, *counted, *memory.Keys, *clock) {
 	t.Helper()
 	m, clock := stored(t, keys...), newClock(noon)
 	store := &counted{KeyStore: m}
@@ -63,13 +64,13 @@ func TestAChangeTakesEffectWithinTwoSeconds(t *testing.T) {
 	there := func(k *auth.Key, err error) bool { return err == nil && !k.Disabled }
 	for name, c := range map[string]struct {
 		id            string
-		change        func(*auth.MemoryKeys) error
+		change        func(*memory.Keys) error
 		before, after func(*auth.Key, error) bool
 	}{
-		"a key that is disabled": {"a", func(m *auth.MemoryKeys) error { return m.SetDisabled(t.Context(), "a", true) }, there, disabled},
-		"a key that is enabled":  {"off", func(m *auth.MemoryKeys) error { return m.SetDisabled(t.Context(), "off", false) }, disabled, there},
-		"a key that is deleted":  {"a", func(m *auth.MemoryKeys) error { return m.Delete(t.Context(), "a") }, there, gone},
-		"a key that is added":    {"new", func(m *auth.MemoryKeys) error { return m.Add(t.Context(), named("new", "acme")) }, gone, there},
+		"a key that is disabled": {"a", func(m *memory.Keys) error { return m.SetDisabled(t.Context(), "a", true) }, there, disabled},
+		"a key that is enabled":  {"off", func(m *memory.Keys) error { return m.SetDisabled(t.Context(), "off", false) }, disabled, there},
+		"a key that is deleted":  {"a", func(m *memory.Keys) error { return m.Delete(t.Context(), "a") }, there, gone},
+		"a key that is added":    {"new", func(m *memory.Keys) error { return m.Add(t.Context(), named("new", "acme")) }, gone, there},
 	} {
 		t.Run(name, func(t *testing.T) {
 			off := named("off", "acme")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 // A key is minted, stored by its hash, and recognised when its holder sends it.
@@ -17,7 +18,7 @@ func ExampleKeys() {
 		fmt.Println(err)
 		return
 	}
-	store := new(auth.MemoryKeys)
+	store := new(memory.Keys)
 	if err := store.Add(ctx, key); err != nil {
 		fmt.Println(err)
 		return

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
@@ -157,4 +158,37 @@ func clock(now func() time.Time) time.Time {
 		return time.Now()
 	}
 	return now()
+}
+
+// KeyStore finds keys. [Keys] asks it once for every request.
+type KeyStore interface {
+	// Find returns the key with a hash, disabled and expired ones too. It
+	// fails with fault.NotFound for a hash that no key has; any other error
+	// means that the store cannot say. The Key is shared: callers do not
+	// change it. Safe for concurrent use.
+	Find(ctx context.Context, hash [32]byte) (*Key, error)
+}
+
+// KeyAdmin changes the keys of a store. Implementations are safe for
+// concurrent use; a change is seen by every later Find of the same process.
+type KeyAdmin interface {
+	// Add stores a key. It fails with fault.InvalidRequest if the key has no
+	// id, account or hash, or if another key has the same id or hash.
+	Add(ctx context.Context, k Key) error
+	// SetDisabled turns a key off or on; fault.NotFound if there is none.
+	SetDisabled(ctx context.Context, id string, disabled bool) error
+	// Delete removes a key for good; fault.NotFound if there is none.
+	Delete(ctx context.Context, id string) error
+	// List returns copies of the keys of an account, or of all accounts where
+	// it is empty, the oldest first.
+	List(ctx context.Context, account string) ([]Key, error)
+	// Page is a part of List: at most limit keys, of those that List has after the
+	// key with the id after; from the oldest on where that is empty. It fails with
+	// fault.InvalidRequest if there is no such key (any more).
+	Page(ctx context.Context, account, after string, limit int) ([]Key, error)
+}
+
+// NoKeyAfter is how a [KeyAdmin] refuses to list keys after one that it lacks.
+func NoKeyAfter(id string) error {
+	return fault.Invalid("after", fmt.Sprintf("There is no key with the id %.64q to list the next ones of: it may have been deleted. List from the start.", id))
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/anthropic"
@@ -104,7 +105,7 @@ func playGateway(ctx context.Context, args []string, in io.Reader, out io.Writer
 
 const plenty = 1 << 50 // a limit that is counted and never reached
 
-func oneKey(ctx context.Context) (*auth.MemoryKeys, secret.String, error) {
+func oneKey(ctx context.Context) (*memory.Keys, secret.String, error) {
 	k, token, err := auth.NewKey(auth.KeyOptions{
 		Account: "acme", Name: "bench",
 		Limits: auth.Limits{RPM: plenty, TPM: plenty, MaxConcurrent: plenty},
@@ -112,7 +113,7 @@ func oneKey(ctx context.Context) (*auth.MemoryKeys, secret.String, error) {
 	if err != nil {
 		return nil, token, err
 	}
-	keys := &auth.MemoryKeys{}
+	keys := &memory.Keys{}
 	return keys, token, keys.Add(ctx, k)
 }
 
@@ -121,7 +122,7 @@ func oneKey(ctx context.Context) (*auth.MemoryKeys, secret.String, error) {
 func keepBooks(ctx context.Context, o *gateway.Options, durable bool) (shut func(), err error) {
 	const credit = 1_000_000_000 * billing.One
 	if !durable {
-		ledger := billing.NewLedger(billing.LedgerOptions{})
+		ledger := memory.NewLedger(memory.LedgerOptions{})
 		o.Meter = ledger
 		return func() {}, ledger.CreateAccount(ctx, "acme", credit)
 	}

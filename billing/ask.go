@@ -6,6 +6,10 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
+// MaxHold is the most that one request may set aside when it starts: a million
+// units of the currency. A request that could cost more is refused with 400.
+const MaxHold = 1_000_000 * One
+
 // Ask is what a request would have set aside, in money: a [Charge] at its price.
 type Ask struct {
 	Bound Money // the most that the request may cost; at most [MaxHold]

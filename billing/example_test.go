@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 // A request is held at its upper bound before it is sent and settled at what it
@@ -19,7 +20,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	ledger := billing.NewLedger(billing.LedgerOptions{})
+	ledger := memory.NewLedger(memory.LedgerOptions{})
 	if err := ledger.CreateAccount(ctx, "acme", billing.One); err != nil {
 		fmt.Println(err)
 		return

@@ -14,6 +14,8 @@ type note struct{}
 // RecordKind is "note".
 func (note) RecordKind() string { return "note" }
 
+func images(n int64) billing.Usage { return billing.Usage{Images: n} }
+
 func TestFreeLetsEverythingThroughAndChargesNothing(t *testing.T) {
 	price := mustPrice(t, billing.Rate{Unit: billing.Image, Amount: "1"})
 	var m billing.Meter = billing.Free{}

@@ -35,7 +35,7 @@ type Rate struct {
 }
 
 // perMillion says for each priced unit whether its amounts are given per
-// million (server.md, prices) or per single unit.
+// million or per single unit.
 var perMillion = map[Unit]bool{
 	Input: true, CachedInput: true, CacheWrite: true, Output: true,
 	ImageInput: true, ImageOutput: true, Character: true,
@@ -150,8 +150,8 @@ func (p *Price) IsFree() bool {
 	return p != nil && len(p.rates) > 0 && !slices.ContainsFunc(p.rates, func(r rate) bool { return r.pico != 0 })
 }
 
-// Cost is the exact price of u, rounded up to the next nano-unit once
-// (decisions.md, Shared rules, Money). A unit without a rate costs nothing. It
+// Cost is the exact price of u, rounded up to the next nano-unit once (docs/billing.md, Money).
+// A unit without a rate costs nothing. It
 // fails with [ErrAmount] if the cost does not fit Money or a bucket is negative.
 // A nil Price costs nothing.
 func (p *Price) Cost(u Usage) (Money, error) {
@@ -234,4 +234,35 @@ func (l *PriceList) Models() []string {
 		return nil
 	}
 	return slices.Sorted(maps.Keys(l.prices))
+}
+
+// Rates are the cells of the row, sorted by unit and variant, with their
+// amounts spelled exactly and in the shortest way. They are the whole content
+// of the row: NewPrice of them is an equal row with the same version. A nil
+// Price has none.
+func (p *Price) Rates() []Rate {
+	if p == nil {
+		return nil
+	}
+	rates := make([]Rate, len(p.rates))
+	for i, r := range p.rates {
+		places := 12
+		if perMillion[r.unit] {
+			places = 6
+		}
+		rates[i] = Rate{Unit: r.unit, Variant: r.variant, Amount: decimal(r.pico, places)}
+	}
+	return rates
+}
+
+// decimal spells n·10^-places, n not negative, as prices are written: with at
+// least two digits after the point. It is what parseDecimal reads back.
+func decimal(n int64, places int) string {
+	digits := fmt.Sprintf("%0*d", places+1, n)
+	point := len(digits) - places
+	frac := strings.TrimRight(digits[point:], "0")
+	for len(frac) < 2 {
+		frac += "0"
+	}
+	return digits[:point] + "." + frac
 }

@@ -3,8 +3,8 @@ package billing
 import "math"
 
 // Usage is what one request consumed, in disjoint buckets: no unit is counted
-// in two of them, so that a price is a plain sum of products (ledger.md,
-// Units). The zero Usage means that nothing was consumed.
+// in two of them, so that a price is a plain sum of products (docs/billing.md,
+// Money). The zero Usage means that nothing was consumed.
 type Usage struct {
 	Input       int64 // input tokens that no cache served
 	CachedInput int64 // input tokens read from the upstream's cache
@@ -68,8 +68,8 @@ func (u Usage) Units(yield func(Unit, int64) bool) {
 // IsZero reports whether nothing was consumed, whatever the flags say.
 func (u Usage) IsZero() bool { return u.union() == 0 }
 
-// negative reports whether a bucket is below zero, which no request consumes.
-func (u Usage) negative() bool { return u.union() < 0 }
+// Negative reports whether a bucket is below zero, which no request consumes.
+func (u Usage) Negative() bool { return u.union() < 0 }
 
 // union has every bit that is set in some bucket, the sign included.
 func (u Usage) union() int64 {

@@ -1,7 +1,6 @@
 package fault
 
-// Code is a word of the API's error tables (api.md, Errors; decisions.md,
-// Error bodies).
+// Code is a word of the API's error tables (docs/http-api.md, Errors).
 type Code string
 
 // The codes that the gateway itself gives. An upstream's own 4xx keeps the
@@ -79,8 +78,8 @@ func (c Code) Known() bool {
 	return ok
 }
 
-// Type is the `type` word of an error body for an HTTP status (decisions.md,
-// Error bodies).
+// Type is the `type` word of an error body for an HTTP status (docs/http-api.md,
+// Errors).
 func Type(status int) string {
 	switch status {
 	case 401:

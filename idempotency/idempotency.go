@@ -12,7 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// The limits of decisions.md, Idempotency-Key.
+// Limits of keys and of the answers that are kept.
 const (
 	MaxKey    = 255            // bytes of a key
 	MaxAnswer = 1 << 20        // bytes of an answer that is kept
@@ -23,7 +23,7 @@ const (
 	MaxEmbeddings = 64 << 10
 )
 
-// Store remembers answers (decisions.md, Idempotency-Key). It is safe for
+// Store remembers answers by Idempotency-Key (docs/http-api.md, Headers). It is safe for
 // concurrent use.
 //
 // A Store that is also the billing.Meter gets a [Record] in the settling
@@ -65,6 +65,9 @@ type Record struct {
 
 // Bytes is how much the answer takes where it is kept: its body and its header.
 func (r Record) Bytes() int { return len(r.Body) + headerBytes(r.Header) }
+
+// Bytes is the size of what is kept of an answer.
+func (a Answer) Bytes() int { return len(a.Body) + headerBytes(a.Header) }
 
 // headerBytes is the length of all names and values.
 func headerBytes(h http.Header) (n int) {

@@ -6,10 +6,9 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/tollhouse-ai/gateway/auth"
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 func TestMetricsNeedTheAdminTokenUnlessTheyArePublic(t *testing.T) {
@@ -30,7 +29,7 @@ func TestMetricsNeedTheAdminTokenUnlessTheyArePublic(t *testing.T) {
 		{"none", http.MethodGet, "admin-1", true, nil, 404},
 	} {
 		h := server.NewAdmin(server.AdminOptions{
-			Token: secret.New("admin-1"), Accounts: billing.NewLedger(billing.LedgerOptions{}), Keys: new(auth.MemoryKeys),
+			Token: secret.New("admin-1"), Accounts: memory.NewLedger(memory.LedgerOptions{}), Keys: new(memory.Keys),
 			Metrics: row.metrics, PublicMetrics: row.public,
 		})
 		r := httptest.NewRequest(row.method, "/metrics", http.NoBody)

@@ -16,6 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 const adminToken = "admin-0123456789"
@@ -23,14 +24,14 @@ const adminToken = "admin-0123456789"
 // office is an operator's API with a ledger and keys of its own.
 type office struct {
 	http.Handler
-	ledger *billing.Ledger
-	keys   *auth.MemoryKeys
+	ledger *memory.Ledger
+	keys   *memory.Keys
 	log    bytes.Buffer
 }
 
 func newOffice(t *testing.T, edit func(*server.AdminOptions)) *office {
 	t.Helper()
-	o := &office{ledger: billing.NewLedger(billing.LedgerOptions{}), keys: new(auth.MemoryKeys)}
+	o := &office{ledger: memory.NewLedger(memory.LedgerOptions{}), keys: new(memory.Keys)}
 	options := server.AdminOptions{
 		Token: secret.New(adminToken), Accounts: o.ledger, Keys: o.keys, Logger: slog.New(slog.NewTextHandler(&o.log, nil)),
 	}

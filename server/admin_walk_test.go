@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tollhouse-ai/gateway/auth"
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 // Whatever changes something leaves one line of who wanted what, and what came
@@ -29,12 +28,12 @@ func TestEveryAdminRequestThatChangesSomethingIsAudited(t *testing.T) {
 		}
 		seen[route.action] = true
 		var log bytes.Buffer
-		ledger := billing.NewLedger(billing.LedgerOptions{})
+		ledger := memory.NewLedger(memory.LedgerOptions{})
 		if err := ledger.CreateAccount(t.Context(), "acme", 0); err != nil {
 			t.Fatal(err)
 		}
 		h := NewAdmin(AdminOptions{
-			Token: secret.New(token), Accounts: ledger, Keys: new(auth.MemoryKeys), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Token: secret.New(token), Accounts: ledger, Keys: new(memory.Keys), Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 		for _, given := range []string{"wrong", token} {
 			r := httptest.NewRequest(route.method, strings.ReplaceAll(route.path, "{}", "acme"), strings.NewReader("{}"))
@@ -64,7 +63,7 @@ func TestEveryAdminRequestThatChangesSomethingIsAudited(t *testing.T) {
 func TestTheAuditLogTellsWhatCameOfIt(t *testing.T) {
 	var log bytes.Buffer
 	h := NewAdmin(AdminOptions{
-		Token: secret.New("t"), Accounts: billing.NewLedger(billing.LedgerOptions{}), Keys: new(auth.MemoryKeys), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Token: secret.New("t"), Accounts: memory.NewLedger(memory.LedgerOptions{}), Keys: new(memory.Keys), Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	for _, c := range []struct{ method, path, body, want string }{
 		{"POST", "/accounts", `{"name":"acme","credit":"5"}`, `action=account.create outcome=done .* target=acme credit=5.00`},

@@ -18,6 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
@@ -27,8 +28,8 @@ type shop struct {
 	books  *shoptest.Books
 	url    string
 	key    secret.String
-	keys   *auth.MemoryKeys
-	ledger *billing.Ledger
+	keys   *memory.Keys
+	ledger *memory.Ledger
 	log    *shoptest.Lines
 	g      *gateway.Gateway
 	h      *server.Handler

@@ -17,6 +17,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -81,14 +82,14 @@ var wave = []byte("RIFF\xff\xff\xff\xffWAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\
 // till is a gateway on a pipe, which charges the account "local".
 type till struct {
 	t      *testing.T
-	ledger *billing.Ledger
+	ledger *memory.Ledger
 	g      *gateway.Gateway
 	conn   net.Conn
 }
 
 func newTill(t *testing.T, up upstream.Upstream) *till {
 	t.Helper()
-	h := &till{t: t, ledger: billing.NewLedger(billing.LedgerOptions{})}
+	h := &till{t: t, ledger: memory.NewLedger(memory.LedgerOptions{})}
 	price, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "1"}, billing.Rate{Unit: billing.Output, Amount: "1"}, billing.Rate{Unit: billing.Character, Amount: "1"})
 	if err = errors.Join(err, h.ledger.CreateAccount(t.Context(), "local", billing.One)); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// CreateAccount is billing.Ledger's, durable when it returns.
+// CreateAccount is memory.Ledger's, durable when it returns.
 func (db *DB) CreateAccount(ctx context.Context, name string, credit billing.Money) error {
 	if err := billing.CheckAccountName(name); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (s *creating) decide(b *batch) error {
 	return nil
 }
 
-// Credit is billing.Ledger's, durable when it returns.
+// Credit is memory.Ledger's, durable when it returns.
 func (db *DB) Credit(ctx context.Context, account string, amount billing.Money, reference string) error {
 	if db.options.Count {
 		return countsOnly("amount")
@@ -119,7 +119,7 @@ func tooMuch() error {
 	return fault.Invalid("amount", "An account cannot hold an amount this large.")
 }
 
-// SetBudget is billing.Ledger's, durable when it returns.
+// SetBudget is memory.Ledger's, durable when it returns.
 func (db *DB) SetBudget(ctx context.Context, account, key string, budget *billing.Money) error {
 	if budget != nil && db.options.Count {
 		return countsOnly("budget")

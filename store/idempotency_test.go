@@ -17,6 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 // binary is a key and a body as a header and an upstream may bring them.
@@ -45,7 +46,7 @@ func TestStoredAnswersAreThoseThatMemoryWouldKeep(t *testing.T) {
 		var run int
 		rapid.Check(t, func(r *rapid.T) {
 			ctx := context.Background()
-			memory := &idempotency.Memory{Now: clock.Now}
+			memory := &memory.Answers{Now: clock.Now}
 			run++
 			account := fmt.Sprint("acme-", run)
 			key := rapid.Custom(func(r *rapid.T) idempotency.Key {

@@ -16,6 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 // named is a key whose secret is "sk-" and its id.
@@ -88,7 +89,7 @@ func TestTheStoredKeysAreThoseThatMemoryWouldKeep(t *testing.T) {
 		db := open(store.Options{})
 		rapid.Check(t, func(r *rapid.T) {
 			ctx := context.Background()
-			memory := new(auth.MemoryKeys)
+			memory := new(memory.Keys)
 			empty(t, db)
 			id := rapid.SampledFrom([]string{"", "a", "b", "c", "d"})
 			key := rapid.Custom(func(r *rapid.T) auth.Key {

@@ -19,7 +19,7 @@ func (db *DB) Counting() bool { return db.options.Count }
 // Currency is what the amounts are of.
 func (db *DB) Currency() string { return db.options.Currency }
 
-// Reserve is billing.Ledger's, durable when it returns. It waits at most
+// Reserve is memory.Ledger's, durable when it returns. It waits at most
 // Options.WaitTimeout; a hold that is made later all the same is given back. One
 // that outlives its process (Charge.Until) makes the task of a video.CreateTask with
 // it, or is refused by it: both are there or neither is.
@@ -42,7 +42,7 @@ func (db *DB) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, erro
 	return r.made, nil
 }
 
-// Extend is billing.Ledger's, durable when it returns. It also puts off the end
+// Extend is memory.Ledger's, durable when it returns. It also puts off the end
 // of a hold that nobody settles.
 func (db *DB) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
 	return db.committer.run(ctx, &extending{id: h.ID, soFar: soFar, more: more}, db.options.WaitTimeout)
@@ -57,7 +57,7 @@ func (db *DB) HasCapacity() bool {
 	return len(c.queue) < batchLimit/4 && c.down == nil && !c.closed
 }
 
-// Settle is billing.Ledger's, durable when it returns. It keeps records of the
+// Settle is memory.Ledger's, durable when it returns. It keeps records of the
 // types billing.Outcome, idempotency.Record, video.Step and video.Drop, and waits
 // as long as ctx lets it; whether or not it was in time, it may be called again.
 //

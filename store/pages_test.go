@@ -9,11 +9,12 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 func TestPagesOfKeysAreTheWholeList(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
-		for name, keys := range map[string]auth.KeyAdmin{"database": open(store.Options{}), "memory": new(auth.MemoryKeys)} {
+		for name, keys := range map[string]auth.KeyAdmin{"database": open(store.Options{}), "memory": new(memory.Keys)} {
 			t.Run(name, func(t *testing.T) {
 				for i := range 12 { // some of the same age, as those of a config file are
 					k := named(fmt.Sprint("key_", (i*7)%12), []string{"acme", "other"}[i%2])
@@ -59,7 +60,7 @@ func TestPagesOfKeysAreTheWholeList(t *testing.T) {
 func TestPagesOfAccountsAreAllAccountsWithTheirBalances(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		for name, ledger := range map[string]billing.Accounts{
-			"database": open(store.Options{}), "memory": billing.NewLedger(billing.LedgerOptions{}),
+			"database": open(store.Options{}), "memory": memory.NewLedger(memory.LedgerOptions{}),
 		} {
 			t.Run(name, func(t *testing.T) {
 				want := []string{"0", "Zeta", "acme", "b+c", "other"} // by their bytes

@@ -53,7 +53,7 @@ type Options struct {
 	// Now is the clock of the ledger; nil means the database's own on Postgres
 	// and [time.Now] on SQLite. It must be safe for concurrent use.
 	Now func() time.Time
-	// Count records usage without money, as billing.LedgerOptions.Count does.
+	// Count records usage without money, as memory.LedgerOptions.Count does.
 	Count bool
 	// Currency is what the amounts are of; empty means billing.DefaultCurrency. A
 	// database that holds amounts of another one is not opened.

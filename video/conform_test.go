@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/store/storetest"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -15,7 +15,7 @@ func TestTheStoreInMemory(t *testing.T) {
 	storetest.Tasks(t, func(_ testing.TB, now func() time.Time) storetest.Studio {
 		var mu sync.Mutex
 		var ids []string
-		m := &video.Memory{Now: now, Answers: &idempotency.Memory{Now: now}, Outbox: func(_ context.Context, n video.Notice) error {
+		m := &video.Memory{Now: now, Answers: &memory.Answers{Now: now}, Outbox: func(_ context.Context, n video.Notice) error {
 			mu.Lock()
 			defer mu.Unlock()
 			ids = append(ids, n.ID)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 // fresh is a task that is being submitted.
@@ -122,7 +123,7 @@ func TestAStepIsMadeOnce(t *testing.T) {
 	var notices []Notice
 	away := errors.New("away")
 	var fails error
-	m := &Memory{Answers: &idempotency.Memory{}, Outbox: func(_ context.Context, n Notice) error {
+	m := &Memory{Answers: &memory.Answers{}, Outbox: func(_ context.Context, n Notice) error {
 		if fails == nil {
 			notices = append(notices, n)
 		}

@@ -2,7 +2,7 @@ package model
 
 import "fmt"
 
-// wrong is what a state must not be, empty if it is sound (ledger.md,
+// wrong is what a state must not be, empty if it is sound (docs/billing.md,
 // Invariants).
 func (w *world) wrong(s *state) string {
 	if s.broken != "" {

@@ -10,6 +10,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/store/storetest"
 )
@@ -211,7 +212,7 @@ func TestTheLedgerInMemoryFollowsEveryTraceOfTheModel(t *testing.T) {
 	for name, w := range map[string]world{"known lengths": alone, "unknown lengths": unsure} {
 		t.Run(name, func(t *testing.T) {
 			x := newSubject(t)
-			x.ledger = billing.NewLedger(billing.LedgerOptions{})
+			x.ledger = memory.NewLedger(memory.LedgerOptions{})
 			x.replay(w, 9)
 			t.Logf("%d traces", x.traces)
 		})

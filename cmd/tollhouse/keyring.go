@@ -5,10 +5,11 @@ import (
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 // memoryKeys is the keyring of a store in memory.
-type memoryKeys struct{ *auth.MemoryKeys }
+type memoryKeys struct{ *memory.Keys }
 
 func (k memoryKeys) replace(_ context.Context, owned []auth.Key) error { return k.Replace(owned) }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/store/postgres"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/video"
@@ -79,12 +80,12 @@ func openStorage(ctx context.Context, address string, o store.Options) (*storage
 
 // memoryStorage is a store that ends with the process.
 func memoryStorage(o store.Options) *storage {
-	answers := new(idempotency.Memory)
+	answers := new(memory.Answers)
 	tasks := gateway.NewMemoryTasks(nil, answers)
 	return &storage{
 		name:   config.Memory,
-		ledger: billing.NewLedger(billing.LedgerOptions{Count: o.Count, Currency: o.Currency}),
-		keys:   memoryKeys{new(auth.MemoryKeys)}, answers: answers, tasks: tasks, notices: tasks, limiter: new(auth.MemoryLimiter),
+		ledger: memory.NewLedger(memory.LedgerOptions{Count: o.Count, Currency: o.Currency}),
+		keys:   memoryKeys{new(memory.Keys)}, answers: answers, tasks: tasks, notices: tasks, limiter: new(auth.MemoryLimiter),
 	}
 }
 

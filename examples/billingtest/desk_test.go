@@ -7,15 +7,16 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
 // house is a desk offline: a simulated vendor and a ledger in memory, with one
 // customer.
-func house(t *testing.T, credit billing.Money, o sim.Options) (*Desk, *billing.Ledger) {
+func house(t *testing.T, credit billing.Money, o sim.Options) (*Desk, *memory.Ledger) {
 	t.Helper()
-	ledger := billing.NewLedger(billing.LedgerOptions{})
+	ledger := memory.NewLedger(memory.LedgerOptions{})
 	if err := ledger.CreateAccount(t.Context(), "alice", credit); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func house(t *testing.T, credit billing.Money, o sim.Options) (*Desk, *billing.L
 	return desk, ledger
 }
 
-func balance(t *testing.T, ledger *billing.Ledger) billing.Money {
+func balance(t *testing.T, ledger *memory.Ledger) billing.Money {
 	t.Helper()
 	b, err := ledger.Balance(t.Context(), "alice")
 	if err != nil {

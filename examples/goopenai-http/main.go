@@ -18,6 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/examples/internal/vendor"
 	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 func main() {
@@ -26,7 +27,7 @@ func main() {
 	price, badPrice := billing.NewPrice( // per million tokens
 		billing.Rate{Unit: billing.Input, Amount: "0.60"}, billing.Rate{Unit: billing.Output, Amount: "2.50"})
 	key, token, badKey := auth.NewKey(auth.KeyOptions{Account: "acme"}) // the token is shown only here
-	keys, ledger := new(auth.MemoryKeys), billing.NewLedger(billing.LedgerOptions{})
+	keys, ledger := new(memory.Keys), memory.NewLedger(memory.LedgerOptions{})
 	err = errors.Join(err, badPrice, badKey, keys.Add(ctx, key), ledger.CreateAccount(ctx, "acme", 25*billing.One))
 	if err != nil {
 		log.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -31,7 +32,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx, ledger := context.Background(), billing.NewLedger(billing.LedgerOptions{})
+	ctx, ledger := context.Background(), memory.NewLedger(memory.LedgerOptions{})
 	if err := ledger.CreateAccount(ctx, "local", billing.One); err != nil {
 		log.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/speech"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -29,7 +30,7 @@ func run(ctx context.Context) error {
 	}
 	// The simulator's voice is a tone for each character.
 	g, err := gateway.New(gateway.Options{
-		Upstream: sim.New(sim.Options{}), Meter: billing.NewLedger(billing.LedgerOptions{Count: true}),
+		Upstream: sim.New(sim.Options{}), Meter: memory.NewLedger(memory.LedgerOptions{Count: true}),
 		Prices: billing.NewPriceList(map[string]*billing.Price{"alpha3-tts-flash": price}),
 	})
 	if err != nil {

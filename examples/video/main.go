@@ -14,6 +14,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -29,7 +30,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ledger := billing.NewLedger(billing.LedgerOptions{})
+	ledger := memory.NewLedger(memory.LedgerOptions{})
 	if err := ledger.CreateAccount(ctx, "local", billing.One); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -58,7 +59,7 @@ type Lab struct {
 	door    *door // nil without one
 	tags    map[string]*Run
 	log     *lines
-	answers *idempotency.Memory
+	answers *memory.Answers
 	tasks   *gateway.MemoryTasks
 
 	turn       sync.RWMutex // begin holds it to read, a reload or a restart to write
@@ -127,9 +128,9 @@ func newLab(o Options) (*Lab, error) {
 		o.Ledger = o.Store
 	}
 	if o.Ledger == nil {
-		o.Ledger = billing.NewLedger(billing.LedgerOptions{Receipts: 1_000_000})
+		o.Ledger = memory.NewLedger(memory.LedgerOptions{Receipts: 1_000_000})
 	}
-	l := &Lab{options: o, start: time.Now(), source: newSource(o.Seed, -1), runs: map[string]*Run{}, answers: &idempotency.Memory{}}
+	l := &Lab{options: o, start: time.Now(), source: newSource(o.Seed, -1), runs: map[string]*Run{}, answers: &memory.Answers{}}
 	l.tags = map[string]*Run{}
 	if o.Door {
 		l.door = newDoor(l)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 func TestACostIsExactAndRoundedUpOnce(t *testing.T) {
@@ -84,7 +85,7 @@ func TestACaseIsDrawnTheSameAgainAndCanBeWrittenDown(t *testing.T) {
 
 // greedy is a ledger that takes one token too many, once in a while.
 type greedy struct {
-	*billing.Ledger
+	*memory.Ledger
 	calls int
 }
 
@@ -99,7 +100,7 @@ func TestACustomerWhoPaysATokenTooMuchIsFoundWithTheScript(t *testing.T) {
 	var rep *Report
 	synctest.Test(t, func(t *testing.T) {
 		var err error
-		ledger := &greedy{Ledger: billing.NewLedger(billing.LedgerOptions{})}
+		ledger := &greedy{Ledger: memory.NewLedger(memory.LedgerOptions{})}
 		if rep, err = Simulate(Options{Seed: 3, Requests: 200, Ledger: ledger, Calm: true, Clients: 1}); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 // Account is the one that a shop has.
@@ -18,8 +19,8 @@ const Account = "acme"
 
 // Books are a shop's ledger, keys and log.
 type Books struct {
-	Ledger *billing.Ledger
-	Keys   *auth.MemoryKeys
+	Ledger *memory.Ledger
+	Keys   *memory.Keys
 	Log    *Lines
 	Key    secret.String // the first key
 	ID     string        // of the first key
@@ -28,7 +29,7 @@ type Books struct {
 // Open opens an account with a credit, and a key.
 func Open(t testing.TB, credit billing.Money, key auth.KeyOptions) *Books {
 	t.Helper()
-	b := &Books{Ledger: billing.NewLedger(billing.LedgerOptions{}), Keys: &auth.MemoryKeys{}, Log: &Lines{}}
+	b := &Books{Ledger: memory.NewLedger(memory.LedgerOptions{}), Keys: &memory.Keys{}, Log: &Lines{}}
 	if err := b.Ledger.CreateAccount(context.Background(), Account, credit); err != nil {
 		t.Fatal(err)
 	}

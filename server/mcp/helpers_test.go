@@ -22,6 +22,7 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/server/mcp"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
@@ -48,8 +49,8 @@ type shop struct {
 	books      *shoptest.Books
 	g          *gateway.Gateway
 	h          *mcp.Handler
-	keys       *auth.MemoryKeys
-	ledger     *billing.Ledger
+	keys       *memory.Keys
+	ledger     *memory.Ledger
 	log        *shoptest.Lines
 	url        string // of the MCP server
 	api        string

@@ -16,10 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/server/openapi"
 	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -40,7 +40,7 @@ func document(t *testing.T) map[string]any {
 // handler is one whose gateway keeps books, so that it has every route.
 func handler(t *testing.T) *server.Handler {
 	t.Helper()
-	g, err := gateway.New(gateway.Options{Upstream: sim.New(sim.Options{}), Meter: billing.NewLedger(billing.LedgerOptions{})})
+	g, err := gateway.New(gateway.Options{Upstream: sim.New(sim.Options{}), Meter: memory.NewLedger(memory.LedgerOptions{})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 // Ledger is what every ledger is, in memory or in a database. One that has a
@@ -22,7 +23,7 @@ type Ledger interface {
 
 // RunLedger runs the part of the suite that holds for every ledger, on one
 // that is gone with its process. open gives each test a ledger of its own.
-func RunLedger(t *testing.T, open func(o billing.LedgerOptions) Ledger) {
+func RunLedger(t *testing.T, open func(o memory.LedgerOptions) Ledger) {
 	for name, test := range ledgerRules() {
 		t.Run(name, func(t *testing.T) { test(newDesk(t, open)) })
 	}
@@ -49,12 +50,12 @@ type desk struct {
 	counts func() desk // what the process is instead if it only counts
 }
 
-func newDesk(t testing.TB, open func(o billing.LedgerOptions) Ledger) desk {
+func newDesk(t testing.TB, open func(o memory.LedgerOptions) Ledger) desk {
 	t.Helper()
 	d := desk{t: t, price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"}), clock: newClock(morning)}
 	begin := func(count bool) desk {
 		d := d
-		d.Ledger = open(billing.LedgerOptions{Now: d.clock.Now, Count: count})
+		d.Ledger = open(memory.LedgerOptions{Now: d.clock.Now, Count: count})
 		t.Cleanup(func() { d.ok(d.Verify(context.Background())) })
 		return d
 	}

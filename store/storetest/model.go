@@ -14,6 +14,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 // model is the ledger as ledger.md describes it, in plain arithmetic, with real
@@ -72,7 +73,7 @@ func behaves(t *testing.T, place func(t testing.TB) Place) {
 	rapid.Check(t, func(t *rapid.T) {
 		run++
 		m := newModel(t, nano, b.clock.Now().UTC())
-		memory := billing.NewLedger(billing.LedgerOptions{Now: func() time.Time { return m.clock }})
+		memory := memory.NewLedger(memory.LedgerOptions{Now: func() time.Time { return m.clock }})
 		m.run, m.set, m.ledgers = run, b.clock.Set, []Ledger{memory, b.DB}
 		m.crashed = func() { // what the database recovers, the ledger in memory is told to do
 			b = b.crash()
@@ -84,12 +85,12 @@ func behaves(t *testing.T, place func(t testing.TB) Place) {
 }
 
 // behavesAlone runs them on the model and a ledger that forgets old receipts.
-func behavesAlone(t *testing.T, open func(o billing.LedgerOptions) Ledger) {
+func behavesAlone(t *testing.T, open func(o memory.LedgerOptions) Ledger) {
 	nano := nanoPrice(t)
 	rapid.Check(t, func(t *rapid.T) {
 		m, c := newModel(t, nano, morning), newClock(morning)
 		m.set, m.keep = c.Set, rapid.IntRange(1, 6).Draw(t, "keep")
-		m.ledgers = []Ledger{open(billing.LedgerOptions{Now: c.Now, Receipts: m.keep})}
+		m.ledgers = []Ledger{open(memory.LedgerOptions{Now: c.Now, Receipts: m.keep})}
 		t.Repeat(m.steps())
 	})
 }

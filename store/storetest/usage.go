@@ -12,6 +12,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 // using are the rules of usage.
@@ -130,7 +131,7 @@ func (d desk) wantUsage(u billing.Usage) {
 // the ledger in memory.
 func sumOfReceipts(b bench) {
 	random := rand.New(rand.NewPCG(1, 2))
-	memory := billing.NewLedger(billing.LedgerOptions{Now: b.clock.Now})
+	memory := memory.NewLedger(memory.LedgerOptions{Now: b.clock.Now})
 	for _, name := range []string{"acme", "other"} {
 		b.account(name, 1000)
 		b.ok(memory.CreateAccount(b.t.Context(), name, 1000*billing.One))

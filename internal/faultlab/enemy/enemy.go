@@ -20,6 +20,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/speech"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/anthropic"
 	"github.com/tollhouse-ai/gateway/upstream/ark"
@@ -108,7 +109,7 @@ type outcome struct {
 type lab struct {
 	options  Options
 	g        *grammar
-	ledger   *billing.Ledger
+	ledger   *memory.Ledger
 	gateway  *gateway.Gateway
 	vendors  *vendors
 	front    *pipes
@@ -300,7 +301,7 @@ func (noEncoder) Encode(context.Context, speech.PCM, io.Reader) (io.ReadCloser, 
 // open starts the vendors, the gateway and its HTTP server.
 func open(o Options) (*lab, error) {
 	l := &lab{
-		options: o, ledger: billing.NewLedger(billing.LedgerOptions{Receipts: 1_000_000}), vendors: newVendors(), front: newPipes(), back: newPipes(),
+		options: o, ledger: memory.NewLedger(memory.LedgerOptions{Receipts: 1_000_000}), vendors: newVendors(), front: newPipes(), back: newPipes(),
 		requests: map[string]*request{}, seen: map[string]string{}, outcomes: map[int]outcome{},
 		report: &Report{Seed: o.Seed, Again: o.command(), Statuses: map[int]int{}, Found: map[string]int{}},
 	}

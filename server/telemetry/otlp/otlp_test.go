@@ -30,6 +30,7 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/server/telemetry/otlp"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
 )
@@ -215,7 +216,7 @@ func newPlace(t *testing.T, busy int) *place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ledger := billing.NewLedger(billing.LedgerOptions{})
+	ledger := memory.NewLedger(memory.LedgerOptions{})
 	if err := ledger.CreateAccount(t.Context(), "local", billing.One); err != nil {
 		t.Fatal(err)
 	}

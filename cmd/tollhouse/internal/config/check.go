@@ -8,9 +8,9 @@ import (
 	"slices"
 
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -127,8 +127,8 @@ func (c *Config) kind(id string) gateway.Kind {
 // checkAccounts tries the accounts and keys on a ledger and a store that are
 // thrown away.
 func (c *Config) checkAccounts(p *problems) {
-	ledger := billing.NewLedger(billing.LedgerOptions{Count: !c.Prepaid()})
-	store := new(auth.MemoryKeys)
+	ledger := memory.NewLedger(memory.LedgerOptions{Count: !c.Prepaid()})
+	store := new(memory.Keys)
 	for i := range c.Accounts {
 		a := &c.Accounts[i]
 		if err := ledger.CreateAccount(context.Background(), a.Name, a.Credit); err != nil {

@@ -1,4 +1,4 @@
-package auth_test
+package memory_test
 
 import (
 	"context"
@@ -13,21 +13,22 @@ import (
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 var (
-	_ auth.KeyStore = (*auth.MemoryKeys)(nil)
-	_ auth.KeyAdmin = (*auth.MemoryKeys)(nil)
+	_ auth.KeyStore = (*memory.Keys)(nil)
+	_ auth.KeyAdmin = (*memory.Keys)(nil)
 )
 
 // named is a key whose secret is "sk-" and its id.
 func named(id, account string) auth.Key {
-	return auth.Key{ID: id, Account: account, Hash: auth.HashOf("sk-" + id), Created: noon}
+	return auth.Key{ID: id, Account: account, Hash: auth.HashOf("sk-" + id), Created: morning}
 }
 
-func stored(t *testing.T, keys ...auth.Key) *auth.MemoryKeys {
+func stored(t *testing.T, keys ...auth.Key) *memory.Keys {
 	t.Helper()
-	m := new(auth.MemoryKeys)
+	m := new(memory.Keys)
 	for _, k := range keys {
 		if err := m.Add(t.Context(), k); err != nil {
 			t.Fatal(err)
@@ -37,7 +38,7 @@ func stored(t *testing.T, keys ...auth.Key) *auth.MemoryKeys {
 }
 
 // ids are those that a store lists.
-func ids(t *testing.T, m *auth.MemoryKeys, account string) string {
+func ids(t *testing.T, m *memory.Keys, account string) string {
 	t.Helper()
 	keys, err := m.List(t.Context(), account)
 	if err != nil {
@@ -55,7 +56,7 @@ func ids(t *testing.T, m *auth.MemoryKeys, account string) string {
 }
 
 func TestAnEmptyStoreFindsNothing(t *testing.T) {
-	m := new(auth.MemoryKeys)
+	m := new(memory.Keys)
 	if _, err := m.Find(t.Context(), auth.HashOf("sk-a")); !fault.Is(err, fault.NotFound) {
 		t.Errorf("error = %v", err)
 	}
@@ -142,7 +143,7 @@ func TestAKeyThatIsNotThereCannotBeChanged(t *testing.T) {
 
 func TestKeysAreListedByAccountAndAge(t *testing.T) {
 	young := named("a", "acme")
-	young.Created = noon.Add(time.Hour)
+	young.Created = morning.Add(time.Hour)
 	m := stored(t, young, named("c", "acme"), named("b", "acme"), named("d", "other"))
 	for account, want := range map[string]string{"acme": "b c a", "other": "d", "": "b c d a", "nobody": ""} {
 		if got := ids(t, m, account); got != want {
@@ -185,7 +186,7 @@ func TestAReloadSwapsTheFilesKeysAndKeepsTheOthers(t *testing.T) {
 }
 
 func TestAReloadTakesTheFilesNewSettings(t *testing.T) {
-	m := new(auth.MemoryKeys)
+	m := new(memory.Keys)
 	k := named("f", "acme")
 	_ = m.Replace([]auth.Key{k})
 	k.Limits.RPM, k.Disabled = 7, true
@@ -198,7 +199,7 @@ func TestAReloadTakesTheFilesNewSettings(t *testing.T) {
 }
 
 func TestAReloadDoesNotWakeAKeyThatWasTurnedOff(t *testing.T) {
-	m := new(auth.MemoryKeys)
+	m := new(memory.Keys)
 	file := []auth.Key{named("f", "acme"), named("g", "acme")}
 	_ = m.Replace(file)
 	if err := m.SetDisabled(t.Context(), "f", true); err != nil {
@@ -216,7 +217,7 @@ func TestAReloadDoesNotWakeAKeyThatWasTurnedOff(t *testing.T) {
 
 // A file that is rolled back, or a reload without it, loses a key for a while.
 func TestAKeyThatWasTurnedOffStaysOffWhenTheFileLosesItForAWhile(t *testing.T) {
-	m := new(auth.MemoryKeys)
+	m := new(memory.Keys)
 	file := []auth.Key{named("f", "acme"), named("g", "acme")}
 	past := auth.IDOf(file[0].Hash)
 	for i, err := range []error{m.Replace(file), m.SetDisabled(t.Context(), "f", true), m.Replace(file[1:]), m.Replace(nil)} {
@@ -247,7 +248,7 @@ func TestAKeyThatWasTurnedOffStaysOffWhenTheFileLosesItForAWhile(t *testing.T) {
 }
 
 func TestAKeyThatWasTurnedOffAndIsInNoFileCanBeForgotten(t *testing.T) {
-	m := new(auth.MemoryKeys)
+	m := new(memory.Keys)
 	file := []auth.Key{named("f", "acme")}
 	for i, err := range []error{
 		m.Replace(file), m.SetDisabled(t.Context(), "f", true), m.Replace(nil),
@@ -263,7 +264,7 @@ func TestAKeyThatWasTurnedOffAndIsInNoFileCanBeForgotten(t *testing.T) {
 }
 
 func TestAKeyOfTheFileIsNotDeletedAtRunTime(t *testing.T) {
-	m := new(auth.MemoryKeys)
+	m := new(memory.Keys)
 	_ = m.Replace([]auth.Key{named("f", "acme")})
 	if err := m.Delete(t.Context(), "f"); !fault.Is(err, fault.InvalidRequest) {
 		t.Errorf("error = %v", err)
@@ -305,7 +306,7 @@ func TestAReloadIsOneStepForEveryReader(t *testing.T) {
 }
 
 func TestNoChangeIsLostAmongConcurrentOnes(t *testing.T) {
-	m := new(auth.MemoryKeys)
+	m := new(memory.Keys)
 	var group sync.WaitGroup
 	const writers, each = 4, 200
 	for w := range writers {

@@ -1,4 +1,4 @@
-package billing
+package memory
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
 )
 
 // usedLedger has an open hold, a captured and a released request, and a
@@ -13,25 +15,25 @@ import (
 func usedLedger(t *testing.T) *Ledger {
 	t.Helper()
 	ctx := context.Background()
-	price, err := NewPrice(Rate{Unit: Image, Amount: "1"})
+	price, err := billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := NewLedger(LedgerOptions{Receipts: 3, Now: func() time.Time { return time.Unix(1e9, 0) }})
-	budget := 9 * One
+	budget := 9 * billing.One
 	steps := []error{
-		l.CreateAccount(ctx, "acme", 10*One),
+		l.CreateAccount(ctx, "acme", 10*billing.One),
 		l.SetBudget(ctx, "acme", "k1", &budget),
-		l.Credit(ctx, "acme", One, "invoice 1"),
+		l.Credit(ctx, "acme", billing.One, "invoice 1"),
 	}
 	for _, r := range []struct {
 		id   string
 		used int64 // -1: not settled
 	}{{"released", 0}, {"captured", 2}, {"open", -1}, {"overrun", 9}} {
-		h, err := l.Reserve(ctx, Charge{Account: "acme", Key: "k1", RequestID: r.id, Price: price, Bound: Usage{Images: 1}})
+		h, err := l.Reserve(ctx, billing.Charge{Account: "acme", Key: "k1", RequestID: r.id, Price: price, Bound: billing.Usage{Images: 1}})
 		steps = append(steps, err)
 		if r.used >= 0 {
-			_, err = l.Settle(ctx, h, Usage{Images: r.used})
+			_, err = l.Settle(ctx, h, billing.Usage{Images: r.used})
 			steps = append(steps, err)
 		}
 	}
@@ -46,32 +48,32 @@ func TestVerifyNamesTheInvariantThatABrokenLedgerBreaks(t *testing.T) {
 		name, want string
 		corrupt    func(*Ledger)
 	}{
-		{"a balance out of nothing", "I1", func(l *Ledger) { l.accounts["acme"].purse.posted++ }},
+		{"a balance out of nothing", "I1", func(l *Ledger) { l.accounts["acme"].balance.posted++ }},
 		{"a lopsided entry", "I1", func(l *Ledger) { l.journal.entries.items[0].credit++ }},
 		{"an opening sum of one account only", "I1", func(l *Ledger) { l.accounts["acme"].opening++ }},
 		{"lopsided totals", "I1", func(l *Ledger) { l.journal.opening.revenue++; l.journal.totals.revenue++ }},
 		{"totals that no entry explains", "I7", func(l *Ledger) { l.journal.totals.revenue++ }},
-		{"more held than posted", "I2", func(l *Ledger) { l.accounts["acme"].purse.held += 100 * One }},
-		{"less than nothing held", "I2", func(l *Ledger) { l.accounts["acme"].purse.held = -1 }},
+		{"more held than posted", "I2", func(l *Ledger) { l.accounts["acme"].balance.held += 100 * billing.One }},
+		{"less than nothing held", "I2", func(l *Ledger) { l.accounts["acme"].balance.held = -1 }},
 		{"a hold without a request", "I3", func(l *Ledger) { delete(l.requests, "open") }},
 		{"a request without its hold", "I3", func(l *Ledger) { l.requests["open"].receipt.Hold++ }},
 		{"a budget without its hold", "I3", func(l *Ledger) { l.accounts["acme"].budgets["k1"].held-- }},
 		{"an overdrawn budget", "I2", func(l *Ledger) { l.accounts["acme"].budgets["k1"].posted = -1 }},
 		{"a capture of another amount", "I4", func(l *Ledger) { l.requests["captured"].receipt.Charge-- }},
 		{"another overrun", "I4", func(l *Ledger) { l.requests["overrun"].receipt.Overrun++ }},
-		{"a captured hold that says released", "I4", func(l *Ledger) { l.requests["captured"].receipt.Status = Released }},
+		{"a captured hold that says released", "I4", func(l *Ledger) { l.requests["captured"].receipt.Status = billing.Released }},
 		{"a second capture", "I4", func(l *Ledger) {
 			l.journal.post(l.journal.entries.items[l.journal.entries.index(l.requests["captured"].entry)])
 		}},
 		{"a charge without an entry", "I4", func(l *Ledger) { l.requests["released"].receipt.Charge = 1 }},
 		{"a free capture without an entry", "I4", func(l *Ledger) {
-			l.requests["released"].receipt.Status, l.requests["released"].receipt.Charge = Captured, 1
+			l.requests["released"].receipt.Status, l.requests["released"].receipt.Charge = billing.Captured, 1
 		}},
 		{"a released charge whose entry was folded", "I4", func(l *Ledger) {
 			for i := range int64(3) {
-				l.credit(l.accounts["acme"], 1+Money(i), "invoice 2")
+				l.credit(l.accounts["acme"], 1+billing.Money(i), "invoice 2")
 			}
-			l.requests["captured"].receipt.Status = Released
+			l.requests["captured"].receipt.Status = billing.Released
 		}},
 		{"an entry without a charge", "I4", func(l *Ledger) { l.requests["released"].entry = 1 }},
 		{"a charge beyond hold and available", "I6", func(l *Ledger) {

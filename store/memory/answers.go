@@ -1,14 +1,17 @@
-package idempotency
+package memory
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/idempotency"
 )
 
-// Memory is a Store of one process, lost when it ends. The
-// zero value is ready.
-type Memory struct {
+// Answers is an [idempotency.Store] of one process, lost when it ends. The zero
+// value is ready.
+type Answers struct {
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 	// MaxBytes bounds the bodies and headers that are kept, 256 MiB if zero. While
@@ -19,7 +22,7 @@ type Memory struct {
 	MaxAccountBytes int64
 
 	mu      sync.Mutex
-	entries map[Key]*claim
+	entries map[idempotency.Key]*claim
 	kept    []*claim // in the order of their expiry
 	size    int64
 	sizes   map[string]int64 // by account; only of those that have one
@@ -27,16 +30,16 @@ type Memory struct {
 
 // claim is one key in use or kept.
 type claim struct {
-	key     Key
-	content Content
+	key     idempotency.Key
+	content idempotency.Content
 	request string
-	answer  *Answer // nil while the request is open
-	size    int64   // of the answer that is kept
+	answer  *idempotency.Answer // nil while the request is open
+	size    int64               // of the answer that is kept
 	expires time.Time
 }
 
 // Open claims a key.
-func (m *Memory) Open(_ context.Context, k Key, content Content, requestID string) (*Answer, error) {
+func (m *Answers) Open(_ context.Context, k idempotency.Key, content idempotency.Content, requestID string) (*idempotency.Answer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.expire()
@@ -44,40 +47,40 @@ func (m *Memory) Open(_ context.Context, k Key, content Content, requestID strin
 	switch {
 	case !ok:
 		if m.entries == nil {
-			m.entries = make(map[Key]*claim)
+			m.entries = make(map[idempotency.Key]*claim)
 		}
 		m.entries[k] = &claim{key: k, content: content, request: requestID}
 		return nil, nil
 	case first.content != content:
-		return nil, ErrMismatch()
+		return nil, idempotency.ErrMismatch()
 	case first.answer == nil:
-		return nil, ErrInProgress()
+		return nil, idempotency.ErrInProgress()
 	case first.answer.Body == nil:
-		return nil, ErrNotStored()
+		return nil, idempotency.ErrNotStored()
 	}
 	return first.answer, nil
 }
 
 // Keep ends a claim with its answer.
-func (m *Memory) Keep(_ context.Context, k Key, requestID string, a Answer) error {
+func (m *Answers) Keep(_ context.Context, k idempotency.Key, requestID string, a idempotency.Answer) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c, ok := m.entries[k]
 	if !ok || c.request != requestID || c.answer != nil {
 		return nil
 	}
-	size := int64(len(a.Body) + headerBytes(a.Header))
-	if a.Body == nil || len(a.Body) > MaxAnswer || m.size+size > limit(m.MaxBytes, 256<<20) || m.sizes[k.Account]+size > limit(m.MaxAccountBytes, 64<<20) {
+	size := int64(a.Bytes())
+	if a.Body == nil || len(a.Body) > idempotency.MaxAnswer || m.size+size > cmp.Or(m.MaxBytes, 256<<20) || m.sizes[k.Account]+size > cmp.Or(m.MaxAccountBytes, 64<<20) {
 		a.Header, a.Body, size = nil, nil, 0
 	}
 	m.count(c, size)
-	c.answer, c.expires = &a, m.now().Add(KeptFor)
+	c.answer, c.expires = &a, m.now().Add(idempotency.KeptFor)
 	m.kept = append(m.kept, c)
 	return nil
 }
 
 // Free ends a claim without an answer.
-func (m *Memory) Free(_ context.Context, k Key, requestID string) error {
+func (m *Answers) Free(_ context.Context, k idempotency.Key, requestID string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c, ok := m.entries[k]; ok && c.request == requestID && c.answer == nil {
@@ -87,7 +90,7 @@ func (m *Memory) Free(_ context.Context, k Key, requestID string) error {
 }
 
 // expire forgets what was kept for long enough.
-func (m *Memory) expire() {
+func (m *Answers) expire() {
 	now := m.now()
 	for len(m.kept) > 0 && !now.Before(m.kept[0].expires) {
 		m.count(m.kept[0], -m.kept[0].size)
@@ -97,7 +100,7 @@ func (m *Memory) expire() {
 	}
 }
 
-func (m *Memory) now() time.Time {
+func (m *Answers) now() time.Time {
 	if m.Now != nil {
 		return m.Now()
 	}
@@ -105,7 +108,7 @@ func (m *Memory) now() time.Time {
 }
 
 // count adds to the bytes that are kept of an answer.
-func (m *Memory) count(c *claim, size int64) {
+func (m *Answers) count(c *claim, size int64) {
 	c.size += size
 	m.size += size
 	if m.sizes == nil {
@@ -114,12 +117,4 @@ func (m *Memory) count(c *claim, size int64) {
 	if m.sizes[c.key.Account] += size; m.sizes[c.key.Account] == 0 {
 		delete(m.sizes, c.key.Account)
 	}
-}
-
-// limit is a bound that was set, or else its default.
-func limit(set, unset int64) int64 {
-	if set > 0 {
-		return set
-	}
-	return unset
 }

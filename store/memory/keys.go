@@ -1,57 +1,24 @@
-package auth
+package memory
 
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// KeyStore finds keys. [Keys] asks it once for every request.
-type KeyStore interface {
-	// Find returns the key with a hash, disabled and expired ones too. It
-	// fails with fault.NotFound for a hash that no key has; any other error
-	// means that the store cannot say. The Key is shared: callers do not
-	// change it. Safe for concurrent use.
-	Find(ctx context.Context, hash [32]byte) (*Key, error)
-}
-
-// KeyAdmin changes the keys of a store. Implementations are safe for
-// concurrent use; a change is seen by every later Find of the same process.
-type KeyAdmin interface {
-	// Add stores a key. It fails with fault.InvalidRequest if the key has no
-	// id, account or hash, or if another key has the same id or hash.
-	Add(ctx context.Context, k Key) error
-	// SetDisabled turns a key off or on; fault.NotFound if there is none.
-	SetDisabled(ctx context.Context, id string, disabled bool) error
-	// Delete removes a key for good; fault.NotFound if there is none.
-	Delete(ctx context.Context, id string) error
-	// List returns copies of the keys of an account, or of all accounts where
-	// it is empty, the oldest first.
-	List(ctx context.Context, account string) ([]Key, error)
-	// Page is a part of List: at most limit keys, of those that List has after the
-	// key with the id after; from the oldest on where that is empty. It fails with
-	// fault.InvalidRequest if there is no such key (any more).
-	Page(ctx context.Context, account, after string, limit int) ([]Key, error)
-}
-
-// NoKeyAfter is how a [KeyAdmin] refuses to list keys after one that it lacks.
-func NoKeyAfter(id string) error {
-	return fault.Invalid("after", fmt.Sprintf("There is no key with the id %.64q to list the next ones of: it may have been deleted. List from the start.", id))
-}
-
-// MemoryKeys keeps keys in memory. It implements [KeyStore] and [KeyAdmin]; the
+// Keys keeps keys in memory. It implements [auth.KeyStore] and [auth.KeyAdmin]; the
 // zero value is an empty store. A change copies the whole set, so that a look-up
 // never waits for one.
 //
 // It holds two kinds of keys: those that a config file owns, given as a whole
-// by [MemoryKeys.Replace], and those that were added one by one at run time.
-type MemoryKeys struct {
+// by [Keys.Replace], and those that were added one by one at run time.
+type Keys struct {
 	changing sync.Mutex // held from reading the old set to storing the new one
 	current  atomic.Pointer[keySet]
 }
@@ -60,30 +27,30 @@ type MemoryKeys struct {
 type keySet map[[32]byte]*keyRecord
 
 type keyRecord struct {
-	Key
+	auth.Key
 	owned    bool // by the config file
 	past     bool // the config file had it, and it was turned off then
 	switched bool // Disabled was set at run time and outlives a reload
 }
 
-// Find implements [KeyStore]. It takes no lock.
-func (m *MemoryKeys) Find(_ context.Context, hash [32]byte) (*Key, error) {
+// Find implements [auth.KeyStore]. It takes no lock.
+func (m *Keys) Find(_ context.Context, hash [32]byte) (*auth.Key, error) {
 	if r, ok := m.set()[hash]; ok {
 		return &r.Key, nil
 	}
 	return nil, fault.New(fault.NotFound, "No key has this hash.")
 }
 
-// Add implements [KeyAdmin].
-func (m *MemoryKeys) Add(_ context.Context, k Key) error {
+// Add implements [auth.KeyAdmin].
+func (m *Keys) Add(_ context.Context, k auth.Key) error {
 	return m.change(func(s keySet) error { return s.add(&keyRecord{Key: k}) })
 }
 
-// SetDisabled implements [KeyAdmin]. What it sets for a key of the config file
+// SetDisabled implements [auth.KeyAdmin]. What it sets for a key of the config file
 // stays when the file is loaded again: a reload must not wake a leaked key. One
 // that the file does not have any more cannot be turned on
 // (fault.InvalidRequest).
-func (m *MemoryKeys) SetDisabled(_ context.Context, id string, disabled bool) error {
+func (m *Keys) SetDisabled(_ context.Context, id string, disabled bool) error {
 	return m.change(func(s keySet) error {
 		r, err := s.byID(id)
 		if err != nil {
@@ -99,11 +66,11 @@ func (m *MemoryKeys) SetDisabled(_ context.Context, id string, disabled bool) er
 	})
 }
 
-// Delete implements [KeyAdmin]. A key that the config file owns cannot be
+// Delete implements [auth.KeyAdmin]. A key that the config file owns cannot be
 // deleted (fault.InvalidRequest), since the next reload would bring it back. One
 // that was turned off and is not in the file any more can be: with it goes the
 // memory that it was turned off.
-func (m *MemoryKeys) Delete(_ context.Context, id string) error {
+func (m *Keys) Delete(_ context.Context, id string) error {
 	return m.change(func(s keySet) error {
 		r, err := s.byID(id)
 		if err != nil {
@@ -117,8 +84,8 @@ func (m *MemoryKeys) Delete(_ context.Context, id string) error {
 	})
 }
 
-// Page implements [KeyAdmin]. It sorts all keys for each page.
-func (m *MemoryKeys) Page(ctx context.Context, account, after string, limit int) ([]Key, error) {
+// Page implements [auth.KeyAdmin]. It sorts all keys for each page.
+func (m *Keys) Page(ctx context.Context, account, after string, limit int) ([]auth.Key, error) {
 	keys, err := m.List(ctx, account)
 	if err != nil {
 		return nil, err
@@ -126,18 +93,18 @@ func (m *MemoryKeys) Page(ctx context.Context, account, after string, limit int)
 	if after != "" {
 		last, err := m.set().byID(after)
 		if err != nil {
-			return nil, NoKeyAfter(after)
+			return nil, auth.NoKeyAfter(after)
 		}
-		keys = slices.DeleteFunc(keys, func(k Key) bool {
+		keys = slices.DeleteFunc(keys, func(k auth.Key) bool {
 			return cmp.Or(k.Created.Compare(last.Created), cmp.Compare(k.ID, last.ID)) <= 0
 		})
 	}
 	return keys[:min(limit, len(keys))], nil
 }
 
-// List implements [KeyAdmin].
-func (m *MemoryKeys) List(_ context.Context, account string) ([]Key, error) {
-	var keys []Key
+// List implements [auth.KeyAdmin].
+func (m *Keys) List(_ context.Context, account string) ([]auth.Key, error) {
+	var keys []auth.Key
 	for _, r := range m.set() {
 		if account == "" || r.Account == account {
 			k := r.Key
@@ -145,7 +112,7 @@ func (m *MemoryKeys) List(_ context.Context, account string) ([]Key, error) {
 			keys = append(keys, k)
 		}
 	}
-	slices.SortFunc(keys, func(a, b Key) int {
+	slices.SortFunc(keys, func(a, b auth.Key) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
 	})
 	return keys, nil
@@ -157,7 +124,7 @@ func (m *MemoryKeys) List(_ context.Context, account string) ([]Key, error) {
 // among owned stays too, disabled and under the id that [IDOf] gives: it must
 // not wake when an older or another file comes and goes. Replace fails as Add
 // does, and then nothing has changed.
-func (m *MemoryKeys) Replace(owned []Key) error {
+func (m *Keys) Replace(owned []auth.Key) error {
 	return m.change(func(s keySet) error {
 		before := maps.Clone(s)
 		maps.DeleteFunc(s, func(_ [32]byte, r *keyRecord) bool { return r.owned || r.past })
@@ -182,7 +149,7 @@ func (s keySet) remember(before keySet) error {
 			continue
 		}
 		past := &keyRecord{Key: r.Key, past: true, switched: true}
-		past.ID = IDOf(hash) // the file may have given its id to another secret
+		past.ID = auth.IDOf(hash) // the file may have given its id to another secret
 		if err := s.add(past); err != nil {
 			return err
 		}
@@ -191,7 +158,7 @@ func (s keySet) remember(before keySet) error {
 }
 
 // change applies edit to a copy of the set and stores the copy if edit succeeds.
-func (m *MemoryKeys) change(edit func(keySet) error) error {
+func (m *Keys) change(edit func(keySet) error) error {
 	m.changing.Lock()
 	defer m.changing.Unlock()
 	next := maps.Clone(m.set())
@@ -205,7 +172,7 @@ func (m *MemoryKeys) change(edit func(keySet) error) error {
 	return nil
 }
 
-func (m *MemoryKeys) set() keySet {
+func (m *Keys) set() keySet {
 	if s := m.current.Load(); s != nil {
 		return *s
 	}

@@ -1,4 +1,4 @@
-package billing
+package memory
 
 import (
 	"context"
@@ -6,11 +6,12 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// Verify checks the invariants I1 to I4, I6 and I7 of ledger.md and names the
-// first that does not hold, as fault.InternalError. I5 and I8 speak of expiry
+// Verify checks the invariants I1 to I4, I6 and I7 of docs/billing.md and names
+// the first that does not hold, as fault.InternalError. I5 and I8 speak of expiry
 // and of a disk, which a ledger in memory does not have. The checks of single
 // captures (I4, I6) cover the entries and receipts that are still kept; older
 // entries take part as the opening sums into which they were folded. Every
@@ -36,7 +37,7 @@ func (l *Ledger) badEntry() string {
 			continue
 		}
 		r := &e.request.receipt
-		if e.request.entry != n || r.Status != Captured || r.Charge != -e.customer || r.Overrun != -e.overrun {
+		if e.request.entry != n || r.Status != billing.Captured || r.Charge != -e.customer || r.Overrun != -e.overrun {
 			return fmt.Sprintf("I4: entry %q is not the one capture of its hold", e.reference)
 		}
 		if r.Charge > e.held+e.available || e.held != r.Hold {
@@ -48,7 +49,7 @@ func (l *Ledger) badEntry() string {
 
 // badSum replays the journal and compares.
 func (l *Ledger) badSum() string {
-	totals, customers := l.journal.opening, map[*account]Money{}
+	totals, customers := l.journal.opening, map[*account]billing.Money{}
 	for _, e := range l.journal.entries.all {
 		totals, _ = totals.plus(e.legs)
 		customers[e.account] += e.customer
@@ -61,26 +62,26 @@ func (l *Ledger) badSum() string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.accounts)) {
 		a := l.accounts[name]
-		if sum := a.opening + customers[a]; a.purse != nil && sum != a.purse.posted {
-			return fmt.Sprintf("I1: the entries of account %q sum to %s, its balance is %s", name, sum, a.purse.posted)
+		if sum := a.opening + customers[a]; a.balance != nil && sum != a.balance.posted {
+			return fmt.Sprintf("I1: the entries of account %q sum to %s, its balance is %s", name, sum, a.balance.posted)
 		}
 	}
 	return ""
 }
 
-// badHold compares every purse with the open holds on it.
+// badHold compares every balance with the open holds on it.
 func (l *Ledger) badHold() string {
-	held := map[*purse]Money{}
-	owner := map[*purse]string{}
+	held := map[*balance]billing.Money{}
+	owner := map[*balance]string{}
 	for _, a := range l.accounts {
-		owner[a.purse] = a.name
+		owner[a.balance] = a.name
 		for _, budget := range a.budgets {
 			owner[budget] = a.name
 		}
 	}
 	for _, r := range l.requests {
 		if !r.settled() {
-			held[r.account.purse] += r.receipt.Hold
+			held[r.account.balance] += r.receipt.Hold
 			held[r.budget] += r.receipt.Hold
 			owner[r.budget] = r.account.name
 		}
@@ -101,7 +102,7 @@ func (l *Ledger) badHold() string {
 func (l *Ledger) badReceipt() string {
 	for _, r := range l.receipts.all {
 		paid := r.receipt.Charge > 0 || r.receipt.Overrun > 0
-		if paid && r.receipt.Status != Captured {
+		if paid && r.receipt.Status != billing.Captured {
 			return fmt.Sprintf("I4: request %q was released and charged %s", r.receipt.ID, r.receipt.Charge)
 		}
 		if !l.options.Count && paid != (r.entry != 0) {

@@ -1,4 +1,4 @@
-package billing
+package memory
 
 import (
 	"context"
@@ -6,29 +6,29 @@ import (
 	"maps"
 	"math/big"
 	"slices"
-	"strings"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // account is one customer in a [Ledger].
 type account struct {
 	name    string
-	purse   *purse // nil where the ledger only counts
-	opening Money  // sum of the journal entries that were folded away
-	budgets map[string]*purse
-	credits map[string]Money // by reference
+	balance *balance      // nil where the ledger only counts
+	opening billing.Money // sum of the journal entries that were folded away
+	budgets map[string]*balance
+	credits map[string]billing.Money // by reference
 	usage   map[tallyKey]*tally
-	waste   map[wasteKey]WasteRow
+	waste   map[wasteKey]billing.WasteRow
 }
 
 // newAccount adds an account; the caller holds the lock.
 func (l *Ledger) newAccount(name string) *account {
 	a := &account{
-		name: name, budgets: map[string]*purse{}, credits: map[string]Money{}, usage: map[tallyKey]*tally{}, waste: map[wasteKey]WasteRow{},
+		name: name, budgets: map[string]*balance{}, credits: map[string]billing.Money{}, usage: map[tallyKey]*tally{}, waste: map[wasteKey]billing.WasteRow{},
 	}
 	if !l.options.Count {
-		a.purse = &purse{}
+		a.balance = &balance{}
 	}
 	l.accounts[name] = a
 	return a
@@ -54,10 +54,10 @@ func (l *Ledger) account(name string) (*account, error) {
 }
 
 // CreateAccount adds an account with an opening credit. A malformed
-// ([CheckAccountName]) or taken name and a negative credit are
+// ([billing.CheckAccountName]) or taken name and a negative credit are
 // fault.InvalidRequest, and so is any credit where the ledger only counts.
-func (l *Ledger) CreateAccount(_ context.Context, name string, credit Money) error {
-	if err := CheckAccountName(name); err != nil {
+func (l *Ledger) CreateAccount(_ context.Context, name string, credit billing.Money) error {
+	if err := billing.CheckAccountName(name); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -78,25 +78,13 @@ func (l *Ledger) CreateAccount(_ context.Context, name string, credit Money) err
 	return nil
 }
 
-// CheckAccountName fails with fault.InvalidRequest on a name that no ledger
-// gives to an account: names are 1 to 64 ASCII letters, digits and any of
-// "._-@+", and start with a letter or digit. The colon is for the platform's own
-// accounts.
-func CheckAccountName(name string) error {
-	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-	if len(name) >= 1 && len(name) <= 64 && strings.IndexByte(letters, name[0]) >= 0 && strings.Trim(name, letters+"._-@+") == "" {
-		return nil
-	}
-	return fault.Invalid("name", "An account name is 1 to 64 ASCII letters, digits and any of \"._-@+\", and starts with a letter or digit.")
-}
-
 // Credit adds amount to an account, or takes it back. A reference counts once
 // per account: repeated with the same amount it changes nothing, with another
 // amount it is fault.InvalidRequest. So are an empty reference, a zero
 // amount, taking back what is held or spent, and any credit where the ledger
 // only counts. An unknown account is fault.NotFound. References are kept for
 // good.
-func (l *Ledger) Credit(_ context.Context, name string, amount Money, reference string) error {
+func (l *Ledger) Credit(_ context.Context, name string, amount billing.Money, reference string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.options.Count {
@@ -116,8 +104,8 @@ func (l *Ledger) Credit(_ context.Context, name string, amount Money, reference 
 		return fault.Invalid("reference", fmt.Sprintf("The reference %.64q already stands for a credit of %s.", reference, before))
 	case amount == 0:
 		return fault.Invalid("amount", "A credit must not be zero.")
-	case amount < -a.purse.available():
-		return fault.Invalid("amount", fmt.Sprintf("Only %s of the account's balance is available to be taken back.", a.purse.available()))
+	case amount < -a.balance.available():
+		return fault.Invalid("amount", fmt.Sprintf("Only %s of the account's balance is available to be taken back.", a.balance.available()))
 	}
 	if !l.credit(a, amount, reference) {
 		return tooLarge()
@@ -127,12 +115,12 @@ func (l *Ledger) Credit(_ context.Context, name string, amount Money, reference 
 }
 
 // credit posts one credit, or reports that it does not fit.
-func (l *Ledger) credit(a *account, amount Money, reference string) bool {
+func (l *Ledger) credit(a *account, amount billing.Money, reference string) bool {
 	e := entry{account: a, reference: reference, legs: legs{customer: amount, credit: -amount}}
 	if l.journal.post(e) == 0 {
 		return false
 	}
-	a.purse.posted += amount
+	a.balance.posted += amount
 	return true
 }
 
@@ -141,7 +129,7 @@ func (l *Ledger) credit(a *account, amount Money, reference string) bool {
 // lifts the bound. A negative budget, an empty key, and any budget where the
 // ledger only counts are fault.InvalidRequest, an unknown account is
 // fault.NotFound.
-func (l *Ledger) SetBudget(_ context.Context, name, key string, budget *Money) error {
+func (l *Ledger) SetBudget(_ context.Context, name, key string, budget *billing.Money) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if budget != nil && l.options.Count {
@@ -159,33 +147,33 @@ func (l *Ledger) SetBudget(_ context.Context, name, key string, budget *Money) e
 	case *budget < 0:
 		return fault.Invalid("budget", "A budget must not be negative.")
 	default:
-		a.budgets[key] = &purse{posted: *budget}
+		a.budgets[key] = &balance{posted: *budget}
 	}
 	return nil
 }
 
 // Budgets are those in force, sorted by account and key. It never fails.
-func (l *Ledger) Budgets(_ context.Context, account string) ([]Budget, error) {
+func (l *Ledger) Budgets(_ context.Context, account string) ([]billing.Budget, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var all []Budget
+	var all []billing.Budget
 	for _, name := range slices.Sorted(maps.Keys(l.accounts)) {
 		if account != "" && account != name {
 			continue
 		}
 		a := l.accounts[name]
 		for _, key := range slices.Sorted(maps.Keys(a.budgets)) {
-			all = append(all, Budget{Account: name, Key: key, Left: a.budgets[key].available()})
+			all = append(all, billing.Budget{Account: name, Key: key, Left: a.budgets[key].available()})
 		}
 	}
 	return all, nil
 }
 
 // BudgetsOf is what is left of the budgets of keys. It never fails.
-func (l *Ledger) BudgetsOf(_ context.Context, keys []KeyOf) (map[KeyOf]Money, error) {
+func (l *Ledger) BudgetsOf(_ context.Context, keys []billing.KeyOf) (map[billing.KeyOf]billing.Money, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	left := make(map[KeyOf]Money)
+	left := make(map[billing.KeyOf]billing.Money)
 	for _, k := range keys {
 		if a := l.accounts[k.Account]; a != nil && a.budgets[k.Key] != nil {
 			left[k] = a.budgets[k.Key].available()
@@ -203,16 +191,16 @@ func (l *Ledger) Exists(_ context.Context, account string) (bool, error) {
 
 // Balances is a page of the accounts after a name, sorted. It never fails, and
 // sorts all names for each page.
-func (l *Ledger) Balances(_ context.Context, after string, limit int) ([]Balance, error) {
+func (l *Ledger) Balances(_ context.Context, after string, limit int) ([]billing.Balance, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var page []Balance
+	var page []billing.Balance
 	for _, name := range slices.Sorted(maps.Keys(l.accounts)) {
 		if name <= after || len(page) == limit {
 			continue
 		}
-		b := Balance{Account: name}
-		if p := l.accounts[name].purse; p != nil {
+		b := billing.Balance{Account: name}
+		if p := l.accounts[name].balance; p != nil {
 			b.Posted, b.Held = p.posted, p.held
 		}
 		page = append(page, b)
@@ -221,18 +209,18 @@ func (l *Ledger) Balances(_ context.Context, after string, limit int) ([]Balance
 }
 
 // Totals sums all accounts. It never fails.
-func (l *Ledger) Totals(context.Context) (Totals, error) {
+func (l *Ledger) Totals(context.Context) (billing.Totals, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	amount := func(m Money) *big.Int { return big.NewInt(int64(m)) }
+	amount := func(m billing.Money) *big.Int { return big.NewInt(int64(m)) }
 	sums := l.journal.totals
-	t := Totals{
+	t := billing.Totals{
 		Accounts: int64(len(l.accounts)), Posted: amount(sums.customer), Held: new(big.Int),
 		Credited: amount(-sums.credit), Revenue: amount(sums.revenue), Overrun: amount(-sums.overrun),
 	}
 	for _, a := range l.accounts {
-		if a.purse != nil {
-			t.Held.Add(t.Held, amount(a.purse.held))
+		if a.balance != nil {
+			t.Held.Add(t.Held, amount(a.balance.held))
 		}
 	}
 	return t, nil
@@ -247,17 +235,17 @@ func (l *Ledger) AccountNames(context.Context) ([]string, error) {
 
 // Balance is one account's position; fault.NotFound if there is no such
 // account. Where the ledger only counts every account exists and is at zero.
-func (l *Ledger) Balance(_ context.Context, name string) (Balance, error) {
+func (l *Ledger) Balance(_ context.Context, name string) (billing.Balance, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.options.Count {
-		return Balance{Account: name}, nil
+		return billing.Balance{Account: name}, nil
 	}
 	a, err := l.account(name)
 	if err != nil {
-		return Balance{}, err
+		return billing.Balance{}, err
 	}
-	return Balance{Account: name, Posted: a.purse.posted, Held: a.purse.held}, nil
+	return billing.Balance{Account: name, Posted: a.balance.posted, Held: a.balance.held}, nil
 }
 
 func countsOnly(param string) error {

@@ -1,10 +1,11 @@
-package billing_test
+package memory_test
 
 import (
 	"strconv"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 // chatCharge is a typical chat request, priced in four units.
@@ -23,7 +24,7 @@ func chatCharge(b *testing.B) billing.Charge {
 // every receipt that is kept by default in place. One of the allocations is
 // the id.
 func BenchmarkHoldAndSettle(b *testing.B) {
-	l := billing.NewLedger(billing.LedgerOptions{})
+	l := memory.NewLedger(memory.LedgerOptions{})
 	if err := l.CreateAccount(b.Context(), "acme", billing.Unlimited/2); err != nil {
 		b.Fatal(err)
 	}
@@ -46,16 +47,5 @@ func BenchmarkHoldAndSettle(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		request()
-	}
-}
-
-// BenchmarkCost prices one usage of three units.
-func BenchmarkCost(b *testing.B) {
-	charge := chatCharge(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := charge.Price.Cost(charge.Bound); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package billing_test
+package memory_test
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/memory"
+	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
 // morning is where the tests' clocks stand.
@@ -19,19 +21,19 @@ var morning = time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)
 // bench is a ledger with one account, acme, and a price of one unit per image,
 // so that a count of images is an amount of money.
 type bench struct {
-	*billing.Ledger
+	*memory.Ledger
 	t     testing.TB
 	price *billing.Price
 	now   *time.Time
 }
 
-func newBench(t testing.TB, credit billing.Money, o billing.LedgerOptions) bench {
+func newBench(t testing.TB, credit billing.Money, o memory.LedgerOptions) bench {
 	t.Helper()
 	now := morning
 	if o.Now == nil {
 		o.Now = func() time.Time { return now }
 	}
-	b := bench{billing.NewLedger(o), t, mustPrice(t, billing.Rate{Unit: billing.Image, Amount: "1"}), &now}
+	b := bench{memory.NewLedger(o), t, mustPrice(t, billing.Rate{Unit: billing.Image, Amount: "1"}), &now}
 	b.ok(b.CreateAccount(t.Context(), "acme", credit))
 	t.Cleanup(func() { b.ok(b.Verify(context.Background())) })
 	return b
@@ -42,6 +44,15 @@ func (b bench) ok(err error) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+func mustPrice(t testing.TB, rates ...billing.Rate) *billing.Price {
+	t.Helper()
+	p, err := billing.NewPrice(rates...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 func images(n int64) billing.Usage { return billing.Usage{Images: n} }
@@ -86,7 +97,7 @@ func wantCode(t testing.TB, err error, code fault.Code) {
 }
 
 func TestTheOldestReceiptIsForgottenButUsageKeepsItsSum(t *testing.T) {
-	b := newBench(t, 100*billing.One, billing.LedgerOptions{Receipts: 3})
+	b := newBench(t, 100*billing.One, memory.LedgerOptions{Receipts: 3})
 	for i := range 10 {
 		b.settle(b.reserve(fmt.Sprint("r", i), 2), 1)
 		b.ok(b.Verify(t.Context()))
@@ -110,7 +121,7 @@ func TestTheOldestReceiptIsForgottenButUsageKeepsItsSum(t *testing.T) {
 
 func TestAClockThatFailsDoesNotLeaveMoneyHalfMoved(t *testing.T) {
 	fail := false
-	b := newBench(t, 10*billing.One, billing.LedgerOptions{Now: func() time.Time {
+	b := newBench(t, 10*billing.One, memory.LedgerOptions{Now: func() time.Time {
 		if fail {
 			panic(errors.New("no clock"))
 		}
@@ -130,7 +141,7 @@ func TestAClockThatFailsDoesNotLeaveMoneyHalfMoved(t *testing.T) {
 }
 
 func TestTheClockIsTheWallClockUnlessToldOtherwise(t *testing.T) {
-	l := billing.NewLedger(billing.LedgerOptions{Count: true})
+	l := memory.NewLedger(memory.LedgerOptions{Count: true})
 	before := time.Now()
 	h, err := l.Reserve(t.Context(), billing.Charge{RequestID: "r1"})
 	if err != nil {
@@ -143,7 +154,7 @@ func TestTheClockIsTheWallClockUnlessToldOtherwise(t *testing.T) {
 }
 
 func TestThePriceOfAHoldIsKnownByItsVersion(t *testing.T) {
-	b := newBench(t, 100*billing.One, billing.LedgerOptions{})
+	b := newBench(t, 100*billing.One, memory.LedgerOptions{})
 	_, err := b.Price(t.Context(), b.price.Version())
 	if !fault.Is(err, fault.NotFound) {
 		t.Errorf("before any hold: %v", err)
@@ -158,4 +169,8 @@ func TestThePriceOfAHoldIsKnownByItsVersion(t *testing.T) {
 		_, err = b.Settle(t.Context(), h, billing.Usage{Images: 1})
 		b.ok(err)
 	}
+}
+
+func TestTheLedgerInMemory(t *testing.T) {
+	storetest.RunLedger(t, func(o memory.LedgerOptions) storetest.Ledger { return memory.NewLedger(o) })
 }

@@ -5,6 +5,8 @@ import (
 	"math/big"
 	"strings"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // Reports is the reading side of a ledger. The server asks a Meter for it: with
@@ -46,7 +48,7 @@ type Accounts interface {
 	Totals(ctx context.Context) (Totals, error)
 	// SetBudget bounds what one key may spend from now on; nil lifts the bound.
 	SetBudget(ctx context.Context, account, key string, budget *Money) error
-	// Verify checks the ledger's invariants (ledger.md, I1 to I7) and names
+	// Verify checks the ledger's invariants (docs/billing.md, Invariants) and names
 	// the first that does not hold.
 	Verify(ctx context.Context) error
 }
@@ -108,6 +110,25 @@ func FormatSum(nanos *big.Int) string {
 	return whole.String() + "." + fraction // whole has the sign: it is not 0
 }
 
+// CheckAccountName fails with fault.InvalidRequest on a name that no ledger
+// gives to an account: names are 1 to 64 ASCII letters, digits and any of
+// "._-@+", and start with a letter or digit. The colon is for the platform's own
+// accounts.
+func CheckAccountName(name string) error {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	if len(name) >= 1 && len(name) <= 64 && strings.IndexByte(letters, name[0]) >= 0 && strings.Trim(name, letters+"._-@+") == "" {
+		return nil
+	}
+	return fault.Invalid("name", "An account name is 1 to 64 ASCII letters, digits and any of \"._-@+\", and starts with a letter or digit.")
+}
+
+// OpenHold is a request that has not been settled.
+type OpenHold struct {
+	Hold
+	CreatedAt time.Time
+	SoFar     Usage // the last checkpoint given to Extend
+}
+
 // Query selects and groups usage.
 type Query struct {
 	Account string    // empty: every account
@@ -119,7 +140,7 @@ type Query struct {
 // GroupBy is what the rows of a usage answer are summed over.
 type GroupBy string
 
-// The groupings of server.md.
+// What usage can be grouped by.
 const (
 	ByModel GroupBy = "model"
 	ByKey   GroupBy = "key"

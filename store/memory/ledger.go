@@ -1,0 +1,458 @@
+// Package memory keeps in one process what package store keeps in a database: a
+// [Ledger] of accounts, holds and receipts, API [Keys], and the [Answers] that
+// idempotency keys stand for. All of it is gone when the process ends. They keep
+// the same rules as the database does, and pass the same tests (package storetest).
+//
+// Everything is safe for concurrent use.
+package memory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// defaultReceipts is how many settled receipts a Ledger keeps unless told.
+const defaultReceipts = 100_000
+
+// LedgerOptions configure a [Ledger]. The zero value is a prepaid ledger on
+// the wall clock.
+type LedgerOptions struct {
+	// Now is the clock; nil means [time.Now]. It must be safe for concurrent
+	// use and must not call the ledger.
+	Now func() time.Time
+	// Receipts is how many settled receipts, and how many journal entries, are
+	// kept; 0 means 100,000. Beyond it the oldest receipt is forgotten (its id
+	// is then unknown to Receipt and Settle), and the oldest journal entry is
+	// folded into its account's opening sum. Sums of usage are never dropped.
+	Receipts int
+	// Count records usage without money: no balance is checked and none moves,
+	// nothing is set aside, prices may be missing and only inform (a receipt's
+	// Charge), an account exists as soon as it is named, and credits and
+	// budgets are refused.
+	Count bool
+	// Currency is what the amounts are of; empty means "USD".
+	Currency string
+}
+
+// Ledger is a ledger in memory: a [billing.Meter], its [Reports] and its [billing.Accounts]. It
+// keeps every rule of docs/billing.md that does not need a disk; what it knows is
+// gone with the process. Use [NewLedger].
+//
+// It is safe for concurrent use. One lock guards everything, so that each call
+// is one transaction; no call blocks on anything else and contexts are ignored.
+// Every error is a *[fault.Error].
+//
+// Memory grows with the number of accounts, credits and open holds and, by one
+// row per hour in which it was used, with each key and model of an account.
+type Ledger struct {
+	options LedgerOptions
+
+	mu       sync.Mutex
+	accounts map[string]*account
+	requests map[string]*request // by id: the open ones, and the settled ones in receipts
+	receipts ring[*request]
+	journal  journal
+}
+
+var (
+	_ billing.Meter    = (*Ledger)(nil)
+	_ billing.Accounts = (*Ledger)(nil)
+	_ billing.Budgets  = (*Ledger)(nil)
+	_ billing.Records  = (*Ledger)(nil)
+)
+
+// NewLedger returns an empty ledger.
+func NewLedger(o LedgerOptions) *Ledger {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Currency == "" {
+		o.Currency = billing.DefaultCurrency
+	}
+	if o.Receipts <= 0 {
+		o.Receipts = defaultReceipts
+	}
+	l := &Ledger{options: o, accounts: map[string]*account{}, requests: map[string]*request{}}
+	l.receipts.limit = o.Receipts
+	l.journal.entries.limit = o.Receipts
+	return l
+}
+
+// Currency is what the amounts are of.
+func (l *Ledger) Currency() string { return l.options.Currency }
+
+// Counting reports whether usage is recorded without money.
+func (l *Ledger) Counting() bool { return l.options.Count }
+
+// Reserve sets aside what [billing.Ask.Grant] says: the cost of c.Bound, or less where the
+// account and the key's budget have or can spare no more, as long as that covers
+// c.Least. It fails with fault.InsufficientBalance if it does not, with fault.PermissionDenied if
+// there is no such account, with fault.InvalidRequest if the cost of the bound
+// is above [billing.MaxHold], and with fault.InternalError if c.RequestID is empty or
+// already used, or if c.With has a record. It ends no hold by itself: c.Until is
+// the caller's to keep, and the process's end is every hold's.
+func (l *Ledger) Reserve(_ context.Context, c billing.Charge) (billing.Hold, error) {
+	var ask billing.Ask
+	if !l.options.Count {
+		var err error
+		if ask, err = c.Ask(); err != nil {
+			return billing.Hold{}, err
+		}
+	}
+	if len(c.With) > 0 {
+		return billing.Hold{}, fault.New(fault.InternalError, fmt.Sprintf("A ledger in memory cannot keep a record of type %T with a hold.", c.With[0]))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.RequestID == "" || l.requests[c.RequestID] != nil {
+		return billing.Hold{}, fault.New(fault.InternalError, "The gateway used a request id twice. Nothing was charged; send the request again.")
+	}
+	a, err := l.payer(c.Account)
+	if err != nil {
+		return billing.Hold{}, err
+	}
+	r := &request{price: c.Price, account: a, budget: a.budgets[c.Key], receipt: billing.Receipt{
+		ID: c.RequestID, CreatedAt: l.now(), Account: a.name, Key: c.Key,
+		Operation: c.Operation, Model: c.Model, PriceVersion: c.Price.Version(),
+	}}
+	amount, err := ask.Grant(a.balance.position(), r.budget.position())
+	if err != nil {
+		return billing.Hold{}, err
+	}
+	r.hold(amount)
+	l.requests[c.RequestID] = r
+	return r.asHold(), nil
+}
+
+// Extend adds more to an open hold under the guard of Reserve and keeps soFar
+// as its checkpoint; where it fails nothing changes. An unknown hold, one that has
+// ended ([billing.ErrHoldEnded]), a negative amount and a negative usage are
+// fault.InternalError.
+func (l *Ledger) Extend(_ context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, err := l.find(h.ID)
+	if err != nil {
+		return err
+	}
+	switch {
+	case r.settled():
+		return billing.HoldEnded()
+	case more < 0 || soFar.Negative():
+		return fault.New(fault.InternalError, "The gateway extended a hold by less than nothing.")
+	}
+	if l.options.Count {
+		more = 0
+	}
+	if !r.hold(more) {
+		return fault.New(fault.InsufficientBalance, "Insufficient balance")
+	}
+	r.receipt.Usage = soFar
+	return nil
+}
+
+// Settle charges u and gives the rest of the hold back. What u costs above the
+// hold is taken from what the account has available, even above the key's budget;
+// the remainder is the operator's, as the receipt's Overrun. The request counts
+// as Captured if it used anything or reported an explicit zero.
+//
+// The one kind of record that a Ledger in memory keeps is [billing.Outcome]; another
+// kind, an unknown hold, and a usage that is negative or has no price that fits
+// are fault.InternalError. The hold then stays open and can be settled again.
+func (l *Ledger) Settle(_ context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, err := l.find(h.ID)
+	if err != nil {
+		return billing.Receipt{}, err
+	}
+	if r.settled() {
+		return r.receipt, nil
+	}
+	outcome, err := outcomeOf(with)
+	if err != nil {
+		return billing.Receipt{}, err
+	}
+	cost, err := r.price.Cost(u)
+	if err != nil || u.Negative() {
+		return billing.Receipt{}, fault.Wrap(fault.InternalError, "The gateway could not price what the request used.", err)
+	}
+	at := l.now() // before any money moves: it is the caller's code
+	if err := l.capture(r, cost); err != nil {
+		return billing.Receipt{}, err
+	}
+	r.receipt.Usage, r.receipt.Status = u, billing.StatusOf(u)
+	r.receipt.Reason, r.receipt.Channel = outcome.Reason, outcome.Channel
+	r.receipt.SettledAt = at
+	r.account.tally(&r.receipt)
+	r.attempts = withWaste(outcome.Failed, r.price)
+	r.account.wasted(r)
+	if old, full := l.receipts.push(r); full {
+		delete(l.requests, old.receipt.ID)
+	}
+	return r.receipt, nil
+}
+
+// capture moves the money of one settlement, or none of it.
+func (l *Ledger) capture(r *request, cost billing.Money) error {
+	held, available := r.receipt.Hold, r.account.balance.available()
+	charge := min(cost, held+available) // fits: nothing is held where available is Unlimited
+	if cost > 0 && !l.options.Count {
+		r.entry = l.journal.post(entry{
+			account: r.account, reference: r.receipt.ID, request: r, held: held, available: available,
+			legs: legs{customer: -charge, revenue: cost, overrun: charge - cost},
+		})
+		if r.entry == 0 {
+			return fault.New(fault.InternalError, "The gateway's books cannot hold an amount this large.")
+		}
+	}
+	r.account.balance.capture(held, charge)
+	r.budget.capture(held, charge)
+	r.receipt.Charge, r.receipt.Overrun = charge, cost-charge
+	return nil
+}
+
+func (l *Ledger) now() time.Time { return l.options.Now().UTC() }
+
+func (l *Ledger) find(id string) (*request, error) {
+	if r := l.requests[id]; r != nil {
+		return r, nil
+	}
+	return nil, fault.New(fault.InternalError, "The gateway lost sight of a hold: the ledger has none by its id.")
+}
+
+// outcomeOf reads the records of a settlement. One that could not be kept is
+// an error: a ledger must not drop what its caller believes durable.
+func outcomeOf(with []billing.Record) (billing.Outcome, error) {
+	var outcome billing.Outcome
+	for _, record := range with {
+		o, ok := record.(billing.Outcome)
+		if !ok {
+			return billing.Outcome{}, fault.New(fault.InternalError, fmt.Sprintf("The ledger in memory cannot keep a record of type %T.", record))
+		}
+		outcome = o
+	}
+	return outcome, nil
+}
+
+// request is one hold from Reserve on, and its receipt in the making: while the
+// hold is open the receipt's Status is empty and its Usage is the last
+// checkpoint.
+type request struct {
+	receipt billing.Receipt
+	price   *billing.Price
+	account *account
+	budget  *balance // the key's, as it was when the hold was made; nil if none
+	entry   uint64   // number of the journal entry that captured it; 0 if none did
+
+	attempts []billing.Attempt // that failed
+}
+
+func (r *request) settled() bool { return r.receipt.Status != "" }
+
+// available is what the account and the budget can both still give.
+func (r *request) available() billing.Money {
+	return min(r.account.balance.available(), r.budget.available())
+}
+
+// hold sets amount aside in the account and in the budget, or in neither.
+func (r *request) hold(amount billing.Money) bool {
+	if amount > r.available() {
+		return false
+	}
+	r.account.balance.hold(amount)
+	r.budget.hold(amount)
+	r.receipt.Hold += amount
+	return true
+}
+
+// asHold is the value that the gateway carries around.
+func (r *request) asHold() billing.Hold {
+	return billing.Hold{
+		ID: r.receipt.ID, Account: r.receipt.Account, Key: r.receipt.Key,
+		Operation: r.receipt.Operation, Model: r.receipt.Model,
+		Price: r.price, Amount: r.receipt.Hold, Available: r.available(),
+	}
+}
+
+// OpenHolds are the requests that have not been settled, sorted by id.
+func (l *Ledger) OpenHolds() []billing.OpenHold {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var open []billing.OpenHold
+	for _, r := range l.requests {
+		if !r.settled() {
+			open = append(open, billing.OpenHold{Hold: r.asHold(), CreatedAt: r.receipt.CreatedAt, SoFar: r.receipt.Usage})
+		}
+	}
+	slices.SortFunc(open, func(a, b billing.OpenHold) int { return strings.Compare(a.ID, b.ID) })
+	return open
+}
+
+// Receipt is the settled end of one request; fault.NotFound if the account has
+// none by that id, if the request is still running, or if its receipt was
+// dropped as one of the oldest.
+func (l *Ledger) Receipt(_ context.Context, account, id string) (billing.Receipt, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.requests[id]
+	if r == nil || !r.settled() || r.receipt.Account != account {
+		return billing.Receipt{}, noReceipt(id)
+	}
+	return r.receipt, nil
+}
+
+func noReceipt(id string) error {
+	return fault.New(fault.NotFound, fmt.Sprintf("There is no receipt %.64q.", id))
+}
+
+// Price is one by which a hold was made, by its version; fault.NotFound if that of
+// no hold and of no receipt that is kept. A gateway that takes over another's
+// videos asks for it.
+func (l *Ledger) Price(_ context.Context, version string) (*billing.Price, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.requests {
+		if r.receipt.PriceVersion == version {
+			return r.price, nil
+		}
+	}
+	return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no price version %.64q.", version))
+}
+
+// balance is money of which a part is set aside: an account's balance, or what a
+// key's budget has left. 0 ≤ held ≤ posted. A nil balance bounds nothing and
+// moves nothing.
+type balance struct{ posted, held billing.Money }
+
+// position is what [billing.Ask.Grant] needs to know of it.
+func (p *balance) position() billing.Balance {
+	if p == nil {
+		return billing.Unbounded()
+	}
+	return billing.Balance{Posted: p.posted, Held: p.held}
+}
+
+// available is what can still be set aside.
+func (p *balance) available() billing.Money {
+	if p == nil {
+		return billing.Unlimited
+	}
+	return p.posted - p.held
+}
+
+// hold sets amount aside; the caller has compared it with available.
+func (p *balance) hold(amount billing.Money) {
+	if p != nil {
+		p.held += amount
+	}
+}
+
+// capture gives a held amount back and takes charge, or what there is beside other
+// holds: what a request costs above its key's budget is the account's.
+func (p *balance) capture(held, charge billing.Money) {
+	if p != nil {
+		p.held -= held
+		p.posted = max(p.posted-charge, p.held)
+	}
+}
+
+// journal is the double-entry book: every movement of money is one entry whose
+// legs sum to zero. It keeps the newest entries; an older one is folded into
+// the opening sums of its account and of the platform, so that memory stays
+// bounded and replaying what is left still gives every balance.
+type journal struct {
+	entries ring[entry]
+	opening legs // of every folded entry
+	totals  legs // of every entry ever posted
+}
+
+// entry is one movement of money.
+type entry struct {
+	account   *account
+	reference string // of a credit; the request's id of a capture
+	legs
+	// Of a capture only: whose, what was set aside for it and what else the
+	// account could have given (docs/billing.md, invariant I6).
+	request         *request
+	held, available billing.Money
+}
+
+// legs are the two or more sides of a movement: the customer's account and the
+// platform's three.
+type legs struct {
+	customer billing.Money
+	credit   billing.Money // platform:credit, where customers' money comes from
+	revenue  billing.Money // platform:revenue, the full cost of what was delivered
+	overrun  billing.Money // platform:overrun, the part of it that the operator bears
+}
+
+// post appends e and returns its number, or 0 if a total would not fit Money.
+func (j *journal) post(e entry) uint64 {
+	totals, ok := j.totals.plus(e.legs)
+	if !ok {
+		return 0
+	}
+	j.totals = totals
+	if old, full := j.entries.push(e); full {
+		old.account.opening += old.customer
+		j.opening, _ = j.opening.plus(old.legs)
+	}
+	return j.entries.pushed
+}
+
+// plus adds leg by leg; ok is false if a sum does not fit.
+func (l legs) plus(m legs) (total legs, ok bool) {
+	ok = l.customer.Fits(m.customer) && l.credit.Fits(m.credit) &&
+		l.revenue.Fits(m.revenue) && l.overrun.Fits(m.overrun)
+	return legs{
+		customer: l.customer + m.customer,
+		credit:   l.credit + m.credit,
+		revenue:  l.revenue + m.revenue,
+		overrun:  l.overrun + m.overrun,
+	}, ok
+}
+
+// sum is zero for a sound entry and for sound totals.
+func (l legs) sum() billing.Money { return l.customer + l.credit + l.revenue + l.overrun }
+
+// ring keeps the newest items in the order they were pushed and drops the
+// oldest beyond limit. It grows as it fills. Items are numbered from 1.
+type ring[T any] struct {
+	limit  int
+	items  []T
+	pushed uint64 // how many ever were; the number of the newest
+}
+
+// push adds item and returns the one that it displaced, if any.
+func (r *ring[T]) push(item T) (dropped T, full bool) {
+	r.pushed++
+	if len(r.items) < r.limit {
+		r.items = append(r.items, item)
+		return dropped, false
+	}
+	i := r.index(r.pushed)
+	dropped, r.items[i] = r.items[i], item
+	return dropped, true
+}
+
+// oldest is the number of the first item that is still kept.
+func (r *ring[T]) oldest() uint64 { return r.pushed - uint64(len(r.items)) + 1 }
+
+func (r *ring[T]) index(number uint64) int { return int((number - 1) % uint64(r.limit)) }
+
+// all yields what is kept, oldest first.
+func (r *ring[T]) all(yield func(number uint64, item T) bool) {
+	for n := r.oldest(); n <= r.pushed; n++ {
+		if !yield(n, r.items[r.index(n)]) {
+			return
+		}
+	}
+}
