@@ -16,20 +16,20 @@ import (
 // whose body it is. One timer serves all time-outs: a read only leaves a stamp,
 // and the timer looks at the stamp when it fires and sets itself anew.
 type attempt struct {
-	of     question
+	key     routeKey
 	call   *Call // nil once its answer was accepted: what it asked may be long
 	reply  Reply
 	body   io.ReadCloser
-	seat   seat
+	lease   lease
 	now    func() time.Time
 	parent context.Context // the caller's
 	cancel context.CancelCauseFunc
 	start  time.Time // by the real clock
 
-	begun   atomic.Bool  // the first byte has come
-	waiting atomic.Int64 // when the read that waits now began, in ns since start and 1; else 0
+	firstByte   atomic.Bool  // the first byte has come
+	readSince atomic.Int64 // when the read that waits now began, in ns since start and 1; else 0
 	closed  atomic.Bool
-	ended   error // what reads say from now on; the reader's own
+	readErr   error // what reads say from now on; the reader's own
 
 	mu       sync.Mutex
 	timer    *time.Timer
@@ -38,8 +38,8 @@ type attempt struct {
 	verdict  verdict      // what the attempt's end means, once it is done
 	done     bool
 	accepted bool
-	barred   bool // the upstream was not asked
-	unread   bool // it ran out of time while nobody waited for the upstream: its reader was slow
+	notSent   bool // the upstream was not asked
+	readerSlow   bool // it ran out of time while nobody waited for the upstream: its reader was slow
 }
 
 var (
@@ -49,16 +49,16 @@ var (
 
 // newAttempt begins an attempt, which is by the real clock at start. The context
 // is the caller's with the channel's time-outs.
-func newAttempt(parent context.Context, call *Call, s seat, now func() time.Time, start time.Time) (*attempt, context.Context) {
+func newAttempt(parent context.Context, call *Call, s lease, now func() time.Time, start time.Time) (*attempt, context.Context) {
 	own := *call
 	own.Accept, own.Begin, own.Observe = nil, nil, nil
 	own.Model = s.model(call.Model)
-	a := &attempt{of: question{own.Op, own.Model}, call: &own, seat: s, now: now, parent: parent, start: start}
+	a := &attempt{key: routeKey{own.Op, own.Model}, call: &own, lease: s, now: now, parent: parent, start: start}
 	ctx, cancel := context.WithCancelCause(parent)
 	a.cancel = cancel
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.timer = time.AfterFunc(s.Timeout.left(clock{}), a.fire)
+	a.timer = time.AfterFunc(s.Timeout.remaining(progress{}), a.onTimer)
 	return a, ctx
 }
 
@@ -76,8 +76,8 @@ func (a *attempt) do(ctx context.Context, since time.Time, accept func(context.C
 }
 
 func (a *attempt) ask(ctx context.Context, accept func(context.Context, *Reply) (*Reply, error)) (reply *Reply, err error) {
-	defer recovered(&err)
-	reply, err = a.seat.up.Do(ctx, a.call)
+	defer recoverAsError(&err)
+	reply, err = a.lease.up.Do(ctx, a.call)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (a *attempt) ask(ctx context.Context, accept func(context.Context, *Reply) 
 	}
 	a.body = reply.Body
 	a.reply.Status, a.reply.Header = reply.Status, reply.Header
-	a.reply.Body, a.reply.Channel, a.reply.Dropped, a.reply.Drain = a, a.seat.Name, reply.Dropped, a.seat.Drain
+	a.reply.Body, a.reply.Channel, a.reply.Dropped, a.reply.Drain = a, a.lease.Name, reply.Dropped, a.lease.Drain
 	if accept == nil {
 		return &a.reply, nil
 	}
@@ -101,7 +101,7 @@ func (a *attempt) ask(ctx context.Context, accept func(context.Context, *Reply) 
 }
 
 // recovered turns a panic into an error.
-func recovered(err *error) {
+func recoverAsError(err *error) {
 	if v := recover(); v != nil {
 		*err = panicked(v, debug.Stack())
 	}
@@ -118,38 +118,38 @@ func (a *attempt) explain(err error) *fault.Error {
 		f, _ := failure(err)
 		return expired.With(func(e *fault.Error) { e.Err = &Failure{Sent: f.Sent, Err: err} })
 	case a.parent.Err() != nil:
-		return gone(a.parent, err)
+		return contextError(a.parent, err)
 	}
 	return faultOf(err)
 }
 
 // fire runs when a time-out may be due.
-func (a *attempt) fire() {
+func (a *attempt) onTimer() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.done {
 		return
 	}
-	since := a.waiting.Load()
-	c := clock{
-		elapsed: time.Since(a.start), begun: a.begun.Load(),
-		waiting: since != 0, since: time.Duration(since - 1),
+	since := a.readSince.Load()
+	c := progress{
+		elapsed: time.Since(a.start), firstByte: a.firstByte.Load(),
+		reading: since != 0, readSince: time.Duration(since - 1),
 	}
-	if left := a.seat.Timeout.left(c); left > 0 {
+	if left := a.lease.Timeout.remaining(c); left > 0 {
 		a.timer.Reset(left)
 		return
 	}
-	a.expired, a.unread = a.seat.Timeout.expired(c), c.begun && !c.waiting
+	a.expired, a.readerSlow = a.lease.Timeout.expired(c), c.firstByte && !c.reading
 	a.cancel(a.expired)
 }
 
 // begin lets the idle time-out run from the first byte on.
-func (a *attempt) begin() {
-	a.begun.Store(true)
+func (a *attempt) onFirstByte() {
+	a.firstByte.Store(true)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.done && a.expired == nil {
-		left := a.seat.Timeout.left(clock{elapsed: time.Since(a.start), begun: true})
+		left := a.lease.Timeout.remaining(progress{elapsed: time.Since(a.start), firstByte: true})
 		a.timer.Reset(max(left, 0))
 	}
 }
@@ -159,23 +159,23 @@ func (a *attempt) Read(p []byte) (int, error) {
 	switch {
 	case a.closed.Load():
 		return 0, errClosed
-	case a.ended != nil:
-		return 0, a.ended
+	case a.readErr != nil:
+		return 0, a.readErr
 	}
-	a.waiting.Store(int64(time.Since(a.start)) + 1)
+	a.readSince.Store(int64(time.Since(a.start)) + 1)
 	n, err := a.read(p)
-	a.waiting.Store(0)
-	if n > 0 && !a.begun.Load() {
-		a.begin()
+	a.readSince.Store(0)
+	if n > 0 && !a.firstByte.Load() {
+		a.onFirstByte()
 	}
 	if err != nil {
-		a.ended = a.end(err)
+		a.readErr = a.end(err)
 	}
-	return n, a.ended
+	return n, a.readErr
 }
 
 func (a *attempt) read(p []byte) (n int, err error) {
-	defer recovered(&err)
+	defer recoverAsError(&err)
 	return a.body.Read(p)
 }
 
@@ -189,7 +189,7 @@ func (a *attempt) end(err error) error {
 		return err
 	}
 	e := a.explain(err)
-	a.finish(verdict{sick: !a.slow()}, e)
+	a.finish(verdict{channelFailed: !a.wasReaderSlow()}, e)
 	return e
 }
 
@@ -204,22 +204,22 @@ func (a *attempt) Close() error {
 	a.mu.Unlock()
 	a.cancel(context.Canceled)
 	err := a.closeBody()
-	a.finish(verdict{sick: expired != nil && !a.slow()}, expired)
+	a.finish(verdict{channelFailed: expired != nil && !a.wasReaderSlow()}, expired)
 	return err
 }
 
 // slow reports whether the attempt ran out of time since its reader was slow,
 // which says nothing of the channel.
-func (a *attempt) slow() bool {
+func (a *attempt) wasReaderSlow() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.unread
+	return a.readerSlow
 }
 
 func (a *attempt) closeBody() (err error) {
 	if a.body == nil {
 		return nil
 	}
-	defer recovered(&err)
+	defer recoverAsError(&err)
 	return a.body.Close()
 }

@@ -12,117 +12,117 @@ import (
 // asked are at a limit: where only the pace is lacking until its time comes, else
 // in the lines of all of them. Whoever waited too long is told when to come back.
 // It is not ok if there is no place any more, though some patience is left.
-func (r *Router) await(ctx context.Context, t *trip, all []candidate, best standing) (_ seat, ok bool, _ *fault.Error) {
+func (r *Router) waitForLimits(ctx context.Context, t *routing, all []candidate, best availability) (_ lease, ok bool, _ *fault.Error) {
 	var soonest *candidate
 	var lines []*candidate
 	for i := range all {
 		switch c := &all[i]; {
-		case !c.standing.limited(), c.standing > max(best, tiredAtMost):
+		case !c.availability.isAtLimit(), c.availability > max(best, restingAtLimit):
 		case c.full:
 			lines = append(lines, c)
 		case soonest == nil || c.delay < soonest.delay:
 			soonest = c
 		}
 	}
-	if soonest != nil && (soonest.delay <= t.left || len(lines) == 0) {
-		return r.abide(ctx, t, soonest, false)
+	if soonest != nil && (soonest.delay <= t.waitLeft || len(lines) == 0) {
+		return r.waitForCapacity(ctx, t, soonest, false)
 	}
-	c, err := t.queue(ctx, lines)
+	c, err := t.waitForSlot(ctx, lines)
 	if err != nil {
-		return seat{}, false, err
+		return lease{}, false, err
 	}
-	return r.abide(ctx, t, c, true)
+	return r.waitForCapacity(ctx, t, c, true)
 }
 
 // abide waits for the candidate's pace. inside says that the call has its place
 // already. Whom the channel was barred from meanwhile, by a pause or its vendor,
 // is not ok.
-func (r *Router) abide(ctx context.Context, t *trip, c *candidate, inside bool) (_ seat, ok bool, _ *fault.Error) {
-	s := t.at(c.route)
+func (r *Router) waitForCapacity(ctx context.Context, t *routing, c *candidate, inside bool) (_ lease, ok bool, _ *fault.Error) {
+	s := t.newLease(c.route)
 	if c.MaxConcurrent > 0 {
-		if !inside && !c.gate.enter(c.MaxConcurrent) {
+		if !inside && !c.limiter.tryAcquire(c.MaxConcurrent) {
 			return s, false, nil
 		}
-		s.inside = true
+		s.hasSlot = true
 	}
-	if err := t.reserve(ctx, c.pace, r.now()); err != nil {
-		s.leaveGate()
+	if err := t.waitForRate(ctx, c.rate, r.now()); err != nil {
+		s.releaseSlot()
 		return s, false, err
 	}
 	if ctx.Err() != nil { // as its turn came
-		s.leaveGate()
-		return s, false, unsentTo(ctx)
+		s.releaseSlot()
+		return s, false, clientLeft(ctx)
 	}
 	now := r.now()
-	if !t.named && c.barred(t.call, len(t.routes) > 1, now) {
-		s.leaveGate()
+	if !t.pinned && c.becameExcluded(t.call, len(t.routes) > 1, now) {
+		s.releaseSlot()
 		return s, false, nil
 	}
-	t.paid, t.since = false, now
-	s.begin(now, true)
+	t.paid, t.acquiredAt = false, now
+	s.start(now, true)
 	return s, true, nil
 }
 
 // reserve waits for the turn that a pace gives.
-func (t *trip) reserve(ctx context.Context, p *pace, now time.Time) *fault.Error {
+func (t *routing) waitForRate(ctx context.Context, p *rateLimiter, now time.Time) *fault.Error {
 	if p == nil {
 		return nil
 	}
 	turn := p.tokens.ReserveN(now, 1)
 	delay := turn.DelayFrom(now)
 	switch {
-	case delay > t.left:
+	case delay > t.waitLeft:
 		turn.CancelAt(now)
-		return atLimit(delay)
+		return limitError(delay)
 	case delay > 0 && !t.sleep(ctx, delay):
 		turn.CancelAt(now)
-		return unsentTo(ctx)
+		return clientLeft(ctx)
 	}
 	return nil
 }
 
 // queue waits in the lines of the candidates for a place at any of them.
-func (t *trip) queue(ctx context.Context, lines []*candidate) (*candidate, *fault.Error) {
-	mine := &ticket{turn: make(chan *gate, 1)}
+func (t *routing) waitForSlot(ctx context.Context, lines []*candidate) (*candidate, *fault.Error) {
+	mine := &waiter{granted: make(chan *concurrencyLimiter, 1)}
 	waits := false
 	for _, c := range lines {
-		waits = c.gate.await(mine, c.MaxConcurrent) || waits
+		waits = c.limiter.enqueue(mine, c.MaxConcurrent) || waits
 	}
 	began := time.Now()
 	defer func() {
 		for _, c := range lines {
-			c.gate.forgo(mine)
+			c.limiter.remove(mine)
 		}
-		t.left -= time.Since(began)
+		t.waitLeft -= time.Since(began)
 	}()
-	if !waits || t.left <= 0 {
-		return nil, giveUp(mine, lines, atLimit(time.Second))
+	if !waits || t.waitLeft <= 0 {
+		return nil, stopWaiting(mine, lines, limitError(time.Second))
 	}
-	timer := time.NewTimer(t.left)
+	timer := time.NewTimer(t.waitLeft)
 	defer timer.Stop()
 	select {
-	case g := <-mine.turn:
-		return at(lines, g), nil
+	case g := <-mine.granted:
+		return candidateOf(lines, g), nil
 	case <-ctx.Done():
-		return nil, giveUp(mine, lines, unsentTo(ctx))
+		return nil, stopWaiting(mine, lines, clientLeft(ctx))
 	case <-timer.C:
-		return nil, giveUp(mine, lines, atLimit(time.Second))
+		return nil, stopWaiting(mine, lines, limitError(time.Second))
 	}
 }
 
 // giveUp ends a wait. A place that came at the last moment goes to the next.
-func giveUp(mine *ticket, lines []*candidate, why *fault.Error) *fault.Error {
+func stopWaiting(mine *waiter, lines []*candidate, why *fault.Error) *fault.Error {
 	if !mine.taken.CompareAndSwap(false, true) {
-		c := at(lines, <-mine.turn)
-		c.gate.leave()
+		c := candidateOf(lines, <-mine.granted)
+		c.limiter.release()
 	}
 	return why
 }
 
 // at is the candidate whose gate it is.
-func at(lines []*candidate, g *gate) *candidate {
+func candidateOf(lines []*candidate, g *concurrencyLimiter) *candidate {
 	for _, c := range lines {
-		if &c.gate == g {
+		if &c.limiter == g {
 			return c
 		}
 	}
@@ -130,7 +130,7 @@ func at(lines []*candidate, g *gate) *candidate {
 }
 
 // atLimit is the error of a call that waited in vain for a place.
-func atLimit(wait time.Duration) *fault.Error {
+func limitError(wait time.Duration) *fault.Error {
 	e := fault.Wrap(fault.UpstreamRateLimit, "Every upstream channel of this model is at its limit. Try again later.",
 		&Failure{Refused: true, Err: errors.New("every channel is at its limit of calls")})
 	e.RetryAfter = max(wait, time.Second)
@@ -139,4 +139,4 @@ func atLimit(wait time.Duration) *fault.Error {
 
 // unsentTo is the error of a call whose caller left while it waited: nothing was
 // sent, so that there is nothing to pay for.
-func unsentTo(ctx context.Context) *fault.Error { return gone(ctx, &Failure{Err: ctx.Err()}) }
+func clientLeft(ctx context.Context) *fault.Error { return contextError(ctx, &Failure{Err: ctx.Err()}) }

@@ -3,18 +3,18 @@ package upstream
 import "slices"
 
 // mostAway bounds how many channels that are gone are remembered.
-const mostAway = 1000
+const maxRemovedPaused = 1000
 
 // outlast pauses those of the next Router's channels that come back and were
 // paused when they went: a file that lacks a channel for one reload is often a
 // mistake, and whoever paused the channel has not changed their mind. It returns
 // who is away from then on, the last to go last.
-func (r *Router) outlast(next []*channel) (away []string) {
+func (r *Router) keepPaused(next []*channel) (away []string) {
 	now := make(map[string]*channel, len(next))
 	for _, c := range next {
 		now[c.Name] = c
 	}
-	for _, name := range r.away {
+	for _, name := range r.removedPaused {
 		if c := now[name]; c != nil {
 			c.paused.Store(true)
 		} else {
@@ -26,5 +26,5 @@ func (r *Router) outlast(next []*channel) (away []string) {
 			away = append(away, c.Name)
 		}
 	}
-	return slices.Clone(away[max(0, len(away)-mostAway):])
+	return slices.Clone(away[max(0, len(away)-maxRemovedPaused):])
 }

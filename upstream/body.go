@@ -155,7 +155,7 @@ func (b Body) Open() (io.ReadCloser, int64, error) {
 	}
 	const long = 16 << 10
 	if len(data) > long {
-		return &sentOnce{data: data}, int64(len(data)), nil
+		return &onceReader{data: data}, int64(len(data)), nil
 	}
 	// As http.Transport knows it: a body in memory goes out with the headers.
 	return io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil

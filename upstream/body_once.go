@@ -8,13 +8,13 @@ import (
 // sentOnce is a long body in memory, which it lets go of when it was read. The
 // answer to it may be a stream that lives for minutes, and http.Transport keeps
 // the body until its end. Close may be called while a Read runs.
-type sentOnce struct {
+type onceReader struct {
 	mu   sync.Mutex
 	data []byte
 }
 
 // Read reads on.
-func (b *sentOnce) Read(p []byte) (int, error) {
+func (b *onceReader) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.data) == 0 {
@@ -29,7 +29,7 @@ func (b *sentOnce) Read(p []byte) (int, error) {
 }
 
 // WriteTo writes what is left at once, and not through a buffer.
-func (b *sentOnce) WriteTo(w io.Writer) (int64, error) {
+func (b *onceReader) WriteTo(w io.Writer) (int64, error) {
 	b.mu.Lock()
 	data := b.data
 	b.data = nil
@@ -42,7 +42,7 @@ func (b *sentOnce) WriteTo(w io.Writer) (int64, error) {
 }
 
 // Close lets go of it.
-func (b *sentOnce) Close() error {
+func (b *onceReader) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.data = nil

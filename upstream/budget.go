@@ -11,12 +11,12 @@ const (
 
 // budget bounds extra attempts to a fifth of the requests and three, so that a
 // vendor's bad hour does not become three times the load (faults.md, row 7).
-type budget struct {
+type retryBudget struct {
 	spent atomic.Int64 // in requests, from 0 to burst
 }
 
 // earn counts a request.
-func (b *budget) earn() {
+func (b *retryBudget) earn() {
 	for v := b.spent.Load(); v > 0; v = b.spent.Load() {
 		if b.spent.CompareAndSwap(v, v-1) {
 			return
@@ -25,7 +25,7 @@ func (b *budget) earn() {
 }
 
 // spend pays for an extra attempt; false if the budget does not allow it.
-func (b *budget) spend() bool {
+func (b *retryBudget) spend() bool {
 	for v := b.spent.Load(); v+perExtra <= burst; v = b.spent.Load() {
 		if b.spent.CompareAndSwap(v, v+perExtra) {
 			return true

@@ -150,8 +150,8 @@ func (c *Channel) errorf(format string, args ...any) error {
 // channel is a Channel at work.
 type channel struct {
 	Channel
-	*vitals
-	pace    *pace
+	*channelStats
+	rate    *rateLimiter
 	renames []string   // the keys of Rename in a fixed order
 	peers   []*channel // of its priority, itself included
 }
@@ -163,7 +163,7 @@ func (c *channel) takes(name string) bool {
 
 // newChannels are channels at work, with the vitals of their namesakes among
 // those before.
-func newChannels(list []Channel, before []*channel, who *callers, now time.Time) []*channel {
+func newChannels(list []Channel, before []*channel, who *accountCount, now time.Time) []*channel {
 	known := make(map[string]*channel, len(before))
 	for _, c := range before {
 		known[c.Name] = c
@@ -175,12 +175,12 @@ func newChannels(list []Channel, before []*channel, who *callers, now time.Time)
 		c.Timeout = c.Timeout.withDefaults()
 		at := &channel{Channel: c, renames: sorted(c.Rename)}
 		if b := known[c.Name]; b != nil {
-			at.vitals, at.pace = b.vitals, newPace(c.RPM, b.pace, now)
+			at.channelStats, at.rate = b.channelStats, newRateLimiter(c.RPM, b.rate, now)
 			if replaced(b.Upstream, c.Upstream) {
-				at.vitals.pardon(now)
+				at.channelStats.reset(now)
 			}
 		} else {
-			at.vitals, at.pace = newVitals(now, who), newPace(c.RPM, nil, now)
+			at.channelStats, at.rate = newChannelStats(now, who), newRateLimiter(c.RPM, nil, now)
 		}
 		channels[i] = at
 		peers[c.Priority] = append(peers[c.Priority], at)
@@ -199,10 +199,10 @@ func replaced(a, b Upstream) bool {
 
 // spare reports whether the channel may rest though it answers at times: no more
 // than half of a priority's channels do.
-func (c *channel) spare() bool {
+func (c *channel) mayOpen() bool {
 	out := 0
 	for _, p := range c.peers {
-		if p.health.outForAll() {
+		if p.breaker.trippedForAll() {
 			out++
 		}
 	}
@@ -213,11 +213,11 @@ func (c *channel) info(now time.Time) ChannelInfo {
 	i := ChannelInfo{
 		Name: c.Name, Models: sorted(c.Models), Priority: c.Priority, Weight: c.Weight,
 		InFlight: int(c.inFlight()), Requests: c.requests.Load(), Failures: c.failures.Load(),
-		Latency: c.latency(), LastError: c.trouble.Load().String(),
+		Latency: c.latency(), LastError: c.lastError.Load().String(),
 	}
-	i.State, i.Until = c.health.state(now)
+	i.State, i.Until = c.breaker.state(now)
 	i.Usable = i.State != Resting
-	if until := c.told.last(now); until.After(i.Until) {
+	if until := c.cooldowns.latest(now); until.After(i.Until) {
 		i.State, i.Until = Resting, until
 	}
 	if c.paused.Load() {

@@ -8,17 +8,17 @@ import (
 
 // document reads a form as it goes over the wire. It is for one goroutine, but
 // for Close.
-type document struct {
-	pieces []piece // what is left
+type formReader struct {
+	sections []section // what is left
 
 	mu     sync.Mutex
-	now    io.ReadCloser // the content of pieces[0], once its head was read
-	left   int64         // of it
+	content    io.ReadCloser // the content of pieces[0], once its head was read
+	contentLeft   int64         // of it
 	closed bool
 }
 
 // piece is what stands before a content, and the content; the last has none.
-type piece struct {
+type section struct {
 	head io.Reader
 	part *Part
 }
@@ -27,7 +27,7 @@ var errClosedForm = errors.New("the form's reader is closed")
 
 // Read reads on. A content that is shorter than it was said to be is an
 // io.ErrUnexpectedEOF.
-func (d *document) Read(p []byte) (int, error) {
+func (d *formReader) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
@@ -48,7 +48,7 @@ func (d *document) Read(p []byte) (int, error) {
 
 // WriteTo writes the rest in large pieces, which spares a transport its small
 // ones.
-func (d *document) WriteTo(w io.Writer) (total int64, err error) {
+func (d *formReader) WriteTo(w io.Writer) (total int64, err error) {
 	for {
 		r, err := d.current()
 		if err == io.EOF {
@@ -69,71 +69,71 @@ func (d *document) WriteTo(w io.Writer) (total int64, err error) {
 }
 
 // current is the reader of the head or of the content that is next.
-func (d *document) current() (io.Reader, error) {
+func (d *formReader) current() (io.Reader, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case d.closed:
 		return nil, errClosedForm
-	case len(d.pieces) == 0:
+	case len(d.sections) == 0:
 		return nil, io.EOF
-	case d.now != nil:
-		return &remainder{d}, nil
+	case d.content != nil:
+		return &contentReader{d}, nil
 	}
-	return d.pieces[0].head, nil
+	return d.sections[0].head, nil
 }
 
 // next goes on after the end of a head or of a content.
-func (d *document) next() error {
+func (d *formReader) next() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case d.closed:
 		return errClosedForm
-	case d.now != nil:
-		err := d.now.Close()
-		if d.left > 0 {
+	case d.content != nil:
+		err := d.content.Close()
+		if d.contentLeft > 0 {
 			err = io.ErrUnexpectedEOF
 		}
-		d.now = nil
-		d.pieces = d.pieces[1:]
+		d.content = nil
+		d.sections = d.sections[1:]
 		return err
-	case d.pieces[0].part == nil:
-		d.pieces = nil
+	case d.sections[0].part == nil:
+		d.sections = nil
 		return nil
 	}
-	content, err := d.pieces[0].part.Content()
+	content, err := d.sections[0].part.Content()
 	if err != nil {
 		return err
 	}
-	d.now, d.left = content, d.pieces[0].part.Size
+	d.content, d.contentLeft = content, d.sections[0].part.Size
 	return nil
 }
 
 // Close closes the content that is open.
-func (d *document) Close() error {
+func (d *formReader) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil
 	}
 	d.closed = true
-	if d.now != nil {
-		return d.now.Close()
+	if d.content != nil {
+		return d.content.Close()
 	}
 	return nil
 }
 
 // remainder is the rest of the open content, and nothing past its size.
-type remainder struct{ *document }
+type contentReader struct{ *formReader }
 
 // Read reads on in the content.
-func (r *remainder) Read(p []byte) (int, error) {
-	if r.left == 0 {
+func (r *contentReader) Read(p []byte) (int, error) {
+	if r.contentLeft == 0 {
 		return 0, io.EOF
 	}
-	n, err := r.now.Read(p[:min(int64(len(p)), r.left)])
-	r.left -= int64(n)
+	n, err := r.content.Read(p[:min(int64(len(p)), r.contentLeft)])
+	r.contentLeft -= int64(n)
 	return n, err
 }
 

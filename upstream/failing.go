@@ -4,13 +4,13 @@ import "sync/atomic"
 
 // callers tells whether a Router, those before it included, serves several
 // accounts. It costs a call one atomic load once it does.
-type callers struct {
+type accountCount struct {
 	first   atomic.Pointer[string] // the account that called first
 	several atomic.Bool            // another has called too
 }
 
 // meet notes who calls.
-func (c *callers) meet(account string) {
+func (c *accountCount) observe(account string) {
 	if c.several.Load() {
 		return
 	}
@@ -29,20 +29,20 @@ func (c *callers) meet(account string) {
 
 // failing is whose the last failed calls were. It is bounded, so that no number of
 // accounts costs memory.
-type failing struct {
+type recentFailures struct {
 	accounts [8]string
 	count    int // ever
 }
 
 // add takes note of a failed call of an account.
-func (f *failing) add(account string) {
+func (f *recentFailures) add(account string) {
 	f.accounts[f.count%len(f.accounts)] = account
 	f.count++
 }
 
 // lone is the account of the last n failures, if at most so many of them are of
 // others; nil if there is none.
-func (f *failing) lone(n, others int) *string {
+func (f *recentFailures) dominant(n, others int) *string {
 	n = min(n, f.count, len(f.accounts))
 	for i := range n {
 		account := f.at(i)
@@ -60,4 +60,4 @@ func (f *failing) lone(n, others int) *string {
 }
 
 // at is the account of the last failure but i.
-func (f *failing) at(i int) string { return f.accounts[(f.count-1-i)%len(f.accounts)] }
+func (f *recentFailures) at(i int) string { return f.accounts[(f.count-1-i)%len(f.accounts)] }

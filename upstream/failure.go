@@ -43,14 +43,14 @@ type Failure struct {
 // (decisions.md, Error bodies); a driver that reads the body may know better.
 func FromStatus(status int) *Failure {
 	return &Failure{
-		Status: status, Sent: true, Refused: unbilled[status],
-		Fatal: accounts[status] || astray[status], Ambiguous: accounts[status],
+		Status: status, Sent: true, Refused: unbilledStatuses[status],
+		Fatal: accountStatuses[status] || misroutedStatuses[status], Ambiguous: accountStatuses[status],
 	}
 }
 
 // Misrouted reports whether the call did not get to the vendor as it should, so that
 // its failure says nothing of the key it was made with.
-func (f *Failure) Misrouted() bool { return astray[f.Status] }
+func (f *Failure) Misrouted() bool { return misroutedStatuses[f.Status] }
 
 // Error describes the failure for the log.
 func (f *Failure) Error() string {
@@ -83,7 +83,7 @@ func (f *Failure) Fault() *fault.Error {
 }
 
 func (f *Failure) code() fault.Code {
-	code, listed := codes[f.Status]
+	code, listed := statusCodes[f.Status]
 	switch {
 	case f.Fatal, f.Status == 0 && !f.Sent:
 		return fault.NoChannel
@@ -98,7 +98,7 @@ func (f *Failure) code() fault.Code {
 // callersFault reports whether a vendor's status says that the caller's request
 // is wrong: a 4xx does, unless the table below has another code for it.
 func callersFault(status int) bool {
-	_, listed := codes[status]
+	_, listed := statusCodes[status]
 	return status >= 400 && status < 500 && !listed
 }
 
@@ -106,7 +106,7 @@ func callersFault(status int) bool {
 // listed and a connection that broke are all a bad answer. So is a 4xx about what
 // the gateway alone decides, which no caller can mend: the method, the path, the
 // headers and the conditions of its request.
-var codes = map[int]fault.Code{
+var statusCodes = map[int]fault.Code{
 	http.StatusMethodNotAllowed:             fault.BadGateway,
 	http.StatusNotAcceptable:                fault.BadGateway,
 	http.StatusProxyAuthRequired:            fault.NoChannel,
@@ -131,7 +131,7 @@ var codes = map[int]fault.Code{
 }
 
 // unbilled are the statuses by which a vendor refuses before any work.
-var unbilled = map[int]bool{
+var unbilledStatuses = map[int]bool{
 	http.StatusTooEarly:           true,
 	http.StatusTooManyRequests:    true,
 	http.StatusServiceUnavailable: true,
@@ -139,7 +139,7 @@ var unbilled = map[int]bool{
 }
 
 // accounts are the statuses of credentials or an account that will not do.
-var accounts = map[int]bool{
+var accountStatuses = map[int]bool{
 	http.StatusUnauthorized:    true,
 	http.StatusPaymentRequired: true,
 	http.StatusForbidden:       true,
@@ -149,7 +149,7 @@ var accounts = map[int]bool{
 // whatever it asks for and whoever pays: a proxy in between wants credentials, the
 // address is another's, or the protocol is too old. They are the operator's affair.
 // (A 451 is the caller's: vendors refuse content by it.)
-var astray = map[int]bool{
+var misroutedStatuses = map[int]bool{
 	http.StatusProxyAuthRequired:  true,
 	http.StatusMisdirectedRequest: true,
 	http.StatusUpgradeRequired:    true,

@@ -215,18 +215,18 @@ func appendQuoted(dst []byte, s string) []byte {
 func singleLine(s string) string { return strings.NewReplacer("\r", "", "\n", "").Replace(s) }
 
 // document is the form of these parts on the wire, and its length.
-func (f *Form) document(parts []Part) (*document, int64) {
-	d := &document{}
+func (f *Form) document(parts []Part) (*formReader, int64) {
+	d := &formReader{}
 	var size int64
 	head := []byte(nil)
 	for i := range parts {
 		p := &parts[i]
 		head = f.appendHead(head, p)
 		size += int64(len(head)) + p.Size
-		d.pieces = append(d.pieces, piece{head: bytes.NewReader(head), part: p})
+		d.sections = append(d.sections, section{head: bytes.NewReader(head), part: p})
 		head = []byte("\r\n")
 	}
 	head = append(append(append(head, "--"...), f.Boundary...), "--\r\n"...)
-	d.pieces = append(d.pieces, piece{head: bytes.NewReader(head)})
+	d.sections = append(d.sections, section{head: bytes.NewReader(head)})
 	return d, size + int64(len(head))
 }

@@ -14,54 +14,54 @@ import (
 // The latency is the time to the first content, which is the whole time of an
 // answer that is not streamed. It is averaged by its logarithm, in which one
 // answer that takes a hundred times as long is not worth a hundred others.
-type gauge struct {
-	base    time.Time
+type callStats struct {
+	epoch    time.Time
 	latency atomic.Uint64 // bits of the binary logarithm of its nanoseconds; 0 if nobody knows
-	atLeast atomic.Uint64 // the like of the longest that a call waited in vain, while nobody knows more
+	lowerBound atomic.Uint64 // the like of the longest that a call waited in vain, while nobody knows more
 	calls   atomic.Int64  // whose answer has not ended, and in units of waits, of which nothing was accepted
-	sign    atomic.Int64  // of life: when something was accepted, or the waiting began, in ns after base
+	lastProgress    atomic.Int64  // of life: when something was accepted, or the waiting began, in ns after base
 }
 
 // waits is one call that waits.
-const waits = 1 << 31
+const pendingCall = 1 << 31
 
 // begin counts a call.
-func (g *gauge) begin(now time.Time) {
+func (g *callStats) begin(now time.Time) {
 	// Before the call is seen: whoever draws then must not take it for one that
 	// has waited since the last sign.
-	if g.calls.Load() < waits {
-		g.sign.Store(int64(now.Sub(g.base)))
+	if g.calls.Load() < pendingCall {
+		g.lastProgress.Store(int64(now.Sub(g.epoch)))
 	}
-	g.calls.Add(waits + 1)
+	g.calls.Add(pendingCall + 1)
 }
 
 // accepted takes note of a call's first content. A scout is a call to a channel
 // that is spared for its slowness: there are few, so each weighs more.
-func (g *gauge) accepted(now time.Time, took time.Duration, scout bool) {
-	g.calls.Add(-waits)
-	g.sign.Store(int64(now.Sub(g.base)))
+func (g *callStats) accepted(now time.Time, took time.Duration, scout bool) {
+	g.calls.Add(-pendingCall)
+	g.lastProgress.Store(int64(now.Sub(g.epoch)))
 	g.learn(took, scout)
 }
 
 // abandoned takes note of a call without content. Whoever gave it up for its
 // slowness must not make the channel look fast, nor must a quick refusal.
-func (g *gauge) abandoned(took time.Duration) {
-	g.calls.Add(-waits)
-	switch known, seen := g.known(), logarithm(took); {
+func (g *callStats) abandoned(took time.Duration) {
+	g.calls.Add(-pendingCall)
+	switch known, seen := g.knownLatency(), logarithm(took); {
 	case known != 0 && seen > known:
 		g.learn(took, false)
-	case known == 0 && seen > g.expected():
-		g.atLeast.Store(math.Float64bits(seen))
+	case known == 0 && seen > g.expectedLatency():
+		g.lowerBound.Store(math.Float64bits(seen))
 	}
 }
 
 // end counts a call that is over.
-func (g *gauge) end() { g.calls.Add(-1) }
+func (g *callStats) end() { g.calls.Add(-1) }
 
 // running is how many calls have not ended.
-func (g *gauge) running() int64 { return g.calls.Load() % waits }
+func (g *callStats) running() int64 { return g.calls.Load() % pendingCall }
 
-func (g *gauge) learn(took time.Duration, scout bool) {
+func (g *callStats) learn(took time.Duration, scout bool) {
 	weight := 0.125
 	if scout {
 		weight = 0.5
@@ -81,27 +81,27 @@ func (g *gauge) learn(took time.Duration, scout bool) {
 }
 
 // known is the logarithm of the latency; 0 if nobody knows it.
-func (g *gauge) known() float64 { return math.Float64frombits(g.latency.Load()) }
+func (g *callStats) knownLatency() float64 { return math.Float64frombits(g.latency.Load()) }
 
 // expected is the least that the logarithm of the latency can be.
-func (g *gauge) expected() float64 {
-	if known := g.known(); known != 0 {
+func (g *callStats) expectedLatency() float64 {
+	if known := g.knownLatency(); known != 0 {
 		return known
 	}
-	return math.Float64frombits(g.atLeast.Load())
+	return math.Float64frombits(g.lowerBound.Load())
 }
 
 // stalled is the logarithm of how long calls have waited in vain; 0 if none waits.
-func (g *gauge) stalled(now time.Time) float64 {
-	if g.calls.Load() < waits {
+func (g *callStats) stalled(now time.Time) float64 {
+	if g.calls.Load() < pendingCall {
 		return 0
 	}
-	return logarithm(now.Sub(g.base) - time.Duration(g.sign.Load()))
+	return logarithm(now.Sub(g.epoch) - time.Duration(g.lastProgress.Load()))
 }
 
 // duration is the latency; 0 if nobody knows it.
-func (g *gauge) duration() time.Duration {
-	if known := g.known(); known != 0 {
+func (g *callStats) latencyDuration() time.Duration {
+	if known := g.knownLatency(); known != 0 {
 		return time.Duration(math.Exp2(known))
 	}
 	return 0
@@ -110,14 +110,14 @@ func (g *gauge) duration() time.Duration {
 // quick is a latency below which nobody cares how much faster a channel is, and
 // quickest is its binary logarithm.
 const (
-	quick    = 10 * time.Millisecond
-	quickest = 23.253496664211536
+	latencyFloor    = 10 * time.Millisecond
+	latencyFloorLog = 23.253496664211536
 )
 
 // logarithm is that of d in nanoseconds, and of quick for all that is less.
 func logarithm(d time.Duration) float64 {
-	if d <= quick {
-		return quickest
+	if d <= latencyFloor {
+		return latencyFloorLog
 	}
 	return math.Log2(float64(d))
 }

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	recent    = 16      // calls over which the share of failures is taken
-	certainty = 1 << 16 // all of them
-	tolerance = 2 * certainty / 5
+	recentCalls    = 16      // calls over which the share of failures is taken
+	fullShare = 1 << 16 // all of them
+	maxFailureShare = 2 * fullShare / 5
 
-	foothold   = 4                // calls at a time that may try before any answer has ended
-	fullWindow = 32               // calls at a time with which a trial is passed
-	forgetting = 10 * time.Second // in service, for which one rest is forgotten
+	firstProbeLimit   = 4                // calls at a time that may try before any answer has ended
+	closeProbeLimit = 32               // calls at a time with which a trial is passed
+	forgetOpenAfter = 10 * time.Second // in service, for which one rest is forgotten
 )
 
 // health decides by real traffic whether a channel is asked. Three failures in a
@@ -31,102 +31,102 @@ const (
 // What a request asks can make a vendor fail it. So where the failures are of one
 // account of several, the rest and the trial are that account's alone: for all
 // others the channel is in service, and their calls are counted without it.
-type health struct {
-	term    atomic.Uint32          // even in service, odd while it rests or is on trial
-	marked  atomic.Bool            // there were failures that are not forgotten
-	lone    atomic.Pointer[string] // the account that the rest or the trial is of; nil if it is of all
-	callers *callers
+type circuitBreaker struct {
+	generation    atomic.Uint32          // even in service, odd while it rests or is on trial
+	hasFailures  atomic.Bool            // there were failures that are not forgotten
+	onlyAccount    atomic.Pointer[string] // the account that the rest or the trial is of; nil if it is of all
+	accounts *accountCount
 
 	mu      sync.Mutex
 	fails   int // in a row, before any content
 	cuts    int // in a row, after it
-	share   int // of failures lately, of certainty
-	failing failing
-	rests   int // that are not forgotten
-	pardons int
+	failureShare   int // of failures lately, of certainty
+	failedAccounts recentFailures
+	opens   int // that are not forgotten
+	resets int
 	fatal   bool      // it rests since the operator's key or account was refused
-	since   time.Time // in service
-	until   time.Time // the end of the rest
-	window  int       // how many calls may try at a time
-	trying  int
-	renewal time.Time // when one more may, whatever became of those before
+	closedSince   time.Time // in service
+	openUntil   time.Time // the end of the rest
+	probeLimit  int       // how many calls may try at a time
+	probes  int
+	nextProbe time.Time // when one more may, whatever became of those before
 }
 
 // pass is what a call was let through with. What it reports counts in the term
 // of its pass only: calls that began before a rest say nothing of what is after.
-type pass struct {
-	term    uint32
-	trial   bool
+type breakerToken struct {
+	generation    uint32
+	probe   bool
 	account string
 }
 
 // misfortune is how a call failed.
-type misfortune struct {
-	cut     bool // after its first content
+type failureKind struct {
+	afterContent     bool // after its first content
 	fatal   bool // the operator's key or account was refused
 	certain bool // no request can have brought it about
 }
 
 // out reports whether the channel rests or is on trial, for one account at least.
-func (h *health) out() bool { return h.term.Load()&1 == 1 }
+func (h *circuitBreaker) tripped() bool { return h.generation.Load()&1 == 1 }
 
 // outForAll reports whether it rests or is on trial for every account.
-func (h *health) outForAll() bool { return h.out() && h.lone.Load() == nil }
+func (h *circuitBreaker) trippedForAll() bool { return h.tripped() && h.onlyAccount.Load() == nil }
 
 // outFor reports whether it rests or is on trial for an account.
-func (h *health) outFor(account string) bool {
-	if !h.out() {
+func (h *circuitBreaker) trippedFor(account string) bool {
+	if !h.tripped() {
 		return false
 	}
-	lone := h.lone.Load()
+	lone := h.onlyAccount.Load()
 	return lone == nil || *lone == account
 }
 
 // state is Ready, Resting with the end of the rest, or Probing. A rest of one
 // account's alone is none of the channel's.
-func (h *health) state(now time.Time) (string, time.Time) {
-	if !h.outForAll() {
+func (h *circuitBreaker) state(now time.Time) (string, time.Time) {
+	if !h.trippedForAll() {
 		return Ready, time.Time{}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if now.Before(h.until) {
-		return Resting, h.until
+	if now.Before(h.openUntil) {
+		return Resting, h.openUntil
 	}
 	return Probing, time.Time{}
 }
 
 // may reports whether an account's next call may be the channel's; if not,
 // whether it is kept away alone.
-func (h *health) may(now time.Time, account string) (ok, alone bool) {
-	if !h.outFor(account) {
+func (h *circuitBreaker) allows(now time.Time, account string) (ok, alone bool) {
+	if !h.trippedFor(account) {
 		return true, false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.open(now), h.lone.Load() != nil
+	return h.allowsProbe(now), h.onlyAccount.Load() != nil
 }
 
-func (h *health) open(now time.Time) bool {
-	return !now.Before(h.until) && (h.trying < h.window || !now.Before(h.renewal))
+func (h *circuitBreaker) allowsProbe(now time.Time) bool {
+	return !now.Before(h.openUntil) && (h.probes < h.probeLimit || !now.Before(h.nextProbe))
 }
 
 // enter lets a call through, as one that tries if there is room for it. A call
 // that has no other channel is forced, and let through all the same.
-func (h *health) enter(now time.Time, account string, forced bool) (p pass, ok bool) {
-	p.term, p.account = h.term.Load(), account
-	if p.term&1 == 0 || !h.outFor(account) {
+func (h *circuitBreaker) acquire(now time.Time, account string, forced bool) (p breakerToken, ok bool) {
+	p.generation, p.account = h.generation.Load(), account
+	if p.generation&1 == 0 || !h.trippedFor(account) {
 		return p, true
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p.term = h.term.Load()
+	p.generation = h.generation.Load()
 	switch {
-	case !h.outFor(account):
-	case h.open(now):
-		p.trial = true
-		h.trying++
-		h.renewal = now.Add(pause(h.rests))
+	case !h.trippedFor(account):
+	case h.allowsProbe(now):
+		p.probe = true
+		h.probes++
+		h.nextProbe = now.Add(openTime(h.opens))
 	default:
 		return p, forced
 	}
@@ -134,159 +134,159 @@ func (h *health) enter(now time.Time, account string, forced bool) (p pass, ok b
 }
 
 // leave ends a trial of which nothing was learnt.
-func (h *health) leave(p pass) {
-	if p.trial {
+func (h *circuitBreaker) release(p breakerToken) {
+	if p.probe {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.tried(p)
+		h.probeDone(p)
 	}
 }
 
-func (h *health) tried(p pass) {
-	if p.trial && p.term == h.term.Load() {
-		h.trying = max(h.trying-1, 0)
+func (h *circuitBreaker) probeDone(p breakerToken) {
+	if p.probe && p.generation == h.generation.Load() {
+		h.probes = max(h.probes-1, 0)
 	}
 }
 
 // began says that the first content was accepted.
-func (h *health) began(p pass, now time.Time) {
-	if !h.marked.Load() {
+func (h *circuitBreaker) contentAccepted(p breakerToken, now time.Time) {
+	if !h.hasFailures.Load() {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if p.term != h.term.Load() {
+	if p.generation != h.generation.Load() {
 		return
 	}
-	h.tried(p)
+	h.probeDone(p)
 	h.fails = 0
-	if !h.outFor(p.account) {
-		h.share -= (h.share + recent - 1) / recent
-		h.clean()
+	if !h.trippedFor(p.account) {
+		h.failureShare -= (h.failureShare + recentCalls - 1) / recentCalls
+		h.updateHasFailures()
 		return
 	}
-	if now.Before(h.until) {
-		h.until = now // whoever had no other channel found it well
+	if now.Before(h.openUntil) {
+		h.openUntil = now // whoever had no other channel found it well
 	}
-	h.window = max(h.window, min(h.window+1, foothold))
+	h.probeLimit = max(h.probeLimit, min(h.probeLimit+1, firstProbeLimit))
 }
 
 // ended says that an answer came to its end.
-func (h *health) ended(p pass, now time.Time) {
-	if !h.marked.Load() {
+func (h *circuitBreaker) answerEnded(p breakerToken, now time.Time) {
+	if !h.hasFailures.Load() {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if p.term != h.term.Load() {
+	if p.generation != h.generation.Load() {
 		return
 	}
 	h.cuts = 0
-	away := h.out() && !h.outFor(p.account) && now.Sub(h.until) > longRest // the account that it rested for
-	if away || h.outFor(p.account) {
-		if h.window++; h.window < fullWindow && !away {
+	away := h.tripped() && !h.trippedFor(p.account) && now.Sub(h.openUntil) > maxOpenTime // the account that it rested for
+	if away || h.trippedFor(p.account) {
+		if h.probeLimit++; h.probeLimit < closeProbeLimit && !away {
 			return
 		}
-		h.trying, h.since = 0, now
-		if h.lone.Load() == nil {
-			h.fails, h.share = 0, 0
+		h.probes, h.closedSince = 0, now
+		if h.onlyAccount.Load() == nil {
+			h.fails, h.failureShare = 0, 0
 		}
-		h.term.Add(1)
+		h.generation.Add(1)
 	}
-	h.clean()
+	h.updateHasFailures()
 }
 
 // clean lets good calls go without the lock again.
-func (h *health) clean() {
-	h.marked.Store(h.out() || h.fails > 0 || h.cuts > 0 || h.share > 0)
+func (h *circuitBreaker) updateHasFailures() {
+	h.hasFailures.Store(h.tripped() || h.fails > 0 || h.cuts > 0 || h.failureShare > 0)
 }
 
 // failed says that a call failed. spare reports whether the channel may rest
 // though it does answer at times.
-func (h *health) failed(p pass, m misfortune, now time.Time, spare func() bool) {
+func (h *circuitBreaker) failed(p breakerToken, m failureKind, now time.Time, spare func() bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if p.term != h.term.Load() {
+	if p.generation != h.generation.Load() {
 		return
 	}
-	h.marked.Store(true)
-	h.tried(p)
-	if h.outFor(p.account) {
-		h.failedOutside(m, now)
+	h.hasFailures.Store(true)
+	h.probeDone(p)
+	if h.trippedFor(p.account) {
+		h.probeFailed(m, now)
 		return
 	}
-	h.failing.add(p.account)
-	h.share += (certainty - h.share) / recent
-	if m.cut {
+	h.failedAccounts.add(p.account)
+	h.failureShare += (fullShare - h.failureShare) / recentCalls
+	if m.afterContent {
 		h.cuts++
 	} else {
 		h.fails++
 	}
-	if h.fails >= patience || h.cuts >= patience || h.share > tolerance && spare() {
-		h.begin(m, now)
+	if h.fails >= failuresToOpen || h.cuts >= failuresToOpen || h.failureShare > maxFailureShare && spare() {
+		h.trip(m, now)
 	}
 }
 
 // begin begins a rest: of the account whose the failures are, if there are others,
 // and of all if it is not the only one.
-func (h *health) begin(m misfortune, now time.Time) {
-	lone := h.alone(m)
-	if h.out() { // another account's
-		h.term.Add(2)
-		h.rests, lone = 0, nil
+func (h *circuitBreaker) trip(m failureKind, now time.Time) {
+	lone := h.accountAtFault(m)
+	if h.tripped() { // another account's
+		h.generation.Add(2)
+		h.opens, lone = 0, nil
 	} else {
-		forgotten := int(now.Sub(h.since) / forgetting)
-		h.rests = max(h.rests-forgotten, 0)
-		defer h.term.Add(1) // when it is known whose it is
+		forgotten := int(now.Sub(h.closedSince) / forgetOpenAfter)
+		h.opens = max(h.opens-forgotten, 0)
+		defer h.generation.Add(1) // when it is known whose it is
 	}
-	h.lone.Store(lone)
-	if h.fails, h.cuts, h.share = 0, 0, 0; lone != nil {
-		h.failing = failing{}
+	h.onlyAccount.Store(lone)
+	if h.fails, h.cuts, h.failureShare = 0, 0, 0; lone != nil {
+		h.failedAccounts = recentFailures{}
 	}
-	h.rest(m, now)
+	h.open(m, now)
 }
 
 // alone is the account that the failures are of, if others are not concerned.
-func (h *health) alone(m misfortune) *string {
-	if m.certain || !h.callers.several.Load() {
+func (h *circuitBreaker) accountAtFault(m failureKind) *string {
+	if m.certain || !h.accounts.several.Load() {
 		return nil
 	}
 	lately, others := max(h.fails, h.cuts), 0
-	if lately < patience { // by their share
-		lately, others = len(h.failing.accounts), 1
+	if lately < failuresToOpen { // by their share
+		lately, others = len(h.failedAccounts.accounts), 1
 	}
-	return h.failing.lone(lately, others)
+	return h.failedAccounts.dominant(lately, others)
 }
 
 // failedOutside is a failure while the channel is on trial; in a rest it says
 // nothing new.
-func (h *health) failedOutside(m misfortune, now time.Time) {
-	if now.Before(h.until) {
+func (h *circuitBreaker) probeFailed(m failureKind, now time.Time) {
+	if now.Before(h.openUntil) {
 		return
 	}
-	if h.window /= 2; h.window == 0 || m.cut {
-		h.term.Add(2)
-		h.rest(m, now)
+	if h.probeLimit /= 2; h.probeLimit == 0 || m.afterContent {
+		h.generation.Add(2)
+		h.open(m, now)
 	}
 }
 
 // pardon ends a rest that is for the operator's key or account, which are others
 // now. What calls with those of before still report does not count.
-func (h *health) pardon(now time.Time) {
+func (h *circuitBreaker) reset(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.out() && h.fatal {
-		h.term.Add(2)
-		h.pardons++
-		h.until, h.fatal, h.window, h.trying = now, false, 1, 0
+	if h.tripped() && h.fatal {
+		h.generation.Add(2)
+		h.resets++
+		h.openUntil, h.fatal, h.probeLimit, h.probes = now, false, 1, 0
 	}
 }
 
-func (h *health) rest(m misfortune, now time.Time) {
-	h.rests++
-	h.until = now.Add(pause(h.rests))
-	h.fatal, h.window, h.trying, h.renewal = m.fatal, 1, 0, time.Time{}
+func (h *circuitBreaker) open(m failureKind, now time.Time) {
+	h.opens++
+	h.openUntil = now.Add(openTime(h.opens))
+	h.fatal, h.probeLimit, h.probes, h.nextProbe = m.fatal, 1, 0, time.Time{}
 }
 
 // pause is how long the nth rest is.
-func pause(n int) time.Duration { return rest(int32(patience + min(n, 10) - 1)) }
+func openTime(n int) time.Duration { return doubledOpenTime(int32(failuresToOpen + min(n, 10) - 1)) }

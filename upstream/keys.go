@@ -26,8 +26,8 @@ type Keys struct {
 type Key struct {
 	ring   *Keys
 	value  *secret.String // behind a pointer, where fmt does not look
-	streak streak
-	spent  atomic.Pointer[time.Time] // until when it is at its limit
+	breaker keyBreaker
+	limitedUntil  atomic.Pointer[time.Time] // until when it is at its limit
 }
 
 // NewKeys makes a ring. An empty key, or one that cannot stand in a header, is
@@ -57,7 +57,7 @@ func (r *Keys) Next() *Key {
 	n := uint64(len(r.keys))
 	turn := r.turn.Add(1) - 1
 	for i := range n {
-		if k := &r.keys[(turn+i)%n]; k.usable(now) && k.streak.claim(now) {
+		if k := &r.keys[(turn+i)%n]; k.usable(now) && k.breaker.acquire(now) {
 			return k
 		}
 	}
@@ -89,25 +89,25 @@ func printable(key string) bool {
 func (k *Key) Value() secret.String { return *k.value }
 
 // Worked says that the vendor took the key.
-func (k *Key) Worked() { k.streak.worked() }
+func (k *Key) Worked() { k.breaker.succeeded() }
 
 // Refused says that the vendor refused the key or the account behind it, and
 // reports whether another key can serve.
 func (k *Key) Refused() (other bool) {
-	return k.spare(func(now time.Time) { k.streak.failed(now) })
+	return k.pauseIfOtherUsable(func(now time.Time) { k.breaker.failed(now) })
 }
 
 // Limited says that the vendor called the key for a pause: for a second if wait
 // is 0, and for a minute at most. It reports whether another key can serve.
 func (k *Key) Limited(wait time.Duration) (other bool) {
-	return k.spare(func(now time.Time) {
-		until := now.Add(min(positive(wait, firstRest), longWait))
-		k.spent.Store(&until)
+	return k.pauseIfOtherUsable(func(now time.Time) {
+		until := now.Add(min(positive(wait, minOpenTime), maxCooldown))
+		k.limitedUntil.Store(&until)
 	})
 }
 
 // spare lets the key rest if there is another.
-func (k *Key) spare(rest func(now time.Time)) bool {
+func (k *Key) pauseIfOtherUsable(rest func(now time.Time)) bool {
 	k.ring.mu.Lock()
 	defer k.ring.mu.Unlock()
 	now := k.ring.now()
@@ -122,8 +122,8 @@ func (k *Key) spare(rest func(now time.Time)) bool {
 
 // usable reports whether the key does not rest.
 func (k *Key) usable(now time.Time) bool {
-	if until := k.spent.Load(); until != nil && now.Before(*until) {
+	if until := k.limitedUntil.Load(); until != nil && now.Before(*until) {
 		return false
 	}
-	return k.streak.usable(now)
+	return k.breaker.usable(now)
 }

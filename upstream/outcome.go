@@ -11,12 +11,12 @@ import (
 // accept makes the answer count.
 func (a *attempt) accept(now time.Time, took time.Duration) {
 	a.call = nil
-	a.seat.gauge.accepted(now, took, a.seat.scout)
-	if !a.seat.test {
-		if a.seat.last.Load() != a.seat.gauge {
-			a.seat.last.Store(a.seat.gauge)
+	a.lease.stats.accepted(now, took, a.lease.sample)
+	if !a.lease.test {
+		if a.lease.lastUsed.Load() != a.lease.stats {
+			a.lease.lastUsed.Store(a.lease.stats)
 		}
-		a.seat.health.began(a.seat.pass, now)
+		a.lease.breaker.contentAccepted(a.lease.token, now)
 	}
 	a.mu.Lock()
 	a.accepted = true
@@ -24,8 +24,8 @@ func (a *attempt) accept(now time.Time, took time.Duration) {
 	a.mu.Unlock()
 	if done {
 		a.cancel(context.Canceled)
-		a.report()
-		a.seat.leave()
+		a.reportEnd()
+		a.lease.release()
 	}
 }
 
@@ -34,21 +34,21 @@ func (a *attempt) accept(now time.Time, took time.Duration) {
 // not go where nobody should.
 func (a *attempt) refuse(err error, now time.Time, took time.Duration) *fault.Error {
 	e := a.explain(err)
-	a.barred = errors.As(err, new(*unasked))
+	a.notSent = errors.As(err, new(*notSentError))
 	a.closed.Store(true)
 	a.finish(verdict{}, nil)
-	a.seat.gauge.abandoned(took)
+	a.lease.stats.abandoned(took)
 	switch {
-	case a.barred || a.slow() || a.parent.Err() != nil:
-		a.seat.health.leave(a.seat.pass)
+	case a.notSent || a.wasReaderSlow() || a.parent.Err() != nil:
+		a.lease.breaker.release(a.lease.token)
 	default:
-		a.verdict = judge(a.of.op, e)
-		if !a.seat.test {
-			a.blame(e, now)
+		a.verdict = judge(a.key.op, e)
+		if !a.lease.test {
+			a.reportRefusal(e, now)
 		}
 	}
 	_ = a.closeBody()
-	a.seat.leave()
+	a.lease.release()
 	return e
 }
 
@@ -69,58 +69,58 @@ func (a *attempt) finish(v verdict, cut *fault.Error) {
 		a.cancel(context.Canceled)
 	}
 	if first && accepted {
-		a.report()
-		a.seat.leave()
+		a.reportEnd()
+		a.lease.release()
 	}
 }
 
 // report tells the channel how an accepted answer ended. A caller who left says
 // nothing about it, nor does a test.
-func (a *attempt) report() {
-	switch s := &a.seat; {
+func (a *attempt) reportEnd() {
+	switch s := &a.lease; {
 	case a.parent.Err() != nil, s.test:
-	case a.verdict.sick:
+	case a.verdict.channelFailed:
 		s.failures.Add(1)
-		s.trouble.Store(troubleOf(a.cut))
-		s.health.failed(s.pass, misfortune{cut: true}, a.now(), s.spare)
-	case s.health.marked.Load():
-		s.health.ended(s.pass, a.now())
+		s.lastError.Store(lastErrorOf(a.cut))
+		s.breaker.failed(s.token, failureKind{afterContent: true}, a.now(), s.mayOpen)
+	case s.breaker.hasFailures.Load():
+		s.breaker.answerEnded(s.token, a.now())
 	}
 }
 
 // blame tells the channel what a call without an answer says of it. A refusal of
 // the caller's request shows that the vendor is there. A vendor that says when to
 // come back is well, but not to be asked until then.
-func (a *attempt) blame(e *fault.Error, now time.Time) {
-	s, v := &a.seat, a.verdict
-	if v.sick {
+func (a *attempt) reportRefusal(e *fault.Error, now time.Time) {
+	s, v := &a.lease, a.verdict
+	if v.channelFailed {
 		s.failures.Add(1)
 	}
-	if v.sick || v.otherKey {
-		s.trouble.Store(troubleOf(e))
+	if v.channelFailed || v.otherKey {
+		s.lastError.Store(lastErrorOf(e))
 	}
 	switch {
 	case v.otherKey:
-		s.health.leave(s.pass)
-	case v.wait > 0:
-		s.health.leave(s.pass)
-		s.told.tell(a.of, now.Add(min(v.wait, longWait)), now)
-	case v.sick:
-		s.health.failed(s.pass, misfortune{fatal: v.fatal, certain: v.certain}, now, s.spare)
+		s.breaker.release(s.token)
+	case v.retryAfter > 0:
+		s.breaker.release(s.token)
+		s.cooldowns.start(a.key, now.Add(min(v.retryAfter, maxCooldown)), now)
+	case v.channelFailed:
+		s.breaker.failed(s.token, failureKind{fatal: v.fatal, certain: v.certain}, now, s.mayOpen)
 	default:
-		s.health.began(s.pass, now)
-		s.health.ended(s.pass, now)
+		s.breaker.contentAccepted(s.token, now)
+		s.breaker.answerEnded(s.token, now)
 	}
 }
 
 // tell is what an observer gets to know; err is nil if the answer was accepted.
-func (a *attempt) tell(since time.Time, took time.Duration, err *fault.Error) Attempt {
-	o := Attempt{Channel: a.seat.Name, Model: a.of.model, Again: a.seat.again, Started: since, Duration: took}
+func (a *attempt) event(since time.Time, took time.Duration, err *fault.Error) Attempt {
+	o := Attempt{Channel: a.lease.Name, Model: a.key.model, Again: a.lease.retry, Started: since, Duration: took}
 	if err == nil {
 		o.Sent, o.Status = true, a.reply.Status
 		return o
 	}
 	f, _ := failure(err)
-	o.Err, o.Sent, o.Refused, o.Status = err, f.Sent && !a.barred, f.Refused, f.Status
+	o.Err, o.Sent, o.Refused, o.Status = err, f.Sent && !a.notSent, f.Refused, f.Status
 	return o
 }

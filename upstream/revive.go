@@ -8,21 +8,21 @@ import "time"
 // what a vendor told the channel to wait for. The error names the channels that
 // there are.
 func (r *Router) ResetHealth(name string) error {
-	c, err := r.named(name)
+	c, err := r.channelNamed(name)
 	if err == nil {
-		c.health.revive(r.now())
+		c.breaker.resetAfterSuccess(r.now())
 	}
 	return err
 }
 
 // revive is one call that went well while the channel rests or is on trial.
-func (h *health) revive(now time.Time) {
-	p := pass{term: h.term.Load()}
-	if lone := h.lone.Load(); lone != nil {
+func (h *circuitBreaker) resetAfterSuccess(now time.Time) {
+	p := breakerToken{generation: h.generation.Load()}
+	if lone := h.onlyAccount.Load(); lone != nil {
 		p.account = *lone
 	}
-	if p.term&1 == 1 {
-		h.began(p, now)
-		h.ended(p, now)
+	if p.generation&1 == 1 {
+		h.contentAccepted(p, now)
+		h.answerEnded(p, now)
 	}
 }

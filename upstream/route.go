@@ -12,25 +12,25 @@ type route struct {
 	*channel
 	id     string   // the upstream's id; empty for the public one
 	up     Upstream // the channel's, spared and wrapped
-	gauges *gauges
+	stats *routeStats
 }
 
 // gauges are those of a route: of whole answers, and of streams. They are made
 // when they are needed.
-type gauges struct {
-	of   question // without a model if the route is for any
-	made [2]atomic.Pointer[gauge]
+type routeStats struct {
+	key   routeKey // without a model if the route is for any
+	byStream [2]atomic.Pointer[callStats]
 }
 
 // gauge is the one for a call.
-func (rt *route) gauge(stream bool) *gauge {
-	at := &rt.gauges.made[0]
+func (rt *route) callStats(stream bool) *callStats {
+	at := &rt.stats.byStream[0]
 	if stream {
-		at = &rt.gauges.made[1]
+		at = &rt.stats.byStream[1]
 	}
 	g := at.Load()
 	if g == nil {
-		g = rt.vitals.gauge(kind{rt.gauges.of, stream})
+		g = rt.channelStats.callStats(statsKey{rt.stats.key, stream})
 		at.Store(g)
 	}
 	return g
@@ -38,12 +38,12 @@ func (rt *route) gauge(stream bool) *gauge {
 
 // newRoute is a channel's way to its upstream for the model whose id there is
 // id, or the public one if it is empty; of is what is measured together.
-func newRoute(c *channel, id string, wrap Middleware, of question) route {
-	s := &spared{channel: c}
+func newRoute(c *channel, id string, wrap Middleware, of routeKey) route {
+	s := &fieldFilter{channel: c}
 	if id != "" {
 		s.model = rawjson.Quote(nil, id)
 	}
-	rt := route{channel: c, id: id, up: s, gauges: &gauges{of: of}}
+	rt := route{channel: c, id: id, up: s, stats: &routeStats{key: of}}
 	if wrap != nil {
 		rt.up = wrap(s)
 	}
@@ -59,39 +59,39 @@ func (rt *route) model(public string) string {
 }
 
 // question is what a table of routes answers.
-type question struct {
+type routeKey struct {
 	op    Op
 	model string
 }
 
 // table is who serves what, in order of priority.
-type table struct {
-	named map[question][]route // of every model that some channel names
-	wild  map[Op][]route       // of channels that pass every id through
+type routeTable struct {
+	byModel map[routeKey][]route // of every model that some channel names
+	anyModel  map[Op][]route       // of channels that pass every id through
 }
 
-func newTable(channels []*channel, wrap Middleware) table {
+func newRouteTable(channels []*channel, wrap Middleware) routeTable {
 	channels = slices.Clone(channels)
 	slices.SortStableFunc(channels, func(a, b *channel) int { return a.Priority - b.Priority })
-	t := table{named: make(map[question][]route), wild: make(map[Op][]route)}
+	t := routeTable{byModel: make(map[routeKey][]route), anyModel: make(map[Op][]route)}
 	for _, c := range channels {
 		if c.Models[everyModel] == "" {
 			continue
 		}
 		for _, op := range Ops() {
-			t.wild[op] = append(t.wild[op], newRoute(c, "", wrap, question{op: op}))
+			t.anyModel[op] = append(t.anyModel[op], newRoute(c, "", wrap, routeKey{op: op}))
 		}
 	}
 	for _, public := range models(channels) {
 		for _, op := range Ops() {
-			t.named[question{op, public}] = serving(channels, op, public, wrap)
+			t.byModel[routeKey{op, public}] = routesFor(channels, op, public, wrap)
 		}
 	}
 	return t
 }
 
 // serving are the channels that serve a model which some channel names.
-func serving(channels []*channel, op Op, public string, wrap Middleware) (routes []route) {
+func routesFor(channels []*channel, op Op, public string, wrap Middleware) (routes []route) {
 	for _, c := range channels {
 		id, named := c.Models[public]
 		if !named && c.Models[everyModel] == "" {
@@ -100,7 +100,7 @@ func serving(channels []*channel, op Op, public string, wrap Middleware) (routes
 		if id == public {
 			id = ""
 		}
-		rt := newRoute(c, id, wrap, question{op, public})
+		rt := newRoute(c, id, wrap, routeKey{op, public})
 		if Supports(rt.up, op, rt.model(public)) {
 			routes = append(routes, rt)
 		}
@@ -109,12 +109,12 @@ func serving(channels []*channel, op Op, public string, wrap Middleware) (routes
 }
 
 // routes are who may serve a model, in order of priority.
-func (t *table) routes(op Op, model string) []route {
+func (t *routeTable) routes(op Op, model string) []route {
 	if model == "" || model == everyModel {
 		return nil
 	}
-	wild := t.wild[op]
-	if routes, named := t.named[question{op, model}]; named || len(wild) == 0 {
+	wild := t.anyModel[op]
+	if routes, named := t.byModel[routeKey{op, model}]; named || len(wild) == 0 {
 		return routes
 	}
 	refuses := func(rt route) bool { return !Supports(rt.up, op, model) }

@@ -33,14 +33,14 @@ type RouterOptions struct {
 // no resources of its own, and is safe for concurrent use.
 type Router struct {
 	channels []*channel
-	table    table
+	table    routeTable
 	models   []string
-	budget   *budget  // shared with the routers that Wrap makes
-	callers  *callers // likewise
+	budget   *retryBudget  // shared with the routers that Wrap makes
+	accounts  *accountCount // likewise
 	now      func() time.Time
 	rand     func(uint64) uint64
-	ownClock bool     // now is not the real clock
-	away     []string // channels of Routers before that were paused when they went, the last to go last
+	customClock bool     // now is not the real clock
+	removedPaused     []string // channels of Routers before that were paused when they went, the last to go last
 }
 
 // NewRouter builds the routes. The error names the channel that cannot work.
@@ -71,8 +71,8 @@ func SingleRouter(up Upstream) *Router {
 }
 
 func newRouter(channels []Channel, o RouterOptions) *Router {
-	r := &Router{budget: new(budget), callers: new(callers), now: o.Now, rand: o.Rand}
-	if r.ownClock = o.Now != nil; !r.ownClock {
+	r := &Router{budget: new(retryBudget), accounts: new(accountCount), now: o.Now, rand: o.Rand}
+	if r.customClock = o.Now != nil; !r.customClock {
 		r.now = time.Now
 	}
 	if r.rand == nil {
@@ -80,13 +80,13 @@ func newRouter(channels []Channel, o RouterOptions) *Router {
 	}
 	var before []*channel
 	if o.Previous != nil {
-		before, r.budget, r.callers = o.Previous.channels, o.Previous.budget, o.Previous.callers
+		before, r.budget, r.accounts = o.Previous.channels, o.Previous.budget, o.Previous.accounts
 	}
-	r.channels = newChannels(channels, before, r.callers, r.now())
+	r.channels = newChannels(channels, before, r.accounts, r.now())
 	if o.Previous != nil {
-		r.away = o.Previous.outlast(r.channels)
+		r.removedPaused = o.Previous.keepPaused(r.channels)
 	}
-	r.table = newTable(r.channels, nil)
+	r.table = newRouteTable(r.channels, nil)
 	r.models = models(r.channels)
 	return r
 }
@@ -97,7 +97,7 @@ func newRouter(channels []Channel, o RouterOptions) *Router {
 // share the channels' health and the budget of attempts.
 func (r *Router) Wrap(m Middleware) *Router {
 	w := *r
-	w.table = newTable(r.channels, m)
+	w.table = newRouteTable(r.channels, m)
 	return &w
 }
 
@@ -180,7 +180,7 @@ func (r *Router) Pause(name string) error { return r.pause(name, true) }
 func (r *Router) Resume(name string) error { return r.pause(name, false) }
 
 func (r *Router) pause(name string, paused bool) error {
-	c, err := r.named(name)
+	c, err := r.channelNamed(name)
 	if err == nil {
 		c.paused.Store(paused)
 	}
@@ -188,7 +188,7 @@ func (r *Router) pause(name string, paused bool) error {
 }
 
 // named is the channel of a name. The error names those that there are.
-func (r *Router) named(name string) (*channel, error) {
+func (r *Router) channelNamed(name string) (*channel, error) {
 	names := make([]string, len(r.channels))
 	for i, c := range r.channels {
 		if c.Name == name {
@@ -205,26 +205,26 @@ func (r *Router) named(name string) (*channel, error) {
 func (r *Router) Do(ctx context.Context, call *Call) (*Reply, error) {
 	r.budget.earn()
 	if !call.Test { // an operator's, which is no traffic
-		r.callers.meet(call.Account)
+		r.accounts.observe(call.Account)
 	}
-	t := trip{call: call, routes: r.routes(call), named: call.Channel != "", left: positive(call.MaxWait, patienceAtLimit)}
+	t := routing{call: call, routes: r.routes(call), pinned: call.Channel != "", waitLeft: positive(call.MaxWait, defaultMaxWait)}
 	var err *fault.Error
 	for n := range maxAttempts {
-		s, refusal := r.seat(ctx, &t, n > 0)
+		s, refusal := r.acquire(ctx, &t, n > 0)
 		if refusal != nil {
 			if err == nil || ctx.Err() != nil { // who leaves the line owes nothing for the tries before
 				err = refusal
 			}
 			break
 		}
-		s.again = n > 0
-		a, reply, failed := r.attempt(ctx, call, s, t.since)
+		s.retry = n > 0
+		a, reply, failed := r.attempt(ctx, call, s, t.acquiredAt)
 		if failed == nil {
 			return reply, nil
 		}
-		if err = failed; !r.another(ctx, &t, s.channel, a.verdict) {
-			if a.verdict.again && ctx.Err() != nil {
-				err = unsentTo(ctx)
+		if err = failed; !r.prepareRetry(ctx, &t, s.channel, a.verdict) {
+			if a.verdict.retry && ctx.Err() != nil {
+				err = clientLeft(ctx)
 			}
 			break
 		}
@@ -244,7 +244,7 @@ func (r *Router) routes(call *Call) []route {
 			if id == call.Model {
 				id = ""
 			}
-			of := question{call.Op, call.Model}
+			of := routeKey{call.Op, call.Model}
 			if c.Models[call.Model] == "" {
 				of.model = "" // one gauge for all models that are not its own
 			}
@@ -256,7 +256,7 @@ func (r *Router) routes(call *Call) []route {
 
 // attempt asks one channel and tells the observers how it went. Where one of
 // them panics the place is given back.
-func (r *Router) attempt(ctx context.Context, call *Call, s seat, since time.Time) (a *attempt, reply *Reply, err *fault.Error) {
+func (r *Router) attempt(ctx context.Context, call *Call, s lease, since time.Time) (a *attempt, reply *Reply, err *fault.Error) {
 	told := false
 	defer func() {
 		if !told {
@@ -264,16 +264,16 @@ func (r *Router) attempt(ctx context.Context, call *Call, s seat, since time.Tim
 		}
 	}()
 	if call.Begin != nil {
-		ctx = call.Begin(ctx, Attempt{Channel: s.Name, Model: s.model(call.Model), Again: s.again, Started: since})
+		ctx = call.Begin(ctx, Attempt{Channel: s.Name, Model: s.model(call.Model), Again: s.retry, Started: since})
 	}
 	start := since
-	if r.ownClock {
+	if r.customClock {
 		start = time.Now()
 	}
 	a, ctx = newAttempt(ctx, call, s, r.now, start)
 	reply, took, err := a.do(ctx, since, call.Accept)
 	if call.Observe != nil {
-		call.Observe(a.tell(since, took, err))
+		call.Observe(a.event(since, took, err))
 	}
 	told = true
 	return a, reply, err

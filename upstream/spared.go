@@ -10,16 +10,16 @@ import (
 
 // spared is a channel's upstream, which gets its own id of the model and none of
 // the fields that its channel spares it.
-type spared struct {
+type fieldFilter struct {
 	*channel
 	model []byte // the upstream's id as JSON; nil for the public one
 }
 
 // Unwrap lets the upstream itself say what it supports.
-func (s *spared) Unwrap() Upstream { return s.Upstream }
+func (s *fieldFilter) Unwrap() Upstream { return s.Upstream }
 
 // Do asks the upstream, unless what it refuses may not be left out.
-func (s *spared) Do(ctx context.Context, call *Call) (*Reply, error) {
+func (s *fieldFilter) Do(ctx context.Context, call *Call) (*Reply, error) {
 	if !call.Body.Editable() || s.model == nil && len(s.Drop) == 0 && len(s.renames) == 0 {
 		return s.Upstream.Do(ctx, call)
 	}
@@ -43,12 +43,12 @@ func (s *spared) Do(ctx context.Context, call *Call) (*Reply, error) {
 // NotSent marks the refusal of a call that never went to its upstream, because
 // it cannot be put into the upstream's words. It says nothing of the upstream's
 // health.
-func NotSent(refusal *fault.Error) error { return &unasked{refusal} }
+func NotSent(refusal *fault.Error) error { return &notSentError{refusal} }
 
-type unasked struct{ fault *fault.Error }
+type notSentError struct{ fault *fault.Error }
 
-func (u *unasked) Error() string { return u.fault.Error() }
-func (u *unasked) Unwrap() error { return u.fault }
+func (u *notSentError) Error() string { return u.fault.Error() }
+func (u *notSentError) Unwrap() error { return u.fault }
 
 // edit makes the changes that the channel's upstream needs, and lists what a
 // caller asked for and will not get. It fails where that may not be left out.
@@ -58,7 +58,7 @@ func (c *channel) edit(call *Call) (dropped []string, err *fault.Error) {
 		if v == nil {
 			continue
 		}
-		if name == "n" && several(v) {
+		if name == "n" && wantsSeveral(v) {
 			return nil, fault.Invalid("n", "This model's upstream gives one candidate only: leave n out or send 1.")
 		}
 		call.Body = call.Body.Delete(name)
@@ -75,7 +75,7 @@ func (c *channel) edit(call *Call) (dropped []string, err *fault.Error) {
 }
 
 // several reports whether n asks for anything but one candidate.
-func several(n []byte) bool {
+func wantsSeveral(n []byte) bool {
 	count, ok := rawjson.Int(n)
 	return !rawjson.IsNull(n) && (!ok || count != 1)
 }

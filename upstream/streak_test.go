@@ -7,23 +7,23 @@ import (
 
 func TestAfterARestOneGoesAheadAndTheOthersWaitForItsOutcome(t *testing.T) {
 	now := time.Unix(0, 0)
-	var s streak
-	for range patience {
-		if !s.claim(now) {
+	var s keyBreaker
+	for range failuresToOpen {
+		if !s.acquire(now) {
 			t.Fatal("it rests before it has failed often enough")
 		}
 		s.failed(now)
 	}
-	if s.claim(now) {
+	if s.acquire(now) {
 		t.Error("it does not rest")
 	}
-	now = now.Add(firstRest)
-	if !s.usable(now) || !s.claim(now) || s.claim(now) {
+	now = now.Add(minOpenTime)
+	if !s.usable(now) || !s.acquire(now) || s.acquire(now) {
 		t.Error("after its rest not one went ahead")
 	}
-	s.worked()
+	s.succeeded()
 	for range 2 {
-		if !s.claim(now) {
+		if !s.acquire(now) {
 			t.Error("it works, and is not used")
 		}
 	}

@@ -36,32 +36,32 @@ func positive(d, otherwise time.Duration) time.Duration {
 }
 
 // clock is what the time-outs of an attempt need to know, all since its start.
-type clock struct {
+type progress struct {
 	elapsed time.Duration
-	begun   bool          // the first byte has come
-	waiting bool          // somebody waits for the next byte
-	since   time.Duration // from when
+	firstByte   bool          // the first byte has come
+	reading bool          // somebody waits for the next byte
+	readSince   time.Duration // from when
 }
 
 // left is how long until a time-out may be due; not positive if it is due now.
-func (t Timeouts) left(c clock) time.Duration {
+func (t Timeouts) remaining(c progress) time.Duration {
 	left := t.Idle
 	switch {
-	case !c.begun:
+	case !c.firstByte:
 		left = t.Headers - c.elapsed
-	case c.waiting:
-		left = c.since + t.Idle - c.elapsed
+	case c.reading:
+		left = c.readSince + t.Idle - c.elapsed
 	}
 	return min(left, t.Total-c.elapsed)
 }
 
 // expired is the error of an attempt of which a time-out is due.
-func (t Timeouts) expired(c clock) *fault.Error {
+func (t Timeouts) expired(c progress) *fault.Error {
 	what := fmt.Sprintf("fell silent for %s", t.Idle)
 	switch {
 	case c.elapsed >= t.Total:
 		what = fmt.Sprintf("did not end its answer within %s", t.Total)
-	case !c.begun:
+	case !c.firstByte:
 		what = fmt.Sprintf("did not begin its answer within %s", t.Headers)
 	}
 	return fault.New(fault.RequestTimeout, "The upstream "+what+".")

@@ -21,17 +21,17 @@ var repeatable = map[Op]bool{ChatCompletion: true, Messages: true, CountTokens: 
 // uncounting are the statuses of a vendor that speaks the dialect and has no
 // counter. That is no sign of ill health, nor worth an attempt of the budget: the
 // caller can be given an estimate.
-var uncounting = map[int]bool{http.StatusMethodNotAllowed: true, http.StatusNotImplemented: true}
+var noCounterStatuses = map[int]bool{http.StatusMethodNotAllowed: true, http.StatusNotImplemented: true}
 
 // verdict is what the end of an attempt means.
 type verdict struct {
-	again    bool          // another channel may be asked
-	unsent   bool          // nothing left the house, so the same channel may be asked too
+	retry    bool          // another channel may be asked
+	sameChannel   bool          // nothing left the house, so the same channel may be asked too
 	otherKey bool          // the same channel can be asked with another key
-	sick     bool          // it counts against the channel
+	channelFailed     bool          // it counts against the channel
 	fatal    bool          // the operator's key or account is at fault
 	certain  bool          // and no request can have brought that about
-	wait     time.Duration // when the vendor wants the call back; 0 if it did not say
+	retryAfter     time.Duration // when the vendor wants the call back; 0 if it did not say
 }
 
 // judge tells what an attempt's error means for a call of op.
@@ -43,18 +43,18 @@ func judge(op Op, e *fault.Error) verdict {
 	}
 	switch {
 	case f.Fatal:
-		return verdict{again: true, sick: !f.OtherKey, otherKey: f.OtherKey, fatal: true, certain: !f.Ambiguous}
+		return verdict{retry: true, channelFailed: !f.OtherKey, otherKey: f.OtherKey, fatal: true, certain: !f.Ambiguous}
 	case f.Oversized:
-		return verdict{again: true}
+		return verdict{retry: true}
 	case e.Code == fault.RequestTimeout && f.Status == 0:
-		return verdict{again: !f.Sent, sick: true}
-	case callersFault(status), op == CountTokens && uncounting[f.Status]:
+		return verdict{retry: !f.Sent, channelFailed: true}
+	case callersFault(status), op == CountTokens && noCounterStatuses[f.Status]:
 		return verdict{}
 	}
-	v := verdict{unsent: !f.Sent && f.Status == 0, sick: true}
-	v.again = repeatable[op] || v.unsent || f.Refused
+	v := verdict{sameChannel: !f.Sent && f.Status == 0, channelFailed: true}
+	v.retry = repeatable[op] || v.sameChannel || f.Refused
 	if f.Refused {
-		v.wait, v.otherKey, v.sick = e.RetryAfter, f.OtherKey, !f.OtherKey
+		v.retryAfter, v.otherKey, v.channelFailed = e.RetryAfter, f.OtherKey, !f.OtherKey
 	}
 	return v
 }
@@ -86,7 +86,7 @@ func faultOf(err error) *fault.Error {
 }
 
 // gone is the error of a call whose own context ended.
-func gone(ctx context.Context, err error) *fault.Error {
+func contextError(ctx context.Context, err error) *fault.Error {
 	e := fault.From(ctx.Err())
 	var own *fault.Error
 	if errors.As(context.Cause(ctx), &own) {

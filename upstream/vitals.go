@@ -12,40 +12,40 @@ import (
 
 // vitals are how a channel is. Routers that follow one another share them, by
 // the channel's name.
-type vitals struct {
-	base     time.Time // that of the gauges
+type channelStats struct {
+	epoch     time.Time // that of the gauges
 	paused   atomic.Bool
-	health   health
-	told     told
-	gate     gate
+	breaker   circuitBreaker
+	cooldowns     cooldowns
+	limiter     concurrencyLimiter
 	requests atomic.Int64
 	failures atomic.Int64
-	last     atomic.Pointer[gauge] // that learnt something lately
-	trouble  atomic.Pointer[trouble]
+	lastUsed     atomic.Pointer[callStats] // that learnt something lately
+	lastError  atomic.Pointer[lastError]
 
 	mu     sync.Mutex
-	gauges map[kind]*gauge
+	calls map[statsKey]*callStats
 }
 
 // kind is what calls have in common that are measured together.
-type kind struct {
-	question
+type statsKey struct {
+	routeKey
 	stream bool
 }
 
 // trouble is what may be told of a failure.
-type trouble struct {
+type lastError struct {
 	code   fault.Code
 	status int
 }
 
-func troubleOf(e *fault.Error) *trouble {
+func lastErrorOf(e *fault.Error) *lastError {
 	f, _ := failure(e)
-	return &trouble{word.Code(e.Code), f.Status}
+	return &lastError{word.Code(e.Code), f.Status}
 }
 
 // String names the code and the status.
-func (t *trouble) String() string {
+func (t *lastError) String() string {
 	switch {
 	case t == nil:
 		return ""
@@ -55,44 +55,44 @@ func (t *trouble) String() string {
 	return fmt.Sprintf("%s (upstream status %d)", t.code, t.status)
 }
 
-func newVitals(base time.Time, c *callers) *vitals {
-	return &vitals{base: base, health: health{callers: c}, gauges: make(map[kind]*gauge)}
+func newChannelStats(base time.Time, c *accountCount) *channelStats {
+	return &channelStats{epoch: base, breaker: circuitBreaker{accounts: c}, calls: make(map[statsKey]*callStats)}
 }
 
 // pardon forgets what bars a channel from every call: what its vendor told the
 // keys of before, and that they were refused. Other failures may go on, so that
 // a rest for those does too.
-func (v *vitals) pardon(now time.Time) {
-	v.told.clear()
-	v.health.pardon(now)
+func (v *channelStats) reset(now time.Time) {
+	v.cooldowns.reset()
+	v.breaker.reset(now)
 }
 
 // gauge is the one for a kind of call.
-func (v *vitals) gauge(k kind) *gauge {
+func (v *channelStats) callStats(k statsKey) *callStats {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	g := v.gauges[k]
+	g := v.calls[k]
 	if g == nil {
-		g = &gauge{base: v.base}
-		v.gauges[k] = g
+		g = &callStats{epoch: v.epoch}
+		v.calls[k] = g
 	}
 	return g
 }
 
 // inFlight is how many calls have not ended.
-func (v *vitals) inFlight() (sum int64) {
+func (v *channelStats) inFlight() (sum int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, g := range v.gauges {
+	for _, g := range v.calls {
 		sum += g.running()
 	}
 	return sum
 }
 
 // latency is that of the calls that the channel had last.
-func (v *vitals) latency() time.Duration {
-	if g := v.last.Load(); g != nil {
-		return g.duration()
+func (v *channelStats) latency() time.Duration {
+	if g := v.lastUsed.Load(); g != nil {
+		return g.latencyDuration()
 	}
 	return 0
 }
