@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"runtime/debug"
 	"sync"
@@ -12,34 +13,94 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
+// Timeouts bound one attempt at a channel. A zero field means its default; the
+// time to connect is the driver's.
+type Timeouts struct {
+	// Headers is the longest wait for the first byte of the answer's body:
+	// a non-streamed answer sends nothing until it is done. Default 10 minutes.
+	Headers time.Duration
+	// Idle is the longest silence after the first byte. Only time in which
+	// somebody waits for the upstream counts. Default 60 seconds.
+	Idle time.Duration
+	// Total is the longest life of an answer. Default 30 minutes.
+	Total time.Duration
+}
+
+func (t Timeouts) withDefaults() Timeouts {
+	return Timeouts{
+		Headers: positive(t.Headers, 10*time.Minute),
+		Idle:    positive(t.Idle, time.Minute),
+		Total:   positive(t.Total, 30*time.Minute),
+	}
+}
+
+func positive(d, otherwise time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return otherwise
+}
+
+// clock is what the time-outs of an attempt need to know, all since its start.
+type progress struct {
+	elapsed   time.Duration
+	firstByte bool          // the first byte has come
+	reading   bool          // somebody waits for the next byte
+	readSince time.Duration // from when
+}
+
+// left is how long until a time-out may be due; not positive if it is due now.
+func (t Timeouts) remaining(c progress) time.Duration {
+	left := t.Idle
+	switch {
+	case !c.firstByte:
+		left = t.Headers - c.elapsed
+	case c.reading:
+		left = c.readSince + t.Idle - c.elapsed
+	}
+	return min(left, t.Total-c.elapsed)
+}
+
+// expired is the error of an attempt of which a time-out is due.
+func (t Timeouts) expired(c progress) *fault.Error {
+	what := fmt.Sprintf("fell silent for %s", t.Idle)
+	switch {
+	case c.elapsed >= t.Total:
+		what = fmt.Sprintf("did not end its answer within %s", t.Total)
+	case !c.firstByte:
+		what = fmt.Sprintf("did not begin its answer within %s", t.Headers)
+	}
+	return fault.New(fault.RequestTimeout, "The upstream "+what+".")
+}
+
 // attempt is one try at one channel from the call to the end of the answer,
 // whose body it is. One timer serves all time-outs: a read only leaves a stamp,
 // and the timer looks at the stamp when it fires and sets itself anew.
 type attempt struct {
-	key     routeKey
+	key    routeKey
 	call   *Call // nil once its answer was accepted: what it asked may be long
 	reply  Reply
 	body   io.ReadCloser
-	lease   lease
+	lease  lease
 	now    func() time.Time
 	parent context.Context // the caller's
 	cancel context.CancelCauseFunc
 	start  time.Time // by the real clock
 
-	firstByte   atomic.Bool  // the first byte has come
+	firstByte atomic.Bool  // the first byte has come
 	readSince atomic.Int64 // when the read that waits now began, in ns since start and 1; else 0
-	closed  atomic.Bool
+	closed    atomic.Bool
 	readErr   error // what reads say from now on; the reader's own
 
-	mu       sync.Mutex
-	timer    *time.Timer
-	expired  *fault.Error // the time-out that ended the attempt
-	cut      *fault.Error // what ended the answer instead of its end
-	verdict  verdict      // what the attempt's end means, once it is done
-	done     bool
-	accepted bool
-	notSent   bool // the upstream was not asked
-	readerSlow   bool // it ran out of time while nobody waited for the upstream: its reader was slow
+	mu         sync.Mutex
+	timer      *time.Timer
+	expired    *fault.Error // the time-out that ended the attempt
+	cut        *fault.Error // what ended the answer instead of its end
+	verdict    verdict      // what the attempt's end means, once it is done
+	done       bool
+	accepted   bool
+	notSent    bool // the upstream was not asked
+	readerSlow bool // it ran out of time while nobody waited for the upstream: its reader was slow
 }
 
 var (
@@ -222,4 +283,121 @@ func (a *attempt) closeBody() (err error) {
 	}
 	defer recoverAsError(&err)
 	return a.body.Close()
+}
+
+// accept makes the answer count.
+func (a *attempt) accept(now time.Time, took time.Duration) {
+	a.call = nil
+	a.lease.stats.accepted(now, took, a.lease.sample)
+	if !a.lease.test {
+		if a.lease.lastUsed.Load() != a.lease.stats {
+			a.lease.lastUsed.Store(a.lease.stats)
+		}
+		a.lease.breaker.contentAccepted(a.lease.token, now)
+	}
+	a.mu.Lock()
+	a.accepted = true
+	done := a.done
+	a.mu.Unlock()
+	if done {
+		a.cancel(context.Canceled)
+		a.reportEnd()
+		a.lease.release()
+	}
+}
+
+// refuse ends an attempt of which err is the outcome. What that says of the
+// channel is told before the place is given back, so that who waits for it does
+// not go where nobody should.
+func (a *attempt) refuse(err error, now time.Time, took time.Duration) *fault.Error {
+	e := a.explain(err)
+	a.notSent = errors.As(err, new(*notSentError))
+	a.closed.Store(true)
+	a.finish(verdict{}, nil)
+	a.lease.stats.abandoned(took)
+	switch {
+	case a.notSent || a.wasReaderSlow() || a.parent.Err() != nil:
+		a.lease.breaker.release(a.lease.token)
+	default:
+		a.verdict = judge(a.key.op, e)
+		if !a.lease.test {
+			a.reportRefusal(e, now)
+		}
+	}
+	_ = a.closeBody()
+	a.lease.release()
+	return e
+}
+
+// finish ends the attempt's timer and context, with what it says of the channel.
+// cut is what ended the answer instead of its end. Whoever accepts an answer may
+// read it to its end and still use the context. The place is given back at last:
+// here if the answer was accepted before, else once that is decided.
+func (a *attempt) finish(v verdict, cut *fault.Error) {
+	a.mu.Lock()
+	first := !a.done
+	if first {
+		a.done, a.verdict, a.cut = true, v, cut
+		a.timer.Stop()
+	}
+	accepted := a.accepted
+	a.mu.Unlock()
+	if accepted || a.closed.Load() {
+		a.cancel(context.Canceled)
+	}
+	if first && accepted {
+		a.reportEnd()
+		a.lease.release()
+	}
+}
+
+// report tells the channel how an accepted answer ended. A caller who left says
+// nothing about it, nor does a test.
+func (a *attempt) reportEnd() {
+	switch s := &a.lease; {
+	case a.parent.Err() != nil, s.test:
+	case a.verdict.channelFailed:
+		s.failures.Add(1)
+		s.lastError.Store(lastErrorOf(a.cut))
+		s.breaker.failed(s.token, failureKind{afterContent: true}, a.now(), s.mayOpen)
+	case s.breaker.hasFailures.Load():
+		s.breaker.answerEnded(s.token, a.now())
+	}
+}
+
+// blame tells the channel what a call without an answer says of it. A refusal of
+// the caller's request shows that the vendor is there. A vendor that says when to
+// come back is well, but not to be asked until then.
+func (a *attempt) reportRefusal(e *fault.Error, now time.Time) {
+	s, v := &a.lease, a.verdict
+	if v.channelFailed {
+		s.failures.Add(1)
+	}
+	if v.channelFailed || v.otherKey {
+		s.lastError.Store(lastErrorOf(e))
+	}
+	switch {
+	case v.otherKey:
+		s.breaker.release(s.token)
+	case v.retryAfter > 0:
+		s.breaker.release(s.token)
+		s.cooldowns.start(a.key, now.Add(min(v.retryAfter, maxCooldown)), now)
+	case v.channelFailed:
+		s.breaker.failed(s.token, failureKind{fatal: v.fatal, certain: v.certain}, now, s.mayOpen)
+	default:
+		s.breaker.contentAccepted(s.token, now)
+		s.breaker.answerEnded(s.token, now)
+	}
+}
+
+// tell is what an observer gets to know; err is nil if the answer was accepted.
+func (a *attempt) event(since time.Time, took time.Duration, err *fault.Error) Attempt {
+	o := Attempt{Channel: a.lease.Name, Model: a.key.model, Again: a.lease.retry, Started: since, Duration: took}
+	if err == nil {
+		o.Sent, o.Status = true, a.reply.Status
+		return o
+	}
+	f, _ := failure(err)
+	o.Err, o.Sent, o.Refused, o.Status = err, f.Sent && !a.notSent, f.Refused, f.Status
+	return o
 }

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -8,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
 // everyModel is the public id under which a channel passes every id through.
@@ -234,4 +238,93 @@ func sorted(m map[string]string) []string {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// spared is a channel's upstream, which gets its own id of the model and none of
+// the fields that its channel spares it.
+type fieldFilter struct {
+	*channel
+	model []byte // the upstream's id as JSON; nil for the public one
+}
+
+// Unwrap lets the upstream itself say what it supports.
+func (s *fieldFilter) Unwrap() Upstream { return s.Upstream }
+
+// Do asks the upstream, unless what it refuses may not be left out.
+func (s *fieldFilter) Do(ctx context.Context, call *Call) (*Reply, error) {
+	if !call.Body.Editable() || s.model == nil && len(s.Drop) == 0 && len(s.renames) == 0 {
+		return s.Upstream.Do(ctx, call)
+	}
+	edited := *call
+	dropped, refusal := s.edit(&edited)
+	if refusal != nil {
+		return nil, NotSent(refusal)
+	}
+	if s.model != nil {
+		edited.Body = edited.Body.Set("model", s.model)
+	}
+	reply, err := s.Upstream.Do(ctx, &edited)
+	if err == nil && reply != nil && len(dropped) > 0 {
+		told := *reply
+		told.Dropped = slices.Concat(dropped, reply.Dropped)
+		reply = &told
+	}
+	return reply, err
+}
+
+// edit makes the changes that the channel's upstream needs, and lists what a
+// caller asked for and will not get. It fails where that may not be left out.
+func (c *channel) edit(call *Call) (dropped []string, err *fault.Error) {
+	for _, name := range c.Drop {
+		v := call.Body.Raw(name)
+		if v == nil {
+			continue
+		}
+		if name == "n" && wantsSeveral(v) {
+			return nil, fault.Invalid("n", "This model's upstream gives one candidate only: leave n out or send 1.")
+		}
+		call.Body = call.Body.Delete(name)
+		if !rawjson.IsNull(v) {
+			dropped = append(dropped, name)
+		}
+	}
+	for _, from := range c.renames {
+		if call.Body.Has(from) {
+			call.Body = call.Body.Rename(from, c.Rename[from])
+		}
+	}
+	return dropped, nil
+}
+
+// several reports whether n asks for anything but one candidate.
+func wantsSeveral(n []byte) bool {
+	count, ok := rawjson.Int(n)
+	return !rawjson.IsNull(n) && (!ok || count != 1)
+}
+
+// mostAway bounds how many channels that are gone are remembered.
+const maxRemovedPaused = 1000
+
+// outlast pauses those of the next Router's channels that come back and were
+// paused when they went: a file that lacks a channel for one reload is often a
+// mistake, and whoever paused the channel has not changed their mind. It returns
+// who is away from then on, the last to go last.
+func (r *Router) keepPaused(next []*channel) (away []string) {
+	now := make(map[string]*channel, len(next))
+	for _, c := range next {
+		now[c.Name] = c
+	}
+	for _, name := range r.removedPaused {
+		if c := now[name]; c != nil {
+			c.paused.Store(true)
+		} else {
+			away = append(away, name)
+		}
+	}
+	for _, c := range r.channels {
+		if now[c.Name] == nil && c.paused.Load() {
+			away = append(away, c.Name)
+		}
+	}
+	return slices.Clone(away[max(0, len(away)-maxRemovedPaused):])
 }

@@ -24,10 +24,10 @@ type Keys struct {
 
 // Key is one key of a ring.
 type Key struct {
-	ring   *Keys
-	value  *secret.String // behind a pointer, where fmt does not look
-	breaker keyBreaker
-	limitedUntil  atomic.Pointer[time.Time] // until when it is at its limit
+	ring         *Keys
+	value        *secret.String // behind a pointer, where fmt does not look
+	breaker      keyBreaker
+	limitedUntil atomic.Pointer[time.Time] // until when it is at its limit
 }
 
 // NewKeys makes a ring. An empty key, or one that cannot stand in a header, is

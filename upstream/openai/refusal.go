@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -164,4 +165,38 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 		u.client.Quote(e, httpdo.Words{Code: v.word(), Message: v.message, Param: v.param, Body: v.body})
 	}
 	return e
+}
+
+// detail is what Google says in an error's details: a reason that tells a bad
+// key from a bad request, and how long to wait, which it does in no header.
+type detail struct {
+	reason string        // of an ErrorInfo
+	wait   time.Duration // of a RetryInfo
+}
+
+// parseDetails reads a list of messages that each have a "@type".
+func parseDetails(raw []byte) (d detail) {
+	for _, item := range rawjson.Elements(raw) {
+		o, err := rawjson.Index(item, nil, nil)
+		if err != nil {
+			continue // no object
+		}
+		if reason, ok := rawjson.String(o.Raw("reason")); ok {
+			d.reason = reason
+		}
+		delay, _ := rawjson.String(o.Raw("retryDelay"))
+		if wait, err := time.ParseDuration(delay); err == nil && wait > 0 {
+			d.wait = min(wait, httpdo.MaxWait)
+		}
+	}
+	return d
+}
+
+// sole is the element of a list of one, in which some of Google's endpoints wrap
+// an error, and data itself otherwise.
+func sole(data []byte) []byte {
+	if all := rawjson.Elements(data); len(all) == 1 {
+		return all[0]
+	}
+	return data
 }

@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	recentCalls    = 16      // calls over which the share of failures is taken
-	fullShare = 1 << 16 // all of them
+	recentCalls     = 16      // calls over which the share of failures is taken
+	fullShare       = 1 << 16 // all of them
 	maxFailureShare = 2 * fullShare / 5
 
-	firstProbeLimit   = 4                // calls at a time that may try before any answer has ended
+	firstProbeLimit = 4                // calls at a time that may try before any answer has ended
 	closeProbeLimit = 32               // calls at a time with which a trial is passed
 	forgetOpenAfter = 10 * time.Second // in service, for which one rest is forgotten
 )
@@ -32,39 +32,39 @@ const (
 // account of several, the rest and the trial are that account's alone: for all
 // others the channel is in service, and their calls are counted without it.
 type circuitBreaker struct {
-	generation    atomic.Uint32          // even in service, odd while it rests or is on trial
-	hasFailures  atomic.Bool            // there were failures that are not forgotten
-	onlyAccount    atomic.Pointer[string] // the account that the rest or the trial is of; nil if it is of all
-	accounts *accountCount
+	generation  atomic.Uint32          // even in service, odd while it rests or is on trial
+	hasFailures atomic.Bool            // there were failures that are not forgotten
+	onlyAccount atomic.Pointer[string] // the account that the rest or the trial is of; nil if it is of all
+	accounts    *accountCount
 
-	mu      sync.Mutex
-	fails   int // in a row, before any content
-	cuts    int // in a row, after it
+	mu             sync.Mutex
+	fails          int // in a row, before any content
+	cuts           int // in a row, after it
 	failureShare   int // of failures lately, of certainty
 	failedAccounts recentFailures
-	opens   int // that are not forgotten
-	resets int
-	fatal   bool      // it rests since the operator's key or account was refused
-	closedSince   time.Time // in service
-	openUntil   time.Time // the end of the rest
-	probeLimit  int       // how many calls may try at a time
-	probes  int
-	nextProbe time.Time // when one more may, whatever became of those before
+	opens          int // that are not forgotten
+	resets         int
+	fatal          bool      // it rests since the operator's key or account was refused
+	closedSince    time.Time // in service
+	openUntil      time.Time // the end of the rest
+	probeLimit     int       // how many calls may try at a time
+	probes         int
+	nextProbe      time.Time // when one more may, whatever became of those before
 }
 
 // pass is what a call was let through with. What it reports counts in the term
 // of its pass only: calls that began before a rest say nothing of what is after.
 type breakerToken struct {
-	generation    uint32
-	probe   bool
-	account string
+	generation uint32
+	probe      bool
+	account    string
 }
 
 // misfortune is how a call failed.
 type failureKind struct {
-	afterContent     bool // after its first content
-	fatal   bool // the operator's key or account was refused
-	certain bool // no request can have brought it about
+	afterContent bool // after its first content
+	fatal        bool // the operator's key or account was refused
+	certain      bool // no request can have brought it about
 }
 
 // out reports whether the channel rests or is on trial, for one account at least.
@@ -290,3 +290,238 @@ func (h *circuitBreaker) open(m failureKind, now time.Time) {
 
 // pause is how long the nth rest is.
 func openTime(n int) time.Duration { return doubledOpenTime(int32(failuresToOpen + min(n, 10) - 1)) }
+
+// revive is one call that went well while the channel rests or is on trial.
+func (h *circuitBreaker) resetAfterSuccess(now time.Time) {
+	p := breakerToken{generation: h.generation.Load()}
+	if lone := h.onlyAccount.Load(); lone != nil {
+		p.account = *lone
+	}
+	if p.generation&1 == 1 {
+		h.contentAccepted(p, now)
+		h.answerEnded(p, now)
+	}
+}
+
+// rested is how many rests there were: a term begins with each, with each return
+// to service, and after a pardon.
+func (h *circuitBreaker) openCount() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return (int64(h.generation.Load())+1)/2 - int64(h.resets)
+}
+
+const (
+	failuresToOpen = 3 // failures in a row before a rest
+	minOpenTime    = time.Second
+	maxOpenTime    = time.Minute
+)
+
+// streak counts failures in a row and sends whoever fails too often to rest,
+// for a time that doubles with every failure until a success. When a rest is
+// over one call at a time tries whether all is well again. The zero streak is
+// healthy, and costs a healthy call one atomic load.
+type keyBreaker struct {
+	fails     atomic.Int32
+	mu        sync.Mutex
+	openUntil time.Time // the end of the rest
+	probing   bool      // the rest was prolonged for one call to try
+}
+
+// usable reports whether now is not within a rest.
+func (s *keyBreaker) usable(now time.Time) bool {
+	if !s.resting() {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !now.Before(s.openUntil)
+}
+
+// resting reports whether there were too many failures since the last success.
+func (s *keyBreaker) resting() bool { return s.fails.Load() >= failuresToOpen }
+
+// claim is called by whoever wants to go ahead; false if it is to wait for the
+// outcome of another who did.
+func (s *keyBreaker) acquire(now time.Time) bool {
+	if !s.resting() {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Before(s.openUntil) {
+		return false
+	}
+	s.openUntil, s.probing = now.Add(doubledOpenTime(s.fails.Load())), true
+	return true
+}
+
+// worked ends the streak.
+func (s *keyBreaker) succeeded() {
+	if s.fails.Load() != 0 {
+		s.fails.Store(0)
+	}
+}
+
+// failed adds to the streak. What began before a rest and fails within it says
+// nothing new.
+func (s *keyBreaker) failed(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.resting() && now.Before(s.openUntil) && !s.probing {
+		return
+	}
+	s.probing = false
+	if n := s.fails.Add(1); n >= failuresToOpen {
+		s.openUntil = now.Add(doubledOpenTime(n))
+	}
+}
+
+// rest is how long to rest after n failures in a row.
+func doubledOpenTime(n int32) time.Duration {
+	d := minOpenTime
+	for ; n > failuresToOpen && d < maxOpenTime; n-- {
+		d *= 2
+	}
+	return min(d, maxOpenTime)
+}
+
+// failing is whose the last failed calls were. It is bounded, so that no number of
+// accounts costs memory.
+type recentFailures struct {
+	accounts [8]string
+	count    int // ever
+}
+
+// add takes note of a failed call of an account.
+func (f *recentFailures) add(account string) {
+	f.accounts[f.count%len(f.accounts)] = account
+	f.count++
+}
+
+// lone is the account of the last n failures, if at most so many of them are of
+// others; nil if there is none.
+func (f *recentFailures) dominant(n, others int) *string {
+	n = min(n, f.count, len(f.accounts))
+	for i := range n {
+		account := f.at(i)
+		rest := 0
+		for j := range n {
+			if f.at(j) != account {
+				rest++
+			}
+		}
+		if rest <= others {
+			return &account
+		}
+	}
+	return nil
+}
+
+// at is the account of the last failure but i.
+func (f *recentFailures) at(i int) string { return f.accounts[(f.count-1-i)%len(f.accounts)] }
+
+// callers tells whether a Router, those before it included, serves several
+// accounts. It costs a call one atomic load once it does.
+type accountCount struct {
+	first   atomic.Pointer[string] // the account that called first
+	several atomic.Bool            // another has called too
+}
+
+// meet notes who calls.
+func (c *accountCount) observe(account string) {
+	if c.several.Load() {
+		return
+	}
+	first := c.first.Load()
+	if first == nil {
+		own := account // which alone is on the heap
+		if c.first.CompareAndSwap(nil, &own) {
+			return
+		}
+		first = c.first.Load()
+	}
+	if *first != account {
+		c.several.Store(true)
+	}
+}
+
+const (
+	// longWait is how long a vendor's Retry-After is obeyed. Our callers are told
+	// the whole of it, but a vendor may be mistaken.
+	maxCooldown = time.Minute
+	// maxTold bounds for how many models a channel can be told to wait.
+	maxCooldowns = 1024
+)
+
+// told is for which models, by the upstream's id, a vendor told a channel to
+// come back later, upon which others are preferred. It is per model, as the vendors' limits are: a channel whose
+// one model is at its limit serves the others. The zero told is of no model, and
+// costs a call one atomic load.
+type cooldowns struct {
+	any   atomic.Bool
+	mu    sync.Mutex
+	until map[routeKey]time.Time // until when
+}
+
+// tell notes that others are to be asked before until.
+func (t *cooldowns) start(q routeKey, until, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.removeExpired(now)
+	if _, known := t.until[q]; !known && len(t.until) >= maxCooldowns {
+		return
+	}
+	if t.until == nil {
+		t.until = make(map[routeKey]time.Time)
+	}
+	if until.After(t.until[q]) {
+		t.until[q] = until
+	}
+	t.any.Store(true)
+}
+
+// wait reports whether something was told about a model that is not over.
+func (t *cooldowns) active(q routeKey, now time.Time) bool {
+	if !t.any.Load() {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.Before(t.until[q]) {
+		return true
+	}
+	t.removeExpired(now)
+	return false
+}
+
+// last is the end of the longest wait; zero if there is none.
+func (t *cooldowns) latest(now time.Time) (until time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.removeExpired(now)
+	for _, w := range t.until {
+		if w.After(until) {
+			until = w
+		}
+	}
+	return until
+}
+
+// clear forgets everything.
+func (t *cooldowns) reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.until)
+	t.any.Store(false)
+}
+
+// forget drops what is over.
+func (t *cooldowns) removeExpired(now time.Time) {
+	for q, w := range t.until {
+		if !now.Before(w) {
+			delete(t.until, q)
+		}
+	}
+	t.any.Store(len(t.until) > 0)
+}

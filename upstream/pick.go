@@ -1,21 +1,170 @@
 package upstream
 
 import (
+	"context"
+	"errors"
 	"math"
+	"slices"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
 )
+
+// patienceAtLimit is how long a call without a MaxWait of its own waits.
+const defaultMaxWait = time.Second
+
+// trip is one call's way through a Router.
+type routing struct {
+	call        *Call
+	routes      []route
+	pinned      bool // its one channel is asked whatever its state is
+	retriedSame bool // its one channel was asked once more
+	keyRetries  int  // times that a channel was asked with another key
+	paid        bool // for the attempt that comes next
+	triedCount  int  // of tried
+	tried       [maxAttempts]*channel
+	waitLeft    time.Duration // of its patience
+	acquiredAt  time.Time     // it has its seat
+}
+
+func (t *routing) wasTried(c *channel) bool { return slices.Contains(t.tried[:t.triedCount], c) }
+
+// limited reports whether the call counts against a channel's limits: a vendor
+// counts what it makes, not who asks how far a video is.
+func (t *routing) countsAgainstLimits() bool { return t.call.Op != PollVideo }
+
+// seat finds a call its next place, and waits for one if need be. extra says that
+// it is not the call's first. For a caller who has left there is none: nobody is
+// asked, so that nothing is paid.
+func (r *Router) acquire(ctx context.Context, t *routing, extra bool) (lease, *fault.Error) {
+	var room [4]candidate
+	for {
+		if ctx.Err() != nil {
+			return lease{}, clientLeft(ctx)
+		}
+		now := r.now()
+		all, best := t.candidates(room[:0], now)
+		if len(all) == 0 {
+			return lease{}, fault.New(fault.NoChannel, "No upstream channel serves this model.")
+		}
+		if best == excluded {
+			return lease{}, fault.Wrap(fault.NoChannel, messages[fault.NoChannel], &Failure{Err: errors.New("every channel is paused")})
+		}
+		if extra && (!t.paid && accountOnly(all, best) || !t.payForRetry(r.budget)) {
+			return lease{}, fault.New(fault.NoChannel, messages[fault.NoChannel])
+		}
+		if best.isAtLimit() {
+			s, ok, refusal := r.waitForLimits(ctx, t, slices.Clone(all), best) // room stays on the stack
+			if ok || refusal != nil {
+				return s, refusal
+			}
+			continue
+		}
+		if s, ok := t.acquire(pick(ofAvailability(all, best), t.call.Stream, now, r.rand), now); ok {
+			t.paid, t.acquiredAt = false, now
+			return s, nil
+		}
+	}
+}
+
+// alone reports whether the best that are left are tired for the call's account
+// alone: the extra attempts, which are everybody's, are not for it to spend there.
+func accountOnly(all []candidate, best availability) bool {
+	for i := range all {
+		if all[i].availability == best && !all[i].accountOnly {
+			return false
+		}
+	}
+	return true
+}
+
+// seat is a call's place at a channel.
+type lease struct {
+	*route
+	account string
+	stats   *callStats
+	token   breakerToken
+	hasSlot bool // it has passed the gate
+	sample  bool // it was sent to a slow channel to measure it
+	retry   bool // the call had another before
+	test    bool // it says nothing of the channel
+}
+
+// trying is what tests of channels are measured as, apart from calls.
+const testOp Op = "test"
+
+// at is a place on a route that the call does not have yet.
+func (t *routing) newLease(rt *route) lease {
+	if t.call.Test {
+		return lease{route: rt, stats: rt.channelStats.callStats(statsKey{routeKey: routeKey{op: testOp}}), test: true}
+	}
+	return lease{route: rt, account: t.call.Account, stats: rt.callStats(t.call.Stream)}
+}
+
+// sit takes a place at the candidate, if it is still to be had.
+func (t *routing) acquire(c *candidate, now time.Time) (lease, bool) {
+	s := t.newLease(c.route)
+	s.sample = c.slow
+	if t.countsAgainstLimits() && c.MaxConcurrent > 0 {
+		if !c.limiter.tryAcquire(c.MaxConcurrent) {
+			return s, false
+		}
+		s.hasSlot = true
+	}
+	if t.countsAgainstLimits() && !c.rate.allow(now) || !s.start(now, t.pinned || c.availability >= resting) {
+		s.releaseSlot()
+		return s, false
+	}
+	return s, true
+}
+
+// begin counts the call, once it has its place.
+func (s *lease) start(now time.Time, forced bool) (ok bool) {
+	if !s.test {
+		if s.token, ok = s.breaker.acquire(now, s.account, forced); !ok {
+			return false
+		}
+	}
+	s.stats.begin(now)
+	s.requests.Add(1)
+	return true
+}
+
+// leave gives the place back, after the end of the answer.
+func (s *lease) release() {
+	s.stats.end()
+	s.releaseSlot()
+}
+
+// abandon gives the place back of a call that nobody goes on with: a is its
+// attempt, nil if that did not begin.
+func (s *lease) abandon(a *attempt) {
+	if a != nil {
+		_ = a.Close() // does nothing where it has failed
+		return
+	}
+	s.breaker.release(s.token)
+	s.stats.abandoned(0)
+	s.release()
+}
+
+func (s *lease) releaseSlot() {
+	if s.hasSlot {
+		s.limiter.release()
+	}
+}
 
 // standing is how a candidate may be asked; the least is the best.
 type availability uint8
 
 const (
-	ready          availability = iota
-	atLimit                // at a limit, which may end soon
-	resting                  // rests after failures, or is on trial with enough calls
-	restingAtLimit            // is tired and at a limit
-	cooldown                // its vendor said when to come back
-	cooldownAtLimit          // is cooling and at a limit
-	excluded                 // must not be asked: the operator has paused it
+	ready           availability = iota
+	atLimit                      // at a limit, which may end soon
+	resting                      // rests after failures, or is on trial with enough calls
+	restingAtLimit               // is tired and at a limit
+	cooldown                     // its vendor said when to come back
+	cooldownAtLimit              // is cooling and at a limit
+	excluded                     // must not be asked: the operator has paused it
 )
 
 // limited reports whether it is at a limit, which may end soon.
@@ -24,13 +173,13 @@ func (s availability) isAtLimit() bool { return s&1 == 1 }
 // candidate is a route that was not tried yet, as it is at a moment.
 type candidate struct {
 	*route
-	stats    *callStats
+	stats        *callStats
 	availability availability
-	full     bool          // has no place free
-	slow     bool          // its share is less than its weight
-	share    float64       // of the draw
-	delay    time.Duration // until its pace allows a call
-	accountOnly    bool          // it is tired for this account alone
+	full         bool          // has no place free
+	slow         bool          // its share is less than its weight
+	share        float64       // of the draw
+	delay        time.Duration // until its pace allows a call
+	accountOnly  bool          // it is tired for this account alone
 }
 
 // candidates appends all that were not tried, in order of priority, and says how
