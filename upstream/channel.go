@@ -167,7 +167,7 @@ func (c *channel) takes(name string) bool {
 
 // newChannels are channels at work, with the vitals of their namesakes among
 // those before.
-func newChannels(list []Channel, before []*channel, who *accountCount, now time.Time) []*channel {
+func newChannels(list []Channel, before []*channel, who *accountsSeen, now time.Time) []*channel {
 	known := make(map[string]*channel, len(before))
 	for _, c := range before {
 		known[c.Name] = c

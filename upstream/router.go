@@ -38,7 +38,7 @@ type Router struct {
 	table         routeTable
 	models        []string
 	budget        *retryBudget  // shared with the routers that Wrap makes
-	accounts      *accountCount // likewise
+	accounts      *accountsSeen // likewise
 	now           func() time.Time
 	rand          func(uint64) uint64
 	customClock   bool     // now is not the real clock
@@ -73,7 +73,7 @@ func SingleRouter(up Upstream) *Router {
 }
 
 func newRouter(channels []Channel, o RouterOptions) *Router {
-	r := &Router{budget: new(retryBudget), accounts: new(accountCount), now: o.Now, rand: o.Rand}
+	r := &Router{budget: new(retryBudget), accounts: new(accountsSeen), now: o.Now, rand: o.Rand}
 	if r.customClock = o.Now != nil; !r.customClock {
 		r.now = time.Now
 	}
@@ -289,7 +289,9 @@ func (r *Router) attempt(ctx context.Context, call *Call, s lease, since time.Ti
 func (r *Router) ResetHealth(name string) error {
 	c, err := r.channelNamed(name)
 	if err == nil {
-		c.breaker.resetAfterSuccess(r.now())
+		if c.breaker.tripped() {
+			c.breaker.succeeded(r.now())
+		}
 	}
 	return err
 }

@@ -56,7 +56,7 @@ func (t *lastError) String() string {
 	return fmt.Sprintf("%s (upstream status %d)", t.code, t.status)
 }
 
-func newChannelStats(base time.Time, c *accountCount) *channelStats {
+func newChannelStats(base time.Time, c *accountsSeen) *channelStats {
 	return &channelStats{epoch: base, breaker: circuitBreaker{accounts: c}, calls: make(map[statsKey]*callStats)}
 }
 
