@@ -41,7 +41,7 @@ func positive(d, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// clock is what the time-outs of an attempt need to know, all since its start.
+// progress is what the time-outs of an attempt need to know, all since its start.
 type progress struct {
 	elapsed   time.Duration
 	firstByte bool          // the first byte has come
@@ -49,36 +49,36 @@ type progress struct {
 	readSince time.Duration // from when
 }
 
-// left is how long until a time-out may be due; not positive if it is due now.
-func (t Timeouts) remaining(c progress) time.Duration {
+// remaining is how long until a time-out may be due; not positive if it is due now.
+func (t Timeouts) remaining(p progress) time.Duration {
 	left := t.Idle
 	switch {
-	case !c.firstByte:
-		left = t.Headers - c.elapsed
-	case c.reading:
-		left = c.readSince + t.Idle - c.elapsed
+	case !p.firstByte:
+		left = t.Headers - p.elapsed
+	case p.reading:
+		left = p.readSince + t.Idle - p.elapsed
 	}
-	return min(left, t.Total-c.elapsed)
+	return min(left, t.Total-p.elapsed)
 }
 
 // expired is the error of an attempt of which a time-out is due.
-func (t Timeouts) expired(c progress) *fault.Error {
+func (t Timeouts) expired(p progress) *fault.Error {
 	what := fmt.Sprintf("fell silent for %s", t.Idle)
 	switch {
-	case c.elapsed >= t.Total:
+	case p.elapsed >= t.Total:
 		what = fmt.Sprintf("did not end its answer within %s", t.Total)
-	case !c.firstByte:
+	case !p.firstByte:
 		what = fmt.Sprintf("did not begin its answer within %s", t.Headers)
 	}
 	return fault.New(fault.RequestTimeout, "The upstream "+what+".")
 }
 
 // attempt is one try at one channel from the call to the end of the answer,
-// whose body it is. One timer serves all time-outs: a read only leaves a stamp,
-// and the timer looks at the stamp when it fires and sets itself anew.
+// whose body it is. One timer serves all time-outs: a read only notes when it began,
+// and the timer looks at that when it fires and sets itself anew.
 type attempt struct {
-	key    routeKey
-	call   *Call // nil once its answer was accepted: what it asked may be long
+	key    routeKey // the operation and the upstream's model
+	call   *Call    // nil once its answer was accepted: what it asked may be long
 	reply  Reply
 	body   io.ReadCloser
 	lease  lease
@@ -110,16 +110,16 @@ var (
 
 // newAttempt begins an attempt, which is by the real clock at start. The context
 // is the caller's with the channel's time-outs.
-func newAttempt(parent context.Context, call *Call, s lease, now func() time.Time, start time.Time) (*attempt, context.Context) {
+func newAttempt(parent context.Context, call *Call, l lease, now func() time.Time, start time.Time) (*attempt, context.Context) {
 	own := *call
 	own.Accept, own.Begin, own.Observe = nil, nil, nil
-	own.Model = s.model(call.Model)
-	a := &attempt{key: routeKey{own.Op, own.Model}, call: &own, lease: s, now: now, parent: parent, start: start}
+	own.Model = l.model(call.Model)
+	a := &attempt{key: routeKey{own.Op, own.Model}, call: &own, lease: l, now: now, parent: parent, start: start}
 	ctx, cancel := context.WithCancelCause(parent)
 	a.cancel = cancel
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.timer = time.AfterFunc(s.Timeout.remaining(progress{}), a.onTimer)
+	a.timer = time.AfterFunc(l.Timeout.remaining(progress{}), a.onTimer)
 	return a, ctx
 }
 
@@ -161,7 +161,7 @@ func (a *attempt) ask(ctx context.Context, accept func(context.Context, *Reply) 
 	return reply, err
 }
 
-// recovered turns a panic into an error.
+// recoverAsError turns a panic into an error.
 func recoverAsError(err *error) {
 	if v := recover(); v != nil {
 		*err = panicked(v, debug.Stack())
@@ -184,7 +184,7 @@ func (a *attempt) explain(err error) *fault.Error {
 	return faultOf(err)
 }
 
-// fire runs when a time-out may be due.
+// onTimer runs when a time-out may be due.
 func (a *attempt) onTimer() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -192,19 +192,19 @@ func (a *attempt) onTimer() {
 		return
 	}
 	since := a.readSince.Load()
-	c := progress{
+	p := progress{
 		elapsed: time.Since(a.start), firstByte: a.firstByte.Load(),
 		reading: since != 0, readSince: time.Duration(since - 1),
 	}
-	if left := a.lease.Timeout.remaining(c); left > 0 {
+	if left := a.lease.Timeout.remaining(p); left > 0 {
 		a.timer.Reset(left)
 		return
 	}
-	a.expired, a.readerSlow = a.lease.Timeout.expired(c), c.firstByte && !c.reading
+	a.expired, a.readerSlow = a.lease.Timeout.expired(p), p.firstByte && !p.reading
 	a.cancel(a.expired)
 }
 
-// begin lets the idle time-out run from the first byte on.
+// onFirstByte lets the idle time-out run from the first byte on.
 func (a *attempt) onFirstByte() {
 	a.firstByte.Store(true)
 	a.mu.Lock()
@@ -254,7 +254,7 @@ func (a *attempt) end(err error) error {
 	return e
 }
 
-// Close lets go of the answer: the call to the upstream ends, and no timer and
+// Close drops the answer: the call to the upstream ends, and no timer and
 // no goroutine stays. It may be called while a Read waits, and repeatedly.
 func (a *attempt) Close() error {
 	if a.closed.Swap(true) {
@@ -269,7 +269,7 @@ func (a *attempt) Close() error {
 	return err
 }
 
-// slow reports whether the attempt ran out of time since its reader was slow,
+// wasReaderSlow reports whether the attempt ran out of time since its reader was slow,
 // which says nothing of the channel.
 func (a *attempt) wasReaderSlow() bool {
 	a.mu.Lock()
@@ -306,9 +306,9 @@ func (a *attempt) accept(now time.Time, took time.Duration) {
 	}
 }
 
-// refuse ends an attempt of which err is the outcome. What that says of the
-// channel is told before the place is given back, so that who waits for it does
-// not go where nobody should.
+// refuse ends an attempt of which err is the outcome. What that means for the
+// channel is reported before the lease is released, so that no waiting call goes
+// where none should.
 func (a *attempt) refuse(err error, now time.Time, took time.Duration) *fault.Error {
 	e := a.explain(err)
 	a.notSent = errors.As(err, new(*notSentError))
@@ -329,9 +329,9 @@ func (a *attempt) refuse(err error, now time.Time, took time.Duration) *fault.Er
 	return e
 }
 
-// finish ends the attempt's timer and context, with what it says of the channel.
+// finish ends the attempt's timer and context; v is what its end means.
 // cut is what ended the answer instead of its end. Whoever accepts an answer may
-// read it to its end and still use the context. The place is given back at last:
+// read it to its end and still use the context. The lease is released last:
 // here if the answer was accepted before, else once that is decided.
 func (a *attempt) finish(v verdict, cut *fault.Error) {
 	a.mu.Lock()
@@ -351,46 +351,46 @@ func (a *attempt) finish(v verdict, cut *fault.Error) {
 	}
 }
 
-// report tells the channel how an accepted answer ended. A caller who left says
-// nothing about it, nor does a test.
+// reportEnd tells the circuit breaker how an accepted answer ended. Where the caller
+// left that means nothing, nor in a test.
 func (a *attempt) reportEnd() {
-	switch s := &a.lease; {
-	case a.parent.Err() != nil, s.test:
+	switch l := &a.lease; {
+	case a.parent.Err() != nil, l.test:
 	case a.verdict.channelFailed:
-		s.failures.Add(1)
-		s.lastError.Store(lastErrorOf(a.cut))
-		s.breaker.failed(s.token, failureKind{afterContent: true}, a.now(), s.mayOpen)
-	case s.breaker.hasFailures.Load():
-		s.breaker.answerEnded(s.token, a.now())
+		l.failures.Add(1)
+		l.lastError.Store(lastErrorOf(a.cut))
+		l.breaker.failed(l.token, failureKind{afterContent: true}, a.now(), l.mayOpen)
+	case l.breaker.hasFailures.Load():
+		l.breaker.answerEnded(l.token, a.now())
 	}
 }
 
-// blame tells the channel what a call without an answer says of it. A refusal of
+// reportRefusal tells the circuit breaker what a call without an answer means. A refusal of
 // the caller's request shows that the vendor is there. A vendor that says when to
 // come back is well, but not to be asked until then.
 func (a *attempt) reportRefusal(e *fault.Error, now time.Time) {
-	s, v := &a.lease, a.verdict
+	l, v := &a.lease, a.verdict
 	if v.channelFailed {
-		s.failures.Add(1)
+		l.failures.Add(1)
 	}
 	if v.channelFailed || v.otherKey {
-		s.lastError.Store(lastErrorOf(e))
+		l.lastError.Store(lastErrorOf(e))
 	}
 	switch {
 	case v.otherKey:
-		s.breaker.release(s.token)
+		l.breaker.release(l.token)
 	case v.retryAfter > 0:
-		s.breaker.release(s.token)
-		s.cooldowns.start(a.key, now.Add(min(v.retryAfter, maxCooldown)), now)
+		l.breaker.release(l.token)
+		l.cooldowns.start(a.key, now.Add(min(v.retryAfter, maxCooldown)), now)
 	case v.channelFailed:
-		s.breaker.failed(s.token, failureKind{fatal: v.fatal, certain: v.certain}, now, s.mayOpen)
+		l.breaker.failed(l.token, failureKind{fatal: v.fatal, certain: v.certain}, now, l.mayOpen)
 	default:
-		s.breaker.contentAccepted(s.token, now)
-		s.breaker.answerEnded(s.token, now)
+		l.breaker.contentAccepted(l.token, now)
+		l.breaker.answerEnded(l.token, now)
 	}
 }
 
-// tell is what an observer gets to know; err is nil if the answer was accepted.
+// event is what an observer gets to know; err is nil if the answer was accepted.
 func (a *attempt) event(since time.Time, took time.Duration, err *fault.Error) Attempt {
 	o := Attempt{Channel: a.lease.Name, Model: a.key.model, Again: a.lease.retry, Started: since, Duration: took}
 	if err == nil {

@@ -143,7 +143,7 @@ func (b Body) Bytes() ([]byte, error) {
 // Open returns a reader over the body and its length. The caller closes it.
 func (b Body) Open() (io.ReadCloser, int64, error) {
 	if b.form != nil {
-		d, size := b.form.document(b.form.edited(b.edits))
+		d, size := b.form.reader(b.form.edited(b.edits))
 		return d, size, nil
 	}
 	if b.open != nil && len(b.edits) == 0 {
@@ -162,7 +162,7 @@ func (b Body) Open() (io.ReadCloser, int64, error) {
 	return io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
 }
 
-// sentOnce is a long body in memory, which it lets go of when it was read. The
+// onceReader is a long body in memory, which it frees when it was read. The
 // answer to it may be a stream that lives for minutes, and http.Transport keeps
 // the body until its end. Close may be called while a Read runs.
 type onceReader struct {
@@ -198,7 +198,7 @@ func (b *onceReader) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// Close lets go of it.
+// Close frees it.
 func (b *onceReader) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

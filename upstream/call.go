@@ -18,8 +18,8 @@ type Call struct {
 	Channel   string // the only channel that a Router may ask; empty for any that serves the model
 	// Test says that an operator tries a channel out: whatever becomes of the call,
 	// it counts neither for nor against the channel (a key that the vendor refuses or
-	// limits rests all the same). Who finds the answer good may [Router.ResetHealth] the
-	// channel.
+	// limits is left alone all the same). After a good answer the caller may
+	// [Router.ResetHealth] the channel.
 	Test bool
 	// MaxWait is how long the call waits in all for a channel at its limit, or for
 	// one that says when to come back; 0 means a second. A part of a request waits

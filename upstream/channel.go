@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -21,7 +23,7 @@ const everyModel = "*"
 const MaxDrain = 30 * time.Second
 
 // Channel is one way to an upstream: which models it serves, when it is asked
-// and what its upstream must be spared.
+// and which fields its upstream does not take.
 type Channel struct {
 	// Name is the channel's name in logs and receipts; unique in a Router.
 	Name string
@@ -64,9 +66,9 @@ type ChannelInfo struct {
 	Models   []string // public ids, sorted; "*" for all
 	Priority int
 	Weight   int       // at least 1
-	Usable   bool      // false while it rests after failures or is paused
+	Usable   bool      // false while its circuit breaker is open or it is paused
 	State    string    // Ready, Resting, Probing or Paused
-	Until    time.Time // the end of the rest; zero in any other state
+	Until    time.Time // the end of Resting; zero in any other state
 	InFlight int       // calls whose answer has not ended
 	Requests int64     // attempts since the start, reloads included
 	Failures int64     // how many of them counted against the channel
@@ -82,8 +84,8 @@ type ChannelInfo struct {
 // The states of a channel.
 const (
 	Ready   = "ready"
-	Resting = "resting" // after failures, or some model of it since the vendor said when to come back
-	Probing = "probing" // back from a rest, with few calls at a time
+	Resting = "resting" // its circuit breaker is open, or a vendor said of some model when to come back
+	Probing = "probing" // its circuit breaker is half-open: few calls at a time
 	Paused  = "paused"  // by [Router.Pause]
 )
 
@@ -151,13 +153,72 @@ func (c *Channel) errorf(format string, args ...any) error {
 	return fmt.Errorf("channel %q: %w", c.Name, fmt.Errorf(format, args...))
 }
 
-// channel is a Channel at work.
+// channel is a Channel of a Router.
 type channel struct {
 	Channel
-	*channelStats
+	*channelState
 	rate    *rateLimiter
 	renames []string   // the keys of Rename in a fixed order
 	peers   []*channel // of its priority, itself included
+}
+
+// channelState is what a channel keeps over reloads: Routers that follow one another
+// share it, by the channel's name.
+type channelState struct {
+	epoch     time.Time // of the statistics
+	paused    atomic.Bool
+	breaker   circuitBreaker
+	cooldowns cooldowns
+	limiter   concurrencyLimiter
+	requests  atomic.Int64
+	failures  atomic.Int64
+	lastUsed  atomic.Pointer[callStats] // the last that learnt something
+	lastError atomic.Pointer[lastError]
+
+	mu    sync.Mutex
+	calls map[callKind]*callStats
+}
+
+func newChannelState(base time.Time, c *accountsSeen) *channelState {
+	return &channelState{epoch: base, breaker: circuitBreaker{accounts: c}, calls: make(map[callKind]*callStats)}
+}
+
+// reset ends what kept calls from the channel for the sake of its keys, which are
+// others now: the vendor's cooldowns, and that the keys were refused. Other failures
+// may go on, so that the breaker stays open for those.
+func (s *channelState) reset(now time.Time) {
+	s.cooldowns.reset()
+	s.breaker.reset(now)
+}
+
+// callStats are the statistics of a kind of call.
+func (s *channelState) callStats(k callKind) *callStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.calls[k]
+	if g == nil {
+		g = &callStats{epoch: s.epoch}
+		s.calls[k] = g
+	}
+	return g
+}
+
+// inFlight is how many calls have not ended.
+func (s *channelState) inFlight() (sum int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.calls {
+		sum += g.running()
+	}
+	return sum
+}
+
+// latency is that of the calls that the channel had last.
+func (s *channelState) latency() time.Duration {
+	if g := s.lastUsed.Load(); g != nil {
+		return g.latencyDuration()
+	}
+	return 0
 }
 
 // takes reports whether the channel passes the request field called name.
@@ -165,7 +226,7 @@ func (c *channel) takes(name string) bool {
 	return slices.ContainsFunc(c.Pass, func(pass string) bool { return strings.EqualFold(pass, name) })
 }
 
-// newChannels are channels at work, with the vitals of their namesakes among
+// newChannels are channels of a Router, with the state of their namesakes among
 // those before.
 func newChannels(list []Channel, before []*channel, who *accountsSeen, now time.Time) []*channel {
 	known := make(map[string]*channel, len(before))
@@ -179,12 +240,12 @@ func newChannels(list []Channel, before []*channel, who *accountsSeen, now time.
 		c.Timeout = c.Timeout.withDefaults()
 		at := &channel{Channel: c, renames: sorted(c.Rename)}
 		if b := known[c.Name]; b != nil {
-			at.channelStats, at.rate = b.channelStats, newRateLimiter(c.RPM, b.rate, now)
+			at.channelState, at.rate = b.channelState, newRateLimiter(c.RPM, b.rate, now)
 			if replaced(b.Upstream, c.Upstream) {
-				at.channelStats.reset(now)
+				at.channelState.reset(now)
 			}
 		} else {
-			at.channelStats, at.rate = newChannelStats(now, who), newRateLimiter(c.RPM, nil, now)
+			at.channelState, at.rate = newChannelState(now, who), newRateLimiter(c.RPM, nil, now)
 		}
 		channels[i] = at
 		peers[c.Priority] = append(peers[c.Priority], at)
@@ -201,8 +262,8 @@ func replaced(a, b Upstream) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a != b
 }
 
-// spare reports whether the channel may rest though it answers at times: no more
-// than half of a priority's channels do.
+// mayOpen reports whether the channel's breaker may open though it answers at times:
+// no more than half of a priority's channels are left out for that.
 func (c *channel) mayOpen() bool {
 	out := 0
 	for _, p := range c.peers {
@@ -240,8 +301,8 @@ func sorted(m map[string]string) []string {
 	return keys
 }
 
-// spared is a channel's upstream, which gets its own id of the model and none of
-// the fields that its channel spares it.
+// fieldFilter is a channel's upstream, which gets its own id of the model and none of
+// the fields that its channel drops.
 type fieldFilter struct {
 	*channel
 	model []byte // the upstream's id as JSON; nil for the public one
@@ -296,20 +357,20 @@ func (c *channel) edit(call *Call) (dropped []string, err *fault.Error) {
 	return dropped, nil
 }
 
-// several reports whether n asks for anything but one candidate.
+// wantsSeveral reports whether n asks for anything but one candidate.
 func wantsSeveral(n []byte) bool {
 	count, ok := rawjson.Int(n)
 	return !rawjson.IsNull(n) && (!ok || count != 1)
 }
 
-// mostAway bounds how many channels that are gone are remembered.
+// maxRemovedPaused bounds how many removed channels are remembered as paused.
 const maxRemovedPaused = 1000
 
-// outlast pauses those of the next Router's channels that come back and were
+// keepPaused pauses those of the next Router's channels that come back and were
 // paused when they went: a file that lacks a channel for one reload is often a
 // mistake, and whoever paused the channel has not changed their mind. It returns
-// who is away from then on, the last to go last.
-func (r *Router) keepPaused(next []*channel) (away []string) {
+// the paused channels that are removed from then on, the last to go last.
+func (r *Router) keepPaused(next []*channel) (removed []string) {
 	now := make(map[string]*channel, len(next))
 	for _, c := range next {
 		now[c.Name] = c
@@ -318,13 +379,13 @@ func (r *Router) keepPaused(next []*channel) (away []string) {
 		if c := now[name]; c != nil {
 			c.paused.Store(true)
 		} else {
-			away = append(away, name)
+			removed = append(removed, name)
 		}
 	}
 	for _, c := range r.channels {
 		if now[c.Name] == nil && c.paused.Load() {
-			away = append(away, c.Name)
+			removed = append(removed, c.Name)
 		}
 	}
-	return slices.Clone(away[max(0, len(away)-maxRemovedPaused):])
+	return slices.Clone(removed[max(0, len(removed)-maxRemovedPaused):])
 }

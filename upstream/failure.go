@@ -43,8 +43,8 @@ type Failure struct {
 	Err error
 }
 
-// FromStatus is the failure that a vendor's refusing HTTP status means by itself
-// (decisions.md, Error bodies); a driver that reads the body may know better.
+// FromStatus is the failure that a vendor's refusing HTTP status means by itself;
+// a driver that reads the body may know better.
 func FromStatus(status int) *Failure {
 	return &Failure{
 		Status: status, Sent: true, Refused: unbilledStatuses[status],
@@ -71,8 +71,7 @@ func (f *Failure) Error() string {
 // Unwrap returns the transport's error.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Fault is the failure as the caller is told of it (decisions.md, Error
-// bodies), without a word of the vendor's. Only for a 4xx that is the caller's
+// Fault is the failure as the caller is told of it, without a word of the vendor's. Only for a 4xx that is the caller's
 // own fault a driver knows better and makes its own error.
 func (f *Failure) Fault() *fault.Error {
 	code := f.code()
@@ -106,7 +105,7 @@ func callersFault(status int) bool {
 	return status >= 400 && status < 500 && !listed
 }
 
-// codes is the table from a vendor's status to ours; 502, a status that is not
+// statusCodes is the table from a vendor's status to ours; 502, a status that is not
 // listed and a connection that broke are all a bad answer. So is a 4xx about what
 // the gateway alone decides, which no caller can mend: the method, the path, the
 // headers and the conditions of its request.
@@ -134,7 +133,7 @@ var statusCodes = map[int]fault.Code{
 	529:                                     fault.ServiceUnavailable, // "overloaded"
 }
 
-// unbilled are the statuses by which a vendor refuses before any work.
+// unbilledStatuses are those by which a vendor refuses before any work.
 var unbilledStatuses = map[int]bool{
 	http.StatusTooEarly:           true,
 	http.StatusTooManyRequests:    true,
@@ -142,14 +141,14 @@ var unbilledStatuses = map[int]bool{
 	529:                           true,
 }
 
-// accounts are the statuses of credentials or an account that will not do.
+// accountStatuses are those of credentials or an account that will not do.
 var accountStatuses = map[int]bool{
 	http.StatusUnauthorized:    true,
 	http.StatusPaymentRequired: true,
 	http.StatusForbidden:       true,
 }
 
-// astray are the statuses of a call that did not get to the vendor as it should,
+// misroutedStatuses are those of a call that did not get to the vendor as it should,
 // whatever it asks for and whoever pays: a proxy in between wants credentials, the
 // address is another's, or the protocol is too old. They are the operator's affair.
 // (A 451 is the caller's: vendors refuse content by it.)
@@ -200,7 +199,7 @@ func faultOf(err error) *fault.Error {
 	return e
 }
 
-// gone is the error of a call whose own context ended.
+// contextError is the error of a call whose own context ended.
 func contextError(ctx context.Context, err error) *fault.Error {
 	e := fault.From(ctx.Err())
 	var own *fault.Error
@@ -227,6 +226,6 @@ func (u *notSentError) Error() string { return u.fault.Error() }
 
 func (u *notSentError) Unwrap() error { return u.fault }
 
-// unsentTo is the error of a call whose caller left while it waited: nothing was
+// clientLeft is the error of a call whose caller left while it waited: nothing was
 // sent, so that there is nothing to pay for.
 func clientLeft(ctx context.Context) *fault.Error { return contextError(ctx, &Failure{Err: ctx.Err()}) }

@@ -214,8 +214,8 @@ func appendQuoted(dst []byte, s string) []byte {
 
 func singleLine(s string) string { return strings.NewReplacer("\r", "", "\n", "").Replace(s) }
 
-// document is the form of these parts on the wire, and its length.
-func (f *Form) document(parts []Part) (*formReader, int64) {
+// reader is the form of these parts on the wire, and its length.
+func (f *Form) reader(parts []Part) (*formReader, int64) {
 	d := &formReader{}
 	var size int64
 	head := []byte(nil)
@@ -231,7 +231,7 @@ func (f *Form) document(parts []Part) (*formReader, int64) {
 	return d, size + int64(len(head))
 }
 
-// document reads a form as it goes over the wire. It is for one goroutine, but
+// formReader reads a form as it goes over the wire. It is for one goroutine, but
 // for Close.
 type formReader struct {
 	sections []section // what is left
@@ -242,7 +242,7 @@ type formReader struct {
 	closed      bool
 }
 
-// piece is what stands before a content, and the content; the last has none.
+// section is what stands before a content, and the content; the last has none.
 type section struct {
 	head io.Reader
 	part *Part
@@ -349,7 +349,7 @@ func (d *formReader) Close() error {
 	return nil
 }
 
-// remainder is the rest of the open content, and nothing past its size.
+// contentReader is the rest of the open content, and nothing past its size.
 type contentReader struct{ *formReader }
 
 // Read reads on in the content.

@@ -13,95 +13,97 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// maxLine is how many calls may wait for one channel.
+// maxQueue is how many calls may wait for one channel.
 const maxQueue = 1000
 
-// gate lets at most so many calls to a channel at a time. Others wait in order
-// of arrival. The zero gate is open.
+// concurrencyLimiter lets at most so many calls to a channel at a time. Others wait
+// in order of arrival. The zero limiter is ready for use.
 type concurrencyLimiter struct {
 	mu    sync.Mutex
-	limit int // as who came last knows it: a reload may change it
+	limit int // as the last caller gave it: a reload may change it
 	inUse int
 	queue []*waiter
 }
 
-// ticket is a call that waits at the gates of all channels that can serve it.
+// waiter is a call that waits in the queues of all channels that can serve it.
 type waiter struct {
 	taken   atomic.Bool
-	granted chan *concurrencyLimiter // the gate that let it in; has room for one
+	granted chan *concurrencyLimiter // the limiter that gave it a slot; has room for one
 }
 
-// full reports whether nobody may enter now.
-func (g *concurrencyLimiter) full(most int) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.inUse >= most || len(g.queue) > 0
+func newWaiter() *waiter { return &waiter{granted: make(chan *concurrencyLimiter, 1)} }
+
+// full reports whether there is no slot now.
+func (l *concurrencyLimiter) full(limit int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inUse >= limit || len(l.queue) > 0
 }
 
-// enter takes a place, unless there is none or others wait for one.
-func (g *concurrencyLimiter) tryAcquire(most int) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.limit = most
-	if g.inUse >= most || len(g.queue) > 0 {
+// tryAcquire takes a slot, unless there is none or others wait for one.
+func (l *concurrencyLimiter) tryAcquire(limit int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.limit = limit
+	if l.inUse >= limit || len(l.queue) > 0 {
 		return false
 	}
-	g.inUse++
+	l.inUse++
 	return true
 }
 
-// leave gives a place back.
-func (g *concurrencyLimiter) release() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.inUse--
-	g.grant()
+// release gives a slot back.
+func (l *concurrencyLimiter) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inUse--
+	l.grant()
 }
 
-// await puts a call at the end of the line; false if the line is too long.
-func (g *concurrencyLimiter) enqueue(t *waiter, most int) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.limit = most
-	if len(g.queue) >= maxQueue {
+// enqueue puts a call at the end of the queue; false if the queue is too long.
+func (l *concurrencyLimiter) enqueue(w *waiter, limit int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.limit = limit
+	if len(l.queue) >= maxQueue {
 		return false
 	}
-	g.queue = append(g.queue, t)
-	g.grant()
+	l.queue = append(l.queue, w)
+	l.grant()
 	return true
 }
 
-// admit gives the places that are free to the first in the line: more than one
-// where a reload made more of them, and none where it left fewer.
-func (g *concurrencyLimiter) grant() {
-	for len(g.queue) > 0 && g.inUse < g.limit {
-		t := g.queue[0]
-		g.queue = g.queue[1:]
-		if t.taken.CompareAndSwap(false, true) {
-			g.inUse++
-			t.granted <- g
+// grant gives the free slots to the first in the queue: more than one where a
+// reload made more of them, and none where it left fewer.
+func (l *concurrencyLimiter) grant() {
+	for len(l.queue) > 0 && l.inUse < l.limit {
+		w := l.queue[0]
+		l.queue = l.queue[1:]
+		if w.taken.CompareAndSwap(false, true) {
+			l.inUse++
+			w.granted <- l
 		}
 	}
 }
 
-// forgo takes a call out of the line.
-func (g *concurrencyLimiter) remove(t *waiter) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if i := slices.Index(g.queue, t); i >= 0 {
-		g.queue = slices.Delete(g.queue, i, i+1)
+// remove takes a call out of the queue.
+func (l *concurrencyLimiter) remove(w *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.queue, w); i >= 0 {
+		l.queue = slices.Delete(l.queue, i, i+1)
 	}
 }
 
-// pace spreads a channel's calls over the minute: never more than rpm begin
-// within any minute, and at most a second's worth of them at once. A nil pace is
-// no limit.
+// rateLimiter spreads a channel's calls over the minute: never more than rpm begin
+// within any minute, and at most a second's worth of them at once. A nil limiter
+// is no limit.
 type rateLimiter struct {
 	rpm    int
 	tokens *rate.Limiter
 }
 
-// newPace goes on from the pace before, so that a reload gives nothing away.
+// newRateLimiter goes on from the limiter before, so that a reload gives nothing away.
 func newRateLimiter(rpm int, before *rateLimiter, now time.Time) *rateLimiter {
 	switch {
 	case rpm == 0:
@@ -112,92 +114,93 @@ func newRateLimiter(rpm int, before *rateLimiter, now time.Time) *rateLimiter {
 	burst := max(1, rpm/60)
 	// What comes at once is taken off the minute that follows it, and a minute is
 	// a little longer here than where it is counted.
-	p := &rateLimiter{rpm, rate.NewLimiter(rate.Limit(float64(rpm-burst+1)/60.05), burst)}
+	l := &rateLimiter{rpm, rate.NewLimiter(rate.Limit(float64(rpm-burst+1)/60.05), burst)}
 	if before != nil {
 		// With those that wait for their turn there, it has less than nothing left.
 		for missing := burst - int(before.tokens.TokensAt(now)); missing > 0; missing -= burst {
-			p.tokens.ReserveN(now, min(missing, burst))
+			l.tokens.ReserveN(now, min(missing, burst))
 		}
 	}
-	return p
+	return l
 }
 
-// take begins a call, if one may begin now.
-func (p *rateLimiter) allow(now time.Time) bool { return p == nil || p.tokens.AllowN(now, 1) }
+// allow begins a call, if one may begin now.
+func (l *rateLimiter) allow(now time.Time) bool { return l == nil || l.tokens.AllowN(now, 1) }
 
 // delay is how long until one may begin.
-func (p *rateLimiter) delay(now time.Time) time.Duration {
-	if p == nil {
+func (l *rateLimiter) delay(now time.Time) time.Duration {
+	if l == nil {
 		return 0
 	}
-	missing := 1 - p.tokens.TokensAt(now)
+	missing := 1 - l.tokens.TokensAt(now)
 	if missing <= 0 {
 		return 0
 	}
-	return time.Duration(missing / float64(p.tokens.Limit()) * float64(time.Second))
+	return time.Duration(missing / float64(l.tokens.Limit()) * float64(time.Second))
 }
 
-// await waits for a place at one of the candidates, when all of those that may be
-// asked are at a limit: where only the pace is lacking until its time comes, else
-// in the lines of all of them. Whoever waited too long is told when to come back.
-// It is not ok if there is no place any more, though some patience is left.
+// waitForLimits waits for one of the candidates when all of those that may be asked
+// are at a limit: where only the rate is exceeded until its time comes, else in the
+// queues of all of them. A call that waits too long is told when to come back. It is
+// not ok if the candidate must not be asked any more, though waiting time is left.
 func (r *Router) waitForLimits(ctx context.Context, t *routing, all []candidate, best availability) (_ lease, ok bool, _ *fault.Error) {
 	var soonest *candidate
-	var lines []*candidate
+	var full []*candidate
 	for i := range all {
 		switch c := &all[i]; {
 		case !c.availability.isAtLimit(), c.availability > max(best, restingAtLimit):
 		case c.full:
-			lines = append(lines, c)
+			full = append(full, c)
 		case soonest == nil || c.delay < soonest.delay:
 			soonest = c
 		}
 	}
-	if soonest != nil && (soonest.delay <= t.waitLeft || len(lines) == 0) {
+	if soonest != nil && (soonest.delay <= t.waitLeft || len(full) == 0) {
 		return r.waitForCapacity(ctx, t, soonest, false)
 	}
-	c, err := t.waitForSlot(ctx, lines)
+	c, err := t.waitForSlot(ctx, full)
 	if err != nil {
 		return lease{}, false, err
 	}
 	return r.waitForCapacity(ctx, t, c, true)
 }
 
-// abide waits for the candidate's pace. inside says that the call has its place
-// already. Whom the channel was barred from meanwhile, by a pause or its vendor,
-// is not ok.
-func (r *Router) waitForCapacity(ctx context.Context, t *routing, c *candidate, inside bool) (_ lease, ok bool, _ *fault.Error) {
-	s := t.newLease(c.route)
-	if c.MaxConcurrent > 0 {
-		if !inside && !c.limiter.tryAcquire(c.MaxConcurrent) {
-			return s, false, nil
+// waitForCapacity waits until the candidate's rate allows a call. hasSlot says that
+// the call has its slot already. It is not ok where the channel was excluded
+// meanwhile, by a pause or its vendor.
+func (r *Router) waitForCapacity(ctx context.Context, t *routing, c *candidate, hasSlot bool) (l lease, ok bool, _ *fault.Error) {
+	l = t.newLease(c.route)
+	defer func() {
+		if !ok {
+			l.releaseSlot()
 		}
-		s.hasSlot = true
+	}()
+	if c.MaxConcurrent > 0 {
+		if l.hasSlot = hasSlot || c.limiter.tryAcquire(c.MaxConcurrent); !l.hasSlot {
+			return l, false, nil
+		}
 	}
 	if err := t.waitForRate(ctx, c.rate, r.now()); err != nil {
-		s.releaseSlot()
-		return s, false, err
+		return l, false, err
 	}
 	if ctx.Err() != nil { // as its turn came
-		s.releaseSlot()
-		return s, false, clientLeft(ctx)
+		return l, false, clientLeft(ctx)
 	}
 	now := r.now()
 	if !t.pinned && c.becameExcluded(t.call, len(t.routes) > 1, now) {
-		s.releaseSlot()
-		return s, false, nil
+		return l, false, nil
 	}
 	t.paid, t.acquiredAt = false, now
-	s.start(now, true)
-	return s, true, nil
+	l.start(now, true)
+	return l, true, nil
 }
 
-// reserve waits for the turn that a pace gives.
-func (t *routing) waitForRate(ctx context.Context, p *rateLimiter, now time.Time) *fault.Error {
-	if p == nil {
+// waitForRate waits for the next turn of a rate limiter.
+func (t *routing) waitForRate(ctx context.Context, l *rateLimiter, now time.Time) *fault.Error {
+	if l == nil {
 		return nil
 	}
-	turn := p.tokens.ReserveN(now, 1)
+	turn := l.tokens.ReserveN(now, 1)
 	delay := turn.DelayFrom(now)
 	switch {
 	case delay > t.waitLeft:
@@ -210,55 +213,45 @@ func (t *routing) waitForRate(ctx context.Context, p *rateLimiter, now time.Time
 	return nil
 }
 
-// queue waits in the lines of the candidates for a place at any of them.
-func (t *routing) waitForSlot(ctx context.Context, lines []*candidate) (*candidate, *fault.Error) {
-	mine := &waiter{granted: make(chan *concurrencyLimiter, 1)}
-	waits := false
-	for _, c := range lines {
-		waits = c.limiter.enqueue(mine, c.MaxConcurrent) || waits
+// waitForSlot waits in the queues of the candidates for a slot at any of them.
+func (t *routing) waitForSlot(ctx context.Context, full []*candidate) (*candidate, *fault.Error) {
+	w := newWaiter()
+	queued := false
+	for _, c := range full {
+		queued = c.limiter.enqueue(w, c.MaxConcurrent) || queued
 	}
 	began := time.Now()
 	defer func() {
-		for _, c := range lines {
-			c.limiter.remove(mine)
+		for _, c := range full {
+			c.limiter.remove(w)
 		}
 		t.waitLeft -= time.Since(began)
 	}()
-	if !waits || t.waitLeft <= 0 {
-		return nil, stopWaiting(mine, lines, limitError(time.Second))
+	if !queued || t.waitLeft <= 0 {
+		return nil, w.stop(limitError(time.Second))
 	}
 	timer := time.NewTimer(t.waitLeft)
 	defer timer.Stop()
 	select {
-	case g := <-mine.granted:
-		return candidateOf(lines, g), nil
+	case l := <-w.granted:
+		at := slices.IndexFunc(full, func(c *candidate) bool { return &c.limiter == l })
+		return full[at], nil
 	case <-ctx.Done():
-		return nil, stopWaiting(mine, lines, clientLeft(ctx))
+		return nil, w.stop(clientLeft(ctx))
 	case <-timer.C:
-		return nil, stopWaiting(mine, lines, limitError(time.Second))
+		return nil, w.stop(limitError(time.Second))
 	}
 }
 
-// giveUp ends a wait. A place that came at the last moment goes to the next.
-func stopWaiting(mine *waiter, lines []*candidate, why *fault.Error) *fault.Error {
-	if !mine.taken.CompareAndSwap(false, true) {
-		c := candidateOf(lines, <-mine.granted)
-		c.limiter.release()
+// stop ends a wait. A slot that came at the last moment goes to the next.
+func (w *waiter) stop(why *fault.Error) *fault.Error {
+	if !w.taken.CompareAndSwap(false, true) {
+		(<-w.granted).release()
 	}
 	return why
 }
 
-// at is the candidate whose gate it is.
-func candidateOf(lines []*candidate, g *concurrencyLimiter) *candidate {
-	for _, c := range lines {
-		if &c.limiter == g {
-			return c
-		}
-	}
-	return nil
-}
-
-// atLimit is the error of a call that waited in vain for a place.
+// limitError is the error of a call that waited in vain for capacity.
 func limitError(wait time.Duration) *fault.Error {
 	e := fault.Wrap(fault.UpstreamRateLimit, "Every upstream channel of this model is at its limit. Try again later.",
 		&Failure{Refused: true, Err: errors.New("every channel is at its limit of calls")})

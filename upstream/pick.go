@@ -10,10 +10,11 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// patienceAtLimit is how long a call without a MaxWait of its own waits.
+// defaultMaxWait is how long a call without a MaxWait of its own waits.
 const defaultMaxWait = time.Second
 
-// trip is one call's way through a Router.
+// routing is one call's way through a Router: whom it may ask, whom it has asked,
+// and how long it may still wait.
 type routing struct {
 	call        *Call
 	routes      []route
@@ -23,52 +24,52 @@ type routing struct {
 	paid        bool // for the attempt that comes next
 	triedCount  int  // of tried
 	tried       [maxAttempts]*channel
-	waitLeft    time.Duration // of its patience
-	acquiredAt  time.Time     // it has its seat
+	waitLeft    time.Duration // for capacity, or for a channel that says when to come back
+	acquiredAt  time.Time     // when it got its lease
 }
 
 func (t *routing) wasTried(c *channel) bool { return slices.Contains(t.tried[:t.triedCount], c) }
 
-// limited reports whether the call counts against a channel's limits: a vendor
+// countsAgainstLimits reports whether the call counts against a channel's limits: a vendor
 // counts what it makes, not who asks how far a video is.
 func (t *routing) countsAgainstLimits() bool { return t.call.Op != PollVideo }
 
-// seat finds a call its next place, and waits for one if need be. extra says that
-// it is not the call's first. For a caller who has left there is none: nobody is
-// asked, so that nothing is paid.
-func (r *Router) acquire(ctx context.Context, t *routing, extra bool) (lease, *fault.Error) {
-	var room [4]candidate
+// acquire selects the channel of the call's next attempt, and waits for capacity if
+// need be. retry says that it is not the call's first attempt. For a caller who has
+// left there is none: nobody is asked, so that nothing is paid.
+func (r *Router) acquire(ctx context.Context, t *routing, retry bool) (lease, *fault.Error) {
+	var few [4]candidate
 	for {
 		if ctx.Err() != nil {
 			return lease{}, clientLeft(ctx)
 		}
 		now := r.now()
-		all, best := t.candidates(room[:0], now)
+		all, best := t.candidates(few[:0], now)
 		if len(all) == 0 {
 			return lease{}, fault.New(fault.NoChannel, "No upstream channel serves this model.")
 		}
 		if best == excluded {
 			return lease{}, fault.Wrap(fault.NoChannel, messages[fault.NoChannel], &Failure{Err: errors.New("every channel is paused")})
 		}
-		if extra && (!t.paid && accountOnly(all, best) || !t.payForRetry(r.budget)) {
+		if retry && (!t.paid && accountOnly(all, best) || !t.payForRetry(r.budget)) {
 			return lease{}, fault.New(fault.NoChannel, messages[fault.NoChannel])
 		}
 		if best.isAtLimit() {
-			s, ok, refusal := r.waitForLimits(ctx, t, slices.Clone(all), best) // room stays on the stack
+			l, ok, refusal := r.waitForLimits(ctx, t, slices.Clone(all), best) // few stays on the stack
 			if ok || refusal != nil {
-				return s, refusal
+				return l, refusal
 			}
 			continue
 		}
-		if s, ok := t.acquire(pick(ofAvailability(all, best), t.call.Stream, now, r.rand), now); ok {
+		if l, ok := t.acquire(pick(ofAvailability(all, best), t.call.Stream, now, r.rand), now); ok {
 			t.paid, t.acquiredAt = false, now
-			return s, nil
+			return l, nil
 		}
 	}
 }
 
-// alone reports whether the best that are left are tired for the call's account
-// alone: the extra attempts, which are everybody's, are not for it to spend there.
+// accountOnly reports whether the best that are left are resting for the call's
+// account alone: the retry budget, which is everybody's, is not for it to spend there.
 func accountOnly(all []candidate, best availability) bool {
 	for i := range all {
 		if all[i].availability == best && !all[i].accountOnly {
@@ -78,112 +79,113 @@ func accountOnly(all []candidate, best availability) bool {
 	return true
 }
 
-// seat is a call's place at a channel.
+// lease is what a call holds of a channel for one attempt: a slot, a token of the
+// circuit breaker, and a place in the statistics. release gives it back.
 type lease struct {
 	*route
 	account string
 	stats   *callStats
 	token   breakerToken
-	hasSlot bool // it has passed the gate
-	sample  bool // it was sent to a slow channel to measure it
-	retry   bool // the call had another before
+	hasSlot bool // of the concurrency limiter
+	sample  bool // the channel is slow and asked to measure it
+	retry   bool // the call had another lease before
 	test    bool // it says nothing of the channel
 }
 
-// trying is what tests of channels are measured as, apart from calls.
+// testOp is what tests of channels are measured as, apart from calls.
 const testOp Op = "test"
 
-// at is a place on a route that the call does not have yet.
+// newLease is a lease on a route of which nothing is acquired yet.
 func (t *routing) newLease(rt *route) lease {
 	if t.call.Test {
-		return lease{route: rt, stats: rt.channelStats.callStats(statsKey{routeKey: routeKey{op: testOp}}), test: true}
+		return lease{route: rt, stats: rt.channelState.callStats(callKind{routeKey: routeKey{op: testOp}}), test: true}
 	}
 	return lease{route: rt, account: t.call.Account, stats: rt.callStats(t.call.Stream)}
 }
 
-// sit takes a place at the candidate, if it is still to be had.
+// acquire takes a lease on the candidate, if there is still capacity.
 func (t *routing) acquire(c *candidate, now time.Time) (lease, bool) {
-	s := t.newLease(c.route)
-	s.sample = c.slow
+	l := t.newLease(c.route)
+	l.sample = c.slow
 	if t.countsAgainstLimits() && c.MaxConcurrent > 0 {
 		if !c.limiter.tryAcquire(c.MaxConcurrent) {
-			return s, false
+			return l, false
 		}
-		s.hasSlot = true
+		l.hasSlot = true
 	}
-	if t.countsAgainstLimits() && !c.rate.allow(now) || !s.start(now, t.pinned || c.availability >= resting) {
-		s.releaseSlot()
-		return s, false
+	if t.countsAgainstLimits() && !c.rate.allow(now) || !l.start(now, t.pinned || c.availability >= resting) {
+		l.releaseSlot()
+		return l, false
 	}
-	return s, true
+	return l, true
 }
 
-// begin counts the call, once it has its place.
-func (s *lease) start(now time.Time, forced bool) (ok bool) {
-	if !s.test {
-		if s.token, ok = s.breaker.acquire(now, s.account, forced); !ok {
+// start counts the call, once it has its slot.
+func (l *lease) start(now time.Time, forced bool) (ok bool) {
+	if !l.test {
+		if l.token, ok = l.breaker.acquire(now, l.account, forced); !ok {
 			return false
 		}
 	}
-	s.stats.begin(now)
-	s.requests.Add(1)
+	l.stats.begin(now)
+	l.requests.Add(1)
 	return true
 }
 
-// leave gives the place back, after the end of the answer.
-func (s *lease) release() {
-	s.stats.end()
-	s.releaseSlot()
+// release gives the lease back, after the end of the answer.
+func (l *lease) release() {
+	l.stats.end()
+	l.releaseSlot()
 }
 
-// abandon gives the place back of a call that nobody goes on with: a is its
+// abandon gives the lease back of a call that nobody goes on with: a is its
 // attempt, nil if that did not begin.
-func (s *lease) abandon(a *attempt) {
+func (l *lease) abandon(a *attempt) {
 	if a != nil {
 		_ = a.Close() // does nothing where it has failed
 		return
 	}
-	s.breaker.release(s.token)
-	s.stats.abandoned(0)
-	s.release()
+	l.breaker.release(l.token)
+	l.stats.abandoned(0)
+	l.release()
 }
 
-func (s *lease) releaseSlot() {
-	if s.hasSlot {
-		s.limiter.release()
+func (l *lease) releaseSlot() {
+	if l.hasSlot {
+		l.limiter.release()
 	}
 }
 
-// standing is how a candidate may be asked; the least is the best.
+// availability is how well a candidate can be asked; the least is the best.
 type availability uint8
 
 const (
 	ready           availability = iota
 	atLimit                      // at a limit, which may end soon
-	resting                      // rests after failures, or is on trial with enough calls
-	restingAtLimit               // is tired and at a limit
+	resting                      // its circuit breaker is open, or half-open with enough probes
+	restingAtLimit               // both
 	cooldown                     // its vendor said when to come back
-	cooldownAtLimit              // is cooling and at a limit
+	cooldownAtLimit              // and it is at a limit
 	excluded                     // must not be asked: the operator has paused it
 )
 
-// limited reports whether it is at a limit, which may end soon.
-func (s availability) isAtLimit() bool { return s&1 == 1 }
+// isAtLimit reports whether it is at a limit, which may end soon.
+func (a availability) isAtLimit() bool { return a&1 == 1 }
 
 // candidate is a route that was not tried yet, as it is at a moment.
 type candidate struct {
 	*route
 	stats        *callStats
 	availability availability
-	full         bool          // has no place free
+	full         bool          // has no slot free
 	slow         bool          // its share is less than its weight
-	share        float64       // of the draw
-	delay        time.Duration // until its pace allows a call
-	accountOnly  bool          // it is tired for this account alone
+	share        float64       // of the random choice
+	delay        time.Duration // until its rate allows a call
+	accountOnly  bool          // it is resting for this account alone
 }
 
-// candidates appends all that were not tried, in order of priority, and says how
-// the best of them stand.
+// candidates appends all that were not tried, in order of priority, and returns the
+// best availability among them.
 func (t *routing) candidates(all []candidate, now time.Time) ([]candidate, availability) {
 	best := excluded
 	for i := range t.routes {
@@ -203,29 +205,29 @@ func (t *routing) candidates(all []candidate, now time.Time) ([]candidate, avail
 	return all, best
 }
 
-// look looks for what keeps calls from a channel that is not named. Only a pause
-// keeps them from one that has no other beside it.
+// checkHealth sets the availability of a channel that the call does not name. A
+// channel that has no other beside it is asked whatever it is, unless it is paused.
 func (c *candidate) checkHealth(call *Call, now time.Time) {
-	ok, alone := c.breaker.allows(now, call.Account)
+	ok, accountOnly := c.breaker.allows(now, call.Account)
 	switch {
 	case c.paused.Load():
 		c.availability = excluded
 	case c.cooldowns.active(routeKey{call.Op, c.model(call.Model)}, now):
 		c.availability = cooldown
 	case !ok:
-		c.availability, c.accountOnly = resting, alone
+		c.availability, c.accountOnly = resting, accountOnly
 	}
 }
 
-// barred reports whether the channel must not be asked any more, since it was
-// paused or, if there are others, told to wait since the call chose it.
+// becameExcluded reports whether the channel must not be asked any more, since it
+// was paused or, if there are others, a cooldown began since the call chose it.
 func (c *candidate) becameExcluded(call *Call, others bool, now time.Time) bool {
 	again := candidate{route: c.route}
 	again.checkHealth(call, now)
 	return again.availability == excluded || others && again.availability == cooldown && c.availability < cooldown
 }
 
-// measure looks for the channel's limits.
+// checkLimits lowers the availability of a channel that is at a limit.
 func (c *candidate) checkLimits(now time.Time) {
 	if c.MaxConcurrent > 0 {
 		c.full = c.limiter.full(c.MaxConcurrent)
@@ -236,11 +238,12 @@ func (c *candidate) checkLimits(now time.Time) {
 	}
 }
 
-// first keeps those that stand so and are of the first priority which has one.
-func ofAvailability(all []candidate, s availability) []candidate {
+// ofAvailability keeps those of an availability that are of the first priority
+// which has one.
+func ofAvailability(all []candidate, best availability) []candidate {
 	kept := all[:0]
 	for _, c := range all {
-		if c.availability == s && (len(kept) == 0 || c.Priority == kept[0].Priority) {
+		if c.availability == best && (len(kept) == 0 || c.Priority == kept[0].Priority) {
 			kept = append(kept, c)
 		}
 	}
@@ -248,21 +251,21 @@ func ofAvailability(all []candidate, s availability) []candidate {
 }
 
 const (
-	// alike is up to how many doublings of the latency channels share by weight.
+	// similarDoublings is up to how many doublings of the latency channels share by weight.
 	similarDoublings = 1
-	// steep is the power of the slowness, beyond that, by which a share shrinks.
+	// slownessPower is the power of the slowness, beyond that, by which a share shrinks.
 	slownessPower = 4
-	// least is the part of its weight that a slow channel keeps, to be measured.
+	// minShare is the part of its weight that a slow channel keeps, to be measured.
 	minShare = 1.0 / 128
-	// slack is how many calls of an average channel make no difference.
+	// loadSlack is how many calls of an average channel make no difference.
 	loadSlack = 4
 )
 
-// draw chooses among candidates of one priority: by weight, of which a channel
-// that is more than twice as slow as the fastest has less, and then the one that
-// was drawn or another, if that is clearly less busy for its weight. Channels
-// that are alike so get exactly their shares, since neither step makes a
-// difference between them.
+// pick chooses among candidates of one priority: at random by weight, of which a
+// channel that is more than twice as slow as the fastest has less, and then the one
+// that was drawn or another, if that is clearly less busy for its weight. Channels
+// that are alike get exactly their shares, since neither step makes a difference
+// between them.
 func pick(cs []candidate, stream bool, now time.Time, rand func(uint64) uint64) *candidate {
 	if len(cs) == 1 {
 		return &cs[0]
@@ -276,9 +279,9 @@ func pick(cs []candidate, stream bool, now time.Time, rand func(uint64) uint64) 
 	return &cs[i]
 }
 
-// weigh gives each candidate its share, and says how finely to draw. The latency
-// of one from which nothing has come for long, though calls wait, is at least
-// that long.
+// setShares gives each candidate its share, and returns the scale on which shares
+// are whole. The latency of one from which nothing has come for long, though
+// calls wait, is at least that long.
 func setShares(cs []candidate, stream bool, now time.Time) (scale float64) {
 	fastest := math.Inf(1)
 	for i := range cs {
@@ -310,11 +313,11 @@ func setShares(cs []candidate, stream bool, now time.Time) (scale float64) {
 	return scale
 }
 
-// grain is into how many parts a weight is cut where shares are not whole.
+// shareScale is into how many parts a weight is cut where shares are not whole.
 const shareScale = 1024
 
-// lot draws one by its share, other than the one at not. It is -1 if no other has
-// a share; if none at all has one, all are drawn alike.
+// pickWeighted draws one at random by its share, other than the one at not. It is -1
+// if no other has a share; if none at all has one, all are drawn alike.
 func pickWeighted(cs []candidate, not int, scale float64, rand func(uint64) uint64) int {
 	drawn, sum := -1, uint64(0)
 	for i := range cs {
@@ -335,7 +338,7 @@ func pickWeighted(cs []candidate, not int, scale float64, rand func(uint64) uint
 	return drawn
 }
 
-// busier reports whether a has so many more calls for its weight than b that it
+// muchBusier reports whether a has so many more calls for its weight than b that it
 // is not by chance.
 func muchBusier(a, b *candidate) bool {
 	mean := float64(a.Weight+b.Weight) / 2

@@ -10,19 +10,19 @@ import (
 )
 
 // repeatable are the operations of which a failed attempt, even one that the
-// vendor may bill, is repeated on another channel (faults.md, row 7). All
+// vendor may bill, is repeated on another channel (docs/faults.md, row 7). All
 // others are repeated only where certainly nothing was accepted.
 var repeatable = map[Op]bool{ChatCompletion: true, Messages: true, CountTokens: true, Embeddings: true, PollVideo: true}
 
-// uncounting are the statuses of a vendor that speaks the dialect and has no
-// counter. That is no sign of ill health, nor worth an attempt of the budget: the
+// noCounterStatuses are those of a vendor that speaks the dialect and counts no
+// tokens. They do not count against the channel and are not worth a retry: the
 // caller can be given an estimate.
 var noCounterStatuses = map[int]bool{http.StatusMethodNotAllowed: true, http.StatusNotImplemented: true}
 
 // verdict is what the end of an attempt means.
 type verdict struct {
 	retry         bool          // another channel may be asked
-	sameChannel   bool          // nothing left the house, so the same channel may be asked too
+	sameChannel   bool          // nothing was sent, so the same channel may be asked too
 	otherKey      bool          // the same channel can be asked with another key
 	channelFailed bool          // it counts against the channel
 	fatal         bool          // the operator's key or account is at fault
@@ -30,7 +30,7 @@ type verdict struct {
 	retryAfter    time.Duration // when the vendor wants the call back; 0 if it did not say
 }
 
-// judge tells what an attempt's error means for a call of op.
+// judge says what an attempt's error means for a call of op.
 func judge(op Op, e *fault.Error) verdict {
 	f, _ := failure(e)
 	status := e.HTTPStatus()
@@ -55,7 +55,7 @@ func judge(op Op, e *fault.Error) verdict {
 	return v
 }
 
-// pay pays for an extra attempt, once.
+// payForRetry spends the budget of one retry, once.
 func (t *routing) payForRetry(b *retryBudget) bool {
 	if !t.paid {
 		t.paid = b.spend()
@@ -63,20 +63,20 @@ func (t *routing) payForRetry(b *retryBudget) bool {
 	return t.paid
 }
 
-// another prepares the next attempt after one at c that failed; false if there is
-// to be none. A channel is asked again if it has another key, and the only one of a
+// prepareRetry prepares the next attempt after one at c that failed; false if there
+// is to be none. A channel is asked again if it has another key, and the only one of a
 // model where nothing was sent, for instance because it closed an idle
 // connection, or if the vendor refused the call and wants it back at once.
 func (r *Router) prepareRetry(ctx context.Context, t *routing, c *channel, v verdict) bool {
-	switch alone := len(t.routes) == 1 && !t.retriedSame; {
+	switch mayRetrySame := len(t.routes) == 1 && !t.retriedSame; {
 	case !v.retry:
 		return false
 	case v.otherKey && t.keyRetries < t.maxKeyRetries():
 		t.keyRetries++
-		t.paid = true // nobody bills a refused key, and it rests soon
-	case alone && v.sameChannel:
+		t.paid = true // nobody bills a refused key, and its breaker opens soon
+	case mayRetrySame && v.sameChannel:
 		t.retriedSame = true
-	case alone && v.retryAfter > 0 && v.retryAfter <= t.waitLeft && t.payForRetry(r.budget):
+	case mayRetrySame && v.retryAfter > 0 && v.retryAfter <= t.waitLeft && t.payForRetry(r.budget):
 		t.retriedSame = true
 		return t.sleep(ctx, v.retryAfter)
 	default:
@@ -86,7 +86,7 @@ func (r *Router) prepareRetry(ctx context.Context, t *routing, c *channel, v ver
 	return true
 }
 
-// otherKeys is how often a call tries another key, before another channel if
+// maxKeyRetries is how often a call tries another key, before another channel if
 // there is one.
 func (t *routing) maxKeyRetries() int {
 	if len(t.routes) == 1 {
@@ -95,7 +95,7 @@ func (t *routing) maxKeyRetries() int {
 	return 1
 }
 
-// sleep waits and takes it off the trip's patience; false if the caller left.
+// sleep waits, which counts against the call's MaxWait; false if the caller left.
 func (t *routing) sleep(ctx context.Context, d time.Duration) bool {
 	t.waitLeft -= d
 	timer := time.NewTimer(d)
@@ -111,14 +111,14 @@ func (t *routing) sleep(ctx context.Context, d time.Duration) bool {
 const (
 	maxAttempts = 3 // a call's first attempt and two more
 
-	perExtra = 5            // requests that pay for one extra attempt: 20 %
-	burst    = 3 * perExtra // what may be spent ahead
+	requestsPerRetry = 5                    // requests that earn one retry: 20 %
+	maxSpent         = 3 * requestsPerRetry // what may be spent ahead
 )
 
-// budget bounds extra attempts to a fifth of the requests and three, so that a
-// vendor's bad hour does not become three times the load (faults.md, row 7).
+// retryBudget bounds retries to a fifth of the requests and three, so that an outage
+// of a vendor does not become three times the load (docs/faults.md, row 7).
 type retryBudget struct {
-	spent atomic.Int64 // in requests, from 0 to burst
+	spent atomic.Int64 // in requests, from 0 to maxSpent
 }
 
 // earn counts a request.
@@ -130,10 +130,10 @@ func (b *retryBudget) earn() {
 	}
 }
 
-// spend pays for an extra attempt; false if the budget does not allow it.
+// spend pays for one retry; false if the budget does not allow it.
 func (b *retryBudget) spend() bool {
-	for v := b.spent.Load(); v+perExtra <= burst; v = b.spent.Load() {
-		if b.spent.CompareAndSwap(v, v+perExtra) {
+	for v := b.spent.Load(); v+requestsPerRetry <= maxSpent; v = b.spent.Load() {
+		if b.spent.CompareAndSwap(v, v+requestsPerRetry) {
 			return true
 		}
 	}

@@ -12,24 +12,22 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// RouterOptions are what a Router takes from outside. The zero value is the
-// real thing.
+// RouterOptions configure a Router; the zero value is the default.
 type RouterOptions struct {
-	// Now gives the time by which channels rest and attempts are dated;
-	// time.Now if nil. Time-outs always run by the real clock.
+	// Now gives the time of circuit breakers, limits and attempts; time.Now if nil. Time-outs always run by the real clock.
 	Now func() time.Time
 	// Rand gives a number below n, for the weights; math/rand/v2 if nil. It
 	// must be safe for concurrent use.
 	Rand func(n uint64) uint64
 	// Previous is the Router that this one replaces, so that a reload forgets
 	// nothing: a channel that has the name of one of its channels takes over
-	// that one's health, counters, running calls and pause. A channel that comes
+	// that one's circuit breaker, counters, running calls and pause. A channel that comes
 	// back after Routers without it takes over its pause only. Nil for none.
 	Previous *Router
 }
 
-// Router is an Upstream over many channels. It alone tries again (faults.md,
-// row 7): another channel after a failed connection, a 429, a 5xx or a refusal
+// Router is an Upstream over many channels. It alone retries
+// (docs/faults.md, row 7): another channel after a failed connection, a 429, a 5xx or a refusal
 // by [Call.Accept], the same one only if it is the only one and nothing was
 // sent; at most twice per call, and for at most a fifth of all calls. It holds
 // no resources of its own, and is safe for concurrent use.
@@ -96,7 +94,7 @@ func newRouter(channels []Channel, o RouterOptions) *Router {
 // Wrap returns a Router that asks every channel through m. m sees a call as the
 // caller made it, but for the model's id, and so may turn it into one of another
 // dialect: what the channel drops and renames is done below it. Both Routers
-// share the channels' health and the budget of attempts.
+// share the channels' state and the retry budget.
 func (r *Router) Wrap(m Middleware) *Router {
 	w := *r
 	w.table = newRouteTable(r.channels, m)
@@ -189,7 +187,7 @@ func (r *Router) pause(name string, paused bool) error {
 	return err
 }
 
-// named is the channel of a name. The error names those that there are.
+// channelNamed is the channel of a name. The error names those that there are.
 func (r *Router) channelNamed(name string) (*channel, error) {
 	names := make([]string, len(r.channels))
 	for i, c := range r.channels {
@@ -212,19 +210,19 @@ func (r *Router) Do(ctx context.Context, call *Call) (*Reply, error) {
 	t := routing{call: call, routes: r.routes(call), pinned: call.Channel != "", waitLeft: positive(call.MaxWait, defaultMaxWait)}
 	var err *fault.Error
 	for n := range maxAttempts {
-		s, refusal := r.acquire(ctx, &t, n > 0)
+		l, refusal := r.acquire(ctx, &t, n > 0)
 		if refusal != nil {
-			if err == nil || ctx.Err() != nil { // who leaves the line owes nothing for the tries before
+			if err == nil || ctx.Err() != nil { // who leaves the queue owes nothing for the attempts before
 				err = refusal
 			}
 			break
 		}
-		s.retry = n > 0
-		a, reply, failed := r.attempt(ctx, call, s, t.acquiredAt)
+		l.retry = n > 0
+		a, reply, failed := r.attempt(ctx, call, l, t.acquiredAt)
 		if failed == nil {
 			return reply, nil
 		}
-		if err = failed; !r.prepareRetry(ctx, &t, s.channel, a.verdict) {
+		if err = failed; !r.prepareRetry(ctx, &t, l.channel, a.verdict) {
 			if a.verdict.retry && ctx.Err() != nil {
 				err = clientLeft(ctx)
 			}
@@ -234,7 +232,7 @@ func (r *Router) Do(ctx context.Context, call *Call) (*Reply, error) {
 	return nil, err
 }
 
-// routes are who may answer the call. A channel that is named is asked also for
+// routes are those that may answer the call. A channel that is named is asked also for
 // a model that it does not serve any more.
 func (r *Router) routes(call *Call) []route {
 	if call.Channel == "" {
@@ -246,45 +244,45 @@ func (r *Router) routes(call *Call) []route {
 			if id == call.Model {
 				id = ""
 			}
-			of := routeKey{call.Op, call.Model}
+			key := routeKey{call.Op, call.Model}
 			if c.Models[call.Model] == "" {
-				of.model = "" // one gauge for all models that are not its own
+				key.model = "" // measured together with all models that are not its own
 			}
-			return []route{newRoute(c, id, nil, of)}
+			return []route{newRoute(c, id, nil, key)}
 		}
 	}
 	return nil
 }
 
 // attempt asks one channel and tells the observers how it went. Where one of
-// them panics the place is given back.
-func (r *Router) attempt(ctx context.Context, call *Call, s lease, since time.Time) (a *attempt, reply *Reply, err *fault.Error) {
-	told := false
+// them panics the lease is released.
+func (r *Router) attempt(ctx context.Context, call *Call, l lease, since time.Time) (a *attempt, reply *Reply, err *fault.Error) {
+	ended := false
 	defer func() {
-		if !told {
-			s.abandon(a)
+		if !ended {
+			l.abandon(a)
 		}
 	}()
 	if call.Begin != nil {
-		ctx = call.Begin(ctx, Attempt{Channel: s.Name, Model: s.model(call.Model), Again: s.retry, Started: since})
+		ctx = call.Begin(ctx, Attempt{Channel: l.Name, Model: l.model(call.Model), Again: l.retry, Started: since})
 	}
 	start := since
 	if r.customClock {
 		start = time.Now()
 	}
-	a, ctx = newAttempt(ctx, call, s, r.now, start)
+	a, ctx = newAttempt(ctx, call, l, r.now, start)
 	reply, took, err := a.do(ctx, since, call.Accept)
 	if call.Observe != nil {
 		call.Observe(a.event(since, took, err))
 	}
-	told = true
+	ended = true
 	return a, reply, err
 }
 
-// ResetHealth ends a channel's rest after failures, since somebody found it well, by a
-// call that is a [Call.Test] for instance: it is tried again by degrees, as after
-// every rest. Without a rest it changes nothing, and it ends neither a pause nor
-// what a vendor told the channel to wait for. The error names the channels that
+// ResetHealth makes the open circuit breaker of a channel half-open, since somebody
+// found the channel well, by a call that is a [Call.Test] for instance: it is tried by
+// degrees, as always. A closed one it does not change, and it ends neither a pause
+// nor a cooldown that a vendor asked for. The error names the channels that
 // there are.
 func (r *Router) ResetHealth(name string) error {
 	c, err := r.channelNamed(name)
@@ -296,14 +294,14 @@ func (r *Router) ResetHealth(name string) error {
 	return err
 }
 
-// CircuitOpens is how often each channel, by its name, was sent to rest after failures
+// CircuitOpens is how often the circuit breaker of each channel, by its name, opened
 // since the start, reloads included.
 func (r *Router) CircuitOpens() map[string]int64 {
-	rests := make(map[string]int64, len(r.channels))
+	opens := make(map[string]int64, len(r.channels))
 	for _, c := range r.channels {
-		rests[c.Name] = c.breaker.openCount()
+		opens[c.Name] = c.breaker.openCount()
 	}
-	return rests
+	return opens
 }
 
 // route is one channel that serves a model.
@@ -314,37 +312,37 @@ type route struct {
 	stats *routeStats
 }
 
-// gauges are those of a route: of whole answers, and of streams. They are made
-// when they are needed.
+// routeStats are the statistics of a route: of whole answers, and of streams. They
+// are made when they are needed.
 type routeStats struct {
 	key      routeKey // without a model if the route is for any
 	byStream [2]atomic.Pointer[callStats]
 }
 
-// gauge is the one for a call.
+// callStats are those for a call.
 func (rt *route) callStats(stream bool) *callStats {
 	at := &rt.stats.byStream[0]
 	if stream {
 		at = &rt.stats.byStream[1]
 	}
-	g := at.Load()
-	if g == nil {
-		g = rt.channelStats.callStats(statsKey{rt.stats.key, stream})
-		at.Store(g)
+	s := at.Load()
+	if s == nil {
+		s = rt.channelState.callStats(callKind{rt.stats.key, stream})
+		at.Store(s)
 	}
-	return g
+	return s
 }
 
-// newRoute is a channel's way to its upstream for the model whose id there is
-// id, or the public one if it is empty; of is what is measured together.
-func newRoute(c *channel, id string, wrap Middleware, of routeKey) route {
-	s := &fieldFilter{channel: c}
+// newRoute is a channel's route for the model whose id there is id, or the public one
+// if it is empty; key is what is measured together.
+func newRoute(c *channel, id string, wrap Middleware, key routeKey) route {
+	f := &fieldFilter{channel: c}
 	if id != "" {
-		s.model = rawjson.Quote(nil, id)
+		f.model = rawjson.Quote(nil, id)
 	}
-	rt := route{channel: c, id: id, up: s, stats: &routeStats{key: of}}
+	rt := route{channel: c, id: id, up: f, stats: &routeStats{key: key}}
 	if wrap != nil {
-		rt.up = wrap(s)
+		rt.up = wrap(f)
 	}
 	return rt
 }
@@ -357,13 +355,13 @@ func (rt *route) model(public string) string {
 	return rt.id
 }
 
-// question is what a table of routes answers.
+// routeKey is an operation and a model.
 type routeKey struct {
 	op    Op
 	model string
 }
 
-// table is who serves what, in order of priority.
+// routeTable is which channels serve what, in order of priority.
 type routeTable struct {
 	byModel  map[routeKey][]route // of every model that some channel names
 	anyModel map[Op][]route       // of channels that pass every id through
@@ -389,7 +387,7 @@ func newRouteTable(channels []*channel, wrap Middleware) routeTable {
 	return t
 }
 
-// serving are the channels that serve a model which some channel names.
+// routesFor are the channels that serve a model which some channel names.
 func routesFor(channels []*channel, op Op, public string, wrap Middleware) (routes []route) {
 	for _, c := range channels {
 		id, named := c.Models[public]
@@ -407,7 +405,7 @@ func routesFor(channels []*channel, op Op, public string, wrap Middleware) (rout
 	return routes
 }
 
-// routes are who may serve a model, in order of priority.
+// routes are those that may serve a model, in order of priority.
 func (t *routeTable) routes(op Op, model string) []route {
 	if model == "" || model == everyModel {
 		return nil
