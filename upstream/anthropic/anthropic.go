@@ -46,7 +46,7 @@ type Options struct {
 type Upstream struct {
 	paths   map[upstream.Op]*url.URL
 	client  *httpdo.Client
-	dialect httpdo.Dialect
+	dialect httpdo.ErrorFormat
 }
 
 // paths are what is added to the base address.
@@ -64,12 +64,12 @@ func New(o Options) (*Upstream, error) {
 	}
 	client, err := httpdo.New(httpdo.Options{
 		BaseURL: o.BaseURL, Keys: o.Keys, ConnectTimeout: o.ConnectTimeout, Dial: o.Dial, Transport: o.Transport, Now: o.Now,
-	}, httpdo.Site{BaseURL: DefaultBaseURL, KeyHeader: keyHeader})
+	}, httpdo.Defaults{BaseURL: DefaultBaseURL, KeyHeader: keyHeader})
 	if err != nil {
 		return nil, err
 	}
-	u := &Upstream{paths: client.Below(paths), client: client}
-	u.dialect = httpdo.Dialect{Refused: u.refused, Status: status}
+	u := &Upstream{paths: client.URLs(paths), client: client}
+	u.dialect = httpdo.ErrorFormat{Refused: u.refused, Status: status}
 	return u, nil
 }
 
@@ -88,7 +88,7 @@ func (u *Upstream) Close() error { return u.client.Close() }
 func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	to, known := u.paths[call.Op]
 	if !known {
-		return nil, httpdo.Unserved()
+		return nil, httpdo.Unsupported()
 	}
 	if call.Query != "" {
 		asked := *to

@@ -46,20 +46,20 @@ type Options struct {
 
 // Upstream is the vendor. It is safe for concurrent use.
 type Upstream struct {
-	client  *httpdo.Client
-	tasks   *url.URL
-	dialect httpdo.Dialect
+	client   *httpdo.Client
+	tasksURL *url.URL
+	dialect  httpdo.ErrorFormat
 }
 
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the Upstream when done.
 func New(o Options) (*Upstream, error) {
-	client, err := httpdo.New(httpdo.Options(o), httpdo.Site{BaseURL: DefaultBaseURL})
+	client, err := httpdo.New(httpdo.Options(o), httpdo.Defaults{BaseURL: DefaultBaseURL})
 	if err != nil {
 		return nil, err
 	}
-	u := &Upstream{client: client, tasks: client.Base.JoinPath(tasks)}
-	u.dialect = httpdo.Dialect{Refused: u.refused}
+	u := &Upstream{client: client, tasksURL: client.Base.JoinPath(tasks)}
+	u.dialect = httpdo.ErrorFormat{Refused: u.refused}
 	return u, nil
 }
 
@@ -82,31 +82,31 @@ func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply
 	case upstream.PollVideo:
 		return u.poll(ctx, call)
 	}
-	return nil, httpdo.Unserved()
+	return nil, httpdo.Unsupported()
 }
 
 func (u *Upstream) submit(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	h := header(call)
 	h.Set("Content-Type", "application/json")
-	resp, key, err := u.client.Post(ctx, u.tasks, h, translated(call.Body))
-	return u.told(resp, key, err)
+	resp, key, err := u.client.Post(ctx, u.tasksURL, h, translateBody(call.Body))
+	return u.reply(resp, key, err)
 }
 
 // poll asks what became of a video. That it failed is an answer too.
 func (u *Upstream) poll(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	task, err := httpdo.Item(u.tasks, call.TaskID)
+	task, err := httpdo.ItemURL(u.tasksURL, call.TaskID)
 	if err != nil {
 		return nil, err
 	}
-	resp, key, err := u.client.Ask(ctx, task, header(call))
-	reply, err := u.told(resp, key, err)
+	resp, key, err := u.client.Get(ctx, task, header(call))
+	reply, err := u.reply(resp, key, err)
 	if err != nil {
-		return nil, missing(err)
+		return nil, taskNotFound(err)
 	}
 	return reply, nil
 }
 
-func (u *Upstream) told(resp *http.Response, key *upstream.Key, err error) (*upstream.Reply, error) {
+func (u *Upstream) reply(resp *http.Response, key *upstream.Key, err error) (*upstream.Reply, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +126,8 @@ func header(call *upstream.Call) http.Header {
 // translated is the body in the vendor's form, which is the public one but for
 // the role of a sound, the name of a draft's id, and a priority that is a
 // number. Whatever else there is stays byte for byte.
-func translated(body upstream.Body) upstream.Body {
-	if content := blocks(body.Raw("content")); content != nil {
+func translateBody(body upstream.Body) upstream.Body {
+	if content := translateContent(body.Raw("content")); content != nil {
 		body = body.Set("content", content)
 	}
 	if text, ok := rawjson.String(body.Raw("priority")); ok {
@@ -140,10 +140,10 @@ func translated(body upstream.Body) upstream.Body {
 
 // blocks are those of content, an array, with the ones in the vendor's form that
 // are not; nil if there are none.
-func blocks(content []byte) (changed []byte) {
+func translateContent(content []byte) (changed []byte) {
 	done := 0
 	rawjson.Each(content, func(_ int, at rawjson.Span) {
-		if b := block(at.Of(content)); b != nil {
+		if b := translateBlock(at.Of(content)); b != nil {
 			changed = append(append(changed, content[done:at.Start]...), b...)
 			done = at.End
 		}
@@ -155,7 +155,7 @@ func blocks(content []byte) (changed []byte) {
 }
 
 // block is a content block in the vendor's form; nil if it is so already.
-func block(raw []byte) []byte {
+func translateBlock(raw []byte) []byte {
 	o, err := rawjson.Index(raw, nil, nil)
 	if err != nil {
 		return nil // it is no object: for the vendor to refuse

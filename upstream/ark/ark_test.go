@@ -113,7 +113,7 @@ func TestAWrongOptionIsNamedAndNoKeyIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := up.tasks.String(); got != "https://ark.cn-beijing.volces.com/api/v3/contents/generations/tasks" {
+	if got := up.tasksURL.String(); got != "https://ark.cn-beijing.volces.com/api/v3/contents/generations/tasks" {
 		t.Errorf("the default is %s", got)
 	}
 	if err := up.Close(); err != nil {

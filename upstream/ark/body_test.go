@@ -35,7 +35,7 @@ func TestOnlyWhatTheVendorSpellsOtherwiseIsChanged(t *testing.T) {
 		if want == "" {
 			want = row.body
 		}
-		got, err := translated(vendortest.Body(t, row.body)).Bytes()
+		got, err := translateBody(vendortest.Body(t, row.body)).Bytes()
 		if err != nil || string(got) != want {
 			t.Errorf("%s: %s, %v, want %s", name, got, err, want)
 		}
@@ -44,7 +44,7 @@ func TestOnlyWhatTheVendorSpellsOtherwiseIsChanged(t *testing.T) {
 
 func TestABodyThatIsNoObjectGoesAsItIs(t *testing.T) {
 	const text = `{"content":[{"type":"audio_url"}]}`
-	if got, err := translated(upstream.BytesBody([]byte(text))).Bytes(); err != nil || string(got) != text {
+	if got, err := translateBody(upstream.BytesBody([]byte(text))).Bytes(); err != nil || string(got) != text {
 		t.Errorf("%s, %v", got, err)
 	}
 }
@@ -72,14 +72,14 @@ func FuzzBlocks(f *testing.F) {
 		if !ok {
 			t.Skip()
 		}
-		changed := blocks(content)
+		changed := translateContent(content)
 		if changed == nil {
 			return
 		}
 		if m, ok := count(changed); !ok || m != n {
 			t.Fatalf("%s became %s", content, changed)
 		}
-		if again := blocks(changed); again != nil {
+		if again := translateContent(changed); again != nil {
 			t.Fatalf("%s became %s and then %s", content, changed, again)
 		}
 	})

@@ -53,31 +53,31 @@ type Options struct {
 
 // Upstream is the vendor. It is safe for concurrent use.
 type Upstream struct {
-	client     *httpdo.Client
-	generate   *url.URL
-	synthesize *url.URL
-	tasks      *url.URL
+	client        *httpdo.Client
+	generationURL *url.URL
+	videoURL      *url.URL
+	tasksURL      *url.URL
 }
 
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the Upstream when done.
 func New(o Options) (*Upstream, error) {
-	client, err := httpdo.New(httpdo.Options(o), httpdo.Site{BaseURL: DefaultBaseURL})
+	client, err := httpdo.New(httpdo.Options(o), httpdo.Defaults{BaseURL: DefaultBaseURL})
 	if err != nil {
 		return nil, err
 	}
 	return &Upstream{
-		client: client, generate: client.Base.JoinPath(generation),
-		synthesize: client.Base.JoinPath(synthesis), tasks: client.Base.JoinPath(tasks),
+		client: client, generationURL: client.Base.JoinPath(generation),
+		videoURL: client.Base.JoinPath(synthesis), tasksURL: client.Base.JoinPath(tasks),
 	}, nil
 }
 
 // operations are what the driver can do.
 var operations = map[upstream.Op]func(*Upstream, context.Context, *upstream.Call) (*upstream.Reply, error){
-	upstream.GenerateImage: (*Upstream).draw,
-	upstream.Speech:        (*Upstream).speak,
-	upstream.SubmitVideo:   (*Upstream).submit,
-	upstream.PollVideo:     (*Upstream).poll,
+	upstream.GenerateImage: (*Upstream).generateImage,
+	upstream.Speech:        (*Upstream).synthesizeSpeech,
+	upstream.SubmitVideo:   (*Upstream).submitVideo,
+	upstream.PollVideo:     (*Upstream).pollVideo,
 }
 
 // Supports reports whether the driver knows the operation; the model is the
@@ -92,7 +92,7 @@ func (u *Upstream) Close() error { return u.client.Close() }
 func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	do := operations[call.Op]
 	if do == nil {
-		return nil, httpdo.Unserved()
+		return nil, httpdo.Unsupported()
 	}
 	return do(u, ctx, call)
 }
@@ -112,9 +112,9 @@ func header(extra ...string) http.Header {
 const maxDocument = 16 << 20
 
 // told replies with a whole document, as the vendor wrote it.
-func (u *Upstream) told(ctx context.Context, resp *http.Response, key *upstream.Key) (*upstream.Reply, error) {
-	data, err := u.whole(ctx, resp)
-	httpdo.Judge(key, err)
+func (u *Upstream) documentReply(ctx context.Context, resp *http.Response, key *upstream.Key) (*upstream.Reply, error) {
+	data, err := u.readDocument(ctx, resp)
+	httpdo.ReportKey(key, err)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (u *Upstream) told(ctx context.Context, resp *http.Response, key *upstream.
 }
 
 // whole is the whole answer: some of status 200 are refusals.
-func (u *Upstream) whole(ctx context.Context, resp *http.Response) ([]byte, error) {
+func (u *Upstream) readDocument(ctx context.Context, resp *http.Response) ([]byte, error) {
 	body, err := u.client.Body(resp, u.refused)
 	if err != nil {
 		return nil, err
@@ -133,11 +133,11 @@ func (u *Upstream) whole(ctx context.Context, resp *http.Response) ([]byte, erro
 	_ = body.Close()
 	switch _, bad := parseRefusal(data); {
 	case err != nil:
-		return nil, u.cut(ctx, err)
+		return nil, u.brokenOff(ctx, err)
 	case len(data) > maxDocument:
 		return nil, u.client.Malformed(http.StatusOK, errors.New("the answer is too large"))
 	case bad:
-		return nil, u.failed(data, resp.Header)
+		return nil, u.refusedWith200(data, resp.Header)
 	}
 	return data, nil
 }

@@ -26,7 +26,7 @@ func parseRefusal(data []byte) (r refusal, ok bool) {
 
 // arrears are codes that say that the operator's key or account is at fault,
 // whatever their status.
-var arrears = map[string]bool{
+var operatorFaults = map[string]bool{
 	"AccessDenied.Unpurchased":     true,
 	"AllocationQuota.FreeTierOnly": true,
 	"Arrearage":                    true,
@@ -72,8 +72,8 @@ func statusOf(code string) int {
 func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	r, known := parseRefusal(data)
 	e, f := u.client.Refused(status, string(data), h)
-	if known && arrears[r.code] {
-		e = u.client.Arrears(f)
+	if known && operatorFaults[r.code] {
+		e = u.client.OperatorFault(f)
 	}
 	if known && e.Code == fault.InvalidRequest {
 		e.Code = fault.Code(u.client.Keys.Mask(r.code))
@@ -88,7 +88,7 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 }
 
 // failed is the error object in an answer of status 200.
-func (u *Upstream) failed(data []byte, h http.Header) error {
+func (u *Upstream) refusedWith200(data []byte, h http.Header) error {
 	r, _ := parseRefusal(data)
 	return u.refused(statusOf(r.code), data, h)
 }

@@ -21,14 +21,14 @@ import (
 )
 
 // spoken is what the vendor calls 24 kHz PCM.
-func spoken() speech.PCM { return speech.PCM{Channels: 1, Rate: 24_000, Bits: 16} }
+func pcmFormat() speech.PCM { return speech.PCM{Channels: 1, Rate: 24_000, Bits: 16} }
 
 // speak asks for speech as a stream of events, and replies with the WAV file
 // that they carry. The request is translated: `input` and `voice` keep their
 // names, `instructions` goes to the models that take it, and `response_format`,
 // `speed` and every field that api.md does not name have no place in the
 // vendor's wire.
-func (u *Upstream) speak(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+func (u *Upstream) synthesizeSpeech(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	r, err := speech.Called(call)
 	if err != nil {
 		return nil, err
@@ -40,16 +40,16 @@ func (u *Upstream) speak(ctx context.Context, call *upstream.Call) (*upstream.Re
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The request cannot be written as JSON.", err)
 	}
-	ctx = httpdo.Following(ctx)
+	ctx = httpdo.TrackOrigin(ctx)
 	h := header("Accept", "text/event-stream", "X-DashScope-SSE", "enable")
-	resp, key, err := u.client.Post(ctx, u.generate, h, upstream.BytesBody(data))
+	resp, key, err := u.client.Post(ctx, u.generationURL, h, upstream.BytesBody(data))
 	if err != nil {
 		return nil, err
 	}
-	body, err := u.audio(ctx, resp)
-	httpdo.Judge(key, err)
+	body, err := u.readAudio(ctx, resp)
+	httpdo.ReportKey(key, err)
 	if err != nil {
-		return nil, worded(err)
+		return nil, publicSpeechError(err)
 	}
 	return &upstream.Reply{
 		Status: http.StatusOK, Header: http.Header{"Content-Type": {speech.ContentType(speech.WAV)}}, Body: body,
@@ -85,32 +85,32 @@ func translate(model string, r *speech.Request) speechRequest {
 
 // mismatches are the codes of what api.md calls an unsupported model, an
 // unknown voice or an empty input.
-var mismatches = map[fault.Code]bool{
+var mismatchCodes = map[fault.Code]bool{
 	"BadRequest.EmptyInput": true, "BadRequest.EmptyModel": true, "InternalError.Algo.InvalidParameter": true,
 	"InvalidParameter": true, "ModelNotFound": true, "model_not_supported": true,
 }
 
 // worded gives a refusal the word that api.md has for it on this endpoint, and
 // keeps the vendor's message.
-func worded(err error) error {
+func publicSpeechError(err error) error {
 	e := fault.From(err)
-	if !mismatches[e.Code] {
+	if !mismatchCodes[e.Code] {
 		return err
 	}
 	return e.With(func(e *fault.Error) { e.Code, e.Status = fault.EndpointModelMismatch, http.StatusBadRequest })
 }
 
 // audio is the WAV file of an answer: of its events, or of one document.
-func (u *Upstream) audio(ctx context.Context, resp *http.Response) (io.ReadCloser, error) {
+func (u *Upstream) readAudio(ctx context.Context, resp *http.Response) (io.ReadCloser, error) {
 	body, err := u.client.Body(resp, u.refused)
 	if err != nil {
 		return nil, err
 	}
 	switch kind := resp.Header.Get("Content-Type"); {
 	case strings.HasPrefix(kind, "text/event-stream"):
-		return u.pieces(ctx, body)
+		return u.streamAudio(ctx, body)
 	case kind == "", strings.HasPrefix(kind, "application/json"):
-		return u.document(ctx, body, resp.Header)
+		return u.audioOfDocument(ctx, body, resp.Header)
 	default:
 		_ = body.Close()
 		return nil, u.client.Malformed(resp.StatusCode, fmt.Errorf("a request for speech was answered with content type %q", u.client.Excerpt(kind)))
@@ -119,27 +119,27 @@ func (u *Upstream) audio(ctx context.Context, resp *http.Response) (io.ReadClose
 
 // document is the answer of a vendor that does not stream: the audio is in it,
 // or behind its link.
-func (u *Upstream) document(ctx context.Context, body io.ReadCloser, h http.Header) (io.ReadCloser, error) {
+func (u *Upstream) audioOfDocument(ctx context.Context, body io.ReadCloser, h http.Header) (io.ReadCloser, error) {
 	const most = 256 << 20
 	data, err := io.ReadAll(io.LimitReader(body, most))
 	_ = body.Close()
 	if err != nil {
-		return nil, u.cut(ctx, err)
+		return nil, u.brokenOff(ctx, err)
 	}
-	p, err := u.piece(data, h)
+	p, err := u.parseChunk(data, h)
 	switch {
 	case err != nil:
 		return nil, err
 	case len(p.audio) > 0:
-		return io.NopCloser(strings.NewReader(string(framed(p.audio)))), nil
+		return io.NopCloser(strings.NewReader(string(asWAV(p.audio)))), nil
 	case p.link != "":
-		return u.fetch(ctx, p.link)
+		return u.fetchLink(ctx, p.link)
 	}
 	return nil, u.client.Malformed(http.StatusOK, fmt.Errorf("an answer without audio: %s", u.client.Excerpt(string(data))))
 }
 
 // cut is the error of an answer that broke off.
-func (u *Upstream) cut(ctx context.Context, err error) error {
+func (u *Upstream) brokenOff(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fault.From(ctx.Err()).With(func(e *fault.Error) { e.Err = &upstream.Failure{Sent: true, Err: err} })
 	}
@@ -147,15 +147,15 @@ func (u *Upstream) cut(ctx context.Context, err error) error {
 }
 
 // piece is one document of an answer.
-type piece struct {
+type audioChunk struct {
 	audio []byte
 	link  string
 	last  bool
 }
 
-func (u *Upstream) piece(data []byte, h http.Header) (p piece, err error) {
+func (u *Upstream) parseChunk(data []byte, h http.Header) (p audioChunk, err error) {
 	if _, bad := parseRefusal(data); bad {
-		return p, u.failed(data, h)
+		return p, u.refusedWith200(data, h)
 	}
 	var answer struct {
 		Output struct {
@@ -177,21 +177,21 @@ func (u *Upstream) piece(data []byte, h http.Header) (p piece, err error) {
 		return p, u.client.Malformed(http.StatusOK, err)
 	}
 	a := answer.Output.Audio
-	return piece{a.Data, a.URL, answer.Output.Finish != "" && answer.Output.Finish != "null"}, nil
+	return audioChunk{a.Data, a.URL, answer.Output.Finish != "" && answer.Output.Finish != "null"}, nil
 }
 
 // framed puts samples that come bare into a WAV file.
-func framed(audio []byte) []byte {
+func asWAV(audio []byte) []byte {
 	if speech.FormatOf(audio, "") == speech.WAV {
 		return audio
 	}
-	return append(spoken().Header(), audio...)
+	return append(pcmFormat().Header(), audio...)
 }
 
 // pieces reads a stream of events up to the first audio, so that an error
 // before it is an ordinary one, and returns the file that they make.
-func (u *Upstream) pieces(ctx context.Context, body io.ReadCloser) (io.ReadCloser, error) {
-	s := &pieces{u: u, ctx: ctx, body: body, events: sse.NewReader(body, 0)}
+func (u *Upstream) streamAudio(ctx context.Context, body io.ReadCloser) (io.ReadCloser, error) {
+	s := &audioStream{u: u, ctx: ctx, body: body, events: sse.NewReader(body, 0)}
 	link, err := s.begin()
 	if err == nil && link == "" {
 		return s, nil
@@ -200,11 +200,11 @@ func (u *Upstream) pieces(ctx context.Context, body io.ReadCloser) (io.ReadClose
 	if err != nil {
 		return nil, err
 	}
-	return u.fetch(ctx, link)
+	return u.fetchLink(ctx, link)
 }
 
 // pieces is audio that comes as base64 in events.
-type pieces struct {
+type audioStream struct {
 	u      *Upstream
 	ctx    context.Context
 	body   io.ReadCloser
@@ -215,14 +215,14 @@ type pieces struct {
 }
 
 // begin waits for the first audio. A stream that ends without any has a link.
-func (s *pieces) begin() (link string, err error) {
+func (s *audioStream) begin() (link string, err error) {
 	for {
 		p, err := s.next()
 		switch {
 		case err != nil:
 			return "", err
 		case len(p.audio) > 0:
-			s.ready, s.done = framed(p.audio), p.last
+			s.ready, s.done = asWAV(p.audio), p.last
 			return "", nil
 		case p.last && p.link != "":
 			return p.link, nil
@@ -233,22 +233,22 @@ func (s *pieces) begin() (link string, err error) {
 }
 
 // next is the next event.
-func (s *pieces) next() (piece, error) {
+func (s *audioStream) next() (audioChunk, error) {
 	event, err := s.events.Next()
 	switch {
 	case errors.Is(err, io.EOF):
-		return piece{}, s.u.cut(s.ctx, io.ErrUnexpectedEOF)
+		return audioChunk{}, s.u.brokenOff(s.ctx, io.ErrUnexpectedEOF)
 	case err != nil:
-		return piece{}, s.u.cut(s.ctx, err)
+		return audioChunk{}, s.u.brokenOff(s.ctx, err)
 	case event.Name == "error":
-		return piece{}, s.u.failed(event.Data, nil)
+		return audioChunk{}, s.u.refusedWith200(event.Data, nil)
 	}
-	return s.u.piece(event.Data, nil)
+	return s.u.parseChunk(event.Data, nil)
 }
 
 // Read gives the audio as it comes. An end before the vendor says that it is
 // done is an error.
-func (s *pieces) Read(p []byte) (int, error) {
+func (s *audioStream) Read(p []byte) (int, error) {
 	for len(s.ready) == 0 {
 		switch {
 		case s.err != nil:
@@ -270,16 +270,16 @@ func (s *pieces) Read(p []byte) (int, error) {
 }
 
 // Close closes the vendor's answer.
-func (s *pieces) Close() error { return s.body.Close() }
+func (s *audioStream) Close() error { return s.body.Close() }
 
 // fetch gets a file that the vendor put elsewhere. It lies in the vendor's own
 // store, carries its right in its address, and gets no key.
-func (u *Upstream) fetch(ctx context.Context, link string) (io.ReadCloser, error) {
-	resp, err := u.client.Fetch(ctx, link)
+func (u *Upstream) fetchLink(ctx context.Context, link string) (io.ReadCloser, error) {
+	resp, err := u.client.FetchLink(ctx, link)
 	if err != nil {
-		return nil, u.cut(ctx, err) // the vendor has done, and billed, its work
+		return nil, u.brokenOff(ctx, err) // the vendor has done, and billed, its work
 	}
-	body, err := httpdo.Decoded(resp)
+	body, err := httpdo.Decompress(resp)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("the audio cannot be fetched: status %d", resp.StatusCode)
 	}

@@ -12,30 +12,30 @@ import (
 
 // submit asks for a video. The vendor takes the body as the gateway prepared it,
 // and answers with the id of a task: without the header it would refuse to.
-func (u *Upstream) submit(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	resp, key, err := u.client.Post(ctx, u.synthesize, header("X-DashScope-Async", "enable"), call.Body)
-	return u.filmed(ctx, resp, key, err)
+func (u *Upstream) submitVideo(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	resp, key, err := u.client.Post(ctx, u.videoURL, header("X-DashScope-Async", "enable"), call.Body)
+	return u.videoReply(ctx, resp, key, err)
 }
 
 // poll asks what became of a video. That it failed is an answer too.
-func (u *Upstream) poll(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	task, err := httpdo.Item(u.tasks, call.TaskID)
+func (u *Upstream) pollVideo(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	task, err := httpdo.ItemURL(u.tasksURL, call.TaskID)
 	if err != nil {
 		return nil, err
 	}
 	h := header()
 	h.Del("Content-Type") // of nothing
-	resp, key, err := u.client.Ask(ctx, task, h)
-	return u.filmed(ctx, resp, key, err)
+	resp, key, err := u.client.Get(ctx, task, h)
+	return u.videoReply(ctx, resp, key, err)
 }
 
-func (u *Upstream) filmed(ctx context.Context, resp *http.Response, key *upstream.Key, err error) (*upstream.Reply, error) {
+func (u *Upstream) videoReply(ctx context.Context, resp *http.Response, key *upstream.Key, err error) (*upstream.Reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	reply, err := u.told(ctx, resp, key)
+	reply, err := u.documentReply(ctx, resp, key)
 	if err != nil {
-		return nil, public(err)
+		return nil, publicVideoError(err)
 	}
 	return reply, nil
 }
@@ -54,7 +54,7 @@ var videoCodes = []struct {
 
 // public is a refusal in the words of the endpoint, whose errors do not have the
 // vendor's form.
-func public(err error) error {
+func publicVideoError(err error) error {
 	return fault.From(err).With(func(e *fault.Error) {
 		e.Body = nil
 		for _, row := range videoCodes {

@@ -42,7 +42,7 @@ type Options struct {
 type Upstream struct {
 	paths   map[upstream.Op]*url.URL
 	client  *httpdo.Client
-	dialect httpdo.Dialect
+	dialect httpdo.ErrorFormat
 }
 
 // paths are what is added to the base address.
@@ -57,12 +57,12 @@ var paths = map[upstream.Op]string{
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the Upstream when done.
 func New(o Options) (*Upstream, error) {
-	client, err := httpdo.New(httpdo.Options(o), httpdo.Site{BaseURL: DefaultBaseURL})
+	client, err := httpdo.New(httpdo.Options(o), httpdo.Defaults{BaseURL: DefaultBaseURL})
 	if err != nil {
 		return nil, err
 	}
-	u := &Upstream{paths: client.Below(paths), client: client}
-	u.dialect = httpdo.Dialect{Refused: u.refused, Status: status}
+	u := &Upstream{paths: client.URLs(paths), client: client}
+	u.dialect = httpdo.ErrorFormat{Refused: u.refused, Status: status}
 	return u, nil
 }
 
@@ -79,7 +79,7 @@ func (u *Upstream) Close() error { return u.client.Close() }
 func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	to, known := u.paths[call.Op]
 	if !known {
-		return nil, httpdo.Unserved()
+		return nil, httpdo.Unsupported()
 	}
 	resp, key, err := u.client.Post(ctx, to, header(call), call.Body)
 	if err != nil {

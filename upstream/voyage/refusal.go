@@ -12,28 +12,28 @@ import (
 // vendor's own words, the operator's or the vendor's.
 func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	e, f := u.client.Refused(status, string(data), h)
-	message, param := detail(data)
-	if status == http.StatusTooManyRequests && unpaid(message) {
-		e = u.client.Arrears(f)
+	message, param := parseDetail(data)
+	if status == http.StatusTooManyRequests && lacksPayment(message) {
+		e = u.client.OperatorFault(f)
 	}
 	if e.Code == fault.InvalidRequest {
 		if message = u.client.Keys.Mask(message); message != "" {
 			e.Message = message
 		}
-		e.Param = u.client.Keys.Mask(public(param))
+		e.Param = u.client.Keys.Mask(publicParam(param))
 	}
 	return e
 }
 
 // unpaid reports whether a rate limit is that of an account which has no means
 // of payment: three requests a minute, which no waiting cures.
-func unpaid(message string) bool {
+func lacksPayment(message string) bool {
 	message = strings.ToLower(message)
 	return strings.Contains(message, "payment method") || strings.Contains(message, "billing")
 }
 
 // public is the API's name of a field of Voyage's.
-func public(param string) string {
+func publicParam(param string) string {
 	if param == "output_dimension" {
 		return "dimensions"
 	}
@@ -42,7 +42,7 @@ func public(param string) string {
 
 // detail reads an error body: a text, or a list of {loc, msg, type} of which
 // the first names the field.
-func detail(data []byte) (message, param string) {
+func parseDetail(data []byte) (message, param string) {
 	o, err := rawjson.Index(data, nil, nil)
 	if err != nil {
 		return "", ""

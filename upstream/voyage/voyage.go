@@ -52,7 +52,7 @@ type Upstream struct {
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the Upstream when done.
 func New(o Options) (*Upstream, error) {
-	client, err := httpdo.New(httpdo.Options(o), httpdo.Site{BaseURL: DefaultBaseURL})
+	client, err := httpdo.New(httpdo.Options(o), httpdo.Defaults{BaseURL: DefaultBaseURL})
 	if err != nil {
 		return nil, err
 	}
@@ -70,17 +70,17 @@ func (u *Upstream) Close() error { return u.client.Close() }
 // answer is read whole.
 func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	if call.Op != upstream.Embeddings {
-		return nil, httpdo.Unserved()
+		return nil, httpdo.Unsupported()
 	}
 	header := http.Header{
 		"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {httpdo.UserAgent},
 	}
-	resp, key, err := u.client.Post(ctx, u.path, header, wire(call.Body))
+	resp, key, err := u.client.Post(ctx, u.path, header, translateBody(call.Body))
 	if err != nil {
 		return nil, err
 	}
 	data, err := u.answer(ctx, resp)
-	httpdo.Judge(key, err)
+	httpdo.ReportKey(key, err)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply
 // wire is the body as Voyage takes it (upstreams/translation.md, 7): dimensions
 // under their own name, no word for the default encoding, no user. What only
 // Voyage knows (input_type, truncation, output_dtype) passes.
-func wire(body upstream.Body) upstream.Body {
+func translateBody(body upstream.Body) upstream.Body {
 	if !body.IsObject() {
 		return body
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // Dialect is how a vendor words its errors.
-type Dialect struct {
+type ErrorFormat struct {
 	// Refused makes the error of an error body: the caller's fault, the
 	// operator's or the vendor's.
 	Refused func(status int, data []byte, h http.Header) error
@@ -26,7 +26,7 @@ type Dialect struct {
 // Answer turns a response into a Reply whose body streams, or into an error,
 // and closes the body of what it does not hand on. stream says that events were
 // asked for.
-func (c *Client) Answer(resp *http.Response, stream bool, d Dialect) (*upstream.Reply, error) {
+func (c *Client) Answer(resp *http.Response, stream bool, d ErrorFormat) (*upstream.Reply, error) {
 	body, err := c.Body(resp, d.Refused)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (c *Client) Answer(resp *http.Response, stream bool, d Dialect) (*upstream.
 			return nil, err
 		}
 	}
-	reply := &upstream.Reply{Status: resp.StatusCode, Header: allowed(resp.Header), Body: body}
+	reply := &upstream.Reply{Status: resp.StatusCode, Header: clientHeader(resp.Header), Body: body}
 	if stream { // the transport keeps the response as long as it lasts
 		resp.Request, resp.Header = nil, nil
 	}
@@ -45,7 +45,7 @@ func (c *Client) Answer(resp *http.Response, stream bool, d Dialect) (*upstream.
 
 // checkStream refuses what is no stream of events. Some vendors answer a
 // streamed request with an error object in a 200; some name no type at all.
-func (c *Client) checkStream(resp *http.Response, body io.ReadCloser, d Dialect) error {
+func (c *Client) checkStream(resp *http.Response, body io.ReadCloser, d ErrorFormat) error {
 	given := resp.Header.Get("Content-Type")
 	if given == "" || given == "text/event-stream" {
 		return nil
@@ -67,7 +67,7 @@ func (c *Client) checkStream(resp *http.Response, body io.ReadCloser, d Dialect)
 
 // allowed are the headers that may reach a client, made anew so that nothing
 // hides in them.
-func allowed(h http.Header) http.Header {
+func clientHeader(h http.Header) http.Header {
 	given := h.Get("Content-Type")
 	switch given {
 	case "application/json", "text/event-stream":
@@ -81,7 +81,7 @@ func allowed(h http.Header) http.Header {
 }
 
 // Words are what a vendor says of an error.
-type Words struct {
+type VendorError struct {
 	Code    fault.Code
 	Message string
 	Param   string
@@ -90,7 +90,7 @@ type Words struct {
 
 // Quote puts a vendor's words into the error of a 4xx that is the caller's
 // fault, keys masked. A body that holds a key is not passed on.
-func (c *Client) Quote(e *fault.Error, w Words) {
+func (c *Client) QuoteError(e *fault.Error, w VendorError) {
 	e.Code, e.Param = fault.Code(c.Keys.Mask(string(w.Code))), c.Keys.Mask(w.Param)
 	message := c.Keys.Mask(w.Message)
 	if message != "" {
@@ -105,7 +105,7 @@ func (c *Client) Quote(e *fault.Error, w Words) {
 // Body is the decoded body of a good answer, or the error of any other, whose
 // body it closes. refused makes the error of an error body.
 func (c *Client) Body(resp *http.Response, refused func(status int, data []byte, h http.Header) error) (io.ReadCloser, error) {
-	body, err := Decoded(resp)
+	body, err := Decompress(resp)
 	switch s := resp.StatusCode; {
 	case err != nil:
 		_ = resp.Body.Close() // nothing of it is read
@@ -121,9 +121,9 @@ func (c *Client) Body(resp *http.Response, refused func(status int, data []byte,
 
 // Reply is [Client.Answer] of a call that was made with the key, which it tells
 // how it did.
-func (c *Client) Reply(resp *http.Response, key *upstream.Key, stream bool, d Dialect) (*upstream.Reply, error) {
+func (c *Client) Reply(resp *http.Response, key *upstream.Key, stream bool, d ErrorFormat) (*upstream.Reply, error) {
 	reply, err := c.Answer(resp, stream, d)
-	Judge(key, err)
+	ReportKey(key, err)
 	return reply, err
 }
 
@@ -133,7 +133,7 @@ const maxDecoded = 256 << 20
 var errTooLarge = errors.New("the compressed answer is too large")
 
 // Decoded is the response's body without a compression that nobody asked for.
-func Decoded(resp *http.Response) (io.ReadCloser, error) {
+func Decompress(resp *http.Response) (io.ReadCloser, error) {
 	given := resp.Header.Values("Content-Encoding")
 	if len(given) == 0 {
 		return resp.Body, nil
@@ -142,7 +142,7 @@ func Decoded(resp *http.Response) (io.ReadCloser, error) {
 	case "", "identity":
 		return resp.Body, nil
 	case "gzip", "x-gzip":
-		return &inflated{src: resp.Body, left: maxDecoded}, nil
+		return &gzipBody{body: resp.Body, left: maxDecoded}, nil
 	default:
 		if len(e) > 16 { // no name of a coding, and not to be cut before keys are masked
 			return nil, fmt.Errorf("a content encoding of %d bytes was not asked for", len(e))
@@ -153,20 +153,20 @@ func Decoded(resp *http.Response) (io.ReadCloser, error) {
 
 // inflated is a body under gzip. It reads nothing before its first Read, so
 // that a stream's headers do not wait for its first byte.
-type inflated struct {
-	src  io.ReadCloser
-	zip  *gzip.Reader
-	left int64
+type gzipBody struct {
+	body   io.ReadCloser
+	reader *gzip.Reader
+	left   int64
 }
 
 // Read unfolds until the limit.
-func (b *inflated) Read(p []byte) (n int, err error) {
-	if b.zip == nil {
-		if b.zip, err = gzip.NewReader(b.src); err != nil {
-			return 0, b.cut(err)
+func (b *gzipBody) Read(p []byte) (n int, err error) {
+	if b.reader == nil {
+		if b.reader, err = gzip.NewReader(b.body); err != nil {
+			return 0, b.emptyIsCut(err)
 		}
 	}
-	n, err = b.zip.Read(p)
+	n, err = b.reader.Read(p)
 	if b.left -= int64(n); b.left < 0 {
 		return 0, errTooLarge
 	}
@@ -174,7 +174,7 @@ func (b *inflated) Read(p []byte) (n int, err error) {
 }
 
 // cut keeps an answer of no bytes at all from looking like an empty one.
-func (b *inflated) cut(err error) error {
+func (b *gzipBody) emptyIsCut(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
 	}
@@ -182,4 +182,4 @@ func (b *inflated) cut(err error) error {
 }
 
 // Close closes the vendor's body.
-func (b *inflated) Close() error { return b.src.Close() }
+func (b *gzipBody) Close() error { return b.body.Close() }

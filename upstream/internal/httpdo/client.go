@@ -31,27 +31,27 @@ type Options struct {
 }
 
 // Site is what a driver knows of its vendor without being told.
-type Site struct {
+type Defaults struct {
 	BaseURL   string                                // where it is if the options do not say
 	KeyHeader func(key string) (name, value string) // the header of a key; nil means a bearer token
 }
 
 // Client calls one vendor. It is safe for concurrent use.
 type Client struct {
-	Base *url.URL
-	Keys *upstream.Keys
-	Own  *http.Transport // nil if the Transport is somebody else's
+	Base         *url.URL
+	Keys         *upstream.Keys
+	OwnTransport *http.Transport // nil if the Transport is somebody else's
 
-	closed    atomic.Bool
-	client    *http.Client // follows no redirect: one call is one request
-	links     *http.Client
-	now       func() time.Time
-	keyHeader func(key string) (name, value string)
+	closed     atomic.Bool
+	client     *http.Client // follows no redirect: one call is one request
+	linkClient *http.Client
+	now        func() time.Time
+	keyHeader  func(key string) (name, value string)
 }
 
 // New returns a client. The error says which option is wrong and never holds a
 // key. Close the Client when done.
-func New(o Options, site Site) (*Client, error) {
+func New(o Options, site Defaults) (*Client, error) {
 	base, err := parseBase(o.BaseURL, site.BaseURL)
 	if err != nil {
 		return nil, err
@@ -70,12 +70,12 @@ func New(o Options, site Site) (*Client, error) {
 	if c.keyHeader == nil {
 		c.keyHeader = bearer
 	}
-	c.links = newLinks(o)
+	c.linkClient = newLinkClient(o)
 	if o.Transport == nil {
-		c.Own = newTransport(o)
-		o.Transport = c.Own
+		c.OwnTransport = newTransport(o)
+		o.Transport = c.OwnTransport
 	}
-	c.client = &http.Client{Transport: o.Transport, CheckRedirect: stay}
+	c.client = &http.Client{Transport: o.Transport, CheckRedirect: noRedirects}
 	return c, nil
 }
 
@@ -104,15 +104,15 @@ func parseBase(text, otherwise string) (*url.URL, error) {
 // go on, and later calls open connections anew, which do not outlast them: a
 // reload may have a call that is late for a client which nobody uses any more.
 func (c *Client) Close() error {
-	if c.Own != nil {
+	if c.OwnTransport != nil {
 		c.closed.Store(true)
-		c.Own.CloseIdleConnections()
+		c.OwnTransport.CloseIdleConnections()
 	}
 	return nil
 }
 
 // Below are the addresses of operations, whose paths are added to the base.
-func (c *Client) Below(paths map[upstream.Op]string) map[upstream.Op]*url.URL {
+func (c *Client) URLs(paths map[upstream.Op]string) map[upstream.Op]*url.URL {
 	all := make(map[upstream.Op]*url.URL, len(paths))
 	for op, path := range paths {
 		all[op] = c.Base.JoinPath(path)
@@ -122,7 +122,7 @@ func (c *Client) Below(paths map[upstream.Op]string) map[upstream.Op]*url.URL {
 
 // Unserved is the error of a call for an operation that the driver does not
 // support.
-func Unserved() error {
+func Unsupported() error {
 	return fault.New(fault.InternalError, "The gateway sent the request to a channel that cannot serve it.")
 }
 
@@ -142,7 +142,7 @@ func (c *Client) Post(ctx context.Context, to *url.URL, header http.Header, body
 
 // Ask is [Client.Post] for a GET, which has no body. It may go out twice, over a
 // connection that the vendor was about to close.
-func (c *Client) Ask(ctx context.Context, to *url.URL, header http.Header) (*http.Response, *upstream.Key, error) {
+func (c *Client) Get(ctx context.Context, to *url.URL, header http.Header) (*http.Response, *upstream.Key, error) {
 	key := c.key(header)
 	resp, err := c.do(ctx, http.MethodGet, to, header, nil, 0)
 	return resp, key, err
@@ -160,7 +160,7 @@ func (c *Client) key(header http.Header) *upstream.Key {
 
 // Item is the address of one of the things below an address. An id that would
 // lead elsewhere is refused, and nothing is sent.
-func Item(below *url.URL, id string) (*url.URL, error) {
+func ItemURL(below *url.URL, id string) (*url.URL, error) {
 	if strings.Trim(id, ".") == "" {
 		return nil, fault.Wrap(fault.InternalError, "The gateway does not know the upstream's id of the task.", fmt.Errorf("the id %q", id))
 	}
@@ -173,7 +173,7 @@ const UserAgent = "tollhouse"
 // do makes a request from scratch. It has no GetBody, without which
 // http.Transport sends nothing twice.
 func (c *Client) do(ctx context.Context, method string, to *url.URL, header http.Header, body io.ReadCloser, size int64) (*http.Response, error) {
-	var s sending
+	var s sendTracker
 	if trail := hop.FromContext(ctx); trail != nil {
 		header[hop.Header] = trail.Values()
 	}
@@ -187,19 +187,19 @@ func (c *Client) do(ctx context.Context, method string, to *url.URL, header http
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
 	req.Close = c.closed.Load()
-	resp, err := c.client.Do(req.WithContext(s.watch(ctx, c.Own != nil)))
+	resp, err := c.client.Do(req.WithContext(s.watch(ctx, c.OwnTransport != nil)))
 	if c.closed.Load() {
-		c.Own.CloseIdleConnections() // which the transport keeps again since this call
+		c.OwnTransport.CloseIdleConnections() // which the transport keeps again since this call
 	}
 	if err != nil {
-		return nil, c.broken(ctx, s.sent(ctx, err), err)
+		return nil, c.transportError(ctx, s.sent(ctx, err), err)
 	}
 	return resp, nil
 }
 
 // Judge tells the key how it did, and err, which is what became of the call, if
 // another key can serve.
-func Judge(key *upstream.Key, err error) {
+func ReportKey(key *upstream.Key, err error) {
 	f := failure(err)
 	switch {
 	case key == nil, f != nil && f.Misrouted():

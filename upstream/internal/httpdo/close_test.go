@@ -24,12 +24,12 @@ func TestAfterCloseNoConnectionOutlastsItsCall(t *testing.T) {
 	}
 	s.Start()
 	t.Cleanup(s.Close)
-	c, err := New(Options{BaseURL: s.URL}, Site{})
+	c, err := New(Options{BaseURL: s.URL}, Defaults{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ask := func(path string) {
-		resp, _, err := c.Ask(t.Context(), c.Base.JoinPath(path), http.Header{})
+		resp, _, err := c.Get(t.Context(), c.Base.JoinPath(path), http.Header{})
 		if err != nil {
 			t.Error(err)
 			return

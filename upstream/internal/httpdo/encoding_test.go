@@ -18,14 +18,14 @@ func TestACompressedAnswerUnfoldsToItsEndOrFails(t *testing.T) {
 		want int
 		err  error
 	}{
-		"whole":         {vendortest.Zipped(t, size), size, size, nil},
-		"over the cap":  {vendortest.Zipped(t, size), size - 1, -1, errTooLarge},
-		"cut":           {vendortest.Zipped(t, size)[:100], size, -1, io.ErrUnexpectedEOF},
+		"whole":         {vendortest.Gzip(t, size), size, size, nil},
+		"over the cap":  {vendortest.Gzip(t, size), size - 1, -1, errTooLarge},
+		"cut":           {vendortest.Gzip(t, size)[:100], size, -1, io.ErrUnexpectedEOF},
 		"nothing":       {nil, size, 0, io.ErrUnexpectedEOF},
 		"not gzip":      {[]byte("{\"choices\":[]}"), size, 0, gzip.ErrHeader},
-		"wrong content": {append(vendortest.Zipped(t, 5)[:20:20], 0, 0, 0, 0, 0, 0, 0, 0), size, -1, nil},
+		"wrong content": {append(vendortest.Gzip(t, 5)[:20:20], 0, 0, 0, 0, 0, 0, 0, 0), size, -1, nil},
 	} {
-		body := &inflated{src: io.NopCloser(bytes.NewReader(row.body)), left: row.left}
+		body := &gzipBody{body: io.NopCloser(bytes.NewReader(row.body)), left: row.left}
 		n, err := io.Copy(io.Discard, body)
 		if row.want >= 0 && n != int64(row.want) || row.err != nil && !errors.Is(err, row.err) || (err == nil) != (name == "whole") {
 			t.Errorf("%s: %d bytes, %v", name, n, err)
@@ -37,7 +37,7 @@ func TestACompressedAnswerUnfoldsToItsEndOrFails(t *testing.T) {
 }
 
 func TestWhatAServerDidNotLookAtIsKnownByItsWords(t *testing.T) {
-	if !unprocessed(errors.New("stream error: stream ID 3; REFUSED_STREAM")) || unprocessed(io.EOF) {
+	if !notProcessed(errors.New("stream error: stream ID 3; REFUSED_STREAM")) || notProcessed(io.EOF) {
 		t.Error("what a server did not look at is known by its words")
 	}
 }

@@ -39,7 +39,7 @@ func (c *Client) Refused(status int, text string, h http.Header) (*fault.Error, 
 
 // Arrears makes a refusal one that is the operator's: the vendor's own code says
 // that the key or the account is at fault, for instance that it cannot pay.
-func (c *Client) Arrears(f *upstream.Failure) *fault.Error {
+func (c *Client) OperatorFault(f *upstream.Failure) *fault.Error {
 	f.Fatal, f.Refused, f.Ambiguous = true, false, false
 	return f.Fault()
 }
@@ -56,7 +56,7 @@ func (c *Client) Malformed(status int, err error) error {
 }
 
 // broken is the error of a call that got no response.
-func (c *Client) broken(ctx context.Context, sent bool, err error) error {
+func (c *Client) transportError(ctx context.Context, sent bool, err error) error {
 	var outer *url.Error
 	if errors.As(err, &outer) {
 		err = outer.Err
@@ -85,10 +85,10 @@ func failure(err error) *upstream.Failure {
 
 // Excerpt is the beginning of a vendor's text for the log. Keys are masked first:
 // half of one that is cut would not be found.
-func (c *Client) Excerpt(text string) string { return clip(c.Keys.Mask(text)) }
+func (c *Client) Excerpt(text string) string { return truncate(c.Keys.Mask(text)) }
 
 // clip bounds a text for the log.
-func clip(s string) string {
+func truncate(s string) string {
 	const most = 1024
 	if len(s) <= most {
 		return s
@@ -102,11 +102,11 @@ const MaxWait = time.Hour
 // retryAfter is how long the vendor asks to wait; 0 if it does not say, or says
 // nonsense.
 func retryAfter(h http.Header, now time.Time) time.Duration {
-	if d, ok := number(h.Get("Retry-After-Ms"), time.Millisecond); ok {
+	if d, ok := parseUnits(h.Get("Retry-After-Ms"), time.Millisecond); ok {
 		return d
 	}
 	given := h.Get("Retry-After")
-	if d, ok := number(given, time.Second); ok {
+	if d, ok := parseUnits(given, time.Second); ok {
 		return d
 	}
 	if at, err := http.ParseTime(given); err == nil {
@@ -116,7 +116,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 }
 
 // number reads a count of units, which may have a fraction.
-func number(text string, unit time.Duration) (time.Duration, bool) {
+func parseUnits(text string, unit time.Duration) (time.Duration, bool) {
 	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	switch {
 	case err != nil || !(n >= 0): // NaN is not

@@ -26,24 +26,24 @@ func TestBehindAProxyALinkMayNotLeadInside(t *testing.T) {
 		proxy   string
 		fetched int
 	}{{"", 1}, {"http://proxy.example:3128", 0}} {
-		c, err := New(Options{BaseURL: "http://vendor.example", Dial: all}, Site{})
+		c, err := New(Options{BaseURL: "http://vendor.example", Dial: all}, Defaults{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Own.Proxy = func(*http.Request) (*url.URL, error) {
+		c.OwnTransport.Proxy = func(*http.Request) (*url.URL, error) {
 			if row.proxy == "" {
 				return nil, nil
 			}
 			return url.Parse(row.proxy)
 		}
 		fetched = 0
-		ctx := Following(t.Context())
-		answer, _, err := c.Ask(ctx, c.Base.JoinPath("answer"), http.Header{})
+		ctx := TrackOrigin(t.Context())
+		answer, _, err := c.Get(ctx, c.Base.JoinPath("answer"), http.Header{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = answer.Body.Close()
-		file, err := c.Fetch(ctx, "http://vendor.example/file")
+		file, err := c.FetchLink(ctx, "http://vendor.example/file")
 		if err == nil {
 			_ = file.Body.Close()
 		} else if !strings.Contains(err.Error(), "not public") {

@@ -19,7 +19,7 @@ func TestAVendorWhoseMachineIsGoneIsNoticedWithinAMinute(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	raw, err := c.(*conn).Conn.(*net.TCPConn).SyscallConn()
+	raw, err := c.(*countingConn).Conn.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,14 +12,14 @@ func TestTheHeadersOfAContextTravelBesideTheDriversOwn(t *testing.T) {
 	var got http.Header
 	vendor := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
 	defer vendor.Close()
-	c, err := New(Options{BaseURL: vendor.URL}, Site{})
+	c, err := New(Options{BaseURL: vendor.URL}, Defaults{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
 	wire := http.Header{"Traceparent": {"00-1-2-01"}, "X-Version": {"theirs"}, "Authorization": {"Bearer theirs"}}
 	header := http.Header{"X-Version": {"ours"}, "Authorization": {"Bearer ours"}}
-	resp, _, err := c.Ask(upstream.WithWire(t.Context(), wire), c.Base, header)
+	resp, _, err := c.Get(upstream.WithWire(t.Context(), wire), c.Base, header)
 	if err != nil {
 		t.Fatal(err)
 	}
