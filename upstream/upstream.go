@@ -2,7 +2,14 @@
 // simulator, a Go function, or a Router over many of them.
 package upstream
 
-import "context"
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/secret"
+)
 
 // Upstream answers calls. It is safe for concurrent use.
 //
@@ -69,4 +76,32 @@ const (
 // Ops returns every operation, in the order of the API's documentation.
 func Ops() []Op {
 	return []Op{ChatCompletion, Messages, CountTokens, GenerateImage, EditImage, SubmitVideo, PollVideo, Embeddings, Speech}
+}
+
+// DriverOptions say where a vendor is and how it is reached; the drivers below this
+// package all take them. The zero value is the vendor's own address, without a key.
+type DriverOptions struct {
+	// BaseURL is the absolute http or https address to which the paths of the
+	// API are added, without credentials, query or fragment.
+	BaseURL string
+	// Keys are sent in turn (see [Keys]), in the header that the vendor wants. With
+	// none, calls carry no key. Where videos are made all are of one account, since
+	// the tasks of one are not known to another.
+	Keys []secret.String
+	// Bearer sends a key as a bearer token to a vendor of Anthropic's wire, whose own
+	// header is x-api-key. The other drivers always do.
+	Bearer bool
+	// ConnectTimeout bounds the connection, and the TLS handshake once more;
+	// 5 s if zero. Every other time-out is the Router's.
+	ConnectTimeout time.Duration
+	// Dial makes connections; a net.Dialer if nil. Transport makes it unused. A
+	// connection for a link that a vendor answered with is closed if its address is
+	// not public.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Transport replaces the driver's own, which refuses to decompress, to
+	// follow redirects and to send a request twice. It fetches the vendor's links
+	// too, and must not connect them to private addresses. The caller closes it.
+	Transport http.RoundTripper
+	// Now dates refusals of keys and Retry-After; time.Now if nil.
+	Now func() time.Time
 }

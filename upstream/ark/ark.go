@@ -4,14 +4,11 @@ package ark
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
@@ -22,27 +19,9 @@ const DefaultBaseURL = "https://ark.cn-beijing.volces.com/api/v3"
 // tasks is the path of videos.
 const tasks = "/contents/generations/tasks"
 
-// Options say where the vendor is. The zero value is its default site, without
-// a key.
-type Options struct {
-	// BaseURL is the absolute http or https address to which the paths of the
-	// API are added, without credentials, query or fragment.
-	BaseURL string
-	// Keys are sent as bearer tokens, in turn (see upstream.Keys). With none,
-	// calls carry no Authorization header. All are of one account, since the
-	// tasks of one are not known to another.
-	Keys []secret.String
-	// ConnectTimeout bounds the connection, and the TLS handshake once more;
-	// 5 s if zero. Every other time-out is the Router's.
-	ConnectTimeout time.Duration
-	// Dial makes connections; a net.Dialer if nil. Transport makes it unused.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Transport replaces the driver's own, which refuses to decompress, to
-	// follow redirects and to send a submission twice. The caller closes it.
-	Transport http.RoundTripper
-	// Now dates rests of keys and Retry-After; time.Now if nil.
-	Now func() time.Time
-}
+// Options say where the vendor is. The zero value is its default site, without a
+// key.
+type Options = upstream.DriverOptions
 
 // Upstream is the vendor. It is safe for concurrent use.
 type Upstream struct {
@@ -54,7 +33,7 @@ type Upstream struct {
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the Upstream when done.
 func New(o Options) (*Upstream, error) {
-	client, err := httpdo.New(httpdo.Options(o), httpdo.Defaults{BaseURL: DefaultBaseURL})
+	client, err := httpdo.New(o, httpdo.Defaults{BaseURL: DefaultBaseURL})
 	if err != nil {
 		return nil, err
 	}

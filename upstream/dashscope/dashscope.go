@@ -7,12 +7,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"time"
 
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
@@ -27,29 +24,9 @@ const (
 	tasks      = "/tasks"
 )
 
-// Options say where the vendor is. The zero value is its default site, without
-// a key.
-type Options struct {
-	// BaseURL is the absolute http or https address to which the paths of the
-	// API are added, without credentials, query or fragment.
-	BaseURL string
-	// Keys are sent as bearer tokens, in turn (see upstream.Keys). With none,
-	// calls carry no Authorization header. All are of one account if videos are
-	// made, since the tasks of one are not known to another.
-	Keys []secret.String
-	// ConnectTimeout bounds the connection, and the TLS handshake once more;
-	// 5 s if zero. Every other time-out is the Router's.
-	ConnectTimeout time.Duration
-	// Dial makes connections; a net.Dialer if nil. Transport makes it unused. What it
-	// connects a link of the vendor's to is hung up on if the address is not public.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Transport replaces the driver's own, which refuses to decompress, to
-	// follow redirects and to send a request twice. It fetches the vendor's links
-	// too, and must not connect them to private addresses. The caller closes it.
-	Transport http.RoundTripper
-	// Now dates rests of keys and Retry-After; time.Now if nil.
-	Now func() time.Time
-}
+// Options say where the vendor is. The zero value is its default site, without a
+// key.
+type Options = upstream.DriverOptions
 
 // Upstream is the vendor. It is safe for concurrent use.
 type Upstream struct {
@@ -62,7 +39,7 @@ type Upstream struct {
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the Upstream when done.
 func New(o Options) (*Upstream, error) {
-	client, err := httpdo.New(httpdo.Options(o), httpdo.Defaults{BaseURL: DefaultBaseURL})
+	client, err := httpdo.New(o, httpdo.Defaults{BaseURL: DefaultBaseURL})
 	if err != nil {
 		return nil, err
 	}

@@ -6,15 +6,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
@@ -24,24 +21,7 @@ const DefaultBaseURL = "https://api.voyageai.com/v1"
 
 // Options say where the vendor is. The zero value is Voyage itself, without a
 // key.
-type Options struct {
-	// BaseURL is the absolute http or https address to which the paths of the
-	// API are added, without credentials, query or fragment.
-	BaseURL string
-	// Keys are sent as bearer tokens, in turn (see upstream.Keys). With none,
-	// calls carry no Authorization header.
-	Keys []secret.String
-	// ConnectTimeout bounds the connection, and the TLS handshake once more;
-	// 5 s if zero. Every other time-out is the Router's.
-	ConnectTimeout time.Duration
-	// Dial makes connections; a net.Dialer if nil. Transport makes it unused.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Transport replaces the driver's own, which refuses to decompress, to
-	// follow redirects and to send a request twice. The caller closes it.
-	Transport http.RoundTripper
-	// Now dates rests of keys and Retry-After; time.Now if nil.
-	Now func() time.Time
-}
+type Options = upstream.DriverOptions
 
 // Upstream is Voyage. It is safe for concurrent use.
 type Upstream struct {
@@ -52,7 +32,7 @@ type Upstream struct {
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the Upstream when done.
 func New(o Options) (*Upstream, error) {
-	client, err := httpdo.New(httpdo.Options(o), httpdo.Defaults{BaseURL: DefaultBaseURL})
+	client, err := httpdo.New(o, httpdo.Defaults{BaseURL: DefaultBaseURL})
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,20 +14,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/hop"
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
-
-// Options say where a vendor is and how it is reached. Those of a driver are the
-// same fields in the same order, so that they convert to these.
-type Options struct {
-	BaseURL        string          // absolute http or https address
-	Keys           []secret.String // in turn (see upstream.Keys); with none, calls carry no key
-	ConnectTimeout time.Duration   // bounds the connection, and the TLS handshake once more; 5 s if zero
-	Dial           func(ctx context.Context, network, address string) (net.Conn, error)
-	Transport      http.RoundTripper // replaces the client's own; the caller closes it
-	Now            func() time.Time  // dates rests of keys and Retry-After; time.Now if nil
-}
 
 // Site is what a driver knows of its vendor without being told.
 type Defaults struct {
@@ -51,7 +38,7 @@ type Client struct {
 
 // New returns a client. The error says which option is wrong and never holds a
 // key. Close the Client when done.
-func New(o Options, site Defaults) (*Client, error) {
+func New(o upstream.DriverOptions, site Defaults) (*Client, error) {
 	base, err := parseBase(o.BaseURL, site.BaseURL)
 	if err != nil {
 		return nil, err

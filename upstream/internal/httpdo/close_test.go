@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // A call that comes late, to a client that a reload has replaced, is answered
@@ -24,7 +26,7 @@ func TestAfterCloseNoConnectionOutlastsItsCall(t *testing.T) {
 	}
 	s.Start()
 	t.Cleanup(s.Close)
-	c, err := New(Options{BaseURL: s.URL}, Defaults{})
+	c, err := New(upstream.DriverOptions{BaseURL: s.URL}, Defaults{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/tollhouse-ai/gateway/internal/public"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // origin is where an answer came from; nil if nobody knows.
@@ -112,7 +113,7 @@ func checkDial(ctx context.Context, _, address string, _ syscall.RawConn) error 
 // up by itself, and each fetch has a connection of its own, so that each address is
 // checked. A dialler of somebody else's is asked where it led to. Of a transport of
 // somebody else's nothing is known: it checks names by itself.
-func newLinkClient(o Options) *http.Client {
+func newLinkClient(o upstream.DriverOptions) *http.Client {
 	rt := o.Transport
 	if rt == nil {
 		dial := o.Dial

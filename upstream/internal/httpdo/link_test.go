@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // The address that an answer came from is then the proxy's, which is inside.
@@ -26,7 +28,7 @@ func TestBehindAProxyALinkMayNotLeadInside(t *testing.T) {
 		proxy   string
 		fetched int
 	}{{"", 1}, {"http://proxy.example:3128", 0}} {
-		c, err := New(Options{BaseURL: "http://vendor.example", Dial: all}, Defaults{})
+		c, err := New(upstream.DriverOptions{BaseURL: "http://vendor.example", Dial: all}, Defaults{})
 		if err != nil {
 			t.Fatal(err)
 		}

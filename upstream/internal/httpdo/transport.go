@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 const (
@@ -29,7 +31,7 @@ func keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 3}
 }
 
-func newTransport(o Options) *http.Transport {
+func newTransport(o upstream.DriverOptions) *http.Transport {
 	patience := cmp.Or(o.ConnectTimeout, connectTimeout)
 	dial := o.Dial
 	if dial == nil {

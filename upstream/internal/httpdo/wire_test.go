@@ -12,7 +12,7 @@ func TestTheHeadersOfAContextTravelBesideTheDriversOwn(t *testing.T) {
 	var got http.Header
 	vendor := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
 	defer vendor.Close()
-	c, err := New(Options{BaseURL: vendor.URL}, Defaults{})
+	c, err := New(upstream.DriverOptions{BaseURL: vendor.URL}, Defaults{})
 	if err != nil {
 		t.Fatal(err)
 	}
