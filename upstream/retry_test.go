@@ -21,7 +21,7 @@ func keyed(status int) error {
 	}).Fault()
 }
 
-// TestWhoIsRepeatedWhere is faults.md, row 7: what may have been accepted, and
+// TestWhoIsRepeatedWhere is docs/faults.md, row 7: what may have been accepted, and
 // will be billed then, is only repeated where two answers cost little.
 func TestWhoIsRepeatedWhere(t *testing.T) {
 	cheap := []upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.CountTokens, upstream.Embeddings}

@@ -60,11 +60,11 @@ func status(data []byte) int {
 	return http.StatusBadGateway
 }
 
-// operators are the types of error that are the operator's fault, whatever
+// operatorTypes are those of error that are the operator's fault, whatever
 // their status. A permission_error may also be of what one request asks for.
 var operatorTypes = map[string]bool{"authentication_error": true, "billing_error": true, "permission_error": true}
 
-// unpaid is how the messages begin, in lower case, by which alone an account
+// unpaidPrefixes is how the messages begin, in lower case, by which alone an account
 // that may not be used any more is told from a bad request: both are a 400 of
 // the type invalid_request_error.
 var unpaidPrefixes = []string{
@@ -90,7 +90,7 @@ func (v *vendorError) operatorsFault() bool {
 	return false
 }
 
-// word is the error's code for the caller.
+// publicCode is the error's code for the caller.
 func (v *vendorError) publicCode() fault.Code {
 	if v.kind == "" {
 		return fault.InvalidRequest

@@ -42,8 +42,8 @@ func New(o Options) (*Upstream, error) {
 	return u, nil
 }
 
-// Supports reports whether op is the submission of a video or the question what
-// became of it; the model is the vendor's business.
+// Supports reports whether op is the submission of a video or a poll of its
+// state; the model is the vendor's business.
 func (u *Upstream) Supports(op upstream.Op, _ string) bool {
 	return op == upstream.SubmitVideo || op == upstream.PollVideo
 }
@@ -71,7 +71,7 @@ func (u *Upstream) submit(ctx context.Context, call *upstream.Call) (*upstream.R
 	return u.reply(resp, key, err)
 }
 
-// poll asks what became of a video. That it failed is an answer too.
+// poll asks for the state of a video. That it failed is an answer too.
 func (u *Upstream) poll(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	task, err := httpdo.ItemURL(u.tasksURL, call.TaskID)
 	if err != nil {
@@ -102,7 +102,7 @@ func header(call *upstream.Call) http.Header {
 	return h
 }
 
-// translated is the body in the vendor's form, which is the public one but for
+// translateBody is the body in the vendor's form, which is the public one but for
 // the role of a sound, the name of a draft's id, and a priority that is a
 // number. Whatever else there is stays byte for byte.
 func translateBody(body upstream.Body) upstream.Body {
@@ -117,8 +117,8 @@ func translateBody(body upstream.Body) upstream.Body {
 	return body
 }
 
-// blocks are those of content, an array, with the ones in the vendor's form that
-// are not; nil if there are none.
+// translateContent is content, an array, with each block in the vendor's form; nil
+// if all are.
 func translateContent(content []byte) (changed []byte) {
 	done := 0
 	rawjson.Each(content, func(_ int, at rawjson.Span) {
@@ -133,7 +133,7 @@ func translateContent(content []byte) (changed []byte) {
 	return append(changed, content[done:]...)
 }
 
-// block is a content block in the vendor's form; nil if it is so already.
+// translateBlock is a content block in the vendor's form; nil if it is so already.
 func translateBlock(raw []byte) []byte {
 	o, err := rawjson.Index(raw, nil, nil)
 	if err != nil {

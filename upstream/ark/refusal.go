@@ -29,9 +29,9 @@ func parseRefusal(data []byte) (r refusal, ok bool) {
 
 // meaning is what a code of the vendor's means.
 type meaning struct {
-	prefix  string     // how the code begins
+	prefix  string     // of the code
 	status  int        // what it should have come with; 0 for what it did
-	code    fault.Code // the word of api.md; empty for the vendor's own
+	code    fault.Code // the API's code; empty for the vendor's own
 	private bool       // the vendor's text is of the operator's account: it is not told
 	fatal   bool       // the operator's key or account is at fault, whatever the request asks
 }
@@ -70,7 +70,7 @@ func meaningOf(code string) meaning {
 const noModel = "No upstream channel has the model."
 
 // refused tells whose fault it is: the caller's, who then gets the vendor's
-// words, the operator's or the vendor's.
+// text, the operator's or the vendor's.
 func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	r, known := parseRefusal(data)
 	var m meaning
@@ -95,7 +95,7 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	return e
 }
 
-// missing is the error of a poll: what is not found is the task, whatever the
+// taskNotFound is the error of a poll: what is not found is the task, whatever the
 // vendor calls it.
 func taskNotFound(err error) error {
 	e := fault.From(err)

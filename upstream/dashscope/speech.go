@@ -20,14 +20,14 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
 
-// spoken is what the vendor calls 24 kHz PCM.
+// pcmFormat is what the vendor calls 24 kHz PCM.
 func pcmFormat() speech.PCM { return speech.PCM{Channels: 1, Rate: 24_000, Bits: 16} }
 
-// speak asks for speech as a stream of events, and replies with the WAV file
+// synthesizeSpeech asks for speech as a stream of events, and replies with the WAV file
 // that they carry. The request is translated: `input` and `voice` keep their
 // names, `instructions` goes to the models that take it, and `response_format`,
-// `speed` and every field that api.md does not name have no place in the
-// vendor's wire.
+// `speed` and every field that docs/http-api.md does not name have no
+// place in the vendor's wire.
 func (u *Upstream) synthesizeSpeech(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	r, err := speech.Called(call)
 	if err != nil {
@@ -83,15 +83,15 @@ func translate(model string, r *speech.Request) speechRequest {
 	}}
 }
 
-// mismatches are the codes of what api.md calls an unsupported model, an
-// unknown voice or an empty input.
+// mismatchCodes are those of an unsupported model, an unknown voice or an empty
+// input.
 var mismatchCodes = map[fault.Code]bool{
 	"BadRequest.EmptyInput": true, "BadRequest.EmptyModel": true, "InternalError.Algo.InvalidParameter": true,
 	"InvalidParameter": true, "ModelNotFound": true, "model_not_supported": true,
 }
 
-// worded gives a refusal the word that api.md has for it on this endpoint, and
-// keeps the vendor's message.
+// publicSpeechError gives a refusal the code that it has on this endpoint, and keeps
+// the vendor's message.
 func publicSpeechError(err error) error {
 	e := fault.From(err)
 	if !mismatchCodes[e.Code] {
@@ -100,7 +100,7 @@ func publicSpeechError(err error) error {
 	return e.With(func(e *fault.Error) { e.Code, e.Status = fault.EndpointModelMismatch, http.StatusBadRequest })
 }
 
-// audio is the WAV file of an answer: of its events, or of one document.
+// readAudio is the WAV file of an answer: of its events, or of one document.
 func (u *Upstream) readAudio(ctx context.Context, resp *http.Response) (io.ReadCloser, error) {
 	body, err := u.client.Body(resp, u.refused)
 	if err != nil {
@@ -117,14 +117,14 @@ func (u *Upstream) readAudio(ctx context.Context, resp *http.Response) (io.ReadC
 	}
 }
 
-// document is the answer of a vendor that does not stream: the audio is in it,
+// audioOfDocument is that of the answer of a vendor that does not stream: the audio is in it,
 // or behind its link.
 func (u *Upstream) audioOfDocument(ctx context.Context, body io.ReadCloser, h http.Header) (io.ReadCloser, error) {
 	const most = 256 << 20
 	data, err := io.ReadAll(io.LimitReader(body, most))
 	_ = body.Close()
 	if err != nil {
-		return nil, u.brokenOff(ctx, err)
+		return nil, u.client.BrokenOff(ctx, http.StatusOK, err)
 	}
 	p, err := u.parseChunk(data, h)
 	switch {
@@ -138,15 +138,7 @@ func (u *Upstream) audioOfDocument(ctx context.Context, body io.ReadCloser, h ht
 	return nil, u.client.Malformed(http.StatusOK, fmt.Errorf("an answer without audio: %s", u.client.Excerpt(string(data))))
 }
 
-// cut is the error of an answer that broke off.
-func (u *Upstream) brokenOff(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return fault.From(ctx.Err()).With(func(e *fault.Error) { e.Err = &upstream.Failure{Sent: true, Err: err} })
-	}
-	return u.client.Malformed(http.StatusOK, err)
-}
-
-// piece is one document of an answer.
+// audioChunk is one document of an answer.
 type audioChunk struct {
 	audio []byte
 	link  string
@@ -180,7 +172,7 @@ func (u *Upstream) parseChunk(data []byte, h http.Header) (p audioChunk, err err
 	return audioChunk{a.Data, a.URL, answer.Output.Finish != "" && answer.Output.Finish != "null"}, nil
 }
 
-// framed puts samples that come bare into a WAV file.
+// asWAV puts samples that come bare into a WAV file.
 func asWAV(audio []byte) []byte {
 	if speech.FormatOf(audio, "") == speech.WAV {
 		return audio
@@ -188,7 +180,7 @@ func asWAV(audio []byte) []byte {
 	return append(pcmFormat().Header(), audio...)
 }
 
-// pieces reads a stream of events up to the first audio, so that an error
+// streamAudio reads a stream of events up to the first audio, so that an error
 // before it is an ordinary one, and returns the file that they make.
 func (u *Upstream) streamAudio(ctx context.Context, body io.ReadCloser) (io.ReadCloser, error) {
 	s := &audioStream{u: u, ctx: ctx, body: body, events: sse.NewReader(body, 0)}
@@ -203,7 +195,7 @@ func (u *Upstream) streamAudio(ctx context.Context, body io.ReadCloser) (io.Read
 	return u.fetchLink(ctx, link)
 }
 
-// pieces is audio that comes as base64 in events.
+// audioStream is audio that comes as base64 in events.
 type audioStream struct {
 	u      *Upstream
 	ctx    context.Context
@@ -237,9 +229,9 @@ func (s *audioStream) next() (audioChunk, error) {
 	event, err := s.events.Next()
 	switch {
 	case errors.Is(err, io.EOF):
-		return audioChunk{}, s.u.brokenOff(s.ctx, io.ErrUnexpectedEOF)
+		return audioChunk{}, s.u.client.BrokenOff(s.ctx, http.StatusOK, io.ErrUnexpectedEOF)
 	case err != nil:
-		return audioChunk{}, s.u.brokenOff(s.ctx, err)
+		return audioChunk{}, s.u.client.BrokenOff(s.ctx, http.StatusOK, err)
 	case event.Name == "error":
 		return audioChunk{}, s.u.refusedWith200(event.Data, nil)
 	}
@@ -272,12 +264,12 @@ func (s *audioStream) Read(p []byte) (int, error) {
 // Close closes the vendor's answer.
 func (s *audioStream) Close() error { return s.body.Close() }
 
-// fetch gets a file that the vendor put elsewhere. It lies in the vendor's own
-// store, carries its right in its address, and gets no key.
+// fetchLink gets a file that the vendor put elsewhere. It lies in the vendor's own
+// store, whose address grants access, and gets no key.
 func (u *Upstream) fetchLink(ctx context.Context, link string) (io.ReadCloser, error) {
 	resp, err := u.client.FetchLink(ctx, link)
 	if err != nil {
-		return nil, u.brokenOff(ctx, err) // the vendor has done, and billed, its work
+		return nil, u.client.BrokenOff(ctx, http.StatusOK, err) // the vendor has done, and billed, its work
 	}
 	body, err := httpdo.Decompress(resp)
 	if err == nil && resp.StatusCode != http.StatusOK {

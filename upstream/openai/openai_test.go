@@ -127,7 +127,7 @@ func TestAnotherOperationIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhoseFaultARefusalIs is decisions.md, Error bodies.
+// TestWhoseFaultARefusalIs has the error that a caller gets for each refusal.
 func TestWhoseFaultARefusalIs(t *testing.T) {
 	quote := func(s string) string { return fmt.Sprintf(`{"error":{"message":"Text.",%s}}`, s) }
 	for name, row := range map[string]struct {

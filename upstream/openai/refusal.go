@@ -53,7 +53,7 @@ func parseError(data []byte) (v vendorError, ok bool) {
 	return v, true
 }
 
-// words are codes, types and reasons that say more than the status they come
+// operatorFaults are codes, types and reasons that say more than the status they come
 // with, in lower case: the operator's key or account is at fault.
 var operatorFaults = map[string]int{
 	"account_deactivated":          http.StatusPaymentRequired,
@@ -72,7 +72,7 @@ var operatorFaults = map[string]int{
 	"invalid_authentication_error": http.StatusUnauthorized,
 }
 
-// oversized are codes of a request that is too large for the vendor's limits,
+// oversizedCodes are those of a request that is too large for the vendor's limits,
 // whatever the rate at which it comes.
 var oversizedCodes = map[string]int{
 	"context_length_exceeded": http.StatusTooManyRequests,
@@ -80,7 +80,7 @@ var oversizedCodes = map[string]int{
 	"string_above_max_length": http.StatusTooManyRequests,
 }
 
-// kinds are the statuses that vendors mean by an error in a 200 answer.
+// statusByKind are the statuses that vendors mean by an error in a 200 answer.
 var statusByKind = map[string]int{
 	"engine_overloaded_error":  http.StatusTooManyRequests,
 	"invalid_request_error":    http.StatusBadRequest,
@@ -93,7 +93,7 @@ var statusByKind = map[string]int{
 	"server_error":             http.StatusInternalServerError,
 }
 
-// find looks the error's words up.
+// lookup looks the error's codes up.
 func (v *vendorError) lookup(table map[string]int) int {
 	for _, word := range [3]string{v.code, v.kind, v.google.reason} {
 		if status := table[strings.ToLower(word)]; status != 0 {
@@ -123,7 +123,7 @@ func (v *vendorError) oversized() bool {
 	return v.lookup(oversizedCodes) != 0 || strings.HasPrefix(strings.ToLower(v.message), "request too large")
 }
 
-// word is the error's code for the caller.
+// publicCode is the error's code for the caller.
 func (v *vendorError) publicCode() fault.Code {
 	switch {
 	case v.code != "":
@@ -167,7 +167,7 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	return e
 }
 
-// detail is what Google says in an error's details: a reason that tells a bad
+// googleDetail is what Google says in an error's details: a reason that tells a bad
 // key from a bad request, and how long to wait, which it does in no header.
 type googleDetail struct {
 	reason string        // of an ErrorInfo
@@ -192,7 +192,7 @@ func parseDetails(raw []byte) (d googleDetail) {
 	return d
 }
 
-// sole is the element of a list of one, in which some of Google's endpoints wrap
+// unwrapList is the element of a list of one, in which some of Google's endpoints wrap
 // an error, and data itself otherwise.
 func unwrapList(data []byte) []byte {
 	if all := rawjson.Elements(data); len(all) == 1 {

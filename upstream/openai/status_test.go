@@ -20,7 +20,7 @@ type meant struct {
 	fatal, refused bool
 }
 
-// meaning is the whole table from 300 to 599 (decisions.md, Error bodies).
+// meaning is the whole table from 300 to 599.
 func meaning(status int) meant {
 	in := func(list ...int) bool { return slices.Contains(list, status) }
 	switch {

@@ -61,7 +61,7 @@ func take(r *bufio.Reader) bool {
 	return err == nil
 }
 
-// TestHostileHeaders is faults.md, row 8.
+// TestHostileHeaders is docs/faults.md, row 8.
 func TestHostileHeaders(t *testing.T) {
 	const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"
 	for name, row := range map[string]struct {
@@ -292,7 +292,7 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatIsCompressedUnasked is faults.md, row 9.
+// TestAnAnswerThatIsCompressedUnasked is docs/faults.md, row 9.
 func TestAnAnswerThatIsCompressedUnasked(t *testing.T) {
 	const size = 3 << 20
 	for _, encoding := range []string{"gzip", "X-GZIP", "identity", ""} {
@@ -316,7 +316,7 @@ func TestAnAnswerThatIsCompressedUnasked(t *testing.T) {
 	}
 }
 
-// TestAVendorThatAnswersBeforeItReadTheRequest is faults.md, row 39.
+// TestAVendorThatAnswersBeforeItReadTheRequest is docs/faults.md, row 39.
 func TestAVendorThatAnswersBeforeItReadTheRequest(t *testing.T) {
 	answer := strings.Repeat("x", 64<<10)
 	up := raw(t, Options{}, func(c net.Conn, r *bufio.Reader, _ int) {

@@ -2,15 +2,11 @@
 package voyage
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 
 	"github.com/tollhouse-ai/gateway/embeddings"
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
@@ -64,17 +60,15 @@ func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply
 	if err != nil {
 		return nil, err
 	}
-	reply := &upstream.Reply{
-		Status: resp.StatusCode, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)),
-	}
+	reply := httpdo.DocumentReply(resp.StatusCode, data)
 	if !rawjson.IsNull(call.Body.Raw("user")) {
 		reply.Dropped = []string{"user"}
 	}
 	return reply, nil
 }
 
-// wire is the body as Voyage takes it (upstreams/translation.md, 7): dimensions
-// under their own name, no word for the default encoding, no user. What only
+// translateBody is the body as Voyage takes it: dimensions under their own name, no
+// word for the default encoding, no user. What only
 // Voyage knows (input_type, truncation, output_dtype) passes.
 func translateBody(body upstream.Body) upstream.Body {
 	if !body.IsObject() {
@@ -86,26 +80,14 @@ func translateBody(body upstream.Body) upstream.Body {
 	return body.Rename("dimensions", "output_dimension").Delete("user")
 }
 
-// maxAnswer is how much of an answer is read (decisions.md, Answers).
+// maxAnswer is how much of an answer is read.
 const maxAnswer = 256 << 20
 
 // answer reads a response, in the public wire: Voyage counts total_tokens only.
 func (u *Upstream) answer(ctx context.Context, resp *http.Response) ([]byte, error) {
-	body, err := u.client.Body(resp, u.refused)
+	data, err := u.client.ReadDocument(ctx, resp, maxAnswer, u.refused)
 	if err != nil {
 		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
-	_ = body.Close() // what there was is read
-	switch {
-	case ctx.Err() != nil:
-		return nil, fault.From(ctx.Err()).With(func(e *fault.Error) {
-			e.Err = &upstream.Failure{Status: resp.StatusCode, Sent: true, Err: ctx.Err()}
-		})
-	case err != nil:
-		return nil, u.client.Malformed(resp.StatusCode, err)
-	case len(data) > maxAnswer:
-		return nil, u.client.Malformed(resp.StatusCode, fmt.Errorf("the answer has more than %d bytes", maxAnswer))
 	}
 	if data, err = embeddings.CompleteUsage(data); err != nil {
 		return nil, u.client.Malformed(resp.StatusCode, err)

@@ -1,7 +1,9 @@
 package httpdo
 
 import (
+	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +15,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Dialect is how a vendor words its errors.
+// ErrorFormat is how a vendor describes its errors.
 type ErrorFormat struct {
 	// Refused makes the error of an error body: the caller's fault, the
 	// operator's or the vendor's.
@@ -65,7 +67,7 @@ func (c *Client) checkStream(resp *http.Response, body io.ReadCloser, d ErrorFor
 	return c.Malformed(resp.StatusCode, fmt.Errorf("a streamed request was answered with content type %q", c.Excerpt(given)))
 }
 
-// allowed are the headers that may reach a client, made anew so that nothing
+// clientHeader are the headers that may reach a client, made anew so that nothing
 // hides in them.
 func clientHeader(h http.Header) http.Header {
 	given := h.Get("Content-Type")
@@ -80,7 +82,7 @@ func clientHeader(h http.Header) http.Header {
 	return http.Header{"Content-Type": {mime.FormatMediaType(kind, params)}}
 }
 
-// Words are what a vendor says of an error.
+// VendorError is what a vendor says of an error.
 type VendorError struct {
 	Code    fault.Code
 	Message string
@@ -88,7 +90,7 @@ type VendorError struct {
 	Body    []byte // the vendor's own, if it has the form of the public wire
 }
 
-// Quote puts a vendor's words into the error of a 4xx that is the caller's
+// QuoteError puts a vendor's text into the error of a 4xx that is the caller's
 // fault, keys masked. A body that holds a key is not passed on.
 func (c *Client) QuoteError(e *fault.Error, w VendorError) {
 	e.Code, e.Param = fault.Code(c.Keys.Mask(string(w.Code))), c.Keys.Mask(w.Param)
@@ -119,20 +121,55 @@ func (c *Client) Body(resp *http.Response, refused func(status int, data []byte,
 	return body, nil
 }
 
-// Reply is [Client.Answer] of a call that was made with the key, which it tells
-// how it did.
+// ReadDocument is the whole body of a good answer, of at most so many bytes, or the
+// error of any other.
+func (c *Client) ReadDocument(ctx context.Context, resp *http.Response, most int64, refused func(status int, data []byte, h http.Header) error) ([]byte, error) {
+	body, err := c.Body(resp, refused)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(body, most+1))
+	_ = body.Close() // what there was is read
+	switch {
+	case err != nil:
+		return nil, c.BrokenOff(ctx, resp.StatusCode, err)
+	case int64(len(data)) > most:
+		return nil, c.Malformed(resp.StatusCode, fmt.Errorf("the answer has more than %d bytes", most))
+	}
+	return data, nil
+}
+
+// BrokenOff is the error of a good answer whose body could not be read to its end.
+func (c *Client) BrokenOff(ctx context.Context, status int, err error) error {
+	if ctx.Err() != nil {
+		return fault.From(ctx.Err()).With(func(e *fault.Error) {
+			e.Err = &upstream.Failure{Status: status, Sent: true, Err: err}
+		})
+	}
+	return c.Malformed(status, err)
+}
+
+// DocumentReply is a Reply of a whole JSON document.
+func DocumentReply(status int, data []byte) *upstream.Reply {
+	return &upstream.Reply{
+		Status: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)),
+	}
+}
+
+// Reply is [Client.Answer] of a call that was made with the key, to which it reports
+// the outcome.
 func (c *Client) Reply(resp *http.Response, key *upstream.Key, stream bool, d ErrorFormat) (*upstream.Reply, error) {
 	reply, err := c.Answer(resp, stream, d)
 	ReportKey(key, err)
 	return reply, err
 }
 
-// maxDecoded is how much a compressed answer may unfold to (faults.md, row 9).
+// maxDecoded is how much a compressed answer may unfold to (docs/faults.md, row 9).
 const maxDecoded = 256 << 20
 
 var errTooLarge = errors.New("the compressed answer is too large")
 
-// Decoded is the response's body without a compression that nobody asked for.
+// Decompress is the response's body without a compression that nobody asked for.
 func Decompress(resp *http.Response) (io.ReadCloser, error) {
 	given := resp.Header.Values("Content-Encoding")
 	if len(given) == 0 {
@@ -151,7 +188,7 @@ func Decompress(resp *http.Response) (io.ReadCloser, error) {
 	}
 }
 
-// inflated is a body under gzip. It reads nothing before its first Read, so
+// gzipBody is a body under gzip. It reads nothing before its first Read, so
 // that a stream's headers do not wait for its first byte.
 type gzipBody struct {
 	body   io.ReadCloser
@@ -173,7 +210,7 @@ func (b *gzipBody) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// cut keeps an answer of no bytes at all from looking like an empty one.
+// emptyIsCut keeps an answer of no bytes at all from looking like an empty one.
 func (b *gzipBody) emptyIsCut(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

@@ -1,5 +1,5 @@
-// Package httpdo makes one call to a vendor over HTTP, once, and tells what its
-// failure means. Every driver with a vendor stands on it.
+// Package httpdo makes one call to a vendor over HTTP, once, and says what its
+// failure means. Every driver of a vendor uses it.
 package httpdo
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Site is what a driver knows of its vendor without being told.
+// Defaults are what a driver knows of its vendor.
 type Defaults struct {
 	BaseURL   string                                // where it is if the options do not say
 	KeyHeader func(key string) (name, value string) // the header of a key; nil means a bearer token
@@ -38,8 +38,8 @@ type Client struct {
 
 // New returns a client. The error says which option is wrong and never holds a
 // key. Close the Client when done.
-func New(o upstream.DriverOptions, site Defaults) (*Client, error) {
-	base, err := parseBase(o.BaseURL, site.BaseURL)
+func New(o upstream.DriverOptions, d Defaults) (*Client, error) {
+	base, err := parseBase(o.BaseURL, d.BaseURL)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func New(o upstream.DriverOptions, site Defaults) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{Base: base, Keys: keys, now: o.Now, keyHeader: site.KeyHeader}
+	c := &Client{Base: base, Keys: keys, now: o.Now, keyHeader: d.KeyHeader}
 	if c.now == nil {
 		c.now = time.Now
 	}
@@ -98,7 +98,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Below are the addresses of operations, whose paths are added to the base.
+// URLs are the addresses of operations, whose paths are added to the base.
 func (c *Client) URLs(paths map[upstream.Op]string) map[upstream.Op]*url.URL {
 	all := make(map[upstream.Op]*url.URL, len(paths))
 	for op, path := range paths {
@@ -107,16 +107,16 @@ func (c *Client) URLs(paths map[upstream.Op]string) map[upstream.Op]*url.URL {
 	return all
 }
 
-// Unserved is the error of a call for an operation that the driver does not
+// Unsupported is the error of a call for an operation that the driver does not
 // support.
 func Unsupported() error {
 	return fault.New(fault.InternalError, "The gateway sent the request to a channel that cannot serve it.")
 }
 
 // Post sends a body once: whatever fails is for the Router to repeat. header is
-// all that travels, but for the key, which is then to be told how it did
-// ([Judge]); nil if there is none. The response's body is to be read through
-// [Decoded].
+// all that travels, but for the key, for which the outcome is then to be reported
+// ([ReportKey]); it is nil if there is none. The response's body is to be read
+// through [Decompress].
 func (c *Client) Post(ctx context.Context, to *url.URL, header http.Header, body upstream.Body) (*http.Response, *upstream.Key, error) {
 	open, size, err := body.Open()
 	if err != nil {
@@ -127,7 +127,7 @@ func (c *Client) Post(ctx context.Context, to *url.URL, header http.Header, body
 	return resp, key, err
 }
 
-// Ask is [Client.Post] for a GET, which has no body. It may go out twice, over a
+// Get is [Client.Post] for a GET, which has no body. It may go out twice, over a
 // connection that the vendor was about to close.
 func (c *Client) Get(ctx context.Context, to *url.URL, header http.Header) (*http.Response, *upstream.Key, error) {
 	key := c.key(header)
@@ -145,7 +145,7 @@ func (c *Client) key(header http.Header) *upstream.Key {
 	return key
 }
 
-// Item is the address of one of the things below an address. An id that would
+// ItemURL is the address of an item below an address. An id that would
 // lead elsewhere is refused, and nothing is sent.
 func ItemURL(below *url.URL, id string) (*url.URL, error) {
 	if strings.Trim(id, ".") == "" {
@@ -184,8 +184,8 @@ func (c *Client) do(ctx context.Context, method string, to *url.URL, header http
 	return resp, nil
 }
 
-// Judge tells the key how it did, and err, which is what became of the call, if
-// another key can serve.
+// ReportKey reports the outcome of a call to the key that it was made with, and
+// notes in err whether another key can serve.
 func ReportKey(key *upstream.Key, err error) {
 	f := failure(err)
 	switch {

@@ -37,7 +37,7 @@ func (c *Client) Refused(status int, text string, h http.Header) (*fault.Error, 
 	return e, f
 }
 
-// Arrears makes a refusal one that is the operator's: the vendor's own code says
+// OperatorFault makes a refusal one that is the operator's: the vendor's own code says
 // that the key or the account is at fault, for instance that it cannot pay.
 func (c *Client) OperatorFault(f *upstream.Failure) *fault.Error {
 	f.Fatal, f.Refused, f.Ambiguous = true, false, false
@@ -55,7 +55,7 @@ func (c *Client) Malformed(status int, err error) error {
 	return fault.Wrap(fault.BadGateway, (&upstream.Failure{Sent: true}).Fault().Message, f)
 }
 
-// broken is the error of a call that got no response.
+// transportError is the error of a call that got no response.
 func (c *Client) transportError(ctx context.Context, sent bool, err error) error {
 	var outer *url.Error
 	if errors.As(err, &outer) {
@@ -87,7 +87,7 @@ func failure(err error) *upstream.Failure {
 // half of one that is cut would not be found.
 func (c *Client) Excerpt(text string) string { return truncate(c.Keys.Mask(text)) }
 
-// clip bounds a text for the log.
+// truncate bounds a text for the log.
 func truncate(s string) string {
 	const most = 1024
 	if len(s) <= most {
@@ -96,7 +96,7 @@ func truncate(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// MaxWait bounds what a vendor's wish for a pause is believed.
+// MaxWait bounds the Retry-After of a vendor that is believed.
 const MaxWait = time.Hour
 
 // retryAfter is how long the vendor asks to wait; 0 if it does not say, or says
@@ -115,7 +115,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// number reads a count of units, which may have a fraction.
+// parseUnits reads a count of units, which may have a fraction.
 func parseUnits(text string, unit time.Duration) (time.Duration, bool) {
 	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	switch {

@@ -16,7 +16,7 @@ import (
 
 const sseHead = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 
-// TestAnAnswerThatIsCutAtAnyByteIsNoWholeOne is faults.md, row 3, for every way
+// TestAnAnswerThatIsCutAtAnyByteIsNoWholeOne is docs/faults.md, row 3, for every way
 // in which an answer says how long it is. What has no length ends where the
 // connection does; that only a stream's terminator can tell.
 func TestAnAnswerThatIsCutAtAnyByteIsNoWholeOne(t *testing.T) {
@@ -47,7 +47,7 @@ func TestAnAnswerThatIsCutAtAnyByteIsNoWholeOne(t *testing.T) {
 	}
 }
 
-// TestALengthThatIsALieIsTheVendorsFault is faults.md, row 3: what stands behind
+// TestALengthThatIsALieIsTheVendorsFault is docs/faults.md, row 3: what stands behind
 // the declared end is nobody's answer.
 func TestALengthThatIsALieIsTheVendorsFault(t *testing.T) {
 	const stolen = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nstolen"
@@ -95,7 +95,7 @@ func TestALengthThatIsALieIsTheVendorsFault(t *testing.T) {
 	}
 }
 
-// TestWhatHasNoEndIsGivenUp is faults.md, row 8: parts of an answer that go on
+// TestWhatHasNoEndIsGivenUp is docs/faults.md, row 8: parts of an answer that go on
 // and on end the call before they take memory.
 func TestWhatHasNoEndIsGivenUp(t *testing.T) {
 	const ok = "HTTP/1.1 200 OK\r\n"
@@ -158,7 +158,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestACodingThatNobodyAskedForIsRefusedOrUnfoldedUnderACap is faults.md, rows 8
+// TestACodingThatNobodyAskedForIsRefusedOrUnfoldedUnderACap is docs/faults.md, rows 8
 // and 9: a vendor is asked for no coding, and may say what it wants.
 func TestACodingThatNobodyAskedForIsRefusedOrUnfoldedUnderACap(t *testing.T) {
 	zip := string(folded(t, 1<<20))

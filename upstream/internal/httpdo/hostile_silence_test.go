@@ -38,7 +38,7 @@ func falls(said string) func(*hostile, net.Conn, *bufio.Reader) {
 	}
 }
 
-// TestAVendorThatFallsSilentIsGivenUpInTime is faults.md, row 2, on sockets.
+// TestAVendorThatFallsSilentIsGivenUpInTime is docs/faults.md, row 2, on sockets.
 func TestAVendorThatFallsSilentIsGivenUpInTime(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for name, row := range silent {
@@ -61,7 +61,7 @@ func TestAVendorThatFallsSilentIsGivenUpInTime(t *testing.T) {
 	settled(t, before)
 }
 
-// TestACallThatIsGivenUpIsCancelledWithinATenthOfASecond is faults.md, row 1:
+// TestACallThatIsGivenUpIsCancelledWithinATenthOfASecond is docs/faults.md, row 1:
 // what a vendor on a socket sees of a client that left.
 func TestACallThatIsGivenUpIsCancelledWithinATenthOfASecond(t *testing.T) {
 	before := runtime.NumGoroutine()

@@ -24,8 +24,8 @@ type (
 	vendorContext struct{} // with the one address that a link may lead to though it is not public
 )
 
-// Following returns a context for a call whose answer may have a link that is to be
-// fetched with the same context ([Client.Fetch]).
+// TrackOrigin returns a context for a call whose answer may have a link that is to be
+// fetched with the same context ([Client.FetchLink]).
 func TrackOrigin(ctx context.Context) context.Context {
 	o := new(origin)
 	return httptrace.WithClientTrace(context.WithValue(ctx, originContext{}, o), &httptrace.ClientTrace{
@@ -44,9 +44,9 @@ func remote(c net.Conn) netip.Addr {
 	return at.Addr().Unmap()
 }
 
-// Fetch gets what a vendor says lies elsewhere. Nothing of the gateway's travels
-// there, a key least of all; redirects are not followed. A link must lead to a
-// public address (faults.md, row 33), whatever its host's name stood for earlier,
+// FetchLink gets what a vendor answered with a link to. Nothing of the gateway's is
+// sent there, a key least of all; redirects are not followed. A link must lead to a
+// public address (docs/faults.md, row 33), whatever its host's name stood for earlier,
 // at a port of the web, or to where the vendor's own answer came from. It may be
 // http, as are links of some vendors' stores.
 func (c *Client) FetchLink(ctx context.Context, link string) (*http.Response, error) {
@@ -73,15 +73,15 @@ func (c *Client) FetchLink(ctx context.Context, link string) (*http.Response, er
 	resp, err := c.linkClient.Do(req.WithContext(ctx))
 	var outer *url.Error
 	if errors.As(err, &outer) {
-		err = outer.Err // without the address, which may be a right to what is there
+		err = outer.Err // without the address, which may grant access to what is there
 	}
 	return resp, err
 }
 
-// ports are those of the web.
+// webPorts are those of the web.
 var webPorts = map[string]string{"http": "80", "https": "443"}
 
-// proxied reports whether calls go by a proxy, so that where an answer came from
+// usesProxy reports whether calls go by a proxy, so that where an answer came from
 // says nothing of the vendor.
 func (c *Client) usesProxy() bool {
 	by := http.ProxyFromEnvironment
@@ -92,7 +92,7 @@ func (c *Client) usesProxy() bool {
 	return proxy != nil || err != nil
 }
 
-// reachable fails unless a link may lead to an address.
+// checkAddress fails unless a link may lead to an address.
 func checkAddress(ctx context.Context, ip netip.Addr) error {
 	if home, _ := ctx.Value(vendorContext{}).(*netip.Addr); home != nil && home.IsValid() && *home == ip.Unmap() {
 		return nil
@@ -100,7 +100,7 @@ func checkAddress(ctx context.Context, ip netip.Addr) error {
 	return public.Check(ip)
 }
 
-// guard is asked of each address that a link's host has, before it is connected to.
+// checkDial checks each address of a link's host before it is connected to.
 func checkDial(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -109,10 +109,10 @@ func checkDial(ctx context.Context, _, address string, _ syscall.RawConn) error 
 	return checkAddress(ctx, at.Addr())
 }
 
-// newLinks makes the client that fetches. It uses no proxy, which would look a name
+// newLinkClient makes the client that fetches links. It uses no proxy, which would look a name
 // up by itself, and each fetch has a connection of its own, so that each address is
-// checked. A dialler of somebody else's is asked where it led to. Of a transport of
-// somebody else's nothing is known: it checks names by itself.
+// checked. Of a dialler of the caller's it is checked where it led to. Of a transport of the
+// caller's nothing is known: it checks names by itself.
 func newLinkClient(o upstream.DriverOptions) *http.Client {
 	rt := o.Transport
 	if rt == nil {
@@ -129,10 +129,11 @@ func newLinkClient(o upstream.DriverOptions) *http.Client {
 	return &http.Client{Transport: rt, CheckRedirect: noRedirects}
 }
 
-// stay follows no redirect.
+// noRedirects follows no redirect.
 func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// inspected dials, and hangs up at once on an address that no link may lead to.
+// checkedDial dials, and closes at once a connection to an address that no link may
+// lead to.
 func checkedDial(dial func(ctx context.Context, network, address string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)

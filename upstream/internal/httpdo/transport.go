@@ -25,14 +25,14 @@ const (
 	maxHeader      = 64 << 10
 )
 
-// probing finds out within a minute that a vendor's machine is gone, long before
+// keepAlive finds out within a minute that a vendor's machine is gone, long before
 // the time-out of an answer that has not begun.
 func keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 3}
 }
 
 func newTransport(o upstream.DriverOptions) *http.Transport {
-	patience := cmp.Or(o.ConnectTimeout, connectTimeout)
+	timeout := cmp.Or(o.ConnectTimeout, connectTimeout)
 	dial := o.Dial
 	if dial == nil {
 		dial = (&net.Dialer{KeepAliveConfig: keepAlive()}).DialContext
@@ -40,7 +40,7 @@ func newTransport(o upstream.DriverOptions) *http.Transport {
 	return &http.Transport{
 		Proxy: http.ProxyFromEnvironment,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			ctx, cancel := context.WithTimeout(ctx, patience)
+			ctx, cancel := context.WithTimeout(ctx, timeout)
 			defer cancel()
 			c, err := dial(ctx, network, address)
 			if err != nil {
@@ -48,7 +48,7 @@ func newTransport(o upstream.DriverOptions) *http.Transport {
 			}
 			return &countingConn{Conn: c}, nil
 		},
-		TLSHandshakeTimeout:    patience,
+		TLSHandshakeTimeout:    timeout,
 		DisableCompression:     true,
 		MaxIdleConnsPerHost:    maxIdle,
 		IdleConnTimeout:        idleTimeout,
@@ -58,7 +58,7 @@ func newTransport(o upstream.DriverOptions) *http.Transport {
 	}
 }
 
-// conn counts the bytes that were written to a connection.
+// countingConn counts the bytes that were written to a connection.
 type countingConn struct {
 	net.Conn
 	written atomic.Int64
@@ -84,7 +84,7 @@ func (c *countingConn) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{c}, r)
 }
 
-// atMost is a Writer that takes so many bytes.
+// limitedWriter is a Writer that takes so many bytes.
 type limitedWriter struct {
 	w    io.Writer
 	left int64
@@ -100,9 +100,9 @@ func (a *limitedWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// sending watches whether a request leaves the house.
+// sendTracker watches whether any of a request is sent.
 type sendTracker struct {
-	own     bool          // by a transport that we know
+	own     bool          // by a transport of ours
 	got     bool          // there was a connection for it
 	conn    *countingConn // that connection, if the request has it for itself
 	written int64         // what it had written before
@@ -147,16 +147,16 @@ func (s *sendTracker) sent(ctx context.Context, err error) bool {
 	return !notProcessed(err)
 }
 
-// undialled reports whether err is of a connection that never was.
+// dialFailed reports whether err is of a connection that never was.
 func dialFailed(err error) bool {
 	var op *net.OpError
 	var name *net.DNSError
 	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &name)
 }
 
-// unprocessed reports whether an HTTP/2 server said that it did not look at the
-// request (RFC 9113, 6.8 and 8.7). The errors are known by their words only; a
-// word that changes costs a retry and no money.
+// notProcessed reports whether an HTTP/2 server said that it did not look at the
+// request (RFC 9113, 6.8 and 8.7). The errors are known by their text only; a
+// text that changes costs a retry and no money.
 func notProcessed(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "REFUSED_STREAM") || strings.Contains(text, "graceful shutdown GOAWAY")
