@@ -1,28 +1,271 @@
-package upstream
+package upstream_test
 
 import (
 	"context"
+	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-func TestNoTimerOutlivesItsAnswer(t *testing.T) {
-	up := Func(func(context.Context, *Call) (*Reply, error) {
-		return &Reply{Status: 200, Body: io.NopCloser(strings.NewReader("ok"))}, nil
+// trickle is a body that gives one byte after each pause and then its end.
+type trickle struct {
+	ctx    context.Context
+	pauses []time.Duration
+}
+
+func (b *trickle) Read(p []byte) (int, error) {
+	if len(b.pauses) == 0 {
+		return 0, io.EOF
+	}
+	select {
+	case <-time.After(b.pauses[0]):
+		b.pauses = b.pauses[1:]
+		p[0] = '.'
+		return 1, nil
+	case <-b.ctx.Done():
+		return 0, b.ctx.Err()
+	}
+}
+
+// slow is a vendor that takes its time before its headers and before each byte.
+func slow(headers time.Duration, pauses ...time.Duration) *vendor {
+	return plays(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+		select {
+		case <-time.After(headers):
+			return says(&trickle{ctx, pauses}), nil
+		case <-ctx.Done():
+			return nil, (&upstream.Failure{Sent: true, Err: ctx.Err()}).Fault()
+		}
 	})
-	for name, leave := range map[string]func(io.ReadCloser){
-		"closed": func(b io.ReadCloser) { _ = b.Close() },
-		"read":   func(b io.ReadCloser) { _, _ = io.Copy(io.Discard, b) },
+}
+
+func TestTimeOuts(t *testing.T) {
+	const s, m = time.Second, time.Minute
+	short := upstream.Timeouts{Headers: 10 * s, Idle: 2 * s, Total: 30 * s}
+	long := make([]time.Duration, 40)
+	for i := range long {
+		long[i] = s
+	}
+	for name, row := range map[string]struct {
+		limits  upstream.Timeouts
+		headers time.Duration
+		pauses  []time.Duration
+		want    string // of the message; empty if the answer is whole
+		after   time.Duration
+	}{
+		"in time":                    {short, 8 * s, []time.Duration{s, s, s}, "", 11 * s},
+		"no headers":                 {short, m, nil, "begin its answer within 10s", 10 * s},
+		"headers but no byte":        {short, s, []time.Duration{m}, "begin its answer within 10s", 10 * s},
+		"no silence before the byte": {short, s, []time.Duration{8 * s}, "", 9 * s},
+		"silence":                    {short, s, []time.Duration{s, s, m}, "fell silent for 2s", 5 * s},
+		"silence just bearable":      {short, s, []time.Duration{s, 2*s - 1, 2*s - 1}, "", 6*s - 2},
+		"too long":                   {short, s, long, "end its answer within 30s", 30 * s},
+		"headers by default":         {upstream.Timeouts{}, time.Hour, nil, "begin its answer within 10m0s", 10 * m},
+		"idle by default":            {upstream.Timeouts{}, 0, []time.Duration{9 * m, time.Hour}, "fell silent for 1m0s", 10 * m},
+		"total by default":           {upstream.Timeouts{Idle: time.Hour}, 0, []time.Duration{s, time.Hour}, "end its answer within 30m0s", 30 * m},
 	} {
-		reply, err := SingleRouter(up).Do(t.Context(), &Call{Op: ChatCompletion, Model: "m"})
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				first, second := slow(row.headers, row.pauses...), plays("elsewhere")
+				c := every("1", first, 1)
+				c.Timeout = row.limits
+				r := router(t, upstream.RouterOptions{}, c, every("2", second, 2))
+				start := time.Now()
+				_, err := answer(t.Context(), r, call(t, hello))
+				if took := time.Since(start); took != row.after {
+					t.Errorf("it took %s, want %s", took, row.after)
+				}
+				if row.want == "" {
+					if err != nil {
+						t.Error(err)
+					}
+					return
+				}
+				if e := fault.From(err); e == nil || e.HTTPStatus() != 504 || e.Code != fault.RequestTimeout || !strings.Contains(e.Message, row.want) {
+					t.Errorf("error %v", err)
+				}
+				if second.asked() != 0 {
+					t.Error("what may have been billed was asked for again")
+				}
+			})
+		})
+	}
+}
+
+func TestATimeOutBeforeAnythingWasSentIsAskedForElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dials := plays(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+			<-ctx.Done()
+			return nil, (&upstream.Failure{Err: ctx.Err()}).Fault()
+		})
+		r := router(t, upstream.RouterOptions{}, every("1", dials, 1), every("2", plays("ok"), 2))
+		if got, err := answer(t.Context(), r, call(t, hello)); got != "ok" || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+}
+
+// A gateway without room for a large answer reads on later.
+func TestAnAnswerThatRunsOutOfTimeWhileItIsNotReadSaysNothingOfItsChannel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for reads, failures := range map[bool]int64{false: 0, true: 1} {
+			c := every("1", slow(0, 0, time.Hour), 1)
+			c.Timeout = upstream.Timeouts{Idle: time.Hour, Total: time.Minute}
+			r := router(t, upstream.RouterOptions{}, c)
+			asks := call(t, hello)
+			asks.Accept = func(ctx context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
+				_, err := reply.Body.Read(make([]byte, 1))
+				if err == nil && reads {
+					_, err = reply.Body.Read(make([]byte, 1))
+				}
+				<-ctx.Done()
+				return nil, errors.Join(err, ctx.Err())
+			}
+			_, err := r.Do(t.Context(), asks)
+			if now := r.Channels()[0]; !fault.Is(err, fault.RequestTimeout) || now.Failures != failures || now.InFlight != 0 {
+				t.Errorf("reads %v: %v, %+v", reads, err, now)
+			}
+		}
+	})
+}
+
+func TestTimeForWhichAnAnswerIsWithheldIsNotItsChannels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := router(t, upstream.RouterOptions{}, every("1", slow(time.Second, 0), 1))
+		asks := call(t, hello)
+		asks.Accept = func(_ context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
+			time.Sleep(time.Minute)
+			reply.Withheld = time.Minute
+			return reply, nil
+		}
+		reply, err := r.Do(t.Context(), asks)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := reply.Body.(*attempt)
-		leave(reply.Body)
-		if a.timer.Stop() {
-			t.Errorf("%s: the timer runs on", name)
+		defer reply.Body.Close()
+		if now := r.Channels()[0]; now.Latency != time.Second {
+			t.Errorf("%+v", now)
 		}
+	})
+}
+
+func TestAReaderThatTakesItsTimeIsNoSilenceOfTheUpstream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := every("1", slow(0, 0, 0, 0, 0), 1)
+		c.Timeout = upstream.Timeouts{Idle: time.Second}
+		reply, err := router(t, upstream.RouterOptions{}, c).Do(t.Context(), call(t, hello))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reply.Body.Close()
+		for range 4 {
+			time.Sleep(5 * time.Minute)
+			if _, err := reply.Body.Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := reply.Body.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("at the end: %v", err)
+		}
+	})
+}
+
+func TestTheCallersOwnDeadlineIsNoTimeOutOfTheChannel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := slow(time.Hour)
+		r := upstream.SingleRouter(v)
+		for range 4 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := answer(ctx, r, call(t, hello))
+			cancel()
+			if code(err) != fault.RequestTimeout || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v", err)
+			}
+		}
+		if !r.Channels()[0].Usable {
+			t.Error("the channel rests")
+		}
+	})
+}
+
+func TestAnAnswerThatWasReadOrClosedNeverTimesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, leave := range map[string]func(io.ReadCloser){
+			"closed": func(b io.ReadCloser) { _ = b.Close() },
+			"read":   func(b io.ReadCloser) { _, _ = io.Copy(io.Discard, b) },
+		} {
+			var ended context.Context
+			up := upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+				ended = ctx
+				return says(strings.NewReader("ok")), nil
+			})
+			reply, err := upstream.SingleRouter(up).Do(t.Context(), call(t, hello))
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave(reply.Body)
+			time.Sleep(24 * time.Hour)
+			if cause := context.Cause(ended); cause != context.Canceled {
+				t.Errorf("%s: the call's context ended by %v", name, cause)
+			}
+		}
+	})
+}
+
+func TestCloseEndsAReadThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reply, err := upstream.SingleRouter(slow(0, time.Hour)).Do(t.Context(), call(t, hello))
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := make(chan error)
+		go func() {
+			_, err := reply.Body.Read(make([]byte, 1))
+			read <- err
+		}()
+		synctest.Wait()
+		if err := reply.Body.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-read; err == nil || err == io.EOF {
+			t.Errorf("the read ended by %v", err)
+		}
+	})
+}
+
+// A client that takes its answer slowly must not send a channel to rest.
+func TestAnAnswerThatItsReaderDidNotTakeInTimeIsNoFailureOfTheChannel(t *testing.T) {
+	for name, row := range map[string]struct {
+		upstream, reader time.Duration // for each byte
+		failures         int64
+	}{
+		"a slow reader":   {time.Second, 7 * time.Second, 0},
+		"a slow upstream": {7 * time.Second, time.Second, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			pauses := slices.Repeat([]time.Duration{row.upstream}, 100)
+			c := every("c", slow(0, pauses...), 0)
+			c.Timeout = upstream.Timeouts{Total: time.Minute}
+			r := router(t, upstream.RouterOptions{}, c)
+			reply, err := r.Do(t.Context(), call(t, hello))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for err == nil {
+				_, err = reply.Body.Read(make([]byte, 1))
+				time.Sleep(row.reader)
+			}
+			_ = reply.Body.Close()
+			if now := r.Channels()[0]; code(err) != fault.RequestTimeout || now.Failures != row.failures || now.InFlight != 0 {
+				t.Errorf("%s: %v, %+v", name, err, now)
+			}
+		})
 	}
 }

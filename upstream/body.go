@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"sync"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
@@ -142,7 +143,7 @@ func (b Body) Bytes() ([]byte, error) {
 // Open returns a reader over the body and its length. The caller closes it.
 func (b Body) Open() (io.ReadCloser, int64, error) {
 	if b.form != nil {
-		d, size := b.form.document(b.form.edited(b.edits))
+		d, size := b.form.reader(b.form.edited(b.edits))
 		return d, size, nil
 	}
 	if b.open != nil && len(b.edits) == 0 {
@@ -155,8 +156,52 @@ func (b Body) Open() (io.ReadCloser, int64, error) {
 	}
 	const long = 16 << 10
 	if len(data) > long {
-		return &sentOnce{data: data}, int64(len(data)), nil
+		return &onceReader{data: data}, int64(len(data)), nil
 	}
 	// As http.Transport knows it: a body in memory goes out with the headers.
 	return io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
+}
+
+// onceReader is a long body in memory, which it frees when it was read. The
+// answer to it may be a stream that lives for minutes, and http.Transport keeps
+// the body until its end. Close may be called while a Read runs.
+type onceReader struct {
+	mu   sync.Mutex
+	data []byte
+}
+
+// Read reads on.
+func (b *onceReader) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.data) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, b.data)
+	if b.data = b.data[n:]; len(b.data) == 0 {
+		b.data = nil
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// WriteTo writes what is left at once, and not through a buffer.
+func (b *onceReader) WriteTo(w io.Writer) (int64, error) {
+	b.mu.Lock()
+	data := b.data
+	b.data = nil
+	b.mu.Unlock()
+	if len(data) == 0 {
+		return 0, nil
+	}
+	n, err := w.Write(data)
+	return int64(n), err
+}
+
+// Close frees it.
+func (b *onceReader) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.data = nil
+	return nil
 }

@@ -1,13 +1,19 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
 // everyModel is the public id under which a channel passes every id through.
@@ -17,7 +23,7 @@ const everyModel = "*"
 const MaxDrain = 30 * time.Second
 
 // Channel is one way to an upstream: which models it serves, when it is asked
-// and what its upstream must be spared.
+// and which fields its upstream does not take.
 type Channel struct {
 	// Name is the channel's name in logs and receipts; unique in a Router.
 	Name string
@@ -60,9 +66,9 @@ type ChannelInfo struct {
 	Models   []string // public ids, sorted; "*" for all
 	Priority int
 	Weight   int       // at least 1
-	Usable   bool      // false while it rests after failures or is paused
+	Usable   bool      // false while its circuit breaker is open or it is paused
 	State    string    // Ready, Resting, Probing or Paused
-	Until    time.Time // the end of the rest; zero in any other state
+	Until    time.Time // the end of Resting; zero in any other state
 	InFlight int       // calls whose answer has not ended
 	Requests int64     // attempts since the start, reloads included
 	Failures int64     // how many of them counted against the channel
@@ -78,8 +84,8 @@ type ChannelInfo struct {
 // The states of a channel.
 const (
 	Ready   = "ready"
-	Resting = "resting" // after failures, or some model of it since the vendor said when to come back
-	Probing = "probing" // back from a rest, with few calls at a time
+	Resting = "resting" // its circuit breaker is open, or a vendor said of some model when to come back
+	Probing = "probing" // its circuit breaker is half-open: few calls at a time
 	Paused  = "paused"  // by [Router.Pause]
 )
 
@@ -147,13 +153,72 @@ func (c *Channel) errorf(format string, args ...any) error {
 	return fmt.Errorf("channel %q: %w", c.Name, fmt.Errorf(format, args...))
 }
 
-// channel is a Channel at work.
+// channel is a Channel of a Router.
 type channel struct {
 	Channel
-	*vitals
-	pace    *pace
+	*channelState
+	rate    *rateLimiter
 	renames []string   // the keys of Rename in a fixed order
 	peers   []*channel // of its priority, itself included
+}
+
+// channelState is what a channel keeps over reloads: Routers that follow one another
+// share it, by the channel's name.
+type channelState struct {
+	epoch     time.Time // of the statistics
+	paused    atomic.Bool
+	breaker   circuitBreaker
+	cooldowns cooldowns
+	limiter   concurrencyLimiter
+	requests  atomic.Int64
+	failures  atomic.Int64
+	lastUsed  atomic.Pointer[callStats] // the last that learnt something
+	lastError atomic.Pointer[lastError]
+
+	mu    sync.Mutex
+	calls map[callKind]*callStats
+}
+
+func newChannelState(base time.Time, c *accountsSeen) *channelState {
+	return &channelState{epoch: base, breaker: circuitBreaker{accounts: c}, calls: make(map[callKind]*callStats)}
+}
+
+// reset ends what kept calls from the channel for the sake of its keys, which are
+// others now: the vendor's cooldowns, and that the keys were refused. Other failures
+// may go on, so that the breaker stays open for those.
+func (s *channelState) reset(now time.Time) {
+	s.cooldowns.reset()
+	s.breaker.reset(now)
+}
+
+// callStats are the statistics of a kind of call.
+func (s *channelState) callStats(k callKind) *callStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.calls[k]
+	if g == nil {
+		g = &callStats{epoch: s.epoch}
+		s.calls[k] = g
+	}
+	return g
+}
+
+// inFlight is how many calls have not ended.
+func (s *channelState) inFlight() (sum int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.calls {
+		sum += g.running()
+	}
+	return sum
+}
+
+// latency is that of the calls that the channel had last.
+func (s *channelState) latency() time.Duration {
+	if g := s.lastUsed.Load(); g != nil {
+		return g.latencyDuration()
+	}
+	return 0
 }
 
 // takes reports whether the channel passes the request field called name.
@@ -161,9 +226,9 @@ func (c *channel) takes(name string) bool {
 	return slices.ContainsFunc(c.Pass, func(pass string) bool { return strings.EqualFold(pass, name) })
 }
 
-// newChannels are channels at work, with the vitals of their namesakes among
+// newChannels are channels of a Router, with the state of their namesakes among
 // those before.
-func newChannels(list []Channel, before []*channel, who *callers, now time.Time) []*channel {
+func newChannels(list []Channel, before []*channel, who *accountsSeen, now time.Time) []*channel {
 	known := make(map[string]*channel, len(before))
 	for _, c := range before {
 		known[c.Name] = c
@@ -175,12 +240,12 @@ func newChannels(list []Channel, before []*channel, who *callers, now time.Time)
 		c.Timeout = c.Timeout.withDefaults()
 		at := &channel{Channel: c, renames: sorted(c.Rename)}
 		if b := known[c.Name]; b != nil {
-			at.vitals, at.pace = b.vitals, newPace(c.RPM, b.pace, now)
+			at.channelState, at.rate = b.channelState, newRateLimiter(c.RPM, b.rate, now)
 			if replaced(b.Upstream, c.Upstream) {
-				at.vitals.pardon(now)
+				at.channelState.reset(now)
 			}
 		} else {
-			at.vitals, at.pace = newVitals(now, who), newPace(c.RPM, nil, now)
+			at.channelState, at.rate = newChannelState(now, who), newRateLimiter(c.RPM, nil, now)
 		}
 		channels[i] = at
 		peers[c.Priority] = append(peers[c.Priority], at)
@@ -197,12 +262,12 @@ func replaced(a, b Upstream) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a != b
 }
 
-// spare reports whether the channel may rest though it answers at times: no more
-// than half of a priority's channels do.
-func (c *channel) spare() bool {
+// mayOpen reports whether the channel's breaker may open though it answers at times:
+// no more than half of a priority's channels are left out for that.
+func (c *channel) mayOpen() bool {
 	out := 0
 	for _, p := range c.peers {
-		if p.health.outForAll() {
+		if p.breaker.trippedForAll() {
 			out++
 		}
 	}
@@ -213,11 +278,11 @@ func (c *channel) info(now time.Time) ChannelInfo {
 	i := ChannelInfo{
 		Name: c.Name, Models: sorted(c.Models), Priority: c.Priority, Weight: c.Weight,
 		InFlight: int(c.inFlight()), Requests: c.requests.Load(), Failures: c.failures.Load(),
-		Latency: c.latency(), LastError: c.trouble.Load().String(),
+		Latency: c.latency(), LastError: c.lastError.Load().String(),
 	}
-	i.State, i.Until = c.health.state(now)
+	i.State, i.Until = c.breaker.state(now)
 	i.Usable = i.State != Resting
-	if until := c.told.last(now); until.After(i.Until) {
+	if until := c.cooldowns.latest(now); until.After(i.Until) {
 		i.State, i.Until = Resting, until
 	}
 	if c.paused.Load() {
@@ -234,4 +299,93 @@ func sorted(m map[string]string) []string {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// fieldFilter is a channel's upstream, which gets its own id of the model and none of
+// the fields that its channel drops.
+type fieldFilter struct {
+	*channel
+	model []byte // the upstream's id as JSON; nil for the public one
+}
+
+// Unwrap lets the upstream itself say what it supports.
+func (s *fieldFilter) Unwrap() Upstream { return s.Upstream }
+
+// Do asks the upstream, unless what it refuses may not be left out.
+func (s *fieldFilter) Do(ctx context.Context, call *Call) (*Reply, error) {
+	if !call.Body.Editable() || s.model == nil && len(s.Drop) == 0 && len(s.renames) == 0 {
+		return s.Upstream.Do(ctx, call)
+	}
+	edited := *call
+	dropped, refusal := s.edit(&edited)
+	if refusal != nil {
+		return nil, NotSent(refusal)
+	}
+	if s.model != nil {
+		edited.Body = edited.Body.Set("model", s.model)
+	}
+	reply, err := s.Upstream.Do(ctx, &edited)
+	if err == nil && reply != nil && len(dropped) > 0 {
+		told := *reply
+		told.Dropped = slices.Concat(dropped, reply.Dropped)
+		reply = &told
+	}
+	return reply, err
+}
+
+// edit makes the changes that the channel's upstream needs, and lists what a
+// caller asked for and will not get. It fails where that may not be left out.
+func (c *channel) edit(call *Call) (dropped []string, err *fault.Error) {
+	for _, name := range c.Drop {
+		v := call.Body.Raw(name)
+		if v == nil {
+			continue
+		}
+		if name == "n" && wantsSeveral(v) {
+			return nil, fault.Invalid("n", "This model's upstream gives one candidate only: leave n out or send 1.")
+		}
+		call.Body = call.Body.Delete(name)
+		if !rawjson.IsNull(v) {
+			dropped = append(dropped, name)
+		}
+	}
+	for _, from := range c.renames {
+		if call.Body.Has(from) {
+			call.Body = call.Body.Rename(from, c.Rename[from])
+		}
+	}
+	return dropped, nil
+}
+
+// wantsSeveral reports whether n asks for anything but one candidate.
+func wantsSeveral(n []byte) bool {
+	count, ok := rawjson.Int(n)
+	return !rawjson.IsNull(n) && (!ok || count != 1)
+}
+
+// maxRemovedPaused bounds how many removed channels are remembered as paused.
+const maxRemovedPaused = 1000
+
+// keepPaused pauses those of the next Router's channels that come back and were
+// paused when they went: a file that lacks a channel for one reload is often a
+// mistake, and whoever paused the channel has not changed their mind. It returns
+// the paused channels that are removed from then on, the last to go last.
+func (r *Router) keepPaused(next []*channel) (removed []string) {
+	now := make(map[string]*channel, len(next))
+	for _, c := range next {
+		now[c.Name] = c
+	}
+	for _, name := range r.removedPaused {
+		if c := now[name]; c != nil {
+			c.paused.Store(true)
+		} else {
+			removed = append(removed, name)
+		}
+	}
+	for _, c := range r.channels {
+		if now[c.Name] == nil && c.paused.Load() {
+			removed = append(removed, c.Name)
+		}
+	}
+	return slices.Clone(removed[max(0, len(removed)-maxRemovedPaused):])
 }

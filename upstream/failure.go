@@ -1,8 +1,12 @@
 package upstream
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 )
@@ -39,18 +43,18 @@ type Failure struct {
 	Err error
 }
 
-// FromStatus is the failure that a vendor's refusing HTTP status means by itself
-// (decisions.md, Error bodies); a driver that reads the body may know better.
+// FromStatus is the failure that a vendor's refusing HTTP status means by itself;
+// a driver that reads the body may know better.
 func FromStatus(status int) *Failure {
 	return &Failure{
-		Status: status, Sent: true, Refused: unbilled[status],
-		Fatal: accounts[status] || astray[status], Ambiguous: accounts[status],
+		Status: status, Sent: true, Refused: unbilledStatuses[status],
+		Fatal: accountStatuses[status] || misroutedStatuses[status], Ambiguous: accountStatuses[status],
 	}
 }
 
 // Misrouted reports whether the call did not get to the vendor as it should, so that
 // its failure says nothing of the key it was made with.
-func (f *Failure) Misrouted() bool { return astray[f.Status] }
+func (f *Failure) Misrouted() bool { return misroutedStatuses[f.Status] }
 
 // Error describes the failure for the log.
 func (f *Failure) Error() string {
@@ -67,8 +71,7 @@ func (f *Failure) Error() string {
 // Unwrap returns the transport's error.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Fault is the failure as the caller is told of it (decisions.md, Error
-// bodies), without a word of the vendor's. Only for a 4xx that is the caller's
+// Fault is the failure as the caller is told of it, without a word of the vendor's. Only for a 4xx that is the caller's
 // own fault a driver knows better and makes its own error.
 func (f *Failure) Fault() *fault.Error {
 	code := f.code()
@@ -83,7 +86,7 @@ func (f *Failure) Fault() *fault.Error {
 }
 
 func (f *Failure) code() fault.Code {
-	code, listed := codes[f.Status]
+	code, listed := statusCodes[f.Status]
 	switch {
 	case f.Fatal, f.Status == 0 && !f.Sent:
 		return fault.NoChannel
@@ -98,15 +101,15 @@ func (f *Failure) code() fault.Code {
 // callersFault reports whether a vendor's status says that the caller's request
 // is wrong: a 4xx does, unless the table below has another code for it.
 func callersFault(status int) bool {
-	_, listed := codes[status]
+	_, listed := statusCodes[status]
 	return status >= 400 && status < 500 && !listed
 }
 
-// codes is the table from a vendor's status to ours; 502, a status that is not
+// statusCodes is the table from a vendor's status to ours; 502, a status that is not
 // listed and a connection that broke are all a bad answer. So is a 4xx about what
 // the gateway alone decides, which no caller can mend: the method, the path, the
 // headers and the conditions of its request.
-var codes = map[int]fault.Code{
+var statusCodes = map[int]fault.Code{
 	http.StatusMethodNotAllowed:             fault.BadGateway,
 	http.StatusNotAcceptable:                fault.BadGateway,
 	http.StatusProxyAuthRequired:            fault.NoChannel,
@@ -130,26 +133,26 @@ var codes = map[int]fault.Code{
 	529:                                     fault.ServiceUnavailable, // "overloaded"
 }
 
-// unbilled are the statuses by which a vendor refuses before any work.
-var unbilled = map[int]bool{
+// unbilledStatuses are those by which a vendor refuses before any work.
+var unbilledStatuses = map[int]bool{
 	http.StatusTooEarly:           true,
 	http.StatusTooManyRequests:    true,
 	http.StatusServiceUnavailable: true,
 	529:                           true,
 }
 
-// accounts are the statuses of credentials or an account that will not do.
-var accounts = map[int]bool{
+// accountStatuses are those of credentials or an account that will not do.
+var accountStatuses = map[int]bool{
 	http.StatusUnauthorized:    true,
 	http.StatusPaymentRequired: true,
 	http.StatusForbidden:       true,
 }
 
-// astray are the statuses of a call that did not get to the vendor as it should,
+// misroutedStatuses are those of a call that did not get to the vendor as it should,
 // whatever it asks for and whoever pays: a proxy in between wants credentials, the
 // address is another's, or the protocol is too old. They are the operator's affair.
 // (A 451 is the caller's: vendors refuse content by it.)
-var astray = map[int]bool{
+var misroutedStatuses = map[int]bool{
 	http.StatusProxyAuthRequired:  true,
 	http.StatusMisdirectedRequest: true,
 	http.StatusUpgradeRequired:    true,
@@ -166,3 +169,63 @@ var messages = map[fault.Code]string{
 	fault.BadGateway:          "The upstream's answer was malformed or cut short.",
 	fault.InvalidRequest:      "The upstream refused the request.",
 }
+
+// maxRetryAfter bounds the wait that an upstream can impose on our callers.
+const maxRetryAfter = time.Hour
+
+// failure is the Failure in err's chain; without one, the worst is assumed.
+func failure(err error) (f *Failure, found bool) {
+	if errors.As(err, &f) {
+		return f, true
+	}
+	return &Failure{Sent: true, Err: err}, false
+}
+
+// faultOf turns whatever an Upstream returned into an error for the caller. An
+// operator's trouble with a vendor is never told to a caller, and a call that
+// an upstream gave up by itself is no client that left.
+func faultOf(err error) *fault.Error {
+	var e *fault.Error
+	f, found := failure(err)
+	switch ok := errors.As(err, &e); {
+	case !ok, e.Code == fault.ClientGone, f.Fatal && e.Code != fault.NoChannel:
+		e = f.Fault()
+		if found {
+			e.Err = err // of which f is a part
+		}
+	case e.RetryAfter > maxRetryAfter:
+		e = e.With(func(e *fault.Error) { e.RetryAfter = maxRetryAfter })
+	}
+	return e
+}
+
+// contextError is the error of a call whose own context ended.
+func contextError(ctx context.Context, err error) *fault.Error {
+	e := fault.From(ctx.Err())
+	var own *fault.Error
+	if errors.As(context.Cause(ctx), &own) {
+		e = own
+	}
+	return e.With(func(e *fault.Error) { e.Err = err })
+}
+
+// panicked is the error of an upstream that panicked. The stack is for the log.
+func panicked(value any, stack []byte) *fault.Error {
+	return fault.Wrap(fault.InternalError, "The gateway failed to handle the request.",
+		fmt.Errorf("panic in an upstream: %v\n%s", value, stack))
+}
+
+// NotSent marks the refusal of a call that never went to its upstream, because
+// it cannot be put into the upstream's words. It says nothing of the upstream's
+// health.
+func NotSent(refusal *fault.Error) error { return &notSentError{refusal} }
+
+type notSentError struct{ fault *fault.Error }
+
+func (u *notSentError) Error() string { return u.fault.Error() }
+
+func (u *notSentError) Unwrap() error { return u.fault }
+
+// clientLeft is the error of a call whose caller left while it waited: nothing was
+// sent, so that there is nothing to pay for.
+func clientLeft(ctx context.Context) *fault.Error { return contextError(ctx, &Failure{Err: ctx.Err()}) }

@@ -11,28 +11,28 @@ import (
 )
 
 // Keys is a ring of an operator's keys for one vendor, used in turn. A key that
-// is refused three times in a row rests for a time that grows with every
+// is refused three times in a row is left alone for a time that doubles with every
 // further refusal, and one that is at its limit for as long as the vendor says,
-// but the last usable one never does. It is safe for concurrent use. A nil ring
-// is one without keys.
+// but the last usable one never is. It is safe for concurrent use. A nil ring is one
+// without keys.
 type Keys struct {
 	keys []Key
 	now  func() time.Time
 	turn atomic.Uint64
-	mu   sync.Mutex // one refusal at a time, so that no two keys go to rest relying on each other
+	mu   sync.Mutex // one refusal at a time, so that no two keys are left alone relying on each other
 }
 
 // Key is one key of a ring.
 type Key struct {
-	ring   *Keys
-	value  *secret.String // behind a pointer, where fmt does not look
-	streak streak
-	spent  atomic.Pointer[time.Time] // until when it is at its limit
+	ring      *Keys
+	value     *secret.String // behind a pointer, where fmt does not look
+	breaker   circuitBreaker // opened by refusals
+	cooldowns cooldowns      // the one of the empty routeKey
 }
 
 // NewKeys makes a ring. An empty key, or one that cannot stand in a header, is
-// refused by its position, never by its text. now dates the rests; time.Now if
-// nil.
+// refused by its position, never by its text. now dates refusals and limits;
+// time.Now if nil.
 func NewKeys(keys []secret.String, now func() time.Time) (*Keys, error) {
 	if now == nil {
 		now = time.Now
@@ -42,7 +42,7 @@ func NewKeys(keys []secret.String, now func() time.Time) (*Keys, error) {
 		if !printable(k.Reveal()) {
 			return nil, fmt.Errorf("key %d is empty or has a character that no key can have", i+1)
 		}
-		r.keys[i].ring, r.keys[i].value = r, &k
+		r.keys[i].ring, r.keys[i].value, r.keys[i].breaker.forgiving = r, &k, true
 	}
 	return r, nil
 }
@@ -57,7 +57,7 @@ func (r *Keys) Next() *Key {
 	n := uint64(len(r.keys))
 	turn := r.turn.Add(1) - 1
 	for i := range n {
-		if k := &r.keys[(turn+i)%n]; k.usable(now) && k.streak.claim(now) {
+		if k := &r.keys[(turn+i)%n]; k.acquire(now) {
 			return k
 		}
 	}
@@ -89,41 +89,55 @@ func printable(key string) bool {
 func (k *Key) Value() secret.String { return *k.value }
 
 // Worked says that the vendor took the key.
-func (k *Key) Worked() { k.streak.worked() }
+func (k *Key) Worked() {
+	if k.breaker.hasFailures.Load() {
+		k.breaker.succeeded(k.ring.now())
+	}
+}
 
 // Refused says that the vendor refused the key or the account behind it, and
 // reports whether another key can serve.
 func (k *Key) Refused() (other bool) {
-	return k.spare(func(now time.Time) { k.streak.failed(now) })
-}
-
-// Limited says that the vendor called the key for a pause: for a second if wait
-// is 0, and for a minute at most. It reports whether another key can serve.
-func (k *Key) Limited(wait time.Duration) (other bool) {
-	return k.spare(func(now time.Time) {
-		until := now.Add(min(positive(wait, firstRest), longWait))
-		k.spent.Store(&until)
+	return k.ifOtherUsable(func(now time.Time) {
+		k.breaker.failed(k.breaker.currentToken(), failureKind{fatal: true, certain: true}, now, nil)
 	})
 }
 
-// spare lets the key rest if there is another.
-func (k *Key) spare(rest func(now time.Time)) bool {
+// Limited says that the vendor's rate limit for the key is reached: it is left alone
+// for a second if wait is 0, and for a minute at most. It reports whether another
+// key can serve.
+func (k *Key) Limited(wait time.Duration) (other bool) {
+	return k.ifOtherUsable(func(now time.Time) {
+		k.cooldowns.start(routeKey{}, now.Add(min(positive(wait, minOpenTime), maxCooldown)), now)
+	})
+}
+
+// ifOtherUsable takes note of what keeps calls from the key if there is another for
+// them.
+func (k *Key) ifOtherUsable(note func(now time.Time)) bool {
 	k.ring.mu.Lock()
 	defer k.ring.mu.Unlock()
 	now := k.ring.now()
 	for i := range k.ring.keys {
 		if other := &k.ring.keys[i]; other != k && other.usable(now) {
-			rest(now)
+			note(now)
 			return true
 		}
 	}
 	return false
 }
 
-// usable reports whether the key does not rest.
+// usable reports whether nothing keeps calls from the key.
 func (k *Key) usable(now time.Time) bool {
-	if until := k.spent.Load(); until != nil && now.Before(*until) {
+	ok, _ := k.breaker.allows(now, "")
+	return ok && !k.cooldowns.active(routeKey{}, now)
+}
+
+// acquire lets a call use the key, unless it has to wait for the outcome of another.
+func (k *Key) acquire(now time.Time) bool {
+	if k.cooldowns.active(routeKey{}, now) {
 		return false
 	}
-	return k.streak.usable(now)
+	_, ok := k.breaker.acquire(now, "", false)
+	return ok
 }

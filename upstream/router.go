@@ -5,42 +5,42 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// RouterOptions are what a Router takes from outside. The zero value is the
-// real thing.
+// RouterOptions configure a Router; the zero value is the default.
 type RouterOptions struct {
-	// Now gives the time by which channels rest and attempts are dated;
-	// time.Now if nil. Time-outs always run by the real clock.
+	// Now gives the time of circuit breakers, limits and attempts; time.Now if nil. Time-outs always run by the real clock.
 	Now func() time.Time
 	// Rand gives a number below n, for the weights; math/rand/v2 if nil. It
 	// must be safe for concurrent use.
 	Rand func(n uint64) uint64
 	// Previous is the Router that this one replaces, so that a reload forgets
 	// nothing: a channel that has the name of one of its channels takes over
-	// that one's health, counters, running calls and pause. A channel that comes
+	// that one's circuit breaker, counters, running calls and pause. A channel that comes
 	// back after Routers without it takes over its pause only. Nil for none.
 	Previous *Router
 }
 
-// Router is an Upstream over many channels. It alone tries again (faults.md,
-// row 7): another channel after a failed connection, a 429, a 5xx or a refusal
+// Router is an Upstream over many channels. It alone retries
+// (docs/faults.md, row 7): another channel after a failed connection, a 429, a 5xx or a refusal
 // by [Call.Accept], the same one only if it is the only one and nothing was
 // sent; at most twice per call, and for at most a fifth of all calls. It holds
 // no resources of its own, and is safe for concurrent use.
 type Router struct {
-	channels []*channel
-	table    table
-	models   []string
-	budget   *budget  // shared with the routers that Wrap makes
-	callers  *callers // likewise
-	now      func() time.Time
-	rand     func(uint64) uint64
-	ownClock bool     // now is not the real clock
-	away     []string // channels of Routers before that were paused when they went, the last to go last
+	channels      []*channel
+	table         routeTable
+	models        []string
+	budget        *retryBudget  // shared with the routers that Wrap makes
+	accounts      *accountsSeen // likewise
+	now           func() time.Time
+	rand          func(uint64) uint64
+	customClock   bool     // now is not the real clock
+	removedPaused []string // channels of Routers before that were paused when they went, the last to go last
 }
 
 // NewRouter builds the routes. The error names the channel that cannot work.
@@ -71,8 +71,8 @@ func SingleRouter(up Upstream) *Router {
 }
 
 func newRouter(channels []Channel, o RouterOptions) *Router {
-	r := &Router{budget: new(budget), callers: new(callers), now: o.Now, rand: o.Rand}
-	if r.ownClock = o.Now != nil; !r.ownClock {
+	r := &Router{budget: new(retryBudget), accounts: new(accountsSeen), now: o.Now, rand: o.Rand}
+	if r.customClock = o.Now != nil; !r.customClock {
 		r.now = time.Now
 	}
 	if r.rand == nil {
@@ -80,13 +80,13 @@ func newRouter(channels []Channel, o RouterOptions) *Router {
 	}
 	var before []*channel
 	if o.Previous != nil {
-		before, r.budget, r.callers = o.Previous.channels, o.Previous.budget, o.Previous.callers
+		before, r.budget, r.accounts = o.Previous.channels, o.Previous.budget, o.Previous.accounts
 	}
-	r.channels = newChannels(channels, before, r.callers, r.now())
+	r.channels = newChannels(channels, before, r.accounts, r.now())
 	if o.Previous != nil {
-		r.away = o.Previous.outlast(r.channels)
+		r.removedPaused = o.Previous.keepPaused(r.channels)
 	}
-	r.table = newTable(r.channels, nil)
+	r.table = newRouteTable(r.channels, nil)
 	r.models = models(r.channels)
 	return r
 }
@@ -94,10 +94,10 @@ func newRouter(channels []Channel, o RouterOptions) *Router {
 // Wrap returns a Router that asks every channel through m. m sees a call as the
 // caller made it, but for the model's id, and so may turn it into one of another
 // dialect: what the channel drops and renames is done below it. Both Routers
-// share the channels' health and the budget of attempts.
+// share the channels' state and the retry budget.
 func (r *Router) Wrap(m Middleware) *Router {
 	w := *r
-	w.table = newTable(r.channels, m)
+	w.table = newRouteTable(r.channels, m)
 	return &w
 }
 
@@ -180,15 +180,15 @@ func (r *Router) Pause(name string) error { return r.pause(name, true) }
 func (r *Router) Resume(name string) error { return r.pause(name, false) }
 
 func (r *Router) pause(name string, paused bool) error {
-	c, err := r.named(name)
+	c, err := r.channelNamed(name)
 	if err == nil {
 		c.paused.Store(paused)
 	}
 	return err
 }
 
-// named is the channel of a name. The error names those that there are.
-func (r *Router) named(name string) (*channel, error) {
+// channelNamed is the channel of a name. The error names those that there are.
+func (r *Router) channelNamed(name string) (*channel, error) {
 	names := make([]string, len(r.channels))
 	for i, c := range r.channels {
 		if c.Name == name {
@@ -205,26 +205,26 @@ func (r *Router) named(name string) (*channel, error) {
 func (r *Router) Do(ctx context.Context, call *Call) (*Reply, error) {
 	r.budget.earn()
 	if !call.Test { // an operator's, which is no traffic
-		r.callers.meet(call.Account)
+		r.accounts.observe(call.Account)
 	}
-	t := trip{call: call, routes: r.routes(call), named: call.Channel != "", left: positive(call.MaxWait, patienceAtLimit)}
+	t := routing{call: call, routes: r.routes(call), pinned: call.Channel != "", waitLeft: positive(call.MaxWait, defaultMaxWait)}
 	var err *fault.Error
 	for n := range maxAttempts {
-		s, refusal := r.seat(ctx, &t, n > 0)
+		l, refusal := r.acquire(ctx, &t, n > 0)
 		if refusal != nil {
-			if err == nil || ctx.Err() != nil { // who leaves the line owes nothing for the tries before
+			if err == nil || ctx.Err() != nil { // who leaves the queue owes nothing for the attempts before
 				err = refusal
 			}
 			break
 		}
-		s.again = n > 0
-		a, reply, failed := r.attempt(ctx, call, s, t.since)
+		l.retry = n > 0
+		a, reply, failed := r.attempt(ctx, call, l, t.acquiredAt)
 		if failed == nil {
 			return reply, nil
 		}
-		if err = failed; !r.another(ctx, &t, s.channel, a.verdict) {
-			if a.verdict.again && ctx.Err() != nil {
-				err = unsentTo(ctx)
+		if err = failed; !r.prepareRetry(ctx, &t, l.channel, a.verdict) {
+			if a.verdict.retry && ctx.Err() != nil {
+				err = clientLeft(ctx)
 			}
 			break
 		}
@@ -232,7 +232,7 @@ func (r *Router) Do(ctx context.Context, call *Call) (*Reply, error) {
 	return nil, err
 }
 
-// routes are who may answer the call. A channel that is named is asked also for
+// routes are those that may answer the call. A channel that is named is asked also for
 // a model that it does not serve any more.
 func (r *Router) routes(call *Call) []route {
 	if call.Channel == "" {
@@ -244,37 +244,193 @@ func (r *Router) routes(call *Call) []route {
 			if id == call.Model {
 				id = ""
 			}
-			of := question{call.Op, call.Model}
+			key := routeKey{call.Op, call.Model}
 			if c.Models[call.Model] == "" {
-				of.model = "" // one gauge for all models that are not its own
+				key.model = "" // measured together with all models that are not its own
 			}
-			return []route{newRoute(c, id, nil, of)}
+			return []route{newRoute(c, id, nil, key)}
 		}
 	}
 	return nil
 }
 
 // attempt asks one channel and tells the observers how it went. Where one of
-// them panics the place is given back.
-func (r *Router) attempt(ctx context.Context, call *Call, s seat, since time.Time) (a *attempt, reply *Reply, err *fault.Error) {
-	told := false
+// them panics the lease is released.
+func (r *Router) attempt(ctx context.Context, call *Call, l lease, since time.Time) (a *attempt, reply *Reply, err *fault.Error) {
+	ended := false
 	defer func() {
-		if !told {
-			s.abandon(a)
+		if !ended {
+			l.abandon(a)
 		}
 	}()
 	if call.Begin != nil {
-		ctx = call.Begin(ctx, Attempt{Channel: s.Name, Model: s.model(call.Model), Again: s.again, Started: since})
+		ctx = call.Begin(ctx, Attempt{Channel: l.Name, Model: l.model(call.Model), Again: l.retry, Started: since})
 	}
 	start := since
-	if r.ownClock {
+	if r.customClock {
 		start = time.Now()
 	}
-	a, ctx = newAttempt(ctx, call, s, r.now, start)
+	a, ctx = newAttempt(ctx, call, l, r.now, start)
 	reply, took, err := a.do(ctx, since, call.Accept)
 	if call.Observe != nil {
-		call.Observe(a.tell(since, took, err))
+		call.Observe(a.event(since, took, err))
 	}
-	told = true
+	ended = true
 	return a, reply, err
+}
+
+// ResetHealth makes the open circuit breaker of a channel half-open, since somebody
+// found the channel well, by a call that is a [Call.Test] for instance: it is tried by
+// degrees, as always. A closed one it does not change, and it ends neither a pause
+// nor a cooldown that a vendor asked for. The error names the channels that
+// there are.
+func (r *Router) ResetHealth(name string) error {
+	c, err := r.channelNamed(name)
+	if err == nil {
+		if c.breaker.tripped() {
+			c.breaker.succeeded(r.now())
+		}
+	}
+	return err
+}
+
+// CircuitOpens is how often the circuit breaker of each channel, by its name, opened
+// since the start, reloads included.
+func (r *Router) CircuitOpens() map[string]int64 {
+	opens := make(map[string]int64, len(r.channels))
+	for _, c := range r.channels {
+		opens[c.Name] = c.breaker.openCount()
+	}
+	return opens
+}
+
+// route is one channel that serves a model.
+type route struct {
+	*channel
+	id    string   // the upstream's id; empty for the public one
+	up    Upstream // the channel's, spared and wrapped
+	stats *routeStats
+}
+
+// routeStats are the statistics of a route: of whole answers, and of streams. They
+// are made when they are needed.
+type routeStats struct {
+	key      routeKey // without a model if the route is for any
+	byStream [2]atomic.Pointer[callStats]
+}
+
+// callStats are those for a call.
+func (rt *route) callStats(stream bool) *callStats {
+	at := &rt.stats.byStream[0]
+	if stream {
+		at = &rt.stats.byStream[1]
+	}
+	s := at.Load()
+	if s == nil {
+		s = rt.channelState.callStats(callKind{rt.stats.key, stream})
+		at.Store(s)
+	}
+	return s
+}
+
+// newRoute is a channel's route for the model whose id there is id, or the public one
+// if it is empty; key is what is measured together.
+func newRoute(c *channel, id string, wrap Middleware, key routeKey) route {
+	f := &fieldFilter{channel: c}
+	if id != "" {
+		f.model = rawjson.Quote(nil, id)
+	}
+	rt := route{channel: c, id: id, up: f, stats: &routeStats{key: key}}
+	if wrap != nil {
+		rt.up = wrap(f)
+	}
+	return rt
+}
+
+// model is the upstream's id for a public one.
+func (rt *route) model(public string) string {
+	if rt.id == "" {
+		return public
+	}
+	return rt.id
+}
+
+// routeKey is an operation and a model.
+type routeKey struct {
+	op    Op
+	model string
+}
+
+// routeTable is which channels serve what, in order of priority.
+type routeTable struct {
+	byModel  map[routeKey][]route // of every model that some channel names
+	anyModel map[Op][]route       // of channels that pass every id through
+}
+
+func newRouteTable(channels []*channel, wrap Middleware) routeTable {
+	channels = slices.Clone(channels)
+	slices.SortStableFunc(channels, func(a, b *channel) int { return a.Priority - b.Priority })
+	t := routeTable{byModel: make(map[routeKey][]route), anyModel: make(map[Op][]route)}
+	for _, c := range channels {
+		if c.Models[everyModel] == "" {
+			continue
+		}
+		for _, op := range Ops() {
+			t.anyModel[op] = append(t.anyModel[op], newRoute(c, "", wrap, routeKey{op: op}))
+		}
+	}
+	for _, public := range models(channels) {
+		for _, op := range Ops() {
+			t.byModel[routeKey{op, public}] = routesFor(channels, op, public, wrap)
+		}
+	}
+	return t
+}
+
+// routesFor are the channels that serve a model which some channel names.
+func routesFor(channels []*channel, op Op, public string, wrap Middleware) (routes []route) {
+	for _, c := range channels {
+		id, named := c.Models[public]
+		if !named && c.Models[everyModel] == "" {
+			continue
+		}
+		if id == public {
+			id = ""
+		}
+		rt := newRoute(c, id, wrap, routeKey{op, public})
+		if Supports(rt.up, op, rt.model(public)) {
+			routes = append(routes, rt)
+		}
+	}
+	return routes
+}
+
+// routes are those that may serve a model, in order of priority.
+func (t *routeTable) routes(op Op, model string) []route {
+	if model == "" || model == everyModel {
+		return nil
+	}
+	wild := t.anyModel[op]
+	if routes, named := t.byModel[routeKey{op, model}]; named || len(wild) == 0 {
+		return routes
+	}
+	refuses := func(rt route) bool { return !Supports(rt.up, op, model) }
+	if !slices.ContainsFunc(wild, refuses) {
+		return wild
+	}
+	return slices.DeleteFunc(slices.Clone(wild), refuses)
+}
+
+// models are the public ids that the channels name, sorted.
+func models(channels []*channel) []string {
+	var ids []string
+	for _, c := range channels {
+		for public := range c.Models {
+			if public != everyModel {
+				ids = append(ids, public)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }

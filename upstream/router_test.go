@@ -171,7 +171,7 @@ func TestABodyThatIsNoObjectTravelsAsItIs(t *testing.T) {
 	}
 }
 
-// TestFailOver is faults.md row 7 and the statuses of decisions.md, Error bodies.
+// TestFailOver is docs/faults.md, row 7, for each status of a vendor.
 func TestFailOver(t *testing.T) {
 	silent := fault.Wrap(fault.RequestTimeout, "slow", &upstream.Failure{Sent: true})
 	bad := (&upstream.Failure{Status: 400, Sent: true}).Fault()

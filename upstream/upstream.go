@@ -4,9 +4,11 @@ package upstream
 
 import (
 	"context"
-	"io"
+	"net"
 	"net/http"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/secret"
 )
 
 // Upstream answers calls. It is safe for concurrent use.
@@ -76,79 +78,30 @@ func Ops() []Op {
 	return []Op{ChatCompletion, Messages, CountTokens, GenerateImage, EditImage, SubmitVideo, PollVideo, Embeddings, Speech}
 }
 
-// Call is one request on its way to an upstream.
-type Call struct {
-	Op        Op
-	Model     string // the model id of whoever is asked next: public before a Router, the upstream's own after it
-	Stream    bool   // the reply is wanted as server-sent events
-	RequestID string // the gateway's id of the operation; the same for every attempt
-	Account   string // whose request it is; empty where there is one account only. A Router counts failures by it
-	TaskID    string // the vendor's id of the video that a PollVideo asks for
-	Channel   string // the only channel that a Router may ask; empty for any that serves the model
-	// Test says that an operator tries a channel out: whatever becomes of the call,
-	// it counts neither for nor against the channel (a key that the vendor refuses or
-	// limits rests all the same). Who finds the answer good may [Router.ResetHealth] the
-	// channel.
-	Test bool
-	// MaxWait is how long the call waits in all for a channel at its limit, or for
-	// one that says when to come back; 0 means a second. A part of a request waits
-	// longer than a whole one: its other parts are paid for.
-	MaxWait     time.Duration
-	ContentType string
-	Body        Body
-	// Request is the typed view of the body ("*chat.Request", …): read-only, as
-	// the caller sent it but for a bound of output that the gateway set, and
-	// without the edits that a channel makes to Body.
-	Request any
-	// Accept, when not nil, judges a Reply before it counts as an answer: it
-	// may read ahead and return a Reply that replays what it read, or an error,
-	// upon which the Router closes the Reply and may ask another channel. A
-	// Router calls it once per attempt; no other Upstream gets to see it.
-	Accept func(ctx context.Context, r *Reply) (*Reply, error)
-	// Begin, when not nil, is told of every attempt before its channel is asked,
-	// and returns the context of the attempt: ctx, or one made of it that carries
-	// a span or headers ([WithWire]).
-	Begin func(ctx context.Context, a Attempt) context.Context
-	// Observe, when not nil, is told of every attempt after it ended.
-	Observe func(Attempt)
-	// Header holds protocol headers of the client that travel to an upstream
-	// of the same dialect; nil for none.
-	Header http.Header
-	// MaxOutput is the most output tokens of one candidate, for an upstream that
-	// must be told and a caller who did not say.
-	MaxOutput int64
-	// Query is what of the client's query string travels to an upstream of the
-	// same dialect ("beta=true"); empty for none.
-	Query string
-}
-
-// Reply is an upstream's 2xx answer in the public wire.
-type Reply struct {
-	Status int
-	Header http.Header // only what may reach the client; may be nil
-	Body   io.ReadCloser
-	// Channel is the name of the channel that answered; set by a Router.
-	Channel string
-	// Dropped are the request fields that the upstream refuses and that were
-	// left out: by its driver, and, as its channel says, by a Router.
-	Dropped []string
-	// Drain is the channel's ([Channel].Drain); set by a Router.
-	Drain time.Duration
-	// Withheld is for how long [Call.Accept] left the answer unread for reasons of
-	// its own. It sets it on the reply that it is given, so that the channel is not
-	// taken for slow.
-	Withheld time.Duration
-}
-
-// Attempt is one try of a Router at one channel.
-type Attempt struct {
-	Channel  string
-	Model    string // the upstream's id
-	Again    bool   // it is not the call's first
-	Started  time.Time
-	Duration time.Duration // until the answer was accepted or refused
-	Err      error         // nil if the attempt was accepted
-	Sent     bool          // the vendor may have got the request; what was not sent costs nothing
-	Refused  bool          // the vendor refused before any work (429, 503, 529), which costs nothing
-	Status   int           // the vendor's HTTP status; 0 if there was none
+// DriverOptions say where a vendor is and how it is reached; the drivers below this
+// package all take them. The zero value is the vendor's own address, without a key.
+type DriverOptions struct {
+	// BaseURL is the absolute http or https address to which the paths of the
+	// API are added, without credentials, query or fragment.
+	BaseURL string
+	// Keys are sent in turn (see [Keys]), in the header that the vendor wants. With
+	// none, calls carry no key. Where videos are made all are of one account, since
+	// the tasks of one are not known to another.
+	Keys []secret.String
+	// Bearer sends a key as a bearer token to a vendor of Anthropic's wire, whose own
+	// header is x-api-key. The other drivers always do.
+	Bearer bool
+	// ConnectTimeout bounds the connection, and the TLS handshake once more;
+	// 5 s if zero. Every other time-out is the Router's.
+	ConnectTimeout time.Duration
+	// Dial makes connections; a net.Dialer if nil. Transport makes it unused. A
+	// connection for a link that a vendor answered with is closed if its address is
+	// not public.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Transport replaces the driver's own, which refuses to decompress, to
+	// follow redirects and to send a request twice. It fetches the vendor's links
+	// too, and must not connect them to private addresses. The caller closes it.
+	Transport http.RoundTripper
+	// Now dates refusals of keys and Retry-After; time.Now if nil.
+	Now func() time.Time
 }

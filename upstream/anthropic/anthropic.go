@@ -4,13 +4,10 @@ package anthropic
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
@@ -18,35 +15,15 @@ import (
 // DefaultBaseURL is where calls go if [Options.BaseURL] is empty.
 const DefaultBaseURL = "https://api.anthropic.com"
 
-// Options say where the vendor is. The zero value is Anthropic itself, without
-// a key.
-type Options struct {
-	// BaseURL is the absolute http or https address to which /v1/messages is
-	// added, without credentials, query or fragment.
-	BaseURL string
-	// Keys are sent as x-api-key, in turn (see upstream.Keys). With none, calls
-	// carry no key.
-	Keys []secret.String
-	// Bearer sends a key as a bearer token instead, as some vendors with this
-	// wire want it.
-	Bearer bool
-	// ConnectTimeout bounds the connection, and the TLS handshake once more;
-	// 5 s if zero. Every other time-out is the Router's.
-	ConnectTimeout time.Duration
-	// Dial makes connections; a net.Dialer if nil. Transport makes it unused.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Transport replaces the driver's own, which refuses to decompress, to
-	// follow redirects and to send a request twice. The caller closes it.
-	Transport http.RoundTripper
-	// Now dates rests of keys and Retry-After; time.Now if nil.
-	Now func() time.Time
-}
+// Options say where the vendor is. The zero value is Anthropic itself, without a
+// key.
+type Options = upstream.DriverOptions
 
 // Upstream is one vendor. It is safe for concurrent use.
 type Upstream struct {
 	paths   map[upstream.Op]*url.URL
 	client  *httpdo.Client
-	dialect httpdo.Dialect
+	dialect httpdo.ErrorFormat
 }
 
 // paths are what is added to the base address.
@@ -62,14 +39,12 @@ func New(o Options) (*Upstream, error) {
 	if o.Bearer {
 		keyHeader = nil // which is a bearer token
 	}
-	client, err := httpdo.New(httpdo.Options{
-		BaseURL: o.BaseURL, Keys: o.Keys, ConnectTimeout: o.ConnectTimeout, Dial: o.Dial, Transport: o.Transport, Now: o.Now,
-	}, httpdo.Site{BaseURL: DefaultBaseURL, KeyHeader: keyHeader})
+	client, err := httpdo.New(o, httpdo.Defaults{BaseURL: DefaultBaseURL, KeyHeader: keyHeader})
 	if err != nil {
 		return nil, err
 	}
-	u := &Upstream{paths: client.Below(paths), client: client}
-	u.dialect = httpdo.Dialect{Refused: u.refused, Status: status}
+	u := &Upstream{paths: client.URLs(paths), client: client}
+	u.dialect = httpdo.ErrorFormat{Refused: u.refused, Status: status}
 	return u, nil
 }
 
@@ -88,7 +63,7 @@ func (u *Upstream) Close() error { return u.client.Close() }
 func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	to, known := u.paths[call.Op]
 	if !known {
-		return nil, httpdo.Unserved()
+		return nil, httpdo.Unsupported()
 	}
 	if call.Query != "" {
 		asked := *to

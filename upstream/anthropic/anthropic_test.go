@@ -27,8 +27,7 @@ func call(t testing.TB, stream bool) *upstream.Call {
 	}
 }
 
-// TestTheRequestHasNothingOfTheClientButTheVendorsOwn is
-// upstreams/anthropic.md, sections 1 and 9.
+// Of the client's headers only those of the vendor's protocol travel.
 func TestTheRequestHasNothingOfTheClientButTheVendorsOwn(t *testing.T) {
 	client := http.Header{
 		"X-Api-Key": {"sk-of-the-client"}, "Authorization": {"Bearer sk-of-the-client"}, "Cookie": {"c=1"}, "X-Anthropic-Beta": {"x"},

@@ -60,14 +60,14 @@ func status(data []byte) int {
 	return http.StatusBadGateway
 }
 
-// operators are the types of error that are the operator's fault, whatever
+// operatorTypes are those of error that are the operator's fault, whatever
 // their status. A permission_error may also be of what one request asks for.
-var operators = map[string]bool{"authentication_error": true, "billing_error": true, "permission_error": true}
+var operatorTypes = map[string]bool{"authentication_error": true, "billing_error": true, "permission_error": true}
 
-// unpaid is how the messages begin, in lower case, by which alone an account
+// unpaidPrefixes is how the messages begin, in lower case, by which alone an account
 // that may not be used any more is told from a bad request: both are a 400 of
 // the type invalid_request_error.
-var unpaid = []string{
+var unpaidPrefixes = []string{
 	"your credit balance is too low",
 	"you have reached your specified api usage limits",
 	"this organization has been disabled",
@@ -75,14 +75,14 @@ var unpaid = []string{
 
 // operatorsFault reports whether the operator's key or account is at fault.
 func (v *vendorError) operatorsFault() bool {
-	if operators[v.kind] {
+	if operatorTypes[v.kind] {
 		return true
 	}
 	if strings.Contains(v.message, ": ") {
 		return false // it names a field, and fields a caller names as they like
 	}
 	message := strings.ToLower(v.message)
-	for _, begin := range unpaid {
+	for _, begin := range unpaidPrefixes {
 		if strings.HasPrefix(message, begin) {
 			return true
 		}
@@ -90,8 +90,8 @@ func (v *vendorError) operatorsFault() bool {
 	return false
 }
 
-// word is the error's code for the caller.
-func (v *vendorError) word() fault.Code {
+// publicCode is the error's code for the caller.
+func (v *vendorError) publicCode() fault.Code {
 	if v.kind == "" {
 		return fault.InvalidRequest
 	}
@@ -104,11 +104,11 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	v, _ := parseError(data)
 	e, f := u.client.Refused(status, string(data), h)
 	if status < 500 && v.operatorsFault() {
-		e = u.client.Arrears(f)
+		e = u.client.OperatorFault(f)
 		f.Ambiguous = v.kind == "permission_error"
 	}
 	if e.Code == fault.InvalidRequest {
-		u.client.Quote(e, httpdo.Words{Code: v.word(), Message: v.message, Body: v.body})
+		u.client.QuoteError(e, httpdo.VendorError{Code: v.publicCode(), Message: v.message, Body: v.body})
 	}
 	return e
 }

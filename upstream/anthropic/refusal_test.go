@@ -16,8 +16,7 @@ func said(kind, message string) string {
 	return `{"type":"error","error":{"type":"` + kind + `","message":"` + message + `"},"request_id":"req_01"}`
 }
 
-// TestWhoseFaultARefusalIs is upstreams/anthropic.md, section 6, by
-// decisions.md, Error bodies.
+// TestWhoseFaultARefusalIs has the error that a caller gets for each refusal.
 func TestWhoseFaultARefusalIs(t *testing.T) {
 	const own = "The upstream refused the request."
 	for name, row := range map[string]struct {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
@@ -113,7 +114,7 @@ func TestAWrongOptionIsNamedAndNoKeyIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := up.tasks.String(); got != "https://ark.cn-beijing.volces.com/api/v3/contents/generations/tasks" {
+	if got := up.tasksURL.String(); got != "https://ark.cn-beijing.volces.com/api/v3/contents/generations/tasks" {
 		t.Errorf("the default is %s", got)
 	}
 	if err := up.Close(); err != nil {
@@ -132,4 +133,81 @@ func TestASubmissionThatNoOneWaitsForWasSent(t *testing.T) {
 	if f := vendortest.Failure(t, err); !fault.Is(err, fault.ClientGone) || !f.Sent || f.Status != 0 {
 		t.Errorf("%v, %+v", err, f)
 	}
+}
+
+func TestOnlyWhatTheVendorSpellsOtherwiseIsChanged(t *testing.T) {
+	for name, row := range map[string]struct{ body, want string }{
+		"a sound without a role": {
+			`{"content": [ {"type":"text","text":"a"} , {"type":"audio_url", "audio_url":{"url":"u"}} ],"x":1.0}`,
+			`{"content": [ {"type":"text","text":"a"} , {"type":"audio_url", "audio_url":{"url":"u"},"role":"reference_audio"} ],"x":1.0}`,
+		},
+		"a sound whose role is null":  {`{"content":[{"role":null,"type":"audio_url"}]}`, `{"content":[{"role":"reference_audio","type":"audio_url"}]}`},
+		"a sound with a role":         {`{"content":[{"type":"audio_url","role":"other"}]}`, ""},
+		"a picture without a role":    {`{"content":[{"type":"image_url","image_url":{"url":"u"}}]}`, ""},
+		"a video without a role":      {`{"content":[{"type":"video_url","video_url":{"url":"u"}}]}`, ""},
+		"a draft by its public name":  {`{"content":[{"type":"draft_task","draft_task":{ "task_id":"cgt-1","y":2e0}}]}`, `{"content":[{"type":"draft_task","draft_task":{ "id":"cgt-1","y":2e0}}]}`},
+		"a draft by the vendor's":     {`{"content":[{"type":"draft_task","draft_task":{"id":"cgt-1"}}]}`, ""},
+		"a draft that is no object":   {`{"content":[{"type":"draft_task","draft_task":"cgt-1"}]}`, ""},
+		"several blocks":              {`{"content":[{"type":"audio_url"},{"type":"text"},{"type":"draft_task","draft_task":{"task_id":"a"}},7]}`, `{"content":[{"type":"audio_url","role":"reference_audio"},{"type":"text"},{"type":"draft_task","draft_task":{"id":"a"}},7]}`},
+		"a priority in digits":        {`{"priority":"5", "seed":1.0}`, `{"priority":5, "seed":1.0}`},
+		"a priority that is a number": {`{"priority":5.0}`, ""},
+		"a priority that is a word":   {`{"priority":"high"}`, ""},
+		"a priority of no size":       {`{"priority":"99999999999"}`, ""},
+		"no content":                  {`{"model":"m"}`, ""},
+		"content that is a text":      {`{"content":"a"}`, ""},
+		"content that is null":        {`{"content":null}`, ""},
+		"no blocks":                   {`{"content":[]}`, ""},
+	} {
+		want := row.want
+		if want == "" {
+			want = row.body
+		}
+		got, err := translateBody(vendortest.Body(t, row.body)).Bytes()
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %s, %v, want %s", name, got, err, want)
+		}
+	}
+}
+
+func TestABodyThatIsNoObjectGoesAsItIs(t *testing.T) {
+	const text = `{"content":[{"type":"audio_url"}]}`
+	if got, err := translateBody(upstream.BytesBody([]byte(text))).Bytes(); err != nil || string(got) != text {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// FuzzBlocks checks that what comes out is still an array, of as many elements,
+// and in the vendor's form.
+func FuzzBlocks(f *testing.F) {
+	for _, seed := range []string{
+		`[]`, `[{"type":"audio_url"}]`, `[ {"type":"draft_task","draft_task":{"task_id":"a"}} , 1 ]`, `[{"type":"audio_url","role":null},{"type":"audio_url","role":null}]`, `"a"`, `[[{"type":"audio_url"}]]`,
+	} {
+		f.Add([]byte(seed))
+	}
+	count := func(raw []byte) (n int, ok bool) {
+		rd := rawjson.NewReader(raw)
+		defer rd.Close()
+		err := rd.Array(func(i int) error {
+			n = i + 1
+			_, err := rd.Skip()
+			return err
+		})
+		return n, err == nil && rd.End() == nil
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		n, ok := count(content)
+		if !ok {
+			t.Skip()
+		}
+		changed := translateContent(content)
+		if changed == nil {
+			return
+		}
+		if m, ok := count(changed); !ok || m != n {
+			t.Fatalf("%s became %s", content, changed)
+		}
+		if again := translateContent(changed); again != nil {
+			t.Fatalf("%s became %s and then %s", content, changed, again)
+		}
+	})
 }

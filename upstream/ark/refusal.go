@@ -29,38 +29,38 @@ func parseRefusal(data []byte) (r refusal, ok bool) {
 
 // meaning is what a code of the vendor's means.
 type meaning struct {
-	begins string     // how the code begins
-	status int        // what it should have come with; 0 for what it did
-	code   fault.Code // the word of api.md; empty for the vendor's own
-	own    bool       // the vendor's text is of the operator's account: it is not told
-	fatal  bool       // the operator's key or account is at fault, whatever the request asks
+	prefix  string     // of the code
+	status  int        // what it should have come with; 0 for what it did
+	code    fault.Code // the API's code; empty for the vendor's own
+	private bool       // the vendor's text is of the operator's account: it is not told
+	fatal   bool       // the operator's key or account is at fault, whatever the request asks
 }
 
 // meanings is the table: the first row that fits counts. A code without a row
 // means what its status does, and is kept if it is the caller's fault.
 var meanings = []meaning{
-	{begins: "MissingParameter", code: "InvalidParameter.MissingRequired"},
-	{begins: "InputTextSensitiveContentDetected", code: "InputTextSensitiveContentDetected"},
-	{begins: "InputImageSensitiveContentDetected", code: "InputImageSensitiveContentDetected"},
-	{begins: "InputVideoSensitiveContentDetected", code: "InputVideoSensitiveContentDetected"},
-	{begins: "InputAudioSensitiveContentDetected", code: "InputAudioSensitiveContentDetected"},
-	{begins: "InvalidEndpointOrModel", status: http.StatusNotFound, code: fault.ModelNotFound, own: true},
-	{begins: "ModelNotOpen", status: http.StatusNotFound, code: fault.ModelNotFound, own: true},
-	{begins: "UnsupportedModel", status: http.StatusNotFound, code: fault.ModelNotFound, own: true},
-	{begins: "ResourceNotFound", status: http.StatusNotFound, code: fault.ResourceNotFound},
-	{begins: "AuthenticationError", status: http.StatusUnauthorized, fatal: true},
-	{begins: "AccessDenied", status: http.StatusForbidden},
-	{begins: "AccountOverdueError", status: http.StatusPaymentRequired, fatal: true},
-	{begins: "OperationDenied.Service", status: http.StatusForbidden, fatal: true},
-	{begins: "OperationDenied", status: http.StatusForbidden},
-	{begins: "QuotaExceeded", status: http.StatusPaymentRequired, fatal: true},
-	{begins: "SetLimitExceeded", status: http.StatusPaymentRequired, fatal: true},
-	{begins: "ServerOverloaded", status: http.StatusServiceUnavailable},
+	{prefix: "MissingParameter", code: "InvalidParameter.MissingRequired"},
+	{prefix: "InputTextSensitiveContentDetected", code: "InputTextSensitiveContentDetected"},
+	{prefix: "InputImageSensitiveContentDetected", code: "InputImageSensitiveContentDetected"},
+	{prefix: "InputVideoSensitiveContentDetected", code: "InputVideoSensitiveContentDetected"},
+	{prefix: "InputAudioSensitiveContentDetected", code: "InputAudioSensitiveContentDetected"},
+	{prefix: "InvalidEndpointOrModel", status: http.StatusNotFound, code: fault.ModelNotFound, private: true},
+	{prefix: "ModelNotOpen", status: http.StatusNotFound, code: fault.ModelNotFound, private: true},
+	{prefix: "UnsupportedModel", status: http.StatusNotFound, code: fault.ModelNotFound, private: true},
+	{prefix: "ResourceNotFound", status: http.StatusNotFound, code: fault.ResourceNotFound},
+	{prefix: "AuthenticationError", status: http.StatusUnauthorized, fatal: true},
+	{prefix: "AccessDenied", status: http.StatusForbidden},
+	{prefix: "AccountOverdueError", status: http.StatusPaymentRequired, fatal: true},
+	{prefix: "OperationDenied.Service", status: http.StatusForbidden, fatal: true},
+	{prefix: "OperationDenied", status: http.StatusForbidden},
+	{prefix: "QuotaExceeded", status: http.StatusPaymentRequired, fatal: true},
+	{prefix: "SetLimitExceeded", status: http.StatusPaymentRequired, fatal: true},
+	{prefix: "ServerOverloaded", status: http.StatusServiceUnavailable},
 }
 
 func meaningOf(code string) meaning {
 	for _, m := range meanings {
-		if strings.HasPrefix(code, m.begins) {
+		if strings.HasPrefix(code, m.prefix) {
 			return m
 		}
 	}
@@ -70,7 +70,7 @@ func meaningOf(code string) meaning {
 const noModel = "No upstream channel has the model."
 
 // refused tells whose fault it is: the caller's, who then gets the vendor's
-// words, the operator's or the vendor's.
+// text, the operator's or the vendor's.
 func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	r, known := parseRefusal(data)
 	var m meaning
@@ -85,19 +85,19 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	case m.fatal:
 		f.Ambiguous = false
 	case e.Code != fault.InvalidRequest || !known:
-	case m.own:
+	case m.private:
 		e.Code, e.Message = m.code, noModel
 	case m.code != "":
-		u.client.Quote(e, httpdo.Words{Code: m.code, Message: r.message, Param: r.param})
+		u.client.QuoteError(e, httpdo.VendorError{Code: m.code, Message: r.message, Param: r.param})
 	default:
-		u.client.Quote(e, httpdo.Words{Code: fault.Code(r.code), Message: r.message, Param: r.param, Body: data})
+		u.client.QuoteError(e, httpdo.VendorError{Code: fault.Code(r.code), Message: r.message, Param: r.param, Body: data})
 	}
 	return e
 }
 
-// missing is the error of a poll: what is not found is the task, whatever the
+// taskNotFound is the error of a poll: what is not found is the task, whatever the
 // vendor calls it.
-func missing(err error) error {
+func taskNotFound(err error) error {
 	e := fault.From(err)
 	if e.HTTPStatus() != http.StatusNotFound || e.Code == fault.ModelNotFound {
 		return err

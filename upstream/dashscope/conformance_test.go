@@ -56,7 +56,7 @@ func speechSample() upstreamtest.Sample {
 }
 
 // file is a WAV file of the vendor's form.
-func file(samples string) []byte { return append(spoken().Header(), samples...) }
+func file(samples string) []byte { return append(pcmFormat().Header(), samples...) }
 
 // driver is the driver under test against a vendor on the loopback.
 func driver(t *testing.T, vendor http.Handler) *Upstream {

@@ -4,12 +4,9 @@ package dashscope
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"net/url"
-	"time"
 
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
@@ -24,57 +21,37 @@ const (
 	tasks      = "/tasks"
 )
 
-// Options say where the vendor is. The zero value is its default site, without
-// a key.
-type Options struct {
-	// BaseURL is the absolute http or https address to which the paths of the
-	// API are added, without credentials, query or fragment.
-	BaseURL string
-	// Keys are sent as bearer tokens, in turn (see upstream.Keys). With none,
-	// calls carry no Authorization header. All are of one account if videos are
-	// made, since the tasks of one are not known to another.
-	Keys []secret.String
-	// ConnectTimeout bounds the connection, and the TLS handshake once more;
-	// 5 s if zero. Every other time-out is the Router's.
-	ConnectTimeout time.Duration
-	// Dial makes connections; a net.Dialer if nil. Transport makes it unused. What it
-	// connects a link of the vendor's to is hung up on if the address is not public.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Transport replaces the driver's own, which refuses to decompress, to
-	// follow redirects and to send a request twice. It fetches the vendor's links
-	// too, and must not connect them to private addresses. The caller closes it.
-	Transport http.RoundTripper
-	// Now dates rests of keys and Retry-After; time.Now if nil.
-	Now func() time.Time
-}
+// Options say where the vendor is. The zero value is its default site, without a
+// key.
+type Options = upstream.DriverOptions
 
 // Upstream is the vendor. It is safe for concurrent use.
 type Upstream struct {
-	client     *httpdo.Client
-	generate   *url.URL
-	synthesize *url.URL
-	tasks      *url.URL
+	client        *httpdo.Client
+	generationURL *url.URL
+	videoURL      *url.URL
+	tasksURL      *url.URL
 }
 
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the Upstream when done.
 func New(o Options) (*Upstream, error) {
-	client, err := httpdo.New(httpdo.Options(o), httpdo.Site{BaseURL: DefaultBaseURL})
+	client, err := httpdo.New(o, httpdo.Defaults{BaseURL: DefaultBaseURL})
 	if err != nil {
 		return nil, err
 	}
 	return &Upstream{
-		client: client, generate: client.Base.JoinPath(generation),
-		synthesize: client.Base.JoinPath(synthesis), tasks: client.Base.JoinPath(tasks),
+		client: client, generationURL: client.Base.JoinPath(generation),
+		videoURL: client.Base.JoinPath(synthesis), tasksURL: client.Base.JoinPath(tasks),
 	}, nil
 }
 
 // operations are what the driver can do.
 var operations = map[upstream.Op]func(*Upstream, context.Context, *upstream.Call) (*upstream.Reply, error){
-	upstream.GenerateImage: (*Upstream).draw,
-	upstream.Speech:        (*Upstream).speak,
-	upstream.SubmitVideo:   (*Upstream).submit,
-	upstream.PollVideo:     (*Upstream).poll,
+	upstream.GenerateImage: (*Upstream).generateImage,
+	upstream.Speech:        (*Upstream).synthesizeSpeech,
+	upstream.SubmitVideo:   (*Upstream).submitVideo,
+	upstream.PollVideo:     (*Upstream).pollVideo,
 }
 
 // Supports reports whether the driver knows the operation; the model is the
@@ -89,7 +66,7 @@ func (u *Upstream) Close() error { return u.client.Close() }
 func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	do := operations[call.Op]
 	if do == nil {
-		return nil, httpdo.Unserved()
+		return nil, httpdo.Unsupported()
 	}
 	return do(u, ctx, call)
 }
@@ -103,4 +80,22 @@ func header(extra ...string) http.Header {
 		h.Set(extra[i], extra[i+1])
 	}
 	return h
+}
+
+// maxDocument bounds an answer, which has links and no media.
+const maxDocument = 16 << 20
+
+// documentReply replies with a whole document, as the vendor wrote it.
+func (u *Upstream) documentReply(ctx context.Context, resp *http.Response, key *upstream.Key) (*upstream.Reply, error) {
+	data, err := u.client.ReadDocument(ctx, resp, maxDocument, u.refused)
+	if err == nil {
+		if _, bad := parseRefusal(data); bad { // some of status 200 are refusals
+			err = u.refusedWith200(data, resp.Header)
+		}
+	}
+	httpdo.ReportKey(key, err)
+	if err != nil {
+		return nil, err
+	}
+	return httpdo.DocumentReply(http.StatusOK, data), nil
 }

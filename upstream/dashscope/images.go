@@ -9,19 +9,19 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// draw asks for pictures. The public wire of the alpha family is the vendor's:
+// generateImage asks for images. The public wire of the alpha family is the vendor's:
 // the body goes as it is, but for several texts, of which the vendor takes one.
-func (u *Upstream) draw(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	resp, key, err := u.client.Post(ctx, u.generate, header(), oneText(call.Body))
+func (u *Upstream) generateImage(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	resp, key, err := u.client.Post(ctx, u.generationURL, header(), joinMessageTexts(call.Body))
 	if err != nil {
 		return nil, err
 	}
-	return u.told(ctx, resp, key)
+	return u.documentReply(ctx, resp, key)
 }
 
-// oneText joins the texts of a message, of which api.md allows several and the
-// vendor one, by line feeds in the place of the first.
-func oneText(body upstream.Body) upstream.Body {
+// joinMessageTexts joins the texts of a message, of which the API allows several and
+// the vendor one, by line feeds in the place of the first.
+func joinMessageTexts(body upstream.Body) upstream.Body {
 	input, err := rawjson.Index(body.Raw("input"), nil, nil)
 	if err != nil {
 		return body

@@ -61,7 +61,7 @@ func TestSeveralTextsAreJoinedSinceTheVendorTakesOne(t *testing.T) {
 		`{"input":[1]}`:             `{"input":[1]}`,
 		`{"prompt":"a"}`:            `{"prompt":"a"}`,
 	} {
-		sent, err := oneText(drawCall(t, body).Body).Bytes()
+		sent, err := joinMessageTexts(drawCall(t, body).Body).Bytes()
 		if err != nil || string(sent) != want {
 			t.Errorf("%s became %s, %v, want %s", body, sent, err, want)
 		}

@@ -24,9 +24,9 @@ func parseRefusal(data []byte) (r refusal, ok bool) {
 	return r, r.code != "" && rawjson.IsNull(o.Raw("output"))
 }
 
-// arrears are codes that say that the operator's key or account is at fault,
+// operatorFaults are codes that say that the operator's key or account is at fault,
 // whatever their status.
-var arrears = map[string]bool{
+var operatorFaults = map[string]bool{
 	"AccessDenied.Unpurchased":     true,
 	"AllocationQuota.FreeTierOnly": true,
 	"Arrearage":                    true,
@@ -36,9 +36,9 @@ var arrears = map[string]bool{
 	"PrepaidBillOverdue":           true,
 }
 
-// statuses are those of codes that come in a 200, by how they begin.
+// statuses are those of codes that come in a 200, by their prefix.
 var statuses = []struct {
-	begins string
+	prefix string
 	status int
 }{
 	{"Throttling", http.StatusTooManyRequests},
@@ -60,7 +60,7 @@ var statuses = []struct {
 // unknown one is the caller's fault, as most are.
 func statusOf(code string) int {
 	for _, s := range statuses {
-		if strings.HasPrefix(code, s.begins) {
+		if strings.HasPrefix(code, s.prefix) {
 			return s.status
 		}
 	}
@@ -68,12 +68,12 @@ func statusOf(code string) int {
 }
 
 // refused tells whose fault it is: the caller's, who then gets the vendor's
-// words, the operator's or the vendor's.
+// text, the operator's or the vendor's.
 func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	r, known := parseRefusal(data)
 	e, f := u.client.Refused(status, string(data), h)
-	if known && arrears[r.code] {
-		e = u.client.Arrears(f)
+	if known && operatorFaults[r.code] {
+		e = u.client.OperatorFault(f)
 	}
 	if known && e.Code == fault.InvalidRequest {
 		e.Code = fault.Code(u.client.Keys.Mask(r.code))
@@ -87,8 +87,8 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	return e
 }
 
-// failed is the error object in an answer of status 200.
-func (u *Upstream) failed(data []byte, h http.Header) error {
+// refusedWith200 is the error object in an answer of status 200.
+func (u *Upstream) refusedWith200(data []byte, h http.Header) error {
 	r, _ := parseRefusal(data)
 	return u.refused(statusOf(r.code), data, h)
 }

@@ -2,6 +2,7 @@ package dashscope
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,20 +14,21 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
 
-// spoken is what the vendor calls 24 kHz PCM.
-func spoken() speech.PCM { return speech.PCM{Channels: 1, Rate: 24_000, Bits: 16} }
+// pcmFormat is what the vendor calls 24 kHz PCM.
+func pcmFormat() speech.PCM { return speech.PCM{Channels: 1, Rate: 24_000, Bits: 16} }
 
-// speak asks for speech as a stream of events, and replies with the WAV file
+// synthesizeSpeech asks for speech as a stream of events, and replies with the WAV file
 // that they carry. The request is translated: `input` and `voice` keep their
 // names, `instructions` goes to the models that take it, and `response_format`,
-// `speed` and every field that api.md does not name have no place in the
-// vendor's wire.
-func (u *Upstream) speak(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+// `speed` and every field that docs/http-api.md does not name have no
+// place in the vendor's wire.
+func (u *Upstream) synthesizeSpeech(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	r, err := speech.Called(call)
 	if err != nil {
 		return nil, err
@@ -38,16 +40,16 @@ func (u *Upstream) speak(ctx context.Context, call *upstream.Call) (*upstream.Re
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The request cannot be written as JSON.", err)
 	}
-	ctx = httpdo.Following(ctx)
+	ctx = httpdo.TrackOrigin(ctx)
 	h := header("Accept", "text/event-stream", "X-DashScope-SSE", "enable")
-	resp, key, err := u.client.Post(ctx, u.generate, h, upstream.BytesBody(data))
+	resp, key, err := u.client.Post(ctx, u.generationURL, h, upstream.BytesBody(data))
 	if err != nil {
 		return nil, err
 	}
-	body, err := u.audio(ctx, resp)
-	httpdo.Judge(key, err)
+	body, err := u.readAudio(ctx, resp)
+	httpdo.ReportKey(key, err)
 	if err != nil {
-		return nil, worded(err)
+		return nil, publicSpeechError(err)
 	}
 	return &upstream.Reply{
 		Status: http.StatusOK, Header: http.Header{"Content-Type": {speech.ContentType(speech.WAV)}}, Body: body,
@@ -81,79 +83,71 @@ func translate(model string, r *speech.Request) speechRequest {
 	}}
 }
 
-// mismatches are the codes of what api.md calls an unsupported model, an
-// unknown voice or an empty input.
-var mismatches = map[fault.Code]bool{
+// mismatchCodes are those of an unsupported model, an unknown voice or an empty
+// input.
+var mismatchCodes = map[fault.Code]bool{
 	"BadRequest.EmptyInput": true, "BadRequest.EmptyModel": true, "InternalError.Algo.InvalidParameter": true,
 	"InvalidParameter": true, "ModelNotFound": true, "model_not_supported": true,
 }
 
-// worded gives a refusal the word that api.md has for it on this endpoint, and
-// keeps the vendor's message.
-func worded(err error) error {
+// publicSpeechError gives a refusal the code that it has on this endpoint, and keeps
+// the vendor's message.
+func publicSpeechError(err error) error {
 	e := fault.From(err)
-	if !mismatches[e.Code] {
+	if !mismatchCodes[e.Code] {
 		return err
 	}
 	return e.With(func(e *fault.Error) { e.Code, e.Status = fault.EndpointModelMismatch, http.StatusBadRequest })
 }
 
-// audio is the WAV file of an answer: of its events, or of one document.
-func (u *Upstream) audio(ctx context.Context, resp *http.Response) (io.ReadCloser, error) {
+// readAudio is the WAV file of an answer: of its events, or of one document.
+func (u *Upstream) readAudio(ctx context.Context, resp *http.Response) (io.ReadCloser, error) {
 	body, err := u.client.Body(resp, u.refused)
 	if err != nil {
 		return nil, err
 	}
 	switch kind := resp.Header.Get("Content-Type"); {
 	case strings.HasPrefix(kind, "text/event-stream"):
-		return u.pieces(ctx, body)
+		return u.streamAudio(ctx, body)
 	case kind == "", strings.HasPrefix(kind, "application/json"):
-		return u.document(ctx, body, resp.Header)
+		return u.audioOfDocument(ctx, body, resp.Header)
 	default:
 		_ = body.Close()
 		return nil, u.client.Malformed(resp.StatusCode, fmt.Errorf("a request for speech was answered with content type %q", u.client.Excerpt(kind)))
 	}
 }
 
-// document is the answer of a vendor that does not stream: the audio is in it,
+// audioOfDocument is that of the answer of a vendor that does not stream: the audio is in it,
 // or behind its link.
-func (u *Upstream) document(ctx context.Context, body io.ReadCloser, h http.Header) (io.ReadCloser, error) {
+func (u *Upstream) audioOfDocument(ctx context.Context, body io.ReadCloser, h http.Header) (io.ReadCloser, error) {
 	const most = 256 << 20
 	data, err := io.ReadAll(io.LimitReader(body, most))
 	_ = body.Close()
 	if err != nil {
-		return nil, u.cut(ctx, err)
+		return nil, u.client.BrokenOff(ctx, http.StatusOK, err)
 	}
-	p, err := u.piece(data, h)
+	p, err := u.parseChunk(data, h)
 	switch {
 	case err != nil:
 		return nil, err
 	case len(p.audio) > 0:
-		return io.NopCloser(strings.NewReader(string(framed(p.audio)))), nil
+		return io.NopCloser(strings.NewReader(string(asWAV(p.audio)))), nil
 	case p.link != "":
-		return u.fetch(ctx, p.link)
+		return u.fetchLink(ctx, p.link)
 	}
 	return nil, u.client.Malformed(http.StatusOK, fmt.Errorf("an answer without audio: %s", u.client.Excerpt(string(data))))
 }
 
-// cut is the error of an answer that broke off.
-func (u *Upstream) cut(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return fault.From(ctx.Err()).With(func(e *fault.Error) { e.Err = &upstream.Failure{Sent: true, Err: err} })
-	}
-	return u.client.Malformed(http.StatusOK, err)
-}
-
-// piece is one document of an answer.
-type piece struct {
+// audioChunk is one document of an answer.
+type audioChunk struct {
 	audio []byte
 	link  string
 	last  bool
 }
 
-func (u *Upstream) piece(data []byte, h http.Header) (p piece, err error) {
+func (u *Upstream) parseChunk(data []byte, h http.Header) (p audioChunk, err error) {
 	if _, bad := parseRefusal(data); bad {
-		return p, u.failed(data, h)
+		return p, u.refusedWith200(data, h)
 	}
 	var answer struct {
 		Output struct {
@@ -175,13 +169,115 @@ func (u *Upstream) piece(data []byte, h http.Header) (p piece, err error) {
 		return p, u.client.Malformed(http.StatusOK, err)
 	}
 	a := answer.Output.Audio
-	return piece{a.Data, a.URL, answer.Output.Finish != "" && answer.Output.Finish != "null"}, nil
+	return audioChunk{a.Data, a.URL, answer.Output.Finish != "" && answer.Output.Finish != "null"}, nil
 }
 
-// framed puts samples that come bare into a WAV file.
-func framed(audio []byte) []byte {
+// asWAV puts samples that come bare into a WAV file.
+func asWAV(audio []byte) []byte {
 	if speech.FormatOf(audio, "") == speech.WAV {
 		return audio
 	}
-	return append(spoken().Header(), audio...)
+	return append(pcmFormat().Header(), audio...)
+}
+
+// streamAudio reads a stream of events up to the first audio, so that an error
+// before it is an ordinary one, and returns the file that they make.
+func (u *Upstream) streamAudio(ctx context.Context, body io.ReadCloser) (io.ReadCloser, error) {
+	s := &audioStream{u: u, ctx: ctx, body: body, events: sse.NewReader(body, 0)}
+	link, err := s.begin()
+	if err == nil && link == "" {
+		return s, nil
+	}
+	_ = s.Close()
+	if err != nil {
+		return nil, err
+	}
+	return u.fetchLink(ctx, link)
+}
+
+// audioStream is audio that comes as base64 in events.
+type audioStream struct {
+	u      *Upstream
+	ctx    context.Context
+	body   io.ReadCloser
+	events *sse.Reader
+	ready  []byte
+	done   bool
+	err    error
+}
+
+// begin waits for the first audio. A stream that ends without any has a link.
+func (s *audioStream) begin() (link string, err error) {
+	for {
+		p, err := s.next()
+		switch {
+		case err != nil:
+			return "", err
+		case len(p.audio) > 0:
+			s.ready, s.done = asWAV(p.audio), p.last
+			return "", nil
+		case p.last && p.link != "":
+			return p.link, nil
+		case p.last:
+			return "", s.u.client.Malformed(http.StatusOK, errors.New("the answer has no audio"))
+		}
+	}
+}
+
+// next is the next event.
+func (s *audioStream) next() (audioChunk, error) {
+	event, err := s.events.Next()
+	switch {
+	case errors.Is(err, io.EOF):
+		return audioChunk{}, s.u.client.BrokenOff(s.ctx, http.StatusOK, io.ErrUnexpectedEOF)
+	case err != nil:
+		return audioChunk{}, s.u.client.BrokenOff(s.ctx, http.StatusOK, err)
+	case event.Name == "error":
+		return audioChunk{}, s.u.refusedWith200(event.Data, nil)
+	}
+	return s.u.parseChunk(event.Data, nil)
+}
+
+// Read gives the audio as it comes. An end before the vendor says that it is
+// done is an error.
+func (s *audioStream) Read(p []byte) (int, error) {
+	for len(s.ready) == 0 {
+		switch {
+		case s.err != nil:
+			return 0, s.err
+		case s.done:
+			s.err = io.EOF
+			continue
+		}
+		next, err := s.next()
+		if err != nil {
+			s.err = err
+			continue
+		}
+		s.ready, s.done = next.audio, next.last
+	}
+	n := copy(p, s.ready)
+	s.ready = s.ready[n:]
+	return n, nil
+}
+
+// Close closes the vendor's answer.
+func (s *audioStream) Close() error { return s.body.Close() }
+
+// fetchLink gets a file that the vendor put elsewhere. It lies in the vendor's own
+// store, whose address grants access, and gets no key.
+func (u *Upstream) fetchLink(ctx context.Context, link string) (io.ReadCloser, error) {
+	resp, err := u.client.FetchLink(ctx, link)
+	if err != nil {
+		return nil, u.client.BrokenOff(ctx, http.StatusOK, err) // the vendor has done, and billed, its work
+	}
+	body, err := httpdo.Decompress(resp)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("the audio cannot be fetched: status %d", resp.StatusCode)
+	}
+	if err != nil {
+		_ = resp.Body.Close()
+		return nil, u.client.Malformed(http.StatusOK, err)
+	}
+	return body, nil
 }

@@ -10,40 +10,40 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
 
-// submit asks for a video. The vendor takes the body as the gateway prepared it,
+// submitVideo asks for a video. The vendor takes the body as the gateway prepared it,
 // and answers with the id of a task: without the header it would refuse to.
-func (u *Upstream) submit(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	resp, key, err := u.client.Post(ctx, u.synthesize, header("X-DashScope-Async", "enable"), call.Body)
-	return u.filmed(ctx, resp, key, err)
+func (u *Upstream) submitVideo(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	resp, key, err := u.client.Post(ctx, u.videoURL, header("X-DashScope-Async", "enable"), call.Body)
+	return u.videoReply(ctx, resp, key, err)
 }
 
-// poll asks what became of a video. That it failed is an answer too.
-func (u *Upstream) poll(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	task, err := httpdo.Item(u.tasks, call.TaskID)
+// pollVideo asks for the state of a video. That it failed is an answer too.
+func (u *Upstream) pollVideo(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	task, err := httpdo.ItemURL(u.tasksURL, call.TaskID)
 	if err != nil {
 		return nil, err
 	}
 	h := header()
 	h.Del("Content-Type") // of nothing
-	resp, key, err := u.client.Ask(ctx, task, h)
-	return u.filmed(ctx, resp, key, err)
+	resp, key, err := u.client.Get(ctx, task, h)
+	return u.videoReply(ctx, resp, key, err)
 }
 
-func (u *Upstream) filmed(ctx context.Context, resp *http.Response, key *upstream.Key, err error) (*upstream.Reply, error) {
+func (u *Upstream) videoReply(ctx context.Context, resp *http.Response, key *upstream.Key, err error) (*upstream.Reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	reply, err := u.told(ctx, resp, key)
+	reply, err := u.documentReply(ctx, resp, key)
 	if err != nil {
-		return nil, public(err)
+		return nil, publicVideoError(err)
 	}
 	return reply, nil
 }
 
-// videoCodes are the words that api.md has for codes of the vendor's, by how
-// these begin; any other is kept.
+// videoCodes are the API's codes for those of the vendor, by their prefix; any other
+// is kept.
 var videoCodes = []struct {
-	begins string
+	prefix string
 	code   fault.Code
 }{
 	{"BadRequest.InputDownloadFailed", "InvalidParameter.UrlNotAccessible"},
@@ -52,13 +52,13 @@ var videoCodes = []struct {
 	{"ModelNotFound", fault.ModelNotFound},
 }
 
-// public is a refusal in the words of the endpoint, whose errors do not have the
+// publicVideoError is a refusal in the form of the endpoint, whose errors do not have the
 // vendor's form.
-func public(err error) error {
+func publicVideoError(err error) error {
 	return fault.From(err).With(func(e *fault.Error) {
 		e.Body = nil
 		for _, row := range videoCodes {
-			if strings.HasPrefix(string(e.Code), row.begins) {
+			if strings.HasPrefix(string(e.Code), row.prefix) {
 				e.Code = row.code
 				break
 			}

@@ -4,12 +4,9 @@ package openai
 import (
 	"cmp"
 	"context"
-	"net"
 	"net/http"
 	"net/url"
-	"time"
 
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
@@ -19,30 +16,13 @@ const DefaultBaseURL = "https://api.openai.com/v1"
 
 // Options say where the vendor is. The zero value is OpenAI itself, without a
 // key.
-type Options struct {
-	// BaseURL is the absolute http or https address to which the paths of the
-	// API are added, without credentials, query or fragment.
-	BaseURL string
-	// Keys are sent as bearer tokens, in turn (see upstream.Keys). With none,
-	// calls carry no Authorization header.
-	Keys []secret.String
-	// ConnectTimeout bounds the connection, and the TLS handshake once more;
-	// 5 s if zero. Every other time-out is the Router's.
-	ConnectTimeout time.Duration
-	// Dial makes connections; a net.Dialer if nil. Transport makes it unused.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Transport replaces the driver's own, which refuses to decompress, to
-	// follow redirects and to send a request twice. The caller closes it.
-	Transport http.RoundTripper
-	// Now dates rests of keys and Retry-After; time.Now if nil.
-	Now func() time.Time
-}
+type Options = upstream.DriverOptions
 
 // Upstream is one vendor. It is safe for concurrent use.
 type Upstream struct {
 	paths   map[upstream.Op]*url.URL
 	client  *httpdo.Client
-	dialect httpdo.Dialect
+	dialect httpdo.ErrorFormat
 }
 
 // paths are what is added to the base address.
@@ -57,12 +37,12 @@ var paths = map[upstream.Op]string{
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the Upstream when done.
 func New(o Options) (*Upstream, error) {
-	client, err := httpdo.New(httpdo.Options(o), httpdo.Site{BaseURL: DefaultBaseURL})
+	client, err := httpdo.New(o, httpdo.Defaults{BaseURL: DefaultBaseURL})
 	if err != nil {
 		return nil, err
 	}
-	u := &Upstream{paths: client.Below(paths), client: client}
-	u.dialect = httpdo.Dialect{Refused: u.refused, Status: status}
+	u := &Upstream{paths: client.URLs(paths), client: client}
+	u.dialect = httpdo.ErrorFormat{Refused: u.refused, Status: status}
 	return u, nil
 }
 
@@ -79,7 +59,7 @@ func (u *Upstream) Close() error { return u.client.Close() }
 func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	to, known := u.paths[call.Op]
 	if !known {
-		return nil, httpdo.Unserved()
+		return nil, httpdo.Unsupported()
 	}
 	resp, key, err := u.client.Post(ctx, to, header(call), call.Body)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
+	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
 )
 
 const hello = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
@@ -127,7 +129,7 @@ func TestAnotherOperationIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhoseFaultARefusalIs is decisions.md, Error bodies.
+// TestWhoseFaultARefusalIs has the error that a caller gets for each refusal.
 func TestWhoseFaultARefusalIs(t *testing.T) {
 	quote := func(s string) string { return fmt.Sprintf(`{"error":{"message":"Text.",%s}}`, s) }
 	for name, row := range map[string]struct {
@@ -319,5 +321,80 @@ func BenchmarkDriver(b *testing.B) {
 			b.Fatal(err)
 		}
 		_ = reply.Body.Close()
+	}
+}
+
+// imageSample is a call for pictures, whole and as a stream.
+var imageSample = upstreamtest.Sample{
+	Model:   "gpt-image-2",
+	Request: []byte(`{"model":"gpt-image-2", "prompt":"hé","n":2,"x":1.0}`),
+	Stream:  []byte(`{"model":"gpt-image-2","prompt":"a","stream":true,"partial_images":1}`),
+	Answer:  []byte(`{"created":1, "data":[{"b64_json":"aGk="},{"b64_json":"aGk="}],"usage":{"output_tokens":1.0}}`),
+	Events: []string{
+		"event: image_generation.partial_image\ndata: {\"type\":\"image_generation.partial_image\",\"b64_json\":\"aGk=\"}\n\n",
+		"event: image_generation.completed\ndata: {\"type\":\"image_generation.completed\",\"b64_json\":\"aGk=\"}\n\n",
+	},
+	Refusal: upstreamtest.Refusal{
+		Status: 400, Body: []byte(`{"error":{"message":"Your request was rejected.","type":"image_generation_user_error","code":"moderation_blocked","param":null}}`),
+		Code: "moderation_blocked", Message: "Your request was rejected.",
+	},
+}
+
+// editSample is a call for changed pictures, whole and as a stream.
+var editSample = upstreamtest.Sample{
+	Model: "gpt-image-2", Form: editForm(), StreamForm: editForm(upstream.Field("stream", "true")),
+	Answer: imageSample.Answer,
+	Events: []string{
+		"event: image_edit.partial_image\ndata: {\"type\":\"image_edit.partial_image\",\"b64_json\":\"aGk=\"}\n\n",
+		"event: image_edit.completed\ndata: {\"type\":\"image_edit.completed\",\"b64_json\":\"aGk=\"}\n\n",
+	},
+	Refusal: upstreamtest.Refusal{
+		Status: 400, Body: []byte(`{"error":{"message":"Invalid image file.","type":"image_generation_user_error","code":"invalid_image","param":"image"}}`),
+		Code: "invalid_image", Message: "Invalid image file.",
+	},
+}
+
+// editForm is a form with a file of 200 KB, which does not fit any buffer.
+func editForm(more ...upstream.Part) *upstream.Form {
+	file := upstream.Field("image", strings.Repeat("\x00\r\n--", 40_000))
+	file.Filename, file.ContentType = "a.png", "image/png"
+	return &upstream.Form{Boundary: "b", Parts: append([]upstream.Part{
+		upstream.Field("model", "gpt-image-2"), file, upstream.Field("prompt", "hé"),
+	}, more...)}
+}
+
+// TestAKeyThatIsRefusedOrAtItsLimitCostsNobodyAnErrorWhileAnotherWorks is the
+// rotation of a key: the old one and the new one are listed for a while.
+func TestAKeyThatIsRefusedOrAtItsLimitCostsNobodyAnErrorWhileAnotherWorks(t *testing.T) {
+	for name, refusal := range map[string]struct {
+		status int
+		header map[string]string
+	}{
+		"refused": {401, nil}, "at its limit": {429, map[string]string{"Retry-After": "30"}}, "at its limit, it does not say for how long": {429, nil},
+	} {
+		var refused atomic.Int64
+		up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.Contains(r.Header.Get("Authorization"), "sk-old") {
+				refused.Add(1)
+				vendortest.Responds(refusal.status, refusal.header, `{"error":{"message":"No."}}`)(w, r)
+				return
+			}
+			vendortest.Responds(200, nil, `{}`)(w, r)
+		}), Options{Keys: []secret.String{secret.New("sk-old"), secret.New("sk-new")}})
+		router := upstream.SingleRouter(up)
+		for i := range 20 {
+			reply, err := router.Do(t.Context(), chat(t, false))
+			if err != nil {
+				t.Errorf("%s, call %d: %v", name, i, err)
+				continue
+			}
+			_ = reply.Body.Close()
+		}
+		if n := refused.Load(); n == 0 || n > 3 {
+			t.Errorf("%s: the old key was used %d times", name, n)
+		}
+		if c := router.Channels()[0]; c.State != upstream.Ready || c.Failures != 0 {
+			t.Errorf("%s: %+v", name, c)
+		}
 	}
 }

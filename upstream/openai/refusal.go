@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -14,14 +15,14 @@ import (
 // where: a code may be a number, and the object a mere string.
 type vendorError struct {
 	message, kind, code, param string
-	number                     int    // a code that is a number
+	codeNumber                 int    // a code that is a number
 	body                       []byte // the document, if it has OpenAI's form
-	google                     detail
+	google                     googleDetail
 }
 
 // parseError reads an error body; false if it is none.
 func parseError(data []byte) (v vendorError, ok bool) {
-	data = sole(data)
+	data = unwrapList(data)
 	o, err := rawjson.Index(data, nil, nil)
 	if err != nil {
 		return v, false
@@ -43,7 +44,7 @@ func parseError(data []byte) (v vendorError, ok bool) {
 	v.code, _ = rawjson.String(o.Raw("code"))
 	n, _ := rawjson.Int(o.Raw("code"))
 	if n >= 400 && n < 600 {
-		v.number = int(n)
+		v.codeNumber = int(n)
 	}
 	if v.kind == "" {
 		v.kind, _ = rawjson.String(o.Raw("status")) // Google's word for it
@@ -52,9 +53,9 @@ func parseError(data []byte) (v vendorError, ok bool) {
 	return v, true
 }
 
-// words are codes, types and reasons that say more than the status they come
+// operatorFaults are codes, types and reasons that say more than the status they come
 // with, in lower case: the operator's key or account is at fault.
-var words = map[string]int{
+var operatorFaults = map[string]int{
 	"account_deactivated":          http.StatusPaymentRequired,
 	"accountoverdueerror":          http.StatusPaymentRequired,
 	"api_key_invalid":              http.StatusUnauthorized, // Google, in a 400
@@ -71,16 +72,16 @@ var words = map[string]int{
 	"invalid_authentication_error": http.StatusUnauthorized,
 }
 
-// oversized are codes of a request that is too large for the vendor's limits,
+// oversizedCodes are those of a request that is too large for the vendor's limits,
 // whatever the rate at which it comes.
-var oversized = map[string]int{
+var oversizedCodes = map[string]int{
 	"context_length_exceeded": http.StatusTooManyRequests,
 	"request_too_large":       http.StatusTooManyRequests,
 	"string_above_max_length": http.StatusTooManyRequests,
 }
 
-// kinds are the statuses that vendors mean by an error in a 200 answer.
-var kinds = map[string]int{
+// statusByKind are the statuses that vendors mean by an error in a 200 answer.
+var statusByKind = map[string]int{
 	"engine_overloaded_error":  http.StatusTooManyRequests,
 	"invalid_request_error":    http.StatusBadRequest,
 	"overloaded_error":         http.StatusServiceUnavailable,
@@ -92,8 +93,8 @@ var kinds = map[string]int{
 	"server_error":             http.StatusInternalServerError,
 }
 
-// find looks the error's words up.
-func (v *vendorError) find(table map[string]int) int {
+// lookup looks the error's codes up.
+func (v *vendorError) lookup(table map[string]int) int {
 	for _, word := range [3]string{v.code, v.kind, v.google.reason} {
 		if status := table[strings.ToLower(word)]; status != 0 {
 			return status
@@ -104,13 +105,13 @@ func (v *vendorError) find(table map[string]int) int {
 
 // status is what the error would have come with, had the vendor not said 200.
 func (v *vendorError) status() int {
-	for _, table := range [2]map[string]int{words, kinds} {
-		if status := v.find(table); status != 0 {
+	for _, table := range [2]map[string]int{operatorFaults, statusByKind} {
+		if status := v.lookup(table); status != 0 {
 			return status
 		}
 	}
-	if v.number != 0 {
-		return v.number
+	if v.codeNumber != 0 {
+		return v.codeNumber
 	}
 	return http.StatusBadGateway
 }
@@ -119,18 +120,18 @@ func (v *vendorError) status() int {
 // OpenAI answers 429 to "Request too large for … on tokens per min: Limit 30000,
 // Requested 90000", which no waiting cures.
 func (v *vendorError) oversized() bool {
-	return v.find(oversized) != 0 || strings.HasPrefix(strings.ToLower(v.message), "request too large")
+	return v.lookup(oversizedCodes) != 0 || strings.HasPrefix(strings.ToLower(v.message), "request too large")
 }
 
-// word is the error's code for the caller.
-func (v *vendorError) word() fault.Code {
+// publicCode is the error's code for the caller.
+func (v *vendorError) publicCode() fault.Code {
 	switch {
 	case v.code != "":
 		return fault.Code(v.code)
 	case v.kind != "":
 		return fault.Code(v.kind)
-	case v.number != 0:
-		return fault.Code(strconv.Itoa(v.number))
+	case v.codeNumber != 0:
+		return fault.Code(strconv.Itoa(v.codeNumber))
 	}
 	return fault.InvalidRequest
 }
@@ -151,8 +152,8 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	v, _ := parseError(data)
 	e, f := u.client.Refused(status, string(data), h)
 	switch {
-	case v.find(words) != 0 && status < 500:
-		e = u.client.Arrears(f)
+	case v.lookup(operatorFaults) != 0 && status < 500:
+		e = u.client.OperatorFault(f)
 		f.Ambiguous = strings.EqualFold(v.kind, "FAILED_PRECONDITION") // of many kinds
 	case status == http.StatusTooManyRequests && v.oversized():
 		f.Oversized = true
@@ -161,7 +162,41 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 		e.RetryAfter = v.google.wait
 	}
 	if e.Code == fault.InvalidRequest {
-		u.client.Quote(e, httpdo.Words{Code: v.word(), Message: v.message, Param: v.param, Body: v.body})
+		u.client.QuoteError(e, httpdo.VendorError{Code: v.publicCode(), Message: v.message, Param: v.param, Body: v.body})
 	}
 	return e
+}
+
+// googleDetail is what Google says in an error's details: a reason that tells a bad
+// key from a bad request, and how long to wait, which it does in no header.
+type googleDetail struct {
+	reason string        // of an ErrorInfo
+	wait   time.Duration // of a RetryInfo
+}
+
+// parseDetails reads a list of messages that each have a "@type".
+func parseDetails(raw []byte) (d googleDetail) {
+	for _, item := range rawjson.Elements(raw) {
+		o, err := rawjson.Index(item, nil, nil)
+		if err != nil {
+			continue // no object
+		}
+		if reason, ok := rawjson.String(o.Raw("reason")); ok {
+			d.reason = reason
+		}
+		delay, _ := rawjson.String(o.Raw("retryDelay"))
+		if wait, err := time.ParseDuration(delay); err == nil && wait > 0 {
+			d.wait = min(wait, httpdo.MaxWait)
+		}
+	}
+	return d
+}
+
+// unwrapList is the element of a list of one, in which some of Google's endpoints wrap
+// an error, and data itself otherwise.
+func unwrapList(data []byte) []byte {
+	if all := rawjson.Elements(data); len(all) == 1 {
+		return all[0]
+	}
+	return data
 }

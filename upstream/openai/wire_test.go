@@ -61,7 +61,7 @@ func take(r *bufio.Reader) bool {
 	return err == nil
 }
 
-// TestHostileHeaders is faults.md, row 8.
+// TestHostileHeaders is docs/faults.md, row 8.
 func TestHostileHeaders(t *testing.T) {
 	const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"
 	for name, row := range map[string]struct {
@@ -274,8 +274,8 @@ func TestHTTP2(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer up.Close()
-	up.client.Own.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
-	up.client.Own.TLSClientConfig.RootCAs.AddCert(server.Certificate())
+	up.client.OwnTransport.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
+	up.client.OwnTransport.TLSClientConfig.RootCAs.AddCert(server.Certificate())
 	behave.Store(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, r.Proto)
 	}))
@@ -292,11 +292,11 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatIsCompressedUnasked is faults.md, row 9.
+// TestAnAnswerThatIsCompressedUnasked is docs/faults.md, row 9.
 func TestAnAnswerThatIsCompressedUnasked(t *testing.T) {
 	const size = 3 << 20
 	for _, encoding := range []string{"gzip", "X-GZIP", "identity", ""} {
-		body := vendortest.Zipped(t, size)
+		body := vendortest.Gzip(t, size)
 		if encoding == "identity" || encoding == "" {
 			body = make([]byte, size)
 		}
@@ -310,13 +310,13 @@ func TestAnAnswerThatIsCompressedUnasked(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v, %v", encoding, n, err, reply.Header)
 		}
 	}
-	refusal := vendortest.Responds(400, map[string]string{"Content-Encoding": "gzip"}, string(vendortest.Zipped(t, 8<<20)))
+	refusal := vendortest.Responds(400, map[string]string{"Content-Encoding": "gzip"}, string(vendortest.Gzip(t, 8<<20)))
 	if e, _ := vendortest.Refused(t, driver(t, refusal, Options{}), chat(t, false)); e.HTTPStatus() != 400 {
 		t.Errorf("a refusal that unfolds: %v", e)
 	}
 }
 
-// TestAVendorThatAnswersBeforeItReadTheRequest is faults.md, row 39.
+// TestAVendorThatAnswersBeforeItReadTheRequest is docs/faults.md, row 39.
 func TestAVendorThatAnswersBeforeItReadTheRequest(t *testing.T) {
 	answer := strings.Repeat("x", 64<<10)
 	up := raw(t, Options{}, func(c net.Conn, r *bufio.Reader, _ int) {

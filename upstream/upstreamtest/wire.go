@@ -140,7 +140,7 @@ func callersFault(t *testing.T, h *Harness, c *upstream.Call, s *Sample) {
 	}
 }
 
-// vendorsFaults leads from a vendor's status to ours (decisions.md, Error bodies).
+// vendorsFaults leads from a vendor's status to ours.
 var vendorsFaults = map[int]fault.Code{
 	429: fault.UpstreamRateLimit,
 	500: fault.InternalServerError,

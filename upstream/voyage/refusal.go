@@ -6,43 +6,41 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
 
 // refused tells whose fault a response is: the caller's, who then gets the
-// vendor's own words, the operator's or the vendor's.
+// vendor's own text, the operator's or the vendor's.
 func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	e, f := u.client.Refused(status, string(data), h)
-	message, param := detail(data)
-	if status == http.StatusTooManyRequests && unpaid(message) {
-		e = u.client.Arrears(f)
+	message, param := parseDetail(data)
+	if status == http.StatusTooManyRequests && lacksPayment(message) {
+		e = u.client.OperatorFault(f)
 	}
 	if e.Code == fault.InvalidRequest {
-		if message = u.client.Keys.Mask(message); message != "" {
-			e.Message = message
-		}
-		e.Param = u.client.Keys.Mask(public(param))
+		u.client.QuoteError(e, httpdo.VendorError{Code: e.Code, Message: message, Param: publicParam(param)})
 	}
 	return e
 }
 
-// unpaid reports whether a rate limit is that of an account which has no means
+// lacksPayment reports whether a rate limit is that of an account which has no means
 // of payment: three requests a minute, which no waiting cures.
-func unpaid(message string) bool {
+func lacksPayment(message string) bool {
 	message = strings.ToLower(message)
 	return strings.Contains(message, "payment method") || strings.Contains(message, "billing")
 }
 
-// public is the API's name of a field of Voyage's.
-func public(param string) string {
+// publicParam is the API's name of a field of Voyage's.
+func publicParam(param string) string {
 	if param == "output_dimension" {
 		return "dimensions"
 	}
 	return param
 }
 
-// detail reads an error body: a text, or a list of {loc, msg, type} of which
+// parseDetail reads an error body: a text, or a list of {loc, msg, type} of which
 // the first names the field.
-func detail(data []byte) (message, param string) {
+func parseDetail(data []byte) (message, param string) {
 	o, err := rawjson.Index(data, nil, nil)
 	if err != nil {
 		return "", ""

@@ -2,19 +2,12 @@
 package voyage
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/tollhouse-ai/gateway/embeddings"
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
@@ -24,24 +17,7 @@ const DefaultBaseURL = "https://api.voyageai.com/v1"
 
 // Options say where the vendor is. The zero value is Voyage itself, without a
 // key.
-type Options struct {
-	// BaseURL is the absolute http or https address to which the paths of the
-	// API are added, without credentials, query or fragment.
-	BaseURL string
-	// Keys are sent as bearer tokens, in turn (see upstream.Keys). With none,
-	// calls carry no Authorization header.
-	Keys []secret.String
-	// ConnectTimeout bounds the connection, and the TLS handshake once more;
-	// 5 s if zero. Every other time-out is the Router's.
-	ConnectTimeout time.Duration
-	// Dial makes connections; a net.Dialer if nil. Transport makes it unused.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Transport replaces the driver's own, which refuses to decompress, to
-	// follow redirects and to send a request twice. The caller closes it.
-	Transport http.RoundTripper
-	// Now dates rests of keys and Retry-After; time.Now if nil.
-	Now func() time.Time
-}
+type Options = upstream.DriverOptions
 
 // Upstream is Voyage. It is safe for concurrent use.
 type Upstream struct {
@@ -52,7 +28,7 @@ type Upstream struct {
 // New returns the driver. The error says which option is wrong and never holds
 // a key. Close the Upstream when done.
 func New(o Options) (*Upstream, error) {
-	client, err := httpdo.New(httpdo.Options(o), httpdo.Site{BaseURL: DefaultBaseURL})
+	client, err := httpdo.New(o, httpdo.Defaults{BaseURL: DefaultBaseURL})
 	if err != nil {
 		return nil, err
 	}
@@ -70,33 +46,31 @@ func (u *Upstream) Close() error { return u.client.Close() }
 // answer is read whole.
 func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	if call.Op != upstream.Embeddings {
-		return nil, httpdo.Unserved()
+		return nil, httpdo.Unsupported()
 	}
 	header := http.Header{
 		"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {httpdo.UserAgent},
 	}
-	resp, key, err := u.client.Post(ctx, u.path, header, wire(call.Body))
+	resp, key, err := u.client.Post(ctx, u.path, header, translateBody(call.Body))
 	if err != nil {
 		return nil, err
 	}
 	data, err := u.answer(ctx, resp)
-	httpdo.Judge(key, err)
+	httpdo.ReportKey(key, err)
 	if err != nil {
 		return nil, err
 	}
-	reply := &upstream.Reply{
-		Status: resp.StatusCode, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)),
-	}
+	reply := httpdo.DocumentReply(resp.StatusCode, data)
 	if !rawjson.IsNull(call.Body.Raw("user")) {
 		reply.Dropped = []string{"user"}
 	}
 	return reply, nil
 }
 
-// wire is the body as Voyage takes it (upstreams/translation.md, 7): dimensions
-// under their own name, no word for the default encoding, no user. What only
+// translateBody is the body as Voyage takes it: dimensions under their own name, no
+// word for the default encoding, no user. What only
 // Voyage knows (input_type, truncation, output_dtype) passes.
-func wire(body upstream.Body) upstream.Body {
+func translateBody(body upstream.Body) upstream.Body {
 	if !body.IsObject() {
 		return body
 	}
@@ -106,26 +80,14 @@ func wire(body upstream.Body) upstream.Body {
 	return body.Rename("dimensions", "output_dimension").Delete("user")
 }
 
-// maxAnswer is how much of an answer is read (decisions.md, Answers).
+// maxAnswer is how much of an answer is read.
 const maxAnswer = 256 << 20
 
 // answer reads a response, in the public wire: Voyage counts total_tokens only.
 func (u *Upstream) answer(ctx context.Context, resp *http.Response) ([]byte, error) {
-	body, err := u.client.Body(resp, u.refused)
+	data, err := u.client.ReadDocument(ctx, resp, maxAnswer, u.refused)
 	if err != nil {
 		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
-	_ = body.Close() // what there was is read
-	switch {
-	case ctx.Err() != nil:
-		return nil, fault.From(ctx.Err()).With(func(e *fault.Error) {
-			e.Err = &upstream.Failure{Status: resp.StatusCode, Sent: true, Err: ctx.Err()}
-		})
-	case err != nil:
-		return nil, u.client.Malformed(resp.StatusCode, err)
-	case len(data) > maxAnswer:
-		return nil, u.client.Malformed(resp.StatusCode, fmt.Errorf("the answer has more than %d bytes", maxAnswer))
 	}
 	if data, err = embeddings.CompleteUsage(data); err != nil {
 		return nil, u.client.Malformed(resp.StatusCode, err)

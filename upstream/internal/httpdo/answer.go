@@ -1,18 +1,22 @@
 package httpdo
 
 import (
+	"bytes"
+	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Dialect is how a vendor words its errors.
-type Dialect struct {
+// ErrorFormat is how a vendor describes its errors.
+type ErrorFormat struct {
 	// Refused makes the error of an error body: the caller's fault, the
 	// operator's or the vendor's.
 	Refused func(status int, data []byte, h http.Header) error
@@ -24,7 +28,7 @@ type Dialect struct {
 // Answer turns a response into a Reply whose body streams, or into an error,
 // and closes the body of what it does not hand on. stream says that events were
 // asked for.
-func (c *Client) Answer(resp *http.Response, stream bool, d Dialect) (*upstream.Reply, error) {
+func (c *Client) Answer(resp *http.Response, stream bool, d ErrorFormat) (*upstream.Reply, error) {
 	body, err := c.Body(resp, d.Refused)
 	if err != nil {
 		return nil, err
@@ -34,7 +38,7 @@ func (c *Client) Answer(resp *http.Response, stream bool, d Dialect) (*upstream.
 			return nil, err
 		}
 	}
-	reply := &upstream.Reply{Status: resp.StatusCode, Header: allowed(resp.Header), Body: body}
+	reply := &upstream.Reply{Status: resp.StatusCode, Header: clientHeader(resp.Header), Body: body}
 	if stream { // the transport keeps the response as long as it lasts
 		resp.Request, resp.Header = nil, nil
 	}
@@ -43,7 +47,7 @@ func (c *Client) Answer(resp *http.Response, stream bool, d Dialect) (*upstream.
 
 // checkStream refuses what is no stream of events. Some vendors answer a
 // streamed request with an error object in a 200; some name no type at all.
-func (c *Client) checkStream(resp *http.Response, body io.ReadCloser, d Dialect) error {
+func (c *Client) checkStream(resp *http.Response, body io.ReadCloser, d ErrorFormat) error {
 	given := resp.Header.Get("Content-Type")
 	if given == "" || given == "text/event-stream" {
 		return nil
@@ -63,9 +67,9 @@ func (c *Client) checkStream(resp *http.Response, body io.ReadCloser, d Dialect)
 	return c.Malformed(resp.StatusCode, fmt.Errorf("a streamed request was answered with content type %q", c.Excerpt(given)))
 }
 
-// allowed are the headers that may reach a client, made anew so that nothing
+// clientHeader are the headers that may reach a client, made anew so that nothing
 // hides in them.
-func allowed(h http.Header) http.Header {
+func clientHeader(h http.Header) http.Header {
 	given := h.Get("Content-Type")
 	switch given {
 	case "application/json", "text/event-stream":
@@ -78,17 +82,17 @@ func allowed(h http.Header) http.Header {
 	return http.Header{"Content-Type": {mime.FormatMediaType(kind, params)}}
 }
 
-// Words are what a vendor says of an error.
-type Words struct {
+// VendorError is what a vendor says of an error.
+type VendorError struct {
 	Code    fault.Code
 	Message string
 	Param   string
 	Body    []byte // the vendor's own, if it has the form of the public wire
 }
 
-// Quote puts a vendor's words into the error of a 4xx that is the caller's
+// QuoteError puts a vendor's text into the error of a 4xx that is the caller's
 // fault, keys masked. A body that holds a key is not passed on.
-func (c *Client) Quote(e *fault.Error, w Words) {
+func (c *Client) QuoteError(e *fault.Error, w VendorError) {
 	e.Code, e.Param = fault.Code(c.Keys.Mask(string(w.Code))), c.Keys.Mask(w.Param)
 	message := c.Keys.Mask(w.Message)
 	if message != "" {
@@ -99,3 +103,120 @@ func (c *Client) Quote(e *fault.Error, w Words) {
 		e.Body = w.Body
 	}
 }
+
+// Body is the decoded body of a good answer, or the error of any other, whose
+// body it closes. refused makes the error of an error body.
+func (c *Client) Body(resp *http.Response, refused func(status int, data []byte, h http.Header) error) (io.ReadCloser, error) {
+	body, err := Decompress(resp)
+	switch s := resp.StatusCode; {
+	case err != nil:
+		_ = resp.Body.Close() // nothing of it is read
+		return nil, c.Malformed(s, err)
+	case s >= 400:
+		return nil, refused(s, Read(body), resp.Header)
+	case s < 200 || s >= 300:
+		_ = body.Close() // nothing of it is read
+		return nil, c.Unexpected(resp)
+	}
+	return body, nil
+}
+
+// ReadDocument is the whole body of a good answer, of at most so many bytes, or the
+// error of any other.
+func (c *Client) ReadDocument(ctx context.Context, resp *http.Response, most int64, refused func(status int, data []byte, h http.Header) error) ([]byte, error) {
+	body, err := c.Body(resp, refused)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(body, most+1))
+	_ = body.Close() // what there was is read
+	switch {
+	case err != nil:
+		return nil, c.BrokenOff(ctx, resp.StatusCode, err)
+	case int64(len(data)) > most:
+		return nil, c.Malformed(resp.StatusCode, fmt.Errorf("the answer has more than %d bytes", most))
+	}
+	return data, nil
+}
+
+// BrokenOff is the error of a good answer whose body could not be read to its end.
+func (c *Client) BrokenOff(ctx context.Context, status int, err error) error {
+	if ctx.Err() != nil {
+		return fault.From(ctx.Err()).With(func(e *fault.Error) {
+			e.Err = &upstream.Failure{Status: status, Sent: true, Err: err}
+		})
+	}
+	return c.Malformed(status, err)
+}
+
+// DocumentReply is a Reply of a whole JSON document.
+func DocumentReply(status int, data []byte) *upstream.Reply {
+	return &upstream.Reply{
+		Status: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)),
+	}
+}
+
+// Reply is [Client.Answer] of a call that was made with the key, to which it reports
+// the outcome.
+func (c *Client) Reply(resp *http.Response, key *upstream.Key, stream bool, d ErrorFormat) (*upstream.Reply, error) {
+	reply, err := c.Answer(resp, stream, d)
+	ReportKey(key, err)
+	return reply, err
+}
+
+// maxDecoded is how much a compressed answer may unfold to (docs/faults.md, row 9).
+const maxDecoded = 256 << 20
+
+var errTooLarge = errors.New("the compressed answer is too large")
+
+// Decompress is the response's body without a compression that nobody asked for.
+func Decompress(resp *http.Response) (io.ReadCloser, error) {
+	given := resp.Header.Values("Content-Encoding")
+	if len(given) == 0 {
+		return resp.Body, nil
+	}
+	switch e := strings.ToLower(strings.Join(given, ", ")); e {
+	case "", "identity":
+		return resp.Body, nil
+	case "gzip", "x-gzip":
+		return &gzipBody{body: resp.Body, left: maxDecoded}, nil
+	default:
+		if len(e) > 16 { // no name of a coding, and not to be cut before keys are masked
+			return nil, fmt.Errorf("a content encoding of %d bytes was not asked for", len(e))
+		}
+		return nil, fmt.Errorf("content encoding %q was not asked for", e)
+	}
+}
+
+// gzipBody is a body under gzip. It reads nothing before its first Read, so
+// that a stream's headers do not wait for its first byte.
+type gzipBody struct {
+	body   io.ReadCloser
+	reader *gzip.Reader
+	left   int64
+}
+
+// Read unfolds until the limit.
+func (b *gzipBody) Read(p []byte) (n int, err error) {
+	if b.reader == nil {
+		if b.reader, err = gzip.NewReader(b.body); err != nil {
+			return 0, b.emptyIsCut(err)
+		}
+	}
+	n, err = b.reader.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, errTooLarge
+	}
+	return n, err
+}
+
+// emptyIsCut keeps an answer of no bytes at all from looking like an empty one.
+func (b *gzipBody) emptyIsCut(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// Close closes the vendor's body.
+func (b *gzipBody) Close() error { return b.body.Close() }

@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -35,9 +37,9 @@ func (c *Client) Refused(status int, text string, h http.Header) (*fault.Error, 
 	return e, f
 }
 
-// Arrears makes a refusal one that is the operator's: the vendor's own code says
+// OperatorFault makes a refusal one that is the operator's: the vendor's own code says
 // that the key or the account is at fault, for instance that it cannot pay.
-func (c *Client) Arrears(f *upstream.Failure) *fault.Error {
+func (c *Client) OperatorFault(f *upstream.Failure) *fault.Error {
 	f.Fatal, f.Refused, f.Ambiguous = true, false, false
 	return f.Fault()
 }
@@ -53,8 +55,8 @@ func (c *Client) Malformed(status int, err error) error {
 	return fault.Wrap(fault.BadGateway, (&upstream.Failure{Sent: true}).Fault().Message, f)
 }
 
-// broken is the error of a call that got no response.
-func (c *Client) broken(ctx context.Context, sent bool, err error) error {
+// transportError is the error of a call that got no response.
+func (c *Client) transportError(ctx context.Context, sent bool, err error) error {
 	var outer *url.Error
 	if errors.As(err, &outer) {
 		err = outer.Err
@@ -83,13 +85,44 @@ func failure(err error) *upstream.Failure {
 
 // Excerpt is the beginning of a vendor's text for the log. Keys are masked first:
 // half of one that is cut would not be found.
-func (c *Client) Excerpt(text string) string { return clip(c.Keys.Mask(text)) }
+func (c *Client) Excerpt(text string) string { return truncate(c.Keys.Mask(text)) }
 
-// clip bounds a text for the log.
-func clip(s string) string {
+// truncate bounds a text for the log.
+func truncate(s string) string {
 	const most = 1024
 	if len(s) <= most {
 		return s
 	}
 	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// MaxWait bounds the Retry-After of a vendor that is believed.
+const MaxWait = time.Hour
+
+// retryAfter is how long the vendor asks to wait; 0 if it does not say, or says
+// nonsense.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	if d, ok := parseUnits(h.Get("Retry-After-Ms"), time.Millisecond); ok {
+		return d
+	}
+	given := h.Get("Retry-After")
+	if d, ok := parseUnits(given, time.Second); ok {
+		return d
+	}
+	if at, err := http.ParseTime(given); err == nil {
+		return min(max(at.Sub(now), 0), MaxWait)
+	}
+	return 0
+}
+
+// parseUnits reads a count of units, which may have a fraction.
+func parseUnits(text string, unit time.Duration) (time.Duration, bool) {
+	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	switch {
+	case err != nil || !(n >= 0): // NaN is not
+		return 0, false
+	case n >= float64(MaxWait/unit):
+		return MaxWait, true
+	}
+	return time.Duration(n * float64(unit)), true
 }

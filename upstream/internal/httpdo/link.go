@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/tollhouse-ai/gateway/internal/public"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // origin is where an answer came from; nil if nobody knows.
@@ -20,12 +21,12 @@ type origin = atomic.Pointer[netip.Addr]
 
 type (
 	originContext struct{}
-	homeContext   struct{} // with the one address that a link may lead to though it is not public
+	vendorContext struct{} // with the one address that a link may lead to though it is not public
 )
 
-// Following returns a context for a call whose answer may have a link that is to be
-// fetched with the same context ([Client.Fetch]).
-func Following(ctx context.Context) context.Context {
+// TrackOrigin returns a context for a call whose answer may have a link that is to be
+// fetched with the same context ([Client.FetchLink]).
+func TrackOrigin(ctx context.Context) context.Context {
 	o := new(origin)
 	return httptrace.WithClientTrace(context.WithValue(ctx, originContext{}, o), &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) { at := remote(info.Conn); o.Store(&at) },
@@ -43,25 +44,25 @@ func remote(c net.Conn) netip.Addr {
 	return at.Addr().Unmap()
 }
 
-// Fetch gets what a vendor says lies elsewhere. Nothing of the gateway's travels
-// there, a key least of all; redirects are not followed. A link must lead to a
-// public address (faults.md, row 33), whatever its host's name stood for earlier,
+// FetchLink gets what a vendor answered with a link to. Nothing of the gateway's is
+// sent there, a key least of all; redirects are not followed. A link must lead to a
+// public address (docs/faults.md, row 33), whatever its host's name stood for earlier,
 // at a port of the web, or to where the vendor's own answer came from. It may be
 // http, as are links of some vendors' stores.
-func (c *Client) Fetch(ctx context.Context, link string) (*http.Response, error) {
+func (c *Client) FetchLink(ctx context.Context, link string) (*http.Response, error) {
 	from, err := url.Parse(link)
 	if err != nil || from.Host == "" || from.User != nil || from.Scheme != "http" && from.Scheme != "https" {
 		return nil, errors.New("the link is no web address")
 	}
 	home := strings.EqualFold(from.Hostname(), c.Base.Hostname())
-	if port := from.Port(); !home && port != "" && port != ports[from.Scheme] {
+	if port := from.Port(); !home && port != "" && port != webPorts[from.Scheme] {
 		return nil, errors.New("the link leads to a port that is not the web's")
 	}
-	if o, ok := ctx.Value(originContext{}).(*origin); ok && home && !c.proxied() {
-		ctx = context.WithValue(ctx, homeContext{}, o.Load())
+	if o, ok := ctx.Value(originContext{}).(*origin); ok && home && !c.usesProxy() {
+		ctx = context.WithValue(ctx, vendorContext{}, o.Load())
 	}
 	if ip, err := netip.ParseAddr(from.Hostname()); err == nil {
-		if err := reachable(ctx, ip); err != nil {
+		if err := checkAddress(ctx, ip); err != nil {
 			return nil, err
 		}
 	}
@@ -69,70 +70,71 @@ func (c *Client) Fetch(ctx context.Context, link string) (*http.Response, error)
 		Method: http.MethodGet, URL: from, Host: from.Host, Header: http.Header{"User-Agent": {UserAgent}},
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
-	resp, err := c.links.Do(req.WithContext(ctx))
+	resp, err := c.linkClient.Do(req.WithContext(ctx))
 	var outer *url.Error
 	if errors.As(err, &outer) {
-		err = outer.Err // without the address, which may be a right to what is there
+		err = outer.Err // without the address, which may grant access to what is there
 	}
 	return resp, err
 }
 
-// ports are those of the web.
-var ports = map[string]string{"http": "80", "https": "443"}
+// webPorts are those of the web.
+var webPorts = map[string]string{"http": "80", "https": "443"}
 
-// proxied reports whether calls go by a proxy, so that where an answer came from
+// usesProxy reports whether calls go by a proxy, so that where an answer came from
 // says nothing of the vendor.
-func (c *Client) proxied() bool {
+func (c *Client) usesProxy() bool {
 	by := http.ProxyFromEnvironment
-	if c.Own != nil {
-		by = c.Own.Proxy
+	if c.OwnTransport != nil {
+		by = c.OwnTransport.Proxy
 	}
 	proxy, err := by(&http.Request{URL: c.Base})
 	return proxy != nil || err != nil
 }
 
-// reachable fails unless a link may lead to an address.
-func reachable(ctx context.Context, ip netip.Addr) error {
-	if home, _ := ctx.Value(homeContext{}).(*netip.Addr); home != nil && home.IsValid() && *home == ip.Unmap() {
+// checkAddress fails unless a link may lead to an address.
+func checkAddress(ctx context.Context, ip netip.Addr) error {
+	if home, _ := ctx.Value(vendorContext{}).(*netip.Addr); home != nil && home.IsValid() && *home == ip.Unmap() {
 		return nil
 	}
 	return public.Check(ip)
 }
 
-// guard is asked of each address that a link's host has, before it is connected to.
-func guard(ctx context.Context, _, address string, _ syscall.RawConn) error {
+// checkDial checks each address of a link's host before it is connected to.
+func checkDial(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return err
 	}
-	return reachable(ctx, at.Addr())
+	return checkAddress(ctx, at.Addr())
 }
 
-// newLinks makes the client that fetches. It uses no proxy, which would look a name
+// newLinkClient makes the client that fetches links. It uses no proxy, which would look a name
 // up by itself, and each fetch has a connection of its own, so that each address is
-// checked. A dialler of somebody else's is asked where it led to. Of a transport of
-// somebody else's nothing is known: it checks names by itself.
-func newLinks(o Options) *http.Client {
+// checked. Of a dialler of the caller's it is checked where it led to. Of a transport of the
+// caller's nothing is known: it checks names by itself.
+func newLinkClient(o upstream.DriverOptions) *http.Client {
 	rt := o.Transport
 	if rt == nil {
 		dial := o.Dial
-		o.Dial = (&net.Dialer{KeepAliveConfig: probing(), ControlContext: guard}).DialContext
+		o.Dial = (&net.Dialer{KeepAliveConfig: keepAlive(), ControlContext: checkDial}).DialContext
 		if dial != nil {
-			o.Dial = inspected(dial)
+			o.Dial = checkedDial(dial)
 		}
 		own := newTransport(o)
 		own.Proxy, own.DisableKeepAlives = nil, true
 		own.ForceAttemptHTTP2, own.HTTP2 = false, nil
 		rt = own
 	}
-	return &http.Client{Transport: rt, CheckRedirect: stay}
+	return &http.Client{Transport: rt, CheckRedirect: noRedirects}
 }
 
-// stay follows no redirect.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+// noRedirects follows no redirect.
+func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// inspected dials, and hangs up at once on an address that no link may lead to.
-func inspected(dial func(ctx context.Context, network, address string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+// checkedDial dials, and closes at once a connection to an address that no link may
+// lead to.
+func checkedDial(dial func(ctx context.Context, network, address string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)
 		if err != nil {
@@ -142,7 +144,7 @@ func inspected(dial func(ctx context.Context, network, address string) (net.Conn
 		if !at.IsValid() {
 			return c, nil // it is no network
 		}
-		if err := reachable(ctx, at); err != nil {
+		if err := checkAddress(ctx, at); err != nil {
 			_ = c.Close()
 			return nil, err
 		}

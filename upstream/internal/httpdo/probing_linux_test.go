@@ -4,6 +4,8 @@ import (
 	"net"
 	"syscall"
 	"testing"
+
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // TestAVendorWhoseMachineIsGoneIsNoticedWithinAMinute asks the system what it was
@@ -14,12 +16,12 @@ func TestAVendorWhoseMachineIsGoneIsNoticedWithinAMinute(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c, err := newTransport(Options{}).DialContext(t.Context(), "tcp", l.Addr().String())
+	c, err := newTransport(upstream.DriverOptions{}).DialContext(t.Context(), "tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	raw, err := c.(*conn).Conn.(*net.TCPConn).SyscallConn()
+	raw, err := c.(*countingConn).Conn.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 const (
@@ -23,30 +25,30 @@ const (
 	maxHeader      = 64 << 10
 )
 
-// probing finds out within a minute that a vendor's machine is gone, long before
+// keepAlive finds out within a minute that a vendor's machine is gone, long before
 // the time-out of an answer that has not begun.
-func probing() net.KeepAliveConfig {
+func keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 3}
 }
 
-func newTransport(o Options) *http.Transport {
-	patience := cmp.Or(o.ConnectTimeout, connectTimeout)
+func newTransport(o upstream.DriverOptions) *http.Transport {
+	timeout := cmp.Or(o.ConnectTimeout, connectTimeout)
 	dial := o.Dial
 	if dial == nil {
-		dial = (&net.Dialer{KeepAliveConfig: probing()}).DialContext
+		dial = (&net.Dialer{KeepAliveConfig: keepAlive()}).DialContext
 	}
 	return &http.Transport{
 		Proxy: http.ProxyFromEnvironment,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			ctx, cancel := context.WithTimeout(ctx, patience)
+			ctx, cancel := context.WithTimeout(ctx, timeout)
 			defer cancel()
 			c, err := dial(ctx, network, address)
 			if err != nil {
 				return nil, err
 			}
-			return &conn{Conn: c}, nil
+			return &countingConn{Conn: c}, nil
 		},
-		TLSHandshakeTimeout:    patience,
+		TLSHandshakeTimeout:    timeout,
 		DisableCompression:     true,
 		MaxIdleConnsPerHost:    maxIdle,
 		IdleConnTimeout:        idleTimeout,
@@ -56,14 +58,14 @@ func newTransport(o Options) *http.Transport {
 	}
 }
 
-// conn counts the bytes that were written to a connection.
-type conn struct {
+// countingConn counts the bytes that were written to a connection.
+type countingConn struct {
 	net.Conn
 	written atomic.Int64
 }
 
 // Write counts what it wrote.
-func (c *conn) Write(p []byte) (int, error) {
+func (c *countingConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.written.Add(int64(n))
 	return n, err
@@ -71,10 +73,10 @@ func (c *conn) Write(p []byte) (int, error) {
 
 // ReadFrom lets a body that can write itself do so: one in memory goes out at
 // once, and not through a buffer. The transport's limit on a body hides that.
-func (c *conn) ReadFrom(r io.Reader) (int64, error) {
+func (c *countingConn) ReadFrom(r io.Reader) (int64, error) {
 	if limited, ok := r.(*io.LimitedReader); ok {
 		if body, ok := limited.R.(io.WriterTo); ok {
-			n, err := body.WriteTo(&atMost{c, limited.N})
+			n, err := body.WriteTo(&limitedWriter{c, limited.N})
 			limited.N -= n
 			return n, err
 		}
@@ -82,14 +84,14 @@ func (c *conn) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{c}, r)
 }
 
-// atMost is a Writer that takes so many bytes.
-type atMost struct {
+// limitedWriter is a Writer that takes so many bytes.
+type limitedWriter struct {
 	w    io.Writer
 	left int64
 }
 
 // Write fails when there is more to write than is left.
-func (a *atMost) Write(p []byte) (int, error) {
+func (a *limitedWriter) Write(p []byte) (int, error) {
 	n, err := a.w.Write(p[:min(int64(len(p)), a.left)])
 	a.left -= int64(n)
 	if err == nil && n < len(p) {
@@ -98,16 +100,16 @@ func (a *atMost) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// sending watches whether a request leaves the house.
-type sending struct {
-	own     bool  // by a transport that we know
-	got     bool  // there was a connection for it
-	conn    *conn // that connection, if the request has it for itself
-	written int64 // what it had written before
+// sendTracker watches whether any of a request is sent.
+type sendTracker struct {
+	own     bool          // by a transport of ours
+	got     bool          // there was a connection for it
+	conn    *countingConn // that connection, if the request has it for itself
+	written int64         // what it had written before
 }
 
 // watch returns ctx with the watch in it.
-func (s *sending) watch(ctx context.Context, own bool) context.Context {
+func (s *sendTracker) watch(ctx context.Context, own bool) context.Context {
 	s.own = own
 	if !own {
 		return ctx
@@ -115,7 +117,7 @@ func (s *sending) watch(ctx context.Context, own bool) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: s.gotConn})
 }
 
-func (s *sending) gotConn(info httptrace.GotConnInfo) {
+func (s *sendTracker) gotConn(info httptrace.GotConnInfo) {
 	s.got, s.conn = true, nil
 	under := info.Conn
 	if secure, ok := under.(*tls.Conn); ok {
@@ -124,17 +126,17 @@ func (s *sending) gotConn(info httptrace.GotConnInfo) {
 		}
 		under = secure.NetConn()
 	}
-	if c, ok := under.(*conn); ok {
+	if c, ok := under.(*countingConn); ok {
 		s.conn, s.written = c, c.written.Load()
 	}
 }
 
 // sent reports whether the request, which failed with err, may have reached the
 // vendor.
-func (s *sending) sent(ctx context.Context, err error) bool {
+func (s *sendTracker) sent(ctx context.Context, err error) bool {
 	switch {
 	case !s.own:
-		return !undialled(err)
+		return !dialFailed(err)
 	case !s.got:
 		return false
 	case ctx.Err() != nil:
@@ -142,20 +144,20 @@ func (s *sending) sent(ctx context.Context, err error) bool {
 	case s.conn != nil:
 		return s.conn.written.Load() != s.written
 	}
-	return !unprocessed(err)
+	return !notProcessed(err)
 }
 
-// undialled reports whether err is of a connection that never was.
-func undialled(err error) bool {
+// dialFailed reports whether err is of a connection that never was.
+func dialFailed(err error) bool {
 	var op *net.OpError
 	var name *net.DNSError
 	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &name)
 }
 
-// unprocessed reports whether an HTTP/2 server said that it did not look at the
-// request (RFC 9113, 6.8 and 8.7). The errors are known by their words only; a
-// word that changes costs a retry and no money.
-func unprocessed(err error) bool {
+// notProcessed reports whether an HTTP/2 server said that it did not look at the
+// request (RFC 9113, 6.8 and 8.7). The errors are known by their text only; a
+// text that changes costs a retry and no money.
+func notProcessed(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "REFUSED_STREAM") || strings.Contains(text, "graceful shutdown GOAWAY")
 }

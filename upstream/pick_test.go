@@ -42,7 +42,7 @@ func (d *dice) times() float64 {
 type site struct {
 	dice    *dice
 	start   time.Time
-	bad     func(at time.Duration) trouble
+	bad     func(at time.Duration) lastError
 	mu      sync.Mutex
 	asked   []time.Duration
 	running int
@@ -50,7 +50,7 @@ type site struct {
 }
 
 // trouble is how a site is.
-type trouble struct {
+type lastError struct {
 	slower  float64 // its latency, in times of what is normal; 0 is 1
 	failing int     // of a hundred calls
 	dead    bool    // refuses the connection
@@ -60,7 +60,7 @@ type trouble struct {
 
 const normal = 200 * time.Millisecond
 
-func (s *site) enter() (time.Duration, trouble) {
+func (s *site) enter() (time.Duration, lastError) {
 	at := time.Since(s.start)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *site) enter() (time.Duration, trouble) {
 	s.running++
 	s.most = max(s.most, s.running)
 	if s.bad == nil {
-		return at, trouble{}
+		return at, lastError{}
 	}
 	return at, s.bad(at)
 }
@@ -191,7 +191,7 @@ func load(t *testing.T, r *upstream.Router, d *dice, perSecond float64, length, 
 }
 
 // sites are three alike, the first of which is in trouble.
-func sites(d *dice, bad func(at time.Duration) trouble) []*site {
+func sites(d *dice, bad func(at time.Duration) lastError) []*site {
 	all := make([]*site, 3)
 	for i := range all {
 		all[i] = &site{dice: d, start: time.Now()}
@@ -217,7 +217,7 @@ func over(t *testing.T, d *dice, all []*site, edit func(i int, c *upstream.Chann
 // some seconds after the trouble began, and all as before when it is over.
 func TestOneOfThreeChannelsInTroubleHarmsNobodyForLong(t *testing.T) {
 	const s = time.Second
-	for name, is := range map[string]trouble{
+	for name, is := range map[string]lastError{
 		"dead":          {dead: true},
 		"erring":        {failing: 50},
 		"always erring": {failing: 100},
@@ -228,11 +228,11 @@ func TestOneOfThreeChannelsInTroubleHarmsNobodyForLong(t *testing.T) {
 			t.Run(fmt.Sprint(name, "/", perSecond), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					d := newDice(7)
-					all := sites(d, func(at time.Duration) trouble {
+					all := sites(d, func(at time.Duration) lastError {
 						if at > 20*s && at < 80*s {
 							return is
 						}
-						return trouble{}
+						return lastError{}
 					})
 					seen := load(t, over(t, d, all, nil), d, perSecond, 200*s, 40*s)
 					usual := seen.between(0, 20*s).p99()
@@ -277,8 +277,8 @@ func TestAChannelThatCutsItsAnswersIsSoonLetAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const s = time.Second
 		d := newDice(3)
-		all := sites(d, func(at time.Duration) trouble {
-			return trouble{cuts: map[bool]int{true: 60}[at > 20*s && at < 120*s]}
+		all := sites(d, func(at time.Duration) lastError {
+			return lastError{cuts: map[bool]int{true: 60}[at > 20*s && at < 120*s]}
 		})
 		seen := load(t, over(t, d, all, nil), d, 100, 200*s, time.Minute)
 		if share := seen.between(60*s, 120*s).errors(); share > 0.001 {
@@ -296,8 +296,8 @@ func TestAVendorThatFailsEverywhereIsAskedEverywhere(t *testing.T) {
 		d := newDice(5)
 		all := sites(d, nil)
 		for _, x := range all {
-			x.bad = func(at time.Duration) trouble {
-				return trouble{failing: map[bool]int{true: 100}[at > 20*s && at < 60*s]}
+			x.bad = func(at time.Duration) lastError {
+				return lastError{failing: map[bool]int{true: 100}[at > 20*s && at < 60*s]}
 			}
 		}
 		seen := load(t, over(t, d, all, nil), d, 50, 120*s, time.Minute)

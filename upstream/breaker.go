@@ -1,0 +1,479 @@
+package upstream
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	failuresToOpen = 3 // in a row
+	minOpenTime    = time.Second
+	maxOpenTime    = time.Minute
+
+	recentCalls     = 16      // calls over which the share of failures is averaged
+	fullShare       = 1 << 16 // the share when all of them failed
+	maxFailureShare = 2 * fullShare / 5
+
+	firstProbeLimit = 4                // probes at a time before any answer has ended
+	closeProbeLimit = 32               // probes at a time with which a channel's breaker closes
+	forgetOpenAfter = 10 * time.Second // closed time for which one opening is forgotten
+)
+
+// circuitBreaker decides by real traffic whether a channel, or an operator's key,
+// is used. It counts failures by three rules: three in a row before any content,
+// three answers in a row that were cut, or two fifths of the recent calls. Then it
+// is open, and each further opening lasts twice as long, up to a minute, until it
+// was closed for a while. When the time is over it is half-open: it allows one probe
+// at a time, more with each success and half as many after a failure, until they
+// are enough, which closes it, or none, which opens it again, as does an answer
+// that is cut. The zero circuitBreaker is closed, and costs a good call a few atomic
+// loads.
+//
+// An answer counts twice: when its first content is accepted, and when it ends.
+// Long streams that begin well thus keep a channel in use, and those that are all
+// cut do not.
+//
+// What a request asks can make a vendor fail it. So where the failures are of one
+// account of several, the breaker opens for that account alone: for all others it
+// is closed, and their calls are counted without it.
+type circuitBreaker struct {
+	accounts  *accountsSeen // nil where failures are no account's
+	forgiving bool          // one success closes it and forgets all earlier openings: of a key
+
+	generation  atomic.Uint32          // even while closed, odd while open or half-open
+	hasFailures atomic.Bool            // some are not forgotten
+	onlyAccount atomic.Pointer[string] // for which it is not closed; nil for all
+
+	mu             sync.Mutex
+	fails          int // in a row, before any content
+	cuts           int // in a row, after it
+	failureShare   int // of the recent calls, in parts of fullShare
+	failedAccounts recentFailures
+	opens          int // that are not forgotten
+	resets         int
+	fatal          bool // it opened since the operator's key or account was refused
+	closedSince    time.Time
+	openUntil      time.Time
+	probeLimit     int // at a time
+	probes         int
+	nextProbe      time.Time // when one more is allowed, whatever became of those before
+}
+
+// breakerToken is what a call was let through with. What it reports counts in the
+// generation of its token only: calls that began before the breaker opened say
+// nothing of what is after.
+type breakerToken struct {
+	generation uint32
+	probe      bool
+	account    string
+}
+
+// failureKind is how a call failed.
+type failureKind struct {
+	afterContent bool // its answer was cut
+	fatal        bool // the operator's key or account was refused
+	certain      bool // no request can have brought it about
+}
+
+// tripped reports whether the breaker is open or half-open, for one account at
+// least.
+func (b *circuitBreaker) tripped() bool { return b.generation.Load()&1 == 1 }
+
+// trippedForAll reports whether it is open or half-open for every account.
+func (b *circuitBreaker) trippedForAll() bool { return b.tripped() && b.onlyAccount.Load() == nil }
+
+// trippedFor reports whether it is open or half-open for an account.
+func (b *circuitBreaker) trippedFor(account string) bool {
+	if !b.tripped() {
+		return false
+	}
+	only := b.onlyAccount.Load()
+	return only == nil || *only == account
+}
+
+// state is Ready, Resting with the time until which the breaker is open, or
+// Probing. A breaker that is open for one account alone is Ready.
+func (b *circuitBreaker) state(now time.Time) (string, time.Time) {
+	if !b.trippedForAll() {
+		return Ready, time.Time{}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now.Before(b.openUntil) {
+		return Resting, b.openUntil
+	}
+	return Probing, time.Time{}
+}
+
+// allows reports whether an account's next call may go through; if not, whether
+// only that account is kept away.
+func (b *circuitBreaker) allows(now time.Time, account string) (ok, accountOnly bool) {
+	if !b.trippedFor(account) {
+		return true, false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.allowsProbe(now), b.onlyAccount.Load() != nil
+}
+
+func (b *circuitBreaker) allowsProbe(now time.Time) bool {
+	return !now.Before(b.openUntil) && (b.probes < b.probeLimit || !now.Before(b.nextProbe))
+}
+
+// acquire lets a call through, as a probe if one more is allowed. A forced call,
+// which has nowhere else to go, is let through all the same.
+func (b *circuitBreaker) acquire(now time.Time, account string, forced bool) (token breakerToken, ok bool) {
+	token.generation, token.account = b.generation.Load(), account
+	if token.generation&1 == 0 || !b.trippedFor(account) {
+		return token, true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	token.generation = b.generation.Load()
+	switch {
+	case !b.trippedFor(account):
+	case b.allowsProbe(now):
+		token.probe = true
+		b.probes++
+		b.nextProbe = now.Add(openTime(b.opens))
+	default:
+		return token, forced
+	}
+	return token, true
+}
+
+// release ends a probe of which nothing was learnt.
+func (b *circuitBreaker) release(token breakerToken) {
+	if token.probe {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.probeDone(token)
+	}
+}
+
+func (b *circuitBreaker) probeDone(token breakerToken) {
+	if token.probe && token.generation == b.generation.Load() {
+		b.probes = max(b.probes-1, 0)
+	}
+}
+
+// contentAccepted counts an answer's first content as a success.
+func (b *circuitBreaker) contentAccepted(token breakerToken, now time.Time) {
+	if !b.hasFailures.Load() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if token.generation != b.generation.Load() {
+		return
+	}
+	b.probeDone(token)
+	b.fails = 0
+	if !b.trippedFor(token.account) {
+		b.failureShare -= (b.failureShare + recentCalls - 1) / recentCalls
+		b.updateHasFailures()
+		return
+	}
+	if now.Before(b.openUntil) {
+		b.openUntil = now // a forced call succeeded
+	}
+	b.probeLimit = max(b.probeLimit, min(b.probeLimit+1, firstProbeLimit))
+}
+
+// answerEnded counts the whole of an answer as a success.
+func (b *circuitBreaker) answerEnded(token breakerToken, now time.Time) {
+	if !b.hasFailures.Load() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if token.generation != b.generation.Load() {
+		return
+	}
+	b.cuts = 0
+	// The account that it is open for may have left; others then close it.
+	abandoned := b.tripped() && !b.trippedFor(token.account) && now.Sub(b.openUntil) > maxOpenTime
+	if abandoned || b.trippedFor(token.account) {
+		if b.probeLimit++; b.probeLimit < closeProbeLimit && !abandoned && !b.forgiving {
+			return
+		}
+		b.close(now)
+	}
+	b.updateHasFailures()
+}
+
+// close ends a half-open breaker's trial.
+func (b *circuitBreaker) close(now time.Time) {
+	b.probes, b.closedSince = 0, now
+	if b.onlyAccount.Load() == nil {
+		b.fails, b.failureShare = 0, 0
+	}
+	if b.forgiving {
+		b.opens = 0
+	}
+	b.generation.Add(1)
+}
+
+// succeeded counts a call that went well but has no token: one with a key, or one
+// by which an operator found a channel well.
+func (b *circuitBreaker) succeeded(now time.Time) {
+	token := b.currentToken()
+	b.contentAccepted(token, now)
+	b.answerEnded(token, now)
+}
+
+// currentToken is one with which a report counts in any case.
+func (b *circuitBreaker) currentToken() breakerToken {
+	token := breakerToken{generation: b.generation.Load()}
+	if only := b.onlyAccount.Load(); only != nil {
+		token.account = *only
+	}
+	return token
+}
+
+// updateHasFailures lets good calls go without the lock again.
+func (b *circuitBreaker) updateHasFailures() {
+	b.hasFailures.Store(b.tripped() || b.fails > 0 || b.cuts > 0 || b.failureShare > 0)
+}
+
+// failed counts a failure. mayOpen reports whether the breaker may open for the
+// share of failures though calls succeed at times; nil if it never may.
+func (b *circuitBreaker) failed(token breakerToken, kind failureKind, now time.Time, mayOpen func() bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if token.generation != b.generation.Load() {
+		return
+	}
+	b.hasFailures.Store(true)
+	b.probeDone(token)
+	if b.trippedFor(token.account) {
+		b.probeFailed(kind, now)
+		return
+	}
+	b.failedAccounts.add(token.account)
+	if mayOpen != nil {
+		b.failureShare += (fullShare - b.failureShare) / recentCalls
+	}
+	if kind.afterContent {
+		b.cuts++
+	} else {
+		b.fails++
+	}
+	if b.fails >= failuresToOpen || b.cuts >= failuresToOpen || b.failureShare > maxFailureShare && mayOpen() {
+		b.trip(kind, now)
+	}
+}
+
+// trip opens a closed breaker: for the account whose the failures are, if there are
+// others, and for all if it is not the only one.
+func (b *circuitBreaker) trip(kind failureKind, now time.Time) {
+	only := b.accountAtFault(kind)
+	if b.tripped() { // for another account
+		b.generation.Add(2)
+		b.opens, only = 0, nil
+	} else {
+		forgotten := int(now.Sub(b.closedSince) / forgetOpenAfter)
+		b.opens = max(b.opens-forgotten, 0)
+		defer b.generation.Add(1) // when it is known for whom it is open
+	}
+	b.onlyAccount.Store(only)
+	if b.fails, b.cuts, b.failureShare = 0, 0, 0; only != nil {
+		b.failedAccounts = recentFailures{}
+	}
+	b.open(kind, now)
+}
+
+// accountAtFault is the account that the failures are of, if others are not
+// concerned.
+func (b *circuitBreaker) accountAtFault(kind failureKind) *string {
+	if kind.certain || b.accounts == nil || !b.accounts.several.Load() {
+		return nil
+	}
+	lately, others := max(b.fails, b.cuts), 0
+	if lately < failuresToOpen { // by their share
+		lately, others = len(b.failedAccounts.accounts), 1
+	}
+	return b.failedAccounts.dominant(lately, others)
+}
+
+// probeFailed is a failure while the breaker is half-open; while it is open, a
+// failure says nothing new.
+func (b *circuitBreaker) probeFailed(kind failureKind, now time.Time) {
+	if now.Before(b.openUntil) {
+		return
+	}
+	if b.probeLimit /= 2; b.probeLimit == 0 || kind.afterContent {
+		b.generation.Add(2)
+		b.open(kind, now)
+	}
+}
+
+func (b *circuitBreaker) open(kind failureKind, now time.Time) {
+	b.opens++
+	b.openUntil = now.Add(openTime(b.opens))
+	b.fatal, b.probeLimit, b.probes, b.nextProbe = kind.fatal, 1, 0, time.Time{}
+}
+
+// openTime is how long the nth opening lasts.
+func openTime(n int) time.Duration { return min(minOpenTime<<(min(max(n, 1), 10)-1), maxOpenTime) }
+
+// reset makes a breaker half-open that is open for the operator's key or account,
+// which are others now. What calls with those of before still report does not
+// count.
+func (b *circuitBreaker) reset(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.tripped() && b.fatal {
+		b.generation.Add(2)
+		b.resets++
+		b.openUntil, b.fatal, b.probeLimit, b.probes = now, false, 1, 0
+	}
+}
+
+// openCount is how often the breaker opened: a generation begins with each opening,
+// with each closing, and after a reset.
+func (b *circuitBreaker) openCount() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return (int64(b.generation.Load())+1)/2 - int64(b.resets)
+}
+
+// recentFailures is whose the last failed calls were. It is bounded, so that no
+// number of accounts costs memory.
+type recentFailures struct {
+	accounts [8]string
+	count    int // ever
+}
+
+// add takes note of a failed call of an account.
+func (f *recentFailures) add(account string) {
+	f.accounts[f.count%len(f.accounts)] = account
+	f.count++
+}
+
+// dominant is the account of the last n failures, if at most so many of them are
+// of others; nil if there is none.
+func (f *recentFailures) dominant(n, others int) *string {
+	n = min(n, f.count, len(f.accounts))
+	for i := range n {
+		account := f.at(i)
+		rest := 0
+		for j := range n {
+			if f.at(j) != account {
+				rest++
+			}
+		}
+		if rest <= others {
+			return &account
+		}
+	}
+	return nil
+}
+
+// at is the account of the last failure but i.
+func (f *recentFailures) at(i int) string { return f.accounts[(f.count-1-i)%len(f.accounts)] }
+
+// accountsSeen tells whether a Router, those before it included, serves several
+// accounts. It costs a call one atomic load once it does.
+type accountsSeen struct {
+	first   atomic.Pointer[string] // the account that called first
+	several atomic.Bool            // another has called too
+}
+
+// observe notes who calls.
+func (c *accountsSeen) observe(account string) {
+	if c.several.Load() {
+		return
+	}
+	first := c.first.Load()
+	if first == nil {
+		own := account // which alone is on the heap
+		if c.first.CompareAndSwap(nil, &own) {
+			return
+		}
+		first = c.first.Load()
+	}
+	if *first != account {
+		c.several.Store(true)
+	}
+}
+
+const (
+	// maxCooldown is how long a vendor's Retry-After is obeyed. Our callers are told
+	// the whole of it, but a vendor may be mistaken.
+	maxCooldown = time.Minute
+	// maxCooldowns bounds for how many models of a channel cooldowns are kept.
+	maxCooldowns = 1024
+)
+
+// cooldowns are the times until which a vendor wants no further call (Retry-After),
+// for each operation and model of a channel, as the vendors' limits are: a channel
+// whose one model is at its limit serves the others. A key has one for all. The zero
+// cooldowns is none, and costs a call one atomic load.
+type cooldowns struct {
+	any   atomic.Bool
+	mu    sync.Mutex
+	until map[routeKey]time.Time
+}
+
+// start notes that others are to be asked before until.
+func (c *cooldowns) start(q routeKey, until, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.removeExpired(now)
+	if _, known := c.until[q]; !known && len(c.until) >= maxCooldowns {
+		return
+	}
+	if c.until == nil {
+		c.until = make(map[routeKey]time.Time)
+	}
+	if until.After(c.until[q]) {
+		c.until[q] = until
+	}
+	c.any.Store(true)
+}
+
+// active reports whether there is a cooldown that is not over.
+func (c *cooldowns) active(q routeKey, now time.Time) bool {
+	if !c.any.Load() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now.Before(c.until[q]) {
+		return true
+	}
+	c.removeExpired(now)
+	return false
+}
+
+// latest is the end of the longest cooldown; zero if there is none.
+func (c *cooldowns) latest(now time.Time) (latest time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.removeExpired(now)
+	for _, until := range c.until {
+		if until.After(latest) {
+			latest = until
+		}
+	}
+	return latest
+}
+
+// reset ends all cooldowns.
+func (c *cooldowns) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.until)
+	c.any.Store(false)
+}
+
+func (c *cooldowns) removeExpired(now time.Time) {
+	for q, until := range c.until {
+		if !now.Before(until) {
+			delete(c.until, q)
+		}
+	}
+	c.any.Store(len(c.until) > 0)
+}

@@ -1,0 +1,102 @@
+package upstream
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"time"
+)
+
+// Call is one request on its way to an upstream.
+type Call struct {
+	Op        Op
+	Model     string // the model id of whoever is asked next: public before a Router, the upstream's own after it
+	Stream    bool   // the reply is wanted as server-sent events
+	RequestID string // the gateway's id of the operation; the same for every attempt
+	Account   string // whose request it is; empty where there is one account only. A Router counts failures by it
+	TaskID    string // the vendor's id of the video that a PollVideo asks for
+	Channel   string // the only channel that a Router may ask; empty for any that serves the model
+	// Test says that an operator tries a channel out: whatever becomes of the call,
+	// it counts neither for nor against the channel (a key that the vendor refuses or
+	// limits is left alone all the same). After a good answer the caller may
+	// [Router.ResetHealth] the channel.
+	Test bool
+	// MaxWait is how long the call waits in all for a channel at its limit, or for
+	// one that says when to come back; 0 means a second. A part of a request waits
+	// longer than a whole one: its other parts are paid for.
+	MaxWait     time.Duration
+	ContentType string
+	Body        Body
+	// Request is the typed view of the body ("*chat.Request", …): read-only, as
+	// the caller sent it but for a bound of output that the gateway set, and
+	// without the edits that a channel makes to Body.
+	Request any
+	// Accept, when not nil, judges a Reply before it counts as an answer: it
+	// may read ahead and return a Reply that replays what it read, or an error,
+	// upon which the Router closes the Reply and may ask another channel. A
+	// Router calls it once per attempt; no other Upstream gets to see it.
+	Accept func(ctx context.Context, r *Reply) (*Reply, error)
+	// Begin, when not nil, is told of every attempt before its channel is asked,
+	// and returns the context of the attempt: ctx, or one made of it that carries
+	// a span or headers ([WithWire]).
+	Begin func(ctx context.Context, a Attempt) context.Context
+	// Observe, when not nil, is told of every attempt after it ended.
+	Observe func(Attempt)
+	// Header holds protocol headers of the client that travel to an upstream
+	// of the same dialect; nil for none.
+	Header http.Header
+	// MaxOutput is the most output tokens of one candidate, for an upstream that
+	// must be told and a caller who did not say.
+	MaxOutput int64
+	// Query is what of the client's query string travels to an upstream of the
+	// same dialect ("beta=true"); empty for none.
+	Query string
+}
+
+// Reply is an upstream's 2xx answer in the public wire.
+type Reply struct {
+	Status int
+	Header http.Header // only what may reach the client; may be nil
+	Body   io.ReadCloser
+	// Channel is the name of the channel that answered; set by a Router.
+	Channel string
+	// Dropped are the request fields that the upstream refuses and that were
+	// left out: by its driver, and, as its channel says, by a Router.
+	Dropped []string
+	// Drain is the channel's ([Channel].Drain); set by a Router.
+	Drain time.Duration
+	// Withheld is for how long [Call.Accept] left the answer unread for reasons of
+	// its own. It sets it on the reply that it is given, so that the channel is not
+	// taken for slow.
+	Withheld time.Duration
+}
+
+// Attempt is one try of a Router at one channel.
+type Attempt struct {
+	Channel  string
+	Model    string // the upstream's id
+	Again    bool   // it is not the call's first
+	Started  time.Time
+	Duration time.Duration // until the answer was accepted or refused
+	Err      error         // nil if the attempt was accepted
+	Sent     bool          // the vendor may have got the request; what was not sent costs nothing
+	Refused  bool          // the vendor refused before any work (429, 503, 529), which costs nothing
+	Status   int           // the vendor's HTTP status; 0 if there was none
+}
+
+type wireContext struct{}
+
+// WithWire returns a context in which calls to vendors carry h beside what their
+// drivers send: the headers of a trace ("traceparent"), or of a proxy in between.
+// What a driver sets wins over h, which must not change any more. Whoever begins
+// an attempt ([Call.Begin]) puts it there.
+func WithWire(ctx context.Context, h http.Header) context.Context {
+	return context.WithValue(ctx, wireContext{}, h)
+}
+
+// Wire is what [WithWire] put into the context; nil if nothing. A driver that
+// calls a vendor over HTTP adds it to each request, and must not change it.
+func Wire(ctx context.Context) http.Header {
+	h, _ := ctx.Value(wireContext{}).(http.Header)
+	return h
+}

@@ -1,0 +1,187 @@
+package httpdo
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
+)
+
+func TestTheHeadersOfAContextTravelBesideTheDriversOwn(t *testing.T) {
+	var got http.Header
+	vendor := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
+	defer vendor.Close()
+	c, err := New(upstream.DriverOptions{BaseURL: vendor.URL}, Defaults{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	wire := http.Header{"Traceparent": {"00-1-2-01"}, "X-Version": {"theirs"}, "Authorization": {"Bearer theirs"}}
+	header := http.Header{"X-Version": {"ours"}, "Authorization": {"Bearer ours"}}
+	resp, _, err := c.Get(upstream.WithWire(t.Context(), wire), c.Base, header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	for name, want := range map[string]string{"Traceparent": "00-1-2-01", "X-Version": "ours", "Authorization": "Bearer ours"} {
+		if got.Get(name) != want {
+			t.Errorf("%s is %q, want %q", name, got.Get(name), want)
+		}
+	}
+	if len(wire) != 3 || upstream.Wire(t.Context()) != nil {
+		t.Error("the context's headers were changed, or come from nowhere")
+	}
+}
+
+// A call that comes late, to a client that a reload has replaced, is answered
+// and leaves no connection behind; nor do those that were running.
+func TestAfterCloseNoConnectionOutlastsItsCall(t *testing.T) {
+	closed, arrived, proceed := make(chan net.Conn, 10), make(chan struct{}), make(chan struct{})
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/long" {
+			arrived <- struct{}{}
+			<-proceed
+		}
+	}))
+	s.Config.ConnState = func(c net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			closed <- c
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	c, err := New(upstream.DriverOptions{BaseURL: s.URL}, Defaults{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(path string) {
+		resp, _, err := c.Get(t.Context(), c.Base.JoinPath(path), http.Header{})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		Read(resp.Body)
+	}
+	done := make(chan struct{})
+	go func() { ask("long"); close(done) }()
+	<-arrived
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ask("late")
+	<-closed // the late one's
+	close(proceed)
+	<-done
+	<-closed // the long one's
+}
+
+func TestACompressedAnswerUnfoldsToItsEndOrFails(t *testing.T) {
+	const size = 3 << 20
+	for name, row := range map[string]struct {
+		body []byte
+		left int64
+		want int
+		err  error
+	}{
+		"whole":         {vendortest.Gzip(t, size), size, size, nil},
+		"over the cap":  {vendortest.Gzip(t, size), size - 1, -1, errTooLarge},
+		"cut":           {vendortest.Gzip(t, size)[:100], size, -1, io.ErrUnexpectedEOF},
+		"nothing":       {nil, size, 0, io.ErrUnexpectedEOF},
+		"not gzip":      {[]byte("{\"choices\":[]}"), size, 0, gzip.ErrHeader},
+		"wrong content": {append(vendortest.Gzip(t, 5)[:20:20], 0, 0, 0, 0, 0, 0, 0, 0), size, -1, nil},
+	} {
+		body := &gzipBody{body: io.NopCloser(bytes.NewReader(row.body)), left: row.left}
+		n, err := io.Copy(io.Discard, body)
+		if row.want >= 0 && n != int64(row.want) || row.err != nil && !errors.Is(err, row.err) || (err == nil) != (name == "whole") {
+			t.Errorf("%s: %d bytes, %v", name, n, err)
+		}
+	}
+	if maxDecoded != 256<<20 {
+		t.Error("the cap is not that of the answers")
+	}
+}
+
+func TestWhatAServerDidNotLookAtIsKnownByItsWords(t *testing.T) {
+	if !notProcessed(errors.New("stream error: stream ID 3; REFUSED_STREAM")) || notProcessed(io.EOF) {
+		t.Error("what a server did not look at is known by its words")
+	}
+}
+
+// The address that an answer came from is then the proxy's, which is inside.
+func TestBehindAProxyALinkMayNotLeadInside(t *testing.T) {
+	fetched := 0
+	inside := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/file" {
+			fetched++
+		}
+	}))
+	defer inside.Close()
+	all := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, inside.Listener.Addr().String())
+	}
+	for _, row := range []struct {
+		proxy   string
+		fetched int
+	}{{"", 1}, {"http://proxy.example:3128", 0}} {
+		c, err := New(upstream.DriverOptions{BaseURL: "http://vendor.example", Dial: all}, Defaults{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.OwnTransport.Proxy = func(*http.Request) (*url.URL, error) {
+			if row.proxy == "" {
+				return nil, nil
+			}
+			return url.Parse(row.proxy)
+		}
+		fetched = 0
+		ctx := TrackOrigin(t.Context())
+		answer, _, err := c.Get(ctx, c.Base.JoinPath("answer"), http.Header{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		file, err := c.FetchLink(ctx, "http://vendor.example/file")
+		if err == nil {
+			_ = file.Body.Close()
+		} else if !strings.Contains(err.Error(), "not public") {
+			t.Errorf("proxy %q: %v", row.proxy, err)
+		}
+		if fetched != row.fetched {
+			t.Errorf("proxy %q: fetched %d times, %v", row.proxy, fetched, err)
+		}
+		_ = c.Close()
+	}
+}
+
+// FuzzRetryAfter: a wait is between nothing and an hour, whatever the vendor
+// says, and a plain number of seconds is what it says.
+func FuzzRetryAfter(f *testing.F) {
+	for _, row := range [][2]string{
+		{"", "7"}, {"250", ""}, {"", "-1"}, {"", "99999999999999999999"}, {"", "0x10"}, {"", "1_000"}, {"NaN", "Inf"}, {"", "1e-400"},
+		{"", "Tue, 01 Sep 2026 12:00:30 GMT"}, {"", "Thu, 01 Jan 1970 00:00:00 GMT"}, {"", "Fri, 31 Dec 9999 23:59:59 GMT"}, {"\x00", "7\r\nX: y"},
+	} {
+		f.Add(row[0], row[1])
+	}
+	now := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
+	f.Fuzz(func(t *testing.T, ms, after string) {
+		d := retryAfter(http.Header{"Retry-After-Ms": {ms}, "Retry-After": {after}}, now)
+		if d < 0 || d > MaxWait {
+			t.Fatalf("%q, %q: %s", ms, after, d)
+		}
+		if n, err := strconv.ParseUint(after, 10, 32); err == nil && ms == "" && d != min(time.Duration(n)*time.Second, MaxWait) {
+			t.Errorf("%q: %s", after, d)
+		}
+	})
+}

@@ -1,0 +1,260 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// maxQueue is how many calls may wait for one channel.
+const maxQueue = 1000
+
+// concurrencyLimiter lets at most so many calls to a channel at a time. Others wait
+// in order of arrival. The zero limiter is ready for use.
+type concurrencyLimiter struct {
+	mu    sync.Mutex
+	limit int // as the last caller gave it: a reload may change it
+	inUse int
+	queue []*waiter
+}
+
+// waiter is a call that waits in the queues of all channels that can serve it.
+type waiter struct {
+	taken   atomic.Bool
+	granted chan *concurrencyLimiter // the limiter that gave it a slot; has room for one
+}
+
+func newWaiter() *waiter { return &waiter{granted: make(chan *concurrencyLimiter, 1)} }
+
+// full reports whether there is no slot now.
+func (l *concurrencyLimiter) full(limit int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inUse >= limit || len(l.queue) > 0
+}
+
+// tryAcquire takes a slot, unless there is none or others wait for one.
+func (l *concurrencyLimiter) tryAcquire(limit int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.limit = limit
+	if l.inUse >= limit || len(l.queue) > 0 {
+		return false
+	}
+	l.inUse++
+	return true
+}
+
+// release gives a slot back.
+func (l *concurrencyLimiter) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inUse--
+	l.grant()
+}
+
+// enqueue puts a call at the end of the queue; false if the queue is too long.
+func (l *concurrencyLimiter) enqueue(w *waiter, limit int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.limit = limit
+	if len(l.queue) >= maxQueue {
+		return false
+	}
+	l.queue = append(l.queue, w)
+	l.grant()
+	return true
+}
+
+// grant gives the free slots to the first in the queue: more than one where a
+// reload made more of them, and none where it left fewer.
+func (l *concurrencyLimiter) grant() {
+	for len(l.queue) > 0 && l.inUse < l.limit {
+		w := l.queue[0]
+		l.queue = l.queue[1:]
+		if w.taken.CompareAndSwap(false, true) {
+			l.inUse++
+			w.granted <- l
+		}
+	}
+}
+
+// remove takes a call out of the queue.
+func (l *concurrencyLimiter) remove(w *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.queue, w); i >= 0 {
+		l.queue = slices.Delete(l.queue, i, i+1)
+	}
+}
+
+// rateLimiter spreads a channel's calls over the minute: never more than rpm begin
+// within any minute, and at most a second's worth of them at once. A nil limiter
+// is no limit.
+type rateLimiter struct {
+	rpm    int
+	tokens *rate.Limiter
+}
+
+// newRateLimiter goes on from the limiter before, so that a reload gives nothing away.
+func newRateLimiter(rpm int, before *rateLimiter, now time.Time) *rateLimiter {
+	switch {
+	case rpm == 0:
+		return nil
+	case before != nil && before.rpm == rpm:
+		return before
+	}
+	burst := max(1, rpm/60)
+	// What comes at once is taken off the minute that follows it, and a minute is
+	// a little longer here than where it is counted.
+	l := &rateLimiter{rpm, rate.NewLimiter(rate.Limit(float64(rpm-burst+1)/60.05), burst)}
+	if before != nil {
+		// With those that wait for their turn there, it has less than nothing left.
+		for missing := burst - int(before.tokens.TokensAt(now)); missing > 0; missing -= burst {
+			l.tokens.ReserveN(now, min(missing, burst))
+		}
+	}
+	return l
+}
+
+// allow begins a call, if one may begin now.
+func (l *rateLimiter) allow(now time.Time) bool { return l == nil || l.tokens.AllowN(now, 1) }
+
+// delay is how long until one may begin.
+func (l *rateLimiter) delay(now time.Time) time.Duration {
+	if l == nil {
+		return 0
+	}
+	missing := 1 - l.tokens.TokensAt(now)
+	if missing <= 0 {
+		return 0
+	}
+	return time.Duration(missing / float64(l.tokens.Limit()) * float64(time.Second))
+}
+
+// waitForLimits waits for one of the candidates when all of those that may be asked
+// are at a limit: where only the rate is exceeded until its time comes, else in the
+// queues of all of them. A call that waits too long is told when to come back. It is
+// not ok if the candidate must not be asked any more, though waiting time is left.
+func (r *Router) waitForLimits(ctx context.Context, t *routing, all []candidate, best availability) (_ lease, ok bool, _ *fault.Error) {
+	var soonest *candidate
+	var full []*candidate
+	for i := range all {
+		switch c := &all[i]; {
+		case !c.availability.isAtLimit(), c.availability > max(best, restingAtLimit):
+		case c.full:
+			full = append(full, c)
+		case soonest == nil || c.delay < soonest.delay:
+			soonest = c
+		}
+	}
+	if soonest != nil && (soonest.delay <= t.waitLeft || len(full) == 0) {
+		return r.waitForCapacity(ctx, t, soonest, false)
+	}
+	c, err := t.waitForSlot(ctx, full)
+	if err != nil {
+		return lease{}, false, err
+	}
+	return r.waitForCapacity(ctx, t, c, true)
+}
+
+// waitForCapacity waits until the candidate's rate allows a call. hasSlot says that
+// the call has its slot already. It is not ok where the channel was excluded
+// meanwhile, by a pause or its vendor.
+func (r *Router) waitForCapacity(ctx context.Context, t *routing, c *candidate, hasSlot bool) (l lease, ok bool, _ *fault.Error) {
+	l = t.newLease(c.route)
+	defer func() {
+		if !ok {
+			l.releaseSlot()
+		}
+	}()
+	if c.MaxConcurrent > 0 {
+		if l.hasSlot = hasSlot || c.limiter.tryAcquire(c.MaxConcurrent); !l.hasSlot {
+			return l, false, nil
+		}
+	}
+	if err := t.waitForRate(ctx, c.rate, r.now()); err != nil {
+		return l, false, err
+	}
+	if ctx.Err() != nil { // as its turn came
+		return l, false, clientLeft(ctx)
+	}
+	now := r.now()
+	if !t.pinned && c.becameExcluded(t.call, len(t.routes) > 1, now) {
+		return l, false, nil
+	}
+	t.paid, t.acquiredAt = false, now
+	l.start(now, true)
+	return l, true, nil
+}
+
+// waitForRate waits for the next turn of a rate limiter.
+func (t *routing) waitForRate(ctx context.Context, l *rateLimiter, now time.Time) *fault.Error {
+	if l == nil {
+		return nil
+	}
+	turn := l.tokens.ReserveN(now, 1)
+	delay := turn.DelayFrom(now)
+	switch {
+	case delay > t.waitLeft:
+		turn.CancelAt(now)
+		return limitError(delay)
+	case delay > 0 && !t.sleep(ctx, delay):
+		turn.CancelAt(now)
+		return clientLeft(ctx)
+	}
+	return nil
+}
+
+// waitForSlot waits in the queues of the candidates for a slot at any of them.
+func (t *routing) waitForSlot(ctx context.Context, full []*candidate) (*candidate, *fault.Error) {
+	w := newWaiter()
+	queued := false
+	for _, c := range full {
+		queued = c.limiter.enqueue(w, c.MaxConcurrent) || queued
+	}
+	began := time.Now()
+	defer func() {
+		for _, c := range full {
+			c.limiter.remove(w)
+		}
+		t.waitLeft -= time.Since(began)
+	}()
+	if !queued || t.waitLeft <= 0 {
+		return nil, w.stop(limitError(time.Second))
+	}
+	timer := time.NewTimer(t.waitLeft)
+	defer timer.Stop()
+	select {
+	case l := <-w.granted:
+		at := slices.IndexFunc(full, func(c *candidate) bool { return &c.limiter == l })
+		return full[at], nil
+	case <-ctx.Done():
+		return nil, w.stop(clientLeft(ctx))
+	case <-timer.C:
+		return nil, w.stop(limitError(time.Second))
+	}
+}
+
+// stop ends a wait. A slot that came at the last moment goes to the next.
+func (w *waiter) stop(why *fault.Error) *fault.Error {
+	if !w.taken.CompareAndSwap(false, true) {
+		(<-w.granted).release()
+	}
+	return why
+}
+
+// limitError is the error of a call that waited in vain for capacity.
+func limitError(wait time.Duration) *fault.Error {
+	e := fault.Wrap(fault.UpstreamRateLimit, "Every upstream channel of this model is at its limit. Try again later.",
+		&Failure{Refused: true, Err: errors.New("every channel is at its limit of calls")})
+	e.RetryAfter = max(wait, time.Second)
+	return e
+}
