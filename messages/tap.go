@@ -1,7 +1,11 @@
 package messages
 
 import (
+	"bytes"
 	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
@@ -234,3 +238,88 @@ func (t *Tap) Output() int64 {
 // Said is the number of output tokens by the text alone, whatever the upstream
 // reports.
 func (t *Tap) Said() int64 { return estimate.Tokens(t.quarters) }
+
+// Heartbeat appends an event that keeps the connection alive.
+func (t *Tap) Heartbeat(dst []byte) []byte {
+	return sse.AppendEvent(dst, "ping", []byte(`{"type":"ping"}`))
+}
+
+// CutShort appends what ends the message for reason "max_tokens", with the usage
+// until now: the ends of the open blocks, and the message's beginning if there
+// was none. The terminator is not appended.
+func (t *Tap) CutShort(dst []byte) []byte {
+	u := shownUsage(t.Usage())
+	if !t.started {
+		t.started = true
+		dst = t.start(dst, u)
+	}
+	slices.Sort(t.open)
+	for _, index := range t.open {
+		stop := strconv.AppendInt([]byte(`{"type":"content_block_stop","index":`), index, 10)
+		dst = sse.AppendEvent(dst, "content_block_stop", append(stop, '}'))
+	}
+	t.open = t.open[:0]
+	if t.stopped {
+		return dst
+	}
+	t.stopped = true
+	usage, err := json.Marshal(u)
+	if err != nil {
+		return dst // integers marshal
+	}
+	delta := append([]byte(`{"type":"message_delta","delta":{"stop_reason":"max_tokens","stop_sequence":null},"usage":`), usage...)
+	return sse.AppendEvent(dst, "message_delta", append(delta, '}'))
+}
+
+// start appends the beginning of a message of the gateway's own.
+func (t *Tap) start(dst []byte, u Usage) []byte {
+	id := ""
+	if t.options.NewID != nil {
+		id = t.options.NewID()
+	}
+	message, err := json.Marshal(Response{ID: id, Type: "message", Role: "assistant", Model: t.request.Model, Content: []Block{}, Usage: u})
+	if err != nil {
+		return dst // strings and integers marshal
+	}
+	return sse.AppendEvent(dst, "message_start", append(append([]byte(`{"type":"message_start","message":`), message...), '}'))
+}
+
+// Terminator is the event that ends a complete stream: the upstream's own, if it
+// came.
+func (t *Tap) Terminator() string {
+	if t.last != "" {
+		return t.last
+	}
+	return "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"
+}
+
+// likeness is what a piece of text has in common with the one before it: in most
+// streams everything but the text. An event that differs from a checked one only
+// inside a string, and there by plain characters, needs no check of its own.
+type likeness struct {
+	name, shown   string // the event's, and what the client gets to see of it
+	before, after []byte // the event around the text
+}
+
+// learn keeps what surrounds the event's only text, if it has just one.
+func (l *likeness) learn(name, shown string, data []byte, w *written) {
+	const longest = 4 << 10 // bytes of an event
+	l.before = l.before[:0]
+	if w.texts != 1 || len(data) > longest || bytes.IndexByte(data, '\n') >= 0 {
+		return
+	}
+	l.name, l.shown = name, shown
+	l.before = append(l.before, data[:w.text.Start+1]...)
+	l.after = append(l.after[:0], data[w.text.End-1:]...)
+}
+
+// text is what an event has in the place of the text; false if that is not all
+// that is new.
+func (l *likeness) text(name string, data []byte) ([]byte, bool) {
+	if len(l.before) == 0 || name != l.name || len(data) < len(l.before)+len(l.after) ||
+		!bytes.HasPrefix(data, l.before) || !bytes.HasSuffix(data, l.after) {
+		return nil, false
+	}
+	text := data[len(l.before) : len(data)-len(l.after)]
+	return text, rawjson.Plain(text)
+}

@@ -1,6 +1,8 @@
 package messages
 
-import "github.com/tollhouse-ai/gateway/internal/rawjson"
+import (
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+)
 
 // What becomes of a field of a chat completion request.
 const (
