@@ -30,7 +30,7 @@ func Parse(data []byte) (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.keep(o)
+	r.setBody(o)
 	for i := range o.Members {
 		m := &o.Members[i]
 		r.readField(m.Name, m.Value.Of(data))
@@ -142,7 +142,7 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 	}
 	r.Messages = make([]Message, 0, 4)
 	return rd.Array(func(i int) error {
-		if !r.goOn("messages") {
+		if !r.countElement("messages") {
 			_, err := rd.Skip()
 			return err
 		}
@@ -155,10 +155,10 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 	})
 }
 
-// goOn counts one more message, content block, tool or tool call. It is false if
+// countElement counts one more message, content block, tool or tool call. It is false if
 // there are too many, or one before broke a rule: then only the syntax of what
 // follows is checked, and nothing is made of it.
-func (r *Request) goOn(param string) bool {
+func (r *Request) countElement(param string) bool {
 	return !r.parsed.problem.Found() && r.parsed.elements.Add(&r.parsed.problem, param)
 }
 
@@ -171,15 +171,15 @@ var (
 	calledNames  = rawjson.Names{"name", "arguments"}
 )
 
-// turn is a message while it is read.
-type turn struct {
+// messageReader is a message while it is read.
+type messageReader struct {
 	Message
 	index    int
 	hasTools bool // a system message that loads tools
 }
 
 func (r *Request) readMessage(rd *rawjson.Reader, src []byte, index int) error {
-	t := turn{index: index}
+	t := messageReader{index: index}
 	var given uint64
 	err := rd.Object(func(name []byte, key rawjson.Span) error {
 		at, err := messageNames.Find(name, key, &given)
@@ -215,9 +215,9 @@ func (r *Request) readMessage(rd *rawjson.Reader, src []byte, index int) error {
 	return nil
 }
 
-// count counts a member of a message besides its content, whose text a vendor may
+// countText counts a member of a message besides its content, whose text a vendor may
 // bill whatever the member is called.
-func (r *Request) count(raw []byte) {
+func (r *Request) countText(raw []byte) {
 	if raw[0] == '"' {
 		r.parsed.quarters += estimate.StringQuarters(raw)
 	} else if !rawjson.IsNull(raw) {
@@ -225,9 +225,9 @@ func (r *Request) count(raw []byte) {
 	}
 }
 
-func (r *Request) readMessageField(t *turn, name string, raw []byte) {
+func (r *Request) readMessageField(t *messageReader, name string, raw []byte) {
 	if name != "role" {
-		r.count(raw)
+		r.countText(raw)
 	}
 	if rawjson.IsNull(raw) {
 		return
@@ -269,7 +269,7 @@ func (r *Request) readLoadedTools(raw []byte, param string) {
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
 	rawjson.EachUntil(raw, func(i int, at rawjson.Span) bool {
-		if r.goOn(param) && rawjson.IndexInto(o, at.Of(raw), nil, nil) == nil {
+		if r.countElement(param) && rawjson.IndexInto(o, at.Of(raw), nil, nil) == nil {
 			r.parsed.paid.Tool(o, fmt.Sprintf("%s[%d]", param, i), clientTool)
 		}
 		return !r.parsed.problem.Found()
@@ -286,15 +286,17 @@ func role(s string) string {
 	return ""
 }
 
-func (t *turn) param(name string) string { return fmt.Sprintf("messages[%d].%s", t.index, name) }
+func (t *messageReader) param(name string) string {
+	return fmt.Sprintf("messages[%d].%s", t.index, name)
+}
 
 // element is the name of an element of one of the message's lists.
-func (t *turn) element(list string, index int) string {
+func (t *messageReader) element(list string, index int) string {
 	return t.param(fmt.Sprintf("%s[%d]", list, index))
 }
 
 // checkMessage checks what only the whole message shows.
-func (r *Request) checkMessage(t *turn) {
+func (r *Request) checkMessage(t *messageReader) {
 	switch {
 	case t.Role == "":
 		r.parsed.problem.Note(t.param("role"), rule.Words(roles))
@@ -308,7 +310,7 @@ func (r *Request) checkMessage(t *turn) {
 	}
 }
 
-func (r *Request) readContent(rd *rawjson.Reader, src []byte, t *turn) error {
+func (r *Request) readContent(rd *rawjson.Reader, src []byte, t *messageReader) error {
 	start := rd.Kind()
 	if start != '[' {
 		span, err := rd.Skip()
@@ -326,7 +328,7 @@ func (r *Request) readContent(rd *rawjson.Reader, src []byte, t *turn) error {
 		if i == 0 {
 			from = int(rd.Offset())
 		}
-		if !r.goOn("messages") {
+		if !r.countElement("messages") {
 			_, err := rd.Skip()
 			return err
 		}
@@ -364,7 +366,7 @@ var blockTypes = [...]string{"text", "image_url", "video_url", "audio_url", "inp
 // its type.
 var blockNames = rawjson.Names{"text", "image_url", "video_url", "audio_url", "input_audio", "file", "type"}
 
-func (r *Request) readBlock(rd *rawjson.Reader, src []byte, t *turn, index int) error {
+func (r *Request) readBlock(rd *rawjson.Reader, src []byte, t *messageReader, index int) error {
 	var b block
 	var given uint64
 	err := rd.Object(func(name []byte, key rawjson.Span) error {
@@ -412,7 +414,7 @@ func (b *block) readLink(rd *rawjson.Reader, src []byte) error {
 }
 
 // checkBlock checks one content block and counts what is not text.
-func (r *Request) checkBlock(b *block, t *turn, index int) {
+func (r *Request) checkBlock(b *block, t *messageReader, index int) {
 	at := slices.Index(blockTypes[:], b.kind)
 	if at < 0 {
 		r.parsed.problem.Note(t.element("content", index)+".type", rule.Words(blockTypes[:]))
@@ -431,7 +433,7 @@ func (r *Request) checkBlock(b *block, t *turn, index int) {
 			r.parsed.problem.Note(t.element("content", index)+".text", "a string")
 		}
 	case "image_url", "video_url", "audio_url":
-		if !goodLink(b.url) {
+		if !isMediaURL(b.url) {
 			r.parsed.problem.Note(t.element("content", index)+"."+b.kind+".url", "an absolute http, https or data URL")
 		}
 		linked := !estimate.IsDataURL(b.url)
@@ -448,7 +450,7 @@ func (r *Request) checkBlock(b *block, t *turn, index int) {
 		if b.kind == "input_audio" {
 			kind = "audio/"
 		}
-		r.parsed.media.AddFile(content(member), !inBody(member), kind)
+		r.parsed.media.AddFile(mediaContent(member), !inBody(member), kind)
 	}
 }
 
@@ -474,9 +476,9 @@ func inBody(medium []byte) bool {
 	return held
 }
 
-// content is the content of a sound or a file, as a JSON string; nil if the block
+// mediaContent is the content of a sound or a file, as a JSON string; nil if the block
 // only names it. Whatever else stands beside it is text.
-func content(raw []byte) []byte {
+func mediaContent(raw []byte) []byte {
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
 	if rawjson.IndexInto(o, raw, nil, nil) != nil {
@@ -490,9 +492,9 @@ func content(raw []byte) []byte {
 	return nil
 }
 
-// goodLink reports whether a JSON string is a URL of a form that upstreams
+// isMediaURL reports whether a JSON string is a URL of a form that upstreams
 // take: http and https with a host, data, or a vendor's own file scheme.
-func goodLink(raw []byte) bool {
+func isMediaURL(raw []byte) bool {
 	const longest = 8192 // of a URL that is not a data URL
 	s := ""
 	if len(raw) > len(`"data:"`) && string(raw[:6]) == `"data:` {
@@ -515,7 +517,7 @@ func goodLink(raw []byte) bool {
 	return false
 }
 
-func (r *Request) readToolCalls(rd *rawjson.Reader, src []byte, t *turn) error {
+func (r *Request) readToolCalls(rd *rawjson.Reader, src []byte, t *messageReader) error {
 	if rd.Kind() != '[' {
 		if rd.Kind() != 'n' {
 			r.parsed.problem.Note(t.param("tool_calls"), "an array of tool calls")
@@ -524,7 +526,7 @@ func (r *Request) readToolCalls(rd *rawjson.Reader, src []byte, t *turn) error {
 		return err
 	}
 	return rd.Array(func(i int) error {
-		if !r.goOn("messages") {
+		if !r.countElement("messages") {
 			_, err := rd.Skip()
 			return err
 		}
@@ -561,11 +563,11 @@ func (r *Request) readToolCall(rd *rawjson.Reader, src []byte, call *ToolCall) e
 		switch raw := span.Of(src); known {
 		case "id":
 			call.ID, _ = rawjson.String(raw)
-			r.count(raw)
+			r.countText(raw)
 		case "type":
 			call.Type, _ = rawjson.String(raw)
 		default:
-			r.count(raw)
+			r.countText(raw)
 		}
 		return nil
 	})
@@ -587,7 +589,7 @@ func (r *Request) readCalled(rd *rawjson.Reader, src []byte, f *CalledFunction) 
 			return err
 		}
 		raw := span.Of(src)
-		r.count(raw)
+		r.countText(raw)
 		switch known {
 		case "name":
 			f.Name, _ = rawjson.String(raw)

@@ -122,12 +122,12 @@ const metaSchemaText = `{
  }
 }`
 
-// kinds are the values of the keyword `type` (Validation, 6.1.1).
-var kinds = []string{"array", "boolean", "integer", "null", "number", "object", "string"}
+// typeNames are the values of the keyword `type` (Validation, 6.1.1).
+var typeNames = []string{"array", "boolean", "integer", "null", "number", "object", "string"}
 
-// nests are the keywords whose values hold schemas, and how: one, a list, or by
+// subschemas are the keywords whose values hold schemas, and how: one, a list, or by
 // name. They are those of metaSchemaText.
-var nests = map[string]byte{
+var subschemas = map[string]byte{
 	"items": '1', "contains": '1', "additionalProperties": '1', "propertyNames": '1',
 	"if": '1', "then": '1', "else": '1', "not": '1', "contentSchema": '1',
 	"unevaluatedItems": '1', "unevaluatedProperties": '1',
@@ -146,7 +146,7 @@ func locate(meta *jsonschema.Resolved, schema any, path string) error {
 		return fmt.Errorf("at %s: %s is neither an object nor true or false", "#"+path, excerpt(schema))
 	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if err := locateIn(meta, name, members[name], within(path, name)); err != nil {
+		if err := locateIn(meta, name, members[name], childPath(path, name)); err != nil {
 			return err
 		}
 	}
@@ -157,19 +157,19 @@ func locate(meta *jsonschema.Resolved, schema any, path string) error {
 func locateIn(meta *jsonschema.Resolved, name string, value any, path string) error {
 	list, isList := value.([]any)
 	named, isNamed := value.(map[string]any)
-	switch kind := nests[name]; {
+	switch kind := subschemas[name]; {
 	case kind == '1':
 		return locate(meta, value, path)
 	case kind == '[' && isList && len(list) > 0:
 		for i, v := range list {
-			if err := locate(meta, v, within(path, strconv.Itoa(i))); err != nil {
+			if err := locate(meta, v, childPath(path, strconv.Itoa(i))); err != nil {
 				return err
 			}
 		}
 		return nil
 	case kind == '{' && isNamed:
 		for _, key := range slices.Sorted(maps.Keys(named)) {
-			if err := locate(meta, named[key], within(path, key)); err != nil {
+			if err := locate(meta, named[key], childPath(path, key)); err != nil {
 				return err
 			}
 		}
@@ -180,19 +180,19 @@ func locateIn(meta *jsonschema.Resolved, name string, value any, path string) er
 	case err == nil:
 		return nil
 	case name == "type":
-		return fmt.Errorf("at %s: %s is not %s, nor a list of different ones of them", "#"+path, excerpt(value), rule.Words(kinds))
+		return fmt.Errorf("at %s: %s is not %s, nor a list of different ones of them", "#"+path, excerpt(value), rule.Words(typeNames))
 	}
 	return fmt.Errorf("at %s: %s", "#"+path, reason(err))
 }
 
-// within is the path of a member. It is bounded here, not in the message alone,
+// childPath is the path of a member. It is bounded here, not in the message alone,
 // for long names would be copied into each path below them.
-func within(path, name string) string {
+func childPath(path, name string) string {
 	const most = 100
 	if len(path) >= most {
 		return path
 	}
-	return cut(path+"/"+cut(name, most), most)
+	return truncate(path+"/"+truncate(name, most), most)
 }
 
 // excerpt is the beginning of a value.
@@ -201,7 +201,7 @@ func excerpt(v any) string {
 	if err != nil {
 		return "the value"
 	}
-	return cut(string(data), 40)
+	return truncate(string(data), 40)
 }
 
 // reason is the innermost of the validator's chain, without the place in the
@@ -214,11 +214,11 @@ func reason(err error) string {
 			s = inner
 		}
 	}
-	return strings.TrimSuffix(cut(s, 150), ".")
+	return strings.TrimSuffix(truncate(s, 150), ".")
 }
 
-// cut keeps at most most bytes of a text.
-func cut(s string, most int) string {
+// truncate keeps at most most bytes of a text.
+func truncate(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}

@@ -96,7 +96,7 @@ func (t *Tap) index(data []byte, s *seen) error {
 	if e := t.object.Raw("error"); !rawjson.IsNull(e) {
 		return answer.ErrorFrame(e)
 	}
-	if !s.choices && failed(t.object) {
+	if !s.choices && isErrorEvent(t.object) {
 		return answer.ErrorFrame(data)
 	}
 	return nil
@@ -317,18 +317,18 @@ func (s *seen) wrote(raw []byte, at rawjson.Span) {
 	}
 }
 
-// failures are words with which an event says that it is an error, where it has
+// errorKinds are words with which an event says that it is an error, where it has
 // no member "error".
-var failures = map[string][]string{
+var errorKinds = map[string][]string{
 	"type":   {"error", "response.error", "response.failed"},
 	"object": {"error"},
 }
 
-// failed reports whether an event without choices is an error in a form of a
+// isErrorEvent reports whether an event without choices is an error in a form of a
 // vendor's own (faults.md, row 4): its kind is one, or it is a code with a
 // message, or nothing but a "detail".
-func failed(o *rawjson.Object) bool {
-	for name, words := range failures {
+func isErrorEvent(o *rawjson.Object) bool {
+	for name, words := range errorKinds {
 		said, ok := rawjson.String(o.Raw(name))
 		for _, word := range words {
 			if ok && said == word {

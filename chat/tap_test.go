@@ -251,7 +251,7 @@ func TestTheOrderAndRepetitionOfUsageChunksDoNotMatter(t *testing.T) {
 	}, usageOf)
 }
 
-// usageOf is the usage of a stream that ends in these usage chunks.
+// messageUsage is the usage of a stream that ends in these usage chunks.
 func usageOf(t *rapid.T, chunks []string) billing.Usage {
 	r, err := Parse([]byte(ask("m", never)))
 	if err != nil {

@@ -70,8 +70,8 @@ func (r *Request) Validate() error {
 	return r.parsed.problem.Err()
 }
 
-// keep remembers the indexed body.
-func (r *Request) keep(o rawjson.Object) {
+// setBody remembers the indexed body.
+func (r *Request) setBody(o rawjson.Object) {
 	r.parsed.object = o
 	r.parsed.body = upstream.ObjectBody(o)
 	r.parsed.size = int64(len(o.Src))
@@ -81,7 +81,7 @@ func (r *Request) keep(o rawjson.Object) {
 // function where the type is "function".
 func (r *Request) checkTools(raw []byte) {
 	rawjson.EachUntil(raw, func(i int, at rawjson.Span) bool {
-		if r.goOn("tools") {
+		if r.countElement("tools") {
 			r.checkTool(at.Of(raw), i)
 		}
 		return !r.parsed.problem.Found()
@@ -143,7 +143,7 @@ func orNull(raw []byte) []byte {
 func UnknownModel(model string) error {
 	return &fault.Error{
 		Code: fault.ModelNotFound, Status: 400, Param: "model",
-		Message: fmt.Sprintf("The model %q does not exist. GET /v1/models lists the models that this key may use.", cut(model, 100)),
+		Message: fmt.Sprintf("The model %q does not exist. GET /v1/models lists the models that this key may use.", truncate(model, 100)),
 	}
 }
 

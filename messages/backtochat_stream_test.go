@@ -190,7 +190,7 @@ func TestWhatFollowsACompleteMessageIsIgnored(t *testing.T) {
 }
 
 func TestAPingMakesAnEmptyChunkWhileTheMessageIsOpen(t *testing.T) {
-	w := chatChunks{model: "m", created: 77}
+	w := chunkEncoder{model: "m", created: 77}
 	made := func(event string) string {
 		t.Helper()
 		w.out = w.out[:0]
@@ -219,7 +219,7 @@ func TestEveryEventIsHandedOnBeforeTheNextOneCame(t *testing.T) {
 	src, upstream := io.Pipe()
 	s := toChatStream(plainChat(t), src, 77)
 	defer func() { _ = s.Close() }()
-	alone := chatChunks{model: "m", created: 77} // says what an event makes
+	alone := chunkEncoder{model: "m", created: 77} // says what an event makes
 	buf, waiting, reads := make([]byte, 64<<10), "", 0
 	for _, event := range strings.SplitAfter(richStream(), "\n\n") {
 		waiting += event

@@ -325,7 +325,7 @@ func TestEveryFieldOfAChatRequestHasTheFateThatTheTableSays(t *testing.T) {
 			t.Errorf("%s: dropped %q, want %q", c.body(), got, c.dropped)
 		}
 	}
-	for _, f := range chatFates {
+	for _, f := range fromChatFields {
 		if !tested[f.field] {
 			t.Errorf("no case for %s", f.field)
 		}
@@ -352,7 +352,7 @@ func TestTheFatesOfChatFieldsReadLikeThis(t *testing.T) {
 	b.WriteString("What becomes of the fields of a chat completion request at an upstream that speaks only Messages.\n")
 	b.WriteString("A field that is not listed is dropped: left out, and reported in X-Gateway-Dropped.\n\n")
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-	for _, f := range chatFates {
+	for _, f := range fromChatFields {
 		how := f.how
 		if f.idle != "" {
 			how = strings.TrimPrefix(how+"; silently if it is "+f.idle, "; ")
@@ -492,7 +492,7 @@ func FuzzSignedThoughts(f *testing.F) {
 }
 
 func TestAnEmptyThoughtKeepsItsText(t *testing.T) {
-	raw, err := json.Marshal(thought("", "s"))
+	raw, err := json.Marshal(thinkingWithSignature("", "s"))
 	if err != nil || !bytes.Contains(raw, []byte(`"thinking":""`)) {
 		t.Errorf("%s, %v", raw, err)
 	}

@@ -152,15 +152,15 @@ func (r *Request) view(name string, raw []byte, into any) bool {
 // messages within a conversation.
 var roles = []string{"user", "assistant", "system"}
 
-// place is where something stands in the request; it is spelled only where a
+// path is where something stands in the request; it is spelled only where a
 // rule is broken.
-type place struct {
-	of    *place // what it stands in
+type path struct {
+	of    *path  // what it stands in
 	name  string // the member
 	index int    // the element; -1 if it is none
 }
 
-func (p *place) String() string {
+func (p *path) String() string {
 	s := p.name
 	if p.of != nil {
 		s = p.of.String() + "." + s
@@ -171,10 +171,10 @@ func (p *place) String() string {
 	return s
 }
 
-func (p *place) member(name string) string { return p.String() + "." + name }
+func (p *path) member(name string) string { return p.String() + "." + name }
 
-// reading is the state of a walk over messages.
-type reading struct {
+// walker is the state of a walk over messages.
+type walker struct {
 	src      []byte
 	problem  *rule.Problem
 	media    *estimate.Media
@@ -182,17 +182,19 @@ type reading struct {
 	paid     *rule.Paid
 }
 
-// goOn counts one more message or content block. It is false if there are too
+// countElement counts one more message or content block. It is false if there are too
 // many, or one before broke a rule: then only the syntax of what follows is
 // checked, and nothing is made of it.
-func (w reading) goOn() bool { return !w.problem.Found() && w.elements.Add(w.problem, "messages") }
+func (w walker) countElement() bool {
+	return !w.problem.Found() && w.elements.Add(w.problem, "messages")
+}
 
 // messageNames are the members that are read of a message.
 var messageNames = rawjson.Names{"role", "content"}
 
 // readMessages reads the messages member in the parser's one pass.
 func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
-	w := reading{src, &r.parsed.problem, &r.parsed.media, &r.parsed.elements, &r.parsed.paid}
+	w := walker{src, &r.parsed.problem, &r.parsed.media, &r.parsed.elements, &r.parsed.paid}
 	if rd.Kind() != '[' {
 		if rd.Kind() != 'n' {
 			w.problem.Note("messages", "an array of message objects")
@@ -202,11 +204,11 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 	}
 	r.Messages = make([]Message, 0, 4)
 	return rd.Array(func(i int) error {
-		if !w.goOn() {
+		if !w.countElement() {
 			_, err := rd.Skip()
 			return err
 		}
-		at := place{name: "messages", index: i}
+		at := path{name: "messages", index: i}
 		if rd.Kind() != '{' {
 			w.problem.Note(at.String(), "an object")
 			_, err := rd.Skip()
@@ -221,7 +223,7 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 	})
 }
 
-func (w reading) message(rd *rawjson.Reader, at *place) (m Message, err error) {
+func (w walker) message(rd *rawjson.Reader, at *path) (m Message, err error) {
 	var given uint64
 	err = rd.Object(func(name []byte, key rawjson.Span) error {
 		known, err := messageNames.Find(name, key, &given)
@@ -230,7 +232,7 @@ func (w reading) message(rd *rawjson.Reader, at *place) (m Message, err error) {
 		}
 		isRole := known == 0
 		if known == 1 {
-			at := place{at, "content", -1}
+			at := path{at, "content", -1}
 			c, err := w.content(rd, &at)
 			m.Content = c
 			return err
@@ -273,7 +275,7 @@ func role(raw []byte) string {
 }
 
 // content reads a string or an array of blocks.
-func (w reading) content(rd *rawjson.Reader, at *place) (Content, error) {
+func (w walker) content(rd *rawjson.Reader, at *path) (Content, error) {
 	start := rd.Kind()
 	if start != '[' {
 		span, err := rd.Skip()
@@ -290,7 +292,7 @@ func (w reading) content(rd *rawjson.Reader, at *place) (Content, error) {
 		if i == 0 {
 			from = int(rd.Offset())
 		}
-		if !w.goOn() {
+		if !w.countElement() {
 			_, err := rd.Skip()
 			return err
 		}
@@ -397,10 +399,10 @@ var blockNames = rawjson.Names{
 var sourceNames = rawjson.Names{"type", "media_type", "data", "url", "file_id", "content"}
 
 // block reads one block.
-func (w reading) block(rd *rawjson.Reader, at *place) error {
+func (w walker) block(rd *rawjson.Reader, at *path) error {
 	var b block
 	var given uint64
-	within := reading{w.src, &b.inner, &b.media, w.elements, w.paid}
+	within := walker{w.src, &b.inner, &b.media, w.elements, w.paid}
 	err := rd.Object(func(name []byte, key rawjson.Span) error {
 		cache := rule.IsCacheControl(name)
 		i, err := blockNames.Find(name, key, &given)
@@ -408,11 +410,11 @@ func (w reading) block(rd *rawjson.Reader, at *place) error {
 		case err != nil:
 			return err
 		case i == len(members):
-			_, err := within.content(rd, &place{at, "content", -1})
+			_, err := within.content(rd, &path{at, "content", -1})
 			return err
 		case i >= 0 && members[i].Name == "source" && rd.Kind() == '{':
 			b.values[i] = []byte("{}")
-			return within.source(rd, &b.source, &place{at, "source", -1})
+			return within.source(rd, &b.source, &path{at, "source", -1})
 		}
 		span, err := rd.Skip()
 		if err == nil && i >= 0 {
@@ -438,7 +440,7 @@ func (b *block) value(name string) []byte {
 }
 
 // check checks one block and counts what is not text.
-func (w reading) check(b *block, at *place) {
+func (w walker) check(b *block, at *path) {
 	w.media.Merge(b.media)
 	kind, _ := rawjson.String(b.value("type"))
 	if kind == "" {
@@ -466,7 +468,7 @@ func (w reading) check(b *block, at *place) {
 }
 
 // source reads the source of a picture or a document.
-func (w reading) source(rd *rawjson.Reader, s *source, at *place) error {
+func (w walker) source(rd *rawjson.Reader, s *source, at *path) error {
 	var given uint64
 	return rd.Object(func(name []byte, key rawjson.Span) error {
 		i, err := sourceNames.Find(name, key, &given)
@@ -478,7 +480,7 @@ func (w reading) source(rd *rawjson.Reader, s *source, at *place) error {
 			known = sourceNames[i]
 		}
 		if known == "content" {
-			c, err := w.content(rd, &place{at, "content", -1})
+			c, err := w.content(rd, &path{at, "content", -1})
 			s.content = c
 			return err
 		}
@@ -529,11 +531,11 @@ func (s *source) needed(name string) []byte {
 }
 
 // checkSource checks the source of a block and counts what is not text.
-func (w reading) checkSource(s *source, kind string, at *place) {
+func (w walker) checkSource(s *source, kind string, at *path) {
 	if kind != "image" && kind != "document" {
 		return
 	}
-	at = &place{at, "source", -1}
+	at = &path{at, "source", -1}
 	if s.badMember != "" {
 		w.problem.Note(at.member(s.badMember), "a string")
 		return
@@ -551,7 +553,7 @@ func (w reading) checkSource(s *source, kind string, at *place) {
 		switch {
 		case len(t.mediaTypes) > 0 && !slices.Contains(t.mediaTypes, s.mediaType):
 			w.problem.Note(at.member("media_type"), rule.Words(t.mediaTypes))
-		case t.needs == "url" && !goodURL(raw):
+		case t.needs == "url" && !isWebURL(raw):
 			w.problem.Note(at.member("url"), "an absolute http or https URL")
 		case len(raw) <= len(`""`):
 			w.problem.Note(at.member(t.needs), "given, and not empty")
@@ -566,7 +568,7 @@ func (w reading) checkSource(s *source, kind string, at *place) {
 
 // count counts a picture or a document whose content, or URL or id if it is
 // linked, is the JSON string raw.
-func (w reading) count(kind string, raw []byte, linked bool) {
+func (w walker) count(kind string, raw []byte, linked bool) {
 	if kind == "image" {
 		w.media.AddImage(raw, linked)
 	} else {
@@ -574,8 +576,8 @@ func (w reading) count(kind string, raw []byte, linked bool) {
 	}
 }
 
-// goodURL reports whether a JSON string is an absolute http or https URL.
-func goodURL(raw []byte) bool {
+// isWebURL reports whether a JSON string is an absolute http or https URL.
+func isWebURL(raw []byte) bool {
 	const longest = 8192
 	s, ok := rawjson.String(raw)
 	if !ok || len(s) > longest {

@@ -15,7 +15,7 @@ import (
 )
 
 // fromChat translates a chat completion request for an upstream that speaks only
-// Messages, as chatFates says field by field. defaultMax is max_tokens where the
+// Messages, as fromChatFields says field by field. defaultMax is max_tokens where the
 // caller sets none. dropped names the fields that could not be carried, each
 // once and without indexes. It fails with a 400 that names the field where
 // leaving it out would change what the caller asked for.
@@ -25,31 +25,31 @@ func fromChat(c *chat.Request, defaultMax int64) (r *Request, dropped []string, 
 			return nil, nil, err
 		}
 	}
-	t := &chatCall{c: c, r: &Request{}, defaultMax: defaultMax}
-	for i := range chatFates {
-		if put := chatFates[i].put; put != nil {
+	t := &messagesRequestBuilder{c: c, r: &Request{}, defaultMax: defaultMax}
+	for i := range fromChatFields {
+		if put := fromChatFields[i].put; put != nil {
 			if err := put(t); err != nil {
 				return nil, nil, err
 			}
 		}
 	}
-	if err := t.dropRest(); err != nil {
+	if err := t.dropUnknown(); err != nil {
 		return nil, nil, err
 	}
 	t.dropped.Sort() // whichever of the two passes found them
 	return t.r, t.dropped.List(), nil
 }
 
-// chatCall is a chat completion request on its way into Messages.
-type chatCall struct {
+// messagesRequestBuilder is a chat completion request on its way into Messages.
+type messagesRequestBuilder struct {
 	c          *chat.Request
 	r          *Request
 	defaultMax int64
 	dropped    dropped.Fields
 }
 
-// dropRest notes the members of the request that nothing carries.
-func (t *chatCall) dropRest() error {
+// dropUnknown notes the members of the request that nothing carries.
+func (t *messagesRequestBuilder) dropUnknown() error {
 	o, err := rawjson.Index(t.c.Source(), nil, nil)
 	if err != nil {
 		return fault.Invalid("", "The request body is not acceptable: "+err.Error()+".")
@@ -60,7 +60,7 @@ func (t *chatCall) dropRest() error {
 			continue
 		}
 		f := fateOf(m.Name)
-		if f == nil || f.fate == fateDropped && !f.idles(raw) {
+		if f == nil || f.fate == leftOut && !f.idles(raw) {
 			t.drop(m.Name)
 		}
 	}
@@ -68,7 +68,7 @@ func (t *chatCall) dropRest() error {
 }
 
 // dropMembers notes every member of an object of extras that asks for something.
-func (t *chatCall) dropMembers(extra []byte, prefix string, known ...string) {
+func (t *messagesRequestBuilder) dropMembers(extra []byte, prefix string, known ...string) {
 	if rawjson.IsNull(extra) {
 		return
 	}
@@ -85,21 +85,21 @@ func (t *chatCall) dropMembers(extra []byte, prefix string, known ...string) {
 }
 
 // drop notes a field that is not carried.
-func (t *chatCall) drop(name string) { t.dropped.Note(name) }
+func (t *messagesRequestBuilder) drop(name string) { t.dropped.Note(name) }
 
 // refusedField is the 400 for a field whose loss would change the answer.
 func refusedField(param, must string) error {
 	return fault.Invalid(param, fmt.Sprintf("%q must be %s.", param, must))
 }
 
-// The fields of a request that stand for themselves, in the order of chatFates.
+// The fields of a request that stand for themselves, in the order of fromChatFields.
 
-func (t *chatCall) model() error {
+func (t *messagesRequestBuilder) model() error {
 	t.r.Model = t.c.Model
 	return nil
 }
 
-func (t *chatCall) temperature() error {
+func (t *messagesRequestBuilder) temperature() error {
 	if f := t.c.Temperature; f != nil && *f > 1 {
 		t.drop("temperature")
 	} else {
@@ -108,12 +108,12 @@ func (t *chatCall) temperature() error {
 	return nil
 }
 
-func (t *chatCall) topP() error {
+func (t *messagesRequestBuilder) topP() error {
 	t.r.TopP = t.c.TopP
 	return nil
 }
 
-func (t *chatCall) maxTokens() error {
+func (t *messagesRequestBuilder) maxTokens() error {
 	t.r.MaxTokens = t.c.OutputBound()
 	if t.r.MaxTokens == 0 {
 		t.r.MaxTokens = t.defaultMax
@@ -121,19 +121,19 @@ func (t *chatCall) maxTokens() error {
 	return nil
 }
 
-func (t *chatCall) candidates() error {
+func (t *messagesRequestBuilder) candidates() error {
 	if t.c.Candidates() > 1 {
 		return refusedField("n", "1: this model gives one candidate per call")
 	}
 	return nil
 }
 
-func (t *chatCall) stream() error {
+func (t *messagesRequestBuilder) stream() error {
 	t.r.Stream = t.c.Stream
 	return nil
 }
 
-func (t *chatCall) stop() error {
+func (t *messagesRequestBuilder) stop() error {
 	for _, s := range t.c.Stop {
 		if blank(s) {
 			t.drop("stop")
@@ -150,7 +150,7 @@ func blank(s string) bool { return strings.TrimSpace(s) == "" }
 // efforts are the upstream's words for reasoning_effort.
 var efforts = []string{"low", "medium", "high", "xhigh", "max"}
 
-func (t *chatCall) effort() error {
+func (t *messagesRequestBuilder) effort() error {
 	switch raw := t.c.Field("reasoning_effort"); {
 	case rawjson.IsNull(raw):
 	case slices.Contains(efforts, t.c.ReasoningEffort):
@@ -162,7 +162,7 @@ func (t *chatCall) effort() error {
 }
 
 // outputConfig is the request's, made at its first use.
-func (t *chatCall) outputConfig() *OutputConfig {
+func (t *messagesRequestBuilder) outputConfig() *OutputConfig {
 	if t.r.OutputConfig == nil {
 		t.r.OutputConfig = &OutputConfig{}
 	}
@@ -171,7 +171,7 @@ func (t *chatCall) outputConfig() *OutputConfig {
 
 // responseFormat carries a schema. A mode that the upstream does not have is
 // refused: a caller who parses the answer must not get prose.
-func (t *chatCall) responseFormat() error {
+func (t *messagesRequestBuilder) responseFormat() error {
 	if rawjson.IsNull(t.c.ResponseFormat) {
 		return nil
 	}
@@ -202,14 +202,14 @@ func (t *chatCall) responseFormat() error {
 // isObject reports whether raw is one strict JSON object.
 func isObject(raw jsontext.Value) bool { return raw.IsValid() && raw.Kind() == '{' }
 
-func (t *chatCall) user() error {
+func (t *messagesRequestBuilder) user() error {
 	if t.c.User != "" {
 		t.r.Metadata = &Metadata{UserID: t.c.User}
 	}
 	return nil
 }
 
-func (t *chatCall) serviceTier() error {
+func (t *messagesRequestBuilder) serviceTier() error {
 	raw := t.c.Field("service_tier")
 	switch tier, _ := rawjson.String(raw); {
 	case rawjson.IsNull(raw):
@@ -223,13 +223,13 @@ func (t *chatCall) serviceTier() error {
 
 // thinking carries the upstream's own switch. Other vendors have one of the same
 // name and less in it, which the upstream would refuse.
-func (t *chatCall) thinking() error {
+func (t *messagesRequestBuilder) thinking() error {
 	raw := t.c.Field("thinking")
 	if rawjson.IsNull(raw) {
 		return nil
 	}
 	var th Thinking
-	if json.Unmarshal(raw, &th) != nil || !t.goodThinking(&th) {
+	if json.Unmarshal(raw, &th) != nil || !t.validThinking(&th) {
 		t.drop("thinking")
 		return nil
 	}
@@ -237,7 +237,7 @@ func (t *chatCall) thinking() error {
 	return nil
 }
 
-func (t *chatCall) goodThinking(th *Thinking) bool {
+func (t *messagesRequestBuilder) validThinking(th *Thinking) bool {
 	switch th.Type {
 	case "enabled":
 		return th.BudgetTokens >= leastBudget && th.BudgetTokens < t.r.MaxTokens
@@ -247,7 +247,7 @@ func (t *chatCall) goodThinking(th *Thinking) bool {
 	return false
 }
 
-func (t *chatCall) topK() error {
+func (t *messagesRequestBuilder) topK() error {
 	raw := t.c.Field("top_k")
 	switch n, ok := rawjson.Int(raw); {
 	case rawjson.IsNull(raw):

@@ -20,13 +20,13 @@ import (
 )
 
 // conversation carries the messages.
-func (t *chatCall) conversation() error {
+func (t *messagesRequestBuilder) conversation() error {
 	var list []chat.Message
 	raw := t.c.Field("messages")
 	if err := json.Unmarshal(raw, &list, jsontext.AllowDuplicateNames(true)); err != nil {
 		return refusedField("messages"+dotted(err), "of the form that the API describes")
 	}
-	b := &chatTurns{t: t, used: make(map[string]int)}
+	b := &turnBuilder{t: t, used: make(map[string]int)}
 	for i := range list {
 		if err := b.message(&list[i], i); err != nil {
 			return err
@@ -52,32 +52,32 @@ func dotted(err error) string {
 	return path
 }
 
-// chatTurns builds turns of alternating roles out of messages of any order.
-type chatTurns struct {
-	t      *chatCall
+// turnBuilder builds turns of alternating roles out of messages of any order.
+type turnBuilder struct {
+	t      *messagesRequestBuilder
 	system []Block
-	turns  []chatTurn
-	open   map[string]*chatOpen // the calls of the last assistant turn that has any, as the caller names them
-	wait   []*chatOpen          // the same in order, without the first that are answered
-	used   map[string]int       // ids of calls until now, and the suffix to try when one comes again
+	turns  []builtTurn
+	open   map[string]*pendingCall // the calls of the last assistant turn that has any, as the caller names them
+	wait   []*pendingCall          // the same in order, without the first that are answered
+	used   map[string]int          // ids of calls until now, and the suffix to try when one comes again
 }
 
-// chatTurn is one turn. Results come before what the user says.
-type chatTurn struct {
+// builtTurn is one turn. Results come before what the user says.
+type builtTurn struct {
 	role            string
 	first           int // index of the first message in it
 	results, blocks []Block
 }
 
-// chatOpen is a call that waits for its result.
-type chatOpen struct {
+// pendingCall is a call that waits for its result.
+type pendingCall struct {
 	sent     string // as the upstream gets it
 	message  int    // that it stands in
 	answered bool
 }
 
 // message adds one message.
-func (b *chatTurns) message(m *chat.Message, i int) error {
+func (b *turnBuilder) message(m *chat.Message, i int) error {
 	if m.Name != "" {
 		b.t.drop("messages.name")
 	}
@@ -100,12 +100,12 @@ func (b *chatTurns) message(m *chat.Message, i int) error {
 }
 
 // add appends to the last turn, or begins one. Nothing begins none.
-func (b *chatTurns) add(role string, i int, results, blocks []Block) {
+func (b *turnBuilder) add(role string, i int, results, blocks []Block) {
 	if len(results)+len(blocks) == 0 {
 		return
 	}
 	if n := len(b.turns); n == 0 || b.turns[n-1].role != role {
-		b.turns = append(b.turns, chatTurn{role: role, first: i})
+		b.turns = append(b.turns, builtTurn{role: role, first: i})
 	}
 	last := &b.turns[len(b.turns)-1]
 	last.results = append(last.results, results...)
@@ -113,8 +113,8 @@ func (b *chatTurns) add(role string, i int, results, blocks []Block) {
 }
 
 // assistant adds thoughts, text and calls, in this order.
-func (b *chatTurns) assistant(m *chat.Message, i int) error {
-	if err := b.closed(); err != nil {
+func (b *turnBuilder) assistant(m *chat.Message, i int) error {
+	if err := b.requireResults(); err != nil {
 		return err
 	}
 	blocks := b.thoughts(m)
@@ -124,7 +124,7 @@ func (b *chatTurns) assistant(m *chat.Message, i int) error {
 	}
 	blocks = append(blocks, text...)
 	if len(m.ToolCalls) > 0 {
-		b.open, b.wait = make(map[string]*chatOpen, len(m.ToolCalls)), nil
+		b.open, b.wait = make(map[string]*pendingCall, len(m.ToolCalls)), nil
 	}
 	for j := range m.ToolCalls {
 		call, err := b.call(&m.ToolCalls[j], i, fmt.Sprintf("messages[%d].tool_calls[%d]", i, j))
@@ -138,7 +138,7 @@ func (b *chatTurns) assistant(m *chat.Message, i int) error {
 }
 
 // thoughts are the message's, if they are as the upstream signed them.
-func (b *chatTurns) thoughts(m *chat.Message) []Block {
+func (b *turnBuilder) thoughts(m *chat.Message) []Block {
 	signature := ""
 	if o, err := rawjson.Index(m.Extra, nil, nil); err == nil {
 		signature, _ = rawjson.String(o.Raw(reasoningSignature))
@@ -151,7 +151,7 @@ func (b *chatTurns) thoughts(m *chat.Message) []Block {
 }
 
 // call is one call as the upstream made it.
-func (b *chatTurns) call(call *chat.ToolCall, i int, param string) (Block, error) {
+func (b *turnBuilder) call(call *chat.ToolCall, i int, param string) (Block, error) {
 	b.t.dropMembers(call.Extra, "messages.tool_calls.")
 	b.t.dropMembers(call.Function.Extra, "messages.tool_calls.function.")
 	input := jsontext.Value(call.Function.Arguments)
@@ -170,14 +170,14 @@ func (b *chatTurns) call(call *chat.ToolCall, i int, param string) (Block, error
 	case !isObject(input):
 		return Block{}, refusedField(param+".function.arguments", "the text of one JSON object without repeated names")
 	}
-	id := b.fresh(call.ID)
-	open := &chatOpen{sent: id, message: i}
+	id := b.uniqueID(call.ID)
+	open := &pendingCall{sent: id, message: i}
 	b.open[call.ID], b.wait = open, append(b.wait, open)
 	return Block{Type: "tool_use", ID: id, Name: call.Function.Name, Input: input}, nil
 }
 
 // result adds what a tool gave.
-func (b *chatTurns) result(m *chat.Message, i int) error {
+func (b *turnBuilder) result(m *chat.Message, i int) error {
 	param := fmt.Sprintf("messages[%d].tool_call_id", i)
 	call := b.open[m.ToolCallID]
 	switch {
@@ -199,8 +199,8 @@ func (b *chatTurns) result(m *chat.Message, i int) error {
 	return nil
 }
 
-// closed fails if a call has no result.
-func (b *chatTurns) closed() error {
+// requireResults fails if a call has no result.
+func (b *turnBuilder) requireResults() error {
 	for len(b.wait) > 0 && b.wait[0].answered {
 		b.wait = b.wait[1:]
 	}
@@ -212,8 +212,8 @@ func (b *chatTurns) closed() error {
 }
 
 // end writes the turns into the request.
-func (b *chatTurns) end() error {
-	if err := b.closed(); err != nil {
+func (b *turnBuilder) end() error {
+	if err := b.requireResults(); err != nil {
 		return err
 	}
 	switch {
@@ -238,7 +238,7 @@ var (
 )
 
 // blocks are a message's content.
-func (b *chatTurns) blocks(m *chat.Message, i int, allowed []string) ([]Block, error) {
+func (b *turnBuilder) blocks(m *chat.Message, i int, allowed []string) ([]Block, error) {
 	content := fmt.Sprintf("messages[%d].content", i)
 	if m.Content.IsNull() {
 		return nil, nil
@@ -272,7 +272,7 @@ func (b *chatTurns) blocks(m *chat.Message, i int, allowed []string) ([]Block, e
 
 // chatPart is one content block of a chat message.
 type chatPart struct {
-	t *chatCall
+	t *messagesRequestBuilder
 	*chat.Part
 	param string
 }
@@ -373,11 +373,11 @@ func dataURL(s string) (kind, data string, ok bool) {
 	return strings.TrimSpace(kind), data, ok && data != "" && strings.HasSuffix(head, ";base64")
 }
 
-// fresh is a call's id as the upstream gets it: the caller's own where it has
+// uniqueID is a call's id as the upstream gets it: the caller's own where it has
 // the upstream's letters and no call before has it. It depends only on the
 // conversation until here, so that a longer one begins alike and is found in
 // the upstream's cache.
-func (b *chatTurns) fresh(id string) string {
+func (b *turnBuilder) uniqueID(id string) string {
 	if !plainID(id) {
 		sum := sha256.Sum256([]byte(id))
 		id = "call_" + hex.EncodeToString(sum[:12])

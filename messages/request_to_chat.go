@@ -21,7 +21,7 @@ import (
 // field that would change the answer's meaning by its absence is refused with a
 // fault.InvalidRequest instead. The tables of tochat_fates.go say which is which.
 func toChat(r *Request) (c *chat.Request, dropped []string, err error) {
-	t := &outbound{r: r, c: &chat.Request{Model: r.Model}}
+	t := &chatRequestBuilder{r: r, c: &chat.Request{Model: r.Model}}
 	for _, step := range [...]func() error{t.fields, t.system, t.messages, t.tools, t.output} {
 		if err := step(); err != nil {
 			return nil, nil, err
@@ -30,28 +30,28 @@ func toChat(r *Request) (c *chat.Request, dropped []string, err error) {
 	return t.c, t.dropped.List(), nil
 }
 
-// outbound is a request on its way from Messages to chat.
-type outbound struct {
+// chatRequestBuilder is a request on its way from Messages to chat.
+type chatRequestBuilder struct {
 	r       *Request
 	c       *chat.Request
 	dropped dropped.Fields
 
-	at   string // the block that is being read, for refusals: "messages[1].content[0]"
-	turn turn   // the message that is being read
-	run  run    // the messages of one role that stand together
+	at    string       // the block that is being read, for refusals: "messages[1].content[0]"
+	turn  messageParts // the message that is being read
+	group turnGroup    // the messages of one role that stand together
 }
 
 // fields carries what has the same meaning under another name, and drops the
 // top-level fields that the table does not carry.
-func (t *outbound) fields() error {
+func (t *chatRequestBuilder) fields() error {
 	o, err := t.r.topLevel()
 	if err != nil {
 		return rule.Unacceptable(err)
 	}
 	for i := range o.Members {
 		m := &o.Members[i]
-		f, known := requestFates.find(m.Name)
-		if (!known || f.kind == fateDropped) && !rawjson.IsNull(m.Value.Of(o.Src)) {
+		f, known := toChatFields.find(m.Name)
+		if (!known || f.kind == leftOut) && !rawjson.IsNull(m.Value.Of(o.Src)) {
 			t.drop("", m.Name)
 		}
 	}
@@ -68,7 +68,7 @@ func (t *outbound) fields() error {
 
 // user carries the end user's name. Vendors refuse a long one, and a name that
 // is cut would be somebody else's.
-func (t *outbound) user() {
+func (t *chatRequestBuilder) user() {
 	const longest = 64
 	m := t.r.Metadata
 	switch {
@@ -79,7 +79,7 @@ func (t *outbound) user() {
 	default:
 		t.c.User = m.UserID
 	}
-	t.rest("metadata.", m.Extra)
+	t.dropUnknown("metadata.", m.Extra)
 }
 
 // topLevel is an index of the request's own members.
@@ -94,9 +94,9 @@ func (r *Request) topLevel() (rawjson.Object, error) {
 	return rawjson.Index(data, nil, nil)
 }
 
-// rest drops the members of an object that its type does not name, but for
+// dropUnknown drops the members of an object that its type does not name, but for
 // those that the tables carry. path ends in a point.
-func (t *outbound) rest(path string, extra jsontext.Value) {
+func (t *chatRequestBuilder) dropUnknown(path string, extra jsontext.Value) {
 	if rawjson.IsNull(extra) {
 		return
 	}
@@ -106,7 +106,7 @@ func (t *outbound) rest(path string, extra jsontext.Value) {
 	}
 	for i := range o.Members {
 		m := &o.Members[i]
-		if f, known := partFates.find(path + m.Name); known && f.kind == fateCarried {
+		if f, known := toChatPartFields.find(path + m.Name); known && f.kind == carried {
 			continue
 		}
 		if !rawjson.IsNull(m.Value.Of(o.Src)) {
@@ -117,23 +117,23 @@ func (t *outbound) rest(path string, extra jsontext.Value) {
 
 // drop notes that a field was left out. What means the same wherever it stands
 // is named without its path, which ends in a point.
-func (t *outbound) drop(path, name string) {
+func (t *chatRequestBuilder) drop(path, name string) {
 	if name != "cache_control" && name != "citations" {
 		name = path + name
 	}
 	t.dropped.Note(name)
 }
 
-// turn is one message while it is read.
-type turn struct {
+// messageParts is one message while it is read.
+type messageParts struct {
 	parts    []chat.Part
 	thoughts strings.Builder
 	results  int // tool results in it
 }
 
-// run is the messages of one role that stand together. Messages takes them for
+// turnGroup is the messages of one role that stand together. Messages takes them for
 // one turn; chat wants a turn's tool calls last and its tool results first.
-type run struct {
+type turnGroup struct {
 	role    string
 	calls   []chat.ToolCall
 	results []chat.Message
@@ -141,7 +141,7 @@ type run struct {
 }
 
 // system carries the system text.
-func (t *outbound) system() error {
+func (t *chatRequestBuilder) system() error {
 	if err := t.read("system", "system", t.r.System); err != nil {
 		return err
 	}
@@ -152,30 +152,30 @@ func (t *outbound) system() error {
 }
 
 // messages carries the conversation.
-func (t *outbound) messages() error {
+func (t *chatRequestBuilder) messages() error {
 	for i := range t.r.Messages {
 		m := &t.r.Messages[i]
 		at := fmt.Sprintf("messages[%d]", i)
 		if !slices.Contains(roles, m.Role) {
 			return refusedField(at+".role", rule.Words(roles))
 		}
-		if m.Role != t.run.role {
-			t.flush()
-			t.run.role = m.Role
+		if m.Role != t.group.role {
+			t.flushGroup()
+			t.group.role = m.Role
 		}
 		if err := t.read(m.Role, at+".content", m.Content); err != nil {
 			return err
 		}
-		t.rest("messages.", m.Extra)
-		t.keep()
+		t.dropUnknown("messages.", m.Extra)
+		t.addMessage()
 	}
-	t.flush()
+	t.flushGroup()
 	return nil
 }
 
 // read takes one message's content apart, block by block.
-func (t *outbound) read(role, at string, c Content) error {
-	t.turn = turn{}
+func (t *chatRequestBuilder) read(role, at string, c Content) error {
+	t.turn = messageParts{}
 	blocks, err := c.Blocks()
 	if err != nil {
 		return refusedField(at, "a string or an array of content blocks")
@@ -183,7 +183,7 @@ func (t *outbound) read(role, at string, c Content) error {
 	for i := range blocks {
 		b := &blocks[i]
 		t.at = fmt.Sprintf("%s[%d]", at, i)
-		f, known := blockFateOf(blockFates, role, b.Type)
+		f, known := findBlock(toChatBlocks, role, b.Type)
 		switch {
 		case !known:
 			return refusedField(t.at+".type", "a block that this model's upstream can take in a "+role+" turn: "+rule.Words(blocksOf(role)))
@@ -194,41 +194,41 @@ func (t *outbound) read(role, at string, c Content) error {
 		if err := f.carry(t, b); err != nil {
 			return err
 		}
-		t.hints(b)
+		t.dropHints(b)
 	}
 	return nil
 }
 
 // blocksOf are the blocks of a role that are carried.
 func blocksOf(role string) (types []string) {
-	for _, f := range blockFates {
-		if f.role == role && f.kind == fateCarried {
+	for _, f := range toChatBlocks {
+		if f.role == role && f.kind == carried {
 			types = append(types, f.block)
 		}
 	}
 	return types
 }
 
-// hints drops what stands in a block beside its content.
-func (t *outbound) hints(b *Block) {
+// dropHints drops what stands in a block beside its content.
+func (t *chatRequestBuilder) dropHints(b *Block) {
 	if !rawjson.IsNull(b.CacheControl) {
 		t.drop("", "cache_control")
 	}
 	if !rawjson.IsNull(b.Citations) {
 		t.drop("", "citations")
 	}
-	if b.Signature != nil && *b.Signature != "" && *b.Signature != ownSignature {
+	if b.Signature != nil && *b.Signature != "" && *b.Signature != syntheticSignature {
 		t.drop("messages.content.", "signature")
 	}
-	t.rest("messages.content.", b.Extra)
+	t.dropUnknown("messages.content.", b.Extra)
 	if b.Source != nil {
-		t.rest("messages.content.source.", b.Source.Extra)
+		t.dropUnknown("messages.content.source.", b.Source.Extra)
 	}
 }
 
-// keep puts the message that was read into its run.
-func (t *outbound) keep() {
-	m := chat.Message{Role: t.run.role}
+// addMessage puts the message that was read into its group.
+func (t *chatRequestBuilder) addMessage() {
+	m := chat.Message{Role: t.group.role}
 	switch {
 	case m.Role == "assistant":
 		m.ReasoningContent = t.turn.thoughts.String()
@@ -242,24 +242,24 @@ func (t *outbound) keep() {
 	default:
 		m.Content = content(t.turn.parts)
 	}
-	t.run.rest = append(t.run.rest, m)
+	t.group.rest = append(t.group.rest, m)
 }
 
-// flush ends the run.
-func (t *outbound) flush() {
-	if len(t.run.calls) > 0 {
-		if len(t.run.rest) == 0 {
-			t.run.rest = []chat.Message{{Role: t.run.role}}
+// flushGroup ends the group.
+func (t *chatRequestBuilder) flushGroup() {
+	if len(t.group.calls) > 0 {
+		if len(t.group.rest) == 0 {
+			t.group.rest = []chat.Message{{Role: t.group.role}}
 		}
-		last := &t.run.rest[len(t.run.rest)-1]
-		last.ToolCalls = t.run.calls
+		last := &t.group.rest[len(t.group.rest)-1]
+		last.ToolCalls = t.group.calls
 		if last.ReasoningContent == "" && isDelta(t.r.Model) {
 			last.Extra = []byte(`{"reasoning_content":""}`)
 		}
 	}
-	t.c.Messages = append(t.c.Messages, t.run.results...)
-	t.c.Messages = append(t.c.Messages, t.run.rest...)
-	t.run = run{}
+	t.c.Messages = append(t.c.Messages, t.group.results...)
+	t.c.Messages = append(t.c.Messages, t.group.rest...)
+	t.group = turnGroup{}
 }
 
 // isDelta reports whether the model is of the reasoning family, whose upstream
@@ -301,28 +301,28 @@ func joinedText(parts []chat.Part, separator string) string {
 	return strings.Join(texts, separator)
 }
 
-// ownSignature is the signature of the thinking blocks that are made from a
+// syntheticSignature is the signature of the thinking blocks that are made from a
 // chat upstream's reasoning. It proves nothing: it tells them from a vendor's.
-const ownSignature = "gateway-reasoning"
+const syntheticSignature = "gateway-reasoning"
 
-func (t *outbound) text(b *Block) error {
+func (t *chatRequestBuilder) text(b *Block) error {
 	t.turn.parts = append(t.turn.parts, textPart(b.Text))
 	return nil
 }
 
 func textPart(s string) chat.Part { return chat.Part{Type: "text", Text: s} }
 
-func (t *outbound) thinking(b *Block) error {
+func (t *chatRequestBuilder) thinking(b *Block) error {
 	t.turn.thoughts.WriteString(b.Thinking)
 	return nil
 }
 
-func (t *outbound) toolUse(b *Block) error {
+func (t *chatRequestBuilder) toolUse(b *Block) error {
 	arguments := "{}"
 	if !rawjson.IsNull(b.Input) {
 		arguments = string(b.Input)
 	}
-	t.run.calls = append(t.run.calls, chat.ToolCall{
+	t.group.calls = append(t.group.calls, chat.ToolCall{
 		ID: b.ID, Type: "function",
 		Function: chat.CalledFunction{Name: b.Name, Arguments: arguments},
 	})
@@ -331,7 +331,7 @@ func (t *outbound) toolUse(b *Block) error {
 
 // toolResult makes a tool message of the result's text. Its media follow in the
 // user message, since most vendors take only text in a tool message.
-func (t *outbound) toolResult(b *Block) error {
+func (t *chatRequestBuilder) toolResult(b *Block) error {
 	blocks, err := b.Content.Blocks()
 	if err != nil {
 		return refusedField(t.at+".content", "a string or an array of content blocks")
@@ -341,14 +341,14 @@ func (t *outbound) toolResult(b *Block) error {
 	var texts, media []chat.Part
 	for i := range blocks {
 		t.at, t.turn.parts = fmt.Sprintf("%s.content[%d]", at, i), nil
-		f, known := blockFateOf(resultFates, "user", blocks[i].Type)
+		f, known := findBlock(toChatResultBlocks, "user", blocks[i].Type)
 		if !known {
 			return refusedField(t.at+".type", "a block that this model's upstream can take in a tool result: "+rule.Words(resultBlocks))
 		}
 		if err := f.carry(t, &blocks[i]); err != nil {
 			return err
 		}
-		t.hints(&blocks[i])
+		t.dropHints(&blocks[i])
 		for _, p := range t.turn.parts {
 			if p.Type == "text" {
 				texts = append(texts, p)
@@ -362,17 +362,17 @@ func (t *outbound) toolResult(b *Block) error {
 		t.turn.parts = append(t.turn.parts, textPart("Attachments of the result of tool call "+b.ToolUseID+":"))
 		t.turn.parts = append(t.turn.parts, media...)
 	}
-	t.run.results = append(t.run.results, chat.Message{
+	t.group.results = append(t.group.results, chat.Message{
 		Role: "tool", ToolCallID: b.ToolUseID, Content: chat.Text(resultText(b, texts, len(media) > 0)),
 	})
 	return nil
 }
 
-// resultFates are the blocks of a tool result. Any other is refused.
-var resultFates = []blockFate{
-	{"user", "text", fateCarried, "text; several are joined by a blank line", (*outbound).text},
-	{"user", "image", fateCarried, "image_url of the user message that follows", (*outbound).media},
-	{"user", "document", fateCarried, "file of the user message that follows, or text", (*outbound).media},
+// toChatResultBlocks are the blocks of a tool result. Any other is refused.
+var toChatResultBlocks = []blockMapping{
+	{"user", "text", carried, "text; several are joined by a blank line", (*chatRequestBuilder).text},
+	{"user", "image", carried, "image_url of the user message that follows", (*chatRequestBuilder).media},
+	{"user", "document", carried, "file of the user message that follows, or text", (*chatRequestBuilder).media},
 }
 
 var resultBlocks = []string{"text", "image", "document"}
@@ -393,33 +393,33 @@ func resultText(b *Block, texts []chat.Part, media bool) string {
 }
 
 // output carries what the answer is to be like.
-func (t *outbound) output() error {
+func (t *chatRequestBuilder) output() error {
 	if th := t.r.Thinking; th != nil {
 		if th.BudgetTokens != 0 {
 			t.drop("thinking.", "budget_tokens")
 		}
-		t.rest("thinking.", th.Extra)
+		t.dropUnknown("thinking.", th.Extra)
 	}
 	o := t.r.OutputConfig
 	if o == nil {
 		return nil
 	}
-	t.rest("output_config.", o.Extra)
+	t.dropUnknown("output_config.", o.Extra)
 	t.effort(o.Effort)
 	if o.Format == nil {
 		return nil
 	}
-	t.rest("output_config.format.", o.Format.Extra)
+	t.dropUnknown("output_config.format.", o.Format.Extra)
 	return t.format(o.Format)
 }
 
 // effort carries the word where the model's family has it. A family without
 // rules gets it as it is: a channel says which fields its upstream refuses.
-func (t *outbound) effort(word string) {
+func (t *chatRequestBuilder) effort(word string) {
 	if word == "" {
 		return
 	}
-	if t.verdict(&chat.Request{ReasoningEffort: word}, "reasoning_effort") != nil {
+	if t.ruleBroken(&chat.Request{ReasoningEffort: word}, "reasoning_effort") != nil {
 		t.drop("output_config.", "effort")
 		return
 	}
@@ -428,7 +428,7 @@ func (t *outbound) effort(word string) {
 
 // format carries the schema of the answer. Messages promises that the answer
 // follows it, which chat does only where it is strict.
-func (t *outbound) format(f *OutputFormat) error {
+func (t *chatRequestBuilder) format(f *OutputFormat) error {
 	if f.Type != "json_schema" {
 		return refusedField("output_config.format.type", `"json_schema"`)
 	}
@@ -440,16 +440,16 @@ func (t *outbound) format(f *OutputFormat) error {
 	if err != nil {
 		return refusedField(schema, "a JSON Schema")
 	}
-	if v := t.verdict(&chat.Request{ResponseFormat: raw}, theirs); v != nil {
+	if v := t.ruleBroken(&chat.Request{ResponseFormat: raw}, theirs); v != nil {
 		return fault.Invalid(schema, strings.ReplaceAll(v.Message, theirs, schema))
 	}
 	t.c.ResponseFormat = raw
 	return nil
 }
 
-// verdict is what chat's rules say of one field for this model; nil if they
+// ruleBroken is what chat's rules say of one field for this model; nil if they
 // allow it.
-func (t *outbound) verdict(probe *chat.Request, field string) *fault.Error {
+func (t *chatRequestBuilder) ruleBroken(probe *chat.Request, field string) *fault.Error {
 	probe.Model, probe.Messages = t.r.Model, []chat.Message{{Role: "user", Content: chat.Text("")}}
 	c, err := chat.Encode(probe)
 	if err == nil {

@@ -40,10 +40,10 @@ func fromChatAnswer(r *Request, data []byte) ([]byte, error) {
 	}
 	var report chat.Report
 	c.report(&report)
-	reason := stopReason(first.FinishReason, first.Message.calls(), first.Message.text("refusal") != "")
-	out, err := json.Marshal(&made{
+	reason := stopReason(first.FinishReason, first.Message.hasCalls(), first.Message.text("refusal") != "")
+	out, err := json.Marshal(&messageOut{
 		ID: id, Type: "message", Role: "assistant", Model: r.Model,
-		Content: blocks, StopReason: &reason, Usage: usageOf(&report),
+		Content: blocks, StopReason: &reason, Usage: messageUsage(&report),
 	})
 	if err != nil {
 		return nil, answer.Bad("The upstream's answer cannot be written as a message.", err)
@@ -62,15 +62,15 @@ type completion struct {
 
 // candidate is one of its choices; Message is absent in a chunk, Delta elsewhere.
 type candidate struct {
-	Index        int64          `json:"index"`
-	Message      spoken         `json:"message"`
-	Delta        spoken         `json:"delta"`
-	FinishReason string         `json:"finish_reason"`
-	Usage        jsontext.Value `json:"usage"` // where some vendors put it
+	Index        int64            `json:"index"`
+	Message      assistantMessage `json:"message"`
+	Delta        assistantMessage `json:"delta"`
+	FinishReason string           `json:"finish_reason"`
+	Usage        jsontext.Value   `json:"usage"` // where some vendors put it
 }
 
-// spoken is what the model said, whole or a piece of it.
-type spoken chat.Message
+// assistantMessage is what the model said, whole or a piece of it.
+type assistantMessage chat.Message
 
 func (c *completion) decode(data []byte) error {
 	return json.Unmarshal(data, c, jsontext.AllowDuplicateNames(true))
@@ -95,7 +95,7 @@ func (c *completion) report(to *chat.Report) {
 }
 
 // text is a string member that is not chat's own; empty if there is none.
-func (s *spoken) text(name string) string {
+func (s *assistantMessage) text(name string) string {
 	if s.Extra == nil {
 		return ""
 	}
@@ -107,8 +107,8 @@ func (s *spoken) text(name string) string {
 	return text
 }
 
-// thought is the reasoning, which vendors call by two names.
-func (s *spoken) thought() string {
+// reasoning is the reasoning, which vendors call by two names.
+func (s *assistantMessage) reasoning() string {
 	if s.ReasoningContent != "" {
 		return s.ReasoningContent
 	}
@@ -118,8 +118,8 @@ func (s *spoken) thought() string {
 // legacyIndex is the index of a call in the form that is older than tool_calls.
 const legacyIndex = -1
 
-// legacy is the call in the older form; nil if there is none.
-func (s *spoken) legacy() *chat.ToolCall {
+// legacyCall is the call in the older form; nil if there is none.
+func (s *assistantMessage) legacyCall() *chat.ToolCall {
 	if s.Extra == nil {
 		return nil
 	}
@@ -136,20 +136,20 @@ func (s *spoken) legacy() *chat.ToolCall {
 }
 
 // toolCalls are the calls in either form.
-func (s *spoken) toolCalls() []chat.ToolCall {
-	if call := s.legacy(); call != nil {
+func (s *assistantMessage) toolCalls() []chat.ToolCall {
+	if call := s.legacyCall(); call != nil {
 		return append(s.ToolCalls, *call)
 	}
 	return s.ToolCalls
 }
 
-func (s *spoken) calls() bool { return len(s.toolCalls()) > 0 }
+func (s *assistantMessage) hasCalls() bool { return len(s.toolCalls()) > 0 }
 
 // blocks is what was said as content of a message.
-func (s *spoken) blocks(r *Request, id string) ([]Block, error) {
+func (s *assistantMessage) blocks(r *Request, id string) ([]Block, error) {
 	var blocks []Block
-	if thought := s.thought(); thought != "" && r.showsThinking() {
-		signature := ownSignature
+	if thought := s.reasoning(); thought != "" && r.showsThinking() {
+		signature := syntheticSignature
 		blocks = append(blocks, Block{Type: "thinking", Thinking: thought, Signature: &signature})
 	}
 	for _, text := range [...]string{s.Content.String(), s.text("refusal")} {
@@ -159,7 +159,7 @@ func (s *spoken) blocks(r *Request, id string) ([]Block, error) {
 	}
 	for i, call := range s.toolCalls() {
 		if call.Function.Name == "" {
-			return nil, nameless()
+			return nil, namelessCall()
 		}
 		if call.ID == "" {
 			call.ID = callID(id, i)
@@ -181,8 +181,8 @@ func toolInput(arguments string) jsontext.Value {
 	return append(rawjson.Quote([]byte(`{"_raw":`), arguments), '}')
 }
 
-// nameless is the fault of an upstream whose tool call cannot be told to anyone.
-func nameless() error {
+// namelessCall is the fault of an upstream whose tool call cannot be told to anyone.
+func namelessCall() error {
 	return answer.Bad("The upstream's answer has a tool call without a name.", nil)
 }
 
@@ -240,20 +240,20 @@ func callID(messageID string, n int) string {
 
 // made is a message as it is written here: [Response] with the usage in a form
 // that can leave out what is not known.
-type made struct {
-	ID           string    `json:"id"`
-	Type         string    `json:"type"`
-	Role         string    `json:"role"`
-	Model        string    `json:"model"`
-	Content      []Block   `json:"content"`
-	StopReason   *string   `json:"stop_reason"`
-	StopSequence *string   `json:"stop_sequence"`
-	Usage        madeUsage `json:"usage"`
+type messageOut struct {
+	ID           string   `json:"id"`
+	Type         string   `json:"type"`
+	Role         string   `json:"role"`
+	Model        string   `json:"model"`
+	Content      []Block  `json:"content"`
+	StopReason   *string  `json:"stop_reason"`
+	StopSequence *string  `json:"stop_sequence"`
+	Usage        usageOut `json:"usage"`
 }
 
 // madeUsage is usage without the side that the upstream did not report: a 0
 // would be taken for a count and charged as such.
-type madeUsage struct {
+type usageOut struct {
 	Input      *int64         `json:"input_tokens,omitzero"`
 	CacheWrite *int64         `json:"cache_creation_input_tokens,omitzero"`
 	CacheRead  *int64         `json:"cache_read_input_tokens,omitzero"`
@@ -261,8 +261,8 @@ type madeUsage struct {
 	Details    *OutputDetails `json:"output_tokens_details,omitzero"`
 }
 
-// usageOf is what a chat upstream reported.
-func usageOf(report *chat.Report) (w madeUsage) {
+// messageUsage is what a chat upstream reported.
+func messageUsage(report *chat.Report) (w usageOut) {
 	u := report.Usage()
 	input, output := report.Known()
 	if input {

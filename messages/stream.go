@@ -113,7 +113,7 @@ func (a *Accumulator) Add(e *Event) error {
 	switch {
 	case e.Type == "message_start" && e.Message != nil && a.message == nil:
 		return a.begin(e)
-	case e.Type == "message_start", ordered(e.Type) && a.message == nil:
+	case e.Type == "message_start", followsMessageStart(e.Type) && a.message == nil:
 		return outOfOrder(e.Type)
 	}
 	switch e.Type {
@@ -128,7 +128,7 @@ func (a *Accumulator) Add(e *Event) error {
 			return outOfOrder(e.Type)
 		}
 		if e.Delta != nil {
-			a.piece(&a.message.Content[e.Index], e.Index, e.Delta)
+			a.addDelta(&a.message.Content[e.Index], e.Index, e.Delta)
 		}
 	case "message_delta":
 		return a.end(e)
@@ -149,8 +149,8 @@ func (a *Accumulator) begin(e *Event) error {
 	return err
 }
 
-// piece adds a delta to a block.
-func (a *Accumulator) piece(b *Block, index int64, d *Delta) {
+// addDelta adds a delta to a block.
+func (a *Accumulator) addDelta(b *Block, index int64, d *Delta) {
 	switch d.Type {
 	case "text_delta":
 		b.Text += d.Text
@@ -162,12 +162,12 @@ func (a *Accumulator) piece(b *Block, index int64, d *Delta) {
 	case "input_json_delta":
 		a.inputs[index] = append(a.inputs[index], d.PartialJSON...)
 	case "citations_delta":
-		b.Citations = appended(b.Citations, d.Citation)
+		b.Citations = appendElement(b.Citations, d.Citation)
 	}
 }
 
-// appended is a JSON array with one element more; null counts as an empty one.
-func appended(array, element jsontext.Value) jsontext.Value {
+// appendElement is a JSON array with one element more; null counts as an empty one.
+func appendElement(array, element jsontext.Value) jsontext.Value {
 	var all []jsontext.Value
 	if err := json.Unmarshal(array, &all); err != nil {
 		all = nil
@@ -188,7 +188,7 @@ func (a *Accumulator) end(e *Event) error {
 		if d.StopSequence != nil {
 			a.message.StopSequence = d.StopSequence
 		}
-		extra, err := merged(a.message.Extra, d.Extra)
+		extra, err := mergeObjects(a.message.Extra, d.Extra)
 		if err != nil {
 			return err
 		}
@@ -196,7 +196,7 @@ func (a *Accumulator) end(e *Event) error {
 	}
 	usage, err := e.usage()
 	if err == nil {
-		a.usage, err = merged(a.usage, usage)
+		a.usage, err = mergeObjects(a.usage, usage)
 	}
 	if err != nil {
 		return err
@@ -217,8 +217,8 @@ func (e *Event) usage() ([]byte, error) {
 	return json.Marshal(e.Usage)
 }
 
-// merged is an object with the members of a newer one that are not null.
-func merged(object, newer []byte) ([]byte, error) {
+// mergeObjects is an object with the members of a newer one that are not null.
+func mergeObjects(object, newer []byte) ([]byte, error) {
 	if rawjson.IsNull(newer) {
 		return object, nil
 	}

@@ -25,11 +25,11 @@ import (
 // it with a fault.BadGateway, an error of body with that error, after the events
 // that came before. Closing it closes body, which a Read may be waiting for.
 func fromChatStream(r *Request, body io.ReadCloser) io.ReadCloser {
-	return &backStream{model: r.Model, thinks: r.showsThinking(), body: body, events: sse.NewReader(body, 0)}
+	return &messageEncoder{model: r.Model, thinks: r.showsThinking(), body: body, events: sse.NewReader(body, 0)}
 }
 
-// backStream is a message made of chunks. Read is for one goroutine.
-type backStream struct {
+// messageEncoder is a message made of chunks. Read is for one goroutine.
+type messageEncoder struct {
 	model  string // as the client named it
 	thinks bool   // the client gets to see thoughts
 	body   io.ReadCloser
@@ -40,7 +40,7 @@ type backStream struct {
 	err  error  // what follows out; final
 
 	id       string // empty before the first chunk
-	content  script
+	content  blockSequencer
 	report   chat.Report
 	reason   string // the finish reason; empty before it came
 	refused  bool
@@ -48,7 +48,7 @@ type backStream struct {
 }
 
 // Read gives the events that are ready.
-func (s *backStream) Read(p []byte) (int, error) {
+func (s *messageEncoder) Read(p []byte) (int, error) {
 	for s.sent == len(s.out) {
 		if s.err != nil {
 			return 0, s.err
@@ -64,10 +64,10 @@ func (s *backStream) Read(p []byte) (int, error) {
 }
 
 // Close lets go of the upstream's stream.
-func (s *backStream) Close() error { return s.body.Close() }
+func (s *messageEncoder) Close() error { return s.body.Close() }
 
 // fill waits for one event and takes those that came with it.
-func (s *backStream) fill() {
+func (s *messageEncoder) fill() {
 	s.out, s.sent = s.out[:0], 0
 	if s.complete {
 		s.drain()
@@ -79,7 +79,7 @@ func (s *backStream) fill() {
 	}
 }
 
-func (s *backStream) gather() {
+func (s *messageEncoder) gather() {
 	const batch = 32 << 10 // beyond which no further event is gathered
 	for {
 		event, err := s.events.Next()
@@ -107,14 +107,14 @@ func ended(err error) error {
 
 // drain reads what follows a complete stream, so that the upstream's connection
 // can be used again.
-func (s *backStream) drain() {
+func (s *messageEncoder) drain() {
 	const most = 64 << 10
 	_, _ = io.CopyN(io.Discard, s.body, most) // the message is complete: how the transfer ends changes nothing
 	s.err = io.EOF
 }
 
 // take translates one event.
-func (s *backStream) take(event sse.Event) error {
+func (s *messageEncoder) take(event sse.Event) error {
 	data := bytes.TrimSpace(event.Data)
 	switch {
 	case string(data) == "[DONE]" && s.id == "":
@@ -136,7 +136,7 @@ func (s *backStream) take(event sse.Event) error {
 
 // chunk translates one chunk. The first one begins the message, whatever it
 // holds, so that the client hears as early as the upstream speaks.
-func (s *backStream) chunk(c *completion, data []byte) error {
+func (s *messageEncoder) chunk(c *completion, data []byte) error {
 	if s.id == "" {
 		s.begin(messageID(c, data))
 	}
@@ -157,9 +157,9 @@ func (s *backStream) chunk(c *completion, data []byte) error {
 }
 
 // piece writes what one delta adds.
-func (s *backStream) piece(d *spoken) error {
+func (s *messageEncoder) piece(d *assistantMessage) error {
 	w := &s.content
-	switch thought := d.thought(); {
+	switch thought := d.reasoning(); {
 	case thought == "":
 	case !s.thinks:
 		s.out = appendHidden(s.out, thought)
@@ -188,21 +188,21 @@ func (s *backStream) piece(d *spoken) error {
 }
 
 // begin opens the message.
-func (s *backStream) begin(id string) {
+func (s *messageEncoder) begin(id string) {
 	s.id, s.content.message = id, id
 	unknown := new(int64) // a beginning's counts are 0 where the upstream counts at the end
 	start := struct {
-		Type    string `json:"type"`
-		Message *made  `json:"message"`
-	}{"message_start", &made{
+		Type    string      `json:"type"`
+		Message *messageOut `json:"message"`
+	}{"message_start", &messageOut{
 		ID: id, Type: "message", Role: "assistant", Model: s.model,
-		Usage: madeUsage{Input: unknown, CacheWrite: unknown, CacheRead: unknown, Output: unknown},
+		Usage: usageOut{Input: unknown, CacheWrite: unknown, CacheRead: unknown, Output: unknown},
 	}}
 	s.event(start.Type, &start)
 }
 
 // finish ends the message.
-func (s *backStream) finish() error {
+func (s *messageEncoder) finish() error {
 	if err := s.content.end(&s.out); err != nil {
 		return err
 	}
@@ -211,10 +211,10 @@ func (s *backStream) finish() error {
 		StopSequence *string `json:"stop_sequence"`
 	}
 	end := struct {
-		Type  string    `json:"type"`
-		Delta delta     `json:"delta"`
-		Usage madeUsage `json:"usage"`
-	}{"message_delta", delta{StopReason: stopReason(s.reason, len(s.content.calls) > 0, s.refused)}, usageOf(&s.report)}
+		Type  string   `json:"type"`
+		Delta delta    `json:"delta"`
+		Usage usageOut `json:"usage"`
+	}{"message_delta", delta{StopReason: stopReason(s.reason, len(s.content.calls) > 0, s.refused)}, messageUsage(&s.report)}
 	s.event(end.Type, &end)
 	s.out = sse.AppendEvent(s.out, "message_stop", []byte(`{"type":"message_stop"}`))
 	s.complete = true
@@ -222,13 +222,13 @@ func (s *backStream) finish() error {
 }
 
 // event appends an event whose parts are strings and counts.
-func (s *backStream) event(name string, v any) {
+func (s *messageEncoder) event(name string, v any) {
 	if data, err := json.Marshal(v); err == nil { // strings that were decoded and counts can be encoded
 		s.out = sse.AppendEvent(s.out, name, data)
 	}
 }
 
-// script puts the pieces of a chat answer, which may come in any order, into the
+// blockSequencer puts the pieces of a chat answer, which may come in any order, into the
 // order of a message: one block after the other, and never two open at once.
 //
 // What belongs to the open block goes out at once. The first piece of something
@@ -236,20 +236,20 @@ func (s *backStream) event(name string, v any) {
 // JSON value, or at the end: until then the pieces of others wait. So a stream in
 // the usual order, one call after the other, never waits, and one in which calls
 // are interleaved loses nothing.
-type script struct {
+type blockSequencer struct {
 	message string // the message's id
 	next    int    // the index of the next block
-	open    *stretch
-	waiting []*stretch // in the order in which they began
-	held    int        // bytes that wait
-	calls   []*stretch // all calls until now
+	open    *streamBlock
+	waiting []*streamBlock // in the order in which they began
+	held    int            // bytes that wait
+	calls   []*streamBlock // all calls until now
 }
 
-// stretch is one block of the message, or what came of it so far.
-type stretch struct {
+// streamBlock is one block of the message, or what came of it so far.
+type streamBlock struct {
 	kind   string
-	text   []byte // not sent yet
-	shape  shape  // of a call's arguments
+	text   []byte      // not sent yet
+	shape  jsonScanner // of a call's arguments
 	closed bool
 
 	index    int64  // of a call: the upstream's index, noIndex if it gives none
@@ -268,27 +268,27 @@ const (
 const noIndex = -2
 
 // write takes a piece of text or of a thought.
-func (w *script) write(dst *[]byte, kind, text string) error {
+func (w *blockSequencer) write(dst *[]byte, kind, text string) error {
 	last := w.open
 	if n := len(w.waiting); n > 0 {
 		last = w.waiting[n-1]
 	}
 	if last == nil || last.kind != kind {
-		last = &stretch{kind: kind}
+		last = &streamBlock{kind: kind}
 		w.waiting = append(w.waiting, last)
 	}
 	return w.add(dst, last, text)
 }
 
 // call takes a piece of a tool call.
-func (w *script) call(dst *[]byte, piece *chat.ToolCall) error {
+func (w *blockSequencer) call(dst *[]byte, piece *chat.ToolCall) error {
 	s := w.find(piece)
 	if s == nil {
 		const most = 1024
 		if len(w.calls) == most {
 			return answer.Bad("The upstream's answer has too many tool calls.", nil)
 		}
-		s = &stretch{kind: toolBlock, index: noIndex, number: len(w.calls)}
+		s = &streamBlock{kind: toolBlock, index: noIndex, number: len(w.calls)}
 		if piece.Index != nil {
 			s.index = *piece.Index
 		}
@@ -306,7 +306,7 @@ func (w *script) call(dst *[]byte, piece *chat.ToolCall) error {
 // find is the call that a piece belongs to; nil if it begins one. Most vendors
 // number their calls. Some number them all 0 and tell them apart by id; some
 // give neither, and each name begins a call.
-func (w *script) find(piece *chat.ToolCall) *stretch {
+func (w *blockSequencer) find(piece *chat.ToolCall) *streamBlock {
 	for i := len(w.calls) - 1; i >= 0; i-- {
 		s := w.calls[i]
 		switch {
@@ -323,12 +323,12 @@ func (w *script) find(piece *chat.ToolCall) *stretch {
 
 // over reports whether a call is whole and a piece that looks like its own
 // brings more.
-func (s *stretch) over(piece *chat.ToolCall) bool {
+func (s *streamBlock) over(piece *chat.ToolCall) bool {
 	return s.shape.whole() && strings.TrimSpace(piece.Function.Arguments) != ""
 }
 
 // add gives text to a block and sends what can be sent.
-func (w *script) add(dst *[]byte, s *stretch, text string) error {
+func (w *blockSequencer) add(dst *[]byte, s *streamBlock, text string) error {
 	if s.closed {
 		if strings.TrimSpace(text) == "" {
 			return nil
@@ -349,10 +349,10 @@ func (w *script) add(dst *[]byte, s *stretch, text string) error {
 }
 
 // end closes every block, and sends before what waits.
-func (w *script) end(dst *[]byte) error { return w.advance(dst, true) }
+func (w *blockSequencer) end(dst *[]byte) error { return w.advance(dst, true) }
 
 // advance sends what can be sent. At the end nothing waits any longer.
-func (w *script) advance(dst *[]byte, end bool) error {
+func (w *blockSequencer) advance(dst *[]byte, end bool) error {
 	for {
 		if w.open != nil {
 			w.send(dst)
@@ -367,7 +367,7 @@ func (w *script) advance(dst *[]byte, end bool) error {
 		head := w.waiting[0]
 		if head.kind == toolBlock && head.name == "" {
 			if end {
-				return nameless()
+				return namelessCall()
 			}
 			return nil // the name is still to come
 		}
@@ -377,10 +377,10 @@ func (w *script) advance(dst *[]byte, end bool) error {
 }
 
 // whole reports whether nothing can follow that belongs to the block.
-func (s *stretch) whole() bool { return s.kind != toolBlock || s.shape.whole() }
+func (s *streamBlock) whole() bool { return s.kind != toolBlock || s.shape.whole() }
 
 // start opens a block.
-func (w *script) start(dst *[]byte, s *stretch) {
+func (w *blockSequencer) start(dst *[]byte, s *streamBlock) {
 	w.open = s
 	data := w.head("content_block_start")
 	switch s.kind {
@@ -408,7 +408,7 @@ var pieces = map[string]string{
 }
 
 // send gives out the open block's text.
-func (w *script) send(dst *[]byte) {
+func (w *blockSequencer) send(dst *[]byte) {
 	if len(w.open.text) > 0 {
 		delta := rawjson.Quote([]byte(pieces[w.open.kind]), string(w.open.text))
 		w.delta(dst, append(delta, '}'))
@@ -416,16 +416,16 @@ func (w *script) send(dst *[]byte) {
 	}
 }
 
-func (w *script) delta(dst *[]byte, delta []byte) {
+func (w *blockSequencer) delta(dst *[]byte, delta []byte) {
 	data := append(w.head("content_block_delta"), `,"delta":`...)
 	data = append(append(data, delta...), '}')
 	*dst = sse.AppendEvent(*dst, "content_block_delta", data)
 }
 
 // stop closes the open block.
-func (w *script) stop(dst *[]byte) {
+func (w *blockSequencer) stop(dst *[]byte) {
 	if w.open.kind == thinkingBlock {
-		w.delta(dst, append(rawjson.Quote([]byte(`{"type":"signature_delta","signature":`), ownSignature), '}'))
+		w.delta(dst, append(rawjson.Quote([]byte(`{"type":"signature_delta","signature":`), syntheticSignature), '}'))
 	}
 	*dst = sse.AppendEvent(*dst, "content_block_stop", append(w.head("content_block_stop"), '}'))
 	w.open.closed, w.open.text, w.open = true, nil, nil
@@ -433,20 +433,20 @@ func (w *script) stop(dst *[]byte) {
 }
 
 // head begins an event about the open block.
-func (w *script) head(name string) []byte {
+func (w *blockSequencer) head(name string) []byte {
 	data := append([]byte(`{"type":"`), name...)
 	return strconv.AppendInt(append(data, `","index":`...), int64(w.next), 10)
 }
 
-// shape follows JSON text to tell when a value that began with a bracket is
+// jsonScanner follows JSON text to tell when a value that began with a bracket is
 // whole. It does not check it.
-type shape struct {
+type jsonScanner struct {
 	depth           int
 	begun           bool
 	quoted, escaped bool
 }
 
-func (s *shape) read(text string) {
+func (s *jsonScanner) read(text string) {
 	for i := range len(text) {
 		c := text[i]
 		switch {
@@ -466,4 +466,4 @@ func (s *shape) read(text string) {
 	}
 }
 
-func (s *shape) whole() bool { return s.begun && s.depth <= 0 && !s.quoted }
+func (s *jsonScanner) whole() bool { return s.begun && s.depth <= 0 && !s.quoted }

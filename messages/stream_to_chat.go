@@ -16,14 +16,14 @@ import (
 // that is cut, malformed or ends in an error event reads as that error, never as
 // io.EOF. Read and Close may run at the same time.
 func toChatStream(c *chat.Request, body io.ReadCloser, created int64) io.ReadCloser {
-	return &chatStream{body: body, events: sse.NewReader(body, 0), w: chatChunks{model: c.Model, created: created}}
+	return &chatStream{body: body, events: sse.NewReader(body, 0), w: chunkEncoder{model: c.Model, created: created}}
 }
 
 // chatStream reads a message's events as a completion's.
 type chatStream struct {
 	body   io.ReadCloser
 	events *sse.Reader
-	w      chatChunks
+	w      chunkEncoder
 	rest   []byte // of w.out, what Read still owes
 	err    error  // what Read says after rest
 }
@@ -80,8 +80,8 @@ func (s *chatStream) next() {
 // Close ends the upstream's answer.
 func (s *chatStream) Close() error { return s.body.Close() }
 
-// chatChunks turns the events of one message into the chunks of a completion.
-type chatChunks struct {
+// chunkEncoder turns the events of one message into the chunks of a completion.
+type chunkEncoder struct {
 	model   string // public id
 	created int64  // Unix seconds
 	out     []byte // whole events for the client
@@ -109,7 +109,7 @@ type chatBlock struct {
 }
 
 // event translates one event. Events and deltas of unknown types make nothing.
-func (w *chatChunks) event(name string, data []byte) error {
+func (w *chunkEncoder) event(name string, data []byte) error {
 	if err := rawjson.IndexInto(&w.object, data, nil, nil); err != nil {
 		return answer.Bad("The upstream sent an event that is not one JSON object.", err)
 	}
@@ -147,7 +147,7 @@ func (w *chatChunks) event(name string, data []byte) error {
 }
 
 // member indexes a member of the event that is an object; false if it is none.
-func (w *chatChunks) member(name string) bool {
+func (w *chunkEncoder) member(name string) bool {
 	raw := w.object.Raw(name)
 	return len(raw) > 0 && raw[0] == '{' && rawjson.IndexInto(&w.inner, raw, nil, nil) == nil
 }
@@ -155,7 +155,7 @@ func (w *chatChunks) member(name string) bool {
 // start opens the stream with the role. The prompt's counts go along as
 // choices[0].usage, which the gateway reads: should the client leave, what it
 // owes for the prompt is known.
-func (w *chatChunks) start() error {
+func (w *chunkEncoder) start() error {
 	switch {
 	case w.head != nil:
 		return answer.Bad("The upstream's stream begins twice.", nil)
@@ -169,7 +169,7 @@ func (w *chatChunks) start() error {
 	head = append(head, `,"model":`...)
 	w.head = append(rawjson.Quote(head, w.model), `,"choices":[`...)
 	w.usage.begin(w.inner.Raw("usage"))
-	w.open()
+	w.openChunk()
 	w.out = append(w.out, `"role":"assistant"},"finish_reason":null`...)
 	if w.usage.Has[input] {
 		w.out = appendChatUsage(append(w.out, `,"usage":`...), &w.usage)
@@ -178,35 +178,35 @@ func (w *chatChunks) start() error {
 	return nil
 }
 
-// open begins a chunk, up to the members of its delta.
-func (w *chatChunks) open() {
+// openChunk begins a chunk, up to the members of its delta.
+func (w *chunkEncoder) openChunk() {
 	w.out = append(w.out, w.head...)
 	w.out = append(w.out, `{"index":0,"delta":{`...)
 }
 
-// shut ends what open began.
-func (w *chatChunks) shut() { w.out = append(w.out, `},"finish_reason":null}]}`+"\n\n"...) }
+// closeChunk ends what openChunk began.
+func (w *chunkEncoder) closeChunk() { w.out = append(w.out, `},"finish_reason":null}]}`+"\n\n"...) }
 
 // ping makes a chunk that adds nothing, so that the upstream's sign of life is
 // one here too. Before the message begins there is no id to call it by, and after
 // its end the client has all.
-func (w *chatChunks) ping() {
+func (w *chunkEncoder) ping() {
 	if w.head != nil && !w.finished {
-		w.open()
-		w.shut()
+		w.openChunk()
+		w.closeChunk()
 	}
 }
 
 // text makes a chunk of one text. value is JSON, and passes as it came; what is
 // no string, or an empty one, makes nothing.
-func (w *chatChunks) text(member string, value []byte) {
+func (w *chunkEncoder) text(member string, value []byte) {
 	if len(value) <= len(`""`) || value[0] != '"' {
 		return
 	}
-	w.open()
+	w.openChunk()
 	w.out = append(w.out, member...)
 	w.out = append(w.out, value...)
-	w.shut()
+	w.closeChunk()
 }
 
 // The members that text writes.
@@ -217,7 +217,7 @@ const (
 )
 
 // blockStart begins a content block, which may have its first text with it.
-func (w *chatChunks) blockStart() error {
+func (w *chunkEncoder) blockStart() error {
 	w.blockStop()
 	index, ok := rawjson.Int(w.object.Raw("index"))
 	if !ok || !w.member("content_block") {
@@ -241,7 +241,7 @@ func (w *chatChunks) blockStart() error {
 }
 
 // call begins a call: its index among the calls, its id and its name.
-func (w *chatChunks) call() error {
+func (w *chunkEncoder) call() error {
 	id, _ := rawjson.String(w.inner.Raw("id"))
 	name, _ := rawjson.String(w.inner.Raw("name"))
 	if id == "" || name == "" {
@@ -258,20 +258,20 @@ func (w *chatChunks) call() error {
 	w.out = append(w.out, `,"type":"function","function":{"name":`...)
 	w.out = rawjson.Quote(w.out, name)
 	w.out = append(w.out, `,"arguments":""}}]`...)
-	w.shut()
+	w.closeChunk()
 	return nil
 }
 
 // openCall begins a chunk of the newest call, up to what follows its index.
-func (w *chatChunks) openCall() {
-	w.open()
+func (w *chunkEncoder) openCall() {
+	w.openChunk()
 	w.out = append(w.out, `"tool_calls":[{"index":`...)
 	w.out = strconv.AppendInt(w.out, w.calls-1, 10)
 	w.out = append(w.out, ',')
 }
 
 // arguments makes a chunk of a piece of arguments, which is a JSON string.
-func (w *chatChunks) arguments(value []byte) {
+func (w *chunkEncoder) arguments(value []byte) {
 	if len(value) <= len(`""`) || value[0] != '"' {
 		return
 	}
@@ -280,24 +280,24 @@ func (w *chatChunks) arguments(value []byte) {
 	w.out = append(w.out, `"function":{"arguments":`...)
 	w.out = append(w.out, value...)
 	w.out = append(w.out, `}}]`...)
-	w.shut()
+	w.closeChunk()
 }
 
 // thought makes a chunk of a piece of thought.
-func (w *chatChunks) thought(value []byte) {
+func (w *chunkEncoder) thought(value []byte) {
 	s, _ := rawjson.String(value)
 	w.block.size += len(s)
 	w.text(reasoningMember, value)
 }
 
 // sign keeps a piece of a signature.
-func (w *chatChunks) sign(value []byte) {
+func (w *chunkEncoder) sign(value []byte) {
 	s, _ := rawjson.String(value)
 	w.block.signature = append(w.block.signature, s...)
 }
 
 // delta carries one piece of the open block.
-func (w *chatChunks) delta() error {
+func (w *chunkEncoder) delta() error {
 	index, ok := rawjson.Int(w.object.Raw("index"))
 	if !ok || !w.block.open || index != w.block.index || !w.member("delta") {
 		return answer.Bad("The upstream's stream has a piece of a content block that is not open.", nil)
@@ -318,7 +318,7 @@ func (w *chatChunks) delta() error {
 
 // blockStop ends the open block, if there is one: a call has arguments at last,
 // and a thought is followed by what it takes to send it back.
-func (w *chatChunks) blockStop() {
+func (w *chunkEncoder) blockStop() {
 	b := &w.block
 	if !b.open {
 		return
@@ -335,7 +335,7 @@ func (w *chatChunks) blockStop() {
 }
 
 // messageDelta carries the reason of the end, once, and the counts.
-func (w *chatChunks) messageDelta() {
+func (w *chunkEncoder) messageDelta() {
 	w.usage.read(w.object.Raw("usage"))
 	if !w.member("delta") {
 		return
@@ -346,7 +346,7 @@ func (w *chatChunks) messageDelta() {
 }
 
 // finish makes the chunk that ends the answer, once.
-func (w *chatChunks) finish(reason []byte) {
+func (w *chunkEncoder) finish(reason []byte) {
 	if w.finished {
 		return
 	}
@@ -360,7 +360,7 @@ func (w *chatChunks) finish(reason []byte) {
 
 // stop ends the stream: with the usage, if the upstream gave it (the gateway
 // makes its own where not), and the terminator.
-func (w *chatChunks) stop() {
+func (w *chunkEncoder) stop() {
 	w.finish(nil)
 	if w.usage.Has[input] && w.usage.Has[output] {
 		w.out = append(w.out, w.head...)

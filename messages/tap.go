@@ -65,12 +65,12 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 		return dst, false, err
 	}
 	if kind == hiddenEvent || name == hiddenEvent {
-		unseen := hidden(t.object)
+		unseen := hiddenQuarters(t.object)
 		t.unseen += unseen
 		t.wrote(unseen)
 		return dst, false, nil
 	}
-	if !t.started && ordered(kind) {
+	if !t.started && followsMessageStart(kind) {
 		return dst, false, answer.Bad("The upstream's stream does not begin with message_start.", nil)
 	}
 	t.wrote(w.quarters)
@@ -97,9 +97,9 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	return sse.AppendEvent(dst, name, data), false, nil
 }
 
-// ordered reports whether an event has its place in the order of the vendor's:
+// followsMessageStart reports whether an event has its place in the order of the vendor's:
 // after message_start.
-func ordered(kind string) bool {
+func followsMessageStart(kind string) bool {
 	switch kind {
 	case "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop":
 		return true

@@ -59,7 +59,7 @@ func signedThoughts(text, pieces string) (blocks []Block, ok bool) {
 		pieces = rest[length:]
 		switch kind {
 		case 't':
-			blocks = append(blocks, thought(text[:size], value))
+			blocks = append(blocks, thinkingWithSignature(text[:size], value))
 			text = text[size:]
 		case 'r':
 			blocks = append(blocks, Block{Type: "redacted_thinking", Data: value})
@@ -73,9 +73,9 @@ func signedThoughts(text, pieces string) (blocks []Block, ok bool) {
 	return blocks, true
 }
 
-// thought is a thinking block. The upstream wants its text even where it is
+// thinkingWithSignature is a thinking block. The upstream wants its text even where it is
 // empty.
-func thought(text, signature string) Block {
+func thinkingWithSignature(text, signature string) Block {
 	b := Block{Type: "thinking", Thinking: text, Signature: &signature}
 	if text == "" {
 		b.Extra = jsontext.Value(`{"thinking":""}`)
@@ -93,12 +93,12 @@ func cutCount(s string) (n int, rest string, ok bool) {
 	return n, rest, err == nil
 }
 
-// withoutOwnThoughts is the call without the thoughts of a chat upstream that
+// stripSyntheticThinking is the call without the thoughts of a chat upstream that
 // answered an earlier turn: they bear the gateway's own signature, which no
 // vendor of the format takes. Turns that have none stay as they came, byte for
 // byte, and so does the call if no turn has one.
-func withoutOwnThoughts(call *upstream.Call) *upstream.Call {
-	turns, cut := spliced(call.Body.Raw("messages"), turnWithoutOwnThoughts)
+func stripSyntheticThinking(call *upstream.Call) *upstream.Call {
+	turns, cut := editElements(call.Body.Raw("messages"), stripMessageThinking)
 	if !cut {
 		return call
 	}
@@ -107,10 +107,10 @@ func withoutOwnThoughts(call *upstream.Call) *upstream.Call {
 	return &edited
 }
 
-// spliced is a JSON array with what edit makes of each of its elements, nil for
+// editElements is a JSON array with what edit makes of each of its elements, nil for
 // none; false if edit changes none, or if it is no array.
-func spliced(array []byte, edit func(element []byte) (now []byte, changed bool)) (out []byte, changed bool) {
-	if !bytes.Contains(array, []byte(ownSignature)) {
+func editElements(array []byte, edit func(element []byte) (now []byte, changed bool)) (out []byte, changed bool) {
+	if !bytes.Contains(array, []byte(syntheticSignature)) {
 		return nil, false
 	}
 	rd := rawjson.NewReader(array)
@@ -135,17 +135,17 @@ func spliced(array []byte, edit func(element []byte) (now []byte, changed bool))
 	return append(out, ']'), true
 }
 
-// turnWithoutOwnThoughts is a message without its own thoughts; nil if nothing
+// stripMessageThinking is a message without its own thoughts; nil if nothing
 // else is in it: two turns of the user's in a row are one.
-func turnWithoutOwnThoughts(turn []byte) (now []byte, changed bool) {
-	if !bytes.Contains(turn, []byte(ownSignature)) {
+func stripMessageThinking(turn []byte) (now []byte, changed bool) {
+	if !bytes.Contains(turn, []byte(syntheticSignature)) {
 		return turn, false
 	}
 	o, err := rawjson.Index(turn, nil, nil)
 	if err != nil {
 		return turn, false
 	}
-	blocks, cut := spliced(o.Raw("content"), unlessOwnThought)
+	blocks, cut := editElements(o.Raw("content"), stripThinkingBlock)
 	switch {
 	case !cut:
 		return turn, false
@@ -155,9 +155,9 @@ func turnWithoutOwnThoughts(turn []byte) (now []byte, changed bool) {
 	return o.Apply(nil, rawjson.Set("content", blocks)), true
 }
 
-// unlessOwnThought is a block, or nil for a thought with the gateway's signature.
-func unlessOwnThought(block []byte) (now []byte, changed bool) {
-	if !bytes.Contains(block, []byte(ownSignature)) {
+// stripThinkingBlock is a block, or nil for a thought with the gateway's signature.
+func stripThinkingBlock(block []byte) (now []byte, changed bool) {
+	if !bytes.Contains(block, []byte(syntheticSignature)) {
 		return block, false
 	}
 	o, err := rawjson.Index(block, nil, nil)
@@ -166,7 +166,7 @@ func unlessOwnThought(block []byte) (now []byte, changed bool) {
 	}
 	kind, _ := rawjson.String(o.Raw("type"))
 	signature, _ := rawjson.String(o.Raw("signature"))
-	if kind != "thinking" || signature != ownSignature {
+	if kind != "thinking" || signature != syntheticSignature {
 		return block, false
 	}
 	return nil, true
@@ -195,5 +195,5 @@ func appendHidden(dst []byte, thought string) []byte {
 	return dst
 }
 
-// hidden are the quarter tokens that a hidden event stands for.
-func hidden(event *rawjson.Object) int64 { return estimate.StringQuarters(event.Raw("hidden")) }
+// hiddenQuarters are the quarter tokens that a hidden event stands for.
+func hiddenQuarters(event *rawjson.Object) int64 { return estimate.StringQuarters(event.Raw("hidden")) }

@@ -17,12 +17,12 @@ func TestEveryFieldHasItsFate(t *testing.T) {
 	const message, block = "messages.", "messages.content."
 	unnamed := map[string]bool{block + "context": true, "tools.strict": true} // found in Extra
 	rows := map[string]bool{}
-	for _, f := range append(append(fates{}, requestFates...), partFates...) {
+	for _, f := range append(append(fieldMappings{}, toChatFields...), toChatPartFields...) {
 		if rows[f.field] {
 			t.Errorf("%s has two rows", f.field)
 		}
 		rows[f.field] = true
-		if f.note == "" || f.kind != fateCarried && f.kind != fateDropped && f.kind != fateRefused {
+		if f.note == "" || f.kind != carried && f.kind != leftOut && f.kind != refused {
 			t.Errorf("%s: %q, %q", f.field, f.kind, f.note)
 		}
 	}
@@ -53,14 +53,14 @@ func TestTheFatesReadAsATable(t *testing.T) {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	b.WriteString("What becomes of a Messages request at an upstream that speaks chat completions.\nA field that is not listed is dropped and reported; a block or source that is not listed is refused.\n\nFields\n")
-	for _, f := range append(append(fates{}, requestFates...), partFates...) {
+	for _, f := range append(append(fieldMappings{}, toChatFields...), toChatPartFields...) {
 		fmt.Fprintf(w, "  %s\t%s\t%s\n", f.field, f.kind, f.note)
 	}
 	_ = w.Flush()
 	for _, table := range []struct {
 		title string
-		rows  []blockFate
-	}{{"Blocks", blockFates}, {"Blocks of a tool result", resultFates}} {
+		rows  []blockMapping
+	}{{"Blocks", toChatBlocks}, {"Blocks of a tool result", toChatResultBlocks}} {
 		fmt.Fprintf(&b, "\n%s\n", table.title)
 		for _, f := range table.rows {
 			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", f.role, f.block, f.kind, f.note)
@@ -68,7 +68,7 @@ func TestTheFatesReadAsATable(t *testing.T) {
 		_ = w.Flush()
 	}
 	b.WriteString("\nSources\n")
-	for _, f := range sourceFates {
+	for _, f := range toChatSources {
 		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", f.block, f.source, f.kind, f.note)
 	}
 	_ = w.Flush()
@@ -76,13 +76,13 @@ func TestTheFatesReadAsATable(t *testing.T) {
 }
 
 func TestWhatATableCarriesHasAWayToGo(t *testing.T) {
-	for _, f := range append(append([]blockFate{}, blockFates...), resultFates...) {
-		if (f.carry != nil) != (f.kind == fateCarried) || f.kind == fateRefused {
+	for _, f := range append(append([]blockMapping{}, toChatBlocks...), toChatResultBlocks...) {
+		if (f.carry != nil) != (f.kind == carried) || f.kind == refused {
 			t.Errorf("%s %s is %s", f.role, f.block, f.kind)
 		}
 	}
-	for _, f := range sourceFates {
-		if (f.parts != nil) != (f.kind == fateCarried) || f.kind == fateDropped {
+	for _, f := range toChatSources {
+		if (f.parts != nil) != (f.kind == carried) || f.kind == leftOut {
 			t.Errorf("%s %s is %s", f.block, f.source, f.kind)
 		}
 	}

@@ -28,7 +28,7 @@ type offeredFunction struct {
 }
 
 // tools carries the functions.
-func (t *chatCall) tools() error {
+func (t *messagesRequestBuilder) tools() error {
 	if rawjson.IsNull(t.c.Tools) {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (t *chatCall) tools() error {
 }
 
 // tool is one function as the upstream describes tools.
-func (t *chatCall) tool(from *offeredTool, i int) (Tool, error) {
+func (t *messagesRequestBuilder) tool(from *offeredTool, i int) (Tool, error) {
 	f := &from.Function
 	t.dropMembers(f.Extra, "tools.function.")
 	t.dropMembers(from.Extra, "tools.")
@@ -115,7 +115,7 @@ var toolWords = map[string]string{"none": "none", "auto": "auto", "required": "a
 
 // toolChoice carries tool_choice and parallel_tool_calls. Where there are no
 // tools the upstream takes neither.
-func (t *chatCall) toolChoice() error {
+func (t *messagesRequestBuilder) toolChoice() error {
 	choice, err := t.chosen()
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func (t *chatCall) toolChoice() error {
 }
 
 // chosen reads tool_choice; nil if it is absent.
-func (t *chatCall) chosen() (*ToolChoice, error) {
+func (t *messagesRequestBuilder) chosen() (*ToolChoice, error) {
 	raw := t.c.ToolChoice
 	if rawjson.IsNull(raw) {
 		return nil, nil
@@ -160,7 +160,7 @@ func (t *chatCall) chosen() (*ToolChoice, error) {
 }
 
 // tools carries the tools that the caller runs, and the choice among them.
-func (t *outbound) tools() error {
+func (t *chatRequestBuilder) tools() error {
 	var tools []Tool
 	if !rawjson.IsNull(t.r.Tools) {
 		if err := json.Unmarshal(t.r.Tools, &tools, jsontext.AllowDuplicateNames(true)); err != nil {
@@ -175,7 +175,7 @@ func (t *outbound) tools() error {
 			continue
 		}
 		functions = append(functions, t.function(tool))
-		t.rest("tools.", tool.Extra)
+		t.dropUnknown("tools.", tool.Extra)
 	}
 	if len(functions) > 0 {
 		raw, err := chat.Tools(functions...)
@@ -188,7 +188,7 @@ func (t *outbound) tools() error {
 }
 
 // function is a tool as chat knows it.
-func (t *outbound) function(tool *Tool) chat.Function {
+func (t *chatRequestBuilder) function(tool *Tool) chat.Function {
 	f := chat.Function{Name: tool.Name, Description: tool.Description}
 	if !rawjson.IsNull(tool.InputSchema) {
 		f.Parameters = tool.InputSchema
@@ -208,12 +208,12 @@ var choices = map[string]string{"auto": `"auto"`, "any": `"required"`, "none": `
 
 // choice carries tool_choice. Without functions chat takes none, and a choice
 // that forces one cannot be kept.
-func (t *outbound) choice(functions []chat.Function) error {
+func (t *chatRequestBuilder) choice(functions []chat.Function) error {
 	c := t.r.ToolChoice
 	if c == nil {
 		return nil
 	}
-	t.rest("tool_choice.", c.Extra)
+	t.dropUnknown("tool_choice.", c.Extra)
 	word, known := choices[c.Type]
 	switch {
 	case !known && c.Type != "tool":

@@ -138,15 +138,15 @@ func (r *Request) checkFormat(raw []byte) bool {
 
 // checkTools checks the form of tools: objects with a name, unless the vendor
 // runs them itself.
-func (r *Request) checkTools(raw []byte) { r.each("tools", raw, r.checkTool) }
+func (r *Request) checkTools(raw []byte) { r.checkElements("tools", raw, r.checkTool) }
 
 // elementRules are those of a tool, and of a block of system: what is read of them
 // is said once, and spelled exactly.
 var elementRules = &rawjson.Rules{Once: true, Billed: []string{"type", "name", "description", "input_schema", "text"}}
 
-// each checks the elements of a list up to the first that breaks a rule, or that is
+// checkElements checks the elements of a list up to the first that breaks a rule, or that is
 // one too many. They must be objects.
-func (r *Request) each(name string, list []byte, check func(o *rawjson.Object, param string)) {
+func (r *Request) checkElements(name string, list []byte, check func(o *rawjson.Object, param string)) {
 	p := &r.parsed.problem
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
@@ -185,7 +185,7 @@ func (r *Request) checkTool(o *rawjson.Object, param string) {
 
 // checkSystem checks that the blocks of system are text.
 func (r *Request) checkSystem(raw []byte) {
-	r.each("system", raw, func(o *rawjson.Object, param string) {
+	r.checkElements("system", raw, func(o *rawjson.Object, param string) {
 		for _, m := range o.Members {
 			if rule.IsCacheControl([]byte(m.Name)) {
 				r.parsed.paid.CacheControl(m.Value.Of(o.Src), param)
