@@ -194,7 +194,7 @@ func TestAPingMakesAnEmptyChunkWhileTheMessageIsOpen(t *testing.T) {
 	made := func(event string) string {
 		t.Helper()
 		w.out = w.out[:0]
-		if err := w.event("", []byte(event)); err != nil {
+		if err := w.translate("", []byte(event)); err != nil {
 			t.Fatal(err)
 		}
 		return string(w.out)
@@ -224,7 +224,7 @@ func TestEveryEventIsHandedOnBeforeTheNextOneCame(t *testing.T) {
 	for _, event := range strings.SplitAfter(richStream(), "\n\n") {
 		waiting += event
 		_, data, _ := strings.Cut(event, "data: ")
-		if alone.out = alone.out[:0]; event != "" && alone.event("", []byte(data)) != nil || len(alone.out) == 0 {
+		if alone.out = alone.out[:0]; event != "" && alone.translate("", []byte(data)) != nil || len(alone.out) == 0 {
 			continue // it goes with the next one
 		}
 		written := make(chan error, 1)

@@ -1,7 +1,6 @@
 package messages
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -158,40 +156,3 @@ func translatedReply(reply *upstream.Reply, body io.ReadCloser, dropped []string
 	}
 	return &t
 }
-
-// lazyBody is an answer that is translated when it is read, so that the time which
-// its upstream takes is that of reading.
-type lazyBody struct {
-	src       io.ReadCloser
-	translate func([]byte) ([]byte, error)
-	out       *bytes.Reader
-	err       error
-}
-
-// most bounds an answer that is read to be translated.
-const most = 256 << 20
-
-// Read reads the whole answer first.
-func (w *lazyBody) Read(p []byte) (int, error) {
-	if w.out == nil && w.err == nil {
-		w.fill()
-	}
-	if w.err != nil {
-		return 0, w.err
-	}
-	return w.out.Read(p)
-}
-
-func (w *lazyBody) fill() {
-	data, err := io.ReadAll(io.LimitReader(w.src, most+1))
-	if err == nil && len(data) > most {
-		err = answer.Bad("The upstream's answer is larger than the gateway allows.", nil)
-	}
-	if err == nil {
-		data, err = w.translate(data)
-	}
-	w.out, w.err = bytes.NewReader(data), err
-}
-
-// Close lets go of the upstream's answer.
-func (w *lazyBody) Close() error { return w.src.Close() }

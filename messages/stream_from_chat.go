@@ -2,7 +2,6 @@ package messages
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"strconv"
 	"strings"
@@ -16,112 +15,39 @@ import (
 )
 
 // fromChatStream translates the stream of a chat completion, which answers the
-// request as [toChat] made it, into the stream of a message. Each Read hands on
-// what one read of body gave, and waits for no more. Thoughts that the caller
-// does not ask for pass as a [hiddenEvent], which a [Tap] takes out.
+// request as [toChat] made it, into the stream of a message: see
+// [translatedStream]. Thoughts that the caller does not ask for pass as a
+// [hiddenEvent], which a [Tap] takes out.
 //
 // The stream is complete at [DONE], or at the usage that follows a finish
-// reason. One that ends before, an error frame and an event that is no chunk end
-// it with a fault.BadGateway, an error of body with that error, after the events
-// that came before. Closing it closes body, which a Read may be waiting for.
+// reason.
 func fromChatStream(r *Request, body io.ReadCloser) io.ReadCloser {
-	return &messageEncoder{model: r.Model, thinks: r.showsThinking(), body: body, events: sse.NewReader(body, 0)}
+	return newTranslatedStream(body, &messageEncoder{model: r.Model, thinks: r.showsThinking()})
 }
 
-// messageEncoder is a message made of chunks. Read is for one goroutine.
+// messageEncoder turns the chunks of one completion into the events of a
+// message.
 type messageEncoder struct {
+	translatedEvents
 	model  string // as the client named it
 	thinks bool   // the client gets to see thoughts
-	body   io.ReadCloser
-	events *sse.Reader
 
-	out  []byte // reused for what one Read gives
-	sent int    // of out
-	err  error  // what follows out; final
-
-	id       string // empty before the first chunk
-	content  blockSequencer
-	report   chat.Report
-	reason   string // the finish reason; empty before it came
-	refused  bool
-	complete bool // message_stop was written
+	id      string // empty before the first chunk
+	content blockSequencer
+	report  chat.Report
+	reason  string // the finish reason; empty before it came
+	refused bool
 }
 
-// Read gives the events that are ready.
-func (s *messageEncoder) Read(p []byte) (int, error) {
-	for s.sent == len(s.out) {
-		if s.err != nil {
-			return 0, s.err
-		}
-		if len(p) == 0 {
-			return 0, nil
-		}
-		s.fill()
-	}
-	n := copy(p, s.out[s.sent:])
-	s.sent += n
-	return n, nil
-}
-
-// Close lets go of the upstream's stream.
-func (s *messageEncoder) Close() error { return s.body.Close() }
-
-// fill waits for one event and takes those that came with it.
-func (s *messageEncoder) fill() {
-	s.out, s.sent = s.out[:0], 0
-	if s.complete {
-		s.drain()
-	} else {
-		s.gather()
-	}
-	if s.err != nil {
-		s.events.Release()
-	}
-}
-
-func (s *messageEncoder) gather() {
-	const batch = 32 << 10 // beyond which no further event is gathered
-	for {
-		event, err := s.events.Next()
-		if err != nil {
-			s.err = ended(err)
-			return
-		}
-		s.err = s.take(event)
-		if s.err != nil || s.complete || len(s.out) >= batch || !s.events.Buffered() {
-			return
-		}
-	}
-}
-
-// ended is the error of a stream that is not complete.
-func ended(err error) error {
-	switch {
-	case errors.Is(err, io.EOF):
-		return answer.Bad("The upstream's stream ended before it was complete.", io.ErrUnexpectedEOF)
-	case errors.Is(err, sse.ErrTooLarge):
-		return answer.Bad("The upstream sent an event that is larger than the gateway allows.", err)
-	}
-	return err
-}
-
-// drain reads what follows a complete stream, so that the upstream's connection
-// can be used again.
-func (s *messageEncoder) drain() {
-	const most = 64 << 10
-	_, _ = io.CopyN(io.Discard, s.body, most) // the message is complete: how the transfer ends changes nothing
-	s.err = io.EOF
-}
-
-// take translates one event.
-func (s *messageEncoder) take(event sse.Event) error {
-	data := bytes.TrimSpace(event.Data)
+// translate translates one event.
+func (s *messageEncoder) translate(name string, data []byte) error {
+	data = bytes.TrimSpace(data)
 	switch {
 	case string(data) == "[DONE]" && s.id == "":
 		return answer.Bad("The upstream's stream is empty.", nil)
 	case string(data) == "[DONE]":
 		return s.finish()
-	case event.Name == "error":
+	case name == "error":
 		return answer.ErrorFrame(data)
 	}
 	var c completion
@@ -198,7 +124,7 @@ func (s *messageEncoder) begin(id string) {
 		ID: id, Type: "message", Role: "assistant", Model: s.model,
 		Usage: usageOut{Input: unknown, CacheWrite: unknown, CacheRead: unknown, Output: unknown},
 	}}
-	s.event(start.Type, &start)
+	s.writeEvent(start.Type, &start)
 }
 
 // finish ends the message.
@@ -215,14 +141,14 @@ func (s *messageEncoder) finish() error {
 		Delta delta    `json:"delta"`
 		Usage usageOut `json:"usage"`
 	}{"message_delta", delta{StopReason: stopReason(s.reason, len(s.content.calls) > 0, s.refused)}, messageUsage(&s.report)}
-	s.event(end.Type, &end)
+	s.writeEvent(end.Type, &end)
 	s.out = sse.AppendEvent(s.out, "message_stop", []byte(`{"type":"message_stop"}`))
 	s.complete = true
 	return nil
 }
 
-// event appends an event whose parts are strings and counts.
-func (s *messageEncoder) event(name string, v any) {
+// writeEvent appends an event whose parts are strings and counts.
+func (s *messageEncoder) writeEvent(name string, v any) {
 	if data, err := json.Marshal(v); err == nil { // strings that were decoded and counts can be encoded
 		s.out = sse.AppendEvent(s.out, name, data)
 	}
