@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
@@ -30,7 +31,7 @@ func Parse(data []byte) (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.setBody(o)
+	r.parsed.SetBody(o)
 	for i := range o.Members {
 		m := &o.Members[i]
 		r.readField(m.Name, m.Value.Of(data))
@@ -43,36 +44,28 @@ func Parse(data []byte) (*Request, error) {
 func Encode(typed *Request) (*Request, error) { return rule.Encode(typed, Parse) }
 
 // Field is the JSON of any top-level member; nil if there is none.
-func (r *Request) Field(name string) []byte {
-	if r.parsed.object.Src != nil {
-		return r.parsed.object.Raw(name)
-	}
-	if o, err := rawjson.Index(r.Extra, nil, nil); err == nil {
-		return o.Raw(name)
-	}
-	return nil
-}
+func (r *Request) Field(name string) []byte { return r.parsed.Field(name, r.Extra) }
 
 // readField checks one top-level member against the common table and copies
 // it into the view. A null counts as absent.
 func (r *Request) readField(name string, raw []byte) {
 	if rule.IsCacheControl([]byte(name)) {
-		r.parsed.paid.CacheControl(raw, "")
+		r.parsed.Paid.CacheControl(raw, "")
 	}
-	if name == "messages" || rawjson.IsNull(raw) || !r.parsed.problem.Obeys(fields, name, raw) {
+	if name == "messages" || rawjson.IsNull(raw) || !r.parsed.Problem.Obeys(fields, name, raw) {
 		return
 	}
 	switch name {
 	case "model":
 		r.Model, _ = rawjson.String(raw)
 	case "temperature":
-		r.Temperature = number(raw)
+		r.Temperature = completion.Number(raw)
 	case "top_p":
-		r.TopP = number(raw)
+		r.TopP = completion.Number(raw)
 	case "presence_penalty":
-		r.PresencePenalty = number(raw)
+		r.PresencePenalty = completion.Number(raw)
 	case "frequency_penalty":
-		r.FrequencyPenalty = number(raw)
+		r.FrequencyPenalty = completion.Number(raw)
 	case "max_tokens":
 		r.MaxTokens, _ = rawjson.Int(raw)
 	case "max_completion_tokens":
@@ -100,11 +93,6 @@ func (r *Request) readField(name string, raw []byte) {
 	}
 }
 
-func number(raw []byte) *float64 {
-	f, _ := rawjson.Float(raw)
-	return &f
-}
-
 func (r *Request) readStreamOptions(raw []byte) {
 	o, err := rawjson.Index(raw, nil, nil)
 	if err != nil {
@@ -112,7 +100,7 @@ func (r *Request) readStreamOptions(raw []byte) {
 	}
 	include := o.Raw("include_usage")
 	if !rawjson.IsNull(include) && !rule.Bool().OK(include) {
-		r.parsed.problem.Note("stream_options.include_usage", rule.Bool().Text)
+		r.parsed.Problem.Note("stream_options.include_usage", rule.Bool().Text)
 	}
 	r.StreamOptions = &StreamOptions{IncludeUsage: string(include) == "true"}
 }
@@ -123,47 +111,15 @@ func (r *Request) readStop(raw []byte) {
 		return
 	}
 	if err := json.Unmarshal(raw, &r.Stop); err != nil {
-		r.parsed.problem.Note("stop", "a list of strings")
+		r.parsed.Problem.Note("stop", "a list of strings")
 	}
 }
 
-// roles are what messages[].role may be; developer is sent as it is
-// (decisions.md, Chat).
+// roles are what messages[].role may be; developer is sent as it is.
 var roles = []string{"system", "user", "assistant", "tool", "developer"}
 
-// readMessages reads the messages member in the parser's one pass.
-func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
-	if rd.Kind() != '[' {
-		if rd.Kind() != 'n' {
-			r.parsed.problem.Note("messages", "an array of message objects")
-		}
-		_, err := rd.Skip()
-		return err
-	}
-	r.Messages = make([]Message, 0, 4)
-	return rd.Array(func(i int) error {
-		if !r.countElement("messages") {
-			_, err := rd.Skip()
-			return err
-		}
-		if rd.Kind() != '{' {
-			r.parsed.problem.Note(fmt.Sprintf("messages[%d]", i), "an object")
-			_, err := rd.Skip()
-			return err
-		}
-		return r.readMessage(rd, src, i)
-	})
-}
-
-// countElement counts one more message, content block, tool or tool call. It is false if
-// there are too many, or one before broke a rule: then only the syntax of what
-// follows is checked, and nothing is made of it.
-func (r *Request) countElement(param string) bool {
-	return !r.parsed.problem.Found() && r.parsed.elements.Add(&r.parsed.problem, param)
-}
-
-// The members that are read of a message, of a link, of a tool call and of the
-// function in it.
+// messageNames are the members that are read of a message; those below of a link, a
+// tool call and the function in it.
 var (
 	messageNames = rawjson.Names{"role", "content", "tool_calls", "name", "tool_call_id", "tools", "reasoning_content", "function_call", "refusal"}
 	linkNames    = rawjson.Names{"url"}
@@ -171,184 +127,186 @@ var (
 	calledNames  = rawjson.Names{"name", "arguments"}
 )
 
+// readMessages reads the messages member in the parser's one pass.
+func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
+	w := r.parsed.Walker(rd, src)
+	return w.Array("messages", element("messages"), "an array of message objects", func(i int) error {
+		if r.Messages == nil {
+			r.Messages = make([]Message, 0, 4)
+		}
+		m := messageReader{request: r, w: w, index: i}
+		err := m.read()
+		r.Messages = append(r.Messages, m.Message)
+		return err
+	})
+}
+
 // messageReader is a message while it is read.
 type messageReader struct {
 	Message
+	request  *Request
+	w        completion.Walker
 	index    int
 	hasTools bool // a system message that loads tools
 }
 
-func (r *Request) readMessage(rd *rawjson.Reader, src []byte, index int) error {
-	t := messageReader{index: index}
-	var given uint64
-	err := rd.Object(func(name []byte, key rawjson.Span) error {
-		at, err := messageNames.Find(name, key, &given)
-		if err != nil {
-			return err
+// element spells the elements of a list, and the list itself where i is negative.
+func element(list string) func(i int) string {
+	return func(i int) string {
+		if i < 0 {
+			return list
 		}
-		known := ""
-		if at >= 0 {
-			known = messageNames[at]
-		}
-		switch known {
+		return fmt.Sprintf("%s[%d]", list, i)
+	}
+}
+
+// param is the name of a member of the message.
+func (m *messageReader) param(name string) string {
+	return fmt.Sprintf("messages[%d].%s", m.index, name)
+}
+
+// block is the name of a block of the message's content.
+func (m *messageReader) block(index int) string { return element(m.param("content"))(index) }
+
+// read reads the message, and checks what only the whole of it shows.
+func (m *messageReader) read() error {
+	err := m.w.Object(messageNames, func(name string) (bool, error) {
+		switch name {
 		case "content":
-			return r.readContent(rd, src, &t)
+			return true, m.readContent()
 		case "tool_calls":
-			return r.readToolCalls(rd, src, &t)
+			return true, m.readToolCalls()
 		}
-		cache := rule.IsCacheControl(name)
-		span, err := rd.Skip()
-		if err != nil {
-			return err
-		}
-		r.readMessageField(&t, known, span.Of(src))
-		if cache {
-			r.parsed.paid.CacheControl(span.Of(src), fmt.Sprintf("messages[%d]", index))
-		}
-		return nil
-	})
+		return false, nil
+	}, m.readMember)
 	if err != nil {
 		return err
 	}
-	r.checkMessage(&t)
-	r.Messages = append(r.Messages, t.Message)
+	problem := m.w.Problem
+	switch {
+	case m.Role == "":
+		problem.Note(m.param("role"), rule.Words(roles))
+	case m.ToolCallID != "" && m.Role != "tool":
+		problem.Note(m.param("tool_call_id"), `absent unless the role is "tool"`)
+	case !m.Content.IsNull():
+	case m.Role == "assistant" && len(m.ToolCalls) > 0:
+	case m.Role == "system" && m.hasTools:
+	default:
+		problem.Note(m.param("content"), "a string or an array of content blocks")
+	}
 	return nil
 }
 
-// countText counts a member of a message besides its content, whose text a vendor may
-// bill whatever the member is called.
-func (r *Request) countText(raw []byte) {
-	if raw[0] == '"' {
-		r.parsed.quarters += estimate.StringQuarters(raw)
-	} else if !rawjson.IsNull(raw) {
-		r.parsed.quarters += estimate.Quarters(raw)
+// readMember reads a member that is neither the content nor the tool calls.
+func (m *messageReader) readMember(f completion.Member) {
+	if f.IsCache {
+		m.w.Paid.CacheControl(f.Raw, fmt.Sprintf("messages[%d]", m.index))
 	}
-}
-
-func (r *Request) readMessageField(t *messageReader, name string, raw []byte) {
-	if name != "role" {
-		r.countText(raw)
+	if f.Name != "role" {
+		m.countText(f.Raw)
 	}
-	if rawjson.IsNull(raw) {
+	if rawjson.IsNull(f.Raw) {
 		return
 	}
-	switch name {
+	switch f.Name {
 	case "tools":
-		t.hasTools = raw[0] == '['
-		r.readLoadedTools(raw, t.param(name))
+		m.hasTools = f.Raw[0] == '['
+		m.readLoadedTools(f.Raw)
 		return
 	case "", "function_call", "refusal":
 		return
 	}
-	s, ok := rawjson.String(raw)
+	s, ok := rawjson.String(f.Raw)
 	if !ok {
-		r.parsed.problem.Note(t.param(name), "a string")
+		m.w.Problem.Note(m.param(f.Name), "a string")
 		return
 	}
-	switch name {
+	switch f.Name {
 	case "role":
-		t.Role = role(s)
-		if t.Role == "" {
-			r.parsed.problem.Note(t.param(name), rule.Words(roles))
+		m.Role = completion.Known(roles, s)
+		if m.Role == "" {
+			m.w.Problem.Note(m.param(f.Name), rule.Words(roles))
 		}
 	case "name":
-		t.Name = s
+		m.Name = s
 	case "tool_call_id":
-		t.ToolCallID = s
+		m.ToolCallID = s
 	case "reasoning_content":
-		t.ReasoningContent = s
+		m.ReasoningContent = s
 	}
 }
 
-// readLoadedTools looks for tools that the vendor runs among those that a message
+// countText counts a member of a message besides its content, whose text a vendor
+// may bill whatever the member is called.
+func (m *messageReader) countText(raw []byte) {
+	if raw[0] == '"' {
+		m.request.parsed.Quarters += estimate.StringQuarters(raw)
+	} else if !rawjson.IsNull(raw) {
+		m.request.parsed.Quarters += estimate.Quarters(raw)
+	}
+}
+
+// readLoadedTools looks for tools that the vendor runs among those that the message
 // loads.
-func (r *Request) readLoadedTools(raw []byte, param string) {
+func (m *messageReader) readLoadedTools(raw []byte) {
 	if raw[0] != '[' {
 		return
 	}
+	param := m.param("tools")
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
 	rawjson.EachUntil(raw, func(i int, at rawjson.Span) bool {
-		if r.countElement(param) && rawjson.IndexInto(o, at.Of(raw), nil, nil) == nil {
-			r.parsed.paid.Tool(o, fmt.Sprintf("%s[%d]", param, i), clientTool)
+		if m.request.parsed.CountElement(param) && rawjson.IndexInto(o, at.Of(raw), nil, nil) == nil {
+			m.w.Paid.Tool(o, element(param)(i), clientTool)
 		}
-		return !r.parsed.problem.Found()
+		return !m.w.Problem.Found()
 	})
 }
 
-// role returns the role's constant; "" if there is no such role.
-func role(s string) string {
-	for _, known := range roles {
-		if s == known {
-			return known
-		}
-	}
-	return ""
-}
-
-func (t *messageReader) param(name string) string {
-	return fmt.Sprintf("messages[%d].%s", t.index, name)
-}
-
-// element is the name of an element of one of the message's lists.
-func (t *messageReader) element(list string, index int) string {
-	return t.param(fmt.Sprintf("%s[%d]", list, index))
-}
-
-// checkMessage checks what only the whole message shows.
-func (r *Request) checkMessage(t *messageReader) {
-	switch {
-	case t.Role == "":
-		r.parsed.problem.Note(t.param("role"), rule.Words(roles))
-	case t.ToolCallID != "" && t.Role != "tool":
-		r.parsed.problem.Note(t.param("tool_call_id"), `absent unless the role is "tool"`)
-	case !t.Content.IsNull():
-	case t.Role == "assistant" && len(t.ToolCalls) > 0:
-	case t.Role == "system" && t.hasTools:
-	default:
-		r.parsed.problem.Note(t.param("content"), "a string or an array of content blocks")
-	}
-}
-
-func (r *Request) readContent(rd *rawjson.Reader, src []byte, t *messageReader) error {
-	start := rd.Kind()
-	if start != '[' {
-		span, err := rd.Skip()
-		if err != nil {
-			return err
-		}
-		t.Content = Content{span.Of(src)}
-		if start != '"' && start != 'n' {
-			r.parsed.problem.Note(t.param("content"), "a string or an array of content blocks")
-		}
-		return nil
-	}
-	from := 0
-	err := rd.Array(func(i int) error {
-		if i == 0 {
-			from = int(rd.Offset())
-		}
-		if !r.countElement("messages") {
-			_, err := rd.Skip()
-			return err
-		}
-		if rd.Kind() != '{' {
-			r.parsed.problem.Note(t.element("content", i), "an object")
-			_, err := rd.Skip()
-			return err
-		}
-		return r.readBlock(rd, src, t, i)
-	})
+// readContent reads a string or a list of blocks.
+func (m *messageReader) readContent() error {
+	raw, err := m.w.Content("messages", m.block, m.readBlock)
 	if err != nil {
 		return err
 	}
-	if from == 0 {
-		r.parsed.problem.Note(t.param("content"), "a string or a non-empty array of content blocks")
-		t.Content = Content{[]byte("[]")}
-		return nil
+	m.Content = Content{raw}
+	if string(raw) == "[]" {
+		m.w.Problem.Note(m.param("content"), "a string or a non-empty array of content blocks")
 	}
-	t.Content = Content{src[from-1 : rd.Offset()]}
 	return nil
+}
+
+// readToolCalls reads the calls that an assistant's message makes.
+func (m *messageReader) readToolCalls() error {
+	at := func(i int) string { return element(m.param("tool_calls"))(i) } // spelled for a refusal only
+	return m.w.Array("messages", at, "an array of tool calls", func(int) error {
+		var call ToolCall
+		err := m.w.Object(callNames, func(name string) (bool, error) {
+			if name != "function" || m.w.Reader.Kind() != '{' {
+				return false, nil
+			}
+			return true, m.w.Object(calledNames, nil, func(f completion.Member) {
+				m.countText(f.Raw)
+				switch f.Name {
+				case "name":
+					call.Function.Name, _ = rawjson.String(f.Raw)
+				case "arguments":
+					call.Function.Arguments, _ = rawjson.String(f.Raw)
+				}
+			})
+		}, func(f completion.Member) {
+			switch f.Name {
+			case "type":
+				call.Type, _ = rawjson.String(f.Raw)
+				return
+			case "id":
+				call.ID, _ = rawjson.String(f.Raw)
+			}
+			m.countText(f.Raw)
+		})
+		m.ToolCalls = append(m.ToolCalls, call)
+		return err
+	})
 }
 
 // block is a content block while it is read.
@@ -358,71 +316,53 @@ type block struct {
 	url     []byte
 }
 
-// blockTypes are the content blocks that are accepted (decisions.md, Chat).
-// Each has a member of its own name.
+// blockTypes are the content blocks that are accepted. Each has a member of its own
+// name.
 var blockTypes = [...]string{"text", "image_url", "video_url", "audio_url", "input_audio", "file"}
 
 // blockNames are the members that are read of a block: those of blockTypes, then
 // its type.
-var blockNames = rawjson.Names{"text", "image_url", "video_url", "audio_url", "input_audio", "file", "type"}
+var blockNames = append(rawjson.Names(blockTypes[:]), "type")
 
-func (r *Request) readBlock(rd *rawjson.Reader, src []byte, t *messageReader, index int) error {
+// readBlock reads one content block.
+func (m *messageReader) readBlock(index int) error {
 	var b block
-	var given uint64
-	err := rd.Object(func(name []byte, key rawjson.Span) error {
-		at, err := blockNames.Find(name, key, &given)
-		if err != nil {
-			return err
+	err := m.w.Object(blockNames, func(name string) (bool, error) {
+		if !strings.HasSuffix(name, "_url") || m.w.Reader.Kind() != '{' {
+			return false, nil
 		}
-		if at >= 0 && strings.HasSuffix(blockNames[at], "_url") && rd.Kind() == '{' {
-			b.members[at] = []byte("{}")
-			return b.readLink(rd, src)
-		}
-		cache := rule.IsCacheControl(name)
-		span, err := rd.Skip()
+		b.members[slices.Index(blockTypes[:], name)] = []byte("{}")
+		return true, m.w.Object(linkNames, nil, func(f completion.Member) {
+			if f.Name == "url" {
+				b.url = f.Raw
+			}
+		})
+	}, func(f completion.Member) {
 		switch {
-		case err != nil:
-			return err
-		case at == len(blockTypes):
-			b.kind, _ = rawjson.String(span.Of(src))
-		case at >= 0:
-			b.members[at] = span.Of(src)
-		case cache:
-			r.parsed.paid.CacheControl(span.Of(src), t.param(fmt.Sprintf("content[%d]", index)))
+		case f.Name == "type":
+			b.kind, _ = rawjson.String(f.Raw)
+		case f.Name != "":
+			b.members[slices.Index(blockTypes[:], f.Name)] = f.Raw
+		case f.IsCache:
+			m.w.Paid.CacheControl(f.Raw, m.block(index))
 		}
-		return nil
 	})
 	if err == nil {
-		r.checkBlock(&b, t, index)
+		m.checkBlock(&b, index)
 	}
 	return err
 }
 
-func (b *block) readLink(rd *rawjson.Reader, src []byte) error {
-	var given uint64
-	return rd.Object(func(name []byte, key rawjson.Span) error {
-		at, err := linkNames.Find(name, key, &given)
-		if err != nil {
-			return err
-		}
-		span, err := rd.Skip()
-		if err == nil && at >= 0 {
-			b.url = span.Of(src)
-		}
-		return err
-	})
-}
-
 // checkBlock checks one content block and counts what is not text.
-func (r *Request) checkBlock(b *block, t *messageReader, index int) {
+func (m *messageReader) checkBlock(b *block, index int) {
 	at := slices.Index(blockTypes[:], b.kind)
 	if at < 0 {
-		r.parsed.problem.Note(t.element("content", index)+".type", rule.Words(blockTypes[:]))
+		m.w.Problem.Note(m.block(index)+".type", rule.Words(blockTypes[:]))
 		return
 	}
 	for i, other := range blockTypes { // or a vendor that reads it would count what was not counted here
 		if i != at && i > 0 && b.members[i] != nil && !rawjson.IsNull(b.members[i]) {
-			r.parsed.problem.Note(t.element("content", index)+"."+other, "left out of a block of type "+strconv.Quote(b.kind))
+			m.w.Problem.Note(m.block(index)+"."+other, "left out of a block of type "+strconv.Quote(b.kind))
 			return
 		}
 	}
@@ -430,27 +370,27 @@ func (r *Request) checkBlock(b *block, t *messageReader, index int) {
 	switch b.kind {
 	case "text":
 		if member == nil || member[0] != '"' {
-			r.parsed.problem.Note(t.element("content", index)+".text", "a string")
+			m.w.Problem.Note(m.block(index)+".text", "a string")
 		}
 	case "image_url", "video_url", "audio_url":
 		if !isMediaURL(b.url) {
-			r.parsed.problem.Note(t.element("content", index)+"."+b.kind+".url", "an absolute http, https or data URL")
+			m.w.Problem.Note(m.block(index)+"."+b.kind+".url", "an absolute http, https or data URL")
 		}
 		linked := !estimate.IsDataURL(b.url)
 		if b.kind == "image_url" && (linked || estimate.IsImageURL(b.url)) {
-			r.parsed.media.AddImage(b.url, linked)
+			m.w.Media.AddImage(b.url, linked)
 		} else {
-			r.parsed.media.AddFile(b.url, linked, "")
+			m.w.Media.AddFile(b.url, linked, "")
 		}
 	default:
 		if member == nil || member[0] != '{' {
-			r.parsed.problem.Note(t.element("content", index)+"."+b.kind, "an object")
+			m.w.Problem.Note(m.block(index)+"."+b.kind, "an object")
 		}
 		kind := "application/pdf"
 		if b.kind == "input_audio" {
 			kind = "audio/"
 		}
-		r.parsed.media.AddFile(mediaContent(member), !inBody(member), kind)
+		m.w.Media.AddFile(mediaContent(member), !inBody(member), kind)
 	}
 }
 
@@ -515,87 +455,4 @@ func isMediaURL(raw []byte) bool {
 		return strings.Contains(s, ",")
 	}
 	return false
-}
-
-func (r *Request) readToolCalls(rd *rawjson.Reader, src []byte, t *messageReader) error {
-	if rd.Kind() != '[' {
-		if rd.Kind() != 'n' {
-			r.parsed.problem.Note(t.param("tool_calls"), "an array of tool calls")
-		}
-		_, err := rd.Skip()
-		return err
-	}
-	return rd.Array(func(i int) error {
-		if !r.countElement("messages") {
-			_, err := rd.Skip()
-			return err
-		}
-		if rd.Kind() != '{' {
-			r.parsed.problem.Note(t.element("tool_calls", i), "an object")
-			_, err := rd.Skip()
-			return err
-		}
-		var call ToolCall
-		err := r.readToolCall(rd, src, &call)
-		t.ToolCalls = append(t.ToolCalls, call)
-		return err
-	})
-}
-
-func (r *Request) readToolCall(rd *rawjson.Reader, src []byte, call *ToolCall) error {
-	var given uint64
-	return rd.Object(func(name []byte, key rawjson.Span) error {
-		at, err := callNames.Find(name, key, &given)
-		if err != nil {
-			return err
-		}
-		known := ""
-		if at >= 0 {
-			known = callNames[at]
-		}
-		if known == "function" && rd.Kind() == '{' {
-			return r.readCalled(rd, src, &call.Function)
-		}
-		span, err := rd.Skip()
-		if err != nil {
-			return err
-		}
-		switch raw := span.Of(src); known {
-		case "id":
-			call.ID, _ = rawjson.String(raw)
-			r.countText(raw)
-		case "type":
-			call.Type, _ = rawjson.String(raw)
-		default:
-			r.countText(raw)
-		}
-		return nil
-	})
-}
-
-func (r *Request) readCalled(rd *rawjson.Reader, src []byte, f *CalledFunction) error {
-	var given uint64
-	return rd.Object(func(name []byte, key rawjson.Span) error {
-		at, err := calledNames.Find(name, key, &given)
-		if err != nil {
-			return err
-		}
-		known := ""
-		if at >= 0 {
-			known = calledNames[at]
-		}
-		span, err := rd.Skip()
-		if err != nil {
-			return err
-		}
-		raw := span.Of(src)
-		r.countText(raw)
-		switch known {
-		case "name":
-			f.Name, _ = rawjson.String(raw)
-		case "arguments":
-			f.Arguments, _ = rawjson.String(raw)
-		}
-		return nil
-	})
 }

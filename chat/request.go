@@ -9,9 +9,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/internal/estimate"
+	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -43,27 +42,13 @@ type Request struct {
 
 	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
 
-	parsed parsed
+	parsed completion.Request // what Parse finds besides the fields
 }
 
 // StreamOptions say what a stream carries besides content.
 type StreamOptions struct {
 	IncludeUsage bool           `json:"include_usage,omitzero"` // a last chunk with the usage
 	Extra        jsontext.Value `json:",embed"`
-}
-
-// parsed is what Parse finds besides the fields.
-type parsed struct {
-	body    upstream.Body
-	object  rawjson.Object
-	problem rule.Problem // the first rule that the request breaks
-	paid    rule.Paid    // what has no price, below the top level
-
-	elements rule.Elements
-	media    estimate.Media
-	quarters int64 // of the tokens of what the messages hold besides content
-	size     int64 // of the body, in bytes
-	gist     *gist // of a request whose bytes are gone
 }
 
 // Function is one tool of type "function".
@@ -88,11 +73,11 @@ func (r *Request) OutputBound() int64 { return max(r.MaxTokens, r.MaxCompletionT
 
 // Source is the body as the caller sent it; nil for a Request that did not come
 // from [Parse]. It must not be modified.
-func (r *Request) Source() []byte { return r.parsed.object.Src }
+func (r *Request) Source() []byte { return r.parsed.Object.Src }
 
 // Body is the request as it goes upstream before any edit. It is empty for a
 // Request that did not come from [Parse].
-func (r *Request) Body() upstream.Body { return r.parsed.body }
+func (r *Request) Body() upstream.Body { return r.parsed.Body }
 
 // Message is one turn of a conversation, in requests and in answers.
 type Message struct {
@@ -276,7 +261,7 @@ func JSONObject() jsontext.Value { return jsontext.Value(`{"type":"json_object"}
 func (r *Request) Prepared(most int64) upstream.Body {
 	body := r.Body()
 	if r.Stream {
-		raw := r.parsed.object.Raw("stream_options")
+		raw := r.parsed.Object.Raw("stream_options")
 		if asking := withUsage(raw); !bytes.Equal(asking, raw) {
 			body = body.Set("stream_options", asking)
 		}
@@ -320,12 +305,6 @@ func withUsage(raw []byte) []byte {
 	return o.Apply(nil, rawjson.Set("include_usage", []byte("true")))
 }
 
-// gist is what is kept of what [Request.Summary] leaves out.
-type gist struct {
-	model    []byte // its id, as the request spells it
-	quarters int64  // of the tokens of the text
-}
-
 // Summary returns what of the request matters once a stream has begun: bounds,
 // estimates and a [Tap] say the same by it. It refers to none of the request's
 // bytes, which may be many, and has neither a body nor messages.
@@ -333,10 +312,7 @@ func (r *Request) Summary() *Request {
 	return &Request{
 		Model: r.Model, MaxTokens: r.MaxTokens, MaxCompletionTokens: r.MaxCompletionTokens,
 		N: r.N, Stream: r.Stream, StreamOptions: r.StreamOptions,
-		parsed: parsed{
-			size: r.parsed.size, media: r.parsed.media,
-			gist: &gist{bytes.Clone(r.quotedModel()), r.quarters()},
-		},
+		parsed: r.parsed.Summary(r.Model, r.quarters()),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
@@ -146,30 +147,19 @@ func (r *Request) ReadAnswer(data []byte, b MediaBound) (Answer, error) {
 	p.read(s.nested)
 	var few [2]rawjson.Edit
 	body := o.Apply(make([]byte, 0, len(data)+len(r.Model)+16), r.publicEdits(few[:0], o)...)
-	return Answer{body, r.usage(&p, s.quarters, b), estimate.Tokens(s.quarters)}, nil
+	return Answer{body, r.usage(&p, s.text.Quarters, b), estimate.Tokens(s.text.Quarters)}, nil
 }
 
 // publicEdits are the edits that every answer and chunk gets: the public
 // model id, and no `"error": null`, which kills clients.
 func (r *Request) publicEdits(edits []rawjson.Edit, o *rawjson.Object) []rawjson.Edit {
 	if model := o.Raw("model"); model != nil {
-		edits = append(edits, rawjson.Set("model", r.quotedModel()))
+		edits = append(edits, rawjson.Set("model", r.parsed.Model(r.Model)))
 	}
 	if o.Raw("error") != nil {
 		edits = append(edits, rawjson.Delete("error"))
 	}
 	return edits
-}
-
-// quotedModel is the request's own spelling of the public model id.
-func (r *Request) quotedModel() []byte {
-	if r.parsed.gist != nil {
-		return r.parsed.gist.model
-	}
-	if raw := r.parsed.object.Raw("model"); raw != nil {
-		return raw
-	}
-	return rawjson.Quote(nil, r.Model)
 }
 
 // usage is what was reported; a side of it that was not, or not as a usable
@@ -180,24 +170,22 @@ func (r *Request) usage(p *report, quarters int64, b MediaBound) billing.Usage {
 	if !p.Has[prompt] {
 		c[prompt] = max(r.InputEstimate(b), c[cached]+c[cacheWrite])
 	}
-	if !p.Has[completion] {
-		c[completion] = max(estimate.Tokens(quarters), c[reasoning])
+	if !p.Has[output] {
+		c[output] = max(estimate.Tokens(quarters), c[reasoning])
 	}
 	u := full.usage()
-	u.Estimated = !p.Has[prompt] || !p.Has[completion]
+	u.Estimated = !p.Has[prompt] || !p.Has[output]
 	u.Zero = u.Zero && !u.Estimated
 	return u
 }
 
 // seen is what one answer or chunk holds, gathered in the one pass that checks it.
 type seen struct {
-	choices  bool         // there is a choices array
-	count    int          // its length
-	quarters int64        // text in it, in quarter tokens
-	texts    int          // the strings that it is in
-	text     rawjson.Span // the last of them
-	finished bool         // a choice has a finish_reason
-	nested   []byte       // choices[].usage, where some vendors put it
+	choices  bool // there is a choices array
+	count    int  // its length
+	text     completion.Text
+	finished bool   // a choice has a finish_reason
+	nested   []byte // choices[].usage, where some vendors put it
 }
 
 // readChoices reads the choices member. inner is "message" or "delta".
@@ -243,7 +231,7 @@ func (s *seen) readText(rd *rawjson.Reader, src, name []byte) error {
 	case "content", "reasoning_content", "reasoning", "refusal":
 		span, err := rd.Skip()
 		if err == nil {
-			s.wrote(span.Of(src), span)
+			s.text.Add(span.Of(src), span)
 		}
 		return err
 	}
@@ -265,7 +253,7 @@ func (s *seen) readCall(rd *rawjson.Reader, src []byte) error {
 			written := string(name) == "name" || string(name) == "arguments"
 			span, err := rd.Skip()
 			if err == nil && written {
-				s.wrote(span.Of(src), span)
+				s.text.Add(span.Of(src), span)
 			}
 			return err
 		})

@@ -25,7 +25,7 @@ func (r *Request) checkFormat(raw []byte) {
 	}
 	kind, ok := rawjson.String(o.Raw("type"))
 	if !ok {
-		r.parsed.problem.Note("response_format.type", `a string such as "json_object"`)
+		r.parsed.Problem.Note("response_format.type", `a string such as "json_object"`)
 		return
 	}
 	if kind != "json_schema" {
@@ -34,19 +34,19 @@ func (r *Request) checkFormat(raw []byte) {
 	const param = "response_format.json_schema"
 	described, err := rawjson.Index(orNull(o.Raw("json_schema")), nil, nil)
 	if err != nil {
-		r.parsed.problem.Note(param, "an object that holds a schema")
+		r.parsed.Problem.Note(param, "an object that holds a schema")
 		return
 	}
-	if !r.parsed.problem.Schema(param+".schema", described.Raw("schema")) {
+	if !r.parsed.Problem.Schema(param+".schema", described.Raw("schema")) {
 		return
 	}
 	const most = 32_768 // names, values and brackets: each is checked
 	if err := rawjson.Within(orNull(described.Raw("schema")), rawjson.Bounds{Tokens: most}); err != nil {
-		r.parsed.problem.Refuse(param+".schema", fmt.Sprintf("%q is too large: %s of it.", param+".schema", err))
+		r.parsed.Problem.Refuse(param+".schema", fmt.Sprintf("%q is too large: %s of it.", param+".schema", err))
 		return
 	}
 	if err := checkSchema(orNull(described.Raw("schema"))); err != nil {
-		r.parsed.problem.Refuse(param+".schema",
+		r.parsed.Problem.Refuse(param+".schema",
 			fmt.Sprintf("%q must be a valid JSON Schema (draft 2020-12): %s.", param+".schema", err))
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
@@ -20,14 +21,13 @@ type Tap struct {
 	options TapOptions
 	report  report
 
-	quarters int64  // text delivered, in quarter tokens
-	fresh    bool   // nothing was delivered since the last report
-	id       []byte // the stream's id as the client knows it, quoted
-	minted   bool   // id was minted here and replaces the upstream's
-	shown    bool   // the client got a usage chunk
+	delivered completion.Meter
+	id        []byte // the stream's id as the client knows it, quoted
+	minted    bool   // id was minted here and replaces the upstream's
+	shown     bool   // the client got a usage chunk
 
-	last   likeness        // of the chunk before
-	object *rawjson.Object // of the event at hand
+	last   completion.Template // of the chunk before
+	object *rawjson.Object     // of the event at hand
 	edits  []rawjson.Edit
 }
 
@@ -38,41 +38,32 @@ type TapOptions struct {
 	Created int64         // Unix seconds, for chunks that the gateway makes
 }
 
-// Kind says what an event was.
-type Kind uint8
-
-// The kinds of events.
-const (
-	Withheld Kind = iota // not for the client
-	Empty                // a chunk without content
-	Produced             // a chunk with content, a finish reason or usage
-	Done                 // the end of a complete stream
-)
-
 // NewTap returns a Tap for the request's stream.
 func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o} }
 
 // Event appends what the client gets of one upstream event to dst. It fails
 // with the fault.BadGateway that ends the stream if the event is an error frame
-// or not one JSON object. At Done it appends the usage chunk that the client
-// asked for, if the upstream gave none, but not the terminator: see [Terminator].
-func (t *Tap) Event(dst []byte, name string, data []byte) ([]byte, Kind, error) {
-	if text, ok := t.last.text(data); ok && name != "error" {
-		return t.last.append(dst, text), t.count(&seen{quarters: estimate.Quarters(text)}), nil
+// or not one JSON object. At the end of a complete stream it is done, and appends
+// the usage chunk that the client asked for, if the upstream gave none, but not
+// the terminator: see [Terminator].
+func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
+	if text, ok := t.last.Match(name, data); ok {
+		t.delivered.Wrote(estimate.Quarters(text))
+		return t.last.Append(dst, text), false, nil
 	}
 	if string(bytes.TrimSpace(data)) == "[DONE]" {
-		return t.usageChunk(dst), Done, nil
+		return t.usageChunk(dst), true, nil
 	}
 	var s seen
 	t.object = rawjson.Borrow()
 	defer t.giveBack()
 	if err := t.index(data, &s); err != nil {
-		return dst, Withheld, err
+		return dst, false, err
 	}
 	if name == "error" {
-		return dst, Withheld, answer.ErrorFrame(data)
+		return dst, false, answer.ErrorFrame(data)
 	}
-	return t.chunk(dst, &s)
+	return t.chunk(dst, name, &s), false, nil
 }
 
 // giveBack ends the use of the index: a stream may be silent for long.
@@ -119,45 +110,31 @@ func Opening(name string, data []byte) (content bool, err error) {
 	if err := t.index(data, &s); err != nil {
 		return true, err
 	}
-	return s.quarters > 0 || s.finished, nil
+	return s.text.Quarters > 0 || s.finished, nil
 }
 
 // chunk rewrites one chunk.
-func (t *Tap) chunk(dst []byte, s *seen) ([]byte, Kind, error) {
-	kind := t.count(s)
+func (t *Tap) chunk(dst []byte, name string, s *seen) []byte {
+	t.delivered.Wrote(s.text.Quarters)
 	usage := t.object.Raw("usage")
-	told := t.report.read(usage)
-	told = t.report.read(s.nested) || told
-	t.fresh = t.fresh || told
-	if !rawjson.IsNull(usage) || !rawjson.IsNull(s.nested) {
-		kind = Produced
+	counted := t.report.read(usage)
+	if t.report.read(s.nested) || counted {
+		t.delivered.Counted()
 	}
 	t.edits = t.request.publicEdits(t.edits[:0], t.object)
 	if usage != nil && !t.request.WantsUsage() {
 		if s.count == 0 && !rawjson.IsNull(usage) {
-			return dst, Withheld, nil
+			return dst
 		}
 		t.edits = append(t.edits, rawjson.Delete("usage"))
 	}
 	t.shown = t.shown || (t.request.WantsUsage() && !rawjson.IsNull(usage))
 	t.keepID()
 	out := t.write(dst)
-	if rawjson.IsNull(usage) {
-		t.last.learn(t.object.Src, out[len(dst):], s)
+	if rawjson.IsNull(usage) && !s.finished && s.nested == nil {
+		t.last.Learn(name, t.object.Src, out[len(dst):], &s.text)
 	}
-	return out, kind, nil
-}
-
-// count notes what the chunk delivers.
-func (t *Tap) count(s *seen) Kind {
-	if s.quarters > 0 {
-		t.quarters += s.quarters
-		t.fresh = false
-	}
-	if s.quarters > 0 || s.finished {
-		return Produced
-	}
-	return Empty
+	return out
 }
 
 // keepID keeps one id for the whole stream: an accumulator refuses a changed one.
@@ -184,9 +161,9 @@ func (t *Tap) write(dst []byte) []byte {
 // Usage is what was consumed until now. Text delivered after the upstream's
 // last report is estimated, as is everything if there was no report.
 func (t *Tap) Usage() billing.Usage {
-	u := t.request.usage(&t.report, t.quarters, t.options.Media)
-	if out := estimate.Tokens(t.quarters); t.report.Has[completion] && !t.fresh && out > u.Output {
-		u.Output, u.Estimated, u.Zero = out, true, false
+	u := t.request.usage(&t.report, t.delivered.Quarters, t.options.Media)
+	if t.report.Has[output] {
+		u = t.delivered.Raised(u)
 	}
 	return u
 }
@@ -196,7 +173,7 @@ func (t *Tap) Output() int64 { return max(t.Said(), t.report.output()) }
 
 // Said is the number of output tokens by the text alone, whatever the upstream
 // reports.
-func (t *Tap) Said() int64 { return estimate.Tokens(t.quarters) }
+func (t *Tap) Said() int64 { return t.delivered.Tokens() }
 
 // Heartbeat appends an empty chunk that keeps the connection alive. Before the
 // upstream's first chunk it fixes the stream's id.
@@ -237,7 +214,7 @@ func (t *Tap) head(dst []byte) []byte {
 	dst = append(dst, `,"object":"chat.completion.chunk","created":`...)
 	dst = strconv.AppendInt(dst, t.options.Created, 10)
 	dst = append(dst, `,"model":`...)
-	return append(dst, t.request.quotedModel()...)
+	return append(dst, t.request.parsed.Model(t.request.Model)...)
 }
 
 // usageChunk appends the usage chunk, once, to a client that asked for it and
@@ -259,63 +236,6 @@ func (t *Tap) usageChunk(dst []byte) []byte {
 
 // Terminator is the event that ends a complete stream.
 const Terminator = "data: [DONE]\n\n"
-
-// likeness is what a chunk has in common with the one before it: in most
-// streams everything but the text. A chunk that differs from a checked one only
-// inside a string, and there by plain characters, needs no check of its own,
-// and its edits are the same.
-type likeness struct {
-	before, after       []byte // the upstream's event around the text
-	outBefore, outAfter []byte // the client's, framing included
-}
-
-// longest is the size of a chunk beyond which no likeness is kept.
-const longest = 4 << 10
-
-// learn keeps what surrounds the chunk's only text, if it has just one and
-// nothing else in the chunk is of note. out is what the client gets of it.
-func (l *likeness) learn(src, out []byte, s *seen) {
-	l.before = l.before[:0]
-	if s.texts != 1 || s.finished || s.nested != nil || len(src) > longest || bytes.IndexByte(src, '\n') >= 0 {
-		return
-	}
-	quoted := s.text.Of(src)
-	if bytes.Count(out, quoted) != 1 {
-		return // where it stands is not certain
-	}
-	at := bytes.Index(out, quoted)
-	l.outBefore = append(l.outBefore[:0], out[:at+1]...)
-	l.outAfter = append(l.outAfter[:0], out[at+len(quoted)-1:]...)
-	l.before = append(l.before, src[:s.text.Start+1]...)
-	l.after = append(l.after[:0], src[s.text.End-1:]...)
-}
-
-// text is what a chunk has in the place of the text; false if that is not all
-// that is new.
-func (l *likeness) text(src []byte) ([]byte, bool) {
-	if len(l.before) == 0 || len(src) < len(l.before)+len(l.after) ||
-		!bytes.HasPrefix(src, l.before) || !bytes.HasSuffix(src, l.after) {
-		return nil, false
-	}
-	text := src[len(l.before) : len(src)-len(l.after)]
-	return text, rawjson.Plain(text)
-}
-
-// append appends the client's chunk with that text.
-func (l *likeness) append(dst, text []byte) []byte {
-	dst = append(dst, l.outBefore...)
-	dst = append(dst, text...)
-	return append(dst, l.outAfter...)
-}
-
-// wrote notes a string that the model wrote.
-func (s *seen) wrote(raw []byte, at rawjson.Span) {
-	if quarters := estimate.StringQuarters(raw); quarters > 0 {
-		s.quarters += quarters
-		s.texts++
-		s.text = at
-	}
-}
 
 // errorKinds are words with which an event says that it is an error, where it has
 // no member "error".
@@ -339,3 +259,6 @@ func isErrorEvent(o *rawjson.Object) bool {
 	_, message := rawjson.String(o.Raw("message"))
 	return message && !rawjson.IsNull(o.Raw("code")) || len(o.Members) == 1 && o.Raw("detail") != nil
 }
+
+// Done is what [Tap.Event] says at the end of a complete stream.
+const Done = true

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/tally"
 )
@@ -14,7 +15,7 @@ const (
 	prompt = iota
 	cached
 	cacheWrite
-	completion
+	output
 	reasoning
 	total
 )
@@ -22,7 +23,7 @@ const (
 // usageMembers are those of a usage object.
 var usageMembers = []tally.Member{
 	{Name: "prompt_tokens", Field: prompt},
-	{Name: "completion_tokens", Field: completion},
+	{Name: "completion_tokens", Field: output},
 	{Name: "total_tokens", Field: total},
 	{Name: "cached_tokens", Field: cached},
 	{Name: "prompt_tokens_details", Inner: []tally.Member{
@@ -34,15 +35,15 @@ var usageMembers = []tally.Member{
 
 // read takes in one usage object and reports whether it counts the output.
 // Anything else is ignored.
-func (p *report) read(raw []byte) (output bool) { return p.Read(raw, usageMembers)[completion] }
+func (p *report) read(raw []byte) (counted bool) { return p.Read(raw, usageMembers)[output] }
 
 // output is what was reported of it. Vendors that count reasoning beside the
 // completion (xAI, Gemini) tell all of it only in the total.
 func (p *report) output() int64 {
-	if !p.Has[prompt] || !p.Has[completion] {
-		return p.N[completion]
+	if !p.Has[prompt] || !p.Has[output] {
+		return p.N[output]
 	}
-	return max(p.N[completion], p.N[total]-p.N[prompt])
+	return max(p.N[output], p.N[total]-p.N[prompt])
 }
 
 // usage is the report in disjoint buckets.
@@ -93,63 +94,33 @@ func (r *Report) Read(usage []byte) { r.told.read(usage) }
 // reported is 0.
 func (r *Report) Usage() billing.Usage { return r.told.usage() }
 
-// Known says which sides were reported, be it as 0.
-func (r *Report) Known() (input, output bool) { return r.told.Has[prompt], r.told.Has[completion] }
+// Known says which sides were reported, be it as 0: the prompt and the completion.
+func (r *Report) Known() (in, out bool) { return r.told.Has[prompt], r.told.Has[output] }
 
-// MediaBound is how many input tokens are reserved for media that the gateway
-// does not look into (decisions.md, Chat).
+// MediaBound is how many input tokens are reserved for media that the gateway does
+// not look into.
 type MediaBound struct {
 	Image int64 // a picture; 0 means 2,000
 	Video int64 // video, audio or a file; 0 means 50,000
 }
 
-// Tokens is the bound of so many pictures, and of videos, sounds and files.
-func (b MediaBound) Tokens(images, videos int64) int64 {
-	if b.Image == 0 {
-		b.Image = 2_000
-	}
-	if b.Video == 0 {
-		b.Video = 50_000
-	}
-	return images*b.Image + videos*b.Video
-}
-
-// InputBound is an upper bound of the request's input tokens: a token is at
-// least one byte of the body, and media count by the configured bound.
+// InputBound is an upper bound of the request's input tokens: a token is at least
+// one byte of the body, and media count by the configured bound.
 func (r *Request) InputBound(b MediaBound) int64 {
-	m := r.parsed.media
-	return r.parsed.size - m.Bytes + b.Tokens(m.Images, m.Files)
-}
-
-// LinkedFactor is how many times its configured bound a medium may be counted as
-// whose size is not known, because the request only names where it lies.
-const LinkedFactor = 20
-
-// Linked is how many tokens above their bound so many pictures, and videos, sounds
-// and files, may be counted as that are not in a request's body.
-func (b MediaBound) Linked(images, videos int64) int64 {
-	return (LinkedFactor - 1) * b.Tokens(images, videos)
-}
-
-// Inline is how many tokens above their bound so many videos, sounds and files in a
-// request's body may be counted as, which their bytes allow to be most tokens. It
-// is no more than for as many that are elsewhere.
-func (b MediaBound) Inline(videos, most int64) int64 {
-	return min(max(most-b.Tokens(0, videos), 0), b.Linked(0, videos))
+	return r.parsed.InputBound(completion.MediaBound(b))
 }
 
 // LinkedBound is how many input tokens above [Request.InputBound] a vendor may
 // count, for media by URL and large files in the body.
 func (r *Request) LinkedBound(b MediaBound) int64 {
-	m := r.parsed.media
-	return b.Linked(m.LinkedImages, m.LinkedFiles) + b.Inline(m.Files-m.LinkedFiles, m.Largest)
+	return r.parsed.LinkedBound(completion.MediaBound(b))
 }
 
 // InputEstimate is the likely number of input tokens, for a charge where the
 // upstream reported nothing.
 func (r *Request) InputEstimate(b MediaBound) int64 {
-	m := r.parsed.media
-	return estimate.Tokens(max(r.quarters()-m.Quarters, 0)+m.Text) + b.Tokens(m.Images, m.Files-m.TextFiles)
+	m := r.parsed.Media
+	return estimate.Tokens(max(r.quarters()-m.Quarters, 0)+m.Text) + completion.MediaBound(b).Tokens(m.Images, m.Files-m.TextFiles)
 }
 
 // uncounted are the top-level members that are no part of a prompt, whatever they
@@ -162,13 +133,11 @@ var uncounted = []string{
 
 // quarters are those of the tokens of all that the request says.
 func (r *Request) quarters() int64 {
-	if r.parsed.gist != nil {
-		return r.parsed.gist.quarters
-	}
-	const perMessage = 4 // role and separators
-	quarters := r.parsed.quarters + estimate.Members(&r.parsed.object, uncounted)
-	for i := range r.Messages {
-		quarters += perMessage*4 + estimate.Quarters(r.Messages[i].Content.raw)
-	}
-	return quarters
+	return r.parsed.TextQuarters(uncounted, func(yield func([]byte) bool) {
+		for i := range r.Messages {
+			if !yield(r.Messages[i].Content.raw) {
+				return
+			}
+		}
+	})
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
-	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // fields is the table of the chat completion request (api.md). `messages` has
@@ -51,40 +50,33 @@ func Families() []Family { return []Family{delta} }
 // invalid_request_error that names the field.
 func (r *Request) Validate() error {
 	if r.Model == "" {
-		r.parsed.problem.Note("model", "given: the id of a model")
+		r.parsed.Problem.Note("model", "given: the id of a model")
 	}
 	if len(r.Messages) == 0 {
-		r.parsed.problem.Note("messages", "a non-empty array of message objects")
+		r.parsed.Problem.Note("messages", "a non-empty array of message objects")
 	}
 	if r.MaxTokens > 0 && r.MaxCompletionTokens > 0 && r.MaxTokens != r.MaxCompletionTokens {
-		r.parsed.problem.Refuse("max_completion_tokens", fmt.Sprintf(
+		r.parsed.Problem.Refuse("max_completion_tokens", fmt.Sprintf(
 			`"max_tokens" is %d and "max_completion_tokens" is %d. They bound the same: send one of them, or the same number in both.`, r.MaxTokens, r.MaxCompletionTokens))
 	}
 	for _, f := range Families() {
 		for _, m := range f.Models {
 			if m.ID == r.Model {
-				r.parsed.problem.AllObey(f.fields, &r.parsed.object, "")
+				r.parsed.Problem.AllObey(f.fields, &r.parsed.Object, "")
 			}
 		}
 	}
-	return r.parsed.problem.Err()
-}
-
-// setBody remembers the indexed body.
-func (r *Request) setBody(o rawjson.Object) {
-	r.parsed.object = o
-	r.parsed.body = upstream.ObjectBody(o)
-	r.parsed.size = int64(len(o.Src))
+	return r.parsed.Problem.Err()
 }
 
 // checkTools checks the form of tools: objects with a type, and a named
 // function where the type is "function".
 func (r *Request) checkTools(raw []byte) {
 	rawjson.EachUntil(raw, func(i int, at rawjson.Span) bool {
-		if r.countElement("tools") {
+		if r.parsed.CountElement("tools") {
 			r.checkTool(at.Of(raw), i)
 		}
-		return !r.parsed.problem.Found()
+		return !r.parsed.Problem.Found()
 	})
 }
 
@@ -93,7 +85,7 @@ func (r *Request) checkTools(raw []byte) {
 var toolRules = &rawjson.Rules{Once: true, Billed: []string{"type", "function", "name", "description", "parameters", "strict"}}
 
 func (r *Request) checkTool(raw []byte, i int) {
-	note := func(member, must string) { r.parsed.problem.Note(fmt.Sprintf("tools[%d]%s", i, member), must) }
+	note := func(member, must string) { r.parsed.Problem.Note(fmt.Sprintf("tools[%d]%s", i, member), must) }
 	if raw[0] != '{' {
 		note("", "an object")
 		return
@@ -102,10 +94,10 @@ func (r *Request) checkTool(raw []byte, i int) {
 	defer rawjson.GiveBack(o)
 	defer rawjson.GiveBack(f)
 	if err := rawjson.IndexInto(o, raw, toolRules, nil); err != nil {
-		r.parsed.problem.Refuse("tools", fmt.Sprintf("tools[%d] is not acceptable: %s of it.", i, err))
+		r.parsed.Problem.Refuse("tools", fmt.Sprintf("tools[%d] is not acceptable: %s of it.", i, err))
 		return
 	}
-	r.parsed.paid.Tool(o, "tools["+strconv.Itoa(i)+"]", clientTool)
+	r.parsed.Paid.Tool(o, "tools["+strconv.Itoa(i)+"]", clientTool)
 	kind, ok := rawjson.String(o.Raw("type"))
 	if !ok || kind == "" {
 		note(".type", `a string such as "function"`)
@@ -120,14 +112,14 @@ func (r *Request) checkTool(raw []byte, i int) {
 		return
 	}
 	if err := rawjson.IndexInto(f, function, toolRules, nil); err != nil {
-		r.parsed.problem.Refuse("tools", fmt.Sprintf("tools[%d].function is not acceptable: %s of it.", i, err))
+		r.parsed.Problem.Refuse("tools", fmt.Sprintf("tools[%d].function is not acceptable: %s of it.", i, err))
 		return
 	}
 	if name, ok := rawjson.String(f.Raw("name")); !ok || name == "" {
 		note(".function.name", "a non-empty string")
 		return
 	}
-	r.parsed.problem.Schema("tools["+strconv.Itoa(i)+"].function.parameters", f.Raw("parameters"))
+	r.parsed.Problem.Schema("tools["+strconv.Itoa(i)+"].function.parameters", f.Raw("parameters"))
 }
 
 // orNull makes an absent member readable.
@@ -154,10 +146,10 @@ var freeTiers = []string{"auto", "default", "flex", "standard_only"}
 // another model or account, unless pass lets it through. pass gets the name as the
 // table spells it, "tools" and "cache_control" included, and as the caller does.
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
-	if err := rule.CheckUnpriced(&r.parsed.object, freeTiers, pass); err != nil {
+	if err := rule.CheckUnpriced(&r.parsed.Object, freeTiers, pass); err != nil {
 		return err
 	}
-	return r.parsed.paid.Check(pass)
+	return r.parsed.Paid.Check(pass)
 }
 
 // clientTool reports a type of tools that the client runs. Vendors charge for

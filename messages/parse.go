@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
@@ -42,8 +43,8 @@ func parse(data []byte, count bool) (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.parsed.count, r.parsed.object, r.parsed.body = count, o, upstream.ObjectBody(o)
-	r.parsed.size = int64(len(data))
+	r.parsed.SetBody(o)
+	r.countOnly = count
 	for i := range o.Members {
 		m := &o.Members[i]
 		r.readField(m.Name, m.Value.Of(data))
@@ -54,30 +55,22 @@ func parse(data []byte, count bool) (*Request, error) {
 
 // Source is the body as the caller sent it; nil for a Request that did not come
 // from [Parse]. It must not be modified.
-func (r *Request) Source() []byte { return r.parsed.object.Src }
+func (r *Request) Source() []byte { return r.parsed.Object.Src }
 
 // Body is the request as it goes upstream before any edit. It is empty for a
 // Request that did not come from [Parse].
-func (r *Request) Body() upstream.Body { return r.parsed.body }
+func (r *Request) Body() upstream.Body { return r.parsed.Body }
 
 // Field is the JSON of any top-level member; nil if there is none.
-func (r *Request) Field(name string) []byte {
-	if r.parsed.object.Src != nil {
-		return r.parsed.object.Raw(name)
-	}
-	if o, err := rawjson.Index(r.Extra, nil, nil); err == nil {
-		return o.Raw(name)
-	}
-	return nil
-}
+func (r *Request) Field(name string) []byte { return r.parsed.Field(name, r.Extra) }
 
 // readField checks one top-level member against its table and copies it into
 // the view. A null counts as absent.
 func (r *Request) readField(name string, raw []byte) {
 	if rule.IsCacheControl([]byte(name)) {
-		r.parsed.paid.CacheControl(raw, "")
+		r.parsed.Paid.CacheControl(raw, "")
 	}
-	if name == "messages" || rawjson.IsNull(raw) || name == "stream" && r.parsed.count || !r.parsed.problem.Obeys(fields, name, raw) {
+	if name == "messages" || rawjson.IsNull(raw) || name == "stream" && r.countOnly || !r.parsed.Problem.Obeys(fields, name, raw) {
 		return
 	}
 	switch name {
@@ -89,9 +82,9 @@ func (r *Request) readField(name string, raw []byte) {
 		r.System = Content{raw}
 		r.checkSystem(raw)
 	case "temperature":
-		r.Temperature = number(raw)
+		r.Temperature = completion.Number(raw)
 	case "top_p":
-		r.TopP = number(raw)
+		r.TopP = completion.Number(raw)
 	case "top_k":
 		k, _ := rawjson.Int(raw)
 		r.TopK = &k
@@ -117,11 +110,6 @@ func (r *Request) readField(name string, raw []byte) {
 	}
 }
 
-func number(raw []byte) *float64 {
-	f, _ := rawjson.Float(raw)
-	return &f
-}
-
 // part checks an object's members against their table and decodes it; nil if
 // one of them breaks its rule.
 func part[T any](r *Request, name string, raw []byte, table rule.Table) *T {
@@ -129,7 +117,7 @@ func part[T any](r *Request, name string, raw []byte, table rule.Table) *T {
 	if err != nil {
 		return nil // the table of fields refused it
 	}
-	if !r.parsed.problem.AllObey(table, &o, name+".") {
+	if !r.parsed.Problem.AllObey(table, &o, name+".") {
 		return nil
 	}
 	v := new(T)
@@ -143,7 +131,7 @@ func part[T any](r *Request, name string, raw []byte, table rule.Table) *T {
 func (r *Request) view(name string, raw []byte, into any) bool {
 	err := json.Unmarshal(raw, into, jsontext.AllowDuplicateNames(true))
 	if err != nil { // two members of one name, of which only the first was checked
-		r.parsed.problem.Refuse(name, fmt.Sprintf("%q is ambiguous: a member is given twice.", name))
+		r.parsed.Problem.Refuse(name, fmt.Sprintf("%q is ambiguous: a member is given twice.", name))
 	}
 	return err == nil
 }
@@ -171,22 +159,15 @@ func (p *path) String() string {
 	return s
 }
 
+// member spells a member of what stands there.
 func (p *path) member(name string) string { return p.String() + "." + name }
 
-// walker is the state of a walk over messages.
-type walker struct {
-	src      []byte
-	problem  *rule.Problem
-	media    *estimate.Media
-	elements *rule.Elements
-	paid     *rule.Paid
-}
-
-// countElement counts one more message or content block. It is false if there are too
-// many, or one before broke a rule: then only the syntax of what follows is
-// checked, and nothing is made of it.
-func (w walker) countElement() bool {
-	return !w.problem.Found() && w.elements.Add(w.problem, "messages")
+// element spells an element of the list there, and the list itself where i is
+// negative.
+func (p *path) element(i int) string {
+	e := *p
+	e.index = i
+	return e.String()
 }
 
 // messageNames are the members that are read of a message.
@@ -194,58 +175,38 @@ var messageNames = rawjson.Names{"role", "content"}
 
 // readMessages reads the messages member in the parser's one pass.
 func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
-	w := walker{src, &r.parsed.problem, &r.parsed.media, &r.parsed.elements, &r.parsed.paid}
-	if rd.Kind() != '[' {
-		if rd.Kind() != 'n' {
-			w.problem.Note("messages", "an array of message objects")
+	w := walker{r.parsed.Walker(rd, src)}
+	list := path{name: "messages", index: -1}
+	return w.Array("messages", list.element, "an array of message objects", func(i int) error {
+		if r.Messages == nil {
+			r.Messages = make([]Message, 0, 4)
 		}
-		_, err := rd.Skip()
-		return err
-	}
-	r.Messages = make([]Message, 0, 4)
-	return rd.Array(func(i int) error {
-		if !w.countElement() {
-			_, err := rd.Skip()
-			return err
-		}
-		at := path{name: "messages", index: i}
-		if rd.Kind() != '{' {
-			w.problem.Note(at.String(), "an object")
-			_, err := rd.Skip()
-			return err
-		}
-		m, err := w.message(rd, &at)
+		m, err := w.message(&path{name: "messages", index: i})
 		r.Messages = append(r.Messages, m)
 		if len(m.Extra) > 0 {
-			r.parsed.quarters += estimate.Quarters(m.Extra)
+			r.parsed.Quarters += estimate.Quarters(m.Extra)
 		}
 		return err
 	})
 }
 
-func (w walker) message(rd *rawjson.Reader, at *path) (m Message, err error) {
-	var given uint64
-	err = rd.Object(func(name []byte, key rawjson.Span) error {
-		known, err := messageNames.Find(name, key, &given)
-		if err != nil {
-			return err
+// walker reads messages and the blocks within them.
+type walker struct{ completion.Walker }
+
+// message reads one message.
+func (w walker) message(at *path) (m Message, err error) {
+	err = w.Object(messageNames, func(name string) (read bool, err error) {
+		if read = name == "content"; read {
+			m.Content, err = w.content(&path{at, "content", -1})
 		}
-		isRole := known == 0
-		if known == 1 {
-			at := path{at, "content", -1}
-			c, err := w.content(rd, &at)
-			m.Content = c
-			return err
+		return read, err
+	}, func(f completion.Member) {
+		if f.Name == "role" {
+			role, _ := rawjson.String(f.Raw)
+			m.Role = completion.Known(roles, role)
+			return
 		}
-		span, err := rd.Skip()
-		switch {
-		case err != nil:
-		case isRole:
-			m.Role = role(span.Of(w.src))
-		default:
-			m.Extra = append(append(m.Extra, ','), w.src[key.Start:span.End]...)
-		}
-		return err
+		m.Extra = append(append(m.Extra, ','), w.Src[f.Key.Start:f.Value.End]...)
 	})
 	if m.Extra != nil {
 		m.Extra[0] = '{'
@@ -254,64 +215,21 @@ func (w walker) message(rd *rawjson.Reader, at *path) (m Message, err error) {
 	switch {
 	case err != nil:
 	case m.Role == "":
-		w.problem.Note(at.member("role"), rule.Words(roles))
+		w.Problem.Note(at.member("role"), rule.Words(roles))
 	case m.Content.IsNull():
-		w.problem.Note(at.member("content"), "a string or an array of content blocks")
+		w.Problem.Note(at.member("content"), "a string or an array of content blocks")
 	case m.Role == "user" && string(m.Content.raw) == "[]":
-		w.problem.Note(at.member("content"), "a string or a non-empty array of content blocks")
+		w.Problem.Note(at.member("content"), "a string or a non-empty array of content blocks")
 	}
 	return m, err
 }
 
-// role returns the role's constant; "" if there is no such role.
-func role(raw []byte) string {
-	s, _ := rawjson.String(raw)
-	for _, known := range roles {
-		if s == known {
-			return known
-		}
-	}
-	return ""
-}
-
 // content reads a string or an array of blocks.
-func (w walker) content(rd *rawjson.Reader, at *path) (Content, error) {
-	start := rd.Kind()
-	if start != '[' {
-		span, err := rd.Skip()
-		if err != nil {
-			return Content{}, err
-		}
-		if start != '"' && start != 'n' {
-			w.problem.Note(at.String(), "a string or an array of content blocks")
-		}
-		return Content{span.Of(w.src)}, nil
-	}
-	from := 0
-	err := rd.Array(func(i int) error {
-		if i == 0 {
-			from = int(rd.Offset())
-		}
-		if !w.countElement() {
-			_, err := rd.Skip()
-			return err
-		}
-		block := *at
-		block.index = i
-		if rd.Kind() != '{' {
-			w.problem.Note(block.String(), "an object")
-			_, err := rd.Skip()
-			return err
-		}
-		return w.block(rd, &block)
+func (w walker) content(at *path) (Content, error) {
+	raw, err := w.Content("messages", at.element, func(i int) error {
+		return w.block(&path{at.of, at.name, i})
 	})
-	if err != nil {
-		return Content{}, err
-	}
-	if from == 0 {
-		return Content{[]byte("[]")}, nil
-	}
-	return Content{w.src[from-1 : rd.Offset()]}, nil
+	return Content{raw}, err
 }
 
 // members are the members of blocks that are checked. One that a block's type
@@ -399,31 +317,27 @@ var blockNames = rawjson.Names{
 var sourceNames = rawjson.Names{"type", "media_type", "data", "url", "file_id", "content"}
 
 // block reads one block.
-func (w walker) block(rd *rawjson.Reader, at *path) error {
+func (w walker) block(at *path) error {
 	var b block
-	var given uint64
-	within := walker{w.src, &b.inner, &b.media, w.elements, w.paid}
-	err := rd.Object(func(name []byte, key rawjson.Span) error {
-		cache := rule.IsCacheControl(name)
-		i, err := blockNames.Find(name, key, &given)
+	within := w // of which a block that is not checked keeps the media alone
+	within.Problem, within.Media = &b.inner, &b.media
+	err := w.Object(blockNames, func(name string) (bool, error) {
 		switch {
-		case err != nil:
-			return err
-		case i == len(members):
-			_, err := within.content(rd, &path{at, "content", -1})
-			return err
-		case i >= 0 && members[i].Name == "source" && rd.Kind() == '{':
-			b.values[i] = []byte("{}")
-			return within.source(rd, &b.source, &path{at, "source", -1})
+		case name == "content":
+			_, err := within.content(&path{at, "content", -1})
+			return true, err
+		case name == "source" && w.Reader.Kind() == '{':
+			b.values[slices.Index(blockNames, name)] = []byte("{}")
+			return true, within.source(&b.source, &path{at, "source", -1})
 		}
-		span, err := rd.Skip()
-		if err == nil && i >= 0 {
-			b.values[i] = span.Of(w.src)
+		return false, nil
+	}, func(f completion.Member) {
+		if f.Name != "" {
+			b.values[slices.Index(blockNames, f.Name)] = f.Raw
 		}
-		if err == nil && cache {
-			w.paid.CacheControl(span.Of(w.src), at.String())
+		if f.IsCache {
+			w.Paid.CacheControl(f.Raw, at.String())
 		}
-		return err
 	})
 	if err == nil {
 		w.check(&b, at)
@@ -441,10 +355,10 @@ func (b *block) value(name string) []byte {
 
 // check checks one block and counts what is not text.
 func (w walker) check(b *block, at *path) {
-	w.media.Merge(b.media)
+	w.Media.Merge(b.media)
 	kind, _ := rawjson.String(b.value("type"))
 	if kind == "" {
-		w.problem.Note(at.member("type"), `a string such as "text"`)
+		w.Problem.Note(at.member("type"), `a string such as "text"`)
 		return
 	}
 	needed, known := needs(kind)
@@ -453,65 +367,48 @@ func (w walker) check(b *block, at *path) {
 	}
 	for i := range members {
 		if raw := b.values[i]; !rawjson.IsNull(raw) && !members[i].Check.OK(raw) {
-			w.problem.Note(at.member(members[i].Name), members[i].Check.Text)
+			w.Problem.Note(at.member(members[i].Name), members[i].Check.Text)
 		}
 	}
 	for _, name := range needed {
 		if b.value(name) == nil {
-			w.problem.Note(at.member(name), members[slices.Index(blockNames, name)].Check.Text)
+			w.Problem.Note(at.member(name), members[slices.Index(blockNames, name)].Check.Text)
 		}
 	}
 	if b.value("source") != nil {
 		w.checkSource(&b.source, kind, at)
 	}
-	w.problem.Adopt(b.inner)
+	w.Problem.Adopt(b.inner)
 }
 
 // source reads the source of a picture or a document.
-func (w walker) source(rd *rawjson.Reader, s *source, at *path) error {
-	var given uint64
-	return rd.Object(func(name []byte, key rawjson.Span) error {
-		i, err := sourceNames.Find(name, key, &given)
-		if err != nil {
-			return err
+func (w walker) source(s *source, at *path) error {
+	return w.Object(sourceNames, func(name string) (read bool, err error) {
+		if read = name == "content"; read {
+			s.content, err = w.content(&path{at, "content", -1})
 		}
-		known := ""
-		if i >= 0 {
-			known = sourceNames[i]
+		return read, err
+	}, func(f completion.Member) {
+		if f.Name == "" || rawjson.IsNull(f.Raw) {
+			return
 		}
-		if known == "content" {
-			c, err := w.content(rd, &path{at, "content", -1})
-			s.content = c
-			return err
+		if f.Raw[0] != '"' {
+			s.badMember = f.Name
+			return
 		}
-		span, err := rd.Skip()
-		if err == nil && known != "" {
-			s.take(known, span.Of(w.src))
+		switch f.Name {
+		case "type":
+			s.kind, _ = rawjson.String(f.Raw)
+		case "media_type":
+			s.mediaType, _ = rawjson.String(f.Raw)
+		case "data":
+			s.data = f.Raw
+		case "url":
+			s.url = f.Raw
+		case "file_id":
+			s.fileID = f.Raw
 		}
-		return err
 	})
-}
-
-func (s *source) take(name string, raw []byte) {
-	if rawjson.IsNull(raw) {
-		return
-	}
-	if raw[0] != '"' {
-		s.badMember = name
-		return
-	}
-	switch name {
-	case "type":
-		s.kind, _ = rawjson.String(raw)
-	case "media_type":
-		s.mediaType, _ = rawjson.String(raw)
-	case "data":
-		s.data = raw
-	case "url":
-		s.url = raw
-	case "file_id":
-		s.fileID = raw
-	}
 }
 
 // needed is the member that holds what the source is.
@@ -537,7 +434,7 @@ func (w walker) checkSource(s *source, kind string, at *path) {
 	}
 	at = &path{at, "source", -1}
 	if s.badMember != "" {
-		w.problem.Note(at.member(s.badMember), "a string")
+		w.Problem.Note(at.member(s.badMember), "a string")
 		return
 	}
 	var kinds []string
@@ -552,27 +449,27 @@ func (w walker) checkSource(s *source, kind string, at *path) {
 		raw := s.needed(t.needs)
 		switch {
 		case len(t.mediaTypes) > 0 && !slices.Contains(t.mediaTypes, s.mediaType):
-			w.problem.Note(at.member("media_type"), rule.Words(t.mediaTypes))
+			w.Problem.Note(at.member("media_type"), rule.Words(t.mediaTypes))
 		case t.needs == "url" && !isWebURL(raw):
-			w.problem.Note(at.member("url"), "an absolute http or https URL")
+			w.Problem.Note(at.member("url"), "an absolute http or https URL")
 		case len(raw) <= len(`""`):
-			w.problem.Note(at.member(t.needs), "given, and not empty")
+			w.Problem.Note(at.member(t.needs), "given, and not empty")
 		}
 		if t.needs != "content" && t.name != "text" {
 			w.count(kind, raw, t.needs != "data")
 		}
 		return
 	}
-	w.problem.Note(at.member("type"), rule.Words(kinds))
+	w.Problem.Note(at.member("type"), rule.Words(kinds))
 }
 
 // count counts a picture or a document whose content, or URL or id if it is
 // linked, is the JSON string raw.
 func (w walker) count(kind string, raw []byte, linked bool) {
 	if kind == "image" {
-		w.media.AddImage(raw, linked)
+		w.Media.AddImage(raw, linked)
 	} else {
-		w.media.AddFile(raw, linked, "application/pdf")
+		w.Media.AddFile(raw, linked, "application/pdf")
 	}
 }
 

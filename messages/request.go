@@ -4,14 +4,12 @@
 package messages
 
 import (
-	"bytes"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/internal/estimate"
+	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -41,7 +39,8 @@ type Request struct {
 
 	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
 
-	parsed parsed
+	countOnly bool               // only the input is to be counted
+	parsed    completion.Request // what Parse finds besides the fields
 }
 
 // Message is one turn of a conversation.
@@ -94,21 +93,6 @@ type Tool struct {
 	Description string         `json:"description,omitzero"`
 	InputSchema jsontext.Value `json:"input_schema,omitzero"` // JSON Schema
 	Extra       jsontext.Value `json:",embed"`
-}
-
-// parsed is what Parse finds besides the fields.
-type parsed struct {
-	body    upstream.Body
-	object  rawjson.Object
-	problem rule.Problem // the first rule that the request breaks
-	paid    rule.Paid    // what has no price, below the top level
-	count   bool         // only the input is to be counted
-
-	elements rule.Elements
-	media    estimate.Media
-	quarters int64 // of the tokens of what the messages hold besides content
-	size     int64 // of the body, in bytes
-	gist     *gist // of a request whose bytes are gone
 }
 
 // Prepared is the request's body as an upstream gets it: most output tokens are
@@ -188,22 +172,13 @@ func (r *Request) budget(most int64) (tokens int64, lowered bool) {
 	return tokens, true
 }
 
-// gist is what is kept of what [Request.Summary] leaves out.
-type gist struct {
-	model    []byte // its id, as the request spells it
-	quarters int64  // of the tokens of the text
-}
-
 // Summary returns what of the request matters once a stream has begun: bounds,
 // estimates and a [Tap] say the same by it. It refers to none of the request's
 // bytes, which may be many, and has neither a body nor messages.
 func (r *Request) Summary() *Request {
 	return &Request{
 		Model: r.Model, MaxTokens: r.MaxTokens, Stream: r.Stream,
-		parsed: parsed{
-			size: r.parsed.size, media: r.parsed.media,
-			gist: &gist{bytes.Clone(r.quotedModel()), r.quarters()},
-		},
+		parsed: r.parsed.Summary(r.Model, r.quarters()),
 	}
 }
 

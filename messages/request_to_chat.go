@@ -84,8 +84,8 @@ func (t *chatRequestBuilder) user() {
 
 // topLevel is an index of the request's own members.
 func (r *Request) topLevel() (rawjson.Object, error) {
-	if r.parsed.object.Src != nil {
-		return r.parsed.object, nil
+	if r.parsed.Object.Src != nil {
+		return r.parsed.Object, nil
 	}
 	data, err := json.Marshal(r)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
@@ -74,13 +75,13 @@ type Answer struct {
 // usage. An empty, cut or malformed body and an error in a 200 body are a
 // fault.BadGateway (decisions.md, Answers). The Answer does not refer to data.
 func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (Answer, error) {
-	var w written
+	var s answerScan
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
 	err := rawjson.IndexInto(o, data, nil, func(rd *rawjson.Reader, name []byte) error {
 		if string(name) == "content" && rd.Kind() == '[' {
-			w.content = true
-			return rd.Array(func(int) error { return w.object(rd, data) })
+			s.content = true
+			return rd.Array(func(int) error { return s.object(rd, data) })
 		}
 		_, err := rd.Skip()
 		return err
@@ -88,17 +89,17 @@ func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (Answer, error) {
 	if err := answer.Whole(o, err); err != nil {
 		return Answer{}, err
 	}
-	if kind, _ := rawjson.String(o.Raw("type")); kind != "message" || !w.content {
+	if kind, _ := rawjson.String(o.Raw("type")); kind != "message" || !s.content {
 		return Answer{}, answer.Bad("The upstream's answer is not a message with content.", nil)
 	}
 	var p report
 	p.read(o.Raw("usage"))
 	var edits []rawjson.Edit
 	if o.Raw("model") != nil {
-		edits = []rawjson.Edit{rawjson.Set("model", r.quotedModel())}
+		edits = []rawjson.Edit{rawjson.Set("model", r.parsed.Model(r.Model))}
 	}
 	body := o.Apply(make([]byte, 0, len(data)+len(r.Model)+16), edits...)
-	return Answer{body, r.usage(&p, w.quarters, b), estimate.Tokens(w.quarters)}, nil
+	return Answer{body, r.usage(&p, s.text.Quarters, b), estimate.Tokens(s.text.Quarters)}, nil
 }
 
 // ReadCount checks an upstream's 200 answer to a request to count tokens, and
@@ -114,17 +115,6 @@ func ReadCount(data []byte) (body []byte, tokens int64, err error) {
 		return nil, 0, answer.Bad("The upstream's answer has no count of input tokens.", nil)
 	}
 	return o.Apply(nil), tokens, nil
-}
-
-// quotedModel is the request's own spelling of the public model id.
-func (r *Request) quotedModel() []byte {
-	if r.parsed.gist != nil {
-		return r.parsed.gist.model
-	}
-	if raw := r.parsed.object.Raw("model"); raw != nil {
-		return raw
-	}
-	return rawjson.Quote(nil, r.Model)
 }
 
 // Event is one event of a streamed message. Which members are set depends on
@@ -241,27 +231,26 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// written is what the model wrote in one answer or event, gathered in the one
-// pass that checks it.
-type written struct {
-	content  bool         // there is a content array
-	quarters int64        // text, in quarter tokens
-	texts    int          // the strings that it is in
-	text     rawjson.Span // the last of them
-	kind     []byte       // the type of the block or delta
-	stopped  bool         // there is a stop_reason
+// answerScan is what one answer or event holds, gathered in the one pass that
+// checks it.
+type answerScan struct {
+	text    completion.Text
+	content bool   // there is a content array
+	kind    []byte // the type of the block or delta
+	stopped bool   // there is a stop_reason
 }
 
-// object counts the members of a block or delta that the model wrote.
-func (w *written) object(rd *rawjson.Reader, src []byte) error {
+// object reads a block or a delta.
+func (s *answerScan) object(rd *rawjson.Reader, src []byte) error {
 	if rd.Kind() != '{' {
 		_, err := rd.Skip()
 		return err
 	}
-	return rd.Object(func(name []byte, _ rawjson.Span) error { return w.member(rd, src, name) })
+	return rd.Object(func(name []byte, _ rawjson.Span) error { return s.member(rd, src, name) })
 }
 
-func (w *written) member(rd *rawjson.Reader, src, name []byte) error {
+// member reads one member of a block or a delta, and counts what the model wrote.
+func (s *answerScan) member(rd *rawjson.Reader, src, name []byte) error {
 	var text, object, kind, stop bool
 	switch string(name) {
 	case "text", "thinking", "partial_json", "name":
@@ -279,17 +268,13 @@ func (w *written) member(rd *rawjson.Reader, src, name []byte) error {
 	}
 	switch raw := span.Of(src); {
 	case text:
-		if quarters := estimate.StringQuarters(raw); quarters > 0 {
-			w.quarters += quarters
-			w.texts++
-			w.text = span
-		}
+		s.text.Add(raw, span)
 	case object && len(raw) > len("{}"):
-		w.quarters += estimate.Quarters(raw)
+		s.text.Quarters += estimate.Quarters(raw)
 	case kind:
-		w.kind = raw
+		s.kind = raw
 	case stop && !rawjson.IsNull(raw):
-		w.stopped = true
+		s.stopped = true
 	}
 	return nil
 }

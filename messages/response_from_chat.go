@@ -22,7 +22,7 @@ import (
 // are no JSON object, as those that max_tokens cut, become {"_raw": text}: the
 // answer was paid for, and a tool that checks its input tells the model.
 func fromChatAnswer(r *Request, data []byte) ([]byte, error) {
-	var c completion
+	var c chatCompletion
 	if err := c.decode(data); err != nil {
 		return nil, answer.Bad("The upstream's answer is not a chat completion.", err)
 	}
@@ -51,9 +51,9 @@ func fromChatAnswer(r *Request, data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// completion is what is read of a chat completion or of a chunk of one. Fields
+// chatCompletion is what is read of a chat completion or of a chunk of one. Fields
 // that vendors spell in many ways are raw.
-type completion struct {
+type chatCompletion struct {
 	ID      jsontext.Value `json:"id"`
 	Choices []candidate    `json:"choices"`
 	Usage   jsontext.Value `json:"usage"`
@@ -72,12 +72,12 @@ type candidate struct {
 // assistantMessage is what the model said, whole or a piece of it.
 type assistantMessage chat.Message
 
-func (c *completion) decode(data []byte) error {
+func (c *chatCompletion) decode(data []byte) error {
 	return json.Unmarshal(data, c, jsontext.AllowDuplicateNames(true))
 }
 
 // first is the one candidate that was asked for; nil if there is none.
-func (c *completion) first() *candidate {
+func (c *chatCompletion) first() *candidate {
 	for i := range c.Choices {
 		if c.Choices[i].Index == 0 {
 			return &c.Choices[i]
@@ -87,7 +87,7 @@ func (c *completion) first() *candidate {
 }
 
 // report reads the usage, wherever it stands.
-func (c *completion) report(to *chat.Report) {
+func (c *chatCompletion) report(to *chat.Report) {
 	to.Read(c.Usage)
 	for i := range c.Choices {
 		to.Read(c.Choices[i].Usage)
@@ -212,7 +212,7 @@ func stopReason(finish string, calls, refused bool) string {
 }
 
 // messageID is the message's id, made of the completion's.
-func messageID(c *completion, data []byte) string {
+func messageID(c *chatCompletion, data []byte) string {
 	id, _ := rawjson.String(c.ID)
 	id = strings.TrimPrefix(id, "chatcmpl-")
 	if !isWord(id) {

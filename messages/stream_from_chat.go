@@ -50,7 +50,7 @@ func (s *messageEncoder) translate(name string, data []byte) error {
 	case name == "error":
 		return answer.ErrorFrame(data)
 	}
-	var c completion
+	var c chatCompletion
 	if err := c.decode(data); err != nil {
 		return answer.Bad("The upstream sent an event that is not a chunk of a chat completion.", err)
 	}
@@ -62,7 +62,7 @@ func (s *messageEncoder) translate(name string, data []byte) error {
 
 // chunk translates one chunk. The first one begins the message, whatever it
 // holds, so that the client hears as early as the upstream speaks.
-func (s *messageEncoder) chunk(c *completion, data []byte) error {
+func (s *messageEncoder) chunk(c *chatCompletion, data []byte) error {
 	if s.id == "" {
 		s.begin(messageID(c, data))
 	}

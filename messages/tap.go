@@ -1,7 +1,6 @@
 package messages
 
 import (
-	"bytes"
 	"slices"
 	"strconv"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
@@ -22,17 +22,16 @@ type Tap struct {
 	options TapOptions
 	report  report
 
-	quarters int64 // text delivered or thought unseen, in quarter tokens
-	unseen   int64 // of them, what the client does not see
-	fresh    bool  // nothing was delivered since the output was last counted
+	produced completion.Meter // text delivered or thought unseen
+	unseen   int64            // of it, what the client does not see, in quarter tokens
 
 	started bool    // message_start went out
 	open    []int64 // the blocks that are open
 	stopped bool    // the client knows why the model stopped
-	last    string  // the upstream's own end; empty until it came
+	end     string  // the upstream's own terminator; empty until it came
 
-	like   likeness        // of the piece of text before
-	object *rawjson.Object // of the event at hand
+	last   completion.Template // of the piece of text before
+	object *rawjson.Object     // of the event at hand
 }
 
 // TapOptions are what a Tap cannot know.
@@ -53,27 +52,27 @@ func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o
 // unseen, which [Bridge] tells the Tap alone. The event that ends a complete
 // stream is done and is not appended: see [Tap.Terminator].
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
-	if text, ok := t.like.text(name, data); ok {
-		t.wrote(estimate.Quarters(text))
-		return sse.AppendEvent(dst, t.like.shown, data), false, nil
+	if text, ok := t.last.Match(name, data); ok {
+		t.produced.Wrote(estimate.Quarters(text))
+		return t.last.Append(dst, text), false, nil
 	}
-	var w written
+	var s answerScan
 	t.object = rawjson.Borrow()
 	defer t.giveBack()
-	kind, err := t.index(name, data, &w)
+	kind, err := t.index(name, data, &s)
 	if err != nil {
 		return dst, false, err
 	}
 	if kind == hiddenEvent || name == hiddenEvent {
 		unseen := hiddenQuarters(t.object)
 		t.unseen += unseen
-		t.wrote(unseen)
+		t.produced.Wrote(unseen)
 		return dst, false, nil
 	}
 	if !t.started && followsMessageStart(kind) {
 		return dst, false, answer.Bad("The upstream's stream does not begin with message_start.", nil)
 	}
-	t.wrote(w.quarters)
+	t.produced.Wrote(s.text.Quarters)
 	came := name
 	if name == "" {
 		name = kind // without an event line the vendor's own clients see nothing
@@ -82,17 +81,19 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	case "message_start":
 		return t.begin(dst, name), false, nil
 	case "message_stop":
-		t.last = string(sse.AppendEvent(nil, name, data))
+		t.end = string(sse.AppendEvent(nil, name, data))
 		return dst, true, nil
 	case "message_delta":
-		t.stopped = t.stopped || w.stopped
+		t.stopped = t.stopped || s.stopped
 		if t.report.read(t.object.Raw("usage")) {
-			t.fresh = true
+			t.produced.Counted()
 		}
 	case "content_block_start", "content_block_stop":
 		t.block(kind == "content_block_start")
 	case "content_block_delta":
-		t.like.learn(came, name, data, &w)
+		out = sse.AppendEvent(dst, name, data)
+		t.last.Learn(came, data, out[len(dst):], &s.text)
+		return out, false, nil
 	}
 	return sse.AppendEvent(dst, name, data), false, nil
 }
@@ -114,10 +115,10 @@ func (t *Tap) giveBack() {
 }
 
 // index reads an event's payload in one pass, and returns its type.
-func (t *Tap) index(name string, data []byte, w *written) (kind string, err error) {
+func (t *Tap) index(name string, data []byte, s *answerScan) (kind string, err error) {
 	err = rawjson.IndexInto(t.object, data, nil, func(rd *rawjson.Reader, name []byte) error {
 		if string(name) == "delta" || string(name) == "content_block" {
-			return w.object(rd, data)
+			return s.object(rd, data)
 		}
 		_, err := rd.Skip()
 		return err
@@ -157,10 +158,10 @@ func kindOf(raw []byte) string {
 // (faults.md, row 4).
 func Opening(name string, data []byte) (content bool, err error) {
 	var t Tap
-	var w written
+	var s answerScan
 	t.object = rawjson.Borrow()
 	defer t.giveBack()
-	kind, err := t.index(name, data, &w)
+	kind, err := t.index(name, data, &s)
 	switch {
 	case err != nil:
 		return true, err
@@ -169,10 +170,10 @@ func Opening(name string, data []byte) (content bool, err error) {
 	case kind == "message_stop":
 		return true, answer.Bad("The upstream's stream is empty.", nil)
 	case kind == "content_block_start": // other blocks come whole
-		block := kindOf(w.kind)
-		return w.quarters > 0 || block != "text" && block != "thinking", nil
+		block := kindOf(s.kind)
+		return s.text.Quarters > 0 || block != "text" && block != "thinking", nil
 	}
-	return w.quarters > 0 || kind == "message_delta", nil
+	return s.text.Quarters > 0 || kind == "message_delta", nil
 }
 
 // begin passes message_start.
@@ -188,7 +189,7 @@ func (t *Tap) begin(dst []byte, name string) []byte {
 	if message.Raw("model") == nil {
 		return sse.AppendEvent(dst, name, t.object.Src)
 	}
-	public := message.Apply(nil, rawjson.Set("model", t.request.quotedModel()))
+	public := message.Apply(nil, rawjson.Set("model", t.request.parsed.Model(t.request.Model)))
 	return sse.AppendEvent(dst, name, t.object.Apply(nil, rawjson.Set("message", public)))
 }
 
@@ -204,26 +205,20 @@ func (t *Tap) block(begins bool) {
 	}
 }
 
-// wrote notes text that is delivered, or produced unseen.
-func (t *Tap) wrote(quarters int64) {
-	if quarters > 0 {
-		t.quarters += quarters
-		t.fresh = false
-	}
-}
-
 // Usage is what was consumed until now. Text delivered after the upstream last
 // counted its output is estimated, as is everything that it did not count.
 func (t *Tap) Usage() billing.Usage {
-	u := t.request.usage(&t.report, t.quarters, t.options.Media)
-	if out := estimate.Tokens(t.quarters); t.report.Has[output] && !t.fresh && out > u.Output {
-		u.Output, u.Estimated, u.Zero = out, true, false
+	u := t.request.usage(&t.report, t.produced.Quarters, t.options.Media)
+	if t.report.Has[output] {
+		u = t.produced.Raised(u)
 	}
 	return u
 }
 
 // Delivered reports whether the client has got anything of the answer.
-func (t *Tap) Delivered() bool { return t.quarters > t.unseen || t.report.Has[output] && t.fresh }
+func (t *Tap) Delivered() bool {
+	return t.produced.Quarters > t.unseen || t.report.Has[output] && t.produced.UpToDate()
+}
 
 // Output is the number of output tokens delivered, or thought unseen, until now.
 // What message_start counts was not delivered.
@@ -237,7 +232,7 @@ func (t *Tap) Output() int64 {
 
 // Said is the number of output tokens by the text alone, whatever the upstream
 // reports.
-func (t *Tap) Said() int64 { return estimate.Tokens(t.quarters) }
+func (t *Tap) Said() int64 { return t.produced.Tokens() }
 
 // Heartbeat appends an event that keeps the connection alive.
 func (t *Tap) Heartbeat(dst []byte) []byte {
@@ -287,39 +282,8 @@ func (t *Tap) start(dst []byte, u Usage) []byte {
 // Terminator is the event that ends a complete stream: the upstream's own, if it
 // came.
 func (t *Tap) Terminator() string {
-	if t.last != "" {
-		return t.last
+	if t.end != "" {
+		return t.end
 	}
 	return "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"
-}
-
-// likeness is what a piece of text has in common with the one before it: in most
-// streams everything but the text. An event that differs from a checked one only
-// inside a string, and there by plain characters, needs no check of its own.
-type likeness struct {
-	name, shown   string // the event's, and what the client gets to see of it
-	before, after []byte // the event around the text
-}
-
-// learn keeps what surrounds the event's only text, if it has just one.
-func (l *likeness) learn(name, shown string, data []byte, w *written) {
-	const longest = 4 << 10 // bytes of an event
-	l.before = l.before[:0]
-	if w.texts != 1 || len(data) > longest || bytes.IndexByte(data, '\n') >= 0 {
-		return
-	}
-	l.name, l.shown = name, shown
-	l.before = append(l.before, data[:w.text.Start+1]...)
-	l.after = append(l.after[:0], data[w.text.End-1:]...)
-}
-
-// text is what an event has in the place of the text; false if that is not all
-// that is new.
-func (l *likeness) text(name string, data []byte) ([]byte, bool) {
-	if len(l.before) == 0 || name != l.name || len(data) < len(l.before)+len(l.after) ||
-		!bytes.HasPrefix(data, l.before) || !bytes.HasSuffix(data, l.after) {
-		return nil, false
-	}
-	text := data[len(l.before) : len(data)-len(l.after)]
-	return text, rawjson.Plain(text)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/tally"
 )
@@ -82,22 +83,20 @@ func shownUsage(u billing.Usage) Usage {
 // least one byte of the body, and pictures and documents count by the
 // configured bound.
 func (r *Request) InputBound(b chat.MediaBound) int64 {
-	m := r.parsed.media
-	return r.parsed.size - m.Bytes + b.Tokens(m.Images, m.Files)
+	return r.parsed.InputBound(completion.MediaBound(b))
 }
 
 // LinkedBound is how many input tokens above [Request.InputBound] a vendor may
 // count, for pictures and documents by URL or id, and large documents in the body.
 func (r *Request) LinkedBound(b chat.MediaBound) int64 {
-	m := r.parsed.media
-	return b.Linked(m.LinkedImages, m.LinkedFiles) + b.Inline(m.Files-m.LinkedFiles, m.Largest)
+	return r.parsed.LinkedBound(completion.MediaBound(b))
 }
 
 // InputEstimate is the likely number of input tokens, for a charge where the
 // upstream reported nothing and for a count that no upstream makes.
 func (r *Request) InputEstimate(b chat.MediaBound) int64 {
-	m := r.parsed.media
-	return estimate.Tokens(max(r.quarters()-m.Quarters, 0)) + b.Tokens(m.Images, m.Files)
+	m := r.parsed.Media
+	return estimate.Tokens(max(r.quarters()-m.Quarters, 0)) + completion.MediaBound(b).Tokens(m.Images, m.Files)
 }
 
 // uncounted are the top-level members that are no part of a prompt, whatever they
@@ -109,15 +108,13 @@ var uncounted = []string{
 
 // quarters are those of the tokens of all that the request says.
 func (r *Request) quarters() int64 {
-	if r.parsed.gist != nil {
-		return r.parsed.gist.quarters
-	}
-	const perMessage = 4 // role and separators
-	quarters := r.parsed.quarters + estimate.Members(&r.parsed.object, uncounted)
-	for i := range r.Messages {
-		quarters += perMessage*4 + estimate.Quarters(r.Messages[i].Content.raw)
-	}
-	return quarters
+	return r.parsed.TextQuarters(uncounted, func(yield func([]byte) bool) {
+		for i := range r.Messages {
+			if !yield(r.Messages[i].Content.raw) {
+				return
+			}
+		}
+	})
 }
 
 // OutputBound is max_tokens; 0 if it is not given.

@@ -66,22 +66,22 @@ func stringList() rule.Check {
 // invalid_request_error that names the field.
 func (r *Request) Validate() error {
 	if r.Model == "" {
-		r.parsed.problem.Note("model", "given: the id of a model")
+		r.parsed.Problem.Note("model", "given: the id of a model")
 	}
-	if r.MaxTokens == 0 && !r.parsed.count {
-		r.parsed.problem.Note("max_tokens", "given: the most tokens that may be generated")
+	if r.MaxTokens == 0 && !r.countOnly {
+		r.parsed.Problem.Note("max_tokens", "given: the most tokens that may be generated")
 	}
 	if len(r.Messages) == 0 {
-		r.parsed.problem.Note("messages", "a non-empty array of message objects")
+		r.parsed.Problem.Note("messages", "a non-empty array of message objects")
 	}
-	return r.parsed.problem.Err()
+	return r.parsed.Problem.Err()
 }
 
 // required notes a member that is missing, in the words of its rule.
 func (r *Request) required(missing bool, name, member string, table rule.Table) {
 	if missing {
 		check, _ := table.Find(member)
-		r.parsed.problem.Note(name+"."+member, check.Text)
+		r.parsed.Problem.Note(name+"."+member, check.Text)
 	}
 }
 
@@ -102,9 +102,9 @@ func (r *Request) checkBudget() {
 	switch {
 	case t.Type != "enabled":
 	case t.BudgetTokens < leastBudget:
-		r.parsed.problem.Note("thinking.budget_tokens", fmt.Sprintf("an integer of at least %d", leastBudget))
+		r.parsed.Problem.Note("thinking.budget_tokens", fmt.Sprintf("an integer of at least %d", leastBudget))
 	case r.MaxTokens > 0 && t.BudgetTokens >= r.MaxTokens:
-		r.parsed.problem.Note("thinking.budget_tokens", fmt.Sprintf("less than max_tokens, which is %d", r.MaxTokens))
+		r.parsed.Problem.Note("thinking.budget_tokens", fmt.Sprintf("less than max_tokens, which is %d", r.MaxTokens))
 	}
 }
 
@@ -122,18 +122,18 @@ func (r *Request) checkFormat(raw []byte) bool {
 	}
 	o, err := rawjson.Index(format, nil, nil)
 	if err != nil {
-		r.parsed.problem.Note(name, "an object")
+		r.parsed.Problem.Note(name, "an object")
 		return false
 	}
-	if !r.parsed.problem.AllObey(formatFields, &o, name+".") {
+	if !r.parsed.Problem.AllObey(formatFields, &o, name+".") {
 		return false
 	}
 	kind, schema := o.Raw("type"), o.Raw("schema")
 	r.required(rawjson.IsNull(kind), name, "type", formatFields)
 	if s, _ := rawjson.String(kind); s == "json_schema" && (rawjson.IsNull(schema) || schema[0] != '{') {
-		r.parsed.problem.Note(name+".schema", "an object that is a JSON Schema")
+		r.parsed.Problem.Note(name+".schema", "an object that is a JSON Schema")
 	}
-	return r.parsed.problem.Schema(name+".schema", schema)
+	return r.parsed.Problem.Schema(name+".schema", schema)
 }
 
 // checkTools checks the form of tools: objects with a name, unless the vendor
@@ -147,11 +147,11 @@ var elementRules = &rawjson.Rules{Once: true, Billed: []string{"type", "name", "
 // checkElements checks the elements of a list up to the first that breaks a rule, or that is
 // one too many. They must be objects.
 func (r *Request) checkElements(name string, list []byte, check func(o *rawjson.Object, param string)) {
-	p := &r.parsed.problem
+	p := &r.parsed.Problem
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
 	rawjson.EachUntil(list, func(i int, at rawjson.Span) bool {
-		if p.Found() || !r.parsed.elements.Add(p, name) {
+		if !r.parsed.CountElement(name) {
 			return false
 		}
 		raw, param := at.Of(list), name+"["+strconv.Itoa(i)+"]"
@@ -167,8 +167,8 @@ func (r *Request) checkElements(name string, list []byte, check func(o *rawjson.
 }
 
 func (r *Request) checkTool(o *rawjson.Object, param string) {
-	r.parsed.paid.Tool(o, param, clientTool)
-	if !r.parsed.problem.AllObey(toolFields, o, param+".") {
+	r.parsed.Paid.Tool(o, param, clientTool)
+	if !r.parsed.Problem.AllObey(toolFields, o, param+".") {
 		return
 	}
 	kind, _ := rawjson.String(o.Raw("type"))
@@ -178,9 +178,9 @@ func (r *Request) checkTool(o *rawjson.Object, param string) {
 	r.required(rawjson.IsNull(o.Raw("name")), param, "name", toolFields)
 	schema := o.Raw("input_schema")
 	if !rawjson.IsNull(schema) && schema[0] != '{' {
-		r.parsed.problem.Note(param+".input_schema", "an object that is a JSON Schema")
+		r.parsed.Problem.Note(param+".input_schema", "an object that is a JSON Schema")
 	}
-	r.parsed.problem.Schema(param+".input_schema", schema)
+	r.parsed.Problem.Schema(param+".input_schema", schema)
 }
 
 // checkSystem checks that the blocks of system are text.
@@ -188,14 +188,14 @@ func (r *Request) checkSystem(raw []byte) {
 	r.checkElements("system", raw, func(o *rawjson.Object, param string) {
 		for _, m := range o.Members {
 			if rule.IsCacheControl([]byte(m.Name)) {
-				r.parsed.paid.CacheControl(m.Value.Of(o.Src), param)
+				r.parsed.Paid.CacheControl(m.Value.Of(o.Src), param)
 			}
 		}
 		if kind, _ := rawjson.String(o.Raw("type")); kind != "text" {
-			r.parsed.problem.Note(param+".type", `"text"`)
+			r.parsed.Problem.Note(param+".type", `"text"`)
 		}
 		if text := o.Raw("text"); len(text) == 0 || text[0] != '"' {
-			r.parsed.problem.Note(param+".text", "a string")
+			r.parsed.Problem.Note(param+".text", "a string")
 		}
 	})
 }
@@ -209,13 +209,13 @@ var freeTiers = []string{"auto", "standard_only"}
 // "cache_control" and "anthropic-beta" included, and as the caller does. A count of
 // tokens costs nothing, and so may only not choose another model or account.
 func (r *Request) Unpriced(h http.Header, pass func(name, spelled string) bool) error {
-	if r.parsed.count {
-		return rule.CheckRouting(&r.parsed.object, rule.Count, pass)
+	if r.countOnly {
+		return rule.CheckRouting(&r.parsed.Object, rule.Count, pass)
 	}
-	if err := rule.CheckUnpriced(&r.parsed.object, freeTiers, pass); err != nil {
+	if err := rule.CheckUnpriced(&r.parsed.Object, freeTiers, pass); err != nil {
 		return err
 	}
-	if err := r.parsed.paid.Check(pass); err != nil {
+	if err := r.parsed.Paid.Check(pass); err != nil {
 		return err
 	}
 	return rule.Betas(h, pass)
