@@ -259,6 +259,3 @@ func isErrorEvent(o *rawjson.Object) bool {
 	_, message := rawjson.String(o.Raw("message"))
 	return message && !rawjson.IsNull(o.Raw("code")) || len(o.Members) == 1 && o.Raw("detail") != nil
 }
-
-// Done is what [Tap.Event] says at the end of a complete stream.
-const Done = true
