@@ -340,7 +340,7 @@ func TestEveryFieldOfTheChatTypesHasARow(t *testing.T) {
 	} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if name != "" && name != "-" && fateOf(prefix+name) == nil {
+			if name != "" && name != "-" && fromChatFields.find(prefix+name).field == "" {
 				t.Errorf("%s has no row", prefix+name)
 			}
 		}
@@ -353,11 +353,11 @@ func TestTheFatesOfChatFieldsReadLikeThis(t *testing.T) {
 	b.WriteString("A field that is not listed is dropped: left out, and reported in X-Gateway-Dropped.\n\n")
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	for _, f := range fromChatFields {
-		how := f.how
-		if f.idle != "" {
-			how = strings.TrimPrefix(how+"; silently if it is "+f.idle, "; ")
+		how := f.note
+		if f.noop != "" {
+			how = strings.TrimPrefix(how+"; silently if it is "+f.noop, "; ")
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", f.field, f.fate, how)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", f.field, f.action, how)
 	}
 	_ = w.Flush()
 	b.WriteString("\nfinish_reason\n\n")

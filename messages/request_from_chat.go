@@ -26,11 +26,9 @@ func fromChat(c *chat.Request, defaultMax int64) (r *Request, dropped []string, 
 		}
 	}
 	t := &messagesRequestBuilder{c: c, r: &Request{}, defaultMax: defaultMax}
-	for i := range fromChatFields {
-		if put := fromChatFields[i].put; put != nil {
-			if err := put(t); err != nil {
-				return nil, nil, err
-			}
+	for _, step := range [...]func() error{t.conversation, t.fields, t.tools, t.toolChoice, t.responseFormat, t.vendorFields} {
+		if err := step(); err != nil {
+			return nil, nil, err
 		}
 	}
 	if err := t.dropUnknown(); err != nil {
@@ -59,8 +57,7 @@ func (t *messagesRequestBuilder) dropUnknown() error {
 		if rawjson.IsNull(raw) {
 			continue
 		}
-		f := fateOf(m.Name)
-		if f == nil || f.fate == leftOut && !f.idles(raw) {
+		if f := fromChatFields.find(m.Name); f.action == leftOut && !f.isNoop(raw) {
 			t.drop(m.Name)
 		}
 	}
@@ -92,54 +89,37 @@ func refusedField(param, must string) error {
 	return fault.Invalid(param, fmt.Sprintf("%q must be %s.", param, must))
 }
 
-// The fields of a request that stand for themselves, in the order of fromChatFields.
-
-func (t *messagesRequestBuilder) model() error {
-	t.r.Model = t.c.Model
-	return nil
-}
-
-func (t *messagesRequestBuilder) temperature() error {
-	if f := t.c.Temperature; f != nil && *f > 1 {
+// fields carries what has the same meaning under another name.
+func (t *messagesRequestBuilder) fields() error {
+	c := t.c
+	t.r.Model, t.r.TopP, t.r.Stream = c.Model, c.TopP, c.Stream
+	if c.Temperature != nil && *c.Temperature > 1 {
 		t.drop("temperature")
 	} else {
-		t.r.Temperature = f
+		t.r.Temperature = c.Temperature
 	}
-	return nil
-}
-
-func (t *messagesRequestBuilder) topP() error {
-	t.r.TopP = t.c.TopP
-	return nil
-}
-
-func (t *messagesRequestBuilder) maxTokens() error {
-	t.r.MaxTokens = t.c.OutputBound()
-	if t.r.MaxTokens == 0 {
+	if t.r.MaxTokens = c.OutputBound(); t.r.MaxTokens == 0 {
 		t.r.MaxTokens = t.defaultMax
 	}
-	return nil
-}
-
-func (t *messagesRequestBuilder) candidates() error {
-	if t.c.Candidates() > 1 {
+	if c.Candidates() > 1 {
 		return refusedField("n", "1: this model gives one candidate per call")
 	}
-	return nil
-}
-
-func (t *messagesRequestBuilder) stream() error {
-	t.r.Stream = t.c.Stream
-	return nil
-}
-
-func (t *messagesRequestBuilder) stop() error {
-	for _, s := range t.c.Stop {
+	for _, s := range c.Stop {
 		if blank(s) {
 			t.drop("stop")
 		} else {
 			t.r.StopSequences = append(t.r.StopSequences, s)
 		}
+	}
+	switch raw := c.Field("reasoning_effort"); {
+	case rawjson.IsNull(raw):
+	case slices.Contains(efforts, c.ReasoningEffort):
+		t.outputConfig().Effort = c.ReasoningEffort
+	default:
+		t.drop("reasoning_effort")
+	}
+	if c.User != "" {
+		t.r.Metadata = &Metadata{UserID: c.User}
 	}
 	return nil
 }
@@ -149,17 +129,6 @@ func blank(s string) bool { return strings.TrimSpace(s) == "" }
 
 // efforts are the upstream's words for reasoning_effort.
 var efforts = []string{"low", "medium", "high", "xhigh", "max"}
-
-func (t *messagesRequestBuilder) effort() error {
-	switch raw := t.c.Field("reasoning_effort"); {
-	case rawjson.IsNull(raw):
-	case slices.Contains(efforts, t.c.ReasoningEffort):
-		t.outputConfig().Effort = t.c.ReasoningEffort
-	default:
-		t.drop("reasoning_effort")
-	}
-	return nil
-}
 
 // outputConfig is the request's, made at its first use.
 func (t *messagesRequestBuilder) outputConfig() *OutputConfig {
@@ -202,14 +171,10 @@ func (t *messagesRequestBuilder) responseFormat() error {
 // isObject reports whether raw is one strict JSON object.
 func isObject(raw jsontext.Value) bool { return raw.IsValid() && raw.Kind() == '{' }
 
-func (t *messagesRequestBuilder) user() error {
-	if t.c.User != "" {
-		t.r.Metadata = &Metadata{UserID: t.c.User}
-	}
-	return nil
-}
-
-func (t *messagesRequestBuilder) serviceTier() error {
+// vendorFields carries fields that the upstream has and chat does not name. Other
+// vendors have some of the same name and another form, which the upstream would
+// refuse.
+func (t *messagesRequestBuilder) vendorFields() error {
 	raw := t.c.Field("service_tier")
 	switch tier, _ := rawjson.String(raw); {
 	case rawjson.IsNull(raw):
@@ -218,37 +183,15 @@ func (t *messagesRequestBuilder) serviceTier() error {
 	default:
 		t.drop("service_tier")
 	}
-	return nil
-}
-
-// thinking carries the upstream's own switch. Other vendors have one of the same
-// name and less in it, which the upstream would refuse.
-func (t *messagesRequestBuilder) thinking() error {
-	raw := t.c.Field("thinking")
-	if rawjson.IsNull(raw) {
-		return nil
+	if raw = t.c.Field("thinking"); !rawjson.IsNull(raw) {
+		var th Thinking
+		if json.Unmarshal(raw, &th) == nil && t.validThinking(&th) {
+			t.r.Thinking = &th
+		} else {
+			t.drop("thinking")
+		}
 	}
-	var th Thinking
-	if json.Unmarshal(raw, &th) != nil || !t.validThinking(&th) {
-		t.drop("thinking")
-		return nil
-	}
-	t.r.Thinking = &th
-	return nil
-}
-
-func (t *messagesRequestBuilder) validThinking(th *Thinking) bool {
-	switch th.Type {
-	case "enabled":
-		return th.BudgetTokens >= leastBudget && th.BudgetTokens < t.r.MaxTokens
-	case "adaptive", "disabled":
-		return th.BudgetTokens == 0
-	}
-	return false
-}
-
-func (t *messagesRequestBuilder) topK() error {
-	raw := t.c.Field("top_k")
+	raw = t.c.Field("top_k")
 	switch n, ok := rawjson.Int(raw); {
 	case rawjson.IsNull(raw):
 	case ok && n > 0:
@@ -257,4 +200,15 @@ func (t *messagesRequestBuilder) topK() error {
 		t.drop("top_k")
 	}
 	return nil
+}
+
+// validThinking reports whether the upstream takes a switch for thinking.
+func (t *messagesRequestBuilder) validThinking(th *Thinking) bool {
+	switch th.Type {
+	case "enabled":
+		return th.BudgetTokens >= leastBudget && th.BudgetTokens < t.r.MaxTokens
+	case "adaptive", "disabled":
+		return th.BudgetTokens == 0
+	}
+	return false
 }

@@ -19,7 +19,7 @@ import (
 // toChat translates a request for a message into one for a chat completion.
 // dropped are the fields that chat has no words for and that are hints only; a
 // field that would change the answer's meaning by its absence is refused with a
-// fault.InvalidRequest instead. The tables of tochat_fates.go say which is which.
+// fault.InvalidRequest instead. The tables of field_mappings.go say which is which.
 func toChat(r *Request) (c *chat.Request, dropped []string, err error) {
 	t := &chatRequestBuilder{r: r, c: &chat.Request{Model: r.Model}}
 	for _, step := range [...]func() error{t.fields, t.system, t.messages, t.tools, t.output} {
@@ -50,8 +50,7 @@ func (t *chatRequestBuilder) fields() error {
 	}
 	for i := range o.Members {
 		m := &o.Members[i]
-		f, known := toChatFields.find(m.Name)
-		if (!known || f.kind == leftOut) && !rawjson.IsNull(m.Value.Of(o.Src)) {
+		if toChatFields.find(m.Name).action == leftOut && !rawjson.IsNull(m.Value.Of(o.Src)) {
 			t.drop("", m.Name)
 		}
 	}
@@ -106,10 +105,7 @@ func (t *chatRequestBuilder) dropUnknown(path string, extra jsontext.Value) {
 	}
 	for i := range o.Members {
 		m := &o.Members[i]
-		if f, known := toChatPartFields.find(path + m.Name); known && f.kind == carried {
-			continue
-		}
-		if !rawjson.IsNull(m.Value.Of(o.Src)) {
+		if toChatFields.find(path+m.Name).action != carried && !rawjson.IsNull(m.Value.Of(o.Src)) {
 			t.drop(path, m.Name)
 		}
 	}
@@ -202,7 +198,7 @@ func (t *chatRequestBuilder) read(role, at string, c Content) error {
 // blocksOf are the blocks of a role that are carried.
 func blocksOf(role string) (types []string) {
 	for _, f := range toChatBlocks {
-		if f.role == role && f.kind == carried {
+		if f.role == role && f.action == carried {
 			types = append(types, f.block)
 		}
 	}
@@ -368,15 +364,6 @@ func (t *chatRequestBuilder) toolResult(b *Block) error {
 	return nil
 }
 
-// toChatResultBlocks are the blocks of a tool result. Any other is refused.
-var toChatResultBlocks = []blockMapping{
-	{"user", "text", carried, "text; several are joined by a blank line", (*chatRequestBuilder).text},
-	{"user", "image", carried, "image_url of the user message that follows", (*chatRequestBuilder).media},
-	{"user", "document", carried, "file of the user message that follows, or text", (*chatRequestBuilder).media},
-}
-
-var resultBlocks = []string{"text", "image", "document"}
-
 // resultText is what a tool message says.
 func resultText(b *Block, texts []chat.Part, media bool) string {
 	text := joinedText(texts, "\n\n")
@@ -390,6 +377,68 @@ func resultText(b *Block, texts []chat.Part, media bool) string {
 		return "Error: " + text
 	}
 	return text
+}
+
+// media carries an image or a document.
+func (t *chatRequestBuilder) media(b *Block) error {
+	if b.Source == nil {
+		return refusedField(t.at+".source", "an object")
+	}
+	for _, f := range toChatSources {
+		if f.block == b.Type && f.source == b.Source.Type && f.parts != nil {
+			t.turn.parts = append(t.turn.parts, f.parts(b)...)
+			return nil
+		}
+	}
+	return refusedField(t.at+".source.type", "a source of "+b.Type+"s that this model's upstream can take: "+rule.Words(sourcesOf(b.Type)))
+}
+
+// sourcesOf are the sources of a block that are carried.
+func sourcesOf(block string) (types []string) {
+	for _, f := range toChatSources {
+		if f.block == block && f.parts != nil {
+			types = append(types, f.source)
+		}
+	}
+	return types
+}
+
+func picture(link string) []chat.Part {
+	return []chat.Part{{Type: "image_url", ImageURL: &chat.Link{URL: link}}}
+}
+
+func dataURI(b *Block) string { return "data:" + b.Source.MediaType + ";base64," + b.Source.Data }
+
+// fileParts is a document that is not text.
+func fileParts(b *Block) []chat.Part {
+	name := b.Title
+	if name == "" {
+		name = "document"
+	}
+	if b.Source.MediaType == "application/pdf" && !strings.HasSuffix(strings.ToLower(name), ".pdf") {
+		name += ".pdf" // some vendors go by the name
+	}
+	file, err := json.Marshal(struct {
+		Name string `json:"filename"`
+		Data string `json:"file_data"`
+	}{name, dataURI(b)})
+	if err != nil { // strings that were decoded can be encoded
+		file = []byte("{}")
+	}
+	return append(heading(b, false), chat.Part{Type: "file", File: file})
+}
+
+// heading is what a document says of itself before its content.
+func heading(b *Block, title bool) (parts []chat.Part) {
+	if title && b.Title != "" {
+		parts = append(parts, textPart(b.Title))
+	}
+	if o, err := rawjson.Index(b.Extra, nil, nil); err == nil {
+		if context, _ := rawjson.String(o.Raw("context")); context != "" {
+			parts = append(parts, textPart(context))
+		}
+	}
+	return parts
 }
 
 // output carries what the answer is to be like.

@@ -17,13 +17,13 @@ func TestEveryFieldHasItsFate(t *testing.T) {
 	const message, block = "messages.", "messages.content."
 	unnamed := map[string]bool{block + "context": true, "tools.strict": true} // found in Extra
 	rows := map[string]bool{}
-	for _, f := range append(append(fieldMappings{}, toChatFields...), toChatPartFields...) {
+	for _, f := range toChatFields {
 		if rows[f.field] {
 			t.Errorf("%s has two rows", f.field)
 		}
 		rows[f.field] = true
-		if f.note == "" || f.kind != carried && f.kind != leftOut && f.kind != refused {
-			t.Errorf("%s: %q, %q", f.field, f.kind, f.note)
+		if f.note == "" || f.action != carried && f.action != leftOut && f.action != refused {
+			t.Errorf("%s: %q, %q", f.field, f.action, f.note)
 		}
 	}
 	seen := map[string]bool{}
@@ -53,8 +53,8 @@ func TestTheFatesReadAsATable(t *testing.T) {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	b.WriteString("What becomes of a Messages request at an upstream that speaks chat completions.\nA field that is not listed is dropped and reported; a block or source that is not listed is refused.\n\nFields\n")
-	for _, f := range append(append(fieldMappings{}, toChatFields...), toChatPartFields...) {
-		fmt.Fprintf(w, "  %s\t%s\t%s\n", f.field, f.kind, f.note)
+	for _, f := range toChatFields {
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", f.field, f.action, f.note)
 	}
 	_ = w.Flush()
 	for _, table := range []struct {
@@ -63,13 +63,13 @@ func TestTheFatesReadAsATable(t *testing.T) {
 	}{{"Blocks", toChatBlocks}, {"Blocks of a tool result", toChatResultBlocks}} {
 		fmt.Fprintf(&b, "\n%s\n", table.title)
 		for _, f := range table.rows {
-			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", f.role, f.block, f.kind, f.note)
+			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", f.role, f.block, f.action, f.note)
 		}
 		_ = w.Flush()
 	}
 	b.WriteString("\nSources\n")
 	for _, f := range toChatSources {
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", f.block, f.source, f.kind, f.note)
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", f.block, f.source, f.action, f.note)
 	}
 	_ = w.Flush()
 	roomtest.Golden(t, *update, "tochat_fates.golden", b.Bytes())
@@ -77,13 +77,13 @@ func TestTheFatesReadAsATable(t *testing.T) {
 
 func TestWhatATableCarriesHasAWayToGo(t *testing.T) {
 	for _, f := range append(append([]blockMapping{}, toChatBlocks...), toChatResultBlocks...) {
-		if (f.carry != nil) != (f.kind == carried) || f.kind == refused {
-			t.Errorf("%s %s is %s", f.role, f.block, f.kind)
+		if (f.carry != nil) != (f.action == carried) || f.action == refused {
+			t.Errorf("%s %s is %s", f.role, f.block, f.action)
 		}
 	}
 	for _, f := range toChatSources {
-		if (f.parts != nil) != (f.kind == carried) || f.kind == leftOut {
-			t.Errorf("%s %s is %s", f.block, f.source, f.kind)
+		if (f.parts != nil) != (f.action == carried) || f.action == leftOut {
+			t.Errorf("%s %s is %s", f.block, f.source, f.action)
 		}
 	}
 }
