@@ -5,7 +5,24 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rule"
 )
 
-// delta is the reasoning family (api.md, Reasoning-model chat variant).
+// Family is a group of models with rules of their own beside the common ones.
+type Family struct {
+	Name   string
+	Models []Model
+	fields rule.Table
+}
+
+// Model is what is known of one public model id.
+type Model struct {
+	ID        string
+	MaxOutput int64 // most tokens of one candidate
+}
+
+// Families are the families that this package knows. A model of none of them
+// gets the common checks only.
+func Families() []Family { return []Family{delta} }
+
+// delta is the reasoning family.
 // Thinking is always on and max_tokens bounds reasoning and answer together.
 var delta = Family{
 	Name:   "delta",

@@ -14,8 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a chat completion request (api.md, Chat completion request and
-// Reasoning-model chat variant). A field that the API does not name goes into
+// Request is a chat completion request. A field that is not named here goes into
 // Extra and travels unchanged.
 //
 // Marshal it with github.com/go-json-experiment/json or encoding/json/v2: the
@@ -255,9 +254,8 @@ func JSONSchema(name string, schema jsontext.Value, strict bool) (jsontext.Value
 func JSONObject() jsontext.Value { return jsontext.Value(`{"type":"json_object"}`) }
 
 // Prepared is the request's body as an upstream gets it: usage is always asked
-// for in a stream, and most output tokens are asked for if most is positive
-// (decisions.md, the edits that the gateway owns). Everything else is the
-// caller's, byte for byte.
+// for in a stream, and most output tokens are asked for if most is positive.
+// Everything else is the caller's, byte for byte.
 func (r *Request) Prepared(most int64) upstream.Body {
 	body := r.Body()
 	if r.Stream {
@@ -315,6 +313,3 @@ func (r *Request) Summary() *Request {
 		parsed: r.parsed.Summary(r.Model, r.quarters()),
 	}
 }
-
-// Outline has the Tap refer to an outline of its request from now on.
-func (t *Tap) Outline(r *Request) { t.request = r }

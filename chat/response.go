@@ -11,8 +11,8 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// Response is a chat completion (api.md, Chat completion response). Fields that
-// the API does not name are in Extra, here and in its parts.
+// Response is a chat completion. Fields that are not named here are in Extra, here
+// and in its parts.
 type Response struct {
 	ID      string         `json:"id"`
 	Object  string         `json:"object"`  // "chat.completion"
@@ -124,9 +124,9 @@ type Answer struct {
 
 // ReadAnswer checks an upstream's 200 answer to the request and reads its
 // usage. An empty, cut or malformed body and an error in a 200 body are a
-// fault.BadGateway (decisions.md, Answers). The Answer does not refer to data.
+// fault.BadGateway. The Answer does not refer to data.
 func (r *Request) ReadAnswer(data []byte, b MediaBound) (Answer, error) {
-	var s seen
+	var s answerScan
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
 	err := rawjson.IndexInto(o, data, nil, func(rd *rawjson.Reader, name []byte) error {
@@ -162,25 +162,8 @@ func (r *Request) publicEdits(edits []rawjson.Edit, o *rawjson.Object) []rawjson
 	return edits
 }
 
-// usage is what was reported; a side of it that was not, or not as a usable
-// count, is estimated from the text.
-func (r *Request) usage(p *report, quarters int64, b MediaBound) billing.Usage {
-	full := *p
-	c := &full.N
-	if !p.Has[prompt] {
-		c[prompt] = max(r.InputEstimate(b), c[cached]+c[cacheWrite])
-	}
-	if !p.Has[output] {
-		c[output] = max(estimate.Tokens(quarters), c[reasoning])
-	}
-	u := full.usage()
-	u.Estimated = !p.Has[prompt] || !p.Has[output]
-	u.Zero = u.Zero && !u.Estimated
-	return u
-}
-
-// seen is what one answer or chunk holds, gathered in the one pass that checks it.
-type seen struct {
+// answerScan is what one answer or chunk holds, gathered in the one pass that checks it.
+type answerScan struct {
 	choices  bool // there is a choices array
 	count    int  // its length
 	text     completion.Text
@@ -189,7 +172,7 @@ type seen struct {
 }
 
 // readChoices reads the choices member. inner is "message" or "delta".
-func (s *seen) readChoices(rd *rawjson.Reader, src []byte, inner string) error {
+func (s *answerScan) readChoices(rd *rawjson.Reader, src []byte, inner string) error {
 	if rd.Kind() != '[' {
 		_, err := rd.Skip()
 		return err
@@ -205,7 +188,7 @@ func (s *seen) readChoices(rd *rawjson.Reader, src []byte, inner string) error {
 	})
 }
 
-func (s *seen) readChoice(rd *rawjson.Reader, src, name []byte, inner string) error {
+func (s *answerScan) readChoice(rd *rawjson.Reader, src, name []byte, inner string) error {
 	if string(name) == inner && rd.Kind() == '{' {
 		return rd.Object(func(name []byte, _ rawjson.Span) error { return s.readText(rd, src, name) })
 	}
@@ -222,7 +205,7 @@ func (s *seen) readChoice(rd *rawjson.Reader, src, name []byte, inner string) er
 }
 
 // readText counts the members of a message or delta that the model wrote.
-func (s *seen) readText(rd *rawjson.Reader, src, name []byte) error {
+func (s *answerScan) readText(rd *rawjson.Reader, src, name []byte) error {
 	switch string(name) {
 	case "tool_calls":
 		if rd.Kind() == '[' {
@@ -239,7 +222,7 @@ func (s *seen) readText(rd *rawjson.Reader, src, name []byte) error {
 	return err
 }
 
-func (s *seen) readCall(rd *rawjson.Reader, src []byte) error {
+func (s *answerScan) readCall(rd *rawjson.Reader, src []byte) error {
 	if rd.Kind() != '{' {
 		_, err := rd.Skip()
 		return err

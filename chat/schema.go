@@ -17,7 +17,7 @@ import (
 )
 
 // checkFormat checks response_format: it has a type, and a json_schema holds a
-// valid JSON Schema (decisions.md, Chat).
+// valid JSON Schema.
 func (r *Request) checkFormat(raw []byte) {
 	o, err := rawjson.Index(raw, nil, nil)
 	if err != nil {

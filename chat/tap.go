@@ -41,6 +41,10 @@ type TapOptions struct {
 // NewTap returns a Tap for the request's stream.
 func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o} }
 
+// Outline has the Tap refer to a [Request.Summary] of its request from now on, so
+// that the request's bytes can be let go.
+func (t *Tap) Outline(r *Request) { t.request = r }
+
 // Event appends what the client gets of one upstream event to dst. It fails
 // with the fault.BadGateway that ends the stream if the event is an error frame
 // or not one JSON object. At the end of a complete stream it is done, and appends
@@ -54,7 +58,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	if string(bytes.TrimSpace(data)) == "[DONE]" {
 		return t.usageChunk(dst), true, nil
 	}
-	var s seen
+	var s answerScan
 	t.object = rawjson.Borrow()
 	defer t.giveBack()
 	if err := t.index(data, &s); err != nil {
@@ -73,7 +77,7 @@ func (t *Tap) giveBack() {
 }
 
 // index reads an event's payload in one pass.
-func (t *Tap) index(data []byte, s *seen) error {
+func (t *Tap) index(data []byte, s *answerScan) error {
 	err := rawjson.IndexInto(t.object, data, nil, func(rd *rawjson.Reader, name []byte) error {
 		if string(name) == "choices" {
 			return s.readChoices(rd, data, "delta")
@@ -94,11 +98,11 @@ func (t *Tap) index(data []byte, s *seen) error {
 }
 
 // Opening judges the first events of a stream before the answer is committed:
-// whether one carries content, and the error if it is a failure in disguise
-// (faults.md, row 4).
+// whether one carries content, and the error if it is a failure behind a status
+// 200.
 func Opening(name string, data []byte) (content bool, err error) {
 	var t Tap
-	var s seen
+	var s answerScan
 	switch {
 	case string(bytes.TrimSpace(data)) == "[DONE]":
 		return true, answer.Bad("The upstream's stream is empty.", nil)
@@ -114,7 +118,7 @@ func Opening(name string, data []byte) (content bool, err error) {
 }
 
 // chunk rewrites one chunk.
-func (t *Tap) chunk(dst []byte, name string, s *seen) []byte {
+func (t *Tap) chunk(dst []byte, name string, s *answerScan) []byte {
 	t.delivered.Wrote(s.text.Quarters)
 	usage := t.object.Raw("usage")
 	counted := t.report.read(usage)
@@ -245,7 +249,7 @@ var errorKinds = map[string][]string{
 }
 
 // isErrorEvent reports whether an event without choices is an error in a form of a
-// vendor's own (faults.md, row 4): its kind is one, or it is a code with a
+// vendor's own: its kind is one, or it is a code with a
 // message, or nothing but a "detail".
 func isErrorEvent(o *rawjson.Object) bool {
 	for name, words := range errorKinds {

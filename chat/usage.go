@@ -65,6 +65,23 @@ func (p *report) usage() billing.Usage {
 	return u
 }
 
+// usage is what was reported; a side of it that was not, or not as a usable
+// count, is estimated from the text.
+func (r *Request) usage(p *report, quarters int64, b MediaBound) billing.Usage {
+	full := *p
+	c := &full.N
+	if !p.Has[prompt] {
+		c[prompt] = max(r.InputEstimate(b), c[cached]+c[cacheWrite])
+	}
+	if !p.Has[output] {
+		c[output] = max(estimate.Tokens(quarters), c[reasoning])
+	}
+	u := full.usage()
+	u.Estimated = !p.Has[prompt] || !p.Has[output]
+	u.Zero = u.Zero && !u.Estimated
+	return u
+}
+
 // wireUsage is usage as the public wire shows it.
 func wireUsage(u billing.Usage) *Usage {
 	w := &Usage{

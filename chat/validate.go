@@ -10,7 +10,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rule"
 )
 
-// fields is the table of the chat completion request (api.md). `messages` has
+// fields is the table of the chat completion request. `messages` has
 // rules of its own in messages.go; a field that is not listed passes unseen.
 var fields = rule.Table{
 	{Name: "model", Check: rule.ModelID()},
@@ -28,23 +28,6 @@ var fields = rule.Table{
 	{Name: "response_format", Check: rule.Object()},
 	{Name: "user", Check: rule.String()},
 }
-
-// Family is a group of models with rules of their own beside the common ones.
-type Family struct {
-	Name   string
-	Models []Model
-	fields rule.Table
-}
-
-// Model is what is known of one public model id.
-type Model struct {
-	ID        string
-	MaxOutput int64 // most tokens of one candidate
-}
-
-// Families are the families that this package knows. A model of none of them
-// gets the common checks only.
-func Families() []Family { return []Family{delta} }
 
 // Validate reports the first rule that the request breaks, as an
 // invalid_request_error that names the field.
@@ -131,7 +114,7 @@ func orNull(raw []byte) []byte {
 }
 
 // UnknownModel is the chat endpoint's answer to a model that does not exist:
-// 400, not 404 (decisions.md, Error bodies).
+// 400, not 404, as the endpoint's clients expect.
 func UnknownModel(model string) error {
 	return &fault.Error{
 		Code: fault.ModelNotFound, Status: 400, Param: "model",

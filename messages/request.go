@@ -13,8 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a request for a message (decisions.md, Messages; the vendor's page
-// "Messages"). A field that is not named here goes into Extra and travels
+// Request is a request for a message (https://docs.anthropic.com/en/api/messages). A field that is not named here goes into Extra and travels
 // unchanged to an upstream that speaks the format itself.
 //
 // Marshal it with github.com/go-json-experiment/json or encoding/json/v2: the
@@ -96,11 +95,10 @@ type Tool struct {
 }
 
 // Prepared is the request's body as an upstream gets it: most output tokens are
-// asked for if most is positive and less than what the caller allows
-// (decisions.md, the edits that the gateway owns). A budget of thinking that the
-// bound does not leave room for is lowered to less than it, as the vendor wants,
-// or left out with all of thinking: see [Request.Unaffordable]. Everything else
-// is the caller's, byte for byte.
+// asked for if most is positive and less than what the caller allows. A budget of
+// thinking that the bound does not leave room for is lowered to less than it, as
+// the vendor wants, or left out with all of thinking: see [Request.Unaffordable].
+// Everything else is the caller's, byte for byte.
 func (r *Request) Prepared(most int64) upstream.Body {
 	if !r.lowers(most) {
 		return r.Body()
@@ -181,6 +179,3 @@ func (r *Request) Summary() *Request {
 		parsed: r.parsed.Summary(r.Model, r.quarters()),
 	}
 }
-
-// Outline has the Tap refer to an outline of its request from now on.
-func (t *Tap) Outline(r *Request) { t.request = r }

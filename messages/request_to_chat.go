@@ -56,7 +56,7 @@ func (t *chatRequestBuilder) fields() error {
 	}
 	r, c := t.r, t.c
 	c.MaxTokens, c.Temperature, c.TopP, c.Stream = r.MaxTokens, r.Temperature, r.TopP, r.Stream
-	const most = 4 // of chat's stop (decisions.md, Chat)
+	const most = 4 // of chat's stop
 	if len(r.StopSequences) > most {
 		return refusedField("stop_sequences", "at most 4 strings for this model")
 	}

@@ -73,7 +73,7 @@ type Answer struct {
 
 // ReadAnswer checks an upstream's 200 answer to the request and reads its
 // usage. An empty, cut or malformed body and an error in a 200 body are a
-// fault.BadGateway (decisions.md, Answers). The Answer does not refer to data.
+// fault.BadGateway. The Answer does not refer to data.
 func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (Answer, error) {
 	var s answerScan
 	o := rawjson.Borrow()

@@ -186,8 +186,7 @@ func namelessCall() error {
 	return answer.Bad("The upstream's answer has a tool call without a name.", nil)
 }
 
-// showsThinking reports whether the caller wants to see what the model thought
-// (decisions.md, Messages).
+// showsThinking reports whether the caller wants to see what the model thought.
 func (r *Request) showsThinking() bool {
 	return r.Thinking != nil && (r.Thinking.Type == "enabled" || r.Thinking.Type == "adaptive")
 }

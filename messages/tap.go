@@ -45,6 +45,10 @@ type TapOptions struct {
 // NewTap returns a Tap for the request's stream.
 func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o} }
 
+// Outline has the Tap refer to a [Request.Summary] of its request from now on, so
+// that the request's bytes can be let go.
+func (t *Tap) Outline(r *Request) { t.request = r }
+
 // Event appends what the client gets of one upstream event to dst: the same,
 // with the public model id in message_start. It fails with the *fault.Error
 // that ends the stream if the event is an error, is not one JSON object or
@@ -154,8 +158,8 @@ func kindOf(raw []byte) string {
 }
 
 // Opening judges the first events of a stream before the answer is committed:
-// whether one carries content, and the error if it is a failure in disguise
-// (faults.md, row 4).
+// whether one carries content, and the error if it is a failure behind a status
+// 200.
 func Opening(name string, data []byte) (content bool, err error) {
 	var t Tap
 	var s answerScan
