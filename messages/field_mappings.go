@@ -1,6 +1,8 @@
 package messages
 
 import (
+	"strings"
+
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
@@ -46,6 +48,21 @@ func (m fieldMappings) find(field string) fieldMapping {
 		}
 	}
 	return fieldMapping{action: leftOut}
+}
+
+// unmapped calls drop for every member of an object that no row carries, and that
+// asks for something. path is that of the object; it is empty or ends in a point.
+func (m fieldMappings) unmapped(o *rawjson.Object, path string, drop func(name string, raw []byte)) {
+	for i := range o.Members {
+		name, raw := o.Members[i].Name, o.Members[i].Value.Of(o.Src)
+		f := m.find(path + name)
+		if strings.Contains(name, ".") { // what looks like the row of a part is none
+			f = fieldMapping{action: leftOut}
+		}
+		if f.action == leftOut && !rawjson.IsNull(raw) && !f.isNoop(raw) {
+			drop(name, raw)
+		}
+	}
 }
 
 // fromChatFields are the fields of a chat completion request at an upstream that

@@ -12,6 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
 )
 
 // fromChat translates a chat completion request for an upstream that speaks only
@@ -31,9 +32,11 @@ func fromChat(c *chat.Request, defaultMax int64) (r *Request, dropped []string, 
 			return nil, nil, err
 		}
 	}
-	if err := t.dropUnknown(); err != nil {
-		return nil, nil, err
+	o, err := rawjson.Index(c.Source(), nil, nil)
+	if err != nil {
+		return nil, nil, rule.Unacceptable(err)
 	}
+	fromChatFields.unmapped(&o, "", func(name string, _ []byte) { t.drop(name) })
 	t.dropped.Sort() // whichever of the two passes found them
 	return t.r, t.dropped.List(), nil
 }
@@ -46,38 +49,16 @@ type messagesRequestBuilder struct {
 	dropped    dropped.Fields
 }
 
-// dropUnknown notes the members of the request that nothing carries.
-func (t *messagesRequestBuilder) dropUnknown() error {
-	o, err := rawjson.Index(t.c.Source(), nil, nil)
-	if err != nil {
-		return fault.Invalid("", "The request body is not acceptable: "+err.Error()+".")
-	}
-	for _, m := range o.Members {
-		raw := m.Value.Of(o.Src)
-		if rawjson.IsNull(raw) {
-			continue
-		}
-		if f := fromChatFields.find(m.Name); f.action == leftOut && !f.isNoop(raw) {
-			t.drop(m.Name)
-		}
-	}
-	return nil
-}
-
-// dropMembers notes every member of an object of extras that asks for something.
-func (t *messagesRequestBuilder) dropMembers(extra []byte, prefix string, known ...string) {
-	if rawjson.IsNull(extra) {
-		return
-	}
-	o, err := rawjson.Index(extra, nil, nil)
-	if err != nil {
-		return // it was read as an object before
-	}
-	for _, m := range o.Members {
-		raw := m.Value.Of(o.Src)
-		if !rawjson.IsNull(raw) && string(raw) != "[]" && !slices.Contains(known, m.Name) {
-			t.drop(prefix + m.Name)
-		}
+// dropUnknown drops the members of an object that its type does not name, but for
+// those that the table carries. An empty list asks for nothing. path ends in a
+// point.
+func (t *messagesRequestBuilder) dropUnknown(path string, extra []byte) {
+	if o, err := rawjson.Index(extra, nil, nil); err == nil {
+		fromChatFields.unmapped(&o, path, func(name string, raw []byte) {
+			if string(raw) != "[]" {
+				t.drop(path + name)
+			}
+		})
 	}
 }
 

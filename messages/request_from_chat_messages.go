@@ -81,7 +81,7 @@ func (b *turnBuilder) message(m *chat.Message, i int) error {
 	if m.Name != "" {
 		b.t.drop("messages.name")
 	}
-	b.t.dropMembers(m.Extra, "messages.", reasoningSignature)
+	b.t.dropUnknown("messages.", m.Extra)
 	switch m.Role {
 	case "system", "developer":
 		blocks, err := b.blocks(m, i, textOnly)
@@ -152,8 +152,8 @@ func (b *turnBuilder) thoughts(m *chat.Message) []Block {
 
 // call is one call as the upstream made it.
 func (b *turnBuilder) call(call *chat.ToolCall, i int, param string) (Block, error) {
-	b.t.dropMembers(call.Extra, "messages.tool_calls.")
-	b.t.dropMembers(call.Function.Extra, "messages.tool_calls.function.")
+	b.t.dropUnknown("messages.tool_calls.", call.Extra)
+	b.t.dropUnknown("messages.tool_calls.function.", call.Function.Extra)
 	input := jsontext.Value(call.Function.Arguments)
 	if blank(call.Function.Arguments) {
 		input = jsontext.Value("{}")
@@ -291,7 +291,7 @@ func (p *chatPart) block() (block Block, err error) {
 		block, err = p.document()
 	}
 	const cacheControl = "cache_control"
-	p.t.dropMembers(p.Extra, "messages.content.", cacheControl)
+	p.t.dropUnknown("messages.content.", p.Extra)
 	if o, e := rawjson.Index(p.Extra, nil, nil); e == nil && !rawjson.IsNull(o.Raw(cacheControl)) {
 		block.CacheControl = o.Raw(cacheControl)
 	}
@@ -306,12 +306,7 @@ func (p *chatPart) image() (Block, error) {
 	if p.ImageURL == nil {
 		return Block{}, refusedField(param, "an absolute http, https or data URL")
 	}
-	if o, err := rawjson.Index(p.ImageURL.Extra, nil, nil); err == nil {
-		if detail := o.Raw("detail"); !rawjson.IsNull(detail) && string(detail) != `"auto"` {
-			p.t.drop("messages.content.image_url.detail")
-		}
-		p.t.dropMembers(p.ImageURL.Extra, "messages.content.image_url.", "detail")
-	}
+	p.t.dropUnknown("messages.content.image_url.", p.ImageURL.Extra)
 	scheme, _, _ := strings.Cut(p.ImageURL.URL, ":")
 	switch strings.ToLower(scheme) {
 	case "http", "https":
@@ -344,7 +339,7 @@ func (p *chatPart) document() (Block, error) {
 	if file.ID != "" {
 		return Block{}, refusedField(p.param+".file.file_id", `absent for this model, which takes "file_data"`)
 	}
-	p.t.dropMembers(file.Extra, "messages.content.file.")
+	p.t.dropUnknown("messages.content.file.", file.Extra)
 	block := Block{Type: "document", Title: file.Name}
 	kind, data, ok := dataURL(file.Data)
 	switch {

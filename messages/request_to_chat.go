@@ -48,12 +48,7 @@ func (t *chatRequestBuilder) fields() error {
 	if err != nil {
 		return rule.Unacceptable(err)
 	}
-	for i := range o.Members {
-		m := &o.Members[i]
-		if toChatFields.find(m.Name).action == leftOut && !rawjson.IsNull(m.Value.Of(o.Src)) {
-			t.drop("", m.Name)
-		}
-	}
+	toChatFields.unmapped(&o, "", func(name string, _ []byte) { t.drop("", name) })
 	r, c := t.r, t.c
 	c.MaxTokens, c.Temperature, c.TopP, c.Stream = r.MaxTokens, r.Temperature, r.TopP, r.Stream
 	const most = 4 // of chat's stop
@@ -94,20 +89,10 @@ func (r *Request) topLevel() (rawjson.Object, error) {
 }
 
 // dropUnknown drops the members of an object that its type does not name, but for
-// those that the tables carry. path ends in a point.
+// those that the table carries. path ends in a point.
 func (t *chatRequestBuilder) dropUnknown(path string, extra jsontext.Value) {
-	if rawjson.IsNull(extra) {
-		return
-	}
-	o, err := rawjson.Index(extra, nil, nil)
-	if err != nil {
-		return // what was embedded is an object
-	}
-	for i := range o.Members {
-		m := &o.Members[i]
-		if toChatFields.find(path+m.Name).action != carried && !rawjson.IsNull(m.Value.Of(o.Src)) {
-			t.drop(path, m.Name)
-		}
+	if o, err := rawjson.Index(extra, nil, nil); err == nil {
+		toChatFields.unmapped(&o, path, func(name string, _ []byte) { t.drop(path, name) })
 	}
 }
 

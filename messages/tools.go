@@ -62,8 +62,8 @@ func (t *messagesRequestBuilder) tools() error {
 // tool is one function as the upstream describes tools.
 func (t *messagesRequestBuilder) tool(from *offeredTool, i int) (Tool, error) {
 	f := &from.Function
-	t.dropMembers(f.Extra, "tools.function.")
-	t.dropMembers(from.Extra, "tools.")
+	t.dropUnknown("tools.function.", f.Extra)
+	t.dropUnknown("tools.", from.Extra)
 	schema, ok := inputSchema(f.Parameters)
 	if !ok {
 		return Tool{}, refusedField(fmt.Sprintf("tools[%d].function.parameters", i), "a JSON Schema object without repeated names")
