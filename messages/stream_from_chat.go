@@ -73,7 +73,7 @@ func (s *messageEncoder) chunk(c *chatCompletion, data []byte) error {
 		}
 		if first.FinishReason != "" {
 			s.reason = first.FinishReason
-			return s.content.end(&s.out)
+			return s.content.end()
 		}
 	}
 	if s.reason != "" && len(c.Choices) == 0 && !rawjson.IsNull(c.Usage) {
@@ -90,7 +90,7 @@ func (s *messageEncoder) piece(d *assistantMessage) error {
 	case !s.thinks:
 		s.out = appendHidden(s.out, thought)
 	default:
-		if err := w.write(&s.out, thinkingBlock, thought); err != nil {
+		if err := w.write(thinkingBlock, thought); err != nil {
 			return err
 		}
 	}
@@ -100,13 +100,13 @@ func (s *messageEncoder) piece(d *assistantMessage) error {
 		if text == "" {
 			continue
 		}
-		if err := w.write(&s.out, textBlock, text); err != nil {
+		if err := w.write(textBlock, text); err != nil {
 			return err
 		}
 	}
 	calls := d.toolCalls()
 	for i := range calls {
-		if err := w.call(&s.out, &calls[i]); err != nil {
+		if err := w.call(&calls[i]); err != nil {
 			return err
 		}
 	}
@@ -115,7 +115,7 @@ func (s *messageEncoder) piece(d *assistantMessage) error {
 
 // begin opens the message.
 func (s *messageEncoder) begin(id string) {
-	s.id, s.content.message = id, id
+	s.id, s.content = id, blockSequencer{message: id, to: &s.translatedEvents}
 	unknown := new(int64) // a beginning's counts are 0 where the upstream counts at the end
 	start := struct {
 		Type    string      `json:"type"`
@@ -129,7 +129,7 @@ func (s *messageEncoder) begin(id string) {
 
 // finish ends the message.
 func (s *messageEncoder) finish() error {
-	if err := s.content.end(&s.out); err != nil {
+	if err := s.content.end(); err != nil {
 		return err
 	}
 	type delta struct {
@@ -163,6 +163,7 @@ func (s *messageEncoder) writeEvent(name string, v any) {
 // the usual order, one call after the other, never waits, and one in which calls
 // are interleaved loses nothing.
 type blockSequencer struct {
+	to      *translatedEvents
 	message string // the message's id
 	next    int    // the index of the next block
 	open    *streamBlock
@@ -194,7 +195,7 @@ const (
 const noIndex = -2
 
 // write takes a piece of text or of a thought.
-func (w *blockSequencer) write(dst *[]byte, kind, text string) error {
+func (w *blockSequencer) write(kind, text string) error {
 	last := w.open
 	if n := len(w.waiting); n > 0 {
 		last = w.waiting[n-1]
@@ -203,11 +204,11 @@ func (w *blockSequencer) write(dst *[]byte, kind, text string) error {
 		last = &streamBlock{kind: kind}
 		w.waiting = append(w.waiting, last)
 	}
-	return w.add(dst, last, text)
+	return w.add(last, text)
 }
 
 // call takes a piece of a tool call.
-func (w *blockSequencer) call(dst *[]byte, piece *chat.ToolCall) error {
+func (w *blockSequencer) call(piece *chat.ToolCall) error {
 	s := w.find(piece)
 	if s == nil {
 		const most = 1024
@@ -226,7 +227,7 @@ func (w *blockSequencer) call(dst *[]byte, piece *chat.ToolCall) error {
 	if s.name == "" {
 		s.name = piece.Function.Name
 	}
-	return w.add(dst, s, piece.Function.Arguments)
+	return w.add(s, piece.Function.Arguments)
 }
 
 // find is the call that a piece belongs to; nil if it begins one. Most vendors
@@ -254,7 +255,7 @@ func (s *streamBlock) over(piece *chat.ToolCall) bool {
 }
 
 // add gives text to a block and sends what can be sent.
-func (w *blockSequencer) add(dst *[]byte, s *streamBlock, text string) error {
+func (w *blockSequencer) add(s *streamBlock, text string) error {
 	if s.closed {
 		if strings.TrimSpace(text) == "" {
 			return nil
@@ -271,21 +272,21 @@ func (w *blockSequencer) add(dst *[]byte, s *streamBlock, text string) error {
 	if w.held > sse.DefaultLimit {
 		return answer.Bad("The upstream's tool calls are interleaved and larger than the gateway allows.", nil)
 	}
-	return w.advance(dst, false)
+	return w.advance(false)
 }
 
 // end closes every block, and sends before what waits.
-func (w *blockSequencer) end(dst *[]byte) error { return w.advance(dst, true) }
+func (w *blockSequencer) end() error { return w.advance(true) }
 
 // advance sends what can be sent. At the end nothing waits any longer.
-func (w *blockSequencer) advance(dst *[]byte, end bool) error {
+func (w *blockSequencer) advance(end bool) error {
 	for {
 		if w.open != nil {
-			w.send(dst)
+			w.send()
 			if !end && (len(w.waiting) == 0 || !w.open.whole()) {
 				return nil
 			}
-			w.stop(dst)
+			w.stop()
 		}
 		if len(w.waiting) == 0 {
 			return nil
@@ -298,7 +299,7 @@ func (w *blockSequencer) advance(dst *[]byte, end bool) error {
 			return nil // the name is still to come
 		}
 		w.waiting, w.held = w.waiting[1:], w.held-len(head.text)
-		w.start(dst, head)
+		w.start(head)
 	}
 }
 
@@ -306,7 +307,7 @@ func (w *blockSequencer) advance(dst *[]byte, end bool) error {
 func (s *streamBlock) whole() bool { return s.kind != toolBlock || s.shape.whole() }
 
 // start opens a block.
-func (w *blockSequencer) start(dst *[]byte, s *streamBlock) {
+func (w *blockSequencer) start(s *streamBlock) {
 	w.open = s
 	data := w.head("content_block_start")
 	switch s.kind {
@@ -323,7 +324,7 @@ func (w *blockSequencer) start(dst *[]byte, s *streamBlock) {
 		data = append(rawjson.Quote(data, id), `,"name":`...)
 		data = append(rawjson.Quote(data, s.name), `,"input":{}}}`...)
 	}
-	*dst = sse.AppendEvent(*dst, "content_block_start", data)
+	w.to.out = sse.AppendEvent(w.to.out, "content_block_start", data)
 }
 
 // pieces are how the deltas of each kind of block begin.
@@ -334,26 +335,26 @@ var pieces = map[string]string{
 }
 
 // send gives out the open block's text.
-func (w *blockSequencer) send(dst *[]byte) {
+func (w *blockSequencer) send() {
 	if len(w.open.text) > 0 {
 		delta := rawjson.Quote([]byte(pieces[w.open.kind]), string(w.open.text))
-		w.delta(dst, append(delta, '}'))
+		w.delta(append(delta, '}'))
 		w.open.text = w.open.text[:0]
 	}
 }
 
-func (w *blockSequencer) delta(dst *[]byte, delta []byte) {
+func (w *blockSequencer) delta(delta []byte) {
 	data := append(w.head("content_block_delta"), `,"delta":`...)
 	data = append(append(data, delta...), '}')
-	*dst = sse.AppendEvent(*dst, "content_block_delta", data)
+	w.to.out = sse.AppendEvent(w.to.out, "content_block_delta", data)
 }
 
 // stop closes the open block.
-func (w *blockSequencer) stop(dst *[]byte) {
+func (w *blockSequencer) stop() {
 	if w.open.kind == thinkingBlock {
-		w.delta(dst, append(rawjson.Quote([]byte(`{"type":"signature_delta","signature":`), syntheticSignature), '}'))
+		w.delta(append(rawjson.Quote([]byte(`{"type":"signature_delta","signature":`), syntheticSignature), '}'))
 	}
-	*dst = sse.AppendEvent(*dst, "content_block_stop", append(w.head("content_block_stop"), '}'))
+	w.to.out = sse.AppendEvent(w.to.out, "content_block_stop", append(w.head("content_block_stop"), '}'))
 	w.open.closed, w.open.text, w.open = true, nil, nil
 	w.next++
 }
