@@ -124,8 +124,7 @@ func (c chatOperation) outline(t tap) operation {
 type chatTap struct{ *chat.Tap }
 
 func (t chatTap) event(dst []byte, name string, data []byte) ([]byte, bool, error) {
-	out, kind, err := t.Event(dst, name, data)
-	return out, kind == chat.Done, err
+	return t.Event(dst, name, data)
 }
 
 func (t chatTap) usage() billing.Usage        { return t.Usage() }

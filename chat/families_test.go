@@ -15,8 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestTheTablesReadLikeTheAPI prints what the code checks, to be read next to
-// the chat tables of api.md.
+// TestTheTablesReadLikeTheAPI prints what the code checks, to be read by people.
 func TestTheTablesReadLikeTheAPI(t *testing.T) {
 	var b bytes.Buffer
 	b.WriteString("Fields of every chat model (api.md, Chat completion request).\nA field that is not listed passes unseen.\n\n")

@@ -83,7 +83,7 @@ func FuzzTap(f *testing.F) {
 			options = asks
 		}
 		tap := tapOf(t, options)
-		out, kind, err := tap.Event(nil, name, data)
+		out, done, err := tap.Event(nil, name, data)
 		if err != nil {
 			if !fault.Is(err, fault.BadGateway) || len(out) > 0 {
 				t.Fatalf("%q: %q, %v", data, out, err)
@@ -100,7 +100,7 @@ func FuzzTap(f *testing.F) {
 			e, err := events.Next()
 			if err != nil {
 				if n < 2 {
-					t.Errorf("%q: kind %d, %d events in %q", data, kind, n, out)
+					t.Errorf("%q: done %t, %d events in %q", data, done, n, out)
 				}
 				return
 			}

@@ -23,9 +23,9 @@ var forms = []string{
 	`{"id":"c1","model":"theirs","choices":[]}%s`,
 }
 
-// TestALikeChunkIsTreatedAsEveryOther compares a tap that remembers with one
+// TestAChunkThatMatchesTheTemplateIsTreatedAsEveryOther compares a tap that remembers with one
 // that forgets before every event.
-func TestALikeChunkIsTreatedAsEveryOther(t *testing.T) {
+func TestAChunkThatMatchesTheTemplateIsTreatedAsEveryOther(t *testing.T) {
 	texts := rapid.OneOf(
 		rapid.SampledFrom([]string{"", "m", "theirs", "word", " word", "道", `\n`, `\"`, `"`, `","x":"`, "\x01", "\xff", `\`, `}`, `c1`, "both"}),
 		rapid.String(),
@@ -52,11 +52,11 @@ func TestALikeChunkIsTreatedAsEveryOther(t *testing.T) {
 			}
 			data := []byte(fmt.Sprintf(form, texts.Draw(t, "text")))
 			name := rapid.SampledFrom([]string{"", "", "", "message", "error"}).Draw(t, "name")
-			forgets.last = likeness{}
-			got, gotKind, gotErr := remembers.Event([]byte("before"), name, data)
-			want, wantKind, wantErr := forgets.Event([]byte("before"), name, data)
-			if d := cmp.Diff(string(want), string(got)); d != "" || gotKind != wantKind || errors.Is(gotErr, nil) != errors.Is(wantErr, nil) {
-				t.Fatalf("after %s: kind %d, want %d, error %v, want %v\n%s", data, gotKind, wantKind, gotErr, wantErr, d)
+			forgets.last.Forget()
+			got, gotDone, gotErr := remembers.Event([]byte("before"), name, data)
+			want, wantDone, wantErr := forgets.Event([]byte("before"), name, data)
+			if d := cmp.Diff(string(want), string(got)); d != "" || gotDone != wantDone || errors.Is(gotErr, nil) != errors.Is(wantErr, nil) {
+				t.Fatalf("after %s: done %t, want %t, error %v, want %v\n%s", data, gotDone, wantDone, gotErr, wantErr, d)
 			}
 			if d := cmp.Diff(forgets.Usage(), remembers.Usage()); d != "" || forgets.Output() != remembers.Output() {
 				t.Fatalf("after %s: usage\n%s", data, d)
@@ -68,7 +68,7 @@ func TestALikeChunkIsTreatedAsEveryOther(t *testing.T) {
 	})
 }
 
-func TestALikenessIsUsedForWordAfterWord(t *testing.T) {
+func TestATemplateIsUsedForWordAfterWord(t *testing.T) {
 	r, err := Parse([]byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi"}]}`))
 	if err != nil {
 		t.Fatal(err)
@@ -77,12 +77,12 @@ func TestALikenessIsUsedForWordAfterWord(t *testing.T) {
 	if _, _, err := tap.Event(nil, "", fmt.Appendf(nil, forms[0], " first")); err != nil {
 		t.Fatal(err)
 	}
-	text, ok := tap.last.text(fmt.Appendf(nil, forms[0], " second"))
+	text, ok := tap.last.Match("", fmt.Appendf(nil, forms[0], " second"))
 	if !ok || string(text) != " second" {
 		t.Errorf("the second chunk is not like the first: %q", text)
 	}
 	for _, odd := range []string{`"`, `\n`, "\n", "\xff"} {
-		if _, ok := tap.last.text(fmt.Appendf(nil, forms[0], odd)); ok {
+		if _, ok := tap.last.Match("", fmt.Appendf(nil, forms[0], odd)); ok {
 			t.Errorf("%q passed as plain text", odd)
 		}
 	}

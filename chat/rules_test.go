@@ -29,7 +29,7 @@ func ask(model, members string) string {
 	return body + "}"
 }
 
-// rows of a table of api.md: the members, and the field that is refused.
+// rows of a table: the members, and the field that is refused.
 type row struct{ members, param string }
 
 // common is the chat completion table.

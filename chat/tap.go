@@ -8,6 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
@@ -20,14 +21,13 @@ type Tap struct {
 	options TapOptions
 	report  report
 
-	quarters int64  // text delivered, in quarter tokens
-	fresh    bool   // nothing was delivered since the last report
-	id       []byte // the stream's id as the client knows it, quoted
-	minted   bool   // id was minted here and replaces the upstream's
-	shown    bool   // the client got a usage chunk
+	delivered completion.Meter
+	id        []byte // the stream's id as the client knows it, quoted
+	minted    bool   // id was minted here and replaces the upstream's
+	shown     bool   // the client got a usage chunk
 
-	last   likeness        // of the chunk before
-	object *rawjson.Object // of the event at hand
+	last   completion.Template // of the chunk before
+	object *rawjson.Object     // of the event at hand
 	edits  []rawjson.Edit
 }
 
@@ -38,41 +38,36 @@ type TapOptions struct {
 	Created int64         // Unix seconds, for chunks that the gateway makes
 }
 
-// Kind says what an event was.
-type Kind uint8
-
-// The kinds of events.
-const (
-	Withheld Kind = iota // not for the client
-	Empty                // a chunk without content
-	Produced             // a chunk with content, a finish reason or usage
-	Done                 // the end of a complete stream
-)
-
 // NewTap returns a Tap for the request's stream.
 func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o} }
 
+// Outline has the Tap refer to a [Request.Summary] of its request from now on, so
+// that the request's bytes can be let go.
+func (t *Tap) Outline(r *Request) { t.request = r }
+
 // Event appends what the client gets of one upstream event to dst. It fails
 // with the fault.BadGateway that ends the stream if the event is an error frame
-// or not one JSON object. At Done it appends the usage chunk that the client
-// asked for, if the upstream gave none, but not the terminator: see [Terminator].
-func (t *Tap) Event(dst []byte, name string, data []byte) ([]byte, Kind, error) {
-	if text, ok := t.last.text(data); ok && name != "error" {
-		return t.last.append(dst, text), t.count(&seen{quarters: estimate.Quarters(text)}), nil
+// or not one JSON object. At the end of a complete stream it is done, and appends
+// the usage chunk that the client asked for, if the upstream gave none, but not
+// the terminator: see [Terminator].
+func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
+	if text, ok := t.last.Match(name, data); ok {
+		t.delivered.Wrote(estimate.Quarters(text))
+		return t.last.Append(dst, text), false, nil
 	}
 	if string(bytes.TrimSpace(data)) == "[DONE]" {
-		return t.usageChunk(dst), Done, nil
+		return t.usageChunk(dst), true, nil
 	}
-	var s seen
+	var s answerScan
 	t.object = rawjson.Borrow()
 	defer t.giveBack()
 	if err := t.index(data, &s); err != nil {
-		return dst, Withheld, err
+		return dst, false, err
 	}
 	if name == "error" {
-		return dst, Withheld, answer.ErrorFrame(data)
+		return dst, false, answer.ErrorFrame(data)
 	}
-	return t.chunk(dst, &s)
+	return t.chunk(dst, name, &s), false, nil
 }
 
 // giveBack ends the use of the index: a stream may be silent for long.
@@ -82,7 +77,7 @@ func (t *Tap) giveBack() {
 }
 
 // index reads an event's payload in one pass.
-func (t *Tap) index(data []byte, s *seen) error {
+func (t *Tap) index(data []byte, s *answerScan) error {
 	err := rawjson.IndexInto(t.object, data, nil, func(rd *rawjson.Reader, name []byte) error {
 		if string(name) == "choices" {
 			return s.readChoices(rd, data, "delta")
@@ -96,18 +91,18 @@ func (t *Tap) index(data []byte, s *seen) error {
 	if e := t.object.Raw("error"); !rawjson.IsNull(e) {
 		return answer.ErrorFrame(e)
 	}
-	if !s.choices && failed(t.object) {
+	if !s.choices && isErrorEvent(t.object) {
 		return answer.ErrorFrame(data)
 	}
 	return nil
 }
 
 // Opening judges the first events of a stream before the answer is committed:
-// whether one carries content, and the error if it is a failure in disguise
-// (faults.md, row 4).
+// whether one carries content, and the error if it is a failure behind a status
+// 200.
 func Opening(name string, data []byte) (content bool, err error) {
 	var t Tap
-	var s seen
+	var s answerScan
 	switch {
 	case string(bytes.TrimSpace(data)) == "[DONE]":
 		return true, answer.Bad("The upstream's stream is empty.", nil)
@@ -119,45 +114,31 @@ func Opening(name string, data []byte) (content bool, err error) {
 	if err := t.index(data, &s); err != nil {
 		return true, err
 	}
-	return s.quarters > 0 || s.finished, nil
+	return s.text.Quarters > 0 || s.finished, nil
 }
 
 // chunk rewrites one chunk.
-func (t *Tap) chunk(dst []byte, s *seen) ([]byte, Kind, error) {
-	kind := t.count(s)
+func (t *Tap) chunk(dst []byte, name string, s *answerScan) []byte {
+	t.delivered.Wrote(s.text.Quarters)
 	usage := t.object.Raw("usage")
-	told := t.report.read(usage)
-	told = t.report.read(s.nested) || told
-	t.fresh = t.fresh || told
-	if !rawjson.IsNull(usage) || !rawjson.IsNull(s.nested) {
-		kind = Produced
+	counted := t.report.read(usage)
+	if t.report.read(s.nested) || counted {
+		t.delivered.Counted()
 	}
 	t.edits = t.request.publicEdits(t.edits[:0], t.object)
 	if usage != nil && !t.request.WantsUsage() {
 		if s.count == 0 && !rawjson.IsNull(usage) {
-			return dst, Withheld, nil
+			return dst
 		}
 		t.edits = append(t.edits, rawjson.Delete("usage"))
 	}
 	t.shown = t.shown || (t.request.WantsUsage() && !rawjson.IsNull(usage))
 	t.keepID()
 	out := t.write(dst)
-	if rawjson.IsNull(usage) {
-		t.last.learn(t.object.Src, out[len(dst):], s)
+	if rawjson.IsNull(usage) && !s.finished && s.nested == nil {
+		t.last.Learn(name, t.object.Src, out[len(dst):], &s.text)
 	}
-	return out, kind, nil
-}
-
-// count notes what the chunk delivers.
-func (t *Tap) count(s *seen) Kind {
-	if s.quarters > 0 {
-		t.quarters += s.quarters
-		t.fresh = false
-	}
-	if s.quarters > 0 || s.finished {
-		return Produced
-	}
-	return Empty
+	return out
 }
 
 // keepID keeps one id for the whole stream: an accumulator refuses a changed one.
@@ -184,9 +165,9 @@ func (t *Tap) write(dst []byte) []byte {
 // Usage is what was consumed until now. Text delivered after the upstream's
 // last report is estimated, as is everything if there was no report.
 func (t *Tap) Usage() billing.Usage {
-	u := t.request.usage(&t.report, t.quarters, t.options.Media)
-	if out := estimate.Tokens(t.quarters); t.report.Has[completion] && !t.fresh && out > u.Output {
-		u.Output, u.Estimated, u.Zero = out, true, false
+	u := t.request.usage(&t.report, t.delivered.Quarters, t.options.Media)
+	if t.report.Has[output] {
+		u = t.delivered.Raised(u)
 	}
 	return u
 }
@@ -196,7 +177,7 @@ func (t *Tap) Output() int64 { return max(t.Said(), t.report.output()) }
 
 // Said is the number of output tokens by the text alone, whatever the upstream
 // reports.
-func (t *Tap) Said() int64 { return estimate.Tokens(t.quarters) }
+func (t *Tap) Said() int64 { return t.delivered.Tokens() }
 
 // Heartbeat appends an empty chunk that keeps the connection alive. Before the
 // upstream's first chunk it fixes the stream's id.
@@ -237,7 +218,7 @@ func (t *Tap) head(dst []byte) []byte {
 	dst = append(dst, `,"object":"chat.completion.chunk","created":`...)
 	dst = strconv.AppendInt(dst, t.options.Created, 10)
 	dst = append(dst, `,"model":`...)
-	return append(dst, t.request.quotedModel()...)
+	return append(dst, t.request.parsed.Model(t.request.Model)...)
 }
 
 // usageChunk appends the usage chunk, once, to a client that asked for it and
@@ -259,3 +240,26 @@ func (t *Tap) usageChunk(dst []byte) []byte {
 
 // Terminator is the event that ends a complete stream.
 const Terminator = "data: [DONE]\n\n"
+
+// errorKinds are words with which an event says that it is an error, where it has
+// no member "error".
+var errorKinds = map[string][]string{
+	"type":   {"error", "response.error", "response.failed"},
+	"object": {"error"},
+}
+
+// isErrorEvent reports whether an event without choices is an error in a form of a
+// vendor's own: its kind is one, or it is a code with a
+// message, or nothing but a "detail".
+func isErrorEvent(o *rawjson.Object) bool {
+	for name, words := range errorKinds {
+		said, ok := rawjson.String(o.Raw(name))
+		for _, word := range words {
+			if ok && said == word {
+				return true
+			}
+		}
+	}
+	_, message := rawjson.String(o.Raw("message"))
+	return message && !rawjson.IsNull(o.Raw("code")) || len(o.Members) == 1 && o.Raw("detail") != nil
+}

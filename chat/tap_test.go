@@ -51,33 +51,32 @@ func feed(t testing.TB, tap *Tap, events ...string) string {
 func TestAChunkShowsThePublicModelAndIsElseUnchanged(t *testing.T) {
 	for _, row := range []struct {
 		name, members, sent, want string
-		kind                      Kind
 	}{
-		{"text", never, says("hi"), strings.Replace(says("hi"), `"v"`, `"public"`, 1), Produced},
-		{"reasoning", never, `{"model":"v","choices":[{"delta":{"reasoning_content":"a"}}]}`, `{"model":"public","choices":[{"delta":{"reasoning_content":"a"}}]}`, Produced},
-		{"a tool call", never, `{"model":"v","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}`, `{"model":"public","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}`, Produced},
-		{"a role", never, opens, strings.Replace(opens, `"v"`, `"public"`, 1), Empty},
-		{"an end", never, ends, strings.Replace(ends, `"v"`, `"public"`, 1), Produced},
-		{"no model", never, `{"choices":[],"x":1.0}`, `{"choices":[],"x":1.0}`, Empty},
-		{"spelling", never, `{ "x" : 1e400 , "model" : "v" , "choices" : [ ] }`, `{ "x" : 1e400 , "model" : "public" , "choices" : [ ] }`, Empty},
-		{"no error", never, `{"error":null,"choices":[],"y":-0}`, `{"choices":[],"y":-0}`, Empty},
-		{"usage that was asked for", asks, reports, strings.Replace(reports, `"v"`, `"public"`, 1), Produced},
-		{"usage that was not", never, reports, "", Withheld},
-		{"usage without choices", never, `{"id":"a","usage":{"prompt_tokens":1,"completion_tokens":1}}`, "", Withheld},
-		{"usage with choices of null", never, `{"choices":null,"usage":{"prompt_tokens":1,"completion_tokens":1}}`, "", Withheld},
-		{"null usage that was asked for", asks, `{"choices":[{"delta":{"content":"a"}}],"usage":null}`, `{"choices":[{"delta":{"content":"a"}}],"usage":null}`, Produced},
-		{"null usage that was not", never, `{"choices":[{"delta":{"content":"a"}}],"usage":null}`, `{"choices":[{"delta":{"content":"a"}}]}`, Produced},
-		{"null usage without choices", never, `{"choices":[],"prompt_filter_results":[1],"usage":null}`, `{"choices":[],"prompt_filter_results":[1]}`, Empty},
-		{"usage beside the end", never, `{"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1},"z":1}`, `{"choices":[{"delta":{},"finish_reason":"stop"}],"z":1}`, Produced},
+		{"text", never, says("hi"), strings.Replace(says("hi"), `"v"`, `"public"`, 1)},
+		{"reasoning", never, `{"model":"v","choices":[{"delta":{"reasoning_content":"a"}}]}`, `{"model":"public","choices":[{"delta":{"reasoning_content":"a"}}]}`},
+		{"a tool call", never, `{"model":"v","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}`, `{"model":"public","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}`},
+		{"a role", never, opens, strings.Replace(opens, `"v"`, `"public"`, 1)},
+		{"an end", never, ends, strings.Replace(ends, `"v"`, `"public"`, 1)},
+		{"no model", never, `{"choices":[],"x":1.0}`, `{"choices":[],"x":1.0}`},
+		{"spelling", never, `{ "x" : 1e400 , "model" : "v" , "choices" : [ ] }`, `{ "x" : 1e400 , "model" : "public" , "choices" : [ ] }`},
+		{"no error", never, `{"error":null,"choices":[],"y":-0}`, `{"choices":[],"y":-0}`},
+		{"usage that was asked for", asks, reports, strings.Replace(reports, `"v"`, `"public"`, 1)},
+		{"usage that was not", never, reports, ""},
+		{"usage without choices", never, `{"id":"a","usage":{"prompt_tokens":1,"completion_tokens":1}}`, ""},
+		{"usage with choices of null", never, `{"choices":null,"usage":{"prompt_tokens":1,"completion_tokens":1}}`, ""},
+		{"null usage that was asked for", asks, `{"choices":[{"delta":{"content":"a"}}],"usage":null}`, `{"choices":[{"delta":{"content":"a"}}],"usage":null}`},
+		{"null usage that was not", never, `{"choices":[{"delta":{"content":"a"}}],"usage":null}`, `{"choices":[{"delta":{"content":"a"}}]}`},
+		{"null usage without choices", never, `{"choices":[],"prompt_filter_results":[1],"usage":null}`, `{"choices":[],"prompt_filter_results":[1]}`},
+		{"usage beside the end", never, `{"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1},"z":1}`, `{"choices":[{"delta":{},"finish_reason":"stop"}],"z":1}`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			out, kind, err := tapOf(t, row.members).Event([]byte("> "), "", []byte(row.sent))
+			out, done, err := tapOf(t, row.members).Event([]byte("> "), "", []byte(row.sent))
 			want := "> "
 			if row.want != "" {
 				want += "data: " + row.want + "\n\n"
 			}
-			if err != nil || kind != row.kind {
-				t.Errorf("kind %d, want %d, %v", kind, row.kind, err)
+			if err != nil || done {
+				t.Errorf("done: %t, %v", done, err)
 			}
 			if diff := cmp.Diff(want, string(out)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -106,10 +105,10 @@ func TestAnErrorInAStreamEndsIt(t *testing.T) {
 		{"", ``, "not one JSON object"},
 		{"", `{"choices":[]}{}`, "not one JSON object"},
 	} {
-		out, kind, err := tapOf(t, never).Event(nil, row.name, []byte(row.data))
+		out, done, err := tapOf(t, never).Event(nil, row.name, []byte(row.data))
 		f := fault.From(err)
-		if len(out) > 0 || kind != Withheld || f == nil || f.Code != fault.BadGateway || !strings.Contains(f.Message, row.message) {
-			t.Errorf("%s %s: %q, %d, %v", row.name, row.data, out, kind, err)
+		if len(out) > 0 || done || f == nil || f.Code != fault.BadGateway || !strings.Contains(f.Message, row.message) {
+			t.Errorf("%s %s: %q, %t, %v", row.name, row.data, out, done, err)
 		}
 	}
 }
@@ -153,9 +152,9 @@ func TestTheUsageChunkIsMadeIfTheUpstreamGaveNone(t *testing.T) {
 			tap := tapOf(t, row.members)
 			feed(t, tap, row.events...)
 			for i, want := range []string{row.want, ""} { // once
-				out, kind, err := tap.Event(nil, "", []byte("[DONE]"))
-				if err != nil || kind != Done {
-					t.Errorf("kind %d, %v", kind, err)
+				out, done, err := tap.Event(nil, "", []byte("[DONE]"))
+				if err != nil || !done {
+					t.Errorf("done: %t, %v", done, err)
 				}
 				if diff := cmp.Diff(want, string(out)); diff != "" {
 					t.Errorf("end %d (-want +got):\n%s", i, diff)
@@ -251,7 +250,7 @@ func TestTheOrderAndRepetitionOfUsageChunksDoNotMatter(t *testing.T) {
 	}, usageOf)
 }
 
-// usageOf is the usage of a stream that ends in these usage chunks.
+// messageUsage is the usage of a stream that ends in these usage chunks.
 func usageOf(t *rapid.T, chunks []string) billing.Usage {
 	r, err := Parse([]byte(ask("m", never)))
 	if err != nil {

@@ -2,6 +2,8 @@ package chat
 
 import (
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/tally"
 )
 
@@ -13,7 +15,7 @@ const (
 	prompt = iota
 	cached
 	cacheWrite
-	completion
+	output
 	reasoning
 	total
 )
@@ -21,7 +23,7 @@ const (
 // usageMembers are those of a usage object.
 var usageMembers = []tally.Member{
 	{Name: "prompt_tokens", Field: prompt},
-	{Name: "completion_tokens", Field: completion},
+	{Name: "completion_tokens", Field: output},
 	{Name: "total_tokens", Field: total},
 	{Name: "cached_tokens", Field: cached},
 	{Name: "prompt_tokens_details", Inner: []tally.Member{
@@ -33,15 +35,15 @@ var usageMembers = []tally.Member{
 
 // read takes in one usage object and reports whether it counts the output.
 // Anything else is ignored.
-func (p *report) read(raw []byte) (output bool) { return p.Read(raw, usageMembers)[completion] }
+func (p *report) read(raw []byte) (counted bool) { return p.Read(raw, usageMembers)[output] }
 
 // output is what was reported of it. Vendors that count reasoning beside the
 // completion (xAI, Gemini) tell all of it only in the total.
 func (p *report) output() int64 {
-	if !p.Has[prompt] || !p.Has[completion] {
-		return p.N[completion]
+	if !p.Has[prompt] || !p.Has[output] {
+		return p.N[output]
 	}
-	return max(p.N[completion], p.N[total]-p.N[prompt])
+	return max(p.N[output], p.N[total]-p.N[prompt])
 }
 
 // usage is the report in disjoint buckets.
@@ -63,6 +65,23 @@ func (p *report) usage() billing.Usage {
 	return u
 }
 
+// usage is what was reported; a side of it that was not, or not as a usable
+// count, is estimated from the text.
+func (r *Request) usage(p *report, quarters int64, b MediaBound) billing.Usage {
+	full := *p
+	c := &full.N
+	if !p.Has[prompt] {
+		c[prompt] = max(r.InputEstimate(b), c[cached]+c[cacheWrite])
+	}
+	if !p.Has[output] {
+		c[output] = max(estimate.Tokens(quarters), c[reasoning])
+	}
+	u := full.usage()
+	u.Estimated = !p.Has[prompt] || !p.Has[output]
+	u.Zero = u.Zero && !u.Estimated
+	return u
+}
+
 // wireUsage is usage as the public wire shows it.
 func wireUsage(u billing.Usage) *Usage {
 	w := &Usage{
@@ -77,4 +96,65 @@ func wireUsage(u billing.Usage) *Usage {
 		w.CompletionTokensDetails = &CompletionDetails{ReasoningTokens: u.Reasoning}
 	}
 	return w
+}
+
+// Report gathers the usage objects of one answer, for a room that turns
+// completions into another wire. The zero Report is ready; it is not safe for
+// concurrent use.
+type Report struct{ told report }
+
+// Read takes in one usage object. Reports are cumulative, not additive: each
+// count keeps its largest value. Null and what is no object are ignored.
+func (r *Report) Read(usage []byte) { r.told.read(usage) }
+
+// Usage is what was reported, in disjoint buckets; a count that was not
+// reported is 0.
+func (r *Report) Usage() billing.Usage { return r.told.usage() }
+
+// Known says which sides were reported, be it as 0: the prompt and the completion.
+func (r *Report) Known() (in, out bool) { return r.told.Has[prompt], r.told.Has[output] }
+
+// MediaBound is how many input tokens are reserved for media that the gateway does
+// not look into.
+type MediaBound struct {
+	Image int64 // a picture; 0 means 2,000
+	Video int64 // video, audio or a file; 0 means 50,000
+}
+
+// InputBound is an upper bound of the request's input tokens: a token is at least
+// one byte of the body, and media count by the configured bound.
+func (r *Request) InputBound(b MediaBound) int64 {
+	return r.parsed.InputBound(completion.MediaBound(b))
+}
+
+// LinkedBound is how many input tokens above [Request.InputBound] a vendor may
+// count, for media by URL and large files in the body.
+func (r *Request) LinkedBound(b MediaBound) int64 {
+	return r.parsed.LinkedBound(completion.MediaBound(b))
+}
+
+// InputEstimate is the likely number of input tokens, for a charge where the
+// upstream reported nothing.
+func (r *Request) InputEstimate(b MediaBound) int64 {
+	m := r.parsed.Media
+	return estimate.Tokens(max(r.quarters()-m.Quarters, 0)+m.Text) + completion.MediaBound(b).Tokens(m.Images, m.Files-m.TextFiles)
+}
+
+// uncounted are the top-level members that are no part of a prompt, whatever they
+// hold: the numbers, flags and ids of the table of fields. Any other may be text
+// that a vendor puts into the prompt and bills.
+var uncounted = []string{
+	"model", "messages", "temperature", "top_p", "max_tokens", "max_completion_tokens", "stream", "stream_options",
+	"stop", "presence_penalty", "frequency_penalty", "n", "user", "reasoning_effort",
+}
+
+// quarters are those of the tokens of all that the request says.
+func (r *Request) quarters() int64 {
+	return r.parsed.TextQuarters(uncounted, func(yield func([]byte) bool) {
+		for i := range r.Messages {
+			if !yield(r.Messages[i].Content.raw) {
+				return
+			}
+		}
+	})
 }

@@ -190,11 +190,11 @@ func TestWhatFollowsACompleteMessageIsIgnored(t *testing.T) {
 }
 
 func TestAPingMakesAnEmptyChunkWhileTheMessageIsOpen(t *testing.T) {
-	w := chatChunks{model: "m", created: 77}
+	w := chunkEncoder{model: "m", created: 77}
 	made := func(event string) string {
 		t.Helper()
 		w.out = w.out[:0]
-		if err := w.event("", []byte(event)); err != nil {
+		if err := w.translate("", []byte(event)); err != nil {
 			t.Fatal(err)
 		}
 		return string(w.out)
@@ -219,12 +219,12 @@ func TestEveryEventIsHandedOnBeforeTheNextOneCame(t *testing.T) {
 	src, upstream := io.Pipe()
 	s := toChatStream(plainChat(t), src, 77)
 	defer func() { _ = s.Close() }()
-	alone := chatChunks{model: "m", created: 77} // says what an event makes
+	alone := chunkEncoder{model: "m", created: 77} // says what an event makes
 	buf, waiting, reads := make([]byte, 64<<10), "", 0
 	for _, event := range strings.SplitAfter(richStream(), "\n\n") {
 		waiting += event
 		_, data, _ := strings.Cut(event, "data: ")
-		if alone.out = alone.out[:0]; event != "" && alone.event("", []byte(data)) != nil || len(alone.out) == 0 {
+		if alone.out = alone.out[:0]; event != "" && alone.translate("", []byte(data)) != nil || len(alone.out) == 0 {
 			continue // it goes with the next one
 		}
 		written := make(chan error, 1)

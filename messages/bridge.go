@@ -1,7 +1,6 @@
 package messages
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -54,7 +52,7 @@ func (b *bridge) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	t, known := translations[call.Op]
 	switch native := upstream.Supports(b.up, call.Op, call.Model); {
 	case native && call.Op == upstream.Messages:
-		return b.up.Do(ctx, withoutOwnThoughts(call))
+		return b.up.Do(ctx, stripSyntheticThinking(call))
 	case native, !known:
 		return b.up.Do(ctx, call)
 	}
@@ -69,24 +67,24 @@ func (b *bridge) byChat(ctx context.Context, call *upstream.Call) (*upstream.Rep
 	}
 	typed, dropped, err := toChat(r)
 	if err != nil {
-		return nil, unasked(err)
+		return nil, notSent(err)
 	}
 	c, err := chat.Encode(typed)
 	if err == nil {
 		err = c.Validate()
 	}
 	if err != nil {
-		return nil, unasked(err)
+		return nil, notSent(err)
 	}
-	reply, err := b.up.Do(ctx, foreign(call, upstream.ChatCompletion, c.Prepared(0), c))
+	reply, err := b.up.Do(ctx, translatedCall(call, upstream.ChatCompletion, c.Prepared(0), c))
 	if err != nil {
 		return nil, translatedError(err)
 	}
 	if call.Stream {
-		return translated(reply, fromChatStream(r, reply.Body), dropped), nil
+		return translatedReply(reply, fromChatStream(r, reply.Body), dropped), nil
 	}
 	back := func(data []byte) ([]byte, error) { return fromChatAnswer(r, data) }
-	return translated(reply, &whole{src: reply.Body, translate: back}, dropped), nil
+	return translatedReply(reply, &lazyBody{src: reply.Body, translate: back}, dropped), nil
 }
 
 // byMessages answers a call for a chat completion by a message.
@@ -97,37 +95,37 @@ func (b *bridge) byMessages(ctx context.Context, call *upstream.Call) (*upstream
 	}
 	typed, dropped, err := fromChat(c, call.MaxOutput)
 	if err != nil {
-		return nil, unasked(err)
+		return nil, notSent(err)
 	}
 	r, err := Encode(typed)
 	if err == nil {
 		err = r.Validate()
 	}
 	if err != nil {
-		return nil, unasked(err)
+		return nil, notSent(err)
 	}
-	reply, err := b.up.Do(ctx, foreign(call, upstream.Messages, r.Prepared(0), r))
+	reply, err := b.up.Do(ctx, translatedCall(call, upstream.Messages, r.Prepared(0), r))
 	if err != nil {
 		return nil, translatedError(err)
 	}
 	created := b.now().Unix()
 	if call.Stream {
-		return translated(reply, toChatStream(c, reply.Body, created), dropped), nil
+		return translatedReply(reply, toChatStream(c, reply.Body, created), dropped), nil
 	}
 	back := func(data []byte) ([]byte, error) { return toChatAnswer(c, data, created) }
-	return translated(reply, &whole{src: reply.Body, translate: back}, dropped), nil
+	return translatedReply(reply, &lazyBody{src: reply.Body, translate: back}, dropped), nil
 }
 
-// foreign is the call in the other dialect. Headers of the client's are of its
+// translatedCall is the call in the other dialect. Headers of the client's are of its
 // own.
-func foreign(call *upstream.Call, op upstream.Op, body upstream.Body, view any) *upstream.Call {
+func translatedCall(call *upstream.Call, op upstream.Op, body upstream.Body, view any) *upstream.Call {
 	f := *call
 	f.Op, f.Body, f.Request, f.Header, f.Query = op, body, view, nil, ""
 	return &f
 }
 
-// unasked is a request that the other dialect has no words for.
-func unasked(err error) error {
+// notSent is a request that the other dialect has no words for.
+func notSent(err error) error {
 	var f *fault.Error
 	if errors.As(err, &f) {
 		return upstream.NotSent(f)
@@ -145,8 +143,8 @@ func translatedError(err error) error {
 	return f.With(func(e *fault.Error) { e.Body = nil })
 }
 
-// translated is the reply with a translated body.
-func translated(reply *upstream.Reply, body io.ReadCloser, dropped []string) *upstream.Reply {
+// translatedReply is the reply with a translatedReply body.
+func translatedReply(reply *upstream.Reply, body io.ReadCloser, dropped []string) *upstream.Reply {
 	t := *reply
 	t.Body = body
 	if len(dropped) > 0 {
@@ -158,40 +156,3 @@ func translated(reply *upstream.Reply, body io.ReadCloser, dropped []string) *up
 	}
 	return &t
 }
-
-// whole is an answer that is translated when it is read, so that the time which
-// its upstream takes is that of reading.
-type whole struct {
-	src       io.ReadCloser
-	translate func([]byte) ([]byte, error)
-	out       *bytes.Reader
-	err       error
-}
-
-// most bounds an answer that is read to be translated.
-const most = 256 << 20
-
-// Read reads the whole answer first.
-func (w *whole) Read(p []byte) (int, error) {
-	if w.out == nil && w.err == nil {
-		w.fill()
-	}
-	if w.err != nil {
-		return 0, w.err
-	}
-	return w.out.Read(p)
-}
-
-func (w *whole) fill() {
-	data, err := io.ReadAll(io.LimitReader(w.src, most+1))
-	if err == nil && len(data) > most {
-		err = answer.Bad("The upstream's answer is larger than the gateway allows.", nil)
-	}
-	if err == nil {
-		data, err = w.translate(data)
-	}
-	w.out, w.err = bytes.NewReader(data), err
-}
-
-// Close lets go of the upstream's answer.
-func (w *whole) Close() error { return w.src.Close() }

@@ -57,7 +57,7 @@ func TestTheBridgeAddsOnlyTheOtherDialect(t *testing.T) {
 }
 
 func TestThoughtsOfAChatUpstreamDoNotReachANativeOne(t *testing.T) {
-	const own = `{"type":"thinking","thinking":"hm","signature":"` + ownSignature + `"}`
+	const own = `{"type":"thinking","thinking":"hm","signature":"` + syntheticSignature + `"}`
 	const hers = `{"type":"thinking","thinking":"hm","signature":"hers"}`
 	turn := func(blocks string) string {
 		return `{"model":"m","max_tokens":9,"x":1.0,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[` + blocks + `],"y":2.0},{"role":"user","content":"b"}]}`
@@ -66,8 +66,8 @@ func TestThoughtsOfAChatUpstreamDoNotReachANativeOne(t *testing.T) {
 		"one among others": {turn(own + `,{"type":"text","text":"t"}`), turn(`{"type":"text","text":"t"}`)},
 		"the vendor's own": {turn(hers + `, {"type":"text","text":"t"}`), turn(hers + `, {"type":"text","text":"t"}`)},
 		"two in one turn":  {turn(own + `, {"type":"text","text":"\u0061"} ,` + own), turn(`{"type":"text","text":"\u0061"}`)},
-		"a word of hers":   {turn(hers + `, { "type":"text", "text":"` + ownSignature + `" }`), turn(hers + `, { "type":"text", "text":"` + ownSignature + `" }`)},
-		"a text as signed": {turn(`{"type":"text","text":"t","signature":"` + ownSignature + `"}`), turn(`{"type":"text","text":"t","signature":"` + ownSignature + `"}`)},
+		"a word of hers":   {turn(hers + `, { "type":"text", "text":"` + syntheticSignature + `" }`), turn(hers + `, { "type":"text", "text":"` + syntheticSignature + `" }`)},
+		"a text as signed": {turn(`{"type":"text","text":"t","signature":"` + syntheticSignature + `"}`), turn(`{"type":"text","text":"t","signature":"` + syntheticSignature + `"}`)},
 		"nothing else":     {turn(own), `{"model":"m","max_tokens":9,"x":1.0,"messages":[{"role":"user","content":"a"},{"role":"user","content":"b"}]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,8 +86,8 @@ func TestThoughtsOfAChatUpstreamDoNotReachANativeOne(t *testing.T) {
 }
 
 func TestOnlyTurnsThatLoseAThoughtChange(t *testing.T) {
-	const own = `{"type":"thinking","thinking":"hm","signature":"` + ownSignature + `"}`
-	const word = `{ "role" : "user", "content" : "what is \u0022` + ownSignature + `\u0022?", "z" : 1.0 }`
+	const own = `{"type":"thinking","thinking":"hm","signature":"` + syntheticSignature + `"}`
+	const word = `{ "role" : "user", "content" : "what is \u0022` + syntheticSignature + `\u0022?", "z" : 1.0 }`
 	const image = `{"role":"user","content":[ {"type":"image","x":1.0,"source":{"type":"base64","media_type":"image/png","data":"\/AAA"}} ]}`
 	up := &speaks{op: upstream.Messages}
 	sent := func(body string) string {
@@ -115,8 +115,8 @@ func TestOnlyTurnsThatLoseAThoughtChange(t *testing.T) {
 }
 
 func TestAWordInATextLeavesTheCallAsItIs(t *testing.T) {
-	call := calling(t, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"`+ownSignature+`"}]}`)
-	if withoutOwnThoughts(call) != call {
+	call := calling(t, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"`+syntheticSignature+`"}]}`)
+	if stripSyntheticThinking(call) != call {
 		t.Error("the call was copied")
 	}
 }

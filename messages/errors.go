@@ -14,8 +14,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// errorTypes are the vendor's type names for statuses (decisions.md, Error
-// bodies), where they are not those of the rest of the API.
+// errorTypes are the vendor's type names for statuses, where they are not those of
+// the rest of the API.
 var errorTypes = map[int]string{
 	402: "billing_error", 404: "not_found_error", 413: "request_too_large",
 	503: "overloaded_error", 504: "timeout_error", 529: "overloaded_error",

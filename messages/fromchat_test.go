@@ -325,7 +325,7 @@ func TestEveryFieldOfAChatRequestHasTheFateThatTheTableSays(t *testing.T) {
 			t.Errorf("%s: dropped %q, want %q", c.body(), got, c.dropped)
 		}
 	}
-	for _, f := range chatFates {
+	for _, f := range fromChatFields {
 		if !tested[f.field] {
 			t.Errorf("no case for %s", f.field)
 		}
@@ -340,7 +340,7 @@ func TestEveryFieldOfTheChatTypesHasARow(t *testing.T) {
 	} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if name != "" && name != "-" && fateOf(prefix+name) == nil {
+			if name != "" && name != "-" && fromChatFields.find(prefix+name).field == "" {
 				t.Errorf("%s has no row", prefix+name)
 			}
 		}
@@ -352,12 +352,12 @@ func TestTheFatesOfChatFieldsReadLikeThis(t *testing.T) {
 	b.WriteString("What becomes of the fields of a chat completion request at an upstream that speaks only Messages.\n")
 	b.WriteString("A field that is not listed is dropped: left out, and reported in X-Gateway-Dropped.\n\n")
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-	for _, f := range chatFates {
-		how := f.how
-		if f.idle != "" {
-			how = strings.TrimPrefix(how+"; silently if it is "+f.idle, "; ")
+	for _, f := range fromChatFields {
+		how := f.note
+		if f.noop != "" {
+			how = strings.TrimPrefix(how+"; silently if it is "+f.noop, "; ")
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", f.field, f.fate, how)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", f.field, f.action, how)
 	}
 	_ = w.Flush()
 	b.WriteString("\nfinish_reason\n\n")
@@ -492,7 +492,7 @@ func FuzzSignedThoughts(f *testing.F) {
 }
 
 func TestAnEmptyThoughtKeepsItsText(t *testing.T) {
-	raw, err := json.Marshal(thought("", "s"))
+	raw, err := json.Marshal(thinkingWithSignature("", "s"))
 	if err != nil || !bytes.Contains(raw, []byte(`"thinking":""`)) {
 		t.Errorf("%s, %v", raw, err)
 	}

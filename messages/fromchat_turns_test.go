@@ -191,9 +191,9 @@ func TestEveryConversationBecomesOneThatTheVendorAccepts(t *testing.T) {
 func TestAnIdThatEveryTurnUsesTakesWorkInProportion(t *testing.T) {
 	work := func(calls int) float64 { // every id that is tried is memory of its own
 		return testing.AllocsPerRun(3, func() {
-			b := &chatTurns{used: make(map[string]int)}
+			b := &turnBuilder{used: make(map[string]int)}
 			for range calls {
-				b.fresh("call_that_is_always_the_same_and_is_long")
+				b.uniqueID("call_that_is_always_the_same_and_is_long")
 			}
 		})
 	}
@@ -203,10 +203,10 @@ func TestAnIdThatEveryTurnUsesTakesWorkInProportion(t *testing.T) {
 }
 
 func TestIdsAreReplacedByTheFirstThatIsFree(t *testing.T) {
-	b := &chatTurns{used: make(map[string]int)}
+	b := &turnBuilder{used: make(map[string]int)}
 	var got []string
 	for _, id := range []string{"a", "a_3", "a", "a", "a_3", "a_2", "a", "a_3", "a_2_2"} {
-		got = append(got, b.fresh(id))
+		got = append(got, b.uniqueID(id))
 	}
 	want := []string{"a", "a_3", "a_2", "a_4", "a_3_2", "a_2_2", "a_5", "a_3_3", "a_2_2_2"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -220,12 +220,12 @@ func TestOneTurnMayHaveManyCalls(t *testing.T) {
 	for i := range calls {
 		asks.ToolCalls = append(asks.ToolCalls, chat.ToolCall{ID: fmt.Sprintf("call_of_many_%06d", i), Function: chat.CalledFunction{Name: "f"}})
 	}
-	b := &chatTurns{t: &chatCall{r: &Request{}}, used: make(map[string]int)}
+	b := &turnBuilder{t: &messagesRequestBuilder{r: &Request{}}, used: make(map[string]int)}
 	if err := b.message(&asks, 0); err != nil {
 		t.Fatal(err)
 	}
 	for i := range calls {
-		if b.closed() == nil {
+		if b.requireResults() == nil {
 			t.Fatalf("closed after %d results", i)
 		}
 		if len(b.wait) != calls-i { // the answered ones are not looked at again
@@ -236,7 +236,7 @@ func TestOneTurnMayHaveManyCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.closed(); err != nil {
+	if err := b.requireResults(); err != nil {
 		t.Error(err)
 	}
 }

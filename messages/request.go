@@ -1,16 +1,19 @@
+// Package messages is the Messages capability: Anthropic's wire types, the rules
+// of its fields, what reads usage from its answers, and the translation between
+// it and chat completions, both ways.
 package messages
 
 import (
+	"strconv"
+
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/internal/estimate"
+	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a request for a message (decisions.md, Messages; the vendor's page
-// "Messages"). A field that is not named here goes into Extra and travels
+// Request is a request for a message (https://docs.anthropic.com/en/api/messages). A field that is not named here goes into Extra and travels
 // unchanged to an upstream that speaks the format itself.
 //
 // Marshal it with github.com/go-json-experiment/json or encoding/json/v2: the
@@ -35,7 +38,8 @@ type Request struct {
 
 	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
 
-	parsed parsed
+	countOnly bool               // only the input is to be counted
+	parsed    completion.Request // what Parse finds besides the fields
 }
 
 // Message is one turn of a conversation.
@@ -90,17 +94,88 @@ type Tool struct {
 	Extra       jsontext.Value `json:",embed"`
 }
 
-// parsed is what Parse finds besides the fields.
-type parsed struct {
-	body    upstream.Body
-	object  rawjson.Object
-	problem rule.Problem // the first rule that the request breaks
-	paid    rule.Paid    // what has no price, below the top level
-	count   bool         // only the input is to be counted
+// Prepared is the request's body as an upstream gets it: most output tokens are
+// asked for if most is positive and less than what the caller allows. A budget of
+// thinking that the bound does not leave room for is lowered to less than it, as
+// the vendor wants, or left out with all of thinking: see [Request.Unaffordable].
+// Everything else is the caller's, byte for byte.
+func (r *Request) Prepared(most int64) upstream.Body {
+	if !r.lowers(most) {
+		return r.Body()
+	}
+	body := r.Body().Set("max_tokens", strconv.AppendInt(nil, most, 10))
+	switch budget, lowered := r.budget(most); {
+	case !lowered:
+		return body
+	case budget == 0:
+		return body.Delete("thinking")
+	default:
+		return body.Set("thinking", withBudget(body.Raw("thinking"), budget))
+	}
+}
 
-	elements rule.Elements
-	media    estimate.Media
-	quarters int64 // of the tokens of what the messages hold besides content
-	size     int64 // of the body, in bytes
-	gist     *gist // of a request whose bytes are gone
+// withBudget is the member thinking with another budget.
+func withBudget(thinking []byte, budget int64) []byte {
+	o, err := rawjson.Index(thinking, nil, nil)
+	if err != nil {
+		return thinking // Parse read it as an object
+	}
+	return o.Apply(nil, rawjson.Set("budget_tokens", strconv.AppendInt(nil, budget, 10)))
+}
+
+// Limited is the request as a model in Go gets it: with the bounds of output
+// tokens that [Request.Prepared] sets.
+func (r *Request) Limited(most int64) *Request {
+	if !r.lowers(most) {
+		return r
+	}
+	limited := *r
+	limited.MaxTokens = most
+	switch budget, lowered := r.budget(most); {
+	case !lowered:
+	case budget == 0:
+		limited.Thinking = nil
+	default:
+		thinking := *r.Thinking
+		thinking.BudgetTokens = budget
+		limited.Thinking = &thinking
+	}
+	return &limited
+}
+
+// Unaffordable names the fields of the caller's that [Request.Prepared] leaves
+// out for the same most: "thinking", if less than the smallest budget is left
+// for it; nil if there is none.
+func (r *Request) Unaffordable(most int64) []string {
+	if budget, lowered := r.budget(most); lowered && budget == 0 {
+		return []string{"thinking"}
+	}
+	return nil
+}
+
+func (r *Request) lowers(most int64) bool {
+	return most > 0 && (r.MaxTokens == 0 || most < r.MaxTokens)
+}
+
+// budget is what a bound of most output tokens leaves of the budget of thinking,
+// 0 if that is less than the smallest; false if the caller's own stays.
+func (r *Request) budget(most int64) (tokens int64, lowered bool) {
+	t := r.Thinking
+	if !r.lowers(most) || t == nil || t.Type != "enabled" || t.BudgetTokens < most {
+		return 0, false
+	}
+	if tokens = most - 1; tokens < leastBudget {
+		tokens = 0
+	}
+	return tokens, true
+}
+
+// Summary returns what of the request matters once a stream has begun: bounds,
+// estimates and a [Tap] say the same by it. It refers to none of the request's
+// bytes, which may be many, and has neither a body nor messages.
+func (r *Request) Summary() *Request {
+	return &Request{
+		Model: r.Model, MaxTokens: r.MaxTokens, Stream: r.Stream,
+		parsed: r.parsed.Summary(r.Model, r.quarters()),
+	}
 }

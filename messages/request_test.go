@@ -100,7 +100,7 @@ func TestARequestMadeInGoObeysTheSameRules(t *testing.T) {
 }
 
 // ownedEdits are the edits that the gateway makes on the way to an upstream
-// (decisions.md, Shared rules). The Router's are not among them.
+// by itself. Those of the router are not among them.
 var ownedEdits = []struct {
 	name, body string
 	most       int64

@@ -2,10 +2,14 @@ package messages
 
 import (
 	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
@@ -18,17 +22,16 @@ type Tap struct {
 	options TapOptions
 	report  report
 
-	quarters int64 // text delivered or thought unseen, in quarter tokens
-	unseen   int64 // of them, what the client does not see
-	fresh    bool  // nothing was delivered since the output was last counted
+	produced completion.Meter // text delivered or thought unseen
+	unseen   int64            // of it, what the client does not see, in quarter tokens
 
 	started bool    // message_start went out
 	open    []int64 // the blocks that are open
 	stopped bool    // the client knows why the model stopped
-	last    string  // the upstream's own end; empty until it came
+	end     string  // the upstream's own terminator; empty until it came
 
-	like   likeness        // of the piece of text before
-	object *rawjson.Object // of the event at hand
+	last   completion.Template // of the piece of text before
+	object *rawjson.Object     // of the event at hand
 }
 
 // TapOptions are what a Tap cannot know.
@@ -42,6 +45,10 @@ type TapOptions struct {
 // NewTap returns a Tap for the request's stream.
 func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o} }
 
+// Outline has the Tap refer to a [Request.Summary] of its request from now on, so
+// that the request's bytes can be let go.
+func (t *Tap) Outline(r *Request) { t.request = r }
+
 // Event appends what the client gets of one upstream event to dst: the same,
 // with the public model id in message_start. It fails with the *fault.Error
 // that ends the stream if the event is an error, is not one JSON object or
@@ -49,27 +56,27 @@ func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o
 // unseen, which [Bridge] tells the Tap alone. The event that ends a complete
 // stream is done and is not appended: see [Tap.Terminator].
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
-	if text, ok := t.like.text(name, data); ok {
-		t.wrote(estimate.Quarters(text))
-		return sse.AppendEvent(dst, t.like.shown, data), false, nil
+	if text, ok := t.last.Match(name, data); ok {
+		t.produced.Wrote(estimate.Quarters(text))
+		return t.last.Append(dst, text), false, nil
 	}
-	var w written
+	var s answerScan
 	t.object = rawjson.Borrow()
 	defer t.giveBack()
-	kind, err := t.index(name, data, &w)
+	kind, err := t.index(name, data, &s)
 	if err != nil {
 		return dst, false, err
 	}
 	if kind == hiddenEvent || name == hiddenEvent {
-		unseen := hidden(t.object)
+		unseen := hiddenQuarters(t.object)
 		t.unseen += unseen
-		t.wrote(unseen)
+		t.produced.Wrote(unseen)
 		return dst, false, nil
 	}
-	if !t.started && ordered(kind) {
+	if !t.started && followsMessageStart(kind) {
 		return dst, false, answer.Bad("The upstream's stream does not begin with message_start.", nil)
 	}
-	t.wrote(w.quarters)
+	t.produced.Wrote(s.text.Quarters)
 	came := name
 	if name == "" {
 		name = kind // without an event line the vendor's own clients see nothing
@@ -78,24 +85,26 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	case "message_start":
 		return t.begin(dst, name), false, nil
 	case "message_stop":
-		t.last = string(sse.AppendEvent(nil, name, data))
+		t.end = string(sse.AppendEvent(nil, name, data))
 		return dst, true, nil
 	case "message_delta":
-		t.stopped = t.stopped || w.stopped
+		t.stopped = t.stopped || s.stopped
 		if t.report.read(t.object.Raw("usage")) {
-			t.fresh = true
+			t.produced.Counted()
 		}
 	case "content_block_start", "content_block_stop":
 		t.block(kind == "content_block_start")
 	case "content_block_delta":
-		t.like.learn(came, name, data, &w)
+		out = sse.AppendEvent(dst, name, data)
+		t.last.Learn(came, data, out[len(dst):], &s.text)
+		return out, false, nil
 	}
 	return sse.AppendEvent(dst, name, data), false, nil
 }
 
-// ordered reports whether an event has its place in the order of the vendor's:
+// followsMessageStart reports whether an event has its place in the order of the vendor's:
 // after message_start.
-func ordered(kind string) bool {
+func followsMessageStart(kind string) bool {
 	switch kind {
 	case "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop":
 		return true
@@ -110,10 +119,10 @@ func (t *Tap) giveBack() {
 }
 
 // index reads an event's payload in one pass, and returns its type.
-func (t *Tap) index(name string, data []byte, w *written) (kind string, err error) {
+func (t *Tap) index(name string, data []byte, s *answerScan) (kind string, err error) {
 	err = rawjson.IndexInto(t.object, data, nil, func(rd *rawjson.Reader, name []byte) error {
 		if string(name) == "delta" || string(name) == "content_block" {
-			return w.object(rd, data)
+			return s.object(rd, data)
 		}
 		_, err := rd.Skip()
 		return err
@@ -149,14 +158,14 @@ func kindOf(raw []byte) string {
 }
 
 // Opening judges the first events of a stream before the answer is committed:
-// whether one carries content, and the error if it is a failure in disguise
-// (faults.md, row 4).
+// whether one carries content, and the error if it is a failure behind a status
+// 200.
 func Opening(name string, data []byte) (content bool, err error) {
 	var t Tap
-	var w written
+	var s answerScan
 	t.object = rawjson.Borrow()
 	defer t.giveBack()
-	kind, err := t.index(name, data, &w)
+	kind, err := t.index(name, data, &s)
 	switch {
 	case err != nil:
 		return true, err
@@ -165,10 +174,10 @@ func Opening(name string, data []byte) (content bool, err error) {
 	case kind == "message_stop":
 		return true, answer.Bad("The upstream's stream is empty.", nil)
 	case kind == "content_block_start": // other blocks come whole
-		block := kindOf(w.kind)
-		return w.quarters > 0 || block != "text" && block != "thinking", nil
+		block := kindOf(s.kind)
+		return s.text.Quarters > 0 || block != "text" && block != "thinking", nil
 	}
-	return w.quarters > 0 || kind == "message_delta", nil
+	return s.text.Quarters > 0 || kind == "message_delta", nil
 }
 
 // begin passes message_start.
@@ -184,7 +193,7 @@ func (t *Tap) begin(dst []byte, name string) []byte {
 	if message.Raw("model") == nil {
 		return sse.AppendEvent(dst, name, t.object.Src)
 	}
-	public := message.Apply(nil, rawjson.Set("model", t.request.quotedModel()))
+	public := message.Apply(nil, rawjson.Set("model", t.request.parsed.Model(t.request.Model)))
 	return sse.AppendEvent(dst, name, t.object.Apply(nil, rawjson.Set("message", public)))
 }
 
@@ -200,26 +209,20 @@ func (t *Tap) block(begins bool) {
 	}
 }
 
-// wrote notes text that is delivered, or produced unseen.
-func (t *Tap) wrote(quarters int64) {
-	if quarters > 0 {
-		t.quarters += quarters
-		t.fresh = false
-	}
-}
-
 // Usage is what was consumed until now. Text delivered after the upstream last
 // counted its output is estimated, as is everything that it did not count.
 func (t *Tap) Usage() billing.Usage {
-	u := t.request.usage(&t.report, t.quarters, t.options.Media)
-	if out := estimate.Tokens(t.quarters); t.report.Has[output] && !t.fresh && out > u.Output {
-		u.Output, u.Estimated, u.Zero = out, true, false
+	u := t.request.usage(&t.report, t.produced.Quarters, t.options.Media)
+	if t.report.Has[output] {
+		u = t.produced.Raised(u)
 	}
 	return u
 }
 
 // Delivered reports whether the client has got anything of the answer.
-func (t *Tap) Delivered() bool { return t.quarters > t.unseen || t.report.Has[output] && t.fresh }
+func (t *Tap) Delivered() bool {
+	return t.produced.Quarters > t.unseen || t.report.Has[output] && t.produced.UpToDate()
+}
 
 // Output is the number of output tokens delivered, or thought unseen, until now.
 // What message_start counts was not delivered.
@@ -233,4 +236,58 @@ func (t *Tap) Output() int64 {
 
 // Said is the number of output tokens by the text alone, whatever the upstream
 // reports.
-func (t *Tap) Said() int64 { return estimate.Tokens(t.quarters) }
+func (t *Tap) Said() int64 { return t.produced.Tokens() }
+
+// Heartbeat appends an event that keeps the connection alive.
+func (t *Tap) Heartbeat(dst []byte) []byte {
+	return sse.AppendEvent(dst, "ping", []byte(`{"type":"ping"}`))
+}
+
+// CutShort appends what ends the message for reason "max_tokens", with the usage
+// until now: the ends of the open blocks, and the message's beginning if there
+// was none. The terminator is not appended.
+func (t *Tap) CutShort(dst []byte) []byte {
+	u := shownUsage(t.Usage())
+	if !t.started {
+		t.started = true
+		dst = t.start(dst, u)
+	}
+	slices.Sort(t.open)
+	for _, index := range t.open {
+		stop := strconv.AppendInt([]byte(`{"type":"content_block_stop","index":`), index, 10)
+		dst = sse.AppendEvent(dst, "content_block_stop", append(stop, '}'))
+	}
+	t.open = t.open[:0]
+	if t.stopped {
+		return dst
+	}
+	t.stopped = true
+	usage, err := json.Marshal(u)
+	if err != nil {
+		return dst // integers marshal
+	}
+	delta := append([]byte(`{"type":"message_delta","delta":{"stop_reason":"max_tokens","stop_sequence":null},"usage":`), usage...)
+	return sse.AppendEvent(dst, "message_delta", append(delta, '}'))
+}
+
+// start appends the beginning of a message of the gateway's own.
+func (t *Tap) start(dst []byte, u Usage) []byte {
+	id := ""
+	if t.options.NewID != nil {
+		id = t.options.NewID()
+	}
+	message, err := json.Marshal(Response{ID: id, Type: "message", Role: "assistant", Model: t.request.Model, Content: []Block{}, Usage: u})
+	if err != nil {
+		return dst // strings and integers marshal
+	}
+	return sse.AppendEvent(dst, "message_start", append(append([]byte(`{"type":"message_start","message":`), message...), '}'))
+}
+
+// Terminator is the event that ends a complete stream: the upstream's own, if it
+// came.
+func (t *Tap) Terminator() string {
+	if t.end != "" {
+		return t.end
+	}
+	return "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"
+}

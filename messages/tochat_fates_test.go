@@ -17,13 +17,13 @@ func TestEveryFieldHasItsFate(t *testing.T) {
 	const message, block = "messages.", "messages.content."
 	unnamed := map[string]bool{block + "context": true, "tools.strict": true} // found in Extra
 	rows := map[string]bool{}
-	for _, f := range append(append(fates{}, requestFates...), partFates...) {
+	for _, f := range toChatFields {
 		if rows[f.field] {
 			t.Errorf("%s has two rows", f.field)
 		}
 		rows[f.field] = true
-		if f.note == "" || f.kind != fateCarried && f.kind != fateDropped && f.kind != fateRefused {
-			t.Errorf("%s: %q, %q", f.field, f.kind, f.note)
+		if f.note == "" || f.action != carried && f.action != leftOut && f.action != refused {
+			t.Errorf("%s: %q, %q", f.field, f.action, f.note)
 		}
 	}
 	seen := map[string]bool{}
@@ -53,37 +53,37 @@ func TestTheFatesReadAsATable(t *testing.T) {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	b.WriteString("What becomes of a Messages request at an upstream that speaks chat completions.\nA field that is not listed is dropped and reported; a block or source that is not listed is refused.\n\nFields\n")
-	for _, f := range append(append(fates{}, requestFates...), partFates...) {
-		fmt.Fprintf(w, "  %s\t%s\t%s\n", f.field, f.kind, f.note)
+	for _, f := range toChatFields {
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", f.field, f.action, f.note)
 	}
 	_ = w.Flush()
 	for _, table := range []struct {
 		title string
-		rows  []blockFate
-	}{{"Blocks", blockFates}, {"Blocks of a tool result", resultFates}} {
+		rows  []blockMapping
+	}{{"Blocks", toChatBlocks}, {"Blocks of a tool result", toChatResultBlocks}} {
 		fmt.Fprintf(&b, "\n%s\n", table.title)
 		for _, f := range table.rows {
-			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", f.role, f.block, f.kind, f.note)
+			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", f.role, f.block, f.action, f.note)
 		}
 		_ = w.Flush()
 	}
 	b.WriteString("\nSources\n")
-	for _, f := range sourceFates {
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", f.block, f.source, f.kind, f.note)
+	for _, f := range toChatSources {
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", f.block, f.source, f.action, f.note)
 	}
 	_ = w.Flush()
 	roomtest.Golden(t, *update, "tochat_fates.golden", b.Bytes())
 }
 
 func TestWhatATableCarriesHasAWayToGo(t *testing.T) {
-	for _, f := range append(append([]blockFate{}, blockFates...), resultFates...) {
-		if (f.carry != nil) != (f.kind == fateCarried) || f.kind == fateRefused {
-			t.Errorf("%s %s is %s", f.role, f.block, f.kind)
+	for _, f := range append(append([]blockMapping{}, toChatBlocks...), toChatResultBlocks...) {
+		if (f.carry != nil) != (f.action == carried) || f.action == refused {
+			t.Errorf("%s %s is %s", f.role, f.block, f.action)
 		}
 	}
-	for _, f := range sourceFates {
-		if (f.parts != nil) != (f.kind == fateCarried) || f.kind == fateDropped {
-			t.Errorf("%s %s is %s", f.block, f.source, f.kind)
+	for _, f := range toChatSources {
+		if (f.parts != nil) != (f.action == carried) || f.action == leftOut {
+			t.Errorf("%s %s is %s", f.block, f.source, f.action)
 		}
 	}
 }
