@@ -59,7 +59,7 @@ func (t *task) toldFlat(p phase, now time.Time, total time.Duration, report Repo
 	case VideoMade, VideoEmpty:
 		r.Content, r.Usage, r.Seed = &flatContent{VideoURL: t.link()}, t.flatUsage(report), t.seed
 		if t.lastFrame {
-			r.Content.LastFrameURL = pngURL + base64.StdEncoding.EncodeToString(picture(t.text(), filmWidth, filmHeight))
+			r.Content.LastFrameURL = pngURL + base64.StdEncoding.EncodeToString(picture(t.text(), videoWidth, videoHeight))
 		}
 		r.Resolution, r.Ratio, r.Frames, r.FPS, r.Sound, r.Draft = t.resolution, t.ratio, t.frames, fps, &t.sound, &t.draft
 		if t.frames == 0 {
