@@ -3,9 +3,14 @@ package sim
 import (
 	"context"
 	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -185,4 +190,294 @@ func promptOf(input []byte) string {
 	}
 	prompt, _ := rawjson.String(o.Raw("prompt"))
 	return clip(prompt)
+}
+
+// task is a video that was asked for.
+type task struct {
+	id, model         string
+	nested            bool // the vendor puts it into `output`
+	ending            Ending
+	begun             time.Time
+	hash              [32]byte // of what was asked for
+	prompt            string
+	seconds, frames   int64 // frames is 0 where the request does not say
+	resolution, ratio string
+	seed              jsontext.Value
+	sound             bool
+	draft, lastFrame  bool
+}
+
+// phase is how far a task is.
+type phase uint8
+
+const (
+	isQueued phase = iota
+	isRunning
+	hasEnded
+)
+
+// phase is how far the task is at a time, if it takes so long in all: a quarter
+// of it, it waits.
+func (t *task) phase(now time.Time, total time.Duration) phase {
+	switch since := now.Sub(t.begun); {
+	case since < total/4:
+		return isQueued
+	case since < total, t.ending == VideoEndless:
+		return isRunning
+	}
+	return hasEnded
+}
+
+// failureText is what a task says that was told to fail.
+const failureText = "The simulated video failed, as it was told to."
+
+// accepted is the answer to the request.
+func (t *task) accepted() any {
+	if t.nested {
+		return nestedTask{RequestID: "sim-" + t.id, Output: nestedOutput{ID: t.id, Status: "PENDING"}}
+	}
+	return flatTask{ID: t.id}
+}
+
+// told is the answer to a poll.
+func (t *task) told(now time.Time, total time.Duration, report Report) any {
+	p := t.phase(now, total)
+	if t.nested {
+		return t.toldNested(p, total, report)
+	}
+	return t.toldFlat(p, now, total, report)
+}
+
+// videoFile is the MP4 file of every task: H.264, 5 s, a pattern of 128 by 72
+// pixels, with a comment that says that it is simulated.
+//
+//go:embed video.mp4
+var videoFile []byte
+
+// videoWidth and videoHeight are the size of the picture in videoFile.
+const (
+	videoWidth  = 128
+	videoHeight = 72
+)
+
+// link is the video as a "data:" URL: there is no server behind it. Two prompts
+// have different bytes, because the file ends with the prompt's hash in a box
+// that players skip (`free`, ISO/IEC 14496-12, 8.1.2).
+func (t *task) link() string {
+	if t.ending == VideoEmpty {
+		return ""
+	}
+	file := slices.Concat(videoFile, []byte{0, 0, 0, 8 + byte(len(t.hash))}, []byte("free"), t.hash[:])
+	return "data:video/mp4;base64," + base64.StdEncoding.EncodeToString(file)
+}
+
+// text is what the pattern of the last frame is made of.
+func (t *task) text() string { return hex.EncodeToString(t.hash[:]) }
+
+// stateWords are those of the vendors for a state.
+type stateWords struct{ flat, nested string }
+
+var (
+	phases  = [...]stateWords{isQueued: {"queued", "PENDING"}, isRunning: {"running", "RUNNING"}}
+	endings = map[Ending]stateWords{
+		VideoMade: {"succeeded", "SUCCEEDED"}, VideoEmpty: {"succeeded", "SUCCEEDED"}, VideoFailed: {"failed", "FAILED"},
+		VideoCancelled: {"cancelled", "CANCELED"}, VideoExpired: {"expired", "UNKNOWN"},
+	}
+)
+
+// word is what the vendor calls the state.
+func (t *task) word(p phase) string {
+	w := endings[t.ending]
+	if p < hasEnded {
+		w = phases[p]
+	}
+	if t.nested {
+		return w.nested
+	}
+	return w.flat
+}
+
+// mostTasks is how many tasks are known at once; the oldest is then forgotten.
+const mostTasks = 10_000
+
+// tasks are those that were taken. They are safe for concurrent use.
+type tasks struct {
+	mu    sync.Mutex
+	known map[string]*task
+	order []string // the ids of known, oldest first
+	count int
+}
+
+// add keeps a task under the id that is made for it.
+func (s *tasks) add(t *task, id func(count int) string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count++
+	t.id = id(s.count)
+	if s.known == nil {
+		s.known = make(map[string]*task)
+	}
+	if s.known[t.id] == nil {
+		s.order = append(s.order, t.id)
+	}
+	s.known[t.id] = t
+	if len(s.order) > mostTasks {
+		delete(s.known, s.order[0])
+		s.order = s.order[1:]
+	}
+}
+
+// get is a task, which does not change any more; nil if there is none.
+func (s *tasks) get(id string) *task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known[id]
+}
+
+func (s *tasks) taken() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count
+}
+
+// flatTask is the answer of the vendor whose task is the whole document.
+type flatTask struct {
+	ID        string       `json:"id"`
+	Model     string       `json:"model,omitzero"`
+	Status    string       `json:"status,omitzero"`
+	Error     *flatError   `json:"error,omitzero"`
+	Content   *flatContent `json:"content,omitzero"`
+	Usage     *flatUsage   `json:"usage,omitzero"`
+	CreatedAt int64        `json:"created_at,omitzero"`
+	UpdatedAt int64        `json:"updated_at,omitzero"`
+	Tier      string       `json:"service_tier,omitzero"`
+
+	// Of a video that is there:
+	Seed       jsontext.Value `json:"seed,omitzero"`
+	Resolution string         `json:"resolution,omitzero"`
+	Ratio      string         `json:"ratio,omitzero"`
+	Duration   int64          `json:"duration,omitzero"`
+	Frames     int64          `json:"frames,omitzero"`
+	FPS        int64          `json:"framespersecond,omitzero"`
+	Sound      *bool          `json:"generate_audio,omitzero"`
+	Draft      *bool          `json:"draft,omitzero"`
+}
+
+type flatError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+type flatContent struct {
+	VideoURL     string `json:"video_url,omitzero"`
+	LastFrameURL string `json:"last_frame_url,omitzero"`
+}
+
+type flatUsage struct {
+	Completion int64 `json:"completion_tokens"`
+	Total      int64 `json:"total_tokens"`
+}
+
+func (t *task) toldFlat(p phase, now time.Time, total time.Duration, report Report) flatTask {
+	r := flatTask{
+		ID: t.id, Model: t.model, Status: t.word(p), CreatedAt: t.begun.Unix(), UpdatedAt: now.Unix(), Tier: "default",
+	}
+	if p < hasEnded {
+		return r
+	}
+	r.UpdatedAt = t.begun.Add(total).Unix()
+	switch t.ending {
+	case VideoFailed:
+		r.Error = &flatError{"InternalServiceError", failureText}
+	case VideoMade, VideoEmpty:
+		r.Content, r.Usage, r.Seed = &flatContent{VideoURL: t.link()}, t.flatUsage(report), t.seed
+		if t.lastFrame {
+			r.Content.LastFrameURL = pngURL + base64.StdEncoding.EncodeToString(picture(t.text(), videoWidth, videoHeight))
+		}
+		r.Resolution, r.Ratio, r.Frames, r.FPS, r.Sound, r.Draft = t.resolution, t.ratio, t.frames, fps, &t.sound, &t.draft
+		if t.frames == 0 {
+			r.Duration = t.seconds
+		}
+	}
+	return r
+}
+
+// flatUsage counts tokens as the vendor does: pixels times pictures through 1024.
+func (t *task) flatUsage(report Report) *flatUsage {
+	switch report {
+	case Withheld:
+		return nil
+	case ZeroUsage:
+		return &flatUsage{}
+	}
+	frames := t.frames
+	if frames == 0 {
+		frames = fps*t.seconds + 1
+	}
+	n := pixels[t.resolution] * frames / 1024
+	return &flatUsage{n, n}
+}
+
+// nestedTask is the answer of the vendor that puts a task into `output`.
+type nestedTask struct {
+	RequestID string       `json:"request_id"`
+	Output    nestedOutput `json:"output"`
+	Usage     *nestedUsage `json:"usage,omitzero"`
+}
+
+type nestedOutput struct {
+	ID        string `json:"task_id"`
+	Status    string `json:"task_status"`
+	Submitted string `json:"submit_time,omitzero"`
+	Scheduled string `json:"scheduled_time,omitzero"`
+	Ended     string `json:"end_time,omitzero"`
+	Prompt    string `json:"orig_prompt,omitzero"`
+	VideoURL  string `json:"video_url,omitzero"`
+	Code      string `json:"code,omitzero"`
+	Message   string `json:"message,omitzero"`
+}
+
+type nestedUsage struct {
+	Duration int64  `json:"duration"` // seconds, as are those below
+	Input    int64  `json:"input_video_duration"`
+	Output   int64  `json:"output_video_duration"`
+	Count    int64  `json:"video_count"`
+	SR       int64  `json:"SR"`
+	Ratio    string `json:"ratio"`
+}
+
+func (t *task) toldNested(p phase, total time.Duration, report Report) nestedTask {
+	at := func(after time.Duration) string { // the vendor's own time of day
+		return t.begun.Add(after).In(time.FixedZone("", 8*60*60)).Format("2006-01-02 15:04:05.000")
+	}
+	o := nestedOutput{ID: t.id, Status: t.word(p), Submitted: at(0)}
+	if p > isQueued {
+		o.Scheduled = at(total / 4)
+	}
+	r := nestedTask{RequestID: "sim-" + t.id, Output: o}
+	if p < hasEnded {
+		return r
+	}
+	r.Output.Ended = at(total)
+	switch t.ending {
+	case VideoExpired:
+		r.Output = nestedOutput{ID: t.id, Status: o.Status} // the vendor does not know it any more
+	case VideoFailed:
+		r.Output.Code, r.Output.Message = "InternalError", failureText
+	case VideoMade, VideoEmpty:
+		r.Output.Prompt, r.Output.VideoURL = t.prompt, t.link()
+		r.Usage = t.nestedUsage(report)
+	}
+	return r
+}
+
+func (t *task) nestedUsage(report Report) *nestedUsage {
+	switch report {
+	case Withheld:
+		return nil
+	case ZeroUsage:
+		return &nestedUsage{}
+	}
+	lines, _ := strconv.ParseInt(strings.TrimSuffix(t.resolution, "p"), 10, 64) // 4k is none of this vendor's
+	return &nestedUsage{Duration: t.seconds, Output: t.seconds, Count: 1, SR: lines, Ratio: t.ratio}
 }
