@@ -8,7 +8,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/chat"
@@ -75,12 +74,12 @@ func (u *Upstream) answer(call *upstream.Call) (*answer, error) {
 	if model == "" && err == nil {
 		model = r.Model
 	}
-	if err := u.unfit(err, model); err != nil {
+	if err := u.refusal(err, model); err != nil {
 		return nil, err
 	}
 	hash := sha256.Sum256(data)
 	a := &answer{id: u.id(hash[:]), model: model, created: u.now().Unix(), askedUsage: r.WantsUsage()}
-	return a, u.speak(a, r, hex.EncodeToString(hash[:8]))
+	return a, u.complete(a, r, hex.EncodeToString(hash[:8]))
 }
 
 func (u *Upstream) id(hash []byte) string {
@@ -97,9 +96,9 @@ func (u *Upstream) now() time.Time {
 	return time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 }
 
-// speak makes the candidates and counts what they took.
-func (u *Upstream) speak(a *answer, r *chat.Request, seed string) error {
-	functions, err := called(r)
+// complete makes the candidates and counts what they took.
+func (u *Upstream) complete(a *answer, r *chat.Request, seed string) error {
+	functions, err := functionsToCall(r)
 	if err != nil {
 		return err
 	}
@@ -110,7 +109,7 @@ func (u *Upstream) speak(a *answer, r *chat.Request, seed string) error {
 		if u.thinks(a.model) {
 			c.add(reasoning, pieces(thoughts(r)))
 		}
-		u.say(&c, r, functions, fmt.Sprintf("%s%d", seed, i))
+		u.fill(&c, r, functions, fmt.Sprintf("%s%d", seed, i))
 		c.limit(r.OutputBound())
 		a.candidates = append(a.candidates, c)
 		produced += c.total
@@ -124,8 +123,8 @@ func (u *Upstream) speak(a *answer, r *chat.Request, seed string) error {
 	return nil
 }
 
-// say appends what the candidate says, and why it stops.
-func (u *Upstream) say(c *candidate, r *chat.Request, functions []chat.Function, seed string) {
+// fill appends what the candidate says, and why it stops.
+func (u *Upstream) fill(c *candidate, r *chat.Request, functions []chat.Function, seed string) {
 	c.finish = "stop"
 	switch {
 	case u.o.Fill && r.OutputBound() > 0:
@@ -137,10 +136,10 @@ func (u *Upstream) say(c *candidate, r *chat.Request, functions []chat.Function,
 	case len(functions) > 0:
 		c.call(functions, seed)
 		c.finish = "tool_calls"
-	case formatted(r) != "":
-		c.add(content, pieces(stopped(formatted(r), r.Stop)))
+	case structuredText(r) != "":
+		c.add(content, pieces(cutAtStop(structuredText(r), r.Stop)))
 	default:
-		c.add(content, pieces(stopped(u.text(r), r.Stop)))
+		c.add(content, pieces(cutAtStop(u.text(r), r.Stop)))
 	}
 }
 
@@ -167,8 +166,8 @@ func (c *candidate) thought() (n int64) {
 	return n
 }
 
-// stopped is text up to the first stop sequence in it.
-func stopped(text string, stop []string) string {
+// cutAtStop is text up to the first stop sequence in it.
+func cutAtStop(text string, stop []string) string {
 	end := len(text)
 	for _, s := range stop {
 		if i := strings.Index(text, s); i >= 0 && s != "" {
@@ -178,8 +177,8 @@ func stopped(text string, stop []string) string {
 	return text[:end]
 }
 
-// formatted is the answer that response_format asks for; empty for plain text.
-func formatted(r *chat.Request) string {
+// structuredText is the answer that response_format asks for; empty for plain text.
+func structuredText(r *chat.Request) string {
 	o, err := rawjson.Index(r.ResponseFormat, nil, nil)
 	if err != nil {
 		return ""
@@ -197,7 +196,7 @@ func formatted(r *chat.Request) string {
 	return ""
 }
 
-const honesty = "This is a simulated answer: no model was called. "
+const disclaimer = "This is a simulated answer: no model was called. "
 
 // text is the text of an answer; never empty.
 func (u *Upstream) text(r *chat.Request) string {
@@ -206,7 +205,7 @@ func (u *Upstream) text(r *chat.Request) string {
 		text = u.o.Text(r)
 	}
 	if strings.TrimSpace(text) == "" {
-		text = honesty + quoted(r)
+		text = disclaimer + quoted(r)
 	}
 	return text
 }
@@ -222,14 +221,14 @@ func quoted(r *chat.Request) string {
 		return fmt.Sprintf(`It goes on from: "%s"`, said)
 	}
 	text := fmt.Sprintf(`You said: "%s"`, said)
-	if shown := shown(&m); shown != "" {
-		text += " With it came " + shown + "."
+	if names := mediaNames(&m); names != "" {
+		text += " With it came " + names + "."
 	}
 	return text
 }
 
-// shown names the media of a message: "1 image and 2 other files".
-func shown(m *chat.Message) string {
+// mediaNames names the media of a message: "1 image and 2 other files".
+func mediaNames(m *chat.Message) string {
 	var parts []string
 	images, others := media(m)
 	for _, p := range []struct {
@@ -265,9 +264,9 @@ func clip(s string) string {
 	return string(runes[:most]) + "…"
 }
 
-// whole is the answer as one completion object.
-func (a *answer) whole(f Fault) ([]byte, error) {
-	r := chat.Response{
+// response is the answer as one completion object.
+func (a *answer) response(f Fault) *chat.Response {
+	r := &chat.Response{
 		ID: a.id, Object: "chat.completion", Created: a.created, Model: a.model,
 		Usage: a.report(f.Usage),
 		Extra: jsontext.Value(`{"system_fingerprint":"sim"}`),
@@ -279,7 +278,7 @@ func (a *answer) whole(f Fault) ([]byte, error) {
 			Extra: jsontext.Value(`{"logprobs":null}`),
 		})
 	}
-	return json.Marshal(r)
+	return r
 }
 
 // report is the usage as the fault shows it; nil for none.
@@ -318,17 +317,17 @@ func (c *candidate) message() chat.Message {
 	return m
 }
 
-// called are the functions that the answer calls. Where the model has the
+// functionsToCall are the functions that the answer calls. Where the model has the
 // choice, these are the functions that the user's words name, one or, if
 // parallel calls are allowed, all of them; a tool's result is answered in text.
-func called(r *chat.Request) ([]chat.Function, error) {
+func functionsToCall(r *chat.Request) ([]chat.Function, error) {
 	functions, err := r.Functions()
 	if err != nil {
-		return nil, wrong(400, fault.InvalidRequest, "tools", "The tools cannot be read: "+err.Error()+".")
+		return nil, vendorError(400, fault.InvalidRequest, "tools", "The tools cannot be read: "+err.Error()+".")
 	}
 	choice, name := toolChoice(r)
 	if len(functions) == 0 && (choice == "required" || choice == "function") {
-		return nil, wrong(400, fault.InvalidRequest, "tool_choice", "tool_choice asks for a call, but tools has no function.")
+		return nil, vendorError(400, fault.InvalidRequest, "tool_choice", "tool_choice asks for a call, but tools has no function.")
 	}
 	switch choice {
 	case "none":
@@ -369,7 +368,7 @@ func byName(functions []chat.Function, name string) ([]chat.Function, error) {
 			return functions[i : i+1], nil
 		}
 	}
-	return nil, wrong(400, fault.InvalidRequest, "tool_choice", fmt.Sprintf("tool_choice names the function %q, which tools does not have.", name))
+	return nil, vendorError(400, fault.InvalidRequest, "tool_choice", fmt.Sprintf("tool_choice names the function %q, which tools does not have.", name))
 }
 
 // mentioned are the functions whose name, or a word of it that no other

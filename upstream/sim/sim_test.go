@@ -284,7 +284,7 @@ func TestMediaAreMentionedAndCounted(t *testing.T) {
 	r := ask(t, Options{}, `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"Look"},
 		{"type":"image_url","image_url":{"url":"https://example.com/a.png"}},
 		{"type":"file","file":{}},{"type":"video_url","video_url":{"url":"https://example.com/a.mp4"}}]}]}`)
-	want := honesty + `You said: "Look" With it came 1 image and 2 other files.`
+	want := disclaimer + `You said: "Look" With it came 1 image and 2 other files.`
 	if got := r.Choices[0].Message.Content.String(); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -55,7 +55,7 @@ func TestAToolsResultIsAnsweredInText(t *testing.T) {
 	r := ask(t, Options{}, `{"model":"m","messages":[{"role":"user","content":"weather"},
 		{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"get_weather","arguments":"{}"}}]},
 		{"role":"tool","tool_call_id":"c","content":"21 degrees"}]`+twoTools+`}`)
-	want := honesty + `The tool answered: "21 degrees"`
+	want := disclaimer + `The tool answered: "21 degrees"`
 	if got := r.Choices[0].Message.Content.String(); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -32,8 +32,8 @@ const (
 // fps are the pictures of a second, as the vendors count them.
 const fps = 24
 
-// filming is a request for a video, in either vendor's form.
-type filming struct {
+// videoRequest is a request for a video, in either vendor's form.
+type videoRequest struct {
 	Input      jsontext.Value `json:"input"`
 	Parameters struct {
 		Duration   int64  `json:"duration"`
@@ -66,7 +66,7 @@ func (u *Upstream) submit(ctx context.Context, call *upstream.Call, f Fault) (*u
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
 	}
-	if err := u.unfit(nil, call.Model); err != nil {
+	if err := u.refusal(nil, call.Model); err != nil {
 		return nil, err
 	}
 	t := &task{model: call.Model, nested: nested(call.Model), ending: f.Video, begun: u.clock()}
@@ -74,7 +74,7 @@ func (u *Upstream) submit(ctx context.Context, call *upstream.Call, f Fault) (*u
 		return nil, err
 	}
 	u.tasks.add(t, func(count int) string { return u.taskID(call, t, count) })
-	return u.tell(ctx, t.accepted(), f)
+	return u.sendJSON(ctx, t.accepted(), f)
 }
 
 // taskID is an id that no other task has: the gateway's id of the call is new in
@@ -95,19 +95,11 @@ func (u *Upstream) poll(ctx context.Context, call *upstream.Call, f Fault) (*ups
 	t := u.tasks.get(call.TaskID)
 	switch {
 	case t != nil:
-		return u.tell(ctx, t.told(u.clock(), u.videoTime(), f.Usage), f)
+		return u.sendJSON(ctx, t.pollAnswer(u.clock(), u.videoTime(), f.Usage), f)
 	case nested(call.Model):
-		return u.tell(ctx, nestedTask{RequestID: "sim-" + call.TaskID, Output: nestedOutput{ID: call.TaskID, Status: "UNKNOWN"}}, f)
+		return u.sendJSON(ctx, nestedTask{RequestID: "sim-" + call.TaskID, Output: nestedOutput{ID: call.TaskID, Status: "UNKNOWN"}}, f)
 	}
-	return nil, wrong(404, fault.ResourceNotFound, "", "The simulated vendor has no such task.")
-}
-
-func (u *Upstream) tell(ctx context.Context, answer any, f Fault) (*upstream.Reply, error) {
-	data, err := json.Marshal(answer)
-	if err != nil {
-		return nil, fault.Wrap(fault.InternalError, "The simulated answer cannot be written as JSON.", err)
-	}
-	return u.send(ctx, data, f)
+	return nil, vendorError(404, fault.ResourceNotFound, "", "The simulated vendor has no such task.")
 }
 
 // clock is the time by which videos are made.
@@ -129,15 +121,15 @@ func (u *Upstream) videoTime() time.Duration {
 // read takes from the request what the answers tell. It is no stricter than the
 // vendors: what cannot be made is made otherwise.
 func (t *task) read(data []byte) error {
-	var r filming
+	var r videoRequest
 	if err := json.Unmarshal(data, &r, jsontext.AllowDuplicateNames(true)); err != nil {
-		return wrong(400, "InvalidParameter", "", "The simulated vendor cannot read the request.")
+		return vendorError(400, "InvalidParameter", "", "The simulated vendor cannot read the request.")
 	}
 	t.hash = sha256.Sum256(append(r.Input, fmt.Append(nil, r.Content)...))
 	t.seconds, t.resolution, t.ratio = r.Duration, r.Resolution, r.Ratio
 	switch {
 	case t.nested && rawjson.IsNull(r.Input):
-		return wrong(400, "InvalidParameter", "input", "The simulated vendor needs an input.")
+		return vendorError(400, "InvalidParameter", "input", "The simulated vendor needs an input.")
 	case t.nested:
 		t.seconds, t.resolution, t.ratio = r.Parameters.Duration, r.Parameters.Resolution, r.Parameters.Ratio
 		if w, h, ok := images.Pixels(r.Parameters.Size); ok {
@@ -145,19 +137,19 @@ func (t *task) read(data []byte) error {
 		}
 		t.prompt = promptOf(r.Input)
 	case len(r.Content) == 0:
-		return wrong(400, "InvalidParameter.MissingRequired", "content", "The simulated vendor needs content.")
+		return vendorError(400, "InvalidParameter.MissingRequired", "content", "The simulated vendor needs content.")
 	}
 	t.seed, t.draft, t.lastFrame = r.Seed, r.Draft, r.LastFrame
 	t.sound = r.GenerateAudio == nil || *r.GenerateAudio
 	if t.frames = min(max(r.Frames, 0), mostSeconds*fps); t.frames > 0 {
 		t.seconds = (t.frames + fps - 2) / fps
 	}
-	t.settle()
+	t.setDefaults()
 	return nil
 }
 
-// settle chooses what the request leaves open.
-func (t *task) settle() {
+// setDefaults chooses what the request leaves open.
+func (t *task) setDefaults() {
 	if t.seconds = min(t.seconds, mostSeconds); t.seconds < 1 {
 		t.seconds = usualSeconds
 	}
@@ -239,13 +231,13 @@ func (t *task) accepted() any {
 	return flatTask{ID: t.id}
 }
 
-// told is the answer to a poll.
-func (t *task) told(now time.Time, total time.Duration, report Report) any {
+// pollAnswer is the answer to a poll.
+func (t *task) pollAnswer(now time.Time, total time.Duration, report Report) any {
 	p := t.phase(now, total)
 	if t.nested {
-		return t.toldNested(p, total, report)
+		return t.nestedAnswer(p, total, report)
 	}
-	return t.toldFlat(p, now, total, report)
+	return t.flatAnswer(p, now, total, report)
 }
 
 // videoFile is the MP4 file of every task: H.264, 5 s, a pattern of 128 by 72
@@ -274,19 +266,19 @@ func (t *task) link() string {
 // text is what the pattern of the last frame is made of.
 func (t *task) text() string { return hex.EncodeToString(t.hash[:]) }
 
-// stateWords are those of the vendors for a state.
-type stateWords struct{ flat, nested string }
+// statusWords are those of the vendors for a state.
+type statusWords struct{ flat, nested string }
 
 var (
-	phases  = [...]stateWords{isQueued: {"queued", "PENDING"}, isRunning: {"running", "RUNNING"}}
-	endings = map[Ending]stateWords{
+	phases  = [...]statusWords{isQueued: {"queued", "PENDING"}, isRunning: {"running", "RUNNING"}}
+	endings = map[Ending]statusWords{
 		VideoMade: {"succeeded", "SUCCEEDED"}, VideoEmpty: {"succeeded", "SUCCEEDED"}, VideoFailed: {"failed", "FAILED"},
 		VideoCancelled: {"cancelled", "CANCELED"}, VideoExpired: {"expired", "UNKNOWN"},
 	}
 )
 
-// word is what the vendor calls the state.
-func (t *task) word(p phase) string {
+// status is what the vendor calls the state.
+func (t *task) status(p phase) string {
 	w := endings[t.ending]
 	if p < hasEnded {
 		w = phases[p]
@@ -378,9 +370,9 @@ type flatUsage struct {
 	Total      int64 `json:"total_tokens"`
 }
 
-func (t *task) toldFlat(p phase, now time.Time, total time.Duration, report Report) flatTask {
+func (t *task) flatAnswer(p phase, now time.Time, total time.Duration, report Report) flatTask {
 	r := flatTask{
-		ID: t.id, Model: t.model, Status: t.word(p), CreatedAt: t.begun.Unix(), UpdatedAt: now.Unix(), Tier: "default",
+		ID: t.id, Model: t.model, Status: t.status(p), CreatedAt: t.begun.Unix(), UpdatedAt: now.Unix(), Tier: "default",
 	}
 	if p < hasEnded {
 		return r
@@ -446,11 +438,11 @@ type nestedUsage struct {
 	Ratio    string `json:"ratio"`
 }
 
-func (t *task) toldNested(p phase, total time.Duration, report Report) nestedTask {
+func (t *task) nestedAnswer(p phase, total time.Duration, report Report) nestedTask {
 	at := func(after time.Duration) string { // the vendor's own time of day
 		return t.begun.Add(after).In(time.FixedZone("", 8*60*60)).Format("2006-01-02 15:04:05.000")
 	}
-	o := nestedOutput{ID: t.id, Status: t.word(p), Submitted: at(0)}
+	o := nestedOutput{ID: t.id, Status: t.status(p), Submitted: at(0)}
 	if p > isQueued {
 		o.Scheduled = at(total / 4)
 	}
