@@ -6,7 +6,9 @@ package speech
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -192,3 +194,107 @@ func (r *Request) Prepared(voices []string) *Request {
 
 // Body is the request's body as an upstream gets it.
 func (r *Request) Body() upstream.Body { return r.parsed.body }
+
+// Family is a group of models that obey the same rules.
+type Family struct {
+	Models []string // public ids
+	// Formats are the values of response_format; none if the field is refused.
+	Formats []string
+	// Default is the format of an answer where the request names none.
+	Default string
+	// Instructed says that `instructions` are taken.
+	Instructed bool
+	// Limit is the most characters of one upstream call; 0 means no limit.
+	Limit int
+	// Voices are the preset voices, of which the first is the default; none if
+	// whatever the request names is passed on.
+	Voices []string
+}
+
+// Families are the models of api.md, Speech request, with the limits and voices
+// of their vendor's page.
+func Families() []Family {
+	const limit = 600
+	return []Family{
+		{
+			Models: []string{"alpha3-tts-flash"}, Formats: []string{MP3, WAV}, Default: MP3,
+			Limit: limit, Voices: slices.Concat(commonVoices(), flashVoices()),
+		},
+		{Models: []string{"alpha3-tts-instruct-flash"}, Default: WAV, Instructed: true, Limit: limit, Voices: commonVoices()},
+	}
+}
+
+func commonVoices() []string {
+	return []string{
+		"Cherry", "Serena", "Ethan", "Chelsie", "Momo", "Vivian", "Moon", "Maia", "Kai", "Nofish", "Bella", "Eldric Sage",
+		"Mia", "Mochi", "Bellona", "Vincent", "Bunny", "Neil", "Elias", "Arthur", "Nini", "Seren", "Pip", "Stella",
+	}
+}
+
+func flashVoices() []string {
+	return []string{
+		"Jennifer", "Ryan", "Katerina", "Aiden", "Bodega", "Sonrisa", "Alek", "Dolce", "Sohee", "Ono Anna", "Lenn", "Emilien",
+		"Andre", "Radio Gol", "Jada", "Dylan", "Li", "Marcus", "Roy", "Peter", "Sunny", "Eric", "Rocky", "Kiki",
+	}
+}
+
+// openAIVoices are the names that OpenAI's clients send; they mean the default
+// preset of a model that has presets.
+func openAIVoices() []string {
+	return []string{
+		"alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse",
+	}
+}
+
+// families are [Families], made once: nobody changes them.
+var families = sync.OnceValue(Families)
+
+// family is the model's; for one that no table describes it is OpenAI's.
+func family(model string) (f Family, described bool) {
+	for _, f := range families() {
+		if slices.Contains(f.Models, model) {
+			return f, true
+		}
+	}
+	return Family{Formats: slices.Clone(formats), Default: MP3, Instructed: true}, false
+}
+
+// preset is the voice that speaks: the one that the request names, or the
+// default preset where it names none or one of OpenAI's. listed are the voices
+// that the operator gives the model; nil means its family's. Without any, the
+// voice is the upstream's business.
+func (r *Request) preset(listed []string) (string, error) {
+	if listed == nil {
+		f, _ := family(r.Model)
+		listed = f.Voices
+	}
+	raw := r.parsed.object.Raw("voice")
+	switch {
+	case len(listed) == 0:
+		return r.Voice, passable(raw)
+	case rawjson.IsNull(raw):
+		return listed[0], nil
+	case raw[0] != '"':
+		return "", mismatch("voice", "\"voice\" must be a string, the name of a preset voice.")
+	case r.Voice == "", slices.Contains(openAIVoices(), r.Voice) && !slices.Contains(listed, r.Voice):
+		return listed[0], nil
+	case slices.Contains(listed, r.Voice):
+		return r.Voice, nil
+	}
+	return "", mismatch("voice", fmt.Sprintf("The model %q has no voice %.64q; it has %s.", r.Model, r.Voice, rule.Words(listed)))
+}
+
+// passable reports whether a voice can be passed on: a name, or an object.
+func passable(raw []byte) error {
+	if rawjson.IsNull(raw) || raw[0] == '"' || raw[0] == '{' {
+		return nil
+	}
+	return mismatch("voice", "\"voice\" must be a string or an object.")
+}
+
+// Unpriced refuses the first member that chooses another model or account than
+// the gateway has priced, unless pass lets it through. pass gets the name as the
+// table spells it and as the caller does.
+func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
+	return rule.CheckRouting(&r.parsed.object, rule.Other, pass)
+}
