@@ -19,8 +19,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a request for embeddings (api.md, Embedding request and response).
-// A field that the API does not name goes into Extra and travels unchanged.
+// Request is a request for embeddings. A field that the API does not name goes
+// into Extra and travels unchanged.
 type Request struct {
 	Model string `json:"model"`
 	// Input is what is embedded: a JSON string, an array of strings, an array of
@@ -67,7 +67,7 @@ type parsed struct {
 	bound   int64          // the most tokens that the input can be
 }
 
-// fields is the table of api.md.
+// fields is the table of the fields and their rules.
 var fields = rule.Table{
 	{Name: "model", Check: rule.ModelID()},
 	{Name: "encoding_format", Check: rule.OneOf(Float, Base64)},
@@ -76,9 +76,9 @@ var fields = rule.Table{
 }
 
 // Parse reads a request body in one pass. It fails with a 400 that names the
-// byte offset if data is not one strict JSON object (decisions.md, Bodies);
-// other rules are for [Request.Validate]. The Request refers to data, which
-// must not change any more.
+// byte offset if data is not one strict JSON object; other rules are for
+// [Request.Validate]. The Request refers to data, which must not change any
+// more.
 func Parse(data []byte) (*Request, error) {
 	r := &Request{}
 	o, err := rule.ReadNumbers(data, "input", func(rd *rawjson.Reader) error { return r.readInput(rd, data) })
@@ -177,8 +177,8 @@ type Family struct {
 	Texts bool
 }
 
-// Families are the models of api.md, Embedding request and response, with the
-// limits of their vendors' pages.
+// Families are the models that the gateway knows, with the limits of their
+// vendors' pages.
 func Families() []Family {
 	return []Family{
 		{Models: []string{"text-embedding-v4"}, Batch: 10, Dimensions: []int64{64, 128, 256, 512, 768, 1024, 1536, 2048}, Floats: true, Texts: true},

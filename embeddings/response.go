@@ -16,8 +16,8 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// Response is a list of embeddings (api.md, Embedding request and response).
-// Fields that the API does not name are in Extra, here and in its parts.
+// Response is a list of embeddings. Fields that the API does not name are in
+// Extra, here and in its parts.
 type Response struct {
 	Object string         `json:"object"` // "list"
 	Data   []Embedding    `json:"data"`
@@ -83,11 +83,11 @@ type Answer struct {
 	Usage billing.Usage
 }
 
-// ReadAnswer checks an upstream's 200 answer to the request: there is one vector
-// for each input, under its index. An empty, cut or malformed body and an error
-// in a 200 body are a fault.BadGateway (decisions.md, Answers). The numbers of a
-// vector are looked at only where the caller asked for the other encoding. The
-// Answer does not refer to data; its Body is appended to dst.
+// ReadAnswer checks an upstream's 200 answer to the request: there is one
+// vector for each input, under its index. An empty, cut or malformed body and
+// an error in a 200 body are a fault.BadGateway. The numbers of a vector are
+// looked at only where the caller asked for the other encoding. The Answer does
+// not refer to data; its Body is appended to dst.
 func (r *Request) ReadAnswer(dst, data []byte) (Answer, error) {
 	l, err := read(data)
 	if err != nil {

@@ -312,8 +312,7 @@ func encoded(v []byte, base64 bool) ([]byte, error) {
 	return v, nil
 }
 
-// pack makes a base64 string of an array of numbers: float32, little-endian
-// (decisions.md, Embeddings and speech).
+// pack makes a base64 string of an array of numbers: float32, little-endian.
 func pack(array []byte) ([]byte, error) {
 	raw := make([]byte, 0, 4*(bytes.Count(array, []byte{','})+1))
 	for field := range bytes.SplitSeq(array[1:len(array)-1], []byte{','}) {

@@ -8,8 +8,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Edit is a request for changed pictures (api.md, Image edit). A field that the
-// API does not name goes into Extra and travels unchanged.
+// Edit is a request for changed pictures. A field that the API does not name
+// goes into Extra and travels unchanged.
 type Edit struct {
 	Model  string
 	Prompt string // what is to change
@@ -193,8 +193,8 @@ func (f *File) tokens() int64 {
 var aliases = map[string]string{"standard": "medium", "hd": "high"}
 
 // Prepared is the request's body as an upstream gets it: the caller's form but
-// for empty fields, the names and types of the files, and what api.md promises
-// where the vendor has another default or another word.
+// for empty fields, the names and types of the files, and what the public API
+// promises where the vendor has another default or another word.
 func (e *Edit) Prepared() upstream.Body {
 	body := upstream.FormBody(e.form.With(e.parts()))
 	rules := e.request.parsed.family.Edit

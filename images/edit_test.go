@@ -111,7 +111,7 @@ type editRow struct {
 	param string // of the refusal; empty where there is none
 }
 
-// editRows are the rules of api.md, each with what keeps it and what breaks it.
+// editRows are the rules of edits, each with what keeps it and what breaks it.
 func editRows(t testing.TB) []editRow {
 	square, wide, photo := pngOf(t, 16, 16), pngOf(t, 32, 16), jpegOf(t, 16, 16)
 	webp := webpOf("VP8X", 0, 0, 0, 0, 15, 0, 0, 15, 0, 0)

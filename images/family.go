@@ -47,8 +47,8 @@ type Cost struct {
 	Tokens  int64
 }
 
-// Families are the models of api.md, Image generation, and those of the image
-// edit table, which generate too, with the limits of their vendor's pages.
+// Families are the models that the gateway knows for the generation and the
+// editing of images, with the limits of their vendor's pages.
 func Families() []Family {
 	return []Family{
 		{

@@ -12,7 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rule"
 )
 
-// parameters is the table of the alpha family's parameters (api.md).
+// parameters is the table of the alpha family's parameters.
 var parameters = rule.Table{
 	{Name: "size", Check: rule.String()},
 	{Name: "n", Check: rule.Check{Text: "1: a call makes one picture", OK: func(raw []byte) bool { return string(raw) == "1" }}},
@@ -23,8 +23,8 @@ var parameters = rule.Table{
 }
 
 // inside are the rules of the names directly in `input`, which the alpha family
-// obeys beside those of every body (decisions.md, Bodies), and in its messages and
-// blocks: of two texts or pictures the upstream might draw the other one.
+// obeys beside those of every body, and in its messages and blocks: of two
+// texts or pictures the upstream might draw the other one.
 var inside = &rawjson.Rules{Unique: true, Billed: append([]string{"role", "text", "image", "url"}, rule.Body.Billed...)}
 
 // readMessages reads and checks the form of `input.messages`.

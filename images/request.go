@@ -20,10 +20,9 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a request for pictures (api.md, Image generation). Models whose
-// ids begin with "alpha-" take Input and Parameters, all others Prompt and what
-// follows it. A field that the API does not name goes into Extra and travels
-// unchanged.
+// Request is a request for pictures. Models whose ids begin with "alpha-" take
+// Input and Parameters, all others Prompt and what follows it. A field that the
+// API does not name goes into Extra and travels unchanged.
 type Request struct {
 	Model string `json:"model"`
 
@@ -91,9 +90,8 @@ type parsed struct {
 }
 
 // Parse reads a request body. It fails with a 400 that names the byte offset if
-// data is not one strict JSON object (decisions.md, Bodies); other rules are for
-// [Request.Validate]. The Request refers to data, which must not change any
-// more.
+// data is not one strict JSON object; other rules are for [Request.Validate].
+// The Request refers to data, which must not change any more.
 func Parse(data []byte) (*Request, error) {
 	r := &Request{}
 	o, err := rule.ReadSmall(data)
@@ -149,7 +147,7 @@ func (r *Request) Validate() error {
 }
 
 // UnknownModel is the endpoint's answer to a model that does not exist: 400,
-// not 404 (decisions.md, Error bodies).
+// not 404.
 func UnknownModel(model string) error {
 	const most = 100
 	if len(model) > most {
@@ -169,7 +167,8 @@ func (r *Request) Field(name string) []byte { return r.parsed.object.Raw(name) }
 func (r *Request) Source() []byte { return r.parsed.object.Src }
 
 // Prepared is the request's body as an upstream gets it: the caller's, but for
-// the defaults of api.md that the alpha family's upstream does not have.
+// the defaults of the public API that the alpha family's upstream does not
+// have.
 func (r *Request) Prepared() upstream.Body {
 	p := &r.parsed
 	if !p.known || !p.family.Messages {

@@ -117,11 +117,11 @@ type Answer struct {
 	Usage billing.Usage
 }
 
-// ReadAnswer checks an upstream's 200 answer to the request: it has pictures. An
-// empty, cut or malformed body and an error in a 200 body are a
-// fault.BadGateway (decisions.md, Answers). The answer tells requestID as its
-// own. tokens says that tokens are paid for, so that their number is estimated
-// where the upstream does not report it. The Answer does not refer to data.
+// ReadAnswer checks an upstream's 200 answer to the request: it has pictures.
+// An empty, cut or malformed body and an error in a 200 body are a
+// fault.BadGateway. The answer tells requestID as its own. tokens says that
+// tokens are paid for, so that their number is estimated where the upstream
+// does not report it. The Answer does not refer to data.
 func (r *Request) ReadAnswer(data []byte, requestID string, tokens bool) (Answer, error) {
 	made := 0 // pictures that are in it
 	o, err := rawjson.Index(data, nil, func(rd *rawjson.Reader, name []byte) error {

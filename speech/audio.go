@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// The formats that api.md names. A model that no table describes may have the
-// others of OpenAI's.
+// The formats that the public API names. A model that no table describes may
+// have the others of OpenAI's.
 const (
 	MP3 = "mp3"
 	WAV = "wav"

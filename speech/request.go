@@ -19,8 +19,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a request for speech (api.md, Speech request). A field that the
-// API does not name goes into Extra and travels unchanged.
+// Request is a request for speech. A field that the API does not name goes into
+// Extra and travels unchanged.
 type Request struct {
 	Model          string  `json:"model"`
 	Input          string  `json:"input"` // the text to speak
@@ -45,8 +45,9 @@ type parsed struct {
 	problem rule.Problem // the first rule that the request breaks
 }
 
-// fields is the table of api.md. The voice of a model that no table describes
-// may be an object, which names one that was made by its owner.
+// fields is the table of the fields and their rules. The voice of a model that
+// no table describes may be an object, which names one that was made by its
+// owner.
 var fields = rule.Table{
 	{Name: "model", Check: rule.ModelID()},
 	{Name: "input", Check: rule.String()},
@@ -57,9 +58,9 @@ var fields = rule.Table{
 }
 
 // Parse reads a request body in one pass. It fails with a 400 that names the
-// byte offset if data is not one strict JSON object (decisions.md, Bodies);
-// other rules are for [Request.Validate]. The Request refers to data, which
-// must not change any more.
+// byte offset if data is not one strict JSON object; other rules are for
+// [Request.Validate]. The Request refers to data, which must not change any
+// more.
 func Parse(data []byte) (*Request, error) {
 	r := &Request{}
 	o, err := rule.ReadSmall(data)
@@ -134,7 +135,8 @@ func (r *Request) checkFormat(f Family) error {
 	return nil
 }
 
-// mismatch is the refusal that api.md has for what this endpoint cannot speak.
+// mismatch is the refusal that the public API has for what this endpoint cannot
+// speak.
 func mismatch(param, message string) *fault.Error {
 	return &fault.Error{Code: fault.EndpointModelMismatch, Param: param, Message: message}
 }
@@ -211,8 +213,8 @@ type Family struct {
 	Voices []string
 }
 
-// Families are the models of api.md, Speech request, with the limits and voices
-// of their vendor's page.
+// Families are the models that the gateway knows, with the limits and voices of
+// their vendor's page.
 func Families() []Family {
 	const limit = 600
 	return []Family{

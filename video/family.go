@@ -22,7 +22,7 @@ type Family struct {
 	Models []string // public ids
 }
 
-// Families are the families of api.md.
+// Families are the families of models that the gateway knows.
 func Families() []Family {
 	b, g := Family{Name: FamilyBeta}, Family{Name: FamilyGamma}
 	for _, row := range BetaFamily() {
@@ -66,16 +66,16 @@ type Beta struct {
 	Clip int64
 }
 
-// The defaults of the beta family (api.md).
+// The defaults of the beta family.
 const (
 	usualDuration   = 5
 	usualResolution = p720
 	usualRatio      = "16:9"
 )
 
-// BetaFamily is the table of api.md, Video generation, beta family, with the
-// limits of the vendor's pages. The suffix of an id decides its input, its
-// version the layout of its parameters.
+// BetaFamily is the table of the beta family, with the limits of the vendor's
+// pages. The suffix of an id decides its input, its version the layout of its
+// parameters.
 func BetaFamily() []Beta {
 	small, all := []string{p720, p1080}, []string{p480, p720, p1080}
 	text, media, image, references := []string{"prompt"}, []string{"media"}, []string{"img_url"}, []string{"prompt", "reference_urls"}
@@ -94,8 +94,8 @@ func BetaFamily() []Beta {
 	}
 }
 
-// media are the types of the 2.7 layout's media: those of api.md, and what else
-// the vendor's pages name.
+// media are the types of the 2.7 layout's media: those of the public API, and
+// what else the vendor's pages name.
 var media = []string{"reference_video", "reference_image", "first_frame", "driving_audio", "last_frame", "first_clip", "reference_voice"}
 
 // betas are [BetaFamily], made once: nobody changes them.
@@ -120,21 +120,21 @@ type Gamma struct {
 	Continues   bool     // draft_task blocks
 	Videos      bool     // video_url blocks
 	Sounds      bool     // audio_url blocks
-	// Unlisted says that api.md does not list what the model can: only the
-	// common ranges are checked.
+	// Unlisted says that no page of the vendor lists what the model can: only
+	// the common ranges are checked.
 	Unlisted bool
 }
 
-// The range of the gamma family's duration (api.md), in seconds, and how many
-// pictures a second has.
+// The range of the gamma family's duration, in seconds, and how many pictures a
+// second has.
 const (
 	shortest = 4
 	longest  = 15
 	fps      = 24
 )
 
-// GammaFamily is the table of api.md, Video generation, gamma family. Where the
-// table of models and that of blocks differ, that of models counts.
+// GammaFamily is the table of the gamma family. Where the table of models and
+// that of blocks differ, that of models counts.
 func GammaFamily() []Gamma {
 	two, three := []string{p480, p720}, []string{p480, p720, p1080}
 	return []Gamma{
@@ -161,7 +161,7 @@ func gamma(model string) *Gamma {
 	return nil
 }
 
-// The resolutions of api.md.
+// The resolutions of the public API.
 const (
 	p480  = "480p"
 	p720  = "720p"

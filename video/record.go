@@ -21,7 +21,7 @@ func (t *Task) PublicID() string {
 	return t.UpstreamID
 }
 
-// Record is the task as the API shows it, a JSON object (decisions.md, Video).
+// Record is the task as the API shows it, a JSON object.
 func (t *Task) Record() []byte {
 	b := member(nil, "id", rawjson.Quote(nil, t.PublicID()))
 	b = member(b, "object", []byte(`"video.generation"`))

@@ -17,9 +17,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a request for a video (api.md, Video generation): the fields of
-// both families. A field that the API does not name goes into Extra and travels
-// unchanged.
+// Request is a request for a video: the fields of both families. A field that
+// the API does not name goes into Extra and travels unchanged.
 type Request struct {
 	Model      string `json:"model"`
 	Duration   int64  `json:"duration,omitzero"`   // seconds; 0: beta 5, gamma what the upstream chooses
@@ -115,9 +114,8 @@ var strict = &rawjson.Rules{
 }
 
 // Parse reads a request body. It fails with a 400 that names the byte offset if
-// data is not one strict JSON object (decisions.md, Bodies); other rules are for
-// [Request.Validate]. The Request refers to data, which must not change any
-// more.
+// data is not one strict JSON object; other rules are for [Request.Validate].
+// The Request refers to data, which must not change any more.
 func Parse(data []byte) (*Request, error) {
 	o, err := rawjson.Index(data, strict, nil)
 	if err != nil {

@@ -113,7 +113,7 @@ func (r *Request) readAgain(name string, same func(raw []byte) (field string, ok
 	}
 }
 
-// block is a row of the table of content blocks (api.md).
+// block is a row of the table of content blocks.
 type block struct {
 	kind  string
 	inner string   // the member that holds what the block is about; empty for a text

@@ -37,7 +37,8 @@ var common = rule.Table{
 	{Name: "wait", Check: rule.Bool()},
 }
 
-// gammaFields is the table of api.md, as far as kind and range go.
+// gammaFields is the table of the fields and their rules, as far as kind and
+// range go.
 var gammaFields = rule.Table{
 	{Name: "prompt", Check: rule.String()},
 	{Name: "content", Check: rule.Array()},
@@ -55,7 +56,7 @@ var gammaFields = rule.Table{
 	{Name: "execution_expires_after", Check: rule.Integer(leastGammaExpiry, mostGammaExpiry)},
 }
 
-// betaFields and betaParameters are the tables of api.md.
+// betaFields and betaParameters are the tables of the fields and their rules.
 var (
 	betaFields = rule.Table{
 		{Name: "aspect_ratio", Check: rule.String()},
@@ -203,10 +204,9 @@ func (r *Request) contradict(param, otherwise string) {
 	r.parsed.problem.Refuse(param, fmt.Sprintf("%q contradicts %s: say the same, or say it once.", param, otherwise))
 }
 
-// The codes of api.md's table of video errors that the gateway itself gives,
-// all with status 400. The table is both families': its row NotInEnum names
-// aspect_ratio, which only beta has. A contradiction within a request is a
-// fault.InvalidRequest.
+// The codes of video errors that the gateway itself gives, all with status 400.
+// The table is both families': its row NotInEnum names aspect_ratio, which only
+// beta has. A contradiction within a request is a fault.InvalidRequest.
 const (
 	InvalidParameter       fault.Code = "InvalidParameter"                        // a value of the wrong kind, or one that the model does not take
 	MissingRequired        fault.Code = "InvalidParameter.MissingRequired"        // a required field is absent

@@ -81,8 +81,7 @@ func (s State) Terminal() bool {
 	return false
 }
 
-// words are the states by what upstreams call them, in small letters
-// (decisions.md, Video).
+// words are the states by what upstreams call them, in small letters.
 var words = map[string]State{
 	"queued": Queued, "pending": Queued, "suspended": Queued, "submitted": Queued,
 	"running": Running, "processing": Running, "in_progress": Running,

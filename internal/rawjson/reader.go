@@ -13,8 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// MaxDepth is how many levels of objects and arrays a document may have
-// (decisions.md, Bodies).
+// MaxDepth is how many levels of objects and arrays a document may have.
 const MaxDepth = 64
 
 // SyntaxError says why a document is refused and at which byte.

@@ -15,9 +15,9 @@ type Bounds struct {
 	Tokens     int // names, values and brackets in all
 }
 
-// Rules say what makes an otherwise valid request document ambiguous
-// (decisions.md, Bodies), and how much it may hold. The zero Rules, like nil,
-// allow everything that JSON allows.
+// Rules say what makes an otherwise valid request document ambiguous, and how
+// much it may hold. The zero Rules, like nil, allow everything that JSON
+// allows.
 type Rules struct {
 	// Unique refuses a repeated name at the top level and directly inside the
 	// top-level objects named in Nested.

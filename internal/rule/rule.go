@@ -243,10 +243,10 @@ func NoModel() error {
 	return fault.Invalid("model", `"model" is missing: it names the model, and GET /v1/models lists those that there are.`)
 }
 
-// Body is what every JSON request body must obey (decisions.md, Bodies): names
-// are unique, and those that the gateway reads, edits or counts are spelled
-// exactly, at the top level and directly inside the objects that decide a price or
-// a bound; and it holds no more than [rawjson.Bounds] say. It is read-only.
+// Body is what every JSON request body must obey: names are unique, and those
+// that the gateway reads, edits or counts are spelled exactly, at the top level
+// and directly inside the objects that decide a price or a bound; and it holds
+// no more than [rawjson.Bounds] say. It is read-only.
 var Body = &rawjson.Rules{Unique: true, Billed: billed, Nested: nested, Bounds: rawjson.Bounds{
 	TopMembers: 1024,
 	Members:    16_384, // the properties of a schema
