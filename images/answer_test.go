@@ -95,16 +95,16 @@ func TestTheBoundIsTheMostThatThePicturesCanBe(t *testing.T) {
 		pictures, over int64
 	}{
 		{alpha(t2i, "", `,"parameters":{"n":1}`), 0, 0, 1, 0},
-		{drawn("imagegen-1", ""), 6 + around, 6240, 1, 0},
-		{drawn("imagegen-1", `,"quality":"low","n":3`), 6 + around, 3 * 408, 3, 0},
-		{drawn("imagegen-1", `,"quality":"medium"`), 6 + around, 1584, 1, 0},
-		{drawn("imagegen-1", `,"quality":"high","size":"1024x1024"`), 6 + around, 4160, 1, 0},
-		{drawn("imagegen-2", `,"size":"1024x1024"`), 6 + around, 7024, 1, 0},
-		{drawn("imagegen-2", `,"size":"3840x2160"`), 6 + around, 16_384, 1, 0},
-		{drawn("imagegen-2", `,"size":"1024x1024","stream":true,"partial_images":3`), 6 + around, 7324, 1, 0},
-		{drawn("imagegen-2", `,"n":2`), 6 + around, 2000, 2, 1000},
-		{drawn("imagegen-legacy-2", `,"n":10`), 6 + around, 0, 10, 0},
-		{`{"model":"pixels-9","parameters":{"n":4}}`, 41 + around, 4 * unknownCost, 4, 0},
+		{drawn("imagegen-1", ""), 6 + tokensAround, 6240, 1, 0},
+		{drawn("imagegen-1", `,"quality":"low","n":3`), 6 + tokensAround, 3 * 408, 3, 0},
+		{drawn("imagegen-1", `,"quality":"medium"`), 6 + tokensAround, 1584, 1, 0},
+		{drawn("imagegen-1", `,"quality":"high","size":"1024x1024"`), 6 + tokensAround, 4160, 1, 0},
+		{drawn("imagegen-2", `,"size":"1024x1024"`), 6 + tokensAround, 7024, 1, 0},
+		{drawn("imagegen-2", `,"size":"3840x2160"`), 6 + tokensAround, 16_384, 1, 0},
+		{drawn("imagegen-2", `,"size":"1024x1024","stream":true,"partial_images":3`), 6 + tokensAround, 7324, 1, 0},
+		{drawn("imagegen-2", `,"n":2`), 6 + tokensAround, 2000, 2, 1000},
+		{drawn("imagegen-legacy-2", `,"n":10`), 6 + tokensAround, 0, 10, 0},
+		{`{"model":"pixels-9","parameters":{"n":4}}`, 41 + tokensAround, 4 * unknownCost, 4, 0},
 	} {
 		r := parse(t, c.body)
 		if r.InputBound() != c.input || r.OutputBound(c.over) != c.output || r.Count() != c.pictures {

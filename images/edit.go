@@ -120,9 +120,9 @@ func (e *Edit) NewTap(requestID string, tokens bool) *Tap { return e.request.New
 // one in high fidelity), and what the vendor counts for the first tile and for
 // each further one of 512 by 512 pixels in the usual fidelity.
 const (
-	mostShown = 8_192
-	baseShown = 65
-	tileShown = 129
+	maxImageTokens  = 8_192
+	firstTileTokens = 65
+	nextTileTokens  = 129
 )
 
 // Count is the number of pictures that the request asks for.
@@ -140,7 +140,7 @@ func (e *Edit) InputBound() int64 {
 			all += p.Size
 		}
 	}
-	return min(all, mostInput) + around
+	return min(all, maxInputTokens) + tokensAround
 }
 
 // ImageInputBound is the most tokens that the images can be.
@@ -148,17 +148,19 @@ func (e *Edit) ImageInputBound() int64 {
 	if !e.request.CountsTokens() {
 		return 0
 	}
-	return mostShown * e.shown()
+	return maxImageTokens * e.imageCount()
 }
 
 // OutputBound is [Request.OutputBound] of an edit.
 func (e *Edit) OutputBound(perImage int64) int64 { return e.request.OutputBound(perImage) }
 
 // Estimate is about how many tokens the prompt is, and the images.
-func (e *Edit) Estimate() (prompt, images int64) { return e.request.Estimate(), e.request.parsed.shown }
+func (e *Edit) Estimate() (prompt, images int64) {
+	return e.request.Estimate(), e.request.parsed.imageTokens
+}
 
-// shown is the number of images that the model sees.
-func (e *Edit) shown() int64 {
+// imageCount is the number of images that the model sees.
+func (e *Edit) imageCount() int64 {
 	n := int64(len(e.Images))
 	if e.Mask != nil {
 		n++
@@ -186,7 +188,7 @@ func (f *File) tokens() int64 {
 	if short == 0 {
 		return 0
 	}
-	return min(baseShown+tileShown*((long+short-1)/short), mostShown)
+	return min(firstTileTokens+nextTileTokens*((long+short-1)/short), maxImageTokens)
 }
 
 // aliases are the names of qualities that the vendor does not know.
@@ -238,11 +240,11 @@ func (e *Edit) parts() []upstream.Part {
 		case text:
 			p.Filename, p.ContentType = "", ""
 		case p.Name == maskPart && e.Mask != nil:
-			p.Filename, p.ContentType = e.Mask.proper(maskPart), e.Mask.ContentType
+			p.Filename, p.ContentType = e.Mask.vendorName(maskPart), e.Mask.ContentType
 		case isFile(&p) && seen < len(e.Images):
 			f := &e.Images[seen]
 			seen++
-			p.Name, p.Filename, p.ContentType = image, f.proper(imagePart+"-"+strconv.Itoa(seen)), f.ContentType
+			p.Name, p.Filename, p.ContentType = image, f.vendorName(imagePart+"-"+strconv.Itoa(seen)), f.ContentType
 		}
 		parts = append(parts, p)
 	}

@@ -54,12 +54,12 @@ func PathFile(path string) (File, error) {
 // ReaderFile reads a file to its end, into memory: prefer [PathFile] for a large
 // one. It fails where there is more than any vendor takes.
 func ReaderFile(name string, r io.Reader) (File, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxImage+1))
+	data, err := io.ReadAll(io.LimitReader(r, maxImageBytes+1))
 	if err != nil {
 		return File{}, err
 	}
-	if len(data) > maxImage {
-		return File{}, fmt.Errorf("the file is larger than %d bytes", maxImage)
+	if len(data) > maxImageBytes {
+		return File{}, fmt.Errorf("the file is larger than %d bytes", maxImageBytes)
 	}
 	return BytesFile(name, data), nil
 }
@@ -75,7 +75,7 @@ func (f *File) read() error {
 	if f.Size == 0 {
 		return errEmpty
 	}
-	h, err := opened(f, func(r io.Reader) (Header, error) { return ReadHeader(r, f.Size) })
+	h, err := withContent(f, func(r io.Reader) (Header, error) { return ReadHeader(r, f.Size) })
 	if err != nil {
 		return err
 	}
@@ -83,15 +83,15 @@ func (f *File) read() error {
 	if f.ContentType != PNG {
 		return nil
 	}
-	whole, err := opened(f, endsWell)
+	whole, err := withContent(f, hasEnd)
 	if err == nil && !whole {
 		err = errTruncated
 	}
 	return err
 }
 
-// opened gives the file's content to look at.
-func opened[T any](f *File, look func(io.Reader) (T, error)) (found T, err error) {
+// withContent gives the file's content to look at.
+func withContent[T any](f *File, look func(io.Reader) (T, error)) (found T, err error) {
 	rc, err := f.Open()
 	if err != nil {
 		return found, err
@@ -107,9 +107,9 @@ func opened[T any](f *File, look func(io.Reader) (T, error)) (found T, err error
 // has none of them.
 var extensions = map[string][]string{PNG: {".png"}, JPEG: {".jpg", ".jpeg"}, WebP: {".webp"}}
 
-// proper is the file's name as a vendor wants it, which goes by the extension:
+// vendorName is the file's name as a vendor wants it, which goes by the extension:
 // SDKs send "anonymous_file" and ".".
-func (f *File) proper(otherwise string) string {
+func (f *File) vendorName(otherwise string) string {
 	name := f.Name[strings.LastIndexAny(f.Name, `/\`)+1:]
 	for _, e := range extensions[f.ContentType] {
 		if len(name) > len(e) && strings.EqualFold(filepath.Ext(name), e) {
@@ -133,9 +133,9 @@ const (
 	maxPixels = 100_000_000
 )
 
-// mostHeader is how far the size of a JPEG is looked for: behind profiles and
+// maxHeaderBytes is how far the size of a JPEG is looked for: behind profiles and
 // previews.
-const mostHeader = 4 << 20
+const maxHeaderBytes = 4 << 20
 
 // Header is what a file says of itself at its beginning.
 type Header struct {
@@ -158,7 +158,7 @@ const (
 // ReadHeader reads the format and the size of an image without unfolding it.
 // size is the file's in bytes. It fails with an [InvalidImageError], or with the error of r.
 func ReadHeader(r io.Reader, size int64) (Header, error) {
-	in := bufio.NewReaderSize(io.LimitReader(r, mostHeader), 512)
+	in := bufio.NewReaderSize(io.LimitReader(r, maxHeaderBytes), 512)
 	magic, err := in.Peek(12)
 	switch {
 	case err != nil && err != io.EOF:
@@ -288,9 +288,9 @@ func webpHeader(in io.Reader, size int64) (Header, error) {
 // pngTail is how a PNG file ends: its last chunk, IEND.
 const pngTail = "IEND\xaeB`\x82"
 
-// endsWell reports whether a PNG file has its end. What stands behind it is taken,
+// hasEnd reports whether a PNG file has its end. What stands behind it is taken,
 // however much: cameras and editors put previews and notes there.
-func endsWell(r io.Reader) (bool, error) {
+func hasEnd(r io.Reader) (bool, error) {
 	const window = 64 << 10
 	buf := make([]byte, window)
 	kept := 0 // of what was read before: the end may begin there

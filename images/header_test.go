@@ -74,7 +74,7 @@ func TestAFileIsNamedByItsContent(t *testing.T) {
 		{".png", PNG, "image.png"}, {`C:\photos\cube.png`, PNG, "cube.png"}, {"../../etc/cube.png", PNG, "cube.png"},
 	} {
 		f := File{Name: row.name, ContentType: row.kind}
-		if got := f.proper("image"); got != row.want {
+		if got := f.vendorName("image"); got != row.want {
 			t.Errorf("%q, %s: %q, want %q", row.name, row.kind, got, row.want)
 		}
 	}

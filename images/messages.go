@@ -31,7 +31,7 @@ var inside = &rawjson.Rules{Unique: true, Billed: append([]string{"role", "text"
 func (r *Request) readMessages() error {
 	o := &r.parsed.object
 	if string(o.Raw("stream")) == "true" {
-		r.parsed.problem.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, clip(r.Model)))
+		r.parsed.problem.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, truncate(r.Model)))
 	}
 	if err := r.readInput(); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (r *Request) readInput() error {
 		}
 		return rule.Unacceptable(err)
 	}
-	message, ok := sole(input.Raw("messages"))
+	message, ok := onlyElement(input.Raw("messages"))
 	if !ok {
 		r.parsed.problem.Note("input.messages", `an array of exactly one message, of role "user"`)
 		return nil
@@ -82,8 +82,8 @@ func start(o *rawjson.Object, name string) int64 {
 	return 0
 }
 
-// sole is the only element of an array; false if there is not exactly one.
-func sole(raw []byte) (element []byte, ok bool) {
+// onlyElement is the only element of an array; false if there is not exactly one.
+func onlyElement(raw []byte) (element []byte, ok bool) {
 	count := rawjson.Each(raw, func(_ int, at rawjson.Span) { element = at.Of(raw) })
 	return element, count == 1
 }

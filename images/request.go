@@ -79,14 +79,14 @@ type Parameters struct {
 
 // parsed is what Parse finds besides the fields.
 type parsed struct {
-	body       upstream.Body
-	object     rawjson.Object
-	parameters rawjson.Object // of a form that has them
-	problem    rule.Problem   // the first rule that the request breaks
-	family     Family
-	row        Model
-	known      bool  // a table describes the model
-	shown      int64 // about how many tokens the images of an edit are
+	body        upstream.Body
+	object      rawjson.Object
+	parameters  rawjson.Object // of a form that has them
+	problem     rule.Problem   // the first rule that the request breaks
+	family      Family
+	row         Model
+	known       bool  // a table describes the model
+	imageTokens int64 // about how many tokens the images of an edit are
 }
 
 // Parse reads a request body. It fails with a 400 that names the byte offset if
@@ -199,12 +199,12 @@ var common = rule.Table{
 	{Name: "stream", Check: rule.Bool()},
 }
 
-// mostUnknown are the pictures that one call may ask of a model that no table
+// maxUnknownImages are the pictures that one call may ask of a model that no table
 // describes.
-const mostUnknown = 100
+const maxUnknownImages = 100
 
 // pictures is the rule of how many, where no table says more.
-var pictures = rule.Table{{Name: "n", Check: rule.Integer(1, mostUnknown)}}
+var pictures = rule.Table{{Name: "n", Check: rule.Integer(1, maxUnknownImages)}}
 
 // openAI is the table of OpenAI's form.
 var openAI = rule.Table{
@@ -271,11 +271,11 @@ func (r *Request) checkSize(param, size string) {
 			return
 		}
 	}
-	r.parsed.problem.Refuse(param, fmt.Sprintf("The model %q makes pictures of the sizes %s, not %q.", r.Model, rule.Words(allowed), clip(size)))
+	r.parsed.problem.Refuse(param, fmt.Sprintf("The model %q makes pictures of the sizes %s, not %q.", r.Model, rule.Words(allowed), truncate(size)))
 }
 
-// clip bounds what a message repeats of a caller's text.
-func clip(s string) string {
+// truncate bounds what a message repeats of a caller's text.
+func truncate(s string) string {
 	const most = 100
 	if len(s) > most {
 		return strings.ToValidUTF8(s[:most], "") + "…"

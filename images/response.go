@@ -275,7 +275,7 @@ func (t *Tap) Usage() billing.Usage {
 	if t.done != nil {
 		return *t.done
 	}
-	u := billing.Usage{Input: t.r.Estimate(), ImageInput: t.r.parsed.shown, Estimated: true}
+	u := billing.Usage{Input: t.r.Estimate(), ImageInput: t.r.parsed.imageTokens, Estimated: true}
 	if t.partials > 0 {
 		u.Images, u.ImageOutput = 1, t.Output()
 	}

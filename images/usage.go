@@ -6,12 +6,12 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/tally"
 )
 
-// around is what an upstream may put around a prompt, in tokens.
-const around = 64
+// tokensAround is what an upstream may put around a prompt, in tokens.
+const tokensAround = 64
 
-// mostInput bounds the input of a request whose form is not known: what no
+// maxInputTokens bounds the input of a request whose form is not known: what no
 // prompt is longer than, even where the body also holds pictures.
-const mostInput = 100_000
+const maxInputTokens = 100_000
 
 // partialTokens is what a partial picture adds to the output.
 const partialTokens = 100
@@ -32,9 +32,9 @@ func (r *Request) InputBound() int64 {
 	case r.parsed.family.Messages:
 		return 0
 	case r.parsed.known:
-		return int64(len(r.Prompt)) + around
+		return int64(len(r.Prompt)) + tokensAround
 	}
-	return min(int64(len(r.Source())), mostInput) + around
+	return min(int64(len(r.Source())), maxInputTokens) + tokensAround
 }
 
 // Estimate is about how many tokens the prompt is.
@@ -52,13 +52,13 @@ func (r *Request) OutputBound(perImage int64) int64 {
 	case r.parsed.family.Messages:
 		return 0
 	case perImage == 0:
-		perImage = r.cost()
+		perImage = r.tokensPerImage()
 	}
 	return r.Count() * (perImage + r.PartialImages*partialTokens)
 }
 
-// cost is the most output tokens of one picture.
-func (r *Request) cost() int64 {
+// tokensPerImage is the most output tokens of one picture.
+func (r *Request) tokensPerImage() int64 {
 	if !r.parsed.known {
 		return unknownCost
 	}
@@ -117,7 +117,7 @@ func (r *Request) usage(raw []byte, made int64, tokens bool) billing.Usage {
 		p.anomaly = true
 	}
 	if tokens && !p.counted {
-		u.Input, u.ImageInput, u.ImageOutput, u.Estimated = r.Estimate(), r.parsed.shown, r.OutputBound(0), true
+		u.Input, u.ImageInput, u.ImageOutput, u.Estimated = r.Estimate(), r.parsed.imageTokens, r.OutputBound(0), true
 	}
 	u.Anomaly = p.anomaly
 	return u
