@@ -86,7 +86,7 @@ func Parse(data []byte) (*Request, error) {
 		return nil, err
 	}
 	r.parsed.object, r.parsed.body = o, upstream.ObjectBody(o)
-	r.parsed.bound = r.weigh()
+	r.parsed.bound = r.maxTokens()
 	for i := range o.Members {
 		m := &o.Members[i]
 		r.readField(m.Name, m.Value.Of(data))
@@ -234,7 +234,7 @@ func (r *Request) part(items []rawjson.Span) *Request {
 	part := *r
 	part.Input = input
 	part.parsed.items = items
-	part.parsed.bound = part.weigh()
+	part.parsed.bound = part.maxTokens()
 	part.parsed.body = r.parsed.body.Set("input", input)
 	return &part
 }

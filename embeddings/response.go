@@ -101,12 +101,12 @@ func (r *Request) ReadAnswer(dst, data []byte) (Answer, error) {
 	}
 	usage, edits := r.usage(l.object.Raw("usage"))
 	edits = append(edits, rawjson.Set("model", r.parsed.object.Raw("model")), rawjson.Delete("error"))
-	patches, err := l.public(r.EncodingFormat == Base64)
+	patches, err := l.outputPatches(r.EncodingFormat == Base64)
 	if err != nil {
 		return Answer{}, answer.Bad("The upstream's answer has a vector that cannot be read.", err)
 	}
 	if len(patches) > 0 {
-		edits = append(edits, rawjson.Set("data", patched(data, l.list, patches)))
+		edits = append(edits, rawjson.Set("data", applyPatches(data, l.list, patches)))
 	}
 	return Answer{l.object.Apply(dst, edits...), usage}, nil
 }
@@ -133,7 +133,7 @@ func (r *Request) usage(raw []byte) (billing.Usage, []rawjson.Edit) {
 func (r *Request) Estimate() int64 {
 	quarters := estimate.Members(&r.parsed.object, uncounted)
 	if r.parsed.tokens {
-		return r.parsed.bound - int64(r.Count())*around - r.others() + estimate.Tokens(quarters)
+		return r.parsed.bound - int64(r.Count())*tokensAround - r.otherTextBound() + estimate.Tokens(quarters)
 	}
 	for _, item := range r.parsed.items {
 		quarters += estimate.Quarters(item.Of(r.Source()))
@@ -163,7 +163,7 @@ func (r *Request) Join(parts [][]byte) ([]byte, error) {
 		} else {
 			list = append(list, ',')
 		}
-		list = append(list, l.moved(before)...)
+		list = append(list, l.shiftedItems(before)...)
 		c, _ := readCounts(l.object.Raw("usage"))
 		sum = sum.add(c.complete(0))
 		before += int64(len(l.items))

@@ -16,26 +16,26 @@ import (
 // A vector is most of an answer: a thousand numbers that nobody here has to
 // look at. So an answer is parsed without its vectors, and copied with them.
 
-// hollowed is an answer beside the same without its vectors.
-type hollowed struct {
+// vectorIndex is an answer beside the same without its vectors.
+type vectorIndex struct {
 	data     []byte
 	skeleton []byte // with `0` in the place of each vector
-	holes    []hole
+	ranges   []vectorRange
 }
 
-// hole is the place of a vector.
-type hole struct {
+// vectorRange is the place of a vector.
+type vectorRange struct {
 	at      int // in the skeleton
 	removed int // bytes that the skeleton lacks up to and with this vector
 }
 
 var vectorName = []byte(`"embedding"`)
 
-// hollow takes the values of all members called "embedding" out that are flat
+// indexVectors takes the values of all members called "embedding" out that are flat
 // arrays or plain strings, wherever they stand: in time that is linear in the
 // answer, whatever it holds. Any other value stays, for the parser to judge.
-func hollow(data []byte) hollowed {
-	h := hollowed{data: data, skeleton: make([]byte, 0, 1024)}
+func indexVectors(data []byte) vectorIndex {
+	h := vectorIndex{data: data, skeleton: make([]byte, 0, 1024)}
 	copied, removed := 0, 0
 	for at := 0; ; {
 		n := bytes.Index(data[at:], vectorName)
@@ -55,7 +55,7 @@ func hollow(data []byte) hollowed {
 		}
 		h.skeleton = append(append(h.skeleton, data[copied:start]...), '0')
 		removed += length - 1
-		h.holes = append(h.holes, hole{len(h.skeleton) - 1, removed})
+		h.ranges = append(h.ranges, vectorRange{len(h.skeleton) - 1, removed})
 		at = start + length
 		copied = at
 	}
@@ -111,29 +111,29 @@ func arrayLength(data []byte) int {
 	return last + end + 1
 }
 
-// origin is where the byte before which at stands in the skeleton stands in the
+// answerOffset is where the byte before which at stands in the skeleton stands in the
 // answer.
-func (h *hollowed) origin(at int) int {
+func (h *vectorIndex) answerOffset(at int) int {
 	if i := h.before(at); i > 0 {
-		return at + h.holes[i-1].removed
+		return at + h.ranges[i-1].removed
 	}
 	return at
 }
 
 // before is how many holes there are before at.
-func (h *hollowed) before(at int) int {
-	return sort.Search(len(h.holes), func(i int) bool { return h.holes[i].at >= at })
+func (h *vectorIndex) before(at int) int {
+	return sort.Search(len(h.ranges), func(i int) bool { return h.ranges[i].at >= at })
 }
 
-// isHole reports whether a vector was at.
-func (h *hollowed) isHole(at int) bool {
+// isVector reports whether a vector was at.
+func (h *vectorIndex) isVector(at int) bool {
 	i := h.before(at)
-	return i < len(h.holes) && h.holes[i].at == at
+	return i < len(h.ranges) && h.ranges[i].at == at
 }
 
 // span leads from the skeleton to the answer.
-func (h *hollowed) span(s rawjson.Span) rawjson.Span {
-	return rawjson.Span{Start: h.origin(s.Start), End: h.origin(s.End)}
+func (h *vectorIndex) span(s rawjson.Span) rawjson.Span {
+	return rawjson.Span{Start: h.answerOffset(s.Start), End: h.answerOffset(s.End)}
 }
 
 // patch is what a part of a text becomes.
@@ -142,8 +142,8 @@ type patch struct {
 	with []byte
 }
 
-// patched is the text within a span, with the patches made, which are in order.
-func patched(src []byte, within rawjson.Span, patches []patch) []byte {
+// applyPatches is the text within a span, with the patches made, which are in order.
+func applyPatches(src []byte, within rawjson.Span, patches []patch) []byte {
 	size := within.End - within.Start
 	for _, p := range patches {
 		size += len(p.with) - (p.End - p.Start)
@@ -157,9 +157,9 @@ func patched(src []byte, within rawjson.Span, patches []patch) []byte {
 	return append(out, src[at:within.End]...)
 }
 
-// listing is an answer that was read: its members, and the items of data.
-type listing struct {
-	hollowed
+// parsedAnswer is an answer that was read: its members, and the items of data.
+type parsedAnswer struct {
+	vectorIndex
 	object rawjson.Object // over the answer, vectors included
 	list   rawjson.Span   // of data
 	items  []item
@@ -175,17 +175,17 @@ type item struct {
 
 // read reads an answer but for its vectors, and with them if that fails: a
 // number behind a vector's object can have been taken for the vector's.
-func read(data []byte) (*listing, error) {
-	h := hollow(data)
-	l, err := readHollowed(h)
-	if err != nil && len(h.holes) > 0 {
-		return readHollowed(hollowed{data: data, skeleton: data})
+func read(data []byte) (*parsedAnswer, error) {
+	h := indexVectors(data)
+	l, err := readIndexed(h)
+	if err != nil && len(h.ranges) > 0 {
+		return readIndexed(vectorIndex{data: data, skeleton: data})
 	}
 	return l, err
 }
 
-func readHollowed(h hollowed) (*listing, error) {
-	l := &listing{hollowed: h}
+func readIndexed(h vectorIndex) (*parsedAnswer, error) {
+	l := &parsedAnswer{vectorIndex: h}
 	var err error
 	l.object, err = rawjson.Index(l.skeleton, nil, func(rd *rawjson.Reader, name []byte) error {
 		if string(name) == "data" && rd.Kind() == '[' {
@@ -209,14 +209,14 @@ func readHollowed(h hollowed) (*listing, error) {
 }
 
 // item reads one element of data.
-func (l *listing) item(rd *rawjson.Reader, i int) error {
+func (l *parsedAnswer) item(rd *rawjson.Reader, i int) error {
 	if rd.Kind() != '{' {
 		return errors.New("an item is not an object")
 	}
 	it := item{number: int64(i)}
 	err := rd.Object(func(name []byte, key rawjson.Span) error {
 		if it.first == 0 {
-			it.first = l.origin(key.Start)
+			it.first = l.answerOffset(key.Start)
 		}
 		kind := rd.Kind()
 		span, err := rd.Skip()
@@ -227,7 +227,7 @@ func (l *listing) item(rd *rawjson.Reader, i int) error {
 		case "index":
 			return it.readIndex(span.Of(l.skeleton), l.span(span))
 		case "embedding":
-			if kind == '"' || l.isHole(span.Start) || kind == '[' && !bytes.ContainsAny(span.Of(l.skeleton)[1:], `[{"`) {
+			if kind == '"' || l.isVector(span.Start) || kind == '[' && !bytes.ContainsAny(span.Of(l.skeleton)[1:], `[{"`) {
 				it.vector = l.span(span)
 			}
 		}
@@ -247,7 +247,7 @@ func (it *item) readIndex(raw []byte, span rawjson.Span) error {
 }
 
 // check finds each of the indexes up to want once, with a vector.
-func (l *listing) check(want int) error {
+func (l *parsedAnswer) check(want int) error {
 	if len(l.items) != want {
 		return fmt.Errorf("%d items for %d inputs", len(l.items), want)
 	}
@@ -265,9 +265,9 @@ func (l *listing) check(want int) error {
 	return nil
 }
 
-// public are the patches by which the items get the encoding that is asked for,
+// outputPatches are the patches by which the items get the encoding that is asked for,
 // and an index where they have none.
-func (l *listing) public(base64 bool) (patches []patch, err error) {
+func (l *parsedAnswer) outputPatches(base64 bool) (patches []patch, err error) {
 	for i := range l.items {
 		it := &l.items[i]
 		if it.index == (rawjson.Span{}) {
@@ -286,16 +286,16 @@ func (l *listing) public(base64 bool) (patches []patch, err error) {
 	return patches, nil
 }
 
-// moved are the items with their indexes moved by before, without the brackets
+// shiftedItems are the items with their indexes moved by before, without the brackets
 // around them. Every item has an index.
-func (l *listing) moved(before int64) []byte {
+func (l *parsedAnswer) shiftedItems(before int64) []byte {
 	patches := make([]patch, len(l.items))
 	for i := range l.items {
 		it := &l.items[i]
 		patches[i] = patch{it.index, strconv.AppendInt(nil, before+it.number, 10)}
 	}
 	inner := rawjson.Span{Start: l.list.Start + 1, End: l.list.End - 1}
-	return bytes.Trim(patched(l.data, inner, patches), space)
+	return bytes.Trim(applyPatches(l.data, inner, patches), space)
 }
 
 // errVector is a vector that is neither an array of numbers nor base64.
