@@ -109,7 +109,7 @@ func (r *Request) Validate(voices []string) error {
 		return rule.NoModel()
 	}
 	if strings.TrimSpace(r.Input) == "" {
-		return mismatch("input", `"input" is empty: it is the text to speak.`)
+		return endpointMismatch("input", `"input" is empty: it is the text to speak.`)
 	}
 	f, _ := family(r.Model)
 	if err := r.checkFormat(f); err != nil {
@@ -118,7 +118,7 @@ func (r *Request) Validate(voices []string) error {
 	if r.Instructions != "" && !f.Instructed {
 		return fault.Invalid("instructions", fmt.Sprintf("The model %q takes no \"instructions\"; alpha3-tts-instruct-flash does.", r.Model))
 	}
-	_, err := r.preset(voices)
+	_, err := r.selectVoice(voices)
 	return err
 }
 
@@ -135,15 +135,15 @@ func (r *Request) checkFormat(f Family) error {
 	return nil
 }
 
-// mismatch is the refusal that the public API has for what this endpoint cannot
+// endpointMismatch is the refusal that the public API has for what this endpoint cannot
 // speak.
-func mismatch(param, message string) *fault.Error {
+func endpointMismatch(param, message string) *fault.Error {
 	return &fault.Error{Code: fault.EndpointModelMismatch, Param: param, Message: message}
 }
 
 // UnknownModel is the refusal of a model that there is not.
 func UnknownModel(model string) error {
-	return mismatch("model", fmt.Sprintf("There is no model %.64q for speech; GET /v1/models lists those that there are.", model))
+	return endpointMismatch("model", fmt.Sprintf("There is no model %.64q for speech; GET /v1/models lists those that there are.", model))
 }
 
 // Unspeakable is the refusal of an MP3 that cannot be made.
@@ -186,7 +186,7 @@ func (r *Request) Source() []byte { return r.parsed.object.Src }
 // default voice where it names none of the model's.
 func (r *Request) Prepared(voices []string) *Request {
 	p := *r
-	voice, _ := r.preset(voices)
+	voice, _ := r.selectVoice(voices)
 	if voice != r.Voice {
 		p.Voice = voice
 		p.parsed.body = p.parsed.body.Set("voice", rawjson.Quote(nil, voice))
@@ -252,7 +252,7 @@ func openAIVoices() []string {
 var families = sync.OnceValue(Families)
 
 // family is the model's; for one that no table describes it is OpenAI's.
-func family(model string) (f Family, described bool) {
+func family(model string) (f Family, known bool) {
 	for _, f := range families() {
 		if slices.Contains(f.Models, model) {
 			return f, true
@@ -261,11 +261,11 @@ func family(model string) (f Family, described bool) {
 	return Family{Formats: slices.Clone(formats), Default: MP3, Instructed: true}, false
 }
 
-// preset is the voice that speaks: the one that the request names, or the
+// selectVoice is the voice that speaks: the one that the request names, or the
 // default preset where it names none or one of OpenAI's. listed are the voices
 // that the operator gives the model; nil means its family's. Without any, the
 // voice is the upstream's business.
-func (r *Request) preset(listed []string) (string, error) {
+func (r *Request) selectVoice(listed []string) (string, error) {
 	if listed == nil {
 		f, _ := family(r.Model)
 		listed = f.Voices
@@ -273,25 +273,25 @@ func (r *Request) preset(listed []string) (string, error) {
 	raw := r.parsed.object.Raw("voice")
 	switch {
 	case len(listed) == 0:
-		return r.Voice, passable(raw)
+		return r.Voice, checkPassedVoice(raw)
 	case rawjson.IsNull(raw):
 		return listed[0], nil
 	case raw[0] != '"':
-		return "", mismatch("voice", "\"voice\" must be a string, the name of a preset voice.")
+		return "", endpointMismatch("voice", "\"voice\" must be a string, the name of a preset voice.")
 	case r.Voice == "", slices.Contains(openAIVoices(), r.Voice) && !slices.Contains(listed, r.Voice):
 		return listed[0], nil
 	case slices.Contains(listed, r.Voice):
 		return r.Voice, nil
 	}
-	return "", mismatch("voice", fmt.Sprintf("The model %q has no voice %.64q; it has %s.", r.Model, r.Voice, rule.Words(listed)))
+	return "", endpointMismatch("voice", fmt.Sprintf("The model %q has no voice %.64q; it has %s.", r.Model, r.Voice, rule.Words(listed)))
 }
 
-// passable reports whether a voice can be passed on: a name, or an object.
-func passable(raw []byte) error {
+// checkPassedVoice reports whether a voice can be passed on: a name, or an object.
+func checkPassedVoice(raw []byte) error {
 	if rawjson.IsNull(raw) || raw[0] == '"' || raw[0] == '{' {
 		return nil
 	}
-	return mismatch("voice", "\"voice\" must be a string or an object.")
+	return endpointMismatch("voice", "\"voice\" must be a string or an object.")
 }
 
 // Unpriced refuses the first member that chooses another model or account than
