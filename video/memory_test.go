@@ -120,7 +120,7 @@ func errorsContain(err error, text string) bool {
 
 func TestAStepIsMadeOnce(t *testing.T) {
 	var notices []Notice
-	away := errors.New("away")
+	removed := errors.New("away")
 	var fails error
 	m := &Memory{Answers: &idempotency.Memory{}, Outbox: func(_ context.Context, n Notice) error {
 		if fails == nil {
@@ -149,8 +149,8 @@ func TestAStepIsMadeOnce(t *testing.T) {
 	}
 	end := accepted.step(Succeeded, noon)
 	notice := &Notice{ID: "evt_1"}
-	fails = away
-	if ok, err := m.Change(t.Context(), Step{Task: end, Notice: notice}, nil); ok || !errors.Is(err, away) {
+	fails = removed
+	if ok, err := m.Change(t.Context(), Step{Task: end, Notice: notice}, nil); ok || !errors.Is(err, removed) {
 		t.Errorf("a step without its notice: %t, %v", ok, err)
 	}
 	fails = nil

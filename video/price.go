@@ -119,7 +119,7 @@ func (r *Request) unpriced(t tariff) error {
 			return refusal(InvalidParameter, f.field, fmt.Sprintf("The model %q has no price with %q: leave it out.", r.Model, f.field))
 		}
 	}
-	return r.noPrice(clip(r.resolutions()[0], 16))
+	return r.noPrice(truncate(r.resolutions()[0], 16))
 }
 
 // checkPriced refuses a resolution that is there only where it has a price.
@@ -189,7 +189,7 @@ func (t *Task) Spent(p *billing.Price) billing.Usage {
 	case t.Tokens:
 		return t.reported(answer.Raw("usage"))
 	case t.Open && err == nil:
-		return t.made(&answer, newTariff(p))
+		return t.chosenUsage(&answer, newTariff(p))
 	}
 	return t.Bound
 }
@@ -203,7 +203,7 @@ func (t *Task) estimated() billing.Usage {
 // reported are the upstream's tokens. A count that no video has is clamped to
 // the hold.
 func (t *Task) reported(usage []byte) billing.Usage {
-	const absurd = 8 // times the hold: a video that was put in counts too
+	const maxOverBound = 8 // times the hold: a video that was put in counts too
 	o, err := rawjson.Index(usage, nil, nil)
 	if err != nil {
 		return t.estimated()
@@ -218,7 +218,7 @@ func (t *Task) reported(usage []byte) billing.Usage {
 		switch {
 		case !ok || n < 0:
 			anomaly = true
-		case n/absurd > t.Bound.Output:
+		case n/maxOverBound > t.Bound.Output:
 			return billing.Usage{Output: t.Bound.Output, Anomaly: true}
 		default:
 			return billing.Usage{Output: n, Zero: n == 0, Anomaly: anomaly}
@@ -229,9 +229,9 @@ func (t *Task) reported(usage []byte) billing.Usage {
 	return u
 }
 
-// made is the length and the resolution that the upstream chose, at most the
+// chosenUsage is the length and the resolution that the upstream chose, at most the
 // bound and never a variant without a price.
-func (t *Task) made(answer *rawjson.Object, has tariff) billing.Usage {
+func (t *Task) chosenUsage(answer *rawjson.Object, has tariff) billing.Usage {
 	u := t.Bound
 	if n, ok := rawjson.Int(answer.Raw("duration")); ok && n > 0 {
 		u.Seconds = min(n, u.Seconds)

@@ -52,15 +52,15 @@ func (t *Task) Record() []byte {
 		b = member(b, "error", append(failure, '}'))
 	}
 	for _, m := range answer.Members {
-		if !slices.Contains(placed, m.Name) && !slices.Contains(owned, m.Name) {
+		if !slices.Contains(placedMembers, m.Name) && !slices.Contains(gatewayMembers, m.Name) {
 			b = member(b, m.Name, m.Value.Of(answer.Src))
 		}
 	}
 	return append(b, '}')
 }
 
-// placed are the members of an answer that a record has in a place of their own.
-var placed = []string{"content", "usage", "seed"}
+// placedMembers are the members of an answer that a record has in a place of their own.
+var placedMembers = []string{"content", "usage", "seed"}
 
 // seed is the one that was used, or else asked for.
 func (t *Task) seed(answer *rawjson.Object) []byte {

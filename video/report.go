@@ -84,7 +84,7 @@ func readReport(data []byte) (r Report, refused bool, err error) {
 func nestedReport(o, output *rawjson.Object) Report {
 	var r Report
 	r.UpstreamID, _ = rawjson.String(output.Raw("task_id"))
-	r.read(output.Raw("task_status"))
+	r.readState(output.Raw("task_status"))
 	var edits []rawjson.Edit
 	if link, _ := rawjson.String(output.Raw("video_url")); link != "" {
 		r.Video = true
@@ -97,20 +97,20 @@ func nestedReport(o, output *rawjson.Object) Report {
 		empty, _ := rawjson.Index([]byte("{}"), nil, nil) // which is a JSON object
 		r.Answer = empty.Apply(nil, edits...)
 	}
-	r.fail(output.Raw("code"), output.Raw("message"))
+	r.readFailure(output.Raw("code"), output.Raw("message"))
 	return r
 }
 
-// owned are the members of a record that the gateway has its own of.
-var owned = []string{"id", "object", "model", "status", "created_at", "updated_at", "expires_at", "error"}
+// gatewayMembers are the members of a record that the gateway has its own of.
+var gatewayMembers = []string{"id", "object", "model", "status", "created_at", "updated_at", "expires_at", "error"}
 
 // flatReport reads the form whose members are the task's own.
 func flatReport(o *rawjson.Object) Report {
 	var r Report
 	r.UpstreamID, _ = rawjson.String(o.Raw("id"))
-	r.read(o.Raw("status"))
-	edits := make([]rawjson.Edit, 0, len(owned)+2)
-	for _, name := range owned {
+	r.readState(o.Raw("status"))
+	edits := make([]rawjson.Edit, 0, len(gatewayMembers)+2)
+	for _, name := range gatewayMembers {
 		edits = append(edits, rawjson.Delete(name))
 	}
 	content := r.readContent(o)
@@ -125,22 +125,22 @@ func flatReport(o *rawjson.Object) Report {
 	if err != nil {
 		failure, _ = rawjson.Index(o.Raw("failure_reason"), nil, nil) // an empty object tells nothing
 	}
-	r.fail(failure.Raw("code"), failure.Raw("message"))
+	r.readFailure(failure.Raw("code"), failure.Raw("message"))
 	return r
 }
 
-// read notes the state.
-func (r *Report) read(word []byte) {
+// readState notes the state.
+func (r *Report) readState(word []byte) {
 	const longest = 64
 	text, _ := rawjson.String(word)
 	if text != "" {
-		r.Word = clip(text, longest)
-		r.State, _ = read(text)
+		r.Word = truncate(text, longest)
+		r.State, _ = stateOf(text)
 	}
 }
 
-// fail notes why the task failed.
-func (r *Report) fail(code, message []byte) {
+// readFailure notes why the task failed.
+func (r *Report) readFailure(code, message []byte) {
 	switch {
 	case r.State == Failed, r.State == Expired && !rawjson.IsNull(code):
 		r.Failure = failureOf(code, message)
@@ -166,8 +166,8 @@ func (r *Report) readContent(o *rawjson.Object) []byte {
 		})
 	}
 	for _, item := range items {
-		if clip, err := rawjson.Index(item, nil, nil); err == nil {
-			link, _ := rawjson.String(clip.Raw("video_url"))
+		if entry, err := rawjson.Index(item, nil, nil); err == nil {
+			link, _ := rawjson.String(entry.Raw("video_url"))
 			r.Video = r.Video || link != ""
 		}
 	}
@@ -245,7 +245,7 @@ func failureOf(code, message []byte) *Failure {
 	f := &Failure{}
 	f.Code, _ = rawjson.String(code)
 	f.Message, _ = rawjson.String(message)
-	f.Message = clip(f.Message, longest)
+	f.Message = truncate(f.Message, longest)
 	for _, row := range publicCodes {
 		prefix, open := strings.CutSuffix(row.vendor, "*")
 		if f.Code != prefix && !(open && strings.HasPrefix(f.Code, prefix)) {

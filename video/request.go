@@ -166,7 +166,7 @@ func (r *Request) ExpiresAfter() time.Duration {
 	if r.ExecutionExpiresAfter > 0 {
 		return time.Duration(r.ExecutionExpiresAfter) * time.Second
 	}
-	return lasts
+	return defaultLifetime
 }
 
 // Fingerprint is that of the request by a key, for the duplicate window.
@@ -204,20 +204,20 @@ func (r *Request) Task(b Bound, now time.Time) Task {
 func (r *Request) Prepared() upstream.Body {
 	p := &r.parsed
 	body := p.body
-	away := []string{"webhook_url", "wait"}
+	removed := []string{"webhook_url", "wait"}
 	switch {
 	case p.beta != nil:
-		away = append(away, "duration", "resolution", "aspect_ratio")
+		removed = append(removed, "duration", "resolution", "aspect_ratio")
 		if parameters := r.preparedParameters(); parameters != nil {
 			body = body.Set("parameters", parameters)
 		}
 	case p.gamma != nil && r.Field("prompt") != nil:
-		away = append(away, "prompt")
+		removed = append(removed, "prompt")
 		if strings.TrimSpace(r.Prompt) != "" {
 			body = body.Set("content", r.promptBlock(p.object.Raw("prompt")))
 		}
 	}
-	for _, name := range away {
+	for _, name := range removed {
 		if r.Field(name) != nil {
 			body = body.Delete(name)
 		}

@@ -45,9 +45,9 @@ func (r *Request) checkLength(reference bool) {
 	switch {
 	case len(row.Durations) > 0 && !slices.Contains(row.Durations, n):
 		words := strings.Trim(strings.ReplaceAll(fmt.Sprint(row.Durations), " ", " or "), "[]")
-		r.parsed.problem.Fail(must(DurationOutOfRange, "duration", words+" (seconds)"))
+		r.parsed.problem.Fail(mustBe(DurationOutOfRange, "duration", words+" (seconds)"))
 	case n < row.Shortest || n > most:
-		r.parsed.problem.Fail(must(DurationOutOfRange, "duration", fmt.Sprintf("an integer from %d to %d (seconds)", row.Shortest, most)))
+		r.parsed.problem.Fail(mustBe(DurationOutOfRange, "duration", fmt.Sprintf("an integer from %d to %d (seconds)", row.Shortest, most)))
 	}
 }
 
@@ -57,7 +57,7 @@ func (r *Request) readRatio() {
 	if r.given("aspect_ratio") {
 		p.asked.ratio = r.AspectRatio
 		if !slices.Contains(ratios, r.AspectRatio) {
-			p.problem.Fail(must(NotInEnum, "aspect_ratio", rule.Words(ratios)))
+			p.problem.Fail(mustBe(NotInEnum, "aspect_ratio", rule.Words(ratios)))
 		}
 	}
 	said := map[string]string{}
@@ -72,17 +72,17 @@ func (r *Request) readRatio() {
 		case p.asked.ratio == "":
 			p.asked.ratio = ratio
 		case p.asked.ratio != ratio:
-			r.contradict("parameters."+name, fmt.Sprintf("the aspect ratio %q", clip(p.asked.ratio, 16)))
+			r.contradict("parameters."+name, fmt.Sprintf("the aspect ratio %q", truncate(p.asked.ratio, 16)))
 		}
 	}
 	if raw := p.parameters.Raw("ratio"); !rawjson.IsNull(raw) && !slices.Contains(ratios, said["ratio"]) {
-		p.problem.Fail(must(NotInEnum, "parameters.ratio", rule.Words(ratios)))
+		p.problem.Fail(mustBe(NotInEnum, "parameters.ratio", rule.Words(ratios)))
 	}
 	if p.asked.ratio == "" && (p.beta.Size || p.beta.Ratio) {
 		p.asked.ratio = usualRatio
 	}
 	if _, ok := sizeOf(p.asked.resolution, p.asked.ratio); p.beta.Size && said["size"] == "" && !ok {
-		p.problem.Fail(refusal(NotInEnum, "aspect_ratio", fmt.Sprintf("There is no %s video of %s.", clip(p.asked.resolution, 16), clip(p.asked.ratio, 16))))
+		p.problem.Fail(refusal(NotInEnum, "aspect_ratio", fmt.Sprintf("There is no %s video of %s.", truncate(p.asked.resolution, 16), truncate(p.asked.ratio, 16))))
 	}
 }
 
@@ -92,7 +92,7 @@ func (r *Request) checkRepeated() {
 	if n, ok := rawjson.Int(p.parameters.Raw("duration")); ok && n != p.asked.seconds {
 		r.contradict("parameters.duration", fmt.Sprintf(`"duration", which is %d`, p.asked.seconds))
 	}
-	otherwise := fmt.Sprintf(`"resolution", which is %q`, clip(p.asked.resolution, 16))
+	otherwise := fmt.Sprintf(`"resolution", which is %q`, truncate(p.asked.resolution, 16))
 	if raw := p.parameters.Raw("resolution"); !rawjson.IsNull(raw) {
 		if word, ok := rawjson.String(raw); ok && strings.ToLower(word) != p.asked.resolution {
 			r.contradict("parameters.resolution", otherwise)
@@ -103,7 +103,7 @@ func (r *Request) checkRepeated() {
 		s, ok := readSize(text)
 		switch {
 		case !ok:
-			p.problem.Fail(must(InvalidParameter, "parameters.size", `a width and a height such as "1280*720"`))
+			p.problem.Fail(mustBe(InvalidParameter, "parameters.size", `a width and a height such as "1280*720"`))
 		case s.resolution != p.asked.resolution:
 			r.contradict("parameters.size", otherwise)
 		}
@@ -156,7 +156,7 @@ func (r *Request) checkPrompt(raw []byte) bool {
 	text, ok := rawjson.String(raw)
 	switch {
 	case !ok:
-		r.parsed.problem.Fail(must(InvalidParameter, "input.prompt", "a string"))
+		r.parsed.problem.Fail(mustBe(InvalidParameter, "input.prompt", "a string"))
 	case strings.TrimSpace(text) == "":
 		r.parsed.problem.Fail(refusal(MissingRequired, "input.prompt", `"input.prompt" is empty: it says what the video is to show.`))
 	}
@@ -168,9 +168,9 @@ func (r *Request) checkLink(param string, raw []byte) {
 	text, ok := rawjson.String(raw)
 	switch {
 	case !ok:
-		r.parsed.problem.Fail(must(InvalidParameter, param, "a string"))
-	case !isLink(text):
-		r.parsed.problem.Fail(notLink(param))
+		r.parsed.problem.Fail(mustBe(InvalidParameter, param, "a string"))
+	case !isURL(text):
+		r.parsed.problem.Fail(notURL(param))
 	}
 }
 
@@ -192,7 +192,7 @@ func (r *Request) checkMedia(raw []byte) (reference bool) {
 		case rawjson.IsNull(kind):
 			r.parsed.problem.Fail(missing(at+".type", rule.Words(media)))
 		case !ok || !slices.Contains(media, word):
-			r.parsed.problem.Fail(must(NotInEnum, at+".type", rule.Words(media)))
+			r.parsed.problem.Fail(mustBe(NotInEnum, at+".type", rule.Words(media)))
 		}
 		reference = reference || word == "reference_video"
 		if url := item.Raw("url"); rawjson.IsNull(url) {
@@ -208,7 +208,7 @@ func (r *Request) checkMedia(raw []byte) (reference bool) {
 func (r *Request) elements(param string, raw []byte, check func(at string, raw []byte)) {
 	switch n := rawjson.Each(raw, func(i int, at rawjson.Span) { check(fmt.Sprintf("%s[%d]", param, i), at.Of(raw)) }); {
 	case n < 0:
-		r.parsed.problem.Fail(must(InvalidParameter, param, "an array"))
+		r.parsed.problem.Fail(mustBe(InvalidParameter, param, "an array"))
 	case n == 0:
 		r.parsed.problem.Fail(refusal(MissingRequired, param, fmt.Sprintf("%q is empty.", param)))
 	}

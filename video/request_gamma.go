@@ -20,14 +20,14 @@ func (r *Request) readGamma() {
 	r.readContent()
 	p.asked = asked{seconds: r.Duration, resolution: r.Resolution, ratio: r.Ratio, sound: r.GenerateAudio, draft: r.Draft}
 	if r.given("duration") && (r.Duration < shortest || r.Duration > longest) {
-		p.problem.Fail(must(DurationOutOfRange, "duration", fmt.Sprintf("an integer from %d to %d (seconds)", shortest, longest)))
+		p.problem.Fail(mustBe(DurationOutOfRange, "duration", fmt.Sprintf("an integer from %d to %d (seconds)", shortest, longest)))
 	}
 	r.readFrames(longest)
 	if r.given("resolution") {
 		r.checkResolution(r.Resolution, p.gamma.Resolutions)
 	}
-	if r.given("callback_url") && !isLink(r.CallbackURL) {
-		p.problem.Fail(notLink("callback_url"))
+	if r.given("callback_url") && !isURL(r.CallbackURL) {
+		p.problem.Fail(notURL("callback_url"))
 	}
 	sound := r.GenerateAudio != nil && *r.GenerateAudio
 	for _, c := range [...]struct {
@@ -50,7 +50,7 @@ func (r *Request) readFrames(most int64) {
 	seconds := max((r.Frames+fps-2)/fps, 1)
 	switch {
 	case r.Frames < 1 || r.Frames > most*fps+1:
-		p.problem.Fail(must(DurationOutOfRange, "frames", fmt.Sprintf("an integer from 1 to %d", most*fps+1)))
+		p.problem.Fail(mustBe(DurationOutOfRange, "frames", fmt.Sprintf("an integer from 1 to %d", most*fps+1)))
 	case r.given("duration") && seconds != r.Duration:
 		r.contradict("frames", fmt.Sprintf(`"duration", which is %d`, r.Duration))
 	default:
@@ -75,35 +75,35 @@ func (r *Request) readUnknown() {
 	}
 	p.parameters = parameters
 	r.fields(unknownFields, &parameters, "parameters.")
-	r.readAgain("duration", func(raw []byte) (string, bool) {
+	r.readRepeated("duration", func(raw []byte) (string, bool) {
 		n, ok := rawjson.Int(raw)
 		if ok && p.asked.seconds == 0 {
 			p.asked.seconds = n
 		}
 		return "duration", n == p.asked.seconds
 	})
-	r.readAgain("resolution", func(raw []byte) (string, bool) {
+	r.readRepeated("resolution", func(raw []byte) (string, bool) {
 		word, _ := rawjson.String(raw)
-		return "resolution", r.resolve(strings.ToLower(word))
+		return "resolution", r.takeResolution(strings.ToLower(word))
 	})
-	r.readAgain("size", func(raw []byte) (string, bool) {
+	r.readRepeated("size", func(raw []byte) (string, bool) {
 		text, _ := rawjson.String(raw)
 		s, ok := readSize(text)
-		return "resolution", !ok || r.resolve(s.resolution)
+		return "resolution", !ok || r.takeResolution(s.resolution)
 	})
 }
 
-// resolve takes a resolution that parameters names; false if another was named.
-func (r *Request) resolve(word string) bool {
+// takeResolution takes a resolution that parameters names; false if another was named.
+func (r *Request) takeResolution(word string) bool {
 	if a := &r.parsed.asked; a.resolution == "" {
 		a.resolution = word
 	}
 	return r.parsed.asked.resolution == word
 }
 
-// readAgain reads a member of parameters that says again what may have been said
+// readRepeated reads a member of parameters that says again what may have been said
 // before: same reports which field that is, and whether both say the same.
-func (r *Request) readAgain(name string, same func(raw []byte) (field string, ok bool)) {
+func (r *Request) readRepeated(name string, same func(raw []byte) (field string, ok bool)) {
 	raw := r.parsed.parameters.Raw(name)
 	if rawjson.IsNull(raw) {
 		return
@@ -159,7 +159,7 @@ func (r *Request) readContent() {
 		p.problem.Fail(refusal(MissingRequired, "content", `"content" has no text: a video of text needs a prompt.`))
 	}
 	if p.problem.Err() == nil && count > 0 && json.Unmarshal(p.content, &r.Content, jsontext.AllowDuplicateNames(true)) != nil {
-		p.problem.Fail(must(InvalidParameter, "content", "made of the blocks of the API"))
+		p.problem.Fail(mustBe(InvalidParameter, "content", "made of the blocks of the API"))
 	}
 }
 
@@ -179,7 +179,7 @@ func (r *Request) readBlock(at string, raw []byte) (isText, says bool) {
 		p.problem.Fail(missing(at+".type", rule.Words(blockKinds())))
 		return false, false
 	case i < 0:
-		p.problem.Fail(must(NotInEnum, at+".type", rule.Words(blockKinds())))
+		p.problem.Fail(mustBe(NotInEnum, at+".type", rule.Words(blockKinds())))
 		return false, false
 	}
 	row := &blocks[i]
@@ -203,7 +203,7 @@ var elementRules = &rawjson.Rules{Once: true, Billed: []string{
 // unacceptable notes what is no object, or one that elementRules do not allow.
 func (r *Request) unacceptable(param string, raw []byte, be string, err error) {
 	if raw[0] != '{' {
-		r.parsed.problem.Fail(must(InvalidParameter, param, be))
+		r.parsed.problem.Fail(mustBe(InvalidParameter, param, be))
 		return
 	}
 	r.parsed.problem.Fail(refusal(InvalidParameter, param, fmt.Sprintf("%q is not acceptable: %s of it.", param, err)))
@@ -220,7 +220,7 @@ func (r *Request) checkRole(param string, raw []byte, row *block) {
 	if len(row.roles) > 0 {
 		be = rule.Words(row.roles)
 	}
-	r.parsed.problem.Fail(must(UnsupportedRole, param, be))
+	r.parsed.problem.Fail(mustBe(UnsupportedRole, param, be))
 }
 
 // checkText reports whether a text says something.
@@ -230,7 +230,7 @@ func (r *Request) checkText(param string, raw []byte) bool {
 	case rawjson.IsNull(raw):
 		r.parsed.problem.Fail(missing(param, "what the video is to show"))
 	case !ok:
-		r.parsed.problem.Fail(must(InvalidParameter, param, "a string"))
+		r.parsed.problem.Fail(mustBe(InvalidParameter, param, "a string"))
 	}
 	return strings.TrimSpace(text) != ""
 }
@@ -254,7 +254,7 @@ func (r *Request) checkInner(param string, raw []byte, row *block) {
 	case row.link:
 		r.checkLink(param+"."+row.leaf, leaf)
 	case !ok:
-		r.parsed.problem.Fail(must(InvalidParameter, param+"."+row.leaf, "a string"))
+		r.parsed.problem.Fail(mustBe(InvalidParameter, param+"."+row.leaf, "a string"))
 	}
 }
 
@@ -277,11 +277,11 @@ func (r *Request) readDrafts() {
 // readDraft finds the task that a block names.
 func (r *Request) readDraft(param string, at rawjson.Span) {
 	p := &r.parsed
-	inner, ok := r.sole(param, at, "draft_task")
+	inner, ok := r.onlyMember(param, at, "draft_task")
 	if !ok {
 		return
 	}
-	leaf, ok := r.sole(param+".draft_task", inner, "task_id")
+	leaf, ok := r.onlyMember(param+".draft_task", inner, "task_id")
 	if !ok {
 		return
 	}
@@ -290,9 +290,9 @@ func (r *Request) readDraft(param string, at rawjson.Span) {
 	}
 }
 
-// sole is where the only member of that name stands in an object of the source;
+// onlyMember is where the only member of that name stands in an object of the source;
 // false if there is none.
-func (r *Request) sole(param string, at rawjson.Span, name string) (value rawjson.Span, ok bool) {
+func (r *Request) onlyMember(param string, at rawjson.Span, name string) (value rawjson.Span, ok bool) {
 	o, err := rawjson.Index(at.Of(r.parsed.object.Src), nil, nil)
 	if err != nil {
 		return value, false

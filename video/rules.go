@@ -94,7 +94,7 @@ var unknownFields = rule.Table{
 func (r *Request) fields(table rule.Table, o *rawjson.Object, prefix string) {
 	for _, f := range table {
 		if raw := o.Raw(f.Name); !rawjson.IsNull(raw) && !f.Check.OK(raw) {
-			r.parsed.problem.Fail(must(InvalidParameter, prefix+f.Name, f.Check.Text))
+			r.parsed.problem.Fail(mustBe(InvalidParameter, prefix+f.Name, f.Check.Text))
 		}
 	}
 }
@@ -184,7 +184,7 @@ func listed(param, word string, allowed []string) error {
 	if word == "" || len(allowed) == 0 || slices.Contains(allowed, word) {
 		return nil
 	}
-	return must(NotInEnum, param, rule.Words(allowed))
+	return mustBe(NotInEnum, param, rule.Words(allowed))
 }
 
 // checkResolution checks a resolution that was named.
@@ -192,7 +192,7 @@ func (r *Request) checkResolution(word string, has []string) {
 	all := []string{p480, p720, p1080}
 	switch {
 	case !slices.Contains(all, word):
-		r.parsed.problem.Fail(must(NotInEnum, "resolution", rule.Words(all)))
+		r.parsed.problem.Fail(mustBe(NotInEnum, "resolution", rule.Words(all)))
 	case !slices.Contains(has, word):
 		r.parsed.problem.Fail(refusal(ResolutionNotSupported, "resolution",
 			fmt.Sprintf("The model %q makes videos of %s, not of %s.", r.Model, rule.Words(has), word)))
@@ -224,8 +224,8 @@ func refusal(code fault.Code, param, message string) *fault.Error {
 	return &fault.Error{Code: code, Status: 400, Param: param, Message: message}
 }
 
-// must is a refusal whose message is made of what would be right.
-func must(code fault.Code, param, be string) *fault.Error {
+// mustBe is a refusal whose message is made of what would be right.
+func mustBe(code fault.Code, param, be string) *fault.Error {
 	return refusal(code, param, fmt.Sprintf("%q must be %s.", param, be))
 }
 
@@ -234,29 +234,29 @@ func missing(param, what string) *fault.Error {
 	return refusal(MissingRequired, param, fmt.Sprintf("%q is missing: it is %s.", param, what))
 }
 
-// clip bounds what a message or a record repeats of another's text.
-func clip(s string, most int) string {
+// truncate bounds what a message or a record repeats of another's text.
+func truncate(s string, most int) string {
 	if len(s) > most {
 		return strings.ToValidUTF8(s[:most], "") + "…"
 	}
 	return s
 }
 
-// mostLink is the longest address, in bytes: signed ones are long.
-const mostLink = 8192
+// maxURL is the longest address, in bytes: signed ones are long.
+const maxURL = 8192
 
-// isLink reports whether text is an http or https address.
-func isLink(text string) bool {
-	if len(text) > mostLink {
+// isURL reports whether text is an http or https address.
+func isURL(text string) bool {
+	if len(text) > maxURL {
 		return false
 	}
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != ""
 }
 
-// notLink is the refusal of what is no address.
-func notLink(param string) *fault.Error {
-	return must(URLInvalid, param, "an http or https address")
+// notURL is the refusal of what is no address.
+func notURL(param string) *fault.Error {
+	return mustBe(URLInvalid, param, "an http or https address")
 }
 
 // checkWebhook refuses an address to which no notice would ever go, so that the
@@ -264,8 +264,8 @@ func notLink(param string) *fault.Error {
 // is decided when it is dialled.
 func checkWebhook(text string, private bool) error {
 	const param = "webhook_url"
-	if !isLink(text) {
-		return notLink(param)
+	if !isURL(text) {
+		return notURL(param)
 	}
 	if err := webhook.CheckURL(text, private); err != nil {
 		return refusal(URLInvalid, param, fmt.Sprintf("%q cannot be used: %s.", param, err))

@@ -140,15 +140,15 @@ func TestAWebhookURLThatNoNoticeCouldReachIsRefused(t *testing.T) {
 		"https://hooks.example:port/":    "never",
 		"https://hooks.example/\n":       "never",
 		"":                               "never",
-		"https://h.example/" + strings.Repeat("a", mostLink): "never",
+		"https://h.example/" + strings.Repeat("a", maxURL): "never",
 	} {
 		body := least("beta2.6-t2v").with(fields{"webhook_url": text}).json(t)
 		strict, private := refused(body, Facts{}), refused(body, Facts{AllowPrivate: true})
 		if (strict == nil) != (want == "strict") || (private == nil) != (want != "never") {
-			t.Errorf("%s: %v, with private addresses %v; want %s", clip(text, 50), strict, private, want)
+			t.Errorf("%s: %v, with private addresses %v; want %s", truncate(text, 50), strict, private, want)
 		}
 		if strict != nil && (strict.Code != URLInvalid || strict.Param != "webhook_url") {
-			t.Errorf("%s: %+v", clip(text, 50), strict)
+			t.Errorf("%s: %+v", truncate(text, 50), strict)
 		}
 	}
 }

@@ -91,13 +91,13 @@ var words = map[string]State{
 	"expired": Expired,
 }
 
-// forgotten is what an upstream says of a task that it does not know any more,
+// statusUnknown is what an upstream says of a task that it does not know any more,
 // or not yet.
-const forgotten = "unknown"
+const statusUnknown = "unknown"
 
-// read is the state that an upstream's word means; a word that no row has is
+// stateOf is the state that an upstream's word means; a word that no row has is
 // Running, and listed is false.
-func read(word string) (s State, listed bool) {
+func stateOf(word string) (s State, listed bool) {
 	s, listed = words[strings.ToLower(word)]
 	if !listed {
 		return Running, false
@@ -131,12 +131,12 @@ func (s State) Public() State {
 // not ended.
 const Grace = 10 * time.Minute
 
-// lasts is how long a task lasts of which nobody says otherwise: as long as the
+// defaultLifetime is how long a task lasts of which nobody says otherwise: as long as the
 // vendors', whatever shorter time a caller gives it.
-const lasts = 48 * time.Hour
+const defaultLifetime = 48 * time.Hour
 
-// remembers is how long an upstream knows a task at least.
-const remembers = 24 * time.Hour
+// minRemembered is how long an upstream knows a task at least.
+const minRemembered = 24 * time.Hour
 
 // Transition is what became of a task. The Task of one that ended has no PurgeAt yet:
 // that is for whoever knows how long records are kept.
@@ -190,7 +190,7 @@ func (t *Task) MarkUnknown(channel string, now time.Time) Task {
 // says so, but what it makes nonetheless is the caller's to pay. A task's hold must
 // outlive it.
 func (t *Task) End() time.Time {
-	end := t.CreatedAt.Add(lasts)
+	end := t.CreatedAt.Add(defaultLifetime)
 	if t.ExpiresAt.After(end) {
 		end = t.ExpiresAt
 	}
@@ -248,12 +248,12 @@ func (t *Task) Advance(data []byte, now time.Time) (Transition, error) {
 
 // next is the state that a report leads to, and the word that fits nothing.
 func (t *Task) next(r *Report, now time.Time) (next State, strange string) {
-	_, listed := read(r.Word)
+	_, listed := stateOf(r.Word)
 	switch {
-	case strings.EqualFold(r.Word, forgotten):
+	case strings.EqualFold(r.Word, statusUnknown):
 		// Right after a submission it may not be known yet; after a day it is
 		// not known any more.
-		if now.Sub(t.CreatedAt) > remembers {
+		if now.Sub(t.CreatedAt) > minRemembered {
 			return Expired, r.Word
 		}
 		return t.State, r.Word
@@ -296,5 +296,5 @@ func TooMany(most int64) error {
 // ErrNotFound is the 404 of a task that does not exist, or not for the account, or
 // not any more.
 func ErrNotFound(id string) error {
-	return &fault.Error{Code: fault.ResourceNotFound, Param: "id", Message: fmt.Sprintf("There is no video task %q.", clip(id, 100))}
+	return &fault.Error{Code: fault.ResourceNotFound, Param: "id", Message: fmt.Sprintf("There is no video task %q.", truncate(id, 100))}
 }
