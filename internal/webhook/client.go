@@ -22,8 +22,8 @@ import (
 
 const (
 	timeout   = 10 * time.Second // for one try, the look-up of the name included
-	mostRead  = 64 << 10         // bytes of an answer's body, which is then dropped
-	mostAhead = 64 << 10         // bytes of an answer's headers
+	maxBody   = 64 << 10         // bytes of an answer's body, which is then dropped
+	maxHeader = 64 << 10         // bytes of an answer's headers
 	userAgent = "tollhouse"
 )
 
@@ -65,7 +65,7 @@ func NewClient(o Options) *Client {
 			DialContext:            dial,
 			DisableKeepAlives:      true,
 			DisableCompression:     true,
-			MaxResponseHeaderBytes: mostAhead,
+			MaxResponseHeaderBytes: maxHeader,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs, Time: o.Now},
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -110,17 +110,17 @@ func (c *Client) Post(ctx context.Context, d Delivery) Result {
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "", bytes.NewReader(d.Body))
 	if err != nil {
-		return unanswered(err)
+		return resultOfError(err)
 	}
 	request.URL, request.Host, request.Header = u, u.Host, header
 	answer, err := c.http.Do(request)
 	if err != nil {
-		return unanswered(err)
+		return resultOfError(err)
 	}
 	defer func() { _ = answer.Body.Close() }() // nothing of it is used
 	// A receiver that is cut off while it writes may take the notice for lost.
-	_, _ = io.CopyN(io.Discard, answer.Body, mostRead)
-	return answered(answer.StatusCode)
+	_, _ = io.CopyN(io.Discard, answer.Body, maxBody)
+	return resultOfStatus(answer.StatusCode)
 }
 
 // Outcome is what became of one try.
@@ -146,8 +146,8 @@ type Result struct {
 	Reason string
 }
 
-// answered is the result of an answer's status.
-func answered(status int) Result {
+// resultOfStatus is the result of an answer's status.
+func resultOfStatus(status int) Result {
 	said := "the receiver answered with " + strconv.Itoa(status)
 	switch {
 	case status >= 200 && status <= 299:
@@ -160,9 +160,9 @@ func answered(status int) Result {
 	return Result{Retry, status, said}
 }
 
-// unanswered is the result of a request that failed. The texts of errors may hold
+// resultOfError is the result of a request that failed. The texts of errors may hold
 // bytes of the answer or the address, so their kinds alone are told.
-func unanswered(err error) Result {
+func resultOfError(err error) Result {
 	var closed *public.Inside
 	if errors.As(err, &closed) {
 		return Result{Outcome: Refused, Reason: closed.Error()}
@@ -203,9 +203,9 @@ func reason(err error) string {
 }
 
 const (
-	mostURL  = 8192 // bytes; signed addresses are long
-	mostHost = 253  // characters of a name in the DNS
-	https    = "443"
+	maxURL        = 8192 // bytes; signed addresses are long
+	maxHostLength = 253  // characters of a name in the DNS
+	https         = "443"
 )
 
 // CheckURL says what is wrong with an address for notices, as far as that can be
@@ -219,13 +219,13 @@ func CheckURL(text string, private bool) error {
 }
 
 func parseURL(text string, private bool) (*url.URL, error) {
-	if len(text) > mostURL {
-		return nil, errors.New("the address is longer than " + strconv.Itoa(mostURL) + " bytes")
+	if len(text) > maxURL {
+		return nil, errors.New("the address is longer than " + strconv.Itoa(maxURL) + " bytes")
 	}
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Opaque != "" || u.Host == "":
-		return nil, errors.New("the address is none of the form https://host/path")
+		return nil, errors.New("the address must be of the form https://host/path")
 	case u.Scheme != "https" && !(private && u.Scheme == "http"):
 		return nil, errors.New("the address must begin with https://")
 	case u.User != nil && !private:
@@ -253,7 +253,7 @@ func checkHost(u *url.URL, private bool) error {
 	}
 	switch {
 	case strings.HasPrefix(u.Host, "["):
-		return errors.New("the address's host is no IPv6 address")
+		return errors.New("the address has an invalid IPv6 address as its host")
 	case !isName(host):
 		return errors.New("the address's host must be a name of letters a to z, digits, hyphens and dots, without a dot at its end; write others in their xn-- form")
 	case endsInNumber(host):
@@ -266,7 +266,7 @@ func checkHost(u *url.URL, private bool) error {
 
 // isName reports whether host is a name as the DNS has them.
 func isName(host string) bool {
-	if len(host) > mostHost {
+	if len(host) > maxHostLength {
 		return false
 	}
 	for label := range strings.SplitSeq(host, ".") {

@@ -40,9 +40,9 @@ type Outbox interface {
 	Secrets(ctx context.Context, account string) ([]Secret, error)
 }
 
-// keptFor is how long a Memory lists a notice that has ended: as long as the
+// retention is how long a Memory lists a notice that has ended: as long as the
 // record of a video.
-const keptFor = 7 * 24 * time.Hour
+const retention = 7 * 24 * time.Hour
 
 // Memory is an Outbox of one process, lost when it ends. The zero value is ready.
 type Memory struct {
@@ -53,7 +53,7 @@ type Memory struct {
 	entries map[string]*entry
 	open    map[string]*entry // those that are not ended
 	ended   []*entry          // in the order of their ends
-	secrets map[string]*pair
+	secrets map[string]*accountSecrets
 }
 
 // State is how far a notice is.
@@ -80,8 +80,8 @@ type entry struct {
 	leased time.Time
 }
 
-// pair is an account's secrets.
-type pair struct {
+// accountSecrets is an account's secrets.
+type accountSecrets struct {
 	now, before Secret
 	overlap     time.Time // until when before signs
 }
@@ -188,7 +188,7 @@ func (m *Memory) end(e *entry, s State, at time.Time) {
 
 // forget drops what ended long ago.
 func (m *Memory) forget() {
-	old := m.now().Add(-keptFor)
+	old := m.now().Add(-retention)
 	for len(m.ended) > 0 && m.ended[0].Ended.Before(old) {
 		delete(m.entries, m.ended[0].ID)
 		m.ended[0] = nil
@@ -225,9 +225,9 @@ func (m *Memory) replace(account string, overlap time.Time) (Secret, error) {
 		return Secret{}, err
 	}
 	if m.secrets == nil {
-		m.secrets = make(map[string]*pair)
+		m.secrets = make(map[string]*accountSecrets)
 	}
-	next := &pair{now: made, overlap: overlap}
+	next := &accountSecrets{now: made, overlap: overlap}
 	if last := m.secrets[account]; last != nil {
 		next.before = last.now
 	}

@@ -87,7 +87,7 @@ const Overlap = 24 * time.Hour
 
 const (
 	secretPrefix = "whsec_"
-	leastSecret  = 24 // bytes; receivers refuse less
+	minSecret    = 24 // bytes; receivers refuse less
 	newSecret    = 32 // bytes, as many as a signature has
 )
 
@@ -119,8 +119,8 @@ func ParseSecret(text string) (Secret, error) {
 	switch {
 	case err != nil:
 		return Secret{}, errors.New("a webhook secret is standard base64, padded, behind " + secretPrefix)
-	case len(key) < leastSecret:
-		return Secret{}, fmt.Errorf("a webhook secret has at least %d bytes behind the base64, not %d", leastSecret, len(key))
+	case len(key) < minSecret:
+		return Secret{}, fmt.Errorf("a webhook secret has at least %d bytes behind the base64, not %d", minSecret, len(key))
 	}
 	return Secret{secret.New(text)}, nil
 }

@@ -62,7 +62,7 @@ func FuzzAnAddressThatIsAcceptedHasAnAllowedForm(f *testing.F) {
 			return
 		}
 		host := u.Hostname()
-		if u.Scheme != "https" || u.User != nil || u.Port() != "" && u.Port() != "443" || host == "" || len(text) > mostURL || u.Opaque != "" {
+		if u.Scheme != "https" || u.User != nil || u.Port() != "" && u.Port() != "443" || host == "" || len(text) > maxURL || u.Opaque != "" {
 			t.Fatalf("%q was accepted as %#v", text, u)
 		}
 		if ip, err := netip.ParseAddr(host); err == nil {
