@@ -146,8 +146,8 @@ func UnknownModel(model string) error {
 	return endpointMismatch("model", fmt.Sprintf("There is no model %.64q for speech; GET /v1/models lists those that there are.", model))
 }
 
-// Unspeakable is the refusal of an MP3 that cannot be made.
-func Unspeakable(why error) error {
+// CannotEncode is the refusal of an MP3 that cannot be made.
+func CannotEncode(why error) error {
 	return fault.Wrap(fault.InvalidRequest,
 		`This model gives WAV, and this server cannot make an MP3 of it: ask for "response_format": "wav".`, why).With(func(e *fault.Error) { e.Param = "response_format" })
 }

@@ -60,7 +60,7 @@ func (served) Supports(op upstream.Op, _ string) bool { return op == upstream.Sp
 
 // Do calls the handler.
 func (s served) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	r, err := Called(call)
+	r, err := ReadCall(call)
 	if err != nil {
 		return nil, err
 	}
@@ -71,8 +71,8 @@ func (s served) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, e
 	return serve.Reply(kind, audio), nil
 }
 
-// Called is the request of a call: the body's, as the channel edited it.
-func Called(call *upstream.Call) (*Request, error) {
+// ReadCall is the request of a call: the body's, as the channel edited it.
+func ReadCall(call *upstream.Call) (*Request, error) {
 	data, err := call.Body.Bytes()
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)

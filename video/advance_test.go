@@ -40,7 +40,7 @@ func TestATaskAdvancesByTheTable(t *testing.T) {
 			if from.May(to) {
 				want = to
 			}
-			if m.Task.State != want || m.Changed != (want != from) || m.Strange != "" {
+			if m.Task.State != want || m.Changed != (want != from) || m.UnknownStatus != "" {
 				t.Errorf("%s told %s: %s, changed %t", from, word, m.Task.State, m.Changed)
 			}
 			if m.Changed && (m.Task.Version != 3 || !m.Task.UpdatedAt.Equal(noon.Add(time.Minute)) || m.Task.Answer == nil) {
@@ -60,7 +60,7 @@ func TestWhatAnUpstreamSaysOddlyDecidesNothing(t *testing.T) {
 	for _, c := range []struct {
 		name, family, body string
 		state              State
-		strange            string
+		unknownStatus      string
 	}{
 		{"an unknown word", FamilyGamma, `{"id":"up-1","status":"dreaming"}`, Running, "dreaming"},
 		{"success without a video", FamilyBeta, `{"output":{"task_id":"up-1","task_status":"SUCCEEDED"}}`, Running, "SUCCEEDED without a video"},
@@ -70,8 +70,8 @@ func TestWhatAnUpstreamSaysOddlyDecidesNothing(t *testing.T) {
 	} {
 		before := task(c.family)
 		m, err := before.Advance([]byte(c.body), noon.Add(time.Minute))
-		if err != nil || m.Task.State != c.state || m.Strange != c.strange {
-			t.Errorf("%s: %s, %q, %v", c.name, m.Task.State, m.Strange, err)
+		if err != nil || m.Task.State != c.state || m.UnknownStatus != c.unknownStatus {
+			t.Errorf("%s: %s, %q, %v", c.name, m.Task.State, m.UnknownStatus, err)
 		}
 	}
 	before := task(FamilyBeta)
@@ -99,7 +99,7 @@ func TestATaskExpiresWhateverTheUpstreamSays(t *testing.T) {
 		if changed == state.Terminal() || m.Changed != changed {
 			t.Errorf("%s: changed %t", state, changed)
 		}
-		if changed && (m.Task.State != Expired || m.Task.Failure == nil || m.Task.Version != 3 || !m.Task.Spent(nil).IsZero()) {
+		if changed && (m.Task.State != Expired || m.Task.Failure == nil || m.Task.Version != 3 || !m.Task.BilledUsage(nil).IsZero()) {
 			t.Errorf("%s: %+v", state, m.Task)
 		}
 	}
@@ -118,10 +118,10 @@ func TestATimeThatACallerGivesATaskMakesNoVideoFree(t *testing.T) {
 				t.Errorf("%s of %q: it ends at %s", after, family, got)
 			}
 			m, err := before.Advance(poll("succeeded", ","+video), noon.Add(end-1))
-			if err != nil || m.Task.State != Succeeded || m.Late || m.Task.Spent(nil).IsZero() {
+			if err != nil || m.Task.State != Succeeded || m.Late || m.Task.BilledUsage(nil).IsZero() {
 				t.Errorf("%s of %q: made in time: %+v, %v", after, family, m, err)
 			}
-			if m, err := before.Advance(poll("expired", ""), noon.Add(after)); err != nil || m.Task.State != Expired || !m.Task.Spent(nil).IsZero() {
+			if m, err := before.Advance(poll("expired", ""), noon.Add(after)); err != nil || m.Task.State != Expired || !m.Task.BilledUsage(nil).IsZero() {
 				t.Errorf("%s of %q: ended by the upstream: %+v, %v", after, family, m, err)
 			}
 		}
@@ -143,7 +143,7 @@ func TestALateSuccessIsReportedAndNotCharged(t *testing.T) {
 		before := task(FamilyGamma)
 		before.State = c.state
 		m, err := before.Advance(poll("succeeded", ","+video), c.at)
-		if err != nil || m.Task.State != c.want || m.Late != c.late || m.Task.Spent(nil).IsZero() != (c.want != Succeeded) {
+		if err != nil || m.Task.State != c.want || m.Late != c.late || m.Task.BilledUsage(nil).IsZero() != (c.want != Succeeded) {
 			t.Errorf("%s at %s: %+v, %v", c.state, c.at, m, err)
 		}
 	}
@@ -210,7 +210,7 @@ func TestReplayedAnswersNeverLeaveATerminalState(t *testing.T) {
 			}
 			if m.Changed && m.Task.State.Terminal() {
 				ends++
-				if !m.Task.Spent(nil).IsZero() {
+				if !m.Task.BilledUsage(nil).IsZero() {
 					paid++
 				}
 			}

@@ -79,7 +79,7 @@ func TestARequestIsBoundByItsSecondsAndItsVariant(t *testing.T) {
 		if got != c.want || b.Open != c.open || b.Tokens {
 			t.Errorf("%s at %q: %s, open %t; want %s, %t", c.body, c.prices, got, b.Open, c.want, c.open)
 		}
-		if valid := r.Validate(Facts{Price: p}); (valid == nil) != (err == nil) {
+		if valid := r.Validate(ModelConfig{Price: p}); (valid == nil) != (err == nil) {
 			t.Errorf("%s at %q: Bound says %v, Validate %v", c.body, c.prices, err, valid)
 		}
 		if err == nil && p != nil {
@@ -162,7 +162,7 @@ func TestATaskThatSucceededCostsWhatWasAskedFor(t *testing.T) {
 			if c.prices != nil {
 				p = price(t, c.prices)
 			}
-			if got := c.task.Spent(p); got != want {
+			if got := c.task.BilledUsage(p); got != want {
 				t.Errorf("%s, %s: %+v, want %+v", c.name, state, got, want)
 			}
 		}

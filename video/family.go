@@ -61,9 +61,9 @@ type Beta struct {
 	Priced            bool
 	Durations         []int64 // the only lengths there are, in seconds; nil for all from Shortest to Longest
 	Shortest, Longest int64   // seconds
-	// Clip is the longest video that is made with a reference video; 0 means
+	// LongestWithReference is the longest video that is made with a reference video; 0 means
 	// Longest.
-	Clip int64
+	LongestWithReference int64
 }
 
 // The defaults of the beta family.
@@ -83,7 +83,7 @@ func BetaFamily() []Beta {
 	return []Beta{
 		{IDs: []string{"beta2.7-t2v", "beta2.7-t2v-2026-04-25"}, Needs: text, Prompt: 5000, Ratio: true, Resolutions: small, Priced: true, Shortest: 2, Longest: 15},
 		{IDs: []string{"beta2.7-i2v", "beta2.7-i2v-2026-04-25"}, Needs: media, Prompt: 5000, Resolutions: small, Priced: true, Shortest: 2, Longest: 15},
-		{IDs: []string{"beta2.7-r2v"}, Needs: []string{"prompt", "media"}, Prompt: 5000, Ratio: true, Resolutions: small, Priced: true, Shortest: 2, Longest: 15, Clip: 10},
+		{IDs: []string{"beta2.7-r2v"}, Needs: []string{"prompt", "media"}, Prompt: 5000, Ratio: true, Resolutions: small, Priced: true, Shortest: 2, Longest: 15, LongestWithReference: 10},
 		{IDs: []string{"beta2.6-t2v"}, Needs: text, Prompt: 1500, Size: true, Resolutions: small, Shortest: 2, Longest: 15},
 		{IDs: []string{"beta2.6-i2v"}, Needs: image, Prompt: 1500, Resolutions: small, Shortest: 2, Longest: 15},
 		{IDs: []string{"beta2.6-i2v-flash"}, Needs: image, Prompt: 1500, Sound: true, Resolutions: small, Shortest: 2, Longest: 15},

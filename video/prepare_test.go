@@ -40,7 +40,7 @@ func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
 	var b bytes.Buffer
 	for _, e := range ownedEdits {
 		r := parse(t, e.request)
-		if err := r.Validate(Facts{Price: price(t, map[string]string{"": "1"})}); err != nil {
+		if err := r.Validate(ModelConfig{Price: price(t, map[string]string{"": "1"})}); err != nil {
 			t.Fatalf("%s: %v", e.name, err)
 		}
 		sent, err := r.Prepared().Bytes()
@@ -122,7 +122,7 @@ func TestWhatIsBilledIsWhatIsSent(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err := Parse(data)
-		if err != nil || r.Validate(Facts{Price: every}) != nil {
+		if err != nil || r.Validate(ModelConfig{Price: every}) != nil {
 			return
 		}
 		accepted++
@@ -154,7 +154,7 @@ func anySlice(words []string) (list []any) {
 func TestDraftTasksAreFoundAndRenamed(t *testing.T) {
 	const body = `{"model":"gamma-1-5-pro-251215","content":[{"type":"text","text":"vid_1"}, {"type":"draft_task","draft_task":{"x":1,"task_id": "vid_1"}},{"draft_task":{"task_id":"cgt-2"},"type":"draft_task"}],"x":1.0}`
 	r := parse(t, body)
-	if err := r.Validate(Facts{}); err != nil {
+	if err := r.Validate(ModelConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	if ids := r.DraftTasks(); !slices.Equal(ids, []string{"vid_1", "cgt-2"}) {
@@ -187,7 +187,7 @@ func TestATaskCanBeNamedInOneWayOnly(t *testing.T) {
 		`[{"type":"text","text":"x","draft_task":{"id":"b"}}]`,
 	} {
 		for _, model := range []string{"gamma-1-5-pro-251215", "gamma-2.5", "clip-9"} {
-			if f := refused([]byte(`{"model":"`+model+`","content":`+content+`}`), Facts{}); f == nil || f.Code != InvalidParameter {
+			if f := refused([]byte(`{"model":"`+model+`","content":`+content+`}`), ModelConfig{}); f == nil || f.Code != InvalidParameter {
 				t.Errorf("%s, %s: %v", model, content, f)
 			}
 		}

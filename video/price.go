@@ -175,10 +175,10 @@ func (t tariff) resolution(resolutions []string) bool {
 	return false
 }
 
-// Spent is what the task costs at the price that its hold pinned: nothing unless
+// BilledUsage is what the task costs at the price that its hold pinned: nothing unless
 // it succeeded. Seconds cost what was requested, whatever the upstream reports;
 // tokens what it reports.
-func (t *Task) Spent(p *billing.Price) billing.Usage {
+func (t *Task) BilledUsage(p *billing.Price) billing.Usage {
 	if t.State != Succeeded {
 		return billing.Usage{}
 	}

@@ -103,7 +103,7 @@ type Response struct {
 	CreatedAt int64          `json:"created_at"` // Unix seconds, as are those below
 	UpdatedAt int64          `json:"updated_at"`
 	ExpiresAt int64          `json:"expires_at,omitzero"` // when the task ends if the video is not there
-	Content   []Clip         `json:"content,omitzero"`    // of a task that succeeded
+	Content   []Output       `json:"content,omitzero"`    // of a task that succeeded
 	Usage     jsontext.Value `json:"usage,omitzero"`      // the upstream's own count, an object
 	Seed      jsontext.Value `json:"seed,omitzero"`
 	Error     *Failure       `json:"error,omitzero"` // of a task that failed or expired
@@ -119,8 +119,8 @@ type Response struct {
 	Dropped []string `json:"-"`
 }
 
-// Clip is one video: the address where it can be fetched for 24 hours.
-type Clip struct {
+// Output is one video: the address where it can be fetched for 24 hours.
+type Output struct {
 	VideoURL     string         `json:"video_url,omitzero"`
 	LastFrameURL string         `json:"last_frame_url,omitzero"`
 	Extra        jsontext.Value `json:",embed"`

@@ -39,8 +39,8 @@ func (r *Request) readBeta() {
 func (r *Request) checkLength(reference bool) {
 	row, n := r.parsed.beta, r.parsed.asked.seconds
 	most := row.Longest
-	if reference && row.Clip != 0 {
-		most = row.Clip
+	if reference && row.LongestWithReference != 0 {
+		most = row.LongestWithReference
 	}
 	switch {
 	case len(row.Durations) > 0 && !slices.Contains(row.Durations, n):

@@ -144,9 +144,9 @@ func boolean(raw []byte) *bool {
 // given reports whether a member of the request is there and not null.
 func (r *Request) given(name string) bool { return !rawjson.IsNull(r.Field(name)) }
 
-// Facts are what the operator says of a model and of notices. The zero Facts are
-// the strict ones of a model without a price.
-type Facts struct {
+// ModelConfig is what the operator says of a model and of webhooks. The zero value has
+// the strict rules of a model without a price.
+type ModelConfig struct {
 	Ratios     []string // the values of `ratio`; none means all
 	Priorities []string // the values of `priority`; none means all
 	// AllowPrivate allows a webhook_url with http, another port or a private
@@ -157,7 +157,7 @@ type Facts struct {
 
 // Validate reports the first rule of the API that the request breaks, nil if
 // there is none. A variant of the video that has no price is one.
-func (r *Request) Validate(f Facts) error {
+func (r *Request) Validate(f ModelConfig) error {
 	if r.Model == "" && !r.given("model") {
 		return missing("model", "the id of the model; GET /v1/models lists those that there are")
 	}

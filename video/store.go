@@ -126,10 +126,10 @@ func (m *Memory) Add(_ context.Context, n CreateTask) error {
 		return fmt.Errorf("there is a task %q already", t.ID)
 	}
 	if e := m.last[t.Fingerprint]; e != nil && !n.Retried && e.task.Repeats(m.now(), n.Window) {
-		return Repeated(&e.task)
+		return ErrDuplicate(&e.task)
 	}
 	if n.Most > 0 && m.held[scope{t.Account, t.Key}] >= n.Most {
-		return TooMany(n.Most)
+		return ErrTooManyTasks(n.Most)
 	}
 	if m.tasks == nil {
 		m.tasks, m.open, m.last = make(map[string]*entry), make(map[string]*entry), make(map[[32]byte]*entry)

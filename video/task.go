@@ -145,8 +145,8 @@ type Transition struct {
 	// Changed says that there is something to write: the state is another. Else
 	// only PolledAt may be.
 	Changed bool
-	// Strange is a word of the upstream's that fits nothing; it is for the log.
-	Strange string
+	// UnknownStatus is a word of the upstream's that fits nothing; it is for the log.
+	UnknownStatus string
 	// Late says that the upstream succeeded with a task that had expired. It is
 	// not charged, and is to be reported.
 	Late bool
@@ -219,16 +219,16 @@ func (t *Task) Advance(data []byte, now time.Time) (Transition, error) {
 	if r.UpstreamID != "" && t.UpstreamID != "" && r.UpstreamID != t.UpstreamID {
 		return Transition{Task: *t}, answer.Bad("The upstream's answer is about another task.", errors.New("the answer has another task's id"))
 	}
-	next, strange := t.next(&r, now)
+	next, unknownStatus := t.next(&r, now)
 	if t.State.Terminal() {
-		return Transition{Task: *t, Strange: strange, Late: t.State == Expired && r.State == Succeeded && r.Video}, nil
+		return Transition{Task: *t, UnknownStatus: unknownStatus, Late: t.State == Expired && r.State == Succeeded && r.Video}, nil
 	}
 	if m, expired := t.Expire(now); expired {
-		m.Strange, m.Late = strange, next == Succeeded
+		m.UnknownStatus, m.Late = unknownStatus, next == Succeeded
 		m.Task.PolledAt = now
 		return m, nil
 	}
-	m := Transition{Task: *t, Strange: strange}
+	m := Transition{Task: *t, UnknownStatus: unknownStatus}
 	if t.State.May(next) {
 		m.Task, m.Changed = t.step(next, now), true
 		m.Task.Failure = r.Failure
@@ -247,7 +247,7 @@ func (t *Task) Advance(data []byte, now time.Time) (Transition, error) {
 }
 
 // next is the state that a report leads to, and the word that fits nothing.
-func (t *Task) next(r *Report, now time.Time) (next State, strange string) {
+func (t *Task) next(r *Report, now time.Time) (next State, unknownStatus string) {
 	_, listed := stateOf(r.Word)
 	switch {
 	case strings.EqualFold(r.Word, statusUnknown):
@@ -280,16 +280,16 @@ func (t *Task) Repeats(now time.Time, window time.Duration) bool {
 	return t.State == Submitting || now.Sub(since) < window
 }
 
-// Repeated is the conflict of a submission that repeats that of the task.
-func Repeated(t *Task) error {
+// ErrDuplicate is the conflict of a submission that repeats that of the task.
+func ErrDuplicate(t *Task) error {
 	return &fault.Error{
 		Code: fault.IdempotencyConflict, Retry: fault.RetryNo,
 		Message: fmt.Sprintf("The same request made the task %q a moment ago. Poll that one, or send an Idempotency-Key with each request that is meant to make another.", t.PublicID()),
 	}
 }
 
-// TooMany is the refusal of a key that has as many open tasks as it may.
-func TooMany(most int64) error {
+// ErrTooManyTasks is the refusal of a key that has as many open tasks as it may.
+func ErrTooManyTasks(most int64) error {
 	return fault.New(fault.ConcurrencyExceeded, fmt.Sprintf("The key has %d video tasks that have not ended, which is as many as it may have. Wait until one has ended.", most))
 }
 

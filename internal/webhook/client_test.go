@@ -31,16 +31,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// house is a receiver behind TLS, which is example.com.
-type house struct {
+// testReceiver is a receiver behind TLS, which is example.com.
+type testReceiver struct {
 	*httptest.Server
 	dials atomic.Int64
 }
 
 // receiver is a house and a client, as strict as any, that finds it.
-func receiver(t *testing.T, h http.HandlerFunc) (*house, *Client) {
+func receiver(t *testing.T, h http.HandlerFunc) (*testReceiver, *Client) {
 	t.Helper()
-	s := &house{Server: httptest.NewUnstartedServer(h)}
+	s := &testReceiver{Server: httptest.NewUnstartedServer(h)}
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0) // it tells of handshakes that are to fail
 	s.StartTLS()
 	t.Cleanup(s.Close)
@@ -49,7 +49,7 @@ func receiver(t *testing.T, h http.HandlerFunc) (*house, *Client) {
 	return s, NewClient(Options{RootCAs: roots, Dial: s.dial})
 }
 
-func (s *house) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (s *testReceiver) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if address != "example.com:443" {
 		return nil, &net.DNSError{Err: "it is not example.com: " + address, IsNotFound: true}
 	}

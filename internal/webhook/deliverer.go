@@ -53,13 +53,13 @@ type DelivererOptions struct {
 	Now        func() time.Time // time.Now if nil
 	// Clock is that of the outbox, by which notices are dated; Now if nil.
 	Clock func() time.Time
-	// Tried, when not nil, is told of every try that came to an end. It must not
+	// Attempted, when not nil, is told of every attempt that came to an end. It must not
 	// block, and must be safe for concurrent use.
-	Tried func(ctx context.Context, t Tried)
+	Attempted func(ctx context.Context, t Attempt)
 }
 
-// Tried is a try that came to an end.
-type Tried struct {
+// Attempt is an attempt at a delivery that came to an end.
+type Attempt struct {
 	Notice Notice // as it was before
 	Result
 	Final    bool // there will be no other
@@ -216,10 +216,10 @@ func (d *Deliverer) attempt(ctx context.Context, t task) {
 	began := d.o.Now()
 	result := d.post(ctx, n, secrets)
 	now := d.o.Now()
-	tried := Tried{Notice: n, Result: result, Final: true, Duration: now.Sub(began)}
+	attempt := Attempt{Notice: n, Result: result, Final: true, Duration: now.Sub(began)}
 	switch {
 	case result.Outcome == Delivered:
-		d.reportAttempt(ctx, tried)
+		d.reportAttempt(ctx, attempt)
 		d.record(ctx, t, func(ctx context.Context) error { return d.o.Outbox.Done(ctx, n.ID, d.o.Clock()) })
 		return
 	case result.Outcome != Gone && ctx.Err() != nil:
@@ -234,8 +234,8 @@ func (d *Deliverer) attempt(ctx context.Context, t task) {
 	case more:
 		next = now.Add(next.Sub(dated))
 	}
-	tried.Final = !more
-	d.reportAttempt(ctx, tried)
+	attempt.Final = !more
+	d.reportAttempt(ctx, attempt)
 	d.o.Logger.Warn("webhook delivery failed", "id", n.ID, "account", n.Account, "host", t.host, "tries", tries,
 		"outcome", string(result.Outcome), "reason", result.Reason, "final", !more, "next", next)
 	d.record(ctx, t, func(ctx context.Context) error {
@@ -244,9 +244,9 @@ func (d *Deliverer) attempt(ctx context.Context, t task) {
 }
 
 // reportAttempt hands on a try.
-func (d *Deliverer) reportAttempt(ctx context.Context, t Tried) {
-	if d.o.Tried != nil {
-		d.o.Tried(ctx, t)
+func (d *Deliverer) reportAttempt(ctx context.Context, t Attempt) {
+	if d.o.Attempted != nil {
+		d.o.Attempted(ctx, t)
 	}
 }
 

@@ -27,12 +27,12 @@ func spoken() speech.PCM { return speech.PCM{Channels: 1, Rate: 24_000, Bits: 16
 // `speed` and every field that api.md does not name have no place in the
 // vendor's wire.
 func (u *Upstream) speak(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	r, err := speech.Called(call)
+	r, err := speech.ReadCall(call)
 	if err != nil {
 		return nil, err
 	}
 	if !r.TakesWAV {
-		return nil, speech.Unspeakable(nil)
+		return nil, speech.CannotEncode(nil)
 	}
 	data, err := json.Marshal(translate(call.Model, r))
 	if err != nil {
