@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -319,5 +320,162 @@ func TestACallThatIsOverGetsNoAnswer(t *testing.T) {
 	cancel()
 	if _, err := New(Options{}).Do(ctx, callOf(t, hello)); !fault.Is(err, fault.ClientGone) {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestABoundCutsTheAnswerToExactlySoManyTokens(t *testing.T) {
+	for _, model := range []string{"m", "delta-k3"} {
+		body := strings.Replace(hello, `"m"`, `"`+model+`"`, 1)
+		natural := ask(t, Options{}, body)
+		length := natural.Usage.CompletionTokens
+		for bound := int64(1); bound <= length+2; bound++ {
+			for _, name := range []string{"max_tokens", "max_completion_tokens"} {
+				r := ask(t, Options{}, fmt.Sprintf(`%s,%q:%d}`, strings.TrimSuffix(body, "}"), name, bound))
+				finish := "stop"
+				if bound < length {
+					finish = "length"
+				}
+				m := r.Choices[0].Message
+				produced := tokens(m.ReasoningContent) + tokens(m.Content.String())
+				if r.Usage.CompletionTokens != min(bound, length) || produced != min(bound, length) || r.Choices[0].FinishReason != finish {
+					t.Errorf("%s, %s %d of %d: %d tokens in usage, %d in the text, %q", model, name, bound, length, r.Usage.CompletionTokens, produced, r.Choices[0].FinishReason)
+				}
+			}
+		}
+	}
+}
+
+func TestFillMakesEveryAnswerAsLongAsItMayBe(t *testing.T) {
+	const tools = `"tools":[{"type":"function","function":{"name":"hello"}}],"tool_choice":"required","stop":"a"`
+	for _, members := range []string{`"n":1`, tools} {
+		for _, bound := range []int64{1, 2, 30, 1000} {
+			members := fmt.Sprintf(`%s,"max_tokens":%d`, members, bound)
+			r := ask(t, Options{Fill: true}, with(members))
+			if got := tokens(r.Choices[0].Message.Content.String()); got != bound || r.Usage.CompletionTokens != bound {
+				t.Errorf("%s: %d tokens, %d in usage", members, got, r.Usage.CompletionTokens)
+			}
+			s, err := hear(t, Options{Fill: true}, with(members+`,"stream":true`))
+			if err != nil || s.Usage.CompletionTokens != bound || s.Choices[0].FinishReason != "length" {
+				t.Errorf("%s: %+v, %v", members, s.Usage, err)
+			}
+		}
+	}
+	if r := ask(t, Options{Fill: true}, hello); r.Choices[0].FinishReason != "stop" {
+		t.Errorf("without a bound the answer ends for %q", r.Choices[0].FinishReason)
+	}
+}
+
+func TestEveryCandidateIsCounted(t *testing.T) {
+	one := ask(t, Options{}, hello)
+	three := ask(t, Options{}, with(`"n":3`))
+	if len(three.Choices) != 3 || three.Usage.CompletionTokens != 3*one.Usage.CompletionTokens {
+		t.Errorf("%d choices, %d tokens", len(three.Choices), three.Usage.CompletionTokens)
+	}
+}
+
+func TestTheAnswerEndsBeforeTheFirstStopSequence(t *testing.T) {
+	o := Options{Text: func(*chat.Request) string { return "one two three" }}
+	for members, want := range map[string]string{
+		`"stop":"two"`:                       "one ",
+		`"stop":["three"," two"]`:            "one",
+		`"stop":["four",""]`:                 "one two three",
+		`"stop":["one"]`:                     "",
+		`"stop":["three"],"max_tokens":1`:    "one",
+		`"stop":["three"],"max_tokens":1000`: "one two ",
+	} {
+		if got := ask(t, o, with(members)).Choices[0].Message.Content.String(); got != want {
+			t.Errorf("%s: got %q, want %q", members, got, want)
+		}
+	}
+}
+
+func TestPiecesJoinedAreTheTextAgain(t *testing.T) {
+	for text, want := range map[string]int64{
+		"": 0, "one": 1, " one": 1, "one ": 2, "one, two.": 4, "  \n": 1, `{"a":1}`: 7,
+		"café naïve": 2, "你好": 2, "aaaaaaaaaaaaaaaaa": 2, "e\u0301": 1, "\xff\xfe": 2, "😀 😀": 2,
+	} {
+		if got := tokens(text); got != want {
+			t.Errorf("%q has %d pieces, want %d", text, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.String().Draw(t, "text")
+		all := pieces(text)
+		if strings.Join(all, "") != text || int64(len(all)) != tokens(text) || len(all) > len(text) {
+			t.Fatalf("%q became %q", text, all)
+		}
+		for n := range all {
+			if prefix := strings.Join(all[:n], ""); tokens(prefix) != int64(n) {
+				t.Fatalf("the first %d pieces of %q count as %d", n, text, tokens(prefix))
+			}
+		}
+	})
+}
+
+const twoTools = `,"tools":[
+	{"type":"function","function":{"name":"get_weather","parameters":{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer","minimum":2}},"required":["city","days"]}}},
+	{"type":"function","function":{"name":"get_time"}}]`
+
+func TestTheUsersWordsAndToolChoiceSayWhichFunctionsAreCalled(t *testing.T) {
+	weather, clock := `get_weather({"city":"simulated","days":2})`, `get_time({})`
+	for _, row := range []struct {
+		text, members string
+		want          []string
+	}{
+		{"What's the weather?", "", []string{weather}},
+		{"WEATHER", "", []string{weather}},
+		{"Use get_time please", "", []string{clock}},
+		{"the time and the weather", "", []string{weather, clock}},
+		{"the time and the weather", `,"parallel_tool_calls":false`, []string{weather}},
+		{"get me something", "", nil},
+		{"sometimes it is weathered", "", nil},
+		{"weather", `,"tool_choice":"auto"`, []string{weather}},
+		{"weather", `,"tool_choice":null`, []string{weather}},
+		{"weather", `,"tool_choice":"none"`, nil},
+		{"hello", `,"tool_choice":"required"`, []string{weather}},
+		{"the time", `,"tool_choice":"required"`, []string{clock}},
+		{"weather", `,"tool_choice":{"type":"function","function":{"name":"get_time"}}`, []string{clock}},
+	} {
+		r := ask(t, Options{}, said(row.text, twoTools+row.members))
+		var got []string
+		ids := make(map[string]bool)
+		for _, c := range r.Choices[0].Message.ToolCalls {
+			got = append(got, c.Function.Name+"("+c.Function.Arguments+")")
+			ids[c.ID] = true
+		}
+		if diff := cmp.Diff(row.want, got); diff != "" {
+			t.Errorf("%s%s (-want +got):\n%s", row.text, row.members, diff)
+		}
+		finish := "stop"
+		if row.want != nil {
+			finish = "tool_calls"
+		}
+		if c := r.Choices[0]; c.FinishReason != finish || c.Message.Content.IsNull() != (row.want != nil) || len(ids) != len(row.want) {
+			t.Errorf("%s%s: %+v", row.text, row.members, c)
+		}
+	}
+}
+
+func TestAToolsResultIsAnsweredInText(t *testing.T) {
+	r := ask(t, Options{}, `{"model":"m","messages":[{"role":"user","content":"weather"},
+		{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"get_weather","arguments":"{}"}}]},
+		{"role":"tool","tool_call_id":"c","content":"21 degrees"}]`+twoTools+`}`)
+	want := disclaimer + `The tool answered: "21 degrees"`
+	if got := r.Choices[0].Message.Content.String(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestAChoiceThatCannotBeMadeIsRefused(t *testing.T) {
+	for _, members := range []string{
+		twoTools + `,"tool_choice":{"type":"function","function":{"name":"other"}}`,
+		`,"tool_choice":"required"`,
+		`,"tool_choice":{"type":"function","function":{"name":"get_time"}}`,
+		`,"tools":[{"type":"function","function":{"name":"a","strict":"yes"}}]`,
+	} {
+		_, err := New(Options{}).Do(t.Context(), callOf(t, said("hi", members)))
+		if !fault.Is(err, fault.InvalidRequest) {
+			t.Errorf("%s: %v", members, err)
+		}
 	}
 }
