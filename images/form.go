@@ -160,7 +160,7 @@ func (e *Edit) check(document []byte) error {
 	f := &r.parsed.family
 	switch {
 	case f.Edit == nil && r.parsed.known, f.Messages:
-		r.parsed.problem.Refuse("model", fmt.Sprintf("The model %q serves another endpoint: it takes its images at /v1/images/generations.", truncate(r.Model)))
+		r.parsed.problem.Refuse("model", fmt.Sprintf("The model %q serves another endpoint: it takes its images at /v1/images/generations.", rawjson.Truncate(r.Model, maxQuoted)))
 	case r.parsed.known:
 		f.Sizes = f.Edit.Sizes
 		if string(o.Raw("n")) == "0" { // some SDKs send what was not set
@@ -223,7 +223,7 @@ func (e *Edit) readFiles() error {
 		var unfit InvalidImageError
 		switch {
 		case errors.As(err, &unfit):
-			p.Refuse(part.Name, fmt.Sprintf("The file %q in %q cannot be used: %s.", truncate(f.Name), part.Name, unfit))
+			p.Refuse(part.Name, fmt.Sprintf("The file %q in %q cannot be used: %s.", rawjson.Truncate(f.Name, maxQuoted), part.Name, unfit))
 		case err != nil:
 			return fault.Wrap(fault.InternalError, "The gateway cannot read the form any more.", err)
 		}

@@ -31,7 +31,7 @@ var inside = &rawjson.Rules{Unique: true, Billed: append([]string{"role", "text"
 func (r *Request) readMessages() error {
 	o := &r.parsed.object
 	if string(o.Raw("stream")) == "true" {
-		r.parsed.problem.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, truncate(r.Model)))
+		r.parsed.problem.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, rawjson.Truncate(r.Model, maxQuoted)))
 	}
 	if err := r.readInput(); err != nil {
 		return err

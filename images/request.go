@@ -271,17 +271,11 @@ func (r *Request) checkSize(param, size string) {
 			return
 		}
 	}
-	r.parsed.problem.Refuse(param, fmt.Sprintf("The model %q makes pictures of the sizes %s, not %q.", r.Model, rule.Words(allowed), truncate(size)))
+	r.parsed.problem.Refuse(param, fmt.Sprintf("The model %q makes pictures of the sizes %s, not %q.", r.Model, rule.Words(allowed), rawjson.Truncate(size, maxQuoted)))
 }
 
-// truncate bounds what a message repeats of a caller's text.
-func truncate(s string) string {
-	const most = 100
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
-}
+// maxQuoted is how many bytes a message repeats of a caller's text.
+const maxQuoted = 100
 
 // Pixels are the sides of a size that is written "1024x1024" or "1024*1024";
 // false if it names none.

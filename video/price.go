@@ -119,7 +119,7 @@ func (r *Request) unpriced(t tariff) error {
 			return refusal(InvalidParameter, f.field, fmt.Sprintf("The model %q has no price with %q: leave it out.", r.Model, f.field))
 		}
 	}
-	return r.noPrice(truncate(r.resolutions()[0], 16))
+	return r.noPrice(rawjson.Truncate(r.resolutions()[0], 16))
 }
 
 // checkPriced refuses a resolution that is there only where it has a price.

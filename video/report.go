@@ -134,7 +134,7 @@ func (r *Report) readState(word []byte) {
 	const longest = 64
 	text, _ := rawjson.String(word)
 	if text != "" {
-		r.Word = truncate(text, longest)
+		r.Word = rawjson.Truncate(text, longest)
 		r.State, _ = stateOf(text)
 	}
 }
@@ -245,7 +245,7 @@ func failureOf(code, message []byte) *Failure {
 	f := &Failure{}
 	f.Code, _ = rawjson.String(code)
 	f.Message, _ = rawjson.String(message)
-	f.Message = truncate(f.Message, longest)
+	f.Message = rawjson.Truncate(f.Message, longest)
 	for _, row := range publicCodes {
 		prefix, open := strings.CutSuffix(row.vendor, "*")
 		if f.Code != prefix && !(open && strings.HasPrefix(f.Code, prefix)) {

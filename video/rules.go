@@ -5,7 +5,6 @@ import (
 	"math"
 	"net/url"
 	"slices"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -232,14 +231,6 @@ func mustBe(code fault.Code, param, be string) *fault.Error {
 // missing is the refusal of a request that lacks a field.
 func missing(param, what string) *fault.Error {
 	return refusal(MissingRequired, param, fmt.Sprintf("%q is missing: it is %s.", param, what))
-}
-
-// truncate bounds what a message or a record repeats of another's text.
-func truncate(s string, most int) string {
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
 }
 
 // maxURL is the longest address, in bytes: signed ones are long.

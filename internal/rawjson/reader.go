@@ -144,7 +144,7 @@ func (r *Reader) within() string {
 	if r.field == "" {
 		return ""
 	}
-	return fmt.Sprintf(", in the field %q,", clip(r.field))
+	return fmt.Sprintf(", in the field %q,", Truncate(r.field, maxQuoted))
 }
 
 // Object consumes an object: each is called at every member's value, which it

@@ -108,6 +108,9 @@ var unpricedFields = map[string]unpricedField{
 
 const serviceTier = "service_tier"
 
+// mostWord is how many bytes a message repeats of a tool's type or a beta feature.
+const mostWord = 64
+
 func isFalse(raw []byte) bool    { return string(raw) == "false" }
 func isStandard(raw []byte) bool { return isWord(raw, "standard") }
 func isGlobal(raw []byte) bool   { return isWord(raw, "global") }
@@ -389,21 +392,12 @@ func (p *Paid) Adopt(part Paid) {
 // Check refuses what was found, unless pass lets it through.
 func (p *Paid) Check(pass PassUnpriced) error {
 	if p.tool != "" && (pass == nil || !pass(hostedTools, hostedTools)) {
-		return fault.Invalid(p.tool, fmt.Sprintf("The tool %q is run by the vendor, and %s. Leave it out.", cut(p.kind), costsMore))
+		return fault.Invalid(p.tool, fmt.Sprintf("The tool %q is run by the vendor, and %s. Leave it out.", rawjson.Truncate(p.kind, mostWord), costsMore))
 	}
 	if p.cache != "" && (pass == nil || !pass(longCache, longCache)) {
 		return fault.Invalid(p.cache, `Only what is cached for five minutes has a price here. Leave "ttl" out, or send "5m".`)
 	}
 	return nil
-}
-
-// cut bounds what a message repeats of a caller's text.
-func cut(s string) string {
-	const most = 64
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 // Betas refuses the first beta feature of a header that is charged for, unless
@@ -415,7 +409,7 @@ func Betas(h http.Header, pass PassUnpriced) error {
 		}
 		for _, list := range values {
 			if beta := paidBeta(list); beta != "" && (pass == nil || !pass(PaidBetas, PaidBetas)) {
-				return fault.Invalid(PaidBetas, fmt.Sprintf("The beta feature %q %s. Leave it out of the header anthropic-beta.", cut(beta), costsMore))
+				return fault.Invalid(PaidBetas, fmt.Sprintf("The beta feature %q %s. Leave it out of the header anthropic-beta.", rawjson.Truncate(beta, mostWord), costsMore))
 			}
 		}
 	}
