@@ -103,7 +103,7 @@ func (g *Gateway) captureTold(ctx context.Context, p pending, state string, trie
 }
 
 // noticeTried tells of a try to deliver a webhook.
-func (g *Gateway) noticeTried(ctx context.Context, t webhook.Tried) {
+func (g *Gateway) noticeTried(ctx context.Context, t webhook.Attempt) {
 	g.eyes.tell(ctx, NoticeTried{
 		ID: t.Notice.ID, Account: t.Notice.Account, Outcome: string(t.Outcome), Status: t.Status,
 		Tries: t.Notice.Tries + 1, Final: t.Final, Duration: t.Duration,

@@ -33,7 +33,7 @@ func (v *videoOperation) absurd(*Model, billing.Usage) bool { return false } // 
 func (v *videoOperation) input() (free billing.Usage)       { return free }
 
 func (v *videoOperation) validate(m *Model) error {
-	return v.Validate(video.Facts{Ratios: m.Ratios, Priorities: m.Priorities, AllowPrivate: v.g.options.Video.AllowPrivate, Price: v.price})
+	return v.Validate(video.ModelConfig{Ratios: m.Ratios, Priorities: m.Priorities, AllowPrivate: v.g.options.Video.AllowPrivate, Price: v.price})
 }
 
 func (v *videoOperation) unpriced(_ http.Header, pass rule.PassUnpriced) error {

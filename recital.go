@@ -102,7 +102,7 @@ func (v *recital) accept(_ context.Context, r *upstream.Reply) (*upstream.Reply,
 	audio := io.MultiReader(bytes.NewReader(start), r.Body)
 	encode := format == speech.WAV && v.want == speech.MP3
 	if encode && v.mp3 != nil {
-		return nil, speech.Unspeakable(v.mp3)
+		return nil, speech.CannotEncode(v.mp3)
 	}
 	form := v.form
 	if format == speech.WAV && (encode || len(v.parts) > 1) {

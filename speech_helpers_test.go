@@ -32,7 +32,7 @@ type reading struct {
 }
 
 func (u *talker) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	r, err := speech.Called(call)
+	r, err := speech.ReadCall(call)
 	if err != nil {
 		return nil, err
 	}

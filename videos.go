@@ -113,7 +113,7 @@ func newVideos(g *Gateway) *videos {
 func newNotices(g *Gateway, outbox webhook.Outbox) (*webhook.Deliverer, error) {
 	d, err := webhook.NewDeliverer(webhook.DelivererOptions{
 		Outbox: outbox, Client: webhook.NewClient(webhook.Options{AllowPrivate: g.options.Video.AllowPrivate, Now: g.options.Now}),
-		Owner: g.videos.owner, Logger: g.options.Logger, Now: g.options.Now, Clock: g.videos.clock.read, Tried: g.noticeTried,
+		Owner: g.videos.owner, Logger: g.options.Logger, Now: g.options.Now, Clock: g.videos.clock.read, Attempted: g.noticeTried,
 	})
 	if err == nil {
 		g.videos.notice = d.Wake
@@ -283,8 +283,8 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 		return nil, err
 	}
 	m, err := t.Advance(data, now)
-	if m.Strange != "" && m.Changed {
-		v.g.options.Logger.Warn("a video's upstream said something unexpected", "task", t.ID, "channel", t.Channel, "word", clip(m.Strange))
+	if m.UnknownStatus != "" && m.Changed {
+		v.g.options.Logger.Warn("a video's upstream said something unexpected", "task", t.ID, "channel", t.Channel, "word", clip(m.UnknownStatus))
 	}
 	if err != nil {
 		return nil, err

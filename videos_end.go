@@ -67,7 +67,7 @@ func (v *videos) settle(ctx context.Context, step video.Step) (r billing.Receipt
 	if v.transactional {
 		with = append(with, step)
 	}
-	r, err = v.g.options.Meter.Settle(ctx, hold, t.Spent(p), with...)
+	r, err = v.g.options.Meter.Settle(ctx, hold, t.BilledUsage(p), with...)
 	if err != nil {
 		return r, false, err
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// around is what an upstream may put around each text, in tokens.
-	around = 4
+	// tokensAround is what an upstream may put around each text, in tokens.
+	tokensAround = 4
 	// maxInputs bounds how many upstream calls one request can become, and how
 	// large its answer: eight times what one call of OpenAI's takes.
 	maxInputs = 16_384
@@ -32,7 +32,7 @@ func (r *Request) readInput(rd *rawjson.Reader, data []byte) error {
 		span, err := rd.Skip()
 		r.parsed.items = append(r.parsed.items, span)
 		if err == nil && span.End-span.Start == len(`""`) {
-			r.empty()
+			r.noteEmptyInput()
 		}
 		return err
 	case list:
@@ -40,7 +40,7 @@ func (r *Request) readInput(rd *rawjson.Reader, data []byte) error {
 	}
 	span, err := rd.Skip()
 	if err == nil && !rawjson.IsNull(span.Of(data)) {
-		r.wrongInput()
+		r.noteInputKind()
 	}
 	return err
 }
@@ -61,9 +61,9 @@ func (r *Request) readList(rd *rawjson.Reader, data []byte) error {
 		case err != nil:
 			return err
 		case kind != first || !ok:
-			r.wrongInput()
-		case kind == text && span.End-span.Start == len(`""`), kind == list && bare(span.Of(data)):
-			r.empty()
+			r.noteInputKind()
+		case kind == text && span.End-span.Start == len(`""`), kind == list && isEmptyArray(span.Of(data)):
+			r.noteEmptyInput()
 		}
 		if kind != token {
 			if p.listed++; p.listed <= maxInputs {
@@ -76,7 +76,7 @@ func (r *Request) readList(rd *rawjson.Reader, data []byte) error {
 	case err != nil:
 		return err
 	case first == 0:
-		r.empty()
+		r.noteEmptyInput()
 	case first == token:
 		p.items = append(p.items, all)
 	}
@@ -84,8 +84,8 @@ func (r *Request) readList(rd *rawjson.Reader, data []byte) error {
 	return nil
 }
 
-// bare reports whether an array is empty.
-func bare(array []byte) bool { return len(bytes.Trim(array[1:len(array)-1], space)) == 0 }
+// isEmptyArray reports whether an array is empty.
+func isEmptyArray(array []byte) bool { return len(bytes.Trim(array[1:len(array)-1], space)) == 0 }
 
 // readElement consumes an element. It is not ok if it is none of the kinds.
 func readElement(rd *rawjson.Reader, data []byte) (span rawjson.Span, ok bool, err error) {
@@ -114,10 +114,10 @@ func isToken(raw []byte) bool {
 // uncounted are the top-level members that are no text which is embedded.
 var uncounted = []string{"model", "input", "encoding_format", "user"}
 
-// weigh is the most tokens that the items can be, and any other text that the
+// maxTokens is the most tokens that the items can be, and any other text that the
 // request has, which a vendor may put before them.
-func (r *Request) weigh() int64 {
-	n := r.others()
+func (r *Request) maxTokens() int64 {
+	n := r.otherTextBound()
 	for _, item := range r.parsed.items {
 		raw := item.Of(r.Source())
 		if r.parsed.tokens {
@@ -125,13 +125,13 @@ func (r *Request) weigh() int64 {
 		} else {
 			n += int64(len(raw))
 		}
-		n += around
+		n += tokensAround
 	}
 	return n
 }
 
-// others is the most tokens that the text outside of the input can be.
-func (r *Request) others() (n int64) {
+// otherTextBound is the most tokens that the text outside of the input can be.
+func (r *Request) otherTextBound() (n int64) {
 	o := &r.parsed.object
 	for i := range o.Members {
 		m := &o.Members[i]
@@ -142,11 +142,11 @@ func (r *Request) others() (n int64) {
 	return n
 }
 
-func (r *Request) wrongInput() {
+func (r *Request) noteInputKind() {
 	r.parsed.problem.Note("input", "a string, an array of strings, an array of token numbers, or an array of arrays of them")
 }
 
-func (r *Request) empty() {
+func (r *Request) noteEmptyInput() {
 	r.parsed.problem.Refuse("input", `"input" must not be empty, and neither may a text in it.`)
 }
 

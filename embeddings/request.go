@@ -3,21 +3,24 @@
 package embeddings
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a request for embeddings (api.md, Embedding request and response).
-// A field that the API does not name goes into Extra and travels unchanged.
+// Request is a request for embeddings. A field that the API does not name goes
+// into Extra and travels unchanged.
 type Request struct {
 	Model string `json:"model"`
 	// Input is what is embedded: a JSON string, an array of strings, an array of
@@ -64,7 +67,7 @@ type parsed struct {
 	bound   int64          // the most tokens that the input can be
 }
 
-// fields is the table of api.md.
+// fields is the table of the fields and their rules.
 var fields = rule.Table{
 	{Name: "model", Check: rule.ModelID()},
 	{Name: "encoding_format", Check: rule.OneOf(Float, Base64)},
@@ -73,9 +76,9 @@ var fields = rule.Table{
 }
 
 // Parse reads a request body in one pass. It fails with a 400 that names the
-// byte offset if data is not one strict JSON object (decisions.md, Bodies);
-// other rules are for [Request.Validate]. The Request refers to data, which
-// must not change any more.
+// byte offset if data is not one strict JSON object; other rules are for
+// [Request.Validate]. The Request refers to data, which must not change any
+// more.
 func Parse(data []byte) (*Request, error) {
 	r := &Request{}
 	o, err := rule.ReadNumbers(data, "input", func(rd *rawjson.Reader) error { return r.readInput(rd, data) })
@@ -83,7 +86,7 @@ func Parse(data []byte) (*Request, error) {
 		return nil, err
 	}
 	r.parsed.object, r.parsed.body = o, upstream.ObjectBody(o)
-	r.parsed.bound = r.weigh()
+	r.parsed.bound = r.maxTokens()
 	for i := range o.Members {
 		m := &o.Members[i]
 		r.readField(m.Name, m.Value.Of(data))
@@ -161,4 +164,108 @@ func (r *Request) Prepared() upstream.Body {
 		return r.parsed.body.Set("encoding_format", []byte(`"`+Float+`"`))
 	}
 	return r.parsed.body
+}
+
+// Family is a group of models that obey the same rules.
+type Family struct {
+	Models     []string // public ids
+	Batch      int      // the most texts of one upstream call
+	Dimensions []int64  // the lengths that a vector can have; empty means whatever the upstream takes
+	// Floats says that the upstream gives numbers only: base64 is made here.
+	Floats bool
+	// Texts says that the upstream takes no tokens, only texts.
+	Texts bool
+}
+
+// Families are the models that the gateway knows, with the limits of their
+// vendors' pages.
+func Families() []Family {
+	return []Family{
+		{Models: []string{"text-embedding-v4"}, Batch: 10, Dimensions: []int64{64, 128, 256, 512, 768, 1024, 1536, 2048}, Floats: true, Texts: true},
+		{Models: []string{"text-embedding-004", "embx-001", "embx-2-preview"}, Batch: 100, Floats: true, Texts: true},
+		{Models: []string{"vox-4-large", "vox-4", "vox-4-lite"}, Batch: 1000, Dimensions: []int64{256, 512, 1024, 2048}, Texts: true},
+	}
+}
+
+// families are [Families], made once: nobody changes them.
+var families = sync.OnceValue(Families)
+
+// family is the model's; the zero Family for one that no table describes, which
+// has OpenAI's limits.
+func family(model string) Family {
+	for _, f := range families() {
+		if slices.Contains(f.Models, model) {
+			return f
+		}
+	}
+	return Family{Batch: 2048}
+}
+
+// Split cuts a request into parts of at most batch inputs each, in order; nil
+// if it need not be cut. A batch of 0 is the family's. The parts share the
+// request's memory, and are written when they are sent.
+func (r *Request) Split(batch int) []*Request {
+	if batch == 0 {
+		batch = family(r.Model).Batch
+	}
+	items := r.parsed.items
+	if len(items) <= batch {
+		return nil
+	}
+	var parts []*Request
+	for len(items) > 0 {
+		n := min(batch, len(items))
+		parts, items = append(parts, r.part(items[:n])), items[n:]
+	}
+	return parts
+}
+
+// part is the same request for some of its inputs.
+func (r *Request) part(items []rawjson.Span) *Request {
+	src := r.Source()
+	input := []byte{'['}
+	for i, item := range items {
+		if i > 0 {
+			input = append(input, ',')
+		}
+		input = append(input, item.Of(src)...)
+	}
+	input = append(input, ']')
+	part := *r
+	part.Input = input
+	part.parsed.items = items
+	part.parsed.bound = part.maxTokens()
+	part.parsed.body = r.parsed.body.Set("input", input)
+	return &part
+}
+
+// Handler embeds texts in Go. It is safe for concurrent use. An error that is
+// a *fault.Error reaches the caller as it is; any other becomes an internal
+// error that tells nothing. The request is read-only; its base64 is made by the
+// gateway.
+type Handler func(ctx context.Context, r *Request) (*Response, error)
+
+// Serve makes an upstream of a Go function.
+func Serve(h Handler) upstream.Upstream {
+	return serve.Function[Request, Response]{Op: upstream.Embeddings, Read: serve.Parsed(Parse), Answer: h}
+}
+
+// Inputs are the texts to embed, in order; nil if the input is of tokens.
+func (r *Request) Inputs() []string {
+	var texts []string
+	for _, item := range r.parsed.items {
+		text, ok := rawjson.String(item.Of(r.Source()))
+		if !ok {
+			return nil
+		}
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+// Unpriced refuses the first member that chooses another model or account than
+// the gateway has priced, unless pass lets it through. pass gets the name as the
+// table spells it and as the caller does.
+func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
+	return rule.CheckRouting(&r.parsed.object, rule.Other, pass)
 }

@@ -5,15 +5,19 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/estimate"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// Response is a list of embeddings (api.md, Embedding request and response).
-// Fields that the API does not name are in Extra, here and in its parts.
+// Response is a list of embeddings. Fields that the API does not name are in
+// Extra, here and in its parts.
 type Response struct {
 	Object string         `json:"object"` // "list"
 	Data   []Embedding    `json:"data"`
@@ -71,4 +75,167 @@ func (v *Vector) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 		(*v)[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
 	}
 	return nil
+}
+
+// Answer is a checked answer.
+type Answer struct {
+	Body  []byte // as the upstream sent it, with the public model id and the encoding that was asked for
+	Usage billing.Usage
+}
+
+// ReadAnswer checks an upstream's 200 answer to the request: there is one
+// vector for each input, under its index. An empty, cut or malformed body and
+// an error in a 200 body are a fault.BadGateway. The numbers of a vector are
+// looked at only where the caller asked for the other encoding. The Answer does
+// not refer to data; its Body is appended to dst.
+func (r *Request) ReadAnswer(dst, data []byte) (Answer, error) {
+	l, err := read(data)
+	if err != nil {
+		return Answer{}, answer.Bad("The upstream's answer cannot be read.", err)
+	}
+	if e := l.object.Raw("error"); !rawjson.IsNull(e) {
+		return Answer{}, answer.ErrorFrame(e)
+	}
+	if err := l.check(r.Count()); err != nil {
+		return Answer{}, answer.Bad("The upstream's answer does not have one vector for each input.", err)
+	}
+	usage, edits := r.usage(l.object.Raw("usage"))
+	edits = append(edits, rawjson.Set("model", r.parsed.object.Raw("model")), rawjson.Delete("error"))
+	patches, err := l.outputPatches(r.EncodingFormat == Base64)
+	if err != nil {
+		return Answer{}, answer.Bad("The upstream's answer has a vector that cannot be read.", err)
+	}
+	if len(patches) > 0 {
+		edits = append(edits, rawjson.Set("data", applyPatches(data, l.list, patches)))
+	}
+	return Answer{l.object.Apply(dst, edits...), usage}, nil
+}
+
+// usage is what was reported, or an estimate. The edits give the answer the
+// counts that it lacks.
+func (r *Request) usage(raw []byte) (billing.Usage, []rawjson.Edit) {
+	reported, object := readCounts(raw)
+	some, all := reported.reported()
+	var guess int64
+	if !some {
+		guess = r.Estimate()
+	}
+	c := reported.complete(guess)
+	u := billing.Usage{Input: c.prompt, Zero: some && c.prompt == 0, Estimated: !some}
+	if all {
+		return u, nil
+	}
+	return u, []rawjson.Edit{c.set(object)}
+}
+
+// Estimate is about how many tokens the input is: those of its text, or the tokens
+// that it is made of; and those of any other text that the request has.
+func (r *Request) Estimate() int64 {
+	quarters := estimate.Members(&r.parsed.object, uncounted)
+	if r.parsed.tokens {
+		return r.parsed.bound - int64(r.Count())*tokensAround - r.otherTextBound() + estimate.Tokens(quarters)
+	}
+	for _, item := range r.parsed.items {
+		quarters += estimate.Quarters(item.Of(r.Source()))
+	}
+	return quarters/4 + int64(r.Count())
+}
+
+// Join makes one answer of the parts' answers, in the order of [Request.Split],
+// which were read by [Request.ReadAnswer]: the first, with the items of all and
+// the sum of the usage.
+func (r *Request) Join(parts [][]byte) ([]byte, error) {
+	size := 0
+	for _, part := range parts {
+		size += len(part)
+	}
+	list := append(make([]byte, 0, size), '[')
+	var first rawjson.Object
+	var sum counts
+	var before int64
+	for i, part := range parts {
+		l, err := read(part)
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			first = l.object
+		} else {
+			list = append(list, ',')
+		}
+		list = append(list, l.shiftedItems(before)...)
+		c, _ := readCounts(l.object.Raw("usage"))
+		sum = sum.add(c.complete(0))
+		before += int64(len(l.items))
+	}
+	_, usage := readCounts(first.Raw("usage"))
+	return first.Apply(nil, rawjson.Set("data", append(list, ']')), sum.set(usage)), nil
+}
+
+// counts are the members of usage that the API names; negative where they were
+// not reported.
+type counts struct{ prompt, total int64 }
+
+const unreported = -1
+
+// readCounts reads usage leniently: what is no count was not reported.
+func readCounts(raw []byte) (c counts, o rawjson.Object) {
+	c = counts{unreported, unreported}
+	o, err := rawjson.Index(raw, nil, nil)
+	if err != nil {
+		return c, rawjson.Object{Src: []byte("{}")}
+	}
+	if n, ok := rawjson.Int(o.Raw("prompt_tokens")); ok && n >= 0 {
+		c.prompt = n
+	}
+	if n, ok := rawjson.Int(o.Raw("total_tokens")); ok && n >= 0 {
+		c.total = n
+	}
+	return c, o
+}
+
+// reported tells whether there is any count, and whether one is left out.
+func (c counts) reported() (any, all bool) {
+	return c.prompt >= 0 || c.total >= 0, c.prompt >= 0 && c.total >= 0
+}
+
+// complete gives each count that is left out the other's value: embeddings have
+// no output. Without any, both are n.
+func (c counts) complete(n int64) counts {
+	switch {
+	case c.prompt < 0 && c.total < 0:
+		return counts{n, n}
+	case c.prompt < 0:
+		c.prompt = c.total
+	case c.total < 0:
+		c.total = c.prompt
+	}
+	return c
+}
+
+// add stops at the largest int64: an absurd report must not wrap around.
+func (c counts) add(d counts) counts {
+	return counts{c.prompt + min(d.prompt, math.MaxInt64-c.prompt), c.total + min(d.total, math.MaxInt64-c.total)}
+}
+
+// set is usage with these counts and whatever else it holds.
+func (c counts) set(usage rawjson.Object) rawjson.Edit {
+	return rawjson.Set("usage", usage.Apply(nil,
+		rawjson.Set("prompt_tokens", strconv.AppendInt(nil, c.prompt, 10)),
+		rawjson.Set("total_tokens", strconv.AppendInt(nil, c.total, 10))))
+}
+
+// CompleteUsage gives an answer's usage the one of prompt_tokens and
+// total_tokens that a vendor leaves out, for drivers. It is data itself if there
+// is nothing to do, and fails if data is not one JSON object.
+func CompleteUsage(data []byte) ([]byte, error) {
+	l, err := read(data)
+	if err != nil {
+		return nil, err
+	}
+	c, usage := readCounts(l.object.Raw("usage"))
+	if some, all := c.reported(); !some || all {
+		return data, nil
+	}
+	return l.object.Apply(nil, c.complete(0).set(usage)), nil
 }

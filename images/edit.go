@@ -8,8 +8,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Edit is a request for changed pictures (api.md, Image edit). A field that the
-// API does not name goes into Extra and travels unchanged.
+// Edit is a request for changed pictures. A field that the API does not name
+// goes into Extra and travels unchanged.
 type Edit struct {
 	Model  string
 	Prompt string // what is to change
@@ -115,3 +115,138 @@ func (e *Edit) ReadAnswer(data []byte, requestID string, tokens bool) (Answer, e
 
 // NewTap is [Request.NewTap] of an edit.
 func (e *Edit) NewTap(requestID string, tokens bool) *Tap { return e.request.NewTap(requestID, tokens) }
+
+// The input tokens of one image: the most that a vendor's tables have (a large
+// one in high fidelity), and what the vendor counts for the first tile and for
+// each further one of 512 by 512 pixels in the usual fidelity.
+const (
+	maxImageTokens  = 8_192
+	firstTileTokens = 65
+	nextTileTokens  = 129
+)
+
+// Count is the number of pictures that the request asks for.
+func (e *Edit) Count() int64 { return e.request.Count() }
+
+// InputBound is the most tokens that the prompt can be, images apart: no token
+// is shorter than a byte.
+func (e *Edit) InputBound() int64 {
+	if e.Known() {
+		return e.request.InputBound()
+	}
+	var all int64
+	for i := range e.form.Parts {
+		if p := &e.form.Parts[i]; !isFile(p) && p.Filename == "" {
+			all += p.Size
+		}
+	}
+	return min(all, maxInputTokens) + tokensAround
+}
+
+// ImageInputBound is the most tokens that the images can be.
+func (e *Edit) ImageInputBound() int64 {
+	if !e.request.CountsTokens() {
+		return 0
+	}
+	return maxImageTokens * e.imageCount()
+}
+
+// OutputBound is [Request.OutputBound] of an edit.
+func (e *Edit) OutputBound(perImage int64) int64 { return e.request.OutputBound(perImage) }
+
+// Estimate is about how many tokens the prompt is, and the images.
+func (e *Edit) Estimate() (prompt, images int64) {
+	return e.request.Estimate(), e.request.parsed.imageTokens
+}
+
+// imageCount is the number of images that the model sees.
+func (e *Edit) imageCount() int64 {
+	n := int64(len(e.Images))
+	if e.Mask != nil {
+		n++
+	}
+	return n
+}
+
+// estimate is about how many tokens the images are.
+func (e *Edit) estimate() (tokens int64) {
+	if !e.request.CountsTokens() {
+		return 0
+	}
+	for i := range e.Images {
+		tokens += e.Images[i].tokens()
+	}
+	if e.Mask != nil {
+		tokens += e.Mask.tokens()
+	}
+	return tokens
+}
+
+// tokens is about how many an image is: its shorter side is scaled to one tile.
+func (f *File) tokens() int64 {
+	short, long := min(f.Width, f.Height), max(f.Width, f.Height)
+	if short == 0 {
+		return 0
+	}
+	return min(firstTileTokens+nextTileTokens*((long+short-1)/short), maxImageTokens)
+}
+
+// aliases are the names of qualities that the vendor does not know.
+var aliases = map[string]string{"standard": "medium", "hd": "high"}
+
+// Prepared is the request's body as an upstream gets it: the caller's form but
+// for empty fields, the names and types of the files, and what the public API
+// promises where the vendor has another default or another word.
+func (e *Edit) Prepared() upstream.Body {
+	body := upstream.FormBody(e.form.With(e.parts()))
+	rules := e.request.parsed.family.Edit
+	switch {
+	case rules == nil:
+		return body
+	case !rules.Legacy:
+		body = body.Delete("response_format") // which the vendor refuses: it has but one
+		if word, ok := aliases[e.Quality]; ok {
+			body = body.Set("quality", []byte(strconv.Quote(word)))
+		}
+		if e.Size == "" {
+			body = body.Set("size", []byte(`"auto"`))
+		}
+		return body
+	}
+	if e.ResponseFormat == "" {
+		body = body.Set("response_format", []byte(`"b64_json"`))
+	}
+	if e.Size == "auto" {
+		body = body.Delete("size")
+	}
+	return body
+}
+
+// parts are the form's as a vendor wants them: files by the name and the type of
+// their content, and nothing that is empty.
+func (e *Edit) parts() []upstream.Part {
+	image := imagePart
+	if len(e.Images) > 1 {
+		image = imagesPart
+	}
+	seen := 0
+	parts := make([]upstream.Part, 0, len(e.form.Parts))
+	for i := range e.form.Parts {
+		p := e.form.Parts[i]
+		_, text := textFields[p.Name]
+		switch {
+		case absent(&p), text && p.Size == 0:
+			continue
+		case text:
+			p.Filename, p.ContentType = "", ""
+		case p.Name == maskPart && e.Mask != nil:
+			p.Filename, p.ContentType = e.Mask.vendorName(maskPart), e.Mask.ContentType
+		case isFile(&p) && seen < len(e.Images):
+			f := &e.Images[seen]
+			seen++
+			p.Name, p.Filename, p.ContentType = image, f.vendorName(imagePart+"-"+strconv.Itoa(seen)), f.ContentType
+		}
+		parts = append(parts, p)
+	}
+	return parts
+}

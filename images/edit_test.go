@@ -111,7 +111,7 @@ type editRow struct {
 	param string // of the refusal; empty where there is none
 }
 
-// editRows are the rules of api.md, each with what keeps it and what breaks it.
+// editRows are the rules of edits, each with what keeps it and what breaks it.
 func editRows(t testing.TB) []editRow {
 	square, wide, photo := pngOf(t, 16, 16), pngOf(t, 32, 16), jpegOf(t, 16, 16)
 	webp := webpOf("VP8X", 0, 0, 0, 0, 15, 0, 0, 15, 0, 0)
@@ -291,7 +291,7 @@ func TestAModelWithoutMasksRefusesThem(t *testing.T) {
 	if err != nil || e.Validate() != nil {
 		t.Fatal(err, e.Validate())
 	}
-	e.checkImages(&EditRules{Images: 1, MostBytes: maxImage})
+	e.checkImages(&EditRules{Images: 1, MostBytes: maxImageBytes})
 	var f *fault.Error
 	if err = e.Validate(); !errors.As(err, &f) || f.Param != "mask" || !strings.Contains(f.Message, "takes no mask") {
 		t.Error(err)
@@ -382,7 +382,7 @@ func TestATypedEditObeysTheSameRules(t *testing.T) {
 	if _, err := PathFile(filepath.Dir(path)); err == nil {
 		t.Error("a directory is no file")
 	}
-	if _, err := ReaderFile("", io.LimitReader(endless{}, maxImage+1)); err == nil {
+	if _, err := ReaderFile("", io.LimitReader(endless{}, maxImageBytes+1)); err == nil {
 		t.Error("a file that nobody takes was read")
 	}
 	if _, err := EncodeForm(&Edit{Model: newest, Images: []File{{Size: 1, Open: func() (io.ReadCloser, error) { return nil, os.ErrNotExist }}}}); !fault.Is(err, fault.InternalError) {
@@ -399,11 +399,11 @@ func TestWhatIsHeldForAnEditCoversItsImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.ImageInputBound() != 3*mostShown || e.InputBound() != int64(len("make it blue"))+around || e.OutputBound(0) != 16_384 || e.OutputBound(7) != 7 {
+	if e.ImageInputBound() != 3*maxImageTokens || e.InputBound() != int64(len("make it blue"))+tokensAround || e.OutputBound(0) != 16_384 || e.OutputBound(7) != 7 {
 		t.Errorf("%d, %d, %d", e.ImageInputBound(), e.InputBound(), e.OutputBound(0))
 	}
 	prompt, shown := e.Estimate()
-	if prompt != 4 || shown != 3*baseShown+4*tileShown {
+	if prompt != 4 || shown != 3*firstTileTokens+4*nextTileTokens {
 		t.Errorf("estimated %d and %d", prompt, shown)
 	}
 	low, err := ParseForm(editing(t, first, fields("quality", "standard", "size", "1024x1024")...))
@@ -415,11 +415,11 @@ func TestWhatIsHeldForAnEditCoversItsImages(t *testing.T) {
 		t.Errorf("%d, %d, %v", old.ImageInputBound(), old.OutputBound(0), err)
 	}
 	unknown, err := ParseForm(editing(t, "pixels-9", fields("x", strings.Repeat("x", 1000))...))
-	if err != nil || unknown.InputBound() != 1000+int64(len("pixels-9make it blue"))+around {
+	if err != nil || unknown.InputBound() != 1000+int64(len("pixels-9make it blue"))+tokensAround {
 		t.Errorf("%d, %v", unknown.InputBound(), err)
 	}
 	extreme := File{Width: 65_535, Height: 1}
-	if extreme.tokens() != mostShown {
+	if extreme.tokens() != maxImageTokens {
 		t.Errorf("%d tokens", extreme.tokens())
 	}
 }
@@ -491,7 +491,7 @@ func FuzzParseForm(f *testing.F) {
 			again.OutputBound(0) > e.OutputBound(0) || again.ImageInputBound() != e.ImageInputBound() || again.Stream != e.Stream {
 			t.Fatalf("%q was sent as %+v, %v", data, again, err)
 		}
-		if e.Count() < 1 || e.Count() > mostUnknown || e.InputBound() < 0 || e.OutputBound(0) < 0 {
+		if e.Count() < 1 || e.Count() > maxUnknownImages || e.InputBound() < 0 || e.OutputBound(0) < 0 {
 			t.Fatalf("%q: %d pictures", data, e.Count())
 		}
 	})

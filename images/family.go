@@ -47,8 +47,8 @@ type Cost struct {
 	Tokens  int64
 }
 
-// Families are the models of api.md, Image generation, and those of the image
-// edit table, which generate too, with the limits of their vendor's pages.
+// Families are the models that the gateway knows for the generation and the
+// editing of images, with the limits of their vendor's pages.
 func Families() []Family {
 	return []Family{
 		{
@@ -82,15 +82,15 @@ func Families() []Family {
 // editsOf16 are the rules of the models that take up to 16 images.
 func editsOf16() *EditRules {
 	return &EditRules{
-		Images: 16, Mask: true, Prompt: 32_000, MostBytes: maxImage,
+		Images: 16, Mask: true, Prompt: 32_000, MostBytes: maxImageBytes,
 		Sizes: []string{"auto", "1024x1024", "1024x1536", "1536x1024"},
 	}
 }
 
 // The largest image and mask that the vendor takes, in bytes.
 const (
-	maxImage = 50 << 20
-	maxMask  = 4 << 20
+	maxImageBytes = 50 << 20
+	maxMaskBytes  = 4 << 20
 )
 
 const square = 1024 * 1024

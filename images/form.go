@@ -28,8 +28,8 @@ var textFields = map[string]kind{
 	"response_format": asString, "user": asString, "n": asNumber, "partial_images": asNumber, "output_compression": asNumber, "stream": asBool,
 }
 
-// mostText bounds a text field in bytes.
-const mostText = 1 << 20
+// maxTextField bounds a text field in bytes.
+const maxTextField = 1 << 20
 
 // ParseForm reads a request of which form is the body. It fails with a 400 if
 // the form says something twice that counts, or under another spelling; other
@@ -37,7 +37,7 @@ const mostText = 1 << 20
 // into the form no further. The form must stay open as long as the Edit is used.
 func ParseForm(form *upstream.Form) (*Edit, error) {
 	e := &Edit{form: form, request: &Request{}}
-	if err := spelling(form.Parts); err != nil {
+	if err := checkNames(form.Parts); err != nil {
 		return nil, err
 	}
 	document, err := e.readTexts()
@@ -51,13 +51,13 @@ func ParseForm(form *upstream.Form) (*Edit, error) {
 		return nil, err
 	}
 	e.checkFiles()
-	e.request.parsed.shown = e.estimate()
+	e.request.parsed.imageTokens = e.estimate()
 	return e, nil
 }
 
-// spelling refuses a known name that comes twice or in other letters: the vendor
+// checkNames refuses a known name that comes twice or in other letters: the vendor
 // might read it, and what is billed must be what is sent.
-func spelling(parts []upstream.Part) error {
+func checkNames(parts []upstream.Part) error {
 	seen := make(map[string]bool, len(parts))
 	for i := range parts {
 		name := parts[i].Name
@@ -68,7 +68,7 @@ func spelling(parts []upstream.Part) error {
 		case (known || name == maskPart) && seen[name]:
 			return fault.Invalid(name, fmt.Sprintf("The form has the field %q twice.", name))
 		case !known && name != maskPart:
-			if meant := resembles(name); meant != "" {
+			if meant := knownName(name); meant != "" {
 				return fault.Invalid(meant, fmt.Sprintf("The form has a field %q: spell it %q.", name, meant))
 			}
 		}
@@ -77,9 +77,9 @@ func spelling(parts []upstream.Part) error {
 	return nil
 }
 
-// resembles is the known name of which name is another spelling; empty if there
+// knownName is the known name of which name is another spelling; empty if there
 // is none.
-func resembles(name string) string {
+func knownName(name string) string {
 	plain, _, _ := strings.Cut(strings.ToLower(name), "[")
 	plain = strings.TrimSpace(plain)
 	if _, known := textFields[plain]; known || plain == imagePart || plain == maskPart {
@@ -103,13 +103,13 @@ func (e *Edit) readTexts() ([]byte, error) {
 	for i := range e.form.Parts {
 		p := &e.form.Parts[i]
 		kind, known := textFields[p.Name]
-		if isFile(p) || absent(p) || p.Size == 0 && known || !known && (p.Filename != "" || p.Size > mostText) {
+		if isFile(p) || absent(p) || p.Size == 0 && known || !known && (p.Filename != "" || p.Size > maxTextField) {
 			continue
 		}
-		value, err := p.Text(mostText)
+		value, err := p.Text(maxTextField)
 		switch {
 		case errors.Is(err, upstream.ErrPartTooLong):
-			return nil, fault.Invalid(p.Name, fmt.Sprintf("%q is longer than %d bytes.", p.Name, mostText))
+			return nil, fault.Invalid(p.Name, fmt.Sprintf("%q is longer than %d bytes.", p.Name, maxTextField))
 		case err != nil:
 			return nil, fault.Wrap(fault.InternalError, "The gateway cannot read the form any more.", err)
 		case !known:
@@ -160,7 +160,7 @@ func (e *Edit) check(document []byte) error {
 	f := &r.parsed.family
 	switch {
 	case f.Edit == nil && r.parsed.known, f.Messages:
-		r.parsed.problem.Refuse("model", fmt.Sprintf("The model %q serves another endpoint: it takes its images at /v1/images/generations.", clip(r.Model)))
+		r.parsed.problem.Refuse("model", fmt.Sprintf("The model %q serves another endpoint: it takes its images at /v1/images/generations.", rawjson.Truncate(r.Model, maxQuoted)))
 	case r.parsed.known:
 		f.Sizes = f.Edit.Sizes
 		if string(o.Raw("n")) == "0" { // some SDKs send what was not set
@@ -170,15 +170,15 @@ func (e *Edit) check(document []byte) error {
 	}
 	f.Messages = false
 	r.read()
-	e.take()
+	e.copyFields()
 	if f.Edit != nil {
 		e.checkTexts(f.Edit)
 	}
 	return nil
 }
 
-// take copies the fields that were read.
-func (e *Edit) take() {
+// copyFields copies the fields that were read.
+func (e *Edit) copyFields() {
 	r := e.request
 	e.Model, e.Prompt, e.N, e.Size, e.Quality, e.User = r.Model, r.Prompt, r.N, r.Size, r.Quality, r.User
 	e.Background, e.OutputFormat, e.ResponseFormat = r.Background, r.OutputFormat, r.ResponseFormat
@@ -207,5 +207,80 @@ func (e *Edit) checkTexts(rules *EditRules) {
 	}
 	if e.Stream {
 		p.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, e.Model))
+	}
+}
+
+// readFiles finds the images and the mask and reads their headers.
+func (e *Edit) readFiles() error {
+	p := &e.request.parsed.problem
+	for i := range e.form.Parts {
+		part := &e.form.Parts[i]
+		if !isFile(part) || absent(part) {
+			continue
+		}
+		f := fileOf(part)
+		err := f.read()
+		var unfit InvalidImageError
+		switch {
+		case errors.As(err, &unfit):
+			p.Refuse(part.Name, fmt.Sprintf("The file %q in %q cannot be used: %s.", rawjson.Truncate(f.Name, maxQuoted), part.Name, unfit))
+		case err != nil:
+			return fault.Wrap(fault.InternalError, "The gateway cannot read the form any more.", err)
+		}
+		if part.Name == maskPart {
+			e.Mask = &f
+		} else {
+			e.Images = append(e.Images, f)
+		}
+	}
+	return nil
+}
+
+// checkFiles are the rules of the images and the mask.
+func (e *Edit) checkFiles() {
+	p := &e.request.parsed.problem
+	if len(e.Images) == 0 {
+		p.Refuse(imagePart, `"image" is missing: it is the file that is to be changed.`)
+		return
+	}
+	if rules := e.request.parsed.family.Edit; rules != nil {
+		e.checkImages(rules)
+	}
+	if e.Mask == nil {
+		return
+	}
+	first := &e.Images[0]
+	switch m := e.Mask; {
+	case m.ContentType != PNG:
+		p.Refuse(maskPart, `"mask" must be a PNG file, whose transparent area is what is to be changed.`)
+	case m.Size > maxMaskBytes:
+		p.Refuse(maskPart, fmt.Sprintf("The mask is larger than %d bytes.", maxMaskBytes))
+	case m.Width != first.Width || m.Height != first.Height:
+		p.Fail(&fault.Error{
+			Code: fault.InvalidMask, Param: maskPart,
+			Message: fmt.Sprintf("The mask is %d by %d pixels large and the image %d by %d: they must be of the same size.", m.Width, m.Height, first.Width, first.Height),
+		})
+	}
+}
+
+// checkImages are those that depend on the family.
+func (e *Edit) checkImages(rules *EditRules) {
+	p := &e.request.parsed.problem
+	switch {
+	case len(e.Images) > rules.Images && rules.Images == 1:
+		p.Refuse(imagePart, fmt.Sprintf("The model %q takes one image, not %d.", e.Model, len(e.Images)))
+	case len(e.Images) > rules.Images:
+		p.Refuse(imagePart, fmt.Sprintf("The model %q takes at most %d images, not %d.", e.Model, rules.Images, len(e.Images)))
+	case e.Mask != nil && !rules.Mask:
+		p.Refuse(maskPart, fmt.Sprintf("The model %q takes no mask.", e.Model))
+	}
+	for i := range e.Images {
+		f := &e.Images[i]
+		switch {
+		case f.Size > rules.MostBytes:
+			p.Refuse(imagePart, fmt.Sprintf("The image is larger than the %d bytes that the model %q takes.", rules.MostBytes, e.Model))
+		case rules.Legacy && (f.ContentType != PNG || f.Width != f.Height):
+			p.Refuse(imagePart, fmt.Sprintf("The model %q takes square PNG files only.", e.Model))
+		}
 	}
 }

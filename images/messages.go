@@ -12,7 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rule"
 )
 
-// parameters is the table of the alpha family's parameters (api.md).
+// parameters is the table of the alpha family's parameters.
 var parameters = rule.Table{
 	{Name: "size", Check: rule.String()},
 	{Name: "n", Check: rule.Check{Text: "1: a call makes one picture", OK: func(raw []byte) bool { return string(raw) == "1" }}},
@@ -23,15 +23,15 @@ var parameters = rule.Table{
 }
 
 // inside are the rules of the names directly in `input`, which the alpha family
-// obeys beside those of every body (decisions.md, Bodies), and in its messages and
-// blocks: of two texts or pictures the upstream might draw the other one.
+// obeys beside those of every body, and in its messages and blocks: of two
+// texts or pictures the upstream might draw the other one.
 var inside = &rawjson.Rules{Unique: true, Billed: append([]string{"role", "text", "image", "url"}, rule.Body.Billed...)}
 
 // readMessages reads and checks the form of `input.messages`.
 func (r *Request) readMessages() error {
 	o := &r.parsed.object
 	if string(o.Raw("stream")) == "true" {
-		r.parsed.problem.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, clip(r.Model)))
+		r.parsed.problem.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, rawjson.Truncate(r.Model, maxQuoted)))
 	}
 	if err := r.readInput(); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (r *Request) readInput() error {
 		}
 		return rule.Unacceptable(err)
 	}
-	message, ok := sole(input.Raw("messages"))
+	message, ok := onlyElement(input.Raw("messages"))
 	if !ok {
 		r.parsed.problem.Note("input.messages", `an array of exactly one message, of role "user"`)
 		return nil
@@ -82,8 +82,8 @@ func start(o *rawjson.Object, name string) int64 {
 	return 0
 }
 
-// sole is the only element of an array; false if there is not exactly one.
-func sole(raw []byte) (element []byte, ok bool) {
+// onlyElement is the only element of an array; false if there is not exactly one.
+func onlyElement(raw []byte) (element []byte, ok bool) {
 	count := rawjson.Each(raw, func(_ int, at rawjson.Span) { element = at.Of(raw) })
 	return element, count == 1
 }

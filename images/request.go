@@ -4,7 +4,11 @@
 package images
 
 import (
+	"context"
 	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -12,13 +16,13 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a request for pictures (api.md, Image generation). Models whose
-// ids begin with "alpha-" take Input and Parameters, all others Prompt and what
-// follows it. A field that the API does not name goes into Extra and travels
-// unchanged.
+// Request is a request for pictures. Models whose ids begin with "alpha-" take
+// Input and Parameters, all others Prompt and what follows it. A field that the
+// API does not name goes into Extra and travels unchanged.
 type Request struct {
 	Model string `json:"model"`
 
@@ -75,20 +79,19 @@ type Parameters struct {
 
 // parsed is what Parse finds besides the fields.
 type parsed struct {
-	body       upstream.Body
-	object     rawjson.Object
-	parameters rawjson.Object // of a form that has them
-	problem    rule.Problem   // the first rule that the request breaks
-	family     Family
-	row        Model
-	known      bool  // a table describes the model
-	shown      int64 // about how many tokens the images of an edit are
+	body        upstream.Body
+	object      rawjson.Object
+	parameters  rawjson.Object // of a form that has them
+	problem     rule.Problem   // the first rule that the request breaks
+	family      Family
+	row         Model
+	known       bool  // a table describes the model
+	imageTokens int64 // about how many tokens the images of an edit are
 }
 
 // Parse reads a request body. It fails with a 400 that names the byte offset if
-// data is not one strict JSON object (decisions.md, Bodies); other rules are for
-// [Request.Validate]. The Request refers to data, which must not change any
-// more.
+// data is not one strict JSON object; other rules are for [Request.Validate].
+// The Request refers to data, which must not change any more.
 func Parse(data []byte) (*Request, error) {
 	r := &Request{}
 	o, err := rule.ReadSmall(data)
@@ -144,7 +147,7 @@ func (r *Request) Validate() error {
 }
 
 // UnknownModel is the endpoint's answer to a model that does not exist: 400,
-// not 404 (decisions.md, Error bodies).
+// not 404.
 func UnknownModel(model string) error {
 	const most = 100
 	if len(model) > most {
@@ -164,7 +167,8 @@ func (r *Request) Field(name string) []byte { return r.parsed.object.Raw(name) }
 func (r *Request) Source() []byte { return r.parsed.object.Src }
 
 // Prepared is the request's body as an upstream gets it: the caller's, but for
-// the defaults of api.md that the alpha family's upstream does not have.
+// the defaults of the public API that the alpha family's upstream does not
+// have.
 func (r *Request) Prepared() upstream.Body {
 	p := &r.parsed
 	if !p.known || !p.family.Messages {
@@ -186,4 +190,152 @@ func (r *Request) Prepared() upstream.Body {
 		return p.body.Set("parameters", given.Apply(nil, add...))
 	}
 	return p.body
+}
+
+// common are the rules of every model, whatever its form: what names it and what
+// decides how the answer comes.
+var common = rule.Table{
+	{Name: "model", Check: rule.ModelID()},
+	{Name: "stream", Check: rule.Bool()},
+}
+
+// maxUnknownImages are the pictures that one call may ask of a model that no table
+// describes.
+const maxUnknownImages = 100
+
+// pictures is the rule of how many, where no table says more.
+var pictures = rule.Table{{Name: "n", Check: rule.Integer(1, maxUnknownImages)}}
+
+// openAI is the table of OpenAI's form.
+var openAI = rule.Table{
+	{Name: "prompt", Check: rule.NonEmptyString()},
+	{Name: "n", Check: rule.Integer(1, 10)},
+	{Name: "size", Check: rule.Check{Text: `"auto" or a width and a height such as "1024x1024"`, OK: isSize}},
+	{Name: "quality", Check: rule.OneOf("auto", "low", "medium", "high", "standard", "hd")},
+	{Name: "background", Check: rule.OneOf("transparent", "opaque", "auto")},
+	{Name: "output_format", Check: rule.OneOf("png", "jpeg", "webp")},
+	{Name: "output_compression", Check: rule.Integer(0, 100)},
+	{Name: "response_format", Check: rule.OneOf("b64_json", "url")},
+	{Name: "partial_images", Check: rule.Integer(0, 3)},
+	{Name: "user", Check: rule.String()},
+}
+
+var sized = regexp.MustCompile(`^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$`)
+
+func isSize(raw []byte) bool {
+	s, ok := rawjson.String(raw)
+	return ok && (s == "auto" || sized.MatchString(s))
+}
+
+// read fills the fields of OpenAI's form and checks what depends on the model.
+// What is wrong in kind was noted, or is the business of a model that no table
+// describes, and stays unread.
+func (r *Request) read() {
+	o := &r.parsed.object
+	for name, to := range map[string]*string{
+		"prompt": &r.Prompt, "size": &r.Size, "quality": &r.Quality, "background": &r.Background,
+		"output_format": &r.OutputFormat, "response_format": &r.ResponseFormat, "user": &r.User,
+	} {
+		*to, _ = rawjson.String(o.Raw(name))
+	}
+	r.N, _ = rawjson.Int(o.Raw("n"))
+	r.PartialImages, _ = rawjson.Int(o.Raw("partial_images"))
+	r.Stream = string(o.Raw("stream")) == "true"
+	if n, ok := rawjson.Int(o.Raw("output_compression")); ok {
+		r.OutputCompression = &n
+	}
+	if r.Stream && r.N > 1 {
+		r.parsed.problem.Refuse("n", `"n" must be 1 where "stream" is true: ask for several pictures without "stream".`)
+	}
+	if !r.parsed.known {
+		r.parsed.problem.AllObey(pictures, o, "")
+		return
+	}
+	if r.Prompt == "" {
+		r.parsed.problem.Refuse("prompt", `"prompt" is missing: it says what the picture is to show.`)
+	}
+	r.checkSize("size", r.Size)
+	if r.Background == "transparent" && r.OutputFormat == "jpeg" {
+		r.parsed.problem.Refuse("background", `"background" can be "transparent" only where "output_format" is "png" or "webp".`)
+	}
+}
+
+// checkSize checks a size against the family's list.
+func (r *Request) checkSize(param, size string) {
+	allowed := r.parsed.family.Sizes
+	if size == "" || len(allowed) == 0 {
+		return
+	}
+	for _, s := range allowed {
+		if s == size {
+			return
+		}
+	}
+	r.parsed.problem.Refuse(param, fmt.Sprintf("The model %q makes pictures of the sizes %s, not %q.", r.Model, rule.Words(allowed), rawjson.Truncate(size, maxQuoted)))
+}
+
+// maxQuoted is how many bytes a message repeats of a caller's text.
+const maxQuoted = 100
+
+// Pixels are the sides of a size that is written "1024x1024" or "1024*1024";
+// false if it names none.
+func Pixels(size string) (width, height int64, ok bool) {
+	w, h, ok := strings.Cut(strings.Replace(size, "*", "x", 1), "x")
+	if !ok {
+		return 0, 0, false
+	}
+	width, err1 := strconv.ParseInt(w, 10, 32)
+	height, err2 := strconv.ParseInt(h, 10, 32)
+	return width, height, err1 == nil && err2 == nil && width > 0 && height > 0
+}
+
+// Unpriced refuses the first member that chooses another model or account than
+// the gateway has priced, unless pass lets it through. pass gets the name as the
+// table spells it and as the caller does.
+func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
+	return rule.CheckRouting(&r.parsed.object, rule.Other, pass)
+}
+
+// Unpriced is [Request.Unpriced] of an edit's form.
+func (e *Edit) Unpriced(pass func(name, spelled string) bool) error {
+	for i := range e.form.Parts {
+		p := &e.form.Parts[i]
+		if p.Size == 0 {
+			continue
+		}
+		if err := rule.CheckRoutingField(p.Name, pass); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Handler makes pictures in Go. It is safe for concurrent use. An error that is
+// a *fault.Error reaches the caller as it is; any other becomes an internal
+// error that tells nothing. The request is read-only.
+type Handler func(ctx context.Context, r *Request) (*Response, error)
+
+// Serve makes an upstream of a Go function. It does not stream: a call for a
+// stream is refused.
+func Serve(h Handler) upstream.Upstream {
+	return serve.Function[Request, Response]{Op: upstream.GenerateImage, Read: serve.Parsed(Parse), Answer: h}
+}
+
+// EditHandler changes pictures in Go. It is as a [Handler] is; the files of the
+// edit can be opened until it returns.
+type EditHandler func(ctx context.Context, e *Edit) (*Response, error)
+
+// ServeEdits makes an upstream of a Go function that changes pictures. It does
+// not stream: a call for a stream is refused.
+func ServeEdits(h EditHandler) upstream.Upstream {
+	return serve.Function[Edit, Response]{Op: upstream.EditImage, Read: readEdit, Answer: h}
+}
+
+// readEdit reads the form of a call.
+func readEdit(call *upstream.Call) (*Edit, error) {
+	form := call.Body.Form()
+	if form == nil {
+		return nil, fault.New(fault.InternalError, "The body of an edit is no form.")
+	}
+	return ParseForm(form)
 }

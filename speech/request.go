@@ -6,7 +6,9 @@ package speech
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -17,8 +19,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a request for speech (api.md, Speech request). A field that the
-// API does not name goes into Extra and travels unchanged.
+// Request is a request for speech. A field that the API does not name goes into
+// Extra and travels unchanged.
 type Request struct {
 	Model          string  `json:"model"`
 	Input          string  `json:"input"` // the text to speak
@@ -43,8 +45,9 @@ type parsed struct {
 	problem rule.Problem // the first rule that the request breaks
 }
 
-// fields is the table of api.md. The voice of a model that no table describes
-// may be an object, which names one that was made by its owner.
+// fields is the table of the fields and their rules. The voice of a model that
+// no table describes may be an object, which names one that was made by its
+// owner.
 var fields = rule.Table{
 	{Name: "model", Check: rule.ModelID()},
 	{Name: "input", Check: rule.String()},
@@ -55,9 +58,9 @@ var fields = rule.Table{
 }
 
 // Parse reads a request body in one pass. It fails with a 400 that names the
-// byte offset if data is not one strict JSON object (decisions.md, Bodies);
-// other rules are for [Request.Validate]. The Request refers to data, which
-// must not change any more.
+// byte offset if data is not one strict JSON object; other rules are for
+// [Request.Validate]. The Request refers to data, which must not change any
+// more.
 func Parse(data []byte) (*Request, error) {
 	r := &Request{}
 	o, err := rule.ReadSmall(data)
@@ -106,7 +109,7 @@ func (r *Request) Validate(voices []string) error {
 		return rule.NoModel()
 	}
 	if strings.TrimSpace(r.Input) == "" {
-		return mismatch("input", `"input" is empty: it is the text to speak.`)
+		return endpointMismatch("input", `"input" is empty: it is the text to speak.`)
 	}
 	f, _ := family(r.Model)
 	if err := r.checkFormat(f); err != nil {
@@ -115,7 +118,7 @@ func (r *Request) Validate(voices []string) error {
 	if r.Instructions != "" && !f.Instructed {
 		return fault.Invalid("instructions", fmt.Sprintf("The model %q takes no \"instructions\"; alpha3-tts-instruct-flash does.", r.Model))
 	}
-	_, err := r.preset(voices)
+	_, err := r.selectVoice(voices)
 	return err
 }
 
@@ -132,18 +135,19 @@ func (r *Request) checkFormat(f Family) error {
 	return nil
 }
 
-// mismatch is the refusal that api.md has for what this endpoint cannot speak.
-func mismatch(param, message string) *fault.Error {
+// endpointMismatch is the refusal that the public API has for what this endpoint cannot
+// speak.
+func endpointMismatch(param, message string) *fault.Error {
 	return &fault.Error{Code: fault.EndpointModelMismatch, Param: param, Message: message}
 }
 
 // UnknownModel is the refusal of a model that there is not.
 func UnknownModel(model string) error {
-	return mismatch("model", fmt.Sprintf("There is no model %.64q for speech; GET /v1/models lists those that there are.", model))
+	return endpointMismatch("model", fmt.Sprintf("There is no model %.64q for speech; GET /v1/models lists those that there are.", model))
 }
 
-// Unspeakable is the refusal of an MP3 that cannot be made.
-func Unspeakable(why error) error {
+// CannotEncode is the refusal of an MP3 that cannot be made.
+func CannotEncode(why error) error {
 	return fault.Wrap(fault.InvalidRequest,
 		`This model gives WAV, and this server cannot make an MP3 of it: ask for "response_format": "wav".`, why).With(func(e *fault.Error) { e.Param = "response_format" })
 }
@@ -182,7 +186,7 @@ func (r *Request) Source() []byte { return r.parsed.object.Src }
 // default voice where it names none of the model's.
 func (r *Request) Prepared(voices []string) *Request {
 	p := *r
-	voice, _ := r.preset(voices)
+	voice, _ := r.selectVoice(voices)
 	if voice != r.Voice {
 		p.Voice = voice
 		p.parsed.body = p.parsed.body.Set("voice", rawjson.Quote(nil, voice))
@@ -192,3 +196,107 @@ func (r *Request) Prepared(voices []string) *Request {
 
 // Body is the request's body as an upstream gets it.
 func (r *Request) Body() upstream.Body { return r.parsed.body }
+
+// Family is a group of models that obey the same rules.
+type Family struct {
+	Models []string // public ids
+	// Formats are the values of response_format; none if the field is refused.
+	Formats []string
+	// Default is the format of an answer where the request names none.
+	Default string
+	// Instructed says that `instructions` are taken.
+	Instructed bool
+	// Limit is the most characters of one upstream call; 0 means no limit.
+	Limit int
+	// Voices are the preset voices, of which the first is the default; none if
+	// whatever the request names is passed on.
+	Voices []string
+}
+
+// Families are the models that the gateway knows, with the limits and voices of
+// their vendor's page.
+func Families() []Family {
+	const limit = 600
+	return []Family{
+		{
+			Models: []string{"alpha3-tts-flash"}, Formats: []string{MP3, WAV}, Default: MP3,
+			Limit: limit, Voices: slices.Concat(commonVoices(), flashVoices()),
+		},
+		{Models: []string{"alpha3-tts-instruct-flash"}, Default: WAV, Instructed: true, Limit: limit, Voices: commonVoices()},
+	}
+}
+
+func commonVoices() []string {
+	return []string{
+		"Cherry", "Serena", "Ethan", "Chelsie", "Momo", "Vivian", "Moon", "Maia", "Kai", "Nofish", "Bella", "Eldric Sage",
+		"Mia", "Mochi", "Bellona", "Vincent", "Bunny", "Neil", "Elias", "Arthur", "Nini", "Seren", "Pip", "Stella",
+	}
+}
+
+func flashVoices() []string {
+	return []string{
+		"Jennifer", "Ryan", "Katerina", "Aiden", "Bodega", "Sonrisa", "Alek", "Dolce", "Sohee", "Ono Anna", "Lenn", "Emilien",
+		"Andre", "Radio Gol", "Jada", "Dylan", "Li", "Marcus", "Roy", "Peter", "Sunny", "Eric", "Rocky", "Kiki",
+	}
+}
+
+// openAIVoices are the names that OpenAI's clients send; they mean the default
+// preset of a model that has presets.
+func openAIVoices() []string {
+	return []string{
+		"alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse",
+	}
+}
+
+// families are [Families], made once: nobody changes them.
+var families = sync.OnceValue(Families)
+
+// family is the model's; for one that no table describes it is OpenAI's.
+func family(model string) (f Family, known bool) {
+	for _, f := range families() {
+		if slices.Contains(f.Models, model) {
+			return f, true
+		}
+	}
+	return Family{Formats: slices.Clone(formats), Default: MP3, Instructed: true}, false
+}
+
+// selectVoice is the voice that speaks: the one that the request names, or the
+// default preset where it names none or one of OpenAI's. listed are the voices
+// that the operator gives the model; nil means its family's. Without any, the
+// voice is the upstream's business.
+func (r *Request) selectVoice(listed []string) (string, error) {
+	if listed == nil {
+		f, _ := family(r.Model)
+		listed = f.Voices
+	}
+	raw := r.parsed.object.Raw("voice")
+	switch {
+	case len(listed) == 0:
+		return r.Voice, checkPassedVoice(raw)
+	case rawjson.IsNull(raw):
+		return listed[0], nil
+	case raw[0] != '"':
+		return "", endpointMismatch("voice", "\"voice\" must be a string, the name of a preset voice.")
+	case r.Voice == "", slices.Contains(openAIVoices(), r.Voice) && !slices.Contains(listed, r.Voice):
+		return listed[0], nil
+	case slices.Contains(listed, r.Voice):
+		return r.Voice, nil
+	}
+	return "", endpointMismatch("voice", fmt.Sprintf("The model %q has no voice %.64q; it has %s.", r.Model, r.Voice, rule.Words(listed)))
+}
+
+// checkPassedVoice reports whether a voice can be passed on: a name, or an object.
+func checkPassedVoice(raw []byte) error {
+	if rawjson.IsNull(raw) || raw[0] == '"' || raw[0] == '{' {
+		return nil
+	}
+	return endpointMismatch("voice", "\"voice\" must be a string or an object.")
+}
+
+// Unpriced refuses the first member that chooses another model or account than
+// the gateway has priced, unless pass lets it through. pass gets the name as the
+// table spells it and as the caller does.
+func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
+	return rule.CheckRouting(&r.parsed.object, rule.Other, pass)
+}

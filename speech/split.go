@@ -22,11 +22,11 @@ func (r *Request) Split(limit int) []Part {
 		f, _ := family(r.Model)
 		limit = f.Limit
 	}
-	if limit == 0 || r.Characters() <= int64(limit) || !joins(r.Format()) {
+	if limit == 0 || r.Characters() <= int64(limit) || !joinable(r.Format()) {
 		return []Part{{r, r.Characters()}}
 	}
 	var parts []Part
-	for _, p := range cut(r.Input, limit) {
+	for _, p := range splitText(r.Input, limit) {
 		part := *r
 		part.Input = p.text
 		part.parsed.body = r.parsed.body.Set("input", rawjson.Quote(nil, p.text))
@@ -35,9 +35,9 @@ func (r *Request) Split(limit int) []Part {
 	return parts
 }
 
-// joins reports whether two files of a format make one by following each other,
+// joinable reports whether two files of a format make one by following each other,
 // WAV by its samples.
-func joins(format string) bool {
+func joinable(format string) bool {
 	return format == WAV || format == MP3 || format == "pcm" || format == "aac"
 }
 
@@ -47,13 +47,13 @@ type piece struct {
 	characters int64
 }
 
-// cut cuts a text behind the ends of sentences, else at white space, else where
+// splitText cuts a text behind the ends of sentences, else at white space, else where
 // it must.
-func cut(text string, limit int) []piece {
+func splitText(text string, limit int) []piece {
 	var pieces []piece
 	silent := int64(0) // white space in front of the first piece
 	for text != "" {
-		n := boundary(text, limit)
+		n := pieceLength(text, limit)
 		p := piece{strings.TrimSpace(text[:n]), int64(utf8.RuneCountInString(text[:n]))}
 		text = text[n:]
 		switch {
@@ -70,14 +70,14 @@ func cut(text string, limit int) []piece {
 	return pieces
 }
 
-// boundary is how many bytes of the text the next piece has.
-func boundary(text string, limit int) int {
+// pieceLength is how many bytes of the text the next piece has.
+func pieceLength(text string, limit int) int {
 	sentence, space, hard := 0, 0, 0
 	count := 0
 	ended := false // a sentence has, if white space follows
 	before := rune(0)
 	for i, r := range text {
-		if !clings(r) && before != joiner {
+		if !combines(r) && before != joiner {
 			hard = i
 		}
 		blank := unicode.IsSpace(r)
@@ -88,7 +88,7 @@ func boundary(text string, limit int) int {
 			}
 		}
 		if count == limit {
-			return choose(sentence, space, hard, i)
+			return chooseBoundary(sentence, space, hard, i)
 		}
 		next := i + utf8.RuneLen(r)
 		if blank {
@@ -106,9 +106,9 @@ func boundary(text string, limit int) int {
 	return len(text)
 }
 
-// choose prefers the end of a sentence in the second half of what fits, which
+// chooseBoundary prefers the end of a sentence in the second half of what fits, which
 // is end bytes, then white space, then a place where no sign is torn.
-func choose(sentence, space, hard, end int) int {
+func chooseBoundary(sentence, space, hard, end int) int {
 	switch {
 	case sentence > end/2:
 		return sentence
@@ -125,7 +125,7 @@ func choose(sentence, space, hard, end int) int {
 // joiner makes one sign of those beside it.
 const joiner = '\u200d'
 
-// clings reports whether a rune belongs to the one before it.
-func clings(r rune) bool {
+// combines reports whether a rune belongs to the one before it.
+func combines(r rune) bool {
 	return unicode.Is(unicode.M, r) || r == joiner
 }

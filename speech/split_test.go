@@ -28,7 +28,7 @@ func TestATextIsCutBehindSentencesThenAtSpacesThenWhereItMust(t *testing.T) {
 		{"short", 5, "short"},
 	} {
 		var got []string
-		for _, p := range cut(row.text, row.limit) {
+		for _, p := range splitText(row.text, row.limit) {
 			got = append(got, p.text)
 		}
 		if s := strings.Join(got, "|"); s != row.want {
@@ -46,7 +46,7 @@ func TestNoCharacterIsLostOrBilledTwice(t *testing.T) {
 		}
 		var sum int64
 		var words []string
-		for _, p := range cut(text, limit) {
+		for _, p := range splitText(text, limit) {
 			if n := utf8.RuneCountInString(p.text); n > limit || n == 0 {
 				t.Fatalf("a piece of %d characters: %q", n, p.text)
 			}

@@ -39,12 +39,12 @@ func (b *batch) admit(n *video.CreateTask) error {
 	if !n.Retried {
 		for _, r := range b.tasks.alike[hex.EncodeToString(n.Task.Fingerprint[:])] {
 			if r.repeats(n, b.now) {
-				return video.Repeated(&r.Task)
+				return video.ErrDuplicate(&r.Task)
 			}
 		}
 	}
 	if n.Most > 0 && b.tasks.open[ownKey{n.Task.Account, n.Task.Key}] >= n.Most {
-		return video.TooMany(n.Most)
+		return video.ErrTooManyTasks(n.Most)
 	}
 	return nil
 }

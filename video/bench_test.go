@@ -20,7 +20,7 @@ func BenchmarkASubmissionIsParsedAndPrepared(b *testing.B) {
 	body := least("beta2.7-t2v").json(b)
 	for b.Loop() {
 		r, err := Parse(body)
-		if err != nil || r.Validate(Facts{}) != nil {
+		if err != nil || r.Validate(ModelConfig{}) != nil {
 			b.Fatal(err)
 		}
 		if _, err := r.Prepared().Bytes(); err != nil {

@@ -29,7 +29,7 @@ func FuzzParse(f *testing.F) {
 		before := bytes.Clone(data)
 		r, err := Parse(data)
 		if err == nil {
-			err = r.Validate(Facts{Price: all})
+			err = r.Validate(ModelConfig{Price: all})
 		}
 		if err != nil {
 			var e *fault.Error
@@ -54,7 +54,7 @@ func FuzzParse(f *testing.F) {
 		}
 		again, err := Parse(sent)
 		if err == nil {
-			err = again.Validate(Facts{Price: all})
+			err = again.Validate(ModelConfig{Price: all})
 		}
 		if err != nil || again.Model != r.Model || again.parsed.asked.seconds != r.parsed.asked.seconds {
 			t.Fatalf("%q was sent as %q, which is %v", data, sent, err)
@@ -88,7 +88,7 @@ func FuzzAdvance(f *testing.F) {
 		if err := jsonv2.Unmarshal(record, &shown, jsontext.AllowDuplicateNames(true)); err != nil || shown.Status != m.Task.State.Public() {
 			t.Fatalf("%q: the record is %q, %v", data, record, err)
 		}
-		if u := m.Task.Spent(nil); min(u.Output, u.Seconds) < 0 || u.Output > 800 || u.Seconds > before.Bound.Seconds {
+		if u := m.Task.BilledUsage(nil); min(u.Output, u.Seconds) < 0 || u.Output > 800 || u.Seconds > before.Bound.Seconds {
 			t.Fatalf("%q: %+v", data, u)
 		}
 	})

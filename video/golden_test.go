@@ -24,8 +24,8 @@ func TestTheFamiliesAreThese(t *testing.T) {
 		if row.Durations != nil {
 			lengths = fmt.Sprint(row.Durations, " s")
 		}
-		if row.Clip != 0 {
-			lengths += fmt.Sprintf(", %d with a reference video", row.Clip)
+		if row.LongestWithReference != 0 {
+			lengths += fmt.Sprintf(", %d with a reference video", row.LongestWithReference)
 		}
 		resolutions := strings.Join(row.Resolutions, " ")
 		if row.Priced {
@@ -84,7 +84,7 @@ func TestEveryModelObeysEveryRule(t *testing.T) {
 	for i := range models {
 		fmt.Fprintf(&b, "%3d", i+1)
 	}
-	facts := Facts{Ratios: []string{"16:9", "adaptive"}, Priorities: []string{"low"}, Price: price(t, map[string]string{
+	facts := ModelConfig{Ratios: []string{"16:9", "adaptive"}, Priorities: []string{"low"}, Price: price(t, map[string]string{
 		"480p": "1", "720p": "1", "1080p": "1", "480p+audio": "1", "720p+audio": "1", "1080p+audio": "1", "720p+draft": "1",
 	})}
 	for _, c := range cases() {

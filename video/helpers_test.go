@@ -95,7 +95,7 @@ func newPrice(t testing.TB, rates ...billing.Rate) *billing.Price {
 }
 
 // refused is the fault of a body; nil if it is good.
-func refused(data []byte, f Facts) *fault.Error {
+func refused(data []byte, f ModelConfig) *fault.Error {
 	r, err := Parse(data)
 	if err == nil {
 		err = r.Validate(f)

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
@@ -20,7 +21,7 @@ func (t *Task) PublicID() string {
 	return t.UpstreamID
 }
 
-// Record is the task as the API shows it, a JSON object (decisions.md, Video).
+// Record is the task as the API shows it, a JSON object.
 func (t *Task) Record() []byte {
 	b := member(nil, "id", rawjson.Quote(nil, t.PublicID()))
 	b = member(b, "object", []byte(`"video.generation"`))
@@ -51,15 +52,15 @@ func (t *Task) Record() []byte {
 		b = member(b, "error", append(failure, '}'))
 	}
 	for _, m := range answer.Members {
-		if !slices.Contains(placed, m.Name) && !slices.Contains(owned, m.Name) {
+		if !slices.Contains(placedMembers, m.Name) && !slices.Contains(gatewayMembers, m.Name) {
 			b = member(b, m.Name, m.Value.Of(answer.Src))
 		}
 	}
 	return append(b, '}')
 }
 
-// placed are the members of an answer that a record has in a place of their own.
-var placed = []string{"content", "usage", "seed"}
+// placedMembers are the members of an answer that a record has in a place of their own.
+var placedMembers = []string{"content", "usage", "seed"}
 
 // seed is the one that was used, or else asked for.
 func (t *Task) seed(answer *rawjson.Object) []byte {
@@ -90,4 +91,65 @@ func (t *Task) Response() (*Response, error) {
 	err := json.Unmarshal(raw, r, jsontext.AllowDuplicateNames(true)) // as upstreams may
 	r.Raw = raw
 	return r, err
+}
+
+// Response is the record of a video task. Fields that the API does not name are
+// in Extra, here and in its parts.
+type Response struct {
+	ID        string         `json:"id"`
+	Object    string         `json:"object"` // "video.generation"
+	Model     string         `json:"model"`  // public id
+	Status    State          `json:"status"`
+	CreatedAt int64          `json:"created_at"` // Unix seconds, as are those below
+	UpdatedAt int64          `json:"updated_at"`
+	ExpiresAt int64          `json:"expires_at,omitzero"` // when the task ends if the video is not there
+	Content   []Output       `json:"content,omitzero"`    // of a task that succeeded
+	Usage     jsontext.Value `json:"usage,omitzero"`      // the upstream's own count, an object
+	Seed      jsontext.Value `json:"seed,omitzero"`
+	Error     *Failure       `json:"error,omitzero"` // of a task that failed or expired
+	Extra     jsontext.Value `json:",embed"`
+
+	// Raw is the record as JSON.
+	Raw jsontext.Value `json:"-"`
+	// RequestID is the gateway's id of the call, by which its receipt is found.
+	RequestID string `json:"-"`
+	// Charge is what the video cost the account; zero until it is there.
+	Charge billing.Money `json:"-"`
+	// Dropped are request fields that the upstream refuses and did not get.
+	Dropped []string `json:"-"`
+}
+
+// Output is one video: the address where it can be fetched for 24 hours.
+type Output struct {
+	VideoURL     string         `json:"video_url,omitzero"`
+	LastFrameURL string         `json:"last_frame_url,omitzero"`
+	Extra        jsontext.Value `json:",embed"`
+}
+
+// URL is the address of the video; empty if there is none.
+func (r *Response) URL() string {
+	for _, c := range r.Content {
+		if c.VideoURL != "" {
+			return c.VideoURL
+		}
+	}
+	return ""
+}
+
+// Event is the body of a notice: an event of this id about the task as it is.
+func (t *Task) Event(id string, now time.Time) []byte {
+	b := member(nil, "id", rawjson.Quote(nil, id))
+	b = member(b, "object", []byte(`"event"`))
+	b = member(b, "created_at", unix(now))
+	b = member(b, "type", rawjson.Quote(nil, "video.generation."+string(t.State)))
+	return append(member(b, "data", t.Record()), '}')
+}
+
+// NoticeOf is the notice of the task's end, with an id of its own ("evt_…"); nil
+// if nobody asked for one, or it has not ended.
+func (t *Task) NoticeOf(id string, now time.Time) *Notice {
+	if t.WebhookURL == "" || !t.State.Terminal() {
+		return nil
+	}
+	return &Notice{ID: id, Account: t.Account, TaskID: t.ID, URL: t.WebhookURL, Body: t.Event(id, now), At: now}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
 func TestBodiesThatSayTwiceWhatIsBilledAreRefusedWithAnOffset(t *testing.T) {
@@ -28,7 +29,7 @@ func TestBodiesThatSayTwiceWhatIsBilledAreRefusedWithAnOffset(t *testing.T) {
 		`{"Prompt":"a"}`:                                  "byte 1",
 		`{"Webhook_URL":"a"}`:                             "byte 1",
 	} {
-		if f := refused([]byte(body), Facts{}); f == nil || f.Code != fault.InvalidRequest || f.HTTPStatus() != 400 || !strings.Contains(f.Message, at+".") {
+		if f := refused([]byte(body), ModelConfig{}); f == nil || f.Code != fault.InvalidRequest || f.HTTPStatus() != 400 || !strings.Contains(f.Message, at+".") {
 			t.Errorf("%s: %v, want %s", body, f, at)
 		}
 	}
@@ -39,13 +40,13 @@ func TestBodiesThatSayTwiceWhatIsBilledAreRefusedWithAnOffset(t *testing.T) {
 		`{"model":"beta2.7-i2v","input":{"media":[{"type":"first_frame","TYPE":"reference_video","url":"https://x.example/a.png"}]}}`,
 		`{"model":"beta2.7-i2v","input":{"media":[{"type":"first_frame","type":"reference_video","url":"https://x.example/a.png"}]}}`,
 	} {
-		if f := refused([]byte(body), Facts{}); f == nil || f.HTTPStatus() != 400 || !strings.Contains(f.Message, "at byte") {
+		if f := refused([]byte(body), ModelConfig{}); f == nil || f.HTTPStatus() != 400 || !strings.Contains(f.Message, "at byte") {
 			t.Errorf("%s: %v", body, f)
 		}
 	}
 	// What is deeper passes as it was sent.
 	deep := `{"model":"gamma-2-0-260128","content":[{"type":"text","text":"a","Duration":1,"Duration":2}]}`
-	if f := refused([]byte(deep), Facts{}); f != nil {
+	if f := refused([]byte(deep), ModelConfig{}); f != nil {
 		t.Error(f)
 	}
 }
@@ -69,7 +70,7 @@ func TestContradictionsAreRefused(t *testing.T) {
 		`"parameters":{"ratio":"1:1","size":"960*960"}}`:                    "",
 		`"aspect_ratio":"9:16","duration":null,"parameters":{"size":null}}`: "",
 	} {
-		f := refused([]byte(t2v+members), Facts{})
+		f := refused([]byte(t2v+members), ModelConfig{})
 		if param == "" && f != nil || param != "" && (f == nil || f.Param != param || f.Code != fault.InvalidRequest || f.HTTPStatus() != 400) {
 			t.Errorf("%s: %v, want one about %q", members, f, param)
 		}
@@ -82,7 +83,7 @@ func TestContradictionsAreRefused(t *testing.T) {
 		`{"model":"clip-9","resolution":"1080p","parameters":{"size":"1280*720"}}`:                          false,
 		`{"model":"clip-9","resolution":"1080p","parameters":{"resolution":"720p"}}`:                        false,
 	} {
-		if f := refused([]byte(body), Facts{}); (f == nil) != want || f != nil && f.Code != fault.InvalidRequest {
+		if f := refused([]byte(body), ModelConfig{}); (f == nil) != want || f != nil && f.Code != fault.InvalidRequest {
 			t.Errorf("%s: %v", body, f)
 		}
 	}
@@ -103,7 +104,7 @@ func TestTheRulesOfOneModelOnly(t *testing.T) {
 		{"a prompt of 1500 characters", least("beta2.6-t2v").with(fields{"input": fields{"prompt": strings.Repeat("ä", 1500)}}), ""},
 		{"of 1501", least("beta2.6-t2v").with(fields{"input": fields{"prompt": strings.Repeat("ä", 1501)}}), PromptTooLong},
 	} {
-		f := refused(c.body.json(t), Facts{})
+		f := refused(c.body.json(t), ModelConfig{})
 		if c.code == "" && f != nil || c.code != "" && (f == nil || f.Code != c.code) {
 			t.Errorf("%s: %v, want %q", c.name, f, c.code)
 		}
@@ -140,15 +141,15 @@ func TestAWebhookURLThatNoNoticeCouldReachIsRefused(t *testing.T) {
 		"https://hooks.example:port/":    "never",
 		"https://hooks.example/\n":       "never",
 		"":                               "never",
-		"https://h.example/" + strings.Repeat("a", mostLink): "never",
+		"https://h.example/" + strings.Repeat("a", maxURL): "never",
 	} {
 		body := least("beta2.6-t2v").with(fields{"webhook_url": text}).json(t)
-		strict, private := refused(body, Facts{}), refused(body, Facts{AllowPrivate: true})
+		strict, private := refused(body, ModelConfig{}), refused(body, ModelConfig{AllowPrivate: true})
 		if (strict == nil) != (want == "strict") || (private == nil) != (want != "never") {
-			t.Errorf("%s: %v, with private addresses %v; want %s", clip(text, 50), strict, private, want)
+			t.Errorf("%s: %v, with private addresses %v; want %s", rawjson.Truncate(text, 50), strict, private, want)
 		}
 		if strict != nil && (strict.Code != URLInvalid || strict.Param != "webhook_url") {
-			t.Errorf("%s: %+v", clip(text, 50), strict)
+			t.Errorf("%s: %+v", rawjson.Truncate(text, 50), strict)
 		}
 	}
 }
@@ -164,7 +165,7 @@ func TestATypedRequestObeysTheSameRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Validate(Facts{}); err != nil {
+	if err := r.Validate(ModelConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	sent, err := r.Prepared().Bytes()
@@ -179,8 +180,8 @@ func TestATypedRequestObeysTheSameRules(t *testing.T) {
 		t.Error("a field that is there twice was taken")
 	}
 	bad, err := Encode(&Request{Model: "gamma-2-0-260128", Duration: 3, Prompt: "a"})
-	if err != nil || !fault.Is(bad.Validate(Facts{}), DurationOutOfRange) {
-		t.Error(err, bad.Validate(Facts{}))
+	if err != nil || !fault.Is(bad.Validate(ModelConfig{}), DurationOutOfRange) {
+		t.Error(err, bad.Validate(ModelConfig{}))
 	}
 }
 

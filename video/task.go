@@ -1,11 +1,18 @@
 package video
 
 import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
 // Task is one video from its submission to its purge. It is a plain value.
@@ -73,4 +80,222 @@ func (s State) Terminal() bool {
 		return true
 	}
 	return false
+}
+
+// words are the states by what upstreams call them, in small letters.
+var words = map[string]State{
+	"queued": Queued, "pending": Queued, "suspended": Queued, "submitted": Queued,
+	"running": Running, "processing": Running, "in_progress": Running,
+	"succeeded": Succeeded, "success": Succeeded, "completed": Succeeded,
+	"failed": Failed, "failure": Failed,
+	"cancelled": Cancelled, "canceled": Cancelled,
+	"expired": Expired,
+}
+
+// statusUnknown is what an upstream says of a task that it does not know any more,
+// or not yet.
+const statusUnknown = "unknown"
+
+// stateOf is the state that an upstream's word means; a word that no row has is
+// Running, and listed is false.
+func stateOf(word string) (s State, listed bool) {
+	s, listed = words[strings.ToLower(word)]
+	if !listed {
+		return Running, false
+	}
+	return s, true
+}
+
+// steps is the one table of legal steps. They lead forward only: an upstream may
+// call a running task queued again, and a caller is not told that. Nothing
+// leaves a state that is not here.
+var steps = map[State][]State{
+	Submitting: {Unknown, Queued, Processing, Running, Succeeded, Failed, Cancelled, Expired},
+	Unknown:    {Queued, Processing, Running, Succeeded, Failed, Cancelled, Expired},
+	Queued:     {Processing, Running, Succeeded, Failed, Cancelled, Expired},
+	Processing: {Running, Succeeded, Failed, Cancelled, Expired},
+	Running:    {Succeeded, Failed, Cancelled, Expired},
+}
+
+// May reports whether the step to another state is legal.
+func (s State) May(next State) bool { return slices.Contains(steps[s], next) }
+
+// Public is the word of the public record.
+func (s State) Public() State {
+	if s == Submitting || s == Unknown {
+		return Queued
+	}
+	return s
+}
+
+// Grace is how long after its time the gateway ends a task that its upstream has
+// not ended.
+const Grace = 10 * time.Minute
+
+// defaultLifetime is how long a task lasts of which nobody says otherwise: as long as the
+// vendors', whatever shorter time a caller gives it.
+const defaultLifetime = 48 * time.Hour
+
+// minRemembered is how long an upstream knows a task at least.
+const minRemembered = 24 * time.Hour
+
+// Transition is what became of a task. The Task of one that ended has no PurgeAt yet:
+// that is for whoever knows how long records are kept.
+type Transition struct {
+	Task Task
+	// Changed says that there is something to write: the state is another. Else
+	// only PolledAt may be.
+	Changed bool
+	// UnknownStatus is a word of the upstream's that fits nothing; it is for the log.
+	UnknownStatus string
+	// Late says that the upstream succeeded with a task that had expired. It is
+	// not charged, and is to be reported.
+	Late bool
+}
+
+// step is the task in another state.
+func (t *Task) step(next State, now time.Time) Task {
+	n := *t
+	n.State, n.UpdatedAt = next, now
+	n.Version++
+	return n
+}
+
+// Accept is the task after an upstream took it, which r tells. What r says of
+// the end, the first poll will say again.
+func (t *Task) Accept(r Report, channel string, now time.Time) Task {
+	next := Queued
+	switch {
+	case t.Family == FamilyBeta:
+		next = Processing
+	case r.Word != "" && !r.State.Terminal():
+		next = r.State
+	}
+	n := t.step(next, now)
+	n.UpstreamID, n.Channel, n.AcceptedAt = r.UpstreamID, channel, now
+	if r.Answer != nil {
+		n.Answer = r.Answer
+	}
+	return n
+}
+
+// MarkUnknown is the task after its submission was sent and no answer came.
+func (t *Task) MarkUnknown(channel string, now time.Time) Task {
+	n := t.step(Unknown, now)
+	n.Channel = channel
+	return n
+}
+
+// End is when the gateway ends the task, whatever the upstream says. It is not
+// before 48 hours have passed: the upstream may obey the caller's shorter time, and
+// says so, but what it makes nonetheless is the caller's to pay. A task's hold must
+// outlive it.
+func (t *Task) End() time.Time {
+	end := t.CreatedAt.Add(defaultLifetime)
+	if t.ExpiresAt.After(end) {
+		end = t.ExpiresAt
+	}
+	return end.Add(Grace)
+}
+
+// Expire ends a task whose time has passed ([Task.End]). It is false if nothing
+// changed.
+func (t *Task) Expire(now time.Time) (Transition, bool) {
+	if t.State.Terminal() || now.Before(t.End()) {
+		return Transition{Task: *t}, false
+	}
+	n := t.step(Expired, now)
+	n.Failure = t.State.failure()
+	return Transition{Task: n, Changed: true}, true
+}
+
+// Advance is what becomes of the task by an upstream's 200 answer to a poll. A
+// terminal state never changes. An answer that is malformed, or about another
+// task, is a fault.BadGateway and changes nothing.
+func (t *Task) Advance(data []byte, now time.Time) (Transition, error) {
+	r, err := ReadPoll(data)
+	if err != nil {
+		return Transition{Task: *t}, err
+	}
+	if r.UpstreamID != "" && t.UpstreamID != "" && r.UpstreamID != t.UpstreamID {
+		return Transition{Task: *t}, answer.Bad("The upstream's answer is about another task.", errors.New("the answer has another task's id"))
+	}
+	next, unknownStatus := t.next(&r, now)
+	if t.State.Terminal() {
+		return Transition{Task: *t, UnknownStatus: unknownStatus, Late: t.State == Expired && r.State == Succeeded && r.Video}, nil
+	}
+	if m, expired := t.Expire(now); expired {
+		m.UnknownStatus, m.Late = unknownStatus, next == Succeeded
+		m.Task.PolledAt = now
+		return m, nil
+	}
+	m := Transition{Task: *t, UnknownStatus: unknownStatus}
+	if t.State.May(next) {
+		m.Task, m.Changed = t.step(next, now), true
+		m.Task.Failure = r.Failure
+		if next == Expired && r.Failure == nil {
+			m.Task.Failure = t.State.failure()
+		}
+		if r.Answer != nil {
+			m.Task.Answer = r.Answer
+		}
+		if t.UpstreamID == "" {
+			m.Task.UpstreamID = r.UpstreamID
+		}
+	}
+	m.Task.PolledAt = now
+	return m, nil
+}
+
+// next is the state that a report leads to, and the word that fits nothing.
+func (t *Task) next(r *Report, now time.Time) (next State, unknownStatus string) {
+	_, listed := stateOf(r.Word)
+	switch {
+	case strings.EqualFold(r.Word, statusUnknown):
+		// Right after a submission it may not be known yet; after a day it is
+		// not known any more.
+		if now.Sub(t.CreatedAt) > minRemembered {
+			return Expired, r.Word
+		}
+		return t.State, r.Word
+	case !listed:
+		return Running, r.Word
+	case r.State == Succeeded && !r.Video && t.Family != "":
+		return Running, r.Word + " without a video"
+	}
+	return r.State, ""
+}
+
+// Repeats reports whether a submission of the same request at now is taken for a
+// mistake: the task is still being submitted, or was accepted within the window.
+// What decides is the task that exists; whether the fingerprints are the same is
+// for the caller.
+func (t *Task) Repeats(now time.Time, window time.Duration) bool {
+	if window <= 0 {
+		return false
+	}
+	since := t.AcceptedAt
+	if since.IsZero() {
+		since = t.CreatedAt
+	}
+	return t.State == Submitting || now.Sub(since) < window
+}
+
+// ErrDuplicate is the conflict of a submission that repeats that of the task.
+func ErrDuplicate(t *Task) error {
+	return &fault.Error{
+		Code: fault.IdempotencyConflict, Retry: fault.RetryNo,
+		Message: fmt.Sprintf("The same request made the task %q a moment ago. Poll that one, or send an Idempotency-Key with each request that is meant to make another.", t.PublicID()),
+	}
+}
+
+// ErrTooManyTasks is the refusal of a key that has as many open tasks as it may.
+func ErrTooManyTasks(most int64) error {
+	return fault.New(fault.ConcurrencyExceeded, fmt.Sprintf("The key has %d video tasks that have not ended, which is as many as it may have. Wait until one has ended.", most))
+}
+
+// ErrNotFound is the 404 of a task that does not exist, or not for the account, or
+// not any more.
+func ErrNotFound(id string) error {
+	return &fault.Error{Code: fault.ResourceNotFound, Param: "id", Message: fmt.Sprintf("There is no video task %q.", rawjson.Truncate(id, 100))}
 }

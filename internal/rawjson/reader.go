@@ -13,8 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// MaxDepth is how many levels of objects and arrays a document may have
-// (decisions.md, Bodies).
+// MaxDepth is how many levels of objects and arrays a document may have.
 const MaxDepth = 64
 
 // SyntaxError says why a document is refused and at which byte.
@@ -145,7 +144,7 @@ func (r *Reader) within() string {
 	if r.field == "" {
 		return ""
 	}
-	return fmt.Sprintf(", in the field %q,", clip(r.field))
+	return fmt.Sprintf(", in the field %q,", Truncate(r.field, maxQuoted))
 }
 
 // Object consumes an object: each is called at every member's value, which it
@@ -243,4 +242,20 @@ func (r *Reader) fail(err error) error {
 		return &SyntaxError{syntactic.ByteOffset, "invalid JSON: " + reason}
 	}
 	return &SyntaxError{r.dec.InputOffset(), "invalid JSON"}
+}
+
+// scratch keeps indexes that nobody looks at any more, for the next.
+var scratch = sync.Pool{New: func() any { return new(Object) }}
+
+// Borrow returns an Object for [IndexInto]. Give it back with [GiveBack].
+func Borrow() *Object { return scratch.Get().(*Object) }
+
+// GiveBack ends the use of o. The memory of an unusually large index is let go.
+func GiveBack(o *Object) {
+	const usual = 64
+	if cap(o.Members) > usual {
+		return
+	}
+	o.Src = nil
+	scratch.Put(o)
 }

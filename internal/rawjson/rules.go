@@ -15,9 +15,9 @@ type Bounds struct {
 	Tokens     int // names, values and brackets in all
 }
 
-// Rules say what makes an otherwise valid request document ambiguous
-// (decisions.md, Bodies), and how much it may hold. The zero Rules, like nil,
-// allow everything that JSON allows.
+// Rules say what makes an otherwise valid request document ambiguous, and how
+// much it may hold. The zero Rules, like nil, allow everything that JSON
+// allows.
 type Rules struct {
 	// Unique refuses a repeated name at the top level and directly inside the
 	// top-level objects named in Nested.
@@ -65,12 +65,12 @@ func (l *level) check(rules *Rules, name string, key Span) error {
 
 // repeated is the error of a name that stands twice in its object.
 func repeated(name string, key Span) error {
-	return &SyntaxError{int64(key.Start), fmt.Sprintf("the field %q is given twice", clip(name))}
+	return &SyntaxError{int64(key.Start), fmt.Sprintf("the field %q is given twice", Truncate(name, maxQuoted))}
 }
 
 // misspelled is the error of a case variant.
 func misspelled(name, exact string, key Span) error {
-	return &SyntaxError{int64(key.Start), fmt.Sprintf("the field %q must be spelled %q", clip(name), exact)}
+	return &SyntaxError{int64(key.Start), fmt.Sprintf("the field %q must be spelled %q", Truncate(name, maxQuoted), exact)}
 }
 
 // variantOf is the index of the lower-case ASCII name that the given one is a case
@@ -154,15 +154,14 @@ func (l *level) reset() {
 	l.names, l.set = l.names[:0], nil
 }
 
-// clip bounds what a message repeats of a caller's text.
-func clip(s string) string {
-	const most = 64
+// maxQuoted is how many bytes an error repeats of a member's name.
+const maxQuoted = 64
+
+// Truncate is a text for a message or a record, of which at most so many bytes
+// are left: whole characters, and an ellipsis where something was cut off.
+func Truncate(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
-	at := most
-	for !utf8.RuneStart(s[at]) {
-		at--
-	}
-	return s[:at] + "…"
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }

@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+
+	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
@@ -136,4 +139,198 @@ func ModelID() Check {
 		id, ok := rawjson.String(raw)
 		return ok && id != "" && len(id) <= most && strings.IndexByte(id, 0) < 0
 	}}
+}
+
+// Problem is the first rule that a request breaks. The zero value is none.
+type Problem struct{ first *fault.Error }
+
+// Note keeps a problem, unless there is one: must completes "… must be".
+func (p *Problem) Note(param, must string) {
+	if p.first != nil {
+		return
+	}
+	p.Refuse(param, fmt.Sprintf("%q must be %s.", param, must))
+}
+
+// Found reports whether there is one. Who reads on then only checks the syntax.
+func (p *Problem) Found() bool { return p.first != nil }
+
+// Refuse is Note in words of one's own.
+func (p *Problem) Refuse(param, message string) {
+	if p.first == nil {
+		p.first = fault.Invalid(param, message)
+	}
+}
+
+// Fail keeps a problem that has a code of its own, unless there is one.
+func (p *Problem) Fail(e *fault.Error) {
+	if p.first == nil {
+		p.first = e
+	}
+}
+
+// Adopt keeps the problem of a part, unless there is one.
+func (p *Problem) Adopt(part Problem) {
+	if p.first == nil {
+		p.first = part.first
+	}
+}
+
+// Obeys notes a value that breaks the table's rule of its name, and reports
+// whether it obeys it. raw is valid JSON and not null.
+func (p *Problem) Obeys(t Table, name string, raw []byte) bool {
+	check, ok := t.Find(name)
+	if !ok || check.OK(raw) {
+		return true
+	}
+	p.Note(name, check.Text)
+	return false
+}
+
+// AllObey is [Problem.Obeys] of the members of an object that the table names,
+// prefix before their names. A null counts as absent.
+func (p *Problem) AllObey(t Table, o *rawjson.Object, prefix string) bool {
+	all := true
+	for _, f := range t {
+		if raw := o.Raw(f.Name); !rawjson.IsNull(raw) && !f.Check.OK(raw) {
+			p.Note(prefix+f.Name, f.Check.Text)
+			all = false
+		}
+	}
+	return all
+}
+
+// MaxElements is how many messages, content blocks, tools and tool calls a request
+// may have in all, and how many elements any other list that is decoded.
+const MaxElements = 16_384
+
+// Elements counts the messages, content blocks, tools and tool calls of a request.
+type Elements struct{ count int }
+
+// Add counts one more in the field called param, and notes and reports false if
+// the request has more than [MaxElements].
+func (e *Elements) Add(p *Problem, param string) bool {
+	if e.count++; e.count <= MaxElements {
+		return true
+	}
+	if !p.Found() {
+		p.Refuse(param, fmt.Sprintf("The request has more than %d messages, content blocks, tools and tool calls in all; %q has one too many.", MaxElements, param))
+	}
+	return false
+}
+
+// Schema notes a JSON Schema that is too large to be decoded, and reports whether
+// it is not.
+func (p *Problem) Schema(param string, raw []byte) bool {
+	const most = 256 << 10
+	if len(raw) <= most {
+		return true
+	}
+	p.Refuse(param, fmt.Sprintf("%q is %d bytes long; a JSON Schema may have at most %d.", param, len(raw), most))
+	return false
+}
+
+// Err is the problem; nil if there is none.
+func (p *Problem) Err() error {
+	if p.first == nil {
+		return nil
+	}
+	return p.first
+}
+
+// NoModel is the refusal of a request that names no model.
+func NoModel() error {
+	return fault.Invalid("model", `"model" is missing: it names the model, and GET /v1/models lists those that there are.`)
+}
+
+// Body is what every JSON request body must obey: names are unique, and those
+// that the gateway reads, edits or counts are spelled exactly, at the top level
+// and directly inside the objects that decide a price or a bound; and it holds
+// no more than [rawjson.Bounds] say. It is read-only.
+var Body = &rawjson.Rules{Unique: true, Billed: billed, Nested: nested, Bounds: rawjson.Bounds{
+	TopMembers: 1024,
+	Members:    16_384, // the properties of a schema
+	Tokens:     1 << 20,
+}}
+
+// Small is [Body] of an operation whose body has few fields, though long ones: of
+// pictures, videos and speech. It is read-only.
+var Small = &rawjson.Rules{Unique: true, Billed: billed, Nested: nested, Bounds: rawjson.Bounds{
+	TopMembers: Body.Bounds.TopMembers,
+	Members:    1024,
+	Tokens:     16_384,
+}}
+
+// nested are the objects whose members are read or edited one by one.
+var nested = []string{"parameters", "stream_options", "response_format", "thinking", "output_config", "tool_choice"}
+
+// billed are the members that some operation reads, edits, prices or counts. It is
+// one list, since no vendor's API has a name in capital letters beside it. Those
+// that have no price are [Unpriced], in any spelling.
+var billed = []string{
+	"model", "n", "max_tokens", "max_completion_tokens", "stream", "duration", "resolution",
+	"aspect_ratio", "frames", "draft", "generate_audio", "size", "quality", "input", "parameters",
+	"audio",
+	// texts
+	"messages", "system", "prompt", "content", "instructions", "negative_prompt", "tools",
+	"functions", "response_format", "output_config", "json_schema", "schema", "format",
+	// how much is made, and of what
+	"stream_options", "include_usage", "function_call", "tool_choice", "parallel_tool_calls",
+	"thinking", "budget_tokens", "reasoning", "reasoning_effort", "effort", "stop", "stop_sequences", "type",
+	"temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "service_tier",
+	"metadata", "user", "name",
+	"encoding_format", "dimensions", "voice", "stream_format", "speed",
+	"background", "output_format", "output_compression", "partial_images",
+	"webhook_url", "callback_url", "wait", "execution_expires_after", "ratio", "seed",
+	"camera_fixed", "watermark", "return_last_frame", "safety_identifier", "priority", "prompt_extend", "shot_type",
+}
+
+// Unacceptable is the refusal of a body that [Body] does not allow.
+func Unacceptable(err error) error {
+	return fault.Invalid("", "The request body is not acceptable: "+err.Error()+".")
+}
+
+// Read indexes a request body that obeys [Body]. visit, when it is not nil, is
+// called at the value of the member called name, which it must consume. The error
+// is the refusal of the body.
+func Read(data []byte, name string, visit func(rd *rawjson.Reader) error) (rawjson.Object, error) {
+	return read(Body, data, name, visit)
+}
+
+// ReadSmall is [Read] of a body that obeys [Small], without a visit.
+func ReadSmall(data []byte) (rawjson.Object, error) { return read(Small, data, "", nil) }
+
+// ReadNumbers is [Read] of a body that may hold long lists of token numbers.
+func ReadNumbers(data []byte, name string, visit func(rd *rawjson.Reader) error) (rawjson.Object, error) {
+	rules := *Body
+	rules.Bounds.Tokens = 4 << 20 // more numbers than any vendor takes in one call
+	return read(&rules, data, name, visit)
+}
+
+func read(rules *rawjson.Rules, data []byte, name string, visit func(rd *rawjson.Reader) error) (rawjson.Object, error) {
+	var at func(*rawjson.Reader, []byte) error
+	if visit != nil {
+		at = func(rd *rawjson.Reader, member []byte) error {
+			if string(member) == name {
+				return visit(rd)
+			}
+			_, err := rd.Skip()
+			return err
+		}
+	}
+	o, err := rawjson.Index(data, rules, at)
+	if err != nil {
+		return o, Unacceptable(err)
+	}
+	return o, nil
+}
+
+// Encode marshals a request that was made in Go and has it read as one that
+// came over the wire, so that both obey the same rules.
+func Encode[R any](typed *R, parse func([]byte) (*R, error)) (*R, error) {
+	data, err := json.Marshal(typed)
+	if err != nil {
+		return nil, fault.Invalid("", "The request cannot be written as JSON: "+err.Error()+".")
+	}
+	return parse(data)
 }

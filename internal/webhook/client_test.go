@@ -5,18 +5,23 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/internal/public"
 )
 
 // TestMain names a proxy to all tests, which no notice may go by: net/http reads
@@ -31,16 +36,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// house is a receiver behind TLS, which is example.com.
-type house struct {
+// testReceiver is a receiver behind TLS, which is example.com.
+type testReceiver struct {
 	*httptest.Server
 	dials atomic.Int64
 }
 
 // receiver is a house and a client, as strict as any, that finds it.
-func receiver(t *testing.T, h http.HandlerFunc) (*house, *Client) {
+func receiver(t *testing.T, h http.HandlerFunc) (*testReceiver, *Client) {
 	t.Helper()
-	s := &house{Server: httptest.NewUnstartedServer(h)}
+	s := &testReceiver{Server: httptest.NewUnstartedServer(h)}
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0) // it tells of handshakes that are to fail
 	s.StartTLS()
 	t.Cleanup(s.Close)
@@ -49,7 +54,7 @@ func receiver(t *testing.T, h http.HandlerFunc) (*house, *Client) {
 	return s, NewClient(Options{RootCAs: roots, Dial: s.dial})
 }
 
-func (s *house) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (s *testReceiver) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if address != "example.com:443" {
 		return nil, &net.DNSError{Err: "it is not example.com: " + address, IsNotFound: true}
 	}
@@ -270,4 +275,154 @@ func TestAnAnswersHeadersAreBounded(t *testing.T) {
 			t.Errorf("%d bytes: %+v", length, result)
 		}
 	}
+}
+
+// names is a DNS server on the loopback. It answers the nth question for the
+// addresses of a name by what answer gives.
+type names struct {
+	answer func(name string, six bool, n int) []string
+
+	mu    sync.Mutex
+	asked map[string]int
+}
+
+// serve returns a resolver that asks the server alone.
+func (s *names) serve(t *testing.T) *net.Resolver {
+	t.Helper()
+	s.asked = make(map[string]int)
+	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = socket.Close() })
+	go func() {
+		for packet := make([]byte, 1500); ; {
+			n, from, err := socket.ReadFrom(packet)
+			if err != nil {
+				return
+			}
+			if reply := s.reply(packet[:n]); reply != nil {
+				_, _ = socket.WriteTo(reply, from)
+			}
+		}
+	}()
+	return &net.Resolver{PreferGo: true, StrictErrors: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "udp", socket.LocalAddr().String())
+	}}
+}
+
+// reply answers one question (RFC 1035, 4.1).
+func (s *names) reply(question []byte) []byte {
+	const a, aaaa = 1, 28
+	var labels []string
+	at := 12
+	for at < len(question) && question[at] != 0 {
+		end := at + 1 + int(question[at])
+		labels, at = append(labels, string(question[at+1:end])), end
+	}
+	end := at + 5
+	if end > len(question) {
+		return nil
+	}
+	kind := binary.BigEndian.Uint16(question[at+1:])
+	name := strings.ToLower(strings.Join(labels, "."))
+	var found []string
+	if kind == a || kind == aaaa {
+		key := name + map[uint16]string{a: " A", aaaa: " AAAA"}[kind]
+		s.mu.Lock()
+		s.asked[key]++
+		n := s.asked[key]
+		s.mu.Unlock()
+		found = s.answer(name, kind == aaaa, n)
+	}
+	reply := append([]byte{}, question[:2]...)
+	reply = append(reply, 0x81, 0x80, 0, 1, 0, byte(len(found)), 0, 0, 0, 0)
+	reply = append(reply, question[12:end]...)
+	for _, text := range found {
+		ip := netip.MustParseAddr(text).AsSlice()
+		reply = append(reply, 0xc0, 12, 0, byte(kind), 0, 1, 0, 0, 0, 0, 0, byte(len(ip)))
+		reply = append(reply, ip...)
+	}
+	return reply
+}
+
+func (s *names) count(key string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[key]
+}
+
+func TestAnAddressHasItsForm(t *testing.T) {
+	const (
+		never   = iota
+		private // with AllowPrivate alone
+		always
+	)
+	for text, want := range map[string]int{
+		"https://example.com": always, "https://example.com/": always, "https://EXAMPLE.com:443/hook?a=b#c": always, "HTTPS://example.com/": always,
+		"https://a.b-c.example.co.uk/x": always, "https://xn--bcher-kva.example/": always, "https://_x.example.com/": always, "https://1.example.com/": always, "https://example.a1/": always,
+		"https://1.1.1.1/": always, "https://[2606:4700::1111]/": always, "https://[2606:4700::1111]:443/": always, "https://example.com:/": always,
+
+		"http://example.com/": private, "https://example.com:8443/": private, "https://example.com:80/": private, "http://example.com:443/": private,
+		"https://user@example.com/": private, "https://user:pass@example.com/": private, "https://@example.com/": private,
+		"https://127.0.0.1/": private, "http://127.0.0.1:8080/hook": private, "https://[::1]/": private, "http://[::1]:8080/": private, "https://10.0.0.1/": private,
+		"https://localhost/": private, "https://printer.local/": private, "https://metadata.google.internal/": private, "https://intranet/": private, "https://a.localhost/": private,
+		"https://[fe80::1%25eth0]/": private, "https://[2606:4700::1111%25eth0]/": private, "https://[::ffff:1.1.1.1]/": private,
+		"https://example.com:65535/": private, "https://example.com:1/": private,
+
+		"": never, "https://": never, "https:///x": never, "https:example.com": never, "//example.com/": never, "/hook": never, "example.com": never, "example.com:443": never,
+		"ftp://example.com/": never, "file:///etc/passwd": never, "gopher://example.com/": never, "unix:///run/x.sock": never, "javascript:alert(1)": never,
+		"https://example.com:0/": never, "https://example.com:65536/": never, "https://example.com:x/": never, "https://example.com:-1/": never, "https://:443/": never,
+		"https://example.com./": never, "https://example..com/": never, "https://.example.com/": never, "https://-a.example.com/": never, "https://a-.example.com/": never,
+		"https://exämple.com/": never, "https://example.com\x00/": never, "https://exa mple.com/": never, "https://exam%70le.com/": never, "https://ex%C3%A4mple.com/": never,
+		"https://example.com\\@127.0.0.1/": never, "https://[example.com]/": never, "https://[::1/": never, "https://[1.1.1.1]/": never, "https://a*b.example/": never,
+		"https://" + strings.Repeat("a", 64) + ".example/": never, "https://" + strings.Repeat("a.", 127) + "com/": never, "https://example.com/" + strings.Repeat("a", 8192): never,
+		"https://2130706433/": never, "https://127.1/": never, "https://0x7f.0.0.1/": never, "https://example.0x7f/": never, "https://example.0x/": never, "https://1.1.1.1.1/": never, "https://256.1.1.1/": never, "https://01.1.1.1/": never,
+	} {
+		if err := CheckURL(text, false); (err == nil) != (want == always) {
+			t.Errorf("%.80q: %v", text, err)
+		} else if err != nil && len(text) > 9 && strings.Contains(err.Error(), text) {
+			t.Errorf("the error tells the address: %v", err)
+		}
+		if err := CheckURL(text, true); (err == nil) != (want != never) {
+			t.Errorf("%.80q, private allowed: %v", text, err)
+		}
+	}
+}
+
+func FuzzAnAddressThatIsAcceptedHasAnAllowedForm(f *testing.F) {
+	for _, s := range spellings {
+		f.Add(s)
+	}
+	for _, s := range []string{"https://example.com/hook?a=b", "https://1.1.1.1:443", "https://[2606:4700::1111]/", "http://user@10.0.0.1:8080/"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		u, err := parseURL(text, false)
+		if _, lax := parseURL(text, true); err == nil && lax != nil {
+			t.Errorf("%q is refused where private addresses are allowed: %v", text, lax)
+		}
+		if err != nil {
+			return
+		}
+		host := u.Hostname()
+		if u.Scheme != "https" || u.User != nil || u.Port() != "" && u.Port() != "443" || host == "" || len(text) > maxURL || u.Opaque != "" {
+			t.Fatalf("%q was accepted as %#v", text, u)
+		}
+		if ip, err := netip.ParseAddr(host); err == nil {
+			if public.Check(ip) != nil || ip.Zone() != "" {
+				t.Fatalf("%q was accepted", text)
+			}
+			return
+		}
+		for _, c := range host {
+			if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.", c) {
+				t.Fatalf("%q was accepted with the host %q", text, host)
+			}
+		}
+		last := host[strings.LastIndexByte(host, '.')+1:]
+		if last == "" || !strings.Contains(host, ".") || strings.Trim(last, "0123456789") == "" || strings.EqualFold(last, "localhost") {
+			t.Fatalf("%q was accepted with the host %q", text, host)
+		}
+	})
 }

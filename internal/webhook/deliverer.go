@@ -1,3 +1,5 @@
+// Package webhook posts notices to addresses that customers name: signed by the
+// Standard Webhooks scheme, only to public hosts, again and again for three days.
 package webhook
 
 import (
@@ -6,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -13,18 +16,18 @@ import (
 
 // The usual measures of a Deliverer.
 const (
-	workers = 16
-	perHost = 2
-	poll    = 5 * time.Second
-	lease   = time.Minute
-	batch   = 128 // notices that are leased at once
-	rounds  = 64  // batches that are leased one after the other
-	// needed is what must be left of a lease when a try begins: the try, and time to
+	workers    = 16
+	perHost    = 2
+	poll       = 5 * time.Second
+	lease      = time.Minute
+	batch      = 128 // notices that are leased at once
+	maxBatches = 64  // batches that are leased one after the other
+	// attemptReserve is what must be left of a lease when a try begins: the try, and time to
 	// write down what became of it.
-	needed    = timeout + 5*time.Second
-	patience  = 10 * time.Second // for an answer of the outbox
-	leastRest = time.Second      // after the outbox did not answer
-	mostRest  = 30 * time.Second
+	attemptReserve = timeout + 5*time.Second
+	outboxTimeout  = 10 * time.Second // for an answer of the outbox
+	minBackoff     = time.Second      // after the outbox did not answer
+	maxBackoff     = 30 * time.Second
 )
 
 // Poster makes one try. A Client is one.
@@ -50,13 +53,13 @@ type DelivererOptions struct {
 	Now        func() time.Time // time.Now if nil
 	// Clock is that of the outbox, by which notices are dated; Now if nil.
 	Clock func() time.Time
-	// Tried, when not nil, is told of every try that came to an end. It must not
+	// Attempted, when not nil, is told of every attempt that came to an end. It must not
 	// block, and must be safe for concurrent use.
-	Tried func(ctx context.Context, t Tried)
+	Attempted func(ctx context.Context, t Attempt)
 }
 
-// Tried is a try that came to an end.
-type Tried struct {
+// Attempt is an attempt at a delivery that came to an end.
+type Attempt struct {
 	Notice Notice // as it was before
 	Result
 	Final    bool // there will be no other
@@ -78,8 +81,8 @@ func NewDeliverer(o DelivererOptions) (*Deliverer, error) {
 	o.Workers, o.PerHost = cmp.Or(o.Workers, workers), cmp.Or(o.PerHost, perHost)
 	o.PerAccount = cmp.Or(o.PerAccount, max(1, o.Workers*3/4))
 	o.Poll, o.Lease = cmp.Or(o.Poll, poll), cmp.Or(o.Lease, lease)
-	if o.Workers < 0 || o.PerHost < 0 || o.PerAccount < 0 || o.Poll < 0 || o.Lease <= needed {
-		return nil, fmt.Errorf("a webhook deliverer's numbers must be positive, and its lease %s longer than %s, which a try may take", o.Lease, needed)
+	if o.Workers < 0 || o.PerHost < 0 || o.PerAccount < 0 || o.Poll < 0 || o.Lease <= attemptReserve {
+		return nil, fmt.Errorf("a webhook deliverer's numbers must be positive, and its lease %s longer than %s, which a try may take", o.Lease, attemptReserve)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -109,7 +112,7 @@ func (d *Deliverer) Run(ctx context.Context) error {
 	// A timer of 0 instead of the first look crashes Go 1.26's race detector, where
 	// a test has two of them in one synctest bubble.
 	r := &run{Deliverer: d, queue: newQueue(d.o.Workers, d.o.PerHost, d.o.PerAccount), ended: make(chan task, d.o.Workers), timer: time.NewTimer(d.o.Poll), more: true}
-	defer r.trying.Wait()
+	defer r.running.Wait()
 	defer r.timer.Stop()
 	for ctx.Err() == nil {
 		r.fill(ctx)
@@ -121,7 +124,7 @@ func (d *Deliverer) Run(ctx context.Context) error {
 		case <-d.wake:
 			r.more = true
 		case <-r.timer.C:
-			r.more, r.resting = true, false
+			r.more, r.backingOff = true, false
 			r.timer.Reset(d.o.Poll)
 		}
 	}
@@ -131,39 +134,39 @@ func (d *Deliverer) Run(ctx context.Context) error {
 // run is what one Run knows.
 type run struct {
 	*Deliverer
-	queue   *queue
-	trying  sync.WaitGroup
-	ended   chan task // those whose attempt is over; has room for all that run
-	timer   *time.Timer
-	more    bool          // the outbox may have something that is due
-	resting bool          // the outbox is away, and is not asked before the timer ends
-	rest    time.Duration // how long it is left alone
+	queue      *queue
+	running    sync.WaitGroup
+	ended      chan task // those whose attempt is over; has room for all that run
+	timer      *time.Timer
+	more       bool          // the outbox may have something that is due
+	backingOff bool          // the outbox is away, and is not asked before the timer ends
+	backoff    time.Duration // how long it is left alone
 }
 
 // fill leases notices while a worker is idle for whom nothing is there: what waits
 // for receivers that are busy must not hold up others.
 func (r *run) fill(ctx context.Context) {
-	for range rounds {
-		if !r.more || r.resting || !r.queue.hungry() {
+	for range maxBatches {
+		if !r.more || r.backingOff || !r.queue.wantsWork() {
 			return
 		}
 		var notices []Notice
 		until := r.o.Now().Add(r.o.Lease)
-		err := r.ask(ctx, func(ctx context.Context) (err error) {
+		err := r.callOutbox(ctx, func(ctx context.Context) (err error) {
 			notices, err = r.o.Outbox.Due(ctx, r.o.Owner, until, batch)
 			return err
 		})
 		if err != nil {
 			if ctx.Err() == nil {
-				r.o.Logger.Warn("the webhooks that are due were not read", "error", err)
+				r.o.Logger.Warn("loading due webhooks failed", "error", err)
 			}
-			r.resting, r.rest = true, min(max(2*r.rest, leastRest), mostRest)
-			r.timer.Reset(r.rest)
+			r.backingOff, r.backoff = true, min(max(2*r.backoff, minBackoff), maxBackoff)
+			r.timer.Reset(r.backoff)
 			return
 		}
-		r.rest, r.more = 0, len(notices) >= batch
+		r.backoff, r.more = 0, len(notices) >= batch
 		for _, n := range notices {
-			r.queue.put(task{n, host(n.URL), until}, r.o.Now())
+			r.queue.add(task{n, host(n.URL), until}, r.o.Now())
 		}
 		r.start(ctx)
 	}
@@ -172,25 +175,147 @@ func (r *run) fill(ctx context.Context) {
 // start begins the tries that may begin.
 func (r *run) start(ctx context.Context) {
 	for ctx.Err() == nil {
-		t, ok := r.queue.next(r.o.Now().Add(needed))
+		t, ok := r.queue.next(r.o.Now().Add(attemptReserve))
 		if !ok {
 			return
 		}
-		r.trying.Go(func() {
+		r.running.Go(func() {
 			defer func() { r.ended <- t }()
-			r.try(ctx, t)
+			r.attempt(ctx, t)
 		})
 	}
 }
 
-// ask makes one call of the outbox, and makes an error of its panic.
-func (d *Deliverer) ask(ctx context.Context, call func(context.Context) error) (err error) {
+// callOutbox makes one call of the outbox, and makes an error of its panic.
+func (d *Deliverer) callOutbox(ctx context.Context, call func(context.Context) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the outbox panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, outboxTimeout)
 	defer cancel()
 	return call(ctx)
+}
+
+// attempt makes one try and writes down what became of it. Where that cannot be
+// known or written, the notice is tried again when its lease has ended.
+func (d *Deliverer) attempt(ctx context.Context, t task) {
+	n := t.notice
+	var secrets []Secret
+	err := d.callOutbox(ctx, func(ctx context.Context) (err error) {
+		secrets, err = d.o.Outbox.Secrets(ctx, n.Account)
+		return err
+	})
+	if err != nil {
+		if ctx.Err() == nil {
+			d.o.Logger.Warn("loading webhook secrets failed", "id", n.ID, "account", n.Account, "error", err)
+		}
+		return
+	}
+	began := d.o.Now()
+	result := d.post(ctx, n, secrets)
+	now := d.o.Now()
+	attempt := Attempt{Notice: n, Result: result, Final: true, Duration: now.Sub(began)}
+	switch {
+	case result.Outcome == Delivered:
+		d.reportAttempt(ctx, attempt)
+		d.record(ctx, t, func(ctx context.Context) error { return d.o.Outbox.Done(ctx, n.ID, d.o.Clock()) })
+		return
+	case result.Outcome != Gone && ctx.Err() != nil:
+		return // we broke it off
+	}
+	tries := n.Tries + 1
+	dated := d.o.Clock()
+	next, more := d.o.Schedule.Next(tries, n.CreatedAt, dated)
+	switch {
+	case result.Outcome == Gone:
+		next, more = time.Time{}, false
+	case more:
+		next = now.Add(next.Sub(dated))
+	}
+	attempt.Final = !more
+	d.reportAttempt(ctx, attempt)
+	d.o.Logger.Warn("webhook delivery failed", "id", n.ID, "account", n.Account, "host", t.host, "tries", tries,
+		"outcome", string(result.Outcome), "reason", result.Reason, "final", !more, "next", next)
+	d.record(ctx, t, func(ctx context.Context) error {
+		return d.o.Outbox.Failed(ctx, n, next, result.Reason, !more)
+	})
+}
+
+// reportAttempt hands on a try.
+func (d *Deliverer) reportAttempt(ctx context.Context, t Attempt) {
+	if d.o.Attempted != nil {
+		d.o.Attempted(ctx, t)
+	}
+}
+
+// post makes a failure of a panic.
+func (d *Deliverer) post(ctx context.Context, n Notice, secrets []Secret) (result Result) {
+	defer func() {
+		if p := recover(); p != nil {
+			d.o.Logger.Error("webhook delivery panicked", "id", n.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			result = Result{Outcome: Retry, Reason: "the delivery failed within the gateway"}
+		}
+	}()
+	return d.o.Client.Post(ctx, Delivery{ID: n.ID, URL: n.URL, Body: n.Body, At: d.o.Now(), Secrets: secrets})
+}
+
+// record writes down what became of a try, even if ctx has ended meanwhile. While
+// the outbox is away it asks again until the lease ends.
+func (d *Deliverer) record(ctx context.Context, t task, write func(context.Context) error) {
+	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
+		err := d.callOutbox(context.WithoutCancel(ctx), write)
+		if err == nil {
+			return
+		}
+		d.o.Logger.Warn("recording webhook delivery failed", "id", t.notice.ID, "account", t.notice.Account, "error", err)
+		wait := time.NewTimer(backoff)
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return
+		case <-wait.C:
+		}
+		if !d.o.Now().Before(t.until) {
+			return
+		}
+	}
+}
+
+// GiveUpAfter is how long a notice is tried.
+const GiveUpAfter = 3 * 24 * time.Hour
+
+// delays are the waits after a failed try, as Standard Webhooks recommends them.
+// The last try falls on the end of the three days.
+var delays = []time.Duration{
+	5 * time.Second, 5 * time.Minute, 30 * time.Minute,
+	2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+}
+
+// Schedule says when a notice is tried again. The zero value is ready.
+type Schedule struct {
+	// Rand gives a number from 0 to n-1, so that what failed together is not tried
+	// again together; math/rand/v2's Int64N if nil.
+	Rand func(n int64) int64
+}
+
+// Next is the time of the next try after so many that failed, of a notice that
+// was first tried for at first; more is false when it was tried for long enough.
+// A wait is up to a tenth shorter or longer than the table's.
+func (s Schedule) Next(tries int, first, now time.Time) (at time.Time, more bool) {
+	end := first.Add(GiveUpAfter)
+	if !now.Before(end) {
+		return time.Time{}, false
+	}
+	random := s.Rand
+	if random == nil {
+		random = rand.Int64N
+	}
+	delay := delays[min(max(tries, 1), len(delays))-1]
+	at = now.Add(delay - delay/10 + time.Duration(random(cmp.Or(int64(delay/5), 1))))
+	if at.After(end) {
+		at = end
+	}
+	return at, true
 }

@@ -9,9 +9,40 @@ import (
 	"time"
 )
 
-// keptFor is how long a Memory lists a notice that has ended: as long as the
+// Notice is a message that somebody is to get. Its ID and Body never change.
+type Notice struct {
+	ID      string
+	Account string // whose secrets sign it
+	URL     string
+	Body    []byte // JSON
+	// CreatedAt is when it was written, or last sent anew by an operator: it is
+	// tried for [GiveUpAfter] from then on.
+	CreatedAt time.Time
+	Tries     int // that failed so far
+}
+
+// Outbox keeps notices until they are delivered. Its implementations are safe for
+// concurrent use, and other processes may use the same notices: then a lease tells
+// who tries which. An error means that the outbox is away; the call is made again.
+type Outbox interface {
+	// Due leases to owner at most n notices whose time has come and that nobody
+	// has leased, owner neither, until the given time; those that have waited
+	// longest first.
+	Due(ctx context.Context, owner string, until time.Time, n int) ([]Notice, error)
+	// Done ends a notice that was delivered. A repetition changes nothing.
+	Done(ctx context.Context, id string, at time.Time) error
+	// Failed ends the lease of a notice that Due gave and whose try failed: it has
+	// one more try behind it, and is due again at next; never, if final. A
+	// repetition changes nothing, nor does the end of a try from before the notice
+	// was sent anew.
+	Failed(ctx context.Context, n Notice, next time.Time, reason string, final bool) error
+	// Secrets are those that sign the account's notices now, the newest first.
+	Secrets(ctx context.Context, account string) ([]Secret, error)
+}
+
+// retention is how long a Memory lists a notice that has ended: as long as the
 // record of a video.
-const keptFor = 7 * 24 * time.Hour
+const retention = 7 * 24 * time.Hour
 
 // Memory is an Outbox of one process, lost when it ends. The zero value is ready.
 type Memory struct {
@@ -22,7 +53,7 @@ type Memory struct {
 	entries map[string]*entry
 	open    map[string]*entry // those that are not ended
 	ended   []*entry          // in the order of their ends
-	secrets map[string]*pair
+	secrets map[string]*accountSecrets
 }
 
 // State is how far a notice is.
@@ -49,8 +80,8 @@ type entry struct {
 	leased time.Time
 }
 
-// pair is an account's secrets.
-type pair struct {
+// accountSecrets is an account's secrets.
+type accountSecrets struct {
 	now, before Secret
 	overlap     time.Time // until when before signs
 }
@@ -157,7 +188,7 @@ func (m *Memory) end(e *entry, s State, at time.Time) {
 
 // forget drops what ended long ago.
 func (m *Memory) forget() {
-	old := m.now().Add(-keptFor)
+	old := m.now().Add(-retention)
 	for len(m.ended) > 0 && m.ended[0].Ended.Before(old) {
 		delete(m.entries, m.ended[0].ID)
 		m.ended[0] = nil
@@ -194,9 +225,9 @@ func (m *Memory) replace(account string, overlap time.Time) (Secret, error) {
 		return Secret{}, err
 	}
 	if m.secrets == nil {
-		m.secrets = make(map[string]*pair)
+		m.secrets = make(map[string]*accountSecrets)
 	}
-	next := &pair{now: made, overlap: overlap}
+	next := &accountSecrets{now: made, overlap: overlap}
 	if last := m.secrets[account]; last != nil {
 		next.before = last.now
 	}

@@ -30,21 +30,21 @@ type queue struct {
 	perHost    int // attempts at once with one receiver
 	perAccount int // attempts at once for one account
 	attempts   map[string]int
-	accounts   map[string]*sender
-	order      []*sender // the accounts, the next to get a turn first
+	accounts   map[string]*accountQueue
+	order      []*accountQueue // the accounts, the next to get a turn first
 }
 
-// sender is an account with deliveries that wait or are being attempted.
-type sender struct {
+// accountQueue is an account with deliveries that wait or are being attempted.
+type accountQueue struct {
 	account  string
-	hosts    map[string]*line
-	order    []*line // its receivers, the next to get a turn first
+	hosts    map[string]*receiverQueue
+	order    []*receiverQueue // its receivers, the next to get a turn first
 	waiting  int
 	attempts int
 }
 
-// line is what waits for one receiver of one account.
-type line struct {
+// receiverQueue is what waits for one receiver of one account.
+type receiverQueue struct {
 	host    string
 	waiting []task
 }
@@ -52,7 +52,7 @@ type line struct {
 func newQueue(workers, perHost, perAccount int) *queue {
 	return &queue{
 		idle: workers, perHost: perHost, perAccount: perAccount,
-		attempts: make(map[string]int), accounts: make(map[string]*sender),
+		attempts: make(map[string]int), accounts: make(map[string]*accountQueue),
 	}
 }
 
@@ -65,8 +65,8 @@ func host(text string) string {
 	return strings.ToLower(u.Hostname())
 }
 
-// hungry reports whether a worker is idle and nothing may start on it.
-func (q *queue) hungry() bool {
+// wantsWork reports whether a worker is idle and nothing may start on it.
+func (q *queue) wantsWork() bool {
 	if q.idle == 0 {
 		return false
 	}
@@ -74,17 +74,17 @@ func (q *queue) hungry() bool {
 	return s == nil
 }
 
-// put adds a task, unless too many wait for its receiver or of its account.
-func (q *queue) put(t task, now time.Time) {
+// add adds a task, unless too many wait for its receiver or of its account.
+func (q *queue) add(t task, now time.Time) {
 	s := q.accounts[t.notice.Account]
 	if s == nil {
-		s = &sender{account: t.notice.Account, hosts: make(map[string]*line)}
+		s = &accountQueue{account: t.notice.Account, hosts: make(map[string]*receiverQueue)}
 		q.accounts[s.account] = s
 		q.order = append(q.order, s)
 	}
 	l := s.hosts[t.host]
 	if l == nil {
-		l = &line{host: t.host}
+		l = &receiverQueue{host: t.host}
 		s.hosts[t.host] = l
 		s.order = append(s.order, l)
 	}
@@ -128,7 +128,7 @@ func (q *queue) next(until time.Time) (task, bool) {
 
 // startable is the first account in turn, and its first receiver, of which an
 // attempt may start; nil if there is none.
-func (q *queue) startable() (*sender, *line) {
+func (q *queue) startable() (*accountQueue, *receiverQueue) {
 	for _, s := range q.order {
 		if s.waiting == 0 || s.attempts >= q.perAccount {
 			continue
@@ -155,7 +155,7 @@ func (q *queue) done(t task) {
 
 // forget drops a receiver with nothing waiting, and an account with nothing
 // waiting or under way.
-func (q *queue) forget(s *sender, l *line) {
+func (q *queue) forget(s *accountQueue, l *receiverQueue) {
 	if l != nil && len(l.waiting) == 0 {
 		delete(s.hosts, l.host)
 		s.order = without(s.order, l)
@@ -173,7 +173,7 @@ func without[T comparable](list []T, x T) []T {
 
 // expire drops the first tasks whose leases end before the given time, and
 // returns how many.
-func (l *line) expire(before time.Time) (n int) {
+func (l *receiverQueue) expire(before time.Time) (n int) {
 	for len(l.waiting) > 0 && l.waiting[0].until.Before(before) {
 		l.waiting[0] = task{}
 		l.waiting = l.waiting[1:]

@@ -11,13 +11,13 @@ func TestTheWaitingDeliveriesOfAnAccountAreBoundedAndForgottenWhenTheyAreDone(t 
 	now := time.Unix(1_700_000_000, 0)
 	q := newQueue(16, 2, 12)
 	for i := range 3000 {
-		q.put(task{Notice{ID: fmt.Sprint(i), Account: "acme"}, "slow", now.Add(time.Duration(i+1) * time.Second)}, now)
+		q.add(task{Notice{ID: fmt.Sprint(i), Account: "acme"}, "slow", now.Add(time.Duration(i+1) * time.Second)}, now)
 	}
 	acme := q.accounts["acme"]
 	if acme.waiting != maxPerReceiver {
 		t.Errorf("%d wait, want %d", acme.waiting, maxPerReceiver)
 	}
-	q.put(task{Notice{ID: "new", Account: "acme"}, "slow", now.Add(time.Hour)}, now.Add(1000*time.Second))
+	q.add(task{Notice{ID: "new", Account: "acme"}, "slow", now.Add(time.Hour)}, now.Add(1000*time.Second))
 	if want := maxPerReceiver - 999 + 1; acme.waiting != want {
 		t.Errorf("%d wait after most leases ended, want %d", acme.waiting, want)
 	}
@@ -28,7 +28,7 @@ func TestTheWaitingDeliveriesOfAnAccountAreBoundedAndForgottenWhenTheyAreDone(t 
 	for last, ok := q.next(now.Add(2 * time.Hour)); ok; last, ok = q.next(now.Add(2 * time.Hour)) {
 		t.Errorf("%s began, whose lease ends too early", last.notice.ID)
 	}
-	if acme.waiting != 0 || q.idle != 15 || !q.hungry() {
+	if acme.waiting != 0 || q.idle != 15 || !q.wantsWork() {
 		t.Errorf("%d wait, %d workers are idle", acme.waiting, q.idle)
 	}
 	q.done(first)
@@ -36,7 +36,7 @@ func TestTheWaitingDeliveriesOfAnAccountAreBoundedAndForgottenWhenTheyAreDone(t 
 		t.Errorf("%d accounts, %d hosts and %d idle workers at the end", len(q.accounts), len(q.attempts), q.idle)
 	}
 	for i := range 10 * maxPerReceiver {
-		q.put(task{Notice{Account: "acme"}, fmt.Sprint("h", i), now.Add(time.Hour)}, now)
+		q.add(task{Notice{Account: "acme"}, fmt.Sprint("h", i), now.Add(time.Hour)}, now)
 	}
 	if acme = q.accounts["acme"]; acme.waiting != maxPerAccount || len(acme.hosts) != maxPerAccount {
 		t.Errorf("%d wait for %d receivers", acme.waiting, len(acme.hosts))
@@ -44,7 +44,7 @@ func TestTheWaitingDeliveriesOfAnAccountAreBoundedAndForgottenWhenTheyAreDone(t 
 	for _, ok := q.next(now); ok; _, ok = q.next(now) {
 	}
 	q = newQueue(16, 2, 12)
-	q.put(task{Notice{ID: "late"}, "other", now}, now)
+	q.add(task{Notice{ID: "late"}, "other", now}, now)
 	if _, ok := q.next(now.Add(1)); ok || len(q.accounts) != 0 {
 		t.Errorf("%d accounts are left of a delivery that was too late", len(q.accounts))
 	}
@@ -55,7 +55,7 @@ func TestAccountsTakeTurnsAndWithinThemTheirReceivers(t *testing.T) {
 	tests := []struct {
 		name                         string
 		workers, perHost, perAccount int
-		put                          []string // account and receiver of each delivery
+		add                          []string // account and receiver of each delivery
 		started                      string   // of the deliveries, in order
 	}{
 		{"receivers of one account", 5, 2, 5, []string{"x a", "x a", "x a", "x a", "x b", "x c", "x c"}, "xa xb xc xa xc"},
@@ -67,9 +67,9 @@ func TestAccountsTakeTurnsAndWithinThemTheirReceivers(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			q := newQueue(test.workers, test.perHost, test.perAccount)
-			for _, text := range test.put {
+			for _, text := range test.add {
 				account, host, _ := strings.Cut(text, " ")
-				q.put(task{Notice{Account: account}, host, now.Add(time.Hour)}, now)
+				q.add(task{Notice{Account: account}, host, now.Add(time.Hour)}, now)
 			}
 			var started []string
 			for next, ok := q.next(now); ok; next, ok = q.next(now) {
@@ -86,10 +86,10 @@ func TestAnAttemptThatEndsMakesRoomForTheNextOfItsReceiver(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	q := newQueue(5, 1, 5)
 	for range 2 {
-		q.put(task{Notice{Account: "x"}, "a", now.Add(time.Hour)}, now)
+		q.add(task{Notice{Account: "x"}, "a", now.Add(time.Hour)}, now)
 	}
 	first, _ := q.next(now)
-	if _, ok := q.next(now); ok || !q.hungry() {
+	if _, ok := q.next(now); ok || !q.wantsWork() {
 		t.Error("a second attempt with a receiver began")
 	}
 	q.done(first)

@@ -65,11 +65,11 @@ func TestTheOpenAISDKAcceptsASignature(t *testing.T) {
 
 func TestWhatTheStandardWebhooksLibrarySignsIsVerified(t *testing.T) {
 	s, now := newSecretOf(t), time.Now()
-	sender, err := standardwebhooks.NewWebhook(s.Reveal())
+	accountQueue, err := standardwebhooks.NewWebhook(s.Reveal())
 	if err != nil {
 		t.Fatal(err)
 	}
-	signature, err := sender.Sign("evt_1", now, []byte(body))
+	signature, err := accountQueue.Sign("evt_1", now, []byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,12 +29,12 @@ func pcmFormat() speech.PCM { return speech.PCM{Channels: 1, Rate: 24_000, Bits:
 // `speed` and every field that docs/http-api.md does not name have no
 // place in the vendor's wire.
 func (u *Upstream) synthesizeSpeech(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	r, err := speech.Called(call)
+	r, err := speech.ReadCall(call)
 	if err != nil {
 		return nil, err
 	}
 	if !r.TakesWAV {
-		return nil, speech.Unspeakable(nil)
+		return nil, speech.CannotEncode(nil)
 	}
 	data, err := json.Marshal(translate(call.Model, r))
 	if err != nil {

@@ -34,7 +34,7 @@ func (u *Upstream) embed(ctx context.Context, call *upstream.Call, f Fault) (*up
 	}
 	response := embeddings.Response{Object: "list", Model: call.Model}
 	for i, text := range r.Inputs() {
-		response.Data = append(response.Data, embeddings.Embedding{Object: "embedding", Index: int64(i), Embedding: direction(text, int(size))})
+		response.Data = append(response.Data, embeddings.Embedding{Object: "embedding", Index: int64(i), Embedding: vectorOf(text, int(size))})
 		response.Usage.PromptTokens += tokens(text)
 	}
 	if f.Usage == ZeroUsage {
@@ -72,14 +72,14 @@ func (u *Upstream) embeddingsRequest(call *upstream.Call) (*embeddings.Request, 
 	if err == nil && r.Dimensions > maxDimensions {
 		err = fault.Invalid("dimensions", fmt.Sprintf("The simulated vendor's vectors have at most %d dimensions.", maxDimensions))
 	}
-	if err := u.unfit(err, call.Model); err != nil {
+	if err := u.refusal(err, call.Model); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// direction is a vector of length 1 made of the hash of a text.
-func direction(text string, size int) embeddings.Vector {
+// vectorOf is a vector of length 1 made of the hash of a text.
+func vectorOf(text string, size int) embeddings.Vector {
 	v := make([]float64, size)
 	var sum float64
 	seed := sha256.Sum256([]byte(text))

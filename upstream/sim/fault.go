@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -84,51 +86,62 @@ const (
 	garbage    = `{"id":"chatcmpl-`
 )
 
-// body makes a whole answer's body what the fault makes of it.
-func (f Fault) body(data []byte) io.ReadCloser {
-	switch f.Break {
-	case Cut:
-		return bodyOf(data[:len(data)/2])
-	case Reset:
-		return io.NopCloser(io.MultiReader(bodyOf(data[:len(data)/2]), broken{}))
-	case ErrorFrame:
-		return bodyOf([]byte(errorFrame))
-	case Garbage:
-		return bodyOf([]byte(garbage))
-	}
-	return bodyOf(data)
+// breaks say what comes in the place of the rest of an answer: a text, or the
+// end of the body with an error, nil being the end of a body that is complete.
+// A [Stall] waits instead, and a [Lost] answer is never sent.
+var breaks = map[Break]struct {
+	text string
+	err  error
+}{
+	Cut:        {},
+	Reset:      {err: io.ErrUnexpectedEOF},
+	ErrorFrame: {text: errorFrame},
+	Garbage:    {text: garbage},
 }
 
-// broken is a connection that was reset.
-type broken struct{}
+// body is the body of a whole answer under the fault.
+func (f Fault) body(data []byte) io.ReadCloser {
+	b, breaksOff := breaks[f.Break]
+	rest := io.Reader(strings.NewReader(b.text))
+	switch {
+	case !breaksOff:
+		rest = bytes.NewReader(data)
+	case b.text == "":
+		rest = io.MultiReader(bytes.NewReader(data[:len(data)/2]), failingReader{b.err})
+	}
+	return io.NopCloser(rest)
+}
 
-func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+// failingReader is a connection that ends: by itself if err is nil.
+type failingReader struct{ err error }
+
+func (r failingReader) Read([]byte) (int, error) { return 0, cmp.Or(r.err, io.EOF) }
 
 // refused is the error of a fault that refuses the call.
 func refused(status int) error {
 	message := fmt.Sprintf("The simulated upstream refused the request with status %d, as it was told to.", status)
 	e := upstream.FromStatus(status).Fault()
 	if e.Code == fault.InvalidRequest {
-		return wrong(status, e.Code, "", message)
+		return vendorError(status, e.Code, "", message)
 	}
 	e.Message = message
 	return e
 }
 
-// unfit is the refusal of a request that err says is wrong, or whose model the
+// refusal is the refusal of a request that err says is wrong, or whose model the
 // vendor does not have; nil if there is none.
-func (u *Upstream) unfit(err error, model string) error {
+func (u *Upstream) refusal(err error, model string) error {
 	switch f := fault.From(err); {
 	case f != nil:
-		return wrong(400, f.Code, f.Param, f.Message)
+		return vendorError(400, f.Code, f.Param, f.Message)
 	case !u.has(model):
-		return wrong(404, fault.ModelNotFound, "model", fmt.Sprintf("The simulated vendor has no model %q.", model))
+		return vendorError(404, fault.ModelNotFound, "model", fmt.Sprintf("The simulated vendor has no model %q.", model))
 	}
 	return nil
 }
 
-// wrong is a vendor's refusal of a request that is at fault itself.
-func wrong(status int, code fault.Code, param, message string) error {
+// vendorError is a vendor's refusal of a request that is at fault itself.
+func vendorError(status int, code fault.Code, param, message string) error {
 	e := &fault.Error{
 		Code: code, Message: message, Param: param, Status: status,
 		Err: &upstream.Failure{Status: status, Sent: true},

@@ -1,15 +1,27 @@
 package sim
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"hash/crc32"
+	"image"
+	"image/color"
+	"image/png"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/formdata"
 	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -30,33 +42,29 @@ const (
 	pngURL     = "data:image/png;base64,"
 )
 
-// draw answers a request for pictures: patterns made of the hash of the prompt,
+// generateImages answers a request for pictures: patterns made of the hash of the prompt,
 // as PNG files that say in a text chunk that they are simulated. Where a vendor
 // would give a link, the answer has a "data:" URL: there is no server behind it.
-func (u *Upstream) draw(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
+func (u *Upstream) generateImages(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
 	r, err := u.imagesRequest(call)
 	if err != nil {
 		return nil, err
 	}
-	width, height, err := side(r)
+	width, height, err := sizeOf(r)
 	if err != nil {
 		return nil, err
 	}
 	pictures := make([]string, r.Count())
 	for i := range pictures {
-		pictures[i] = base64.StdEncoding.EncodeToString(picture(fmt.Sprint(wish(r), i), width, height))
+		pictures[i] = base64.StdEncoding.EncodeToString(picture(fmt.Sprint(promptText(r), i), width, height))
 	}
 	if r.Stream {
 		s := newStream(ctx, &answer{}, f, u.o)
-		s.script = u.partialPictures("image_generation", pictures[0], r.PartialImages, drawn(r, r.PartialImages, f))
+		s.script = u.partialPictures("image_generation", pictures[0], r.PartialImages, imagesUsage(r, r.PartialImages, f))
 		return serve.Reply("text/event-stream", s), nil
 	}
-	response := u.album(r, pictures, int64(width), int64(height), f)
-	data, err := json.Marshal(response)
-	if err != nil {
-		return nil, fault.Wrap(fault.InternalError, "The simulated answer cannot be written as JSON.", err)
-	}
-	return u.send(ctx, data, f)
+	response := u.imagesResponse(r, pictures, int64(width), int64(height), f)
+	return u.sendJSON(ctx, response, f)
 }
 
 func (u *Upstream) imagesRequest(call *upstream.Call) (*images.Request, error) {
@@ -70,19 +78,19 @@ func (u *Upstream) imagesRequest(call *upstream.Call) (*images.Request, error) {
 	}
 	switch {
 	case err != nil:
-	case wish(r) == "":
+	case promptText(r) == "":
 		err = fault.Invalid("prompt", "The simulated vendor needs a prompt.")
 	case r.OutputFormat != "" && r.OutputFormat != "png":
 		err = fault.Invalid("output_format", "The simulated vendor makes PNG files only.")
 	}
-	if err := u.unfit(err, call.Model); err != nil {
+	if err := u.refusal(err, call.Model); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// wish is the text of a request, whichever form it has.
-func wish(r *images.Request) string {
+// promptText is the text of a request, whichever form it has.
+func promptText(r *images.Request) string {
 	if r.Input == nil {
 		return r.Prompt
 	}
@@ -95,8 +103,8 @@ func wish(r *images.Request) string {
 	return strings.Join(texts, "\n")
 }
 
-// side is the size that is asked for.
-func side(r *images.Request) (width, height int, err error) {
+// sizeOf is the size that is asked for.
+func sizeOf(r *images.Request) (width, height int, err error) {
 	size := r.Size
 	if r.Parameters != nil {
 		size = r.Parameters.Size
@@ -107,13 +115,13 @@ func side(r *images.Request) (width, height int, err error) {
 		return usualSide, usualSide, nil
 	case w*h > mostPixels:
 		message := fmt.Sprintf("The simulated vendor makes pictures of at most %d pixels.", mostPixels)
-		return 0, 0, wrong(400, fault.InvalidRequest, "size", message)
+		return 0, 0, vendorError(400, fault.InvalidRequest, "size", message)
 	}
 	return int(w), int(h), nil
 }
 
-// album is the whole answer.
-func (u *Upstream) album(r *images.Request, pictures []string, width, height int64, f Fault) *images.Response {
+// imagesResponse is the whole answer.
+func (u *Upstream) imagesResponse(r *images.Request, pictures []string, width, height int64, f Fault) *images.Response {
 	if r.Input != nil {
 		var blocks []images.Block
 		for _, p := range pictures {
@@ -132,7 +140,7 @@ func (u *Upstream) album(r *images.Request, pictures []string, width, height int
 		return response
 	}
 	response := &images.Response{
-		Created: u.now().Unix(), OutputFormat: "png", Size: fmt.Sprintf("%dx%d", width, height), Usage: drawn(r, 0, f),
+		Created: u.now().Unix(), OutputFormat: "png", Size: fmt.Sprintf("%dx%d", width, height), Usage: imagesUsage(r, 0, f),
 	}
 	for _, p := range pictures {
 		if r.ResponseFormat == "url" {
@@ -144,8 +152,8 @@ func (u *Upstream) album(r *images.Request, pictures []string, width, height int
 	return response
 }
 
-// drawn is the report of tokens; nil where the vendor would make none.
-func drawn(r *images.Request, partials int64, f Fault) *images.Usage {
+// imagesUsage is the report of tokens; nil where the vendor would make none.
+func imagesUsage(r *images.Request, partials int64, f Fault) *images.Usage {
 	if !r.CountsTokens() || f.Usage == Withheld {
 		return nil
 	}
@@ -180,4 +188,172 @@ func (u *Upstream) partialPictures(kind, picture string, partials int64, usage *
 	}
 	say(event{Type: kind + ".completed", Usage: usage})
 	return script
+}
+
+// inputImageTokens are the input tokens of an image that is to be changed.
+const inputImageTokens = 194
+
+// editImages answers a request for changed pictures: patterns made of the hash of
+// the images and of the prompt. It reads the form from the wire, and is as
+// strict as a vendor: a file has a name and a type that fit its content, and no
+// field is empty.
+func (u *Upstream) editImages(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
+	form, err := readForm(call)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = form.Close() }() // a temporary file without a name
+	e, err := u.edit(call, form)
+	if err != nil {
+		return nil, err
+	}
+	r := asGeneration(e)
+	width, height, err := sizeOf(r)
+	if err != nil {
+		return nil, err
+	}
+	sum, err := form.Sum()
+	if err != nil {
+		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
+	}
+	pictures := make([]string, e.Count())
+	for i := range pictures {
+		pictures[i] = base64.StdEncoding.EncodeToString(picture(fmt.Sprint(hex.EncodeToString(sum[:]), i), width, height))
+	}
+	shown := int64(len(e.Images)) * inputImageTokens
+	if e.Stream {
+		s := newStream(ctx, &answer{}, f, u.o)
+		s.script = u.partialPictures("image_edit", pictures[0], r.PartialImages, addImageTokens(imagesUsage(r, r.PartialImages, f), shown))
+		return serve.Reply("text/event-stream", s), nil
+	}
+	response := u.imagesResponse(r, pictures, int64(width), int64(height), f)
+	response.Usage = addImageTokens(response.Usage, shown)
+	response.Background, response.Quality = e.Background, e.Quality
+	return u.sendJSON(ctx, response, f)
+}
+
+// readForm reads the call's form as it goes over the wire.
+func readForm(call *upstream.Call) (*upstream.Form, error) {
+	boundary, ok, err := formdata.Boundary(call.ContentType)
+	if !ok || err != nil {
+		return nil, vendorError(400, fault.InvalidRequest, "", "The simulated vendor takes multipart forms only.")
+	}
+	body, _, err := call.Body.Open()
+	if err != nil {
+		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
+	}
+	form, err := formdata.Read(body, boundary, formdata.Options{})
+	if err = errors.Join(err, body.Close()); err != nil {
+		f := fault.From(err)
+		return nil, vendorError(400, f.Code, f.Param, f.Message)
+	}
+	return form, nil
+}
+
+// edit reads and checks the form.
+func (u *Upstream) edit(call *upstream.Call, form *upstream.Form) (*images.Edit, error) {
+	e, err := images.ParseForm(form)
+	if err == nil {
+		err = e.Validate()
+	}
+	if err == nil {
+		err = checkFiles(e, form)
+	}
+	if err := u.refusal(err, call.Model); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// checkFiles are the rules that the public API does not have.
+func checkFiles(e *images.Edit, form *upstream.Form) error {
+	for i := range form.Parts {
+		if p := &form.Parts[i]; p.Size == 0 {
+			return fault.Invalid(p.Name, fmt.Sprintf("The simulated vendor takes no empty %q.", p.Name))
+		}
+	}
+	files := e.Images
+	if e.Mask != nil {
+		files = append(slices.Clone(files), *e.Mask)
+	}
+	for i := range files {
+		kind := map[string]string{".png": images.PNG, ".jpg": images.JPEG, ".jpeg": images.JPEG, ".webp": images.WebP}[strings.ToLower(filepath.Ext(files[i].Name))]
+		if kind != files[i].ContentType {
+			return fault.Invalid("image", fmt.Sprintf("The simulated vendor does not take the file name %q.", files[i].Name))
+		}
+	}
+	for i := range form.Parts {
+		if p := &form.Parts[i]; p.Filename != "" && !strings.HasPrefix(p.ContentType, "image/") {
+			return fault.Invalid(p.Name, fmt.Sprintf("The simulated vendor does not take a file of the type %q.", p.ContentType))
+		}
+	}
+	switch legacy := strings.Contains(e.Model, "legacy") || strings.Contains(e.Model, "dall-e"); {
+	case e.Prompt == "":
+		return fault.Invalid("prompt", "The simulated vendor needs a prompt.")
+	case !legacy && e.ResponseFormat != "":
+		return fault.Invalid("response_format", "Unknown parameter: 'response_format'.")
+	case !legacy && (e.Quality == "standard" || e.Quality == "hd"):
+		return fault.Invalid("quality", fmt.Sprintf("Invalid value: %q.", e.Quality))
+	case e.OutputFormat != "" && e.OutputFormat != "png":
+		return fault.Invalid("output_format", "The simulated vendor makes PNG files only.")
+	}
+	return nil
+}
+
+// asGeneration is a request for the same pictures of text alone.
+func asGeneration(e *images.Edit) *images.Request {
+	r := &images.Request{
+		Model: e.Model, Prompt: e.Prompt, N: e.N, Size: e.Size, Stream: e.Stream, PartialImages: e.PartialImages,
+		ResponseFormat: e.ResponseFormat, User: e.User,
+	}
+	if parsed, err := images.Encode(r); err == nil { // what a table knows of the model
+		return parsed
+	}
+	return r
+}
+
+// addImageTokens adds the input tokens of the images to a report that has some.
+func addImageTokens(u *images.Usage, tokens int64) *images.Usage {
+	if u == nil || u.InputTokensDetails == nil {
+		return u
+	}
+	u.InputTokensDetails.ImageTokens = tokens
+	u.InputTokens += tokens
+	u.TotalTokens += tokens
+	return u
+}
+
+// picture is a PNG file of a size with a pattern made of the hash of a text: the
+// same text has the same bytes.
+func picture(text string, width, height int) []byte {
+	const cells = 8 // along each side, mirrored at the middle
+	hash := sha256.Sum256([]byte(text))
+	ink := color.RGBA{hash[0] / 2, hash[1] / 2, hash[2] / 2, 0xff}
+	m := image.NewPaletted(image.Rect(0, 0, width, height), color.Palette{color.White, ink})
+	for y := range height {
+		row := m.Pix[y*m.Stride:]
+		for x := range width {
+			column := x * cells / width
+			column = min(column, cells-1-column)
+			if bit := y*cells/height*cells + column; hash[4+bit/8]>>(bit%8)&1 == 1 {
+				row[x] = 1
+			}
+		}
+	}
+	var file bytes.Buffer
+	if err := png.Encode(&file, m); err != nil {
+		return nil // a buffer takes everything
+	}
+	return withComment(file.Bytes())
+}
+
+// withComment puts a text chunk behind the header of a PNG file, which says that the
+// picture is none.
+func withComment(file []byte) []byte {
+	const header = 8 + 25 // the signature and the chunk IHDR
+	body := []byte("tEXtComment\x00Simulated by tollhouse: no model made this picture.")
+	chunk := binary.BigEndian.AppendUint32(nil, uint32(len(body)-4))
+	chunk = append(chunk, body...)
+	chunk = binary.BigEndian.AppendUint32(chunk, crc32.ChecksumIEEE(body))
+	return append(append(append([]byte{}, file[:header]...), chunk...), file[header:]...)
 }

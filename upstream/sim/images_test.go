@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"image"
 	"image/png"
 	"io"
 	"strings"
@@ -124,5 +125,124 @@ func TestReportsOfPicturesCanFail(t *testing.T) {
 		if strings.Contains(data, `"usage"`) != (want != "") || !strings.Contains(data, want) {
 			t.Errorf("%d: %s", report, data)
 		}
+	}
+}
+
+// editSample is a call for changed pictures, whole and as a stream.
+var editSample = upstreamtest.Sample{
+	Model: "imagegen-2", Form: editForm("n", "2", "size", "1024x1024"), StreamForm: editForm("stream", "true", "partial_images", "2"),
+	Check: imageSample.Check,
+}
+
+// editForm is a form as a vendor wants it. A value replaces that of a field.
+func editForm(pairs ...string) *upstream.Form {
+	var file bytes.Buffer
+	if err := png.Encode(&file, image.NewGray(image.Rect(0, 0, 16, 16))); err != nil {
+		return nil // a buffer takes everything
+	}
+	picture := upstream.Field("image", file.String())
+	picture.Filename, picture.ContentType = "a.png", "image/png"
+	parts := []upstream.Part{picture, upstream.Field("model", "imagegen-2"), upstream.Field("prompt", "blue")}
+	for i := 0; i < len(pairs); i += 2 {
+		field := upstream.Field(pairs[i], pairs[i+1])
+		found := false
+		for j := range parts {
+			if parts[j].Name == field.Name {
+				parts[j], found = field, true
+			}
+		}
+		if !found {
+			parts = append(parts, field)
+		}
+	}
+	return &upstream.Form{Parts: parts, Boundary: "B"}
+}
+
+func editCall(form *upstream.Form) *upstream.Call {
+	body := upstream.FormBody(form)
+	return &upstream.Call{Op: upstream.EditImage, Model: "imagegen-2", Body: body, ContentType: body.ContentType()}
+}
+
+func TestAnEditShowsAnotherPictureThanItGot(t *testing.T) {
+	u := sim.New(sim.Options{})
+	made := func(pairs ...string) (r struct {
+		Data []struct {
+			B64 []byte `json:"b64_json"`
+		}
+		Usage struct {
+			Input   int `json:"input_tokens"`
+			Details struct {
+				Image int `json:"image_tokens"`
+			} `json:"input_tokens_details"`
+		}
+	}) {
+		t.Helper()
+		reply, err := u.Do(t.Context(), editCall(editForm(pairs...)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(reply.Body)
+		if err == nil {
+			err = json.Unmarshal(data, &r)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	one, same, other := made("size", "1024x1024"), made("size", "1024x1024"), made("prompt", "red", "size", "1024x1024")
+	if !bytes.Equal(one.Data[0].B64, same.Data[0].B64) || bytes.Equal(one.Data[0].B64, other.Data[0].B64) {
+		t.Error("equal forms have equal pictures, others have others")
+	}
+	m, err := png.Decode(bytes.NewReader(one.Data[0].B64))
+	if err != nil || m.Bounds().Dx() != 1024 || !bytes.Contains(one.Data[0].B64, []byte("Simulated by tollhouse")) {
+		t.Error(err)
+	}
+	if one.Usage.Details.Image == 0 || one.Usage.Input <= one.Usage.Details.Image {
+		t.Errorf("usage %+v", one.Usage)
+	}
+}
+
+func TestTheSimulatorIsAsStrictAboutFormsAsAVendor(t *testing.T) {
+	named := func(name, kind string) *upstream.Form {
+		form := editForm()
+		form.Parts[0].Filename, form.Parts[0].ContentType = name, kind
+		return form
+	}
+	for name, row := range map[string]struct {
+		form  *upstream.Form
+		param string
+	}{
+		"an empty field":            {editForm("user", ""), "user"},
+		"no prompt":                 {editForm("prompt", ""), "prompt"},
+		"a rule of the API":         {editForm("n", "11"), "n"},
+		"a response format":         {editForm("response_format", "b64_json"), "response_format"},
+		"quality standard":          {editForm("quality", "standard"), "quality"},
+		"a format that it has not":  {editForm("output_format", "webp"), "output_format"},
+		"a file without extension":  {named("anonymous_file", "image/png"), "image"},
+		"a file of another kind":    {named("a.jpg", "image/png"), "image"},
+		"a file that is any stream": {named("a.png", "application/octet-stream"), "image"},
+	} {
+		_, err := sim.New(sim.Options{}).Do(t.Context(), editCall(row.form))
+		var f *fault.Error
+		if !errors.As(err, &f) || f.HTTPStatus() != 400 || f.Param != row.param || f.Body == nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := sim.New(sim.Options{}).Do(t.Context(), editCall(editForm("model", "imagegen-legacy-2", "response_format", "url"))); err != nil {
+		t.Error(err)
+	}
+	call := editCall(editForm())
+	call.ContentType = "application/json"
+	if _, err := sim.New(sim.Options{}).Do(t.Context(), call); fault.From(err).HTTPStatus() != 400 {
+		t.Error(err)
+	}
+	call = editCall(editForm())
+	call.Body = upstream.BytesBody([]byte(strings.Repeat("--B\r\n", 3)))
+	if _, err := sim.New(sim.Options{}).Do(t.Context(), call); fault.From(err).HTTPStatus() != 400 {
+		t.Error(err)
+	}
+	if _, err := sim.New(sim.Options{Models: []string{"other"}}).Do(t.Context(), editCall(editForm())); fault.From(err).HTTPStatus() != 404 {
+		t.Error(err)
 	}
 }

@@ -2,110 +2,168 @@ package sim
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// instance is a small JSON value that a JSON Schema allows: required members
-// only, the first of several ways, the least of every range. `not`, `if`,
-// `contains`, `dependentRequired`, `dependentSchemas` and patterns that Go's
-// regexp does not know are not looked at.
-func instance(schema []byte) []byte {
+// schema is what instance reads of a JSON Schema.
+type schema struct {
+	Ref              string                    `json:"$ref"`
+	AnyOf            []jsontext.Value          `json:"anyOf"`
+	OneOf            []jsontext.Value          `json:"oneOf"`
+	AllOf            []jsontext.Value          `json:"allOf"`
+	Const            jsontext.Value            `json:"const"`
+	Default          jsontext.Value            `json:"default"`
+	Enum             []jsontext.Value          `json:"enum"`
+	Type             jsontext.Value            `json:"type"`
+	Properties       map[string]jsontext.Value `json:"properties"`
+	Required         []string                  `json:"required"`
+	Items            jsontext.Value            `json:"items"`
+	MinItems         float64                   `json:"minItems"`
+	Format           string                    `json:"format"`
+	MinLength        float64                   `json:"minLength"`
+	MaxLength        *float64                  `json:"maxLength"`
+	Minimum          *float64                  `json:"minimum"`
+	Maximum          *float64                  `json:"maximum"`
+	ExclusiveMinimum *float64                  `json:"exclusiveMinimum"`
+	ExclusiveMaximum *float64                  `json:"exclusiveMaximum"`
+}
+
+// instance is a small JSON value that follows a JSON Schema as far as the
+// structured output of a demo and the arguments of its tools need: the required
+// members only, lists as short as they may be, the first of several ways.
+// Keywords that the type schema does not have are ignored, and null is the value
+// of a schema that cannot be read.
+func instance(root []byte) []byte {
 	const most = 1_000 // values; a schema that refers to itself may want more
-	m := maker{root: schema, left: most}
-	return m.value(nil, schema)
+	m := maker{root: root, left: most}
+	return m.value(nil, root, 0)
 }
 
 // maker makes one instance.
 type maker struct {
-	root  []byte // what "#" refers to
-	left  int    // how many more values may be made
-	depth int    // levels above the value
-	vary  int    // makes elements of a list differ
+	root []byte // what "#" refers to
+	left int    // how many more values may be made
 }
 
-// value appends an instance of the schema.
-func (m *maker) value(dst, schema []byte) []byte {
+// value appends an instance of a schema that is so many levels below the root.
+func (m *maker) value(dst, raw []byte, depth int) []byte {
 	m.left--
 	if m.left < 0 {
 		return append(dst, "null"...)
 	}
-	m.depth++
-	defer func() { m.depth-- }()
-	s := m.view(schema)
-	for _, name := range []string{"const", "default"} {
-		if v := s.get(name); v != nil {
-			return append(dst, v...)
-		}
+	s := m.read(raw, depth)
+	switch {
+	case s.Const != nil:
+		return append(dst, s.Const...)
+	case s.Default != nil:
+		return append(dst, s.Default...)
+	case len(s.Enum) > 0:
+		return append(dst, s.Enum[0]...)
 	}
-	if choices := rawjson.Elements(s.get("enum")); len(choices) > 0 {
-		return append(dst, choices[m.vary%len(choices)]...)
-	}
-	switch s.kind() {
+	switch kind := s.kind(); kind {
 	case "object":
-		return m.object(dst, s)
+		return m.object(dst, &s, depth)
 	case "array":
-		return m.array(dst, s)
+		return m.array(dst, &s, depth)
 	case "string":
-		return rawjson.Quote(dst, m.text(s))
+		return rawjson.Quote(dst, s.text())
 	case "number", "integer":
-		return m.number(dst, s)
+		return strconv.AppendFloat(dst, s.number(kind == "integer"), 'f', -1, 64)
 	case "boolean":
-		return strconv.AppendBool(dst, m.vary%2 == 1)
+		return append(dst, "false"...)
 	}
 	return append(dst, "null"...)
 }
 
-// object appends an object of the required members, and of others only if
-// minProperties wants them.
-func (m *maker) object(dst []byte, s view) []byte {
-	names := s.required()
-	least, _ := s.most("minProperties")
-	for _, name := range s.properties() {
-		if float64(len(names)) >= least {
-			break
+// read decodes a schema and follows its reference or, where it has no type of
+// its own, the first of its ways. Deep inside it takes the last way, so that a
+// schema which refers to itself comes to an end.
+func (m *maker) read(raw []byte, depth int) schema {
+	const deep, most = 6, 32
+	for range most {
+		var s schema
+		if err := json.Unmarshal(raw, &s, jsontext.AllowDuplicateNames(true)); err != nil {
+			return schema{} // also true, false and an absent schema
 		}
-		names = appendNew(names, name)
+		ways := slices.Concat(s.AnyOf, s.OneOf, s.AllOf)
+		switch {
+		case s.Ref != "":
+			raw = m.resolve(s.Ref)
+		case len(ways) == 0 || s.Type != nil:
+			return s
+		case depth > deep:
+			raw = ways[len(ways)-1]
+		default:
+			raw = ways[0]
+		}
 	}
-	for i := 1; float64(len(names)) < math.Min(least, float64(m.left)); i++ {
-		names = appendNew(names, "extra"+strconv.Itoa(i))
+	return schema{}
+}
+
+// resolve finds what "#/$defs/name" points at; nil for any other reference.
+func (m *maker) resolve(ref string) []byte {
+	at, plain := m.root, strings.NewReplacer("~1", "/", "~0", "~")
+	path, ok := strings.CutPrefix(ref, "#")
+	if !ok {
+		return nil
 	}
+	for _, step := range strings.Split(path, "/")[1:] {
+		o, err := rawjson.Index(at, nil, nil)
+		if err != nil {
+			return nil
+		}
+		at = o.Raw(plain.Replace(step))
+	}
+	return at
+}
+
+// kind is the schema's type, the first of several; "" if it has none.
+func (s *schema) kind() string {
+	raw := []byte(s.Type)
+	if several := rawjson.Elements(raw); len(several) > 0 {
+		raw = several[0]
+	}
+	kind, named := rawjson.String(raw)
+	switch {
+	case named:
+	case s.Properties != nil || s.Required != nil:
+		kind = "object"
+	case s.Items != nil:
+		kind = "array"
+	}
+	return kind
+}
+
+func (m *maker) object(dst []byte, s *schema, depth int) []byte {
 	dst = append(dst, '{')
-	for i, name := range names {
+	for i, name := range s.Required {
+		if slices.Contains(s.Required[:i], name) {
+			continue
+		}
 		if i > 0 {
 			dst = append(dst, ',')
 		}
 		dst = append(rawjson.Quote(dst, name), ':')
-		dst = m.value(dst, s.property(name))
+		dst = m.value(dst, s.Properties[name], depth+1)
 	}
 	return append(dst, '}')
 }
 
-// array appends an array as short as it may be.
-func (m *maker) array(dst []byte, s view) []byte {
-	first := rawjson.Elements(s.get("prefixItems"))
-	least, _ := s.most("minItems")
-	unique := string(s.get("uniqueItems")) == "true"
-	before := m.vary
+func (m *maker) array(dst []byte, s *schema, depth int) []byte {
 	dst = append(dst, '[')
-	for i := 0; float64(i) < least && m.left > 0; i++ {
+	for i := 0; float64(i) < s.MinItems && m.left > 0; i++ {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		item := s.get("items")
-		if i < len(first) {
-			item = first[i]
-		}
-		if unique {
-			m.vary = i
-		}
-		dst = m.value(dst, item)
+		dst = m.value(dst, s.Items, depth+1)
 	}
-	m.vary = before
 	return append(dst, ']')
 }
 
@@ -116,74 +174,43 @@ var formats = map[string]string{
 	"ipv4": "192.0.2.1", "ipv6": "2001:db8::1", "uuid": "00000000-0000-4000-8000-000000000000",
 }
 
-// text is a string of an allowed length.
-func (m *maker) text(s view) string {
-	text := "simulated"
-	if pattern, ok := rawjson.String(s.get("pattern")); ok {
-		if match, ok := matching(pattern); ok {
-			return match
-		}
-	}
-	if format, ok := rawjson.String(s.get("format")); ok && formats[format] != "" {
-		return formats[format]
-	}
-	if m.vary > 0 {
-		text = strconv.Itoa(m.vary) + text
+// text is a string of the format or of an allowed length.
+func (s *schema) text() string {
+	if text := formats[s.Format]; text != "" {
+		return text
 	}
 	const longest = 1 << 16
-	if least, ok := s.most("minLength"); ok && least > float64(len(text)) {
-		text += strings.Repeat("x", int(math.Min(least, longest))-len(text))
+	text := "simulated"
+	if missing := int(min(s.MinLength, longest)) - len(text); missing > 0 {
+		text += strings.Repeat("x", missing)
 	}
-	if most, ok := s.least("maxLength"); ok && most < float64(len(text)) {
-		text = text[:int(math.Max(most, 0))]
+	if s.MaxLength != nil && *s.MaxLength < float64(len(text)) {
+		text = text[:int(max(*s.MaxLength, 0))]
 	}
 	return text
 }
 
-// number appends zero or, where that is not allowed, the allowed number that
-// is nearest to it.
-func (m *maker) number(dst []byte, s view) []byte {
-	step, stepped := s.least("multipleOf")
-	if s.kind() == "integer" && (!stepped || step != math.Trunc(step)) {
-		step, stepped = 1, true
+// number is zero or, where that is not allowed, a number close to a bound.
+func (s *schema) number(integer bool) float64 {
+	low, high := math.Inf(-1), math.Inf(1)
+	for _, bound := range []*float64{s.Minimum, s.ExclusiveMinimum} {
+		if bound != nil {
+			low = max(low, *bound)
+		}
 	}
-	low, high := s.bounds()
-	n := 0.0
-	switch {
-	case low > 0:
-		n = low
-	case high < 0:
-		n = high
+	for _, bound := range []*float64{s.Maximum, s.ExclusiveMaximum} {
+		if bound != nil {
+			high = min(high, *bound)
+		}
 	}
-	if stepped && step > 0 {
-		n = nearest(n, step, low, high)
-		n += step * float64(m.vary)
-	} else {
-		n += float64(m.vary)
+	for _, n := range []float64{
+		0, low, high, math.Ceil(low), math.Floor(low) + 1, math.Floor(high), math.Ceil(high) - 1, low + (high-low)/2,
+	} {
+		above := n >= low && (s.ExclusiveMinimum == nil || n > *s.ExclusiveMinimum)
+		below := n <= high && (s.ExclusiveMaximum == nil || n < *s.ExclusiveMaximum)
+		if above && below && !math.IsInf(n, 0) && (!integer || n == math.Trunc(n)) {
+			return n
+		}
 	}
-	n = min(max(n, -math.MaxFloat64), math.MaxFloat64) // JSON has no infinity
-	if n == 0 {                                        // not "-0"
-		return append(dst, '0')
-	}
-	if n == math.Trunc(n) && math.Abs(n) < 1<<53 {
-		return strconv.AppendInt(dst, int64(n), 10)
-	}
-	raw := jsontext.Float(n)
-	return append(dst, raw.String()...)
-}
-
-// nearest is the multiple of step in [low, high] that is nearest to n, or n
-// where steps are too small to be counted.
-func nearest(n, step, low, high float64) float64 {
-	steps := math.Round(n / step)
-	if math.IsInf(steps, 0) {
-		return n
-	}
-	if n = steps * step; n < low {
-		n += step
-	}
-	if n > high {
-		n -= step
-	}
-	return n
+	return 0
 }

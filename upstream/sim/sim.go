@@ -5,13 +5,14 @@
 package sim
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -68,12 +69,12 @@ func (u *Upstream) Jobs() int { return u.tasks.taken() }
 // operations are those that are answered.
 var operations = map[upstream.Op]func(*Upstream, context.Context, *upstream.Call, Fault) (*upstream.Reply, error){
 	upstream.ChatCompletion: (*Upstream).chat,
-	upstream.GenerateImage:  (*Upstream).draw,
-	upstream.EditImage:      (*Upstream).change,
+	upstream.GenerateImage:  (*Upstream).generateImages,
+	upstream.EditImage:      (*Upstream).editImages,
 	upstream.SubmitVideo:    (*Upstream).submit,
 	upstream.PollVideo:      (*Upstream).poll,
 	upstream.Embeddings:     (*Upstream).embed,
-	upstream.Speech:         (*Upstream).pronounce,
+	upstream.Speech:         (*Upstream).synthesize,
 }
 
 // Supports reports whether the model is among those that are answered.
@@ -127,12 +128,12 @@ func (u *Upstream) chat(ctx context.Context, call *upstream.Call, f Fault) (*ups
 	if call.Stream {
 		return serve.Reply("text/event-stream", newStream(ctx, a, f, u.o)), nil
 	}
-	return u.whole(ctx, a, f)
+	return u.sendJSON(ctx, a.response(f), f)
 }
 
-// whole replies with a non-streamed answer.
-func (u *Upstream) whole(ctx context.Context, a *answer, f Fault) (*upstream.Reply, error) {
-	data, err := a.whole(f)
+// sendJSON waits and replies with a value as JSON.
+func (u *Upstream) sendJSON(ctx context.Context, answer any, f Fault) (*upstream.Reply, error) {
+	data, err := json.Marshal(answer)
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The simulated answer cannot be written as JSON.", err)
 	}
@@ -150,8 +151,6 @@ func (u *Upstream) send(ctx context.Context, data []byte, f Fault) (*upstream.Re
 	}
 	return serve.Reply("application/json", f.body(data)), nil
 }
-
-func bodyOf(data []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(data)) }
 
 // forever is a delay that only the call's context ends.
 const forever = time.Duration(-1)

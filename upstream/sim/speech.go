@@ -21,10 +21,10 @@ const (
 	longestText     = 4_096              // characters, as OpenAI's
 )
 
-// pronounce answers a request for speech with a WAV file: the simulated vendor has
+// synthesize answers a request for speech with a WAV file: the simulated vendor has
 // no other format.
-func (u *Upstream) pronounce(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	r, err := speech.Called(call)
+func (u *Upstream) synthesize(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
+	r, err := speech.ReadCall(call)
 	if err == nil {
 		err = r.Validate(nil)
 	}
@@ -32,9 +32,9 @@ func (u *Upstream) pronounce(ctx context.Context, call *upstream.Call, f Fault) 
 		err = fault.Invalid("input", fmt.Sprintf("The simulated vendor speaks at most %d characters at once.", longestText))
 	}
 	if err == nil && !r.TakesWAV {
-		err = speech.Unspeakable(nil)
+		err = speech.CannotEncode(nil)
 	}
-	if err := u.unfit(err, call.Model); err != nil {
+	if err := u.refusal(err, call.Model); err != nil {
 		return nil, err
 	}
 	sent, err := u.send(ctx, tones(r.Input), f)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"strconv"
@@ -87,7 +88,7 @@ func (s *stream) next() error {
 		return err
 	}
 	if s.fault.Break != Whole && s.events >= s.fault.After {
-		return s.broken()
+		return s.breakOff()
 	}
 	s.buf = s.event(s.buf[:0])
 	s.rest = s.buf
@@ -95,21 +96,17 @@ func (s *stream) next() error {
 	return nil
 }
 
-// broken breaks the stream off.
-func (s *stream) broken() error {
-	switch s.fault.Break {
-	case Reset:
-		return io.ErrUnexpectedEOF
-	case Stall:
+// breakOff makes what comes in the place of the rest of the stream.
+func (s *stream) breakOff() error {
+	if s.fault.Break == Stall {
 		return wait(s.ctx, s.closed, forever)
-	case ErrorFrame:
-		s.rest, s.ended = []byte("data: "+errorFrame+"\n\n"), true
-		return nil
-	case Garbage:
-		s.rest, s.ended = []byte("data: "+garbage+"\n\n"), true
-		return nil
 	}
-	return io.EOF
+	b := breaks[s.fault.Break]
+	if b.text == "" {
+		return cmp.Or(b.err, io.EOF)
+	}
+	s.rest, s.ended = []byte("data: "+b.text+"\n\n"), true
+	return nil
 }
 
 // event appends the next event: the candidates take turns.

@@ -3,9 +3,14 @@ package sim
 import (
 	"context"
 	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -27,8 +32,8 @@ const (
 // fps are the pictures of a second, as the vendors count them.
 const fps = 24
 
-// filming is a request for a video, in either vendor's form.
-type filming struct {
+// videoRequest is a request for a video, in either vendor's form.
+type videoRequest struct {
 	Input      jsontext.Value `json:"input"`
 	Parameters struct {
 		Duration   int64  `json:"duration"`
@@ -61,7 +66,7 @@ func (u *Upstream) submit(ctx context.Context, call *upstream.Call, f Fault) (*u
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
 	}
-	if err := u.unfit(nil, call.Model); err != nil {
+	if err := u.refusal(nil, call.Model); err != nil {
 		return nil, err
 	}
 	t := &task{model: call.Model, nested: nested(call.Model), ending: f.Video, begun: u.clock()}
@@ -69,7 +74,7 @@ func (u *Upstream) submit(ctx context.Context, call *upstream.Call, f Fault) (*u
 		return nil, err
 	}
 	u.tasks.add(t, func(count int) string { return u.taskID(call, t, count) })
-	return u.tell(ctx, t.accepted(), f)
+	return u.sendJSON(ctx, t.accepted(), f)
 }
 
 // taskID is an id that no other task has: the gateway's id of the call is new in
@@ -90,19 +95,11 @@ func (u *Upstream) poll(ctx context.Context, call *upstream.Call, f Fault) (*ups
 	t := u.tasks.get(call.TaskID)
 	switch {
 	case t != nil:
-		return u.tell(ctx, t.told(u.clock(), u.videoTime(), f.Usage), f)
+		return u.sendJSON(ctx, t.pollAnswer(u.clock(), u.videoTime(), f.Usage), f)
 	case nested(call.Model):
-		return u.tell(ctx, nestedTask{RequestID: "sim-" + call.TaskID, Output: nestedOutput{ID: call.TaskID, Status: "UNKNOWN"}}, f)
+		return u.sendJSON(ctx, nestedTask{RequestID: "sim-" + call.TaskID, Output: nestedOutput{ID: call.TaskID, Status: "UNKNOWN"}}, f)
 	}
-	return nil, wrong(404, fault.ResourceNotFound, "", "The simulated vendor has no such task.")
-}
-
-func (u *Upstream) tell(ctx context.Context, answer any, f Fault) (*upstream.Reply, error) {
-	data, err := json.Marshal(answer)
-	if err != nil {
-		return nil, fault.Wrap(fault.InternalError, "The simulated answer cannot be written as JSON.", err)
-	}
-	return u.send(ctx, data, f)
+	return nil, vendorError(404, fault.ResourceNotFound, "", "The simulated vendor has no such task.")
 }
 
 // clock is the time by which videos are made.
@@ -124,15 +121,15 @@ func (u *Upstream) videoTime() time.Duration {
 // read takes from the request what the answers tell. It is no stricter than the
 // vendors: what cannot be made is made otherwise.
 func (t *task) read(data []byte) error {
-	var r filming
+	var r videoRequest
 	if err := json.Unmarshal(data, &r, jsontext.AllowDuplicateNames(true)); err != nil {
-		return wrong(400, "InvalidParameter", "", "The simulated vendor cannot read the request.")
+		return vendorError(400, "InvalidParameter", "", "The simulated vendor cannot read the request.")
 	}
 	t.hash = sha256.Sum256(append(r.Input, fmt.Append(nil, r.Content)...))
 	t.seconds, t.resolution, t.ratio = r.Duration, r.Resolution, r.Ratio
 	switch {
 	case t.nested && rawjson.IsNull(r.Input):
-		return wrong(400, "InvalidParameter", "input", "The simulated vendor needs an input.")
+		return vendorError(400, "InvalidParameter", "input", "The simulated vendor needs an input.")
 	case t.nested:
 		t.seconds, t.resolution, t.ratio = r.Parameters.Duration, r.Parameters.Resolution, r.Parameters.Ratio
 		if w, h, ok := images.Pixels(r.Parameters.Size); ok {
@@ -140,19 +137,19 @@ func (t *task) read(data []byte) error {
 		}
 		t.prompt = promptOf(r.Input)
 	case len(r.Content) == 0:
-		return wrong(400, "InvalidParameter.MissingRequired", "content", "The simulated vendor needs content.")
+		return vendorError(400, "InvalidParameter.MissingRequired", "content", "The simulated vendor needs content.")
 	}
 	t.seed, t.draft, t.lastFrame = r.Seed, r.Draft, r.LastFrame
 	t.sound = r.GenerateAudio == nil || *r.GenerateAudio
 	if t.frames = min(max(r.Frames, 0), mostSeconds*fps); t.frames > 0 {
 		t.seconds = (t.frames + fps - 2) / fps
 	}
-	t.settle()
+	t.setDefaults()
 	return nil
 }
 
-// settle chooses what the request leaves open.
-func (t *task) settle() {
+// setDefaults chooses what the request leaves open.
+func (t *task) setDefaults() {
 	if t.seconds = min(t.seconds, mostSeconds); t.seconds < 1 {
 		t.seconds = usualSeconds
 	}
@@ -185,4 +182,294 @@ func promptOf(input []byte) string {
 	}
 	prompt, _ := rawjson.String(o.Raw("prompt"))
 	return clip(prompt)
+}
+
+// task is a video that was asked for.
+type task struct {
+	id, model         string
+	nested            bool // the vendor puts it into `output`
+	ending            Ending
+	begun             time.Time
+	hash              [32]byte // of what was asked for
+	prompt            string
+	seconds, frames   int64 // frames is 0 where the request does not say
+	resolution, ratio string
+	seed              jsontext.Value
+	sound             bool
+	draft, lastFrame  bool
+}
+
+// phase is how far a task is.
+type phase uint8
+
+const (
+	isQueued phase = iota
+	isRunning
+	hasEnded
+)
+
+// phase is how far the task is at a time, if it takes so long in all: a quarter
+// of it, it waits.
+func (t *task) phase(now time.Time, total time.Duration) phase {
+	switch since := now.Sub(t.begun); {
+	case since < total/4:
+		return isQueued
+	case since < total, t.ending == VideoEndless:
+		return isRunning
+	}
+	return hasEnded
+}
+
+// failureText is what a task says that was told to fail.
+const failureText = "The simulated video failed, as it was told to."
+
+// accepted is the answer to the request.
+func (t *task) accepted() any {
+	if t.nested {
+		return nestedTask{RequestID: "sim-" + t.id, Output: nestedOutput{ID: t.id, Status: "PENDING"}}
+	}
+	return flatTask{ID: t.id}
+}
+
+// pollAnswer is the answer to a poll.
+func (t *task) pollAnswer(now time.Time, total time.Duration, report Report) any {
+	p := t.phase(now, total)
+	if t.nested {
+		return t.nestedAnswer(p, total, report)
+	}
+	return t.flatAnswer(p, now, total, report)
+}
+
+// videoFile is the MP4 file of every task: H.264, 5 s, a pattern of 128 by 72
+// pixels, with a comment that says that it is simulated.
+//
+//go:embed video.mp4
+var videoFile []byte
+
+// videoWidth and videoHeight are the size of the picture in videoFile.
+const (
+	videoWidth  = 128
+	videoHeight = 72
+)
+
+// link is the video as a "data:" URL: there is no server behind it. Two prompts
+// have different bytes, because the file ends with the prompt's hash in a box
+// that players skip (`free`, ISO/IEC 14496-12, 8.1.2).
+func (t *task) link() string {
+	if t.ending == VideoEmpty {
+		return ""
+	}
+	file := slices.Concat(videoFile, []byte{0, 0, 0, 8 + byte(len(t.hash))}, []byte("free"), t.hash[:])
+	return "data:video/mp4;base64," + base64.StdEncoding.EncodeToString(file)
+}
+
+// text is what the pattern of the last frame is made of.
+func (t *task) text() string { return hex.EncodeToString(t.hash[:]) }
+
+// statusWords are those of the vendors for a state.
+type statusWords struct{ flat, nested string }
+
+var (
+	phases  = [...]statusWords{isQueued: {"queued", "PENDING"}, isRunning: {"running", "RUNNING"}}
+	endings = map[Ending]statusWords{
+		VideoMade: {"succeeded", "SUCCEEDED"}, VideoEmpty: {"succeeded", "SUCCEEDED"}, VideoFailed: {"failed", "FAILED"},
+		VideoCancelled: {"cancelled", "CANCELED"}, VideoExpired: {"expired", "UNKNOWN"},
+	}
+)
+
+// status is what the vendor calls the state.
+func (t *task) status(p phase) string {
+	w := endings[t.ending]
+	if p < hasEnded {
+		w = phases[p]
+	}
+	if t.nested {
+		return w.nested
+	}
+	return w.flat
+}
+
+// mostTasks is how many tasks are known at once; the oldest is then forgotten.
+const mostTasks = 10_000
+
+// tasks are those that were taken. They are safe for concurrent use.
+type tasks struct {
+	mu    sync.Mutex
+	known map[string]*task
+	order []string // the ids of known, oldest first
+	count int
+}
+
+// add keeps a task under the id that is made for it.
+func (s *tasks) add(t *task, id func(count int) string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count++
+	t.id = id(s.count)
+	if s.known == nil {
+		s.known = make(map[string]*task)
+	}
+	if s.known[t.id] == nil {
+		s.order = append(s.order, t.id)
+	}
+	s.known[t.id] = t
+	if len(s.order) > mostTasks {
+		delete(s.known, s.order[0])
+		s.order = s.order[1:]
+	}
+}
+
+// get is a task, which does not change any more; nil if there is none.
+func (s *tasks) get(id string) *task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known[id]
+}
+
+func (s *tasks) taken() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count
+}
+
+// flatTask is the answer of the vendor whose task is the whole document.
+type flatTask struct {
+	ID        string       `json:"id"`
+	Model     string       `json:"model,omitzero"`
+	Status    string       `json:"status,omitzero"`
+	Error     *flatError   `json:"error,omitzero"`
+	Content   *flatContent `json:"content,omitzero"`
+	Usage     *flatUsage   `json:"usage,omitzero"`
+	CreatedAt int64        `json:"created_at,omitzero"`
+	UpdatedAt int64        `json:"updated_at,omitzero"`
+	Tier      string       `json:"service_tier,omitzero"`
+
+	// Of a video that is there:
+	Seed       jsontext.Value `json:"seed,omitzero"`
+	Resolution string         `json:"resolution,omitzero"`
+	Ratio      string         `json:"ratio,omitzero"`
+	Duration   int64          `json:"duration,omitzero"`
+	Frames     int64          `json:"frames,omitzero"`
+	FPS        int64          `json:"framespersecond,omitzero"`
+	Sound      *bool          `json:"generate_audio,omitzero"`
+	Draft      *bool          `json:"draft,omitzero"`
+}
+
+type flatError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+type flatContent struct {
+	VideoURL     string `json:"video_url,omitzero"`
+	LastFrameURL string `json:"last_frame_url,omitzero"`
+}
+
+type flatUsage struct {
+	Completion int64 `json:"completion_tokens"`
+	Total      int64 `json:"total_tokens"`
+}
+
+func (t *task) flatAnswer(p phase, now time.Time, total time.Duration, report Report) flatTask {
+	r := flatTask{
+		ID: t.id, Model: t.model, Status: t.status(p), CreatedAt: t.begun.Unix(), UpdatedAt: now.Unix(), Tier: "default",
+	}
+	if p < hasEnded {
+		return r
+	}
+	r.UpdatedAt = t.begun.Add(total).Unix()
+	switch t.ending {
+	case VideoFailed:
+		r.Error = &flatError{"InternalServiceError", failureText}
+	case VideoMade, VideoEmpty:
+		r.Content, r.Usage, r.Seed = &flatContent{VideoURL: t.link()}, t.flatUsage(report), t.seed
+		if t.lastFrame {
+			r.Content.LastFrameURL = pngURL + base64.StdEncoding.EncodeToString(picture(t.text(), videoWidth, videoHeight))
+		}
+		r.Resolution, r.Ratio, r.Frames, r.FPS, r.Sound, r.Draft = t.resolution, t.ratio, t.frames, fps, &t.sound, &t.draft
+		if t.frames == 0 {
+			r.Duration = t.seconds
+		}
+	}
+	return r
+}
+
+// flatUsage counts tokens as the vendor does: pixels times pictures through 1024.
+func (t *task) flatUsage(report Report) *flatUsage {
+	switch report {
+	case Withheld:
+		return nil
+	case ZeroUsage:
+		return &flatUsage{}
+	}
+	frames := t.frames
+	if frames == 0 {
+		frames = fps*t.seconds + 1
+	}
+	n := pixels[t.resolution] * frames / 1024
+	return &flatUsage{n, n}
+}
+
+// nestedTask is the answer of the vendor that puts a task into `output`.
+type nestedTask struct {
+	RequestID string       `json:"request_id"`
+	Output    nestedOutput `json:"output"`
+	Usage     *nestedUsage `json:"usage,omitzero"`
+}
+
+type nestedOutput struct {
+	ID        string `json:"task_id"`
+	Status    string `json:"task_status"`
+	Submitted string `json:"submit_time,omitzero"`
+	Scheduled string `json:"scheduled_time,omitzero"`
+	Ended     string `json:"end_time,omitzero"`
+	Prompt    string `json:"orig_prompt,omitzero"`
+	VideoURL  string `json:"video_url,omitzero"`
+	Code      string `json:"code,omitzero"`
+	Message   string `json:"message,omitzero"`
+}
+
+type nestedUsage struct {
+	Duration int64  `json:"duration"` // seconds, as are those below
+	Input    int64  `json:"input_video_duration"`
+	Output   int64  `json:"output_video_duration"`
+	Count    int64  `json:"video_count"`
+	SR       int64  `json:"SR"`
+	Ratio    string `json:"ratio"`
+}
+
+func (t *task) nestedAnswer(p phase, total time.Duration, report Report) nestedTask {
+	at := func(after time.Duration) string { // the vendor's own time of day
+		return t.begun.Add(after).In(time.FixedZone("", 8*60*60)).Format("2006-01-02 15:04:05.000")
+	}
+	o := nestedOutput{ID: t.id, Status: t.status(p), Submitted: at(0)}
+	if p > isQueued {
+		o.Scheduled = at(total / 4)
+	}
+	r := nestedTask{RequestID: "sim-" + t.id, Output: o}
+	if p < hasEnded {
+		return r
+	}
+	r.Output.Ended = at(total)
+	switch t.ending {
+	case VideoExpired:
+		r.Output = nestedOutput{ID: t.id, Status: o.Status} // the vendor does not know it any more
+	case VideoFailed:
+		r.Output.Code, r.Output.Message = "InternalError", failureText
+	case VideoMade, VideoEmpty:
+		r.Output.Prompt, r.Output.VideoURL = t.prompt, t.link()
+		r.Usage = t.nestedUsage(report)
+	}
+	return r
+}
+
+func (t *task) nestedUsage(report Report) *nestedUsage {
+	switch report {
+	case Withheld:
+		return nil
+	case ZeroUsage:
+		return &nestedUsage{}
+	}
+	lines, _ := strconv.ParseInt(strings.TrimSuffix(t.resolution, "p"), 10, 64) // 4k is none of this vendor's
+	return &nestedUsage{Duration: t.seconds, Output: t.seconds, Count: 1, SR: lines, Ratio: t.ratio}
 }

@@ -3,10 +3,12 @@ package sim_test
 import (
 	"context"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -340,6 +342,19 @@ func TestAPollCanFailToo(t *testing.T) {
 	}
 }
 
+// boxes are the kinds of the boxes that an MP4 file consists of.
+func boxes(t *testing.T, file []byte) (kinds []string) {
+	t.Helper()
+	for len(file) > 0 {
+		if len(file) < 8 || binary.BigEndian.Uint32(file) < 8 || int(binary.BigEndian.Uint32(file)) > len(file) {
+			t.Fatalf("a box of wrong length: %x", file[:min(len(file), 8)])
+		}
+		kinds = append(kinds, string(file[4:8]))
+		file = file[binary.BigEndian.Uint32(file):]
+	}
+	return kinds
+}
+
 func TestAVideoIsAlwaysTheSameOfItsPrompt(t *testing.T) {
 	link := func(body string) string {
 		u := sim.New(sim.Options{VideoTime: -1})
@@ -348,6 +363,9 @@ func TestAVideoIsAlwaysTheSameOfItsPrompt(t *testing.T) {
 		file, err := base64.StdEncoding.DecodeString(data)
 		if !ok || err != nil || !strings.Contains(string(file), "Simulated by tollhouse: no model made this video.") {
 			t.Errorf("%v, %.60s", err, data)
+		}
+		if got := boxes(t, file); !slices.Equal(got, []string{"ftyp", "mdat", "moov", "free"}) {
+			t.Errorf("the file has the boxes %q", got)
 		}
 		return data
 	}

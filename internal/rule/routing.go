@@ -1,0 +1,417 @@
+package rule
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+)
+
+// unpricedField is a request member that no price row covers: it costs money that
+// the vendor's counts do not show, or it makes the upstream use another model,
+// address or account than the gateway has priced. Prepaid billing refuses it
+// (docs/billing.md).
+type unpricedField struct {
+	why string // completes "The field … "
+	// free reports values that cost nothing more; nil means none but null and what
+	// is empty.
+	free func(raw []byte) bool
+	// empty says that an empty value, an object above all, asks for it too.
+	empty bool
+	// generation says that only chat and messages have it.
+	generation bool
+}
+
+// Scope is the kind of requests that a check is for.
+type Scope int
+
+// The scopes.
+const (
+	Other      Scope = iota // what is neither of the others
+	Generation              // chat and messages
+	Count                   // counts of tokens, which cost nothing
+)
+
+// in reports whether requests of a scope are refused for the member.
+func (f *unpricedField) in(s Scope) bool {
+	switch s {
+	case Generation:
+		return true
+	case Count:
+		return f.why != costsMore && f.why != otherTier
+	default:
+		return !f.generation
+	}
+}
+
+// PassUnpriced reports whether the channels take a member of unpricedFields
+// all the same. name is the table's, spelled the caller's. A nil one lets none
+// through.
+type PassUnpriced func(name, spelled string) bool
+
+// Why a member is refused.
+const (
+	costsMore    = "costs money for which this gateway has no price"
+	otherModel   = "can choose another model than the one that the request pays for"
+	otherAccount = "can choose another address or account than the gateway's own"
+	otherFields  = "can hold fields that cost money without a price, or choose another model or account"
+	otherTier    = "asks for a tier that this gateway has no price for"
+)
+
+// unpricedFields is the table of such members, by their names in small letters.
+// Those of every operation are what routers in front of vendors take: OpenRouter's
+// page "Provider Routing" and LiteLLM's "Input Params". The vendors' own pages
+// name the others. A service tier has a rule of its own, see [CheckUnpriced].
+var unpricedFields = map[string]unpricedField{
+	"models": {why: otherModel}, "fallback": {why: otherModel}, "fallbacks": {why: otherModel},
+	"fallback_model": {why: otherModel}, "fallback_models": {why: otherModel},
+	"context_window_fallback_dict": {why: otherModel}, "route": {why: otherModel}, "provider": {why: otherModel},
+	"preset": {why: otherModel}, "model_list": {why: otherModel}, "user_config": {why: otherModel},
+	"router_settings_override": {why: otherModel}, "custom_llm_provider": {why: otherModel},
+	"deployment_id": {why: otherModel}, "litellm_metadata": {why: otherModel},
+
+	"api_base": {why: otherAccount}, "base_url": {why: otherAccount}, "api_key": {why: otherAccount},
+	"api_version": {why: otherAccount}, "organization": {why: otherAccount}, "azure_ad_token": {why: otherAccount},
+	"litellm_credential_name": {why: otherAccount}, "litellm_params": {why: otherAccount},
+	"vertex_project": {why: otherAccount}, "vertex_location": {why: otherAccount}, "vertex_credentials": {why: otherAccount},
+	"aws_access_key_id": {why: otherAccount}, "aws_secret_access_key": {why: otherAccount}, "aws_session_token": {why: otherAccount},
+	"aws_region_name": {why: otherAccount}, "aws_bedrock_runtime_endpoint": {why: otherAccount},
+	"headers": {why: otherAccount}, "extra_headers": {why: otherAccount}, "extra_query": {why: otherAccount},
+
+	"extra_body": {why: otherFields, free: onlyGoogle},
+	"plugins":    {why: costsMore}, // OpenRouter
+
+	serviceTier:               {why: otherTier, generation: true},
+	"web_search_options":      {why: costsMore, generation: true, empty: true},      // OpenAI, Perplexity
+	"search_parameters":       {why: costsMore, generation: true, empty: true},      // xAI
+	"search_options":          {why: costsMore, generation: true, empty: true},      // routers
+	"enable_search":           {why: costsMore, generation: true, free: isFalse},    // DashScope
+	"enable_code_interpreter": {why: costsMore, generation: true, free: isFalse},    // DashScope
+	"connectors":              {why: costsMore, generation: true},                   // Cohere
+	"citation_options":        {why: costsMore, generation: true},                   // Cohere
+	"data_sources":            {why: costsMore, generation: true},                   // Azure
+	"compound_custom":         {why: costsMore, generation: true},                   // Groq
+	"modalities":              {why: costsMore, generation: true, free: onlyText},   // OpenAI: audio; OpenRouter: images
+	"audio":                   {why: costsMore, generation: true},                   // OpenAI
+	"speed":                   {why: costsMore, generation: true, free: isStandard}, // Anthropic
+	"inference_geo":           {why: costsMore, generation: true, free: isGlobal},   // Anthropic
+	"container":               {why: costsMore, generation: true},                   // Anthropic
+	"mcp_servers":             {why: costsMore, generation: true},                   // Anthropic
+	"advisor":                 {why: otherModel, generation: true},                  // Anthropic
+	"anthropic_beta":          {why: costsMore, generation: true, free: freeBetas},  // Bedrock and Vertex: the header of that name
+	"betas":                   {why: costsMore, generation: true, free: freeBetas},  // Anthropic's SDKs: likewise
+	"context_management":      {why: costsMore, generation: true, free: onlyClears}, // Anthropic: a compaction is counted apart
+}
+
+const serviceTier = "service_tier"
+
+// mostWord is how many bytes a message repeats of a tool's type or a beta feature.
+const mostWord = 64
+
+func isFalse(raw []byte) bool    { return string(raw) == "false" }
+func isStandard(raw []byte) bool { return isWord(raw, "standard") }
+func isGlobal(raw []byte) bool   { return isWord(raw, "global") }
+
+func isWord(raw []byte, words ...string) bool {
+	s, ok := rawjson.String(raw)
+	return ok && slices.Contains(words, s)
+}
+
+// onlyText reports modalities without audio and pictures.
+func onlyText(raw []byte) bool {
+	all := rawjson.Each(raw, func(int, rawjson.Span) {}) >= 0
+	rawjson.Each(raw, func(_ int, at rawjson.Span) {
+		s, _ := rawjson.String(at.Of(raw))
+		all = all && s == "text"
+	})
+	return all
+}
+
+// onlyGoogle reports an extra_body with nothing but the settings of Gemini's own
+// that its OpenAI form takes there (Google's page "OpenAI compatibility").
+func onlyGoogle(raw []byte) bool {
+	o, err := rawjson.Index(raw, nil, nil)
+	return err == nil && !slices.ContainsFunc(o.Members, func(m rawjson.Member) bool { return m.Name != "google" })
+}
+
+// paidBetas are how the names of beta features begin that raise the price of
+// tokens by themselves (the vendor's page "Pricing"). Others only allow members
+// that are in the table.
+var paidBetas = []string{"context-1m", "fast-mode"}
+
+// paidBeta finds the first of paidBetas in a list with commas; empty if there is
+// none.
+func paidBeta(list string) string {
+	for beta := range strings.SplitSeq(list, ",") {
+		beta = strings.ToLower(strings.TrimSpace(beta))
+		if slices.ContainsFunc(paidBetas, func(prefix string) bool { return strings.HasPrefix(beta, prefix) }) {
+			return beta
+		}
+	}
+	return ""
+}
+
+// freeBetas reports beta features, in an array or a text, without any of
+// paidBetas.
+func freeBetas(raw []byte) bool {
+	if list, ok := rawjson.String(raw); ok {
+		return paidBeta(list) == ""
+	}
+	free := rawjson.Each(raw, func(int, rawjson.Span) {}) >= 0
+	rawjson.Each(raw, func(_ int, at rawjson.Span) {
+		list, ok := rawjson.String(at.Of(raw))
+		free = free && ok && paidBeta(list) == ""
+	})
+	return free
+}
+
+// onlyClears reports a context_management that takes something out of the
+// context, and has no model summarize it.
+func onlyClears(raw []byte) bool {
+	o, err := rawjson.Index(raw, nil, nil)
+	if err != nil {
+		return false
+	}
+	for _, m := range o.Members {
+		if folded(m.Name) != "edits" {
+			continue
+		}
+		edits := m.Value.Of(raw)
+		if !rawjson.IsNull(edits) && rawjson.Each(edits, func(int, rawjson.Span) {}) < 0 {
+			return false
+		}
+		for _, edit := range rawjson.Elements(edits) {
+			e, err := rawjson.Index(edit, nil, nil)
+			if err != nil {
+				return false
+			}
+			for _, m := range e.Members {
+				if kind, _ := rawjson.String(m.Value.Of(edit)); folded(m.Name) == "type" && !strings.HasPrefix(kind, "clear_") {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// CheckUnpriced refuses the first member of a request for chat or messages that
+// costs money without a price, or chooses another model or account, unless its
+// value costs nothing or pass lets it through. tiers are the service tiers that
+// cost no more than the price says. Case variants of a name are found too: some
+// vendors mind no case.
+func CheckUnpriced(o *rawjson.Object, tiers []string, pass PassUnpriced) error {
+	return checkMembers(o, Generation, tiers, pass)
+}
+
+// CheckRouting is [CheckUnpriced] of a request of another scope.
+func CheckRouting(o *rawjson.Object, s Scope, pass PassUnpriced) error {
+	return checkMembers(o, s, nil, pass)
+}
+
+func checkMembers(o *rawjson.Object, s Scope, tiers []string, pass PassUnpriced) error {
+	for i := range o.Members {
+		m := &o.Members[i]
+		name := folded(m.Name)
+		if f, ok := unpricedFields[name]; ok {
+			if err := f.check(name, m.Name, m.Value.Of(o.Src), s, tiers, pass); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// CheckRoutingField is [CheckRouting] of one field of a form.
+func CheckRoutingField(spelled string, pass PassUnpriced) error {
+	name := folded(element(spelled))
+	if f, ok := unpricedFields[name]; ok {
+		return f.check(name, spelled, nil, Other, nil, pass)
+	}
+	return nil
+}
+
+// Unpriced reports whether [CheckRenamed] may refuse a field that reaches the
+// upstream as name.
+func Unpriced(name string) bool {
+	_, ok := renamed(name)
+	return ok
+}
+
+// CheckRenamed is [CheckRouting] of one field that reaches the upstream under
+// another name. A nil raw is any value.
+func CheckRenamed(from, to string, raw []byte, s Scope) error {
+	if f, ok := renamed(to); ok {
+		return f.check(folded(element(to)), from, raw, s, nil, nil)
+	}
+	return nil
+}
+
+// renamed looks up a name that a field is given. What is checked below the top
+// level of a request is looked for under its own name only, and so is unpriced
+// here.
+func renamed(to string) (f unpricedField, ok bool) {
+	name := folded(element(to))
+	if name == hostedTools || name == longCache {
+		return unpricedField{why: costsMore, generation: true}, true
+	}
+	f, ok = unpricedFields[name]
+	return f, ok
+}
+
+// element is the name of the list or object to which a form's field belongs:
+// models[] and provider[order][] are elements of models and provider.
+func element(name string) string {
+	name, _, _ = strings.Cut(name, "[")
+	return name
+}
+
+// check checks one member; a nil raw is any value.
+func (f *unpricedField) check(name, spelled string, raw []byte, s Scope, tiers []string, pass PassUnpriced) error {
+	if !f.in(s) {
+		return nil
+	}
+	if raw != nil {
+		switch {
+		case rawjson.IsNull(raw), !f.empty && empty(raw), f.free != nil && f.free(raw), name == serviceTier && isWord(raw, tiers...):
+			return nil
+		}
+	}
+	if pass != nil && pass(name, spelled) {
+		return nil
+	}
+	return fault.Invalid(spelled, fmt.Sprintf("The field %q %s. Leave it out.", spelled, f.why))
+}
+
+// empty reports an array without elements, an object without members and a text
+// without letters.
+func empty(raw []byte) bool {
+	switch raw[0] {
+	case '[':
+		return rawjson.Each(raw, func(int, rawjson.Span) {}) == 0
+	case '{':
+		o, err := rawjson.Index(raw, nil, nil)
+		return err == nil && len(o.Members) == 0
+	}
+	return string(raw) == `""`
+}
+
+// folded is a name in small letters. Letters beyond ASCII that a reader who minds
+// no case takes for one of ASCII are that one.
+func folded(name string) string {
+	for i := range len(name) {
+		if c := name[i]; c >= 'A' && c <= 'Z' || c >= 0x80 {
+			return strings.ToLower(strings.ToUpper(name))
+		}
+	}
+	return name
+}
+
+// The names under which a channel passes what costs money below the top level of
+// a request, or in its headers.
+const (
+	hostedTools = "tools"
+	longCache   = "cache_control"
+	PaidBetas   = "anthropic-beta"
+)
+
+// Paid is what a walk over a request found below its top level that no price row
+// covers: the first of each kind. The zero value is nothing.
+type Paid struct {
+	tool, kind string // where a tool stands that the vendor runs, and its type
+	cache      string // where a cache_control asks for more than the usual time
+}
+
+// Tool notes a tool at param unless it is of a type that the client runs. The
+// type may stand in it under several spellings.
+func (p *Paid) Tool(o *rawjson.Object, param string, client func(kind string) bool) {
+	for i := range o.Members {
+		m := &o.Members[i]
+		switch name := folded(m.Name); {
+		case name == "type":
+			kind, ok := rawjson.String(m.Value.Of(o.Src))
+			if ok && !client(kind) {
+				p.hosted(param, kind)
+			}
+		case name == longCache:
+			p.CacheControl(m.Value.Of(o.Src), param)
+		case slices.Contains(builtIn, strings.ReplaceAll(name, "_", "")):
+			p.hosted(param, m.Name)
+		}
+	}
+}
+
+// builtIn are Gemini's own tools, which routers take as members of a tool
+// (LiteLLM's page "Gemini - Google AI Studio"), without underscores.
+var builtIn = []string{
+	"googlesearch", "googlesearchretrieval", "enterprisewebsearch", "urlcontext", "codeexecution", "googlemaps", "filesearch", "computeruse",
+}
+
+func (p *Paid) hosted(param, kind string) {
+	if p.tool == "" {
+		p.tool, p.kind = param, kind
+	}
+}
+
+// IsCacheControl reports whether a member's name is that of a cache_control.
+func IsCacheControl(name []byte) bool {
+	return len(name) == len(longCache) && strings.EqualFold(string(name), longCache)
+}
+
+// CacheControl notes a cache_control of the member at param whose time to live is
+// not the usual one.
+func (p *Paid) CacheControl(raw []byte, param string) {
+	o, err := rawjson.Index(raw, nil, nil)
+	if err != nil || p.cache != "" {
+		return
+	}
+	for _, m := range o.Members {
+		v := m.Value.Of(raw)
+		if ttl, _ := rawjson.String(v); folded(m.Name) == "ttl" && ttl != "5m" && !rawjson.IsNull(v) {
+			p.cache = param + ".cache_control.ttl"
+			if param == "" {
+				p.cache = p.cache[1:]
+			}
+		}
+	}
+}
+
+// Adopt keeps what was found in a part.
+func (p *Paid) Adopt(part Paid) {
+	if p.tool == "" {
+		p.tool, p.kind = part.tool, part.kind
+	}
+	if p.cache == "" {
+		p.cache = part.cache
+	}
+}
+
+// Check refuses what was found, unless pass lets it through.
+func (p *Paid) Check(pass PassUnpriced) error {
+	if p.tool != "" && (pass == nil || !pass(hostedTools, hostedTools)) {
+		return fault.Invalid(p.tool, fmt.Sprintf("The tool %q is run by the vendor, and %s. Leave it out.", rawjson.Truncate(p.kind, mostWord), costsMore))
+	}
+	if p.cache != "" && (pass == nil || !pass(longCache, longCache)) {
+		return fault.Invalid(p.cache, `Only what is cached for five minutes has a price here. Leave "ttl" out, or send "5m".`)
+	}
+	return nil
+}
+
+// Betas refuses the first beta feature of a header that is charged for, unless
+// pass lets it through.
+func Betas(h http.Header, pass PassUnpriced) error {
+	for name, values := range h {
+		if !strings.EqualFold(name, PaidBetas) {
+			continue
+		}
+		for _, list := range values {
+			if beta := paidBeta(list); beta != "" && (pass == nil || !pass(PaidBetas, PaidBetas)) {
+				return fault.Invalid(PaidBetas, fmt.Sprintf("The beta feature %q %s. Leave it out of the header anthropic-beta.", rawjson.Truncate(beta, mostWord), costsMore))
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package speech
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"slices"
+	"strings"
+)
+
+// The formats that the public API names. A model that no table describes may
+// have the others of OpenAI's.
+const (
+	MP3 = "mp3"
+	WAV = "wav"
+)
+
+var formats = []string{MP3, "opus", "aac", "flac", WAV, "pcm"}
+
+// ContentTypes of the formats, by which an answer says what it is.
+var contentTypes = map[string]string{
+	MP3: "audio/mpeg", WAV: "audio/wav", "opus": "audio/ogg", "aac": "audio/aac", "flac": "audio/flac", "pcm": "audio/pcm",
+}
+
+// ContentType is the media type of a format; bytes of no known kind for one
+// that is unknown.
+func ContentType(format string) string {
+	if t := contentTypes[format]; t != "" {
+		return t
+	}
+	return "application/octet-stream"
+}
+
+// FormatOf tells the format of audio by its first bytes, else by the content
+// type that it came with; empty if neither is audio.
+func FormatOf(start []byte, contentType string) string {
+	switch {
+	case bytes.HasPrefix(start, []byte("RIFF")) && len(start) >= 12 && string(start[8:12]) == "WAVE":
+		return WAV
+	case bytes.HasPrefix(start, []byte("ID3")):
+		return MP3
+	case bytes.HasPrefix(start, []byte("OggS")):
+		return "opus"
+	case bytes.HasPrefix(start, []byte("fLaC")):
+		return "flac"
+	}
+	return named(contentType)
+}
+
+// named is the format of a content type.
+func named(contentType string) string {
+	kind, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return ""
+	}
+	kind = strings.Replace(kind, "audio/x-", "audio/", 1)
+	switch kind {
+	case "audio/wave", "audio/vnd.wave":
+		return WAV
+	case "audio/mp3":
+		return MP3
+	case "audio/opus":
+		return "opus"
+	}
+	i := slices.IndexFunc(formats, func(f string) bool { return contentTypes[f] == kind })
+	if i < 0 {
+		return ""
+	}
+	return formats[i]
+}
+
+// Encoder makes MP3 of samples. It is safe for concurrent use.
+type Encoder interface {
+	// Ready is asked before a call whose answer may have to be encoded; it fails
+	// if no MP3 can be made.
+	Ready() error
+	// Encode begins to read samples, from another goroutine, and returns the
+	// MP3. That ends with io.EOF once samples did and all of it was encoded,
+	// and with another error whenever it is not whole. Close ends it early and
+	// returns when samples are not read any more: the caller sees to it that a
+	// Read of them does not wait then. So does the end of ctx.
+	Encode(ctx context.Context, form PCM, samples io.Reader) (io.ReadCloser, error)
+}
+
+// PCM is how samples lie in the bytes of a WAV file.
+type PCM struct {
+	Channels int
+	Rate     int // samples per second
+	Bits     int // of one sample
+}
+
+// unknown is the length of a WAV file that is not known when it begins.
+const unknown = 0xFFFFFFFF
+
+// Header is the head of a WAV file whose length is not known: whoever plays it
+// reads to its end.
+func (p PCM) Header() []byte {
+	frame := p.Channels * p.Bits / 8
+	h := make([]byte, 0, 44)
+	h = append(h, "RIFF"...)
+	h = binary.LittleEndian.AppendUint32(h, unknown)
+	h = append(h, "WAVEfmt "...)
+	h = binary.LittleEndian.AppendUint32(h, 16)
+	h = binary.LittleEndian.AppendUint16(h, 1) // PCM
+	h = binary.LittleEndian.AppendUint16(h, uint16(p.Channels))
+	h = binary.LittleEndian.AppendUint32(h, uint32(p.Rate))
+	h = binary.LittleEndian.AppendUint32(h, uint32(p.Rate*frame))
+	h = binary.LittleEndian.AppendUint16(h, uint16(frame))
+	h = binary.LittleEndian.AppendUint16(h, uint16(p.Bits))
+	h = append(h, "data"...)
+	return binary.LittleEndian.AppendUint32(h, unknown)
+}
+
+// Checked reads a WAV file as it is, of which start are the first bytes and r is
+// all of it. A file that is shorter than it says ends in io.ErrUnexpectedEOF.
+func Checked(start []byte, r io.Reader) io.Reader {
+	if len(start) < 8 {
+		return r
+	}
+	size := binary.LittleEndian.Uint32(start[4:])
+	if size == 0 || size >= absurd {
+		return r
+	}
+	return &atLeast{r, int64(size) + 8}
+}
+
+// absurd is a length that says that the length is not known, as 0 does.
+const absurd = 0x7FFF0000
+
+// atLeast reads a file that may be longer than it says, and not shorter.
+type atLeast struct {
+	r    io.Reader
+	left int64
+}
+
+// Read reads on.
+func (a *atLeast) Read(p []byte) (int, error) {
+	n, err := a.r.Read(p)
+	a.left -= int64(n)
+	if err == io.EOF && a.left > 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// Samples reads the head of a WAV file from r and returns how its samples lie
+// and a reader of them alone. A file that is shorter than its head says ends in
+// io.ErrUnexpectedEOF.
+func Samples(r io.Reader) (PCM, io.Reader, error) {
+	var head [12]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return PCM{}, nil, whole(err)
+	}
+	if string(head[:4]) != "RIFF" || string(head[8:]) != "WAVE" {
+		return PCM{}, nil, errors.New("it is no WAV file")
+	}
+	var p PCM
+	for {
+		var chunk [8]byte
+		if _, err := io.ReadFull(r, chunk[:]); err != nil {
+			return p, nil, whole(err)
+		}
+		size := binary.LittleEndian.Uint32(chunk[4:])
+		if string(chunk[:4]) == "data" {
+			return p, samples(r, size), p.check()
+		}
+		if err := p.chunk(r, string(chunk[:4]), int64(size)); err != nil {
+			return p, nil, err
+		}
+	}
+}
+
+// chunk reads a part of the head.
+func (p *PCM) chunk(r io.Reader, name string, size int64) error {
+	const most = 1 << 20 // of anything before the samples
+	if size > most {
+		return fmt.Errorf("a chunk %q of %d bytes stands before the samples", name, size)
+	}
+	data := make([]byte, size+size%2)
+	if _, err := io.ReadFull(r, data); err != nil {
+		return whole(err)
+	}
+	if name == "fmt " && size >= 16 {
+		if kind := binary.LittleEndian.Uint16(data); kind != 1 && kind != 0xFFFE {
+			return fmt.Errorf("its samples are of kind %d, not plain PCM", kind)
+		}
+		p.Channels = int(binary.LittleEndian.Uint16(data[2:]))
+		p.Rate = int(binary.LittleEndian.Uint32(data[4:]))
+		p.Bits = int(binary.LittleEndian.Uint16(data[14:]))
+	}
+	return nil
+}
+
+func (p PCM) check() error {
+	if p.Channels < 1 || p.Channels > 2 || p.Rate < 1000 || p.Rate > 384_000 || p.Bits < 8 || p.Bits > 32 || p.Bits%8 != 0 {
+		return fmt.Errorf("its samples are of an unknown form: %d channels of %d bits, %d a second", p.Channels, p.Bits, p.Rate)
+	}
+	return nil
+}
+
+// samples are the bytes of the data chunk. Who streams a file cannot know its
+// length, and writes the largest one or none.
+func samples(r io.Reader, size uint32) io.Reader {
+	if size == 0 || size >= absurd {
+		return r
+	}
+	return &exactly{r, int64(size)}
+}
+
+// exactly reads so many bytes, and fails if there are fewer.
+type exactly struct {
+	r    io.Reader
+	left int64
+}
+
+// Read reads what is left. After the last byte it reads on to the end, so that
+// whatever follows the samples does not stay in a connection.
+func (e *exactly) Read(p []byte) (int, error) {
+	if e.left == 0 {
+		_, err := io.Copy(io.Discard, e.r)
+		if err == nil {
+			err = io.EOF
+		}
+		return 0, err
+	}
+	n, err := e.r.Read(p[:min(int64(len(p)), e.left)])
+	e.left -= int64(n)
+	if err == io.EOF && e.left > 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// whole makes the end of a file within its head an error.
+func whole(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

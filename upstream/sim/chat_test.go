@@ -1,0 +1,481 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// callOf makes the call that the gateway makes of a body.
+func callOf(t testing.TB, body string) *upstream.Call {
+	t.Helper()
+	r, err := chat.Parse([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &upstream.Call{
+		Op: upstream.ChatCompletion, Model: r.Model, Stream: r.Stream,
+		Body: r.Prepared(0), Request: r,
+	}
+}
+
+// ask returns the whole answer to a body.
+func ask(t testing.TB, o Options, body string) *chat.Response {
+	t.Helper()
+	reply, err := New(o).Do(t.Context(), callOf(t, body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(reply.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r chat.Response
+	if err := json.Unmarshal(data, &r); err != nil {
+		t.Fatalf("%s: %v", data, err)
+	}
+	return &r
+}
+
+// spoken is what a streamed answer said, joined.
+type spoken struct {
+	chat.Response
+	chunks []*chat.Chunk
+	usages []*chat.Usage
+	done   bool
+}
+
+// hear reads a streamed answer to its end.
+func hear(t testing.TB, o Options, body string) (*spoken, error) {
+	t.Helper()
+	reply, err := New(o).Do(t.Context(), callOf(t, body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := sse.NewReader(reply.Body, 0)
+	defer events.Release()
+	s := &spoken{}
+	for {
+		e, err := events.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return s, nil
+		case err != nil:
+			return s, err
+		case string(e.Data) == "[DONE]":
+			s.done = true
+			continue
+		}
+		var c chat.Chunk
+		if err := json.Unmarshal(e.Data, &c); err != nil {
+			return s, fmt.Errorf("%s: %w", e.Data, err)
+		}
+		s.take(&c)
+	}
+}
+
+func (s *spoken) take(c *chat.Chunk) {
+	s.chunks = append(s.chunks, c)
+	s.ID, s.Created, s.Model = c.ID, c.Created, c.Model
+	if c.Usage != nil {
+		s.Usage = c.Usage
+		s.usages = append(s.usages, c.Usage)
+	}
+	for _, piece := range c.Choices {
+		for int64(len(s.Choices)) <= piece.Index {
+			s.Choices = append(s.Choices, chat.Choice{Index: int64(len(s.Choices))})
+		}
+		choice := &s.Choices[piece.Index]
+		m := &choice.Message
+		m.Role += piece.Delta.Role
+		m.Content = chat.Text(m.Content.String() + piece.Delta.Content.String())
+		m.ReasoningContent += piece.Delta.ReasoningContent
+		for _, call := range piece.Delta.ToolCalls {
+			if int64(len(m.ToolCalls)) == *call.Index {
+				m.ToolCalls = append(m.ToolCalls, chat.ToolCall{ID: call.ID, Type: call.Type, Function: chat.CalledFunction{Name: call.Function.Name}})
+			}
+			m.ToolCalls[*call.Index].Function.Arguments += call.Function.Arguments
+		}
+		choice.FinishReason += piece.FinishReason
+	}
+}
+
+const hello = `{"model":"m","messages":[{"role":"user","content":"Hello there, friend."}]}`
+
+// with adds members to hello.
+func with(members string) string { return strings.TrimSuffix(hello, "}") + "," + members + "}" }
+
+// said is a body whose last message is the user's text.
+func said(text, members string) string {
+	quoted, _ := json.Marshal(text)
+	return fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%s}]%s}`, quoted, members)
+}
+
+func TestTheAnswerSaysThatItIsSimulated(t *testing.T) {
+	r := ask(t, Options{}, hello)
+	want := `This is a simulated answer: no model was called. You said: "Hello there, friend."`
+	if got := r.Choices[0].Message.Content.String(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if string(r.Extra) != `{"system_fingerprint":"sim"}` {
+		t.Errorf("the answer has %s besides its known members", r.Extra)
+	}
+	if r.Object != "chat.completion" || r.Choices[0].FinishReason != "stop" || r.Model != "m" {
+		t.Errorf("the answer is %+v", r)
+	}
+}
+
+func TestTheSameRequestGetsTheSameAnswer(t *testing.T) {
+	bodies := []string{hello, with(`"n":3`), with(`"stream":true`), with(`"seed":1`)}
+	ids := make(map[string]bool)
+	for _, body := range bodies {
+		var answers [2]string
+		for i := range answers {
+			reply, err := New(Options{}).Do(t.Context(), callOf(t, body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, _ := io.ReadAll(reply.Body)
+			answers[i] = string(data)
+		}
+		if diff := cmp.Diff(answers[0], answers[1]); diff != "" {
+			t.Errorf("%s: %s", body, diff)
+		}
+		_, rest, _ := strings.Cut(answers[0], `"id":"`)
+		id, _, _ := strings.Cut(rest, `"`)
+		ids[id] = true
+	}
+	if len(ids) != len(bodies) {
+		t.Errorf("%d requests got the ids %v", len(bodies), ids)
+	}
+}
+
+func TestIDsAndTimeComeInByOptions(t *testing.T) {
+	o := Options{NewID: func() string { return "mine" }, Now: func() time.Time { return time.Unix(7, 0) }}
+	if r := ask(t, o, hello); r.ID != "mine" || r.Created != 7 {
+		t.Errorf("id %q, created %d", r.ID, r.Created)
+	}
+}
+
+func TestAStreamSaysTheSameAsAWholeAnswer(t *testing.T) {
+	const tools = `"tools":[{"type":"function","function":{"name":"get_weather","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}]`
+	for _, members := range []string{
+		`"n":1`, `"n":3`, `"max_tokens":4`, `"n":2,"max_tokens":9`, `"stop":"called"`,
+		`"response_format":{"type":"json_object"}`, tools + `,"tool_choice":"required"`,
+		tools + `,"tool_choice":"required","max_tokens":3`, tools,
+	} {
+		for _, model := range []string{"m", "delta-k3"} {
+			body := strings.Replace(with(members), `"model":"m"`, `"model":"`+model+`"`, 1)
+			whole := ask(t, Options{}, body)
+			s, err := hear(t, Options{}, strings.TrimSuffix(body, "}")+`,"stream":true}`)
+			if err != nil || !s.done {
+				t.Fatalf("%s: done %t, %v", body, s.done, err)
+			}
+			if diff := cmp.Diff(gist(whole), gist(&s.Response)); diff != "" {
+				t.Errorf("%s (-whole +stream):\n%s", body, diff)
+			}
+		}
+	}
+}
+
+// gist is what has to be the same in both forms.
+func gist(r *chat.Response) any {
+	type choice struct {
+		Role, Thoughts, Text, Finish string
+		Calls                        []chat.CalledFunction
+	}
+	var all []choice
+	for _, c := range r.Choices {
+		g := choice{Role: c.Message.Role, Thoughts: c.Message.ReasoningContent, Text: c.Message.Content.String(), Finish: c.FinishReason}
+		for _, call := range c.Message.ToolCalls {
+			g.Calls = append(g.Calls, chat.CalledFunction{Name: call.Function.Name, Arguments: call.Function.Arguments})
+		}
+		all = append(all, g)
+	}
+	usage := *r.Usage
+	return []any{all, usage}
+}
+
+func TestAStreamComesWordByWord(t *testing.T) {
+	s, err := hear(t, Options{Text: func(*chat.Request) string { return "one two three" }}, with(`"stream":true,"stream_options":{"include_usage":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range s.chunks {
+		for _, choice := range c.Choices {
+			got = append(got, choice.Delta.Content.String())
+		}
+	}
+	if diff := cmp.Diff([]string{"", "one", " two", " three", ""}, got); diff != "" {
+		t.Error(diff)
+	}
+	last := s.chunks[len(s.chunks)-1]
+	if last.Choices == nil || len(last.Choices) != 0 || last.Usage == nil {
+		t.Errorf("the last chunk is %+v", last)
+	}
+}
+
+func TestUsageIsStreamedOnlyIfTheBodyAsksForIt(t *testing.T) {
+	call := callOf(t, with(`"stream":true`))
+	prepared, plain := call.Body, call.Request.(*chat.Request).Body()
+	for want, body := range map[bool]upstream.Body{false: plain, true: prepared} {
+		call.Body = body
+		reply, err := New(Options{}).Do(t.Context(), call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, _ := io.ReadAll(reply.Body)
+		if got := strings.Contains(string(data), `"choices":[],"usage":{`); got != want {
+			t.Errorf("usage reported: %t, want %t", got, want)
+		}
+	}
+}
+
+func TestAModelThatThinksReasonsBeforeItAnswers(t *testing.T) {
+	for _, row := range []struct {
+		model string
+		o     Options
+		want  bool
+	}{
+		{"delta-k3", Options{}, true},
+		{"m", Options{}, false},
+		{"m", Options{Reasoning: []string{"m"}}, true},
+		{"delta-k3", Options{Reasoning: []string{}}, false},
+	} {
+		body := strings.Replace(hello, `"m"`, `"`+row.model+`"`, 1)
+		r := ask(t, row.o, body)
+		thoughts := r.Choices[0].Message.ReasoningContent
+		if got := thoughts != ""; got != row.want {
+			t.Errorf("%s %v: reasoning %q", row.model, row.o.Reasoning, thoughts)
+		}
+		if got := r.Usage.CompletionTokensDetails.ReasoningTokens; got != tokens(thoughts) {
+			t.Errorf("%s: %d reasoning tokens for %q", row.model, got, thoughts)
+		}
+	}
+}
+
+func TestALongPrefixIsReportedAsCached(t *testing.T) {
+	const body = `{"model":"m","messages":[{"role":"system","content":%q},{"role":"user","content":"one two"}]}`
+	for words, want := range map[int]int64{256: 0, 257: 257} {
+		r := ask(t, Options{}, fmt.Sprintf(body, strings.Repeat(" word", words)))
+		if got := r.Usage.PromptTokensDetails.CachedTokens; got != want {
+			t.Errorf("a prefix of %d tokens: %d cached, want %d", words, got, want)
+		}
+		if got := r.Usage.PromptTokens; got != int64(words)+2 {
+			t.Errorf("a prefix of %d tokens: %d prompt tokens", words, got)
+		}
+	}
+}
+
+func TestMediaAreMentionedAndCounted(t *testing.T) {
+	r := ask(t, Options{}, `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"Look"},
+		{"type":"image_url","image_url":{"url":"https://example.com/a.png"}},
+		{"type":"file","file":{}},{"type":"video_url","video_url":{"url":"https://example.com/a.mp4"}}]}]}`)
+	want := disclaimer + `You said: "Look" With it came 1 image and 2 other files.`
+	if got := r.Choices[0].Message.Content.String(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if want := int64(1 + imageTokens + 2*mediaTokens); r.Usage.PromptTokens != want {
+		t.Errorf("%d prompt tokens, want %d", r.Usage.PromptTokens, want)
+	}
+}
+
+func TestAModelThatIsNotServedIsRefusedAsAVendorWould(t *testing.T) {
+	u := New(Options{Models: []string{"other"}})
+	_, err := u.Do(t.Context(), callOf(t, hello))
+	var f *fault.Error
+	var cause *upstream.Failure
+	if !errors.As(err, &f) || !errors.As(err, &cause) || f.Code != fault.ModelNotFound || f.HTTPStatus() != 404 || cause.Status != 404 {
+		t.Errorf("got %v", err)
+	}
+	if u.Supports(upstream.ChatCompletion, "m") || !u.Supports(upstream.ChatCompletion, "other") || u.Supports("paint", "other") {
+		t.Error("Supports does not say so")
+	}
+}
+
+func TestARequestThatBreaksARuleIsRefusedAsAVendorWould(t *testing.T) {
+	_, err := New(Options{}).Do(t.Context(), callOf(t, with(`"temperature":3`)))
+	var f *fault.Error
+	if !errors.As(err, &f) || f.HTTPStatus() != 400 || f.Param != "temperature" || !strings.Contains(string(f.Body), `"param":"temperature"`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestACallThatIsOverGetsNoAnswer(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := New(Options{}).Do(ctx, callOf(t, hello)); !fault.Is(err, fault.ClientGone) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestABoundCutsTheAnswerToExactlySoManyTokens(t *testing.T) {
+	for _, model := range []string{"m", "delta-k3"} {
+		body := strings.Replace(hello, `"m"`, `"`+model+`"`, 1)
+		natural := ask(t, Options{}, body)
+		length := natural.Usage.CompletionTokens
+		for bound := int64(1); bound <= length+2; bound++ {
+			for _, name := range []string{"max_tokens", "max_completion_tokens"} {
+				r := ask(t, Options{}, fmt.Sprintf(`%s,%q:%d}`, strings.TrimSuffix(body, "}"), name, bound))
+				finish := "stop"
+				if bound < length {
+					finish = "length"
+				}
+				m := r.Choices[0].Message
+				produced := tokens(m.ReasoningContent) + tokens(m.Content.String())
+				if r.Usage.CompletionTokens != min(bound, length) || produced != min(bound, length) || r.Choices[0].FinishReason != finish {
+					t.Errorf("%s, %s %d of %d: %d tokens in usage, %d in the text, %q", model, name, bound, length, r.Usage.CompletionTokens, produced, r.Choices[0].FinishReason)
+				}
+			}
+		}
+	}
+}
+
+func TestFillMakesEveryAnswerAsLongAsItMayBe(t *testing.T) {
+	const tools = `"tools":[{"type":"function","function":{"name":"hello"}}],"tool_choice":"required","stop":"a"`
+	for _, members := range []string{`"n":1`, tools} {
+		for _, bound := range []int64{1, 2, 30, 1000} {
+			members := fmt.Sprintf(`%s,"max_tokens":%d`, members, bound)
+			r := ask(t, Options{Fill: true}, with(members))
+			if got := tokens(r.Choices[0].Message.Content.String()); got != bound || r.Usage.CompletionTokens != bound {
+				t.Errorf("%s: %d tokens, %d in usage", members, got, r.Usage.CompletionTokens)
+			}
+			s, err := hear(t, Options{Fill: true}, with(members+`,"stream":true`))
+			if err != nil || s.Usage.CompletionTokens != bound || s.Choices[0].FinishReason != "length" {
+				t.Errorf("%s: %+v, %v", members, s.Usage, err)
+			}
+		}
+	}
+	if r := ask(t, Options{Fill: true}, hello); r.Choices[0].FinishReason != "stop" {
+		t.Errorf("without a bound the answer ends for %q", r.Choices[0].FinishReason)
+	}
+}
+
+func TestEveryCandidateIsCounted(t *testing.T) {
+	one := ask(t, Options{}, hello)
+	three := ask(t, Options{}, with(`"n":3`))
+	if len(three.Choices) != 3 || three.Usage.CompletionTokens != 3*one.Usage.CompletionTokens {
+		t.Errorf("%d choices, %d tokens", len(three.Choices), three.Usage.CompletionTokens)
+	}
+}
+
+func TestTheAnswerEndsBeforeTheFirstStopSequence(t *testing.T) {
+	o := Options{Text: func(*chat.Request) string { return "one two three" }}
+	for members, want := range map[string]string{
+		`"stop":"two"`:                       "one ",
+		`"stop":["three"," two"]`:            "one",
+		`"stop":["four",""]`:                 "one two three",
+		`"stop":["one"]`:                     "",
+		`"stop":["three"],"max_tokens":1`:    "one",
+		`"stop":["three"],"max_tokens":1000`: "one two ",
+	} {
+		if got := ask(t, o, with(members)).Choices[0].Message.Content.String(); got != want {
+			t.Errorf("%s: got %q, want %q", members, got, want)
+		}
+	}
+}
+
+func TestPiecesJoinedAreTheTextAgain(t *testing.T) {
+	for text, want := range map[string]int64{
+		"": 0, "one": 1, " one": 1, "one ": 2, "one, two.": 4, "  \n": 1, `{"a":1}`: 7,
+		"café naïve": 2, "你好": 2, "aaaaaaaaaaaaaaaaa": 2, "e\u0301": 1, "\xff\xfe": 2, "😀 😀": 2,
+	} {
+		if got := tokens(text); got != want {
+			t.Errorf("%q has %d pieces, want %d", text, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.String().Draw(t, "text")
+		all := pieces(text)
+		if strings.Join(all, "") != text || int64(len(all)) != tokens(text) || len(all) > len(text) {
+			t.Fatalf("%q became %q", text, all)
+		}
+		for n := range all {
+			if prefix := strings.Join(all[:n], ""); tokens(prefix) != int64(n) {
+				t.Fatalf("the first %d pieces of %q count as %d", n, text, tokens(prefix))
+			}
+		}
+	})
+}
+
+const twoTools = `,"tools":[
+	{"type":"function","function":{"name":"get_weather","parameters":{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer","minimum":2}},"required":["city","days"]}}},
+	{"type":"function","function":{"name":"get_time"}}]`
+
+func TestTheUsersWordsAndToolChoiceSayWhichFunctionsAreCalled(t *testing.T) {
+	weather, clock := `get_weather({"city":"simulated","days":2})`, `get_time({})`
+	for _, row := range []struct {
+		text, members string
+		want          []string
+	}{
+		{"What's the weather?", "", []string{weather}},
+		{"WEATHER", "", []string{weather}},
+		{"Use get_time please", "", []string{clock}},
+		{"the time and the weather", "", []string{weather, clock}},
+		{"the time and the weather", `,"parallel_tool_calls":false`, []string{weather}},
+		{"get me something", "", nil},
+		{"sometimes it is weathered", "", nil},
+		{"weather", `,"tool_choice":"auto"`, []string{weather}},
+		{"weather", `,"tool_choice":null`, []string{weather}},
+		{"weather", `,"tool_choice":"none"`, nil},
+		{"hello", `,"tool_choice":"required"`, []string{weather}},
+		{"the time", `,"tool_choice":"required"`, []string{clock}},
+		{"weather", `,"tool_choice":{"type":"function","function":{"name":"get_time"}}`, []string{clock}},
+	} {
+		r := ask(t, Options{}, said(row.text, twoTools+row.members))
+		var got []string
+		ids := make(map[string]bool)
+		for _, c := range r.Choices[0].Message.ToolCalls {
+			got = append(got, c.Function.Name+"("+c.Function.Arguments+")")
+			ids[c.ID] = true
+		}
+		if diff := cmp.Diff(row.want, got); diff != "" {
+			t.Errorf("%s%s (-want +got):\n%s", row.text, row.members, diff)
+		}
+		finish := "stop"
+		if row.want != nil {
+			finish = "tool_calls"
+		}
+		if c := r.Choices[0]; c.FinishReason != finish || c.Message.Content.IsNull() != (row.want != nil) || len(ids) != len(row.want) {
+			t.Errorf("%s%s: %+v", row.text, row.members, c)
+		}
+	}
+}
+
+func TestAToolsResultIsAnsweredInText(t *testing.T) {
+	r := ask(t, Options{}, `{"model":"m","messages":[{"role":"user","content":"weather"},
+		{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"get_weather","arguments":"{}"}}]},
+		{"role":"tool","tool_call_id":"c","content":"21 degrees"}]`+twoTools+`}`)
+	want := disclaimer + `The tool answered: "21 degrees"`
+	if got := r.Choices[0].Message.Content.String(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestAChoiceThatCannotBeMadeIsRefused(t *testing.T) {
+	for _, members := range []string{
+		twoTools + `,"tool_choice":{"type":"function","function":{"name":"other"}}`,
+		`,"tool_choice":"required"`,
+		`,"tool_choice":{"type":"function","function":{"name":"get_time"}}`,
+		`,"tools":[{"type":"function","function":{"name":"a","strict":"yes"}}]`,
+	} {
+		_, err := New(Options{}).Do(t.Context(), callOf(t, said("hi", members)))
+		if !fault.Is(err, fault.InvalidRequest) {
+			t.Errorf("%s: %v", members, err)
+		}
+	}
+}

@@ -1,0 +1,288 @@
+package video
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Report is what an upstream says of a task, in either vendor's form.
+type Report struct {
+	UpstreamID string // empty if the answer does not say
+	Word       string // the upstream's own word of its state; empty if it says none
+	State      State  // what the word means
+	// Answer is the public form: every field but those that the gateway has its
+	// own of, content as an array of objects and usage as an object.
+	Answer  jsontext.Value
+	Video   bool     // content has the address of a video
+	Failure *Failure // of a task that failed, or expired at the upstream; else nil
+}
+
+// MaxAnswer is the longest answer about a task, in bytes: it is kept.
+const MaxAnswer = 1 << 20
+
+// ReadSubmission reads an upstream's 200 answer to a submission, which must tell
+// the task's id; otherwise it fails with fault.BadGateway. Where the upstream
+// says in it that it refuses the task, the upstream.Failure in the error is
+// Refused. The Report does not refer to data.
+func ReadSubmission(data []byte) (Report, error) {
+	r, refused, err := readReport(data)
+	var f *upstream.Failure
+	switch {
+	case errors.As(err, &f):
+		f.Refused = refused // it was made for this answer
+		return r, err
+	case r.UpstreamID == "":
+		return r, answer.Bad("The upstream's answer names no task.", errors.New("no task id"))
+	}
+	return r, nil
+}
+
+// ReadPoll reads an upstream's 200 answer about a task, which must tell its
+// state; otherwise it fails with fault.BadGateway, which decides nothing about
+// the task. The Report does not refer to data.
+func ReadPoll(data []byte) (Report, error) {
+	r, _, err := readReport(data)
+	if err == nil && r.Word == "" {
+		return r, answer.Bad("The upstream's answer tells no state.", errors.New("no state of the task"))
+	}
+	return r, err
+}
+
+// readReport reads either vendor's form. refused says that the answer is an
+// error of the upstream's.
+func readReport(data []byte) (r Report, refused bool, err error) {
+	if len(data) > MaxAnswer {
+		return r, false, answer.Bad("The upstream's answer is too long.", errors.New("an answer above 1 MiB"))
+	}
+	o, err := rawjson.Index(data, nil, nil)
+	if err != nil {
+		return r, false, answer.Bad("The upstream's answer is not one JSON object.", err)
+	}
+	output, err := rawjson.Index(o.Raw("output"), nil, nil)
+	switch stateless := rawjson.IsNull(o.Raw("status")); {
+	case err == nil && (output.Raw("task_id") != nil || output.Raw("task_status") != nil):
+		return nestedReport(&o, &output), false, nil
+	case stateless && !rawjson.IsNull(o.Raw("error")):
+		return r, true, answer.ErrorFrame(o.Raw("error"))
+	case stateless && !rawjson.IsNull(o.Raw("code")):
+		return r, true, answer.ErrorFrame(data)
+	}
+	return flatReport(&o), false, nil
+}
+
+// nestedReport reads the form of which `output` holds the task. Its record has
+// content and usage and nothing else of the upstream's.
+func nestedReport(o, output *rawjson.Object) Report {
+	var r Report
+	r.UpstreamID, _ = rawjson.String(output.Raw("task_id"))
+	r.readState(output.Raw("task_status"))
+	var edits []rawjson.Edit
+	if link, _ := rawjson.String(output.Raw("video_url")); link != "" {
+		r.Video = true
+		edits = append(edits, rawjson.Set("content", slices.Concat([]byte(`[{"video_url":`), output.Raw("video_url"), []byte(`}]`))))
+	}
+	if usage := object(o.Raw("usage")); usage != nil {
+		edits = append(edits, rawjson.Set("usage", usage))
+	}
+	if len(edits) > 0 {
+		empty, _ := rawjson.Index([]byte("{}"), nil, nil) // which is a JSON object
+		r.Answer = empty.Apply(nil, edits...)
+	}
+	r.readFailure(output.Raw("code"), output.Raw("message"))
+	return r
+}
+
+// gatewayMembers are the members of a record that the gateway has its own of.
+var gatewayMembers = []string{"id", "object", "model", "status", "created_at", "updated_at", "expires_at", "error"}
+
+// flatReport reads the form whose members are the task's own.
+func flatReport(o *rawjson.Object) Report {
+	var r Report
+	r.UpstreamID, _ = rawjson.String(o.Raw("id"))
+	r.readState(o.Raw("status"))
+	edits := make([]rawjson.Edit, 0, len(gatewayMembers)+2)
+	for _, name := range gatewayMembers {
+		edits = append(edits, rawjson.Delete(name))
+	}
+	content := r.readContent(o)
+	edits = append(edits, rawjson.Edit{Name: "content", Value: content}) // deleted where there is none
+	if raw := o.Raw("usage"); raw != nil {
+		edits = append(edits, rawjson.Edit{Name: "usage", Value: object(raw)})
+	}
+	if kept := o.Apply(nil, edits...); len(bytes.TrimSpace(kept)) > len("{}") {
+		r.Answer = kept
+	}
+	failure, err := rawjson.Index(o.Raw("error"), nil, nil)
+	if err != nil {
+		failure, _ = rawjson.Index(o.Raw("failure_reason"), nil, nil) // an empty object tells nothing
+	}
+	r.readFailure(failure.Raw("code"), failure.Raw("message"))
+	return r
+}
+
+// readState notes the state.
+func (r *Report) readState(word []byte) {
+	const longest = 64
+	text, _ := rawjson.String(word)
+	if text != "" {
+		r.Word = rawjson.Truncate(text, longest)
+		r.State, _ = stateOf(text)
+	}
+}
+
+// readFailure notes why the task failed.
+func (r *Report) readFailure(code, message []byte) {
+	switch {
+	case r.State == Failed, r.State == Expired && !rawjson.IsNull(code):
+		r.Failure = failureOf(code, message)
+	case r.State == Expired:
+		r.Failure = Running.failure()
+	}
+}
+
+// readContent is content as an array of objects; nil if there is none.
+func (r *Report) readContent(o *rawjson.Object) []byte {
+	raw := o.Raw("content")
+	var items [][]byte
+	switch {
+	case len(raw) > 0 && raw[0] == '{':
+		items = append(items, raw)
+	case rawjson.IsNull(raw) && !rawjson.IsNull(o.Raw("video_url")):
+		items = append(items, slices.Concat([]byte(`{"video_url":`), o.Raw("video_url"), []byte(`}`)))
+	default:
+		rawjson.Each(raw, func(_ int, at rawjson.Span) {
+			if e := at.Of(raw); e[0] == '{' {
+				items = append(items, e)
+			}
+		})
+	}
+	for _, item := range items {
+		if entry, err := rawjson.Index(item, nil, nil); err == nil {
+			link, _ := rawjson.String(entry.Raw("video_url"))
+			r.Video = r.Video || link != ""
+		}
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	return slices.Concat([]byte("["), bytes.Join(items, []byte(",")), []byte("]"))
+}
+
+// object is a JSON object, also of one that came as a JSON string; nil for
+// anything else.
+func object(raw []byte) []byte {
+	if text, ok := rawjson.String(raw); ok {
+		raw = []byte(text)
+	}
+	if len(raw) == 0 {
+		return nil
+	}
+	if _, err := rawjson.Index(raw, nil, nil); err != nil {
+		return nil
+	}
+	return bytes.TrimSpace(raw)
+}
+
+// publicCode is a row of the table from vendors' codes to those of the public
+// record.
+type publicCode struct {
+	vendor string // the code, or, with a "*" at its end, how it begins
+	code   string
+	hidden bool // the operator's trouble: the caller is not told the text
+}
+
+// publicCodes is the table: the first row that fits counts, and a code that has
+// none is kept.
+var publicCodes = []publicCode{
+	{vendor: "InvalidParameter.DataInspection", code: "InvalidParameter.DataInspectionFailed"},
+	{vendor: "InvalidURL*", code: "InvalidParameter.UrlNotAccessible"},
+	{vendor: "InvalidFile.Duration*", code: "InvalidParameter.VideoDurationTooLong"},
+	{vendor: "InvalidFile*", code: string(InvalidParameter)},
+	{vendor: "MissingParameter*", code: string(MissingRequired)},
+	{vendor: "Throttling*", code: "Throttling"},
+	{vendor: "InternalError*", code: "InternalError"},
+	{vendor: "InputTextSensitiveContentDetected*", code: "InputTextSensitiveContentDetected"},
+	{vendor: "InputImageSensitiveContentDetected*", code: "InputImageSensitiveContentDetected"},
+	{vendor: "InputVideoSensitiveContentDetected*", code: "InputVideoSensitiveContentDetected"},
+	{vendor: "InputAudioSensitiveContentDetected*", code: "InputAudioSensitiveContentDetected"},
+	{vendor: "RateLimitExceeded*", code: string(fault.UpstreamRateLimit)},
+	{vendor: "ModelAccountRpmRateLimitExceeded", code: string(fault.UpstreamRateLimit)},
+	{vendor: "AccountRateLimitExceeded", code: string(fault.UpstreamRateLimit)},
+	{vendor: "RequestBurstTooFast", code: string(fault.UpstreamRateLimit)},
+	{vendor: "InflightBatchsizeExceeded", code: string(fault.UpstreamRateLimit)},
+	{vendor: "ServerOverloaded", code: string(fault.ServiceUnavailable)},
+	{vendor: "InternalServiceError", code: string(fault.InternalServerError)},
+	{vendor: "InvalidApiKey*", code: string(fault.NoChannel), hidden: true},
+	{vendor: "Arrearage*", code: string(fault.NoChannel), hidden: true},
+	{vendor: "AccessDenied*", code: string(fault.NoChannel), hidden: true},
+	{vendor: "AuthenticationError*", code: string(fault.NoChannel), hidden: true},
+	{vendor: "AccountOverdueError*", code: string(fault.NoChannel), hidden: true},
+	{vendor: "OperationDenied*", code: string(fault.NoChannel), hidden: true},
+	{vendor: "QuotaExceeded*", code: string(fault.NoChannel), hidden: true},
+	{vendor: "SetLimitExceeded*", code: string(fault.NoChannel), hidden: true},
+}
+
+// What a record says of a failure of which the upstream says nothing, and of one
+// that is not the caller's business.
+const (
+	noReason     = "The upstream did not say why the video failed."
+	hiddenReason = "No upstream channel could make the video. Try again later."
+)
+
+// failureOf is the public form of the failure of a task. The vendor's text is
+// told to the owner of the task and to nobody else.
+func failureOf(code, message []byte) *Failure {
+	const longest = 1000 // bytes of a text
+	f := &Failure{}
+	f.Code, _ = rawjson.String(code)
+	f.Message, _ = rawjson.String(message)
+	f.Message = rawjson.Truncate(f.Message, longest)
+	for _, row := range publicCodes {
+		prefix, open := strings.CutSuffix(row.vendor, "*")
+		if f.Code != prefix && !(open && strings.HasPrefix(f.Code, prefix)) {
+			continue
+		}
+		f.Code = row.code
+		if row.hidden {
+			f.Message = hiddenReason
+		}
+		break
+	}
+	if !isWord(f.Code) {
+		f.Code = string(fault.InternalServerError)
+	}
+	if f.Message == "" {
+		f.Message = noReason
+	}
+	return f
+}
+
+// isWord reports whether s can be a code.
+func isWord(s string) bool {
+	const longest = 80
+	for i := range len(s) {
+		c := s[i] | 0x20
+		if (c < 'a' || c > 'z') && (s[i] < '0' || s[i] > '9') && !strings.ContainsRune("_.-", rune(s[i])) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= longest
+}
+
+// failure is that of a task which the gateway ended.
+func (s State) failure() *Failure {
+	switch s {
+	case Unknown, Submitting:
+		return &Failure{string(fault.RequestTimeout), "Whether the upstream took the task never became known. It was not charged."}
+	}
+	return &Failure{string(fault.RequestTimeout), "The upstream did not finish the video in time. It was not charged."}
+}
