@@ -32,12 +32,12 @@ func (c *call) accept(ctx context.Context, r *upstream.Reply) (*upstream.Reply, 
 // acceptWhole reads and checks an answer that does not stream.
 func (c *call) acceptWhole(ctx context.Context, op operation, r *upstream.Reply) (body []byte, used billing.Usage, err error) {
 	buf := buffers.Get().(*bytes.Buffer)
-	defer keepBuffer(buf)
-	in := intake{limit: c.x.g.options.MaxAnswer, stow: &c.x.g.door.answers, now: c.x.g.options.Now}
+	defer putBuffer(buf)
+	in := limitedReader{limit: c.x.g.options.MaxAnswer, budget: &c.x.g.admission.answers, now: c.x.g.options.Now}
 	kept := 0
 	defer func() {
 		r.Withheld = in.waited
-		in.end(kept, &c.x.stowed)
+		in.finish(kept, &c.x.answerBytes)
 	}()
 	if err = in.readAll(ctx, buf, r.Body); err != nil {
 		return nil, used, err
@@ -48,44 +48,44 @@ func (c *call) acceptWhole(ctx context.Context, op operation, r *upstream.Reply)
 	return body, used, err
 }
 
-// rooms are what large answers lay in whose callers have released them: to clear
+// bodyPool are what large answers lay in whose callers have released them: to clear
 // a new one, and to collect it, costs more than all that is done with it.
-var rooms = sync.Pool{New: func() any { return new([]byte) }}
+var bodyPool = sync.Pool{New: func() any { return new([]byte) }}
 
 const (
-	leastRoom = 64 << 10
-	mostRoom  = 4 << 20
+	minPooled = 64 << 10
+	maxPooled = 4 << 20
 )
 
-func takeRoom() []byte { return *rooms.Get().(*[]byte) }
+func getBody() []byte { return *bodyPool.Get().(*[]byte) }
 
 // Release gives Body back, for an answer that comes later; it must not be used
 // any more. It need not be called.
 func (r *Result) Release() {
 	body := r.Body
 	r.Body = nil
-	if r.Replayed || cap(body) < leastRoom || cap(body) > mostRoom { // what is replayed is the store's
+	if r.Replayed || cap(body) < minPooled || cap(body) > maxPooled { // what is replayed is the store's
 		return
 	}
 	body = body[:0]
-	rooms.Put(&body)
+	bodyPool.Put(&body)
 }
 
 // buffers hold whole answers while they are checked.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// keepBuffer keeps a buffer for the next answer, unless it grew too large. One
+// putBuffer keeps a buffer for the next answer, unless it grew too large. One
 // of 64 vectors has 1 MiB, and growing to it costs more than to read it.
-func keepBuffer(buf *bytes.Buffer) {
-	if buf.Cap() > mostRoom {
+func putBuffer(buf *bytes.Buffer) {
+	if buf.Cap() > maxPooled {
 		return
 	}
 	buf.Reset()
 	buffers.Put(buf)
 }
 
-// cut is the error of an answer that could not be read to its end.
-func cut(err error) error {
+// truncatedError is the error of an answer that could not be read to its end.
+func truncatedError(err error) error {
 	var f *fault.Error
 	if errors.As(err, &f) {
 		return f
@@ -99,14 +99,14 @@ func badGateway(message string, cause error) *fault.Error {
 
 // events is an accepted stream: the events read ahead, then the rest.
 type events struct {
-	ahead  []sse.Event
-	held   *held // what await found
-	reader *sse.Reader
-	body   io.ReadCloser
+	readAhead []sse.Event
+	pending   *pendingEvent // what await found
+	reader    *sse.Reader
+	body      io.ReadCloser
 }
 
-// held is an event, or the error in the place of one, that next has not given yet.
-type held struct {
+// pendingEvent is an event, or the error in the place of one, that next has not given yet.
+type pendingEvent struct {
 	event sse.Event
 	err   error
 }
@@ -135,25 +135,25 @@ func (c *call) acceptStream(r *upstream.Reply) error {
 		if errors.Is(err, io.EOF) {
 			return badGateway("The upstream's stream is empty.", err)
 		}
-		return cut(err)
+		return truncatedError(err)
 	}
 }
 
 func (e *events) keep(event sse.Event) {
-	e.ahead = append(e.ahead, sse.Event{Name: event.Name, Data: bytes.Clone(event.Data)})
+	e.readAhead = append(e.readAhead, sse.Event{Name: event.Name, Data: bytes.Clone(event.Data)})
 }
 
 // next gives the next event; its data is valid until the next call.
 func (e *events) next() (sse.Event, error) {
-	if len(e.ahead) > 0 {
-		event := e.ahead[0]
-		if e.ahead[0], e.ahead = (sse.Event{}), e.ahead[1:]; len(e.ahead) == 0 {
-			e.ahead = nil
+	if len(e.readAhead) > 0 {
+		event := e.readAhead[0]
+		if e.readAhead[0], e.readAhead = (sse.Event{}), e.readAhead[1:]; len(e.readAhead) == 0 {
+			e.readAhead = nil
 		}
 		return event, nil
 	}
-	if h := e.held; h != nil {
-		e.held = nil
+	if h := e.pending; h != nil {
+		e.pending = nil
 		return h.event, h.err
 	}
 	return e.reader.Next()
@@ -161,21 +161,21 @@ func (e *events) next() (sse.Event, error) {
 
 // await waits until next would not.
 func (e *events) await() {
-	if len(e.ahead) > 0 || e.held != nil {
+	if len(e.readAhead) > 0 || e.pending != nil {
 		return
 	}
-	h := new(held)
+	h := new(pendingEvent)
 	defer func() {
 		if p := recover(); p != nil {
 			h.err = panicked(p)
 		}
-		e.held = h
+		e.pending = h
 	}()
 	h.event, h.err = e.reader.Next()
 }
 
 // buffered reports whether next would not block.
-func (e *events) buffered() bool { return len(e.ahead) > 0 || e.reader.Buffered() }
+func (e *events) buffered() bool { return len(e.readAhead) > 0 || e.reader.Buffered() }
 
 // drain reads what follows the terminator, so that the upstream's connection
 // can be used again: the end of the transfer, unless the upstream misbehaves.

@@ -67,7 +67,7 @@ func (a *Admission) setDefaults() {
 		a.MaxWait = time.Second
 	}
 	if a.Memory == 0 {
-		a.Memory = usualMemory()
+		a.Memory = defaultMemory()
 	}
 }
 
@@ -84,57 +84,57 @@ type Load struct {
 
 // Load tells what the gateway carries. It is safe for concurrent use.
 func (g *Gateway) Load() Load {
-	l := g.places.load()
-	l.Bodies, l.Answers, l.Refused = g.door.bodies.Used(), g.door.answers.total(), g.door.refused.Load()
-	l.Short = g.door.memory.pressed(g.options.Now()) // calls may have stopped coming
+	l := g.slots.load()
+	l.Bodies, l.Answers, l.Refused = g.admission.bodies.Used(), g.admission.answers.total(), g.admission.refused.Load()
+	l.Short = g.admission.memory.overloaded(g.options.Now()) // calls may have stopped coming
 	return l
 }
 
-// door is where calls are let in.
-type door struct {
-	memory  gauge
-	most    int64      // bytes of large bodies; 0 means as many as come
-	bodies  quota.Fair // bytes of those that are in memory, by account
-	refused atomic.Int64
-	answers stowage
+// admissionController is where calls are let in.
+type admissionController struct {
+	memory    memoryMonitor
+	maxBodies int64      // bytes of large bodies; 0 means as many as come
+	bodies    quota.Fair // bytes of those that are in memory, by account
+	refused   atomic.Int64
+	answers   memoryBudget
 }
 
-func newDoor(a Admission, now func() time.Time) *door {
-	d := &door{most: a.share()}
-	d.memory.open(a, now)
-	if d.most > 0 {
-		d.answers.room = d.room
+func newAdmissionController(a Admission, now func() time.Time) *admissionController {
+	d := &admissionController{maxBodies: a.share()}
+	d.memory.init(a, now)
+	if d.maxBodies > 0 {
+		d.answers.available = d.bodyRoom
 	}
 	return d
 }
 
-// room is how many bytes of large bodies may be in memory now.
-func (d *door) room() int64 { return min(d.most, d.memory.left()) }
+// bodyRoom is how many bytes of large bodies may be in memory now.
+func (d *admissionController) bodyRoom() int64 { return min(d.maxBodies, d.memory.free()) }
 
 // Admit takes a place among the running calls, which End gives back. It waits a
 // moment for one; its error is a 503 that says to try again. [Exchange.Call] does
 // it too: a server does it before it reads the request, so that a refused one
 // costs nothing. Authenticate must have succeeded. Further calls do nothing.
 func (x *Exchange) Admit(ctx context.Context) error {
-	if x.place.taken {
+	if x.slot.held {
 		return nil
 	}
 	defer x.spent(&x.record.phases.Admit, x.clock())
-	err := x.g.enterDoor(ctx, x.principal, &x.place)
+	err := x.g.acquireSlot(ctx, x.principal, &x.slot)
 	switch {
 	case err == nil:
 		return nil
 	case fault.Is(err, fault.ServiceUnavailable):
-		x.g.door.refused.Add(1)
+		x.g.admission.refused.Add(1)
 	}
 	return fault.From(err)
 }
 
-func (g *Gateway) enterDoor(ctx context.Context, p *auth.Principal, to *place) error {
-	if g.door.memory.pressed(g.options.Now()) {
-		return errShort
+func (g *Gateway) acquireSlot(ctx context.Context, p *auth.Principal, to *slot) error {
+	if g.admission.memory.overloaded(g.options.Now()) {
+		return errLowMemory
 	}
-	return g.places.take(ctx, p, to)
+	return g.slots.acquire(ctx, p, to)
 }
 
 // Weigh counts n more bytes of the request's body, which lie in memory until End,
@@ -143,24 +143,24 @@ func (g *Gateway) enterDoor(ctx context.Context, p *auth.Principal, to *place) e
 // account has so much of it that the rest is for others. Authenticate must have
 // succeeded.
 func (x *Exchange) Weigh(n int64) error {
-	d := x.g.door
-	if d.most == 0 {
+	d := x.g.admission
+	if d.maxBodies == 0 {
 		return nil
 	}
-	if !d.bodies.Take(x.principal.Account, n, d.room()) {
+	if !d.bodies.Take(x.principal.Account, n, d.bodyRoom()) {
 		d.refused.Add(1)
-		return errNoRoom
+		return errNoMemory
 	}
-	x.weight += n
+	x.bodyBytes += n
 	return nil
 }
 
 // Room reports whether a body of n bytes would find room now; 503 if not.
 // Authenticate must have succeeded.
 func (x *Exchange) Room(n int64) error {
-	if d := x.g.door; d.most != 0 && n <= d.most && !d.bodies.Fits(x.principal.Account, n, d.room()) {
+	if d := x.g.admission; d.maxBodies != 0 && n <= d.maxBodies && !d.bodies.Fits(x.principal.Account, n, d.bodyRoom()) {
 		d.refused.Add(1)
-		return errNoRoom
+		return errNoMemory
 	}
 	return nil
 }
@@ -169,32 +169,32 @@ func (x *Exchange) Room(n int64) error {
 // before its End. It is for a request that was answered and only waits on, for a
 // video that goes on without it. Later calls do nothing.
 func (x *Exchange) Leave() {
-	x.g.places.give(&x.place)
-	x.unweigh()
-	if x.stowed > 0 {
-		x.g.door.answers.give(&x.stowed)
+	x.g.slots.release(&x.slot)
+	x.releaseBody()
+	if x.answerBytes > 0 {
+		x.g.admission.answers.release(&x.answerBytes)
 	}
 }
 
-// unweigh says that the request's body lies in memory no more.
-func (x *Exchange) unweigh() {
-	if x.weight > 0 {
-		x.g.door.bodies.Give(x.principal.Account, x.weight)
-		x.weight = 0
+// releaseBody says that the request's body lies in memory no more.
+func (x *Exchange) releaseBody() {
+	if x.bodyBytes > 0 {
+		x.g.admission.bodies.Give(x.principal.Account, x.bodyBytes)
+		x.bodyBytes = 0
 	}
 }
 
 // The refusals of a gateway that carries as much as it can.
 var (
-	errFull = &fault.Error{
+	errNoSlot = &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second,
 		Message: "The gateway runs as many calls as it can. Send the request again.",
 	}
-	errShort = &fault.Error{
+	errLowMemory = &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second,
 		Message: "The gateway is short of memory and takes no new calls. Send the request again.",
 	}
-	errNoRoom = &fault.Error{
+	errNoMemory = &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second,
 		Message: "The gateway has no memory left for a body of this size. Send the request again.",
 	}

@@ -12,65 +12,65 @@ import (
 // tokens are new, and after so long if it has capacity to spare (ledger.md,
 // When the database is away).
 const (
-	checkpoint      = 1_000
-	checkpointEvery = 2 * time.Second
+	checkpointTokens   = 1_000
+	checkpointInterval = 2 * time.Second
 )
 
 // meterTimeout is how long a hold, or more of it, may take (faults.md, row 19).
 const meterTimeout = 2 * time.Second
 
-// afford keeps the hold ahead of a running stream: it extends it in steps of
+// extendHold keeps the hold ahead of a running stream: it extends it in steps of
 // the model's hold_tokens, at the end by what is left, and reports false when the money has ended
 // (decisions.md, Chat). Free models and unbounded accounts always afford. A
 // meter that is away ends no stream: it is asked again a checkpoint later.
-func (s *Stream) afford() bool {
+func (s *Stream) extendHold() bool {
 	out := s.tap.output()
 	switch {
-	case out < s.patience:
-	case s.until > 0 && !s.dry && out > s.until-s.step/4:
-		s.extend()
-	case out-s.saved >= checkpoint || (out > s.saved && s.overdue()):
-		s.away(s.meter(0))
+	case out < s.meterRetryAt:
+	case s.coveredTokens > 0 && !s.holdExhausted && out > s.coveredTokens-s.extension/4:
+		s.extendByStep()
+	case out-s.saved >= checkpointTokens || (out > s.saved && s.overdue()):
+		s.meterFailed(s.saveCheckpoint(0))
 	}
-	return s.until == 0 || !s.dry || out < s.until
+	return s.coveredTokens == 0 || !s.holdExhausted || out < s.coveredTokens
 }
 
 // overdue reports whether the last checkpoint is old and the meter has time for
 // another.
 func (s *Stream) overdue() bool {
-	if s.last.Sub(s.savedAt) < checkpointEvery {
+	if s.lastSent.Sub(s.savedAt) < checkpointInterval {
 		return false
 	}
 	m, ok := s.c.x.g.options.Meter.(billing.Checkpointer)
 	return ok && m.HasCapacity()
 }
 
-// extend adds a step to the hold, or, where the account has less, half of it, and
+// extendByStep adds a step to the hold, or, where the account has less, half of it, and
 // so on to the last token. A step that was refused is not asked for again: a
 // balance that is paid in later helps the next call.
-func (s *Stream) extend() {
-	for s.step > 0 {
-		more, err := s.c.hold.Price.Cost(billing.Usage{Output: s.step})
+func (s *Stream) extendByStep() {
+	for s.extension > 0 {
+		more, err := s.c.hold.Price.Cost(billing.Usage{Output: s.extension})
 		if err == nil {
-			err = s.meter(more)
+			err = s.saveCheckpoint(more)
 		}
 		switch {
 		case err == nil:
-			s.until += s.step
+			s.coveredTokens += s.extension
 			return
 		case fault.Is(err, fault.InsufficientBalance):
-			s.step /= 2
+			s.extension /= 2
 		default:
-			s.away(err)
+			s.meterFailed(err)
 			return
 		}
 	}
-	s.dry = true
+	s.holdExhausted = true
 }
 
-// away lets a meter that failed rest for a checkpoint. One that has ended the hold
+// meterFailed lets a meter that failed rest for a checkpoint. One that has ended the hold
 // ends the stream.
-func (s *Stream) away(err error) {
+func (s *Stream) meterFailed(err error) {
 	switch {
 	case err == nil || fault.Is(err, fault.InsufficientBalance):
 		return
@@ -78,15 +78,15 @@ func (s *Stream) away(err error) {
 		s.lost = takenOver(err)
 		return
 	}
-	s.patience = s.tap.output() + checkpoint
+	s.meterRetryAt = s.tap.output() + checkpointTokens
 	s.c.x.g.options.Logger.Error("extension of a hold", "request_id", s.c.x.ID, "error", clip(err.Error()))
 }
 
-// meter tells the meter what was consumed, and asks for more if more is not 0.
-func (s *Stream) meter(more billing.Money) (err error) {
+// saveCheckpoint tells the meter what was consumed, and asks for more if more is not 0.
+func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
 	defer guard(&err)
-	s.saved, s.savedAt = s.tap.output(), s.last
-	ctx := newGrace(s.c.ctx, meterTimeout)
+	s.saved, s.savedAt = s.tap.output(), s.lastSent
+	ctx := newSettleContext(s.c.ctx, meterTimeout)
 	defer ctx.end()
-	return s.c.x.g.options.Meter.Extend(ctx, s.c.hold, s.c.plausible(s.tap.usage()), more)
+	return s.c.x.g.options.Meter.Extend(ctx, s.c.hold, s.c.clampUsage(s.tap.usage()), more)
 }

@@ -17,7 +17,7 @@ import (
 // one goroutine.
 type Audio struct {
 	c       *call
-	voice   *recital
+	source  *speechStream
 	body    io.Reader     // what the client gets: the voice, or MP3 made of it
 	encoder io.ReadCloser // makes the MP3; nil for none
 	header  http.Header   // what the client is sent, for a duplicate
@@ -30,7 +30,7 @@ type Audio struct {
 
 	buf       []byte // reused by Next
 	last      byte   // held back until it is known whether more comes
-	holds     bool   // there is such a byte
+	hasLast   bool   // there is such a byte
 	delivered int64  // characters of the parts of which the client was given audio
 	rest      []byte // what Read still owes
 	copied    []byte // all bytes until now, if a duplicate may ask for them
@@ -43,19 +43,19 @@ const encoderMemory = 1 << 20
 // speak asks for the audio of the first part, and gives it the client's form.
 func (c *call) speak(op speechOperation) (*Result, error) {
 	mp3 := c.x.g.options.MP3
-	v := newRecital(c, op, mp3.Ready())
+	v := newSpeechStream(c, op, mp3.Ready())
 	if v.want == speech.MP3 && v.mp3 == nil {
 		if err := c.x.Weigh(encoderMemory); err != nil {
 			return nil, c.refuse(err)
 		}
 	}
-	c.voice = v
+	c.speech = v
 	reply, err := v.open()
 	if err != nil {
 		return nil, c.refuse(err)
 	}
 	c.channel = reply.Channel
-	a := &Audio{c: c, voice: v, body: v, buf: make([]byte, 32<<10), header: resultHeader(reply, 0)}
+	a := &Audio{c: c, source: v, body: v, buf: make([]byte, 32<<10), header: resultHeader(reply, 0)}
 	kind := v.format
 	if v.encode {
 		kind = speech.MP3
@@ -92,7 +92,7 @@ func (a *Audio) Next() (out []byte, err error) {
 		}
 	}()
 	n := 0
-	if a.holds {
+	if a.hasLast {
 		a.buf[0], n = a.last, 1
 	}
 	for {
@@ -100,7 +100,7 @@ func (a *Audio) Next() (out []byte, err error) {
 		n += more
 		switch {
 		case n > 1:
-			return a.deliver(n - 1), nil
+			return a.emit(n - 1), nil
 		case more > 0:
 		case err == io.EOF: // a part that ended at once is a failure that wraps it
 			return a.finish(n)
@@ -130,7 +130,7 @@ func (a *Audio) leave() {
 	defer a.mu.Unlock()
 	a.busy = false
 	if !a.ended && a.c.ctx.Err() != nil {
-		a.broke(a.c.ctx.Err())
+		a.settleBroken(a.c.ctx.Err())
 	}
 }
 
@@ -139,23 +139,23 @@ func (a *Audio) onCancel() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.ended && !a.busy {
-		a.broke(a.c.ctx.Err())
+		a.settleBroken(a.c.ctx.Err())
 	}
 }
 
-// deliver lets n bytes out, and holds the one behind them back.
-func (a *Audio) deliver(n int) []byte {
-	if !a.holds {
-		a.c.x.hear(a.c.x.g.options.Now())
+// emit lets n bytes out, and holds the one behind them back.
+func (a *Audio) emit(n int) []byte {
+	if !a.hasLast {
+		a.c.x.markFirstByte(a.c.x.g.options.Now())
 	}
-	a.last, a.holds = a.buf[n], true
-	a.delivered = a.voice.spoken()
-	a.remember(a.buf[:n])
+	a.last, a.hasLast = a.buf[n], true
+	a.delivered = a.source.readCharacters()
+	a.copyForReplay(a.buf[:n])
 	return a.buf[:n]
 }
 
-// remember copies what goes out, up to just over what is kept.
-func (a *Audio) remember(out []byte) {
+// copyForReplay copies what goes out, up to just over what is kept.
+func (a *Audio) copyForReplay(out []byte) {
 	if a.c.x.claimed != nil && len(a.copied) <= idempotency.MaxAnswer {
 		a.copied = append(a.copied, out...)
 	}
@@ -166,9 +166,9 @@ func (a *Audio) finish(n int) ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if n == 0 {
-		return nil, a.broke(badGateway("The upstream's audio is empty.", nil))
+		return nil, a.settleBroken(badGateway("The upstream's audio is empty.", nil))
 	}
-	a.remember(a.buf[:n])
+	a.copyForReplay(a.buf[:n])
 	if _, err := a.c.settle(a.c.op.(speechOperation).usage(), billing.ReasonComplete, a.c.x.answerRecord(a.header, a.copied)); err != nil {
 		a.end(err)
 		return nil, err
@@ -181,13 +181,13 @@ func (a *Audio) finish(n int) ([]byte, error) {
 func (a *Audio) fail(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.broke(err)
+	return a.settleBroken(err)
 }
 
-// broke settles audio that is not whole: the characters that were delivered are
+// settleBroken settles audio that is not whole: the characters that were delivered are
 // charged, and where the client left those of the parts that were asked for
 // (decisions.md, Embeddings and speech). A duplicate does not get it.
-func (a *Audio) broke(err error) error {
+func (a *Audio) settleBroken(err error) error {
 	reason := billing.ReasonUpstreamFailed
 	switch cause := context.Cause(a.c.ctx); {
 	case cause == nil:
@@ -195,20 +195,20 @@ func (a *Audio) broke(err error) error {
 		if a.encoder != nil && !errors.As(err, &told) { // the voice's errors are faults
 			err = noMP3(err)
 		}
-		err = cut(err)
+		err = truncatedError(err)
 	case errors.Is(cause, errShuttingDown):
 		err, reason = errShuttingDown, billing.ReasonShutdown
 	default:
-		a.c.x.record.gone = true
+		a.c.x.record.clientGone = true
 		err, reason = fault.From(context.Canceled), billing.ReasonClientGone
 	}
 	if fault.Is(err, fault.InternalError) {
 		reason = billing.ReasonInternal
 	}
-	a.still() // an encoder that fails leaves the voice, which may note a failed attempt
+	a.stopSource() // an encoder that fails leaves the voice, which may note a failed attempt
 	used := billing.Usage{Characters: a.delivered}
 	if reason == billing.ReasonClientGone {
-		used = a.c.owed()
+		used = a.c.disconnectUsage()
 	}
 	if _, failed := a.c.settle(used, reason, a.c.x.answerRecord(a.header, nil)); failed != nil {
 		err = failed
@@ -217,21 +217,21 @@ func (a *Audio) broke(err error) error {
 	return err
 }
 
-// still lets go of all that makes the audio. No goroutine of it is left then.
-func (a *Audio) still() {
+// stopSource lets go of all that makes the audio. No goroutine of it is left then.
+func (a *Audio) stopSource() {
 	a.watch()
 	a.c.cancel(errCalledOff) // a part that is being opened
-	a.voice.close()
+	a.source.close()
 	if a.encoder != nil {
 		_ = a.encoder.Close() // the end was judged before
-		a.voice.close()       // of a part that it began meanwhile
+		a.source.close()      // of a part that it began meanwhile
 	}
 }
 
 // end lets go of everything.
 func (a *Audio) end(err error) {
 	a.err, a.ended = err, true
-	a.still()
+	a.stopSource()
 	a.c.x.free(a.c.ctx)
 	a.c.release()
 }
@@ -243,7 +243,7 @@ func (a *Audio) Close() error {
 	defer a.mu.Unlock()
 	if !a.ended {
 		a.c.cancel(context.Canceled)
-		a.broke(context.Canceled)
+		a.settleBroken(context.Canceled)
 	}
 	return nil
 }

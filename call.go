@@ -76,7 +76,7 @@ var parsers = map[upstream.Op]func(g *Gateway, data []byte) (operation, error){
 
 // run is the one path of a request, whichever door it came in by.
 func (x *Exchange) run(ctx context.Context, op operation, silence func([]byte)) (*Result, error) {
-	ctx = x.within(ctx)
+	ctx = x.withObserver(ctx)
 	x.record.op, x.record.model, x.record.stream = op.op(), op.model(), op.streams()
 	if err := x.Admit(ctx); err != nil {
 		return nil, err
@@ -133,10 +133,10 @@ func (x *Exchange) check(op operation) (*Model, error) {
 	if !x.principal.MayUse(m.ID) {
 		return m, notAllowed(m.ID)
 	}
-	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.op()) || !x.routes.serves(op.op(), m.ID) {
-		return m, elsewhere(op, m)
+	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.op()) || !x.routes.supports(op.op(), m.ID) {
+		return m, errWrongEndpoint(op, m)
 	}
-	if !x.routes.sells(op.op(), m.ID) {
+	if !x.routes.hasPrice(op.op(), m.ID) {
 		return m, op.unknownModel()
 	}
 	if p, ok := op.(pricer); ok {
@@ -199,9 +199,9 @@ func (x *Exchange) checkRenamed(op operation, m *Model) error {
 	})
 }
 
-// elsewhere is the refusal of a model that serves another endpoint
+// errWrongEndpoint is the refusal of a model that serves another endpoint
 // (decisions.md, Error bodies).
-func elsewhere(op operation, m *Model) error {
+func errWrongEndpoint(op operation, m *Model) error {
 	e := fault.Invalid("model", fmt.Sprintf("The model %q serves another endpoint.", m.ID))
 	if m.Kind != "" {
 		e.Message = fmt.Sprintf("The model %q serves another endpoint: its kind is %s.", m.ID, m.Kind)
@@ -235,7 +235,7 @@ type call struct {
 	usage   billing.Usage // of the accepted answer
 	tap     tap           // of a stream; nil for any other
 	parts   *parts        // of a request that was split
-	voice   *recital      // of speech
+	speech  *speechStream // of speech
 	events  *events       // the accepted stream
 }
 
@@ -285,7 +285,7 @@ func (c *call) start() (_ *Result, err error) {
 	reply, err := c.askWhole(body, view)
 	if err != nil {
 		if s != nil {
-			s.quiet()
+			s.stopHeartbeat()
 		}
 		return nil, c.refuse(err)
 	}
@@ -297,7 +297,7 @@ func (c *call) start() (_ *Result, err error) {
 	c.model.announce(header)
 	if s != nil {
 		s.begin(asked)
-		s.drainFor(c.x.g.drains.limit(reply.Drain, c.model.ID))
+		s.allowDrain(c.x.g.drains.limit(reply.Drain, c.model.ID))
 		header["Content-Type"] = []string{eventStream}
 		if c.x.claimed != nil {
 			s.header = header
@@ -345,7 +345,7 @@ func (c *call) admit() (err error) {
 	}
 	c.x.limits = limits
 	if err != nil {
-		return away(err)
+		return storeError(err)
 	}
 	c.lease = lease
 	return nil
@@ -353,18 +353,18 @@ func (c *call) admit() (err error) {
 
 // charge is what the hold is asked for.
 func (c *call) charge() billing.Charge {
-	ask := asks(c.op, c.model)
+	ask := chargeFor(c.op, c.model)
 	ask.Account, ask.Key, ask.RequestID = c.x.principal.Account, c.x.principal.Key, c.x.ID
 	ask.Operation, ask.Model, ask.Price = string(c.op.op()), c.model.ID, c.x.routes.prices.Price(c.model.ID)
 	ask.Claimed = c.x.claimed != nil && c.x.g.transactional
 	return ask
 }
 
-// asks is how much an operation needs, as a charge of nobody.
-func asks(op operation, m *Model) (ask billing.Charge) {
+// chargeFor is how much an operation needs, as a charge of nobody.
+func chargeFor(op operation, m *Model) (ask billing.Charge) {
 	ask.Bound, ask.Least = op.bound(m)
 	if e, ok := op.(exposed); ok {
-		e.exposure(m).charge(m, &ask)
+		e.exposure(m).fillCharge(m, &ask)
 	}
 	return ask
 }
@@ -373,7 +373,7 @@ func asks(op operation, m *Model) (ask billing.Charge) {
 func (c *call) reserve(charge billing.Charge) (err error) {
 	defer guard(&err)
 	defer c.x.spent(&c.x.record.phases.Hold, c.x.clock())
-	ctx := newLimit(c.ctx, meterTimeout)
+	ctx := newTimeoutContext(c.ctx, meterTimeout)
 	defer ctx.end()
 	c.hold, err = c.x.g.options.Meter.Reserve(ctx, charge)
 	switch {
@@ -383,7 +383,7 @@ func (c *call) reserve(charge billing.Charge) (err error) {
 	case errors.Is(err, context.DeadlineExceeded) && c.ctx.Err() == nil:
 		return unavailable(err)
 	}
-	return away(err)
+	return storeError(err)
 }
 
 // askWhole asks for the answer, in parts where one upstream call does not take
@@ -407,10 +407,10 @@ func (c *call) ask(body upstream.Body, view any) (reply *upstream.Reply, err err
 	sent := &upstream.Call{
 		Op: c.op.op(), Model: c.model.ID, Stream: c.op.streams(), RequestID: c.x.ID, Account: c.x.principal.Account,
 		ContentType: cmp.Or(body.ContentType(), "application/json"), Body: body, Request: view,
-		MaxOutput: c.model.most(0), Channel: c.only, Header: c.x.Header, Query: c.x.Query,
+		MaxOutput: c.model.outputBound(0), Channel: c.only, Header: c.x.Header, Query: c.x.Query,
 		Accept: c.accept, Observe: c.observe,
 	}
-	c.x.g.eyes.watched(sent)
+	c.x.g.observer.watchAttempts(sent)
 	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
 	return c.x.routes.router.Do(c.ctx, sent)
 }
@@ -427,10 +427,10 @@ func (c *call) refuse(err error) error {
 	case errors.Is(cause, errShuttingDown):
 		err, reason = errShuttingDown, billing.ReasonShutdown
 	default:
-		c.x.record.gone = true
+		c.x.record.clientGone = true
 		reason = billing.ReasonClientGone
-		if c.parts != nil || sent(err) { // each part knows whether it was sent
-			used = c.owed()
+		if c.parts != nil || maybeBillable(err) { // each part knows whether it was sent
+			used = c.disconnectUsage()
 		}
 		err = fault.From(cause)
 	}
@@ -452,9 +452,9 @@ func (c *call) abandon() {
 	c.release()
 }
 
-// sent reports whether a call that ended in err may have cost the upstream
+// maybeBillable reports whether a call that ended in err may have cost the upstream
 // something: it got the request, and did not refuse it.
-func sent(err error) bool {
+func maybeBillable(err error) bool {
 	f := failureOf(err)
 	return f == nil || f.Sent && !f.Refused && f.Status < 400
 }
@@ -467,7 +467,7 @@ func failureOf(err error) (f *upstream.Failure) {
 
 // release gives the slot back and forgets the call. It may be called twice.
 func (c *call) release() {
-	c.freeSlot()
+	c.releaseLease()
 	if c.detach != nil {
 		c.detach()
 	}
@@ -478,7 +478,7 @@ func (c *call) release() {
 	c.x.g.calls.remove(c.x)
 }
 
-func (c *call) freeSlot() {
+func (c *call) releaseLease() {
 	if c.lease == nil {
 		return
 	}

@@ -89,11 +89,11 @@ func (x *Exchange) estimate(op operation) (Estimate, error) {
 		return e, nil
 	}
 	price := x.routes.prices.Price(m.ID)
-	ask := asks(op, m)
+	ask := chargeFor(op, m)
 	e.Usage, e.PriceVersion, e.Exact = ask.Bound, price.Version(), exact(op, price)
 	if o, ok := op.(exposed); ok && !e.Exact {
 		chat := o.exposure(m)
-		e.Open = chat.own == 0 && (!chat.uncut || m.MaxOutput == 0)
+		e.Open = chat.sentBound == 0 && (!chat.unseen || m.MaxOutput == 0)
 	}
 	if e.Most, err = price.Cost(ask.Bound); err == nil {
 		e.Least, err = price.Cost(ask.Least)

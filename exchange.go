@@ -29,34 +29,34 @@ type Exchange struct {
 	Header http.Header
 	Query  string
 
-	g         *Gateway
-	trail     *hop.Trail // the gateways that it has passed, with this one
-	routes    *routes
-	principal *auth.Principal
-	started   time.Time
-	limits    auth.State
-	record    record
-	ctx       context.Context // of the request, as the Observer made it; nil if none did
-	ended     bool
-	place     place  // among the running calls
-	weight    int64  // bytes of a large body in memory
-	stowed    stowed // of its answers
-	claimed   *claim // the idempotency key that this request holds open
+	g           *Gateway
+	trail       *hop.Trail // the gateways that it has passed, with this one
+	routes      *routes
+	principal   *auth.Principal
+	started     time.Time
+	limits      auth.State
+	record      record
+	ctx         context.Context // of the request, as the Observer made it; nil if none did
+	ended       bool
+	slot        slot          // among the running calls
+	bodyBytes   int64         // bytes of a large body in memory
+	answerBytes reservedBytes // of its answers
+	claimed     *claim        // the idempotency key that this request holds open
 }
 
 // record is what the log line tells besides the exchange itself.
 type record struct {
-	op       upstream.Op
-	model    string
-	stream   bool
-	attempts []upstream.Attempt
-	receipt  *billing.Receipt // nil until it is settled
-	charge   string           // of the receipt
-	gone     bool             // the client hung up
-	replayed bool             // the answer is an earlier request's
-	first    [1]upstream.Attempt
-	heard    time.Duration // until the first of a stream or of audio was there
-	phases   Phases
+	op          upstream.Op
+	model       string
+	stream      bool
+	attempts    []upstream.Attempt
+	receipt     *billing.Receipt // nil until it is settled
+	charge      string           // of the receipt
+	clientGone  bool             // the client hung up
+	replayed    bool             // the answer is an earlier request's
+	first       [1]upstream.Attempt
+	firstByteAt time.Duration // until the first of a stream or of audio was there
+	phases      Phases
 }
 
 // Begin opens an exchange. It pins the routes and prices of this moment.
@@ -68,8 +68,8 @@ func (g *Gateway) Begin() *Exchange {
 	return x
 }
 
-// observe notes an attempt of the router.
-func (x *Exchange) observe(a upstream.Attempt) {
+// addAttempt notes an attempt of the router.
+func (x *Exchange) addAttempt(a upstream.Attempt) {
 	x.record.attempts = append(x.record.attempts, a)
 }
 
@@ -97,7 +97,7 @@ func (x *Exchange) authenticate(ctx context.Context, token string) (p *auth.Prin
 	defer x.spent(&x.record.phases.Auth, x.clock())
 	p, err = x.g.options.Authenticator.Authenticate(ctx, token)
 	if err != nil {
-		return nil, away(err)
+		return nil, storeError(err)
 	}
 	if p == nil {
 		return nil, fault.New(fault.InternalError, "The authenticator gave neither a principal nor an error.")
@@ -110,7 +110,7 @@ func (x *Exchange) admit(ctx context.Context, p *auth.Principal) (err error) {
 	x.principal = p
 	defer x.spent(&x.record.phases.Admit, x.clock())
 	x.limits, err = x.g.options.Limiter.Request(ctx, p)
-	return away(err)
+	return storeError(err)
 }
 
 // Principal is whose request it is; nil before Authenticate succeeded.
@@ -140,10 +140,10 @@ func (x *Exchange) End(ctx context.Context, status int, err error) {
 	if x.ctx != nil {
 		ctx = x.ctx
 	}
-	f := x.facts(x.g.options.Now(), status, fault.From(err))
-	x.write(ctx, &f)
-	if x.g.eyes.End != nil {
+	f := x.requestEvent(x.g.options.Now(), status, fault.From(err))
+	x.log(ctx, &f)
+	if x.g.observer.End != nil {
 		ctx, _ = x.Start(ctx) // where nobody did
-		x.g.eyes.end(ctx, f)
+		x.g.observer.end(ctx, f)
 	}
 }

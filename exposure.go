@@ -7,18 +7,18 @@ import "github.com/tollhouse-ai/gateway/billing"
 type exposure struct {
 	input       int64 // most tokens of the input, media by the configured bound
 	linked      int64 // how many more a vendor may count for media whose size is not known, or large
-	own         int64 // the caller's bound of one candidate, if every vendor gets it; 0 for none
+	sentBound   int64 // the caller's bound of one candidate, if every vendor gets it; 0 for none
 	callerBound int64 // the caller's bound of one candidate; 0 for none
-	n           int64 // candidates
-	uncut       bool  // what is shown does not tell what is made: it is not streamed, its reasoning is not shown, or its vendor is not bounded
+	candidates  int64 // candidates
+	unseen      bool  // what is shown does not tell what is made: it is not streamed, its reasoning is not shown, or its vendor is not bounded
 	dropped     bool  // some channel of the model leaves bounds of the output out
 }
 
 // boundDroppedIf is the exposure with the caller's bound, or without it where some channel
 // leaves it out: what the caller says then bounds nothing.
 func (e exposure) boundDroppedIf(dropped bool) exposure {
-	if e.own, e.dropped = e.callerBound, dropped; dropped {
-		e.own, e.uncut = 0, true
+	if e.sentBound, e.dropped = e.callerBound, dropped; dropped {
+		e.sentBound, e.unseen = 0, true
 	}
 	return e
 }
@@ -29,21 +29,21 @@ type exposed interface{ exposure(m *Model) exposure }
 // usual is what is held for one request among many: the caller's bound, or the
 // model's hold_tokens, which a stream extends.
 func (e exposure) usual(m *Model) billing.Usage {
-	if e.own > 0 {
-		return billing.Usage{Input: e.input, Output: e.n * m.most(e.own)}
+	if e.sentBound > 0 {
+		return billing.Usage{Input: e.input, Output: e.candidates * m.outputBound(e.sentBound)}
 	}
-	return billing.Usage{Input: e.input, Output: e.n * m.HoldTokens}
+	return billing.Usage{Input: e.input, Output: e.candidates * m.HoldTokens}
 }
 
-// charge completes what the hold is asked for. A whole answer without a bound is
+// fillCharge completes what the hold is asked for. A whole answer without a bound is
 // held for as much as the vendor may make, if the account can spare it: nothing
 // extends it. What no vendor can be limited to is firm.
-func (e exposure) charge(m *Model, c *billing.Charge) {
+func (e exposure) fillCharge(m *Model, c *billing.Charge) {
 	usual := e.usual(m)
-	unbounded := e.uncut && e.own == 0
+	unbounded := e.unseen && e.sentBound == 0
 	most := usual
 	if unbounded {
-		most.Output = e.n * m.unasked()
+		most.Output = e.candidates * m.unboundedOutput()
 		usual.Output = min(usual.Output, most.Output)
 	}
 	c.Bound, c.Usual = most, usual
@@ -59,25 +59,25 @@ func (e exposure) charge(m *Model, c *billing.Charge) {
 	}
 }
 
-// asked is the output of one candidate that the vendor is limited to because the
+// affordable is the output of one candidate that the vendor is limited to because the
 // money affords no more; 0 if it affords what may be made. A stream's hold grows
 // with it, so that all that is available counts. A whole answer has its hold.
-func (e exposure) asked(m *Model, h billing.Hold) int64 {
+func (e exposure) affordable(m *Model, h billing.Hold) int64 {
 	if h.Price == nil || h.Available == billing.Unlimited {
 		return 0
 	}
-	money, wanted := h.Amount, m.most(e.own)
+	money, wanted := h.Amount, m.outputBound(e.sentBound)
 	switch {
-	case !e.uncut:
+	case !e.unseen:
 		money += h.Available
-	case e.own == 0:
-		wanted = m.unasked()
+	case e.sentBound == 0:
+		wanted = m.unboundedOutput()
 	}
-	most := pays(h.Price, money, e.inputHeld(m, h), e.n*wanted) / e.n
+	most := pays(h.Price, money, e.inputHeld(m, h), e.candidates*wanted) / e.candidates
 	if most >= wanted {
 		return 0
 	}
-	if e.uncut && e.own == 0 && m.MaxOutput == 0 {
+	if e.unseen && e.sentBound == 0 && m.MaxOutput == 0 {
 		most = min(most, DefaultMaxOutput)
 	}
 	if most = max(most, 1); e.callerBound > 0 && most >= e.callerBound {

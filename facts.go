@@ -9,20 +9,20 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
-// hear notes when the first of a stream or of audio is there.
-func (x *Exchange) hear(now time.Time) {
-	if x.record.heard == 0 {
-		x.record.heard = now.Sub(x.started)
+// markFirstByte notes when the first of a stream or of audio is there.
+func (x *Exchange) markFirstByte(now time.Time) {
+	if x.record.firstByteAt == 0 {
+		x.record.firstByteAt = now.Sub(x.started)
 	}
 }
 
-// facts are what is known of the exchange at its end. e is what the caller was
+// requestEvent are what is known of the exchange at its end. e is what the caller was
 // told; nil if all went well.
-func (x *Exchange) facts(now time.Time, status int, e *fault.Error) RequestEvent {
+func (x *Exchange) requestEvent(now time.Time, status int, e *fault.Error) RequestEvent {
 	r := &x.record
 	f := RequestEvent{
 		ID: x.ID, ClientID: x.ClientID, Op: r.op, Model: clip(r.model), Stream: r.stream, Outcome: "complete", Status: status,
-		Started: x.started, Duration: now.Sub(x.started), First: r.heard, Phases: r.phases,
+		Started: x.started, Duration: now.Sub(x.started), First: r.firstByteAt, Phases: r.phases,
 	}
 	if x.principal != nil {
 		f.Account, f.Key = x.principal.Account, x.principal.Key
@@ -31,7 +31,7 @@ func (x *Exchange) facts(now time.Time, status int, e *fault.Error) RequestEvent
 		f.Code = word.Code(e.Code)
 	}
 	switch {
-	case r.gone:
+	case r.clientGone:
 		f.Outcome = string(fault.ClientGone)
 	case r.replayed:
 		f.Outcome = "replayed"
@@ -39,20 +39,20 @@ func (x *Exchange) facts(now time.Time, status int, e *fault.Error) RequestEvent
 		f.Outcome = string(f.Code)
 	}
 	if e != nil && e.HTTPStatus() >= 500 {
-		f.Error = tellable(e)
+		f.Error = redactError(e)
 	}
 	if !r.replayed {
 		f.Receipt = r.receipt
 	}
-	x.tried(&f)
+	x.addAttempts(&f)
 	return f
 }
 
-// tried adds what is known of the attempts. For the log alone one that went well
+// addAttempts adds what is known of the attempts. For the log alone one that went well
 // is not worth the room.
-func (x *Exchange) tried(f *RequestEvent) {
+func (x *Exchange) addAttempts(f *RequestEvent) {
 	n := len(x.record.attempts)
-	watched := x.g.eyes.End != nil
+	watched := x.g.observer.End != nil
 	f.Listed = watched && x.routes.lists(x.record.model)
 	if n == 0 {
 		return
@@ -90,8 +90,8 @@ func (f *RequestEvent) UsageSource() string {
 	return "upstream"
 }
 
-// write writes the log line.
-func (x *Exchange) write(ctx context.Context, f *RequestEvent) {
+// log writes the log line.
+func (x *Exchange) log(ctx context.Context, f *RequestEvent) {
 	level := slog.LevelInfo
 	if f.Error != "" {
 		level = slog.LevelWarn

@@ -101,12 +101,12 @@ type Options struct {
 // one with [New], run [Gateway.Run] beside it, and end it with [Gateway.Close].
 type Gateway struct {
 	options   Options
-	eyes      eyes
+	observer  safeObserver
 	routes    atomic.Pointer[routes]
 	calls     calls
-	places    *places
-	door      *door
-	unsettled queue
+	slots     *admissionQueue
+	admission *admissionController
+	unsettled settlementQueue
 	drains    drains
 	videos    *videos
 	trail     *hop.Trail         // of a request that begins here
@@ -131,9 +131,9 @@ func New(o Options) (*Gateway, error) {
 	if err := o.checkTasks(); err != nil {
 		return nil, err
 	}
-	g := &Gateway{options: o, eyes: eyes{o.Observe, o.Logger}, started: started}
+	g := &Gateway{options: o, observer: safeObserver{o.Observe, o.Logger}, started: started}
 	g.drains.most = int64(o.MaxDrains)
-	g.places, g.door = newPlaces(o.Admission), newDoor(o.Admission, o.Now)
+	g.slots, g.admission = newAdmissionQueue(o.Admission), newAdmissionController(o.Admission, o.Now)
 	meter, ok := o.Meter.(idempotency.Store)
 	g.transactional = ok && meter == o.Idempotency
 	g.videos = newVideos(g)
@@ -272,7 +272,7 @@ func (g *Gateway) Close() error {
 
 // Unsettled is the number of captures, and of steps of videos, that wait to be
 // retried.
-func (g *Gateway) Unsettled() int { return g.unsettled.len() + g.videos.owing() }
+func (g *Gateway) Unsettled() int { return g.unsettled.len() + g.videos.pendingCount() }
 
 // Draining reports whether the gateway refuses new calls.
 func (g *Gateway) Draining() bool { return g.calls.closed() }

@@ -12,7 +12,7 @@ func TestASettlementOutlivesItsCallForAWhileOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		call, hangUp := context.WithCancel(context.WithValue(t.Context(), key{}, "trace"))
-		g := newGrace(call, 5*time.Second)
+		g := newSettleContext(call, 5*time.Second)
 		defer g.end()
 		hangUp()
 		if g.Err() != nil || g.Value(key{}) != "trace" {
@@ -28,7 +28,7 @@ func TestASettlementOutlivesItsCallForAWhileOnly(t *testing.T) {
 
 func TestAnEndedSettlementSaysSo(t *testing.T) {
 	for name, asked := range map[string]bool{"asked before": true, "nobody asked before": false} {
-		g := newGrace(t.Context(), time.Hour)
+		g := newSettleContext(t.Context(), time.Hour)
 		if asked && g.Err() != nil {
 			t.Errorf("%s: %v at the start", name, g.Err())
 		}

@@ -21,8 +21,8 @@ func panicked(p any) error {
 		fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 }
 
-// away makes a store's own error a 503: it says nothing about the caller.
-func away(err error) error {
+// storeError makes a store's own error a 503: it says nothing about the caller.
+func storeError(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -46,7 +46,7 @@ func (x *Exchange) claim(ctx context.Context, op operation) (stored *idempotency
 	c := claim{idempotency.Key{Account: x.principal.Account, Operation: string(op.op()), Key: x.IdempotencyKey}, content}
 	stored, err = x.g.options.Idempotency.Open(ctx, c.key, c.content, x.ID)
 	if err != nil {
-		return nil, away(err)
+		return nil, storeError(err)
 	}
 	if stored == nil {
 		x.claimed = &c
@@ -132,16 +132,18 @@ func (x *Exchange) free(ctx context.Context) {
 	}
 }
 
-// replayed reads a kept stream again.
-type replayed struct {
+// replayedStream reads a kept stream again.
+type replayedStream struct {
 	io.Reader
 	receipt billing.Receipt
 }
 
-func newReplayed(body []byte, r billing.Receipt) replayed { return replayed{bytes.NewReader(body), r} }
+func newReplayed(body []byte, r billing.Receipt) replayedStream {
+	return replayedStream{bytes.NewReader(body), r}
+}
 
 // Close does nothing: nothing runs.
-func (replayed) Close() error { return nil }
+func (replayedStream) Close() error { return nil }
 
 // Receipt is the first request's.
-func (r replayed) Receipt() (billing.Receipt, bool) { return r.receipt, true }
+func (r replayedStream) Receipt() (billing.Receipt, bool) { return r.receipt, true }

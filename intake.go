@@ -7,31 +7,31 @@ import (
 	"time"
 )
 
-// intake reads one whole answer.
-type intake struct {
-	limit int64    // bytes
-	stow  *stowage // where it takes room as soon as it is not small; nil if it may not be
-	now   func() time.Time
+// limitedReader reads one whole answer.
+type limitedReader struct {
+	limit  int64         // bytes
+	budget *memoryBudget // where it takes room as soon as it is not small; nil if it may not be
+	now    func() time.Time
 
-	taken  *ticket // nil while it is small
-	covers int64   // so many bytes may be read
-	waited time.Duration
+	reservation *reservation // nil while it is small
+	allowed     int64        // so many bytes may be read
+	waited      time.Duration
 }
 
-// smallAnswer is how many bytes of an answer are a part of any call.
-const smallAnswer = 1 << 20
+// minBudgeted is how many bytes of an answer are a part of any call.
+const minBudgeted = 1 << 20
 
 // readAll reads a whole answer up to the limit and closes it, with which ctx ends.
 // There is room for a copy then, by which the answer is checked.
-func (in *intake) readAll(ctx context.Context, buf *bytes.Buffer, body io.ReadCloser) error {
+func (in *limitedReader) readAll(ctx context.Context, buf *bytes.Buffer, body io.ReadCloser) error {
 	n, err := in.fill(ctx, buf, body)
-	if in.taken != nil && err == nil && n <= in.limit {
-		err = in.take(ctx, in.taken.bytes+n)
+	if in.reservation != nil && err == nil && n <= in.limit {
+		err = in.reserve(ctx, in.reservation.bytes+n)
 	}
 	closeErr := body.Close()
 	switch {
 	case err != nil:
-		return cut(err)
+		return truncatedError(err)
 	case n > in.limit:
 		return badGateway("The upstream's answer is larger than the gateway allows.", nil)
 	case n == 0:
@@ -41,18 +41,18 @@ func (in *intake) readAll(ctx context.Context, buf *bytes.Buffer, body io.ReadCl
 }
 
 // fill reads up to one byte more than the limit.
-func (in *intake) fill(ctx context.Context, buf *bytes.Buffer, body io.Reader) (n int64, err error) {
+func (in *limitedReader) fill(ctx context.Context, buf *bytes.Buffer, body io.Reader) (n int64, err error) {
 	for n <= in.limit {
-		if n >= in.covers {
-			if err := in.cover(ctx, n); err != nil {
+		if n >= in.allowed {
+			if err := in.extend(ctx, n); err != nil {
 				return n, err
 			}
 		}
 		if buf.Available() < bytes.MinRead {
-			roomier(buf, in.limit)
+			growBuffer(buf, in.limit)
 		}
 		room := buf.AvailableBuffer()
-		room = room[:min(int64(cap(room)), in.covers-n)]
+		room = room[:min(int64(cap(room)), in.allowed-n)]
 		more, err := body.Read(room)
 		buf.Write(room[:more]) // which is where it lies
 		n += int64(more)
@@ -66,45 +66,45 @@ func (in *intake) fill(ctx context.Context, buf *bytes.Buffer, body io.Reader) (
 	return n, nil
 }
 
-// cover lets as much again be read as was, and takes room for it.
-func (in *intake) cover(ctx context.Context, n int64) error {
+// extend lets as much again be read as was, and takes room for it.
+func (in *limitedReader) extend(ctx context.Context, n int64) error {
 	all := in.limit + 1
 	switch {
-	case in.stow == nil || in.stow.room == nil:
-		in.covers = all
+	case in.budget == nil || in.budget.available == nil:
+		in.allowed = all
 	case n == 0:
-		in.covers = min(all, smallAnswer)
+		in.allowed = min(all, minBudgeted)
 	default:
-		more := min(all, 2*in.covers)
-		if err := in.take(ctx, more); err != nil {
+		more := min(all, 2*in.allowed)
+		if err := in.reserve(ctx, more); err != nil {
 			return err
 		}
-		in.covers = more
+		in.allowed = more
 	}
 	return nil
 }
 
-// take takes room until the answer has n bytes of it.
-func (in *intake) take(ctx context.Context, n int64) error {
-	if in.taken == nil {
-		in.taken = new(ticket)
+// reserve takes room until the answer has n bytes of it.
+func (in *limitedReader) reserve(ctx context.Context, n int64) error {
+	if in.reservation == nil {
+		in.reservation = new(reservation)
 	}
 	start := in.now()
 	defer func() { in.waited += in.now().Sub(start) }()
-	return in.stow.take(ctx, in.taken, n-in.taken.bytes)
+	return in.budget.reserve(ctx, in.reservation, n-in.reservation.bytes)
 }
 
-// end gives back all but what is kept of the answer.
-func (in *intake) end(kept int, by *stowed) {
-	if in.taken != nil {
-		in.stow.end(in.taken, int64(kept), by)
+// finish gives back all but what is kept of the answer.
+func (in *limitedReader) finish(kept int, by *reservedBytes) {
+	if in.reservation != nil {
+		in.budget.finish(in.reservation, int64(kept), by)
 	}
 }
 
-// roomier doubles a buffer, or makes it as large as it may have to be: one that
+// growBuffer doubles a buffer, or makes it as large as it may have to be: one that
 // only ever doubled would, at the last byte, be three times as much memory as the
 // limit.
-func roomier(buf *bytes.Buffer, limit int64) {
+func growBuffer(buf *bytes.Buffer, limit int64) {
 	if int64(2*buf.Cap()) < limit-limit/8 {
 		buf.Grow(bytes.MinRead)
 		return

@@ -65,7 +65,7 @@ func (d *DebugLog) line(ctx context.Context, kind string, attrs func([]slog.Attr
 	if !d.Logger.Enabled(ctx, slog.LevelDebug) {
 		return
 	}
-	left, ok := d.take(kind)
+	left, ok := d.takeLine(kind)
 	if !ok {
 		return
 	}
@@ -76,8 +76,8 @@ func (d *DebugLog) line(ctx context.Context, kind string, attrs func([]slog.Attr
 	d.Logger.LogAttrs(ctx, slog.LevelDebug, kind, all...)
 }
 
-// take takes room for a line, and tells how many were left out before it.
-func (d *DebugLog) take(kind string) (left int, ok bool) {
+// takeLine takes room for a line, and tells how many were left out before it.
+func (d *DebugLog) takeLine(kind string) (left int, ok bool) {
 	now, most := time.Now, d.PerSecond
 	if d.Now != nil {
 		now = d.Now

@@ -78,41 +78,41 @@ const (
 	CaptureLost    = "lost"
 )
 
-// captureWaits tells of a settlement that failed when its call ended.
-func (g *Gateway) captureWaits(ctx context.Context, p pending, queued bool, err error) {
+// emitCaptureQueued tells of a settlement that failed when its call ended.
+func (g *Gateway) emitCaptureQueued(ctx context.Context, p pendingSettlement, queued bool, err error) {
 	state := CaptureQueued
 	if !queued {
 		state = CaptureLost
 	}
-	g.captureTold(ctx, p, state, 1, nil, err)
+	g.emitCapture(ctx, p, state, 1, nil, err)
 }
 
-// captureRetried tells of one more try.
-func (g *Gateway) captureRetried(ctx context.Context, p pending, state string, r billing.Receipt, err error) {
-	g.captureTold(ctx, p, state, p.tries+2, &r, err) // with the one at the call's end and this one
+// emitCaptureRetried tells of one more try.
+func (g *Gateway) emitCaptureRetried(ctx context.Context, p pendingSettlement, state string, r billing.Receipt, err error) {
+	g.emitCapture(ctx, p, state, p.tries+2, &r, err) // with the one at the call's end and this one
 }
 
-func (g *Gateway) captureTold(ctx context.Context, p pending, state string, tries int, r *billing.Receipt, err error) {
+func (g *Gateway) emitCapture(ctx context.Context, p pendingSettlement, state string, tries int, r *billing.Receipt, err error) {
 	e := CaptureRetried{RequestID: p.hold.ID, Account: p.hold.Account, State: state, Tries: tries}
 	if err != nil {
 		e.Code = fault.From(err).Code
 	} else {
 		e.Receipt, e.Listed = r, g.routes.Load().lists(r.Model)
 	}
-	g.eyes.tell(ctx, e)
+	g.observer.emit(ctx, e)
 }
 
-// noticeTried tells of a try to deliver a webhook.
-func (g *Gateway) noticeTried(ctx context.Context, t webhook.Tried) {
-	g.eyes.tell(ctx, NoticeTried{
+// emitNoticeTried tells of a try to deliver a webhook.
+func (g *Gateway) emitNoticeTried(ctx context.Context, t webhook.Tried) {
+	g.observer.emit(ctx, NoticeTried{
 		ID: t.Notice.ID, Account: t.Notice.Account, Outcome: string(t.Outcome), Status: t.Status,
 		Tries: t.Notice.Tries + 1, Final: t.Final, Duration: t.Duration,
 	})
 }
 
-// moved tells of a task's step.
-func (v *videos) moved(ctx context.Context, from video.State, t *video.Task, r *billing.Receipt, late bool) {
-	v.g.eyes.tell(ctx, TaskMoved{
+// emitTaskMoved tells of a task's step.
+func (v *videos) emitTaskMoved(ctx context.Context, from video.State, t *video.Task, r *billing.Receipt, late bool) {
+	v.g.observer.emit(ctx, TaskMoved{
 		Task: t.ID, RequestID: t.RequestID, Account: t.Account, Key: t.Key, Model: t.Model, Channel: t.Channel, Listed: v.g.routes.Load().lists(t.Model),
 		From: from, To: t.State, At: t.UpdatedAt, Age: t.UpdatedAt.Sub(t.CreatedAt), Receipt: r, Late: late,
 	})

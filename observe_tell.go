@@ -11,96 +11,96 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// eyes calls an Observer, and survives its panics.
-type eyes struct {
+// safeObserver calls an Observer, and survives its panics.
+type safeObserver struct {
 	Observer
 	log *slog.Logger
 }
 
-// survive keeps a panic of an Observer from the request. Defer it.
-func (e *eyes) survive(function string) {
+// recoverPanic keeps a panic of an Observer from the request. Defer it.
+func (e *safeObserver) recoverPanic(function string) {
 	if p := recover(); p != nil {
 		e.log.Error("an observer failed", "function", function, "error", panicked(p))
 	}
 }
 
-func (e *eyes) start(ctx context.Context, id string, at time.Time) (its context.Context) {
+func (e *safeObserver) start(ctx context.Context, id string, at time.Time) (its context.Context) {
 	its = ctx
-	defer e.survive("Start")
+	defer e.recoverPanic("Start")
 	if made := e.Start(ctx, id, at); made != nil {
 		its = made
 	}
 	return its
 }
 
-func (e *eyes) attempt(ctx context.Context, a AttemptEvent) (its context.Context) {
+func (e *safeObserver) attempt(ctx context.Context, a AttemptEvent) (its context.Context) {
 	its = ctx
-	defer e.survive("Attempt")
+	defer e.recoverPanic("Attempt")
 	if made := e.Attempt(ctx, a); made != nil {
 		its = made
 	}
 	return its
 }
 
-func (e *eyes) attempted(ctx context.Context, a AttemptEvent) {
-	defer e.survive("Attempted")
+func (e *safeObserver) attempted(ctx context.Context, a AttemptEvent) {
+	defer e.recoverPanic("Attempted")
 	e.Attempted(ctx, a)
 }
 
-func (e *eyes) end(ctx context.Context, f RequestEvent) {
-	defer e.survive("End")
+func (e *safeObserver) end(ctx context.Context, f RequestEvent) {
+	defer e.recoverPanic("End")
 	e.End(ctx, &f)
 }
 
-// tell hands on an event.
-func (e *eyes) tell(ctx context.Context, v Event) {
+// emit hands on an event.
+func (e *safeObserver) emit(ctx context.Context, v Event) {
 	if e.Event == nil {
 		return
 	}
-	defer e.survive("Event")
+	defer e.recoverPanic("Event")
 	e.Event(ctx, v)
 }
 
-// tries reports whether somebody wants to know of attempts.
-func (e *eyes) tries() bool { return e.Attempt != nil || e.Attempted != nil }
+// watchesAttempts reports whether somebody wants to know of attempts.
+func (e *safeObserver) watchesAttempts() bool { return e.Attempt != nil || e.Attempted != nil }
 
-// trying watches the attempts of one call to the router, which come one after
+// attemptObserver watches the attempts of one call to the router, which come one after
 // the other.
-type trying struct {
-	eyes   *eyes
-	id     string
-	op     upstream.Op
-	ctx    context.Context          // of the attempt that runs
-	before func(a upstream.Attempt) // who is told too; may be nil
+type attemptObserver struct {
+	observer *safeObserver
+	id       string
+	op       upstream.Op
+	ctx      context.Context          // of the attempt that runs
+	before   func(a upstream.Attempt) // who is told too; may be nil
 }
 
-// watched has the attempts of a call told to the Observer.
-func (e *eyes) watched(call *upstream.Call) {
-	if !e.tries() {
+// watchAttempts has the attempts of a call told to the Observer.
+func (e *safeObserver) watchAttempts(call *upstream.Call) {
+	if !e.watchesAttempts() {
 		return
 	}
-	t := &trying{eyes: e, id: call.RequestID, op: call.Op, before: call.Observe}
+	t := &attemptObserver{observer: e, id: call.RequestID, op: call.Op, before: call.Observe}
 	call.Begin, call.Observe = t.begin, t.end
 }
 
-func (t *trying) begin(ctx context.Context, a upstream.Attempt) context.Context {
+func (t *attemptObserver) begin(ctx context.Context, a upstream.Attempt) context.Context {
 	t.ctx = ctx
-	if t.eyes.Attempt != nil {
-		t.ctx = t.eyes.attempt(ctx, t.told(a))
+	if t.observer.Attempt != nil {
+		t.ctx = t.observer.attempt(ctx, t.event(a))
 	}
 	return t.ctx
 }
 
-func (t *trying) end(a upstream.Attempt) {
+func (t *attemptObserver) end(a upstream.Attempt) {
 	if t.before != nil {
 		t.before(a)
 	}
-	if t.eyes.Attempted != nil {
-		t.eyes.attempted(t.ctx, t.told(a))
+	if t.observer.Attempted != nil {
+		t.observer.attempted(t.ctx, t.event(a))
 	}
 }
 
-func (t *trying) told(a upstream.Attempt) AttemptEvent { return newAttempt(t.id, t.op, a) }
+func (t *attemptObserver) event(a upstream.Attempt) AttemptEvent { return newAttempt(t.id, t.op, a) }
 
 // newAttempt is an attempt as an Observer may know it.
 func newAttempt(id string, op upstream.Op, a upstream.Attempt) AttemptEvent {
@@ -108,7 +108,7 @@ func newAttempt(id string, op upstream.Op, a upstream.Attempt) AttemptEvent {
 	if a.Err == nil {
 		return told
 	}
-	told.Code, told.Error = word.Code(fault.From(a.Err).Code), tellable(a.Err)
+	told.Code, told.Error = word.Code(fault.From(a.Err).Code), redactError(a.Err)
 	var f *upstream.Failure
 	if errors.As(a.Err, &f) {
 		told.Status = f.Status
@@ -120,18 +120,18 @@ func newAttempt(id string, op upstream.Op, a upstream.Attempt) AttemptEvent {
 // all that follows: ctx, or one that the Observer made of it. made reports
 // whether there is somebody to make one. Without it Call tells the Observer.
 func (x *Exchange) Start(ctx context.Context) (its context.Context, made bool) {
-	if x.g.eyes.Start == nil || x.ctx != nil {
+	if x.g.observer.Start == nil || x.ctx != nil {
 		return ctx, false
 	}
-	x.ctx = context.WithValue(x.g.eyes.start(ctx, x.ID, x.started), exchangeContext{}, x)
+	x.ctx = context.WithValue(x.g.observer.start(ctx, x.ID, x.started), exchangeContext{}, x)
 	return x.ctx, true
 }
 
 type exchangeContext struct{}
 
-// within is the context of a call: the Observer's values are in it, whether or
+// withObserver is the context of a call: the Observer's values are in it, whether or
 // not its caller made it of what Start returned.
-func (x *Exchange) within(ctx context.Context) context.Context {
+func (x *Exchange) withObserver(ctx context.Context) context.Context {
 	if its, made := x.Start(ctx); made || x.ctx == nil {
 		return its
 	}
@@ -157,7 +157,7 @@ func (v valued) Value(key any) any {
 
 // clock is the time, if somebody wants to know where the time goes.
 func (x *Exchange) clock() (now time.Time) {
-	if x.g.eyes.End == nil {
+	if x.g.observer.End == nil {
 		return now
 	}
 	return x.g.options.Now()

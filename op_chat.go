@@ -40,14 +40,14 @@ func (c chatOperation) unpriced(_ http.Header, pass rule.PassUnpriced) error {
 // caller's own bound or the model's hold_tokens.
 func (c chatOperation) bound(m *Model) (most, least billing.Usage) {
 	e := c.exposure(m)
-	return e.usual(m), billing.Usage{Input: e.input, Output: e.n}
+	return e.usual(m), billing.Usage{Input: e.input, Output: e.candidates}
 }
 
 func (c chatOperation) exposure(m *Model) exposure {
 	media := c.g.options.Media
 	e := exposure{
 		input: c.InputBound(media), linked: c.LinkedBound(media),
-		callerBound: c.OutputBound(), n: c.Candidates(), uncut: !c.Stream || c.hides,
+		callerBound: c.OutputBound(), candidates: c.Candidates(), unseen: !c.Stream || c.hides,
 	}
 	// In the place of max_completion_tokens a channel that speaks messages gets
 	// max_tokens.
@@ -58,24 +58,24 @@ func (c chatOperation) exposure(m *Model) exposure {
 // request limits the output to what the balance affords, where that is less
 // than what the caller or the model's cap allows (decisions.md, Chat).
 func (c chatOperation) request(m *Model, h billing.Hold) (upstream.Body, any, int64) {
-	asked := c.exposure(m).asked(m, h)
+	asked := c.exposure(m).affordable(m, h)
 	return c.Prepared(asked), c.Limited(asked), asked
 }
 
 func (c chatOperation) outputLimit(m *Model, asked int64) int64 {
-	if own := c.exposure(m).own; asked == 0 && own == 0 {
-		asked = m.unasked()
+	if own := c.exposure(m).sentBound; asked == 0 && own == 0 {
+		asked = m.unboundedOutput()
 	} else if asked == 0 {
-		asked = m.most(own)
+		asked = m.outputBound(own)
 	}
 	return asked * c.Candidates()
 }
 
-// absurd counts are far above what the model can make, or above every context
+// implausible counts are far above what the model can make, or above every context
 // window (faults.md, row 6), whatever bound the caller wrote: it may not reach the
 // vendor, or not be obeyed.
-func (c chatOperation) absurd(m *Model, u billing.Usage) bool {
-	return absurdTokens(u, c.Candidates()*m.can())
+func (c chatOperation) implausible(m *Model, u billing.Usage) bool {
+	return implausibleTokens(u, c.Candidates()*m.plausibleOutput())
 }
 
 // said is the output of an answer by its text.
@@ -84,12 +84,12 @@ func (c chatOperation) said(answer []byte) int64 {
 	return a.Said
 }
 
-// window is larger than every context window, in tokens; slack is how much more
+// maxContext is larger than every context window, in tokens; slack is how much more
 // than its bound an upstream may count.
-const window, slack = 1 << 21, 1024
+const maxContext, countSlack = 1 << 21, 1024
 
-func absurdTokens(u billing.Usage, most int64) bool {
-	return u.Output > most || u.Input+u.CachedInput+u.CacheWrite > window
+func implausibleTokens(u billing.Usage, most int64) bool {
+	return u.Output > most || u.Input+u.CachedInput+u.CacheWrite > maxContext
 }
 
 func (c chatOperation) answer(data []byte) ([]byte, billing.Usage, error) {

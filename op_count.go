@@ -29,7 +29,7 @@ func (o countOperation) source() []byte                           { return o.Sou
 func (o countOperation) unknownModel() error                      { return noModel(o.Model) }
 func (o countOperation) validate(*Model) error                    { return o.Validate() }
 func (o countOperation) bound(*Model) (most, least billing.Usage) { return }
-func (o countOperation) absurd(*Model, billing.Usage) bool        { return false }
+func (o countOperation) implausible(*Model, billing.Usage) bool   { return false }
 func (o countOperation) input() (free billing.Usage)              { return }
 func (o countOperation) request(*Model, billing.Hold) (upstream.Body, any, int64) {
 	return o.Body(), o.Request, 0

@@ -90,11 +90,11 @@ func (e *editOperation) request(_ *Model, h billing.Hold) (upstream.Body, any, i
 	return e.Prepared(), e.Edit, 0
 }
 
-// absurd counts are more pictures than were asked for, or tokens far above what
+// implausible counts are more pictures than were asked for, or tokens far above what
 // these can be.
-func (e *editOperation) absurd(m *Model, u billing.Usage) bool {
+func (e *editOperation) implausible(m *Model, u billing.Usage) bool {
 	most, _ := e.bound(m)
-	return absurdPictures(e.Known(), most, u)
+	return implausiblePictures(e.Known(), most, u)
 }
 
 func (e *editOperation) answer(data []byte) ([]byte, billing.Usage, error) {

@@ -42,13 +42,13 @@ func (e embeddingsOperation) request(*Model, billing.Hold) (upstream.Body, any, 
 	return e.Prepared(), e.Request, 0
 }
 
-// absurd counts are above what the bytes of the input can be.
-func (e embeddingsOperation) absurd(_ *Model, u billing.Usage) bool {
-	return u.Input > 2*e.InputBound()+slack || u.Output > 0
+// implausible counts are above what the bytes of the input can be.
+func (e embeddingsOperation) implausible(_ *Model, u billing.Usage) bool {
+	return u.Input > 2*e.InputBound()+countSlack || u.Output > 0
 }
 
 func (e embeddingsOperation) answer(data []byte) ([]byte, billing.Usage, error) {
-	a, err := e.ReadAnswer(takeRoom(), data)
+	a, err := e.ReadAnswer(getBody(), data)
 	return a.Body, a.Usage, err
 }
 

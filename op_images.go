@@ -58,18 +58,18 @@ func paysTokens(h billing.Hold) bool {
 	return false
 }
 
-func (i *imagesOperation) absurd(m *Model, u billing.Usage) bool {
+func (i *imagesOperation) implausible(m *Model, u billing.Usage) bool {
 	most, _ := i.bound(m)
-	return absurdPictures(i.Known(), most, u)
+	return implausiblePictures(i.Known(), most, u)
 }
 
-// absurdPictures reports more pictures than were asked for, or tokens far above
+// implausiblePictures reports more pictures than were asked for, or tokens far above
 // what these can be. Of a model that no table describes little is known.
-func absurdPictures(known bool, most, u billing.Usage) bool {
+func implausiblePictures(known bool, most, u billing.Usage) bool {
 	const several = 100
-	pictures, input, output := most.Images, 2*(most.Input+most.ImageInput)+slack, 2*most.ImageOutput+slack
+	pictures, input, output := most.Images, 2*(most.Input+most.ImageInput)+countSlack, 2*most.ImageOutput+countSlack
 	if !known {
-		pictures, input, output = max(pictures, several), window, window
+		pictures, input, output = max(pictures, several), maxContext, maxContext
 	}
 	return u.Images > pictures || u.Input+u.CachedInput+u.ImageInput > input || u.Output+u.ImageOutput > output
 }

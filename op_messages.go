@@ -46,14 +46,14 @@ func (o messagesOperation) exposure(m *Model) exposure {
 	media := o.g.options.Media
 	e := exposure{
 		input: o.InputBound(media), linked: o.LinkedBound(media),
-		callerBound: o.OutputBound(), n: 1, uncut: !o.Stream || o.hides,
+		callerBound: o.OutputBound(), candidates: 1, unseen: !o.Stream || o.hides,
 	}
 	return e.boundDroppedIf(m.drops.maxTokens)
 }
 
 // request limits the output to what the balance affords, as for chat.
 func (o messagesOperation) request(m *Model, h billing.Hold) (upstream.Body, any, int64) {
-	asked := o.exposure(m).asked(m, h)
+	asked := o.exposure(m).affordable(m, h)
 	return o.Prepared(asked), o.Limited(asked), asked
 }
 
@@ -61,16 +61,16 @@ func (o messagesOperation) request(m *Model, h billing.Hold) (upstream.Body, any
 func (o messagesOperation) unaffordable(asked int64) []string { return o.Unaffordable(asked) }
 
 func (o messagesOperation) outputLimit(m *Model, asked int64) int64 {
-	if own := o.exposure(m).own; asked == 0 && own == 0 {
-		asked = m.unasked()
+	if own := o.exposure(m).sentBound; asked == 0 && own == 0 {
+		asked = m.unboundedOutput()
 	} else if asked == 0 {
-		asked = m.most(own)
+		asked = m.outputBound(own)
 	}
 	return asked
 }
 
-func (o messagesOperation) absurd(m *Model, u billing.Usage) bool {
-	return absurdTokens(u, m.can())
+func (o messagesOperation) implausible(m *Model, u billing.Usage) bool {
+	return implausibleTokens(u, m.plausibleOutput())
 }
 
 // said is the output of an answer by its text.

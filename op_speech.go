@@ -38,7 +38,9 @@ func (s speechOperation) input() billing.Usage { return billing.Usage{} }
 // bound is exact: the characters are known.
 func (s speechOperation) bound(*Model) (most, least billing.Usage) { return s.usage(), s.usage() }
 
-func (s speechOperation) absurd(_ *Model, u billing.Usage) bool { return u.Characters > s.Characters() }
+func (s speechOperation) implausible(_ *Model, u billing.Usage) bool {
+	return u.Characters > s.Characters()
+}
 
 // parts are the calls that the request is made of.
 func (s speechOperation) parts(m *Model) []speech.Part { return s.Prepared(m.Voices).Split(m.Batch) }

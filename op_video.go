@@ -24,13 +24,13 @@ func parseVideo(g *Gateway, data []byte) (operation, error) {
 	return &videoOperation{Request: r, g: g}, err
 }
 
-func (v *videoOperation) op() upstream.Op                   { return upstream.SubmitVideo }
-func (v *videoOperation) model() string                     { return v.Model }
-func (v *videoOperation) source() []byte                    { return v.Source() }
-func (v *videoOperation) unknownModel() error               { return noModel(v.Model) }
-func (v *videoOperation) priced(p *billing.Price)           { v.price = p }
-func (v *videoOperation) absurd(*Model, billing.Usage) bool { return false } // the room judges what its task spent
-func (v *videoOperation) input() (free billing.Usage)       { return free }
+func (v *videoOperation) op() upstream.Op                        { return upstream.SubmitVideo }
+func (v *videoOperation) model() string                          { return v.Model }
+func (v *videoOperation) source() []byte                         { return v.Source() }
+func (v *videoOperation) unknownModel() error                    { return noModel(v.Model) }
+func (v *videoOperation) priced(p *billing.Price)                { v.price = p }
+func (v *videoOperation) implausible(*Model, billing.Usage) bool { return false } // the room judges what its task spent
+func (v *videoOperation) input() (free billing.Usage)            { return free }
 
 func (v *videoOperation) validate(m *Model) error {
 	return v.Validate(video.Facts{Ratios: m.Ratios, Priorities: m.Priorities, AllowPrivate: v.g.options.Video.AllowPrivate, Price: v.price})

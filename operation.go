@@ -29,8 +29,8 @@ type operation interface {
 	request(m *Model, h billing.Hold) (body upstream.Body, view any, asked int64)
 	// outputLimit is the most output that the upstream may then produce.
 	outputLimit(m *Model, asked int64) int64
-	// absurd reports usage that no upstream can have had for this request.
-	absurd(m *Model, u billing.Usage) bool
+	// implausible reports usage that no upstream can have had for this request.
+	implausible(m *Model, u billing.Usage) bool
 	// answer checks a whole answer and gives it the public form. body must not
 	// refer to data, which is used again.
 	answer(data []byte) (body []byte, u billing.Usage, err error)

@@ -83,10 +83,10 @@ func (c *call) askPart(ctx context.Context, p *part) (err error) {
 		Observe: func(a upstream.Attempt) {
 			c.parts.mu.Lock()
 			defer c.parts.mu.Unlock()
-			c.tried(a, p.op)
+			c.recordAttempt(a, p.op)
 		},
 	}
-	c.x.g.eyes.watched(call)
+	c.x.g.observer.watchAttempts(call)
 	p.reply, err = c.x.routes.router.Do(ctx, call)
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (c *call) joined(s splitter) (*upstream.Reply, error) {
 // the customer gets and pays nothing, and the operator bears it. It is one row,
 // however many parts there were.
 func (c *call) discard(channel string, used billing.Usage) {
-	if used.IsZero() || c.left() {
+	if used.IsZero() || c.clientLeft() {
 		return
 	}
 	i := slices.IndexFunc(c.x.record.attempts, func(a upstream.Attempt) bool { return a.Channel == channel && a.Err == nil })

@@ -10,106 +10,106 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 )
 
-// places are the places of running calls, and those who wait for one. All that
+// admissionQueue are the places of running calls, and those who wait for one. All that
 // is done without anybody waiting is to count a call of its key and its account.
-type places struct {
-	most, queue int           // places in all, and waiting ones; most < 0 means no bound
-	kept        int           // of the last places for callers that run few
-	patience    time.Duration // of one who waits
+type admissionQueue struct {
+	maxRunning, maxWaiting int           // places in all, and waiting ones; most < 0 means no bound
+	reservedSlots          int           // of the last places for callers that run few
+	maxWait                time.Duration // of one who waits
 
-	mu       sync.Mutex
-	running  int
-	accounts map[string]*share
-	keys     map[owner]*share
-	tidyAt   int // how many keys are counted before the idle ones are forgotten
-	waiting  []*waiter
-	turns    uint64        // places that were handed on
-	freed    time.Time     // when the last place became free, if all were taken
-	pace     time.Duration // the time between two of them, on average
+	mu              sync.Mutex
+	running         int
+	accounts        map[string]*callerLoad
+	keys            map[callerKey]*callerLoad
+	removeIdleAt    int // how many keys are counted before the idle ones are forgotten
+	waiting         []*waiter
+	turns           uint64        // places that were handed on
+	lastRelease     time.Time     // when the last place became free, if all were taken
+	releaseInterval time.Duration // the time between two of them, on average
 }
 
-// owner is a key of an account.
-type owner struct{ account, key string }
+// callerKey is a key of an account.
+type callerKey struct{ account, key string }
 
-// share is what a key or an account has of the places.
-type share struct {
+// callerLoad is what a key or an account has of the places.
+type callerLoad struct {
 	running int
 	waiting int
 	turn    uint64 // when it last got a place that it had waited for
 }
 
-// place is one call's; the zero place is none.
-type place struct {
-	taken        bool
-	account, key *share
+// slot is one call's; the zero place is none.
+type slot struct {
+	held         bool
+	account, key *callerLoad
 }
 
 // waiter is a call that waits. Its place is taken for it.
 type waiter struct {
-	place
+	slot
 	answer chan error // has room for the one answer
 }
 
-func newPlaces(a Admission) *places {
+func newAdmissionQueue(a Admission) *admissionQueue {
 	const part, least = 32, 1024
-	return &places{
-		most: a.MaxCalls, queue: a.MaxWaiting, kept: a.MaxCalls / part, patience: a.MaxWait, tidyAt: least,
-		accounts: make(map[string]*share), keys: make(map[owner]*share),
+	return &admissionQueue{
+		maxRunning: a.MaxCalls, maxWaiting: a.MaxWaiting, reservedSlots: a.MaxCalls / part, maxWait: a.MaxWait, removeIdleAt: least,
+		accounts: make(map[string]*callerLoad), keys: make(map[callerKey]*callerLoad),
 	}
 }
 
-// take takes a place, or waits for one. None of those who wait already may take
+// acquire takes a place, or waits for one. None of those who wait already may take
 // what the newcomer may, or they would have it.
-func (s *places) take(ctx context.Context, p *auth.Principal, to *place) error {
+func (s *admissionQueue) acquire(ctx context.Context, p *auth.Principal, to *slot) error {
 	s.mu.Lock()
-	to.account, to.key = s.shares(p)
-	if s.fits(to) {
-		s.seat(to)
+	to.account, to.key = s.loads(p)
+	if s.available(to) {
+		s.grant(to)
 		s.mu.Unlock()
 		return nil
 	}
-	w, err := s.join(*to)
+	w, err := s.enqueue(*to)
 	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	if err = s.await(ctx, w); err == nil {
-		to.taken = true
+	if err = s.wait(ctx, w); err == nil {
+		to.held = true
 	}
 	return err
 }
 
-// fits reports whether there is a place that the caller may take. None is kept
+// available reports whether there is a place that the caller may take. None is kept
 // for others where nobody else is known.
-func (s *places) fits(p *place) bool {
-	free := s.most - s.running
-	if p.account.running > s.kept && len(s.accounts) > 1 {
-		free -= s.kept
+func (s *admissionQueue) available(p *slot) bool {
+	free := s.maxRunning - s.running
+	if p.account.running > s.reservedSlots && len(s.accounts) > 1 {
+		free -= s.reservedSlots
 	}
-	if p.key.running > s.kept && len(s.keys) > 1 {
-		free -= s.kept
+	if p.key.running > s.reservedSlots && len(s.keys) > 1 {
+		free -= s.reservedSlots
 	}
-	return free > 0 || s.most < 0
+	return free > 0 || s.maxRunning < 0
 }
 
-func (s *places) seat(p *place) {
-	p.taken = true
+func (s *admissionQueue) grant(p *slot) {
+	p.held = true
 	s.running++
 	p.account.running++
 	p.key.running++
 }
 
-// join puts a call into the queue, unless it would wait too long. In a full
+// enqueue puts a call into the queue, unless it would wait too long. In a full
 // queue it takes the place of one whose caller runs more.
-func (s *places) join(p place) (*waiter, error) {
+func (s *admissionQueue) enqueue(p slot) (*waiter, error) {
 	ahead := 0
 	for _, other := range s.waiting {
-		if !p.before(&other.place) {
+		if !p.before(&other.slot) {
 			ahead++
 		}
 	}
-	if s.pace*time.Duration(ahead) > s.patience || len(s.waiting) >= s.queue && !s.displace(&p) {
-		return nil, errFull
+	if s.releaseInterval*time.Duration(ahead) > s.maxWait || len(s.waiting) >= s.maxWaiting && !s.evict(&p) {
+		return nil, errNoSlot
 	}
 	w := &waiter{p, make(chan error, 1)}
 	p.account.waiting++
@@ -118,27 +118,27 @@ func (s *places) join(p place) (*waiter, error) {
 	return w, nil
 }
 
-// displace refuses the waiting call whose callers run and wait the most, and of
+// evict refuses the waiting call whose callers run and wait the most, and of
 // several the one that came last, if the newcomer's do so less.
-func (s *places) displace(p *place) bool {
+func (s *admissionQueue) evict(p *slot) bool {
 	if len(s.waiting) == 0 {
 		return false
 	}
 	last := 0
 	for i, w := range s.waiting {
-		if w.burden() >= s.waiting[last].burden() {
+		if w.fairnessWeight() >= s.waiting[last].fairnessWeight() {
 			last = i
 		}
 	}
-	if p.burden()+1 >= s.waiting[last].burden() {
+	if p.fairnessWeight()+1 >= s.waiting[last].fairnessWeight() {
 		return false
 	}
-	s.remove(last).answer <- errFull
+	s.remove(last).answer <- errNoSlot
 	return true
 }
 
 // remove takes a call out of the queue.
-func (s *places) remove(i int) *waiter {
+func (s *admissionQueue) remove(i int) *waiter {
 	w := s.waiting[i]
 	w.account.waiting--
 	w.key.waiting--
@@ -146,16 +146,16 @@ func (s *places) remove(i int) *waiter {
 	return w
 }
 
-// burden is how much the call's account, and its key, run and wait for.
-func (p *place) burden() int {
+// fairnessWeight is how much the call's account, and its key, run and wait for.
+func (p *slot) fairnessWeight() int {
 	return p.account.running + p.account.waiting + p.key.running + p.key.waiting
 }
 
-// await waits for the answer.
-func (s *places) await(ctx context.Context, w *waiter) error {
-	timer := time.NewTimer(s.patience)
+// wait waits for the answer.
+func (s *admissionQueue) wait(ctx context.Context, w *waiter) error {
+	timer := time.NewTimer(s.maxWait)
 	defer timer.Stop()
-	var err error = errFull
+	var err error = errNoSlot
 	select {
 	case answer := <-w.answer:
 		return answer
@@ -174,28 +174,28 @@ func (s *places) await(ctx context.Context, w *waiter) error {
 	return err
 }
 
-// give gives a place back, to whoever is next.
-func (s *places) give(p *place) {
-	if !p.taken {
+// release gives a place back, to whoever is next.
+func (s *admissionQueue) release(p *slot) {
+	if !p.held {
 		return
 	}
-	p.taken = false
+	p.held = false
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.measure()
+	s.measureInterval()
 	s.running--
 	p.account.running--
 	p.key.running--
-	for s.hand() {
+	for s.grantNext() {
 	}
 }
 
-// hand gives a free place to the first, in the order of fairness, of those who
+// grantNext gives a free place to the first, in the order of fairness, of those who
 // may take it; false if there is nobody.
-func (s *places) hand() bool {
+func (s *admissionQueue) grantNext() bool {
 	first := -1
 	for i, w := range s.waiting {
-		if s.fits(&w.place) && (first < 0 || w.before(&s.waiting[first].place)) {
+		if s.available(&w.slot) && (first < 0 || w.before(&s.waiting[first].slot)) {
 			first = i
 		}
 	}
@@ -205,29 +205,29 @@ func (s *places) hand() bool {
 	w := s.remove(first)
 	s.turns++
 	w.account.turn, w.key.turn = s.turns, s.turns
-	s.seat(&w.place)
+	s.grant(&w.slot)
 	w.answer <- nil
 	return true
 }
 
-// measure keeps the average time between two places that become free, as long as
+// measureInterval keeps the average time between two places that become free, as long as
 // none is left for everybody.
-func (s *places) measure() {
-	if s.most < 0 || s.running < s.most-2*s.kept {
-		s.freed, s.pace = time.Time{}, 0
+func (s *admissionQueue) measureInterval() {
+	if s.maxRunning < 0 || s.running < s.maxRunning-2*s.reservedSlots {
+		s.lastRelease, s.releaseInterval = time.Time{}, 0
 		return
 	}
 	now := time.Now()
-	if !s.freed.IsZero() {
+	if !s.lastRelease.IsZero() {
 		// Of a longer gap the places may have been free for the most part.
-		s.pace += (min(now.Sub(s.freed), 8*s.patience) - s.pace) / 8
+		s.releaseInterval += (min(now.Sub(s.lastRelease), 8*s.maxWait) - s.releaseInterval) / 8
 	}
-	s.freed = now
+	s.lastRelease = now
 }
 
 // before is the order of fairness: fewer running calls first, else the longer
 // time without a turn; of accounts, then of their keys.
-func (p *place) before(other *place) bool {
+func (p *slot) before(other *slot) bool {
 	switch {
 	case p.account.running != other.account.running:
 		return p.account.running < other.account.running
@@ -239,43 +239,43 @@ func (p *place) before(other *place) bool {
 	return p.key.turn < other.key.turn
 }
 
-// shares are the counts of a caller.
-func (s *places) shares(p *auth.Principal) (account, key *share) {
-	who := owner{p.Account, p.Key}
+// loads are the counts of a caller.
+func (s *admissionQueue) loads(p *auth.Principal) (account, key *callerLoad) {
+	who := callerKey{p.Account, p.Key}
 	if key = s.keys[who]; key != nil {
 		return s.accounts[p.Account], key
 	}
-	if len(s.keys) >= s.tidyAt {
-		s.tidy()
+	if len(s.keys) >= s.removeIdleAt {
+		s.removeIdle()
 	}
 	if account = s.accounts[p.Account]; account == nil {
-		account = new(share)
+		account = new(callerLoad)
 		s.accounts[p.Account] = account
 	}
-	key = new(share)
+	key = new(callerLoad)
 	s.keys[who] = key
 	return account, key
 }
 
-// tidy forgets the callers that run nothing and wait for nothing.
-func (s *places) tidy() {
-	maps.DeleteFunc(s.keys, func(_ owner, k *share) bool { return k.idle() })
+// removeIdle forgets the callers that run nothing and wait for nothing.
+func (s *admissionQueue) removeIdle() {
+	maps.DeleteFunc(s.keys, func(_ callerKey, k *callerLoad) bool { return k.idle() })
 	used := make(map[string]bool, len(s.keys))
 	for who := range s.keys {
 		used[who.account] = true
 	}
-	maps.DeleteFunc(s.accounts, func(name string, a *share) bool { return a.idle() && !used[name] })
-	s.tidyAt = max(2*len(s.keys), s.tidyAt)
+	maps.DeleteFunc(s.accounts, func(name string, a *callerLoad) bool { return a.idle() && !used[name] })
+	s.removeIdleAt = max(2*len(s.keys), s.removeIdleAt)
 }
 
-func (s *share) idle() bool { return s.running == 0 && s.waiting == 0 }
+func (s *callerLoad) idle() bool { return s.running == 0 && s.waiting == 0 }
 
 // load is how many run and wait, and whether the next of those who have most is
 // refused.
-func (s *places) load() Load {
+func (s *admissionQueue) load() Load {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	waiting := len(s.waiting)
-	full := s.most >= 0 && s.running >= s.most && (waiting >= s.queue || s.pace*time.Duration(waiting) > s.patience)
+	full := s.maxRunning >= 0 && s.running >= s.maxRunning && (waiting >= s.maxWaiting || s.releaseInterval*time.Duration(waiting) > s.maxWait)
 	return Load{Running: s.running, Waiting: waiting, Full: full}
 }

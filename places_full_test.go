@@ -23,7 +23,7 @@ func TestAGatewayIsFullWhenNoCallMayWaitForAPlace(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		var waiting sync.WaitGroup
 		for n := range 2 {
-			waiting.Go(func() { _ = h.take(ctx, keyOf("a", "k"), new(place)) })
+			waiting.Go(func() { _ = h.acquire(ctx, keyOf("a", "k"), new(slot)) })
 			synctest.Wait()
 			full("with some who wait", n == 1)
 		}
@@ -31,15 +31,15 @@ func TestAGatewayIsFullWhenNoCallMayWaitForAPlace(t *testing.T) {
 		waiting.Wait()
 		full("when they have left", false)
 		waiting.Go(func() {
-			pl := new(place)
-			if h.take(t.Context(), keyOf("a", "k"), pl) == nil {
-				h.give(pl)
+			pl := new(slot)
+			if h.acquire(t.Context(), keyOf("a", "k"), pl) == nil {
+				h.release(pl)
 			}
 		})
 		synctest.Wait()
-		h.pace = 2 * time.Second // longer than anybody waits
+		h.releaseInterval = 2 * time.Second // longer than anybody waits
 		full("where the next would wait too long", true)
-		h.give(one)
+		h.release(one)
 		waiting.Wait()
 		full("empty again", false)
 	})

@@ -17,13 +17,13 @@ func keyOf(account, key string) *auth.Principal { return &auth.Principal{Account
 
 // hall is the places of a gateway, and who has one.
 type hall struct {
-	*places
+	*admissionQueue
 	t *testing.T
 }
 
 func newHall(t *testing.T, a Admission) hall {
 	a.setDefaults()
-	h := hall{newPlaces(a), t}
+	h := hall{newAdmissionQueue(a), t}
 	t.Cleanup(func() {
 		if h.running != 0 || len(h.waiting) != 0 {
 			t.Errorf("%d run and %d wait at the end", h.running, len(h.waiting))
@@ -38,7 +38,7 @@ func newHall(t *testing.T, a Admission) hall {
 }
 
 // seat takes a place that must be free.
-func (h hall) seat(p *auth.Principal) *place {
+func (h hall) seat(p *auth.Principal) *slot {
 	h.t.Helper()
 	pl, err := h.try(p)
 	if err != nil {
@@ -48,29 +48,29 @@ func (h hall) seat(p *auth.Principal) *place {
 }
 
 // try takes a place if one is free, and does not wait.
-func (h hall) try(p *auth.Principal) (*place, error) {
+func (h hall) try(p *auth.Principal) (*slot, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	pl := new(place)
-	err := h.take(ctx, p, pl)
+	pl := new(slot)
+	err := h.acquire(ctx, p, pl)
 	return pl, err
 }
 
-func (h hall) giveAll(all []*place) {
+func (h hall) giveAll(all []*slot) {
 	for _, p := range all {
-		h.give(p)
+		h.release(p)
 	}
 }
 
 // queue has a call wait, and then tell its name.
 func (h hall) queue(p *auth.Principal, name string, served chan<- string) {
 	go func() {
-		pl := new(place)
-		if err := h.take(context.Background(), p, pl); err != nil {
+		pl := new(slot)
+		if err := h.acquire(context.Background(), p, pl); err != nil {
 			name = "no " + name
 		}
 		served <- name
-		h.give(pl)
+		h.release(pl)
 	}()
 	synctest.Wait()
 }
@@ -78,7 +78,7 @@ func (h hall) queue(p *auth.Principal, name string, served chan<- string) {
 func TestAPlaceThatBecomesFreeGoesToTheCallerWithTheFewestCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, Admission{MaxCalls: 7, MaxWaiting: 10})
-		var heavy []*place
+		var heavy []*slot
 		for range 4 {
 			heavy = append(heavy, h.seat(keyOf("big", "a")))
 		}
@@ -92,7 +92,7 @@ func TestAPlaceThatBecomesFreeGoesToTheCallerWithTheFewestCalls(t *testing.T) {
 		h.queue(keyOf("small", "c"), "small account", served)
 		h.queue(keyOf("new", "d"), "new account", served)
 		h.queue(keyOf("big", "e"), "new key of the big account", served)
-		h.give(heavy[0]) // each call that is served gives its place to the next
+		h.release(heavy[0]) // each call that is served gives its place to the next
 		synctest.Wait()
 		for _, want := range []string{"new account", "small account", "new key of the big account", "lighter key", "heavy key"} {
 			if got := <-served; got != want {
@@ -111,7 +111,7 @@ func TestCallersWithEquallyManyCallsTakeTurns(t *testing.T) {
 		for _, name := range []string{"a", "a", "a", "b", "b", "c"} {
 			h.queue(keyOf(name, name), name, served)
 		}
-		h.give(first)
+		h.release(first)
 		synctest.Wait()
 		var order string
 		for range 6 {
@@ -136,26 +136,26 @@ func TestASlowKeyThatAsksForEverythingDoesNotStarveAnother(t *testing.T) {
 					all.Go(func() {
 						time.Sleep(time.Duration(i) * 62 * time.Millisecond) // virtual
 						for ctx.Err() == nil {
-							pl := new(place)
-							if h.take(ctx, keyOf("big", "heavy"), pl) == nil {
+							pl := new(slot)
+							if h.acquire(ctx, keyOf("big", "heavy"), pl) == nil {
 								time.Sleep(time.Second)
 							} else {
 								time.Sleep(10 * time.Millisecond)
 							}
-							h.give(pl)
+							h.release(pl)
 						}
 					})
 				}
 				time.Sleep(11 * time.Second)
 				var longest time.Duration
 				for range 100 {
-					began, pl := time.Now(), new(place)
-					if err := h.take(ctx, light, pl); err != nil {
+					began, pl := time.Now(), new(slot)
+					if err := h.acquire(ctx, light, pl); err != nil {
 						t.Fatalf("a call of the light key: %v", err)
 					}
 					longest = max(longest, time.Since(began))
 					time.Sleep(10 * time.Millisecond)
-					h.give(pl)
+					h.release(pl)
 					time.Sleep(90 * time.Millisecond)
 				}
 				if longest > 100*time.Millisecond {
@@ -170,7 +170,7 @@ func TestASlowKeyThatAsksForEverythingDoesNotStarveAnother(t *testing.T) {
 
 func TestTheLastPlacesAreForThoseWhoRunFew(t *testing.T) {
 	h := newHall(t, Admission{MaxCalls: 64}) // two of them are a thirty-second
-	var all []*place
+	var all []*slot
 	fill := func(p *auth.Principal) (n int) {
 		for {
 			pl, err := h.try(p)
@@ -184,12 +184,12 @@ func TestTheLastPlacesAreForThoseWhoRunFew(t *testing.T) {
 		t.Errorf("the only key that is known runs %d calls", n)
 	}
 	h.giveAll(all)
-	h.give(h.seat(keyOf("big", "b")))
+	h.release(h.seat(keyOf("big", "b")))
 	if all = nil; fill(keyOf("big", "a")) != 62 {
 		t.Errorf("one key of the only account runs %d calls", len(all))
 	}
 	h.giveAll(all)
-	h.give(h.seat(keyOf("other", "c")))
+	h.release(h.seat(keyOf("other", "c")))
 	all = nil
 	if n := fill(keyOf("big", "a")); n != 60 {
 		t.Errorf("one key runs %d calls", n)
@@ -214,19 +214,19 @@ func TestAFullQueueRefusesAtOnceAndMakesRoomForALighterCaller(t *testing.T) {
 		h.queue(keyOf("big", "a"), "older", served)
 		h.queue(keyOf("big", "a"), "newer", served)
 		began := time.Now()
-		if err := h.take(t.Context(), keyOf("big", "a"), new(place)); !errors.Is(err, errFull) || time.Since(began) != 0 {
+		if err := h.acquire(t.Context(), keyOf("big", "a"), new(slot)); !errors.Is(err, errNoSlot) || time.Since(began) != 0 {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		h.queue(keyOf("small", "b"), "small", served)
 		if got := <-served; got != "no newer" {
 			t.Errorf("%q is told first", got)
 		}
-		h.give(first)
+		h.release(first)
 		synctest.Wait()
 		if got := <-served + ", " + <-served; got != "small, older" {
 			t.Errorf("served %s", got)
 		}
-		h.give(second)
+		h.release(second)
 	})
 }
 
@@ -235,11 +235,11 @@ func TestNobodyWaitsLongerThanMaxWait(t *testing.T) {
 		h := newHall(t, Admission{MaxCalls: 1, MaxWaiting: 5})
 		busy := h.seat(keyOf("a", "a"))
 		began := time.Now()
-		err := h.take(t.Context(), keyOf("b", "b"), new(place))
-		if !errors.Is(err, errFull) || time.Since(began) != time.Second {
+		err := h.acquire(t.Context(), keyOf("b", "b"), new(slot))
+		if !errors.Is(err, errNoSlot) || time.Since(began) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		h.give(busy)
+		h.release(busy)
 	})
 }
 
@@ -251,7 +251,7 @@ func TestWhoWouldWaitTooLongIsRefusedAtOnce(t *testing.T) {
 		for range 30 {
 			pl := h.seat(keyOf("a", "a"))
 			time.Sleep(400 * time.Millisecond) // virtual
-			h.give(pl)
+			h.release(pl)
 		}
 		busy := h.seat(keyOf("a", "a"))
 		served := make(chan string, 10)
@@ -259,11 +259,11 @@ func TestWhoWouldWaitTooLongIsRefusedAtOnce(t *testing.T) {
 			h.queue(keyOf("b", "b"), "b", served)
 		}
 		began := time.Now()
-		err := h.take(t.Context(), keyOf("b", "b"), new(place))
-		if !errors.Is(err, errFull) || time.Since(began) != 0 {
+		err := h.acquire(t.Context(), keyOf("b", "b"), new(slot))
+		if !errors.Is(err, errNoSlot) || time.Since(began) != 0 {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		h.give(busy)
+		h.release(busy)
 		for range 3 {
 			if got := <-served; got != "b" {
 				t.Errorf("%q", got)
@@ -278,21 +278,21 @@ func TestALongQuietTimeIsNoSlowPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, Admission{MaxCalls: 2, MaxWaiting: 8, MaxWait: time.Second})
 		long, short := h.seat(keyOf("a", "a")), h.seat(keyOf("a", "a"))
-		h.give(short)
+		h.release(short)
 		time.Sleep(time.Hour) // virtual
-		h.give(h.seat(keyOf("a", "a")))
+		h.release(h.seat(keyOf("a", "a")))
 		short = h.seat(keyOf("a", "a"))
 		served := make(chan string, 2)
 		for range 2 {
 			h.queue(keyOf("b", "b"), "b", served)
 		}
-		h.give(short)
+		h.release(short)
 		for range 2 {
 			if got := <-served; got != "b" {
 				t.Errorf("%q", got)
 			}
 		}
-		h.give(long)
+		h.release(long)
 		synctest.Wait()
 	})
 }
@@ -303,14 +303,14 @@ func TestACallerWhoLeavesTheQueueTakesNoPlace(t *testing.T) {
 		busy := h.seat(keyOf("a", "a"))
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error, 1)
-		go func() { left <- h.take(ctx, keyOf("b", "b"), new(place)) }()
+		go func() { left <- h.acquire(ctx, keyOf("b", "b"), new(slot)) }()
 		synctest.Wait()
 		leave()
 		if err := <-left; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		h.give(busy)
-		h.give(h.seat(keyOf("c", "c")))
+		h.release(busy)
+		h.release(h.seat(keyOf("c", "c")))
 	})
 }
 
@@ -318,15 +318,15 @@ func TestIdleCallersAreForgotten(t *testing.T) {
 	h := newHall(t, Admission{})
 	stays := h.seat(keyOf("stays", "stays"))
 	for i := range 5000 {
-		h.give(h.seat(keyOf(fmt.Sprint("account", i), "key")))
+		h.release(h.seat(keyOf(fmt.Sprint("account", i), "key")))
 	}
 	if len(h.keys) > 1024 || len(h.accounts) > 1024 {
 		t.Errorf("%d keys and %d accounts are remembered", len(h.keys), len(h.accounts))
 	}
-	if who := (owner{"stays", "stays"}); h.keys[who] != stays.key || h.accounts["stays"] != stays.account {
+	if who := (callerKey{"stays", "stays"}); h.keys[who] != stays.key || h.accounts["stays"] != stays.account {
 		t.Error("a caller with a running call is forgotten")
 	}
-	h.give(stays)
+	h.release(stays)
 }
 
 // The clean-up of the hall says whether every count came back to nothing.
@@ -341,15 +341,15 @@ func TestNoPlaceIsLostWhateverComesTogether(t *testing.T) {
 			all.Go(func() {
 				for range 50 {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(100))*time.Millisecond)
-					pl := new(place)
-					if h.take(ctx, keyOf(fmt.Sprint(random.IntN(3)), fmt.Sprint(random.IntN(3))), pl) == nil {
+					pl := new(slot)
+					if h.acquire(ctx, keyOf(fmt.Sprint(random.IntN(3)), fmt.Sprint(random.IntN(3))), pl) == nil {
 						mu.Lock()
 						most = max(most, h.load().Running)
 						mu.Unlock()
 						time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
 					}
-					h.give(pl)
-					h.give(pl) // a second time does nothing
+					h.release(pl)
+					h.release(pl) // a second time does nothing
 					cancel()
 				}
 			})
@@ -365,16 +365,16 @@ func TestNoPlaceIsLostWhateverComesTogether(t *testing.T) {
 func BenchmarkPlace(b *testing.B) {
 	a := Admission{Memory: 1 << 40, InUse: func() int64 { return 0 }}
 	a.setDefaults()
-	g := &Gateway{options: Options{Now: time.Now}, places: newPlaces(a), door: newDoor(a, time.Now)}
+	g := &Gateway{options: Options{Now: time.Now}, slots: newAdmissionQueue(a), admission: newAdmissionController(a, time.Now)}
 	p, now := keyOf("acme", "key_1"), time.Now()
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
-		var pl place
+		var pl slot
 		for pb.Next() {
-			if g.door.memory.pressed(now) || g.places.take(context.Background(), p, &pl) != nil {
+			if g.admission.memory.overloaded(now) || g.slots.acquire(context.Background(), p, &pl) != nil {
 				b.Error("refused")
 			}
-			g.places.give(&pl)
+			g.slots.release(&pl)
 		}
 	})
 }

@@ -15,20 +15,20 @@ func TestMemoryThatWasGivenBackIsFoundWithoutACall(t *testing.T) {
 	const mib = 1 << 20
 	slab := make([]byte, 64*mib)
 	runtime.GC()
-	var g gauge
+	var g memoryMonitor
 	now := time.Now()
-	g.open(Admission{Memory: newCollector().inUse() - 16*mib}, func() time.Time { return now })
-	if !g.pressed(now) {
+	g.init(Admission{Memory: newGCStats().inUse() - 16*mib}, func() time.Time { return now })
+	if !g.overloaded(now) {
 		t.Fatal("memory is not short")
 	}
 	runtime.KeepAlive(slab)
 	slab = nil
 	for range 1000 {
 		now = now.Add(time.Second)
-		if !g.pressed(now) {
+		if !g.overloaded(now) {
 			return
 		}
-		for g.own.busy.Load() {
+		for g.runtime.collecting.Load() {
 			runtime.Gosched()
 		}
 	}
@@ -38,9 +38,9 @@ func TestMemoryThatWasGivenBackIsFoundWithoutACall(t *testing.T) {
 func TestOnlyOneLooksAtTheMemoryAtATime(t *testing.T) {
 	var looks atomic.Int32
 	looking, done := make(chan bool), make(chan bool)
-	var g gauge
+	var g memoryMonitor
 	now := time.Now()
-	g.open(Admission{Memory: 1, InUse: func() int64 {
+	g.init(Admission{Memory: 1, InUse: func() int64 {
 		if looks.Add(1) > 1 {
 			t.Error("two look")
 			return 0
@@ -50,9 +50,9 @@ func TestOnlyOneLooksAtTheMemoryAtATime(t *testing.T) {
 		return 1
 	}}, func() time.Time { return now })
 	first := make(chan bool)
-	go func() { first <- g.pressed(now) }()
+	go func() { first <- g.overloaded(now) }()
 	<-looking
-	if g.pressed(now.Add(time.Second)) {
+	if g.overloaded(now.Add(time.Second)) {
 		t.Error("memory is short before anybody knows")
 	}
 	close(done)
@@ -65,21 +65,21 @@ func TestOnlyOneLooksAtTheMemoryAtATime(t *testing.T) {
 func TestACollectorThatDoesNotKeepUpMakesMemoryShort(t *testing.T) {
 	const mib = 1 << 20
 	runtime.GC() // so that only what is alive counts as that
-	c := newCollector()
+	c := newGCStats()
 	within := c.inUse()
 	slab := make([]byte, 64*mib) // is held whether or not memory is collected meanwhile
 	defer runtime.KeepAlive(slab)
 	before := debug.SetMemoryLimit(within / 2)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
 	metrics.Read(c.samples)
-	if over, held := c.inUse(), c.of(3)-c.of(7); over < held || over <= within {
+	if over, held := c.inUse(), c.value(3)-c.value(7); over < held || over <= within {
 		t.Errorf("%d bytes are in use, of %d that are held; within the limit it was %d", over, held, within)
 	}
 }
 
 // BenchmarkLook is what a look at the memory costs, ten times a second.
 func BenchmarkLook(b *testing.B) {
-	c := newCollector()
+	c := newGCStats()
 	b.ReportAllocs()
 	for b.Loop() {
 		c.inUse()

@@ -9,26 +9,26 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 )
 
-// pending is a capture that could not be made durable when its call ended.
-type pending struct {
-	hold    billing.Hold
-	usage   billing.Usage
-	outcome billing.Outcome
-	answer  *idempotency.Record // for duplicates of the request; may be nil
-	with    []billing.Record    // more that is durable with it, where the meter keeps it
-	tries   int
-	told    <-chan struct{} // closed when the Observer knows that it waits
+// pendingSettlement is a capture that could not be made durable when its call ended.
+type pendingSettlement struct {
+	hold      billing.Hold
+	usage     billing.Usage
+	outcome   billing.Outcome
+	answer    *idempotency.Record // for duplicates of the request; may be nil
+	with      []billing.Record    // more that is durable with it, where the meter keeps it
+	tries     int
+	announced <-chan struct{} // closed when the Observer knows that it waits
 }
 
-// queue holds pending captures. It is bounded: what does not fit is left to
+// settlementQueue holds pending captures. It is bounded: what does not fit is left to
 // the ledger's own recovery of open holds. Those of one account are tried one
 // after the other, and accounts beside each other, so that an account whose
 // captures fail, since its row is locked, does not delay the others.
-type queue struct {
-	mu       sync.Mutex
-	accounts map[string][]pending // only those that have some
-	size     int
-	begin    func(account string) // starts the tries of an account; nil while run does not run
+type settlementQueue struct {
+	mu           sync.Mutex
+	accounts     map[string][]pendingSettlement // only those that have some
+	size         int
+	startAccount func(account string) // starts the tries of an account; nil while run does not run
 }
 
 const (
@@ -37,33 +37,33 @@ const (
 )
 
 // add queues p; false if the queue is full.
-func (q *queue) add(p pending) bool {
+func (q *settlementQueue) add(p pendingSettlement) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.size >= queueLimit {
 		return false
 	}
 	if q.accounts == nil {
-		q.accounts = make(map[string][]pending)
+		q.accounts = make(map[string][]pendingSettlement)
 	}
 	account := p.hold.Account
 	before := q.accounts[account]
 	q.accounts[account] = append(before, p)
 	q.size++
-	if len(before) == 0 && q.begin != nil {
-		q.begin(account)
+	if len(before) == 0 && q.startAccount != nil {
+		q.startAccount(account)
 	}
 	return true
 }
 
-func (q *queue) len() int {
+func (q *settlementQueue) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.size
 }
 
 // head is the first capture of an account that has some.
-func (q *queue) head(account string) pending {
+func (q *settlementQueue) head(account string) pendingSettlement {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.accounts[account][0]
@@ -72,12 +72,12 @@ func (q *queue) head(account string) pending {
 // drop removes the head of an account; again puts it back at the end, so that one
 // capture that keeps failing does not stop the account's others. It reports
 // whether more are left.
-func (q *queue) drop(account string, again bool) (more bool) {
+func (q *settlementQueue) drop(account string, again bool) (more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	items := q.accounts[account]
 	p := items[0]
-	items[0] = pending{} // or its answer would stay in memory
+	items[0] = pendingSettlement{} // or its answer would stay in memory
 	items = items[1:]
 	if again {
 		p.tries++
@@ -95,28 +95,28 @@ func (q *queue) drop(account string, again bool) (more bool) {
 
 // run tries the captures until they succeed or ctx ends, at most queueTries at
 // once. It returns when no try runs any more.
-func (q *queue) run(ctx context.Context, try func(context.Context, pending) error) {
+func (q *settlementQueue) run(ctx context.Context, try func(context.Context, pendingSettlement) error) {
 	slots := make(chan struct{}, queueTries)
 	var running sync.WaitGroup
 	begin := func(account string) {
 		running.Go(func() { q.retry(ctx, account, slots, try) })
 	}
 	q.mu.Lock()
-	q.begin = begin
+	q.startAccount = begin
 	for account := range q.accounts {
 		begin(account)
 	}
 	q.mu.Unlock()
 	<-ctx.Done()
 	q.mu.Lock()
-	q.begin = nil
+	q.startAccount = nil
 	q.mu.Unlock()
 	running.Wait()
 }
 
 // retry tries the captures of one account until none is left or ctx ends, with a
 // growing pause after each that fails.
-func (q *queue) retry(ctx context.Context, account string, slots chan struct{}, try func(context.Context, pending) error) {
+func (q *settlementQueue) retry(ctx context.Context, account string, slots chan struct{}, try func(context.Context, pendingSettlement) error) {
 	const first, most = 100 * time.Millisecond, 5 * time.Second
 	pause := first
 	for {

@@ -22,7 +22,7 @@ type lockedAccounts struct {
 	most    int // tries of one account at once
 }
 
-func (l *lockedAccounts) try(ctx context.Context, p pending) error {
+func (l *lockedAccounts) try(ctx context.Context, p pendingSettlement) error {
 	account := p.hold.Account
 	l.mu.Lock()
 	locked := l.locked[account]
@@ -56,9 +56,9 @@ func (l *lockedAccounts) count(account string) int {
 	return l.settled[account]
 }
 
-func putOffs(q *queue, account string, n int) {
+func putOffs(q *settlementQueue, account string, n int) {
 	for i := range n {
-		q.add(pending{hold: billing.Hold{ID: fmt.Sprint(account, i), Account: account}})
+		q.add(pendingSettlement{hold: billing.Hold{ID: fmt.Sprint(account, i), Account: account}})
 	}
 }
 
@@ -74,7 +74,7 @@ func TestPutOffCapturesOfALockedAccountDelayThoseOfNoOther(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				meter := &lockedAccounts{locked: map[string]bool{"acme": true}, settled: map[string]int{}, running: map[string]int{}}
-				q := &queue{}
+				q := &settlementQueue{}
 				putOffs(q, "acme", 200)
 				if c.after == 0 {
 					putOffs(q, "other", 3)
@@ -112,7 +112,7 @@ func TestPutOffCapturesOfALockedAccountDelayThoseOfNoOther(t *testing.T) {
 func TestRunEndsWhilePutOffCapturesAreTriedAndTheNextRunGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meter := &lockedAccounts{locked: map[string]bool{}, settled: map[string]int{}, running: map[string]int{}}
-		q := &queue{}
+		q := &settlementQueue{}
 		for i := range 50 { // more than are tried at once
 			account := fmt.Sprint("account", i)
 			meter.lock(account, true)

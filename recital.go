@@ -12,11 +12,11 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// recital reads the audio of a text's parts, one after the other, each by a call
+// speechStream reads the audio of a text's parts, one after the other, each by a call
 // of its own. What it reads are the upstream's bytes, or those of one WAV file
 // made of several, or the samples alone for an encoder. Its errors but io.EOF
 // are *fault.Error. Read may run in another goroutine than the other methods.
-type recital struct {
+type speechStream struct {
 	c     *call
 	parts []speech.Part
 	want  string // the format that was asked for
@@ -32,12 +32,12 @@ type recital struct {
 	mu     sync.Mutex // guards what follows against close
 	answer io.Closer  // the part's
 	audio  io.Reader  // the part's
-	begun  int64      // characters of the parts of which audio was read
-	asked  int64      // characters of the parts that an upstream may have got and did not refuse
+	read   int64      // characters of the parts of which audio was read
+	sent   int64      // characters of the parts that an upstream may have got and did not refuse
 }
 
-func newRecital(c *call, op speechOperation, mp3 error) *recital {
-	v := &recital{c: c, parts: op.parts(c.model), want: op.Format(), mp3: mp3}
+func newSpeechStream(c *call, op speechOperation, mp3 error) *speechStream {
+	v := &speechStream{c: c, parts: op.parts(c.model), want: op.Format(), mp3: mp3}
 	for _, p := range v.parts {
 		p.Request.TakesWAV = v.want == speech.WAV || mp3 == nil
 	}
@@ -45,53 +45,53 @@ func newRecital(c *call, op speechOperation, mp3 error) *recital {
 }
 
 // open asks for the audio of the part whose turn it is.
-func (v *recital) open() (_ *upstream.Reply, err error) {
+func (v *speechStream) open() (_ *upstream.Reply, err error) {
 	defer guard(&err)
 	p := v.parts[v.at]
 	call := &upstream.Call{
 		Op: upstream.Speech, Model: v.c.model.ID, RequestID: v.c.x.ID, Account: v.c.x.principal.Account, ContentType: "application/json",
 		Body: p.Request.Body(), Request: p.Request, Accept: v.accept,
-		Observe: func(a upstream.Attempt) { v.c.tried(a, speechOperation{Request: p.Request}) },
+		Observe: func(a upstream.Attempt) { v.c.recordAttempt(a, speechOperation{Request: p.Request}) },
 	}
 	if v.at > 0 {
 		call.MaxWait = partPatience
 	}
-	v.c.x.g.eyes.watched(call)
+	v.c.x.g.observer.watchAttempts(call)
 	if v.at == 0 { // the caller waits for it
 		defer v.c.x.spent(&v.c.x.record.phases.Upstream, v.c.x.clock())
 	}
-	v.send(p.Characters)
+	v.addSent(p.Characters)
 	reply, err := v.c.x.routes.router.Do(v.c.ctx, call)
-	if err != nil && !sent(err) {
-		v.send(-p.Characters)
+	if err != nil && !maybeBillable(err) {
+		v.addSent(-p.Characters)
 	}
 	return reply, err
 }
 
-// send counts characters that are sent to an upstream; a negative n takes those
+// addSent counts characters that are sent to an upstream; a negative n takes those
 // back that none got.
-func (v *recital) send(n int64) {
+func (v *speechStream) addSent(n int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.asked += n
+	v.sent += n
 }
 
-// sentOut is the characters of the parts that an upstream was asked for.
-func (v *recital) sentOut() int64 {
+// sentCharacters is the characters of the parts that an upstream was asked for.
+func (v *speechStream) sentCharacters() int64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.asked
+	return v.sent
 }
 
 // accept judges the beginning of an answer. What fails here costs nothing.
-func (v *recital) accept(_ context.Context, r *upstream.Reply) (*upstream.Reply, error) {
+func (v *speechStream) accept(_ context.Context, r *upstream.Reply) (*upstream.Reply, error) {
 	const enough = 12 // bytes, to tell WAV by
 	start := make([]byte, 512)
 	n, err := io.ReadAtLeast(r.Body, start, enough)
 	start = start[:n]
 	switch {
 	case err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, cut(err)
+		return nil, truncatedError(err)
 	case n == 0:
 		return nil, badGateway("The upstream's audio is empty.", err)
 	}
@@ -116,12 +116,12 @@ func (v *recital) accept(_ context.Context, r *upstream.Reply) (*upstream.Reply,
 	if v.at > 0 && (format != v.format || form != v.form) {
 		return nil, badGateway("The upstream's parts of the audio do not fit together.", nil)
 	}
-	v.take(r, audio, format, form, encode)
+	v.setPart(r, audio, format, form, encode)
 	return r, nil
 }
 
 // formatOf is the format of an answer.
-func (v *recital) formatOf(start []byte, contentType string) (string, error) {
+func (v *speechStream) formatOf(start []byte, contentType string) (string, error) {
 	format := speech.FormatOf(start, contentType)
 	text := strings.HasPrefix(contentType, "application/json") || strings.HasPrefix(contentType, "text/")
 	switch {
@@ -135,8 +135,8 @@ func (v *recital) formatOf(start []byte, contentType string) (string, error) {
 	return format, nil
 }
 
-// take makes the answer the part that is read.
-func (v *recital) take(r *upstream.Reply, audio io.Reader, format string, form speech.PCM, encode bool) {
+// setPart makes the answer the part that is read.
+func (v *speechStream) setPart(r *upstream.Reply, audio io.Reader, format string, form speech.PCM, encode bool) {
 	if v.at == 0 {
 		v.format, v.form, v.encode = format, form, encode
 		if format == speech.WAV && len(v.parts) > 1 && !encode {
@@ -149,7 +149,7 @@ func (v *recital) take(r *upstream.Reply, audio io.Reader, format string, form s
 }
 
 // Read reads on, and opens the next part where one has ended.
-func (v *recital) Read(p []byte) (int, error) {
+func (v *speechStream) Read(p []byte) (int, error) {
 	for v.end == nil {
 		if len(v.head) > 0 {
 			n := copy(p, v.head)
@@ -158,7 +158,7 @@ func (v *recital) Read(p []byte) (int, error) {
 		}
 		n, err := v.audio.Read(p)
 		if n > 0 {
-			v.speaks()
+			v.countRead()
 		}
 		if err != nil {
 			v.end = v.next(err)
@@ -171,39 +171,39 @@ func (v *recital) Read(p []byte) (int, error) {
 }
 
 // next goes on after the part's audio has ended with err.
-func (v *recital) next(err error) error {
+func (v *speechStream) next(err error) error {
 	if err != io.EOF { // one that is wrapped is a failure, see io.Reader
-		return cut(err)
+		return truncatedError(err)
 	}
 	_ = v.answer.Close() // all of it was read
 	if v.at++; v.at == len(v.parts) {
 		return io.EOF
 	}
 	if _, err := v.open(); err != nil {
-		return cut(err)
+		return truncatedError(err)
 	}
 	return nil
 }
 
-// speaks counts the characters of the part that is read.
-func (v *recital) speaks() {
+// countRead counts the characters of the part that is read.
+func (v *speechStream) countRead() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.begun = 0
+	v.read = 0
 	for _, p := range v.parts[:v.at+1] {
-		v.begun += p.Characters
+		v.read += p.Characters
 	}
 }
 
-// spoken is the characters of the parts of which audio was read.
-func (v *recital) spoken() int64 {
+// readCharacters is the characters of the parts of which audio was read.
+func (v *speechStream) readCharacters() int64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.begun
+	return v.read
 }
 
 // close lets go of the part that is read. The call's context has ended.
-func (v *recital) close() {
+func (v *speechStream) close() {
 	v.mu.Lock()
 	answer := v.answer
 	v.mu.Unlock()

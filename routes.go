@@ -77,11 +77,11 @@ type Model struct {
 	Priorities  []string  // the values of `priority` that a video may have; nil means all
 	Withdrawn   time.Time // from this day on the model does not exist; zero means never
 
-	drops drops
+	drops droppedBounds
 }
 
-// drops are the bounds of the output that some channel of a model leaves out.
-type drops struct{ maxTokens, maxCompletionTokens bool }
+// droppedBounds are the bounds of the output that some channel of a model leaves out.
+type droppedBounds struct{ maxTokens, maxCompletionTokens bool }
 
 // The defaults of a model's facts. DefaultMaxOutput is what every current chat
 // model can produce: a larger cap sent unasked could be refused upstream.
@@ -112,7 +112,7 @@ func newRoutes(o *Options, started time.Time) (*routes, error) {
 	}
 	r := &routes{router: router.Wrap(messages.Bridge(o.Now)), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice, started: started}
 	for _, m := range o.Models {
-		if err := r.add(m); err != nil {
+		if err := r.addModel(m); err != nil {
 			return nil, err
 		}
 	}
@@ -122,19 +122,19 @@ func newRoutes(o *Options, started time.Time) (*routes, error) {
 		}
 	}
 	for _, m := range r.models {
-		*m = r.filled(*m)
+		*m = r.withDefaults(*m)
 	}
 	return r, nil
 }
 
-// serves reports whether a call of op can be answered. Tokens are counted of
+// supports reports whether a call of op can be answered. Tokens are counted of
 // whatever can be answered: here, where no upstream counts them.
-func (r *routes) serves(op upstream.Op, model string) bool {
+func (r *routes) supports(op upstream.Op, model string) bool {
 	return r.router.Supports(op, model) || op == upstream.CountTokens && r.router.Supports(upstream.Messages, model)
 }
 
-// sells reports whether a call of op has a price where it must have one.
-func (r *routes) sells(op upstream.Op, model string) bool {
+// hasPrice reports whether a call of op has a price where it must have one.
+func (r *routes) hasPrice(op upstream.Op, model string) bool {
 	return !r.requirePrice || MissingUnits(op, r.prices.Price(model)) == ""
 }
 
@@ -204,8 +204,8 @@ func builtin() map[string]*Model {
 	return models
 }
 
-// add lays an operator's facts over the built-in ones.
-func (r *routes) add(m Model) error {
+// addModel lays an operator's facts over the built-in ones.
+func (r *routes) addModel(m Model) error {
 	if m.ID == "" {
 		return errors.New("gateway: Options.Models: a model has no ID")
 	}
@@ -242,7 +242,7 @@ func (r *routes) model(id string) (*Model, bool) {
 	if m, ok := r.models[id]; ok {
 		return m, true
 	}
-	return new(r.filled(Model{ID: id})), true
+	return new(r.withDefaults(Model{ID: id})), true
 }
 
 // withdrawn reports whether the model does not exist any more.
@@ -258,8 +258,8 @@ func (m Model) announce(h http.Header) {
 	}
 }
 
-// filled has every default set; started is when the gateway was.
-func (m Model) filled(started time.Time) Model {
+// withDefaults has every default set; started is when the gateway was.
+func (m Model) withDefaults(started time.Time) Model {
 	if m.Created.IsZero() {
 		m.Created = started
 	}
@@ -275,27 +275,27 @@ func (m Model) filled(started time.Time) Model {
 	return m
 }
 
-// filled is a model with every default set, and with what its channels drop.
-func (r *routes) filled(m Model) Model {
-	m = m.filled(r.started)
-	m.drops = drops{r.router.Drops(m.ID, "max_tokens"), r.router.Drops(m.ID, "max_completion_tokens")}
+// withDefaults is a model with every default set, and with what its channels drop.
+func (r *routes) withDefaults(m Model) Model {
+	m = m.withDefaults(r.started)
+	m.drops = droppedBounds{r.router.Drops(m.ID, "max_tokens"), r.router.Drops(m.ID, "max_completion_tokens")}
 	return m
 }
 
-// unasked is the most that a vendor makes of one candidate without a bound.
-func (m Model) unasked() int64 { return cmp.Or(m.MaxOutput, UnaskedOutput) }
+// unboundedOutput is the most that a vendor makes of one candidate without a bound.
+func (m Model) unboundedOutput() int64 { return cmp.Or(m.MaxOutput, UnaskedOutput) }
 
-// can is the largest output of one candidate that is believed.
-func (m Model) can() int64 {
+// plausibleOutput is the largest output of one candidate that is believed.
+func (m Model) plausibleOutput() int64 {
 	if m.MaxOutput == 0 {
-		return window
+		return maxContext
 	}
-	return 2*m.MaxOutput + slack
+	return 2*m.MaxOutput + countSlack
 }
 
-// most is the largest output of one candidate, for a caller who set a bound of
+// outputBound is the largest output of one candidate, for a caller who set a bound of
 // own (0 for none). An unknown cap does not lower the caller's bound.
-func (m Model) most(own int64) int64 {
+func (m Model) outputBound(own int64) int64 {
 	switch {
 	case own == 0 && m.MaxOutput == 0:
 		return DefaultMaxOutput

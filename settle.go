@@ -23,22 +23,22 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 		return billing.Receipt{}, nil
 	}
 	c.held = false
-	u = c.plausible(u)
+	u = c.clampUsage(u)
 	c.learnHidden(u)
 	c.used = u.Tokens()
 	if answer != nil {
 		c.x.claimed = nil // the settlement ends the claim
 	}
-	p := pending{hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel, Failed: c.failed}, answer: answer, with: c.with}
+	p := pendingSettlement{hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel, Failed: c.failed}, answer: answer, with: c.with}
 	defer c.x.spent(&c.x.record.phases.Settle, c.x.clock())
-	ctx := newGrace(c.ctx, c.x.g.options.SettleTimeout)
+	ctx := newSettleContext(c.ctx, c.x.g.options.SettleTimeout)
 	defer ctx.end()
 	receipt, err := c.x.g.settle(ctx, p)
 	if err != nil {
 		if c.whole != nil && (answer == nil || answer.Body == nil) && reason == billing.ReasonComplete {
-			p = c.unpaid(p)
+			p = c.asUnpaid(p)
 		}
-		queued := c.x.g.putOff(c.ctx, p, err)
+		queued := c.x.g.queueSettlement(c.ctx, p, err)
 		c.x.g.options.Logger.Error("capture is not durable", "request_id", c.x.ID, "queued", queued, "error", err)
 		return receipt, &fault.Error{
 			Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
@@ -68,9 +68,9 @@ func takenOver(err error) error {
 	}
 }
 
-// unpaid makes p the release of a whole answer that is withheld and that no
+// asUnpaid makes p the release of a whole answer that is withheld and that no
 // duplicate can get: the customer gets nothing, and the operator bears it.
-func (c *call) unpaid(p pending) pending {
+func (c *call) asUnpaid(p pendingSettlement) pendingSettlement {
 	p.outcome.Reason = billing.ReasonInternal
 	a := billing.Attempt{Channel: c.channel, Code: string(fault.ServiceUnavailable), Status: http.StatusOK, Billable: true, Used: p.usage}
 	if n := len(c.x.record.attempts); n > 0 {
@@ -82,34 +82,34 @@ func (c *call) unpaid(p pending) pending {
 	return p
 }
 
-// plausible is u with the counts replaced that nothing can have had (faults.md,
+// clampUsage is u with the counts replaced that nothing can have had (faults.md,
 // row 6): by the bound of the hold, or by what was delivered if that is more. Each
 // side is judged by itself, so that one count that cannot be cuts no other.
-func (c *call) plausible(u billing.Usage) billing.Usage {
-	if !c.op.absurd(c.model, u) {
+func (c *call) clampUsage(u billing.Usage) billing.Usage {
+	if !c.op.implausible(c.model, u) {
 		return u
 	}
 	most, _ := c.op.bound(c.model)
 	u.Anomaly = true
-	if c.op.absurd(c.model, billing.Usage{Output: u.Output, ImageOutput: u.ImageOutput}) {
-		u.Output = min(u.Output, max(most.Output, c.said()))
+	if c.op.implausible(c.model, billing.Usage{Output: u.Output, ImageOutput: u.ImageOutput}) {
+		u.Output = min(u.Output, max(most.Output, c.textOutput()))
 		u.Reasoning = min(u.Reasoning, u.Output)
 		u.ImageOutput = min(u.ImageOutput, most.ImageOutput)
 	}
-	if c.op.absurd(c.model, billing.Usage{Input: u.Input, CachedInput: u.CachedInput, CacheWrite: u.CacheWrite, ImageInput: u.ImageInput}) {
+	if c.op.implausible(c.model, billing.Usage{Input: u.Input, CachedInput: u.CachedInput, CacheWrite: u.CacheWrite, ImageInput: u.ImageInput}) {
 		u.CachedInput = min(u.CachedInput, most.Input)
 		u.CacheWrite = min(u.CacheWrite, most.Input-u.CachedInput)
 		u.Input = min(u.Input, most.Input-u.CachedInput-u.CacheWrite)
 		u.ImageInput = min(u.ImageInput, most.ImageInput)
 	}
-	if c.op.absurd(c.model, billing.Usage{Images: u.Images}) {
+	if c.op.implausible(c.model, billing.Usage{Images: u.Images}) {
 		u.Images = min(u.Images, most.Images)
 	}
 	return u
 }
 
-// said is the output that was delivered, by its text; 0 where it has none.
-func (c *call) said() int64 {
+// textOutput is the output that was delivered, by its text; 0 where it has none.
+func (c *call) textOutput() int64 {
 	if t, ok := c.tap.(interface{ said() int64 }); ok {
 		return t.said()
 	}
@@ -120,7 +120,7 @@ func (c *call) said() int64 {
 }
 
 // settle calls the meter and survives its panics.
-func (g *Gateway) settle(ctx context.Context, p pending) (r billing.Receipt, err error) {
+func (g *Gateway) settle(ctx context.Context, p pendingSettlement) (r billing.Receipt, err error) {
 	defer guard(&err)
 	with := []billing.Record{p.outcome}
 	if p.answer != nil && g.transactional {
@@ -139,37 +139,37 @@ func (g *Gateway) settle(ctx context.Context, p pending) (r billing.Receipt, err
 	return r, g.keep(ctx, p.answer, r)
 }
 
-// putOff leaves a capture to Run, if there is room for it.
-func (g *Gateway) putOff(ctx context.Context, p pending, why error) (queued bool) {
+// queueSettlement leaves a capture to Run, if there is room for it.
+func (g *Gateway) queueSettlement(ctx context.Context, p pendingSettlement, why error) (queued bool) {
 	told := make(chan struct{})
 	defer close(told)
-	p.told = told
+	p.announced = told
 	queued = g.unsettled.add(p)
-	g.captureWaits(ctx, p, queued, why)
+	g.emitCaptureQueued(ctx, p, queued, why)
 	return queued
 }
 
 // retrySettle is one more try at a capture, for Run. A capture that the meter
 // itself refuses is given up in the end; one that it cannot reach never is.
-func (g *Gateway) retrySettle(ctx context.Context, p pending) error {
+func (g *Gateway) retrySettle(ctx context.Context, p pendingSettlement) error {
 	const enough = 10
 	ctx, cancel := context.WithTimeout(ctx, g.options.SettleTimeout)
 	defer cancel()
 	select {
-	case <-p.told: // or its end might be told before
+	case <-p.announced: // or its end might be told before
 	case <-ctx.Done():
 		return context.Cause(ctx) // an Observer that hangs: others are not to wait for it
 	}
 	receipt, err := g.settle(ctx, p)
 	if fault.Is(err, fault.InternalError) && p.tries >= enough {
 		g.options.Logger.Error("a capture is given up", "request_id", p.hold.ID, "account", p.hold.Account, "error", err)
-		g.captureRetried(ctx, p, CaptureGivenUp, receipt, err)
+		g.emitCaptureRetried(ctx, p, CaptureGivenUp, receipt, err)
 		return nil
 	}
 	state := CaptureSettled
 	if err != nil {
 		state = CaptureFailed
 	}
-	g.captureRetried(ctx, p, state, receipt, err)
+	g.emitCaptureRetried(ctx, p, state, receipt, err)
 	return err
 }

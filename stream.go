@@ -19,32 +19,32 @@ type Stream struct {
 	c   *call
 	tap tap
 
-	mu    sync.Mutex // guards tap and what follows against the heartbeat
-	last  time.Time  // when the client last got something
-	beat  *time.Timer
-	ended bool
-	busy  bool        // within Next, whose goroutine then owns the stream
-	watch func() bool // ends the watch over the call's context
+	mu        sync.Mutex // guards tap and what follows against the heartbeat
+	lastSent  time.Time  // when the client last got something
+	heartbeat *time.Timer
+	ended     bool
+	busy      bool        // within Next, whose goroutine then owns the stream
+	watch     func() bool // ends the watch over the call's context
 
 	out  []byte // reused by Next
 	tail []byte // the error event of an end between two calls of Next
 	rest []byte // what Read still owes
 	err  error  // why the stream ended badly; nil after a complete one
 
-	header http.Header // what the client was sent, for a duplicate
-	copied []byte      // all events until now, if a duplicate may ask for them
-	noted  int         // how much of out is in copied
+	header    http.Header // what the client was sent, for a duplicate
+	copied    []byte      // all events until now, if a duplicate may ask for them
+	copiedOut int         // how much of out is in copied
 
-	dry        bool          // the last extension of the hold was refused
-	step       int64         // output tokens of the next extension
-	lost       error         // another process has ended the hold; nil if none did
-	drainLimit time.Duration // how long it is read on after its client left; 0 for not at all
-	drainTimer *time.Timer   // ends a drain; nil while the client is there
+	holdExhausted bool          // the last extension of the hold was refused
+	extension     int64         // output tokens of the next extension
+	lost          error         // another process has ended the hold; nil if none did
+	drainLimit    time.Duration // how long it is read on after its client left; 0 for not at all
+	drainTimer    *time.Timer   // ends a drain; nil while the client is there
 
-	saved    int64     // output tokens at the last checkpoint
-	savedAt  time.Time // when that was; at first, when the stream began
-	until    int64     // output tokens that the hold covers; 0 means all
-	patience int64     // output tokens until which a meter that failed is not asked
+	saved         int64     // output tokens at the last checkpoint
+	savedAt       time.Time // when that was; at first, when the stream began
+	coveredTokens int64     // output tokens that the hold covers; 0 means all
+	meterRetryAt  int64     // output tokens until which a meter that failed is not asked
 }
 
 // batch is how many bytes of ready events Next gathers before it returns.
@@ -54,11 +54,11 @@ const batch = 32 << 10
 // hears something while it waits.
 func newStream(c *call) *Stream {
 	now := c.x.g.options.Now()
-	s := &Stream{c: c, tap: c.op.tap(), last: now, savedAt: now, step: c.model.HoldTokens}
+	s := &Stream{c: c, tap: c.op.tap(), lastSent: now, savedAt: now, extension: c.model.HoldTokens}
 	c.tap = s.tap
 	if c.silence != nil && c.x.g.options.Heartbeat > 0 {
 		s.mu.Lock() // the timer's goroutine reads it
-		s.beat = time.AfterFunc(c.x.g.options.Heartbeat, s.onSilence)
+		s.heartbeat = time.AfterFunc(c.x.g.options.Heartbeat, s.onSilence)
 		s.mu.Unlock()
 	}
 	return s
@@ -68,7 +68,7 @@ func newStream(c *call) *Stream {
 // that is less than the upstream may produce.
 func (s *Stream) begin(asked int64) {
 	s.mu.Lock() // what it watches over may end at once
-	s.lighten()
+	s.dropRequest()
 	s.watch = context.AfterFunc(s.c.ctx, s.onCancel)
 	s.mu.Unlock()
 	h := s.c.hold
@@ -84,16 +84,16 @@ func (s *Stream) begin(asked int64) {
 	}
 	allowed := s.c.op.outputLimit(s.c.model, asked)
 	if covered := pays(h.Price, h.Amount, most.Input, allowed); covered < allowed {
-		s.until = max(covered, 1)
+		s.coveredTokens = max(covered, 1)
 	}
 }
 
-// lighten lets go of the request, which nobody will send again: a stream may live
+// dropRequest lets go of the request, which nobody will send again: a stream may live
 // for minutes, and its prompt may have megabytes.
-func (s *Stream) lighten() {
+func (s *Stream) dropRequest() {
 	if v, ok := s.c.op.(verbose); ok {
 		s.c.op = v.outline(s.tap)
-		s.c.x.unweigh()
+		s.c.x.releaseBody()
 	}
 }
 
@@ -102,28 +102,28 @@ func (s *Stream) lighten() {
 func (s *Stream) onSilence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || s.left() {
+	if s.ended || s.isDraining() {
 		return
 	}
 	now, interval := s.c.x.g.options.Now(), s.c.x.g.options.Heartbeat
-	if idle := now.Sub(s.last); idle < interval {
-		s.beat.Reset(interval - idle)
+	if idle := now.Sub(s.lastSent); idle < interval {
+		s.heartbeat.Reset(interval - idle)
 		return
 	}
-	s.last = now
+	s.lastSent = now
 	if beat := s.tap.heartbeat(nil); len(beat) > 0 {
 		s.c.silence(beat)
 	}
-	s.beat.Reset(interval)
+	s.heartbeat.Reset(interval)
 }
 
-// quiet stops the heartbeat.
-func (s *Stream) quiet() {
+// stopHeartbeat stops the heartbeat.
+func (s *Stream) stopHeartbeat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
-	if s.beat != nil {
-		s.beat.Stop()
+	if s.heartbeat != nil {
+		s.heartbeat.Stop()
 	}
 }
 
@@ -151,7 +151,7 @@ func (s *Stream) Next() (out []byte, err error) {
 		event, err := s.c.events.next()
 		more := s.take(event.Name, event.Data, err)
 		if !s.ended {
-			s.remember()
+			s.copyForReplay()
 		}
 		if s.ended || (len(s.out) > 0 && !(more && len(s.out) < batch)) {
 			if len(s.out) == 0 {
@@ -187,7 +187,7 @@ func (s *Stream) enter() (last []byte, over bool) {
 		return last, true
 	}
 	s.busy = true
-	s.out, s.noted = s.out[:0], 0
+	s.out, s.copiedOut = s.out[:0], 0
 	return nil, false
 }
 
@@ -213,7 +213,7 @@ func (s *Stream) onCancel() {
 // cancelled ends the stream between two calls of Next. The caller may still use
 // what the last one returned.
 func (s *Stream) cancelled() {
-	s.out, s.noted = nil, 0
+	s.out, s.copiedOut = nil, 0
 	s.receive()
 	s.fail(context.Cause(s.c.ctx))
 	s.tail = s.out
@@ -221,11 +221,11 @@ func (s *Stream) cancelled() {
 
 // receive counts what was awaited and not taken: the upstream has made it.
 func (s *Stream) receive() {
-	h := s.c.events.held
+	h := s.c.events.pending
 	if h == nil || h.err != nil {
 		return
 	}
-	s.c.events.held = nil
+	s.c.events.pending = nil
 	if out, _, err := s.tap.event(s.out, h.event.Name, h.event.Data); err == nil {
 		s.out = out
 	}
@@ -241,22 +241,22 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 		s.out, done, err = s.tap.event(s.out, name, data)
 	}
 	if before == 0 && len(s.out) > 0 { // once for what leaves together; what is kept back breaks no silence
-		s.last = s.c.x.g.options.Now()
-		s.c.x.hear(s.last)
+		s.lastSent = s.c.x.g.options.Now()
+		s.c.x.markFirstByte(s.lastSent)
 	}
 	switch {
 	case err != nil:
 		s.fail(err)
 	case done:
 		s.finish(billing.ReasonComplete)
-	case !s.afford() && s.lost == nil:
+	case !s.extendHold() && s.lost == nil:
 		s.out = s.tap.cutShort(s.out)
 		s.finish(billing.ReasonBalanceEnded)
 	case s.lost != nil:
 		s.fail(s.lost)
-	case s.left(): // nobody takes it
-		s.remember()
-		s.out, s.noted = s.out[:0], 0
+	case s.isDraining(): // nobody takes it
+		s.copyForReplay()
+		s.out, s.copiedOut = s.out[:0], 0
 		return true
 	default:
 		return s.c.events.buffered()
@@ -267,22 +267,22 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 // finish ends a stream well: it settles, and only then lets the terminator out.
 func (s *Stream) finish(reason string) {
 	usage := s.tap.usage()
-	if s.left() {
+	if s.isDraining() {
 		reason = billing.ReasonClientGone
-		s.drained()
+		s.markClientGone()
 	}
 	before := len(s.out)
 	s.out = append(s.out, s.tap.terminator()...)
 	if _, err := s.c.settle(usage, reason, s.answer()); err != nil {
 		s.out = s.out[:before]
-		s.broke(err)
+		s.appendError(err)
 	}
 	s.stop()
 	if reason != billing.ReasonComplete {
-		s.let()
+		s.release()
 		return
 	}
-	s.c.freeSlot()
+	s.c.releaseLease()
 	s.c.detach()
 	go s.drain()
 }
@@ -293,7 +293,7 @@ func (s *Stream) drain() {
 	const patience = time.Second
 	timer := time.AfterFunc(patience, func() { s.c.cancel(nil) })
 	defer timer.Stop()
-	defer s.let()
+	defer s.release()
 	s.c.events.drain()
 }
 
@@ -303,14 +303,14 @@ func (s *Stream) fail(err error) {
 	cause := context.Cause(s.c.ctx)
 	reason := billing.ReasonUpstreamFailed
 	switch {
-	case s.left():
-		s.hungUp()
+	case s.isDraining():
+		s.settleClientGone()
 		return
 	case cause == nil:
 	case errors.Is(cause, errShuttingDown):
 		err, reason = errShuttingDown, billing.ReasonShutdown
 	default:
-		s.hungUp()
+		s.settleClientGone()
 		return
 	}
 	if errors.Is(err, io.EOF) {
@@ -324,29 +324,29 @@ func (s *Stream) fail(err error) {
 		used = s.tap.usage()
 	}
 	before := len(s.out)
-	s.broke(cut(err))
+	s.appendError(truncatedError(err))
 	if _, err := s.c.settle(used, reason, s.answer()); err != nil {
 		s.out = s.out[:before]
-		s.broke(err)
+		s.appendError(err)
 	}
 	s.end()
 }
 
-// broke appends the error event.
-func (s *Stream) broke(err error) {
+// appendError appends the error event.
+func (s *Stream) appendError(err error) {
 	s.err = err
 	s.out = s.c.x.AppendError(s.out, err)
 }
 
-// hungUp settles for a client that went away: the input and what was delivered, or
+// settleClientGone settles for a client that went away: the input and what was delivered, or
 // the pieces that the vendor was asked for.
-func (s *Stream) hungUp() {
-	s.c.x.record.gone = true
-	s.err = errLeft()
+func (s *Stream) settleClientGone() {
+	s.c.x.record.clientGone = true
+	s.err = errClientGone()
 	if s.c.x.claimed != nil { // a duplicate must not take what was received for the whole
 		s.out = s.c.x.AppendError(s.out, s.err)
 	}
-	if _, err := s.c.settle(s.c.asked(s.c.op, s.tap.usage()), billing.ReasonClientGone, s.answer()); err != nil {
+	if _, err := s.c.settle(s.c.withOrderedUnits(s.c.op, s.tap.usage()), billing.ReasonClientGone, s.answer()); err != nil {
 		s.err = err
 	}
 	s.end()
@@ -357,22 +357,22 @@ func (s *Stream) answer() *idempotency.Record {
 	if s.c.x.claimed == nil {
 		return nil
 	}
-	s.remember()
+	s.copyForReplay()
 	return s.c.x.answerRecord(s.header, s.copied)
 }
 
-// remember copies the events that go out, up to just over what is kept.
-func (s *Stream) remember() {
+// copyForReplay copies the events that go out, up to just over what is kept.
+func (s *Stream) copyForReplay() {
 	if s.c.x.claimed != nil && len(s.copied) <= idempotency.MaxAnswer {
-		s.copied = append(s.copied, s.out[min(s.noted, len(s.out)):]...)
+		s.copied = append(s.copied, s.out[min(s.copiedOut, len(s.out)):]...)
 	}
-	s.noted = len(s.out)
+	s.copiedOut = len(s.out)
 }
 
 // end lets go of everything at once.
 func (s *Stream) end() {
 	s.stop()
-	s.let()
+	s.release()
 }
 
 // stop ends the heartbeat, and a claim that no settlement ended.
@@ -380,16 +380,16 @@ func (s *Stream) stop() {
 	s.ended = true
 	s.endDrain()
 	s.watch()
-	if s.beat != nil {
-		s.beat.Stop()
+	if s.heartbeat != nil {
+		s.heartbeat.Stop()
 	}
 	s.c.x.free(s.c.ctx)
 }
 
-// let gives the slot back and ends the call to the upstream. At last the gateway
+// release gives the slot back and ends the call to the upstream. At last the gateway
 // forgets the call: it is closed when it has none.
-func (s *Stream) let() {
-	s.c.freeSlot()
+func (s *Stream) release() {
+	s.c.releaseLease()
 	s.c.cancel(nil)
 	s.c.events.close()
 	s.c.release()
@@ -401,7 +401,7 @@ func (s *Stream) let() {
 // most). It is safe to call more than once.
 func (s *Stream) Close() error {
 	if s.drainLimit > 0 {
-		s.leaves(context.Canceled)
+		s.startDrain(context.Canceled)
 	}
 	for s.draining() {
 		_, _ = s.Next()
@@ -411,7 +411,7 @@ func (s *Stream) Close() error {
 	if !s.ended {
 		s.c.cancel(context.Canceled)
 		s.receive()
-		s.hungUp()
+		s.settleClientGone()
 	}
 	return nil
 }
@@ -420,7 +420,7 @@ func (s *Stream) Close() error {
 func (s *Stream) draining() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.left() && !s.ended
+	return s.isDraining() && !s.ended
 }
 
 // Err is why the stream ended badly; nil after a complete stream. It waits for a

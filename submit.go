@@ -15,10 +15,10 @@ import (
 // submit hands a video in: the task and its hold are durable before an upstream
 // is asked, and stay until the task ends. Who leaves does not stop it.
 func (c *call) submit(v *videoOperation) (*Result, error) {
-	if err := c.continued(v); err != nil {
+	if err := c.resolveDrafts(v); err != nil {
 		return nil, err
 	}
-	task, err := c.enlist(v)
+	task, err := c.createTask(v)
 	if err != nil {
 		return nil, err
 	}
@@ -28,16 +28,16 @@ func (c *call) submit(v *videoOperation) (*Result, error) {
 	switch {
 	case err == nil:
 		c.channel = reply.Channel
-		return c.accepted(v, task, reply)
+		return c.acceptTask(v, task, reply)
 	case refused(err):
-		return nil, c.dismiss(task, err)
+		return nil, c.reject(task, err)
 	}
-	return nil, c.lost(task, err)
+	return nil, c.markUnknown(task, err)
 }
 
-// continued replaces the drafts that the video continues by their upstream's
+// resolveDrafts replaces the drafts that the video continues by their upstream's
 // ids. Each must be the account's own.
-func (c *call) continued(v *videoOperation) error {
+func (c *call) resolveDrafts(v *videoOperation) error {
 	drafts := v.DraftTasks()
 	if len(drafts) == 0 {
 		return nil
@@ -66,11 +66,11 @@ func (c *call) continued(v *videoOperation) error {
 // errNotKept is why a caller is not told of a task that an upstream took.
 var errNotKept = errors.New("the store is away; the step is tried again")
 
-// spare is how much longer a task's hold lasts than the task can.
-const spare = time.Hour
+// holdMargin is how much longer a task's hold lasts than the task can.
+const holdMargin = time.Hour
 
-// enlist makes the hold and the task, both or neither.
-func (c *call) enlist(v *videoOperation) (_ *video.Task, err error) {
+// createTask makes the hold and the task, both or neither.
+func (c *call) createTask(v *videoOperation) (_ *video.Task, err error) {
 	defer guard(&err)
 	x := c.x
 	bound, err := v.Bound(v.price)
@@ -79,7 +79,7 @@ func (c *call) enlist(v *videoOperation) (_ *video.Task, err error) {
 	}
 	now, err := x.g.videos.clock.now(c.ctx)
 	if err != nil {
-		return nil, away(err)
+		return nil, storeError(err)
 	}
 	t := v.Task(bound, now)
 	t.ID, t.RequestID = x.g.options.NewID("vid_"), x.ID
@@ -91,13 +91,13 @@ func (c *call) enlist(v *videoOperation) (_ *video.Task, err error) {
 	}
 	x.g.videos.remember(v.price)
 	charge := c.charge()
-	charge.Until = x.g.options.Now().Add(t.End().Sub(now) + spare) // which is by this process's clock
+	charge.Until = x.g.options.Now().Add(t.End().Sub(now) + holdMargin) // which is by this process's clock
 	if x.g.videos.transactional {
 		charge.With = []billing.Record{n}
 	}
 	if !x.g.videos.transactional { // its refusals come before that of the balance
 		if err := x.g.videos.store.Add(c.ctx, n); err != nil {
-			return nil, away(err)
+			return nil, storeError(err)
 		}
 	}
 	if err := c.reserve(charge); err != nil {
@@ -125,8 +125,8 @@ func refused(err error) bool {
 	return certain || how.Status >= 400 && how.Status < 500
 }
 
-// dismiss ends a submission that no upstream took: it leaves nothing behind.
-func (c *call) dismiss(t *video.Task, err error) error {
+// reject ends a submission that no upstream took: it leaves nothing behind.
+func (c *call) reject(t *video.Task, err error) error {
 	failed := c.refuse(err)
 	if !c.x.g.videos.transactional {
 		c.x.g.videos.drop(c.ctx, t.ID)
@@ -134,9 +134,9 @@ func (c *call) dismiss(t *video.Task, err error) error {
 	return failed
 }
 
-// lost keeps the task and the hold of a submission that an upstream may have
+// markUnknown keeps the task and the hold of a submission that an upstream may have
 // taken. It is not repeated, and ends by itself (faults.md, row 11).
-func (c *call) lost(t *video.Task, err error) error {
+func (c *call) markUnknown(t *video.Task, err error) error {
 	c.held = false // the hold is the task's
 	if n := len(c.x.record.attempts); n > 0 {
 		c.channel = c.x.record.attempts[n-1].Channel
@@ -144,20 +144,20 @@ func (c *call) lost(t *video.Task, err error) error {
 	step := t.MarkUnknown(c.channel, c.x.g.videos.clock.last())
 	answer := c.x.answerRecord(http.Header{"Content-Type": {"application/json"}}, step.Record())
 	c.x.claimed = nil // a duplicate must not make a second job: it is told of the task
-	c.x.g.videos.keep(c.ctx, video.Step{Task: step}, answer)
-	return unknown(t, err)
+	c.x.g.videos.persist(c.ctx, video.Step{Task: step}, answer)
+	return unknownOutcome(t, err)
 }
 
-// unknown is the answer to a submission of which it is not known what became.
-func unknown(t *video.Task, err error) error {
+// unknownOutcome is the answer to a submission of which it is not known what became.
+func unknownOutcome(t *video.Task, err error) error {
 	return &fault.Error{
 		Code: fault.RequestTimeout, Err: err, Retry: fault.RetryNo, // an SDK that repeats it would make a second job
 		Message: fmt.Sprintf("It is not known whether the upstream took the video. It is not asked again: GET /v1/videos/generations/%s tells what becomes of it, and nothing is charged unless it succeeds.", t.ID),
 	}
 }
 
-// accepted tells the caller of the task. The hold is the task's from now on.
-func (c *call) accepted(v *videoOperation, t *video.Task, reply *upstream.Reply) (*Result, error) {
+// acceptTask tells the caller of the task. The hold is the task's from now on.
+func (c *call) acceptTask(v *videoOperation, t *video.Task, reply *upstream.Reply) (*Result, error) {
 	c.held = false
 	step := t.Accept(v.report, reply.Channel, c.x.g.videos.clock.last())
 	header := resultHeader(reply, 0)
@@ -166,8 +166,8 @@ func (c *call) accepted(v *videoOperation, t *video.Task, reply *upstream.Reply)
 	body := step.Record()
 	answer := c.x.answerRecord(header, body)
 	c.x.claimed = nil // what is kept ends the claim, now or when the store is back
-	if !c.x.g.videos.keep(c.ctx, video.Step{Task: step}, answer) {
-		return nil, unknown(t, errNotKept)
+	if !c.x.g.videos.persist(c.ctx, video.Step{Task: step}, answer) {
+		return nil, unknownOutcome(t, errNotKept)
 	}
 	c.release()
 	return &Result{Status: v.status(), Header: header, Body: body, Dropped: reply.Dropped, task: &step}, nil

@@ -21,7 +21,7 @@ func TestATransportsErrorKeepsItsReasonAndLosesTheVendorsWords(t *testing.T) {
 		`cannot contain multiple headers; got ["secret" "b"]`:               broken + "cannot contain multiple headers; got",
 		strings.Repeat("long ", 100):                                        "",
 	} {
-		got := tellable((&upstream.Failure{Sent: true, Err: errors.New(text)}).Fault())
+		got := redactError((&upstream.Failure{Sent: true, Err: errors.New(text)}).Fault())
 		if want != "" && got != want || len(got) > 256+len("…") {
 			t.Errorf("%q is told as %q, want %q", text, got, want)
 		}

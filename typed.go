@@ -198,9 +198,9 @@ func (x *Exchange) source(ctx context.Context, result *Result, err error) (chat.
 		x.End(ctx, 0, nil)
 		return newReplayed(result.Body, *x.record.receipt), nil
 	case result.Audio != nil:
-		return spoken{result.Audio, ctx}, nil
+		return audioSource{result.Audio, ctx}, nil
 	}
-	return inProcess{result.Stream, ctx}, nil
+	return streamSource{result.Stream, ctx}, nil
 }
 
 // enter begins the exchange of a typed call.
@@ -224,27 +224,27 @@ func (x *Exchange) receiptID() string {
 	return x.ID
 }
 
-// inProcess is a Stream whose end also ends its exchange.
-type inProcess struct {
+// streamSource is a Stream whose end also ends its exchange.
+type streamSource struct {
 	*Stream
 	ctx context.Context
 }
 
 // Close ends the stream and writes the log line.
-func (s inProcess) Close() error {
+func (s streamSource) Close() error {
 	err := s.Stream.Close()
 	s.c.x.End(s.ctx, 0, s.err)
 	return err
 }
 
-// spoken is an Audio whose end also ends its exchange.
-type spoken struct {
+// audioSource is an Audio whose end also ends its exchange.
+type audioSource struct {
 	*Audio
 	ctx context.Context
 }
 
 // Close ends the audio and writes the log line.
-func (s spoken) Close() error {
+func (s audioSource) Close() error {
 	err := s.Audio.Close()
 	s.c.x.End(s.ctx, 0, s.Err())
 	return err

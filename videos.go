@@ -71,28 +71,28 @@ type videos struct {
 	owner         string // of this process's leases
 	clock         *taskClock
 
-	mu      sync.Mutex
-	polled  map[string]time.Time      // when this process last asked after a task
-	asking  map[string]*refresh       // who is being asked now
-	watched atomic.Int64              // tasks that Run looks after
-	prices  map[string]*billing.Price // by version, of submissions by this process
-	trying  int                       // steps that Run has in hand
-	pending []keeping                 // steps that the store did not take yet
-	fresh   []*video.Task             // submitted by this process since Run last looked
-	waiting quota.Count               // callers who wait for a task's end
-	wake    chan struct{}             // a task or a step is new
-	notice  func()                    // a notice may be new
+	mu             sync.Mutex
+	polled         map[string]time.Time      // when this process last asked after a task
+	polling        map[string]*pollResult    // who is being asked now
+	watched        atomic.Int64              // tasks that Run looks after
+	prices         map[string]*billing.Price // by version, of submissions by this process
+	retrying       int                       // steps that Run has in hand
+	pending        []pendingWrite            // steps that the store did not take yet
+	submittedTasks []*video.Task             // submitted by this process since Run last looked
+	waiting        quota.Count               // callers who wait for a task's end
+	wake           chan struct{}             // a task or a step is new
+	wakeDeliverer  func()                    // a notice may be new
 }
 
-// refresh is one look at the upstream that several callers wait for.
-type refresh struct {
+// pollResult is one look at the upstream that several callers wait for.
+type pollResult struct {
 	done chan struct{}
 	task *video.Task
 	err  error
 }
 
-// keeping is a step on its way to the store.
-type keeping struct {
+// pendingWrite is a step on its way to the store.
+type pendingWrite struct {
 	step   video.Step
 	answer *idempotency.Record
 }
@@ -104,8 +104,8 @@ func newVideos(g *Gateway) *videos {
 	return &videos{
 		clock: clock,
 		g:     g, store: g.options.Tasks, transactional: same && meter == g.options.Tasks, owner: g.options.NewID("node_"),
-		polled: map[string]time.Time{}, asking: map[string]*refresh{}, prices: map[string]*billing.Price{},
-		wake: make(chan struct{}, 1), notice: func() {},
+		polled: map[string]time.Time{}, polling: map[string]*pollResult{}, prices: map[string]*billing.Price{},
+		wake: make(chan struct{}, 1), wakeDeliverer: func() {},
 	}
 }
 
@@ -113,10 +113,10 @@ func newVideos(g *Gateway) *videos {
 func newNotices(g *Gateway, outbox webhook.Outbox) (*webhook.Deliverer, error) {
 	d, err := webhook.NewDeliverer(webhook.DelivererOptions{
 		Outbox: outbox, Client: webhook.NewClient(webhook.Options{AllowPrivate: g.options.Video.AllowPrivate, Now: g.options.Now}),
-		Owner: g.videos.owner, Logger: g.options.Logger, Now: g.options.Now, Clock: g.videos.clock.read, Tried: g.noticeTried,
+		Owner: g.videos.owner, Logger: g.options.Logger, Now: g.options.Now, Clock: g.videos.clock.read, Tried: g.emitNoticeTried,
 	})
 	if err == nil {
-		g.videos.notice = d.Wake
+		g.videos.wakeDeliverer = d.Wake
 	}
 	return d, err
 }
@@ -155,7 +155,7 @@ func (v *videos) find(ctx context.Context, account, id string) (_ *video.Task, e
 	defer guard(&err)
 	t, err := v.store.Find(ctx, account, id)
 	if err != nil {
-		return nil, away(err)
+		return nil, storeError(err)
 	}
 	if t == nil {
 		return nil, video.ErrNotFound(id)
@@ -207,15 +207,15 @@ func (v *videos) overdue(t *video.Task, interval time.Duration) bool {
 // one who comes when it has just ended gets what it found.
 func (v *videos) refresh(ctx context.Context, t *video.Task, interval time.Duration) (*video.Task, error) {
 	v.mu.Lock()
-	r, running := v.asking[t.ID]
+	r, running := v.polling[t.ID]
 	if !running && !v.overdue(t, interval) {
 		v.mu.Unlock()
 		return v.find(ctx, t.Account, t.ID)
 	}
 	if !running {
-		r = &refresh{done: make(chan struct{})}
-		v.asking[t.ID] = r
-		go v.look(context.WithoutCancel(ctx), t, r)
+		r = &pollResult{done: make(chan struct{})}
+		v.polling[t.ID] = r
+		go v.poll(context.WithoutCancel(ctx), t, r)
 	}
 	v.mu.Unlock()
 	select {
@@ -229,42 +229,42 @@ func (v *videos) refresh(ctx context.Context, t *video.Task, interval time.Durat
 // pollTimeout bounds one question to an upstream.
 const pollTimeout = 30 * time.Second
 
-// looked waits for the looks that are under way. Others may begin meanwhile, by
+// waitForPolls waits for the looks that are under way. Others may begin meanwhile, by
 // callers who ask.
-func (v *videos) looked() {
+func (v *videos) waitForPolls() {
 	v.mu.Lock()
-	looks := slices.Collect(maps.Values(v.asking))
+	looks := slices.Collect(maps.Values(v.polling))
 	v.mu.Unlock()
 	for _, r := range looks {
 		<-r.done
 	}
 }
 
-func (v *videos) look(ctx context.Context, t *video.Task, r *refresh) {
+func (v *videos) poll(ctx context.Context, t *video.Task, r *pollResult) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	r.task, r.err = v.advance(ctx, t)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	delete(v.asking, t.ID)
+	delete(v.polling, t.ID)
 	v.polled[t.ID] = v.g.options.Now() // also of one that ended: who read it before must not ask again
 	close(r.done)
 }
 
-// abandoned is how long a submission may take: one that is older was made by a
+// submitTimeout is how long a submission may take: one that is older was made by a
 // process that is gone.
-const abandoned = time.Hour
+const submitTimeout = time.Hour
 
 // advance takes a task one step on, if there is one.
 func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err error) {
 	defer guard(&err)
 	now, err := v.clock.now(ctx)
 	if err != nil {
-		return nil, away(err)
+		return nil, storeError(err)
 	}
 	if m, ended := t.Expire(now); ended {
 		if t.UpstreamID != "" { // a last look, so that a success that came too late is reported
-			if data, err := v.ask(ctx, t); err == nil {
+			if data, err := v.askUpstream(ctx, t); err == nil {
 				if last, err := t.Advance(data, now); err == nil {
 					m = last
 				}
@@ -273,12 +273,12 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 		return v.commit(ctx, t, m)
 	}
 	switch {
-	case t.State == video.Submitting && now.Sub(t.CreatedAt) > abandoned:
+	case t.State == video.Submitting && now.Sub(t.CreatedAt) > submitTimeout:
 		return v.commit(ctx, t, video.Transition{Task: t.MarkUnknown("", now), Changed: true})
 	case t.State == video.Submitting, t.State == video.Unknown:
 		return t, nil // there is nobody to ask
 	}
-	data, err := v.ask(ctx, t)
+	data, err := v.askUpstream(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -292,19 +292,19 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 	return v.commit(ctx, t, m)
 }
 
-// ask is what the task's upstream says of it.
-func (v *videos) ask(ctx context.Context, t *video.Task) (data []byte, err error) {
+// askUpstream is what the task's upstream says of it.
+func (v *videos) askUpstream(ctx context.Context, t *video.Task) (data []byte, err error) {
 	call := &upstream.Call{
 		Op: upstream.PollVideo, Model: t.Model, Channel: t.Channel, TaskID: t.UpstreamID, RequestID: t.RequestID, Account: t.Account,
 		Accept: func(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
 			buf := new(bytes.Buffer)
-			in := intake{limit: video.MaxAnswer}
+			in := limitedReader{limit: video.MaxAnswer}
 			err := in.readAll(ctx, buf, r.Body)
 			data = buf.Bytes()
 			return r, err
 		},
 	}
-	v.g.eyes.watched(call)
+	v.g.observer.watchAttempts(call)
 	reply, err := v.g.routes.Load().router.Do(hop.NewContext(ctx, v.g.trail), call)
 	if err != nil {
 		return nil, err

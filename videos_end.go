@@ -27,7 +27,7 @@ func (v *videos) commit(ctx context.Context, t *video.Task, m video.Transition) 
 		if !made {
 			return v.find(ctx, t.Account, t.ID)
 		}
-		v.moved(ctx, t.State, &next, nil, m.Late)
+		v.emitTaskMoved(ctx, t.State, &next, nil, m.Late)
 		return &next, nil
 	}
 	now := v.clock.last()
@@ -41,10 +41,10 @@ func (v *videos) commit(ctx context.Context, t *video.Task, m video.Transition) 
 		return v.find(ctx, t.Account, t.ID)
 	}
 	if step.Notice != nil {
-		v.notice()
+		v.wakeDeliverer()
 	}
-	v.tell(&next, receipt)
-	v.moved(ctx, t.State, &next, &receipt, m.Late)
+	v.reportEnd(&next, receipt)
+	v.emitTaskMoved(ctx, t.State, &next, &receipt, m.Late)
 	return &next, nil
 }
 
@@ -79,8 +79,8 @@ func (v *videos) settle(ctx context.Context, step video.Step) (r billing.Receipt
 	return r, first, err
 }
 
-// tell gives the end of a task to the program that embeds the gateway.
-func (v *videos) tell(t *video.Task, r billing.Receipt) {
+// reportEnd gives the end of a task to the program that embeds the gateway.
+func (v *videos) reportEnd(t *video.Task, r billing.Receipt) {
 	ended := RequestEvent{
 		ID: t.RequestID, Account: t.Account, Key: t.Key, Op: upstream.SubmitVideo, Model: clip(t.Model), Channel: t.Channel,
 		Outcome: string(t.State), Receipt: &r,

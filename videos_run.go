@@ -11,35 +11,35 @@ import (
 
 // How a process looks after its tasks.
 const (
-	leaseFor    = time.Minute     // others take a task over that was not renewed for so long
-	claimEvery  = leaseFor / 4    // tasks are claimed, and leases renewed
-	retryAfter  = time.Second     // of one try to keep a step the next, where the store was away
-	coarse      = time.Second / 4 // tasks that are due so near to each other are asked after together
-	pollsAtOnce = 256
-	perChannel  = 64    // of them, so that a vendor who does not answer holds up no other
-	mostTasks   = 2_000 // that are claimed at once: what one node leaves, another takes
-	purgeEvery  = time.Hour
-	slowest     = time.Minute // between two looks at a task
+	leaseTime       = time.Minute     // others take a task over that was not renewed for so long
+	claimEvery      = leaseTime / 4   // tasks are claimed, and leases renewed
+	retryAfter      = time.Second     // of one try to keep a step the next, where the store was away
+	pollBatch       = time.Second / 4 // tasks that are due so near to each other are asked after together
+	pollsAtOnce     = 256
+	perChannel      = 64    // of them, so that a vendor who does not answer holds up no other
+	mostTasks       = 2_000 // that are claimed at once: what one node leaves, another takes
+	purgeEvery      = time.Hour
+	maxPollInterval = time.Minute // between two looks at a task
 )
 
 // interval is the time between two looks at a task: a twentieth of its age.
 func (v *videos) interval(t *video.Task, now time.Time) time.Duration {
 	poll := v.g.options.Video.Poll
-	return min(max(now.Sub(t.CreatedAt)/20, poll), max(slowest, poll))
+	return min(max(now.Sub(t.CreatedAt)/20, poll), max(maxPollInterval, poll))
 }
 
-// ward is a task that this process looks after.
-type ward struct {
-	task *video.Task
-	next time.Time // when it is looked at
-	busy bool
+// leasedTask is a task that this process looks after.
+type leasedTask struct {
+	task     *video.Task
+	nextPoll time.Time // when it is looked at
+	busy     bool
 }
 
-// round is the state of run.
-type round struct {
+// poller is the state of run.
+type poller struct {
 	v       *videos
 	mu      sync.Mutex
-	wards   map[string]*ward
+	tasks   map[string]*leasedTask
 	slots   chan struct{}
 	running sync.WaitGroup
 
@@ -50,13 +50,13 @@ type round struct {
 // asks their upstreams how they go, ends those whose time is over and forgets
 // those that were kept for long enough.
 func (v *videos) run(ctx context.Context) {
-	r := &round{v: v, wards: map[string]*ward{}, slots: make(chan struct{}, pollsAtOnce)}
-	defer v.looked()
+	r := &poller{v: v, tasks: map[string]*leasedTask{}, slots: make(chan struct{}, pollsAtOnce)}
+	defer v.waitForPolls()
 	defer r.running.Wait()
 	defer func() { // what an upstream took is not to be forgotten
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.g.options.SettleTimeout)
 		defer cancel()
-		v.keepAgain(last)
+		v.retryPending(last)
 	}()
 	timer := time.NewTimer(claimEvery)
 	defer timer.Stop()
@@ -74,13 +74,13 @@ func (v *videos) run(ctx context.Context) {
 		if now.Sub(r.claimed) >= claimEvery {
 			r.claim(ctx, now)
 		}
-		owing := r.adopt(now)
+		owing := r.addSubmitted(now)
 		if owing && now.Sub(r.retried) >= retryAfter {
 			r.retried = now
-			v.keepAgain(ctx)
+			v.retryPending(ctx)
 		}
 		r.purge(ctx, now)
-		wait := r.look(ctx, now)
+		wait := r.pollDue(ctx, now)
 		if owing {
 			wait = min(wait, retryAfter)
 		}
@@ -93,35 +93,35 @@ func (v *videos) run(ctx context.Context) {
 	}
 }
 
-// adopt takes in the tasks that this process has submitted since, without a look
+// addSubmitted takes in the tasks that this process has submitted since, without a look
 // at all the others; the next claim leases them. owing says that the store has
 // not taken every step yet.
-func (r *round) adopt(now time.Time) (owing bool) {
+func (r *poller) addSubmitted(now time.Time) (owing bool) {
 	r.v.mu.Lock()
-	fresh := r.v.fresh
-	r.v.fresh, owing = nil, len(r.v.pending) > 0
+	fresh := r.v.submittedTasks
+	r.v.submittedTasks, owing = nil, len(r.v.pending) > 0
 	r.v.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range fresh {
-		r.wards[t.ID] = r.ward(r.wards[t.ID], t, now)
+		r.tasks[t.ID] = r.merge(r.tasks[t.ID], t, now)
 	}
 	return owing
 }
 
-// ward is the one that a task has, or a new one where the task has moved on
+// merge is the one that a task has, or a new one where the task has moved on
 // since: a submission may have been claimed before its upstream was known.
-func (r *round) ward(known *ward, t *video.Task, now time.Time) *ward {
+func (r *poller) merge(known *leasedTask, t *video.Task, now time.Time) *leasedTask {
 	if known != nil && (known.busy || known.task.Version >= t.Version) {
 		return known
 	}
-	return &ward{task: t, next: r.v.nextLook(t, now)}
+	return &leasedTask{task: t, nextPoll: r.v.nextPoll(t, now)}
 }
 
 // claim leases tasks, and takes note of those that are this process's now.
-func (r *round) claim(ctx context.Context, now time.Time) {
+func (r *poller) claim(ctx context.Context, now time.Time) {
 	r.claimed = now
-	tasks, err := r.leased(ctx)
+	tasks, err := r.claimTasks(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			r.v.g.options.Logger.Warn("open videos were not claimed", "error", err)
@@ -130,26 +130,26 @@ func (r *round) claim(ctx context.Context, now time.Time) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before := r.wards
-	r.wards = make(map[string]*ward, len(tasks))
+	before := r.tasks
+	r.tasks = make(map[string]*leasedTask, len(tasks))
 	for _, t := range tasks {
-		r.wards[t.ID] = r.ward(before[t.ID], t, now)
+		r.tasks[t.ID] = r.merge(before[t.ID], t, now)
 	}
 }
 
-func (r *round) leased(ctx context.Context) (tasks []*video.Task, err error) {
+func (r *poller) claimTasks(ctx context.Context) (tasks []*video.Task, err error) {
 	defer guard(&err)
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	return r.v.store.Claim(ctx, r.v.owner, r.v.g.options.Now().Add(leaseFor), mostTasks)
+	return r.v.store.Claim(ctx, r.v.owner, r.v.g.options.Now().Add(leaseTime), mostTasks)
 }
 
-// nextLook is when a task is to be looked at: an interval after the last look,
+// nextPoll is when a task is to be looked at: an interval after the last look,
 // and at the latest when its time is over.
-func (v *videos) nextLook(t *video.Task, now time.Time) time.Time {
+func (v *videos) nextPoll(t *video.Task, now time.Time) time.Time {
 	switch t.State {
 	case video.Submitting:
-		return t.CreatedAt.Add(abandoned + time.Second)
+		return t.CreatedAt.Add(submitTimeout + time.Second)
 	case video.Unknown:
 		return t.End()
 	}
@@ -163,36 +163,36 @@ func (v *videos) nextLook(t *video.Task, now time.Time) time.Time {
 	return next
 }
 
-// look starts a look at each task that is due, and returns the time until the
+// pollDue starts a look at each task that is due, and returns the time until the
 // next one is: none where more are due than can be looked at by then.
-func (r *round) look(ctx context.Context, now time.Time) time.Duration {
+func (r *poller) pollDue(ctx context.Context, now time.Time) time.Duration {
 	due, wait := r.due(now)
-	full := time.NewTimer(coarse)
+	full := time.NewTimer(pollBatch)
 	defer full.Stop()
 	for i, w := range due {
 		select {
 		case r.slots <- struct{}{}:
-			r.running.Go(func() { r.ask(ctx, w) })
+			r.running.Go(func() { r.pollTask(ctx, w) })
 		case <-full.C: // tasks are claimed meanwhile, whatever the upstreams do
-			r.leave(due[i:])
+			r.putBack(due[i:])
 			return 0
 		case <-ctx.Done():
 			return 0
 		}
 	}
-	return max(wait, coarse)
+	return max(wait, pollBatch)
 }
 
 // due are the tasks that are to be looked at, those first that wait longest, and
 // the time until another one is.
-func (r *round) due(now time.Time) (due []*ward, wait time.Duration) {
+func (r *poller) due(now time.Time) (due []*leasedTask, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	wait = claimEvery
-	r.v.watched.Store(int64(len(r.wards)))
+	r.v.watched.Store(int64(len(r.tasks)))
 	asked := map[string]int{} // by channel
-	for _, w := range r.wards {
-		switch left := w.next.Sub(now); {
+	for _, w := range r.tasks {
+		switch left := w.nextPoll.Sub(now); {
 		case w.busy:
 			asked[w.task.Channel]++
 			wait = min(wait, r.v.interval(w.task, now))
@@ -203,10 +203,10 @@ func (r *round) due(now time.Time) (due []*ward, wait time.Duration) {
 			wait = min(wait, r.v.interval(w.task, now))
 		}
 	}
-	slices.SortFunc(due, func(a, b *ward) int { return a.next.Compare(b.next) })
-	return slices.DeleteFunc(due, func(w *ward) bool {
+	slices.SortFunc(due, func(a, b *leasedTask) int { return a.nextPoll.Compare(b.nextPoll) })
+	return slices.DeleteFunc(due, func(w *leasedTask) bool {
 		if asked[w.task.Channel] >= perChannel {
-			wait = coarse
+			wait = pollBatch
 			return true
 		}
 		asked[w.task.Channel]++
@@ -215,8 +215,8 @@ func (r *round) due(now time.Time) (due []*ward, wait time.Duration) {
 	}), wait
 }
 
-// leave puts tasks back that were not looked at.
-func (r *round) leave(due []*ward) {
+// putBack puts tasks back that were not looked at.
+func (r *poller) putBack(due []*leasedTask) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range due {
@@ -224,8 +224,8 @@ func (r *round) leave(due []*ward) {
 	}
 }
 
-// ask looks at one task.
-func (r *round) ask(ctx context.Context, w *ward) {
+// pollTask looks at one task.
+func (r *poller) pollTask(ctx context.Context, w *leasedTask) {
 	defer func() { <-r.slots }()
 	t, err := r.v.refresh(ctx, w.task, 0)
 	now := r.v.clock.last()
@@ -235,23 +235,23 @@ func (r *round) ask(ctx context.Context, w *ward) {
 	switch {
 	case err != nil:
 		if ctx.Err() == nil {
-			r.v.g.options.Logger.Warn("a video could not be asked after", "task", w.task.ID, "channel", w.task.Channel, "error", tellable(err))
+			r.v.g.options.Logger.Warn("a video could not be asked after", "task", w.task.ID, "channel", w.task.Channel, "error", redactError(err))
 		}
 		if stored, err := r.v.find(ctx, w.task.Account, w.task.ID); err == nil {
 			w.task = stored // another may have taken it further
 		}
-		w.next = now.Add(r.v.interval(w.task, now))
+		w.nextPoll = now.Add(r.v.interval(w.task, now))
 	case t.State.Terminal():
-		if r.wards[t.ID] == w {
-			delete(r.wards, t.ID)
+		if r.tasks[t.ID] == w {
+			delete(r.tasks, t.ID)
 		}
 	default:
-		w.task, w.next = t, r.v.nextLook(t, now)
+		w.task, w.nextPoll = t, r.v.nextPoll(t, now)
 	}
 }
 
 // purge forgets old tasks from time to time.
-func (r *round) purge(ctx context.Context, now time.Time) {
+func (r *poller) purge(ctx context.Context, now time.Time) {
 	if now.Sub(r.purged) < purgeEvery {
 		return
 	}

@@ -32,8 +32,8 @@ func (x *Exchange) waited(ctx context.Context, r *Result) {
 
 // The reasons why nobody waits for a video any more, or another one does not.
 var (
-	errDraining = errors.New("the gateway is shutting down")
-	errCrowded  = &fault.Error{
+	errShutdown       = errors.New("the gateway is shutting down")
+	errTooManyWaiting = &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: 5 * time.Second,
 		Message: "As many callers wait for videos as the gateway allows. The video goes on: ask after it later.",
 	}
@@ -57,7 +57,7 @@ func (v *videos) watch(ctx context.Context, account, id string) iter.Seq2[*video
 			most = math.MaxInt64
 		}
 		if !v.waiting.Take(1, most) {
-			yield(nil, errCrowded)
+			yield(nil, errTooManyWaiting)
 			return
 		}
 		defer v.waiting.Give(1)
@@ -68,7 +68,7 @@ func (v *videos) watch(ctx context.Context, account, id string) iter.Seq2[*video
 // follow yields an open task at each change.
 func (v *videos) follow(ctx context.Context, t *video.Task, yield func(*video.Task, error) bool) {
 	for last := t.State.Public(); ; last = t.State.Public() {
-		if err := v.rest(ctx); err != nil {
+		if err := v.waitPoll(ctx); err != nil {
 			yield(nil, err)
 			return
 		}
@@ -84,9 +84,9 @@ func (v *videos) follow(ctx context.Context, t *video.Task, yield func(*video.Ta
 	}
 }
 
-// rest is the time between two looks of one who waits. The error is why there
+// waitPoll is the time between two looks of one who waits. The error is why there
 // is no further look.
-func (v *videos) rest(ctx context.Context) error {
+func (v *videos) waitPoll(ctx context.Context) error {
 	timer := time.NewTimer(v.g.options.Video.Poll)
 	defer timer.Stop()
 	select {
@@ -95,7 +95,7 @@ func (v *videos) rest(ctx context.Context) error {
 		return fault.From(ctx.Err())
 	}
 	if v.g.Draining() {
-		return fault.Wrap(fault.ServiceUnavailable, errShuttingDown.Message, errDraining)
+		return fault.Wrap(fault.ServiceUnavailable, errShuttingDown.Message, errShutdown)
 	}
 	return nil
 }
