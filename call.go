@@ -6,14 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
 	"github.com/tollhouse-ai/gateway/internal/hop"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -351,41 +354,6 @@ func (c *call) admit() (err error) {
 	return nil
 }
 
-// charge is what the hold is asked for.
-func (c *call) charge() billing.Charge {
-	ask := chargeFor(c.op, c.model)
-	ask.Account, ask.Key, ask.RequestID = c.x.principal.Account, c.x.principal.Key, c.x.ID
-	ask.Operation, ask.Model, ask.Price = string(c.op.op()), c.model.ID, c.x.routes.prices.Price(c.model.ID)
-	ask.Claimed = c.x.claimed != nil && c.x.g.transactional
-	return ask
-}
-
-// chargeFor is how much an operation needs, as a charge of nobody.
-func chargeFor(op operation, m *Model) (ask billing.Charge) {
-	ask.Bound, ask.Least = op.bound(m)
-	if e, ok := op.(exposed); ok {
-		e.exposure(m).fillCharge(m, &ask)
-	}
-	return ask
-}
-
-// reserve makes the hold: 402 where the balance does not cover a start.
-func (c *call) reserve(charge billing.Charge) (err error) {
-	defer guard(&err)
-	defer c.x.spent(&c.x.record.phases.Hold, c.x.clock())
-	ctx := newTimeoutContext(c.ctx, meterTimeout)
-	defer ctx.end()
-	c.hold, err = c.x.g.options.Meter.Reserve(ctx, charge)
-	switch {
-	case err == nil:
-		c.held = true
-		return nil
-	case errors.Is(err, context.DeadlineExceeded) && c.ctx.Err() == nil:
-		return unavailable(err)
-	}
-	return storeError(err)
-}
-
 // askWhole asks for the answer, in parts where one upstream call does not take
 // the request.
 func (c *call) askWhole(body upstream.Body, view any) (*upstream.Reply, error) {
@@ -492,4 +460,67 @@ func (c *call) releaseLease() {
 	}()
 	defer guard(&err)
 	lease.Release(c.used)
+}
+
+// CallForm is [Exchange.Call] for an operation whose request is a form. It closes
+// the form: at once where it fails, else when the call has ended, a stream's
+// with its Close.
+func (x *Exchange) CallForm(ctx context.Context, op upstream.Op, form *upstream.Form, silence func([]byte)) (_ *Result, err error) {
+	running := false
+	defer func() {
+		if !running {
+			x.g.drop(x, form)
+		}
+	}()
+	defer guard(&err)
+	if op != upstream.EditImage {
+		return nil, fault.New(fault.NotFound, "There is no such operation on a form.")
+	}
+	parsed, err := images.ParseForm(form)
+	if err != nil {
+		return nil, err
+	}
+	result, err := x.run(ctx, &editOperation{Edit: parsed}, silence)
+	running = err == nil && result.Stream != nil
+	return result, err
+}
+
+// drop closes a form that is not needed any more.
+func (g *Gateway) drop(x *Exchange, form *upstream.Form) {
+	if err := form.Close(); err != nil {
+		g.options.Logger.Error("a form could not be closed", "request_id", x.ID, "error", err)
+	}
+}
+
+// guard turns a panic of an authenticator, a meter, a limiter or an upstream
+// into an internal error. Defer it. The stack goes to the log only.
+func guard(err *error) {
+	if p := recover(); p != nil {
+		*err = panicked(p)
+	}
+}
+
+func panicked(p any) error {
+	return fault.Wrap(fault.InternalError, "The gateway failed to handle the request.",
+		fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+}
+
+// storeError makes a store's own error a 503: it says nothing about the caller.
+func storeError(err error) error {
+	if err == nil {
+		return nil
+	}
+	f := fault.From(err)
+	if f.Code != fault.InternalError {
+		return f
+	}
+	return unavailable(err)
+}
+
+// unavailable is the 503 of a store that does not answer.
+func unavailable(err error) error {
+	return &fault.Error{
+		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
+		Message: "The gateway's store is not available. Send the request again.",
+	}
 }

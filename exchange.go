@@ -5,10 +5,13 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/hop"
+	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -146,4 +149,51 @@ func (x *Exchange) End(ctx context.Context, status int, err error) {
 		ctx, _ = x.Start(ctx) // where nobody did
 		x.g.observer.end(ctx, f)
 	}
+}
+
+// CheckVia says which gateways the request has passed: the values of its Via
+// header. Call it before [Exchange.Call], if there are any. A request that has
+// passed this gateway before, or too many others, is a 508 (faults.md, row 36);
+// the rest of the way is told to the upstream.
+func (x *Exchange) CheckVia(via []string) error {
+	trail, err := x.g.trail.After(via)
+	if err != nil {
+		return err
+	}
+	x.trail = trail
+	return nil
+}
+
+// AppendError appends the event that ends a broken stream of the exchange, in
+// the form of its operation.
+func (x *Exchange) AppendError(dst []byte, err error) []byte {
+	if x.record.op == upstream.Messages {
+		return messages.ErrorEvent(dst, x.ID, fault.From(err))
+	}
+	return appendErrorEvent(dst, err)
+}
+
+// appendErrorEvent appends OpenAI's form: `error` is the first key, nothing
+// stands before it, and no terminator follows (decisions.md, Chat).
+func appendErrorEvent(dst []byte, err error) []byte {
+	type body struct {
+		Message string     `json:"message"`
+		Type    string     `json:"type"`
+		Code    fault.Code `json:"code"`
+		Param   *string    `json:"param"`
+	}
+	f := fault.From(err)
+	b := body{Message: f.Message, Type: fault.Type(f.HTTPStatus()), Code: f.Code}
+	if f.Param != "" {
+		b.Param = &f.Param
+	}
+	data, marshalErr := json.Marshal(struct {
+		Error body `json:"error"`
+	}{b})
+	if marshalErr != nil { // invalid UTF-8 in a message
+		data = []byte(`{"error":{"message":"The stream failed.","type":"api_error","code":"internal_error","param":null}}`)
+	}
+	dst = append(dst, "data: "...)
+	dst = append(dst, data...)
+	return append(dst, "\n\n"...)
 }

@@ -1,16 +1,20 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // Stream is a streamed answer on its way to the client. Next, Await, Read and
@@ -451,4 +455,96 @@ func (s *Stream) Read(p []byte) (int, error) {
 	n := copy(p, s.rest)
 	s.rest = s.rest[n:]
 	return n, nil
+}
+
+// events is an accepted stream: the events read ahead, then the rest.
+type events struct {
+	readAhead []sse.Event
+	pending   *pendingEvent // what await found
+	reader    *sse.Reader
+	body      io.ReadCloser
+}
+
+// pendingEvent is an event, or the error in the place of one, that next has not given yet.
+type pendingEvent struct {
+	event sse.Event
+	err   error
+}
+
+// acceptStream reads ahead until an event carries content, but never waits for
+// a second read: a chunk leaves as it comes (decisions.md, Chat).
+func (c *call) acceptStream(r *upstream.Reply) error {
+	if t := r.Header.Get("Content-Type"); t != "" && !strings.HasPrefix(t, "text/event-stream") {
+		return errors.Join(badGateway("The upstream answered a stream with "+clip(t)+".", nil), r.Body.Close())
+	}
+	e := &events{reader: sse.NewReader(r.Body, 0), body: r.Body}
+	for {
+		event, err := e.reader.Next()
+		if err == nil {
+			var content bool
+			e.keep(event)
+			if content, err = c.op.opening(event.Name, event.Data); err == nil {
+				if content || !e.reader.Buffered() {
+					c.events = e
+					return nil
+				}
+				continue
+			}
+		}
+		e.close()
+		if errors.Is(err, io.EOF) {
+			return badGateway("The upstream's stream is empty.", err)
+		}
+		return truncatedError(err)
+	}
+}
+
+func (e *events) keep(event sse.Event) {
+	e.readAhead = append(e.readAhead, sse.Event{Name: event.Name, Data: bytes.Clone(event.Data)})
+}
+
+// next gives the next event; its data is valid until the next call.
+func (e *events) next() (sse.Event, error) {
+	if len(e.readAhead) > 0 {
+		event := e.readAhead[0]
+		if e.readAhead[0], e.readAhead = (sse.Event{}), e.readAhead[1:]; len(e.readAhead) == 0 {
+			e.readAhead = nil
+		}
+		return event, nil
+	}
+	if h := e.pending; h != nil {
+		e.pending = nil
+		return h.event, h.err
+	}
+	return e.reader.Next()
+}
+
+// await waits until next would not.
+func (e *events) await() {
+	if len(e.readAhead) > 0 || e.pending != nil {
+		return
+	}
+	h := new(pendingEvent)
+	defer func() {
+		if p := recover(); p != nil {
+			h.err = panicked(p)
+		}
+		e.pending = h
+	}()
+	h.event, h.err = e.reader.Next()
+}
+
+// buffered reports whether next would not block.
+func (e *events) buffered() bool { return len(e.readAhead) > 0 || e.reader.Buffered() }
+
+// drain reads what follows the terminator, so that the upstream's connection
+// can be used again: the end of the transfer, unless the upstream misbehaves.
+func (e *events) drain() {
+	const most = 64 << 10
+	_, _ = io.CopyN(io.Discard, e.body, most)
+}
+
+func (e *events) close() {
+	_ = e.body.Close() // the stream is over; its end was judged before
+	e.reader.Release()
 }
