@@ -19,19 +19,19 @@ import (
 // a whole answer is read and checked, a stream up to its first events. What
 // fails here may still be asked of another channel.
 func (c *call) accept(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
-	if c.op.streams() {
+	if c.op.stream {
 		return r, c.acceptStream(r)
 	}
-	body, usage, err := c.acceptWhole(ctx, c.op, r)
+	a, err := c.acceptWhole(ctx, c.op, r)
 	if err != nil {
 		return nil, err
 	}
-	c.whole, c.usage = body, usage
+	c.answer = &a
 	return r, nil
 }
 
 // acceptWhole reads and checks an answer that does not stream.
-func (c *call) acceptWhole(ctx context.Context, op operation, r *upstream.Reply) (body []byte, used billing.Usage, err error) {
+func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply) (a answer, err error) {
 	buf := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(buf)
 	in := limitedReader{limit: c.x.g.options.MaxAnswer, budget: &c.x.g.admission.answers, now: c.x.g.options.Now}
@@ -41,12 +41,12 @@ func (c *call) acceptWhole(ctx context.Context, op operation, r *upstream.Reply)
 		in.finish(kept, &c.x.answerBytes)
 	}()
 	if err = in.readAll(ctx, buf, r.Body); err != nil {
-		return nil, used, err
+		return answer{}, err
 	}
-	if body, used, err = op.answer(buf.Bytes()); err == nil {
-		kept = len(body)
+	if a, err = op.answer(buf.Bytes()); err == nil {
+		kept = len(a.body)
 	}
-	return body, used, err
+	return a, err
 }
 
 // limitedReader reads one whole answer.
@@ -212,12 +212,11 @@ const partPatience = 10 * time.Second
 
 // part is one of several upstream calls of a request.
 type part struct {
-	op    operation
-	asked bool // an upstream may have got it
-	body  []byte
-	usage billing.Usage
-	reply *upstream.Reply
-	err   error
+	op     *operation
+	asked  bool // an upstream may have got it
+	answer answer
+	reply  *upstream.Reply
+	err    error
 }
 
 // parts are all of a request's.
@@ -234,7 +233,7 @@ var errCalledOff = fault.New(fault.CalledOff, "The gateway called this part of t
 // askParts asks for all parts and joins their answers. When one fails the others
 // are cancelled, and the request fails as it did: all parts or an error
 // (decisions.md, Embeddings and speech).
-func (c *call) askParts(s splitter, ops []operation) (*upstream.Reply, error) {
+func (c *call) askParts(ops []*operation) (*upstream.Reply, error) {
 	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
@@ -253,7 +252,7 @@ func (c *call) askParts(s splitter, ops []operation) (*upstream.Reply, error) {
 		})
 	}
 	running.Wait()
-	return c.joined(s)
+	return c.joined()
 }
 
 // askPart sends one part through the router.
@@ -262,18 +261,18 @@ func (c *call) askPart(ctx context.Context, p *part) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	body, view, _ := p.op.request(c.model, c.hold)
+	body, view := p.op.request(c.hold, 0)
 	p.asked = true
 	call := &upstream.Call{
-		Op: p.op.op(), Model: c.model.ID, RequestID: c.x.ID, Account: c.x.principal.Account, ContentType: "application/json", Body: body, Request: view, MaxWait: partPatience,
+		Op: p.op.kind, Model: c.model.ID, RequestID: c.x.ID, Account: c.x.principal.Account, ContentType: "application/json", Body: body, Request: view, MaxWait: partPatience,
 		Accept: func(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
-			p.body, p.usage, err = c.acceptWhole(ctx, p.op, r)
+			p.answer, err = c.acceptWhole(ctx, p.op, r)
 			return r, err
 		},
 		Observe: func(a upstream.Attempt) {
 			c.parts.mu.Lock()
 			defer c.parts.mu.Unlock()
-			c.recordAttempt(a, p.op)
+			c.recordAttempt(a, p.op.billable)
 		},
 	}
 	c.x.g.observer.watchAttempts(call)
@@ -289,7 +288,7 @@ func (c *call) askPart(ctx context.Context, p *part) (err error) {
 func (ps *parts) fits(p *part, most int64) error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if ps.size += int64(len(p.body)); ps.size > most {
+	if ps.size += int64(len(p.answer.body)); ps.size > most {
 		return badGateway("The upstream's answers are together larger than the gateway allows. Ask for fewer or shorter vectors at a time.", nil)
 	}
 	return nil
@@ -297,7 +296,7 @@ func (ps *parts) fits(p *part, most int64) error {
 
 // joined is the whole answer, or the error of the part that failed first: the
 // others only tell that they were cancelled.
-func (c *call) joined(s splitter) (*upstream.Reply, error) {
+func (c *call) joined() (*upstream.Reply, error) {
 	var failed error
 	var used billing.Usage
 	used.Zero = true // only if all are
@@ -311,22 +310,22 @@ func (c *call) joined(s splitter) (*upstream.Reply, error) {
 			}
 			continue
 		}
-		bodies[i] = p.body
-		used = used.Add(p.usage)
+		bodies[i] = p.answer.body
+		used = used.Add(p.answer.usage)
 		reply = merged(reply, p.reply)
 	}
 	if failed != nil {
 		c.discard(reply.Channel, used)
 		return nil, failed
 	}
-	whole, err := s.join(bodies)
+	whole, err := c.op.join(bodies)
 	if err != nil {
 		return nil, badGateway("The parts of the upstream's answer do not fit together.", err)
 	}
 	for _, body := range bodies {
 		(&Result{Body: body}).Release()
 	}
-	c.whole, c.usage = whole, used
+	c.answer = &answer{body: whole, usage: used}
 	return &reply, nil
 }
 

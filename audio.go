@@ -44,9 +44,12 @@ type Audio struct {
 const encoderMemory = 1 << 20
 
 // speak asks for the audio of the first part, and gives it the client's form.
-func (c *call) speak(op speechOperation) (*Result, error) {
+func (c *call) speak(req *speech.Request) (*Result, error) {
+	if err := c.reserve(c.charge()); err != nil {
+		return nil, err
+	}
 	mp3 := c.x.g.options.MP3
-	v := newSpeechStream(c, op, mp3.Ready())
+	v := newSpeechStream(c, req, mp3.Ready())
 	if v.want == speech.MP3 && v.mp3 == nil {
 		if err := c.x.Weigh(encoderMemory); err != nil {
 			return nil, c.refuse(err)
@@ -172,7 +175,7 @@ func (a *Audio) finish(n int) ([]byte, error) {
 		return nil, a.settleBroken(badGateway("The upstream's audio is empty.", nil))
 	}
 	a.copyForReplay(a.buf[:n])
-	if _, err := a.c.settle(a.c.op.(speechOperation).usage(), billing.ReasonComplete, a.c.x.answerRecord(a.header, a.copied)); err != nil {
+	if _, err := a.c.settle(a.c.op.bounds.most, billing.ReasonComplete, a.c.x.answerRecord(a.header, a.copied)); err != nil {
 		a.end(err)
 		return nil, err
 	}
@@ -303,8 +306,8 @@ type speechStream struct {
 	sent   int64      // characters of the parts that an upstream may have got and did not refuse
 }
 
-func newSpeechStream(c *call, op speechOperation, mp3 error) *speechStream {
-	v := &speechStream{c: c, parts: op.parts(c.model), want: op.Format(), mp3: mp3}
+func newSpeechStream(c *call, req *speech.Request, mp3 error) *speechStream {
+	v := &speechStream{c: c, parts: req.Prepared(c.model.Voices).Split(c.model.Batch), want: req.Format(), mp3: mp3}
 	for _, p := range v.parts {
 		p.Request.TakesWAV = v.want == speech.WAV || mp3 == nil
 	}
@@ -318,7 +321,11 @@ func (v *speechStream) open() (_ *upstream.Reply, err error) {
 	call := &upstream.Call{
 		Op: upstream.Speech, Model: v.c.model.ID, RequestID: v.c.x.ID, Account: v.c.x.principal.Account, ContentType: "application/json",
 		Body: p.Request.Body(), Request: p.Request, Accept: v.accept,
-		Observe: func(a upstream.Attempt) { v.c.recordAttempt(a, speechOperation{Request: p.Request}) },
+		Observe: func(a upstream.Attempt) {
+			v.c.recordAttempt(a, func() billing.Usage {
+				return billing.Usage{Characters: p.Request.Characters(), Estimated: true}
+			})
+		},
 	}
 	if v.at > 0 {
 		call.MaxWait = partPatience

@@ -21,6 +21,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/hop"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -54,38 +55,24 @@ type Result struct {
 // Call still waits for the upstream; the response is committed by it.
 //
 // Every error is a *fault.Error, and then nothing is left to settle.
-func (x *Exchange) Call(ctx context.Context, op upstream.Op, data []byte, silence func([]byte)) (*Result, error) {
-	parse, ok := parsers[op]
+func (x *Exchange) Call(ctx context.Context, kind upstream.Op, data []byte, silence func([]byte)) (*Result, error) {
+	parse, ok := parsers[kind]
 	if !ok {
-		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no operation %q.", op))
+		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no operation %q.", kind))
 	}
-	parsed, err := parse(x.g, data)
+	op, err := parse(x, data)
 	if err != nil {
 		return nil, err
 	}
-	return x.run(ctx, parsed, silence)
-}
-
-// parsers read the body of each operation.
-var parsers = map[upstream.Op]func(g *Gateway, data []byte) (operation, error){
-	upstream.ChatCompletion: parseChat,
-	upstream.Messages:       parseMessages,
-	upstream.CountTokens:    parseCount,
-	upstream.GenerateImage:  parseImages,
-	upstream.Embeddings:     parseEmbeddings,
-	upstream.Speech:         parseSpeech,
-	upstream.SubmitVideo:    parseVideo,
+	return x.run(ctx, op, silence)
 }
 
 // run is the one path of a request, whichever door it came in by.
-func (x *Exchange) run(ctx context.Context, op operation, silence func([]byte)) (*Result, error) {
+func (x *Exchange) run(ctx context.Context, op *operation, silence func([]byte)) (*Result, error) {
 	ctx = x.withObserver(ctx)
-	x.record.op, x.record.model, x.record.stream = op.op(), op.model(), op.streams()
+	x.record.op, x.record.model, x.record.stream = op.kind, op.model, op.stream
 	if err := x.Admit(ctx); err != nil {
 		return nil, err
-	}
-	if i, ok := op.(identified); ok {
-		i.identify(x.ID)
 	}
 	m, err := x.check(op)
 	if err != nil {
@@ -112,7 +99,7 @@ func (x *Exchange) run(ctx context.Context, op operation, silence func([]byte)) 
 		c.abandon()
 		return nil, fault.From(err)
 	}
-	if v, ok := op.(*videoOperation); ok && v.Wait {
+	if op.wait {
 		x.waited(ctx, result)
 	}
 	return result, nil
@@ -120,15 +107,15 @@ func (x *Exchange) run(ctx context.Context, op operation, silence func([]byte)) 
 
 // check finds the model and validates the request, in the order of
 // decisions.md: unknown, not allowed, wrong endpoint, rules.
-func (x *Exchange) check(op operation) (*Model, error) {
-	if op.model() == "" {
-		if err := op.validate(new(Model)); err != nil {
+func (x *Exchange) check(op *operation) (*Model, error) {
+	if op.model == "" {
+		if err := op.validate(new(Model), nil); err != nil {
 			return nil, err
 		}
 	}
-	m, ok := x.routes.model(op.model())
+	m, ok := x.routes.model(op.model)
 	if !ok {
-		return m, op.unknownModel()
+		return m, op.unknownModel(op.model)
 	}
 	if m.withdrawn(x.started) {
 		return m, noModel(m.ID)
@@ -136,24 +123,26 @@ func (x *Exchange) check(op operation) (*Model, error) {
 	if !x.principal.MayUse(m.ID) {
 		return m, notAllowed(m.ID)
 	}
-	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.op()) || !x.routes.supports(op.op(), m.ID) {
+	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.kind) || !x.routes.supports(op.kind, m.ID) {
 		return m, errWrongEndpoint(op, m)
 	}
-	if !x.routes.hasPrice(op.op(), m.ID) {
-		return m, op.unknownModel()
+	if !x.routes.hasPrice(op.kind, m.ID) {
+		return m, op.unknownModel(op.model)
 	}
-	if p, ok := op.(pricer); ok {
-		p.priced(x.routes.prices.Price(m.ID))
-	}
-	if err := op.validate(m); err != nil {
+	price := x.routes.prices.Price(m.ID)
+	if err := op.validate(m, price); err != nil {
 		return m, err
 	}
-	return m, x.checkUnpriced(op, m)
+	if err := x.checkUnpriced(op, m); err != nil {
+		return m, err
+	}
+	op.bind(m, price)
+	return m, nil
 }
 
 // checkUnpriced refuses, where billing is prepaid, what costs money without a
 // price or chooses another model or account, unless the model's channels take it.
-func (x *Exchange) checkUnpriced(op operation, m *Model) error {
+func (x *Exchange) checkUnpriced(op *operation, m *Model) error {
 	if !x.routes.requirePrice {
 		return nil
 	}
@@ -164,33 +153,33 @@ func (x *Exchange) checkUnpriced(op operation, m *Model) error {
 		return nil
 	}
 	return op.unpriced(x.Header, func(name, spelled string) bool {
-		left := op.op() != upstream.ChatCompletion || name != "cache_control" // which is translated
-		return x.routes.router.Passes(op.op(), m.ID, name, spelled, left)
+		left := op.kind != upstream.ChatCompletion || name != "cache_control" // which is translated
+		return x.routes.router.Passes(op.kind, m.ID, name, spelled, left)
 	})
 }
 
 // checkRenamed is checkUnpriced of the fields that some channel renames to one
 // that has no price, by their new names.
-func (x *Exchange) checkRenamed(op operation, m *Model) error {
+func (x *Exchange) checkRenamed(op *operation, m *Model) error {
 	scope := rule.Other
-	switch op.op() {
+	switch op.kind {
 	case upstream.ChatCompletion, upstream.Messages:
 		scope = rule.Generation
 	case upstream.CountTokens:
 		scope = rule.Count
 	}
-	return x.routes.router.EachRename(op.op(), m.ID, func(from, to string) error {
+	return x.routes.router.EachRename(op.kind, m.ID, func(from, to string) error {
 		if !rule.Unpriced(to) { // as nearly all are not
 			return nil
 		}
 		var raw []byte
-		if f, ok := op.(formed); ok {
+		if op.form != nil {
 			sent := func(p upstream.Part) bool { return p.Name == from && p.Size > 0 }
-			if !slices.ContainsFunc(f.form().Parts, sent) {
+			if !slices.ContainsFunc(op.form.Parts, sent) {
 				return nil
 			}
 		} else {
-			o, err := rawjson.Index(op.source(), nil, nil)
+			o, err := rawjson.Index(op.source, nil, nil)
 			if err != nil {
 				return rule.Unacceptable(err)
 			}
@@ -204,12 +193,12 @@ func (x *Exchange) checkRenamed(op operation, m *Model) error {
 
 // errWrongEndpoint is the refusal of a model that serves another endpoint
 // (decisions.md, Error bodies).
-func errWrongEndpoint(op operation, m *Model) error {
+func errWrongEndpoint(op *operation, m *Model) error {
 	e := fault.Invalid("model", fmt.Sprintf("The model %q serves another endpoint.", m.ID))
 	if m.Kind != "" {
 		e.Message = fmt.Sprintf("The model %q serves another endpoint: its kind is %s.", m.ID, m.Kind)
 	}
-	if op.op() == upstream.Speech {
+	if op.kind == upstream.Speech {
 		e.Code = fault.EndpointModelMismatch
 	}
 	return e
@@ -218,7 +207,7 @@ func errWrongEndpoint(op operation, m *Model) error {
 // call is one admitted request while it runs.
 type call struct {
 	x       *Exchange
-	op      operation
+	op      *operation
 	model   *Model // of the routes, and not to be changed
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -234,8 +223,7 @@ type call struct {
 	with    []billing.Record  // beside the outcome, in the same transaction
 	channel string
 	only    string        // the channel that is asked; empty for any that serves the model
-	whole   []byte        // the accepted answer of a call that does not stream
-	usage   billing.Usage // of the accepted answer
+	answer  *answer       // that was accepted, of a call that does not stream
 	tap     tap           // of a stream; nil for any other
 	parts   *parts        // of a request that was split
 	speech  *speechStream // of speech
@@ -245,14 +233,14 @@ type call struct {
 // newCall gives the call a context that ends with the client's. A stream's can
 // be detached: a server ends a request's context with its response, but the
 // upstream's connection is worth the moment until the transfer has ended.
-func newCall(ctx context.Context, x *Exchange, op operation, m *Model) *call {
+func newCall(ctx context.Context, x *Exchange, op *operation, m *Model) *call {
 	c := &call{x: x, op: op, model: m}
 	ctx = hop.NewContext(ctx, x.trail)
-	if _, ok := op.(*videoOperation); ok { // whoever leaves does not stop it
+	if op.detached {
 		c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 		return c
 	}
-	if !op.streams() {
+	if !op.stream {
 		c.ctx, c.cancel = context.WithCancelCause(ctx)
 		return c
 	}
@@ -268,21 +256,19 @@ func (c *call) start() (_ *Result, err error) {
 	if err := c.admit(); err != nil {
 		return nil, err
 	}
-	if o, ok := c.op.(countOperation); ok {
-		return c.count(o)
-	}
-	if v, ok := c.op.(*videoOperation); ok {
-		return c.submit(v)
+	if c.op.serve != nil {
+		return c.op.serve(c)
 	}
 	if err := c.reserve(c.charge()); err != nil {
 		return nil, err
 	}
-	if s, ok := c.op.(speechOperation); ok {
-		return c.speak(s)
+	var asked int64
+	if e := c.op.bounds.exposure; e != nil {
+		asked = e.affordable(c.model, c.hold)
 	}
-	body, view, asked := c.op.request(c.model, c.hold)
+	body, view := c.op.request(c.hold, asked)
 	var s *Stream
-	if c.op.streams() {
+	if c.op.stream {
 		s = newStream(c)
 	}
 	reply, err := c.askWhole(body, view)
@@ -293,8 +279,8 @@ func (c *call) start() (_ *Result, err error) {
 		return nil, c.refuse(err)
 	}
 	c.channel = reply.Channel
-	if b, ok := c.op.(bounded); ok && asked > 0 {
-		reply.Dropped = slices.Concat(b.unaffordable(asked), reply.Dropped)
+	if c.op.unaffordable != nil && asked > 0 {
+		reply.Dropped = slices.Concat(c.op.unaffordable(asked), reply.Dropped)
 	}
 	header := resultHeader(reply, asked)
 	c.model.announce(header)
@@ -309,14 +295,14 @@ func (c *call) start() (_ *Result, err error) {
 		return &Result{Header: header, Stream: s, Dropped: reply.Dropped}, nil
 	}
 	header["Content-Type"] = []string{"application/json"}
-	if _, err := c.settle(c.usage, billing.ReasonComplete, c.x.answerRecord(header, c.whole)); err != nil {
+	if _, err := c.settle(c.answer.usage, billing.ReasonComplete, c.x.answerRecord(header, c.answer.body)); err != nil {
 		return nil, err
 	}
 	if c.hold.Price != nil {
 		header[chargeHeader] = []string{c.x.record.charge}
 	}
 	c.release()
-	return &Result{Header: header, Body: c.whole, Dropped: reply.Dropped}, nil
+	return &Result{Header: header, Body: c.answer.body, Dropped: reply.Dropped}, nil
 }
 
 const (
@@ -341,8 +327,7 @@ func resultHeader(reply *upstream.Reply, asked int64) http.Header {
 func (c *call) admit() (err error) {
 	defer guard(&err)
 	defer c.x.spent(&c.x.record.phases.Admit, c.x.clock())
-	most, _ := c.op.bound(c.model)
-	lease, limits, err := c.x.g.options.Limiter.Acquire(c.ctx, c.x.principal, c.x.ID, most.Tokens())
+	lease, limits, err := c.x.g.options.Limiter.Acquire(c.ctx, c.x.principal, c.x.ID, c.op.bounds.most.Tokens())
 	if limits.Requests.Limit == 0 { // the request was counted before
 		limits.Requests = c.x.limits.Requests
 	}
@@ -357,13 +342,9 @@ func (c *call) admit() (err error) {
 // askWhole asks for the answer, in parts where one upstream call does not take
 // the request.
 func (c *call) askWhole(body upstream.Body, view any) (*upstream.Reply, error) {
-	if s, ok := c.op.(splitter); ok {
-		parts, err := s.split(c.model)
-		if err != nil {
-			return nil, err
-		}
-		if len(parts) > 0 {
-			return c.askParts(s, parts)
+	if c.op.split != nil {
+		if parts := c.op.split(c.model); len(parts) > 0 {
+			return c.askParts(parts)
 		}
 	}
 	return c.ask(body, view)
@@ -373,7 +354,7 @@ func (c *call) askWhole(body upstream.Body, view any) (*upstream.Reply, error) {
 func (c *call) ask(body upstream.Body, view any) (reply *upstream.Reply, err error) {
 	defer guard(&err)
 	sent := &upstream.Call{
-		Op: c.op.op(), Model: c.model.ID, Stream: c.op.streams(), RequestID: c.x.ID, Account: c.x.principal.Account,
+		Op: c.op.kind, Model: c.model.ID, Stream: c.op.stream, RequestID: c.x.ID, Account: c.x.principal.Account,
 		ContentType: cmp.Or(body.ContentType(), "application/json"), Body: body, Request: view,
 		MaxOutput: c.model.outputBound(0), Channel: c.only, Header: c.x.Header, Query: c.x.Query,
 		Accept: c.accept, Observe: c.observe,
@@ -381,6 +362,40 @@ func (c *call) ask(body upstream.Body, view any) (reply *upstream.Reply, err err
 	c.x.g.observer.watchAttempts(sent)
 	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
 	return c.x.routes.router.Do(c.ctx, sent)
+}
+
+const estimatedHeader = "X-Gateway-Estimated"
+
+// count answers with the upstream's count of tokens, or with an estimate where no
+// upstream counts. It costs nothing, so that its answer is not kept for duplicates.
+func (c *call) count(estimate func() int64) (*Result, error) {
+	defer c.x.free(c.ctx)
+	header := http.Header{"Content-Type": {"application/json"}}
+	c.model.announce(header)
+	if c.x.routes.router.Supports(upstream.CountTokens, c.model.ID) {
+		_, err := c.ask(c.op.request(c.hold, 0))
+		if err == nil {
+			c.release()
+			return &Result{Header: header, Body: c.answer.body}, nil
+		}
+		if !noCounter(err) {
+			return nil, c.refuse(err)
+		}
+	}
+	header.Set(estimatedHeader, "true")
+	c.release()
+	return &Result{Header: header, Body: messages.CountAnswer(estimate())}, nil
+}
+
+// noCounter reports whether an upstream has no counter, as many that speak the
+// rest of the dialect, or not for now.
+func noCounter(err error) bool {
+	switch status := fault.From(err).HTTPStatus(); status {
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusTooManyRequests:
+		return true
+	default:
+		return status >= http.StatusInternalServerError
+	}
 }
 
 // refuse ends a call that no upstream answered. It costs nothing, but a caller
@@ -440,8 +455,8 @@ func (c *call) release() {
 		c.detach()
 	}
 	c.cancel(nil)
-	if f, ok := c.op.(formed); ok {
-		c.x.g.drop(c.x, f.form())
+	if c.op.form != nil {
+		c.x.g.drop(c.x, c.op.form)
 	}
 	c.x.g.calls.remove(c.x)
 }
@@ -480,7 +495,7 @@ func (x *Exchange) CallForm(ctx context.Context, op upstream.Op, form *upstream.
 	if err != nil {
 		return nil, err
 	}
-	result, err := x.run(ctx, &editOperation{Edit: parsed}, silence)
+	result, err := x.run(ctx, newEdit(x, parsed), silence)
 	running = err == nil && result.Stream != nil
 	return result, err
 }

@@ -107,11 +107,11 @@ const (
 // the vendor reported. A model that reported much reasoning and showed it hides
 // none.
 func (c *call) learnHidden(u billing.Usage) {
-	if _, ok := c.op.(exposed); !ok || u.Estimated || u.Anomaly || u.Output <= muchHidden {
+	if c.op.bounds.exposure == nil || u.Estimated || u.Anomaly || u.Output <= muchHidden {
 		return
 	}
-	if c.tap == nil && u.Reasoning <= muchHidden && u.Output <= int64(len(c.whole))/4 {
-		return // so much text has so many tokens; it is not read once more for that
+	if c.tap == nil && u.Reasoning <= muchHidden && c.answer != nil && u.Output <= int64(len(c.answer.body))/4 {
+		return // so many bytes have so many tokens
 	}
 	hides := u.Output > hiddenFactor*c.textOutput()+muchHidden
 	if hides != c.x.g.drains.hides(c.model.ID) && (hides || u.Reasoning > muchHidden) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -29,7 +30,7 @@ const meterTimeout = 2 * time.Second
 // (decisions.md, Chat). Free models and unbounded accounts always afford. A
 // meter that is away ends no stream: it is asked again a checkpoint later.
 func (s *Stream) extendHold() bool {
-	out := s.tap.output()
+	out := s.tap.Output()
 	switch {
 	case out < s.meterRetryAt:
 	case s.coveredTokens > 0 && !s.holdExhausted && out > s.coveredTokens-s.extension/4:
@@ -83,33 +84,33 @@ func (s *Stream) meterFailed(err error) {
 		s.lost = takenOver(err)
 		return
 	}
-	s.meterRetryAt = s.tap.output() + checkpointTokens
+	s.meterRetryAt = s.tap.Output() + checkpointTokens
 	s.c.x.g.options.Logger.Error("extension of a hold", "request_id", s.c.x.ID, "error", clip(err.Error()))
 }
 
 // saveCheckpoint tells the meter what was consumed, and asks for more if more is not 0.
 func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
 	defer guard(&err)
-	s.saved, s.savedAt = s.tap.output(), s.lastSent
+	s.saved, s.savedAt = s.tap.Output(), s.lastSent
 	ctx := newSettleContext(s.c.ctx, meterTimeout)
 	defer ctx.end()
-	return s.c.x.g.options.Meter.Extend(ctx, s.c.hold, s.c.clampUsage(s.tap.usage()), more)
+	return s.c.x.g.options.Meter.Extend(ctx, s.c.hold, s.c.clampUsage(s.tap.Usage()), more)
 }
 
 // charge is what the hold is asked for.
 func (c *call) charge() billing.Charge {
-	ask := chargeFor(c.op, c.model)
+	ask := c.op.bounds.charge(c.model)
 	ask.Account, ask.Key, ask.RequestID = c.x.principal.Account, c.x.principal.Key, c.x.ID
-	ask.Operation, ask.Model, ask.Price = string(c.op.op()), c.model.ID, c.x.routes.prices.Price(c.model.ID)
+	ask.Operation, ask.Model, ask.Price = string(c.op.kind), c.model.ID, c.x.routes.prices.Price(c.model.ID)
 	ask.Claimed = c.x.claimed != nil && c.x.g.transactional
 	return ask
 }
 
-// chargeFor is how much an operation needs, as a charge of nobody.
-func chargeFor(op operation, m *Model) (ask billing.Charge) {
-	ask.Bound, ask.Least = op.bound(m)
-	if e, ok := op.(exposed); ok {
-		e.exposure(m).fillCharge(m, &ask)
+// charge is how much an operation needs, as a charge of nobody.
+func (b *bounds) charge(m *Model) billing.Charge {
+	ask := billing.Charge{Bound: b.most, Least: b.least}
+	if b.exposure != nil {
+		b.exposure.fillCharge(m, &ask)
 	}
 	return ask
 }
@@ -152,8 +153,27 @@ func (e exposure) boundDroppedIf(dropped bool) exposure {
 	return e
 }
 
-// exposed is an operation of which a vendor may make more than is usually held.
-type exposed interface{ exposure(m *Model) exposure }
+// bounds are those of a conversation: the input bound and, per candidate, the
+// client's own bound or the model's hold_tokens.
+func (e exposure) bounds(m *Model) bounds {
+	return bounds{
+		most: e.usual(m), least: billing.Usage{Input: e.input, Output: e.candidates}, exposure: &e,
+		plausible: plausible{maxContext, e.candidates * m.plausibleOutput(), math.MaxInt64},
+	}
+}
+
+// outputLimit is the most output that an upstream produces which was limited to
+// asked tokens of each candidate, 0 for the client's own bound.
+func (e exposure) outputLimit(m *Model, asked int64) int64 {
+	switch {
+	case asked > 0 && !e.dropped:
+	case e.sentBound == 0:
+		asked = m.unboundedOutput()
+	default:
+		asked = m.outputBound(e.sentBound)
+	}
+	return asked * e.candidates
+}
 
 // usual is what is held for one request among many: the caller's bound, or the
 // model's hold_tokens, which a stream extends.
@@ -315,17 +335,17 @@ type Estimate struct {
 // would cost at the prices of this moment. Authenticate must have succeeded.
 // Every error is the *fault.Error that the call would have failed with before
 // its account and its upstream were asked.
-func (x *Exchange) Estimate(op upstream.Op, data []byte) (_ Estimate, err error) {
+func (x *Exchange) Estimate(kind upstream.Op, data []byte) (_ Estimate, err error) {
 	defer guard(&err)
-	parse, ok := parsers[op]
+	parse, ok := parsers[kind]
 	if !ok {
-		return Estimate{}, fault.New(fault.NotFound, fmt.Sprintf("There is no operation %q.", op))
+		return Estimate{}, fault.New(fault.NotFound, fmt.Sprintf("There is no operation %q.", kind))
 	}
-	parsed, err := parse(x.g, data)
+	op, err := parse(x, data)
 	if err != nil {
 		return Estimate{}, err
 	}
-	return x.estimate(parsed)
+	return x.estimate(op)
 }
 
 // EstimateForm is [Exchange.Estimate] for an operation whose request is a form.
@@ -340,7 +360,7 @@ func (x *Exchange) EstimateForm(op upstream.Op, form *upstream.Form) (_ Estimate
 	if err != nil {
 		return Estimate{}, err
 	}
-	return x.estimate(&editOperation{Edit: parsed})
+	return x.estimate(newEdit(x, parsed))
 }
 
 // Estimate tells what a request would cost whose body is data, in process: see
@@ -355,21 +375,20 @@ func (g *Gateway) Estimate(ctx context.Context, op upstream.Op, data []byte) (_ 
 	return x.Estimate(op, data)
 }
 
-func (x *Exchange) estimate(op operation) (Estimate, error) {
+func (x *Exchange) estimate(op *operation) (Estimate, error) {
 	m, err := x.check(op)
 	if err != nil {
 		return Estimate{}, err
 	}
-	e := Estimate{Operation: op.op(), Model: m.ID}
-	if op.op() == upstream.CountTokens { // which is never billed
+	e := Estimate{Operation: op.kind, Model: m.ID}
+	if op.kind == upstream.CountTokens { // which is never billed
 		e.Exact = true
 		return e, nil
 	}
 	price := x.routes.prices.Price(m.ID)
-	ask := chargeFor(op, m)
-	e.Usage, e.PriceVersion, e.Exact = ask.Bound, price.Version(), exact(op, price)
-	if o, ok := op.(exposed); ok && !e.Exact {
-		chat := o.exposure(m)
+	ask := op.bounds.charge(m)
+	e.Usage, e.PriceVersion, e.Exact = ask.Bound, price.Version(), !op.bounds.inexact && soldByUnits(price)
+	if chat := op.bounds.exposure; chat != nil && !e.Exact {
 		e.Open = chat.sentBound == 0 && (!chat.unseen || m.MaxOutput == 0)
 	}
 	if e.Most, err = price.Cost(ask.Bound); err == nil {
@@ -381,9 +400,9 @@ func (x *Exchange) estimate(op operation) (Estimate, error) {
 	return e, nil
 }
 
-// exact reports whether all that the price is for is known beforehand: how many
-// pictures, characters and seconds, but no tokens.
-func exact(op operation, price *billing.Price) bool {
+// soldByUnits reports whether all that the price is for is known beforehand: how
+// many images, characters and seconds, but no tokens.
+func soldByUnits(price *billing.Price) bool {
 	for _, rate := range price.Rates() {
 		switch rate.Unit {
 		case billing.Image, billing.Character, billing.Second:
@@ -391,10 +410,5 @@ func exact(op operation, price *billing.Price) bool {
 			return false
 		}
 	}
-	v, ok := op.(*videoOperation)
-	if !ok {
-		return true
-	}
-	bound, err := v.Bound(v.price)
-	return err == nil && !bound.Open
+	return true
 }

@@ -34,7 +34,7 @@ type claim struct {
 }
 
 // claim opens the exchange's idempotency key. It returns the answer to replay.
-func (x *Exchange) claim(ctx context.Context, op operation) (stored *idempotency.Answer, err error) {
+func (x *Exchange) claim(ctx context.Context, op *operation) (stored *idempotency.Answer, err error) {
 	defer guard(&err)
 	if len(x.IdempotencyKey) > idempotency.MaxKey {
 		return nil, fault.Invalid("Idempotency-Key", "The Idempotency-Key header must be 1 to 255 bytes long.")
@@ -43,7 +43,7 @@ func (x *Exchange) claim(ctx context.Context, op operation) (stored *idempotency
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The gateway cannot read the request any more.", err)
 	}
-	c := claim{idempotency.Key{Account: x.principal.Account, Operation: string(op.op()), Key: x.IdempotencyKey}, content}
+	c := claim{idempotency.Key{Account: x.principal.Account, Operation: string(op.kind), Key: x.IdempotencyKey}, content}
 	stored, err = x.g.options.Idempotency.Open(ctx, c.key, c.content, x.ID)
 	if err != nil {
 		return nil, storeError(err)
@@ -59,15 +59,15 @@ func (x *Exchange) claim(ctx context.Context, op operation) (stored *idempotency
 
 // contentOf is what tells two requests apart: their bytes, or of forms the
 // parts' names, file names and contents (decisions.md, Idempotency-Key).
-func contentOf(op operation) (idempotency.Content, error) {
-	if f, ok := op.(formed); ok {
-		return f.form().Sum()
+func contentOf(op *operation) (idempotency.Content, error) {
+	if op.form != nil {
+		return op.form.Sum()
 	}
-	return sha256.Sum256(op.source()), nil
+	return sha256.Sum256(op.source), nil
 }
 
 // replay is the result of a duplicate.
-func replay(a *idempotency.Answer, op operation) *Result {
+func replay(a *idempotency.Answer, op *operation) *Result {
 	h := a.Header.Clone()
 	if h == nil {
 		h = make(http.Header)
@@ -77,11 +77,7 @@ func replay(a *idempotency.Answer, op operation) *Result {
 	if a.Receipt.PriceVersion != "" && h.Get("Content-Type") != eventStream {
 		h[chargeHeader] = []string{a.Receipt.Charge.String()}
 	}
-	r := &Result{Header: h, Body: a.Body, Replayed: true}
-	if v, ok := op.(*videoOperation); ok {
-		r.Status = v.status()
-	}
-	return r
+	return &Result{Status: op.status, Header: h, Body: a.Body, Replayed: true}
 }
 
 // answerRecord is what a settlement keeps for duplicates of the request; nil

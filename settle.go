@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -40,7 +39,7 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 	defer ctx.end()
 	receipt, err := c.x.g.settle(ctx, p)
 	if err != nil {
-		if c.whole != nil && (answer == nil || answer.Body == nil) && reason == billing.ReasonComplete {
+		if c.answer != nil && (answer == nil || answer.Body == nil) && reason == billing.ReasonComplete {
 			p = c.asUnpaid(p)
 		}
 		queued := c.x.g.queueSettlement(c.ctx, p, err)
@@ -87,27 +86,26 @@ func (c *call) asUnpaid(p pendingSettlement) pendingSettlement {
 	return p
 }
 
-// clampUsage is u with the counts replaced that nothing can have had (faults.md,
-// row 6): by the bound of the hold, or by what was delivered if that is more. Each
-// side is judged by itself, so that one count that cannot be cuts no other.
+// clampUsage is u with the counts replaced that no upstream can have had: by the
+// bound of the hold, or by what was delivered if that is more. Each side is judged
+// by itself, so that one count that cannot be cuts no other.
 func (c *call) clampUsage(u billing.Usage) billing.Usage {
-	if !c.op.implausible(c.model, u) {
-		return u
-	}
-	most, _ := c.op.bound(c.model)
-	u.Anomaly = true
-	if c.op.implausible(c.model, billing.Usage{Output: u.Output, ImageOutput: u.ImageOutput}) {
+	limit, most := c.op.bounds.plausible, c.op.bounds.most
+	if limit.badOutput(u) {
+		u.Anomaly = true
 		u.Output = min(u.Output, max(most.Output, c.textOutput()))
 		u.Reasoning = min(u.Reasoning, u.Output)
 		u.ImageOutput = min(u.ImageOutput, most.ImageOutput)
 	}
-	if c.op.implausible(c.model, billing.Usage{Input: u.Input, CachedInput: u.CachedInput, CacheWrite: u.CacheWrite, ImageInput: u.ImageInput}) {
+	if limit.badInput(u) {
+		u.Anomaly = true
 		u.CachedInput = min(u.CachedInput, most.Input)
 		u.CacheWrite = min(u.CacheWrite, most.Input-u.CachedInput)
 		u.Input = min(u.Input, most.Input-u.CachedInput-u.CacheWrite)
 		u.ImageInput = min(u.ImageInput, most.ImageInput)
 	}
-	if c.op.implausible(c.model, billing.Usage{Images: u.Images}) {
+	if limit.badImages(u) {
+		u.Anomaly = true
 		u.Images = min(u.Images, most.Images)
 	}
 	return u
@@ -115,11 +113,11 @@ func (c *call) clampUsage(u billing.Usage) billing.Usage {
 
 // textOutput is the output that was delivered, by its text; 0 where it has none.
 func (c *call) textOutput() int64 {
-	if t, ok := c.tap.(interface{ said() int64 }); ok {
-		return t.said()
-	}
-	if o, ok := c.op.(worded); ok && c.whole != nil {
-		return o.said(c.whole)
+	switch {
+	case c.tap != nil:
+		return c.tap.Said()
+	case c.answer != nil:
+		return c.answer.text
 	}
 	return 0
 }
@@ -316,13 +314,13 @@ func (q *settlementQueue) retry(ctx context.Context, account string, slots chan 
 }
 
 // observe notes an attempt of the router.
-func (c *call) observe(a upstream.Attempt) { c.recordAttempt(a, c.op) }
+func (c *call) observe(a upstream.Attempt) { c.recordAttempt(a, c.op.billable) }
 
 // recordAttempt notes an attempt at op, which may be a part of the call. One that failed
 // is kept with the receipt, and what its vendor may bill: the customer pays for
 // none. Of one whose caller disconnected nothing is wasted, since the caller pays
 // for it.
-func (c *call) recordAttempt(a upstream.Attempt, op operation) {
+func (c *call) recordAttempt(a upstream.Attempt, billable func() billing.Usage) {
 	c.x.addAttempt(a)
 	if a.Err == nil {
 		return
@@ -332,7 +330,7 @@ func (c *call) recordAttempt(a upstream.Attempt, op operation) {
 		Code: string(word.Code(fault.From(a.Err).Code)), Status: a.Status, Billable: a.Sent && !a.Refused && a.Status < 400,
 	}
 	if t.Billable && !c.clientLeft() {
-		t.Used = c.billableEstimate(op)
+		t.Used = billable()
 	}
 	c.failed = append(c.failed, t)
 }
@@ -343,26 +341,6 @@ func (c *call) clientLeft() bool {
 	return cause != nil && !errors.Is(cause, errShuttingDown)
 }
 
-// billableEstimate is what a vendor that got op counts at least: the text that it was
-// sent, and the pieces that it was asked for, if it sells by the piece.
-func (c *call) billableEstimate(op operation) billing.Usage {
-	u := c.withOrderedUnits(op, op.input())
-	u.Estimated = true
-	return u
-}
-
-// withOrderedUnits is u with the pieces that the vendor of op was asked for: one that sells
-// by the piece makes them all, whoever leaves.
-func (c *call) withOrderedUnits(op operation, u billing.Usage) billing.Usage {
-	most, least := op.bound(c.model)
-	if least.IsZero() {
-		least = most
-	}
-	u.Images, u.Seconds, u.Characters = max(u.Images, least.Images), max(u.Seconds, least.Seconds), max(u.Characters, least.Characters)
-	u.Variant = cmp.Or(u.Variant, least.Variant)
-	return u
-}
-
 // disconnectUsage is what a caller pays who disconnected before the answer: for what the
 // vendor was asked for, or for those of its parts that were sent.
 func (c *call) disconnectUsage() billing.Usage {
@@ -370,15 +348,15 @@ func (c *call) disconnectUsage() billing.Usage {
 	case c.speech != nil:
 		return billing.Usage{Characters: c.speech.sentCharacters()}
 	case c.parts == nil:
-		return c.billableEstimate(c.op)
+		return c.op.billable()
 	}
 	var used billing.Usage
 	for i := range c.parts.list {
 		switch p := &c.parts.list[i]; {
 		case p.err == nil:
-			used = used.Add(p.usage)
+			used = used.Add(p.answer.usage)
 		case p.asked && maybeBillable(p.err):
-			used = used.Add(c.billableEstimate(p.op))
+			used = used.Add(p.op.billable())
 		}
 	}
 	return used

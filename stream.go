@@ -75,19 +75,12 @@ func (s *Stream) begin(asked int64) {
 	s.dropRequest()
 	s.watch = context.AfterFunc(s.c.ctx, s.onCancel)
 	s.mu.Unlock()
-	h := s.c.hold
-	if h.Price == nil || h.Available == billing.Unlimited {
+	h, e := s.c.hold, s.c.op.bounds.exposure
+	if e == nil || h.Price == nil || h.Available == billing.Unlimited {
 		return
 	}
-	most, _ := s.c.op.bound(s.c.model)
-	if e, ok := s.c.op.(exposed); ok {
-		most.Input = e.exposure(s.c.model).inputHeld(s.c.model, h)
-	}
-	if d, ok := s.c.op.(exposed); ok && d.exposure(s.c.model).dropped {
-		asked = 0 // some channel leaves it out
-	}
-	allowed := s.c.op.outputLimit(s.c.model, asked)
-	if covered := pays(h.Price, h.Amount, most.Input, allowed); covered < allowed {
+	allowed := e.outputLimit(s.c.model, asked)
+	if covered := pays(h.Price, h.Amount, e.inputHeld(s.c.model, h), allowed); covered < allowed {
 		s.coveredTokens = max(covered, 1)
 	}
 }
@@ -95,8 +88,9 @@ func (s *Stream) begin(asked int64) {
 // dropRequest lets go of the request, which nobody will send again: a stream may live
 // for minutes, and its prompt may have megabytes.
 func (s *Stream) dropRequest() {
-	if v, ok := s.c.op.(verbose); ok {
-		s.c.op = v.outline(s.tap)
+	if s.c.op.summarize != nil {
+		s.c.op.summarize(s.tap)
+		s.c.op = s.c.op.withoutRequest()
 		s.c.x.releaseBody()
 	}
 }
@@ -115,7 +109,7 @@ func (s *Stream) onSilence() {
 		return
 	}
 	s.lastSent = now
-	if beat := s.tap.heartbeat(nil); len(beat) > 0 {
+	if beat := s.tap.Heartbeat(nil); len(beat) > 0 {
 		s.c.silence(beat)
 	}
 	s.heartbeat.Reset(interval)
@@ -254,7 +248,7 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 	case done:
 		s.finish(billing.ReasonComplete)
 	case !s.extendHold() && s.lost == nil:
-		s.out = s.tap.cutShort(s.out)
+		s.out = s.tap.CutShort(s.out)
 		s.finish(billing.ReasonBalanceEnded)
 	case s.lost != nil:
 		s.fail(s.lost)
@@ -270,13 +264,13 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 
 // finish ends a stream well: it settles, and only then lets the terminator out.
 func (s *Stream) finish(reason string) {
-	usage := s.tap.usage()
+	usage := s.tap.Usage()
 	if s.isDraining() {
 		reason = billing.ReasonClientGone
 		s.markClientGone()
 	}
 	before := len(s.out)
-	s.out = append(s.out, s.tap.terminator()...)
+	s.out = append(s.out, s.tap.Terminator()...)
 	if _, err := s.c.settle(usage, reason, s.answer()); err != nil {
 		s.out = s.out[:before]
 		s.appendError(err)
@@ -324,8 +318,8 @@ func (s *Stream) fail(err error) {
 		reason = billing.ReasonInternal
 	}
 	var used billing.Usage
-	if t, ok := s.tap.(showing); s.tap.output() > 0 && (!ok || t.delivered()) {
-		used = s.tap.usage()
+	if s.tap.Output() > 0 && s.tap.Delivered() {
+		used = s.tap.Usage()
 	}
 	before := len(s.out)
 	s.appendError(truncatedError(err))
@@ -350,7 +344,7 @@ func (s *Stream) settleClientGone() {
 	if s.c.x.claimed != nil { // a duplicate must not take what was received for the whole
 		s.out = s.c.x.AppendError(s.out, s.err)
 	}
-	if _, err := s.c.settle(s.c.withOrderedUnits(s.c.op, s.tap.usage()), billing.ReasonClientGone, s.answer()); err != nil {
+	if _, err := s.c.settle(s.c.op.withOrderedUnits(s.tap.Usage()), billing.ReasonClientGone, s.answer()); err != nil {
 		s.err = err
 	}
 	s.end()

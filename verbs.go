@@ -24,7 +24,7 @@ import (
 // that does not fit the Response is an error beside a Response that has its
 // Raw, RequestID and Charge.
 func (g *Gateway) Chat(ctx context.Context, req *chat.Request) (*chat.Response, error) {
-	return answered(ctx, g, "chat completion", func() (operation, error) { return g.chatOperation(req, false) }, func(o outcome) *chat.Response {
+	return answered(ctx, g, "chat completion", encodeChat(req, false), func(o outcome) *chat.Response {
 		return &chat.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
 	})
 }
@@ -33,7 +33,7 @@ func (g *Gateway) Chat(ctx context.Context, req *chat.Request) (*chat.Response, 
 // chunk is returned here, a later one comes last from the stream. Range over
 // the stream's Chunks, or close it.
 func (g *Gateway) ChatStream(ctx context.Context, req *chat.Request) (*chat.Stream, error) {
-	x, result, err := g.ask(ctx, func() (operation, error) { return g.chatOperation(req, true) })
+	x, result, err := g.ask(ctx, encodeChat(req, true))
 	source, err := x.source(ctx, result, err)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (g *Gateway) ChatStream(ctx context.Context, req *chat.Request) (*chat.Stre
 // fit the Response is an error beside a Response that has its Raw, RequestID and
 // Charge.
 func (g *Gateway) Messages(ctx context.Context, req *messages.Request) (*messages.Response, error) {
-	return answered(ctx, g, "message", func() (operation, error) { return g.messagesOperation(req, false) }, func(o outcome) *messages.Response {
+	return answered(ctx, g, "message", encodeMessages(req, false), func(o outcome) *messages.Response {
 		return &messages.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
 	})
 }
@@ -59,7 +59,7 @@ func (g *Gateway) Messages(ctx context.Context, req *messages.Request) (*message
 // event is returned here, a later one comes last from the stream. Range over the
 // stream's Events, or close it.
 func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*messages.Stream, error) {
-	x, result, err := g.ask(ctx, func() (operation, error) { return g.messagesOperation(req, true) })
+	x, result, err := g.ask(ctx, encodeMessages(req, true))
 	source, err := x.source(ctx, result, err)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,9 @@ func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*m
 // The caller is the principal in ctx, as for [Gateway.Chat]. Every error is a
 // *fault.Error.
 func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (_ *messages.Count, err error) {
-	x, result, err := g.ask(ctx, func() (operation, error) { return g.countOperation(req) })
+	x, result, err := g.ask(ctx, func(x *Exchange) (*operation, error) {
+		return encoded(x, req, messages.EncodeCount, newCount)
+	})
 	defer func() { x.End(ctx, 0, err) }()
 	if err != nil {
 		return nil, err
@@ -91,9 +93,8 @@ func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (_ *me
 // answers are joined. The caller is the principal in ctx, as for [Gateway.Chat].
 // Every error is a *fault.Error.
 func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (*embeddings.Response, error) {
-	return answered(ctx, g, "embeddings", func() (operation, error) {
-		parsed, err := embeddings.Encode(req)
-		return embeddingsOperation{Request: parsed}, err
+	return answered(ctx, g, "embeddings", func(x *Exchange) (*operation, error) {
+		return encoded(x, req, embeddings.Encode, newEmbeddings)
 	}, func(o outcome) *embeddings.Response {
 		return &embeddings.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
 	})
@@ -103,11 +104,10 @@ func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (*emb
 // over HTTP; Stream in req is ignored. The caller is the principal in ctx, as
 // for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Images(ctx context.Context, req *images.Request) (*images.Response, error) {
-	return answered(ctx, g, "image", func() (operation, error) {
+	return answered(ctx, g, "image", func(x *Exchange) (*operation, error) {
 		typed := *req
 		typed.Stream = false
-		parsed, err := images.Encode(&typed)
-		return &imagesOperation{Request: parsed}, err
+		return encoded(x, &typed, images.Encode, newImages)
 	}, pictures)
 }
 
@@ -120,9 +120,8 @@ func pictures(o outcome) *images.Response {
 // from the response's Read. Close the response. The caller is the principal in
 // ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Response, error) {
-	x, result, err := g.ask(ctx, func() (operation, error) {
-		parsed, err := speech.Encode(req)
-		return speechOperation{Request: parsed}, err
+	x, result, err := g.ask(ctx, func(x *Exchange) (*operation, error) {
+		return encoded(x, req, speech.Encode, newSpeech)
 	})
 	source, err := x.source(ctx, result, err)
 	if err != nil {
@@ -133,32 +132,43 @@ func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Resp
 	return r, nil
 }
 
-func (g *Gateway) chatOperation(req *chat.Request, stream bool) (operation, error) {
-	typed := *req
-	typed.Stream = stream
-	parsed, err := chat.Encode(&typed)
-	return chatOf(g, parsed), err
+// encodeChat makes the operation of a typed request.
+func encodeChat(req *chat.Request, stream bool) encoder {
+	return func(x *Exchange) (*operation, error) {
+		typed := *req
+		typed.Stream = stream
+		return encoded(x, &typed, chat.Encode, newChat)
+	}
 }
 
-func (g *Gateway) messagesOperation(req *messages.Request, stream bool) (operation, error) {
-	typed := *req
-	typed.Stream = stream
-	parsed, err := messages.Encode(&typed)
-	return messagesOf(g, parsed), err
+func encodeMessages(req *messages.Request, stream bool) encoder {
+	return func(x *Exchange) (*operation, error) {
+		typed := *req
+		typed.Stream = stream
+		return encoded(x, &typed, messages.Encode, newMessages)
+	}
 }
 
-func (g *Gateway) countOperation(req *messages.Request) (operation, error) {
-	parsed, err := messages.EncodeCount(req)
-	return countOperation{Request: parsed, g: g}, err
+// encoder makes the operation of a typed call.
+type encoder func(x *Exchange) (*operation, error)
+
+// encoded makes the operation of a typed request in the form that would have come
+// over HTTP, so that both are checked by the same rules.
+func encoded[R any](x *Exchange, typed *R, encode func(*R) (*R, error), operate func(*Exchange, *R) *operation) (*operation, error) {
+	r, err := encode(typed)
+	if err != nil {
+		return nil, err
+	}
+	return operate(x, r), nil
 }
 
 // ask is the typed door: marshal in front of the one path.
-func (g *Gateway) ask(ctx context.Context, encode func() (operation, error)) (*Exchange, *Result, error) {
+func (g *Gateway) ask(ctx context.Context, encode encoder) (*Exchange, *Result, error) {
 	x, err := g.enter(ctx)
 	if err != nil {
 		return x, nil, err
 	}
-	op, err := encode()
+	op, err := encode(x)
 	if err != nil {
 		return x, nil, err
 	}
@@ -176,7 +186,7 @@ type outcome struct {
 
 // answered asks for a whole answer, which typed makes of its outcome and fills
 // from its JSON. One that is of another form was charged all the same.
-func answered[R any](ctx context.Context, g *Gateway, form string, encode func() (operation, error), typed func(outcome) *R) (_ *R, err error) {
+func answered[R any](ctx context.Context, g *Gateway, form string, encode encoder, typed func(outcome) *R) (_ *R, err error) {
 	x, result, err := g.ask(ctx, encode)
 	defer func() { x.End(ctx, 0, err) }()
 	if err != nil {
@@ -257,11 +267,10 @@ func (s audioSource) Close() error {
 // attempt and more, and must stay until it returns. The caller is the principal
 // in ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Response, error) {
-	return answered(ctx, g, "image", func() (operation, error) {
+	return answered(ctx, g, "image", func(x *Exchange) (*operation, error) {
 		typed := *req
 		typed.Stream, typed.PartialImages = false, 0
-		parsed, err := images.EncodeForm(&typed)
-		return &editOperation{Edit: parsed}, err
+		return encoded(x, &typed, images.EncodeForm, newEdit)
 	}, pictures)
 }
 
@@ -273,9 +282,8 @@ func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Resp
 // principal in ctx, as for [Gateway.Chat]. Every error is a *fault.Error; a fault.RequestTimeout names
 // the task of which it is not known whether an upstream took it.
 func (g *Gateway) SubmitVideo(ctx context.Context, req *video.Request) (*video.Response, error) {
-	return answered(ctx, g, "video record", func() (operation, error) {
-		parsed, err := video.Encode(req)
-		return &videoOperation{Request: parsed, g: g}, err
+	return answered(ctx, g, "video record", func(x *Exchange) (*operation, error) {
+		return encoded(x, req, video.Encode, newVideo)
 	}, func(o outcome) *video.Response { // it costs nothing until it has ended
 		return &video.Response{Raw: o.body, RequestID: o.id, Dropped: o.dropped}
 	})

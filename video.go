@@ -120,9 +120,16 @@ func newNotices(g *Gateway, outbox webhook.Outbox) (*webhook.Deliverer, error) {
 	return d, err
 }
 
+// submission is a request for a video on its way to an upstream.
+type submission struct {
+	*video.Request
+	price  *billing.Price // of the model; nil if it has none
+	report video.Report   // of the upstream that took it
+}
+
 // submit hands a video in: the task and its hold are durable before an upstream
 // is asked, and stay until the task ends. Who leaves does not stop it.
-func (c *call) submit(v *videoOperation) (*Result, error) {
+func (c *call) submit(v *submission) (*Result, error) {
 	if err := c.resolveDrafts(v); err != nil {
 		return nil, err
 	}
@@ -131,7 +138,7 @@ func (c *call) submit(v *videoOperation) (*Result, error) {
 		return nil, err
 	}
 	c.with = []billing.Record{video.Drop{ID: task.ID}} // whatever ends the hold here, but an upstream that took it
-	body, view, _ := v.request(c.model, c.hold)
+	body, view := c.op.request(c.hold, 0)
 	reply, err := c.ask(body, view)
 	switch {
 	case err == nil:
@@ -145,7 +152,7 @@ func (c *call) submit(v *videoOperation) (*Result, error) {
 
 // resolveDrafts replaces the drafts that the video continues by their upstream's
 // ids. Each must be the account's own.
-func (c *call) resolveDrafts(v *videoOperation) error {
+func (c *call) resolveDrafts(v *submission) error {
 	drafts := v.DraftTasks()
 	if len(drafts) == 0 {
 		return nil
@@ -178,7 +185,7 @@ var errNotKept = errors.New("the store is away; the step is tried again")
 const holdMargin = time.Hour
 
 // createTask makes the hold and the task, both or neither.
-func (c *call) createTask(v *videoOperation) (_ *video.Task, err error) {
+func (c *call) createTask(v *submission) (_ *video.Task, err error) {
 	defer guard(&err)
 	x := c.x
 	bound, err := v.Bound(v.price)
@@ -265,7 +272,7 @@ func unknownOutcome(t *video.Task, err error) error {
 }
 
 // acceptTask tells the caller of the task. The hold is the task's from now on.
-func (c *call) acceptTask(v *videoOperation, t *video.Task, reply *upstream.Reply) (*Result, error) {
+func (c *call) acceptTask(v *submission, t *video.Task, reply *upstream.Reply) (*Result, error) {
 	c.held = false
 	step := t.Accept(v.report, reply.Channel, c.x.g.videos.clock.last())
 	header := resultHeader(reply, 0)
@@ -278,7 +285,7 @@ func (c *call) acceptTask(v *videoOperation, t *video.Task, reply *upstream.Repl
 		return nil, unknownOutcome(t, errNotKept)
 	}
 	c.release()
-	return &Result{Status: v.status(), Header: header, Body: body, Dropped: reply.Dropped, task: &step}, nil
+	return &Result{Status: c.op.status, Header: header, Body: body, Dropped: reply.Dropped, task: &step}, nil
 }
 
 // remember keeps the price that a task pins: it may be replaced before the task
