@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 	"strings"
 	"sync"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -19,24 +17,15 @@ import (
 // Audio is spoken text on its way to the client. Next, Read and Close are for
 // one goroutine.
 type Audio struct {
-	c       *call
+	delivery
 	source  *speechStream
-	body    io.Reader     // what the client gets: the voice, or MP3 made of it
+	body    io.Reader     // what the client gets: the source, or MP3 made of it
 	encoder io.ReadCloser // makes the MP3; nil for none
-	header  http.Header   // what the client is sent, for a duplicate
-
-	mu    sync.Mutex // guards what follows against the end of the call's context
-	ended bool
-	busy  bool        // within Next, whose goroutine then owns the audio
-	watch func() bool // ends the watch over the call's context
-	err   error       // why the audio ended badly; nil after its end
 
 	buf       []byte // reused by Next
 	last      byte   // held back until it is known whether more comes
 	hasLast   bool   // there is such a byte
 	delivered int64  // characters of the parts of which the client was given audio
-	rest      []byte // what Read still owes
-	copied    []byte // all bytes until now, if a duplicate may ask for them
 }
 
 // encoderMemory is what the process that may be needed to encode an answer counts
@@ -61,7 +50,7 @@ func (c *call) speak(req *speech.Request) (*Result, error) {
 		return nil, c.refuse(err)
 	}
 	c.channel = reply.Channel
-	a := &Audio{c: c, source: v, body: v, buf: make([]byte, 32<<10), header: resultHeader(reply, 0)}
+	a := &Audio{delivery: delivery{c: c, header: resultHeader(reply, 0)}, source: v, body: v, buf: make([]byte, 32<<10)}
 	kind := v.format
 	if v.encode {
 		kind = speech.MP3
@@ -75,7 +64,7 @@ func (c *call) speak(req *speech.Request) (*Result, error) {
 	c.model.announce(a.header)
 	a.mu.Lock() // what is watched over may end at once
 	defer a.mu.Unlock()
-	a.watch = context.AfterFunc(c.ctx, a.onCancel)
+	a.watch(func() { a.settleBroken(c.ctx.Err()) })
 	return &Result{Header: a.header, Audio: a, Dropped: reply.Dropped}, nil
 }
 
@@ -88,8 +77,11 @@ func noMP3(err error) error {
 // means that all is well. Any other error is a *fault.Error: the audio is not
 // whole, and what was delivered is charged.
 func (a *Audio) Next() (out []byte, err error) {
-	if over, err := a.enter(); over {
-		return nil, err
+	if !a.enter() {
+		if err := a.Err(); err != nil {
+			return nil, err
+		}
+		return nil, io.EOF
 	}
 	defer a.leave()
 	defer func() {
@@ -116,39 +108,6 @@ func (a *Audio) Next() (out []byte, err error) {
 	}
 }
 
-// enter begins a Next; it is over if the audio has ended.
-func (a *Audio) enter() (over bool, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case a.err != nil:
-		return true, a.err
-	case a.ended:
-		return true, io.EOF
-	}
-	a.busy = true
-	return false, nil
-}
-
-// leave ends a Next.
-func (a *Audio) leave() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.busy = false
-	if !a.ended && a.c.ctx.Err() != nil {
-		a.settleBroken(a.c.ctx.Err())
-	}
-}
-
-// onCancel settles audio whose call is cancelled while nobody reads it.
-func (a *Audio) onCancel() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.ended && !a.busy {
-		a.settleBroken(a.c.ctx.Err())
-	}
-}
-
 // emit lets n bytes out, and holds the one behind them back.
 func (a *Audio) emit(n int) []byte {
 	if !a.hasLast {
@@ -158,13 +117,6 @@ func (a *Audio) emit(n int) []byte {
 	a.delivered = a.source.readCharacters()
 	a.copyForReplay(a.buf[:n])
 	return a.buf[:n]
-}
-
-// copyForReplay copies what goes out, up to just over what is kept.
-func (a *Audio) copyForReplay(out []byte) {
-	if a.c.x.claimed != nil && len(a.copied) <= idempotency.MaxAnswer {
-		a.copied = append(a.copied, out...)
-	}
 }
 
 // finish settles, and only then lets the last n bytes out.
@@ -194,27 +146,15 @@ func (a *Audio) fail(err error) error {
 // charged, and where the client left those of the parts that were asked for
 // (decisions.md, Embeddings and speech). A duplicate does not get it.
 func (a *Audio) settleBroken(err error) error {
-	reason := billing.ReasonUpstreamFailed
-	switch cause := context.Cause(a.c.ctx); {
-	case cause == nil:
-		var told *fault.Error
-		if a.encoder != nil && !errors.As(err, &told) { // the voice's errors are faults
-			err = noMP3(err)
-		}
-		err = truncatedError(err)
-	case errors.Is(cause, errShuttingDown):
-		err, reason = errShuttingDown, billing.ReasonShutdown
-	default:
-		a.c.x.record.clientGone = true
-		err, reason = fault.From(context.Canceled), billing.ReasonClientGone
+	var known *fault.Error
+	if a.encoder != nil && !errors.As(err, &known) { // the source's errors are faults
+		err = noMP3(err)
 	}
-	if fault.Is(err, fault.InternalError) {
-		reason = billing.ReasonInternal
-	}
-	a.stopSource() // an encoder that fails leaves the voice, which may note a failed attempt
+	reason, err := a.c.failure(truncatedError(err))
+	a.stopSource() // an encoder that fails leaves the source, which may note a failed attempt
 	used := billing.Usage{Characters: a.delivered}
 	if reason == billing.ReasonClientGone {
-		used = a.c.disconnectUsage()
+		used, err = a.c.disconnectUsage(), fault.From(context.Canceled)
 	}
 	if _, failed := a.c.settle(used, reason, a.c.x.answerRecord(a.header, nil)); failed != nil {
 		err = failed
@@ -225,7 +165,7 @@ func (a *Audio) settleBroken(err error) error {
 
 // stopSource lets go of all that makes the audio. No goroutine of it is left then.
 func (a *Audio) stopSource() {
-	a.watch()
+	a.unwatch()
 	a.c.cancel(errCalledOff) // a part that is being opened
 	a.source.close()
 	if a.encoder != nil {
@@ -238,8 +178,7 @@ func (a *Audio) stopSource() {
 func (a *Audio) end(err error) {
 	a.err, a.ended = err, true
 	a.stopSource()
-	a.c.x.free(a.c.ctx)
-	a.c.release()
+	a.c.close()
 }
 
 // Close ends the audio. Before its end that settles the call as one whose
@@ -254,33 +193,8 @@ func (a *Audio) Close() error {
 	return nil
 }
 
-// Err is why the audio ended badly; nil after its good end.
-func (a *Audio) Err() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.err
-}
-
-// Receipt is what the call cost; false until the audio has ended.
-func (a *Audio) Receipt() (billing.Receipt, bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.c.x.Receipt()
-}
-
 // Read reads the same bytes as Next gives.
-func (a *Audio) Read(p []byte) (int, error) {
-	if len(a.rest) == 0 {
-		next, err := a.Next()
-		if err != nil {
-			return 0, err
-		}
-		a.rest = next
-	}
-	n := copy(p, a.rest)
-	a.rest = a.rest[n:]
-	return n, nil
-}
+func (a *Audio) Read(p []byte) (int, error) { return a.read(p, a.Next) }
 
 // speechStream reads the audio of a text's parts, one after the other, each by a call
 // of its own. What it reads are the upstream's bytes, or those of one WAV file

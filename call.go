@@ -89,14 +89,8 @@ func (x *Exchange) run(ctx context.Context, op *operation, silence func([]byte))
 	}
 	c := newCall(ctx, x, op, m)
 	c.silence = silence
-	if err := x.g.calls.add(x, c.cancel); err != nil {
-		c.cancel(err)
-		x.free(ctx)
-		return nil, err
-	}
 	result, err := c.start()
 	if err != nil {
-		c.abandon()
 		return nil, fault.From(err)
 	}
 	if op.wait {
@@ -204,7 +198,12 @@ func errWrongEndpoint(op *operation, m *Model) error {
 	return e
 }
 
-// call is one admitted request while it runs.
+// call is one request from its admission to its settlement. It owns what it takes:
+// the limiter's lease, the hold, the idempotency key, the context, the form and its
+// entry among the running calls. close gives back whatever of these is left. A
+// Stream or an Audio takes the call over and closes it at its own end. The slot and
+// the memory of body and answer are the Exchange's, whose answer is still to be
+// written when the call has ended.
 type call struct {
 	x       *Exchange
 	op      *operation
@@ -215,19 +214,20 @@ type call struct {
 	detach  func() bool     // of a stream: ends the dependence on the client's context
 	silence func([]byte)
 
-	lease   auth.Lease
+	lease   auth.Lease // nil when it is released
 	hold    billing.Hold
-	held    bool
+	held    bool              // the hold is not settled yet
 	used    int64             // tokens that were settled
 	failed  []billing.Attempt // that nobody but the operator pays for
 	with    []billing.Record  // beside the outcome, in the same transaction
 	channel string
-	only    string        // the channel that is asked; empty for any that serves the model
-	answer  *answer       // that was accepted, of a call that does not stream
-	tap     tap           // of a stream; nil for any other
-	parts   *parts        // of a request that was split
-	speech  *speechStream // of speech
-	events  *events       // the accepted stream
+	only    string // the channel that is asked; empty for any that serves the model
+
+	answer *answer       // that was accepted, of a call that does not stream
+	tap    tap           // of a stream; nil for any other
+	events *events       // the accepted stream
+	parts  *parts        // of a request that was split
+	speech *speechStream // of speech
 }
 
 // newCall gives the call a context that ends with the client's. A stream's can
@@ -250,9 +250,18 @@ func newCall(ctx context.Context, x *Exchange, op *operation, m *Model) *call {
 	return c
 }
 
-// start admits, holds and asks upstream.
-func (c *call) start() (_ *Result, err error) {
+// start runs the call to its answer: limits, hold, upstream, settlement. A whole
+// answer is settled when start returns it; a stream settles itself.
+func (c *call) start() (result *Result, err error) {
+	defer func() {
+		if result == nil || result.Stream == nil && result.Audio == nil {
+			c.close()
+		}
+	}()
 	defer guard(&err)
+	if err := c.x.g.calls.add(c.x, c.cancel); err != nil {
+		return nil, err
+	}
 	if err := c.admit(); err != nil {
 		return nil, err
 	}
@@ -301,7 +310,6 @@ func (c *call) start() (_ *Result, err error) {
 	if c.hold.Price != nil {
 		header[chargeHeader] = []string{c.x.record.charge}
 	}
-	c.release()
 	return &Result{Header: header, Body: c.answer.body, Dropped: reply.Dropped}, nil
 }
 
@@ -367,15 +375,14 @@ func (c *call) ask(body upstream.Body, view any) (reply *upstream.Reply, err err
 const estimatedHeader = "X-Gateway-Estimated"
 
 // count answers with the upstream's count of tokens, or with an estimate where no
-// upstream counts. It costs nothing, so that its answer is not kept for duplicates.
+// upstream counts. It costs nothing and is not settled, so that close frees its
+// idempotency key and no answer is kept.
 func (c *call) count(estimate func() int64) (*Result, error) {
-	defer c.x.free(c.ctx)
 	header := http.Header{"Content-Type": {"application/json"}}
 	c.model.announce(header)
 	if c.x.routes.router.Supports(upstream.CountTokens, c.model.ID) {
 		_, err := c.ask(c.op.request(c.hold, 0))
 		if err == nil {
-			c.release()
 			return &Result{Header: header, Body: c.answer.body}, nil
 		}
 		if !noCounter(err) {
@@ -383,7 +390,6 @@ func (c *call) count(estimate func() int64) (*Result, error) {
 		}
 	}
 	header.Set(estimatedHeader, "true")
-	c.release()
 	return &Result{Header: header, Body: messages.CountAnswer(estimate())}, nil
 }
 
@@ -402,37 +408,39 @@ func noCounter(err error) bool {
 // who disconnected pays for what the upstream was asked for, with an idempotency
 // key too: the key is then kept without an answer, so that nobody pays twice.
 func (c *call) refuse(err error) error {
-	cause := context.Cause(c.ctx)
 	var used billing.Usage
-	reason := billing.ReasonUpstreamFailed
-	switch {
-	case cause == nil:
-	case errors.Is(cause, errShuttingDown):
-		err, reason = errShuttingDown, billing.ReasonShutdown
-	default:
-		c.x.record.clientGone = true
-		reason = billing.ReasonClientGone
-		if c.parts != nil || maybeBillable(err) { // each part knows whether it was sent
-			used = c.disconnectUsage()
-		}
-		err = fault.From(cause)
+	var answer *idempotency.Record
+	reason, told := c.failure(err)
+	if reason == billing.ReasonClientGone && (c.parts != nil || maybeBillable(err)) { // each part knows whether it was sent
+		used = c.disconnectUsage()
 	}
-	if fault.Is(err, fault.InternalError) {
+	if fault.Is(told, fault.InternalError) {
 		reason = billing.ReasonInternal
 	}
-	var answer *idempotency.Record
 	if !used.IsZero() {
 		c.channel, answer = c.lastChannel(), c.x.answerRecord(nil, nil)
 	}
-	_, _ = c.settle(used, reason, answer) // logged and queued there; the caller is told why the call failed
-	return err
+	_, _ = c.settle(used, reason, answer) // logged and queued there; the client is told why the call failed
+	return told
 }
 
-// abandon gives back whatever a call that did not start has taken.
-func (c *call) abandon() {
-	_, _ = c.settle(billing.Usage{}, billing.ReasonInternal, nil) // does nothing if the call was settled
-	c.x.free(c.ctx)
-	c.release()
+// failure is why a call ends whose answer failed with err, and what its client is
+// told. If its context has ended, that is the reason, and err only what followed.
+func (c *call) failure(err error) (reason string, told error) {
+	cause := context.Cause(c.ctx)
+	switch {
+	case cause == nil:
+		reason, told = billing.ReasonUpstreamFailed, err
+	case errors.Is(cause, errShuttingDown):
+		reason, told = billing.ReasonShutdown, errShuttingDown
+	default:
+		c.x.record.clientGone = true
+		return billing.ReasonClientGone, fault.From(cause)
+	}
+	if fault.Is(told, fault.InternalError) {
+		reason = billing.ReasonInternal
+	}
+	return reason, told
 }
 
 // maybeBillable reports whether a call that ended in err may have cost the upstream
@@ -448,8 +456,12 @@ func failureOf(err error) (f *upstream.Failure) {
 	return f
 }
 
-// release gives the slot back and forgets the call. It may be called twice.
-func (c *call) release() {
+// close gives back whatever the call still has; a hold that nothing has settled is
+// released without a charge. At last the gateway forgets the call: once it has none,
+// a shutdown is complete. Later calls do nothing.
+func (c *call) close() {
+	_, _ = c.settle(billing.Usage{}, billing.ReasonInternal, nil) // does nothing if the call was settled
+	c.x.free(c.ctx)
 	c.releaseLease()
 	if c.detach != nil {
 		c.detach()
@@ -461,6 +473,8 @@ func (c *call) release() {
 	c.x.g.calls.remove(c.x)
 }
 
+// releaseLease tells the limiter how many tokens were used, and that the call does
+// not run any more.
 func (c *call) releaseLease() {
 	if c.lease == nil {
 		return
@@ -470,7 +484,7 @@ func (c *call) releaseLease() {
 	var err error
 	defer func() {
 		if err != nil {
-			c.x.g.options.Logger.Error("limiter", "request_id", c.x.ID, "error", err)
+			c.x.g.options.Logger.Error("releasing rate-limit lease failed", "request_id", c.x.ID, "error", err)
 		}
 	}()
 	defer guard(&err)

@@ -11,43 +11,117 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
+// delivery is an answer that reaches the client piece by piece: the part that
+// events and audio have in common. It has taken the call over, and ends once: by
+// its last piece, by an error, or by the end of the call's context, which ends it
+// between two calls of Next too.
+type delivery struct {
+	c      *call
+	header http.Header // what the client was sent, for a duplicate
+
+	mu        sync.Mutex // guards what follows against the end of the call's context
+	ended     bool
+	busy      bool        // within Next, whose goroutine then owns the answer
+	cancelled func()      // settles the answer of a call whose context ended; mu is held
+	unwatch   func() bool // ends the watch over the call's context
+	err       error       // why it ended badly; nil after its good end
+
+	copied []byte // all that was delivered, if a duplicate may ask for it
+	rest   []byte // what Read still owes
+}
+
+// watch has cancelled called when the call's context ends; mu is held.
+func (d *delivery) watch(cancelled func()) {
+	d.cancelled = cancelled
+	d.unwatch = context.AfterFunc(d.c.ctx, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if !d.ended && !d.busy {
+			d.cancelled()
+		}
+	})
+}
+
+// enter begins a Next; it reports false if the answer has ended.
+func (d *delivery) enter() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.busy = !d.ended
+	return d.busy
+}
+
+// leave ends a Next.
+func (d *delivery) leave() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.busy = false
+	if !d.ended && d.c.ctx.Err() != nil {
+		d.cancelled()
+	}
+}
+
+// copyForReplay copies what goes out, up to just over what is kept.
+func (d *delivery) copyForReplay(out []byte) {
+	if d.c.x.claimed != nil && len(d.copied) <= idempotency.MaxAnswer {
+		d.copied = append(d.copied, out...)
+	}
+}
+
+// read gives the bytes of next as an io.Reader does.
+func (d *delivery) read(p []byte, next func() ([]byte, error)) (n int, err error) {
+	if len(d.rest) == 0 {
+		if d.rest, err = next(); err != nil {
+			return 0, err
+		}
+	}
+	n = copy(p, d.rest)
+	d.rest = d.rest[n:]
+	return n, nil
+}
+
+// Err is why the answer ended badly; nil after its good end. It waits for a
+// settlement that is under way, so that a Meter or an Observer must not ask.
+func (d *delivery) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
+
+// Receipt is what the call cost; false until the answer has ended. It waits for a
+// settlement that is under way, as Err does.
+func (d *delivery) Receipt() (billing.Receipt, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.c.x.Receipt()
+}
+
 // Stream is a streamed answer on its way to the client. Next, Await, Read and
 // Close are for one goroutine at a time.
 type Stream struct {
-	c   *call
-	tap tap
+	delivery // its mutex guards tap and the fields of Stream against the heartbeat
+	tap      tap
 
-	mu        sync.Mutex // guards tap and what follows against the heartbeat
-	lastSent  time.Time  // when the client last got something
+	lastSent  time.Time // when the client last got something
 	heartbeat *time.Timer
-	ended     bool
-	busy      bool        // within Next, whose goroutine then owns the stream
-	watch     func() bool // ends the watch over the call's context
 
-	out  []byte // reused by Next
-	tail []byte // the error event of an end between two calls of Next
-	rest []byte // what Read still owes
-	err  error  // why the stream ended badly; nil after a complete one
+	out       []byte // reused by Next
+	copiedOut int    // how much of out is copied for a duplicate
+	tail      []byte // the error event of an end between two calls of Next
 
-	header    http.Header // what the client was sent, for a duplicate
-	copied    []byte      // all events until now, if a duplicate may ask for them
-	copiedOut int         // how much of out is in copied
+	lost       error         // another process has ended the hold; nil if none did
+	drainLimit time.Duration // how long it is read on after its client left; 0 for not at all
+	drainTimer *time.Timer   // ends a drain; nil while the client is there
 
-	holdExhausted bool          // the last extension of the hold was refused
-	extension     int64         // output tokens of the next extension
-	lost          error         // another process has ended the hold; nil if none did
-	drainLimit    time.Duration // how long it is read on after its client left; 0 for not at all
-	drainTimer    *time.Timer   // ends a drain; nil while the client is there
-
+	coveredTokens int64     // output tokens that the hold covers; 0 means all
+	extension     int64     // output tokens of the next extension of the hold
+	holdExhausted bool      // the last extension was refused
 	saved         int64     // output tokens at the last checkpoint
 	savedAt       time.Time // when that was; at first, when the stream began
-	coveredTokens int64     // output tokens that the hold covers; 0 means all
 	meterRetryAt  int64     // output tokens until which a meter that failed is not asked
 }
 
@@ -58,7 +132,7 @@ const batch = 32 << 10
 // hears something while it waits.
 func newStream(c *call) *Stream {
 	now := c.x.g.options.Now()
-	s := &Stream{c: c, tap: c.op.tap(), lastSent: now, savedAt: now, extension: c.model.HoldTokens}
+	s := &Stream{delivery: delivery{c: c}, tap: c.op.tap(), lastSent: now, savedAt: now, extension: c.model.HoldTokens}
 	c.tap = s.tap
 	if c.silence != nil && c.x.g.options.Heartbeat > 0 {
 		s.mu.Lock() // the timer's goroutine reads it
@@ -73,7 +147,7 @@ func newStream(c *call) *Stream {
 func (s *Stream) begin(asked int64) {
 	s.mu.Lock() // what it watches over may end at once
 	s.dropRequest()
-	s.watch = context.AfterFunc(s.c.ctx, s.onCancel)
+	s.watch(s.cancel)
 	s.mu.Unlock()
 	h, e := s.c.hold, s.c.op.bounds.exposure
 	if e == nil || h.Price == nil || h.Available == billing.Unlimited {
@@ -130,13 +204,11 @@ func (s *Stream) stopHeartbeat() {
 // the last event, which is the terminator of a complete stream or one error
 // event, it returns io.EOF; by then the call is settled.
 func (s *Stream) Next() (out []byte, err error) {
-	if last, over := s.enter(); over {
-		if last == nil {
-			return nil, io.EOF
-		}
-		return last, nil
+	if !s.enter() {
+		return s.takeTail()
 	}
 	defer s.leave()
+	s.out, s.copiedOut = s.out[:0], 0
 	defer func() {
 		if p := recover(); p != nil {
 			s.mu.Lock()
@@ -149,7 +221,7 @@ func (s *Stream) Next() (out []byte, err error) {
 		event, err := s.c.events.next()
 		more := s.take(event.Name, event.Data, err)
 		if !s.ended {
-			s.copyForReplay()
+			s.copyOut()
 		}
 		if s.ended || (len(s.out) > 0 && !(more && len(s.out) < batch)) {
 			if len(s.out) == 0 {
@@ -164,53 +236,26 @@ func (s *Stream) Next() (out []byte, err error) {
 // than Next, which may ask the ledger; a goroutine that waits for long can have
 // another one call Next.
 func (s *Stream) Await() {
-	s.mu.Lock()
-	if s.ended {
-		s.mu.Unlock()
+	if !s.enter() {
 		return
 	}
-	s.busy = true
-	s.mu.Unlock()
 	defer s.leave()
 	s.c.events.await()
 }
 
-// enter begins a Next. It is over if the stream has ended; last is the event
-// that says so where the end came between two calls.
-func (s *Stream) enter() (last []byte, over bool) {
+// takeTail gives the event that says so where the end came between two calls.
+func (s *Stream) takeTail() (last []byte, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
-		last, s.tail = s.tail, nil
-		return last, true
+	if last, s.tail = s.tail, nil; last == nil {
+		return nil, io.EOF
 	}
-	s.busy = true
-	s.out, s.copiedOut = s.out[:0], 0
-	return nil, false
+	return last, nil
 }
 
-// leave ends a Next.
-func (s *Stream) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.busy = false
-	if !s.ended && s.c.ctx.Err() != nil {
-		s.cancelled()
-	}
-}
-
-// onCancel settles a stream whose call is cancelled while nobody reads it.
-func (s *Stream) onCancel() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.ended && !s.busy {
-		s.cancelled()
-	}
-}
-
-// cancelled ends the stream between two calls of Next. The caller may still use
-// what the last one returned.
-func (s *Stream) cancelled() {
+// cancel ends the stream between two calls of Next. The caller may still use what
+// the last one returned.
+func (s *Stream) cancel() {
 	s.out, s.copiedOut = nil, 0
 	s.receive()
 	s.fail(context.Cause(s.c.ctx))
@@ -253,7 +298,7 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 	case s.lost != nil:
 		s.fail(s.lost)
 	case s.isDraining(): // nobody takes it
-		s.copyForReplay()
+		s.copyOut()
 		s.out, s.copiedOut = s.out[:0], 0
 		return true
 	default:
@@ -298,23 +343,15 @@ func (s *Stream) drain() {
 // fail ends a stream badly: what was delivered is charged, and the client gets
 // one error event, unless it is the client that went away.
 func (s *Stream) fail(err error) {
-	cause := context.Cause(s.c.ctx)
-	reason := billing.ReasonUpstreamFailed
-	switch {
-	case s.isDraining():
-		s.settleClientGone()
-		return
-	case cause == nil:
-	case errors.Is(cause, errShuttingDown):
-		err, reason = errShuttingDown, billing.ReasonShutdown
-	default:
-		s.settleClientGone()
-		return
-	}
 	if errors.Is(err, io.EOF) {
 		err = badGateway("The upstream's stream ended before it was complete.", err)
 	}
-	if fault.Is(err, fault.InternalError) || errors.Is(err, billing.ErrHoldEnded) {
+	reason, err := s.c.failure(err)
+	if s.isDraining() || reason == billing.ReasonClientGone {
+		s.settleClientGone()
+		return
+	}
+	if errors.Is(err, billing.ErrHoldEnded) {
 		reason = billing.ReasonInternal
 	}
 	var used billing.Usage
@@ -355,15 +392,13 @@ func (s *Stream) answer() *idempotency.Record {
 	if s.c.x.claimed == nil {
 		return nil
 	}
-	s.copyForReplay()
+	s.copyOut()
 	return s.c.x.answerRecord(s.header, s.copied)
 }
 
-// copyForReplay copies the events that go out, up to just over what is kept.
-func (s *Stream) copyForReplay() {
-	if s.c.x.claimed != nil && len(s.copied) <= idempotency.MaxAnswer {
-		s.copied = append(s.copied, s.out[min(s.copiedOut, len(s.out)):]...)
-	}
+// copyOut copies the events that go out and are not copied yet.
+func (s *Stream) copyOut() {
+	s.copyForReplay(s.out[min(s.copiedOut, len(s.out)):])
 	s.copiedOut = len(s.out)
 }
 
@@ -377,20 +412,18 @@ func (s *Stream) end() {
 func (s *Stream) stop() {
 	s.ended = true
 	s.endDrain()
-	s.watch()
+	s.unwatch()
 	if s.heartbeat != nil {
 		s.heartbeat.Stop()
 	}
 	s.c.x.free(s.c.ctx)
 }
 
-// release gives the slot back and ends the call to the upstream. At last the gateway
-// forgets the call: it is closed when it has none.
+// release ends the call to the upstream and gives everything back.
 func (s *Stream) release() {
-	s.c.releaseLease()
 	s.c.cancel(nil)
 	s.c.events.close()
-	s.c.release()
+	s.c.close()
 }
 
 // Close ends the stream. Before its end that settles the call as one whose
@@ -421,35 +454,8 @@ func (s *Stream) draining() bool {
 	return s.isDraining() && !s.ended
 }
 
-// Err is why the stream ended badly; nil after a complete stream. It waits for a
-// settlement that is under way, so that a Meter or an Observer must not ask.
-func (s *Stream) Err() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
-}
-
-// Receipt is what the call cost; false until the stream has ended. It waits for a
-// settlement that is under way, as Err does.
-func (s *Stream) Receipt() (billing.Receipt, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.c.x.Receipt()
-}
-
 // Read reads the same bytes as Next gives.
-func (s *Stream) Read(p []byte) (int, error) {
-	if len(s.rest) == 0 {
-		next, err := s.Next()
-		if err != nil {
-			return 0, err
-		}
-		s.rest = next
-	}
-	n := copy(p, s.rest)
-	s.rest = s.rest[n:]
-	return n, nil
-}
+func (s *Stream) Read(p []byte) (int, error) { return s.read(p, s.Next) }
 
 // events is an accepted stream: the events read ahead, then the rest.
 type events struct {

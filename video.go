@@ -284,7 +284,6 @@ func (c *call) acceptTask(v *submission, t *video.Task, reply *upstream.Reply) (
 	if !c.x.g.videos.persist(c.ctx, video.Step{Task: step}, answer) {
 		return nil, unknownOutcome(t, errNotKept)
 	}
-	c.release()
 	return &Result{Status: c.op.status, Header: header, Body: body, Dropped: reply.Dropped, task: &step}, nil
 }
 
