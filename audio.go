@@ -127,7 +127,7 @@ func (a *Audio) finish(n int) ([]byte, error) {
 		return nil, a.settleBroken(badGateway("The upstream's audio is empty.", nil))
 	}
 	a.copyForReplay(a.buf[:n])
-	if _, err := a.c.settle(a.c.op.bounds.most, billing.ReasonComplete, a.c.x.answerRecord(a.header, a.copied)); err != nil {
+	if err := a.c.settle(a.c.op.bounds.most, billing.ReasonComplete, a.c.x.answerRecord(a.header, a.copied)); err != nil {
 		a.end(err)
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (a *Audio) settleBroken(err error) error {
 	if reason == billing.ReasonClientGone {
 		used, err = a.c.disconnectUsage(), fault.From(context.Canceled)
 	}
-	if _, failed := a.c.settle(used, reason, a.c.x.answerRecord(a.header, nil)); failed != nil {
+	if failed := a.c.settle(used, reason, a.c.x.answerRecord(a.header, nil)); failed != nil {
 		err = failed
 	}
 	a.end(err)

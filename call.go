@@ -304,7 +304,7 @@ func (c *call) start() (result *Result, err error) {
 		return &Result{Header: header, Stream: s, Dropped: reply.Dropped}, nil
 	}
 	header["Content-Type"] = []string{"application/json"}
-	if _, err := c.settle(c.answer.usage, billing.ReasonComplete, c.x.answerRecord(header, c.answer.body)); err != nil {
+	if err := c.settle(c.answer.usage, billing.ReasonComplete, c.x.answerRecord(header, c.answer.body)); err != nil {
 		return nil, err
 	}
 	if c.hold.Price != nil {
@@ -420,7 +420,7 @@ func (c *call) refuse(err error) error {
 	if !used.IsZero() {
 		c.channel, answer = c.lastChannel(), c.x.answerRecord(nil, nil)
 	}
-	_, _ = c.settle(used, reason, answer) // logged and queued there; the client is told why the call failed
+	_ = c.settle(used, reason, answer) // logged and queued there; the client is told why the call failed
 	return told
 }
 
@@ -460,7 +460,7 @@ func failureOf(err error) (f *upstream.Failure) {
 // released without a charge. At last the gateway forgets the call: once it has none,
 // a shutdown is complete. Later calls do nothing.
 func (c *call) close() {
-	_, _ = c.settle(billing.Usage{}, billing.ReasonInternal, nil) // does nothing if the call was settled
+	_ = c.settle(billing.Usage{}, billing.ReasonInternal, nil) // does nothing if the call was settled
 	c.x.free(c.ctx)
 	c.releaseLease()
 	if c.detach != nil {

@@ -84,7 +84,7 @@ func (g *Gateway) Reload(o Options) error {
 // they have ended, and delivers their notices. It returns nil.
 func (g *Gateway) Run(ctx context.Context) error {
 	var running sync.WaitGroup
-	running.Go(func() { g.unsettled.run(ctx, g.retrySettle) })
+	running.Go(func() { g.unsettled.run(ctx, g.retrySettlement) })
 	running.Go(func() { g.videos.run(ctx) })
 	if g.notices != nil {
 		running.Go(func() { _ = g.notices.Run(ctx) }) // it returns nil

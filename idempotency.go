@@ -97,20 +97,6 @@ func (x *Exchange) answerRecord(header http.Header, body []byte) *idempotency.Re
 	return &idempotency.Record{Key: x.claimed.key, Content: x.claimed.content, Header: header.Clone(), Body: bytes.Clone(body)}
 }
 
-// keep ends a claim after its settlement, where the store did not do so in the
-// same transaction: a request that was charged keeps its answer, any other
-// frees the key.
-func (g *Gateway) keep(ctx context.Context, a *idempotency.Record, r billing.Receipt) (err error) {
-	if a == nil || g.transactional {
-		return nil
-	}
-	defer guard(&err)
-	if r.Status != billing.Captured {
-		return g.options.Idempotency.Free(ctx, a.Key, r.ID)
-	}
-	return g.options.Idempotency.Keep(ctx, a.Key, r.ID, idempotency.Answer{Header: a.Header, Body: a.Body, Receipt: r})
-}
-
 // free ends a claim that never came to a settlement.
 func (x *Exchange) free(ctx context.Context) {
 	if x.claimed == nil {

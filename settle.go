@@ -15,16 +15,13 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// settle ends the hold, whoever hung up: its context has a time-out of its own.
-// answer is what duplicates of the request get, nil for nothing. A capture that
-// does not become durable in time is retried by Run, and the answer is a 503; a
-// whole answer that nobody gets then, since no duplicate can have it either, is
-// released instead, and its key freed. If its capture was committed all the same,
-// and only the word of it was lost, the release finds it settled and changes
-// nothing.
-func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record) (billing.Receipt, error) {
+// settle ends the call's hold: it captures what u costs and releases the rest, with
+// a time-out of its own, so that a client that disconnects does not stop it. answer
+// is what duplicates of the request get; nil for nothing. If it fails, the answer
+// must not reach the client. Later calls do nothing.
+func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record) error {
 	if !c.held {
-		return billing.Receipt{}, nil
+		return nil
 	}
 	c.held = false
 	u = c.clampUsage(u)
@@ -33,28 +30,66 @@ func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record
 	if answer != nil {
 		c.x.claimed = nil // the settlement ends the claim
 	}
-	p := pendingSettlement{hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel, Failed: c.failed}, answer: answer, with: c.with}
+	p := pendingSettlement{
+		hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel, Failed: c.failed},
+		answer: answer, with: c.with,
+	}
 	defer c.x.spent(&c.x.record.phases.Settle, c.x.clock())
 	ctx := newSettleContext(c.ctx, c.x.g.options.SettleTimeout)
 	defer ctx.end()
-	receipt, err := c.x.g.settle(ctx, p)
+	receipt, err := c.x.g.commitSettlement(ctx, p)
 	if err != nil {
-		if c.answer != nil && (answer == nil || answer.Body == nil) && reason == billing.ReasonComplete {
-			p = c.asUnpaid(p)
-		}
-		queued := c.x.g.queueSettlement(c.ctx, p, err)
-		c.x.g.options.Logger.Error("capture is not durable", "request_id", c.x.ID, "queued", queued, "error", err)
-		return receipt, &fault.Error{
-			Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
-			Message: "The charge for this answer could not be recorded, so the answer is withheld. Send the request again.",
-		}
+		return c.settleLater(p, err)
 	}
 	c.x.record.receipt = &receipt
 	c.x.record.charge = receipt.Charge.String()
 	if recovered(receipt, reason) {
-		return receipt, takenOver(billing.ErrHoldEnded)
+		return takenOver(billing.ErrHoldEnded)
 	}
-	return receipt, nil
+	return nil
+}
+
+// settleLater leaves a settlement that did not become durable in time to Run, and
+// returns the 503 that the client gets. A whole answer that nobody gets then, since
+// no duplicate can have it either, is released instead of captured, and its key
+// freed. If its capture was committed all the same, and only the reply was lost, the
+// release finds it settled and changes nothing.
+func (c *call) settleLater(p pendingSettlement, err error) error {
+	if c.answer != nil && (p.answer == nil || p.answer.Body == nil) && p.outcome.Reason == billing.ReasonComplete {
+		p = c.asUnpaid(p)
+	}
+	queued := c.x.g.queueSettlement(c.ctx, p, err)
+	c.x.g.options.Logger.Error("capture is not durable", "request_id", c.x.ID, "queued", queued, "error", err)
+	return &fault.Error{
+		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
+		Message: "The charge for this answer could not be recorded, so the answer is withheld. Send the request again.",
+	}
+}
+
+// commitSettlement makes a settlement durable, and with it what duplicates of the
+// request get: in the same transaction where the meter keeps answers too, and after
+// it elsewhere. A request that was charged keeps its answer, any other frees its key.
+func (g *Gateway) commitSettlement(ctx context.Context, p pendingSettlement) (r billing.Receipt, err error) {
+	defer guard(&err)
+	with := []billing.Record{p.outcome}
+	if p.answer != nil && g.transactional {
+		with = append(with, *p.answer)
+	}
+	if g.videos.transactional {
+		with = append(with, p.with...)
+	}
+	r, err = g.options.Meter.Settle(ctx, p.hold, p.usage, with...)
+	if err != nil || g.transactional || p.answer == nil {
+		return r, err
+	}
+	a := p.answer
+	if r.Status != billing.Captured {
+		return r, g.options.Idempotency.Free(ctx, a.Key, r.ID)
+	}
+	if recovered(r, p.outcome.Reason) { // what is withheld is not for a duplicate
+		a.Body = nil
+	}
+	return r, g.options.Idempotency.Keep(ctx, a.Key, r.ID, idempotency.Answer{Header: a.Header, Body: a.Body, Receipt: r})
 }
 
 // recovered reports whether a settlement for reason found that the hold had been
@@ -122,26 +157,6 @@ func (c *call) textOutput() int64 {
 	return 0
 }
 
-// settle calls the meter and survives its panics.
-func (g *Gateway) settle(ctx context.Context, p pendingSettlement) (r billing.Receipt, err error) {
-	defer guard(&err)
-	with := []billing.Record{p.outcome}
-	if p.answer != nil && g.transactional {
-		with = append(with, *p.answer)
-	}
-	if g.videos.transactional {
-		with = append(with, p.with...)
-	}
-	r, err = g.options.Meter.Settle(ctx, p.hold, p.usage, with...)
-	if err != nil || g.transactional {
-		return r, err
-	}
-	if p.answer != nil && recovered(r, p.outcome.Reason) { // what is withheld is not for a duplicate
-		p.answer.Body = nil
-	}
-	return r, g.keep(ctx, p.answer, r)
-}
-
 // queueSettlement leaves a capture to Run, if there is room for it.
 func (g *Gateway) queueSettlement(ctx context.Context, p pendingSettlement, why error) (queued bool) {
 	told := make(chan struct{})
@@ -152,9 +167,9 @@ func (g *Gateway) queueSettlement(ctx context.Context, p pendingSettlement, why 
 	return queued
 }
 
-// retrySettle is one more try at a capture, for Run. A capture that the meter
+// retrySettlement is one more try at a capture, for Run. A capture that the meter
 // itself refuses is given up in the end; one that it cannot reach never is.
-func (g *Gateway) retrySettle(ctx context.Context, p pendingSettlement) error {
+func (g *Gateway) retrySettlement(ctx context.Context, p pendingSettlement) error {
 	const enough = 10
 	ctx, cancel := context.WithTimeout(ctx, g.options.SettleTimeout)
 	defer cancel()
@@ -163,7 +178,7 @@ func (g *Gateway) retrySettle(ctx context.Context, p pendingSettlement) error {
 	case <-ctx.Done():
 		return context.Cause(ctx) // an Observer that hangs: others are not to wait for it
 	}
-	receipt, err := g.settle(ctx, p)
+	receipt, err := g.commitSettlement(ctx, p)
 	if fault.Is(err, fault.InternalError) && p.tries >= enough {
 		g.options.Logger.Error("a capture is given up", "request_id", p.hold.ID, "account", p.hold.Account, "error", err)
 		g.emitCaptureRetried(ctx, p, CaptureGivenUp, receipt, err)

@@ -316,7 +316,7 @@ func (s *Stream) finish(reason string) {
 	}
 	before := len(s.out)
 	s.out = append(s.out, s.tap.Terminator()...)
-	if _, err := s.c.settle(usage, reason, s.answer()); err != nil {
+	if err := s.c.settle(usage, reason, s.answer()); err != nil {
 		s.out = s.out[:before]
 		s.appendError(err)
 	}
@@ -360,7 +360,7 @@ func (s *Stream) fail(err error) {
 	}
 	before := len(s.out)
 	s.appendError(truncatedError(err))
-	if _, err := s.c.settle(used, reason, s.answer()); err != nil {
+	if err := s.c.settle(used, reason, s.answer()); err != nil {
 		s.out = s.out[:before]
 		s.appendError(err)
 	}
@@ -381,7 +381,7 @@ func (s *Stream) settleClientGone() {
 	if s.c.x.claimed != nil { // a duplicate must not take what was received for the whole
 		s.out = s.c.x.AppendError(s.out, s.err)
 	}
-	if _, err := s.c.settle(s.c.op.withOrderedUnits(s.tap.Usage()), billing.ReasonClientGone, s.answer()); err != nil {
+	if err := s.c.settle(s.c.op.withOrderedUnits(s.tap.Usage()), billing.ReasonClientGone, s.answer()); err != nil {
 		s.err = err
 	}
 	s.end()
