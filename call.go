@@ -517,7 +517,7 @@ func (x *Exchange) CallForm(ctx context.Context, op upstream.Op, form *upstream.
 // drop closes a form that is not needed any more.
 func (g *Gateway) drop(x *Exchange, form *upstream.Form) {
 	if err := form.Close(); err != nil {
-		g.options.Logger.Error("a form could not be closed", "request_id", x.ID, "error", err)
+		g.options.Logger.Error("closing the form of a request failed", "request_id", x.ID, "error", err)
 	}
 }
 

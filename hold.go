@@ -85,7 +85,7 @@ func (s *Stream) meterFailed(err error) {
 		return
 	}
 	s.meterRetryAt = s.tap.Output() + checkpointTokens
-	s.c.x.g.options.Logger.Error("extension of a hold", "request_id", s.c.x.ID, "error", clip(err.Error()))
+	s.c.x.g.options.Logger.Error("extending a hold failed", "request_id", s.c.x.ID, "error", clip(err.Error()))
 }
 
 // saveCheckpoint tells the meter what was consumed, and asks for more if more is not 0.

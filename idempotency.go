@@ -110,7 +110,7 @@ func (x *Exchange) free(ctx context.Context) {
 	}()
 	x.claimed = nil
 	if err != nil {
-		x.g.options.Logger.Error("storing idempotent answer failed", "request_id", x.ID, "error", err)
+		x.g.options.Logger.Error("releasing idempotency key failed", "request_id", x.ID, "error", err)
 	}
 }
 

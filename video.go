@@ -500,7 +500,7 @@ func (v *videos) drop(ctx context.Context, id string) {
 	limit := newSettleContext(ctx, v.g.options.SettleTimeout)
 	defer limit.end()
 	if err := v.store.Drop(limit, id); err != nil {
-		v.g.options.Logger.Error("a refused video was not forgotten", "task", id, "error", err)
+		v.g.options.Logger.Error("deleting rejected video task failed", "task", id, "error", err)
 	}
 }
 

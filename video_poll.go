@@ -204,7 +204,7 @@ var (
 	errShutdown       = errors.New("the gateway is shutting down")
 	errTooManyWaiting = &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: 5 * time.Second,
-		Message: "As many callers wait for videos as the gateway allows. The video goes on: ask after it later.",
+		Message: "Too many requests are waiting for videos. The task continues; poll it later.",
 	}
 )
 
@@ -384,7 +384,7 @@ func (r *poller) claim(ctx context.Context, now time.Time) {
 	tasks, err := r.claimTasks(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			r.v.g.options.Logger.Warn("open videos were not claimed", "error", err)
+			r.v.g.options.Logger.Warn("claiming open video tasks failed", "error", err)
 		}
 		return
 	}
@@ -495,7 +495,7 @@ func (r *poller) pollTask(ctx context.Context, w *leasedTask) {
 	switch {
 	case err != nil:
 		if ctx.Err() == nil {
-			r.v.g.options.Logger.Warn("a video could not be asked after", "task", w.task.ID, "channel", w.task.Channel, "error", redactError(err))
+			r.v.g.options.Logger.Warn("polling video task failed", "task", w.task.ID, "channel", w.task.Channel, "error", redactError(err))
 		}
 		if stored, err := r.v.find(ctx, w.task.Account, w.task.ID); err == nil {
 			w.task = stored // another may have taken it further
@@ -529,7 +529,7 @@ func (r *poller) purge(ctx context.Context, now time.Time) {
 		return err
 	}()
 	if err != nil && ctx.Err() == nil {
-		r.v.g.options.Logger.Warn("old videos were not forgotten", "error", err)
+		r.v.g.options.Logger.Warn("purging expired video tasks failed", "error", err)
 	}
 }
 
