@@ -2,6 +2,9 @@ package gateway
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -67,74 +70,55 @@ func (a *Admission) setDefaults() {
 		a.MaxWait = time.Second
 	}
 	if a.Memory == 0 {
-		a.Memory = usualMemory()
+		a.Memory = defaultMemory()
 	}
 }
 
-// Load is what a gateway carries at one moment.
-type Load struct {
-	Running int   // calls that have a place
-	Waiting int   // calls that wait for one
-	Full    bool  // no place is free, and one more call would not be let wait for one
-	Bodies  int64 // bytes of their large requests in memory
-	Answers int64 // bytes taken for large answers
-	Refused int64 // calls that got no place, since the start
-	Short   bool  // new calls are refused for want of memory
+// admissionController is where calls are let in.
+type admissionController struct {
+	memory    memoryMonitor
+	maxBodies int64      // bytes of large bodies; 0 means as many as come
+	bodies    quota.Fair // bytes of those that are in memory, by account
+	refused   atomic.Int64
+	answers   memoryBudget
 }
 
-// Load tells what the gateway carries. It is safe for concurrent use.
-func (g *Gateway) Load() Load {
-	l := g.places.load()
-	l.Bodies, l.Answers, l.Refused = g.door.bodies.Used(), g.door.answers.total(), g.door.refused.Load()
-	l.Short = g.door.memory.pressed(g.options.Now()) // calls may have stopped coming
-	return l
-}
-
-// door is where calls are let in.
-type door struct {
-	memory  gauge
-	most    int64      // bytes of large bodies; 0 means as many as come
-	bodies  quota.Fair // bytes of those that are in memory, by account
-	refused atomic.Int64
-	answers stowage
-}
-
-func newDoor(a Admission, now func() time.Time) *door {
-	d := &door{most: a.share()}
-	d.memory.open(a, now)
-	if d.most > 0 {
-		d.answers.room = d.room
+func newAdmissionController(a Admission, now func() time.Time) *admissionController {
+	d := &admissionController{maxBodies: a.share()}
+	d.memory.init(a, now)
+	if d.maxBodies > 0 {
+		d.answers.available = d.bodyRoom
 	}
 	return d
 }
 
-// room is how many bytes of large bodies may be in memory now.
-func (d *door) room() int64 { return min(d.most, d.memory.left()) }
+// bodyRoom is how many bytes of large bodies may be in memory now.
+func (d *admissionController) bodyRoom() int64 { return min(d.maxBodies, d.memory.free()) }
 
 // Admit takes a place among the running calls, which End gives back. It waits a
 // moment for one; its error is a 503 that says to try again. [Exchange.Call] does
 // it too: a server does it before it reads the request, so that a refused one
 // costs nothing. Authenticate must have succeeded. Further calls do nothing.
 func (x *Exchange) Admit(ctx context.Context) error {
-	if x.place.taken {
+	if x.slot.held {
 		return nil
 	}
 	defer x.spent(&x.record.phases.Admit, x.clock())
-	err := x.g.enterDoor(ctx, x.principal, &x.place)
+	err := x.g.acquireSlot(ctx, x.principal, &x.slot)
 	switch {
 	case err == nil:
 		return nil
 	case fault.Is(err, fault.ServiceUnavailable):
-		x.g.door.refused.Add(1)
+		x.g.admission.refused.Add(1)
 	}
 	return fault.From(err)
 }
 
-func (g *Gateway) enterDoor(ctx context.Context, p *auth.Principal, to *place) error {
-	if g.door.memory.pressed(g.options.Now()) {
-		return errShort
+func (g *Gateway) acquireSlot(ctx context.Context, p *auth.Principal, to *slot) error {
+	if g.admission.memory.overloaded(g.options.Now()) {
+		return errLowMemory
 	}
-	return g.places.take(ctx, p, to)
+	return g.slots.acquire(ctx, p, to)
 }
 
 // Weigh counts n more bytes of the request's body, which lie in memory until End,
@@ -143,24 +127,24 @@ func (g *Gateway) enterDoor(ctx context.Context, p *auth.Principal, to *place) e
 // account has so much of it that the rest is for others. Authenticate must have
 // succeeded.
 func (x *Exchange) Weigh(n int64) error {
-	d := x.g.door
-	if d.most == 0 {
+	d := x.g.admission
+	if d.maxBodies == 0 {
 		return nil
 	}
-	if !d.bodies.Take(x.principal.Account, n, d.room()) {
+	if !d.bodies.Take(x.principal.Account, n, d.bodyRoom()) {
 		d.refused.Add(1)
-		return errNoRoom
+		return errNoMemory
 	}
-	x.weight += n
+	x.bodyBytes += n
 	return nil
 }
 
 // Room reports whether a body of n bytes would find room now; 503 if not.
 // Authenticate must have succeeded.
 func (x *Exchange) Room(n int64) error {
-	if d := x.g.door; d.most != 0 && n <= d.most && !d.bodies.Fits(x.principal.Account, n, d.room()) {
+	if d := x.g.admission; d.maxBodies != 0 && n <= d.maxBodies && !d.bodies.Fits(x.principal.Account, n, d.bodyRoom()) {
 		d.refused.Add(1)
-		return errNoRoom
+		return errNoMemory
 	}
 	return nil
 }
@@ -169,33 +153,303 @@ func (x *Exchange) Room(n int64) error {
 // before its End. It is for a request that was answered and only waits on, for a
 // video that goes on without it. Later calls do nothing.
 func (x *Exchange) Leave() {
-	x.g.places.give(&x.place)
-	x.unweigh()
-	if x.stowed > 0 {
-		x.g.door.answers.give(&x.stowed)
+	x.g.slots.release(&x.slot)
+	x.releaseBody()
+	if x.answerBytes > 0 {
+		x.g.admission.answers.release(&x.answerBytes)
 	}
 }
 
-// unweigh says that the request's body lies in memory no more.
-func (x *Exchange) unweigh() {
-	if x.weight > 0 {
-		x.g.door.bodies.Give(x.principal.Account, x.weight)
-		x.weight = 0
+// releaseBody says that the request's body lies in memory no more.
+func (x *Exchange) releaseBody() {
+	if x.bodyBytes > 0 {
+		x.g.admission.bodies.Give(x.principal.Account, x.bodyBytes)
+		x.bodyBytes = 0
 	}
 }
 
 // The refusals of a gateway that carries as much as it can.
 var (
-	errFull = &fault.Error{
+	errNoSlot = &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second,
 		Message: "The gateway runs as many calls as it can. Send the request again.",
 	}
-	errShort = &fault.Error{
+	errLowMemory = &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second,
 		Message: "The gateway is short of memory and takes no new calls. Send the request again.",
 	}
-	errNoRoom = &fault.Error{
+	errNoMemory = &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second,
 		Message: "The gateway has no memory left for a body of this size. Send the request again.",
 	}
 )
+
+// admissionQueue are the places of running calls, and those who wait for one. All that
+// is done without anybody waiting is to count a call of its key and its account.
+type admissionQueue struct {
+	maxRunning, maxWaiting int           // places in all, and waiting ones; most < 0 means no bound
+	reservedSlots          int           // of the last places for callers that run few
+	maxWait                time.Duration // of one who waits
+
+	mu              sync.Mutex
+	running         int
+	accounts        map[string]*callerLoad
+	keys            map[callerKey]*callerLoad
+	removeIdleAt    int // how many keys are counted before the idle ones are forgotten
+	waiting         []*waiter
+	turns           uint64        // places that were handed on
+	lastRelease     time.Time     // when the last place became free, if all were taken
+	releaseInterval time.Duration // the time between two of them, on average
+}
+
+// callerKey is a key of an account.
+type callerKey struct{ account, key string }
+
+// callerLoad is what a key or an account has of the places.
+type callerLoad struct {
+	running int
+	waiting int
+	turn    uint64 // when it last got a place that it had waited for
+}
+
+// slot is one call's; the zero place is none.
+type slot struct {
+	held         bool
+	account, key *callerLoad
+}
+
+// waiter is a call that waits. Its place is taken for it.
+type waiter struct {
+	slot
+	answer chan error // has room for the one answer
+}
+
+func newAdmissionQueue(a Admission) *admissionQueue {
+	const part, least = 32, 1024
+	return &admissionQueue{
+		maxRunning: a.MaxCalls, maxWaiting: a.MaxWaiting, reservedSlots: a.MaxCalls / part, maxWait: a.MaxWait, removeIdleAt: least,
+		accounts: make(map[string]*callerLoad), keys: make(map[callerKey]*callerLoad),
+	}
+}
+
+// acquire takes a place, or waits for one. None of those who wait already may take
+// what the newcomer may, or they would have it.
+func (s *admissionQueue) acquire(ctx context.Context, p *auth.Principal, to *slot) error {
+	s.mu.Lock()
+	to.account, to.key = s.loads(p)
+	if s.available(to) {
+		s.grant(to)
+		s.mu.Unlock()
+		return nil
+	}
+	w, err := s.enqueue(*to)
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err = s.wait(ctx, w); err == nil {
+		to.held = true
+	}
+	return err
+}
+
+// available reports whether there is a place that the caller may take. None is kept
+// for others where nobody else is known.
+func (s *admissionQueue) available(p *slot) bool {
+	free := s.maxRunning - s.running
+	if p.account.running > s.reservedSlots && len(s.accounts) > 1 {
+		free -= s.reservedSlots
+	}
+	if p.key.running > s.reservedSlots && len(s.keys) > 1 {
+		free -= s.reservedSlots
+	}
+	return free > 0 || s.maxRunning < 0
+}
+
+func (s *admissionQueue) grant(p *slot) {
+	p.held = true
+	s.running++
+	p.account.running++
+	p.key.running++
+}
+
+// enqueue puts a call into the queue, unless it would wait too long. In a full
+// queue it takes the place of one whose caller runs more.
+func (s *admissionQueue) enqueue(p slot) (*waiter, error) {
+	ahead := 0
+	for _, other := range s.waiting {
+		if !p.before(&other.slot) {
+			ahead++
+		}
+	}
+	if s.releaseInterval*time.Duration(ahead) > s.maxWait || len(s.waiting) >= s.maxWaiting && !s.evict(&p) {
+		return nil, errNoSlot
+	}
+	w := &waiter{p, make(chan error, 1)}
+	p.account.waiting++
+	p.key.waiting++
+	s.waiting = append(s.waiting, w)
+	return w, nil
+}
+
+// evict refuses the waiting call whose callers run and wait the most, and of
+// several the one that came last, if the newcomer's do so less.
+func (s *admissionQueue) evict(p *slot) bool {
+	if len(s.waiting) == 0 {
+		return false
+	}
+	last := 0
+	for i, w := range s.waiting {
+		if w.fairnessWeight() >= s.waiting[last].fairnessWeight() {
+			last = i
+		}
+	}
+	if p.fairnessWeight()+1 >= s.waiting[last].fairnessWeight() {
+		return false
+	}
+	s.remove(last).answer <- errNoSlot
+	return true
+}
+
+// remove takes a call out of the queue.
+func (s *admissionQueue) remove(i int) *waiter {
+	w := s.waiting[i]
+	w.account.waiting--
+	w.key.waiting--
+	s.waiting = slices.Delete(s.waiting, i, i+1)
+	return w
+}
+
+// fairnessWeight is how much the call's account, and its key, run and wait for.
+func (p *slot) fairnessWeight() int {
+	return p.account.running + p.account.waiting + p.key.running + p.key.waiting
+}
+
+// wait waits for the answer.
+func (s *admissionQueue) wait(ctx context.Context, w *waiter) error {
+	timer := time.NewTimer(s.maxWait)
+	defer timer.Stop()
+	var err error = errNoSlot
+	select {
+	case answer := <-w.answer:
+		return answer
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-timer.C:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case answer := <-w.answer: // it came at the same moment
+		return answer
+	default:
+	}
+	s.remove(slices.Index(s.waiting, w))
+	return err
+}
+
+// release gives a place back, to whoever is next.
+func (s *admissionQueue) release(p *slot) {
+	if !p.held {
+		return
+	}
+	p.held = false
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.measureInterval()
+	s.running--
+	p.account.running--
+	p.key.running--
+	for s.grantNext() {
+	}
+}
+
+// grantNext gives a free place to the first, in the order of fairness, of those who
+// may take it; false if there is nobody.
+func (s *admissionQueue) grantNext() bool {
+	first := -1
+	for i, w := range s.waiting {
+		if s.available(&w.slot) && (first < 0 || w.before(&s.waiting[first].slot)) {
+			first = i
+		}
+	}
+	if first < 0 {
+		return false
+	}
+	w := s.remove(first)
+	s.turns++
+	w.account.turn, w.key.turn = s.turns, s.turns
+	s.grant(&w.slot)
+	w.answer <- nil
+	return true
+}
+
+// measureInterval keeps the average time between two places that become free, as long as
+// none is left for everybody.
+func (s *admissionQueue) measureInterval() {
+	if s.maxRunning < 0 || s.running < s.maxRunning-2*s.reservedSlots {
+		s.lastRelease, s.releaseInterval = time.Time{}, 0
+		return
+	}
+	now := time.Now()
+	if !s.lastRelease.IsZero() {
+		// Of a longer gap the places may have been free for the most part.
+		s.releaseInterval += (min(now.Sub(s.lastRelease), 8*s.maxWait) - s.releaseInterval) / 8
+	}
+	s.lastRelease = now
+}
+
+// before is the order of fairness: fewer running calls first, else the longer
+// time without a turn; of accounts, then of their keys.
+func (p *slot) before(other *slot) bool {
+	switch {
+	case p.account.running != other.account.running:
+		return p.account.running < other.account.running
+	case p.account != other.account:
+		return p.account.turn < other.account.turn
+	case p.key.running != other.key.running:
+		return p.key.running < other.key.running
+	}
+	return p.key.turn < other.key.turn
+}
+
+// loads are the counts of a caller.
+func (s *admissionQueue) loads(p *auth.Principal) (account, key *callerLoad) {
+	who := callerKey{p.Account, p.Key}
+	if key = s.keys[who]; key != nil {
+		return s.accounts[p.Account], key
+	}
+	if len(s.keys) >= s.removeIdleAt {
+		s.removeIdle()
+	}
+	if account = s.accounts[p.Account]; account == nil {
+		account = new(callerLoad)
+		s.accounts[p.Account] = account
+	}
+	key = new(callerLoad)
+	s.keys[who] = key
+	return account, key
+}
+
+// removeIdle forgets the callers that run nothing and wait for nothing.
+func (s *admissionQueue) removeIdle() {
+	maps.DeleteFunc(s.keys, func(_ callerKey, k *callerLoad) bool { return k.idle() })
+	used := make(map[string]bool, len(s.keys))
+	for who := range s.keys {
+		used[who.account] = true
+	}
+	maps.DeleteFunc(s.accounts, func(name string, a *callerLoad) bool { return a.idle() && !used[name] })
+	s.removeIdleAt = max(2*len(s.keys), s.removeIdleAt)
+}
+
+func (s *callerLoad) idle() bool { return s.running == 0 && s.waiting == 0 }
+
+// load is how many run and wait, and whether the next of those who have most is
+// refused.
+func (s *admissionQueue) load() Load {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waiting := len(s.waiting)
+	full := s.maxRunning >= 0 && s.running >= s.maxRunning && (waiting >= s.maxWaiting || s.releaseInterval*time.Duration(waiting) > s.maxWait)
+	return Load{Running: s.running, Waiting: waiting, Full: full}
+}

@@ -1,39 +1,31 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
-	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/speech"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // Audio is spoken text on its way to the client. Next, Read and Close are for
 // one goroutine.
 type Audio struct {
-	c       *call
-	voice   *recital
-	body    io.Reader     // what the client gets: the voice, or MP3 made of it
+	delivery
+	source  *speechStream
+	body    io.Reader     // what the client gets: the source, or MP3 made of it
 	encoder io.ReadCloser // makes the MP3; nil for none
-	header  http.Header   // what the client is sent, for a duplicate
-
-	mu    sync.Mutex // guards what follows against the end of the call's context
-	ended bool
-	busy  bool        // within Next, whose goroutine then owns the audio
-	watch func() bool // ends the watch over the call's context
-	err   error       // why the audio ended badly; nil after its end
 
 	buf       []byte // reused by Next
 	last      byte   // held back until it is known whether more comes
-	holds     bool   // there is such a byte
+	hasLast   bool   // there is such a byte
 	delivered int64  // characters of the parts of which the client was given audio
-	rest      []byte // what Read still owes
-	copied    []byte // all bytes until now, if a duplicate may ask for them
 }
 
 // encoderMemory is what the process that may be needed to encode an answer counts
@@ -41,21 +33,24 @@ type Audio struct {
 const encoderMemory = 1 << 20
 
 // speak asks for the audio of the first part, and gives it the client's form.
-func (c *call) speak(op speechOperation) (*Result, error) {
+func (c *call) speak(req *speech.Request) (*Result, error) {
+	if err := c.reserve(c.charge()); err != nil {
+		return nil, err
+	}
 	mp3 := c.x.g.options.MP3
-	v := newRecital(c, op, mp3.Ready())
+	v := newSpeechStream(c, req, mp3.Ready())
 	if v.want == speech.MP3 && v.mp3 == nil {
 		if err := c.x.Weigh(encoderMemory); err != nil {
 			return nil, c.refuse(err)
 		}
 	}
-	c.voice = v
+	c.speech = v
 	reply, err := v.open()
 	if err != nil {
 		return nil, c.refuse(err)
 	}
 	c.channel = reply.Channel
-	a := &Audio{c: c, voice: v, body: v, buf: make([]byte, 32<<10), header: resultHeader(reply, 0)}
+	a := &Audio{delivery: delivery{c: c, header: resultHeader(reply, 0)}, source: v, body: v, buf: make([]byte, 32<<10)}
 	kind := v.format
 	if v.encode {
 		kind = speech.MP3
@@ -69,7 +64,7 @@ func (c *call) speak(op speechOperation) (*Result, error) {
 	c.model.announce(a.header)
 	a.mu.Lock() // what is watched over may end at once
 	defer a.mu.Unlock()
-	a.watch = context.AfterFunc(c.ctx, a.onCancel)
+	a.watch(func() { a.settleBroken(c.ctx.Err()) })
 	return &Result{Header: a.header, Audio: a, Dropped: reply.Dropped}, nil
 }
 
@@ -82,8 +77,11 @@ func noMP3(err error) error {
 // means that all is well. Any other error is a *fault.Error: the audio is not
 // whole, and what was delivered is charged.
 func (a *Audio) Next() (out []byte, err error) {
-	if over, err := a.enter(); over {
-		return nil, err
+	if !a.enter() {
+		if err := a.Err(); err != nil {
+			return nil, err
+		}
+		return nil, io.EOF
 	}
 	defer a.leave()
 	defer func() {
@@ -92,7 +90,7 @@ func (a *Audio) Next() (out []byte, err error) {
 		}
 	}()
 	n := 0
-	if a.holds {
+	if a.hasLast {
 		a.buf[0], n = a.last, 1
 	}
 	for {
@@ -100,7 +98,7 @@ func (a *Audio) Next() (out []byte, err error) {
 		n += more
 		switch {
 		case n > 1:
-			return a.deliver(n - 1), nil
+			return a.emit(n - 1), nil
 		case more > 0:
 		case err == io.EOF: // a part that ended at once is a failure that wraps it
 			return a.finish(n)
@@ -110,55 +108,15 @@ func (a *Audio) Next() (out []byte, err error) {
 	}
 }
 
-// enter begins a Next; it is over if the audio has ended.
-func (a *Audio) enter() (over bool, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case a.err != nil:
-		return true, a.err
-	case a.ended:
-		return true, io.EOF
+// emit lets n bytes out, and holds the one behind them back.
+func (a *Audio) emit(n int) []byte {
+	if !a.hasLast {
+		a.c.x.markFirstByte(a.c.x.g.options.Now())
 	}
-	a.busy = true
-	return false, nil
-}
-
-// leave ends a Next.
-func (a *Audio) leave() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.busy = false
-	if !a.ended && a.c.ctx.Err() != nil {
-		a.broke(a.c.ctx.Err())
-	}
-}
-
-// onCancel settles audio whose call is cancelled while nobody reads it.
-func (a *Audio) onCancel() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.ended && !a.busy {
-		a.broke(a.c.ctx.Err())
-	}
-}
-
-// deliver lets n bytes out, and holds the one behind them back.
-func (a *Audio) deliver(n int) []byte {
-	if !a.holds {
-		a.c.x.hear(a.c.x.g.options.Now())
-	}
-	a.last, a.holds = a.buf[n], true
-	a.delivered = a.voice.spoken()
-	a.remember(a.buf[:n])
+	a.last, a.hasLast = a.buf[n], true
+	a.delivered = a.source.readCharacters()
+	a.copyForReplay(a.buf[:n])
 	return a.buf[:n]
-}
-
-// remember copies what goes out, up to just over what is kept.
-func (a *Audio) remember(out []byte) {
-	if a.c.x.claimed != nil && len(a.copied) <= idempotency.MaxAnswer {
-		a.copied = append(a.copied, out...)
-	}
 }
 
 // finish settles, and only then lets the last n bytes out.
@@ -166,10 +124,10 @@ func (a *Audio) finish(n int) ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if n == 0 {
-		return nil, a.broke(badGateway("The upstream's audio is empty.", nil))
+		return nil, a.settleBroken(badGateway("The upstream's audio is empty.", nil))
 	}
-	a.remember(a.buf[:n])
-	if _, err := a.c.settle(a.c.op.(speechOperation).usage(), billing.ReasonComplete, a.c.x.answerRecord(a.header, a.copied)); err != nil {
+	a.copyForReplay(a.buf[:n])
+	if err := a.c.settle(a.c.op.bounds.most, billing.ReasonComplete, a.c.x.answerRecord(a.header, a.copied)); err != nil {
 		a.end(err)
 		return nil, err
 	}
@@ -181,59 +139,46 @@ func (a *Audio) finish(n int) ([]byte, error) {
 func (a *Audio) fail(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.broke(err)
+	return a.settleBroken(err)
 }
 
-// broke settles audio that is not whole: the characters that were delivered are
+// settleBroken settles audio that is not whole: the characters that were delivered are
 // charged, and where the client left those of the parts that were asked for
 // (decisions.md, Embeddings and speech). A duplicate does not get it.
-func (a *Audio) broke(err error) error {
-	reason := billing.ReasonUpstreamFailed
-	switch cause := context.Cause(a.c.ctx); {
-	case cause == nil:
-		var told *fault.Error
-		if a.encoder != nil && !errors.As(err, &told) { // the voice's errors are faults
-			err = noMP3(err)
-		}
-		err = cut(err)
-	case errors.Is(cause, errShuttingDown):
-		err, reason = errShuttingDown, billing.ReasonShutdown
-	default:
-		a.c.x.record.gone = true
-		err, reason = fault.From(context.Canceled), billing.ReasonClientGone
+func (a *Audio) settleBroken(err error) error {
+	var known *fault.Error
+	if a.encoder != nil && !errors.As(err, &known) { // the source's errors are faults
+		err = noMP3(err)
 	}
-	if fault.Is(err, fault.InternalError) {
-		reason = billing.ReasonInternal
-	}
-	a.still() // an encoder that fails leaves the voice, which may note a failed attempt
+	reason, err := a.c.failure(truncatedError(err))
+	a.stopSource() // an encoder that fails leaves the source, which may note a failed attempt
 	used := billing.Usage{Characters: a.delivered}
 	if reason == billing.ReasonClientGone {
-		used = a.c.owed()
+		used, err = a.c.disconnectUsage(), fault.From(context.Canceled)
 	}
-	if _, failed := a.c.settle(used, reason, a.c.x.answerRecord(a.header, nil)); failed != nil {
+	if failed := a.c.settle(used, reason, a.c.x.answerRecord(a.header, nil)); failed != nil {
 		err = failed
 	}
 	a.end(err)
 	return err
 }
 
-// still lets go of all that makes the audio. No goroutine of it is left then.
-func (a *Audio) still() {
-	a.watch()
+// stopSource lets go of all that makes the audio. No goroutine of it is left then.
+func (a *Audio) stopSource() {
+	a.unwatch()
 	a.c.cancel(errCalledOff) // a part that is being opened
-	a.voice.close()
+	a.source.close()
 	if a.encoder != nil {
 		_ = a.encoder.Close() // the end was judged before
-		a.voice.close()       // of a part that it began meanwhile
+		a.source.close()      // of a part that it began meanwhile
 	}
 }
 
 // end lets go of everything.
 func (a *Audio) end(err error) {
 	a.err, a.ended = err, true
-	a.still()
-	a.c.x.free(a.c.ctx)
-	a.c.release()
+	a.stopSource()
+	a.c.close()
 }
 
 // Close ends the audio. Before its end that settles the call as one whose
@@ -243,35 +188,214 @@ func (a *Audio) Close() error {
 	defer a.mu.Unlock()
 	if !a.ended {
 		a.c.cancel(context.Canceled)
-		a.broke(context.Canceled)
+		a.settleBroken(context.Canceled)
 	}
 	return nil
 }
 
-// Err is why the audio ended badly; nil after its good end.
-func (a *Audio) Err() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.err
-}
-
-// Receipt is what the call cost; false until the audio has ended.
-func (a *Audio) Receipt() (billing.Receipt, bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.c.x.Receipt()
-}
-
 // Read reads the same bytes as Next gives.
-func (a *Audio) Read(p []byte) (int, error) {
-	if len(a.rest) == 0 {
-		next, err := a.Next()
-		if err != nil {
-			return 0, err
-		}
-		a.rest = next
+func (a *Audio) Read(p []byte) (int, error) { return a.read(p, a.Next) }
+
+// speechStream reads the audio of a text's parts, one after the other, each by a call
+// of its own. What it reads are the upstream's bytes, or those of one WAV file
+// made of several, or the samples alone for an encoder. Its errors but io.EOF
+// are *fault.Error. Read may run in another goroutine than the other methods.
+type speechStream struct {
+	c     *call
+	parts []speech.Part
+	want  string // the format that was asked for
+	mp3   error  // why no MP3 can be made of WAV; nil if it can
+
+	format string     // what the first part came in
+	encode bool       // an encoder will read the samples
+	form   speech.PCM // of the samples, where they are looked at
+	head   []byte     // of the one WAV file, still to be read
+	at     int        // which part is read
+	end    error      // what reads say from now on
+
+	mu     sync.Mutex // guards what follows against close
+	answer io.Closer  // the part's
+	audio  io.Reader  // the part's
+	read   int64      // characters of the parts of which audio was read
+	sent   int64      // characters of the parts that an upstream may have got and did not refuse
+}
+
+func newSpeechStream(c *call, req *speech.Request, mp3 error) *speechStream {
+	v := &speechStream{c: c, parts: req.Prepared(c.model.Voices).Split(c.model.Batch), want: req.Format(), mp3: mp3}
+	for _, p := range v.parts {
+		p.Request.TakesWAV = v.want == speech.WAV || mp3 == nil
 	}
-	n := copy(p, a.rest)
-	a.rest = a.rest[n:]
-	return n, nil
+	return v
+}
+
+// open asks for the audio of the part whose turn it is.
+func (v *speechStream) open() (_ *upstream.Reply, err error) {
+	defer guard(&err)
+	p := v.parts[v.at]
+	call := &upstream.Call{
+		Op: upstream.Speech, Model: v.c.model.ID, RequestID: v.c.x.ID, Account: v.c.x.principal.Account, ContentType: "application/json",
+		Body: p.Request.Body(), Request: p.Request, Accept: v.accept,
+		Observe: func(a upstream.Attempt) {
+			v.c.recordAttempt(a, func() billing.Usage {
+				return billing.Usage{Characters: p.Request.Characters(), Estimated: true}
+			})
+		},
+	}
+	if v.at > 0 {
+		call.MaxWait = partPatience
+	}
+	v.c.x.g.observer.watchAttempts(call)
+	if v.at == 0 { // the caller waits for it
+		defer v.c.x.spent(&v.c.x.record.phases.Upstream, v.c.x.clock())
+	}
+	v.addSent(p.Characters)
+	reply, err := v.c.x.routes.router.Do(v.c.ctx, call)
+	if err != nil && !maybeBillable(err) {
+		v.addSent(-p.Characters)
+	}
+	return reply, err
+}
+
+// addSent counts characters that are sent to an upstream; a negative n takes those
+// back that none got.
+func (v *speechStream) addSent(n int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.sent += n
+}
+
+// sentCharacters is the characters of the parts that an upstream was asked for.
+func (v *speechStream) sentCharacters() int64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.sent
+}
+
+// accept judges the beginning of an answer. What fails here costs nothing.
+func (v *speechStream) accept(_ context.Context, r *upstream.Reply) (*upstream.Reply, error) {
+	const enough = 12 // bytes, to tell WAV by
+	start := make([]byte, 512)
+	n, err := io.ReadAtLeast(r.Body, start, enough)
+	start = start[:n]
+	switch {
+	case err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, truncatedError(err)
+	case n == 0:
+		return nil, badGateway("The upstream's audio is empty.", err)
+	}
+	format, err := v.formatOf(start, r.Header.Get("Content-Type"))
+	if err != nil {
+		return nil, err
+	}
+	audio := io.MultiReader(bytes.NewReader(start), r.Body)
+	encode := format == speech.WAV && v.want == speech.MP3
+	if encode && v.mp3 != nil {
+		return nil, speech.CannotEncode(v.mp3)
+	}
+	form := v.form
+	if format == speech.WAV && (encode || len(v.parts) > 1) {
+		if form, audio, err = speech.Samples(audio); err != nil {
+			return nil, badGateway("The upstream's WAV cannot be read.", err)
+		}
+	}
+	if format == speech.WAV && !encode && len(v.parts) == 1 {
+		audio = speech.Checked(start, audio)
+	}
+	if v.at > 0 && (format != v.format || form != v.form) {
+		return nil, badGateway("The upstream's parts of the audio do not fit together.", nil)
+	}
+	v.setPart(r, audio, format, form, encode)
+	return r, nil
+}
+
+// formatOf is the format of an answer.
+func (v *speechStream) formatOf(start []byte, contentType string) (string, error) {
+	format := speech.FormatOf(start, contentType)
+	text := strings.HasPrefix(contentType, "application/json") || strings.HasPrefix(contentType, "text/")
+	switch {
+	case format == "" && (text || start[0] == '{'):
+		return "", badGateway("The upstream answered a request for speech with "+clip(contentType)+".", nil)
+	case format == "":
+		return v.want, nil // an upstream that does not say
+	case len(v.parts) > 1 && format != v.want && format != speech.WAV:
+		return "", badGateway("The upstream's audio has another format than the one that was asked for.", nil)
+	}
+	return format, nil
+}
+
+// setPart makes the answer the part that is read.
+func (v *speechStream) setPart(r *upstream.Reply, audio io.Reader, format string, form speech.PCM, encode bool) {
+	if v.at == 0 {
+		v.format, v.form, v.encode = format, form, encode
+		if format == speech.WAV && len(v.parts) > 1 && !encode {
+			v.head = form.Header()
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.audio, v.answer = audio, r.Body
+}
+
+// Read reads on, and opens the next part where one has ended.
+func (v *speechStream) Read(p []byte) (int, error) {
+	for v.end == nil {
+		if len(v.head) > 0 {
+			n := copy(p, v.head)
+			v.head = v.head[n:]
+			return n, nil
+		}
+		n, err := v.audio.Read(p)
+		if n > 0 {
+			v.countRead()
+		}
+		if err != nil {
+			v.end = v.next(err)
+		}
+		if n > 0 {
+			return n, nil
+		}
+	}
+	return 0, v.end
+}
+
+// next goes on after the part's audio has ended with err.
+func (v *speechStream) next(err error) error {
+	if err != io.EOF { // one that is wrapped is a failure, see io.Reader
+		return truncatedError(err)
+	}
+	_ = v.answer.Close() // all of it was read
+	if v.at++; v.at == len(v.parts) {
+		return io.EOF
+	}
+	if _, err := v.open(); err != nil {
+		return truncatedError(err)
+	}
+	return nil
+}
+
+// countRead counts the characters of the part that is read.
+func (v *speechStream) countRead() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.read = 0
+	for _, p := range v.parts[:v.at+1] {
+		v.read += p.Characters
+	}
+}
+
+// readCharacters is the characters of the parts of which audio was read.
+func (v *speechStream) readCharacters() int64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.read
+}
+
+// close lets go of the part that is read. The call's context has ended.
+func (v *speechStream) close() {
+	v.mu.Lock()
+	answer := v.answer
+	v.mu.Unlock()
+	if answer != nil {
+		_ = answer.Close()
+	}
 }

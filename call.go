@@ -6,18 +6,22 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
 	"github.com/tollhouse-ai/gateway/internal/hop"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -51,38 +55,24 @@ type Result struct {
 // Call still waits for the upstream; the response is committed by it.
 //
 // Every error is a *fault.Error, and then nothing is left to settle.
-func (x *Exchange) Call(ctx context.Context, op upstream.Op, data []byte, silence func([]byte)) (*Result, error) {
-	parse, ok := parsers[op]
+func (x *Exchange) Call(ctx context.Context, kind upstream.Op, data []byte, silence func([]byte)) (*Result, error) {
+	parse, ok := parsers[kind]
 	if !ok {
-		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no operation %q.", op))
+		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no operation %q.", kind))
 	}
-	parsed, err := parse(x.g, data)
+	op, err := parse(x, data)
 	if err != nil {
 		return nil, err
 	}
-	return x.run(ctx, parsed, silence)
-}
-
-// parsers read the body of each operation.
-var parsers = map[upstream.Op]func(g *Gateway, data []byte) (operation, error){
-	upstream.ChatCompletion: parseChat,
-	upstream.Messages:       parseMessages,
-	upstream.CountTokens:    parseCount,
-	upstream.GenerateImage:  parseImages,
-	upstream.Embeddings:     parseEmbeddings,
-	upstream.Speech:         parseSpeech,
-	upstream.SubmitVideo:    parseVideo,
+	return x.run(ctx, op, silence)
 }
 
 // run is the one path of a request, whichever door it came in by.
-func (x *Exchange) run(ctx context.Context, op operation, silence func([]byte)) (*Result, error) {
-	ctx = x.within(ctx)
-	x.record.op, x.record.model, x.record.stream = op.op(), op.model(), op.streams()
+func (x *Exchange) run(ctx context.Context, op *operation, silence func([]byte)) (*Result, error) {
+	ctx = x.withObserver(ctx)
+	x.record.op, x.record.model, x.record.stream = op.kind, op.model, op.stream
 	if err := x.Admit(ctx); err != nil {
 		return nil, err
-	}
-	if i, ok := op.(identified); ok {
-		i.identify(x.ID)
 	}
 	m, err := x.check(op)
 	if err != nil {
@@ -99,17 +89,11 @@ func (x *Exchange) run(ctx context.Context, op operation, silence func([]byte)) 
 	}
 	c := newCall(ctx, x, op, m)
 	c.silence = silence
-	if err := x.g.calls.add(x, c.cancel); err != nil {
-		c.cancel(err)
-		x.free(ctx)
-		return nil, err
-	}
 	result, err := c.start()
 	if err != nil {
-		c.abandon()
 		return nil, fault.From(err)
 	}
-	if v, ok := op.(*videoOperation); ok && v.Wait {
+	if op.wait {
 		x.waited(ctx, result)
 	}
 	return result, nil
@@ -117,15 +101,15 @@ func (x *Exchange) run(ctx context.Context, op operation, silence func([]byte)) 
 
 // check finds the model and validates the request, in the order of
 // decisions.md: unknown, not allowed, wrong endpoint, rules.
-func (x *Exchange) check(op operation) (*Model, error) {
-	if op.model() == "" {
-		if err := op.validate(new(Model)); err != nil {
+func (x *Exchange) check(op *operation) (*Model, error) {
+	if op.model == "" {
+		if err := op.validate(new(Model), nil); err != nil {
 			return nil, err
 		}
 	}
-	m, ok := x.routes.model(op.model())
+	m, ok := x.routes.model(op.model)
 	if !ok {
-		return m, op.unknownModel()
+		return m, op.unknownModel(op.model)
 	}
 	if m.withdrawn(x.started) {
 		return m, noModel(m.ID)
@@ -133,24 +117,26 @@ func (x *Exchange) check(op operation) (*Model, error) {
 	if !x.principal.MayUse(m.ID) {
 		return m, notAllowed(m.ID)
 	}
-	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.op()) || !x.routes.serves(op.op(), m.ID) {
-		return m, elsewhere(op, m)
+	if m.Kind != "" && !slices.Contains(kinds[m.Kind], op.kind) || !x.routes.supports(op.kind, m.ID) {
+		return m, errWrongEndpoint(op, m)
 	}
-	if !x.routes.sells(op.op(), m.ID) {
-		return m, op.unknownModel()
+	if !x.routes.hasPrice(op.kind, m.ID) {
+		return m, op.unknownModel(op.model)
 	}
-	if p, ok := op.(pricer); ok {
-		p.priced(x.routes.prices.Price(m.ID))
-	}
-	if err := op.validate(m); err != nil {
+	price := x.routes.prices.Price(m.ID)
+	if err := op.validate(m, price); err != nil {
 		return m, err
 	}
-	return m, x.checkUnpriced(op, m)
+	if err := x.checkUnpriced(op, m); err != nil {
+		return m, err
+	}
+	op.bind(m, price)
+	return m, nil
 }
 
 // checkUnpriced refuses, where billing is prepaid, what costs money without a
 // price or chooses another model or account, unless the model's channels take it.
-func (x *Exchange) checkUnpriced(op operation, m *Model) error {
+func (x *Exchange) checkUnpriced(op *operation, m *Model) error {
 	if !x.routes.requirePrice {
 		return nil
 	}
@@ -161,33 +147,33 @@ func (x *Exchange) checkUnpriced(op operation, m *Model) error {
 		return nil
 	}
 	return op.unpriced(x.Header, func(name, spelled string) bool {
-		left := op.op() != upstream.ChatCompletion || name != "cache_control" // which is translated
-		return x.routes.router.Passes(op.op(), m.ID, name, spelled, left)
+		left := op.kind != upstream.ChatCompletion || name != "cache_control" // which is translated
+		return x.routes.router.Passes(op.kind, m.ID, name, spelled, left)
 	})
 }
 
 // checkRenamed is checkUnpriced of the fields that some channel renames to one
 // that has no price, by their new names.
-func (x *Exchange) checkRenamed(op operation, m *Model) error {
+func (x *Exchange) checkRenamed(op *operation, m *Model) error {
 	scope := rule.Other
-	switch op.op() {
+	switch op.kind {
 	case upstream.ChatCompletion, upstream.Messages:
 		scope = rule.Generation
 	case upstream.CountTokens:
 		scope = rule.Count
 	}
-	return x.routes.router.EachRename(op.op(), m.ID, func(from, to string) error {
+	return x.routes.router.EachRename(op.kind, m.ID, func(from, to string) error {
 		if !rule.Unpriced(to) { // as nearly all are not
 			return nil
 		}
 		var raw []byte
-		if f, ok := op.(formed); ok {
+		if op.form != nil {
 			sent := func(p upstream.Part) bool { return p.Name == from && p.Size > 0 }
-			if !slices.ContainsFunc(f.form().Parts, sent) {
+			if !slices.ContainsFunc(op.form.Parts, sent) {
 				return nil
 			}
 		} else {
-			o, err := rawjson.Index(op.source(), nil, nil)
+			o, err := rawjson.Index(op.source, nil, nil)
 			if err != nil {
 				return rule.Unacceptable(err)
 			}
@@ -199,23 +185,28 @@ func (x *Exchange) checkRenamed(op operation, m *Model) error {
 	})
 }
 
-// elsewhere is the refusal of a model that serves another endpoint
+// errWrongEndpoint is the refusal of a model that serves another endpoint
 // (decisions.md, Error bodies).
-func elsewhere(op operation, m *Model) error {
+func errWrongEndpoint(op *operation, m *Model) error {
 	e := fault.Invalid("model", fmt.Sprintf("The model %q serves another endpoint.", m.ID))
 	if m.Kind != "" {
 		e.Message = fmt.Sprintf("The model %q serves another endpoint: its kind is %s.", m.ID, m.Kind)
 	}
-	if op.op() == upstream.Speech {
+	if op.kind == upstream.Speech {
 		e.Code = fault.EndpointModelMismatch
 	}
 	return e
 }
 
-// call is one admitted request while it runs.
+// call is one request from its admission to its settlement. It owns what it takes:
+// the limiter's lease, the hold, the idempotency key, the context, the form and its
+// entry among the running calls. close gives back whatever of these is left. A
+// Stream or an Audio takes the call over and closes it at its own end. The slot and
+// the memory of body and answer are the Exchange's, whose answer is still to be
+// written when the call has ended.
 type call struct {
 	x       *Exchange
-	op      operation
+	op      *operation
 	model   *Model // of the routes, and not to be changed
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -223,33 +214,33 @@ type call struct {
 	detach  func() bool     // of a stream: ends the dependence on the client's context
 	silence func([]byte)
 
-	lease   auth.Lease
+	lease   auth.Lease // nil when it is released
 	hold    billing.Hold
-	held    bool
+	held    bool              // the hold is not settled yet
 	used    int64             // tokens that were settled
 	failed  []billing.Attempt // that nobody but the operator pays for
 	with    []billing.Record  // beside the outcome, in the same transaction
 	channel string
-	only    string        // the channel that is asked; empty for any that serves the model
-	whole   []byte        // the accepted answer of a call that does not stream
-	usage   billing.Usage // of the accepted answer
-	tap     tap           // of a stream; nil for any other
-	parts   *parts        // of a request that was split
-	voice   *recital      // of speech
-	events  *events       // the accepted stream
+	only    string // the channel that is asked; empty for any that serves the model
+
+	answer *answer       // that was accepted, of a call that does not stream
+	tap    tap           // of a stream; nil for any other
+	events *events       // the accepted stream
+	parts  *parts        // of a request that was split
+	speech *speechStream // of speech
 }
 
 // newCall gives the call a context that ends with the client's. A stream's can
 // be detached: a server ends a request's context with its response, but the
 // upstream's connection is worth the moment until the transfer has ended.
-func newCall(ctx context.Context, x *Exchange, op operation, m *Model) *call {
+func newCall(ctx context.Context, x *Exchange, op *operation, m *Model) *call {
 	c := &call{x: x, op: op, model: m}
 	ctx = hop.NewContext(ctx, x.trail)
-	if _, ok := op.(*videoOperation); ok { // whoever leaves does not stop it
+	if op.detached {
 		c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 		return c
 	}
-	if !op.streams() {
+	if !op.stream {
 		c.ctx, c.cancel = context.WithCancelCause(ctx)
 		return c
 	}
@@ -259,45 +250,52 @@ func newCall(ctx context.Context, x *Exchange, op operation, m *Model) *call {
 	return c
 }
 
-// start admits, holds and asks upstream.
-func (c *call) start() (_ *Result, err error) {
+// start runs the call to its answer: limits, hold, upstream, settlement. A whole
+// answer is settled when start returns it; a stream settles itself.
+func (c *call) start() (result *Result, err error) {
+	defer func() {
+		if result == nil || result.Stream == nil && result.Audio == nil {
+			c.close()
+		}
+	}()
 	defer guard(&err)
+	if err := c.x.g.calls.add(c.x, c.cancel); err != nil {
+		return nil, err
+	}
 	if err := c.admit(); err != nil {
 		return nil, err
 	}
-	if o, ok := c.op.(countOperation); ok {
-		return c.count(o)
-	}
-	if v, ok := c.op.(*videoOperation); ok {
-		return c.submit(v)
+	if c.op.serve != nil {
+		return c.op.serve(c)
 	}
 	if err := c.reserve(c.charge()); err != nil {
 		return nil, err
 	}
-	if s, ok := c.op.(speechOperation); ok {
-		return c.speak(s)
+	var asked int64
+	if e := c.op.bounds.exposure; e != nil {
+		asked = e.affordable(c.model, c.hold)
 	}
-	body, view, asked := c.op.request(c.model, c.hold)
+	body, view := c.op.request(c.hold, asked)
 	var s *Stream
-	if c.op.streams() {
+	if c.op.stream {
 		s = newStream(c)
 	}
 	reply, err := c.askWhole(body, view)
 	if err != nil {
 		if s != nil {
-			s.quiet()
+			s.stopHeartbeat()
 		}
 		return nil, c.refuse(err)
 	}
 	c.channel = reply.Channel
-	if b, ok := c.op.(bounded); ok && asked > 0 {
-		reply.Dropped = slices.Concat(b.unaffordable(asked), reply.Dropped)
+	if c.op.unaffordable != nil && asked > 0 {
+		reply.Dropped = slices.Concat(c.op.unaffordable(asked), reply.Dropped)
 	}
 	header := resultHeader(reply, asked)
 	c.model.announce(header)
 	if s != nil {
 		s.begin(asked)
-		s.drainFor(c.x.g.drains.limit(reply.Drain, c.model.ID))
+		s.allowDrain(c.x.g.drains.limit(reply.Drain, c.model.ID))
 		header["Content-Type"] = []string{eventStream}
 		if c.x.claimed != nil {
 			s.header = header
@@ -306,14 +304,13 @@ func (c *call) start() (_ *Result, err error) {
 		return &Result{Header: header, Stream: s, Dropped: reply.Dropped}, nil
 	}
 	header["Content-Type"] = []string{"application/json"}
-	if _, err := c.settle(c.usage, billing.ReasonComplete, c.x.answerRecord(header, c.whole)); err != nil {
+	if err := c.settle(c.answer.usage, billing.ReasonComplete, c.x.answerRecord(header, c.answer.body)); err != nil {
 		return nil, err
 	}
 	if c.hold.Price != nil {
 		header[chargeHeader] = []string{c.x.record.charge}
 	}
-	c.release()
-	return &Result{Header: header, Body: c.whole, Dropped: reply.Dropped}, nil
+	return &Result{Header: header, Body: c.answer.body, Dropped: reply.Dropped}, nil
 }
 
 const (
@@ -338,64 +335,24 @@ func resultHeader(reply *upstream.Reply, asked int64) http.Header {
 func (c *call) admit() (err error) {
 	defer guard(&err)
 	defer c.x.spent(&c.x.record.phases.Admit, c.x.clock())
-	most, _ := c.op.bound(c.model)
-	lease, limits, err := c.x.g.options.Limiter.Acquire(c.ctx, c.x.principal, c.x.ID, most.Tokens())
+	lease, limits, err := c.x.g.options.Limiter.Acquire(c.ctx, c.x.principal, c.x.ID, c.op.bounds.most.Tokens())
 	if limits.Requests.Limit == 0 { // the request was counted before
 		limits.Requests = c.x.limits.Requests
 	}
 	c.x.limits = limits
 	if err != nil {
-		return away(err)
+		return storeError(err)
 	}
 	c.lease = lease
 	return nil
 }
 
-// charge is what the hold is asked for.
-func (c *call) charge() billing.Charge {
-	ask := asks(c.op, c.model)
-	ask.Account, ask.Key, ask.RequestID = c.x.principal.Account, c.x.principal.Key, c.x.ID
-	ask.Operation, ask.Model, ask.Price = string(c.op.op()), c.model.ID, c.x.routes.prices.Price(c.model.ID)
-	ask.Claimed = c.x.claimed != nil && c.x.g.transactional
-	return ask
-}
-
-// asks is how much an operation needs, as a charge of nobody.
-func asks(op operation, m *Model) (ask billing.Charge) {
-	ask.Bound, ask.Least = op.bound(m)
-	if e, ok := op.(exposed); ok {
-		e.exposure(m).charge(m, &ask)
-	}
-	return ask
-}
-
-// reserve makes the hold: 402 where the balance does not cover a start.
-func (c *call) reserve(charge billing.Charge) (err error) {
-	defer guard(&err)
-	defer c.x.spent(&c.x.record.phases.Hold, c.x.clock())
-	ctx := newLimit(c.ctx, meterTimeout)
-	defer ctx.end()
-	c.hold, err = c.x.g.options.Meter.Reserve(ctx, charge)
-	switch {
-	case err == nil:
-		c.held = true
-		return nil
-	case errors.Is(err, context.DeadlineExceeded) && c.ctx.Err() == nil:
-		return unavailable(err)
-	}
-	return away(err)
-}
-
 // askWhole asks for the answer, in parts where one upstream call does not take
 // the request.
 func (c *call) askWhole(body upstream.Body, view any) (*upstream.Reply, error) {
-	if s, ok := c.op.(splitter); ok {
-		parts, err := s.split(c.model)
-		if err != nil {
-			return nil, err
-		}
-		if len(parts) > 0 {
-			return c.askParts(s, parts)
+	if c.op.split != nil {
+		if parts := c.op.split(c.model); len(parts) > 0 {
+			return c.askParts(parts)
 		}
 	}
 	return c.ask(body, view)
@@ -405,56 +362,90 @@ func (c *call) askWhole(body upstream.Body, view any) (*upstream.Reply, error) {
 func (c *call) ask(body upstream.Body, view any) (reply *upstream.Reply, err error) {
 	defer guard(&err)
 	sent := &upstream.Call{
-		Op: c.op.op(), Model: c.model.ID, Stream: c.op.streams(), RequestID: c.x.ID, Account: c.x.principal.Account,
+		Op: c.op.kind, Model: c.model.ID, Stream: c.op.stream, RequestID: c.x.ID, Account: c.x.principal.Account,
 		ContentType: cmp.Or(body.ContentType(), "application/json"), Body: body, Request: view,
-		MaxOutput: c.model.most(0), Channel: c.only, Header: c.x.Header, Query: c.x.Query,
+		MaxOutput: c.model.outputBound(0), Channel: c.only, Header: c.x.Header, Query: c.x.Query,
 		Accept: c.accept, Observe: c.observe,
 	}
-	c.x.g.eyes.watched(sent)
+	c.x.g.observer.watchAttempts(sent)
 	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
 	return c.x.routes.router.Do(c.ctx, sent)
+}
+
+const estimatedHeader = "X-Gateway-Estimated"
+
+// count answers with the upstream's count of tokens, or with an estimate where no
+// upstream counts. It costs nothing and is not settled, so that close frees its
+// idempotency key and no answer is kept.
+func (c *call) count(estimate func() int64) (*Result, error) {
+	header := http.Header{"Content-Type": {"application/json"}}
+	c.model.announce(header)
+	if c.x.routes.router.Supports(upstream.CountTokens, c.model.ID) {
+		_, err := c.ask(c.op.request(c.hold, 0))
+		if err == nil {
+			return &Result{Header: header, Body: c.answer.body}, nil
+		}
+		if !noCounter(err) {
+			return nil, c.refuse(err)
+		}
+	}
+	header.Set(estimatedHeader, "true")
+	return &Result{Header: header, Body: messages.CountAnswer(estimate())}, nil
+}
+
+// noCounter reports whether an upstream has no counter, as many that speak the
+// rest of the dialect, or not for now.
+func noCounter(err error) bool {
+	switch status := fault.From(err).HTTPStatus(); status {
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusTooManyRequests:
+		return true
+	default:
+		return status >= http.StatusInternalServerError
+	}
 }
 
 // refuse ends a call that no upstream answered. It costs nothing, but a caller
 // who disconnected pays for what the upstream was asked for, with an idempotency
 // key too: the key is then kept without an answer, so that nobody pays twice.
 func (c *call) refuse(err error) error {
-	cause := context.Cause(c.ctx)
 	var used billing.Usage
-	reason := billing.ReasonUpstreamFailed
-	switch {
-	case cause == nil:
-	case errors.Is(cause, errShuttingDown):
-		err, reason = errShuttingDown, billing.ReasonShutdown
-	default:
-		c.x.record.gone = true
-		reason = billing.ReasonClientGone
-		if c.parts != nil || sent(err) { // each part knows whether it was sent
-			used = c.owed()
-		}
-		err = fault.From(cause)
+	var answer *idempotency.Record
+	reason, told := c.failure(err)
+	if reason == billing.ReasonClientGone && (c.parts != nil || maybeBillable(err)) { // each part knows whether it was sent
+		used = c.disconnectUsage()
 	}
-	if fault.Is(err, fault.InternalError) {
+	if fault.Is(told, fault.InternalError) {
 		reason = billing.ReasonInternal
 	}
-	var answer *idempotency.Record
 	if !used.IsZero() {
 		c.channel, answer = c.lastChannel(), c.x.answerRecord(nil, nil)
 	}
-	_, _ = c.settle(used, reason, answer) // logged and queued there; the caller is told why the call failed
-	return err
+	_ = c.settle(used, reason, answer) // logged and queued there; the client is told why the call failed
+	return told
 }
 
-// abandon gives back whatever a call that did not start has taken.
-func (c *call) abandon() {
-	_, _ = c.settle(billing.Usage{}, billing.ReasonInternal, nil) // does nothing if the call was settled
-	c.x.free(c.ctx)
-	c.release()
+// failure is why a call ends whose answer failed with err, and what its client is
+// told. If its context has ended, that is the reason, and err only what followed.
+func (c *call) failure(err error) (reason string, told error) {
+	cause := context.Cause(c.ctx)
+	switch {
+	case cause == nil:
+		reason, told = billing.ReasonUpstreamFailed, err
+	case errors.Is(cause, errShuttingDown):
+		reason, told = billing.ReasonShutdown, errShuttingDown
+	default:
+		c.x.record.clientGone = true
+		return billing.ReasonClientGone, fault.From(cause)
+	}
+	if fault.Is(told, fault.InternalError) {
+		reason = billing.ReasonInternal
+	}
+	return reason, told
 }
 
-// sent reports whether a call that ended in err may have cost the upstream
+// maybeBillable reports whether a call that ended in err may have cost the upstream
 // something: it got the request, and did not refuse it.
-func sent(err error) bool {
+func maybeBillable(err error) bool {
 	f := failureOf(err)
 	return f == nil || f.Sent && !f.Refused && f.Status < 400
 }
@@ -465,20 +456,26 @@ func failureOf(err error) (f *upstream.Failure) {
 	return f
 }
 
-// release gives the slot back and forgets the call. It may be called twice.
-func (c *call) release() {
-	c.freeSlot()
+// close gives back whatever the call still has; a hold that nothing has settled is
+// released without a charge. At last the gateway forgets the call: once it has none,
+// a shutdown is complete. Later calls do nothing.
+func (c *call) close() {
+	_ = c.settle(billing.Usage{}, billing.ReasonInternal, nil) // does nothing if the call was settled
+	c.x.free(c.ctx)
+	c.releaseLease()
 	if c.detach != nil {
 		c.detach()
 	}
 	c.cancel(nil)
-	if f, ok := c.op.(formed); ok {
-		c.x.g.drop(c.x, f.form())
+	if c.op.form != nil {
+		c.x.g.drop(c.x, c.op.form)
 	}
 	c.x.g.calls.remove(c.x)
 }
 
-func (c *call) freeSlot() {
+// releaseLease tells the limiter how many tokens were used, and that the call does
+// not run any more.
+func (c *call) releaseLease() {
 	if c.lease == nil {
 		return
 	}
@@ -487,9 +484,72 @@ func (c *call) freeSlot() {
 	var err error
 	defer func() {
 		if err != nil {
-			c.x.g.options.Logger.Error("limiter", "request_id", c.x.ID, "error", err)
+			c.x.g.options.Logger.Error("releasing rate-limit lease failed", "request_id", c.x.ID, "error", err)
 		}
 	}()
 	defer guard(&err)
 	lease.Release(c.used)
+}
+
+// CallForm is [Exchange.Call] for an operation whose request is a form. It closes
+// the form: at once where it fails, else when the call has ended, a stream's
+// with its Close.
+func (x *Exchange) CallForm(ctx context.Context, op upstream.Op, form *upstream.Form, silence func([]byte)) (_ *Result, err error) {
+	running := false
+	defer func() {
+		if !running {
+			x.g.drop(x, form)
+		}
+	}()
+	defer guard(&err)
+	if op != upstream.EditImage {
+		return nil, fault.New(fault.NotFound, "There is no such operation on a form.")
+	}
+	parsed, err := images.ParseForm(form)
+	if err != nil {
+		return nil, err
+	}
+	result, err := x.run(ctx, newEdit(x, parsed), silence)
+	running = err == nil && result.Stream != nil
+	return result, err
+}
+
+// drop closes a form that is not needed any more.
+func (g *Gateway) drop(x *Exchange, form *upstream.Form) {
+	if err := form.Close(); err != nil {
+		g.options.Logger.Error("closing the form of a request failed", "request_id", x.ID, "error", err)
+	}
+}
+
+// guard turns a panic of an authenticator, a meter, a limiter or an upstream
+// into an internal error. Defer it. The stack goes to the log only.
+func guard(err *error) {
+	if p := recover(); p != nil {
+		*err = panicked(p)
+	}
+}
+
+func panicked(p any) error {
+	return fault.Wrap(fault.InternalError, "The gateway failed to handle the request.",
+		fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+}
+
+// storeError makes a store's own error a 503: it says nothing about the caller.
+func storeError(err error) error {
+	if err == nil {
+		return nil
+	}
+	f := fault.From(err)
+	if f.Code != fault.InternalError {
+		return f
+	}
+	return unavailable(err)
+}
+
+// unavailable is the 503 of a store that does not answer.
+func unavailable(err error) error {
+	return &fault.Error{
+		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
+		Message: "The gateway's store is not available. Send the request again.",
+	}
 }

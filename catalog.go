@@ -1,11 +1,325 @@
 package gateway
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
+	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/embeddings"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
 )
+
+// Kind says which endpoint a model serves.
+type Kind string
+
+// The kinds of models (server.md, models).
+const (
+	KindChat       Kind = "chat"     // chat completions and messages, whichever its upstream speaks
+	KindMessages   Kind = "messages" // the same: one is translated into the other
+	KindEmbeddings Kind = "embeddings"
+	KindImage      Kind = "image"      // generation and, where its upstream edits, edits
+	KindImageEdit  Kind = "image_edit" // edits only
+	KindVideo      Kind = "video"
+	KindSpeech     Kind = "speech"
+)
+
+// kinds is every kind and the operations that it is called by.
+var kinds = map[Kind][]upstream.Op{
+	KindChat:       {upstream.ChatCompletion, upstream.Messages, upstream.CountTokens},
+	KindMessages:   {upstream.ChatCompletion, upstream.Messages, upstream.CountTokens},
+	KindEmbeddings: {upstream.Embeddings},
+	KindImage:      {upstream.GenerateImage, upstream.EditImage},
+	KindImageEdit:  {upstream.EditImage},
+	KindVideo:      {upstream.SubmitVideo},
+	KindSpeech:     {upstream.Speech},
+}
+
+// Kinds are all kinds, in the order of the API's documentation.
+func Kinds() []Kind {
+	return []Kind{KindChat, KindMessages, KindEmbeddings, KindImage, KindImageEdit, KindVideo, KindSpeech}
+}
+
+// KindOf is the kind that the built-in tables say a public model id has; empty
+// if they do not know it.
+func KindOf(id string) Kind {
+	if m, ok := builtin()[id]; ok {
+		return m.Kind
+	}
+	return ""
+}
+
+// Model is what the gateway knows of a public model id.
+type Model struct {
+	ID          string
+	Kind        Kind      // which endpoint it serves; empty means whichever its upstream serves
+	DisplayName string    // empty means ID
+	OwnedBy     string    // empty means "tollhouse"
+	Created     time.Time // zero means when the gateway was started
+	MaxOutput   int64     // most output tokens of one candidate; 0 means unknown: 131,072 are held for a whole answer without a bound, and a vendor that has to be limited is sent 16,384 at most
+	HoldTokens  int64     // output tokens held for a stream without a bound, and what is usual for a whole answer; 0 means 4,096
+	Batch       int       // most texts (for speech: characters) of one upstream call; 0 means that of its family
+	Dimensions  []int64   // the dimensions that embeddings can have; nil means those of its family
+	Voices      []string  // the preset voices of speech, the first being the default; nil means those of its family
+	Ratios      []string  // the values of `ratio` that a video may have; nil means all
+	Priorities  []string  // the values of `priority` that a video may have; nil means all
+	Withdrawn   time.Time // from this day on the model does not exist; zero means never
+
+	drops droppedBounds
+}
+
+// droppedBounds are the bounds of the output that some channel of a model leaves out.
+type droppedBounds struct{ maxTokens, maxCompletionTokens bool }
+
+// The defaults of a model's facts. DefaultMaxOutput is what every current chat
+// model can produce: a larger cap sent unasked could be refused upstream.
+// UnaskedOutput is more than any vendor makes of one candidate where it is sent no
+// bound: it is held for a whole answer of a model whose cap is unknown.
+const (
+	DefaultMaxOutput  = 16_384
+	DefaultHoldTokens = 4_096
+	UnaskedOutput     = 131_072
+)
+
+// routes is an immutable snapshot of what a reload replaces.
+type routes struct {
+	router       *upstream.Router
+	prices       *billing.PriceList
+	models       map[string]*Model // that channels, the operator and the tables name, every default set; not to be changed
+	requirePrice bool
+	started      time.Time // of the gateway, which stands for the time of models without one
+}
+
+func newRoutes(o *Options, started time.Time) (*routes, error) {
+	if o.Upstream == nil {
+		return nil, errors.New("gateway: Options.Upstream is nil; give an upstream or a router of channels")
+	}
+	router, ok := o.Upstream.(*upstream.Router)
+	if !ok {
+		router = upstream.SingleRouter(o.Upstream)
+	}
+	r := &routes{router: router.Wrap(messages.Bridge(o.Now)), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice, started: started}
+	for _, m := range o.Models {
+		if err := r.addModel(m); err != nil {
+			return nil, err
+		}
+	}
+	for _, id := range r.router.Models() {
+		if r.models[id] == nil {
+			r.models[id] = &Model{ID: id}
+		}
+	}
+	for _, m := range r.models {
+		*m = r.withDefaults(*m)
+	}
+	return r, nil
+}
+
+// supports reports whether a call of op can be answered. Tokens are counted of
+// whatever can be answered: here, where no upstream counts them.
+func (r *routes) supports(op upstream.Op, model string) bool {
+	return r.router.Supports(op, model) || op == upstream.CountTokens && r.router.Supports(upstream.Messages, model)
+}
+
+// hasPrice reports whether a call of op has a price where it must have one.
+func (r *routes) hasPrice(op upstream.Op, model string) bool {
+	return !r.requirePrice || MissingUnits(op, r.prices.Price(model)) == ""
+}
+
+// pricedUnits are the units that a price needs for an operation to cost what it
+// says: those of one of the sets. What is not here costs nothing.
+var pricedUnits = map[upstream.Op][][]billing.Unit{
+	upstream.ChatCompletion: {{billing.Input, billing.Output}},
+	upstream.Messages:       {{billing.Input, billing.Output}},
+	upstream.Embeddings:     {{billing.Input}},
+	upstream.GenerateImage:  {{billing.Image}, {billing.Input, billing.ImageOutput}},
+	upstream.EditImage:      {{billing.Image}, {billing.Input, billing.ImageOutput}},
+	upstream.SubmitVideo:    {{billing.Second}, {billing.Output}},
+	upstream.Speech:         {{billing.Character}},
+}
+
+// MissingUnits names the units that a price lacks for an operation, which then
+// would be free by mistake; empty if it lacks none. A nil price lacks all, and one
+// of which every rate is "0" lacks none. image_output may be given as output.
+func MissingUnits(op upstream.Op, p *billing.Price) string {
+	var missing []string
+	for _, set := range pricedUnits[op] {
+		var lacks []string
+		for _, u := range set {
+			if !p.Covers(u) && !p.IsFree() {
+				lacks = append(lacks, string(u))
+			}
+		}
+		if len(lacks) == 0 {
+			return ""
+		}
+		missing = append(missing, strings.Join(lacks, " and "))
+	}
+	return strings.Join(missing, ", or ")
+}
+
+// Operations are those that a kind of models is called by.
+func (k Kind) Operations() []upstream.Op { return slices.Clone(kinds[k]) }
+
+// builtin concatenates the rooms' tables.
+func builtin() map[string]*Model {
+	models := make(map[string]*Model)
+	for _, f := range chat.Families() {
+		for _, m := range f.Models {
+			models[m.ID] = &Model{ID: m.ID, Kind: KindChat, MaxOutput: m.MaxOutput}
+		}
+	}
+	for _, f := range images.Families() {
+		for _, m := range f.Models {
+			models[m.ID] = &Model{ID: m.ID, Kind: KindImage}
+		}
+	}
+	for _, f := range embeddings.Families() {
+		for _, id := range f.Models {
+			models[id] = &Model{ID: id, Kind: KindEmbeddings, Batch: f.Batch, Dimensions: f.Dimensions}
+		}
+	}
+	for _, f := range video.Families() {
+		for _, id := range f.Models {
+			models[id] = &Model{ID: id, Kind: KindVideo}
+		}
+	}
+	for _, f := range speech.Families() {
+		for _, id := range f.Models {
+			models[id] = &Model{ID: id, Kind: KindSpeech, Batch: f.Limit, Voices: f.Voices}
+		}
+	}
+	return models
+}
+
+// addModel lays an operator's facts over the built-in ones.
+func (r *routes) addModel(m Model) error {
+	if m.ID == "" {
+		return errors.New("gateway: Options.Models: a model has no ID")
+	}
+	known := r.models[m.ID]
+	if known == nil {
+		known = new(Model)
+	}
+	if m.Kind == "" {
+		m.Kind = known.Kind
+	}
+	if _, ok := kinds[m.Kind]; !ok && m.Kind != "" {
+		return fmt.Errorf("gateway: Options.Models: model %q has unknown kind %q", m.ID, m.Kind)
+	}
+	if m.MaxOutput < 0 || m.HoldTokens < 0 || m.Batch < 0 {
+		return fmt.Errorf("gateway: Options.Models: model %q has a negative bound", m.ID)
+	}
+	m.MaxOutput = cmp.Or(m.MaxOutput, known.MaxOutput)
+	m.Batch = cmp.Or(m.Batch, known.Batch)
+	if m.Dimensions == nil {
+		m.Dimensions = known.Dimensions
+	}
+	if m.Voices == nil {
+		m.Voices = known.Voices
+	}
+	r.models[m.ID] = &m
+	return nil
+}
+
+// model finds a routed model that, where it must be, has a price.
+func (r *routes) model(id string) (*Model, bool) {
+	if id == "" || !r.router.Routes(id) || r.requirePrice && r.prices.Price(id) == nil {
+		return nil, false
+	}
+	if m, ok := r.models[id]; ok {
+		return m, true
+	}
+	return new(r.withDefaults(Model{ID: id})), true
+}
+
+// withdrawn reports whether the model does not exist any more.
+func (m Model) withdrawn(now time.Time) bool {
+	return !m.Withdrawn.IsZero() && !now.Before(m.Withdrawn)
+}
+
+// announce says when a model that will be withdrawn is to go (RFC 8594, RFC 9745).
+func (m Model) announce(h http.Header) {
+	if !m.Withdrawn.IsZero() {
+		h.Set("Sunset", m.Withdrawn.UTC().Format(http.TimeFormat))
+		h.Set("Deprecation", "@"+strconv.FormatInt(m.Withdrawn.Unix(), 10))
+	}
+}
+
+// withDefaults has every default set; started is when the gateway was.
+func (m Model) withDefaults(started time.Time) Model {
+	if m.Created.IsZero() {
+		m.Created = started
+	}
+	if m.DisplayName == "" {
+		m.DisplayName = m.ID
+	}
+	if m.OwnedBy == "" {
+		m.OwnedBy = "tollhouse"
+	}
+	if m.HoldTokens == 0 {
+		m.HoldTokens = DefaultHoldTokens
+	}
+	return m
+}
+
+// withDefaults is a model with every default set, and with what its channels drop.
+func (r *routes) withDefaults(m Model) Model {
+	m = m.withDefaults(r.started)
+	m.drops = droppedBounds{r.router.Drops(m.ID, "max_tokens"), r.router.Drops(m.ID, "max_completion_tokens")}
+	return m
+}
+
+// unboundedOutput is the most that a vendor makes of one candidate without a bound.
+func (m Model) unboundedOutput() int64 { return cmp.Or(m.MaxOutput, UnaskedOutput) }
+
+// plausibleOutput is the largest output of one candidate that is believed.
+func (m Model) plausibleOutput() int64 {
+	if m.MaxOutput == 0 {
+		return maxContext
+	}
+	return 2*m.MaxOutput + countSlack
+}
+
+// outputBound is the largest output of one candidate, for a caller who set a bound of
+// own (0 for none). An unknown cap does not lower the caller's bound.
+func (m Model) outputBound(own int64) int64 {
+	switch {
+	case own == 0 && m.MaxOutput == 0:
+		return DefaultMaxOutput
+	case own == 0:
+		return m.MaxOutput
+	case m.MaxOutput == 0:
+		return own
+	}
+	return min(own, m.MaxOutput)
+}
+
+// list is every nameable model, sorted by id. Models that only a wildcard route
+// serves are listed if the operator gave facts about them.
+func (r *routes) list(p *auth.Principal, now time.Time) []Model {
+	var models []Model
+	for _, id := range slices.Sorted(maps.Keys(r.models)) {
+		if m, ok := r.model(id); ok && !m.withdrawn(now) && p.MayUse(id) {
+			models = append(models, *m)
+		}
+	}
+	return models
+}
 
 // Price is the operator's price row of a public model id at this moment; nil
 // where there is none, and the model costs nothing.
@@ -18,3 +332,60 @@ func (g *Gateway) ListsAllModels() bool {
 		return slices.Contains(c.Models, "*")
 	})
 }
+
+// Models are the models that the caller may use, sorted by id: those of the
+// principal in ctx, or all without an Authenticator.
+func (g *Gateway) Models(ctx context.Context) ([]Model, error) {
+	p, err := g.principal(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return g.routes.Load().list(p, g.options.Now()), nil
+}
+
+// Model is one model that the caller may use. It fails with
+// fault.ModelNotFound, or fault.PermissionDenied if the key is not for it.
+func (g *Gateway) Model(ctx context.Context, id string) (Model, error) {
+	p, err := g.principal(ctx)
+	if err != nil {
+		return Model{}, err
+	}
+	m, ok := g.routes.Load().model(id)
+	if !ok || m.withdrawn(g.options.Now()) {
+		return Model{}, noModel(id)
+	}
+	if !p.MayUse(id) {
+		return Model{}, notAllowed(id)
+	}
+	return *m, nil
+}
+
+// noModel is the 404 of a model that does not exist, or not any more.
+func noModel(id string) error {
+	return &fault.Error{
+		Code: fault.ModelNotFound, Param: "model",
+		Message: fmt.Sprintf("The model %q does not exist. GET /v1/models lists the models that this key may use.", clip(id)),
+	}
+}
+
+func notAllowed(model string) error {
+	return &fault.Error{
+		Code: fault.PermissionDenied, Param: "model",
+		Message: fmt.Sprintf("This API key may not use the model %q. GET /v1/models lists the models that it may use.", model),
+	}
+}
+
+// principal is who an in-process call belongs to (decisions.md, Models,
+// OpenAPI, agent tools, in process).
+func (g *Gateway) principal(ctx context.Context) (*auth.Principal, error) {
+	if p, ok := auth.FromContext(ctx); ok {
+		return p, nil
+	}
+	if g.options.Authenticator == nil {
+		return &local, nil
+	}
+	return nil, fault.New(fault.Unauthorized, "No principal in the context. Put one there with auth.NewContext, or send the key as \"Authorization: Bearer sk-…\".")
+}
+
+// local is who calls where nobody asks.
+var local = auth.Principal{Account: "local", Key: "local", Name: "local"}

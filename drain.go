@@ -107,21 +107,21 @@ const (
 // the vendor reported. A model that reported much reasoning and showed it hides
 // none.
 func (c *call) learnHidden(u billing.Usage) {
-	if _, ok := c.op.(exposed); !ok || u.Estimated || u.Anomaly || u.Output <= muchHidden {
+	if c.op.bounds.exposure == nil || u.Estimated || u.Anomaly || u.Output <= muchHidden {
 		return
 	}
-	if c.tap == nil && u.Reasoning <= muchHidden && u.Output <= int64(len(c.whole))/4 {
-		return // so much text has so many tokens; it is not read once more for that
+	if c.tap == nil && u.Reasoning <= muchHidden && c.answer != nil && u.Output <= int64(len(c.answer.body))/4 {
+		return // so many bytes have so many tokens
 	}
-	hides := u.Output > hiddenFactor*c.said()+muchHidden
+	hides := u.Output > hiddenFactor*c.textOutput()+muchHidden
 	if hides != c.x.g.drains.hides(c.model.ID) && (hides || u.Reasoning > muchHidden) {
 		c.x.g.drains.set(c.model.ID, hides)
 	}
 }
 
-// drainFor has the stream read on for at most limit after its client left: what
+// allowDrain has the stream read on for at most limit after its client left: what
 // ends the client's context does not end the upstream's any more.
-func (s *Stream) drainFor(limit time.Duration) {
+func (s *Stream) allowDrain(limit time.Duration) {
 	if limit <= 0 {
 		return
 	}
@@ -131,12 +131,12 @@ func (s *Stream) drainFor(limit time.Duration) {
 		return
 	}
 	s.drainLimit = limit
-	s.c.detach = context.AfterFunc(s.c.client, func() { s.leaves(context.Cause(s.c.client)) })
+	s.c.detach = context.AfterFunc(s.c.client, func() { s.startDrain(context.Cause(s.c.client)) })
 }
 
-// leaves notes that the client left, and has the stream read on if it may; else
+// startDrain notes that the client left, and has the stream read on if it may; else
 // it is cancelled.
-func (s *Stream) leaves(cause error) {
+func (s *Stream) startDrain(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended || s.drainTimer != nil {
@@ -146,14 +146,14 @@ func (s *Stream) leaves(cause error) {
 		s.c.cancel(cause)
 		return
 	}
-	if s.beat != nil {
-		s.beat.Stop()
+	if s.heartbeat != nil {
+		s.heartbeat.Stop()
 	}
 	s.drainTimer = time.AfterFunc(s.drainLimit, func() { s.c.cancel(cause) })
 }
 
-// left reports whether the client left and the stream is read on.
-func (s *Stream) left() bool { return s.drainTimer != nil }
+// isDraining reports whether the client left and the stream is read on.
+func (s *Stream) isDraining() bool { return s.drainTimer != nil }
 
 // endDrain lets go of what a drain holds.
 func (s *Stream) endDrain() {
@@ -163,13 +163,13 @@ func (s *Stream) endDrain() {
 	}
 }
 
-// drained settles a stream that was read to its end after its client left: as
+// markClientGone settles a stream that was read to its end after its client left: as
 // its vendor reported.
-func (s *Stream) drained() {
-	s.c.x.record.gone = true
-	s.err = errLeft()
+func (s *Stream) markClientGone() {
+	s.c.x.record.clientGone = true
+	s.err = errClientGone()
 }
 
-func errLeft() error {
+func errClientGone() error {
 	return fault.New(fault.ClientGone, "The client closed the connection before the answer was complete.")
 }

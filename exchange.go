@@ -5,10 +5,13 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/hop"
+	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -29,34 +32,34 @@ type Exchange struct {
 	Header http.Header
 	Query  string
 
-	g         *Gateway
-	trail     *hop.Trail // the gateways that it has passed, with this one
-	routes    *routes
-	principal *auth.Principal
-	started   time.Time
-	limits    auth.State
-	record    record
-	ctx       context.Context // of the request, as the Observer made it; nil if none did
-	ended     bool
-	place     place  // among the running calls
-	weight    int64  // bytes of a large body in memory
-	stowed    stowed // of its answers
-	claimed   *claim // the idempotency key that this request holds open
+	g           *Gateway
+	trail       *hop.Trail // the gateways that it has passed, with this one
+	routes      *routes
+	principal   *auth.Principal
+	started     time.Time
+	limits      auth.State
+	record      record
+	ctx         context.Context // of the request, as the Observer made it; nil if none did
+	ended       bool
+	slot        slot          // among the running calls
+	bodyBytes   int64         // bytes of a large body in memory
+	answerBytes reservedBytes // of its answers
+	claimed     *claim        // the idempotency key that this request holds open
 }
 
 // record is what the log line tells besides the exchange itself.
 type record struct {
-	op       upstream.Op
-	model    string
-	stream   bool
-	attempts []upstream.Attempt
-	receipt  *billing.Receipt // nil until it is settled
-	charge   string           // of the receipt
-	gone     bool             // the client hung up
-	replayed bool             // the answer is an earlier request's
-	first    [1]upstream.Attempt
-	heard    time.Duration // until the first of a stream or of audio was there
-	phases   Phases
+	op          upstream.Op
+	model       string
+	stream      bool
+	attempts    []upstream.Attempt
+	receipt     *billing.Receipt // nil until it is settled
+	charge      string           // of the receipt
+	clientGone  bool             // the client hung up
+	replayed    bool             // the answer is an earlier request's
+	first       [1]upstream.Attempt
+	firstByteAt time.Duration // until the first of a stream or of audio was there
+	phases      Phases
 }
 
 // Begin opens an exchange. It pins the routes and prices of this moment.
@@ -68,8 +71,8 @@ func (g *Gateway) Begin() *Exchange {
 	return x
 }
 
-// observe notes an attempt of the router.
-func (x *Exchange) observe(a upstream.Attempt) {
+// addAttempt notes an attempt of the router.
+func (x *Exchange) addAttempt(a upstream.Attempt) {
 	x.record.attempts = append(x.record.attempts, a)
 }
 
@@ -97,7 +100,7 @@ func (x *Exchange) authenticate(ctx context.Context, token string) (p *auth.Prin
 	defer x.spent(&x.record.phases.Auth, x.clock())
 	p, err = x.g.options.Authenticator.Authenticate(ctx, token)
 	if err != nil {
-		return nil, away(err)
+		return nil, storeError(err)
 	}
 	if p == nil {
 		return nil, fault.New(fault.InternalError, "The authenticator gave neither a principal nor an error.")
@@ -110,7 +113,7 @@ func (x *Exchange) admit(ctx context.Context, p *auth.Principal) (err error) {
 	x.principal = p
 	defer x.spent(&x.record.phases.Admit, x.clock())
 	x.limits, err = x.g.options.Limiter.Request(ctx, p)
-	return away(err)
+	return storeError(err)
 }
 
 // Principal is whose request it is; nil before Authenticate succeeded.
@@ -140,10 +143,57 @@ func (x *Exchange) End(ctx context.Context, status int, err error) {
 	if x.ctx != nil {
 		ctx = x.ctx
 	}
-	f := x.facts(x.g.options.Now(), status, fault.From(err))
-	x.write(ctx, &f)
-	if x.g.eyes.End != nil {
+	f := x.requestEvent(x.g.options.Now(), status, fault.From(err))
+	x.log(ctx, &f)
+	if x.g.observer.End != nil {
 		ctx, _ = x.Start(ctx) // where nobody did
-		x.g.eyes.end(ctx, f)
+		x.g.observer.end(ctx, f)
 	}
+}
+
+// CheckVia says which gateways the request has passed: the values of its Via
+// header. Call it before [Exchange.Call], if there are any. A request that has
+// passed this gateway before, or too many others, is a 508 (faults.md, row 36);
+// the rest of the way is told to the upstream.
+func (x *Exchange) CheckVia(via []string) error {
+	trail, err := x.g.trail.After(via)
+	if err != nil {
+		return err
+	}
+	x.trail = trail
+	return nil
+}
+
+// AppendError appends the event that ends a broken stream of the exchange, in
+// the form of its operation.
+func (x *Exchange) AppendError(dst []byte, err error) []byte {
+	if x.record.op == upstream.Messages {
+		return messages.ErrorEvent(dst, x.ID, fault.From(err))
+	}
+	return appendErrorEvent(dst, err)
+}
+
+// appendErrorEvent appends OpenAI's form: `error` is the first key, nothing
+// stands before it, and no terminator follows (decisions.md, Chat).
+func appendErrorEvent(dst []byte, err error) []byte {
+	type body struct {
+		Message string     `json:"message"`
+		Type    string     `json:"type"`
+		Code    fault.Code `json:"code"`
+		Param   *string    `json:"param"`
+	}
+	f := fault.From(err)
+	b := body{Message: f.Message, Type: fault.Type(f.HTTPStatus()), Code: f.Code}
+	if f.Param != "" {
+		b.Param = &f.Param
+	}
+	data, marshalErr := json.Marshal(struct {
+		Error body `json:"error"`
+	}{b})
+	if marshalErr != nil { // invalid UTF-8 in a message
+		data = []byte(`{"error":{"message":"The stream failed.","type":"api_error","code":"internal_error","param":null}}`)
+	}
+	dst = append(dst, "data: "...)
+	dst = append(dst, data...)
+	return append(dst, "\n\n"...)
 }

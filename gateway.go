@@ -5,109 +5,28 @@ package gateway
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/hop"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
-	"github.com/tollhouse-ai/gateway/speech"
-	"github.com/tollhouse-ai/gateway/speech/lame"
-	"github.com/tollhouse-ai/gateway/store/memory"
-	"github.com/tollhouse-ai/gateway/upstream"
-	"github.com/tollhouse-ai/gateway/video"
 )
-
-// Options configure a Gateway. Every nil or zero field but Upstream means a
-// safe default.
-type Options struct {
-	// Upstream answers the calls: an *upstream.Router over many channels, or
-	// any other Upstream, which then serves every model. Required.
-	Upstream upstream.Upstream
-	// Prices are the operator's prices by public model id; a model without one
-	// is free. See also RequirePrice.
-	Prices *billing.PriceList
-	// Models are facts about models, over the built-in tables.
-	Models []Model
-	// RequirePrice is prepaid billing: a model without a price is unknown, for an
-	// operation too whose units its price lacks, and request fields that cost money
-	// without a price, or choose another model or account, are refused unless the
-	// model's channels pass them (upstream.Channel).
-	RequirePrice bool
-
-	// Authenticator finds the principal of a token. Without one every caller is
-	// let in and belongs to the account "local".
-	Authenticator auth.Authenticator
-	// Limiter enforces the limits of principals; nil means one of this
-	// process's own.
-	Limiter auth.Limiter
-	// Meter holds and captures money; nil means billing.Free, which charges
-	// nothing.
-	Meter billing.Meter
-
-	// Idempotency remembers answers by idempotency key; nil means in memory. If
-	// it is the Meter too, answers are kept in the settling transaction.
-	Idempotency idempotency.Store
-
-	// Tasks keeps the tasks of videos; nil means the Meter, if it can, else in
-	// memory, which a durable Meter is refused with: of a store.DB give Tasks() as
-	// the Meter. If it is the Meter, a task changes in the settling transaction. The
-	// notices of its tasks are delivered by Run if it can tell them, as
-	// MemoryTasks and the stores of this module do.
-	Tasks video.Store
-	// Video says how tasks are asked after and kept.
-	Video VideoOptions
-
-	// Media bounds the input tokens of pictures and videos.
-	Media chat.MediaBound
-	// MP3 makes MP3 of speech whose upstream gives WAV only; nil means the lame
-	// program on PATH, without which such a request is refused with a 400.
-	MP3 speech.Encoder
-	// Heartbeat is the silence after which a streaming client over HTTP gets an
-	// empty chunk; zero means 15 s, negative never.
-	Heartbeat time.Duration
-	// SettleTimeout is how long the end of an answer waits for its capture to
-	// be durable; zero means 5 s.
-	SettleTimeout time.Duration
-	// MaxDrains is how many streams are read on at once after their clients left, for
-	// channels with a Drain and models that reason without showing it; above it they
-	// are cancelled, and estimated. Zero means 64, negative none.
-	MaxDrains int
-	// MaxAnswer is the largest non-streamed answer in bytes; zero means 256 MiB, or
-	// a quarter of Admission.Memory where that is less, but not under 64 MiB.
-	MaxAnswer int64
-
-	// Admission bounds the calls that run at once, and their memory.
-	Admission Admission
-
-	// Logger gets one line per request, without prompts and keys; nil discards.
-	Logger *slog.Logger
-	// Observe is told of every request, attempt and event; see [Observers] for
-	// more than one.
-	Observe Observer
-	// Now and NewID are the clock and the source of unique ids; nil means the
-	// real ones. NewID gets a prefix ("req_") and appends to it.
-	Now   func() time.Time
-	NewID func(prefix string) string
-}
 
 // Gateway is the whole gateway in process. It is safe for concurrent use. Make
 // one with [New], run [Gateway.Run] beside it, and end it with [Gateway.Close].
 type Gateway struct {
 	options   Options
-	eyes      eyes
+	observer  safeObserver
 	routes    atomic.Pointer[routes]
 	calls     calls
-	places    *places
-	door      *door
-	unsettled queue
+	slots     *admissionQueue
+	admission *admissionController
+	unsettled settlementQueue
 	drains    drains
 	videos    *videos
 	trail     *hop.Trail         // of a request that begins here
@@ -132,9 +51,9 @@ func New(o Options) (*Gateway, error) {
 	if err := o.checkTasks(); err != nil {
 		return nil, err
 	}
-	g := &Gateway{options: o, eyes: eyes{o.Observe, o.Logger}, started: started}
+	g := &Gateway{options: o, observer: safeObserver{o.Observe, o.Logger}, started: started}
 	g.drains.most = int64(o.MaxDrains)
-	g.places, g.door = newPlaces(o.Admission), newDoor(o.Admission, o.Now)
+	g.slots, g.admission = newAdmissionQueue(o.Admission), newAdmissionController(o.Admission, o.Now)
 	meter, ok := o.Meter.(idempotency.Store)
 	g.transactional = ok && meter == o.Idempotency
 	g.videos = newVideos(g)
@@ -146,83 +65,6 @@ func New(o Options) (*Gateway, error) {
 	}
 	g.routes.Store(r)
 	return g, nil
-}
-
-func (o *Options) setDefaults() {
-	if o.Meter == nil {
-		o.Meter = &billing.Free{}
-	}
-	if o.Limiter == nil {
-		o.Limiter = &auth.MemoryLimiter{Now: o.Now}
-	}
-	if o.Idempotency == nil {
-		o.Idempotency = &memory.Answers{Now: o.Now}
-	}
-	if o.Tasks == nil {
-		o.Tasks, _ = o.Meter.(video.Store)
-	}
-	if o.Tasks == nil {
-		o.Tasks = NewMemoryTasks(o.Now, o.Idempotency)
-	}
-	o.Admission.setDefaults()
-	o.Video.setDefaults(o.Admission.MaxCalls)
-	if o.Heartbeat == 0 {
-		o.Heartbeat = 15 * time.Second
-	}
-	if o.MP3 == nil {
-		o.MP3 = &lame.Encoder{}
-	}
-	if o.SettleTimeout == 0 {
-		o.SettleTimeout = 5 * time.Second
-	}
-	if o.MaxDrains == 0 {
-		o.MaxDrains = 64
-	}
-	if o.MaxAnswer == 0 {
-		o.MaxAnswer = 256 << 20
-		if share := o.Admission.share(); share > 0 {
-			o.MaxAnswer = min(o.MaxAnswer, share)
-		}
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.NewID == nil {
-		o.NewID = orderedIDs(o.Now)
-	}
-}
-
-// checkTasks refuses a meter that remembers, beside tasks that a restart forgets:
-// the holds of videos that vendors still make would outlive their tasks. A meter
-// that keeps answers, too, keeps them with its money, and so remembers.
-func (o *Options) checkTasks() error {
-	if _, durable := o.Meter.(idempotency.Store); !durable {
-		return nil
-	}
-	switch o.Tasks.(type) {
-	case *MemoryTasks, *video.Memory:
-		return errors.New("gateway: Options.Meter is durable, but Options.Tasks keeps video tasks in memory, where a restart loses them and their holds stay open; " +
-			"give the Tasks() of a store.DB as Meter, Idempotency and Tasks (tasks := db.Tasks())")
-	}
-	return nil
-}
-
-// orderedIDs makes ids of the millisecond and 80 random bits, in base 32. Ids
-// that follow each other in time do so in a database's indexes: it touches a
-// few pages for many requests, where ids without order touch one for each.
-func orderedIDs(now func() time.Time) func(prefix string) string {
-	const digits, letters = "0123456789ABCDEFGHIJKLMNOPQRSTUV", 16
-	return func(prefix string) string {
-		var moment [10]byte
-		ms := uint64(now().UnixMilli())
-		for i := range moment {
-			moment[len(moment)-1-i] = digits[ms>>(5*i)&31]
-		}
-		return prefix + string(moment[:]) + rand.Text()[:letters]
-	}
 }
 
 // Reload replaces Upstream, Prices, Models and RequirePrice by those of o, at
@@ -242,7 +84,7 @@ func (g *Gateway) Reload(o Options) error {
 // they have ended, and delivers their notices. It returns nil.
 func (g *Gateway) Run(ctx context.Context) error {
 	var running sync.WaitGroup
-	running.Go(func() { g.unsettled.run(ctx, g.retrySettle) })
+	running.Go(func() { g.unsettled.run(ctx, g.retrySettlement) })
 	running.Go(func() { g.videos.run(ctx) })
 	if g.notices != nil {
 		running.Go(func() { _ = g.notices.Run(ctx) }) // it returns nil
@@ -273,10 +115,145 @@ func (g *Gateway) Close() error {
 
 // Unsettled is the number of captures, and of steps of videos, that wait to be
 // retried.
-func (g *Gateway) Unsettled() int { return g.unsettled.len() + g.videos.owing() }
+func (g *Gateway) Unsettled() int { return g.unsettled.len() + g.videos.pendingCount() }
 
 // Draining reports whether the gateway refuses new calls.
 func (g *Gateway) Draining() bool { return g.calls.closed() }
 
 // Meter is the meter that calls are billed with.
 func (g *Gateway) Meter() billing.Meter { return g.options.Meter }
+
+// Load is what a gateway carries at one moment.
+type Load struct {
+	Running int   // calls that have a place
+	Waiting int   // calls that wait for one
+	Full    bool  // no place is free, and one more call would not be let wait for one
+	Bodies  int64 // bytes of their large requests in memory
+	Answers int64 // bytes taken for large answers
+	Refused int64 // calls that got no place, since the start
+	Short   bool  // new calls are refused for want of memory
+}
+
+// Load tells what the gateway carries. It is safe for concurrent use.
+func (g *Gateway) Load() Load {
+	l := g.slots.load()
+	l.Bodies, l.Answers, l.Refused = g.admission.bodies.Used(), g.admission.answers.total(), g.admission.refused.Load()
+	l.Short = g.admission.memory.overloaded(g.options.Now()) // calls may have stopped coming
+	return l
+}
+
+// Backlog is what a gateway has not brought to an end yet, beside the calls that
+// [Gateway.Load] counts.
+type Backlog struct {
+	Streams  int // running calls whose answers stream
+	Captures int // settlements that were not durable when their calls ended, and are tried again
+	Steps    int // steps of videos that the store has not taken yet
+	Tasks    int // open tasks of videos that Run looks after in this process
+	Waiters  int // callers who wait for the end of a video, of VideoOptions.MaxWaiting
+}
+
+// Backlog tells what is open. It is safe for concurrent use.
+func (g *Gateway) Backlog() Backlog {
+	return Backlog{
+		Streams: g.calls.open(), Captures: g.unsettled.len(), Steps: g.videos.pendingCount(), Tasks: int(g.videos.watched.Load()), Waiters: int(g.videos.waiting.Used()),
+	}
+}
+
+// calls is the set of running calls, so that a shutdown can wait for them and
+// cancel them.
+type calls struct {
+	mu      sync.Mutex
+	running map[*Exchange]context.CancelCauseFunc
+	streams int // of those that run
+	down    bool
+	idle    chan struct{} // closed when down and nothing runs
+}
+
+// errShuttingDown is the cause of calls that a shutdown cancels.
+var errShuttingDown = &fault.Error{
+	Code: fault.ServiceUnavailable, RetryAfter: time.Second, Message: "The gateway is shutting down. Send the request again.",
+}
+
+// add registers a call; it fails while shutting down.
+func (c *calls) add(x *Exchange, cancel context.CancelCauseFunc) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.down {
+		return errShuttingDown
+	}
+	if c.running == nil {
+		c.running = make(map[*Exchange]context.CancelCauseFunc)
+	}
+	c.running[x] = cancel
+	if x.record.stream {
+		c.streams++
+	}
+	return nil
+}
+
+// remove takes a call out; a second time does nothing.
+func (c *calls) remove(x *Exchange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.running[x]; !ok {
+		return
+	}
+	delete(c.running, x)
+	if x.record.stream {
+		c.streams--
+	}
+	if c.down && len(c.running) == 0 {
+		close(c.idle)
+	}
+}
+
+// open is how many of the running calls stream.
+func (c *calls) open() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.streams
+}
+
+func (c *calls) closed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.down
+}
+
+// close refuses new calls and returns the channel that says when none runs.
+func (c *calls) close() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.down {
+		c.down, c.idle = true, make(chan struct{})
+		if len(c.running) == 0 {
+			close(c.idle)
+		}
+	}
+	return c.idle
+}
+
+func (c *calls) shutdown(ctx context.Context) error {
+	idle := c.close()
+	select {
+	case <-idle:
+		return nil
+	default:
+	}
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	late := len(c.running) > 0 // the last of them may have ended as ctx did
+	for _, cancel := range c.running {
+		cancel(errShuttingDown)
+	}
+	c.mu.Unlock()
+	<-idle
+	if !late {
+		return nil
+	}
+	return ctx.Err()
+}

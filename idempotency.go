@@ -34,7 +34,7 @@ type claim struct {
 }
 
 // claim opens the exchange's idempotency key. It returns the answer to replay.
-func (x *Exchange) claim(ctx context.Context, op operation) (stored *idempotency.Answer, err error) {
+func (x *Exchange) claim(ctx context.Context, op *operation) (stored *idempotency.Answer, err error) {
 	defer guard(&err)
 	if len(x.IdempotencyKey) > idempotency.MaxKey {
 		return nil, fault.Invalid("Idempotency-Key", "The Idempotency-Key header must be 1 to 255 bytes long.")
@@ -43,10 +43,10 @@ func (x *Exchange) claim(ctx context.Context, op operation) (stored *idempotency
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The gateway cannot read the request any more.", err)
 	}
-	c := claim{idempotency.Key{Account: x.principal.Account, Operation: string(op.op()), Key: x.IdempotencyKey}, content}
+	c := claim{idempotency.Key{Account: x.principal.Account, Operation: string(op.kind), Key: x.IdempotencyKey}, content}
 	stored, err = x.g.options.Idempotency.Open(ctx, c.key, c.content, x.ID)
 	if err != nil {
-		return nil, away(err)
+		return nil, storeError(err)
 	}
 	if stored == nil {
 		x.claimed = &c
@@ -59,15 +59,15 @@ func (x *Exchange) claim(ctx context.Context, op operation) (stored *idempotency
 
 // contentOf is what tells two requests apart: their bytes, or of forms the
 // parts' names, file names and contents (decisions.md, Idempotency-Key).
-func contentOf(op operation) (idempotency.Content, error) {
-	if f, ok := op.(formed); ok {
-		return f.form().Sum()
+func contentOf(op *operation) (idempotency.Content, error) {
+	if op.form != nil {
+		return op.form.Sum()
 	}
-	return sha256.Sum256(op.source()), nil
+	return sha256.Sum256(op.source), nil
 }
 
 // replay is the result of a duplicate.
-func replay(a *idempotency.Answer, op operation) *Result {
+func replay(a *idempotency.Answer, op *operation) *Result {
 	h := a.Header.Clone()
 	if h == nil {
 		h = make(http.Header)
@@ -77,11 +77,7 @@ func replay(a *idempotency.Answer, op operation) *Result {
 	if a.Receipt.PriceVersion != "" && h.Get("Content-Type") != eventStream {
 		h[chargeHeader] = []string{a.Receipt.Charge.String()}
 	}
-	r := &Result{Header: h, Body: a.Body, Replayed: true}
-	if v, ok := op.(*videoOperation); ok {
-		r.Status = v.status()
-	}
-	return r
+	return &Result{Status: op.status, Header: h, Body: a.Body, Replayed: true}
 }
 
 // answerRecord is what a settlement keeps for duplicates of the request; nil
@@ -101,20 +97,6 @@ func (x *Exchange) answerRecord(header http.Header, body []byte) *idempotency.Re
 	return &idempotency.Record{Key: x.claimed.key, Content: x.claimed.content, Header: header.Clone(), Body: bytes.Clone(body)}
 }
 
-// keep ends a claim after its settlement, where the store did not do so in the
-// same transaction: a request that was charged keeps its answer, any other
-// frees the key.
-func (g *Gateway) keep(ctx context.Context, a *idempotency.Record, r billing.Receipt) (err error) {
-	if a == nil || g.transactional {
-		return nil
-	}
-	defer guard(&err)
-	if r.Status != billing.Captured {
-		return g.options.Idempotency.Free(ctx, a.Key, r.ID)
-	}
-	return g.options.Idempotency.Keep(ctx, a.Key, r.ID, idempotency.Answer{Header: a.Header, Body: a.Body, Receipt: r})
-}
-
 // free ends a claim that never came to a settlement.
 func (x *Exchange) free(ctx context.Context) {
 	if x.claimed == nil {
@@ -128,20 +110,22 @@ func (x *Exchange) free(ctx context.Context) {
 	}()
 	x.claimed = nil
 	if err != nil {
-		x.g.options.Logger.Error("idempotency", "request_id", x.ID, "error", err)
+		x.g.options.Logger.Error("releasing idempotency key failed", "request_id", x.ID, "error", err)
 	}
 }
 
-// replayed reads a kept stream again.
-type replayed struct {
+// replayedStream reads a kept stream again.
+type replayedStream struct {
 	io.Reader
 	receipt billing.Receipt
 }
 
-func newReplayed(body []byte, r billing.Receipt) replayed { return replayed{bytes.NewReader(body), r} }
+func newReplayed(body []byte, r billing.Receipt) replayedStream {
+	return replayedStream{bytes.NewReader(body), r}
+}
 
 // Close does nothing: nothing runs.
-func (replayed) Close() error { return nil }
+func (replayedStream) Close() error { return nil }
 
 // Receipt is the first request's.
-func (r replayed) Receipt() (billing.Receipt, bool) { return r.receipt, true }
+func (r replayedStream) Receipt() (billing.Receipt, bool) { return r.receipt, true }

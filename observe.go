@@ -2,11 +2,16 @@ package gateway
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/webhook"
+	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 // Observer is told of what a gateway does, as it does it: metrics, traces and
@@ -158,4 +163,271 @@ func either[F any](a F, none bool, b F) F {
 		return b
 	}
 	return a
+}
+
+// Event is something that happened beside requests: a [TaskMoved], a
+// [NoticeTried] or a [CaptureRetried]. More kinds may come.
+type Event interface {
+	// Kind names the kind of event: "task", "notice", "capture".
+	Kind() string
+}
+
+// TaskMoved is a step in the life of a video's task that this process has made
+// durable. Every task has one that ends it, on one node.
+type TaskMoved struct {
+	Task, RequestID string
+	Account, Key    string
+	Model, Channel  string
+	Listed          bool // as in [RequestEvent]
+	From, To        video.State
+	At              time.Time
+	Age             time.Duration // since the submission
+	// Receipt is what the video cost; nil before its task has ended.
+	Receipt *billing.Receipt
+	// Late says that the video was made after its task had expired: the operator
+	// pays for it, and nobody gets it.
+	Late bool
+}
+
+// Kind is "task".
+func (TaskMoved) Kind() string { return "task" }
+
+// NoticeTried is a try to deliver a webhook.
+type NoticeTried struct {
+	ID, Account string
+	Outcome     string // "delivered", "gone", "retry" or "refused"
+	Status      int    // of the receiver's answer; 0 if none came
+	Tries       int    // with this one
+	Final       bool   // there will be no other
+	Duration    time.Duration
+}
+
+// Kind is "notice".
+func (NoticeTried) Kind() string { return "notice" }
+
+// CaptureRetried is what became of a settlement that was not durable when its
+// call ended. The customer's money is held until it is.
+type CaptureRetried struct {
+	RequestID, Account string
+	// State is "queued", when it first failed; then "failed" for every try that
+	// fails again, until it is "settled" or "given_up"; or at once "lost", if too
+	// many wait already: then the ledger ends the hold by itself.
+	State string
+	Tries int
+	Code  fault.Code // of the failure; empty if it is settled
+	// Receipt is what the request cost, which its RequestEvent could not tell; nil unless
+	// it is settled. Listed says of its model what that of RequestEvent does.
+	Receipt *billing.Receipt
+	Listed  bool
+}
+
+// Kind is "capture".
+func (CaptureRetried) Kind() string { return "capture" }
+
+// The states of a capture that is retried.
+const (
+	CaptureQueued  = "queued"
+	CaptureFailed  = "failed"
+	CaptureSettled = "settled"
+	CaptureGivenUp = "given_up"
+	CaptureLost    = "lost"
+)
+
+// emitCaptureQueued tells of a settlement that failed when its call ended.
+func (g *Gateway) emitCaptureQueued(ctx context.Context, p pendingSettlement, queued bool, err error) {
+	state := CaptureQueued
+	if !queued {
+		state = CaptureLost
+	}
+	g.emitCapture(ctx, p, state, 1, nil, err)
+}
+
+// emitCaptureRetried tells of one more try.
+func (g *Gateway) emitCaptureRetried(ctx context.Context, p pendingSettlement, state string, r billing.Receipt, err error) {
+	g.emitCapture(ctx, p, state, p.tries+2, &r, err) // with the one at the call's end and this one
+}
+
+func (g *Gateway) emitCapture(ctx context.Context, p pendingSettlement, state string, tries int, r *billing.Receipt, err error) {
+	e := CaptureRetried{RequestID: p.hold.ID, Account: p.hold.Account, State: state, Tries: tries}
+	if err != nil {
+		e.Code = fault.From(err).Code
+	} else {
+		e.Receipt, e.Listed = r, g.routes.Load().lists(r.Model)
+	}
+	g.observer.emit(ctx, e)
+}
+
+// emitNoticeTried tells of a try to deliver a webhook.
+func (g *Gateway) emitNoticeTried(ctx context.Context, t webhook.Attempt) {
+	g.observer.emit(ctx, NoticeTried{
+		ID: t.Notice.ID, Account: t.Notice.Account, Outcome: string(t.Outcome), Status: t.Status,
+		Tries: t.Notice.Tries + 1, Final: t.Final, Duration: t.Duration,
+	})
+}
+
+// emitTaskMoved tells of a task's step.
+func (v *videos) emitTaskMoved(ctx context.Context, from video.State, t *video.Task, r *billing.Receipt, late bool) {
+	v.g.observer.emit(ctx, TaskMoved{
+		Task: t.ID, RequestID: t.RequestID, Account: t.Account, Key: t.Key, Model: t.Model, Channel: t.Channel, Listed: v.g.routes.Load().lists(t.Model),
+		From: from, To: t.State, At: t.UpdatedAt, Age: t.UpdatedAt.Sub(t.CreatedAt), Receipt: r, Late: late,
+	})
+}
+
+// safeObserver calls an Observer, and survives its panics.
+type safeObserver struct {
+	Observer
+	log *slog.Logger
+}
+
+// recoverPanic keeps a panic of an Observer from the request. Defer it.
+func (e *safeObserver) recoverPanic(function string) {
+	if p := recover(); p != nil {
+		e.log.Error("an observer failed", "function", function, "error", panicked(p))
+	}
+}
+
+func (e *safeObserver) start(ctx context.Context, id string, at time.Time) (its context.Context) {
+	its = ctx
+	defer e.recoverPanic("Start")
+	if made := e.Start(ctx, id, at); made != nil {
+		its = made
+	}
+	return its
+}
+
+func (e *safeObserver) attempt(ctx context.Context, a AttemptEvent) (its context.Context) {
+	its = ctx
+	defer e.recoverPanic("Attempt")
+	if made := e.Attempt(ctx, a); made != nil {
+		its = made
+	}
+	return its
+}
+
+func (e *safeObserver) attempted(ctx context.Context, a AttemptEvent) {
+	defer e.recoverPanic("Attempted")
+	e.Attempted(ctx, a)
+}
+
+func (e *safeObserver) end(ctx context.Context, f RequestEvent) {
+	defer e.recoverPanic("End")
+	e.End(ctx, &f)
+}
+
+// emit hands on an event.
+func (e *safeObserver) emit(ctx context.Context, v Event) {
+	if e.Event == nil {
+		return
+	}
+	defer e.recoverPanic("Event")
+	e.Event(ctx, v)
+}
+
+// watchesAttempts reports whether somebody wants to know of attempts.
+func (e *safeObserver) watchesAttempts() bool { return e.Attempt != nil || e.Attempted != nil }
+
+// attemptObserver watches the attempts of one call to the router, which come one after
+// the other.
+type attemptObserver struct {
+	observer *safeObserver
+	id       string
+	op       upstream.Op
+	ctx      context.Context          // of the attempt that runs
+	before   func(a upstream.Attempt) // who is told too; may be nil
+}
+
+// watchAttempts has the attempts of a call told to the Observer.
+func (e *safeObserver) watchAttempts(call *upstream.Call) {
+	if !e.watchesAttempts() {
+		return
+	}
+	t := &attemptObserver{observer: e, id: call.RequestID, op: call.Op, before: call.Observe}
+	call.Begin, call.Observe = t.begin, t.end
+}
+
+func (t *attemptObserver) begin(ctx context.Context, a upstream.Attempt) context.Context {
+	t.ctx = ctx
+	if t.observer.Attempt != nil {
+		t.ctx = t.observer.attempt(ctx, t.event(a))
+	}
+	return t.ctx
+}
+
+func (t *attemptObserver) end(a upstream.Attempt) {
+	if t.before != nil {
+		t.before(a)
+	}
+	if t.observer.Attempted != nil {
+		t.observer.attempted(t.ctx, t.event(a))
+	}
+}
+
+func (t *attemptObserver) event(a upstream.Attempt) AttemptEvent { return newAttempt(t.id, t.op, a) }
+
+// newAttempt is an attempt as an Observer may know it.
+func newAttempt(id string, op upstream.Op, a upstream.Attempt) AttemptEvent {
+	told := AttemptEvent{RequestID: id, Op: op, Channel: a.Channel, Model: a.Model, Again: a.Again, Started: a.Started, Duration: a.Duration}
+	if a.Err == nil {
+		return told
+	}
+	told.Code, told.Error = word.Code(fault.From(a.Err).Code), redactError(a.Err)
+	var f *upstream.Failure
+	if errors.As(a.Err, &f) {
+		told.Status = f.Status
+	}
+	return told
+}
+
+// Start tells the Observer that the exchange begins, and returns the context of
+// all that follows: ctx, or one that the Observer made of it. made reports
+// whether there is somebody to make one. Without it Call tells the Observer.
+func (x *Exchange) Start(ctx context.Context) (its context.Context, made bool) {
+	if x.g.observer.Start == nil || x.ctx != nil {
+		return ctx, false
+	}
+	x.ctx = context.WithValue(x.g.observer.start(ctx, x.ID, x.started), exchangeContext{}, x)
+	return x.ctx, true
+}
+
+type exchangeContext struct{}
+
+// withObserver is the context of a call: the Observer's values are in it, whether or
+// not its caller made it of what Start returned.
+func (x *Exchange) withObserver(ctx context.Context) context.Context {
+	if its, made := x.Start(ctx); made || x.ctx == nil {
+		return its
+	}
+	if x == ctx.Value(exchangeContext{}) {
+		return ctx
+	}
+	return valued{ctx, x.ctx}
+}
+
+// valued ends with one context and has the values of another before its own.
+type valued struct {
+	context.Context
+	values context.Context
+}
+
+// Value is the other context's, or its own.
+func (v valued) Value(key any) any {
+	if value := v.values.Value(key); value != nil {
+		return value
+	}
+	return v.Context.Value(key)
+}
+
+// clock is the time, if somebody wants to know where the time goes.
+func (x *Exchange) clock() (now time.Time) {
+	if x.g.observer.End == nil {
+		return now
+	}
+	return x.g.options.Now()
+}
+
+// spent adds the time since began, which clock gave, to a phase.
+func (x *Exchange) spent(phase *time.Duration, began time.Time) {
+	if !began.IsZero() {
+		*phase += x.g.options.Now().Sub(began)
+	}
 }

@@ -2,55 +2,94 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// settle ends the hold, whoever hung up: its context has a time-out of its own.
-// answer is what duplicates of the request get, nil for nothing. A capture that
-// does not become durable in time is retried by Run, and the answer is a 503; a
-// whole answer that nobody gets then, since no duplicate can have it either, is
-// released instead, and its key freed. If its capture was committed all the same,
-// and only the word of it was lost, the release finds it settled and changes
-// nothing.
-func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record) (billing.Receipt, error) {
+// settle ends the call's hold: it captures what u costs and releases the rest, with
+// a time-out of its own, so that a client that disconnects does not stop it. answer
+// is what duplicates of the request get; nil for nothing. If it fails, the answer
+// must not reach the client. Later calls do nothing.
+func (c *call) settle(u billing.Usage, reason string, answer *idempotency.Record) error {
 	if !c.held {
-		return billing.Receipt{}, nil
+		return nil
 	}
 	c.held = false
-	u = c.plausible(u)
+	u = c.clampUsage(u)
 	c.learnHidden(u)
 	c.used = u.Tokens()
 	if answer != nil {
 		c.x.claimed = nil // the settlement ends the claim
 	}
-	p := pending{hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel, Failed: c.failed}, answer: answer, with: c.with}
+	p := pendingSettlement{
+		hold: c.hold, usage: u, outcome: billing.Outcome{Reason: reason, Channel: c.channel, Failed: c.failed},
+		answer: answer, with: c.with,
+	}
 	defer c.x.spent(&c.x.record.phases.Settle, c.x.clock())
-	ctx := newGrace(c.ctx, c.x.g.options.SettleTimeout)
+	ctx := newSettleContext(c.ctx, c.x.g.options.SettleTimeout)
 	defer ctx.end()
-	receipt, err := c.x.g.settle(ctx, p)
+	receipt, err := c.x.g.commitSettlement(ctx, p)
 	if err != nil {
-		if c.whole != nil && (answer == nil || answer.Body == nil) && reason == billing.ReasonComplete {
-			p = c.unpaid(p)
-		}
-		queued := c.x.g.putOff(c.ctx, p, err)
-		c.x.g.options.Logger.Error("capture is not durable", "request_id", c.x.ID, "queued", queued, "error", err)
-		return receipt, &fault.Error{
-			Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
-			Message: "The charge for this answer could not be recorded, so the answer is withheld. Send the request again.",
-		}
+		return c.settleLater(p, err)
 	}
 	c.x.record.receipt = &receipt
 	c.x.record.charge = receipt.Charge.String()
 	if recovered(receipt, reason) {
-		return receipt, takenOver(billing.ErrHoldEnded)
+		return takenOver(billing.ErrHoldEnded)
 	}
-	return receipt, nil
+	return nil
+}
+
+// settleLater leaves a settlement that did not become durable in time to Run, and
+// returns the 503 that the client gets. A whole answer that nobody gets then, since
+// no duplicate can have it either, is released instead of captured, and its key
+// freed. If its capture was committed all the same, and only the reply was lost, the
+// release finds it settled and changes nothing.
+func (c *call) settleLater(p pendingSettlement, err error) error {
+	if c.answer != nil && (p.answer == nil || p.answer.Body == nil) && p.outcome.Reason == billing.ReasonComplete {
+		p = c.asUnpaid(p)
+	}
+	queued := c.x.g.queueSettlement(c.ctx, p, err)
+	c.x.g.options.Logger.Error("capture is not durable", "request_id", c.x.ID, "queued", queued, "error", err)
+	return &fault.Error{
+		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
+		Message: "The charge for this answer could not be recorded, so the answer is withheld. Send the request again.",
+	}
+}
+
+// commitSettlement makes a settlement durable, and with it what duplicates of the
+// request get: in the same transaction where the meter keeps answers too, and after
+// it elsewhere. A request that was charged keeps its answer, any other frees its key.
+func (g *Gateway) commitSettlement(ctx context.Context, p pendingSettlement) (r billing.Receipt, err error) {
+	defer guard(&err)
+	with := []billing.Record{p.outcome}
+	if p.answer != nil && g.transactional {
+		with = append(with, *p.answer)
+	}
+	if g.videos.transactional {
+		with = append(with, p.with...)
+	}
+	r, err = g.options.Meter.Settle(ctx, p.hold, p.usage, with...)
+	if err != nil || g.transactional || p.answer == nil {
+		return r, err
+	}
+	a := p.answer
+	if r.Status != billing.Captured {
+		return r, g.options.Idempotency.Free(ctx, a.Key, r.ID)
+	}
+	if recovered(r, p.outcome.Reason) { // what is withheld is not for a duplicate
+		a.Body = nil
+	}
+	return r, g.options.Idempotency.Keep(ctx, a.Key, r.ID, idempotency.Answer{Header: a.Header, Body: a.Body, Receipt: r})
 }
 
 // recovered reports whether a settlement for reason found that the hold had been
@@ -68,9 +107,9 @@ func takenOver(err error) error {
 	}
 }
 
-// unpaid makes p the release of a whole answer that is withheld and that no
+// asUnpaid makes p the release of a whole answer that is withheld and that no
 // duplicate can get: the customer gets nothing, and the operator bears it.
-func (c *call) unpaid(p pending) pending {
+func (c *call) asUnpaid(p pendingSettlement) pendingSettlement {
 	p.outcome.Reason = billing.ReasonInternal
 	a := billing.Attempt{Channel: c.channel, Code: string(fault.ServiceUnavailable), Status: http.StatusOK, Billable: true, Used: p.usage}
 	if n := len(c.x.record.attempts); n > 0 {
@@ -82,94 +121,266 @@ func (c *call) unpaid(p pending) pending {
 	return p
 }
 
-// plausible is u with the counts replaced that nothing can have had (faults.md,
-// row 6): by the bound of the hold, or by what was delivered if that is more. Each
-// side is judged by itself, so that one count that cannot be cuts no other.
-func (c *call) plausible(u billing.Usage) billing.Usage {
-	if !c.op.absurd(c.model, u) {
-		return u
-	}
-	most, _ := c.op.bound(c.model)
-	u.Anomaly = true
-	if c.op.absurd(c.model, billing.Usage{Output: u.Output, ImageOutput: u.ImageOutput}) {
-		u.Output = min(u.Output, max(most.Output, c.said()))
+// clampUsage is u with the counts replaced that no upstream can have had: by the
+// bound of the hold, or by what was delivered if that is more. Each side is judged
+// by itself, so that one count that cannot be cuts no other.
+func (c *call) clampUsage(u billing.Usage) billing.Usage {
+	limit, most := c.op.bounds.plausible, c.op.bounds.most
+	if limit.badOutput(u) {
+		u.Anomaly = true
+		u.Output = min(u.Output, max(most.Output, c.textOutput()))
 		u.Reasoning = min(u.Reasoning, u.Output)
 		u.ImageOutput = min(u.ImageOutput, most.ImageOutput)
 	}
-	if c.op.absurd(c.model, billing.Usage{Input: u.Input, CachedInput: u.CachedInput, CacheWrite: u.CacheWrite, ImageInput: u.ImageInput}) {
+	if limit.badInput(u) {
+		u.Anomaly = true
 		u.CachedInput = min(u.CachedInput, most.Input)
 		u.CacheWrite = min(u.CacheWrite, most.Input-u.CachedInput)
 		u.Input = min(u.Input, most.Input-u.CachedInput-u.CacheWrite)
 		u.ImageInput = min(u.ImageInput, most.ImageInput)
 	}
-	if c.op.absurd(c.model, billing.Usage{Images: u.Images}) {
+	if limit.badImages(u) {
+		u.Anomaly = true
 		u.Images = min(u.Images, most.Images)
 	}
 	return u
 }
 
-// said is the output that was delivered, by its text; 0 where it has none.
-func (c *call) said() int64 {
-	if t, ok := c.tap.(interface{ said() int64 }); ok {
-		return t.said()
-	}
-	if o, ok := c.op.(worded); ok && c.whole != nil {
-		return o.said(c.whole)
+// textOutput is the output that was delivered, by its text; 0 where it has none.
+func (c *call) textOutput() int64 {
+	switch {
+	case c.tap != nil:
+		return c.tap.Said()
+	case c.answer != nil:
+		return c.answer.text
 	}
 	return 0
 }
 
-// settle calls the meter and survives its panics.
-func (g *Gateway) settle(ctx context.Context, p pending) (r billing.Receipt, err error) {
-	defer guard(&err)
-	with := []billing.Record{p.outcome}
-	if p.answer != nil && g.transactional {
-		with = append(with, *p.answer)
-	}
-	if g.videos.transactional {
-		with = append(with, p.with...)
-	}
-	r, err = g.options.Meter.Settle(ctx, p.hold, p.usage, with...)
-	if err != nil || g.transactional {
-		return r, err
-	}
-	if p.answer != nil && recovered(r, p.outcome.Reason) { // what is withheld is not for a duplicate
-		p.answer.Body = nil
-	}
-	return r, g.keep(ctx, p.answer, r)
-}
-
-// putOff leaves a capture to Run, if there is room for it.
-func (g *Gateway) putOff(ctx context.Context, p pending, why error) (queued bool) {
+// queueSettlement leaves a capture to Run, if there is room for it.
+func (g *Gateway) queueSettlement(ctx context.Context, p pendingSettlement, why error) (queued bool) {
 	told := make(chan struct{})
 	defer close(told)
-	p.told = told
+	p.announced = told
 	queued = g.unsettled.add(p)
-	g.captureWaits(ctx, p, queued, why)
+	g.emitCaptureQueued(ctx, p, queued, why)
 	return queued
 }
 
-// retrySettle is one more try at a capture, for Run. A capture that the meter
+// retrySettlement is one more try at a capture, for Run. A capture that the meter
 // itself refuses is given up in the end; one that it cannot reach never is.
-func (g *Gateway) retrySettle(ctx context.Context, p pending) error {
+func (g *Gateway) retrySettlement(ctx context.Context, p pendingSettlement) error {
 	const enough = 10
 	ctx, cancel := context.WithTimeout(ctx, g.options.SettleTimeout)
 	defer cancel()
 	select {
-	case <-p.told: // or its end might be told before
+	case <-p.announced: // or its end might be told before
 	case <-ctx.Done():
 		return context.Cause(ctx) // an Observer that hangs: others are not to wait for it
 	}
-	receipt, err := g.settle(ctx, p)
+	receipt, err := g.commitSettlement(ctx, p)
 	if fault.Is(err, fault.InternalError) && p.tries >= enough {
 		g.options.Logger.Error("a capture is given up", "request_id", p.hold.ID, "account", p.hold.Account, "error", err)
-		g.captureRetried(ctx, p, CaptureGivenUp, receipt, err)
+		g.emitCaptureRetried(ctx, p, CaptureGivenUp, receipt, err)
 		return nil
 	}
 	state := CaptureSettled
 	if err != nil {
 		state = CaptureFailed
 	}
-	g.captureRetried(ctx, p, state, receipt, err)
+	g.emitCaptureRetried(ctx, p, state, receipt, err)
 	return err
+}
+
+// pendingSettlement is a capture that could not be made durable when its call ended.
+type pendingSettlement struct {
+	hold      billing.Hold
+	usage     billing.Usage
+	outcome   billing.Outcome
+	answer    *idempotency.Record // for duplicates of the request; may be nil
+	with      []billing.Record    // more that is durable with it, where the meter keeps it
+	tries     int
+	announced <-chan struct{} // closed when the Observer knows that it waits
+}
+
+// settlementQueue holds pending captures. It is bounded: what does not fit is left to
+// the ledger's own recovery of open holds. Those of one account are tried one
+// after the other, and accounts beside each other, so that an account whose
+// captures fail, since its row is locked, does not delay the others.
+type settlementQueue struct {
+	mu           sync.Mutex
+	accounts     map[string][]pendingSettlement // only those that have some
+	size         int
+	startAccount func(account string) // starts the tries of an account; nil while run does not run
+}
+
+const (
+	queueLimit = 10_000
+	queueTries = 16 // at once
+)
+
+// add queues p; false if the queue is full.
+func (q *settlementQueue) add(p pendingSettlement) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.size >= queueLimit {
+		return false
+	}
+	if q.accounts == nil {
+		q.accounts = make(map[string][]pendingSettlement)
+	}
+	account := p.hold.Account
+	before := q.accounts[account]
+	q.accounts[account] = append(before, p)
+	q.size++
+	if len(before) == 0 && q.startAccount != nil {
+		q.startAccount(account)
+	}
+	return true
+}
+
+func (q *settlementQueue) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.size
+}
+
+// head is the first capture of an account that has some.
+func (q *settlementQueue) head(account string) pendingSettlement {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.accounts[account][0]
+}
+
+// drop removes the head of an account; again puts it back at the end, so that one
+// capture that keeps failing does not stop the account's others. It reports
+// whether more are left.
+func (q *settlementQueue) drop(account string, again bool) (more bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	items := q.accounts[account]
+	p := items[0]
+	items[0] = pendingSettlement{} // or its answer would stay in memory
+	items = items[1:]
+	if again {
+		p.tries++
+		items = append(items, p)
+	} else {
+		q.size--
+	}
+	if len(items) == 0 {
+		delete(q.accounts, account)
+		return false
+	}
+	q.accounts[account] = items
+	return true
+}
+
+// run tries the captures until they succeed or ctx ends, at most queueTries at
+// once. It returns when no try runs any more.
+func (q *settlementQueue) run(ctx context.Context, try func(context.Context, pendingSettlement) error) {
+	slots := make(chan struct{}, queueTries)
+	var running sync.WaitGroup
+	begin := func(account string) {
+		running.Go(func() { q.retry(ctx, account, slots, try) })
+	}
+	q.mu.Lock()
+	q.startAccount = begin
+	for account := range q.accounts {
+		begin(account)
+	}
+	q.mu.Unlock()
+	<-ctx.Done()
+	q.mu.Lock()
+	q.startAccount = nil
+	q.mu.Unlock()
+	running.Wait()
+}
+
+// retry tries the captures of one account until none is left or ctx ends, with a
+// growing pause after each that fails.
+func (q *settlementQueue) retry(ctx context.Context, account string, slots chan struct{}, try func(context.Context, pendingSettlement) error) {
+	const first, most = 100 * time.Millisecond, 5 * time.Second
+	pause := first
+	for {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		failed := try(ctx, q.head(account)) != nil
+		<-slots
+		if !q.drop(account, failed) {
+			return
+		}
+		if !failed {
+			pause = first
+			continue
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+			pause = min(2*pause, most)
+		}
+	}
+}
+
+// observe notes an attempt of the router.
+func (c *call) observe(a upstream.Attempt) { c.recordAttempt(a, c.op.billable) }
+
+// recordAttempt notes an attempt at op, which may be a part of the call. One that failed
+// is kept with the receipt, and what its vendor may bill: the customer pays for
+// none. Of one whose caller disconnected nothing is wasted, since the caller pays
+// for it.
+func (c *call) recordAttempt(a upstream.Attempt, billable func() billing.Usage) {
+	c.x.addAttempt(a)
+	if a.Err == nil {
+		return
+	}
+	t := billing.Attempt{
+		Channel: a.Channel, Model: a.Model, StartedAt: a.Started, Duration: a.Duration,
+		Code: string(word.Code(fault.From(a.Err).Code)), Status: a.Status, Billable: a.Sent && !a.Refused && a.Status < 400,
+	}
+	if t.Billable && !c.clientLeft() {
+		t.Used = billable()
+	}
+	c.failed = append(c.failed, t)
+}
+
+// clientLeft reports whether the call's client disconnected.
+func (c *call) clientLeft() bool {
+	cause := context.Cause(c.ctx)
+	return cause != nil && !errors.Is(cause, errShuttingDown)
+}
+
+// disconnectUsage is what a caller pays who disconnected before the answer: for what the
+// vendor was asked for, or for those of its parts that were sent.
+func (c *call) disconnectUsage() billing.Usage {
+	switch {
+	case c.speech != nil:
+		return billing.Usage{Characters: c.speech.sentCharacters()}
+	case c.parts == nil:
+		return c.op.billable()
+	}
+	var used billing.Usage
+	for i := range c.parts.list {
+		switch p := &c.parts.list[i]; {
+		case p.err == nil:
+			used = used.Add(p.answer.usage)
+		case p.asked && maybeBillable(p.err):
+			used = used.Add(p.op.billable())
+		}
+	}
+	return used
+}
+
+// lastChannel is the channel that was asked last; empty if none was.
+func (c *call) lastChannel() string {
+	if n := len(c.x.record.attempts); n > 0 {
+		return c.x.record.attempts[n-1].Channel
+	}
+	return ""
 }

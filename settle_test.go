@@ -5,15 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/memory"
+	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 const (
@@ -384,4 +391,233 @@ func lastError(out string, s *gateway.Stream) error {
 		return errors.New("the stream did not end with an error event: " + out)
 	}
 	return s.Err()
+}
+
+func TestAStreamWhoseCaptureIsNotDurableHasNoTerminator(t *testing.T) {
+	meter := &panicky{at: "settle"}
+	h := newHouse(t, &scripted{text: recorded(usageChunk(20, 30))}, "1.00", func(o *gateway.Options) {
+		meter.Meter = o.Meter
+		o.Meter = meter
+	})
+	_, r, err := h.ask(t.Context(), askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := drain(t, r.Stream)
+	if strings.Contains(out, "[DONE]") || !strings.Contains(out, `"code":"ServiceUnavailable"`) || h.Unsettled() != 1 {
+		t.Errorf("stream %q, %d captures wait", out, h.Unsettled())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.Run(ctx) }()
+	for h.Unsettled() != 0 {
+		select {
+		case <-time.After(wait):
+			t.Fatal("the capture was not retried")
+		case <-time.After(time.Millisecond):
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if got := h.spent(t, "1.00"); got != micro(50) {
+		t.Errorf("spent %s", got)
+	}
+}
+
+func TestAStreamThatCostNothingFreesItsKey(t *testing.T) {
+	var calls atomic.Int64
+	up := upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+		text := chunk(`{"role":"assistant","content":""}`, "") // and then it is cut
+		if calls.Add(1) > 1 {
+			text = recorded(usageChunk(20, 30))
+		}
+		return (&scripted{text: text}).Do(ctx, call)
+	})
+	h := newHouse(t, up, "1.00", nil)
+	first, err := h.askOnce(t.Context(), "k", askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drain(t, first.Stream)
+	again, err := h.askOnce(t.Context(), "k", askStream)
+	if err != nil || again.Replayed {
+		t.Fatalf("again %+v, %v", again, err)
+	}
+	drain(t, again.Stream)
+	if got := h.spent(t, "1.00"); got != micro(50) {
+		t.Errorf("spent %s", got)
+	}
+}
+
+func TestACallWithoutAFreeSlotAsksNobodyAndHoldsNothing(t *testing.T) {
+	up := &scripted{text: recorded(usageChunk(20, 30))}
+	h := newHouse(t, up, "1.00", func(o *gateway.Options) { o.Limiter = &auth.MemoryLimiter{} })
+	ctx := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k", Limits: auth.Limits{MaxConcurrent: 1}})
+	_, r, err := h.ask(ctx, askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := h.balance(t).Held
+	if _, _, err := h.ask(ctx, askStream); !fault.Is(err, fault.RateLimitExceeded) || up.count() != 1 || h.balance(t).Held != held {
+		t.Errorf("%v, %d calls, %s held", err, up.count(), h.balance(t).Held)
+	}
+	drain(t, r.Stream)
+	if _, r, err = h.ask(ctx, askStream); err != nil {
+		t.Fatal(err)
+	}
+	drain(t, r.Stream)
+}
+
+// failing always ends as f says.
+func failing(f upstream.Failure) upstream.Upstream {
+	return upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) { return nil, f.Fault() })
+}
+
+// inOrder asks the upstreams one after the other: "c0", "c1", …
+func inOrder(t *testing.T, ups ...upstream.Upstream) *upstream.Router {
+	t.Helper()
+	var channels []upstream.Channel
+	for i, up := range ups {
+		channels = append(channels, upstream.Channel{
+			Name: "c" + string(rune('0'+i)), Upstream: up, Priority: i, Models: map[string]string{"m": "their-m"},
+		})
+	}
+	r, err := upstream.NewRouter(channels, upstream.RouterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// tries are the failed ones that the ledger keeps of a request.
+func (h *house) tries(t *testing.T, x *gateway.Exchange) []billing.Attempt {
+	t.Helper()
+	_, tries, err := h.ledger.Request(t.Context(), x.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tries
+}
+
+func TestAFailedTryIsKeptWithTheReceiptAndItsWasteIsTheOperators(t *testing.T) {
+	for name, c := range map[string]struct {
+		failed upstream.Upstream
+		code   fault.Code
+		status int
+		waste  int64
+	}{
+		"no connection":       {failing(upstream.Failure{Err: errors.New("refused")}), fault.NoChannel, 0, 0},
+		"its limit":           {failing(upstream.Failure{Status: 429, Sent: true, Refused: true}), fault.UpstreamRateLimit, 429, 0},
+		"an error of its own": {failing(upstream.Failure{Status: 500, Sent: true}), fault.InternalServerError, 500, 0},
+		"a broken connection": {failing(upstream.Failure{Sent: true, Err: errors.New("reset")}), fault.BadGateway, 0, estimatedInput},
+		"a 200 with an error": {&scripted{text: `{"error":{"message":"boom"}}`}, fault.BadGateway, 200, estimatedInput},
+		"half an answer":      {&scripted{text: whole("")[:60]}, fault.BadGateway, 200, estimatedInput},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, inOrder(t, c.failed, &scripted{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}), "1.00", nil)
+			x, _, err := h.ask(t.Context(), askWhole)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := h.spent(t, "1.00"); got != micro(50) {
+				t.Errorf("spent %s, want what the second channel reported", got)
+			}
+			tries := h.tries(t, x)
+			if len(tries) != 1 {
+				t.Fatalf("kept %+v", tries)
+			}
+			if a := tries[0]; a.Channel != "c0" || a.Model != "their-m" || a.Code != string(c.code) || a.Status != c.status ||
+				a.Billable != (c.waste > 0) || a.Waste != micro(c.waste) {
+				t.Errorf("kept %+v", a)
+			}
+		})
+	}
+}
+
+func TestARequestThatEveryChannelFailedKeepsAllItsTries(t *testing.T) {
+	away := failing(upstream.Failure{Err: errors.New("refused")})
+	h := newHouse(t, inOrder(t, away, away, away), "1.00", nil)
+	x, _, err := h.ask(t.Context(), askWhole)
+	if err == nil {
+		t.Fatal("answered")
+	}
+	if tries := h.tries(t, x); len(tries) != 3 || h.spent(t, "1.00") != 0 {
+		t.Errorf("kept %+v, spent %s", tries, h.spent(t, "1.00"))
+	}
+}
+
+func TestAnAnswerAtTheFirstTryKeepsNone(t *testing.T) {
+	h := newHouse(t, inOrder(t, &scripted{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}), "1.00", nil)
+	x, _, err := h.ask(t.Context(), askWhole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tries := h.tries(t, x); tries != nil {
+		t.Errorf("kept %+v", tries)
+	}
+}
+
+func TestATryWhoseCallerHangsUpIsKeptAndWastesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	h := newHouse(t, inOrder(t, upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+		cancel()
+		<-ctx.Done()
+		return nil, (&upstream.Failure{Sent: true, Err: ctx.Err()}).Fault()
+	})), "1.00", nil)
+	x, _, err := h.ask(ctx, askWhole)
+	if err == nil {
+		t.Fatal("answered")
+	}
+	if tries := h.tries(t, x); len(tries) != 1 || tries[0].Channel != "c0" || tries[0].Waste != 0 || h.spent(t, "1.00") != micro(estimatedInput) {
+		t.Errorf("kept %+v, spent %s", tries, h.spent(t, "1.00"))
+	}
+}
+
+// A channel that has no words for a request leaves no waste.
+func TestWhatWasNeverSentIsNoWaste(t *testing.T) {
+	h := newHouse(t, inOrder(t, upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+		return nil, upstream.NotSent(fault.Invalid("n", "One candidate only."))
+	})), "1.00", nil)
+	x, _, err := h.ask(t.Context(), askWhole)
+	if !fault.Is(err, fault.InvalidRequest) {
+		t.Fatal(err)
+	}
+	if tries := h.tries(t, x); len(tries) != 1 || tries[0].Billable || tries[0].Waste != 0 || tries[0].Code != string(fault.InvalidRequest) {
+		t.Errorf("kept %+v", tries)
+	}
+}
+
+func TestADurableMeterWithTasksInMemoryIsRefused(t *testing.T) {
+	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "books.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	tasks := db.Tasks()
+	for _, c := range []struct {
+		name  string
+		meter billing.Meter
+		tasks video.Store
+		want  string // in the error; empty for none
+	}{
+		{"the database, and no tasks", db, nil, "db.Tasks()"},
+		{"the database, and tasks in memory", db, gateway.NewMemoryTasks(nil, nil), "Options.Tasks"},
+		{"the database's tasks, and tasks in memory", tasks, new(video.Memory), "Options.Tasks"},
+		{"the database's tasks", tasks, nil, ""},
+		{"the database's tasks as both", tasks, tasks, ""},
+		{"all in memory", memory.NewLedger(memory.LedgerOptions{}), gateway.NewMemoryTasks(nil, nil), ""},
+		{"nothing", nil, nil, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g, err := gateway.New(gateway.Options{Upstream: sim.New(sim.Options{}), Meter: c.meter, Tasks: c.tasks})
+			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("New: %v, want %q", err, c.want)
+			}
+			if g != nil {
+				_ = g.Close()
+			}
+		})
+	}
 }

@@ -1,50 +1,128 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
+
+// delivery is an answer that reaches the client piece by piece: the part that
+// events and audio have in common. It has taken the call over, and ends once: by
+// its last piece, by an error, or by the end of the call's context, which ends it
+// between two calls of Next too.
+type delivery struct {
+	c      *call
+	header http.Header // what the client was sent, for a duplicate
+
+	mu        sync.Mutex // guards what follows against the end of the call's context
+	ended     bool
+	busy      bool        // within Next, whose goroutine then owns the answer
+	cancelled func()      // settles the answer of a call whose context ended; mu is held
+	unwatch   func() bool // ends the watch over the call's context
+	err       error       // why it ended badly; nil after its good end
+
+	copied []byte // all that was delivered, if a duplicate may ask for it
+	rest   []byte // what Read still owes
+}
+
+// watch has cancelled called when the call's context ends; mu is held.
+func (d *delivery) watch(cancelled func()) {
+	d.cancelled = cancelled
+	d.unwatch = context.AfterFunc(d.c.ctx, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if !d.ended && !d.busy {
+			d.cancelled()
+		}
+	})
+}
+
+// enter begins a Next; it reports false if the answer has ended.
+func (d *delivery) enter() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.busy = !d.ended
+	return d.busy
+}
+
+// leave ends a Next.
+func (d *delivery) leave() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.busy = false
+	if !d.ended && d.c.ctx.Err() != nil {
+		d.cancelled()
+	}
+}
+
+// copyForReplay copies what goes out, up to just over what is kept.
+func (d *delivery) copyForReplay(out []byte) {
+	if d.c.x.claimed != nil && len(d.copied) <= idempotency.MaxAnswer {
+		d.copied = append(d.copied, out...)
+	}
+}
+
+// read gives the bytes of next as an io.Reader does.
+func (d *delivery) read(p []byte, next func() ([]byte, error)) (n int, err error) {
+	if len(d.rest) == 0 {
+		if d.rest, err = next(); err != nil {
+			return 0, err
+		}
+	}
+	n = copy(p, d.rest)
+	d.rest = d.rest[n:]
+	return n, nil
+}
+
+// Err is why the answer ended badly; nil after its good end. It waits for a
+// settlement that is under way, so that a Meter or an Observer must not ask.
+func (d *delivery) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
+
+// Receipt is what the call cost; false until the answer has ended. It waits for a
+// settlement that is under way, as Err does.
+func (d *delivery) Receipt() (billing.Receipt, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.c.x.Receipt()
+}
 
 // Stream is a streamed answer on its way to the client. Next, Await, Read and
 // Close are for one goroutine at a time.
 type Stream struct {
-	c   *call
-	tap tap
+	delivery // its mutex guards tap and the fields of Stream against the heartbeat
+	tap      tap
 
-	mu    sync.Mutex // guards tap and what follows against the heartbeat
-	last  time.Time  // when the client last got something
-	beat  *time.Timer
-	ended bool
-	busy  bool        // within Next, whose goroutine then owns the stream
-	watch func() bool // ends the watch over the call's context
+	lastSent  time.Time // when the client last got something
+	heartbeat *time.Timer
 
-	out  []byte // reused by Next
-	tail []byte // the error event of an end between two calls of Next
-	rest []byte // what Read still owes
-	err  error  // why the stream ended badly; nil after a complete one
+	out       []byte // reused by Next
+	copiedOut int    // how much of out is copied for a duplicate
+	tail      []byte // the error event of an end between two calls of Next
 
-	header http.Header // what the client was sent, for a duplicate
-	copied []byte      // all events until now, if a duplicate may ask for them
-	noted  int         // how much of out is in copied
-
-	dry        bool          // the last extension of the hold was refused
-	step       int64         // output tokens of the next extension
 	lost       error         // another process has ended the hold; nil if none did
 	drainLimit time.Duration // how long it is read on after its client left; 0 for not at all
 	drainTimer *time.Timer   // ends a drain; nil while the client is there
 
-	saved    int64     // output tokens at the last checkpoint
-	savedAt  time.Time // when that was; at first, when the stream began
-	until    int64     // output tokens that the hold covers; 0 means all
-	patience int64     // output tokens until which a meter that failed is not asked
+	coveredTokens int64     // output tokens that the hold covers; 0 means all
+	extension     int64     // output tokens of the next extension of the hold
+	holdExhausted bool      // the last extension was refused
+	saved         int64     // output tokens at the last checkpoint
+	savedAt       time.Time // when that was; at first, when the stream began
+	meterRetryAt  int64     // output tokens until which a meter that failed is not asked
 }
 
 // batch is how many bytes of ready events Next gathers before it returns.
@@ -54,11 +132,11 @@ const batch = 32 << 10
 // hears something while it waits.
 func newStream(c *call) *Stream {
 	now := c.x.g.options.Now()
-	s := &Stream{c: c, tap: c.op.tap(), last: now, savedAt: now, step: c.model.HoldTokens}
+	s := &Stream{delivery: delivery{c: c}, tap: c.op.tap(), lastSent: now, savedAt: now, extension: c.model.HoldTokens}
 	c.tap = s.tap
 	if c.silence != nil && c.x.g.options.Heartbeat > 0 {
 		s.mu.Lock() // the timer's goroutine reads it
-		s.beat = time.AfterFunc(c.x.g.options.Heartbeat, s.onSilence)
+		s.heartbeat = time.AfterFunc(c.x.g.options.Heartbeat, s.onSilence)
 		s.mu.Unlock()
 	}
 	return s
@@ -68,32 +146,26 @@ func newStream(c *call) *Stream {
 // that is less than the upstream may produce.
 func (s *Stream) begin(asked int64) {
 	s.mu.Lock() // what it watches over may end at once
-	s.lighten()
-	s.watch = context.AfterFunc(s.c.ctx, s.onCancel)
+	s.dropRequest()
+	s.watch(s.cancel)
 	s.mu.Unlock()
-	h := s.c.hold
-	if h.Price == nil || h.Available == billing.Unlimited {
+	h, e := s.c.hold, s.c.op.bounds.exposure
+	if e == nil || h.Price == nil || h.Available == billing.Unlimited {
 		return
 	}
-	most, _ := s.c.op.bound(s.c.model)
-	if e, ok := s.c.op.(exposed); ok {
-		most.Input = e.exposure(s.c.model).inputHeld(s.c.model, h)
-	}
-	if d, ok := s.c.op.(exposed); ok && d.exposure(s.c.model).dropped {
-		asked = 0 // some channel leaves it out
-	}
-	allowed := s.c.op.outputLimit(s.c.model, asked)
-	if covered := pays(h.Price, h.Amount, most.Input, allowed); covered < allowed {
-		s.until = max(covered, 1)
+	allowed := e.outputLimit(s.c.model, asked)
+	if covered := pays(h.Price, h.Amount, e.inputHeld(s.c.model, h), allowed); covered < allowed {
+		s.coveredTokens = max(covered, 1)
 	}
 }
 
-// lighten lets go of the request, which nobody will send again: a stream may live
+// dropRequest lets go of the request, which nobody will send again: a stream may live
 // for minutes, and its prompt may have megabytes.
-func (s *Stream) lighten() {
-	if v, ok := s.c.op.(verbose); ok {
-		s.c.op = v.outline(s.tap)
-		s.c.x.unweigh()
+func (s *Stream) dropRequest() {
+	if s.c.op.summarize != nil {
+		s.c.op.summarize(s.tap)
+		s.c.op = s.c.op.withoutRequest()
+		s.c.x.releaseBody()
 	}
 }
 
@@ -102,28 +174,28 @@ func (s *Stream) lighten() {
 func (s *Stream) onSilence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || s.left() {
+	if s.ended || s.isDraining() {
 		return
 	}
 	now, interval := s.c.x.g.options.Now(), s.c.x.g.options.Heartbeat
-	if idle := now.Sub(s.last); idle < interval {
-		s.beat.Reset(interval - idle)
+	if idle := now.Sub(s.lastSent); idle < interval {
+		s.heartbeat.Reset(interval - idle)
 		return
 	}
-	s.last = now
-	if beat := s.tap.heartbeat(nil); len(beat) > 0 {
+	s.lastSent = now
+	if beat := s.tap.Heartbeat(nil); len(beat) > 0 {
 		s.c.silence(beat)
 	}
-	s.beat.Reset(interval)
+	s.heartbeat.Reset(interval)
 }
 
-// quiet stops the heartbeat.
-func (s *Stream) quiet() {
+// stopHeartbeat stops the heartbeat.
+func (s *Stream) stopHeartbeat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
-	if s.beat != nil {
-		s.beat.Stop()
+	if s.heartbeat != nil {
+		s.heartbeat.Stop()
 	}
 }
 
@@ -132,13 +204,11 @@ func (s *Stream) quiet() {
 // the last event, which is the terminator of a complete stream or one error
 // event, it returns io.EOF; by then the call is settled.
 func (s *Stream) Next() (out []byte, err error) {
-	if last, over := s.enter(); over {
-		if last == nil {
-			return nil, io.EOF
-		}
-		return last, nil
+	if !s.enter() {
+		return s.takeTail()
 	}
 	defer s.leave()
+	s.out, s.copiedOut = s.out[:0], 0
 	defer func() {
 		if p := recover(); p != nil {
 			s.mu.Lock()
@@ -151,7 +221,7 @@ func (s *Stream) Next() (out []byte, err error) {
 		event, err := s.c.events.next()
 		more := s.take(event.Name, event.Data, err)
 		if !s.ended {
-			s.remember()
+			s.copyOut()
 		}
 		if s.ended || (len(s.out) > 0 && !(more && len(s.out) < batch)) {
 			if len(s.out) == 0 {
@@ -166,54 +236,27 @@ func (s *Stream) Next() (out []byte, err error) {
 // than Next, which may ask the ledger; a goroutine that waits for long can have
 // another one call Next.
 func (s *Stream) Await() {
-	s.mu.Lock()
-	if s.ended {
-		s.mu.Unlock()
+	if !s.enter() {
 		return
 	}
-	s.busy = true
-	s.mu.Unlock()
 	defer s.leave()
 	s.c.events.await()
 }
 
-// enter begins a Next. It is over if the stream has ended; last is the event
-// that says so where the end came between two calls.
-func (s *Stream) enter() (last []byte, over bool) {
+// takeTail gives the event that says so where the end came between two calls.
+func (s *Stream) takeTail() (last []byte, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
-		last, s.tail = s.tail, nil
-		return last, true
+	if last, s.tail = s.tail, nil; last == nil {
+		return nil, io.EOF
 	}
-	s.busy = true
-	s.out, s.noted = s.out[:0], 0
-	return nil, false
+	return last, nil
 }
 
-// leave ends a Next.
-func (s *Stream) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.busy = false
-	if !s.ended && s.c.ctx.Err() != nil {
-		s.cancelled()
-	}
-}
-
-// onCancel settles a stream whose call is cancelled while nobody reads it.
-func (s *Stream) onCancel() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.ended && !s.busy {
-		s.cancelled()
-	}
-}
-
-// cancelled ends the stream between two calls of Next. The caller may still use
-// what the last one returned.
-func (s *Stream) cancelled() {
-	s.out, s.noted = nil, 0
+// cancel ends the stream between two calls of Next. The caller may still use what
+// the last one returned.
+func (s *Stream) cancel() {
+	s.out, s.copiedOut = nil, 0
 	s.receive()
 	s.fail(context.Cause(s.c.ctx))
 	s.tail = s.out
@@ -221,11 +264,11 @@ func (s *Stream) cancelled() {
 
 // receive counts what was awaited and not taken: the upstream has made it.
 func (s *Stream) receive() {
-	h := s.c.events.held
+	h := s.c.events.pending
 	if h == nil || h.err != nil {
 		return
 	}
-	s.c.events.held = nil
+	s.c.events.pending = nil
 	if out, _, err := s.tap.event(s.out, h.event.Name, h.event.Data); err == nil {
 		s.out = out
 	}
@@ -241,22 +284,22 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 		s.out, done, err = s.tap.event(s.out, name, data)
 	}
 	if before == 0 && len(s.out) > 0 { // once for what leaves together; what is kept back breaks no silence
-		s.last = s.c.x.g.options.Now()
-		s.c.x.hear(s.last)
+		s.lastSent = s.c.x.g.options.Now()
+		s.c.x.markFirstByte(s.lastSent)
 	}
 	switch {
 	case err != nil:
 		s.fail(err)
 	case done:
 		s.finish(billing.ReasonComplete)
-	case !s.afford() && s.lost == nil:
-		s.out = s.tap.cutShort(s.out)
+	case !s.extendHold() && s.lost == nil:
+		s.out = s.tap.CutShort(s.out)
 		s.finish(billing.ReasonBalanceEnded)
 	case s.lost != nil:
 		s.fail(s.lost)
-	case s.left(): // nobody takes it
-		s.remember()
-		s.out, s.noted = s.out[:0], 0
+	case s.isDraining(): // nobody takes it
+		s.copyOut()
+		s.out, s.copiedOut = s.out[:0], 0
 		return true
 	default:
 		return s.c.events.buffered()
@@ -266,23 +309,23 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 
 // finish ends a stream well: it settles, and only then lets the terminator out.
 func (s *Stream) finish(reason string) {
-	usage := s.tap.usage()
-	if s.left() {
+	usage := s.tap.Usage()
+	if s.isDraining() {
 		reason = billing.ReasonClientGone
-		s.drained()
+		s.markClientGone()
 	}
 	before := len(s.out)
-	s.out = append(s.out, s.tap.terminator()...)
-	if _, err := s.c.settle(usage, reason, s.answer()); err != nil {
+	s.out = append(s.out, s.tap.Terminator()...)
+	if err := s.c.settle(usage, reason, s.answer()); err != nil {
 		s.out = s.out[:before]
-		s.broke(err)
+		s.appendError(err)
 	}
 	s.stop()
 	if reason != billing.ReasonComplete {
-		s.let()
+		s.release()
 		return
 	}
-	s.c.freeSlot()
+	s.c.releaseLease()
 	s.c.detach()
 	go s.drain()
 }
@@ -293,60 +336,52 @@ func (s *Stream) drain() {
 	const patience = time.Second
 	timer := time.AfterFunc(patience, func() { s.c.cancel(nil) })
 	defer timer.Stop()
-	defer s.let()
+	defer s.release()
 	s.c.events.drain()
 }
 
 // fail ends a stream badly: what was delivered is charged, and the client gets
 // one error event, unless it is the client that went away.
 func (s *Stream) fail(err error) {
-	cause := context.Cause(s.c.ctx)
-	reason := billing.ReasonUpstreamFailed
-	switch {
-	case s.left():
-		s.hungUp()
-		return
-	case cause == nil:
-	case errors.Is(cause, errShuttingDown):
-		err, reason = errShuttingDown, billing.ReasonShutdown
-	default:
-		s.hungUp()
-		return
-	}
 	if errors.Is(err, io.EOF) {
 		err = badGateway("The upstream's stream ended before it was complete.", err)
 	}
-	if fault.Is(err, fault.InternalError) || errors.Is(err, billing.ErrHoldEnded) {
+	reason, err := s.c.failure(err)
+	if s.isDraining() || reason == billing.ReasonClientGone {
+		s.settleClientGone()
+		return
+	}
+	if errors.Is(err, billing.ErrHoldEnded) {
 		reason = billing.ReasonInternal
 	}
 	var used billing.Usage
-	if t, ok := s.tap.(showing); s.tap.output() > 0 && (!ok || t.delivered()) {
-		used = s.tap.usage()
+	if s.tap.Output() > 0 && s.tap.Delivered() {
+		used = s.tap.Usage()
 	}
 	before := len(s.out)
-	s.broke(cut(err))
-	if _, err := s.c.settle(used, reason, s.answer()); err != nil {
+	s.appendError(truncatedError(err))
+	if err := s.c.settle(used, reason, s.answer()); err != nil {
 		s.out = s.out[:before]
-		s.broke(err)
+		s.appendError(err)
 	}
 	s.end()
 }
 
-// broke appends the error event.
-func (s *Stream) broke(err error) {
+// appendError appends the error event.
+func (s *Stream) appendError(err error) {
 	s.err = err
 	s.out = s.c.x.AppendError(s.out, err)
 }
 
-// hungUp settles for a client that went away: the input and what was delivered, or
+// settleClientGone settles for a client that went away: the input and what was delivered, or
 // the pieces that the vendor was asked for.
-func (s *Stream) hungUp() {
-	s.c.x.record.gone = true
-	s.err = errLeft()
+func (s *Stream) settleClientGone() {
+	s.c.x.record.clientGone = true
+	s.err = errClientGone()
 	if s.c.x.claimed != nil { // a duplicate must not take what was received for the whole
 		s.out = s.c.x.AppendError(s.out, s.err)
 	}
-	if _, err := s.c.settle(s.c.asked(s.c.op, s.tap.usage()), billing.ReasonClientGone, s.answer()); err != nil {
+	if err := s.c.settle(s.c.op.withOrderedUnits(s.tap.Usage()), billing.ReasonClientGone, s.answer()); err != nil {
 		s.err = err
 	}
 	s.end()
@@ -357,42 +392,38 @@ func (s *Stream) answer() *idempotency.Record {
 	if s.c.x.claimed == nil {
 		return nil
 	}
-	s.remember()
+	s.copyOut()
 	return s.c.x.answerRecord(s.header, s.copied)
 }
 
-// remember copies the events that go out, up to just over what is kept.
-func (s *Stream) remember() {
-	if s.c.x.claimed != nil && len(s.copied) <= idempotency.MaxAnswer {
-		s.copied = append(s.copied, s.out[min(s.noted, len(s.out)):]...)
-	}
-	s.noted = len(s.out)
+// copyOut copies the events that go out and are not copied yet.
+func (s *Stream) copyOut() {
+	s.copyForReplay(s.out[min(s.copiedOut, len(s.out)):])
+	s.copiedOut = len(s.out)
 }
 
 // end lets go of everything at once.
 func (s *Stream) end() {
 	s.stop()
-	s.let()
+	s.release()
 }
 
 // stop ends the heartbeat, and a claim that no settlement ended.
 func (s *Stream) stop() {
 	s.ended = true
 	s.endDrain()
-	s.watch()
-	if s.beat != nil {
-		s.beat.Stop()
+	s.unwatch()
+	if s.heartbeat != nil {
+		s.heartbeat.Stop()
 	}
 	s.c.x.free(s.c.ctx)
 }
 
-// let gives the slot back and ends the call to the upstream. At last the gateway
-// forgets the call: it is closed when it has none.
-func (s *Stream) let() {
-	s.c.freeSlot()
+// release ends the call to the upstream and gives everything back.
+func (s *Stream) release() {
 	s.c.cancel(nil)
 	s.c.events.close()
-	s.c.release()
+	s.c.close()
 }
 
 // Close ends the stream. Before its end that settles the call as one whose
@@ -401,7 +432,7 @@ func (s *Stream) let() {
 // most). It is safe to call more than once.
 func (s *Stream) Close() error {
 	if s.drainLimit > 0 {
-		s.leaves(context.Canceled)
+		s.startDrain(context.Canceled)
 	}
 	for s.draining() {
 		_, _ = s.Next()
@@ -411,7 +442,7 @@ func (s *Stream) Close() error {
 	if !s.ended {
 		s.c.cancel(context.Canceled)
 		s.receive()
-		s.hungUp()
+		s.settleClientGone()
 	}
 	return nil
 }
@@ -420,35 +451,100 @@ func (s *Stream) Close() error {
 func (s *Stream) draining() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.left() && !s.ended
-}
-
-// Err is why the stream ended badly; nil after a complete stream. It waits for a
-// settlement that is under way, so that a Meter or an Observer must not ask.
-func (s *Stream) Err() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
-}
-
-// Receipt is what the call cost; false until the stream has ended. It waits for a
-// settlement that is under way, as Err does.
-func (s *Stream) Receipt() (billing.Receipt, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.c.x.Receipt()
+	return s.isDraining() && !s.ended
 }
 
 // Read reads the same bytes as Next gives.
-func (s *Stream) Read(p []byte) (int, error) {
-	if len(s.rest) == 0 {
-		next, err := s.Next()
-		if err != nil {
-			return 0, err
-		}
-		s.rest = next
+func (s *Stream) Read(p []byte) (int, error) { return s.read(p, s.Next) }
+
+// events is an accepted stream: the events read ahead, then the rest.
+type events struct {
+	readAhead []sse.Event
+	pending   *pendingEvent // what await found
+	reader    *sse.Reader
+	body      io.ReadCloser
+}
+
+// pendingEvent is an event, or the error in the place of one, that next has not given yet.
+type pendingEvent struct {
+	event sse.Event
+	err   error
+}
+
+// acceptStream reads ahead until an event carries content, but never waits for
+// a second read: a chunk leaves as it comes (decisions.md, Chat).
+func (c *call) acceptStream(r *upstream.Reply) error {
+	if t := r.Header.Get("Content-Type"); t != "" && !strings.HasPrefix(t, "text/event-stream") {
+		return errors.Join(badGateway("The upstream answered a stream with "+clip(t)+".", nil), r.Body.Close())
 	}
-	n := copy(p, s.rest)
-	s.rest = s.rest[n:]
-	return n, nil
+	e := &events{reader: sse.NewReader(r.Body, 0), body: r.Body}
+	for {
+		event, err := e.reader.Next()
+		if err == nil {
+			var content bool
+			e.keep(event)
+			if content, err = c.op.opening(event.Name, event.Data); err == nil {
+				if content || !e.reader.Buffered() {
+					c.events = e
+					return nil
+				}
+				continue
+			}
+		}
+		e.close()
+		if errors.Is(err, io.EOF) {
+			return badGateway("The upstream's stream is empty.", err)
+		}
+		return truncatedError(err)
+	}
+}
+
+func (e *events) keep(event sse.Event) {
+	e.readAhead = append(e.readAhead, sse.Event{Name: event.Name, Data: bytes.Clone(event.Data)})
+}
+
+// next gives the next event; its data is valid until the next call.
+func (e *events) next() (sse.Event, error) {
+	if len(e.readAhead) > 0 {
+		event := e.readAhead[0]
+		if e.readAhead[0], e.readAhead = (sse.Event{}), e.readAhead[1:]; len(e.readAhead) == 0 {
+			e.readAhead = nil
+		}
+		return event, nil
+	}
+	if h := e.pending; h != nil {
+		e.pending = nil
+		return h.event, h.err
+	}
+	return e.reader.Next()
+}
+
+// await waits until next would not.
+func (e *events) await() {
+	if len(e.readAhead) > 0 || e.pending != nil {
+		return
+	}
+	h := new(pendingEvent)
+	defer func() {
+		if p := recover(); p != nil {
+			h.err = panicked(p)
+		}
+		e.pending = h
+	}()
+	h.event, h.err = e.reader.Next()
+}
+
+// buffered reports whether next would not block.
+func (e *events) buffered() bool { return len(e.readAhead) > 0 || e.reader.Buffered() }
+
+// drain reads what follows the terminator, so that the upstream's connection
+// can be used again: the end of the transfer, unless the upstream misbehaves.
+func (e *events) drain() {
+	const most = 64 << 10
+	_, _ = io.CopyN(io.Discard, e.body, most)
+}
+
+func (e *events) close() {
+	_ = e.body.Close() // the stream is over; its end was judged before
+	e.reader.Release()
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// eyes are what an operator sees the server by: metrics, the debug log and, where
-// it is on, OpenTelemetry.
+// eyes are what an operator sees the server by: metrics and, where it is on,
+// OpenTelemetry.
 type eyes struct {
 	logger   *slog.Logger
 	metrics  *metrics.Metrics
@@ -34,9 +34,6 @@ func (h *house) newEyes(ctx context.Context, c *config.Config) (*eyes, error) {
 		Version: versionText(), Currency: c.Currency.Or(billing.DefaultCurrency),
 	})}
 	all := []gateway.Observer{e.metrics.Observer()}
-	if h.logger.Enabled(ctx, slog.LevelDebug) {
-		all = append(all, (&gateway.DebugLog{Logger: h.logger}).Observer())
-	}
 	if traces, measures := wanted(&c.Telemetry, h.env); traces || measures {
 		if err := e.open(ctx, h, &c.Telemetry, traces, measures); err != nil {
 			return nil, err

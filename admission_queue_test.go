@@ -1,0 +1,420 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/auth"
+)
+
+func keyOf(account, key string) *auth.Principal { return &auth.Principal{Account: account, Key: key} }
+
+// hall is the places of a gateway, and who has one.
+type hall struct {
+	*admissionQueue
+	t *testing.T
+}
+
+func newHall(t *testing.T, a Admission) hall {
+	a.setDefaults()
+	h := hall{newAdmissionQueue(a), t}
+	t.Cleanup(func() {
+		if h.running != 0 || len(h.waiting) != 0 {
+			t.Errorf("%d run and %d wait at the end", h.running, len(h.waiting))
+		}
+		for who, k := range h.keys {
+			if a := h.accounts[who.account]; k.running != 0 || k.waiting != 0 || a.running != 0 || a.waiting != 0 {
+				t.Errorf("%v: %+v of %+v at the end", who, *k, *a)
+			}
+		}
+	})
+	return h
+}
+
+// seat takes a place that must be free.
+func (h hall) seat(p *auth.Principal) *slot {
+	h.t.Helper()
+	pl, err := h.try(p)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return pl
+}
+
+// try takes a place if one is free, and does not wait.
+func (h hall) try(p *auth.Principal) (*slot, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	pl := new(slot)
+	err := h.acquire(ctx, p, pl)
+	return pl, err
+}
+
+func (h hall) giveAll(all []*slot) {
+	for _, p := range all {
+		h.release(p)
+	}
+}
+
+// queue has a call wait, and then tell its name.
+func (h hall) queue(p *auth.Principal, name string, served chan<- string) {
+	go func() {
+		pl := new(slot)
+		if err := h.acquire(context.Background(), p, pl); err != nil {
+			name = "no " + name
+		}
+		served <- name
+		h.release(pl)
+	}()
+	synctest.Wait()
+}
+
+func TestAPlaceThatBecomesFreeGoesToTheCallerWithTheFewestCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, Admission{MaxCalls: 7, MaxWaiting: 10})
+		var heavy []*slot
+		for range 4 {
+			heavy = append(heavy, h.seat(keyOf("big", "a")))
+		}
+		for range 2 {
+			heavy = append(heavy, h.seat(keyOf("big", "b")))
+		}
+		small := h.seat(keyOf("small", "c"))
+		served := make(chan string, 10)
+		h.queue(keyOf("big", "a"), "heavy key", served)
+		h.queue(keyOf("big", "b"), "lighter key", served)
+		h.queue(keyOf("small", "c"), "small account", served)
+		h.queue(keyOf("new", "d"), "new account", served)
+		h.queue(keyOf("big", "e"), "new key of the big account", served)
+		h.release(heavy[0]) // each call that is served gives its place to the next
+		synctest.Wait()
+		for _, want := range []string{"new account", "small account", "new key of the big account", "lighter key", "heavy key"} {
+			if got := <-served; got != want {
+				t.Errorf("served %q, want %q", got, want)
+			}
+		}
+		h.giveAll(append(heavy[1:], small))
+	})
+}
+
+func TestCallersWithEquallyManyCallsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, Admission{MaxCalls: 1, MaxWaiting: 10})
+		first := h.seat(keyOf("z", "z"))
+		served := make(chan string, 10)
+		for _, name := range []string{"a", "a", "a", "b", "b", "c"} {
+			h.queue(keyOf(name, name), name, served)
+		}
+		h.release(first)
+		synctest.Wait()
+		var order string
+		for range 6 {
+			order += <-served
+		}
+		if order != "abcaba" {
+			t.Errorf("served in the order %s", order)
+		}
+	})
+}
+
+// One key asks for ten times what there is, with slow calls; the other has a short
+// call now and then. A place becomes free every 62 ms.
+func TestASlowKeyThatAsksForEverythingDoesNotStarveAnother(t *testing.T) {
+	for name, light := range map[string]*auth.Principal{"of another account": keyOf("other", "light"), "of the same account": keyOf("big", "light")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHall(t, Admission{MaxCalls: 16})
+				ctx, stop := context.WithCancel(t.Context())
+				var all sync.WaitGroup
+				for i := range 160 {
+					all.Go(func() {
+						time.Sleep(time.Duration(i) * 62 * time.Millisecond) // virtual
+						for ctx.Err() == nil {
+							pl := new(slot)
+							if h.acquire(ctx, keyOf("big", "heavy"), pl) == nil {
+								time.Sleep(time.Second)
+							} else {
+								time.Sleep(10 * time.Millisecond)
+							}
+							h.release(pl)
+						}
+					})
+				}
+				time.Sleep(11 * time.Second)
+				var longest time.Duration
+				for range 100 {
+					began, pl := time.Now(), new(slot)
+					if err := h.acquire(ctx, light, pl); err != nil {
+						t.Fatalf("a call of the light key: %v", err)
+					}
+					longest = max(longest, time.Since(began))
+					time.Sleep(10 * time.Millisecond)
+					h.release(pl)
+					time.Sleep(90 * time.Millisecond)
+				}
+				if longest > 100*time.Millisecond {
+					t.Errorf("the light key waited %v", longest)
+				}
+				stop()
+				all.Wait()
+			})
+		})
+	}
+}
+
+func TestTheLastPlacesAreForThoseWhoRunFew(t *testing.T) {
+	h := newHall(t, Admission{MaxCalls: 64}) // two of them are a thirty-second
+	var all []*slot
+	fill := func(p *auth.Principal) (n int) {
+		for {
+			pl, err := h.try(p)
+			if err != nil {
+				return n
+			}
+			all, n = append(all, pl), n+1
+		}
+	}
+	if n := fill(keyOf("big", "a")); n != 64 {
+		t.Errorf("the only key that is known runs %d calls", n)
+	}
+	h.giveAll(all)
+	h.release(h.seat(keyOf("big", "b")))
+	if all = nil; fill(keyOf("big", "a")) != 62 {
+		t.Errorf("one key of the only account runs %d calls", len(all))
+	}
+	h.giveAll(all)
+	h.release(h.seat(keyOf("other", "c")))
+	all = nil
+	if n := fill(keyOf("big", "a")); n != 60 {
+		t.Errorf("one key runs %d calls", n)
+	}
+	if n := fill(keyOf("big", "b")); n != 2 {
+		t.Errorf("another key of the account runs %d more", n)
+	}
+	if n := fill(keyOf("other", "c")); n != 2 {
+		t.Errorf("another account runs %d more", n)
+	}
+	if h.running != 64 {
+		t.Errorf("%d run", h.running)
+	}
+	h.giveAll(all)
+}
+
+func TestAFullQueueRefusesAtOnceAndMakesRoomForALighterCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, Admission{MaxCalls: 2, MaxWaiting: 2})
+		first, second := h.seat(keyOf("big", "a")), h.seat(keyOf("big", "a"))
+		served := make(chan string, 10)
+		h.queue(keyOf("big", "a"), "older", served)
+		h.queue(keyOf("big", "a"), "newer", served)
+		began := time.Now()
+		if err := h.acquire(t.Context(), keyOf("big", "a"), new(slot)); !errors.Is(err, errNoSlot) || time.Since(began) != 0 {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		h.queue(keyOf("small", "b"), "small", served)
+		if got := <-served; got != "no newer" {
+			t.Errorf("%q is told first", got)
+		}
+		h.release(first)
+		synctest.Wait()
+		if got := <-served + ", " + <-served; got != "small, older" {
+			t.Errorf("served %s", got)
+		}
+		h.release(second)
+	})
+}
+
+func TestNobodyWaitsLongerThanMaxWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, Admission{MaxCalls: 1, MaxWaiting: 5})
+		busy := h.seat(keyOf("a", "a"))
+		began := time.Now()
+		err := h.acquire(t.Context(), keyOf("b", "b"), new(slot))
+		if !errors.Is(err, errNoSlot) || time.Since(began) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		h.release(busy)
+	})
+}
+
+// Places become free every 400 ms: two may wait for them, and the third would
+// wait for more than a second.
+func TestWhoWouldWaitTooLongIsRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, Admission{MaxCalls: 1, MaxWaiting: 8, MaxWait: time.Second})
+		for range 30 {
+			pl := h.seat(keyOf("a", "a"))
+			time.Sleep(400 * time.Millisecond) // virtual
+			h.release(pl)
+		}
+		busy := h.seat(keyOf("a", "a"))
+		served := make(chan string, 10)
+		for range 3 {
+			h.queue(keyOf("b", "b"), "b", served)
+		}
+		began := time.Now()
+		err := h.acquire(t.Context(), keyOf("b", "b"), new(slot))
+		if !errors.Is(err, errNoSlot) || time.Since(began) != 0 {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		h.release(busy)
+		for range 3 {
+			if got := <-served; got != "b" {
+				t.Errorf("%q", got)
+			}
+		}
+		synctest.Wait()
+	})
+}
+
+// One place is taken for an hour, and the other free for the most of it.
+func TestALongQuietTimeIsNoSlowPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, Admission{MaxCalls: 2, MaxWaiting: 8, MaxWait: time.Second})
+		long, short := h.seat(keyOf("a", "a")), h.seat(keyOf("a", "a"))
+		h.release(short)
+		time.Sleep(time.Hour) // virtual
+		h.release(h.seat(keyOf("a", "a")))
+		short = h.seat(keyOf("a", "a"))
+		served := make(chan string, 2)
+		for range 2 {
+			h.queue(keyOf("b", "b"), "b", served)
+		}
+		h.release(short)
+		for range 2 {
+			if got := <-served; got != "b" {
+				t.Errorf("%q", got)
+			}
+		}
+		h.release(long)
+		synctest.Wait()
+	})
+}
+
+func TestACallerWhoLeavesTheQueueTakesNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, Admission{MaxCalls: 1, MaxWaiting: 5})
+		busy := h.seat(keyOf("a", "a"))
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() { left <- h.acquire(ctx, keyOf("b", "b"), new(slot)) }()
+		synctest.Wait()
+		leave()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		h.release(busy)
+		h.release(h.seat(keyOf("c", "c")))
+	})
+}
+
+func TestIdleCallersAreForgotten(t *testing.T) {
+	h := newHall(t, Admission{})
+	stays := h.seat(keyOf("stays", "stays"))
+	for i := range 5000 {
+		h.release(h.seat(keyOf(fmt.Sprint("account", i), "key")))
+	}
+	if len(h.keys) > 1024 || len(h.accounts) > 1024 {
+		t.Errorf("%d keys and %d accounts are remembered", len(h.keys), len(h.accounts))
+	}
+	if who := (callerKey{"stays", "stays"}); h.keys[who] != stays.key || h.accounts["stays"] != stays.account {
+		t.Error("a caller with a running call is forgotten")
+	}
+	h.release(stays)
+}
+
+// The clean-up of the hall says whether every count came back to nothing.
+func TestNoPlaceIsLostWhateverComesTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, Admission{MaxCalls: 31, MaxWaiting: 6, MaxWait: 50 * time.Millisecond})
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		most := 0
+		for i := range 200 {
+			random := rand.New(rand.NewPCG(7, uint64(i)))
+			all.Go(func() {
+				for range 50 {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(100))*time.Millisecond)
+					pl := new(slot)
+					if h.acquire(ctx, keyOf(fmt.Sprint(random.IntN(3)), fmt.Sprint(random.IntN(3))), pl) == nil {
+						mu.Lock()
+						most = max(most, h.load().Running)
+						mu.Unlock()
+						time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
+					}
+					h.release(pl)
+					h.release(pl) // a second time does nothing
+					cancel()
+				}
+			})
+		}
+		all.Wait()
+		if most != 31 {
+			t.Errorf("at most %d ran at once", most)
+		}
+	})
+}
+
+// BenchmarkPlace is what a call pays when nothing is full.
+func BenchmarkPlace(b *testing.B) {
+	a := Admission{Memory: 1 << 40, InUse: func() int64 { return 0 }}
+	a.setDefaults()
+	g := &Gateway{options: Options{Now: time.Now}, slots: newAdmissionQueue(a), admission: newAdmissionController(a, time.Now)}
+	p, now := keyOf("acme", "key_1"), time.Now()
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		var pl slot
+		for pb.Next() {
+			if g.admission.memory.overloaded(now) || g.slots.acquire(context.Background(), p, &pl) != nil {
+				b.Error("refused")
+			}
+			g.slots.release(&pl)
+		}
+	})
+}
+
+func TestAGatewayIsFullWhenNoCallMayWaitForAPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, Admission{MaxCalls: 1, MaxWaiting: 2})
+		full := func(when string, want bool) {
+			t.Helper()
+			if l := h.load(); l.Full != want {
+				t.Errorf("%s: %+v", when, l)
+			}
+		}
+		full("empty", false)
+		one := h.seat(keyOf("a", "k"))
+		full("with every place taken", false)
+		ctx, leave := context.WithCancel(t.Context())
+		var waiting sync.WaitGroup
+		for n := range 2 {
+			waiting.Go(func() { _ = h.acquire(ctx, keyOf("a", "k"), new(slot)) })
+			synctest.Wait()
+			full("with some who wait", n == 1)
+		}
+		leave()
+		waiting.Wait()
+		full("when they have left", false)
+		waiting.Go(func() {
+			pl := new(slot)
+			if h.acquire(t.Context(), keyOf("a", "k"), pl) == nil {
+				h.release(pl)
+			}
+		})
+		synctest.Wait()
+		h.releaseInterval = 2 * time.Second // longer than anybody waits
+		full("where the next would wait too long", true)
+		h.release(one)
+		waiting.Wait()
+		full("empty again", false)
+	})
+	if h := newHall(t, Admission{MaxCalls: -1, MaxWaiting: -1}); h.load().Full {
+		t.Error("a gateway without a bound is full")
+	}
+}

@@ -1,0 +1,362 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/dropped"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// accept judges an upstream's reply before anything of it goes to the client:
+// a whole answer is read and checked, a stream up to its first events. What
+// fails here may still be asked of another channel.
+func (c *call) accept(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
+	if c.op.stream {
+		return r, c.acceptStream(r)
+	}
+	a, err := c.acceptWhole(ctx, c.op, r)
+	if err != nil {
+		return nil, err
+	}
+	c.answer = &a
+	return r, nil
+}
+
+// acceptWhole reads and checks an answer that does not stream.
+func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply) (a answer, err error) {
+	buf := buffers.Get().(*bytes.Buffer)
+	defer putBuffer(buf)
+	in := limitedReader{limit: c.x.g.options.MaxAnswer, budget: &c.x.g.admission.answers, now: c.x.g.options.Now}
+	kept := 0
+	defer func() {
+		r.Withheld = in.waited
+		in.finish(kept, &c.x.answerBytes)
+	}()
+	if err = in.readAll(ctx, buf, r.Body); err != nil {
+		return answer{}, err
+	}
+	if a, err = op.answer(buf.Bytes()); err == nil {
+		kept = len(a.body)
+	}
+	return a, err
+}
+
+// limitedReader reads one whole answer.
+type limitedReader struct {
+	limit  int64         // bytes
+	budget *memoryBudget // where it takes room as soon as it is not small; nil if it may not be
+	now    func() time.Time
+
+	reservation *reservation // nil while it is small
+	allowed     int64        // so many bytes may be read
+	waited      time.Duration
+}
+
+// minBudgeted is how many bytes of an answer are a part of any call.
+const minBudgeted = 1 << 20
+
+// readAll reads a whole answer up to the limit and closes it, with which ctx ends.
+// There is room for a copy then, by which the answer is checked.
+func (in *limitedReader) readAll(ctx context.Context, buf *bytes.Buffer, body io.ReadCloser) error {
+	n, err := in.fill(ctx, buf, body)
+	if in.reservation != nil && err == nil && n <= in.limit {
+		err = in.reserve(ctx, in.reservation.bytes+n)
+	}
+	closeErr := body.Close()
+	switch {
+	case err != nil:
+		return truncatedError(err)
+	case n > in.limit:
+		return badGateway("The upstream's answer is larger than the gateway allows.", nil)
+	case n == 0:
+		return badGateway("The upstream's answer is empty.", closeErr)
+	}
+	return nil
+}
+
+// fill reads up to one byte more than the limit.
+func (in *limitedReader) fill(ctx context.Context, buf *bytes.Buffer, body io.Reader) (n int64, err error) {
+	for n <= in.limit {
+		if n >= in.allowed {
+			if err := in.extend(ctx, n); err != nil {
+				return n, err
+			}
+		}
+		if buf.Available() < bytes.MinRead {
+			growBuffer(buf, in.limit)
+		}
+		room := buf.AvailableBuffer()
+		room = room[:min(int64(cap(room)), in.allowed-n)]
+		more, err := body.Read(room)
+		buf.Write(room[:more]) // which is where it lies
+		n += int64(more)
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// extend lets as much again be read as was, and takes room for it.
+func (in *limitedReader) extend(ctx context.Context, n int64) error {
+	all := in.limit + 1
+	switch {
+	case in.budget == nil || in.budget.available == nil:
+		in.allowed = all
+	case n == 0:
+		in.allowed = min(all, minBudgeted)
+	default:
+		more := min(all, 2*in.allowed)
+		if err := in.reserve(ctx, more); err != nil {
+			return err
+		}
+		in.allowed = more
+	}
+	return nil
+}
+
+// reserve takes room until the answer has n bytes of it.
+func (in *limitedReader) reserve(ctx context.Context, n int64) error {
+	if in.reservation == nil {
+		in.reservation = new(reservation)
+	}
+	start := in.now()
+	defer func() { in.waited += in.now().Sub(start) }()
+	return in.budget.reserve(ctx, in.reservation, n-in.reservation.bytes)
+}
+
+// finish gives back all but what is kept of the answer.
+func (in *limitedReader) finish(kept int, by *reservedBytes) {
+	if in.reservation != nil {
+		in.budget.finish(in.reservation, int64(kept), by)
+	}
+}
+
+// growBuffer doubles a buffer, or makes it as large as it may have to be: one that
+// only ever doubled would, at the last byte, be three times as much memory as the
+// limit.
+func growBuffer(buf *bytes.Buffer, limit int64) {
+	if int64(2*buf.Cap()) < limit-limit/8 {
+		buf.Grow(bytes.MinRead)
+		return
+	}
+	*buf = *bytes.NewBuffer(append(make([]byte, 0, limit+1+bytes.MinRead), buf.Bytes()...))
+}
+
+// bodyPool are what large answers lay in whose callers have released them: to clear
+// a new one, and to collect it, costs more than all that is done with it.
+var bodyPool = sync.Pool{New: func() any { return new([]byte) }}
+
+const (
+	minPooled = 64 << 10
+	maxPooled = 4 << 20
+)
+
+func getBody() []byte { return *bodyPool.Get().(*[]byte) }
+
+// Release gives Body back, for an answer that comes later; it must not be used
+// any more. It need not be called.
+func (r *Result) Release() {
+	body := r.Body
+	r.Body = nil
+	if r.Replayed || cap(body) < minPooled || cap(body) > maxPooled { // what is replayed is the store's
+		return
+	}
+	body = body[:0]
+	bodyPool.Put(&body)
+}
+
+// buffers hold whole answers while they are checked.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// putBuffer keeps a buffer for the next answer, unless it grew too large. One
+// of 64 vectors has 1 MiB, and growing to it costs more than to read it.
+func putBuffer(buf *bytes.Buffer) {
+	if buf.Cap() > maxPooled {
+		return
+	}
+	buf.Reset()
+	buffers.Put(buf)
+}
+
+// truncatedError is the error of an answer that could not be read to its end.
+func truncatedError(err error) error {
+	var f *fault.Error
+	if errors.As(err, &f) {
+		return f
+	}
+	return badGateway("The upstream's answer was cut off.", err)
+}
+
+func badGateway(message string, cause error) *fault.Error {
+	return fault.Wrap(fault.BadGateway, message, &upstream.Failure{Status: 200, Sent: true, Err: cause})
+}
+
+// partsAtOnce is how many parts of one request are with upstreams at a time.
+const partsAtOnce = 4
+
+// partPatience is how long a part waits for a place at a channel: those of one
+// request may be more than a channel takes at once.
+const partPatience = 10 * time.Second
+
+// part is one of several upstream calls of a request.
+type part struct {
+	op     *operation
+	asked  bool // an upstream may have got it
+	answer answer
+	reply  *upstream.Reply
+	err    error
+}
+
+// parts are all of a request's.
+type parts struct {
+	list []part
+	mu   sync.Mutex
+	size int64 // of the answers so far
+}
+
+// errCalledOff is why a part ends that is with an upstream when the rest of the
+// request is over.
+var errCalledOff = fault.New(fault.CalledOff, "The gateway called this part of the request off, as the rest of it was over.")
+
+// askParts asks for all parts and joins their answers. When one fails the others
+// are cancelled, and the request fails as it did: all parts or an error
+// (decisions.md, Embeddings and speech).
+func (c *call) askParts(ops []*operation) (*upstream.Reply, error) {
+	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	defer cancel(nil)
+	c.parts = &parts{list: make([]part, len(ops))}
+	turns := make(chan struct{}, partsAtOnce)
+	var running sync.WaitGroup
+	for i := range ops {
+		p := &c.parts.list[i]
+		p.op = ops[i]
+		turns <- struct{}{}
+		running.Go(func() {
+			defer func() { <-turns }()
+			if p.err = c.askPart(ctx, p); p.err != nil {
+				cancel(errCalledOff)
+			}
+		})
+	}
+	running.Wait()
+	return c.joined()
+}
+
+// askPart sends one part through the router.
+func (c *call) askPart(ctx context.Context, p *part) (err error) {
+	defer guard(&err)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	body, view := p.op.request(c.hold, 0)
+	p.asked = true
+	call := &upstream.Call{
+		Op: p.op.kind, Model: c.model.ID, RequestID: c.x.ID, Account: c.x.principal.Account, ContentType: "application/json", Body: body, Request: view, MaxWait: partPatience,
+		Accept: func(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
+			p.answer, err = c.acceptWhole(ctx, p.op, r)
+			return r, err
+		},
+		Observe: func(a upstream.Attempt) {
+			c.parts.mu.Lock()
+			defer c.parts.mu.Unlock()
+			c.recordAttempt(a, p.op.billable)
+		},
+	}
+	c.x.g.observer.watchAttempts(call)
+	p.reply, err = c.x.routes.router.Do(ctx, call)
+	if err != nil {
+		return err
+	}
+	return c.parts.fits(p, c.x.g.options.MaxAnswer)
+}
+
+// fits counts the part's answer, so that many small ones are not more than one
+// may be.
+func (ps *parts) fits(p *part, most int64) error {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.size += int64(len(p.answer.body)); ps.size > most {
+		return badGateway("The upstream's answers are together larger than the gateway allows. Ask for fewer or shorter vectors at a time.", nil)
+	}
+	return nil
+}
+
+// joined is the whole answer, or the error of the part that failed first: the
+// others only tell that they were cancelled.
+func (c *call) joined() (*upstream.Reply, error) {
+	var failed error
+	var used billing.Usage
+	used.Zero = true // only if all are
+	bodies := make([][]byte, len(c.parts.list))
+	var reply upstream.Reply
+	for i := range c.parts.list {
+		p := &c.parts.list[i]
+		if p.err != nil {
+			if failed == nil || calledOff(failed) {
+				failed = p.err
+			}
+			continue
+		}
+		bodies[i] = p.answer.body
+		used = used.Add(p.answer.usage)
+		reply = merged(reply, p.reply)
+	}
+	if failed != nil {
+		c.discard(reply.Channel, used)
+		return nil, failed
+	}
+	whole, err := c.op.join(bodies)
+	if err != nil {
+		return nil, badGateway("The parts of the upstream's answer do not fit together.", err)
+	}
+	for _, body := range bodies {
+		(&Result{Body: body}).Release()
+	}
+	c.answer = &answer{body: whole, usage: used}
+	return &reply, nil
+}
+
+// discard notes what the parts used that were answered, where another one failed:
+// the customer gets and pays nothing, and the operator bears it. It is one row,
+// however many parts there were.
+func (c *call) discard(channel string, used billing.Usage) {
+	if used.IsZero() || c.clientLeft() {
+		return
+	}
+	i := slices.IndexFunc(c.x.record.attempts, func(a upstream.Attempt) bool { return a.Channel == channel && a.Err == nil })
+	if i < 0 {
+		return
+	}
+	first := &c.x.record.attempts[i]
+	c.failed = append(c.failed, billing.Attempt{
+		Channel: channel, Model: first.Model, StartedAt: first.Started, Duration: first.Duration,
+		Code: string(fault.CalledOff), Status: first.Status, Billable: true, Used: used,
+	})
+}
+
+// merged tells of both replies: the first channel, and whatever either dropped.
+func merged(all upstream.Reply, next *upstream.Reply) upstream.Reply {
+	if all.Channel == "" {
+		all.Status, all.Channel = next.Status, next.Channel
+	}
+	all.Dropped = dropped.Bounded(all.Dropped, next.Dropped)
+	return all
+}
+
+// calledOff reports whether a part failed because its call was cancelled.
+func calledOff(err error) bool {
+	return errors.Is(err, context.Canceled) || fault.Is(err, fault.CalledOff) || fault.Is(err, fault.ClientGone)
+}

@@ -1,0 +1,560 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/speech"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// exactly is a model in Go that produces exactly max_tokens tokens.
+func exactly(_ context.Context, r *chat.Request) (*chat.Response, error) {
+	n := max(r.OutputBound(), 1)
+	return &chat.Response{
+		ID: "x", Object: "chat.completion", Model: r.Model,
+		Choices: []chat.Choice{{Message: chat.Message{Role: "assistant", Content: chat.Text("ok")}, FinishReason: "length"}},
+		Usage:   &chat.Usage{PromptTokens: 1, CompletionTokens: n, TotalTokens: n + 1},
+	}, nil
+}
+
+func TestOfTenThousandCallsOnABalanceForAHundredExactlyAHundredSucceed(t *testing.T) {
+	h := newHouse(t, chat.Serve(exactly), "0.01", func(o *gateway.Options) {
+		o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "0", "1")}) // input is free
+	})
+	ask := func() error { // each costs 100 micro-units
+		_, _, err := h.ask(context.Background(), askWhole)
+		return err
+	}
+	var ok, poor, other atomic.Int64
+	var all sync.WaitGroup
+	for range 10_000 {
+		all.Go(func() {
+			switch err := ask(); {
+			case err == nil:
+				ok.Add(1)
+			case fault.Is(err, fault.InsufficientBalance):
+				poor.Add(1)
+			default:
+				other.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if ok.Load() != 100 || poor.Load() != 9_900 || other.Load() != 0 {
+		t.Errorf("%d succeeded, %d had no money, %d failed otherwise", ok.Load(), poor.Load(), other.Load())
+	}
+	if b := h.balance(t); b.Posted != 0 || b.Held != 0 {
+		t.Errorf("the balance is %+v", b)
+	}
+}
+
+func TestUnknownFieldsReachTheUpstreamAndComeBackUnchanged(t *testing.T) {
+	request := "{ \"x_big\" : 12345678901234567890.10,\"model\":\"m\" , \"messages\":[{\"content\":\"hi\",\"role\":\"user\",\"cache_control\":{\"a\":[1.0,1e5]}}],\n\t\"seed\":9007199254740993, \"max_tokens\": 5, \"zz\":null}"
+	answer := "{ \"id\":\"a\", \"x\" : 1.0e+2, \"model\" : \"vendor\", \"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"ok\",\"odd\":9007199254740993},\"finish_reason\":\"stop\"}] ,\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1,\"more\":{}} }"
+	up := &scripted{text: answer}
+	h := newHouse(t, up, "1.00", nil)
+	_, r, err := h.ask(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(request, up.sent(t)); diff != "" {
+		t.Errorf("the upstream got another request:\n%s", diff)
+	}
+	if diff := cmp.Diff(strings.Replace(answer, `"vendor"`, `"m"`, 1), string(r.Body)); diff != "" {
+		t.Errorf("the client got another answer:\n%s", diff)
+	}
+}
+
+func TestUsageIsAskedOfEveryStreamAndNothingElseIsChanged(t *testing.T) {
+	up := &scripted{text: recorded(usageChunk(1, 1))}
+	h := newHouse(t, up, "1.00", nil)
+	_, r, err := h.ask(t.Context(), askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drain(t, r.Stream)
+	want := strings.TrimSuffix(askStream, "}") + `,"stream_options":{"include_usage":true}}`
+	if diff := cmp.Diff(want, up.sent(t)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestChunksLeaveAsTheyCome has an upstream that sends a chunk only after the
+// one before it was received.
+func TestChunksLeaveAsTheyCome(t *testing.T) {
+	in, out := io.Pipe()
+	h := newHouse(t, &scripted{body: in}, "1.00", nil)
+	received := make(chan struct{})
+	events := strings.SplitAfter(recorded(""), "\n\n")
+	go func() {
+		for _, e := range events {
+			if _, err := io.WriteString(out, e); err != nil {
+				return
+			}
+			<-received
+		}
+		_ = out.Close()
+	}()
+	_, r, err := h.ask(t.Context(), askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range events[:len(events)-1] {
+		b, err := r.Stream.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(b); got != strings.Replace(want, "vendor-m", "m", 1) {
+			t.Fatalf("event %d is %q", i, got)
+		}
+		received <- struct{}{}
+	}
+}
+
+func TestASilentStreamBeatsEvery15Seconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, out := io.Pipe()
+		h := newHouse(t, &scripted{body: in}, "1.00", func(o *gateway.Options) {
+			o.NewID = func(prefix string) string { return prefix + "minted" }
+		})
+		go func() {
+			time.Sleep(40 * time.Second) // virtual
+			_, _ = io.WriteString(out, recorded(usageChunk(20, 30)))
+			_ = out.Close()
+		}()
+		var mu sync.Mutex
+		var beats []string
+		x := h.Begin()
+		if err := x.Authenticate(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		r, err := x.Call(t.Context(), upstream.ChatCompletion, []byte(askStream), func(b []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			beats = append(beats, string(b))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest := drain(t, r.Stream)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(beats) != 2 {
+			t.Fatalf("%d beats in 40 s: %q", len(beats), beats)
+		}
+		if !strings.HasPrefix(beats[0], `data: {"id":"chatcmpl-minted","object":"chat.completion.chunk",`) ||
+			!strings.HasSuffix(beats[0], `"model":"m","choices":[{"index":0,"delta":{},"finish_reason":null}]}`+"\n\n") {
+			t.Errorf("beat %q", beats[0])
+		}
+		if strings.Contains(rest, "up-1") || !strings.Contains(rest, `"id":"chatcmpl-minted"`) {
+			t.Errorf("the id changed: %q", rest)
+		}
+		if got := h.spent(t, "1.00"); got != micro(50) {
+			t.Errorf("a beat was charged: %s", got)
+		}
+	})
+}
+
+func TestTheOrderOfChecks(t *testing.T) {
+	h := newHouse(t, &scripted{text: whole("")}, "0.00", func(o *gateway.Options) {
+		o.Models = append(o.Models, gateway.Model{ID: "old", Withdrawn: time.Unix(1, 0)})
+		o.Prices = nil
+		o.RequirePrice = false
+	})
+	p := &auth.Principal{Account: "local", Key: "k", Models: []string{"m", "old"}}
+	ctx := auth.NewContext(t.Context(), p)
+	for _, c := range []struct {
+		name, body string
+		code       fault.Code
+		status     int
+	}{
+		{"a body before the model", `{"model":"nope"`, fault.InvalidRequest, 400},
+		{"a model is required", `{"messages":[]}`, fault.InvalidRequest, 400},
+		{"an unknown model before its fields", `{"model":"","messages":7}`, fault.InvalidRequest, 400},
+		{"a withdrawn model does not exist any more", `{"model":"old","messages":7}`, fault.ModelNotFound, 404},
+		{"a forbidden model before the fields", `{"model":"other","messages":7}`, fault.PermissionDenied, 403},
+		{"the fields", `{"model":"m","messages":7}`, fault.InvalidRequest, 400},
+	} {
+		_, _, err := h.ask(ctx, c.body)
+		if f := fault.From(err); f == nil || f.Code != c.code || f.HTTPStatus() != c.status {
+			t.Errorf("%s: error %v", c.name, err)
+		}
+	}
+}
+
+func TestTwoGatewaysInOneProcessShareNothing(t *testing.T) {
+	a := newHouse(t, chat.Serve(exactly), "1.00", nil)
+	b := newHouse(t, chat.Serve(exactly), "1.00", nil)
+	if _, _, err := a.ask(t.Context(), askWhole); err != nil {
+		t.Fatal(err)
+	}
+	if a.spent(t, "1.00") == 0 || b.spent(t, "1.00") != 0 {
+		t.Errorf("spent %s and %s", a.spent(t, "1.00"), b.spent(t, "1.00"))
+	}
+}
+
+func TestAShutdownSettlesOpenStreamsAndLeavesNoGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // fails if a goroutine is left
+		in, out := io.Pipe()
+		h := newHouse(t, &scripted{body: in}, "1.00", nil)
+		ctx, stopRun := context.WithCancel(t.Context())
+		ran := make(chan error, 1)
+		go func() { ran <- h.Run(ctx) }()
+		go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`, "")) }()
+		_, r, err := h.ask(t.Context(), askStream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Stream.Next(); err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan error, 1)
+		go func() {
+			patience, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			closed <- h.Shutdown(patience)
+		}()
+		rest := drain(t, r.Stream)
+		if err := <-closed; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("shutdown: %v", err)
+		}
+		if !strings.Contains(rest, `"code":"ServiceUnavailable"`) {
+			t.Errorf("the stream ends with %q", rest)
+		}
+		if got := h.spent(t, "1.00"); got != micro(estimatedInput+1) {
+			t.Errorf("spent %s", got)
+		}
+		if _, _, err := h.ask(t.Context(), askWhole); !fault.Is(err, fault.ServiceUnavailable) {
+			t.Errorf("a call after the shutdown: %v", err)
+		}
+		stopRun()
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// awayFirst is a meter that cannot be reached at the first settlements.
+type awayFirst struct {
+	billing.Free
+	mu   sync.Mutex
+	left int
+}
+
+func (m *awayFirst) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.left--; m.left >= 0 {
+		return billing.Receipt{}, errors.New("the disk is full")
+	}
+	return m.Free.Settle(ctx, h, u, with...)
+}
+
+func TestThatACaptureWaitsIsToldBeforeItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var states []string
+		g, err := gateway.New(gateway.Options{
+			Upstream: &scripted{text: whole("")}, Meter: &awayFirst{left: 1},
+			Observe: gateway.Observer{Event: func(_ context.Context, e gateway.Event) {
+				c, ok := e.(gateway.CaptureRetried)
+				if !ok {
+					return
+				}
+				if c.State == gateway.CaptureQueued {
+					time.Sleep(time.Second) // Run goes first if it may
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				states = append(states, c.State)
+			}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- g.Run(ctx) }()
+		synctest.Wait()
+		if _, err := g.Chat(t.Context(), chatRequest()); err == nil {
+			t.Error("a charge that was not recorded is no success")
+		}
+		time.Sleep(time.Minute)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if want := []string{gateway.CaptureQueued, gateway.CaptureSettled}; !slices.Equal(states, want) {
+			t.Errorf("told were %q", states)
+		}
+	})
+}
+
+func TestAnObserverThatHangsKeepsNoOtherCaptureWaitingNorRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, hangs := &awayFirst{left: 2}, make(chan struct{})
+		first := true
+		g, err := gateway.New(gateway.Options{
+			Upstream: &scripted{text: whole("")}, Meter: m, SettleTimeout: time.Second,
+			Observe: gateway.Observer{Event: func(_ context.Context, e gateway.Event) {
+				if c, ok := e.(gateway.CaptureRetried); ok && c.State == gateway.CaptureQueued && first {
+					first = false
+					<-hangs
+				}
+			}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		for range 2 {
+			go func() {
+				_, _ = g.Chat(t.Context(), chatRequest())
+				ended <- struct{}{}
+			}()
+			synctest.Wait()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- g.Run(ctx) }()
+		time.Sleep(time.Minute)
+		if n := g.Unsettled(); n != 1 {
+			t.Errorf("%d captures wait", n)
+		}
+		began := time.Now()
+		cancel()
+		if err := <-done; err != nil || time.Since(began) > time.Second {
+			t.Errorf("Run ended %s after its context with %v", time.Since(began), err)
+		}
+		close(hangs)
+		<-ended
+		<-ended
+	})
+}
+
+// TestAReceiptMayBeAskedForWhileTheStreamIsBeingCancelled has the race detector
+// look.
+func TestAReceiptMayBeAskedForWhileTheStreamIsBeingCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		h := newHouse(t, &scripted{body: r}, "1", nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _, _ = io.WriteString(w, chunk(`{"role":"assistant","content":"x"}`, "")) }()
+		_, res, err := h.ask(ctx, askStream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := res.Stream.Next(); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		_, _ = res.Stream.Receipt() // there may be one, or not yet
+		synctest.Wait()
+		if _, ok := res.Stream.Receipt(); !ok {
+			t.Error("a stream that was cancelled has no receipt")
+		}
+		_, _ = res.Stream.Close(), w.Close()
+	})
+}
+
+// lingering is a body that takes its time to close.
+type lingering struct {
+	io.Reader
+	closed *bool
+}
+
+func (l lingering) Close() error {
+	time.Sleep(time.Second)
+	*l.closed = true
+	return nil
+}
+
+func TestTheGatewayIsClosedWhenNoUpstreamHasACallLeft(t *testing.T) {
+	for name, text := range map[string]string{
+		"complete": recorded(usageChunk(20, 30)),
+		"cut":      chunk(`{"role":"assistant","content":"x"}`, ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				closed := false
+				h := newHouse(t, upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+					header := http.Header{"Content-Type": {"text/event-stream"}}
+					return &upstream.Reply{Status: 200, Header: header, Body: lingering{strings.NewReader(text), &closed}}, nil
+				}), "1", nil)
+				_, r, err := h.ask(t.Context(), askStream)
+				if err != nil {
+					t.Fatal(err)
+				}
+				go func() { _, _ = io.Copy(io.Discard, r.Stream) }()
+				time.Sleep(time.Millisecond) // the body is being closed
+				if err := h.Close(); err != nil || !closed {
+					t.Errorf("Close returned with %v; the upstream's answer is closed: %t", err, closed)
+				}
+			})
+		})
+	}
+}
+
+// TestEveryCallOfAnUpstreamNamesItsAccount since channels count failures by it.
+func TestEveryCallOfAnUpstreamNamesItsAccount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		got := map[upstream.Op]int{}
+		film := &studio{submit: betaTaken, polls: []string{betaDone}}
+		up := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+			mu.Lock()
+			got[c.Op]++
+			mu.Unlock()
+			if c.Account != "local" {
+				t.Errorf("%s: account %q", c.Op, c.Account)
+			}
+			switch c.Op {
+			case upstream.ChatCompletion:
+				return jsonReply(whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)), nil
+			case upstream.Embeddings:
+				return vectorsFor(c)
+			case upstream.Speech:
+				return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"audio/wav"}}, Body: io.NopCloser(wav("ab"))}, nil
+			}
+			return film.Do(ctx, c)
+		})
+		characters, err := billing.NewPrice(billing.Rate{Unit: billing.Character, Amount: "1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seconds, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Amount: "0.10"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := newHouse(t, up, "10.00", func(o *gateway.Options) {
+			o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "1", "1"), "e": price(t, "1", "1"), flash: characters, "beta2.6-t2v": seconds})
+			o.Models = []gateway.Model{{ID: "e", Kind: gateway.KindEmbeddings, Batch: 2}}
+		})
+		if _, _, err := h.ask(t.Context(), `{"model":"m","messages":[{"role":"user","content":"hi"}]}`); err != nil {
+			t.Error(err)
+		}
+		if _, _, err := h.embed(t.Context(), "", strings.Replace(texts(5), `"m"`, `"e"`, 1)); err != nil {
+			t.Error(err)
+		}
+		if _, _, err := h.speak(t, &speech.Request{Model: flash, Input: strings.Repeat("a b. ", 400), ResponseFormat: speech.WAV}); err != nil {
+			t.Error(err)
+		}
+		_, r, err := h.submit(t.Context(), askBeta, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Second)
+		h.finish(t, idOf(t, r.Body))
+		for op, least := range map[upstream.Op]int{upstream.ChatCompletion: 1, upstream.Embeddings: 3, upstream.Speech: 2, upstream.SubmitVideo: 1, upstream.PollVideo: 1} {
+			if got[op] < least {
+				t.Errorf("%s was asked %d times, want at least %d", op, got[op], least)
+			}
+		}
+	})
+}
+
+func TestIdsFollowTheClockAndNeverRepeat(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	h := newHouse(t, &scripted{text: whole("")}, "1.00", func(o *gateway.Options) { o.Now = func() time.Time { return now } })
+	seen := map[string]bool{}
+	last := ""
+	for range 1_000 {
+		id := h.Begin().ID
+		if !strings.HasPrefix(id, "req_") || len(id) != len("req_")+26 || seen[id] {
+			t.Fatalf("%q after %d ids", id, len(seen))
+		}
+		seen[id] = true
+		now = now.Add(time.Millisecond)
+		if later := h.Begin().ID; later <= last || later <= id {
+			t.Fatalf("%q comes before %q or %q", later, last, id)
+		} else {
+			last = later
+		}
+	}
+}
+
+func TestAnErrorInA200TellsNeitherCallerNorLogWhatTheVendorSaid(t *testing.T) {
+	const said = "Incorrect API key provided: sk-OPERATOR. You wrote: my prompt."
+	frame := `{"error":{"message":"` + said + `","code":"invalid_api_key"}}`
+	for name, c := range map[string]struct {
+		text, ask string
+		code      fault.Code
+	}{
+		"answer":        {frame, askWhole, fault.NoChannel},
+		"first frame":   {"data: " + frame + "\n\n", askStream, fault.NoChannel},
+		"later frame":   {chunk(`{"content":"x"}`, "") + "data: " + frame + "\n\n", askStream, fault.BadGateway},
+		"event: error ": {chunk(`{"content":"x"}`, "") + "event: error\ndata: " + frame + "\n\n", askStream, fault.BadGateway},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			h := newHouse(t, &scripted{text: c.text}, "1.00", func(o *gateway.Options) {
+				o.Logger = slog.New(slog.NewJSONHandler(&log, nil))
+			})
+			x, r, err := h.ask(t.Context(), c.ask)
+			out := ""
+			if err == nil {
+				out = drain(t, r.Stream)
+				err = r.Stream.Err()
+			}
+			x.End(t.Context(), 0, err)
+			if !fault.Is(err, c.code) {
+				t.Errorf("error %v, want %s", err, c.code)
+			}
+			for _, never := range []string{"OPERATOR", "my prompt"} {
+				if all := out + fault.From(err).Message + log.String(); strings.Contains(all, never) {
+					t.Errorf("%q is told: %s", never, all)
+				}
+			}
+			if !strings.Contains(log.String(), "invalid_api_key") {
+				t.Errorf("the log lacks the vendor's code: %s", log.String())
+			}
+		})
+	}
+}
+
+func TestAVendorsRefusalIsLoggedWithoutItsText(t *testing.T) {
+	var log bytes.Buffer
+	refusal := &fault.Error{Code: fault.InvalidRequest, Status: 400, Message: "Unsafe input: 'my prompt'",
+		Err: &upstream.Failure{Status: 400, Sent: true, Err: errors.New("Unsafe input: 'my prompt'")}}
+	h := newHouse(t, &scripted{err: refusal}, "1.00", func(o *gateway.Options) {
+		o.Logger = slog.New(slog.NewJSONHandler(&log, nil))
+	})
+	x, _, err := h.ask(t.Context(), askWhole)
+	x.End(t.Context(), 400, err)
+	if strings.Contains(log.String(), "my prompt") || !strings.Contains(log.String(), "upstream status 400") {
+		t.Errorf("log %s", log.String())
+	}
+}
+
+func TestAModelThatWillBeWithdrawnSaysWhen(t *testing.T) {
+	day := time.Date(2100, 1, 31, 0, 0, 0, 0, time.UTC)
+	h := newHouse(t, &scripted{text: whole("")}, "1.00", func(o *gateway.Options) {
+		o.Models = []gateway.Model{{ID: "m", Withdrawn: day}}
+	})
+	_, r, err := h.ask(t.Context(), askWhole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Header.Get("Sunset") != "Sun, 31 Jan 2100 00:00:00 GMT" || !strings.HasPrefix(r.Header.Get("Deprecation"), "@") {
+		t.Errorf("headers %v", r.Header)
+	}
+}

@@ -1,0 +1,414 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// The meter is told what a running stream has consumed when so many output
+// tokens are new, and after so long if it has capacity to spare (ledger.md,
+// When the database is away).
+const (
+	checkpointTokens   = 1_000
+	checkpointInterval = 2 * time.Second
+)
+
+// meterTimeout is how long a hold, or more of it, may take (faults.md, row 19).
+const meterTimeout = 2 * time.Second
+
+// extendHold keeps the hold ahead of a running stream: it extends it in steps of
+// the model's hold_tokens, at the end by what is left, and reports false when the money has ended
+// (decisions.md, Chat). Free models and unbounded accounts always afford. A
+// meter that is away ends no stream: it is asked again a checkpoint later.
+func (s *Stream) extendHold() bool {
+	out := s.tap.Output()
+	switch {
+	case out < s.meterRetryAt:
+	case s.coveredTokens > 0 && !s.holdExhausted && out > s.coveredTokens-s.extension/4:
+		s.extendByStep()
+	case out-s.saved >= checkpointTokens || (out > s.saved && s.overdue()):
+		s.meterFailed(s.saveCheckpoint(0))
+	}
+	return s.coveredTokens == 0 || !s.holdExhausted || out < s.coveredTokens
+}
+
+// overdue reports whether the last checkpoint is old and the meter has time for
+// another.
+func (s *Stream) overdue() bool {
+	if s.lastSent.Sub(s.savedAt) < checkpointInterval {
+		return false
+	}
+	m, ok := s.c.x.g.options.Meter.(billing.Checkpointer)
+	return ok && m.HasCapacity()
+}
+
+// extendByStep adds a step to the hold, or, where the account has less, half of it, and
+// so on to the last token. A step that was refused is not asked for again: a
+// balance that is paid in later helps the next call.
+func (s *Stream) extendByStep() {
+	for s.extension > 0 {
+		more, err := s.c.hold.Price.Cost(billing.Usage{Output: s.extension})
+		if err == nil {
+			err = s.saveCheckpoint(more)
+		}
+		switch {
+		case err == nil:
+			s.coveredTokens += s.extension
+			return
+		case fault.Is(err, fault.InsufficientBalance):
+			s.extension /= 2
+		default:
+			s.meterFailed(err)
+			return
+		}
+	}
+	s.holdExhausted = true
+}
+
+// meterFailed lets a meter that failed rest for a checkpoint. One that has ended the hold
+// ends the stream.
+func (s *Stream) meterFailed(err error) {
+	switch {
+	case err == nil || fault.Is(err, fault.InsufficientBalance):
+		return
+	case errors.Is(err, billing.ErrHoldEnded): // nothing more can be charged for
+		s.lost = takenOver(err)
+		return
+	}
+	s.meterRetryAt = s.tap.Output() + checkpointTokens
+	s.c.x.g.options.Logger.Error("extending a hold failed", "request_id", s.c.x.ID, "error", clip(err.Error()))
+}
+
+// saveCheckpoint tells the meter what was consumed, and asks for more if more is not 0.
+func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
+	defer guard(&err)
+	s.saved, s.savedAt = s.tap.Output(), s.lastSent
+	ctx := newSettleContext(s.c.ctx, meterTimeout)
+	defer ctx.end()
+	return s.c.x.g.options.Meter.Extend(ctx, s.c.hold, s.c.clampUsage(s.tap.Usage()), more)
+}
+
+// charge is what the hold is asked for.
+func (c *call) charge() billing.Charge {
+	ask := c.op.bounds.charge(c.model)
+	ask.Account, ask.Key, ask.RequestID = c.x.principal.Account, c.x.principal.Key, c.x.ID
+	ask.Operation, ask.Model, ask.Price = string(c.op.kind), c.model.ID, c.x.routes.prices.Price(c.model.ID)
+	ask.Claimed = c.x.claimed != nil && c.x.g.transactional
+	return ask
+}
+
+// charge is how much an operation needs, as a charge of nobody.
+func (b *bounds) charge(m *Model) billing.Charge {
+	ask := billing.Charge{Bound: b.most, Least: b.least}
+	if b.exposure != nil {
+		b.exposure.fillCharge(m, &ask)
+	}
+	return ask
+}
+
+// reserve makes the hold: 402 where the balance does not cover a start.
+func (c *call) reserve(charge billing.Charge) (err error) {
+	defer guard(&err)
+	defer c.x.spent(&c.x.record.phases.Hold, c.x.clock())
+	ctx := newTimeoutContext(c.ctx, meterTimeout)
+	defer ctx.end()
+	c.hold, err = c.x.g.options.Meter.Reserve(ctx, charge)
+	switch {
+	case err == nil:
+		c.held = true
+		return nil
+	case errors.Is(err, context.DeadlineExceeded) && c.ctx.Err() == nil:
+		return unavailable(err)
+	}
+	return storeError(err)
+}
+
+// exposure is what a vendor may count for a conversation, and what of it a bound
+// can hold it to (docs/billing.md, What is bounded).
+type exposure struct {
+	input       int64 // most tokens of the input, media by the configured bound
+	linked      int64 // how many more a vendor may count for media whose size is not known, or large
+	sentBound   int64 // the caller's bound of one candidate, if every vendor gets it; 0 for none
+	callerBound int64 // the caller's bound of one candidate; 0 for none
+	candidates  int64 // candidates
+	unseen      bool  // what is shown does not tell what is made: it is not streamed, its reasoning is not shown, or its vendor is not bounded
+	dropped     bool  // some channel of the model leaves bounds of the output out
+}
+
+// boundDroppedIf is the exposure with the caller's bound, or without it where some channel
+// leaves it out: what the caller says then bounds nothing.
+func (e exposure) boundDroppedIf(dropped bool) exposure {
+	if e.sentBound, e.dropped = e.callerBound, dropped; dropped {
+		e.sentBound, e.unseen = 0, true
+	}
+	return e
+}
+
+// bounds are those of a conversation: the input bound and, per candidate, the
+// client's own bound or the model's hold_tokens.
+func (e exposure) bounds(m *Model) bounds {
+	return bounds{
+		most: e.usual(m), least: billing.Usage{Input: e.input, Output: e.candidates}, exposure: &e,
+		plausible: plausible{maxContext, e.candidates * m.plausibleOutput(), math.MaxInt64},
+	}
+}
+
+// outputLimit is the most output that an upstream produces which was limited to
+// asked tokens of each candidate, 0 for the client's own bound.
+func (e exposure) outputLimit(m *Model, asked int64) int64 {
+	switch {
+	case asked > 0 && !e.dropped:
+	case e.sentBound == 0:
+		asked = m.unboundedOutput()
+	default:
+		asked = m.outputBound(e.sentBound)
+	}
+	return asked * e.candidates
+}
+
+// usual is what is held for one request among many: the caller's bound, or the
+// model's hold_tokens, which a stream extends.
+func (e exposure) usual(m *Model) billing.Usage {
+	if e.sentBound > 0 {
+		return billing.Usage{Input: e.input, Output: e.candidates * m.outputBound(e.sentBound)}
+	}
+	return billing.Usage{Input: e.input, Output: e.candidates * m.HoldTokens}
+}
+
+// fillCharge completes what the hold is asked for. A whole answer without a bound is
+// held for as much as the vendor may make, if the account can spare it: nothing
+// extends it. What no vendor can be limited to is firm.
+func (e exposure) fillCharge(m *Model, c *billing.Charge) {
+	usual := e.usual(m)
+	unbounded := e.unseen && e.sentBound == 0
+	most := usual
+	if unbounded {
+		most.Output = e.candidates * m.unboundedOutput()
+		usual.Output = min(usual.Output, most.Output)
+	}
+	c.Bound, c.Usual = most, usual
+	c.Bound.Input += e.linked
+	switch {
+	case unbounded && e.dropped:
+		c.Firm = c.Bound
+	case e.linked > 0:
+		c.Firm = usual
+		c.Firm.Input += e.linked
+	case !unbounded:
+		c.Usual = billing.Usage{}
+	}
+}
+
+// affordable is the output of one candidate that the vendor is limited to because the
+// money affords no more; 0 if it affords what may be made. A stream's hold grows
+// with it, so that all that is available counts. A whole answer has its hold.
+func (e exposure) affordable(m *Model, h billing.Hold) int64 {
+	if h.Price == nil || h.Available == billing.Unlimited {
+		return 0
+	}
+	money, wanted := h.Amount, m.outputBound(e.sentBound)
+	switch {
+	case !e.unseen:
+		money += h.Available
+	case e.sentBound == 0:
+		wanted = m.unboundedOutput()
+	}
+	most := pays(h.Price, money, e.inputHeld(m, h), e.candidates*wanted) / e.candidates
+	if most >= wanted {
+		return 0
+	}
+	if e.unseen && e.sentBound == 0 && m.MaxOutput == 0 {
+		most = min(most, DefaultMaxOutput)
+	}
+	if most = max(most, 1); e.callerBound > 0 && most >= e.callerBound {
+		return 0
+	}
+	return most
+}
+
+// inputHeld is how much of a hold is for the input, in tokens.
+func (e exposure) inputHeld(m *Model, h billing.Hold) int64 {
+	if e.linked > 0 {
+		all := e.usual(m)
+		all.Input += e.linked
+		if cost, err := h.Price.Cost(all); err == nil && cost <= h.Amount {
+			return all.Input
+		}
+	}
+	return e.input
+}
+
+// pays is how many output tokens money pays for beside the input, at most limit.
+func pays(p *billing.Price, money billing.Money, input, limit int64) int64 {
+	if cost, err := p.Cost(billing.Usage{Input: input, Output: limit}); err == nil && cost <= money {
+		return limit // a cost is rounded up once, not for the input and the output
+	}
+	cost, err := p.Cost(billing.Usage{Input: input})
+	if err != nil {
+		return 0
+	}
+	return p.Affords(money-cost, billing.Output, limit)
+}
+
+// timeoutContext is the context of a settlement: it has the values of the call's context,
+// outlives it, and ends after a time of its own. Its timer starts when somebody
+// first asks, which a ledger in memory never does.
+type timeoutContext struct {
+	context.Context // without the call's end
+	until           time.Time
+
+	once   sync.Once
+	timed  context.Context
+	cancel context.CancelFunc
+}
+
+func newSettleContext(ctx context.Context, timeout time.Duration) *timeoutContext {
+	return newTimeoutContext(context.WithoutCancel(ctx), timeout)
+}
+
+// newTimeoutContext is a grace that also ends with ctx.
+func newTimeoutContext(ctx context.Context, timeout time.Duration) *timeoutContext {
+	return &timeoutContext{Context: ctx, until: time.Now().Add(timeout)}
+}
+
+// Deadline is when the context ends.
+func (g *timeoutContext) Deadline() (time.Time, bool) { return g.until, true }
+
+// Done is closed when the context ends.
+func (g *timeoutContext) Done() <-chan struct{} { return g.start().Done() }
+
+// Err says why the context ended; nil before that.
+func (g *timeoutContext) Err() error { return g.start().Err() }
+
+func (g *timeoutContext) start() context.Context {
+	g.once.Do(func() { g.timed, g.cancel = context.WithDeadline(g.Context, g.until) })
+	if g.timed == nil { // it ended before
+		ctx, cancel := context.WithCancel(g.Context)
+		cancel()
+		return ctx
+	}
+	return g.timed
+}
+
+// end ends the context and its timer.
+func (g *timeoutContext) end() {
+	g.once.Do(func() {})
+	if g.cancel != nil {
+		g.cancel()
+	}
+}
+
+// Estimate is what a request would cost. Nobody was asked and nothing is held.
+type Estimate struct {
+	Operation upstream.Op
+	Model     string
+	// Most is the most that is held for the request and, unless it is Open, the
+	// most that it can cost. Where the model and not the caller bounds an answer,
+	// less is held of an account that cannot spare as much, and less is made.
+	Most billing.Money
+	// Least is what the account must have for the request to begin.
+	Least billing.Money
+	// Exact says that a request that succeeds costs Most: what it consumes is
+	// known before it is made.
+	Exact bool
+	// Open says that nothing known bounds what the model makes: a chat without
+	// max_tokens that is streamed, or of a model whose cap is not known. It can
+	// cost more than Most.
+	Open bool
+	// Usage is what Most pays for.
+	Usage billing.Usage
+	// PriceVersion is that of the price row; empty for a model without a price,
+	// which costs nothing.
+	PriceVersion string
+}
+
+// Estimate reads and checks a request as [Exchange.Call] does, and tells what it
+// would cost at the prices of this moment. Authenticate must have succeeded.
+// Every error is the *fault.Error that the call would have failed with before
+// its account and its upstream were asked.
+func (x *Exchange) Estimate(kind upstream.Op, data []byte) (_ Estimate, err error) {
+	defer guard(&err)
+	parse, ok := parsers[kind]
+	if !ok {
+		return Estimate{}, fault.New(fault.NotFound, fmt.Sprintf("There is no operation %q.", kind))
+	}
+	op, err := parse(x, data)
+	if err != nil {
+		return Estimate{}, err
+	}
+	return x.estimate(op)
+}
+
+// EstimateForm is [Exchange.Estimate] for an operation whose request is a form.
+// It closes the form.
+func (x *Exchange) EstimateForm(op upstream.Op, form *upstream.Form) (_ Estimate, err error) {
+	defer guard(&err)
+	defer x.g.drop(x, form)
+	if op != upstream.EditImage {
+		return Estimate{}, fault.New(fault.NotFound, "There is no such operation on a form.")
+	}
+	parsed, err := images.ParseForm(form)
+	if err != nil {
+		return Estimate{}, err
+	}
+	return x.estimate(newEdit(x, parsed))
+}
+
+// Estimate tells what a request would cost whose body is data, in process: see
+// [Exchange.Estimate]. The caller is the principal in ctx, as for
+// [Gateway.Chat]; it counts as a request.
+func (g *Gateway) Estimate(ctx context.Context, op upstream.Op, data []byte) (_ Estimate, err error) {
+	x, err := g.enter(ctx)
+	defer func() { x.End(ctx, 0, err) }()
+	if err != nil {
+		return Estimate{}, err
+	}
+	return x.Estimate(op, data)
+}
+
+func (x *Exchange) estimate(op *operation) (Estimate, error) {
+	m, err := x.check(op)
+	if err != nil {
+		return Estimate{}, err
+	}
+	e := Estimate{Operation: op.kind, Model: m.ID}
+	if op.kind == upstream.CountTokens { // which is never billed
+		e.Exact = true
+		return e, nil
+	}
+	price := x.routes.prices.Price(m.ID)
+	ask := op.bounds.charge(m)
+	e.Usage, e.PriceVersion, e.Exact = ask.Bound, price.Version(), !op.bounds.inexact && soldByUnits(price)
+	if chat := op.bounds.exposure; chat != nil && !e.Exact {
+		e.Open = chat.sentBound == 0 && (!chat.unseen || m.MaxOutput == 0)
+	}
+	if e.Most, err = price.Cost(ask.Bound); err == nil {
+		e.Least, err = price.Cost(ask.Least)
+	}
+	if err != nil {
+		return Estimate{}, fault.Invalid("", "The request could cost more than any account holds. Ask for less.")
+	}
+	return e, nil
+}
+
+// soldByUnits reports whether all that the price is for is known beforehand: how
+// many images, characters and seconds, but no tokens.
+func soldByUnits(price *billing.Price) bool {
+	for _, rate := range price.Rates() {
+		switch rate.Unit {
+		case billing.Image, billing.Character, billing.Second:
+		default:
+			return false
+		}
+	}
+	return true
+}

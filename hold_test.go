@@ -1,0 +1,566 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/speech"
+	"github.com/tollhouse-ai/gateway/store/memory"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
+)
+
+func TestASolventCallerIsAskedForNoMoreThanTheBalanceAffords(t *testing.T) {
+	const input = int64(len(askWhole)) // bytes bound the input tokens; micro-units each
+	credit := micro(input + 40).String()
+	for _, c := range []struct{ name, bound, sent, header string }{
+		{"a larger max_tokens is lowered", `,"max_tokens":100`, `"max_tokens":40`, "40"},
+		{"a smaller one is not", `,"max_tokens":10 `, `"max_tokens":10 `, ""},
+		{"max_completion_tokens too", `,"max_completion_tokens":100`, `"max_completion_tokens":51`, "51"},
+		{"without a bound one is set", ``, `"max_tokens":57`, "57"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			up := &scripted{text: whole(`,"usage":{"prompt_tokens":1,"completion_tokens":1}`)}
+			h := newHouse(t, up, credit, nil)
+			body := strings.Replace(askWhole, `,"max_tokens":100`, c.bound, 1)
+			if c.header == "51" { // a longer name is more input
+				body = strings.Replace(body, "say four words", "say", 1)
+				body = strings.Replace(body, "messages", "messages", 1)
+			}
+			_, r, err := h.ask(t.Context(), body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := c.header
+			if want != "" {
+				want = fmt.Sprint(int64(len(askWhole)) + 40 - int64(len(body)))
+			}
+			if got := r.Header.Get("X-Gateway-Max-Tokens"); got != want {
+				t.Errorf("X-Gateway-Max-Tokens is %q, want %q", got, want)
+			}
+			if sent := up.sent(t); want != "" && !strings.Contains(sent, `tokens":`+want) {
+				t.Errorf("the upstream got %s", sent)
+			} else if want == "" && sent != body {
+				t.Errorf("the upstream got %s", sent)
+			}
+		})
+	}
+}
+
+func TestAModelInGoIsToldOfTheBoundToo(t *testing.T) {
+	ask := `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":500}`
+	h := newHouse(t, chat.Serve(exactly), micro(int64(len(ask))+40).String(), nil)
+	x, _, err := h.ask(t.Context(), ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, _ := x.Receipt(); r.Usage.Output != 40 || r.Overrun != 0 {
+		t.Errorf("receipt %+v", r)
+	}
+}
+
+func TestABalanceThatCoversNoTokenIs402AndNothingIsAsked(t *testing.T) {
+	up := &scripted{text: whole("")}
+	h := newHouse(t, up, micro(int64(len(askWhole))).String(), nil) // the input bound, but no output token
+	_, _, err := h.ask(t.Context(), askWhole)
+	if !fault.Is(err, fault.InsufficientBalance) || up.count() != 0 {
+		t.Errorf("error %v after %d calls", err, up.count())
+	}
+}
+
+// endless streams words until it is told to stop.
+func endless(stop *atomic.Bool) chat.StreamHandler {
+	return func(ctx context.Context, _ *chat.Request) iter.Seq2[*chat.Chunk, error] {
+		return func(yield func(*chat.Chunk, error) bool) {
+			for i := 0; i < 100_000 && ctx.Err() == nil; i++ {
+				c := &chat.Chunk{ID: "e", Object: "chat.completion.chunk", Model: "m",
+					Choices: []chat.ChunkChoice{{Delta: chat.Message{Content: chat.Text("abcd")}}}}
+				if !yield(c, nil) {
+					stop.Store(true)
+					return
+				}
+			}
+		}
+	}
+}
+
+func TestAStreamEndsForLengthWhenTheMoneyDoes(t *testing.T) {
+	var stopped atomic.Bool
+	up := chat.ServeStream(exactly, endless(&stopped))
+	ask := `{"model":"m","messages":[{"role":"user","content":"go on"}],"stream":true,"stream_options":{"include_usage":true}}`
+	affordable := int64(1_500)
+	credit := micro(int64(len(ask)) + affordable).String()
+	h := newHouse(t, up, credit, func(o *gateway.Options) {
+		o.Models = []gateway.Model{{ID: "m", HoldTokens: 100, MaxOutput: 1_000}} // the upstream ignores the cap
+	})
+	_, r, err := h.ask(t.Context(), ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := drain(t, r.Stream)
+	if !strings.HasSuffix(out, "data: [DONE]\n\n") || !strings.Contains(out, `"finish_reason":"length"`) || strings.Count(out, `"usage":{`) != 1 {
+		t.Errorf("the stream ends with %q", out[max(0, len(out)-400):])
+	}
+	if !stopped.Load() {
+		t.Error("the upstream was not stopped")
+	}
+	words := int64(strings.Count(out, "abcd"))
+	if words < affordable-100 || words > affordable+int64(len(ask)) {
+		t.Errorf("%d tokens for a balance of %d", words, affordable)
+	}
+	if b := h.balance(t); b.Posted < 0 || b.Posted > micro(150) {
+		t.Errorf("the balance is %s", b.Posted)
+	}
+	if r.Stream.Err() != nil {
+		t.Errorf("the stream's error is %v", r.Stream.Err())
+	}
+}
+
+// TestACallerWithABoundOfItsOwnIsNotHeldForMore has text that looks like more
+// tokens than it is: the estimate must not end a stream that the hold covers.
+func TestACallerWithABoundOfItsOwnIsNotHeldForMore(t *testing.T) {
+	up := &scripted{text: chunk(`{"content":"`+strings.Repeat("long ", 400)+`"}`, "") + usageChunk(1, 100) + "data: [DONE]\n\n"}
+	h := newHouse(t, up, micro(int64(len(askStream))+100).String(), nil)
+	x, r, err := h.ask(t.Context(), askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := drain(t, r.Stream); strings.Contains(out, `"length"`) || !strings.HasSuffix(out, "data: [DONE]\n\n") {
+		t.Errorf("stream %q", out)
+	}
+	if receipt, _ := x.Receipt(); receipt.Charge != micro(101) || receipt.Reason != billing.ReasonComplete {
+		t.Errorf("receipt %+v", receipt)
+	}
+}
+
+// notedMeter notes the output of every checkpoint.
+type notedMeter struct {
+	billing.Meter
+	spare bool
+	mu    sync.Mutex
+	noted []int64
+}
+
+func (m *notedMeter) HasCapacity() bool { return m.spare }
+
+func (m *notedMeter) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
+	m.mu.Lock()
+	m.noted = append(m.noted, soFar.Output)
+	m.mu.Unlock()
+	return m.Meter.Extend(ctx, h, soFar, more)
+}
+
+// watched streams so many tokens, with a pause after each, and gives the
+// checkpoints.
+func watched(t *testing.T, tokens int, pause time.Duration, spare bool) []int64 {
+	t.Helper()
+	r, w := io.Pipe()
+	meter := &notedMeter{spare: spare}
+	h := newHouse(t, &scripted{body: r}, "1.00", func(o *gateway.Options) {
+		meter.Meter, o.Meter = o.Meter, meter
+		o.Heartbeat = -1
+	})
+	go func() {
+		for range tokens {
+			_, _ = io.WriteString(w, chunk(`{"content":"abcd"}`, ""))
+			time.Sleep(pause) // in the time of a synctest bubble
+		}
+		_, _ = io.WriteString(w, usageChunk(1, tokens)+"data: [DONE]\n\n")
+		_ = w.Close()
+	}()
+	_, result, err := h.ask(t.Context(), strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":9000`, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	drain(t, result.Stream)
+	return meter.noted
+}
+
+func TestAStreamIsCheckpointedWhenAThousandTokensAreNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		if diff := cmp.Diff([]int64{1_000, 2_000}, watched(t, 2_500, 0, true)); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestASlowStreamIsCheckpointedEveryTwoSecondsIfTheMeterHasTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		if diff := cmp.Diff([]int64{5, 9, 13}, watched(t, 14, 500*time.Millisecond, true)); diff != "" {
+			t.Error(diff)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		if noted := watched(t, 14, 500*time.Millisecond, false); noted != nil {
+			t.Errorf("a busy meter was told of %d", noted)
+		}
+	})
+}
+
+// estimating is a gateway over an upstream that must not be asked.
+func estimating(t *testing.T, account *memory.Ledger) (*gateway.Gateway, *scripted) {
+	t.Helper()
+	row := func(rates ...billing.Rate) *billing.Price {
+		p, err := billing.NewPrice(rates...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	up := &scripted{}
+	g, err := gateway.New(gateway.Options{
+		Upstream: up, Meter: account, Models: []gateway.Model{{ID: "old", Withdrawn: time.Unix(1, 0)}, {ID: "capped", MaxOutput: 20_000}},
+		Prices: billing.NewPriceList(map[string]*billing.Price{
+			"m":                 row(billing.Rate{Unit: billing.Input, Amount: "1"}, billing.Rate{Unit: billing.Output, Amount: "2"}),
+			"capped":            row(billing.Rate{Unit: billing.Output, Amount: "2"}),
+			"alpha-image-2.0":   row(billing.Rate{Unit: billing.Image, Amount: "0.035"}),
+			"imagegen-2":        row(billing.Rate{Unit: billing.ImageOutput, Amount: "32"}),
+			"alpha3-tts-flash":  row(billing.Rate{Unit: billing.Character, Amount: "10"}),
+			"beta2.6-t2v":       row(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.10"}),
+			"gamma-2-0-260128":  row(billing.Rate{Unit: billing.Second, Amount: "0.10"}),
+			"text-embedding-v4": row(billing.Rate{Unit: billing.Input, Amount: "0.07"}),
+		}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.Close() })
+	return g, up
+}
+
+func TestAnEstimateSaysWhetherTheCallCanCostMore(t *testing.T) {
+	g, _ := estimating(t, memory.NewLedger(memory.LedgerOptions{}))
+	for body, open := range map[string]bool{
+		`{"model":"m","messages":[{"role":"user","content":"hi"}]}`:                    true,
+		`{"model":"capped","messages":[{"role":"user","content":"hi"}]}`:               false,
+		`{"model":"capped","messages":[{"role":"user","content":"hi"}],"stream":true}`: true,
+		`{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":100}`:   false,
+		`{"model":"free","messages":[{"role":"user","content":"hi"}]}`:                 false,
+	} {
+		if e, err := g.Estimate(t.Context(), upstream.ChatCompletion, []byte(body)); err != nil || e.Open != open {
+			t.Errorf("%s: %+v, %v", body, e, err)
+		}
+	}
+}
+
+func TestAnEstimateIsTheHoldAndSaysWhetherItIsThePrice(t *testing.T) {
+	ledger := memory.NewLedger(memory.LedgerOptions{})
+	if err := ledger.CreateAccount(t.Context(), "local", billing.One); err != nil {
+		t.Fatal(err)
+	}
+	g, up := estimating(t, ledger)
+	for name, c := range map[string]struct {
+		op          upstream.Op
+		body        string
+		most, least string
+		exact       bool
+	}{
+		"a chat with a bound":   {upstream.ChatCompletion, `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":1000}`, "", "", false},
+		"a chat up to the cap":  {upstream.ChatCompletion, `{"model":"capped","messages":[{"role":"user","content":"hi"}]}`, "0.04", "0.000002", false},
+		"a stream":              {upstream.ChatCompletion, `{"model":"capped","messages":[{"role":"user","content":"hi"}],"stream":true}`, "0.008192", "0.000002", false},
+		"a free model":          {upstream.ChatCompletion, `{"model":"free","messages":[{"role":"user","content":"hi"}]}`, "0.00", "0.00", true},
+		"a count of tokens":     {upstream.CountTokens, `{"model":"m","messages":[{"role":"user","content":"hi"}]}`, "0.00", "0.00", true},
+		"a picture":             {upstream.GenerateImage, `{"model":"alpha-image-2.0","input":{"messages":[{"role":"user","content":[{"text":"x"}]}]}}`, "0.035", "0.035", true},
+		"a picture of tokens":   {upstream.GenerateImage, `{"model":"imagegen-2","prompt":"x","size":"1024x1024"}`, "", "", false},
+		"speech":                {upstream.Speech, `{"model":"alpha3-tts-flash","input":"five!","response_format":"wav"}`, "0.00005", "0.00005", true},
+		"a video":               {upstream.SubmitVideo, `{"model":"beta2.6-t2v","input":{"prompt":"x"},"duration":4}`, "0.40", "0.40", true},
+		"a video of any length": {upstream.SubmitVideo, `{"model":"gamma-2-0-260128","content":[{"type":"text","text":"x"}]}`, "1.50", "1.50", false},
+		"embeddings":            {upstream.Embeddings, `{"model":"text-embedding-v4","input":"x"}`, "", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, err := g.Estimate(t.Context(), c.op, []byte(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Exact != c.exact || e.Least > e.Most || c.most != "" && (e.Most.String() != c.most || e.Least.String() != c.least) || c.most == "" && e.Most == 0 {
+				t.Errorf("it is %+v", e)
+			}
+			if (e.PriceVersion == "") != (g.Price(e.Model) == nil || c.op == upstream.CountTokens) {
+				t.Errorf("the price's version is %q", e.PriceVersion)
+			}
+		})
+	}
+	if b, err := ledger.Balance(t.Context(), "local"); up.count() != 0 || err != nil || b.Held != 0 || b.Posted != billing.One {
+		t.Errorf("%d calls were made, balance %+v, %v", up.count(), b, err)
+	}
+}
+
+func TestAnEstimateFailsAsTheCallWould(t *testing.T) {
+	g, _ := estimating(t, memory.NewLedger(memory.LedgerOptions{}))
+	for name, c := range map[string]struct {
+		op   upstream.Op
+		body string
+		code fault.Code
+	}{
+		"no JSON":            {upstream.ChatCompletion, `{`, fault.InvalidRequest},
+		"a broken rule":      {upstream.ChatCompletion, `{"model":"m","messages":[]}`, fault.InvalidRequest},
+		"a withdrawn model":  {upstream.Embeddings, `{"model":"old","input":"x"}`, fault.ModelNotFound},
+		"another endpoint's": {upstream.ChatCompletion, `{"model":"alpha-image-2.0","messages":[{"role":"user","content":"hi"}]}`, fault.InvalidRequest},
+		"no operation":       {"nothing", `{}`, fault.NotFound},
+		"a form as a body":   {upstream.EditImage, `{}`, fault.NotFound},
+		"more than is money": {upstream.ChatCompletion, `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":9007199254740991,"n":128}`, fault.InvalidRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if e, err := g.Estimate(t.Context(), c.op, []byte(c.body)); !fault.Is(err, c.code) {
+				t.Errorf("it is %+v, %v, want %s", e, err, c.code)
+			}
+		})
+	}
+}
+
+func TestTheEstimateOfAFormClosesIt(t *testing.T) {
+	g, _ := estimating(t, memory.NewLedger(memory.LedgerOptions{}))
+	x := g.Begin()
+	defer x.End(t.Context(), 0, nil)
+	if err := x.Authenticate(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	closed := 0
+	form := func(model string) *upstream.Form {
+		parsed, err := images.EncodeForm(&images.Edit{Model: model, Prompt: "x", Images: []images.File{images.BytesFile("a.png", blank(t, 64, 64))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return upstream.NewForm(parsed.Form().Parts, func() error {
+			closed++
+			return nil
+		})
+	}
+	e, err := x.EstimateForm(upstream.EditImage, form("imagegen-2"))
+	if err != nil || e.Most == 0 || e.Exact || closed != 1 {
+		t.Errorf("it is %+v, %v; closed %d times", e, err, closed)
+	}
+	if _, err := x.EstimateForm(upstream.Speech, form("imagegen-2")); !fault.Is(err, fault.NotFound) || closed != 2 {
+		t.Errorf("another operation gave %v; closed %d times", err, closed)
+	}
+}
+
+func TestAGatewayKnowsWhetherItListsAllModels(t *testing.T) {
+	one, err := upstream.NewRouter([]upstream.Channel{{Name: "a", Upstream: sim.New(sim.Options{}), Models: map[string]string{"m": "m"}}}, upstream.RouterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		up     upstream.Upstream
+		closed bool
+	}{{one, true}, {sim.New(sim.Options{}), false}} {
+		g, err := gateway.New(gateway.Options{Upstream: c.up})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.ListsAllModels() != c.closed {
+			t.Errorf("Closed is %t", g.ListsAllModels())
+		}
+		_ = g.Close()
+	}
+}
+
+// takeover is a meter whose holds another process ends by their last checkpoints,
+// as it does those of a node that it takes for dead.
+type takeover struct {
+	billing.Meter
+	mu    sync.Mutex
+	holds []billing.Hold
+	soFar billing.Usage
+	after int // checkpoints; the holds end with the last of them
+}
+
+func (m *takeover) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
+	h, err := m.Meter.Reserve(ctx, c)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.holds = append(m.holds, h)
+	return h, err
+}
+
+func (m *takeover) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
+	if err := m.Meter.Extend(ctx, h, soFar, more); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.soFar = soFar
+	m.after--
+	last := m.after == 0
+	m.mu.Unlock()
+	if last {
+		m.recover()
+	}
+	return nil
+}
+
+// recover ends the holds as the sweep of another process does.
+func (m *takeover) recover() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range m.holds {
+		_, _ = m.Settle(context.Background(), h, m.soFar, billing.Outcome{Reason: billing.ReasonInternal})
+	}
+}
+
+func TestAStreamWhoseHoldAnotherProcessEndedStopsAtTheNextCheckpoint(t *testing.T) {
+	chatText := strings.Repeat(chunk(`{"content":"abcd"}`, ""), 60_000) + usageChunk(1, 60_000) + "data: [DONE]\n\n"
+	long := strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":90000`, 1)
+	for name, row := range map[string]struct {
+		op        upstream.Op
+		body      string
+		up        upstream.Upstream
+		last      string // of a complete stream
+		extending bool
+	}{
+		"chat":              {upstream.ChatCompletion, long, &scripted{text: chatText}, "[DONE]", false},
+		"chat, extending":   {upstream.ChatCompletion, strings.Replace(askStream, `"max_tokens":100,`, "", 1), &scripted{text: chatText}, "[DONE]", true},
+		"messages, bridged": {upstream.Messages, strings.Replace(tellStream, `"max_tokens":100`, `"max_tokens":90000`, 1), speaker{&scripted{text: chatText}, onlyChat}, "message_stop", false},
+		"messages":          {upstream.Messages, strings.Replace(tellStream, `"max_tokens":100`, `"max_tokens":90000`, 1), speaker{&scripted{text: strings.Join(told[:2], "") + strings.Repeat(messageEvent("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"abcd"}`), 60_000)}, onlyMessages}, "message_stop", false},
+	} {
+		for _, key := range []string{"", "k"} {
+			t.Run(name+key, func(t *testing.T) {
+				meter := &takeover{after: 1}
+				h := newHouse(t, row.up, "1.00", func(o *gateway.Options) {
+					meter.Meter, o.Meter = o.Meter, meter
+					o.Models = []gateway.Model{{ID: "m", MaxOutput: 90_000}}
+				})
+				x := h.Begin()
+				x.IdempotencyKey = key
+				if err := x.Authenticate(t.Context(), ""); err != nil {
+					t.Fatal(err)
+				}
+				r, err := x.Call(t.Context(), row.op, []byte(row.body), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out := drain(t, r.Stream)
+				if n := strings.Count(out, "abcd"); n < 1_000 || n > 5_000 { // two checkpoints, or two steps of the hold
+					t.Errorf("%d tokens were delivered", n)
+				}
+				if strings.Contains(out, row.last) || !strings.Contains(out, `"error"`) || !fault.Is(r.Stream.Err(), fault.ServiceUnavailable) {
+					t.Errorf("it ends with %q, %v", out[len(out)-300:], r.Stream.Err())
+				}
+				if receipt, ok := x.Receipt(); !ok || receipt.Reason != billing.ReasonInternal || receipt.Charge != h.spent(t, "1.00") || receipt.Charge == 0 {
+					t.Errorf("receipt %+v", receipt)
+				}
+			})
+		}
+	}
+}
+
+// An answer that nobody can be charged for any more is withheld: it would be free.
+func TestAnAnswerWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
+	for _, l := range leavings() {
+		if strings.Contains(l.name, "stream") || strings.HasPrefix(l.name, "speech") {
+			continue
+		}
+		t.Run(l.name, func(t *testing.T) {
+			meter := &takeover{}
+			up := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+				meter.recover()
+				if l.op == upstream.Embeddings {
+					return vectorsFor(c)
+				}
+				return (&scripted{text: wholeAnswers[l.op]}).Do(ctx, c)
+			})
+			h := newHouse(t, up, "10", func(o *gateway.Options) {
+				meter.Meter, o.Meter = o.Meter, meter
+				o.Models, o.Prices = nil, billing.NewPriceList(map[string]*billing.Price{l.model: rates(t, l.price...)})
+			})
+			x, err := l.start(t.Context(), t, h, "k")
+			if f := fault.From(err); f == nil || f.Code != fault.ServiceUnavailable || h.spent(t, "10") != 0 {
+				t.Errorf("%v, spent %s", err, h.spent(t, "10"))
+			}
+			if r, ok := x.Receipt(); !ok || r.Status != billing.Released || r.Reason != billing.ReasonInternal {
+				t.Errorf("receipt %+v", r)
+			}
+			if n := h.Unsettled(); n != 0 {
+				t.Errorf("%d captures wait", n)
+			}
+		})
+	}
+}
+
+func TestTheEndOfAStreamWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
+	meter := &takeover{}
+	h := newHouse(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		meter.recover()
+		return (&scripted{text: recorded(usageChunk(20, 30))}).Do(ctx, c)
+	}), "1.00", func(o *gateway.Options) { meter.Meter, o.Meter = o.Meter, meter })
+	_, r, err := h.ask(t.Context(), askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := drain(t, r.Stream); strings.Contains(out, "[DONE]") || !strings.Contains(out, `"code":"ServiceUnavailable"`) {
+		t.Errorf("stream %q", out)
+	}
+}
+
+func TestTheLastByteOfSpeechWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
+	meter := &takeover{}
+	h := choir(t, upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+		meter.recover()
+		return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"audio/wav"}}, Body: io.NopCloser(wav("aaaa"))}, nil
+	}), "1", func(o *gateway.Options) { meter.Meter, o.Meter = o.Meter, meter })
+	if data, _, err := h.speak(t, &speech.Request{Model: flash, Input: "hello", ResponseFormat: "wav"}); !fault.Is(err, fault.ServiceUnavailable) || len(data) != 44+3 {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+}
+
+// sickMeter fails or hangs at every extension.
+type sickMeter struct {
+	billing.Meter
+	hang  bool
+	asked atomic.Int64
+}
+
+func (m *sickMeter) Extend(ctx context.Context, _ billing.Hold, _ billing.Usage, _ billing.Money) error {
+	m.asked.Add(1)
+	if m.hang {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return errors.New("the database is away")
+}
+
+// TestAMeterThatIsAwayEndsNoStream has a model that says more than was held.
+func TestAMeterThatIsAwayEndsNoStream(t *testing.T) {
+	for name, hang := range map[string]bool{"fails": false, "hangs": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				text := strings.Repeat(chunk(`{"content":"abcd"}`, ""), 3_000) + usageChunk(1, 3_000) + "data: [DONE]\n\n"
+				meter := &sickMeter{hang: hang}
+				h := newHouse(t, &scripted{text: text}, "1.00", func(o *gateway.Options) {
+					meter.Meter, o.Meter = o.Meter, meter
+					o.Models = []gateway.Model{{ID: "m", HoldTokens: 100, MaxOutput: 10_000}}
+				})
+				_, r, err := h.ask(t.Context(), strings.Replace(askStream, `"max_tokens":100,`, "", 1))
+				if err != nil {
+					t.Fatal(err)
+				}
+				out := drain(t, r.Stream)
+				if strings.Contains(out, `"length"`) || !strings.HasSuffix(out, "data: [DONE]\n\n") {
+					t.Errorf("the stream ends with %q", out[len(out)-200:])
+				}
+				if got := h.spent(t, "1.00"); got != micro(3_001) {
+					t.Errorf("spent %s", got)
+				}
+				if n := meter.asked.Load(); n < 1 || n > 5 {
+					t.Errorf("the meter was asked %d times", n)
+				}
+			})
+		})
+	}
+}

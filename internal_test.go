@@ -1,0 +1,182 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// ending is a context that has ended when somebody asks, and with it a call.
+type ending struct {
+	context.Context
+	end func()
+}
+
+func (e ending) Done() <-chan struct{} {
+	e.end()
+	return e.Context.Done()
+}
+
+func TestAShutdownWhoseTimeEndsWithTheLastCallHasCutNothingShort(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 50 { // which of the two is seen first is chance
+		var c calls
+		x := new(Exchange)
+		if err := c.add(x, func(error) { t.Error("the call was cut short") }); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.shutdown(ending{over, func() { c.remove(x) }}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestASettlementOutlivesItsCallForAWhileOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		call, hangUp := context.WithCancel(context.WithValue(t.Context(), key{}, "trace"))
+		g := newSettleContext(call, 5*time.Second)
+		defer g.end()
+		hangUp()
+		if g.Err() != nil || g.Value(key{}) != "trace" {
+			t.Fatalf("the call's end reached the settlement: %v, value %v", g.Err(), g.Value(key{}))
+		}
+		began := time.Now()
+		<-g.Done()
+		if after := time.Since(began); after != 5*time.Second || !errors.Is(g.Err(), context.DeadlineExceeded) {
+			t.Errorf("it ended after %s with %v", after, g.Err())
+		}
+	})
+}
+
+func TestAnEndedSettlementSaysSo(t *testing.T) {
+	for name, asked := range map[string]bool{"asked before": true, "nobody asked before": false} {
+		g := newSettleContext(t.Context(), time.Hour)
+		if asked && g.Err() != nil {
+			t.Errorf("%s: %v at the start", name, g.Err())
+		}
+		g.end()
+		<-g.Done()
+		if !errors.Is(g.Err(), context.Canceled) {
+			t.Errorf("%s: %v", name, g.Err())
+		}
+	}
+}
+
+func TestATransportsErrorKeepsItsReasonAndLosesTheVendorsWords(t *testing.T) {
+	const broken = "BadGateway: The upstream's answer was malformed or cut short. (upstream: "
+	for text, want := range map[string]string{
+		"read tcp 127.0.0.1:1->127.0.0.1:2: read: connection reset by peer": broken + "read tcp 127.0.0.1:1->127.0.0.1:2: read: connection reset by peer)",
+		io.ErrUnexpectedEOF.Error():                                         broken + "unexpected EOF)",
+		`malformed MIME header line: "secret"`:                              broken + "malformed MIME header",
+		"malformed MIME header initial line: secret":                        broken + "malformed MIME header",
+		`transport connection broken: malformed HTTP "secret"`:              broken + "transport connection broken: malformed HTTP",
+		`bad Content-Length "secret"`:                                       broken + "bad Content-Length",
+		`cannot contain multiple headers; got ["secret" "b"]`:               broken + "cannot contain multiple headers; got",
+		strings.Repeat("long ", 100):                                        "",
+	} {
+		got := redactError((&upstream.Failure{Sent: true, Err: errors.New(text)}).Fault())
+		if want != "" && got != want || len(got) > 256+len("…") {
+			t.Errorf("%q is told as %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestAsManyWaitForVideosAsCallsMayRunButAtMost4096(t *testing.T) {
+	for _, c := range []struct{ waiting, calls, want int }{
+		{0, 0, 4096}, {0, -1, 4096}, {0, 1 << 20, 4096}, {0, 100, 100}, {7, 3, 7}, {5000, 100, 5000}, {-1, 100, -1},
+	} {
+		o := Options{Video: VideoOptions{MaxWaiting: c.waiting}, Admission: Admission{MaxCalls: c.calls}}
+		if o.setDefaults(); o.Video.MaxWaiting != c.want {
+			t.Errorf("%+v: %d", c, o.Video.MaxWaiting)
+		}
+	}
+}
+
+// A gateway that refuses every call makes no garbage: it must find out by itself
+// that the memory is free again.
+func TestMemoryThatWasGivenBackIsFoundWithoutACall(t *testing.T) {
+	const mib = 1 << 20
+	slab := make([]byte, 64*mib)
+	runtime.GC()
+	var g memoryMonitor
+	now := time.Now()
+	g.init(Admission{Memory: newGCStats().inUse() - 16*mib}, func() time.Time { return now })
+	if !g.overloaded(now) {
+		t.Fatal("memory is not short")
+	}
+	runtime.KeepAlive(slab)
+	slab = nil
+	for range 1000 {
+		now = now.Add(time.Second)
+		if !g.overloaded(now) {
+			return
+		}
+		for g.runtime.collecting.Load() {
+			runtime.Gosched()
+		}
+	}
+	t.Error("memory stays short")
+}
+
+func TestOnlyOneLooksAtTheMemoryAtATime(t *testing.T) {
+	var looks atomic.Int32
+	looking, done := make(chan bool), make(chan bool)
+	var g memoryMonitor
+	now := time.Now()
+	g.init(Admission{Memory: 1, InUse: func() int64 {
+		if looks.Add(1) > 1 {
+			t.Error("two look")
+			return 0
+		}
+		close(looking)
+		<-done
+		return 1
+	}}, func() time.Time { return now })
+	first := make(chan bool)
+	go func() { first <- g.overloaded(now) }()
+	<-looking
+	if g.overloaded(now.Add(time.Second)) {
+		t.Error("memory is short before anybody knows")
+	}
+	close(done)
+	if !<-first {
+		t.Error("memory is not short")
+	}
+}
+
+// What waits for new objects counts too where the runtime holds more than it may.
+func TestACollectorThatDoesNotKeepUpMakesMemoryShort(t *testing.T) {
+	const mib = 1 << 20
+	runtime.GC() // so that only what is alive counts as that
+	c := newGCStats()
+	within := c.inUse()
+	slab := make([]byte, 64*mib) // is held whether or not memory is collected meanwhile
+	defer runtime.KeepAlive(slab)
+	before := debug.SetMemoryLimit(within / 2)
+	t.Cleanup(func() { debug.SetMemoryLimit(before) })
+	metrics.Read(c.samples)
+	if over, held := c.inUse(), c.value(3)-c.value(7); over < held || over <= within {
+		t.Errorf("%d bytes are in use, of %d that are held; within the limit it was %d", over, held, within)
+	}
+}
+
+// BenchmarkLook is what a look at the memory costs, ten times a second.
+func BenchmarkLook(b *testing.B) {
+	c := newGCStats()
+	b.ReportAllocs()
+	for b.Loop() {
+		c.inUse()
+	}
+}

@@ -1,0 +1,219 @@
+package gateway
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// memoryBudget bounds the memory of whole answers all together, as the limit of each
+// bounds its own (faults.md, row 9). One that finds no room is read no further
+// until there is some: the vendor waits.
+type memoryBudget struct {
+	available func() int64 // bytes that they may take now; nil means as many as come
+
+	mu     sync.Mutex
+	used   int64
+	active []*reservation // the answers that are read, the oldest first
+	freed  chan struct{}  // closed when some room may be there; nil if nobody waits
+}
+
+// reservation is an answer's turn, and the bytes that it has.
+type reservation struct{ bytes int64 }
+
+// reservedBytes are the bytes of answers that were read, and lie there for an exchange.
+type reservedBytes int64
+
+// reserve waits until there is room for n more bytes. The oldest never waits, so that
+// of several who each have some and need more one goes on.
+func (s *memoryBudget) reserve(ctx context.Context, t *reservation, n int64) error {
+	for {
+		freed := s.tryReserve(t, n)
+		if freed == nil {
+			return nil
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// tryReserve takes room, or returns what tells that there may be some.
+func (s *memoryBudget) tryReserve(t *reservation, n int64) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.active, t) {
+		s.active = append(s.active, t)
+	}
+	if s.active[0] == t || s.used+n <= s.available() {
+		s.used += n
+		t.bytes += n
+		return nil
+	}
+	if s.freed == nil {
+		s.freed = make(chan struct{})
+	}
+	return s.freed
+}
+
+// finish says that an answer is read no more. As many bytes as are kept stay with
+// their exchange, however slowly it hands them on: it is in nobody's way.
+func (s *memoryBudget) finish(t *reservation, kept int64, by *reservedBytes) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used += kept - t.bytes
+	t.bytes = 0
+	*by += reservedBytes(kept)
+	if i := slices.Index(s.active, t); i >= 0 {
+		s.active = slices.Delete(s.active, i, i+1)
+	}
+	s.wakeWaiters()
+}
+
+// release gives back what lies there for an exchange.
+func (s *memoryBudget) release(by *reservedBytes) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used -= int64(*by)
+	*by = 0
+	s.wakeWaiters()
+}
+
+// wakeWaiters has those who wait look again.
+func (s *memoryBudget) wakeWaiters() {
+	if s.freed != nil {
+		close(s.freed)
+		s.freed = nil
+	}
+}
+
+// total is how many bytes are taken.
+func (s *memoryBudget) total() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used
+}
+
+// memoryMonitor says whether memory is short. It looks at most ten times a second, and
+// only when somebody asks.
+type memoryMonitor struct {
+	limit      int64 // bytes; 0 or less means that nobody looks
+	inUse      func() int64
+	runtime    *gcStats // the runtime's figures; nil where inUse is the caller's
+	epoch      time.Time
+	used       atomic.Int64 // at the last look
+	nextSample atomic.Int64 // when it looks again, in nanoseconds since born
+	sampling   atomic.Bool  // somebody looks now
+	short      atomic.Bool
+}
+
+func (g *memoryMonitor) init(a Admission, now func() time.Time) {
+	g.limit, g.inUse, g.epoch = a.Memory, a.InUse, now()
+	if g.inUse == nil && g.limit > 0 {
+		g.runtime = newGCStats()
+		g.inUse = g.runtime.inUse
+	}
+}
+
+// overloaded reports whether memory is short. Between two looks that is two loads.
+func (g *memoryMonitor) overloaded(now time.Time) bool {
+	if g.limit <= 0 {
+		return false
+	}
+	const interval = 100 * time.Millisecond
+	age := int64(now.Sub(g.epoch))
+	if age >= g.nextSample.Load() && g.sampling.CompareAndSwap(false, true) {
+		defer g.sampling.Store(false) // a look may take longer than the interval
+		g.nextSample.Store(age + int64(interval))
+		g.sample(now)
+	}
+	return g.short.Load()
+}
+
+// sample reads the memory in use. What became short stays so until a sixteenth is
+// free again, so that it does not change with every call.
+func (g *memoryMonitor) sample(now time.Time) {
+	used := g.inUse()
+	g.used.Store(used)
+	short := used >= g.limit || g.short.Load() && used >= g.limit-g.limit/16
+	g.short.Store(short)
+	if short && g.runtime != nil {
+		g.runtime.refresh(now)
+	}
+}
+
+// free is what of the memory was free at the last look.
+func (g *memoryMonitor) free() int64 { return max(g.limit-g.used.Load(), 0) }
+
+// defaultMemory is the limit that the runtime has been given, less a sixteenth for
+// garbage, without which it would collect all the time; 0 if it has none.
+func defaultMemory() int64 {
+	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
+		return limit - limit/16
+	}
+	return 0
+}
+
+// gcStats reads what the garbage collector knows. Only the gauge's one looker
+// uses it at a time.
+type gcStats struct {
+	samples     []metrics.Sample
+	cycles      uint64
+	cyclesSince time.Time // when cycles was seen first
+	collecting  atomic.Bool
+}
+
+func newGCStats() *gcStats {
+	return &gcStats{samples: []metrics.Sample{
+		{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/gc/gomemlimit:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
+	}}
+}
+
+// inUse is what the last collection found alive, the stacks, and what the runtime
+// needs to keep account of them. It does not count garbage, nor memory that waits
+// for new objects: near the runtime's limit there is always as much as fits. It
+// does count them where they are more than that.
+func (c *gcStats) inUse() int64 {
+	metrics.Read(c.samples)
+	limit, live, total := c.value(1), c.value(2), c.value(3)
+	objects, unused, free, released := c.value(4), c.value(5), c.value(6), c.value(7)
+	if held := total - released; held-limit > limit/32 {
+		return held // the collector does not keep up
+	}
+	return live + max(total-objects-unused-free-released, 0)
+}
+
+func (c *gcStats) value(i int) int64 {
+	if v := c.samples[i].Value; v.Kind() == metrics.KindUint64 {
+		return int64(min(v.Uint64(), math.MaxInt64))
+	}
+	return 0
+}
+
+// refresh has the memory collected if nobody else did for a second: a gateway
+// that refuses every call makes no garbage, and would never hear that the calls
+// of before are gone.
+func (c *gcStats) refresh(now time.Time) {
+	cycles := uint64(c.value(0))
+	if cycles != c.cycles || c.cyclesSince.IsZero() {
+		c.cycles, c.cyclesSince = cycles, now
+		return
+	}
+	if now.Sub(c.cyclesSince) < time.Second || !c.collecting.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer c.collecting.Store(false)
+		runtime.GC()
+	}()
+}

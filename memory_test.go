@@ -1,0 +1,352 @@
+package gateway_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/openai"
+)
+
+// parcel is an answer whose end comes when it is let go.
+type parcel struct {
+	io.Reader
+	read atomic.Int64
+	end  chan struct{}
+	ctx  context.Context
+	tail io.Reader
+}
+
+func newParcel(size int64) *parcel {
+	before, after, _ := strings.Cut(whole(""), ",")
+	return &parcel{
+		Reader: io.MultiReader(strings.NewReader(before+","), io.LimitReader(spaces{}, size)),
+		end:    make(chan struct{}), tail: strings.NewReader(after),
+	}
+}
+
+func (p *parcel) Read(b []byte) (int, error) {
+	n, err := p.Reader.Read(b)
+	p.read.Add(int64(n))
+	if err != io.EOF {
+		return n, err
+	}
+	select {
+	case <-p.end:
+		return p.tail.Read(b)
+	case <-p.ctx.Done():
+		return 0, p.ctx.Err()
+	}
+}
+
+func (p *parcel) Close() error { return nil }
+
+// depot is a gateway with room for 64 MiB of large answers, whose upstream gives
+// the parcels in turn.
+func depot(t *testing.T, parcels ...*parcel) *house {
+	next := 0
+	return newHouse(t, upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+		p := parcels[next]
+		next++
+		p.ctx = ctx
+		return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: p}, nil
+	}), "1", func(o *gateway.Options) {
+		o.Admission = gateway.Admission{Memory: 256 << 20, InUse: func() int64 { return 0 }}
+	})
+}
+
+// get asks for the next parcel, and ends the exchange with what became of it.
+func (h *house) get(ctx context.Context) error {
+	x, r, err := h.ask(ctx, askWhole)
+	x.End(ctx, 200, err)
+	if err == nil {
+		r.Release()
+	}
+	return err
+}
+
+// ended waits for calls that all end well, and after which no room is taken.
+func (h *house) ended(t *testing.T, done <-chan error, calls int) {
+	t.Helper()
+	for range calls {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if l := h.Load(); l.Answers != 0 || l.Running != 0 {
+		t.Errorf("in the end %+v", l)
+	}
+}
+
+func TestLargeAnswersThatFindNoRoomAreReadWhenThereIsSome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second, small := newParcel(40<<20), newParcel(40<<20), newParcel(1<<20-400)
+		close(second.end)
+		close(small.end)
+		h := depot(t, first, second, small)
+		done := make(chan error, 2)
+		go func() { done <- h.get(t.Context()) }()
+		synctest.Wait()
+		if n := first.read.Load(); n <= 40<<20 {
+			t.Fatalf("of the first %d bytes were read", n)
+		}
+		go func() { done <- h.get(t.Context()) }()
+		synctest.Wait()
+		if n := second.read.Load(); n == 0 || n > 1<<20 {
+			t.Errorf("while there was no room, %d bytes of the second were read", n)
+		}
+		if l := h.Load(); l.Answers < 40<<20 {
+			t.Errorf("%+v", l)
+		}
+		if err := h.get(t.Context()); err != nil {
+			t.Errorf("one that is not large: %v", err)
+		}
+		close(first.end)
+		h.ended(t, done, 2)
+	})
+}
+
+// Else two that each have a part, and need more, would wait for each other.
+func TestTheOldestOfTheLargeAnswersAlwaysGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 3
+		var all []*parcel
+		for range many {
+			all = append(all, newParcel(60<<20))
+		}
+		h := depot(t, all...)
+		done := make(chan error)
+		for _, p := range all {
+			go func() { done <- h.get(t.Context()) }()
+			synctest.Wait()
+			if n := p.read.Load(); n == 0 {
+				t.Error("an answer was not begun")
+			}
+		}
+		for _, p := range all {
+			close(p.end)
+		}
+		h.ended(t, done, many)
+	})
+}
+
+func TestWhoLeavesWhileAnAnswerFindsNoRoomPaysForThePrompt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second, third := newParcel(40<<20), newParcel(40<<20), newParcel(40<<20)
+		close(third.end)
+		h := depot(t, first, second, third)
+		done := make(chan error, 2)
+		go func() { done <- h.get(t.Context()) }()
+		synctest.Wait()
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error)
+		go func() { left <- h.get(ctx) }()
+		synctest.Wait()
+		go func() { done <- h.get(t.Context()) }()
+		synctest.Wait()
+		leave()
+		if err := <-left; !fault.Is(err, fault.ClientGone) {
+			t.Errorf("who left got %v", err)
+		}
+		if spent := h.spent(t, "1"); spent != estimatedInput*1000 {
+			t.Errorf("who left paid %s", spent)
+		}
+		close(first.end)
+		h.ended(t, done, 2)
+	})
+}
+
+func TestTheCopyByWhichAnAnswerIsCheckedWaitsForRoomToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second := newParcel(20<<20), newParcel(24<<20)
+		close(second.end)
+		h := depot(t, first, second)
+		done := make(chan error, 2)
+		for range 2 {
+			go func() { done <- h.get(t.Context()) }()
+			synctest.Wait()
+		}
+		if n := second.read.Load(); n <= 24<<20 || len(done) > 0 {
+			t.Errorf("%d bytes of the second were read, %d calls have ended", n, len(done))
+		}
+		close(first.end)
+		h.ended(t, done, 2)
+	})
+}
+
+// Its client may be as slow as it likes.
+func TestAnAnswerThatWasReadIsInNobodysWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second := newParcel(40<<20), newParcel(60<<20)
+		close(first.end)
+		close(second.end)
+		h := depot(t, first, second)
+		x, r, err := h.ask(t.Context(), askWhole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l := h.Load(); l.Answers != int64(len(r.Body)) {
+			t.Errorf("of an answer of %d bytes: %+v", len(r.Body), l)
+		}
+		began := time.Now()
+		if err := h.get(t.Context()); err != nil || time.Since(began) != 0 {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+		x.End(t.Context(), 200, nil)
+		if l := h.Load(); l.Answers != 0 {
+			t.Errorf("in the end %+v", l)
+		}
+	})
+}
+
+// Else one call of many parts would take many times the room.
+func TestThePartsOfAnAnswerAreReadAsThereIsRoomForEach(t *testing.T) {
+	const parts = 4
+	synctest.Test(t, func(t *testing.T) {
+		all := make(chan *parcel, parts)
+		h := newHouse(t, upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+			r, err := vectorsFor(call)
+			if err != nil {
+				return nil, err
+			}
+			p := newParcel(40 << 20)
+			p.Reader, p.tail, p.ctx = io.LimitReader(spaces{}, 40<<20), r.Body, ctx
+			r.Body = p
+			all <- p
+			return r, nil
+		}), "1", func(o *gateway.Options) {
+			inBatches(1)(o)
+			o.MaxAnswer = 256 << 20
+			o.Admission = gateway.Admission{Memory: 256 << 20, InUse: func() int64 { return 0 }}
+		})
+		done := make(chan error)
+		go func() {
+			x, _, err := h.embed(t.Context(), "", texts(parts))
+			x.End(t.Context(), 200, err)
+			done <- err
+		}()
+		synctest.Wait()
+		select {
+		case err := <-done:
+			t.Fatal(err)
+		default:
+		}
+		if l := h.Load(); l.Answers < 40<<20 || l.Answers > 128<<20 { // the oldest goes beyond the room
+			t.Errorf("%+v", l)
+		}
+		for range parts {
+			close((<-all).end)
+		}
+		h.ended(t, done, 1)
+	})
+}
+
+// An answer that is cut, malformed or too large gives its room back at once.
+func TestAnAnswerThatIsNoneKeepsNoRoom(t *testing.T) {
+	for name, p := range map[string]*parcel{"is not one JSON object": newParcel(40 << 20), "larger than the gateway allows": newParcel(65 << 20)} {
+		p.tail = strings.NewReader("nonsense")
+		close(p.end)
+		h := depot(t, p, p, p)
+		x, _, err := h.ask(t.Context(), askWhole)
+		if !fault.Is(err, fault.BadGateway) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if l := h.Load(); l.Answers != 0 {
+			t.Errorf("%s: before its end %+v", name, l)
+		}
+		x.End(t.Context(), 502, err)
+	}
+}
+
+// bomb is a gzip of so many spaces between the two halves of an answer.
+func bomb(t *testing.T, size int64) []byte {
+	t.Helper()
+	before, after, _ := strings.Cut(whole(""), ",")
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err == nil {
+		_, err = io.Copy(w, io.MultiReader(strings.NewReader(before+","), io.LimitReader(spaces{}, size), strings.NewReader(after)))
+	}
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+type spaces struct{}
+
+func (spaces) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+// TestAnAnswerThatUnfoldsWithoutEndTakesBoundedMemory is faults.md, row 9, for
+// answers and for streams.
+func TestAnAnswerThatUnfoldsWithoutEndTakesBoundedMemory(t *testing.T) {
+	const most = 16 << 20
+	data := bomb(t, 128<<20)
+	vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Set("Content-Type", "application/json")
+		if r.Header.Get("Accept") == "text/event-stream" {
+			w.Header().Set("Content-Type", "text/event-stream")
+		}
+		_, _ = w.Write(data)
+	}))
+	defer vendor.Close()
+	up, err := openai.New(openai.Options{BaseURL: vendor.URL, Dial: (&net.Dialer{}).DialContext})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer up.Close()
+	h := newHouse(t, up, "1", func(o *gateway.Options) { o.MaxAnswer = most })
+	for _, body := range []string{askWhole, askStream} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _, err := h.ask(t.Context(), body)
+		runtime.ReadMemStats(&after)
+		if !fault.Is(err, fault.BadGateway) {
+			t.Errorf("%.60s: %v", body, err)
+		}
+		// All that was ever taken, not what was at one time.
+		if taken := after.TotalAlloc - before.TotalAlloc; taken > 4*most { // the bomb is eight times most
+			t.Errorf("%.60s: %d MiB for at most %d", body, taken>>20, most>>20)
+		}
+	}
+	if spent := h.spent(t, "1"); spent != 0 {
+		t.Errorf("it cost %s", spent)
+	}
+}
+
+// TestAnAnswerMayBeAsLargeAsTheLimit is the other side: what fits comes through.
+func TestAnAnswerMayBeAsLargeAsTheLimit(t *testing.T) {
+	const most = 1 << 20
+	answer := whole("")
+	for over := -1; over <= 1; over++ {
+		text := strings.Replace(answer, ",", ","+strings.Repeat(" ", most+over-len(answer)), 1)
+		h := newHouse(t, &scripted{body: io.MultiReader(strings.NewReader(text[:most/3]), strings.NewReader(text[most/3:]))}, "1", func(o *gateway.Options) { o.MaxAnswer = most })
+		_, r, err := h.ask(t.Context(), askWhole)
+		if over > 0 && !fault.Is(err, fault.BadGateway) || over <= 0 && err != nil {
+			t.Errorf("%d bytes more than the limit: %v", over, err)
+		}
+		if err == nil && len(r.Body) < len(text)-100 {
+			t.Errorf("%d bytes of %d came through", len(r.Body), len(text))
+		}
+	}
+}

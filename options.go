@@ -1,0 +1,168 @@
+package gateway
+
+import (
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/speech"
+	"github.com/tollhouse-ai/gateway/speech/lame"
+	"github.com/tollhouse-ai/gateway/store/memory"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
+)
+
+// Options configure a Gateway. Every nil or zero field but Upstream means a
+// safe default.
+type Options struct {
+	// Upstream answers the calls: an *upstream.Router over many channels, or
+	// any other Upstream, which then serves every model. Required.
+	Upstream upstream.Upstream
+	// Prices are the operator's prices by public model id; a model without one
+	// is free. See also RequirePrice.
+	Prices *billing.PriceList
+	// Models are facts about models, over the built-in tables.
+	Models []Model
+	// RequirePrice is prepaid billing: a model without a price is unknown, for an
+	// operation too whose units its price lacks, and request fields that cost money
+	// without a price, or choose another model or account, are refused unless the
+	// model's channels pass them (upstream.Channel).
+	RequirePrice bool
+
+	// Authenticator finds the principal of a token. Without one every caller is
+	// let in and belongs to the account "local".
+	Authenticator auth.Authenticator
+	// Limiter enforces the limits of principals; nil means one of this
+	// process's own.
+	Limiter auth.Limiter
+	// Meter holds and captures money; nil means billing.Free, which charges
+	// nothing.
+	Meter billing.Meter
+
+	// Idempotency remembers answers by idempotency key; nil means in memory. If
+	// it is the Meter too, answers are kept in the settling transaction.
+	Idempotency idempotency.Store
+
+	// Tasks keeps the tasks of videos; nil means the Meter, if it can, else in
+	// memory, which a durable Meter is refused with: of a store.DB give Tasks() as
+	// the Meter. If it is the Meter, a task changes in the settling transaction. The
+	// notices of its tasks are delivered by Run if it can tell them, as
+	// MemoryTasks and the stores of this module do.
+	Tasks video.Store
+	// Video says how tasks are asked after and kept.
+	Video VideoOptions
+
+	// Media bounds the input tokens of pictures and videos.
+	Media chat.MediaBound
+	// MP3 makes MP3 of speech whose upstream gives WAV only; nil means the lame
+	// program on PATH, without which such a request is refused with a 400.
+	MP3 speech.Encoder
+	// Heartbeat is the silence after which a streaming client over HTTP gets an
+	// empty chunk; zero means 15 s, negative never.
+	Heartbeat time.Duration
+	// SettleTimeout is how long the end of an answer waits for its capture to
+	// be durable; zero means 5 s.
+	SettleTimeout time.Duration
+	// MaxDrains is how many streams are read on at once after their clients left, for
+	// channels with a Drain and models that reason without showing it; above it they
+	// are cancelled, and estimated. Zero means 64, negative none.
+	MaxDrains int
+	// MaxAnswer is the largest non-streamed answer in bytes; zero means 256 MiB, or
+	// a quarter of Admission.Memory where that is less, but not under 64 MiB.
+	MaxAnswer int64
+
+	// Admission bounds the calls that run at once, and their memory.
+	Admission Admission
+
+	// Logger gets one line per request, without prompts and keys; nil discards.
+	Logger *slog.Logger
+	// Observe is told of every request, attempt and event; see [Observers] for
+	// more than one.
+	Observe Observer
+	// Now and NewID are the clock and the source of unique ids; nil means the
+	// real ones. NewID gets a prefix ("req_") and appends to it.
+	Now   func() time.Time
+	NewID func(prefix string) string
+}
+
+func (o *Options) setDefaults() {
+	if o.Meter == nil {
+		o.Meter = &billing.Free{}
+	}
+	if o.Limiter == nil {
+		o.Limiter = &auth.MemoryLimiter{Now: o.Now}
+	}
+	if o.Idempotency == nil {
+		o.Idempotency = &memory.Answers{Now: o.Now}
+	}
+	if o.Tasks == nil {
+		o.Tasks, _ = o.Meter.(video.Store)
+	}
+	if o.Tasks == nil {
+		o.Tasks = NewMemoryTasks(o.Now, o.Idempotency)
+	}
+	o.Admission.setDefaults()
+	o.Video.setDefaults(o.Admission.MaxCalls)
+	if o.Heartbeat == 0 {
+		o.Heartbeat = 15 * time.Second
+	}
+	if o.MP3 == nil {
+		o.MP3 = &lame.Encoder{}
+	}
+	if o.SettleTimeout == 0 {
+		o.SettleTimeout = 5 * time.Second
+	}
+	if o.MaxDrains == 0 {
+		o.MaxDrains = 64
+	}
+	if o.MaxAnswer == 0 {
+		o.MaxAnswer = 256 << 20
+		if share := o.Admission.share(); share > 0 {
+			o.MaxAnswer = min(o.MaxAnswer, share)
+		}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.NewID == nil {
+		o.NewID = orderedIDs(o.Now)
+	}
+}
+
+// checkTasks refuses a meter that remembers, beside tasks that a restart forgets:
+// the holds of videos that vendors still make would outlive their tasks. A meter
+// that keeps answers, too, keeps them with its money, and so remembers.
+func (o *Options) checkTasks() error {
+	if _, durable := o.Meter.(idempotency.Store); !durable {
+		return nil
+	}
+	switch o.Tasks.(type) {
+	case *MemoryTasks, *video.Memory:
+		return errors.New("gateway: Options.Meter is durable, but Options.Tasks keeps video tasks in memory, where a restart loses them and their holds stay open; " +
+			"give the Tasks() of a store.DB as Meter, Idempotency and Tasks (tasks := db.Tasks())")
+	}
+	return nil
+}
+
+// orderedIDs makes ids of the millisecond and 80 random bits, in base 32. Ids
+// that follow each other in time do so in a database's indexes: it touches a
+// few pages for many requests, where ids without order touch one for each.
+func orderedIDs(now func() time.Time) func(prefix string) string {
+	const digits, letters = "0123456789ABCDEFGHIJKLMNOPQRSTUV", 16
+	return func(prefix string) string {
+		var moment [10]byte
+		ms := uint64(now().UnixMilli())
+		for i := range moment {
+			moment[len(moment)-1-i] = digits[ms>>(5*i)&31]
+		}
+		return prefix + string(moment[:]) + rand.Text()[:letters]
+	}
+}

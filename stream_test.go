@@ -1,0 +1,338 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"weak"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// drainApart reads a stream to its end as a server does in a crowd: another
+// goroutine than the one that waits calls Next.
+func drainApart(t testing.TB, s *gateway.Stream) string {
+	t.Helper()
+	var all strings.Builder
+	for {
+		s.Await()
+		s.Await() // which has nothing left to wait for
+		var b []byte
+		var err error
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			b, err = s.Next()
+		}()
+		<-done
+		if errors.Is(err, io.EOF) {
+			return all.String()
+		}
+		if err != nil {
+			t.Fatalf("next: %v", err)
+		}
+		all.Write(b)
+	}
+}
+
+func TestAStreamThatIsAwaitedSaysAndCostsTheSameWhereverItIsCut(t *testing.T) {
+	full := recorded(usageChunk(20, 30))
+	for at := range len(full) + 1 {
+		waited, plain := newHouse(t, &scripted{text: full[:at]}, "1.00", nil), newHouse(t, &scripted{text: full[:at]}, "1.00", nil)
+		x, r, err := waited.ask(t.Context(), askStream)
+		y, other, otherErr := plain.ask(t.Context(), askStream)
+		if err != nil || otherErr != nil {
+			if fault.From(err).Code != fault.From(otherErr).Code {
+				t.Fatalf("cut at %d: %v and %v", at, err, otherErr)
+			}
+			continue
+		}
+		got, want := drainApart(t, r.Stream), drain(t, other.Stream)
+		if strings.ReplaceAll(got, x.ID, "") != strings.ReplaceAll(want, y.ID, "") {
+			t.Fatalf("cut at %d: %q, and without waiting %q", at, got, want)
+		}
+		if got, want := waited.spent(t, "1.00"), plain.spent(t, "1.00"); got != want {
+			t.Fatalf("cut at %d: spent %s, and without waiting %s", at, got, want)
+		}
+	}
+}
+
+// beginning is the recorded stream up to its first event that has text, with
+// it.
+func beginning(t testing.TB) string {
+	t.Helper()
+	full := recorded(usageChunk(20, 30))
+	const empty = `"content":""`
+	at := strings.Index(strings.ReplaceAll(full, empty, strings.Repeat(" ", len(empty))), `"content":"`)
+	end := strings.Index(full[at:], "\n\n")
+	return full[:at+end+2]
+}
+
+func TestACallThatEndsWhileItsStreamIsAwaitedIsSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, out := io.Pipe()
+		h := newHouse(t, &scripted{body: in}, "1.00", nil)
+		ctx, hangUp := context.WithCancel(t.Context())
+		go func() { _, _ = io.WriteString(out, beginning(t)) }()
+		x, r, err := h.ask(ctx, askStream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for given := ""; strings.Count(given, "\n\n") < strings.Count(beginning(t), "\n\n"); {
+			b, err := r.Stream.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			given += string(b)
+		}
+		go r.Stream.Await()
+		synctest.Wait()
+		hangUp()
+		synctest.Wait()
+		if receipt, ok := x.Receipt(); !ok || receipt.Reason != billing.ReasonClientGone {
+			t.Errorf("%+v, %t", receipt, ok)
+		}
+		r.Stream.Await() // after the end there is nothing to wait for
+		if got, want := h.spent(t, "1.00"), deliveredCost(beginning(t)); got != want {
+			t.Errorf("spent %s, want %s", got, want)
+		}
+	})
+}
+
+// The upstream has made what was waited for, whoever takes it.
+func TestAnEventThatWasAwaitedAndNotTakenIsCharged(t *testing.T) {
+	first, second := beginning(t), `data: {"id":"x","choices":[{"index":0,"delta":{"content":"`+strings.Repeat("not taken ", 40)+`"}}]}`+"\n\n"
+	in, out := io.Pipe()
+	h := newHouse(t, &scripted{body: in}, "1.00", nil)
+	go func() {
+		_, _ = io.WriteString(out, first)
+		_, _ = io.WriteString(out, second)
+	}()
+	_, r, err := h.ask(t.Context(), askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for given := ""; strings.Count(given, "\n\n") < strings.Count(first, "\n\n"); {
+		b, err := r.Stream.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		given += string(b)
+	}
+	r.Stream.Await()
+	if err := r.Stream.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := h.spent(t, "1.00"), deliveredCost(first+second); got != want {
+		t.Errorf("spent %s, want %s", got, want)
+	}
+}
+
+// faulty is a body that panics once when it has given its text.
+type faulty struct {
+	io.Reader
+	panicked bool
+}
+
+func (f *faulty) Read(p []byte) (int, error) {
+	n, err := f.Reader.Read(p)
+	if err != nil && !f.panicked {
+		f.panicked = true
+		panic("the body is broken")
+	}
+	return n, err
+}
+
+func TestABodyThatPanicsWhileItIsAwaitedEndsTheStreamOnly(t *testing.T) {
+	h := newHouse(t, &scripted{body: &faulty{Reader: strings.NewReader(beginning(t))}}, "1.00", nil)
+	x, r, err := h.ask(t.Context(), askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := drainApart(t, r.Stream); !strings.Contains(out, `data: {"error":{"message":`) {
+		t.Errorf("no error event in %q", out)
+	}
+	if receipt, ok := x.Receipt(); !ok || receipt.Reason != billing.ReasonInternal {
+		t.Errorf("%+v, %t", receipt, ok)
+	}
+}
+
+// piped answers every call with the stream that a pipe gives.
+type piped struct{ body io.ReadCloser }
+
+func (p piped) Do(context.Context, *upstream.Call) (*upstream.Reply, error) {
+	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: p.body}, nil
+}
+
+const (
+	chatOpens    = `data: {"id":"a","model":"m","choices":[{"index":0,"delta":{"content":"a"}}]}` + "\n\n"
+	messageOpens = "event: message_start\ndata: " + `{"type":"message_start","message":{"id":"a","model":"m","usage":{"input_tokens":1,"output_tokens":1}}}` + "\n\n"
+)
+
+// A prompt may have megabytes, and a stream may live for half an hour.
+func TestAStreamThatHasBegunKeepsNothingOfItsRequest(t *testing.T) {
+	for op, opens := range map[upstream.Op]string{upstream.ChatCompletion: chatOpens, upstream.Messages: messageOpens} {
+		read, write := io.Pipe()
+		h := newHouse(t, answering{op, piped{read}}, "100", func(o *gateway.Options) { o.Admission.Memory = 1 << 40 })
+		go func() { _, _ = io.WriteString(write, opens) }()
+		x := h.Begin()
+		if err := x.Authenticate(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		r, request := begun(t, x, op)
+		if out, err := r.Stream.Next(); err != nil || len(out) == 0 {
+			t.Fatalf("%s: %q, %v", op, out, err)
+		}
+		runtime.GC()
+		if request.Value() != nil {
+			t.Errorf("%s: the request is still in memory", op)
+		}
+		if n := h.Load().Bodies; n != 0 {
+			t.Errorf("%s: %d bytes of bodies are counted", op, n)
+		}
+		if err := r.Stream.Close(); err != nil {
+			t.Error(err)
+		}
+		if n := h.Load().Bodies; n != 0 {
+			t.Errorf("%s: %d bytes of bodies are counted after the end", op, n)
+		}
+		x.End(t.Context(), 200, nil)
+	}
+}
+
+// begun calls with a long prompt, and returns the stream and where the request
+// lies.
+func begun(t *testing.T, x *gateway.Exchange, op upstream.Op) (*gateway.Result, weak.Pointer[byte]) {
+	t.Helper()
+	data := []byte(`{"model":"m","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("word ", 20_000) + `"}]}`)
+	if err := x.Weigh(int64(len(data))); err != nil {
+		t.Fatal(err)
+	}
+	r, err := x.Call(t.Context(), op, data, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, weak.Make(&data[0])
+}
+
+// answering speaks one operation only, so that nothing is translated.
+type answering struct {
+	op upstream.Op
+	upstream.Upstream
+}
+
+func (a answering) Supports(op upstream.Op, _ string) bool { return op == a.op }
+
+// frames are errors as vendors and what stands before them put them into a
+// stream that began with a 200.
+var frames = map[string]string{
+	"OpenAI":                 `data: {"error":{"message":"The server had an error","type":"server_error","param":null,"code":null}}`,
+	"OpenAI, an event":       "event: error\ndata: {\"error\":{\"message\":\"x\",\"type\":\"server_error\"}}",
+	"OpenAI's responses":     "event: response.failed\ndata: {\"type\":\"response.failed\",\"response\":{\"id\":\"r\",\"status\":\"failed\",\"error\":{\"code\":\"server_error\",\"message\":\"x\"}}}",
+	"the same, an error":     `data: {"type":"error","code":"ERR_SOMETHING","message":"x","param":null,"sequence_number":1}`,
+	"Anthropic":              "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}",
+	"Anthropic, no name":     `data: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`,
+	"Google":                 `data: [{"error":{"code":503,"message":"x","status":"UNAVAILABLE"}}]`,
+	"DashScope":              "id:1\nevent:error\n:HTTP_STATUS/400\ndata:{\"code\":\"InvalidParameter\",\"message\":\"x\",\"request_id\":\"r\"}",
+	"DashScope, no name":     `data:{"code":"Throttling","message":"x","request_id":"r"}`,
+	"OpenRouter":             `data: {"id":"gen-1","object":"chat.completion.chunk","model":"m","error":{"code":502,"message":"x"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}`,
+	"vLLM":                   `data: {"object":"error","message":"x","type":"BadRequestError","param":null,"code":400}`,
+	"llama.cpp":              `error: {"code":500,"message":"x","type":"server_error"}`,
+	"FastAPI":                `data: {"detail":"Internal Server Error"}`,
+	"a code and a message":   `data: {"code":500,"msg":"x","message":"x","data":null}`,
+	"a string":               `data: {"error":"upstream connect error"}`,
+	"a number":               `data: {"error":502}`,
+	"true":                   `data: {"error":true}`,
+	"among choices":          `data: {"choices":[],"error":{"message":"x"}}`,
+	"HTML":                   `data: <html><head><title>502 Bad Gateway</title></head></html>`,
+	"HTML without an event":  "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n</html>",
+	"JSON without an event":  `{"error":{"message":"x"}}`,
+	"a text":                 `data: upstream connect error or disconnect/reset before headers`,
+	"null":                   `data: null`,
+	"a number alone":         `data: 0`,
+	"a list":                 `data: []`,
+	"nothing":                `data:`,
+	"a cut object":           `data: {"id":"u","choices":[{"index":0,"delta":{"content":"hel`,
+	"a name twice over":      "event: error\nevent: error\ndata: {}",
+	"done at once":           `data: [DONE]`,
+	"done in blanks at once": `data:   [DONE]  `,
+}
+
+// TestEveryVendorsWordForAnErrorIsOne is faults.md, row 4.
+func TestEveryVendorsWordForAnErrorIsOne(t *testing.T) {
+	for name, frame := range frames {
+		for _, before := range []string{"", ": a comment\n\n", chunk(`{"role":"assistant","content":""}`, "")} {
+			for _, after := range []string{"\n\n", "\n\ndata: [DONE]\n\n"} {
+				h := newHouse(t, &scripted{text: before + frame + after}, "1", nil)
+				_, r, err := h.ask(t.Context(), askStream)
+				if err == nil { // what came first has left alone, since nothing else was there
+					drain(t, r.Stream)
+					err = r.Stream.Err()
+				}
+				if !fault.Is(err, fault.BadGateway) && !fault.Is(err, fault.NoChannel) || h.spent(t, "1") != 0 {
+					t.Errorf("%s behind %.5q and before %q: %v, it cost %s", name, before, after, err, h.spent(t, "1"))
+				}
+			}
+		}
+		if strings.Contains(name, "done") || strings.Contains(name, "without an event") || name == "llama.cpp" || name == "nothing" {
+			continue // which is an end, or nothing at all, behind content
+		}
+		h := newHouse(t, &scripted{text: chunk(`{"content":"four"}`, "") + frame + "\n\n"}, "1", nil)
+		_, r, err := h.ask(t.Context(), askStream)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		out := drain(t, r.Stream)
+		_, last, _ := strings.Cut(out, "\n\n")
+		if !strings.HasPrefix(last, `data: {"error":{"message":"`) || strings.Count(last, "\n\n") != 1 || strings.Contains(out, "[DONE]") {
+			t.Errorf("%s behind content: %q", name, out)
+		}
+		if got := h.spent(t, "1"); got != micro(estimatedInput+1) {
+			t.Errorf("%s behind content costs %s", name, got)
+		}
+		if receipt, ok := r.Stream.Receipt(); !ok || receipt.Reason != billing.ReasonUpstreamFailed {
+			t.Errorf("%s behind content: %+v", name, receipt)
+		}
+	}
+}
+
+// TestCloseSettlesAStreamThatNobodyReads must not wait for its reader.
+func TestCloseSettlesAStreamThatNobodyReads(t *testing.T) {
+	for name, end := range map[string]func(*house, context.CancelFunc) error{
+		"close":            func(h *house, _ context.CancelFunc) error { return h.Close() },
+		"its context ends": func(h *house, cancel context.CancelFunc) error { cancel(); return h.Shutdown(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in, out := io.Pipe()
+				h := newHouse(t, &scripted{body: in}, "1.00", nil)
+				go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`, "")) }()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				s, err := h.ChatStream(ctx, &chat.Request{Model: "m", MaxTokens: 100,
+					Messages: []chat.Message{{Role: "user", Content: chat.Text("say four words")}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := end(h, cancel); err != nil {
+					t.Fatal(err)
+				}
+				if r, ok := s.Receipt(); !ok || r.Status == "" {
+					t.Errorf("receipt %+v, %v", r, ok)
+				}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,356 @@
+package gateway
+
+import (
+	"context"
+	"iter"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/embeddings"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/speech"
+	"github.com/tollhouse-ai/gateway/video"
+)
+
+// Chat answers a chat completion, with the same checks, limits, holds and
+// fail-over as over HTTP. The caller is the principal in ctx (auth.NewContext);
+// without an Authenticator it is the account "local". Every error is a
+// *fault.Error. Stream in req is ignored: see [Gateway.ChatStream]. An answer
+// that does not fit the Response is an error beside a Response that has its
+// Raw, RequestID and Charge.
+func (g *Gateway) Chat(ctx context.Context, req *chat.Request) (*chat.Response, error) {
+	return answered(ctx, g, "chat completion", encodeChat(req, false), func(o outcome) *chat.Response {
+		return &chat.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
+	})
+}
+
+// ChatStream answers a chat completion as a stream. An error before the first
+// chunk is returned here, a later one comes last from the stream. Range over
+// the stream's Chunks, or close it.
+func (g *Gateway) ChatStream(ctx context.Context, req *chat.Request) (*chat.Stream, error) {
+	x, result, err := g.ask(ctx, encodeChat(req, true))
+	source, err := x.source(ctx, result, err)
+	if err != nil {
+		return nil, err
+	}
+	s := chat.NewStream(x.receiptID(), source)
+	s.Dropped = result.Dropped
+	return s, nil
+}
+
+// Messages answers with a message, whatever dialect the model's upstream speaks,
+// with the same checks, limits, holds and fail-over as over HTTP; Stream in req
+// is ignored: see [Gateway.MessagesStream]. The caller is the principal in ctx,
+// as for [Gateway.Chat]. Every error is a *fault.Error. An answer that does not
+// fit the Response is an error beside a Response that has its Raw, RequestID and
+// Charge.
+func (g *Gateway) Messages(ctx context.Context, req *messages.Request) (*messages.Response, error) {
+	return answered(ctx, g, "message", encodeMessages(req, false), func(o outcome) *messages.Response {
+		return &messages.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
+	})
+}
+
+// MessagesStream answers with a message as a stream. An error before the first
+// event is returned here, a later one comes last from the stream. Range over the
+// stream's Events, or close it.
+func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*messages.Stream, error) {
+	x, result, err := g.ask(ctx, encodeMessages(req, true))
+	source, err := x.source(ctx, result, err)
+	if err != nil {
+		return nil, err
+	}
+	s := messages.NewStream(x.receiptID(), source)
+	s.Dropped = result.Dropped
+	return s, nil
+}
+
+// CountTokens counts the input tokens of a message that is not made: by the
+// upstream's counter, or by an estimate where there is none. It costs nothing.
+// The caller is the principal in ctx, as for [Gateway.Chat]. Every error is a
+// *fault.Error.
+func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (_ *messages.Count, err error) {
+	x, result, err := g.ask(ctx, func(x *Exchange) (*operation, error) {
+		return encoded(x, req, messages.EncodeCount, newCount)
+	})
+	defer func() { x.End(ctx, 0, err) }()
+	if err != nil {
+		return nil, err
+	}
+	count := &messages.Count{Estimated: result.Header.Get(estimatedHeader) != ""}
+	if err = json.Unmarshal(result.Body, count, jsontext.AllowDuplicateNames(true)); err != nil {
+		return nil, badGateway("The upstream's answer is not a count of tokens.", err)
+	}
+	return count, nil
+}
+
+// Embeddings embeds texts, with the same checks, limits, holds and fail-over as
+// over HTTP. A request larger than one upstream call takes is split and its
+// answers are joined. The caller is the principal in ctx, as for [Gateway.Chat].
+// Every error is a *fault.Error.
+func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (*embeddings.Response, error) {
+	return answered(ctx, g, "embeddings", func(x *Exchange) (*operation, error) {
+		return encoded(x, req, embeddings.Encode, newEmbeddings)
+	}, func(o outcome) *embeddings.Response {
+		return &embeddings.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
+	})
+}
+
+// Images makes pictures, with the same checks, limits, holds and fail-over as
+// over HTTP; Stream in req is ignored. The caller is the principal in ctx, as
+// for [Gateway.Chat]. Every error is a *fault.Error.
+func (g *Gateway) Images(ctx context.Context, req *images.Request) (*images.Response, error) {
+	return answered(ctx, g, "image", func(x *Exchange) (*operation, error) {
+		typed := *req
+		typed.Stream = false
+		return encoded(x, &typed, images.Encode, newImages)
+	}, pictures)
+}
+
+func pictures(o outcome) *images.Response {
+	return &images.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
+}
+
+// Speech speaks a text, with the same checks, limits, holds and fail-over as
+// over HTTP. An error before the first byte is returned here, a later one comes
+// from the response's Read. Close the response. The caller is the principal in
+// ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
+func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Response, error) {
+	x, result, err := g.ask(ctx, func(x *Exchange) (*operation, error) {
+		return encoded(x, req, speech.Encode, newSpeech)
+	})
+	source, err := x.source(ctx, result, err)
+	if err != nil {
+		return nil, err
+	}
+	r := speech.NewResponse(x.receiptID(), result.Header.Get("Content-Type"), source)
+	r.Dropped = result.Dropped
+	return r, nil
+}
+
+// encodeChat makes the operation of a typed request.
+func encodeChat(req *chat.Request, stream bool) encoder {
+	return func(x *Exchange) (*operation, error) {
+		typed := *req
+		typed.Stream = stream
+		return encoded(x, &typed, chat.Encode, newChat)
+	}
+}
+
+func encodeMessages(req *messages.Request, stream bool) encoder {
+	return func(x *Exchange) (*operation, error) {
+		typed := *req
+		typed.Stream = stream
+		return encoded(x, &typed, messages.Encode, newMessages)
+	}
+}
+
+// encoder makes the operation of a typed call.
+type encoder func(x *Exchange) (*operation, error)
+
+// encoded makes the operation of a typed request in the form that would have come
+// over HTTP, so that both are checked by the same rules.
+func encoded[R any](x *Exchange, typed *R, encode func(*R) (*R, error), operate func(*Exchange, *R) *operation) (*operation, error) {
+	r, err := encode(typed)
+	if err != nil {
+		return nil, err
+	}
+	return operate(x, r), nil
+}
+
+// ask is the typed door: marshal in front of the one path.
+func (g *Gateway) ask(ctx context.Context, encode encoder) (*Exchange, *Result, error) {
+	x, err := g.enter(ctx)
+	if err != nil {
+		return x, nil, err
+	}
+	op, err := encode(x)
+	if err != nil {
+		return x, nil, err
+	}
+	result, err := x.run(ctx, op, nil)
+	return x, result, err
+}
+
+// outcome is what a typed response says besides what its JSON does.
+type outcome struct {
+	body    []byte
+	id      string // by which the charge is found
+	charge  billing.Money
+	dropped []string
+}
+
+// answered asks for a whole answer, which typed makes of its outcome and fills
+// from its JSON. One that is of another form was charged all the same.
+func answered[R any](ctx context.Context, g *Gateway, form string, encode encoder, typed func(outcome) *R) (_ *R, err error) {
+	x, result, err := g.ask(ctx, encode)
+	defer func() { x.End(ctx, 0, err) }()
+	if err != nil {
+		return nil, err
+	}
+	receipt, _ := x.Receipt()
+	response := typed(outcome{result.Body, x.receiptID(), receipt.Charge, result.Dropped})
+	if err = json.Unmarshal(result.Body, response, jsontext.AllowDuplicateNames(true)); err != nil {
+		err = fault.Wrap(fault.BadGateway, "The upstream's answer is not of the "+form+" form. It was charged, and Raw has it.", err)
+	}
+	return response, err
+}
+
+// source is what a typed stream reads. The exchange ends with it, or here.
+func (x *Exchange) source(ctx context.Context, result *Result, err error) (chat.Source, error) {
+	switch {
+	case err != nil:
+		x.End(ctx, 0, err)
+		return nil, err
+	case result.Replayed:
+		x.End(ctx, 0, nil)
+		return newReplayed(result.Body, *x.record.receipt), nil
+	case result.Audio != nil:
+		return audioSource{result.Audio, ctx}, nil
+	}
+	return streamSource{result.Stream, ctx}, nil
+}
+
+// enter begins the exchange of a typed call.
+func (g *Gateway) enter(ctx context.Context) (*Exchange, error) {
+	x := g.Begin()
+	ctx, _ = x.Start(ctx)
+	x.IdempotencyKey = idempotencyKey(ctx)
+	p, err := g.principal(ctx)
+	if err == nil {
+		err = x.admit(ctx, p)
+	}
+	return x, err
+}
+
+// receiptID is the id by which the charge is found: of a replayed answer, the
+// first request's.
+func (x *Exchange) receiptID() string {
+	if x.record.replayed {
+		return x.record.receipt.ID
+	}
+	return x.ID
+}
+
+// streamSource is a Stream whose end also ends its exchange.
+type streamSource struct {
+	*Stream
+	ctx context.Context
+}
+
+// Close ends the stream and writes the log line.
+func (s streamSource) Close() error {
+	err := s.Stream.Close()
+	s.c.x.End(s.ctx, 0, s.err)
+	return err
+}
+
+// audioSource is an Audio whose end also ends its exchange.
+type audioSource struct {
+	*Audio
+	ctx context.Context
+}
+
+// Close ends the audio and writes the log line.
+func (s audioSource) Close() error {
+	err := s.Audio.Close()
+	s.c.x.End(s.ctx, 0, s.Err())
+	return err
+}
+
+// EditImage changes pictures, with the same checks, limits, holds and fail-over
+// as over HTTP; Stream in req is ignored. The files of req are opened once per
+// attempt and more, and must stay until it returns. The caller is the principal
+// in ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
+func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Response, error) {
+	return answered(ctx, g, "image", func(x *Exchange) (*operation, error) {
+		typed := *req
+		typed.Stream, typed.PartialImages = false, 0
+		return encoded(x, &typed, images.EncodeForm, newEdit)
+	}, pictures)
+}
+
+// SubmitVideo hands a video in, with the same checks, limits and holds as over
+// HTTP, and returns the record of its task, which goes on by itself: see
+// [Gateway.Video] and [Gateway.WaitVideo]. Its price is held until it ends, and
+// charged if it succeeds. Wait in req answers with the record as it is a minute
+// later at the latest, or at once where as many wait as may. The caller is the
+// principal in ctx, as for [Gateway.Chat]. Every error is a *fault.Error; a fault.RequestTimeout names
+// the task of which it is not known whether an upstream took it.
+func (g *Gateway) SubmitVideo(ctx context.Context, req *video.Request) (*video.Response, error) {
+	return answered(ctx, g, "video record", func(x *Exchange) (*operation, error) {
+		return encoded(x, req, video.Encode, newVideo)
+	}, func(o outcome) *video.Response { // it costs nothing until it has ended
+		return &video.Response{Raw: o.body, RequestID: o.id, Dropped: o.dropped}
+	})
+}
+
+// Video is the record of a task of the caller's account, by the id that its
+// submission gave. It asks the upstream how the task goes, unless that was done
+// a moment ago. A task of another account, or one that was purged, is a
+// fault.ResourceNotFound.
+func (g *Gateway) Video(ctx context.Context, id string) (*video.Response, error) {
+	p, err := g.principal(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t, err := g.videos.show(ctx, p.Account, id)
+	if err != nil {
+		return nil, err
+	}
+	return g.videos.response(ctx, t)
+}
+
+// WaitVideo yields the record of a task as it is, and again at each change of
+// its status, until it has ended. Where that is not seen, the error comes last:
+// ctx ended, the gateway shuts down, or as many wait as may
+// ([VideoOptions.MaxWaiting]; a fault.ServiceUnavailable after the record as it
+// is). Breaking out of the loop stops nothing but the waiting.
+func (g *Gateway) WaitVideo(ctx context.Context, id string) iter.Seq2[*video.Response, error] {
+	return func(yield func(*video.Response, error) bool) {
+		p, err := g.principal(ctx)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for t, err := range g.videos.watch(ctx, p.Account, id) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			r, err := g.videos.response(ctx, t)
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// response is the typed record, with what it cost once that is known.
+func (v *videos) response(ctx context.Context, t *video.Task) (*video.Response, error) {
+	r, err := t.Response()
+	if err != nil {
+		return r, fault.Wrap(fault.BadGateway, "The upstream's answer is not of the video form. Raw has it.", err)
+	}
+	r.RequestID = t.RequestID
+	if books, ok := v.g.options.Meter.(billing.Reports); ok && t.State.Terminal() {
+		if receipt, err := books.Receipt(ctx, t.Account, t.RequestID); err == nil {
+			r.Charge = receipt.Charge
+		}
+	}
+	return r, nil
+}
+
+// VideoRecord is the record of a task of the exchange's account as JSON, for
+// package server: what GET /v1/videos/generations/{id} answers.
+func (x *Exchange) VideoRecord(ctx context.Context, id string) ([]byte, error) {
+	t, err := x.g.videos.show(ctx, x.principal.Account, id)
+	if err != nil {
+		return nil, err
+	}
+	return t.Record(), nil
+}

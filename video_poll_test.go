@@ -1,0 +1,561 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/store/memory"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
+)
+
+func TestAGatewayThatFollowsAnotherInOneProcessEndsItsVideos(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tasks := gateway.NewMemoryTasks(nil, nil)
+		s := &studio{submit: betaTaken, polls: []string{betaDone}}
+		var options gateway.Options
+		h := cinema(t, s, func(o *gateway.Options) { o.Tasks, options = tasks, *o; options.Tasks = tasks })
+		_, r, err := h.submit(t.Context(), askBeta, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+		dearer, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "9.00"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		options.Prices = billing.NewPriceList(map[string]*billing.Price{"beta2.6-t2v": dearer})
+		heir, err := gateway.New(options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Second)
+		got, err := heir.Video(t.Context(), idOf(t, r.Body))
+		if err != nil || got.Status != video.Succeeded {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+		if spent := h.spent(t, "10.00"); spent != billing.One/2 {
+			t.Errorf("spent %s, want the price at which it was submitted", spent)
+		}
+		if err := heir.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// dated is a store of tasks that has a clock: the right one.
+type dated struct {
+	*video.Memory
+	away error
+}
+
+func (d *dated) Now(context.Context) (time.Time, error) { return time.Now(), d.away }
+
+// skewed is a node of which the clock is wrong, over what other nodes share.
+func skewed(t *testing.T, s *studio, tasks video.Store, ledger *memory.Ledger, by time.Duration) *house {
+	h := cinema(t, s, func(o *gateway.Options) {
+		o.Tasks, o.Now = tasks, func() time.Time { return time.Now().Add(by) }
+		if ledger != nil {
+			o.Meter = ledger
+		}
+	})
+	if ledger != nil {
+		h.ledger = ledger
+	}
+	return h
+}
+
+func TestANodeWithAWrongClockEndsNoVideoAndForgetsNone(t *testing.T) {
+	for _, by := range []time.Duration{49 * time.Hour, 8 * 24 * time.Hour, 365 * 24 * time.Hour, -49 * time.Hour, -365 * 24 * time.Hour} {
+		t.Run(by.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &studio{submit: betaTaken, polls: []string{betaRunning}}
+				tasks := &dated{Memory: &video.Memory{}}
+				right := skewed(t, s, tasks, nil, 0)
+				wrong := skewed(t, s, tasks, right.ledger, by)
+				ctx, stop := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				running.Go(func() { _ = wrong.Run(ctx) })
+				defer running.Wait()
+				defer stop()
+				_, r, err := right.submit(t.Context(), askBeta, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				id := idOf(t, r.Body)
+				for _, h := range []*house{wrong, right} {
+					time.Sleep(time.Minute)
+					if v, err := h.Video(t.Context(), id); err != nil || v.Status.Terminal() || right.balance(t).Held == 0 {
+						t.Fatalf("%+v, %v, held %s", v, err, right.balance(t).Held)
+					}
+				}
+				s.mu.Lock()
+				if s.polls = []string{betaDone}; s.asked < 10 {
+					t.Errorf("the node asked %d times in two minutes", s.asked)
+				}
+				s.mu.Unlock()
+				time.Sleep(time.Minute)
+				if v, err := right.Video(t.Context(), id); err != nil || v.Status != video.Succeeded || right.spent(t, "10.00") != 500_000_000 {
+					t.Fatalf("%+v, %v, spent %s", v, err, right.spent(t, "10.00"))
+				}
+				time.Sleep(7*24*time.Hour - time.Hour)
+				if _, err := right.Video(t.Context(), id); err != nil {
+					t.Errorf("it was forgotten before its time: %v", err)
+				}
+				time.Sleep(2*time.Hour + time.Minute)
+				if v, err := right.Video(t.Context(), id); !fault.Is(err, fault.ResourceNotFound) {
+					t.Errorf("it was not forgotten: %+v, %v", v, err)
+				}
+			})
+		})
+	}
+}
+
+func TestAVideoThatANodeWithAWrongClockTookEndsInTime(t *testing.T) {
+	for _, by := range []time.Duration{49 * time.Hour, -49 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &studio{submit: betaTaken, polls: []string{betaRunning}}
+			tasks := &dated{Memory: &video.Memory{}}
+			right := skewed(t, s, tasks, nil, 0)
+			wrong := skewed(t, s, tasks, right.ledger, by)
+			_, r, err := wrong.submit(t.Context(), askBeta, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := idOf(t, r.Body)
+			time.Sleep(48 * time.Hour)
+			if v, err := right.Video(t.Context(), id); err != nil || v.Status.Terminal() {
+				t.Errorf("%s: before its end: %+v, %v", by, v, err)
+			}
+			time.Sleep(video.Grace + time.Second)
+			if v, err := right.Video(t.Context(), id); err != nil || v.Status != video.Expired {
+				t.Errorf("%s: at its end: %+v, %v", by, v, err)
+			}
+		})
+	}
+}
+
+// No video is made of which nobody knows when it ends.
+func TestWithoutTheTimeOfItsStoreANodeTakesNoVideoAndEndsNone(t *testing.T) {
+	s := &studio{submit: betaTaken, polls: []string{betaRunning}}
+	tasks := &dated{Memory: &video.Memory{}, away: errors.New("no connection")}
+	h := skewed(t, s, tasks, nil, 0)
+	if _, _, err := h.submit(t.Context(), askBeta, ""); !fault.Is(err, fault.ServiceUnavailable) || s.jobs != 0 || h.balance(t).Held != 0 {
+		t.Errorf("%v, %d jobs, held %s", err, s.jobs, h.balance(t).Held)
+	}
+}
+
+func TestAYoungTaskIsAskedAfterEveryFiveSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &studio{submit: betaTaken, polls: []string{betaRunning}}
+		h := cinema(t, s, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = h.Run(ctx) })
+		_, r, err := h.submit(t.Context(), askBeta, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(61 * time.Second) // virtual
+		s.mu.Lock()
+		asked := s.asked
+		s.polls = []string{betaDone}
+		s.mu.Unlock()
+		if asked < 10 || asked > 13 {
+			t.Errorf("asked %d times in a minute", asked)
+		}
+		stop()
+		running.Wait()
+		time.Sleep(6 * time.Second)
+		h.finish(t, idOf(t, r.Body))
+	})
+}
+
+// slow is an upstream whose video is there after a time.
+func slow(there time.Time) upstream.Func {
+	return func(_ context.Context, call *upstream.Call) (*upstream.Reply, error) {
+		text := gammaTaken
+		switch {
+		case call.Op == upstream.SubmitVideo:
+		case time.Now().Before(there):
+			text = `{"id":"cgt-1","status":"running"}`
+		default:
+			text = gammaDone
+		}
+		return &upstream.Reply{Status: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text))}, nil
+	}
+}
+
+func TestAVideoIsChargedIfItIsThereInTimeAndReportedIfItComesTooLate(t *testing.T) {
+	for name, c := range map[string]struct {
+		after  time.Duration
+		ends   video.State
+		cost   billing.Money
+		report bool
+	}{
+		"in time":                 {time.Hour - 8*time.Second, video.Succeeded, 343_035_000, false},
+		"after the caller's time": {2 * time.Hour, video.Succeeded, 343_035_000, false},
+		"just before the end":     {48*time.Hour + video.Grace - 8*time.Second, video.Succeeded, 343_035_000, false},
+		"too late":                {48*time.Hour + video.Grace - 2*time.Second, video.Expired, 0, true}, // between the last look in time and the end
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				tokens, err := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: "7.00"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				h := newHouse(t, slow(time.Now().Add(c.after)), "10.00", func(o *gateway.Options) {
+					o.Prices = billing.NewPriceList(map[string]*billing.Price{"gamma-2-0-260128": tokens})
+					o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+				})
+				ctx, stop := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				running.Go(func() { _ = h.Run(ctx) })
+				if _, _, err := h.submit(t.Context(), strings.Replace(askGamma, `"duration"`, `"execution_expires_after":3600,"duration"`, 1), ""); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(48*time.Hour + video.Grace + time.Minute)
+				stop()
+				running.Wait()
+				v, err := h.Video(t.Context(), "cgt-1")
+				if err != nil || v.Status != c.ends || h.spent(t, "10.00") != c.cost {
+					t.Errorf("ended %+v, %v; spent %s", v, err, h.spent(t, "10.00"))
+				}
+				if told := strings.Contains(log.String(), "succeeded after it had expired"); told != c.report {
+					t.Errorf("reported: %v\n%s", told, log.String())
+				}
+			})
+		})
+	}
+}
+
+func TestADraftIsContinuedByTheUpstreamThatHasIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, other := &studio{submit: gammaTaken, polls: []string{gammaDone}}, &studio{submit: gammaTaken, polls: []string{gammaDone}}
+		const model = "gamma-1-5-pro-251215"
+		router, err := upstream.NewRouter([]upstream.Channel{
+			{Name: "first", Upstream: s, Models: map[string]string{model: "hers"}, Priority: 1},
+			{Name: "second", Upstream: other, Models: map[string]string{model: "his"}, Priority: 0},
+		}, upstream.RouterOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tasks := &video.Memory{}
+		now := time.Now()
+		add := func(n video.Task) {
+			n.Account, n.Key, n.Model, n.Version, n.CreatedAt, n.ExpiresAt = "local", "k", model, 1, now, now.Add(time.Hour)
+			if err := tasks.Add(t.Context(), video.CreateTask{Task: n}); err != nil {
+				t.Fatal(err)
+			}
+			n.Version++
+			if _, err := tasks.Change(t.Context(), video.Step{Task: n}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add(video.Task{ID: "vid_a", State: video.Running, Channel: "first", UpstreamID: "cgt-9"})
+		add(video.Task{ID: "vid_b", State: video.Unknown, Fingerprint: [32]byte{1}})
+		h := newHouse(t, router, "1", func(o *gateway.Options) { o.Tasks = tasks })
+		ctx := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k"})
+		ask := func(draft string) ([]byte, error) {
+			_, r, err := h.submit(ctx, `{"model":"`+model+`","content":[{"type":"text","text":"x"},{"type":"draft_task","draft_task":{"task_id":"`+draft+`"}}]}`, "")
+			if err != nil {
+				return nil, err
+			}
+			return r.Body, nil
+		}
+		if _, err := ask("vid_b"); !fault.Is(err, fault.InvalidRequest) {
+			t.Errorf("a draft that no upstream has: %v", err)
+		}
+		record, err := ask("vid_a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.jobs != 1 || other.jobs != 0 || !strings.Contains(s.bodies[0], `"cgt-9"`) || !strings.Contains(s.bodies[0], `"hers"`) {
+			t.Errorf("%d and %d jobs: %q", s.jobs, other.jobs, s.bodies)
+		}
+		time.Sleep(6 * time.Second)
+		h.finish(t, idOf(t, record))
+	})
+}
+
+// overtaken is a store in which another node gives a submission up before its
+// process could tell that an upstream took it.
+type overtaken struct {
+	video.Store
+	once sync.Once
+}
+
+func (o *overtaken) Change(ctx context.Context, s video.Step, r *idempotency.Record) (bool, error) {
+	o.once.Do(func() {
+		lost := s.Task
+		lost.State, lost.UpstreamID, lost.Answer = video.Unknown, "", nil
+		if made, err := o.Store.Change(ctx, video.Step{Task: lost}, nil); err != nil || !made {
+			panic(errors.Join(err, errors.New("the other node was not faster")))
+		}
+	})
+	return o.Store.Change(ctx, s, r)
+}
+
+func TestAnUpstreamThatTookAVideoIsNotForgottenWhereAnotherNodeGaveItUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &studio{submit: betaTaken, polls: []string{betaDone}}
+		h := cinema(t, s, func(o *gateway.Options) { o.Tasks = &overtaken{Store: &video.Memory{}} })
+		_, r, err := h.submit(t.Context(), askBeta, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Second)
+		h.finish(t, idOf(t, r.Body))
+		if got := h.spent(t, "10.00"); got != 500_000_000 {
+			t.Errorf("spent %s", got)
+		}
+	})
+}
+
+// The vendor of the beta family has no execution_expires_after: it would make the
+// video, and whoever set a short time would not pay for it.
+func TestATimeThatTheVendorDoesNotHaveIsRefusedBeforeAnythingIsSpent(t *testing.T) {
+	s := &studio{submit: betaTaken, polls: []string{betaDone}}
+	h := cinema(t, s, nil)
+	check := func(name string, err error) {
+		if e := fault.From(err); e == nil || e.HTTPStatus() != http.StatusBadRequest || e.Param != "execution_expires_after" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, body := range []string{
+		strings.Replace(askBeta, `"duration"`, `"execution_expires_after":1,"duration"`, 1),
+		strings.Replace(askBeta, `"duration"`, `"execution_expires_after":172800,"duration"`, 1),
+		strings.Replace(askGamma, `"duration"`, `"execution_expires_after":3599,"duration"`, 1),
+		strings.Replace(askGamma, `"duration"`, `"execution_expires_after":259201,"duration"`, 1),
+	} {
+		_, _, err := h.submit(t.Context(), body, "")
+		check(body, err)
+	}
+	_, err := h.SubmitVideo(t.Context(), &video.Request{
+		Model: "beta2.6-t2v", Duration: 5, Resolution: "720p", Input: []byte(`{"prompt":"a boat"}`), ExecutionExpiresAfter: 1,
+	})
+	check("in process", err)
+	if b := h.balance(t); s.jobs != 0 || b.Held != 0 || h.spent(t, "10.00") != 0 {
+		t.Errorf("%d jobs, %+v", s.jobs, b)
+	}
+}
+
+// waits is a submission that waits for its video; no two are the same.
+func waits(n int) string {
+	return strings.Replace(askBeta, `"a boat"`, fmt.Sprintf(`"boat %d"},"wait":true,"x":{"y":0`, n), 1)
+}
+
+func TestWhoFindsNoRoomAmongThoseWhoWaitIsAnsweredAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &studio{submit: betaTaken, polls: []string{betaRunning}}
+		h := cinema(t, s, func(o *gateway.Options) { o.Video.MaxWaiting = 2 })
+		var ids sync.Map
+		hand := func(n int) time.Duration {
+			began := time.Now()
+			_, r, err := h.submit(t.Context(), waits(n), "")
+			if err != nil {
+				t.Errorf("submission %d is refused: %v", n, err)
+				return 0
+			}
+			ids.Store(idOf(t, r.Body), true)
+			return time.Since(began)
+		}
+		var waiting sync.WaitGroup
+		for n := range 2 {
+			waiting.Go(func() {
+				if took := hand(n); took != time.Minute {
+					t.Errorf("submission %d was answered after %s", n, took)
+				}
+			})
+			synctest.Wait()
+		}
+		if took := hand(2); took != 0 {
+			t.Errorf("with two who wait, the third was answered after %s", took)
+		}
+		if n := h.Backlog().Waiters; n != 2 {
+			t.Errorf("%d callers are counted as waiting", n)
+		}
+		// The same goes for those who wait in this process.
+		var seen []video.State
+		var last error
+		var id string
+		ids.Range(func(k, _ any) bool { id = k.(string); return false })
+		began := time.Now()
+		for r, err := range h.WaitVideo(t.Context(), id) {
+			if last = err; err == nil {
+				seen = append(seen, r.Status)
+			}
+		}
+		if len(seen) != 1 || !fault.Is(last, fault.ServiceUnavailable) || fault.From(last).RetryAfter == 0 || time.Since(began) != 0 {
+			t.Errorf("WaitVideo gave %v and %v after %s", seen, last, time.Since(began))
+		}
+		waiting.Wait()
+		if n := h.Backlog().Waiters; n != 0 {
+			t.Errorf("when all have gone, %d callers are counted as waiting", n)
+		}
+		if took := hand(3); took != time.Minute {
+			t.Errorf("when the others had gone, one was answered after %s", took)
+		}
+		s.mu.Lock()
+		s.polls = []string{betaDone}
+		s.mu.Unlock()
+		time.Sleep(6 * time.Second)
+		ids.Range(func(k, _ any) bool { h.finish(t, k.(string)); return true })
+		if took := hand(4); took != 5*time.Second {
+			t.Errorf("a video that is there after one poll was answered after %s", took)
+		}
+		// One that has ended is waited for without a place.
+		ids.Range(func(k, _ any) bool { id = k.(string); return true })
+		for _, err := range h.WaitVideo(t.Context(), id) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestRunEndsThoughCallersGoOnAskingAfterTheirVideos(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &studio{submit: betaTaken, polls: []string{betaRunning}}
+		h := cinema(t, s, func(o *gateway.Options) {
+			o.Video.Poll, o.Video.DuplicateWindow = time.Millisecond, -1
+			o.Upstream = upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+				if c.Op == upstream.PollVideo {
+					time.Sleep(time.Second)
+				}
+				return s.Do(ctx, c)
+			})
+		})
+		ended := make(chan string)
+		for i := range 2 {
+			_, r, err := h.submit(t.Context(), strings.Replace(askBeta, "a boat", fmt.Sprint("boat ", i), 1), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := idOf(t, r.Body)
+			go func() { // there is always a look of one or the other under way
+				time.Sleep(time.Duration(i) * 500 * time.Millisecond)
+				for range 20 {
+					_, _ = h.Video(t.Context(), id)
+					time.Sleep(2 * time.Millisecond)
+				}
+				ended <- id
+			}()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- h.Run(ctx) }()
+		time.Sleep(1500 * time.Millisecond)
+		began := time.Now()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("Run ended %s after its context", took)
+		}
+		ids := []string{<-ended, <-ended}
+		s.polls = []string{betaCanceled}
+		time.Sleep(time.Minute)
+		for _, id := range ids {
+			h.finish(t, id)
+		}
+	})
+}
+
+// hesitant are tasks that take their time.
+type hesitant struct {
+	*gateway.MemoryTasks
+	away         int // so many changes fail
+	change, find time.Duration
+}
+
+func (h *hesitant) Change(ctx context.Context, s video.Step, a *idempotency.Record) (bool, error) {
+	if h.away--; h.away >= 0 {
+		return false, errors.New("the store is away")
+	}
+	time.Sleep(h.change)
+	return h.MemoryTasks.Change(ctx, s, a)
+}
+
+func (h *hesitant) Find(ctx context.Context, account, id string) (*video.Task, error) {
+	t, err := h.MemoryTasks.Find(ctx, account, id)
+	time.Sleep(h.find)
+	return t, err
+}
+
+func TestAStepIsUnsettledUntilTheStoreHasTakenIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tasks := &hesitant{MemoryTasks: gateway.NewMemoryTasks(nil, nil), away: 1, change: 3 * time.Second}
+		s := &studio{submit: betaTaken, polls: []string{betaCanceled}}
+		h := cinema(t, s, func(o *gateway.Options) { o.Tasks = tasks })
+		if _, _, err := h.submit(t.Context(), askBeta, ""); !fault.Is(err, fault.RequestTimeout) {
+			t.Errorf("whether the upstream took it is not known: %v", err)
+		}
+		if n := h.Unsettled(); n != 1 {
+			t.Errorf("before Run: %d", n)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- h.Run(ctx) }()
+		time.Sleep(2 * time.Second) // the store is being asked
+		if n := h.Unsettled(); n != 1 {
+			t.Errorf("while the store is asked: %d", n)
+		}
+		time.Sleep(2 * time.Second)
+		if n := h.Unsettled(); n != 0 {
+			t.Errorf("after it has answered: %d", n)
+		}
+		time.Sleep(time.Minute)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWhoReadAVideoJustBeforeItsEndDoesNotHaveItsVendorAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tasks := &hesitant{MemoryTasks: gateway.NewMemoryTasks(nil, nil)}
+		s := &studio{submit: betaTaken, polls: []string{betaDone}}
+		h := cinema(t, s, func(o *gateway.Options) { o.Tasks = tasks })
+		_, r, err := h.submit(t.Context(), askBeta, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := idOf(t, r.Body)
+		time.Sleep(6 * time.Second)
+		tasks.find = time.Second
+		late := make(chan error)
+		go func() {
+			_, err := h.Video(t.Context(), id)
+			late <- err
+		}()
+		synctest.Wait() // it has read the open task
+		tasks.find = 0
+		if v, err := h.Video(t.Context(), id); err != nil || v.Status != "succeeded" {
+			t.Errorf("%+v, %v", v, err)
+		}
+		if err := <-late; err != nil || s.asked != 1 {
+			t.Errorf("the vendor was asked %d times, and who read it before got %v", s.asked, err)
+		}
+	})
+}
