@@ -5,14 +5,18 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
@@ -245,4 +249,105 @@ func writeAdmin(w http.ResponseWriter, status int, answer any) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_, _ = w.Write(out.body)
+}
+
+// note adds facts to the request's line of the audit log, as slog takes them:
+// "target" where the path names none. None of them may be a secret.
+func (q *adminRequest) note(facts ...any) { q.facts = append(q.facts, facts...) }
+
+// audit logs what came of a request that changes something or shows a secret:
+// what was asked for, by whom, of what, and "done" or the error's code.
+func (q *adminRequest) audit(err error) {
+	if q.route == nil || q.route.action == "" {
+		return
+	}
+	outcome := "done"
+	if err != nil {
+		outcome = string(fault.From(err).Code)
+	}
+	line := []any{"action", q.route.action, "outcome", outcome, "by", "admin token", "remote", q.r.RemoteAddr}
+	if agent := q.r.UserAgent(); agent != "" {
+		line = append(line, "agent", clip(agent))
+	}
+	if q.name != "" {
+		line = append(line, "target", discreet(q.name))
+	}
+	q.o.Logger.Info("audit", append(line, q.facts...)...)
+}
+
+// discreet is a caller's word for the log, unless it is a key that somebody put
+// in the place of a name.
+func discreet(name string) string {
+	for _, prefix := range []string{"sk-", "whsec_", "admin-"} {
+		if strings.HasPrefix(name, prefix) {
+			return "[secret]"
+		}
+	}
+	return clip(name)
+}
+
+// maxAdminBody is far more than any request of the operator's needs.
+const maxAdminBody = 1 << 20
+
+// body reads the request's JSON object. An unknown, repeated or mistyped field
+// is a 400 that names it.
+func (q *adminRequest) body(into any) error {
+	err := jsonv2.UnmarshalRead(http.MaxBytesReader(q.w, q.r.Body, maxAdminBody), into, jsonv2.RejectUnknownMembers(true))
+	var (
+		large  *http.MaxBytesError
+		member *jsonv2.SemanticError
+	)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &large):
+		return tooLarge(maxAdminBody)
+	case errors.As(err, &member):
+		return badMember(member)
+	}
+	return fault.Wrap(fault.InvalidRequest, "The request body must be one JSON object.", err)
+}
+
+// badMember does not repeat the value: it may be a key in the wrong place.
+func badMember(e *jsonv2.SemanticError) error {
+	field := e.JSONPointer.LastToken()
+	switch {
+	case errors.Is(e.Err, jsonv2.ErrUnknownName):
+		return fault.Invalid(clip(field), "There is no field "+strconv.Quote(clip(field))+" in this request.")
+	case field == "":
+		return fault.New(fault.InvalidRequest, "The request body must be a JSON object.")
+	}
+	return fault.Invalid(clip(field), fmt.Sprintf("The field %q must not be a JSON %s.", clip(field), e.JSONKind))
+}
+
+// amount reads an optional decimal string; absent is 0.
+func amount(field, text string) (billing.Money, error) {
+	if text == "" {
+		return 0, nil
+	}
+	m, err := billing.ParseMoney(text)
+	if err != nil {
+		return 0, fault.Invalid(field, fmt.Sprintf("The field %q must be a decimal string such as \"25.00\".", field))
+	}
+	return m, nil
+}
+
+// metricsPath is where Prometheus asks.
+const metricsPath = "/metrics"
+
+// serveMetrics answers a scrape; false if the path is another's.
+func (a *admin) serveMetrics(w http.ResponseWriter, r *http.Request) bool {
+	if r.URL.Path != metricsPath || a.o.Metrics == nil || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	if !a.o.PublicMetrics {
+		q := &adminRequest{admin: a, ctx: r.Context(), w: w, r: r}
+		if err := q.authenticate(); err != nil {
+			return false // the usual way refuses it
+		}
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	a.o.Metrics.ServeHTTP(w, r)
+	return true
 }

@@ -3,9 +3,15 @@
 package sse
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"iter"
+	"sync"
+
+	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // DefaultLimit is the most bytes of data that one event may have where the
@@ -126,4 +132,244 @@ func (r *Reader) last() (Event, error) {
 // whole reports whether data cannot be the beginning of something longer.
 func whole(data []byte) bool {
 	return string(data) == "[DONE]" || len(data) > 0 && data[0] == '{' && json.Valid(data)
+}
+
+// fieldSlack is what a line may have besides its value: a byte order mark, the
+// field's name, a colon and a space.
+const fieldSlack = 16
+
+// span is a half-open range of offsets into the buffer.
+type span struct{ start, end int }
+
+func (s span) of(buf []byte) []byte { return buf[s.start:s.end:s.end] }
+
+// line takes the next whole line out of the buffer; false when there is none.
+func (r *Reader) line() (span, bool) {
+	if r.afterCR && r.pos < r.end {
+		r.afterCR = false
+		if r.mem.buf[r.pos] == '\n' {
+			r.pos++
+			r.scanned = r.pos
+		}
+	}
+	at := r.lineEnd()
+	size := at - r.pos
+	if r.hasData {
+		size += r.data.end - r.data.start
+	}
+	if size > r.limit+fieldSlack {
+		r.tooLarge()
+		return span{}, false
+	}
+	if at == r.end {
+		return span{}, false
+	}
+	line := span{r.pos, at}
+	r.afterCR = r.mem.buf[at] == '\r'
+	r.pos, r.scanned = at+1, at+1
+	return line, true
+}
+
+// lineEnd is where the first line end at or after r.pos stands, or r.end.
+// It looks for LF and CR in windows, so that a stream which has only one of
+// them does not make it search the whole buffer for the other at every line.
+func (r *Reader) lineEnd() int {
+	const window = 1024
+	for r.scanned < r.end {
+		part := r.mem.buf[r.scanned:min(r.scanned+window, r.end)]
+		lf := bytes.IndexByte(part, '\n')
+		if lf >= 0 {
+			part = part[:lf]
+		}
+		if cr := bytes.IndexByte(part, '\r'); cr >= 0 {
+			return r.scanned + cr
+		}
+		if lf >= 0 {
+			return r.scanned + lf
+		}
+		r.scanned += len(part)
+	}
+	return r.end
+}
+
+// take lets one whole line have its effect on the event.
+func (r *Reader) take(line span) {
+	line = r.unmarked(line)
+	switch {
+	case line.start < line.end:
+		r.field(line)
+	case r.hasData:
+		r.event.Data, r.ready = r.data.of(r.mem.buf), true
+	default:
+		r.event = Event{}
+	}
+}
+
+// unmarked takes the byte order mark off the stream's first line.
+func (r *Reader) unmarked(line span) span {
+	if !r.started && bytes.HasPrefix(line.of(r.mem.buf), []byte("\xef\xbb\xbf")) {
+		line.start += 3
+	}
+	r.started = true
+	return line
+}
+
+// field lets a line that is not blank have its effect on the event.
+func (r *Reader) field(line span) {
+	switch name, value := cut(line.of(r.mem.buf)); string(name) {
+	case "data":
+		r.join(span{line.end - len(value), line.end})
+	case "event":
+		r.event.Name = r.mem.name(value)
+	}
+}
+
+// cut splits a line into its field name and its value.
+func cut(line []byte) (name, value []byte) {
+	i := bytes.IndexByte(line[:min(len(line), fieldSlack)], ':')
+	if i < 0 {
+		return line, nil
+	}
+	name, value = line[:i], line[i+1:]
+	if len(value) > 0 && value[0] == ' ' {
+		value = value[1:]
+	}
+	return name, value
+}
+
+// join adds a data line to the event's data, in place: a line is longer than
+// its value by at least the field's name, so the line feed always fits between.
+func (r *Reader) join(value span) {
+	if !r.hasData {
+		r.hasData, r.data = true, value
+	} else {
+		buf := r.mem.buf
+		buf[r.data.end] = '\n'
+		r.data.end++
+		r.data.end += copy(buf[r.data.end:], value.of(buf))
+	}
+	if r.data.end-r.data.start > r.limit {
+		r.tooLarge()
+	}
+}
+
+// tooLarge ends the stream and forgets what was gathered.
+func (r *Reader) tooLarge() {
+	r.err = fmt.Errorf("%w of %d bytes", ErrTooLarge, r.limit)
+	r.pos, r.scanned, r.end, r.hasData = 0, 0, 0, false
+}
+
+const (
+	firstSize = 1 << 9   // a buffer's size to begin with: most streams say a little at a time
+	busySize  = 4 << 10  // that of a stream which fills a smaller one
+	keptSize  = 64 << 10 // a larger buffer is not kept for the next stream
+	keptNames = 64       // event names that are kept
+	longName  = 64       // a longer event name is not kept
+)
+
+// memory is what outlives one stream: the buffer, and the event names met so
+// far, of which a stream has few and repeats them with every event.
+type memory struct {
+	buf   []byte
+	names map[string]string
+}
+
+var memories = sync.Pool{New: func() any {
+	return &memory{buf: make([]byte, firstSize), names: make(map[string]string)}
+}}
+
+func takeMemory() *memory { return memories.Get().(*memory) }
+
+func (m *memory) release() {
+	if len(m.buf) <= keptSize {
+		memories.Put(m)
+	}
+}
+
+// name returns b as a string, without a copy where it was met before.
+func (m *memory) name(b []byte) string {
+	if s, ok := m.names[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	if len(m.names) < keptNames && len(s) <= longName {
+		m.names[s] = s
+	}
+	return s
+}
+
+// fill makes room and reads from the source once (again only when a read gives
+// neither bytes nor an error).
+func (r *Reader) fill() {
+	r.compact()
+	if r.end == len(r.mem.buf) || r.busy && len(r.mem.buf) < busySize {
+		r.grow()
+	}
+	const patience = 100
+	for range patience {
+		n, err := r.src.Read(r.mem.buf[r.end:])
+		r.end += n
+		r.err = err
+		if n > 0 || err != nil {
+			r.busy = r.end == len(r.mem.buf)
+			return
+		}
+	}
+	r.err = io.ErrNoProgress
+}
+
+// compact moves what is still needed, the event's data so far and the unread
+// bytes, together at the front of the buffer, unless nothing would be gained or
+// half of the buffer is free anyway.
+func (r *Reader) compact() {
+	buf, to := r.mem.buf, 0
+	if r.pos < r.end && r.end <= len(buf)/2 {
+		return
+	}
+	if r.hasData {
+		if r.data.start > 0 {
+			r.data = span{0, copy(buf, r.data.of(buf))}
+		}
+		to = r.data.end
+	}
+	if gap := r.pos - to; gap > 0 {
+		copy(buf[to:], buf[r.pos:r.end])
+		r.pos, r.scanned, r.end = r.pos-gap, r.scanned-gap, r.end-gap
+	}
+}
+
+// grow doubles the buffer. The limit bounds it: what compact leaves in a full
+// buffer is one event's data and the line after it.
+func (r *Reader) grow() {
+	buf := make([]byte, 2*len(r.mem.buf))
+	copy(buf, r.mem.buf[:r.end])
+	r.mem.buf = buf
+}
+
+// Decode yields what decode makes of the events of a source, which it closes at
+// the end of the loop, however that comes. An error, of the source as a
+// *fault.Error, comes last. An event of which decode makes nil is passed over.
+func Decode[T any](source io.ReadCloser, decode func(e Event) (*T, error)) iter.Seq2[*T, error] {
+	return func(yield func(*T, error) bool) {
+		defer func() { _ = source.Close() }() // what was read is all there is
+		events := NewReader(source, 0)
+		defer events.Release()
+		for {
+			e, err := events.Next()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield(nil, fault.From(err))
+				return
+			}
+			v, err := decode(e)
+			if v == nil && err == nil {
+				continue
+			}
+			if !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
 }

@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/secret"
 )
 
 // call is one use of a tool.
@@ -123,3 +126,200 @@ func (c *call) idempotencyKey() (string, error) {
 // own is the call's context with the principal that it belongs to, for methods of
 // the gateway that are no exchange.
 func (c *call) own() context.Context { return auth.NewContext(c.ctx, c.x.Principal()) }
+
+// visit is what one request of a client brings along, or a whole session over
+// pipes.
+type visit struct {
+	g     *gateway.Gateway
+	ctx   context.Context // ends when the client leaves, or takes its request back
+	token secret.String
+	key   string // the Idempotency-Key header
+	busy  func() // is told that a tool runs
+
+	mu     sync.Mutex
+	opened *gateway.Exchange // that the request was let in with; its first call takes it
+}
+
+type visitKey struct{}
+
+func withVisit(ctx context.Context, v *visit) context.Context {
+	return context.WithValue(ctx, visitKey{}, v)
+}
+
+func visitOf(ctx context.Context) *visit {
+	v, _ := ctx.Value(visitKey{}).(*visit)
+	return v
+}
+
+// exchange is that of the next call. The request itself counted as the first
+// one; each other is let in by the key as it is now.
+func (v *visit) exchange(ctx context.Context) (*gateway.Exchange, error) {
+	v.mu.Lock()
+	x := v.opened
+	v.opened = nil
+	v.mu.Unlock()
+	if x != nil {
+		return x, nil
+	}
+	x = v.g.Begin()
+	return x, x.Authenticate(ctx, v.token.Reveal())
+}
+
+// join gives the call a context that ends with the visit too: the SDK hides the
+// end of an HTTP request from what it answers.
+func (v *visit) join(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(v.ctx, func() { cancel(context.Cause(v.ctx)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// The least time between two notices of progress, and how often one comes where
+// nothing is known but that time passes.
+const (
+	noticeEvery = 250 * time.Millisecond
+	tickEvery   = 5 * time.Second
+)
+
+// token is what the client wants notices of the progress under; nil for none.
+func (c *call) token() any { return c.request.Params.GetProgressToken() }
+
+// notify tells the client how far the call is. The numbers of one call must
+// grow. A client that does not take it loses nothing.
+func (c *call) notify(progress float64, message string) {
+	if c.token() == nil {
+		return
+	}
+	_ = c.request.Session.NotifyProgress(c.ctx, &sdk.ProgressNotificationParams{
+		ProgressToken: c.token(), Progress: progress, Message: message,
+	})
+}
+
+// ticking notifies of the time that passes until done is called, after which no
+// notice leaves any more. A call that streams has other notices.
+func (c *call) ticking() (done func()) {
+	if c.args.stream {
+		return func() {}
+	}
+	return c.tick("waiting for the model")
+}
+
+// tick notifies every few seconds that what is still so.
+func (c *call) tick(what string) (done func()) {
+	if c.token() == nil {
+		return func() {}
+	}
+	end := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		ticker := time.NewTicker(tickEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case <-c.ctx.Done():
+				return
+			case <-ticker.C:
+				seconds := time.Since(c.began).Round(time.Second).Seconds()
+				c.notify(seconds, fmt.Sprintf("%s for %.0f s", what, seconds))
+			}
+		}
+	})
+	return func() {
+		close(end)
+		running.Wait()
+	}
+}
+
+// counter notifies of what has come, now and then.
+type counter struct {
+	c    *call
+	n    int
+	last time.Time
+}
+
+// add counts n more.
+func (p *counter) add(n int) {
+	p.n += n
+	if now := time.Now(); n > 0 && now.Sub(p.last) >= noticeEvery {
+		p.last = now
+		p.c.notify(float64(p.n), fmt.Sprintf("%d characters", p.n))
+	}
+}
+
+// paid is what each result of a paid tool says of its price.
+type paid struct {
+	RequestID string           `json:"request_id" jsonschema:"the id by which the charge is found"`
+	Charge    string           `json:"charge,omitzero" jsonschema:"what the call cost, as a decimal number; absent until that is known"`
+	Currency  string           `json:"currency,omitzero" jsonschema:"what the charge is in"`
+	Usage     map[string]int64 `json:"usage,omitzero" jsonschema:"what is charged for, by unit: tokens (input, output, ...), images, seconds or characters"`
+	Estimated bool             `json:"estimated,omitzero" jsonschema:"the vendor did not say what was used, so that it was counted here"`
+	Replayed  bool             `json:"replayed,omitzero" jsonschema:"this is the answer to an earlier call with the same task_label, which was not charged again"`
+	Dropped   []string         `json:"dropped,omitzero" jsonschema:"arguments that the model's vendor does not take and did not get"`
+}
+
+// receipt is what is known of the call's price now.
+func (c *call) receipt(r *gateway.Result) paid {
+	p := paid{RequestID: c.x.ID, Currency: c.currency()}
+	if r != nil {
+		p.Replayed, p.Dropped = r.Replayed, r.Dropped
+	}
+	receipt, ok := c.x.Receipt()
+	if !ok {
+		return p
+	}
+	if p.Replayed {
+		p.RequestID = receipt.ID
+	}
+	p.Charge, p.Usage, p.Estimated = receipt.Charge.String(), units(receipt.Usage), receipt.Usage.Estimated
+	return p
+}
+
+func units(u billing.Usage) map[string]int64 {
+	counts := make(map[string]int64)
+	for unit, n := range u.Units {
+		counts[string(unit)] = n
+	}
+	return counts
+}
+
+// currency is that of the account's books; empty where none are kept.
+func (b *box) currency() string {
+	if books, ok := b.g.Meter().(billing.Reports); ok {
+		return books.Currency()
+	}
+	return ""
+}
+
+// line is the receipt for a reader.
+func (p paid) line() string {
+	s := "request_id: " + p.RequestID
+	if p.Charge != "" {
+		s += fmt.Sprintf(", charge: %s %s", p.Charge, p.Currency)
+	}
+	if p.Replayed {
+		s += " (paid by the first call with this task_label)"
+	}
+	return s
+}
+
+// success is a result: what there is to see, then the receipt.
+func success(structured any, content ...sdk.Content) *sdk.CallToolResult {
+	return &sdk.CallToolResult{Content: content, StructuredContent: structured}
+}
+
+func say(format string, args ...any) sdk.Content {
+	return &sdk.TextContent{Text: fmt.Sprintf(format, args...)}
+}
+
+// fits refuses a result that is larger than a client is likely to take. It was
+// charged all the same.
+func (c *call) fits(size int64, advice string) error {
+	if size <= c.o.MaxResult {
+		return nil
+	}
+	return fault.New(fault.RequestTooLarge, fmt.Sprintf("The result has more than %d bytes, which is more than a tool may give. %s", c.o.MaxResult, advice))
+}

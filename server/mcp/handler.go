@@ -3,9 +3,14 @@ package mcp
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -15,6 +20,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/paced"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/secret"
 )
@@ -188,3 +194,86 @@ func checkBatch(data []byte) error {
 
 // name is a request's id as a key: the number 1 and the text "1" are two.
 func name(id jsontext.Value) string { return strings.TrimSpace(string(id)) }
+
+// read reads the whole message, and nothing past the limit. It must keep coming.
+func (d *door) read() ([]byte, error) {
+	limit := d.h.o.MaxBody
+	if d.r.ContentLength > limit {
+		return nil, tooLarge(limit)
+	}
+	if d.r.ContentLength > paced.Light { // a small message finds its place when its call begins
+		if err := d.x.Admit(d.r.Context()); err != nil {
+			return nil, err
+		}
+		if err := d.x.Room(d.r.ContentLength); err != nil {
+			return nil, err
+		}
+	}
+	body := paced.New(d.r.Body, d.w.control, d.h.o.ReadTimeout, d.x.Weigh)
+	const prudent = 256 << 10 // a declared length is not believed beyond this
+	var data bytes.Buffer
+	if n := d.r.ContentLength; n > 0 {
+		data.Grow(int(min(n, prudent)) + bytes.MinRead)
+	}
+	_, err := data.ReadFrom(http.MaxBytesReader(d.w, body, limit))
+	var large *http.MaxBytesError
+	var own *fault.Error
+	switch {
+	case errors.As(err, &own): // there is no room for it
+		return nil, own
+	case err == nil:
+		body.Done()
+		return data.Bytes(), nil
+	case errors.As(err, &large):
+		return nil, tooLarge(limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, fault.Wrap(fault.InvalidRequest, "The message came too slowly.", err).With(func(e *fault.Error) { e.Status = http.StatusRequestTimeout })
+	case d.r.Context().Err() != nil:
+		return nil, fault.Wrap(fault.ClientGone, "The client hung up before its message was read.", err)
+	}
+	return nil, fault.Wrap(fault.InvalidRequest, "The message could not be read to its end.", err)
+}
+
+func tooLarge(limit int64) error {
+	return fault.New(fault.RequestTooLarge, fmt.Sprintf("The message is larger than %d bytes.", limit))
+}
+
+// checkOrigin refuses what a web page of somewhere else sends: a page can make a
+// browser call a server that only the browser's machine reaches, under a name
+// that it lets point there (DNS rebinding).
+func (h *Handler) checkOrigin(r *http.Request) error {
+	origin := r.Header.Get("Origin")
+	if origin == "" || slices.Contains(h.o.Origins, origin) {
+		return nil
+	}
+	if u, err := url.Parse(origin); err == nil && local(u.Hostname()) {
+		return nil
+	}
+	return fault.New(fault.PermissionDenied, "Web pages of this origin may not call. The operator names those that may in the configuration, under mcp.origins.")
+}
+
+// share lets the browser give the answer to the page that asked, whose origin was
+// checked.
+func share(h http.Header, r *http.Request) {
+	h.Add("Vary", "Origin")
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return
+	}
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, X-Request-Id, Retry-After, WWW-Authenticate")
+	if r.Method == http.MethodOptions {
+		h.Set("Access-Control-Allow-Methods", "POST, DELETE")
+		h.Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers"))
+		h.Set("Access-Control-Max-Age", "600")
+	}
+}
+
+// local reports whether a host is this machine, whoever asks.
+func local(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"strings"
 
@@ -133,4 +134,104 @@ func show(image images.Image, i int) (picture, sdk.Content, error) {
 		}, nil
 	}
 	return picture{}, nil, fault.Wrap(fault.BadGateway, "The model's answer holds a picture that cannot be read. It was charged.", err)
+}
+
+func editTool() *tool {
+	return &tool{
+		name: "edit_image", title: "Change a picture",
+		about: "Changes or combines pictures as a text says, and returns the new ones, or links to them that are valid for 24 hours.",
+		fields: []field{
+			modelField("The model that changes the picture."),
+			{name: "prompt", kind: text, required: true, about: "What is to change."},
+			{name: "images", kind: texts, required: true, high: 16, about: "The pictures. alpha models take 1 to 3 public https URLs; " +
+				"imagegen models take PNG, JPEG or WebP files as data: URIs or plain base64."},
+			{name: "mask", kind: text, about: "A PNG file as a data: URI or base64, as large as the first picture. Its transparent area is what changes (imagegen models)."},
+			{name: "n", kind: integer, low: 1, high: mostPictures, about: "How many pictures are made. Each is charged.", preset: 1},
+			{name: "size", kind: text, about: "Width x height in pixels of the new picture, such as 1024x1024. Each model has sizes of its own; an error names them."},
+			{name: "quality", kind: text, about: "low, medium or high, where the model has that (imagegen models). It decides the cost."},
+			{name: "background", kind: text, enum: []string{"transparent", "opaque", "auto"}, about: "The background of the new picture (imagegen models)."},
+			{name: "output_format", kind: text, enum: []string{"png", "jpeg", "webp"}, about: "The format of the new picture (imagegen models)."},
+			{name: "seed", kind: integer, low: 0, about: "The same seed and arguments give a similar picture (alpha models)."},
+			{name: "negative_prompt", kind: text, about: "What the picture is not to show (alpha models)."},
+		},
+		models: edits,
+		output: outputOf[imageResult](),
+		ask:    askEdit, answer: (*call).answerImage,
+	}
+}
+
+func askEdit(a arguments) (question, error) {
+	model := a.text("model")
+	if f, _, _ := imageModel(model); f.Messages {
+		return askEditByLinks(a, model)
+	}
+	if err := refuse(a, model, ", only alpha models do", "seed", "negative_prompt"); err != nil {
+		return question{}, err
+	}
+	e := &images.Edit{
+		Model: model, Prompt: a.text("prompt"), N: a.count("n"), Size: strings.ReplaceAll(a.text("size"), "*", "x"),
+		Quality: a.text("quality"), Background: a.text("background"), OutputFormat: a.text("output_format"),
+	}
+	for i, source := range a.list("images") {
+		file, err := decode(fmt.Sprintf("images[%d]", i), source)
+		if err != nil {
+			return question{}, err
+		}
+		e.Images = append(e.Images, file)
+	}
+	if a.has("mask") {
+		file, err := decode("mask", a.text("mask"))
+		if err != nil {
+			return question{}, err
+		}
+		e.Mask = &file
+	}
+	parsed, err := images.EncodeForm(e)
+	if err != nil {
+		return question{}, err
+	}
+	return question{op: upstream.EditImage, form: parsed.Form()}, nil
+}
+
+// askEditByLinks is the request of a model that fetches the pictures itself.
+func askEditByLinks(a arguments, model string) (question, error) {
+	if err := refuse(a, model, ", only imagegen models do", "mask", "quality", "background", "output_format"); err != nil {
+		return question{}, err
+	}
+	links := a.list("images")
+	for i, link := range links {
+		if !strings.HasPrefix(link, "https://") {
+			return question{}, fault.Invalid(fmt.Sprintf("images[%d]", i),
+				fmt.Sprintf("The model %q fetches pictures itself: images[%d] must be a public https URL.", model, i))
+		}
+	}
+	data, err := messagesForm(a, links).bytes()
+	return question{op: upstream.GenerateImage, body: data}, err
+}
+
+// decode is a file that a model sent: a data: URI, or plain base64.
+func decode(name, source string) (images.File, error) {
+	encoded := source
+	if rest, ok := strings.CutPrefix(source, "data:"); ok {
+		meta, data, found := strings.Cut(rest, ",")
+		if !found || !strings.HasSuffix(meta, ";base64") {
+			return images.File{}, notBase64(name)
+		}
+		encoded = data
+	}
+	data, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		data, err = base64.RawStdEncoding.DecodeString(encoded)
+	}
+	if err != nil || len(data) == 0 {
+		return images.File{}, notBase64(name)
+	}
+	if _, err := images.ReadHeader(bytes.NewReader(data), int64(len(data))); err != nil {
+		return images.File{}, fault.Wrap(fault.InvalidRequest, name+" is neither a PNG nor a JPEG nor a WebP file.", err).With(func(e *fault.Error) { e.Param = name })
+	}
+	return images.BytesFile("", data), nil
+}
+
+func notBase64(name string) error {
+	return fault.Invalid(name, name+" must be a file in base64, plain or as a data: URI such as data:image/png;base64,..., for this model. It fetches no URLs.")
 }
