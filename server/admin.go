@@ -113,7 +113,7 @@ var adminTable = []adminRoute{
 	{http.MethodGet, "/admin/v1/usage", 200, "", (*adminRequest).usage},
 	{http.MethodGet, "/admin/v1/requests/{}", 200, "", (*adminRequest).showRequest},
 	{http.MethodGet, "/admin/v1/waste", 200, "", (*adminRequest).waste},
-	{http.MethodGet, "/admin/v1/server", 200, "", (*adminRequest).about},
+	{http.MethodGet, "/admin/v1/server", 200, "", (*adminRequest).showServer},
 	{http.MethodGet, "/admin/v1/ledger/verify", 200, "", (*adminRequest).verifyLedger},
 	{http.MethodPost, "/admin/v1/reload", 200, "reload", (*adminRequest).reload},
 }
@@ -126,12 +126,12 @@ type adminRequest struct {
 	r    *http.Request
 	name string // the {} of the path
 
-	route *adminRoute // once it is found
-	facts []any       // what the audit log tells besides
+	route       *adminRoute // once it is found
+	auditFields []any       // what the audit log tells besides
 }
 
 // raw is an answer that is no JSON.
-type raw struct {
+type rawAnswer struct {
 	contentType string
 	body        []byte
 }
@@ -149,7 +149,7 @@ func (a *admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	status, answer, err := q.serve()
 	q.audit(err)
 	if err != nil {
-		q.refuse(fault.From(err))
+		q.writeError(fault.From(err))
 		return
 	}
 	writeAdmin(w, status, answer)
@@ -165,7 +165,7 @@ func (q *adminRequest) serve() (status int, answer any, err error) {
 	if err := q.authenticate(); err != nil {
 		return 0, nil, err
 	}
-	if err := q.find(); err != nil {
+	if err := q.matchRoute(); err != nil {
 		return 0, nil, err
 	}
 	answer, err = q.route.serve(q)
@@ -183,7 +183,7 @@ func (q *adminRequest) authenticate() error {
 }
 
 // find matches the path, then the method: 404 before 405.
-func (q *adminRequest) find() error {
+func (q *adminRequest) matchRoute() error {
 	var allow []string
 	for i := range q.routes {
 		route := &q.routes[i]
@@ -223,7 +223,7 @@ func matchAdmin(pattern, path string) (name string, ok bool) {
 }
 
 // refuse writes an error and logs those that an operator should know of.
-func (q *adminRequest) refuse(f *fault.Error) {
+func (q *adminRequest) writeError(f *fault.Error) {
 	switch status := f.HTTPStatus(); {
 	case status >= 500:
 		q.o.Logger.Error("admin request failed", "path", clip(q.r.URL.Path), "error", f.Error())
@@ -235,13 +235,13 @@ func (q *adminRequest) refuse(f *fault.Error) {
 }
 
 func writeAdmin(w http.ResponseWriter, status int, answer any) {
-	out, isRaw := answer.(raw)
+	out, isRaw := answer.(rawAnswer)
 	if !isRaw {
 		data, err := json.Marshal(answer)
 		if err != nil { // a type of ours that cannot be written
 			status, data = http.StatusInternalServerError, []byte(`{"error":{"message":"The answer cannot be written.","type":"api_error","code":"internal_error","param":null}}`)
 		}
-		out = raw{"application/json", append(data, '\n')}
+		out = rawAnswer{"application/json", append(data, '\n')}
 	}
 	h := w.Header()
 	h.Set("Content-Type", out.contentType)
@@ -253,7 +253,7 @@ func writeAdmin(w http.ResponseWriter, status int, answer any) {
 
 // note adds facts to the request's line of the audit log, as slog takes them:
 // "target" where the path names none. None of them may be a secret.
-func (q *adminRequest) note(facts ...any) { q.facts = append(q.facts, facts...) }
+func (q *adminRequest) addAudit(facts ...any) { q.auditFields = append(q.auditFields, facts...) }
 
 // audit logs what came of a request that changes something or shows a secret:
 // what was asked for, by whom, of what, and "done" or the error's code.
@@ -270,14 +270,14 @@ func (q *adminRequest) audit(err error) {
 		line = append(line, "agent", clip(agent))
 	}
 	if q.name != "" {
-		line = append(line, "target", discreet(q.name))
+		line = append(line, "target", redact(q.name))
 	}
-	q.o.Logger.Info("audit", append(line, q.facts...)...)
+	q.o.Logger.Info("audit", append(line, q.auditFields...)...)
 }
 
 // discreet is a caller's word for the log, unless it is a key that somebody put
 // in the place of a name.
-func discreet(name string) string {
+func redact(name string) string {
 	for _, prefix := range []string{"sk-", "whsec_", "admin-"} {
 		if strings.HasPrefix(name, prefix) {
 			return "[secret]"
@@ -291,7 +291,7 @@ const maxAdminBody = 1 << 20
 
 // body reads the request's JSON object. An unknown, repeated or mistyped field
 // is a 400 that names it.
-func (q *adminRequest) body(into any) error {
+func (q *adminRequest) readJSON(into any) error {
 	err := jsonv2.UnmarshalRead(http.MaxBytesReader(q.w, q.r.Body, maxAdminBody), into, jsonv2.RejectUnknownMembers(true))
 	var (
 		large  *http.MaxBytesError
@@ -303,13 +303,13 @@ func (q *adminRequest) body(into any) error {
 	case errors.As(err, &large):
 		return tooLarge(maxAdminBody)
 	case errors.As(err, &member):
-		return badMember(member)
+		return memberError(member)
 	}
 	return fault.Wrap(fault.InvalidRequest, "The request body must be one JSON object.", err)
 }
 
 // badMember does not repeat the value: it may be a key in the wrong place.
-func badMember(e *jsonv2.SemanticError) error {
+func memberError(e *jsonv2.SemanticError) error {
 	field := e.JSONPointer.LastToken()
 	switch {
 	case errors.Is(e.Err, jsonv2.ErrUnknownName):
@@ -321,7 +321,7 @@ func badMember(e *jsonv2.SemanticError) error {
 }
 
 // amount reads an optional decimal string; absent is 0.
-func amount(field, text string) (billing.Money, error) {
+func parseAmount(field, text string) (billing.Money, error) {
 	if text == "" {
 		return 0, nil
 	}

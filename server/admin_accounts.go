@@ -28,16 +28,16 @@ func newList[T any](data []T) listView[T] {
 
 // mostListed is how many rows a page has at the most, and unless fewer are asked
 // for.
-const mostListed = 1000
+const maxPageSize = 1000
 
 // paged reads ?after= and ?limit=, and answers with the page that find gives. It is
 // asked for one row more, which tells whether there is another page.
 func paged[T any](q *adminRequest, find func(after string, limit int) ([]T, error)) (listView[T], error) {
-	values, limit := q.r.URL.Query(), mostListed
+	values, limit := q.r.URL.Query(), maxPageSize
 	if s := values.Get("limit"); s != "" {
 		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 || n > mostListed {
-			return listView[T]{}, fault.Invalid("limit", fmt.Sprintf(`"limit" must be a number from 1 to %d.`, mostListed))
+		if err != nil || n < 1 || n > maxPageSize {
+			return listView[T]{}, fault.Invalid("limit", fmt.Sprintf(`"limit" must be a number from 1 to %d.`, maxPageSize))
 		}
 		limit = n
 	}
@@ -66,10 +66,10 @@ func (q *adminRequest) listAccounts() (any, error) {
 
 // showAccount is GET /admin/v1/accounts/{name}.
 func (q *adminRequest) showAccount() (any, error) {
-	if err := q.exists(q.name); err != nil {
+	if err := q.requireAccount(q.name); err != nil {
 		return nil, err
 	}
-	return q.account(q.name)
+	return q.balanceView(q.name)
 }
 
 // createAccount is POST /admin/v1/accounts.
@@ -78,19 +78,19 @@ func (q *adminRequest) createAccount() (any, error) {
 		Name   string `json:"name"`
 		Credit string `json:"credit"`
 	}
-	if err := q.body(&in); err != nil {
+	if err := q.readJSON(&in); err != nil {
 		return nil, err
 	}
-	q.note("target", discreet(in.Name))
-	credit, err := amount("credit", in.Credit)
+	q.addAudit("target", redact(in.Name))
+	credit, err := parseAmount("credit", in.Credit)
 	if err != nil {
 		return nil, err
 	}
 	if err := q.o.Accounts.CreateAccount(q.ctx, in.Name, credit); err != nil {
 		return nil, err
 	}
-	q.note("credit", credit.String())
-	return q.account(in.Name)
+	q.addAudit("credit", credit.String())
+	return q.balanceView(in.Name)
 }
 
 // creditAccount is POST /admin/v1/accounts/{name}/credit. The same reference
@@ -100,22 +100,22 @@ func (q *adminRequest) creditAccount() (any, error) {
 		Amount    string `json:"amount"`
 		Reference string `json:"reference"`
 	}
-	if err := q.body(&in); err != nil {
+	if err := q.readJSON(&in); err != nil {
 		return nil, err
 	}
-	sum, err := amount("amount", in.Amount)
+	sum, err := parseAmount("amount", in.Amount)
 	if err != nil {
 		return nil, err
 	}
 	if err := q.o.Accounts.Credit(q.ctx, q.name, sum, in.Reference); err != nil {
 		return nil, err
 	}
-	q.note("amount", sum.String(), "reference", clip(in.Reference))
-	return q.account(q.name)
+	q.addAudit("amount", sum.String(), "reference", clip(in.Reference))
+	return q.balanceView(q.name)
 }
 
 // account is one account with its balance.
-func (q *adminRequest) account(name string) (BalanceView, error) {
+func (q *adminRequest) balanceView(name string) (BalanceView, error) {
 	balance, err := q.o.Accounts.Balance(q.ctx, name)
 	if err != nil {
 		return BalanceView{}, err
@@ -127,7 +127,7 @@ func (q *adminRequest) account(name string) (BalanceView, error) {
 
 // exists does not ask for the balance, since a ledger that only counts has one
 // for every name.
-func (q *adminRequest) exists(name string) error {
+func (q *adminRequest) requireAccount(name string) error {
 	found, err := q.o.Accounts.Exists(q.ctx, name)
 	if err != nil {
 		return err
@@ -139,20 +139,20 @@ func (q *adminRequest) exists(name string) error {
 }
 
 // query reads what sums are asked for, of one account that exists or of all.
-func (q *adminRequest) query() (query billing.Query, format string, err error) {
+func (q *adminRequest) usageQuery() (query billing.Query, format string, err error) {
 	query, format, err = UsageQuery(q.r)
 	if err != nil {
 		return query, "", err
 	}
 	if query.Account = q.r.URL.Query().Get("account"); query.Account != "" {
-		err = q.exists(query.Account)
+		err = q.requireAccount(query.Account)
 	}
 	return query, format, err
 }
 
 // usage is GET /admin/v1/usage, of one account or of all.
 func (q *adminRequest) usage() (any, error) {
-	query, format, err := q.query()
+	query, format, err := q.usageQuery()
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (q *adminRequest) usage() (any, error) {
 		return nil, err
 	}
 	if format == "csv" {
-		return raw{"text/csv; charset=utf-8", usageCSV(query.By, rows)}, nil
+		return rawAnswer{"text/csv; charset=utf-8", usageCSV(query.By, rows)}, nil
 	}
 	return NewUsageView(query.By, rows), nil
 }
@@ -174,7 +174,7 @@ type ServerView struct {
 }
 
 // about is GET /admin/v1/server.
-func (q *adminRequest) about() (any, error) {
+func (q *adminRequest) showServer() (any, error) {
 	v := ServerView{q.o.Store, "prepaid", q.o.Accounts.Currency()}
 	if q.o.Accounts.Counting() {
 		v.Billing = "count"
@@ -311,14 +311,14 @@ type keyRequest struct {
 // createKey is POST /admin/v1/keys.
 func (q *adminRequest) createKey() (any, error) {
 	var in keyRequest
-	if err := q.body(&in); err != nil {
+	if err := q.readJSON(&in); err != nil {
 		return nil, err
 	}
-	q.note("account", discreet(in.Account))
+	q.addAudit("account", redact(in.Account))
 	if in.Account == "" {
 		return nil, fault.Invalid("account", "A key needs the name of the account that pays for it.")
 	}
-	if err := q.exists(in.Account); err != nil {
+	if err := q.requireAccount(in.Account); err != nil {
 		return nil, err
 	}
 	key, token, err := auth.NewKey(auth.KeyOptions{
@@ -326,34 +326,34 @@ func (q *adminRequest) createKey() (any, error) {
 		Now: q.o.Now, Random: q.o.Random,
 	})
 	if err == nil {
-		err = q.add(key, in.Budget)
+		err = q.addKey(key, in.Budget)
 	}
 	if err != nil {
 		return nil, err
 	}
-	q.note("target", key.ID, "name", discreet(key.Name), "budget", in.Budget)
+	q.addAudit("target", key.ID, "name", redact(key.Name), "budget", in.Budget)
 	return NewKeyView{ID: key.ID, Key: token.Reveal(), Account: key.Account, Name: key.Name}, nil
 }
 
 // add bounds the key before it can spend.
-func (q *adminRequest) add(key auth.Key, budget string) error {
+func (q *adminRequest) addKey(key auth.Key, budget string) error {
 	if budget == "" {
 		return q.o.Keys.Add(q.ctx, key)
 	}
-	bound, err := amount("budget", budget)
+	bound, err := parseAmount("budget", budget)
 	if err == nil {
-		err = q.budget(key, &bound)
+		err = q.setBudget(key, &bound)
 	}
 	if err != nil {
 		return err
 	}
 	if err = q.o.Keys.Add(q.ctx, key); err != nil {
-		_ = q.budget(key, nil) // a bound on a key that does not exist bounds nothing
+		_ = q.setBudget(key, nil) // a bound on a key that does not exist bounds nothing
 	}
 	return err
 }
 
-func (q *adminRequest) budget(key auth.Key, bound *billing.Money) error {
+func (q *adminRequest) setBudget(key auth.Key, bound *billing.Money) error {
 	return q.o.Accounts.SetBudget(q.ctx, key.Account, key.ID, bound)
 }
 
@@ -403,7 +403,7 @@ type RequestView struct {
 // showRequest is GET /admin/v1/requests/{id}: a receipt of any account with the
 // tries that failed before.
 func (q *adminRequest) showRequest() (any, error) {
-	records, err := q.records()
+	records, err := q.attemptRecords()
 	if err != nil {
 		return nil, err
 	}
@@ -435,11 +435,11 @@ type WasteView struct {
 
 // waste is GET /admin/v1/waste: what failed tries may have cost the operator.
 func (q *adminRequest) waste() (any, error) {
-	records, err := q.records()
+	records, err := q.attemptRecords()
 	if err != nil {
 		return nil, err
 	}
-	query, _, err := q.query()
+	query, _, err := q.usageQuery()
 	if err != nil {
 		return nil, err
 	}
@@ -454,7 +454,7 @@ func (q *adminRequest) waste() (any, error) {
 	return newList(views), nil
 }
 
-func (q *adminRequest) records() (billing.Records, error) {
+func (q *adminRequest) attemptRecords() (billing.Records, error) {
 	if r, ok := q.o.Accounts.(billing.Records); ok {
 		return r, nil
 	}

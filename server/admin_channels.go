@@ -59,7 +59,7 @@ type ChannelView struct {
 
 func newChannelView(c *upstream.ChannelInfo) ChannelView {
 	return ChannelView{
-		Name: c.Name, State: c.State, Until: present(c.Until), Models: c.Models, Priority: c.Priority, Weight: c.Weight,
+		Name: c.Name, State: c.State, Until: optionalTime(c.Until), Models: c.Models, Priority: c.Priority, Weight: c.Weight,
 		InFlight: c.InFlight, Requests: c.Requests, Failures: c.Failures, LatencyMS: c.Latency.Milliseconds(), LastError: c.LastError,
 	}
 }
@@ -113,7 +113,7 @@ func (q *adminRequest) channel() (any, error) {
 func (q *adminRequest) testChannel() (any, error) {
 	in := ChannelTest{Channel: q.name}
 	if q.r.ContentLength != 0 {
-		if err := q.body(&in); err != nil {
+		if err := q.readJSON(&in); err != nil {
 			return nil, err
 		}
 	}
@@ -127,9 +127,9 @@ func (q *adminRequest) testChannel() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.note("model", discreet(result.Model), "ok", result.OK)
+	q.addAudit("model", redact(result.Model), "ok", result.OK)
 	if result.Code != "" {
-		q.note("code", string(word.Code(result.Code)))
+		q.addAudit("code", string(word.Code(result.Code)))
 	}
 	return result, nil
 }

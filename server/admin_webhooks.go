@@ -62,7 +62,7 @@ func newNoticeView(e *webhook.Entry) NoticeView {
 	_ = json.Unmarshal(e.Body, &event, jsontext.AllowDuplicateNames(true)) // ours; what cannot be read is not shown
 	v := NoticeView{
 		ID: e.ID, Account: e.Account, Type: event.Type, Task: event.Data.ID,
-		State: e.State, Tries: e.Tries, Reason: e.Reason, Created: e.CreatedAt.UTC(), Next: present(e.Next), Ended: present(e.Ended),
+		State: e.State, Tries: e.Tries, Reason: e.Reason, Created: e.CreatedAt.UTC(), Next: optionalTime(e.Next), Ended: optionalTime(e.Ended),
 	}
 	if u, err := url.Parse(e.URL); err == nil {
 		v.Host = u.Hostname()
@@ -71,7 +71,7 @@ func newNoticeView(e *webhook.Entry) NoticeView {
 }
 
 // present is nil for no time.
-func present(t time.Time) *time.Time {
+func optionalTime(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (q *adminRequest) rotateSecret() (any, error) { return q.secret(true) }
 func (q *adminRequest) secret(rotate bool) (any, error) {
 	hooks, err := q.webhooks()
 	if err == nil {
-		err = q.exists(q.name)
+		err = q.requireAccount(q.name)
 	}
 	if err != nil {
 		return nil, err
@@ -110,8 +110,8 @@ func (q *adminRequest) secret(rotate bool) (any, error) {
 
 // The numbers of notices in a list.
 const (
-	usualNotices = 100
-	mostNotices  = 1000
+	defaultNotices = 100
+	maxNotices     = 1000
 )
 
 // listNotices is GET /admin/v1/webhooks, of one account or of all.
@@ -121,15 +121,15 @@ func (q *adminRequest) listNotices() (any, error) {
 		return nil, err
 	}
 	query := q.r.URL.Query()
-	limit := usualNotices
+	limit := defaultNotices
 	if text := query.Get("limit"); text != "" {
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > mostNotices {
-			return nil, fault.Invalid("limit", fmt.Sprintf("limit must be a whole number from 1 to %d.", mostNotices))
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxNotices {
+			return nil, fault.Invalid("limit", fmt.Sprintf("limit must be a whole number from 1 to %d.", maxNotices))
 		}
 	}
 	account := query.Get("account")
 	if account != "" {
-		if err := q.exists(account); err != nil {
+		if err := q.requireAccount(account); err != nil {
 			return nil, err
 		}
 	}

@@ -37,13 +37,13 @@ func (x *exchange) call(op upstream.Op) error {
 func (x *exchange) answer(call func(silence func([]byte)) (*gateway.Result, error)) error {
 	x.stream = &streamWriter{x: x}
 	x.IdempotencyKey = x.r.Header.Get("Idempotency-Key")
-	result, err := call(x.stream.silence)
-	x.stream.announce(func(h http.Header) {
+	result, err := call(x.stream.heartbeat)
+	x.stream.setHeaders(func(h http.Header) {
 		x.limitHeaders()
 		if result != nil {
 			maps.Copy(h, result.Header)
 			if result.Replayed {
-				x.identify(result.Header.Get("X-Request-Id"))
+				x.setRequestID(result.Header.Get("X-Request-Id"))
 			}
 		}
 	})
@@ -63,7 +63,7 @@ func (x *exchange) answer(call func(silence func([]byte)) (*gateway.Result, erro
 		return nil
 	}
 	x.stream.source = result.Stream
-	if x.crowded {
+	if x.smallStack {
 		return nil // the rest is serveInCrowd's
 	}
 	defer x.stream.close()
@@ -101,31 +101,31 @@ func (x *exchange) readBody() ([]byte, error) {
 	if x.r.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
-	if err := x.admit(x.r.ContentLength); err != nil {
+	if err := x.admitBody(x.r.ContentLength); err != nil {
 		return nil, err
 	}
-	const prudent = 256 << 10 // a declared length is not believed beyond this
+	const maxPrealloc = 256 << 10 // a declared length is not believed beyond this
 	var buf bytes.Buffer
 	if n := x.r.ContentLength; n > 0 {
-		buf.Grow(int(min(n, prudent)) + bytes.MinRead)
+		buf.Grow(int(min(n, maxPrealloc)) + bytes.MinRead)
 	}
-	body := x.paced(x.Weigh)
+	body := x.pacedBody(x.Weigh)
 	_, err := buf.ReadFrom(http.MaxBytesReader(x.w, body, limit))
 	if err != nil {
-		return nil, x.unread(err, limit)
+		return nil, x.bodyError(err, limit)
 	}
 	body.Done()
 	return buf.Bytes(), nil
 }
 
 // paced is the request's body, which must keep coming.
-func (x *exchange) paced(weigh func(n int64) error) *paced.Body {
+func (x *exchange) pacedBody(weigh func(n int64) error) *paced.Body {
 	return paced.New(x.r.Body, http.NewResponseController(x.w), x.h.options.ReadTimeout, weigh)
 }
 
 // admit has a call take its place before its body is read: one that is refused
 // costs nothing then.
-func (x *exchange) admit(length int64) error {
+func (x *exchange) admitBody(length int64) error {
 	if err := x.Admit(x.r.Context()); err != nil || length <= paced.Light {
 		return err
 	}
@@ -133,7 +133,7 @@ func (x *exchange) admit(length int64) error {
 }
 
 // unread is what the caller is told of a body that could not be read.
-func (x *exchange) unread(err error, limit int64) error {
+func (x *exchange) bodyError(err error, limit int64) error {
 	var large *http.MaxBytesError
 	var own *fault.Error
 	switch {
@@ -185,10 +185,10 @@ func (x *exchange) callForm(op upstream.Op) error {
 // readForm reads the whole form, and nothing past the limit.
 func (x *exchange) readForm(boundary string) (*upstream.Form, error) {
 	limit := x.h.options.MaxForm
-	if err := x.admit(0); err != nil { // large forms do not lie in memory
+	if err := x.admitBody(0); err != nil { // large forms do not lie in memory
 		return nil, err
 	}
-	body := x.paced(nil)
+	body := x.pacedBody(nil)
 	form, err := formdata.Read(http.MaxBytesReader(x.w, body, limit), boundary, formdata.Options{
 		Dir: x.h.options.TempDir, Quota: x.h.uploads, Owner: x.Principal().Account,
 	})
@@ -199,7 +199,7 @@ func (x *exchange) readForm(boundary string) (*upstream.Form, error) {
 		}
 		return form, err
 	}
-	return nil, x.unread(err, limit)
+	return nil, x.bodyError(err, limit)
 }
 
 // showVideo is GET /v1/videos/generations/{id}.

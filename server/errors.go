@@ -23,7 +23,7 @@ func (x *exchange) writeError(err error) {
 		x.stream.fail(f)
 		return
 	}
-	errorHeaders(x.w.Header(), f, x.patience())
+	errorHeaders(x.w.Header(), f, x.maxRetryAfter())
 	x.write(f.HTTPStatus(), "application/json", x.errorBody(f))
 }
 
@@ -57,35 +57,35 @@ func setRetryAfter(h http.Header, d time.Duration) {
 
 // form is how an endpoint writes errors: its own, and an upstream's with what is
 // missing added (decisions.md, Error bodies).
-type form struct {
+type errorFormat struct {
 	shape func(requestID string, f *fault.Error) any
-	outer members // of the body; where there are some, request_id is one too
-	inner members // of `error`
-	flat  bool    // a body without `error` is one all the same
+	outer requiredMembers // of the body; where there are some, request_id is one too
+	inner requiredMembers // of `error`
+	flat  bool            // a body without `error` is one all the same
 }
 
 // openAIForm is that of every path which has none of its own.
-var openAIForm = form{shape: openAIShape, inner: openAIMembers}
+var openAIFormat = errorFormat{shape: openAIShape, inner: openAIMembers}
 
-var forms = []struct {
+var errorFormats = []struct {
 	prefix string
-	form   form
+	form   errorFormat
 }{
-	{"/v1/images/generations", form{alphaShape, alphaMembers, openAIMembers, true}},
-	{"/v1/images/edits", form{shape: plainShape, inner: openAIMembers}},
-	{"/v1/audio/speech", form{shape: plainShape, inner: openAIMembers}},
-	{"/v1/messages", form{messagesShape, messageMembers, messageErrorMembers, false}},
+	{"/v1/images/generations", errorFormat{alphaShape, alphaMembers, openAIMembers, true}},
+	{"/v1/images/edits", errorFormat{shape: plainShape, inner: openAIMembers}},
+	{"/v1/audio/speech", errorFormat{shape: plainShape, inner: openAIMembers}},
+	{"/v1/messages", errorFormat{messagesShape, messageMembers, messageErrorMembers, false}},
 }
 
 // errorBody is the body in the form of the request's path.
 func (x *exchange) errorBody(f *fault.Error) []byte {
-	form := openAIForm
-	for _, row := range forms {
+	form := openAIFormat
+	for _, row := range errorFormats {
 		if rest, ok := strings.CutPrefix(x.r.URL.Path, row.prefix); ok && (rest == "" || rest[0] == '/') {
 			form = row.form
 		}
 	}
-	if own := form.own(f, x.ID); own != nil {
+	if own := form.completeUpstream(f, x.ID); own != nil {
 		return own
 	}
 	var buf bytes.Buffer
@@ -105,7 +105,7 @@ type errorObject struct {
 	Param   *string    `json:"param"`
 }
 
-func object(f *fault.Error) errorObject {
+func toErrorObject(f *fault.Error) errorObject {
 	o := errorObject{Message: f.Message, Type: fault.Type(f.HTTPStatus()), Code: f.Code}
 	if f.Param != "" {
 		o.Param = &f.Param
@@ -114,7 +114,7 @@ func object(f *fault.Error) errorObject {
 }
 
 func openAIShape(_ string, f *fault.Error) any {
-	return map[string]any{"error": object(f)}
+	return map[string]any{"error": toErrorObject(f)}
 }
 
 // plainShape is that of image edits and speech: a refused balance says nothing else.
@@ -135,7 +135,7 @@ func alphaShape(id string, f *fault.Error) any {
 		Message   string      `json:"message"`
 		RequestID string      `json:"request_id"`
 		Error     errorObject `json:"error"`
-	}{f.Code, f.Message, id, object(f)}
+	}{f.Code, f.Message, id, toErrorObject(f)}
 }
 
 func messagesShape(id string, f *fault.Error) any {
@@ -144,9 +144,9 @@ func messagesShape(id string, f *fault.Error) any {
 
 // members are what an upstream's own error must have, in order: the name and,
 // where it is missing, the value.
-type members []member
+type requiredMembers []requiredMember
 
-type member struct {
+type requiredMember struct {
 	name  string
 	value func(f *fault.Error) []byte
 	empty bool // an empty string counts as missing
@@ -166,18 +166,18 @@ func typeOf(f *fault.Error) string        { return fault.Type(f.HTTPStatus()) }
 func messageTypeOf(f *fault.Error) string { return messages.ErrorType(f.HTTPStatus()) }
 
 var (
-	message = member{"message", quoted(messageOf), true}
+	message = requiredMember{"message", quoted(messageOf), true}
 
-	openAIMembers = members{
+	openAIMembers = requiredMembers{
 		message, {name: "type", value: quoted(typeOf)}, {name: "code", value: quoted(codeOf)}, {name: "param", value: literal("null")},
 	}
-	alphaMembers        = members{{"code", quoted(codeOf), true}, message}
-	messageMembers      = members{{name: "type", value: literal(`"error"`)}}
-	messageErrorMembers = members{message, {name: "type", value: quoted(messageTypeOf)}, {name: "code", value: quoted(codeOf)}}
+	alphaMembers        = requiredMembers{{"code", quoted(codeOf), true}, message}
+	messageMembers      = requiredMembers{{name: "type", value: literal(`"error"`)}}
+	messageErrorMembers = requiredMembers{message, {name: "type", value: quoted(messageTypeOf)}, {name: "code", value: quoted(codeOf)}}
 )
 
 // missing are the edits that complete an object.
-func (all members) missing(o *rawjson.Object, f *fault.Error) []rawjson.Edit {
+func (all requiredMembers) missing(o *rawjson.Object, f *fault.Error) []rawjson.Edit {
 	var edits []rawjson.Edit
 	for _, m := range all {
 		raw := o.Raw(m.name)
@@ -190,7 +190,7 @@ func (all members) missing(o *rawjson.Object, f *fault.Error) []rawjson.Edit {
 
 // own is an upstream's own error body with the members that the form needs and
 // our request id; nil if there is none that fits.
-func (form *form) own(f *fault.Error, id string) []byte {
+func (form *errorFormat) completeUpstream(f *fault.Error, id string) []byte {
 	if f.Body == nil {
 		return nil
 	}

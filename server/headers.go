@@ -22,20 +22,20 @@ var (
 // limitHeaders tells the caller what is left of the key's limits, in OpenAI's
 // form, where limits are set. Later calls do nothing.
 func (x *exchange) limitHeaders() {
-	if x.told {
+	if x.limitsSent {
 		return
 	}
-	x.told = true
+	x.limitsSent = true
 	state := x.Limits()
 	if state.Requests.Limit > 0 {
-		setWindow(x.w.Header(), requestLimits, state.Requests)
+		setLimitHeaders(x.w.Header(), requestLimits, state.Requests)
 	}
 	if state.Tokens.Limit > 0 {
-		setWindow(x.w.Header(), tokenLimits, state.Tokens)
+		setLimitHeaders(x.w.Header(), tokenLimits, state.Tokens)
 	}
 }
 
-func setWindow(h http.Header, names [3]string, w auth.Window) {
+func setLimitHeaders(h http.Header, names [3]string, w auth.Window) {
 	values := []string{
 		strconv.FormatInt(w.Limit, 10),
 		strconv.FormatInt(max(w.Remaining, 0), 10),
@@ -48,7 +48,7 @@ func setWindow(h http.Header, names [3]string, w auth.Window) {
 
 // speaksMessages reports whether Anthropic's clients call the path. They send
 // the key in a header of their own and read the request's id from another.
-func speaksMessages(path string) bool {
+func isMessagesPath(path string) bool {
 	return path == "/v1/messages" || strings.HasPrefix(path, "/v1/messages/")
 }
 
@@ -90,7 +90,7 @@ func anthropicHeaders(h http.Header) (own http.Header, err error) {
 // token is the caller's key. Two that differ are none.
 func (x *exchange) token() (string, error) {
 	token := auth.Bearer(x.r.Header)
-	if !speaksMessages(x.r.URL.Path) {
+	if !isMessagesPath(x.r.URL.Path) {
 		return token, nil
 	}
 	other := strings.TrimSpace(x.r.Header.Get("X-Api-Key"))
@@ -105,18 +105,18 @@ func (x *exchange) token() (string, error) {
 
 // patience is how long a client may be asked to wait. Anthropic's SDKs obey
 // whatever they are told, an hour too, while their caller hears nothing.
-func (x *exchange) patience() time.Duration {
-	if speaksMessages(x.r.URL.Path) {
+func (x *exchange) maxRetryAfter() time.Duration {
+	if isMessagesPath(x.r.URL.Path) {
 		return time.Minute
 	}
 	return time.Hour
 }
 
 // identify tells the request's id in the headers that clients of the path read.
-func (x *exchange) identify(id string) {
+func (x *exchange) setRequestID(id string) {
 	h := x.w.Header()
 	h["X-Request-Id"] = []string{id}
-	if speaksMessages(x.r.URL.Path) {
+	if isMessagesPath(x.r.URL.Path) {
 		h["Request-Id"] = []string{id}
 	}
 }

@@ -24,11 +24,11 @@ func (h *Handler) serveHealth(w http.ResponseWriter, r *http.Request) bool {
 	case readyPath:
 		load := h.gateway.Load()
 		checks := map[string]func() error{
-			"draining": when(h.gateway.Draining(), "the gateway is shutting down"),
-			"memory":   when(load.Short, "memory is short: new calls are refused until some of it is free again"),
+			"draining": failIf(h.gateway.Draining(), "the gateway is shutting down"),
+			"memory":   failIf(load.Short, "memory is short: new calls are refused until some of it is free again"),
 		}
 		warn := map[string]func() error{ // other servers may be as full, and it is a matter of moments
-			"calls": when(load.Full, "as many calls run and wait as may: some are refused"),
+			"calls": failIf(load.Full, "as many calls run and wait as may: some are refused"),
 		}
 		maps.Copy(checks, h.options.Ready)
 		maps.Copy(warn, h.options.Warn)
@@ -40,7 +40,7 @@ func (h *Handler) serveHealth(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // when is a check that fails where something is so.
-func when(so bool, what string) func() error {
+func failIf(so bool, what string) func() error {
 	return func() error {
 		if so {
 			return errors.New(what)

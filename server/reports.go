@@ -15,23 +15,23 @@ import (
 
 // bookkeeping answers the key holder's questions about money (server.md, For
 // the holder of a key).
-type bookkeeping struct{ books billing.Reports }
+type reportsAPI struct{ reports billing.Reports }
 
-func (b bookkeeping) balance(x *exchange) error {
-	balance, err := b.books.Balance(x.r.Context(), x.Principal().Account)
+func (b reportsAPI) balance(x *exchange) error {
+	balance, err := b.reports.Balance(x.r.Context(), x.Principal().Account)
 	if err != nil {
 		return err
 	}
-	return x.writeJSON(NewBalanceView(b.books, balance))
+	return x.writeJSON(NewBalanceView(b.reports, balance))
 }
 
-func (b bookkeeping) usage(x *exchange) error {
+func (b reportsAPI) usage(x *exchange) error {
 	q, format, err := UsageQuery(x.r)
 	if err != nil {
 		return err
 	}
 	q.Account = x.Principal().Account
-	rows, err := b.books.Usage(x.r.Context(), q)
+	rows, err := b.reports.Usage(x.r.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -42,12 +42,12 @@ func (b bookkeeping) usage(x *exchange) error {
 	return x.writeJSON(NewUsageView(q.By, rows))
 }
 
-func (b bookkeeping) receipt(x *exchange) error {
-	r, err := b.books.Receipt(x.r.Context(), x.Principal().Account, x.id)
+func (b reportsAPI) receipt(x *exchange) error {
+	r, err := b.reports.Receipt(x.r.Context(), x.Principal().Account, x.id)
 	if err != nil {
 		return err
 	}
-	return x.writeJSON(NewReceiptView(b.books, r))
+	return x.writeJSON(NewReceiptView(b.reports, r))
 }
 
 // BalanceView is the answer of GET /v1/balance. Amounts are decimal strings.
@@ -161,10 +161,10 @@ func UsageQuery(r *http.Request) (billing.Query, string, error) {
 		return q, "", fault.Invalid("by", `"by" must be "model", "key" or "day".`)
 	}
 	var err error
-	if q.Since, err = moment("since", values.Get("since")); err != nil {
+	if q.Since, err = parseTime("since", values.Get("since")); err != nil {
 		return q, "", err
 	}
-	if q.Until, err = moment("until", values.Get("until")); err != nil {
+	if q.Until, err = parseTime("until", values.Get("until")); err != nil {
 		return q, "", err
 	}
 	format := values.Get("format")
@@ -185,7 +185,7 @@ const (
 	lastYear  = 9999
 )
 
-func moment(name, s string) (time.Time, error) {
+func parseTime(name, s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}

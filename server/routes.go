@@ -89,7 +89,7 @@ func (h *Handler) table() []route {
 		{http.MethodGet, "/v1/models/", NoBody, Free, (*exchange).showModel},
 	}
 	if books, ok := h.gateway.Meter().(billing.Reports); ok {
-		b := bookkeeping{books}
+		b := reportsAPI{books}
 		routes = append(routes,
 			route{http.MethodGet, "/v1/balance", NoBody, Free, b.balance},
 			route{http.MethodGet, "/v1/usage", NoBody, Free, b.usage},
@@ -100,7 +100,7 @@ func (h *Handler) table() []route {
 }
 
 // find matches the path, then the method: 404 before 405.
-func (x *exchange) find() error {
+func (x *exchange) matchRoute() error {
 	path := x.r.URL.Path
 	var allow []string
 	for i := range x.h.routes {

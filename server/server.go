@@ -45,11 +45,11 @@ type Options struct {
 // concurrent use and can be mounted in any mux; it answers for every path that
 // it is given.
 type Handler struct {
-	gateway *gateway.Gateway
-	options Options
-	routes  []route
-	uploads *formdata.Quota
-	inside  atomic.Int64 // requests that are being answered
+	gateway  *gateway.Gateway
+	options  Options
+	routes   []route
+	uploads  *formdata.Quota
+	inFlight atomic.Int64 // requests that are being answered
 }
 
 // New returns the handler of a gateway.
@@ -83,13 +83,13 @@ type exchange struct {
 	route *route
 	id    string // the {id} of the path
 
-	crowded bool // many requests are being answered
+	smallStack bool // many requests are being answered
 
-	status int
-	err    error         // what the client is told, or was
-	told   bool          // the headers say what is left of the key's limits
-	stream *streamWriter // once the call is one that streams
-	audio  *audioWriter  // once the answer is audio
+	status     int
+	err        error         // what the client is told, or was
+	limitsSent bool          // the headers say what is left of the key's limits
+	stream     *streamWriter // once the call is one that streams
+	audio      *audioWriter  // once the answer is audio
 }
 
 // ServeHTTP answers one request and writes its one log line.
@@ -97,15 +97,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.serveHealth(w, r) || serveDescription(w, r) {
 		return
 	}
-	x := &exchange{Exchange: h.gateway.Begin(), h: h, w: w, r: r, crowded: h.inside.Add(1) > crowd}
-	defer h.inside.Add(-1)
+	x := &exchange{Exchange: h.gateway.Begin(), h: h, w: w, r: r, smallStack: h.inFlight.Add(1) > smallStackAbove}
+	defer h.inFlight.Add(-1)
 	if ctx, made := x.Start(r.Context()); made {
 		x.r = r.WithContext(ctx)
 	}
 	x.ClientID = clientID(r)
-	x.identify(x.ID)
-	if x.crowded {
-		x.serveInCrowd()
+	x.setRequestID(x.ID)
+	if x.smallStack {
+		x.serveOnSmallStack()
 	} else {
 		x.err = x.serve()
 		x.end()
@@ -126,8 +126,8 @@ func (x *exchange) end() {
 // serve walks the checks in the order of decisions.md and answers. An error
 // that it returns is still to be written.
 func (x *exchange) serve() (err error) {
-	defer recovered(&err)
-	if err := x.find(); err != nil {
+	defer recoverPanic(&err)
+	if err := x.matchRoute(); err != nil {
 		return err
 	}
 	if err := x.authenticate(); err != nil {
@@ -140,7 +140,7 @@ func (x *exchange) serve() (err error) {
 }
 
 // recovered turns a panic into an error.
-func recovered(err *error) {
+func recoverPanic(err *error) {
 	if p := recover(); p != nil {
 		*err = fault.Wrap(fault.InternalError, "The gateway failed to handle the request.",
 			fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
@@ -196,39 +196,39 @@ func (x *exchange) write(status int, contentType string, body []byte) {
 	header["X-Content-Type-Options"] = []string{"nosniff"}
 	x.limitHeaders()
 	x.status = status
-	deadline(x.w, x.h.options.WriteTimeout)
+	setWriteDeadline(x.w, x.h.options.WriteTimeout)
 	x.w.WriteHeader(status)
 	for len(body) > 0 {
-		piece := body[:min(len(body), heavyPiece)]
+		piece := body[:min(len(body), maxWrite)]
 		if _, err := x.w.Write(piece); err != nil {
 			return
 		}
 		if body = body[len(piece):]; len(body) > 0 {
-			deadline(x.w, x.h.options.WriteTimeout)
+			setWriteDeadline(x.w, x.h.options.WriteTimeout)
 		}
 	}
 }
 
 // heavyPiece is how much of a whole answer a client must take in the time that
 // one write has.
-const heavyPiece = 1 << 20
+const maxWrite = 1 << 20
 
 // deadline bounds the next writes where the connection can be bounded.
-func deadline(w http.ResponseWriter, timeout time.Duration) {
+func setWriteDeadline(w http.ResponseWriter, timeout time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout)) // in-process writers have none
 }
 
 // crowd is how many requests may be answered at once before it matters how much
 // stack each takes.
-const crowd = 1024
+const smallStackAbove = 1024
 
 // serveInCrowd does what serve and end do, with as little stack as may be. A
 // goroutine keeps what it once needed, which is 8 KiB or more for a call, 4 for a
 // stream that only waits. So all but waiting for the upstream's next event is
 // done on goroutines that end.
-func (x *exchange) serveInCrowd() {
+func (x *exchange) serveOnSmallStack() {
 	streams := false
-	apart(func() {
+	detached(func() {
 		x.err = x.serve()
 		if streams = x.stream != nil && x.stream.source != nil; !streams {
 			x.end()
@@ -237,12 +237,12 @@ func (x *exchange) serveInCrowd() {
 	if !streams {
 		return
 	}
-	for x.err == nil && !x.stream.over {
+	for x.err == nil && !x.stream.ended {
 		if x.err = x.stream.await(); x.err == nil {
-			apart(func() { x.err = x.stream.next() })
+			detached(func() { x.err = x.stream.next() })
 		}
 	}
-	apart(func() {
+	detached(func() {
 		x.stream.close()
 		x.end()
 	})
@@ -250,7 +250,7 @@ func (x *exchange) serveInCrowd() {
 
 // apart runs f on a goroutine of its own, and waits for its end. A panic is the
 // caller's.
-func apart(f func()) {
+func detached(f func()) {
 	ended := make(chan any)
 	go func() {
 		defer func() { ended <- recover() }()

@@ -36,7 +36,7 @@ func stackOf(t *testing.T, streams int, crowd bool) int64 {
 	up := make(chorus, streams)
 	s := open(t, shopOptions{upstream: up, credit: 1000 * billing.One})
 	if crowd {
-		server.Crowd(s.h)
+		server.ForceSmallStack(s.h)
 	}
 	before := stacks()
 	clients, voices := make([]*bufio.Reader, streams), make([]*io.PipeWriter, streams)

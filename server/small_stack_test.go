@@ -12,11 +12,11 @@ import (
 )
 
 // crowd has all tests of the package run the way of a crowd.
-var crowd = flag.Bool("crowd", false, "serve every request as in a crowd")
+var forceSmallStack = flag.Bool("crowd", false, "serve every request as in a crowd")
 
 func TestAPanicInACrowdIsTheHandlersOwn(t *testing.T) {
 	s := open(t, shopOptions{})
-	server.Crowd(s.h)
+	server.ForceSmallStack(s.h)
 	defer func() {
 		if p := recover(); p != "the writer is broken" {
 			t.Errorf("recovered %v", p)
@@ -34,7 +34,7 @@ func (dead) Write([]byte) (int, error) { panic("the writer is broken") }
 
 func TestWhoeverHasBeenAnsweredIsInTheCrowdNoMore(t *testing.T) {
 	s := open(t, shopOptions{})
-	before := server.Inside(s.h)
+	before := server.InFlight(s.h)
 	for _, body := range []string{smallStream, small, "{"} {
 		s.do(t, "POST", "/v1/chat/completions", body)
 	}
@@ -42,26 +42,26 @@ func TestWhoeverHasBeenAnsweredIsInTheCrowdNoMore(t *testing.T) {
 		defer func() { _ = recover() }()
 		s.h.ServeHTTP(dead{httptest.NewRecorder()}, httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader("{}")))
 	}()
-	if n := server.Inside(s.h) - before; n != 0 {
+	if n := server.InFlight(s.h) - before; n != 0 {
 		t.Errorf("%d requests are being answered after the last", n)
 	}
 }
 
 func TestTheRequestAfterTheThousandTwentyFourthIsServedAsInACrowd(t *testing.T) {
-	if *crowd {
+	if *forceSmallStack {
 		t.Skip("every request is")
 	}
 	s := open(t, shopOptions{})
-	server.Crowd(s.h)
+	server.ForceSmallStack(s.h)
 	for name, c := range map[string]struct {
 		leave int64
 		apart bool
 	}{"1,024 requests": {1, false}, "1,025": {0, true}} {
-		server.Leave(s.h, c.leave)
+		server.Finish(s.h, c.leave)
 		var stack string
 		w := &onlooker{ResponseWriter: httptest.NewRecorder(), stack: &stack}
 		s.h.ServeHTTP(w, httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader("{}")))
-		server.Leave(s.h, -c.leave)
+		server.Finish(s.h, -c.leave)
 		if apart := strings.Contains(stack, "server.apart"); apart != c.apart {
 			t.Errorf("%s: served apart %t:\n%s", name, apart, stack)
 		}

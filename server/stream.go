@@ -16,26 +16,26 @@ import (
 type streamWriter struct {
 	x      *exchange
 	source *gateway.Stream // once there is one
-	over   bool            // it has ended
+	ended  bool            // it has ended
 
 	mu        sync.Mutex
 	committed bool
 	flusher   http.Flusher
 	control   *http.ResponseController
-	until     time.Time // the write deadline in force
+	deadline  time.Time // the write deadline in force
 	broken    error     // the client does not take any more
-	told      bool      // the stream itself said how it ended
+	reported  bool      // the stream itself said how it ended
 }
 
 // fail ends a committed response with the error event, unless the stream did.
 func (s *streamWriter) fail(err error) {
-	if !s.told {
+	if !s.reported {
 		_ = s.write(s.x.AppendError(nil, err))
 	}
 }
 
 // announce sets headers, unless a heartbeat has sent them already.
-func (s *streamWriter) announce(set func(http.Header)) {
+func (s *streamWriter) setHeaders(set func(http.Header)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.committed {
@@ -44,7 +44,7 @@ func (s *streamWriter) announce(set func(http.Header)) {
 }
 
 // silence writes a heartbeat. It commits the response.
-func (s *streamWriter) silence(event []byte) { _ = s.write(event) }
+func (s *streamWriter) heartbeat(event []byte) { _ = s.write(event) }
 
 // write sends events and flushes them.
 func (s *streamWriter) write(events []byte) error {
@@ -56,7 +56,7 @@ func (s *streamWriter) write(events []byte) error {
 	if !s.committed {
 		s.commit()
 	}
-	s.extend()
+	s.extendDeadline()
 	if _, s.broken = s.x.w.Write(events); s.broken != nil {
 		return s.broken
 	}
@@ -90,18 +90,18 @@ func streamHeaders(h http.Header) {
 }
 
 // extend moves the write deadline, but not for every event.
-func (s *streamWriter) extend() {
+func (s *streamWriter) extendDeadline() {
 	now, timeout := time.Now(), s.x.h.options.WriteTimeout
-	if s.until.Sub(now) > timeout/2 {
+	if s.deadline.Sub(now) > timeout/2 {
 		return
 	}
-	s.until = now.Add(timeout)
-	_ = s.control.SetWriteDeadline(s.until) // in-process writers have none
+	s.deadline = now.Add(timeout)
+	_ = s.control.SetWriteDeadline(s.deadline) // in-process writers have none
 }
 
 // copy sends the stream to its end. Every batch of events leaves as it comes.
 func (s *streamWriter) copy() error {
-	for !s.over {
+	for !s.ended {
 		if err := s.next(); err != nil {
 			return err
 		}
@@ -111,17 +111,17 @@ func (s *streamWriter) copy() error {
 
 // await waits for what next sends.
 func (s *streamWriter) await() (err error) {
-	defer recovered(&err)
+	defer recoverPanic(&err)
 	s.source.Await()
 	return nil
 }
 
 // next sends the events that come next, before the first of them the headers.
 func (s *streamWriter) next() (err error) {
-	defer recovered(&err)
+	defer recoverPanic(&err)
 	events, err := s.source.Next()
 	if errors.Is(err, io.EOF) {
-		s.over, s.told = true, true
+		s.ended, s.reported = true, true
 		return s.source.Err()
 	}
 	if err != nil {

@@ -37,10 +37,10 @@ type Event struct {
 // byte order mark may stand first, and the space after "data:" may be missing.
 // A Reader is for one goroutine at a time.
 type Reader struct {
-	src   io.Reader
-	limit int
-	mem   *memory
-	err   error // what src said last; final
+	src    io.Reader
+	limit  int
+	pooled *pooledBuffer
+	err    error // what src said last; final
 
 	pos, end int // the unread bytes of mem.buf
 	scanned  int // the line at pos has no end before here
@@ -61,15 +61,15 @@ func NewReader(src io.Reader, limit int) *Reader {
 	if limit <= 0 {
 		limit = DefaultLimit
 	}
-	return &Reader{src: src, limit: limit, mem: takeMemory()}
+	return &Reader{src: src, limit: limit, pooled: getBuffer()}
 }
 
 // Release gives the Reader's buffer back for use by others; events read before
 // are void from then on. Further calls of Next fail, further calls of Release
 // do nothing. It must not run at the same time as Next.
 func (r *Reader) Release() {
-	if r.mem != nil {
-		r.mem.release()
+	if r.pooled != nil {
+		r.pooled.release()
 	}
 	*r = Reader{err: errReleased}
 }
@@ -99,11 +99,11 @@ func (r *Reader) Next() (Event, error) {
 // finds out Next need not find again.
 func (r *Reader) Buffered() bool {
 	for !r.ready {
-		line, ok := r.line()
+		line, ok := r.nextLine()
 		if !ok {
 			return false
 		}
-		r.take(line)
+		r.applyLine(line)
 	}
 	return true
 }
@@ -113,8 +113,8 @@ func (r *Reader) last() (Event, error) {
 	if r.err != io.EOF { // a wrapped io.EOF is a failure, see io.Reader
 		return Event{}, r.err
 	}
-	rest := r.unmarked(span{r.pos, r.end})
-	if name, _ := cut(rest.of(r.mem.buf)); string(name) == "data" {
+	rest := r.skipBOM(span{r.pos, r.end})
+	if name, _ := splitField(rest.of(r.pooled.buf)); string(name) == "data" {
 		r.field(rest)
 	}
 	r.pos = r.end
@@ -122,15 +122,15 @@ func (r *Reader) last() (Event, error) {
 		return Event{}, r.err
 	}
 	r.hasData = false
-	r.event.Data = r.data.of(r.mem.buf)
-	if !whole(r.event.Data) {
+	r.event.Data = r.data.of(r.pooled.buf)
+	if !isComplete(r.event.Data) {
 		return Event{}, r.err
 	}
 	return r.event, nil
 }
 
 // whole reports whether data cannot be the beginning of something longer.
-func whole(data []byte) bool {
+func isComplete(data []byte) bool {
 	return string(data) == "[DONE]" || len(data) > 0 && data[0] == '{' && json.Valid(data)
 }
 
@@ -144,10 +144,10 @@ type span struct{ start, end int }
 func (s span) of(buf []byte) []byte { return buf[s.start:s.end:s.end] }
 
 // line takes the next whole line out of the buffer; false when there is none.
-func (r *Reader) line() (span, bool) {
+func (r *Reader) nextLine() (span, bool) {
 	if r.afterCR && r.pos < r.end {
 		r.afterCR = false
-		if r.mem.buf[r.pos] == '\n' {
+		if r.pooled.buf[r.pos] == '\n' {
 			r.pos++
 			r.scanned = r.pos
 		}
@@ -165,7 +165,7 @@ func (r *Reader) line() (span, bool) {
 		return span{}, false
 	}
 	line := span{r.pos, at}
-	r.afterCR = r.mem.buf[at] == '\r'
+	r.afterCR = r.pooled.buf[at] == '\r'
 	r.pos, r.scanned = at+1, at+1
 	return line, true
 }
@@ -176,7 +176,7 @@ func (r *Reader) line() (span, bool) {
 func (r *Reader) lineEnd() int {
 	const window = 1024
 	for r.scanned < r.end {
-		part := r.mem.buf[r.scanned:min(r.scanned+window, r.end)]
+		part := r.pooled.buf[r.scanned:min(r.scanned+window, r.end)]
 		lf := bytes.IndexByte(part, '\n')
 		if lf >= 0 {
 			part = part[:lf]
@@ -193,21 +193,21 @@ func (r *Reader) lineEnd() int {
 }
 
 // take lets one whole line have its effect on the event.
-func (r *Reader) take(line span) {
-	line = r.unmarked(line)
+func (r *Reader) applyLine(line span) {
+	line = r.skipBOM(line)
 	switch {
 	case line.start < line.end:
 		r.field(line)
 	case r.hasData:
-		r.event.Data, r.ready = r.data.of(r.mem.buf), true
+		r.event.Data, r.ready = r.data.of(r.pooled.buf), true
 	default:
 		r.event = Event{}
 	}
 }
 
 // unmarked takes the byte order mark off the stream's first line.
-func (r *Reader) unmarked(line span) span {
-	if !r.started && bytes.HasPrefix(line.of(r.mem.buf), []byte("\xef\xbb\xbf")) {
+func (r *Reader) skipBOM(line span) span {
+	if !r.started && bytes.HasPrefix(line.of(r.pooled.buf), []byte("\xef\xbb\xbf")) {
 		line.start += 3
 	}
 	r.started = true
@@ -216,16 +216,16 @@ func (r *Reader) unmarked(line span) span {
 
 // field lets a line that is not blank have its effect on the event.
 func (r *Reader) field(line span) {
-	switch name, value := cut(line.of(r.mem.buf)); string(name) {
+	switch name, value := splitField(line.of(r.pooled.buf)); string(name) {
 	case "data":
-		r.join(span{line.end - len(value), line.end})
+		r.appendData(span{line.end - len(value), line.end})
 	case "event":
-		r.event.Name = r.mem.name(value)
+		r.event.Name = r.pooled.name(value)
 	}
 }
 
 // cut splits a line into its field name and its value.
-func cut(line []byte) (name, value []byte) {
+func splitField(line []byte) (name, value []byte) {
 	i := bytes.IndexByte(line[:min(len(line), fieldSlack)], ':')
 	if i < 0 {
 		return line, nil
@@ -239,11 +239,11 @@ func cut(line []byte) (name, value []byte) {
 
 // join adds a data line to the event's data, in place: a line is longer than
 // its value by at least the field's name, so the line feed always fits between.
-func (r *Reader) join(value span) {
+func (r *Reader) appendData(value span) {
 	if !r.hasData {
 		r.hasData, r.data = true, value
 	} else {
-		buf := r.mem.buf
+		buf := r.pooled.buf
 		buf[r.data.end] = '\n'
 		r.data.end++
 		r.data.end += copy(buf[r.data.end:], value.of(buf))
@@ -260,39 +260,39 @@ func (r *Reader) tooLarge() {
 }
 
 const (
-	firstSize = 1 << 9   // a buffer's size to begin with: most streams say a little at a time
-	busySize  = 4 << 10  // that of a stream which fills a smaller one
-	keptSize  = 64 << 10 // a larger buffer is not kept for the next stream
-	keptNames = 64       // event names that are kept
-	longName  = 64       // a longer event name is not kept
+	firstSize     = 1 << 9   // a buffer's size to begin with: most streams say a little at a time
+	busySize      = 4 << 10  // that of a stream which fills a smaller one
+	maxPooledSize = 64 << 10 // a larger buffer is not kept for the next stream
+	maxNames      = 64       // event names that are kept
+	maxNameLength = 64       // a longer event name is not kept
 )
 
 // memory is what outlives one stream: the buffer, and the event names met so
 // far, of which a stream has few and repeats them with every event.
-type memory struct {
+type pooledBuffer struct {
 	buf   []byte
 	names map[string]string
 }
 
-var memories = sync.Pool{New: func() any {
-	return &memory{buf: make([]byte, firstSize), names: make(map[string]string)}
+var bufferPool = sync.Pool{New: func() any {
+	return &pooledBuffer{buf: make([]byte, firstSize), names: make(map[string]string)}
 }}
 
-func takeMemory() *memory { return memories.Get().(*memory) }
+func getBuffer() *pooledBuffer { return bufferPool.Get().(*pooledBuffer) }
 
-func (m *memory) release() {
-	if len(m.buf) <= keptSize {
-		memories.Put(m)
+func (m *pooledBuffer) release() {
+	if len(m.buf) <= maxPooledSize {
+		bufferPool.Put(m)
 	}
 }
 
 // name returns b as a string, without a copy where it was met before.
-func (m *memory) name(b []byte) string {
+func (m *pooledBuffer) name(b []byte) string {
 	if s, ok := m.names[string(b)]; ok {
 		return s
 	}
 	s := string(b)
-	if len(m.names) < keptNames && len(s) <= longName {
+	if len(m.names) < maxNames && len(s) <= maxNameLength {
 		m.names[s] = s
 	}
 	return s
@@ -302,16 +302,16 @@ func (m *memory) name(b []byte) string {
 // neither bytes nor an error).
 func (r *Reader) fill() {
 	r.compact()
-	if r.end == len(r.mem.buf) || r.busy && len(r.mem.buf) < busySize {
+	if r.end == len(r.pooled.buf) || r.busy && len(r.pooled.buf) < busySize {
 		r.grow()
 	}
-	const patience = 100
-	for range patience {
-		n, err := r.src.Read(r.mem.buf[r.end:])
+	const maxEmptyReads = 100
+	for range maxEmptyReads {
+		n, err := r.src.Read(r.pooled.buf[r.end:])
 		r.end += n
 		r.err = err
 		if n > 0 || err != nil {
-			r.busy = r.end == len(r.mem.buf)
+			r.busy = r.end == len(r.pooled.buf)
 			return
 		}
 	}
@@ -322,7 +322,7 @@ func (r *Reader) fill() {
 // bytes, together at the front of the buffer, unless nothing would be gained or
 // half of the buffer is free anyway.
 func (r *Reader) compact() {
-	buf, to := r.mem.buf, 0
+	buf, to := r.pooled.buf, 0
 	if r.pos < r.end && r.end <= len(buf)/2 {
 		return
 	}
@@ -341,9 +341,9 @@ func (r *Reader) compact() {
 // grow doubles the buffer. The limit bounds it: what compact leaves in a full
 // buffer is one event's data and the line after it.
 func (r *Reader) grow() {
-	buf := make([]byte, 2*len(r.mem.buf))
-	copy(buf, r.mem.buf[:r.end])
-	r.mem.buf = buf
+	buf := make([]byte, 2*len(r.pooled.buf))
+	copy(buf, r.pooled.buf[:r.end])
+	r.pooled.buf = buf
 }
 
 // Decode yields what decode makes of the events of a source, which it closes at

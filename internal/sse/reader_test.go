@@ -161,7 +161,7 @@ func TestTheLimitHoldsForWhatIsNotData(t *testing.T) {
 			if !errors.Is(err, tt.want) {
 				t.Errorf("%s, %s: ends with %v, want %v", name, how, err, tt.want)
 			}
-			if size := len(r.mem.buf); size > 4*limit {
+			if size := len(r.pooled.buf); size > 4*limit {
 				t.Errorf("%s, %s: the buffer grew to %d bytes under a limit of %d", name, how, size, limit)
 			}
 		}
@@ -279,23 +279,23 @@ func TestAReleasedReaderGivesNothing(t *testing.T) {
 
 func TestABufferThatGrewLargeIsNotKept(t *testing.T) {
 	for range 100 {
-		if m := takeMemory(); len(m.buf) > keptSize {
+		if m := getBuffer(); len(m.buf) > maxPooledSize {
 			t.Fatalf("a buffer of %d bytes came back", len(m.buf))
 		}
-		readAll(strings.NewReader("data: "+strings.Repeat("x", 2*keptSize)+"\n\n"), 0)
+		readAll(strings.NewReader("data: "+strings.Repeat("x", 2*maxPooledSize)+"\n\n"), 0)
 	}
 }
 
 func TestTheNamesKeptAreBounded(t *testing.T) {
-	m := &memory{names: make(map[string]string)}
-	for i := range 10 * keptNames {
+	m := &pooledBuffer{names: make(map[string]string)}
+	for i := range 10 * maxNames {
 		m.name(bytes.Repeat([]byte("n"), i))
 	}
-	if len(m.names) > keptNames {
+	if len(m.names) > maxNames {
 		t.Errorf("%d names are kept", len(m.names))
 	}
 	for name := range m.names {
-		if len(name) > longName {
+		if len(name) > maxNameLength {
 			t.Errorf("a name of %d bytes is kept", len(name))
 		}
 	}

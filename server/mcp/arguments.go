@@ -20,7 +20,7 @@ type arguments struct {
 }
 
 // read checks what a model filled in. Its errors are for the model.
-func read(fields []field, data []byte) (arguments, error) {
+func parseArguments(fields []field, data []byte) (arguments, error) {
 	a := arguments{values: make(map[string]jsontext.Value)}
 	if len(data) > 0 {
 		if err := json.Unmarshal(data, &a.values); err != nil {
@@ -50,7 +50,7 @@ func read(fields []field, data []byte) (arguments, error) {
 	}
 	for name := range a.values {
 		if !known[name] {
-			return a, fault.Invalid(name[:min(len(name), 64)], fmt.Sprintf("There is no argument %q. This tool takes: %s.", clip(name), names(fields)))
+			return a, fault.Invalid(name[:min(len(name), 64)], fmt.Sprintf("There is no argument %q. This tool takes: %s.", clip(name), fieldNames(fields)))
 		}
 	}
 	return a, nil
@@ -59,15 +59,15 @@ func read(fields []field, data []byte) (arguments, error) {
 // check gives the value as the API's bodies have it.
 func (f *field) check(v jsontext.Value) (jsontext.Value, error) {
 	switch f.kind {
-	case text:
+	case stringKind:
 		return v, f.checkText(v)
 	case integer, number:
 		return f.checkNumber(v)
-	case truth:
+	case boolean:
 		if v.Kind() != 't' && v.Kind() != 'f' {
 			return v, f.wrong("true or false")
 		}
-	case texts:
+	case stringList:
 		return v, f.checkTexts(v)
 	case object:
 		if v.Kind() != '{' {
@@ -89,8 +89,8 @@ func (f *field) checkText(v jsontext.Value) error {
 	switch {
 	case s == "" && f.required:
 		return f.wrong("a text that is not empty")
-	case f.high > 0 && int64(utf8.RuneCountInString(s)) > f.high:
-		return f.wrong(fmt.Sprintf("at most %d characters long", f.high))
+	case f.max > 0 && int64(utf8.RuneCountInString(s)) > f.max:
+		return f.wrong(fmt.Sprintf("at most %d characters long", f.max))
 	}
 	for _, word := range f.enum {
 		if s == word {
@@ -107,9 +107,9 @@ func (f *field) checkText(v jsontext.Value) error {
 func (f *field) checkNumber(v jsontext.Value) (jsontext.Value, error) {
 	n, err := strconv.ParseFloat(string(v), 64)
 	whole := f.kind == integer
-	bounds := "at least " + strconv.FormatInt(f.low, 10)
-	if f.high > 0 {
-		bounds = fmt.Sprintf("from %d to %d", f.low, f.high)
+	bounds := "at least " + strconv.FormatInt(f.min, 10)
+	if f.max > 0 {
+		bounds = fmt.Sprintf("from %d to %d", f.min, f.max)
 	}
 	const exact = 1 << 53
 	switch {
@@ -118,7 +118,7 @@ func (f *field) checkNumber(v jsontext.Value) (jsontext.Value, error) {
 			return v, f.wrong("a whole number " + bounds)
 		}
 		return v, f.wrong("a number " + bounds)
-	case n < float64(f.low), f.high > 0 && n > float64(f.high):
+	case n < float64(f.min), f.max > 0 && n > float64(f.max):
 		return v, f.wrong(bounds)
 	case whole:
 		return jsontext.Value(strconv.FormatInt(int64(n), 10)), nil
@@ -131,8 +131,8 @@ func (f *field) checkTexts(v jsontext.Value) error {
 	if v.Kind() != '[' || json.Unmarshal(v, &list) != nil {
 		return f.wrong("a list of texts")
 	}
-	if len(list) == 0 || f.high > 0 && int64(len(list)) > f.high {
-		return f.wrong(fmt.Sprintf("a list of 1 to %d texts", max(f.high, 1)))
+	if len(list) == 0 || f.max > 0 && int64(len(list)) > f.max {
+		return f.wrong(fmt.Sprintf("a list of 1 to %d texts", max(f.max, 1)))
 	}
 	for _, member := range list {
 		if member.Kind() != '"' {
@@ -170,15 +170,15 @@ func (a arguments) count(name string) (n int64) {
 type body map[string]any
 
 // take copies arguments that the API has under the same name.
-func (b body) take(a arguments, names ...string) body {
+func (b body) copy(a arguments, names ...string) body {
 	for _, name := range names {
-		b.as(a, name, name)
+		b.copyAs(a, name, name)
 	}
 	return b
 }
 
 // as copies an argument to a member of another name.
-func (b body) as(a arguments, name, member string) {
+func (b body) copyAs(a arguments, name, member string) {
 	if v := a.values[name]; v != nil {
 		b[member] = v
 	}
@@ -195,7 +195,7 @@ func (b body) bytes() ([]byte, error) {
 }
 
 // refuse is the error of arguments that the model has no use for.
-func refuse(a arguments, model, reason string, names ...string) error {
+func refuseArguments(a arguments, model, reason string, names ...string) error {
 	for _, name := range names {
 		if a.has(name) {
 			return fault.Invalid(name, fmt.Sprintf("The model %q does not take %q%s.", clip(model), name, reason))

@@ -19,73 +19,73 @@ import (
 
 // call is one use of a tool.
 type call struct {
-	*box
+	*toolServer
 	tool    *tool
 	ctx     context.Context
 	x       *gateway.Exchange
-	visit   *visit
+	caller  *caller
 	request *sdk.CallToolRequest
 	args    arguments
-	began   time.Time
+	started time.Time
 }
 
 // handle runs a tool. Whatever goes wrong with it is a result for the model; an
 // error would be for the program that it runs in.
-func (b *box) handle(t *tool) sdk.ToolHandler {
+func (b *toolServer) handle(t *tool) sdk.ToolHandler {
 	return func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		v := visitOf(ctx)
+		v := callerFrom(ctx)
 		if v == nil {
 			return nil, fault.New(fault.InternalError, "The tool was called outside of a request.")
 		}
-		if v.busy != nil {
-			v.busy()
+		if v.toolStarted != nil {
+			v.toolStarted()
 		}
 		ctx, leave := v.join(ctx)
 		defer leave()
-		x, err := v.exchange(ctx)
+		x, err := v.nextExchange(ctx)
 		var result *sdk.CallToolResult
 		if err == nil {
-			c := &call{box: b, tool: t, ctx: ctx, x: x, visit: v, request: r, began: time.Now()}
-			result, err = c.guarded()
+			c := &call{toolServer: b, tool: t, ctx: ctx, x: x, caller: v, request: r, started: time.Now()}
+			result, err = c.run()
 		}
 		x.End(ctx, http.StatusOK, err)
 		if err != nil {
-			return failure(x.ID, err), nil
+			return errorResult(x.ID, err), nil
 		}
 		return result, nil
 	}
 }
 
 // guarded makes an error of a panic, which would end the process otherwise.
-func (c *call) guarded() (_ *sdk.CallToolResult, err error) {
+func (c *call) run() (_ *sdk.CallToolResult, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fault.Wrap(fault.InternalError, "The gateway failed to handle the request.", fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 		}
 	}()
-	if c.args, err = read(c.tool.arguments(), c.request.Params.Arguments); err != nil {
+	if c.args, err = parseArguments(c.tool.arguments(), c.request.Params.Arguments); err != nil {
 		return nil, err
 	}
 	if !c.tool.paid() {
 		return c.tool.run(c)
 	}
-	return c.buy()
+	return c.runPaid()
 }
 
 // buy runs a tool that costs money through the gateway's pipeline.
-func (c *call) buy() (*sdk.CallToolResult, error) {
+func (c *call) runPaid() (*sdk.CallToolResult, error) {
 	var err error
 	if c.x.IdempotencyKey, err = c.idempotencyKey(); err != nil {
 		return nil, err
 	}
 	// An answer that is kept for a repetition is asked for whole, with a progress
 	// token or without: else the two would be different requests.
-	c.args.stream = c.token() != nil && c.x.IdempotencyKey == ""
-	q, err := c.tool.ask(c.args)
+	c.args.stream = c.progressToken() != nil && c.x.IdempotencyKey == ""
+	q, err := c.tool.request(c.args)
 	if err != nil {
 		return nil, err
 	}
-	done := c.ticking()
+	done := c.notifyWaiting()
 	var r *gateway.Result
 	if q.form != nil {
 		r, err = c.x.CallForm(c.ctx, q.op, q.form, nil)
@@ -110,7 +110,7 @@ func (c *call) idempotencyKey() (string, error) {
 	const most = 200 // with the tool's name it is at most idempotency.MaxKey
 	member, _ := c.request.Params.Meta[labelMember].(string)
 	for _, key := range []struct{ name, value string }{
-		{"task_label", c.args.text("task_label")}, {"_meta." + labelMember, member}, {"Idempotency-Key", c.visit.key},
+		{"task_label", c.args.text("task_label")}, {"_meta." + labelMember, member}, {"Idempotency-Key", c.caller.idempotencyKey},
 	} {
 		switch {
 		case key.value == "":
@@ -125,38 +125,38 @@ func (c *call) idempotencyKey() (string, error) {
 
 // own is the call's context with the principal that it belongs to, for methods of
 // the gateway that are no exchange.
-func (c *call) own() context.Context { return auth.NewContext(c.ctx, c.x.Principal()) }
+func (c *call) principalContext() context.Context { return auth.NewContext(c.ctx, c.x.Principal()) }
 
 // visit is what one request of a client brings along, or a whole session over
 // pipes.
-type visit struct {
-	g     *gateway.Gateway
-	ctx   context.Context // ends when the client leaves, or takes its request back
-	token secret.String
-	key   string // the Idempotency-Key header
-	busy  func() // is told that a tool runs
+type caller struct {
+	g              *gateway.Gateway
+	ctx            context.Context // ends when the client leaves, or takes its request back
+	token          secret.String
+	idempotencyKey string // the Idempotency-Key header
+	toolStarted    func() // is told that a tool runs
 
-	mu     sync.Mutex
-	opened *gateway.Exchange // that the request was let in with; its first call takes it
+	mu    sync.Mutex
+	first *gateway.Exchange // that the request was let in with; its first call takes it
 }
 
-type visitKey struct{}
+type callerKey struct{}
 
-func withVisit(ctx context.Context, v *visit) context.Context {
-	return context.WithValue(ctx, visitKey{}, v)
+func withCaller(ctx context.Context, v *caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, v)
 }
 
-func visitOf(ctx context.Context) *visit {
-	v, _ := ctx.Value(visitKey{}).(*visit)
+func callerFrom(ctx context.Context) *caller {
+	v, _ := ctx.Value(callerKey{}).(*caller)
 	return v
 }
 
 // exchange is that of the next call. The request itself counted as the first
 // one; each other is let in by the key as it is now.
-func (v *visit) exchange(ctx context.Context) (*gateway.Exchange, error) {
+func (v *caller) nextExchange(ctx context.Context) (*gateway.Exchange, error) {
 	v.mu.Lock()
-	x := v.opened
-	v.opened = nil
+	x := v.first
+	v.first = nil
 	v.mu.Unlock()
 	if x != nil {
 		return x, nil
@@ -167,7 +167,7 @@ func (v *visit) exchange(ctx context.Context) (*gateway.Exchange, error) {
 
 // join gives the call a context that ends with the visit too: the SDK hides the
 // end of an HTTP request from what it answers.
-func (v *visit) join(ctx context.Context) (context.Context, func()) {
+func (v *caller) join(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(v.ctx, func() { cancel(context.Cause(v.ctx)) })
 	return ctx, func() {
@@ -179,42 +179,42 @@ func (v *visit) join(ctx context.Context) (context.Context, func()) {
 // The least time between two notices of progress, and how often one comes where
 // nothing is known but that time passes.
 const (
-	noticeEvery = 250 * time.Millisecond
-	tickEvery   = 5 * time.Second
+	minNotifyInterval  = 250 * time.Millisecond
+	waitNotifyInterval = 5 * time.Second
 )
 
 // token is what the client wants notices of the progress under; nil for none.
-func (c *call) token() any { return c.request.Params.GetProgressToken() }
+func (c *call) progressToken() any { return c.request.Params.GetProgressToken() }
 
 // notify tells the client how far the call is. The numbers of one call must
 // grow. A client that does not take it loses nothing.
 func (c *call) notify(progress float64, message string) {
-	if c.token() == nil {
+	if c.progressToken() == nil {
 		return
 	}
 	_ = c.request.Session.NotifyProgress(c.ctx, &sdk.ProgressNotificationParams{
-		ProgressToken: c.token(), Progress: progress, Message: message,
+		ProgressToken: c.progressToken(), Progress: progress, Message: message,
 	})
 }
 
 // ticking notifies of the time that passes until done is called, after which no
 // notice leaves any more. A call that streams has other notices.
-func (c *call) ticking() (done func()) {
+func (c *call) notifyWaiting() (done func()) {
 	if c.args.stream {
 		return func() {}
 	}
-	return c.tick("waiting for the model")
+	return c.notifyEvery("waiting for the model")
 }
 
 // tick notifies every few seconds that what is still so.
-func (c *call) tick(what string) (done func()) {
-	if c.token() == nil {
+func (c *call) notifyEvery(what string) (done func()) {
+	if c.progressToken() == nil {
 		return func() {}
 	}
 	end := make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() {
-		ticker := time.NewTicker(tickEvery)
+		ticker := time.NewTicker(waitNotifyInterval)
 		defer ticker.Stop()
 		for {
 			select {
@@ -223,7 +223,7 @@ func (c *call) tick(what string) (done func()) {
 			case <-c.ctx.Done():
 				return
 			case <-ticker.C:
-				seconds := time.Since(c.began).Round(time.Second).Seconds()
+				seconds := time.Since(c.started).Round(time.Second).Seconds()
 				c.notify(seconds, fmt.Sprintf("%s for %.0f s", what, seconds))
 			}
 		}
@@ -235,23 +235,23 @@ func (c *call) tick(what string) (done func()) {
 }
 
 // counter notifies of what has come, now and then.
-type counter struct {
+type progressCounter struct {
 	c    *call
 	n    int
 	last time.Time
 }
 
 // add counts n more.
-func (p *counter) add(n int) {
+func (p *progressCounter) add(n int) {
 	p.n += n
-	if now := time.Now(); n > 0 && now.Sub(p.last) >= noticeEvery {
+	if now := time.Now(); n > 0 && now.Sub(p.last) >= minNotifyInterval {
 		p.last = now
 		p.c.notify(float64(p.n), fmt.Sprintf("%d characters", p.n))
 	}
 }
 
 // paid is what each result of a paid tool says of its price.
-type paid struct {
+type chargeInfo struct {
 	RequestID string           `json:"request_id" jsonschema:"the id by which the charge is found"`
 	Charge    string           `json:"charge,omitzero" jsonschema:"what the call cost, as a decimal number; absent until that is known"`
 	Currency  string           `json:"currency,omitzero" jsonschema:"what the charge is in"`
@@ -262,8 +262,8 @@ type paid struct {
 }
 
 // receipt is what is known of the call's price now.
-func (c *call) receipt(r *gateway.Result) paid {
-	p := paid{RequestID: c.x.ID, Currency: c.currency()}
+func (c *call) receipt(r *gateway.Result) chargeInfo {
+	p := chargeInfo{RequestID: c.x.ID, Currency: c.currency()}
 	if r != nil {
 		p.Replayed, p.Dropped = r.Replayed, r.Dropped
 	}
@@ -287,7 +287,7 @@ func units(u billing.Usage) map[string]int64 {
 }
 
 // currency is that of the account's books; empty where none are kept.
-func (b *box) currency() string {
+func (b *toolServer) currency() string {
 	if books, ok := b.g.Meter().(billing.Reports); ok {
 		return books.Currency()
 	}
@@ -295,7 +295,7 @@ func (b *box) currency() string {
 }
 
 // line is the receipt for a reader.
-func (p paid) line() string {
+func (p chargeInfo) receiptLine() string {
 	s := "request_id: " + p.RequestID
 	if p.Charge != "" {
 		s += fmt.Sprintf(", charge: %s %s", p.Charge, p.Currency)
@@ -311,13 +311,13 @@ func success(structured any, content ...sdk.Content) *sdk.CallToolResult {
 	return &sdk.CallToolResult{Content: content, StructuredContent: structured}
 }
 
-func say(format string, args ...any) sdk.Content {
+func textContent(format string, args ...any) sdk.Content {
 	return &sdk.TextContent{Text: fmt.Sprintf(format, args...)}
 }
 
 // fits refuses a result that is larger than a client is likely to take. It was
 // charged all the same.
-func (c *call) fits(size int64, advice string) error {
+func (c *call) checkSize(size int64, advice string) error {
 	if size <= c.o.MaxResult {
 		return nil
 	}

@@ -19,7 +19,7 @@ const errorMember = "tollhouse.ai/error"
 
 // What a model does best about an error. The first row counts whose code is the
 // error's, else that of its status.
-var advices = []struct {
+var adviceTable = []struct {
 	code   fault.Code
 	status int
 	advice string
@@ -46,14 +46,14 @@ const (
 
 func adviceFor(f *fault.Error) string {
 	switch conflict := f.HTTPStatus() == http.StatusConflict; {
-	case conflict && wait(f) == 0:
+	case conflict && retryAfter(f) == 0:
 		return "" // the message says it
 	case f.Retry == fault.RetryNo && !conflict:
 		return final
 	case f.HTTPStatus() == http.StatusBadRequest && f.Param == "model":
 		return "Call list_models: it says which models there are, and which tools each is for."
 	}
-	for _, row := range advices {
+	for _, row := range adviceTable {
 		if row.code == f.Code || row.code == "" && row.status == f.HTTPStatus() {
 			return row.advice
 		}
@@ -66,7 +66,7 @@ func adviceFor(f *fault.Error) string {
 
 // What the API's messages call by names that a model does not know, each before
 // what it knows.
-var words = []string{
+var rewordings = []string{
 	"serves another endpoint", "is for another tool",
 	`"input.prompt"`, `"prompt"`,
 	"GET /v1/models lists", "list_models lists",
@@ -77,14 +77,16 @@ var words = []string{
 }
 
 // reworded is a message of the API for a model.
-func reworded(message string) string { return strings.NewReplacer(words...).Replace(message) }
+func rewordForTools(message string) string {
+	return strings.NewReplacer(rewordings...).Replace(message)
+}
 
 // failure is an error as a result that a model can act on. It says what /v1 says
 // and no more.
-func failure(id string, err error) *sdk.CallToolResult {
+func errorResult(id string, err error) *sdk.CallToolResult {
 	f := fault.From(err)
-	parts := []string{fmt.Sprintf("%s: %s", f.Code, reworded(f.Message))}
-	if wait := wait(f); wait > 0 {
+	parts := []string{fmt.Sprintf("%s: %s", f.Code, rewordForTools(f.Message))}
+	if wait := retryAfter(f); wait > 0 {
 		parts = append(parts, fmt.Sprintf("Wait %d s.", int64((wait+time.Second-1)/time.Second)))
 	}
 	if advice := adviceFor(f); advice != "" {
@@ -92,20 +94,20 @@ func failure(id string, err error) *sdk.CallToolResult {
 	}
 	parts = append(parts, "(request_id: "+id+")")
 	return &sdk.CallToolResult{
-		IsError: true, Content: []sdk.Content{say("%s", strings.Join(parts, " "))},
-		Meta: sdk.Meta{errorMember: about(id, f)},
+		IsError: true, Content: []sdk.Content{textContent("%s", strings.Join(parts, " "))},
+		Meta: sdk.Meta{errorMember: errorData(id, f)},
 	}
 }
 
 // about is an error for a program.
-func about(id string, f *fault.Error) map[string]any {
+func errorData(id string, f *fault.Error) map[string]any {
 	m := map[string]any{
 		"code": f.Code, "type": fault.Type(f.HTTPStatus()), "status": f.HTTPStatus(), "request_id": id,
 	}
 	if f.Param != "" {
 		m["param"] = f.Param
 	}
-	if wait := wait(f); wait > 0 {
+	if wait := retryAfter(f); wait > 0 {
 		m["retry_after_ms"] = wait.Milliseconds()
 	}
 	return m
@@ -113,7 +115,7 @@ func about(id string, f *fault.Error) map[string]any {
 
 // wait is how long to wait before the next try; 0 where nothing is known. It is
 // at most an hour, whatever an upstream said.
-func wait(f *fault.Error) time.Duration {
+func retryAfter(f *fault.Error) time.Duration {
 	switch f.HTTPStatus() {
 	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden:
 		return 0
@@ -131,7 +133,7 @@ const (
 // refuseRequest answers an HTTP request that no message comes of, with the
 // status and the headers of the API and a JSON-RPC error without an id.
 func refuseRequest(w *writer, x *gateway.Exchange, err error) {
-	if w.sent() != 0 {
+	if w.statusCode() != 0 {
 		return
 	}
 	f := fault.From(err)
@@ -139,7 +141,7 @@ func refuseRequest(w *writer, x *gateway.Exchange, err error) {
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
-	if d := wait(f); d > 0 {
+	if d := retryAfter(f); d > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10))
 	}
 	code := ownReason
@@ -148,7 +150,7 @@ func refuseRequest(w *writer, x *gateway.Exchange, err error) {
 	}
 	answer := map[string]any{
 		"jsonrpc": "2.0", "id": nil,
-		"error": map[string]any{"code": code, "message": string(f.Code) + ": " + reworded(f.Message), "data": about(x.ID, f)},
+		"error": map[string]any{"code": code, "message": string(f.Code) + ": " + rewordForTools(f.Message), "data": errorData(x.ID, f)},
 	}
 	data, err := json.Marshal(answer, json.Deterministic(true))
 	if err != nil {

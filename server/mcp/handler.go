@@ -28,19 +28,19 @@ import (
 // Handler serves the tools by streamable HTTP, at whatever path it is mounted.
 // It is safe for concurrent use.
 type Handler struct {
-	*box
+	*toolServer
 	transport http.Handler
 	serverFor func(catalog) *sdk.Server
-	running   running
+	running   runningRequests
 }
 
 // New returns the handler of a gateway's tools.
-func New(g *gateway.Gateway, o Options) *Handler { return newHandler(newBox(g, o)) }
+func New(g *gateway.Gateway, o Options) *Handler { return newHandler(newToolServer(g, o)) }
 
-func newHandler(b *box) *Handler {
-	h := &Handler{box: b, serverFor: b.server}
+func newHandler(b *toolServer) *Handler {
+	h := &Handler{toolServer: b, serverFor: b.server}
 	h.transport = sdk.NewStreamableHTTPHandler(func(r *http.Request) *sdk.Server {
-		d, _ := r.Context().Value(doorKey{}).(*door)
+		d, _ := r.Context().Value(httpRequestKey{}).(*httpRequest)
 		if d == nil {
 			return nil
 		}
@@ -56,49 +56,49 @@ func newHandler(b *box) *Handler {
 }
 
 // door is one HTTP request on its way in.
-type door struct {
-	h     *Handler
-	w     *writer
-	r     *http.Request
-	x     *gateway.Exchange
-	visit *visit
+type httpRequest struct {
+	h      *Handler
+	w      *writer
+	r      *http.Request
+	x      *gateway.Exchange
+	caller *caller
 
 	token   string
 	session string
 	server  *sdk.Server // for who calls
 }
 
-type doorKey struct{}
+type httpRequestKey struct{}
 
 // ServeHTTP answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	d := &door{h: h, w: newWriter(w, &h.o), r: r, x: h.g.Begin()}
+	d := &httpRequest{h: h, w: newWriter(w, &h.o), r: r, x: h.g.Begin()}
 	w.Header().Set("X-Request-Id", d.x.ID)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	err := error(fault.New(fault.InternalError, "The gateway failed to handle the request."))
 	defer func() { // also after a panic, which is net/http's to report
-		d.w.stop()
-		d.x.End(r.Context(), d.w.sent(), err)
+		d.w.stopHeartbeat()
+		d.x.End(r.Context(), d.w.statusCode(), err)
 	}()
 	if err = d.serve(); err != nil {
-		d.w.stop()
+		d.w.stopHeartbeat()
 		refuseRequest(d.w, d.x, err)
 	}
 }
 
 // serve walks the checks in the order of decisions.md: method, key, size, form.
 // The origin comes before the key, so that a page learns nothing of keys.
-func (d *door) serve() error {
-	asks := d.r.Method == http.MethodOptions && d.r.Header.Get("Origin") != ""
-	if d.r.Method != http.MethodPost && d.r.Method != http.MethodDelete && !asks {
+func (d *httpRequest) serve() error {
+	preflight := d.r.Method == http.MethodOptions && d.r.Header.Get("Origin") != ""
+	if d.r.Method != http.MethodPost && d.r.Method != http.MethodDelete && !preflight {
 		d.w.Header().Set("Allow", "POST, DELETE")
 		return fault.New(fault.MethodNotAllowed, "The MCP server takes POST, and DELETE to end a session. It sends no messages of its own, so that there is nothing to GET.")
 	}
 	if err := d.h.checkOrigin(d.r); err != nil {
 		return err
 	}
-	share(d.w.Header(), d.r)
-	if asks {
+	setCORSHeaders(d.w.Header(), d.r)
+	if preflight {
 		d.w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -115,7 +115,7 @@ func (d *door) serve() error {
 		d.w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	data, err := d.read()
+	data, err := d.readBody()
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ type envelope struct {
 
 // answer hands the message to the SDK and stays until it is answered, or taken
 // back. Whoever hangs up takes it back too: nobody could be given the answer.
-func (d *door) answer(data []byte) error {
+func (d *httpRequest) answer(data []byte) error {
 	// What is made of a message takes many times its bytes.
 	if err := rawjson.Within(data, rawjson.Bounds{Tokens: 1 << 16}); err != nil {
 		return fault.Invalid("", "The message is not acceptable: "+err.Error()+".")
@@ -149,12 +149,12 @@ func (d *door) answer(data []byte) error {
 	case "initialize":
 		d.w.Header().Set(sessionHeader, newSession(d.x.ID, d.token))
 	case "notifications/cancelled":
-		if id := name(m.Params.RequestID); id != "" {
+		if id := requestKey(m.Params.RequestID); id != "" {
 			d.h.running.cancel(d.session, id)
 		}
 	}
-	defer d.h.running.add(d.session, name(m.ID), func() {
-		d.w.mute()
+	defer d.h.running.add(d.session, requestKey(m.ID), func() {
+		d.w.discard()
 		cancel()
 	})()
 	c, err := d.h.catalogOf(ctx, d.x.Principal())
@@ -162,14 +162,14 @@ func (d *door) answer(data []byte) error {
 		return err
 	}
 	d.server = d.h.serverFor(c)
-	d.visit = &visit{
-		g: d.h.g, ctx: ctx, token: secret.New(d.token), key: d.r.Header.Get("Idempotency-Key"),
-		opened: d.x, busy: d.w.wake,
+	d.caller = &caller{
+		g: d.h.g, ctx: ctx, token: secret.New(d.token), idempotencyKey: d.r.Header.Get("Idempotency-Key"),
+		first: d.x, toolStarted: d.w.startHeartbeat,
 	}
-	r := d.r.WithContext(withVisit(context.WithValue(ctx, doorKey{}, d), d.visit))
+	r := d.r.WithContext(withCaller(context.WithValue(ctx, httpRequestKey{}, d), d.caller))
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
 	d.h.transport.ServeHTTP(d.w, r)
-	return d.w.refusal()
+	return d.w.sdkError()
 }
 
 // checkBatch refuses a list of too many messages: it counts as one request, and
@@ -193,10 +193,10 @@ func checkBatch(data []byte) error {
 }
 
 // name is a request's id as a key: the number 1 and the text "1" are two.
-func name(id jsontext.Value) string { return strings.TrimSpace(string(id)) }
+func requestKey(id jsontext.Value) string { return strings.TrimSpace(string(id)) }
 
 // read reads the whole message, and nothing past the limit. It must keep coming.
-func (d *door) read() ([]byte, error) {
+func (d *httpRequest) readBody() ([]byte, error) {
 	limit := d.h.o.MaxBody
 	if d.r.ContentLength > limit {
 		return nil, tooLarge(limit)
@@ -210,10 +210,10 @@ func (d *door) read() ([]byte, error) {
 		}
 	}
 	body := paced.New(d.r.Body, d.w.control, d.h.o.ReadTimeout, d.x.Weigh)
-	const prudent = 256 << 10 // a declared length is not believed beyond this
+	const maxPrealloc = 256 << 10 // a declared length is not believed beyond this
 	var data bytes.Buffer
 	if n := d.r.ContentLength; n > 0 {
-		data.Grow(int(min(n, prudent)) + bytes.MinRead)
+		data.Grow(int(min(n, maxPrealloc)) + bytes.MinRead)
 	}
 	_, err := data.ReadFrom(http.MaxBytesReader(d.w, body, limit))
 	var large *http.MaxBytesError
@@ -246,7 +246,7 @@ func (h *Handler) checkOrigin(r *http.Request) error {
 	if origin == "" || slices.Contains(h.o.Origins, origin) {
 		return nil
 	}
-	if u, err := url.Parse(origin); err == nil && local(u.Hostname()) {
+	if u, err := url.Parse(origin); err == nil && isLoopback(u.Hostname()) {
 		return nil
 	}
 	return fault.New(fault.PermissionDenied, "Web pages of this origin may not call. The operator names those that may in the configuration, under mcp.origins.")
@@ -254,7 +254,7 @@ func (h *Handler) checkOrigin(r *http.Request) error {
 
 // share lets the browser give the answer to the page that asked, whose origin was
 // checked.
-func share(h http.Header, r *http.Request) {
+func setCORSHeaders(h http.Header, r *http.Request) {
 	h.Add("Vary", "Origin")
 	origin := r.Header.Get("Origin")
 	if origin == "" {
@@ -270,7 +270,7 @@ func share(h http.Header, r *http.Request) {
 }
 
 // local reports whether a host is this machine, whoever asks.
-func local(host string) bool {
+func isLoopback(host string) bool {
 	if host == "localhost" {
 		return true
 	}

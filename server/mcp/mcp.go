@@ -70,7 +70,7 @@ func (o *Options) setDefaults() {
 }
 
 // box is the tools of a gateway.
-type box struct {
+type toolServer struct {
 	g     *gateway.Gateway
 	o     Options
 	tools []*tool // with schemas that are read off Go types, once
@@ -79,9 +79,9 @@ type box struct {
 	servers map[string]*sdk.Server // by what its key may use
 }
 
-func newBox(g *gateway.Gateway, o Options) *box {
+func newToolServer(g *gateway.Gateway, o Options) *toolServer {
 	o.setDefaults()
-	return &box{g: g, o: o, tools: tools(), servers: make(map[string]*sdk.Server)}
+	return &toolServer{g: g, o: o, tools: tools(), servers: make(map[string]*sdk.Server)}
 }
 
 // instructions are what a model is told before it sees the tools.
@@ -92,8 +92,8 @@ const instructions = "These tools make texts, pictures, videos, embeddings and s
 
 // server is the SDK's side for one who may use these models. There is one for
 // all who may use the same.
-func (b *box) server(c catalog) *sdk.Server {
-	name := c.name()
+func (b *toolServer) server(c catalog) *sdk.Server {
+	name := c.cacheKey()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s := b.servers[name]; s != nil {
@@ -120,18 +120,18 @@ func (b *box) server(c catalog) *sdk.Server {
 
 // catalog is what one key may use.
 type catalog struct {
-	models []gateway.Model // sorted by id
-	closed bool            // there are no others
+	models   []gateway.Model // sorted by id
+	complete bool            // there are no others
 }
 
 // catalogOf is that of a principal.
-func (b *box) catalogOf(ctx context.Context, p *auth.Principal) (catalog, error) {
+func (b *toolServer) catalogOf(ctx context.Context, p *auth.Principal) (catalog, error) {
 	models, err := b.g.Models(auth.NewContext(ctx, p))
 	return catalog{models, b.g.ListsAllModels()}, err
 }
 
 // name tells catalogs apart.
-func (c catalog) name() string {
+func (c catalog) cacheKey() string {
 	var s strings.Builder
 	for _, m := range c.models {
 		s.WriteString(m.ID)
@@ -139,7 +139,7 @@ func (c catalog) name() string {
 		s.WriteString(string(m.Kind))
 		s.WriteByte('\n')
 	}
-	if c.closed {
+	if c.complete {
 		s.WriteByte('.')
 	}
 	return s.String()
@@ -147,8 +147,8 @@ func (c catalog) name() string {
 
 // of are the ids of the models that a tool takes. They are all only if each
 // model's kind is known.
-func (c catalog) of(takes func(gateway.Model) bool) (ids []string, all bool) {
-	all = c.closed
+func (c catalog) modelsFor(takes func(gateway.Model) bool) (ids []string, all bool) {
+	all = c.complete
 	for _, m := range c.models {
 		switch {
 		case m.Kind == "":
@@ -161,18 +161,18 @@ func (c catalog) of(takes func(gateway.Model) bool) (ids []string, all bool) {
 }
 
 // kinds is the rule of a tool whose models are of these kinds.
-func kinds(kinds ...gateway.Kind) func(gateway.Model) bool {
+func ofKind(kinds ...gateway.Kind) func(gateway.Model) bool {
 	return func(m gateway.Model) bool { return slices.Contains(kinds, m.Kind) }
 }
 
 // generates reports whether a model makes pictures from a text alone.
-func generates(m gateway.Model) bool {
+func generatesImages(m gateway.Model) bool {
 	_, row, _ := imageModel(m.ID)
 	return m.Kind == gateway.KindImage && row.Fewest == 0
 }
 
 // edits reports whether a model changes pictures.
-func edits(m gateway.Model) bool {
+func editsImages(m gateway.Model) bool {
 	f, row, known := imageModel(m.ID)
 	switch m.Kind {
 	case gateway.KindImageEdit:

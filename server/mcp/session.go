@@ -22,20 +22,20 @@ const sessionHeader = "Mcp-Session-Id"
 // newSession is the id of a session that the exchange with this id opens.
 func newSession(exchange, token string) string {
 	name := strings.TrimPrefix(exchange, "req_")
-	return "mcp_" + name + "." + seal(name, token)
+	return "mcp_" + name + "." + sessionMAC(name, token)
 }
 
 // checkSession is nil for an id that was given out for the key, and where there
 // is none.
 func checkSession(id, token string) error {
 	name, code, _ := strings.Cut(strings.TrimPrefix(id, "mcp_"), ".")
-	if id == "" || hmac.Equal([]byte(code), []byte(seal(name, token))) && strings.HasPrefix(id, "mcp_") {
+	if id == "" || hmac.Equal([]byte(code), []byte(sessionMAC(name, token))) && strings.HasPrefix(id, "mcp_") {
 		return nil
 	}
 	return fault.New(fault.NotFound, "There is no such session of this key. Begin a new one with initialize.")
 }
 
-func seal(name, token string) string {
+func sessionMAC(name, token string) string {
 	mac := hmac.New(sha256.New, []byte(token))
 	_, _ = mac.Write([]byte("tollhouse mcp session\n" + name)) // a hash takes everything
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:16])
@@ -44,13 +44,13 @@ func seal(name, token string) string {
 // running are the requests that a client can take back: those of sessions, by
 // session and the client's id of the request. It is this node's only; on another
 // one nothing is found, and a client that wants to be sure hangs up.
-type running struct {
+type runningRequests struct {
 	mu       sync.Mutex
 	sessions map[string]map[string]context.CancelFunc
 }
 
 // add notes a request until done is called.
-func (r *running) add(session, id string, cancel context.CancelFunc) (done func()) {
+func (r *runningRequests) add(session, id string, cancel context.CancelFunc) (done func()) {
 	if session == "" || id == "" {
 		return func() {}
 	}
@@ -71,7 +71,7 @@ func (r *running) add(session, id string, cancel context.CancelFunc) (done func(
 	return func() { r.remove(session, id) }
 }
 
-func (r *running) remove(session, id string) {
+func (r *runningRequests) remove(session, id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.sessions[session], id)
@@ -81,7 +81,7 @@ func (r *running) remove(session, id string) {
 }
 
 // cancel ends a request, or all of a session for an empty id.
-func (r *running) cancel(session, id string) {
+func (r *runningRequests) cancel(session, id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, cancel := range r.sessions[session] {
@@ -92,7 +92,7 @@ func (r *running) cancel(session, id string) {
 }
 
 // len is the number of sessions with running requests.
-func (r *running) len() int {
+func (r *runningRequests) len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.sessions)

@@ -24,7 +24,7 @@ import (
 // where the gateway has no Authenticator, or ctx has a principal. What it cannot
 // begin with is a *fault.Error.
 func Serve(ctx context.Context, g *gateway.Gateway, key secret.String, in io.ReadCloser, out io.WriteCloser, o Options) error {
-	b := newBox(g, o)
+	b := newToolServer(g, o)
 	x := g.Begin()
 	err := x.Authenticate(ctx, key.Reveal())
 	x.End(ctx, 0, err)
@@ -35,30 +35,30 @@ func Serve(ctx context.Context, g *gateway.Gateway, key secret.String, in io.Rea
 	if err != nil {
 		return fault.From(err)
 	}
-	ctx = withVisit(ctx, &visit{g: g, ctx: ctx, token: key})
+	ctx = withCaller(ctx, &caller{g: g, ctx: ctx, token: key})
 	answers := &lineWriter{out: out}
-	transport := &sdk.IOTransport{Reader: newLines(in, answers, int(b.o.MaxBody)), Writer: answers, MaxLineLength: int(b.o.MaxBody)}
+	transport := &sdk.IOTransport{Reader: newMessageReader(in, answers, int(b.o.MaxBody)), Writer: answers, MaxLineLength: int(b.o.MaxBody)}
 	return b.server(c).Run(ctx, transport)
 }
 
 // lines are a client's messages, one a line. A line that is no message is
 // answered here: it must not end the calls of the others. It is read by one
 // goroutine; out is shared with the answers.
-type lines struct {
+type messageReader struct {
 	io.Closer
 	in   *bufio.Reader
 	out  *lineWriter
-	most int
+	max  int
 	rest []byte // of the line that is being read
 	err  error  // what follows it
 }
 
-func newLines(in io.ReadCloser, out *lineWriter, most int) *lines {
-	return &lines{Closer: in, in: bufio.NewReaderSize(in, 64<<10), out: out, most: most}
+func newMessageReader(in io.ReadCloser, out *lineWriter, most int) *messageReader {
+	return &messageReader{Closer: in, in: bufio.NewReaderSize(in, 64<<10), out: out, max: most}
 }
 
 // Read gives the next message, or a part of it.
-func (l *lines) Read(p []byte) (int, error) {
+func (l *messageReader) Read(p []byte) (int, error) {
 	for len(l.rest) == 0 {
 		if l.err != nil {
 			return 0, l.err
@@ -71,13 +71,13 @@ func (l *lines) Read(p []byte) (int, error) {
 }
 
 // next reads a line. One that is too long is for the reader to refuse.
-func (l *lines) next() {
+func (l *messageReader) next() {
 	var line []byte
 	for {
 		part, err := l.in.ReadSlice('\n')
 		line = append(line, part...)
 		long := errors.Is(err, bufio.ErrBufferFull)
-		if long && len(line) <= l.most {
+		if long && len(line) <= l.max {
 			continue
 		}
 		if !long {
@@ -87,7 +87,7 @@ func (l *lines) next() {
 	}
 	text := bytes.TrimSpace(line)
 	switch {
-	case len(line) > l.most:
+	case len(line) > l.max:
 		l.rest = line
 		return
 	case len(text) == 0:

@@ -21,25 +21,25 @@ type (
 // tool is one row of the table of tools. One that costs money has ask and
 // answer, any other run.
 type tool struct {
-	name, title, about string
-	fields             []field
-	models             func(gateway.Model) bool // those that its argument "model" may name
-	output             any                      // the JSON Schema of the structured result
+	name, title, description string
+	fields                   []field
+	models                   func(gateway.Model) bool // those that its argument "model" may name
+	output                   any                      // the JSON Schema of the structured result
 
-	ask    func(a arguments) (question, error)
-	answer func(c *call, r *gateway.Result) (*sdk.CallToolResult, error)
-	run    func(c *call) (*sdk.CallToolResult, error)
+	request func(a arguments) (apiRequest, error)
+	answer  func(c *call, r *gateway.Result) (*sdk.CallToolResult, error)
+	run     func(c *call) (*sdk.CallToolResult, error)
 }
 
 // question is a request of the API: a body, or a form.
-type question struct {
+type apiRequest struct {
 	op   upstream.Op
 	body []byte
 	form *upstream.Form
 }
 
 // paid reports whether a call costs money.
-func (t *tool) paid() bool { return t.ask != nil }
+func (t *tool) paid() bool { return t.request != nil }
 
 // tools is the table of tools.
 func tools() []*tool {
@@ -51,52 +51,52 @@ func tools() []*tool {
 
 // modelField is the argument that names the model.
 func modelField(about string) field {
-	return field{name: "model", kind: text, required: true, about: about + " list_models says what each costs."}
+	return field{name: "model", kind: stringKind, required: true, description: about + " list_models says what each costs."}
 }
 
 // field is one argument of a tool.
 type field struct {
-	name     string
-	kind     kind
-	about    string // for the model that fills it in
-	required bool
-	enum     []string // the values of a text; nil for any
-	low      int64    // of a number, or fewest members
-	high     int64    // of a number, most members, or most characters; 0 for any
-	preset   any      // what leaving it out means, for the reader; nil says nothing
+	name         string
+	kind         kind
+	description  string // for the model that fills it in
+	required     bool
+	enum         []string // the values of a text; nil for any
+	min          int64    // of a number, or fewest members
+	max          int64    // of a number, most members, or most characters; 0 for any
+	defaultValue any      // what leaving it out means, for the reader; nil says nothing
 }
 
 // kind is the type of an argument.
 type kind string
 
 const (
-	text    kind = "string"
-	integer kind = "integer"
-	number  kind = "number"
-	truth   kind = "boolean"
-	texts   kind = "array" // of texts
-	object  kind = "object"
+	stringKind kind = "string"
+	integer    kind = "integer"
+	number     kind = "number"
+	boolean    kind = "boolean"
+	stringList kind = "array" // of texts
+	object     kind = "object"
 )
 
 // labelField is the argument of each tool that costs money.
 var labelField = field{
-	name: "task_label", kind: text, high: 128,
-	about: "A short name that you choose for this one piece of work, such as \"cover-image-1\". Keep it when you repeat the call with " +
+	name: "task_label", kind: stringKind, max: 128,
+	description: "A short name that you choose for this one piece of work, such as \"cover-image-1\". Keep it when you repeat the call with " +
 		"the same arguments, for instance after a time-out: the work is then done and paid once, and you get the first answer. " +
 		"Use another one for other work. It is remembered for 24 hours.",
 }
 
 // schema is the JSON Schema of the argument, for who may use the models of c.
 func (f *field) schema(t *tool, c catalog) *jsonschema.Schema {
-	s := &jsonschema.Schema{Type: string(f.kind), Description: f.about}
+	s := &jsonschema.Schema{Type: string(f.kind), Description: f.description}
 	for _, v := range f.enum {
 		s.Enum = append(s.Enum, v)
 	}
-	low, high := float64(f.low), float64(f.high)
-	most := int(f.high)
+	low, high := float64(f.min), float64(f.max)
+	most := int(f.max)
 	switch f.kind {
-	case text:
-		if f.high > 0 {
+	case stringKind:
+		if f.max > 0 {
 			s.MaxLength = &most
 		}
 		if f.required {
@@ -104,29 +104,29 @@ func (f *field) schema(t *tool, c catalog) *jsonschema.Schema {
 		}
 	case integer, number:
 		s.Minimum = &low
-		if f.high > 0 {
+		if f.max > 0 {
 			s.Maximum = &high
 		}
-	case texts:
-		s.Items = &jsonschema.Schema{Type: string(text)}
+	case stringList:
+		s.Items = &jsonschema.Schema{Type: string(stringKind)}
 		s.MinItems = jsonschema.Ptr(1)
-		if f.high > 0 {
+		if f.max > 0 {
 			s.MaxItems = &most
 		}
 	}
-	if f.preset != nil {
-		s.Default, _ = json.Marshal(f.preset) // a constant of the table
+	if f.defaultValue != nil {
+		s.Default, _ = json.Marshal(f.defaultValue) // a constant of the table
 	}
 	if f.name == "model" && t.models != nil {
-		t.nameModels(s, c)
+		t.listModels(s, c)
 	}
 	return s
 }
 
 // nameModels lists the models that there are to choose from: all of them, or
 // some where others can be called too.
-func (t *tool) nameModels(s *jsonschema.Schema, c catalog) {
-	ids, all := c.of(t.models)
+func (t *tool) listModels(s *jsonschema.Schema, c catalog) {
+	ids, all := c.modelsFor(t.models)
 	var list []any
 	for _, id := range ids {
 		list = append(list, id)
@@ -155,7 +155,7 @@ func (t *tool) describe(c catalog) *sdkTool {
 	}
 	open, destroys := t.paid(), false
 	return &sdkTool{
-		Name: t.name, Title: t.title, Description: t.about, InputSchema: in, OutputSchema: t.output,
+		Name: t.name, Title: t.title, Description: t.description, InputSchema: in, OutputSchema: t.output,
 		Annotations: &sdkAnnotations{Title: t.title, ReadOnlyHint: !t.paid(), IdempotentHint: !t.paid(), DestructiveHint: &destroys, OpenWorldHint: &open},
 	}
 }
@@ -169,7 +169,7 @@ func (t *tool) arguments() []field {
 }
 
 // names is a list for a sentence.
-func names(fields []field) string {
+func fieldNames(fields []field) string {
 	var list []string
 	for _, f := range fields {
 		list = append(list, f.name)
@@ -179,17 +179,17 @@ func names(fields []field) string {
 
 // outputOf is the JSON Schema of a Go type. The type is one of this package, so
 // that it has one.
-func outputOf[T any]() *jsonschema.Schema {
+func outputSchema[T any]() *jsonschema.Schema {
 	s, err := jsonschema.For[T](nil)
 	if err != nil {
 		return &jsonschema.Schema{Type: "object", Description: fmt.Sprint(err)}
 	}
-	plain(s)
+	dropNull(s)
 	return s
 }
 
 // plain takes the null off lists and objects, which are never null here.
-func plain(s *jsonschema.Schema) {
+func dropNull(s *jsonschema.Schema) {
 	if s == nil {
 		return
 	}
@@ -197,7 +197,7 @@ func plain(s *jsonschema.Schema) {
 		s.Type, s.Types = s.Types[1-n], nil
 	}
 	for _, p := range s.Properties {
-		plain(p)
+		dropNull(p)
 	}
-	plain(s.Items)
+	dropNull(s.Items)
 }

@@ -20,10 +20,10 @@ func modelsTool() *tool {
 	}
 	return &tool{
 		name: "list_models", title: "List the models",
-		about:  "Lists the models that this key may use, the tools that take them, and what they cost. Costs nothing.",
-		fields: []field{{name: "kind", kind: text, enum: kinds, about: "Only the models of this kind."}},
-		output: outputOf[modelsResult](),
-		run:    (*call).listModels,
+		description: "Lists the models that this key may use, the tools that take them, and what they cost. Costs nothing.",
+		fields:      []field{{name: "kind", kind: stringKind, enum: kinds, description: "Only the models of this kind."}},
+		output:      outputSchema[modelsResult](),
+		run:         (*call).listModels,
 	}
 }
 
@@ -59,7 +59,7 @@ func (c *call) listModels() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := modelsResult{Models: []modelRow{}, Currency: c.currency(), Others: !list.closed}
+	result := modelsResult{Models: []modelRow{}, Currency: c.currency(), Others: !list.complete}
 	var lines []string
 	for _, m := range list.models {
 		if c.args.has("kind") && string(m.Kind) != c.args.text("kind") {
@@ -75,7 +75,7 @@ func (c *call) listModels() (*sdk.CallToolResult, error) {
 	if result.Others {
 		lines = append(lines, "Other models can be called too, by the names that their vendors give them.")
 	}
-	return success(result, say("%s", strings.Join(lines, "\n"))), nil
+	return success(result, textContent("%s", strings.Join(lines, "\n"))), nil
 }
 
 func (c *call) modelRow(m gateway.Model) modelRow {
@@ -89,13 +89,13 @@ func (c *call) modelRow(m gateway.Model) modelRow {
 		}
 	}
 	for _, r := range c.g.Price(m.ID).Rates() {
-		row.Prices = append(row.Prices, priceRow{string(r.Unit), r.Variant, r.Amount, per(r.Unit)})
+		row.Prices = append(row.Prices, priceRow{string(r.Unit), r.Variant, r.Amount, unitsPerPrice(r.Unit)})
 	}
 	return row
 }
 
 // per is how many units a price is for (server.md, prices).
-func per(u billing.Unit) int64 {
+func unitsPerPrice(u billing.Unit) int64 {
 	switch u {
 	case billing.Image, billing.Second:
 		return 1
@@ -128,14 +128,14 @@ const argumentsField = "arguments"
 func estimateTool() *tool {
 	return &tool{
 		name: "estimate_cost", title: "Estimate a cost",
-		about: "Says what a call of another tool would cost, before it is made, and whether its arguments are right. Costs nothing and makes nothing.",
+		description: "Says what a call of another tool would cost, before it is made, and whether its arguments are right. Costs nothing and makes nothing.",
 		fields: []field{
-			{name: "tool", kind: text, required: true, about: "The tool that is to be called.", enum: []string{
+			{name: "tool", kind: stringKind, required: true, description: "The tool that is to be called.", enum: []string{
 				"chat", "generate_image", "edit_image", "generate_video", "create_embeddings", "text_to_speech",
 			}},
-			{name: argumentsField, kind: object, required: true, about: "The arguments that it is to be called with, model among them."},
+			{name: argumentsField, kind: object, required: true, description: "The arguments that it is to be called with, model among them."},
 		},
-		output: outputOf[estimateResult](),
+		output: outputSchema[estimateResult](),
 		run:    (*call).estimate,
 	}
 }
@@ -155,13 +155,13 @@ type estimateResult struct {
 func (c *call) estimate() (*sdk.CallToolResult, error) {
 	name := c.args.text("tool")
 	t := c.tools[slices.IndexFunc(c.tools, func(t *tool) bool { return t.name == name })] // one of the enum
-	a, err := read(t.arguments(), c.args.values[argumentsField])
+	a, err := parseArguments(t.arguments(), c.args.values[argumentsField])
 	if err != nil {
-		return nil, within(err)
+		return nil, nestedArgument(err)
 	}
-	q, err := t.ask(a)
+	q, err := t.request(a)
 	if err != nil {
-		return nil, within(err)
+		return nil, nestedArgument(err)
 	}
 	var e gateway.Estimate
 	if q.form != nil {
@@ -183,11 +183,11 @@ func (c *call) estimate() (*sdk.CallToolResult, error) {
 	case e.Exact:
 		words = "It costs %s %s if it succeeds; the account must have %s."
 	}
-	return success(result, say("%s", fmt.Sprintf(words, result.Most, result.Currency, result.Least))), nil
+	return success(result, textContent("%s", fmt.Sprintf(words, result.Most, result.Currency, result.Least))), nil
 }
 
 // within names an argument of the other tool as it stands here.
-func within(err error) error {
+func nestedArgument(err error) error {
 	f := fault.From(err)
 	if f.Param == "" {
 		return f
@@ -196,16 +196,16 @@ func within(err error) error {
 }
 
 // usualDays is how far back get_balance looks if nobody says.
-const usualDays = 30
+const defaultDays = 30
 
 func balanceTool() *tool {
 	return &tool{
 		name: "get_balance", title: "Show the balance",
-		about: "Says what the key's account has left and what it has used, by model. Costs nothing.",
+		description: "Says what the key's account has left and what it has used, by model. Costs nothing.",
 		fields: []field{
-			{name: "days", kind: integer, low: 1, high: 366, about: "How many days of use are summed up.", preset: usualDays},
+			{name: "days", kind: integer, min: 1, max: 366, description: "How many days of use are summed up.", defaultValue: defaultDays},
 		},
-		output: outputOf[balanceResult](),
+		output: outputSchema[balanceResult](),
 		run:    (*call).balance,
 	}
 }
@@ -236,7 +236,7 @@ func (c *call) balance() (*sdk.CallToolResult, error) {
 		return nil, fault.New(fault.NotFound, "No books are kept here, so there is no balance.")
 	}
 	account := c.x.Principal().Account
-	days := int64(usualDays)
+	days := int64(defaultDays)
 	if c.args.has("days") {
 		days = c.args.count("days")
 	}
@@ -259,7 +259,7 @@ func (c *call) balance() (*sdk.CallToolResult, error) {
 	for _, r := range rows {
 		result.Used = append(result.Used, usageRow{r.Group, r.Requests, units(r.Usage), r.Charge.String()})
 	}
-	return success(result, say("%s", result.text())), nil
+	return success(result, textContent("%s", result.text())), nil
 }
 
 // text is the balance for a reader.

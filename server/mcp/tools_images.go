@@ -17,30 +17,30 @@ import (
 )
 
 // mostPictures is how many pictures one call of a tool makes at most.
-const mostPictures = 4
+const maxPictures = 4
 
 func imageTool() *tool {
 	return &tool{
 		name: "generate_image", title: "Make a picture",
-		about: "Makes pictures from a description and returns them, or links to them that are valid for 24 hours. To change a picture that exists, use edit_image.",
+		description: "Makes pictures from a description and returns them, or links to them that are valid for 24 hours. To change a picture that exists, use edit_image.",
 		fields: []field{
 			modelField("The model that makes the picture."),
-			{name: "prompt", kind: text, required: true, about: "What the picture is to show."},
-			{name: "size", kind: text, about: "Width x height in pixels, such as 1024x1024. Each model has sizes of its own; an error names them."},
-			{name: "n", kind: integer, low: 1, high: mostPictures, about: "How many pictures. Each is charged.", preset: 1},
-			{name: "quality", kind: text, about: "low, medium or high, where the model has that (imagegen models). It decides the cost."},
-			{name: "seed", kind: integer, low: 0, about: "The same seed and prompt give a similar picture (alpha models)."},
-			{name: "negative_prompt", kind: text, about: "What the picture is not to show (alpha models)."},
+			{name: "prompt", kind: stringKind, required: true, description: "What the picture is to show."},
+			{name: "size", kind: stringKind, description: "Width x height in pixels, such as 1024x1024. Each model has sizes of its own; an error names them."},
+			{name: "n", kind: integer, min: 1, max: maxPictures, description: "How many pictures. Each is charged.", defaultValue: 1},
+			{name: "quality", kind: stringKind, description: "low, medium or high, where the model has that (imagegen models). It decides the cost."},
+			{name: "seed", kind: integer, min: 0, description: "The same seed and prompt give a similar picture (alpha models)."},
+			{name: "negative_prompt", kind: stringKind, description: "What the picture is not to show (alpha models)."},
 		},
-		models: generates,
-		output: outputOf[imageResult](),
-		ask:    askImage, answer: (*call).answerImage,
+		models:  generatesImages,
+		output:  outputSchema[imageResult](),
+		request: imageRequest, answer: (*call).answerImage,
 	}
 }
 
 // imageResult is the structured result of generate_image and edit_image.
 type imageResult struct {
-	paid
+	chargeInfo
 	Model  string    `json:"model" jsonschema:"the model that made the pictures"`
 	Images []picture `json:"images" jsonschema:"the pictures, in the order in which they are among the contents"`
 }
@@ -52,43 +52,43 @@ type picture struct {
 	Bytes    int    `json:"bytes,omitzero" jsonschema:"the size of a picture that is among the contents"`
 }
 
-func askImage(a arguments) (question, error) {
+func imageRequest(a arguments) (apiRequest, error) {
 	model := a.text("model")
 	f, row, _ := imageModel(model)
 	if row.Fewest > 0 {
-		return question{}, fault.Invalid("model", fmt.Sprintf("The model %q only changes pictures: use edit_image, or another model.", model))
+		return apiRequest{}, fault.Invalid("model", fmt.Sprintf("The model %q only changes pictures: use edit_image, or another model.", model))
 	}
 	var b body
 	if f.Messages {
-		if err := refuse(a, model, "", "quality"); err != nil {
-			return question{}, err
+		if err := refuseArguments(a, model, "", "quality"); err != nil {
+			return apiRequest{}, err
 		}
-		b = messagesForm(a, nil)
+		b = alphaImageBody(a, nil)
 	} else {
-		if err := refuse(a, model, ", only alpha models do", "seed", "negative_prompt"); err != nil {
-			return question{}, err
+		if err := refuseArguments(a, model, ", only alpha models do", "seed", "negative_prompt"); err != nil {
+			return apiRequest{}, err
 		}
-		b = body{}.take(a, "model", "prompt", "n", "quality")
+		b = body{}.copy(a, "model", "prompt", "n", "quality")
 		if size := a.text("size"); size != "" {
 			b["size"] = strings.ReplaceAll(size, "*", "x")
 		}
 	}
 	data, err := b.bytes()
-	return question{op: upstream.GenerateImage, body: data}, err
+	return apiRequest{op: upstream.GenerateImage, body: data}, err
 }
 
 // messagesForm is the request of a model of the alpha family.
-func messagesForm(a arguments, references []string) body {
+func alphaImageBody(a arguments, references []string) body {
 	blocks := make([]body, 0, len(references)+1)
 	for _, url := range references {
 		blocks = append(blocks, body{"image": url})
 	}
 	blocks = append(blocks, body{"text": a.values["prompt"]})
-	parameters := body{}.take(a, "n", "seed", "negative_prompt")
+	parameters := body{}.copy(a, "n", "seed", "negative_prompt")
 	if size := a.text("size"); size != "" {
 		parameters["size"] = strings.ReplaceAll(size, "x", "*")
 	}
-	b := body{"input": body{"messages": []body{{"role": "user", "content": blocks}}}}.take(a, "model")
+	b := body{"input": body{"messages": []body{{"role": "user", "content": blocks}}}}.copy(a, "model")
 	if len(parameters) > 0 {
 		b["parameters"] = parameters
 	}
@@ -100,25 +100,25 @@ func (c *call) answerImage(r *gateway.Result) (*sdk.CallToolResult, error) {
 	if err := json.Unmarshal(r.Body, &answer, jsontext.AllowDuplicateNames(true)); err != nil {
 		return nil, fault.Wrap(fault.BadGateway, "The model's answer is not of the image form. It was charged.", err)
 	}
-	result := imageResult{paid: c.receipt(r), Model: c.args.text("model"), Images: []picture{}}
+	result := imageResult{chargeInfo: c.receipt(r), Model: c.args.text("model"), Images: []picture{}}
 	var contents []sdk.Content
 	var size int64
 	for i, image := range answer.Images() {
-		p, content, err := show(image, i)
+		p, content, err := pictureContent(image, i)
 		if err != nil {
 			return nil, err
 		}
 		size += int64(p.Bytes)
 		result.Images, contents = append(result.Images, p), append(contents, content)
 	}
-	if err := c.fits(size, "Ask for fewer or smaller pictures. These were charged."); err != nil {
+	if err := c.checkSize(size, "Ask for fewer or smaller pictures. These were charged."); err != nil {
 		return nil, err
 	}
-	return success(result, append(contents, say("%s", result.line()))...), nil
+	return success(result, append(contents, textContent("%s", result.receiptLine()))...), nil
 }
 
 // show is a picture as a content: itself, or where it is.
-func show(image images.Image, i int) (picture, sdk.Content, error) {
+func pictureContent(image images.Image, i int) (picture, sdk.Content, error) {
 	data, err := image.Bytes()
 	switch {
 	case err == nil:
@@ -139,78 +139,78 @@ func show(image images.Image, i int) (picture, sdk.Content, error) {
 func editTool() *tool {
 	return &tool{
 		name: "edit_image", title: "Change a picture",
-		about: "Changes or combines pictures as a text says, and returns the new ones, or links to them that are valid for 24 hours.",
+		description: "Changes or combines pictures as a text says, and returns the new ones, or links to them that are valid for 24 hours.",
 		fields: []field{
 			modelField("The model that changes the picture."),
-			{name: "prompt", kind: text, required: true, about: "What is to change."},
-			{name: "images", kind: texts, required: true, high: 16, about: "The pictures. alpha models take 1 to 3 public https URLs; " +
+			{name: "prompt", kind: stringKind, required: true, description: "What is to change."},
+			{name: "images", kind: stringList, required: true, max: 16, description: "The pictures. alpha models take 1 to 3 public https URLs; " +
 				"imagegen models take PNG, JPEG or WebP files as data: URIs or plain base64."},
-			{name: "mask", kind: text, about: "A PNG file as a data: URI or base64, as large as the first picture. Its transparent area is what changes (imagegen models)."},
-			{name: "n", kind: integer, low: 1, high: mostPictures, about: "How many pictures are made. Each is charged.", preset: 1},
-			{name: "size", kind: text, about: "Width x height in pixels of the new picture, such as 1024x1024. Each model has sizes of its own; an error names them."},
-			{name: "quality", kind: text, about: "low, medium or high, where the model has that (imagegen models). It decides the cost."},
-			{name: "background", kind: text, enum: []string{"transparent", "opaque", "auto"}, about: "The background of the new picture (imagegen models)."},
-			{name: "output_format", kind: text, enum: []string{"png", "jpeg", "webp"}, about: "The format of the new picture (imagegen models)."},
-			{name: "seed", kind: integer, low: 0, about: "The same seed and arguments give a similar picture (alpha models)."},
-			{name: "negative_prompt", kind: text, about: "What the picture is not to show (alpha models)."},
+			{name: "mask", kind: stringKind, description: "A PNG file as a data: URI or base64, as large as the first picture. Its transparent area is what changes (imagegen models)."},
+			{name: "n", kind: integer, min: 1, max: maxPictures, description: "How many pictures are made. Each is charged.", defaultValue: 1},
+			{name: "size", kind: stringKind, description: "Width x height in pixels of the new picture, such as 1024x1024. Each model has sizes of its own; an error names them."},
+			{name: "quality", kind: stringKind, description: "low, medium or high, where the model has that (imagegen models). It decides the cost."},
+			{name: "background", kind: stringKind, enum: []string{"transparent", "opaque", "auto"}, description: "The background of the new picture (imagegen models)."},
+			{name: "output_format", kind: stringKind, enum: []string{"png", "jpeg", "webp"}, description: "The format of the new picture (imagegen models)."},
+			{name: "seed", kind: integer, min: 0, description: "The same seed and arguments give a similar picture (alpha models)."},
+			{name: "negative_prompt", kind: stringKind, description: "What the picture is not to show (alpha models)."},
 		},
-		models: edits,
-		output: outputOf[imageResult](),
-		ask:    askEdit, answer: (*call).answerImage,
+		models:  editsImages,
+		output:  outputSchema[imageResult](),
+		request: editRequest, answer: (*call).answerImage,
 	}
 }
 
-func askEdit(a arguments) (question, error) {
+func editRequest(a arguments) (apiRequest, error) {
 	model := a.text("model")
 	if f, _, _ := imageModel(model); f.Messages {
-		return askEditByLinks(a, model)
+		return editByURLRequest(a, model)
 	}
-	if err := refuse(a, model, ", only alpha models do", "seed", "negative_prompt"); err != nil {
-		return question{}, err
+	if err := refuseArguments(a, model, ", only alpha models do", "seed", "negative_prompt"); err != nil {
+		return apiRequest{}, err
 	}
 	e := &images.Edit{
 		Model: model, Prompt: a.text("prompt"), N: a.count("n"), Size: strings.ReplaceAll(a.text("size"), "*", "x"),
 		Quality: a.text("quality"), Background: a.text("background"), OutputFormat: a.text("output_format"),
 	}
 	for i, source := range a.list("images") {
-		file, err := decode(fmt.Sprintf("images[%d]", i), source)
+		file, err := decodeFile(fmt.Sprintf("images[%d]", i), source)
 		if err != nil {
-			return question{}, err
+			return apiRequest{}, err
 		}
 		e.Images = append(e.Images, file)
 	}
 	if a.has("mask") {
-		file, err := decode("mask", a.text("mask"))
+		file, err := decodeFile("mask", a.text("mask"))
 		if err != nil {
-			return question{}, err
+			return apiRequest{}, err
 		}
 		e.Mask = &file
 	}
 	parsed, err := images.EncodeForm(e)
 	if err != nil {
-		return question{}, err
+		return apiRequest{}, err
 	}
-	return question{op: upstream.EditImage, form: parsed.Form()}, nil
+	return apiRequest{op: upstream.EditImage, form: parsed.Form()}, nil
 }
 
 // askEditByLinks is the request of a model that fetches the pictures itself.
-func askEditByLinks(a arguments, model string) (question, error) {
-	if err := refuse(a, model, ", only imagegen models do", "mask", "quality", "background", "output_format"); err != nil {
-		return question{}, err
+func editByURLRequest(a arguments, model string) (apiRequest, error) {
+	if err := refuseArguments(a, model, ", only imagegen models do", "mask", "quality", "background", "output_format"); err != nil {
+		return apiRequest{}, err
 	}
 	links := a.list("images")
 	for i, link := range links {
 		if !strings.HasPrefix(link, "https://") {
-			return question{}, fault.Invalid(fmt.Sprintf("images[%d]", i),
+			return apiRequest{}, fault.Invalid(fmt.Sprintf("images[%d]", i),
 				fmt.Sprintf("The model %q fetches pictures itself: images[%d] must be a public https URL.", model, i))
 		}
 	}
-	data, err := messagesForm(a, links).bytes()
-	return question{op: upstream.GenerateImage, body: data}, err
+	data, err := alphaImageBody(a, links).bytes()
+	return apiRequest{op: upstream.GenerateImage, body: data}, err
 }
 
 // decode is a file that a model sent: a data: URI, or plain base64.
-func decode(name, source string) (images.File, error) {
+func decodeFile(name, source string) (images.File, error) {
 	encoded := source
 	if rest, ok := strings.CutPrefix(source, "data:"); ok {
 		meta, data, found := strings.Cut(rest, ",")

@@ -22,32 +22,32 @@ import (
 func chatTool() *tool {
 	return &tool{
 		name: "chat", title: "Ask a language model",
-		about: "Sends a prompt to a language model and returns its answer. The model sees nothing of this conversation: put all that it needs into the prompt.",
+		description: "Sends a prompt to a language model and returns its answer. The model sees nothing of this conversation: put all that it needs into the prompt.",
 		fields: []field{
 			modelField("The language model to ask."),
-			{name: "prompt", kind: text, required: true, about: "What the model is asked or told to do."},
-			{name: "system", kind: text, about: "How the model is to behave, if that matters."},
-			{name: "images", kind: texts, high: 16, about: "Pictures that the model is to look at: https URLs, or data: URIs. Not every model sees."},
-			{name: "max_tokens", kind: integer, low: 1, about: "The most tokens of the answer, thinking included. It bounds the cost."},
-			{name: "temperature", kind: number, low: 0, high: 2, about: "How random the answer is. Leave it out unless it matters: some models take none."},
-			{name: "json", kind: truth, about: "The answer is to be one JSON object. Say in the prompt which members it has.", preset: false},
+			{name: "prompt", kind: stringKind, required: true, description: "What the model is asked or told to do."},
+			{name: "system", kind: stringKind, description: "How the model is to behave, if that matters."},
+			{name: "images", kind: stringList, max: 16, description: "Pictures that the model is to look at: https URLs, or data: URIs. Not every model sees."},
+			{name: "max_tokens", kind: integer, min: 1, description: "The most tokens of the answer, thinking included. It bounds the cost."},
+			{name: "temperature", kind: number, min: 0, max: 2, description: "How random the answer is. Leave it out unless it matters: some models take none."},
+			{name: "json", kind: boolean, description: "The answer is to be one JSON object. Say in the prompt which members it has.", defaultValue: false},
 		},
-		models: kinds(gateway.KindChat, gateway.KindMessages),
-		output: outputOf[chatResult](),
-		ask:    askChat, answer: (*call).answerChat,
+		models:  ofKind(gateway.KindChat, gateway.KindMessages),
+		output:  outputSchema[chatResult](),
+		request: chatRequest, answer: (*call).answerChat,
 	}
 }
 
 // chatResult is the structured result of chat.
 type chatResult struct {
-	paid
+	chargeInfo
 	Model        string `json:"model" jsonschema:"the model that answered"`
 	Text         string `json:"text" jsonschema:"the answer"`
 	Reasoning    string `json:"reasoning,omitzero" jsonschema:"what the model thought before, where it tells"`
 	FinishReason string `json:"finish_reason" jsonschema:"stop: the answer is whole; length: it was cut off at max_tokens or because the money ended"`
 }
 
-func askChat(a arguments) (question, error) {
+func chatRequest(a arguments) (apiRequest, error) {
 	var messages []body
 	if a.has("system") {
 		messages = append(messages, body{"role": "system", "content": a.values["system"]})
@@ -60,7 +60,7 @@ func askChat(a arguments) (question, error) {
 		}
 		prompt["content"] = blocks
 	}
-	b := body{"messages": append(messages, prompt)}.take(a, "model", "max_tokens", "temperature")
+	b := body{"messages": append(messages, prompt)}.copy(a, "model", "max_tokens", "temperature")
 	if a.truth("json") {
 		b["response_format"] = body{"type": "json_object"}
 	}
@@ -68,30 +68,30 @@ func askChat(a arguments) (question, error) {
 		b["stream"] = true
 	}
 	data, err := b.bytes()
-	return question{op: upstream.ChatCompletion, body: data}, err
+	return apiRequest{op: upstream.ChatCompletion, body: data}, err
 }
 
 func (c *call) answerChat(r *gateway.Result) (*sdk.CallToolResult, error) {
 	result := chatResult{Model: c.args.text("model")}
 	var err error
 	if r.Stream != nil {
-		err = c.follow(r.Stream, &result)
+		err = c.collectStream(r.Stream, &result)
 	} else {
-		err = result.whole(r.Body)
+		err = result.parse(r.Body)
 	}
 	if err != nil {
 		return nil, err
 	}
-	result.paid = c.receipt(r)
+	result.chargeInfo = c.receipt(r)
 	note := ""
 	if result.FinishReason == "length" {
 		note = "The answer was cut off: it reached max_tokens, or the account's money. "
 	}
-	return success(result, say("%s", result.Text), say("%s%s", note, result.line())), nil
+	return success(result, textContent("%s", result.Text), textContent("%s%s", note, result.receiptLine())), nil
 }
 
 // whole reads an answer that was not streamed.
-func (r *chatResult) whole(data []byte) error {
+func (r *chatResult) parse(data []byte) error {
 	var answer chat.Response
 	if err := json.Unmarshal(data, &answer, jsontext.AllowDuplicateNames(true)); err != nil || len(answer.Choices) == 0 {
 		return fault.Wrap(fault.BadGateway, "The model's answer is not of the chat completion form. It was charged.", err)
@@ -104,8 +104,8 @@ func (r *chatResult) whole(data []byte) error {
 
 // follow gathers a streamed answer and tells the client how far it is. Whoever
 // leaves has paid for what came until then.
-func (c *call) follow(s *gateway.Stream, r *chatResult) error {
-	progress := &counter{c: c}
+func (c *call) collectStream(s *gateway.Stream, r *chatResult) error {
+	progress := &progressCounter{c: c}
 	var text, thought strings.Builder
 	for chunk, err := range chat.NewStream(c.x.ID, s).Chunks() {
 		if err != nil {
@@ -125,23 +125,23 @@ func (c *call) follow(s *gateway.Stream, r *chatResult) error {
 		return err
 	}
 	r.Text, r.Reasoning = text.String(), thought.String()
-	return c.fits(int64(len(r.Text)+len(r.Reasoning)), "Set max_tokens. The answer was charged.")
+	return c.checkSize(int64(len(r.Text)+len(r.Reasoning)), "Set max_tokens. The answer was charged.")
 }
 
 func embeddingsTool() *tool {
 	return &tool{
 		name: "create_embeddings", title: "Embed texts",
-		about: "Makes a vector of each text, by which texts can be compared. The vectors are in the structured result only.",
+		description: "Makes a vector of each text, by which texts can be compared. The vectors are in the structured result only.",
 		fields: []field{
 			modelField("The embedding model. Vectors of different models cannot be compared."),
-			{name: "input", kind: texts, required: true, high: 256, about: "The texts."},
-			{name: "dimensions", kind: integer, low: 1, high: 16384, about: "The length of the vectors, where the model can choose."},
+			{name: "input", kind: stringList, required: true, max: 256, description: "The texts."},
+			{name: "dimensions", kind: integer, min: 1, max: 16384, description: "The length of the vectors, where the model can choose."},
 		},
-		models: kinds(gateway.KindEmbeddings),
-		output: outputOf[embeddingsResult](),
-		ask: func(a arguments) (question, error) {
-			data, err := body{}.take(a, "model", "input", "dimensions").bytes()
-			return question{op: upstream.Embeddings, body: data}, err
+		models: ofKind(gateway.KindEmbeddings),
+		output: outputSchema[embeddingsResult](),
+		request: func(a arguments) (apiRequest, error) {
+			data, err := body{}.copy(a, "model", "input", "dimensions").bytes()
+			return apiRequest{op: upstream.Embeddings, body: data}, err
 		},
 		answer: (*call).answerEmbeddings,
 	}
@@ -149,7 +149,7 @@ func embeddingsTool() *tool {
 
 // embeddingsResult is the structured result of create_embeddings.
 type embeddingsResult struct {
-	paid
+	chargeInfo
 	Model      string      `json:"model" jsonschema:"the model that made the vectors"`
 	Dimensions int         `json:"dimensions" jsonschema:"the length of each vector"`
 	Embeddings [][]float32 `json:"embeddings" jsonschema:"one vector for each text, in the order of the texts"`
@@ -171,32 +171,32 @@ func (c *call) answerEmbeddings(r *gateway.Result) (*sdk.CallToolResult, error) 
 		result.Embeddings[e.Index], result.Dimensions = e.Embedding, len(e.Embedding)
 	}
 	r.Release()
-	if err := c.fits(size, "Embed fewer texts at a time. These were charged."); err != nil {
+	if err := c.checkSize(size, "Embed fewer texts at a time. These were charged."); err != nil {
 		return nil, err
 	}
-	result.paid = c.receipt(r)
-	return success(result, say("%d vectors of %d numbers each are in the structured result. %s", len(result.Embeddings), result.Dimensions, result.line())), nil
+	result.chargeInfo = c.receipt(r)
+	return success(result, textContent("%d vectors of %d numbers each are in the structured result. %s", len(result.Embeddings), result.Dimensions, result.receiptLine())), nil
 }
 
 func speechTool() *tool {
 	return &tool{
 		name: "text_to_speech", title: "Speak a text",
-		about: "Speaks a text and returns the audio. It is charged by the character.",
+		description: "Speaks a text and returns the audio. It is charged by the character.",
 		fields: []field{
 			modelField("The model that speaks."),
-			{name: "text", kind: text, required: true, high: 20_000, about: "What is said. Languages may be mixed."},
-			{name: "voice", kind: text, about: "A voice of the model; list_models names them. If left out, its first one."},
-			{name: "format", kind: text, enum: []string{"mp3", "wav"}, about: "The format of the audio, where the model can choose."},
-			{name: "instructions", kind: text, about: "How it is said: tone, pace, feeling. Only models with \"instruct\" in their name take it."},
+			{name: "text", kind: stringKind, required: true, max: 20_000, description: "What is said. Languages may be mixed."},
+			{name: "voice", kind: stringKind, description: "A voice of the model; list_models names them. If left out, its first one."},
+			{name: "format", kind: stringKind, enum: []string{"mp3", "wav"}, description: "The format of the audio, where the model can choose."},
+			{name: "instructions", kind: stringKind, description: "How it is said: tone, pace, feeling. Only models with \"instruct\" in their name take it."},
 		},
-		models: kinds(gateway.KindSpeech),
-		output: outputOf[speechResult](),
-		ask: func(a arguments) (question, error) {
-			b := body{}.take(a, "model", "voice", "instructions")
-			b.as(a, "text", "input")
-			b.as(a, "format", "response_format")
+		models: ofKind(gateway.KindSpeech),
+		output: outputSchema[speechResult](),
+		request: func(a arguments) (apiRequest, error) {
+			b := body{}.copy(a, "model", "voice", "instructions")
+			b.copyAs(a, "text", "input")
+			b.copyAs(a, "format", "response_format")
 			data, err := b.bytes()
-			return question{op: upstream.Speech, body: data}, err
+			return apiRequest{op: upstream.Speech, body: data}, err
 		},
 		answer: (*call).answerSpeech,
 	}
@@ -204,7 +204,7 @@ func speechTool() *tool {
 
 // speechResult is the structured result of text_to_speech.
 type speechResult struct {
-	paid
+	chargeInfo
 	Model    string `json:"model" jsonschema:"the model that spoke"`
 	MIMEType string `json:"mime_type" jsonschema:"the type of the audio among the contents"`
 	Bytes    int    `json:"bytes" jsonschema:"the size of the audio"`
@@ -214,17 +214,17 @@ func (c *call) answerSpeech(r *gateway.Result) (*sdk.CallToolResult, error) {
 	audio := r.Body // of an earlier call
 	if r.Audio != nil {
 		var err error
-		if audio, err = c.listen(r.Audio); err != nil {
+		if audio, err = c.collectAudio(r.Audio); err != nil {
 			return nil, err
 		}
 	}
 	kind := cmp.Or(r.Header.Get("Content-Type"), "audio/mpeg")
-	result := speechResult{paid: c.receipt(r), Model: c.args.text("model"), MIMEType: kind, Bytes: len(audio)}
-	return success(result, &sdk.AudioContent{Data: audio, MIMEType: kind}, say("%s", result.line())), nil
+	result := speechResult{chargeInfo: c.receipt(r), Model: c.args.text("model"), MIMEType: kind, Bytes: len(audio)}
+	return success(result, &sdk.AudioContent{Data: audio, MIMEType: kind}, textContent("%s", result.receiptLine())), nil
 }
 
 // listen reads the audio to its end. Where it is too long, the rest is not made.
-func (c *call) listen(a *gateway.Audio) (_ []byte, err error) {
+func (c *call) collectAudio(a *gateway.Audio) (_ []byte, err error) {
 	defer func() { _ = a.Close() }()
 	var audio bytes.Buffer
 	for {
@@ -236,7 +236,7 @@ func (c *call) listen(a *gateway.Audio) (_ []byte, err error) {
 			return nil, err
 		}
 		_, _ = audio.Write(piece) // a buffer takes everything
-		if err := c.fits(int64(audio.Len()), "Speak a shorter text, or choose mp3. What was spoken until then is charged."); err != nil {
+		if err := c.checkSize(int64(audio.Len()), "Speak a shorter text, or choose mp3. What was spoken until then is charged."); err != nil {
 			return nil, err
 		}
 	}

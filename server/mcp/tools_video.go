@@ -18,52 +18,52 @@ import (
 
 // waitField is the argument of both tools of videos.
 var waitField = field{
-	name: "wait", kind: truth, preset: false,
-	about: "Wait for the video: for 45 seconds, or for some minutes if this program is told of the progress. A video that is not there then goes on: ask again with get_video.",
+	name: "wait", kind: boolean, defaultValue: false,
+	description: "Wait for the video: for 45 seconds, or for some minutes if this program is told of the progress. A video that is not there then goes on: ask again with get_video.",
 }
 
 func videoTool() *tool {
 	return &tool{
 		name: "generate_video", title: "Make a video",
-		about: "Starts to make a video from a description, and pictures or other videos where the model takes them. It takes minutes and goes on by itself, " +
+		description: "Starts to make a video from a description, and pictures or other videos where the model takes them. It takes minutes and goes on by itself, " +
 			"whatever becomes of this call: the result has an id, with which get_video tells when it is there. It is charged only if it succeeds.",
 		fields: []field{
 			modelField("The model that makes the video. Of beta models, -t2v make it from text, -i2v from a first picture, -r2v from references."),
-			{name: "prompt", kind: text, about: "What the video is to show. Needed unless it is made from pictures."},
-			{name: "duration", kind: integer, low: 1, high: 3600, about: "Seconds. It decides the cost. Most models make 2 to 15 seconds; if left out, beta models make 5."},
-			{name: "resolution", kind: text, enum: []string{"480p", "720p", "1080p"}, about: "It decides the cost. If left out, beta models make 720p."},
-			{name: "aspect_ratio", kind: text, about: "Such as 16:9, 9:16 or 1:1."},
-			{name: "first_frame", kind: text, about: "The https URL of a picture with which the video begins."},
-			{name: "last_frame", kind: text, about: "The https URL of a picture with which the video ends, where the model can do that."},
-			{name: "reference_images", kind: texts, high: 9, about: "https URLs of pictures of what appears in the video."},
-			{name: "reference_videos", kind: texts, high: 3, about: "https URLs of videos that the model is to follow."},
-			{name: "audio", kind: text, about: "The https URL of a sound that the video is to go with, where the model can do that."},
-			{name: "with_sound", kind: truth, about: "Whether the video is to have sound, where the model can choose. It may decide the cost."},
-			{name: "seed", kind: integer, low: 0, high: 1<<32 - 1, about: "The same seed and prompt give a similar video."},
+			{name: "prompt", kind: stringKind, description: "What the video is to show. Needed unless it is made from pictures."},
+			{name: "duration", kind: integer, min: 1, max: 3600, description: "Seconds. It decides the cost. Most models make 2 to 15 seconds; if left out, beta models make 5."},
+			{name: "resolution", kind: stringKind, enum: []string{"480p", "720p", "1080p"}, description: "It decides the cost. If left out, beta models make 720p."},
+			{name: "aspect_ratio", kind: stringKind, description: "Such as 16:9, 9:16 or 1:1."},
+			{name: "first_frame", kind: stringKind, description: "The https URL of a picture with which the video begins."},
+			{name: "last_frame", kind: stringKind, description: "The https URL of a picture with which the video ends, where the model can do that."},
+			{name: "reference_images", kind: stringList, max: 9, description: "https URLs of pictures of what appears in the video."},
+			{name: "reference_videos", kind: stringList, max: 3, description: "https URLs of videos that the model is to follow."},
+			{name: "audio", kind: stringKind, description: "The https URL of a sound that the video is to go with, where the model can do that."},
+			{name: "with_sound", kind: boolean, description: "Whether the video is to have sound, where the model can choose. It may decide the cost."},
+			{name: "seed", kind: integer, min: 0, max: 1<<32 - 1, description: "The same seed and prompt give a similar video."},
 			waitField,
 		},
-		models: kinds(gateway.KindVideo),
-		output: outputOf[videoResult](),
-		ask:    askVideo, answer: (*call).answerVideo,
+		models:  ofKind(gateway.KindVideo),
+		output:  outputSchema[videoResult](),
+		request: videoRequest, answer: (*call).answerVideo,
 	}
 }
 
 func getVideoTool() *tool {
 	return &tool{
 		name: "get_video", title: "Look after a video",
-		about: "Tells how a video of generate_video goes, and where it can be fetched when it is there. Costs nothing. Look every 10 seconds or so, or wait.",
+		description: "Tells how a video of generate_video goes, and where it can be fetched when it is there. Costs nothing. Look every 10 seconds or so, or wait.",
 		fields: []field{
-			{name: "id", kind: text, required: true, high: 256, about: "The id that generate_video gave."},
+			{name: "id", kind: stringKind, required: true, max: 256, description: "The id that generate_video gave."},
 			waitField,
 		},
-		output: outputOf[videoResult](),
+		output: outputSchema[videoResult](),
 		run:    (*call).getVideo,
 	}
 }
 
 // videoResult is the structured result of generate_video and get_video.
 type videoResult struct {
-	paid
+	chargeInfo
 	ID           string `json:"id" jsonschema:"the id of the video, for get_video"`
 	Model        string `json:"model" jsonschema:"the model that makes the video"`
 	Status       string `json:"status" jsonschema:"queued, processing or running: it is being made; succeeded: it is there; failed, cancelled or expired: there will be none, and nothing is charged"`
@@ -80,40 +80,40 @@ func (c *call) answerVideo(r *gateway.Result) (*sdk.CallToolResult, error) {
 	p := c.receipt(r)
 	p.Charge, p.Usage = "", nil // of a submission; the video is charged when it is there
 	if !c.args.truth("wait") {
-		return shown(p, &record), nil
+		return newVideoResult(p, &record), nil
 	}
 	c.x.Leave() // the video is under way, and others may run
-	return shown(p, c.await(&record)), nil
+	return newVideoResult(p, c.awaitVideo(&record)), nil
 }
 
 func (c *call) getVideo() (*sdk.CallToolResult, error) {
-	record, err := c.g.Video(c.own(), c.args.text("id"))
+	record, err := c.g.Video(c.principalContext(), c.args.text("id"))
 	if err != nil {
 		return nil, err
 	}
 	if c.args.truth("wait") {
-		record = c.await(record)
+		record = c.awaitVideo(record)
 	}
-	return shown(paid{RequestID: record.RequestID, Currency: c.currency()}, record), nil
+	return newVideoResult(chargeInfo{RequestID: record.RequestID, Currency: c.currency()}, record), nil
 }
 
 // patience is how long a client is kept waiting that is not told of the progress:
 // less than the minute after which many give up.
-const patience = 45 * time.Second
+const defaultWait = 45 * time.Second
 
 // await is the record when the video has ended, or as it is when the time is
 // over. The video goes on whoever leaves.
-func (c *call) await(record *video.Response) *video.Response {
+func (c *call) awaitVideo(record *video.Response) *video.Response {
 	if video.State(record.Status).Terminal() {
 		return record
 	}
-	most := patience
-	if c.token() != nil {
+	most := defaultWait
+	if c.progressToken() != nil {
 		most = c.o.MaxWait
 	}
-	ctx, cancel := context.WithTimeout(c.own(), most)
+	ctx, cancel := context.WithTimeout(c.principalContext(), most)
 	defer cancel()
-	defer c.tick("waiting for the video " + record.ID)()
+	defer c.notifyEvery("waiting for the video " + record.ID)()
 	for r, err := range c.g.WaitVideo(ctx, record.ID) {
 		if err != nil {
 			break // the record as it was
@@ -124,8 +124,8 @@ func (c *call) await(record *video.Response) *video.Response {
 }
 
 // shown is the record for a model.
-func shown(p paid, r *video.Response) *sdk.CallToolResult {
-	result := videoResult{paid: p, ID: r.ID, Model: r.Model, Status: string(r.Status), VideoURL: r.URL()}
+func newVideoResult(p chargeInfo, r *video.Response) *sdk.CallToolResult {
+	result := videoResult{chargeInfo: p, ID: r.ID, Model: r.Model, Status: string(r.Status), VideoURL: r.URL()}
 	for _, clip := range r.Content {
 		if clip.LastFrameURL != "" {
 			result.LastFrameURL = clip.LastFrameURL
@@ -148,33 +148,33 @@ func shown(p paid, r *video.Response) *sdk.CallToolResult {
 			})
 		}
 	}
-	return success(result, append(contents, say("%s", result.sentence()))...)
+	return success(result, append(contents, textContent("%s", result.sentence()))...)
 }
 
 // sentence says how the video is.
 func (r *videoResult) sentence() string {
 	switch video.State(r.Status) {
 	case video.Succeeded:
-		return fmt.Sprintf("The video %s is there. %s", r.ID, r.line())
+		return fmt.Sprintf("The video %s is there. %s", r.ID, r.receiptLine())
 	case video.Failed, video.Cancelled, video.Expired:
-		return fmt.Sprintf("There will be no video %s: it is %s, and nothing is charged. %s (%s)", r.ID, r.Status, r.Error, r.line())
+		return fmt.Sprintf("There will be no video %s: it is %s, and nothing is charged. %s (%s)", r.ID, r.Status, r.Error, r.receiptLine())
 	}
-	return fmt.Sprintf("The video %s is being made (%s). Call get_video with this id in a while. %s", r.ID, r.Status, r.line())
+	return fmt.Sprintf("The video %s is being made (%s). Call get_video with this id in a while. %s", r.ID, r.Status, r.receiptLine())
 }
 
-func askVideo(a arguments) (question, error) {
+func videoRequest(a arguments) (apiRequest, error) {
 	var b body
 	var err error
 	if row := betaModel(a.text("model")); row != nil {
-		b, err = betaForm(a, row)
+		b, err = betaVideoBody(a, row)
 	} else {
-		b = gammaForm(a)
+		b = gammaVideoBody(a)
 	}
 	if err != nil {
-		return question{}, err
+		return apiRequest{}, err
 	}
 	data, err := b.bytes()
-	return question{op: upstream.SubmitVideo, body: data}, err
+	return apiRequest{op: upstream.SubmitVideo, body: data}, err
 }
 
 // betaModel is the model's row in the beta family; nil if it is none of it.
@@ -216,7 +216,7 @@ func imageBlock(url, role string) video.Block {
 
 // gammaForm is the request of the gamma family, and of models that no table
 // describes.
-func gammaForm(a arguments) body {
+func gammaVideoBody(a arguments) body {
 	var content []video.Block
 	if a.has("prompt") {
 		content = append(content, video.Block{Type: "text", Text: a.text("prompt")})
@@ -226,12 +226,12 @@ func gammaForm(a arguments) body {
 			content = append(content, gammaBlocks[name](url))
 		}
 	}
-	b := body{}.take(a, "model", "duration", "resolution", "seed")
+	b := body{}.copy(a, "model", "duration", "resolution", "seed")
 	if content != nil {
 		b["content"] = content
 	}
-	b.as(a, "aspect_ratio", "ratio")
-	b.as(a, "with_sound", "generate_audio")
+	b.copyAs(a, "aspect_ratio", "ratio")
+	b.copyAs(a, "with_sound", "generate_audio")
 	return b
 }
 
@@ -258,20 +258,20 @@ var betaInputs = []struct{ layout, source, member, medium string }{
 }
 
 // betaForm is the request of the beta family.
-func betaForm(a arguments, row *video.Beta) (body, error) {
+func betaVideoBody(a arguments, row *video.Beta) (body, error) {
 	layout := "" // from text only
 	for _, need := range row.Needs {
 		if need != "prompt" {
 			layout = need
 		}
 	}
-	input, lists := body{}.take(a, "prompt"), make(map[string][]any)
+	input, lists := body{}.copy(a, "prompt"), make(map[string][]any)
 	for _, name := range sources {
 		for _, url := range urls(a, name) {
 			member, medium, ok := betaInput(layout, name)
 			switch {
 			case !ok:
-				return nil, fault.Invalid(name, fmt.Sprintf("The model %q does not take %q. %s", clip(a.text("model")), name, takes(layout)))
+				return nil, fault.Invalid(name, fmt.Sprintf("The model %q does not take %q. %s", clip(a.text("model")), name, betaSources(layout)))
 			case medium != "":
 				lists[member] = append(lists[member], body{"type": medium, "url": url})
 			case member == references:
@@ -284,9 +284,9 @@ func betaForm(a arguments, row *video.Beta) (body, error) {
 	for member, list := range lists {
 		input[member] = list
 	}
-	b := body{"input": input}.take(a, "model", "duration", "resolution", "aspect_ratio")
-	parameters := body{}.take(a, "seed")
-	parameters.as(a, "with_sound", "audio")
+	b := body{"input": input}.copy(a, "model", "duration", "resolution", "aspect_ratio")
+	parameters := body{}.copy(a, "seed")
+	parameters.copyAs(a, "with_sound", "audio")
 	if len(parameters) > 0 {
 		b["parameters"] = parameters
 	}
@@ -303,7 +303,7 @@ func betaInput(layout, source string) (member, medium string, ok bool) {
 }
 
 // takes says what a model of the layout is given besides a prompt.
-func takes(layout string) string {
+func betaSources(layout string) string {
 	list := ""
 	for _, row := range betaInputs {
 		if row.layout == layout {

@@ -180,11 +180,11 @@ func (m *meters) record(ctx context.Context, t *Telemetry, f *gateway.RequestEve
 	if f.Channel != "" {
 		common = append(common, attribute.String(providerName, t.providerOf(f.Channel)))
 	}
-	told := common
+	labels := common
 	if word := errorWord(f.Code, f.Status); word != "" {
-		told = append(told[:len(told):len(told)], attribute.String(errorType, word))
+		labels = append(labels[:len(labels):len(labels)], attribute.String(errorType, word))
 	}
-	all := metric.WithAttributeSet(attribute.NewSet(told...))
+	all := metric.WithAttributeSet(attribute.NewSet(labels...))
 	m.served.Record(ctx, f.Duration.Seconds(), all)
 	if f.Channel != "" {
 		m.duration.Record(ctx, upstreamTime(f).Seconds(), all)

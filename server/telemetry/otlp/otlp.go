@@ -120,10 +120,10 @@ var outputs = map[upstream.Op]string{
 	upstream.Speech:        "speech",
 }
 
-type tripContext struct{}
+type requestTraceKey struct{}
 
 // trip is one request on its way.
-type trip struct {
+type requestTrace struct {
 	span trace.Span
 	mu   sync.Mutex
 	over bool // the request has ended
@@ -151,7 +151,7 @@ func (t *Telemetry) start(ctx context.Context, _ string, at time.Time) context.C
 		options = append(options, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: parent}))
 	}
 	ctx, span := t.tracer.Start(ctx, "request", options...)
-	return context.WithValue(ctx, tripContext{}, &trip{span: span})
+	return context.WithValue(ctx, requestTraceKey{}, &requestTrace{span: span})
 }
 
 // attempt opens the span of an attempt and puts it into the headers that travel.
@@ -187,7 +187,7 @@ func (t *Telemetry) attempted(ctx context.Context, a gateway.AttemptEvent) {
 		span.End(trace.WithTimestamp(at))
 		return
 	}
-	p, ok := ctx.Value(tripContext{}).(*trip)
+	p, ok := ctx.Value(requestTraceKey{}).(*requestTrace)
 	if !ok {
 		span.End(trace.WithTimestamp(at))
 		return
@@ -206,7 +206,7 @@ func (t *Telemetry) end(ctx context.Context, f *gateway.RequestEvent) {
 	if t.meters != nil {
 		t.meters.record(ctx, t, f)
 	}
-	p, ok := ctx.Value(tripContext{}).(*trip)
+	p, ok := ctx.Value(requestTraceKey{}).(*requestTrace)
 	if !ok {
 		return
 	}
@@ -226,7 +226,7 @@ func (t *Telemetry) end(ctx context.Context, f *gateway.RequestEvent) {
 	p.span.End(trace.WithTimestamp(at))
 }
 
-func (p *trip) closeAttempts(f *gateway.RequestEvent, at time.Time) {
+func (p *requestTrace) closeAttempts(f *gateway.RequestEvent, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	streams := f.Stream || f.Op == upstream.Speech
