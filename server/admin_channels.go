@@ -10,8 +10,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Channels are the ways to the upstreams, as an operator watches and stops them:
-// an *upstream.Router is such. Implementations are safe for concurrent use.
+// Channels are the channels of a gateway, as an operator watches and pauses them:
+// an *upstream.Router implements it. Implementations are safe for concurrent use.
 type Channels interface {
 	// Channels describes them in the order of the configuration.
 	Channels() []upstream.ChannelInfo
@@ -28,7 +28,7 @@ type ChannelTest struct {
 	Yes     bool   `json:"yes"`   // a call that costs money is wanted
 }
 
-// ChannelResult is what came of a test.
+// ChannelResult is the outcome of a test.
 type ChannelResult struct {
 	Channel   string     `json:"channel"`
 	Model     string     `json:"model"`
@@ -135,5 +135,5 @@ func (q *adminRequest) testChannel() (any, error) {
 }
 
 func noChannels() error {
-	return fault.New(fault.NotFound, "Nothing is known of channels here: ask the server that runs.")
+	return fault.New(fault.NotFound, "Channel state is available only from a running server.")
 }

@@ -49,7 +49,7 @@ func TestAChannelIsPausedAndResumedOverTheAdminAPI(t *testing.T) {
 		{"POST", "/nobody/test", 404, "The channels are main, west/spare."},
 		{"POST", "/main/test", 404, "cannot test"},
 		{"GET", "/main/pause", 405, "POST"},
-		{"GET", "/main", 404, "nothing at"},
+		{"GET", "/main", 404, "Not found"},
 	} {
 		if status, body := o.ask(c.method, "/admin/v1/channels"+c.path, ""); status != c.status || !strings.Contains(body, c.want) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, status, body)
@@ -66,7 +66,7 @@ func TestWhereThereAreNoChannelsNothingIsSaidOfThem(t *testing.T) {
 	o := newOffice(t, nil)
 	for _, path := range []string{"GET ", "POST /m/pause", "POST /m/resume", "POST /m/test"} {
 		method, rest, _ := strings.Cut(path, " ")
-		if status, body := o.ask(method, "/admin/v1/channels"+rest, ""); status != 404 || !strings.Contains(body, "ask the server that runs") {
+		if status, body := o.ask(method, "/admin/v1/channels"+rest, ""); status != 404 || !strings.Contains(body, "only from a running server") {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/webhook"
 )
 
-// Webhooks are the notices of videos that have ended, and what signs them: a
-// gateway's MemoryTasks and this module's stores are such. Implementations are
-// safe for concurrent use.
+// Webhooks are the webhook deliveries of video tasks that have ended, and the
+// secrets that sign them: a gateway's MemoryTasks and this module's stores
+// implement it. Implementations are safe for concurrent use.
 type Webhooks interface {
 	// WebhookSecret is the secret that signs the account's notices; one is made
 	// if there is none yet. rotate makes a new one: the one before goes on
@@ -70,7 +70,7 @@ func newNoticeView(e *webhook.Entry) NoticeView {
 	return v
 }
 
-// present is nil for no time.
+// optionalTime is nil for no time.
 func optionalTime(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -4,59 +4,27 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/messages"
 )
 
-// writeError is the one place where an error is written.
+// writeError is the one place where an error of the API is written.
 func (x *exchange) writeError(err error) {
 	f := fault.From(err)
-	if x.audio.started() {
-		return // ServeHTTP breaks the connection off
-	}
 	if x.stream.started() {
-		x.stream.fail(f)
+		x.stream.fail(f) // serveRoutes breaks the connection of audio off
 		return
 	}
 	errorHeaders(x.w.Header(), f, x.maxRetryAfter())
 	x.write(f.HTTPStatus(), "application/json", x.errorBody(f))
 }
 
-// errorHeaders are the headers that tell a client what to do next
-// (decisions.md, Error bodies).
-func errorHeaders(h http.Header, f *fault.Error, longest time.Duration) {
-	status := f.HTTPStatus()
-	switch status {
-	case http.StatusUnauthorized:
-		h.Set("WWW-Authenticate", "Bearer")
-	case http.StatusPaymentRequired, http.StatusForbidden:
-	default:
-		if f.RetryAfter > 0 {
-			setRetryAfter(h, min(f.RetryAfter, longest))
-		}
-	}
-	switch f.Retry {
-	case fault.RetryYes:
-		h.Set("X-Should-Retry", "true")
-	case fault.RetryNo:
-		h.Set("X-Should-Retry", "false")
-	}
-}
-
-// setRetryAfter gives whole seconds, at least one, and milliseconds.
-func setRetryAfter(h http.Header, d time.Duration) {
-	seconds := max((d+time.Second-1)/time.Second, 1)
-	h.Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
-	h.Set("Retry-After-Ms", strconv.FormatInt(max(d.Milliseconds(), 1), 10))
-}
-
-// form is how an endpoint writes errors: its own, and an upstream's with what is
-// missing added (decisions.md, Error bodies).
+// errorFormat is how an endpoint writes errors: the gateway's own, and an
+// upstream's own body with what is missing added, so that the official SDK of the
+// endpoint can read both.
 type errorFormat struct {
 	shape func(requestID string, f *fault.Error) any
 	outer requiredMembers // of the body; where there are some, request_id is one too
@@ -64,12 +32,12 @@ type errorFormat struct {
 	flat  bool            // a body without `error` is one all the same
 }
 
-// openAIForm is that of every path which has none of its own.
+// openAIFormat is the format of every path which has none of its own.
 var openAIFormat = errorFormat{shape: openAIShape, inner: openAIMembers}
 
 var errorFormats = []struct {
 	prefix string
-	form   errorFormat
+	format errorFormat
 }{
 	{"/v1/images/generations", errorFormat{alphaShape, alphaMembers, openAIMembers, true}},
 	{"/v1/images/edits", errorFormat{shape: plainShape, inner: openAIMembers}},
@@ -77,21 +45,21 @@ var errorFormats = []struct {
 	{"/v1/messages", errorFormat{messagesShape, messageMembers, messageErrorMembers, false}},
 }
 
-// errorBody is the body in the form of the request's path.
+// errorBody is the body in the format of the request's path.
 func (x *exchange) errorBody(f *fault.Error) []byte {
-	form := openAIFormat
+	format := openAIFormat
 	for _, row := range errorFormats {
 		if rest, ok := strings.CutPrefix(x.r.URL.Path, row.prefix); ok && (rest == "" || rest[0] == '/') {
-			form = row.form
+			format = row.format
 		}
 	}
-	if own := form.completeUpstream(f, x.ID); own != nil {
+	if own := format.completeUpstream(f, x.ID); own != nil {
 		return own
 	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(form.shape(x.ID, f)); err != nil {
+	if err := enc.Encode(format.shape(x.ID, f)); err != nil {
 		return []byte(`{"error":{"message":"The request failed.","type":"api_error","code":"internal_error","param":null}}`)
 	}
 	return buf.Bytes()
@@ -142,10 +110,10 @@ func messagesShape(id string, f *fault.Error) any {
 	return json.RawMessage(messages.ErrorBody(id, f))
 }
 
-// members are what an upstream's own error must have, in order: the name and,
-// where it is missing, the value.
+// requiredMembers are what an upstream's own error must have, in order.
 type requiredMembers []requiredMember
 
+// requiredMember is one of them, with its value where the upstream has none.
 type requiredMember struct {
 	name  string
 	value func(f *fault.Error) []byte
@@ -181,16 +149,16 @@ func (all requiredMembers) missing(o *rawjson.Object, f *fault.Error) []rawjson.
 	var edits []rawjson.Edit
 	for _, m := range all {
 		raw := o.Raw(m.name)
-		if said, ok := rawjson.String(raw); raw == nil || m.empty && (!ok || said == "") {
+		if text, ok := rawjson.String(raw); raw == nil || m.empty && (!ok || text == "") {
 			edits = append(edits, rawjson.Set(m.name, m.value(f)))
 		}
 	}
 	return edits
 }
 
-// own is an upstream's own error body with the members that the form needs and
-// our request id; nil if there is none that fits.
-func (form *errorFormat) completeUpstream(f *fault.Error, id string) []byte {
+// completeUpstream is the upstream's own error body with the members that the
+// format requires and our request id; nil if there is none that fits.
+func (format *errorFormat) completeUpstream(f *fault.Error, id string) []byte {
 	if f.Body == nil {
 		return nil
 	}
@@ -199,16 +167,16 @@ func (form *errorFormat) completeUpstream(f *fault.Error, id string) []byte {
 		return nil
 	}
 	raw := outer.Raw("error")
-	if _, said := rawjson.String(outer.Raw("message")); rawjson.IsNull(raw) && form.flat && said {
+	if _, isText := rawjson.String(outer.Raw("message")); rawjson.IsNull(raw) && format.flat && isText {
 		raw = []byte("{}")
 	}
 	inner, err := rawjson.Index(raw, nil, nil)
 	if err != nil {
 		return nil
 	}
-	edits := []rawjson.Edit{rawjson.Set("error", inner.Apply(nil, form.inner.missing(&inner, f)...))}
-	edits = append(edits, form.outer.missing(&outer, f)...)
-	if form.outer != nil || outer.Raw("request_id") != nil {
+	edits := []rawjson.Edit{rawjson.Set("error", inner.Apply(nil, format.inner.missing(&inner, f)...))}
+	edits = append(edits, format.outer.missing(&outer, f)...)
+	if format.outer != nil || outer.Raw("request_id") != nil {
 		edits = append(edits, rawjson.Set("request_id", rawjson.Quote(nil, id)))
 	}
 	return outer.Apply(nil, edits...)

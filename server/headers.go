@@ -10,7 +10,6 @@ import (
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // The headers of a window, in canonical form: limit, remaining, reset.
@@ -19,8 +18,8 @@ var (
 	tokenLimits   = [3]string{"X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens"}
 )
 
-// limitHeaders tells the caller what is left of the key's limits, in OpenAI's
-// form, where limits are set. Later calls do nothing.
+// limitHeaders sets the headers that say what is left of the key's limits, in
+// OpenAI's form, where limits are set. Later calls do nothing.
 func (x *exchange) limitHeaders() {
 	if x.limitsSent {
 		return
@@ -46,23 +45,10 @@ func setLimitHeaders(h http.Header, names [3]string, w auth.Window) {
 	}
 }
 
-// speaksMessages reports whether Anthropic's clients call the path. They send
+// isMessagesPath reports whether Anthropic's clients call the path. They send
 // the key in a header of their own and read the request's id from another.
 func isMessagesPath(path string) bool {
 	return path == "/v1/messages" || strings.HasPrefix(path, "/v1/messages/")
-}
-
-// messages runs an operation of Anthropic's wire, whose headers and "beta" go on
-// to an upstream that speaks it too.
-func (x *exchange) messages(op upstream.Op) error {
-	var err error
-	if x.Header, err = anthropicHeaders(x.r.Header); err != nil {
-		return err
-	}
-	if beta := x.r.URL.Query().Get("beta"); beta == "true" {
-		x.Query = "beta=true"
-	}
-	return x.call(op)
 }
 
 // anthropicHeaders are those of the client that belong to the dialect. They go on
@@ -87,7 +73,7 @@ func anthropicHeaders(h http.Header) (own http.Header, err error) {
 	return own, nil
 }
 
-// token is the caller's key. Two that differ are none.
+// token is the caller's key. Two keys that differ are an error.
 func (x *exchange) token() (string, error) {
 	token := auth.Bearer(x.r.Header)
 	if !isMessagesPath(x.r.URL.Path) {
@@ -103,8 +89,8 @@ func (x *exchange) token() (string, error) {
 	return token, nil
 }
 
-// patience is how long a client may be asked to wait. Anthropic's SDKs obey
-// whatever they are told, an hour too, while their caller hears nothing.
+// maxRetryAfter is how long a client may be asked to wait. Anthropic's SDKs obey
+// any Retry-After, an hour too, while their caller hears nothing.
 func (x *exchange) maxRetryAfter() time.Duration {
 	if isMessagesPath(x.r.URL.Path) {
 		return time.Minute
@@ -112,11 +98,54 @@ func (x *exchange) maxRetryAfter() time.Duration {
 	return time.Hour
 }
 
-// identify tells the request's id in the headers that clients of the path read.
+// setRequestID puts the request's id in the headers that clients of the path read.
 func (x *exchange) setRequestID(id string) {
 	h := x.w.Header()
 	h["X-Request-Id"] = []string{id}
 	if isMessagesPath(x.r.URL.Path) {
 		h["Request-Id"] = []string{id}
 	}
+}
+
+// clientID is the client's own id of the request, if it is fit to be logged: at
+// most 512 printable ASCII characters.
+func clientID(r *http.Request) string {
+	id := r.Header.Get("X-Client-Request-Id")
+	if len(id) > 512 {
+		return ""
+	}
+	for i := range len(id) {
+		if id[i] < ' ' || id[i] > '~' {
+			return ""
+		}
+	}
+	return id
+}
+
+// errorHeaders sets the headers that tell a client what to do next: how to
+// authenticate, when to retry and whether to.
+func errorHeaders(h http.Header, f *fault.Error, longest time.Duration) {
+	status := f.HTTPStatus()
+	switch status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", "Bearer")
+	case http.StatusPaymentRequired, http.StatusForbidden:
+	default:
+		if f.RetryAfter > 0 {
+			setRetryAfter(h, min(f.RetryAfter, longest))
+		}
+	}
+	switch f.Retry {
+	case fault.RetryYes:
+		h.Set("X-Should-Retry", "true")
+	case fault.RetryNo:
+		h.Set("X-Should-Retry", "false")
+	}
+}
+
+// setRetryAfter gives whole seconds, at least one, and milliseconds.
+func setRetryAfter(h http.Header, d time.Duration) {
+	seconds := max((d+time.Second-1)/time.Second, 1)
+	h.Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
+	h.Set("Retry-After-Ms", strconv.FormatInt(max(d.Milliseconds(), 1), 10))
 }

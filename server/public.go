@@ -14,36 +14,34 @@ import (
 	"github.com/tollhouse-ai/gateway/server/openapi"
 )
 
-// serveHealth answers /healthz (the process lives) and /readyz (it can serve):
-// 503 only for what another server may do better. Neither takes a key, counts
-// as a request or is logged.
-func (h *Handler) serveHealth(w http.ResponseWriter, r *http.Request) bool {
-	switch r.URL.Path {
-	case healthPath:
-		h.writeHealth(w, r, nil, nil)
-	case readyPath:
-		load := h.gateway.Load()
-		checks := map[string]func() error{
-			"draining": failIf(h.gateway.Draining(), "the gateway is shutting down"),
-			"memory":   failIf(load.Short, "memory is short: new calls are refused until some of it is free again"),
-		}
-		warn := map[string]func() error{ // other servers may be as full, and it is a matter of moments
-			"calls": failIf(load.Full, "as many calls run and wait as may: some are refused"),
-		}
-		maps.Copy(checks, h.options.Ready)
-		maps.Copy(warn, h.options.Warn)
-		h.writeHealth(w, r, checks, warn)
-	default:
-		return false
-	}
-	return true
+// The paths of this file take no key, count as no requests and are not logged.
+
+// serveLiveness answers /healthz: the process lives.
+func (h *Handler) serveLiveness(w http.ResponseWriter, r *http.Request) {
+	writeHealth(w, r, nil, nil)
 }
 
-// when is a check that fails where something is so.
-func failIf(so bool, what string) func() error {
+// serveReadiness answers /readyz: the gateway can serve. It is 503 only for what
+// another server may do better.
+func (h *Handler) serveReadiness(w http.ResponseWriter, r *http.Request) {
+	load := h.gateway.Load()
+	checks := map[string]func() error{
+		"draining": failIf(h.gateway.Draining(), "the gateway is shutting down"),
+		"memory":   failIf(load.Short, "memory is short: new calls are refused until some of it is free again"),
+	}
+	warnings := map[string]func() error{ // other servers may be as full, and it passes in moments
+		"calls": failIf(load.Full, "as many calls run and wait as may: some are refused"),
+	}
+	maps.Copy(checks, h.options.Ready)
+	maps.Copy(warnings, h.options.Warn)
+	writeHealth(w, r, checks, warnings)
+}
+
+// failIf is a check that fails where a condition holds.
+func failIf(condition bool, message string) func() error {
 	return func() error {
-		if so {
-			return errors.New(what)
+		if condition {
+			return errors.New(message)
 		}
 		return nil
 	}
@@ -56,10 +54,9 @@ type health struct {
 	Warnings map[string]string `json:"warnings,omitempty"`
 }
 
-func (h *Handler) writeHealth(w http.ResponseWriter, r *http.Request, checks, warn map[string]func() error) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET")
-		w.WriteHeader(http.StatusMethodNotAllowed)
+// writeHealth makes the checks and answers with their outcomes.
+func writeHealth(w http.ResponseWriter, r *http.Request, checks, warnings map[string]func() error) {
+	if !isRead(w, r) {
 		return
 	}
 	status, answer := http.StatusOK, health{"ok", make(map[string]string, len(checks)), make(map[string]string)}
@@ -69,7 +66,7 @@ func (h *Handler) writeHealth(w http.ResponseWriter, r *http.Request, checks, wa
 			status, answer.Status, answer.Checks[name] = http.StatusServiceUnavailable, "unavailable", err.Error()
 		}
 	}
-	for name, check := range warn {
+	for name, check := range warnings {
 		if err := check(); err != nil {
 			answer.Warnings[name] = err.Error()
 		}
@@ -84,13 +81,23 @@ func (h *Handler) writeHealth(w http.ResponseWriter, r *http.Request, checks, wa
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// description is the API's document as it leaves.
-type description struct {
-	body []byte
-	tag  string // of these bytes, quoted
+// isRead reports whether the request is a GET or HEAD, and refuses any other.
+func isRead(w http.ResponseWriter, r *http.Request) bool {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return true
+	}
+	w.Header().Set("Allow", http.MethodGet)
+	w.WriteHeader(http.StatusMethodNotAllowed)
+	return false
 }
 
-var describe = sync.OnceValues(func() (description, error) {
+// description is the API's document as it is served.
+type description struct {
+	body []byte
+	tag  string // the ETag of these bytes, quoted
+}
+
+var loadDescription = sync.OnceValues(func() (description, error) {
 	body, err := openapi.JSON()
 	if err != nil {
 		return description{}, err
@@ -98,32 +105,25 @@ var describe = sync.OnceValues(func() (description, error) {
 	return description{body, fmt.Sprintf(`"%x"`, sha256.Sum256(body))}, nil
 })
 
-// serveDescription answers /openapi.json. Like the checks of health, it takes no
-// key, counts as no request and is not logged.
-func serveDescription(w http.ResponseWriter, r *http.Request) bool {
-	if r.URL.Path != descriptionPath {
-		return false
+// serveDescription answers /openapi.json.
+func serveDescription(w http.ResponseWriter, r *http.Request) {
+	if !isRead(w, r) {
+		return
 	}
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", http.MethodGet)
-		w.WriteHeader(http.StatusMethodNotAllowed)
-		return true
-	}
-	d, err := describe()
+	d, err := loadDescription()
 	if err != nil {
 		w.WriteHeader(http.StatusInternalServerError)
-		return true
+		return
 	}
 	h := w.Header()
 	h.Set("ETag", d.tag)
-	h.Set("Cache-Control", "no-cache") // that is: ask whether it changed
+	h.Set("Cache-Control", "no-cache") // which has a cache ask whether it changed
 	if strings.Contains(r.Header.Get("If-None-Match"), d.tag) {
 		w.WriteHeader(http.StatusNotModified)
-		return true
+		return
 	}
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(d.body)))
 	h.Set("X-Content-Type-Options", "nosniff")
 	_, _ = w.Write(d.body)
-	return true
 }

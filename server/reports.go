@@ -13,25 +13,25 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// bookkeeping answers the key holder's questions about money (server.md, For
-// the holder of a key).
+// reportsAPI answers the key holder's questions about money: the balance, what
+// was used, and single receipts.
 type reportsAPI struct{ reports billing.Reports }
 
-func (b reportsAPI) balance(x *exchange) error {
-	balance, err := b.reports.Balance(x.r.Context(), x.Principal().Account)
+func (a reportsAPI) balance(x *exchange) error {
+	balance, err := a.reports.Balance(x.r.Context(), x.Principal().Account)
 	if err != nil {
 		return err
 	}
-	return x.writeJSON(NewBalanceView(b.reports, balance))
+	return x.writeJSON(NewBalanceView(a.reports, balance))
 }
 
-func (b reportsAPI) usage(x *exchange) error {
+func (a reportsAPI) usage(x *exchange) error {
 	q, format, err := UsageQuery(x.r)
 	if err != nil {
 		return err
 	}
 	q.Account = x.Principal().Account
-	rows, err := b.reports.Usage(x.r.Context(), q)
+	rows, err := a.reports.Usage(x.r.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -42,12 +42,12 @@ func (b reportsAPI) usage(x *exchange) error {
 	return x.writeJSON(NewUsageView(q.By, rows))
 }
 
-func (b reportsAPI) receipt(x *exchange) error {
-	r, err := b.reports.Receipt(x.r.Context(), x.Principal().Account, x.id)
+func (a reportsAPI) receipt(x *exchange) error {
+	r, err := a.reports.Receipt(x.r.Context(), x.Principal().Account, x.id)
 	if err != nil {
 		return err
 	}
-	return x.writeJSON(NewReceiptView(b.reports, r))
+	return x.writeJSON(NewReceiptView(a.reports, r))
 }
 
 // BalanceView is the answer of GET /v1/balance. Amounts are decimal strings.

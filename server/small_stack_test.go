@@ -55,15 +55,15 @@ func TestTheRequestAfterTheThousandTwentyFourthIsServedAsInACrowd(t *testing.T) 
 	server.ForceSmallStack(s.h)
 	for name, c := range map[string]struct {
 		leave int64
-		apart bool
+		small bool
 	}{"1,024 requests": {1, false}, "1,025": {0, true}} {
 		server.Finish(s.h, c.leave)
 		var stack string
 		w := &onlooker{ResponseWriter: httptest.NewRecorder(), stack: &stack}
 		s.h.ServeHTTP(w, httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader("{}")))
 		server.Finish(s.h, -c.leave)
-		if apart := strings.Contains(stack, "server.apart"); apart != c.apart {
-			t.Errorf("%s: served apart %t:\n%s", name, apart, stack)
+		if small := strings.Contains(stack, "server.detached"); small != c.small {
+			t.Errorf("%s: served on a small stack %t:\n%s", name, small, stack)
 		}
 	}
 }
