@@ -31,7 +31,7 @@ type call struct {
 
 // handle runs a tool. Whatever goes wrong with it is a result for the model; an
 // error would be for the program that it runs in.
-func (b *toolServer) handle(t *tool) sdk.ToolHandler {
+func (s *toolServer) handle(t *tool) sdk.ToolHandler {
 	return func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		v := callerFrom(ctx)
 		if v == nil {
@@ -45,7 +45,7 @@ func (b *toolServer) handle(t *tool) sdk.ToolHandler {
 		x, err := v.nextExchange(ctx)
 		var result *sdk.CallToolResult
 		if err == nil {
-			c := &call{toolServer: b, tool: t, ctx: ctx, x: x, caller: v, request: r, started: time.Now()}
+			c := &call{toolServer: s, tool: t, ctx: ctx, x: x, caller: v, request: r, started: time.Now()}
 			result, err = c.run()
 		}
 		x.End(ctx, http.StatusOK, err)
@@ -56,7 +56,7 @@ func (b *toolServer) handle(t *tool) sdk.ToolHandler {
 	}
 }
 
-// guarded makes an error of a panic, which would end the process otherwise.
+// run runs the tool and makes an error of a panic, which would end the process otherwise.
 func (c *call) run() (_ *sdk.CallToolResult, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -72,7 +72,7 @@ func (c *call) run() (_ *sdk.CallToolResult, err error) {
 	return c.runPaid()
 }
 
-// buy runs a tool that costs money through the gateway's pipeline.
+// runPaid runs a tool that costs money through the gateway's pipeline.
 func (c *call) runPaid() (*sdk.CallToolResult, error) {
 	var err error
 	if c.x.IdempotencyKey, err = c.idempotencyKey(); err != nil {
@@ -107,15 +107,15 @@ const labelMember = "tollhouse.ai/idempotency-key"
 // program's member of _meta, the header of its HTTP request. Its scope is the
 // account and the tool.
 func (c *call) idempotencyKey() (string, error) {
-	const most = 200 // with the tool's name it is at most idempotency.MaxKey
+	const maxLength = 200 // with the tool's name it is at most idempotency.MaxKey
 	member, _ := c.request.Params.Meta[labelMember].(string)
 	for _, key := range []struct{ name, value string }{
 		{"task_label", c.args.text("task_label")}, {"_meta." + labelMember, member}, {"Idempotency-Key", c.caller.idempotencyKey},
 	} {
 		switch {
 		case key.value == "":
-		case len(key.value) > most:
-			return "", fault.Invalid(key.name, fmt.Sprintf("%s must be at most %d bytes long.", key.name, most))
+		case len(key.value) > maxLength:
+			return "", fault.Invalid(key.name, fmt.Sprintf("%s must be at most %d bytes long.", key.name, maxLength))
 		default:
 			return "mcp " + c.tool.name + " " + key.value, nil
 		}
@@ -123,21 +123,22 @@ func (c *call) idempotencyKey() (string, error) {
 	return "", nil
 }
 
-// own is the call's context with the principal that it belongs to, for methods of
-// the gateway that are no exchange.
+// principalContext is the call's context with its principal, for methods of the
+// gateway that take no exchange.
 func (c *call) principalContext() context.Context { return auth.NewContext(c.ctx, c.x.Principal()) }
 
-// visit is what one request of a client brings along, or a whole session over
-// pipes.
+// caller is what the calls of one HTTP request, or of a whole session over pipes,
+// have in common.
 type caller struct {
 	g              *gateway.Gateway
 	ctx            context.Context // ends when the client leaves, or takes its request back
 	token          secret.String
-	idempotencyKey string // the Idempotency-Key header
-	toolStarted    func() // is told that a tool runs
+	idempotencyKey string      // the Idempotency-Key header
+	server         *sdk.Server // with the tools of the key's models; of an HTTP request
+	toolStarted    func()      // is called when a tool runs
 
 	mu    sync.Mutex
-	first *gateway.Exchange // that the request was let in with; its first call takes it
+	first *gateway.Exchange // which authenticated the request; its first call takes it
 }
 
 type callerKey struct{}
@@ -151,8 +152,8 @@ func callerFrom(ctx context.Context) *caller {
 	return v
 }
 
-// exchange is that of the next call. The request itself counted as the first
-// one; each other is let in by the key as it is now.
+// nextExchange is the exchange of the next call. The request itself counted as the
+// first one; each other is authenticated by the key as it is now.
 func (v *caller) nextExchange(ctx context.Context) (*gateway.Exchange, error) {
 	v.mu.Lock()
 	x := v.first
@@ -165,7 +166,7 @@ func (v *caller) nextExchange(ctx context.Context) (*gateway.Exchange, error) {
 	return x, x.Authenticate(ctx, v.token.Reveal())
 }
 
-// join gives the call a context that ends with the visit too: the SDK hides the
+// join gives the call a context that ends with the caller's too: the SDK hides the
 // end of an HTTP request from what it answers.
 func (v *caller) join(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -176,14 +177,14 @@ func (v *caller) join(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// The least time between two notices of progress, and how often one comes where
-// nothing is known but that time passes.
+// The least time between two progress notifications, and the time between those
+// that say only that the call still waits.
 const (
 	minNotifyInterval  = 250 * time.Millisecond
 	waitNotifyInterval = 5 * time.Second
 )
 
-// token is what the client wants notices of the progress under; nil for none.
+// progressToken names the progress notifications that the client wants; nil for none.
 func (c *call) progressToken() any { return c.request.Params.GetProgressToken() }
 
 // notify tells the client how far the call is. The numbers of one call must
@@ -197,8 +198,8 @@ func (c *call) notify(progress float64, message string) {
 	})
 }
 
-// ticking notifies of the time that passes until done is called, after which no
-// notice leaves any more. A call that streams has other notices.
+// notifyWaiting notifies of the time that passes until done is called; none is sent
+// after that. A call that streams notifies of what has come instead.
 func (c *call) notifyWaiting() (done func()) {
 	if c.args.stream {
 		return func() {}
@@ -206,7 +207,7 @@ func (c *call) notifyWaiting() (done func()) {
 	return c.notifyEvery("waiting for the model")
 }
 
-// tick notifies every few seconds that what is still so.
+// notifyEvery says every few seconds how long the call has been at something.
 func (c *call) notifyEvery(what string) (done func()) {
 	if c.progressToken() == nil {
 		return func() {}
@@ -234,7 +235,7 @@ func (c *call) notifyEvery(what string) (done func()) {
 	}
 }
 
-// counter notifies of what has come, now and then.
+// progressCounter notifies of how much has come, at most every minNotifyInterval.
 type progressCounter struct {
 	c    *call
 	n    int
@@ -250,7 +251,7 @@ func (p *progressCounter) add(n int) {
 	}
 }
 
-// paid is what each result of a paid tool says of its price.
+// chargeInfo is what each result of a paid tool says of its price.
 type chargeInfo struct {
 	RequestID string           `json:"request_id" jsonschema:"the id by which the charge is found"`
 	Charge    string           `json:"charge,omitzero" jsonschema:"what the call cost, as a decimal number; absent until that is known"`
@@ -261,7 +262,7 @@ type chargeInfo struct {
 	Dropped   []string         `json:"dropped,omitzero" jsonschema:"arguments that the model's vendor does not take and did not get"`
 }
 
-// receipt is what is known of the call's price now.
+// receipt is what is known now of the call's price.
 func (c *call) receipt(r *gateway.Result) chargeInfo {
 	p := chargeInfo{RequestID: c.x.ID, Currency: c.currency()}
 	if r != nil {
@@ -286,15 +287,15 @@ func units(u billing.Usage) map[string]int64 {
 	return counts
 }
 
-// currency is that of the account's books; empty where none are kept.
-func (b *toolServer) currency() string {
-	if books, ok := b.g.Meter().(billing.Reports); ok {
-		return books.Currency()
+// currency is what the gateway charges in; empty where it keeps no balances.
+func (t *toolServer) currency() string {
+	if reports, ok := t.g.Meter().(billing.Reports); ok {
+		return reports.Currency()
 	}
 	return ""
 }
 
-// line is the receipt for a reader.
+// receiptLine is the receipt for a reader.
 func (p chargeInfo) receiptLine() string {
 	s := "request_id: " + p.RequestID
 	if p.Charge != "" {
@@ -315,7 +316,7 @@ func textContent(format string, args ...any) sdk.Content {
 	return &sdk.TextContent{Text: fmt.Sprintf(format, args...)}
 }
 
-// fits refuses a result that is larger than a client is likely to take. It was
+// checkSize refuses a result that is larger than a client is likely to take. It was
 // charged all the same.
 func (c *call) checkSize(size int64, advice string) error {
 	if size <= c.o.MaxResult {

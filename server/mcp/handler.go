@@ -3,13 +3,11 @@ package mcp
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 
@@ -23,6 +21,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/paced"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 )
 
 // Handler serves the tools by streamable HTTP, at whatever path it is mounted.
@@ -37,89 +36,102 @@ type Handler struct {
 // New returns the handler of a gateway's tools.
 func New(g *gateway.Gateway, o Options) *Handler { return newHandler(newToolServer(g, o)) }
 
-func newHandler(b *toolServer) *Handler {
-	h := &Handler{toolServer: b, serverFor: b.server}
+func newHandler(t *toolServer) *Handler {
+	h := &Handler{toolServer: t, serverFor: t.server}
 	h.transport = sdk.NewStreamableHTTPHandler(func(r *http.Request) *sdk.Server {
-		d, _ := r.Context().Value(httpRequestKey{}).(*httpRequest)
-		if d == nil {
-			return nil
+		if c := callerFrom(r.Context()); c != nil {
+			return c.server
 		}
-		return d.server
+		return nil
 	}, &sdk.StreamableHTTPOptions{
 		Stateless: true, MaxRequestBodyBytes: -1, PropagateRequestCancellation: true,
 		// It would refuse all that a proxy on this machine passes on, since that comes
-		// from here under a public name. What it is for checkOrigin does: a browser
-		// names the page that sends a POST.
+		// from here under a public name. checkOrigin does its work: a browser names
+		// the page that sends a POST.
 		DisableLocalhostProtection: true,
 	})
 	return h
 }
 
-// door is one HTTP request on its way in.
+// httpRequest is one HTTP request on its way in.
 type httpRequest struct {
-	h      *Handler
-	w      *writer
-	r      *http.Request
-	x      *gateway.Exchange
-	caller *caller
+	h *Handler
+	w *writer
+	r *http.Request
+	x *gateway.Exchange
 
 	token   string
 	session string
-	server  *sdk.Server // for who calls
 }
-
-type httpRequestKey struct{}
 
 // ServeHTTP answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	d := &httpRequest{h: h, w: newWriter(w, &h.o), r: r, x: h.g.Begin()}
-	w.Header().Set("X-Request-Id", d.x.ID)
+	q := &httpRequest{h: h, w: newWriter(w, &h.o), r: r, x: h.g.Begin()}
+	w.Header().Set("X-Request-Id", q.x.ID)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	err := error(fault.New(fault.InternalError, "The gateway failed to handle the request."))
 	defer func() { // also after a panic, which is net/http's to report
-		d.w.stopHeartbeat()
-		d.x.End(r.Context(), d.w.statusCode(), err)
+		q.w.stopHeartbeat()
+		q.x.End(r.Context(), q.w.statusCode(), err)
 	}()
-	if err = d.serve(); err != nil {
-		d.w.stopHeartbeat()
-		refuseRequest(d.w, d.x, err)
+	if err = q.serve(); err != nil {
+		q.w.stopHeartbeat()
+		refuseRequest(q.w, q.x, err)
 	}
 }
 
-// serve walks the checks in the order of decisions.md: method, key, size, form.
-// The origin comes before the key, so that a page learns nothing of keys.
-func (d *httpRequest) serve() error {
-	preflight := d.r.Method == http.MethodOptions && d.r.Header.Get("Origin") != ""
-	if d.r.Method != http.MethodPost && d.r.Method != http.MethodDelete && !preflight {
-		d.w.Header().Set("Allow", "POST, DELETE")
+// serve makes the checks in the API's order: method, key, size, form. The origin
+// comes before the key, so that a page learns nothing of keys.
+func (q *httpRequest) serve() error {
+	preflight := q.r.Method == http.MethodOptions && q.r.Header.Get("Origin") != ""
+	if q.r.Method != http.MethodPost && q.r.Method != http.MethodDelete && !preflight {
+		q.w.Header().Set("Allow", "POST, DELETE")
 		return fault.New(fault.MethodNotAllowed, "The MCP server takes POST, and DELETE to end a session. It sends no messages of its own, so that there is nothing to GET.")
 	}
-	if err := d.h.checkOrigin(d.r); err != nil {
+	if err := q.h.checkOrigin(q.r); err != nil {
 		return err
 	}
-	setCORSHeaders(d.w.Header(), d.r)
+	setCORSHeaders(q.w.Header(), q.r)
 	if preflight {
-		d.w.WriteHeader(http.StatusNoContent)
+		q.w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	d.token = auth.Bearer(d.r.Header)
-	if err := d.x.Authenticate(d.r.Context(), d.token); err != nil {
+	q.token = auth.Bearer(q.r.Header)
+	if err := q.x.Authenticate(q.r.Context(), q.token); err != nil {
 		return err
 	}
-	d.session = d.r.Header.Get(sessionHeader)
-	if err := checkSession(d.session, d.token); err != nil {
+	q.session = q.r.Header.Get(sessionHeader)
+	if err := checkSession(q.session, q.token); err != nil {
 		return err
 	}
-	if d.r.Method == http.MethodDelete {
-		d.h.running.cancel(d.session, "")
-		d.w.WriteHeader(http.StatusNoContent)
+	if q.r.Method == http.MethodDelete {
+		q.h.running.cancel(q.session, "")
+		q.w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	data, err := d.readBody()
+	data, err := q.readBody()
 	if err != nil {
 		return err
 	}
-	return d.answer(data)
+	return q.answer(data)
+}
+
+// readBody reads the whole message, and nothing past the limit. A large one takes
+// its slot first; a small one does when its call begins.
+func (q *httpRequest) readBody() ([]byte, error) {
+	body := &httpio.Body{Name: "message", Limit: q.h.o.MaxBody, Timeout: q.h.o.ReadTimeout, Reserve: q.x.Weigh}
+	if err := body.CheckLength(q.r); err != nil {
+		return nil, err
+	}
+	if n := q.r.ContentLength; n > paced.Light {
+		if err := q.x.Admit(q.r.Context()); err != nil {
+			return nil, err
+		}
+		if err := q.x.Room(n); err != nil {
+			return nil, err
+		}
+	}
+	return body.ReadAll(q.w, q.r)
 }
 
 // envelope is what is read here of a message; the SDK checks the rest.
@@ -131,10 +143,10 @@ type envelope struct {
 	} `json:"params"`
 }
 
-// answer hands the message to the SDK and stays until it is answered, or taken
-// back. Whoever hangs up takes it back too: nobody could be given the answer.
-func (d *httpRequest) answer(data []byte) error {
-	// What is made of a message takes many times its bytes.
+// answer hands the message to the SDK and stays until it is answered or cancelled.
+// A client that disconnects cancels it too: nobody could be given the answer.
+func (q *httpRequest) answer(data []byte) error {
+	// The values of a message take many times its bytes in memory.
 	if err := rawjson.Within(data, rawjson.Bounds{Tokens: 1 << 16}); err != nil {
 		return fault.Invalid("", "The message is not acceptable: "+err.Error()+".")
 	}
@@ -142,48 +154,46 @@ func (d *httpRequest) answer(data []byte) error {
 		return err
 	}
 	var m envelope
-	_ = json.Unmarshal(data, &m, jsontext.AllowDuplicateNames(true)) // a batch has none, and what is wrong the SDK says
-	ctx, cancel := context.WithCancel(d.r.Context())
+	_ = json.Unmarshal(data, &m, jsontext.AllowDuplicateNames(true)) // a batch has none, and the SDK says what is wrong
+	ctx, cancel := context.WithCancel(q.r.Context())
 	defer cancel()
 	switch m.Method {
 	case "initialize":
-		d.w.Header().Set(sessionHeader, newSession(d.x.ID, d.token))
+		q.w.Header().Set(sessionHeader, newSession(q.x.ID, q.token))
 	case "notifications/cancelled":
 		if id := requestKey(m.Params.RequestID); id != "" {
-			d.h.running.cancel(d.session, id)
+			q.h.running.cancel(q.session, id)
 		}
 	}
-	defer d.h.running.add(d.session, requestKey(m.ID), func() {
-		d.w.discard()
+	defer q.h.running.add(q.session, requestKey(m.ID), func() {
+		q.w.discard()
 		cancel()
 	})()
-	c, err := d.h.catalogOf(ctx, d.x.Principal())
+	models, err := q.h.catalogOf(ctx, q.x.Principal())
 	if err != nil {
 		return err
 	}
-	d.server = d.h.serverFor(c)
-	d.caller = &caller{
-		g: d.h.g, ctx: ctx, token: secret.New(d.token), idempotencyKey: d.r.Header.Get("Idempotency-Key"),
-		first: d.x, toolStarted: d.w.startHeartbeat,
-	}
-	r := d.r.WithContext(withCaller(context.WithValue(ctx, httpRequestKey{}, d), d.caller))
+	r := q.r.WithContext(withCaller(ctx, &caller{
+		g: q.h.g, ctx: ctx, token: secret.New(q.token), idempotencyKey: q.r.Header.Get("Idempotency-Key"),
+		server: q.h.serverFor(models), first: q.x, toolStarted: q.w.startHeartbeat,
+	}))
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
-	d.h.transport.ServeHTTP(d.w, r)
-	return d.w.sdkError()
+	q.h.transport.ServeHTTP(q.w, r)
+	return q.w.sdkError()
 }
 
 // checkBatch refuses a list of too many messages: it counts as one request, and
 // each of its messages can have a large answer.
 func checkBatch(data []byte) error {
-	const most = 32
+	const maxMessages = 32
 	messages := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true))
 	if messages.PeekKind() != '[' {
 		return nil
 	}
 	_, _ = messages.ReadToken()
 	for n := 0; messages.PeekKind() == '{'; n++ {
-		if n == most {
-			return fault.Invalid("", fmt.Sprintf("A batch may have at most %d messages. Send them one by one.", most))
+		if n == maxMessages {
+			return fault.Invalid("", fmt.Sprintf("A batch may have at most %d messages. Send them one by one.", maxMessages))
 		}
 		if messages.SkipValue() != nil {
 			break // the SDK says what is wrong
@@ -192,55 +202,12 @@ func checkBatch(data []byte) error {
 	return nil
 }
 
-// name is a request's id as a key: the number 1 and the text "1" are two.
+// requestKey is a request's id as a key: the number 1 and the text "1" are two.
 func requestKey(id jsontext.Value) string { return strings.TrimSpace(string(id)) }
 
-// read reads the whole message, and nothing past the limit. It must keep coming.
-func (d *httpRequest) readBody() ([]byte, error) {
-	limit := d.h.o.MaxBody
-	if d.r.ContentLength > limit {
-		return nil, tooLarge(limit)
-	}
-	if d.r.ContentLength > paced.Light { // a small message finds its place when its call begins
-		if err := d.x.Admit(d.r.Context()); err != nil {
-			return nil, err
-		}
-		if err := d.x.Room(d.r.ContentLength); err != nil {
-			return nil, err
-		}
-	}
-	body := paced.New(d.r.Body, d.w.control, d.h.o.ReadTimeout, d.x.Weigh)
-	const maxPrealloc = 256 << 10 // a declared length is not believed beyond this
-	var data bytes.Buffer
-	if n := d.r.ContentLength; n > 0 {
-		data.Grow(int(min(n, maxPrealloc)) + bytes.MinRead)
-	}
-	_, err := data.ReadFrom(http.MaxBytesReader(d.w, body, limit))
-	var large *http.MaxBytesError
-	var own *fault.Error
-	switch {
-	case errors.As(err, &own): // there is no room for it
-		return nil, own
-	case err == nil:
-		body.Done()
-		return data.Bytes(), nil
-	case errors.As(err, &large):
-		return nil, tooLarge(limit)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, fault.Wrap(fault.InvalidRequest, "The message came too slowly.", err).With(func(e *fault.Error) { e.Status = http.StatusRequestTimeout })
-	case d.r.Context().Err() != nil:
-		return nil, fault.Wrap(fault.ClientGone, "The client hung up before its message was read.", err)
-	}
-	return nil, fault.Wrap(fault.InvalidRequest, "The message could not be read to its end.", err)
-}
-
-func tooLarge(limit int64) error {
-	return fault.New(fault.RequestTooLarge, fmt.Sprintf("The message is larger than %d bytes.", limit))
-}
-
-// checkOrigin refuses what a web page of somewhere else sends: a page can make a
+// checkOrigin refuses what a web page of another origin sends: a page can make a
 // browser call a server that only the browser's machine reaches, under a name
-// that it lets point there (DNS rebinding).
+// that the page's owner lets point there (DNS rebinding).
 func (h *Handler) checkOrigin(r *http.Request) error {
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.Contains(h.o.Origins, origin) {
@@ -252,8 +219,8 @@ func (h *Handler) checkOrigin(r *http.Request) error {
 	return fault.New(fault.PermissionDenied, "Web pages of this origin may not call. The operator names those that may in the configuration, under mcp.origins.")
 }
 
-// share lets the browser give the answer to the page that asked, whose origin was
-// checked.
+// setCORSHeaders lets the browser give the answer to the page that asked, whose
+// origin was checked.
 func setCORSHeaders(h http.Header, r *http.Request) {
 	h.Add("Vary", "Origin")
 	origin := r.Header.Get("Origin")
@@ -269,7 +236,7 @@ func setCORSHeaders(h http.Header, r *http.Request) {
 	}
 }
 
-// local reports whether a host is this machine, whoever asks.
+// isLoopback reports whether a host name means the machine itself on every machine.
 func isLoopback(host string) bool {
 	if host == "localhost" {
 		return true
