@@ -26,7 +26,7 @@ func newList[T any](data []T) listView[T] {
 	return listView[T]{Object: "list", Data: data}
 }
 
-// mostListed is how many rows a page has at the most, and unless fewer are asked
+// maxPageSize is the most rows of a page, and their number unless fewer are asked
 // for.
 const maxPageSize = 1000
 
@@ -114,7 +114,7 @@ func (q *adminRequest) creditAccount() (any, error) {
 	return q.balanceView(q.name)
 }
 
-// account is one account with its balance.
+// balanceView is one account with its balance.
 func (q *adminRequest) balanceView(name string) (BalanceView, error) {
 	balance, err := q.o.Accounts.Balance(q.ctx, name)
 	if err != nil {
@@ -125,7 +125,8 @@ func (q *adminRequest) balanceView(name string) (BalanceView, error) {
 	return v, nil
 }
 
-// exists does not ask for the balance, since a ledger that only counts has one
+// requireAccount is 404 for an account that does not exist. It does not ask for
+// the balance, since a ledger that only counts has one
 // for every name.
 func (q *adminRequest) requireAccount(name string) error {
 	found, err := q.o.Accounts.Exists(q.ctx, name)
@@ -138,7 +139,7 @@ func (q *adminRequest) requireAccount(name string) error {
 	return nil
 }
 
-// query reads what sums are asked for, of one account that exists or of all.
+// usageQuery reads what sums are asked for, of one account that exists or of all.
 func (q *adminRequest) usageQuery() (query billing.Query, format string, err error) {
 	query, format, err = UsageQuery(q.r)
 	if err != nil {
@@ -173,7 +174,7 @@ type ServerView struct {
 	Currency string `json:"currency"`
 }
 
-// about is GET /admin/v1/server.
+// showServer is GET /admin/v1/server.
 func (q *adminRequest) showServer() (any, error) {
 	v := ServerView{q.o.Store, "prepaid", q.o.Accounts.Currency()}
 	if q.o.Accounts.Counting() {
@@ -335,7 +336,7 @@ func (q *adminRequest) createKey() (any, error) {
 	return NewKeyView{ID: key.ID, Key: token.Reveal(), Account: key.Account, Name: key.Name}, nil
 }
 
-// add bounds the key before it can spend.
+// addKey sets the budget of the key before the key can spend.
 func (q *adminRequest) addKey(key auth.Key, budget string) error {
 	if budget == "" {
 		return q.o.Keys.Add(q.ctx, key)
@@ -378,7 +379,7 @@ func (q *adminRequest) deleteKey() (any, error) {
 	return map[string]any{"id": q.name, "deleted": true}, nil
 }
 
-// AttemptView is a failed try of a request, for the operator.
+// AttemptView is a failed attempt of a request, for the operator.
 type AttemptView struct {
 	Channel    string                 `json:"channel"`
 	Model      string                 `json:"model"`      // the upstream's id
@@ -401,7 +402,7 @@ type RequestView struct {
 }
 
 // showRequest is GET /admin/v1/requests/{id}: a receipt of any account with the
-// tries that failed before.
+// attempts that failed before.
 func (q *adminRequest) showRequest() (any, error) {
 	records, err := q.attemptRecords()
 	if err != nil {
@@ -433,7 +434,7 @@ type WasteView struct {
 	Waste    billing.Money `json:"waste"`
 }
 
-// waste is GET /admin/v1/waste: what failed tries may have cost the operator.
+// waste is GET /admin/v1/waste: what failed attempts may have cost the operator.
 func (q *adminRequest) waste() (any, error) {
 	records, err := q.attemptRecords()
 	if err != nil {

@@ -53,13 +53,13 @@ func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.response(r, &cancelingBody{body, cancel}), nil
 }
 
-// hangUp is a response body whose Close ends the request.
+// cancelingBody is a response body whose Close ends the request.
 type cancelingBody struct {
 	*io.PipeReader
 	cancel context.CancelFunc
 }
 
-// Close hangs up.
+// Close cancels the request.
 func (h *cancelingBody) Close() error {
 	h.cancel()
 	return h.PipeReader.CloseWithError(errors.New("the client hung up"))

@@ -15,7 +15,7 @@ import (
 )
 
 // DefaultLimit is the most bytes of data that one event may have where the
-// caller of [NewReader] names no limit (faults.md, row 5).
+// caller of [NewReader] names no limit (docs/faults.md, row 5).
 const DefaultLimit = 8 << 20
 
 // ErrTooLarge says that an event is larger than the Reader's limit.
@@ -65,7 +65,7 @@ func NewReader(src io.Reader, limit int) *Reader {
 }
 
 // Release gives the Reader's buffer back for use by others; events read before
-// are void from then on. Further calls of Next fail, further calls of Release
+// are invalid from then on. Further calls of Next fail, further calls of Release
 // do nothing. It must not run at the same time as Next.
 func (r *Reader) Release() {
 	if r.pooled != nil {
@@ -129,7 +129,7 @@ func (r *Reader) last() (Event, error) {
 	return r.event, nil
 }
 
-// whole reports whether data cannot be the beginning of something longer.
+// isComplete reports whether data cannot be the beginning of something longer.
 func isComplete(data []byte) bool {
 	return string(data) == "[DONE]" || len(data) > 0 && data[0] == '{' && json.Valid(data)
 }
@@ -143,7 +143,7 @@ type span struct{ start, end int }
 
 func (s span) of(buf []byte) []byte { return buf[s.start:s.end:s.end] }
 
-// line takes the next whole line out of the buffer; false when there is none.
+// nextLine takes the next whole line out of the buffer; false when there is none.
 func (r *Reader) nextLine() (span, bool) {
 	if r.afterCR && r.pos < r.end {
 		r.afterCR = false
@@ -192,7 +192,7 @@ func (r *Reader) lineEnd() int {
 	return r.end
 }
 
-// take lets one whole line have its effect on the event.
+// applyLine applies one whole line to the event.
 func (r *Reader) applyLine(line span) {
 	line = r.skipBOM(line)
 	switch {
@@ -205,7 +205,7 @@ func (r *Reader) applyLine(line span) {
 	}
 }
 
-// unmarked takes the byte order mark off the stream's first line.
+// skipBOM takes the byte order mark off the stream's first line.
 func (r *Reader) skipBOM(line span) span {
 	if !r.started && bytes.HasPrefix(line.of(r.pooled.buf), []byte("\xef\xbb\xbf")) {
 		line.start += 3
@@ -214,7 +214,7 @@ func (r *Reader) skipBOM(line span) span {
 	return line
 }
 
-// field lets a line that is not blank have its effect on the event.
+// field applies a line that is not blank to the event.
 func (r *Reader) field(line span) {
 	switch name, value := splitField(line.of(r.pooled.buf)); string(name) {
 	case "data":
@@ -224,7 +224,7 @@ func (r *Reader) field(line span) {
 	}
 }
 
-// cut splits a line into its field name and its value.
+// splitField splits a line into its field name and its value.
 func splitField(line []byte) (name, value []byte) {
 	i := bytes.IndexByte(line[:min(len(line), fieldSlack)], ':')
 	if i < 0 {
@@ -237,7 +237,7 @@ func splitField(line []byte) (name, value []byte) {
 	return name, value
 }
 
-// join adds a data line to the event's data, in place: a line is longer than
+// appendData adds a data line to the event's data, in place: a line is longer than
 // its value by at least the field's name, so the line feed always fits between.
 func (r *Reader) appendData(value span) {
 	if !r.hasData {
@@ -267,8 +267,8 @@ const (
 	maxNameLength = 64       // a longer event name is not kept
 )
 
-// memory is what outlives one stream: the buffer, and the event names met so
-// far, of which a stream has few and repeats them with every event.
+// pooledBuffer is what one stream leaves to the next: the buffer, and the event
+// names met so far, of which a stream has few and repeats them with every event.
 type pooledBuffer struct {
 	buf   []byte
 	names map[string]string

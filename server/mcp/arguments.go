@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
 // arguments are those of one call, each of the kind that its field says.
@@ -19,7 +20,7 @@ type arguments struct {
 	stream bool // the answer is wanted as it comes
 }
 
-// read checks what a model filled in. Its errors are for the model.
+// parseArguments checks what a model filled in. Its errors are for the model.
 func parseArguments(fields []field, data []byte) (arguments, error) {
 	a := arguments{values: make(map[string]jsontext.Value)}
 	if len(data) > 0 {
@@ -169,7 +170,7 @@ func (a arguments) count(name string) (n int64) {
 // body is the JSON of a request.
 type body map[string]any
 
-// take copies arguments that the API has under the same name.
+// copy copies arguments that the API has under the same name.
 func (b body) copy(a arguments, names ...string) body {
 	for _, name := range names {
 		b.copyAs(a, name, name)
@@ -177,7 +178,7 @@ func (b body) copy(a arguments, names ...string) body {
 	return b
 }
 
-// as copies an argument to a member of another name.
+// copyAs copies an argument to a member of another name.
 func (b body) copyAs(a arguments, name, member string) {
 	if v := a.values[name]; v != nil {
 		b[member] = v
@@ -194,7 +195,7 @@ func (b body) bytes() ([]byte, error) {
 	return data, nil
 }
 
-// refuse is the error of arguments that the model has no use for.
+// refuseArguments is the error of arguments that the model has no use for.
 func refuseArguments(a arguments, model, reason string, names ...string) error {
 	for _, name := range names {
 		if a.has(name) {
@@ -205,10 +206,4 @@ func refuseArguments(a arguments, model, reason string, names ...string) error {
 }
 
 // clip bounds a text of the caller's in a message.
-func clip(s string) string {
-	const most = 100
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
-}
+func clip(s string) string { return word.Truncate(s, 100) }

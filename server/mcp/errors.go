@@ -17,8 +17,8 @@ import (
 // errorMember is the member of a failed result's _meta that programs read.
 const errorMember = "tollhouse.ai/error"
 
-// What a model does best about an error. The first row counts whose code is the
-// error's, else that of its status.
+// adviceTable says what a model does best about an error. The first row counts
+// whose code is the error's, else that of its status.
 var adviceTable = []struct {
 	code   fault.Code
 	status int
@@ -64,8 +64,8 @@ func adviceFor(f *fault.Error) string {
 	return ""
 }
 
-// What the API's messages call by names that a model does not know, each before
-// what it knows.
+// rewordings are the names in the API's messages that a model does not know, each
+// before what it knows.
 var rewordings = []string{
 	"serves another endpoint", "is for another tool",
 	`"input.prompt"`, `"prompt"`,
@@ -76,12 +76,12 @@ var rewordings = []string{
 	"Use a new key for a new request.", "Use a new task_label for other work, or repeat exactly the arguments of the first call.",
 }
 
-// reworded is a message of the API for a model.
+// rewordForTools is a message of the API for a model.
 func rewordForTools(message string) string {
 	return strings.NewReplacer(rewordings...).Replace(message)
 }
 
-// failure is an error as a result that a model can act on. It says what /v1 says
+// errorResult is an error as a result that a model can act on. It says what /v1 says
 // and no more.
 func errorResult(id string, err error) *sdk.CallToolResult {
 	f := fault.From(err)
@@ -99,7 +99,7 @@ func errorResult(id string, err error) *sdk.CallToolResult {
 	}
 }
 
-// about is an error for a program.
+// errorData is an error for a program.
 func errorData(id string, f *fault.Error) map[string]any {
 	m := map[string]any{
 		"code": f.Code, "type": fault.Type(f.HTTPStatus()), "status": f.HTTPStatus(), "request_id": id,
@@ -113,7 +113,7 @@ func errorData(id string, f *fault.Error) map[string]any {
 	return m
 }
 
-// wait is how long to wait before the next try; 0 where nothing is known. It is
+// retryAfter is how long to wait before the next try; 0 where nobody knows. It is
 // at most an hour, whatever an upstream said.
 func retryAfter(f *fault.Error) time.Duration {
 	switch f.HTTPStatus() {

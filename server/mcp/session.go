@@ -41,7 +41,7 @@ func sessionMAC(name, token string) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// running are the requests that a client can take back: those of sessions, by
+// runningRequests are the requests that a client can cancel: those of sessions, by
 // session and the client's id of the request. It is this node's only; on another
 // one nothing is found, and a client that wants to be sure hangs up.
 type runningRequests struct {

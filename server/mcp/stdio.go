@@ -41,7 +41,7 @@ func Serve(ctx context.Context, g *gateway.Gateway, key secret.String, in io.Rea
 	return b.server(c).Run(ctx, transport)
 }
 
-// lines are a client's messages, one a line. A line that is no message is
+// messageReader reads a client's messages, one a line. A line that is no message is
 // answered here: it must not end the calls of the others. It is read by one
 // goroutine; out is shared with the answers.
 type messageReader struct {

@@ -13,13 +13,9 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-type (
-	sdkTool        = sdk.Tool
-	sdkAnnotations = sdk.ToolAnnotations
-)
-
-// tool is one row of the table of tools. One that costs money has ask and
-// answer, any other run.
+// tool is one row of the table of tools. One that costs money has request, which
+// makes a request of the API, and answer, which makes a result of its answer; any
+// other has run.
 type tool struct {
 	name, title, description string
 	fields                   []field
@@ -31,7 +27,7 @@ type tool struct {
 	run     func(c *call) (*sdk.CallToolResult, error)
 }
 
-// question is a request of the API: a body, or a form.
+// apiRequest is a request of the API: a body, or a form.
 type apiRequest struct {
 	op   upstream.Op
 	body []byte
@@ -123,7 +119,7 @@ func (f *field) schema(t *tool, c catalog) *jsonschema.Schema {
 	return s
 }
 
-// nameModels lists the models that there are to choose from: all of them, or
+// listModels lists the models that there are to choose from: all of them, or
 // some where others can be called too.
 func (t *tool) listModels(s *jsonschema.Schema, c catalog) {
 	ids, all := c.modelsFor(t.models)
@@ -142,7 +138,7 @@ func (t *tool) listModels(s *jsonschema.Schema, c catalog) {
 }
 
 // describe is the tool as a client sees it.
-func (t *tool) describe(c catalog) *sdkTool {
+func (t *tool) describe(c catalog) *sdk.Tool {
 	in := &jsonschema.Schema{
 		Type: "object", Properties: make(map[string]*jsonschema.Schema), AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}},
 	}
@@ -154,9 +150,9 @@ func (t *tool) describe(c catalog) *sdkTool {
 		}
 	}
 	open, destroys := t.paid(), false
-	return &sdkTool{
+	return &sdk.Tool{
 		Name: t.name, Title: t.title, Description: t.description, InputSchema: in, OutputSchema: t.output,
-		Annotations: &sdkAnnotations{Title: t.title, ReadOnlyHint: !t.paid(), IdempotentHint: !t.paid(), DestructiveHint: &destroys, OpenWorldHint: &open},
+		Annotations: &sdk.ToolAnnotations{Title: t.title, ReadOnlyHint: !t.paid(), IdempotentHint: !t.paid(), DestructiveHint: &destroys, OpenWorldHint: &open},
 	}
 }
 
@@ -168,7 +164,7 @@ func (t *tool) arguments() []field {
 	return append(slices.Clone(t.fields), labelField)
 }
 
-// names is a list for a sentence.
+// fieldNames is a list for a sentence.
 func fieldNames(fields []field) string {
 	var list []string
 	for _, f := range fields {
@@ -177,7 +173,7 @@ func fieldNames(fields []field) string {
 	return strings.Join(list, ", ")
 }
 
-// outputOf is the JSON Schema of a Go type. The type is one of this package, so
+// outputSchema is the JSON Schema of a Go type. The type is one of this package, so
 // that it has one.
 func outputSchema[T any]() *jsonschema.Schema {
 	s, err := jsonschema.For[T](nil)
@@ -188,7 +184,7 @@ func outputSchema[T any]() *jsonschema.Schema {
 	return s
 }
 
-// plain takes the null off lists and objects, which are never null here.
+// dropNull takes the null off lists and objects, which are never null here.
 func dropNull(s *jsonschema.Schema) {
 	if s == nil {
 		return

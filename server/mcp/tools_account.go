@@ -94,7 +94,7 @@ func (c *call) modelRow(m gateway.Model) modelRow {
 	return row
 }
 
-// per is how many units a price is for (server.md, prices).
+// unitsPerPrice is how many units a price is for.
 func unitsPerPrice(u billing.Unit) int64 {
 	switch u {
 	case billing.Image, billing.Second:
@@ -186,7 +186,7 @@ func (c *call) estimate() (*sdk.CallToolResult, error) {
 	return success(result, textContent("%s", fmt.Sprintf(words, result.Most, result.Currency, result.Least))), nil
 }
 
-// within names an argument of the other tool as it stands here.
+// nestedArgument names an argument of the other tool as it stands here.
 func nestedArgument(err error) error {
 	f := fault.From(err)
 	if f.Param == "" {
@@ -195,7 +195,7 @@ func nestedArgument(err error) error {
 	return f.With(func(e *fault.Error) { e.Param = argumentsField + "." + f.Param })
 }
 
-// usualDays is how far back get_balance looks if nobody says.
+// defaultDays is how far back get_balance looks if nobody says.
 const defaultDays = 30
 
 func balanceTool() *tool {

@@ -16,7 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// mostPictures is how many pictures one call of a tool makes at most.
+// maxPictures is how many pictures one call of a tool makes at most.
 const maxPictures = 4
 
 func imageTool() *tool {
@@ -77,7 +77,7 @@ func imageRequest(a arguments) (apiRequest, error) {
 	return apiRequest{op: upstream.GenerateImage, body: data}, err
 }
 
-// messagesForm is the request of a model of the alpha family.
+// alphaImageBody is the request of a model of the alpha family.
 func alphaImageBody(a arguments, references []string) body {
 	blocks := make([]body, 0, len(references)+1)
 	for _, url := range references {
@@ -117,7 +117,7 @@ func (c *call) answerImage(r *gateway.Result) (*sdk.CallToolResult, error) {
 	return success(result, append(contents, textContent("%s", result.receiptLine()))...), nil
 }
 
-// show is a picture as a content: itself, or where it is.
+// pictureContent is a picture as a content: its bytes, or a link to it.
 func pictureContent(image images.Image, i int) (picture, sdk.Content, error) {
 	data, err := image.Bytes()
 	switch {
@@ -193,7 +193,7 @@ func editRequest(a arguments) (apiRequest, error) {
 	return apiRequest{op: upstream.EditImage, form: parsed.Form()}, nil
 }
 
-// askEditByLinks is the request of a model that fetches the pictures itself.
+// editByURLRequest is the request of a model that fetches the pictures itself.
 func editByURLRequest(a arguments, model string) (apiRequest, error) {
 	if err := refuseArguments(a, model, ", only imagegen models do", "mask", "quality", "background", "output_format"); err != nil {
 		return apiRequest{}, err
@@ -209,7 +209,7 @@ func editByURLRequest(a arguments, model string) (apiRequest, error) {
 	return apiRequest{op: upstream.GenerateImage, body: data}, err
 }
 
-// decode is a file that a model sent: a data: URI, or plain base64.
+// decodeFile is a file that a model sent: a data: URI, or plain base64.
 func decodeFile(name, source string) (images.File, error) {
 	encoded := source
 	if rest, ok := strings.CutPrefix(source, "data:"); ok {

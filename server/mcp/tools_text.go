@@ -90,7 +90,7 @@ func (c *call) answerChat(r *gateway.Result) (*sdk.CallToolResult, error) {
 	return success(result, textContent("%s", result.Text), textContent("%s%s", note, result.receiptLine())), nil
 }
 
-// whole reads an answer that was not streamed.
+// parse reads an answer that was not streamed.
 func (r *chatResult) parse(data []byte) error {
 	var answer chat.Response
 	if err := json.Unmarshal(data, &answer, jsontext.AllowDuplicateNames(true)); err != nil || len(answer.Choices) == 0 {
@@ -102,8 +102,8 @@ func (r *chatResult) parse(data []byte) error {
 	return nil
 }
 
-// follow gathers a streamed answer and tells the client how far it is. Whoever
-// leaves has paid for what came until then.
+// collectStream gathers a streamed answer and notifies the client of the progress.
+// A client that disconnects has paid for what came until then.
 func (c *call) collectStream(s *gateway.Stream, r *chatResult) error {
 	progress := &progressCounter{c: c}
 	var text, thought strings.Builder
@@ -223,7 +223,7 @@ func (c *call) answerSpeech(r *gateway.Result) (*sdk.CallToolResult, error) {
 	return success(result, &sdk.AudioContent{Data: audio, MIMEType: kind}, textContent("%s", result.receiptLine())), nil
 }
 
-// listen reads the audio to its end. Where it is too long, the rest is not made.
+// collectAudio reads the audio to its end. Where it is too long, the rest is not made.
 func (c *call) collectAudio(a *gateway.Audio) (_ []byte, err error) {
 	defer func() { _ = a.Close() }()
 	var audio bytes.Buffer

@@ -97,11 +97,11 @@ func (c *call) getVideo() (*sdk.CallToolResult, error) {
 	return newVideoResult(chargeInfo{RequestID: record.RequestID, Currency: c.currency()}, record), nil
 }
 
-// patience is how long a client is kept waiting that is not told of the progress:
+// defaultWait is how long a client is kept waiting that is not told of the progress:
 // less than the minute after which many give up.
 const defaultWait = 45 * time.Second
 
-// await is the record when the video has ended, or as it is when the time is
+// awaitVideo is the record when the video has ended, or as it is when the time is
 // over. The video goes on whoever leaves.
 func (c *call) awaitVideo(record *video.Response) *video.Response {
 	if video.State(record.Status).Terminal() {
@@ -123,7 +123,7 @@ func (c *call) awaitVideo(record *video.Response) *video.Response {
 	return record
 }
 
-// shown is the record for a model.
+// newVideoResult is the record for a model.
 func newVideoResult(p chargeInfo, r *video.Response) *sdk.CallToolResult {
 	result := videoResult{chargeInfo: p, ID: r.ID, Model: r.Model, Status: string(r.Status), VideoURL: r.URL()}
 	for _, clip := range r.Content {
@@ -214,7 +214,7 @@ func imageBlock(url, role string) video.Block {
 	return video.Block{Type: "image_url", ImageURL: &video.Link{URL: url}, Role: role}
 }
 
-// gammaForm is the request of the gamma family, and of models that no table
+// gammaVideoBody is the request of the gamma family, and of models that no table
 // describes.
 func gammaVideoBody(a arguments) body {
 	var content []video.Block
@@ -257,7 +257,7 @@ var betaInputs = []struct{ layout, source, member, medium string }{
 	{references, "reference_videos", references, ""},
 }
 
-// betaForm is the request of the beta family.
+// betaVideoBody is the request of the beta family.
 func betaVideoBody(a arguments, row *video.Beta) (body, error) {
 	layout := "" // from text only
 	for _, need := range row.Needs {
@@ -302,7 +302,7 @@ func betaInput(layout, source string) (member, medium string, ok bool) {
 	return "", "", false
 }
 
-// takes says what a model of the layout is given besides a prompt.
+// betaSources says what a model of the layout is given besides a prompt.
 func betaSources(layout string) string {
 	list := ""
 	for _, row := range betaInputs {

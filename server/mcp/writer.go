@@ -15,7 +15,7 @@ type writer struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	timeout time.Duration // of a write
-	every   time.Duration // between two signs of life
+	every   time.Duration // between two heartbeats
 
 	mu         sync.Mutex
 	status     int
@@ -27,7 +27,7 @@ type writer struct {
 	refusal    *sdkRefusal
 }
 
-// refused is why the SDK does not take a message: a status, and a sentence that
+// sdkRefusal is why the SDK does not take a message: a status, and a sentence that
 // is no message of the protocol.
 type sdkRefusal struct {
 	status int
@@ -88,8 +88,8 @@ func (w *writer) FlushError() error {
 	return w.control.Flush()
 }
 
-// wake begins the signs of life. It is called when the headers are set and only
-// the stream is still to come.
+// startHeartbeat begins the heartbeats. It is called when the headers are set and
+// only the stream is still to come.
 func (w *writer) startHeartbeat() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +100,7 @@ func (w *writer) startHeartbeat() {
 	}
 }
 
-// sign runs on the timer: it writes if nothing was written for so long.
+// writeHeartbeat runs on the timer: it writes if nothing was written for so long.
 func (w *writer) writeHeartbeat() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,23 +118,24 @@ func (w *writer) writeHeartbeat() {
 	w.heartbeat.Reset(max(w.every-idle, time.Millisecond))
 }
 
-// mute lets nothing more out: a request that was taken back is not answered.
+// discard drops all that is written from now on: a cancelled request is not
+// answered.
 func (w *writer) discard() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.discarding = true
 }
 
-// refusal is the error of a message that was not taken; nil if it was.
+// sdkError is the error of a message that was not taken; nil if it was.
 func (w *writer) sdkError() error {
-	const most = 300 // bytes of the SDK's sentence
+	const maxText = 300 // bytes of the SDK's sentence
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	status, text := w.status, "The message was refused."
 	if r := w.refusal; r != nil {
 		w.refusal = nil
 		status = r.status
-		text = "The message cannot be taken: " + strings.ToValidUTF8(strings.TrimSpace(string(r.text[:min(len(r.text), most)])), "")
+		text = "The message cannot be taken: " + strings.ToValidUTF8(strings.TrimSpace(string(r.text[:min(len(r.text), maxText)])), "")
 	}
 	switch {
 	case status < http.StatusBadRequest:
@@ -149,7 +150,7 @@ func (w *writer) sdkError() error {
 	return fault.Invalid("", text)
 }
 
-// stop ends the signs of life. Nothing is written from then on but by the caller.
+// stopHeartbeat ends the heartbeats. Nothing is written from then on but by the caller.
 func (w *writer) stopHeartbeat() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,7 +160,7 @@ func (w *writer) stopHeartbeat() {
 	}
 }
 
-// sent is the status; 0 if nothing was answered.
+// statusCode is the status; 0 if nothing was answered.
 func (w *writer) statusCode() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -98,7 +98,7 @@ func (t *Telemetry) providerOf(channel string) string {
 	return channel
 }
 
-// operations are the conventions' words for operations. Those for pictures, films
+// operations are the conventions' words for operations. Those for pictures, videos
 // and speech are our own: the conventions have none.
 var operations = map[upstream.Op]string{
 	upstream.ChatCompletion: "chat",
@@ -122,7 +122,7 @@ var outputs = map[upstream.Op]string{
 
 type requestTraceKey struct{}
 
-// trip is one request on its way.
+// requestTrace is the trace of one request.
 type requestTrace struct {
 	span trace.Span
 	mu   sync.Mutex
