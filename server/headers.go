@@ -10,6 +10,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 )
 
 // The headers of a window, in canonical form: limit, remaining, reset.
@@ -54,7 +55,7 @@ func isMessagesPath(path string) bool {
 // anthropicHeaders are those of the client that belong to the dialect. They go on
 // to a vendor, who may take few bytes of headers, and would blame the gateway.
 func anthropicHeaders(h http.Header) (own http.Header, err error) {
-	const prefix, most = "Anthropic-", 8 << 10
+	const prefix, maxBytes = "Anthropic-", 8 << 10
 	size := 0
 	for name, values := range h {
 		if strings.HasPrefix(textproto.CanonicalMIMEHeaderKey(name), prefix) {
@@ -67,8 +68,8 @@ func anthropicHeaders(h http.Header) (own http.Header, err error) {
 			}
 		}
 	}
-	if size > most {
-		return nil, fault.Invalid("", fmt.Sprintf("The headers anthropic-* have %d bytes in all. At most %d are allowed.", size, most))
+	if size > maxBytes {
+		return nil, fault.Invalid("", fmt.Sprintf("The headers anthropic-* have %d bytes in all. At most %d are allowed.", size, maxBytes))
 	}
 	return own, nil
 }
@@ -123,17 +124,11 @@ func clientID(r *http.Request) string {
 }
 
 // errorHeaders sets the headers that tell a client what to do next: how to
-// authenticate, when to retry and whether to.
+// authenticate, when to retry, also in milliseconds, and whether to.
 func errorHeaders(h http.Header, f *fault.Error, longest time.Duration) {
-	status := f.HTTPStatus()
-	switch status {
-	case http.StatusUnauthorized:
-		h.Set("WWW-Authenticate", "Bearer")
-	case http.StatusPaymentRequired, http.StatusForbidden:
-	default:
-		if f.RetryAfter > 0 {
-			setRetryAfter(h, min(f.RetryAfter, longest))
-		}
+	httpio.SetErrorHeaders(h, f, longest)
+	if wait := httpio.RetryAfter(f, longest); wait > 0 {
+		h.Set("Retry-After-Ms", strconv.FormatInt(max(wait.Milliseconds(), 1), 10))
 	}
 	switch f.Retry {
 	case fault.RetryYes:
@@ -141,11 +136,4 @@ func errorHeaders(h http.Header, f *fault.Error, longest time.Duration) {
 	case fault.RetryNo:
 		h.Set("X-Should-Retry", "false")
 	}
-}
-
-// setRetryAfter gives whole seconds, at least one, and milliseconds.
-func setRetryAfter(h http.Header, d time.Duration) {
-	seconds := max((d+time.Second-1)/time.Second, 1)
-	h.Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
-	h.Set("Retry-After-Ms", strconv.FormatInt(max(d.Milliseconds(), 1), 10))
 }

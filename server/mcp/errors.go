@@ -3,7 +3,6 @@ package mcp
 import (
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 )
 
 // errorMember is the member of a failed result's _meta that programs read.
@@ -46,7 +46,7 @@ const (
 
 func adviceFor(f *fault.Error) string {
 	switch conflict := f.HTTPStatus() == http.StatusConflict; {
-	case conflict && retryAfter(f) == 0:
+	case conflict && httpio.RetryAfter(f, maxRetryAfter) == 0:
 		return "" // the message says it
 	case f.Retry == fault.RetryNo && !conflict:
 		return final
@@ -86,8 +86,8 @@ func rewordForTools(message string) string {
 func errorResult(id string, err error) *sdk.CallToolResult {
 	f := fault.From(err)
 	parts := []string{fmt.Sprintf("%s: %s", f.Code, rewordForTools(f.Message))}
-	if wait := retryAfter(f); wait > 0 {
-		parts = append(parts, fmt.Sprintf("Wait %d s.", int64((wait+time.Second-1)/time.Second)))
+	if wait := httpio.RetryAfter(f, maxRetryAfter); wait > 0 {
+		parts = append(parts, fmt.Sprintf("Wait %d s.", httpio.Seconds(wait)))
 	}
 	if advice := adviceFor(f); advice != "" {
 		parts = append(parts, advice)
@@ -107,21 +107,14 @@ func errorData(id string, f *fault.Error) map[string]any {
 	if f.Param != "" {
 		m["param"] = f.Param
 	}
-	if wait := retryAfter(f); wait > 0 {
+	if wait := httpio.RetryAfter(f, maxRetryAfter); wait > 0 {
 		m["retry_after_ms"] = wait.Milliseconds()
 	}
 	return m
 }
 
-// retryAfter is how long to wait before the next try; 0 where nobody knows. It is
-// at most an hour, whatever an upstream said.
-func retryAfter(f *fault.Error) time.Duration {
-	switch f.HTTPStatus() {
-	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden:
-		return 0
-	}
-	return min(max(f.RetryAfter, 0), time.Hour)
-}
+// maxRetryAfter is how long a client may be asked to wait.
+const maxRetryAfter = time.Hour
 
 // The codes of JSON-RPC that refusals have: the request is none, or the server's
 // own reasons, which the data tells apart.
@@ -138,12 +131,7 @@ func refuseRequest(w *writer, x *gateway.Exchange, err error) {
 	}
 	f := fault.From(err)
 	status := f.HTTPStatus()
-	if status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-	}
-	if d := retryAfter(f); d > 0 {
-		w.Header().Set("Retry-After", strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10))
-	}
+	httpio.SetErrorHeaders(w.Header(), f, maxRetryAfter)
 	code := ownReason
 	if status == http.StatusBadRequest {
 		code = invalidRequest

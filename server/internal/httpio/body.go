@@ -1,4 +1,5 @@
-// Package httpio reads the bodies of requests for the API and for its MCP server.
+// Package httpio is what the handlers of the API and of its MCP server have in
+// common: reading the bodies of requests, and the headers of errors.
 package httpio
 
 import (

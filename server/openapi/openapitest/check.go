@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
 // Request says in what a request is not as the document has it.
@@ -171,25 +172,16 @@ func events(schema *jsonschema.Schema, body []byte) error {
 	return nil
 }
 
+// explain says what of a value is not as its schema has it; nil for nil.
 func explain(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	const most = 3000
-	text := err.Error()
-	if len(text) > most {
-		text = text[:most] + "…"
-	}
-	return fmt.Errorf("%s: %s", clip(what), text)
+	return fmt.Errorf("%s: %s", clip(what), word.Truncate(err.Error(), 3000))
 }
 
-func clip(s string) string {
-	const most = 600
-	if len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
-}
+// clip bounds a body in a message.
+func clip(s string) string { return word.Truncate(s, 600) }
 
 // readForm makes a JSON object of a multipart body: files and texts are strings,
 // several of a name an array, and texts of fields that are integers or booleans
