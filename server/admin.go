@@ -5,19 +5,23 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 )
 
 // AdminOptions are what the operator's side of a server works on.
@@ -29,8 +33,8 @@ type AdminOptions struct {
 	Accounts billing.Accounts
 	// Keys are the API keys. Required.
 	Keys auth.KeyAdmin
-	// Webhooks are the notices of videos; nil means that there are none, and
-	// requests about them are refused.
+	// Webhooks are the webhook deliveries of video tasks; nil means that there are
+	// none, and requests about them are refused.
 	Webhooks Webhooks
 	// Store names where both are kept, without secrets, so that a command can
 	// tell whether this is the server of its store; empty says nothing.
@@ -39,17 +43,16 @@ type AdminOptions struct {
 	// to reload, and such a request is refused. The message of a *fault.Error
 	// is shown to the operator.
 	Reload func(context.Context) error
-	// Channels are the ways to the upstreams; nil means that there are none to
-	// be told of, and requests about them are refused.
+	// Channels are the channels of the running gateway; nil means that there are
+	// none, and requests about them are refused.
 	Channels Channels
-	// TestChannel asks a channel for something small, as soon as it is told to
-	// and whether or not it is paused; nil means that a test is refused. It must
-	// bound its own time.
+	// TestChannel makes a small call at a channel, whether or not it is paused; nil
+	// means that a test is refused. It must bound its own time.
 	TestChannel func(context.Context, ChannelTest) (ChannelResult, error)
 	// Logger gets one line for each request that changes something or shows a
 	// secret, whatever came of it, without secrets; nil discards.
 	Logger *slog.Logger
-	// Metrics answers scrapes at /metrics; nil means that there is nothing there.
+	// Metrics answers scrapes at /metrics; nil means that the path does not exist.
 	// PublicMetrics lets whoever reaches the address read them without the token.
 	Metrics       http.Handler
 	PublicMetrics bool
@@ -59,9 +62,9 @@ type AdminOptions struct {
 	Random io.Reader
 }
 
-// NewAdmin returns the operator's API under /admin/v1/ (server.md, Accounts and
-// keys), and /healthz. Its routes need the token, take and give JSON, and put
-// errors in OpenAI's form. It is safe for concurrent use.
+// NewAdmin returns the operator's API under /admin/v1/, and /healthz. Its routes
+// need the token, take and give JSON, and put errors in OpenAI's form. It is safe
+// for concurrent use.
 func NewAdmin(o AdminOptions) http.Handler {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -69,20 +72,30 @@ func NewAdmin(o AdminOptions) http.Handler {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &admin{o: o, token: sha256.Sum256([]byte(o.Token.Reveal())), routes: adminTable}
+	a := &admin{o: o, token: sha256.Sum256([]byte(o.Token.Reveal())), mux: http.NewServeMux()}
+	for path, routes := range routesByPath(adminTable, func(r *adminRoute) string { return r.path }) {
+		a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { a.serveRoutes(w, r, routes) })
+	}
+	a.mux.HandleFunc(healthPath, func(w http.ResponseWriter, _ *http.Request) {
+		writeAdmin(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	if o.Metrics != nil {
+		a.mux.HandleFunc(metricsPath, a.serveMetrics)
+	}
+	return a
 }
 
 // admin is the handler behind NewAdmin.
 type admin struct {
-	o      AdminOptions
-	token  [sha256.Size]byte
-	routes []adminRoute
+	o     AdminOptions
+	token [sha256.Size]byte // its hash
+	mux   *http.ServeMux
 }
 
 // adminRoute is a row of the table of the operator's routes.
 type adminRoute struct {
 	method string
-	path   string // "{}" stands for one segment, the name
+	path   string // a pattern of http.ServeMux; a {name} may hold a slash, if it is escaped
 	status int    // of a good answer
 	action string // for the audit log; empty where nothing is changed and no secret shown
 	serve  func(*adminRequest) (any, error)
@@ -91,25 +104,25 @@ type adminRoute struct {
 var adminTable = []adminRoute{
 	{http.MethodGet, "/admin/v1/accounts", 200, "", (*adminRequest).listAccounts},
 	{http.MethodPost, "/admin/v1/accounts", 201, "account.create", (*adminRequest).createAccount},
-	{http.MethodGet, "/admin/v1/accounts/{}", 200, "", (*adminRequest).showAccount},
-	{http.MethodPost, "/admin/v1/accounts/{}/credit", 200, "account.credit", (*adminRequest).creditAccount},
-	{http.MethodGet, "/admin/v1/accounts/{}/webhook-secret", 200, "webhook.secret.show", (*adminRequest).showSecret},
-	{http.MethodPost, "/admin/v1/accounts/{}/webhook-secret/rotate", 200, "webhook.secret.rotate", (*adminRequest).rotateSecret},
+	{http.MethodGet, "/admin/v1/accounts/{name}", 200, "", (*adminRequest).showAccount},
+	{http.MethodPost, "/admin/v1/accounts/{name}/credit", 200, "account.credit", (*adminRequest).creditAccount},
+	{http.MethodGet, "/admin/v1/accounts/{name}/webhook-secret", 200, "webhook.secret.show", (*adminRequest).showSecret},
+	{http.MethodPost, "/admin/v1/accounts/{name}/webhook-secret/rotate", 200, "webhook.secret.rotate", (*adminRequest).rotateSecret},
 	{http.MethodGet, "/admin/v1/keys", 200, "", (*adminRequest).listKeys},
 	{http.MethodPost, "/admin/v1/keys", 201, "key.create", (*adminRequest).createKey},
-	{http.MethodPost, "/admin/v1/keys/{}/disable", 200, "key.disable", (*adminRequest).disableKey},
-	{http.MethodPost, "/admin/v1/keys/{}/enable", 200, "key.enable", (*adminRequest).enableKey},
-	{http.MethodDelete, "/admin/v1/keys/{}", 200, "key.delete", (*adminRequest).deleteKey},
+	{http.MethodPost, "/admin/v1/keys/{name}/disable", 200, "key.disable", (*adminRequest).disableKey},
+	{http.MethodPost, "/admin/v1/keys/{name}/enable", 200, "key.enable", (*adminRequest).enableKey},
+	{http.MethodDelete, "/admin/v1/keys/{name}", 200, "key.delete", (*adminRequest).deleteKey},
 	{http.MethodGet, "/admin/v1/channels", 200, "", (*adminRequest).listChannels},
-	{http.MethodPost, "/admin/v1/channels/{}/pause", 200, "channel.pause", (*adminRequest).pauseChannel},
-	{http.MethodPost, "/admin/v1/channels/{}/resume", 200, "channel.resume", (*adminRequest).resumeChannel},
-	{http.MethodPost, "/admin/v1/channels/{}/test", 200, "channel.test", (*adminRequest).testChannel},
+	{http.MethodPost, "/admin/v1/channels/{name}/pause", 200, "channel.pause", (*adminRequest).pauseChannel},
+	{http.MethodPost, "/admin/v1/channels/{name}/resume", 200, "channel.resume", (*adminRequest).resumeChannel},
+	{http.MethodPost, "/admin/v1/channels/{name}/test", 200, "channel.test", (*adminRequest).testChannel},
 	{http.MethodGet, "/admin/v1/webhooks", 200, "", (*adminRequest).listNotices},
-	{http.MethodPost, "/admin/v1/webhooks/{}/resend", 200, "webhook.resend", (*adminRequest).resendNotice},
+	{http.MethodPost, "/admin/v1/webhooks/{name}/resend", 200, "webhook.resend", (*adminRequest).resendNotice},
 	{http.MethodGet, "/admin/v1/usage", 200, "", (*adminRequest).usage},
-	{http.MethodGet, "/admin/v1/requests/{}", 200, "", (*adminRequest).showRequest},
+	{http.MethodGet, "/admin/v1/requests/{name}", 200, "", (*adminRequest).showRequest},
 	{http.MethodGet, "/admin/v1/waste", 200, "", (*adminRequest).waste},
-	{http.MethodGet, "/admin/v1/server", 200, "", (*adminRequest).about},
+	{http.MethodGet, "/admin/v1/server", 200, "", (*adminRequest).showServer},
 	{http.MethodGet, "/admin/v1/ledger/verify", 200, "", (*adminRequest).verifyLedger},
 	{http.MethodPost, "/admin/v1/reload", 200, "reload", (*adminRequest).reload},
 }
@@ -117,35 +130,39 @@ var adminTable = []adminRoute{
 // adminRequest is one request on its way through the table.
 type adminRequest struct {
 	*admin
-	ctx  context.Context
-	w    http.ResponseWriter
-	r    *http.Request
-	name string // the {} of the path
+	ctx    context.Context
+	w      http.ResponseWriter
+	r      *http.Request
+	routes []*adminRoute // of the path
+	name   string        // the {name} of the path
 
-	route *adminRoute // once it is found
-	facts []any       // what the audit log tells besides
+	route       *adminRoute // once the method is known to be right
+	auditFields []any       // what the audit log tells besides
 }
 
-// raw is an answer that is no JSON.
-type raw struct {
+// rawAnswer is an answer that is no JSON.
+type rawAnswer struct {
 	contentType string
 	body        []byte
 }
 
 // ServeHTTP answers one request.
 func (a *admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "/healthz" {
-		writeAdmin(w, http.StatusOK, map[string]string{"status": "ok"})
+	if !isClean(r.URL) {
+		a.serveRoutes(w, r, nil)
 		return
 	}
-	if a.serveMetrics(w, r) {
-		return
-	}
-	q := &adminRequest{admin: a, ctx: r.Context(), w: w, r: r}
+	a.mux.ServeHTTP(w, r)
+}
+
+// serveRoutes answers a request for a path that has these routes, none if it is
+// not a path of the admin API.
+func (a *admin) serveRoutes(w http.ResponseWriter, r *http.Request, routes []*adminRoute) {
+	q := &adminRequest{admin: a, ctx: r.Context(), w: w, r: r, routes: routes}
 	status, answer, err := q.serve()
 	q.audit(err)
 	if err != nil {
-		q.refuse(fault.From(err))
+		q.writeError(fault.From(err))
 		return
 	}
 	writeAdmin(w, status, answer)
@@ -161,7 +178,7 @@ func (q *adminRequest) serve() (status int, answer any, err error) {
 	if err := q.authenticate(); err != nil {
 		return 0, nil, err
 	}
-	if err := q.find(); err != nil {
+	if err := q.matchRoute(); err != nil {
 		return 0, nil, err
 	}
 	answer, err = q.route.serve(q)
@@ -178,48 +195,25 @@ func (q *adminRequest) authenticate() error {
 	return nil
 }
 
-// find matches the path, then the method: 404 before 405.
-func (q *adminRequest) find() error {
-	var allow []string
-	for i := range q.routes {
-		route := &q.routes[i]
-		name, ok := matchAdmin(route.path, q.r.URL.EscapedPath())
-		if ok && route.method == q.r.Method {
-			q.name, q.route = name, route
+// matchRoute chooses among the routes of the path by the method: 404 comes before
+// 405.
+func (q *adminRequest) matchRoute() error {
+	if len(q.routes) == 0 {
+		return fault.New(fault.NotFound, "Not found: "+clip(q.r.URL.Path)+". The paths of this address begin with /admin/v1/.")
+	}
+	var allowed []string
+	for _, route := range q.routes {
+		if route.method == q.r.Method {
+			q.route, q.name = route, q.r.PathValue("name")
 			return nil
 		}
-		if ok {
-			allow = append(allow, route.method)
-		}
+		allowed = append(allowed, route.method)
 	}
-	if allow == nil {
-		return fault.New(fault.NotFound, "There is nothing at "+clip(q.r.URL.Path)+". The paths of this address begin with /admin/v1/.")
-	}
-	q.w.Header().Set("Allow", strings.Join(allow, ", "))
-	return fault.New(fault.MethodNotAllowed, "This path takes "+strings.Join(allow, " or ")+", not "+clip(q.r.Method)+".")
+	return methodNotAllowed(q.w.Header(), q.r.Method, allowed)
 }
 
-// matchAdmin compares an escaped path with a pattern and gives what its {} stands
-// for. A name may hold a slash, if it is escaped.
-func matchAdmin(pattern, path string) (name string, ok bool) {
-	before, after, named := strings.Cut(pattern, "{}")
-	if !named {
-		return "", pattern == path
-	}
-	rest, ok := strings.CutPrefix(path, before)
-	if !ok {
-		return "", false
-	}
-	escaped, ok := strings.CutSuffix(rest, after)
-	if !ok || escaped == "" || strings.Contains(escaped, "/") {
-		return "", false
-	}
-	name, err := url.PathUnescape(escaped)
-	return name, err == nil
-}
-
-// refuse writes an error and logs those that an operator should know of.
-func (q *adminRequest) refuse(f *fault.Error) {
+// writeError writes an error and logs those that an operator should know of.
+func (q *adminRequest) writeError(f *fault.Error) {
 	switch status := f.HTTPStatus(); {
 	case status >= 500:
 		q.o.Logger.Error("admin request failed", "path", clip(q.r.URL.Path), "error", f.Error())
@@ -231,13 +225,13 @@ func (q *adminRequest) refuse(f *fault.Error) {
 }
 
 func writeAdmin(w http.ResponseWriter, status int, answer any) {
-	out, isRaw := answer.(raw)
+	out, isRaw := answer.(rawAnswer)
 	if !isRaw {
 		data, err := json.Marshal(answer)
 		if err != nil { // a type of ours that cannot be written
 			status, data = http.StatusInternalServerError, []byte(`{"error":{"message":"The answer cannot be written.","type":"api_error","code":"internal_error","param":null}}`)
 		}
-		out = raw{"application/json", append(data, '\n')}
+		out = rawAnswer{"application/json", append(data, '\n')}
 	}
 	h := w.Header()
 	h.Set("Content-Type", out.contentType)
@@ -245,4 +239,105 @@ func writeAdmin(w http.ResponseWriter, status int, answer any) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_, _ = w.Write(out.body)
+}
+
+// addAudit adds fields to the request's line of the audit log, as slog takes them:
+// "target" where the path names none. None of them may be a secret.
+func (q *adminRequest) addAudit(fields ...any) { q.auditFields = append(q.auditFields, fields...) }
+
+// audit logs what came of a request that changes something or shows a secret:
+// what was asked for, by whom, of what, and "done" or the error's code.
+func (q *adminRequest) audit(err error) {
+	if q.route == nil || q.route.action == "" {
+		return
+	}
+	outcome := "done"
+	if err != nil {
+		outcome = string(fault.From(err).Code)
+	}
+	line := []any{"action", q.route.action, "outcome", outcome, "by", "admin token", "remote", q.r.RemoteAddr}
+	if agent := q.r.UserAgent(); agent != "" {
+		line = append(line, "agent", clip(agent))
+	}
+	if q.name != "" {
+		line = append(line, "target", redact(q.name))
+	}
+	q.o.Logger.Info("audit", append(line, q.auditFields...)...)
+}
+
+// redact is a name that a caller sent, as the log may have it: not a key that
+// somebody put in the place of a name.
+func redact(name string) string {
+	for _, prefix := range []string{"sk-", "whsec_", "admin-"} {
+		if strings.HasPrefix(name, prefix) {
+			return "[secret]"
+		}
+	}
+	return clip(name)
+}
+
+// maxAdminBody is the most bytes of a body, far more than any request needs.
+const maxAdminBody = 1 << 20
+
+// readJSON reads the request's JSON object. An unknown, repeated or mistyped field
+// is a 400 that names it.
+func (q *adminRequest) readJSON(into any) error {
+	err := jsonv2.UnmarshalRead(http.MaxBytesReader(q.w, q.r.Body, maxAdminBody), into, jsonv2.RejectUnknownMembers(true))
+	var (
+		tooLarge *http.MaxBytesError
+		member   *jsonv2.SemanticError
+	)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &tooLarge):
+		return (&httpio.Body{Name: "request body", Limit: maxAdminBody}).TooLarge()
+	case errors.As(err, &member):
+		return memberError(member)
+	}
+	return fault.Wrap(fault.InvalidRequest, "The request body must be one JSON object.", err)
+}
+
+// memberError does not repeat the value: it may be a key in the wrong place.
+func memberError(e *jsonv2.SemanticError) error {
+	field := e.JSONPointer.LastToken()
+	switch {
+	case errors.Is(e.Err, jsonv2.ErrUnknownName):
+		return fault.Invalid(clip(field), "There is no field "+strconv.Quote(clip(field))+" in this request.")
+	case field == "":
+		return fault.New(fault.InvalidRequest, "The request body must be a JSON object.")
+	}
+	return fault.Invalid(clip(field), fmt.Sprintf("The field %q must not be a JSON %s.", clip(field), e.JSONKind))
+}
+
+// parseAmount reads an optional decimal string; absent is 0.
+func parseAmount(field, text string) (billing.Money, error) {
+	if text == "" {
+		return 0, nil
+	}
+	m, err := billing.ParseMoney(text)
+	if err != nil {
+		return 0, fault.Invalid(field, fmt.Sprintf("The field %q must be a decimal string such as \"25.00\".", field))
+	}
+	return m, nil
+}
+
+// metricsPath is where Prometheus asks.
+const metricsPath = "/metrics"
+
+// serveMetrics answers a scrape. Any other method, and a scrape without the token
+// that it needs, is refused as on a path that does not exist.
+func (a *admin) serveMetrics(w http.ResponseWriter, r *http.Request) {
+	allowed := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if allowed && !a.o.PublicMetrics {
+		q := &adminRequest{admin: a, ctx: r.Context(), w: w, r: r}
+		allowed = q.authenticate() == nil
+	}
+	if !allowed {
+		a.serveRoutes(w, r, nil)
+		return
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	a.o.Metrics.ServeHTTP(w, r)
 }

@@ -1,20 +1,18 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
-	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"mime"
 	"net/http"
-	"os"
 	"strings"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/formdata"
 	"github.com/tollhouse-ai/gateway/internal/paced"
+	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -27,46 +25,88 @@ func (x *exchange) call(op upstream.Op) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(func(silence func([]byte)) (*gateway.Result, error) {
-		return x.Call(x.r.Context(), op, body, silence)
+	return x.answer(func(heartbeat func([]byte)) (*gateway.Result, error) {
+		return x.Call(x.r.Context(), op, body, heartbeat)
+	})
+}
+
+// callMessages runs an operation of Anthropic's wire, whose headers and "beta" go
+// on to an upstream that speaks it too.
+func (x *exchange) callMessages(op upstream.Op) error {
+	var err error
+	if x.Header, err = anthropicHeaders(x.r.Header); err != nil {
+		return err
+	}
+	if beta := x.r.URL.Query().Get("beta"); beta == "true" {
+		x.Query = "beta=true"
+	}
+	return x.call(op)
+}
+
+// callForm runs one operation whose request is a multipart form.
+func (x *exchange) callForm(op upstream.Op) error {
+	if err := x.checkEncoding(); err != nil {
+		return err
+	}
+	header := x.r.Header.Get("Content-Type")
+	boundary, ok, err := formdata.Boundary(header)
+	if !ok {
+		return fault.New(fault.UnsupportedMediaType, "This endpoint takes a body of Content-Type "+formdata.MediaType+", not "+clip(header)+".")
+	}
+	form, err := x.readForm(boundary, err)
+	if err != nil {
+		return err
+	}
+	return x.answer(func(heartbeat func([]byte)) (*gateway.Result, error) {
+		return x.CallForm(x.r.Context(), op, form, heartbeat)
 	})
 }
 
 // answer runs the call and writes what comes of it.
-func (x *exchange) answer(call func(silence func([]byte)) (*gateway.Result, error)) error {
+func (x *exchange) answer(call func(heartbeat func([]byte)) (*gateway.Result, error)) error {
 	x.stream = &streamWriter{x: x}
 	x.IdempotencyKey = x.r.Header.Get("Idempotency-Key")
-	result, err := call(x.stream.silence)
-	x.stream.announce(func(h http.Header) {
+	result, err := call(x.stream.heartbeat)
+	x.stream.setHeaders(func(h http.Header) {
 		x.limitHeaders()
 		if result != nil {
 			maps.Copy(h, result.Header)
 			if result.Replayed {
-				x.identify(result.Header.Get("X-Request-Id"))
+				x.setRequestID(result.Header.Get("X-Request-Id"))
 			}
 		}
 	})
 	if err != nil {
 		return err
 	}
-	if result.Audio != nil {
-		x.audio = &audioWriter{x: x}
-		return x.audio.copy(result.Audio)
-	}
-	if result.Stream == nil {
+	switch {
+	case result.Audio != nil:
+		x.stream.source, x.stream.audio = result.Audio, true
+	case result.Stream != nil:
+		x.stream.source, x.stream.events = result.Stream, result.Stream
+		if x.smallStack {
+			return nil // serveOnSmallStack does the rest
+		}
+	default:
 		if h := x.w.Header(); result.Replayed && h.Get("Content-Type") == "text/event-stream" {
-			streamHeaders(h)
+			setEventHeaders(h)
 		}
 		x.write(cmp.Or(result.Status, http.StatusOK), "", result.Body)
 		result.Release()
 		return nil
 	}
-	x.stream.source = result.Stream
-	if x.crowded {
-		return nil // the rest is serveInCrowd's
-	}
 	defer x.stream.close()
 	return x.stream.copy()
+}
+
+// showVideo is GET /v1/videos/generations/{id}.
+func (x *exchange) showVideo() error {
+	record, err := x.VideoRecord(x.r.Context(), x.id)
+	if err != nil {
+		return err
+	}
+	x.write(http.StatusOK, "application/json", record)
+	return nil
 }
 
 // checkContentType is 415 unless the body is plain JSON. A request without a
@@ -96,62 +136,46 @@ func (x *exchange) checkEncoding() error {
 // readBody reads the whole body, and nothing past the limit: 413 at once for a
 // declared length, else while reading.
 func (x *exchange) readBody() ([]byte, error) {
-	limit := x.h.options.MaxBody
-	if x.r.ContentLength > limit {
-		return nil, tooLarge(limit)
-	}
-	if err := x.admit(x.r.ContentLength); err != nil {
+	body := x.body(x.h.options.MaxBody)
+	body.Reserve = x.Weigh
+	if err := body.CheckLength(x.r); err != nil {
 		return nil, err
 	}
-	const prudent = 256 << 10 // a declared length is not believed beyond this
-	var buf bytes.Buffer
-	if n := x.r.ContentLength; n > 0 {
-		buf.Grow(int(min(n, prudent)) + bytes.MinRead)
+	// A call takes its slot before its body is read: one that is refused costs
+	// nothing then.
+	if err := x.Admit(x.r.Context()); err != nil {
+		return nil, err
 	}
-	body := x.paced(x.Weigh)
-	_, err := buf.ReadFrom(http.MaxBytesReader(x.w, body, limit))
-	if err != nil {
-		return nil, x.unread(err, limit)
+	if n := x.r.ContentLength; n > paced.Light {
+		if err := x.Room(n); err != nil {
+			return nil, err
+		}
 	}
-	body.Done()
-	return buf.Bytes(), nil
+	return body.ReadAll(x.w, x.r)
 }
 
-// paced is the request's body, which must keep coming.
-func (x *exchange) paced(weigh func(n int64) error) *paced.Body {
-	return paced.New(x.r.Body, http.NewResponseController(x.w), x.h.options.ReadTimeout, weigh)
-}
-
-// admit has a call take its place before its body is read: one that is refused
-// costs nothing then.
-func (x *exchange) admit(length int64) error {
-	if err := x.Admit(x.r.Context()); err != nil || length <= paced.Light {
+// readForm reads the whole form, and nothing past the limit. A declared length
+// over the limit counts more than what is wrong with the boundary.
+func (x *exchange) readForm(boundary string, boundaryError error) (form *upstream.Form, err error) {
+	body := x.body(x.h.options.MaxForm)
+	if err := body.CheckLength(x.r); err != nil {
+		return nil, err
+	}
+	if boundaryError != nil {
+		return nil, boundaryError
+	}
+	if err := x.Admit(x.r.Context()); err != nil {
+		return nil, err
+	}
+	options := formdata.Options{Dir: x.h.options.TempDir, Quota: x.h.uploads, Owner: x.Principal().Account}
+	err = body.Consume(x.w, x.r, func(source io.Reader) error {
+		form, err = formdata.Read(source, boundary, options)
 		return err
-	}
-	return x.Room(length)
+	})
+	return form, err
 }
 
-// unread is what the caller is told of a body that could not be read.
-func (x *exchange) unread(err error, limit int64) error {
-	var large *http.MaxBytesError
-	var own *fault.Error
-	switch {
-	case errors.As(err, &own): // there is no room for it
-		return own
-	case errors.As(err, &large):
-		return tooLarge(limit)
-	case errors.Is(err, os.ErrDeadlineExceeded): // which ends the context too
-		e := fault.Wrap(fault.InvalidRequest, "The request body came too slowly.", err)
-		e.Status = http.StatusRequestTimeout
-		return e
-	case x.r.Context().Err() != nil:
-		return fault.Wrap(fault.ClientGone, "The client hung up before its request was read.", err)
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fault.Wrap(fault.InvalidRequest, "The request body ended before its declared length.", err)
-	}
-	return fault.Wrap(fault.InvalidRequest, "The request body could not be read.", err)
-}
-
-func tooLarge(limit int64) error {
-	return fault.New(fault.RequestTooLarge, fmt.Sprintf("The request body is larger than %d bytes.", limit))
+// body is how bodies of requests are read.
+func (x *exchange) body(limit int64) *httpio.Body {
+	return &httpio.Body{Name: "request body", Limit: limit, Timeout: x.h.options.ReadTimeout}
 }

@@ -50,17 +50,17 @@ func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = body.CloseWithError(r.Context().Err())
 		return nil, context.Cause(r.Context())
 	}
-	return w.response(r, &hangUp{body, cancel}), nil
+	return w.response(r, &cancelingBody{body, cancel}), nil
 }
 
-// hangUp is a response body whose Close ends the request.
-type hangUp struct {
+// cancelingBody is a response body whose Close ends the request.
+type cancelingBody struct {
 	*io.PipeReader
 	cancel context.CancelFunc
 }
 
-// Close hangs up.
-func (h *hangUp) Close() error {
+// Close cancels the request.
+func (h *cancelingBody) Close() error {
 	h.cancel()
 	return h.PipeReader.CloseWithError(errors.New("the client hung up"))
 }

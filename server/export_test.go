@@ -1,10 +1,10 @@
 package server
 
 // Crowd has h serve every further request as in a crowd.
-func Crowd(h *Handler) { h.inside.Add(crowd) }
+func ForceSmallStack(h *Handler) { h.inFlight.Add(smallStackAbove) }
 
 // Inside is how many requests h is answering.
-func Inside(h *Handler) int64 { return h.inside.Load() }
+func InFlight(h *Handler) int64 { return h.inFlight.Load() }
 
 // Leave has n requests be answered.
-func Leave(h *Handler, n int64) { h.inside.Add(-n) }
+func Finish(h *Handler, n int64) { h.inFlight.Add(-n) }

@@ -83,8 +83,8 @@ func open(t testing.TB, o shopOptions) *shop {
 		t.Fatal(err)
 	}
 	s.h = server.New(s.g, o.server)
-	if *crowd {
-		server.Crowd(s.h)
+	if *forceSmallStack {
+		server.ForceSmallStack(s.h)
 	}
 	ts := httptest.NewServer(s.h)
 	s.url, s.client = ts.URL, openapitest.Client(t)

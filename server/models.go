@@ -7,8 +7,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 )
 
-// modelObject is one model, with what OpenAI's and Anthropic's clients read
-// (decisions.md, Models, OpenAPI, agent tools).
+// modelObject is one model, with what OpenAI's and Anthropic's clients read.
 type modelObject struct {
 	ID          string `json:"id"`
 	Object      string `json:"object"`

@@ -2,18 +2,22 @@ package server
 
 import (
 	"net/http"
+	"net/url"
+	"path"
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // route is a row of the table of routes. Each needs a key and counts as a request
-// of it; one that bills counts its tokens and takes a slot and a place too.
+// of it; one that bills counts its tokens and takes two slots too, its key's and
+// the gateway's.
 type route struct {
 	method string
-	path   string // a trailing "/" stands for one more segment or several, the id
+	path   string // a pattern of http.ServeMux; its {id...} is not empty
 	body   Body
 	bills  Billing
 	serve  func(x *exchange) error
@@ -39,8 +43,8 @@ const (
 	TaskHold Billing = "task" // the same, and settled when the task ends that it starts
 )
 
-// The paths that take no key and are not requests of the API (health.go,
-// openapi.go). Each takes GET.
+// The paths that take no key and are not requests of the API (public.go). Each
+// takes GET.
 const (
 	healthPath      = "/healthz"
 	readyPath       = "/readyz"
@@ -62,10 +66,7 @@ type Route struct {
 func (h *Handler) Routes() []Route {
 	var routes []Route
 	for _, r := range h.routes {
-		if strings.HasSuffix(r.path, "/") {
-			r.path += "{id}"
-		}
-		routes = append(routes, Route{r.method, r.path, false, r.body, r.bills})
+		routes = append(routes, Route{r.method, strings.Replace(r.path, "{id...}", "{id}", 1), false, r.body, r.bills})
 	}
 	for _, path := range []string{healthPath, readyPath, descriptionPath} {
 		routes = append(routes, Route{http.MethodGet, path, true, NoBody, Free})
@@ -73,68 +74,97 @@ func (h *Handler) Routes() []Route {
 	return routes
 }
 
-// table is every path under /v1. Each needs a key and counts as a request.
+// table is every path under /v1.
 func (h *Handler) table() []route {
 	routes := []route{
 		{http.MethodPost, "/v1/chat/completions", JSONBody, Charged, func(x *exchange) error { return x.call(upstream.ChatCompletion) }},
-		{http.MethodPost, "/v1/messages", JSONBody, Charged, func(x *exchange) error { return x.messages(upstream.Messages) }},
-		{http.MethodPost, "/v1/messages/count_tokens", JSONBody, Free, func(x *exchange) error { return x.messages(upstream.CountTokens) }},
+		{http.MethodPost, "/v1/messages", JSONBody, Charged, func(x *exchange) error { return x.callMessages(upstream.Messages) }},
+		{http.MethodPost, "/v1/messages/count_tokens", JSONBody, Free, func(x *exchange) error { return x.callMessages(upstream.CountTokens) }},
 		{http.MethodPost, "/v1/images/generations", JSONBody, Charged, func(x *exchange) error { return x.call(upstream.GenerateImage) }},
 		{http.MethodPost, "/v1/images/edits", FormBody, Charged, func(x *exchange) error { return x.callForm(upstream.EditImage) }},
 		{http.MethodPost, "/v1/videos/generations", JSONBody, TaskHold, func(x *exchange) error { return x.call(upstream.SubmitVideo) }},
-		{http.MethodGet, "/v1/videos/generations/", NoBody, Free, (*exchange).showVideo},
+		{http.MethodGet, "/v1/videos/generations/{id...}", NoBody, Free, (*exchange).showVideo},
 		{http.MethodPost, "/v1/embeddings", JSONBody, Charged, func(x *exchange) error { return x.call(upstream.Embeddings) }},
 		{http.MethodPost, "/v1/audio/speech", JSONBody, Charged, func(x *exchange) error { return x.call(upstream.Speech) }},
 		{http.MethodGet, "/v1/models", NoBody, Free, (*exchange).listModels},
-		{http.MethodGet, "/v1/models/", NoBody, Free, (*exchange).showModel},
+		{http.MethodGet, "/v1/models/{id...}", NoBody, Free, (*exchange).showModel},
 	}
-	if books, ok := h.gateway.Meter().(billing.Reports); ok {
-		b := bookkeeping{books}
+	if reports, ok := h.gateway.Meter().(billing.Reports); ok {
+		api := reportsAPI{reports}
 		routes = append(routes,
-			route{http.MethodGet, "/v1/balance", NoBody, Free, b.balance},
-			route{http.MethodGet, "/v1/usage", NoBody, Free, b.usage},
-			route{http.MethodGet, "/v1/receipts/", NoBody, Free, b.receipt},
+			route{http.MethodGet, "/v1/balance", NoBody, Free, api.balance},
+			route{http.MethodGet, "/v1/usage", NoBody, Free, api.usage},
+			route{http.MethodGet, "/v1/receipts/{id...}", NoBody, Free, api.receipt},
 		)
 	}
 	return routes
 }
 
-// find matches the path, then the method: 404 before 405.
-func (x *exchange) find() error {
-	path := x.r.URL.Path
-	var allow []string
-	for i := range x.h.routes {
-		rt := &x.h.routes[i]
-		id, ok := rt.match(path)
-		if !ok {
-			continue
-		}
-		if rt.method == x.r.Method || (rt.method == http.MethodGet && x.r.Method == http.MethodHead) {
-			x.route, x.id = rt, id
-			return nil
-		}
-		allow = append(allow, rt.method)
+// newMux registers the paths of the table and those that take no key.
+func (h *Handler) newMux() *http.ServeMux {
+	mux := http.NewServeMux()
+	for path, routes := range routesByPath(h.routes, func(r *route) string { return r.path }) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { h.serveRoutes(w, r, routes) })
 	}
-	if allow == nil {
-		return fault.New(fault.NotFound, "There is nothing at "+clip(path)+". The API's paths begin with /v1, for example /v1/chat/completions.")
-	}
-	x.w.Header().Set("Allow", strings.Join(allow, ", "))
-	return fault.New(fault.MethodNotAllowed, "This path takes "+strings.Join(allow, " or ")+", not "+clip(x.r.Method)+".")
+	mux.HandleFunc(healthPath, h.serveLiveness)
+	mux.HandleFunc(readyPath, h.serveReadiness)
+	mux.HandleFunc(descriptionPath, serveDescription)
+	return mux
 }
 
-func (r *route) match(path string) (id string, ok bool) {
-	if !strings.HasSuffix(r.path, "/") {
-		return "", path == r.path
+// routesByPath groups a table by its patterns for an http.ServeMux. Patterns have
+// no methods, and there is a row without routes for every path that ServeMux would
+// answer or redirect by itself: its errors are plain text.
+func routesByPath[R any](table []R, pattern func(*R) string) map[string][]*R {
+	paths := map[string][]*R{"/": nil}
+	for i := range table {
+		p := pattern(&table[i])
+		paths[p] = append(paths[p], &table[i])
 	}
-	id, ok = strings.CutPrefix(path, r.path)
-	return id, ok && id != ""
+	for p := range paths {
+		// /x would be redirected to /x/ for the sake of /x/{id...}.
+		if parent, ok := strings.CutSuffix(p, "/{id...}"); ok && paths[parent] == nil {
+			paths[parent] = nil
+		}
+	}
+	return paths
+}
+
+// isClean reports whether http.ServeMux takes the path as it is. It redirects any
+// other to a clean one, which clients that send a body do not follow.
+func isClean(u *url.URL) bool {
+	p := u.EscapedPath()
+	if !strings.HasPrefix(p, "/") {
+		return false
+	}
+	clean := path.Clean(p)
+	return p == clean || clean != "/" && p == clean+"/"
+}
+
+// matchRoute chooses among the routes of the path by the method: 404 comes before
+// 405.
+func (x *exchange) matchRoute() error {
+	x.id = x.r.PathValue("id")
+	if len(x.routes) == 0 || x.id == "" && strings.HasSuffix(x.routes[0].path, "/{id...}") {
+		return fault.New(fault.NotFound, "Not found: "+clip(x.r.URL.Path)+". The API's paths begin with /v1, for example /v1/chat/completions.")
+	}
+	var allowed []string
+	for _, rt := range x.routes {
+		if rt.method == x.r.Method || rt.method == http.MethodGet && x.r.Method == http.MethodHead {
+			x.route = rt
+			return nil
+		}
+		allowed = append(allowed, rt.method)
+	}
+	return methodNotAllowed(x.w.Header(), x.r.Method, allowed)
+}
+
+// methodNotAllowed is the error of a path that takes other methods. It sets the
+// header that names them.
+func methodNotAllowed(h http.Header, method string, allowed []string) error {
+	h.Set("Allow", strings.Join(allowed, ", "))
+	return fault.New(fault.MethodNotAllowed, "This path takes "+strings.Join(allowed, " or ")+", not "+clip(method)+".")
 }
 
 // clip bounds a text of the caller's in a message.
-func clip(s string) string {
-	const most = 100
-	if len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
-}
+func clip(s string) string { return word.Truncate(s, 100) }

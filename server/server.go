@@ -4,6 +4,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -22,11 +23,11 @@ type Options struct {
 	MaxBody int64
 	// MaxForm is the largest multipart body in bytes; zero means 64 MiB.
 	MaxForm int64
-	// TempDir is where multipart bodies above 1 MiB lie until their calls have
+	// TempDir is where multipart bodies above 1 MiB are kept until their calls have
 	// ended, in files without names; empty means os.TempDir.
 	TempDir string
-	// MaxUploads is how many bytes they may take there at one time; a body that
-	// finds no room is refused with a 503. Zero means 8 GiB.
+	// MaxUploads is how many bytes they may take there at one time; a body for which
+	// there is no space is refused with a 503. Zero means 8 GiB.
 	MaxUploads int64
 	// ReadTimeout is how long the next 64 KiB of a body, or its rest, may take to
 	// come; zero means 30 s. A whole body may take ten times as long. It bounds no
@@ -37,7 +38,7 @@ type Options struct {
 	WriteTimeout time.Duration
 	// Ready are the checks of /readyz by name; a check that fails makes it 503.
 	Ready map[string]func() error
-	// Warn are checks that /readyz tells of when they fail, and stays ready.
+	// Warn are checks whose failures /readyz reports without becoming a 503.
 	Warn map[string]func() error
 }
 
@@ -45,72 +46,74 @@ type Options struct {
 // concurrent use and can be mounted in any mux; it answers for every path that
 // it is given.
 type Handler struct {
-	gateway *gateway.Gateway
-	options Options
-	routes  []route
-	uploads *formdata.Quota
-	inside  atomic.Int64 // requests that are being answered
+	gateway  *gateway.Gateway
+	options  Options
+	routes   []route
+	mux      *http.ServeMux
+	uploads  *formdata.Quota
+	inFlight atomic.Int64 // requests that are being answered
 }
 
 // New returns the handler of a gateway.
 func New(g *gateway.Gateway, o Options) *Handler {
-	if o.MaxBody == 0 {
-		o.MaxBody = 32 << 20
-	}
-	if o.MaxForm == 0 {
-		o.MaxForm = 64 << 20
-	}
-	if o.MaxUploads == 0 {
-		o.MaxUploads = 8 << 30
-	}
-	if o.WriteTimeout == 0 {
-		o.WriteTimeout = 30 * time.Second
-	}
-	if o.ReadTimeout == 0 {
-		o.ReadTimeout = 30 * time.Second
-	}
+	o.MaxBody = cmp.Or(o.MaxBody, 32<<20)
+	o.MaxForm = cmp.Or(o.MaxForm, 64<<20)
+	o.MaxUploads = cmp.Or(o.MaxUploads, 8<<30)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, 30*time.Second)
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, 30*time.Second)
 	h := &Handler{gateway: g, options: o, uploads: formdata.NewQuota(o.MaxUploads)}
 	h.routes = h.table()
+	h.mux = h.newMux()
 	return h
+}
+
+// ServeHTTP answers one request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !isClean(r.URL) {
+		h.serveRoutes(w, r, nil)
+		return
+	}
+	h.mux.ServeHTTP(w, r)
 }
 
 // exchange is one request on its way through the handler.
 type exchange struct {
 	*gateway.Exchange
-	h     *Handler
-	w     http.ResponseWriter
-	r     *http.Request
-	route *route
-	id    string // the {id} of the path
+	h      *Handler
+	w      http.ResponseWriter
+	r      *http.Request
+	routes []*route // of the path
+	route  *route   // the one of the method
+	id     string   // the {id} of the path
 
-	crowded bool // many requests are being answered
+	smallStack bool // many requests are being answered
 
-	status int
-	err    error         // what the client is told, or was
-	told   bool          // the headers say what is left of the key's limits
-	stream *streamWriter // once the call is one that streams
-	audio  *audioWriter  // once the answer is audio
+	status     int
+	err        error         // what the client is told, or was
+	limitsSent bool          // the headers say what is left of the key's limits
+	stream     *streamWriter // once the call runs
 }
 
-// ServeHTTP answers one request and writes its one log line.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if h.serveHealth(w, r) || serveDescription(w, r) {
-		return
+// serveRoutes answers a request for a path that has these routes, none if it is
+// not a path of the API, and writes its one log line.
+func (h *Handler) serveRoutes(w http.ResponseWriter, r *http.Request, routes []*route) {
+	x := &exchange{
+		Exchange: h.gateway.Begin(), h: h, w: w, r: r, routes: routes,
+		smallStack: h.inFlight.Add(1) > smallStackAbove,
 	}
-	x := &exchange{Exchange: h.gateway.Begin(), h: h, w: w, r: r, crowded: h.inside.Add(1) > crowd}
-	defer h.inside.Add(-1)
+	defer h.inFlight.Add(-1)
 	if ctx, made := x.Start(r.Context()); made {
 		x.r = r.WithContext(ctx)
 	}
 	x.ClientID = clientID(r)
-	x.identify(x.ID)
-	if x.crowded {
-		x.serveInCrowd()
+	x.setRequestID(x.ID)
+	if x.smallStack {
+		x.serveOnSmallStack()
 	} else {
 		x.err = x.serve()
 		x.end()
 	}
-	if x.err != nil && x.audio.started() {
+	if x.err != nil && x.stream.mustAbort() {
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -123,11 +126,12 @@ func (x *exchange) end() {
 	}
 }
 
-// serve walks the checks in the order of decisions.md and answers. An error
-// that it returns is still to be written.
+// serve makes the checks that come before the route's own, in the order in which
+// the API promises them: path (404), method (405), key (401, 403, 429), loops
+// (508). Then it answers. An error that it returns is still to be written.
 func (x *exchange) serve() (err error) {
-	defer recovered(&err)
-	if err := x.find(); err != nil {
+	defer recoverPanic(&err)
+	if err := x.matchRoute(); err != nil {
 		return err
 	}
 	if err := x.authenticate(); err != nil {
@@ -139,16 +143,16 @@ func (x *exchange) serve() (err error) {
 	return x.route.serve(x)
 }
 
-// recovered turns a panic into an error.
-func recovered(err *error) {
+// recoverPanic turns a panic into an error. It must be deferred itself.
+func recoverPanic(err *error) {
 	if p := recover(); p != nil {
 		*err = fault.Wrap(fault.InternalError, "The gateway failed to handle the request.",
 			fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 	}
 }
 
-// authenticate hands on the token. Whether one is needed at all is not known
-// here; only where it was may the header's form be what is wrong.
+// authenticate hands the token to the gateway, which knows whether one is needed.
+// Only where it was needed may the form of the header be what is wrong.
 func (x *exchange) authenticate() error {
 	token, err := x.token()
 	if err != nil {
@@ -161,21 +165,6 @@ func (x *exchange) authenticate() error {
 	return err
 }
 
-// clientID is the caller's own id of the request, if it is fit to be logged:
-// at most 512 printable ASCII characters (decisions.md, Request id).
-func clientID(r *http.Request) string {
-	id := r.Header.Get("X-Client-Request-Id")
-	if len(id) > 512 {
-		return ""
-	}
-	for i := range len(id) {
-		if id[i] < ' ' || id[i] > '~' {
-			return ""
-		}
-	}
-	return id
-}
-
 // writeJSON answers with a JSON document.
 func (x *exchange) writeJSON(v any) error {
 	data, err := json.Marshal(v)
@@ -186,8 +175,12 @@ func (x *exchange) writeJSON(v any) error {
 	return nil
 }
 
-// write answers with a whole body. A client that does not take it is its own
-// loss: the request was settled before.
+// maxWrite is how much of a whole answer a client must take within one
+// Options.WriteTimeout.
+const maxWrite = 1 << 20
+
+// write answers with a whole body. A client that does not take it makes no
+// difference to the request, which was settled before.
 func (x *exchange) write(status int, contentType string, body []byte) {
 	header := x.w.Header()
 	if contentType != "" {
@@ -196,24 +189,63 @@ func (x *exchange) write(status int, contentType string, body []byte) {
 	header["X-Content-Type-Options"] = []string{"nosniff"}
 	x.limitHeaders()
 	x.status = status
-	deadline(x.w, x.h.options.WriteTimeout)
+	setWriteDeadline(x.w, x.h.options.WriteTimeout)
 	x.w.WriteHeader(status)
 	for len(body) > 0 {
-		piece := body[:min(len(body), heavyPiece)]
+		piece := body[:min(len(body), maxWrite)]
 		if _, err := x.w.Write(piece); err != nil {
 			return
 		}
 		if body = body[len(piece):]; len(body) > 0 {
-			deadline(x.w, x.h.options.WriteTimeout)
+			setWriteDeadline(x.w, x.h.options.WriteTimeout)
 		}
 	}
 }
 
-// heavyPiece is how much of a whole answer a client must take in the time that
-// one write has.
-const heavyPiece = 1 << 20
-
-// deadline bounds the next writes where the connection can be bounded.
-func deadline(w http.ResponseWriter, timeout time.Duration) {
+// setWriteDeadline bounds the next writes.
+func setWriteDeadline(w http.ResponseWriter, timeout time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout)) // in-process writers have none
+}
+
+// smallStackAbove is the number of requests at once above which the stacks of
+// their goroutines matter to the memory of the process.
+const smallStackAbove = 1024
+
+// serveOnSmallStack does what serve and end do, with as little stack as possible.
+// A goroutine keeps the stack that it once needed: 8 KiB or more for a call, 4 KiB
+// for a stream that only waits. So all but the waiting for the upstream's next
+// event is done on goroutines that end.
+func (x *exchange) serveOnSmallStack() {
+	streams := false
+	detached(func() {
+		x.err = x.serve()
+		if streams = x.stream != nil && x.stream.events != nil; !streams {
+			x.end()
+		}
+	})
+	if !streams {
+		return
+	}
+	for x.err == nil && !x.stream.ended {
+		if x.err = x.stream.await(); x.err == nil {
+			detached(func() { x.err = x.stream.next() })
+		}
+	}
+	detached(func() {
+		x.stream.close()
+		x.end()
+	})
+}
+
+// detached runs f on a goroutine of its own, and waits for its end. A panic goes
+// on in the caller.
+func detached(f func()) {
+	ended := make(chan any)
+	go func() {
+		defer func() { ended <- recover() }()
+		f()
+	}()
+	if p := <-ended; p != nil {
+		panic(p)
+	}
 }

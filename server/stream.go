@@ -11,31 +11,80 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// streamWriter writes a stream's events, and heartbeats between them from
-// another goroutine.
+// streamSource is an answer that comes piece by piece: a *gateway.Stream, whose
+// pieces are batches of events, or a *gateway.Audio.
+type streamSource interface {
+	Next() ([]byte, error) // the error is io.EOF after the last piece
+	Err() error            // after io.EOF: why the answer is not whole
+	Close() error
+}
+
+// streamWriter copies a streamSource to the client as it comes. Heartbeats, which
+// another goroutine writes, keep a stream of events alive before its source is
+// there and between its pieces.
 type streamWriter struct {
 	x      *exchange
-	source *gateway.Stream // once there is one
-	over   bool            // it has ended
+	source streamSource    // once there is one
+	events *gateway.Stream // the source, unless it is audio
+	audio  bool            // the source is audio
+	ended  bool            // the source has ended
 
 	mu        sync.Mutex
 	committed bool
 	flusher   http.Flusher
 	control   *http.ResponseController
-	until     time.Time // the write deadline in force
+	deadline  time.Time // the write deadline in force
 	broken    error     // the client does not take any more
-	told      bool      // the stream itself said how it ended
+	reported  bool      // the events themselves said how the stream ended
 }
 
-// fail ends a committed response with the error event, unless the stream did.
-func (s *streamWriter) fail(err error) {
-	if !s.told {
-		_ = s.write(s.x.AppendError(nil, err))
+// copy sends the source to its end. Each piece leaves as it comes.
+func (s *streamWriter) copy() error {
+	for !s.ended {
+		if err := s.next(); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
-// announce sets headers, unless a heartbeat has sent them already.
-func (s *streamWriter) announce(set func(http.Header)) {
+// next sends the piece that comes next, before the first of them the headers.
+func (s *streamWriter) next() (err error) {
+	defer recoverPanic(&err)
+	piece, err := s.source.Next()
+	if errors.Is(err, io.EOF) {
+		s.ended, s.reported = true, true
+		return s.source.Err()
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.write(piece); err != nil {
+		what := "stream"
+		if s.audio {
+			what = "audio"
+		}
+		return fault.Wrap(fault.ClientGone, "The client did not take the "+what+".", err)
+	}
+	return nil
+}
+
+// await waits for the events that next sends.
+func (s *streamWriter) await() (err error) {
+	defer recoverPanic(&err)
+	s.events.Await()
+	return nil
+}
+
+// close ends the source, if it has not ended.
+func (s *streamWriter) close() { _ = s.source.Close() }
+
+// heartbeat writes an event that keeps the connection alive. It commits the
+// response.
+func (s *streamWriter) heartbeat(event []byte) { _ = s.write(event) }
+
+// setHeaders sets headers, unless a heartbeat has sent them already.
+func (s *streamWriter) setHeaders(set func(http.Header)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.committed {
@@ -43,11 +92,8 @@ func (s *streamWriter) announce(set func(http.Header)) {
 	}
 }
 
-// silence writes a heartbeat. It commits the response.
-func (s *streamWriter) silence(event []byte) { _ = s.write(event) }
-
-// write sends events and flushes them.
-func (s *streamWriter) write(events []byte) error {
+// write sends a piece and flushes it.
+func (s *streamWriter) write(piece []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil {
@@ -56,8 +102,8 @@ func (s *streamWriter) write(events []byte) error {
 	if !s.committed {
 		s.commit()
 	}
-	s.extend()
-	if _, s.broken = s.x.w.Write(events); s.broken != nil {
+	s.extendDeadline()
+	if _, s.broken = s.x.w.Write(piece); s.broken != nil {
 		return s.broken
 	}
 	if s.flusher != nil {
@@ -70,71 +116,43 @@ func (s *streamWriter) write(events []byte) error {
 	return s.broken
 }
 
+// commit sends the headers. Those of audio name its type already.
 func (s *streamWriter) commit() {
 	s.committed = true
 	s.control = http.NewResponseController(s.x.w)
-	s.flusher, _ = s.x.w.(http.Flusher)
 	h := s.x.w.Header()
-	streamHeaders(h)
+	if s.audio {
+		h["X-Accel-Buffering"] = []string{"no"}
+	} else {
+		// A Flusher keeps its error for the next write: an event that was written
+		// counts as taken.
+		s.flusher, _ = s.x.w.(http.Flusher)
+		setEventHeaders(h)
+	}
 	h["X-Content-Type-Options"] = []string{"nosniff"}
 	s.x.limitHeaders()
 	s.x.status = http.StatusOK
 	s.x.w.WriteHeader(http.StatusOK)
 }
 
-// streamHeaders are those of every stream, a replayed one included.
-func streamHeaders(h http.Header) {
+// setEventHeaders sets the headers of every stream of events, a replayed one
+// included.
+func setEventHeaders(h http.Header) {
 	h["Content-Type"] = []string{"text/event-stream"}
 	h["Cache-Control"] = []string{"no-cache"}
 	h["X-Accel-Buffering"] = []string{"no"}
 }
 
-// extend moves the write deadline, but not for every event.
-func (s *streamWriter) extend() {
+// extendDeadline moves the write deadline once half of it has passed: a system
+// call for each event would cost more than the event.
+func (s *streamWriter) extendDeadline() {
 	now, timeout := time.Now(), s.x.h.options.WriteTimeout
-	if s.until.Sub(now) > timeout/2 {
+	if s.deadline.Sub(now) > timeout/2 {
 		return
 	}
-	s.until = now.Add(timeout)
-	_ = s.control.SetWriteDeadline(s.until) // in-process writers have none
+	s.deadline = now.Add(timeout)
+	_ = s.control.SetWriteDeadline(s.deadline) // in-process writers have none
 }
-
-// copy sends the stream to its end. Every batch of events leaves as it comes.
-func (s *streamWriter) copy() error {
-	for !s.over {
-		if err := s.next(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// await waits for what next sends.
-func (s *streamWriter) await() (err error) {
-	defer recovered(&err)
-	s.source.Await()
-	return nil
-}
-
-// next sends the events that come next, before the first of them the headers.
-func (s *streamWriter) next() (err error) {
-	defer recovered(&err)
-	events, err := s.source.Next()
-	if errors.Is(err, io.EOF) {
-		s.over, s.told = true, true
-		return s.source.Err()
-	}
-	if err != nil {
-		return err
-	}
-	if err := s.write(events); err != nil {
-		return fault.Wrap(fault.ClientGone, "The client did not take the stream.", err)
-	}
-	return nil
-}
-
-// close ends the stream, if it has not ended.
-func (s *streamWriter) close() { _ = s.source.Close() }
 
 // started reports whether the response was committed.
 func (s *streamWriter) started() bool {
@@ -144,4 +162,16 @@ func (s *streamWriter) started() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.committed
+}
+
+// mustAbort reports whether only a broken connection can tell the client that
+// what it has is not whole: audio has no place for an error.
+func (s *streamWriter) mustAbort() bool { return s.started() && s.audio }
+
+// fail ends a committed stream of events with the error event, unless the stream
+// itself did.
+func (s *streamWriter) fail(err error) {
+	if !s.reported && !s.audio {
+		_ = s.write(s.x.AppendError(nil, err))
+	}
 }

@@ -3,13 +3,19 @@
 package sse
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"iter"
+	"sync"
+
+	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // DefaultLimit is the most bytes of data that one event may have where the
-// caller of [NewReader] names no limit (faults.md, row 5).
+// caller of [NewReader] names no limit (docs/faults.md, row 5).
 const DefaultLimit = 8 << 20
 
 // ErrTooLarge says that an event is larger than the Reader's limit.
@@ -31,10 +37,10 @@ type Event struct {
 // byte order mark may stand first, and the space after "data:" may be missing.
 // A Reader is for one goroutine at a time.
 type Reader struct {
-	src   io.Reader
-	limit int
-	mem   *memory
-	err   error // what src said last; final
+	src    io.Reader
+	limit  int
+	pooled *pooledBuffer
+	err    error // what src said last; final
 
 	pos, end int // the unread bytes of mem.buf
 	scanned  int // the line at pos has no end before here
@@ -55,15 +61,15 @@ func NewReader(src io.Reader, limit int) *Reader {
 	if limit <= 0 {
 		limit = DefaultLimit
 	}
-	return &Reader{src: src, limit: limit, mem: takeMemory()}
+	return &Reader{src: src, limit: limit, pooled: getBuffer()}
 }
 
 // Release gives the Reader's buffer back for use by others; events read before
-// are void from then on. Further calls of Next fail, further calls of Release
+// are invalid from then on. Further calls of Next fail, further calls of Release
 // do nothing. It must not run at the same time as Next.
 func (r *Reader) Release() {
-	if r.mem != nil {
-		r.mem.release()
+	if r.pooled != nil {
+		r.pooled.release()
 	}
 	*r = Reader{err: errReleased}
 }
@@ -93,11 +99,11 @@ func (r *Reader) Next() (Event, error) {
 // finds out Next need not find again.
 func (r *Reader) Buffered() bool {
 	for !r.ready {
-		line, ok := r.line()
+		line, ok := r.nextLine()
 		if !ok {
 			return false
 		}
-		r.take(line)
+		r.applyLine(line)
 	}
 	return true
 }
@@ -107,8 +113,8 @@ func (r *Reader) last() (Event, error) {
 	if r.err != io.EOF { // a wrapped io.EOF is a failure, see io.Reader
 		return Event{}, r.err
 	}
-	rest := r.unmarked(span{r.pos, r.end})
-	if name, _ := cut(rest.of(r.mem.buf)); string(name) == "data" {
+	rest := r.skipBOM(span{r.pos, r.end})
+	if name, _ := splitField(rest.of(r.pooled.buf)); string(name) == "data" {
 		r.field(rest)
 	}
 	r.pos = r.end
@@ -116,14 +122,254 @@ func (r *Reader) last() (Event, error) {
 		return Event{}, r.err
 	}
 	r.hasData = false
-	r.event.Data = r.data.of(r.mem.buf)
-	if !whole(r.event.Data) {
+	r.event.Data = r.data.of(r.pooled.buf)
+	if !isComplete(r.event.Data) {
 		return Event{}, r.err
 	}
 	return r.event, nil
 }
 
-// whole reports whether data cannot be the beginning of something longer.
-func whole(data []byte) bool {
+// isComplete reports whether data cannot be the beginning of something longer.
+func isComplete(data []byte) bool {
 	return string(data) == "[DONE]" || len(data) > 0 && data[0] == '{' && json.Valid(data)
+}
+
+// fieldSlack is what a line may have besides its value: a byte order mark, the
+// field's name, a colon and a space.
+const fieldSlack = 16
+
+// span is a half-open range of offsets into the buffer.
+type span struct{ start, end int }
+
+func (s span) of(buf []byte) []byte { return buf[s.start:s.end:s.end] }
+
+// nextLine takes the next whole line out of the buffer; false when there is none.
+func (r *Reader) nextLine() (span, bool) {
+	if r.afterCR && r.pos < r.end {
+		r.afterCR = false
+		if r.pooled.buf[r.pos] == '\n' {
+			r.pos++
+			r.scanned = r.pos
+		}
+	}
+	at := r.lineEnd()
+	size := at - r.pos
+	if r.hasData {
+		size += r.data.end - r.data.start
+	}
+	if size > r.limit+fieldSlack {
+		r.tooLarge()
+		return span{}, false
+	}
+	if at == r.end {
+		return span{}, false
+	}
+	line := span{r.pos, at}
+	r.afterCR = r.pooled.buf[at] == '\r'
+	r.pos, r.scanned = at+1, at+1
+	return line, true
+}
+
+// lineEnd is where the first line end at or after r.pos stands, or r.end.
+// It looks for LF and CR in windows, so that a stream which has only one of
+// them does not make it search the whole buffer for the other at every line.
+func (r *Reader) lineEnd() int {
+	const window = 1024
+	for r.scanned < r.end {
+		part := r.pooled.buf[r.scanned:min(r.scanned+window, r.end)]
+		lf := bytes.IndexByte(part, '\n')
+		if lf >= 0 {
+			part = part[:lf]
+		}
+		if cr := bytes.IndexByte(part, '\r'); cr >= 0 {
+			return r.scanned + cr
+		}
+		if lf >= 0 {
+			return r.scanned + lf
+		}
+		r.scanned += len(part)
+	}
+	return r.end
+}
+
+// applyLine applies one whole line to the event.
+func (r *Reader) applyLine(line span) {
+	line = r.skipBOM(line)
+	switch {
+	case line.start < line.end:
+		r.field(line)
+	case r.hasData:
+		r.event.Data, r.ready = r.data.of(r.pooled.buf), true
+	default:
+		r.event = Event{}
+	}
+}
+
+// skipBOM takes the byte order mark off the stream's first line.
+func (r *Reader) skipBOM(line span) span {
+	if !r.started && bytes.HasPrefix(line.of(r.pooled.buf), []byte("\xef\xbb\xbf")) {
+		line.start += 3
+	}
+	r.started = true
+	return line
+}
+
+// field applies a line that is not blank to the event.
+func (r *Reader) field(line span) {
+	switch name, value := splitField(line.of(r.pooled.buf)); string(name) {
+	case "data":
+		r.appendData(span{line.end - len(value), line.end})
+	case "event":
+		r.event.Name = r.pooled.name(value)
+	}
+}
+
+// splitField splits a line into its field name and its value.
+func splitField(line []byte) (name, value []byte) {
+	i := bytes.IndexByte(line[:min(len(line), fieldSlack)], ':')
+	if i < 0 {
+		return line, nil
+	}
+	name, value = line[:i], line[i+1:]
+	if len(value) > 0 && value[0] == ' ' {
+		value = value[1:]
+	}
+	return name, value
+}
+
+// appendData adds a data line to the event's data, in place: a line is longer than
+// its value by at least the field's name, so the line feed always fits between.
+func (r *Reader) appendData(value span) {
+	if !r.hasData {
+		r.hasData, r.data = true, value
+	} else {
+		buf := r.pooled.buf
+		buf[r.data.end] = '\n'
+		r.data.end++
+		r.data.end += copy(buf[r.data.end:], value.of(buf))
+	}
+	if r.data.end-r.data.start > r.limit {
+		r.tooLarge()
+	}
+}
+
+// tooLarge ends the stream and forgets what was gathered.
+func (r *Reader) tooLarge() {
+	r.err = fmt.Errorf("%w of %d bytes", ErrTooLarge, r.limit)
+	r.pos, r.scanned, r.end, r.hasData = 0, 0, 0, false
+}
+
+const (
+	firstSize     = 1 << 9   // a buffer's size to begin with: most streams say a little at a time
+	busySize      = 4 << 10  // that of a stream which fills a smaller one
+	maxPooledSize = 64 << 10 // a larger buffer is not kept for the next stream
+	maxNames      = 64       // event names that are kept
+	maxNameLength = 64       // a longer event name is not kept
+)
+
+// pooledBuffer is what one stream leaves to the next: the buffer, and the event
+// names met so far, of which a stream has few and repeats them with every event.
+type pooledBuffer struct {
+	buf   []byte
+	names map[string]string
+}
+
+var bufferPool = sync.Pool{New: func() any {
+	return &pooledBuffer{buf: make([]byte, firstSize), names: make(map[string]string)}
+}}
+
+func getBuffer() *pooledBuffer { return bufferPool.Get().(*pooledBuffer) }
+
+func (m *pooledBuffer) release() {
+	if len(m.buf) <= maxPooledSize {
+		bufferPool.Put(m)
+	}
+}
+
+// name returns b as a string, without a copy where it was met before.
+func (m *pooledBuffer) name(b []byte) string {
+	if s, ok := m.names[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	if len(m.names) < maxNames && len(s) <= maxNameLength {
+		m.names[s] = s
+	}
+	return s
+}
+
+// fill makes room and reads from the source once (again only when a read gives
+// neither bytes nor an error).
+func (r *Reader) fill() {
+	r.compact()
+	if r.end == len(r.pooled.buf) || r.busy && len(r.pooled.buf) < busySize {
+		r.grow()
+	}
+	const maxEmptyReads = 100
+	for range maxEmptyReads {
+		n, err := r.src.Read(r.pooled.buf[r.end:])
+		r.end += n
+		r.err = err
+		if n > 0 || err != nil {
+			r.busy = r.end == len(r.pooled.buf)
+			return
+		}
+	}
+	r.err = io.ErrNoProgress
+}
+
+// compact moves what is still needed, the event's data so far and the unread
+// bytes, together at the front of the buffer, unless nothing would be gained or
+// half of the buffer is free anyway.
+func (r *Reader) compact() {
+	buf, to := r.pooled.buf, 0
+	if r.pos < r.end && r.end <= len(buf)/2 {
+		return
+	}
+	if r.hasData {
+		if r.data.start > 0 {
+			r.data = span{0, copy(buf, r.data.of(buf))}
+		}
+		to = r.data.end
+	}
+	if gap := r.pos - to; gap > 0 {
+		copy(buf[to:], buf[r.pos:r.end])
+		r.pos, r.scanned, r.end = r.pos-gap, r.scanned-gap, r.end-gap
+	}
+}
+
+// grow doubles the buffer. The limit bounds it: what compact leaves in a full
+// buffer is one event's data and the line after it.
+func (r *Reader) grow() {
+	buf := make([]byte, 2*len(r.pooled.buf))
+	copy(buf, r.pooled.buf[:r.end])
+	r.pooled.buf = buf
+}
+
+// Decode yields what decode makes of the events of a source, which it closes at
+// the end of the loop, however that comes. An error, of the source as a
+// *fault.Error, comes last. An event of which decode makes nil is passed over.
+func Decode[T any](source io.ReadCloser, decode func(e Event) (*T, error)) iter.Seq2[*T, error] {
+	return func(yield func(*T, error) bool) {
+		defer func() { _ = source.Close() }() // what was read is all there is
+		events := NewReader(source, 0)
+		defer events.Release()
+		for {
+			e, err := events.Next()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield(nil, fault.From(err))
+				return
+			}
+			v, err := decode(e)
+			if v == nil && err == nil {
+				continue
+			}
+			if !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
 }

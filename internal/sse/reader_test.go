@@ -9,6 +9,8 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // got is an event that outlives its Reader.
@@ -159,7 +161,7 @@ func TestTheLimitHoldsForWhatIsNotData(t *testing.T) {
 			if !errors.Is(err, tt.want) {
 				t.Errorf("%s, %s: ends with %v, want %v", name, how, err, tt.want)
 			}
-			if size := len(r.mem.buf); size > 4*limit {
+			if size := len(r.pooled.buf); size > 4*limit {
 				t.Errorf("%s, %s: the buffer grew to %d bytes under a limit of %d", name, how, size, limit)
 			}
 		}
@@ -277,24 +279,87 @@ func TestAReleasedReaderGivesNothing(t *testing.T) {
 
 func TestABufferThatGrewLargeIsNotKept(t *testing.T) {
 	for range 100 {
-		if m := takeMemory(); len(m.buf) > keptSize {
+		if m := getBuffer(); len(m.buf) > maxPooledSize {
 			t.Fatalf("a buffer of %d bytes came back", len(m.buf))
 		}
-		readAll(strings.NewReader("data: "+strings.Repeat("x", 2*keptSize)+"\n\n"), 0)
+		readAll(strings.NewReader("data: "+strings.Repeat("x", 2*maxPooledSize)+"\n\n"), 0)
 	}
 }
 
 func TestTheNamesKeptAreBounded(t *testing.T) {
-	m := &memory{names: make(map[string]string)}
-	for i := range 10 * keptNames {
+	m := &pooledBuffer{names: make(map[string]string)}
+	for i := range 10 * maxNames {
 		m.name(bytes.Repeat([]byte("n"), i))
 	}
-	if len(m.names) > keptNames {
+	if len(m.names) > maxNames {
 		t.Errorf("%d names are kept", len(m.names))
 	}
 	for name := range m.names {
-		if len(name) > longName {
+		if len(name) > maxNameLength {
 			t.Errorf("a name of %d bytes is kept", len(name))
 		}
+	}
+}
+
+// source counts how often it was closed.
+type source struct {
+	io.Reader
+	closed int
+}
+
+func (s *source) Close() error {
+	s.closed++
+	return nil
+}
+
+var errUnread = errors.New("unread")
+
+// word is the data of an event, but for two words.
+func word(e Event) (*string, error) {
+	text := string(e.Data)
+	switch text {
+	case "skip":
+		return nil, nil
+	case "bad":
+		return nil, errUnread
+	}
+	return &text, nil
+}
+
+func TestEventsAreDecodedUntilTheEndOrTheFirstError(t *testing.T) {
+	cut := errors.New("cut")
+	for name, row := range map[string]struct {
+		rest io.Reader
+		want string
+		err  error
+	}{
+		"to the end":      {strings.NewReader("data: c\n\n"), "a b c", nil},
+		"to a bad event":  {strings.NewReader("data: bad\n\ndata: d\n\n"), "a b", errUnread},
+		"to a bad source": {iotest.ErrReader(cut), "a b", cut},
+	} {
+		s := &source{Reader: io.MultiReader(strings.NewReader("data: a\n\ndata: skip\n\ndata: b\n\n"), row.rest)}
+		var got []string
+		var last error
+		for w, err := range Decode(s, word) {
+			if last = err; err == nil {
+				got = append(got, *w)
+			}
+		}
+		if text := strings.Join(got, " "); text != row.want || !errors.Is(last, row.err) || s.closed != 1 {
+			t.Errorf("%s: %s, %v, closed %d times", name, text, last, s.closed)
+		}
+		if row.err == cut && fault.From(last) != last {
+			t.Errorf("%s: %v is no fault", name, last)
+		}
+	}
+}
+
+func TestBreakingOutOfTheLoopClosesTheSource(t *testing.T) {
+	s := &source{Reader: strings.NewReader("data: a\n\ndata: b\n\n")}
+	for range Decode(s, word) {
+		break
+	}
+	if s.closed != 1 {
+		t.Errorf("closed %d times", s.closed)
 	}
 }

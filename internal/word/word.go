@@ -1,25 +1,39 @@
-// Package word tells the codes of vendors from their texts.
+// Package word bounds texts that the gateway did not write, for its messages, its
+// log and its metrics: the codes of vendors, and what callers send.
 package word
 
 import (
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// longest is how long a code is at most.
-const longest = 64
+// maxLength is the length up to which a vendor's code is repeated.
+const maxLength = 64
 
-// Code is a code as the log and an operator may have it. A vendor's own is told
-// only if it is a word: it could be any text.
+// Code is a code as the log and an operator may have it. A vendor's own code is
+// repeated only if it is a word of letters, digits, "_", "-" and ".", since it
+// could be any text; any other is "upstream_error".
 func Code(code fault.Code) fault.Code {
-	if len(code) > longest || strings.ContainsFunc(string(code), foreign) {
+	if len(code) > maxLength || strings.ContainsFunc(string(code), notInWord) {
 		return "upstream_error"
 	}
 	return code
 }
 
-// foreign reports whether r has no place in a word.
-func foreign(r rune) bool {
+func notInWord(r rune) bool {
 	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-.", r))
+}
+
+// Truncate cuts a text after at most limit bytes and marks the cut with an
+// ellipsis. A character in UTF-8 is kept whole or left out.
+func Truncate(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit] + "…"
 }

@@ -19,3 +19,26 @@ func TestOnlyAWordIsTold(t *testing.T) {
 		}
 	}
 }
+
+func TestATextIsCutBetweenCharacters(t *testing.T) {
+	for _, test := range []struct {
+		name, text string
+		limit      int
+		want       string
+	}{
+		{"empty", "", 3, ""},
+		{"short enough", "abc", 3, "abc"},
+		{"too long", "abcd", 3, "abc…"},
+		{"a character that ends at the limit", "aéb", 3, "aé…"},
+		{"a character across the limit", "abéc", 3, "ab…"},
+		{"a character of four bytes across the limit", "a😀bc", 4, "a…"},
+		{"nothing but a part of a character", "😀", 3, "…"},
+		{"bytes that are no UTF-8", "\xff\xff\xff\xff", 2, "\xff\xff…"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := Truncate(test.text, test.limit); got != test.want {
+				t.Errorf("Truncate(%q, %d) = %q, want %q", test.text, test.limit, got, test.want)
+			}
+		})
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
 // arguments are those of one call, each of the kind that its field says.
@@ -19,8 +20,8 @@ type arguments struct {
 	stream bool // the answer is wanted as it comes
 }
 
-// read checks what a model filled in. Its errors are for the model.
-func read(fields []field, data []byte) (arguments, error) {
+// parseArguments checks what a model filled in. Its errors are for the model.
+func parseArguments(fields []field, data []byte) (arguments, error) {
 	a := arguments{values: make(map[string]jsontext.Value)}
 	if len(data) > 0 {
 		if err := json.Unmarshal(data, &a.values); err != nil {
@@ -50,7 +51,7 @@ func read(fields []field, data []byte) (arguments, error) {
 	}
 	for name := range a.values {
 		if !known[name] {
-			return a, fault.Invalid(name[:min(len(name), 64)], fmt.Sprintf("There is no argument %q. This tool takes: %s.", clip(name), names(fields)))
+			return a, fault.Invalid(name[:min(len(name), 64)], fmt.Sprintf("There is no argument %q. This tool takes: %s.", clip(name), fieldNames(fields)))
 		}
 	}
 	return a, nil
@@ -59,15 +60,15 @@ func read(fields []field, data []byte) (arguments, error) {
 // check gives the value as the API's bodies have it.
 func (f *field) check(v jsontext.Value) (jsontext.Value, error) {
 	switch f.kind {
-	case text:
+	case stringKind:
 		return v, f.checkText(v)
 	case integer, number:
 		return f.checkNumber(v)
-	case truth:
+	case boolean:
 		if v.Kind() != 't' && v.Kind() != 'f' {
 			return v, f.wrong("true or false")
 		}
-	case texts:
+	case stringList:
 		return v, f.checkTexts(v)
 	case object:
 		if v.Kind() != '{' {
@@ -89,8 +90,8 @@ func (f *field) checkText(v jsontext.Value) error {
 	switch {
 	case s == "" && f.required:
 		return f.wrong("a text that is not empty")
-	case f.high > 0 && int64(utf8.RuneCountInString(s)) > f.high:
-		return f.wrong(fmt.Sprintf("at most %d characters long", f.high))
+	case f.max > 0 && int64(utf8.RuneCountInString(s)) > f.max:
+		return f.wrong(fmt.Sprintf("at most %d characters long", f.max))
 	}
 	for _, word := range f.enum {
 		if s == word {
@@ -107,9 +108,9 @@ func (f *field) checkText(v jsontext.Value) error {
 func (f *field) checkNumber(v jsontext.Value) (jsontext.Value, error) {
 	n, err := strconv.ParseFloat(string(v), 64)
 	whole := f.kind == integer
-	bounds := "at least " + strconv.FormatInt(f.low, 10)
-	if f.high > 0 {
-		bounds = fmt.Sprintf("from %d to %d", f.low, f.high)
+	bounds := "at least " + strconv.FormatInt(f.min, 10)
+	if f.max > 0 {
+		bounds = fmt.Sprintf("from %d to %d", f.min, f.max)
 	}
 	const exact = 1 << 53
 	switch {
@@ -118,7 +119,7 @@ func (f *field) checkNumber(v jsontext.Value) (jsontext.Value, error) {
 			return v, f.wrong("a whole number " + bounds)
 		}
 		return v, f.wrong("a number " + bounds)
-	case n < float64(f.low), f.high > 0 && n > float64(f.high):
+	case n < float64(f.min), f.max > 0 && n > float64(f.max):
 		return v, f.wrong(bounds)
 	case whole:
 		return jsontext.Value(strconv.FormatInt(int64(n), 10)), nil
@@ -131,8 +132,8 @@ func (f *field) checkTexts(v jsontext.Value) error {
 	if v.Kind() != '[' || json.Unmarshal(v, &list) != nil {
 		return f.wrong("a list of texts")
 	}
-	if len(list) == 0 || f.high > 0 && int64(len(list)) > f.high {
-		return f.wrong(fmt.Sprintf("a list of 1 to %d texts", max(f.high, 1)))
+	if len(list) == 0 || f.max > 0 && int64(len(list)) > f.max {
+		return f.wrong(fmt.Sprintf("a list of 1 to %d texts", max(f.max, 1)))
 	}
 	for _, member := range list {
 		if member.Kind() != '"' {
@@ -169,16 +170,16 @@ func (a arguments) count(name string) (n int64) {
 // body is the JSON of a request.
 type body map[string]any
 
-// take copies arguments that the API has under the same name.
-func (b body) take(a arguments, names ...string) body {
+// copy copies arguments that the API has under the same name.
+func (b body) copy(a arguments, names ...string) body {
 	for _, name := range names {
-		b.as(a, name, name)
+		b.copyAs(a, name, name)
 	}
 	return b
 }
 
-// as copies an argument to a member of another name.
-func (b body) as(a arguments, name, member string) {
+// copyAs copies an argument to a member of another name.
+func (b body) copyAs(a arguments, name, member string) {
 	if v := a.values[name]; v != nil {
 		b[member] = v
 	}
@@ -194,8 +195,8 @@ func (b body) bytes() ([]byte, error) {
 	return data, nil
 }
 
-// refuse is the error of arguments that the model has no use for.
-func refuse(a arguments, model, reason string, names ...string) error {
+// refuseArguments is the error of arguments that the model has no use for.
+func refuseArguments(a arguments, model, reason string, names ...string) error {
 	for _, name := range names {
 		if a.has(name) {
 			return fault.Invalid(name, fmt.Sprintf("The model %q does not take %q%s.", clip(model), name, reason))
@@ -205,10 +206,4 @@ func refuse(a arguments, model, reason string, names ...string) error {
 }
 
 // clip bounds a text of the caller's in a message.
-func clip(s string) string {
-	const most = 100
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
-}
+func clip(s string) string { return word.Truncate(s, 100) }

@@ -69,7 +69,7 @@ func TestArgumentsAreCheckedAndFilledIn(t *testing.T) {
 		"a picture of an unknown alpha": {"generate_image", `{"model":"alpha-new","prompt":"x"}`, `{"input":{"messages":[{"content":[{"text":"x"}],"role":"user"}]},"model":"alpha-new"}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			body, err := mcp.Read(c.tool, []byte(c.args))
+			body, err := mcp.RequestBody(c.tool, []byte(c.args))
 			if c.wrong != "" {
 				if !fault.Is(err, fault.InvalidRequest) || !strings.Contains(err.Error(), c.wrong) {
 					t.Errorf("it gave %s, %v, want an error with %q", body, err, c.wrong)
@@ -90,7 +90,7 @@ func FuzzArguments(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, i int, data []byte) {
 		name := all[uint(i)%uint(len(all))]
-		body, err := mcp.Read(name, data)
+		body, err := mcp.RequestBody(name, data)
 		if err != nil {
 			if !fault.Is(err, fault.InvalidRequest) && fault.From(err).HTTPStatus() != 400 {
 				t.Errorf("%s of %q: %v", name, data, err)
@@ -100,7 +100,7 @@ func FuzzArguments(f *testing.F) {
 		if body == nil {
 			return
 		}
-		again, err := mcp.Read(name, data)
+		again, err := mcp.RequestBody(name, data)
 		if err != nil || string(again) != string(body) || !json.Valid(body) {
 			t.Errorf("%s of %q gives %s, then %s, %v", name, data, body, again, err)
 		}

@@ -5,84 +5,87 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/secret"
 )
 
 // call is one use of a tool.
 type call struct {
-	*box
+	*toolServer
 	tool    *tool
 	ctx     context.Context
 	x       *gateway.Exchange
-	visit   *visit
+	caller  *caller
 	request *sdk.CallToolRequest
 	args    arguments
-	began   time.Time
+	started time.Time
 }
 
 // handle runs a tool. Whatever goes wrong with it is a result for the model; an
 // error would be for the program that it runs in.
-func (b *box) handle(t *tool) sdk.ToolHandler {
+func (s *toolServer) handle(t *tool) sdk.ToolHandler {
 	return func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		v := visitOf(ctx)
+		v := callerFrom(ctx)
 		if v == nil {
 			return nil, fault.New(fault.InternalError, "The tool was called outside of a request.")
 		}
-		if v.busy != nil {
-			v.busy()
+		if v.toolStarted != nil {
+			v.toolStarted()
 		}
 		ctx, leave := v.join(ctx)
 		defer leave()
-		x, err := v.exchange(ctx)
+		x, err := v.nextExchange(ctx)
 		var result *sdk.CallToolResult
 		if err == nil {
-			c := &call{box: b, tool: t, ctx: ctx, x: x, visit: v, request: r, began: time.Now()}
-			result, err = c.guarded()
+			c := &call{toolServer: s, tool: t, ctx: ctx, x: x, caller: v, request: r, started: time.Now()}
+			result, err = c.run()
 		}
 		x.End(ctx, http.StatusOK, err)
 		if err != nil {
-			return failure(x.ID, err), nil
+			return errorResult(x.ID, err), nil
 		}
 		return result, nil
 	}
 }
 
-// guarded makes an error of a panic, which would end the process otherwise.
-func (c *call) guarded() (_ *sdk.CallToolResult, err error) {
+// run runs the tool and makes an error of a panic, which would end the process otherwise.
+func (c *call) run() (_ *sdk.CallToolResult, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fault.Wrap(fault.InternalError, "The gateway failed to handle the request.", fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 		}
 	}()
-	if c.args, err = read(c.tool.arguments(), c.request.Params.Arguments); err != nil {
+	if c.args, err = parseArguments(c.tool.arguments(), c.request.Params.Arguments); err != nil {
 		return nil, err
 	}
 	if !c.tool.paid() {
 		return c.tool.run(c)
 	}
-	return c.buy()
+	return c.runPaid()
 }
 
-// buy runs a tool that costs money through the gateway's pipeline.
-func (c *call) buy() (*sdk.CallToolResult, error) {
+// runPaid runs a tool that costs money through the gateway's pipeline.
+func (c *call) runPaid() (*sdk.CallToolResult, error) {
 	var err error
 	if c.x.IdempotencyKey, err = c.idempotencyKey(); err != nil {
 		return nil, err
 	}
 	// An answer that is kept for a repetition is asked for whole, with a progress
 	// token or without: else the two would be different requests.
-	c.args.stream = c.token() != nil && c.x.IdempotencyKey == ""
-	q, err := c.tool.ask(c.args)
+	c.args.stream = c.progressToken() != nil && c.x.IdempotencyKey == ""
+	q, err := c.tool.request(c.args)
 	if err != nil {
 		return nil, err
 	}
-	done := c.ticking()
+	done := c.notifyWaiting()
 	var r *gateway.Result
 	if q.form != nil {
 		r, err = c.x.CallForm(c.ctx, q.op, q.form, nil)
@@ -104,15 +107,15 @@ const labelMember = "tollhouse.ai/idempotency-key"
 // program's member of _meta, the header of its HTTP request. Its scope is the
 // account and the tool.
 func (c *call) idempotencyKey() (string, error) {
-	const most = 200 // with the tool's name it is at most idempotency.MaxKey
+	const maxLength = 200 // with the tool's name it is at most idempotency.MaxKey
 	member, _ := c.request.Params.Meta[labelMember].(string)
 	for _, key := range []struct{ name, value string }{
-		{"task_label", c.args.text("task_label")}, {"_meta." + labelMember, member}, {"Idempotency-Key", c.visit.key},
+		{"task_label", c.args.text("task_label")}, {"_meta." + labelMember, member}, {"Idempotency-Key", c.caller.idempotencyKey},
 	} {
 		switch {
 		case key.value == "":
-		case len(key.value) > most:
-			return "", fault.Invalid(key.name, fmt.Sprintf("%s must be at most %d bytes long.", key.name, most))
+		case len(key.value) > maxLength:
+			return "", fault.Invalid(key.name, fmt.Sprintf("%s must be at most %d bytes long.", key.name, maxLength))
 		default:
 			return "mcp " + c.tool.name + " " + key.value, nil
 		}
@@ -120,6 +123,204 @@ func (c *call) idempotencyKey() (string, error) {
 	return "", nil
 }
 
-// own is the call's context with the principal that it belongs to, for methods of
-// the gateway that are no exchange.
-func (c *call) own() context.Context { return auth.NewContext(c.ctx, c.x.Principal()) }
+// principalContext is the call's context with its principal, for methods of the
+// gateway that take no exchange.
+func (c *call) principalContext() context.Context { return auth.NewContext(c.ctx, c.x.Principal()) }
+
+// caller is what the calls of one HTTP request, or of a whole session over pipes,
+// have in common.
+type caller struct {
+	g              *gateway.Gateway
+	ctx            context.Context // ends when the client leaves, or takes its request back
+	token          secret.String
+	idempotencyKey string      // the Idempotency-Key header
+	server         *sdk.Server // with the tools of the key's models; of an HTTP request
+	toolStarted    func()      // is called when a tool runs
+
+	mu    sync.Mutex
+	first *gateway.Exchange // which authenticated the request; its first call takes it
+}
+
+type callerKey struct{}
+
+func withCaller(ctx context.Context, v *caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, v)
+}
+
+func callerFrom(ctx context.Context) *caller {
+	v, _ := ctx.Value(callerKey{}).(*caller)
+	return v
+}
+
+// nextExchange is the exchange of the next call. The request itself counted as the
+// first one; each other is authenticated by the key as it is now.
+func (v *caller) nextExchange(ctx context.Context) (*gateway.Exchange, error) {
+	v.mu.Lock()
+	x := v.first
+	v.first = nil
+	v.mu.Unlock()
+	if x != nil {
+		return x, nil
+	}
+	x = v.g.Begin()
+	return x, x.Authenticate(ctx, v.token.Reveal())
+}
+
+// join gives the call a context that ends with the caller's too: the SDK hides the
+// end of an HTTP request from what it answers.
+func (v *caller) join(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(v.ctx, func() { cancel(context.Cause(v.ctx)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// The least time between two progress notifications, and the time between those
+// that say only that the call still waits.
+const (
+	minNotifyInterval  = 250 * time.Millisecond
+	waitNotifyInterval = 5 * time.Second
+)
+
+// progressToken names the progress notifications that the client wants; nil for none.
+func (c *call) progressToken() any { return c.request.Params.GetProgressToken() }
+
+// notify tells the client how far the call is. The numbers of one call must
+// grow. A client that does not take it loses nothing.
+func (c *call) notify(progress float64, message string) {
+	if c.progressToken() == nil {
+		return
+	}
+	_ = c.request.Session.NotifyProgress(c.ctx, &sdk.ProgressNotificationParams{
+		ProgressToken: c.progressToken(), Progress: progress, Message: message,
+	})
+}
+
+// notifyWaiting notifies of the time that passes until done is called; none is sent
+// after that. A call that streams notifies of what has come instead.
+func (c *call) notifyWaiting() (done func()) {
+	if c.args.stream {
+		return func() {}
+	}
+	return c.notifyEvery("waiting for the model")
+}
+
+// notifyEvery says every few seconds how long the call has been at something.
+func (c *call) notifyEvery(what string) (done func()) {
+	if c.progressToken() == nil {
+		return func() {}
+	}
+	end := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		ticker := time.NewTicker(waitNotifyInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case <-c.ctx.Done():
+				return
+			case <-ticker.C:
+				seconds := time.Since(c.started).Round(time.Second).Seconds()
+				c.notify(seconds, fmt.Sprintf("%s for %.0f s", what, seconds))
+			}
+		}
+	})
+	return func() {
+		close(end)
+		running.Wait()
+	}
+}
+
+// progressCounter notifies of how much has come, at most every minNotifyInterval.
+type progressCounter struct {
+	c    *call
+	n    int
+	last time.Time
+}
+
+// add counts n more.
+func (p *progressCounter) add(n int) {
+	p.n += n
+	if now := time.Now(); n > 0 && now.Sub(p.last) >= minNotifyInterval {
+		p.last = now
+		p.c.notify(float64(p.n), fmt.Sprintf("%d characters", p.n))
+	}
+}
+
+// chargeInfo is what each result of a paid tool says of its price.
+type chargeInfo struct {
+	RequestID string           `json:"request_id" jsonschema:"the id by which the charge is found"`
+	Charge    string           `json:"charge,omitzero" jsonschema:"what the call cost, as a decimal number; absent until that is known"`
+	Currency  string           `json:"currency,omitzero" jsonschema:"what the charge is in"`
+	Usage     map[string]int64 `json:"usage,omitzero" jsonschema:"what is charged for, by unit: tokens (input, output, ...), images, seconds or characters"`
+	Estimated bool             `json:"estimated,omitzero" jsonschema:"the vendor did not say what was used, so that it was counted here"`
+	Replayed  bool             `json:"replayed,omitzero" jsonschema:"this is the answer to an earlier call with the same task_label, which was not charged again"`
+	Dropped   []string         `json:"dropped,omitzero" jsonschema:"arguments that the model's vendor does not take and did not get"`
+}
+
+// receipt is what is known now of the call's price.
+func (c *call) receipt(r *gateway.Result) chargeInfo {
+	p := chargeInfo{RequestID: c.x.ID, Currency: c.currency()}
+	if r != nil {
+		p.Replayed, p.Dropped = r.Replayed, r.Dropped
+	}
+	receipt, ok := c.x.Receipt()
+	if !ok {
+		return p
+	}
+	if p.Replayed {
+		p.RequestID = receipt.ID
+	}
+	p.Charge, p.Usage, p.Estimated = receipt.Charge.String(), units(receipt.Usage), receipt.Usage.Estimated
+	return p
+}
+
+func units(u billing.Usage) map[string]int64 {
+	counts := make(map[string]int64)
+	for unit, n := range u.Units {
+		counts[string(unit)] = n
+	}
+	return counts
+}
+
+// currency is what the gateway charges in; empty where it keeps no balances.
+func (t *toolServer) currency() string {
+	if reports, ok := t.g.Meter().(billing.Reports); ok {
+		return reports.Currency()
+	}
+	return ""
+}
+
+// receiptLine is the receipt for a reader.
+func (p chargeInfo) receiptLine() string {
+	s := "request_id: " + p.RequestID
+	if p.Charge != "" {
+		s += fmt.Sprintf(", charge: %s %s", p.Charge, p.Currency)
+	}
+	if p.Replayed {
+		s += " (paid by the first call with this task_label)"
+	}
+	return s
+}
+
+// success is a result: what there is to see, then the receipt.
+func success(structured any, content ...sdk.Content) *sdk.CallToolResult {
+	return &sdk.CallToolResult{Content: content, StructuredContent: structured}
+}
+
+func textContent(format string, args ...any) sdk.Content {
+	return &sdk.TextContent{Text: fmt.Sprintf(format, args...)}
+}
+
+// checkSize refuses a result that is larger than a client is likely to take. It was
+// charged all the same.
+func (c *call) checkSize(size int64, advice string) error {
+	if size <= c.o.MaxResult {
+		return nil
+	}
+	return fault.New(fault.RequestTooLarge, fmt.Sprintf("The result has more than %d bytes, which is more than a tool may give. %s", c.o.MaxResult, advice))
+}

@@ -21,16 +21,16 @@ func (h *Handler) Running() int { return h.running.len() }
 
 // Read is what a tool makes of its arguments: the body of a request, empty for
 // one that is a form.
-func Read(name string, data []byte) ([]byte, error) {
+func RequestBody(name string, data []byte) ([]byte, error) {
 	for _, t := range tools() {
 		if t.name != name {
 			continue
 		}
-		a, err := read(t.arguments(), data)
+		a, err := parseArguments(t.arguments(), data)
 		if err != nil || !t.paid() {
 			return nil, err
 		}
-		q, err := t.ask(a)
+		q, err := t.request(a)
 		return q.body, err
 	}
 	return nil, nil
@@ -49,7 +49,7 @@ func Names() (all, paid []string) {
 
 // Described are the tools as a key's clients see them.
 func Described(g *gateway.Gateway, p *auth.Principal) ([]*sdk.Tool, error) {
-	c, err := newBox(g, Options{}).catalogOf(context.Background(), p)
+	c, err := newToolServer(g, Options{}).catalogOf(context.Background(), p)
 	var list []*sdk.Tool
 	for _, t := range tools() {
 		list = append(list, t.describe(c))

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -15,105 +18,120 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/paced"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 )
 
 // Handler serves the tools by streamable HTTP, at whatever path it is mounted.
 // It is safe for concurrent use.
 type Handler struct {
-	*box
+	*toolServer
 	transport http.Handler
 	serverFor func(catalog) *sdk.Server
-	running   running
+	running   runningRequests
 }
 
 // New returns the handler of a gateway's tools.
-func New(g *gateway.Gateway, o Options) *Handler { return newHandler(newBox(g, o)) }
+func New(g *gateway.Gateway, o Options) *Handler { return newHandler(newToolServer(g, o)) }
 
-func newHandler(b *box) *Handler {
-	h := &Handler{box: b, serverFor: b.server}
+func newHandler(t *toolServer) *Handler {
+	h := &Handler{toolServer: t, serverFor: t.server}
 	h.transport = sdk.NewStreamableHTTPHandler(func(r *http.Request) *sdk.Server {
-		d, _ := r.Context().Value(doorKey{}).(*door)
-		if d == nil {
-			return nil
+		if c := callerFrom(r.Context()); c != nil {
+			return c.server
 		}
-		return d.server
+		return nil
 	}, &sdk.StreamableHTTPOptions{
 		Stateless: true, MaxRequestBodyBytes: -1, PropagateRequestCancellation: true,
 		// It would refuse all that a proxy on this machine passes on, since that comes
-		// from here under a public name. What it is for checkOrigin does: a browser
-		// names the page that sends a POST.
+		// from here under a public name. checkOrigin does its work: a browser names
+		// the page that sends a POST.
 		DisableLocalhostProtection: true,
 	})
 	return h
 }
 
-// door is one HTTP request on its way in.
-type door struct {
-	h     *Handler
-	w     *writer
-	r     *http.Request
-	x     *gateway.Exchange
-	visit *visit
+// httpRequest is one HTTP request on its way in.
+type httpRequest struct {
+	h *Handler
+	w *writer
+	r *http.Request
+	x *gateway.Exchange
 
 	token   string
 	session string
-	server  *sdk.Server // for who calls
 }
-
-type doorKey struct{}
 
 // ServeHTTP answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	d := &door{h: h, w: newWriter(w, &h.o), r: r, x: h.g.Begin()}
-	w.Header().Set("X-Request-Id", d.x.ID)
+	q := &httpRequest{h: h, w: newWriter(w, &h.o), r: r, x: h.g.Begin()}
+	w.Header().Set("X-Request-Id", q.x.ID)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	err := error(fault.New(fault.InternalError, "The gateway failed to handle the request."))
 	defer func() { // also after a panic, which is net/http's to report
-		d.w.stop()
-		d.x.End(r.Context(), d.w.sent(), err)
+		q.w.stopHeartbeat()
+		q.x.End(r.Context(), q.w.statusCode(), err)
 	}()
-	if err = d.serve(); err != nil {
-		d.w.stop()
-		refuseRequest(d.w, d.x, err)
+	if err = q.serve(); err != nil {
+		q.w.stopHeartbeat()
+		refuseRequest(q.w, q.x, err)
 	}
 }
 
-// serve walks the checks in the order of decisions.md: method, key, size, form.
-// The origin comes before the key, so that a page learns nothing of keys.
-func (d *door) serve() error {
-	asks := d.r.Method == http.MethodOptions && d.r.Header.Get("Origin") != ""
-	if d.r.Method != http.MethodPost && d.r.Method != http.MethodDelete && !asks {
-		d.w.Header().Set("Allow", "POST, DELETE")
+// serve makes the checks in the API's order: method, key, size, form. The origin
+// comes before the key, so that a page learns nothing of keys.
+func (q *httpRequest) serve() error {
+	preflight := q.r.Method == http.MethodOptions && q.r.Header.Get("Origin") != ""
+	if q.r.Method != http.MethodPost && q.r.Method != http.MethodDelete && !preflight {
+		q.w.Header().Set("Allow", "POST, DELETE")
 		return fault.New(fault.MethodNotAllowed, "The MCP server takes POST, and DELETE to end a session. It sends no messages of its own, so that there is nothing to GET.")
 	}
-	if err := d.h.checkOrigin(d.r); err != nil {
+	if err := q.h.checkOrigin(q.r); err != nil {
 		return err
 	}
-	share(d.w.Header(), d.r)
-	if asks {
-		d.w.WriteHeader(http.StatusNoContent)
+	setCORSHeaders(q.w.Header(), q.r)
+	if preflight {
+		q.w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	d.token = auth.Bearer(d.r.Header)
-	if err := d.x.Authenticate(d.r.Context(), d.token); err != nil {
+	q.token = auth.Bearer(q.r.Header)
+	if err := q.x.Authenticate(q.r.Context(), q.token); err != nil {
 		return err
 	}
-	d.session = d.r.Header.Get(sessionHeader)
-	if err := checkSession(d.session, d.token); err != nil {
+	q.session = q.r.Header.Get(sessionHeader)
+	if err := checkSession(q.session, q.token); err != nil {
 		return err
 	}
-	if d.r.Method == http.MethodDelete {
-		d.h.running.cancel(d.session, "")
-		d.w.WriteHeader(http.StatusNoContent)
+	if q.r.Method == http.MethodDelete {
+		q.h.running.cancel(q.session, "")
+		q.w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	data, err := d.read()
+	data, err := q.readBody()
 	if err != nil {
 		return err
 	}
-	return d.answer(data)
+	return q.answer(data)
+}
+
+// readBody reads the whole message, and nothing past the limit. A large one takes
+// its slot first; a small one does when its call begins.
+func (q *httpRequest) readBody() ([]byte, error) {
+	body := &httpio.Body{Name: "message", Limit: q.h.o.MaxBody, Timeout: q.h.o.ReadTimeout, Reserve: q.x.Weigh}
+	if err := body.CheckLength(q.r); err != nil {
+		return nil, err
+	}
+	if n := q.r.ContentLength; n > paced.Light {
+		if err := q.x.Admit(q.r.Context()); err != nil {
+			return nil, err
+		}
+		if err := q.x.Room(n); err != nil {
+			return nil, err
+		}
+	}
+	return body.ReadAll(q.w, q.r)
 }
 
 // envelope is what is read here of a message; the SDK checks the rest.
@@ -125,10 +143,10 @@ type envelope struct {
 	} `json:"params"`
 }
 
-// answer hands the message to the SDK and stays until it is answered, or taken
-// back. Whoever hangs up takes it back too: nobody could be given the answer.
-func (d *door) answer(data []byte) error {
-	// What is made of a message takes many times its bytes.
+// answer hands the message to the SDK and stays until it is answered or cancelled.
+// A client that disconnects cancels it too: nobody could be given the answer.
+func (q *httpRequest) answer(data []byte) error {
+	// The values of a message take many times its bytes in memory.
 	if err := rawjson.Within(data, rawjson.Bounds{Tokens: 1 << 16}); err != nil {
 		return fault.Invalid("", "The message is not acceptable: "+err.Error()+".")
 	}
@@ -136,48 +154,46 @@ func (d *door) answer(data []byte) error {
 		return err
 	}
 	var m envelope
-	_ = json.Unmarshal(data, &m, jsontext.AllowDuplicateNames(true)) // a batch has none, and what is wrong the SDK says
-	ctx, cancel := context.WithCancel(d.r.Context())
+	_ = json.Unmarshal(data, &m, jsontext.AllowDuplicateNames(true)) // a batch has none, and the SDK says what is wrong
+	ctx, cancel := context.WithCancel(q.r.Context())
 	defer cancel()
 	switch m.Method {
 	case "initialize":
-		d.w.Header().Set(sessionHeader, newSession(d.x.ID, d.token))
+		q.w.Header().Set(sessionHeader, newSession(q.x.ID, q.token))
 	case "notifications/cancelled":
-		if id := name(m.Params.RequestID); id != "" {
-			d.h.running.cancel(d.session, id)
+		if id := requestKey(m.Params.RequestID); id != "" {
+			q.h.running.cancel(q.session, id)
 		}
 	}
-	defer d.h.running.add(d.session, name(m.ID), func() {
-		d.w.mute()
+	defer q.h.running.add(q.session, requestKey(m.ID), func() {
+		q.w.discard()
 		cancel()
 	})()
-	c, err := d.h.catalogOf(ctx, d.x.Principal())
+	models, err := q.h.catalogOf(ctx, q.x.Principal())
 	if err != nil {
 		return err
 	}
-	d.server = d.h.serverFor(c)
-	d.visit = &visit{
-		g: d.h.g, ctx: ctx, token: secret.New(d.token), key: d.r.Header.Get("Idempotency-Key"),
-		opened: d.x, busy: d.w.wake,
-	}
-	r := d.r.WithContext(withVisit(context.WithValue(ctx, doorKey{}, d), d.visit))
+	r := q.r.WithContext(withCaller(ctx, &caller{
+		g: q.h.g, ctx: ctx, token: secret.New(q.token), idempotencyKey: q.r.Header.Get("Idempotency-Key"),
+		server: q.h.serverFor(models), first: q.x, toolStarted: q.w.startHeartbeat,
+	}))
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
-	d.h.transport.ServeHTTP(d.w, r)
-	return d.w.refusal()
+	q.h.transport.ServeHTTP(q.w, r)
+	return q.w.sdkError()
 }
 
 // checkBatch refuses a list of too many messages: it counts as one request, and
 // each of its messages can have a large answer.
 func checkBatch(data []byte) error {
-	const most = 32
+	const maxMessages = 32
 	messages := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true))
 	if messages.PeekKind() != '[' {
 		return nil
 	}
 	_, _ = messages.ReadToken()
 	for n := 0; messages.PeekKind() == '{'; n++ {
-		if n == most {
-			return fault.Invalid("", fmt.Sprintf("A batch may have at most %d messages. Send them one by one.", most))
+		if n == maxMessages {
+			return fault.Invalid("", fmt.Sprintf("A batch may have at most %d messages. Send them one by one.", maxMessages))
 		}
 		if messages.SkipValue() != nil {
 			break // the SDK says what is wrong
@@ -186,5 +202,45 @@ func checkBatch(data []byte) error {
 	return nil
 }
 
-// name is a request's id as a key: the number 1 and the text "1" are two.
-func name(id jsontext.Value) string { return strings.TrimSpace(string(id)) }
+// requestKey is a request's id as a key: the number 1 and the text "1" are two.
+func requestKey(id jsontext.Value) string { return strings.TrimSpace(string(id)) }
+
+// checkOrigin refuses what a web page of another origin sends: a page can make a
+// browser call a server that only the browser's machine reaches, under a name
+// that the page's owner lets point there (DNS rebinding).
+func (h *Handler) checkOrigin(r *http.Request) error {
+	origin := r.Header.Get("Origin")
+	if origin == "" || slices.Contains(h.o.Origins, origin) {
+		return nil
+	}
+	if u, err := url.Parse(origin); err == nil && isLoopback(u.Hostname()) {
+		return nil
+	}
+	return fault.New(fault.PermissionDenied, "Web pages of this origin may not call. The operator names those that may in the configuration, under mcp.origins.")
+}
+
+// setCORSHeaders lets the browser give the answer to the page that asked, whose
+// origin was checked.
+func setCORSHeaders(h http.Header, r *http.Request) {
+	h.Add("Vary", "Origin")
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return
+	}
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, X-Request-Id, Retry-After, WWW-Authenticate")
+	if r.Method == http.MethodOptions {
+		h.Set("Access-Control-Allow-Methods", "POST, DELETE")
+		h.Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers"))
+		h.Set("Access-Control-Max-Age", "600")
+	}
+}
+
+// isLoopback reports whether a host name means the machine itself on every machine.
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}

@@ -6,13 +6,18 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/images"
 )
 
 // Options configure a server of tools. The zero value is the documented default.
@@ -44,29 +49,17 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
-	if o.Version == "" {
-		o.Version = "dev"
-	}
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&o.MaxWait, 10 * time.Minute}, {&o.ReadTimeout, 30 * time.Second},
-		{&o.WriteTimeout, 30 * time.Second}, {&o.KeepAlive, 15 * time.Second},
-	} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-	for _, n := range []*int64{&o.MaxBody, &o.MaxResult} {
-		if *n == 0 {
-			*n = 32 << 20
-		}
-	}
+	o.Version = cmp.Or(o.Version, "dev")
+	o.MaxBody = cmp.Or(o.MaxBody, 32<<20)
+	o.MaxResult = cmp.Or(o.MaxResult, 32<<20)
+	o.MaxWait = cmp.Or(o.MaxWait, 10*time.Minute)
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, 30*time.Second)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, 30*time.Second)
+	o.KeepAlive = cmp.Or(o.KeepAlive, 15*time.Second)
 }
 
-// box is the tools of a gateway.
-type box struct {
+// toolServer offers the tools of a gateway, over HTTP or pipes.
+type toolServer struct {
 	g     *gateway.Gateway
 	o     Options
 	tools []*tool // with schemas that are read off Go types, once
@@ -75,9 +68,9 @@ type box struct {
 	servers map[string]*sdk.Server // by what its key may use
 }
 
-func newBox(g *gateway.Gateway, o Options) *box {
+func newToolServer(g *gateway.Gateway, o Options) *toolServer {
 	o.setDefaults()
-	return &box{g: g, o: o, tools: tools(), servers: make(map[string]*sdk.Server)}
+	return &toolServer{g: g, o: o, tools: tools(), servers: make(map[string]*sdk.Server)}
 }
 
 // instructions are what a model is told before it sees the tools.
@@ -86,30 +79,108 @@ const instructions = "These tools make texts, pictures, videos, embeddings and s
 	"Give each piece of work a task_label of its own and keep it when you repeat the call: then it is done and paid once. " +
 	"A video takes minutes: generate_video gives its id, and get_video tells when it is there."
 
-// server is the SDK's side for one who may use these models. There is one for
-// all who may use the same.
-func (b *box) server(c catalog) *sdk.Server {
-	name := c.name()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if s := b.servers[name]; s != nil {
-		return s
+// server is the SDK's server for keys that may use these models. Keys that may use
+// the same models share one.
+func (s *toolServer) server(c catalog) *sdk.Server {
+	name := c.cacheKey()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if server := s.servers[name]; server != nil {
+		return server
 	}
-	const many = 256 // after that the oldest are not worth a search
-	if len(b.servers) >= many {
-		clear(b.servers)
+	const maxServers = 256 // they are made anew faster than the oldest is found
+	if len(s.servers) >= maxServers {
+		clear(s.servers)
 	}
-	s := sdk.NewServer(
-		&sdk.Implementation{Name: "tollhouse", Title: "Tollhouse AI gateway", Version: b.o.Version},
+	server := sdk.NewServer(
+		&sdk.Implementation{Name: "tollhouse", Title: "Tollhouse AI gateway", Version: s.o.Version},
 		&sdk.ServerOptions{
 			Instructions: instructions, Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
 			// Each key is shown models of its own.
 			SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope = "private" },
 		},
 	)
-	for _, t := range b.tools {
-		s.AddTool(t.describe(c), b.handle(t))
+	for _, t := range s.tools {
+		server.AddTool(t.describe(c), s.handle(t))
 	}
-	b.servers[name] = s
-	return s
+	s.servers[name] = server
+	return server
+}
+
+// catalog is what one key may use.
+type catalog struct {
+	models   []gateway.Model // sorted by id
+	complete bool            // there are no others
+}
+
+// catalogOf is that of a principal.
+func (s *toolServer) catalogOf(ctx context.Context, p *auth.Principal) (catalog, error) {
+	models, err := s.g.Models(auth.NewContext(ctx, p))
+	return catalog{models, s.g.ListsAllModels()}, err
+}
+
+// cacheKey tells catalogs apart.
+func (c catalog) cacheKey() string {
+	var key strings.Builder
+	for _, m := range c.models {
+		key.WriteString(m.ID)
+		key.WriteByte(' ')
+		key.WriteString(string(m.Kind))
+		key.WriteByte('\n')
+	}
+	if c.complete {
+		key.WriteByte('.')
+	}
+	return key.String()
+}
+
+// modelsFor are the ids of the models that a tool takes. They are all only if each
+// model's kind is known.
+func (c catalog) modelsFor(takes func(gateway.Model) bool) (ids []string, all bool) {
+	all = c.complete
+	for _, m := range c.models {
+		switch {
+		case m.Kind == "":
+			all = false
+		case takes(m):
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids, all
+}
+
+// ofKind is the rule of a tool whose models are of these kinds.
+func ofKind(kinds ...gateway.Kind) func(gateway.Model) bool {
+	return func(m gateway.Model) bool { return slices.Contains(kinds, m.Kind) }
+}
+
+// generatesImages reports whether a model makes pictures from a text alone.
+func generatesImages(m gateway.Model) bool {
+	_, row, _ := imageModel(m.ID)
+	return m.Kind == gateway.KindImage && row.Fewest == 0
+}
+
+// editsImages reports whether a model changes pictures.
+func editsImages(m gateway.Model) bool {
+	f, row, known := imageModel(m.ID)
+	switch m.Kind {
+	case gateway.KindImageEdit:
+		return true
+	case gateway.KindImage:
+		return !known || f.Edit != nil || row.Largest > 0
+	}
+	return false
+}
+
+// imageModel is the family of an image model and its row there. One that no
+// table describes takes the request that its name suggests.
+func imageModel(id string) (images.Family, images.Model, bool) {
+	for _, f := range images.Families() {
+		for _, m := range f.Models {
+			if m.ID == id {
+				return f, m, true
+			}
+		}
+	}
+	return images.Family{Messages: strings.HasPrefix(id, "alpha-")}, images.Model{ID: id}, false
 }

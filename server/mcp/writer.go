@@ -15,21 +15,21 @@ type writer struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	timeout time.Duration // of a write
-	every   time.Duration // between two signs of life
+	every   time.Duration // between two heartbeats
 
-	mu     sync.Mutex
-	status int
-	events bool      // the answer is a stream of events
-	last   time.Time // of the last write
-	beat   *time.Timer
-	ended  bool
-	muted  bool // the client does not want the answer any more
-	reason *refused
+	mu         sync.Mutex
+	status     int
+	events     bool      // the answer is a stream of events
+	last       time.Time // of the last write
+	heartbeat  *time.Timer
+	ended      bool
+	discarding bool // the client does not want the answer any more
+	refusal    *sdkRefusal
 }
 
-// refused is why the SDK does not take a message: a status, and a sentence that
+// sdkRefusal is why the SDK does not take a message: a status, and a sentence that
 // is no message of the protocol.
-type refused struct {
+type sdkRefusal struct {
 	status int
 	text   []byte
 }
@@ -46,7 +46,7 @@ func (w *writer) WriteHeader(status int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.status == 0 && status >= http.StatusBadRequest && strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
-		w.reason = &refused{status: status}
+		w.refusal = &sdkRefusal{status: status}
 		return
 	}
 	w.commit(status)
@@ -67,11 +67,11 @@ func (w *writer) Write(p []byte) (int, error) {
 }
 
 func (w *writer) write(p []byte) (int, error) {
-	if w.reason != nil {
-		w.reason.text = append(w.reason.text, p...)
+	if w.refusal != nil {
+		w.refusal.text = append(w.refusal.text, p...)
 		return len(p), nil
 	}
-	if w.muted {
+	if w.discarding {
 		return len(p), nil
 	}
 	w.commit(http.StatusOK)
@@ -88,23 +88,23 @@ func (w *writer) FlushError() error {
 	return w.control.Flush()
 }
 
-// wake begins the signs of life. It is called when the headers are set and only
-// the stream is still to come.
-func (w *writer) wake() {
+// startHeartbeat begins the heartbeats. It is called when the headers are set and
+// only the stream is still to come.
+func (w *writer) startHeartbeat() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.beat == nil && !w.ended {
+	if w.heartbeat == nil && !w.ended {
 		w.events = w.Header().Get("Content-Type") == "text/event-stream"
 		w.last = time.Now()
-		w.beat = time.AfterFunc(w.every, w.sign)
+		w.heartbeat = time.AfterFunc(w.every, w.writeHeartbeat)
 	}
 }
 
-// sign runs on the timer: it writes if nothing was written for so long.
-func (w *writer) sign() {
+// writeHeartbeat runs on the timer: it writes if nothing was written for so long.
+func (w *writer) writeHeartbeat() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ended || w.muted {
+	if w.ended || w.discarding {
 		return
 	}
 	idle := time.Since(w.last)
@@ -115,26 +115,27 @@ func (w *writer) sign() {
 		_ = w.control.Flush() // a client that is gone is noticed by the next write
 		idle = 0
 	}
-	w.beat.Reset(max(w.every-idle, time.Millisecond))
+	w.heartbeat.Reset(max(w.every-idle, time.Millisecond))
 }
 
-// mute lets nothing more out: a request that was taken back is not answered.
-func (w *writer) mute() {
+// discard drops all that is written from now on: a cancelled request is not
+// answered.
+func (w *writer) discard() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.muted = true
+	w.discarding = true
 }
 
-// refusal is the error of a message that was not taken; nil if it was.
-func (w *writer) refusal() error {
-	const most = 300 // bytes of the SDK's sentence
+// sdkError is the error of a message that was not taken; nil if it was.
+func (w *writer) sdkError() error {
+	const maxText = 300 // bytes of the SDK's sentence
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	status, text := w.status, "The message was refused."
-	if r := w.reason; r != nil {
-		w.reason = nil
+	if r := w.refusal; r != nil {
+		w.refusal = nil
 		status = r.status
-		text = "The message cannot be taken: " + strings.ToValidUTF8(strings.TrimSpace(string(r.text[:min(len(r.text), most)])), "")
+		text = "The message cannot be taken: " + strings.ToValidUTF8(strings.TrimSpace(string(r.text[:min(len(r.text), maxText)])), "")
 	}
 	switch {
 	case status < http.StatusBadRequest:
@@ -149,18 +150,18 @@ func (w *writer) refusal() error {
 	return fault.Invalid("", text)
 }
 
-// stop ends the signs of life. Nothing is written from then on but by the caller.
-func (w *writer) stop() {
+// stopHeartbeat ends the heartbeats. Nothing is written from then on but by the caller.
+func (w *writer) stopHeartbeat() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended = true
-	if w.beat != nil {
-		w.beat.Stop()
+	if w.heartbeat != nil {
+		w.heartbeat.Stop()
 	}
 }
 
-// sent is the status; 0 if nothing was answered.
-func (w *writer) sent() int {
+// statusCode is the status; 0 if nothing was answered.
+func (w *writer) statusCode() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.status

@@ -100,7 +100,7 @@ func TestTheHandlerAnswersEveryRouteThatItNames(t *testing.T) {
 		w := httptest.NewRecorder()
 		path := strings.Replace(r.Path, "{id}", "x", 1)
 		h.ServeHTTP(w, httptest.NewRequest(r.Method, path, nil))
-		if w.Code == http.StatusMethodNotAllowed || strings.Contains(w.Body.String(), "There is nothing at") {
+		if w.Code == http.StatusMethodNotAllowed || strings.Contains(w.Body.String(), "Not found: ") {
 			t.Errorf("%s %s: %d %s", r.Method, r.Path, w.Code, w.Body)
 		}
 	}

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"mime"
+	"mime/multipart"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
 // Request says in what a request is not as the document has it.
@@ -169,22 +172,55 @@ func events(schema *jsonschema.Schema, body []byte) error {
 	return nil
 }
 
+// explain says what of a value is not as its schema has it; nil for nil.
 func explain(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	const most = 3000
-	text := err.Error()
-	if len(text) > most {
-		text = text[:most] + "…"
-	}
-	return fmt.Errorf("%s: %s", clip(what), text)
+	return fmt.Errorf("%s: %s", clip(what), word.Truncate(err.Error(), 3000))
 }
 
-func clip(s string) string {
-	const most = 600
-	if len(s) > most {
-		return s[:most] + "…"
+// clip bounds a body in a message.
+func clip(s string) string { return word.Truncate(s, 600) }
+
+// readForm makes a JSON object of a multipart body: files and texts are strings,
+// several of a name an array, and texts of fields that are integers or booleans
+// become those. An empty field counts as absent.
+func readForm(body []byte, boundary string, properties map[string]any) (map[string]any, error) {
+	form := make(map[string]any)
+	for r := multipart.NewReader(bytes.NewReader(body), boundary); ; {
+		part, err := r.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			return form, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the form: %w", err)
+		}
+		data, err := io.ReadAll(part)
+		if err != nil {
+			return nil, fmt.Errorf("the form: %w", err)
+		}
+		name := part.FormName()
+		var v any = string(data)
+		switch child(properties, name)["type"] {
+		case "integer":
+			if n, err := strconv.ParseInt(string(data), 10, 64); err == nil {
+				v = n
+			}
+		case "boolean":
+			if yes, err := strconv.ParseBool(string(data)); err == nil {
+				v = yes
+			}
+		}
+		switch before := form[name].(type) {
+		case nil:
+			if len(data) > 0 {
+				form[name] = v
+			}
+		case []any:
+			form[name] = append(before, v)
+		default:
+			form[name] = []any{before, v}
+		}
 	}
-	return s
 }

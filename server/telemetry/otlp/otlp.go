@@ -5,9 +5,14 @@
 package otlp
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"sync"
+	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
@@ -93,7 +98,7 @@ func (t *Telemetry) providerOf(channel string) string {
 	return channel
 }
 
-// operations are the conventions' words for operations. Those for pictures, films
+// operations are the conventions' words for operations. Those for pictures, videos
 // and speech are our own: the conventions have none.
 var operations = map[upstream.Op]string{
 	upstream.ChatCompletion: "chat",
@@ -113,4 +118,136 @@ var outputs = map[upstream.Op]string{
 	upstream.EditImage:     "image",
 	upstream.SubmitVideo:   "video",
 	upstream.Speech:        "speech",
+}
+
+type requestTraceKey struct{}
+
+// requestTrace is the trace of one request.
+type requestTrace struct {
+	span trace.Span
+	mu   sync.Mutex
+	over bool // the request has ended
+	open []accepted
+}
+
+// accepted is the span of an attempt whose answer was accepted. What streams goes
+// on until the request ends.
+type accepted struct {
+	span trace.Span
+	at   time.Time // when it was accepted
+}
+
+// start opens the span of a request. Where the caller's own span is in the same
+// process, it is a part of that one's work. A remote caller who is not trusted gets
+// a link: as a parent it would decide what is sampled, by its flag or, where the
+// sampler takes a share of the ids, by the id that it chose.
+func (t *Telemetry) start(ctx context.Context, _ string, at time.Time) context.Context {
+	options := []trace.SpanStartOption{trace.WithTimestamp(at), trace.WithSpanKind(trace.SpanKindServer)}
+	switch parent := trace.SpanContextFromContext(ctx); {
+	case !parent.IsValid():
+	case !parent.IsRemote():
+		options[1] = trace.WithSpanKind(trace.SpanKindInternal)
+	case !t.trust:
+		options = append(options, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: parent}))
+	}
+	ctx, span := t.tracer.Start(ctx, "request", options...)
+	return context.WithValue(ctx, requestTraceKey{}, &requestTrace{span: span})
+}
+
+// attempt opens the span of an attempt and puts it into the headers that travel.
+// The looks at videos, which nobody waits for, have none.
+func (t *Telemetry) attempt(ctx context.Context, a gateway.AttemptEvent) context.Context {
+	if a.Op == upstream.PollVideo && !trace.SpanContextFromContext(ctx).IsValid() {
+		return ctx
+	}
+	ctx, span := t.tracer.Start(ctx, name(operations[a.Op], a.Model), trace.WithTimestamp(a.Started), trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(
+			attribute.String(operationName, operations[a.Op]), attribute.String(providerName, t.providerOf(a.Channel)),
+			attribute.String(requestModel, a.Model), attribute.String(channelName, a.Channel), attribute.String(requestID, a.RequestID),
+		))
+	h := make(http.Header, 2)
+	t.propagator.Inject(ctx, propagation.HeaderCarrier(h))
+	return upstream.WithWire(context.WithValue(ctx, attemptContext{}, span), h)
+}
+
+type attemptContext struct{}
+
+func (t *Telemetry) attempted(ctx context.Context, a gateway.AttemptEvent) {
+	span, ok := ctx.Value(attemptContext{}).(trace.Span)
+	if !ok {
+		return
+	}
+	at := a.Started.Add(a.Duration)
+	if a.Code != "" {
+		span.SetAttributes(attribute.String(errorType, errorWord(a.Code, a.Status)))
+		if a.Status != 0 {
+			span.SetAttributes(attribute.Int(httpStatus, a.Status))
+		}
+		span.SetStatus(codes.Error, "")
+		span.End(trace.WithTimestamp(at))
+		return
+	}
+	p, ok := ctx.Value(requestTraceKey{}).(*requestTrace)
+	if !ok {
+		span.End(trace.WithTimestamp(at))
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over { // its caller did not wait for it
+		span.End(trace.WithTimestamp(at))
+		return
+	}
+	p.open = append(p.open, accepted{span, at})
+}
+
+// end closes the request's span, and those of attempts that were its answer.
+func (t *Telemetry) end(ctx context.Context, f *gateway.RequestEvent) {
+	if t.meters != nil {
+		t.meters.record(ctx, t, f)
+	}
+	p, ok := ctx.Value(requestTraceKey{}).(*requestTrace)
+	if !ok {
+		return
+	}
+	at := f.Started.Add(f.Duration)
+	p.closeAttempts(f, at)
+	operation := operations[f.Op]
+	switch {
+	case operation != "" && f.Listed:
+		p.span.SetName(name(operation, f.Model))
+	case operation != "": // any caller may name any model
+		p.span.SetName(operation)
+	}
+	p.span.SetAttributes(t.request(f)...)
+	if f.Error != "" {
+		p.span.SetStatus(codes.Error, "")
+	}
+	p.span.End(trace.WithTimestamp(at))
+}
+
+func (p *requestTrace) closeAttempts(f *gateway.RequestEvent, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	streams := f.Stream || f.Op == upstream.Speech
+	for _, a := range p.open {
+		if !streams {
+			a.span.End(trace.WithTimestamp(a.at))
+			continue
+		}
+		if f.Code != "" {
+			a.span.SetAttributes(attribute.String(errorType, errorWord(f.Code, 0)))
+			a.span.SetStatus(codes.Error, "")
+		}
+		a.span.End(trace.WithTimestamp(at))
+	}
+	p.open, p.over = nil, true
+}
+
+// name is that of a span: "{operation} {model}".
+func name(operation, model string) string {
+	if model == "" {
+		return operation
+	}
+	return operation + " " + model
 }

@@ -1,0 +1,463 @@
+package server
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// listView is a list in OpenAI's form.
+type listView[T any] struct {
+	Object string `json:"object"` // "list"
+	Data   []T    `json:"data"`
+	// HasMore says that there is another page: ask for it with ?after= the name or
+	// the id of the last of Data.
+	HasMore bool `json:"has_more,omitempty"`
+}
+
+func newList[T any](data []T) listView[T] {
+	if data == nil {
+		data = []T{}
+	}
+	return listView[T]{Object: "list", Data: data}
+}
+
+// maxPageSize is the most rows of a page, and their number unless fewer are asked
+// for.
+const maxPageSize = 1000
+
+// paged reads ?after= and ?limit=, and answers with the page that find gives. It is
+// asked for one row more, which tells whether there is another page.
+func paged[T any](q *adminRequest, find func(after string, limit int) ([]T, error)) (listView[T], error) {
+	values, limit := q.r.URL.Query(), maxPageSize
+	if s := values.Get("limit"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > maxPageSize {
+			return listView[T]{}, fault.Invalid("limit", fmt.Sprintf(`"limit" must be a number from 1 to %d.`, maxPageSize))
+		}
+		limit = n
+	}
+	rows, err := find(values.Get("after"), limit+1)
+	if err != nil {
+		return listView[T]{}, err
+	}
+	page := newList(rows[:min(limit, len(rows))])
+	page.HasMore = len(rows) > limit
+	return page, nil
+}
+
+// listAccounts is GET /admin/v1/accounts.
+func (q *adminRequest) listAccounts() (any, error) {
+	return paged(q, func(after string, limit int) ([]BalanceView, error) {
+		balances, err := q.o.Accounts.Balances(q.ctx, after, limit)
+		var views []BalanceView
+		for _, b := range balances {
+			v := NewBalanceView(q.o.Accounts, b)
+			v.Account = b.Account
+			views = append(views, v)
+		}
+		return views, err
+	})
+}
+
+// showAccount is GET /admin/v1/accounts/{name}.
+func (q *adminRequest) showAccount() (any, error) {
+	if err := q.requireAccount(q.name); err != nil {
+		return nil, err
+	}
+	return q.balanceView(q.name)
+}
+
+// createAccount is POST /admin/v1/accounts.
+func (q *adminRequest) createAccount() (any, error) {
+	var in struct {
+		Name   string `json:"name"`
+		Credit string `json:"credit"`
+	}
+	if err := q.readJSON(&in); err != nil {
+		return nil, err
+	}
+	q.addAudit("target", redact(in.Name))
+	credit, err := parseAmount("credit", in.Credit)
+	if err != nil {
+		return nil, err
+	}
+	if err := q.o.Accounts.CreateAccount(q.ctx, in.Name, credit); err != nil {
+		return nil, err
+	}
+	q.addAudit("credit", credit.String())
+	return q.balanceView(in.Name)
+}
+
+// creditAccount is POST /admin/v1/accounts/{name}/credit. The same reference
+// again changes nothing.
+func (q *adminRequest) creditAccount() (any, error) {
+	var in struct {
+		Amount    string `json:"amount"`
+		Reference string `json:"reference"`
+	}
+	if err := q.readJSON(&in); err != nil {
+		return nil, err
+	}
+	sum, err := parseAmount("amount", in.Amount)
+	if err != nil {
+		return nil, err
+	}
+	if err := q.o.Accounts.Credit(q.ctx, q.name, sum, in.Reference); err != nil {
+		return nil, err
+	}
+	q.addAudit("amount", sum.String(), "reference", clip(in.Reference))
+	return q.balanceView(q.name)
+}
+
+// balanceView is one account with its balance.
+func (q *adminRequest) balanceView(name string) (BalanceView, error) {
+	balance, err := q.o.Accounts.Balance(q.ctx, name)
+	if err != nil {
+		return BalanceView{}, err
+	}
+	v := NewBalanceView(q.o.Accounts, balance)
+	v.Account = name
+	return v, nil
+}
+
+// requireAccount is 404 for an account that does not exist. It does not ask for
+// the balance, since a ledger that only counts has one
+// for every name.
+func (q *adminRequest) requireAccount(name string) error {
+	found, err := q.o.Accounts.Exists(q.ctx, name)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return fault.New(fault.NotFound, fmt.Sprintf("There is no account %q.", clip(name)))
+	}
+	return nil
+}
+
+// usageQuery reads what sums are asked for, of one account that exists or of all.
+func (q *adminRequest) usageQuery() (query billing.Query, format string, err error) {
+	query, format, err = UsageQuery(q.r)
+	if err != nil {
+		return query, "", err
+	}
+	if query.Account = q.r.URL.Query().Get("account"); query.Account != "" {
+		err = q.requireAccount(query.Account)
+	}
+	return query, format, err
+}
+
+// usage is GET /admin/v1/usage, of one account or of all.
+func (q *adminRequest) usage() (any, error) {
+	query, format, err := q.usageQuery()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := q.o.Accounts.Usage(q.ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if format == "csv" {
+		return rawAnswer{"text/csv; charset=utf-8", usageCSV(query.By, rows)}, nil
+	}
+	return NewUsageView(query.By, rows), nil
+}
+
+// ServerView is what the operator sees of the server itself.
+type ServerView struct {
+	Store    string `json:"store,omitempty"` // where accounts and keys are kept
+	Billing  string `json:"billing"`         // "prepaid" or "count"
+	Currency string `json:"currency"`
+}
+
+// showServer is GET /admin/v1/server.
+func (q *adminRequest) showServer() (any, error) {
+	v := ServerView{q.o.Store, "prepaid", q.o.Accounts.Currency()}
+	if q.o.Accounts.Counting() {
+		v.Billing = "count"
+	}
+	return v, nil
+}
+
+// VerifyView is the answer of GET /admin/v1/ledger/verify, with the trial balance:
+// what the customers have is what they were given, less what was delivered, plus
+// what of that the operator bore. Amounts are decimals.
+type VerifyView struct {
+	Status   string `json:"status"` // "ok"
+	Accounts int64  `json:"accounts"`
+	Posted   string `json:"posted"`
+	Held     string `json:"held"`
+	Credited string `json:"credited"`
+	Revenue  string `json:"revenue"`
+	Overrun  string `json:"overrun"`
+	Currency string `json:"currency"`
+}
+
+// verifyLedger is GET /admin/v1/ledger/verify: an error names the first
+// invariant that does not hold.
+func (q *adminRequest) verifyLedger() (any, error) {
+	if err := q.o.Accounts.Verify(q.ctx); err != nil {
+		return nil, err
+	}
+	t, err := q.o.Accounts.Totals(q.ctx)
+	if err != nil {
+		return nil, err
+	}
+	return VerifyView{
+		Status: "ok", Accounts: t.Accounts, Posted: billing.FormatSum(t.Posted), Held: billing.FormatSum(t.Held),
+		Credited: billing.FormatSum(t.Credited), Revenue: billing.FormatSum(t.Revenue), Overrun: billing.FormatSum(t.Overrun),
+		Currency: q.o.Accounts.Currency(),
+	}, nil
+}
+
+// reload is POST /admin/v1/reload.
+func (q *adminRequest) reload() (any, error) {
+	if q.o.Reload == nil {
+		return nil, fault.New(fault.InvalidRequest, "The server runs without a config file, so there is nothing to reload.")
+	}
+	if err := q.o.Reload(q.ctx); err != nil {
+		return nil, err
+	}
+	return map[string]string{"status": "reloaded"}, nil
+}
+
+// KeyView is what the operator sees of a key that exists.
+type KeyView struct {
+	ID          string     `json:"id"`
+	Account     string     `json:"account"`
+	Name        string     `json:"name"`
+	Models      []string   `json:"models"` // empty means all
+	auth.Limits            // 0 or absent: the server's default
+	Created     *time.Time `json:"created,omitempty"` // absent for a key of the config file
+	Expires     *time.Time `json:"expires,omitempty"`
+	Disabled    bool       `json:"disabled"`
+	// BudgetLeft is what the key may still spend of its own budget; absent for a
+	// key without one.
+	BudgetLeft *billing.Money `json:"budget_left,omitempty"`
+}
+
+func newKeyView(k *auth.Key) KeyView {
+	v := KeyView{ID: k.ID, Account: k.Account, Name: k.Name, Models: k.Models, Limits: k.Limits, Disabled: k.Disabled}
+	if v.Models == nil {
+		v.Models = []string{}
+	}
+	if !k.Created.IsZero() {
+		v.Created = &k.Created
+	}
+	if !k.Expires.IsZero() {
+		v.Expires = &k.Expires
+	}
+	return v
+}
+
+// NewKeyView is the one answer that holds a key: the server keeps its hash only.
+type NewKeyView struct {
+	ID      string `json:"id"`
+	Key     string `json:"key"`
+	Account string `json:"account"`
+	Name    string `json:"name"`
+}
+
+// listKeys is GET /admin/v1/keys, of one account or of all.
+func (q *adminRequest) listKeys() (any, error) {
+	account := q.r.URL.Query().Get("account")
+	return paged(q, func(after string, limit int) ([]KeyView, error) {
+		keys, err := q.o.Keys.Page(q.ctx, account, after, limit)
+		if err != nil {
+			return nil, err
+		}
+		left, err := q.budgetsLeft(keys)
+		if err != nil {
+			return nil, err
+		}
+		var views []KeyView
+		for i, k := range keys {
+			v := newKeyView(&keys[i])
+			if budget, ok := left[billing.KeyOf{Account: k.Account, Key: k.ID}]; ok {
+				v.BudgetLeft = &budget
+			}
+			views = append(views, v)
+		}
+		return views, nil
+	})
+}
+
+// budgetsLeft are the budgets of keys, if the ledger can tell them.
+func (q *adminRequest) budgetsLeft(keys []auth.Key) (map[billing.KeyOf]billing.Money, error) {
+	ledger, ok := q.o.Accounts.(billing.Budgets)
+	if !ok {
+		return nil, nil
+	}
+	var of []billing.KeyOf
+	for _, k := range keys {
+		of = append(of, billing.KeyOf{Account: k.Account, Key: k.ID})
+	}
+	return ledger.BudgetsOf(q.ctx, of)
+}
+
+// keyRequest is the body of POST /admin/v1/keys. Only the account is required.
+type keyRequest struct {
+	Account string    `json:"account"`
+	Name    string    `json:"name"`
+	Models  []string  `json:"models"`
+	Expires time.Time `json:"expires"` // RFC 3339
+	Budget  string    `json:"budget"`
+	auth.Limits
+}
+
+// createKey is POST /admin/v1/keys.
+func (q *adminRequest) createKey() (any, error) {
+	var in keyRequest
+	if err := q.readJSON(&in); err != nil {
+		return nil, err
+	}
+	q.addAudit("account", redact(in.Account))
+	if in.Account == "" {
+		return nil, fault.Invalid("account", "A key needs the name of the account that pays for it.")
+	}
+	if err := q.requireAccount(in.Account); err != nil {
+		return nil, err
+	}
+	key, token, err := auth.NewKey(auth.KeyOptions{
+		Account: in.Account, Name: in.Name, Models: in.Models, Limits: in.Limits, Expires: in.Expires,
+		Now: q.o.Now, Random: q.o.Random,
+	})
+	if err == nil {
+		err = q.addKey(key, in.Budget)
+	}
+	if err != nil {
+		return nil, err
+	}
+	q.addAudit("target", key.ID, "name", redact(key.Name), "budget", in.Budget)
+	return NewKeyView{ID: key.ID, Key: token.Reveal(), Account: key.Account, Name: key.Name}, nil
+}
+
+// addKey sets the budget of the key before the key can spend.
+func (q *adminRequest) addKey(key auth.Key, budget string) error {
+	if budget == "" {
+		return q.o.Keys.Add(q.ctx, key)
+	}
+	bound, err := parseAmount("budget", budget)
+	if err == nil {
+		err = q.setBudget(key, &bound)
+	}
+	if err != nil {
+		return err
+	}
+	if err = q.o.Keys.Add(q.ctx, key); err != nil {
+		_ = q.setBudget(key, nil) // a bound on a key that does not exist bounds nothing
+	}
+	return err
+}
+
+func (q *adminRequest) setBudget(key auth.Key, bound *billing.Money) error {
+	return q.o.Accounts.SetBudget(q.ctx, key.Account, key.ID, bound)
+}
+
+// disableKey is POST /admin/v1/keys/{id}/disable.
+func (q *adminRequest) disableKey() (any, error) { return q.setDisabled(true) }
+
+// enableKey is POST /admin/v1/keys/{id}/enable.
+func (q *adminRequest) enableKey() (any, error) { return q.setDisabled(false) }
+
+func (q *adminRequest) setDisabled(disabled bool) (any, error) {
+	if err := q.o.Keys.SetDisabled(q.ctx, q.name, disabled); err != nil {
+		return nil, err
+	}
+	return map[string]any{"id": q.name, "disabled": disabled}, nil
+}
+
+// deleteKey is DELETE /admin/v1/keys/{id}.
+func (q *adminRequest) deleteKey() (any, error) {
+	if err := q.o.Keys.Delete(q.ctx, q.name); err != nil {
+		return nil, err
+	}
+	return map[string]any{"id": q.name, "deleted": true}, nil
+}
+
+// AttemptView is a failed attempt of a request, for the operator.
+type AttemptView struct {
+	Channel    string                 `json:"channel"`
+	Model      string                 `json:"model"`      // the upstream's id
+	StartedAt  int64                  `json:"started_at"` // Unix seconds
+	DurationMS int64                  `json:"duration_ms"`
+	Code       string                 `json:"code"`
+	Status     int                    `json:"status,omitempty"` // the vendor's
+	Billable   bool                   `json:"billable"`         // by the vendor
+	Units      map[billing.Unit]int64 `json:"units,omitempty"`
+	Waste      billing.Money          `json:"waste"`
+}
+
+// RequestView is the answer of GET /admin/v1/requests/{id}.
+type RequestView struct {
+	ReceiptView
+	Account  string        `json:"account"`
+	Key      string        `json:"key,omitempty"`
+	Overrun  billing.Money `json:"overrun"`
+	Attempts []AttemptView `json:"failed_attempts"`
+}
+
+// showRequest is GET /admin/v1/requests/{id}: a receipt of any account with the
+// attempts that failed before.
+func (q *adminRequest) showRequest() (any, error) {
+	records, err := q.attemptRecords()
+	if err != nil {
+		return nil, err
+	}
+	r, attempts, err := records.Request(q.ctx, q.name)
+	if err != nil {
+		return nil, err
+	}
+	v := RequestView{
+		ReceiptView: NewReceiptView(q.o.Accounts, r), Account: r.Account, Key: r.Key, Overrun: r.Overrun,
+		Attempts: make([]AttemptView, len(attempts)),
+	}
+	for i, a := range attempts {
+		v.Attempts[i] = AttemptView{
+			Channel: a.Channel, Model: a.Model, StartedAt: a.StartedAt.Unix(), DurationMS: a.Duration.Milliseconds(),
+			Code: a.Code, Status: a.Status, Billable: a.Billable, Units: units(a.Used), Waste: a.Waste,
+		}
+	}
+	return v, nil
+}
+
+// WasteView is a row of GET /admin/v1/waste.
+type WasteView struct {
+	Channel  string        `json:"channel"`
+	Model    string        `json:"model"` // the upstream's id
+	Failed   int64         `json:"failed"`
+	Billable int64         `json:"billable"`
+	Waste    billing.Money `json:"waste"`
+}
+
+// waste is GET /admin/v1/waste: what failed attempts may have cost the operator.
+func (q *adminRequest) waste() (any, error) {
+	records, err := q.attemptRecords()
+	if err != nil {
+		return nil, err
+	}
+	query, _, err := q.usageQuery()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := records.Waste(q.ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	views := make([]WasteView, len(rows))
+	for i, r := range rows {
+		views[i] = WasteView(r)
+	}
+	return newList(views), nil
+}
+
+func (q *adminRequest) attemptRecords() (billing.Records, error) {
+	if r, ok := q.o.Accounts.(billing.Records); ok {
+		return r, nil
+	}
+	return nil, fault.New(fault.NotFound, "The ledger of this server keeps no failed tries.")
+}

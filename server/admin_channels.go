@@ -1,0 +1,139 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Channels are the channels of a gateway, as an operator watches and pauses them:
+// an *upstream.Router implements it. Implementations are safe for concurrent use.
+type Channels interface {
+	// Channels describes them in the order of the configuration.
+	Channels() []upstream.ChannelInfo
+	// Pause keeps new calls from a channel, until Resume; what runs goes on. The
+	// error is of a name that no channel has.
+	Pause(name string) error
+	Resume(name string) error
+}
+
+// ChannelTest says what a channel is to be tested with.
+type ChannelTest struct {
+	Channel string `json:"-"`
+	Model   string `json:"model"` // a public id; empty for the channel's first that costs next to nothing
+	Yes     bool   `json:"yes"`   // a call that costs money is wanted
+}
+
+// ChannelResult is the outcome of a test.
+type ChannelResult struct {
+	Channel   string     `json:"channel"`
+	Model     string     `json:"model"`
+	Operation string     `json:"operation"` // "chat", "messages", "embeddings", …
+	OK        bool       `json:"ok"`
+	Simulated bool       `json:"simulated"`         // nobody outside was asked
+	MS        int64      `json:"ms"`                // until the whole answer was there
+	Status    int        `json:"status,omitempty"`  // the vendor's, where it refused
+	Code      fault.Code `json:"code,omitempty"`    // what a caller would have been told
+	Message   string     `json:"message,omitempty"` // what went wrong, keys masked
+}
+
+// ChannelView is what the operator sees of a channel. The counters begin with
+// the server.
+type ChannelView struct {
+	Name      string     `json:"name"`
+	State     string     `json:"state"`           // "ready", "resting", "probing" or "paused"
+	Until     *time.Time `json:"until,omitempty"` // the end of its rest
+	Models    []string   `json:"models"`          // public ids; "*" for all
+	Priority  int        `json:"priority"`
+	Weight    int        `json:"weight"`
+	InFlight  int        `json:"in_flight"`
+	Requests  int64      `json:"requests"`
+	Failures  int64      `json:"failures"`
+	LatencyMS int64      `json:"latency_ms"`           // of late, to the first byte; 0 before there was one
+	LastError string     `json:"last_error,omitempty"` // code and status
+}
+
+func newChannelView(c *upstream.ChannelInfo) ChannelView {
+	return ChannelView{
+		Name: c.Name, State: c.State, Until: optionalTime(c.Until), Models: c.Models, Priority: c.Priority, Weight: c.Weight,
+		InFlight: c.InFlight, Requests: c.Requests, Failures: c.Failures, LatencyMS: c.Latency.Milliseconds(), LastError: c.LastError,
+	}
+}
+
+// listChannels is GET /admin/v1/channels.
+func (q *adminRequest) listChannels() (any, error) {
+	if q.o.Channels == nil {
+		return nil, noChannels()
+	}
+	var views []ChannelView
+	for _, c := range q.o.Channels.Channels() {
+		views = append(views, newChannelView(&c))
+	}
+	return newList(views), nil
+}
+
+// pauseChannel is POST /admin/v1/channels/{name}/pause. A second time changes
+// nothing.
+func (q *adminRequest) pauseChannel() (any, error) { return q.setChannel(Channels.Pause) }
+
+// resumeChannel is POST /admin/v1/channels/{name}/resume.
+func (q *adminRequest) resumeChannel() (any, error) { return q.setChannel(Channels.Resume) }
+
+func (q *adminRequest) setChannel(set func(Channels, string) error) (any, error) {
+	if _, err := q.channel(); err != nil {
+		return nil, err
+	}
+	if err := set(q.o.Channels, q.name); err != nil { // a reload took it away just now
+		return nil, fault.Wrap(fault.NotFound, "There is no such channel any more.", err)
+	}
+	return q.channel()
+}
+
+// channel is the one that the path names.
+func (q *adminRequest) channel() (any, error) {
+	if q.o.Channels == nil {
+		return nil, noChannels()
+	}
+	var names []string
+	for _, c := range q.o.Channels.Channels() {
+		if c.Name == q.name {
+			return newChannelView(&c), nil
+		}
+		names = append(names, c.Name)
+	}
+	return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no channel %q. The channels are %s.", clip(q.name), strings.Join(names, ", ")))
+}
+
+// testChannel is POST /admin/v1/channels/{name}/test. A channel that fails is an
+// answer as good as one that works.
+func (q *adminRequest) testChannel() (any, error) {
+	in := ChannelTest{Channel: q.name}
+	if q.r.ContentLength != 0 {
+		if err := q.readJSON(&in); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := q.channel(); err != nil {
+		return nil, err
+	}
+	if q.o.TestChannel == nil {
+		return nil, fault.New(fault.NotFound, "This server cannot test its channels.")
+	}
+	result, err := q.o.TestChannel(q.ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	q.addAudit("model", redact(result.Model), "ok", result.OK)
+	if result.Code != "" {
+		q.addAudit("code", string(word.Code(result.Code)))
+	}
+	return result, nil
+}
+
+func noChannels() error {
+	return fault.New(fault.NotFound, "Channel state is available only from a running server.")
+}

@@ -1,0 +1,161 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/webhook"
+)
+
+// Webhooks are the webhook deliveries of video tasks that have ended, and the
+// secrets that sign them: a gateway's MemoryTasks and this module's stores
+// implement it. Implementations are safe for concurrent use.
+type Webhooks interface {
+	// WebhookSecret is the secret that signs the account's notices; one is made
+	// if there is none yet. rotate makes a new one: the one before goes on
+	// signing beside it for a while.
+	WebhookSecret(ctx context.Context, account string, rotate bool) (webhook.Secret, error)
+	// Notices are at most so many of the account's notices, the newest first;
+	// everybody's if account is empty.
+	Notices(ctx context.Context, account string, limit int) ([]webhook.Entry, error)
+	// Resend makes a notice due now, whatever became of it; false if there is
+	// none by that id.
+	Resend(ctx context.Context, id string) (bool, error)
+}
+
+// SecretView is the one answer that holds a webhook secret.
+type SecretView struct {
+	Account string `json:"account"`
+	Secret  string `json:"secret"` // "whsec_…"
+}
+
+// NoticeView is what the operator sees of a notice: neither its address, which
+// may hold a password, nor its body.
+type NoticeView struct {
+	ID      string        `json:"id"` // "evt_…", the webhook-id of each try
+	Account string        `json:"account"`
+	Type    string        `json:"type"` // "video.generation.succeeded"
+	Task    string        `json:"task"` // the id that the account knows
+	Host    string        `json:"host"` // of the receiver
+	State   webhook.State `json:"state"`
+	Tries   int           `json:"tries"`            // that failed
+	Reason  string        `json:"reason,omitempty"` // why the last one did
+	Created time.Time     `json:"created"`
+	Next    *time.Time    `json:"next,omitempty"`  // when it is tried; absent once it has ended
+	Ended   *time.Time    `json:"ended,omitempty"` // absent while it waits
+}
+
+func newNoticeView(e *webhook.Entry) NoticeView {
+	var event struct {
+		Type string `json:"type"`
+		Data struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	_ = json.Unmarshal(e.Body, &event, jsontext.AllowDuplicateNames(true)) // ours; what cannot be read is not shown
+	v := NoticeView{
+		ID: e.ID, Account: e.Account, Type: event.Type, Task: event.Data.ID,
+		State: e.State, Tries: e.Tries, Reason: e.Reason, Created: e.CreatedAt.UTC(), Next: optionalTime(e.Next), Ended: optionalTime(e.Ended),
+	}
+	if u, err := url.Parse(e.URL); err == nil {
+		v.Host = u.Hostname()
+	}
+	return v
+}
+
+// optionalTime is nil for no time.
+func optionalTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// webhooks are the store's, if it has any.
+func (q *adminRequest) webhooks() (Webhooks, error) {
+	if q.o.Webhooks == nil {
+		return nil, fault.New(fault.NotFound, "This server's store keeps no webhooks.")
+	}
+	return q.o.Webhooks, nil
+}
+
+// showSecret is GET /admin/v1/accounts/{name}/webhook-secret.
+func (q *adminRequest) showSecret() (any, error) { return q.secret(false) }
+
+// rotateSecret is POST /admin/v1/accounts/{name}/webhook-secret/rotate.
+func (q *adminRequest) rotateSecret() (any, error) { return q.secret(true) }
+
+func (q *adminRequest) secret(rotate bool) (any, error) {
+	hooks, err := q.webhooks()
+	if err == nil {
+		err = q.requireAccount(q.name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, err := hooks.WebhookSecret(q.ctx, q.name, rotate)
+	if err != nil {
+		return nil, err
+	}
+	return SecretView{q.name, s.Reveal()}, nil
+}
+
+// The numbers of notices in a list.
+const (
+	defaultNotices = 100
+	maxNotices     = 1000
+)
+
+// listNotices is GET /admin/v1/webhooks, of one account or of all.
+func (q *adminRequest) listNotices() (any, error) {
+	hooks, err := q.webhooks()
+	if err != nil {
+		return nil, err
+	}
+	query := q.r.URL.Query()
+	limit := defaultNotices
+	if text := query.Get("limit"); text != "" {
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > maxNotices {
+			return nil, fault.Invalid("limit", fmt.Sprintf("limit must be a whole number from 1 to %d.", maxNotices))
+		}
+	}
+	account := query.Get("account")
+	if account != "" {
+		if err := q.requireAccount(account); err != nil {
+			return nil, err
+		}
+	}
+	entries, err := hooks.Notices(q.ctx, account, limit)
+	if err != nil {
+		return nil, err
+	}
+	var views []NoticeView
+	for i := range entries {
+		views = append(views, newNoticeView(&entries[i]))
+	}
+	return newList(views), nil
+}
+
+// resendNotice is POST /admin/v1/webhooks/{id}/resend.
+func (q *adminRequest) resendNotice() (any, error) {
+	hooks, err := q.webhooks()
+	if err != nil {
+		return nil, err
+	}
+	found, err := hooks.Resend(q.ctx, q.name)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no webhook %q.", clip(q.name)))
+	}
+	return map[string]any{"id": q.name, "state": webhook.Waiting}, nil
+}

@@ -1,0 +1,93 @@
+// Package httpio is what the handlers of the API and of its MCP server have in
+// common: reading the bodies of requests, and the headers of errors.
+package httpio
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/paced"
+)
+
+// maxPrealloc bounds the memory that is taken for a declared length before the
+// bytes have come: a client may declare any length.
+const maxPrealloc = 256 << 10
+
+// Body says how a request's body is read.
+type Body struct {
+	// Name is what error messages call it: "request body", "message".
+	Name string
+	// Limit is the most bytes that are read of it.
+	Limit int64
+	// Timeout is how long the next 64 KiB, or the rest, may take to come.
+	Timeout time.Duration
+	// Reserve counts the bytes of a large body that lies in memory; its error ends
+	// the reading. It is nil for a body that lies elsewhere.
+	Reserve func(n int64) error
+}
+
+// CheckLength refuses a declared length over the limit, before anything is read.
+func (b *Body) CheckLength(r *http.Request) error {
+	if r.ContentLength > b.Limit {
+		return b.TooLarge()
+	}
+	return nil
+}
+
+// TooLarge is the error of a body over the limit.
+func (b *Body) TooLarge() error {
+	return fault.New(fault.RequestTooLarge, fmt.Sprintf("The %s is larger than %d bytes.", b.Name, b.Limit))
+}
+
+// ReadAll reads the whole body into memory.
+func (b *Body) ReadAll(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	var buf bytes.Buffer
+	if n := r.ContentLength; n > 0 {
+		buf.Grow(int(min(n, maxPrealloc)) + bytes.MinRead)
+	}
+	err := b.Consume(w, r, func(source io.Reader) error {
+		_, err := buf.ReadFrom(source)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return buf.Bytes(), nil
+}
+
+// Consume has read take the body, and tells in the API's errors why it could not
+// be read to its end. An error of read's own that is a *fault.Error stays as it is.
+func (b *Body) Consume(w http.ResponseWriter, r *http.Request, read func(io.Reader) error) error {
+	source := paced.New(r.Body, http.NewResponseController(w), b.Timeout, b.Reserve)
+	if err := read(http.MaxBytesReader(w, source, b.Limit)); err != nil {
+		return b.readError(r, err)
+	}
+	source.Done()
+	return nil
+}
+
+func (b *Body) readError(r *http.Request, err error) error {
+	var tooLarge *http.MaxBytesError
+	var own *fault.Error
+	switch {
+	case errors.As(err, &own): // of Reserve, or of read itself
+		return own
+	case errors.As(err, &tooLarge):
+		return b.TooLarge()
+	case errors.Is(err, os.ErrDeadlineExceeded): // which ends the request's context too
+		timeout := fault.Wrap(fault.InvalidRequest, "The "+b.Name+" came too slowly.", err)
+		timeout.Status = http.StatusRequestTimeout
+		return timeout
+	case r.Context().Err() != nil:
+		return fault.Wrap(fault.ClientGone, "The client hung up before its "+b.Name+" was read.", err)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fault.Wrap(fault.InvalidRequest, "The "+b.Name+" ended before its declared length.", err)
+	}
+	return fault.Wrap(fault.InvalidRequest, "The "+b.Name+" could not be read.", err)
+}

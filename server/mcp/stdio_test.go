@@ -1,0 +1,134 @@
+package mcp_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/server/mcp"
+)
+
+// pipes serves a client over a pair of pipes. ended gives how the server ended,
+// hangUp is what the client's death is.
+func (s *shop) pipes(t *testing.T, key secret.String) (session *sdk.ClientSession, ended chan error, hangUp func()) {
+	t.Helper()
+	toServer, fromClient := io.Pipe()
+	toClient, fromServer := io.Pipe()
+	ended = make(chan error, 1)
+	go func() { ended <- mcp.Serve(context.Background(), s.g, key, toServer, fromServer, mcp.Options{}) }()
+	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := c.Connect(t.Context(), &sdk.IOTransport{Reader: toClient, Writer: fromClient}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return session, ended, func() {
+		_ = fromClient.Close()
+		_ = toClient.Close()
+	}
+}
+
+func TestEveryToolWorksOverPipes(t *testing.T) {
+	s := open(t, shopOptions{})
+	session, ended, _ := s.pipes(t, s.key)
+	for name, u := range uses(t) {
+		t.Run(name, func(t *testing.T) {
+			before := s.posted(t)
+			r := use(t, session, u.tool, u.args)
+			if got, want := (before - s.posted(t)).String(), member[string](t, r, "charge"); got != want || want == "0.00" {
+				t.Errorf("it cost %s, and said %s", got, want)
+			}
+		})
+	}
+	for tool, a := range map[string]args{"list_models": nil, "get_balance": nil, "estimate_cost": {"tool": "chat", "arguments": chatting}} {
+		use(t, session, tool, a)
+	}
+	if err := session.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the server ended with %v", err)
+	}
+}
+
+func TestPipesNeedAKeyAtTheStartAndAtEachCall(t *testing.T) {
+	s := open(t, shopOptions{})
+	in, _ := io.Pipe()
+	_, out := io.Pipe()
+	if err := mcp.Serve(t.Context(), s.g, secret.New("sk-wrong"), in, out, mcp.Options{}); !fault.Is(err, fault.Unauthorized) {
+		t.Errorf("a wrong key gave %v", err)
+	}
+	session, ended, _ := s.pipes(t, s.key)
+	use(t, session, "chat", chatting)
+	if err := s.keys.SetDisabled(t.Context(), s.id, true); err != nil {
+		t.Fatal(err)
+	}
+	if said, about := fail(t, session, "chat", chatting); about["code"] != "permission_denied" || !strings.Contains(said, "tell the user") {
+		t.Errorf("a disabled key gave %q", said)
+	}
+	_ = session.Close()
+	<-ended
+}
+
+func TestTheEndOfThePipesTakesBackWhatRuns(t *testing.T) {
+	up := newPiped()
+	s := open(t, shopOptions{upstream: up})
+	session, ended, hangUp := s.pipes(t, s.key)
+	failed := make(chan error, 1)
+	go func() {
+		_, err := session.CallTool(context.Background(), &sdk.CallToolParams{Name: "chat", Arguments: chatting})
+		failed <- err
+	}()
+	soon(t, "the call", up.here)
+	hangUp()
+	soon(t, "the end of the upstream's call", up.gone)
+	<-ended
+	if err := <-failed; err == nil {
+		t.Error("the call was answered")
+	}
+}
+
+func TestALineThatIsNoMessageEndsNothing(t *testing.T) {
+	s := open(t, shopOptions{})
+	toServer, fromClient := io.Pipe()
+	toClient, fromServer := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- mcp.Serve(context.Background(), s.g, s.key, toServer, fromServer, mcp.Options{}) }()
+	answers := bufio.NewReader(toClient)
+	ask := func(line, want string) {
+		t.Helper()
+		go func() { _, _ = io.WriteString(fromClient, line) }()
+		got, err := answers.ReadString('\n')
+		if err != nil || !strings.Contains(got, want) {
+			t.Fatalf("%.60q was answered with %q, %v; want %s", line, got, err, want)
+		}
+	}
+	ask(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`+"\n", `"id":1`)
+	if _, err := io.WriteString(fromClient, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"hello":                               `"code":-32700`,
+		`{"jsonrpc":"2.0",`:                   `"code":-32700`,
+		"{}":                                  `"code":-32700`,
+		"7":                                   `"code":-32700`,
+		`{"jsonrpc":"1.0","id":1}`:            `"code":-32700`,
+		`[{"jsonrpc":"2.0","id":2}]`:          `"code":-32600`,
+		strings.Repeat("x", 200_000):          `"code":-32700`,
+		"\n\r\n \n\xff\xfe":                   `"code":-32700`,
+		`{"jsonrpc":"2.0","id":9,"method":"`:  `"code":-32700`,
+		"\ufeff" + `{"jsonrpc":"2.0","id":1}`: `"code":-32700`,
+	} {
+		ask(line+"\n", want)
+		ask(`{"jsonrpc":"2.0","id":3,"method":"tools/list"}`+"\r\n", `"estimate_cost"`)
+	}
+	_ = fromClient.Close()
+	if err := <-ended; err != nil {
+		t.Errorf("the server ended with %v", err)
+	}
+}

@@ -1,0 +1,78 @@
+//go:build !race
+
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"runtime"
+	"runtime/metrics"
+	"strings"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// A goroutine that once made a call keeps 8 KiB of stack or more, and one that
+// only waits does with 4. The chunks are all of another form, and so is the end:
+// each wants the stack that parsing, the ledger and the log want. (The race detector
+// makes frames larger.)
+func TestTheGoroutinesOfAStreamInACrowdKeepLittleStack(t *testing.T) {
+	const streams, kib = 200, 1 << 10
+	alone, crowded := stackOf(t, streams, false), stackOf(t, streams, true)
+	t.Logf("a stream's goroutines have %d KiB of stack, in a crowd %d", alone/streams/kib, crowded/streams/kib)
+	if crowded > 9*kib*streams { // 4 for the one that waits, 2 or 4 for the one that listens to the client
+		t.Errorf("a stream's goroutines have %d bytes of stack", crowded/streams)
+	}
+}
+
+// stackOf is how many bytes of stack so many streams take that wait for a chunk.
+func stackOf(t *testing.T, streams int, crowd bool) int64 {
+	t.Helper()
+	up := make(chorus, streams)
+	s := open(t, shopOptions{upstream: up, credit: 1000 * billing.One})
+	if crowd {
+		server.ForceSmallStack(s.h)
+	}
+	before := stacks()
+	clients, voices := make([]*bufio.Reader, streams), make([]*io.PipeWriter, streams)
+	for i := range streams {
+		clients[i] = bufio.NewReader(s.dial(t, "/v1/chat/completions", smallStream, true))
+		voices[i] = <-up
+	}
+	for _, chunk := range []string{delta("one"), strings.Replace(delta("two"), `"index":0,`, `"of":[{"a":{"b":[1,2]}}],"index":0,`, 1)} {
+		for i, v := range voices {
+			if _, err := io.WriteString(v, "data: "+chunk+"\n\n"); err != nil {
+				t.Fatal(err)
+			}
+			for line := ""; !strings.HasPrefix(line, "data: {"); {
+				var err error
+				if line, err = clients[i].ReadString('\n'); err != nil {
+					t.Fatalf("stream %d: %v", i, err)
+				}
+			}
+		}
+	}
+	return stacks() - before
+}
+
+func stacks() int64 {
+	runtime.GC() // which ends what is not needed
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/stacks:bytes"}}
+	metrics.Read(sample)
+	return int64(sample[0].Value.Uint64())
+}
+
+// chorus is an upstream that gives its streams to the test.
+type chorus chan *io.PipeWriter
+
+func (u chorus) Do(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+	in, out := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = in.CloseWithError(context.Cause(ctx)) })
+	u <- out
+	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: in}, nil
+}
