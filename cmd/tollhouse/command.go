@@ -16,7 +16,6 @@ var commands = []func(*program) *command{
 	usageCommand, requestCommand, wasteCommand, ledgerVerify,
 	channelList, channelPause, channelResume, channelTest,
 	webhookSecret, webhookList, webhookResend,
-	videoSubmit, videoGet, videoWait,
 	mcpCommand,
 	adminToken, versionCommand,
 }

@@ -51,33 +51,37 @@ func mcpCommand(p *program) *command {
 	s.addFlags(f, "warn")
 	f.StringVar(&s.data, "data", "", "the data directory; default "+defaultData)
 	c.withTwins("config", "demo", "data", "log-level", "log-format")
-	a := &api{p: p}
-	f.StringVar(&a.url, "url", "", "the address of a server that runs, instead of a gateway in this process")
+	var server string
+	f.StringVar(&server, "url", "", "the address of a server that runs, instead of a gateway in this process")
 	c.run = func(ctx context.Context, _ []string) error {
-		a.key, _ = p.env("TOLLHOUSE_KEY")
+		key, _ := p.env("TOLLHOUSE_KEY")
 		ctx, stop := p.interruptible(ctx)
 		defer stop()
-		if a.url != "" {
-			return p.bridgeTo(ctx, a, f)
+		if server != "" {
+			return p.bridgeTo(ctx, server, key, f)
 		}
 		if err := s.choose(f); err != nil {
 			return err
 		}
-		return p.serveAgent(ctx, &s, secret.New(a.key))
+		return p.serveAgent(ctx, &s, secret.New(key))
 	}
 	return c
 }
 
 // bridgeTo is the way to a server that runs, which has all else that the flags
 // could say.
-func (p *program) bridgeTo(ctx context.Context, a *api, f *pflag.FlagSet) error {
+func (p *program) bridgeTo(ctx context.Context, server, key string, f *pflag.FlagSet) error {
 	if f.Changed("config") || f.Changed("demo") {
 		return usagef("--url is the way to a server that runs: leave out --config and --demo")
 	}
-	if a.key == "" {
-		return usagef("TOLLHOUSE_KEY is missing: it holds a key of the server at %s", a.url)
+	if key == "" {
+		return usagef("TOLLHOUSE_KEY is missing: it holds a key of the server at %s", server)
 	}
-	return p.bridge(ctx, a)
+	base, err := apiBase(server)
+	if err != nil {
+		return err
+	}
+	return p.bridge(ctx, base, secret.New(key))
 }
 
 // serveAgent serves the tools of a gateway in this process until the agent
@@ -115,3 +119,17 @@ type unclosed struct{ io.Writer }
 
 // Close does nothing.
 func (unclosed) Close() error { return nil }
+
+// interruptible ends the context at a signal.
+func (p *program) interruptible(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	signals, release := p.notify()
+	go func() {
+		select {
+		case <-signals:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(); release() }
+}

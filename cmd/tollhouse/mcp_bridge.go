@@ -15,11 +15,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/secret"
 )
 
 // bridge carries an agent's messages to a server that runs, and its answers back.
 type bridge struct {
-	door *door
+	base string // the server's address
+	key  secret.String
 	http *http.Client
 
 	mu               sync.Mutex // guards what follows and the order of lines
@@ -46,13 +48,9 @@ const longestMessage = 32 << 20
 
 // bridge runs until the agent closes standard input. What still runs then is
 // taken back.
-func (p *program) bridge(ctx context.Context, a *api) error {
-	d, err := a.find()
-	if err != nil {
-		return err
-	}
+func (p *program) bridge(ctx context.Context, base string, key secret.String) error {
 	ctx, cancel := context.WithCancel(ctx)
-	b := &bridge{door: d, http: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}}, out: p.stdout}
+	b := &bridge{base: base, key: key, http: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}}, out: p.stdout}
 	defer b.http.CloseIdleConnections()
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -114,7 +112,7 @@ func (b *bridge) carry(ctx context.Context, line []byte, m *rpc) {
 }
 
 func (b *bridge) ask(ctx context.Context, line []byte, m *rpc) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, b.door.base+toolsPath, bytes.NewReader(line))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, b.base+toolsPath, bytes.NewReader(line))
 	if err != nil {
 		return err
 	}
@@ -149,7 +147,7 @@ func (b *bridge) ask(ctx context.Context, line []byte, m *rpc) error {
 func (b *bridge) head(h http.Header, m *rpc) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	h.Set("Authorization", "Bearer "+b.door.key.Reveal())
+	h.Set("Authorization", "Bearer "+b.key.Reveal())
 	h.Set("Content-Type", "application/json")
 	h.Set("Accept", "application/json, text/event-stream")
 	version, own := m.Params.Meta["io.modelcontextprotocol/protocolVersion"].(string)

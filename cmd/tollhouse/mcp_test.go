@@ -176,13 +176,21 @@ func TestAnAgentIsShownTheWayToAServerThatHasTheFileOpen(t *testing.T) {
 }
 
 func TestTheWayToAServerTakesNoSourceOfItsOwn(t *testing.T) {
-	for want, args := range map[string][]string{
-		"leave out --config and --demo": {"mcp", "--demo", "--url", "http://127.0.0.1:1"},
-		"TOLLHOUSE_KEY is missing: it holds a key of the server at http://127.0.0.1:1": {"mcp", "--url", "http://127.0.0.1:1"},
+	key := environment{"TOLLHOUSE_KEY": "sk-0123456789abcdefghij"}
+	for _, c := range []struct {
+		env  environment
+		args string
+		want string
+	}{
+		{nil, "mcp --demo --url http://127.0.0.1:1", "leave out --config and --demo"},
+		{nil, "mcp --url http://127.0.0.1:1", "TOLLHOUSE_KEY is missing: it holds a key of the server at http://127.0.0.1:1"},
+		{key, "mcp --url 127.0.0.1:8080", "--url must be an address such as http://127.0.0.1:8080"},
+		{key, "mcp --url ftp://h", "--url must be an address"},
+		{key, "mcp --url http://u:p@h", "--url must be an address"},
 	} {
-		r := tollhouse(t, nil, args...)
-		if r.code != exitUsage || r.stdout != "" || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "--key") {
-			t.Errorf("it ended with %d %q %q, want %q", r.code, r.stdout, r.stderr, want)
+		r := tollhouse(t, c.env, strings.Fields(c.args)...)
+		if r.code != exitUsage || r.stdout != "" || !strings.Contains(r.stderr, c.want) || strings.Contains(r.stderr, "--key") {
+			t.Errorf("%s: it ended with %d %q %q, want %q", c.args, r.code, r.stdout, r.stderr, c.want)
 		}
 	}
 }

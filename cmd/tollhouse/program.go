@@ -36,8 +36,6 @@ type program struct {
 	now            func() time.Time                           // nil: time.Now
 	look           func(name string) (path string, err error) // finds a program; nil: on PATH
 	patience       time.Duration                              // how long a server may take to answer a command; 0: 30 s
-	pace           time.Duration                              // between two looks of a command that waits; 0: a few seconds
-	terminal       func(io.Writer) bool                       // whether a line can be written over; nil: asks the system
 	hasty          bool                                       // the demo's videos take no time
 }
 

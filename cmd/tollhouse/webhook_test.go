@@ -132,9 +132,7 @@ func TestAWebhookIsListedAndSentAgain(t *testing.T) {
 			url, got := receiver(t, http.StatusNoContent)
 			name := file(t, filmed(filmer(t, "succeeded"))+"webhooks: {allow_private: true}\nstore: "+address+"\n")
 			i := start(t, acme, "--config", name)
-			if r := i.video("submit", "--model", film, "--prompt", "A boat.", "--webhook", url, "--wait"); r.code != exitDone {
-				t.Fatalf("%d %s%s", r.code, r.stdout, r.stderr)
-			}
+			i.submitVideo(acme["ACME_KEY"], film, gammaBoat, url)
 			first := <-got
 			verified(t, secretOf(t, i, "acme"), first)
 			id := first.header.Get("Webhook-Id")
@@ -165,7 +163,7 @@ func TestAWebhookIsListedAndSentAgain(t *testing.T) {
 func TestAWebhookThatFailsIsListedWithItsReason(t *testing.T) {
 	url, got := receiver(t, http.StatusGone)
 	i := start(t, acme, "--config", file(t, filmed(filmer(t, "failed"))+"webhooks: {allow_private: true}\nstore: memory\n"))
-	i.video("submit", "--model", film, "--prompt", "A boat.", "--webhook", url, "--wait")
+	i.submitVideo(acme["ACME_KEY"], film, gammaBoat, url)
 	id := (<-got).header.Get("Webhook-Id")
 	if list := i.noticed("failed"); !strings.Contains(list, "the receiver answered with 410: it wants no more tries") {
 		t.Errorf("the list is\n%s", list)
@@ -202,8 +200,25 @@ func (i *instance) noticed(state string) (list string) {
 
 func TestAWebhookToThisMachineIsRefusedUnlessTheFileAllowsIt(t *testing.T) {
 	i := start(t, acme, "--config", file(t, filmed(filmer(t, "succeeded"))))
-	r := i.video("submit", "--model", film, "--prompt", "A boat.", "--webhook", "http://127.0.0.1:9/hook")
-	if r.code != exitRefused || !strings.Contains(r.stderr, "webhook_url") || !strings.Contains(r.stderr, "status 400") {
-		t.Errorf("%d %q", r.code, r.stderr)
+	status, body := i.ask(http.MethodPost, videosPath, acme["ACME_KEY"], `{"model":"`+film+`",`+gammaBoat+`,"webhook_url":"http://127.0.0.1:9/hook"}`)
+	if status != http.StatusBadRequest || !strings.Contains(body, "webhook_url") {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+func TestWrongWordsAboutWebhooksAreUsage(t *testing.T) {
+	for args, want := range map[string]string{
+		"webhook secret":            "--account is missing",
+		"webhook secret acme":       `takes no arguments, and got "acme"`,
+		"webhook list --limit 0":    "--limit must be from 1 to 1000",
+		"webhook list --limit 1001": "--limit must be from 1 to 1000",
+		"webhook resend":            "ID is missing",
+		"webhook resend a b":        `"b" is one argument too many`,
+		"webhook":                   "webhook needs one of its commands: `tollhouse webhook secret`, `tollhouse webhook list`, `tollhouse webhook resend`",
+	} {
+		r := tollhouse(t, nil, strings.Fields(args)...)
+		if r.code != exitUsage || !strings.Contains(r.stderr, want) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" {
+			t.Errorf("%s: %d %q %q", args, r.code, r.stderr, r.stdout)
+		}
 	}
 }

@@ -39,7 +39,7 @@ func Read(name string, data []byte, env Env) (*Config, error) {
 
 // Places are what a command needs of a file to find the server or its store.
 type Places struct {
-	Listen, Admin, Data, Store, Billing, Currency Setting
+	Admin, Data, Store, Billing, Currency Setting
 }
 
 // ReadPlaces reads only the places, for a command that need not know the file's
@@ -53,7 +53,7 @@ func ReadPlaces(name string, data []byte, env Env) (Places, error) {
 		return p, r.problems.err(name)
 	}
 	known := fields{
-		"listen": r.setting(&p.Listen, "listen"), "admin": r.setting(&p.Admin, "admin"), "data": r.setting(&p.Data, "data"), "store": r.store(&p.Store),
+		"admin": r.setting(&p.Admin, "admin"), "data": r.setting(&p.Data, "data"), "store": r.store(&p.Store),
 		"billing": r.choice(&p.Billing, "billing", Prepaid, Count), "currency": r.currency(&p.Currency),
 	}
 	for _, pair := range r.pairs(body, "the file") {

@@ -50,9 +50,9 @@ func TestASectionOfVideosIsTheSameWhereverItStands(t *testing.T) {
 	}
 }
 
-func TestThePlacesSayWhereTheServerListens(t *testing.T) {
-	p, err := ReadPlaces("t.yaml", []byte("listen: 127.0.0.1:7\nchannels: [{keys: ['${NOT_SET}']}]"), env)
-	if err != nil || p.Listen.Value != "127.0.0.1:7" {
+func TestThePlacesAreReadWithoutTheRestOfTheFile(t *testing.T) {
+	p, err := ReadPlaces("t.yaml", []byte("admin: 127.0.0.1:7\nchannels: [{keys: ['${NOT_SET}']}]"), env)
+	if err != nil || p.Admin.Value != "127.0.0.1:7" {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
