@@ -46,7 +46,7 @@ func TestAKeyWorksFromItsCreationAndAsLongAsItIsEnabled(t *testing.T) {
 			t.Errorf("after %s: %d %s", c.verb, status, body)
 		}
 	}
-	if r := i.command("key", "delete", made.ID); r.code != exitRefused || !strings.Contains(r.stderr, "There is no key") {
+	if r := i.command("key", "delete", made.ID); r.code != exitFailed || !strings.Contains(r.stderr, "There is no key") {
 		t.Errorf("a second delete: %d %q", r.code, r.stderr)
 	}
 	if strings.Contains(i.stderr.String(), made.Key) {
@@ -84,7 +84,7 @@ func TestUsageIsSummedByModelAndKey(t *testing.T) {
 	if out := i.good("usage", "--account", "acme", "--since", "1h", "--by", "key"); !regexp.MustCompile(`\nkey_\w+ +2 `).MatchString(out) {
 		t.Errorf("by key:\n%s", out)
 	}
-	var doc usageAnswer
+	var doc usageReport
 	if err := json.Unmarshal([]byte(i.good("usage", "--by", "day", "--json")), &doc); err != nil || doc.By != "day" || len(doc.Data) != 1 || doc.Data[0].Requests != 2 {
 		t.Errorf("as JSON: %+v, %v", doc, err)
 	}
@@ -120,7 +120,7 @@ func TestWhatTheServerRefusesIsOneLineAndExitCode1(t *testing.T) {
 		{"request req_none", "There is no receipt"},
 	} {
 		r := i.command(strings.Fields(c.args)...)
-		if r.code != exitRefused || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" {
+		if r.code != exitFailed || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" {
 			t.Errorf("%s: %d %q %q", c.args, r.code, r.stderr, r.stdout)
 		}
 	}
@@ -129,7 +129,7 @@ func TestWhatTheServerRefusesIsOneLineAndExitCode1(t *testing.T) {
 func TestAKeyOfTheFileCanBeDisabledButNotDeleted(t *testing.T) {
 	i := serving(t)
 	id := regexp.MustCompile(`key_\w+`).FindString(i.good("key", "list"))
-	if r := i.command("key", "delete", id); r.code != exitRefused || !strings.Contains(r.stderr, "written in the config file") {
+	if r := i.command("key", "delete", id); r.code != exitFailed || !strings.Contains(r.stderr, "written in the config file") {
 		t.Errorf("delete: %d %q", r.code, r.stderr)
 	}
 	i.good("key", "disable", id)
@@ -141,7 +141,7 @@ func TestAKeyOfTheFileCanBeDisabledButNotDeleted(t *testing.T) {
 func TestWhereMoneyIsOffCreditsAndBudgetsAreRefused(t *testing.T) {
 	i := start(t, environment{"OPENAI_API_KEY": "sk-x"})
 	for _, args := range []string{"account create a --credit 5", "account credit default 5", "key create --account default --budget 5"} {
-		if r := i.command(strings.Fields(args)...); r.code != exitRefused || !strings.Contains(r.stderr, "billing: count") {
+		if r := i.command(strings.Fields(args)...); r.code != exitFailed || !strings.Contains(r.stderr, "billing: count") {
 			t.Errorf("%s: %d %q", args, r.code, r.stderr)
 		}
 	}
@@ -154,15 +154,15 @@ func TestWhereMoneyIsOffCreditsAndBudgetsAreRefused(t *testing.T) {
 func TestWithoutAServerACommandSaysWhatToDo(t *testing.T) {
 	i := serving(t)
 	i.stop()
-	if r := i.command("account", "list"); r.code != exitRefused || !strings.Contains(r.stderr, "no server answers at "+i.admin) || strings.Count(r.stderr, "\n") != 1 {
+	if r := i.command("account", "list"); r.code != exitFailed || !strings.Contains(r.stderr, "no server answers at "+i.admin) || strings.Count(r.stderr, "\n") != 1 {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 	r := tollhouse(t, nil, "account", "list", "--data", t.TempDir())
-	if r.code != exitRefused || !strings.Contains(r.stderr, "--data") {
+	if r.code != exitFailed || !strings.Contains(r.stderr, "--data") {
 		t.Errorf("without a token: %d %q", r.code, r.stderr)
 	}
 	other := serving(t)
-	if r := tollhouse(t, nil, "account", "list", "--admin", other.admin, "--data", i.data); r.code != exitRefused || !strings.Contains(r.stderr, "does not take this token") {
+	if r := tollhouse(t, nil, "account", "list", "--admin", other.admin, "--data", i.data); r.code != exitFailed || !strings.Contains(r.stderr, "does not take this token") {
 		t.Errorf("with another server's token: %d %q", r.code, r.stderr)
 	}
 }
@@ -170,7 +170,7 @@ func TestWithoutAServerACommandSaysWhatToDo(t *testing.T) {
 func TestTheFileTellsTheCommandsWhereTheServerIs(t *testing.T) {
 	i := serving(t)
 	name := file(t, "admin: "+i.admin+"\ndata: "+i.data+"\nchannels: [{keys: [\"${NOT_SET_HERE}\"]}]\n")
-	if r := tollhouse(t, nil, "account", "list", "--config", name); r.code != exitDone || !strings.Contains(r.stdout, "acme") {
+	if r := tollhouse(t, nil, "account", "list", "--config", name); r.code != exitOK || !strings.Contains(r.stdout, "acme") {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 }

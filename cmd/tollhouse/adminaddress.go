@@ -35,7 +35,7 @@ func writeAddress(dir, address string) error {
 // could have the admin token sent to an address of their own.
 func readAddress(dir string) string {
 	name := filepath.Join(dir, addressFile)
-	if _, open := others(name, othersWrite); open {
+	if _, open := accessByOthers(name, writeAccess); open {
 		return ""
 	}
 	data, err := os.ReadFile(name)

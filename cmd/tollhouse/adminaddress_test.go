@@ -44,7 +44,7 @@ func TestACommandFindsAServerByItsDataDirectoryAlone(t *testing.T) {
 		{"off by flag", "account list --admin off --data " + i.data, false},
 	} {
 		r := tollhouse(t, nil, strings.Fields(row.args)...)
-		if found := r.code == exitDone && r.stderr == ""; found != row.finds {
+		if found := r.code == exitOK && r.stderr == ""; found != row.finds {
 			t.Errorf("%s: exit %d, %q", row.name, r.code, r.stderr)
 		}
 	}
@@ -102,8 +102,8 @@ func TestAStaleAddressMisleadsNoCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		stdout, stderr := newPage(), newPage()
-		p := &program{env: environment{}.lookup, stdout: stdout, stderr: stderr, patience: 4 * time.Second}
-		if code := p.run(t.Context(), []string{"account", "create", "beta", "--data", data}); code != exitDone {
+		p := &program{env: environment{}.lookup, stdout: stdout, stderr: stderr, timeout: 4 * time.Second}
+		if code := p.run(t.Context(), []string{"account", "create", "beta", "--data", data}); code != exitOK {
 			t.Errorf("%s: the store was not used: %q", row.name, stderr)
 		}
 		if out := stranger.good("account", "list"); strings.Contains(out, "beta") {

@@ -12,7 +12,7 @@ import (
 )
 
 // welcome makes the guest's key, if there is to be one, and prints the banner.
-func (p *program) welcome(ctx context.Context, src *source, h *house, l *listeners, s *settings) error {
+func (p *program) printBanner(ctx context.Context, src *source, h *app, l *listeners, s *settings) error {
 	var b strings.Builder
 	base := "http://" + dialable(l.public.Addr().String())
 	fmt.Fprintf(&b, "tollhouse %s\n\n", versionText())
@@ -23,7 +23,7 @@ func (p *program) welcome(ctx context.Context, src *source, h *house, l *listene
 	row("API", base+"/v1")
 	row("Admin", adminRow(l, s))
 	if !src.config.MCP.Off {
-		row("MCP", base+toolsPath)
+		row("MCP", base+mcpPath)
 	}
 	row("Store", storeRow(h.storage))
 	row("Billing", billingRow(src.config))
@@ -34,12 +34,12 @@ func (p *program) welcome(ctx context.Context, src *source, h *house, l *listene
 		}
 		row(name, channelRow(&c))
 	}
-	if src.guest != "" {
-		token, err := h.guestKey(ctx, src.guest)
+	if src.firstAccount != "" {
+		token, err := h.createFirstKey(ctx, src.firstAccount)
 		if err != nil {
 			return err
 		}
-		writeGuest(&b, src, base, token)
+		writeFirstKey(&b, src, base, token)
 	}
 	unsafe, err := h.warnings(ctx, src, l, s)
 	if err != nil {
@@ -71,11 +71,11 @@ func dataFlag(s *settings) string {
 	if s.data == defaultData {
 		return ""
 	}
-	return " --data " + quoted(s.data)
+	return " --data " + shellQuoted(s.data)
 }
 
 // quoted is a word for a shell.
-func quoted(word string) string {
+func shellQuoted(word string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+="
 	if word != "" && strings.Trim(word, plain) == "" {
 		return word
@@ -112,13 +112,13 @@ func plural(n int, thing string) string {
 }
 
 // writeGuest prints the key and commands to paste.
-func writeGuest(b *strings.Builder, src *source, base string, token secret.String) {
+func writeFirstKey(b *strings.Builder, src *source, base string, token secret.String) {
 	key := token.Reveal()
-	path, body := firstCall(src.config)
+	path, body := exampleCall(src.config)
 	if credit := src.config.Accounts[0].Credit; credit > 0 {
-		fmt.Fprintf(b, "\nThe account %s holds %s %s. ", src.guest, credit, src.config.Currency.Or(defaultCurrency))
+		fmt.Fprintf(b, "\nThe account %s holds %s %s. ", src.firstAccount, credit, src.config.Currency.Or(defaultCurrency))
 	} else {
-		fmt.Fprintf(b, "\nThe account is %s. ", src.guest)
+		fmt.Fprintf(b, "\nThe account is %s. ", src.firstAccount)
 	}
 	fmt.Fprintf(b, "Its API key, shown only now:\n\n  %s\n\nPaste this:\n\n", key)
 	fmt.Fprintf(b, "  curl -iN %s%s \\\n    -H \"Authorization: Bearer %s\" \\\n    -H \"Content-Type: application/json\" \\\n", base, path, key)
@@ -133,17 +133,17 @@ func writeGuest(b *strings.Builder, src *source, base string, token secret.Strin
 
 // examples are models to try where every one is served, by how the ids begin
 // that are.
-var examples = map[string]string{"": "gpt-5-mini", "claude-": "claude-haiku-4-5"}
+var exampleModels = map[string]string{"": "gpt-5-mini", "claude-": "claude-haiku-4-5"}
 
 // firstCall is a call to begin with: a chat, unless there are models of
 // embeddings only.
-func firstCall(c *config.Config) (path, body string) {
+func exampleCall(c *config.Config) (path, body string) {
 	var chats, wild, embeds string
 	for _, ch := range c.Channels {
 		for _, id := range sortedModels(ch.Models) {
 			switch kind := kindOf(c, id); {
 			case id == "*":
-				wild = cmp.Or(wild, examples[ch.Begins])
+				wild = cmp.Or(wild, exampleModels[ch.Begins])
 			case kind == gateway.KindEmbeddings:
 				embeds = cmp.Or(embeds, id)
 			case kind == gateway.KindChat || kind == "":
@@ -154,5 +154,5 @@ func firstCall(c *config.Config) (path, body string) {
 	if chats == "" && embeds != "" && wild == "" {
 		return "/v1/embeddings", fmt.Sprintf(`{"model":"%s","input":"Hello!"}`, embeds)
 	}
-	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, wild, examples[""]))
+	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, wild, exampleModels[""]))
 }

@@ -8,17 +8,17 @@ import (
 // caretaker reloads beside the loop that hears the signals: neither a slow store
 // nor a file system that is away may keep a server from ending. It does one thing
 // at a time; of the hang-ups meanwhile one is remembered. It belongs to that loop.
-type caretaker struct {
-	house *house
+type reloader struct {
+	app *app
 	busy  bool
-	again bool          // it was told to reload while it was busy
+	pending bool          // it was told to reload while it was busy
 	done  chan struct{} // has room for one
 }
 
-func newCaretaker(h *house) *caretaker { return &caretaker{house: h, done: make(chan struct{}, 1)} }
+func newReloader(h *app) *reloader { return &reloader{app: h, done: make(chan struct{}, 1)} }
 
 // begin does something that may take long; then done says so.
-func (c *caretaker) begin(do func()) {
+func (c *reloader) start(do func()) {
 	c.busy = true
 	go func() {
 		do()
@@ -27,7 +27,7 @@ func (c *caretaker) begin(do func()) {
 }
 
 // idle is ticks, unless the caretaker is busy.
-func (c *caretaker) idle(ticks <-chan time.Time) <-chan time.Time {
+func (c *reloader) whenIdle(ticks <-chan time.Time) <-chan time.Time {
 	if c.busy {
 		return nil
 	}
@@ -36,21 +36,21 @@ func (c *caretaker) idle(ticks <-chan time.Time) <-chan time.Time {
 
 // hangUp answers SIGHUP, after what is under way: the file may have changed since
 // that was read.
-func (c *caretaker) hangUp(ctx context.Context) {
-	if c.again = c.busy; !c.again {
-		c.begin(func() { c.house.hangUp(ctx) })
+func (c *reloader) request(ctx context.Context) {
+	if c.pending = c.busy; !c.pending {
+		c.start(func() { c.app.reloadOnSignal(ctx) })
 	}
 }
 
 // ended takes note of done.
-func (c *caretaker) ended(ctx context.Context) {
-	if c.busy = false; c.again {
-		c.hangUp(ctx)
+func (c *reloader) finished(ctx context.Context) {
+	if c.busy = false; c.pending {
+		c.request(ctx)
 	}
 }
 
 // hangUp reloads because somebody said so.
-func (h *house) hangUp(ctx context.Context) {
+func (h *app) reloadOnSignal(ctx context.Context) {
 	if h.file == "" {
 		h.logger.Warn("there is no config file to reload")
 		return
@@ -59,8 +59,8 @@ func (h *house) hangUp(ctx context.Context) {
 }
 
 // follow reloads if the file is another.
-func (h *house) follow(ctx context.Context) {
-	if h.watch.changed() {
+func (h *app) reloadIfChanged(ctx context.Context) {
+	if h.files.changed() {
 		_ = h.reload(ctx) // logged
 	}
 }

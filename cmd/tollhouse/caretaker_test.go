@@ -17,7 +17,7 @@ import (
 
 // slowKeys are keys whose store does not answer until the test says so.
 type slowKeys struct {
-	keyring
+	keyStore
 	asked  int
 	answer chan struct{}
 }
@@ -26,7 +26,7 @@ func (s *slowKeys) replace(ctx context.Context, keys []auth.Key) error {
 	s.asked++
 	select {
 	case <-s.answer:
-		return s.keyring.replace(ctx, keys)
+		return s.keyStore.replace(ctx, keys)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -35,7 +35,7 @@ func (s *slowKeys) replace(ctx context.Context, keys []auth.Key) error {
 // minded is a house whose store of keys is slow, and which is attended to in a
 // bubble until attend returns.
 type minded struct {
-	*house
+	*app
 	keys     *slowKeys
 	log      *page
 	listened chan os.Signal
@@ -52,12 +52,12 @@ func mind(t *testing.T, name string) *minded {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.house, err = p.newHouse(t.Context(), src, dir, slog.New(slog.NewTextHandler(a.log, nil))); err != nil {
+	if a.app, err = p.newApp(t.Context(), src, dir, slog.New(slog.NewTextHandler(a.log, nil))); err != nil {
 		t.Fatal(err)
 	}
-	a.keys = &slowKeys{keyring: a.storage.keys, answer: make(chan struct{})}
+	a.keys = &slowKeys{keyStore: a.storage.keys, answer: make(chan struct{})}
 	a.storage.keys = a.keys
-	go func() { a.over <- p.attend(t.Context(), a.house, &listeners{failed: make(chan error)}, a.listened) }()
+	go func() { a.over <- p.loop(t.Context(), a.app, &listeners{failed: make(chan error)}, a.listened) }()
 	return a
 }
 
@@ -88,7 +88,7 @@ func TestAServerEndsAtOnceThoughAReloadIsSlow(t *testing.T) {
 				}
 				began := time.Now()
 				a.hear(syscall.SIGTERM)
-				if err := errors.Join(<-a.over, a.shut()); err != nil {
+				if err := errors.Join(<-a.over, a.shutdown()); err != nil {
 					t.Error(err)
 				}
 				if took := time.Since(began); took != 0 {
@@ -124,7 +124,7 @@ func TestHangUpsDuringAReloadLeadToOneMore(t *testing.T) {
 			t.Errorf("%d reloads, %d begun:\n%s", n, a.keys.asked, a.log)
 		}
 		a.hear(os.Interrupt)
-		if err := errors.Join(<-a.over, a.shut()); err != nil {
+		if err := errors.Join(<-a.over, a.shutdown()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -139,10 +139,10 @@ func TestAReloadThatHangsForGoodDoesNotKeepTheHouse(t *testing.T) {
 		a.hear(syscall.SIGTERM)
 		a.reloading <- struct{}{} // and it never ends
 		began := time.Now()
-		if err := errors.Join(<-a.over, a.shut()); err != nil {
+		if err := errors.Join(<-a.over, a.shutdown()); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(began); took != partingTime {
+		if took := time.Since(began); took != closeTimeout {
 			t.Errorf("it took %s", took)
 		}
 	})

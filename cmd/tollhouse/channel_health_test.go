@@ -46,7 +46,7 @@ func TestATestChangesAChannelsHealthOnlyWhereItWorks(t *testing.T) {
 	i := start(t, acme, "--config", file(t, twoChannels(s.URL+"/v1")))
 	test := func() {
 		t.Helper()
-		if r := i.command("channel", "test", "main"); r.code != exitRefused {
+		if r := i.command("channel", "test", "main"); r.code != exitFailed {
 			t.Errorf("the test worked: %s", r.stdout)
 		}
 	}

@@ -133,7 +133,7 @@ func TestATestOfAChannelTellsWhetherItWorks(t *testing.T) {
 		{"test main --model *", `does not serve the model "*"`},
 		{"test spare --model alpha-image-2.0", "costs money: say that you want it (--yes)"},
 	} {
-		if r := i.command(append([]string{"channel"}, strings.Fields(c.args)...)...); r.code != exitRefused || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" {
+		if r := i.command(append([]string{"channel"}, strings.Fields(c.args)...)...); r.code != exitFailed || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" {
 			t.Errorf("%s: %d %q %q", c.args, r.code, r.stderr, r.stdout)
 		}
 	}
@@ -157,7 +157,7 @@ func TestAChannelThatFailsItsTestEndsTheCommandWith1(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			i := start(t, acme, "--config", file(t, twoChannels(c.base)))
 			r := i.command("channel", "test", "main")
-			if r.code != exitRefused || !regexp.MustCompile(c.table).MatchString(r.stdout) || !regexp.MustCompile(c.message).MatchString(r.stderr) || strings.Count(r.stderr, "\n") != 1 {
+			if r.code != exitFailed || !regexp.MustCompile(c.table).MatchString(r.stdout) || !regexp.MustCompile(c.message).MatchString(r.stderr) || strings.Count(r.stderr, "\n") != 1 {
 				t.Errorf("%d %q %s", r.code, r.stderr, r.stdout)
 			}
 			var doc server.ChannelResult
@@ -187,7 +187,7 @@ func TestATestAsksWhatIsCheapestThere(t *testing.T) {
 		name := file(t, "billing: count\nchannels: [{name: c, base_url: 'http://127.0.0.1:1', keys: [k], "+c.channel+"}]\n")
 		i := start(t, nil, "--config", name)
 		r := i.command(append([]string{"channel", "test", "c"}, strings.Fields(c.args)...)...)
-		if said := r.stdout + r.stderr; r.code != exitRefused || !regexp.MustCompile(c.want).MatchString(said) {
+		if said := r.stdout + r.stderr; r.code != exitFailed || !regexp.MustCompile(c.want).MatchString(said) {
 			t.Errorf("%s %s: %d %s", c.channel, c.args, r.code, said)
 		}
 		i.stop()
@@ -199,13 +199,13 @@ func TestChannelsAreOfAServerThatRuns(t *testing.T) {
 	i.stop()
 	for _, args := range []string{"list", "pause main", "resume main", "test main"} {
 		r := i.command(append([]string{"channel"}, strings.Fields(args)...)...)
-		if r.code != exitRefused || !strings.Contains(r.stderr, "channels are a running server's, and no server answers at "+i.admin) || strings.Count(r.stderr, "\n") != 1 {
+		if r.code != exitFailed || !strings.Contains(r.stderr, "channels are a running server's, and no server answers at "+i.admin) || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("%s: %d %q", args, r.code, r.stderr)
 		}
 	}
 	// Its store is there, and says nothing of channels.
 	r := tollhouse(t, nil, "channel", "list", "--data", i.data)
-	if r.code != exitRefused || !strings.Contains(r.stderr, "channels are a running server's") {
+	if r.code != exitFailed || !strings.Contains(r.stderr, "channels are a running server's") {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 }
@@ -223,7 +223,7 @@ func TestATestOfAChannelIsOneCall(t *testing.T) {
 		}))
 		t.Cleanup(s.Close)
 		i := start(t, acme, "--config", file(t, twoChannels(s.URL+"/v1")))
-		if r := i.command("channel", "test", "main"); r.code != exitRefused || asked.Load() > most || !strings.Contains(r.stdout, "429") {
+		if r := i.command("channel", "test", "main"); r.code != exitFailed || asked.Load() > most || !strings.Contains(r.stdout, "429") {
 			t.Errorf("with Retry-After %q the vendor was asked %d times: %d %s%s", wait, asked.Load(), r.code, r.stdout, r.stderr)
 		}
 		i.stop()

@@ -11,25 +11,25 @@ import (
 )
 
 // ways are the channels of the house, whichever router has them at the moment.
-type ways struct{ *house }
+type channelAdmin struct{ *app }
 
-var _ server.Channels = ways{}
+var _ server.Channels = channelAdmin{}
 
 // Channels implements [server.Channels].
-func (w ways) Channels() []upstream.ChannelInfo { return w.channels() }
+func (w channelAdmin) Channels() []upstream.ChannelInfo { return w.channels() }
 
 // Pause implements [server.Channels].
-func (w ways) Pause(name string) error { return w.router().Pause(name) }
+func (w channelAdmin) Pause(name string) error { return w.router().Pause(name) }
 
 // Resume implements [server.Channels].
-func (w ways) Resume(name string) error { return w.router().Resume(name) }
+func (w channelAdmin) Resume(name string) error { return w.router().Resume(name) }
 
-func (h *house) router() *upstream.Router { return h.parts.Load().Router }
+func (h *app) router() *upstream.Router { return h.components.Load().Router }
 
-func (h *house) channels() []upstream.ChannelInfo { return h.router().Channels() }
+func (h *app) channels() []upstream.ChannelInfo { return h.router().Channels() }
 
 // usable is a check of /readyz.
-func (h *house) usable() error {
+func (h *app) channelsUsable() error {
 	why := "every channel rests after failures"
 	for _, c := range h.channels() {
 		if c.Usable {
@@ -44,12 +44,12 @@ func (h *house) usable() error {
 
 // doubtful is what /readyz warns of: somebody may have forgotten a channel, or
 // some model gets no answer though no channel is out for all.
-func (h *house) doubtful() error {
+func (h *app) channelsDegraded() error {
 	var doubts []string
-	if names := h.paused(); names != nil {
+	if names := h.pausedChannels(); names != nil {
 		doubts = append(doubts, plural(len(names), "paused channel")) // their names are for the admin address
 	}
-	if h.usable() == nil && !slices.ContainsFunc(h.channels(), takesCalls) {
+	if h.channelsUsable() == nil && !slices.ContainsFunc(h.channels(), servesAllModels) {
 		doubts = append(doubts, "every channel in use rests, or its vendor told it to wait with some model")
 	}
 	if doubts == nil {
@@ -59,19 +59,19 @@ func (h *house) doubtful() error {
 }
 
 // takesCalls reports whether a channel takes calls for all of its models.
-func takesCalls(c upstream.ChannelInfo) bool {
+func servesAllModels(c upstream.ChannelInfo) bool {
 	return c.State == upstream.Ready || c.State == upstream.Probing
 }
 
 // doubts are what /readyz tells without being unready for it.
-func (h *house) doubts() map[string]func() error {
-	w := map[string]func() error{"channels": h.doubtful}
+func (h *app) readyWarnings() map[string]func() error {
+	w := map[string]func() error{"channels": h.channelsDegraded}
 	maps.Copy(w, h.storage.warnings())
 	return w
 }
 
 // paused are the names of the channels that get no new calls.
-func (h *house) paused() (names []string) {
+func (h *app) pausedChannels() (names []string) {
 	for _, c := range h.channels() {
 		if c.State == upstream.Paused {
 			names = append(names, c.Name)

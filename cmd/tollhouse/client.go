@@ -21,29 +21,29 @@ import (
 
 // adminPlace says where the running server's admin API is, who may use it, and
 // where the store is if no server runs.
-type adminPlace struct{ config, admin, data string }
+type adminFlags struct{ config, admin, data string }
 
-func (a *adminPlace) flags(c *command) {
+func (a *adminFlags) register(c *command) {
 	addConfigFlag(c.flags, &a.config)
 	addPlaceFlags(c.flags, &a.admin, &a.data)
-	c.withTwins("config", "admin", "data")
+	c.bindEnv("config", "admin", "data")
 }
 
 // place is what came of an adminPlace.
-type place struct {
+type adminTarget struct {
 	admin  string // address, or off
-	chosen bool   // by a flag or a variable: it is meant, and nothing else
+	explicit bool   // by a flag or a variable: it is meant, and nothing else
 	data   string
 	store  string // address
-	named  bool   // the store, by a configuration file
-	asked  config.Places
+	fromFile  bool   // the store, by a configuration file
+	file  config.Places
 	// recorded is the address that a server wrote in the data directory; empty if
 	// there is none, or a flag, a variable or the file says where the server is.
 	recorded string
 }
 
 // find looks at the flags, the environment, the file and the defaults.
-func (a *adminPlace) find(p *program) (*place, error) {
+func (a *adminFlags) target(p *program) (*adminTarget, error) {
 	var in config.Places
 	if a.config != "" {
 		data, err := os.ReadFile(a.config)
@@ -54,9 +54,9 @@ func (a *adminPlace) find(p *program) (*place, error) {
 			return nil, err
 		}
 	}
-	at := &place{
-		admin: cmp.Or(a.admin, in.Admin.Or(defaultAdmin)), chosen: a.admin != "" && a.admin != adminOff,
-		data: cmp.Or(a.data, in.Data.Or(defaultData)), named: a.config != "", asked: in,
+	at := &adminTarget{
+		admin: cmp.Or(a.admin, in.Admin.Or(defaultAdmin)), explicit: a.admin != "" && a.admin != adminOff,
+		data: cmp.Or(a.data, in.Data.Or(defaultData)), fromFile: a.config != "", file: in,
 	}
 	at.store = config.StoreIn(at.data, in.Store)
 	if said := cmp.Or(a.admin, in.Admin.Value); said == "" || strings.HasSuffix(said, ":0") { // port 0: the system chose
@@ -67,44 +67,44 @@ func (a *adminPlace) find(p *program) (*place, error) {
 
 // client does the operator's requests: through the admin API of a running
 // server, or on the store itself while none runs.
-type client struct {
-	at   adminPlace
+type adminCommand struct {
+	flags   adminFlags
 	json bool   // the answer as JSON
-	long bool   // the answer may take any time, once the server is found
-	live string // why only a server that runs can answer; empty if its store will do
+	unbounded bool   // the answer may take any time, once the server is found
+	liveOnly string // why only a server that runs can answer; empty if its store will do
 	p    *program
 }
 
 // newClient gives a command the flags of one that works on a store.
-func newClient(p *program, c *command) *client {
-	cl := &client{p: p}
+func newAdminCommand(p *program, c *command) *adminCommand {
+	cl := &adminCommand{p: p}
 	c.flags.BoolVar(&cl.json, "json", false, "print one JSON document")
-	cl.at.flags(c)
+	cl.flags.register(c)
 	return cl
 }
 
 // do sends one request and reads the answer into out.
-func (c *client) do(ctx context.Context, method, path string, in, out any) error {
-	return c.with(ctx, method, func(ctx context.Context, desk *desk) error { return desk.do(ctx, method, path, in, out) })
+func (c *adminCommand) do(ctx context.Context, method, path string, in, out any) error {
+	return c.with(ctx, method, func(ctx context.Context, desk *adminClient) error { return desk.do(ctx, method, path, in, out) })
 }
 
 // with finds who answers requests of a method, and has them sent there.
-func (c *client) with(ctx context.Context, method string, send func(context.Context, *desk) error) error {
-	at, err := c.at.find(c.p)
+func (c *adminCommand) with(ctx context.Context, method string, send func(context.Context, *adminClient) error) error {
+	at, err := c.flags.target(c.p)
 	if err != nil {
 		return err
 	}
-	at.chosen = at.chosen || c.live != ""
-	bounded, cancel := context.WithTimeout(ctx, c.p.answerTime())
+	at.explicit = at.explicit || c.liveOnly != ""
+	bounded, cancel := context.WithTimeout(ctx, c.p.adminTimeout())
 	defer cancel()
-	desk, err := c.p.desk(bounded, at, method == http.MethodGet)
-	if err != nil && c.live != "" {
-		err = fmt.Errorf("%s, and %w", c.live, err)
+	desk, err := c.p.connect(bounded, at, method == http.MethodGet)
+	if err != nil && c.liveOnly != "" {
+		err = fmt.Errorf("%s, and %w", c.liveOnly, err)
 	}
 	if err != nil {
 		return err
 	}
-	if !c.long {
+	if !c.unbounded {
 		ctx = bounded
 	}
 	return errors.Join(send(ctx, desk), desk.close())
@@ -118,16 +118,16 @@ type listing[T any] struct {
 }
 
 // listAll asks for page after page. id is what a page is told to begin after.
-func listAll[T any](ctx context.Context, c *client, path string, query url.Values, id func(T) string) (all listing[T], err error) {
-	c.long = true // each page is bounded, and not how many there are
-	err = c.with(ctx, http.MethodGet, func(ctx context.Context, desk *desk) error {
+func listAll[T any](ctx context.Context, c *adminCommand, path string, query url.Values, id func(T) string) (all listing[T], err error) {
+	c.unbounded = true // each page is bounded, and not how many there are
+	err = c.with(ctx, http.MethodGet, func(ctx context.Context, desk *adminClient) error {
 		q := maps.Clone(query)
 		if q == nil {
 			q = url.Values{}
 		}
 		for {
 			var page listing[T]
-			bounded, cancel := context.WithTimeout(ctx, c.p.answerTime())
+			bounded, cancel := context.WithTimeout(ctx, c.p.adminTimeout())
 			err := desk.do(bounded, http.MethodGet, path+"?"+q.Encode(), nil, &page)
 			cancel()
 			if err != nil {
@@ -145,31 +145,31 @@ func listAll[T any](ctx context.Context, c *client, path string, query url.Value
 }
 
 // desk is where requests are handed in.
-type desk struct {
+type adminClient struct {
 	http     http.RoundTripper
 	host     string
 	token    secret.String
-	patience time.Duration // that of the contexts, to tell of it
+	timeout time.Duration // that of the contexts, to tell of it
 	close    func() error
 }
 
 // do sends one request and reads the answer into out.
-func (d *desk) do(ctx context.Context, method, path string, in, out any) error {
+func (d *adminClient) do(ctx context.Context, method, path string, in, out any) error {
 	req, err := d.request(ctx, method, path, in)
 	if err != nil {
 		return err
 	}
 	resp, err := d.http.RoundTrip(req)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &errSlow{req.URL.Host, d.patience, method != http.MethodGet, err}
+		return &timeoutError{req.URL.Host, d.timeout, method != http.MethodGet, err}
 	}
 	if err != nil {
-		return &errNoServer{req.URL.Host, err}
+		return &noServerError{req.URL.Host, err}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &errSlow{req.URL.Host, d.patience, method != http.MethodGet, err}
+		return &timeoutError{req.URL.Host, d.timeout, method != http.MethodGet, err}
 	}
 	if err != nil {
 		return fmt.Errorf("the server at %s broke off its answer: %w", req.URL.Host, err)
@@ -183,7 +183,7 @@ func (d *desk) do(ctx context.Context, method, path string, in, out any) error {
 	return nil
 }
 
-func (d *desk) request(ctx context.Context, method, path string, in any) (*http.Request, error) {
+func (d *adminClient) request(ctx context.Context, method, path string, in any) (*http.Request, error) {
 	var body io.Reader
 	if in != nil {
 		data, err := json.Marshal(in)
@@ -213,7 +213,7 @@ func refusal(host string, status int, body []byte) error {
 		return fmt.Errorf("what answers at %s (with status %d) is not tollhouse's admin API", host, status)
 	}
 	if status == http.StatusUnauthorized {
-		return errStranger{host}
+		return wrongServerError{host}
 	}
 	return errors.New(e.Error.Message)
 }

@@ -28,7 +28,7 @@ type command struct {
 	details  string // what more there is to say
 	examples []string
 	flags    *pflag.FlagSet
-	twins    []string // flags with a twin in the environment
+	envFlags    []string // flags with a twin in the environment
 	run      func(ctx context.Context, args []string) error
 }
 
@@ -53,13 +53,13 @@ func (c *command) parse(p *program, args []string) error {
 	if n := c.flags.NArg(); n != len(c.operands) {
 		return c.wrongCount(n)
 	}
-	for _, name := range c.twins {
-		value, set := p.env(twin(name))
+	for _, name := range c.envFlags {
+		value, set := p.env(envVar(name))
 		if !set || value == "" || c.flags.Changed(name) {
 			continue
 		}
 		if err := c.flags.Lookup(name).Value.Set(value); err != nil {
-			return usagef("%s does not fit: --%s takes a %s", twin(name), name, c.flags.Lookup(name).Value.Type())
+			return usagef("%s does not fit: --%s takes a %s", envVar(name), name, c.flags.Lookup(name).Value.Type())
 		}
 	}
 	return nil
@@ -76,17 +76,17 @@ func (c *command) wrongCount(n int) error {
 }
 
 // twin is the environment variable that stands for a flag.
-func twin(flag string) string {
+func envVar(flag string) string {
 	return "TOLLHOUSE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
 // withTwins gives the flags defined so far their environment variables.
-func (c *command) withTwins(names ...string) {
+func (c *command) bindEnv(names ...string) {
 	for _, name := range names {
 		f := c.flags.Lookup(name)
-		f.Usage += " (" + twin(name) + ")"
+		f.Usage += " (" + envVar(name) + ")"
 	}
-	c.twins = append(c.twins, names...)
+	c.envFlags = append(c.envFlags, names...)
 }
 
 // help is what --help prints.

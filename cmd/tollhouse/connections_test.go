@@ -59,7 +59,7 @@ func (p *pipes) dial(from string) net.Conn {
 type hall struct {
 	*pipes
 	t       *testing.T
-	crowd   *crowd
+	crowd   *connLimiter
 	log     *bytes.Buffer
 	begun   chan string
 	release chan struct{}
@@ -73,8 +73,8 @@ func newHall(t *testing.T, s config.Server) *hall {
 		<-h.release
 		_, _ = io.WriteString(w, "good")
 	}), logger)}
-	l.bound(&s, logger)
-	h.crowd = l.Listener.(*crowd)
+	l.limitConnections(&s, logger)
+	h.crowd = l.Listener.(*connLimiter)
 	served := make(chan error, 1)
 	go func() { served <- l.server.Serve(l.Listener) }()
 	t.Cleanup(func() {
@@ -189,8 +189,8 @@ func TestAConnectionThatEndsMakesRoom(t *testing.T) {
 			_ = c.Close()
 			h.release <- struct{}{}
 			synctest.Wait()
-			if h.crowd.open != 0 || len(h.crowd.peers) != 0 || h.crowd.silent.Len() != 0 {
-				t.Fatalf("%d open, %d peers, %d silent", h.crowd.open, len(h.crowd.peers), h.crowd.silent.Len())
+			if h.crowd.open != 0 || len(h.crowd.peers) != 0 || h.crowd.idle.Len() != 0 {
+				t.Fatalf("%d open, %d peers, %d silent", h.crowd.open, len(h.crowd.peers), h.crowd.idle.Len())
 			}
 		}
 	})
@@ -265,8 +265,8 @@ func TestAConnectionThatSaysNothingIsClosed(t *testing.T) {
 
 func TestTheUsualBoundsFollowTheLimitOfOpenFiles(t *testing.T) {
 	for files, want := range map[int][2]int{0: {100_000, 50_000}, 20_000: {9872, 4936}, 1 << 30: {100_000, 50_000}, 64: {128, 64}} {
-		c := newCrowd(nil, &config.Server{}, files, nil)
-		if got := [2]int{c.most, c.perPeer}; got != want {
+		c := newConnLimiter(nil, &config.Server{}, files, nil)
+		if got := [2]int{c.maxOpen, c.maxPerPeer}; got != want {
 			t.Errorf("%d files: %v, want %v", files, got, want)
 		}
 	}

@@ -50,10 +50,10 @@ func (p *program) demo() (*source, error) {
 	}
 	simulated := sim.Options{FirstDelay: 5 * demoPace, Pace: demoPace, Now: time.Now}
 	looks := config.Video{Poll: demoPoll}
-	if p.hasty {
+	if p.instantVideos {
 		simulated.VideoTime, looks.Poll = -1, 1
 	}
-	return &source{demo: true, guest: demoAccount, config: &config.Config{
+	return &source{demo: true, firstAccount: demoAccount, config: &config.Config{
 		Channels: []config.Channel{{
 			Name: "demo", Driver: "sim", Models: routes,
 			Upstream: sim.New(simulated),

@@ -40,7 +40,7 @@ func TestAccountsKeysAndChargesOutliveTheServer(t *testing.T) {
 			}
 			_, before := i.ask(http.MethodGet, "/v1/balance", key, "")
 			usage := i.good("usage", "--account", "beta")
-			if code := i.stop(); code != exitDone {
+			if code := i.stop(); code != exitOK {
 				t.Fatalf("exit code %d:\n%s", code, i.stderr)
 			}
 
@@ -68,7 +68,7 @@ func TestTheCommandsWorkWhileNoServerRuns(t *testing.T) {
 			name := file(t, planted("m")+"store: "+address+"\nadmin: 127.0.0.1:1\ndata: "+data+"\n")
 			do := func(args ...string) result { return tollhouse(t, nil, append(args, "--config", name)...) }
 			if kind == "sqlite" {
-				if r := do("account", "list"); r.code != exitRefused || !strings.Contains(r.stderr, "there is no database at") {
+				if r := do("account", "list"); r.code != exitFailed || !strings.Contains(r.stderr, "there is no database at") {
 					t.Errorf("before there is anything: %d %q", r.code, r.stderr)
 				}
 				if _, err := os.Stat(strings.TrimPrefix(address, "sqlite:")); err == nil {
@@ -85,7 +85,7 @@ func TestTheCommandsWorkWhileNoServerRuns(t *testing.T) {
 				{"ledger verify", `sound`},
 			} {
 				r := do(strings.Fields(c.args)...)
-				if r.code != exitDone || !regexp.MustCompile(c.want).MatchString(r.stdout) {
+				if r.code != exitOK || !regexp.MustCompile(c.want).MatchString(r.stdout) {
 					t.Errorf("%s: %d\n%s%s", c.args, r.code, r.stdout, r.stderr)
 				}
 			}
@@ -106,7 +106,7 @@ func TestACommandRefusesTheServerOfAnotherStore(t *testing.T) {
 	i := serving(t)
 	name := file(t, "admin: "+i.admin+"\ndata: "+i.data+"\nstore: 'memory:'\n")
 	r := tollhouse(t, nil, "account", "list", "--config", name)
-	if r.code != exitRefused || !strings.Contains(r.stderr, "keeps its accounts in sqlite:") || strings.Count(r.stderr, "\n") != 1 {
+	if r.code != exitFailed || !strings.Contains(r.stderr, "keeps its accounts in sqlite:") || strings.Count(r.stderr, "\n") != 1 {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 }
@@ -114,7 +114,7 @@ func TestACommandRefusesTheServerOfAnotherStore(t *testing.T) {
 func TestASecondServerOverTheSameFileIsRefused(t *testing.T) {
 	i := serving(t)
 	r := tollhouse(t, acme, "serve", "--config", file(t, planted("m")), "--listen", "127.0.0.1:0", "--admin", "off", "--data", i.data)
-	if r.code != exitRefused || !strings.Contains(r.stderr, "Another process has this database open") || strings.Count(r.stderr, "\n") != 1 {
+	if r.code != exitFailed || !strings.Contains(r.stderr, "Another process has this database open") || strings.Count(r.stderr, "\n") != 1 {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 }
@@ -147,7 +147,7 @@ func TestAStartThatFailedAtATakenPortDoesNotLoseTheFirstKey(t *testing.T) {
 	defer func() { _ = taken.Close() }()
 	env, data := environment{"OPENAI_API_KEY": "sk-open"}, filepath.Join(t.TempDir(), "data")
 	r := tollhouse(t, env, "serve", "--listen", taken.Addr().String(), "--admin", "127.0.0.1:0", "--data", data)
-	if r.code != exitRefused || !strings.Contains(r.stderr, "cannot listen on") {
+	if r.code != exitFailed || !strings.Contains(r.stderr, "cannot listen on") {
 		t.Fatalf("%d %q", r.code, r.stderr)
 	}
 	i := start(t, env, "--data", data)
@@ -160,7 +160,7 @@ func TestTheBooksKeepTheirCurrency(t *testing.T) {
 	i := serving(t)
 	i.stop()
 	r := tollhouse(t, acme, "serve", "--config", file(t, planted("m")+"currency: EUR\n"), "--admin", "off", "--data", i.data)
-	if r.code != exitRefused || !strings.Contains(r.stderr, "keeps its books in USD") || strings.Count(r.stderr, "\n") != 1 {
+	if r.code != exitFailed || !strings.Contains(r.stderr, "keeps its books in USD") || strings.Count(r.stderr, "\n") != 1 {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 }
@@ -172,7 +172,7 @@ func TestAStoreThatDoesNotOpenIsNamedWithoutItsPassword(t *testing.T) {
 		"postgres://[::1":                                "postgres: cannot be opened",
 	} {
 		r := tollhouse(t, acme, "serve", "--config", file(t, planted("m")+"store: '"+address+"'\n"), "--admin", "off", "--data", t.TempDir())
-		if r.code != exitRefused || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "hunter2") || strings.Count(r.stderr, "connection refused") > 1 || strings.Count(r.stderr, "\n") != 1 {
+		if r.code != exitFailed || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "hunter2") || strings.Count(r.stderr, "connection refused") > 1 || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("%s: %d %q", address, r.code, r.stderr)
 		}
 	}

@@ -163,7 +163,7 @@ func (i *instance) command(args ...string) result {
 func (i *instance) good(args ...string) string {
 	i.t.Helper()
 	r := i.command(args...)
-	if r.code != exitDone || r.stderr != "" {
+	if r.code != exitOK || r.stderr != "" {
 		i.t.Fatalf("%v ended with %d: %s", args, r.code, r.stderr)
 	}
 	return r.stdout

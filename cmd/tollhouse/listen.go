@@ -22,7 +22,7 @@ const (
 	readHeaderTimeout = 5 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
-	partingTime       = 1500 * time.Millisecond // in which the last bytes of cancelled calls get out, and the server is away 2 s after the drain
+	closeTimeout       = 1500 * time.Millisecond // in which the last bytes of cancelled calls get out, and the server is away 2 s after the drain
 )
 
 // listeners are the public and the admin address with what serves them.
@@ -38,7 +38,7 @@ type listener struct {
 }
 
 // open binds an address. The handler serves it from [listeners.start] on.
-func open(what, address string, h http.Handler, logger *slog.Logger) (listener, error) {
+func bind(what, address string, h http.Handler, logger *slog.Logger) (listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return listener{}, fmt.Errorf("cannot listen on %s: choose another address with --%s (%w)", address, what, err)
@@ -54,31 +54,31 @@ func newServer(h http.Handler, logger *slog.Logger) *http.Server {
 }
 
 // bound has the listener take no more connections than it should.
-func (l *listener) bound(s *config.Server, logger *slog.Logger) {
-	c := newCrowd(l.Listener, s, openFiles(), logger)
-	l.Listener, l.server.ConnState = c, c.note
+func (l *listener) limitConnections(s *config.Server, logger *slog.Logger) {
+	c := newConnLimiter(l.Listener, s, openFiles(), logger)
+	l.Listener, l.server.ConnState = c, c.connState
 }
 
 // open binds both addresses, or none.
-func (h *house) open(s *settings, token secret.String) (*listeners, error) {
+func (h *app) listen(s *settings, token secret.String) (*listeners, error) {
 	l := &listeners{failed: make(chan error, 2)}
 	var err error
-	ready := map[string]func() error{"channels": h.usable}
+	ready := map[string]func() error{"channels": h.channelsUsable}
 	maps.Copy(ready, h.storage.checks())
-	public := server.New(h.gateway, server.Options{Ready: ready, Warn: h.doubts(), TempDir: uploads(os.TempDir(), s.data)})
-	if l.public, err = open("listen", s.listen, h.eyes.over(h.withTools(public)), h.logger); err != nil {
+	public := server.New(h.gateway, server.Options{Ready: ready, Warn: h.readyWarnings(), TempDir: uploadDir(os.TempDir(), s.data)})
+	if l.public, err = bind("listen", s.listen, h.telemetry.withTraces(h.withMCP(public)), h.logger); err != nil {
 		return nil, err
 	}
-	l.public.bound(&h.parts.Load().Config.Server, h.logger)
+	l.public.limitConnections(&h.components.Load().Config.Server, h.logger)
 	if s.admin == adminOff {
 		return l, nil
 	}
-	o := server.AdminOptions{Token: token, Accounts: h.storage.ledger, Keys: h.storage.keys, Webhooks: h.storage.notices, Store: h.storage.name, Logger: h.logger, Channels: ways{h}, TestChannel: h.testChannel}
-	o.Metrics, o.PublicMetrics = h.eyes.metrics, h.parts.Load().Config.Metrics.Public
+	o := server.AdminOptions{Token: token, Accounts: h.storage.ledger, Keys: h.storage.keys, Webhooks: h.storage.webhooks, Store: h.storage.name, Logger: h.logger, Channels: channelAdmin{h}, TestChannel: h.testChannel}
+	o.Metrics, o.PublicMetrics = h.telemetry.metrics, h.components.Load().Config.Metrics.Public
 	if h.file != "" {
 		o.Reload = h.reload
 	}
-	if l.admin, err = open("admin", s.admin, server.NewAdmin(o), h.logger); err != nil {
+	if l.admin, err = bind("admin", s.admin, server.NewAdmin(o), h.logger); err != nil {
 		return nil, errors.Join(err, l.public.Close())
 	}
 	return l, nil
@@ -86,7 +86,7 @@ func (h *house) open(s *settings, token secret.String) (*listeners, error) {
 
 // uploads is where large forms lie: in the system's place for temporary files, or
 // in the data directory of an image that has no such place.
-func uploads(temporary, data string) string {
+func uploadDir(temporary, data string) string {
 	if info, err := os.Stat(temporary); err == nil && info.IsDir() {
 		return temporary
 	}
@@ -109,7 +109,7 @@ func (l *listeners) start() {
 
 // stop waits a moment for answers to get out, then closes every connection.
 func (l *listeners) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), partingTime)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	for _, s := range []listener{l.admin, l.public} {
 		if s.server == nil {

@@ -16,17 +16,17 @@ import (
 )
 
 // toolsPath is where the public address serves the tools for agents.
-const toolsPath = "/mcp"
+const mcpPath = "/mcp"
 
 // withTools serves the tools beside the API, unless they are switched off.
-func (h *house) withTools(api http.Handler) http.Handler {
-	c := &h.parts.Load().Config.MCP
+func (h *app) withMCP(api http.Handler) http.Handler {
+	c := &h.components.Load().Config.MCP
 	if c.Off {
 		return api
 	}
 	tools := mcp.New(h.gateway, mcp.Options{Version: versionText(), Origins: c.Origins})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == toolsPath {
+		if r.URL.Path == mcpPath {
 			tools.ServeHTTP(w, r)
 			return
 		}
@@ -50,27 +50,27 @@ func mcpCommand(p *program) *command {
 	f := c.flags
 	s.addFlags(f, "warn")
 	f.StringVar(&s.data, "data", "", "the data directory; default "+defaultData)
-	c.withTwins("config", "demo", "data", "log-level", "log-format")
+	c.bindEnv("config", "demo", "data", "log-level", "log-format")
 	var server string
 	f.StringVar(&server, "url", "", "the address of a server that runs, instead of a gateway in this process")
 	c.run = func(ctx context.Context, _ []string) error {
 		key, _ := p.env("TOLLHOUSE_KEY")
-		ctx, stop := p.interruptible(ctx)
+		ctx, stop := p.withSignals(ctx)
 		defer stop()
 		if server != "" {
-			return p.bridgeTo(ctx, server, key, f)
+			return p.checkedBridge(ctx, server, key, f)
 		}
-		if err := s.choose(f); err != nil {
+		if err := s.chooseSource(f); err != nil {
 			return err
 		}
-		return p.serveAgent(ctx, &s, secret.New(key))
+		return p.serveStdio(ctx, &s, secret.New(key))
 	}
 	return c
 }
 
 // bridgeTo is the way to a server that runs, which has all else that the flags
 // could say.
-func (p *program) bridgeTo(ctx context.Context, server, key string, f *pflag.FlagSet) error {
+func (p *program) checkedBridge(ctx context.Context, server, key string, f *pflag.FlagSet) error {
 	if f.Changed("config") || f.Changed("demo") {
 		return usagef("--url is the way to a server that runs: leave out --config and --demo")
 	}
@@ -86,24 +86,24 @@ func (p *program) bridgeTo(ctx context.Context, server, key string, f *pflag.Fla
 
 // serveAgent serves the tools of a gateway in this process until the agent
 // closes standard input.
-func (p *program) serveAgent(ctx context.Context, s *settings, key secret.String) (err error) {
-	src, logger, err := p.begin(s)
+func (p *program) serveStdio(ctx context.Context, s *settings, key secret.String) (err error) {
+	src, logger, err := p.load(s)
 	if err != nil {
 		return err
 	}
-	account := src.guest
+	account := src.firstAccount
 	if key.Reveal() == "" && account == "" {
 		return usagef("TOLLHOUSE_KEY is missing: it holds the key of one of the file's accounts")
 	}
-	h, err := p.newHouse(ctx, src, s.data, logger)
+	h, err := p.newApp(ctx, src, s.data, logger)
 	if errors.Is(err, sqlite.ErrLocked) {
 		return fmt.Errorf("%w To use the server that has it open, give its address: --url http://127.0.0.1:8080", err)
 	}
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, h.shut()) }()
-	defer h.run(ctx)()
+	defer func() { err = errors.Join(err, h.shutdown()) }()
+	defer h.startJobs(ctx)()
 	if key.Reveal() == "" { // whoever started this has the data and the vendors' keys anyway
 		ctx = auth.NewContext(ctx, &auth.Principal{Account: account, Key: "stdio", Name: "stdio", Limits: src.config.Limits})
 	}
@@ -121,7 +121,7 @@ type unclosed struct{ io.Writer }
 func (unclosed) Close() error { return nil }
 
 // interruptible ends the context at a signal.
-func (p *program) interruptible(ctx context.Context) (_ context.Context, stop func()) {
+func (p *program) withSignals(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals, release := p.notify()
 	go func() {

@@ -44,7 +44,7 @@ type rpc struct {
 
 // longestMessage is how long a line of an agent may be, in bytes: what a server
 // takes.
-const longestMessage = 32 << 20
+const maxMessageBytes = 32 << 20
 
 // bridge runs until the agent closes standard input. What still runs then is
 // taken back.
@@ -55,7 +55,7 @@ func (p *program) bridge(ctx context.Context, base string, key secret.String) er
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	lines, failed := p.lines(ctx)
+	lines, failed := p.readLines(ctx)
 	for {
 		var line []byte
 		select {
@@ -69,21 +69,21 @@ func (p *program) bridge(ctx context.Context, base string, key secret.String) er
 		var m rpc
 		_ = json.Unmarshal(line, &m, jsontext.AllowDuplicateNames(true)) // the server says what is wrong with it
 		if m.Method == "initialize" {                                    // all else needs its answer
-			b.carry(ctx, line, &m)
+			b.forward(ctx, line, &m)
 			continue
 		}
-		running.Go(func() { b.carry(ctx, line, &m) })
+		running.Go(func() { b.forward(ctx, line, &m) })
 	}
 }
 
 // lines are those of standard input, until it or ctx ends: reading it cannot be
 // ended. err may be looked at when the lines have ended.
-func (p *program) lines(ctx context.Context) (lines <-chan []byte, err *error) {
+func (p *program) readLines(ctx context.Context) (lines <-chan []byte, err *error) {
 	out, err := make(chan []byte), new(error)
 	go func() {
 		defer close(out)
 		in := bufio.NewScanner(p.stdin)
-		in.Buffer(nil, longestMessage)
+		in.Buffer(nil, maxMessageBytes)
 		for in.Scan() {
 			select {
 			case <-ctx.Done():
@@ -92,14 +92,14 @@ func (p *program) lines(ctx context.Context) (lines <-chan []byte, err *error) {
 			}
 		}
 		if *err = in.Err(); errors.Is(*err, bufio.ErrTooLong) {
-			*err = fmt.Errorf("a message is longer than %d bytes, which is the most that a server takes", longestMessage)
+			*err = fmt.Errorf("a message is longer than %d bytes, which is the most that a server takes", maxMessageBytes)
 		}
 	}()
 	return out, err
 }
 
 // carry asks the server, and writes what it answers as lines.
-func (b *bridge) carry(ctx context.Context, line []byte, m *rpc) {
+func (b *bridge) forward(ctx context.Context, line []byte, m *rpc) {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return
 	}
@@ -112,11 +112,11 @@ func (b *bridge) carry(ctx context.Context, line []byte, m *rpc) {
 }
 
 func (b *bridge) ask(ctx context.Context, line []byte, m *rpc) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, b.base+toolsPath, bytes.NewReader(line))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, b.base+mcpPath, bytes.NewReader(line))
 	if err != nil {
 		return err
 	}
-	b.head(r.Header, m)
+	b.setHeaders(r.Header, m)
 	resp, err := b.http.Do(r)
 	if err != nil {
 		return fmt.Errorf("the server does not answer: %w", err)
@@ -130,12 +130,12 @@ func (b *bridge) ask(ctx context.Context, line []byte, m *rpc) error {
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		return b.copyEvents(resp.Body)
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, longestMessage))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxMessageBytes))
 	if err != nil {
 		return err
 	}
 	if resp.StatusCode/100 != 2 {
-		return refused(resp.StatusCode, data)
+		return statusError(resp.StatusCode, data)
 	}
 	if len(bytes.TrimSpace(data)) > 0 {
 		b.write(data)
@@ -144,7 +144,7 @@ func (b *bridge) ask(ctx context.Context, line []byte, m *rpc) error {
 }
 
 // head sets what the protocol wants beside a message.
-func (b *bridge) head(h http.Header, m *rpc) {
+func (b *bridge) setHeaders(h http.Header, m *rpc) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h.Set("Authorization", "Bearer "+b.key.Reveal())
@@ -164,7 +164,7 @@ func (b *bridge) head(h http.Header, m *rpc) {
 }
 
 func (b *bridge) copyEvents(body io.Reader) error {
-	events := sse.NewReader(body, 2*longestMessage) // results are larger than what was asked
+	events := sse.NewReader(body, 2*maxMessageBytes) // results are larger than what was asked
 	defer events.Release()
 	for {
 		e, err := events.Next()
@@ -197,7 +197,7 @@ func (b *bridge) write(data []byte) {
 }
 
 // refused is the error of an HTTP status, in the server's words.
-func refused(status int, data []byte) error {
+func statusError(status int, data []byte) error {
 	var m struct {
 		Error struct {
 			Message string `json:"message"`

@@ -81,7 +81,7 @@ func demoKey(t *testing.T, i *instance) string {
 	return m[1]
 }
 
-func hasty(p *program) { p.hasty = true }
+func hasty(p *program) { p.instantVideos = true }
 
 func TestServeServesTheToolsBesideTheAPI(t *testing.T) {
 	i := startEdited(t, hasty, nil, "--demo")
@@ -113,7 +113,7 @@ func attended(t *testing.T, env environment, args ...string) (session *sdk.Clien
 	in, fromClient := io.Pipe()
 	toClient, out := io.Pipe()
 	said = new(bytes.Buffer)
-	p := &program{env: env.lookup, stdin: in, stdout: out, stderr: said, hasty: true}
+	p := &program{env: env.lookup, stdin: in, stdout: out, stderr: said, instantVideos: true}
 	code := make(chan int, 1)
 	go func() {
 		code <- p.run(context.Background(), append([]string{"mcp"}, args...))
@@ -129,7 +129,7 @@ func attended(t *testing.T, env environment, args ...string) (session *sdk.Clien
 func TestAnAgentUsesEveryToolOverStandardInputAndOutput(t *testing.T) {
 	session, said, end := attended(t, nil, "--demo", "--data", t.TempDir())
 	useAll(t, session)
-	if code := end(); code != exitDone || said.Len() > 0 {
+	if code := end(); code != exitOK || said.Len() > 0 {
 		t.Errorf("it ended with %d, and said %s", code, said)
 	}
 }
@@ -142,7 +142,7 @@ func TestAnAgentReachesAServerThatRuns(t *testing.T) {
 	if err != nil || !r.IsError {
 		t.Errorf("an unknown model gave %v, %v", r, err)
 	}
-	if code := end(); code != exitDone || said.Len() > 0 {
+	if code := end(); code != exitOK || said.Len() > 0 {
 		t.Errorf("it ended with %d, and said %s", code, said)
 	}
 }
@@ -157,7 +157,7 @@ func TestAnAgentIsToldWhyAServerRefusesIt(t *testing.T) {
 	} {
 		out.Reset()
 		p := &program{env: environment{"TOLLHOUSE_KEY": "sk-wrong"}.lookup, stdin: strings.NewReader(begin + "\n\n"), stdout: &out, stderr: io.Discard}
-		if code := p.run(t.Context(), []string{"mcp", "--url", c.url}); code != exitDone && name == "a wrong key" {
+		if code := p.run(t.Context(), []string{"mcp", "--url", c.url}); code != exitOK && name == "a wrong key" {
 			t.Errorf("%s: it ended with %d", name, code)
 		}
 		if !regexp.MustCompile(c.want).MatchString(out.String()) {
@@ -170,7 +170,7 @@ func TestAnAgentIsShownTheWayToAServerThatHasTheFileOpen(t *testing.T) {
 	i := serving(t)
 	env := environment{"ACME_KEY": acme["ACME_KEY"], "TOLLHOUSE_KEY": acme["ACME_KEY"]}
 	r := tollhouse(t, env, "mcp", "--config", file(t, planted("m")), "--data", i.data)
-	if r.code != exitRefused || !strings.Contains(r.stderr, "--url") || strings.Count(r.stderr, "\n") != 1 {
+	if r.code != exitFailed || !strings.Contains(r.stderr, "--url") || strings.Count(r.stderr, "\n") != 1 {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 }
@@ -205,7 +205,7 @@ func TestTheWayToAServerEndsWhenItIsToldTo(t *testing.T) {
 	cancel()
 	select {
 	case c := <-code:
-		if c != exitDone {
+		if c != exitOK {
 			t.Errorf("it ended with %d", c)
 		}
 	case <-time.After(time.Minute):
@@ -220,7 +220,7 @@ func TestAnAgentNeedsAKeyWhereTheFileHasAccounts(t *testing.T) {
 		"unauthorized":             {"ACME_KEY": acme["ACME_KEY"], "TOLLHOUSE_KEY": "sk-wrong"},
 	} {
 		r := tollhouse(t, env, "mcp", "--config", name, "--data", t.TempDir())
-		if r.code == exitDone || r.stdout != "" || !strings.Contains(r.stderr, want) {
+		if r.code == exitOK || r.stdout != "" || !strings.Contains(r.stderr, want) {
 			t.Errorf("it ended with %d %q %q, want %q", r.code, r.stdout, r.stderr, want)
 		}
 	}
@@ -230,7 +230,7 @@ func TestAnAgentNeedsAKeyWhereTheFileHasAccounts(t *testing.T) {
 	if members, _ := r.StructuredContent.(map[string]any); err != nil || members["account"] != "acme" {
 		t.Errorf("the balance is %v, %v", r, err)
 	}
-	if code := end(); code != exitDone {
+	if code := end(); code != exitOK {
 		t.Errorf("it ended with %d", code)
 	}
 }

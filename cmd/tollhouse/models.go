@@ -25,10 +25,10 @@ func modelsCommand(p *program) *command {
 	var s settings
 	addConfigFlag(c.flags, &s.config)
 	c.flags.BoolVar(&s.demo, "demo", false, "those of the demo")
-	c.withTwins("config", "demo")
+	c.bindEnv("config", "demo")
 	asJSON := c.flags.Bool("json", false, "print one JSON document")
 	c.run = func(context.Context, []string) error {
-		if err := s.choose(c.flags); err != nil {
+		if err := s.chooseSource(c.flags); err != nil {
 			return err
 		}
 		src, err := p.source(&s)

@@ -82,7 +82,7 @@ const defaultAccount = "default"
 // presets makes a channel for each vendor whose key is in the environment.
 // Usage is counted and no money moves.
 func (p *program) presets() *source {
-	src := &source{guest: defaultAccount, config: &config.Config{
+	src := &source{firstAccount: defaultAccount, config: &config.Config{
 		Billing:  config.Setting{Value: config.Count},
 		Accounts: []config.Account{{Name: defaultAccount}},
 	}}
@@ -91,7 +91,7 @@ func (p *program) presets() *source {
 			src.config.Channels = append(src.config.Channels, p.channel(v, key))
 		}
 	}
-	reserve(src.config.Channels)
+	reserveModels(src.config.Channels)
 	return src
 }
 
@@ -111,7 +111,7 @@ func (p *program) channel(v preset, key string) config.Channel {
 
 // reserve keeps a channel that passes every id through from being asked for a
 // model that another vendor has.
-func reserve(channels []config.Channel) {
+func reserveModels(channels []config.Channel) {
 	var taken []string
 	for i := range channels {
 		for _, id := range slices.Sorted(maps.Keys(channels[i].Models)) {

@@ -47,12 +47,12 @@ func TestAFileThatCannotBeClosedToOthersIsTold(t *testing.T) {
 		"refused": func(string, fs.FileMode) error { return fs.ErrPermission },
 		"ignored": func(string, fs.FileMode) error { return nil },
 	} {
-		closed, open := keepPrivate(path, chmod)
+		closed, open := restrictAccess(path, chmod)
 		if len(closed) != 0 || len(open) != 1 || !strings.Contains(open[0], "chmod 600 '"+path+"-wal'") {
 			t.Errorf("%s: %q, %q", name, closed, open)
 		}
 	}
-	if closed, open := keepPrivate(path, os.Chmod); len(closed) != 1 || len(open) != 0 {
+	if closed, open := restrictAccess(path, os.Chmod); len(closed) != 1 || len(open) != 0 {
 		t.Errorf("%q, %q", closed, open)
 	}
 }

@@ -10,12 +10,12 @@ import (
 )
 
 // probeAge is how long the result of a probe stands for those who ask after it.
-const probeAge = time.Second
+const checkMaxAge = time.Second
 
 // probe is a check of the database for /readyz, to which no key is needed: those
 // who ask at one time, and within probeAge, share one query. It is safe for
 // concurrent use.
-type probe struct {
+type cachedCheck struct {
 	check func(context.Context) error
 	now   func() time.Time
 
@@ -24,17 +24,17 @@ type probe struct {
 	err error
 }
 
-func newProbe(check func(context.Context) error) func() error {
-	p := &probe{check: check, now: time.Now}
+func cacheCheck(check func(context.Context) error) func() error {
+	p := &cachedCheck{check: check, now: time.Now}
 	return p.result
 }
 
 // result is the last one if it is young, else that of a query, which is ended
 // after a second. It keeps from the world what the database said.
-func (p *probe) result() error {
+func (p *cachedCheck) result() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.at.IsZero() && p.now().Sub(p.at) < probeAge {
+	if !p.at.IsZero() && p.now().Sub(p.at) < checkMaxAge {
 		return p.err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -15,7 +15,7 @@ func TestThoseWhoAskWhetherTheServerIsReadyShareOneQueryASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var queries atomic.Int32
 		answer := make(chan error)
-		ready := newProbe(func(context.Context) error {
+		ready := cacheCheck(func(context.Context) error {
 			queries.Add(1)
 			return <-answer
 		})
@@ -36,7 +36,7 @@ func TestThoseWhoAskWhetherTheServerIsReadyShareOneQueryASecond(t *testing.T) {
 		if err := ready(); err != nil || queries.Load() != 1 {
 			t.Errorf("within the second: %v after %d queries", err, queries.Load())
 		}
-		time.Sleep(probeAge)
+		time.Sleep(checkMaxAge)
 		ask(100, errors.New("secret"))
 		if got := queries.Load(); got != 2 {
 			t.Errorf("%d queries, want 2", got)

@@ -15,8 +15,8 @@ import (
 
 // The exit codes (server.md, Accounts and keys).
 const (
-	exitDone    = 0
-	exitRefused = 1 // refused or failed; one line on stderr says what to do
+	exitOK    = 0
+	exitFailed = 1 // refused or failed; one line on stderr says what to do
 	exitUsage   = 2 // the command line is wrong
 )
 
@@ -34,27 +34,27 @@ type program struct {
 	signals        <-chan os.Signal                           // nil: those of the process
 	ticks          <-chan time.Time                           // when to look at the config file; nil: every second
 	now            func() time.Time                           // nil: time.Now
-	look           func(name string) (path string, err error) // finds a program; nil: on PATH
-	patience       time.Duration                              // how long a server may take to answer a command; 0: 30 s
-	hasty          bool                                       // the demo's videos take no time
+	lookPath           func(name string) (path string, err error) // finds a program; nil: on PATH
+	timeout       time.Duration                              // how long a server may take to answer a command; 0: 30 s
+	instantVideos          bool                                       // the demo's videos take no time
 }
 
 // errUsage is a mistake in the command line.
-type errUsage struct{ message string }
+type usageError struct{ message string }
 
-func (e errUsage) Error() string { return e.message }
+func (e usageError) Error() string { return e.message }
 
-func usagef(format string, args ...any) error { return errUsage{fmt.Sprintf(format, args...)} }
+func usagef(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
 
 func (p *program) run(ctx context.Context, args []string) int {
-	c, rest, err := p.find(args)
+	c, rest, err := p.findCommand(args)
 	switch {
 	case err != nil:
 		fmt.Fprintf(p.stderr, "tollhouse: %v\n", err)
 		return exitUsage
 	case c == nil:
 		fmt.Fprint(p.stdout, overview())
-		return exitDone
+		return exitOK
 	}
 	if err = c.parse(p, rest); err == nil {
 		err = c.run(ctx, c.flags.Args())
@@ -64,24 +64,24 @@ func (p *program) run(ctx context.Context, args []string) int {
 
 // exit tells how a command ended.
 func (p *program) exit(c *command, err error) int {
-	var wrong errUsage
+	var wrong usageError
 	switch {
 	case err == nil:
-		return exitDone
+		return exitOK
 	case errors.Is(err, pflag.ErrHelp):
 		fmt.Fprint(p.stdout, c.help())
-		return exitDone
+		return exitOK
 	case errors.As(err, &wrong):
 		fmt.Fprintf(p.stderr, "tollhouse %s: %v (see `tollhouse %s --help`)\n", c.name, err, c.name)
 		return exitUsage
 	}
 	fmt.Fprintf(p.stderr, "tollhouse %s: %v\n", c.name, err)
-	return exitRefused
+	return exitFailed
 }
 
 // find takes the words that name a command off the arguments. No command means
 // that help was asked for.
-func (p *program) find(args []string) (*command, []string, error) {
+func (p *program) findCommand(args []string) (*command, []string, error) {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(args[1:len(args):len(args)], "--help")
 	}
@@ -120,9 +120,9 @@ func unknownCommand(p *program, args []string) error {
 }
 
 // answerTime is how long a server may take to answer a command.
-func (p *program) answerTime() time.Duration { return cmp.Or(p.patience, 30*time.Second) }
+func (p *program) adminTimeout() time.Duration { return cmp.Or(p.timeout, 30*time.Second) }
 
-func (p *program) clock() time.Time {
+func (p *program) currentTime() time.Time {
 	if p.now == nil {
 		return time.Now()
 	}

@@ -54,7 +54,7 @@ func TestAThousandReloadsLeaveNoGoroutineAndNoConnectionBehind(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys")
 	write(t, keys, "vendor-key-0")
 	i := start(t, acme, "--config", file(t, "store: 'memory:'\n"+locked(l.url, keys)), "--log-level", "error")
-	cl := &client{p: &program{env: environment{}.lookup}, at: adminPlace{admin: i.admin, data: i.data}}
+	cl := &adminCommand{p: &program{env: environment{}.lookup}, flags: adminFlags{admin: i.admin, data: i.data}}
 	one := func(n int) {
 		t.Helper()
 		write(t, keys, fmt.Sprint("vendor-key-", n))

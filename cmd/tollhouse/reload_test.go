@@ -110,7 +110,7 @@ func TestABadFileIsRefusedWithItsLineAndTheOldStaysInForce(t *testing.T) {
 func TestAReloadByTheAdminAPITellsTheLine(t *testing.T) {
 	name := file(t, planted("old-model"))
 	i := start(t, acme, "--config", name)
-	cl := &client{p: &program{env: environment{}.lookup}, at: adminPlace{admin: i.admin, data: i.data}}
+	cl := &adminCommand{p: &program{env: environment{}.lookup}, flags: adminFlags{admin: i.admin, data: i.data}}
 	var answer map[string]string
 	if err := cl.do(t.Context(), http.MethodPost, "/admin/v1/reload", nil, &answer); err != nil || answer["status"] != "reloaded" {
 		t.Errorf("a good file: %v, %v", answer, err)
@@ -159,7 +159,7 @@ func TestAReloadIsNotGivenUpHalfWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := p.newHouse(t.Context(), src, dir, slog.New(slog.DiscardHandler))
+	h, err := p.newApp(t.Context(), src, dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestAReloadIsNotGivenUpHalfWay(t *testing.T) {
 		t.Errorf("who left while waiting for a turn: %v", err)
 	}
 	<-h.reloading
-	if err := h.shut(); err != nil {
+	if err := h.shutdown(); err != nil {
 		t.Error(err)
 	}
 }

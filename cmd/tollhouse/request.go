@@ -16,7 +16,7 @@ func requestCommand(p *program) *command {
 	c := newCommand("request", "show what became of a request, and which tries failed before", "ID")
 	c.details = "ID is the X-Request-Id of the answer. A request is there as soon as it has ended."
 	c.examples = []string{"tollhouse request req_06DJ4Q0V5XW2B3C4D5E6F7G8H9"}
-	cl := newClient(p, c)
+	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
 		var r server.RequestView
 		if err := cl.do(ctx, http.MethodGet, "/admin/v1/requests/"+url.PathEscape(args[0]), nil, &r); err != nil {
@@ -61,11 +61,11 @@ func wasteCommand(p *program) *command {
 	account := c.flags.String("account", "", "only that of one account")
 	var since time.Duration
 	c.flags.Var(durationValue{&since}, "since", "how far back, such as 24h or 30d; default all there is")
-	cl := newClient(p, c)
+	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		q := url.Values{"account": {*account}}
 		if since > 0 {
-			q.Set("since", strconv.FormatInt(p.clock().Add(-since).Unix(), 10))
+			q.Set("since", strconv.FormatInt(p.currentTime().Add(-since).Unix(), 10))
 		}
 		var list struct {
 			Object string             `json:"object"`

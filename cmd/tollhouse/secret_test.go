@@ -45,7 +45,7 @@ accounts:
 		"listen: '${VENDOR_KEY}'\nstore: '${VENDOR_KEY}'\ncurrency: '${VENDOR_KEY}'\nlimits: {rpm: '${VENDOR_KEY}'}",
 	} {
 		r := tollhouse(t, env, "check", "--config", file(t, wrong))
-		if r.code != exitRefused {
+		if r.code != exitFailed {
 			t.Errorf("%q was not refused", wrong)
 		}
 		add(r)
@@ -66,7 +66,7 @@ func TestATokenThatOthersCanReadIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := tollhouse(t, nil, "admin", "token", "--data", dir)
-	if r.code != exitRefused || !strings.Contains(r.stderr, "chmod 600") || r.stdout != "" {
+	if r.code != exitFailed || !strings.Contains(r.stderr, "chmod 600") || r.stdout != "" {
 		t.Errorf("%d %q %q", r.code, r.stdout, r.stderr)
 	}
 }
@@ -75,7 +75,7 @@ func TestTheAdminTokenIsMadeOnDemandAndStays(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	first := tollhouse(t, nil, "admin", "token", "--data", dir)
 	second := tollhouse(t, environment{"TOLLHOUSE_DATA": dir}, "admin", "token")
-	if first.code != exitDone || first.stdout != second.stdout || len(first.stdout) < 40 {
+	if first.code != exitOK || first.stdout != second.stdout || len(first.stdout) < 40 {
 		t.Errorf("%+v, then %+v", first, second)
 	}
 	info, err := os.Stat(filepath.Join(dir, tokenFile))

@@ -29,9 +29,9 @@ func serveCommand(p *program) *command {
 	addPlaceFlags(f, &s.admin, &s.data)
 	s.drain = 30 * time.Second
 	f.Var(durationValue{&s.drain}, "drain", "how long running calls may go on after a signal")
-	c.withTwins("config", "demo", "listen", "admin", "data", "log-level", "log-format", "drain")
+	c.bindEnv("config", "demo", "listen", "admin", "data", "log-level", "log-format", "drain")
 	c.run = func(ctx context.Context, _ []string) error {
-		if err := s.choose(f); err != nil {
+		if err := s.chooseSource(f); err != nil {
 			return err
 		}
 		return p.serve(ctx, &s)
@@ -41,41 +41,41 @@ func serveCommand(p *program) *command {
 
 // serve runs the server until a signal or the end of ctx.
 func (p *program) serve(ctx context.Context, s *settings) error {
-	src, logger, err := p.begin(s)
+	src, logger, err := p.load(s)
 	if err != nil {
 		return err
 	}
-	h, err := p.newHouse(ctx, src, s.data, logger)
+	h, err := p.newApp(ctx, src, s.data, logger)
 	if err != nil {
 		return err
 	}
-	return errors.Join(p.receive(ctx, s, src, h), h.shut())
+	return errors.Join(p.listenAndServe(ctx, s, src, h), h.shutdown())
 }
 
 // receive opens the doors of the house until a signal or the end of ctx.
-func (p *program) receive(ctx context.Context, s *settings, src *source, h *house) error {
-	token, err := adminAccess(s, src)
+func (p *program) listenAndServe(ctx context.Context, s *settings, src *source, h *app) error {
+	token, err := adminTokenFor(s, src)
 	if err != nil {
 		return err
 	}
-	l, err := h.open(s, token)
+	l, err := h.listen(s, token)
 	if err != nil {
 		return err
 	}
 	defer h.recordAddress(l)()
 	signals, stop := p.notify()
 	defer stop()
-	defer h.run(ctx)()
+	defer h.startJobs(ctx)()
 	l.start()
-	if err = p.welcome(ctx, src, h, l, s); err == nil {
-		err = p.attend(ctx, h, l, signals)
+	if err = p.printBanner(ctx, src, h, l, s); err == nil {
+		err = p.loop(ctx, h, l, signals)
 	}
 	return errors.Join(err, h.drain(l, signals, s.drain))
 }
 
 // adminAccess is the token of the admin API. The demo does without rather than
 // not run in a directory where nothing can be written.
-func adminAccess(s *settings, src *source) (secret.String, error) {
+func adminTokenFor(s *settings, src *source) (secret.String, error) {
 	if s.admin == adminOff {
 		return secret.String{}, nil
 	}
@@ -93,7 +93,7 @@ func adminAccess(s *settings, src *source) (secret.String, error) {
 
 // recordAddress writes the address of the admin API beside its token, until forget
 // is called. Without the file a command needs --admin, and all else works.
-func (h *house) recordAddress(l *listeners) (forget func()) {
+func (h *app) recordAddress(l *listeners) (forget func()) {
 	if l.admin.Listener == nil {
 		return func() {}
 	}
@@ -116,14 +116,14 @@ func (p *program) notify() (signals <-chan os.Signal, stop func()) {
 
 // attend has the house reload when told so or when the file changes, until the
 // server is to end.
-func (p *program) attend(ctx context.Context, h *house, l *listeners, signals <-chan os.Signal) error {
+func (p *program) loop(ctx context.Context, h *app, l *listeners, signals <-chan os.Signal) error {
 	ticks := p.ticks
 	if ticks == nil {
 		ticker := time.NewTicker(time.Second)
 		defer ticker.Stop()
 		ticks = ticker.C
 	}
-	c := newCaretaker(h)
+	c := newReloader(h)
 	for {
 		select {
 		case <-ctx.Done():
@@ -134,28 +134,28 @@ func (p *program) attend(ctx context.Context, h *house, l *listeners, signals <-
 			if s != syscall.SIGHUP {
 				return nil
 			}
-			c.hangUp(ctx)
-		case <-c.idle(ticks):
-			c.begin(func() { h.follow(ctx) })
+			c.request(ctx)
+		case <-c.whenIdle(ticks):
+			c.start(func() { h.reloadIfChanged(ctx) })
 		case <-c.done:
-			c.ended(ctx)
+			c.finished(ctx)
 		}
 	}
 }
 
 // drain lets running calls end, cuts short those that do not in time, and stops
 // the listeners. /readyz is 503 from its beginning.
-func (h *house) drain(l *listeners, signals <-chan os.Signal, patience time.Duration) error {
+func (h *app) drain(l *listeners, signals <-chan os.Signal, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		awaitHaste(ctx, signals, cancel)
+		awaitSecondSignal(ctx, signals, cancel)
 	}()
 	h.logger.Info("shutting down; a second signal cuts running calls short", "drain", patience.String())
 	late := context.AfterFunc(ctx, func() {
-		time.AfterFunc(partingTime, func() { _ = l.public.server.Close() }) // for a client that takes nothing
+		time.AfterFunc(closeTimeout, func() { _ = l.public.server.Close() }) // for a client that takes nothing
 	})
 	err := h.gateway.Shutdown(ctx)
 	late()
@@ -173,7 +173,7 @@ func (h *house) drain(l *listeners, signals <-chan os.Signal, patience time.Dura
 }
 
 // awaitHaste cancels at a second signal.
-func awaitHaste(ctx context.Context, signals <-chan os.Signal, cancel func()) {
+func awaitSecondSignal(ctx context.Context, signals <-chan os.Signal, cancel func()) {
 	for {
 		select {
 		case <-ctx.Done():

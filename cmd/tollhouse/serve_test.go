@@ -40,7 +40,7 @@ func TestAFlagBeatsTheEnvironmentAndThatTheFile(t *testing.T) {
 				t.Fatalf("serve ended with %d: %s", <-ended, p.stderr)
 			}
 			cancel()
-			if code := <-ended; code != exitDone {
+			if code := <-ended; code != exitOK {
 				t.Errorf("exit code %d", code)
 			}
 			info, err := os.Stat(filepath.Join(dir(c.want), tokenFile))
@@ -108,14 +108,14 @@ func TestAVendorsKeyInTheEnvironmentIsEnough(t *testing.T) {
 
 func TestWithNothingToServeThereIsAdvice(t *testing.T) {
 	r := tollhouse(t, nil, "serve")
-	if r.code != exitRefused || !strings.Contains(r.stderr, "`tollhouse serve --demo`") {
+	if r.code != exitFailed || !strings.Contains(r.stderr, "`tollhouse serve --demo`") {
 		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
 	}
 }
 
 func TestABadBaseURLOfAPresetIsNamedWithItsChannel(t *testing.T) {
 	r := tollhouse(t, environment{"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "nowhere"}, "serve")
-	if r.code != exitRefused || !strings.Contains(r.stderr, `channel "openai"`) {
+	if r.code != exitFailed || !strings.Contains(r.stderr, `channel "openai"`) {
 		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
 	}
 }
@@ -144,11 +144,11 @@ func TestAnAddressInUseIsRefusedWithAdvice(t *testing.T) {
 	i := start(t, nil, "--demo")
 	taken := strings.TrimPrefix(i.api, "http://")
 	r := tollhouse(t, nil, "serve", "--demo", "--data", t.TempDir(), "--listen", taken)
-	if r.code != exitRefused || !strings.Contains(r.stderr, "--listen") {
+	if r.code != exitFailed || !strings.Contains(r.stderr, "--listen") {
 		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
 	}
 	r = tollhouse(t, nil, "serve", "--demo", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--admin", taken)
-	if r.code != exitRefused || !strings.Contains(r.stderr, "--admin") {
+	if r.code != exitFailed || !strings.Contains(r.stderr, "--admin") {
 		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
 	}
 }

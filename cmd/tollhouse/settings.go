@@ -37,7 +37,7 @@ func (s *settings) addFlags(f *pflag.FlagSet, level string) {
 
 // fill takes a file's values for what the flags and the environment left open,
 // and the defaults for the rest.
-func (s *settings) fill(c *config.Config) {
+func (s *settings) applyFile(c *config.Config) {
 	s.listen = cmp.Or(s.listen, c.Listen.Or(defaultListen))
 	s.admin = cmp.Or(s.admin, c.Admin.Or(defaultAdmin))
 	s.data = cmp.Or(s.data, c.Data.Or(defaultData))
@@ -45,7 +45,7 @@ func (s *settings) fill(c *config.Config) {
 
 // choose lets a flag beat the other one's variable: --demo and --config exclude
 // each other.
-func (s *settings) choose(f *pflag.FlagSet) error {
+func (s *settings) chooseSource(f *pflag.FlagSet) error {
 	demo, file := f.Changed("demo"), f.Changed("config")
 	switch {
 	case !s.demo || s.config == "":

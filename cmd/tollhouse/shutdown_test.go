@@ -126,7 +126,7 @@ func (r *recital) refuses() {
 // word that was heard is charged, and nothing is held any more.
 func (r *recital) ends(words int, cut bool) {
 	r.t.Helper()
-	if code := r.wait(); code != exitDone {
+	if code := r.wait(); code != exitOK {
 		r.t.Errorf("exit code %d:\n%s", code, r.stderr)
 	}
 	if line := r.stderr.await(`msg=request .*stream=true .*charge=(\S+)`); line == nil || line[1] != fmt.Sprintf("0.%06d", words) {
@@ -137,7 +137,7 @@ func (r *recital) ends(words int, cut bool) {
 	}
 	books := tollhouse(r.t, acme, "account", "show", "acme", "--config", r.file, "--data", r.data, "--admin", adminOff)
 	posted := fmt.Sprintf("24.%06d", 1_000_000-words)
-	if got := strings.Fields(books.stdout); books.code != exitDone || !strings.Contains(strings.Join(got, " "), "acme "+posted+" 0.00 "+posted) {
+	if got := strings.Fields(books.stdout); books.code != exitOK || !strings.Contains(strings.Join(got, " "), "acme "+posted+" 0.00 "+posted) {
 		r.t.Errorf("the books after %d words: %d\n%s%s", words, books.code, books.stdout, books.stderr)
 	}
 }
@@ -218,7 +218,7 @@ func TestAHangUpDoesNotEndTheServer(t *testing.T) {
 	if i.stderr.await("there is no config file to reload") == nil {
 		t.Fatalf("the server ended:\n%s", i.stderr)
 	}
-	if code := i.stop(); code != exitDone {
+	if code := i.stop(); code != exitOK {
 		t.Errorf("exit code %d", code)
 	}
 }

@@ -37,7 +37,7 @@ func TestACommandThatWaitsInVainSaysSoAndACheckOfTheLedgerMayLast(t *testing.T) 
 		go func() {
 			var stdout, stderr bytes.Buffer
 			// In that time the server has to be found.
-			p := &program{env: environment{}.lookup, stdout: &stdout, stderr: &stderr, patience: 5 * time.Second}
+			p := &program{env: environment{}.lookup, stdout: &stdout, stderr: &stderr, timeout: 5 * time.Second}
 			code := p.run(t.Context(), append(args, "--data", data, "--admin", host))
 			ended <- result{code, stdout.String(), stderr.String()}
 		}()
@@ -46,14 +46,14 @@ func TestACommandThatWaitsInVainSaysSoAndACheckOfTheLedgerMayLast(t *testing.T) 
 	verified := do("ledger", "verify")
 	<-verifying
 	used, created := do("usage"), do("account", "create", "a")
-	if r, want := <-used, "tollhouse usage: the server at "+host+" did not answer in 5s\n"; r.code != exitRefused || r.stderr != want {
+	if r, want := <-used, "tollhouse usage: the server at "+host+" did not answer in 5s\n"; r.code != exitFailed || r.stderr != want {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 	if r := <-created; !strings.Contains(r.stderr, "did not answer in 5s: look whether the change was made") {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 	close(release)
-	if r := <-verified; r.code != exitDone || !strings.Contains(r.stdout, "sound") {
+	if r := <-verified; r.code != exitOK || !strings.Contains(r.stdout, "sound") {
 		t.Errorf("verify: %d %q", r.code, r.stderr)
 	}
 }

@@ -11,9 +11,9 @@ import (
 type source struct {
 	config *config.Config
 	file   string   // the configuration file; empty where there is none
-	seen   look     // it and the files that it names, as they were read
+	read   fileStates     // it and the files that it names, as they were read
 	demo   bool     // everything is simulated
-	guest  string   // the account for which one key is made and printed; empty for none
+	firstAccount  string   // the account for which one key is made and printed; empty for none
 	notes  []string // what the operator should know
 }
 
@@ -27,7 +27,7 @@ func (s *source) store(data string) string {
 
 // begin is what a gateway in this process is made of, and its log. It completes
 // the settings.
-func (p *program) begin(s *settings) (*source, *slog.Logger, error) {
+func (p *program) load(s *settings) (*source, *slog.Logger, error) {
 	logger, err := p.logger(s.logLevel, s.logFormat)
 	if err != nil {
 		return nil, nil, err
@@ -36,7 +36,7 @@ func (p *program) begin(s *settings) (*source, *slog.Logger, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s.fill(src.config)
+	s.applyFile(src.config)
 	return src, logger, nil
 }
 
@@ -51,7 +51,7 @@ func (p *program) source(s *settings) (*source, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &source{config: c, file: s.config, seen: seen, notes: fileNotes(c)}, nil
+		return &source{config: c, file: s.config, read: seen, notes: fileNotes(c)}, nil
 	}
 	src := p.presets()
 	if len(src.config.Channels) == 0 {

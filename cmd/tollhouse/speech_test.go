@@ -14,7 +14,7 @@ import (
 func TestAServerWithoutLameSaysSoAndRefusesMP3(t *testing.T) {
 	for _, missing := range []bool{true, false} {
 		i := startEdited(t, func(p *program) {
-			p.look = func(string) (string, error) {
+			p.lookPath = func(string) (string, error) {
 				if missing {
 					return "", exec.ErrNotFound
 				}

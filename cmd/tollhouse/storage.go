@@ -28,13 +28,13 @@ import (
 type storage struct {
 	name    string // its address without secrets; the same for all that open it
 	ledger  ledger
-	keys    keyring
-	answers idempotency.Store
+	keys    keyStore
+	idempotency idempotency.Store
 	tasks   video.Store
-	notices server.Webhooks
+	webhooks server.Webhooks
 	limiter auth.Limiter
 	db      *store.DB // nil in memory
-	open    []string  // what others can do to its files, for the operator
+	exposed    []string  // what others can do to its files, for the operator
 }
 
 type ledger interface {
@@ -43,7 +43,7 @@ type ledger interface {
 }
 
 // keyring is where keys are found and changed.
-type keyring interface {
+type keyStore interface {
 	auth.KeyStore
 	auth.KeyAdmin
 	// replace puts the config file's keys in the place of those it had before.
@@ -56,18 +56,18 @@ func openStorage(ctx context.Context, address string, o store.Options) (*storage
 	if address == config.Memory {
 		return memoryStorage(o), nil
 	}
-	open, err := prepare(address, o.Logger)
+	open, err := prepareFile(address, o.Logger)
 	if err != nil {
-		return nil, &errStore{storeName(address), err}
+		return nil, &storeError{storeName(address), err}
 	}
-	db, err := awaitDatabase(ctx, address, o)
+	db, err := openDatabaseRetrying(ctx, address, o)
 	if err != nil {
-		return nil, &errStore{storeName(address), err}
+		return nil, &storeError{storeName(address), err}
 	}
 	tasks := db.Tasks() // all of it one store: a task changes with its money and its answer
 	s := &storage{
-		name: storeName(address), ledger: tasks, keys: newDatabaseKeys(db), answers: tasks, tasks: tasks, notices: tasks,
-		limiter: new(auth.MemoryLimiter), db: db, open: open,
+		name: storeName(address), ledger: tasks, keys: newCachedKeys(db), idempotency: tasks, tasks: tasks, webhooks: tasks,
+		limiter: new(auth.MemoryLimiter), db: db, exposed: open,
 	}
 	if !strings.HasPrefix(address, config.SQLite) {
 		if s.limiter, err = store.NewLimiter(db); err != nil {
@@ -84,27 +84,27 @@ func memoryStorage(o store.Options) *storage {
 	return &storage{
 		name:   config.Memory,
 		ledger: billing.NewLedger(billing.LedgerOptions{Count: o.Count, Currency: o.Currency}),
-		keys:   memoryKeys{new(auth.MemoryKeys)}, answers: answers, tasks: tasks, notices: tasks, limiter: new(auth.MemoryLimiter),
+		keys:   memoryKeys{new(auth.MemoryKeys)}, idempotency: answers, tasks: tasks, webhooks: tasks, limiter: new(auth.MemoryLimiter),
 	}
 }
 
 // prepare makes a SQLite file that is not there, and closes it to others. What
 // it cannot close it tells.
-func prepare(address string, logger *slog.Logger) (open []string, err error) {
+func prepareFile(address string, logger *slog.Logger) (open []string, err error) {
 	path, ok := strings.CutPrefix(address, config.SQLite)
 	if !ok {
 		return nil, nil
 	}
-	if err := makeDatabase(path); err != nil {
+	if err := createDatabase(path); err != nil {
 		return nil, err
 	}
-	closed, open := keepPrivate(path, os.Chmod)
+	closed, open := restrictAccess(path, os.Chmod)
 	for _, name := range closed {
 		if logger != nil {
 			logger.Warn("others could open a file of the database; now only its owner can", "file", name)
 		}
 	}
-	if w, found := openTo(filepath.Dir(path)); found {
+	if w, found := writableByOthers(filepath.Dir(path)); found {
 		open = append(open, w)
 	}
 	return open, nil
@@ -118,7 +118,7 @@ func openDatabase(ctx context.Context, address string, o store.Options) (*store.
 }
 
 // awaitDatabase gives a command that has a SQLite file open the time to end.
-func awaitDatabase(ctx context.Context, address string, o store.Options) (*store.DB, error) {
+func openDatabaseRetrying(ctx context.Context, address string, o store.Options) (*store.DB, error) {
 	o.Opening = 10 * time.Second
 	for range 40 {
 		db, err := openDatabase(ctx, address, o)
@@ -131,14 +131,14 @@ func awaitDatabase(ctx context.Context, address string, o store.Options) (*store
 }
 
 // errStore is a store that does not open.
-type errStore struct {
+type storeError struct {
 	name  string
 	cause error
 }
 
 // Error tells an operator what the database said, of which a caller of the API
 // is told nothing.
-func (e *errStore) Error() string {
+func (e *storeError) Error() string {
 	text := e.cause.Error()
 	var f *fault.Error
 	if errors.As(e.cause, &f) {
@@ -163,7 +163,7 @@ func oneLine(text string) string {
 	return strings.Join(lines, " ")
 }
 
-func (e *errStore) Unwrap() error { return e.cause }
+func (e *storeError) Unwrap() error { return e.cause }
 
 // shared reports whether other processes may use the store at the same time.
 func (s *storage) shared() bool {
@@ -188,7 +188,7 @@ func (s *storage) checks() map[string]func() error {
 	if s.db == nil {
 		return nil
 	}
-	return map[string]func() error{"store": newProbe(s.db.Ping)}
+	return map[string]func() error{"store": cacheCheck(s.db.Ping)}
 }
 
 // warnings are what /readyz tells without being unready for it.
@@ -196,11 +196,11 @@ func (s *storage) warnings() map[string]func() error {
 	if s.db == nil {
 		return nil
 	}
-	return map[string]func() error{"prices": newProbe(s.db.PricesAgree), "holds": newProbe(s.db.Stuck)}
+	return map[string]func() error{"prices": cacheCheck(s.db.PricesAgree), "holds": cacheCheck(s.db.Stuck)}
 }
 
 // load tells the store which prices are in force.
-func (s *storage) load(ctx context.Context, prices *billing.PriceList) error {
+func (s *storage) publishPrices(ctx context.Context, prices *billing.PriceList) error {
 	if s.db == nil {
 		return nil
 	}

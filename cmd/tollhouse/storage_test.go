@@ -15,8 +15,8 @@ func TestInADatabaseMoneyTasksAndAnswersAreOneStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.close() }()
-	if any(s.ledger) != any(s.tasks) || any(s.ledger) != any(s.answers) {
-		t.Errorf("the ledger is %T, the tasks are in %T and the answers in %T", s.ledger, s.tasks, s.answers)
+	if any(s.ledger) != any(s.tasks) || any(s.ledger) != any(s.idempotency) {
+		t.Errorf("the ledger is %T, the tasks are in %T and the answers in %T", s.ledger, s.tasks, s.idempotency)
 	}
 }
 

@@ -28,7 +28,7 @@ func TestTheNameOfAStoreTellsDatabasesApartWithoutTheirPasswords(t *testing.T) {
 }
 
 func TestWhatADatabaseSaidTwiceIsToldOnce(t *testing.T) {
-	e := &errStore{"x", errors.New("failed:\n\ta: refused\n\ta:  refused\n\tb: refused")}
+	e := &storeError{"x", errors.New("failed:\n\ta: refused\n\ta:  refused\n\tb: refused")}
 	if got := e.Error(); got != "the store x cannot be opened: failed: a: refused b: refused" {
 		t.Error(got)
 	}

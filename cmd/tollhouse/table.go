@@ -43,7 +43,7 @@ func printable(r rune) rune {
 }
 
 // show writes v as one JSON document, or t.
-func (c *client) show(v any, t *table) error {
+func (c *adminCommand) show(v any, t *table) error {
 	if !c.json {
 		return t.write(c.p.stdout)
 	}

@@ -19,26 +19,26 @@ import (
 
 // eyes are what an operator sees the server by: metrics, the debug log and, where
 // it is on, OpenTelemetry.
-type eyes struct {
+type telemetry struct {
 	logger   *slog.Logger
 	metrics  *metrics.Metrics
 	observer gateway.Observer
 	export   *otlp.Export    // nil unless OpenTelemetry is on
 	otlp     *otlp.Telemetry // nil unless it is
-	callers  bool            // traces of callers are taken up
+	joinTraces  bool            // traces of callers are taken up
 }
 
 // newEyes opens no connection yet.
-func (h *house) newEyes(ctx context.Context, c *config.Config) (*eyes, error) {
-	e := &eyes{logger: h.logger, metrics: metrics.New(metrics.Options{
+func (h *app) newTelemetry(ctx context.Context, c *config.Config) (*telemetry, error) {
+	e := &telemetry{logger: h.logger, metrics: metrics.New(metrics.Options{
 		Version: versionText(), Currency: c.Currency.Or(billing.DefaultCurrency),
 	})}
 	all := []gateway.Observer{e.metrics.Observer()}
 	if h.logger.Enabled(ctx, slog.LevelDebug) {
 		all = append(all, (&gateway.DebugLog{Logger: h.logger}).Observer())
 	}
-	if traces, measures := wanted(&c.Telemetry, h.env); traces || measures {
-		if err := e.open(ctx, h, &c.Telemetry, traces, measures); err != nil {
+	if traces, measures := exportEnabled(&c.Telemetry, h.env); traces || measures {
+		if err := e.startExport(ctx, h, &c.Telemetry, traces, measures); err != nil {
 			return nil, err
 		}
 		all = append(all, e.otlp.Observer())
@@ -49,7 +49,7 @@ func (h *house) newEyes(ctx context.Context, c *config.Config) (*eyes, error) {
 
 // wanted reports which of OpenTelemetry's is on: what has a collector, by the file
 // or by one of the standard variables.
-func wanted(t *config.Telemetry, env config.Env) (traces, metrics bool) {
+func exportEnabled(t *config.Telemetry, env config.Env) (traces, metrics bool) {
 	if off, _ := env("OTEL_SDK_DISABLED"); strings.EqualFold(off, "true") {
 		return false, false
 	}
@@ -61,7 +61,7 @@ func wanted(t *config.Telemetry, env config.Env) (traces, metrics bool) {
 	return !t.NoTraces && named("TRACES"), !t.NoMetrics && named("METRICS")
 }
 
-func (e *eyes) open(ctx context.Context, h *house, t *config.Telemetry, traces, measures bool) error {
+func (e *telemetry) startExport(ctx context.Context, h *app, t *config.Telemetry, traces, measures bool) error {
 	var err error
 	if e.export, err = otlp.NewExport(ctx, otlp.ExportOptions{
 		Endpoint: t.OTLP, Headers: t.Headers, Service: t.Service, Version: versionText(), Sample: t.Sample,
@@ -70,7 +70,7 @@ func (e *eyes) open(ctx context.Context, h *house, t *config.Telemetry, traces, 
 		return err
 	}
 	otlp.LogErrors(h.logger)
-	e.callers = !t.NoCallers
+	e.joinTraces = !t.NoCallers
 	e.otlp, err = otlp.New(otlp.Options{
 		Tracers: e.export.Tracers, Meters: e.export.Meters, Version: versionText(), Provider: h.provider, TrustCallers: t.TrustCallers,
 	})
@@ -82,7 +82,7 @@ const flushTime = time.Second
 
 // close sends what is left to be sent. It is safe on nil eyes. A collector that is
 // away is no failure of the server.
-func (e *eyes) close() {
+func (e *telemetry) close() {
 	if e == nil || e.export == nil {
 		return
 	}
@@ -94,18 +94,18 @@ func (e *eyes) close() {
 }
 
 // over lets requests be parts of their callers' traces.
-func (e *eyes) over(h http.Handler) http.Handler {
-	if e.otlp == nil || !e.callers {
+func (e *telemetry) withTraces(h http.Handler) http.Handler {
+	if e.otlp == nil || !e.joinTraces {
 		return h
 	}
 	return e.otlp.Handler(h)
 }
 
 // committed counts a transaction of the store.
-func (e *eyes) committed(c store.Commit) { e.metrics.Commit(c.Operations, c.Took, c.Err) }
+func (e *telemetry) committed(c store.Commit) { e.metrics.Commit(c.Operations, c.Took, c.Err) }
 
 // look has scrapes ask the house.
-func (h *house) look() {
+func (h *app) registerMetrics() {
 	s := metrics.Sources{
 		Gateway:  h.gateway,
 		Channels: func() []upstream.ChannelInfo { return h.router().Channels() },
@@ -121,11 +121,11 @@ func (h *house) look() {
 			return metrics.Books{Tasks: b.Tasks, Notices: b.Notices, Oldest: b.Oldest}, err
 		}
 	}
-	h.eyes.metrics.Watch(s)
+	h.telemetry.metrics.Watch(s)
 }
 
 // vendors are the conventions' words for whose an address is.
-var vendors = []struct{ host, word string }{
+var providerNames = []struct{ host, word string }{
 	{"openai.azure.com", "azure.ai.openai"},
 	{"openai.com", "openai"},
 	{"anthropic.com", "anthropic"},
@@ -141,8 +141,8 @@ var vendors = []struct{ host, word string }{
 
 // provider is whose a channel is, as OpenTelemetry words it: by its address, else
 // by its driver.
-func (h *house) provider(channel string) string {
-	parts := h.parts.Load()
+func (h *app) provider(channel string) string {
+	parts := h.components.Load()
 	if parts == nil {
 		return ""
 	}
@@ -151,7 +151,7 @@ func (h *house) provider(channel string) string {
 		return ""
 	}
 	if u, err := url.Parse(c.BaseURL); err == nil {
-		for _, v := range vendors {
+		for _, v := range providerNames {
 			if host := u.Hostname(); host == v.host || strings.HasSuffix(host, "."+v.host) {
 				return v.word
 			}

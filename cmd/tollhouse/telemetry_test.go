@@ -158,7 +158,7 @@ func TestOpenTelemetryIsOnWhereACollectorIsNamed(t *testing.T) {
 		{environment{"OTEL_SDK_DISABLED": "TRUE"}, config.Telemetry{OTLP: base}, false, false},
 		{environment{"OTEL_SERVICE_NAME": "x"}, config.Telemetry{}, false, false},
 	} {
-		if traces, metrics := wanted(&row.file, row.env.lookup); traces != row.traces || metrics != row.metrics {
+		if traces, metrics := exportEnabled(&row.file, row.env.lookup); traces != row.traces || metrics != row.metrics {
 			t.Errorf("%v with %+v: traces %t, metrics %t", row.env, row.file, traces, metrics)
 		}
 	}
@@ -180,11 +180,11 @@ func TestTelemetryCannotChangeWhileTheServerRuns(t *testing.T) {
 }
 
 func TestAChannelsProviderIsThatOfItsAddress(t *testing.T) {
-	h := new(house)
+	h := new(app)
 	if got := h.provider("a"); got != "" {
 		t.Errorf("before there are channels it is %q", got)
 	}
-	h.parts.Store(&config.Components{Config: &config.Config{Channels: []config.Channel{
+	h.components.Store(&config.Components{Config: &config.Config{Channels: []config.Channel{
 		{Name: "a", Driver: "openai", BaseURL: "https://api.openai.com/v1"}, {Name: "b", Driver: "openai"}, {Name: "c", Driver: "anthropic"},
 		{Name: "d", Driver: "openai", BaseURL: "https://api.moonshot.cn/v1"}, {Name: "e", Driver: "openai", BaseURL: "https://x.openai.azure.com/v1"},
 		{Name: "f", Driver: "openai", BaseURL: "https://notx.ai/v1"}, {Name: "g", Driver: "ark"},

@@ -68,10 +68,10 @@ func adminToken(p *program) *command {
 		"tollhouse admin token",
 		`curl -H "Authorization: Bearer $(tollhouse admin token)" http://127.0.0.1:8081/admin/v1/accounts`,
 	}
-	var at adminPlace
-	at.flags(c)
+	var at adminFlags
+	at.register(c)
 	c.run = func(context.Context, []string) error {
-		found, err := at.find(p)
+		found, err := at.target(p)
 		if err != nil {
 			return err
 		}

@@ -24,12 +24,12 @@ import (
 
 // The bounds on a test: a picture takes its time.
 const (
-	trialTime      = 25 * time.Second
-	trialTimeCosts = 3 * time.Minute
+	probeTimeout      = 25 * time.Second
+	costlyProbeTimeout = 3 * time.Minute
 )
 
 // trial is one operation that a channel can be tested with.
-type trial struct {
+type channelProbe struct {
 	op    upstream.Op
 	costs bool
 	ask   func(ctx context.Context, g *gateway.Gateway, model string) error
@@ -37,33 +37,33 @@ type trial struct {
 
 // trials are in the order in which they are preferred. Edits and videos are not
 // among them: they need a picture, and minutes.
-var trials = []trial{
-	{upstream.ChatCompletion, false, askChat},
-	{upstream.Messages, false, askMessages},
-	{upstream.Embeddings, false, askEmbeddings},
-	{upstream.Speech, true, askSpeech},
-	{upstream.GenerateImage, true, askImage},
+var channelProbes = []channelProbe{
+	{upstream.ChatCompletion, false, probeChat},
+	{upstream.Messages, false, probeMessages},
+	{upstream.Embeddings, false, probeEmbeddings},
+	{upstream.Speech, true, probeSpeech},
+	{upstream.GenerateImage, true, probeImage},
 }
 
-const trialText = "Hi"
+const probeText = "Hi"
 
-func askChat(ctx context.Context, g *gateway.Gateway, model string) error {
-	_, err := g.Chat(ctx, &chat.Request{Model: model, MaxTokens: 1, Messages: []chat.Message{{Role: "user", Content: chat.Text(trialText)}}})
+func probeChat(ctx context.Context, g *gateway.Gateway, model string) error {
+	_, err := g.Chat(ctx, &chat.Request{Model: model, MaxTokens: 1, Messages: []chat.Message{{Role: "user", Content: chat.Text(probeText)}}})
 	return err
 }
 
-func askMessages(ctx context.Context, g *gateway.Gateway, model string) error {
-	_, err := g.Messages(ctx, &messages.Request{Model: model, MaxTokens: 1, Messages: []messages.Message{{Role: "user", Content: messages.Text(trialText)}}})
+func probeMessages(ctx context.Context, g *gateway.Gateway, model string) error {
+	_, err := g.Messages(ctx, &messages.Request{Model: model, MaxTokens: 1, Messages: []messages.Message{{Role: "user", Content: messages.Text(probeText)}}})
 	return err
 }
 
-func askEmbeddings(ctx context.Context, g *gateway.Gateway, model string) error {
-	_, err := g.Embeddings(ctx, &embeddings.Request{Model: model, Input: embeddings.Text(trialText)})
+func probeEmbeddings(ctx context.Context, g *gateway.Gateway, model string) error {
+	_, err := g.Embeddings(ctx, &embeddings.Request{Model: model, Input: embeddings.Text(probeText)})
 	return err
 }
 
-func askSpeech(ctx context.Context, g *gateway.Gateway, model string) error {
-	r, err := g.Speech(ctx, &speech.Request{Model: model, Input: trialText, ResponseFormat: speech.WAV})
+func probeSpeech(ctx context.Context, g *gateway.Gateway, model string) error {
+	r, err := g.Speech(ctx, &speech.Request{Model: model, Input: probeText, ResponseFormat: speech.WAV})
 	if err != nil {
 		return err
 	}
@@ -71,11 +71,11 @@ func askSpeech(ctx context.Context, g *gateway.Gateway, model string) error {
 	return errors.Join(err, r.Close())
 }
 
-func askImage(ctx context.Context, g *gateway.Gateway, model string) error {
-	r := &images.Request{Model: model, Prompt: trialText}
+func probeImage(ctx context.Context, g *gateway.Gateway, model string) error {
+	r := &images.Request{Model: model, Prompt: probeText}
 	if drawnFromMessages(model) {
 		r.Prompt = ""
-		r.Input = &images.Input{Messages: []images.Message{{Role: "user", Content: []images.Block{{Text: trialText}}}}}
+		r.Input = &images.Input{Messages: []images.Message{{Role: "user", Content: []images.Block{{Text: probeText}}}}}
 	}
 	_, err := g.Images(ctx, r)
 	return err
@@ -96,19 +96,19 @@ func drawnFromMessages(model string) bool {
 // call but for accounts, keys and the books: nobody is charged, and what comes
 // back has to be a sound answer. Only then does it say something of the channel's
 // health: that a rest is over.
-func (h *house) testChannel(ctx context.Context, in server.ChannelTest) (server.ChannelResult, error) {
-	parts := h.parts.Load()
-	model, t, err := chooseTrial(parts, in)
+func (h *app) testChannel(ctx context.Context, in server.ChannelTest) (server.ChannelResult, error) {
+	parts := h.components.Load()
+	model, t, err := chooseProbe(parts, in)
 	if err != nil {
 		return server.ChannelResult{}, err
 	}
-	g, err := gateway.New(gateway.Options{Upstream: &sole{parts: parts, channel: in.Channel}, Models: parts.Models})
+	g, err := gateway.New(gateway.Options{Upstream: &singleChannel{parts: parts, channel: in.Channel}, Models: parts.Models})
 	if err != nil {
 		return server.ChannelResult{}, err
 	}
-	patience := trialTime
+	patience := probeTimeout
 	if t.costs {
-		patience = trialTimeCosts
+		patience = costlyProbeTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -121,14 +121,14 @@ func (h *house) testChannel(ctx context.Context, in server.ChannelTest) (server.
 		Simulated: parts.Config.Channel(in.Channel).Driver == "sim",
 	}
 	if err != nil {
-		failed(&r, err, patience)
+		describeFailure(&r, err, patience)
 	}
 	return r, g.Close()
 }
 
 // failed tells the operator what a caller would have been told, and the vendor's
 // own words, in which the driver has masked the keys.
-func failed(r *server.ChannelResult, err error, patience time.Duration) {
+func describeFailure(r *server.ChannelResult, err error, patience time.Duration) {
 	f := fault.From(err)
 	r.Code, r.Message = word.Code(f.Code), f.Message // the log gets the code too
 	var u *upstream.Failure
@@ -144,20 +144,20 @@ func failed(r *server.ChannelResult, err error, patience time.Duration) {
 }
 
 // sole is one channel of a router, as an upstream that is asked once.
-type sole struct {
+type singleChannel struct {
 	parts   *config.Components
 	channel string
 	failed  error // what came of it; the calls of a test come one after the other
 }
 
 // Supports implements [upstream.Supporter].
-func (s *sole) Supports(op upstream.Op, model string) bool {
+func (s *singleChannel) Supports(op upstream.Op, model string) bool {
 	return s.parts.Supports(s.channel, op, model)
 }
 
 // Do asks the channel, paused or not. What failed is not tried again: the
 // channel's router did that, where it was of use.
-func (s *sole) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+func (s *singleChannel) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	if s.failed != nil {
 		return nil, s.failed
 	}
@@ -171,7 +171,7 @@ func (s *sole) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, er
 }
 
 // chooseTrial finds a model of the channel and what to ask it for.
-func chooseTrial(parts *config.Components, in server.ChannelTest) (string, *trial, error) {
+func chooseProbe(parts *config.Components, in server.ChannelTest) (string, *channelProbe, error) {
 	c := parts.Config.Channel(in.Channel)
 	if c == nil {
 		return "", nil, fault.New(fault.NotFound, fmt.Sprintf("There is no channel %q.", in.Channel))
@@ -179,7 +179,7 @@ func chooseTrial(parts *config.Components, in server.ChannelTest) (string, *tria
 	ids := slices.Sorted(maps.Keys(c.Models))
 	if in.Model == "" {
 		for _, id := range ids {
-			if t := trialOf(parts, in.Channel, id); t != nil && !t.costs {
+			if t := probeFor(parts, in.Channel, id); t != nil && !t.costs {
 				return id, t, nil
 			}
 		}
@@ -188,7 +188,7 @@ func chooseTrial(parts *config.Components, in server.ChannelTest) (string, *tria
 		}
 		return "", nil, fault.Invalid("model", fmt.Sprintf("Every model of the channel %s costs money to test: name one (--model MODEL), and say that you want it (--yes).", in.Channel))
 	}
-	switch t := trialOf(parts, in.Channel, in.Model); {
+	switch t := probeFor(parts, in.Channel, in.Model); {
 	case !c.Serves(in.Model):
 		return "", nil, fault.Invalid("model", fmt.Sprintf("The channel %s does not serve the model %q.", in.Channel, in.Model))
 	case t == nil:
@@ -201,11 +201,11 @@ func chooseTrial(parts *config.Components, in server.ChannelTest) (string, *tria
 }
 
 // trialOf is what a model can be tested with; nil for nothing.
-func trialOf(parts *config.Components, channel, model string) *trial {
+func probeFor(parts *config.Components, channel, model string) *channelProbe {
 	kind := kindOf(parts.Config, model)
-	for i := range trials {
-		t := &trials[i]
-		if fits(kind, t.op) && parts.Supports(channel, t.op, model) {
+	for i := range channelProbes {
+		t := &channelProbes[i]
+		if kindAllows(kind, t.op) && parts.Supports(channel, t.op, model) {
 			return t
 		}
 	}
@@ -223,6 +223,6 @@ var kindsOf = map[upstream.Op][]gateway.Kind{
 
 // fits reports whether a model of the kind is called by op. One of an unknown
 // kind is, if its upstream knows better.
-func fits(kind gateway.Kind, op upstream.Op) bool {
+func kindAllows(kind gateway.Kind, op upstream.Op) bool {
 	return kind == "" || slices.Contains(kindsOf[op], kind)
 }

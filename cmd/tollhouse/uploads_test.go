@@ -7,10 +7,10 @@ import (
 
 func TestUploadsLieInTheDataDirectoryWhereThereIsNoOther(t *testing.T) {
 	temporary, data := t.TempDir(), "data"
-	if got := uploads(temporary, data); got != temporary {
+	if got := uploadDir(temporary, data); got != temporary {
 		t.Errorf("%s, want %s", got, temporary)
 	}
-	if got := uploads(filepath.Join(temporary, "none"), data); got != data {
+	if got := uploadDir(filepath.Join(temporary, "none"), data); got != data {
 		t.Errorf("%s, want %s", got, data)
 	}
 }

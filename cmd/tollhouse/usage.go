@@ -14,7 +14,7 @@ import (
 )
 
 // usageAnswer is what the server says of usage.
-type usageAnswer struct {
+type usageReport struct {
 	Object string     `json:"object"`
 	By     string     `json:"by"`
 	Data   []usageRow `json:"data"`
@@ -37,16 +37,16 @@ func usageCommand(p *program) *command {
 	var since time.Duration
 	c.flags.Var(durationValue{&since}, "since", "how far back, such as 24h or 30d; default all there is")
 	by := c.flags.String("by", "model", "model, key or day")
-	cl := newClient(p, c)
+	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		if !slices.Contains([]string{"model", "key", "day"}, *by) {
 			return usagef("--by must be model, key or day, not %q", *by)
 		}
 		q := url.Values{"by": {*by}, "account": {*account}}
 		if since > 0 {
-			q.Set("since", strconv.FormatInt(p.clock().Add(-since).Unix(), 10))
+			q.Set("since", strconv.FormatInt(p.currentTime().Add(-since).Unix(), 10))
 		}
-		var answer usageAnswer
+		var answer usageReport
 		if err := cl.do(ctx, http.MethodGet, "/admin/v1/usage?"+q.Encode(), nil, &answer); err != nil {
 			return err
 		}
@@ -56,7 +56,7 @@ func usageCommand(p *program) *command {
 }
 
 // usageTable has a column for each unit that occurs.
-func usageTable(a usageAnswer) *table {
+func usageTable(a usageReport) *table {
 	var units []string
 	for _, row := range a.Data {
 		for unit := range row.Units {
@@ -83,8 +83,8 @@ func usageTable(a usageAnswer) *table {
 func ledgerVerify(p *program) *command {
 	c := newCommand("ledger verify", "check that the books of the running server balance")
 	c.examples = []string{"tollhouse ledger verify"}
-	cl := newClient(p, c)
-	cl.long = true // all of a large ledger is read
+	cl := newAdminCommand(p, c)
+	cl.unbounded = true // all of a large ledger is read
 	c.run = func(ctx context.Context, _ []string) error {
 		var answer server.VerifyView
 		if err := cl.do(ctx, http.MethodGet, "/admin/v1/ledger/verify", nil, &answer); err != nil {

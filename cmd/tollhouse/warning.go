@@ -11,7 +11,7 @@ import (
 )
 
 // warnings are what is unsafe or incomplete about a start.
-func (h *house) warnings(ctx context.Context, src *source, l *listeners, s *settings) (w []string, err error) {
+func (h *app) warnings(ctx context.Context, src *source, l *listeners, s *settings) (w []string, err error) {
 	if !src.config.Prepaid() && !src.demo {
 		w = append(w, "money is off: whoever has a key can use it without bound, and the vendors charge you")
 	}
@@ -38,9 +38,9 @@ func (h *house) warnings(ctx context.Context, src *source, l *listeners, s *sett
 	if err := h.mp3.Ready(); err != nil && speaks(src.config) {
 		w = append(w, "speech in MP3, the default, is refused where the vendor gives WAV only: install the program lame (apt-get install lame)")
 	}
-	w = append(w, h.storage.open...)
+	w = append(w, h.storage.exposed...)
 	if l.admin.Listener != nil { // whose token is in the data directory
-		if open, found := openTo(s.data); found && !slices.Contains(w, open) {
+		if open, found := writableByOthers(s.data); found && !slices.Contains(w, open) {
 			w = append(w, open)
 		}
 	}
@@ -53,18 +53,18 @@ func speaks(c *config.Config) bool {
 }
 
 // noKeys tells how to make the first key.
-func (h *house) noKeys(accounts []billing.Balance, s *settings) string {
+func (h *app) noKeys(accounts []billing.Balance, s *settings) string {
 	if s.admin == adminOff && !h.storage.shared() {
 		return "there are no API keys, and the admin API is off: write accounts with keys into the config file"
 	}
 	text, where := "there are no API keys yet: ", dataFlag(s)
 	if h.file != "" {
-		where = " --config " + quoted(h.file)
+		where = " --config " + shellQuoted(h.file)
 	}
 	if len(accounts) == 0 {
 		return text + "`tollhouse account create NAME" + where + "`, then `tollhouse key create --account NAME" + where + "`"
 	}
-	return text + "`tollhouse key create --account " + quoted(accounts[0].Account) + where + "`"
+	return text + "`tollhouse key create --account " + shellQuoted(accounts[0].Account) + where + "`"
 }
 
 // isPublic reports whether others than this machine can connect.

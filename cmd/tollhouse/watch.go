@@ -10,13 +10,13 @@ import (
 )
 
 // look is how files were at one moment, by path; nil for one that was not there.
-type look map[string]fs.FileInfo
+type fileStates map[string]fs.FileInfo
 
 // readConfig reads and checks a configuration file. seen are the file and the
 // files of keys that it names, each as it was before it was read. The error is
 // a *config.Error where the file can be read.
-func readConfig(name string, env config.Env) (c *config.Config, seen look, err error) {
-	seen = look{}
+func readConfig(name string, env config.Env) (c *config.Config, seen fileStates, err error) {
+	seen = fileStates{}
 	if seen[name], err = os.Stat(name); err != nil {
 		seen[name] = nil
 	}
@@ -35,7 +35,7 @@ func readConfig(name string, env config.Env) (c *config.Config, seen look, err e
 	return c, seen, err
 }
 
-func (l look) add(files []config.KeyFile) {
+func (l fileStates) add(files []config.KeyFile) {
 	for _, f := range files {
 		l[f.Path] = f.Info
 	}
@@ -43,8 +43,8 @@ func (l look) add(files []config.KeyFile) {
 
 // again looks at the same files. One that is away for a moment, as while it is
 // being replaced, is taken to be as it was.
-func (l look) again() look {
-	now := make(look, len(l))
+func (l fileStates) restat() fileStates {
+	now := make(fileStates, len(l))
 	for path, before := range l {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -55,7 +55,7 @@ func (l look) again() look {
 	return now
 }
 
-func (l look) same(other look) bool {
+func (l fileStates) same(other fileStates) bool {
 	for path, a := range l {
 		b := other[path]
 		switch {
@@ -70,26 +70,26 @@ func (l look) same(other look) bool {
 }
 
 // watch notices that a file was changed. It is safe for concurrent use.
-type watch struct {
+type fileWatcher struct {
 	mu   sync.Mutex
-	read look // the files as they were read; none where there is nothing to watch
-	last look // as they were at the last call of changed
+	read fileStates // the files as they were read; none where there is nothing to watch
+	last fileStates // as they were at the last call of changed
 }
 
 // changed reports whether a file is another than the one that was read. A file
 // that changed since the last call may still be being written, and waits for
 // the next.
-func (w *watch) changed() bool {
+func (w *fileWatcher) changed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := w.read.again()
+	now := w.read.restat()
 	settled := now.same(w.last)
 	w.last = now
 	return settled && !now.same(w.read)
 }
 
 // loaded says how the files were when they were read, refused or not.
-func (w *watch) loaded(seen look) {
+func (w *fileWatcher) setRead(seen fileStates) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.read = seen

@@ -9,14 +9,14 @@ import (
 )
 
 // watched reads a configuration of which it gives the watch.
-func watched(t *testing.T, name string) *watch {
+func watched(t *testing.T, name string) *fileWatcher {
 	t.Helper()
 	_, seen, err := readConfig(name, acme.lookup)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := new(watch)
-	w.loaded(seen)
+	w := new(fileWatcher)
+	w.setRead(seen)
 	return w
 }
 
@@ -36,7 +36,7 @@ func TestAFileThatIsBeingWrittenIsWaitedFor(t *testing.T) {
 		t.Error("it was not to be read when it was written")
 	}
 	_, seen, _ := readConfig(name, acme.lookup)
-	w.loaded(seen)
+	w.setRead(seen)
 	for range 3 {
 		if w.changed() {
 			t.Error("it was to be read twice")
@@ -89,7 +89,7 @@ func TestAChangeIsSeenByItsSizeItsTimeOrItsFile(t *testing.T) {
 }
 
 func TestWithoutAFileThereIsNothingToWatch(t *testing.T) {
-	w := new(watch)
+	w := new(fileWatcher)
 	for range 3 {
 		if w.changed() {
 			t.Error("something changed")

@@ -20,7 +20,7 @@ func webhookSecret(p *program) *command {
 	}
 	account := c.flags.String("account", "", "whose webhooks (required)")
 	rotate := c.flags.Bool("rotate", false, "make a new one")
-	cl := newClient(p, c)
+	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		if *account == "" {
 			return usagef("--account is missing: it says whose webhooks the secret signs")
@@ -51,7 +51,7 @@ func webhookList(p *program) *command {
 	c.examples = []string{"tollhouse webhook list", "tollhouse webhook list --account acme --limit 10 --json"}
 	account := c.flags.String("account", "", "only those of one account")
 	limit := c.flags.Uint16("limit", 100, "how many, at most 1000")
-	cl := newClient(p, c)
+	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		if *limit < 1 || *limit > 1000 {
 			return usagef("--limit must be from 1 to 1000, not %d", *limit)
@@ -64,14 +64,14 @@ func webhookList(p *program) *command {
 		if err := cl.do(ctx, http.MethodGet, "/admin/v1/webhooks?"+query.Encode(), nil, &list); err != nil {
 			return err
 		}
-		return cl.show(list, noticeTable(list.Data))
+		return cl.show(list, webhookTable(list.Data))
 	}
 	return c
 }
 
 // noticeTable has one column for the time at which a notice is tried and that at
 // which it ended, since it has one of them.
-func noticeTable(notices []server.NoticeView) *table {
+func webhookTable(notices []server.NoticeView) *table {
 	t := &table{head: []string{"ID", "ACCOUNT", "TYPE", "TASK", "HOST", "STATE", "TRIES FAILED", "NEXT OR ENDED", "REASON"}}
 	for _, n := range notices {
 		at := ""
@@ -89,7 +89,7 @@ func webhookResend(p *program) *command {
 	c := newCommand("webhook resend", "send a webhook again, whatever became of it", "ID")
 	c.details = "It keeps its id, by which a receiver tells that it had it already. It is tried for three days from now on;\nwhile no server runs, it is sent when one starts."
 	c.examples = []string{"tollhouse webhook resend evt_1KBG4T92JSZ3QXK7HWM5A2LTFD"}
-	cl := newClient(p, c)
+	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
 		var answer map[string]any
 		if err := cl.do(ctx, http.MethodPost, "/admin/v1/webhooks/"+url.PathEscape(args[0])+"/resend", nil, &answer); err != nil {

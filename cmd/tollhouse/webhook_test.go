@@ -76,7 +76,7 @@ func TestAnAccountsSecretIsMadeOnceAndRotated(t *testing.T) {
 	if strings.Contains(out, next) || !strings.HasPrefix(out, "whsec_") || !strings.Contains(out, "24 hours") {
 		t.Errorf("the command says\n%s", out)
 	}
-	if r := i.command("webhook", "secret", "--account", "nobody"); r.code != exitRefused || !strings.Contains(r.stderr, `There is no account "nobody"`) {
+	if r := i.command("webhook", "secret", "--account", "nobody"); r.code != exitFailed || !strings.Contains(r.stderr, `There is no account "nobody"`) {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 	log := i.stderr.String()
@@ -99,7 +99,7 @@ func TestTheSecretOutlivesTheServerAndIsThereWithoutOne(t *testing.T) {
 					args = append(args, "--rotate")
 				}
 				r := tollhouse(t, nil, args...)
-				if err := json.Unmarshal([]byte(r.stdout), &v); err != nil || r.code != exitDone || (v.Secret == first) == rotate {
+				if err := json.Unmarshal([]byte(r.stdout), &v); err != nil || r.code != exitOK || (v.Secret == first) == rotate {
 					t.Errorf("without a server: %d %q %q, %v", r.code, r.stdout, r.stderr, err)
 				}
 			}
@@ -118,7 +118,7 @@ func TestASecretOfAStoreInMemoryIsInItsServerOnly(t *testing.T) {
 	name := file(t, planted("m")+"store: \"memory:\"\n")
 	for _, args := range []string{"webhook secret --account acme", "webhook list", "webhook resend evt_1"} {
 		r := tollhouse(t, nil, append(strings.Fields(args), "--config", name, "--data", t.TempDir())...)
-		if r.code != exitRefused || !strings.Contains(r.stderr, "a store in memory is in its server only") {
+		if r.code != exitFailed || !strings.Contains(r.stderr, "a store in memory is in its server only") {
 			t.Errorf("%s: %d %q", args, r.code, r.stderr)
 		}
 	}
@@ -146,7 +146,7 @@ func TestAWebhookIsListedAndSentAgain(t *testing.T) {
 			before, after := secretOf(t, i, "acme"), secretOf(t, i, "acme", "--rotate")
 			i.stop()
 
-			if r := tollhouse(t, nil, "webhook", "resend", id, "--config", name, "--data", i.data); r.code != exitDone || !strings.Contains(r.stdout, "is due again") {
+			if r := tollhouse(t, nil, "webhook", "resend", id, "--config", name, "--data", i.data); r.code != exitOK || !strings.Contains(r.stdout, "is due again") {
 				t.Fatalf("resend: %d %s%s", r.code, r.stdout, r.stderr)
 			}
 			again(t, i, acme, "--config", name)
@@ -180,7 +180,7 @@ func TestAWebhookThatFailsIsListedWithItsReason(t *testing.T) {
 	if list := i.good("webhook", "list"); !strings.Contains(list, "waiting") {
 		t.Errorf("after it was to be sent again, the list is\n%s", list)
 	}
-	if r := i.command("webhook", "resend", "evt_none"); r.code != exitRefused || !strings.Contains(r.stderr, `There is no webhook "evt_none"`) {
+	if r := i.command("webhook", "resend", "evt_none"); r.code != exitFailed || !strings.Contains(r.stderr, `There is no webhook "evt_none"`) {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 }

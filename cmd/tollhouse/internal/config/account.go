@@ -14,7 +14,7 @@ import (
 
 // account reads an item of accounts.
 func (r *reader) account(n ast.Node) Account {
-	a := Account{Pos: place(r.resolve(n))}
+	a := Account{Pos: position(r.resolve(n))}
 	r.object(n, "an account", fields{
 		"name":   r.word(&a.Name, "name"),
 		"credit": into(r, &a.Credit, "credit", credit),
@@ -35,7 +35,7 @@ func credit(text string) (billing.Money, error) {
 
 // key reads a key of an account: the variable that holds it, or its hash.
 func (r *reader) key(n ast.Node) Key {
-	k := Key{Pos: place(r.resolve(n))}
+	k := Key{Pos: position(r.resolve(n))}
 	given := 0
 	source := func(read func(ast.Node)) func(ast.Node) {
 		return func(n ast.Node) { given++; read(n) }

@@ -15,7 +15,7 @@ type Components struct {
 	Models []gateway.Model
 	Keys   []auth.Key // those that the file owns
 
-	sites map[string]site // by the channel's name
+	instances map[string]driverInstance // by the channel's name
 }
 
 // Build makes the parts. What [Read] returned without an error can be built; a
@@ -25,10 +25,10 @@ type Components struct {
 // nothing uses them any more.
 func (c *Config) Build(before *Components) (*Components, error) {
 	var wrong problems
-	if c.check(&wrong); len(wrong) > 0 {
+	if c.validate(&wrong); len(wrong) > 0 {
 		return nil, wrong.err("the configuration")
 	}
-	p := &Components{Config: c, sites: make(map[string]site, len(c.Channels))}
+	p := &Components{Config: c, instances: make(map[string]driverInstance, len(c.Channels))}
 	var o upstream.RouterOptions
 	if before != nil {
 		o.Previous = before.Router
@@ -36,12 +36,12 @@ func (c *Config) Build(before *Components) (*Components, error) {
 	channels := make([]upstream.Channel, len(c.Channels))
 	for i := range c.Channels {
 		ch := &c.Channels[i]
-		s, err := ch.site(before)
+		s, err := ch.instance(before)
 		if err != nil {
 			p.CloseBut(before)
 			return nil, err
 		}
-		p.sites[ch.Name], channels[i] = s, ch.over(s.Upstream)
+		p.instances[ch.Name], channels[i] = s, ch.routerChannel(s.Upstream)
 	}
 	var err error
 	if p.Router, err = upstream.NewRouter(channels, o); err != nil {
@@ -93,7 +93,7 @@ func (c *Config) Channel(name string) *Channel {
 func (c *Channel) Serves(id string) bool {
 	_, named := c.Models[id]
 	_, every := c.Models[everyModel]
-	return id != "" && id != everyModel && (named || every && c.passes(id))
+	return id != "" && id != everyModel && (named || every && c.allows(id))
 }
 
 // Supports reports whether a channel can answer op for a public id.
@@ -105,13 +105,13 @@ func (p *Components) Supports(channel string, op upstream.Op, id string) bool {
 	if theirs, named := c.Models[id]; named {
 		id = theirs
 	}
-	return upstream.Supports(p.sites[channel].Upstream, op, id)
+	return upstream.Supports(p.instances[channel].Upstream, op, id)
 }
 
 // over is the channel as a router has it.
-func (c *Channel) over(up upstream.Upstream) upstream.Channel {
+func (c *Channel) routerChannel(up upstream.Upstream) upstream.Channel {
 	if c.Begins != "" || len(c.Except) > 0 {
-		up = &choosy{up, c}
+		up = &modelFilter{up, c}
 	}
 	return upstream.Channel{
 		Name: c.Name, Upstream: up, Models: c.Models, Priority: c.Priority, Weight: c.Weight,

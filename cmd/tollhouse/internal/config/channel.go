@@ -59,7 +59,7 @@ func newSim(c *Channel) (upstream.Upstream, error) {
 
 // channel reads an item of channels.
 func (r *reader) channel(n ast.Node) Channel {
-	c := Channel{Pos: place(r.resolve(n)), Models: map[string]string{}, Rename: map[string]string{}, places: map[string]Pos{}}
+	c := Channel{Pos: position(r.resolve(n)), Models: map[string]string{}, Rename: map[string]string{}, modelPos: map[string]Pos{}}
 	r.object(n, "a channel", fields{
 		"name":           r.word(&c.Name, "name"),
 		"driver":         r.driver(&c.Driver),
@@ -81,7 +81,7 @@ func (r *reader) channel(n ast.Node) Channel {
 		"drop":   r.words(&c.Drop, "drop"),
 		"pass":   r.words(&c.Pass, "pass"),
 		"rename": func(n ast.Node) { r.mapping(n, "rename", c.Rename, nil) },
-		"models": func(n ast.Node) { r.mapping(n, "models", c.Models, c.places) },
+		"models": func(n ast.Node) { r.mapping(n, "models", c.Models, c.modelPos) },
 	})
 	return c
 }

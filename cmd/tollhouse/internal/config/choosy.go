@@ -7,22 +7,22 @@ import (
 )
 
 // choosy is the upstream of a channel that does not let every id through.
-type choosy struct {
+type modelFilter struct {
 	upstream.Upstream
 	channel *Channel
 }
 
 // Unwrap is the upstream itself.
-func (c *choosy) Unwrap() upstream.Upstream { return c.Upstream }
+func (c *modelFilter) Unwrap() upstream.Upstream { return c.Upstream }
 
 // Supports implements [upstream.Supporter].
-func (c *choosy) Supports(op upstream.Op, model string) bool {
-	return c.channel.passes(model) && upstream.Supports(c.Upstream, op, model)
+func (c *modelFilter) Supports(op upstream.Op, model string) bool {
+	return c.channel.allows(model) && upstream.Supports(c.Upstream, op, model)
 }
 
 // passes reports whether the channel's upstream may be asked for a model by the
 // vendor's id.
-func (c *Channel) passes(id string) bool {
+func (c *Channel) allows(id string) bool {
 	for public, theirs := range c.Models {
 		if theirs == id && public != everyModel {
 			return true

@@ -25,11 +25,11 @@ func TestAChannelLetsThroughWhatItIsToldTo(t *testing.T) {
 		{Channel{Models: map[string]string{"*": "*", "kimi": "k"}, Except: []string{"kimi", "k"}}, "k", true},
 	} {
 		row.c.Name, row.c.Driver = "a", "sim"
-		made, err := row.c.site(nil)
+		made, err := row.c.instance(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		built := row.c.over(made.Upstream)
+		built := row.c.routerChannel(made.Upstream)
 		if got := upstream.Supports(built.Upstream, upstream.ChatCompletion, row.id); got != row.pass {
 			t.Errorf("%+v: %s passes: %v", row.c, row.id, got)
 		}

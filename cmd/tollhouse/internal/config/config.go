@@ -91,7 +91,7 @@ type Channel struct {
 	Begins string
 	Except []string
 
-	places map[string]Pos // of public ids
+	modelPos map[string]Pos // of public ids
 }
 
 // Price is one model's price row.

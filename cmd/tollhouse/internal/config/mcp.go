@@ -19,10 +19,10 @@ type MCP struct {
 func (m *MCP) Same(o *MCP) bool { return m.Off == o.Off && slices.Equal(m.Origins, o.Origins) }
 
 func (r *reader) mcp(n ast.Node, m *MCP) {
-	m.Pos = place(n)
+	m.Pos = position(n)
 	on := true
 	r.object(n, "mcp", fields{
-		"enabled": r.flag(&on, "enabled"),
+		"enabled": r.boolean(&on, "enabled"),
 		"origins": func(n ast.Node) {
 			r.list(n, "origins", func(n ast.Node) {
 				m.Origins = append(m.Origins, parsed(r, n, "an item of origins", parseOrigin))

@@ -62,7 +62,7 @@ func (r *reader) ratios(to *[]string) func(ast.Node) {
 	return func(n ast.Node) {
 		r.list(n, "ratios", func(item ast.Node) {
 			if _, single := scalar(r.resolve(item)); !single {
-				r.problems.add(place(item), `an item of ratios must be in quotes, such as "16:9"`)
+				r.problems.add(position(item), `an item of ratios must be in quotes, such as "16:9"`)
 				return
 			}
 			var w string

@@ -52,7 +52,7 @@ func (r *reader) rate(unit billing.Unit, variant string, from pair) []billing.Ra
 	}
 	rate := billing.Rate{Unit: unit, Variant: variant, Amount: amount}
 	if _, err := billing.NewPrice(rate); err != nil {
-		at := place(from.value)
+		at := position(from.value)
 		if strings.HasPrefix(err.Error(), "unknown price unit") {
 			at = from.at
 		}

@@ -23,10 +23,10 @@ func Read(name string, data []byte, env Env) (*Config, error) {
 	if body != nil {
 		ast.Walk(r, body)
 	}
-	c := &Config{Prices: make(map[string]Price), Video: usualVideo()}
-	r.object(body, "the file", r.top(c))
+	c := &Config{Prices: make(map[string]Price), Video: defaultVideo()}
+	r.object(body, "the file", r.fileFields(c))
 	if len(r.problems) == 0 {
-		c.check(&r.problems)
+		c.validate(&r.problems)
 	}
 	c.KeyFiles = r.keyFiles
 	err = r.problems.err(name)
@@ -111,7 +111,7 @@ func colonAtEnd(data []byte, line int) bool {
 }
 
 // top is the table of the file's own keys (server.md, Config file).
-func (r *reader) top(c *Config) fields {
+func (r *reader) fileFields(c *Config) fields {
 	return fields{
 		"listen":   r.address(&c.Listen, "listen"),
 		"admin":    r.address(&c.Admin, "admin"),
@@ -140,7 +140,7 @@ func (r *reader) top(c *Config) fields {
 // setting reads a top-level value that must not be empty.
 func (r *reader) setting(to *Setting, what string) func(ast.Node) {
 	return func(n ast.Node) {
-		to.Pos = place(n)
+		to.Pos = position(n)
 		r.word(&to.Value, what)(n)
 	}
 }

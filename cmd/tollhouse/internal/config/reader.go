@@ -52,15 +52,15 @@ func (r *reader) pairs(n ast.Node, what string) []pair {
 	case *ast.MappingValueNode:
 		values = []*ast.MappingValueNode{n}
 	default:
-		r.problems.add(place(n), "%s must be a mapping of keys to values", what)
+		r.problems.add(position(n), "%s must be a mapping of keys to values", what)
 	}
 	pairs := make([]pair, 0, len(values))
 	for _, v := range values {
 		if _, merge := v.Key.(*ast.MergeKeyNode); merge {
-			r.problems.add(place(v.Key), "merge keys (<<) are not supported; use an alias for the whole value")
+			r.problems.add(position(v.Key), "merge keys (<<) are not supported; use an alias for the whole value")
 			continue
 		}
-		pairs = append(pairs, pair{v.Key.GetToken().Value, place(v.Key), v.Value})
+		pairs = append(pairs, pair{v.Key.GetToken().Value, position(v.Key), v.Value})
 	}
 	return pairs
 }
@@ -74,7 +74,7 @@ func (r *reader) list(n ast.Node, what string, item func(ast.Node)) {
 			item(v)
 		}
 	default:
-		r.problems.add(place(n), "%s must be a list", what)
+		r.problems.add(position(n), "%s must be a list", what)
 	}
 }
 
@@ -82,12 +82,12 @@ func (r *reader) list(n ast.Node, what string, item func(ast.Node)) {
 func (r *reader) text(n ast.Node, what string) (string, bool) {
 	written, ok := scalar(r.resolve(n))
 	if !ok {
-		r.problems.add(place(n), "%s must be a single value", what)
+		r.problems.add(position(n), "%s must be a single value", what)
 		return "", false
 	}
 	value, err := expand(written, r.env)
 	if err != nil {
-		r.problems.add(place(n), "%s: %v", what, err)
+		r.problems.add(position(n), "%s: %v", what, err)
 		return "", false
 	}
 	return value, true
@@ -101,7 +101,7 @@ func parsed[T any](r *reader, n ast.Node, what string, parse func(string) (T, er
 	}
 	v, err := parse(text)
 	if err != nil {
-		r.problems.add(place(n), "%s: %v", what, err)
+		r.problems.add(position(n), "%s: %v", what, err)
 	}
 	return v
 }
@@ -121,7 +121,7 @@ func (r *reader) duration(to *time.Duration, what string) func(ast.Node) {
 	})
 }
 
-func (r *reader) flag(to *bool, what string) func(ast.Node) {
+func (r *reader) boolean(to *bool, what string) func(ast.Node) {
 	return into(r, to, what, func(text string) (bool, error) {
 		if text != "true" && text != "false" {
 			return false, fmt.Errorf("it must be true or false")
@@ -173,7 +173,7 @@ func (r *reader) resolve(n ast.Node) ast.Node {
 		case *ast.AliasNode:
 			target, ok := r.anchors[v.Value.GetToken().Value]
 			if !ok {
-				r.problems.add(place(v), "there is no anchor of this name")
+				r.problems.add(position(v), "there is no anchor of this name")
 				return nil
 			}
 			n = target
@@ -206,16 +206,16 @@ func scalar(n ast.Node) (string, bool) {
 }
 
 // place is where a node stands; that of a mapping is its first key.
-func place(n ast.Node) Pos {
+func position(n ast.Node) Pos {
 	switch m := n.(type) {
 	case nil:
 		return Pos{}
 	case *ast.MappingNode:
 		if !m.IsFlowStyle && len(m.Values) > 0 {
-			return place(m.Values[0].Key)
+			return position(m.Values[0].Key)
 		}
 	case *ast.MappingValueNode:
-		return place(m.Key)
+		return position(m.Key)
 	}
 	p := n.GetToken().Position
 	return Pos{p.Line, p.Column}

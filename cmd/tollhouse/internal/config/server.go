@@ -38,12 +38,12 @@ func (s *Server) Admission() gateway.Admission {
 }
 
 func (r *reader) server(n ast.Node, s *Server) {
-	s.Pos = place(n)
+	s.Pos = position(n)
 	r.object(n, "server", fields{
-		"max_calls":              r.most(&s.MaxCalls, "max_calls"),
-		"max_waiting":            r.most(&s.MaxWaiting, "max_waiting"),
-		"max_connections":        r.most(&s.MaxConnections, "max_connections"),
-		"max_connections_per_ip": r.most(&s.MaxConnectionsPerIP, "max_connections_per_ip"),
+		"max_calls":              r.positive(&s.MaxCalls, "max_calls"),
+		"max_waiting":            r.positive(&s.MaxWaiting, "max_waiting"),
+		"max_connections":        r.positive(&s.MaxConnections, "max_connections"),
+		"max_connections_per_ip": r.positive(&s.MaxConnectionsPerIP, "max_connections_per_ip"),
 		"memory":                 into(r, &s.Memory, "memory", parseBytes),
 		"trusted_proxies": func(n ast.Node) {
 			r.list(n, "trusted_proxies", func(n ast.Node) {
@@ -54,7 +54,7 @@ func (r *reader) server(n ast.Node, s *Server) {
 }
 
 // most reads how many of something there may be.
-func (r *reader) most(to *int64, what string) func(ast.Node) {
+func (r *reader) positive(to *int64, what string) func(ast.Node) {
 	return into(r, to, what, func(text string) (int64, error) {
 		n, err := strconv.ParseInt(text, 10, 32)
 		if err != nil || n < 1 {

@@ -9,16 +9,16 @@ import (
 )
 
 // site is a channel's upstream and what it was made of.
-type site struct {
+type driverInstance struct {
 	upstream.Upstream
-	made *Channel
+	channel *Channel
 }
 
 // site is that of before where it would be made of the same, so that a reload
 // costs no connection; else a new one.
-func (c *Channel) site(before *Components) (site, error) {
+func (c *Channel) instance(before *Components) (driverInstance, error) {
 	if before != nil {
-		if s, ok := before.sites[c.Name]; ok && s.made.sameSite(c) {
+		if s, ok := before.instances[c.Name]; ok && s.channel.sameInstance(c) {
 			return s, nil
 		}
 	}
@@ -26,15 +26,15 @@ func (c *Channel) site(before *Components) (site, error) {
 	if up == nil {
 		var err error
 		if up, err = drivers[c.Driver](c); err != nil {
-			return site{}, err
+			return driverInstance{}, err
 		}
 	}
-	return site{up, c}, nil
+	return driverInstance{up, c}, nil
 }
 
 // sameSite reports whether both channels are one vendor, reached in one way by
 // the same keys.
-func (c *Channel) sameSite(d *Channel) bool {
+func (c *Channel) sameInstance(d *Channel) bool {
 	same := func(a, b secret.String) bool { return a.Reveal() == b.Reveal() }
 	own := c.Upstream != nil || d.Upstream != nil // made elsewhere
 	return !own && c.Driver == d.Driver && c.BaseURL == d.BaseURL && c.Connect == d.Connect && slices.EqualFunc(c.Keys, d.Keys, same)
@@ -49,8 +49,8 @@ func (p *Components) Close() error {
 // CloseBut is Close, but for the upstreams that others use too; with nil it is
 // Close itself.
 func (p *Components) CloseBut(others *Components) {
-	for name, s := range p.sites {
-		if others == nil || others.sites[name].made != s.made {
+	for name, s := range p.instances {
+		if others == nil || others.instances[name].channel != s.channel {
 			closeUpstream(s.Upstream)
 		}
 	}

@@ -31,7 +31,7 @@ func TestAChannelKeepsItsConnectionsWhereItsVendorAndItsKeysAreTheSame(t *testin
 			t.Fatal(err)
 		}
 		name := now.Config.Channels[0].Name
-		if got := now.sites[name].Upstream == old.sites["a"].Upstream; got != c.same {
+		if got := now.instances[name].Upstream == old.instances["a"].Upstream; got != c.same {
 			t.Errorf("%q in the place of %q: the same is %v", c.to, c.from, got)
 		}
 		now.CloseBut(old)

@@ -44,7 +44,7 @@ type Metrics struct {
 }
 
 func (r *reader) telemetry(n ast.Node, t *Telemetry) {
-	t.Pos = place(n)
+	t.Pos = position(n)
 	traces, metrics, callers := true, true, true
 	r.object(n, "telemetry", fields{
 		"otlp": into(r, &t.OTLP, "otlp", parseCollector),
@@ -58,17 +58,17 @@ func (r *reader) telemetry(n ast.Node, t *Telemetry) {
 		},
 		"service":       r.word(&t.Service, "service"),
 		"sample":        into(r, &t.Sample, "sample", parseShare),
-		"traces":        r.flag(&traces, "traces"),
-		"metrics":       r.flag(&metrics, "metrics"),
-		"callers":       r.flag(&callers, "callers"),
-		"trust_callers": r.flag(&t.TrustCallers, "trust_callers"),
+		"traces":        r.boolean(&traces, "traces"),
+		"metrics":       r.boolean(&metrics, "metrics"),
+		"callers":       r.boolean(&callers, "callers"),
+		"trust_callers": r.boolean(&t.TrustCallers, "trust_callers"),
 	})
 	t.NoTraces, t.NoMetrics, t.NoCallers = !traces, !metrics, !callers
 }
 
 func (r *reader) metrics(n ast.Node, m *Metrics) {
-	m.Pos = place(n)
-	r.object(n, "metrics", fields{"public": r.flag(&m.Public, "public")})
+	m.Pos = position(n)
+	r.object(n, "metrics", fields{"public": r.boolean(&m.Public, "public")})
 }
 
 // parseCollector reads the base address of a collector.

@@ -56,7 +56,7 @@ func (r *reader) vendorKey(n ast.Node) (keys []string) {
 	before := len(r.problems)
 	r.object(n, "an item of keys", fields{"env": source("env", r.keyOfVariable), "file": source("file", r.keysOfFile)})
 	if given != 1 && len(r.problems) == before {
-		r.problems.add(place(r.resolve(n)), "an item of keys is the key itself, {env: the variable that holds it} or {file: the file that holds it}")
+		r.problems.add(position(r.resolve(n)), "an item of keys is the key itself, {env: the variable that holds it} or {file: the file that holds it}")
 	}
 	return keys
 }

@@ -24,15 +24,15 @@ type Webhooks struct {
 
 // The defaults of a file (server.md, Config file).
 const (
-	usualRetention = 7 * 24 * time.Hour
-	usualPoll      = 5 * time.Second
-	usualWindow    = 5 * time.Second
+	defaultRetention = 7 * 24 * time.Hour
+	defaultPoll      = 5 * time.Second
+	defaultDuplicateWindow    = 5 * time.Second
 )
 
 // usualVideo is what a file says that says nothing of it: so a file in which a
 // default is written out is the same as one in which it is not.
-func usualVideo() Video {
-	return Video{Retention: usualRetention, Poll: usualPoll, DuplicateWindow: usualWindow}
+func defaultVideo() Video {
+	return Video{Retention: defaultRetention, Poll: defaultPoll, DuplicateWindow: defaultDuplicateWindow}
 }
 
 // Same reports whether the two say the same, wherever they stand.
@@ -50,7 +50,7 @@ func (c *Config) VideoOptions() gateway.VideoOptions {
 }
 
 func (r *reader) video(n ast.Node, v *Video) {
-	v.Pos = place(n)
+	v.Pos = position(n)
 	r.object(n, "video", fields{
 		"retention":        r.duration(&v.Retention, "retention"),
 		"poll":             r.duration(&v.Poll, "poll"),
@@ -68,6 +68,6 @@ func window(text string) (time.Duration, error) {
 }
 
 func (r *reader) webhooks(n ast.Node, w *Webhooks) {
-	w.Pos = place(n)
-	r.object(n, "webhooks", fields{"allow_private": r.flag(&w.AllowPrivate, "allow_private")})
+	w.Pos = position(n)
+	r.object(n, "webhooks", fields{"allow_private": r.boolean(&w.AllowPrivate, "allow_private")})
 }
