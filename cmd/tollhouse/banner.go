@@ -4,9 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
+	"net/url"
+	"slices"
 	"strings"
 
 	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/secret"
 )
@@ -155,4 +159,89 @@ func exampleCall(c *config.Config) (path, body string) {
 		return "/v1/embeddings", fmt.Sprintf(`{"model":"%s","input":"Hello!"}`, embeds)
 	}
 	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, wild, exampleModels[""]))
+}
+
+// warnings are what is unsafe or incomplete about a start.
+func (h *app) warnings(ctx context.Context, src *source, l *listeners, s *settings) (w []string, err error) {
+	if !src.config.Prepaid() && !src.demo {
+		w = append(w, "money is off: whoever has a key can use it without bound, and the vendors charge you")
+	}
+	keys, err := h.storage.keys.Page(ctx, "", "", 1)
+	if err != nil {
+		return nil, err
+	}
+	if len(keys) == 0 {
+		first, err := h.storage.ledger.Balances(ctx, "", 1)
+		if err != nil {
+			return nil, err
+		}
+		w = append(w, h.noKeys(first, s))
+	}
+	if isPublic(l.public.Addr()) {
+		w = append(w, "keys and prompts travel in plain HTTP on "+l.public.Addr().String()+": put a TLS proxy in front, or listen on 127.0.0.1")
+	}
+	if l.admin.Listener != nil && isPublic(l.admin.Addr()) {
+		w = append(w, "the admin token travels in plain HTTP on "+l.admin.Addr().String()+": keep --admin on 127.0.0.1")
+	}
+	if src.config.Webhooks.AllowPrivate && !src.demo {
+		w = append(w, "webhooks.allow_private lets whoever has a key make this server post to the network behind it: for development only")
+	}
+	if err := h.mp3.Ready(); err != nil && speaks(src.config) {
+		w = append(w, "speech in MP3, the default, is refused where the vendor gives WAV only: install the program lame (apt-get install lame)")
+	}
+	w = append(w, h.storage.exposed...)
+	if l.admin.Listener != nil { // whose token is in the data directory
+		if open, found := writableByOthers(s.data); found && !slices.Contains(w, open) {
+			w = append(w, open)
+		}
+	}
+	return append(w, src.notes...), nil
+}
+
+// speaks reports whether a model of speech is served.
+func speaks(c *config.Config) bool {
+	return slices.ContainsFunc(modelRows(c), func(r modelRow) bool { return r.Kind == gateway.KindSpeech })
+}
+
+// noKeys tells how to make the first key.
+func (h *app) noKeys(accounts []billing.Balance, s *settings) string {
+	if s.admin == adminOff && !h.storage.shared() {
+		return "there are no API keys, and the admin API is off: write accounts with keys into the config file"
+	}
+	text, where := "there are no API keys yet: ", dataFlag(s)
+	if h.file != "" {
+		where = " --config " + shellQuoted(h.file)
+	}
+	if len(accounts) == 0 {
+		return text + "`tollhouse account create NAME" + where + "`, then `tollhouse key create --account NAME" + where + "`"
+	}
+	return text + "`tollhouse key create --account " + shellQuoted(accounts[0].Account) + where + "`"
+}
+
+// isPublic reports whether others than this machine can connect.
+func isPublic(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return !ok || !tcp.IP.IsLoopback()
+}
+
+// apiBase is the address of a server's API as --url gives it, without what the
+// API's paths begin with.
+func apiBase(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return "", usagef("--url must be an address such as http://127.0.0.1:8080")
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(u.String(), "/"), "/v1"), nil
+}
+
+// dialable is an address to which a client on this machine can connect.
+func dialable(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
 }

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
@@ -162,4 +165,150 @@ func (h *app) refuseFixedChanges(old, now *config.Config) error {
 
 func needsRestart(name string) string {
 	return name + " cannot change while the server runs: put it back, or restart"
+}
+
+// caretaker reloads beside the loop that hears the signals: neither a slow store
+// nor a file system that is away may keep a server from ending. It does one thing
+// at a time; of the hang-ups meanwhile one is remembered. It belongs to that loop.
+type reloader struct {
+	app     *app
+	busy    bool
+	pending bool          // it was told to reload while it was busy
+	done    chan struct{} // has room for one
+}
+
+func newReloader(h *app) *reloader { return &reloader{app: h, done: make(chan struct{}, 1)} }
+
+// begin does something that may take long; then done says so.
+func (c *reloader) start(do func()) {
+	c.busy = true
+	go func() {
+		do()
+		c.done <- struct{}{}
+	}()
+}
+
+// idle is ticks, unless the caretaker is busy.
+func (c *reloader) whenIdle(ticks <-chan time.Time) <-chan time.Time {
+	if c.busy {
+		return nil
+	}
+	return ticks
+}
+
+// hangUp answers SIGHUP, after what is under way: the file may have changed since
+// that was read.
+func (c *reloader) request(ctx context.Context) {
+	if c.pending = c.busy; !c.pending {
+		c.start(func() { c.app.reloadOnSignal(ctx) })
+	}
+}
+
+// ended takes note of done.
+func (c *reloader) finished(ctx context.Context) {
+	if c.busy = false; c.pending {
+		c.request(ctx)
+	}
+}
+
+// hangUp reloads because somebody said so.
+func (h *app) reloadOnSignal(ctx context.Context) {
+	if h.file == "" {
+		h.logger.Warn("there is no config file to reload")
+		return
+	}
+	_ = h.reload(ctx) // logged
+}
+
+// follow reloads if the file is another.
+func (h *app) reloadIfChanged(ctx context.Context) {
+	if h.files.changed() {
+		_ = h.reload(ctx) // logged
+	}
+}
+
+// look is how files were at one moment, by path; nil for one that was not there.
+type fileStates map[string]fs.FileInfo
+
+// readConfig reads and checks a configuration file. seen are the file and the
+// files of keys that it names, each as it was before it was read. The error is
+// a *config.Error where the file can be read.
+func readConfig(name string, env config.Env) (c *config.Config, seen fileStates, err error) {
+	seen = fileStates{}
+	if seen[name], err = os.Stat(name); err != nil {
+		seen[name] = nil
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, seen, err // "open NAME: no such file or directory"
+	}
+	c, err = config.Read(name, data, env)
+	var refused *config.Error
+	switch {
+	case errors.As(err, &refused):
+		seen.add(refused.KeyFiles)
+	case err == nil:
+		seen.add(c.KeyFiles)
+	}
+	return c, seen, err
+}
+
+func (l fileStates) add(files []config.KeyFile) {
+	for _, f := range files {
+		l[f.Path] = f.Info
+	}
+}
+
+// again looks at the same files. One that is away for a moment, as while it is
+// being replaced, is taken to be as it was.
+func (l fileStates) restat() fileStates {
+	now := make(fileStates, len(l))
+	for path, before := range l {
+		info, err := os.Stat(path)
+		if err != nil {
+			info = before
+		}
+		now[path] = info
+	}
+	return now
+}
+
+func (l fileStates) same(other fileStates) bool {
+	for path, a := range l {
+		b := other[path]
+		switch {
+		case a == nil && b == nil:
+		case a == nil || b == nil:
+			return false
+		case a.Size() != b.Size() || !a.ModTime().Equal(b.ModTime()) || !os.SameFile(a, b):
+			return false
+		}
+	}
+	return len(l) == len(other)
+}
+
+// watch notices that a file was changed. It is safe for concurrent use.
+type fileWatcher struct {
+	mu   sync.Mutex
+	read fileStates // the files as they were read; none where there is nothing to watch
+	last fileStates // as they were at the last call of changed
+}
+
+// changed reports whether a file is another than the one that was read. A file
+// that changed since the last call may still be being written, and waits for
+// the next.
+func (w *fileWatcher) changed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.read.restat()
+	settled := now.same(w.last)
+	w.last = now
+	return settled && !now.same(w.read)
+}
+
+// loaded says how the files were when they were read, refused or not.
+func (w *fileWatcher) setRead(seen fileStates) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.read = seen
 }

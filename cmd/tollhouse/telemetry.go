@@ -20,12 +20,12 @@ import (
 // eyes are what an operator sees the server by: metrics, the debug log and, where
 // it is on, OpenTelemetry.
 type telemetry struct {
-	logger   *slog.Logger
-	metrics  *metrics.Metrics
-	observer gateway.Observer
-	export   *otlp.Export    // nil unless OpenTelemetry is on
-	otlp     *otlp.Telemetry // nil unless it is
-	joinTraces  bool            // traces of callers are taken up
+	logger     *slog.Logger
+	metrics    *metrics.Metrics
+	observer   gateway.Observer
+	export     *otlp.Export    // nil unless OpenTelemetry is on
+	otlp       *otlp.Telemetry // nil unless it is
+	joinTraces bool            // traces of callers are taken up
 }
 
 // newEyes opens no connection yet.

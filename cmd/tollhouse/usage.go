@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -100,6 +101,77 @@ func ledgerVerify(p *program) *command {
 		t := &table{head: []string{"ACCOUNTS", "POSTED", "HELD", "CREDITED", "REVENUE", "OVERRUN", "CURRENCY"}}
 		t.add(strconv.FormatInt(answer.Accounts, 10), answer.Posted, answer.Held, answer.Credited, answer.Revenue, answer.Overrun, answer.Currency)
 		return t.write(p.stdout)
+	}
+	return c
+}
+
+func requestCommand(p *program) *command {
+	c := newCommand("request", "show what became of a request, and which tries failed before", "ID")
+	c.details = "ID is the X-Request-Id of the answer. A request is there as soon as it has ended."
+	c.examples = []string{"tollhouse request req_06DJ4Q0V5XW2B3C4D5E6F7G8H9"}
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		var r server.RequestView
+		if err := cl.do(ctx, http.MethodGet, "/admin/v1/requests/"+url.PathEscape(args[0]), nil, &r); err != nil {
+			return err
+		}
+		return cl.show(r, requestTable(r))
+	}
+	return c
+}
+
+// requestTable has a line for each fact, then one for each failed try.
+func requestTable(r server.RequestView) *table {
+	t := &table{head: []string{"REQUEST", r.ID}}
+	t.add("created", time.Unix(r.CreatedAt, 0).UTC().Format(time.RFC3339))
+	t.add("account", r.Account)
+	t.add("key", r.Key)
+	t.add("operation", r.Operation)
+	t.add("model", r.Model)
+	t.add("channel", r.Channel)
+	t.add("status", r.Status)
+	t.add("reason", r.Reason)
+	for _, unit := range slices.Sorted(maps.Keys(r.Units)) {
+		t.add(string(unit), strconv.FormatInt(r.Units[unit], 10))
+	}
+	t.add("hold", r.Hold.String())
+	t.add("charge", r.Charge.String()+" "+r.Currency)
+	for _, a := range r.Attempts {
+		status := a.Code
+		if a.Status != 0 {
+			status += " (upstream status " + strconv.Itoa(a.Status) + ")"
+		}
+		t.add("failed try", a.Channel+": "+status+" after "+(time.Duration(a.DurationMS)*time.Millisecond).String()+", waste "+a.Waste.String())
+	}
+	return t
+}
+
+func wasteCommand(p *program) *command {
+	c := newCommand("waste", "show what failed tries may have cost you")
+	c.details = "A customer never pays for a try that failed. BILLABLE are those that the vendor may bill all the same:\n" +
+		"it got the request and did not refuse it. WASTE is what it counts for them at least, at your own prices."
+	c.examples = []string{"tollhouse waste", "tollhouse waste --account acme --since 24h"}
+	account := c.flags.String("account", "", "only that of one account")
+	var since time.Duration
+	c.flags.Var(durationValue{&since}, "since", "how far back, such as 24h or 30d; default all there is")
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
+		q := url.Values{"account": {*account}}
+		if since > 0 {
+			q.Set("since", strconv.FormatInt(p.currentTime().Add(-since).Unix(), 10))
+		}
+		var list struct {
+			Object string             `json:"object"`
+			Data   []server.WasteView `json:"data"`
+		}
+		if err := cl.do(ctx, http.MethodGet, "/admin/v1/waste?"+q.Encode(), nil, &list); err != nil {
+			return err
+		}
+		t := &table{head: []string{"CHANNEL", "UPSTREAM MODEL", "FAILED", "BILLABLE", "WASTE"}}
+		for _, w := range list.Data {
+			t.add(w.Channel, w.Model, strconv.FormatInt(w.Failed, 10), strconv.FormatInt(w.Billable, 10), w.Waste.String())
+		}
+		return cl.show(list, t)
 	}
 	return c
 }

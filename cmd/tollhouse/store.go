@@ -1,15 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
@@ -26,15 +32,15 @@ import (
 
 // storage is what the server remembers: in memory, or in a database.
 type storage struct {
-	name    string // its address without secrets; the same for all that open it
-	ledger  ledger
-	keys    keyStore
+	name        string // its address without secrets; the same for all that open it
+	ledger      ledger
+	keys        keyStore
 	idempotency idempotency.Store
-	tasks   video.Store
-	webhooks server.Webhooks
-	limiter auth.Limiter
-	db      *store.DB // nil in memory
-	exposed    []string  // what others can do to its files, for the operator
+	tasks       video.Store
+	webhooks    server.Webhooks
+	limiter     auth.Limiter
+	db          *store.DB // nil in memory
+	exposed     []string  // what others can do to its files, for the operator
 }
 
 type ledger interface {
@@ -213,4 +219,111 @@ func (s *storage) close() error {
 		return nil
 	}
 	return s.db.Close()
+}
+
+// memoryKeys is the keyring of a store in memory.
+type memoryKeys struct{ *auth.MemoryKeys }
+
+func (k memoryKeys) replace(_ context.Context, owned []auth.Key) error { return k.Replace(owned) }
+
+// databaseKeys is the keyring of a database: looked up through a cache, which
+// forgets at once what this process changes and within two seconds what others
+// do.
+type cachedKeys struct {
+	db    *store.DB
+	cache *auth.Cached
+}
+
+func newCachedKeys(db *store.DB) cachedKeys {
+	return cachedKeys{db, &auth.Cached{Store: db}}
+}
+
+// Find implements [auth.KeyStore].
+func (k cachedKeys) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) {
+	return k.cache.Find(ctx, hash)
+}
+
+// Add implements [auth.KeyAdmin].
+func (k cachedKeys) Add(ctx context.Context, key auth.Key) error {
+	defer k.cache.Forget()
+	return k.db.Add(ctx, key)
+}
+
+// SetDisabled implements [auth.KeyAdmin].
+func (k cachedKeys) SetDisabled(ctx context.Context, id string, disabled bool) error {
+	defer k.cache.Forget()
+	return k.db.SetDisabled(ctx, id, disabled)
+}
+
+// Delete implements [auth.KeyAdmin].
+func (k cachedKeys) Delete(ctx context.Context, id string) error {
+	defer k.cache.Forget()
+	return k.db.Delete(ctx, id)
+}
+
+// List implements [auth.KeyAdmin].
+func (k cachedKeys) List(ctx context.Context, account string) ([]auth.Key, error) {
+	return k.db.List(ctx, account)
+}
+
+// Page implements [auth.KeyAdmin].
+func (k cachedKeys) Page(ctx context.Context, account, after string, limit int) ([]auth.Key, error) {
+	return k.db.Page(ctx, account, after, limit)
+}
+
+func (k cachedKeys) replace(ctx context.Context, owned []auth.Key) error {
+	defer k.cache.Forget()
+	return k.db.Replace(ctx, owned)
+}
+
+// storeName is an address without the password. It is the same from every
+// directory and however the address is written, and another one for another
+// database.
+func storeName(address string) string {
+	if path, ok := strings.CutPrefix(address, config.SQLite); ok {
+		if whole, err := filepath.Abs(path); err == nil {
+			path = whole
+		}
+		return config.SQLite + path
+	}
+	if address == config.Memory {
+		return address
+	}
+	c, err := pgx.ParseConfig(address)
+	if err != nil {
+		return "postgres:" // nothing of what may be a password
+	}
+	return postgresName(c)
+}
+
+// postgresName is a URL with the host as libpq takes it: a socket's directory
+// and several hosts are parameters. The user belongs to it, as tables may be in
+// a schema of the user's name.
+func postgresName(c *pgx.ConnConfig) string {
+	type place struct{ host, port string }
+	places := []place{{c.Host, strconv.Itoa(int(c.Port))}}
+	for _, f := range c.Fallbacks { // an address may be in it twice, with and without TLS
+		if p := (place{f.Host, strconv.Itoa(int(f.Port))}); !slices.Contains(places, p) {
+			places = append(places, p)
+		}
+	}
+	u := url.URL{Scheme: "postgres", User: url.User(c.User), Path: "/" + cmp.Or(c.Database, c.User)}
+	query := url.Values{}
+	if len(places) == 1 && !filepath.IsAbs(c.Host) {
+		u.Host = net.JoinHostPort(places[0].host, places[0].port)
+	} else {
+		var hosts, ports []string
+		for _, p := range places {
+			hosts, ports = append(hosts, p.host), append(ports, p.port)
+		}
+		query.Set("host", strings.Join(hosts, ","))
+		query.Set("port", strings.Join(ports, ","))
+	}
+	for _, name := range []string{"search_path", "options"} { // which say where the tables are
+		if value := c.RuntimeParams[name]; value != "" {
+			query.Set(name, value)
+		}
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
 }

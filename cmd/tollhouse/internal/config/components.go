@@ -1,9 +1,14 @@
 package config
 
 import (
+	"io"
+	"slices"
+	"strings"
+
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -126,4 +131,97 @@ func (a *Account) key(i int) auth.Key {
 	return auth.Key{
 		ID: auth.IDOf(k.Hash), Account: a.Name, Name: k.Name, Hash: k.Hash, Models: k.Models, Limits: k.Limits,
 	}
+}
+
+// site is a channel's upstream and what it was made of.
+type driverInstance struct {
+	upstream.Upstream
+	channel *Channel
+}
+
+// site is that of before where it would be made of the same, so that a reload
+// costs no connection; else a new one.
+func (c *Channel) instance(before *Components) (driverInstance, error) {
+	if before != nil {
+		if s, ok := before.instances[c.Name]; ok && s.channel.sameInstance(c) {
+			return s, nil
+		}
+	}
+	up := c.Upstream
+	if up == nil {
+		var err error
+		if up, err = drivers[c.Driver](c); err != nil {
+			return driverInstance{}, err
+		}
+	}
+	return driverInstance{up, c}, nil
+}
+
+// sameSite reports whether both channels are one vendor, reached in one way by
+// the same keys.
+func (c *Channel) sameInstance(d *Channel) bool {
+	same := func(a, b secret.String) bool { return a.Reveal() == b.Reveal() }
+	own := c.Upstream != nil || d.Upstream != nil // made elsewhere
+	return !own && c.Driver == d.Driver && c.BaseURL == d.BaseURL && c.Connect == d.Connect && slices.EqualFunc(c.Keys, d.Keys, same)
+}
+
+// Close lets go of the upstreams' idle connections. Calls under way go on.
+func (p *Components) Close() error {
+	p.CloseBut(nil)
+	return nil
+}
+
+// CloseBut is Close, but for the upstreams that others use too; with nil it is
+// Close itself.
+func (p *Components) CloseBut(others *Components) {
+	for name, s := range p.instances {
+		if others == nil || others.instances[name].channel != s.channel {
+			closeUpstream(s.Upstream)
+		}
+	}
+}
+
+func closeUpstream(u upstream.Upstream) {
+	if c, ok := u.(io.Closer); ok {
+		_ = c.Close() // idle connections only
+	}
+}
+
+// choosy is the upstream of a channel that does not let every id through.
+type modelFilter struct {
+	upstream.Upstream
+	channel *Channel
+}
+
+// Unwrap is the upstream itself.
+func (c *modelFilter) Unwrap() upstream.Upstream { return c.Upstream }
+
+// Supports implements [upstream.Supporter].
+func (c *modelFilter) Supports(op upstream.Op, model string) bool {
+	return c.channel.allows(model) && upstream.Supports(c.Upstream, op, model)
+}
+
+// passes reports whether the channel's upstream may be asked for a model by the
+// vendor's id.
+func (c *Channel) allows(id string) bool {
+	for public, theirs := range c.Models {
+		if theirs == id && public != everyModel {
+			return true
+		}
+	}
+	for _, other := range c.Except {
+		if begin, every := strings.CutSuffix(other, everyModel); id == other || every && strings.HasPrefix(id, begin) {
+			return false
+		}
+	}
+	return strings.HasPrefix(id, c.Begins)
+}
+
+// Shown is a public id of the channel as an operator reads it: "*" with how the
+// ids begin that it lets through.
+func (c *Channel) Shown(id string) string {
+	if id == everyModel {
+		return c.Begins + everyModel
+	}
+	return id
 }

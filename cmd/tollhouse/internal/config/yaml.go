@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -219,4 +220,63 @@ func position(n ast.Node) Pos {
 	}
 	p := n.GetToken().Position
 	return Pos{p.Line, p.Column}
+}
+
+// Env looks a variable of the environment up; os.LookupEnv is one.
+type Env func(name string) (value string, set bool)
+
+// expand puts variables in the place of ${NAME}; "$${" stands for "${" itself.
+// Nothing in a value is expanded again.
+func expand(text string, env Env) (string, error) {
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "${")
+		if !found {
+			out.WriteString(text)
+			return out.String(), nil
+		}
+		if literal, escaped := strings.CutSuffix(before, "$"); escaped {
+			out.WriteString(literal + "${")
+			text = rest
+			continue
+		}
+		name, after, closed := strings.Cut(rest, "}")
+		if !closed || !isName(name) {
+			return "", errors.New("${ must be followed by a variable's name and }; write $${ for ${ itself")
+		}
+		value, set := env(name)
+		if !set {
+			return "", fmt.Errorf("the environment variable %s is not set", name)
+		}
+		out.WriteString(before + value)
+		text = after
+	}
+}
+
+func isName(name string) bool {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
+	return name != "" && strings.Trim(name, letters+"0123456789") == "" && strings.Contains(letters, name[:1])
+}
+
+// ParseDuration reads Go's durations and whole days: "90s", "24h", "30d".
+func ParseDuration(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		if err == nil {
+			return time.Duration(n) * 24 * time.Hour, nil
+		}
+	} else if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return d, nil
+	}
+	return 0, errors.New("write a duration such as 90s, 24h or 30d")
+}
+
+// parseDate reads a day or a moment.
+func parseDate(text string) (time.Time, error) {
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, errors.New("write a day such as 2026-12-31")
 }

@@ -24,7 +24,7 @@ import (
 
 // The bounds on a test: a picture takes its time.
 const (
-	probeTimeout      = 25 * time.Second
+	probeTimeout       = 25 * time.Second
 	costlyProbeTimeout = 3 * time.Minute
 )
 

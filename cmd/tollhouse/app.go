@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"os"
+	"runtime/debug"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,21 +25,21 @@ import (
 
 // house is a gateway with what it remembers, and what a reload replaces.
 type app struct {
-	file    string // empty where there is nothing to reload
-	data    string // the data directory
-	env     config.Env
-	logger  *slog.Logger
-	storage *storage
+	file          string // empty where there is nothing to reload
+	data          string // the data directory
+	env           config.Env
+	logger        *slog.Logger
+	storage       *storage
 	authenticator *auth.Keys
-	gateway *gateway.Gateway
-	mp3     *lame.Encoder
-	telemetry    *telemetry
+	gateway       *gateway.Gateway
+	mp3           *lame.Encoder
+	telemetry     *telemetry
 
-	files     fileWatcher         // over the file and those that it names
-	reloading chan struct{} // has room for one reload
-	components     atomic.Pointer[config.Components]
-	lifetime      context.Context // ends with the house: reloads outlast whoever asked for them
-	cancel       context.CancelFunc
+	files      fileWatcher   // over the file and those that it names
+	reloading  chan struct{} // has room for one reload
+	components atomic.Pointer[config.Components]
+	lifetime   context.Context // ends with the house: reloads outlast whoever asked for them
+	cancel     context.CancelFunc
 }
 
 // newHouse builds everything behind the listeners.
@@ -212,4 +216,34 @@ func (h *app) createFirstKey(ctx context.Context, account string) (secret.String
 		err = h.storage.keys.Add(ctx, key)
 	}
 	return token, err
+}
+
+// limitMemory tells the runtime how much memory there is: what the configuration
+// says, else what GOMEMLIMIT says, else nine tenths of the container's. A gateway
+// refuses new calls before it comes to that.
+func limitMemory(asked int64, read func(name string) ([]byte, error)) {
+	switch {
+	case asked > 0:
+		debug.SetMemoryLimit(asked)
+	case debug.SetMemoryLimit(-1) == math.MaxInt64:
+		if most := container(read); most > 0 {
+			debug.SetMemoryLimit(most / 10 * 9)
+		}
+	}
+}
+
+// container is the memory limit of the container that the process runs in; 0 if
+// it has none.
+func container(read func(name string) ([]byte, error)) int64 {
+	for _, name := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
+		data, err := read(name)
+		if err != nil {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+		if err == nil && n > 0 && n < 1<<50 { // no limit is "max", or a very large number
+			return n
+		}
+	}
+	return 0
 }
