@@ -23,8 +23,8 @@ func accountTable(accounts ...server.BalanceView) *table {
 	return t
 }
 
-// answerAccount sends a request whose answer is one account.
-func (c *adminCommand) answerAccount(ctx context.Context, method, path string, in any) error {
+// doAccount sends a request whose answer is one account, and prints that.
+func (c *adminCommand) doAccount(ctx context.Context, method, path string, in any) error {
 	var a server.BalanceView
 	if err := c.do(ctx, method, path, in, &a); err != nil {
 		return err
@@ -38,7 +38,7 @@ func accountCreate(p *program) *command {
 	credit := c.flags.String("credit", "", "opening credit, a decimal such as 25.00")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
-		return cl.answerAccount(ctx, http.MethodPost, "/admin/v1/accounts", map[string]string{"name": args[0], "credit": *credit})
+		return cl.doAccount(ctx, http.MethodPost, "/admin/v1/accounts", map[string]string{"name": args[0], "credit": *credit})
 	}
 	return c
 }
@@ -57,7 +57,7 @@ func accountCredit(p *program) *command {
 		if minted {
 			*reference = "cli-" + rand.Text()
 		}
-		err := cl.answerAccount(ctx, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(args[0])+"/credit",
+		err := cl.doAccount(ctx, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(args[0])+"/credit",
 			map[string]string{"amount": args[1], "reference": *reference})
 		if err != nil && minted { // repeated with another one, it could count twice
 			err = fmt.Errorf("%w (to try again: --reference %s)", err, *reference)
@@ -86,7 +86,7 @@ func accountShow(p *program) *command {
 	c.examples = []string{"tollhouse account show acme"}
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
-		return cl.answerAccount(ctx, http.MethodGet, "/admin/v1/accounts/"+url.PathEscape(args[0]), nil)
+		return cl.doAccount(ctx, http.MethodGet, "/admin/v1/accounts/"+url.PathEscape(args[0]), nil)
 	}
 	return c
 }

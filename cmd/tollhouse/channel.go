@@ -12,8 +12,8 @@ import (
 	"github.com/tollhouse-ai/gateway/server"
 )
 
-// newChannelClient gives a command the flags of one that works on the channels
-// of a server that runs: no store knows of them.
+// newChannelCommand adds the flags of a command that works on the channels of a
+// running server. A store has no channels.
 func newChannelCommand(p *program, c *command) *adminCommand {
 	cl := newAdminCommand(p, c)
 	cl.liveOnly = "channels are a running server's"
@@ -21,14 +21,11 @@ func newChannelCommand(p *program, c *command) *adminCommand {
 }
 
 func channelList(p *program) *command {
-	c := newCommand("channel list", "list the channels of the running server, and how they do")
+	c := newCommand("channel list", "list channels and their health")
 	c.examples = []string{"tollhouse channel list", "tollhouse channel list --json"}
 	cl := newChannelCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
-		var list struct {
-			Object string               `json:"object"`
-			Data   []server.ChannelView `json:"data"`
-		}
+		var list listing[server.ChannelView]
 		if err := cl.do(ctx, http.MethodGet, "/admin/v1/channels", nil, &list); err != nil {
 			return err
 		}
@@ -55,7 +52,7 @@ func channelTable(channels ...server.ChannelView) *table {
 
 func milliseconds(n int64) string { return strconv.FormatInt(n, 10) + " ms" }
 
-// channelChange is a command that does one thing to one channel.
+// channelChange is a command that makes one request for one channel.
 func channelChange(p *program, verb, about, details string) *command {
 	c := newCommand("channel "+verb, about, "NAME")
 	c.details = details
@@ -92,7 +89,7 @@ func channelTest(p *program) *command {
 	c.flags.StringVar(&in.Model, "model", "", "the public id of the model to ask; default the first that costs next to nothing")
 	c.flags.BoolVar(&in.Yes, "yes", false, "make the call even if it costs money")
 	cl := newChannelCommand(p, c)
-	cl.unbounded = true // the server bounds it
+	cl.noLimit = true // the server has a limit of its own
 	c.run = func(ctx context.Context, args []string) error {
 		var r server.ChannelResult
 		if err := cl.do(ctx, http.MethodPost, channelPath(args[0], "test"), in, &r); err != nil {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,32 +14,28 @@ import (
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 )
 
-// commands is every command, in the order of the overview.
-var commands = []func(*program) *command{
-	serveCommand, checkCommand, modelsCommand,
-	accountCreate, accountCredit, accountList, accountShow,
-	keyCreate, keyList, keyDisable, keyEnable, keyDelete,
-	usageCommand, requestCommand, wasteCommand, ledgerVerify,
-	channelList, channelPause, channelResume, channelTest,
-	webhookSecret, webhookList, webhookResend,
-	mcpCommand,
-	adminToken, versionCommand,
-}
+// The defaults of the flags.
+const (
+	defaultListen   = "127.0.0.1:8080"
+	defaultAdmin    = "127.0.0.1:8081"
+	defaultData     = "./tollhouse-data"
+	defaultCurrency = "USD"
+	adminOff        = "off"
+)
 
 // command is one command of the program.
 type command struct {
-	name     string // "account create"
-	operands []string
-	about    string // one line
-	details  string // what more there is to say
+	name     string   // "account create"
+	operands []string // names of the arguments, all of them required
+	about    string   // one line
+	details  string   // further paragraphs of --help
 	examples []string
 	flags    *pflag.FlagSet
-	envFlags []string // flags with a twin in the environment
+	envFlags []string // flags that an environment variable can set too
 	run      func(ctx context.Context, args []string) error
 }
 
-// newCommand returns a command without flags and examples. operands are the
-// names of its arguments, all of them required.
+// newCommand returns a command without flags and examples.
 func newCommand(name, about string, operands ...string) *command {
 	flags := pflag.NewFlagSet(name, pflag.ContinueOnError)
 	flags.SortFlags = false
@@ -45,8 +43,8 @@ func newCommand(name, about string, operands ...string) *command {
 	return &command{name: name, about: about, operands: operands, flags: flags}
 }
 
-// parse reads the flags, wherever they stand, then their twins in the
-// environment for those that were not given.
+// parse reads the flags, which may stand anywhere, and sets those that were not
+// given from the environment.
 func (c *command) parse(p *program, args []string) error {
 	if err := c.flags.Parse(args); err != nil {
 		if err == pflag.ErrHelp {
@@ -54,8 +52,13 @@ func (c *command) parse(p *program, args []string) error {
 		}
 		return usagef("%v", err)
 	}
-	if n := c.flags.NArg(); n != len(c.operands) {
-		return c.wrongCount(n)
+	switch n := c.flags.NArg(); {
+	case n < len(c.operands):
+		return usagef("%s is missing", strings.Join(c.operands[n:], " and "))
+	case n > len(c.operands) && len(c.operands) == 0:
+		return usagef("it takes no arguments, and got %q", c.flags.Arg(0))
+	case n > len(c.operands):
+		return usagef("%q is one argument too many", c.flags.Arg(len(c.operands)))
 	}
 	for _, name := range c.envFlags {
 		value, set := p.env(envVar(name))
@@ -69,22 +72,12 @@ func (c *command) parse(p *program, args []string) error {
 	return nil
 }
 
-func (c *command) wrongCount(n int) error {
-	switch {
-	case len(c.operands) == 0:
-		return usagef("it takes no arguments, and got %q", c.flags.Arg(0))
-	case n < len(c.operands):
-		return usagef("%s is missing", strings.Join(c.operands[n:], " and "))
-	}
-	return usagef("%q is one argument too many", c.flags.Arg(len(c.operands)))
-}
-
-// twin is the environment variable that stands for a flag.
+// envVar is the environment variable that sets a flag.
 func envVar(flag string) string {
 	return "TOLLHOUSE_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// withTwins gives the flags defined so far their environment variables.
+// bindEnv lets environment variables set flags that are already defined.
 func (c *command) bindEnv(names ...string) {
 	for _, name := range names {
 		f := c.flags.Lookup(name)
@@ -100,7 +93,7 @@ func (c *command) help() string {
 	if c.flags.HasFlags() {
 		words = append(words, "[flags]")
 	}
-	fmt.Fprintf(&b, "%s\n\nUsage:\n  %s\n", sentence(c.about), strings.Join(words, " "))
+	fmt.Fprintf(&b, "%s%s.\n\nUsage:\n  %s\n", strings.ToUpper(c.about[:1]), c.about[1:], strings.Join(words, " "))
 	if c.details != "" {
 		fmt.Fprintf(&b, "\n%s\n", c.details)
 	}
@@ -116,33 +109,21 @@ func (c *command) help() string {
 // overview is what `tollhouse --help` prints.
 func overview() string {
 	var b strings.Builder
-	b.WriteString("tollhouse is an AI gateway: one door to many model vendors, with keys, limits and exact billing.\n\nTo begin:\n" +
+	b.WriteString("tollhouse is an AI gateway: one API for many model vendors, with keys, limits and exact billing.\n\nTo begin:\n" +
 		"  tollhouse serve --demo                       # simulated; prints a key and a curl to paste\n" +
 		"  OPENAI_API_KEY=... tollhouse serve           # usage is counted, no money moves\n" +
 		"  tollhouse serve --config tollhouse.yaml      # the real thing\n\nCommands:\n")
 	p := &program{}
-	for _, make := range commands {
-		c := make(p)
+	for _, construct := range commands {
+		c := construct(p)
 		fmt.Fprintf(&b, "  %-34s %s\n", strings.Join(append([]string{c.name}, c.operands...), " "), c.about)
 	}
 	b.WriteString("\n`tollhouse COMMAND --help` says more of a command.\n")
 	return b.String()
 }
 
-// sentence makes a sentence of a command's one line.
-func sentence(about string) string { return strings.ToUpper(about[:1]) + about[1:] + "." }
-
-// The defaults (server.md, Start).
-const (
-	defaultListen   = "127.0.0.1:8080"
-	defaultAdmin    = "127.0.0.1:8081"
-	defaultData     = "./tollhouse-data"
-	defaultCurrency = "USD"
-	adminOff        = "off"
-)
-
-// settings are the flags of serve, of which mcp has some. An empty one was given
-// neither as a flag nor in the environment.
+// settings are the flags of serve, some of which mcp has too. An empty one was
+// given neither as a flag nor in the environment.
 type settings struct {
 	config, listen, admin, data string
 	logLevel, logFormat         string
@@ -150,7 +131,7 @@ type settings struct {
 	drain                       time.Duration
 }
 
-// addFlags adds the flags of whatever has a gateway in its process.
+// addFlags adds the flags of a command that runs a gateway in its process.
 func (s *settings) addFlags(f *pflag.FlagSet, level string) {
 	addConfigFlag(f, &s.config)
 	f.BoolVar(&s.demo, "demo", false, "simulate everything, in this process")
@@ -158,16 +139,16 @@ func (s *settings) addFlags(f *pflag.FlagSet, level string) {
 	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
 }
 
-// fill takes a file's values for what the flags and the environment left open,
-// and the defaults for the rest.
+// applyFile fills what the flags and the environment left empty with the file's
+// values, and the rest with the defaults.
 func (s *settings) applyFile(c *config.Config) {
 	s.listen = cmp.Or(s.listen, c.Listen.Or(defaultListen))
 	s.admin = cmp.Or(s.admin, c.Admin.Or(defaultAdmin))
 	s.data = cmp.Or(s.data, c.Data.Or(defaultData))
 }
 
-// choose lets a flag beat the other one's variable: --demo and --config exclude
-// each other.
+// chooseSource resolves --demo and --config, which exclude each other. A flag wins
+// over the other one's environment variable.
 func (s *settings) chooseSource(f *pflag.FlagSet) error {
 	demo, file := f.Changed("demo"), f.Changed("config")
 	switch {
@@ -186,12 +167,34 @@ func addConfigFlag(f *pflag.FlagSet, to *string) {
 	f.StringVar(to, "config", "", "the configuration file")
 }
 
-func addPlaceFlags(f *pflag.FlagSet, admin, data *string) {
+func addAdminFlags(f *pflag.FlagSet, admin, data *string) {
 	f.StringVar(admin, "admin", "", "the admin API's address, or off; default "+defaultAdmin)
 	f.StringVar(data, "data", "", "the data directory, which holds the admin token; default "+defaultData)
 }
 
-// durationValue is a flag that takes days too.
+// period are the flags of a report: of one account, and since when.
+type period struct {
+	p       *program
+	account *string
+	since   time.Duration
+}
+
+func newPeriod(p *program, c *command) *period {
+	r := &period{p: p, account: c.flags.String("account", "", "only that of one account")}
+	c.flags.Var(durationValue{&r.since}, "since", "how far back, such as 24h or 30d; default all there is")
+	return r
+}
+
+// query is the URL query of a request for the report.
+func (r *period) query() url.Values {
+	q := url.Values{"account": {*r.account}}
+	if r.since > 0 {
+		q.Set("since", strconv.FormatInt(r.p.currentTime().Add(-r.since).Unix(), 10))
+	}
+	return q
+}
+
+// durationValue is a flag that takes Go's durations and days.
 type durationValue struct{ d *time.Duration }
 
 var _ pflag.Value = durationValue{}

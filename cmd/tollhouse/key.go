@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -12,7 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/server"
 )
 
-// newKey is the body of a request for a key.
+// newKeyRequest is the body of a request for a key.
 type newKeyRequest struct {
 	Account             string     `json:"account"`
 	Name                string     `json:"name,omitempty"`
@@ -52,21 +51,13 @@ func keyCreate(p *program) *command {
 			at := p.currentTime().Add(expires).UTC().Truncate(time.Second)
 			k.Expires = &at
 		}
-		return cl.createKey(ctx, k)
+		var made server.NewKeyView
+		if err := cl.do(ctx, http.MethodPost, "/admin/v1/keys", k, &made); err != nil {
+			return err
+		}
+		return cl.say(made, "%s\n\nThis is key %s of account %s. It is shown only now: the server keeps its hash.\n", made.Key, made.ID, made.Account)
 	}
 	return c
-}
-
-func (c *adminCommand) createKey(ctx context.Context, k newKeyRequest) error {
-	var made server.NewKeyView
-	if err := c.do(ctx, http.MethodPost, "/admin/v1/keys", k, &made); err != nil {
-		return err
-	}
-	if c.json {
-		return writeJSON(c.p.stdout, made)
-	}
-	_, err := fmt.Fprintf(c.p.stdout, "%s\n\nThis is key %s of account %s. It is shown only now: the server keeps its hash.\n", made.Key, made.ID, made.Account)
-	return err
 }
 
 func keyList(p *program) *command {
@@ -105,7 +96,7 @@ func keyTable(keys []server.KeyView) *table {
 	return t
 }
 
-// limit is empty for a key without a limit of its own.
+// limit is empty for a key without its own limit, which has the server's default.
 func limit(n int64) string {
 	if n == 0 {
 		return ""
@@ -113,7 +104,8 @@ func limit(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// keyChange is a command that does one thing to one key.
+// keyChange is a command that makes one request for one key; done says what the key
+// then is.
 func keyChange(p *program, verb, about, method, path, done string) *command {
 	c := newCommand("key "+verb, about, "ID")
 	c.examples = []string{"tollhouse key " + verb + " key_bmjvbxwnkhvqthsr"}
@@ -123,11 +115,7 @@ func keyChange(p *program, verb, about, method, path, done string) *command {
 		if err := cl.do(ctx, method, "/admin/v1/keys/"+url.PathEscape(args[0])+path, nil, &answer); err != nil {
 			return err
 		}
-		if cl.json {
-			return writeJSON(p.stdout, answer)
-		}
-		_, err := fmt.Fprintf(p.stdout, "Key %s is %s.\n", args[0], done)
-		return err
+		return cl.say(answer, "Key %s is %s.\n", args[0], done)
 	}
 	return c
 }

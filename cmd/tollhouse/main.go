@@ -16,46 +16,60 @@ import (
 	"github.com/spf13/pflag"
 )
 
-func main() {
-	// net/http prints to the standard logger what a vendor sends unasked, which
-	// may be another caller's answer. All that is to be told goes elsewhere.
-	log.SetOutput(io.Discard)
-	os.Exit(run(context.Background(), os.Args[1:], os.LookupEnv, os.Stdin, os.Stdout, os.Stderr))
-}
-
-// The exit codes (server.md, Accounts and keys).
+// The exit codes.
 const (
 	exitOK     = 0
 	exitFailed = 1 // refused or failed; one line on stderr says what to do
 	exitUsage  = 2 // the command line is wrong
 )
 
-// run is the whole program. When ctx ends, it stops as at a first SIGTERM.
+// commands are all commands, in the order of the overview.
+var commands = []func(*program) *command{
+	serveCommand, checkCommand, modelsCommand,
+	accountCreate, accountCredit, accountList, accountShow,
+	keyCreate, keyList, keyDisable, keyEnable, keyDelete,
+	usageCommand, requestCommand, wasteCommand, ledgerVerify,
+	channelList, channelPause, channelResume, channelTest,
+	webhookSecret, webhookList, webhookResend,
+	mcpCommand,
+	adminToken, versionCommand,
+}
+
+func main() {
+	// net/http prints to the standard logger what a vendor sends unasked, which may
+	// be another client's answer. The program logs with log/slog only.
+	log.SetOutput(io.Discard)
+	os.Exit(run(context.Background(), os.Args[1:], os.LookupEnv, os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run is the whole program. The end of ctx stops it as a first SIGTERM does.
 func run(ctx context.Context, args []string, env func(string) (string, bool), stdin io.Reader, stdout, stderr io.Writer) int {
 	p := &program{env: env, stdin: stdin, stdout: stdout, stderr: stderr}
 	return p.run(ctx, args)
 }
 
-// program is one run of tollhouse and all that it touches of the world.
+// program is one run of tollhouse with everything outside the process that it
+// uses. Tests replace the optional fields.
 type program struct {
 	env            func(string) (string, bool)
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	signals        <-chan os.Signal                           // nil: those of the process
-	ticks          <-chan time.Time                           // when to look at the config file; nil: every second
+	ticks          <-chan time.Time                           // when to check the config file for changes; nil: every second
 	now            func() time.Time                           // nil: time.Now
-	lookPath       func(name string) (path string, err error) // finds a program; nil: on PATH
-	timeout        time.Duration                              // how long a server may take to answer a command; 0: 30 s
+	lookPath       func(name string) (path string, err error) // finds an executable; nil: on PATH
+	timeout        time.Duration                              // for a server's answer to a command; 0: 30 s
 	instantVideos  bool                                       // the demo's videos take no time
 }
 
-// errUsage is a mistake in the command line.
+// usageError is a mistake in the command line.
 type usageError struct{ message string }
 
 func (e usageError) Error() string { return e.message }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
 
+// run runs the command that args name, and returns the exit code.
 func (p *program) run(ctx context.Context, args []string) int {
 	c, rest, err := p.findCommand(args)
 	switch {
@@ -69,19 +83,14 @@ func (p *program) run(ctx context.Context, args []string) int {
 	if err = c.parse(p, rest); err == nil {
 		err = c.run(ctx, c.flags.Args())
 	}
-	return p.exit(c, err)
-}
-
-// exit tells how a command ended.
-func (p *program) exit(c *command, err error) int {
-	var wrong usageError
+	var usage usageError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, pflag.ErrHelp):
 		fmt.Fprint(p.stdout, c.help())
 		return exitOK
-	case errors.As(err, &wrong):
+	case errors.As(err, &usage):
 		fmt.Fprintf(p.stderr, "tollhouse %s: %v (see `tollhouse %s --help`)\n", c.name, err, c.name)
 		return exitUsage
 	}
@@ -89,16 +98,16 @@ func (p *program) exit(c *command, err error) int {
 	return exitFailed
 }
 
-// find takes the words that name a command off the arguments. No command means
-// that help was asked for.
+// findCommand takes the words that name a command off the arguments. A nil command
+// without an error means that the overview was asked for.
 func (p *program) findCommand(args []string) (*command, []string, error) {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(args[1:len(args):len(args)], "--help")
 	}
 	for n := min(2, len(args)); n > 0; n-- {
 		name := strings.Join(args[:n], " ")
-		for _, make := range commands {
-			if c := make(p); c.name == name {
+		for _, construct := range commands {
+			if c := construct(p); c.name == name {
 				return c, args[n:], nil
 			}
 		}
@@ -111,25 +120,26 @@ func (p *program) findCommand(args []string) (*command, []string, error) {
 	case args[0] == "--version":
 		return versionCommand(p), nil, nil
 	}
-	return nil, nil, unknownCommand(p, args)
+	return nil, nil, unknownCommand(p, args[0])
 }
 
-// unknownCommand names what could have been meant.
-func unknownCommand(p *program, args []string) error {
-	var near []string
-	for _, make := range commands {
-		c := make(p)
-		if group, _, sub := strings.Cut(c.name, " "); sub && group == args[0] {
-			near = append(near, "`tollhouse "+c.name+"`")
+// unknownCommand is the error for a word that is no command. If it is a group of
+// commands, the error lists them.
+func unknownCommand(p *program, word string) error {
+	var members []string
+	for _, construct := range commands {
+		c := construct(p)
+		if group, _, ok := strings.Cut(c.name, " "); ok && group == word {
+			members = append(members, "`tollhouse "+c.name+"`")
 		}
 	}
-	if near != nil {
-		return fmt.Errorf("%s needs one of its commands: %s", args[0], strings.Join(near, ", "))
+	if members != nil {
+		return fmt.Errorf("%s needs one of its commands: %s", word, strings.Join(members, ", "))
 	}
-	return fmt.Errorf("there is no command %q (see `tollhouse --help`)", args[0])
+	return fmt.Errorf("there is no command %q (see `tollhouse --help`)", word)
 }
 
-// answerTime is how long a server may take to answer a command.
+// adminTimeout is how long a server may take to answer a command.
 func (p *program) adminTimeout() time.Duration { return cmp.Or(p.timeout, 30*time.Second) }
 
 func (p *program) currentTime() time.Time {
@@ -139,7 +149,7 @@ func (p *program) currentTime() time.Time {
 	return p.now()
 }
 
-// logger writes to stderr in the chosen form.
+// logger writes to stderr with the level and in the format of the flags.
 func (p *program) logger(level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(cmp.Or(level, "info"))); err != nil {

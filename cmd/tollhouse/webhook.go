@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -33,15 +32,11 @@ func webhookSecret(p *program) *command {
 		if err := cl.do(ctx, method, path, nil, &v); err != nil {
 			return err
 		}
-		if cl.json {
-			return writeJSON(p.stdout, v)
-		}
 		text := "It signs the webhooks of account %s: give it to their receivers, and to nobody else."
 		if *rotate {
 			text += " The one before\nsigns too for the next 24 hours."
 		}
-		_, err := fmt.Fprintf(p.stdout, "%s\n\n"+text+"\n", v.Secret, v.Account)
-		return err
+		return cl.say(v, "%s\n\n"+text+"\n", v.Secret, v.Account)
 	}
 	return c
 }
@@ -57,10 +52,7 @@ func webhookList(p *program) *command {
 			return usagef("--limit must be from 1 to 1000, not %d", *limit)
 		}
 		query := url.Values{"account": {*account}, "limit": {strconv.Itoa(int(*limit))}}
-		var list struct {
-			Object string              `json:"object"`
-			Data   []server.NoticeView `json:"data"`
-		}
+		var list listing[server.NoticeView]
 		if err := cl.do(ctx, http.MethodGet, "/admin/v1/webhooks?"+query.Encode(), nil, &list); err != nil {
 			return err
 		}
@@ -69,8 +61,8 @@ func webhookList(p *program) *command {
 	return c
 }
 
-// noticeTable has one column for the time at which a notice is tried and that at
-// which it ended, since it has one of them.
+// webhookTable lists deliveries. One column holds the time of the next attempt or
+// of the end, since a delivery has only one of them.
 func webhookTable(notices []server.NoticeView) *table {
 	t := &table{head: []string{"ID", "ACCOUNT", "TYPE", "TASK", "HOST", "STATE", "TRIES FAILED", "NEXT OR ENDED", "REASON"}}
 	for _, n := range notices {
@@ -95,11 +87,7 @@ func webhookResend(p *program) *command {
 		if err := cl.do(ctx, http.MethodPost, "/admin/v1/webhooks/"+url.PathEscape(args[0])+"/resend", nil, &answer); err != nil {
 			return err
 		}
-		if cl.json {
-			return writeJSON(p.stdout, answer)
-		}
-		_, err := fmt.Fprintf(p.stdout, "The webhook %s is due again.\n", args[0])
-		return err
+		return cl.say(answer, "The webhook %s is due again.\n", args[0])
 	}
 	return c
 }

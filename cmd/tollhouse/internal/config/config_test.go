@@ -158,12 +158,12 @@ func TestAFileOfWindowsIsReadAlike(t *testing.T) {
 
 func TestThePlacesNeedNoVariables(t *testing.T) {
 	text := "admin: 127.0.0.1:1\ndata: /x\nstore: sqlite:/y.db\nbilling: count\nchannels: [{keys: ['${NOT_SET}']}]\nbogus: 1\n"
-	p, err := ReadPlaces("t.yaml", []byte(text), env)
+	p, err := ReadLocations("t.yaml", []byte(text), env)
 	if err != nil || p.Admin.Value != "127.0.0.1:1" || p.Data.Value != "/x" || p.Store.Value != "sqlite:/y.db" || p.Billing.Value != Count {
 		t.Errorf("%+v %v", p, err)
 	}
 	for _, bad := range []string{"admin: [1", "store: redis"} {
-		if _, err := ReadPlaces("t.yaml", []byte(bad), env); err == nil {
+		if _, err := ReadLocations("t.yaml", []byte(bad), env); err == nil {
 			t.Errorf("%q was read", bad)
 		}
 	}

@@ -38,14 +38,14 @@ func Read(name string, data []byte, env Env) (*Config, error) {
 }
 
 // Places are what a command needs of a file to find the server or its store.
-type Places struct {
+type Locations struct {
 	Admin, Data, Store, Billing, Currency Setting
 }
 
 // ReadPlaces reads only the places, for a command that need not know the file's
 // variables. Mistakes elsewhere are not looked at.
-func ReadPlaces(name string, data []byte, env Env) (Places, error) {
-	var p Places
+func ReadLocations(name string, data []byte, env Env) (Locations, error) {
+	var p Locations
 	r := &reader{env: env, anchors: make(map[string]ast.Node)}
 	body, err := parse(data)
 	if err != nil {

@@ -10,7 +10,7 @@ func TestTheStoreInMemoryMayBeAPlainWord(t *testing.T) {
 		if c := read(t, sound+text); c.Store.Value != Memory {
 			t.Errorf("%s is %q", text, c.Store.Value)
 		}
-		places, err := ReadPlaces("t.yaml", []byte(text), env)
+		places, err := ReadLocations("t.yaml", []byte(text), env)
 		if err != nil || places.Store.Value != Memory {
 			t.Errorf("%s is %q, %v", text, places.Store.Value, err)
 		}

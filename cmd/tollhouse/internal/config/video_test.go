@@ -51,7 +51,7 @@ func TestASectionOfVideosIsTheSameWhereverItStands(t *testing.T) {
 }
 
 func TestThePlacesAreReadWithoutTheRestOfTheFile(t *testing.T) {
-	p, err := ReadPlaces("t.yaml", []byte("admin: 127.0.0.1:7\nchannels: [{keys: ['${NOT_SET}']}]"), env)
+	p, err := ReadLocations("t.yaml", []byte("admin: 127.0.0.1:7\nchannels: [{keys: ['${NOT_SET}']}]"), env)
 	if err != nil || p.Admin.Value != "127.0.0.1:7" {
 		t.Errorf("%+v, %v", p, err)
 	}
