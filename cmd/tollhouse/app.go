@@ -21,11 +21,13 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/speech/lame"
 	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// house is a gateway with what it remembers, and what a reload replaces.
+// app is a gateway with its store and telemetry, and the components that a reload
+// replaces: all of a server but its listeners.
 type app struct {
-	file          string // empty where there is nothing to reload
+	file          string // the configuration file; empty where there is nothing to reload
 	data          string // the data directory
 	env           config.Env
 	logger        *slog.Logger
@@ -35,55 +37,55 @@ type app struct {
 	mp3           *lame.Encoder
 	telemetry     *telemetry
 
-	files      fileWatcher   // over the file and those that it names
-	reloading  chan struct{} // has room for one reload
+	files      fileWatcher   // of the configuration file and of those that it names
+	reloading  chan struct{} // a lock, which has room for one reload
 	components atomic.Pointer[config.Components]
-	lifetime   context.Context // ends with the house: reloads outlast whoever asked for them
+	lifetime   context.Context // ends with the app; reloads use it, not their callers' contexts
 	cancel     context.CancelFunc
 }
 
-// newHouse builds everything behind the listeners.
+// newApp builds the app and applies the source to the store.
 func (p *program) newApp(ctx context.Context, src *source, data string, logger *slog.Logger) (_ *app, err error) {
 	c := src.config
-	parts, err := c.Build(nil)
+	components, err := c.Build(nil)
 	if err != nil {
 		return nil, err
 	}
-	h := &app{file: src.file, data: data, env: p.env, logger: logger, mp3: &lame.Encoder{Look: p.lookPath}, reloading: make(chan struct{}, 1)}
-	h.lifetime, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	h.files.setRead(src.read)
+	a := &app{file: src.file, data: data, env: p.env, logger: logger, mp3: &lame.Encoder{Look: p.lookPath}, reloading: make(chan struct{}, 1)}
+	a.lifetime, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	a.files.setRead(src.read)
 	limitMemory(c.Server.Memory, os.ReadFile)
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, h.close(), parts.Close())
+			err = errors.Join(err, a.close(), components.Close())
 		}
 	}()
-	if h.telemetry, err = h.newTelemetry(ctx, c); err != nil {
+	if a.telemetry, err = a.newTelemetry(ctx, c); err != nil {
 		return nil, err
 	}
-	h.storage, err = openStorage(ctx, src.store(data), store.Options{
-		Count: !c.Prepaid(), Currency: c.Currency.Or(billing.DefaultCurrency), Logger: logger, Committed: h.telemetry.committed,
+	a.storage, err = openStorage(ctx, src.store(data), store.Options{
+		Count: !c.Prepaid(), Currency: c.Currency.Or(billing.DefaultCurrency), Logger: logger, Committed: a.telemetry.committed,
 	})
 	if err != nil {
 		return nil, err
 	}
-	h.authenticator = &auth.Keys{Store: h.storage.keys}
-	if h.gateway, err = gateway.New(h.gatewayOptions(parts)); err != nil {
+	a.authenticator = &auth.Keys{Store: a.storage.keys}
+	if a.gateway, err = gateway.New(a.gatewayOptions(components)); err != nil {
 		return nil, err
 	}
-	if err = h.start(ctx, src, parts); err != nil {
+	if err = a.start(ctx, src, components); err != nil {
 		return nil, err
 	}
-	h.components.Store(parts)
-	h.registerMetrics()
-	return h, nil
+	a.components.Store(components)
+	a.registerMetrics()
+	return a, nil
 }
 
-// settleIn takes over what the source brings. A guest comes to an empty store
-// only: its key is printed once.
-func (h *app) start(ctx context.Context, src *source, parts *config.Components) error {
+// start applies the source's accounts, keys and prices. A first key is made for an
+// empty store only.
+func (a *app) start(ctx context.Context, src *source, components *config.Components) error {
 	if src.firstAccount != "" {
-		used, err := h.storeInUse(ctx, src.firstAccount)
+		used, err := a.storeInUse(ctx, src.firstAccount)
 		if err != nil {
 			return err
 		}
@@ -91,51 +93,49 @@ func (h *app) start(ctx context.Context, src *source, parts *config.Components) 
 			src.firstAccount = ""
 		}
 	}
-	return h.applyOwned(ctx, parts)
+	return a.applyOwned(ctx, components)
 }
 
-// inUse reports whether the store has a key, or an account of somebody else than
-// the guest. The guest's own account may be of a start that failed before it
-// could print the key, at a port that was taken.
-func (h *app) storeInUse(ctx context.Context, guest string) (bool, error) {
-	accounts, err := h.storage.ledger.Balances(ctx, "", 2)
+// storeInUse reports whether the store has a key, or another account than the
+// first one. That may be of a start that failed before it could print the key, at
+// a port that was taken.
+func (a *app) storeInUse(ctx context.Context, firstAccount string) (bool, error) {
+	accounts, err := a.storage.ledger.Balances(ctx, "", 2)
 	if err != nil {
 		return false, err
 	}
-	keys, err := h.storage.keys.Page(ctx, "", "", 1)
-	others := slices.ContainsFunc(accounts, func(b billing.Balance) bool { return b.Account != guest })
+	keys, err := a.storage.keys.Page(ctx, "", "", 1)
+	others := slices.ContainsFunc(accounts, func(b billing.Balance) bool { return b.Account != firstAccount })
 	return others || len(keys) > 0, err
 }
 
-// shut gives up a reload that is under way, and lets go of the vendors and the
-// store.
-func (h *app) shutdown() error {
-	h.cancel()
-	late := time.NewTimer(closeTimeout) // a file that never comes ends for no context
+// shutdown ends a reload that is under way and closes upstreams and store.
+func (a *app) shutdown() error {
+	a.cancel()
+	late := time.NewTimer(closeTimeout) // reading a file does not end with a context
 	defer late.Stop()
 	select {
-	case h.reloading <- struct{}{}: // for good
+	case a.reloading <- struct{}{}: // for good
 	case <-late.C:
 	}
-	return errors.Join(h.components.Load().Close(), h.close())
+	return errors.Join(a.components.Load().Close(), a.close())
 }
 
-// close lets go of the store. Nothing uses the house any more.
-func (h *app) close() error {
-	h.cancel()
-	defer h.telemetry.close()
-	if h.storage == nil {
+// close closes the store and the telemetry. Nothing uses the app any more.
+func (a *app) close() error {
+	a.cancel()
+	defer a.telemetry.close()
+	if a.storage == nil {
 		return nil
 	}
-	return h.storage.close()
+	return a.storage.close()
 }
 
-// run does the background work of the house until stop is called, which waits
-// for its end.
-func (h *app) startJobs(ctx context.Context) (stop func()) {
+// startJobs runs the background work until stop is called, which waits for its end.
+func (a *app) startJobs(ctx context.Context) (stop func()) {
 	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	for _, job := range append(h.storage.jobs(), h.gateway.Run, h.telemetry.metrics.Run) {
+	for _, job := range append(a.storage.jobs(), a.gateway.Run, a.telemetry.metrics.Run) {
 		running.Go(func() { _ = job(ctx) }) // it returns nil
 	}
 	return func() {
@@ -144,99 +144,96 @@ func (h *app) startJobs(ctx context.Context) (stop func()) {
 	}
 }
 
-// options are those of the gateway; a reload uses what depends on the parts.
-func (h *app) gatewayOptions(p *config.Components) gateway.Options {
+// gatewayOptions are the gateway's options. A reload uses those that depend on the
+// components.
+func (a *app) gatewayOptions(c *config.Components) gateway.Options {
 	return gateway.Options{
-		Upstream: p.Router, Prices: p.Prices, Models: p.Models, RequirePrice: p.Config.Prepaid(),
-		Authenticator: h.authenticator, Meter: h.storage.ledger, Idempotency: h.storage.idempotency, Limiter: h.storage.limiter, Logger: h.logger, Observe: h.telemetry.observer,
-		Tasks: h.storage.tasks, Video: p.Config.VideoOptions(), MP3: h.mp3, Admission: p.Config.Server.Admission(),
+		Upstream: c.Router, Prices: c.Prices, Models: c.Models, RequirePrice: c.Config.Prepaid(),
+		Authenticator: a.authenticator, Meter: a.storage.ledger, Idempotency: a.storage.idempotency, Limiter: a.storage.limiter, Logger: a.logger, Observe: a.telemetry.observer,
+		Tasks: a.storage.tasks, Video: c.Config.VideoOptions(), MP3: a.mp3, Admission: c.Config.Server.Admission(),
 	}
 }
 
-// admit takes over the accounts, keys, prices and limits of the parts. If it
-// fails, the keys are those of before.
-func (h *app) applyOwned(ctx context.Context, p *config.Components) error {
-	if err := h.storage.keys.replace(ctx, p.Keys); err != nil {
+// applyOwned writes the accounts, keys, prices and limits of the components to the
+// store. If that fails, the keys are restored.
+func (a *app) applyOwned(ctx context.Context, c *config.Components) error {
+	if err := a.storage.keys.replace(ctx, c.Keys); err != nil {
 		return err
 	}
-	err := h.createAccounts(ctx, p.Config)
+	err := a.createAccounts(ctx, c.Config)
 	if err == nil {
-		err = h.storage.publishPrices(ctx, p.Prices)
+		err = a.storage.publishPrices(ctx, c.Prices)
 	}
 	if err != nil {
-		return errors.Join(err, h.restoreKeys(ctx))
+		return errors.Join(err, a.restoreKeys(ctx))
 	}
-	h.authenticator.SetDefaults(p.Config.Limits)
+	a.authenticator.SetDefaults(c.Config.Limits)
 	return nil
 }
 
-// keepKeys puts the keys back that are in force.
-func (h *app) restoreKeys(ctx context.Context) error {
-	old := h.components.Load()
+// restoreKeys writes the keys of the components in use to the store.
+func (a *app) restoreKeys(ctx context.Context) error {
+	old := a.components.Load()
 	if old == nil {
 		return nil
 	}
-	ctx, cancel := h.detachedContext(ctx)
+	ctx, cancel := a.detachedContext(ctx)
 	defer cancel()
-	return h.storage.keys.replace(ctx, old.Keys)
+	return a.storage.keys.replace(ctx, old.Keys)
 }
 
-// openAccounts creates the accounts that the ledger does not have yet. One that
-// it has keeps its balance.
-func (h *app) createAccounts(ctx context.Context, c *config.Config) error {
-	for _, a := range c.Accounts {
-		found, err := h.storage.ledger.Exists(ctx, a.Name)
-		if err == nil && !found {
-			err = h.createAccount(ctx, &a)
-		}
+// createAccounts creates the accounts that the ledger does not have yet. One that
+// it has keeps its balance. Another node that starts at the same moment may create
+// the account first.
+func (a *app) createAccounts(ctx context.Context, c *config.Config) error {
+	for _, account := range c.Accounts {
+		found, err := a.storage.ledger.Exists(ctx, account.Name)
 		if err != nil {
 			return err
+		}
+		if found {
+			continue
+		}
+		if err := a.storage.ledger.CreateAccount(ctx, account.Name, account.Credit); err != nil {
+			if found, failed := a.storage.ledger.Exists(ctx, account.Name); failed != nil || !found {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// openAccount creates an account. A node that starts at the same moment may be
-// first.
-func (h *app) createAccount(ctx context.Context, a *config.Account) error {
-	failed := h.storage.ledger.CreateAccount(ctx, a.Name, a.Credit)
-	if failed == nil {
-		return nil
-	}
-	if found, err := h.storage.ledger.Exists(ctx, a.Name); err == nil && found {
-		return nil
-	}
-	return failed
-}
-
-// guestKey makes the one key that is printed at a start.
-func (h *app) createFirstKey(ctx context.Context, account string) (secret.String, error) {
+// createFirstKey makes the key that is printed at a first start.
+func (a *app) createFirstKey(ctx context.Context, account string) (secret.String, error) {
 	key, token, err := auth.NewKey(auth.KeyOptions{Account: account, Name: "first key"})
 	if err == nil {
-		err = h.storage.keys.Add(ctx, key)
+		err = a.storage.keys.Add(ctx, key)
 	}
 	return token, err
 }
 
-// limitMemory tells the runtime how much memory there is: what the configuration
-// says, else what GOMEMLIMIT says, else nine tenths of the container's. A gateway
-// refuses new calls before it comes to that.
-func limitMemory(asked int64, read func(name string) ([]byte, error)) {
+// router is the router in use.
+func (a *app) router() *upstream.Router { return a.components.Load().Router }
+
+// limitMemory sets the runtime's memory limit: to what the configuration says,
+// else to GOMEMLIMIT, else to nine tenths of the container's memory. The gateway
+// sheds load before that is reached.
+func limitMemory(configured int64, readFile func(name string) ([]byte, error)) {
 	switch {
-	case asked > 0:
-		debug.SetMemoryLimit(asked)
+	case configured > 0:
+		debug.SetMemoryLimit(configured)
 	case debug.SetMemoryLimit(-1) == math.MaxInt64:
-		if most := container(read); most > 0 {
-			debug.SetMemoryLimit(most / 10 * 9)
+		if limit := containerMemory(readFile); limit > 0 {
+			debug.SetMemoryLimit(limit / 10 * 9)
 		}
 	}
 }
 
-// container is the memory limit of the container that the process runs in; 0 if
-// it has none.
-func container(read func(name string) ([]byte, error)) int64 {
+// containerMemory is the memory limit of the container that the process runs in,
+// by cgroup v2 or v1; 0 if there is none.
+func containerMemory(readFile func(name string) ([]byte, error)) int64 {
 	for _, name := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
-		data, err := read(name)
+		data, err := readFile(name)
 		if err != nil {
 			continue
 		}

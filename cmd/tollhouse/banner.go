@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -15,8 +15,9 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 )
 
-// welcome makes the guest's key, if there is to be one, and prints the banner.
-func (p *program) printBanner(ctx context.Context, src *source, h *app, l *listeners, s *settings) error {
+// printBanner prints what is served and where, the first key if there is to be
+// one, and the warnings.
+func (p *program) printBanner(ctx context.Context, src *source, a *app, l *listeners, s *settings) error {
 	var b strings.Builder
 	base := "http://" + dialable(l.public.Addr().String())
 	fmt.Fprintf(&b, "tollhouse %s\n\n", versionText())
@@ -29,7 +30,7 @@ func (p *program) printBanner(ctx context.Context, src *source, h *app, l *liste
 	if !src.config.MCP.Off {
 		row("MCP", base+mcpPath)
 	}
-	row("Store", storeRow(h.storage))
+	row("Store", storeRow(a.storage))
 	row("Billing", billingRow(src.config))
 	for i, c := range src.config.Channels {
 		name := ""
@@ -39,13 +40,13 @@ func (p *program) printBanner(ctx context.Context, src *source, h *app, l *liste
 		row(name, channelRow(&c))
 	}
 	if src.firstAccount != "" {
-		token, err := h.createFirstKey(ctx, src.firstAccount)
+		token, err := a.createFirstKey(ctx, src.firstAccount)
 		if err != nil {
 			return err
 		}
 		writeFirstKey(&b, src, base, token)
 	}
-	unsafe, err := h.warnings(ctx, src, l, s)
+	unsafe, err := a.warnings(ctx, src, l, s)
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func plural(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// writeGuest prints the key and commands to paste.
+// writeFirstKey prints the key and commands to paste.
 func writeFirstKey(b *strings.Builder, src *source, base string, token secret.String) {
 	key := token.Reveal()
 	path, body := exampleCall(src.config)
@@ -135,17 +136,17 @@ func writeFirstKey(b *strings.Builder, src *source, base string, token secret.St
 	fmt.Fprintf(b, "  curl %s/v1/%s -H \"Authorization: Bearer %s\"\n", base, where, key)
 }
 
-// examples are models to try where every one is served, by how the ids begin
-// that are.
+// exampleModels are models to try on a channel that passes every id through, by the
+// prefix of those ids.
 var exampleModels = map[string]string{"": "gpt-5-mini", "claude-": "claude-haiku-4-5"}
 
-// firstCall is a call to begin with: a chat, unless there are models of
-// embeddings only.
+// exampleCall is a request to begin with: for a chat, or for embeddings where
+// nothing else is served.
 func exampleCall(c *config.Config) (path, body string) {
 	var chats, wild, embeds string
 	for _, ch := range c.Channels {
-		for _, id := range sortedModels(ch.Models) {
-			switch kind := kindOf(c, id); {
+		for _, id := range slices.Sorted(maps.Keys(ch.Models)) {
+			switch kind := c.Kind(id); {
 			case id == "*":
 				wild = cmp.Or(wild, exampleModels[ch.Begins])
 			case kind == gateway.KindEmbeddings:
@@ -161,21 +162,21 @@ func exampleCall(c *config.Config) (path, body string) {
 	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, wild, exampleModels[""]))
 }
 
-// warnings are what is unsafe or incomplete about a start.
-func (h *app) warnings(ctx context.Context, src *source, l *listeners, s *settings) (w []string, err error) {
+// warnings are what is unsafe or incomplete about this start.
+func (a *app) warnings(ctx context.Context, src *source, l *listeners, s *settings) (w []string, err error) {
 	if !src.config.Prepaid() && !src.demo {
 		w = append(w, "money is off: whoever has a key can use it without bound, and the vendors charge you")
 	}
-	keys, err := h.storage.keys.Page(ctx, "", "", 1)
+	keys, err := a.storage.keys.Page(ctx, "", "", 1)
 	if err != nil {
 		return nil, err
 	}
 	if len(keys) == 0 {
-		first, err := h.storage.ledger.Balances(ctx, "", 1)
+		first, err := a.storage.ledger.Balances(ctx, "", 1)
 		if err != nil {
 			return nil, err
 		}
-		w = append(w, h.noKeys(first, s))
+		w = append(w, a.noKeys(first, s))
 	}
 	if isPublic(l.public.Addr()) {
 		w = append(w, "keys and prompts travel in plain HTTP on "+l.public.Addr().String()+": put a TLS proxy in front, or listen on 127.0.0.1")
@@ -186,13 +187,13 @@ func (h *app) warnings(ctx context.Context, src *source, l *listeners, s *settin
 	if src.config.Webhooks.AllowPrivate && !src.demo {
 		w = append(w, "webhooks.allow_private lets whoever has a key make this server post to the network behind it: for development only")
 	}
-	if err := h.mp3.Ready(); err != nil && speaks(src.config) {
+	if err := a.mp3.Ready(); err != nil && speaks(src.config) {
 		w = append(w, "speech in MP3, the default, is refused where the vendor gives WAV only: install the program lame (apt-get install lame)")
 	}
-	w = append(w, h.storage.exposed...)
-	if l.admin.Listener != nil { // whose token is in the data directory
-		if open, found := writableByOthers(s.data); found && !slices.Contains(w, open) {
-			w = append(w, open)
+	w = append(w, a.storage.exposed...)
+	if l.admin.Listener != nil { // its token is in the data directory
+		if warning, found := writableByOthers(s.data); found && !slices.Contains(w, warning) {
+			w = append(w, warning)
 		}
 	}
 	return append(w, src.notes...), nil
@@ -203,14 +204,14 @@ func speaks(c *config.Config) bool {
 	return slices.ContainsFunc(modelRows(c), func(r modelRow) bool { return r.Kind == gateway.KindSpeech })
 }
 
-// noKeys tells how to make the first key.
-func (h *app) noKeys(accounts []billing.Balance, s *settings) string {
-	if s.admin == adminOff && !h.storage.shared() {
+// noKeys is the warning that there are no keys, with the commands that make one.
+func (a *app) noKeys(accounts []billing.Balance, s *settings) string {
+	if s.admin == adminOff && a.storage.sharedLimiter() == nil {
 		return "there are no API keys, and the admin API is off: write accounts with keys into the config file"
 	}
 	text, where := "there are no API keys yet: ", dataFlag(s)
-	if h.file != "" {
-		where = " --config " + shellQuoted(h.file)
+	if a.file != "" {
+		where = " --config " + shellQuoted(a.file)
 	}
 	if len(accounts) == 0 {
 		return text + "`tollhouse account create NAME" + where + "`, then `tollhouse key create --account NAME" + where + "`"
@@ -218,30 +219,8 @@ func (h *app) noKeys(accounts []billing.Balance, s *settings) string {
 	return text + "`tollhouse key create --account " + shellQuoted(accounts[0].Account) + where + "`"
 }
 
-// isPublic reports whether others than this machine can connect.
+// isPublic reports whether other machines can connect.
 func isPublic(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return !ok || !tcp.IP.IsLoopback()
-}
-
-// apiBase is the address of a server's API as --url gives it, without what the
-// API's paths begin with.
-func apiBase(text string) (string, error) {
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return "", usagef("--url must be an address such as http://127.0.0.1:8080")
-	}
-	return strings.TrimSuffix(strings.TrimSuffix(u.String(), "/"), "/v1"), nil
-}
-
-// dialable is an address to which a client on this machine can connect.
-func dialable(address string) string {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return address
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	return net.JoinHostPort(host, port)
 }

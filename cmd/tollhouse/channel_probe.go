@@ -22,30 +22,32 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// The bounds on a test: a picture takes its time.
+// The time limits of a test. Pictures take longer than the cheap operations.
 const (
 	probeTimeout       = 25 * time.Second
 	costlyProbeTimeout = 3 * time.Minute
 )
 
-// trial is one operation that a channel can be tested with.
+// probeText is the prompt of all tests.
+const probeText = "Hi"
+
+// channelProbe is one operation that a channel can be tested with.
 type channelProbe struct {
 	op    upstream.Op
-	costs bool
+	kinds []gateway.Kind // of the models that op is for
+	costs bool           // more than next to nothing
 	ask   func(ctx context.Context, g *gateway.Gateway, model string) error
 }
 
-// trials are in the order in which they are preferred. Edits and videos are not
-// among them: they need a picture, and minutes.
+// channelProbes are in the order in which they are preferred. Edits and videos are
+// not among them: they need a picture, and minutes.
 var channelProbes = []channelProbe{
-	{upstream.ChatCompletion, false, probeChat},
-	{upstream.Messages, false, probeMessages},
-	{upstream.Embeddings, false, probeEmbeddings},
-	{upstream.Speech, true, probeSpeech},
-	{upstream.GenerateImage, true, probeImage},
+	{upstream.ChatCompletion, []gateway.Kind{gateway.KindChat, gateway.KindMessages}, false, probeChat},
+	{upstream.Messages, []gateway.Kind{gateway.KindChat, gateway.KindMessages}, false, probeMessages},
+	{upstream.Embeddings, []gateway.Kind{gateway.KindEmbeddings}, false, probeEmbeddings},
+	{upstream.Speech, []gateway.Kind{gateway.KindSpeech}, true, probeSpeech},
+	{upstream.GenerateImage, []gateway.Kind{gateway.KindImage}, true, probeImage},
 }
-
-const probeText = "Hi"
 
 func probeChat(ctx context.Context, g *gateway.Gateway, model string) error {
 	_, err := g.Chat(ctx, &chat.Request{Model: model, MaxTokens: 1, Messages: []chat.Message{{Role: "user", Content: chat.Text(probeText)}}})
@@ -71,9 +73,13 @@ func probeSpeech(ctx context.Context, g *gateway.Gateway, model string) error {
 	return errors.Join(err, r.Close())
 }
 
+// probeImage gives the prompt as a message to the models whose family needs that.
 func probeImage(ctx context.Context, g *gateway.Gateway, model string) error {
 	r := &images.Request{Model: model, Prompt: probeText}
-	if drawnFromMessages(model) {
+	takesMessages := func(f images.Family) bool {
+		return f.Messages && slices.ContainsFunc(f.Models, func(m images.Model) bool { return m.ID == model })
+	}
+	if slices.ContainsFunc(images.Families(), takesMessages) {
 		r.Prompt = ""
 		r.Input = &images.Input{Messages: []images.Message{{Role: "user", Content: []images.Block{{Text: probeText}}}}}
 	}
@@ -81,56 +87,45 @@ func probeImage(ctx context.Context, g *gateway.Gateway, model string) error {
 	return err
 }
 
-// drawnFromMessages reports whether a model's requests are of the alpha family's
-// form.
-func drawnFromMessages(model string) bool {
-	for _, f := range images.Families() {
-		if f.Messages && slices.ContainsFunc(f.Models, func(m images.Model) bool { return m.ID == model }) {
-			return true
-		}
-	}
-	return false
-}
-
-// testChannel makes one small call through a channel. It takes the way of every
-// call but for accounts, keys and the books: nobody is charged, and what comes
-// back has to be a sound answer. Only then does it say something of the channel's
-// health: that a rest is over.
-func (h *app) testChannel(ctx context.Context, in server.ChannelTest) (server.ChannelResult, error) {
-	parts := h.components.Load()
-	model, t, err := chooseProbe(parts, in)
+// testChannel makes one small call through a channel. The call goes through a
+// gateway without accounts, keys and ledger: nobody is charged, and the answer is
+// checked as for every call. A test that succeeds closes the channel's circuit
+// breaker; one that fails changes nothing.
+func (a *app) testChannel(ctx context.Context, in server.ChannelTest) (server.ChannelResult, error) {
+	components := a.components.Load()
+	model, probe, err := chooseProbe(components, in)
 	if err != nil {
 		return server.ChannelResult{}, err
 	}
-	g, err := gateway.New(gateway.Options{Upstream: &singleChannel{parts: parts, channel: in.Channel}, Models: parts.Models})
+	g, err := gateway.New(gateway.Options{Upstream: &singleChannel{components: components, channel: in.Channel}, Models: components.Models})
 	if err != nil {
 		return server.ChannelResult{}, err
 	}
-	patience := probeTimeout
-	if t.costs {
-		patience = costlyProbeTimeout
+	timeout := probeTimeout
+	if probe.costs {
+		timeout = costlyProbeTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	began := time.Now()
-	if err = t.ask(ctx, g, model); err == nil {
-		err = parts.Router.ResetHealth(in.Channel)
+	if err = probe.ask(ctx, g, model); err == nil {
+		err = components.Router.ResetHealth(in.Channel)
 	}
 	r := server.ChannelResult{
-		Channel: in.Channel, Model: model, Operation: string(t.op), OK: err == nil, MS: time.Since(began).Milliseconds(),
-		Simulated: parts.Config.Channel(in.Channel).Driver == "sim",
+		Channel: in.Channel, Model: model, Operation: string(probe.op), OK: err == nil, MS: time.Since(began).Milliseconds(),
+		Simulated: components.Config.Channel(in.Channel).Driver == "sim",
 	}
 	if err != nil {
-		describeFailure(&r, err, patience)
+		describeFailure(&r, err, timeout)
 	}
 	return r, g.Close()
 }
 
-// failed tells the operator what a caller would have been told, and the vendor's
-// own words, in which the driver has masked the keys.
-func describeFailure(r *server.ChannelResult, err error, patience time.Duration) {
+// describeFailure tells the operator the error that a client would get, and the
+// vendor's own message, in which the driver has masked the keys.
+func describeFailure(r *server.ChannelResult, err error, timeout time.Duration) {
 	f := fault.From(err)
-	r.Code, r.Message = word.Code(f.Code), f.Message // the log gets the code too
+	r.Code, r.Message = word.Code(f.Code), f.Message // the code is logged too
 	var u *upstream.Failure
 	if errors.As(err, &u) {
 		r.Status = u.Status
@@ -139,48 +134,49 @@ func describeFailure(r *server.ChannelResult, err error, patience time.Duration)
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		r.Message = fmt.Sprintf("There was no answer within %s.", patience)
+		r.Message = fmt.Sprintf("There was no answer within %s.", timeout)
 	}
 }
 
-// sole is one channel of a router, as an upstream that is asked once.
+// singleChannel is one channel of a router, as an upstream that is asked once.
 type singleChannel struct {
-	parts   *config.Components
-	channel string
-	failed  error // what came of it; the calls of a test come one after the other
+	components *config.Components
+	channel    string
+	failed     error // the error of the call; a test makes one call at a time
 }
 
 // Supports implements [upstream.Supporter].
 func (s *singleChannel) Supports(op upstream.Op, model string) bool {
-	return s.parts.Supports(s.channel, op, model)
+	return s.components.Supports(s.channel, op, model)
 }
 
-// Do asks the channel, paused or not. What failed is not tried again: the
-// channel's router did that, where it was of use.
+// Do calls the channel, paused or not. The gateway gets the same error for each
+// retry: the router has retried already where that can help.
 func (s *singleChannel) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	if s.failed != nil {
 		return nil, s.failed
 	}
 	named := *call
 	named.Channel, named.Test = s.channel, true
-	reply, err := s.parts.Router.Do(ctx, &named)
+	reply, err := s.components.Router.Do(ctx, &named)
 	if err != nil {
-		s.failed = fault.From(err).With(func(e *fault.Error) { e.RetryAfter = 0 }) // which would be waited for
+		s.failed = fault.From(err).With(func(e *fault.Error) { e.RetryAfter = 0 }) // so that the gateway does not wait
 	}
 	return reply, s.failed
 }
 
-// chooseTrial finds a model of the channel and what to ask it for.
-func chooseProbe(parts *config.Components, in server.ChannelTest) (string, *channelProbe, error) {
-	c := parts.Config.Channel(in.Channel)
+// chooseProbe finds a model of the channel and the operation to test it with. A test
+// that costs money must be asked for.
+func chooseProbe(components *config.Components, in server.ChannelTest) (string, *channelProbe, error) {
+	c := components.Config.Channel(in.Channel)
 	if c == nil {
 		return "", nil, fault.New(fault.NotFound, fmt.Sprintf("There is no channel %q.", in.Channel))
 	}
 	ids := slices.Sorted(maps.Keys(c.Models))
 	if in.Model == "" {
 		for _, id := range ids {
-			if t := probeFor(parts, in.Channel, id); t != nil && !t.costs {
-				return id, t, nil
+			if probe := probeFor(components, in.Channel, id); probe != nil && !probe.costs {
+				return id, probe, nil
 			}
 		}
 		if slices.Contains(ids, "*") {
@@ -188,41 +184,27 @@ func chooseProbe(parts *config.Components, in server.ChannelTest) (string, *chan
 		}
 		return "", nil, fault.Invalid("model", fmt.Sprintf("Every model of the channel %s costs money to test: name one (--model MODEL), and say that you want it (--yes).", in.Channel))
 	}
-	switch t := probeFor(parts, in.Channel, in.Model); {
+	switch probe := probeFor(components, in.Channel, in.Model); {
 	case !c.Serves(in.Model):
 		return "", nil, fault.Invalid("model", fmt.Sprintf("The channel %s does not serve the model %q.", in.Channel, in.Model))
-	case t == nil:
+	case probe == nil:
 		return "", nil, fault.Invalid("model", fmt.Sprintf("The model %s makes neither text, vectors, speech nor a picture from words, so there is no small call to test it with.", in.Model))
-	case t.costs && !in.Yes:
+	case probe.costs && !in.Yes:
 		return "", nil, fault.Invalid("yes", fmt.Sprintf("A test with the model %s costs money: say that you want it (--yes).", in.Model))
 	default:
-		return in.Model, t, nil
+		return in.Model, probe, nil
 	}
 }
 
-// trialOf is what a model can be tested with; nil for nothing.
-func probeFor(parts *config.Components, channel, model string) *channelProbe {
-	kind := kindOf(parts.Config, model)
+// probeFor is the test of a model; nil if there is none. A model of an unknown kind
+// is tested with what its upstream supports.
+func probeFor(components *config.Components, channel, model string) *channelProbe {
+	kind := components.Config.Kind(model)
 	for i := range channelProbes {
-		t := &channelProbes[i]
-		if kindAllows(kind, t.op) && parts.Supports(channel, t.op, model) {
-			return t
+		probe := &channelProbes[i]
+		if (kind == "" || slices.Contains(probe.kinds, kind)) && components.Supports(channel, probe.op, model) {
+			return probe
 		}
 	}
 	return nil
-}
-
-// kindsOf are the kinds of models that an operation is for.
-var kindsOf = map[upstream.Op][]gateway.Kind{
-	upstream.ChatCompletion: {gateway.KindChat, gateway.KindMessages},
-	upstream.Messages:       {gateway.KindChat, gateway.KindMessages},
-	upstream.Embeddings:     {gateway.KindEmbeddings},
-	upstream.Speech:         {gateway.KindSpeech},
-	upstream.GenerateImage:  {gateway.KindImage},
-}
-
-// fits reports whether a model of the kind is called by op. One of an unknown
-// kind is, if its upstream knows better.
-func kindAllows(kind gateway.Kind, op upstream.Op) bool {
-	return kind == "" || slices.Contains(kindsOf[op], kind)
 }

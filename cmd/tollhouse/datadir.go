@@ -31,7 +31,7 @@ func readToken(dir string) (secret.String, error) {
 	}
 	token := strings.TrimSpace(string(data))
 	switch {
-	case info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows":
+	case info.Mode().Perm()&anyAccess != 0 && runtime.GOOS != "windows":
 		return secret.String{}, fmt.Errorf("others can read %s: `chmod 600 %s`, or delete it to have a new one made", name, name)
 	case len(token) < 20:
 		return secret.String{}, fmt.Errorf("%s holds no token: delete it to have a new one made", name)
@@ -49,7 +49,7 @@ func ensureToken(dir string) (secret.String, error) {
 		return token, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, tokenFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if errors.Is(err, fs.ErrExist) { // somebody else was quicker
+	if errors.Is(err, fs.ErrExist) { // another process was first
 		return readToken(dir)
 	}
 	if err != nil {
@@ -85,8 +85,8 @@ func adminToken(p *program) *command {
 	return c
 }
 
-// addressFile is the name, in the data directory, of the file in which a running
-// server writes the address of its admin API.
+// addressFile is the file in the data directory to which a running server writes the
+// address of its admin API.
 const addressFile = "admin-address"
 
 // writeAddress records where the admin API of the running server is, so that a
@@ -126,23 +126,22 @@ func readAddress(dir string) string {
 	return address
 }
 
-// removeAddress takes back what writeAddress recorded, unless another server has
-// recorded its own since. The file is no more than a hint, so one that stays does
-// no harm.
+// removeAddress removes what writeAddress recorded, unless another server has
+// recorded its own since. The file is only a hint, so one that stays does no harm.
 func removeAddress(dir, address string) {
 	if readAddress(dir) == address {
 		_ = os.Remove(filepath.Join(dir, addressFile))
 	}
 }
 
-// The rights of others to a file: any at all, and to change it.
+// The permissions of group and others: all of them, and those to write.
 const (
 	anyAccess   = 0o077
 	writeAccess = 0o022
 )
 
-// makeDatabase makes the file of a SQLite database where there is none, so that
-// nobody else can read it; SQLite gives its log the same mode.
+// createDatabase creates the file of a SQLite database if there is none, readable by
+// its owner only; SQLite gives its log the same mode.
 func createDatabase(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -154,10 +153,10 @@ func createDatabase(path string) error {
 	return f.Close()
 }
 
-// keepPrivate takes the rights of others to a SQLite database and its logs away.
-// closed are the files for which it did, open what the operator has to do for
-// the others. chmod is [os.Chmod].
-func restrictAccess(path string, chmod func(string, fs.FileMode) error) (closed, open []string) {
+// restrictAccess takes the access of others to a SQLite database and its logs away.
+// restricted are the files that it changed, exposed are warnings about those that it
+// could not change. chmod is [os.Chmod].
+func restrictAccess(path string, chmod func(string, fs.FileMode) error) (restricted, exposed []string) {
 	for _, name := range []string{path, path + "-wal", path + "-shm"} {
 		mode, found := accessByOthers(name, anyAccess)
 		if !found {
@@ -168,16 +167,16 @@ func restrictAccess(path string, chmod func(string, fs.FileMode) error) (closed,
 			err = errors.New("the file system does not keep the mode")
 		}
 		if err != nil {
-			open = append(open, fmt.Sprintf("others can open %s, where accounts and balances are kept: `chmod 600 %s` as its owner (%v)", name, shellQuoted(name), err))
+			exposed = append(exposed, fmt.Sprintf("others can open %s, where accounts and balances are kept: `chmod 600 %s` as its owner (%v)", name, shellQuoted(name), err))
 			continue
 		}
-		closed = append(closed, name)
+		restricted = append(restricted, name)
 	}
-	return closed, open
+	return restricted, exposed
 }
 
-// openTo warns of a directory in which others can put their own files in the
-// place of ours.
+// writableByOthers warns of a directory in which others can replace the server's
+// files.
 func writableByOthers(dir string) (warning string, found bool) {
 	dir = filepath.Clean(dir)
 	if _, found = accessByOthers(dir, writeAccess); !found {
@@ -186,12 +185,12 @@ func writableByOthers(dir string) (warning string, found bool) {
 	return fmt.Sprintf("others can write to the directory %s, and so put their own files in the place of the server's: `chmod 700 %s`", dir, shellQuoted(dir)), true
 }
 
-// others reports whether somebody else has one of the rights to what is there.
-// Windows has no such modes.
-func accessByOthers(name string, rights fs.FileMode) (mode fs.FileMode, have bool) {
+// accessByOthers reports whether group or others have one of the permissions to a
+// file. Windows has no such modes.
+func accessByOthers(name string, permissions fs.FileMode) (mode fs.FileMode, have bool) {
 	info, err := os.Stat(name)
 	if err != nil || runtime.GOOS == "windows" {
 		return 0, false
 	}
-	return info.Mode().Perm(), info.Mode().Perm()&rights != 0
+	return info.Mode().Perm(), info.Mode().Perm()&permissions != 0
 }

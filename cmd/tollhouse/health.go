@@ -14,28 +14,48 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// ways are the channels of the house, whichever router has them at the moment.
+// channelAdmin lets the admin API see and pause the channels of the router in use.
 type channelAdmin struct{ *app }
 
 var _ server.Channels = channelAdmin{}
 
 // Channels implements [server.Channels].
-func (w channelAdmin) Channels() []upstream.ChannelInfo { return w.channels() }
+func (c channelAdmin) Channels() []upstream.ChannelInfo { return c.router().Channels() }
 
 // Pause implements [server.Channels].
-func (w channelAdmin) Pause(name string) error { return w.router().Pause(name) }
+func (c channelAdmin) Pause(name string) error { return c.router().Pause(name) }
 
 // Resume implements [server.Channels].
-func (w channelAdmin) Resume(name string) error { return w.router().Resume(name) }
+func (c channelAdmin) Resume(name string) error { return c.router().Resume(name) }
 
-func (h *app) router() *upstream.Router { return h.components.Load().Router }
+// pausedChannels are the names of the channels that get no new calls.
+func (a *app) pausedChannels() (names []string) {
+	for _, c := range a.router().Channels() {
+		if c.State == upstream.Paused {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
 
-func (h *app) channels() []upstream.ChannelInfo { return h.router().Channels() }
+// readyChecks are the checks of /readyz; one that fails makes the server unready.
+func (a *app) readyChecks() map[string]func() error {
+	checks := map[string]func() error{"channels": a.channelsUsable}
+	maps.Copy(checks, a.storage.checks())
+	return checks
+}
 
-// usable is a check of /readyz.
-func (h *app) channelsUsable() error {
+// readyWarnings are what /readyz reports without being unready for it.
+func (a *app) readyWarnings() map[string]func() error {
+	warnings := map[string]func() error{"channels": a.channelsDegraded}
+	maps.Copy(warnings, a.storage.warnings())
+	return warnings
+}
+
+// channelsUsable fails when no channel takes calls.
+func (a *app) channelsUsable() error {
 	why := "every channel rests after failures"
-	for _, c := range h.channels() {
+	for _, c := range a.router().Channels() {
 		if c.Usable {
 			return nil
 		}
@@ -46,50 +66,29 @@ func (h *app) channelsUsable() error {
 	return errors.New(why)
 }
 
-// doubtful is what /readyz warns of: somebody may have forgotten a channel, or
-// some model gets no answer though no channel is out for all.
-func (h *app) channelsDegraded() error {
-	var doubts []string
-	if names := h.pausedChannels(); names != nil {
-		doubts = append(doubts, plural(len(names), "paused channel")) // their names are for the admin address
+// channelsDegraded fails when a channel is paused, which somebody may have
+// forgotten, or when each usable channel is out for some model.
+func (a *app) channelsDegraded() error {
+	var why []string
+	if names := a.pausedChannels(); names != nil {
+		why = append(why, plural(len(names), "paused channel")) // only the admin API names them
 	}
-	if h.channelsUsable() == nil && !slices.ContainsFunc(h.channels(), servesAllModels) {
-		doubts = append(doubts, "every channel in use rests, or its vendor told it to wait with some model")
+	servesAllModels := func(c upstream.ChannelInfo) bool { return c.State == upstream.Ready || c.State == upstream.Probing }
+	if a.channelsUsable() == nil && !slices.ContainsFunc(a.router().Channels(), servesAllModels) {
+		why = append(why, "every channel in use rests, or its vendor told it to wait with some model")
 	}
-	if doubts == nil {
+	if why == nil {
 		return nil
 	}
-	return errors.New(strings.Join(doubts, "; "))
+	return errors.New(strings.Join(why, "; "))
 }
 
-// takesCalls reports whether a channel takes calls for all of its models.
-func servesAllModels(c upstream.ChannelInfo) bool {
-	return c.State == upstream.Ready || c.State == upstream.Probing
-}
-
-// doubts are what /readyz tells without being unready for it.
-func (h *app) readyWarnings() map[string]func() error {
-	w := map[string]func() error{"channels": h.channelsDegraded}
-	maps.Copy(w, h.storage.warnings())
-	return w
-}
-
-// paused are the names of the channels that get no new calls.
-func (h *app) pausedChannels() (names []string) {
-	for _, c := range h.channels() {
-		if c.State == upstream.Paused {
-			names = append(names, c.Name)
-		}
-	}
-	return names
-}
-
-// probeAge is how long the result of a probe stands for those who ask after it.
+// checkMaxAge is how long the result of a check of the database is reused.
 const checkMaxAge = time.Second
 
-// probe is a check of the database for /readyz, to which no key is needed: those
-// who ask at one time, and within probeAge, share one query. It is safe for
-// concurrent use.
+// cachedCheck is a check of the database for /readyz, which anybody may request:
+// requests at the same time, and within checkMaxAge, share one query. It is safe
+// for concurrent use.
 type cachedCheck struct {
 	check func(context.Context) error
 	now   func() time.Time
@@ -100,24 +99,24 @@ type cachedCheck struct {
 }
 
 func cacheCheck(check func(context.Context) error) func() error {
-	p := &cachedCheck{check: check, now: time.Now}
-	return p.result
+	c := &cachedCheck{check: check, now: time.Now}
+	return c.result
 }
 
-// result is the last one if it is young, else that of a query, which is ended
-// after a second. It keeps from the world what the database said.
-func (p *cachedCheck) result() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.at.IsZero() && p.now().Sub(p.at) < checkMaxAge {
-		return p.err
+// result is the last result if it is recent, else that of a new query, which has a
+// second. The error does not reveal what the database said.
+func (c *cachedCheck) result() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.at.IsZero() && c.now().Sub(c.at) < checkMaxAge {
+		return c.err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	p.err = nil
-	if err := p.check(ctx); err != nil {
-		p.err = errors.New(fault.From(err).Message)
+	c.err = nil
+	if err := c.check(ctx); err != nil {
+		c.err = errors.New(fault.From(err).Message)
 	}
-	p.at = p.now()
-	return p.err
+	c.at = c.now()
+	return c.err
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -21,19 +20,21 @@ import (
 	"github.com/tollhouse-ai/gateway/server"
 )
 
-// The bounds on clients that are slow on purpose (faults.md, row 31). There is
-// no write time-out for the whole of an answer: a stream may last.
+// The bounds on clients that are slow on purpose. There is no time limit on
+// writing a whole answer, since a stream may last; package server bounds each write.
 const (
 	readHeaderTimeout = 5 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
-	closeTimeout      = 1500 * time.Millisecond // in which the last bytes of cancelled calls get out, and the server is away 2 s after the drain
+	// closeTimeout is how long the last bytes of canceled requests may take. With it
+	// the server has ended 2 s after the drain.
+	closeTimeout = 1500 * time.Millisecond
 )
 
-// listeners are the public and the admin address with what serves them.
+// listeners are the public and the admin address with their servers.
 type listeners struct {
 	public, admin listener
-	failed        chan error // a listener broke
+	failed        chan error // gets the error of a listener that stopped by itself
 }
 
 // listener is an address and its server; the zero listener is off.
@@ -42,11 +43,37 @@ type listener struct {
 	server *http.Server
 }
 
-// open binds an address. The handler serves it from [listeners.start] on.
-func bind(what, address string, h http.Handler, logger *slog.Logger) (listener, error) {
+// listen binds both addresses, or none.
+func (a *app) listen(s *settings, token secret.String) (*listeners, error) {
+	l := &listeners{failed: make(chan error, 2)}
+	var err error
+	public := server.New(a.gateway, server.Options{Ready: a.readyChecks(), Warn: a.readyWarnings(), TempDir: uploadDir(os.TempDir(), s.data)})
+	if l.public, err = bind("listen", s.listen, a.telemetry.withTraces(a.withMCP(public)), a.logger); err != nil {
+		return nil, err
+	}
+	c := a.components.Load().Config
+	l.public.limitConnections(&c.Server, a.logger)
+	if s.admin == adminOff {
+		return l, nil
+	}
+	o := server.AdminOptions{
+		Token: token, Accounts: a.storage.ledger, Keys: a.storage.keys, Webhooks: a.storage.webhooks, Store: a.storage.name, Logger: a.logger,
+		Channels: channelAdmin{a}, TestChannel: a.testChannel, Metrics: a.telemetry.metrics, PublicMetrics: c.Metrics.Public,
+	}
+	if a.file != "" {
+		o.Reload = a.reload
+	}
+	if l.admin, err = bind("admin", s.admin, server.NewAdmin(o), a.logger); err != nil {
+		return nil, errors.Join(err, l.public.Close())
+	}
+	return l, nil
+}
+
+// bind binds an address. The handler serves it from [listeners.start] on.
+func bind(flag, address string, h http.Handler, logger *slog.Logger) (listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return listener{}, fmt.Errorf("cannot listen on %s: choose another address with --%s (%w)", address, what, err)
+		return listener{}, fmt.Errorf("cannot listen on %s: choose another address with --%s (%w)", address, flag, err)
 	}
 	return listener{l, newServer(h, logger)}, nil
 }
@@ -58,39 +85,14 @@ func newServer(h http.Handler, logger *slog.Logger) *http.Server {
 	}
 }
 
-// bound has the listener take no more connections than it should.
+// limitConnections puts a connLimiter in front of the server.
 func (l *listener) limitConnections(s *config.Server, logger *slog.Logger) {
 	c := newConnLimiter(l.Listener, s, openFiles(), logger)
 	l.Listener, l.server.ConnState = c, c.connState
 }
 
-// open binds both addresses, or none.
-func (h *app) listen(s *settings, token secret.String) (*listeners, error) {
-	l := &listeners{failed: make(chan error, 2)}
-	var err error
-	ready := map[string]func() error{"channels": h.channelsUsable}
-	maps.Copy(ready, h.storage.checks())
-	public := server.New(h.gateway, server.Options{Ready: ready, Warn: h.readyWarnings(), TempDir: uploadDir(os.TempDir(), s.data)})
-	if l.public, err = bind("listen", s.listen, h.telemetry.withTraces(h.withMCP(public)), h.logger); err != nil {
-		return nil, err
-	}
-	l.public.limitConnections(&h.components.Load().Config.Server, h.logger)
-	if s.admin == adminOff {
-		return l, nil
-	}
-	o := server.AdminOptions{Token: token, Accounts: h.storage.ledger, Keys: h.storage.keys, Webhooks: h.storage.webhooks, Store: h.storage.name, Logger: h.logger, Channels: channelAdmin{h}, TestChannel: h.testChannel}
-	o.Metrics, o.PublicMetrics = h.telemetry.metrics, h.components.Load().Config.Metrics.Public
-	if h.file != "" {
-		o.Reload = h.reload
-	}
-	if l.admin, err = bind("admin", s.admin, server.NewAdmin(o), h.logger); err != nil {
-		return nil, errors.Join(err, l.public.Close())
-	}
-	return l, nil
-}
-
-// uploads is where large forms lie: in the system's place for temporary files, or
-// in the data directory of an image that has no such place.
+// uploadDir is where large forms are kept: the system's directory for temporary
+// files, or the data directory in an image that has no such directory.
 func uploadDir(temporary, data string) string {
 	if info, err := os.Stat(temporary); err == nil && info.IsDir() {
 		return temporary
@@ -112,7 +114,7 @@ func (l *listeners) start() {
 	}
 }
 
-// stop waits a moment for answers to get out, then closes every connection.
+// stop waits up to closeTimeout for answers, then closes every connection.
 func (l *listeners) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -121,91 +123,106 @@ func (l *listeners) stop() {
 			continue
 		}
 		if s.server.Shutdown(ctx) != nil {
-			_ = s.server.Close() // nothing is left to be told of it
+			_ = s.server.Close() // there is nothing to do about an error here
 		}
 	}
 }
 
-// crowd is a listener whose connections are bounded, in all and from one address.
-// One too many takes the place of the connection that has been without a request
-// for the longest, which is what a slow client's is while it sends its headers;
-// when all carry requests, it is closed.
+// dialable is the address at which a client on this machine reaches a listener.
+func dialable(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// connLimiter is a listener that bounds the open connections, in all and for each
+// peer. A connection above a bound evicts the one that has been without a request
+// for the longest, which a client that sends its headers slowly is; when all
+// connections have requests, the new one is closed.
 type connLimiter struct {
 	net.Listener
 	maxOpen, maxPerPeer int
-	trusted             []netip.Prefix // whose connections are many people's
+	trusted             []netip.Prefix // proxies, whose connections are many clients'
 	logger              *slog.Logger
 
 	mu       sync.Mutex
 	open     int
 	peers    map[netip.Prefix]*peer
-	idle     list.List // of *guest, the longest first
-	warnedAt time.Time // when the log last heard of it
-	closed   int       // connections closed since then
+	idle     list.List // of *trackedConn, the longest idle first
+	warnedAt time.Time
+	closed   int // connections closed since warnedAt
 }
 
-// peer is an address, or the network of an IPv6 host.
+// peer is an IPv4 address, or the network of an IPv6 host.
 type peer struct {
 	open int
-	idle list.List // of *guest, the longest first
+	idle list.List // of *trackedConn, the longest idle first
 }
 
-// guest is an open connection.
+// trackedConn is an open connection.
 type trackedConn struct {
 	net.Conn
 	limiter *connLimiter
-	prefix  netip.Prefix // the zero prefix has no bound of its own
-	peer    *peer        // nil where from is zero
-	idleIn  [2]*list.Element
+	prefix  netip.Prefix     // of the peer; the zero prefix has no bound of its own
+	peer    *peer            // nil where prefix is zero
+	idleIn  [2]*list.Element // in the limiter's and the peer's idle lists; nil while it has a request
 	counted bool
 }
 
-// usualConnections is for a system that has no limit of open files, or a high
-// one. A call can need a connection of its own to a vendor.
+// defaultMaxConnections holds for a system whose limit of open files is high or
+// unknown.
 const defaultMaxConnections = 100_000
 
+// newConnLimiter takes the bounds from the configuration. By default half of the
+// process's files may be clients' connections, since a request can need a
+// connection to a vendor too, and one peer may have half of those.
 func newConnLimiter(l net.Listener, s *config.Server, files int, logger *slog.Logger) *connLimiter {
-	const spare, least = 256, 128 // for the store, the log and the like
-	most := defaultMaxConnections
+	const reserved, least = 256, 128 // files for the store, the log and the like
+	maxOpen := defaultMaxConnections
 	if files > 0 {
-		most = min(most, max((files-spare)/2, least))
+		maxOpen = min(maxOpen, max((files-reserved)/2, least))
 	}
-	most = cmp.Or(int(s.MaxConnections), most)
+	maxOpen = cmp.Or(int(s.MaxConnections), maxOpen)
 	return &connLimiter{
-		Listener: l, maxOpen: most, maxPerPeer: cmp.Or(int(s.MaxConnectionsPerIP), max(most/2, 1)),
+		Listener: l, maxOpen: maxOpen, maxPerPeer: cmp.Or(int(s.MaxConnectionsPerIP), max(maxOpen/2, 1)),
 		trusted: s.TrustedProxies, logger: logger, peers: make(map[netip.Prefix]*peer),
 	}
 }
 
-// Accept waits for the next connection that there is room for.
-func (c *connLimiter) Accept() (net.Conn, error) {
+// Accept waits for the next connection within the bounds.
+func (l *connLimiter) Accept() (net.Conn, error) {
 	for {
-		conn, err := c.Listener.Accept()
+		conn, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		g := &trackedConn{Conn: conn, limiter: c, prefix: c.peerOf(conn.RemoteAddr())}
-		cut := c.add(g)
-		if cut != nil {
-			_ = cut.Conn.Close() // nobody reads it any more
+		c := &trackedConn{Conn: conn, limiter: l, prefix: l.peerOf(conn.RemoteAddr())}
+		evicted := l.add(c)
+		if evicted != nil {
+			_ = evicted.Conn.Close() // nobody reads from it any more
 		}
-		if cut != g {
-			return g, nil
+		if evicted != c {
+			return c, nil
 		}
 	}
 }
 
-// origin is whose connection it is: an IPv4 address, or the network of 64 bits
-// that an IPv6 host can choose its address in. This machine's own and a trusted
-// proxy's are not counted. What a header says of it is never believed.
-func (c *connLimiter) peerOf(a net.Addr) netip.Prefix {
+// peerOf is whose connection it is: an IPv4 address, or the network of 64 bits in
+// which an IPv6 host can choose its address. This machine and trusted proxies have
+// no bound of their own. Headers are not looked at, since a client can forge them.
+func (l *connLimiter) peerOf(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
 		return netip.Prefix{}
 	}
 	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
 	trusted := func(p netip.Prefix) bool { return p.Contains(ip) }
-	if !ip.IsValid() || ip.IsLoopback() || slices.ContainsFunc(c.trusted, trusted) {
+	if !ip.IsValid() || ip.IsLoopback() || slices.ContainsFunc(l.trusted, trusted) {
 		return netip.Prefix{}
 	}
 	bits := ip.BitLen()
@@ -215,127 +232,128 @@ func (c *connLimiter) peerOf(a net.Addr) netip.Prefix {
 	return netip.PrefixFrom(ip, bits).Masked()
 }
 
-// admit counts a connection. It returns the one that must be closed for that: an
-// older one, or the new one itself; nil for none.
-func (c *connLimiter) add(g *trackedConn) (cut *trackedConn) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if g.prefix.IsValid() {
-		if g.peer = c.peers[g.prefix]; g.peer == nil {
-			g.peer = new(peer)
+// add counts a connection. It returns the connection that must be closed for that:
+// an idle one, the new one itself, or nil.
+func (l *connLimiter) add(c *trackedConn) (evicted *trackedConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.prefix.IsValid() {
+		if c.peer = l.peers[c.prefix]; c.peer == nil {
+			c.peer = new(peer)
 		}
 	}
-	cut = c.evictee(g)
-	if cut != nil {
-		c.remove(cut)
-		c.warn()
+	evicted = l.evictee(c)
+	if evicted != nil {
+		l.remove(evicted)
+		l.warn()
 	}
-	if cut != g {
-		g.counted = true
-		c.count(g, 1)
-		c.markIdle(g)
+	if evicted != c {
+		c.counted = true
+		l.count(c, 1)
+		l.markIdle(c)
 	}
-	return cut
+	return evicted
 }
 
-// victim is the connection that has to go before g can be there.
-func (c *connLimiter) evictee(g *trackedConn) *trackedConn {
-	var silent *list.List
+// evictee is the connection that has to be closed for c; nil if there is room.
+func (l *connLimiter) evictee(c *trackedConn) *trackedConn {
+	var idle *list.List
 	switch {
-	case g.peer != nil && g.peer.open >= c.maxPerPeer:
-		silent = &g.peer.idle
-	case c.open >= c.maxOpen:
-		silent = &c.idle
+	case c.peer != nil && c.peer.open >= l.maxPerPeer:
+		idle = &c.peer.idle
+	case l.open >= l.maxOpen:
+		idle = &l.idle
 	default:
 		return nil
 	}
-	if first := silent.Front(); first != nil {
+	if first := idle.Front(); first != nil {
 		return first.Value.(*trackedConn)
 	}
-	return g
+	return c
 }
 
-func (c *connLimiter) count(g *trackedConn, n int) {
-	c.open += n
-	if g.peer == nil {
+// count adds n to the open connections, and forgets a peer that has none.
+func (l *connLimiter) count(c *trackedConn, n int) {
+	l.open += n
+	if c.peer == nil {
 		return
 	}
-	c.peers[g.prefix] = g.peer
-	if g.peer.open += n; g.peer.open == 0 {
-		delete(c.peers, g.prefix)
+	l.peers[c.prefix] = c.peer
+	if c.peer.open += n; c.peer.open == 0 {
+		delete(l.peers, c.prefix)
 	}
 }
 
-// fallSilent notes that a connection waits for a request.
-func (c *connLimiter) markIdle(g *trackedConn) {
-	if !g.counted || g.idleIn[0] != nil {
+// markIdle notes that a connection waits for a request.
+func (l *connLimiter) markIdle(c *trackedConn) {
+	if !c.counted || c.idleIn[0] != nil {
 		return
 	}
-	g.idleIn[0] = c.idle.PushBack(g)
-	if g.peer != nil {
-		g.idleIn[1] = g.peer.idle.PushBack(g)
+	c.idleIn[0] = l.idle.PushBack(c)
+	if c.peer != nil {
+		c.idleIn[1] = c.peer.idle.PushBack(c)
 	}
 }
 
-// speakUp notes that a connection has a request, or is gone.
-func (c *connLimiter) markActive(g *trackedConn) {
-	if g.idleIn[0] == nil {
+// markActive notes that a connection has a request, or is closed.
+func (l *connLimiter) markActive(c *trackedConn) {
+	if c.idleIn[0] == nil {
 		return
 	}
-	c.idle.Remove(g.idleIn[0])
-	if g.idleIn[1] != nil {
-		g.peer.idle.Remove(g.idleIn[1])
+	l.idle.Remove(c.idleIn[0])
+	if c.idleIn[1] != nil {
+		c.peer.idle.Remove(c.idleIn[1])
 	}
-	g.idleIn = [2]*list.Element{}
+	c.idleIn = [2]*list.Element{}
 }
 
-func (c *connLimiter) remove(g *trackedConn) {
-	if !g.counted {
+func (l *connLimiter) remove(c *trackedConn) {
+	if !c.counted {
 		return
 	}
-	g.counted = false
-	c.markActive(g)
-	c.count(g, -1)
+	c.counted = false
+	l.markActive(c)
+	l.count(c, -1)
 }
 
-// tell says at most once a second that there are too many connections.
-func (c *connLimiter) warn() {
-	c.closed++
+// warn logs at most once a second that there are too many connections.
+func (l *connLimiter) warn() {
+	l.closed++
 	now := time.Now()
-	if now.Sub(c.warnedAt) < time.Second {
+	if now.Sub(l.warnedAt) < time.Second {
 		return
 	}
-	c.logger.Warn("too many connections: those that wait are closed, then new ones", "open", c.open, "most", c.maxOpen, "closed", c.closed)
-	c.warnedAt, c.closed = now, 0
+	l.logger.Warn("too many connections: those that wait are closed, then new ones", "open", l.open, "most", l.maxOpen, "closed", l.closed)
+	l.warnedAt, l.closed = now, 0
 }
 
-// note follows a connection's requests; it is a server's ConnState.
-func (c *connLimiter) connState(conn net.Conn, state http.ConnState) {
-	g, ok := conn.(*trackedConn)
+// connState follows the requests of a connection; it is a server's ConnState.
+func (l *connLimiter) connState(conn net.Conn, state http.ConnState) {
+	c, ok := conn.(*trackedConn)
 	if !ok {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch state {
 	case http.StateActive:
-		c.markActive(g)
+		l.markActive(c)
 	case http.StateIdle:
-		c.markIdle(g)
+		l.markIdle(c)
 	}
 }
 
 // Close closes the connection.
-func (g *trackedConn) Close() error {
-	g.limiter.mu.Lock()
-	g.limiter.remove(g)
-	g.limiter.mu.Unlock()
-	return g.Conn.Close()
+func (c *trackedConn) Close() error {
+	c.limiter.mu.Lock()
+	c.limiter.remove(c)
+	c.limiter.mu.Unlock()
+	return c.Conn.Close()
 }
 
-// CloseWrite lets an answer reach a client that is still sending.
-func (g *trackedConn) CloseWrite() error {
-	if half, ok := g.Conn.(interface{ CloseWrite() error }); ok {
+// CloseWrite lets net/http deliver an answer to a client that is still sending.
+func (c *trackedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return nil

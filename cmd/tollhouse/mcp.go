@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/spf13/pflag"
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/internal/sse"
@@ -22,16 +22,16 @@ import (
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 )
 
-// toolsPath is where the public address serves the tools for agents.
+// mcpPath is the path of the MCP server on the public address.
 const mcpPath = "/mcp"
 
-// withTools serves the tools beside the API, unless they are switched off.
-func (h *app) withMCP(api http.Handler) http.Handler {
-	c := &h.components.Load().Config.MCP
+// withMCP adds the MCP server to the API, unless the configuration switches it off.
+func (a *app) withMCP(api http.Handler) http.Handler {
+	c := &a.components.Load().Config.MCP
 	if c.Off {
 		return api
 	}
-	tools := mcp.New(h.gateway, mcp.Options{Version: versionText(), Origins: c.Origins})
+	tools := mcp.New(a.gateway, mcp.Options{Version: versionText(), Origins: c.Origins})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == mcpPath {
 			tools.ServeHTTP(w, r)
@@ -65,7 +65,10 @@ func mcpCommand(p *program) *command {
 		ctx, stop := p.withSignals(ctx)
 		defer stop()
 		if server != "" {
-			return p.checkedBridge(ctx, server, key, f)
+			if f.Changed("config") || f.Changed("demo") {
+				return usagef("--url is the way to a server that runs: leave out --config and --demo")
+			}
+			return p.bridge(ctx, server, key)
 		}
 		if err := s.chooseSource(f); err != nil {
 			return err
@@ -75,24 +78,18 @@ func mcpCommand(p *program) *command {
 	return c
 }
 
-// bridgeTo is the way to a server that runs, which has all else that the flags
-// could say.
-func (p *program) checkedBridge(ctx context.Context, server, key string, f *pflag.FlagSet) error {
-	if f.Changed("config") || f.Changed("demo") {
-		return usagef("--url is the way to a server that runs: leave out --config and --demo")
+// apiBase is a server's address as --url names it, without the "/v1" with which the
+// API's paths begin.
+func apiBase(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return "", usagef("--url must be an address such as http://127.0.0.1:8080")
 	}
-	if key == "" {
-		return usagef("TOLLHOUSE_KEY is missing: it holds a key of the server at %s", server)
-	}
-	base, err := apiBase(server)
-	if err != nil {
-		return err
-	}
-	return p.bridge(ctx, base, secret.New(key))
+	return strings.TrimSuffix(strings.TrimSuffix(u.String(), "/"), "/v1"), nil
 }
 
-// serveAgent serves the tools of a gateway in this process until the agent
-// closes standard input.
+// serveStdio serves the tools of a gateway in this process until the agent closes
+// standard input.
 func (p *program) serveStdio(ctx context.Context, s *settings, key secret.String) (err error) {
 	src, logger, err := p.load(s)
 	if err != nil {
@@ -102,32 +99,32 @@ func (p *program) serveStdio(ctx context.Context, s *settings, key secret.String
 	if key.Reveal() == "" && account == "" {
 		return usagef("TOLLHOUSE_KEY is missing: it holds the key of one of the file's accounts")
 	}
-	h, err := p.newApp(ctx, src, s.data, logger)
+	a, err := p.newApp(ctx, src, s.data, logger)
 	if errors.Is(err, sqlite.ErrLocked) {
 		return fmt.Errorf("%w To use the server that has it open, give its address: --url http://127.0.0.1:8080", err)
 	}
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, h.shutdown()) }()
-	defer h.startJobs(ctx)()
-	if key.Reveal() == "" { // whoever started this has the data and the vendors' keys anyway
+	defer func() { err = errors.Join(err, a.shutdown()) }()
+	defer a.startJobs(ctx)()
+	if key.Reveal() == "" { // whoever started this process has its data and the vendors' keys anyway
 		ctx = auth.NewContext(ctx, &auth.Principal{Account: account, Key: "stdio", Name: "stdio", Limits: src.config.Limits})
 	}
-	err = mcp.Serve(ctx, h.gateway, key, io.NopCloser(p.stdin), unclosed{p.stdout}, mcp.Options{Version: versionText()})
+	err = mcp.Serve(ctx, a.gateway, key, io.NopCloser(p.stdin), unclosed{p.stdout}, mcp.Options{Version: versionText()})
 	if ctx.Err() != nil { // it was told to end
 		err = nil
 	}
-	return errors.Join(err, h.gateway.Close())
+	return errors.Join(err, a.gateway.Close())
 }
 
-// unclosed is an output that outlives who writes to it.
+// unclosed is an output that its writer cannot close.
 type unclosed struct{ io.Writer }
 
 // Close does nothing.
 func (unclosed) Close() error { return nil }
 
-// interruptible ends the context at a signal.
+// withSignals ends the context at a signal.
 func (p *program) withSignals(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals, release := p.notify()
@@ -141,9 +138,9 @@ func (p *program) withSignals(ctx context.Context) (_ context.Context, stop func
 	return ctx, func() { cancel(); release() }
 }
 
-// bridge carries an agent's messages to a server that runs, and its answers back.
+// bridge forwards an agent's messages to a running server, and its answers back.
 type bridge struct {
-	base string // the server's address
+	base string // the server's address, without "/v1"
 	key  secret.String
 	http *http.Client
 
@@ -152,7 +149,7 @@ type bridge struct {
 	session, version string // of the server, once it was asked to begin
 }
 
-// rpc is what is read of a message of the protocol.
+// rpc are the fields of a JSON-RPC message that the bridge needs.
 type rpc struct {
 	Method string         `json:"method"`
 	ID     jsontext.Value `json:"id"`
@@ -165,15 +162,21 @@ type rpc struct {
 	} `json:"result"`
 }
 
-// longestMessage is how long a line of an agent may be, in bytes: what a server
-// takes.
+// maxMessageBytes bounds a message of an agent; a server takes no larger one.
 const maxMessageBytes = 32 << 20
 
-// bridge runs until the agent closes standard input. What still runs then is
-// taken back.
-func (p *program) bridge(ctx context.Context, base string, key secret.String) error {
+// bridge runs until the agent closes standard input. Requests that still run then
+// are canceled.
+func (p *program) bridge(ctx context.Context, server, key string) error {
+	if key == "" {
+		return usagef("TOLLHOUSE_KEY is missing: it holds a key of the server at %s", server)
+	}
+	base, err := apiBase(server)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
-	b := &bridge{base: base, key: key, http: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}}, out: p.stdout}
+	b := &bridge{base: base, key: secret.New(key), http: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}}, out: p.stdout}
 	defer b.http.CloseIdleConnections()
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -190,8 +193,8 @@ func (p *program) bridge(ctx context.Context, base string, key secret.String) er
 			return *failed
 		}
 		var m rpc
-		_ = json.Unmarshal(line, &m, jsontext.AllowDuplicateNames(true)) // the server says what is wrong with it
-		if m.Method == "initialize" {                                    // all else needs its answer
+		_ = json.Unmarshal(line, &m, jsontext.AllowDuplicateNames(true)) // the server reports what is wrong with it
+		if m.Method == "initialize" {                                    // all other messages need its answer
 			b.forward(ctx, line, &m)
 			continue
 		}
@@ -199,8 +202,8 @@ func (p *program) bridge(ctx context.Context, base string, key secret.String) er
 	}
 }
 
-// lines are those of standard input, until it or ctx ends: reading it cannot be
-// ended. err may be looked at when the lines have ended.
+// readLines reads the lines of standard input until it or ctx ends. A goroutine does
+// so because reading cannot be canceled. *err is valid once lines is closed.
 func (p *program) readLines(ctx context.Context) (lines <-chan []byte, err *error) {
 	out, err := make(chan []byte), new(error)
 	go func() {
@@ -221,7 +224,7 @@ func (p *program) readLines(ctx context.Context) (lines <-chan []byte, err *erro
 	return out, err
 }
 
-// carry asks the server, and writes what it answers as lines.
+// forward sends a message to the server, and writes the answer or the error.
 func (b *bridge) forward(ctx context.Context, line []byte, m *rpc) {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return
@@ -266,7 +269,7 @@ func (b *bridge) ask(ctx context.Context, line []byte, m *rpc) error {
 	return nil
 }
 
-// head sets what the protocol wants beside a message.
+// setHeaders sets the headers that the protocol requires with a message.
 func (b *bridge) setHeaders(h http.Header, m *rpc) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -303,8 +306,8 @@ func (b *bridge) copyEvents(body io.Reader) error {
 	}
 }
 
-// write writes a message as one line, and notes the version that the server
-// speaks.
+// write writes a message as one line, and notes the protocol version of the first
+// answer that has one.
 func (b *bridge) write(data []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -315,19 +318,14 @@ func (b *bridge) write(data []byte) {
 		}
 	}
 	line := jsontext.Value(bytes.Clone(data))
-	_ = line.Compact()                     // what is no JSON goes as it is
-	_, _ = b.out.Write(append(line, '\n')) // an agent that is gone closes the input too
+	_ = line.Compact()                     // invalid JSON is passed on as it is
+	_, _ = b.out.Write(append(line, '\n')) // an agent that is gone has closed the input too
 }
 
-// refused is the error of an HTTP status, in the server's words.
+// statusError is the server's message for a request that it refused.
 func statusError(status int, data []byte) error {
-	var m struct {
-		Error struct {
-			Message string `json:"message"`
-		} `json:"error"`
-	}
-	if json.Unmarshal(data, &m) == nil && m.Error.Message != "" {
-		return errors.New(m.Error.Message)
+	if message := errorMessage(data); message != "" {
+		return errors.New(message)
 	}
 	return fmt.Errorf("the server answered with status %d: %s", status, strings.TrimSpace(string(data[:min(len(data), 200)])))
 }

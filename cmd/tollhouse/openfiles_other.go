@@ -2,5 +2,5 @@
 
 package main
 
-// openFiles is how many files the process may have open: nobody can say here.
+// openFiles is how many files the process may have open; 0, since it is unknown.
 func openFiles() int { return 0 }

@@ -8,7 +8,7 @@ import (
 )
 
 // openFiles is how many files, and so connections, the process may have open; 0
-// if nobody can say.
+// if it is unknown.
 func openFiles() int {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {

@@ -25,7 +25,7 @@ func TestADatabaseThatOthersCouldOpenIsClosedToThem(t *testing.T) {
 	if info, err := os.Stat(db); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if log := i.stderr.String(); !strings.Contains(log, "others could open a file of the database") {
+	if log := i.stderr.String(); !strings.Contains(log, "database file was readable by others") {
 		t.Errorf("the log is %s", log)
 	}
 	if page := i.stdout.String(); strings.Count(page, "others can write to the directory") != 1 || strings.Contains(page, "others can open") {

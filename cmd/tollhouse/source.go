@@ -15,14 +15,14 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// source is what a server is made of and where that came from.
+// source is the configuration of a gateway and where it came from.
 type source struct {
 	config       *config.Config
 	file         string     // the configuration file; empty where there is none
-	read         fileStates // it and the files that it names, as they were read
+	read         fileStates // the states of it and of the files that it names
 	demo         bool       // everything is simulated
 	firstAccount string     // the account for which one key is made and printed; empty for none
-	notes        []string   // what the operator should know
+	notes        []string   // warnings for the operator
 }
 
 // store is the address of the store; data is the data directory.
@@ -33,8 +33,8 @@ func (s *source) store(data string) string {
 	return config.StoreIn(data, s.config.Store)
 }
 
-// begin is what a gateway in this process is made of, and its log. It completes
-// the settings.
+// load returns the source of a gateway in this process and its log. It completes the
+// settings.
 func (p *program) load(s *settings) (*source, *slog.Logger, error) {
 	logger, err := p.logger(s.logLevel, s.logFormat)
 	if err != nil {
@@ -48,18 +48,18 @@ func (p *program) load(s *settings) (*source, *slog.Logger, error) {
 	return src, logger, nil
 }
 
-// source decides between the demo, a file and the keys of vendors in the
+// source is the demo, a file, or a channel for each vendor whose key is in the
 // environment.
 func (p *program) source(s *settings) (*source, error) {
 	switch {
 	case s.demo:
 		return p.demo()
 	case s.config != "":
-		c, seen, err := readConfig(s.config, p.env)
+		c, read, err := readConfig(s.config, p.env)
 		if err != nil {
 			return nil, err
 		}
-		return &source{config: c, file: s.config, read: seen, notes: fileNotes(c)}, nil
+		return &source{config: c, file: s.config, read: read, notes: fileNotes(c)}, nil
 	}
 	src := p.presets()
 	if len(src.config.Channels) == 0 {
@@ -68,7 +68,7 @@ func (p *program) source(s *settings) (*source, error) {
 	return src, nil
 }
 
-// fileNotes are what a file says that has less effect than it seems.
+// fileNotes are warnings about settings of a file that have less effect than it seems.
 func fileNotes(c *config.Config) []string {
 	var notes []string
 	if c.Prepaid() {
@@ -110,10 +110,10 @@ const (
 	demoAccount = "demo"
 	demoCredit  = 25 * billing.One
 	demoPace    = 30 * time.Millisecond // between the words of a stream
-	demoPoll    = time.Second           // between two looks at a video
+	demoPoll    = time.Second           // between two polls of a video
 )
 
-// demo is a configuration in which nothing is real but the money's arithmetic.
+// demo is a configuration with simulated vendors. Billing works as with real ones.
 func (p *program) demo() (*source, error) {
 	routes, prices := map[string]string{}, map[string]config.Price{}
 	for _, m := range demoModels {
@@ -123,33 +123,33 @@ func (p *program) demo() (*source, error) {
 		}
 		routes[m.id], prices[m.id] = m.id, config.Price{Rates: m.rates, Row: row}
 	}
-	simulated := sim.Options{FirstDelay: 5 * demoPace, Pace: demoPace, Now: time.Now}
-	looks := config.Video{Poll: demoPoll}
+	simulator := sim.Options{FirstDelay: 5 * demoPace, Pace: demoPace, Now: time.Now}
+	polling := config.Video{Poll: demoPoll}
 	if p.instantVideos {
-		simulated.VideoTime, looks.Poll = -1, 1
+		simulator.VideoTime, polling.Poll = -1, 1
 	}
 	return &source{demo: true, firstAccount: demoAccount, config: &config.Config{
 		Channels: []config.Channel{{
 			Name: "demo", Driver: "sim", Models: routes,
-			Upstream: sim.New(simulated),
+			Upstream: sim.New(simulator),
 		}},
 		Prices:   prices,
-		Video:    looks,
+		Video:    polling,
 		Webhooks: config.Webhooks{AllowPrivate: true}, // the receiver is on this machine too
 		Accounts: []config.Account{{Name: demoAccount, Credit: demoCredit}},
 	}}, nil
 }
 
-// preset is a channel that stands ready for whoever has a vendor's key.
+// preset is a channel that is configured by a vendor's key in the environment.
 type preset struct {
 	vendor  string
 	driver  string // empty means openai
-	keyVar  string // its twin …_BASE_URL is urlVar
-	urlVar  string
+	keyVar  string // the variable with the key
+	urlVar  string // the variable with the base URL
 	baseURL string // empty means the driver's
-	path    string // added to the base URL, whosever it is
+	path    string // added to the base URL, also to that of urlVar
 	models  map[string]string
-	begins  string // how the ids begin that "*" lets through
+	begins  string // the prefix of the ids that "*" passes through
 	drop    []string
 	rename  map[string]string
 }
@@ -157,7 +157,7 @@ type preset struct {
 var presets = []preset{
 	{vendor: "openai", keyVar: "OPENAI_API_KEY", urlVar: "OPENAI_BASE_URL", models: map[string]string{"*": "*"}},
 	{
-		// The vendor's own ids, which openai's channel is then not asked for.
+		// The vendor's own ids, which reserveModels takes out of openai's channel.
 		vendor: "anthropic", driver: "anthropic", keyVar: "ANTHROPIC_API_KEY", urlVar: "ANTHROPIC_BASE_URL",
 		models: map[string]string{"*": "*"}, begins: "claude-",
 	},
@@ -166,7 +166,7 @@ var presets = []preset{
 		models: map[string]string{"delta-k3": "kimi-k3"}, rename: map[string]string{"max_tokens": "max_completion_tokens"},
 	},
 	{
-		// The variable names the bare host, as for the other half of the vendor.
+		// The variable names the bare host, since both of the vendor's APIs use it.
 		vendor: "dashscope-compatible", keyVar: "DASHSCOPE_API_KEY", urlVar: "DASHSCOPE_BASE_URL",
 		baseURL: "https://dashscope.aliyuncs.com", path: "/compatible-mode/v1",
 		models: map[string]string{"text-embedding-v4": "text-embedding-v4"}, drop: []string{"user"},
@@ -186,7 +186,7 @@ var presets = []preset{
 		},
 	},
 	{
-		// Without text-embedding-004, which the vendor has withdrawn.
+		// text-embedding-004 is missing, since the vendor has withdrawn it.
 		vendor: "gemini", keyVar: "GEMINI_API_KEY", urlVar: "GEMINI_BASE_URL",
 		baseURL: "https://generativelanguage.googleapis.com/v1beta/openai",
 		models:  map[string]string{"embx-001": "gemini-embedding-001", "embx-2-preview": "gemini-embedding-2-preview"}, drop: []string{"user"},
@@ -196,7 +196,8 @@ var presets = []preset{
 		models: map[string]string{"vox-4-large": "voyage-4-large", "vox-4": "voyage-4", "vox-4-lite": "voyage-4-lite"},
 	},
 	{
-		// The ids of the Chinese site; the other one's differ, and want a file.
+		// The ids of the Chinese site. The international site has other ids, and needs a
+		// configuration file.
 		vendor: "ark", driver: "ark", keyVar: "ARK_API_KEY", urlVar: "ARK_BASE_URL",
 		models: map[string]string{
 			"gamma-2.5": "doubao-seedance-2-5-260628", "gamma-2-0-260128": "doubao-seedance-2-0-260128",
@@ -239,8 +240,8 @@ func (p *program) channel(v preset, key string) config.Channel {
 	}
 }
 
-// reserve keeps a channel that passes every id through from being asked for a
-// model that another vendor has.
+// reserveModels excepts the models of the other channels from a channel that passes
+// every id through.
 func reserveModels(channels []config.Channel) {
 	var taken []string
 	for i := range channels {

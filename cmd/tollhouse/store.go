@@ -30,9 +30,9 @@ import (
 	"github.com/tollhouse-ai/gateway/video"
 )
 
-// storage is what the server remembers: in memory, or in a database.
+// storage is all that the server stores: in memory, or in a database.
 type storage struct {
-	name        string // its address without secrets; the same for all that open it
+	name        string // the address without secrets; the same for all that open it
 	ledger      ledger
 	keys        keyStore
 	idempotency idempotency.Store
@@ -40,7 +40,7 @@ type storage struct {
 	webhooks    server.Webhooks
 	limiter     auth.Limiter
 	db          *store.DB // nil in memory
-	exposed     []string  // what others can do to its files, for the operator
+	exposed     []string  // warnings about its files that others can read or replace
 }
 
 type ledger interface {
@@ -48,21 +48,21 @@ type ledger interface {
 	billing.Accounts
 }
 
-// keyring is where keys are found and changed.
+// keyStore is where keys are found and changed.
 type keyStore interface {
 	auth.KeyStore
 	auth.KeyAdmin
-	// replace puts the config file's keys in the place of those it had before.
+	// replace replaces the keys that came from the config file.
 	replace(context.Context, []auth.Key) error
 }
 
-// openStorage opens the store at an address of server.md. A SQLite file that is
-// not there is made.
+// openStorage opens the store at an address of the configuration. A SQLite file
+// that does not exist is created.
 func openStorage(ctx context.Context, address string, o store.Options) (*storage, error) {
 	if address == config.Memory {
 		return memoryStorage(o), nil
 	}
-	open, err := prepareFile(address, o.Logger)
+	exposed, err := prepareFile(address, o.Logger)
 	if err != nil {
 		return nil, &storeError{storeName(address), err}
 	}
@@ -70,10 +70,10 @@ func openStorage(ctx context.Context, address string, o store.Options) (*storage
 	if err != nil {
 		return nil, &storeError{storeName(address), err}
 	}
-	tasks := db.Tasks() // all of it one store: a task changes with its money and its answer
+	tasks := db.Tasks() // one store for all: a task changes in one transaction with its money and its answer
 	s := &storage{
 		name: storeName(address), ledger: tasks, keys: newCachedKeys(db), idempotency: tasks, tasks: tasks, webhooks: tasks,
-		limiter: new(auth.MemoryLimiter), db: db, exposed: open,
+		limiter: new(auth.MemoryLimiter), db: db, exposed: exposed,
 	}
 	if !strings.HasPrefix(address, config.SQLite) {
 		if s.limiter, err = store.NewLimiter(db); err != nil {
@@ -94,9 +94,9 @@ func memoryStorage(o store.Options) *storage {
 	}
 }
 
-// prepare makes a SQLite file that is not there, and closes it to others. What
-// it cannot close it tells.
-func prepareFile(address string, logger *slog.Logger) (open []string, err error) {
+// prepareFile creates a SQLite file that does not exist, and takes the access of
+// others away. exposed are warnings about what it could not change.
+func prepareFile(address string, logger *slog.Logger) (exposed []string, err error) {
 	path, ok := strings.CutPrefix(address, config.SQLite)
 	if !ok {
 		return nil, nil
@@ -104,16 +104,16 @@ func prepareFile(address string, logger *slog.Logger) (open []string, err error)
 	if err := createDatabase(path); err != nil {
 		return nil, err
 	}
-	closed, open := restrictAccess(path, os.Chmod)
-	for _, name := range closed {
+	restricted, exposed := restrictAccess(path, os.Chmod)
+	for _, name := range restricted {
 		if logger != nil {
-			logger.Warn("others could open a file of the database; now only its owner can", "file", name)
+			logger.Warn("database file was readable by others; permissions set to 0600", "file", name)
 		}
 	}
 	if w, found := writableByOthers(filepath.Dir(path)); found {
-		open = append(open, w)
+		exposed = append(exposed, w)
 	}
-	return open, nil
+	return exposed, nil
 }
 
 func openDatabase(ctx context.Context, address string, o store.Options) (*store.DB, error) {
@@ -123,7 +123,7 @@ func openDatabase(ctx context.Context, address string, o store.Options) (*store.
 	return postgres.Open(ctx, address, o)
 }
 
-// awaitDatabase gives a command that has a SQLite file open the time to end.
+// openDatabaseRetrying waits up to 2 s for a command that has a SQLite file open.
 func openDatabaseRetrying(ctx context.Context, address string, o store.Options) (*store.DB, error) {
 	o.Opening = 10 * time.Second
 	for range 40 {
@@ -136,14 +136,14 @@ func openDatabaseRetrying(ctx context.Context, address string, o store.Options) 
 	return openDatabase(ctx, address, o)
 }
 
-// errStore is a store that does not open.
+// storeError is a store that does not open.
 type storeError struct {
 	name  string
 	cause error
 }
 
-// Error tells an operator what the database said, of which a caller of the API
-// is told nothing.
+// Error tells an operator what the database said, which a client of the API is not
+// told.
 func (e *storeError) Error() string {
 	text := e.cause.Error()
 	var f *fault.Error
@@ -155,6 +155,8 @@ func (e *storeError) Error() string {
 	}
 	return fmt.Sprintf("the store %s cannot be opened: %s", e.name, oneLine(text))
 }
+
+func (e *storeError) Unwrap() error { return e.cause }
 
 // oneLine joins the lines of a text, each of them once: a driver that tries an
 // address with and without TLS fails twice in the same words.
@@ -169,27 +171,26 @@ func oneLine(text string) string {
 	return strings.Join(lines, " ")
 }
 
-func (e *storeError) Unwrap() error { return e.cause }
-
-// shared reports whether other processes may use the store at the same time.
-func (s *storage) shared() bool {
-	_, shared := s.limiter.(*store.Limiter)
-	return shared
+// sharedLimiter is the limiter that counts in the database; nil where only this
+// process can use the store.
+func (s *storage) sharedLimiter() *store.Limiter {
+	l, _ := s.limiter.(*store.Limiter)
+	return l
 }
 
-// jobs are what has to run beside the store.
+// jobs are the background work of the store.
 func (s *storage) jobs() []func(context.Context) error {
 	if s.db == nil {
 		return nil
 	}
 	jobs := []func(context.Context) error{s.db.Run}
-	if shared, ok := s.limiter.(*store.Limiter); ok {
-		jobs = append(jobs, shared.Run)
+	if l := s.sharedLimiter(); l != nil {
+		jobs = append(jobs, l.Run)
 	}
 	return jobs
 }
 
-// checks are those of /readyz.
+// checks are the store's checks of /readyz.
 func (s *storage) checks() map[string]func() error {
 	if s.db == nil {
 		return nil
@@ -197,7 +198,7 @@ func (s *storage) checks() map[string]func() error {
 	return map[string]func() error{"store": cacheCheck(s.db.Ping)}
 }
 
-// warnings are what /readyz tells without being unready for it.
+// warnings are what /readyz reports of the store without being unready for it.
 func (s *storage) warnings() map[string]func() error {
 	if s.db == nil {
 		return nil
@@ -205,7 +206,7 @@ func (s *storage) warnings() map[string]func() error {
 	return map[string]func() error{"prices": cacheCheck(s.db.PricesAgree), "holds": cacheCheck(s.db.Stuck)}
 }
 
-// load tells the store which prices are in force.
+// publishPrices tells the store which prices are in force.
 func (s *storage) publishPrices(ctx context.Context, prices *billing.PriceList) error {
 	if s.db == nil {
 		return nil
@@ -213,7 +214,7 @@ func (s *storage) publishPrices(ctx context.Context, prices *billing.PriceList) 
 	return s.db.PublishPrices(ctx, prices)
 }
 
-// close waits for what was begun. Nothing uses the store any more.
+// close waits for transactions that have begun. Nothing uses the store any more.
 func (s *storage) close() error {
 	if s.db == nil {
 		return nil
@@ -221,14 +222,13 @@ func (s *storage) close() error {
 	return s.db.Close()
 }
 
-// memoryKeys is the keyring of a store in memory.
+// memoryKeys is the keyStore of a store in memory.
 type memoryKeys struct{ *auth.MemoryKeys }
 
 func (k memoryKeys) replace(_ context.Context, owned []auth.Key) error { return k.Replace(owned) }
 
-// databaseKeys is the keyring of a database: looked up through a cache, which
-// forgets at once what this process changes and within two seconds what others
-// do.
+// cachedKeys is the keyStore of a database. Keys are found through a cache, which
+// drops at once what this process changes, and within two seconds what others do.
 type cachedKeys struct {
 	db    *store.DB
 	cache *auth.Cached
@@ -277,12 +277,11 @@ func (k cachedKeys) replace(ctx context.Context, owned []auth.Key) error {
 }
 
 // storeName is an address without the password. It is the same from every
-// directory and however the address is written, and another one for another
-// database.
+// directory and however the address is written, and differs for another database.
 func storeName(address string) string {
 	if path, ok := strings.CutPrefix(address, config.SQLite); ok {
-		if whole, err := filepath.Abs(path); err == nil {
-			path = whole
+		if absolute, err := filepath.Abs(path); err == nil {
+			path = absolute
 		}
 		return config.SQLite + path
 	}
@@ -291,30 +290,30 @@ func storeName(address string) string {
 	}
 	c, err := pgx.ParseConfig(address)
 	if err != nil {
-		return "postgres:" // nothing of what may be a password
+		return "postgres:" // any part of it may be a password
 	}
 	return postgresName(c)
 }
 
-// postgresName is a URL with the host as libpq takes it: a socket's directory
-// and several hosts are parameters. The user belongs to it, as tables may be in
-// a schema of the user's name.
+// postgresName is a URL as libpq reads it: a socket's directory and several hosts
+// are parameters. The user is part of it, as tables may be in a schema of the
+// user's name.
 func postgresName(c *pgx.ConnConfig) string {
-	type place struct{ host, port string }
-	places := []place{{c.Host, strconv.Itoa(int(c.Port))}}
+	type endpoint struct{ host, port string }
+	endpoints := []endpoint{{c.Host, strconv.Itoa(int(c.Port))}}
 	for _, f := range c.Fallbacks { // an address may be in it twice, with and without TLS
-		if p := (place{f.Host, strconv.Itoa(int(f.Port))}); !slices.Contains(places, p) {
-			places = append(places, p)
+		if e := (endpoint{f.Host, strconv.Itoa(int(f.Port))}); !slices.Contains(endpoints, e) {
+			endpoints = append(endpoints, e)
 		}
 	}
 	u := url.URL{Scheme: "postgres", User: url.User(c.User), Path: "/" + cmp.Or(c.Database, c.User)}
 	query := url.Values{}
-	if len(places) == 1 && !filepath.IsAbs(c.Host) {
-		u.Host = net.JoinHostPort(places[0].host, places[0].port)
+	if len(endpoints) == 1 && !filepath.IsAbs(c.Host) {
+		u.Host = net.JoinHostPort(endpoints[0].host, endpoints[0].port)
 	} else {
 		var hosts, ports []string
-		for _, p := range places {
-			hosts, ports = append(hosts, p.host), append(ports, p.port)
+		for _, e := range endpoints {
+			hosts, ports = append(hosts, e.host), append(ports, e.port)
 		}
 		query.Set("host", strings.Join(hosts, ","))
 		query.Set("port", strings.Join(ports, ","))

@@ -43,14 +43,14 @@ func (c *Config) Build(before *Components) (*Components, error) {
 		ch := &c.Channels[i]
 		s, err := ch.instance(before)
 		if err != nil {
-			p.CloseBut(before)
+			p.CloseExcept(before)
 			return nil, err
 		}
 		p.instances[ch.Name], channels[i] = s, ch.routerChannel(s.Upstream)
 	}
 	var err error
 	if p.Router, err = upstream.NewRouter(channels, o); err != nil {
-		p.CloseBut(before)
+		p.CloseExcept(before)
 		return nil, err
 	}
 	p.fill(c)
@@ -167,13 +167,13 @@ func (c *Channel) sameInstance(d *Channel) bool {
 
 // Close lets go of the upstreams' idle connections. Calls under way go on.
 func (p *Components) Close() error {
-	p.CloseBut(nil)
+	p.CloseExcept(nil)
 	return nil
 }
 
 // CloseBut is Close, but for the upstreams that others use too; with nil it is
 // Close itself.
-func (p *Components) CloseBut(others *Components) {
+func (p *Components) CloseExcept(others *Components) {
 	for name, s := range p.instances {
 		if others == nil || others.instances[name].channel != s.channel {
 			closeUpstream(s.Upstream)

@@ -34,6 +34,6 @@ func TestAChannelKeepsItsConnectionsWhereItsVendorAndItsKeysAreTheSame(t *testin
 		if got := now.instances[name].Upstream == old.instances["a"].Upstream; got != c.same {
 			t.Errorf("%q in the place of %q: the same is %v", c.to, c.from, got)
 		}
-		now.CloseBut(old)
+		now.CloseExcept(old)
 	}
 }
