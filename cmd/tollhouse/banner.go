@@ -99,8 +99,8 @@ func channelRow(c *config.Channel) string {
 	_, every := c.Models["*"]
 	n := len(c.Models)
 	switch {
-	case every && c.Begins != "":
-		return fmt.Sprintf("%s (%s): every model that begins with %s", c.Name, c.Driver, c.Begins)
+	case every && c.Prefix != "":
+		return fmt.Sprintf("%s (%s): every model that begins with %s", c.Name, c.Driver, c.Prefix)
 	case every && n == 1:
 		return fmt.Sprintf("%s (%s): every model", c.Name, c.Driver)
 	case every:
@@ -148,7 +148,7 @@ func exampleCall(c *config.Config) (path, body string) {
 		for _, id := range slices.Sorted(maps.Keys(ch.Models)) {
 			switch kind := c.Kind(id); {
 			case id == "*":
-				wild = cmp.Or(wild, exampleModels[ch.Begins])
+				wild = cmp.Or(wild, exampleModels[ch.Prefix])
 			case kind == gateway.KindEmbeddings:
 				embeds = cmp.Or(embeds, id)
 			case kind == gateway.KindChat || kind == "":

@@ -149,7 +149,7 @@ type preset struct {
 	baseURL string // empty means the driver's
 	path    string // added to the base URL, also to that of urlVar
 	models  map[string]string
-	begins  string // the prefix of the ids that "*" passes through
+	prefix  string // the prefix of the ids that "*" passes through
 	drop    []string
 	rename  map[string]string
 }
@@ -159,7 +159,7 @@ var presets = []preset{
 	{
 		// The vendor's own ids, which reserveModels takes out of openai's channel.
 		vendor: "anthropic", driver: "anthropic", keyVar: "ANTHROPIC_API_KEY", urlVar: "ANTHROPIC_BASE_URL",
-		models: map[string]string{"*": "*"}, begins: "claude-",
+		models: map[string]string{"*": "*"}, prefix: "claude-",
 	},
 	{
 		vendor: "moonshot", keyVar: "MOONSHOT_API_KEY", urlVar: "MOONSHOT_BASE_URL", baseURL: "https://api.moonshot.ai/v1",
@@ -236,7 +236,7 @@ func (p *program) channel(v preset, key string) config.Channel {
 	}
 	return config.Channel{
 		Name: v.vendor, Driver: cmp.Or(v.driver, "openai"), BaseURL: base, Keys: []secret.String{secret.New(key)},
-		Models: v.models, Drop: v.drop, Rename: v.rename, Begins: v.begins,
+		Models: v.models, Drop: v.drop, Rename: v.rename, Prefix: v.prefix,
 	}
 }
 
@@ -253,7 +253,7 @@ func reserveModels(channels []config.Channel) {
 	}
 	for i := range channels {
 		c := &channels[i]
-		if _, every := c.Models["*"]; every && c.Begins == "" {
+		if _, every := c.Models["*"]; every && c.Prefix == "" {
 			c.Except = taken
 		}
 	}

@@ -16,16 +16,14 @@ import (
 func (r *reader) account(n ast.Node) Account {
 	a := Account{Pos: position(r.resolve(n))}
 	r.object(n, "an account", fields{
-		"name":   r.word(&a.Name, "name"),
-		"credit": into(r, &a.Credit, "credit", credit),
-		"keys": func(n ast.Node) {
-			r.list(n, "keys", func(n ast.Node) { a.Keys = append(a.Keys, r.key(n)) })
-		},
+		"name":   r.word(&a.Name),
+		"credit": into(r, &a.Credit, parseCredit),
+		"keys":   r.list(func(n ast.Node, _ string) { a.Keys = append(a.Keys, r.key(n)) }),
 	})
 	return a
 }
 
-func credit(text string) (billing.Money, error) {
+func parseCredit(text string) (billing.Money, error) {
 	m, err := billing.ParseMoney(text)
 	if err != nil || m < 0 {
 		return 0, errors.New(`it must be a decimal such as "25.00", and not negative`)
@@ -37,14 +35,14 @@ func credit(text string) (billing.Money, error) {
 func (r *reader) key(n ast.Node) Key {
 	k := Key{Pos: position(r.resolve(n))}
 	given := 0
-	source := func(read func(ast.Node)) func(ast.Node) {
-		return func(n ast.Node) { given++; read(n) }
+	source := func(read field) field {
+		return func(n ast.Node, name string) { given++; read(n, name) }
 	}
 	known := r.limits(&k.Limits)
-	known["name"] = r.word(&k.Name, "name")
-	known["models"] = r.words(&k.Models, "models")
-	known["env"] = source(into(r, &k.Hash, "env", r.hashOfVariable))
-	known["hash"] = source(into(r, &k.Hash, "hash", parseHash))
+	known["name"] = r.word(&k.Name)
+	known["models"] = r.words(&k.Models)
+	known["env"] = source(into(r, &k.Hash, r.hashOfVariable))
+	known["hash"] = source(into(r, &k.Hash, parseHash))
 	r.object(n, "a key", known)
 	if given != 1 {
 		r.problems.add(k.Pos, "a key needs one of env (the variable that holds it) and hash")

@@ -23,11 +23,11 @@ type Components struct {
 	instances map[string]driverInstance // by the channel's name
 }
 
-// Build makes the parts. What [Read] returned without an error can be built; a
-// configuration made in Go is checked here. before are the parts in whose place
-// these come, or nil: a channel keeps its health by its name, and its
-// connections where its vendor and its keys are the same. Close the Parts when
-// nothing uses them any more.
+// Build builds the components. A configuration that [Read] returned without an error
+// can be built; one made in Go is validated here. before are the components that these
+// replace, or nil: a channel keeps its statistics and circuit breaker by its name, and
+// its connections if its vendor and keys are the same. Close the components when nothing
+// uses them any more.
 func (c *Config) Build(before *Components) (*Components, error) {
 	var wrong problems
 	if c.validate(&wrong); len(wrong) > 0 {
@@ -41,12 +41,12 @@ func (c *Config) Build(before *Components) (*Components, error) {
 	channels := make([]upstream.Channel, len(c.Channels))
 	for i := range c.Channels {
 		ch := &c.Channels[i]
-		s, err := ch.instance(before)
+		instance, err := ch.instance(before)
 		if err != nil {
 			p.CloseExcept(before)
 			return nil, err
 		}
-		p.instances[ch.Name], channels[i] = s, ch.routerChannel(s.Upstream)
+		p.instances[ch.Name], channels[i] = instance, ch.routerChannel(instance.Upstream)
 	}
 	var err error
 	if p.Router, err = upstream.NewRouter(channels, o); err != nil {
@@ -113,9 +113,9 @@ func (p *Components) Supports(channel string, op upstream.Op, id string) bool {
 	return upstream.Supports(p.instances[channel].Upstream, op, id)
 }
 
-// over is the channel as a router has it.
+// routerChannel is the channel as the router needs it.
 func (c *Channel) routerChannel(up upstream.Upstream) upstream.Channel {
-	if c.Begins != "" || len(c.Except) > 0 {
+	if c.Prefix != "" || len(c.Except) > 0 {
 		up = &modelFilter{up, c}
 	}
 	return upstream.Channel{
@@ -124,8 +124,8 @@ func (c *Channel) routerChannel(up upstream.Upstream) upstream.Channel {
 	}
 }
 
-// key is what a store keeps of a key of the account. Its id is made from its
-// hash, so that it is the same after every start.
+// key is a key of the account as the store keeps it. Its id is derived from its hash, so
+// that it is the same after every start.
 func (a *Account) key(i int) auth.Key {
 	k := &a.Keys[i]
 	return auth.Key{
@@ -133,14 +133,14 @@ func (a *Account) key(i int) auth.Key {
 	}
 }
 
-// site is a channel's upstream and what it was made of.
+// driverInstance is a channel's upstream and the channel that it was created for.
 type driverInstance struct {
 	upstream.Upstream
 	channel *Channel
 }
 
-// site is that of before where it would be made of the same, so that a reload
-// costs no connection; else a new one.
+// instance is the instance of before if the channel still has the same vendor and keys,
+// so that a reload keeps its connections; otherwise a new one.
 func (c *Channel) instance(before *Components) (driverInstance, error) {
 	if before != nil {
 		if s, ok := before.instances[c.Name]; ok && s.channel.sameInstance(c) {
@@ -157,22 +157,21 @@ func (c *Channel) instance(before *Components) (driverInstance, error) {
 	return driverInstance{up, c}, nil
 }
 
-// sameSite reports whether both channels are one vendor, reached in one way by
-// the same keys.
+// sameInstance reports whether both channels reach the same vendor in the same way with
+// the same keys. An upstream made in Go is never reused.
 func (c *Channel) sameInstance(d *Channel) bool {
 	same := func(a, b secret.String) bool { return a.Reveal() == b.Reveal() }
-	own := c.Upstream != nil || d.Upstream != nil // made elsewhere
-	return !own && c.Driver == d.Driver && c.BaseURL == d.BaseURL && c.Connect == d.Connect && slices.EqualFunc(c.Keys, d.Keys, same)
+	madeInGo := c.Upstream != nil || d.Upstream != nil
+	return !madeInGo && c.Driver == d.Driver && c.BaseURL == d.BaseURL && c.Connect == d.Connect && slices.EqualFunc(c.Keys, d.Keys, same)
 }
 
-// Close lets go of the upstreams' idle connections. Calls under way go on.
+// Close closes the upstreams' idle connections. Calls under way go on.
 func (p *Components) Close() error {
 	p.CloseExcept(nil)
 	return nil
 }
 
-// CloseBut is Close, but for the upstreams that others use too; with nil it is
-// Close itself.
+// CloseExcept is Close without the upstreams that others use too. others may be nil.
 func (p *Components) CloseExcept(others *Components) {
 	for name, s := range p.instances {
 		if others == nil || others.instances[name].channel != s.channel {
@@ -187,7 +186,7 @@ func closeUpstream(u upstream.Upstream) {
 	}
 }
 
-// choosy is the upstream of a channel that does not let every id through.
+// modelFilter is the upstream of a channel that does not pass every id through.
 type modelFilter struct {
 	upstream.Upstream
 	channel *Channel
@@ -201,7 +200,7 @@ func (c *modelFilter) Supports(op upstream.Op, model string) bool {
 	return c.channel.allows(model) && upstream.Supports(c.Upstream, op, model)
 }
 
-// passes reports whether the channel's upstream may be asked for a model by the
+// allows reports whether the channel's upstream may be called for a model by the
 // vendor's id.
 func (c *Channel) allows(id string) bool {
 	for public, theirs := range c.Models {
@@ -210,18 +209,18 @@ func (c *Channel) allows(id string) bool {
 		}
 	}
 	for _, other := range c.Except {
-		if begin, every := strings.CutSuffix(other, everyModel); id == other || every && strings.HasPrefix(id, begin) {
+		if prefix, wildcard := strings.CutSuffix(other, everyModel); id == other || wildcard && strings.HasPrefix(id, prefix) {
 			return false
 		}
 	}
-	return strings.HasPrefix(id, c.Begins)
+	return strings.HasPrefix(id, c.Prefix)
 }
 
-// Shown is a public id of the channel as an operator reads it: "*" with how the
-// ids begin that it lets through.
+// Shown is a public id of the channel as an operator reads it: "*" with the prefix of
+// the ids that it passes through.
 func (c *Channel) Shown(id string) string {
 	if id == everyModel {
-		return c.Begins + everyModel
+		return c.Prefix + everyModel
 	}
 	return id
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -11,26 +12,32 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
-// prices reads the price rows. Each cell is checked by itself, so that a
-// mistake is found where it stands.
-func (r *reader) prices(n ast.Node, to map[string]Price) {
-	for _, model := range r.pairs(n, "prices") {
-		p := Price{Pos: model.at}
-		before := len(r.problems)
-		cells := r.pairs(model.value, "the price of "+model.key)
-		if len(cells) == 0 && len(r.problems) == before {
-			r.problems.add(model.at, "the price of %s is empty; a free model has the price {input: \"0\"}", model.key)
+// prices reads the price rows. Each cell is checked by itself, so that a problem has
+// the cell's position.
+func (r *reader) prices(to map[string]Price) field {
+	return func(n ast.Node, name string) {
+		for _, model := range r.pairs(n, name) {
+			to[model.key] = r.price(model)
 		}
-		for _, cell := range cells {
-			p.Rates = append(p.Rates, r.cell(cell)...)
-		}
-		row, err := billing.NewPrice(p.Rates...)
-		if err != nil {
-			r.problems.add(model.at, "%v", err)
-		}
-		p.Row = row
-		to[model.key] = p
 	}
+}
+
+func (r *reader) price(model pair) Price {
+	p := Price{Pos: model.at}
+	before := len(r.problems)
+	cells := r.pairs(model.value, "the price of "+model.key)
+	if len(cells) == 0 && len(r.problems) == before {
+		r.problems.add(model.at, "the price of %s is empty; a free model has the price {input: \"0\"}", model.key)
+	}
+	for _, cell := range cells {
+		p.Rates = append(p.Rates, r.cell(cell)...)
+	}
+	row, err := billing.NewPrice(p.Rates...)
+	if err != nil {
+		r.problems.add(model.at, "%v", err)
+	}
+	p.Row = row
+	return p
 }
 
 // cell reads the amount of one unit, or one for each variant of it.
@@ -66,29 +73,29 @@ func (r *reader) rate(unit billing.Unit, variant string, from pair) []billing.Ra
 }
 
 // models reads what the file says of models.
-func (r *reader) models(n ast.Node) []Model {
-	var models []Model
-	for _, p := range r.pairs(n, "models") {
-		m := Model{Pos: p.at, Model: gateway.Model{ID: p.key}}
-		var batch int64
-		r.object(p.value, "a model", fields{
-			"kind":        into(r, &m.Kind, "kind", kind),
-			"max_output":  r.count(&m.MaxOutput, "max_output"),
-			"hold_tokens": r.count(&m.HoldTokens, "hold_tokens"),
-			"batch":       r.count(&batch, "batch"),
-			"dimensions":  r.dimensions(&m.Dimensions),
-			"voices":      r.words(&m.Voices, "voices"),
-			"ratios":      r.ratios(&m.Ratios),
-			"priorities":  r.words(&m.Priorities, "priorities"),
-			"withdrawn":   into(r, &m.Withdrawn, "withdrawn", parseDate),
-		})
-		m.Batch = int(batch)
-		models = append(models, m)
+func (r *reader) models(to *[]Model) field {
+	return func(n ast.Node, name string) {
+		for _, p := range r.pairs(n, name) {
+			m := Model{Pos: p.at, Model: gateway.Model{ID: p.key}}
+			var batch int64
+			r.object(p.value, "a model", fields{
+				"kind":        into(r, &m.Kind, parseKind),
+				"max_output":  r.count(&m.MaxOutput),
+				"hold_tokens": r.count(&m.HoldTokens),
+				"batch":       r.count(&batch),
+				"dimensions":  r.dimensions(&m.Dimensions),
+				"voices":      r.words(&m.Voices),
+				"ratios":      r.ratios(&m.Ratios),
+				"priorities":  r.words(&m.Priorities),
+				"withdrawn":   into(r, &m.Withdrawn, parseDate),
+			})
+			m.Batch = int(batch)
+			*to = append(*to, m)
+		}
 	}
-	return models
 }
 
-func kind(text string) (gateway.Kind, error) {
+func parseKind(text string) (gateway.Kind, error) {
 	kinds := gateway.Kinds()
 	if slices.Contains(kinds, gateway.Kind(text)) {
 		return gateway.Kind(text), nil
@@ -101,28 +108,34 @@ func kind(text string) (gateway.Kind, error) {
 }
 
 // dimensions reads a list of whole numbers.
-func (r *reader) dimensions(to *[]int64) func(ast.Node) {
-	return func(n ast.Node) {
-		r.list(n, "dimensions", func(n ast.Node) {
-			var d int64
-			r.count(&d, "a dimension")(n)
-			*to = append(*to, d)
-		})
-	}
+func (r *reader) dimensions(to *[]int64) field {
+	return r.list(func(n ast.Node, _ string) {
+		var d int64
+		r.count(&d)(n, "a dimension")
+		*to = append(*to, d)
+	})
 }
 
-// ratios reads a list of words such as "16:9", which without quotes are taken for
-// a mapping.
-func (r *reader) ratios(to *[]string) func(ast.Node) {
-	return func(n ast.Node) {
-		r.list(n, "ratios", func(item ast.Node) {
-			if _, single := scalar(r.resolve(item)); !single {
-				r.problems.add(position(item), `an item of ratios must be in quotes, such as "16:9"`)
-				return
-			}
-			var w string
-			r.word(&w, "an item of ratios")(item)
-			*to = append(*to, w)
-		})
+// parseDate reads a day or a moment.
+func parseDate(text string) (time.Time, error) {
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
 	}
+	return time.Time{}, errors.New("write a day such as 2026-12-31")
+}
+
+// ratios reads a list of words such as "16:9", which YAML takes for a mapping without
+// quotes.
+func (r *reader) ratios(to *[]string) field {
+	return r.list(func(n ast.Node, name string) {
+		if _, single := scalar(r.resolve(n)); !single {
+			r.problems.add(position(n), `an item of ratios must be in quotes, such as "16:9"`)
+			return
+		}
+		var ratio string
+		r.word(&ratio)(n, name)
+		*to = append(*to, ratio)
+	})
 }

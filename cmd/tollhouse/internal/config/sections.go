@@ -18,8 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 )
 
-// Server is how much the server takes on at one time. A number of zero means the
-// default.
+// Server are the limits on what the server does at one time. Zero means the default.
 type Server struct {
 	Pos                 Pos
 	MaxCalls            int64
@@ -37,30 +36,28 @@ func (s *Server) Same(o *Server) bool {
 		slices.Equal(s.TrustedProxies, o.TrustedProxies)
 }
 
-// Admission is that of the gateway.
+// Admission are the gateway's options of admission control.
 func (s *Server) Admission() gateway.Admission {
 	return gateway.Admission{MaxCalls: int(s.MaxCalls), MaxWaiting: int(s.MaxWaiting)}
 }
 
-func (r *reader) server(n ast.Node, s *Server) {
-	s.Pos = position(n)
-	r.object(n, "server", fields{
-		"max_calls":              r.positive(&s.MaxCalls, "max_calls"),
-		"max_waiting":            r.positive(&s.MaxWaiting, "max_waiting"),
-		"max_connections":        r.positive(&s.MaxConnections, "max_connections"),
-		"max_connections_per_ip": r.positive(&s.MaxConnectionsPerIP, "max_connections_per_ip"),
-		"memory":                 into(r, &s.Memory, "memory", parseBytes),
-		"trusted_proxies": func(n ast.Node) {
-			r.list(n, "trusted_proxies", func(n ast.Node) {
-				s.TrustedProxies = append(s.TrustedProxies, parsed(r, n, "an item of trusted_proxies", parsePrefix))
-			})
-		},
-	})
+func (r *reader) server(s *Server) field {
+	return func(n ast.Node, name string) {
+		s.Pos = position(n)
+		r.object(n, name, fields{
+			"max_calls":              r.positive(&s.MaxCalls),
+			"max_waiting":            r.positive(&s.MaxWaiting),
+			"max_connections":        r.positive(&s.MaxConnections),
+			"max_connections_per_ip": r.positive(&s.MaxConnectionsPerIP),
+			"memory":                 into(r, &s.Memory, parseBytes),
+			"trusted_proxies":        intoList(r, &s.TrustedProxies, parsePrefix),
+		})
+	}
 }
 
-// most reads how many of something there may be.
-func (r *reader) positive(to *int64, what string) func(ast.Node) {
-	return into(r, to, what, func(text string) (int64, error) {
+// positive reads a whole number above 0.
+func (r *reader) positive(to *int64) field {
+	return into(r, to, func(text string) (int64, error) {
 		n, err := strconv.ParseInt(text, 10, 32)
 		if err != nil || n < 1 {
 			return 0, errors.New("it must be a whole number, 1 or more; leave it out for the default")
@@ -69,8 +66,8 @@ func (r *reader) positive(to *int64, what string) func(ast.Node) {
 	})
 }
 
-// units are those of a size, the longest names first.
-var units = []struct {
+// sizeUnits are the units of a size of memory.
+var sizeUnits = []struct {
 	name  string
 	bytes int64
 }{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}}
@@ -78,7 +75,7 @@ var units = []struct {
 // parseBytes reads a size of memory.
 func parseBytes(text string) (int64, error) {
 	const least = 64 << 20
-	for _, u := range units {
+	for _, u := range sizeUnits {
 		number, ok := strings.CutSuffix(text, u.name)
 		if !ok {
 			continue
@@ -133,32 +130,36 @@ type Metrics struct {
 	Public bool // without the admin token
 }
 
-func (r *reader) telemetry(n ast.Node, t *Telemetry) {
-	t.Pos = position(n)
-	traces, metrics, callers := true, true, true
-	r.object(n, "telemetry", fields{
-		"otlp": into(r, &t.OTLP, "otlp", parseCollector),
-		"headers": func(n ast.Node) {
-			t.Headers = map[string]secret.String{}
-			for _, p := range r.pairs(n, "headers") {
-				if text, ok := r.text(p.value, "a header"); ok {
-					t.Headers[p.key] = secret.New(text)
+func (r *reader) telemetry(t *Telemetry) field {
+	return func(n ast.Node, name string) {
+		t.Pos = position(n)
+		traces, metrics, callers := true, true, true
+		r.object(n, name, fields{
+			"otlp": into(r, &t.OTLP, parseCollector),
+			"headers": func(n ast.Node, name string) {
+				t.Headers = map[string]secret.String{}
+				for _, p := range r.pairs(n, name) {
+					if text, ok := r.text(p.value, "a header"); ok {
+						t.Headers[p.key] = secret.New(text)
+					}
 				}
-			}
-		},
-		"service":       r.word(&t.Service, "service"),
-		"sample":        into(r, &t.Sample, "sample", parseShare),
-		"traces":        r.boolean(&traces, "traces"),
-		"metrics":       r.boolean(&metrics, "metrics"),
-		"callers":       r.boolean(&callers, "callers"),
-		"trust_callers": r.boolean(&t.TrustCallers, "trust_callers"),
-	})
-	t.NoTraces, t.NoMetrics, t.NoCallers = !traces, !metrics, !callers
+			},
+			"service":       r.word(&t.Service),
+			"sample":        into(r, &t.Sample, parseShare),
+			"traces":        r.boolean(&traces),
+			"metrics":       r.boolean(&metrics),
+			"callers":       r.boolean(&callers),
+			"trust_callers": r.boolean(&t.TrustCallers),
+		})
+		t.NoTraces, t.NoMetrics, t.NoCallers = !traces, !metrics, !callers
+	}
 }
 
-func (r *reader) metrics(n ast.Node, m *Metrics) {
-	m.Pos = position(n)
-	r.object(n, "metrics", fields{"public": r.boolean(&m.Public, "public")})
+func (r *reader) metrics(m *Metrics) field {
+	return func(n ast.Node, name string) {
+		m.Pos = position(n)
+		r.object(n, name, fields{"public": r.boolean(&m.Public)})
+	}
 }
 
 // parseCollector reads the base address of a collector.
@@ -170,7 +171,7 @@ func parseCollector(text string) (string, error) {
 	return strings.TrimSuffix(text, "/"), nil
 }
 
-// parseShare reads a share such as 0.25 as so many of 1,000.
+// parseShare reads a share such as 0.25 in thousandths, without a float.
 func parseShare(text string) (int, error) {
 	wrong := errors.New("write a share of traces from 0.001 to 1, such as 0.25")
 	whole, part, _ := strings.Cut(text, ".")
@@ -194,21 +195,19 @@ type MCP struct {
 // Same reports whether the two say the same, wherever they stand.
 func (m *MCP) Same(o *MCP) bool { return m.Off == o.Off && slices.Equal(m.Origins, o.Origins) }
 
-func (r *reader) mcp(n ast.Node, m *MCP) {
-	m.Pos = position(n)
-	on := true
-	r.object(n, "mcp", fields{
-		"enabled": r.boolean(&on, "enabled"),
-		"origins": func(n ast.Node) {
-			r.list(n, "origins", func(n ast.Node) {
-				m.Origins = append(m.Origins, parsed(r, n, "an item of origins", parseOrigin))
-			})
-		},
-	})
-	m.Off = !on
+func (r *reader) mcp(m *MCP) field {
+	return func(n ast.Node, name string) {
+		m.Pos = position(n)
+		on := true
+		r.object(n, name, fields{
+			"enabled": r.boolean(&on),
+			"origins": intoList(r, &m.Origins, parseOrigin),
+		})
+		m.Off = !on
+	}
 }
 
-// parseOrigin reads what a browser names a page by.
+// parseOrigin reads the origin of a web page as browsers send it.
 func parseOrigin(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Scheme+"://"+u.Host != text {
@@ -217,29 +216,28 @@ func parseOrigin(text string) (string, error) {
 	return text, nil
 }
 
-// Video is how video tasks are asked after and kept. A duration of zero means
-// the default.
+// Video is how video tasks are polled and kept. A duration of zero means the default.
 type Video struct {
 	Pos             Pos
 	Retention, Poll time.Duration
 	DuplicateWindow time.Duration // negative: off
 }
 
-// Webhooks is whom the gateway may tell of a video's end.
+// Webhooks is which addresses may receive webhooks.
 type Webhooks struct {
 	Pos          Pos
 	AllowPrivate bool // http, any port and private addresses too
 }
 
-// The defaults of a file (server.md, Config file).
+// The defaults of the video section of a file.
 const (
 	defaultRetention       = 7 * 24 * time.Hour
 	defaultPoll            = 5 * time.Second
 	defaultDuplicateWindow = 5 * time.Second
 )
 
-// usualVideo is what a file says that says nothing of it: so a file in which a
-// default is written out is the same as one in which it is not.
+// defaultVideo is the section of a file that has none. So a file that writes a default
+// out is the same as one that does not.
 func defaultVideo() Video {
 	return Video{Retention: defaultRetention, Poll: defaultPoll, DuplicateWindow: defaultDuplicateWindow}
 }
@@ -250,7 +248,7 @@ func (v Video) Same(o Video) bool {
 	return v == o
 }
 
-// VideoOptions are those of the gateway.
+// VideoOptions are the gateway's options of video tasks.
 func (c *Config) VideoOptions() gateway.VideoOptions {
 	return gateway.VideoOptions{
 		Poll: c.Video.Poll, Retention: c.Video.Retention, DuplicateWindow: c.Video.DuplicateWindow,
@@ -258,17 +256,20 @@ func (c *Config) VideoOptions() gateway.VideoOptions {
 	}
 }
 
-func (r *reader) video(n ast.Node, v *Video) {
-	v.Pos = position(n)
-	r.object(n, "video", fields{
-		"retention":        r.duration(&v.Retention, "retention"),
-		"poll":             r.duration(&v.Poll, "poll"),
-		"duplicate_window": into(r, &v.DuplicateWindow, "duplicate_window", window),
-	})
+func (r *reader) video(v *Video) field {
+	return func(n ast.Node, name string) {
+		v.Pos = position(n)
+		r.object(n, name, fields{
+			"retention":        r.duration(&v.Retention),
+			"poll":             r.duration(&v.Poll),
+			"duplicate_window": into(r, &v.DuplicateWindow, parseWindow),
+		})
+	}
 }
 
-// window reads a duration of which 0 means never.
-func window(text string) (time.Duration, error) {
+// parseWindow reads a duration. 0, which switches the window off, becomes negative,
+// since 0 is the default.
+func parseWindow(text string) (time.Duration, error) {
 	d, err := ParseDuration(text)
 	if err == nil && d == 0 {
 		d = -1
@@ -276,17 +277,19 @@ func window(text string) (time.Duration, error) {
 	return d, err
 }
 
-func (r *reader) webhooks(n ast.Node, w *Webhooks) {
-	w.Pos = position(n)
-	r.object(n, "webhooks", fields{"allow_private": r.boolean(&w.AllowPrivate, "allow_private")})
+func (r *reader) webhooks(w *Webhooks) field {
+	return func(n ast.Node, name string) {
+		w.Pos = position(n)
+		r.object(n, name, fields{"allow_private": r.boolean(&w.AllowPrivate)})
+	}
 }
 
-// limits is the table of the limits of keys.
+// limits are the fields of the limits of a key.
 func (r *reader) limits(l *auth.Limits) fields {
 	return fields{
-		"rpm":                   r.count(&l.RPM, "rpm"),
-		"tpm":                   r.count(&l.TPM, "tpm"),
-		"max_concurrent":        r.count(&l.MaxConcurrent, "max_concurrent"),
-		"max_concurrent_videos": r.count(&l.MaxConcurrentVideos, "max_concurrent_videos"),
+		"rpm":                   r.count(&l.RPM),
+		"tpm":                   r.count(&l.TPM),
+		"max_concurrent":        r.count(&l.MaxConcurrent),
+		"max_concurrent_videos": r.count(&l.MaxConcurrentVideos),
 	}
 }

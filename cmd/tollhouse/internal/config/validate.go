@@ -17,7 +17,7 @@ import (
 // everyModel is the public id under which a channel passes every id through.
 const everyModel = "*"
 
-// check looks at what one value alone cannot tell.
+// validate checks what depends on more than one value.
 func (c *Config) validate(p *problems) {
 	if len(c.Channels) == 0 {
 		p.add(Pos{}, "there are no channels; a file needs at least one, for example {name: main, driver: sim, models: {\"*\": \"*\"}}")
@@ -42,7 +42,7 @@ func (c *Config) validate(p *problems) {
 	c.validateAccounts(p)
 }
 
-// check builds the channel alone, to see whether it can work.
+// validate builds the channel alone, as its driver and the router know its rules.
 func (c *Channel) validate() error {
 	switch {
 	case c.Name == "":
@@ -59,7 +59,8 @@ func (c *Channel) validate() error {
 	return err
 }
 
-// checkPrices sees that prepaid serves nothing for free by mistake.
+// validatePrices refuses models without a price, which prepaid billing would serve for
+// free.
 func (c *Config) validatePrices(ch *Channel, p *problems) {
 	for _, id := range slices.Sorted(maps.Keys(ch.Models)) {
 		if _, priced := c.Prices[id]; !priced && id != everyModel {
@@ -68,14 +69,13 @@ func (c *Config) validatePrices(ch *Channel, p *problems) {
 	}
 }
 
-// checkUnits sees that each price has the units of what its model is called for:
-// of all that its kind is called by, or of something at least that its channels
-// serve where the kind is not known.
+// validateUnits refuses prices that lack a unit of an operation of their model: of any
+// operation of its kind, or, where the kind is not known, of all kinds' operations.
 func (c *Config) validateUnits(p *problems) {
 	for _, id := range slices.Sorted(maps.Keys(c.Prices)) {
 		row := c.Prices[id]
 		if row.Row == nil || !slices.ContainsFunc(c.Channels, func(ch Channel) bool { return ch.Serves(id) }) {
-			continue // of a row that cannot be read that was said
+			continue // a row that cannot be read is a problem already
 		}
 		kind := c.Kind(id)
 		if op, missing := missingUnits(kind, row.Row); missing != "" {
@@ -89,8 +89,8 @@ func (c *Config) validateUnits(p *problems) {
 	}
 }
 
-// lacks is the first operation of a kind of models that a price is not enough
-// for, and the units that it lacks; empty if there is none.
+// missingUnits is the first operation of a kind for which a price lacks units, and
+// those units; empty if there is none.
 func missingUnits(kind gateway.Kind, row *billing.Price) (op upstream.Op, missing string) {
 	for _, op := range kind.Operations() {
 		if missing := gateway.MissingUnits(op, row); missing != "" {
@@ -100,8 +100,8 @@ func missingUnits(kind gateway.Kind, row *billing.Price) (op upstream.Op, missin
 	return "", ""
 }
 
-// NotSoldForChat are the models of which nothing says what they are, and whose
-// prices are not enough for chat, in order, with what they lack for it.
+// NotSoldForChat are the models of an unknown kind whose prices lack units of chat, in
+// order, with those units.
 func (c *Config) NotSoldForChat() (ids, missing []string) {
 	for _, id := range slices.Sorted(maps.Keys(c.Prices)) {
 		if c.Prepaid() && c.Kind(id) == "" {
@@ -113,8 +113,8 @@ func (c *Config) NotSoldForChat() (ids, missing []string) {
 	return ids, missing
 }
 
-// kind is what the file or the built-in tables say that a model is; empty if
-// neither knows it.
+// Kind is the kind of a model by the file or the built-in tables; empty if neither
+// knows it.
 func (c *Config) Kind(id string) gateway.Kind {
 	for i := range c.Models {
 		if c.Models[i].ID == id && c.Models[i].Kind != "" {
@@ -124,8 +124,8 @@ func (c *Config) Kind(id string) gateway.Kind {
 	return gateway.KindOf(id)
 }
 
-// checkAccounts tries the accounts and keys on a ledger and a store that are
-// thrown away.
+// validateAccounts creates the accounts and keys in a ledger and a store in memory,
+// which are then dropped, so that their rules are not repeated here.
 func (c *Config) validateAccounts(p *problems) {
 	ledger := billing.NewLedger(billing.LedgerOptions{Count: !c.Prepaid()})
 	store := new(auth.MemoryKeys)

@@ -9,12 +9,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
 )
 
 // reader walks the tree of a YAML file. It is stricter than a decoder into Go
-// types, which would take 1.5 for a whole number, and it notes every problem
-// instead of the first. No message repeats a value that might be a secret.
+// types, which takes 1.5 for a whole number and rounds decimals; it reports every
+// problem with its place instead of the first; and no message repeats a value,
+// which might be a secret.
 type reader struct {
 	env      Env
 	anchors  map[string]ast.Node
@@ -22,8 +25,57 @@ type reader struct {
 	keyFiles []KeyFile
 }
 
-// fields says what to do with each key of a mapping.
-type fields map[string]func(ast.Node)
+// parseYAML returns the tree of a file; nil for an empty one. A panic of the parser
+// becomes an error, so that a file cannot end a server that reads it again.
+func parseYAML(data []byte) (body ast.Node, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the file cannot be read as YAML (%v)", p)
+		}
+	}()
+	file, err := parser.ParseBytes(data, 0)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(file.Docs) == 0:
+		return nil, nil
+	case len(file.Docs) > 1:
+		return nil, errors.New("the file has more than one YAML document")
+	}
+	return file.Docs[0].Body, nil
+}
+
+// addSyntax adds an error of the parser. The parser's own text is not used, since
+// it shows the line, in which a key may stand.
+func (r *reader) addSyntax(err error, data []byte) {
+	var e yaml.Error
+	if !errors.As(err, &e) || e.GetToken() == nil {
+		r.problems.add(Pos{}, "%v", err)
+		return
+	}
+	p, hint := e.GetToken().Position, ""
+	if storeEndsInColon(data, p.Line) {
+		hint = `; a value that ends in ":" needs quotes, such as store: "memory:"`
+	}
+	r.problems.add(Pos{p.Line, p.Column}, "this is not YAML: %s%s", e.GetMessage(), hint)
+}
+
+// storeEndsInColon reports whether a line is "store: memory:" or similar.
+func storeEndsInColon(data []byte, line int) bool {
+	lines := strings.Split(string(data), "\n")
+	if line < 1 || line > len(lines) {
+		return false
+	}
+	text, _, _ := strings.Cut(lines[line-1], " #")
+	value, isStore := strings.CutPrefix(strings.TrimSpace(text), "store:")
+	return isStore && strings.HasSuffix(value, ":")
+}
+
+// field reads the value of a key. name is how problems call it: the key, or more.
+type field func(n ast.Node, name string)
+
+// fields are the keys of a mapping.
+type fields map[string]field
 
 // pair is a key of a mapping with its value.
 type pair struct {
@@ -33,18 +85,18 @@ type pair struct {
 }
 
 // object reads a mapping whose keys are known.
-func (r *reader) object(n ast.Node, what string, known fields) {
-	for _, p := range r.pairs(n, what) {
+func (r *reader) object(n ast.Node, name string, known fields) {
+	for _, p := range r.pairs(n, name) {
 		if read, ok := known[p.key]; ok {
-			read(p.value)
+			read(p.value, p.key)
 			continue
 		}
-		r.problems.add(p.at, "%s has no field %q; its fields are %s", what, p.key, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		r.problems.add(p.at, "%s has no field %q; its fields are %s", name, p.key, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
 }
 
 // pairs are the entries of a mapping; none for an empty value.
-func (r *reader) pairs(n ast.Node, what string) []pair {
+func (r *reader) pairs(n ast.Node, name string) []pair {
 	var values []*ast.MappingValueNode
 	switch n := r.resolve(n).(type) {
 	case nil, *ast.NullNode:
@@ -53,7 +105,7 @@ func (r *reader) pairs(n ast.Node, what string) []pair {
 	case *ast.MappingValueNode:
 		values = []*ast.MappingValueNode{n}
 	default:
-		r.problems.add(position(n), "%s must be a mapping of keys to values", what)
+		r.problems.add(position(n), "%s must be a mapping of keys to values", name)
 	}
 	pairs := make([]pair, 0, len(values))
 	for _, v := range values {
@@ -66,101 +118,121 @@ func (r *reader) pairs(n ast.Node, what string) []pair {
 	return pairs
 }
 
-// list reads a sequence.
-func (r *reader) list(n ast.Node, what string, item func(ast.Node)) {
-	switch n := r.resolve(n).(type) {
-	case nil, *ast.NullNode:
-	case *ast.SequenceNode:
-		for _, v := range n.Values {
-			item(v)
+// list reads a sequence. Problems call its items "an item of NAME".
+func (r *reader) list(item field) field {
+	return func(n ast.Node, name string) {
+		switch n := r.resolve(n).(type) {
+		case nil, *ast.NullNode:
+		case *ast.SequenceNode:
+			for _, v := range n.Values {
+				item(v, "an item of "+name)
+			}
+		default:
+			r.problems.add(position(n), "%s must be a list", name)
 		}
-	default:
-		r.problems.add(position(n), "%s must be a list", what)
 	}
 }
 
 // text reads a single value as it is written, with variables expanded.
-func (r *reader) text(n ast.Node, what string) (string, bool) {
+func (r *reader) text(n ast.Node, name string) (string, bool) {
 	written, ok := scalar(r.resolve(n))
 	if !ok {
-		r.problems.add(position(n), "%s must be a single value", what)
+		r.problems.add(position(n), "%s must be a single value", name)
 		return "", false
 	}
 	value, err := expand(written, r.env)
 	if err != nil {
-		r.problems.add(position(n), "%s: %v", what, err)
+		r.problems.add(position(n), "%s: %v", name, err)
 		return "", false
 	}
 	return value, true
 }
 
-// parsed reads a value by parse, whose errors must not repeat it.
-func parsed[T any](r *reader, n ast.Node, what string, parse func(string) (T, error)) (v T) {
-	text, ok := r.text(n, what)
-	if !ok {
-		return v
-	}
-	v, err := parse(text)
-	if err != nil {
-		r.problems.add(position(n), "%s: %v", what, err)
-	}
-	return v
-}
-
-// into gives the reader of a field that parse understands.
-func into[T any](r *reader, to *T, what string, parse func(string) (T, error)) func(ast.Node) {
-	return func(n ast.Node) { *to = parsed(r, n, what, parse) }
-}
-
-func (r *reader) duration(to *time.Duration, what string) func(ast.Node) {
-	return into(r, to, what, func(text string) (time.Duration, error) {
-		d, err := ParseDuration(text)
-		if err == nil && d == 0 {
-			err = fmt.Errorf("it must be longer than 0; leave it out for the default")
+// into reads a value with parse, whose errors must not repeat it.
+func into[T any](r *reader, to *T, parse func(string) (T, error)) field {
+	return func(n ast.Node, name string) {
+		text, ok := r.text(n, name)
+		if !ok {
+			return
 		}
-		return d, err
+		v, err := parse(text)
+		if err != nil {
+			r.problems.add(position(n), "%s: %v", name, err)
+		}
+		*to = v
+	}
+}
+
+// intoList reads a sequence, each item with parse.
+func intoList[T any](r *reader, to *[]T, parse func(string) (T, error)) field {
+	return r.list(func(n ast.Node, name string) {
+		var v T
+		into(r, &v, parse)(n, name)
+		*to = append(*to, v)
 	})
 }
 
-func (r *reader) boolean(to *bool, what string) func(ast.Node) {
-	return into(r, to, what, func(text string) (bool, error) {
+// word reads a value that must not be empty.
+func (r *reader) word(to *string) field { return into(r, to, parseWord) }
+
+// words reads a sequence of values. An empty one is not nil, unlike one that the
+// file does not have.
+func (r *reader) words(to *[]string) field {
+	items := intoList(r, to, parseWord)
+	return func(n ast.Node, name string) {
+		*to = []string{}
+		items(n, name)
+	}
+}
+
+// count reads a whole number that is not negative.
+func (r *reader) count(to *int64) field { return into(r, to, parseCount) }
+
+func (r *reader) boolean(to *bool) field {
+	return into(r, to, func(text string) (bool, error) {
 		if text != "true" && text != "false" {
-			return false, fmt.Errorf("it must be true or false")
+			return false, errors.New("it must be true or false")
 		}
 		return text == "true", nil
 	})
 }
 
-// count reads a whole number that is not negative.
-func (r *reader) count(to *int64, what string) func(ast.Node) {
-	return into(r, to, what, func(text string) (int64, error) {
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n < 0 {
-			return 0, fmt.Errorf("it must be a whole number, 0 or more")
+func (r *reader) duration(to *time.Duration) field {
+	return into(r, to, func(text string) (time.Duration, error) {
+		d, err := ParseDuration(text)
+		if err == nil && d == 0 {
+			err = errors.New("it must be longer than 0; leave it out for the default")
 		}
-		return n, nil
+		return d, err
 	})
 }
 
-// word reads a value that must not be empty.
-func (r *reader) word(to *string, what string) func(ast.Node) {
-	return into(r, to, what, func(text string) (string, error) {
-		if text == "" {
-			return "", fmt.Errorf("it must not be empty")
-		}
-		return text, nil
-	})
-}
-
-func (r *reader) words(to *[]string, what string) func(ast.Node) {
-	return func(n ast.Node) {
-		*to = []string{}
-		r.list(n, what, func(item ast.Node) {
-			var w string
-			r.word(&w, "an item of "+what)(item)
-			*to = append(*to, w)
-		})
+func parseWord(text string) (string, error) {
+	if text == "" {
+		return "", errors.New("it must not be empty")
 	}
+	return text, nil
+}
+
+func parseCount(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, errors.New("it must be a whole number, 0 or more")
+	}
+	return n, nil
+}
+
+// ParseDuration reads Go's durations and whole days: "90s", "24h", "30d".
+func ParseDuration(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		if err == nil {
+			return time.Duration(n) * 24 * time.Hour, nil
+		}
+	} else if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return d, nil
+	}
+	return 0, errors.New("write a duration such as 90s, 24h or 30d")
 }
 
 // resolve follows anchors, aliases and tags.
@@ -206,7 +278,7 @@ func scalar(n ast.Node) (string, bool) {
 	return "", false
 }
 
-// place is where a node stands; that of a mapping is its first key.
+// position is where a node stands; that of a mapping is its first key.
 func position(n ast.Node) Pos {
 	switch m := n.(type) {
 	case nil:
@@ -222,11 +294,11 @@ func position(n ast.Node) Pos {
 	return Pos{p.Line, p.Column}
 }
 
-// Env looks a variable of the environment up; os.LookupEnv is one.
+// Env looks up an environment variable; os.LookupEnv is one.
 type Env func(name string) (value string, set bool)
 
-// expand puts variables in the place of ${NAME}; "$${" stands for "${" itself.
-// Nothing in a value is expanded again.
+// expand replaces ${NAME} by variables; "$${" stands for "${" itself. The values of
+// variables are not expanded again.
 func expand(text string, env Env) (string, error) {
 	var out strings.Builder
 	for {
@@ -253,30 +325,8 @@ func expand(text string, env Env) (string, error) {
 	}
 }
 
+// isName reports whether a text can be the name of a variable.
 func isName(name string) bool {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
 	return name != "" && strings.Trim(name, letters+"0123456789") == "" && strings.Contains(letters, name[:1])
-}
-
-// ParseDuration reads Go's durations and whole days: "90s", "24h", "30d".
-func ParseDuration(text string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 16)
-		if err == nil {
-			return time.Duration(n) * 24 * time.Hour, nil
-		}
-	} else if d, err := time.ParseDuration(text); err == nil && d >= 0 {
-		return d, nil
-	}
-	return 0, errors.New("write a duration such as 90s, 24h or 30d")
-}
-
-// parseDate reads a day or a moment.
-func parseDate(text string) (time.Time, error) {
-	for _, layout := range []string{time.DateOnly, time.RFC3339} {
-		if t, err := time.Parse(layout, text); err == nil {
-			return t, nil
-		}
-	}
-	return time.Time{}, errors.New("write a day such as 2026-12-31")
 }
