@@ -79,7 +79,7 @@ func dataFlag(s *settings) string {
 	return " --data " + shellQuoted(s.data)
 }
 
-// quoted is a word for a shell.
+// shellQuoted quotes a word for a shell where that is needed.
 func shellQuoted(word string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+="
 	if word != "" && strings.Trim(word, plain) == "" {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestCheckSumsAGoodFileUp(t *testing.T) {
-	r := tollhouse(t, acme, "check", "--config", file(t, planted("m")+"webhooks: {allow_private: false}\nvideo: {poll: 5s}\n"))
+	r := tollhouse(t, acme, "check", "--config", file(t, simConfig("m")+"webhooks: {allow_private: false}\nvideo: {poll: 5s}\n"))
 	if r.code != exitOK || !strings.Contains(r.stdout, "is good: 1 channel, 1 price, 1 account, billing prepaid in USD") || r.stderr != "" {
 		t.Errorf("%d %q %q", r.code, r.stdout, r.stderr)
 	}
@@ -19,7 +19,7 @@ func TestCheckSumsAGoodFileUp(t *testing.T) {
 }
 
 func TestCheckListsEveryProblemAndServeTheFirst(t *testing.T) {
-	name := file(t, planted("m")+"currency: usd\nlimits: {rpm: -1}\n")
+	name := file(t, simConfig("m")+"currency: usd\nlimits: {rpm: -1}\n")
 	r := tollhouse(t, acme, "check", "--config", name)
 	want := name + ":8:11: currency: it must be three capital letters such as USD\n" +
 		name + ":9:15: rpm: it must be a whole number, 0 or more\n" +
@@ -48,7 +48,7 @@ func TestModelsShowsKindsPricesAndChannels(t *testing.T) {
 		args []string
 		want string
 	}{
-		{acme, []string{"--config", file(t, planted("m"))}, `\nm +any +input 1, output 1 +main\n`},
+		{acme, []string{"--config", file(t, simConfig("m"))}, `\nm +any +input 1, output 1 +main\n`},
 		{nil, []string{"--demo"}, `\ndelta-k3 +chat +cached_input 0.15, input 0.60, output 2.50 +demo\n`},
 		{environment{"TOLLHOUSE_CONFIG": "nowhere.yaml"}, []string{"--demo"}, `\ndelta-k3 `},
 		{environment{"MOONSHOT_API_KEY": "sk-x", "OPENAI_API_KEY": "sk-y"}, nil, `\n\* +any +- +openai\ndelta-k3 +chat +- +moonshot\n`},

@@ -22,8 +22,8 @@ func (k withKey) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// agent connects the SDK's client.
-func agent(t *testing.T, transport sdk.Transport) *sdk.ClientSession {
+// connectAgent connects the SDK's client.
+func connectAgent(t *testing.T, transport sdk.Transport) *sdk.ClientSession {
 	t.Helper()
 	session, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), transport, nil)
 	if err != nil {
@@ -32,8 +32,8 @@ func agent(t *testing.T, transport sdk.Transport) *sdk.ClientSession {
 	return session
 }
 
-// uses are calls of all tools; {id} is that of the video.
-var uses = []struct {
+// toolCalls are calls of all tools; {id} is that of the video.
+var toolCalls = []struct {
 	tool string
 	args map[string]any
 }{
@@ -49,11 +49,11 @@ var uses = []struct {
 	{"get_balance", nil},
 }
 
-// useAll calls every tool.
-func useAll(t *testing.T, session *sdk.ClientSession) {
+// callAllTools calls every tool.
+func callAllTools(t *testing.T, session *sdk.ClientSession) {
 	t.Helper()
 	id := ""
-	for _, u := range uses {
+	for _, u := range toolCalls {
 		if u.args["id"] != nil {
 			u.args = map[string]any{"id": id, "wait": true}
 		}
@@ -81,22 +81,22 @@ func demoKey(t *testing.T, i *instance) string {
 	return m[1]
 }
 
-func hasty(p *program) { p.instantVideos = true }
+func withInstantVideos(p *program) { p.instantVideos = true }
 
 func TestServeServesTheToolsBesideTheAPI(t *testing.T) {
-	i := startEdited(t, hasty, nil, "--demo")
+	i := startEdited(t, withInstantVideos, nil, "--demo")
 	key := demoKey(t, i)
 	if m := i.stdout.await(`MCP +(\S+)`); m == nil || m[1] != i.api+"/mcp" {
 		t.Errorf("the banner says of the tools: %v", m)
 	}
-	session := agent(t, &sdk.StreamableClientTransport{Endpoint: i.api + "/mcp", HTTPClient: &http.Client{Transport: withKey(key)}})
-	useAll(t, session)
+	session := connectAgent(t, &sdk.StreamableClientTransport{Endpoint: i.api + "/mcp", HTTPClient: &http.Client{Transport: withKey(key)}})
+	callAllTools(t, session)
 	_ = session.Close()
 	http.DefaultClient.CloseIdleConnections()
 }
 
 func TestTheToolsCanBeSwitchedOff(t *testing.T) {
-	i := start(t, acme, "--config", file(t, planted("m")+"mcp: {enabled: false}\n"))
+	i := start(t, acme, "--config", file(t, simConfig("m")+"mcp: {enabled: false}\n"))
 	resp, err := http.Post(i.api+"/mcp", "application/json", strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
@@ -107,8 +107,8 @@ func TestTheToolsCanBeSwitchedOff(t *testing.T) {
 	}
 }
 
-// attended runs the command with pipes in place of standard input and output.
-func attended(t *testing.T, env environment, args ...string) (session *sdk.ClientSession, said *bytes.Buffer, end func() int) {
+// runMCP runs the command with pipes in place of standard input and output.
+func runMCP(t *testing.T, env environment, args ...string) (session *sdk.ClientSession, said *bytes.Buffer, end func() int) {
 	t.Helper()
 	in, fromClient := io.Pipe()
 	toClient, out := io.Pipe()
@@ -119,7 +119,7 @@ func attended(t *testing.T, env environment, args ...string) (session *sdk.Clien
 		code <- p.run(context.Background(), append([]string{"mcp"}, args...))
 		_ = out.Close()
 	}()
-	session = agent(t, &sdk.IOTransport{Reader: toClient, Writer: fromClient})
+	session = connectAgent(t, &sdk.IOTransport{Reader: toClient, Writer: fromClient})
 	return session, said, func() int {
 		_ = session.Close()
 		return <-code
@@ -127,17 +127,17 @@ func attended(t *testing.T, env environment, args ...string) (session *sdk.Clien
 }
 
 func TestAnAgentUsesEveryToolOverStandardInputAndOutput(t *testing.T) {
-	session, said, end := attended(t, nil, "--demo", "--data", t.TempDir())
-	useAll(t, session)
+	session, said, end := runMCP(t, nil, "--demo", "--data", t.TempDir())
+	callAllTools(t, session)
 	if code := end(); code != exitOK || said.Len() > 0 {
 		t.Errorf("it ended with %d, and said %s", code, said)
 	}
 }
 
 func TestAnAgentReachesAServerThatRuns(t *testing.T) {
-	i := startEdited(t, hasty, nil, "--demo")
-	session, said, end := attended(t, environment{"TOLLHOUSE_KEY": demoKey(t, i)}, "--url", i.api)
-	useAll(t, session)
+	i := startEdited(t, withInstantVideos, nil, "--demo")
+	session, said, end := runMCP(t, environment{"TOLLHOUSE_KEY": demoKey(t, i)}, "--url", i.api)
+	callAllTools(t, session)
 	r, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "chat", Arguments: map[string]any{"model": "none", "prompt": "hi"}})
 	if err != nil || !r.IsError {
 		t.Errorf("an unknown model gave %v, %v", r, err)
@@ -169,7 +169,7 @@ func TestAnAgentIsToldWhyAServerRefusesIt(t *testing.T) {
 func TestAnAgentIsShownTheWayToAServerThatHasTheFileOpen(t *testing.T) {
 	i := serving(t)
 	env := environment{"ACME_KEY": acme["ACME_KEY"], "TOLLHOUSE_KEY": acme["ACME_KEY"]}
-	r := tollhouse(t, env, "mcp", "--config", file(t, planted("m")), "--data", i.data)
+	r := tollhouse(t, env, "mcp", "--config", file(t, simConfig("m")), "--data", i.data)
 	if r.code != exitFailed || !strings.Contains(r.stderr, "--url") || strings.Count(r.stderr, "\n") != 1 {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
@@ -214,7 +214,7 @@ func TestTheWayToAServerEndsWhenItIsToldTo(t *testing.T) {
 }
 
 func TestAnAgentNeedsAKeyWhereTheFileHasAccounts(t *testing.T) {
-	name := file(t, planted("m"))
+	name := file(t, simConfig("m"))
 	for want, env := range map[string]environment{
 		"TOLLHOUSE_KEY is missing": acme,
 		"unauthorized":             {"ACME_KEY": acme["ACME_KEY"], "TOLLHOUSE_KEY": "sk-wrong"},
@@ -225,7 +225,7 @@ func TestAnAgentNeedsAKeyWhereTheFileHasAccounts(t *testing.T) {
 		}
 	}
 	env := environment{"ACME_KEY": acme["ACME_KEY"], "TOLLHOUSE_KEY": acme["ACME_KEY"]}
-	session, _, end := attended(t, env, "--config", name, "--data", t.TempDir())
+	session, _, end := runMCP(t, env, "--config", name, "--data", t.TempDir())
 	r, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "get_balance"})
 	if members, _ := r.StructuredContent.(map[string]any); err != nil || members["account"] != "acme" {
 		t.Errorf("the balance is %v, %v", r, err)

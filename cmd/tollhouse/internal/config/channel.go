@@ -127,7 +127,7 @@ func parseWeight(text string) (int, error) {
 	return n, nil
 }
 
-// limit reads a bound of which 0 is none.
+// parseLimit reads a limit. 0 is no limit.
 func parseLimit(text string) (int, error) {
 	n, err := strconv.ParseUint(text, 10, 31)
 	if err != nil {

@@ -1,16 +1,73 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/storetest"
 )
+
+// Else the gateway would not keep a task and its answer in the transaction in
+// which the money moves.
+func TestInADatabaseMoneyTasksAndAnswersAreOneStore(t *testing.T) {
+	s, err := openStorage(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "b.db"), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.close() }()
+	if any(s.ledger) != any(s.tasks) || any(s.ledger) != any(s.idempotency) {
+		t.Errorf("the ledger is %T, the tasks are in %T and the answers in %T", s.ledger, s.tasks, s.idempotency)
+	}
+}
+
+func TestAnAddressOfEveryInterfaceIsReachedOnThisMachine(t *testing.T) {
+	for address, want := range map[string]string{
+		"127.0.0.1:80": "127.0.0.1:80", ":80": "127.0.0.1:80", "0.0.0.0:80": "127.0.0.1:80", "[::]:80": "127.0.0.1:80",
+		"[::1]:80": "[::1]:80", "host.example:80": "host.example:80", "nothing": "nothing",
+	} {
+		if got := dialable(address); got != want {
+			t.Errorf("%s is reached at %s, not %s", address, got, want)
+		}
+	}
+}
+
+func TestTheNameOfAStoreTellsDatabasesApartWithoutTheirPasswords(t *testing.T) {
+	for address, want := range map[string]string{
+		"postgres://u:hunter2@h/db":                        "postgres://u@h:5432/db",
+		"postgresql://u:hunter2@h:5432/db?sslmode=disable": "postgres://u@h:5432/db",
+		"postgres://u@h/db?password=hunter2":               "postgres://u@h:5432/db",
+		"postgres://u@h:5433/db":                           "postgres://u@h:5433/db",
+		"postgres://u@h/other":                             "postgres://u@h:5432/other",
+		"postgres://u@[::1]/db":                            "postgres://u@[::1]:5432/db",
+		"postgres:///db?user=u&host=/sock":                 "postgres://u@/db?host=%2Fsock&port=5432",
+		"postgres:///db?user=u&host=/other":                "postgres://u@/db?host=%2Fother&port=5432",
+		"postgres://u@h/db?search_path=s":                  "postgres://u@h:5432/db?search_path=s",
+		"postgres://u@a:1,b:2/db":                          "postgres://u@/db?host=a%2Cb&port=1%2C2",
+		"postgres://u:hunter2@h:port/db":                   "postgres:",
+		"memory:":                                          "memory:",
+		"sqlite:/a/../b.db":                                "sqlite:/b.db",
+	} {
+		if got := storeName(address); got != want {
+			t.Errorf("%s is %s, want %s", address, got, want)
+		}
+	}
+}
+
+func TestWhatADatabaseSaidTwiceIsToldOnce(t *testing.T) {
+	e := &storeError{"x", errors.New("failed:\n\ta: refused\n\ta:  refused\n\tb: refused")}
+	if got := e.Error(); got != "the store x cannot be opened: failed: a: refused b: refused" {
+		t.Error(got)
+	}
+}
 
 // databases are the addresses of new stores, by kind.
 func databases(t *testing.T) map[string]string {
@@ -22,8 +79,8 @@ func databases(t *testing.T) map[string]string {
 	return stores
 }
 
-// again starts a server like the one before, whose data directory it takes over.
-func again(t *testing.T, before *instance, env environment, args ...string) *instance {
+// restart starts a server like the one before, whose data directory it takes over.
+func restart(t *testing.T, before *instance, env environment, args ...string) *instance {
 	t.Helper()
 	return start(t, env, append(args, "--data", before.data)...)
 }
@@ -31,7 +88,7 @@ func again(t *testing.T, before *instance, env environment, args ...string) *ins
 func TestAccountsKeysAndChargesOutliveTheServer(t *testing.T) {
 	for kind, address := range databases(t) {
 		t.Run(kind, func(t *testing.T) {
-			name := file(t, planted("m")+"store: "+address+"\n")
+			name := file(t, simConfig("m")+"store: "+address+"\n")
 			i := start(t, acme, "--config", name)
 			i.good("account", "create", "beta", "--credit", "10")
 			key := strings.Fields(i.good("key", "create", "--account", "beta", "--budget", "5"))[0]
@@ -44,7 +101,7 @@ func TestAccountsKeysAndChargesOutliveTheServer(t *testing.T) {
 				t.Fatalf("exit code %d:\n%s", code, i.stderr)
 			}
 
-			i = again(t, i, acme, "--config", name)
+			i = restart(t, i, acme, "--config", name)
 			if _, after := i.ask(http.MethodGet, "/v1/balance", key, ""); after != before || !strings.Contains(before, `"posted":"9.9`) {
 				t.Errorf("the balance was %s and is %s", before, after)
 			}
@@ -65,7 +122,7 @@ func TestTheCommandsWorkWhileNoServerRuns(t *testing.T) {
 	for kind, address := range databases(t) {
 		t.Run(kind, func(t *testing.T) {
 			data := filepath.Join(t.TempDir(), "data")
-			name := file(t, planted("m")+"store: "+address+"\nadmin: 127.0.0.1:1\ndata: "+data+"\n")
+			name := file(t, simConfig("m")+"store: "+address+"\nadmin: 127.0.0.1:1\ndata: "+data+"\n")
 			do := func(args ...string) result { return tollhouse(t, nil, append(args, "--config", name)...) }
 			if kind == "sqlite" {
 				if r := do("account", "list"); r.code != exitFailed || !strings.Contains(r.stderr, "there is no database at") {
@@ -113,7 +170,7 @@ func TestACommandRefusesTheServerOfAnotherStore(t *testing.T) {
 
 func TestASecondServerOverTheSameFileIsRefused(t *testing.T) {
 	i := serving(t)
-	r := tollhouse(t, acme, "serve", "--config", file(t, planted("m")), "--listen", "127.0.0.1:0", "--admin", "off", "--data", i.data)
+	r := tollhouse(t, acme, "serve", "--config", file(t, simConfig("m")), "--listen", "127.0.0.1:0", "--admin", "off", "--data", i.data)
 	if r.code != exitFailed || !strings.Contains(r.stderr, "Another process has this database open") || strings.Count(r.stderr, "\n") != 1 {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
@@ -127,7 +184,7 @@ func TestTheFirstStartWithAVendorsKeyPrintsOneKeyOnce(t *testing.T) {
 		t.Fatalf("no key:\n%s", i.stdout)
 	}
 	i.stop()
-	i = again(t, i, env)
+	i = restart(t, i, env)
 	if strings.Contains(i.stdout.String(), "sk-") || strings.Contains(i.stdout.String(), "no API keys") {
 		t.Errorf("the second start says\n%s", i.stdout)
 	}
@@ -159,7 +216,7 @@ func TestAStartThatFailedAtATakenPortDoesNotLoseTheFirstKey(t *testing.T) {
 func TestTheBooksKeepTheirCurrency(t *testing.T) {
 	i := serving(t)
 	i.stop()
-	r := tollhouse(t, acme, "serve", "--config", file(t, planted("m")+"currency: EUR\n"), "--admin", "off", "--data", i.data)
+	r := tollhouse(t, acme, "serve", "--config", file(t, simConfig("m")+"currency: EUR\n"), "--admin", "off", "--data", i.data)
 	if r.code != exitFailed || !strings.Contains(r.stderr, "keeps its books in USD") || strings.Count(r.stderr, "\n") != 1 {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
@@ -171,7 +228,7 @@ func TestAStoreThatDoesNotOpenIsNamedWithoutItsPassword(t *testing.T) {
 		"sqlite:/dev/null/x.db":                          "sqlite:/dev/null/x.db cannot be opened",
 		"postgres://[::1":                                "postgres: cannot be opened",
 	} {
-		r := tollhouse(t, acme, "serve", "--config", file(t, planted("m")+"store: '"+address+"'\n"), "--admin", "off", "--data", t.TempDir())
+		r := tollhouse(t, acme, "serve", "--config", file(t, simConfig("m")+"store: '"+address+"'\n"), "--admin", "off", "--data", t.TempDir())
 		if r.code != exitFailed || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "hunter2") || strings.Count(r.stderr, "connection refused") > 1 || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("%s: %d %q", address, r.code, r.stderr)
 		}
@@ -180,15 +237,63 @@ func TestAStoreThatDoesNotOpenIsNamedWithoutItsPassword(t *testing.T) {
 
 func TestReadyzTellsOfNodesThatChargeDifferentPrices(t *testing.T) {
 	address := storetest.Postgres(t)
-	name := file(t, planted("m")+"store: "+address+"\n")
+	name := file(t, simConfig("m")+"store: "+address+"\n")
 	one := start(t, acme, "--config", name)
 	same := start(t, acme, "--config", name)
 	if _, body := same.ask(http.MethodGet, "/readyz", "", ""); strings.Contains(body, "warnings") || !strings.Contains(body, `"store":"ok"`) {
 		t.Errorf("with the same prices: %s", body)
 	}
-	other := file(t, strings.Replace(planted("m")+"store: "+address+"\n", `output: "`, `output: "1`, 1))
+	other := file(t, strings.Replace(simConfig("m")+"store: "+address+"\n", `output: "`, `output: "1`, 1))
 	start(t, acme, "--config", other)
 	if status, body := one.ask(http.MethodGet, "/readyz", "", ""); status != 200 || !strings.Contains(body, "different price lists") {
 		t.Errorf("with other prices: %d %s", status, body)
+	}
+}
+
+func TestADatabaseThatOthersCouldOpenIsClosedToThem(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there are no such modes")
+	}
+	i := start(t, environment{"OPENAI_API_KEY": "sk-x"})
+	i.stop()
+	db := filepath.Join(i.data, "tollhouse.db")
+	for name, mode := range map[string]fs.FileMode{db: 0o644, i.data: 0o777} {
+		if err := os.Chmod(name, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i = restart(t, i, environment{"OPENAI_API_KEY": "sk-x"})
+	if info, err := os.Stat(db); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if log := i.stderr.String(); !strings.Contains(log, "database file was readable by others") {
+		t.Errorf("the log is %s", log)
+	}
+	if page := i.stdout.String(); strings.Count(page, "others can write to the directory") != 1 || strings.Contains(page, "others can open") {
+		t.Errorf("the banner is\n%s", page)
+	}
+}
+
+func TestAFileThatCannotBeClosedToOthersIsTold(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there are no such modes")
+	}
+	path := filepath.Join(t.TempDir(), "a b.db")
+	write(t, path, "")
+	write(t, path+"-wal", "")
+	if err := os.Chmod(path+"-wal", 0o640); err != nil {
+		t.Fatal(err)
+	}
+	for name, chmod := range map[string]func(string, fs.FileMode) error{
+		"refused": func(string, fs.FileMode) error { return fs.ErrPermission },
+		"ignored": func(string, fs.FileMode) error { return nil },
+	} {
+		closed, open := restrictAccess(path, chmod)
+		if len(closed) != 0 || len(open) != 1 || !strings.Contains(open[0], "chmod 600 '"+path+"-wal'") {
+			t.Errorf("%s: %q, %q", name, closed, open)
+		}
+	}
+	if closed, open := restrictAccess(path, os.Chmod); len(closed) != 1 || len(open) != 0 {
+		t.Errorf("%q, %q", closed, open)
 	}
 }

@@ -2,34 +2,41 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
 
-// notary is a vendor that notes what it is asked, byte for byte.
-type notary struct {
+// recordingVendor records the requests that it gets, byte for byte.
+type recordingVendor struct {
 	url   string
 	mu    sync.Mutex
 	heads []string
 }
 
-const notarized = `{"id":"u","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`
+const chatAnswer = `{"id":"u","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`
 
-func newNotary(t *testing.T) *notary {
+func newRecordingVendor(t *testing.T) *recordingVendor {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	n := &notary{url: "http://" + l.Addr().String()}
+	n := &recordingVendor{url: "http://" + l.Addr().String()}
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -43,7 +50,7 @@ func newNotary(t *testing.T) *notary {
 }
 
 // serve reads requests line by line, as nobody's parser would have them.
-func (n *notary) serve(c net.Conn) {
+func (n *recordingVendor) serve(c net.Conn) {
 	defer c.Close()
 	for r := bufio.NewReader(c); ; {
 		var head strings.Builder
@@ -65,12 +72,12 @@ func (n *notary) serve(c net.Conn) {
 		n.mu.Lock()
 		n.heads = append(n.heads, head.String())
 		n.mu.Unlock()
-		_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(notarized), notarized)
+		_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(chatAnswer), chatAnswer)
 	}
 }
 
-// take gives what was asked since the last time.
-func (n *notary) take() []string {
+// takeHeads gives what was asked since the last time.
+func (n *recordingVendor) takeHeads() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	heads := n.heads
@@ -217,7 +224,7 @@ var hostileRequests = []struct {
 
 // TestWhatIsNoCleanRequestIsRefusedOrReadInOneWay is faults.md, row 36.
 func TestWhatIsNoCleanRequestIsRefusedOrReadInOneWay(t *testing.T) {
-	n := newNotary(t)
+	n := newRecordingVendor(t)
 	i := start(t, acme, "--config", file(t, `billing: count
 channels:
   - {name: main, driver: openai, base_url: `+n.url+`/v1, keys: [sk-vendor], models: {m: m}}
@@ -227,7 +234,7 @@ accounts:
 	address := strings.TrimPrefix(i.api, "http://")
 	for _, row := range hostileRequests {
 		got := strings.Join(raw(t, address, strings.ReplaceAll(row.text, "KEY", acme["ACME_KEY"])), " ")
-		heads := n.take()
+		heads := n.takeHeads()
 		if got != row.want || len(heads) != row.asked {
 			t.Errorf("%s: answered %q, want %q; the vendor was asked %d times, want %d", row.name, got, row.want, len(heads), row.asked)
 		}
@@ -251,5 +258,92 @@ func checkHead(t *testing.T, name, head string) {
 	slices.Sort(got)
 	if lines[0] != "POST /v1/chat/completions HTTP/1.1" || !slices.Equal(got, want) || !strings.Contains(head, "Authorization: Bearer sk-vendor\r\n") || strings.Contains(head, "evil") {
 		t.Errorf("%s: the vendor gets %q", name, head)
+	}
+}
+
+// unasked is a vendor that sends another answer behind each.
+func unasked(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				r := bufio.NewReader(c)
+				req, err := http.ReadRequest(r)
+				if err != nil {
+					return
+				}
+				_, _ = io.Copy(io.Discard, req.Body)
+				_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%sHTTP/1.1 200 OK\r\nX: stolen\r\n\r\nstolen", len(chatAnswer), chatAnswer)
+				_, _ = io.Copy(io.Discard, r) // until it is let go of
+			}()
+		}
+	}()
+	return "http://" + l.Addr().String()
+}
+
+// TestWhatAVendorSendsUnaskedIsNotPrinted runs the program itself, whose standard
+// logger net/http prints to.
+func TestWhatAVendorSendsUnaskedIsNotPrinted(t *testing.T) {
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "tollhouse")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	name := file(t, "billing: count\nstore: \"memory:\"\nchannels:\n  - {name: main, driver: openai, base_url: "+unasked(t)+"/v1, models: {m: m}}\naccounts:\n  - {name: acme, keys: [{env: ACME_KEY}]}\n")
+	cmd := exec.CommandContext(ctx, binary, "serve", "--config", name, "--listen", "127.0.0.1:0", "--admin", "off", "--data", filepath.Join(dir, "data"))
+	cmd.Env = append(os.Environ(), "ACME_KEY="+acme["ACME_KEY"])
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	api := ""
+	lines := bufio.NewScanner(out)
+	for api == "" && lines.Scan() {
+		if m := regexp.MustCompile(`API +(http://\S+)/v1`).FindStringSubmatch(lines.Text()); m != nil {
+			api = m[1]
+		}
+	}
+	for i := range 3 {
+		req, err := http.NewRequestWithContext(ctx, "POST", api+"/v1/chat/completions", strings.NewReader(hostileBody))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+acme["ACME_KEY"])
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		if i == 0 && resp.StatusCode != 200 { // what follows an answer may still be taken for the next
+			t.Errorf("status %d", resp.StatusCode)
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	rest, _ := io.ReadAll(out)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, &stderr)
+	}
+	if text := stderr.String() + string(rest); strings.Contains(text, "stolen") || strings.Count(text, `request_id`) < 3 {
+		t.Errorf("printed:\n%s", text)
 	}
 }

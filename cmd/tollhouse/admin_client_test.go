@@ -1,15 +1,25 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/sqlite"
 )
 
-func serving(t *testing.T) *instance { return start(t, acme, "--config", file(t, planted("m"))) }
+func serving(t *testing.T) *instance { return start(t, acme, "--config", file(t, simConfig("m"))) }
 
 func TestAnAccountIsCreatedCreditedAndShown(t *testing.T) {
 	i := serving(t)
@@ -172,5 +182,95 @@ func TestTheFileTellsTheCommandsWhereTheServerIs(t *testing.T) {
 	name := file(t, "admin: "+i.admin+"\ndata: "+i.data+"\nchannels: [{keys: [\"${NOT_SET_HERE}\"]}]\n")
 	if r := tollhouse(t, nil, "account", "list", "--config", name); r.code != exitOK || !strings.Contains(r.stdout, "acme") {
 		t.Errorf("%d %q", r.code, r.stderr)
+	}
+}
+
+func TestListsHaveAllPages(t *testing.T) {
+	const many = 1001 // one more than a page has
+	data := t.TempDir()
+	db, err := sqlite.Open(t.Context(), filepath.Join(data, "tollhouse.db"), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range many {
+		all.Go(func() { // the store makes many at once
+			if err := db.CreateAccount(t.Context(), fmt.Sprint("a", i), 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	var keys []auth.Key
+	for i := range many {
+		name := fmt.Sprint("a", i)
+		keys = append(keys, auth.Key{ID: "key_" + name, Account: name, Hash: auth.HashOf(name)})
+	}
+	if err := db.Replace(t.Context(), keys); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"account", "key"} {
+		r := tollhouse(t, nil, kind, "list", "--json", "--admin", adminOff, "--data", data)
+		var got listing[struct{ Account string }]
+		if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.code != exitOK {
+			t.Fatalf("%s: %+v, %v", kind, r, err)
+		}
+		names := map[string]bool{}
+		for _, row := range got.Data {
+			names[row.Account] = true
+		}
+		if len(got.Data) != many || len(names) != many || got.HasMore {
+			t.Errorf("%s: %d rows, %d of them different, more: %t; want %d", kind, len(got.Data), len(names), got.HasMore, many)
+		}
+	}
+}
+
+// A check of the ledger begins, then another command runs out of time: the check
+// has had more time than that, and still gets its answer.
+func TestACommandThatWaitsInVainSaysSoAndACheckOfTheLedgerMayLast(t *testing.T) {
+	verifying, release := make(chan struct{}), make(chan struct{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("/admin/v1/server", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{}`) })
+	mux.HandleFunc("/admin/v1/ledger/verify", func(w http.ResponseWriter, _ *http.Request) {
+		close(verifying)
+		<-release
+		fmt.Fprint(w, `{}`)
+	})
+	mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // before its end the server does not see that the client is gone
+		<-r.Context().Done()
+	})
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	host, data := strings.TrimPrefix(s.URL, "http://"), t.TempDir()
+	if _, err := ensureToken(data); err != nil {
+		t.Fatal(err)
+	}
+	do := func(args ...string) <-chan result {
+		ended := make(chan result, 1)
+		go func() {
+			var stdout, stderr bytes.Buffer
+			// In that time the server has to be found.
+			p := &program{env: environment{}.lookup, stdout: &stdout, stderr: &stderr, timeout: 5 * time.Second}
+			code := p.run(t.Context(), append(args, "--data", data, "--admin", host))
+			ended <- result{code, stdout.String(), stderr.String()}
+		}()
+		return ended
+	}
+	verified := do("ledger", "verify")
+	<-verifying
+	used, created := do("usage"), do("account", "create", "a")
+	if r, want := <-used, "tollhouse usage: the server at "+host+" did not answer in 5s\n"; r.code != exitFailed || r.stderr != want {
+		t.Errorf("%d %q", r.code, r.stderr)
+	}
+	if r := <-created; !strings.Contains(r.stderr, "did not answer in 5s: look whether the change was made") {
+		t.Errorf("%d %q", r.code, r.stderr)
+	}
+	close(release)
+	if r := <-verified; r.code != exitOK || !strings.Contains(r.stdout, "sound") {
+		t.Errorf("verify: %d %q", r.code, r.stderr)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -55,18 +56,19 @@ func (p *pipes) dial(from string) net.Conn {
 	return near
 }
 
-// hall is a server behind a crowd. Each request is answered when the test says so.
-type hall struct {
+// limitedServer is a server behind a connLimiter. Each request is answered when the
+// test says so.
+type limitedServer struct {
 	*pipes
 	t       *testing.T
-	crowd   *connLimiter
+	limiter *connLimiter
 	log     *bytes.Buffer
 	begun   chan string
 	release chan struct{}
 }
 
-func newHall(t *testing.T, s config.Server) *hall {
-	h := &hall{pipes: newPipes(), t: t, log: new(bytes.Buffer), begun: make(chan string), release: make(chan struct{})}
+func newLimitedServer(t *testing.T, s config.Server) *limitedServer {
+	h := &limitedServer{pipes: newPipes(), t: t, log: new(bytes.Buffer), begun: make(chan string), release: make(chan struct{})}
 	logger := slog.New(slog.NewTextHandler(h.log, nil))
 	l := listener{h.pipes, newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.begun <- r.RemoteAddr
@@ -74,7 +76,7 @@ func newHall(t *testing.T, s config.Server) *hall {
 		_, _ = io.WriteString(w, "good")
 	}), logger)}
 	l.limitConnections(&s, logger)
-	h.crowd = l.Listener.(*connLimiter)
+	h.limiter = l.Listener.(*connLimiter)
 	served := make(chan error, 1)
 	go func() { served <- l.server.Serve(l.Listener) }()
 	t.Cleanup(func() {
@@ -87,7 +89,7 @@ func newHall(t *testing.T, s config.Server) *hall {
 }
 
 // begin sends a request and waits until it is being answered.
-func (h *hall) begin(c net.Conn) {
+func (h *limitedServer) begin(c net.Conn) {
 	h.t.Helper()
 	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
 		h.t.Fatal(err)
@@ -105,7 +107,7 @@ func closed(c net.Conn) bool {
 
 func TestANewConnectionTakesThePlaceOfTheOneThatIsSilentForLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t, config.Server{MaxConnections: 3, MaxConnectionsPerIP: 3})
+		h := newLimitedServer(t, config.Server{MaxConnections: 3, MaxConnectionsPerIP: 3})
 		busy, first, second := h.dial("192.0.2.7:1"), h.dial("192.0.2.7:2"), h.dial("192.0.2.7:3")
 		h.begin(busy)
 		fourth := h.dial("192.0.2.8:1")
@@ -134,15 +136,15 @@ func TestANewConnectionTakesThePlaceOfTheOneThatIsSilentForLongest(t *testing.T)
 
 func TestAConnectionIsClosedAtOnceWhenAllOthersCarryRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t, config.Server{MaxConnections: 2})
+		h := newLimitedServer(t, config.Server{MaxConnections: 2})
 		for _, from := range []string{"192.0.2.7:1", "192.0.2.8:1"} {
 			h.begin(h.dial(from))
 		}
 		if late := h.dial("192.0.2.9:1"); !closed(late) {
 			t.Error("a third connection is open")
 		}
-		if h.crowd.open != 2 || len(h.crowd.peers) != 2 {
-			t.Errorf("%d open, %d peers", h.crowd.open, len(h.crowd.peers))
+		if h.limiter.open != 2 || len(h.limiter.peers) != 2 {
+			t.Errorf("%d open, %d peers", h.limiter.open, len(h.limiter.peers))
 		}
 		close(h.release)
 	})
@@ -166,7 +168,7 @@ func TestAnAddressHasABoundOfItsOwn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := newHall(t, config.Server{MaxConnections: 100, MaxConnectionsPerIP: 1, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+				h := newLimitedServer(t, config.Server{MaxConnections: 100, MaxConnectionsPerIP: 1, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 				h.begin(h.dial(c.from + ":1"))
 				if second := h.dial(c.from + ":2"); closed(second) != c.bounded {
 					t.Errorf("the second connection is closed: %t", !c.bounded)
@@ -182,15 +184,15 @@ func TestAnAddressHasABoundOfItsOwn(t *testing.T) {
 
 func TestAConnectionThatEndsMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t, config.Server{MaxConnections: 1})
+		h := newLimitedServer(t, config.Server{MaxConnections: 1})
 		for range 3 {
 			c := h.dial("192.0.2.7:1")
 			h.begin(c)
 			_ = c.Close()
 			h.release <- struct{}{}
 			synctest.Wait()
-			if h.crowd.open != 0 || len(h.crowd.peers) != 0 || h.crowd.idle.Len() != 0 {
-				t.Fatalf("%d open, %d peers, %d silent", h.crowd.open, len(h.crowd.peers), h.crowd.idle.Len())
+			if h.limiter.open != 0 || len(h.limiter.peers) != 0 || h.limiter.idle.Len() != 0 {
+				t.Fatalf("%d open, %d peers, %d silent", h.limiter.open, len(h.limiter.peers), h.limiter.idle.Len())
 			}
 		}
 	})
@@ -198,7 +200,7 @@ func TestAConnectionThatEndsMakesRoom(t *testing.T) {
 
 func TestTooManyConnectionsAreToldOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t, config.Server{MaxConnections: 1})
+		h := newLimitedServer(t, config.Server{MaxConnections: 1})
 		h.begin(h.dial("192.0.2.7:1"))
 		for range 50 {
 			h.dial("192.0.2.9:1")
@@ -219,7 +221,7 @@ func TestAClientThatDripsItsHeadersIsCutOff(t *testing.T) {
 	const head = "GET / HTTP/1.1\r\nX-Slow: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy"
 	for _, used := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			h := newHall(t, config.Server{})
+			h := newLimitedServer(t, config.Server{})
 			c := h.dial("192.0.2.7:1")
 			if used {
 				h.begin(c)
@@ -245,7 +247,7 @@ func TestAClientThatDripsItsHeadersIsCutOff(t *testing.T) {
 
 func TestAConnectionThatSaysNothingIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t, config.Server{})
+		h := newLimitedServer(t, config.Server{})
 		used, mute := h.dial("192.0.2.7:1"), h.dial("192.0.2.7:2")
 		h.begin(used)
 		h.release <- struct{}{}
@@ -269,5 +271,15 @@ func TestTheUsualBoundsFollowTheLimitOfOpenFiles(t *testing.T) {
 		if got := [2]int{c.maxOpen, c.maxPerPeer}; got != want {
 			t.Errorf("%d files: %v, want %v", files, got, want)
 		}
+	}
+}
+
+func TestUploadsLieInTheDataDirectoryWhereThereIsNoOther(t *testing.T) {
+	temporary, data := t.TempDir(), "data"
+	if got := uploadDir(temporary, data); got != temporary {
+		t.Errorf("%s, want %s", got, temporary)
+	}
+	if got := uploadDir(filepath.Join(temporary, "none"), data); got != data {
+		t.Errorf("%s, want %s", got, data)
 	}
 }
