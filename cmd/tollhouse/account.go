@@ -23,8 +23,8 @@ func accountTable(accounts ...server.BalanceView) *table {
 	return t
 }
 
-// answerAccount sends a request whose answer is one account.
-func (c *client) answerAccount(ctx context.Context, method, path string, in any) error {
+// doAccount sends a request whose answer is one account, and prints that.
+func (c *adminCommand) doAccount(ctx context.Context, method, path string, in any) error {
 	var a server.BalanceView
 	if err := c.do(ctx, method, path, in, &a); err != nil {
 		return err
@@ -36,9 +36,9 @@ func accountCreate(p *program) *command {
 	c := newCommand("account create", "create an account", "NAME")
 	c.examples = []string{"tollhouse account create acme --credit 25.00"}
 	credit := c.flags.String("credit", "", "opening credit, a decimal such as 25.00")
-	cl := newClient(p, c)
+	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
-		return cl.answerAccount(ctx, http.MethodPost, "/admin/v1/accounts", map[string]string{"name": args[0], "credit": *credit})
+		return cl.doAccount(ctx, http.MethodPost, "/admin/v1/accounts", map[string]string{"name": args[0], "credit": *credit})
 	}
 	return c
 }
@@ -51,13 +51,13 @@ func accountCredit(p *program) *command {
 		"tollhouse account credit --reference refund-3 -- acme -2.50",
 	}
 	reference := c.flags.String("reference", "", "what the credit is known by; a random one if not given")
-	cl := newClient(p, c)
+	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
 		minted := *reference == ""
 		if minted {
 			*reference = "cli-" + rand.Text()
 		}
-		err := cl.answerAccount(ctx, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(args[0])+"/credit",
+		err := cl.doAccount(ctx, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(args[0])+"/credit",
 			map[string]string{"amount": args[1], "reference": *reference})
 		if err != nil && minted { // repeated with another one, it could count twice
 			err = fmt.Errorf("%w (to try again: --reference %s)", err, *reference)
@@ -70,7 +70,7 @@ func accountCredit(p *program) *command {
 func accountList(p *program) *command {
 	c := newCommand("account list", "list accounts with their balances")
 	c.examples = []string{"tollhouse account list", "tollhouse account list --json"}
-	cl := newClient(p, c)
+	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		list, err := listAll(ctx, cl, "/admin/v1/accounts", nil, func(a server.BalanceView) string { return a.Account })
 		if err != nil {
@@ -84,9 +84,9 @@ func accountList(p *program) *command {
 func accountShow(p *program) *command {
 	c := newCommand("account show", "show an account with its balance", "NAME")
 	c.examples = []string{"tollhouse account show acme"}
-	cl := newClient(p, c)
+	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
-		return cl.answerAccount(ctx, http.MethodGet, "/admin/v1/accounts/"+url.PathEscape(args[0]), nil)
+		return cl.doAccount(ctx, http.MethodGet, "/admin/v1/accounts/"+url.PathEscape(args[0]), nil)
 	}
 	return c
 }

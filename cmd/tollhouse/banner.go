@@ -4,15 +4,20 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"net"
+	"slices"
 	"strings"
 
 	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/secret"
 )
 
-// welcome makes the guest's key, if there is to be one, and prints the banner.
-func (p *program) welcome(ctx context.Context, src *source, h *house, l *listeners, s *settings) error {
+// printBanner prints what is served and where, the first key if there is to be
+// one, and the warnings.
+func (p *program) printBanner(ctx context.Context, src *source, a *app, l *listeners, s *settings) error {
 	var b strings.Builder
 	base := "http://" + dialable(l.public.Addr().String())
 	fmt.Fprintf(&b, "tollhouse %s\n\n", versionText())
@@ -23,9 +28,9 @@ func (p *program) welcome(ctx context.Context, src *source, h *house, l *listene
 	row("API", base+"/v1")
 	row("Admin", adminRow(l, s))
 	if !src.config.MCP.Off {
-		row("MCP", base+toolsPath)
+		row("MCP", base+mcpPath)
 	}
-	row("Store", storeRow(h.storage))
+	row("Store", storeRow(a.storage))
 	row("Billing", billingRow(src.config))
 	for i, c := range src.config.Channels {
 		name := ""
@@ -34,14 +39,14 @@ func (p *program) welcome(ctx context.Context, src *source, h *house, l *listene
 		}
 		row(name, channelRow(&c))
 	}
-	if src.guest != "" {
-		token, err := h.guestKey(ctx, src.guest)
+	if src.firstAccount != "" {
+		token, err := a.createFirstKey(ctx, src.firstAccount)
 		if err != nil {
 			return err
 		}
-		writeGuest(&b, src, base, token)
+		writeFirstKey(&b, src, base, token)
 	}
-	unsafe, err := h.warnings(ctx, src, l, s)
+	unsafe, err := a.warnings(ctx, src, l, s)
 	if err != nil {
 		return err
 	}
@@ -71,11 +76,11 @@ func dataFlag(s *settings) string {
 	if s.data == defaultData {
 		return ""
 	}
-	return " --data " + quoted(s.data)
+	return " --data " + shellQuoted(s.data)
 }
 
-// quoted is a word for a shell.
-func quoted(word string) string {
+// shellQuoted quotes a word for a shell where that is needed.
+func shellQuoted(word string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+="
 	if word != "" && strings.Trim(word, plain) == "" {
 		return word
@@ -94,8 +99,8 @@ func channelRow(c *config.Channel) string {
 	_, every := c.Models["*"]
 	n := len(c.Models)
 	switch {
-	case every && c.Begins != "":
-		return fmt.Sprintf("%s (%s): every model that begins with %s", c.Name, c.Driver, c.Begins)
+	case every && c.Prefix != "":
+		return fmt.Sprintf("%s (%s): every model that begins with %s", c.Name, c.Driver, c.Prefix)
 	case every && n == 1:
 		return fmt.Sprintf("%s (%s): every model", c.Name, c.Driver)
 	case every:
@@ -111,14 +116,14 @@ func plural(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// writeGuest prints the key and commands to paste.
-func writeGuest(b *strings.Builder, src *source, base string, token secret.String) {
+// writeFirstKey prints the key and commands to paste.
+func writeFirstKey(b *strings.Builder, src *source, base string, token secret.String) {
 	key := token.Reveal()
-	path, body := firstCall(src.config)
+	path, body := exampleCall(src.config)
 	if credit := src.config.Accounts[0].Credit; credit > 0 {
-		fmt.Fprintf(b, "\nThe account %s holds %s %s. ", src.guest, credit, src.config.Currency.Or(defaultCurrency))
+		fmt.Fprintf(b, "\nThe account %s holds %s %s. ", src.firstAccount, credit, src.config.Currency.Or(defaultCurrency))
 	} else {
-		fmt.Fprintf(b, "\nThe account is %s. ", src.guest)
+		fmt.Fprintf(b, "\nThe account is %s. ", src.firstAccount)
 	}
 	fmt.Fprintf(b, "Its API key, shown only now:\n\n  %s\n\nPaste this:\n\n", key)
 	fmt.Fprintf(b, "  curl -iN %s%s \\\n    -H \"Authorization: Bearer %s\" \\\n    -H \"Content-Type: application/json\" \\\n", base, path, key)
@@ -131,19 +136,19 @@ func writeGuest(b *strings.Builder, src *source, base string, token secret.Strin
 	fmt.Fprintf(b, "  curl %s/v1/%s -H \"Authorization: Bearer %s\"\n", base, where, key)
 }
 
-// examples are models to try where every one is served, by how the ids begin
-// that are.
-var examples = map[string]string{"": "gpt-5-mini", "claude-": "claude-haiku-4-5"}
+// exampleModels are models to try on a channel that passes every id through, by the
+// prefix of those ids.
+var exampleModels = map[string]string{"": "gpt-5-mini", "claude-": "claude-haiku-4-5"}
 
-// firstCall is a call to begin with: a chat, unless there are models of
-// embeddings only.
-func firstCall(c *config.Config) (path, body string) {
+// exampleCall is a request to begin with: for a chat, or for embeddings where
+// nothing else is served.
+func exampleCall(c *config.Config) (path, body string) {
 	var chats, wild, embeds string
 	for _, ch := range c.Channels {
-		for _, id := range sortedModels(ch.Models) {
-			switch kind := kindOf(c, id); {
+		for _, id := range slices.Sorted(maps.Keys(ch.Models)) {
+			switch kind := c.Kind(id); {
 			case id == "*":
-				wild = cmp.Or(wild, examples[ch.Begins])
+				wild = cmp.Or(wild, exampleModels[ch.Prefix])
 			case kind == gateway.KindEmbeddings:
 				embeds = cmp.Or(embeds, id)
 			case kind == gateway.KindChat || kind == "":
@@ -154,5 +159,68 @@ func firstCall(c *config.Config) (path, body string) {
 	if chats == "" && embeds != "" && wild == "" {
 		return "/v1/embeddings", fmt.Sprintf(`{"model":"%s","input":"Hello!"}`, embeds)
 	}
-	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, wild, examples[""]))
+	return "/v1/chat/completions", fmt.Sprintf(`{"model":"%s","stream":true,"messages":[{"role":"user","content":"Hello!"}]}`, cmp.Or(chats, wild, exampleModels[""]))
+}
+
+// warnings are what is unsafe or incomplete about this start.
+func (a *app) warnings(ctx context.Context, src *source, l *listeners, s *settings) (w []string, err error) {
+	if !src.config.Prepaid() && !src.demo {
+		w = append(w, "money is off: whoever has a key can use it without bound, and the vendors charge you")
+	}
+	keys, err := a.storage.keys.Page(ctx, "", "", 1)
+	if err != nil {
+		return nil, err
+	}
+	if len(keys) == 0 {
+		first, err := a.storage.ledger.Balances(ctx, "", 1)
+		if err != nil {
+			return nil, err
+		}
+		w = append(w, a.noKeys(first, s))
+	}
+	if isPublic(l.public.Addr()) {
+		w = append(w, "keys and prompts travel in plain HTTP on "+l.public.Addr().String()+": put a TLS proxy in front, or listen on 127.0.0.1")
+	}
+	if l.admin.Listener != nil && isPublic(l.admin.Addr()) {
+		w = append(w, "the admin token travels in plain HTTP on "+l.admin.Addr().String()+": keep --admin on 127.0.0.1")
+	}
+	if src.config.Webhooks.AllowPrivate && !src.demo {
+		w = append(w, "webhooks.allow_private lets whoever has a key make this server post to the network behind it: for development only")
+	}
+	if err := a.mp3.Ready(); err != nil && speaks(src.config) {
+		w = append(w, "speech in MP3, the default, is refused where the vendor gives WAV only: install the program lame (apt-get install lame)")
+	}
+	w = append(w, a.storage.exposed...)
+	if l.admin.Listener != nil { // its token is in the data directory
+		if warning, found := writableByOthers(s.data); found && !slices.Contains(w, warning) {
+			w = append(w, warning)
+		}
+	}
+	return append(w, src.notes...), nil
+}
+
+// speaks reports whether a model of speech is served.
+func speaks(c *config.Config) bool {
+	return slices.ContainsFunc(modelRows(c), func(r modelRow) bool { return r.Kind == gateway.KindSpeech })
+}
+
+// noKeys is the warning that there are no keys, with the commands that make one.
+func (a *app) noKeys(accounts []billing.Balance, s *settings) string {
+	if s.admin == adminOff && a.storage.sharedLimiter() == nil {
+		return "there are no API keys, and the admin API is off: write accounts with keys into the config file"
+	}
+	text, where := "there are no API keys yet: ", dataFlag(s)
+	if a.file != "" {
+		where = " --config " + shellQuoted(a.file)
+	}
+	if len(accounts) == 0 {
+		return text + "`tollhouse account create NAME" + where + "`, then `tollhouse key create --account NAME" + where + "`"
+	}
+	return text + "`tollhouse key create --account " + shellQuoted(accounts[0].Account) + where + "`"
+}
+
+// isPublic reports whether other machines can connect.
+func isPublic(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return !ok || !tcp.IP.IsLoopback()
 }

@@ -12,23 +12,20 @@ import (
 	"github.com/tollhouse-ai/gateway/server"
 )
 
-// newChannelClient gives a command the flags of one that works on the channels
-// of a server that runs: no store knows of them.
-func newChannelClient(p *program, c *command) *client {
-	cl := newClient(p, c)
-	cl.live = "channels are a running server's"
+// newChannelCommand adds the flags of a command that works on the channels of a
+// running server. A store has no channels.
+func newChannelCommand(p *program, c *command) *adminCommand {
+	cl := newAdminCommand(p, c)
+	cl.liveOnly = "channels are a running server's"
 	return cl
 }
 
 func channelList(p *program) *command {
-	c := newCommand("channel list", "list the channels of the running server, and how they do")
+	c := newCommand("channel list", "list channels and their health")
 	c.examples = []string{"tollhouse channel list", "tollhouse channel list --json"}
-	cl := newChannelClient(p, c)
+	cl := newChannelCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
-		var list struct {
-			Object string               `json:"object"`
-			Data   []server.ChannelView `json:"data"`
-		}
+		var list listing[server.ChannelView]
 		if err := cl.do(ctx, http.MethodGet, "/admin/v1/channels", nil, &list); err != nil {
 			return err
 		}
@@ -55,12 +52,12 @@ func channelTable(channels ...server.ChannelView) *table {
 
 func milliseconds(n int64) string { return strconv.FormatInt(n, 10) + " ms" }
 
-// channelChange is a command that does one thing to one channel.
+// channelChange is a command that makes one request for one channel.
 func channelChange(p *program, verb, about, details string) *command {
 	c := newCommand("channel "+verb, about, "NAME")
 	c.details = details
 	c.examples = []string{"tollhouse channel " + verb + " main"}
-	cl := newChannelClient(p, c)
+	cl := newChannelCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
 		var v server.ChannelView
 		if err := cl.do(ctx, http.MethodPost, channelPath(args[0], verb), nil, &v); err != nil {
@@ -91,14 +88,14 @@ func channelTest(p *program) *command {
 	var in server.ChannelTest
 	c.flags.StringVar(&in.Model, "model", "", "the public id of the model to ask; default the first that costs next to nothing")
 	c.flags.BoolVar(&in.Yes, "yes", false, "make the call even if it costs money")
-	cl := newChannelClient(p, c)
-	cl.long = true // the server bounds it
+	cl := newChannelCommand(p, c)
+	cl.noLimit = true // the server has a limit of its own
 	c.run = func(ctx context.Context, args []string) error {
 		var r server.ChannelResult
 		if err := cl.do(ctx, http.MethodPost, channelPath(args[0], "test"), in, &r); err != nil {
 			return err
 		}
-		if err := cl.show(r, resultTable(&r)); err != nil || r.OK {
+		if err := cl.show(r, probeTable(&r)); err != nil || r.OK {
 			return err
 		}
 		return fmt.Errorf("the channel %s failed: %s", r.Channel, r.Message)
@@ -106,7 +103,7 @@ func channelTest(p *program) *command {
 	return c
 }
 
-func resultTable(r *server.ChannelResult) *table {
+func probeTable(r *server.ChannelResult) *table {
 	result, status := "failed", ""
 	if r.OK {
 		result = "ok"

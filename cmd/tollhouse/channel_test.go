@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -133,7 +134,7 @@ func TestATestOfAChannelTellsWhetherItWorks(t *testing.T) {
 		{"test main --model *", `does not serve the model "*"`},
 		{"test spare --model alpha-image-2.0", "costs money: say that you want it (--yes)"},
 	} {
-		if r := i.command(append([]string{"channel"}, strings.Fields(c.args)...)...); r.code != exitRefused || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" {
+		if r := i.command(append([]string{"channel"}, strings.Fields(c.args)...)...); r.code != exitFailed || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" {
 			t.Errorf("%s: %d %q %q", c.args, r.code, r.stderr, r.stdout)
 		}
 	}
@@ -157,7 +158,7 @@ func TestAChannelThatFailsItsTestEndsTheCommandWith1(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			i := start(t, acme, "--config", file(t, twoChannels(c.base)))
 			r := i.command("channel", "test", "main")
-			if r.code != exitRefused || !regexp.MustCompile(c.table).MatchString(r.stdout) || !regexp.MustCompile(c.message).MatchString(r.stderr) || strings.Count(r.stderr, "\n") != 1 {
+			if r.code != exitFailed || !regexp.MustCompile(c.table).MatchString(r.stdout) || !regexp.MustCompile(c.message).MatchString(r.stderr) || strings.Count(r.stderr, "\n") != 1 {
 				t.Errorf("%d %q %s", r.code, r.stderr, r.stdout)
 			}
 			var doc server.ChannelResult
@@ -187,7 +188,7 @@ func TestATestAsksWhatIsCheapestThere(t *testing.T) {
 		name := file(t, "billing: count\nchannels: [{name: c, base_url: 'http://127.0.0.1:1', keys: [k], "+c.channel+"}]\n")
 		i := start(t, nil, "--config", name)
 		r := i.command(append([]string{"channel", "test", "c"}, strings.Fields(c.args)...)...)
-		if said := r.stdout + r.stderr; r.code != exitRefused || !regexp.MustCompile(c.want).MatchString(said) {
+		if said := r.stdout + r.stderr; r.code != exitFailed || !regexp.MustCompile(c.want).MatchString(said) {
 			t.Errorf("%s %s: %d %s", c.channel, c.args, r.code, said)
 		}
 		i.stop()
@@ -199,13 +200,13 @@ func TestChannelsAreOfAServerThatRuns(t *testing.T) {
 	i.stop()
 	for _, args := range []string{"list", "pause main", "resume main", "test main"} {
 		r := i.command(append([]string{"channel"}, strings.Fields(args)...)...)
-		if r.code != exitRefused || !strings.Contains(r.stderr, "channels are a running server's, and no server answers at "+i.admin) || strings.Count(r.stderr, "\n") != 1 {
+		if r.code != exitFailed || !strings.Contains(r.stderr, "channels are a running server's, and no server answers at "+i.admin) || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("%s: %d %q", args, r.code, r.stderr)
 		}
 	}
 	// Its store is there, and says nothing of channels.
 	r := tollhouse(t, nil, "channel", "list", "--data", i.data)
-	if r.code != exitRefused || !strings.Contains(r.stderr, "channels are a running server's") {
+	if r.code != exitFailed || !strings.Contains(r.stderr, "channels are a running server's") {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 }
@@ -223,7 +224,7 @@ func TestATestOfAChannelIsOneCall(t *testing.T) {
 		}))
 		t.Cleanup(s.Close)
 		i := start(t, acme, "--config", file(t, twoChannels(s.URL+"/v1")))
-		if r := i.command("channel", "test", "main"); r.code != exitRefused || asked.Load() > most || !strings.Contains(r.stdout, "429") {
+		if r := i.command("channel", "test", "main"); r.code != exitFailed || asked.Load() > most || !strings.Contains(r.stdout, "429") {
 			t.Errorf("with Retry-After %q the vendor was asked %d times: %d %s%s", wait, asked.Load(), r.code, r.stdout, r.stderr)
 		}
 		i.stop()
@@ -236,5 +237,85 @@ func TestATestOfAChannelThatIsAwayIsNoMoreThanAnyCall(t *testing.T) {
 	var list struct{ Data []server.ChannelView }
 	if err := json.Unmarshal([]byte(i.good("channel", "list", "--json")), &list); err != nil || len(list.Data) != 2 || list.Data[0].Requests != 2 {
 		t.Errorf("%v, %+v", err, list.Data)
+	}
+}
+
+// switchableVendor is a vendor that answers as it is told to.
+type switchableVendor struct{ answer atomic.Pointer[vendorReply] }
+
+type vendorReply struct {
+	status int
+	body   string
+}
+
+func (m *switchableVendor) set(status int, body string) { m.answer.Store(&vendorReply{status, body}) }
+
+func (m *switchableVendor) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	a := m.answer.Load()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(a.status)
+	_, _ = io.WriteString(w, a.body)
+}
+
+// main is how the first channel is.
+func (i *instance) main(t *testing.T) server.ChannelView {
+	t.Helper()
+	var list struct{ Data []server.ChannelView }
+	if err := json.Unmarshal([]byte(i.good("channel", "list", "--json")), &list); err != nil || len(list.Data) == 0 {
+		t.Fatalf("%v %+v", err, list)
+	}
+	return list.Data[0]
+}
+
+func TestATestChangesAChannelsHealthOnlyWhereItWorks(t *testing.T) {
+	m := new(switchableVendor)
+	s := httptest.NewServer(m)
+	t.Cleanup(s.Close)
+	i := start(t, acme, "--config", file(t, twoChannels(s.URL+"/v1")))
+	test := func() {
+		t.Helper()
+		if r := i.command("channel", "test", "main"); r.code != exitFailed {
+			t.Errorf("the test worked: %s", r.stdout)
+		}
+	}
+	for _, a := range []vendorReply{{500, `{}`}, {200, `{"id":"c1"}`}, {401, `{}`}} {
+		m.set(a.status, a.body)
+		for range 3 {
+			test()
+		}
+	}
+	if c := i.main(t); c.State != "ready" || c.Failures != 0 || c.LastError != "" {
+		t.Errorf("failed tests count: %+v", c)
+	}
+	// Neither a 200 that is no answer nor the vendor's no to the test's request makes
+	// two failures less.
+	m.set(500, `{}`)
+	calls(i, "m")
+	calls(i, "m")
+	m.set(200, `{"id":"c1"}`)
+	test()
+	m.set(400, `{}`)
+	test()
+	m.set(500, `{}`)
+	calls(i, "m")
+	if c := i.main(t); c.State == "ready" || c.Failures != 3 {
+		t.Errorf("after three failures: %+v", c)
+	}
+	m.set(200, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
+	i.good("channel", "test", "main")
+	if c := i.main(t); c.State != "probing" {
+		t.Errorf("after a test that worked: %+v", c)
+	}
+}
+
+func TestATestPutsNoTextOfAVendorsIntoTheLog(t *testing.T) {
+	for code, want := range map[string]string{"what was asked, in full": "upstream_error", "bad_n": "bad_n"} {
+		base, _ := vendor(t, 400, `{"error":{"message":"No.","code":"`+code+`"}}`)
+		i := start(t, acme, "--config", file(t, twoChannels(base)))
+		i.command("channel", "test", "main")
+		i.stderr.await(`action=channel\.test .*code=\S+`)
+		if log := i.stderr.String(); !strings.Contains(log, "code="+want) || strings.Contains(log, "what was asked") {
+			t.Errorf("the log has it:\n%s", i.stderr)
+		}
 	}
 }

@@ -13,7 +13,7 @@ func checkCommand(p *program) *command {
 	c.examples = []string{"tollhouse check --config tollhouse.yaml"}
 	var file string
 	addConfigFlag(c.flags, &file)
-	c.withTwins("config")
+	c.bindEnv("config")
 	c.run = func(context.Context, []string) error {
 		if file == "" {
 			return usagef("--config is missing: it names the file to check")

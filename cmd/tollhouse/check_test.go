@@ -9,8 +9,8 @@ import (
 )
 
 func TestCheckSumsAGoodFileUp(t *testing.T) {
-	r := tollhouse(t, acme, "check", "--config", file(t, planted("m")+"webhooks: {allow_private: false}\nvideo: {poll: 5s}\n"))
-	if r.code != exitDone || !strings.Contains(r.stdout, "is good: 1 channel, 1 price, 1 account, billing prepaid in USD") || r.stderr != "" {
+	r := tollhouse(t, acme, "check", "--config", file(t, simConfig("m")+"webhooks: {allow_private: false}\nvideo: {poll: 5s}\n"))
+	if r.code != exitOK || !strings.Contains(r.stdout, "is good: 1 channel, 1 price, 1 account, billing prepaid in USD") || r.stderr != "" {
 		t.Errorf("%d %q %q", r.code, r.stdout, r.stderr)
 	}
 	if strings.Contains(r.stdout, "Warning") {
@@ -19,16 +19,16 @@ func TestCheckSumsAGoodFileUp(t *testing.T) {
 }
 
 func TestCheckListsEveryProblemAndServeTheFirst(t *testing.T) {
-	name := file(t, planted("m")+"currency: usd\nlimits: {rpm: -1}\n")
+	name := file(t, simConfig("m")+"currency: usd\nlimits: {rpm: -1}\n")
 	r := tollhouse(t, acme, "check", "--config", name)
 	want := name + ":8:11: currency: it must be three capital letters such as USD\n" +
 		name + ":9:15: rpm: it must be a whole number, 0 or more\n" +
 		"tollhouse check: " + name + " has 2 problems\n"
-	if r.code != exitRefused || r.stderr != want {
+	if r.code != exitFailed || r.stderr != want {
 		t.Errorf("check: %d %q", r.code, r.stderr)
 	}
 	r = tollhouse(t, acme, "serve", "--config", name)
-	if r.code != exitRefused || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, ":8:11: ") || !strings.Contains(r.stderr, "and 1 more") {
+	if r.code != exitFailed || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, ":8:11: ") || !strings.Contains(r.stderr, "and 1 more") {
 		t.Errorf("serve: %d %q", r.code, r.stderr)
 	}
 }
@@ -36,7 +36,7 @@ func TestCheckListsEveryProblemAndServeTheFirst(t *testing.T) {
 func TestAFileThatIsNotThereIsNamed(t *testing.T) {
 	for _, command := range []string{"serve", "check", "models", "account list"} {
 		r := tollhouse(t, nil, append(strings.Fields(command), "--config", "nowhere.yaml")...)
-		if r.code != exitRefused || !strings.Contains(r.stderr, "nowhere.yaml") {
+		if r.code != exitFailed || !strings.Contains(r.stderr, "nowhere.yaml") {
 			t.Errorf("%s: %d %q", command, r.code, r.stderr)
 		}
 	}
@@ -48,7 +48,7 @@ func TestModelsShowsKindsPricesAndChannels(t *testing.T) {
 		args []string
 		want string
 	}{
-		{acme, []string{"--config", file(t, planted("m"))}, `\nm +any +input 1, output 1 +main\n`},
+		{acme, []string{"--config", file(t, simConfig("m"))}, `\nm +any +input 1, output 1 +main\n`},
 		{nil, []string{"--demo"}, `\ndelta-k3 +chat +cached_input 0.15, input 0.60, output 2.50 +demo\n`},
 		{environment{"TOLLHOUSE_CONFIG": "nowhere.yaml"}, []string{"--demo"}, `\ndelta-k3 `},
 		{environment{"MOONSHOT_API_KEY": "sk-x", "OPENAI_API_KEY": "sk-y"}, nil, `\n\* +any +- +openai\ndelta-k3 +chat +- +moonshot\n`},
@@ -61,7 +61,7 @@ func TestModelsShowsKindsPricesAndChannels(t *testing.T) {
 		},
 	} {
 		r := tollhouse(t, c.env, append([]string{"models"}, c.args...)...)
-		if r.code != exitDone || !regexp.MustCompile(c.want).MatchString(r.stdout) {
+		if r.code != exitOK || !regexp.MustCompile(c.want).MatchString(r.stdout) {
 			t.Errorf("%v: %d %s%s", c.args, r.code, r.stdout, r.stderr)
 		}
 	}

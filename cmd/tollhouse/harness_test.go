@@ -18,35 +18,35 @@ import (
 	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
 )
 
-// page is an output that a test can wait on.
-type page struct {
+// output is an output that a test can wait on.
+type output struct {
 	mu      sync.Mutex
 	written sync.Cond
 	text    bytes.Buffer
 	closed  bool
 }
 
-func newPage() *page {
-	p := new(page)
+func newOutput() *output {
+	p := new(output)
 	p.written.L = &p.mu
 	return p
 }
 
-func (p *page) Write(b []byte) (int, error) {
+func (p *output) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.written.Broadcast()
 	return p.text.Write(b)
 }
 
-func (p *page) close() {
+func (p *output) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
 	p.written.Broadcast()
 }
 
-func (p *page) String() string {
+func (p *output) String() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.text.String()
@@ -54,7 +54,7 @@ func (p *page) String() string {
 
 // await waits until the page matches and gives the submatches; nil if the
 // program ended before.
-func (p *page) await(pattern string) []string {
+func (p *output) await(pattern string) []string {
 	re := regexp.MustCompile(pattern)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +83,7 @@ type result struct {
 	stdout, stderr string
 }
 
-// command runs a command to its end.
+// tollhouse runs a command to its end.
 func tollhouse(t *testing.T, env environment, args ...string) result {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -94,7 +94,7 @@ func tollhouse(t *testing.T, env environment, args ...string) result {
 // instance is a server that runs in a test.
 type instance struct {
 	t              *testing.T
-	stdout, stderr *page
+	stdout, stderr *output
 	api, admin     string // base addresses
 	data           string
 	signals        chan os.Signal
@@ -114,7 +114,7 @@ func start(t *testing.T, env environment, args ...string) *instance {
 func startEdited(t *testing.T, edit func(*program), env environment, args ...string) *instance {
 	t.Helper()
 	i := &instance{
-		t: t, stdout: newPage(), stderr: newPage(), data: filepath.Join(t.TempDir(), "data"),
+		t: t, stdout: newOutput(), stderr: newOutput(), data: filepath.Join(t.TempDir(), "data"),
 		signals: make(chan os.Signal, 2), ticks: make(chan time.Time), code: make(chan int, 1),
 	}
 	if n := slices.Index(args, "--data"); n >= 0 {
@@ -163,7 +163,7 @@ func (i *instance) command(args ...string) result {
 func (i *instance) good(args ...string) string {
 	i.t.Helper()
 	r := i.command(args...)
-	if r.code != exitDone || r.stderr != "" {
+	if r.code != exitOK || r.stderr != "" {
 		i.t.Fatalf("%v ended with %d: %s", args, r.code, r.stderr)
 	}
 	return r.stdout

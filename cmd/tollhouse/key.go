@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -12,8 +11,8 @@ import (
 	"github.com/tollhouse-ai/gateway/server"
 )
 
-// newKey is the body of a request for a key.
-type newKey struct {
+// newKeyRequest is the body of a request for a key.
+type newKeyRequest struct {
 	Account             string     `json:"account"`
 	Name                string     `json:"name,omitempty"`
 	Models              []string   `json:"models,omitempty"`
@@ -31,7 +30,7 @@ func keyCreate(p *program) *command {
 		"tollhouse key create --account acme",
 		"tollhouse key create --account acme --name ci --models delta-k3 --expires 30d --rpm 60 --budget 5.00",
 	}
-	var k newKey
+	var k newKeyRequest
 	var expires time.Duration
 	f := c.flags
 	f.StringVar(&k.Account, "account", "", "the account that pays (required)")
@@ -43,37 +42,29 @@ func keyCreate(p *program) *command {
 	f.Uint32Var(&k.MaxConcurrent, "max-concurrent", 0, "requests at once; 0 is the server's default")
 	f.Uint32Var(&k.MaxConcurrentVideos, "max-concurrent-videos", 0, "video tasks at once; 0 is the server's default")
 	f.StringVar(&k.Budget, "budget", "", "the most that it may spend, a decimal such as 5.00; default no bound")
-	cl := newClient(p, c)
+	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		if k.Account == "" {
 			return usagef("--account is missing: it says whose balance pays")
 		}
 		if f.Changed("expires") {
-			at := p.clock().Add(expires).UTC().Truncate(time.Second)
+			at := p.currentTime().Add(expires).UTC().Truncate(time.Second)
 			k.Expires = &at
 		}
-		return cl.createKey(ctx, k)
+		var made server.NewKeyView
+		if err := cl.do(ctx, http.MethodPost, "/admin/v1/keys", k, &made); err != nil {
+			return err
+		}
+		return cl.say(made, "%s\n\nThis is key %s of account %s. It is shown only now: the server keeps its hash.\n", made.Key, made.ID, made.Account)
 	}
 	return c
-}
-
-func (c *client) createKey(ctx context.Context, k newKey) error {
-	var made server.NewKeyView
-	if err := c.do(ctx, http.MethodPost, "/admin/v1/keys", k, &made); err != nil {
-		return err
-	}
-	if c.json {
-		return writeJSON(c.p.stdout, made)
-	}
-	_, err := fmt.Fprintf(c.p.stdout, "%s\n\nThis is key %s of account %s. It is shown only now: the server keeps its hash.\n", made.Key, made.ID, made.Account)
-	return err
 }
 
 func keyList(p *program) *command {
 	c := newCommand("key list", "list the API keys; never the keys themselves")
 	c.examples = []string{"tollhouse key list", "tollhouse key list --account acme --json"}
 	account := c.flags.String("account", "", "only those of one account")
-	cl := newClient(p, c)
+	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		list, err := listAll(ctx, cl, "/admin/v1/keys", url.Values{"account": {*account}}, func(k server.KeyView) string { return k.ID })
 		if err != nil {
@@ -105,7 +96,7 @@ func keyTable(keys []server.KeyView) *table {
 	return t
 }
 
-// limit is empty for a key without a limit of its own.
+// limit is empty for a key without its own limit, which has the server's default.
 func limit(n int64) string {
 	if n == 0 {
 		return ""
@@ -113,21 +104,18 @@ func limit(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// keyChange is a command that does one thing to one key.
+// keyChange is a command that makes one request for one key; done says what the key
+// then is.
 func keyChange(p *program, verb, about, method, path, done string) *command {
 	c := newCommand("key "+verb, about, "ID")
 	c.examples = []string{"tollhouse key " + verb + " key_bmjvbxwnkhvqthsr"}
-	cl := newClient(p, c)
+	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
 		var answer map[string]any
 		if err := cl.do(ctx, method, "/admin/v1/keys/"+url.PathEscape(args[0])+path, nil, &answer); err != nil {
 			return err
 		}
-		if cl.json {
-			return writeJSON(p.stdout, answer)
-		}
-		_, err := fmt.Fprintf(p.stdout, "Key %s is %s.\n", args[0], done)
-		return err
+		return cl.say(answer, "Key %s is %s.\n", args[0], done)
 	}
 	return c
 }

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"cmp"
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
@@ -16,19 +20,21 @@ import (
 	"github.com/tollhouse-ai/gateway/server"
 )
 
-// The bounds on clients that are slow on purpose (faults.md, row 31). There is
-// no write time-out for the whole of an answer: a stream may last.
+// The bounds on clients that are slow on purpose. There is no time limit on
+// writing a whole answer, since a stream may last; package server bounds each write.
 const (
 	readHeaderTimeout = 5 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
-	partingTime       = 1500 * time.Millisecond // in which the last bytes of cancelled calls get out, and the server is away 2 s after the drain
+	// closeTimeout is how long the last bytes of canceled requests may take. With it
+	// the server has ended 2 s after the drain.
+	closeTimeout = 1500 * time.Millisecond
 )
 
-// listeners are the public and the admin address with what serves them.
+// listeners are the public and the admin address with their servers.
 type listeners struct {
 	public, admin listener
-	failed        chan error // a listener broke
+	failed        chan error // gets the error of a listener that stopped by itself
 }
 
 // listener is an address and its server; the zero listener is off.
@@ -37,11 +43,37 @@ type listener struct {
 	server *http.Server
 }
 
-// open binds an address. The handler serves it from [listeners.start] on.
-func open(what, address string, h http.Handler, logger *slog.Logger) (listener, error) {
+// listen binds both addresses, or none.
+func (a *app) listen(s *settings, token secret.String) (*listeners, error) {
+	l := &listeners{failed: make(chan error, 2)}
+	var err error
+	public := server.New(a.gateway, server.Options{Ready: a.readyChecks(), Warn: a.readyWarnings(), TempDir: uploadDir(os.TempDir(), s.data)})
+	if l.public, err = bind("listen", s.listen, a.telemetry.withTraces(a.withMCP(public)), a.logger); err != nil {
+		return nil, err
+	}
+	c := a.components.Load().Config
+	l.public.limitConnections(&c.Server, a.logger)
+	if s.admin == adminOff {
+		return l, nil
+	}
+	o := server.AdminOptions{
+		Token: token, Accounts: a.storage.ledger, Keys: a.storage.keys, Webhooks: a.storage.webhooks, Store: a.storage.name, Logger: a.logger,
+		Channels: channelAdmin{a}, TestChannel: a.testChannel, Metrics: a.telemetry.metrics, PublicMetrics: c.Metrics.Public,
+	}
+	if a.file != "" {
+		o.Reload = a.reload
+	}
+	if l.admin, err = bind("admin", s.admin, server.NewAdmin(o), a.logger); err != nil {
+		return nil, errors.Join(err, l.public.Close())
+	}
+	return l, nil
+}
+
+// bind binds an address. The handler serves it from [listeners.start] on.
+func bind(flag, address string, h http.Handler, logger *slog.Logger) (listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return listener{}, fmt.Errorf("cannot listen on %s: choose another address with --%s (%w)", address, what, err)
+		return listener{}, fmt.Errorf("cannot listen on %s: choose another address with --%s (%w)", address, flag, err)
 	}
 	return listener{l, newServer(h, logger)}, nil
 }
@@ -53,40 +85,15 @@ func newServer(h http.Handler, logger *slog.Logger) *http.Server {
 	}
 }
 
-// bound has the listener take no more connections than it should.
-func (l *listener) bound(s *config.Server, logger *slog.Logger) {
-	c := newCrowd(l.Listener, s, openFiles(), logger)
-	l.Listener, l.server.ConnState = c, c.note
+// limitConnections puts a connLimiter in front of the server.
+func (l *listener) limitConnections(s *config.Server, logger *slog.Logger) {
+	c := newConnLimiter(l.Listener, s, openFiles(), logger)
+	l.Listener, l.server.ConnState = c, c.connState
 }
 
-// open binds both addresses, or none.
-func (h *house) open(s *settings, token secret.String) (*listeners, error) {
-	l := &listeners{failed: make(chan error, 2)}
-	var err error
-	ready := map[string]func() error{"channels": h.usable}
-	maps.Copy(ready, h.storage.checks())
-	public := server.New(h.gateway, server.Options{Ready: ready, Warn: h.doubts(), TempDir: uploads(os.TempDir(), s.data)})
-	if l.public, err = open("listen", s.listen, h.eyes.over(h.withTools(public)), h.logger); err != nil {
-		return nil, err
-	}
-	l.public.bound(&h.parts.Load().Config.Server, h.logger)
-	if s.admin == adminOff {
-		return l, nil
-	}
-	o := server.AdminOptions{Token: token, Accounts: h.storage.ledger, Keys: h.storage.keys, Webhooks: h.storage.notices, Store: h.storage.name, Logger: h.logger, Channels: ways{h}, TestChannel: h.testChannel}
-	o.Metrics, o.PublicMetrics = h.eyes.metrics, h.parts.Load().Config.Metrics.Public
-	if h.file != "" {
-		o.Reload = h.reload
-	}
-	if l.admin, err = open("admin", s.admin, server.NewAdmin(o), h.logger); err != nil {
-		return nil, errors.Join(err, l.public.Close())
-	}
-	return l, nil
-}
-
-// uploads is where large forms lie: in the system's place for temporary files, or
-// in the data directory of an image that has no such place.
-func uploads(temporary, data string) string {
+// uploadDir is where large forms are kept: the system's directory for temporary
+// files, or the data directory in an image that has no such directory.
+func uploadDir(temporary, data string) string {
 	if info, err := os.Stat(temporary); err == nil && info.IsDir() {
 		return temporary
 	}
@@ -107,16 +114,247 @@ func (l *listeners) start() {
 	}
 }
 
-// stop waits a moment for answers to get out, then closes every connection.
+// stop waits up to closeTimeout for answers, then closes every connection.
 func (l *listeners) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), partingTime)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	for _, s := range []listener{l.admin, l.public} {
 		if s.server == nil {
 			continue
 		}
 		if s.server.Shutdown(ctx) != nil {
-			_ = s.server.Close() // nothing is left to be told of it
+			_ = s.server.Close() // there is nothing to do about an error here
 		}
 	}
+}
+
+// dialable is the address at which a client on this machine reaches a listener.
+func dialable(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// connLimiter is a listener that bounds the open connections, in all and for each
+// peer. A connection above a bound evicts the one that has been without a request
+// for the longest, which a client that sends its headers slowly is; when all
+// connections have requests, the new one is closed.
+type connLimiter struct {
+	net.Listener
+	maxOpen, maxPerPeer int
+	trusted             []netip.Prefix // proxies, whose connections are many clients'
+	logger              *slog.Logger
+
+	mu       sync.Mutex
+	open     int
+	peers    map[netip.Prefix]*peer
+	idle     list.List // of *trackedConn, the longest idle first
+	warnedAt time.Time
+	closed   int // connections closed since warnedAt
+}
+
+// peer is an IPv4 address, or the network of an IPv6 host.
+type peer struct {
+	open int
+	idle list.List // of *trackedConn, the longest idle first
+}
+
+// trackedConn is an open connection.
+type trackedConn struct {
+	net.Conn
+	limiter *connLimiter
+	prefix  netip.Prefix     // of the peer; the zero prefix has no bound of its own
+	peer    *peer            // nil where prefix is zero
+	idleIn  [2]*list.Element // in the limiter's and the peer's idle lists; nil while it has a request
+	counted bool
+}
+
+// defaultMaxConnections holds for a system whose limit of open files is high or
+// unknown.
+const defaultMaxConnections = 100_000
+
+// newConnLimiter takes the bounds from the configuration. By default half of the
+// process's files may be clients' connections, since a request can need a
+// connection to a vendor too, and one peer may have half of those.
+func newConnLimiter(l net.Listener, s *config.Server, files int, logger *slog.Logger) *connLimiter {
+	const reserved, least = 256, 128 // files for the store, the log and the like
+	maxOpen := defaultMaxConnections
+	if files > 0 {
+		maxOpen = min(maxOpen, max((files-reserved)/2, least))
+	}
+	maxOpen = cmp.Or(int(s.MaxConnections), maxOpen)
+	return &connLimiter{
+		Listener: l, maxOpen: maxOpen, maxPerPeer: cmp.Or(int(s.MaxConnectionsPerIP), max(maxOpen/2, 1)),
+		trusted: s.TrustedProxies, logger: logger, peers: make(map[netip.Prefix]*peer),
+	}
+}
+
+// Accept waits for the next connection within the bounds.
+func (l *connLimiter) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c := &trackedConn{Conn: conn, limiter: l, prefix: l.peerOf(conn.RemoteAddr())}
+		evicted := l.add(c)
+		if evicted != nil {
+			_ = evicted.Conn.Close() // nobody reads from it any more
+		}
+		if evicted != c {
+			return c, nil
+		}
+	}
+}
+
+// peerOf is whose connection it is: an IPv4 address, or the network of 64 bits in
+// which an IPv6 host can choose its address. This machine and trusted proxies have
+// no bound of their own. Headers are not looked at, since a client can forge them.
+func (l *connLimiter) peerOf(a net.Addr) netip.Prefix {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	trusted := func(p netip.Prefix) bool { return p.Contains(ip) }
+	if !ip.IsValid() || ip.IsLoopback() || slices.ContainsFunc(l.trusted, trusted) {
+		return netip.Prefix{}
+	}
+	bits := ip.BitLen()
+	if ip.Is6() {
+		bits = 64
+	}
+	return netip.PrefixFrom(ip, bits).Masked()
+}
+
+// add counts a connection. It returns the connection that must be closed for that:
+// an idle one, the new one itself, or nil.
+func (l *connLimiter) add(c *trackedConn) (evicted *trackedConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.prefix.IsValid() {
+		if c.peer = l.peers[c.prefix]; c.peer == nil {
+			c.peer = new(peer)
+		}
+	}
+	evicted = l.evictee(c)
+	if evicted != nil {
+		l.remove(evicted)
+		l.warn()
+	}
+	if evicted != c {
+		c.counted = true
+		l.count(c, 1)
+		l.markIdle(c)
+	}
+	return evicted
+}
+
+// evictee is the connection that has to be closed for c; nil if there is room.
+func (l *connLimiter) evictee(c *trackedConn) *trackedConn {
+	var idle *list.List
+	switch {
+	case c.peer != nil && c.peer.open >= l.maxPerPeer:
+		idle = &c.peer.idle
+	case l.open >= l.maxOpen:
+		idle = &l.idle
+	default:
+		return nil
+	}
+	if first := idle.Front(); first != nil {
+		return first.Value.(*trackedConn)
+	}
+	return c
+}
+
+// count adds n to the open connections, and forgets a peer that has none.
+func (l *connLimiter) count(c *trackedConn, n int) {
+	l.open += n
+	if c.peer == nil {
+		return
+	}
+	l.peers[c.prefix] = c.peer
+	if c.peer.open += n; c.peer.open == 0 {
+		delete(l.peers, c.prefix)
+	}
+}
+
+// markIdle notes that a connection waits for a request.
+func (l *connLimiter) markIdle(c *trackedConn) {
+	if !c.counted || c.idleIn[0] != nil {
+		return
+	}
+	c.idleIn[0] = l.idle.PushBack(c)
+	if c.peer != nil {
+		c.idleIn[1] = c.peer.idle.PushBack(c)
+	}
+}
+
+// markActive notes that a connection has a request, or is closed.
+func (l *connLimiter) markActive(c *trackedConn) {
+	if c.idleIn[0] == nil {
+		return
+	}
+	l.idle.Remove(c.idleIn[0])
+	if c.idleIn[1] != nil {
+		c.peer.idle.Remove(c.idleIn[1])
+	}
+	c.idleIn = [2]*list.Element{}
+}
+
+func (l *connLimiter) remove(c *trackedConn) {
+	if !c.counted {
+		return
+	}
+	c.counted = false
+	l.markActive(c)
+	l.count(c, -1)
+}
+
+// warn logs at most once a second that there are too many connections.
+func (l *connLimiter) warn() {
+	l.closed++
+	now := time.Now()
+	if now.Sub(l.warnedAt) < time.Second {
+		return
+	}
+	l.logger.Warn("too many connections: those that wait are closed, then new ones", "open", l.open, "most", l.maxOpen, "closed", l.closed)
+	l.warnedAt, l.closed = now, 0
+}
+
+// connState follows the requests of a connection; it is a server's ConnState.
+func (l *connLimiter) connState(conn net.Conn, state http.ConnState) {
+	c, ok := conn.(*trackedConn)
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch state {
+	case http.StateActive:
+		l.markActive(c)
+	case http.StateIdle:
+		l.markIdle(c)
+	}
+}
+
+// Close closes the connection.
+func (c *trackedConn) Close() error {
+	c.limiter.mu.Lock()
+	c.limiter.remove(c)
+	c.limiter.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// CloseWrite lets net/http deliver an answer to a client that is still sending.
+func (c *trackedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
 }

@@ -22,8 +22,8 @@ func (k withKey) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// agent connects the SDK's client.
-func agent(t *testing.T, transport sdk.Transport) *sdk.ClientSession {
+// connectAgent connects the SDK's client.
+func connectAgent(t *testing.T, transport sdk.Transport) *sdk.ClientSession {
 	t.Helper()
 	session, err := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), transport, nil)
 	if err != nil {
@@ -32,8 +32,8 @@ func agent(t *testing.T, transport sdk.Transport) *sdk.ClientSession {
 	return session
 }
 
-// uses are calls of all tools; {id} is that of the video.
-var uses = []struct {
+// toolCalls are calls of all tools; {id} is that of the video.
+var toolCalls = []struct {
 	tool string
 	args map[string]any
 }{
@@ -49,11 +49,11 @@ var uses = []struct {
 	{"get_balance", nil},
 }
 
-// useAll calls every tool.
-func useAll(t *testing.T, session *sdk.ClientSession) {
+// callAllTools calls every tool.
+func callAllTools(t *testing.T, session *sdk.ClientSession) {
 	t.Helper()
 	id := ""
-	for _, u := range uses {
+	for _, u := range toolCalls {
 		if u.args["id"] != nil {
 			u.args = map[string]any{"id": id, "wait": true}
 		}
@@ -81,22 +81,22 @@ func demoKey(t *testing.T, i *instance) string {
 	return m[1]
 }
 
-func hasty(p *program) { p.hasty = true }
+func withInstantVideos(p *program) { p.instantVideos = true }
 
 func TestServeServesTheToolsBesideTheAPI(t *testing.T) {
-	i := startEdited(t, hasty, nil, "--demo")
+	i := startEdited(t, withInstantVideos, nil, "--demo")
 	key := demoKey(t, i)
 	if m := i.stdout.await(`MCP +(\S+)`); m == nil || m[1] != i.api+"/mcp" {
 		t.Errorf("the banner says of the tools: %v", m)
 	}
-	session := agent(t, &sdk.StreamableClientTransport{Endpoint: i.api + "/mcp", HTTPClient: &http.Client{Transport: withKey(key)}})
-	useAll(t, session)
+	session := connectAgent(t, &sdk.StreamableClientTransport{Endpoint: i.api + "/mcp", HTTPClient: &http.Client{Transport: withKey(key)}})
+	callAllTools(t, session)
 	_ = session.Close()
 	http.DefaultClient.CloseIdleConnections()
 }
 
 func TestTheToolsCanBeSwitchedOff(t *testing.T) {
-	i := start(t, acme, "--config", file(t, planted("m")+"mcp: {enabled: false}\n"))
+	i := start(t, acme, "--config", file(t, simConfig("m")+"mcp: {enabled: false}\n"))
 	resp, err := http.Post(i.api+"/mcp", "application/json", strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
@@ -107,19 +107,19 @@ func TestTheToolsCanBeSwitchedOff(t *testing.T) {
 	}
 }
 
-// attended runs the command with pipes in place of standard input and output.
-func attended(t *testing.T, env environment, args ...string) (session *sdk.ClientSession, said *bytes.Buffer, end func() int) {
+// runMCP runs the command with pipes in place of standard input and output.
+func runMCP(t *testing.T, env environment, args ...string) (session *sdk.ClientSession, said *bytes.Buffer, end func() int) {
 	t.Helper()
 	in, fromClient := io.Pipe()
 	toClient, out := io.Pipe()
 	said = new(bytes.Buffer)
-	p := &program{env: env.lookup, stdin: in, stdout: out, stderr: said, hasty: true}
+	p := &program{env: env.lookup, stdin: in, stdout: out, stderr: said, instantVideos: true}
 	code := make(chan int, 1)
 	go func() {
 		code <- p.run(context.Background(), append([]string{"mcp"}, args...))
 		_ = out.Close()
 	}()
-	session = agent(t, &sdk.IOTransport{Reader: toClient, Writer: fromClient})
+	session = connectAgent(t, &sdk.IOTransport{Reader: toClient, Writer: fromClient})
 	return session, said, func() int {
 		_ = session.Close()
 		return <-code
@@ -127,22 +127,22 @@ func attended(t *testing.T, env environment, args ...string) (session *sdk.Clien
 }
 
 func TestAnAgentUsesEveryToolOverStandardInputAndOutput(t *testing.T) {
-	session, said, end := attended(t, nil, "--demo", "--data", t.TempDir())
-	useAll(t, session)
-	if code := end(); code != exitDone || said.Len() > 0 {
+	session, said, end := runMCP(t, nil, "--demo", "--data", t.TempDir())
+	callAllTools(t, session)
+	if code := end(); code != exitOK || said.Len() > 0 {
 		t.Errorf("it ended with %d, and said %s", code, said)
 	}
 }
 
 func TestAnAgentReachesAServerThatRuns(t *testing.T) {
-	i := startEdited(t, hasty, nil, "--demo")
-	session, said, end := attended(t, environment{"TOLLHOUSE_KEY": demoKey(t, i)}, "--url", i.api)
-	useAll(t, session)
+	i := startEdited(t, withInstantVideos, nil, "--demo")
+	session, said, end := runMCP(t, environment{"TOLLHOUSE_KEY": demoKey(t, i)}, "--url", i.api)
+	callAllTools(t, session)
 	r, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "chat", Arguments: map[string]any{"model": "none", "prompt": "hi"}})
 	if err != nil || !r.IsError {
 		t.Errorf("an unknown model gave %v, %v", r, err)
 	}
-	if code := end(); code != exitDone || said.Len() > 0 {
+	if code := end(); code != exitOK || said.Len() > 0 {
 		t.Errorf("it ended with %d, and said %s", code, said)
 	}
 }
@@ -157,7 +157,7 @@ func TestAnAgentIsToldWhyAServerRefusesIt(t *testing.T) {
 	} {
 		out.Reset()
 		p := &program{env: environment{"TOLLHOUSE_KEY": "sk-wrong"}.lookup, stdin: strings.NewReader(begin + "\n\n"), stdout: &out, stderr: io.Discard}
-		if code := p.run(t.Context(), []string{"mcp", "--url", c.url}); code != exitDone && name == "a wrong key" {
+		if code := p.run(t.Context(), []string{"mcp", "--url", c.url}); code != exitOK && name == "a wrong key" {
 			t.Errorf("%s: it ended with %d", name, code)
 		}
 		if !regexp.MustCompile(c.want).MatchString(out.String()) {
@@ -169,20 +169,28 @@ func TestAnAgentIsToldWhyAServerRefusesIt(t *testing.T) {
 func TestAnAgentIsShownTheWayToAServerThatHasTheFileOpen(t *testing.T) {
 	i := serving(t)
 	env := environment{"ACME_KEY": acme["ACME_KEY"], "TOLLHOUSE_KEY": acme["ACME_KEY"]}
-	r := tollhouse(t, env, "mcp", "--config", file(t, planted("m")), "--data", i.data)
-	if r.code != exitRefused || !strings.Contains(r.stderr, "--url") || strings.Count(r.stderr, "\n") != 1 {
+	r := tollhouse(t, env, "mcp", "--config", file(t, simConfig("m")), "--data", i.data)
+	if r.code != exitFailed || !strings.Contains(r.stderr, "--url") || strings.Count(r.stderr, "\n") != 1 {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 }
 
 func TestTheWayToAServerTakesNoSourceOfItsOwn(t *testing.T) {
-	for want, args := range map[string][]string{
-		"leave out --config and --demo": {"mcp", "--demo", "--url", "http://127.0.0.1:1"},
-		"TOLLHOUSE_KEY is missing: it holds a key of the server at http://127.0.0.1:1": {"mcp", "--url", "http://127.0.0.1:1"},
+	key := environment{"TOLLHOUSE_KEY": "sk-0123456789abcdefghij"}
+	for _, c := range []struct {
+		env  environment
+		args string
+		want string
+	}{
+		{nil, "mcp --demo --url http://127.0.0.1:1", "leave out --config and --demo"},
+		{nil, "mcp --url http://127.0.0.1:1", "TOLLHOUSE_KEY is missing: it holds a key of the server at http://127.0.0.1:1"},
+		{key, "mcp --url 127.0.0.1:8080", "--url must be an address such as http://127.0.0.1:8080"},
+		{key, "mcp --url ftp://h", "--url must be an address"},
+		{key, "mcp --url http://u:p@h", "--url must be an address"},
 	} {
-		r := tollhouse(t, nil, args...)
-		if r.code != exitUsage || r.stdout != "" || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "--key") {
-			t.Errorf("it ended with %d %q %q, want %q", r.code, r.stdout, r.stderr, want)
+		r := tollhouse(t, c.env, strings.Fields(c.args)...)
+		if r.code != exitUsage || r.stdout != "" || !strings.Contains(r.stderr, c.want) || strings.Contains(r.stderr, "--key") {
+			t.Errorf("%s: it ended with %d %q %q, want %q", c.args, r.code, r.stdout, r.stderr, c.want)
 		}
 	}
 }
@@ -197,7 +205,7 @@ func TestTheWayToAServerEndsWhenItIsToldTo(t *testing.T) {
 	cancel()
 	select {
 	case c := <-code:
-		if c != exitDone {
+		if c != exitOK {
 			t.Errorf("it ended with %d", c)
 		}
 	case <-time.After(time.Minute):
@@ -206,23 +214,23 @@ func TestTheWayToAServerEndsWhenItIsToldTo(t *testing.T) {
 }
 
 func TestAnAgentNeedsAKeyWhereTheFileHasAccounts(t *testing.T) {
-	name := file(t, planted("m"))
+	name := file(t, simConfig("m"))
 	for want, env := range map[string]environment{
 		"TOLLHOUSE_KEY is missing": acme,
 		"unauthorized":             {"ACME_KEY": acme["ACME_KEY"], "TOLLHOUSE_KEY": "sk-wrong"},
 	} {
 		r := tollhouse(t, env, "mcp", "--config", name, "--data", t.TempDir())
-		if r.code == exitDone || r.stdout != "" || !strings.Contains(r.stderr, want) {
+		if r.code == exitOK || r.stdout != "" || !strings.Contains(r.stderr, want) {
 			t.Errorf("it ended with %d %q %q, want %q", r.code, r.stdout, r.stderr, want)
 		}
 	}
 	env := environment{"ACME_KEY": acme["ACME_KEY"], "TOLLHOUSE_KEY": acme["ACME_KEY"]}
-	session, _, end := attended(t, env, "--config", name, "--data", t.TempDir())
+	session, _, end := runMCP(t, env, "--config", name, "--data", t.TempDir())
 	r, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "get_balance"})
 	if members, _ := r.StructuredContent.(map[string]any); err != nil || members["account"] != "acme" {
 		t.Errorf("the balance is %v, %v", r, err)
 	}
-	if code := end(); code != exitDone {
+	if code := end(); code != exitOK {
 		t.Errorf("it ended with %d", code)
 	}
 }

@@ -11,24 +11,24 @@ import (
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 )
 
-// modelRow is what `tollhouse models` says of one model.
+// modelRow is one model in the output of `tollhouse models`.
 type modelRow struct {
 	ID       string            `json:"id"`
-	Kind     gateway.Kind      `json:"kind"`  // empty where it is whatever the channel's upstream serves
+	Kind     gateway.Kind      `json:"kind"`  // empty where it is unknown
 	Price    map[string]string `json:"price"` // by unit, or unit and variant; empty without one
 	Channels []string          `json:"channels"`
 }
 
 func modelsCommand(p *program) *command {
-	c := newCommand("models", "list the models that serve would serve, with prices and channels")
+	c := newCommand("models", "list the configured models, with prices and channels")
 	c.examples = []string{"tollhouse models --config tollhouse.yaml", "tollhouse models --demo --json"}
 	var s settings
 	addConfigFlag(c.flags, &s.config)
-	c.flags.BoolVar(&s.demo, "demo", false, "those of the demo")
-	c.withTwins("config", "demo")
+	c.flags.BoolVar(&s.demo, "demo", false, "list the demo's models")
+	c.bindEnv("config", "demo")
 	asJSON := c.flags.Bool("json", false, "print one JSON document")
 	c.run = func(context.Context, []string) error {
-		if err := s.choose(c.flags); err != nil {
+		if err := s.chooseSource(c.flags); err != nil {
 			return err
 		}
 		src, err := p.source(&s)
@@ -44,8 +44,8 @@ func modelsCommand(p *program) *command {
 	return c
 }
 
-// modelRows are the models of all channels, sorted by id; what ends in "*" stands
-// for every id that begins so and that a channel passes through.
+// modelRows are the models of all channels, sorted by id. An id that ends in "*"
+// stands for all ids with this prefix that a channel passes through.
 func modelRows(c *config.Config) []modelRow {
 	rows := map[string]*modelRow{}
 	for i := range c.Channels {
@@ -53,7 +53,7 @@ func modelRows(c *config.Config) []modelRow {
 		for id := range ch.Models {
 			id = ch.Shown(id)
 			if rows[id] == nil {
-				rows[id] = &modelRow{ID: id, Kind: kindOf(c, id), Price: prices(c, id)}
+				rows[id] = &modelRow{ID: id, Kind: c.Kind(id), Price: prices(c, id)}
 			}
 			rows[id].Channels = append(rows[id].Channels, ch.Name)
 		}
@@ -63,15 +63,6 @@ func modelRows(c *config.Config) []modelRow {
 		list = append(list, *rows[id])
 	}
 	return list
-}
-
-func kindOf(c *config.Config, id string) gateway.Kind {
-	for _, m := range c.Models {
-		if m.ID == id {
-			return cmp.Or(m.Kind, gateway.KindOf(id))
-		}
-	}
-	return gateway.KindOf(id)
 }
 
 func prices(c *config.Config, id string) map[string]string {
@@ -97,5 +88,3 @@ func modelTable(rows []modelRow) *table {
 	}
 	return t
 }
-
-func sortedModels(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

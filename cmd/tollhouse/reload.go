@@ -3,83 +3,119 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
+	"sync"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// reload reads the file again and swaps channels, prices, models, limits and
-// the file's keys. Calls under way keep what they started with. A file that is
-// refused changes nothing, and the error says where it is wrong. It is not given
-// up half-way where whoever asked for it leaves, but where the house ends.
-func (h *house) reload(ctx context.Context) error {
-	if err := h.takeTurn(ctx); err != nil {
+// reloadTimeout bounds how long a reload waits for the store.
+const reloadTimeout = 20 * time.Second
+
+// errShuttingDown is why there is no reload any more.
+var errShuttingDown = fault.New(fault.ServiceUnavailable, "The server is ending, and reads its configuration no more.")
+
+// followConfig reloads at each hang-up, and at a tick if a file has changed, until
+// ctx ends. It runs beside the loop that receives the signals, so that neither a
+// slow store nor a file system that does not answer keeps a server from ending.
+// hangUps has room for one: of the hang-ups during a reload one is remembered,
+// since the file may have changed after it was read.
+func (a *app) followConfig(ctx context.Context, hangUps <-chan struct{}, ticks <-chan time.Time) {
+	if ticks == nil {
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
+		ticks = ticker.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangUps:
+			if a.file == "" {
+				a.logger.Warn("there is no config file to reload")
+				continue
+			}
+			_ = a.reload(ctx) // it logs its error
+		case <-ticks:
+			if a.files.changed() {
+				_ = a.reload(ctx)
+			}
+		}
+	}
+}
+
+// reload reads the file again and replaces channels, prices, models, limits and
+// the file's keys. Requests under way keep what they started with. A file that is
+// refused changes nothing, and the error says where it is wrong. Once begun, a
+// reload does not end with ctx, but with the app.
+func (a *app) reload(ctx context.Context) error {
+	if err := a.lockReload(ctx); err != nil {
 		return err
 	}
-	defer func() { <-h.reloading }()
-	ctx, cancel := h.unhurried(ctx)
+	defer func() { <-a.reloading }()
+	ctx, cancel := a.detachedContext(ctx)
 	defer cancel()
-	parts, err := h.load()
+	next, err := a.readComponents()
 	if err == nil {
-		err = h.swap(ctx, parts)
+		err = a.activate(ctx, next)
 	}
-	if err != nil && h.life.Err() != nil {
-		h.logger.Warn("a reload was given up, since the server ends")
-		return errEnding
+	if err != nil && a.lifetime.Err() != nil {
+		a.logger.Warn("a reload was given up, since the server ends")
+		return errShuttingDown
 	}
 	if err != nil {
-		h.logger.Error("the new configuration is refused, the old one stays in force", "error", err)
+		a.logger.Error("the new configuration is refused, the old one stays in force", "error", err)
 		return &fault.Error{Code: fault.InvalidRequest, Message: "The configuration is refused, the old one stays in force: " + err.Error()}
 	}
-	h.logger.Info("configuration reloaded", "file", h.file, "channels", len(parts.Config.Channels), "keys", len(parts.Keys))
-	if names := h.paused(); names != nil {
-		h.logger.Warn("channels are still paused", "channels", names)
+	a.logger.Info("configuration reloaded", "file", a.file, "channels", len(next.Config.Channels), "keys", len(next.Keys))
+	if names := a.pausedChannels(); names != nil {
+		a.logger.Warn("channels are still paused", "channels", names)
 	}
 	return nil
 }
 
-// takeTurn waits until no other reload is under way. Whoever leaves meanwhile asks
-// for none.
-func (h *house) takeTurn(ctx context.Context) error {
+// lockReload waits until no other reload is under way, or until ctx or the app
+// ends. A free lock is taken even if ctx has ended.
+func (a *app) lockReload(ctx context.Context) error {
 	select {
-	case h.reloading <- struct{}{}:
+	case a.reloading <- struct{}{}:
 		return nil
 	default:
 	}
 	select {
-	case h.reloading <- struct{}{}:
+	case a.reloading <- struct{}{}:
 		return nil
-	case <-h.life.Done():
-		return errEnding
+	case <-a.lifetime.Done():
+		return errShuttingDown
 	case <-ctx.Done():
 		return fault.From(ctx.Err())
 	}
 }
 
-// errEnding is why there is no reload any more.
-var errEnding = fault.New(fault.ServiceUnavailable, "The server is ending, and reads its configuration no more.")
-
-// reloadTime bounds what a reload waits for its store.
-const reloadTime = 20 * time.Second
-
-// unhurried is a context for what must not end half-way with ctx. It ends with
-// the house, to whose next start the file counts anyway.
-func (h *house) unhurried(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reloadTime)
-	release := context.AfterFunc(h.life, cancel)
+// detachedContext is a context for changes that must not stop half-way when ctx
+// ends. It ends after reloadTimeout, or with the app, whose next start applies the
+// file anyway.
+func (a *app) detachedContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reloadTimeout)
+	release := context.AfterFunc(a.lifetime, cancel)
 	return ctx, func() {
 		release()
 		cancel()
 	}
 }
 
-func (h *house) load() (*config.Components, error) {
-	c, seen, err := readConfig(h.file, h.env)
-	h.watch.loaded(seen)
-	old := h.parts.Load()
+// readComponents reads the file and builds what takes the place of the components
+// in use.
+func (a *app) readComponents() (*config.Components, error) {
+	c, read, err := readConfig(a.file, a.env)
+	a.files.setRead(read)
+	old := a.components.Load()
 	if err == nil {
-		err = h.restarts(old.Config, c)
+		err = a.refuseFixedChanges(old.Config, c)
 	}
 	if err != nil {
 		return nil, err
@@ -87,79 +123,152 @@ func (h *house) load() (*config.Components, error) {
 	return c.Build(old)
 }
 
-// swap puts the parts in force. The keys come first, since they alone can
+// activate puts the components in use. The keys come first, since they alone can
 // still be refused: one may collide with a key that was made at run time.
-func (h *house) swap(ctx context.Context, parts *config.Components) error {
-	old := h.parts.Load()
-	err := h.admit(ctx, parts)
+func (a *app) activate(ctx context.Context, next *config.Components) error {
+	old := a.components.Load()
+	err := a.applyOwned(ctx, next)
 	if err == nil {
-		err = h.gateway.Reload(h.options(parts))
+		err = a.gateway.Reload(a.gatewayOptions(next))
 	}
 	if err != nil {
-		h.doorman.SetDefaults(old.Config.Limits)
-		parts.CloseBut(old)
-		return errors.Join(err, h.keepKeys(ctx))
+		a.authenticator.SetDefaults(old.Config.Limits)
+		next.CloseExcept(old)
+		return errors.Join(err, a.restoreKeys(ctx))
 	}
-	h.parts.Store(parts)
-	h.compareCredits(old.Config, parts.Config)
-	old.CloseBut(parts)
+	a.components.Store(next)
+	a.warnOfCredits(old.Config, next.Config)
+	old.CloseExcept(next)
 	return nil
 }
 
-// compareCredits says that an account's credit is what it was opened with.
-func (h *house) compareCredits(old, now *config.Config) {
-	for _, a := range old.Accounts {
-		for _, b := range now.Accounts {
-			if a.Name == b.Name && a.Credit != b.Credit {
-				h.logger.Warn("credit in the file is an opening credit: use `tollhouse account credit` for an account that exists", "account", a.Name)
-			}
+// warnOfCredits warns of a changed credit of an account that exists: the file has
+// opening credits only.
+func (a *app) warnOfCredits(old, now *config.Config) {
+	credits := make(map[string]billing.Money, len(old.Accounts))
+	for _, account := range old.Accounts {
+		credits[account.Name] = account.Credit
+	}
+	for _, account := range now.Accounts {
+		if before, ok := credits[account.Name]; ok && before != account.Credit {
+			a.logger.Warn("credit in the file is an opening credit: use `tollhouse account credit` for an account that exists", "account", account.Name)
 		}
 	}
 }
 
-// restarts refuses a change of what holds until a restart.
-func (h *house) restarts(old, now *config.Config) error {
+// refuseFixedChanges refuses changes of what only a restart can change.
+func (a *app) refuseFixedChanges(old, now *config.Config) error {
+	same := func(old, now config.Setting, otherwise string) bool { return old.Or(otherwise) == now.Or(otherwise) }
 	var wrong []config.Problem
 	for _, s := range []struct {
-		name      string
-		old, now  config.Setting
-		otherwise string
+		name string
+		pos  config.Pos
+		same bool
 	}{
-		{"listen", old.Listen, now.Listen, defaultListen},
-		{"admin", old.Admin, now.Admin, defaultAdmin},
-		{"data", old.Data, now.Data, defaultData},
-		{"store", old.Store, now.Store, config.StoreIn(h.data, config.Setting{})},
-		{"billing", old.Billing, now.Billing, config.Prepaid},
-		{"currency", old.Currency, now.Currency, defaultCurrency},
+		{"listen", now.Listen.Pos, same(old.Listen, now.Listen, defaultListen)},
+		{"admin", now.Admin.Pos, same(old.Admin, now.Admin, defaultAdmin)},
+		{"data", now.Data.Pos, same(old.Data, now.Data, defaultData)},
+		{"store", now.Store.Pos, same(old.Store, now.Store, config.StoreIn(a.data, config.Setting{}))},
+		{"billing", now.Billing.Pos, same(old.Billing, now.Billing, config.Prepaid)},
+		{"currency", now.Currency.Pos, same(old.Currency, now.Currency, defaultCurrency)},
+		{"video", now.Video.Pos, old.Video.Same(now.Video)},
+		{"webhooks", now.Webhooks.Pos, old.Webhooks.AllowPrivate == now.Webhooks.AllowPrivate},
+		{"server", now.Server.Pos, old.Server.Same(&now.Server)},
+		{"telemetry", now.Telemetry.Pos, old.Telemetry.Same(&now.Telemetry)},
+		{"metrics", now.Metrics.Pos, old.Metrics.Public == now.Metrics.Public},
+		{"mcp", now.MCP.Pos, old.MCP.Same(&now.MCP)},
 	} {
-		if s.old.Or(s.otherwise) != s.now.Or(s.otherwise) {
-			wrong = append(wrong, config.Problem{Pos: s.now.Pos, Message: fixed(s.name)})
+		if !s.same {
+			wrong = append(wrong, config.Problem{Pos: s.pos, Message: s.name + " cannot change while the server runs: put it back, or restart"})
 		}
-	}
-	if !old.Video.Same(now.Video) {
-		wrong = append(wrong, config.Problem{Pos: now.Video.Pos, Message: fixed("video")})
-	}
-	if old.Webhooks.AllowPrivate != now.Webhooks.AllowPrivate {
-		wrong = append(wrong, config.Problem{Pos: now.Webhooks.Pos, Message: fixed("webhooks")})
-	}
-	if !old.Server.Same(&now.Server) {
-		wrong = append(wrong, config.Problem{Pos: now.Server.Pos, Message: fixed("server")})
-	}
-	if !old.Telemetry.Same(&now.Telemetry) {
-		wrong = append(wrong, config.Problem{Pos: now.Telemetry.Pos, Message: fixed("telemetry")})
-	}
-	if old.Metrics.Public != now.Metrics.Public {
-		wrong = append(wrong, config.Problem{Pos: now.Metrics.Pos, Message: fixed("metrics")})
-	}
-	if !old.MCP.Same(&now.MCP) {
-		wrong = append(wrong, config.Problem{Pos: now.MCP.Pos, Message: fixed("mcp")})
 	}
 	if wrong == nil {
 		return nil
 	}
-	return &config.Error{File: h.file, Problems: wrong}
+	return &config.Error{File: a.file, Problems: wrong}
 }
 
-func fixed(name string) string {
-	return name + " cannot change while the server runs: put it back, or restart"
+// fileStates are the states of files at one moment, by path; nil for one that did
+// not exist.
+type fileStates map[string]fs.FileInfo
+
+// readConfig reads and checks a configuration file. read are the states of the
+// file and of the key files that it names, each from before it was read. The error
+// is a *config.Error if the file could be read.
+func readConfig(name string, env config.Env) (c *config.Config, read fileStates, err error) {
+	read = fileStates{}
+	if read[name], err = os.Stat(name); err != nil {
+		read[name] = nil
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, read, err // "open NAME: no such file or directory"
+	}
+	c, err = config.Read(name, data, env)
+	var files []config.KeyFile
+	var refused *config.Error
+	switch {
+	case errors.As(err, &refused):
+		files = refused.KeyFiles
+	case err == nil:
+		files = c.KeyFiles
+	}
+	for _, f := range files {
+		read[f.Path] = f.Info
+	}
+	return c, read, err
+}
+
+// restat looks at the same files again. One that does not exist for a moment, as
+// while it is being replaced, is taken to be unchanged.
+func (s fileStates) restat() fileStates {
+	now := make(fileStates, len(s))
+	for path, before := range s {
+		info, err := os.Stat(path)
+		if err != nil {
+			info = before
+		}
+		now[path] = info
+	}
+	return now
+}
+
+func (s fileStates) same(other fileStates) bool {
+	for path, a := range s {
+		b := other[path]
+		switch {
+		case a == nil && b == nil:
+		case a == nil || b == nil:
+			return false
+		case a.Size() != b.Size() || !a.ModTime().Equal(b.ModTime()) || !os.SameFile(a, b):
+			return false
+		}
+	}
+	return len(s) == len(other)
+}
+
+// fileWatcher notices that a file was changed. It is safe for concurrent use.
+type fileWatcher struct {
+	mu   sync.Mutex
+	read fileStates // when they were read; empty where there is nothing to watch
+	last fileStates // at the last call of changed
+}
+
+// changed reports whether a file differs from the one that was read. A file that
+// has changed since the last call may still be being written, and counts only at
+// the next one.
+func (w *fileWatcher) changed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.read.restat()
+	settled := now.same(w.last)
+	w.last = now
+	return settled && !now.same(w.read)
+}
+
+// setRead stores the states of the files that were read, refused or not.
+func (w *fileWatcher) setRead(read fileStates) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.read = read
 }

@@ -2,20 +2,29 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// plant is a file whose one model and price a test can replace.
-const plant = `billing: prepaid
+// configTemplate is a file whose one model and price a test can replace.
+const configTemplate = `billing: prepaid
 channels:
   - {name: main, driver: sim, models: {MODEL: up}}
 prices:
@@ -24,7 +33,7 @@ accounts:
   - {name: acme, credit: "25.00", keys: [{env: ACME_KEY}]}
 `
 
-func planted(model string) string { return strings.ReplaceAll(plant, "MODEL", model) }
+func simConfig(model string) string { return strings.ReplaceAll(configTemplate, "MODEL", model) }
 
 var acme = environment{"ACME_KEY": "sk-acme-0123456789abcdef"}
 
@@ -36,12 +45,12 @@ func calls(i *instance, model string) int {
 }
 
 func TestAHangUpLoadsTheFileAgain(t *testing.T) {
-	name := file(t, planted("old-model"))
+	name := file(t, simConfig("old-model"))
 	i := start(t, acme, "--config", name)
 	if before := calls(i, "old-model"); before != 200 {
 		t.Fatalf("before the reload: %d", before)
 	}
-	write(t, name, planted("new-model"))
+	write(t, name, simConfig("new-model"))
 	i.signals <- syscall.SIGHUP
 	i.stderr.await("configuration reloaded")
 	if old, now := calls(i, "old-model"), calls(i, "new-model"); old != 400 || now != 200 {
@@ -50,11 +59,11 @@ func TestAHangUpLoadsTheFileAgain(t *testing.T) {
 }
 
 func TestAChangedFileIsLoadedWithoutBeingTold(t *testing.T) {
-	name := file(t, planted("old-model"))
+	name := file(t, simConfig("old-model"))
 	i := start(t, acme, "--config", name)
 	i.ticks <- time.Time{}
 	i.ticks <- time.Time{} // taken when the one before was dealt with
-	write(t, name, planted("a-longer-model"))
+	write(t, name, simConfig("a-longer-model"))
 	i.ticks <- time.Time{} // sees the change, and waits until it is over
 	i.ticks <- time.Time{}
 	i.stderr.await("configuration reloaded")
@@ -62,7 +71,7 @@ func TestAChangedFileIsLoadedWithoutBeingTold(t *testing.T) {
 		t.Errorf("after the change: %d", now)
 	}
 	// The same size; only the time tells.
-	write(t, name, planted("another-model1"))
+	write(t, name, simConfig("another-model1"))
 	if err := os.Chtimes(name, time.Time{}, time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +87,7 @@ func TestAChangedFileIsLoadedWithoutBeingTold(t *testing.T) {
 }
 
 func TestABadFileIsRefusedWithItsLineAndTheOldStaysInForce(t *testing.T) {
-	good := planted("new-model")
+	good := simConfig("new-model")
 	change := func(old, new string) string { return strings.Replace(good, old, new, 1) }
 	for name, c := range map[string]struct{ change, want string }{
 		"not YAML":     {"channels: [", ":1:"},
@@ -93,7 +102,7 @@ func TestABadFileIsRefusedWithItsLineAndTheOldStaysInForce(t *testing.T) {
 		"unset secret": {change("ACME_KEY", "OTHER_KEY"), "OTHER_KEY is not set"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			name := file(t, planted("old-model"))
+			name := file(t, simConfig("old-model"))
 			i := start(t, acme, "--config", name)
 			write(t, name, c.change)
 			i.signals <- syscall.SIGHUP
@@ -108,14 +117,14 @@ func TestABadFileIsRefusedWithItsLineAndTheOldStaysInForce(t *testing.T) {
 }
 
 func TestAReloadByTheAdminAPITellsTheLine(t *testing.T) {
-	name := file(t, planted("old-model"))
+	name := file(t, simConfig("old-model"))
 	i := start(t, acme, "--config", name)
-	cl := &client{p: &program{env: environment{}.lookup}, at: adminPlace{admin: i.admin, data: i.data}}
+	cl := &adminCommand{p: &program{env: environment{}.lookup}, flags: adminFlags{admin: i.admin, data: i.data}}
 	var answer map[string]string
 	if err := cl.do(t.Context(), http.MethodPost, "/admin/v1/reload", nil, &answer); err != nil || answer["status"] != "reloaded" {
 		t.Errorf("a good file: %v, %v", answer, err)
 	}
-	write(t, name, planted("new-model")+"colour: red\n")
+	write(t, name, simConfig("new-model")+"colour: red\n")
 	err := cl.do(t.Context(), http.MethodPost, "/admin/v1/reload", nil, &answer)
 	if err == nil || !strings.Contains(err.Error(), name+":8:1:") {
 		t.Errorf("a bad file: %v", err)
@@ -123,11 +132,11 @@ func TestAReloadByTheAdminAPITellsTheLine(t *testing.T) {
 }
 
 func TestAReloadKeepsBalancesAndKeysMadeAtRunTime(t *testing.T) {
-	name := file(t, planted("old-model"))
+	name := file(t, simConfig("old-model"))
 	i := start(t, acme, "--config", name)
 	made := strings.Fields(i.good("key", "create", "--account", "acme"))[0]
 	i.good("account", "credit", "acme", "5.00")
-	write(t, name, strings.Replace(planted("old-model"), "25.00", "99.00", 1)+"  - {name: beta, credit: \"1.00\"}\n")
+	write(t, name, strings.Replace(simConfig("old-model"), "25.00", "99.00", 1)+"  - {name: beta, credit: \"1.00\"}\n")
 	i.signals <- syscall.SIGHUP
 	i.stderr.await("credit in the file is an opening credit")
 	if status, body := i.ask(http.MethodGet, "/v1/balance", made, ""); status != 200 || !strings.Contains(body, `"posted":"30.00"`) {
@@ -139,9 +148,9 @@ func TestAReloadKeepsBalancesAndKeysMadeAtRunTime(t *testing.T) {
 }
 
 func TestAReloadChangesTheLimitsOfKeys(t *testing.T) {
-	name := file(t, planted("old-model"))
+	name := file(t, simConfig("old-model"))
 	i := start(t, acme, "--config", name)
-	write(t, name, planted("old-model")+"limits: {rpm: 1}\n")
+	write(t, name, simConfig("old-model")+"limits: {rpm: 1}\n")
 	i.signals <- syscall.SIGHUP
 	i.stderr.await("configuration reloaded")
 	calls(i, "old-model")
@@ -153,19 +162,19 @@ func TestAReloadChangesTheLimitsOfKeys(t *testing.T) {
 
 // Whoever asked for a reload may leave while it swaps keys, accounts and prices.
 func TestAReloadIsNotGivenUpHalfWay(t *testing.T) {
-	name, dir := file(t, planted("m")), t.TempDir()
+	name, dir := file(t, simConfig("m")), t.TempDir()
 	p := &program{env: acme.lookup}
 	src, err := p.source(&settings{config: name, data: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := p.newHouse(t.Context(), src, dir, slog.New(slog.DiscardHandler))
+	h, err := p.newApp(t.Context(), src, dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	write(t, name, planted("m")+"  - {name: newcomer, credit: \"1.00\", keys: [{hash: \"sha256:"+strings.Repeat("5f", 32)+"\"}]}\n")
+	write(t, name, simConfig("m")+"  - {name: newcomer, credit: \"1.00\", keys: [{hash: \"sha256:"+strings.Repeat("5f", 32)+"\"}]}\n")
 	if err := h.reload(gone); err != nil {
 		t.Error(err)
 	}
@@ -175,12 +184,497 @@ func TestAReloadIsNotGivenUpHalfWay(t *testing.T) {
 		t.Errorf("there are the accounts %q and the keys %v; %v, %v", names, keys, err, failed)
 	}
 	h.reloading <- struct{}{} // another one is under way
-	write(t, name, planted("m"))
+	write(t, name, simConfig("m"))
 	if err := h.reload(gone); !fault.Is(err, fault.ClientGone) {
 		t.Errorf("who left while waiting for a turn: %v", err)
 	}
 	<-h.reloading
-	if err := h.shut(); err != nil {
+	if err := h.shutdown(); err != nil {
 		t.Error(err)
 	}
+}
+
+// slowKeys are keys whose store does not answer until the test says so.
+type slowKeys struct {
+	keyStore
+	asked  int
+	answer chan struct{}
+}
+
+func (s *slowKeys) replace(ctx context.Context, keys []auth.Key) error {
+	s.asked++
+	select {
+	case <-s.answer:
+		return s.keyStore.replace(ctx, keys)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// loopingApp is an app whose store of keys is slow, with a loop that runs in a synctest
+// bubble.
+type loopingApp struct {
+	*app
+	keys    *slowKeys
+	log     *output
+	signals chan os.Signal
+	ticks   chan time.Time
+	ended   chan error
+}
+
+func newLoopingApp(t *testing.T, name string) *loopingApp {
+	t.Helper()
+	dir := t.TempDir()
+	a := &loopingApp{log: newOutput(), signals: make(chan os.Signal), ticks: make(chan time.Time), ended: make(chan error, 1)}
+	p := &program{env: acme.lookup, ticks: a.ticks}
+	src, err := p.source(&settings{config: name, data: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.app, err = p.newApp(t.Context(), src, dir, slog.New(slog.NewTextHandler(a.log, nil))); err != nil {
+		t.Fatal(err)
+	}
+	a.keys = &slowKeys{keyStore: a.storage.keys, answer: make(chan struct{})}
+	a.storage.keys = a.keys
+	go func() { a.ended <- p.loop(t.Context(), a.app, &listeners{failed: make(chan error)}, a.signals) }()
+	return a
+}
+
+func (a *loopingApp) signal(s os.Signal) {
+	a.signals <- s
+	synctest.Wait()
+}
+
+func TestAServerEndsAtOnceThoughAReloadIsSlow(t *testing.T) {
+	name := file(t, simConfig("m"))
+	for what, begin := range map[string]func(*loopingApp){
+		"at a hang-up": func(a *loopingApp) { a.signal(syscall.SIGHUP) },
+		"of a file that changed": func(a *loopingApp) {
+			write(t, name, simConfig("m")+"# "+strings.Repeat("x", 100)+"\n")
+			for range 2 {
+				a.ticks <- time.Time{}
+				synctest.Wait()
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			write(t, name, simConfig("m"))
+			synctest.Test(t, func(t *testing.T) {
+				a := newLoopingApp(t, name)
+				begin(a)
+				if a.keys.asked != 1 {
+					t.Fatalf("the store was asked %d times", a.keys.asked)
+				}
+				began := time.Now()
+				a.signal(syscall.SIGTERM)
+				if err := errors.Join(<-a.ended, a.shutdown()); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took != 0 {
+					t.Errorf("it took %s", took)
+				}
+				synctest.Wait()
+				if log := a.log.String(); !strings.Contains(log, "given up, since the server ends") || strings.Contains(log, "refused") {
+					t.Errorf("the log says\n%s", log)
+				}
+				if err := a.reload(t.Context()); !fault.Is(err, fault.ServiceUnavailable) {
+					t.Errorf("a reload after the end: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestHangUpsDuringAReloadLeadToOneMore(t *testing.T) {
+	name := file(t, simConfig("m"))
+	synctest.Test(t, func(t *testing.T) {
+		a := newLoopingApp(t, name)
+		for range 3 {
+			a.signal(syscall.SIGHUP)
+		}
+		for _, want := range []int{1, 2} {
+			if a.keys.asked != want {
+				t.Errorf("the file was read %d times, not %d", a.keys.asked, want)
+			}
+			a.keys.answer <- struct{}{}
+			synctest.Wait()
+		}
+		if n := strings.Count(a.log.String(), "configuration reloaded"); n != 2 || a.keys.asked != 2 {
+			t.Errorf("%d reloads, %d begun:\n%s", n, a.keys.asked, a.log)
+		}
+		a.signal(os.Interrupt)
+		if err := errors.Join(<-a.ended, a.shutdown()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What is read without a context, a file on a disk that is away, does not keep
+// the server either.
+func TestAReloadThatHangsForGoodDoesNotKeepTheHouse(t *testing.T) {
+	name := file(t, simConfig("m"))
+	synctest.Test(t, func(t *testing.T) {
+		a := newLoopingApp(t, name)
+		a.signal(syscall.SIGTERM)
+		a.reloading <- struct{}{} // and it never ends
+		began := time.Now()
+		if err := errors.Join(<-a.ended, a.shutdown()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != closeTimeout {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// newWatcher reads a configuration of which it gives the watch.
+func newWatcher(t *testing.T, name string) *fileWatcher {
+	t.Helper()
+	_, seen, err := readConfig(name, acme.lookup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := new(fileWatcher)
+	w.setRead(seen)
+	return w
+}
+
+// A file that is truncated first and written a moment later is loaded once, and
+// as a whole: what has just changed is left alone until the next look.
+func TestAFileThatIsBeingWrittenIsWaitedFor(t *testing.T) {
+	name := file(t, simConfig("old-model"))
+	w := newWatcher(t, name)
+	whole := simConfig("new-model") + strings.Repeat("# what else there is to say\n", 1000)
+	for _, part := range []int{0, 20, len(simConfig("new-model")), len(whole) / 2, len(whole)} {
+		write(t, name, whole[:part])
+		if w.changed() {
+			t.Errorf("it was to be read with %d of %d bytes written", part, len(whole))
+		}
+	}
+	if !w.changed() {
+		t.Error("it was not to be read when it was written")
+	}
+	_, seen, _ := readConfig(name, acme.lookup)
+	w.setRead(seen)
+	for range 3 {
+		if w.changed() {
+			t.Error("it was to be read twice")
+		}
+	}
+}
+
+func TestAChangeIsSeenByItsSizeItsTimeOrItsFile(t *testing.T) {
+	for what, change := range map[string]func(name string) error{
+		"size": func(name string) error { return os.WriteFile(name, []byte(simConfig("longer")), 0o600) },
+		"time": func(name string) error { return os.Chtimes(name, time.Time{}, time.Unix(1, 0)) },
+		"file": func(name string) error {
+			info, err := os.Stat(name)
+			if err != nil {
+				return err
+			}
+			data, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(name+".new", data, 0o600); err != nil {
+				return err
+			}
+			if err := os.Chtimes(name+".new", time.Time{}, info.ModTime()); err != nil {
+				return err
+			}
+			return os.Rename(name+".new", name)
+		},
+		"nothing":    func(string) error { return nil },
+		"absence":    os.Remove,
+		"key, new":   func(name string) error { return os.WriteFile(name+".keys", []byte("new"), 0o600) },
+		"key, gone":  func(name string) error { return os.Remove(name + ".keys") },
+		"key, other": func(name string) error { return os.WriteFile(name+".other", []byte("new"), 0o600) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			name := filepath.Join(t.TempDir(), "c.yaml")
+			write(t, name+".keys", "key-1")
+			write(t, name, strings.Replace(simConfig("m"), "driver: sim", "driver: openai, keys: [{file: '"+name+".keys'}]", 1))
+			w := newWatcher(t, name)
+			if err := change(name); err != nil {
+				t.Fatal(err)
+			}
+			w.changed()
+			want := what != "nothing" && what != "absence" && what != "key, gone" && what != "key, other"
+			if got := w.changed(); got != want {
+				t.Errorf("seen: %v", got)
+			}
+		})
+	}
+}
+
+func TestWithoutAFileThereIsNothingToWatch(t *testing.T) {
+	w := new(fileWatcher)
+	for range 3 {
+		if w.changed() {
+			t.Error("something changed")
+		}
+	}
+}
+
+// keyCheckingVendor is a vendor that accepts only some keys.
+type keyCheckingVendor struct {
+	url  string
+	mu   sync.Mutex
+	good map[string]bool
+	seen map[string]int // calls by key
+	hold chan struct{}  // where not nil, answers wait until it is closed
+	came chan struct{}  // gets one for each call that waits
+}
+
+func newKeyCheckingVendor(t *testing.T, keys ...string) *keyCheckingVendor {
+	t.Helper()
+	l := &keyCheckingVendor{seen: map[string]int{}, came: make(chan struct{}, 10)}
+	l.take(keys...)
+	s := httptest.NewServer(l)
+	t.Cleanup(s.Close)
+	l.url = s.URL + "/v1"
+	return l
+}
+
+// take says which keys are good from now on.
+func (l *keyCheckingVendor) take(keys ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.good = map[string]bool{}
+	for _, k := range keys {
+		l.good[k] = true
+	}
+}
+
+// calls is how often a key was used since the last time that it was asked.
+func (l *keyCheckingVendor) calls(key string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer delete(l.seen, key)
+	return l.seen[key]
+}
+
+// ServeHTTP implements http.Handler.
+func (l *keyCheckingVendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	l.mu.Lock()
+	l.seen[key]++
+	good, hold := l.good[key], l.hold
+	l.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	if !good {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = fmt.Fprintf(w, `{"error":{"message":"Incorrect API key provided: %s","code":"invalid_api_key"}}`, key)
+		return
+	}
+	if hold != nil {
+		l.came <- struct{}{}
+		<-hold
+	}
+	_, _ = w.Write([]byte(strings.Replace(vendorAnswer, "kimi-k3", "m", 1)))
+}
+
+// keyedConfig is a file whose one channel has its keys in a file.
+func keyedConfig(base, keys string) string {
+	return fmt.Sprintf(`billing: count
+channels:
+  - {name: main, driver: openai, base_url: "%s", keys: [{file: %s}], models: {m: m}}
+accounts:
+  - {name: acme, keys: [{env: ACME_KEY}]}
+`, base, keys)
+}
+
+// tickTwice has the server look twice at its files, as it does in two seconds.
+func (i *instance) tickTwice() {
+	for range 3 { // the third is taken when the second was dealt with
+		i.ticks <- time.Time{}
+	}
+}
+
+func TestAKeyIsRotatedWithoutARestart(t *testing.T) {
+	l := newKeyCheckingVendor(t, "old-key-0123456789")
+	keys := filepath.Join(t.TempDir(), "keys")
+	write(t, keys, "old-key-0123456789\n")
+	i := start(t, acme, "--config", file(t, keyedConfig(l.url, keys)))
+	ask := func(n int) {
+		t.Helper()
+		for range n {
+			if status := calls(i, "m"); status != 200 {
+				t.Errorf("a call got %d", status)
+			}
+		}
+	}
+	ask(2)
+	// Both are good: both are used.
+	l.take("old-key-0123456789", "new-key-0123456789")
+	write(t, keys, "new-key-0123456789\nold-key-0123456789\n")
+	i.tickTwice()
+	l.calls("old-key-0123456789")
+	ask(6)
+	if a, b := l.calls("old-key-0123456789"), l.calls("new-key-0123456789"); a != 3 || b != 3 {
+		t.Errorf("with both in the file the old one was used %d times, the new one %d times", a, b)
+	}
+	// The old one is revoked before it is out of the file: nobody notices.
+	l.take("new-key-0123456789")
+	began := time.Now()
+	ask(10)
+	most := 4 + int(time.Since(began)/time.Second) // it is tried again after each rest, of a second or more
+	if n := l.calls("old-key-0123456789"); n > most {
+		t.Errorf("a key that is refused was used %d times, not %d at the most", n, most)
+	}
+	write(t, keys, "new-key-0123456789\n")
+	i.tickTwice()
+	ask(4)
+	if a := l.calls("old-key-0123456789"); a != 0 {
+		t.Errorf("a key that is not in the file any more was used %d times", a)
+	}
+	i.stop()
+	if log := i.stderr.String(); strings.Contains(log, "old-key") || strings.Contains(log, "new-key") {
+		t.Errorf("a key is in the log:\n%s", log)
+	}
+}
+
+func TestACallEndsWithTheKeyThatItBeganWith(t *testing.T) {
+	l := newKeyCheckingVendor(t, "old-key-0123456789", "new-key-0123456789")
+	l.hold = make(chan struct{})
+	keys := filepath.Join(t.TempDir(), "keys")
+	write(t, keys, "old-key-0123456789")
+	i := start(t, acme, "--config", file(t, keyedConfig(l.url, keys)))
+	status := make(chan int)
+	ask := func() { status <- calls(i, "m") }
+	go ask()
+	<-l.came
+	write(t, keys, "new-key-0123456789")
+	i.tickTwice()
+	go ask()
+	<-l.came
+	close(l.hold)
+	if a, b := <-status, <-status; a != 200 || b != 200 {
+		t.Errorf("the calls got %d and %d", a, b)
+	}
+	if a, b := l.calls("old-key-0123456789"), l.calls("new-key-0123456789"); a != 1 || b != 1 {
+		t.Errorf("the old key was used %d times, the new one %d times", a, b)
+	}
+}
+
+func TestAFileOfKeysThatCannotBeUsedIsRefusedAndTheOldKeysStay(t *testing.T) {
+	l := newKeyCheckingVendor(t, "old-key-0123456789", "new-key-0123456789")
+	keys := filepath.Join(t.TempDir(), "keys")
+	write(t, keys, "old-key-0123456789")
+	name := file(t, keyedConfig(l.url, keys))
+	i := start(t, acme, "--config", name)
+	write(t, keys, "")
+	i.tickTwice()
+	if want := name + ":3:"; i.stderr.await("the old one stays in force") == nil || !strings.Contains(i.stderr.String(), want) || !strings.Contains(i.stderr.String(), "the file is empty") {
+		t.Errorf("the log does not tell %q:\n%s", want, i.stderr)
+	}
+	if status := calls(i, "m"); status != 200 || l.calls("old-key-0123456789") != 1 {
+		t.Errorf("with an empty file a call got %d", status)
+	}
+	i.tickTwice()
+	if n := strings.Count(i.stderr.String(), "the old one stays in force"); n != 1 {
+		t.Errorf("it is told %d times", n)
+	}
+	// One that is away is being replaced: it is waited for.
+	if err := os.Remove(keys); err != nil {
+		t.Fatal(err)
+	}
+	i.tickTwice()
+	write(t, keys, "new-key-0123456789")
+	i.tickTwice()
+	if status := calls(i, "m"); status != 200 || l.calls("new-key-0123456789") != 1 {
+		t.Errorf("when it is mended a call got %d:\n%s", status, i.stderr)
+	}
+}
+
+// A configuration that is refused for its file of keys is loaded when that is
+// there, though nobody touches the configuration again.
+func TestAFileOfKeysThatComesLaterIsNoticed(t *testing.T) {
+	l := newKeyCheckingVendor(t, "new-key-0123456789")
+	name := file(t, simConfig("m"))
+	i := start(t, acme, "--config", name)
+	keys := filepath.Join(t.TempDir(), "keys")
+	write(t, name, strings.Replace(simConfig("m"), "driver: sim", "driver: openai, base_url: '"+l.url+"', keys: [{file: "+keys+"}]", 1))
+	i.tickTwice()
+	if i.stderr.await("the file cannot be read: no such file or directory") == nil {
+		t.Fatal(i.stderr)
+	}
+	write(t, keys, "new-key-0123456789")
+	i.tickTwice()
+	if status := calls(i, "m"); status != 200 || l.calls("new-key-0123456789") != 1 {
+		t.Errorf("a call got %d:\n%s", status, i.stderr)
+	}
+}
+
+// connections counts those that a server has open.
+type connections struct {
+	mu   sync.Mutex
+	open map[net.Conn]bool
+}
+
+func (c *connections) note(conn net.Conn, s http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s == http.StateClosed || s == http.StateHijacked {
+		delete(c.open, conn)
+		return
+	}
+	c.open[conn] = true
+}
+
+func (c *connections) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open)
+}
+
+// Every reload has another key, and so other connections; each is used, the one
+// before it while it is replaced.
+func TestAThousandReloadsLeaveNoGoroutineAndNoConnectionBehind(t *testing.T) {
+	rounds := 1000
+	if testing.Short() {
+		rounds = 200
+	}
+	l := newKeyCheckingVendor(t)
+	for i := range rounds + 1 {
+		l.good[fmt.Sprint("vendor-key-", i)] = true
+	}
+	c := &connections{open: map[net.Conn]bool{}}
+	s := httptest.NewUnstartedServer(l)
+	s.Config.ConnState = c.note
+	s.Start()
+	t.Cleanup(s.Close)
+	l.url = s.URL + "/v1"
+	keys := filepath.Join(t.TempDir(), "keys")
+	write(t, keys, "vendor-key-0")
+	i := start(t, acme, "--config", file(t, "store: 'memory:'\n"+keyedConfig(l.url, keys)), "--log-level", "error")
+	cl := &adminCommand{p: &program{env: environment{}.lookup}, flags: adminFlags{admin: i.admin, data: i.data}}
+	one := func(n int) {
+		t.Helper()
+		write(t, keys, fmt.Sprint("vendor-key-", n))
+		var late sync.WaitGroup
+		late.Go(func() { _ = calls(i, "m") }) // with the key before or with this one
+		var answer map[string]string
+		if err := cl.do(t.Context(), http.MethodPost, "/admin/v1/reload", nil, &answer); err != nil {
+			t.Fatal(err)
+		}
+		if status := calls(i, "m"); status != 200 {
+			t.Fatalf("after %d reloads a call got %d", n, status)
+		}
+		late.Wait()
+	}
+	one(1)
+	before := runtime.NumGoroutine()
+	for n := 2; n <= rounds; n++ {
+		one(n)
+	}
+	began := time.Now()
+	for runtime.NumGoroutine() > before+10 || c.count() > 4 {
+		if time.Since(began) > time.Minute {
+			buf := make([]byte, 1<<20)
+			t.Fatalf("%d goroutines, %d before; %d connections\n%s", runtime.NumGoroutine(), before, c.count(), buf[:runtime.Stack(buf, true)])
+		}
+		runtime.Gosched()
+	}
+	t.Logf("%d goroutines before, %d after %d reloads; %d connections", before, runtime.NumGoroutine(), rounds, c.count())
 }

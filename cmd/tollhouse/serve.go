@@ -26,12 +26,12 @@ func serveCommand(p *program) *command {
 	f := c.flags
 	s.addFlags(f, "info")
 	f.StringVar(&s.listen, "listen", "", "the API's address; default "+defaultListen)
-	addPlaceFlags(f, &s.admin, &s.data)
+	addAdminFlags(f, &s.admin, &s.data)
 	s.drain = 30 * time.Second
 	f.Var(durationValue{&s.drain}, "drain", "how long running calls may go on after a signal")
-	c.withTwins("config", "demo", "listen", "admin", "data", "log-level", "log-format", "drain")
+	c.bindEnv("config", "demo", "listen", "admin", "data", "log-level", "log-format", "drain")
 	c.run = func(ctx context.Context, _ []string) error {
-		if err := s.choose(f); err != nil {
+		if err := s.chooseSource(f); err != nil {
 			return err
 		}
 		return p.serve(ctx, &s)
@@ -41,41 +41,41 @@ func serveCommand(p *program) *command {
 
 // serve runs the server until a signal or the end of ctx.
 func (p *program) serve(ctx context.Context, s *settings) error {
-	src, logger, err := p.begin(s)
+	src, logger, err := p.load(s)
 	if err != nil {
 		return err
 	}
-	h, err := p.newHouse(ctx, src, s.data, logger)
+	a, err := p.newApp(ctx, src, s.data, logger)
 	if err != nil {
 		return err
 	}
-	return errors.Join(p.receive(ctx, s, src, h), h.shut())
+	return errors.Join(p.listenAndServe(ctx, s, src, a), a.shutdown())
 }
 
-// receive opens the doors of the house until a signal or the end of ctx.
-func (p *program) receive(ctx context.Context, s *settings, src *source, h *house) error {
-	token, err := adminAccess(s, src)
+// listenAndServe serves the app until a signal or the end of ctx, and drains it.
+func (p *program) listenAndServe(ctx context.Context, s *settings, src *source, a *app) error {
+	token, err := adminTokenFor(s, src)
 	if err != nil {
 		return err
 	}
-	l, err := h.open(s, token)
+	l, err := a.listen(s, token)
 	if err != nil {
 		return err
 	}
-	defer h.recordAddress(l)()
+	defer a.recordAddress(l)()
 	signals, stop := p.notify()
 	defer stop()
-	defer h.run(ctx)()
+	defer a.startJobs(ctx)()
 	l.start()
-	if err = p.welcome(ctx, src, h, l, s); err == nil {
-		err = p.attend(ctx, h, l, signals)
+	if err = p.printBanner(ctx, src, a, l, s); err == nil {
+		err = p.loop(ctx, a, l, signals)
 	}
-	return errors.Join(err, h.drain(l, signals, s.drain))
+	return errors.Join(err, a.drain(l, signals, s.drain))
 }
 
-// adminAccess is the token of the admin API. The demo does without rather than
-// not run in a directory where nothing can be written.
-func adminAccess(s *settings, src *source) (secret.String, error) {
+// adminTokenFor is the token of the admin API. Where the data directory cannot be
+// written, the demo runs without an admin API, and any other server does not run.
+func adminTokenFor(s *settings, src *source) (secret.String, error) {
 	if s.admin == adminOff {
 		return secret.String{}, nil
 	}
@@ -91,20 +91,20 @@ func adminAccess(s *settings, src *source) (secret.String, error) {
 	return secret.String{}, nil
 }
 
-// recordAddress writes the address of the admin API beside its token, until forget
-// is called. Without the file a command needs --admin, and all else works.
-func (h *house) recordAddress(l *listeners) (forget func()) {
+// recordAddress writes the address of the admin API to the data directory; forget
+// removes it. Without the file commands need --admin, and all else works.
+func (a *app) recordAddress(l *listeners) (forget func()) {
 	if l.admin.Listener == nil {
 		return func() {}
 	}
 	address := dialable(l.admin.Addr().String())
-	if err := writeAddress(h.data, address); err != nil {
-		h.logger.Warn("the admin address is not recorded in the data directory: commands may need --admin", "address", address, "error", err)
+	if err := writeAddress(a.data, address); err != nil {
+		a.logger.Warn("the admin address is not recorded in the data directory: commands may need --admin", "address", address, "error", err)
 	}
-	return func() { removeAddress(h.data, address) }
+	return func() { removeAddress(a.data, address) }
 }
 
-// notify gives the signals that end a server or make it reload.
+// notify delivers the signals that end a server or make it reload.
 func (p *program) notify() (signals <-chan os.Signal, stop func()) {
 	if p.signals != nil {
 		return p.signals, func() {}
@@ -114,16 +114,13 @@ func (p *program) notify() (signals <-chan os.Signal, stop func()) {
 	return c, func() { signal.Stop(c) }
 }
 
-// attend has the house reload when told so or when the file changes, until the
-// server is to end.
-func (p *program) attend(ctx context.Context, h *house, l *listeners, signals <-chan os.Signal) error {
-	ticks := p.ticks
-	if ticks == nil {
-		ticker := time.NewTicker(time.Second)
-		defer ticker.Stop()
-		ticks = ticker.C
-	}
-	c := newCaretaker(h)
+// loop waits until the server is to end. Meanwhile the configuration is reloaded at
+// a SIGHUP and when it changes.
+func (p *program) loop(ctx context.Context, a *app, l *listeners, signals <-chan os.Signal) error {
+	following, stop := context.WithCancel(ctx)
+	defer stop()
+	hangUps := make(chan struct{}, 1)
+	go a.followConfig(following, hangUps, p.ticks)
 	for {
 		select {
 		case <-ctx.Done():
@@ -134,46 +131,46 @@ func (p *program) attend(ctx context.Context, h *house, l *listeners, signals <-
 			if s != syscall.SIGHUP {
 				return nil
 			}
-			c.hangUp(ctx)
-		case <-c.idle(ticks):
-			c.begin(func() { h.follow(ctx) })
-		case <-c.done:
-			c.ended(ctx)
+			select {
+			case hangUps <- struct{}{}:
+			default: // one is pending already
+			}
 		}
 	}
 }
 
-// drain lets running calls end, cuts short those that do not in time, and stops
-// the listeners. /readyz is 503 from its beginning.
-func (h *house) drain(l *listeners, signals <-chan os.Signal, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// drain lets running requests end, cancels those that have not ended in time, and
+// stops the listeners. /readyz is 503 from its beginning.
+func (a *app) drain(l *listeners, signals <-chan os.Signal, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		awaitHaste(ctx, signals, cancel)
+		awaitSecondSignal(ctx, signals, cancel)
 	}()
-	h.logger.Info("shutting down; a second signal cuts running calls short", "drain", patience.String())
+	a.logger.Info("shutting down; a second signal cuts running calls short", "drain", timeout.String())
 	late := context.AfterFunc(ctx, func() {
-		time.AfterFunc(partingTime, func() { _ = l.public.server.Close() }) // for a client that takes nothing
+		// A client that reads nothing blocks its request even after that is canceled.
+		time.AfterFunc(closeTimeout, func() { _ = l.public.server.Close() })
 	})
-	err := h.gateway.Shutdown(ctx)
+	err := a.gateway.Shutdown(ctx)
 	late()
 	if err != nil {
-		h.logger.Warn("running calls were cut short; what they delivered is settled")
+		a.logger.Warn("running calls were cut short; what they delivered is settled")
 	}
 	l.stop()
 	cancel()
 	<-stopped
-	if n := h.gateway.Unsettled(); n > 0 {
+	if n := a.gateway.Unsettled(); n > 0 {
 		return fmt.Errorf("%d charges could not be recorded", n)
 	}
-	h.logger.Info("stopped")
+	a.logger.Info("stopped")
 	return nil
 }
 
-// awaitHaste cancels at a second signal.
-func awaitHaste(ctx context.Context, signals <-chan os.Signal, cancel func()) {
+// awaitSecondSignal cancels at a signal other than SIGHUP.
+func awaitSecondSignal(ctx context.Context, signals <-chan os.Signal, cancel func()) {
 	for {
 		select {
 		case <-ctx.Done():

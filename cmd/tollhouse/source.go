@@ -1,20 +1,28 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
 
+	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// source is what a server is made of and where that came from.
+// source is the configuration of a gateway and where it came from.
 type source struct {
-	config *config.Config
-	file   string   // the configuration file; empty where there is none
-	seen   look     // it and the files that it names, as they were read
-	demo   bool     // everything is simulated
-	guest  string   // the account for which one key is made and printed; empty for none
-	notes  []string // what the operator should know
+	config       *config.Config
+	file         string     // the configuration file; empty where there is none
+	read         fileStates // the states of it and of the files that it names
+	demo         bool       // everything is simulated
+	firstAccount string     // the account for which one key is made and printed; empty for none
+	notes        []string   // warnings for the operator
 }
 
 // store is the address of the store; data is the data directory.
@@ -25,9 +33,9 @@ func (s *source) store(data string) string {
 	return config.StoreIn(data, s.config.Store)
 }
 
-// begin is what a gateway in this process is made of, and its log. It completes
-// the settings.
-func (p *program) begin(s *settings) (*source, *slog.Logger, error) {
+// load returns the source of a gateway in this process and its log. It completes the
+// settings.
+func (p *program) load(s *settings) (*source, *slog.Logger, error) {
 	logger, err := p.logger(s.logLevel, s.logFormat)
 	if err != nil {
 		return nil, nil, err
@@ -36,22 +44,22 @@ func (p *program) begin(s *settings) (*source, *slog.Logger, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s.fill(src.config)
+	s.applyFile(src.config)
 	return src, logger, nil
 }
 
-// source decides between the demo, a file and the keys of vendors in the
+// source is the demo, a file, or a channel for each vendor whose key is in the
 // environment.
 func (p *program) source(s *settings) (*source, error) {
 	switch {
 	case s.demo:
 		return p.demo()
 	case s.config != "":
-		c, seen, err := readConfig(s.config, p.env)
+		c, read, err := readConfig(s.config, p.env)
 		if err != nil {
 			return nil, err
 		}
-		return &source{config: c, file: s.config, seen: seen, notes: fileNotes(c)}, nil
+		return &source{config: c, file: s.config, read: read, notes: fileNotes(c)}, nil
 	}
 	src := p.presets()
 	if len(src.config.Channels) == 0 {
@@ -60,7 +68,7 @@ func (p *program) source(s *settings) (*source, error) {
 	return src, nil
 }
 
-// fileNotes are what a file says that has less effect than it seems.
+// fileNotes are warnings about settings of a file that have less effect than it seems.
 func fileNotes(c *config.Config) []string {
 	var notes []string
 	if c.Prepaid() {
@@ -73,4 +81,180 @@ func fileNotes(c *config.Config) []string {
 		}
 	}
 	return notes
+}
+
+// demoModels are the models of the demo and what they would cost.
+var demoModels = []struct {
+	id    string
+	rates []billing.Rate
+}{
+	{"delta-k3", []billing.Rate{
+		{Unit: billing.Input, Amount: "0.60"}, {Unit: billing.CachedInput, Amount: "0.15"}, {Unit: billing.Output, Amount: "2.50"},
+	}},
+	{"sim-chat", []billing.Rate{{Unit: billing.Input, Amount: "0.10"}, {Unit: billing.Output, Amount: "0.40"}}},
+	{"alpha-image-2.0", []billing.Rate{{Unit: billing.Image, Amount: "0.035"}}},
+	{"alpha-image-edit", []billing.Rate{{Unit: billing.Image, Amount: "0.045"}}},
+	{"imagegen-2", []billing.Rate{
+		{Unit: billing.Input, Amount: "5.00"}, {Unit: billing.ImageInput, Amount: "8.00"}, {Unit: billing.ImageOutput, Amount: "32.00"},
+	}},
+	{"alpha3-tts-flash", []billing.Rate{{Unit: billing.Character, Amount: "10.00"}}},
+	{"alpha3-tts-instruct-flash", []billing.Rate{{Unit: billing.Character, Amount: "12.00"}}},
+	{"beta2.6-t2v", []billing.Rate{
+		{Unit: billing.Second, Variant: "720p", Amount: "0.10"}, {Unit: billing.Second, Variant: "1080p", Amount: "0.15"},
+	}},
+	{"gamma-2-0-260128", []billing.Rate{{Unit: billing.Output, Amount: "7.00"}}},
+	{"text-embedding-v4", []billing.Rate{{Unit: billing.Input, Amount: "0.07"}}},
+}
+
+const (
+	demoAccount = "demo"
+	demoCredit  = 25 * billing.One
+	demoPace    = 30 * time.Millisecond // between the words of a stream
+	demoPoll    = time.Second           // between two polls of a video
+)
+
+// demo is a configuration with simulated vendors. Billing works as with real ones.
+func (p *program) demo() (*source, error) {
+	routes, prices := map[string]string{}, map[string]config.Price{}
+	for _, m := range demoModels {
+		row, err := billing.NewPrice(m.rates...)
+		if err != nil {
+			return nil, err
+		}
+		routes[m.id], prices[m.id] = m.id, config.Price{Rates: m.rates, Row: row}
+	}
+	simulator := sim.Options{FirstDelay: 5 * demoPace, Pace: demoPace, Now: time.Now}
+	polling := config.Video{Poll: demoPoll}
+	if p.instantVideos {
+		simulator.VideoTime, polling.Poll = -1, 1
+	}
+	return &source{demo: true, firstAccount: demoAccount, config: &config.Config{
+		Channels: []config.Channel{{
+			Name: "demo", Driver: "sim", Models: routes,
+			Upstream: sim.New(simulator),
+		}},
+		Prices:   prices,
+		Video:    polling,
+		Webhooks: config.Webhooks{AllowPrivate: true}, // the receiver is on this machine too
+		Accounts: []config.Account{{Name: demoAccount, Credit: demoCredit}},
+	}}, nil
+}
+
+// preset is a channel that is configured by a vendor's key in the environment.
+type preset struct {
+	vendor  string
+	driver  string // empty means openai
+	keyVar  string // the variable with the key
+	urlVar  string // the variable with the base URL
+	baseURL string // empty means the driver's
+	path    string // added to the base URL, also to that of urlVar
+	models  map[string]string
+	prefix  string // the prefix of the ids that "*" passes through
+	drop    []string
+	rename  map[string]string
+}
+
+var presets = []preset{
+	{vendor: "openai", keyVar: "OPENAI_API_KEY", urlVar: "OPENAI_BASE_URL", models: map[string]string{"*": "*"}},
+	{
+		// The vendor's own ids, which reserveModels takes out of openai's channel.
+		vendor: "anthropic", driver: "anthropic", keyVar: "ANTHROPIC_API_KEY", urlVar: "ANTHROPIC_BASE_URL",
+		models: map[string]string{"*": "*"}, prefix: "claude-",
+	},
+	{
+		vendor: "moonshot", keyVar: "MOONSHOT_API_KEY", urlVar: "MOONSHOT_BASE_URL", baseURL: "https://api.moonshot.ai/v1",
+		models: map[string]string{"delta-k3": "kimi-k3"}, rename: map[string]string{"max_tokens": "max_completion_tokens"},
+	},
+	{
+		// The variable names the bare host, since both of the vendor's APIs use it.
+		vendor: "dashscope-compatible", keyVar: "DASHSCOPE_API_KEY", urlVar: "DASHSCOPE_BASE_URL",
+		baseURL: "https://dashscope.aliyuncs.com", path: "/compatible-mode/v1",
+		models: map[string]string{"text-embedding-v4": "text-embedding-v4"}, drop: []string{"user"},
+	},
+	{
+		vendor: "dashscope", driver: "dashscope", keyVar: "DASHSCOPE_API_KEY", urlVar: "DASHSCOPE_BASE_URL",
+		baseURL: "https://dashscope.aliyuncs.com", path: "/api/v1",
+		models: map[string]string{
+			"alpha-image-2.0": "qwen-image-2.0", "alpha-image-2.0-pro": "qwen-image-2.0-pro", "alpha-image-max": "qwen-image-max",
+			"alpha-image-edit": "qwen-image-edit", "alpha-image-edit-plus": "qwen-image-edit-plus", "alpha-image-edit-max": "qwen-image-edit-max",
+			"alpha3-tts-flash": "qwen3-tts-flash", "alpha3-tts-instruct-flash": "qwen3-tts-instruct-flash",
+			"beta2.5-t2v-preview": "wan2.5-t2v-preview", "beta2.5-i2v-preview": "wan2.5-i2v-preview",
+			"beta2.6-t2v": "wan2.6-t2v", "beta2.6-i2v": "wan2.6-i2v", "beta2.6-i2v-flash": "wan2.6-i2v-flash",
+			"beta2.6-r2v": "wan2.6-r2v", "beta2.6-r2v-flash": "wan2.6-r2v-flash",
+			"beta2.7-t2v": "wan2.7-t2v", "beta2.7-t2v-2026-04-25": "wan2.7-t2v-2026-04-25",
+			"beta2.7-i2v": "wan2.7-i2v", "beta2.7-i2v-2026-04-25": "wan2.7-i2v-2026-04-25", "beta2.7-r2v": "wan2.7-r2v",
+		},
+	},
+	{
+		// text-embedding-004 is missing, since the vendor has withdrawn it.
+		vendor: "gemini", keyVar: "GEMINI_API_KEY", urlVar: "GEMINI_BASE_URL",
+		baseURL: "https://generativelanguage.googleapis.com/v1beta/openai",
+		models:  map[string]string{"embx-001": "gemini-embedding-001", "embx-2-preview": "gemini-embedding-2-preview"}, drop: []string{"user"},
+	},
+	{
+		vendor: "voyage", driver: "voyage", keyVar: "VOYAGE_API_KEY", urlVar: "VOYAGE_BASE_URL",
+		models: map[string]string{"vox-4-large": "voyage-4-large", "vox-4": "voyage-4", "vox-4-lite": "voyage-4-lite"},
+	},
+	{
+		// The ids of the Chinese site. The international site has other ids, and needs a
+		// configuration file.
+		vendor: "ark", driver: "ark", keyVar: "ARK_API_KEY", urlVar: "ARK_BASE_URL",
+		models: map[string]string{
+			"gamma-2.5": "doubao-seedance-2-5-260628", "gamma-2-0-260128": "doubao-seedance-2-0-260128",
+			"gamma-2-0-fast-260128": "doubao-seedance-2-0-fast-260128", "gamma-2-0-mini-260615": "doubao-seedance-2-0-mini-260615",
+			"gamma-1-5-pro-251215": "doubao-seedance-1-5-pro-251215", "gamma-1-0-pro-250528": "doubao-seedance-1-0-pro-250528",
+			"gamma-1-0-pro-fast-251015": "doubao-seedance-1-0-pro-fast-251015",
+		},
+	},
+}
+
+const defaultAccount = "default"
+
+// presets makes a channel for each vendor whose key is in the environment.
+// Usage is counted and no money moves.
+func (p *program) presets() *source {
+	src := &source{firstAccount: defaultAccount, config: &config.Config{
+		Billing:  config.Setting{Value: config.Count},
+		Accounts: []config.Account{{Name: defaultAccount}},
+	}}
+	for _, v := range presets {
+		if key, _ := p.env(v.keyVar); key != "" {
+			src.config.Channels = append(src.config.Channels, p.channel(v, key))
+		}
+	}
+	reserveModels(src.config.Channels)
+	return src
+}
+
+func (p *program) channel(v preset, key string) config.Channel {
+	base, _ := p.env(v.urlVar)
+	if base == "" {
+		base = v.baseURL
+	}
+	if v.path != "" {
+		base = strings.TrimSuffix(base, "/") + v.path
+	}
+	return config.Channel{
+		Name: v.vendor, Driver: cmp.Or(v.driver, "openai"), BaseURL: base, Keys: []secret.String{secret.New(key)},
+		Models: v.models, Drop: v.drop, Rename: v.rename, Prefix: v.prefix,
+	}
+}
+
+// reserveModels excepts the models of the other channels from a channel that passes
+// every id through.
+func reserveModels(channels []config.Channel) {
+	var taken []string
+	for i := range channels {
+		for _, id := range slices.Sorted(maps.Keys(channels[i].Models)) {
+			if shown := channels[i].Shown(id); shown != "*" {
+				taken = append(taken, shown)
+			}
+		}
+	}
+	for i := range channels {
+		c := &channels[i]
+		if _, every := c.Models["*"]; every && c.Prefix == "" {
+			c.Except = taken
+		}
+	}
 }

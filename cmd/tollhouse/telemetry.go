@@ -17,98 +17,100 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// eyes are what an operator sees the server by: metrics and, where it is on,
-// OpenTelemetry.
-type eyes struct {
-	logger   *slog.Logger
-	metrics  *metrics.Metrics
-	observer gateway.Observer
-	export   *otlp.Export    // nil unless OpenTelemetry is on
-	otlp     *otlp.Telemetry // nil unless it is
-	callers  bool            // traces of callers are taken up
+// telemetry is what an operator observes the server with: metrics, the debug log
+// and, if it is on, OpenTelemetry.
+type telemetry struct {
+	logger     *slog.Logger
+	metrics    *metrics.Metrics
+	observer   gateway.Observer
+	export     *otlp.Export    // nil unless OpenTelemetry is on
+	otlp       *otlp.Telemetry // nil unless OpenTelemetry is on
+	joinTraces bool            // use the trace context of incoming requests
 }
 
-// newEyes opens no connection yet.
-func (h *house) newEyes(ctx context.Context, c *config.Config) (*eyes, error) {
-	e := &eyes{logger: h.logger, metrics: metrics.New(metrics.Options{
+// newTelemetry opens no connection yet.
+func (a *app) newTelemetry(ctx context.Context, c *config.Config) (*telemetry, error) {
+	t := &telemetry{logger: a.logger, metrics: metrics.New(metrics.Options{
 		Version: versionText(), Currency: c.Currency.Or(billing.DefaultCurrency),
 	})}
-	all := []gateway.Observer{e.metrics.Observer()}
-	if traces, measures := wanted(&c.Telemetry, h.env); traces || measures {
-		if err := e.open(ctx, h, &c.Telemetry, traces, measures); err != nil {
+	all := []gateway.Observer{t.metrics.Observer()}
+	if traces, measures := exportEnabled(&c.Telemetry, a.env); traces || measures {
+		if err := t.startExport(ctx, a, &c.Telemetry, traces, measures); err != nil {
 			return nil, err
 		}
-		all = append(all, e.otlp.Observer())
+		all = append(all, t.otlp.Observer())
 	}
-	e.observer = gateway.Observers(all...)
-	return e, nil
+	t.observer = gateway.Observers(all...)
+	return t, nil
 }
 
-// wanted reports which of OpenTelemetry's is on: what has a collector, by the file
-// or by one of the standard variables.
-func wanted(t *config.Telemetry, env config.Env) (traces, metrics bool) {
+// exportEnabled reports which of OpenTelemetry's signals are on: those for which the
+// file or a standard variable names a collector.
+func exportEnabled(c *config.Telemetry, env config.Env) (traces, metrics bool) {
 	if off, _ := env("OTEL_SDK_DISABLED"); strings.EqualFold(off, "true") {
 		return false, false
 	}
 	named := func(signal string) bool {
 		all, _ := env("OTEL_EXPORTER_OTLP_ENDPOINT")
 		own, _ := env("OTEL_EXPORTER_OTLP_" + signal + "_ENDPOINT")
-		return t.OTLP != "" || all != "" || own != ""
+		return c.OTLP != "" || all != "" || own != ""
 	}
-	return !t.NoTraces && named("TRACES"), !t.NoMetrics && named("METRICS")
+	return !c.NoTraces && named("TRACES"), !c.NoMetrics && named("METRICS")
 }
 
-func (e *eyes) open(ctx context.Context, h *house, t *config.Telemetry, traces, measures bool) error {
+// startExport exports to the collector that the configuration or the environment
+// names.
+func (t *telemetry) startExport(ctx context.Context, a *app, c *config.Telemetry, traces, measures bool) error {
 	var err error
-	if e.export, err = otlp.NewExport(ctx, otlp.ExportOptions{
-		Endpoint: t.OTLP, Headers: t.Headers, Service: t.Service, Version: versionText(), Sample: t.Sample,
+	if t.export, err = otlp.NewExport(ctx, otlp.ExportOptions{
+		Endpoint: c.OTLP, Headers: c.Headers, Service: c.Service, Version: versionText(), Sample: c.Sample,
 		NoTraces: !traces, NoMetrics: !measures,
 	}); err != nil {
 		return err
 	}
-	otlp.LogErrors(h.logger)
-	e.callers = !t.NoCallers
-	e.otlp, err = otlp.New(otlp.Options{
-		Tracers: e.export.Tracers, Meters: e.export.Meters, Version: versionText(), Provider: h.provider, TrustCallers: t.TrustCallers,
+	otlp.LogErrors(a.logger)
+	t.joinTraces = !c.NoCallers
+	t.otlp, err = otlp.New(otlp.Options{
+		Tracers: t.export.Tracers, Meters: t.export.Meters, Version: versionText(), Provider: a.provider, TrustCallers: c.TrustCallers,
 	})
 	return err
 }
 
-// flushTime is how long the last spans and measurements may take to be sent.
-const flushTime = time.Second
+// flushTimeout bounds the sending of the last spans and measurements.
+const flushTimeout = time.Second
 
-// close sends what is left to be sent. It is safe on nil eyes. A collector that is
-// away is no failure of the server.
-func (e *eyes) close() {
-	if e == nil || e.export == nil {
+// close sends the last spans and measurements. It may be called on nil. A collector
+// that does not answer is no failure of the server.
+func (t *telemetry) close() {
+	if t == nil || t.export == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
-	if err := e.export.Shutdown(ctx); err != nil {
-		e.logger.Warn("the last telemetry was not sent", "error", err)
+	if err := t.export.Shutdown(ctx); err != nil {
+		t.logger.Warn("the last telemetry was not sent", "error", err)
 	}
 }
 
-// over lets requests be parts of their callers' traces.
-func (e *eyes) over(h http.Handler) http.Handler {
-	if e.otlp == nil || !e.callers {
+// withTraces makes requests parts of their callers' traces, or links them.
+func (t *telemetry) withTraces(h http.Handler) http.Handler {
+	if t.otlp == nil || !t.joinTraces {
 		return h
 	}
-	return e.otlp.Handler(h)
+	return t.otlp.Handler(h)
 }
 
 // committed counts a transaction of the store.
-func (e *eyes) committed(c store.Commit) { e.metrics.Commit(c.Operations, c.Took, c.Err) }
+func (t *telemetry) committed(c store.Commit) { t.metrics.Commit(c.Operations, c.Took, c.Err) }
 
-// look has scrapes ask the house.
-func (h *house) look() {
+// registerMetrics lets scrapes of the metrics read the app's state.
+func (a *app) registerMetrics() {
 	s := metrics.Sources{
-		Gateway:  h.gateway,
-		Channels: func() []upstream.ChannelInfo { return h.router().Channels() },
-		Rests:    func() map[string]int64 { return h.router().CircuitOpens() },
+		Gateway:  a.gateway,
+		Channels: func() []upstream.ChannelInfo { return a.router().Channels() },
+		Rests:    func() map[string]int64 { return a.router().CircuitOpens() },
 	}
-	if db := h.storage.db; db != nil {
+	if db := a.storage.db; db != nil {
 		s.Store = func() metrics.Store {
 			now := db.Stats()
 			return metrics.Store{Holds: now.Holds, Waiting: now.Waiting, Away: now.Away}
@@ -118,11 +120,11 @@ func (h *house) look() {
 			return metrics.Books{Tasks: b.Tasks, Notices: b.Notices, Oldest: b.Oldest}, err
 		}
 	}
-	h.eyes.metrics.Watch(s)
+	a.telemetry.metrics.Watch(s)
 }
 
-// vendors are the conventions' words for whose an address is.
-var vendors = []struct{ host, word string }{
+// providerNames are OpenTelemetry's names of the vendors, by the host of their API.
+var providerNames = []struct{ host, word string }{
 	{"openai.azure.com", "azure.ai.openai"},
 	{"openai.com", "openai"},
 	{"anthropic.com", "anthropic"},
@@ -136,19 +138,19 @@ var vendors = []struct{ host, word string }{
 	{"x.ai", "x_ai"},
 }
 
-// provider is whose a channel is, as OpenTelemetry words it: by its address, else
-// by its driver.
-func (h *house) provider(channel string) string {
-	parts := h.parts.Load()
-	if parts == nil {
+// provider is OpenTelemetry's name of a channel's vendor: by its address, else by its
+// driver.
+func (a *app) provider(channel string) string {
+	components := a.components.Load()
+	if components == nil {
 		return ""
 	}
-	c := parts.Config.Channel(channel)
+	c := components.Config.Channel(channel)
 	if c == nil {
 		return ""
 	}
 	if u, err := url.Parse(c.BaseURL); err == nil {
-		for _, v := range vendors {
+		for _, v := range providerNames {
 			if host := u.Hostname(); host == v.host || strings.HasSuffix(host, "."+v.host) {
 				return v.word
 			}

@@ -64,7 +64,7 @@ func TestTheAdminAddressTellsTheMetrics(t *testing.T) {
 }
 
 func TestMetricsCanBePublicAndTellOfTheStore(t *testing.T) {
-	i := start(t, acme, "--config", file(t, planted("m")+"\nmetrics: {public: true}\nstore: sqlite:"+filepath.Join(t.TempDir(), "books.db")+"\n"))
+	i := start(t, acme, "--config", file(t, simConfig("m")+"\nmetrics: {public: true}\nstore: sqlite:"+filepath.Join(t.TempDir(), "books.db")+"\n"))
 	if status, body := i.ask(http.MethodPost, "/v1/chat/completions", acme["ACME_KEY"], chatBody("m", false)); status != 200 {
 		t.Fatalf("%d %s", status, body)
 	}
@@ -79,17 +79,17 @@ func TestMetricsCanBePublicAndTellOfTheStore(t *testing.T) {
 	}
 }
 
-// sink takes what OpenTelemetry sends.
-type sink struct {
+// collector takes what OpenTelemetry sends.
+type collector struct {
 	*httptest.Server
 	mu    sync.Mutex
 	paths map[string]int
 	keys  map[string]bool
 }
 
-func newSink(t *testing.T) *sink {
+func newCollector(t *testing.T) *collector {
 	t.Helper()
-	s := &sink{paths: map[string]int{}, keys: map[string]bool{}}
+	s := &collector{paths: map[string]int{}, keys: map[string]bool{}}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		s.mu.Lock()
@@ -102,7 +102,7 @@ func newSink(t *testing.T) *sink {
 }
 
 func TestOpenTelemetryIsSentUntilTheServerStops(t *testing.T) {
-	s := newSink(t)
+	s := newCollector(t)
 	for _, interval := range []string{"OTEL_BSP_SCHEDULE_DELAY", "OTEL_METRIC_EXPORT_INTERVAL"} {
 		t.Setenv(interval, "3600000") // all is sent at the end, however long the test takes
 	}
@@ -110,7 +110,7 @@ func TestOpenTelemetryIsSentUntilTheServerStops(t *testing.T) {
 	for name, value := range acme {
 		env[name] = value
 	}
-	i := start(t, env, "--config", file(t, planted("m")+"\ntelemetry: {otlp: "+s.URL+", headers: {x-key: \"${COLLECTOR_KEY}\"}}\n"))
+	i := start(t, env, "--config", file(t, simConfig("m")+"\ntelemetry: {otlp: "+s.URL+", headers: {x-key: \"${COLLECTOR_KEY}\"}}\n"))
 	if status, body := i.ask(http.MethodPost, "/v1/chat/completions", acme["ACME_KEY"], chatBody("m", false)); status != 200 {
 		t.Fatalf("%d %s", status, body)
 	}
@@ -129,9 +129,9 @@ func TestOpenTelemetryIsSentUntilTheServerStops(t *testing.T) {
 }
 
 func TestACollectorThatIsAwayHoldsNothingUp(t *testing.T) {
-	s := newSink(t)
+	s := newCollector(t)
 	s.Close()
-	i := start(t, acme, "--config", file(t, planted("m")+"\ntelemetry: {otlp: "+s.URL+"}\n"))
+	i := start(t, acme, "--config", file(t, simConfig("m")+"\ntelemetry: {otlp: "+s.URL+"}\n"))
 	if status, body := i.ask(http.MethodPost, "/v1/chat/completions", acme["ACME_KEY"], chatBody("m", false)); status != 200 {
 		t.Fatalf("%d %s", status, body)
 	}
@@ -158,17 +158,17 @@ func TestOpenTelemetryIsOnWhereACollectorIsNamed(t *testing.T) {
 		{environment{"OTEL_SDK_DISABLED": "TRUE"}, config.Telemetry{OTLP: base}, false, false},
 		{environment{"OTEL_SERVICE_NAME": "x"}, config.Telemetry{}, false, false},
 	} {
-		if traces, metrics := wanted(&row.file, row.env.lookup); traces != row.traces || metrics != row.metrics {
+		if traces, metrics := exportEnabled(&row.file, row.env.lookup); traces != row.traces || metrics != row.metrics {
 			t.Errorf("%v with %+v: traces %t, metrics %t", row.env, row.file, traces, metrics)
 		}
 	}
 }
 
 func TestTelemetryCannotChangeWhileTheServerRuns(t *testing.T) {
-	path := file(t, planted("m"))
+	path := file(t, simConfig("m"))
 	i := start(t, acme, "--config", path)
 	for _, more := range []string{"telemetry: {otlp: \"http://127.0.0.1:4318\"}", "metrics: {public: true}"} {
-		if err := os.WriteFile(path, []byte(planted("m")+"\n"+more+"\n"), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(simConfig("m")+"\n"+more+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		name, _, _ := strings.Cut(more, ":")
@@ -180,11 +180,11 @@ func TestTelemetryCannotChangeWhileTheServerRuns(t *testing.T) {
 }
 
 func TestAChannelsProviderIsThatOfItsAddress(t *testing.T) {
-	h := new(house)
+	h := new(app)
 	if got := h.provider("a"); got != "" {
 		t.Errorf("before there are channels it is %q", got)
 	}
-	h.parts.Store(&config.Components{Config: &config.Config{Channels: []config.Channel{
+	h.components.Store(&config.Components{Config: &config.Config{Channels: []config.Channel{
 		{Name: "a", Driver: "openai", BaseURL: "https://api.openai.com/v1"}, {Name: "b", Driver: "openai"}, {Name: "c", Driver: "anthropic"},
 		{Name: "d", Driver: "openai", BaseURL: "https://api.moonshot.cn/v1"}, {Name: "e", Driver: "openai", BaseURL: "https://x.openai.azure.com/v1"},
 		{Name: "f", Driver: "openai", BaseURL: "https://notx.ai/v1"}, {Name: "g", Driver: "ark"},

@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,14 +13,14 @@ import (
 	"github.com/tollhouse-ai/gateway/server"
 )
 
-// usageAnswer is what the server says of usage.
-type usageAnswer struct {
+// usageReport is the server's answer about usage.
+type usageReport struct {
 	Object string     `json:"object"`
 	By     string     `json:"by"`
 	Data   []usageRow `json:"data"`
 }
 
-// usageRow is one group; only the field that By names is set.
+// usageRow is one group. Of Model, Key and Day only the one that By names is set.
 type usageRow struct {
 	Model    string           `json:"model,omitempty"`
 	Key      string           `json:"key,omitempty"`
@@ -33,44 +33,39 @@ type usageRow struct {
 func usageCommand(p *program) *command {
 	c := newCommand("usage", "show what was used and charged")
 	c.examples = []string{"tollhouse usage", "tollhouse usage --account acme --since 24h --by key"}
-	account := c.flags.String("account", "", "only that of one account")
-	var since time.Duration
-	c.flags.Var(durationValue{&since}, "since", "how far back, such as 24h or 30d; default all there is")
+	of := newPeriod(p, c)
 	by := c.flags.String("by", "model", "model, key or day")
-	cl := newClient(p, c)
+	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		if !slices.Contains([]string{"model", "key", "day"}, *by) {
 			return usagef("--by must be model, key or day, not %q", *by)
 		}
-		q := url.Values{"by": {*by}, "account": {*account}}
-		if since > 0 {
-			q.Set("since", strconv.FormatInt(p.clock().Add(-since).Unix(), 10))
-		}
-		var answer usageAnswer
-		if err := cl.do(ctx, http.MethodGet, "/admin/v1/usage?"+q.Encode(), nil, &answer); err != nil {
+		q := of.query()
+		q.Set("by", *by)
+		var report usageReport
+		if err := cl.do(ctx, http.MethodGet, "/admin/v1/usage?"+q.Encode(), nil, &report); err != nil {
 			return err
 		}
-		return cl.show(answer, usageTable(answer))
+		return cl.show(report, usageTable(report))
 	}
 	return c
 }
 
 // usageTable has a column for each unit that occurs.
-func usageTable(a usageAnswer) *table {
-	var units []string
-	for _, row := range a.Data {
+func usageTable(r usageReport) *table {
+	occurring := map[string]bool{}
+	for _, row := range r.Data {
 		for unit := range row.Units {
-			units = append(units, unit)
+			occurring[unit] = true
 		}
 	}
-	slices.Sort(units)
-	units = slices.Compact(units)
-	t := &table{head: []string{strings.ToUpper(a.By), "REQUESTS"}}
+	units := slices.Sorted(maps.Keys(occurring))
+	t := &table{head: []string{strings.ToUpper(r.By), "REQUESTS"}}
 	for _, unit := range units {
 		t.head = append(t.head, strings.ToUpper(unit))
 	}
 	t.head = append(t.head, "CHARGE")
-	for _, row := range a.Data {
+	for _, row := range r.Data {
 		cells := []string{row.Model + row.Key + row.Day, strconv.FormatInt(row.Requests, 10)}
 		for _, unit := range units {
 			cells = append(cells, strconv.FormatInt(row.Units[unit], 10))
@@ -80,25 +75,84 @@ func usageTable(a usageAnswer) *table {
 	return t
 }
 
+func requestCommand(p *program) *command {
+	c := newCommand("request", "show what became of a request, and which tries failed before", "ID")
+	c.details = "ID is the X-Request-Id of the answer. A request is there as soon as it has ended."
+	c.examples = []string{"tollhouse request req_06DJ4Q0V5XW2B3C4D5E6F7G8H9"}
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, args []string) error {
+		var r server.RequestView
+		if err := cl.do(ctx, http.MethodGet, "/admin/v1/requests/"+url.PathEscape(args[0]), nil, &r); err != nil {
+			return err
+		}
+		return cl.show(r, requestTable(r))
+	}
+	return c
+}
+
+// requestTable has a row for each field, then one for each failed attempt.
+func requestTable(r server.RequestView) *table {
+	t := &table{head: []string{"REQUEST", r.ID}}
+	t.add("created", time.Unix(r.CreatedAt, 0).UTC().Format(time.RFC3339))
+	t.add("account", r.Account)
+	t.add("key", r.Key)
+	t.add("operation", r.Operation)
+	t.add("model", r.Model)
+	t.add("channel", r.Channel)
+	t.add("status", r.Status)
+	t.add("reason", r.Reason)
+	for _, unit := range slices.Sorted(maps.Keys(r.Units)) {
+		t.add(string(unit), strconv.FormatInt(r.Units[unit], 10))
+	}
+	t.add("hold", r.Hold.String())
+	t.add("charge", r.Charge.String()+" "+r.Currency)
+	for _, a := range r.Attempts {
+		status := a.Code
+		if a.Status != 0 {
+			status += " (upstream status " + strconv.Itoa(a.Status) + ")"
+		}
+		t.add("failed try", a.Channel+": "+status+" after "+(time.Duration(a.DurationMS)*time.Millisecond).String()+", waste "+a.Waste.String())
+	}
+	return t
+}
+
+func wasteCommand(p *program) *command {
+	c := newCommand("waste", "show what failed tries may have cost you")
+	c.details = "A customer never pays for a try that failed. BILLABLE are those that the vendor may bill all the same:\n" +
+		"it got the request and did not refuse it. WASTE is what it counts for them at least, at your own prices."
+	c.examples = []string{"tollhouse waste", "tollhouse waste --account acme --since 24h"}
+	of := newPeriod(p, c)
+	cl := newAdminCommand(p, c)
+	c.run = func(ctx context.Context, _ []string) error {
+		var list listing[server.WasteView]
+		if err := cl.do(ctx, http.MethodGet, "/admin/v1/waste?"+of.query().Encode(), nil, &list); err != nil {
+			return err
+		}
+		t := &table{head: []string{"CHANNEL", "UPSTREAM MODEL", "FAILED", "BILLABLE", "WASTE"}}
+		for _, w := range list.Data {
+			t.add(w.Channel, w.Model, strconv.FormatInt(w.Failed, 10), strconv.FormatInt(w.Billable, 10), w.Waste.String())
+		}
+		return cl.show(list, t)
+	}
+	return c
+}
+
 func ledgerVerify(p *program) *command {
 	c := newCommand("ledger verify", "check that the books of the running server balance")
 	c.examples = []string{"tollhouse ledger verify"}
-	cl := newClient(p, c)
-	cl.long = true // all of a large ledger is read
+	cl := newAdminCommand(p, c)
+	cl.noLimit = true // it reads the whole ledger
 	c.run = func(ctx context.Context, _ []string) error {
-		var answer server.VerifyView
-		if err := cl.do(ctx, http.MethodGet, "/admin/v1/ledger/verify", nil, &answer); err != nil {
+		var totals server.VerifyView
+		if err := cl.do(ctx, http.MethodGet, "/admin/v1/ledger/verify", nil, &totals); err != nil {
 			return err
 		}
-		if cl.json {
-			return writeJSON(p.stdout, answer)
-		}
-		_, err := fmt.Fprintln(p.stdout, "The ledger is sound: every entry balances, and every hold and receipt agrees with it.")
-		if err != nil || answer.Posted == "" { // an older server gives no totals
+		err := cl.say(totals, "The ledger is sound: every entry balances, and every hold and receipt agrees with it.\n")
+		if err != nil || cl.json || totals.Posted == "" { // an older server gives no totals
 			return err
 		}
 		t := &table{head: []string{"ACCOUNTS", "POSTED", "HELD", "CREDITED", "REVENUE", "OVERRUN", "CURRENCY"}}
-		t.add(strconv.FormatInt(answer.Accounts, 10), answer.Posted, answer.Held, answer.Credited, answer.Revenue, answer.Overrun, answer.Currency)
+		t.add(strconv.FormatInt(totals.Accounts, 10), totals.Posted, totals.Held, totals.Credited, totals.Revenue, totals.Overrun, totals.Currency)
 		return t.write(p.stdout)
 	}
 	return c

@@ -49,7 +49,7 @@ func TestAWrongTwinInTheEnvironmentIsNamed(t *testing.T) {
 
 func TestHelpIsThereForEveryCommand(t *testing.T) {
 	overview := tollhouse(t, nil, "--help")
-	if overview.code != exitDone {
+	if overview.code != exitOK {
 		t.Errorf("exit code %d", overview.code)
 	}
 	for _, make := range commands {
@@ -59,7 +59,7 @@ func TestHelpIsThereForEveryCommand(t *testing.T) {
 		}
 		for _, args := range [][]string{append(strings.Fields(name), "--help"), append([]string{"help"}, strings.Fields(name)...)} {
 			r := tollhouse(t, nil, args...)
-			if r.code != exitDone || !strings.Contains(r.stdout, "Usage:\n  tollhouse "+name) || r.stderr != "" {
+			if r.code != exitOK || !strings.Contains(r.stdout, "Usage:\n  tollhouse "+name) || r.stderr != "" {
 				t.Errorf("%v: %d %q %q", args, r.code, r.stdout, r.stderr)
 			}
 		}
@@ -77,7 +77,7 @@ func TestEveryExampleOfTheHelpIsACommandWithFlagsThatExist(t *testing.T) {
 				continue
 			}
 			p := &program{env: environment{}.lookup}
-			c, rest, err := p.find(words[1:])
+			c, rest, err := p.findCommand(words[1:])
 			if err == nil {
 				err = c.parse(p, rest)
 			}
@@ -90,7 +90,7 @@ func TestEveryExampleOfTheHelpIsACommandWithFlagsThatExist(t *testing.T) {
 
 func TestVersionNamesTheGoVersion(t *testing.T) {
 	for _, args := range [][]string{{"version"}, {"--version"}} {
-		if r := tollhouse(t, nil, args...); r.code != exitDone || !strings.HasPrefix(r.stdout, "tollhouse ") || !strings.Contains(r.stdout, "go1.") {
+		if r := tollhouse(t, nil, args...); r.code != exitOK || !strings.HasPrefix(r.stdout, "tollhouse ") || !strings.Contains(r.stdout, "go1.") {
 			t.Errorf("%v: %d %q", args, r.code, r.stdout)
 		}
 	}

@@ -7,7 +7,8 @@ import (
 	"runtime/debug"
 )
 
-// version is set when a release is built: -ldflags "-X main.version=v1.2.3".
+// version is set by the linker when a release is built:
+// -ldflags "-X main.version=v1.2.3".
 var version string
 
 // versionText is the release, or what the build knows of its source.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -20,7 +19,7 @@ func webhookSecret(p *program) *command {
 	}
 	account := c.flags.String("account", "", "whose webhooks (required)")
 	rotate := c.flags.Bool("rotate", false, "make a new one")
-	cl := newClient(p, c)
+	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		if *account == "" {
 			return usagef("--account is missing: it says whose webhooks the secret signs")
@@ -33,15 +32,11 @@ func webhookSecret(p *program) *command {
 		if err := cl.do(ctx, method, path, nil, &v); err != nil {
 			return err
 		}
-		if cl.json {
-			return writeJSON(p.stdout, v)
-		}
 		text := "It signs the webhooks of account %s: give it to their receivers, and to nobody else."
 		if *rotate {
 			text += " The one before\nsigns too for the next 24 hours."
 		}
-		_, err := fmt.Fprintf(p.stdout, "%s\n\n"+text+"\n", v.Secret, v.Account)
-		return err
+		return cl.say(v, "%s\n\n"+text+"\n", v.Secret, v.Account)
 	}
 	return c
 }
@@ -51,27 +46,24 @@ func webhookList(p *program) *command {
 	c.examples = []string{"tollhouse webhook list", "tollhouse webhook list --account acme --limit 10 --json"}
 	account := c.flags.String("account", "", "only those of one account")
 	limit := c.flags.Uint16("limit", 100, "how many, at most 1000")
-	cl := newClient(p, c)
+	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		if *limit < 1 || *limit > 1000 {
 			return usagef("--limit must be from 1 to 1000, not %d", *limit)
 		}
 		query := url.Values{"account": {*account}, "limit": {strconv.Itoa(int(*limit))}}
-		var list struct {
-			Object string              `json:"object"`
-			Data   []server.NoticeView `json:"data"`
-		}
+		var list listing[server.NoticeView]
 		if err := cl.do(ctx, http.MethodGet, "/admin/v1/webhooks?"+query.Encode(), nil, &list); err != nil {
 			return err
 		}
-		return cl.show(list, noticeTable(list.Data))
+		return cl.show(list, webhookTable(list.Data))
 	}
 	return c
 }
 
-// noticeTable has one column for the time at which a notice is tried and that at
-// which it ended, since it has one of them.
-func noticeTable(notices []server.NoticeView) *table {
+// webhookTable lists deliveries. One column holds the time of the next attempt or
+// of the end, since a delivery has only one of them.
+func webhookTable(notices []server.NoticeView) *table {
 	t := &table{head: []string{"ID", "ACCOUNT", "TYPE", "TASK", "HOST", "STATE", "TRIES FAILED", "NEXT OR ENDED", "REASON"}}
 	for _, n := range notices {
 		at := ""
@@ -89,17 +81,13 @@ func webhookResend(p *program) *command {
 	c := newCommand("webhook resend", "send a webhook again, whatever became of it", "ID")
 	c.details = "It keeps its id, by which a receiver tells that it had it already. It is tried for three days from now on;\nwhile no server runs, it is sent when one starts."
 	c.examples = []string{"tollhouse webhook resend evt_1KBG4T92JSZ3QXK7HWM5A2LTFD"}
-	cl := newClient(p, c)
+	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
 		var answer map[string]any
 		if err := cl.do(ctx, http.MethodPost, "/admin/v1/webhooks/"+url.PathEscape(args[0])+"/resend", nil, &answer); err != nil {
 			return err
 		}
-		if cl.json {
-			return writeJSON(p.stdout, answer)
-		}
-		_, err := fmt.Fprintf(p.stdout, "The webhook %s is due again.\n", args[0])
-		return err
+		return cl.say(answer, "The webhook %s is due again.\n", args[0])
 	}
 	return c
 }

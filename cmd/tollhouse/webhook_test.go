@@ -2,35 +2,39 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	webhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
-// hook is a request that a receiver of webhooks got.
-type hook struct {
+// receivedWebhook is a request that a receiver of webhooks got.
+type receivedWebhook struct {
 	header http.Header
 	body   []byte
 }
 
-// receiver gets webhooks on this machine, and answers with a status once there is
+// webhookReceiver gets webhooks on this machine, and answers with a status once there is
 // room for them in got.
-func receiver(t *testing.T, status int) (url string, got chan hook) {
+func webhookReceiver(t *testing.T, status int) (url string, got chan receivedWebhook) {
 	t.Helper()
-	got = make(chan hook, 16)
+	got = make(chan receivedWebhook, 16)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		select {
-		case got <- hook{r.Header, body}:
+		case got <- receivedWebhook{r.Header, body}:
 			w.WriteHeader(status)
 		case <-r.Context().Done():
 		}
@@ -39,8 +43,8 @@ func receiver(t *testing.T, status int) (url string, got chan hook) {
 	return s.URL + "/hook?token=in-the-address", got
 }
 
-// verified checks a webhook as its receiver does.
-func verified(t *testing.T, secret string, h hook) {
+// verifyWebhook checks a webhook as its receiver does.
+func verifyWebhook(t *testing.T, secret string, h receivedWebhook) {
 	t.Helper()
 	w, err := webhooks.NewWebhook(secret)
 	if err == nil {
@@ -51,8 +55,8 @@ func verified(t *testing.T, secret string, h hook) {
 	}
 }
 
-// secretOf is the account's, as the command tells it.
-func secretOf(t *testing.T, i *instance, args ...string) string {
+// webhookSecretOf is the account's, as the command tells it.
+func webhookSecretOf(t *testing.T, i *instance, args ...string) string {
 	t.Helper()
 	var v server.SecretView
 	out := i.good(append([]string{"webhook", "secret", "--json", "--account"}, args...)...)
@@ -64,19 +68,19 @@ func secretOf(t *testing.T, i *instance, args ...string) string {
 
 func TestAnAccountsSecretIsMadeOnceAndRotated(t *testing.T) {
 	i := serving(t)
-	first := secretOf(t, i, "acme")
-	if again := secretOf(t, i, "acme"); again != first {
+	first := webhookSecretOf(t, i, "acme")
+	if again := webhookSecretOf(t, i, "acme"); again != first {
 		t.Errorf("asked again, it is %s, not %s", again, first)
 	}
-	next := secretOf(t, i, "acme", "--rotate")
-	if next == first || secretOf(t, i, "acme") != next {
+	next := webhookSecretOf(t, i, "acme", "--rotate")
+	if next == first || webhookSecretOf(t, i, "acme") != next {
 		t.Errorf("after a rotation it is %s, before %s", next, first)
 	}
 	out := i.good("webhook", "secret", "--account", "acme", "--rotate")
 	if strings.Contains(out, next) || !strings.HasPrefix(out, "whsec_") || !strings.Contains(out, "24 hours") {
 		t.Errorf("the command says\n%s", out)
 	}
-	if r := i.command("webhook", "secret", "--account", "nobody"); r.code != exitRefused || !strings.Contains(r.stderr, `There is no account "nobody"`) {
+	if r := i.command("webhook", "secret", "--account", "nobody"); r.code != exitFailed || !strings.Contains(r.stderr, `There is no account "nobody"`) {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 	log := i.stderr.String()
@@ -88,9 +92,9 @@ func TestAnAccountsSecretIsMadeOnceAndRotated(t *testing.T) {
 func TestTheSecretOutlivesTheServerAndIsThereWithoutOne(t *testing.T) {
 	for kind, address := range databases(t) {
 		t.Run(kind, func(t *testing.T) {
-			name := file(t, planted("m")+"store: "+address+"\n")
+			name := file(t, simConfig("m")+"store: "+address+"\n")
 			i := start(t, acme, "--config", name)
-			first := secretOf(t, i, "acme")
+			first := webhookSecretOf(t, i, "acme")
 			i.stop()
 			var v server.SecretView
 			for _, rotate := range []bool{false, true} {
@@ -99,12 +103,12 @@ func TestTheSecretOutlivesTheServerAndIsThereWithoutOne(t *testing.T) {
 					args = append(args, "--rotate")
 				}
 				r := tollhouse(t, nil, args...)
-				if err := json.Unmarshal([]byte(r.stdout), &v); err != nil || r.code != exitDone || (v.Secret == first) == rotate {
+				if err := json.Unmarshal([]byte(r.stdout), &v); err != nil || r.code != exitOK || (v.Secret == first) == rotate {
 					t.Errorf("without a server: %d %q %q, %v", r.code, r.stdout, r.stderr, err)
 				}
 			}
-			i = again(t, i, acme, "--config", name)
-			if now := secretOf(t, i, "acme"); now != v.Secret {
+			i = restart(t, i, acme, "--config", name)
+			if now := webhookSecretOf(t, i, "acme"); now != v.Secret {
 				t.Errorf("the server then has %s, not %s", now, v.Secret)
 			}
 			if r := tollhouse(t, nil, "webhook", "list", "--json", "--config", name, "--data", i.data, "--admin", i.admin); r.stdout != "{\n  \"object\": \"list\",\n  \"data\": []\n}\n" {
@@ -115,10 +119,10 @@ func TestTheSecretOutlivesTheServerAndIsThereWithoutOne(t *testing.T) {
 }
 
 func TestASecretOfAStoreInMemoryIsInItsServerOnly(t *testing.T) {
-	name := file(t, planted("m")+"store: \"memory:\"\n")
+	name := file(t, simConfig("m")+"store: \"memory:\"\n")
 	for _, args := range []string{"webhook secret --account acme", "webhook list", "webhook resend evt_1"} {
 		r := tollhouse(t, nil, append(strings.Fields(args), "--config", name, "--data", t.TempDir())...)
-		if r.code != exitRefused || !strings.Contains(r.stderr, "a store in memory is in its server only") {
+		if r.code != exitFailed || !strings.Contains(r.stderr, "a store in memory is in its server only") {
 			t.Errorf("%s: %d %q", args, r.code, r.stderr)
 		}
 	}
@@ -129,45 +133,43 @@ func TestASecretOfAStoreInMemoryIsInItsServerOnly(t *testing.T) {
 func TestAWebhookIsListedAndSentAgain(t *testing.T) {
 	for kind, address := range databases(t) {
 		t.Run(kind, func(t *testing.T) {
-			url, got := receiver(t, http.StatusNoContent)
-			name := file(t, filmed(filmer(t, "succeeded"))+"webhooks: {allow_private: true}\nstore: "+address+"\n")
+			url, got := webhookReceiver(t, http.StatusNoContent)
+			name := file(t, videoConfig(taskVendor(t, "succeeded"))+"webhooks: {allow_private: true}\nstore: "+address+"\n")
 			i := start(t, acme, "--config", name)
-			if r := i.video("submit", "--model", film, "--prompt", "A boat.", "--webhook", url, "--wait"); r.code != exitDone {
-				t.Fatalf("%d %s%s", r.code, r.stdout, r.stderr)
-			}
+			i.submitVideo(acme["ACME_KEY"], gammaModel, gammaBoat, url)
 			first := <-got
-			verified(t, secretOf(t, i, "acme"), first)
+			verifyWebhook(t, webhookSecretOf(t, i, "acme"), first)
 			id := first.header.Get("Webhook-Id")
-			list := i.noticed("sent")
+			list := i.awaitWebhook("sent")
 			if !regexp.MustCompile(id + ` +acme +video\.generation\.succeeded +cgt-1 +127\.0\.0\.1 +sent +0 +20\S+Z +-`).MatchString(list) {
 				t.Errorf("the list is\n%s", list)
 			}
 			if strings.Contains(list+i.good("webhook", "list", "--json"), "in-the-address") {
 				t.Errorf("the list tells the address:\n%s", list)
 			}
-			before, after := secretOf(t, i, "acme"), secretOf(t, i, "acme", "--rotate")
+			before, after := webhookSecretOf(t, i, "acme"), webhookSecretOf(t, i, "acme", "--rotate")
 			i.stop()
 
-			if r := tollhouse(t, nil, "webhook", "resend", id, "--config", name, "--data", i.data); r.code != exitDone || !strings.Contains(r.stdout, "is due again") {
+			if r := tollhouse(t, nil, "webhook", "resend", id, "--config", name, "--data", i.data); r.code != exitOK || !strings.Contains(r.stdout, "is due again") {
 				t.Fatalf("resend: %d %s%s", r.code, r.stdout, r.stderr)
 			}
-			again(t, i, acme, "--config", name)
+			restart(t, i, acme, "--config", name)
 			second := <-got
 			if string(second.body) != string(first.body) || second.header.Get("Webhook-Id") != id {
 				t.Errorf("sent again, it is another:\n%s\n%s", first.body, second.body)
 			}
-			verified(t, before, second) // both sign after a rotation
-			verified(t, after, second)
+			verifyWebhook(t, before, second) // both sign after a rotation
+			verifyWebhook(t, after, second)
 		})
 	}
 }
 
 func TestAWebhookThatFailsIsListedWithItsReason(t *testing.T) {
-	url, got := receiver(t, http.StatusGone)
-	i := start(t, acme, "--config", file(t, filmed(filmer(t, "failed"))+"webhooks: {allow_private: true}\nstore: memory\n"))
-	i.video("submit", "--model", film, "--prompt", "A boat.", "--webhook", url, "--wait")
+	url, got := webhookReceiver(t, http.StatusGone)
+	i := start(t, acme, "--config", file(t, videoConfig(taskVendor(t, "failed"))+"webhooks: {allow_private: true}\nstore: memory\n"))
+	i.submitVideo(acme["ACME_KEY"], gammaModel, gammaBoat, url)
 	id := (<-got).header.Get("Webhook-Id")
-	if list := i.noticed("failed"); !strings.Contains(list, "the receiver answered with 410: it wants no more tries") {
+	if list := i.awaitWebhook("failed"); !strings.Contains(list, "the receiver answered with 410: it wants no more tries") {
 		t.Errorf("the list is\n%s", list)
 	}
 	var list struct{ Data []server.NoticeView }
@@ -176,20 +178,20 @@ func TestAWebhookThatFailsIsListedWithItsReason(t *testing.T) {
 		t.Errorf("%+v, %v", list, err)
 	}
 	for range cap(got) { // without room for it the next try is not answered
-		got <- hook{}
+		got <- receivedWebhook{}
 	}
 	i.good("webhook", "resend", id)
 	if list := i.good("webhook", "list"); !strings.Contains(list, "waiting") {
 		t.Errorf("after it was to be sent again, the list is\n%s", list)
 	}
-	if r := i.command("webhook", "resend", "evt_none"); r.code != exitRefused || !strings.Contains(r.stderr, `There is no webhook "evt_none"`) {
+	if r := i.command("webhook", "resend", "evt_none"); r.code != exitFailed || !strings.Contains(r.stderr, `There is no webhook "evt_none"`) {
 		t.Errorf("%d %q", r.code, r.stderr)
 	}
 }
 
-// noticed lists the webhooks once one of them is in a state, which it may be a
+// awaitWebhook lists the webhooks once one of them is in a state, which it may be a
 // moment after its receiver has answered.
-func (i *instance) noticed(state string) (list string) {
+func (i *instance) awaitWebhook(state string) (list string) {
 	i.t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); runtime.Gosched() {
 		if list = i.good("webhook", "list"); strings.Contains(list, " "+state+" ") {
@@ -201,9 +203,102 @@ func (i *instance) noticed(state string) (list string) {
 }
 
 func TestAWebhookToThisMachineIsRefusedUnlessTheFileAllowsIt(t *testing.T) {
-	i := start(t, acme, "--config", file(t, filmed(filmer(t, "succeeded"))))
-	r := i.video("submit", "--model", film, "--prompt", "A boat.", "--webhook", "http://127.0.0.1:9/hook")
-	if r.code != exitRefused || !strings.Contains(r.stderr, "webhook_url") || !strings.Contains(r.stderr, "status 400") {
-		t.Errorf("%d %q", r.code, r.stderr)
+	i := start(t, acme, "--config", file(t, videoConfig(taskVendor(t, "succeeded"))))
+	status, body := i.ask(http.MethodPost, videosPath, acme["ACME_KEY"], `{"model":"`+gammaModel+`",`+gammaBoat+`,"webhook_url":"http://127.0.0.1:9/hook"}`)
+	if status != http.StatusBadRequest || !strings.Contains(body, "webhook_url") {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+func TestWrongWordsAboutWebhooksAreUsage(t *testing.T) {
+	for args, want := range map[string]string{
+		"webhook secret":            "--account is missing",
+		"webhook secret acme":       `takes no arguments, and got "acme"`,
+		"webhook list --limit 0":    "--limit must be from 1 to 1000",
+		"webhook list --limit 1001": "--limit must be from 1 to 1000",
+		"webhook resend":            "ID is missing",
+		"webhook resend a b":        `"b" is one argument too many`,
+		"webhook":                   "webhook needs one of its commands: `tollhouse webhook secret`, `tollhouse webhook list`, `tollhouse webhook resend`",
+	} {
+		r := tollhouse(t, nil, strings.Fields(args)...)
+		if r.code != exitUsage || !strings.Contains(r.stderr, want) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" {
+			t.Errorf("%s: %d %q %q", args, r.code, r.stderr, r.stdout)
+		}
+	}
+}
+
+// gammaModel is the model of the tests, which a vendor on this machine makes.
+const gammaModel = "gamma-2-0-260128"
+
+// taskVendor is a vendor of videos whose tasks are in one state from the beginning.
+func taskVendor(t *testing.T, state string) (base string) {
+	t.Helper()
+	var tasks atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method == http.MethodPost {
+			_, _ = fmt.Fprintf(w, `{"id":"cgt-%d"}`, tasks.Add(1))
+			return
+		}
+		id := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+		end := `"content":{"video_url":"https://cdn.example/a.mp4"},"usage":{"completion_tokens":1000,"total_tokens":1000}`
+		if state == "failed" {
+			end = `"error":{"code":"OutputVideoSensitiveContentDetected","message":"The output was flagged."}`
+		}
+		_, _ = fmt.Fprintf(w, `{"id":"%s","model":"theirs","status":"%s",%s}`, id, state, end)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// videoConfig is a file with that vendor.
+func videoConfig(base string) string {
+	return `channels:
+  - {name: film, driver: ark, base_url: "` + base + `", models: {gamma-2-0-260128: theirs}}
+prices:
+  gamma-2-0-260128: {output: "7.00"}
+accounts:
+  - {name: acme, credit: "25.00", keys: [{env: ACME_KEY}]}
+video: {poll: 1ms}
+`
+}
+
+// submitVideo submits a task whose end webhook is told of, and waits for it.
+func (i *instance) submitVideo(key, model, prompt, webhook string) *video.Response {
+	i.t.Helper()
+	body := fmt.Sprintf(`{"model":%q,%s,"duration":5,"resolution":"720p","webhook_url":%q,"wait":true}`, model, prompt, webhook)
+	status, answer := i.ask(http.MethodPost, videosPath, key, body)
+	r := new(video.Response)
+	if err := jsonv2.Unmarshal([]byte(answer), r); err != nil || status/100 != 2 || !r.Status.Terminal() {
+		i.t.Fatalf("%s: %d %.500s, %v", model, status, answer, err)
+	}
+	return r
+}
+
+const (
+	videosPath = "/v1/videos/generations"
+	betaBoat   = `"input":{"prompt":"A boat."}`
+	gammaBoat  = `"content":[{"type":"text","text":"A boat."}]`
+)
+
+func TestTheDemoShowsTheWholeLifeOfAVideo(t *testing.T) {
+	i := startEdited(t, withInstantVideos, nil, "--demo")
+	key := demoKey(t, i)
+	url, got := webhookReceiver(t, http.StatusOK)
+	for n, row := range []struct{ model, prompt string }{{"beta2.6-t2v", betaBoat}, {gammaModel, gammaBoat}} {
+		r := i.submitVideo(key, row.model, row.prompt, url)
+		if r.Status != video.Succeeded || r.Model != row.model || len(r.Content) != 1 || !strings.HasPrefix(r.Content[0].VideoURL, "data:video/mp4;base64,") {
+			t.Fatalf("%s: %+v", row.model, r)
+		}
+		h := <-got
+		verifyWebhook(t, webhookSecretOf(t, i, demoAccount), h)
+		if !strings.Contains(string(h.body), `"type":"video.generation.succeeded","data":{"id":"`+r.ID+`"`) {
+			t.Errorf("%s: the webhook is %.200s", row.model, h.body)
+		}
+		if n == 0 {
+			if _, body := i.ask(http.MethodGet, "/v1/balance", key, ""); !strings.Contains(body, `"posted":"24.50","held":"0.00"`) {
+				t.Errorf("after 5 seconds at 0.10 the balance is %s", body)
+			}
+		}
 	}
 }

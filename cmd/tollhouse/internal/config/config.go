@@ -1,10 +1,16 @@
-// Package config reads tollhouse's configuration file, says for every mistake
-// where it stands and what would be right, and makes the parts that a gateway
-// is built of.
+// Package config reads tollhouse's configuration file, reports every mistake with its
+// place and what would be right, and builds the components of a gateway from it.
+//
+// The file is read by a walk over the YAML tree and not by a decoder into structs: that
+// would stop at the first mistake, show values that may be secrets, and read decimals as
+// floats.
 package config
 
 import (
+	"cmp"
+	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
@@ -23,14 +29,14 @@ type Config struct {
 	Prices                   map[string]Price // by public model id
 	Models                   []Model
 	Accounts                 []Account
-	Limits                   auth.Limits // of every key that has none of its own
+	Limits                   auth.Limits // the defaults of all keys
 	Video                    Video
 	Webhooks                 Webhooks
 	Server                   Server
 	Telemetry                Telemetry
 	Metrics                  Metrics
 	MCP                      MCP
-	KeyFiles                 []KeyFile // that the file names; what is in them may change
+	KeyFiles                 []KeyFile // that the file names; a change of them is a change of the configuration
 }
 
 // The two ways to bill.
@@ -39,9 +45,9 @@ const (
 	Count   = "count"
 )
 
-// What the address of a store begins with.
+// The beginnings of a store's address.
 const (
-	Memory   = "memory:" // all of it
+	Memory   = "memory:" // the whole address
 	SQLite   = "sqlite:" // the path of the file follows
 	Postgres = "postgres://"
 )
@@ -75,9 +81,9 @@ type Channel struct {
 	Priority int
 	Connect  time.Duration // zero means the driver's
 	Timeout  upstream.Timeouts
-	Drain    time.Duration // of streams whose client left; zero cancels at once
+	Drain    time.Duration // of streams whose client has disconnected; zero cancels at once
 	Drop     []string
-	Pass     []string // what prepaid billing would refuse, since it has no price
+	Pass     []string // fields that prepaid billing would refuse, since they have no price
 	Rename   map[string]string
 
 	MaxConcurrent int // calls at once; zero is no limit
@@ -85,13 +91,13 @@ type Channel struct {
 
 	// Upstream, when not nil, is used in place of one that Driver makes.
 	Upstream upstream.Upstream
-	// Begins, when not empty, is how the ids begin that the public id "*" lets
-	// through; Except are ids that it does not, and those that end in "*" stand
-	// for every id that begins so. A file has neither.
-	Begins string
+	// Prefix is that of the ids which the public id "*" passes through. Except are ids
+	// that it does not pass through; one that ends in "*" stands for all ids with that
+	// prefix. A file has neither.
+	Prefix string
 	Except []string
 
-	places map[string]Pos // of public ids
+	modelPos map[string]Pos // of public ids
 }
 
 // Price is one model's price row.
@@ -132,3 +138,56 @@ func StoreIn(dir string, store Setting) string {
 
 // Prepaid reports whether money moves: unless the file says count, it does.
 func (c *Config) Prepaid() bool { return c.Billing.Or(Prepaid) == Prepaid }
+
+// Problem is one mistake in a configuration.
+type Problem struct {
+	Pos     Pos
+	Message string
+}
+
+// Error is why a configuration is refused: its problems in the order of their
+// positions, at least one.
+type Error struct {
+	File     string
+	Problems []Problem
+	KeyFiles []KeyFile // that the file names; the mistake may be in one of them
+}
+
+// Error is the first problem and how many there are besides.
+func (e *Error) Error() string {
+	first := e.Lines()[0]
+	if n := len(e.Problems) - 1; n > 0 {
+		return fmt.Sprintf("%s (and %d more: `tollhouse check --config %s` lists them)", first, n, e.File)
+	}
+	return first
+}
+
+// Lines are all problems as FILE:LINE:COLUMN: message.
+func (e *Error) Lines() []string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = e.File + ": " + p.Message
+		if p.Pos.Line > 0 {
+			lines[i] = fmt.Sprintf("%s:%d:%d: %s", e.File, p.Pos.Line, p.Pos.Column, p.Message)
+		}
+	}
+	return lines
+}
+
+// problems collects mistakes.
+type problems []Problem
+
+func (p *problems) add(at Pos, format string, args ...any) {
+	*p = append(*p, Problem{at, fmt.Sprintf(format, args...)})
+}
+
+// err is the error of a file; nil without problems.
+func (p problems) err(file string) error {
+	if len(p) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(p, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Column, b.Pos.Column))
+	})
+	return &Error{File: file, Problems: p}
+}

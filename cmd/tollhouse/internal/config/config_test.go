@@ -158,12 +158,12 @@ func TestAFileOfWindowsIsReadAlike(t *testing.T) {
 
 func TestThePlacesNeedNoVariables(t *testing.T) {
 	text := "admin: 127.0.0.1:1\ndata: /x\nstore: sqlite:/y.db\nbilling: count\nchannels: [{keys: ['${NOT_SET}']}]\nbogus: 1\n"
-	p, err := ReadPlaces("t.yaml", []byte(text), env)
+	p, err := ReadLocations("t.yaml", []byte(text), env)
 	if err != nil || p.Admin.Value != "127.0.0.1:1" || p.Data.Value != "/x" || p.Store.Value != "sqlite:/y.db" || p.Billing.Value != Count {
 		t.Errorf("%+v %v", p, err)
 	}
 	for _, bad := range []string{"admin: [1", "store: redis"} {
-		if _, err := ReadPlaces("t.yaml", []byte(bad), env); err == nil {
+		if _, err := ReadLocations("t.yaml", []byte(bad), env); err == nil {
 			t.Errorf("%q was read", bad)
 		}
 	}
@@ -182,5 +182,30 @@ func TestEveryDriverOfTheContractIsThere(t *testing.T) {
 	have := slices.Sorted(maps.Keys(drivers))
 	if diff := cmp.Diff([]string{"anthropic", "ark", "dashscope", "openai", "sim", "voyage"}, have); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestTheStoreInMemoryMayBeAPlainWord(t *testing.T) {
+	for _, text := range []string{`store: memory`, `store: "memory:"`, `store: 'memory'`} {
+		if c := read(t, sound+text); c.Store.Value != Memory {
+			t.Errorf("%s is %q", text, c.Store.Value)
+		}
+		places, err := ReadLocations("t.yaml", []byte(text), env)
+		if err != nil || places.Store.Value != Memory {
+			t.Errorf("%s is %q, %v", text, places.Store.Value, err)
+		}
+	}
+	refuses(t, sound+"store: memories", "4:8: store: it must be sqlite:PATH")
+}
+
+func TestAStoreThatNeedsQuotesIsToldSo(t *testing.T) {
+	for _, text := range []string{"store: memory:", "store: memory:   # for a test\n", "store: sqlite:\nlisten: 127.0.0.1:1\n"} {
+		refuses(t, sound+text, `a value that ends in ":" needs quotes, such as store: "memory:"`)
+	}
+	for _, text := range []string{"data: x: y:", "store: a: b"} { // it is something else that is wrong
+		_, err := Read("t.yaml", []byte(sound+text), env)
+		if err == nil || strings.Contains(err.Error(), "quotes") {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }

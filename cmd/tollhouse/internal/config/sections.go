@@ -1,13 +1,295 @@
 package config
 
-import "github.com/tollhouse-ai/gateway/auth"
+import (
+	"errors"
+	"maps"
+	"math"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
-// limits is the table of the limits of keys.
+	"github.com/goccy/go-yaml/ast"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/secret"
+)
+
+// Server are the limits on what the server does at one time. Zero means the default.
+type Server struct {
+	Pos                 Pos
+	MaxCalls            int64
+	MaxWaiting          int64
+	MaxConnections      int64
+	MaxConnectionsPerIP int64
+	Memory              int64 // bytes that the process may take
+	TrustedProxies      []netip.Prefix
+}
+
+// Same reports whether the two say the same, wherever they stand.
+func (s *Server) Same(o *Server) bool {
+	return s.MaxCalls == o.MaxCalls && s.MaxWaiting == o.MaxWaiting && s.Memory == o.Memory &&
+		s.MaxConnections == o.MaxConnections && s.MaxConnectionsPerIP == o.MaxConnectionsPerIP &&
+		slices.Equal(s.TrustedProxies, o.TrustedProxies)
+}
+
+// Admission are the gateway's options of admission control.
+func (s *Server) Admission() gateway.Admission {
+	return gateway.Admission{MaxCalls: int(s.MaxCalls), MaxWaiting: int(s.MaxWaiting)}
+}
+
+func (r *reader) server(s *Server) field {
+	return func(n ast.Node, name string) {
+		s.Pos = position(n)
+		r.object(n, name, fields{
+			"max_calls":              r.positive(&s.MaxCalls),
+			"max_waiting":            r.positive(&s.MaxWaiting),
+			"max_connections":        r.positive(&s.MaxConnections),
+			"max_connections_per_ip": r.positive(&s.MaxConnectionsPerIP),
+			"memory":                 into(r, &s.Memory, parseBytes),
+			"trusted_proxies":        intoList(r, &s.TrustedProxies, parsePrefix),
+		})
+	}
+}
+
+// positive reads a whole number above 0.
+func (r *reader) positive(to *int64) field {
+	return into(r, to, func(text string) (int64, error) {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil || n < 1 {
+			return 0, errors.New("it must be a whole number, 1 or more; leave it out for the default")
+		}
+		return n, nil
+	})
+}
+
+// sizeUnits are the units of a size of memory.
+var sizeUnits = []struct {
+	name  string
+	bytes int64
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}}
+
+// parseBytes reads a size of memory.
+func parseBytes(text string) (int64, error) {
+	const least = 64 << 20
+	for _, u := range sizeUnits {
+		number, ok := strings.CutSuffix(text, u.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+		if err == nil && n > 0 && n <= math.MaxInt64/u.bytes && n*u.bytes >= least {
+			return n * u.bytes, nil
+		}
+	}
+	return 0, errors.New("write a size such as 512MiB or 2GiB, at least 64MiB")
+}
+
+// parsePrefix reads an address or a network.
+func parsePrefix(text string) (netip.Prefix, error) {
+	if p, err := netip.ParsePrefix(text); err == nil {
+		return p.Masked(), nil
+	}
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	return netip.Prefix{}, errors.New("write an address such as 10.0.0.7, or a network such as 10.0.0.0/8")
+}
+
+// Telemetry is where traces and metrics of OpenTelemetry go. The zero Telemetry
+// leaves that to the environment's OTEL_… variables.
+type Telemetry struct {
+	Pos     Pos
+	OTLP    string // a collector's address; empty means OTEL_EXPORTER_OTLP_ENDPOINT, and off without it
+	Headers map[string]secret.String
+	Service string // the service's name
+	Sample  int    // of 1,000 traces; 0 means OTEL_TRACES_SAMPLER
+	// NoTraces and NoMetrics leave one of the two out. NoCallers says that no trace
+	// of a caller's is taken up.
+	NoTraces, NoMetrics, NoCallers bool
+	// TrustCallers makes requests parts of their callers' traces, so that callers
+	// decide what is sampled. Otherwise they are linked.
+	TrustCallers bool
+}
+
+// Same reports whether the two say the same, wherever they stand.
+func (t *Telemetry) Same(o *Telemetry) bool {
+	return t.OTLP == o.OTLP && t.Service == o.Service && t.Sample == o.Sample &&
+		t.NoTraces == o.NoTraces && t.NoMetrics == o.NoMetrics && t.NoCallers == o.NoCallers &&
+		t.TrustCallers == o.TrustCallers && maps.EqualFunc(t.Headers, o.Headers, sameSecret)
+}
+
+func sameSecret(a, b secret.String) bool { return a.Reveal() == b.Reveal() }
+
+// Metrics is who may read the metrics.
+type Metrics struct {
+	Pos    Pos
+	Public bool // without the admin token
+}
+
+func (r *reader) telemetry(t *Telemetry) field {
+	return func(n ast.Node, name string) {
+		t.Pos = position(n)
+		traces, metrics, callers := true, true, true
+		r.object(n, name, fields{
+			"otlp": into(r, &t.OTLP, parseCollector),
+			"headers": func(n ast.Node, name string) {
+				t.Headers = map[string]secret.String{}
+				for _, p := range r.pairs(n, name) {
+					if text, ok := r.text(p.value, "a header"); ok {
+						t.Headers[p.key] = secret.New(text)
+					}
+				}
+			},
+			"service":       r.word(&t.Service),
+			"sample":        into(r, &t.Sample, parseShare),
+			"traces":        r.boolean(&traces),
+			"metrics":       r.boolean(&metrics),
+			"callers":       r.boolean(&callers),
+			"trust_callers": r.boolean(&t.TrustCallers),
+		})
+		t.NoTraces, t.NoMetrics, t.NoCallers = !traces, !metrics, !callers
+	}
+}
+
+func (r *reader) metrics(m *Metrics) field {
+	return func(n ast.Node, name string) {
+		m.Pos = position(n)
+		r.object(n, name, fields{"public": r.boolean(&m.Public)})
+	}
+}
+
+// parseCollector reads the base address of a collector.
+func parseCollector(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return "", errors.New("write a collector's address such as http://127.0.0.1:4318; a key goes into headers")
+	}
+	return strings.TrimSuffix(text, "/"), nil
+}
+
+// parseShare reads a share such as 0.25 in thousandths, without a float.
+func parseShare(text string) (int, error) {
+	wrong := errors.New("write a share of traces from 0.001 to 1, such as 0.25")
+	whole, part, _ := strings.Cut(text, ".")
+	if len(part) > 3 {
+		return 0, wrong
+	}
+	n, err := strconv.ParseUint(whole+part+strings.Repeat("0", 3-len(part)), 10, 16)
+	if err != nil || n < 1 || n > 1000 {
+		return 0, wrong
+	}
+	return int(n), nil
+}
+
+// MCP is the server of tools for agents, at /mcp of the public address.
+type MCP struct {
+	Pos     Pos
+	Off     bool
+	Origins []string // web pages that may call, besides those of this machine
+}
+
+// Same reports whether the two say the same, wherever they stand.
+func (m *MCP) Same(o *MCP) bool { return m.Off == o.Off && slices.Equal(m.Origins, o.Origins) }
+
+func (r *reader) mcp(m *MCP) field {
+	return func(n ast.Node, name string) {
+		m.Pos = position(n)
+		on := true
+		r.object(n, name, fields{
+			"enabled": r.boolean(&on),
+			"origins": intoList(r, &m.Origins, parseOrigin),
+		})
+		m.Off = !on
+	}
+}
+
+// parseOrigin reads the origin of a web page as browsers send it.
+func parseOrigin(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Scheme+"://"+u.Host != text {
+		return "", errors.New("write the origin of a page, as browsers do: a scheme, a host and a port if it is not the usual one, such as https://app.example.com")
+	}
+	return text, nil
+}
+
+// Video is how video tasks are polled and kept. A duration of zero means the default.
+type Video struct {
+	Pos             Pos
+	Retention, Poll time.Duration
+	DuplicateWindow time.Duration // negative: off
+}
+
+// Webhooks is which addresses may receive webhooks.
+type Webhooks struct {
+	Pos          Pos
+	AllowPrivate bool // http, any port and private addresses too
+}
+
+// The defaults of the video section of a file.
+const (
+	defaultRetention       = 7 * 24 * time.Hour
+	defaultPoll            = 5 * time.Second
+	defaultDuplicateWindow = 5 * time.Second
+)
+
+// defaultVideo is the section of a file that has none. So a file that writes a default
+// out is the same as one that does not.
+func defaultVideo() Video {
+	return Video{Retention: defaultRetention, Poll: defaultPoll, DuplicateWindow: defaultDuplicateWindow}
+}
+
+// Same reports whether the two say the same, wherever they stand.
+func (v Video) Same(o Video) bool {
+	v.Pos, o.Pos = Pos{}, Pos{}
+	return v == o
+}
+
+// VideoOptions are the gateway's options of video tasks.
+func (c *Config) VideoOptions() gateway.VideoOptions {
+	return gateway.VideoOptions{
+		Poll: c.Video.Poll, Retention: c.Video.Retention, DuplicateWindow: c.Video.DuplicateWindow,
+		AllowPrivate: c.Webhooks.AllowPrivate,
+	}
+}
+
+func (r *reader) video(v *Video) field {
+	return func(n ast.Node, name string) {
+		v.Pos = position(n)
+		r.object(n, name, fields{
+			"retention":        r.duration(&v.Retention),
+			"poll":             r.duration(&v.Poll),
+			"duplicate_window": into(r, &v.DuplicateWindow, parseWindow),
+		})
+	}
+}
+
+// parseWindow reads a duration. 0, which switches the window off, becomes negative,
+// since 0 is the default.
+func parseWindow(text string) (time.Duration, error) {
+	d, err := ParseDuration(text)
+	if err == nil && d == 0 {
+		d = -1
+	}
+	return d, err
+}
+
+func (r *reader) webhooks(w *Webhooks) field {
+	return func(n ast.Node, name string) {
+		w.Pos = position(n)
+		r.object(n, name, fields{"allow_private": r.boolean(&w.AllowPrivate)})
+	}
+}
+
+// limits are the fields of the limits of a key.
 func (r *reader) limits(l *auth.Limits) fields {
 	return fields{
-		"rpm":                   r.count(&l.RPM, "rpm"),
-		"tpm":                   r.count(&l.TPM, "tpm"),
-		"max_concurrent":        r.count(&l.MaxConcurrent, "max_concurrent"),
-		"max_concurrent_videos": r.count(&l.MaxConcurrentVideos, "max_concurrent_videos"),
+		"rpm":                   r.count(&l.RPM),
+		"tpm":                   r.count(&l.TPM),
+		"max_concurrent":        r.count(&l.MaxConcurrent),
+		"max_concurrent_videos": r.count(&l.MaxConcurrentVideos),
 	}
 }

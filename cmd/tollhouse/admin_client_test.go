@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/sqlite"
+)
+
+func serving(t *testing.T) *instance { return start(t, acme, "--config", file(t, simConfig("m"))) }
+
+func TestAnAccountIsCreatedCreditedAndShown(t *testing.T) {
+	i := serving(t)
+	for _, c := range []struct{ args, want string }{
+		{"account create beta --credit 25.00", `beta +25\.00 +0\.00 +25\.00 +USD`},
+		{"account credit beta 10.00 --reference r1", `beta +35\.00`},
+		{"account credit beta 10.00 --reference r1", `beta +35\.00`},
+		{"account credit --reference r2 -- beta -5", `beta +30\.00`},
+		{"account show beta", `beta +30\.00`},
+		{"account list", `(?s)ACCOUNT +POSTED +HELD +AVAILABLE +CURRENCY\nacme +25\.00.*beta +30\.00`},
+	} {
+		if out := i.good(strings.Fields(c.args)...); !regexp.MustCompile(c.want).MatchString(out) {
+			t.Errorf("%s gave\n%s", c.args, out)
+		}
+	}
+	if !strings.Contains(i.stderr.String(), "msg=audit action=account.create") {
+		t.Errorf("no audit line:\n%s", i.stderr)
+	}
+}
+
+func TestAKeyWorksFromItsCreationAndAsLongAsItIsEnabled(t *testing.T) {
+	i := serving(t)
+	var made struct{ ID, Key, Account, Name string }
+	out := i.good("key", "create", "--account", "acme", "--name", "ci", "--json")
+	if err := json.Unmarshal([]byte(out), &made); err != nil || made.Account != "acme" || made.Name != "ci" {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	for _, c := range []struct {
+		verb string
+		want int
+	}{{"enable", 200}, {"disable", 403}, {"enable", 200}, {"delete", 401}} {
+		i.good("key", c.verb, made.ID)
+		if status, body := i.ask(http.MethodGet, "/v1/models", made.Key, ""); status != c.want {
+			t.Errorf("after %s: %d %s", c.verb, status, body)
+		}
+	}
+	if r := i.command("key", "delete", made.ID); r.code != exitFailed || !strings.Contains(r.stderr, "There is no key") {
+		t.Errorf("a second delete: %d %q", r.code, r.stderr)
+	}
+	if strings.Contains(i.stderr.String(), made.Key) {
+		t.Error("the key is in the log")
+	}
+}
+
+func TestAKeyIsBoundByItsFlags(t *testing.T) {
+	i := serving(t)
+	key := strings.Fields(i.good("key", "create", "--account", "acme", "--models", "other,m2", "--expires", "30d", "--rpm", "7", "--max-concurrent", "2"))[0]
+	if status, body := i.ask(http.MethodPost, "/v1/chat/completions", key, chatBody("m", false)); status != 403 {
+		t.Errorf("another model got %d %s", status, body)
+	}
+	list := i.good("key", "list", "--account", "acme")
+	until := time.Now().Add(30 * 24 * time.Hour).UTC().Format("2006-01-")
+	if !regexp.MustCompile(`enabled +other,m2 +7 +- +2 +- +` + until).MatchString(list) {
+		t.Errorf("the list is\n%s", list)
+	}
+	poor := strings.Fields(i.good("key", "create", "--account", "acme", "--budget", "0.000000001"))[0]
+	if status, body := i.ask(http.MethodPost, "/v1/chat/completions", poor, chatBody("m", false)); status != 402 {
+		t.Errorf("a key without budget got %d %s", status, body)
+	}
+	if list := i.good("key", "list"); !strings.Contains(list, "BUDGET LEFT") || !regexp.MustCompile(`enabled +all( +-){3} +0\.000000001 +-`).MatchString(list) {
+		t.Errorf("the list is\n%s", list)
+	}
+}
+
+func TestUsageIsSummedByModelAndKey(t *testing.T) {
+	i := serving(t)
+	calls(i, "m")
+	calls(i, "m")
+	if out := i.good("usage"); !regexp.MustCompile(`MODEL +REQUESTS +INPUT +OUTPUT +CHARGE\nm +2 `).MatchString(out) {
+		t.Errorf("by model:\n%s", out)
+	}
+	if out := i.good("usage", "--account", "acme", "--since", "1h", "--by", "key"); !regexp.MustCompile(`\nkey_\w+ +2 `).MatchString(out) {
+		t.Errorf("by key:\n%s", out)
+	}
+	var doc usageReport
+	if err := json.Unmarshal([]byte(i.good("usage", "--by", "day", "--json")), &doc); err != nil || doc.By != "day" || len(doc.Data) != 1 || doc.Data[0].Requests != 2 {
+		t.Errorf("as JSON: %+v, %v", doc, err)
+	}
+	if out := i.good("ledger", "verify"); !strings.Contains(out, "sound") {
+		t.Errorf("verify: %s", out)
+	}
+}
+
+func TestEveryListIsOneJSONDocument(t *testing.T) {
+	i := serving(t)
+	for _, args := range []string{"account list", "account show acme", "key list", "usage", "waste", "ledger verify"} {
+		out := i.good(append(strings.Fields(args), "--json")...)
+		var doc map[string]any
+		if err := json.Unmarshal([]byte(out), &doc); err != nil {
+			t.Errorf("%s: %v\n%s", args, err, out)
+		}
+	}
+}
+
+func TestWhatTheServerRefusesIsOneLineAndExitCode1(t *testing.T) {
+	i := serving(t)
+	for _, c := range []struct{ args, want string }{
+		{"account create acme", "already is an account"},
+		{"account create bad/name", "An account name is"},
+		{"account create rich --credit 1e9", "decimal string"},
+		{"account show nobody", "There is no account"},
+		{"account credit nobody 5", "There is no account"},
+		{"account credit acme five", "decimal string"},
+		{"key create --account nobody", "There is no account"},
+		{"key disable key_none", "There is no key"},
+		{"usage --account nobody", "There is no account"},
+		{"waste --account nobody", "There is no account"},
+		{"request req_none", "There is no receipt"},
+	} {
+		r := i.command(strings.Fields(c.args)...)
+		if r.code != exitFailed || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 || r.stdout != "" {
+			t.Errorf("%s: %d %q %q", c.args, r.code, r.stderr, r.stdout)
+		}
+	}
+}
+
+func TestAKeyOfTheFileCanBeDisabledButNotDeleted(t *testing.T) {
+	i := serving(t)
+	id := regexp.MustCompile(`key_\w+`).FindString(i.good("key", "list"))
+	if r := i.command("key", "delete", id); r.code != exitFailed || !strings.Contains(r.stderr, "written in the config file") {
+		t.Errorf("delete: %d %q", r.code, r.stderr)
+	}
+	i.good("key", "disable", id)
+	if status := calls(i, "m"); status != 403 {
+		t.Errorf("a disabled key got %d", status)
+	}
+}
+
+func TestWhereMoneyIsOffCreditsAndBudgetsAreRefused(t *testing.T) {
+	i := start(t, environment{"OPENAI_API_KEY": "sk-x"})
+	for _, args := range []string{"account create a --credit 5", "account credit default 5", "key create --account default --budget 5"} {
+		if r := i.command(strings.Fields(args)...); r.code != exitFailed || !strings.Contains(r.stderr, "billing: count") {
+			t.Errorf("%s: %d %q", args, r.code, r.stderr)
+		}
+	}
+	i.good("account", "create", "a")
+	if out := i.good("account", "list"); !regexp.MustCompile(`default +- +- +- +-`).MatchString(out) {
+		t.Errorf("the list is\n%s", out)
+	}
+}
+
+func TestWithoutAServerACommandSaysWhatToDo(t *testing.T) {
+	i := serving(t)
+	i.stop()
+	if r := i.command("account", "list"); r.code != exitFailed || !strings.Contains(r.stderr, "no server answers at "+i.admin) || strings.Count(r.stderr, "\n") != 1 {
+		t.Errorf("%d %q", r.code, r.stderr)
+	}
+	r := tollhouse(t, nil, "account", "list", "--data", t.TempDir())
+	if r.code != exitFailed || !strings.Contains(r.stderr, "--data") {
+		t.Errorf("without a token: %d %q", r.code, r.stderr)
+	}
+	other := serving(t)
+	if r := tollhouse(t, nil, "account", "list", "--admin", other.admin, "--data", i.data); r.code != exitFailed || !strings.Contains(r.stderr, "does not take this token") {
+		t.Errorf("with another server's token: %d %q", r.code, r.stderr)
+	}
+}
+
+func TestTheFileTellsTheCommandsWhereTheServerIs(t *testing.T) {
+	i := serving(t)
+	name := file(t, "admin: "+i.admin+"\ndata: "+i.data+"\nchannels: [{keys: [\"${NOT_SET_HERE}\"]}]\n")
+	if r := tollhouse(t, nil, "account", "list", "--config", name); r.code != exitOK || !strings.Contains(r.stdout, "acme") {
+		t.Errorf("%d %q", r.code, r.stderr)
+	}
+}
+
+func TestListsHaveAllPages(t *testing.T) {
+	const many = 1001 // one more than a page has
+	data := t.TempDir()
+	db, err := sqlite.Open(t.Context(), filepath.Join(data, "tollhouse.db"), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range many {
+		all.Go(func() { // the store makes many at once
+			if err := db.CreateAccount(t.Context(), fmt.Sprint("a", i), 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	var keys []auth.Key
+	for i := range many {
+		name := fmt.Sprint("a", i)
+		keys = append(keys, auth.Key{ID: "key_" + name, Account: name, Hash: auth.HashOf(name)})
+	}
+	if err := db.Replace(t.Context(), keys); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"account", "key"} {
+		r := tollhouse(t, nil, kind, "list", "--json", "--admin", adminOff, "--data", data)
+		var got listing[struct{ Account string }]
+		if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.code != exitOK {
+			t.Fatalf("%s: %+v, %v", kind, r, err)
+		}
+		names := map[string]bool{}
+		for _, row := range got.Data {
+			names[row.Account] = true
+		}
+		if len(got.Data) != many || len(names) != many || got.HasMore {
+			t.Errorf("%s: %d rows, %d of them different, more: %t; want %d", kind, len(got.Data), len(names), got.HasMore, many)
+		}
+	}
+}
+
+// A check of the ledger begins, then another command runs out of time: the check
+// has had more time than that, and still gets its answer.
+func TestACommandThatWaitsInVainSaysSoAndACheckOfTheLedgerMayLast(t *testing.T) {
+	verifying, release := make(chan struct{}), make(chan struct{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("/admin/v1/server", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{}`) })
+	mux.HandleFunc("/admin/v1/ledger/verify", func(w http.ResponseWriter, _ *http.Request) {
+		close(verifying)
+		<-release
+		fmt.Fprint(w, `{}`)
+	})
+	mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // before its end the server does not see that the client is gone
+		<-r.Context().Done()
+	})
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	host, data := strings.TrimPrefix(s.URL, "http://"), t.TempDir()
+	if _, err := ensureToken(data); err != nil {
+		t.Fatal(err)
+	}
+	do := func(args ...string) <-chan result {
+		ended := make(chan result, 1)
+		go func() {
+			var stdout, stderr bytes.Buffer
+			// In that time the server has to be found.
+			p := &program{env: environment{}.lookup, stdout: &stdout, stderr: &stderr, timeout: 5 * time.Second}
+			code := p.run(t.Context(), append(args, "--data", data, "--admin", host))
+			ended <- result{code, stdout.String(), stderr.String()}
+		}()
+		return ended
+	}
+	verified := do("ledger", "verify")
+	<-verifying
+	used, created := do("usage"), do("account", "create", "a")
+	if r, want := <-used, "tollhouse usage: the server at "+host+" did not answer in 5s\n"; r.code != exitFailed || r.stderr != want {
+		t.Errorf("%d %q", r.code, r.stderr)
+	}
+	if r := <-created; !strings.Contains(r.stderr, "did not answer in 5s: look whether the change was made") {
+		t.Errorf("%d %q", r.code, r.stderr)
+	}
+	close(release)
+	if r := <-verified; r.code != exitOK || !strings.Contains(r.stdout, "sound") {
+		t.Errorf("verify: %d %q", r.code, r.stderr)
+	}
+}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/speech/lame"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// app is a gateway with its store and telemetry, and the components that a reload
+// replaces: all of a server but its listeners.
+type app struct {
+	file          string // the configuration file; empty where there is nothing to reload
+	data          string // the data directory
+	env           config.Env
+	logger        *slog.Logger
+	storage       *storage
+	authenticator *auth.Keys
+	gateway       *gateway.Gateway
+	mp3           *lame.Encoder
+	telemetry     *telemetry
+
+	files      fileWatcher   // of the configuration file and of those that it names
+	reloading  chan struct{} // a lock, which has room for one reload
+	components atomic.Pointer[config.Components]
+	lifetime   context.Context // ends with the app; reloads use it, not their callers' contexts
+	cancel     context.CancelFunc
+}
+
+// newApp builds the app and applies the source to the store.
+func (p *program) newApp(ctx context.Context, src *source, data string, logger *slog.Logger) (_ *app, err error) {
+	c := src.config
+	components, err := c.Build(nil)
+	if err != nil {
+		return nil, err
+	}
+	a := &app{file: src.file, data: data, env: p.env, logger: logger, mp3: &lame.Encoder{Look: p.lookPath}, reloading: make(chan struct{}, 1)}
+	a.lifetime, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	a.files.setRead(src.read)
+	limitMemory(c.Server.Memory, os.ReadFile)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.close(), components.Close())
+		}
+	}()
+	if a.telemetry, err = a.newTelemetry(ctx, c); err != nil {
+		return nil, err
+	}
+	a.storage, err = openStorage(ctx, src.store(data), store.Options{
+		Count: !c.Prepaid(), Currency: c.Currency.Or(billing.DefaultCurrency), Logger: logger, Committed: a.telemetry.committed,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.authenticator = &auth.Keys{Store: a.storage.keys}
+	if a.gateway, err = gateway.New(a.gatewayOptions(components)); err != nil {
+		return nil, err
+	}
+	if err = a.start(ctx, src, components); err != nil {
+		return nil, err
+	}
+	a.components.Store(components)
+	a.registerMetrics()
+	return a, nil
+}
+
+// start applies the source's accounts, keys and prices. A first key is made for an
+// empty store only.
+func (a *app) start(ctx context.Context, src *source, components *config.Components) error {
+	if src.firstAccount != "" {
+		used, err := a.storeInUse(ctx, src.firstAccount)
+		if err != nil {
+			return err
+		}
+		if used {
+			src.firstAccount = ""
+		}
+	}
+	return a.applyOwned(ctx, components)
+}
+
+// storeInUse reports whether the store has a key, or another account than the
+// first one. That may be of a start that failed before it could print the key, at
+// a port that was taken.
+func (a *app) storeInUse(ctx context.Context, firstAccount string) (bool, error) {
+	accounts, err := a.storage.ledger.Balances(ctx, "", 2)
+	if err != nil {
+		return false, err
+	}
+	keys, err := a.storage.keys.Page(ctx, "", "", 1)
+	others := slices.ContainsFunc(accounts, func(b billing.Balance) bool { return b.Account != firstAccount })
+	return others || len(keys) > 0, err
+}
+
+// shutdown ends a reload that is under way and closes upstreams and store.
+func (a *app) shutdown() error {
+	a.cancel()
+	late := time.NewTimer(closeTimeout) // reading a file does not end with a context
+	defer late.Stop()
+	select {
+	case a.reloading <- struct{}{}: // for good
+	case <-late.C:
+	}
+	return errors.Join(a.components.Load().Close(), a.close())
+}
+
+// close closes the store and the telemetry. Nothing uses the app any more.
+func (a *app) close() error {
+	a.cancel()
+	defer a.telemetry.close()
+	if a.storage == nil {
+		return nil
+	}
+	return a.storage.close()
+}
+
+// startJobs runs the background work until stop is called, which waits for its end.
+func (a *app) startJobs(ctx context.Context) (stop func()) {
+	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	for _, job := range append(a.storage.jobs(), a.gateway.Run, a.telemetry.metrics.Run) {
+		running.Go(func() { _ = job(ctx) }) // it returns nil
+	}
+	return func() {
+		end()
+		running.Wait()
+	}
+}
+
+// gatewayOptions are the gateway's options. A reload uses those that depend on the
+// components.
+func (a *app) gatewayOptions(c *config.Components) gateway.Options {
+	return gateway.Options{
+		Upstream: c.Router, Prices: c.Prices, Models: c.Models, RequirePrice: c.Config.Prepaid(),
+		Authenticator: a.authenticator, Meter: a.storage.ledger, Idempotency: a.storage.idempotency, Limiter: a.storage.limiter, Logger: a.logger, Observe: a.telemetry.observer,
+		Tasks: a.storage.tasks, Video: c.Config.VideoOptions(), MP3: a.mp3, Admission: c.Config.Server.Admission(),
+	}
+}
+
+// applyOwned writes the accounts, keys, prices and limits of the components to the
+// store. If that fails, the keys are restored.
+func (a *app) applyOwned(ctx context.Context, c *config.Components) error {
+	if err := a.storage.keys.replace(ctx, c.Keys); err != nil {
+		return err
+	}
+	err := a.createAccounts(ctx, c.Config)
+	if err == nil {
+		err = a.storage.publishPrices(ctx, c.Prices)
+	}
+	if err != nil {
+		return errors.Join(err, a.restoreKeys(ctx))
+	}
+	a.authenticator.SetDefaults(c.Config.Limits)
+	return nil
+}
+
+// restoreKeys writes the keys of the components in use to the store.
+func (a *app) restoreKeys(ctx context.Context) error {
+	old := a.components.Load()
+	if old == nil {
+		return nil
+	}
+	ctx, cancel := a.detachedContext(ctx)
+	defer cancel()
+	return a.storage.keys.replace(ctx, old.Keys)
+}
+
+// createAccounts creates the accounts that the ledger does not have yet. One that
+// it has keeps its balance. Another node that starts at the same moment may create
+// the account first.
+func (a *app) createAccounts(ctx context.Context, c *config.Config) error {
+	for _, account := range c.Accounts {
+		found, err := a.storage.ledger.Exists(ctx, account.Name)
+		if err != nil {
+			return err
+		}
+		if found {
+			continue
+		}
+		if err := a.storage.ledger.CreateAccount(ctx, account.Name, account.Credit); err != nil {
+			if found, failed := a.storage.ledger.Exists(ctx, account.Name); failed != nil || !found {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// createFirstKey makes the key that is printed at a first start.
+func (a *app) createFirstKey(ctx context.Context, account string) (secret.String, error) {
+	key, token, err := auth.NewKey(auth.KeyOptions{Account: account, Name: "first key"})
+	if err == nil {
+		err = a.storage.keys.Add(ctx, key)
+	}
+	return token, err
+}
+
+// router is the router in use.
+func (a *app) router() *upstream.Router { return a.components.Load().Router }
+
+// limitMemory sets the runtime's memory limit: to what the configuration says,
+// else to GOMEMLIMIT, else to nine tenths of the container's memory. The gateway
+// sheds load before that is reached.
+func limitMemory(configured int64, readFile func(name string) ([]byte, error)) {
+	switch {
+	case configured > 0:
+		debug.SetMemoryLimit(configured)
+	case debug.SetMemoryLimit(-1) == math.MaxInt64:
+		if limit := containerMemory(readFile); limit > 0 {
+			debug.SetMemoryLimit(limit / 10 * 9)
+		}
+	}
+}
+
+// containerMemory is the memory limit of the container that the process runs in,
+// by cgroup v2 or v1; 0 if there is none.
+func containerMemory(readFile func(name string) ([]byte, error)) int64 {
+	for _, name := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
+		data, err := readFile(name)
+		if err != nil {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+		if err == nil && n > 0 && n < 1<<50 { // no limit is "max", or a very large number
+			return n
+		}
+	}
+	return 0
+}

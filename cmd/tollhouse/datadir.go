@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/secret"
+)
+
+// tokenFile is the admin token's name in the data directory.
+const tokenFile = "admin-token"
+
+// readToken reads the admin token of a data directory.
+func readToken(dir string) (secret.String, error) {
+	name := filepath.Join(dir, tokenFile)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return secret.String{}, err
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return secret.String{}, err
+	}
+	token := strings.TrimSpace(string(data))
+	switch {
+	case info.Mode().Perm()&anyAccess != 0 && runtime.GOOS != "windows":
+		return secret.String{}, fmt.Errorf("others can read %s: `chmod 600 %s`, or delete it to have a new one made", name, name)
+	case len(token) < 20:
+		return secret.String{}, fmt.Errorf("%s holds no token: delete it to have a new one made", name)
+	}
+	return secret.New(token), nil
+}
+
+// ensureToken reads the admin token, or makes one that only its owner can read.
+func ensureToken(dir string) (secret.String, error) {
+	token, err := readToken(dir)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return token, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return token, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, tokenFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) { // another process was first
+		return readToken(dir)
+	}
+	if err != nil {
+		return token, err
+	}
+	made := "admin-" + rand.Text() + rand.Text()
+	_, err = f.WriteString(made + "\n")
+	if err = errors.Join(err, f.Close()); err != nil {
+		return token, err
+	}
+	return secret.New(made), nil
+}
+
+func adminToken(p *program) *command {
+	c := newCommand("admin token", "print the token of the admin API, making one if there is none")
+	c.examples = []string{
+		"tollhouse admin token",
+		`curl -H "Authorization: Bearer $(tollhouse admin token)" http://127.0.0.1:8081/admin/v1/accounts`,
+	}
+	var at adminFlags
+	at.register(c)
+	c.run = func(context.Context, []string) error {
+		found, err := at.target(p)
+		if err != nil {
+			return err
+		}
+		token, err := ensureToken(found.data)
+		if err == nil {
+			_, err = fmt.Fprintln(p.stdout, token.Reveal())
+		}
+		return err
+	}
+	return c
+}
+
+// addressFile is the file in the data directory to which a running server writes the
+// address of its admin API.
+const addressFile = "admin-address"
+
+// writeAddress records where the admin API of the running server is, so that a
+// command that is given the data directory alone finds it. The file is replaced
+// in one step: no command reads half of an address.
+func writeAddress(dir, address string) error {
+	f, err := os.CreateTemp(dir, addressFile+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(address + "\n")
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, addressFile))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// readAddress is the address that a server recorded, which may have been killed
+// since; empty if there is none. A file that others can write is not read: they
+// could have the admin token sent to an address of their own.
+func readAddress(dir string) string {
+	name := filepath.Join(dir, addressFile)
+	if _, open := accessByOthers(name, writeAccess); open {
+		return ""
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return ""
+	}
+	address := strings.TrimSpace(string(data))
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return ""
+	}
+	return address
+}
+
+// removeAddress removes what writeAddress recorded, unless another server has
+// recorded its own since. The file is only a hint, so one that stays does no harm.
+func removeAddress(dir, address string) {
+	if readAddress(dir) == address {
+		_ = os.Remove(filepath.Join(dir, addressFile))
+	}
+}
+
+// The permissions of group and others: all of them, and those to write.
+const (
+	anyAccess   = 0o077
+	writeAccess = 0o022
+)
+
+// createDatabase creates the file of a SQLite database if there is none, readable by
+// its owner only; SQLite gives its log the same mode.
+func createDatabase(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// restrictAccess takes the access of others to a SQLite database and its logs away.
+// restricted are the files that it changed, exposed are warnings about those that it
+// could not change. chmod is [os.Chmod].
+func restrictAccess(path string, chmod func(string, fs.FileMode) error) (restricted, exposed []string) {
+	for _, name := range []string{path, path + "-wal", path + "-shm"} {
+		mode, found := accessByOthers(name, anyAccess)
+		if !found {
+			continue
+		}
+		err := chmod(name, mode&^anyAccess)
+		if _, still := accessByOthers(name, anyAccess); err == nil && still { // a file system without modes
+			err = errors.New("the file system does not keep the mode")
+		}
+		if err != nil {
+			exposed = append(exposed, fmt.Sprintf("others can open %s, where accounts and balances are kept: `chmod 600 %s` as its owner (%v)", name, shellQuoted(name), err))
+			continue
+		}
+		restricted = append(restricted, name)
+	}
+	return restricted, exposed
+}
+
+// writableByOthers warns of a directory in which others can replace the server's
+// files.
+func writableByOthers(dir string) (warning string, found bool) {
+	dir = filepath.Clean(dir)
+	if _, found = accessByOthers(dir, writeAccess); !found {
+		return "", false
+	}
+	return fmt.Sprintf("others can write to the directory %s, and so put their own files in the place of the server's: `chmod 700 %s`", dir, shellQuoted(dir)), true
+}
+
+// accessByOthers reports whether group or others have one of the permissions to a
+// file. Windows has no such modes.
+func accessByOthers(name string, permissions fs.FileMode) (mode fs.FileMode, have bool) {
+	info, err := os.Stat(name)
+	if err != nil || runtime.GOOS == "windows" {
+		return 0, false
+	}
+	return info.Mode().Perm(), info.Mode().Perm()&permissions != 0
+}

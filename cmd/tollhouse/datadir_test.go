@@ -1,0 +1,206 @@
+package main
+
+import (
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+func addressFileOf(i *instance) string { return filepath.Join(i.data, addressFile) }
+
+func TestACommandFindsAServerByItsDataDirectoryAlone(t *testing.T) {
+	i := serving(t)
+	text, err := os.ReadFile(addressFileOf(i))
+	if err != nil || string(text) != i.admin+"\n" {
+		t.Fatalf("the server wrote %q, %v; it listens on %s", text, err, i.admin)
+	}
+	if info, err := os.Stat(addressFileOf(i)); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+		t.Errorf("its mode is %v, %v", info.Mode(), err)
+	}
+	place := "\ndata: " + i.data + "\n"
+	silent, open := file(t, place), file(t, "admin: 127.0.0.1:0"+place)
+	other, off := file(t, "admin: 127.0.0.1:1"+place), file(t, "admin: off"+place)
+	store := file(t, "store: memory"+place)
+	for _, row := range []struct {
+		name, args string
+		finds      bool
+	}{
+		{"data directory only", "account list --data " + i.data, true},
+		{"a change", "key create --account acme --data " + i.data, true},
+		{"a request for a running server only", "channel list --data " + i.data, true},
+		{"a file that says no address", "account list --config " + silent, true},
+		{"a file that leaves the port to the system", "account list --config " + open, true},
+		{"a file with another address", "account list --config " + other, false},
+		{"a file that says off", "account list --config " + off, false},
+		{"a file with another store", "account list --config " + store, false},
+		{"another address by flag", "account list --admin 127.0.0.1:1 --data " + i.data, false},
+		{"off by flag", "account list --admin off --data " + i.data, false},
+	} {
+		r := tollhouse(t, nil, strings.Fields(row.args)...)
+		if found := r.code == exitOK && r.stderr == ""; found != row.finds {
+			t.Errorf("%s: exit %d, %q", row.name, r.code, r.stderr)
+		}
+	}
+	i.stop()
+	if _, err := os.Stat(addressFileOf(i)); !os.IsNotExist(err) {
+		t.Errorf("a server that has ended left the file: %v", err)
+	}
+}
+
+func TestAServerWithoutAnAdminAPIWritesNoAddress(t *testing.T) {
+	data := t.TempDir()
+	i := start(t, acme, "--config", file(t, simConfig("m")), "--data", data, "--admin", "off")
+	if _, err := os.Stat(addressFileOf(i)); !os.IsNotExist(err) {
+		t.Errorf("there is an address: %v", err)
+	}
+}
+
+func TestAServerLeavesTheAddressThatAnotherWrote(t *testing.T) {
+	i := serving(t)
+	write(t, addressFileOf(i), "127.0.0.1:1\n")
+	i.stop()
+	if text, err := os.ReadFile(addressFileOf(i)); err != nil || string(text) != "127.0.0.1:1\n" {
+		t.Errorf("it is %q, %v", text, err)
+	}
+}
+
+func TestAStaleAddressMisleadsNoCommand(t *testing.T) {
+	stranger := serving(t)
+	elsewhere := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(elsewhere.Close)
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	for _, row := range []struct {
+		name, text string
+		mode       fs.FileMode
+	}{
+		{"nothing listens", "127.0.0.1:1\n", 0o600},
+		{"a server with another token", stranger.admin + "\n", 0o600},
+		{"another program", strings.TrimPrefix(elsewhere.URL, "http://") + "\n", 0o600},
+		{"a program that does not answer", silent.Addr().String() + "\n", 0o600},
+		{"no address", "not an address\n", 0o600},
+		{"empty", "", 0o600},
+		{"written by others", stranger.admin + "\n", 0o666},
+	} {
+		data := t.TempDir()
+		if _, err := ensureToken(data); err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Join(data, addressFile)
+		write(t, name, row.text)
+		if err := os.Chmod(name, row.mode); err != nil {
+			t.Fatal(err)
+		}
+		stdout, stderr := newOutput(), newOutput()
+		p := &program{env: environment{}.lookup, stdout: stdout, stderr: stderr, timeout: 4 * time.Second}
+		if code := p.run(t.Context(), []string{"account", "create", "beta", "--data", data}); code != exitOK {
+			t.Errorf("%s: the store was not used: %q", row.name, stderr)
+		}
+		if out := stranger.good("account", "list"); strings.Contains(out, "beta") {
+			t.Fatalf("%s: the change was made on another server", row.name)
+		}
+	}
+}
+
+func TestAnAddressThatOthersCanWriteIsNotRead(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no such modes")
+	}
+	data := t.TempDir()
+	write(t, filepath.Join(data, addressFile), "127.0.0.1:4242\n")
+	if got := readAddress(data); got != "127.0.0.1:4242" {
+		t.Errorf("a private one is read as %q", got)
+	}
+	if err := os.Chmod(filepath.Join(data, addressFile), 0o620); err != nil {
+		t.Fatal(err)
+	}
+	if got := readAddress(data); got != "" {
+		t.Errorf("it is %q", got)
+	}
+}
+
+// Nothing that a server or a command prints holds a key of a vendor, a key of
+// a customer, or the admin token, whatever goes wrong.
+func TestNoSecretIsEverPrinted(t *testing.T) {
+	const vendorKey, literalKey, customerKey = "sk-vendor-0123456789", "sk-literal-0123456789", "sk-customer-0123456789"
+	base, _ := vendor(t, 401, `{"error":{"message":"Incorrect API key provided: sk-vendor-0123456789","type":"authentication_error","code":"invalid_api_key"}}`)
+	env := environment{"VENDOR_KEY": vendorKey, "CUSTOMER_KEY": customerKey, "BASE": base}
+	name := file(t, `billing: count
+channels:
+  - {name: main, driver: openai, base_url: "${BASE}", keys: ["${VENDOR_KEY}", `+literalKey+`], models: {"*": "*"}}
+accounts:
+  - {name: acme, keys: [{env: CUSTOMER_KEY}]}
+`)
+	i := start(t, env, "--config", name, "--log-level", "debug")
+	if status, body := i.ask(http.MethodPost, "/v1/chat/completions", customerKey, chatBody("m", false)); status != 502 || strings.Contains(body, vendorKey) {
+		t.Errorf("the call got %d %s", status, body)
+	}
+	token, err := os.ReadFile(filepath.Join(i.data, tokenFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	add := func(r result) { said.WriteString(r.stdout + r.stderr) }
+	for _, args := range [][]string{{"key", "list", "--json"}, {"account", "list"}, {"usage"}} {
+		add(i.command(args...))
+	}
+	add(tollhouse(t, env, "check", "--config", name))
+	add(tollhouse(t, env, "models", "--config", name))
+	for _, wrong := range []string{
+		"channels: [" + literalKey + "]",
+		"channels:\n  - keys: {" + literalKey,
+		"channels:\n  - {name: a, driver: openai, base_url: 'https://u:" + literalKey + "@h', models: {a: b}}",
+		"channels:\n  - {name: a, driver: " + literalKey + "}",
+		"accounts:\n  - {name: a, keys: [{env: " + literalKey + "}, {hash: " + literalKey + "}, " + literalKey + "]}",
+		"accounts:\n  - {name: a, keys: [{env: VENDOR_KEY, rpm: '${VENDOR_KEY}'}]}",
+		"listen: '${VENDOR_KEY}'\nstore: '${VENDOR_KEY}'\ncurrency: '${VENDOR_KEY}'\nlimits: {rpm: '${VENDOR_KEY}'}",
+	} {
+		r := tollhouse(t, env, "check", "--config", file(t, wrong))
+		if r.code != exitFailed {
+			t.Errorf("%q was not refused", wrong)
+		}
+		add(r)
+	}
+	i.stop()
+	said.WriteString(i.stdout.String() + i.stderr.String())
+	for _, secret := range []string{vendorKey, literalKey, customerKey, strings.TrimSpace(string(token))} {
+		if at := strings.Index(said.String(), secret); at >= 0 {
+			t.Errorf("printed: …%s", said.String()[max(0, at-200):at+len(secret)])
+		}
+	}
+}
+
+func TestATokenThatOthersCanReadIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, tokenFile), "admin-0123456789012345678901234567890\n")
+	if err := os.Chmod(filepath.Join(dir, tokenFile), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := tollhouse(t, nil, "admin", "token", "--data", dir)
+	if r.code != exitFailed || !strings.Contains(r.stderr, "chmod 600") || r.stdout != "" {
+		t.Errorf("%d %q %q", r.code, r.stdout, r.stderr)
+	}
+}
+
+func TestTheAdminTokenIsMadeOnDemandAndStays(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	first := tollhouse(t, nil, "admin", "token", "--data", dir)
+	second := tollhouse(t, environment{"TOLLHOUSE_DATA": dir}, "admin", "token")
+	if first.code != exitOK || first.stdout != second.stdout || len(first.stdout) < 40 {
+		t.Errorf("%+v, then %+v", first, second)
+	}
+	info, err := os.Stat(filepath.Join(dir, tokenFile))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+}

@@ -1,0 +1,226 @@
+package config
+
+import (
+	"io"
+	"slices"
+	"strings"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Components are what a gateway is built of. They are immutable.
+type Components struct {
+	Config *Config
+	Router *upstream.Router
+	Prices *billing.PriceList
+	Models []gateway.Model
+	Keys   []auth.Key // those that the file owns
+
+	instances map[string]driverInstance // by the channel's name
+}
+
+// Build builds the components. A configuration that [Read] returned without an error
+// can be built; one made in Go is validated here. before are the components that these
+// replace, or nil: a channel keeps its statistics and circuit breaker by its name, and
+// its connections if its vendor and keys are the same. Close the components when nothing
+// uses them any more.
+func (c *Config) Build(before *Components) (*Components, error) {
+	var wrong problems
+	if c.validate(&wrong); len(wrong) > 0 {
+		return nil, wrong.err("the configuration")
+	}
+	p := &Components{Config: c, instances: make(map[string]driverInstance, len(c.Channels))}
+	var o upstream.RouterOptions
+	if before != nil {
+		o.Previous = before.Router
+	}
+	channels := make([]upstream.Channel, len(c.Channels))
+	for i := range c.Channels {
+		ch := &c.Channels[i]
+		instance, err := ch.instance(before)
+		if err != nil {
+			p.CloseExcept(before)
+			return nil, err
+		}
+		p.instances[ch.Name], channels[i] = instance, ch.routerChannel(instance.Upstream)
+	}
+	var err error
+	if p.Router, err = upstream.NewRouter(channels, o); err != nil {
+		p.CloseExcept(before)
+		return nil, err
+	}
+	p.fill(c)
+	return p, nil
+}
+
+func (p *Components) fill(c *Config) {
+	prices := make(map[string]*billing.Price, len(c.Prices))
+	for id, price := range c.Prices {
+		prices[id] = price.Row
+	}
+	p.Prices = billing.NewPriceList(prices)
+	for _, m := range c.Models {
+		p.Models = append(p.Models, m.Model)
+	}
+	for i := range c.Accounts {
+		for j := range c.Accounts[i].Keys {
+			p.Keys = append(p.Keys, c.Accounts[i].key(j))
+		}
+	}
+}
+
+// Wildcards are the channels that pass every model id through.
+func (c *Config) Wildcards() []string {
+	var names []string
+	for i := range c.Channels {
+		if _, every := c.Channels[i].Models[everyModel]; every {
+			names = append(names, c.Channels[i].Name)
+		}
+	}
+	return names
+}
+
+// Channel is the channel of that name; nil if there is none.
+func (c *Config) Channel(name string) *Channel {
+	for i := range c.Channels {
+		if c.Channels[i].Name == name {
+			return &c.Channels[i]
+		}
+	}
+	return nil
+}
+
+// Serves reports whether the channel serves a public id.
+func (c *Channel) Serves(id string) bool {
+	_, named := c.Models[id]
+	_, every := c.Models[everyModel]
+	return id != "" && id != everyModel && (named || every && c.allows(id))
+}
+
+// Supports reports whether a channel can answer op for a public id.
+func (p *Components) Supports(channel string, op upstream.Op, id string) bool {
+	c := p.Config.Channel(channel)
+	if c == nil || !c.Serves(id) {
+		return false
+	}
+	if theirs, named := c.Models[id]; named {
+		id = theirs
+	}
+	return upstream.Supports(p.instances[channel].Upstream, op, id)
+}
+
+// routerChannel is the channel as the router needs it.
+func (c *Channel) routerChannel(up upstream.Upstream) upstream.Channel {
+	if c.Prefix != "" || len(c.Except) > 0 {
+		up = &modelFilter{up, c}
+	}
+	return upstream.Channel{
+		Name: c.Name, Upstream: up, Models: c.Models, Priority: c.Priority, Weight: c.Weight,
+		MaxConcurrent: c.MaxConcurrent, RPM: c.RPM, Timeout: c.Timeout, Drain: c.Drain, Drop: c.Drop, Pass: c.Pass, Rename: c.Rename,
+	}
+}
+
+// key is a key of the account as the store keeps it. Its id is derived from its hash, so
+// that it is the same after every start.
+func (a *Account) key(i int) auth.Key {
+	k := &a.Keys[i]
+	return auth.Key{
+		ID: auth.IDOf(k.Hash), Account: a.Name, Name: k.Name, Hash: k.Hash, Models: k.Models, Limits: k.Limits,
+	}
+}
+
+// driverInstance is a channel's upstream and the channel that it was created for.
+type driverInstance struct {
+	upstream.Upstream
+	channel *Channel
+}
+
+// instance is the instance of before if the channel still has the same vendor and keys,
+// so that a reload keeps its connections; otherwise a new one.
+func (c *Channel) instance(before *Components) (driverInstance, error) {
+	if before != nil {
+		if s, ok := before.instances[c.Name]; ok && s.channel.sameInstance(c) {
+			return s, nil
+		}
+	}
+	up := c.Upstream
+	if up == nil {
+		var err error
+		if up, err = drivers[c.Driver](c); err != nil {
+			return driverInstance{}, err
+		}
+	}
+	return driverInstance{up, c}, nil
+}
+
+// sameInstance reports whether both channels reach the same vendor in the same way with
+// the same keys. An upstream made in Go is never reused.
+func (c *Channel) sameInstance(d *Channel) bool {
+	same := func(a, b secret.String) bool { return a.Reveal() == b.Reveal() }
+	madeInGo := c.Upstream != nil || d.Upstream != nil
+	return !madeInGo && c.Driver == d.Driver && c.BaseURL == d.BaseURL && c.Connect == d.Connect && slices.EqualFunc(c.Keys, d.Keys, same)
+}
+
+// Close closes the upstreams' idle connections. Calls under way go on.
+func (p *Components) Close() error {
+	p.CloseExcept(nil)
+	return nil
+}
+
+// CloseExcept is Close without the upstreams that others use too. others may be nil.
+func (p *Components) CloseExcept(others *Components) {
+	for name, s := range p.instances {
+		if others == nil || others.instances[name].channel != s.channel {
+			closeUpstream(s.Upstream)
+		}
+	}
+}
+
+func closeUpstream(u upstream.Upstream) {
+	if c, ok := u.(io.Closer); ok {
+		_ = c.Close() // idle connections only
+	}
+}
+
+// modelFilter is the upstream of a channel that does not pass every id through.
+type modelFilter struct {
+	upstream.Upstream
+	channel *Channel
+}
+
+// Unwrap is the upstream itself.
+func (c *modelFilter) Unwrap() upstream.Upstream { return c.Upstream }
+
+// Supports implements [upstream.Supporter].
+func (c *modelFilter) Supports(op upstream.Op, model string) bool {
+	return c.channel.allows(model) && upstream.Supports(c.Upstream, op, model)
+}
+
+// allows reports whether the channel's upstream may be called for a model by the
+// vendor's id.
+func (c *Channel) allows(id string) bool {
+	for public, theirs := range c.Models {
+		if theirs == id && public != everyModel {
+			return true
+		}
+	}
+	for _, other := range c.Except {
+		if prefix, wildcard := strings.CutSuffix(other, everyModel); id == other || wildcard && strings.HasPrefix(id, prefix) {
+			return false
+		}
+	}
+	return strings.HasPrefix(id, c.Prefix)
+}
+
+// Shown is a public id of the channel as an operator reads it: "*" with the prefix of
+// the ids that it passes through.
+func (c *Channel) Shown(id string) string {
+	if id == everyModel {
+		return c.Prefix + everyModel
+	}
+	return id
+}

@@ -1,0 +1,218 @@
+package config
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	gateway "github.com/tollhouse-ai/gateway"
+)
+
+func TestTheServersBoundsAreReadAsWritten(t *testing.T) {
+	for text, want := range map[string]Server{
+		"":                                     {},
+		"server: {}":                           {},
+		"server: {max_calls: 100}":             {MaxCalls: 100},
+		"server: {max_waiting: 7}":             {MaxWaiting: 7},
+		"server: {max_connections: 5000}":      {MaxConnections: 5000},
+		"server: {max_connections_per_ip: 50}": {MaxConnectionsPerIP: 50},
+		"server: {memory: 2GiB}":               {Memory: 2 << 30},
+		"server: {memory: 512 MiB}":            {Memory: 512 << 20},
+		"server: {trusted_proxies: [10.1.2.3/8, 192.0.2.1, '2001:db8::1']}": {TrustedProxies: []netip.Prefix{
+			netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("2001:db8::1/128"),
+		}},
+	} {
+		got := read(t, sound+text).Server
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Server{}, "Pos"), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+			t.Errorf("%q: %s", text, diff)
+		}
+	}
+}
+
+func TestABoundOfTheServerThatIsNoneIsRefusedWithItsPlace(t *testing.T) {
+	for text, want := range map[string]string{
+		"server: {max_calls: 0}":                      "max_calls: it must be a whole number, 1 or more",
+		"server: {max_waiting: -1}":                   "max_waiting: it must be a whole number, 1 or more",
+		"server: {max_connections: many}":             "max_connections: it must be a whole number, 1 or more",
+		"server: {max_connections_per_ip: 1.5}":       "max_connections_per_ip: it must be a whole number, 1 or more",
+		"server: {memory: 2}":                         "memory: write a size such as 512MiB or 2GiB",
+		"server: {memory: 63MiB}":                     "memory: write a size such as 512MiB or 2GiB",
+		"server: {memory: 9999999999TiB}":             "memory: write a size such as 512MiB or 2GiB",
+		"server: {trusted_proxies: [example.com]}":    "trusted_proxies: write an address such as 10.0.0.7",
+		"server: {trusted_proxies: ['fe80::1%eth0']}": "trusted_proxies: write an address such as 10.0.0.7",
+		"server: {max_cals: 1}":                       `server has no field "max_cals"`,
+	} {
+		_, err := Read("t.yaml", []byte(sound+text), env)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "t.yaml:") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestASectionOfTheServerIsTheSameWhereverItStands(t *testing.T) {
+	plain := read(t, sound+"server: {max_calls: 5, trusted_proxies: [10.0.0.1]}").Server
+	for text, same := range map[string]bool{
+		"limits: {rpm: 1}\nserver: {trusted_proxies: [10.0.0.1/32], max_calls: 5}": true,
+		"server: {max_calls: 6, trusted_proxies: [10.0.0.1]}":                      false,
+		"server: {max_calls: 5, trusted_proxies: [10.0.0.2]}":                      false,
+		"server: {max_calls: 5}":                                                   false,
+		"":                                                                         false,
+	} {
+		other := read(t, sound+text).Server
+		if got := plain.Same(&other); got != same {
+			t.Errorf("%q: %t", text, got)
+		}
+	}
+}
+
+const observed = `
+telemetry:
+  otlp: http://127.0.0.1:4318/
+  headers: {authorization: "Bearer ${VENDOR_KEY}"}
+  service: toll
+  sample: 0.25
+  traces: true
+  metrics: false
+  callers: false
+  trust_callers: true
+metrics: {public: true}
+`
+
+func TestTheSectionsOfTelemetryAreRead(t *testing.T) {
+	c := read(t, sound+observed)
+	o := c.Telemetry
+	if o.OTLP != "http://127.0.0.1:4318" || o.Service != "toll" || o.Sample != 250 || o.NoTraces || !o.NoMetrics || !o.NoCallers || !o.TrustCallers || !c.Metrics.Public {
+		t.Errorf("they are %+v, %+v", o, c.Metrics)
+	}
+	if key := o.Headers["authorization"]; !strings.HasPrefix(key.Reveal(), "Bearer ") || strings.Contains(key.Reveal(), "$") {
+		t.Errorf("the header is %q", key.Reveal())
+	}
+	if plain := read(t, sound); plain.Telemetry.NoTraces || plain.Telemetry.OTLP != "" || plain.Telemetry.TrustCallers || plain.Metrics.Public {
+		t.Errorf("without a section they are %+v", plain.Telemetry)
+	}
+}
+
+func TestASectionOfTelemetryIsTheSameWhereverItStands(t *testing.T) {
+	one := read(t, sound+observed).Telemetry
+	two := read(t, sound+"\n\n"+observed).Telemetry
+	if !one.Same(&two) {
+		t.Error("a section that was moved is another")
+	}
+	for old, now := range map[string]string{
+		"4318": "4319", "toll\n": "tolls\n", "0.25": "0.5", "traces: true": "traces: false", "metrics: false": "metrics: true",
+		"  callers: false": "  callers: true", "trust_callers: true": "trust_callers: false", "Bearer": "Basic",
+	} {
+		text := strings.Replace(sound+observed, old, now, 1)
+		if text == sound+observed {
+			t.Fatalf("%q does not stand in the section", old)
+		}
+		if other := read(t, text).Telemetry; one.Same(&other) {
+			t.Errorf("with %q it is the same", now)
+		}
+	}
+}
+
+func TestASharesDecimalsAreRead(t *testing.T) {
+	for text, want := range map[string]int{"1": 1000, "1.0": 1000, "0.5": 500, "0.001": 1, ".25": 250} {
+		if got, err := parseShare(text); err != nil || got != want {
+			t.Errorf("%s is %d, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "0", "0.0", "1.1", "2", "-1", "0.0001", "25%", "1e-1", "0.-5"} {
+		if got, err := parseShare(text); err == nil {
+			t.Errorf("%s is taken for %d", text, got)
+		}
+	}
+}
+
+func TestOnlyTheAddressOfACollectorIsTaken(t *testing.T) {
+	for _, text := range []string{"http://127.0.0.1:4318", "https://otlp.example/base"} {
+		if _, err := parseCollector(text); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for _, text := range []string{"", "127.0.0.1:4318", "grpc://a", "https://user:key@a", "https://a?key=b", "https://a#b"} {
+		if _, err := parseCollector(text); err == nil {
+			t.Errorf("%s is taken", text)
+		}
+	}
+}
+
+func TestTheSectionOfMCPIsRead(t *testing.T) {
+	m := read(t, sound+"\nmcp: {enabled: false, origins: [https://app.example.com, \"http://10.0.0.1:3000\"]}\n").MCP
+	if !m.Off || !slices.Equal(m.Origins, []string{"https://app.example.com", "http://10.0.0.1:3000"}) {
+		t.Errorf("it is %+v", m)
+	}
+	plain := read(t, sound).MCP
+	if plain.Off || plain.Origins != nil {
+		t.Errorf("without a section it is %+v", plain)
+	}
+	on := read(t, sound+"\nmcp: {enabled: true}\n").MCP
+	if !on.Same(&plain) || m.Same(&plain) || m.Same(&MCP{Off: true}) {
+		t.Error("what is the same is not told from what is not")
+	}
+}
+
+func TestAnOriginIsWhatABrowserSends(t *testing.T) {
+	for _, wrong := range []string{"app.example.com", "https://app.example.com/", "https://app.example.com/path", "ftp://app.example.com", "https://", "https://user@app.example.com", "'*'", "null"} {
+		_, err := Read("f", []byte(sound+"\nmcp: {origins: ["+wrong+"]}\n"), env)
+		var e *Error
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), "origin") {
+			t.Errorf("%s gave %v", wrong, err)
+		}
+	}
+}
+
+func TestVideosAreKeptAsTheFileSays(t *testing.T) {
+	usual := gateway.VideoOptions{Poll: 5 * time.Second, Retention: 168 * time.Hour, DuplicateWindow: 5 * time.Second}
+	edited := func(edit func(*gateway.VideoOptions)) gateway.VideoOptions {
+		o := usual
+		edit(&o)
+		return o
+	}
+	for text, want := range map[string]gateway.VideoOptions{
+		"":                                 usual,
+		"video:":                           usual,
+		"video: {}":                        usual,
+		"video: {poll: 1m}":                edited(func(o *gateway.VideoOptions) { o.Poll = time.Minute }),
+		"video: {retention: 30d}":          edited(func(o *gateway.VideoOptions) { o.Retention = 720 * time.Hour }),
+		"video: {duplicate_window: 1d}":    edited(func(o *gateway.VideoOptions) { o.DuplicateWindow = 24 * time.Hour }),
+		"video: {duplicate_window: 0s}":    edited(func(o *gateway.VideoOptions) { o.DuplicateWindow = -1 }), // off
+		"video: {duplicate_window: 0d}":    edited(func(o *gateway.VideoOptions) { o.DuplicateWindow = -1 }),
+		"webhooks: {}":                     usual,
+		"webhooks: {allow_private: false}": usual,
+		"webhooks: {allow_private: true}":  edited(func(o *gateway.VideoOptions) { o.AllowPrivate = true }),
+	} {
+		if diff := cmp.Diff(want, read(t, sound+text).VideoOptions()); diff != "" {
+			t.Errorf("%q: %s", text, diff)
+		}
+	}
+}
+
+func TestASectionOfVideosIsTheSameWhereverItStands(t *testing.T) {
+	plain := read(t, sound).Video
+	for text, same := range map[string]bool{
+		"video: {poll: 5s, retention: 7d, duplicate_window: 5s}": true,
+		"limits: {rpm: 1}\nvideo: {retention: 168h}":             true,
+		"video: {poll: 6s}":             false,
+		"video: {retention: 8d}":        false,
+		"video: {duplicate_window: 0s}": false,
+	} {
+		if got := plain.Same(read(t, sound+text).Video); got != same {
+			t.Errorf("%q: %t", text, got)
+		}
+	}
+}
+
+func TestThePlacesAreReadWithoutTheRestOfTheFile(t *testing.T) {
+	p, err := ReadLocations("t.yaml", []byte("admin: 127.0.0.1:7\nchannels: [{keys: ['${NOT_SET}']}]"), env)
+	if err != nil || p.Admin.Value != "127.0.0.1:7" {
+		t.Errorf("%+v, %v", p, err)
+	}
+}

@@ -1,0 +1,143 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/memory"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// everyModel is the public id under which a channel passes every id through.
+const everyModel = "*"
+
+// validate checks what depends on more than one value.
+func (c *Config) validate(p *problems) {
+	if len(c.Channels) == 0 {
+		p.add(Pos{}, "there are no channels; a file needs at least one, for example {name: main, driver: sim, models: {\"*\": \"*\"}}")
+	}
+	names := map[string]bool{}
+	for i := range c.Channels {
+		ch := &c.Channels[i]
+		if ch.Name != "" && names[ch.Name] {
+			p.add(ch.Pos, "another channel is called %q too", ch.Name)
+		}
+		names[ch.Name] = true
+		if err := ch.validate(); err != nil {
+			p.add(ch.Pos, "%v", err)
+		}
+		if c.Prepaid() {
+			c.validatePrices(ch, p)
+		}
+	}
+	if c.Prepaid() {
+		c.validateUnits(p)
+	}
+	c.validateAccounts(p)
+}
+
+// validate builds the channel alone, as its driver and the router know its rules.
+func (c *Channel) validate() error {
+	switch {
+	case c.Name == "":
+		return errors.New("a channel needs a name")
+	case c.Driver == "" && c.Upstream == nil:
+		return fmt.Errorf("channel %q needs a driver, for example openai", c.Name)
+	}
+	s, err := c.instance(nil)
+	if err != nil {
+		return fmt.Errorf("channel %q: %w", c.Name, err)
+	}
+	defer closeUpstream(s.Upstream)
+	_, err = upstream.NewRouter([]upstream.Channel{c.routerChannel(s.Upstream)}, upstream.RouterOptions{})
+	return err
+}
+
+// validatePrices refuses models without a price, which prepaid billing would serve for
+// free.
+func (c *Config) validatePrices(ch *Channel, p *problems) {
+	for _, id := range slices.Sorted(maps.Keys(ch.Models)) {
+		if _, priced := c.Prices[id]; !priced && id != everyModel {
+			p.add(ch.modelPos[id], "the model %s has no price, and billing is prepaid: add it under prices, or write `billing: count`", id)
+		}
+	}
+}
+
+// validateUnits refuses prices that lack a unit of an operation of their model: of any
+// operation of its kind, or, where the kind is not known, of all kinds' operations.
+func (c *Config) validateUnits(p *problems) {
+	for _, id := range slices.Sorted(maps.Keys(c.Prices)) {
+		row := c.Prices[id]
+		if row.Row == nil || !slices.ContainsFunc(c.Channels, func(ch Channel) bool { return ch.Serves(id) }) {
+			continue // a row that cannot be read is a problem already
+		}
+		kind := c.Kind(id)
+		if op, missing := missingUnits(kind, row.Row); missing != "" {
+			p.add(row.Pos, "the price of %s, a model of the kind %s, lacks %s: the operation %s would be free; where that is meant, write \"0\"", id, kind, missing, op)
+		}
+		sold := func(k gateway.Kind) bool { _, missing := missingUnits(k, row.Row); return missing == "" }
+		if kind == "" && !slices.ContainsFunc(gateway.Kinds(), sold) {
+			_, missing := missingUnits(gateway.KindChat, row.Row)
+			p.add(row.Pos, "the price of %s is enough for no kind of model; for chat it lacks %s: give each unit a price, \"0\" where it is free", id, missing)
+		}
+	}
+}
+
+// missingUnits is the first operation of a kind for which a price lacks units, and
+// those units; empty if there is none.
+func missingUnits(kind gateway.Kind, row *billing.Price) (op upstream.Op, missing string) {
+	for _, op := range kind.Operations() {
+		if missing := gateway.MissingUnits(op, row); missing != "" {
+			return op, missing
+		}
+	}
+	return "", ""
+}
+
+// NotSoldForChat are the models of an unknown kind whose prices lack units of chat, in
+// order, with those units.
+func (c *Config) NotSoldForChat() (ids, missing []string) {
+	for _, id := range slices.Sorted(maps.Keys(c.Prices)) {
+		if c.Prepaid() && c.Kind(id) == "" {
+			if _, units := missingUnits(gateway.KindChat, c.Prices[id].Row); units != "" {
+				ids, missing = append(ids, id), append(missing, units)
+			}
+		}
+	}
+	return ids, missing
+}
+
+// Kind is the kind of a model by the file or the built-in tables; empty if neither
+// knows it.
+func (c *Config) Kind(id string) gateway.Kind {
+	for i := range c.Models {
+		if c.Models[i].ID == id && c.Models[i].Kind != "" {
+			return c.Models[i].Kind
+		}
+	}
+	return gateway.KindOf(id)
+}
+
+// validateAccounts creates the accounts and keys in a ledger and a store in memory,
+// which are then dropped, so that their rules are not repeated here.
+func (c *Config) validateAccounts(p *problems) {
+	ledger := memory.NewLedger(memory.LedgerOptions{Count: !c.Prepaid()})
+	store := new(memory.Keys)
+	for i := range c.Accounts {
+		a := &c.Accounts[i]
+		if err := ledger.CreateAccount(context.Background(), a.Name, a.Credit); err != nil {
+			p.add(a.Pos, "%s", fault.From(err).Message)
+		}
+		for j := range a.Keys {
+			if err := store.Add(context.Background(), a.key(j)); err != nil {
+				p.add(a.Keys[j].Pos, "%s", fault.From(err).Message)
+			}
+		}
+	}
+}

@@ -1,0 +1,329 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/memory"
+	"github.com/tollhouse-ai/gateway/store/postgres"
+	"github.com/tollhouse-ai/gateway/store/sqlite"
+	"github.com/tollhouse-ai/gateway/video"
+)
+
+// storage is all that the server stores: in memory, or in a database.
+type storage struct {
+	name        string // the address without secrets; the same for all that open it
+	ledger      ledger
+	keys        keyStore
+	idempotency idempotency.Store
+	tasks       video.Store
+	webhooks    server.Webhooks
+	limiter     auth.Limiter
+	db          *store.DB // nil in memory
+	exposed     []string  // warnings about its files that others can read or replace
+}
+
+type ledger interface {
+	billing.Meter
+	billing.Accounts
+}
+
+// keyStore is where keys are found and changed.
+type keyStore interface {
+	auth.KeyStore
+	auth.KeyAdmin
+	// replace replaces the keys that came from the config file.
+	replace(context.Context, []auth.Key) error
+}
+
+// openStorage opens the store at an address of the configuration. A SQLite file
+// that does not exist is created.
+func openStorage(ctx context.Context, address string, o store.Options) (*storage, error) {
+	if address == config.Memory {
+		return memoryStorage(o), nil
+	}
+	exposed, err := prepareFile(address, o.Logger)
+	if err != nil {
+		return nil, &storeError{storeName(address), err}
+	}
+	db, err := openDatabaseRetrying(ctx, address, o)
+	if err != nil {
+		return nil, &storeError{storeName(address), err}
+	}
+	tasks := db.Tasks() // one store for all: a task changes in one transaction with its money and its answer
+	s := &storage{
+		name: storeName(address), ledger: tasks, keys: newCachedKeys(db), idempotency: tasks, tasks: tasks, webhooks: tasks,
+		limiter: new(auth.MemoryLimiter), db: db, exposed: exposed,
+	}
+	if !strings.HasPrefix(address, config.SQLite) {
+		if s.limiter, err = store.NewLimiter(db); err != nil {
+			return nil, errors.Join(err, db.Close())
+		}
+	}
+	return s, nil
+}
+
+// memoryStorage is a store that ends with the process.
+func memoryStorage(o store.Options) *storage {
+	answers := new(memory.Answers)
+	tasks := gateway.NewMemoryTasks(nil, answers)
+	return &storage{
+		name:   config.Memory,
+		ledger: memory.NewLedger(memory.LedgerOptions{Count: o.Count, Currency: o.Currency}),
+		keys:   memoryKeys{new(memory.Keys)}, idempotency: answers, tasks: tasks, webhooks: tasks, limiter: new(auth.MemoryLimiter),
+	}
+}
+
+// prepareFile creates a SQLite file that does not exist, and takes the access of
+// others away. exposed are warnings about what it could not change.
+func prepareFile(address string, logger *slog.Logger) (exposed []string, err error) {
+	path, ok := strings.CutPrefix(address, config.SQLite)
+	if !ok {
+		return nil, nil
+	}
+	if err := createDatabase(path); err != nil {
+		return nil, err
+	}
+	restricted, exposed := restrictAccess(path, os.Chmod)
+	for _, name := range restricted {
+		if logger != nil {
+			logger.Warn("database file was readable by others; permissions set to 0600", "file", name)
+		}
+	}
+	if w, found := writableByOthers(filepath.Dir(path)); found {
+		exposed = append(exposed, w)
+	}
+	return exposed, nil
+}
+
+func openDatabase(ctx context.Context, address string, o store.Options) (*store.DB, error) {
+	if path, ok := strings.CutPrefix(address, config.SQLite); ok {
+		return sqlite.Open(ctx, path, o)
+	}
+	return postgres.Open(ctx, address, o)
+}
+
+// openDatabaseRetrying waits up to 2 s for a command that has a SQLite file open.
+func openDatabaseRetrying(ctx context.Context, address string, o store.Options) (*store.DB, error) {
+	o.Opening = 10 * time.Second
+	for range 40 {
+		db, err := openDatabase(ctx, address, o)
+		if !errors.Is(err, sqlite.ErrLocked) {
+			return db, err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return openDatabase(ctx, address, o)
+}
+
+// storeError is a store that does not open.
+type storeError struct {
+	name  string
+	cause error
+}
+
+// Error tells an operator what the database said, which a client of the API is not
+// told.
+func (e *storeError) Error() string {
+	text := e.cause.Error()
+	var f *fault.Error
+	if errors.As(e.cause, &f) {
+		text = f.Message
+		if f.Code == fault.ServiceUnavailable && f.Err != nil {
+			text = f.Err.Error()
+		}
+	}
+	return fmt.Sprintf("the store %s cannot be opened: %s", e.name, oneLine(text))
+}
+
+func (e *storeError) Unwrap() error { return e.cause }
+
+// oneLine joins the lines of a text, each of them once: a driver that tries an
+// address with and without TLS fails twice in the same words.
+func oneLine(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		line = strings.Join(strings.Fields(line), " ")
+		if line != "" && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, " ")
+}
+
+// sharedLimiter is the limiter that counts in the database; nil where only this
+// process can use the store.
+func (s *storage) sharedLimiter() *store.Limiter {
+	l, _ := s.limiter.(*store.Limiter)
+	return l
+}
+
+// jobs are the background work of the store.
+func (s *storage) jobs() []func(context.Context) error {
+	if s.db == nil {
+		return nil
+	}
+	jobs := []func(context.Context) error{s.db.Run}
+	if l := s.sharedLimiter(); l != nil {
+		jobs = append(jobs, l.Run)
+	}
+	return jobs
+}
+
+// checks are the store's checks of /readyz.
+func (s *storage) checks() map[string]func() error {
+	if s.db == nil {
+		return nil
+	}
+	return map[string]func() error{"store": cacheCheck(s.db.Ping)}
+}
+
+// warnings are what /readyz reports of the store without being unready for it.
+func (s *storage) warnings() map[string]func() error {
+	if s.db == nil {
+		return nil
+	}
+	return map[string]func() error{"prices": cacheCheck(s.db.PricesAgree), "holds": cacheCheck(s.db.Stuck)}
+}
+
+// publishPrices tells the store which prices are in force.
+func (s *storage) publishPrices(ctx context.Context, prices *billing.PriceList) error {
+	if s.db == nil {
+		return nil
+	}
+	return s.db.PublishPrices(ctx, prices)
+}
+
+// close waits for transactions that have begun. Nothing uses the store any more.
+func (s *storage) close() error {
+	if s.db == nil {
+		return nil
+	}
+	return s.db.Close()
+}
+
+// memoryKeys is the keyStore of a store in memory.
+type memoryKeys struct{ *memory.Keys }
+
+func (k memoryKeys) replace(_ context.Context, owned []auth.Key) error { return k.Replace(owned) }
+
+// cachedKeys is the keyStore of a database. Keys are found through a cache, which
+// drops at once what this process changes, and within two seconds what others do.
+type cachedKeys struct {
+	db    *store.DB
+	cache *auth.Cached
+}
+
+func newCachedKeys(db *store.DB) cachedKeys {
+	return cachedKeys{db, &auth.Cached{Store: db}}
+}
+
+// Find implements [auth.KeyStore].
+func (k cachedKeys) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) {
+	return k.cache.Find(ctx, hash)
+}
+
+// Add implements [auth.KeyAdmin].
+func (k cachedKeys) Add(ctx context.Context, key auth.Key) error {
+	defer k.cache.Forget()
+	return k.db.Add(ctx, key)
+}
+
+// SetDisabled implements [auth.KeyAdmin].
+func (k cachedKeys) SetDisabled(ctx context.Context, id string, disabled bool) error {
+	defer k.cache.Forget()
+	return k.db.SetDisabled(ctx, id, disabled)
+}
+
+// Delete implements [auth.KeyAdmin].
+func (k cachedKeys) Delete(ctx context.Context, id string) error {
+	defer k.cache.Forget()
+	return k.db.Delete(ctx, id)
+}
+
+// List implements [auth.KeyAdmin].
+func (k cachedKeys) List(ctx context.Context, account string) ([]auth.Key, error) {
+	return k.db.List(ctx, account)
+}
+
+// Page implements [auth.KeyAdmin].
+func (k cachedKeys) Page(ctx context.Context, account, after string, limit int) ([]auth.Key, error) {
+	return k.db.Page(ctx, account, after, limit)
+}
+
+func (k cachedKeys) replace(ctx context.Context, owned []auth.Key) error {
+	defer k.cache.Forget()
+	return k.db.Replace(ctx, owned)
+}
+
+// storeName is an address without the password. It is the same from every
+// directory and however the address is written, and differs for another database.
+func storeName(address string) string {
+	if path, ok := strings.CutPrefix(address, config.SQLite); ok {
+		if absolute, err := filepath.Abs(path); err == nil {
+			path = absolute
+		}
+		return config.SQLite + path
+	}
+	if address == config.Memory {
+		return address
+	}
+	c, err := pgx.ParseConfig(address)
+	if err != nil {
+		return "postgres:" // any part of it may be a password
+	}
+	return postgresName(c)
+}
+
+// postgresName is a URL as libpq reads it: a socket's directory and several hosts
+// are parameters. The user is part of it, as tables may be in a schema of the
+// user's name.
+func postgresName(c *pgx.ConnConfig) string {
+	type endpoint struct{ host, port string }
+	endpoints := []endpoint{{c.Host, strconv.Itoa(int(c.Port))}}
+	for _, f := range c.Fallbacks { // an address may be in it twice, with and without TLS
+		if e := (endpoint{f.Host, strconv.Itoa(int(f.Port))}); !slices.Contains(endpoints, e) {
+			endpoints = append(endpoints, e)
+		}
+	}
+	u := url.URL{Scheme: "postgres", User: url.User(c.User), Path: "/" + cmp.Or(c.Database, c.User)}
+	query := url.Values{}
+	if len(endpoints) == 1 && !filepath.IsAbs(c.Host) {
+		u.Host = net.JoinHostPort(endpoints[0].host, endpoints[0].port)
+	} else {
+		var hosts, ports []string
+		for _, e := range endpoints {
+			hosts, ports = append(hosts, e.host), append(ports, e.port)
+		}
+		query.Set("host", strings.Join(hosts, ","))
+		query.Set("port", strings.Join(ports, ","))
+	}
+	for _, name := range []string{"search_path", "options"} { // which say where the tables are
+		if value := c.RuntimeParams[name]; value != "" {
+			query.Set(name, value)
+		}
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
+}

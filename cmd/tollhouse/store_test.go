@@ -1,0 +1,299 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/storetest"
+)
+
+// Else the gateway would not keep a task and its answer in the transaction in
+// which the money moves.
+func TestInADatabaseMoneyTasksAndAnswersAreOneStore(t *testing.T) {
+	s, err := openStorage(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "b.db"), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.close() }()
+	if any(s.ledger) != any(s.tasks) || any(s.ledger) != any(s.idempotency) {
+		t.Errorf("the ledger is %T, the tasks are in %T and the answers in %T", s.ledger, s.tasks, s.idempotency)
+	}
+}
+
+func TestAnAddressOfEveryInterfaceIsReachedOnThisMachine(t *testing.T) {
+	for address, want := range map[string]string{
+		"127.0.0.1:80": "127.0.0.1:80", ":80": "127.0.0.1:80", "0.0.0.0:80": "127.0.0.1:80", "[::]:80": "127.0.0.1:80",
+		"[::1]:80": "[::1]:80", "host.example:80": "host.example:80", "nothing": "nothing",
+	} {
+		if got := dialable(address); got != want {
+			t.Errorf("%s is reached at %s, not %s", address, got, want)
+		}
+	}
+}
+
+func TestTheNameOfAStoreTellsDatabasesApartWithoutTheirPasswords(t *testing.T) {
+	for address, want := range map[string]string{
+		"postgres://u:hunter2@h/db":                        "postgres://u@h:5432/db",
+		"postgresql://u:hunter2@h:5432/db?sslmode=disable": "postgres://u@h:5432/db",
+		"postgres://u@h/db?password=hunter2":               "postgres://u@h:5432/db",
+		"postgres://u@h:5433/db":                           "postgres://u@h:5433/db",
+		"postgres://u@h/other":                             "postgres://u@h:5432/other",
+		"postgres://u@[::1]/db":                            "postgres://u@[::1]:5432/db",
+		"postgres:///db?user=u&host=/sock":                 "postgres://u@/db?host=%2Fsock&port=5432",
+		"postgres:///db?user=u&host=/other":                "postgres://u@/db?host=%2Fother&port=5432",
+		"postgres://u@h/db?search_path=s":                  "postgres://u@h:5432/db?search_path=s",
+		"postgres://u@a:1,b:2/db":                          "postgres://u@/db?host=a%2Cb&port=1%2C2",
+		"postgres://u:hunter2@h:port/db":                   "postgres:",
+		"memory:":                                          "memory:",
+		"sqlite:/a/../b.db":                                "sqlite:/b.db",
+	} {
+		if got := storeName(address); got != want {
+			t.Errorf("%s is %s, want %s", address, got, want)
+		}
+	}
+}
+
+func TestWhatADatabaseSaidTwiceIsToldOnce(t *testing.T) {
+	e := &storeError{"x", errors.New("failed:\n\ta: refused\n\ta:  refused\n\tb: refused")}
+	if got := e.Error(); got != "the store x cannot be opened: failed: a: refused b: refused" {
+		t.Error(got)
+	}
+}
+
+// databases are the addresses of new stores, by kind.
+func databases(t *testing.T) map[string]string {
+	t.Helper()
+	stores := map[string]string{"sqlite": "sqlite:" + filepath.Join(t.TempDir(), "books", "b.db")}
+	if !testing.Short() {
+		stores["postgres"] = storetest.Postgres(t)
+	}
+	return stores
+}
+
+// restart starts a server like the one before, whose data directory it takes over.
+func restart(t *testing.T, before *instance, env environment, args ...string) *instance {
+	t.Helper()
+	return start(t, env, append(args, "--data", before.data)...)
+}
+
+func TestAccountsKeysAndChargesOutliveTheServer(t *testing.T) {
+	for kind, address := range databases(t) {
+		t.Run(kind, func(t *testing.T) {
+			name := file(t, simConfig("m")+"store: "+address+"\n")
+			i := start(t, acme, "--config", name)
+			i.good("account", "create", "beta", "--credit", "10")
+			key := strings.Fields(i.good("key", "create", "--account", "beta", "--budget", "5"))[0]
+			if status, body := i.ask(http.MethodPost, "/v1/chat/completions", key, chatBody("m", false)); status != 200 {
+				t.Fatalf("%d %s", status, body)
+			}
+			_, before := i.ask(http.MethodGet, "/v1/balance", key, "")
+			usage := i.good("usage", "--account", "beta")
+			if code := i.stop(); code != exitOK {
+				t.Fatalf("exit code %d:\n%s", code, i.stderr)
+			}
+
+			i = restart(t, i, acme, "--config", name)
+			if _, after := i.ask(http.MethodGet, "/v1/balance", key, ""); after != before || !strings.Contains(before, `"posted":"9.9`) {
+				t.Errorf("the balance was %s and is %s", before, after)
+			}
+			if now := i.good("usage", "--account", "beta"); now != usage {
+				t.Errorf("the usage was\n%s and is\n%s", usage, now)
+			}
+			if status := calls(i, "m"); status != 200 {
+				t.Errorf("the file's key got %d", status)
+			}
+			if out := i.good("ledger", "verify"); !strings.Contains(out, "sound") {
+				t.Errorf("verify: %s", out)
+			}
+		})
+	}
+}
+
+func TestTheCommandsWorkWhileNoServerRuns(t *testing.T) {
+	for kind, address := range databases(t) {
+		t.Run(kind, func(t *testing.T) {
+			data := filepath.Join(t.TempDir(), "data")
+			name := file(t, simConfig("m")+"store: "+address+"\nadmin: 127.0.0.1:1\ndata: "+data+"\n")
+			do := func(args ...string) result { return tollhouse(t, nil, append(args, "--config", name)...) }
+			if kind == "sqlite" {
+				if r := do("account", "list"); r.code != exitFailed || !strings.Contains(r.stderr, "there is no database at") {
+					t.Errorf("before there is anything: %d %q", r.code, r.stderr)
+				}
+				if _, err := os.Stat(strings.TrimPrefix(address, "sqlite:")); err == nil {
+					t.Error("a command that only reads made a database")
+				}
+			}
+			for _, c := range []struct{ args, want string }{
+				{"account create beta --credit 25.00", `beta +25\.00`},
+				{"account credit beta 5 --reference r", `beta +30\.00`},
+				{"account credit beta 5 --reference r", `beta +30\.00`},
+				{"key create --account beta --name ci", `^sk-\w+\n`},
+				{"key list", `key_\w+ +beta +ci +enabled`},
+				{"usage --account beta", `MODEL`},
+				{"ledger verify", `sound`},
+			} {
+				r := do(strings.Fields(c.args)...)
+				if r.code != exitOK || !regexp.MustCompile(c.want).MatchString(r.stdout) {
+					t.Errorf("%s: %d\n%s%s", c.args, r.code, r.stdout, r.stderr)
+				}
+			}
+			i := start(t, acme, "--config", name, "--data", data)
+			key := strings.Fields(do("key", "create", "--account", "beta").stdout)
+			if kind == "postgres" { // which both have open
+				if status, body := i.ask(http.MethodPost, "/v1/chat/completions", key[0], chatBody("m", false)); status != 200 {
+					t.Errorf("a key that was made beside the server got %d %s", status, body)
+				}
+			} else if len(key) > 0 {
+				t.Error("a second process has the SQLite file open")
+			}
+		})
+	}
+}
+
+func TestACommandRefusesTheServerOfAnotherStore(t *testing.T) {
+	i := serving(t)
+	name := file(t, "admin: "+i.admin+"\ndata: "+i.data+"\nstore: 'memory:'\n")
+	r := tollhouse(t, nil, "account", "list", "--config", name)
+	if r.code != exitFailed || !strings.Contains(r.stderr, "keeps its accounts in sqlite:") || strings.Count(r.stderr, "\n") != 1 {
+		t.Errorf("%d %q", r.code, r.stderr)
+	}
+}
+
+func TestASecondServerOverTheSameFileIsRefused(t *testing.T) {
+	i := serving(t)
+	r := tollhouse(t, acme, "serve", "--config", file(t, simConfig("m")), "--listen", "127.0.0.1:0", "--admin", "off", "--data", i.data)
+	if r.code != exitFailed || !strings.Contains(r.stderr, "Another process has this database open") || strings.Count(r.stderr, "\n") != 1 {
+		t.Errorf("%d %q", r.code, r.stderr)
+	}
+}
+
+func TestTheFirstStartWithAVendorsKeyPrintsOneKeyOnce(t *testing.T) {
+	env := environment{"OPENAI_API_KEY": "sk-open"}
+	i := start(t, env)
+	key := regexp.MustCompile(`sk-\w{20,}`).FindString(i.stdout.String())
+	if key == "" {
+		t.Fatalf("no key:\n%s", i.stdout)
+	}
+	i.stop()
+	i = restart(t, i, env)
+	if strings.Contains(i.stdout.String(), "sk-") || strings.Contains(i.stdout.String(), "no API keys") {
+		t.Errorf("the second start says\n%s", i.stdout)
+	}
+	if status, body := i.ask(http.MethodGet, "/v1/balance", key, ""); status != 200 {
+		t.Errorf("the key of the first start got %d %s", status, body)
+	}
+	if out := i.good("account", "list"); strings.Count(out, "default") != 1 {
+		t.Errorf("the accounts are\n%s", out)
+	}
+}
+
+func TestAStartThatFailedAtATakenPortDoesNotLoseTheFirstKey(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	env, data := environment{"OPENAI_API_KEY": "sk-open"}, filepath.Join(t.TempDir(), "data")
+	r := tollhouse(t, env, "serve", "--listen", taken.Addr().String(), "--admin", "127.0.0.1:0", "--data", data)
+	if r.code != exitFailed || !strings.Contains(r.stderr, "cannot listen on") {
+		t.Fatalf("%d %q", r.code, r.stderr)
+	}
+	i := start(t, env, "--data", data)
+	if !regexp.MustCompile(`sk-\w{20,}`).MatchString(i.stdout.String()) {
+		t.Errorf("the second start prints no key:\n%s", i.stdout)
+	}
+}
+
+func TestTheBooksKeepTheirCurrency(t *testing.T) {
+	i := serving(t)
+	i.stop()
+	r := tollhouse(t, acme, "serve", "--config", file(t, simConfig("m")+"currency: EUR\n"), "--admin", "off", "--data", i.data)
+	if r.code != exitFailed || !strings.Contains(r.stderr, "keeps its books in USD") || strings.Count(r.stderr, "\n") != 1 {
+		t.Errorf("%d %q", r.code, r.stderr)
+	}
+}
+
+func TestAStoreThatDoesNotOpenIsNamedWithoutItsPassword(t *testing.T) {
+	for address, want := range map[string]string{
+		"postgres://tollhouse:hunter2@127.0.0.1:1/books": "postgres://tollhouse@127.0.0.1:1/books cannot be opened",
+		"sqlite:/dev/null/x.db":                          "sqlite:/dev/null/x.db cannot be opened",
+		"postgres://[::1":                                "postgres: cannot be opened",
+	} {
+		r := tollhouse(t, acme, "serve", "--config", file(t, simConfig("m")+"store: '"+address+"'\n"), "--admin", "off", "--data", t.TempDir())
+		if r.code != exitFailed || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "hunter2") || strings.Count(r.stderr, "connection refused") > 1 || strings.Count(r.stderr, "\n") != 1 {
+			t.Errorf("%s: %d %q", address, r.code, r.stderr)
+		}
+	}
+}
+
+func TestReadyzTellsOfNodesThatChargeDifferentPrices(t *testing.T) {
+	address := storetest.Postgres(t)
+	name := file(t, simConfig("m")+"store: "+address+"\n")
+	one := start(t, acme, "--config", name)
+	same := start(t, acme, "--config", name)
+	if _, body := same.ask(http.MethodGet, "/readyz", "", ""); strings.Contains(body, "warnings") || !strings.Contains(body, `"store":"ok"`) {
+		t.Errorf("with the same prices: %s", body)
+	}
+	other := file(t, strings.Replace(simConfig("m")+"store: "+address+"\n", `output: "`, `output: "1`, 1))
+	start(t, acme, "--config", other)
+	if status, body := one.ask(http.MethodGet, "/readyz", "", ""); status != 200 || !strings.Contains(body, "different price lists") {
+		t.Errorf("with other prices: %d %s", status, body)
+	}
+}
+
+func TestADatabaseThatOthersCouldOpenIsClosedToThem(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there are no such modes")
+	}
+	i := start(t, environment{"OPENAI_API_KEY": "sk-x"})
+	i.stop()
+	db := filepath.Join(i.data, "tollhouse.db")
+	for name, mode := range map[string]fs.FileMode{db: 0o644, i.data: 0o777} {
+		if err := os.Chmod(name, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i = restart(t, i, environment{"OPENAI_API_KEY": "sk-x"})
+	if info, err := os.Stat(db); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if log := i.stderr.String(); !strings.Contains(log, "database file was readable by others") {
+		t.Errorf("the log is %s", log)
+	}
+	if page := i.stdout.String(); strings.Count(page, "others can write to the directory") != 1 || strings.Contains(page, "others can open") {
+		t.Errorf("the banner is\n%s", page)
+	}
+}
+
+func TestAFileThatCannotBeClosedToOthersIsTold(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there are no such modes")
+	}
+	path := filepath.Join(t.TempDir(), "a b.db")
+	write(t, path, "")
+	write(t, path+"-wal", "")
+	if err := os.Chmod(path+"-wal", 0o640); err != nil {
+		t.Fatal(err)
+	}
+	for name, chmod := range map[string]func(string, fs.FileMode) error{
+		"refused": func(string, fs.FileMode) error { return fs.ErrPermission },
+		"ignored": func(string, fs.FileMode) error { return nil },
+	} {
+		closed, open := restrictAccess(path, chmod)
+		if len(closed) != 0 || len(open) != 1 || !strings.Contains(open[0], "chmod 600 '"+path+"-wal'") {
+			t.Errorf("%s: %q, %q", name, closed, open)
+		}
+	}
+	if closed, open := restrictAccess(path, os.Chmod); len(closed) != 1 || len(open) != 0 {
+		t.Errorf("%q, %q", closed, open)
+	}
+}
