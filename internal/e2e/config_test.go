@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
@@ -46,7 +47,8 @@ prices:
 // price is of one output token of the model m, in nano-units.
 const price = 1000
 
-// stores are the databases that a test runs on: in a short run only SQLite.
+// stores are the databases that a test runs on: Postgres only where long tests are
+// enabled.
 func stores(t *testing.T, test func(t *testing.T, store string, nodes int), nodes int) {
 	t.Helper()
 	t.Run("sqlite", func(t *testing.T) { test(t, sqliteFile(t), 1) })
@@ -62,18 +64,14 @@ func sqliteFile(t testing.TB) string {
 // postgres is the address of a new schema.
 func postgres(t testing.TB) string {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("only in a full run")
-	}
+	longtest.Require(t)
 	return storetest.Postgres(t)
 }
 
 // server is a Postgres of the test's own, which it may stop.
 func server(t testing.TB) *storetest.Server {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("only in a full run")
-	}
+	longtest.Require(t)
 	s, err := storetest.StartPostgres()
 	switch {
 	case err == nil:

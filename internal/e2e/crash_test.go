@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 )
 
 // lease is within which the holds of a killed node must have been ended by
@@ -22,10 +24,7 @@ func TestKilledUnderLoadAndStartedAgainItChargesEveryWholeAnswerOnce(t *testing.
 }
 
 func killed(t *testing.T, store string, count int) {
-	rounds := 8
-	if testing.Short() {
-		rounds = 2
-	}
+	rounds := longtest.Count(8, 2)
 	v := newVendor(t)
 	config := settings{store: store, vendor: v.url, credit: "25"}.text()
 	places := make([]place, count)

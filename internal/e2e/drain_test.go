@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 )
 
 // slack is how much longer than the drain a server should take to end. It is
@@ -84,7 +85,7 @@ func TestAThousandOpenStreamsAreSettledWhenTheServerEnds(t *testing.T) {
 }
 
 func drained(t *testing.T, store string, drain time.Duration, hasten bool) {
-	const count = 1000
+	count := longtest.Count(1000, 200)
 	n := newPlace(t, settings{store: store, vendor: hanging(t).url, credit: "25"}.text(), "--drain", drain.String()).start(t)
 	c := newCrowd(t, count+10)
 	streams := openStreams(t, c, n, count)

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 )
 
 func TestOfTenThousandRequestsOnABalanceForAHundredExactlyAHundredSucceed(t *testing.T) {
@@ -14,10 +16,7 @@ func TestOfTenThousandRequestsOnABalanceForAHundredExactlyAHundredSucceed(t *tes
 
 func hundredSucceed(t *testing.T, store string, count int) {
 	const balance, tokens = 100, 10
-	requests := 10_000
-	if testing.Short() {
-		requests = 1_000
-	}
+	requests := longtest.Count(10_000, 1_000)
 	v := newVendor(t)
 	nodes := several(t, count, settings{store: store, vendor: v.url, credit: "0.001"}.text()) // 100 × 10 tokens at 1.00 per million
 	c := newCrowd(t, 256/count)

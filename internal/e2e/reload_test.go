@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 )
 
 // paid is what a receipt says of a charge.
@@ -55,10 +56,7 @@ func TestAHundredReloadsASecondCostNoCallAndEachChargeIsAtItsPinnedPrice(t *test
 }
 
 func reloads(t *testing.T, store string, _ int) {
-	rounds, workers := 1000, 8
-	if testing.Short() {
-		rounds = 300
-	}
+	rounds, workers := longtest.Count(1000, 300), 8
 	v := newVendor(t)
 	v.token = func(*http.Request, order, int64) { time.Sleep(time.Millisecond) } // so that a stream spans several reloads
 	s := settings{store: store, vendor: v.url, credit: "25"}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 )
 
 func TestACostIsExactAndRoundedUpOnce(t *testing.T) {
@@ -114,6 +115,7 @@ func TestACustomerWhoPaysATokenTooMuchIsFoundWithTheScript(t *testing.T) {
 }
 
 func TestEveryTroubleAndEveryRuleIsMet(t *testing.T) {
+	longtest.Require(t) // the rarest trouble needs thousands of requests
 	rep := simulate(t, Options{Seed: 4, Requests: 3_000})
 	for _, risk := range risks {
 		if n := rep.Troubles[risk.trouble]; n*200 < risk.chance*rep.Tries/1000 {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 )
@@ -18,7 +19,7 @@ func TestTheSameHoldsOfALedgerOnADisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rep, err = Simulate(Options{Seed: max(*seed, 1), Requests: 300, Store: db.Tasks()}); err != nil {
+		if rep, err = Simulate(Options{Seed: max(*seed, 1), Requests: longtest.Count(300, 100), Store: db.Tasks()}); err != nil {
 			t.Fatal(err)
 		}
 		if err := db.Close(); err != nil {

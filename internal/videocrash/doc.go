@@ -4,8 +4,8 @@
 //
 // It is tests only:
 //
-//	go test ./internal/videocrash                             # 60 kills
-//	go test ./internal/videocrash -run Kill -kills 1000 -timeout 1h
+//	go test ./internal/videocrash                             # 10 kills; 60 with TOLLHOUSE_LONG=1
+//	TOLLHOUSE_LONG=1 go test ./internal/videocrash -run Kill -kills 1000 -timeout 1h
 //	go test ./internal/videocrash -run Kill -seed 7 -artifacts # the rounds of a failure; keeps the databases
 //	go test ./internal/videocrash -run xxx -bench . -benchtime 1x
 package videocrash

@@ -6,10 +6,12 @@ import (
 	"flag"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 )
 
 var (
-	kills = flag.Int("kills", 60, "kill processes so many times")
+	kills = flag.Int("kills", 60, "kill processes so many times; at most 10 unless long tests are enabled")
 	seed  = flag.Uint64("seed", 0, "of all that is random; 0 is another one each time")
 )
 
@@ -22,10 +24,7 @@ func TestNoKillMakesAJobTwiceLosesATaskOrChargesWrongly(t *testing.T) {
 	for s == 0 {
 		s = rand.Uint64()
 	}
-	left := *kills
-	if testing.Short() {
-		left = min(left, 10)
-	}
+	left := longtest.Count(*kills, 10)
 	all := points()
 	at := rand.New(rand.NewPCG(s, 0)).Perm(len(all))
 	rounds, pointed := 0, 0
@@ -51,7 +50,7 @@ func TestNoKillMakesAJobTwiceLosesATaskOrChargesWrongly(t *testing.T) {
 		}
 	}
 	t.Logf("seed %d: %s", s, f)
-	if missed := f.missed(all); *kills >= 10*len(all) && len(missed) > 0 {
+	if missed := f.missed(all); longtest.Count(*kills, 10) >= 10*len(all) && len(missed) > 0 {
 		t.Errorf("no process was killed at %q", missed)
 	}
 }

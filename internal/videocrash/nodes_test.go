@@ -15,6 +15,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
@@ -234,12 +235,7 @@ func (v *village) check(tasks int) {
 	}
 }
 
-func manyTasks() int {
-	if testing.Short() {
-		return 100
-	}
-	return 1000
-}
+func manyTasks() int { return longtest.Count(1000, 100) }
 
 func TestOfEightNodesOnOnePostgresEachTaskIsChargedAndToldOfOnce(t *testing.T) {
 	dsn := storetest.Postgres(t)
