@@ -11,15 +11,15 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// house is a desk offline: a simulated vendor and a ledger in memory, with one
+// newService returns a service offline: a simulated vendor and a ledger in memory, with one
 // customer.
-func house(t *testing.T, credit billing.Money, o sim.Options) (*Desk, *billing.Ledger) {
+func newService(t *testing.T, credit billing.Money, o sim.Options) (*Service, *billing.Ledger) {
 	t.Helper()
 	ledger := billing.NewLedger(billing.LedgerOptions{})
 	if err := ledger.CreateAccount(t.Context(), "alice", credit); err != nil {
 		t.Fatal(err)
 	}
-	desk, err := NewDesk(sim.New(o), ledger)
+	service, err := NewService(sim.New(o), ledger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func house(t *testing.T, credit billing.Money, o sim.Options) (*Desk, *billing.L
 			t.Errorf("%d requests still hold money", len(open))
 		}
 	})
-	return desk, ledger
+	return service, ledger
 }
 
 func balance(t *testing.T, ledger *billing.Ledger) billing.Money {
@@ -47,8 +47,8 @@ func balance(t *testing.T, ledger *billing.Ledger) billing.Money {
 func TestAnAnswerCostsExactlyItsTokens(t *testing.T) {
 	// Fill makes the answer exactly as long as it may be: 50 tokens. The
 	// simulator counts 5 in "Is the gate open?".
-	desk, ledger := house(t, billing.One, sim.Options{Fill: true})
-	_, charge, err := desk.Answer(t.Context(), "alice", "Is the gate open?", 50)
+	service, ledger := newService(t, billing.One, sim.Options{Fill: true})
+	_, charge, err := service.Answer(t.Context(), "alice", "Is the gate open?", 50)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,8 +63,8 @@ func TestAnAnswerCostsExactlyItsTokens(t *testing.T) {
 
 func TestACustomerWithoutMoneyGets402AndNoVendorIsAsked(t *testing.T) {
 	asked := 0
-	desk, _ := house(t, 1, sim.Options{Fault: func(*upstream.Call) sim.Fault { asked++; return sim.Fault{} }})
-	_, _, err := desk.Answer(t.Context(), "alice", "Is the gate open?", 50)
+	service, _ := newService(t, 1, sim.Options{Fault: func(*upstream.Call) sim.Fault { asked++; return sim.Fault{} }})
+	_, _, err := service.Answer(t.Context(), "alice", "Is the gate open?", 50)
 	if !fault.Is(err, fault.InsufficientBalance) || fault.From(err).HTTPStatus() != 402 {
 		t.Errorf("got %v, want a 402", err)
 	}
@@ -74,8 +74,8 @@ func TestACustomerWithoutMoneyGets402AndNoVendorIsAsked(t *testing.T) {
 }
 
 func TestAnAnswerThatTheVendorFailsToGiveIsFree(t *testing.T) {
-	desk, ledger := house(t, billing.One, sim.Options{Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Status: 500} }})
-	if _, _, err := desk.Answer(t.Context(), "alice", "Is the gate open?", 50); err == nil {
+	service, ledger := newService(t, billing.One, sim.Options{Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Status: 500} }})
+	if _, _, err := service.Answer(t.Context(), "alice", "Is the gate open?", 50); err == nil {
 		t.Error("a vendor's 500 became an answer")
 	}
 	if got := balance(t, ledger); got != billing.One {
@@ -86,12 +86,12 @@ func TestAnAnswerThatTheVendorFailsToGiveIsFree(t *testing.T) {
 func TestManyAtOnceNeverSpendMoreThanThereIs(t *testing.T) {
 	// 100 answers cost more than this, however short they are.
 	const credit = billing.One / 2_000
-	desk, ledger := house(t, credit, sim.Options{Fill: true})
+	service, ledger := newService(t, credit, sim.Options{Fill: true})
 	var spent, refused atomic.Int64
 	var wg sync.WaitGroup
 	for range 100 {
 		wg.Go(func() {
-			_, charge, err := desk.Answer(t.Context(), "alice", "Is the gate open?", 50)
+			_, charge, err := service.Answer(t.Context(), "alice", "Is the gate open?", 50)
 			spent.Add(int64(charge))
 			if fault.Is(err, fault.InsufficientBalance) {
 				refused.Add(1)

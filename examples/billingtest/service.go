@@ -1,5 +1,5 @@
 // Package billingtest is a program that sells answers, and a test of what it
-// charges: see desk_test.go.
+// charges: see service_test.go.
 package billingtest
 
 import (
@@ -13,15 +13,15 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// model is the one model that the desk sells.
+// model is the one model that the service sells.
 const model = "delta-k3"
 
-// Desk answers the questions of customers, each on an account of its own.
-type Desk struct{ gateway *gateway.Gateway }
+// Service answers the questions of customers, each on an account of its own.
+type Service struct{ gateway *gateway.Gateway }
 
-// NewDesk returns a desk in front of an upstream. What it is given decides
-// whether it is the real one or one under test; the desk itself is the same.
-func NewDesk(up upstream.Upstream, meter billing.Meter) (*Desk, error) {
+// NewService returns a service in front of an upstream. What it is given decides
+// whether it is the real one or one under test; the service itself is the same.
+func NewService(up upstream.Upstream, meter billing.Meter) (*Service, error) {
 	price, err := billing.NewPrice( // per million tokens
 		billing.Rate{Unit: billing.Input, Amount: "1.00"},
 		billing.Rate{Unit: billing.Output, Amount: "4.00"},
@@ -33,13 +33,13 @@ func NewDesk(up upstream.Upstream, meter billing.Meter) (*Desk, error) {
 		Upstream: up, Meter: meter, RequirePrice: true, // a model without a price is no model
 		Prices: billing.NewPriceList(map[string]*billing.Price{model: price}),
 	})
-	return &Desk{g}, err
+	return &Service{g}, err
 }
 
 // Answer answers a question in at most so many tokens and says what it cost.
-func (d *Desk) Answer(ctx context.Context, customer, question string, most int64) (string, billing.Money, error) {
-	ctx = auth.NewContext(ctx, &auth.Principal{Account: customer, Key: "desk"})
-	answer, err := d.gateway.Chat(ctx, &chat.Request{
+func (s *Service) Answer(ctx context.Context, customer, question string, most int64) (string, billing.Money, error) {
+	ctx = auth.NewContext(ctx, &auth.Principal{Account: customer, Key: "service"})
+	answer, err := s.gateway.Chat(ctx, &chat.Request{
 		Model: model, MaxTokens: most,
 		Messages: []chat.Message{{Role: "user", Content: chat.Text(question)}},
 	})
