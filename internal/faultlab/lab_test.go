@@ -1,12 +1,15 @@
 package faultlab
 
 import (
+	"context"
 	"flag"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/internal/longtest"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/sqlite"
 )
 
 var (
@@ -77,4 +80,23 @@ func TestTheSameHoldsOverHTTP(t *testing.T) {
 		c.atDoor()
 		return c
 	}})
+}
+
+// TestTheSameHoldsOfALedgerOnADisk keeps answers and tasks with the money.
+func TestTheSameHoldsOfALedgerOnADisk(t *testing.T) {
+	path := t.TempDir() + "/lab.db"
+	var rep *Report
+	synctest.Test(t, func(t *testing.T) {
+		db, err := sqlite.Open(context.Background(), path, store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rep, err = Simulate(Options{Seed: max(*seed, 1), Requests: longtest.Count(300, 100), Store: db.Tasks()}); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	tell(t, rep)
 }
