@@ -2,6 +2,9 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -197,4 +200,79 @@ func several(t testing.TB, count int, config string, args ...string) []*node {
 		n.ready(t)
 	}
 	return nodes
+}
+
+// page is what a process wrote, on which a test can wait.
+type page struct {
+	mu      sync.Mutex
+	written sync.Cond
+	text    bytes.Buffer
+	closed  bool
+}
+
+func newPage() *page {
+	p := new(page)
+	p.written.L = &p.mu
+	return p
+}
+
+// Write implements io.Writer.
+func (p *page) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.written.Broadcast()
+	return p.text.Write(b)
+}
+
+// close says that nothing more comes.
+func (p *page) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.written.Broadcast()
+}
+
+func (p *page) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+// await waits until the page matches; nil if it was closed before.
+func (p *page) await(re *regexp.Regexp) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		if m := re.FindStringSubmatch(p.text.String()); m != nil {
+			return m
+		}
+		if p.closed {
+			return nil
+		}
+		p.written.Wait()
+	}
+}
+
+// tool calls a tool of the MCP server and gives what comes of it.
+func (n *node) tool(t testing.TB, key, name, arguments string) string {
+	t.Helper()
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name, arguments)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+n.api+"/mcp", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	r.Header.Set("MCP-Protocol-Version", "2025-06-18")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d %s", resp.StatusCode, text)
 }

@@ -2,11 +2,17 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -234,4 +240,170 @@ func hangUp(t *testing.T, c *crowd, n *node, q request) {
 	_ = resp.Body.Close()
 	id := resp.Header.Get("X-Request-Id")
 	until(t, patience, "the call that was left is settled", func() bool { return c.get(n, "/v1/receipts/"+id, acmeKey).status == 200 })
+}
+
+// token is the node's admin token.
+func (n *node) token() string {
+	n.t.Helper()
+	return strings.TrimSpace(n.at.command(n.t, "admin", "token").stdout)
+}
+
+// sinks are everything that a node leaves behind or tells its operator, by name.
+func sinks(t testing.TB, c *crowd, n *node, store string) map[string]string {
+	t.Helper()
+	all := map[string]string{"stdout": n.out.String(), "stderr": n.log.String()}
+	for path, text := range files(t, n.at.data) {
+		all[path] = text
+	}
+	if path, ok := isFile(store); ok {
+		for path, text := range files(t, filepath.Dir(path)) {
+			all[path] = text
+		}
+	}
+	for name, text := range openBooks(t, store).tables(store) {
+		all["table "+name] = text
+	}
+	for _, path := range []string{"accounts", "accounts/acme", "keys", "usage?by=model", "usage?by=key", "server", "ledger/verify"} {
+		all["admin "+path] = c.fetch("GET", "http://"+n.admin+"/admin/v1/"+path, n.token(), "").ok(t, path).body
+	}
+	all["admin metrics"] = n.metrics()
+	for _, path := range []string{"/readyz", "/healthz", "/v1/balance", "/v1/usage", "/v1/usage?format=csv&by=key", "/v1/models"} {
+		all[path] = c.get(n, path, acmeKey).ok(t, path).body
+	}
+	return all
+}
+
+// files are the contents of all files below a directory, by path.
+func files(t testing.TB, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		all[path] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// tables are the contents of every table, with the bytes of every column.
+func (b books) tables(store string) map[string]string {
+	b.t.Helper()
+	list := "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
+	if _, file := isFile(store); file {
+		list = "SELECT name FROM sqlite_master WHERE type = 'table'"
+	}
+	names := strings.Fields(b.text(list))
+	if len(names) < 9 {
+		b.t.Fatalf("the database has only the tables %v", names)
+	}
+	all := map[string]string{}
+	for _, name := range names {
+		all[name] = b.text(`SELECT * FROM "` + name + `"`)
+	}
+	return all
+}
+
+// text is all that a query gives.
+func (b books) text(query string) string {
+	b.t.Helper()
+	rows, err := b.db.QueryContext(b.t.Context(), query)
+	if err != nil {
+		b.t.Fatalf("%s: %v", query, err)
+	}
+	defer func() { _ = rows.Close() }()
+	columns, err := rows.Columns()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var all strings.Builder
+	row, to := make([]any, len(columns)), make([]any, len(columns))
+	for i := range row {
+		to[i] = &row[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(to...); err != nil {
+			b.t.Fatal(err)
+		}
+		for _, v := range row {
+			if bytes, ok := v.([]byte); ok {
+				v = string(bytes)
+			}
+			_, _ = fmt.Fprintln(&all, v) // a builder takes everything
+		}
+	}
+	if err := rows.Err(); err != nil {
+		b.t.Fatal(err)
+	}
+	return all.String()
+}
+
+// ok demands a good answer.
+func (a answer) ok(t testing.TB, what string) answer {
+	t.Helper()
+	if a.err != nil || a.status != 200 {
+		t.Errorf("%s: %s", what, a)
+	}
+	return a
+}
+
+// watcher stands in for a collector of OpenTelemetry, and keeps all that it gets.
+type watcher struct {
+	*httptest.Server
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func newWatcher(t testing.TB) *watcher {
+	t.Helper()
+	w := new(watcher)
+	w.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		_, _ = fmt.Fprintln(&w.all, r.URL, r.Header)
+		_, _ = io.Copy(&w.all, r.Body)
+	}))
+	t.Cleanup(w.Close)
+	return w
+}
+
+// section is what a configuration says of it.
+func (w *watcher) section() string { return "telemetry: {otlp: \"" + w.URL + "\"}\n" }
+
+func (w *watcher) got() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.all.String()
+}
+
+// metrics is a scrape, which is no part of the API that its document tells of.
+func (n *node) metrics() string {
+	n.t.Helper()
+	r, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, "http://"+n.admin+"/metrics", http.NoBody)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+n.token())
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		n.t.Fatalf("the scrape was answered with %d (%v): %s", resp.StatusCode, err, text)
+	}
+	return string(text)
+}
+
+// stop ends the node as an operator does.
+func (n *node) stop() {
+	n.t.Helper()
+	_ = n.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	<-n.ended
 }

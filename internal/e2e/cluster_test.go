@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -9,6 +10,133 @@ import (
 	"testing"
 	"time"
 )
+
+func TestNodesThatStartAtOnceOnAnEmptyDatabaseAllServe(t *testing.T) {
+	t.Parallel()
+	store, v := postgres(t), newVendor(t)
+	nodes := several(t, 8, settings{store: store, vendor: v.url, credit: "25"}.text())
+	c := newCrowd(t, 1)
+	for i, n := range nodes {
+		if a := c.get(n, "/readyz", ""); a.status != http.StatusOK {
+			t.Errorf("node %d: %s", i, a)
+		}
+		if b := c.balance(t, n, acmeKey); b.Posted != "25.00" {
+			t.Errorf("node %d: the opening credit is %+v", i, b)
+		}
+	}
+	nodes[0].sound()
+}
+
+// notice is within which a change to a key takes effect in a running server.
+const notice = 2 * time.Second
+
+func TestAChangeToAKeyTakesEffectInEveryProcessWithinTwoSeconds(t *testing.T) {
+	t.Parallel()
+	store, v := postgres(t), newVendor(t)
+	config := settings{store: store, vendor: v.url, credit: "25"}.text()
+	nodes := several(t, 2, config)
+	beside := newPlace(t, config) // a command here finds no server and works on the store
+	c := newCrowd(t, 10)
+	for _, way := range []struct {
+		name string
+		do   func(args ...string) output
+	}{{"another process", nodes[0].command}, {"the command on the store", func(args ...string) output { return beside.command(t, args...) }}} {
+		// A command is repeated where a disk that stalls keeps the database from
+		// answering, as clients repeat their requests.
+		do := func(args ...string) (r output) {
+			for tries := 0; tries < 10; tries++ {
+				if r = way.do(args...); r.ok || !strings.Contains(r.stderr, "database is away") {
+					break
+				}
+				c.pause()
+			}
+			return r
+		}
+		var made struct{ ID, Key string }
+		if r := do("key", "create", "--account", "acme", "--json"); json.Unmarshal([]byte(r.stdout), &made) != nil {
+			t.Fatalf("key create: %s", r.stderr)
+		}
+		for _, change := range []struct {
+			verb string
+			want int
+		}{{"", http.StatusOK}, {"disable", http.StatusForbidden}, {"enable", http.StatusOK}, {"delete", http.StatusUnauthorized}} {
+			if change.verb != "" {
+				if r := do("key", change.verb, made.ID); !r.ok {
+					t.Fatalf("key %s: %s", change.verb, r.stderr)
+				}
+			}
+			took := c.noticed(t, nodes[1], made.Key, change.want)
+			t.Logf("by %s, %q took effect after %s", way.name, change.verb, took)
+			if took > notice {
+				t.Errorf("by %s, %q was not noticed by a call that began %s later", way.name, change.verb, took)
+			}
+		}
+	}
+}
+
+// noticed is how long from now the last call began that got another status than
+// the wanted one.
+func (c *crowd) noticed(t testing.TB, n *node, key string, want int) (took time.Duration) {
+	t.Helper()
+	began := time.Now()
+	until(t, patience, "the change", func() bool {
+		start := time.Since(began)
+		if c.chat(n, request{text: "hello", max: 1, key: key}).status == want {
+			return true
+		}
+		took = start.Round(time.Millisecond)
+		return false
+	})
+	return took
+}
+
+// nodeLease is how long a node's holds are safe from the others after its last
+// sign of life.
+const nodeLease = 10 * time.Second
+
+func TestTheStreamsOfEveryNodeOutliveAnOutageThatIsLongerThanTheirLease(t *testing.T) {
+	t.Parallel()
+	db := server(t)
+	texts := []string{"one", "two"}
+	v := newScript(t, texts...)
+	nodes := several(t, len(texts), settings{store: db.URL, vendor: v.url, credit: "25"}.text())
+	c, w := newCrowd(t, 50), newWitness()
+	answers := make(chan answer, len(texts))
+	for i, text := range texts {
+		go func() {
+			q := request{text: text, max: scripted, stream: true}
+			a := c.chat(nodes[i], q)
+			w.note(q, a)
+			answers <- a
+		}()
+		await(t, v.arrived, "a stream begins")
+	}
+	if err := db.Stop("fast"); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(nodeLease + 2*time.Second) // what has to pass is the lease
+	if err := db.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		until(t, patience, "service returns", func() bool {
+			q := request{text: "after all", max: 1}
+			a := c.chat(n, q)
+			w.note(q, a)
+			return a.whole()
+		})
+	}
+	for _, text := range texts {
+		close(v.resume[text])
+		close(v.end[text])
+	}
+	for range texts {
+		if a := await(t, answers, "a stream ends"); !a.whole() {
+			t.Errorf("a stream that outlived the outage: %s", a)
+		}
+	}
+	settled(t, w, nodes, openBooks(t, db.URL))
+}
 
 // clocked gives a schema a clock of its own that runs as the real one does. It
 // returns the address at which the program uses that clock, and what sets it back
