@@ -11,35 +11,35 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
-// witness is the independent account: what clients asked for, and what they
+// clientRecord is the independent account: what clients asked for, and what they
 // saw.
-type witness struct {
+type clientRecord struct {
 	mu   sync.Mutex
-	seen map[string]sight // by request id
-	lost int              // answers without an id: the connection broke first
+	seen map[string]seenAnswer // by request id
+	lost int                   // answers without an id: the connection broke first
 }
 
-// sight is one answer and what it has to cost.
-type sight struct {
+// seenAnswer is one answer and what it has to cost.
+type seenAnswer struct {
 	answer
 	charge int64
 }
 
-func newWitness() *witness { return &witness{seen: map[string]sight{}} }
+func newClientRecord() *clientRecord { return &clientRecord{seen: map[string]seenAnswer{}} }
 
-// note keeps an answer to a request of the model m.
-func (w *witness) note(q request, a answer) {
+// add keeps an answer to a request of the model m.
+func (w *clientRecord) add(q request, a answer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if a.id() == "" {
 		w.lost++
 		return
 	}
-	w.seen[a.id()] = sight{a, q.max * price}
+	w.seen[a.id()] = seenAnswer{a, q.max * price}
 }
 
 // whole is how many clients got all of their answer.
-func (w *witness) whole() (n int) {
+func (w *clientRecord) whole() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.seen {
@@ -50,11 +50,11 @@ func (w *witness) whole() (n int) {
 	return n
 }
 
-// agrees compares the account with the books, in which no hold may be open. A
+// checkAgainst compares the record with the database, in which no hold may be open. A
 // broken answer is one whose gateway was killed: nobody knows what became of it.
-func (w *witness) agrees(t testing.TB, b books) {
+func (w *clientRecord) checkAgainst(t testing.TB, b database) {
 	t.Helper()
-	until(t, 40*time.Second, "every hold ends", func() bool { return b.open() == 0 })
+	until(t, 40*time.Second, "every hold ends", func() bool { return b.openHolds() == 0 })
 	captured := b.captured()
 	whole, withheld, broken := 0, 0, 0
 	for id, s := range w.seen {
@@ -89,7 +89,7 @@ func (w *witness) agrees(t testing.TB, b books) {
 
 // load has workers ask until stop is called, which waits for them. node says
 // whom to ask.
-func (w *witness) load(c *crowd, workers int, node func(worker int) *node, ask func(worker, i int) request) (stop func()) {
+func (w *clientRecord) load(c *client, workers int, node func(worker int) *node, ask func(worker, i int) request) (stop func()) {
 	over := make(chan struct{})
 	var running sync.WaitGroup
 	for worker := range workers {
@@ -104,7 +104,7 @@ func (w *witness) load(c *crowd, workers int, node func(worker int) *node, ask f
 				}
 				q := ask(worker, i)
 				a := c.chat(node(worker), q)
-				w.note(q, a)
+				w.add(q, a)
 				if !a.whole() {
 					<-pause.C
 				}
@@ -119,13 +119,13 @@ func mixed(worker, i int) request {
 	return request{text: "hello", max: int64(1 + (worker+i)%7), stream: (worker+i)%3 == 0}
 }
 
-// books are the database, read past the program.
-type books struct {
+// database are the database, read past the program.
+type database struct {
 	t  testing.TB
 	db *sql.DB
 }
 
-func openBooks(t testing.TB, store string) books {
+func openDatabase(t testing.TB, store string) database {
 	t.Helper()
 	driver, source := "pgx", store
 	if path, ok := isFile(store); ok {
@@ -137,7 +137,7 @@ func openBooks(t testing.TB, store string) books {
 	}
 	db.SetMaxOpenConns(1)
 	t.Cleanup(func() { _ = db.Close() })
-	return books{t, db}
+	return database{t, db}
 }
 
 // receipt is a row of the table receipt.
@@ -148,7 +148,7 @@ type receipt struct {
 }
 
 // receipts are all of them, by id.
-func (b books) receipts() map[string]receipt {
+func (b database) receipts() map[string]receipt {
 	b.t.Helper()
 	rows, err := b.db.QueryContext(b.t.Context(), `SELECT id, account, key_id, model, status, price, reason, held, charge, overrun, created_at,
 		input, cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character, variant FROM receipt`)
@@ -173,7 +173,7 @@ func (b books) receipts() map[string]receipt {
 }
 
 // number is the one number that a query gives.
-func (b books) number(query string) (n int64) {
+func (b database) number(query string) (n int64) {
 	b.t.Helper()
 	if err := b.db.QueryRowContext(b.t.Context(), query).Scan(&n); err != nil {
 		b.t.Fatalf("%s: %v", query, err)
@@ -181,14 +181,14 @@ func (b books) number(query string) (n int64) {
 	return n
 }
 
-// open is how many holds are open.
-func (b books) open() int64 {
+// openHolds is how many holds are openHolds.
+func (b database) openHolds() int64 {
 	b.t.Helper()
 	return b.number("SELECT COUNT(*) FROM hold")
 }
 
 // captured are the receipts that were charged.
-func (b books) captured() map[string]receipt {
+func (b database) captured() map[string]receipt {
 	b.t.Helper()
 	all := b.receipts()
 	for id, r := range all {

@@ -27,7 +27,7 @@ func hundredSucceed(t *testing.T, store string, count int) {
 	requests := longtest.Count(10_000, 1_000)
 	v := newVendor(t)
 	nodes := several(t, count, settings{store: store, vendor: v.url, credit: "0.001"}.text()) // 100 × 10 tokens at 1.00 per million
-	c := newCrowd(t, 256/count)
+	c := newClient(t, 256/count)
 	var statuses [600]atomic.Int64
 	began := time.Now()
 	each(256, requests, func(i int) {
@@ -52,8 +52,8 @@ func hundredSucceed(t *testing.T, store string, count int) {
 		}
 		n.sound()
 	}
-	if n := len(openBooks(t, store).captured()); n != balance {
-		t.Errorf("%d captures are in the books", n)
+	if n := len(openDatabase(t, store).captured()); n != balance {
+		t.Errorf("%d captures are in the database", n)
 	}
 }
 
@@ -66,7 +66,7 @@ func TestEveryUsageRowCanBeRecomputedFromWhatIsStored(t *testing.T) {
 
 func recomputed(t *testing.T, store string, _ int) {
 	v := newVendor(t)
-	v.token = func(r *http.Request, c order, i int64) {
+	v.token = func(r *http.Request, c vendorCall, i int64) {
 		if c.text() == "left" && i == 5 {
 			<-r.Context().Done()
 		}
@@ -76,8 +76,8 @@ func recomputed(t *testing.T, store string, _ int) {
 	}
 	s := settings{store: store, vendor: v.url, credit: "0.5"}
 	facts := "models:\n  n: {kind: chat, hold_tokens: 64}\n"
-	p := newPlace(t, s.text()+facts)
-	n, c := p.start(t), newCrowd(t, 20)
+	p := newInstallation(t, s.text()+facts)
+	n, c := p.start(t), newClient(t, 20)
 	keys := []string{acmeKey, n.newKey("--account", "acme", "--budget", "0.003"), n.newKey("--account", "acme")}
 	mixture(t, c, n, keys)
 	for i, prices := range []string{
@@ -95,8 +95,8 @@ func recomputed(t *testing.T, store string, _ int) {
 		}
 		mixture(t, c, n, keys)
 	}
-	b := openBooks(t, store)
-	until(t, patience, "every hold ends", func() bool { return b.open() == 0 })
+	b := openDatabase(t, store)
+	until(t, patience, "every hold ends", func() bool { return b.openHolds() == 0 })
 	total := b.recompute(6)
 	if got := c.balance(t, n, acmeKey); got.Posted != (billing.One/2 - total).String() {
 		t.Errorf("the balance is %+v, and the charges sum to %s", got, total)
@@ -106,7 +106,7 @@ func recomputed(t *testing.T, store string, _ int) {
 }
 
 // mixture is a load of all kinds.
-func mixture(t *testing.T, c *crowd, n *node, keys []string) {
+func mixture(t *testing.T, c *client, n *node, keys []string) {
 	t.Helper()
 	each(8, 240, func(i int) {
 		q := request{model: []string{"m", "n"}[i%2], text: strings.Repeat("x", 1+rand.IntN(200)), stream: i%3 == 0, key: keys[i%len(keys)]}
@@ -136,7 +136,7 @@ func mixture(t *testing.T, c *crowd, n *node, keys []string) {
 
 // recompute computes every charge again from the stored price rows. There must
 // be so many of them.
-func (b books) recompute(prices int) (total billing.Money) {
+func (b database) recompute(prices int) (total billing.Money) {
 	b.t.Helper()
 	rows := map[string]*billing.Price{}
 	list, err := b.db.QueryContext(b.t.Context(), "SELECT version, content FROM price")
@@ -184,7 +184,7 @@ func (b books) recompute(prices int) (total billing.Money) {
 }
 
 // sums compares the receipts with what the API and the export say.
-func sums(t *testing.T, c *crowd, n *node, b books) {
+func sums(t *testing.T, c *client, n *node, b database) {
 	t.Helper()
 	of := map[string]func(receipt) string{
 		"model": func(r receipt) string { return r.model },

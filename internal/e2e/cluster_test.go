@@ -15,7 +15,7 @@ func TestNodesThatStartAtOnceOnAnEmptyDatabaseAllServe(t *testing.T) {
 	t.Parallel()
 	store, v := postgres(t), newVendor(t)
 	nodes := several(t, 8, settings{store: store, vendor: v.url, credit: "25"}.text())
-	c := newCrowd(t, 1)
+	c := newClient(t, 1)
 	for i, n := range nodes {
 		if a := c.get(n, "/readyz", ""); a.status != http.StatusOK {
 			t.Errorf("node %d: %s", i, a)
@@ -27,16 +27,16 @@ func TestNodesThatStartAtOnceOnAnEmptyDatabaseAllServe(t *testing.T) {
 	nodes[0].sound()
 }
 
-// notice is within which a change to a key takes effect in a running server.
-const notice = 2 * time.Second
+// keyChangeDelay is within which a change to a key takes effect in a running server.
+const keyChangeDelay = 2 * time.Second
 
 func TestAChangeToAKeyTakesEffectInEveryProcessWithinTwoSeconds(t *testing.T) {
 	t.Parallel()
 	store, v := postgres(t), newVendor(t)
 	config := settings{store: store, vendor: v.url, credit: "25"}.text()
 	nodes := several(t, 2, config)
-	beside := newPlace(t, config) // a command here finds no server and works on the store
-	c := newCrowd(t, 10)
+	beside := newInstallation(t, config) // a command here finds no server and works on the store
+	c := newClient(t, 10)
 	for _, way := range []struct {
 		name string
 		do   func(args ...string) output
@@ -65,18 +65,18 @@ func TestAChangeToAKeyTakesEffectInEveryProcessWithinTwoSeconds(t *testing.T) {
 					t.Fatalf("key %s: %s", change.verb, r.stderr)
 				}
 			}
-			took := c.noticed(t, nodes[1], made.Key, change.want)
+			took := c.awaitStatus(t, nodes[1], made.Key, change.want)
 			t.Logf("by %s, %q took effect after %s", way.name, change.verb, took)
-			if took > notice {
+			if took > keyChangeDelay {
 				t.Errorf("by %s, %q was not noticed by a call that began %s later", way.name, change.verb, took)
 			}
 		}
 	}
 }
 
-// noticed is how long from now the last call began that got another status than
+// awaitStatus is how long from now the last call began that got another status than
 // the wanted one.
-func (c *crowd) noticed(t testing.TB, n *node, key string, want int) (took time.Duration) {
+func (c *client) awaitStatus(t testing.TB, n *node, key string, want int) (took time.Duration) {
 	t.Helper()
 	began := time.Now()
 	until(t, patience, "the change", func() bool {
@@ -98,15 +98,15 @@ func TestTheStreamsOfEveryNodeOutliveAnOutageThatIsLongerThanTheirLease(t *testi
 	t.Parallel()
 	db := server(t)
 	texts := []string{"one", "two"}
-	v := newScript(t, texts...)
+	v := newScriptedVendor(t, texts...)
 	nodes := several(t, len(texts), settings{store: db.URL, vendor: v.url, credit: "25"}.text())
-	c, w := newCrowd(t, 50), newWitness()
+	c, w := newClient(t, 50), newClientRecord()
 	answers := make(chan answer, len(texts))
 	for i, text := range texts {
 		go func() {
 			q := request{text: text, max: scripted, stream: true}
 			a := c.chat(nodes[i], q)
-			w.note(q, a)
+			w.add(q, a)
 			answers <- a
 		}()
 		await(t, v.arrived, "a stream begins")
@@ -122,7 +122,7 @@ func TestTheStreamsOfEveryNodeOutliveAnOutageThatIsLongerThanTheirLease(t *testi
 		until(t, patience, "service returns", func() bool {
 			q := request{text: "after all", max: 1}
 			a := c.chat(n, q)
-			w.note(q, a)
+			w.add(q, a)
 			return a.whole()
 		})
 	}
@@ -135,7 +135,7 @@ func TestTheStreamsOfEveryNodeOutliveAnOutageThatIsLongerThanTheirLease(t *testi
 			t.Errorf("a stream that outlived the outage: %s", a)
 		}
 	}
-	settled(t, w, nodes, openBooks(t, db.URL))
+	settled(t, w, nodes, openDatabase(t, db.URL))
 }
 
 // clocked gives a schema a clock of its own that runs as the real one does. It
@@ -182,7 +182,7 @@ func TestThreeNodesNeverAdmitA101stInAMinuteOfTheDatabasesClock(t *testing.T) {
 	store, set := clocked(t, postgres(t))
 	v := newVendor(t)
 	nodes := several(t, 3, settings{store: store, vendor: v.url, credit: "25", limits: "rpm: 100"}.text())
-	c := newCrowd(t, 8)
+	c := newClient(t, 8)
 	var good, refused, stalled atomic.Int64
 	ends := set(20 * time.Second)
 	over := func() bool { // two seconds into the next minute, or later on a slow machine
@@ -196,7 +196,7 @@ func TestThreeNodesNeverAdmitA101stInAMinuteOfTheDatabasesClock(t *testing.T) {
 				good.Add(1)
 			case a.status == http.StatusTooManyRequests && a.header.Get("Retry-After") != "":
 				refused.Add(1)
-			case away(a.status, a.header):
+			case isUnavailable(a.status, a.header):
 				stalled.Add(1) // a disk that stalled; what the limit had granted is not given back
 			default:
 				t.Error(a)
@@ -205,7 +205,7 @@ func TestThreeNodesNeverAdmitA101stInAMinuteOfTheDatabasesClock(t *testing.T) {
 		}
 	})
 	minutes := map[int64]int{}
-	for _, r := range openBooks(t, store).captured() {
+	for _, r := range openDatabase(t, store).captured() {
 		minutes[r.created/int64(time.Minute)]++
 	}
 	lost := int(stalled.Load())
@@ -231,7 +231,7 @@ type gate struct {
 
 func newGate(t testing.TB) *gate {
 	g := &gate{newVendor(t), make(chan string, 1000), make(chan struct{})}
-	g.answer = func(_ http.ResponseWriter, r *http.Request, c order) bool {
+	g.answer = func(_ http.ResponseWriter, r *http.Request, c vendorCall) bool {
 		if strings.HasPrefix(c.text(), "hold") {
 			g.arrived <- c.text()
 			select {
@@ -249,7 +249,7 @@ func TestNodesShareTheSlotsOfAKey(t *testing.T) {
 	const limit = 5
 	v := newGate(t)
 	nodes := several(t, 3, settings{store: postgres(t), vendor: v.url, credit: "25", limits: "max_concurrent: 5"}.text())
-	c := newCrowd(t, 100)
+	c := newClient(t, 100)
 	answers := make(chan answer)
 	for i := range 30 {
 		go func() { answers <- c.steady(nodes[i%3], request{text: fmt.Sprint("hold ", i), max: 1}) }()
@@ -282,7 +282,7 @@ func TestTheSlotsOfADeadNodeComeBackAndTheOthersKeepTheirs(t *testing.T) {
 	t.Parallel()
 	v := newGate(t)
 	nodes := several(t, 3, settings{store: postgres(t), vendor: v.url, credit: "25", limits: "max_concurrent: 5"}.text())
-	c := newCrowd(t, 100)
+	c := newClient(t, 100)
 	answers := make(chan answer, 30)
 	hold := func(n *node, count int) {
 		for range count {

@@ -19,40 +19,40 @@ import (
 	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
-// workshop is where the program is built, once and only if a test needs it.
-type workshop struct {
+// binary is where the program is built, once and only if a test needs it.
+type binary struct {
 	dir  string
 	once sync.Once
 	err  error
 }
 
-var shop = new(workshop)
+var built = new(binary)
 
-// waiting is how many tests run at once: most of them wait for a lease to end.
-const waiting = "6"
+// parallelTests is how many tests run at once: most of them wait for a lease to end.
+const parallelTests = "6"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	err := flag.Set("test.parallel", waiting)
+	err := flag.Set("test.parallel", parallelTests)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if shop.dir, err = os.MkdirTemp("", "tollhouse-e2e-"); err != nil {
+	if built.dir, err = os.MkdirTemp("", "tollhouse-e2e-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	code := m.Run()
-	_ = os.RemoveAll(shop.dir) // what stays is the system's to clear
+	_ = os.RemoveAll(built.dir) // what stays is the system's to clear
 	os.Exit(code)
 }
 
-// program is the path of the program.
-func (w *workshop) program(t testing.TB) string {
+// path is the path of the path.
+func (w *binary) path(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(w.dir, "tollhouse")
 	w.once.Do(func() {
-		if w.err = look("../.."); w.err != nil {
+		if w.err = statSources("../.."); w.err != nil {
 			return
 		}
 		out, err := exec.Command("go", "build", "-o", path, "github.com/tollhouse-ai/gateway/cmd/tollhouse").CombinedOutput()
@@ -66,10 +66,10 @@ func (w *workshop) program(t testing.TB) string {
 	return path
 }
 
-// look asks for the times of all sources: what a test looked at decides whether
+// statSources asks for the times of all sources: what a test looked at decides whether
 // `go test` may repeat an old result, and the sources of the program that is
 // built here are not among those of the test.
-func look(root string) error {
+func statSources(root string) error {
 	return filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if ext := filepath.Ext(path); err == nil && !d.IsDir() && (ext == ".go" || ext == ".sql" || ext == ".mod") {
 			_, err = os.Stat(path)
@@ -124,7 +124,7 @@ func stores(t *testing.T, test func(t *testing.T, store string, nodes int), node
 // sqliteFile is the address of a new file.
 func sqliteFile(t testing.TB) string {
 	t.Helper()
-	return "sqlite:" + filepath.Join(t.TempDir(), "books.db")
+	return "sqlite:" + filepath.Join(t.TempDir(), "ledger.db")
 }
 
 // postgres is the address of a new schema.

@@ -29,15 +29,15 @@ const (
 )
 
 func TestNoKeyAndNoPromptIsFoundInAnySink(t *testing.T) {
-	stores(t, canaries, 1)
+	stores(t, secretsStayIn, 1)
 }
 
-func canaries(t *testing.T, store string, _ int) {
+func secretsStayIn(t *testing.T, store string, _ int) {
 	v := newVendor(t)
 	v.answer = echo
-	watcher := newWatcher(t)
-	p := newPlace(t, settings{store: store, vendor: v.url, credit: "25"}.text()+watcher.section(), "--log-level", "debug")
-	n, c := p.start(t), newCrowd(t, 10)
+	watcher := newOTLPCollector(t)
+	p := newInstallation(t, settings{store: store, vendor: v.url, credit: "25"}.text()+watcher.section(), "--log-level", "debug")
+	n, c := p.start(t), newClient(t, 10)
 	made := n.newKey("--account", "acme", "--name", "visitor", "--budget", "5")
 	before := n
 	for _, a := range session(t, c, n, made) {
@@ -47,7 +47,7 @@ func canaries(t *testing.T, store string, _ int) {
 			}
 		}
 	}
-	agents(t, n, made)
+	callTools(t, n, made)
 	first := sinks(t, c, n, store)
 	n.kill()
 	n = p.start(t)
@@ -66,10 +66,10 @@ func canaries(t *testing.T, store string, _ int) {
 		}
 	}
 	for _, all := range []map[string]string{first, again} {
-		nowhere(t, all, acmeKey, made, strangerCanary, vendorCanary, promptCanary, argumentCanary, fileCanary,
+		assertAbsent(t, all, acmeKey, made, strangerCanary, vendorCanary, promptCanary, argumentCanary, fileCanary,
 			base64.StdEncoding.EncodeToString([]byte(fileCanary)), passedCanary)
-		onlyKept(t, all, keptCanary)
-		onlyKept(t, all, duplicateCanary)
+		assertOnlyInKeptAnswers(t, all, keptCanary)
+		assertOnlyInKeptAnswers(t, all, duplicateCanary)
 		if !strings.Contains(all["table answer"], keptCanary) || !strings.Contains(all["table receipt"], "acme") {
 			t.Error("the sinks were not read, or nothing was kept")
 		}
@@ -79,8 +79,8 @@ func canaries(t *testing.T, store string, _ int) {
 	}
 }
 
-// nowhere demands that no sink holds one of the texts.
-func nowhere(t *testing.T, sinks map[string]string, texts ...string) {
+// assertAbsent demands that no sink holds one of the texts.
+func assertAbsent(t *testing.T, sinks map[string]string, texts ...string) {
 	t.Helper()
 	for name, content := range sinks {
 		for _, text := range texts {
@@ -91,18 +91,18 @@ func nowhere(t *testing.T, sinks map[string]string, texts ...string) {
 	}
 }
 
-// onlyKept demands that a text is nowhere but where idempotent answers are kept.
-func onlyKept(t *testing.T, sinks map[string]string, text string) {
+// assertOnlyInKeptAnswers requires that a text is only where idempotent answers are kept.
+func assertOnlyInKeptAnswers(t *testing.T, sinks map[string]string, text string) {
 	t.Helper()
 	for name, content := range sinks {
-		if name != "table answer" && !strings.Contains(name, "books.db") && strings.Contains(content, text) {
+		if name != "table answer" && !strings.Contains(name, "ledger.db") && strings.Contains(content, text) {
 			t.Errorf("%s holds %q", name, text)
 		}
 	}
 }
 
 // echo is a vendor that tells all it knows, whatever it is asked.
-func echo(w http.ResponseWriter, r *http.Request, c order) bool {
+func echo(w http.ResponseWriter, r *http.Request, c vendorCall) bool {
 	said := promptCanary + " " + strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 	failure := fmt.Sprintf(`{"error":{"message":"You said %s","type":"t","code":"c","param":null}}`, said)
 	fail := func(status int, body string) {
@@ -137,7 +137,7 @@ func echo(w http.ResponseWriter, r *http.Request, c order) bool {
 }
 
 // content is what the answer says.
-func content(c order) string {
+func content(c vendorCall) string {
 	if strings.Contains(c.text(), "keep") {
 		return keptCanary
 	}
@@ -145,7 +145,7 @@ func content(c order) string {
 }
 
 // answered is a good answer with a canary in it.
-func answered(w http.ResponseWriter, c order) bool {
+func answered(w http.ResponseWriter, c vendorCall) bool {
 	text := content(c)
 	if c.Stream {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -158,7 +158,7 @@ func answered(w http.ResponseWriter, c order) bool {
 }
 
 // session does all that can go well or badly with canaries in it.
-func session(t *testing.T, c *crowd, n *node, made string) (answers []answer) {
+func session(t *testing.T, c *client, n *node, made string) (answers []answer) {
 	t.Helper()
 	ask := func(want int, q request) {
 		t.Helper()
@@ -187,7 +187,7 @@ func session(t *testing.T, c *crowd, n *node, made string) (answers []answer) {
 	}
 	ask(200, request{text: " fail frame", stream: true})
 	ask(200, request{text: " keep fail frame", stream: true, header: once("frame")})
-	hangUp(t, c, n, request{text: promptCanary + " fail hang", stream: true})
+	disconnect(t, c, n, request{text: promptCanary + " fail hang", stream: true})
 	for _, body := range []string{
 		fmt.Sprintf(`{"model":"m","tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","description":%q}}}],"messages":[
 			{"role":"user","content":[{"type":"text","text":%q},{"type":"image_url","image_url":{"url":"data:image/png;base64,%s"}}]},
@@ -204,8 +204,8 @@ func session(t *testing.T, c *crowd, n *node, made string) (answers []answer) {
 	return answers
 }
 
-// agents has tools asked, well and badly: what they say is the agent's alone.
-func agents(t *testing.T, n *node, key string) {
+// callTools has tools asked, well and badly: what they say is the agent's alone.
+func callTools(t *testing.T, n *node, key string) {
 	t.Helper()
 	prompt := func(what string) string { return fmt.Sprintf(`{"model":"m","prompt":%q}`, promptCanary+what) }
 	if said := n.tool(t, key, "chat", prompt("")); !strings.Contains(said, passedCanary) {
@@ -227,8 +227,8 @@ func agents(t *testing.T, n *node, key string) {
 	n.tool(t, key, argumentCanary, `{}`)
 }
 
-// hangUp leaves in the middle of a stream.
-func hangUp(t *testing.T, c *crowd, n *node, q request) {
+// disconnect leaves in the middle of a stream.
+func disconnect(t *testing.T, c *client, n *node, q request) {
 	t.Helper()
 	resp, err := c.open(n, q)
 	if err != nil {
@@ -249,7 +249,7 @@ func (n *node) token() string {
 }
 
 // sinks are everything that a node leaves behind or tells its operator, by name.
-func sinks(t testing.TB, c *crowd, n *node, store string) map[string]string {
+func sinks(t testing.TB, c *client, n *node, store string) map[string]string {
 	t.Helper()
 	all := map[string]string{"stdout": n.out.String(), "stderr": n.log.String()}
 	for path, text := range files(t, n.at.data) {
@@ -260,7 +260,7 @@ func sinks(t testing.TB, c *crowd, n *node, store string) map[string]string {
 			all[path] = text
 		}
 	}
-	for name, text := range openBooks(t, store).tables(store) {
+	for name, text := range openDatabase(t, store).tables(store) {
 		all["table "+name] = text
 	}
 	for _, path := range []string{"accounts", "accounts/acme", "keys", "usage?by=model", "usage?by=key", "server", "ledger/verify"} {
@@ -292,7 +292,7 @@ func files(t testing.TB, dir string) map[string]string {
 }
 
 // tables are the contents of every table, with the bytes of every column.
-func (b books) tables(store string) map[string]string {
+func (b database) tables(store string) map[string]string {
 	b.t.Helper()
 	list := "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
 	if _, file := isFile(store); file {
@@ -310,7 +310,7 @@ func (b books) tables(store string) map[string]string {
 }
 
 // text is all that a query gives.
-func (b books) text(query string) string {
+func (b database) text(query string) string {
 	b.t.Helper()
 	rows, err := b.db.QueryContext(b.t.Context(), query)
 	if err != nil {
@@ -352,16 +352,16 @@ func (a answer) ok(t testing.TB, what string) answer {
 	return a
 }
 
-// watcher stands in for a collector of OpenTelemetry, and keeps all that it gets.
-type watcher struct {
+// otlpCollector stands in for a collector of OpenTelemetry, and keeps all that it gets.
+type otlpCollector struct {
 	*httptest.Server
 	mu  sync.Mutex
 	all bytes.Buffer
 }
 
-func newWatcher(t testing.TB) *watcher {
+func newOTLPCollector(t testing.TB) *otlpCollector {
 	t.Helper()
-	w := new(watcher)
+	w := new(otlpCollector)
 	w.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -373,9 +373,9 @@ func newWatcher(t testing.TB) *watcher {
 }
 
 // section is what a configuration says of it.
-func (w *watcher) section() string { return "telemetry: {otlp: \"" + w.URL + "\"}\n" }
+func (w *otlpCollector) section() string { return "telemetry: {otlp: \"" + w.URL + "\"}\n" }
 
-func (w *watcher) got() string {
+func (w *otlpCollector) got() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.all.String()

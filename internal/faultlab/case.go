@@ -60,8 +60,8 @@ func (k Kind) Talks() bool {
 	return traits[k].op == upstream.ChatCompletion || traits[k].op == upstream.Messages
 }
 
-// Film reports whether the kind is a video, whose end comes after its call's.
-func (k Kind) Film() bool { return traits[k].op == upstream.SubmitVideo }
+// IsVideo reports whether the kind is a video, whose end comes after its call's.
+func (k Kind) IsVideo() bool { return traits[k].op == upstream.SubmitVideo }
 
 // translated reports whether the gateway turns one dialect into the other.
 func (k Kind) translated() bool { return traits[k].op != traits[k].dialect }
@@ -83,7 +83,7 @@ type Case struct {
 	Pictures  int64  `json:"pictures,omitempty"` // that are asked for
 	Partials  int64  `json:"partials,omitempty"` // partial pictures that are asked for
 	Seconds   int64  `json:"seconds,omitempty"`  // of video
-	Film      Film   `json:"film,omitzero"`
+	Video     Video  `json:"video,omitzero"`
 	Tag       string `json:"tag,omitempty"` // of speech, whose text is its own
 
 	// Key is the idempotency key of all copies; empty for none.
@@ -123,8 +123,8 @@ const (
 	Closing Leaving = "closing" // it closes the answer after some reads
 )
 
-// Film is what becomes of a video after its submission.
-type Film struct {
+// Video is what becomes of a video after its submission.
+type Video struct {
 	End     string        `json:"end,omitempty"`     // succeeded, failed, cancelled or never
 	After   time.Duration `json:"after,omitempty"`   // its submission
 	Tokens  int64         `json:"tokens,omitempty"`  // that are reported; negative for no report

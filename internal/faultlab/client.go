@@ -24,8 +24,8 @@ type client struct {
 	end context.CancelFunc
 }
 
-// visit is a client's whole visit: from the connection to its end.
-func (l *Lab) visit(c *Case, copy int) {
+// request is a client's whole request: from the connection to its end.
+func (l *Lab) request(c *Case, copy int) {
 	r := &Run{Case: c, Copy: copy, left: never, taken: never, began: l.now()}
 	cl := &client{lab: l, r: r}
 	cl.ctx, cl.end = context.WithCancel(auth.NewContext(context.Background(), l.principal(c.Payer)))
@@ -34,12 +34,12 @@ func (l *Lab) visit(c *Case, copy int) {
 	if script.Leaves == Early {
 		cl.leave()
 	}
-	if script.Leaves == AtTime && l.door == nil {
+	if script.Leaves == AtTime && l.front == nil {
 		timer := time.AfterFunc(script.At, cl.leave)
 		defer timer.Stop()
 	}
-	if l.door != nil {
-		cl.knock()
+	if l.front != nil {
+		cl.begin()
 		return
 	}
 	x := l.begin(r)
@@ -59,14 +59,14 @@ func (l *Lab) visit(c *Case, copy int) {
 	x.End(cl.ctx, status, err) // it has one line all the same
 }
 
-// knock comes in by the door.
-func (cl *client) knock() {
+// begin starts an exchange with the gateway.
+func (cl *client) begin() {
 	l, r := cl.lab, cl.r
 	l.mu.Lock()
 	l.all = append(l.all, r)
 	l.tags[tag(r.Case.Number)] = r
 	l.mu.Unlock()
-	err := l.door.knock(r, cl.leave)
+	err := l.front.send(r, cl.leave)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failed, r.ended = err, l.now()
@@ -153,7 +153,7 @@ func (cl *client) read(answer reading) error {
 			break
 		}
 		b, err := answer.Next()
-		cl.take(b)
+		cl.consume(b)
 		if errors.Is(err, io.EOF) {
 			cl.r.mu.Lock()
 			cl.r.complete = answer.Err() == nil
@@ -170,8 +170,8 @@ func (cl *client) read(answer reading) error {
 	return answer.Err()
 }
 
-// take notes what came.
-func (cl *client) take(b []byte) {
+// consume notes what came.
+func (cl *client) consume(b []byte) {
 	cl.r.mu.Lock()
 	defer cl.r.mu.Unlock()
 	cl.r.got += len(b)
@@ -252,8 +252,8 @@ func (v *vendor) poll(ctx context.Context, r *Run, call *upstream.Call) (*upstre
 	if !wait(ctx, s.span(time.Millisecond, time.Second)) {
 		return nil, context.Cause(ctx)
 	}
-	text := v.film(r, call.TaskID)
-	if !v.stage.healthy() && s.IntN(100) < r.Case.Film.Trouble {
+	text := v.videoStatus(r, call.TaskID)
+	if !v.stage.healthy() && s.IntN(100) < r.Case.Video.Trouble {
 		switch s.IntN(6) {
 		case 0:
 			return nil, (&upstream.Failure{Status: 500, Sent: true}).Fault()
@@ -273,9 +273,9 @@ func (v *vendor) poll(ctx context.Context, r *Run, call *upstream.Call) (*upstre
 	return &upstream.Reply{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text))}, nil
 }
 
-// film is a video's state in its vendor's form.
-func (v *vendor) film(r *Run, id string) string {
-	f := r.Case.Film
+// videoStatus is a video's state in its vendor's form.
+func (v *vendor) videoStatus(r *Run, id string) string {
+	f := r.Case.Video
 	r.mu.Lock()
 	taken := r.taken
 	r.mu.Unlock()

@@ -86,9 +86,9 @@ func (s source) ask(c *Case) {
 		c.Texts = pick(s, 1, 1, 2, 3, 4, 7, 12)
 	case c.Kind == Speech:
 		c.Prompt = spoken(s.between(1, 42))
-	case c.Kind.Film():
+	case c.Kind.IsVideo():
 		c.Seconds = int64(s.between(2, 15))
-		c.Film = s.film(c.Kind)
+		c.Video = s.video(c.Kind)
 		if c.Kind == Gamma {
 			c.Seconds = int64(s.between(4, 12))
 		}
@@ -103,8 +103,8 @@ func (s source) ask(c *Case) {
 	}
 }
 
-func (s source) film(k Kind) Film {
-	f := Film{End: pick(s, "succeeded", "succeeded", "succeeded", "failed", "cancelled"), After: s.span(time.Second, 30*time.Minute), Trouble: pick(s, 0, 0, 5, 30)}
+func (s source) video(k Kind) Video {
+	f := Video{End: pick(s, "succeeded", "succeeded", "succeeded", "failed", "cancelled"), After: s.span(time.Second, 30*time.Minute), Trouble: pick(s, 0, 0, 5, 30)}
 	if s.chance(50) {
 		f.End = "never"
 	}

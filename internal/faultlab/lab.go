@@ -27,15 +27,15 @@ type Options struct {
 	First    int // the number of the first case
 	Clients  int // at a time; 0 means 64
 	// Ledger is the ledger; nil means a new one in memory.
-	Ledger Books
+	Ledger Ledger
 	// Store, when not nil, is the ledger and keeps answers and tasks with the
 	// money; it is never away.
 	Store Store
 	// Wire puts the vendors behind drivers and raw connections.
 	Wire bool
-	// Door puts the gateway behind HTTP and its clients on raw connections. Each
+	// HTTP puts the gateway behind HTTP and its clients on raw connections. Each
 	// case must have one copy and its tag in the prompt.
-	Door bool
+	HTTP bool
 	// Calm leaves out what happens to the gateway itself: reloads, restarts and a
 	// ledger that is away.
 	Calm bool
@@ -45,7 +45,7 @@ type Options struct {
 
 // Store is a ledger that keeps answers and tasks in the transactions of the money.
 type Store interface {
-	Books
+	Ledger
 	idempotency.Store
 	video.Store
 }
@@ -56,23 +56,23 @@ type Lab struct {
 	options Options
 	start   time.Time
 	source  source
-	till    *till
+	ledger  *ledgerProbe
 	vendor  upstream.Upstream
-	door    *door // nil without one
+	front   *httpFront // nil without one
 	tags    map[string]*Run
-	log     *lines
+	log     *requestLog
 	answers *idempotency.Memory
 	tasks   *gateway.MemoryTasks
 
-	turn       sync.RWMutex // begin holds it to read, a reload or a restart to write
-	gateway    *gateway.Gateway
-	generation int
-	router     *upstream.Router
-	stop       context.CancelFunc // of the gateway's background work
-	running    sync.WaitGroup
-	ids, polls atomic.Int64
-	well       atomic.Bool
-	storms     atomic.Int64 // until when every vendor fails, by the lab's clock
+	turn             sync.RWMutex // begin holds it to read, a reload or a restart to write
+	gateway          *gateway.Gateway
+	generation       int
+	router           *upstream.Router
+	stop             context.CancelFunc // of the gateway's background work
+	running          sync.WaitGroup
+	ids, polls       atomic.Int64
+	well             atomic.Bool
+	vendorsFailUntil atomic.Int64 // until when every vendor fails, by the lab's clock
 
 	mu       sync.Mutex
 	runs     map[string]*Run
@@ -134,12 +134,12 @@ func newLab(o Options) (*Lab, error) {
 	}
 	l := &Lab{options: o, start: time.Now(), source: newSource(o.Seed, -1), runs: map[string]*Run{}, answers: &idempotency.Memory{}}
 	l.tags = map[string]*Run{}
-	if o.Door {
-		l.door = newDoor(l)
+	if o.HTTP {
+		l.front = newHTTPFront(l)
 	}
-	l.till = &till{Books: o.Ledger, stage: l, away: &outages{}, prices: map[string]*billing.Price{}, settled: map[string]billing.Usage{}}
+	l.ledger = &ledgerProbe{Ledger: o.Ledger, stage: l, away: &outages{}, prices: map[string]*billing.Price{}, settled: map[string]billing.Usage{}}
 	plain := &vendor{l, &l.polls}
-	l.vendor, l.log = plain, newLines()
+	l.vendor, l.log = plain, newRequestLog()
 	if o.Wire {
 		l.vendor = &wired{vendor: *plain}
 	}
@@ -204,7 +204,7 @@ func (l *Lab) open() error {
 	if err != nil {
 		return err
 	}
-	o.Meter, o.Idempotency, o.Tasks = l.till, l.answers, l.tasks
+	o.Meter, o.Idempotency, o.Tasks = l.ledger, l.answers, l.tasks
 	if db := l.options.Store; db != nil {
 		o.Meter, o.Idempotency, o.Tasks = db, db, db
 	}
@@ -244,7 +244,7 @@ func (l *Lab) now() time.Duration { return time.Since(l.start) }
 
 func (l *Lab) healthy() bool { return l.well.Load() }
 
-func (l *Lab) storm() bool { return l.now() < time.Duration(l.storms.Load()) }
+func (l *Lab) vendorsFail() bool { return l.now() < time.Duration(l.vendorsFailUntil.Load()) }
 
 // blame notes that something does not hold.
 func (l *Lab) blame(format string, args ...any) {
@@ -274,16 +274,16 @@ func (l *Lab) play(c *Case) {
 	for i := range c.Copies {
 		copies.Go(func() {
 			time.Sleep(c.Copies[i].After)
-			l.visit(c, i)
+			l.request(c, i)
 		})
 	}
 	copies.Wait()
 }
 
-// days are what happens to the gateway itself until ctx ends: reloads with other
+// disturb are what happens to the gateway itself until ctx ends: reloads with other
 // prices, moments in which the ledger is away or every vendor fails, restarts over
 // the same ledger, and money that is paid in.
-func (l *Lab) days(ctx context.Context) {
+func (l *Lab) disturb(ctx context.Context) {
 	s := l.source
 	for n := 0; wait(ctx, s.span(time.Second, 20*time.Second)+time.Microsecond/4); n++ {
 		if err := l.topUp(n); err != nil {
@@ -294,11 +294,11 @@ func (l *Lab) days(ctx context.Context) {
 		}
 		switch s.IntN(24) {
 		case 0, 1:
-			l.till.away.begin(l.now()+s.span(100*time.Millisecond, 20*time.Second), pick(s, refuses, refuses, hangs, loses, slow))
+			l.ledger.away.begin(l.now()+s.span(100*time.Millisecond, 20*time.Second), pick(s, refuses, refuses, hangs, loses, slow))
 		case 2:
 			l.restart(ctx, s.span(0, 10*time.Second))
 		case 3:
-			l.storms.Store(int64(l.now() + s.span(time.Second, 50*time.Second)))
+			l.vendorsFailUntil.Store(int64(l.now() + s.span(time.Second, 50*time.Second)))
 		default:
 			if err := l.reload(); err != nil {
 				l.blame("a reload: %v", err)
@@ -353,7 +353,7 @@ func (l *Lab) restart(ctx context.Context, patience time.Duration) {
 		l.downs = append(l.downs, l.now())
 	})
 	_ = old.Shutdown(drain) // its error says that the patience was not enough
-	l.settleDown()
+	l.awaitCaptures()
 	l.stop()
 	l.running.Wait()
 	l.turn.Lock()
@@ -370,8 +370,8 @@ func (l *Lab) wasDown(at time.Duration) bool {
 	return slices.Contains(l.downs, at)
 }
 
-// settleDown waits until the gateway owes no captures.
-func (l *Lab) settleDown() {
+// awaitCaptures waits until the gateway owes no captures.
+func (l *Lab) awaitCaptures() {
 	const longest = 5 * time.Minute
 	for since := l.now(); l.gateway.Unsettled() > 0; time.Sleep(100 * time.Millisecond) {
 		if l.now()-since > longest {
@@ -394,23 +394,25 @@ func (noEncoder) Encode(context.Context, speech.PCM, io.Reader) (io.ReadCloser, 
 	return nil, errNoEncoder
 }
 
-// lines counts the log lines of requests. It is a slog.Handler.
-type lines struct {
+// requestLog counts the log requestLog of requests. It is a slog.Handler.
+type requestLog struct {
 	mu       sync.Mutex
 	requests map[string]int    // lines by request
 	charges  map[string]string // as the lines tell them
 	videos   map[string]int    // lines of ended videos by request
 }
 
-func newLines() *lines {
-	return &lines{requests: map[string]int{}, charges: map[string]string{}, videos: map[string]int{}}
+func newRequestLog() *requestLog {
+	return &requestLog{requests: map[string]int{}, charges: map[string]string{}, videos: map[string]int{}}
 }
 
 // Enabled is true for whatever is not for debugging.
-func (l *lines) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
+func (l *requestLog) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= slog.LevelInfo
+}
 
 // Handle counts a line.
-func (l *lines) Handle(_ context.Context, r slog.Record) error {
+func (l *requestLog) Handle(_ context.Context, r slog.Record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.Attrs(func(a slog.Attr) bool {
@@ -428,7 +430,7 @@ func (l *lines) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-func (l *lines) charge(r slog.Record) {
+func (l *requestLog) charge(r slog.Record) {
 	id, charge := "", ""
 	r.Attrs(func(a slog.Attr) bool {
 		switch a.Key {
@@ -444,7 +446,7 @@ func (l *lines) charge(r slog.Record) {
 
 // WithAttrs is the handler itself: the gateway's lines are counted by their own
 // fields.
-func (l *lines) WithAttrs([]slog.Attr) slog.Handler { return l }
+func (l *requestLog) WithAttrs([]slog.Attr) slog.Handler { return l }
 
 // WithGroup is the handler itself.
-func (l *lines) WithGroup(string) slog.Handler { return l }
+func (l *requestLog) WithGroup(string) slog.Handler { return l }

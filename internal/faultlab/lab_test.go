@@ -75,9 +75,9 @@ func TestTheSameHoldsBehindRealDrivers(t *testing.T) {
 
 // TestTheSameHoldsOverHTTP has raw connections at both ends.
 func TestTheSameHoldsOverHTTP(t *testing.T) {
-	simulate(t, Options{Seed: max(*seed, 1), Requests: 600, Wire: true, Door: true, Cases: func(n int) *Case {
+	simulate(t, Options{Seed: max(*seed, 1), Requests: 600, Wire: true, HTTP: true, Cases: func(n int) *Case {
 		c := Draw(max(*seed, 1), n)
-		c.atDoor()
+		c.overHTTP()
 		return c
 	}})
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // verdict is what a request must have used, with the rule that says so. Where
-// others is not empty each of them is right too: see doc.go, What is not exact.
+// others is not empty each of them is right too: see the package documentation, What is not exact.
 type verdict struct {
 	used   tally
 	others []tally
@@ -27,8 +27,8 @@ const (
 	ruleCut       = "cut after output: what was delivered"
 	ruleGone      = "the client left: the input and what had come"
 	ruleGoneFirst = "the client left before anything came: what the vendor was asked for"
-	ruleFilm      = "a video that succeeded: its length, or the tokens that were reported"
-	ruleNoFilm    = "a video that did not come to be: nothing"
+	ruleVideo     = "a video that succeeded: its length, or the tokens that were reported"
+	ruleNoVideo   = "a video that did not come to be: nothing"
 )
 
 // right is what the run must have used.
@@ -44,7 +44,7 @@ func (r *Run) right() verdict {
 // as far as that can be seen: its charge could not be recorded.
 func (r *Run) withheld() bool {
 	c := r.Case
-	if c.Stream || c.Key != "" || c.Kind == Speech || c.Kind.Film() || r.complete || r.failed == nil {
+	if c.Stream || c.Key != "" || c.Kind == Speech || c.Kind.IsVideo() || r.complete || r.failed == nil {
 		return false
 	}
 	return r.left != never || strings.Contains(r.failed.Error(), "could not be recorded")
@@ -55,8 +55,8 @@ func (r *Run) due() verdict {
 	switch {
 	case len(r.plays) == 0:
 		return verdict{rule: ruleUnasked}
-	case r.Case.Kind.Film():
-		return r.rightFilm()
+	case r.Case.Kind.IsVideo():
+		return r.rightVideo()
 	case r.Case.Kind == Speech:
 		return r.rightSpeech()
 	case r.Case.Kind == Embeddings:
@@ -82,18 +82,18 @@ func (r *Run) goneFirst(input tally) verdict {
 
 // goneIn reports whether it was the client's leaving that ended a try which may
 // have cost its vendor something.
-func (r *Run) goneIn(p *played) bool {
+func (r *Run) goneIn(p *playedTry) bool {
 	return r.left != never && p.dropped == r.left && p.over == never && p.sent && !p.refused
 }
 
 // answered reports whether all of a whole answer came, and is one.
-func (p *played) answered() bool {
+func (p *playedTry) answered() bool {
 	s := p.script
 	return p.eof && p.given == len(s.data) && len(s.marks) > 0 && s.marks[0].what == completes
 }
 
 // came are the events of a stream that the gateway could take.
-func (p *played) came() []mark {
+func (p *playedTry) came() []mark {
 	for i, m := range p.script.marks {
 		if p.given < m.ready && (!p.eof || p.given < m.whole) {
 			return p.script.marks[:i]
@@ -143,22 +143,22 @@ func (r *Run) cutStream(came []mark) verdict {
 	return verdict{used: used, others: others, rule: ruleCut}
 }
 
-// rightFilm is what a video must have used.
-func (r *Run) rightFilm() verdict {
+// rightVideo is what a video must have used.
+func (r *Run) rightVideo() verdict {
 	c := r.Case
-	if !r.last(0).answered() || c.Film.End != "succeeded" {
-		return verdict{rule: ruleNoFilm}
+	if !r.last(0).answered() || c.Video.End != "succeeded" {
+		return verdict{rule: ruleNoVideo}
 	}
 	used := tally{billing.Second: c.Seconds}
 	if c.Kind == Gamma {
 		const pixels, perSecond = 864 * 480, 24
 		n := (pixels*perSecond*c.Seconds + 1023) / 1024
-		if c.Film.Tokens >= 0 {
-			n = c.Film.Tokens
+		if c.Video.Tokens >= 0 {
+			n = c.Video.Tokens
 		}
 		used = tally{billing.Output: n}
 	}
-	return verdict{used: used, rule: ruleFilm}
+	return verdict{used: used, rule: ruleVideo}
 }
 
 // rightSpeech is what speech must have used: all characters, or those of the
@@ -168,7 +168,7 @@ func (r *Run) rightSpeech() verdict {
 	all := int64(utf8.RuneCountInString(r.Case.Prompt))
 	whole, before := true, 0
 	chars, asked := int64(0), int64(0)
-	var under *played // the part that was asked for last
+	var under *playedTry // the part that was asked for last
 	for part := range r.Case.parts() {
 		p := r.last(part)
 		if p != nil {

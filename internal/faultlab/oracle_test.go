@@ -123,7 +123,7 @@ func TestEveryTroubleAndEveryRuleIsMet(t *testing.T) {
 		}
 	}
 	for _, rule := range []string{
-		ruleUnasked, ruleFailed, ruleComplete, ruleCut, ruleGone, ruleGoneFirst, ruleFilm, ruleNoFilm,
+		ruleUnasked, ruleFailed, ruleComplete, ruleCut, ruleGone, ruleGoneFirst, ruleVideo, ruleNoVideo,
 	} {
 		if rep.Rules[rule] == 0 {
 			t.Errorf("no request ended by the rule %q", rule)

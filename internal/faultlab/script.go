@@ -94,15 +94,15 @@ func quarters(texts ...string) (n int64) {
 // tokens rounds quarter tokens up.
 func tokens(quarters int64) int64 { return (quarters + 3) / 4 }
 
-// scroll writes a stream.
-type scroll struct {
+// eventStream writes a stream.
+type eventStream struct {
 	script
 	a   *Answer
 	eol string
 }
 
-func newScroll(a *Answer) *scroll {
-	s := &scroll{a: a, eol: "\n"}
+func newEventStream(a *Answer) *eventStream {
+	s := &eventStream{a: a, eol: "\n"}
 	s.kind = "text/event-stream"
 	switch a.Line {
 	case "crlf":
@@ -117,7 +117,7 @@ func newScroll(a *Answer) *scroll {
 }
 
 // event appends an event; name may be empty.
-func (s *scroll) event(m mark, name, data string) {
+func (s *eventStream) event(m mark, name, data string) {
 	if s.a.Notes && len(s.marks)%3 == 1 {
 		s.data = append(s.data, ": a note"+s.eol+s.eol...)
 	}
@@ -136,7 +136,7 @@ func (s *scroll) event(m mark, name, data string) {
 }
 
 // troubled cuts or changes the stream as the try says.
-func (s *scroll) troubled(t *Try) *script {
+func (s *eventStream) troubled(t *Try) *script {
 	at := t.Place * len(s.marks) / 1000
 	switch t.Trouble {
 	case ErrorBody:
@@ -156,14 +156,14 @@ func (s *scroll) troubled(t *Try) *script {
 }
 
 // frame ends the stream with an error event behind the first n events.
-func (s *scroll) frame(n int, m mark) {
+func (s *eventStream) frame(n int, m mark) {
 	s.insert(n, func() {
 		s.event(m, "error", `{"type":"error","error":{"type":"overloaded_error","code":"overloaded","message":"There is a trouble."}}`)
 	})
 }
 
 // insert ends the stream with another event behind the first n events.
-func (s *scroll) insert(n int, event func()) {
+func (s *eventStream) insert(n int, event func()) {
 	s.marks = s.marks[:n]
 	end := 0
 	switch {
@@ -219,9 +219,9 @@ func document(t *Try, kind, data string, m mark) *script {
 	return s
 }
 
-// play is what a vendor says to one part of a request by a try; job is its id of
+// answerOf is what a vendor says to one part of a request by a try; job is its id of
 // a video.
-func play(c *Case, t *Try, part int, job string) *script {
+func answerOf(c *Case, t *Try, part int, job string) *script {
 	switch t.Trouble {
 	case Empty:
 		return &script{kind: "application/json"}
@@ -238,17 +238,17 @@ func play(c *Case, t *Try, part int, job string) *script {
 	a := &t.Answer
 	switch {
 	case c.Kind.Talks() && traits[c.Kind].dialect == upstream.ChatCompletion:
-		return completion(c, t, a)
+		return chatAnswer(c, t, a)
 	case c.Kind.Talks():
-		return message(c, t, a)
+		return messageAnswer(c, t, a)
 	case c.Kind == Embeddings:
-		return vectors(c, t, part)
+		return embeddingsAnswer(c, t, part)
 	case c.Kind == Speech:
-		return sound(c, t)
-	case c.Kind.Film():
-		return taken(c, t, job)
+		return audioAnswer(c, t)
+	case c.Kind.IsVideo():
+		return taskAccepted(c, t, job)
 	}
-	return pictures(c, t, a)
+	return imageAnswer(c, t, a)
 }
 
 // chatUsage is a usage object of a completion.
@@ -263,8 +263,8 @@ func (a *Answer) chatUsage(output int64) (string, *report) {
 	return text + fmt.Sprintf(`,"prompt_tokens_details":{"cached_tokens":%s}}`, cached), &report{input: in, cached: c, output: o}
 }
 
-// completion is a chat completion.
-func completion(c *Case, t *Try, a *Answer) *script {
+// chatAnswer is a chat chatAnswer.
+func chatAnswer(c *Case, t *Try, a *Answer) *script {
 	usage, r := a.chatUsage(a.Output)
 	if !c.Stream {
 		m, choice, member := mark{quarters: quarters(a.Words...), report: r}, "", `,"usage":`+usage
@@ -279,7 +279,7 @@ func completion(c *Case, t *Try, a *Answer) *script {
 			strings.Join(a.Words[:a.Thoughts], ""), strings.Join(a.Words[a.Thoughts:], ""), choice, member), m)
 	}
 	const head = `{"id":"up-1","object":"chat.completion.chunk","created":7,"model":"vendor-m","choices":[`
-	s := newScroll(a)
+	s := newEventStream(a)
 	s.event(mark{}, "", head+`{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`)
 	for i, word := range a.Words {
 		m, member, rest := mark{quarters: quarters(word)}, "content", ""
@@ -297,7 +297,7 @@ func completion(c *Case, t *Try, a *Answer) *script {
 }
 
 // ending ends the stream of a completion with the reports that come last.
-func (s *scroll) ending(head, usage string, r *report, translated bool) {
+func (s *eventStream) ending(head, usage string, r *report, translated bool) {
 	finish := `{"index":0,"delta":{},"finish_reason":"stop"`
 	if s.a.Report == Nested {
 		s.event(mark{report: r}, "", head+finish+`,"usage":`+usage+`}]}`)
@@ -343,8 +343,8 @@ func (a *Answer) messageUsage(native bool) (start, end, whole string, first, las
 	return start, end, whole, first, last, all
 }
 
-// message is a message.
-func message(c *Case, t *Try, a *Answer) *script {
+// messageAnswer is a messageAnswer.
+func messageAnswer(c *Case, t *Try, a *Answer) *script {
 	start, end, whole, first, last, all := a.messageUsage(!c.Kind.translated())
 	if a.Report == Never {
 		first, last, all = nil, nil, nil
@@ -364,7 +364,7 @@ func message(c *Case, t *Try, a *Answer) *script {
 			`{"id":"msg_1","type":"message","role":"assistant","model":"vendor-m","content":[%s{"type":"text","text":%q}],"stop_reason":"end_turn","stop_sequence":null%s}`,
 			thought, strings.Join(a.Words[a.Thoughts:], ""), member(whole)), mark{quarters: quarters(a.Words...), report: all})
 	}
-	s := newScroll(a)
+	s := newEventStream(a)
 	s.event(mark{report: first}, "message_start", `{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"vendor-m","content":[],"stop_reason":null,"stop_sequence":null`+member(start)+`}}`)
 	s.block(0, "thinking", "thinking_delta", a.Words[:a.Thoughts])
 	s.block(1, "text", "text_delta", a.Words[a.Thoughts:])
@@ -382,7 +382,7 @@ func message(c *Case, t *Try, a *Answer) *script {
 }
 
 // block is a content block of a message.
-func (s *scroll) block(index int, kind, delta string, words []string) {
+func (s *eventStream) block(index int, kind, delta string, words []string) {
 	if len(words) == 0 {
 		return
 	}
@@ -399,8 +399,8 @@ const textsAtOnce = 3
 // textsOf is the number of texts in a part of a request for embeddings.
 func (c *Case) textsOf(part int) int { return min(textsAtOnce, c.Texts-part*textsAtOnce) }
 
-// vectors is an answer of embeddings.
-func vectors(c *Case, t *Try, part int) *script {
+// embeddingsAnswer is an answer of embeddings.
+func embeddingsAnswer(c *Case, t *Try, part int) *script {
 	a := &t.Answer
 	items := make([]string, c.textsOf(part))
 	for i := range items {
@@ -415,8 +415,8 @@ func vectors(c *Case, t *Try, part int) *script {
 	return document(t, "application/json", `{"object":"list","model":"vendor-m","data":[`+strings.Join(items, ",")+`]`+usage+`}`, m)
 }
 
-// sound is an answer of speech. Audio that ends early looks as if it were whole.
-func sound(c *Case, t *Try) *script {
+// audioAnswer is an answer of speech. Audio that ends early looks as if it were whole.
+func audioAnswer(c *Case, t *Try) *script {
 	if t.Trouble == ErrorBody {
 		return document(t, "application/json", "", mark{})
 	}
@@ -437,8 +437,8 @@ func sound(c *Case, t *Try) *script {
 	return s
 }
 
-// pictures is an answer with pictures, made new or changed.
-func pictures(c *Case, t *Try, a *Answer) *script {
+// imageAnswer is an answer with imageAnswer, made new or changed.
+func imageAnswer(c *Case, t *Try, a *Answer) *script {
 	input, in := a.number(a.Input)
 	shown, sh := a.number(a.Cached)
 	output, out := a.number(a.Output)
@@ -464,7 +464,7 @@ func pictures(c *Case, t *Try, a *Answer) *script {
 	if c.Kind == Edit {
 		prefix = "image_edit"
 	}
-	s := newScroll(a)
+	s := newEventStream(a)
 	for i := range c.Partials {
 		s.event(mark{partial: true}, prefix+".partial_image", fmt.Sprintf(`{"type":"%s.partial_image","partial_image_index":%d,"b64_json":"aGk="}`, prefix, i))
 	}
@@ -472,8 +472,8 @@ func pictures(c *Case, t *Try, a *Answer) *script {
 	return s.troubled(t)
 }
 
-// taken is the answer to the submission of a video.
-func taken(c *Case, t *Try, job string) *script {
+// taskAccepted is the answer to the submission of a video.
+func taskAccepted(c *Case, t *Try, job string) *script {
 	if c.Kind == Gamma {
 		return document(t, "application/json", fmt.Sprintf(`{"id":%q}`, job), mark{})
 	}

@@ -66,7 +66,7 @@ func TestAStreamCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
 				if form.line != "" && k != Chat && k != Messages {
 					continue
 				}
-				whole := len(play(steady(k, form.line), &steady(k, form.line).Copies[0].Tries[0][0], 0, "").data)
+				whole := len(answerOf(steady(k, form.line), &steady(k, form.line).Copies[0].Tries[0][0], 0, "").data)
 				step := 1
 				if form.line != "" || form.trouble != Ends || k.translated() {
 					step = 3 // the lengths of events differ: each place within them is met

@@ -24,7 +24,7 @@ import (
 // know, when all tasks have had their time. It reads the tables beside the
 // store: a store that deceives itself would deceive its callers alike.
 type audit struct {
-	*book
+	*journal
 	vendor   *vendor
 	receiver *receiver
 	ctx      context.Context
@@ -298,8 +298,8 @@ type submission struct {
 	refused  bool   // it was told so
 }
 
-// book is what the client of one database knows. It is safe for concurrent use.
-type book struct {
+// journal is what the client of one database knows. It is safe for concurrent use.
+type journal struct {
 	mu       sync.Mutex
 	dice     *rand.Rand
 	asked    []*submission
@@ -307,20 +307,20 @@ type book struct {
 	codes    map[fault.Code]int
 }
 
-func newBook(dice *rand.Rand) *book { return &book{dice: dice, codes: map[fault.Code]int{}} }
+func newJournal(dice *rand.Rand) *journal { return &journal{dice: dice, codes: map[fault.Code]int{}} }
 
-func (b *book) problem(format string, args ...any) {
+func (b *journal) problem(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.add(format, args...)
 }
 
-func (b *book) add(format string, args ...any) {
+func (b *journal) add(format string, args ...any) {
 	b.problems = append(b.problems, fmt.Sprintf(format, args...))
 }
 
 // find is a submission by its number.
-func (b *book) find(n int) *submission {
+func (b *journal) find(n int) *submission {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if n < 1 || n > len(b.asked) {
@@ -331,7 +331,7 @@ func (b *book) find(n int) *submission {
 }
 
 // next is a new submission, or one of the last few that have a key once more.
-func (b *book) next(hook string) command {
+func (b *journal) next(hook string) command {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.again()
@@ -354,7 +354,7 @@ func (b *book) next(hook string) command {
 }
 
 // again is a submission that its client may repeat; nil for none.
-func (b *book) again() *submission {
+func (b *journal) again() *submission {
 	const last = 12
 	if len(b.asked) < last || b.dice.IntN(3) > 0 {
 		return nil
@@ -366,7 +366,7 @@ func (b *book) again() *submission {
 	return s
 }
 
-func (b *book) kind() kind {
+func (b *journal) kind() kind {
 	n := b.dice.IntN(100)
 	for _, k := range kinds {
 		if n -= k.share; n < 0 {
@@ -376,8 +376,8 @@ func (b *book) kind() kind {
 	return kinds[0]
 }
 
-// hear notes an answer.
-func (b *book) hear(e event) {
+// record notes an answer.
+func (b *journal) record(e event) {
 	s := b.find(e.N)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -397,23 +397,23 @@ func (b *book) hear(e event) {
 	}
 }
 
-// figures count what was done. They are safe for concurrent use.
-type figures struct {
+// stats count what was done. They are safe for concurrent use.
+type stats struct {
 	mu     sync.Mutex
 	counts map[string]int
 	points map[string]int
 }
 
-func newFigures() *figures { return &figures{counts: map[string]int{}, points: map[string]int{}} }
+func newStats() *stats { return &stats{counts: map[string]int{}, points: map[string]int{}} }
 
-func (f *figures) add(name string, n int) {
+func (f *stats) add(name string, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.counts[name] += n
 }
 
 // reached counts a kill at a point.
-func (f *figures) reached(point string) {
+func (f *stats) reached(point string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.points[point]++
@@ -421,14 +421,14 @@ func (f *figures) reached(point string) {
 }
 
 // missed are the points that were never reached.
-func (f *figures) missed(all []string) []string {
+func (f *stats) missed(all []string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(all), func(p string) bool { return f.points[p] > 0 })
 }
 
 // count adds what an audit has read.
-func (f *figures) count(a *audit) {
+func (f *stats) count(a *audit) {
 	jobs, _ := a.vendor.orders()
 	f.add("jobs", jobs)
 	f.add("submissions", len(a.asked))
@@ -454,7 +454,7 @@ func (f *figures) count(a *audit) {
 	}
 }
 
-func (f *figures) String() string {
+func (f *stats) String() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.counts
@@ -488,7 +488,7 @@ var meddlings = []struct{ name, statement string }{
 }
 
 func TestTheAuditFindsEachDefect(t *testing.T) {
-	b := newBench(t, newFigures(), 1, 1)
+	b := newHarness(t, newStats(), 1, 1)
 	for range 3 {
 		b.round("")
 	}

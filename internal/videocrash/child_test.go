@@ -255,8 +255,8 @@ func (p *process) listen(hear func(*process, event)) {
 	_, p.err = p.child.Wait()
 }
 
-// tell gives a command. One that is dying may not get it.
-func (p *process) tell(c command) { _ = p.orders.Encode(c) }
+// send gives a command. One that is dying may not get it.
+func (p *process) send(c command) { _ = p.orders.Encode(c) }
 
 // kill ends the child now.
 func (p *process) kill() { p.once.Do(p.child.Kill) }
@@ -332,16 +332,16 @@ type killer struct {
 func (k *killer) at(call string) (done func()) {
 	switch k.task.Point {
 	case before + call:
-		k.pass(die)
+		k.countDown(die)
 	case during + call:
-		k.pass(k.dieSoon)
+		k.countDown(k.dieSoon)
 	case after + call:
-		return func() { k.pass(die) }
+		return func() { k.countDown(die) }
 	}
 	return func() {}
 }
 
-func (k *killer) pass(end func()) {
+func (k *killer) countDown(end func()) {
 	if k.passed.Add(1) == k.task.Nth {
 		k.voice.Say(event{Kind: killed})
 		end()

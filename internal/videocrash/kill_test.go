@@ -1,7 +1,7 @@
 //go:build unix
 
 // Package videocrash kills processes that make videos, and has eight nodes
-// quarrel about the same ones, to prove that no crash and no race makes a job
+// work on the same ones, to prove that no crash and no race makes a job
 // twice, loses a task, charges wrongly or tells of an end under two ids.
 //
 // It is tests only:
@@ -46,7 +46,7 @@ var (
 const lifetime = 60
 
 func TestNoKillMakesAJobTwiceLosesATaskOrChargesWrongly(t *testing.T) {
-	f := newFigures()
+	f := newStats()
 	s := *seed
 	for s == 0 {
 		s = rand.Uint64()
@@ -56,7 +56,7 @@ func TestNoKillMakesAJobTwiceLosesATaskOrChargesWrongly(t *testing.T) {
 	at := rand.New(rand.NewPCG(s, 0)).Perm(len(all))
 	rounds, pointed := 0, 0
 	for number := uint64(1); left > 0; number++ {
-		b := newBench(t, f, s, number)
+		b := newHarness(t, f, s, number)
 		for range min(left, lifetime) {
 			point := ""
 			if rounds++; rounds%4 > 0 { // the others at random moments
@@ -92,14 +92,14 @@ const (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// bench kills the processes of one database.
-type bench struct {
+// harness kills the processes of one database.
+type harness struct {
 	t        *testing.T
-	figures  *figures
+	figures  *stats
 	dice     *rand.Rand
 	path     string
 	clock    clock
-	book     *book
+	book     *journal
 	vendor   *vendor
 	receiver *receiver
 	server   *httptest.Server // of the vendor and the receiver
@@ -117,14 +117,14 @@ type trap struct {
 	p     *process
 }
 
-// newBench makes a database, a vendor and a receiver.
-func newBench(t *testing.T, f *figures, seed, number uint64) *bench {
+// newHarness makes a database, a vendor and a receiver.
+func newHarness(t *testing.T, f *stats, seed, number uint64) *harness {
 	t.Helper()
-	b := &bench{
+	b := &harness{
 		t: t, figures: f, dice: rand.New(rand.NewPCG(seed, number)), path: filepath.Join(t.ArtifactDir(), fmt.Sprintf("%d.db", number)),
 		clock: newClock(noon, fast), news: make(chan event, 1),
 	}
-	b.book = newBook(rand.New(rand.NewPCG(seed, ^number)))
+	b.book = newJournal(rand.New(rand.NewPCG(seed, ^number)))
 	b.vendor = newVendor(b.book, b.pass)
 	b.receiver = &receiver{book: b.book, pass: b.pass, secret: b.found(), got: map[int][]delivery{}}
 	mux := http.NewServeMux()
@@ -137,7 +137,7 @@ func newBench(t *testing.T, f *figures, seed, number uint64) *bench {
 }
 
 // found makes the account and its secret.
-func (b *bench) found() *webhooks.Webhook {
+func (b *harness) found() *webhooks.Webhook {
 	b.t.Helper()
 	db := b.open()
 	defer func() { _ = db.Close() }() // the secret was read
@@ -155,7 +155,7 @@ func (b *bench) found() *webhooks.Webhook {
 	return w
 }
 
-func (b *bench) open() *store.DB {
+func (b *harness) open() *store.DB {
 	b.t.Helper()
 	db, err := sqlite.Open(b.t.Context(), b.path, store.Options{Now: b.clock.Now})
 	if err != nil {
@@ -165,7 +165,7 @@ func (b *bench) open() *store.DB {
 }
 
 // pass is told when a point is reached that is not in the child.
-func (b *bench) pass(point string) {
+func (b *harness) pass(point string) {
 	b.mu.Lock()
 	t := &b.trap
 	caught := t.point == point
@@ -183,7 +183,7 @@ func (b *bench) pass(point string) {
 }
 
 // start starts a child that is killed at a point, or empty for none.
-func (b *bench) start(point string, hear func(*process, event)) *process {
+func (b *harness) start(point string, hear func(*process, event)) *process {
 	b.t.Helper()
 	t := task{
 		Path: b.path, Vendor: b.server.URL + "/vendor", Clock: b.clock, Point: point, Nth: 1 + b.dice.Int64N(3),
@@ -194,7 +194,7 @@ func (b *bench) start(point string, hear func(*process, event)) *process {
 	p, err := start(t, func(p *process, e event) {
 		switch e.Kind {
 		case answered:
-			b.book.hear(e)
+			b.book.record(e)
 		case broken:
 			b.book.problem("%s %s", e.Task, e.Error)
 		case killed:
@@ -210,7 +210,7 @@ func (b *bench) start(point string, hear func(*process, event)) *process {
 }
 
 // ended waits until a child is gone.
-func (b *bench) ended(p *process) {
+func (b *harness) ended(p *process) {
 	b.t.Helper()
 	<-p.gone
 	if p.err != nil {
@@ -221,21 +221,21 @@ func (b *bench) ended(p *process) {
 
 // round has a child work, and kills it: at a point, or with an empty one at a
 // random moment. One that does not come by its point is killed all the same.
-func (b *bench) round(point string) {
+func (b *harness) round(point string) {
 	b.t.Helper()
 	p := b.start(point, func(p *process, e event) {
 		switch e.Kind {
 		case opened:
 			for range 6 {
-				p.tell(b.book.next(b.hook))
+				p.send(b.book.next(b.hook))
 			}
-			p.tell(command{})
+			p.send(command{})
 		case answered:
 			if e.N%2 == 0 {
-				p.tell(b.book.next(b.hook))
+				p.send(b.book.next(b.hook))
 			}
 		case looked:
-			p.tell(command{})
+			p.send(command{})
 		}
 	})
 	limit := time.Second
@@ -249,17 +249,17 @@ func (b *bench) round(point string) {
 
 // rest has a child that gets no more submissions work until nothing is left to
 // do at this time, or for a while.
-func (b *bench) rest(done func(event) bool) (quiet bool) {
+func (b *harness) rest(done func(event) bool) (quiet bool) {
 	b.t.Helper()
 	p := b.start("", func(p *process, e event) {
 		switch e.Kind {
 		case opened:
-			p.tell(command{})
+			p.send(command{})
 		case looked:
 			if quiet = done(e); quiet {
 				p.kill()
 			}
-			p.tell(command{})
+			p.send(command{})
 		}
 	})
 	timer := time.AfterFunc(time.Minute, p.kill)
@@ -269,7 +269,7 @@ func (b *bench) rest(done func(event) bool) (quiet bool) {
 }
 
 // finish lets the time pass until every task and every notice must have ended.
-func (b *bench) finish() {
+func (b *harness) finish() {
 	b.t.Helper()
 	b.deliver("made by the vendor", func(e event) bool { return !slices.ContainsFunc(e.Open, b.ending) })
 	end := b.lastEnd()
@@ -286,7 +286,7 @@ func (b *bench) finish() {
 
 // deliver lets a day pass, so that notices are tried as often as they may be
 // refused.
-func (b *bench) deliver(what string, done func(event) bool) {
+func (b *harness) deliver(what string, done func(event) bool) {
 	b.t.Helper()
 	for range mostRefused + 1 {
 		b.clock = newClock(b.clock.Now().Add(5*time.Hour), slow)
@@ -297,7 +297,7 @@ func (b *bench) deliver(what string, done func(event) bool) {
 }
 
 // ending reports whether the vendor ends a job by itself.
-func (b *bench) ending(upstream string) bool {
+func (b *harness) ending(upstream string) bool {
 	if upstream == "" {
 		return false // of a task whose job nobody knows
 	}
@@ -309,7 +309,7 @@ func (b *bench) ending(upstream string) bool {
 }
 
 // lastEnd is when the last open task must have ended.
-func (b *bench) lastEnd() time.Time {
+func (b *harness) lastEnd() time.Time {
 	b.t.Helper()
 	raw := b.raw()
 	defer func() { _ = raw.Close() }()
@@ -324,7 +324,7 @@ func (b *bench) lastEnd() time.Time {
 	return end
 }
 
-func (b *bench) raw() *sql.DB {
+func (b *harness) raw() *sql.DB {
 	b.t.Helper()
 	raw, err := sql.Open("sqlite", "file:"+b.path+"?_pragma=busy_timeout(5000)")
 	if err != nil {
@@ -335,7 +335,7 @@ func (b *bench) raw() *sql.DB {
 
 // check audits the database. Before it does, it changes it by a statement, to be
 // found out.
-func (b *bench) check(meddling string) []string {
+func (b *harness) check(meddling string) []string {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	defer cancel()
@@ -345,7 +345,7 @@ func (b *bench) check(meddling string) []string {
 		b.t.Fatal(err)
 	}
 	before := len(b.book.problems)
-	a := &audit{book: b.book, vendor: b.vendor, receiver: b.receiver, ctx: ctx, db: db, raw: raw}
+	a := &audit{journal: b.book, vendor: b.vendor, receiver: b.receiver, ctx: ctx, db: db, raw: raw}
 	if err := a.run(); err != nil {
 		b.t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ type delivery struct {
 // receiver is whom the notices are sent to. It refuses about half of the
 // deliveries, but of a notice's not more than the first few.
 type receiver struct {
-	book   *book
+	book   *journal
 	pass   func(point string)
 	secret *webhooks.Webhook
 

@@ -13,7 +13,7 @@
 // The gateway runs behind HTTP on connections without a network, with the real
 // driver of each vendor. The vendors behind them read requests as a lenient Go
 // program does (encoding/json: letter case does not matter, the last of several
-// members counts), do what they are asked, and keep books of what they would bill
+// members counts), do what they are asked, and record what they would bill
 // at the gateway's own prices. All of it runs in the bubble of a testing/synctest.
 //
 // # What must hold
@@ -552,7 +552,7 @@ type account struct {
 	class   string // of that request
 }
 
-// audit compares the books of the vendors with those of the gateway.
+// audit compares what the vendors would bill with what the gateway charged.
 func (l *lab) audit(round int) {
 	accounts := map[string]*account{accountOf(enemyOne): {}, accountOf(enemyTwo): {}}
 	l.vendors.mu.Lock()

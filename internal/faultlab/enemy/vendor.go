@@ -49,7 +49,7 @@ type bill struct {
 }
 
 // vendors are all vendors: one HTTP server, which is another vendor under each
-// host name. They read requests leniently, and keep books by the gateway's
+// host name. They read requests leniently, and record what they bill by the gateway's
 // request ids, which the gateway is made to send along.
 type vendors struct {
 	mu    sync.Mutex

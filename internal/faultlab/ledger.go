@@ -10,15 +10,15 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
-// Books is a ledger that the lab can stand its gateways on.
-type Books interface {
+// Ledger is a ledger that the lab can stand its gateways on.
+type Ledger interface {
 	billing.Meter
 	billing.Accounts
 }
 
-// till is a ledger that is away for moments, and watches what is asked of it.
-type till struct {
-	Books
+// ledgerProbe is a ledger that is away for moments, and watches what is asked of it.
+type ledgerProbe struct {
+	Ledger
 	stage stage
 	away  *outages
 
@@ -59,10 +59,10 @@ func (o *outages) at(now time.Duration) (outage, bool) {
 	return o.mode, now < o.until
 }
 
-// before is what a call meets before the ledger is asked. What is settled under
+// interfere is what a call meets interfere the ledger is asked. What is settled under
 // a lock, as the end of a stream is, meets no wait: in a bubble time does not go
 // on while somebody waits for a lock.
-func (t *till) before(ctx context.Context, locked bool) error {
+func (t *ledgerProbe) interfere(ctx context.Context, locked bool) error {
 	mode, away := t.away.at(t.stage.now())
 	if locked && away && (mode == hangs || mode == slow) {
 		mode = refuses
@@ -82,16 +82,16 @@ func (t *till) before(ctx context.Context, locked bool) error {
 	return errAway
 }
 
-// lost reports whether the ledger's word of what it did is lost.
-func (t *till) lost() bool {
+// losesAnswers reports whether the ledger's word of what it did is losesAnswers.
+func (t *ledgerProbe) losesAnswers() bool {
 	mode, away := t.away.at(t.stage.now())
 	return away && mode == loses
 }
 
 // Reserve makes a hold, unless the ledger is away. Its word is never lost: what
 // becomes of such a hold is a matter of the ledger's own recovery.
-func (t *till) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
-	if err := t.before(ctx, false); err != nil {
+func (t *ledgerProbe) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
+	if err := t.interfere(ctx, false); err != nil {
 		return billing.Hold{}, err
 	}
 	t.mu.Lock()
@@ -99,12 +99,12 @@ func (t *till) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, err
 		t.prices[c.Price.Version()] = c.Price
 	}
 	t.mu.Unlock()
-	return t.Books.Reserve(ctx, c)
+	return t.Ledger.Reserve(ctx, c)
 }
 
 // Extend extends a hold, unless the ledger is away.
-func (t *till) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
-	if err := t.before(ctx, true); err != nil {
+func (t *ledgerProbe) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
+	if err := t.interfere(ctx, true); err != nil {
 		return err
 	}
 	t.mu.Lock()
@@ -112,19 +112,19 @@ func (t *till) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, 
 		t.broken = append(t.broken, fmt.Sprintf("%s: the hold was extended after its settlement", h.ID))
 	}
 	t.mu.Unlock()
-	return t.Books.Extend(ctx, h, soFar, more)
+	return t.Ledger.Extend(ctx, h, soFar, more)
 }
 
 // Settle ends a hold, unless the ledger is away.
-func (t *till) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
-	if err := t.before(ctx, t.locked(h.ID)); err != nil {
+func (t *ledgerProbe) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+	if err := t.interfere(ctx, t.locked(h.ID)); err != nil {
 		return billing.Receipt{}, err
 	}
-	r, err := t.Books.Settle(ctx, h, u, with...)
+	r, err := t.Ledger.Settle(ctx, h, u, with...)
 	if err != nil {
 		return r, err
 	}
-	if t.lost() {
+	if t.losesAnswers() {
 		return billing.Receipt{}, errAway
 	}
 	t.mu.Lock()
@@ -137,13 +137,13 @@ func (t *till) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with
 }
 
 // locked reports whether the end of a request is settled under a lock.
-func (t *till) locked(id string) bool {
+func (t *ledgerProbe) locked(id string) bool {
 	r := t.stage.find(id)
 	return r == nil || r.Case.Stream || r.Case.Kind == Speech
 }
 
 // Price is one by which a hold was made, for a gateway that comes after another.
-func (t *till) Price(_ context.Context, version string) (*billing.Price, error) {
+func (t *ledgerProbe) Price(_ context.Context, version string) (*billing.Price, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if p := t.prices[version]; p != nil {

@@ -20,9 +20,9 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// door is the gateway behind HTTP, on connections without a network. Its clients
+// httpFront is the gateway behind HTTP, on connections without a network. Its clients
 // write and read them by hand, so that they can leave at any byte.
-type door struct {
+type httpFront struct {
 	lab   *Lab
 	conns chan net.Conn
 	http  *http.Server
@@ -30,25 +30,25 @@ type door struct {
 	done  chan struct{}
 }
 
-func newDoor(l *Lab) *door {
-	d := &door{lab: l, conns: make(chan net.Conn), done: make(chan struct{})}
+func newHTTPFront(l *Lab) *httpFront {
+	d := &httpFront{lab: l, conns: make(chan net.Conn), done: make(chan struct{})}
 	d.http = &http.Server{Handler: d, ReadHeaderTimeout: time.Minute}
 	go func() { _ = d.http.Serve(d) }() // it ends with close
 	return d
 }
 
-func (d *door) close() { _ = d.http.Close() }
+func (d *httpFront) close() { _ = d.http.Close() }
 
 // ServeHTTP hands a request to the gateway of the moment.
-func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *httpFront) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.lab.turn.RLock()
 	g := d.lab.gateway
 	d.lab.turn.RUnlock()
 	server.New(g, server.Options{}).ServeHTTP(w, r)
 }
 
-// Accept, Close and Addr make the door a net.Listener.
-func (d *door) Accept() (net.Conn, error) {
+// Accept, Close and Addr make httpFront a net.Listener.
+func (d *httpFront) Accept() (net.Conn, error) {
 	select {
 	case c := <-d.conns:
 		return c, nil
@@ -58,13 +58,13 @@ func (d *door) Accept() (net.Conn, error) {
 }
 
 // Close ends Accept.
-func (d *door) Close() error {
+func (d *httpFront) Close() error {
 	d.once.Do(func() { close(d.done) })
 	return nil
 }
 
 // Addr is of no use.
-func (d *door) Addr() net.Addr { return &net.UnixAddr{Name: "lab", Net: "pipe"} }
+func (d *httpFront) Addr() net.Addr { return &net.UnixAddr{Name: "lab", Net: "pipe"} }
 
 // Authenticate knows the payers by their tokens.
 func (l *Lab) Authenticate(_ context.Context, token string) (*auth.Principal, error) {
@@ -83,7 +83,7 @@ var paths = map[upstream.Op]string{
 	upstream.SubmitVideo: "/v1/videos/generations",
 }
 
-// tag is what a request is known by that comes in by the door, where nobody can
+// tag is what a request is known by that comes over HTTP, where nobody can
 // tell the gateway's id of it: its last word.
 func tag(n int) string { return fmt.Sprintf("TAG%010d", n) }
 
@@ -104,8 +104,8 @@ func (l *Lab) tagged(call *upstream.Call) *Run {
 	return r
 }
 
-// knock sends the run's request over a connection and reads the answer.
-func (d *door) knock(r *Run, leave func()) error {
+// send sends the run's request over a connection and reads the answer.
+func (d *httpFront) send(r *Run, leave func()) error {
 	d.lab.turn.RLock()
 	r.generation = d.lab.generation
 	d.lab.turn.RUnlock()
@@ -134,11 +134,11 @@ func (d *door) knock(r *Run, leave func()) error {
 	if err != nil {
 		return err
 	}
-	return r.hear(reply, d.lab.now())
+	return r.readResponse(reply, d.lab.now())
 }
 
-// hear reads an answer to its end.
-func (r *Run) hear(reply *http.Response, now time.Duration) error {
+// readResponse reads an answer to its end.
+func (r *Run) readResponse(reply *http.Response, now time.Duration) error {
 	r.mu.Lock()
 	r.accepted = reply.StatusCode < 300
 	if r.accepted { // the server reads as fast as it can
