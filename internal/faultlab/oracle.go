@@ -18,7 +18,7 @@ type verdict struct {
 	rule   string
 }
 
-// The rules, as ledger.md's table of who pays when it ends badly has them.
+// The rules, as docs/billing.md has them under "Who pays when it ends badly".
 const (
 	ruleUnasked   = "no vendor was asked: nothing"
 	ruleFailed    = "failed before any output: nothing"

@@ -1,4 +1,4 @@
-// Package lint holds tests that read the whole tree: the rules of the house
+// Package lint holds tests that read the whole tree: the rules of the code
 // that no public linter checks as we mean them, and whether the documents are
 // true. It exports nothing.
 package lint
@@ -27,7 +27,7 @@ var allowed = []allowance{
 	{"global", "cmd/tollhouse/version.go", "version", "the linker sets it"},
 }
 
-func TestTheTreeKeepsTheRulesOfTheHouse(t *testing.T) {
+func TestTheCodeKeepsItsRules(t *testing.T) {
 	used := make(map[allowance]bool)
 	for _, f := range tree(t) {
 		for _, r := range rules {
@@ -105,7 +105,7 @@ func TestEachRuleFindsWhatBreaksIt(t *testing.T) {
 	}
 }
 
-// rule is one habit of the house that no public linter checks as we mean it.
+// rule is one rule of this repository that no public linter checks as we mean it.
 type rule struct {
 	name   string
 	reason string

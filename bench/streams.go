@@ -3,10 +3,16 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -38,7 +44,7 @@ func measureCrowd(ctx context.Context, o options, out io.Writer) error {
 	if err := certify(authority, filepath.Join(dir, "key.pem")); err != nil {
 		return err
 	}
-	vendor, err := start(ctx, runtime.NumCPU(), "mutterer", dir)
+	vendor, err := start(ctx, runtime.NumCPU(), "slowvendor", dir)
 	if err != nil {
 		return err
 	}
@@ -80,7 +86,7 @@ func playCrowd(ctx context.Context, args []string, _ io.Reader, out io.Writer) e
 	if _, err := c.fill(100); err != nil { // what is made once and kept
 		return err
 	}
-	c.hangUp()
+	c.closeAll()
 	if err := c.tell(out, "before"); err != nil {
 		return err
 	}
@@ -102,7 +108,7 @@ func playCrowd(ctx context.Context, args []string, _ io.Reader, out io.Writer) e
 				return err
 			}
 		}
-		c.hangUp()
+		c.closeAll()
 		if err := c.tell(out, "closed"); err != nil {
 			return err
 		}
@@ -124,7 +130,7 @@ func heapProfile(name string) error {
 type crowd struct {
 	g       *gateway.Gateway
 	server  *http.Server
-	door    *doorway
+	door    *pipeListener
 	request []byte
 	clients []*sink
 }
@@ -134,11 +140,11 @@ func newCrowd(ctx context.Context, vendor string, prompt int) (*crowd, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, err := house("https://" + vendor)
+	o, err := gatewayOptions("https://" + vendor)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := keepBooks(ctx, &o, false); err != nil {
+	if _, err := openLedger(ctx, &o, false); err != nil {
 		return nil, err
 	}
 	o.Authenticator = &auth.Keys{Store: keys}
@@ -147,7 +153,7 @@ func newCrowd(ctx context.Context, vendor string, prompt int) (*crowd, error) {
 		return nil, err
 	}
 	c := &crowd{
-		g: g, door: newDoorway(),
+		g: g, door: newPipeListener(),
 		server: &http.Server{Handler: server.New(g, server.Options{}), ReadHeaderTimeout: 5 * time.Second},
 	}
 	body := `{"stream":true,"model":"gate-1","messages":[{"role":"user","content":"` + strings.Repeat("x", prompt) + `"}]}`
@@ -195,7 +201,7 @@ var errRefused = errors.New("refused")
 
 // hangUp closes every stream from the client's side, and waits until the gateway
 // is done with them.
-func (c *crowd) hangUp() {
+func (c *crowd) closeAll() {
 	for _, s := range c.clients {
 		_ = s.Close()
 	}
@@ -226,17 +232,19 @@ func (c *crowd) tell(out io.Writer, what string) error {
 	return nil
 }
 
-// doorway is a listener in memory.
-type doorway struct {
+// pipeListener is a listener in memory.
+type pipeListener struct {
 	conns chan net.Conn
 	done  chan struct{}
 	once  sync.Once
 }
 
-func newDoorway() *doorway { return &doorway{conns: make(chan net.Conn), done: make(chan struct{})} }
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
+}
 
 // Accept implements [net.Listener].
-func (d *doorway) Accept() (net.Conn, error) {
+func (d *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-d.conns:
 		return c, nil
@@ -246,13 +254,13 @@ func (d *doorway) Accept() (net.Conn, error) {
 }
 
 // Close implements [net.Listener].
-func (d *doorway) Close() error {
+func (d *pipeListener) Close() error {
 	d.once.Do(func() { close(d.done) })
 	return nil
 }
 
 // Addr implements [net.Listener].
-func (d *doorway) Addr() net.Addr { return &net.TCPAddr{} }
+func (d *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // sink is the server's end of a client that sends one request and takes every
 // answer at once.
@@ -349,10 +357,10 @@ func (s *sink) LocalAddr() net.Addr { return &net.TCPAddr{} }
 // RemoteAddr implements [net.Conn].
 func (s *sink) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 
-// playMutterer is a vendor that begins a stream for each request, and goes on
+// playSlowVendor is a vendor that begins a stream for each request, and goes on
 // with a chunk each 20 s until nobody listens. The argument is the directory of
 // its certificate.
-func playMutterer(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+func playSlowVendor(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	pair, err := tls.LoadX509KeyPair(filepath.Join(args[0], "ca.pem"), filepath.Join(args[0], "key.pem"))
 	if err != nil {
 		return err
@@ -363,7 +371,7 @@ func playMutterer(ctx context.Context, args []string, in io.Reader, out io.Write
 	}
 	s := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err == nil {
-			mutter(w, r)
+			slowStream(w, r)
 		}
 	})}
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
@@ -373,7 +381,7 @@ func playMutterer(ctx context.Context, args []string, in io.Reader, out io.Write
 	return errors.Join(err, s.Close())
 }
 
-func mutter(w http.ResponseWriter, r *http.Request) {
+func slowStream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	control := http.NewResponseController(w)
 	for {
@@ -386,4 +394,32 @@ func mutter(w http.ResponseWriter, r *http.Request) {
 		case <-time.After(20 * time.Second):
 		}
 	}
+}
+
+// certify writes a certificate for loopback, which vouches for itself for a day,
+// and its key.
+func certify(certificate, key string) error {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		return err
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return err
+	}
+	const private0600 = 0o600
+	if err := os.WriteFile(certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), private0600); err != nil {
+		return err
+	}
+	return os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), private0600)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
-// place is where databases are made, each empty.
-type place struct {
+// database is a kind of database that is measured. Each run has an empty one.
+type database struct {
 	name  string
 	open  func(ctx context.Context, n int) (*store.DB, error)
 	bare  func(n int) (*sql.DB, error) // one with nothing of the store in it
@@ -27,9 +27,9 @@ type place struct {
 // patience is long: what is measured is how fast a ledger is that refuses nobody.
 var patience = store.Options{WaitTimeout: time.Minute}
 
-func onSQLite(o options) place {
+func onSQLite(o options) database {
 	file := func(n int) string { return filepath.Join(o.dir, fmt.Sprint(n, ".db")) }
-	return place{
+	return database{
 		name: "SQLite",
 		open: func(ctx context.Context, n int) (*store.DB, error) { return sqlite.Open(ctx, file(n), patience) },
 		bare: func(n int) (*sql.DB, error) {
@@ -39,21 +39,21 @@ func onSQLite(o options) place {
 	}
 }
 
-func onPostgres() (place, error) {
+func onPostgres() (database, error) {
 	server := &storetest.Server{URL: os.Getenv("TOLLHOUSE_TEST_POSTGRES")}
 	stop := func() error { return nil }
 	if server.URL == "" {
 		var err error
 		if server, err = storetest.StartPostgres(); err != nil {
-			return place{}, err
+			return database{}, err
 		}
 		stop = func() error { return server.Stop("immediate") }
 	}
 	admin, err := sql.Open("pgx", server.URL)
 	if err != nil {
-		return place{}, errors.Join(err, stop())
+		return database{}, errors.Join(err, stop())
 	}
-	return place{
+	return database{
 		name: "Postgres",
 		open: func(ctx context.Context, n int) (*store.DB, error) {
 			name := fmt.Sprintf("bench_%d_%d", os.Getpid(), n)
