@@ -55,7 +55,7 @@ func (w *binary) path(t testing.TB) string {
 		if w.err = statSources("../.."); w.err != nil {
 			return
 		}
-		out, err := exec.Command("go", "build", "-o", path, "github.com/tollhouse-ai/gateway/cmd/tollhouse").CombinedOutput()
+		out, err := exec.Command("go", "build", "-ldflags=-w", "-o", path, "github.com/tollhouse-ai/gateway/cmd/tollhouse").CombinedOutput()
 		if err != nil {
 			w.err = fmt.Errorf("go build: %w\n%s", err, out)
 		}
