@@ -15,8 +15,8 @@ import (
 // vast is the size of an answer of the test of large answers, most of it spaces.
 const vast = 60 << 20
 
-// vastly writes a whole answer of that size.
-func vastly(w http.ResponseWriter, answer string) {
+// largeAnswer writes a whole answer of that size.
+func largeAnswer(w http.ResponseWriter, answer string) {
 	w.Header().Set("Content-Type", "application/json")
 	before, after, _ := strings.Cut(answer, ",")
 	spaces := strings.Repeat(" ", 1<<20)

@@ -24,7 +24,7 @@ var roles = map[string]func(ctx context.Context, args []string, in io.Reader, ou
 	"gateway":  playGateway,
 	"bounded":  playBounded,
 	"crowd":    playCrowd,
-	"mutterer": playMutterer,
+	"slowvendor": playSlowVendor,
 	"drippers": playDrippers,
 }
 

@@ -72,11 +72,11 @@ func playGateway(ctx context.Context, args []string, in io.Reader, out io.Writer
 	if err != nil {
 		return err
 	}
-	o, err := house("http://" + args[0])
+	o, err := gatewayOptions("http://" + args[0])
 	if err != nil {
 		return err
 	}
-	shut, err := keepBooks(ctx, &o, args[2] == "true")
+	shut, err := openLedger(ctx, &o, args[2] == "true")
 	if err != nil {
 		return err
 	}
@@ -117,9 +117,9 @@ func oneKey(ctx context.Context) (*memory.Keys, secret.String, error) {
 	return keys, token, keys.Add(ctx, k)
 }
 
-// keepBooks gives the gateway a ledger with one account: in memory, or in a
+// openLedger gives the gateway a ledger with one account: in memory, or in a
 // SQLite file that shut removes.
-func keepBooks(ctx context.Context, o *gateway.Options, durable bool) (shut func(), err error) {
+func openLedger(ctx context.Context, o *gateway.Options, durable bool) (shut func(), err error) {
 	const credit = 1_000_000_000 * billing.One
 	if !durable {
 		ledger := memory.NewLedger(memory.LedgerOptions{})
@@ -130,7 +130,7 @@ func keepBooks(ctx context.Context, o *gateway.Options, durable bool) (shut func
 	if err != nil {
 		return nil, err
 	}
-	db, err := sqlite.Open(ctx, filepath.Join(dir, "books.db"), sqlite.Options{})
+	db, err := sqlite.Open(ctx, filepath.Join(dir, "ledger.db"), sqlite.Options{})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -139,8 +139,8 @@ func keepBooks(ctx context.Context, o *gateway.Options, durable bool) (shut func
 	return func() { _, _ = db.Close(), os.RemoveAll(dir) }, db.CreateAccount(ctx, "acme", credit)
 }
 
-// house is the gateway's other rooms, in front of the vendor at an origin.
-func house(vendor string) (o gateway.Options, err error) {
+// gatewayOptions is everything but keys and ledger, in front of the vendor at an origin.
+func gatewayOptions(vendor string) (o gateway.Options, err error) {
 	keys := []secret.String{secret.New("vendor-key")}
 	driver, err := openai.New(openai.Options{BaseURL: vendor + "/v1", Keys: keys})
 	if err != nil {

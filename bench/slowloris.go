@@ -190,7 +190,7 @@ func drip(ctx context.Context, address, from string, open, opened *atomic.Int64)
 		}
 		open.Add(1)
 		opened.Add(1)
-		dribble(ctx, conn)
+		dripHeaders(ctx, conn)
 		open.Add(-1)
 		_ = conn.Close()
 		select {
@@ -200,8 +200,8 @@ func drip(ctx context.Context, address, from string, open, opened *atomic.Int64)
 	}
 }
 
-// dribble ends when the other side closes.
-func dribble(ctx context.Context, conn net.Conn) {
+// dripHeaders ends when the other side closes.
+func dripHeaders(ctx context.Context, conn net.Conn) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -63,14 +65,37 @@ func blocks(t *testing.T) (found []block) {
 	return found
 }
 
-// build makes the binary.
+// program is the path of the program, in a directory that TestMain removes.
+var program string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "tollhouse-docs-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	program = filepath.Join(dir, "tollhouse")
+	code := m.Run()
+	_ = os.RemoveAll(dir) // what stays is the system's to clear
+	os.Exit(code)
+}
+
+// buildOnce builds the program for all tests. Without debug information it is
+// linked faster.
+var buildOnce = sync.OnceValue(func() error {
+	if out, err := exec.Command("go", "build", "-ldflags=-w", "-o", program, "../cmd/tollhouse").CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
+})
+
+// build makes the program, if no test has, and returns its path.
 func build(t *testing.T) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "tollhouse")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../cmd/tollhouse").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	if err := buildOnce(); err != nil {
+		t.Fatal(err)
 	}
-	return binary
+	return program
 }
 
 // demo is a running demo and what its banner told.

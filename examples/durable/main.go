@@ -4,10 +4,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
 	"path/filepath"
+	"sync"
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
@@ -22,18 +24,15 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	file := filepath.Join(dir, "books.db")
 	for _, run := range []string{"first", "second"} {
-		if err := serve(run, file); err != nil {
+		if err := serve(run, filepath.Join(dir, "ledger.db")); err != nil {
 			log.Fatal(err)
 		}
 	}
-	if err := os.RemoveAll(dir); err != nil {
-		log.Fatal(err)
-	}
+	_ = os.RemoveAll(dir)
 }
 
-// serve is one life of the program.
+// serve is the program from its start to its end.
 func serve(run, file string) error {
 	ctx := context.Background()
 	db, err := sqlite.Open(ctx, file, sqlite.Options{}) // ends what a crash left open
@@ -47,11 +46,8 @@ func serve(run, file string) error {
 		}
 	}
 	up, err := vendor.New()
-	if err != nil {
-		return err
-	}
-	price, err := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: "1000.00"}) // per million tokens
-	if err != nil {
+	price, err2 := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: "1000.00"}) // per million tokens
+	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
 	tasks := db.Tasks() // the database, with its video tasks
@@ -62,6 +58,12 @@ func serve(run, file string) error {
 	if err != nil {
 		return err
 	}
+	background, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { _ = db.Run(background) })            // ends holds of dead processes, until it is stopped
+	running.Go(func() { _ = g.Run(background) })             // retries captures, polls video tasks, sends webhooks
+	defer func() { _ = g.Close(); stop(); running.Wait() }() // calls end and settle, then the background work, last the database
+
 	ctx = gateway.WithIdempotencyKey(auth.NewContext(ctx, &auth.Principal{Account: "alice"}), "order-17")
 	answer, err := g.Chat(ctx, &chat.Request{Model: vendor.Model(), Messages: []chat.Message{{Role: "user", Content: chat.Text("Hello.")}}})
 	if err != nil {

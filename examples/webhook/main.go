@@ -34,7 +34,7 @@ func receive(verifier *webhooks.Webhook, told chan<- event) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 		if err != nil || verifier.Verify(body, r.Header) != nil { // the bytes as they came
-			http.Error(w, "this is no notice of the gateway", http.StatusBadRequest)
+			http.Error(w, "this is no webhook of the gateway", http.StatusBadRequest)
 			return
 		}
 		var e event

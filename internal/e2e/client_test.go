@@ -15,19 +15,19 @@ import (
 	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
 )
 
-// crowd is clients that share their connections.
-type crowd struct {
+// client is clients that share their connections.
+type client struct {
 	http  *http.Client
 	again atomic.Int64 // requests that were repeated since the database was away
 }
 
-// newCrowd has so many connections to each node, and checks what goes over them
+// newClient has so many connections to each node, and checks what goes over them
 // against the document of the API.
-func newCrowd(t testing.TB, connections int) *crowd {
+func newClient(t testing.TB, connections int) *client {
 	t.Helper()
 	rt := &http.Transport{MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections, DisableCompression: true}
 	t.Cleanup(rt.CloseIdleConnections)
-	c := &crowd{http: &http.Client{Transport: openapitest.Transport(t, rt), Timeout: 2 * time.Minute}}
+	c := &client{http: &http.Client{Transport: openapitest.Transport(t, rt), Timeout: 2 * time.Minute}}
 	t.Cleanup(func() {
 		if n := c.again.Load(); n > 0 {
 			t.Logf("%d requests were repeated since the database was away", n)
@@ -93,7 +93,7 @@ func (a answer) unavailable(t testing.TB, what string) {
 func (a answer) String() string { return fmt.Sprintf("%d %s %v", a.status, a.body, a.err) }
 
 // chat asks for a completion and reads the whole answer.
-func (c *crowd) chat(n *node, q request) answer {
+func (c *client) chat(n *node, q request) answer {
 	resp, err := c.open(n, q)
 	if err != nil {
 		return answer{err: err}
@@ -103,29 +103,29 @@ func (c *crowd) chat(n *node, q request) answer {
 
 // steady asks as chat does, and again where the database was away, as clients
 // do: a machine whose disk stalls for seconds has broken no promise but that.
-func (c *crowd) steady(n *node, q request) answer {
+func (c *client) steady(n *node, q request) answer {
 	a := c.chat(n, q)
-	for tries := 0; tries < 30 && away(a.status, a.header) && !a.withheld(); tries++ {
+	for tries := 0; tries < 30 && isUnavailable(a.status, a.header) && !a.withheld(); tries++ {
 		c.pause()
 		a = c.chat(n, q)
 	}
 	return a
 }
 
-// away is what a caller gets while the database is away, and where a charge was
+// isUnavailable is what a caller gets while the database is isUnavailable, and where a charge was
 // withheld.
-func away(status int, h http.Header) bool {
+func isUnavailable(status int, h http.Header) bool {
 	return status == http.StatusServiceUnavailable && h.Get("Retry-After") != ""
 }
 
 // pause is the time between two tries of a request.
-func (c *crowd) pause() {
+func (c *client) pause() {
 	c.again.Add(1)
 	<-time.After(200 * time.Millisecond)
 }
 
 // open asks for a completion.
-func (c *crowd) open(n *node, q request) (*http.Response, error) {
+func (c *client) open(n *node, q request) (*http.Response, error) {
 	req, err := http.NewRequest(http.MethodPost, "http://"+n.api+"/v1/chat/completions", strings.NewReader(q.body()))
 	if err != nil {
 		return nil, err
@@ -142,9 +142,9 @@ func (c *crowd) open(n *node, q request) (*http.Response, error) {
 }
 
 // opened asks as open does, and again where the database was away, as steady does.
-func (c *crowd) opened(n *node, q request) (*http.Response, error) {
+func (c *client) opened(n *node, q request) (*http.Response, error) {
 	resp, err := c.open(n, q)
-	for tries := 0; tries < 30 && err == nil && away(resp.StatusCode, resp.Header); tries++ {
+	for tries := 0; tries < 30 && err == nil && isUnavailable(resp.StatusCode, resp.Header); tries++ {
 		_ = resp.Body.Close()
 		c.pause()
 		resp, err = c.open(n, q)
@@ -160,11 +160,11 @@ func read(resp *http.Response) answer {
 }
 
 // get asks for a path of the API.
-func (c *crowd) get(n *node, path, key string) answer {
+func (c *client) get(n *node, path, key string) answer {
 	return c.fetch(http.MethodGet, "http://"+n.api+path, key, "")
 }
 
-func (c *crowd) fetch(method, address, bearer, body string) answer {
+func (c *client) fetch(method, address, bearer, body string) answer {
 	req, err := http.NewRequest(method, address, strings.NewReader(body))
 	if err != nil {
 		return answer{err: err}
@@ -185,7 +185,7 @@ func (c *crowd) fetch(method, address, bearer, body string) answer {
 // balance is what GET /v1/balance says.
 type balance struct{ Posted, Held, Available string }
 
-func (c *crowd) balance(t testing.TB, n *node, key string) (b balance) {
+func (c *client) balance(t testing.TB, n *node, key string) (b balance) {
 	t.Helper()
 	a := c.get(n, "/v1/balance", key)
 	if err := json.Unmarshal([]byte(a.body), &b); a.status != http.StatusOK || err != nil {

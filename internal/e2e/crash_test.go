@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 )
 
 // lease is within which the holds of a killed node must have been ended by
@@ -22,19 +24,16 @@ func TestKilledUnderLoadAndStartedAgainItChargesEveryWholeAnswerOnce(t *testing.
 }
 
 func killed(t *testing.T, store string, count int) {
-	rounds := 8
-	if testing.Short() {
-		rounds = 2
-	}
+	rounds := longtest.Count(8, 2)
 	v := newVendor(t)
 	config := settings{store: store, vendor: v.url, credit: "25"}.text()
-	places := make([]place, count)
+	places := make([]installation, count)
 	current := make([]atomic.Pointer[node], count)
 	for i := range places {
-		places[i] = newPlace(t, config)
+		places[i] = newInstallation(t, config)
 		current[i].Store(places[i].start(t))
 	}
-	c, w := newCrowd(t, 50), newWitness()
+	c, w := newClient(t, 50), newClientRecord()
 	stop := w.load(c, 12, func(worker int) *node { return current[worker%count].Load() }, mixed)
 	for round := range rounds {
 		before := w.whole()
@@ -46,19 +45,19 @@ func killed(t *testing.T, store string, count int) {
 	}
 	stop()
 	if count == 1 {
-		b := openBooks(t, store)
-		if n := b.open(); n != 0 {
+		b := openDatabase(t, store)
+		if n := b.openHolds(); n != 0 {
 			t.Errorf("%d holds are open that the start should have ended", n)
 		}
-		w.agrees(t, b)
+		w.checkAgainst(t, b)
 		current[0].Load().sound()
 		return
 	}
 	current[0].Load().kill()
-	b := openBooks(t, store)
-	took := until(t, lease, "the survivor ends the holds", func() bool { return b.open() == 0 })
+	b := openDatabase(t, store)
+	took := until(t, lease, "the survivor ends the holds", func() bool { return b.openHolds() == 0 })
 	t.Logf("the survivor had ended the holds of the dead after %s", took)
-	w.agrees(t, b)
+	w.checkAgainst(t, b)
 	current[1].Load().sound()
 }
 
@@ -75,25 +74,25 @@ func checkpointed(t *testing.T, store string, survivor bool) {
 	var stopped sync.WaitGroup
 	stopped.Add(2)
 	stops := map[string]int64{"long": produced, "short": early}
-	v.token = func(r *http.Request, c order, i int64) {
+	v.token = func(r *http.Request, c vendorCall, i int64) {
 		if at, ok := stops[c.text()]; ok && i == at {
 			stopped.Done()
 			<-r.Context().Done()
 		}
 	}
-	p := newPlace(t, settings{store: store, vendor: v.url, credit: "25"}.text())
+	p := newInstallation(t, settings{store: store, vendor: v.url, credit: "25"}.text())
 	n := p.start(t)
-	c := newCrowd(t, 10)
+	c := newClient(t, 10)
 	answers := make(chan answer, 2)
 	for text := range stops {
 		go func() { answers <- c.chat(n, request{text: text, max: 4_000, stream: true}) }()
 	}
 	stopped.Wait()
-	b := openBooks(t, store)
+	b := openDatabase(t, store)
 	until(t, patience, "a checkpoint is durable", func() bool { return b.checkpoint() > last })
 	other := n
 	if survivor {
-		other = newPlace(t, settings{store: store, vendor: v.url, credit: "25"}.text()).start(t)
+		other = newInstallation(t, settings{store: store, vendor: v.url, credit: "25"}.text()).start(t)
 	}
 	n.kill()
 	if !survivor {
@@ -107,7 +106,7 @@ func checkpointed(t *testing.T, store string, survivor bool) {
 		}
 		ids[a.id()] = true
 	}
-	took := until(t, lease, "the holds end", func() bool { return b.open() == 0 })
+	took := until(t, lease, "the holds end", func() bool { return b.openHolds() == 0 })
 	charged := 0
 	for id, r := range b.receipts() {
 		if !ids[id] {
@@ -131,7 +130,7 @@ func checkpointed(t *testing.T, store string, survivor bool) {
 var outputSoFar = regexp.MustCompile(`"Output":(\d+)`)
 
 // checkpoint is the most output tokens that an open hold is known to owe for.
-func (b books) checkpoint() (most int64) {
+func (b database) checkpoint() (most int64) {
 	b.t.Helper()
 	for _, m := range outputSoFar.FindAllStringSubmatch(b.text("SELECT so_far FROM hold"), -1) {
 		n, err := strconv.ParseInt(m[1], 10, 64)

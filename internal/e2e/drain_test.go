@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 )
 
 // slack is how much longer than the drain a server should take to end. It is
@@ -25,7 +26,7 @@ const delivered = 5
 // hanging is a vendor whose streams stop after the tokens that are delivered.
 func hanging(t testing.TB) *vendor {
 	v := newVendor(t)
-	v.token = func(r *http.Request, _ order, i int64) {
+	v.token = func(r *http.Request, _ vendorCall, i int64) {
 		if i == delivered {
 			<-r.Context().Done()
 		}
@@ -35,7 +36,7 @@ func hanging(t testing.TB) *vendor {
 
 // openStreams opens so many streams, and reads what they have. Each is a
 // request id with the rest of its body.
-func openStreams(t testing.TB, c *crowd, n *node, count int) map[string]*bufio.Reader {
+func openStreams(t testing.TB, c *client, n *node, count int) map[string]*bufio.Reader {
 	t.Helper()
 	type stream struct {
 		id   string
@@ -84,9 +85,9 @@ func TestAThousandOpenStreamsAreSettledWhenTheServerEnds(t *testing.T) {
 }
 
 func drained(t *testing.T, store string, drain time.Duration, hasten bool) {
-	const count = 1000
-	n := newPlace(t, settings{store: store, vendor: hanging(t).url, credit: "25"}.text(), "--drain", drain.String()).start(t)
-	c := newCrowd(t, count+10)
+	count := longtest.Count(1000, 200)
+	n := newInstallation(t, settings{store: store, vendor: hanging(t).url, credit: "25"}.text(), "--drain", drain.String()).start(t)
+	c := newClient(t, count+10)
 	streams := openStreams(t, c, n, count)
 	began := time.Now()
 	signal(t, n, syscall.SIGTERM)
@@ -115,8 +116,8 @@ func drained(t *testing.T, store string, drain time.Duration, hasten bool) {
 	if n.cmd.ProcessState.ExitCode() != 0 {
 		t.Errorf("the server took %s to end, with %v:\n%s", took, n.cmd.ProcessState, n.log)
 	}
-	b := openBooks(t, store)
-	if open := b.open(); open != 0 {
+	b := openDatabase(t, store)
+	if open := b.openHolds(); open != 0 {
 		t.Errorf("%d holds are open", open)
 	}
 	receipts := b.captured()
@@ -145,13 +146,13 @@ func TestClientsThatTakeNothingDoNotKeepAServerFromEnding(t *testing.T) {
 	const count, drain = 10, time.Second
 	v := newVendor(t)
 	full := make(chan struct{}, count)
-	v.token = func(_ *http.Request, _ order, i int64) {
+	v.token = func(_ *http.Request, _ vendorCall, i int64) {
 		if i == 10_000 { // 1.5 MB are on their way
 			full <- struct{}{}
 		}
 	}
 	store := sqliteFile(t)
-	n := newPlace(t, settings{store: store, vendor: v.url, credit: "25"}.text(), "--drain", drain.String()).start(t)
+	n := newInstallation(t, settings{store: store, vendor: v.url, credit: "25"}.text(), "--drain", drain.String()).start(t)
 	for i := range count {
 		conn, err := net.Dial("tcp", n.api)
 		if err != nil {
@@ -177,8 +178,8 @@ func TestClientsThatTakeNothingDoNotKeepAServerFromEnding(t *testing.T) {
 	if n.cmd.ProcessState.ExitCode() != 0 {
 		t.Errorf("the server took %s to end, with %v:\n%s", took, n.cmd.ProcessState, n.log)
 	}
-	b := openBooks(t, store)
-	if open, captured := b.open(), len(b.captured()); open != 0 || captured != count {
+	b := openDatabase(t, store)
+	if open, captured := b.openHolds(), len(b.captured()); open != 0 || captured != count {
 		t.Errorf("%d holds are open, %d calls are charged", open, captured)
 	}
 }

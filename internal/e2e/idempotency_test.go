@@ -14,13 +14,13 @@ func TestAnyNumberOfDuplicatesMakeOneCallAndOneCharge(t *testing.T) {
 func duplicates(t *testing.T, store string, count int) {
 	v := newVendor(t)
 	config := settings{store: store, vendor: v.url, credit: "25"}.text()
-	places := make([]place, count)
+	places := make([]installation, count)
 	nodes := make([]*node, count)
 	for i := range places {
-		places[i] = newPlace(t, config)
+		places[i] = newInstallation(t, config)
 		nodes[i] = places[i].start(t)
 	}
-	c := newCrowd(t, 100)
+	c := newClient(t, 100)
 	first := map[bool]answer{}
 	for _, stream := range []bool{false, true} {
 		first[stream] = burst(t, v, c, nodes, stream)
@@ -47,9 +47,9 @@ func duplicates(t *testing.T, store string, count int) {
 	if n := v.calls.Load(); n != 2 {
 		t.Errorf("the vendor was asked %d times for two requests", n)
 	}
-	all := openBooks(t, store).captured()
+	all := openDatabase(t, store).captured()
 	if len(all) != 2 || all[first[false].id()].charge != 5*price || all[first[true].id()].charge != 5*price {
-		t.Errorf("the books have %+v", all)
+		t.Errorf("the database has %+v", all)
 	}
 	if b := c.balance(t, nodes[0], acmeKey); b.Posted != "24.99999" || b.Held != "0.00" {
 		t.Errorf("the balance is %+v", b)
@@ -63,7 +63,7 @@ func duplicate(stream bool) request {
 }
 
 // burst asks 200 times at once and gives the answer.
-func burst(t *testing.T, v *vendor, c *crowd, nodes []*node, stream bool) (first answer) {
+func burst(t *testing.T, v *vendor, c *client, nodes []*node, stream bool) (first answer) {
 	t.Helper()
 	const times = 200
 	answers := make([]answer, times)
@@ -106,7 +106,7 @@ func TestTheIdempotencyKeyOfAKilledNodeIsFreeAgain(t *testing.T) {
 	t.Parallel()
 	v := newGate(t)
 	nodes := several(t, 2, settings{store: postgres(t), vendor: v.url, credit: "25"}.text())
-	c := newCrowd(t, 10)
+	c := newClient(t, 10)
 	q := request{text: "hold", max: 5, header: map[string]string{"Idempotency-Key": "once"}}
 	broken := make(chan answer, 1)
 	go func() { broken <- c.steady(nodes[0], q) }()

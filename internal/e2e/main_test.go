@@ -1,52 +1,61 @@
+// Package e2e holds the proofs that need real processes: the program is built
+// once and started on ports of the system's choice, killed, cut off from its
+// database and started again, while clients count over HTTP what they got and
+// a vendor counts what it was asked. It exports nothing.
 package e2e
 
 import (
 	"flag"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+
+	"github.com/tollhouse-ai/gateway/internal/longtest"
+	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
-// workshop is where the program is built, once and only if a test needs it.
-type workshop struct {
+// binary is where the program is built, once and only if a test needs it.
+type binary struct {
 	dir  string
 	once sync.Once
 	err  error
 }
 
-var shop = new(workshop)
+var built = new(binary)
 
-// waiting is how many tests run at once: most of them wait for a lease to end.
-const waiting = "6"
+// parallelTests is how many tests run at once: most of them wait for a lease to end.
+const parallelTests = "6"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	err := flag.Set("test.parallel", waiting)
+	err := flag.Set("test.parallel", parallelTests)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if shop.dir, err = os.MkdirTemp("", "tollhouse-e2e-"); err != nil {
+	if built.dir, err = os.MkdirTemp("", "tollhouse-e2e-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	code := m.Run()
-	_ = os.RemoveAll(shop.dir) // what stays is the system's to clear
+	_ = os.RemoveAll(built.dir) // what stays is the system's to clear
 	os.Exit(code)
 }
 
-// program is the path of the program.
-func (w *workshop) program(t testing.TB) string {
+// path is the path of the path.
+func (w *binary) path(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(w.dir, "tollhouse")
 	w.once.Do(func() {
-		if w.err = look("../.."); w.err != nil {
+		if w.err = statSources("../.."); w.err != nil {
 			return
 		}
-		out, err := exec.Command("go", "build", "-o", path, "github.com/tollhouse-ai/gateway/cmd/tollhouse").CombinedOutput()
+		out, err := exec.Command("go", "build", "-ldflags=-w", "-o", path, "github.com/tollhouse-ai/gateway/cmd/tollhouse").CombinedOutput()
 		if err != nil {
 			w.err = fmt.Errorf("go build: %w\n%s", err, out)
 		}
@@ -57,10 +66,10 @@ func (w *workshop) program(t testing.TB) string {
 	return path
 }
 
-// look asks for the times of all sources: what a test looked at decides whether
+// statSources asks for the times of all sources: what a test looked at decides whether
 // `go test` may repeat an old result, and the sources of the program that is
 // built here are not among those of the test.
-func look(root string) error {
+func statSources(root string) error {
 	return filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if ext := filepath.Ext(path); err == nil && !d.IsDir() && (ext == ".go" || ext == ".sql" || ext == ".mod") {
 			_, err = os.Stat(path)
@@ -68,3 +77,92 @@ func look(root string) error {
 		return err
 	})
 }
+
+// settings are what the tests vary of a configuration.
+type settings struct {
+	store  string
+	vendor string // base address
+	credit string
+	limits string // of the account's key, such as "rpm: 100"
+	prices string // YAML lines; empty for a price of 1.00 per million output tokens
+}
+
+// text is the configuration: the models m and n, one account and its key.
+func (s settings) text() string {
+	limits := ""
+	if s.limits != "" {
+		limits = ", " + s.limits
+	}
+	prices := s.prices
+	if prices == "" {
+		prices = "  m: {input: \"0\", output: \"1.00\"}\n  n: {input: \"0.30\", cached_input: \"0.05\", output: \"2.50\"}\n"
+	}
+	return fmt.Sprintf(`store: '%s'
+channels:
+  - name: main
+    driver: openai
+    base_url: %s
+    keys: [vendor-key-0123456789]
+    models: {m: m, n: n}
+prices:
+%saccounts:
+  - {name: acme, credit: "%s", keys: [{env: ACME_KEY%s}]}
+`, s.store, s.vendor, prices, s.credit, limits)
+}
+
+// price is of one output token of the model m, in nano-units.
+const price = 1000
+
+// stores are the databases that a test runs on: Postgres only where long tests are
+// enabled.
+func stores(t *testing.T, test func(t *testing.T, store string, nodes int), nodes int) {
+	t.Helper()
+	t.Run("sqlite", func(t *testing.T) { test(t, sqliteFile(t), 1) })
+	t.Run("postgres", func(t *testing.T) { test(t, postgres(t), nodes) })
+}
+
+// sqliteFile is the address of a new file.
+func sqliteFile(t testing.TB) string {
+	t.Helper()
+	return "sqlite:" + filepath.Join(t.TempDir(), "ledger.db")
+}
+
+// postgres is the address of a new schema.
+func postgres(t testing.TB) string {
+	t.Helper()
+	longtest.Require(t)
+	return storetest.Postgres(t)
+}
+
+// server is a Postgres of the test's own, which it may stop.
+func server(t testing.TB) *storetest.Server {
+	t.Helper()
+	longtest.Require(t)
+	s, err := storetest.StartPostgres()
+	switch {
+	case err == nil:
+		t.Cleanup(func() { _ = s.Stop("immediate") }) // it may be down
+		return s
+	case os.Getenv("CI") == "true":
+		t.Fatalf("no Postgres to test with: %v", err)
+	default:
+		t.Skipf("NOT TESTED, no Postgres: %v", err)
+	}
+	return nil
+}
+
+// with sets a parameter of an address.
+func with(t testing.TB, address, name, value string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Set(name, value)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// isFile reports whether a store is a SQLite file, and its path.
+func isFile(store string) (path string, ok bool) { return strings.CutPrefix(store, "sqlite:") }

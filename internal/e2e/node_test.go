@@ -2,6 +2,9 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,8 +15,8 @@ import (
 	"time"
 )
 
-// place is what a node is started from, again and again.
-type place struct {
+// installation is what a node is started from, again and again.
+type installation struct {
 	config string // the file
 	data   string // the data directory
 	env    []string
@@ -23,10 +26,10 @@ type place struct {
 // node is a process that serves.
 type node struct {
 	t          testing.TB
-	at         place
+	at         installation
 	cmd        *exec.Cmd
 	api, admin string // addresses
-	out, log   *page
+	out, log   *outputBuffer
 	ended      chan struct{}
 	once       *sync.Once
 }
@@ -34,11 +37,11 @@ type node struct {
 // acmeKey is the API key of the account that the configuration files own.
 const acmeKey = "sk-acme-0123456789abcdef"
 
-// newPlace writes a configuration into a directory of the test's own.
-func newPlace(t testing.TB, config string, args ...string) place {
+// newInstallation writes a configuration into a directory of the test's own.
+func newInstallation(t testing.TB, config string, args ...string) installation {
 	t.Helper()
 	dir := t.TempDir()
-	p := place{
+	p := installation{
 		config: filepath.Join(dir, "tollhouse.yaml"), data: filepath.Join(dir, "data"),
 		env: []string{"ACME_KEY=" + acmeKey, "HOME=" + dir, "PATH=" + os.Getenv("PATH")}, args: args,
 	}
@@ -47,7 +50,7 @@ func newPlace(t testing.TB, config string, args ...string) place {
 }
 
 // write replaces the configuration.
-func (p place) write(t testing.TB, config string) {
+func (p installation) write(t testing.TB, config string) {
 	t.Helper()
 	if err := os.WriteFile(p.config, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
@@ -57,7 +60,7 @@ func (p place) write(t testing.TB, config string) {
 var banner = regexp.MustCompile(`(?s)API +http://(\S+)/v1\n  Admin +http://(\S+)`)
 
 // start starts a node and waits for its banner.
-func (p place) start(t testing.TB) *node {
+func (p installation) start(t testing.TB) *node {
 	t.Helper()
 	n := p.launch(t)
 	n.ready(t)
@@ -65,7 +68,7 @@ func (p place) start(t testing.TB) *node {
 }
 
 // launch starts a node.
-func (p place) launch(t testing.TB) *node {
+func (p installation) launch(t testing.TB) *node {
 	t.Helper()
 	n := &node{t: t, at: p}
 	n.run(t)
@@ -82,14 +85,14 @@ func (p place) launch(t testing.TB) *node {
 func (n *node) run(t testing.TB) {
 	t.Helper()
 	p, ended := n.at, make(chan struct{})
-	n.out, n.log, n.ended, n.once = newPage(), newPage(), ended, new(sync.Once)
+	n.out, n.log, n.ended, n.once = newOutputBuffer(), newOutputBuffer(), ended, new(sync.Once)
 	args := append([]string{"serve", "--config", p.config, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", p.data}, p.args...)
-	n.cmd = exec.Command(shop.program(t), args...)
+	n.cmd = exec.Command(built.path(t), args...)
 	n.cmd.Env, n.cmd.Stdout, n.cmd.Stderr = p.env, n.out, n.log
 	if err := n.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go func(cmd *exec.Cmd, out, log *page) {
+	go func(cmd *exec.Cmd, out, log *outputBuffer) {
 		_ = cmd.Wait() // a killed process is no surprise here
 		out.close()
 		log.close()
@@ -135,10 +138,10 @@ func (n *node) command(args ...string) output {
 	return n.at.command(n.t, append(args, "--admin", n.admin)...)
 }
 
-// command runs the program on the place.
-func (p place) command(t testing.TB, args ...string) output {
+// command runs the program with the configuration and data of the installation.
+func (p installation) command(t testing.TB, args ...string) output {
 	t.Helper()
-	cmd := exec.Command(shop.program(t), append(args, "--data", p.data, "--config", p.config)...)
+	cmd := exec.Command(built.path(t), append(args, "--data", p.data, "--config", p.config)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, &stdout, &stderr
 	err := cmd.Run()
@@ -191,10 +194,85 @@ func several(t testing.TB, count int, config string, args ...string) []*node {
 	t.Helper()
 	nodes := make([]*node, count)
 	for i := range nodes {
-		nodes[i] = newPlace(t, config, args...).launch(t)
+		nodes[i] = newInstallation(t, config, args...).launch(t)
 	}
 	for _, n := range nodes {
 		n.ready(t)
 	}
 	return nodes
+}
+
+// outputBuffer is what a process wrote, on which a test can wait.
+type outputBuffer struct {
+	mu      sync.Mutex
+	written sync.Cond
+	text    bytes.Buffer
+	closed  bool
+}
+
+func newOutputBuffer() *outputBuffer {
+	p := new(outputBuffer)
+	p.written.L = &p.mu
+	return p
+}
+
+// Write implements io.Writer.
+func (p *outputBuffer) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.written.Broadcast()
+	return p.text.Write(b)
+}
+
+// close says that nothing more comes.
+func (p *outputBuffer) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.written.Broadcast()
+}
+
+func (p *outputBuffer) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+// await waits until the output matches; nil if it was closed before.
+func (p *outputBuffer) await(re *regexp.Regexp) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		if m := re.FindStringSubmatch(p.text.String()); m != nil {
+			return m
+		}
+		if p.closed {
+			return nil
+		}
+		p.written.Wait()
+	}
+}
+
+// tool calls a tool of the MCP server and gives what comes of it.
+func (n *node) tool(t testing.TB, key, name, arguments string) string {
+	t.Helper()
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name, arguments)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+n.api+"/mcp", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	r.Header.Set("MCP-Protocol-Version", "2025-06-18")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d %s", resp.StatusCode, text)
 }

@@ -1,42 +1,49 @@
+//go:build linux
+
 package e2e
 
 import (
+	"math/rand/v2"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
 
-// script is a vendor whose calls stop at a token until the test lets them go on.
-type script struct {
+// scriptedVendor is a vendor whose calls stop at a token until the test lets them go on.
+type scriptedVendor struct {
 	*vendor
 	arrived chan string
 	resume  map[string]chan struct{} // by the text of the call
 	end     map[string]chan struct{}
 }
 
-// pauses are the tokens of a script's streams before which they wait.
+// pauses are the tokens of a scripted vendor's streams before which they wait.
 const firstPause, secondPause, scripted = 3, 6, 9
 
-func newScript(t testing.TB, texts ...string) *script {
-	s := &script{newVendor(t), make(chan string, 100), map[string]chan struct{}{}, map[string]chan struct{}{}}
+func newScriptedVendor(t testing.TB, texts ...string) *scriptedVendor {
+	s := &scriptedVendor{newVendor(t), make(chan string, 100), map[string]chan struct{}{}, map[string]chan struct{}{}}
 	for _, text := range texts {
 		s.resume[text], s.end[text] = make(chan struct{}), make(chan struct{})
 	}
-	wait := func(r *http.Request, c order, on chan struct{}) {
+	wait := func(r *http.Request, c vendorCall, on chan struct{}) {
 		s.arrived <- c.text()
 		select {
 		case <-on:
 		case <-r.Context().Done():
 		}
 	}
-	s.answer = func(_ http.ResponseWriter, r *http.Request, c order) bool {
+	s.answer = func(_ http.ResponseWriter, r *http.Request, c vendorCall) bool {
 		if !c.Stream && s.resume[c.text()] != nil {
 			wait(r, c, s.resume[c.text()])
 		}
 		return false
 	}
-	s.token = func(r *http.Request, c order, i int64) {
+	s.token = func(r *http.Request, c vendorCall, i int64) {
 		switch {
 		case s.resume[c.text()] == nil:
 		case i == firstPause:
@@ -57,9 +64,9 @@ func TestWhileTheDatabaseIsDownCallsGetOnly503AndServiceReturnsByItself(t *testi
 
 func outage(t *testing.T, mode string) {
 	db := server(t)
-	v := newScript(t, "survivor", "ends in the outage", "whole in the outage")
+	v := newScriptedVendor(t, "survivor", "ends in the outage", "whole in the outage")
 	nodes := several(t, 2, settings{store: db.URL, vendor: v.url, credit: "25"}.text())
-	c, w := newCrowd(t, 50), newWitness()
+	c, w := newClient(t, 50), newClientRecord()
 	survivor := make(chan answer, 1)
 	sources := []request{
 		{text: "survivor", max: scripted, stream: true},
@@ -70,7 +77,7 @@ func outage(t *testing.T, mode string) {
 	for i, q := range sources {
 		go func() {
 			a := c.chat(nodes[i%2], q)
-			w.note(q, a)
+			w.add(q, a)
 			if i == 0 {
 				survivor <- a
 				return
@@ -106,7 +113,7 @@ func outage(t *testing.T, mode string) {
 		took := until(t, patience, "service returns", func() bool {
 			q := request{text: "after all", max: 1}
 			a := c.chat(n, q)
-			w.note(q, a)
+			w.add(q, a)
 			return a.whole()
 		})
 		t.Logf("%s: node %d served again %s after the database was back", mode, i, took)
@@ -117,20 +124,20 @@ func outage(t *testing.T, mode string) {
 		t.Errorf("the stream that outlived the outage: %s", a)
 	}
 	stop()
-	settled(t, w, nodes, openBooks(t, db.URL))
+	settled(t, w, nodes, openDatabase(t, db.URL))
 }
 
-// settled ends a test with the books of account.
-func settled(t testing.TB, w *witness, nodes []*node, b books) {
+// settled ends a test with the comparison of record and database.
+func settled(t testing.TB, w *clientRecord, nodes []*node, b database) {
 	t.Helper()
-	w.agrees(t, b)
+	w.checkAgainst(t, b)
 	for _, n := range nodes {
 		n.sound()
 	}
 }
 
 // onlyUnavailable demands that a second long every call gets a 503.
-func onlyUnavailable(t testing.TB, c *crowd, nodes []*node) {
+func onlyUnavailable(t testing.TB, c *client, nodes []*node) {
 	t.Helper()
 	began := time.Now()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -155,9 +162,9 @@ func TestACutBetweenANodeAndTheDatabaseHarmsNobodyElseAndHeals(t *testing.T) {
 	t.Parallel()
 	store, v := postgres(t), newVendor(t)
 	p, behind := newProxy(t, store)
-	far := newPlace(t, settings{store: behind, vendor: v.url, credit: "25"}.text()).start(t)
-	near := newPlace(t, settings{store: store, vendor: v.url, credit: "25"}.text()).start(t)
-	c, w := newCrowd(t, 50), newWitness()
+	far := newInstallation(t, settings{store: behind, vendor: v.url, credit: "25"}.text()).start(t)
+	near := newInstallation(t, settings{store: store, vendor: v.url, credit: "25"}.text()).start(t)
+	c, w := newClient(t, 50), newClientRecord()
 	stop := w.load(c, 4, func(worker int) *node { return []*node{far, near}[worker%2] }, mixed)
 	until(t, patience, "a hundred good answers", func() bool { return w.whole() >= 100 })
 	served := func(what string) {
@@ -165,7 +172,7 @@ func TestACutBetweenANodeAndTheDatabaseHarmsNobodyElseAndHeals(t *testing.T) {
 		took := until(t, patience, what, func() bool {
 			q := request{text: "hello", max: 1}
 			a := c.chat(far, q)
-			w.note(q, a)
+			w.add(q, a)
 			return a.whole()
 		})
 		t.Logf("%s: served again after %s", what, took)
@@ -175,7 +182,7 @@ func TestACutBetweenANodeAndTheDatabaseHarmsNobodyElseAndHeals(t *testing.T) {
 	onlyUnavailable(t, c, []*node{far})
 	if q := (request{text: "hello", max: 2}); true {
 		a := c.steady(near, q)
-		w.note(q, a)
+		w.add(q, a)
 		if !a.whole() {
 			t.Errorf("the other node: %s", a)
 		}
@@ -191,5 +198,113 @@ func TestACutBetweenANodeAndTheDatabaseHarmsNobodyElseAndHeals(t *testing.T) {
 	end()
 	served("after a stall")
 	stop()
-	settled(t, w, []*node{far, near}, openBooks(t, store))
+	settled(t, w, []*node{far, near}, openDatabase(t, store))
+}
+
+func TestAConnectionThatBreaksAroundACommitNeitherLosesNorDoublesACharge(t *testing.T) {
+	t.Parallel()
+	store, v := postgres(t), newVendor(t)
+	p, behind := newProxy(t, store)
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 0))
+	var mu sync.Mutex
+	breaks, armed := map[commitFault]int{}, false
+	p.atCommit = func() commitFault {
+		mu.Lock()
+		defer mu.Unlock()
+		how := pass
+		if armed && random.IntN(10) == 0 {
+			how = before + commitFault(random.IntN(3))
+		}
+		breaks[how]++
+		return how
+	}
+	nodes := []*node{
+		newInstallation(t, settings{store: behind, vendor: v.url, credit: "25"}.text()).start(t),
+		newInstallation(t, settings{store: behind, vendor: v.url, credit: "25"}.text()).start(t),
+	}
+	mu.Lock()
+	armed = true // a start that breaks may fail
+	mu.Unlock()
+	c, w := newClient(t, 50), newClientRecord()
+	stop := w.load(c, 12, func(worker int) *node { return nodes[worker%2] }, mixed)
+	until(t, 3*patience, "enough commits were broken", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return breaks[before] >= 20 && breaks[racing] >= 20 && breaks[after] >= 20
+	})
+	stop()
+	mu.Lock()
+	t.Logf("seed %d: %v", seed, breaks)
+	mu.Unlock()
+	w.checkAgainst(t, openDatabase(t, store))
+	beside := newInstallation(t, settings{store: store, vendor: v.url, credit: "25"}.text()).start(t)
+	beside.sound()
+}
+
+func TestOnAFullDiskCallsGetOnly503AndServiceReturnsWhenThereIsRoom(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=48m"); err != nil {
+		t.Skipf("NOT TESTED, a small file system cannot be mounted: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	v := newVendor(t)
+	store := "sqlite:" + filepath.Join(dir, "ledger.db")
+	p := newInstallation(t, settings{store: store, vendor: v.url, credit: "25"}.text())
+	n := p.start(t)
+	c, w := newClient(t, 20), newClientRecord()
+	stop := w.load(c, 6, func(int) *node { return n }, mixed)
+	until(t, patience, "a hundred good answers", func() bool { return w.whole() >= 100 })
+
+	filler := filepath.Join(dir, "filler")
+	fill(t, filler)
+	until(t, patience, "the disk is full", func() bool {
+		return c.chat(n, request{text: "is there room", max: 1, key: "sk-nobody-0123456789abcdef"}).status != 0 && c.get(n, "/readyz", "").status == 503
+	})
+	asked := v.asked("is there room")
+	began := time.Now()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for time.Since(began) < time.Second {
+		c.chat(n, request{text: "is there room", max: 1}).unavailable(t, "a chat on a full disk")
+		<-tick.C
+	}
+	if now := v.asked("is there room"); now != asked {
+		t.Errorf("the vendor was asked %d times on a full disk", now-asked)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	took := until(t, patience, "service returns", func() bool {
+		q := request{text: "there is room", max: 1}
+		a := c.chat(n, q)
+		w.add(q, a)
+		return a.whole()
+	})
+	t.Logf("served again %s after there was room", took)
+	stop()
+	b := openDatabase(t, store)
+	w.checkAgainst(t, b)
+	n.sound()
+	_ = b.db.Close() // before the file system goes
+	n.kill()
+}
+
+// fill writes a file until the disk is full.
+func fill(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	for block := strings.Repeat("x", 4096); ; {
+		if _, err := f.WriteString(block); err != nil {
+			return
+		}
+	}
 }

@@ -21,7 +21,7 @@ type proxy struct {
 
 	// atCommit says what becomes of the connection on which the client says
 	// COMMIT; nil means pass. Set it before the first connection.
-	atCommit func() breach
+	atCommit func() commitFault
 
 	flow  sync.RWMutex // held by a stall
 	mu    sync.Mutex
@@ -29,14 +29,14 @@ type proxy struct {
 	down  bool
 }
 
-// breach is how a connection breaks.
-type breach int
+// commitFault is how a connection breaks.
+type commitFault int
 
 const (
-	pass   breach = iota // not at all
-	before               // the COMMIT does not reach the database
-	racing               // it does, and nobody waits for what comes of it
-	after                // the database has answered, but the answer gets lost
+	pass   commitFault = iota // not at all
+	before                    // the COMMIT does not reach the database
+	racing                    // it does, and nobody waits for what comes of it
+	after                     // the database has answered, but the answer gets lost
 )
 
 // commit is what the driver sends for it: a simple query.
@@ -164,6 +164,6 @@ func (l *link) close() {
 	_ = l.database.Close()
 }
 
-func (b breach) String() string {
+func (b commitFault) String() string {
 	return strings.Fields("pass before racing after")[b]
 }

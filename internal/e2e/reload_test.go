@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 )
 
 // paid is what a receipt says of a charge.
@@ -55,15 +56,12 @@ func TestAHundredReloadsASecondCostNoCallAndEachChargeIsAtItsPinnedPrice(t *test
 }
 
 func reloads(t *testing.T, store string, _ int) {
-	rounds, workers := 1000, 8
-	if testing.Short() {
-		rounds = 300
-	}
+	rounds, workers := longtest.Count(1000, 300), 8
 	v := newVendor(t)
-	v.token = func(*http.Request, order, int64) { time.Sleep(time.Millisecond) } // so that a stream spans several reloads
+	v.token = func(*http.Request, vendorCall, int64) { time.Sleep(time.Millisecond) } // so that a stream spans several reloads
 	s := settings{store: store, vendor: v.url, credit: "25"}
-	p := newPlace(t, s.versioned(0))
-	n, c := p.start(t), newCrowd(t, 2*workers)
+	p := newInstallation(t, s.versioned(0))
+	n, c := p.start(t), newClient(t, 2*workers)
 	token := strings.TrimSpace(n.at.command(t, "admin", "token").stdout)
 	c.chat(n, request{text: "warm up", max: 1})
 	files := openFiles(t, n)
@@ -153,7 +151,7 @@ func (n *node) reload(token string) int {
 	return read(resp).status
 }
 
-// replace puts another configuration in the place of the one there is, at once.
+// replace replaces the configuration by another, atomically.
 func replace(t testing.TB, name, text string) {
 	t.Helper()
 	err := os.WriteFile(name+".new", []byte(text), 0o600)

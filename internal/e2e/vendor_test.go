@@ -20,16 +20,16 @@ type vendor struct {
 	calls atomic.Int64
 	// answer, if set, sees each call first; it returns false to have it
 	// answered as ever. Set it before the first call.
-	answer func(w http.ResponseWriter, r *http.Request, c order) bool
+	answer func(w http.ResponseWriter, r *http.Request, c vendorCall) bool
 	// token, if set, is called before each token of a stream.
-	token func(r *http.Request, c order, i int64)
+	token func(r *http.Request, c vendorCall, i int64)
 
 	mu sync.Mutex
 	by map[string]int
 }
 
-// order is what a call asks for.
-type order struct {
+// vendorCall is what a call asks for.
+type vendorCall struct {
 	Model     string `json:"model"`
 	Stream    bool   `json:"stream"`
 	MaxTokens int64  `json:"max_tokens"`
@@ -39,13 +39,13 @@ type order struct {
 }
 
 // text is the last message.
-func (c order) text() string {
+func (c vendorCall) text() string {
 	s, _ := c.Messages[len(c.Messages)-1].Content.(string)
 	return s
 }
 
 // output is how many tokens are produced.
-func (c order) output() int64 {
+func (c vendorCall) output() int64 {
 	if c.MaxTokens > 0 {
 		return c.MaxTokens
 	}
@@ -71,7 +71,7 @@ func (v *vendor) asked(text string) int {
 // ServeHTTP implements http.Handler.
 func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	data, err := io.ReadAll(r.Body)
-	var c order
+	var c vendorCall
 	if err == nil {
 		err = json.Unmarshal(data, &c)
 	}
@@ -103,7 +103,7 @@ func usage(output int64) string {
 		prompt, output, prompt+output, cachedPrompt)
 }
 
-func (v *vendor) stream(w http.ResponseWriter, r *http.Request, c order) {
+func (v *vendor) stream(w http.ResponseWriter, r *http.Request, c vendorCall) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	chunk := func(delta, finish, rest string) {
 		_, _ = fmt.Fprintf(w, "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":%q,\"choices\":[{\"index\":0,\"delta\":%s,\"finish_reason\":%s}]%s}\n\n",

@@ -60,8 +60,8 @@ func (k Kind) Talks() bool {
 	return traits[k].op == upstream.ChatCompletion || traits[k].op == upstream.Messages
 }
 
-// Film reports whether the kind is a video, whose end comes after its call's.
-func (k Kind) Film() bool { return traits[k].op == upstream.SubmitVideo }
+// IsVideo reports whether the kind is a video, whose end comes after its call's.
+func (k Kind) IsVideo() bool { return traits[k].op == upstream.SubmitVideo }
 
 // translated reports whether the gateway turns one dialect into the other.
 func (k Kind) translated() bool { return traits[k].op != traits[k].dialect }
@@ -83,7 +83,7 @@ type Case struct {
 	Pictures  int64  `json:"pictures,omitempty"` // that are asked for
 	Partials  int64  `json:"partials,omitempty"` // partial pictures that are asked for
 	Seconds   int64  `json:"seconds,omitempty"`  // of video
-	Film      Film   `json:"film,omitzero"`
+	Video     Video  `json:"video,omitzero"`
 	Tag       string `json:"tag,omitempty"` // of speech, whose text is its own
 
 	// Key is the idempotency key of all copies; empty for none.
@@ -123,8 +123,8 @@ const (
 	Closing Leaving = "closing" // it closes the answer after some reads
 )
 
-// Film is what becomes of a video after its submission.
-type Film struct {
+// Video is what becomes of a video after its submission.
+type Video struct {
 	End     string        `json:"end,omitempty"`     // succeeded, failed, cancelled or never
 	After   time.Duration `json:"after,omitempty"`   // its submission
 	Tokens  int64         `json:"tokens,omitempty"`  // that are reported; negative for no report
@@ -139,3 +139,89 @@ func (c *Case) String() string {
 	}
 	return string(text)
 }
+
+// Try is what a vendor does when it is asked.
+type Try struct {
+	Connect time.Duration `json:"connect"`
+	Wait    time.Duration `json:"wait"` // until it answers
+	Trouble Trouble       `json:"trouble,omitempty"`
+	Status  int           `json:"status,omitempty"`
+	Again   time.Duration `json:"retry_after,omitempty"`
+	// Place is where in the answer the trouble is, in thousandths.
+	Place int `json:"place,omitempty"`
+	// Byte is where the answer ends early, exactly; 0 means Place.
+	Byte   int    `json:"byte,omitempty"`
+	Answer Answer `json:"answer"`
+}
+
+// Trouble is what goes wrong with a try.
+type Trouble string
+
+// The troubles, by when they show. Rows are those of the design's catalogue of
+// faults.
+const (
+	Fine Trouble = ""
+
+	// Before there is an answer.
+	Unreachable Trouble = "unreachable" // no connection
+	Refuses     Trouble = "refuses"     // 429, 503 or 529: nothing was done
+	Fails       Trouble = "fails"       // 500, 502 or 504
+	Rejects     Trouble = "rejects"     // 400 or 422: the caller's fault
+	Disowns     Trouble = "disowns"     // 401: the operator's key is refused
+	Panics      Trouble = "panics"      // the driver does
+	Nothing     Trouble = "nothing"     // neither an answer nor an error
+	Vague       Trouble = "vague"       // an error that says nothing
+	Pretends    Trouble = "pretends"    // it says that the client has left
+	Silent      Trouble = "silent"      // nothing comes, ever
+
+	// A 200 that is none.
+	Empty     Trouble = "empty"
+	Garbage   Trouble = "garbage"    // compressed bytes that say they are none
+	ErrorBody Trouble = "error body" // an error, as a document or as the first event
+	WrongType Trouble = "wrong type" // a page for a stream
+
+	// Within the answer.
+	Ends    Trouble = "ends"    // the transfer ends early, as if that were all
+	Breaks  Trouble = "breaks"  // the connection breaks
+	Bursts  Trouble = "bursts"  // the reader panics
+	Stalls  Trouble = "stalls"  // nothing comes any more
+	Errs    Trouble = "errs"    // an error event
+	Babbles Trouble = "babbles" // an event that is no JSON
+	Huge    Trouble = "huge"    // an event above every limit
+	Lingers Trouble = "lingers" // complete, but the transfer does not end
+	Surplus Trouble = "surplus" // more pictures than were asked for
+)
+
+// Answer is what a vendor says if nothing goes wrong.
+type Answer struct {
+	Words    []string  `json:"words,omitempty"`
+	Thoughts int       `json:"thoughts,omitempty"` // how many of the words come first as thoughts
+	Sizes    []int     `json:"sizes,omitempty"`    // of pieces of audio
+	Report   Reporting `json:"report,omitempty"`
+	Input    int64     `json:"input,omitempty"`  // tokens, as reported
+	Cached   int64     `json:"cached,omitempty"` // of them; of an edit, those of its picture
+	Output   int64     `json:"output,omitempty"`
+
+	Line  string        `json:"line,omitempty"`  // how lines end: "" (LF), "crlf" or "cr"
+	Mark  bool          `json:"mark,omitempty"`  // a byte order mark stands first
+	Notes bool          `json:"notes,omitempty"` // comments between events
+	Grain int           `json:"grain,omitempty"` // bytes of a piece at most; 0 for an event at a time
+	Gap   time.Duration `json:"gap,omitempty"`   // between pieces
+}
+
+// Reporting is how an upstream reports what was used.
+type Reporting string
+
+// How usage is reported.
+const (
+	Once       Reporting = ""
+	Never      Reporting = "never"
+	Twice      Reporting = "twice"
+	Rising     Reporting = "rising" // with every event, cumulative
+	First      Reporting = "first"  // with the first word, and never again
+	Nested     Reporting = "nested" // within a choice
+	Zero       Reporting = "zero"
+	Negative   Reporting = "negative"
+	Fractional Reporting = "fractional"
+	Absurd     Reporting = "absurd"
+)

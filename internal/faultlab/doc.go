@@ -17,7 +17,7 @@
 //
 // The same script can be played by an [upstream.Upstream] in process, which is
 // fast, or behind real drivers on raw connections (Options.Wire), and its client
-// can come in process or over HTTP on a connection that it cuts (Options.Door).
+// can come in process or over HTTP on a connection that it cuts (Options.HTTP).
 //
 // # What must hold
 //

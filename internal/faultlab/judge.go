@@ -67,7 +67,7 @@ func (l *Lab) judge() *Report {
 			rep.Tries++
 			rep.Troubles[p.try.Trouble]++
 		}
-		receipt, err := l.till.Receipt(ctx, accountOf(r.Case.Payer), r.ID)
+		receipt, err := l.ledger.Receipt(ctx, accountOf(r.Case.Payer), r.ID)
 		if err != nil && !fault.Is(err, fault.NotFound) {
 			l.blame("the receipt of %s: %v", r.ID, err)
 		}
@@ -91,7 +91,7 @@ func (l *Lab) judge() *Report {
 	}
 	l.judgeReplays()
 	l.judgeRetries()
-	l.judgeBooks(ctx, charged, rep)
+	l.judgeLedger(ctx, charged, rep)
 	rep.Problems, rep.Failed = l.problems, l.failed
 	return rep
 }
@@ -136,17 +136,17 @@ func needy(payer int) bool { return payer >= rich && payer < rich+poor+frugal }
 
 // judgeRun checks what holds for a request whatever it cost.
 func (l *Lab) judgeRun(r *Run) {
-	if p := r.last(0); p != nil && r.Case.Stream && r.accepted && l.door == nil && len(p.script.marks) > 0 && p.script.marks[0].what == ruins {
+	if p := r.last(0); p != nil && r.Case.Stream && r.accepted && l.front == nil && len(p.script.marks) > 0 && p.script.marks[0].what == ruins {
 		l.blameRun(r, "the client got a 200 for an answer that is an error")
 	}
-	tries := map[int]*played{}
+	tries := map[int]*playedTry{}
 	for _, p := range r.plays {
 		before := tries[p.part]
 		tries[p.part] = p
 		if p.number >= mostTries {
 			l.blameRun(r, "part %d was asked for %d times", p.part, p.number+1)
 		}
-		if before != nil && !r.Case.repeatable() && before.sent && !before.refused && !(r.Case.Kind.Film() && before.try.Trouble == ErrorBody) {
+		if before != nil && !r.Case.repeatable() && before.sent && !before.refused && !(r.Case.Kind.IsVideo() && before.try.Trouble == ErrorBody) {
 			l.blameRun(r, "part %d was asked for again although the vendor may have done it: %s", p.part, before.try.Trouble)
 		}
 		if before != nil && before.over == never && (before.dropped == never || before.dropped > p.began) {
@@ -155,10 +155,10 @@ func (l *Lab) judgeRun(r *Run) {
 		if p.over == never && p.dropped == never {
 			l.blameRun(r, "a vendor was never let go: part %d, try %d", p.part, p.number+1)
 		}
-		if p.over == never && p.dropped > r.ended+p.patience() && !r.Case.Kind.Film() {
+		if p.over == never && p.dropped > r.ended+p.patience() && !r.Case.Kind.IsVideo() {
 			l.blameRun(r, "the client's visit ended at %s, the vendor was let go at %s", r.ended, p.dropped)
 		}
-		if r.left != never && p.began <= r.left && p.over == never && p.dropped > r.left+p.patience() && !r.Case.Kind.Film() {
+		if r.left != never && p.began <= r.left && p.over == never && p.dropped > r.left+p.patience() && !r.Case.Kind.IsVideo() {
 			l.blameRun(r, "the client left at %s, the vendor was let go at %s", r.left, p.dropped)
 		}
 	}
@@ -206,7 +206,7 @@ func (l *Lab) judgeRetries() {
 
 // patience is how long after its client's leaving a vendor may be kept: no longer
 // than it takes, but that a complete stream's transfer may end by itself.
-func (p *played) patience() time.Duration {
+func (p *playedTry) patience() time.Duration {
 	const prompt, drain = 100 * time.Millisecond, time.Second
 	if p.completed() {
 		return drain + prompt
@@ -215,7 +215,7 @@ func (p *played) patience() time.Duration {
 }
 
 // completed reports whether the end of a complete answer came.
-func (p *played) completed() bool {
+func (p *playedTry) completed() bool {
 	return slices.ContainsFunc(p.came(), func(m mark) bool { return m.what == completes })
 }
 
@@ -233,23 +233,23 @@ func (l *Lab) judgeReplays() {
 		switch {
 		case first == nil || first.Case.Key != r.Case.Key:
 			l.blameRun(r, "it got the answer of %q, which is not a request of the same key", r.original)
-		case first.complete && !r.Case.Kind.Film() && string(first.body) != string(r.body):
+		case first.complete && !r.Case.Kind.IsVideo() && string(first.body) != string(r.body):
 			l.blameRun(r, "it got %d bytes, the first request %d others", len(r.body), len(first.body))
 		}
 	}
 }
 
-// judgeBooks checks the ledger as a whole.
-func (l *Lab) judgeBooks(ctx context.Context, charged map[string]billing.Money, rep *Report) {
-	if err := l.till.Verify(ctx); err != nil {
+// judgeLedger checks the ledger as a whole.
+func (l *Lab) judgeLedger(ctx context.Context, charged map[string]billing.Money, rep *Report) {
+	if err := l.ledger.Verify(ctx); err != nil {
 		l.blame("the ledger: %v", err)
 	}
-	if n := len(l.till.broken); n > 0 {
-		l.blame("%d rules of the Meter were broken: %v", n, l.till.broken[0])
+	if n := len(l.ledger.broken); n > 0 {
+		l.blame("%d rules of the Meter were broken: %v", n, l.ledger.broken[0])
 	}
 	for account, sum := range charged {
 		rep.Charged += sum
-		b, err := l.till.Balance(ctx, account)
+		b, err := l.ledger.Balance(ctx, account)
 		if err != nil || b.Held != 0 {
 			l.blame("of %s %s is still held (%v)", account, b.Held, err)
 		}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -25,15 +28,15 @@ type Options struct {
 	First    int // the number of the first case
 	Clients  int // at a time; 0 means 64
 	// Ledger is the ledger; nil means a new one in memory.
-	Ledger Books
+	Ledger Ledger
 	// Store, when not nil, is the ledger and keeps answers and tasks with the
 	// money; it is never away.
 	Store Store
 	// Wire puts the vendors behind drivers and raw connections.
 	Wire bool
-	// Door puts the gateway behind HTTP and its clients on raw connections. Each
+	// HTTP puts the gateway behind HTTP and its clients on raw connections. Each
 	// case must have one copy and its tag in the prompt.
-	Door bool
+	HTTP bool
 	// Calm leaves out what happens to the gateway itself: reloads, restarts and a
 	// ledger that is away.
 	Calm bool
@@ -43,7 +46,7 @@ type Options struct {
 
 // Store is a ledger that keeps answers and tasks in the transactions of the money.
 type Store interface {
-	Books
+	Ledger
 	idempotency.Store
 	video.Store
 }
@@ -54,23 +57,23 @@ type Lab struct {
 	options Options
 	start   time.Time
 	source  source
-	till    *till
+	ledger  *ledgerProbe
 	vendor  upstream.Upstream
-	door    *door // nil without one
+	front   *httpFront // nil without one
 	tags    map[string]*Run
-	log     *lines
+	log     *requestLog
 	answers *memory.Answers
 	tasks   *gateway.MemoryTasks
 
-	turn       sync.RWMutex // begin holds it to read, a reload or a restart to write
-	gateway    *gateway.Gateway
-	generation int
-	router     *upstream.Router
-	stop       context.CancelFunc // of the gateway's background work
-	running    sync.WaitGroup
-	ids, polls atomic.Int64
-	well       atomic.Bool
-	storms     atomic.Int64 // until when every vendor fails, by the lab's clock
+	turn             sync.RWMutex // begin holds it to read, a reload or a restart to write
+	gateway          *gateway.Gateway
+	generation       int
+	router           *upstream.Router
+	stop             context.CancelFunc // of the gateway's background work
+	running          sync.WaitGroup
+	ids, polls       atomic.Int64
+	well             atomic.Bool
+	vendorsFailUntil atomic.Int64 // until when every vendor fails, by the lab's clock
 
 	mu       sync.Mutex
 	runs     map[string]*Run
@@ -132,12 +135,12 @@ func newLab(o Options) (*Lab, error) {
 	}
 	l := &Lab{options: o, start: time.Now(), source: newSource(o.Seed, -1), runs: map[string]*Run{}, answers: &memory.Answers{}}
 	l.tags = map[string]*Run{}
-	if o.Door {
-		l.door = newDoor(l)
+	if o.HTTP {
+		l.front = newHTTPFront(l)
 	}
-	l.till = &till{Books: o.Ledger, stage: l, away: &outages{}, prices: map[string]*billing.Price{}, settled: map[string]billing.Usage{}}
+	l.ledger = &ledgerProbe{Ledger: o.Ledger, stage: l, away: &outages{}, prices: map[string]*billing.Price{}, settled: map[string]billing.Usage{}}
 	plain := &vendor{l, &l.polls}
-	l.vendor, l.log = plain, newLines()
+	l.vendor, l.log = plain, newRequestLog()
 	if o.Wire {
 		l.vendor = &wired{vendor: *plain}
 	}
@@ -202,7 +205,7 @@ func (l *Lab) open() error {
 	if err != nil {
 		return err
 	}
-	o.Meter, o.Idempotency, o.Tasks = l.till, l.answers, l.tasks
+	o.Meter, o.Idempotency, o.Tasks = l.ledger, l.answers, l.tasks
 	if db := l.options.Store; db != nil {
 		o.Meter, o.Idempotency, o.Tasks = db, db, db
 	}
@@ -242,7 +245,7 @@ func (l *Lab) now() time.Duration { return time.Since(l.start) }
 
 func (l *Lab) healthy() bool { return l.well.Load() }
 
-func (l *Lab) storm() bool { return l.now() < time.Duration(l.storms.Load()) }
+func (l *Lab) vendorsFail() bool { return l.now() < time.Duration(l.vendorsFailUntil.Load()) }
 
 // blame notes that something does not hold.
 func (l *Lab) blame(format string, args ...any) {
@@ -272,8 +275,179 @@ func (l *Lab) play(c *Case) {
 	for i := range c.Copies {
 		copies.Go(func() {
 			time.Sleep(c.Copies[i].After)
-			l.visit(c, i)
+			l.request(c, i)
 		})
 	}
 	copies.Wait()
 }
+
+// disturb are what happens to the gateway itself until ctx ends: reloads with other
+// prices, moments in which the ledger is away or every vendor fails, restarts over
+// the same ledger, and money that is paid in.
+func (l *Lab) disturb(ctx context.Context) {
+	s := l.source
+	for n := 0; wait(ctx, s.span(time.Second, 20*time.Second)+time.Microsecond/4); n++ {
+		if err := l.topUp(n); err != nil {
+			l.blame("paying in: %v", err)
+		}
+		if l.options.Calm {
+			continue
+		}
+		switch s.IntN(24) {
+		case 0, 1:
+			l.ledger.away.begin(l.now()+s.span(100*time.Millisecond, 20*time.Second), pick(s, refuses, refuses, hangs, loses, slow))
+		case 2:
+			l.restart(ctx, s.span(0, 10*time.Second))
+		case 3:
+			l.vendorsFailUntil.Store(int64(l.now() + s.span(time.Second, 50*time.Second)))
+		default:
+			if err := l.reload(); err != nil {
+				l.blame("a reload: %v", err)
+			}
+		}
+	}
+}
+
+// topUp pays a little into the accounts of the poor.
+func (l *Lab) topUp(n int) error {
+	ctx := context.Background()
+	if n%20 == 0 {
+		if err := l.allow(ctx); err != nil {
+			return err
+		}
+	}
+	for i := rich; i < rich+poor; i++ {
+		if err := l.options.Ledger.Credit(ctx, accountOf(i), billing.One/10_000, fmt.Sprintf("top-up %d", n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reload puts the next prices in force.
+func (l *Lab) reload() error {
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	o, err := l.routes(l.generation + 1)
+	if err != nil {
+		return err
+	}
+	if err := l.gateway.Reload(o); err != nil {
+		return err
+	}
+	l.generation++
+	return nil
+}
+
+// restart ends the gateway, with some patience for what runs, and opens another
+// over the same ledger. A ledger that is away comes back before that: what was
+// not durable when a gateway ends is lost with it, in memory.
+func (l *Lab) restart(ctx context.Context, patience time.Duration) {
+	l.turn.RLock()
+	old := l.gateway
+	l.turn.RUnlock()
+	drain, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	context.AfterFunc(drain, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.downs = append(l.downs, l.now())
+	})
+	_ = old.Shutdown(drain) // its error says that the patience was not enough
+	l.awaitCaptures()
+	l.stop()
+	l.running.Wait()
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	if err := l.open(); err != nil {
+		l.blame("a restart: %v", err)
+	}
+}
+
+// wasDown reports whether running calls were cancelled at a time.
+func (l *Lab) wasDown(at time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Contains(l.downs, at)
+}
+
+// awaitCaptures waits until the gateway owes no captures.
+func (l *Lab) awaitCaptures() {
+	const longest = 5 * time.Minute
+	for since := l.now(); l.gateway.Unsettled() > 0; time.Sleep(100 * time.Millisecond) {
+		if l.now()-since > longest {
+			l.blame("after %s with nothing new the gateway still owes %d captures", longest, l.gateway.Unsettled())
+			return
+		}
+	}
+}
+
+// noEncoder makes no MP3.
+type noEncoder struct{}
+
+var errNoEncoder = errors.New("the lab has no encoder")
+
+// Ready says that no MP3 can be made.
+func (noEncoder) Ready() error { return errNoEncoder }
+
+// Encode makes none.
+func (noEncoder) Encode(context.Context, speech.PCM, io.Reader) (io.ReadCloser, error) {
+	return nil, errNoEncoder
+}
+
+// requestLog counts the log requestLog of requests. It is a slog.Handler.
+type requestLog struct {
+	mu       sync.Mutex
+	requests map[string]int    // lines by request
+	charges  map[string]string // as the lines tell them
+	videos   map[string]int    // lines of ended videos by request
+}
+
+func newRequestLog() *requestLog {
+	return &requestLog{requests: map[string]int{}, charges: map[string]string{}, videos: map[string]int{}}
+}
+
+// Enabled is true for whatever is not for debugging.
+func (l *requestLog) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= slog.LevelInfo
+}
+
+// Handle counts a line.
+func (l *requestLog) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.Attrs(func(a slog.Attr) bool {
+		switch {
+		case a.Key == "request_id" && r.Message == "request":
+			l.requests[a.Value.String()]++
+		case a.Key == "request_id" && r.Message == "video":
+			l.videos[a.Value.String()]++
+		}
+		return true
+	})
+	if r.Message == "request" {
+		l.charge(r)
+	}
+	return nil
+}
+
+func (l *requestLog) charge(r slog.Record) {
+	id, charge := "", ""
+	r.Attrs(func(a slog.Attr) bool {
+		switch a.Key {
+		case "request_id":
+			id = a.Value.String()
+		case "charge":
+			charge = a.Value.String()
+		}
+		return true
+	})
+	l.charges[id] = charge
+}
+
+// WithAttrs is the handler itself: the gateway's lines are counted by their own
+// fields.
+func (l *requestLog) WithAttrs([]slog.Attr) slog.Handler { return l }
+
+// WithGroup is the handler itself.
+func (l *requestLog) WithGroup(string) slog.Handler { return l }

@@ -1,6 +1,8 @@
 package faultlab
 
 import (
+	"fmt"
+	"math/big"
 	"strings"
 	"unicode/utf8"
 
@@ -9,14 +11,14 @@ import (
 )
 
 // verdict is what a request must have used, with the rule that says so. Where
-// others is not empty each of them is right too: see doc.go, What is not exact.
+// others is not empty each of them is right too: see the package documentation, What is not exact.
 type verdict struct {
 	used   tally
 	others []tally
 	rule   string
 }
 
-// The rules, as ledger.md's table of who pays when it ends badly has them.
+// The rules, as docs/billing.md has them under "Who pays when it ends badly".
 const (
 	ruleUnasked   = "no vendor was asked: nothing"
 	ruleFailed    = "failed before any output: nothing"
@@ -25,8 +27,8 @@ const (
 	ruleCut       = "cut after output: what was delivered"
 	ruleGone      = "the client left: the input and what had come"
 	ruleGoneFirst = "the client left before anything came: what the vendor was asked for"
-	ruleFilm      = "a video that succeeded: its length, or the tokens that were reported"
-	ruleNoFilm    = "a video that did not come to be: nothing"
+	ruleVideo     = "a video that succeeded: its length, or the tokens that were reported"
+	ruleNoVideo   = "a video that did not come to be: nothing"
 )
 
 // right is what the run must have used.
@@ -42,7 +44,7 @@ func (r *Run) right() verdict {
 // as far as that can be seen: its charge could not be recorded.
 func (r *Run) withheld() bool {
 	c := r.Case
-	if c.Stream || c.Key != "" || c.Kind == Speech || c.Kind.Film() || r.complete || r.failed == nil {
+	if c.Stream || c.Key != "" || c.Kind == Speech || c.Kind.IsVideo() || r.complete || r.failed == nil {
 		return false
 	}
 	return r.left != never || strings.Contains(r.failed.Error(), "could not be recorded")
@@ -53,8 +55,8 @@ func (r *Run) due() verdict {
 	switch {
 	case len(r.plays) == 0:
 		return verdict{rule: ruleUnasked}
-	case r.Case.Kind.Film():
-		return r.rightFilm()
+	case r.Case.Kind.IsVideo():
+		return r.rightVideo()
 	case r.Case.Kind == Speech:
 		return r.rightSpeech()
 	case r.Case.Kind == Embeddings:
@@ -80,18 +82,18 @@ func (r *Run) goneFirst(input tally) verdict {
 
 // goneIn reports whether it was the client's leaving that ended a try which may
 // have cost its vendor something.
-func (r *Run) goneIn(p *played) bool {
+func (r *Run) goneIn(p *playedTry) bool {
 	return r.left != never && p.dropped == r.left && p.over == never && p.sent && !p.refused
 }
 
 // answered reports whether all of a whole answer came, and is one.
-func (p *played) answered() bool {
+func (p *playedTry) answered() bool {
 	s := p.script
 	return p.eof && p.given == len(s.data) && len(s.marks) > 0 && s.marks[0].what == completes
 }
 
 // came are the events of a stream that the gateway could take.
-func (p *played) came() []mark {
+func (p *playedTry) came() []mark {
 	for i, m := range p.script.marks {
 		if p.given < m.ready && (!p.eof || p.given < m.whole) {
 			return p.script.marks[:i]
@@ -141,22 +143,22 @@ func (r *Run) cutStream(came []mark) verdict {
 	return verdict{used: used, others: others, rule: ruleCut}
 }
 
-// rightFilm is what a video must have used.
-func (r *Run) rightFilm() verdict {
+// rightVideo is what a video must have used.
+func (r *Run) rightVideo() verdict {
 	c := r.Case
-	if !r.last(0).answered() || c.Film.End != "succeeded" {
-		return verdict{rule: ruleNoFilm}
+	if !r.last(0).answered() || c.Video.End != "succeeded" {
+		return verdict{rule: ruleNoVideo}
 	}
 	used := tally{billing.Second: c.Seconds}
 	if c.Kind == Gamma {
 		const pixels, perSecond = 864 * 480, 24
 		n := (pixels*perSecond*c.Seconds + 1023) / 1024
-		if c.Film.Tokens >= 0 {
-			n = c.Film.Tokens
+		if c.Video.Tokens >= 0 {
+			n = c.Video.Tokens
 		}
 		used = tally{billing.Output: n}
 	}
-	return verdict{used: used, rule: ruleFilm}
+	return verdict{used: used, rule: ruleVideo}
 }
 
 // rightSpeech is what speech must have used: all characters, or those of the
@@ -166,7 +168,7 @@ func (r *Run) rightSpeech() verdict {
 	all := int64(utf8.RuneCountInString(r.Case.Prompt))
 	whole, before := true, 0
 	chars, asked := int64(0), int64(0)
-	var under *played // the part that was asked for last
+	var under *playedTry // the part that was asked for last
 	for part := range r.Case.parts() {
 		p := r.last(part)
 		if p != nil {
@@ -259,4 +261,228 @@ func (c *Case) tally(marks []mark) (used tally, others []tally) {
 		others = append(others, c.talkTally(untold))
 	}
 	return used, others
+}
+
+// inputTokens is what a conversation's input is taken for: four tokens around
+// its one message, and the message with its quotes.
+func (c *Case) inputTokens() int64 { return tokens(4*4 + 2 + quarters(c.Prompt)) }
+
+// talkTally is what a conversation used. Reports are cumulative: each count
+// stands for all before it, and the largest counts. What was said after the last
+// report is estimated, as is each side of which there is no report.
+func (c *Case) talkTally(marks []mark) tally {
+	var text, since, floor int64
+	var input, cached, output count
+	for _, m := range marks {
+		text += m.quarters
+		since += m.quarters
+		if m.report == nil {
+			continue
+		}
+		input.hear(m.report.input)
+		cached.hear(m.report.cached)
+		output.hear(m.report.output)
+		floor = max(floor, m.report.floor)
+		if m.report.output.known {
+			since = 0
+		}
+	}
+	out := output.n
+	if !output.known {
+		out = max(tokens(text), floor)
+	} else if since > 0 {
+		out = max(out, tokens(text))
+	}
+	in := input.n
+	if c.Kind.chats() { // where the cached tokens are among those of the input
+		in -= cached.n
+	}
+	if !input.known {
+		in = max(c.inputTokens()-cached.n, 0)
+	}
+	if out > 2*mostOutput+slack { // than the model can say: the hold that the request asked for, or the text
+		out = max(or64(c.MaxTokens, heldTokens), tokens(text))
+	}
+	if in+cached.n > window { // of every model
+		bound := int64(len(c.Body()))
+		cached.n = min(cached.n, bound)
+		in = min(in, bound-cached.n)
+	}
+	return tally{billing.Input: in, billing.CachedInput: cached.n, billing.Output: out}
+}
+
+// window is more than every model takes, and slack how much more than it can say a
+// vendor may count.
+const window, slack = 1 << 21, 1024
+
+// chats reports whether the vendor speaks in completions.
+func (k Kind) chats() bool { return traits[k].dialect == Chat.op() }
+
+func or64(n, otherwise int64) int64 {
+	if n > 0 {
+		return n
+	}
+	return otherwise
+}
+
+// hear takes in another count of the same thing.
+func (c *count) hear(other count) {
+	if other.known {
+		c.known, c.n = true, max(c.n, other.n)
+	}
+}
+
+// What the tables of the image vendors say, in tokens: of a picture in low
+// quality, of a partial one, of the lab's picture as it is estimated and at the
+// most, and of what may stand around a prompt.
+const (
+	pictureTokens = 408
+	partialTokens = 100
+	shownTokens   = 65 + 129
+	shownMost     = 8_192
+	aroundPrompt  = 64
+)
+
+// pictureTally is what pictures used.
+func (c *Case) pictureTally(marks []mark) tally {
+	partials := int64(0)
+	for _, m := range marks {
+		if m.partial {
+			partials++
+		}
+		if m.what == completes {
+			return c.finishedPictures(m.report)
+		}
+	}
+	used := c.inputOnly()
+	if partials > 0 { // by the share of the pictures that came
+		all := pictureTokens + c.Partials*partialTokens
+		used[billing.ImageOutput] = max(all*partials/(max(c.Partials, partials)+1), 1)
+	}
+	return used
+}
+
+func (c *Case) finishedPictures(r *report) tally {
+	if r == nil {
+		r = &report{}
+	}
+	made := max(r.pictures.n, 1)
+	most := c.Pictures * (pictureTokens + c.Partials*partialTokens)
+	used := tally{billing.Image: min(made, c.Pictures)}
+	if c.Kind == Print { // which is paid for by the piece
+		return used
+	}
+	shownBound := int64(0)
+	if c.Kind == Edit {
+		shownBound = shownMost
+	}
+	if !r.output.known {
+		used[billing.Input], used[billing.ImageOutput] = int64(len(c.Prompt))/4+1, most
+		if c.Kind == Edit {
+			used[billing.ImageInput] = shownTokens
+		}
+		return used
+	}
+	used[billing.Input], used[billing.ImageInput], used[billing.ImageOutput] = r.input.n-r.cached.n, r.cached.n, r.output.n
+	if r.output.odd || made > c.Pictures {
+		used[billing.Input] = min(used[billing.Input], int64(len(c.Prompt))+aroundPrompt)
+		used[billing.ImageInput] = min(used[billing.ImageInput], shownBound)
+		used[billing.ImageOutput] = min(used[billing.ImageOutput], most)
+	}
+	return used
+}
+
+// vectorTokens is what one part of a request for embeddings used.
+func (c *Case) vectorTokens(part int, r *report) int64 {
+	if r == nil || !r.input.known {
+		return c.vectorEstimate(part)
+	}
+	return r.input.n
+}
+
+// vectorEstimate is what the texts with their quotes are taken for, and one token
+// for each.
+func (c *Case) vectorEstimate(part int) int64 {
+	n, texts := int64(0), c.textsOf(part)
+	for i := range texts {
+		n += quarters(c.textAt(part*textsAtOnce+i)) + 2
+	}
+	return n/4 + int64(texts)
+}
+
+// plausibleVectors clamps what no such texts can be to the hold.
+func (c *Case) plausibleVectors(n int64) int64 {
+	const aroundText, slack = 4, 1024
+	bound := int64(0)
+	for i := range c.Texts {
+		bound += int64(len(c.textAt(i))) + 2 + aroundText
+	}
+	if n > 2*bound+slack {
+		return bound
+	}
+	return n
+}
+
+// tally is what a request used, by the units of the price list.
+type tally map[billing.Unit]int64
+
+// row is the price of a model: amounts as they are written in a configuration.
+type row []billing.Rate
+
+// prices are the rows of a generation of the price list. A reload brings the
+// next one, in which everything costs something else; the amounts are such that
+// a charge hardly ever comes out even.
+func prices(generation int) map[string]row {
+	per := func(unit billing.Unit, millionths int) billing.Rate {
+		n := millionths + 7*(generation%50)
+		return billing.Rate{Unit: unit, Amount: fmt.Sprintf("%d.%06d", n/1_000_000, n%1_000_000)}
+	}
+	second := func(variant string, millionths int) billing.Rate {
+		r := per(billing.Second, millionths)
+		r.Variant = variant
+		return r
+	}
+	return map[string]row{
+		"talk-1":               {per(billing.Input, 150_001), per(billing.CachedInput, 75_003), per(billing.Output, 600_007)},
+		"talk-2":               {per(billing.Input, 3_000_001), per(billing.CachedInput, 300_001), per(billing.Output, 15_000_013)},
+		"vector-1":             {per(billing.Input, 20_003)},
+		"imagegen-1":           {per(billing.Input, 5_000_001), per(billing.ImageInput, 10_000_003), per(billing.ImageOutput, 40_000_007)},
+		"imagegen-legacy-2":    {per(billing.Image, 20_001)},
+		"voice-1":              {per(billing.Character, 15_000_011)},
+		"beta2.6-t2v":          {second("720p", 100_003)},
+		"gamma-1-0-pro-250528": {per(billing.Output, 2_500_009)},
+	}
+}
+
+// priceList is a generation for the gateway.
+func priceList(generation int) (*billing.PriceList, error) {
+	all := map[string]*billing.Price{}
+	for model, row := range prices(generation) {
+		p, err := billing.NewPrice(row...)
+		if err != nil {
+			return nil, err
+		}
+		all[model] = p
+	}
+	return billing.NewPriceList(all), nil
+}
+
+// cost is what a tally costs by a row, in nano-units: an exact sum of exact
+// products, rounded up once. It shares nothing with package billing but the
+// names of the units.
+func (t tally) cost(r row) (int64, error) {
+	sum := new(big.Rat)
+	for _, rate := range r {
+		amount, ok := new(big.Rat).SetString(rate.Amount)
+		if !ok {
+			return 0, fmt.Errorf("the amount %q cannot be read", rate.Amount)
+		}
+		if rate.Unit != billing.Image && rate.Unit != billing.Second { // which are priced one by one
+			amount.Quo(amount, big.NewRat(1_000_000, 1))
+		}
+		sum.Add(sum, amount.Mul(amount, new(big.Rat).SetInt64(t[rate.Unit])))
+	}
+	sum.Mul(sum, big.NewRat(1_000_000_000, 1))
+	up := new(big.Int).Add(sum.Num(), new(big.Int).Sub(sum.Denom(), big.NewInt(1)))
+	return up.Quo(up, sum.Denom()).Int64(), nil
 }

@@ -19,7 +19,7 @@ type Run struct {
 	generation int    // of the price list when the request began
 
 	mu      sync.Mutex
-	plays   []*played
+	plays   []*playedTry
 	taken   time.Duration // when a vendor had taken the video
 	counted map[int]int   // tries by part
 
@@ -38,8 +38,8 @@ type Run struct {
 	ended    time.Duration
 }
 
-// played is one try at a vendor.
-type played struct {
+// playedTry is one try at a vendor.
+type playedTry struct {
 	part, number int
 	try          *Try
 	script       *script
@@ -55,7 +55,7 @@ type played struct {
 }
 
 // begin notes a try and finds its script.
-func (r *Run) begin(part int, call *upstream.Call, s stage) *played {
+func (r *Run) begin(part int, call *upstream.Call, s stage) *playedTry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := r.counted[part]
@@ -69,11 +69,11 @@ func (r *Run) begin(part int, call *upstream.Call, s stage) *played {
 	switch {
 	case s.healthy():
 		told.Trouble, told.Status, told.Again = Fine, 0, 0
-	case s.storm():
+	case s.vendorsFail():
 		told.Trouble, told.Status, told.Again = Fails, 500, 0
 	}
-	p := &played{part: part, number: n, try: &told, began: s.now(), over: never, dropped: never}
-	p.script = play(r.Case, p.try, part, jobOf(call.RequestID))
+	p := &playedTry{part: part, number: n, try: &told, began: s.now(), over: never, dropped: never}
+	p.script = answerOf(r.Case, p.try, part, jobOf(call.RequestID))
 	r.plays = append(r.plays, p)
 	return p
 }
@@ -81,7 +81,7 @@ func (r *Run) begin(part int, call *upstream.Call, s stage) *played {
 func jobOf(requestID string) string { return "job-" + requestID }
 
 // last is the last try of a part; nil if there was none.
-func (r *Run) last(part int) *played {
+func (r *Run) last(part int) *playedTry {
 	for i := len(r.plays) - 1; i >= 0; i-- {
 		if r.plays[i].part == part {
 			return r.plays[i]
@@ -91,7 +91,7 @@ func (r *Run) last(part int) *played {
 }
 
 // ends notes that the vendor's part has ended by itself.
-func (p *played) ends(now time.Duration, eof bool) {
+func (p *playedTry) ends(now time.Duration, eof bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over == never && p.dropped == never {
@@ -100,7 +100,7 @@ func (p *played) ends(now time.Duration, eof bool) {
 }
 
 // drops notes that the gateway has let go.
-func (p *played) drops(now time.Duration) {
+func (p *playedTry) drops(now time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.dropped == never {

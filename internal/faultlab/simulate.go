@@ -24,18 +24,18 @@ func Simulate(o Options) (*Report, error) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		l.days(days)
+		l.disturb(days)
 	}()
 	l.traffic()
 	end()
 	<-over
 	l.recover()
 	_ = l.gateway.Close()
-	l.settleDown()
+	l.awaitCaptures()
 	l.stop()
 	l.running.Wait()
-	if l.door != nil {
-		l.door.close()
+	if l.front != nil {
+		l.front.close()
 	}
 	rep := l.judge()
 	rep.Cases = l.options.Requests
@@ -52,9 +52,9 @@ const (
 // its time, and new requests must all succeed.
 func (l *Lab) recover() {
 	l.well.Store(true)
-	l.till.away.begin(0, refuses)
+	l.ledger.away.begin(0, refuses)
 	time.Sleep(mostRest)
-	l.settleDown()
+	l.awaitCaptures()
 	for since := l.now(); l.held(); time.Sleep(time.Minute) {
 		if l.now()-since > mostVideo {
 			l.blame("%s after the last fault something is still held", mostVideo)
@@ -70,7 +70,7 @@ func (l *Lab) recover() {
 	l.fill()
 	l.repeat()
 	for _, r := range l.all[before:] {
-		if r.failed != nil || !r.complete && !r.replayed && !r.Case.Kind.Film() {
+		if r.failed != nil || !r.complete && !r.replayed && !r.Case.Kind.IsVideo() {
 			l.blameRun(r, "all is well again, and a request fails: %v", fault.From(r.failed))
 		}
 	}
@@ -99,13 +99,13 @@ func (l *Lab) repeat() {
 	const most = 40
 	paid := map[string]bool{}
 	for _, r := range l.all {
-		receipt, err := l.till.Receipt(context.Background(), accountOf(r.Case.Payer), r.ID)
+		receipt, err := l.ledger.Receipt(context.Background(), accountOf(r.Case.Payer), r.ID)
 		paid[r.Case.Key] = paid[r.Case.Key] || err == nil && receipt.Status == billing.Captured
 	}
 	repeated := map[string]bool{"": true}
 	for _, r := range l.all {
 		key := r.Case.Key
-		if repeated[key] || paid[key] || r.Case.Payer >= rich || r.Case.Kind.Film() || len(repeated) > most {
+		if repeated[key] || paid[key] || r.Case.Payer >= rich || r.Case.Kind.IsVideo() || len(repeated) > most {
 			continue
 		}
 		repeated[key] = true
@@ -118,7 +118,7 @@ func (l *Lab) repeat() {
 // held reports whether an account has anything set aside.
 func (l *Lab) held() bool {
 	return slices.ContainsFunc(l.accounts(), func(name string) bool {
-		b, err := l.till.Balance(context.Background(), name)
+		b, err := l.ledger.Balance(context.Background(), name)
 		return err != nil || b.Held != 0
 	})
 }
@@ -139,8 +139,8 @@ func (l *Lab) plain(k Kind, n int) *Case {
 		if c.Kind != k {
 			continue
 		}
-		if l.door != nil {
-			c.atDoor()
+		if l.front != nil {
+			c.overHTTP()
 		}
 		c.Payer, c.Key, c.Copies = n%rich, "", c.Copies[:1]
 		c.Copies[0] = well(c.Copies[0])
@@ -173,9 +173,9 @@ func (c *Case) prompt() {
 	}
 }
 
-// atDoor is a case as it can come in by the door: its prompt has a tag, and what
+// overHTTP is a case as it can come over HTTP: its prompt has a tag, and what
 // its client does is for a connection.
-func (c *Case) atDoor() {
+func (c *Case) overHTTP() {
 	c.prompt()
 	c.Key, c.Copies = "", c.Copies[:1]
 	c.Copies[0].Client.Sends = 0

@@ -27,8 +27,8 @@ type stage interface {
 	now() time.Duration
 	// healthy reports whether nothing goes wrong any more.
 	healthy() bool
-	// storm reports whether every vendor fails for now.
-	storm() bool
+	// vendorsFail reports whether every vendor fails for now.
+	vendorsFail() bool
 }
 
 // vendor is an upstream that plays the scripts of runs.
@@ -74,7 +74,7 @@ func (v *vendor) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	}()
 	reply, err := v.answer(ctx, p)
 	answers = err == nil && reply != nil || ctx.Err() != nil
-	if reply != nil && r.Case.Kind.Film() {
+	if reply != nil && r.Case.Kind.IsVideo() {
 		r.mu.Lock()
 		r.taken = v.stage.now()
 		r.mu.Unlock()
@@ -125,7 +125,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 }
 
 // answer is what the gateway's call gets.
-func (v *vendor) answer(ctx context.Context, p *played) (*upstream.Reply, error) {
+func (v *vendor) answer(ctx context.Context, p *playedTry) (*upstream.Reply, error) {
 	t := p.try
 	if !wait(ctx, t.Connect) || t.Trouble == Unreachable {
 		return nil, (&upstream.Failure{Err: errors.New("no connection")}).Fault()
@@ -156,7 +156,7 @@ func (v *vendor) answer(ctx context.Context, p *played) (*upstream.Reply, error)
 }
 
 // status is the error of a status.
-func (p *played) status() error {
+func (p *playedTry) status() error {
 	f := &upstream.Failure{Status: p.try.Status, Sent: true, Fatal: p.try.Trouble == Disowns, Err: errors.New("the vendor says no")}
 	f.Refused = p.try.Trouble == Refuses
 	p.mu.Lock()
@@ -167,7 +167,7 @@ func (p *played) status() error {
 
 // body is an answer that comes in pieces, each at its time, whoever reads.
 type body struct {
-	p      *played
+	p      *playedTry
 	ctx    context.Context
 	stage  stage
 	start  time.Time

@@ -68,7 +68,7 @@ type ending struct {
 // Close lets go of the answer and of the connection.
 func (e *ending) Close() error { return errors.Join(e.ReadCloser.Close(), e.driver.Close()) }
 
-func (w *wired) driver(op upstream.Op, p *played) (driver, error) {
+func (w *wired) driver(op upstream.Op, p *playedTry) (driver, error) {
 	const base = "http://vendor.example/v1"
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return w.dial(ctx, p) }
 	if op == upstream.Messages {
@@ -78,7 +78,7 @@ func (w *wired) driver(op upstream.Op, p *played) (driver, error) {
 }
 
 // dial connects the driver with the script.
-func (w *wired) dial(ctx context.Context, p *played) (net.Conn, error) {
+func (w *wired) dial(ctx context.Context, p *playedTry) (net.Conn, error) {
 	if !wait(ctx, p.try.Connect) {
 		return nil, ctx.Err()
 	}
@@ -102,7 +102,7 @@ func (w *wired) dial(ctx context.Context, p *played) (net.Conn, error) {
 }
 
 // serve plays the script on a connection.
-func (w *wired) serve(conn net.Conn, p *played) {
+func (w *wired) serve(conn net.Conn, p *playedTry) {
 	defer func() { _ = conn.Close() }() // how it ends is up to the script
 	in := bufio.NewReader(conn)
 	request, err := http.ReadRequest(in)
@@ -140,7 +140,7 @@ func until(gone <-chan struct{}, d time.Duration) bool {
 }
 
 // head says what comes before the answer's body; false if none comes.
-func (w *wired) head(conn io.Writer, p *played, gone <-chan struct{}) bool {
+func (w *wired) head(conn io.Writer, p *playedTry, gone <-chan struct{}) bool {
 	t := p.try
 	if t.Trouble == Silent {
 		<-gone
@@ -180,7 +180,7 @@ func (w *wired) head(conn io.Writer, p *played, gone <-chan struct{}) bool {
 }
 
 // pieces sends the body, a chunk for each piece, and ends it as the script says.
-func (w *wired) pieces(conn io.Writer, p *played, gone <-chan struct{}) {
+func (w *wired) pieces(conn io.Writer, p *playedTry, gone <-chan struct{}) {
 	s := p.script
 	start, at := time.Now(), 0
 	for i, end := range s.cuts {

@@ -1,5 +1,5 @@
 // Package public tells the addresses that anybody can reach from those that lead
-// to this machine or network (faults.md, row 33).
+// to this machine or network (docs/faults.md, row 33).
 package public
 
 import (

@@ -21,9 +21,9 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// slowcoach is a vendor in process that is never done, and notes when it is
+// runningVendor is a vendor in process that is never done, and notes when it is
 // asked.
-type slowcoach struct {
+type runningVendor struct {
 	mu      sync.Mutex
 	last    map[string]time.Time // by job
 	gaps    []time.Duration      // between two questions about one
@@ -31,7 +31,7 @@ type slowcoach struct {
 	working time.Duration // in submissions
 }
 
-func (v *slowcoach) Do(_ context.Context, call *upstream.Call) (*upstream.Reply, error) {
+func (v *runningVendor) Do(_ context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	began := time.Now()
 	if call.Op == upstream.SubmitVideo {
 		data, err := call.Body.Bytes()
@@ -55,23 +55,23 @@ func (v *slowcoach) Do(_ context.Context, call *upstream.Call) (*upstream.Reply,
 }
 
 // known is how many jobs were asked after.
-func (v *slowcoach) known() int {
+func (v *runningVendor) known() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return len(v.last)
 }
 
-func (v *slowcoach) reset() {
+func (v *runningVendor) reset() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.gaps, v.asked, v.working = v.gaps[:0], 0, 0
 }
 
-// archive is a gateway over a file, whose clock can be put forward.
-func archive(b *testing.B, v upstream.Upstream, forward *atomic.Int64) *gateway.Gateway {
+// newGateway is a gateway over a file, whose clock can be put forward.
+func newGateway(b *testing.B, v upstream.Upstream, forward *atomic.Int64) *gateway.Gateway {
 	b.Helper()
 	now := func() time.Time { return time.Now().Add(time.Duration(forward.Load())) }
-	db, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "books.db"), store.Options{Now: now})
+	db, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "ledger.db"), store.Options{Now: now})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -111,8 +111,8 @@ func BenchmarkOpenTasks(b *testing.B) {
 
 func watchTasks(b *testing.B, age, interval time.Duration, submitting bool) {
 	var forward atomic.Int64
-	v := &slowcoach{last: map[string]time.Time{}}
-	g := archive(b, v, &forward)
+	v := &runningVendor{last: map[string]time.Time{}}
+	g := newGateway(b, v, &forward)
 	many(openTasks, 64, func(i int) {
 		if err := submit(b.Context(), g, i, ""); err != nil {
 			b.Error(err)
@@ -177,8 +177,8 @@ func BenchmarkSubmit(b *testing.B) {
 	for _, callers := range []int{1, 32} {
 		b.Run(fmt.Sprint(callers), func(b *testing.B) {
 			var forward atomic.Int64
-			v := &slowcoach{last: map[string]time.Time{}}
-			g := archive(b, v, &forward)
+			v := &runningVendor{last: map[string]time.Time{}}
+			g := newGateway(b, v, &forward)
 			took := make([]time.Duration, b.N)
 			b.ResetTimer()
 			many(b.N, callers, func(i int) {

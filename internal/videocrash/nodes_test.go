@@ -6,8 +6,12 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"io"
+	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +19,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
@@ -26,40 +31,40 @@ import (
 
 const nodes = 8
 
-// careless is a store whose leases end when they are made: all nodes look after
+// expiredLeases is a store whose leases end when they are made: all nodes look after
 // all videos at once, and some of them deliver the same notices.
-type careless struct {
+type expiredLeases struct {
 	*store.Tasks
 	leases atomic.Int64 // of notices
 }
 
-func (c *careless) Claim(ctx context.Context, owner string, _ time.Time, n int) ([]*video.Task, error) {
+func (c *expiredLeases) Claim(ctx context.Context, owner string, _ time.Time, n int) ([]*video.Task, error) {
 	return c.Tasks.Claim(ctx, owner, time.Now().Add(-time.Second), n)
 }
 
-func (c *careless) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Notice, error) {
+func (c *expiredLeases) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Notice, error) {
 	if c.leases.Add(1)%4 == 0 {
 		until = time.Now().Add(-time.Second)
 	}
 	return c.Tasks.Due(ctx, owner, until, n)
 }
 
-// village is eight gateways with the same books.
-type village struct {
+// cluster is eight gateways on the same database.
+type cluster struct {
 	t       *testing.T
 	raw     *sql.DB
 	db      *store.DB
-	vendor  *turncoat
-	counter *counter
+	vendor  *fickleVendor
+	counter *webhookCounter
 	nodes   []*gateway.Gateway
 	server  *httptest.Server
 }
 
-func newVillage(t *testing.T, tasks int, raw *sql.DB, open func(store.Options) (*store.DB, error)) *village {
+func newCluster(t *testing.T, tasks int, raw *sql.DB, open func(store.Options) (*store.DB, error)) *cluster {
 	t.Helper()
-	v := &village{
-		t: t, raw: raw, vendor: &turncoat{jobs: map[string]int{}, asked: map[string]int{}},
-		counter: &counter{ids: map[string]map[string]bool{}, all: make(chan struct{}), want: tasks},
+	v := &cluster{
+		t: t, raw: raw, vendor: &fickleVendor{jobs: map[string]int{}, asked: map[string]int{}},
+		counter: &webhookCounter{ids: map[string]map[string]bool{}, all: make(chan struct{}), want: tasks},
 	}
 	v.server = httptest.NewServer(v.counter)
 	t.Cleanup(v.server.Close)
@@ -70,7 +75,7 @@ func newVillage(t *testing.T, tasks int, raw *sql.DB, open func(store.Options) (
 			t.Fatal(err)
 		}
 		v.db = db
-		books := &careless{Tasks: db.Tasks()}
+		books := &expiredLeases{Tasks: db.Tasks()}
 		g, err := gateway.New(gateway.Options{
 			Upstream: v.vendor, Prices: billing.NewPriceList(map[string]*billing.Price{model: price}),
 			Meter: books, Tasks: books, Idempotency: books, SettleTimeout: time.Minute,
@@ -126,9 +131,9 @@ func many(n, workers int, do func(i int)) {
 	all.Wait()
 }
 
-// quarrel has all nodes look after all tasks at once, by themselves and for
+// run has all nodes look after all tasks at once, by themselves and for
 // those who ask, until all have ended and were told of.
-func (v *village) quarrel(tasks int) {
+func (v *cluster) run(tasks int) {
 	v.t.Helper()
 	ctx, stop := context.WithCancel(v.t.Context())
 	defer v.server.Close() // which waits for deliveries under way
@@ -163,7 +168,7 @@ func (v *village) quarrel(tasks int) {
 	}
 }
 
-func (v *village) open() (ids []string) {
+func (v *cluster) open() (ids []string) {
 	v.t.Helper()
 	rows, err := v.raw.QueryContext(v.t.Context(), "SELECT id FROM task WHERE NOT ended")
 	if err != nil {
@@ -184,7 +189,7 @@ func (v *village) open() (ids []string) {
 }
 
 // count is the only number that a query has for an answer.
-func (v *village) count(query string) (n int) {
+func (v *cluster) count(query string) (n int) {
 	v.t.Helper()
 	if err := v.raw.QueryRowContext(v.t.Context(), query).Scan(&n); err != nil {
 		v.t.Fatal(err)
@@ -193,7 +198,7 @@ func (v *village) count(query string) (n int) {
 }
 
 // check demands one entry and one notice of each task.
-func (v *village) check(tasks int) {
+func (v *cluster) check(tasks int) {
 	v.t.Helper()
 	succeeded, failed := v.count("SELECT COUNT(*) FROM task WHERE state = 'succeeded'"), v.count("SELECT COUNT(*) FROM task WHERE state = 'failed'")
 	v.t.Logf("%d tasks succeeded, %d failed; the vendor said its last word %d times, %d of them to others than the first; %d notices came %d times",
@@ -234,12 +239,7 @@ func (v *village) check(tasks int) {
 	}
 }
 
-func manyTasks() int {
-	if testing.Short() {
-		return 100
-	}
-	return 1000
-}
+func manyTasks() int { return longtest.Count(1000, 100) }
 
 func TestOfEightNodesOnOnePostgresEachTaskIsChargedAndToldOfOnce(t *testing.T) {
 	dsn := storetest.Postgres(t)
@@ -248,19 +248,19 @@ func TestOfEightNodesOnOnePostgresEachTaskIsChargedAndToldOfOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = raw.Close() })
-	v := newVillage(t, manyTasks(), raw, func(o store.Options) (*store.DB, error) {
+	v := newCluster(t, manyTasks(), raw, func(o store.Options) (*store.DB, error) {
 		db, err := postgres.Open(t.Context(), dsn, o)
 		if err == nil {
 			t.Cleanup(func() { _ = db.Close() })
 		}
 		return db, err
 	})
-	v.quarrel(manyTasks())
+	v.run(manyTasks())
 	v.check(manyTasks())
 }
 
 func TestOfEightNodesOnOneSQLiteEachTaskIsChargedAndToldOfOnce(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "books.db")
+	path := filepath.Join(t.TempDir(), "ledger.db")
 	var shared *store.DB
 	open := func(o store.Options) (_ *store.DB, err error) {
 		if shared == nil {
@@ -275,7 +275,77 @@ func TestOfEightNodesOnOneSQLiteEachTaskIsChargedAndToldOfOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = raw.Close() })
-	v := newVillage(t, manyTasks(), raw, open)
-	v.quarrel(manyTasks())
+	v := newCluster(t, manyTasks(), raw, open)
+	v.run(manyTasks())
 	v.check(manyTasks())
+}
+
+// fickleVendor is a vendor that repeats its last word, or says another one: every
+// second video has succeeded for one who asks, and failed for the next.
+type fickleVendor struct {
+	mu     sync.Mutex
+	jobs   map[string]int // by prompt, how many
+	asked  map[string]int // by id, how often
+	ended  int            // last words
+	second int            // last words about a video that had one
+}
+
+var promptOf = regexp.MustCompile(`"prompt":"(\d+)"`)
+
+func (v *fickleVendor) Do(_ context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if call.Op == upstream.SubmitVideo {
+		data, err := call.Body.Bytes()
+		if err != nil {
+			return nil, err
+		}
+		n := promptOf.FindStringSubmatch(string(data))[1]
+		v.jobs[n]++
+		return reply(`{"request_id":"r","output":{"task_id":"up-%s","task_status":"PENDING"}}`, n), nil
+	}
+	n := v.asked[call.TaskID]
+	v.asked[call.TaskID]++
+	if n > 1 {
+		v.ended++
+	}
+	if n > 2 {
+		v.second++
+	}
+	odd := strings.ContainsAny(call.TaskID[len(call.TaskID)-1:], "13579")
+	switch {
+	case n < 2:
+		return reply(`{"request_id":"r","output":{"task_id":%q,"task_status":"RUNNING"}}`, call.TaskID), nil
+	case n%2 == 1 && odd:
+		return reply(`{"request_id":"r","output":{"task_id":%q,"task_status":"FAILED","code":"InternalError","message":"no"}}`, call.TaskID), nil
+	}
+	return reply(`{"request_id":"r","output":{"task_id":%q,"task_status":"SUCCEEDED","video_url":"https://v.example/1.mp4"}}`, call.TaskID), nil
+}
+
+func reply(format string, args ...any) *upstream.Reply {
+	return &upstream.Reply{
+		Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(fmt.Sprintf(format, args...))),
+	}
+}
+
+// webhookCounter receives notices.
+type webhookCounter struct {
+	mu   sync.Mutex
+	ids  map[string]map[string]bool // by address
+	came int
+	all  chan struct{} // closed when there is a notice for each video
+	want int
+}
+
+func (c *webhookCounter) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.came++
+	if c.ids[r.URL.Path] == nil {
+		c.ids[r.URL.Path] = map[string]bool{}
+		if len(c.ids) == c.want {
+			close(c.all)
+		}
+	}
+	c.ids[r.URL.Path][r.Header.Get("webhook-id")] = true
 }

@@ -45,14 +45,14 @@ type job struct {
 
 // vendor speaks the wire of the beta family's vendor, and counts.
 type vendor struct {
-	book *book
+	book *journal
 	pass func(point string)
 
 	mu   sync.Mutex
 	jobs map[int]*job // by submission
 }
 
-func newVendor(b *book, pass func(string)) *vendor {
+func newVendor(b *journal, pass func(string)) *vendor {
 	return &vendor{book: b, pass: pass, jobs: map[int]*job{}}
 }
 

@@ -26,7 +26,7 @@ func standard(secret string) (http.HandlerFunc, error) {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 		if err != nil || verifier.Verify(body, r.Header) != nil {
-			http.Error(w, "this is no notice of the gateway", http.StatusBadRequest)
+			http.Error(w, "this is no webhook of the gateway", http.StatusBadRequest)
 			return
 		}
 		fmt.Println(r.Header.Get("webhook-id"), string(body))
@@ -44,7 +44,7 @@ func sdk(secret string) http.HandlerFunc {
 		}
 		event, err := client.Webhooks.Unwrap(body, r.Header)
 		if err != nil {
-			http.Error(w, "this is no notice of the gateway", http.StatusBadRequest)
+			http.Error(w, "this is no webhook of the gateway", http.StatusBadRequest)
 			return
 		}
 		fmt.Println(event.ID, event.Type)

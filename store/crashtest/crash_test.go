@@ -10,11 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
 var (
-	rounds   = flag.Int("rounds", 55, "kill a process at so many random moments, on each database")
+	rounds   = flag.Int("rounds", 55, "kill a process at so many random moments, on each database; at most 5 unless long tests are enabled")
 	perPoint = flag.Int("per-point", 1, "kill a process so many times at each fault point, on each database")
 	seed     = flag.Uint64("seed", 0, "of all that is random; 0 is another one each time")
 )
@@ -63,11 +64,7 @@ func TestAtEveryFaultPointOnPostgresNothingIsLostDoubledOrLeftOpen(t *testing.T)
 }
 
 func (b *bench) atRandomMoments() {
-	n := *rounds
-	if testing.Short() {
-		n = min(n, 5)
-	}
-	for range n {
+	for range longtest.Count(*rounds, 5) {
 		b.next()
 		b.atRandom()
 		b.check()
@@ -95,7 +92,7 @@ func (b *bench) atRandom() {
 }
 
 func (b *bench) atEveryFaultPoint() {
-	database, some := "sqlite", testing.Short()
+	database, some := "sqlite", !longtest.Enabled()
 	if b.postgres {
 		database = "postgres"
 	}

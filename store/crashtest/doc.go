@@ -9,8 +9,8 @@
 // at a random moment. Then the test opens the database and compares every row
 // with what the client was told.
 //
-//	go test ./store/crashtest                                    # about 200 rounds
-//	go test ./store/crashtest -rounds 1000 -per-point 50 -timeout 2h
+//	go test ./store/crashtest                                    # some rounds; about 200 with TOLLHOUSE_LONG=1
+//	TOLLHOUSE_LONG=1 go test ./store/crashtest -rounds 1000 -per-point 50 -timeout 2h
 //	go test ./store/crashtest -seed 7 -artifacts                 # the rounds of a failure; keeps the files of SQLite
 //
 // A seed fixes what is asked for and where a process is to end; it does not fix

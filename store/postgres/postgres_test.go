@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/longtest"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
 	"github.com/tollhouse-ai/gateway/store/storetest"
@@ -30,7 +31,10 @@ func place(t testing.TB) storetest.Place {
 	}
 }
 
-func TestTheStoreOnPostgres(t *testing.T) { storetest.Run(t, place) }
+func TestTheStoreOnPostgres(t *testing.T) {
+	longtest.Require(t) // the SQL is shared: TestTheStoreOnSQLite runs the same suite
+	storetest.Run(t, place)
+}
 
 func TestAnAddressThatCannotBeReadIsNotShown(t *testing.T) {
 	_, err := postgres.Open(t.Context(), "postgres://u:secret@host:notaport/x", store.Options{})

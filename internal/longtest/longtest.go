@@ -1,0 +1,34 @@
+// Package longtest tells tests whether they may take long.
+//
+// `go test ./...` is for everybody's machine and takes a few minutes at most.
+// What takes longer, such as very many kills of a process or what a test on
+// SQLite proves once more on Postgres, runs where TOLLHOUSE_LONG is set, as
+// .ci/run does.
+package longtest
+
+import (
+	"os"
+	"testing"
+)
+
+const variable = "TOLLHOUSE_LONG"
+
+// Enabled reports whether TOLLHOUSE_LONG is set. With -short nothing is long.
+func Enabled() bool { return os.Getenv(variable) != "" && !testing.Short() }
+
+// Require skips the test unless long tests are enabled.
+func Require(t testing.TB) {
+	t.Helper()
+	if !Enabled() {
+		t.Skipf("a long test: run with %s=1", variable)
+	}
+}
+
+// Count is how often something is repeated: n times, or at most a few times if
+// long tests are not enabled.
+func Count(n, few int) int {
+	if Enabled() {
+		return n
+	}
+	return min(n, few)
+}
