@@ -18,7 +18,7 @@ func (db *DB) CreateAccount(ctx context.Context, name string, credit billing.Mon
 	if err := billing.CheckAccountName(name); err != nil {
 		return err
 	}
-	return db.committer.sure(ctx, &creating{name, credit})
+	return db.committer.runToEnd(ctx, &creating{name, credit})
 }
 
 // creating adds an account.
@@ -36,9 +36,9 @@ func (s *creating) decide(b *batch) error {
 	case s.credit < 0:
 		return fault.Invalid("credit", "The opening credit of an account must not be negative.")
 	case s.credit > 0 && b.db.options.Count:
-		return countsOnly("credit")
+		return errCountsOnly("credit")
 	case s.credit == billing.Unlimited:
-		return tooMuch()
+		return errTooLarge()
 	}
 	a := b.newAccount(s.name)
 	if s.credit > 0 {
@@ -50,9 +50,9 @@ func (s *creating) decide(b *batch) error {
 // Credit is billing.Ledger's, durable when it returns.
 func (db *DB) Credit(ctx context.Context, account string, amount billing.Money, reference string) error {
 	if db.options.Count {
-		return countsOnly("amount")
+		return errCountsOnly("amount")
 	}
-	return db.committer.sure(ctx, &crediting{account, amount, reference})
+	return db.committer.runToEnd(ctx, &crediting{account, amount, reference})
 }
 
 // crediting moves money between the platform and a customer.
@@ -67,7 +67,7 @@ func (s *crediting) needs(b *batch) { b.wantAccount(s.account) }
 func (s *crediting) decide(b *batch) error {
 	a := b.accounts[s.account]
 	if a == nil {
-		return noAccount(s.account)
+		return errNoAccount(s.account)
 	}
 	before, repeated, err := b.credited(s.account, s.reference)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *crediting) decide(b *batch) error {
 	case s.amount < -a.available():
 		return fault.Invalid("amount", fmt.Sprintf("Only %s of the account's balance is available to be taken back.", a.available()))
 	case !a.posted.Fits(s.amount) || !a.credited.Fits(s.amount):
-		return tooMuch()
+		return errTooLarge()
 	}
 	b.credit(a, credited, s.reference, s.amount)
 	return nil
@@ -112,19 +112,19 @@ func (b *batch) credit(a *account, kind, reference string, amount billing.Money)
 	b.entries = append(b.entries, entry{account: a.name, kind: kind, reference: reference, customer: amount, credit: -amount})
 }
 
-// tooMuch refuses what one account cannot hold. What all accounts have together
+// errTooLarge refuses what one account cannot hold. What all accounts have together
 // is bounded by nothing: it is summed where it is read, and not here, since every
 // operation of the ledger would wait for that.
-func tooMuch() error {
+func errTooLarge() error {
 	return fault.Invalid("amount", "An account cannot hold an amount this large.")
 }
 
 // SetBudget is billing.Ledger's, durable when it returns.
 func (db *DB) SetBudget(ctx context.Context, account, key string, budget *billing.Money) error {
 	if budget != nil && db.options.Count {
-		return countsOnly("budget")
+		return errCountsOnly("budget")
 	}
-	return db.committer.sure(ctx, &bounding{ownKey{account, key}, budget})
+	return db.committer.runToEnd(ctx, &bounding{ownKey{account, key}, budget})
 }
 
 // bounding replaces a key's budget.
@@ -139,7 +139,7 @@ func (s *bounding) decide(b *batch) error {
 	a := b.accounts[s.of.account]
 	switch {
 	case a == nil:
-		return noAccount(s.of.account)
+		return errNoAccount(s.of.account)
 	case s.of.key == "":
 		return fault.Invalid("key", "A budget belongs to a key; name one.")
 	case s.limit != nil && *s.limit < 0:
@@ -155,7 +155,7 @@ func (s *bounding) decide(b *batch) error {
 		return nil
 	}
 	a.budgets++
-	p := &budget{id: -int64(len(b.rebound) + 1), of: s.of, purse: purse{posted: *s.limit}} // until its row has one
+	p := &budget{id: -int64(len(b.rebound) + 1), of: s.of, balance: balance{posted: *s.limit}} // until its row has one
 	b.rebound = append(b.rebound, p)
 	b.budgets[p.id], b.current[s.of] = p, p
 	return nil
@@ -208,7 +208,7 @@ func (db *DB) Budgets(ctx context.Context, account string) ([]billing.Budget, er
 	slices.SortFunc(all, func(a, b billing.Budget) int {
 		return cmp.Or(strings.Compare(a.Account, b.Account), strings.Compare(a.Key, b.Key))
 	})
-	return all, db.away(err)
+	return all, db.unavailable(err)
 }
 
 // BudgetsOf implements [billing.Budgets].
@@ -233,10 +233,10 @@ func (db *DB) BudgetsOf(ctx context.Context, keys []billing.KeyOf) (map[billing.
 			return err
 		})
 	})
-	return left, db.away(err)
+	return left, db.unavailable(err)
 }
 
-func countsOnly(param string) error {
+func errCountsOnly(param string) error {
 	return fault.Invalid(param, "This ledger counts usage and keeps no money (billing: count), so there is nothing to credit or to bound.")
 }
 
@@ -247,7 +247,7 @@ func (db *DB) Exists(ctx context.Context, account string) (bool, error) {
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
-	return err == nil, db.away(err)
+	return err == nil, db.unavailable(err)
 }
 
 // Balances implements [billing.Accounts].
@@ -265,7 +265,7 @@ func (db *DB) Balances(ctx context.Context, after string, limit int) ([]billing.
 			return err
 		})
 	}
-	return page, db.away(err)
+	return page, db.unavailable(err)
 }
 
 // AccountNames are all customer accounts, sorted.
@@ -281,5 +281,5 @@ func (db *DB) AccountNames(ctx context.Context) ([]string, error) {
 		})
 	}
 	slices.Sort(names)
-	return names, db.away(err)
+	return names, db.unavailable(err)
 }

@@ -16,7 +16,7 @@ import (
 // processes that share the database which list this one charges by
 // (server.md, Config file). It is durable when it returns.
 func (db *DB) PublishPrices(ctx context.Context, list *billing.PriceList) error {
-	if !db.dialect.Shared && db.knows(list) { // and there is nobody to be told
+	if !db.dialect.Shared && db.hasPrices(list) { // and there is nobody to be told
 		return nil
 	}
 	hash := listHash(list)
@@ -26,33 +26,33 @@ func (db *DB) PublishPrices(ctx context.Context, list *billing.PriceList) error 
 				return err
 			}
 		}
-		return announce(ctx, t, hash)
+		return writePriceHash(ctx, t, hash)
 	})
 	if err == nil {
-		db.announced.Store(&hash)
+		db.publishedPrices.Store(&hash)
 	}
 	return err
 }
 
-// knows reports whether every price row of the list is in the database.
-func (db *DB) knows(list *billing.PriceList) bool {
+// hasPrices reports whether every price row of the list is in the database.
+func (db *DB) hasPrices(list *billing.PriceList) bool {
 	return !slices.ContainsFunc(list.Models(), func(model string) bool {
 		version := list.Price(model).Version()
 		return version != "" && db.prices.find(version) == nil
 	})
 }
 
-// announceAgain is for a process whose row others have buried: the one that it
+// republishPrices is for a process whose row others have buried: the one that it
 // has now does not know the list yet.
-func (db *DB) announceAgain(ctx context.Context) error {
-	hash := db.announced.Load()
+func (db *DB) republishPrices(ctx context.Context) error {
+	hash := db.publishedPrices.Load()
 	if hash == nil || !db.dialect.Shared {
 		return nil
 	}
-	return db.update(ctx, func(ctx context.Context, t *tx) error { return announce(ctx, t, *hash) })
+	return db.update(ctx, func(ctx context.Context, t *tx) error { return writePriceHash(ctx, t, *hash) })
 }
 
-func announce(ctx context.Context, t *tx, hash string) error {
+func writePriceHash(ctx context.Context, t *tx, hash string) error {
 	_, err := t.exec(ctx, "UPDATE node SET prices = ? WHERE id = ?", hash, t.db.committer.node.id)
 	return err
 }
@@ -61,7 +61,7 @@ func announce(ctx context.Context, t *tx, hash string) error {
 // charge by different price lists, as for a moment while a new one is rolled
 // out. Each request is charged by the list of the process that took it.
 func (db *DB) PricesAgree(ctx context.Context) error {
-	ctx, cancel := db.patiently(ctx)
+	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	if !db.dialect.Shared {
 		return nil
@@ -70,7 +70,7 @@ func (db *DB) PricesAgree(ctx context.Context) error {
 	err := db.readers().queryRow(ctx,
 		"SELECT COUNT(DISTINCT prices) FROM node WHERE prices <> '' AND NOT dead AND lease_until > "+db.dialect.Clock).Scan(&lists)
 	if err != nil {
-		return db.away(err)
+		return db.unavailable(err)
 	}
 	if lists > 1 {
 		return fault.New(fault.InvalidRequest, fmt.Sprintf("The processes that share the database charge by %d different price lists: give all of them the same file.", lists))

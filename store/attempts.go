@@ -8,8 +8,8 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
-// fail notes the tries that failed before a request ended, with its receipt.
-func (b *batch) fail(h *hold, r *billing.Receipt, failed []billing.Attempt) {
+// addAttempts notes the tries that failed before a request ended, with its receipt.
+func (b *batch) addAttempts(h *hold, r *billing.Receipt, failed []billing.Attempt) {
 	for i := range failed {
 		a := attempt{receipt: r, number: int64(i + 1), Attempt: failed[i]}
 		a.Waste = a.Cost(h.price)
@@ -45,7 +45,7 @@ func (b *batch) writeAttempts() error {
 // failed before; fault.NotFound if there is none by that id, or if it is still
 // running.
 func (db *DB) Request(ctx context.Context, id string) (billing.Receipt, []billing.Attempt, error) {
-	ctx, cancel := db.patiently(ctx)
+	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	r, err := db.receipt(ctx, id, "id = ?", id)
 	if err != nil {
@@ -61,7 +61,7 @@ func (db *DB) Request(ctx context.Context, id string) (billing.Receipt, []billin
 			return err
 		})
 	}
-	return r, attempts, db.away(err)
+	return r, attempts, db.unavailable(err)
 }
 
 func scanAttempt(rows *sql.Rows) (a billing.Attempt, err error) {
@@ -70,7 +70,7 @@ func scanAttempt(rows *sql.Rows) (a billing.Attempt, err error) {
 	if err = rows.Scan(&a.Channel, &a.Model, &a.Code, &a.Status, &billable, &used, &a.Waste, &started, &duration); err != nil {
 		return a, err
 	}
-	a.StartedAt, a.Duration, a.Billable = moment(started), time.Duration(duration), billable != 0
+	a.StartedAt, a.Duration, a.Billable = timeAt(started), time.Duration(duration), billable != 0
 	a.Used, err = parseUsage(used)
 	return a, err
 }
@@ -88,7 +88,7 @@ func (db *DB) Waste(ctx context.Context, q billing.Query) ([]billing.WasteRow, e
 	}
 	first, end := hours(q)
 	waste := []billing.WasteRow{}
-	err := db.inTime(ctx, usageLimit, func(ctx context.Context, on querier) error {
+	err := db.report(ctx, usageLimit, func(ctx context.Context, on querier) error {
 		rows, err := on.query(ctx, "SELECT channel, model, COUNT(*), "+sums("billable", "waste")+
 			" FROM attempt WHERE "+whose+"settled_at >= ? AND settled_at < ? GROUP BY 1, 2 ORDER BY 1, 2", append(args, first, end)...)
 		if err != nil {

@@ -24,7 +24,7 @@ type batch struct {
 	ops     []*op
 	careful bool  // trust nothing but the database
 	hurried bool  // leave out the operations on rows that others have locked
-	later   []*op // those that were left out
+	skipped []*op // those that were left out
 	now     int64 // the ledger's time, the same for the whole batch
 	signed  bool
 	commits int64 // the node's count if this batch is committed
@@ -37,7 +37,7 @@ type batch struct {
 
 	wanted   wanted
 	touched  []*hold // in the order of their first change
-	settled  []ending
+	settled  []settledReceipt
 	entries  []entry
 	answers  []answer
 	attempts []attempt
@@ -56,8 +56,8 @@ type answer struct {
 	receipt billing.Receipt
 }
 
-// ending is a hold's receipt; counted says that no money moved.
-type ending struct {
+// settledReceipt is a hold's receipt; counted says that no money moved.
+type settledReceipt struct {
 	billing.Receipt
 	counted bool
 }
@@ -74,10 +74,10 @@ func newBatch(c *committer, ops []*op, careful bool) *batch {
 // ended. After an error nothing has changed, unless the batch is the committer's
 // pending one.
 func (b *batch) run() (err error) {
-	ctx, cancel := b.db.bounded()
+	ctx, cancel := b.db.txContext()
 	defer cancel()
 	b.ctx = ctx
-	defer func() { b.kept.drop(b.answers) }()
+	defer func() { b.answerQuota.drop(b.answers) }()
 	t, err := b.begin(ctx)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (b *batch) begin(ctx context.Context) (*sql.Tx, error) {
 	}
 	t, err := b.conn.BeginTx(ctx, nil)
 	b.tx = &tx{t, b.db, b.conn}
-	if hurried := b.db.dialect.Hurried; err == nil && b.hurried && hurried != "" {
+	if hurried := b.db.dialect.ShortLockWait; err == nil && b.hurried && hurried != "" {
 		if _, err = t.ExecContext(ctx, hurried); err != nil {
 			_ = t.Rollback() // the first error says more
 		}
@@ -126,10 +126,10 @@ func (b *batch) begin(ctx context.Context) (*sql.Tx, error) {
 	return t, err
 }
 
-// hangUp closes the connection and everything that was prepared on it. Where
+// closeConn closes the connection and everything that was prepared on it. Where
 // database/sql closed it before, after a driver.ErrBadConn, its statements must
 // not be touched any more.
-func (c *committer) hangUp() {
+func (c *committer) closeConn() {
 	if c.conn == nil {
 		return
 	}
@@ -149,9 +149,9 @@ func (c *committer) hangUp() {
 	c.conn = nil
 }
 
-// bounded is the context of a transaction. SQLite, which answers or fails, gets
+// txContext is the context of a transaction. SQLite, which answers or fails, gets
 // one without an end: watching a context costs it as much as a statement.
-func (db *DB) bounded() (context.Context, context.CancelFunc) {
+func (db *DB) txContext() (context.Context, context.CancelFunc) {
 	if !db.dialect.Shared {
 		return context.Background(), func() {}
 	}
@@ -161,7 +161,7 @@ func (db *DB) bounded() (context.Context, context.CancelFunc) {
 // decide lets each operation do its work in memory.
 func (b *batch) decide() error {
 	if b.db.dialect.Shared || b.pending != nil {
-		if err := b.sign(); err != nil {
+		if err := b.renewLease(); err != nil {
 			return err
 		}
 	}
@@ -181,7 +181,7 @@ func (b *batch) decide() error {
 	}
 	for _, o := range b.ops {
 		o.err = o.step.decide(b)
-		if o.err != nil && !refused(o.err) {
+		if o.err != nil && !isRefusal(o.err) {
 			return o.err
 		}
 	}
@@ -201,7 +201,7 @@ func (b *batch) readClock() (err error) {
 	return nil
 }
 
-func refused(err error) bool {
+func isRefusal(err error) bool {
 	_, ok := err.(*fault.Error) //nolint:errorlint // a wrapped one is not a refusal of ours
 	return ok
 }
@@ -221,7 +221,7 @@ func (b *batch) publish() {
 			b.open[h.id] = h
 		}
 	}
-	b.kept.commit(b.answers)
+	b.answerQuota.commit(b.answers)
 	b.committer.holds.Store(int64(len(b.open)))
 }
 

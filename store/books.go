@@ -17,7 +17,7 @@ import (
 // Balance is one account's position; fault.NotFound if there is no such
 // account. Where the ledger only counts every account exists and is at zero.
 func (db *DB) Balance(ctx context.Context, account string) (billing.Balance, error) {
-	ctx, cancel := db.patiently(ctx)
+	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	balance := billing.Balance{Account: account}
 	if db.options.Count {
@@ -26,9 +26,9 @@ func (db *DB) Balance(ctx context.Context, account string) (billing.Balance, err
 	err := db.readers().queryRow(ctx, "SELECT posted, held FROM account WHERE id = ?", account).Scan(&balance.Posted, &balance.Held)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return billing.Balance{}, noAccount(account)
+		return billing.Balance{}, errNoAccount(account)
 	case err != nil:
-		return billing.Balance{}, db.away(err)
+		return billing.Balance{}, db.unavailable(err)
 	}
 	return balance, nil
 }
@@ -41,7 +41,7 @@ func (db *DB) Totals(ctx context.Context) (billing.Totals, error) {
 	for _, s := range [...]*sum{&posted, &held, &credited, &revenue, &overrun} {
 		scanned = append(scanned, s.parts()...)
 	}
-	conn, err := db.lengthy(ctx)
+	conn, err := db.reportConn(ctx)
 	if err != nil {
 		return t, err
 	}
@@ -50,7 +50,7 @@ func (db *DB) Totals(ctx context.Context) (billing.Totals, error) {
 		return q.queryRow(ctx, "SELECT COUNT(*), "+sums("posted", "held", "credited", "revenue", "overrun")+" FROM account").Scan(scanned...)
 	})
 	t.Posted, t.Held, t.Credited, t.Revenue, t.Overrun = posted.total(), held.total(), credited.total(), revenue.total(), overrun.total()
-	return t, db.unavailable(ctx, err)
+	return t, db.unavailableOrCanceled(ctx, err)
 }
 
 // Receipt is the settled end of one request; fault.NotFound if the account has
@@ -61,11 +61,11 @@ func (db *DB) Receipt(ctx context.Context, account, id string) (billing.Receipt,
 
 // receipt is the one for which a condition is true.
 func (db *DB) receipt(ctx context.Context, id, condition string, args ...any) (billing.Receipt, error) {
-	ctx, cancel := db.patiently(ctx)
+	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	rows, err := db.readers().query(ctx, "SELECT "+receiptColumns+" FROM receipt WHERE "+condition, args...)
 	if err != nil {
-		return billing.Receipt{}, db.away(err)
+		return billing.Receipt{}, db.unavailable(err)
 	}
 	var found []billing.Receipt
 	err = each(rows, func(rows *sql.Rows) error {
@@ -75,14 +75,14 @@ func (db *DB) receipt(ctx context.Context, id, condition string, args ...any) (b
 	})
 	switch {
 	case err != nil:
-		return billing.Receipt{}, db.away(err)
+		return billing.Receipt{}, db.unavailable(err)
 	case len(found) == 0:
-		return billing.Receipt{}, noReceipt(id)
+		return billing.Receipt{}, errNoReceipt(id)
 	}
 	return found[0], nil
 }
 
-func noReceipt(id string) error {
+func errNoReceipt(id string) error {
 	return fault.New(fault.NotFound, fmt.Sprintf("There is no receipt %.64q.", id))
 }
 
@@ -101,7 +101,7 @@ func (db *DB) OpenHolds(ctx context.Context) ([]billing.OpenHold, error) {
 		if err != nil {
 			return nil, err
 		}
-		open = append(open, billing.OpenHold{Hold: h.asHold(available), CreatedAt: moment(h.created), SoFar: h.soFar})
+		open = append(open, billing.OpenHold{Hold: h.asHold(available), CreatedAt: timeAt(h.created), SoFar: h.soFar})
 	}
 	slices.SortFunc(open, func(a, b billing.OpenHold) int { return strings.Compare(a.ID, b.ID) })
 	return open, nil
@@ -117,12 +117,12 @@ func (db *DB) heldBy(ctx context.Context, condition string, args ...any) (holds 
 			return err
 		})
 	}
-	return holds, db.away(err)
+	return holds, db.unavailable(err)
 }
 
 // left is what the account and the budget of a hold can still give.
 func (db *DB) left(ctx context.Context, h *hold) (billing.Money, error) {
-	ctx, cancel := db.patiently(ctx)
+	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	if db.options.Count {
 		return billing.Unlimited, nil
@@ -131,7 +131,7 @@ func (db *DB) left(ctx context.Context, h *hold) (billing.Money, error) {
 	err := db.readers().queryRow(ctx, "SELECT MIN(available) FROM ("+
 		"SELECT posted - held AS available FROM account WHERE id = ? UNION ALL SELECT posted - held FROM budget WHERE id = ?) AS purses",
 		h.account, h.budget).Scan(&left)
-	return left, db.away(err)
+	return left, db.unavailable(err)
 }
 
 // groups says for each grouping what a row is called and summed over.
@@ -164,7 +164,7 @@ func (db *DB) Usage(ctx context.Context, q billing.Query) ([]billing.UsageRow, e
 	}
 	first, end := hours(q)
 	usage := []billing.UsageRow{}
-	err := db.inTime(ctx, usageLimit, func(ctx context.Context, on querier) error {
+	err := db.report(ctx, usageLimit, func(ctx context.Context, on querier) error {
 		// In an order that is only known when all is summed: SQLite's driver can be
 		// stopped on its way to the first row alone.
 		rows, err := on.query(ctx, "SELECT "+group+", CAST(SUM(requests) AS BIGINT), MAX(estimated), MAX(anomaly), "+sums(append(counts(), "charge")...)+

@@ -14,34 +14,34 @@ import (
 )
 
 const (
-	batchLimit = 512                // operations in one transaction
-	queueLimit = 16_384             // operations that wait; more are refused
-	beginLimit = queueLimit / 4 * 3 // that wait while requests may begin: the rest is for those that run
-	batchBytes = 8 << 20            // of answers in one transaction
-	gathering  = 100 * time.Microsecond
-	looks      = 10_000 // within that time at the most; a test's clock may stand still
+	batchLimit   = 512                // operations in one transaction
+	queueLimit   = 16_384             // operations that wait; more are refused
+	beginLimit   = queueLimit / 4 * 3 // that wait while requests may begin: the rest is for those that run
+	batchBytes   = 8 << 20            // of answers in one transaction
+	gatherTime   = 100 * time.Microsecond
+	gatherRounds = 10_000 // within that time at the most; a test's clock may stand still
 )
 
 // committer is the one goroutine that writes. It takes what waits, does all of
 // it in one transaction and tells the callers when that is durable
 // (ledger.md, Scheme).
 type committer struct {
-	db       *DB
-	sql      *statements
-	conn     *sql.Conn // nil until it is needed, and after it failed
-	prepared map[string]*sql.Stmt
-	direct   direct
-	last     int // operations in the last batch
-	node     node
-	open     map[string]*hold // the node's, as the last commit left them
-	pending  *batch           // its COMMIT had no answer; nil if there is none
-	holds    atomic.Int64     // how many are open, for others to read
-	delayed  delayed
-	kept     keptBytes
+	db          *DB
+	sql         *statements
+	conn        *sql.Conn // nil until it is needed, and after it failed
+	prepared    map[string]*sql.Stmt
+	direct      direct
+	last        int // operations in the last batch
+	node        node
+	open        map[string]*hold // the node's, as the last commit left them
+	pending     *batch           // its COMMIT had no answer; nil if there is none
+	holds       atomic.Int64     // how many are open, for others to read
+	delayed     lockedQueue
+	answerQuota answerQuota
 
 	mu     sync.Mutex
 	queue  []*op
-	pace   pace
+	pace   throughput
 	closed bool
 	down   error // why the last transaction failed; nil if it did not
 	back   time.Time
@@ -54,7 +54,7 @@ type committer struct {
 func (db *DB) startCommitter(ctx context.Context) error {
 	c := &committer{
 		db: db, sql: newStatements(db.dialect, db.options.HoldFor), prepared: map[string]*sql.Stmt{}, direct: direct{compiled: map[string]driver.Stmt{}}, open: map[string]*hold{},
-		pace: pace{patience: db.options.WaitTimeout}, kept: keptBytes{limit: db.options.AnswerBytes}, wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		pace: throughput{maxWait: db.options.WaitTimeout}, answerQuota: answerQuota{limit: db.options.AnswerBytes}, wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	db.committer = c
 	go c.work()
@@ -78,9 +78,9 @@ func (c *committer) enqueue(o *op) error {
 	}
 	c.mu.Unlock()
 	if refusal != nil {
-		return c.db.away(refusal)
+		return c.db.unavailable(refusal)
 	}
-	c.nudge()
+	c.wakeUp()
 	return nil
 }
 
@@ -101,7 +101,7 @@ var (
 	errClosed = errors.New("the store is closed")
 )
 
-func (c *committer) nudge() {
+func (c *committer) wakeUp() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
@@ -113,7 +113,7 @@ func (c *committer) stop() {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	c.nudge()
+	c.wakeUp()
 	<-c.ended
 }
 
@@ -128,8 +128,8 @@ func (c *committer) work() {
 			c.commit(ops, commitMode{hurried: c.delayed.hurried()})
 			c.delayed.tried(time.Since(began))
 		case !more:
-			c.abandonDelayed()
-			c.retire()
+			c.endPutOff()
+			c.releaseLease()
 			return
 		}
 	}
@@ -140,12 +140,12 @@ func (c *committer) work() {
 func (c *committer) next() (ops []*op, more bool) {
 	for {
 		c.gather()
-		if ops = c.patient(c.delayed.due()); len(ops) > 0 {
+		if ops = c.stillWaited(c.delayed.due()); len(ops) > 0 {
 			return ops, true
 		}
 		c.mu.Lock()
 		n := c.dequeue(&ops)
-		closed, pulse := c.closed, c.pulse()
+		closed, pulse := c.closed, c.heartbeatInterval()
 		c.mu.Unlock()
 		if len(ops) > 0 || (closed && n == 0) {
 			c.last = n
@@ -155,7 +155,7 @@ func (c *committer) next() (ops []*op, more bool) {
 			continue
 		}
 		if len(c.delayed.ops) > 0 {
-			c.wait(delayedAgain)
+			c.wait(lockedRetryEvery)
 			continue
 		}
 		if c.wait(pulse) {
@@ -169,7 +169,7 @@ func (c *committer) next() (ops []*op, more bool) {
 // could not end in time is refused before it costs the database anything. c.mu is
 // held.
 func (c *committer) dequeue(ops *[]*op) (n int) {
-	end := time.Now().Add(c.pace.batch(min(len(c.queue), batchLimit)))
+	end := time.Now().Add(c.pace.batchTime(min(len(c.queue), batchLimit)))
 	bytes := 0
 	for n < len(c.queue) && n < batchLimit {
 		o := c.queue[n]
@@ -178,7 +178,7 @@ func (c *committer) dequeue(ops *[]*op) (n int) {
 		}
 		n++
 		switch {
-		case !o.take():
+		case !o.start():
 		case o.begins && !o.due.IsZero() && end.After(o.due):
 			o.err = errFull
 			o.finish()
@@ -186,7 +186,7 @@ func (c *committer) dequeue(ops *[]*op) (n int) {
 			*ops = append(*ops, o)
 		}
 	}
-	c.queue = shifted(c.queue, n)
+	c.queue = dropFirst(c.queue, n)
 	c.pace.running = len(*ops)
 	return n
 }
@@ -203,23 +203,23 @@ func (c *committer) gather() {
 		if n == before {
 			still++
 		}
-		if n == 0 || n >= batchLimit || still >= 2 && (n >= c.last || still >= looks || time.Since(began) > gathering) {
+		if n == 0 || n >= batchLimit || still >= 2 && (n >= c.last || still >= gatherRounds || time.Since(began) > gatherTime) {
 			return
 		}
 		before = n
 	}
 }
 
-// shifted drops the first n of a queue and keeps its room for those to come.
-func shifted(queue []*op, n int) []*op {
+// dropFirst drops the first n of a queue and keeps its room for those to come.
+func dropFirst(queue []*op, n int) []*op {
 	rest := copy(queue, queue[n:])
 	clear(queue[rest:])
 	return queue[:rest]
 }
 
-// pulse is how long the committer may be silent: a lease has to be renewed, and
+// heartbeatInterval is how long the committer may be silent: a lease has to be renewed, and
 // a database that was away has to be found again. 0 means for ever.
-func (c *committer) pulse() time.Duration {
+func (c *committer) heartbeatInterval() time.Duration {
 	switch {
 	case c.down != nil:
 		return min(c.db.options.Lease/4, 500*time.Millisecond)
@@ -261,7 +261,7 @@ func (c *committer) commit(ops []*op, how commitMode) {
 	pause := 5 * time.Millisecond
 	for tries := 0; len(ops) > 0; tries++ {
 		if tries > 0 {
-			c.renew()
+			c.renewLeaseAlone()
 		}
 		b := newBatch(c, ops, how.careful || tries > 0 || c.pending != nil)
 		b.hurried = how.hurried && c.db.dialect.Shared
@@ -275,68 +275,68 @@ func (c *committer) commit(ops []*op, how commitMode) {
 		}
 		switch {
 		case err == nil:
-			c.learn(len(b.ops), took)
+			c.recordBatch(len(b.ops), took)
 			c.finish(b.ops)
-			c.delay(b.later)
+			c.putOff(b.skipped)
 			return
 		case errors.Is(err, errKnown):
 			c.finish(b.known)
-			ops = c.patient(ops)
+			ops = c.stillWaited(ops)
 		case kind == Locked && how.hurried:
-			c.bisect(c.patient(ops), how)
+			c.bisect(c.stillWaited(ops), how)
 			return
 		case kind == Locked:
 			how.hurried = true
-			ops = c.patient(ops)
+			ops = c.stillWaited(ops)
 		case kind == Away || ((kind == Conflict || c.pending != nil) && tries < 10):
 			if kind == Away {
-				c.hangUp()
+				c.closeConn()
 			}
 			time.Sleep(pause)
 			pause = min(2*pause, 250*time.Millisecond)
-			ops = c.patient(ops)
+			ops = c.stillWaited(ops)
 		case kind == Duplicate && len(ops) == 1 && tries == 0:
 			// Another process took the key meanwhile; the second look finds it taken.
 		case len(ops) > 1:
 			how.careful = true
 			for _, o := range ops { // but for those of which it is found meanwhile that they were committed
-				c.commit(c.patient([]*op{o}), how)
+				c.commit(c.stillWaited([]*op{o}), how)
 			}
 			return
 		case kind == Conflict:
-			ops[0].err = c.db.away(err)
+			ops[0].err = c.db.unavailable(err)
 			c.finish(ops)
 			return
 		default:
-			ops[0].err = c.db.broken(err)
+			ops[0].err = c.db.errBroken(err)
 			c.finish(ops)
 			return
 		}
 	}
 }
 
-// learn notes how fast the database is.
-func (c *committer) learn(ops int, took time.Duration) {
+// recordBatch notes how fast the database is.
+func (c *committer) recordBatch(ops int, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pace.learn(ops, took)
+	c.pace.record(ops, took)
 }
 
-// renew renews the lease in a transaction of its own when operations that fail
+// renewLeaseAlone renews the lease in a transaction of its own when operations that fail
 // have kept it from being renewed: whatever they wait for, the process lives.
-func (c *committer) renew() {
+func (c *committer) renewLeaseAlone() {
 	if !c.db.dialect.Shared || c.pending != nil || c.conn == nil || time.Since(c.node.renewed) < c.db.options.Lease/4 {
 		return
 	}
 	b := newBatch(c, []*op{{step: beat{}, ready: make(chan struct{})}}, true)
 	if err := b.run(); c.kind(err) == Away {
-		c.hangUp()
+		c.closeConn()
 	}
 }
 
-// patient are the ops whose callers wait for another try; in a store that
+// stillWaited are the ops whose callers wait for another try; in a store that
 // closes nobody does.
-func (c *committer) patient(ops []*op) []*op {
+func (c *committer) stillWaited(ops []*op) []*op {
 	c.mu.Lock()
 	closed := c.closed && c.down != nil
 	c.mu.Unlock()
@@ -345,7 +345,7 @@ func (c *committer) patient(ops []*op) []*op {
 		switch {
 		case o.state.Load() != taken:
 		case closed:
-			o.err = c.db.away(errClosed)
+			o.err = c.db.unavailable(errClosed)
 			o.finish()
 		default:
 			rest = append(rest, o)
@@ -373,10 +373,10 @@ func (c *committer) finish(ops []*op) {
 // from a connection that is gone.
 func (c *committer) kind(err error) Failure {
 	kind := c.db.failure(err)
-	if err == nil || kind != Broken || c.conn == nil || refused(err) {
+	if err == nil || kind != Broken || c.conn == nil || isRefusal(err) {
 		return kind
 	}
-	ctx, cancel := c.db.bounded()
+	ctx, cancel := c.db.txContext()
 	defer cancel()
 	if c.conn.PingContext(ctx) != nil {
 		return Away
@@ -411,7 +411,7 @@ func (c *committer) recovering() bool {
 func (c *committer) healthy() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.db.away(c.down)
+	return c.db.unavailable(c.down)
 }
 
 // failure is what err means; the zero Failure if it is nil or a refusal.
@@ -428,18 +428,18 @@ func (db *DB) failure(err error) Failure {
 	return db.dialect.Failure(err)
 }
 
-// broken is what the caller of an operation gets that the database refused.
-func (db *DB) broken(err error) error {
+// errBroken is what the caller of an operation gets that the database refused.
+func (db *DB) errBroken(err error) error {
 	var f *fault.Error
 	switch {
 	case errors.As(err, &f):
 		return err
 	case db.failure(err) == Unwritable:
-		return unwritable(err)
+		return errUnwritable(err)
 	}
 	return fault.Wrap(fault.InternalError, "The gateway's database refused to record this request. Nothing was charged.", err)
 }
 
-func unwritable(err error) error {
+func errUnwritable(err error) error {
 	return fault.Wrap(fault.InvalidRequest, "The request has a character that cannot be recorded: a NUL, or bytes that are not UTF-8. Leave it out.", err)
 }

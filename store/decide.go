@@ -31,7 +31,7 @@ func (r *reserving) needs(b *batch) {
 
 func (r *reserving) decide(b *batch) error {
 	c := &r.charge
-	if c.RequestID == "" || b.used(c.RequestID) {
+	if c.RequestID == "" || b.requestIDUsed(c.RequestID) {
 		return fault.New(fault.InternalError, "The gateway used a request id twice. Nothing was charged; send the request again.")
 	}
 	a := b.accounts[c.Account]
@@ -42,7 +42,7 @@ func (r *reserving) decide(b *batch) error {
 		return fault.New(fault.PermissionDenied, "The account that this API key belongs to does not exist in the ledger. The operator has to create it.")
 	}
 	if r.task != nil {
-		if err := b.admit(r.task); err != nil {
+		if err := b.checkNewTask(r.task); err != nil {
 			return err
 		}
 	}
@@ -55,9 +55,9 @@ func (r *reserving) decide(b *batch) error {
 		h.budget = p.id
 	}
 	if !c.Until.IsZero() {
-		h.node, h.expires = nobody, b.db.local(c.Until, b.now)
+		h.node, h.expires = noNode, b.db.ledgerTime(c.Until, b.now)
 	}
-	account, budget := b.purses(h)
+	account, budget := b.balances(h)
 	amount, err := r.ask.Grant(account.position(), budget.position())
 	if err != nil {
 		return err
@@ -67,59 +67,59 @@ func (r *reserving) decide(b *batch) error {
 			return err
 		}
 	}
-	b.aside(h, amount)
+	b.placeHold(h, amount)
 	if r.task != nil {
-		b.enlist(r.task, true)
+		b.addTask(r.task, true)
 	}
 	b.holds[h.id] = h
 	r.made = h.asHold(b.available(h))
 	return nil
 }
 
-// nobody is the node of a hold that outlives its process: sweeps of dead
+// noNode is the node of a hold that outlives its process: sweeps of dead
 // processes leave it alone.
-const nobody = 0
+const noNode = 0
 
 // undo gives back a hold that nobody waited for, and forgets its task.
 func (r *reserving) undo() step {
-	s := &settling{id: r.charge.RequestID, kept: kept{outcome: billing.Outcome{Reason: billing.ReasonInternal}}}
+	s := &settling{id: r.charge.RequestID, settlementRecords: settlementRecords{outcome: billing.Outcome{Reason: billing.ReasonInternal}}}
 	if r.task != nil {
 		s.drops = []video.Drop{{ID: r.task.Task.ID}}
 	}
 	return s
 }
 
-// used reports whether a request has an id already.
-func (b *batch) used(id string) bool {
+// requestIDUsed reports whether a request has an id already.
+func (b *batch) requestIDUsed(id string) bool {
 	_, ended := b.receipts[id]
 	return ended || b.open[id] != nil || b.holds[id] != nil
 }
 
-// purses are the account's and the budget's that a hold counts against; nil
+// balances are the account's and the budget's that a hold counts against; nil
 // where nothing bounds it. The hold decides: the server that ends it may bill in
 // another way than the one that made it.
-func (b *batch) purses(h *hold) (account, budget *purse) {
+func (b *batch) balances(h *hold) (account, budget *balance) {
 	if h.counted {
 		return nil, nil
 	}
-	return &b.accounts[h.account].purse, b.budgets[h.budget].bounds()
+	return &b.accounts[h.account].balance, b.budgets[h.budget].balanceOrNil()
 }
 
 // available is what the account and the budget can both still give.
 func (b *batch) available(h *hold) billing.Money {
-	account, budget := b.purses(h)
+	account, budget := b.balances(h)
 	return min(account.available(), budget.available())
 }
 
 // covered reports whether a hold may have amount more.
 func (b *batch) covered(h *hold, amount billing.Money) bool { return amount <= b.available(h) }
 
-// aside adds amount to a hold, in the account and in the budget, or in neither.
-func (b *batch) aside(h *hold, amount billing.Money) bool {
+// placeHold adds amount to a hold, in the account and in the budget, or in neither.
+func (b *batch) placeHold(h *hold, amount billing.Money) bool {
 	if !b.covered(h, amount) {
 		return false
 	}
-	account, budget := b.purses(h)
+	account, budget := b.balances(h)
 	account.hold(amount)
 	budget.hold(amount)
 	h.amount += amount
@@ -147,7 +147,7 @@ func (e *extending) needs(b *batch) { b.wantHold(e.id) }
 func (e *extending) decide(b *batch) error {
 	h := b.holds[e.id]
 	if _, ended := b.receipts[e.id]; h == nil && !ended {
-		return lostSight()
+		return errUnknownHold()
 	}
 	switch {
 	case h == nil:
@@ -159,17 +159,17 @@ func (e *extending) decide(b *batch) error {
 	if h.counted {
 		more = 0
 	}
-	if !b.aside(h, more) {
+	if !b.placeHold(h, more) {
 		return fault.New(fault.InsufficientBalance, "Insufficient balance")
 	}
 	h.soFar, h.checkpoint = e.soFar, true
-	if h.node != nobody {
+	if h.node != noNode {
 		h.expires = b.now + b.db.options.HoldFor.Nanoseconds()
 	}
 	return nil
 }
 
-func lostSight() error {
+func errUnknownHold() error {
 	return fault.New(fault.InternalError, "The gateway lost sight of a hold: the ledger has none by its id.")
 }
 
@@ -178,7 +178,7 @@ type settling struct {
 	id      string
 	usage   billing.Usage
 	recover bool // the last checkpoint is what was used
-	kept
+	settlementRecords
 	unkept  error // why it cannot be kept
 	receipt billing.Receipt
 }
@@ -191,17 +191,17 @@ func (s *settling) needs(b *batch) {
 func (s *settling) decide(b *batch) error {
 	if r, ended := b.receipts[s.id]; ended {
 		s.receipt = r
-		s.late(b)
+		s.applyLate(b)
 		return nil
 	}
 	h := b.holds[s.id]
 	if h == nil {
-		return lostSight()
+		return errUnknownHold()
 	}
 	if s.unkept != nil {
 		return s.unkept
 	}
-	if err := s.fits(b, h.id); err != nil {
+	if err := s.checkSteps(b, h.id); err != nil {
 		return err
 	}
 	u := s.usage
@@ -216,7 +216,7 @@ func (s *settling) decide(b *batch) error {
 		return err
 	}
 	r := billing.Receipt{
-		ID: h.id, CreatedAt: moment(h.created), SettledAt: b.at(), Account: h.account, Key: h.key,
+		ID: h.id, CreatedAt: timeAt(h.created), SettledAt: b.at(), Account: h.account, Key: h.key,
 		Operation: h.operation, Model: h.model, Status: status(u), Usage: u, PriceVersion: h.version,
 		Hold: h.amount, Reason: s.outcome.Reason, Channel: s.outcome.Channel,
 	}
@@ -226,8 +226,8 @@ func (s *settling) decide(b *batch) error {
 	for _, record := range s.answers {
 		b.answers = append(b.answers, answer{record, r})
 	}
-	b.fail(h, &r, s.outcome.Failed)
-	s.apply(b)
+	b.addAttempts(h, &r, s.outcome.Failed)
+	s.applySteps(b)
 	s.receipt = r
 	return nil
 }
@@ -258,7 +258,7 @@ func status(u billing.Usage) string {
 
 // capture moves the money of one settlement, or none of it.
 func (b *batch) capture(h *hold, r *billing.Receipt, cost billing.Money) error {
-	a, budget := b.purses(h)
+	a, budget := b.balances(h)
 	available := a.available()
 	charge := min(cost, h.amount+available) // fits: nothing is held where available is Unlimited
 	if cost > 0 && a != nil {
@@ -278,7 +278,7 @@ func (b *batch) capture(h *hold, r *billing.Receipt, cost billing.Money) error {
 	r.Charge, r.Overrun = charge, cost-charge
 	h.ended = true
 	b.touch(h)
-	b.settled = append(b.settled, ending{*r, h.counted})
+	b.settled = append(b.settled, settledReceipt{*r, h.counted})
 	delete(b.holds, h.id)
 	b.receipts[h.id] = *r
 	return nil
@@ -291,6 +291,6 @@ func (b *batch) newAccount(name string) *account {
 	return a
 }
 
-func noAccount(name string) error {
+func errNoAccount(name string) error {
 	return fault.New(fault.NotFound, fmt.Sprintf("There is no account %.64q.", name))
 }

@@ -23,7 +23,7 @@ func (b *batch) changed() bool {
 // flush writes what the operations decided.
 func (b *batch) flush() error {
 	for _, write := range [...]func() error{
-		b.sign, b.writeAccounts, b.writeBudgets, b.writePrices, b.writeHolds, b.writeReceipts, b.writeUsage, b.writeAttempts, b.writeEntries, b.writeAnswers,
+		b.renewLease, b.writeAccounts, b.writeBudgets, b.writePrices, b.writeHolds, b.writeReceipts, b.writeUsage, b.writeAttempts, b.writeEntries, b.writeAnswers,
 		b.writeTasks, b.writeNotices, b.freeAnswers, b.writeClaims,
 	} {
 		if err := write(); err != nil {
@@ -53,7 +53,7 @@ func (b *batch) writeAccounts() error {
 func (b *batch) writeBudgets() error {
 	var changed []any
 	for _, p := range b.budgets {
-		if p.id > 0 && p.purse != p.before {
+		if p.id > 0 && p.balance != p.before {
 			changed = append(changed, p.id, p.posted-p.before.posted, p.held-p.before.held)
 		}
 	}
@@ -146,5 +146,5 @@ func (b *batch) writeEntries() error {
 
 // freeAnswers ends the claims that outlived their process with their videos.
 func (b *batch) freeAnswers() error {
-	return b.execEach(&b.sql.freeAnswers, b.tasks.over)
+	return b.execEach(&b.sql.freeAnswers, b.tasks.endedRequests)
 }

@@ -35,7 +35,7 @@ func (db *DB) Open(ctx context.Context, k idempotency.Key, content idempotency.C
 	for range 3 { // the first request may free the key between two looks
 		first, err := db.firstAnswer(ctx, k, content, requestID)
 		if !errors.Is(err, sql.ErrNoRows) {
-			return first, db.unavailable(ctx, err)
+			return first, db.unavailableOrCanceled(ctx, err)
 		}
 		claimed, err := db.claim(ctx, k, content, requestID)
 		if claimed || err != nil {
@@ -49,7 +49,7 @@ func (db *DB) Open(ctx context.Context, k idempotency.Key, content idempotency.C
 // none. One of the same id is this one: its claim had no answer, and was asked
 // for again.
 func (db *DB) firstAnswer(ctx context.Context, k idempotency.Key, content idempotency.Content, requestID string) (*idempotency.Answer, error) {
-	ctx, cancel := db.patiently(ctx)
+	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	query, args := "SELECT content, request, state, header, body, receipt FROM answer WHERE account = ? AND operation = ? AND key = ? AND expires_at > ", []any{k.Account, k.Operation, []byte(k.Key)}
 	if db.options.Now != nil || db.dialect.Clock == "" {
@@ -196,7 +196,7 @@ func (b *batch) takeClaim(h *hold) error {
 		return idempotency.ErrInProgress()
 	}
 	want := openClaim{h.node, is.expires}
-	if h.node == nobody {
+	if h.node == noNode {
 		want.expires = h.expires
 	}
 	if is != want {
@@ -303,7 +303,7 @@ func (b *batch) writeAnswers() error {
 			return err
 		}
 		state, header, body := keptWhole, "", a.record.Body
-		if body == nil || len(body) > idempotency.MaxAnswer || !b.kept.fits(a.record.Key.Account, int64(a.record.Bytes()), b.now) {
+		if body == nil || len(body) > idempotency.MaxAnswer || !b.answerQuota.fits(a.record.Key.Account, int64(a.record.Bytes()), b.now) {
 			state, body = tooLarge, nil
 		} else {
 			text, err := json.Marshal(a.record.Header)
@@ -339,7 +339,7 @@ const answerOver = "expires_at <= ? AND (state <> 'open' OR NOT EXISTS (SELECT 1
 
 // ofAnswers are the statements about idempotency keys.
 func (s *statements) ofAnswers(d Dialect, holdFor time.Duration) {
-	s.openClaims = lookUp(d, "SELECT request, node, expires_at FROM answer WHERE state = 'open' AND request", 't', " ORDER BY request"+d.Lock)
+	s.openClaims = newLookup(d, "SELECT request, node, expires_at FROM answer WHERE state = 'open' AND request", 't', " ORDER BY request"+d.Lock)
 	s.lockClaims = newBulk(d, "SELECT c.column1, pg_try_advisory_xact_lock(c.column1 # hashtext(current_schema())) FROM (", "n", ") AS c")
 	s.takeClaim = newBulk(d, "UPDATE answer SET node = c.column2, expires_at = c.column3 FROM (", "tnn", ") AS c WHERE request = c.column1 AND state = 'open'")
 	s.insertClaim = newBulk(d, "INSERT INTO answer (account, operation, key, content, request, node, state, header, receipt, expires_at) ", "ttyytntttn",

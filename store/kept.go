@@ -6,19 +6,19 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 )
 
-// keptBytes bounds the bytes of idempotent answers that are kept for an account.
+// answerQuota bounds the bytes of idempotent answers that are kept for an account.
 // An account may keep half of the limit at once, and the other half spread over
 // the time for which answers are kept: so at no time are more bytes than the
 // limit kept by this process. It is counted in memory, so that n processes keep
 // up to n times as much, and one that starts again counts from 0.
-type keptBytes struct {
-	limit    int64
-	accounts map[string]*keptOf
-	tidyAt   int // how many accounts are counted before the idle ones are forgotten
+type answerQuota struct {
+	limit     int64
+	accounts  map[string]*accountAnswers
+	cleanupAt int // how many accounts are counted before the idle ones are forgotten
 }
 
-// keptOf is the count of one account.
-type keptOf struct {
+// accountAnswers is the count of one account.
+type accountAnswers struct {
 	bytes   int64 // that were kept, less those that the time since has let go
 	pending int64 // of the batch that is being written
 	at      int64 // up to when the time was counted
@@ -26,19 +26,19 @@ type keptOf struct {
 
 // fits reports whether an account may keep an answer of so many bytes, and counts
 // them for the batch.
-func (k *keptBytes) fits(account string, bytes, now int64) bool {
+func (k *answerQuota) fits(account string, bytes, now int64) bool {
 	of := k.accounts[account]
 	if of == nil {
-		if len(k.accounts) >= max(k.tidyAt, 1024) {
-			k.forget(now)
+		if len(k.accounts) >= max(k.cleanupAt, 1024) {
+			k.removeIdle(now)
 		}
-		of = &keptOf{at: now}
+		of = &accountAnswers{at: now}
 		if k.accounts == nil {
-			k.accounts = map[string]*keptOf{}
+			k.accounts = map[string]*accountAnswers{}
 		}
 		k.accounts[account] = of
 	}
-	of.pass(k.limit/2, now)
+	of.expire(k.limit/2, now)
 	if of.bytes+of.pending+bytes > k.limit/2 {
 		return false
 	}
@@ -47,7 +47,7 @@ func (k *keptBytes) fits(account string, bytes, now int64) bool {
 }
 
 // drop forgets what a batch was about to keep that was not committed.
-func (k *keptBytes) drop(answers []answer) {
+func (k *answerQuota) drop(answers []answer) {
 	for i := range answers {
 		if of := k.accounts[answers[i].record.Key.Account]; of != nil {
 			of.pending = 0
@@ -56,7 +56,7 @@ func (k *keptBytes) drop(answers []answer) {
 }
 
 // commit counts what the batch has kept.
-func (k *keptBytes) commit(answers []answer) {
+func (k *answerQuota) commit(answers []answer) {
 	for i := range answers {
 		if of := k.accounts[answers[i].record.Key.Account]; of != nil {
 			of.bytes, of.pending = of.bytes+of.pending, 0
@@ -64,8 +64,8 @@ func (k *keptBytes) commit(answers []answer) {
 	}
 }
 
-// pass lets go of what the time lets go of: most bytes while answers are kept.
-func (k *keptOf) pass(most, now int64) {
+// expire lets go of what the time lets go of: most bytes while answers are kept.
+func (k *accountAnswers) expire(most, now int64) {
 	seconds := (now - k.at) / int64(time.Second)
 	if seconds <= 0 {
 		k.at = min(k.at, now)
@@ -80,12 +80,12 @@ func (k *keptOf) pass(most, now int64) {
 	k.at += seconds * int64(time.Second)
 }
 
-// forget drops the accounts that have nothing left to be counted.
-func (k *keptBytes) forget(now int64) {
+// removeIdle drops the accounts that have nothing left to be counted.
+func (k *answerQuota) removeIdle(now int64) {
 	for name, of := range k.accounts {
-		if of.pass(k.limit/2, now); of.bytes == 0 && of.pending == 0 {
+		if of.expire(k.limit/2, now); of.bytes == 0 && of.pending == 0 {
 			delete(k.accounts, name)
 		}
 	}
-	k.tidyAt = 2 * len(k.accounts)
+	k.cleanupAt = 2 * len(k.accounts)
 }

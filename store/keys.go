@@ -41,14 +41,14 @@ type keyRow struct {
 // Find implements [auth.KeyStore]. Each call asks the database: put an
 // [auth.Cached] before it.
 func (db *DB) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) {
-	ctx, cancel := db.patiently(ctx)
+	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	k, err := scanKey(db.readers().queryRow(ctx, "SELECT "+keyColumns+" FROM key WHERE hash = ?", hex.EncodeToString(hash[:])))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, fault.New(fault.NotFound, "No key has this hash.")
 	}
 	if err != nil {
-		return nil, db.unavailable(ctx, err)
+		return nil, db.unavailableOrCanceled(ctx, err)
 	}
 	return &k, nil
 }
@@ -56,7 +56,7 @@ func (db *DB) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) {
 // List implements [auth.KeyAdmin].
 func (db *DB) List(ctx context.Context, account string) ([]auth.Key, error) {
 	keys, err := db.listKeys(ctx, account)
-	return keys, db.unavailable(ctx, err)
+	return keys, db.unavailableOrCanceled(ctx, err)
 }
 
 func (db *DB) listKeys(ctx context.Context, account string) ([]auth.Key, error) {
@@ -79,7 +79,7 @@ func (db *DB) Page(ctx context.Context, account, after string, limit int) ([]aut
 		case errors.Is(err, sql.ErrNoRows):
 			return nil, auth.NoKeyAfter(after)
 		case err != nil:
-			return nil, db.unavailable(ctx, err)
+			return nil, db.unavailableOrCanceled(ctx, err)
 		}
 		conditions, args = append(conditions, "(created_at, id) > (?, ?)"), append(args, created, after)
 	}
@@ -87,7 +87,7 @@ func (db *DB) Page(ctx context.Context, account, after string, limit int) ([]aut
 		conditions = []string{"TRUE"}
 	}
 	keys, err := db.keysWhere(ctx, strings.Join(conditions, " AND ")+" ORDER BY created_at, id LIMIT ?", append(args, limit)...)
-	return keys, db.unavailable(ctx, err)
+	return keys, db.unavailableOrCanceled(ctx, err)
 }
 
 func (db *DB) keysWhere(ctx context.Context, condition string, args ...any) ([]auth.Key, error) {
@@ -109,7 +109,7 @@ func (db *DB) keysWhere(ctx context.Context, condition string, args ...any) ([]a
 
 // Add implements [auth.KeyAdmin].
 func (db *DB) Add(ctx context.Context, k auth.Key) error {
-	return db.changeKeys(ctx, func(ctx context.Context, t transaction) error {
+	return db.changeKeys(ctx, func(ctx context.Context, t plainTx) error {
 		return t.addKey(ctx, keyRow{Key: k, source: fromAdmin})
 	})
 }
@@ -119,7 +119,7 @@ func (db *DB) Add(ctx context.Context, k auth.Key) error {
 // One that the file does not have any more cannot be turned on
 // (fault.InvalidRequest).
 func (db *DB) SetDisabled(ctx context.Context, id string, disabled bool) error {
-	return db.changeKeys(ctx, func(ctx context.Context, t transaction) error {
+	return db.changeKeys(ctx, func(ctx context.Context, t plainTx) error {
 		sources := []any{fromAdmin, fromFile, fromPast}
 		if !disabled {
 			sources[2] = fromFile
@@ -137,7 +137,7 @@ func (db *DB) SetDisabled(ctx context.Context, id string, disabled bool) error {
 // that was turned off and is not in the file any more can be: with it goes the
 // memory that it was turned off.
 func (db *DB) Delete(ctx context.Context, id string) error {
-	return db.changeKeys(ctx, func(ctx context.Context, t transaction) error {
+	return db.changeKeys(ctx, func(ctx context.Context, t plainTx) error {
 		n, err := t.exec(ctx, "DELETE FROM key WHERE id = ? AND source <> ?", id, fromFile)
 		if err != nil || n > 0 {
 			return err
@@ -147,13 +147,13 @@ func (db *DB) Delete(ctx context.Context, id string) error {
 }
 
 // refuse says why a key cannot be changed, or that there is none.
-func (t transaction) refuse(ctx context.Context, id, why string) error {
-	taken, err := t.taken(ctx, "id", id)
+func (t plainTx) refuse(ctx context.Context, id, why string) error {
+	taken, err := t.keyWith(ctx, "id", id)
 	switch {
 	case err != nil:
 		return err
 	case taken == "":
-		return noKey(id)
+		return errNoKey(id)
 	}
 	return fault.Invalid("id", why)
 }
@@ -172,7 +172,7 @@ func (db *DB) Replace(ctx context.Context, owned []auth.Key) error {
 		return nil // nobody else brings any
 	}
 	db.owned = nil
-	err := db.changeKeys(ctx, func(ctx context.Context, t transaction) error {
+	err := db.changeKeys(ctx, func(ctx context.Context, t plainTx) error {
 		switched, err := t.switchedKeys(ctx)
 		if err != nil {
 			return err
@@ -190,7 +190,7 @@ func (db *DB) Replace(ctx context.Context, owned []auth.Key) error {
 				return err
 			}
 		}
-		return t.remember(ctx, switched)
+		return t.keepDisabled(ctx, switched)
 	})
 	if err == nil {
 		db.owned = append([]auth.Key{}, owned...)
@@ -200,8 +200,8 @@ func (db *DB) Replace(ctx context.Context, owned []auth.Key) error {
 
 func sameKey(a, b auth.Key) bool { return reflect.DeepEqual(a, b) }
 
-// remember keeps those of the switched keys that are off.
-func (t transaction) remember(ctx context.Context, switched map[[32]byte]auth.Key) error {
+// keepDisabled keeps those of the switched keys that are off.
+func (t plainTx) keepDisabled(ctx context.Context, switched map[[32]byte]auth.Key) error {
 	for hash, k := range switched {
 		if !k.Disabled {
 			continue
@@ -216,8 +216,8 @@ func (t transaction) remember(ctx context.Context, switched map[[32]byte]auth.Ke
 
 // changeKeys runs change in a transaction of its own, which waits for those of
 // other processes, so that what it reads of the keys stays true until it ends.
-func (db *DB) changeKeys(ctx context.Context, change func(context.Context, transaction) error) error {
-	return db.unavailable(ctx, db.alone(ctx, func(ctx context.Context, t transaction) error {
+func (db *DB) changeKeys(ctx context.Context, change func(context.Context, plainTx) error) error {
+	return db.unavailableOrCanceled(ctx, db.inTx(ctx, func(ctx context.Context, t plainTx) error {
 		if s := db.dialect.Serialise; s != "" {
 			if _, err := t.exec(ctx, s); err != nil {
 				return err
@@ -229,7 +229,7 @@ func (db *DB) changeKeys(ctx context.Context, change func(context.Context, trans
 
 // switchedKeys are the keys of the config file that were turned off or on at
 // run time, also those that it does not have any more.
-func (t transaction) switchedKeys(ctx context.Context) (map[[32]byte]auth.Key, error) {
+func (t plainTx) switchedKeys(ctx context.Context) (map[[32]byte]auth.Key, error) {
 	rows, err := t.query(ctx, "SELECT "+keyColumns+" FROM key WHERE source IN (?, ?) AND switched = ?", fromFile, fromPast, true)
 	if err != nil {
 		return nil, err
@@ -244,19 +244,19 @@ func (t transaction) switchedKeys(ctx context.Context) (map[[32]byte]auth.Key, e
 }
 
 // addKey refuses a key that cannot be stored.
-func (t transaction) addKey(ctx context.Context, k keyRow) error {
+func (t plainTx) addKey(ctx context.Context, k keyRow) error {
 	if k.ID == "" || k.Account == "" || k.Hash == [32]byte{} {
 		return fault.New(fault.InvalidRequest, "A key needs an id, an account and a hash.")
 	}
 	hash := hex.EncodeToString(k.Hash[:])
-	same, err := t.taken(ctx, "id", k.ID)
+	same, err := t.keyWith(ctx, "id", k.ID)
 	if err != nil {
 		return err
 	}
 	if same != "" {
 		return fault.Invalid("id", "There is already a key with the id "+k.ID+".")
 	}
-	other, err := t.taken(ctx, "hash", hash)
+	other, err := t.keyWith(ctx, "hash", hash)
 	if err != nil {
 		return err
 	}
@@ -274,8 +274,8 @@ func (t transaction) addKey(ctx context.Context, k keyRow) error {
 	return err
 }
 
-// taken is the id of the key that has a value in a column, empty if none has.
-func (t transaction) taken(ctx context.Context, column, value string) (id string, err error) {
+// keyWith is the id of the key that has a value in a column, empty if none has.
+func (t plainTx) keyWith(ctx context.Context, column, value string) (id string, err error) {
 	err = t.queryRow(ctx, "SELECT id FROM key WHERE "+column+" = ?", value).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
@@ -283,7 +283,7 @@ func (t transaction) taken(ctx context.Context, column, value string) (id string
 	return id, err
 }
 
-func noKey(id string) error {
+func errNoKey(id string) error {
 	return fault.New(fault.NotFound, fmt.Sprintf("There is no key with the id %.64s.", id))
 }
 
@@ -299,7 +299,7 @@ func scanKey(row interface{ Scan(...any) error }) (auth.Key, error) {
 		&l.RPM, &l.TPM, &l.MaxConcurrent, &l.MaxConcurrentVideos, &created, &expires, &k.Disabled); err != nil {
 		return auth.Key{}, err
 	}
-	k.Created, k.Expires = timeOf(created), timeOf(expires)
+	k.Created, k.Expires = timeOrZero(created), timeOrZero(expires)
 	if _, err := hex.Decode(k.Hash[:], []byte(hash)); err != nil {
 		return auth.Key{}, err
 	}
@@ -327,8 +327,8 @@ func unixNanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// timeOf is the time that nanos has kept, in UTC.
-func timeOf(nanos int64) time.Time {
+// timeOrZero is the time that nanos has kept, in UTC.
+func timeOrZero(nanos int64) time.Time {
 	if nanos == 0 {
 		return time.Time{}
 	}

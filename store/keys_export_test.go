@@ -31,12 +31,12 @@ func Occupy(ctx context.Context, db *DB, most int) (free func(), err error) {
 			_ = conn.Close()
 		}
 	}
-	n := db.long.Stats().MaxOpenConnections
+	n := db.reports.Stats().MaxOpenConnections
 	if n < 1 || n > most {
 		return free, fmt.Errorf("there are %d", n)
 	}
 	for range n {
-		conn, err := db.lengthy(ctx)
+		conn, err := db.reportConn(ctx)
 		if err != nil {
 			return free, err
 		}
@@ -50,7 +50,7 @@ func Hasten(db *DB, patience time.Duration) { db.options.WaitTimeout = patience 
 
 // Endless is a question without an answer, for which there is time until limit.
 func Endless(ctx context.Context, db *DB, limit time.Duration) error {
-	return db.inTime(ctx, limit, func(ctx context.Context, on querier) error {
+	return db.report(ctx, limit, func(ctx context.Context, on querier) error {
 		var n int64
 		return on.queryRow(ctx, "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT (i + 1) % 1000 FROM n) SELECT MAX(i) FROM n").Scan(&n)
 	})
@@ -58,7 +58,7 @@ func Endless(ctx context.Context, db *DB, limit time.Duration) error {
 
 // VerifyTimeout is how long Postgres lets a statement of Verify take.
 func VerifyTimeout(ctx context.Context, db *DB) (timeout string, err error) {
-	conn, err := db.lengthy(ctx)
+	conn, err := db.reportConn(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -88,7 +88,7 @@ func MigrationTimeouts(ctx context.Context, db *DB) (statement, lock string, err
 }
 
 // Unread is what callers of Verify get for an error on its way.
-func Unread(ctx context.Context, db *DB, err error) error { return db.unread(ctx, err) }
+func Unread(ctx context.Context, db *DB, err error) error { return db.errUnreadable(ctx, err) }
 
 // AddPriceTwice adds a price in a transaction that ends in fails.
 func AddPriceTwice(ctx context.Context, db *DB, p *billing.Price, fails error) error {

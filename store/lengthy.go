@@ -12,21 +12,21 @@ import (
 // usageLimit is how long sums of usage may take (faults.md, row 37).
 const usageLimit = 2 * time.Second
 
-// lengthy is a connection for what may read for long. There are few of them, and
+// reportConn is a connection for what may read for long. There are few of them, and
 // they are none of those that find keys and count limits. The caller closes it.
-func (db *DB) lengthy(ctx context.Context) (*sql.Conn, error) {
+func (db *DB) reportConn(ctx context.Context) (*sql.Conn, error) {
 	waiting, cancel := context.WithTimeout(ctx, db.options.WaitTimeout)
 	defer cancel()
-	conn, err := db.long.Conn(waiting)
+	conn, err := db.reports.Conn(waiting)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return nil, later("The gateway had no database connection free for a lengthy look into its books. Try again shortly.", err)
+		return nil, errLater("The gateway had no database connection free for a lengthy look into its books. Try again shortly.", err)
 	}
-	return conn, db.unavailable(ctx, err)
+	return conn, db.unavailableOrCanceled(ctx, err)
 }
 
-// inTime does what reads for long, and does not let it take longer than limit.
-func (db *DB) inTime(ctx context.Context, limit time.Duration, do func(context.Context, querier) error) error {
-	conn, err := db.lengthy(ctx)
+// report does what reads for long, and does not let it take longer than limit.
+func (db *DB) report(ctx context.Context, limit time.Duration, do func(context.Context, querier) error) error {
+	conn, err := db.reportConn(ctx)
 	if err != nil {
 		return err
 	}
@@ -35,12 +35,12 @@ func (db *DB) inTime(ctx context.Context, limit time.Duration, do func(context.C
 	defer cancel()
 	err = do(bounded, reading{db, conn})
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		return later("The sums were not ready within "+limit.String()+". Ask for a shorter time with since and until, or try again shortly.", err)
+		return errLater("The sums were not ready within "+limit.String()+". Ask for a shorter time with since and until, or try again shortly.", err)
 	}
-	return db.unavailable(ctx, err)
+	return db.unavailableOrCanceled(ctx, err)
 }
 
-// later is the answer to a question that the database cannot take now.
-func later(message string, cause error) error {
+// errLater is the answer to a question that the database cannot take now.
+func errLater(message string, cause error) error {
 	return &fault.Error{Code: fault.ServiceUnavailable, RetryAfter: time.Second, Message: message, Err: cause}
 }

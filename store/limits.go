@@ -71,7 +71,7 @@ func (l *Limiter) Request(ctx context.Context, p *auth.Principal) (auth.State, e
 	defer cancel()
 	refusal, err := l.countRequest(ctx, quotas)
 	if err != nil {
-		return auth.State{}, l.db.unavailable(ctx, err)
+		return auth.State{}, l.db.unavailableOrCanceled(ctx, err)
 	}
 	return stateOf(quotas), refusal
 }
@@ -108,7 +108,7 @@ func (l *Limiter) Acquire(ctx context.Context, p *auth.Principal, requestID stri
 	tokens = max(tokens, 0)
 	ctx, cancel := context.WithTimeout(ctx, l.db.options.WaitTimeout)
 	defer cancel()
-	err := l.db.alone(ctx, func(ctx context.Context, t transaction) error {
+	err := l.db.inTx(ctx, func(ctx context.Context, t plainTx) error {
 		refusal, err := l.takeAll(ctx, t, quotas, requestID, tokens)
 		return cmp.Or(err, refusal) // a refusal rolls back what the other quota has given
 	})
@@ -116,15 +116,15 @@ func (l *Limiter) Acquire(ctx context.Context, p *auth.Principal, requestID stri
 	case fault.Is(err, fault.RateLimitExceeded):
 		return nil, l.left(ctx, quotas), err
 	case err != nil:
-		l.free(quotas, requestID)
-		return nil, auth.State{}, l.db.unavailable(ctx, err)
+		l.releaseSlots(quotas, requestID)
+		return nil, auth.State{}, l.db.unavailableOrCanceled(ctx, err)
 	}
 	return l.lease(quotas, requestID, tokens), stateOf(quotas), nil
 }
 
 // takeAll takes tokens and slots of every quota, or says which refuses. A key's
 // tally is always locked before its account's.
-func (l *Limiter) takeAll(ctx context.Context, t transaction, quotas []quota, request string, tokens int64) (refusal, err error) {
+func (l *Limiter) takeAll(ctx context.Context, t plainTx, quotas []quota, request string, tokens int64) (refusal, err error) {
 	for i := range quotas {
 		q := &quotas[i]
 		fits, err := q.count(ctx, l, t.reading, 0, tokens)

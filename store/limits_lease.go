@@ -66,7 +66,7 @@ func slots(quotas []quota, request string) []slot {
 // stay as bounded until the minute ends.
 func (l *lease) Release(tokens int64) {
 	l.once.Do(func() {
-		l.limiter.free(l.quotas, l.request)
+		l.limiter.releaseSlots(l.quotas, l.request)
 		ctx, cancel := context.WithTimeout(context.Background(), l.limiter.db.options.WaitTimeout)
 		defer cancel()
 		if err := l.correct(ctx, max(tokens, 0)); err != nil {
@@ -87,8 +87,8 @@ func (l *lease) correct(ctx context.Context, tokens int64) error {
 	return nil
 }
 
-// free gives the slots of a request back.
-func (l *Limiter) free(quotas []quota, request string) {
+// releaseSlots gives the slots of a request back.
+func (l *Limiter) releaseSlots(quotas []quota, request string) {
 	all := slots(quotas, request)
 	if len(all) == 0 {
 		return

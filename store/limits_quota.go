@@ -100,7 +100,7 @@ func leftOf(minute, now int64) time.Duration {
 
 // take takes a slot; false if all are taken. The tally must have been counted
 // in the same transaction.
-func (q *quota) take(ctx context.Context, l *Limiter, t transaction, request string) (bool, error) {
+func (q *quota) take(ctx context.Context, l *Limiter, t plainTx, request string) (bool, error) {
 	if q.limits.MaxConcurrent <= 0 {
 		return true, nil
 	}
@@ -110,20 +110,20 @@ func (q *quota) take(ctx context.Context, l *Limiter, t transaction, request str
 
 // noRequest refuses the request that the quota has just counted.
 func (q *quota) noRequest() error {
-	return over(q.left, "The limit of this %s is reached: %d requests per minute (rpm).", q.whose, q.limits.RPM)
+	return errRateLimited(q.left, "The limit of this %s is reached: %d requests per minute (rpm).", q.whose, q.limits.RPM)
 }
 
 // noTokens refuses tokens that do not fit into this minute, or into any.
 func (q *quota) noTokens(tokens int64) error {
 	if tokens > q.limits.TPM {
-		return q.never(tokens)
+		return q.errNeverFits(tokens)
 	}
-	return over(q.left, "The limit of this %s is reached: %d tokens per minute (tpm), of which %d are left and this request may use %d.",
+	return errRateLimited(q.left, "The limit of this %s is reached: %d tokens per minute (tpm), of which %d are left and this request may use %d.",
 		q.whose, q.limits.TPM, max(q.limits.TPM-q.tokens, 0), tokens)
 }
 
-// never refuses tokens that fit in no minute, so that waiting does not help.
-func (q *quota) never(tokens int64) error {
+// errNeverFits refuses tokens that fit in no minute, so that waiting does not help.
+func (q *quota) errNeverFits(tokens int64) error {
 	return &fault.Error{
 		Code: fault.RateLimitExceeded,
 		Message: fmt.Sprintf("This request may use %d tokens, input and output together, and this %s only %d tokens per minute (tpm): it fits in no minute. Shorten the input or lower the bound on the output.",
@@ -135,11 +135,11 @@ func (q *quota) never(tokens int64) error {
 
 // noSlot refuses a request while too many run.
 func (q *quota) noSlot() error {
-	return over(time.Second, "The limit of this %s is reached: %d requests at once (max_concurrent).", q.whose, q.limits.MaxConcurrent)
+	return errRateLimited(time.Second, "The limit of this %s is reached: %d requests at once (max_concurrent).", q.whose, q.limits.MaxConcurrent)
 }
 
-// over is the 429 of a limit that gives way with time.
-func over(wait time.Duration, format string, args ...any) error {
+// errRateLimited is the 429 of a limit that gives way with time.
+func errRateLimited(wait time.Duration, format string, args ...any) error {
 	wait = max(wait, time.Second)
 	return &fault.Error{
 		Code:       fault.RateLimitExceeded,

@@ -165,7 +165,7 @@ func (b *batch) loadBudgets() error {
 func (b *batch) scanBudget(rows *sql.Rows) (*budget, error) {
 	var p budget
 	err := rows.Scan(&p.id, &p.of.account, &p.of.key, &p.posted, &p.held)
-	p.before = p.purse
+	p.before = p.balance
 	b.budgets[p.id] = &p
 	return &p, err
 }
@@ -194,7 +194,7 @@ func scanReceipt(rows *sql.Rows) (billing.Receipt, error) {
 		&u.Input, &u.CachedInput, &u.CacheWrite, &u.Output, &u.Reasoning,
 		&u.ImageInput, &u.ImageOutput, &u.Images, &u.Seconds, &u.Characters,
 		&u.Variant, &u.Estimated, &u.Zero, &u.Anomaly)
-	r.CreatedAt, r.SettledAt = moment(created), moment(settled)
+	r.CreatedAt, r.SettledAt = timeAt(created), timeAt(settled)
 	return r, err
 }
 

@@ -9,26 +9,26 @@ import (
 
 // How operations on rows are retried that another session has locked.
 const (
-	delayedAgain = 25 * time.Millisecond // between two tries, at least
-	delayedBatch = batchLimit / 2        // in one of them
-	delayedLimit = queueLimit / 4        // that wait; new holds on locked accounts are refused above it
-	bisectLimit  = time.Second           // how long one batch is taken apart
+	lockedRetryEvery = 25 * time.Millisecond // between two tries, at least
+	lockedBatch      = batchLimit / 2        // in one of them
+	lockedLimit      = queueLimit / 4        // that wait; new holds on locked accounts are refused above it
+	bisectLimit      = time.Second           // how long one batch is taken apart
 )
 
-// delayed are the operations that wait for rows which another session has
+// lockedQueue are the operations that wait for rows which another session has
 // locked. They are kept apart so that no other operation waits with them. They
 // belong to the committer's goroutine.
-type delayed struct {
+type lockedQueue struct {
 	ops    []*op
 	trying bool      // some of them are being tried
 	next   time.Time // when they may be tried again
 }
 
-// delay keeps ops for a later try. Of requests that begin it keeps only so many.
-func (c *committer) delay(ops []*op) {
+// putOff keeps ops for a later try. Of requests that begin it keeps only so many.
+func (c *committer) putOff(ops []*op) {
 	for _, o := range ops {
-		if o.begins && len(c.delayed.ops) >= delayedLimit {
-			o.err = c.db.away(errLocked)
+		if o.begins && len(c.delayed.ops) >= lockedLimit {
+			o.err = c.db.unavailable(errLocked)
 			o.finish()
 			continue
 		}
@@ -36,18 +36,18 @@ func (c *committer) delay(ops []*op) {
 	}
 }
 
-// abandonDelayed ends the operations that still wait when the store closes, after
+// endPutOff ends the operations that still wait when the store closes, after
 // a last try.
-func (c *committer) abandonDelayed() {
+func (c *committer) endPutOff() {
 	ops := c.delayed.ops
 	c.delayed.ops = nil
 	for len(ops) > 0 {
 		n := min(len(ops), batchLimit)
-		c.commit(c.patient(ops[:n]), commitMode{hurried: true})
+		c.commit(c.stillWaited(ops[:n]), commitMode{hurried: true})
 		ops = ops[n:]
 	}
 	for _, o := range c.delayed.ops {
-		o.err = c.db.away(errClosed)
+		o.err = c.db.unavailable(errClosed)
 		o.finish()
 	}
 }
@@ -60,43 +60,43 @@ func (c *committer) bisect(ops []*op, how commitMode) {
 		how.bisecting = time.Now()
 	}
 	if len(ops) <= 1 || time.Since(how.bisecting) > bisectLimit {
-		c.delay(ops)
+		c.putOff(ops)
 		return
 	}
 	how.careful = true
 	c.commit(ops[:len(ops)/2], how)
-	c.commit(c.patient(ops[len(ops)/2:]), how)
+	c.commit(c.stillWaited(ops[len(ops)/2:]), how)
 }
 
 // due takes some operations, if it is time to try them again.
-func (d *delayed) due() []*op {
+func (d *lockedQueue) due() []*op {
 	d.trying = len(d.ops) > 0 && !time.Now().Before(d.next)
 	if !d.trying {
 		return nil
 	}
-	n := min(len(d.ops), delayedBatch)
+	n := min(len(d.ops), lockedBatch)
 	ops := slices.Clone(d.ops[:n])
-	d.ops = shifted(d.ops, n)
+	d.ops = dropFirst(d.ops, n)
 	return ops
 }
 
 // tried puts the next try off, the longer the more the last one took: others wait
 // for it.
-func (d *delayed) tried(took time.Duration) {
+func (d *lockedQueue) tried(took time.Duration) {
 	if d.trying {
-		d.next = time.Now().Add(max(delayedAgain, 4*took))
+		d.next = time.Now().Add(max(lockedRetryEvery, 4*took))
 	}
 }
 
 // hurried reports whether a batch has to leave out what others have locked.
-func (d *delayed) hurried() bool { return d.trying || len(d.ops) > 0 }
+func (d *lockedQueue) hurried() bool { return d.trying || len(d.ops) > 0 }
 
 // ofLocks are the statements that tell which rows others have locked.
 func (s *statements) ofLocks(d Dialect) {
-	s.accountsOfHolds = lookUp(d, "SELECT id, account FROM hold WHERE id", 't', "")
-	s.unlockedHolds = lookUp(d, "SELECT id FROM hold WHERE id", 't', " ORDER BY id"+d.Lock+" SKIP LOCKED")
-	s.unlockedAccounts = lookUp(d, "SELECT id FROM account WHERE id", 't', " ORDER BY id"+d.Lock+" SKIP LOCKED")
-	s.accountNames = lookUp(d, "SELECT id FROM account WHERE id", 't', "")
+	s.accountsOfHolds = newLookup(d, "SELECT id, account FROM hold WHERE id", 't', "")
+	s.unlockedHolds = newLookup(d, "SELECT id FROM hold WHERE id", 't', " ORDER BY id"+d.Lock+" SKIP LOCKED")
+	s.unlockedAccounts = newLookup(d, "SELECT id FROM account WHERE id", 't', " ORDER BY id"+d.Lock+" SKIP LOCKED")
+	s.accountNames = newLookup(d, "SELECT id FROM account WHERE id", 't', "")
 }
 
 // leaveOutLocked removes the operations from the batch whose holds or accounts
@@ -146,7 +146,7 @@ func (b *batch) leaveOutLocked() error {
 	var rest []*op
 	for i, o := range b.ops {
 		if isLocked(&needed[i]) {
-			b.later = append(b.later, o)
+			b.skipped = append(b.skipped, o)
 		} else {
 			rest = append(rest, o)
 		}

@@ -67,7 +67,7 @@ func (db *DB) HasCapacity() bool {
 // by itself (Charge.Until) and left the task open: that ends then.
 func (db *DB) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
 	s := &settling{id: h.ID, usage: u}
-	s.kept, s.unkept = records(with)
+	s.settlementRecords, s.unkept = records(with)
 	err := db.committer.run(ctx, s, 0)
 	if err != nil {
 		return billing.Receipt{}, err

@@ -29,7 +29,7 @@ func (db *DB) Due(ctx context.Context, owner string, until time.Time, n int) ([]
 		err = each(rows, func(rows *sql.Rows) error {
 			e, err := scanNotice(rows)
 			due = append(due, e.Notice)
-			leased = append(leased, e.ID, owner, db.local(until, b.now))
+			leased = append(leased, e.ID, owner, db.ledgerTime(until, b.now))
 			return err
 		})
 		if err != nil {
@@ -50,7 +50,7 @@ func scanNotice(rows *sql.Rows) (webhook.Entry, error) {
 	var created, next, ended, tries int64
 	err := rows.Scan(&e.ID, &e.Account, &task, &e.URL, &body, &created, &state, &tries, &e.Reason, &next, &ended)
 	e.Body, e.State, e.Tries = []byte(body), webhook.State(state), int(tries)
-	e.CreatedAt, e.Next, e.Ended = timeOf(created), timeOf(next), timeOf(ended)
+	e.CreatedAt, e.Next, e.Ended = timeOrZero(created), timeOrZero(next), timeOrZero(ended)
 	return e, err
 }
 
@@ -69,7 +69,7 @@ func (db *DB) Failed(ctx context.Context, n webhook.Notice, next time.Time, reas
 			return err
 		}
 		changed, err := t.exec(ctx, "UPDATE notice SET next_at = ?, tries = tries + 1, reason = ?, owner = '', lease_until = 0 WHERE id = ? AND state = 'waiting' AND tries = ? AND created_at = ?",
-			db.local(next, now), reason, n.ID, int64(n.Tries), nanos(n.CreatedAt))
+			db.ledgerTime(next, now), reason, n.ID, int64(n.Tries), nanos(n.CreatedAt))
 		if err != nil || changed == 0 || !final {
 			return err
 		}
@@ -89,7 +89,7 @@ const mostNotices = 1000
 // most limit (100 if that is not positive) and never more than 1,000; everybody's
 // if account is empty. Those that have ended are kept for seven days.
 func (db *DB) Notices(ctx context.Context, account string, limit int) ([]webhook.Entry, error) {
-	ctx, cancel := db.patiently(ctx)
+	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	where, args := "WHERE account = ? ", []any{account}
 	if account == "" {
@@ -108,7 +108,7 @@ func (db *DB) Notices(ctx context.Context, account string, limit int) ([]webhook
 		})
 	}
 	if err != nil {
-		return nil, db.unavailable(ctx, err)
+		return nil, db.unavailableOrCanceled(ctx, err)
 	}
 	return all, nil
 }

@@ -22,10 +22,10 @@ type step interface {
 // The states of an op. Whoever leaves waiting or taken first decides: the
 // committer that has a result, or the caller who will not wait any longer.
 const (
-	waiting int32 = iota // in the queue
-	taken                // by the committer
-	left                 // by the caller
-	done                 // the result is there
+	waiting   int32 = iota // in the queue
+	taken                  // by the committer
+	abandoned              // by the caller
+	done                   // the result is there
 )
 
 // op is a step on its way through the committer.
@@ -63,8 +63,8 @@ func newOp(s step) *op {
 	return o
 }
 
-// take is the committer's start on an op; false if nobody waits for it.
-func (o *op) take() bool { return o.state.CompareAndSwap(waiting, taken) }
+// start is the committer's start on an op; false if nobody waits for it.
+func (o *op) start() bool { return o.state.CompareAndSwap(waiting, taken) }
 
 // finish hands the result over; false if the caller has left.
 func (o *op) finish() bool {
@@ -87,19 +87,19 @@ func (c *committer) run(ctx context.Context, s step, patience time.Duration) err
 		return err
 	}
 	cause := o.wait(ctx, patience)
-	if cause == nil || !o.leave() {
+	if cause == nil || !o.abandon() {
 		<-o.ready
 		return o.err
 	}
 	if errors.Is(cause, context.Canceled) {
 		return fault.From(cause)
 	}
-	return c.db.away(cause)
+	return c.db.unavailable(cause)
 }
 
-// sure is run for a step that nothing undoes: it gives one that has begun more
+// runToEnd is run for a step that nothing undoes: it gives one that has begun more
 // time to end, and where that is not enough it says that the end is not known.
-func (c *committer) sure(ctx context.Context, s step) error {
+func (c *committer) runToEnd(ctx context.Context, s step) error {
 	o := newOp(s)
 	if err := c.enqueue(o); err != nil {
 		return err
@@ -108,10 +108,10 @@ func (c *committer) sure(ctx context.Context, s step) error {
 	switch {
 	case cause == nil:
 		return o.err
-	case o.state.CompareAndSwap(waiting, left):
-		return c.db.away(cause)
+	case o.state.CompareAndSwap(waiting, abandoned):
+		return c.db.unavailable(cause)
 	}
-	if cause = o.wait(ctx, 10*c.db.options.WaitTimeout); cause == nil || !o.leave() {
+	if cause = o.wait(ctx, 10*c.db.options.WaitTimeout); cause == nil || !o.abandon() {
 		<-o.ready
 		return o.err
 	}
@@ -141,7 +141,7 @@ func (o *op) wait(ctx context.Context, patience time.Duration) error {
 
 var errLate = errors.New("the database did not answer in time")
 
-// leave is the caller's end of an op; false if the result is there.
-func (o *op) leave() bool {
-	return o.state.CompareAndSwap(waiting, left) || o.state.CompareAndSwap(taken, left)
+// abandon is the caller's end of an op; false if the result is there.
+func (o *op) abandon() bool {
+	return o.state.CompareAndSwap(waiting, abandoned) || o.state.CompareAndSwap(taken, abandoned)
 }

@@ -8,35 +8,35 @@ const (
 	keyedPart = 2   // of a keyed request's patience its claim may wait for 1/keyedPart: its hold waits too
 )
 
-// pace is how fast the database takes operations. With it a request that could
+// throughput is how fast the database takes operations. With it a request that could
 // not begin in time is refused at once: it would only make the others late, and
 // what is done for callers who have left has to be undone.
-type pace struct {
-	patience time.Duration // of the caller of a hold
-	each     time.Duration // of an operation in a large batch; 0 before there was one
-	running  int           // operations in the batch that is being committed
+type throughput struct {
+	maxWait time.Duration // of the caller of a hold
+	perOp   time.Duration // of an operation in a large batch; 0 before there was one
+	running int           // operations in the batch that is being committed
 }
 
-// learn notes a batch. A small one, which mostly waits for the disk, does not
+// record notes a batch. A small one, which mostly waits for the disk, does not
 // tell how slow a large one would be, but it may tell that the database is faster
 // than it was.
-func (p *pace) learn(ops int, took time.Duration) {
+func (p *throughput) record(ops int, took time.Duration) {
 	if ops == 0 {
 		return
 	}
 	each := took / time.Duration(ops)
 	switch {
-	case p.each == 0 && ops >= paceBatch:
-		p.each = each
-	case ops >= paceBatch || each < p.each:
-		p.each = (3*p.each + each) / 4
+	case p.perOp == 0 && ops >= paceBatch:
+		p.perOp = each
+	case ops >= paceBatch || each < p.perOp:
+		p.perOp = (3*p.perOp + each) / 4
 	}
 }
 
 // tooSlow reports whether an operation that joins a queue could not be done within
 // 1/part of the patience. A quarter of that is left for its own batch.
-func (p *pace) tooSlow(queued, part int) bool {
-	return queued >= paceFloor && time.Duration(queued+p.running)*p.each > p.patience/time.Duration(part)*3/4
+func (p *throughput) tooSlow(queued, part int) bool {
+	return queued >= paceFloor && time.Duration(queued+p.running)*p.perOp > p.maxWait/time.Duration(part)*3/4
 }
 
 // overloaded reports whether a request with an idempotency key must not begin.
@@ -46,8 +46,8 @@ func (c *committer) overloaded() bool {
 	return c.full(keyedPart)
 }
 
-// batch is how long a batch of ops takes, at most half of the patience: then it
+// batchTime is how long a batch of ops takes, at most half of the patience: then it
 // has to be tried.
-func (p *pace) batch(ops int) time.Duration {
-	return min(time.Duration(ops)*p.each, p.patience/2)
+func (p *throughput) batchTime(ops int) time.Duration {
+	return min(time.Duration(ops)*p.perOp, p.maxWait/2)
 }

@@ -29,19 +29,19 @@ func TestARequestIsRefusedByThePaceOfTheDatabase(t *testing.T) {
 		{"it became faster, which a small batch tells", []batch{{512, time.Second}, {10, time.Millisecond}, {10, time.Millisecond}}, 800, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := pace{patience: 2 * time.Second, running: c.running}
+			p := throughput{maxWait: 2 * time.Second, running: c.running}
 			for _, b := range c.batches {
-				p.learn(b.ops, b.took)
+				p.record(b.ops, b.took)
 			}
 			if got := p.tooSlow(c.queued, 1); got != c.refused {
-				t.Errorf("refused %v, want %v (%s each)", got, c.refused, p.each)
+				t.Errorf("refused %v, want %v (%s each)", got, c.refused, p.perOp)
 			}
 		})
 	}
 }
 
 func TestAFullQueueRefusesNewRequestsAndTakesSettlements(t *testing.T) {
-	c := &committer{db: &DB{options: Options{}.filled()}, wake: make(chan struct{}, 1)}
+	c := &committer{db: &DB{options: Options{}.withDefaults()}, wake: make(chan struct{}, 1)}
 	c.queue = make([]*op, beginLimit)
 	for name, o := range map[string]*op{"a hold": newOp(&reserving{}), "a claim": newOp(&claiming{})} {
 		if err := c.enqueue(o); err == nil {
@@ -56,10 +56,10 @@ func TestAFullQueueRefusesNewRequestsAndTakesSettlements(t *testing.T) {
 }
 
 func TestABatchIsBoundedByBytes(t *testing.T) {
-	c := &committer{db: &DB{options: Options{}.filled()}}
+	c := &committer{db: &DB{options: Options{}.withDefaults()}}
 	large := idempotency.Record{Body: make([]byte, idempotency.MaxAnswer)}
 	for range 20 {
-		c.queue = append(c.queue, newOp(&settling{kept: kept{answers: []idempotency.Record{large}}}))
+		c.queue = append(c.queue, newOp(&settling{settlementRecords: settlementRecords{answers: []idempotency.Record{large}}}))
 	}
 	var sizes []int
 	for len(c.queue) > 0 {
@@ -74,7 +74,7 @@ func TestABatchIsBoundedByBytes(t *testing.T) {
 
 func TestAnAccountKeepsSoManyBytesOfAnswers(t *testing.T) {
 	const hour = int64(time.Hour)
-	k := keptBytes{limit: 2_400}
+	k := answerQuota{limit: 2_400}
 	kept := func(account string) []answer {
 		return []answer{{record: idempotency.Record{Key: idempotency.Key{Account: account}}}}
 	}
@@ -105,7 +105,7 @@ func TestAnAccountKeepsSoManyBytesOfAnswers(t *testing.T) {
 			k.drop(kept(c.account))
 		}
 	}
-	k.forget(100 * hour)
+	k.removeIdle(100 * hour)
 	if len(k.accounts) != 0 {
 		t.Errorf("%d idle accounts are counted", len(k.accounts))
 	}

@@ -62,7 +62,7 @@ func (db *DB) Price(ctx context.Context, version string) (*billing.Price, error)
 	if p := db.prices.find(version); p != nil {
 		return p, nil
 	}
-	ctx, cancel := db.patiently(ctx)
+	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	var content string
 	err := db.readers().queryRow(ctx, "SELECT content FROM price WHERE version = ?", version).Scan(&content)
@@ -70,7 +70,7 @@ func (db *DB) Price(ctx context.Context, version string) (*billing.Price, error)
 		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no price version %.64q.", version))
 	}
 	if err != nil {
-		return nil, db.away(err)
+		return nil, db.unavailable(err)
 	}
 	p, err := parsePrice(version, content)
 	if err == nil {

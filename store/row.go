@@ -7,19 +7,19 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
-// purse is money of which a part is set aside; 0 ≤ held ≤ posted. A nil purse
+// balance is money of which a part is set aside; 0 ≤ held ≤ posted. A nil balance
 // bounds nothing and moves nothing.
-type purse struct{ posted, held billing.Money }
+type balance struct{ posted, held billing.Money }
 
 // position is what [billing.Ask.Grant] needs to know of it.
-func (p *purse) position() billing.Balance {
+func (p *balance) position() billing.Balance {
 	if p == nil {
 		return billing.Unbounded()
 	}
 	return billing.Balance{Posted: p.posted, Held: p.held}
 }
 
-func (p *purse) available() billing.Money {
+func (p *balance) available() billing.Money {
 	if p == nil {
 		return billing.Unlimited
 	}
@@ -27,7 +27,7 @@ func (p *purse) available() billing.Money {
 }
 
 // hold sets amount aside; the caller has compared it with available.
-func (p *purse) hold(amount billing.Money) {
+func (p *balance) hold(amount billing.Money) {
 	if p != nil {
 		p.held += amount
 	}
@@ -35,7 +35,7 @@ func (p *purse) hold(amount billing.Money) {
 
 // capture gives a held amount back and takes charge, or what there is beside other
 // holds: what a request costs above its key's budget is the account's.
-func (p *purse) capture(held, charge billing.Money) {
+func (p *balance) capture(held, charge billing.Money) {
 	if p != nil {
 		p.held -= held
 		p.posted = max(p.posted-charge, p.held)
@@ -44,7 +44,7 @@ func (p *purse) capture(held, charge billing.Money) {
 
 // position is what an account's row says of money.
 type position struct {
-	purse
+	balance
 	credited billing.Money // what the platform gave
 	revenue  billing.Money // the full cost of what was delivered
 	overrun  billing.Money // the part of it that the operator bore
@@ -63,17 +63,17 @@ type account struct {
 type budget struct {
 	id int64
 	of ownKey
-	purse
-	before purse // as it was read
+	balance
+	before balance // as it was read
 	ended  bool
 }
 
-// bounds is the purse of a budget, nil for none.
-func (p *budget) bounds() *purse {
+// balanceOrNil is the purse of a budget, nil for none.
+func (p *budget) balanceOrNil() *balance {
 	if p == nil {
 		return nil
 	}
-	return &p.purse
+	return &p.balance
 }
 
 // hold is the row of a request that has not been settled.
@@ -118,8 +118,8 @@ const (
 	captured = "capture"
 )
 
-// moment is a time of the database.
-func moment(nanos int64) time.Time { return time.Unix(0, nanos).UTC() }
+// timeAt is a time of the database.
+func timeAt(nanos int64) time.Time { return time.Unix(0, nanos).UTC() }
 
 // formatUsage is a checkpoint as its row keeps it.
 func formatUsage(u billing.Usage) (string, error) {

@@ -21,10 +21,10 @@ type bulk struct {
 // arrays are, by the letter of what a column has, how it is an argument.
 var arrays = map[rune]string{'t': "CAST(? AS TEXT[])", 'n': "CAST(? AS BIGINT[])", 'b': "CAST(? AS BOOLEAN[])", 'y': "CAST(? AS BYTEA[])"}
 
-// most is how many arguments a statement gets where columns cannot be arrays.
+// maxArgs is how many arguments a statement gets where columns cannot be arrays.
 // SQLite's driver finds each argument by going through all of them: with ten
 // times as many a row takes several times as long.
-const most = 32
+const maxArgs = 32
 
 // newBulk spells before, rows in the place of a subquery, after. The rows have
 // the columns column1, column2 and so on.
@@ -40,16 +40,16 @@ func newBulk(d Dialect, before, row, after string) bulk {
 		return b
 	}
 	values := "(" + strings.TrimSuffix(strings.Repeat("?, ", len(row)), ", ") + ")"
-	for n := 1; n == 1 || n*len(row) <= most; n *= 2 {
+	for n := 1; n == 1 || n*len(row) <= maxArgs; n *= 2 {
 		b.texts = append(b.texts, before+"VALUES "+strings.TrimSuffix(strings.Repeat(values+", ", n), ", ")+after)
 	}
 	return b
 }
 
-// lookUp spells before, which ends in a column, that the column is one of many
+// newLookup spells before, which ends in a column, that the column is one of many
 // values, and after. With an array every database goes to each value by index,
 // however large it believes the table to be.
-func lookUp(d Dialect, before string, kind rune, after string) bulk {
+func newLookup(d Dialect, before string, kind rune, after string) bulk {
 	if d.Arrays {
 		return bulk{width: 1, kinds: string(kind), arrays: true, texts: []string{before + " = ANY(" + arrays[kind] + ")" + after}}
 	}

@@ -21,8 +21,8 @@ const (
 	billingCount   = "count"
 )
 
-// adopt makes the options and the database agree on what the books are in.
-func (db *DB) adopt(ctx context.Context) error {
+// adoptSettings makes the options and the database agree on what the books are in.
+func (db *DB) adoptSettings(ctx context.Context) error {
 	t, err := db.writer.BeginTx(ctx, nil)
 	if err != nil {
 		return err

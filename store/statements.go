@@ -50,11 +50,11 @@ func newStatements(d Dialect, holdFor time.Duration) *statements {
 		bury:     "UPDATE node SET dead = TRUE WHERE NOT dead AND id <> ?" + others,
 		forget:   "DELETE FROM node WHERE dead AND id = ?" + old + " AND id NOT IN (SELECT node FROM hold)",
 
-		accounts:       lookUp(d, "SELECT "+accountColumns+" FROM account WHERE id", 't', " ORDER BY id"+d.Lock),
+		accounts:       newLookup(d, "SELECT "+accountColumns+" FROM account WHERE id", 't', " ORDER BY id"+d.Lock),
 		currentBudgets: newBulk(d, "SELECT "+budgetColumns+" FROM budget WHERE NOT ended AND (account, key_id) IN (", "tt", ")"),
-		budgets:        lookUp(d, "SELECT "+budgetColumns+" FROM budget WHERE id", 'n', ""),
-		holds:          lookUp(d, "SELECT "+holdColumns+" FROM hold WHERE id", 't', " ORDER BY id"+d.Lock),
-		ended:          lookUp(d, "SELECT "+receiptColumns+" FROM receipt WHERE id", 't', ""),
+		budgets:        newLookup(d, "SELECT "+budgetColumns+" FROM budget WHERE id", 'n', ""),
+		holds:          newLookup(d, "SELECT "+holdColumns+" FROM hold WHERE id", 't', " ORDER BY id"+d.Lock),
+		ended:          newLookup(d, "SELECT "+receiptColumns+" FROM receipt WHERE id", 't', ""),
 
 		// What a purse is changed by comes with it, and the purse must bear it:
 		// nothing that was decided in memory gets past these guards.
@@ -67,7 +67,7 @@ func newStatements(d Dialect, holdFor time.Duration) *statements {
 
 		insertAccount: newBulk(d, "INSERT INTO account ("+accountColumns+", created_at) ", "tnnnnnnn", ""),
 		insertHold:    newBulk(d, "INSERT INTO hold ("+holdColumns+") ", "tntnttttntnnb", ""),
-		deleteHold:    lookUp(d, "DELETE FROM hold WHERE id", 't', ""),
+		deleteHold:    newLookup(d, "DELETE FROM hold WHERE id", 't', ""),
 		insertReceipt: newBulk(d, "INSERT INTO receipt ("+receiptColumns+", counted) ", "tttttttnnnttnnnnnnnnnnnntnnnb", ""),
 		addUsage:      newBulk(d, "INSERT INTO usage_hour (account, hour, key_id, model, operation, counted, requests, estimated, anomaly, "+summedColumns+") ", "tntttb"+strings.Repeat("n", len(usageSums{})), addedUsage()),
 		insertAttempt: newBulk(d, "INSERT INTO attempt ("+attemptColumns+") ", "tnttttnntnnnn", ""),
@@ -82,19 +82,19 @@ func newStatements(d Dialect, holdFor time.Duration) *statements {
 // ofTasks are the statements about videos.
 func (s *statements) ofTasks(d Dialect) {
 	const all = "SELECT " + taskColumns + " FROM task WHERE "
-	s.tasks = lookUp(d, all+"id", 't', " ORDER BY id"+d.Lock)
-	s.taskOf = lookUp(d, all+"NOT ended AND request_id", 't', " ORDER BY id"+d.Lock)
+	s.tasks = newLookup(d, all+"id", 't', " ORDER BY id"+d.Lock)
+	s.taskOf = newLookup(d, all+"NOT ended AND request_id", 't', " ORDER BY id"+d.Lock)
 	s.openTasks = newBulk(d, "SELECT account, key_id, COUNT(*) FROM task WHERE NOT ended AND (account, key_id) IN (", "tt", ") GROUP BY account, key_id")
 	s.recentTasks = newBulk(d, "SELECT "+taskColumns+" FROM (", "tn", ") AS c JOIN task ON fingerprint = c.column1 AND noted_at > c.column2")
-	s.submittedTasks = lookUp(d, all+"state = 'submitting' AND fingerprint", 't', "")
+	s.submittedTasks = newLookup(d, all+"state = 'submitting' AND fingerprint", 't', "")
 
 	s.insertTask = newBulk(d, "INSERT INTO task ("+taskColumns+", owner, lease_until) ", submittedKinds+livingKinds+"tn", "")
 	// The version is a guard as those of the purses are.
 	s.updateTask = newBulk(d, "UPDATE task SET "+assigned(livingColumns, 3)+" FROM (", "tn"+livingKinds,
 		") AS c WHERE id = c.column1 AND version = c.column2 AND NOT ended")
-	s.deleteTask = lookUp(d, "DELETE FROM task WHERE id", 't', "")
+	s.deleteTask = newLookup(d, "DELETE FROM task WHERE id", 't', "")
 	s.leaseTask = newBulk(d, "UPDATE task SET owner = c.column2, lease_until = c.column3 FROM (", "ttn", ") AS c WHERE id = c.column1")
-	s.freeAnswers = lookUp(d, "DELETE FROM answer WHERE state = 'open' AND request", 't', "")
+	s.freeAnswers = newLookup(d, "DELETE FROM answer WHERE state = 'open' AND request", 't', "")
 
 	s.insertNotice = newBulk(d, "INSERT INTO notice ("+noticeColumns+", owner, lease_until) ", noticeKinds+"tn", "")
 	s.leaseNotice = newBulk(d, "UPDATE notice SET owner = c.column2, lease_until = c.column3 FROM (", "ttn", ") AS c WHERE id = c.column1")

@@ -45,7 +45,7 @@ const backlogLimit = 2 * time.Second
 // few times a minute. Its error is fault.ServiceUnavailable.
 func (db *DB) Backlog(ctx context.Context) (Backlog, error) {
 	b := Backlog{Tasks: map[string]int64{}}
-	err := db.inTime(ctx, backlogLimit, func(ctx context.Context, q querier) error {
+	err := db.report(ctx, backlogLimit, func(ctx context.Context, q querier) error {
 		rows, err := q.query(ctx, "SELECT state, COUNT(*) FROM task WHERE NOT ended GROUP BY state")
 		if err != nil {
 			return err
@@ -62,7 +62,7 @@ func (db *DB) Backlog(ctx context.Context) (Backlog, error) {
 		}
 		var oldest int64
 		err = q.queryRow(ctx, "SELECT COUNT(*), COALESCE(MIN(created_at), 0) FROM notice WHERE state = 'waiting'").Scan(&b.Notices, &oldest)
-		b.Oldest = timeOf(oldest)
+		b.Oldest = timeOrZero(oldest)
 		return err
 	})
 	return b, err

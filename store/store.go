@@ -34,15 +34,15 @@ type DB struct {
 	options Options
 	writer  *sql.DB // one connection, used by the committer alone
 	reader  *sql.DB
-	long    *sql.DB // few connections, for what may read for long
+	reports *sql.DB // few connections, for what may read for long
 	release func() error
 
-	texts     texts // statements in the dialect's spelling
-	prices    priceCache
-	announced atomic.Pointer[string] // the hash of the list that is charged by
-	committer *committer
-	stuck     atomic.Int64 // holds that the last sweep could not end
-	tasks     *Tasks
+	texts           texts // statements in the dialect's spelling
+	prices          priceCache
+	publishedPrices atomic.Pointer[string] // the hash of the list that is charged by
+	committer       *committer
+	stuck           atomic.Int64 // holds that the last sweep could not end
+	tasks           *Tasks
 
 	replacing sync.Mutex
 	owned     []auth.Key // what Replace brought last; nil if that is not certain
@@ -103,7 +103,7 @@ type Config struct {
 	// Lengthy a small one of what may read for long, so that this takes no
 	// connection from anything else. All are required, and closed by Close, or by
 	// an Open that fails.
-	Writer, Reader, Lengthy *sql.DB
+	Writer, Reader, Reports *sql.DB
 	// Release, if set, is called after all are closed.
 	Release func() error
 	Options Options
@@ -115,19 +115,19 @@ type Config struct {
 // newer than this program, or older and not to be changed (Options.AsStored).
 func Open(ctx context.Context, c Config) (*DB, error) {
 	db := &DB{
-		dialect: c.Dialect, options: c.Options.filled(),
-		writer: c.Writer, reader: c.Reader, long: c.Lengthy, release: c.Release,
+		dialect: c.Dialect, options: c.Options.withDefaults(),
+		writer: c.Writer, reader: c.Reader, reports: c.Reports, release: c.Release,
 	}
 	db.tasks = &Tasks{db}
 	db.writer.SetMaxOpenConns(2)
 	if err := db.start(ctx); err != nil {
 		_ = db.closePools() // the first error says more
-		return nil, db.away(err)
+		return nil, db.unavailable(err)
 	}
 	return db, nil
 }
 
-func (o Options) filled() Options {
+func (o Options) withDefaults() Options {
 	if o.Currency == "" {
 		o.Currency = billing.DefaultCurrency
 	}
@@ -151,7 +151,7 @@ func (o Options) filled() Options {
 
 func (db *DB) start(ctx context.Context) error {
 	outdated := false
-	err := db.opening(ctx, func(ctx context.Context) (err error) {
+	err := db.withOpenTimeout(ctx, func(ctx context.Context) (err error) {
 		outdated, err = db.outdated(ctx)
 		return err
 	})
@@ -161,21 +161,21 @@ func (db *DB) start(ctx context.Context) error {
 	if outdated {
 		err = db.migrate(ctx)
 	} else {
-		err = db.opening(ctx, db.migrate) // finds nothing to do
+		err = db.withOpenTimeout(ctx, db.migrate) // finds nothing to do
 	}
 	if err != nil {
 		return err
 	}
-	return db.opening(ctx, func(ctx context.Context) error {
-		if err := db.adopt(ctx); err != nil {
+	return db.withOpenTimeout(ctx, func(ctx context.Context) error {
+		if err := db.adoptSettings(ctx); err != nil {
 			return err
 		}
 		return db.startCommitter(ctx)
 	})
 }
 
-// opening bounds a part of a start that should not take long.
-func (db *DB) opening(ctx context.Context, do func(context.Context) error) error {
+// withOpenTimeout bounds a part of a start that should not take long.
+func (db *DB) withOpenTimeout(ctx context.Context, do func(context.Context) error) error {
 	if db.options.Opening > 0 {
 		bounded, cancel := context.WithTimeout(ctx, db.options.Opening)
 		defer cancel()
@@ -194,7 +194,7 @@ func (db *DB) Close() error {
 
 func (db *DB) closePools() error {
 	// The writer last: it folds SQLite's log into the file.
-	err := errors.Join(db.long.Close(), db.reader.Close(), db.writer.Close())
+	err := errors.Join(db.reports.Close(), db.reader.Close(), db.writer.Close())
 	if db.release != nil {
 		err = errors.Join(err, db.release())
 	}
@@ -204,23 +204,23 @@ func (db *DB) closePools() error {
 // Ping fails with fault.ServiceUnavailable unless the database answers reads
 // and took the last write. /readyz asks it.
 func (db *DB) Ping(ctx context.Context) error {
-	ctx, cancel := db.patiently(ctx)
+	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	if err := db.reader.PingContext(ctx); err != nil {
-		return db.away(err)
+		return db.unavailable(err)
 	}
 	return db.committer.healthy()
 }
 
-// away turns an error of the database into the one that callers get. A
+// unavailable turns an error of the database into the one that callers get. A
 // *fault.Error stays as it is.
-func (db *DB) away(err error) error {
+func (db *DB) unavailable(err error) error {
 	var f *fault.Error
 	if err == nil || errors.As(err, &f) {
 		return err
 	}
 	if db.failure(err) == Unwritable {
-		return unwritable(err)
+		return errUnwritable(err)
 	}
 	return &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,

@@ -28,7 +28,7 @@ func (db *DB) Run(ctx context.Context) error {
 			if err := db.sweep(ctx, ahead, 0); err != nil && ctx.Err() == nil {
 				db.options.Logger.Warn("open holds were not swept", "error", err)
 			}
-			if err := db.announceAgain(ctx); err != nil && ctx.Err() == nil {
+			if err := db.republishPrices(ctx); err != nil && ctx.Err() == nil {
 				db.options.Logger.Warn("the price list was not announced", "error", err)
 			}
 		}
@@ -52,7 +52,7 @@ func (db *DB) sweep(ctx context.Context, ahead, patience time.Duration) error {
 	}
 	now, err := db.now(ctx, db.readers())
 	if err != nil {
-		return db.away(err)
+		return db.unavailable(err)
 	}
 	if !db.dialect.Shared {
 		now -= int64(ahead)
@@ -74,14 +74,14 @@ func (db *DB) sweep(ctx context.Context, ahead, patience time.Duration) error {
 	if err := db.recover(ctx, expired, patience); err != nil {
 		return err
 	}
-	return db.update(ctx, func(ctx context.Context, t *tx) error { return forgetNodes(ctx, t, grave.dead) })
+	return db.update(ctx, func(ctx context.Context, t *tx) error { return deleteDeadNodes(ctx, t, grave.dead) })
 }
 
 // A sweep drops at most swept × sweeps answers, and as many notices: they can be
 // large, and holds wait meanwhile. What is left is the next sweep's.
 const (
-	swept  = 64 // in one transaction
-	sweeps = 64
+	sweepBatch  = 64 // in one transaction
+	sweepRounds = 64
 )
 
 // sweepAnswers drops what was kept for long enough, also where no request comes
@@ -93,16 +93,16 @@ func (db *DB) sweepAnswers(ctx context.Context, now int64) error {
 // dropAll drops the rows for which a condition on one number holds, a few in each
 // transaction.
 func (db *DB) dropAll(ctx context.Context, table, key, condition string, at int64) error {
-	for range sweeps {
+	for range sweepRounds {
 		var one int
 		switch err := db.readers().queryRow(ctx, "SELECT 1 FROM "+table+" WHERE "+condition+" LIMIT 1", at).Scan(&one); {
 		case errors.Is(err, sql.ErrNoRows):
 			return nil // and nothing was written
 		case err != nil:
-			return db.away(err)
+			return db.unavailable(err)
 		}
 		if err := db.update(ctx, func(ctx context.Context, t *tx) error {
-			return t.dropSome(ctx, table, key, condition, at, swept)
+			return t.dropSome(ctx, table, key, condition, at, sweepBatch)
 		}); err != nil {
 			return err
 		}
@@ -162,7 +162,7 @@ func (db *DB) recover(ctx context.Context, holds []*hold, patience time.Duration
 		errs := make([]error, n)
 		var all sync.WaitGroup
 		for i, h := range holds[:n] {
-			s := &recovering{settling{id: h.id, recover: true, kept: kept{outcome: billing.Outcome{Reason: billing.ReasonInternal}}}, h.node == nobody}
+			s := &recovering{settling{id: h.id, recover: true, settlementRecords: settlementRecords{outcome: billing.Outcome{Reason: billing.ReasonInternal}}}, h.node == noNode}
 			if s.lasting {
 				s.outcome.Reason = billing.ReasonExpired
 			}

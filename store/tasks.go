@@ -61,7 +61,7 @@ func (s *Tasks) Find(ctx context.Context, account, id string) (*video.Task, erro
 	} {
 		found, err := s.tasksWhere(ctx, where, account, id)
 		if err != nil {
-			return nil, s.unavailable(ctx, err)
+			return nil, s.unavailableOrCanceled(ctx, err)
 		}
 		if len(found) > 0 {
 			return found[0], nil
@@ -72,7 +72,7 @@ func (s *Tasks) Find(ctx context.Context, account, id string) (*video.Task, erro
 
 // tasksWhere reads tasks beside the committer.
 func (db *DB) tasksWhere(ctx context.Context, where string, args ...any) ([]*video.Task, error) {
-	ctx, cancel := db.patiently(ctx)
+	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	rows, err := db.readers().query(ctx, "SELECT "+taskColumns+" FROM task WHERE "+where, args...)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Tasks) Claim(ctx context.Context, owner string, until time.Time, n int)
 	}
 	// Beside the committer, which has better to do than to read what it wrote.
 	tasks, err := s.tasksWhere(ctx, "NOT ended AND owner = ? ORDER BY polled_at, id", owner)
-	return tasks, s.unavailable(ctx, err)
+	return tasks, s.unavailableOrCanceled(ctx, err)
 }
 
 // leaseTasks leases free tasks and renews leases; false if it wrote nothing.
@@ -109,7 +109,7 @@ func (b *batch) leaseTasks(owner string, until time.Time, n int) (bool, error) {
 	if err := b.writeTasks(); err != nil { // what the batch has changed so far
 		return false, err
 	}
-	end := b.db.local(until, b.now)
+	end := b.db.ledgerTime(until, b.now)
 	var rows []any
 	take := func(where string, args ...any) error {
 		found, err := b.tx.query(b.ctx, "SELECT id FROM task WHERE NOT ended AND "+where+b.db.skipLocked(), args...)
@@ -137,9 +137,9 @@ func (b *batch) leaseTasks(owner string, until time.Time, n int) (bool, error) {
 func (s *Tasks) Now(ctx context.Context) (time.Time, error) {
 	now, err := s.now(ctx, s.readers())
 	if err != nil {
-		return time.Time{}, s.unavailable(ctx, err)
+		return time.Time{}, s.unavailableOrCanceled(ctx, err)
 	}
-	return moment(now), nil
+	return timeAt(now), nil
 }
 
 // Purge implements [video.Store].
@@ -174,9 +174,9 @@ func (db *DB) skipLocked() string {
 	return ""
 }
 
-// local is a time of this process's clock on the ledger's, where it is now. They
+// ledgerTime is a time of this process's clock on the ledger's, where it is now. They
 // differ where the ledger's is the database's.
-func (db *DB) local(t time.Time, now int64) int64 {
+func (db *DB) ledgerTime(t time.Time, now int64) int64 {
 	if t.IsZero() || db.dialect.Clock == "" || db.options.Now != nil {
 		return nanos(t)
 	}

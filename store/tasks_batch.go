@@ -10,34 +10,34 @@ import (
 
 // tasks are those that a batch has in its hands.
 type tasks struct {
-	known map[string]*taskRow   // by id
-	of    map[string]*taskRow   // open, by the id of their request
-	open  map[ownKey]int64      // how many a key has, where that was asked for
-	alike map[string][]*taskRow // that may stand in the way of the same submission, by fingerprint
+	known   map[string]*taskRow   // by id
+	of      map[string]*taskRow   // open, by the id of their request
+	open    map[ownKey]int64      // how many a key has, where that was asked for
+	similar map[string][]*taskRow // that may stand in the way of the same submission, by fingerprint
 
 	wanted   map[string]bool
 	requests map[string]bool
 	news     []*video.CreateTask
 
-	touched []*taskRow
-	notices []video.Notice
-	over    []any // requests whose claims end with their task
+	touched       []*taskRow
+	notices       []video.Notice
+	endedRequests []any // requests whose claims end with their task
 }
 
 func newTasks() tasks {
 	return tasks{
-		known: map[string]*taskRow{}, of: map[string]*taskRow{}, open: map[ownKey]int64{}, alike: map[string][]*taskRow{},
+		known: map[string]*taskRow{}, of: map[string]*taskRow{}, open: map[ownKey]int64{}, similar: map[string][]*taskRow{},
 		wanted: map[string]bool{}, requests: map[string]bool{},
 	}
 }
 
-// admit refuses a task that must not be made. It changes nothing.
-func (b *batch) admit(n *video.CreateTask) error {
+// checkNewTask refuses a task that must not be made. It changes nothing.
+func (b *batch) checkNewTask(n *video.CreateTask) error {
 	if b.tasks.known[n.Task.ID] != nil || n.Task.ID == "" {
 		return fault.New(fault.InternalError, "The gateway used the id of a task twice. Nothing was charged; send the request again.")
 	}
 	if !n.Retried {
-		for _, r := range b.tasks.alike[hex.EncodeToString(n.Task.Fingerprint[:])] {
+		for _, r := range b.tasks.similar[hex.EncodeToString(n.Task.Fingerprint[:])] {
 			if r.repeats(n, b.now) {
 				return video.Repeated(&r.Task)
 			}
@@ -49,18 +49,18 @@ func (b *batch) admit(n *video.CreateTask) error {
 	return nil
 }
 
-// enlist makes a task that was admitted.
-func (b *batch) enlist(n *video.CreateTask, held bool) {
+// addTask makes a task that was admitted.
+func (b *batch) addTask(n *video.CreateTask, held bool) {
 	r := &taskRow{Task: n.Task, noted: b.now, held: held, fresh: true}
 	mark := hex.EncodeToString(r.Fingerprint[:])
 	b.tasks.known[r.ID] = r
-	b.tasks.alike[mark] = append(b.tasks.alike[mark], r)
+	b.tasks.similar[mark] = append(b.tasks.similar[mark], r)
 	b.tasks.open[ownKey{r.Account, r.Key}]++
 	b.touchTask(r)
 }
 
-// step makes a step that follows.
-func (b *batch) step(r *taskRow, s *video.Step) {
+// applyStep makes a step that follows.
+func (b *batch) applyStep(r *taskRow, s *video.Step) {
 	t, n := &r.Task, &s.Task
 	if t.AcceptedAt.IsZero() && !n.AcceptedAt.IsZero() {
 		r.noted = b.now
@@ -72,28 +72,28 @@ func (b *batch) step(r *taskRow, s *video.Step) {
 		b.tasks.notices = append(b.tasks.notices, *s.Notice)
 	}
 	if t.State.Terminal() {
-		b.over(r)
+		b.endTask(r)
 	}
 	b.touchTask(r)
 }
 
-// drop forgets a task; nil is none.
-func (b *batch) drop(r *taskRow) {
+// dropTask forgets a task; nil is none.
+func (b *batch) dropTask(r *taskRow) {
 	if r == nil || r.dropped {
 		return
 	}
 	r.dropped = true
 	if !r.State.Terminal() {
-		b.over(r)
+		b.endTask(r)
 	}
 	b.touchTask(r)
 }
 
-// over ends what an open task has: its place among its key's, and the claim that
+// endTask ends what an open task has: its place among its key's, and the claim that
 // an answer did not end.
-func (b *batch) over(r *taskRow) {
+func (b *batch) endTask(r *taskRow) {
 	b.tasks.open[ownKey{r.Account, r.Key}]--
-	b.tasks.over = append(b.tasks.over, r.RequestID)
+	b.tasks.endedRequests = append(b.tasks.endedRequests, r.RequestID)
 }
 
 func (b *batch) touchTask(r *taskRow) {

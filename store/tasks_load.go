@@ -28,7 +28,7 @@ func (b *batch) loadTasks() error {
 		return err
 	}
 	err = b.tx.queryAll(b.ctx, &b.sql.taskOf, anys(slices.Sorted(maps.Keys(t.requests))), func(rows *sql.Rows) error {
-		r, err := b.seen(rows)
+		r, err := b.scanKnownTask(rows)
 		if err == nil {
 			t.of[r.RequestID] = r
 		}
@@ -40,8 +40,8 @@ func (b *batch) loadTasks() error {
 	return b.loadRivals()
 }
 
-// seen reads a task that the batch may know.
-func (b *batch) seen(rows *sql.Rows) (*taskRow, error) {
+// scanKnownTask reads a task that the batch may know.
+func (b *batch) scanKnownTask(rows *sql.Rows) (*taskRow, error) {
 	r, err := scanTask(rows)
 	if err != nil {
 		return nil, err
@@ -95,10 +95,10 @@ func (b *batch) loadRivals() error {
 		return err
 	})
 	note := func(rows *sql.Rows) error {
-		r, err := b.seen(rows)
+		r, err := b.scanKnownTask(rows)
 		if err == nil {
 			mark := hex.EncodeToString(r.Fingerprint[:])
-			t.alike[mark] = append(t.alike[mark], r)
+			t.similar[mark] = append(t.similar[mark], r)
 		}
 		return err
 	}

@@ -49,8 +49,8 @@ func scanTask(rows *sql.Rows) (*taskRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.CreatedAt, t.AcceptedAt, t.UpdatedAt = timeOf(created), timeOf(accepted), timeOf(updated)
-	t.ExpiresAt, t.PurgeAt, t.PolledAt = timeOf(expires), timeOf(purge), timeOf(polled)
+	t.CreatedAt, t.AcceptedAt, t.UpdatedAt = timeOrZero(created), timeOrZero(accepted), timeOrZero(updated)
+	t.ExpiresAt, t.PurgeAt, t.PolledAt = timeOrZero(expires), timeOrZero(purge), timeOrZero(polled)
 	t.State, t.Seed, t.Answer = video.State(state), valueOf(seed), valueOf(answer)
 	r.before = t.Version
 	var bad error
@@ -106,6 +106,6 @@ func (r *taskRow) follows(s *video.Step) bool {
 // repeats reports whether the same submission is taken for a mistake, by the
 // ledger's clock.
 func (r *taskRow) repeats(n *video.CreateTask, now int64) bool {
-	t := video.Task{State: r.State, CreatedAt: moment(r.noted)}
-	return !r.dropped && t.Repeats(moment(now), n.Window)
+	t := video.Task{State: r.State, CreatedAt: timeAt(r.noted)}
+	return !r.dropped && t.Repeats(timeAt(now), n.Window)
 }

@@ -16,10 +16,10 @@ type enlisting struct{ video.CreateTask }
 func (e *enlisting) needs(b *batch) { b.wantNew(&e.CreateTask) }
 
 func (e *enlisting) decide(b *batch) error {
-	if err := b.admit(&e.CreateTask); err != nil {
+	if err := b.checkNewTask(&e.CreateTask); err != nil {
 		return err
 	}
-	b.enlist(&e.CreateTask, false)
+	b.addTask(&e.CreateTask, false)
 	return nil
 }
 
@@ -49,7 +49,7 @@ func (c *changing) decide(b *batch) error {
 	if c.answer != nil {
 		b.answers = append(b.answers, answer{*c.answer, r.unsettled()})
 	}
-	b.step(r, &c.step)
+	b.applyStep(r, &c.step)
 	return nil
 }
 
@@ -69,13 +69,13 @@ type dropping struct{ id string }
 func (d *dropping) needs(b *batch) { b.tasks.wanted[d.id] = true }
 
 func (d *dropping) decide(b *batch) error {
-	b.drop(b.tasks.known[d.id])
+	b.dropTask(b.tasks.known[d.id])
 	return nil
 }
 
-// kept are the records of a settlement. One that could not be kept is an error:
+// settlementRecords are the records of a settlement. One that could not be kept is an error:
 // a ledger must not drop what its caller believes durable.
-type kept struct {
+type settlementRecords struct {
 	outcome billing.Outcome
 	answers []idempotency.Record
 	steps   []video.Step
@@ -83,7 +83,7 @@ type kept struct {
 }
 
 // records sorts what is to be durable with a settlement.
-func records(with []billing.Record) (k kept, err error) {
+func records(with []billing.Record) (k settlementRecords, err error) {
 	for _, record := range with {
 		switch r := record.(type) {
 		case billing.Outcome:
@@ -121,7 +121,7 @@ func taskOf(c *billing.Charge) (*video.CreateTask, error) {
 }
 
 // wantTasks names the tasks that a settlement changes.
-func (k *kept) wantTasks(b *batch) {
+func (k *settlementRecords) wantTasks(b *batch) {
 	for i := range k.steps {
 		b.tasks.wanted[k.steps[i].Task.ID] = true
 	}
@@ -130,9 +130,9 @@ func (k *kept) wantTasks(b *batch) {
 	}
 }
 
-// fits refuses the end of a hold whose task somebody else has changed, or has
+// checkSteps refuses the end of a hold whose task somebody else has changed, or has
 // not made: its money must not move without it. It changes nothing.
-func (k *kept) fits(b *batch, request string) error {
+func (k *settlementRecords) checkSteps(b *batch, request string) error {
 	for i := range k.steps {
 		s := &k.steps[i]
 		if r := b.tasks.known[s.Task.ID]; !r.follows(s) || r.RequestID != request {
@@ -145,27 +145,27 @@ func (k *kept) fits(b *batch, request string) error {
 	return nil
 }
 
-// apply changes the tasks of a hold that has ended just now.
-func (k *kept) apply(b *batch) {
+// applySteps changes the tasks of a hold that has ended just now.
+func (k *settlementRecords) applySteps(b *batch) {
 	for i := range k.steps {
-		b.step(b.tasks.known[k.steps[i].Task.ID], &k.steps[i])
+		b.applyStep(b.tasks.known[k.steps[i].Task.ID], &k.steps[i])
 	}
 	for _, d := range k.drops {
-		b.drop(b.tasks.known[d.ID])
+		b.dropTask(b.tasks.known[d.ID])
 	}
 }
 
-// late changes the tasks of a hold that had ended by itself. What ended with its
+// applyLate changes the tasks of a hold that had ended by itself. What ended with its
 // task is not written again.
-func (k *kept) late(b *batch) {
+func (k *settlementRecords) applyLate(b *batch) {
 	for i := range k.steps {
 		if r := b.tasks.known[k.steps[i].Task.ID]; r.follows(&k.steps[i]) && !r.held {
-			b.step(r, &k.steps[i])
+			b.applyStep(r, &k.steps[i])
 		}
 	}
 	for _, d := range k.drops {
 		if r := b.tasks.known[d.ID]; r != nil && !r.held {
-			b.drop(r)
+			b.dropTask(r)
 		}
 	}
 }

@@ -99,10 +99,10 @@ type reading struct {
 	}
 }
 
-// patiently is the context of what a caller waits for that reads: a database
+// readContext is the context of what a caller waits for that reads: a database
 // that does not answer is given up after Options.WaitTimeout. SQLite, which answers
 // or fails, needs no bound.
-func (db *DB) patiently(ctx context.Context) (context.Context, context.CancelFunc) {
+func (db *DB) readContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !db.dialect.Shared {
 		return ctx, func() {}
 	}

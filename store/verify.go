@@ -30,7 +30,7 @@ import (
 // It fails with fault.ServiceUnavailable where others read for long already, and
 // with fault.InternalError where the database answers and what it holds cannot be read.
 func (db *DB) Verify(ctx context.Context) error {
-	conn, err := db.lengthy(ctx)
+	conn, err := db.reportConn(ctx)
 	if err != nil {
 		return err
 	}
@@ -38,21 +38,21 @@ func (db *DB) Verify(ctx context.Context) error {
 	broken, err := verification{db, ctx, conn}.inconsistency()
 	switch {
 	case err != nil:
-		return db.unread(ctx, err)
+		return db.errUnreadable(ctx, err)
 	case broken != "":
 		return fault.New(fault.InternalError, "The ledger is inconsistent. "+broken)
 	}
 	return nil
 }
 
-// unread is what callers get where the books were not read to their end. Unless
+// errUnreadable is what callers get where the books were not read to their end. Unless
 // the database is away, to try again would not help.
-func (db *DB) unread(ctx context.Context, err error) error {
+func (db *DB) errUnreadable(ctx context.Context, err error) error {
 	waiting, cancel := context.WithTimeout(ctx, db.options.WaitTimeout)
 	defer cancel()
 	// The driver cannot place every error of a connection that is gone.
 	if db.failure(err) != Broken || db.reader.PingContext(waiting) != nil {
-		return db.unavailable(ctx, err)
+		return db.unavailableOrCanceled(ctx, err)
 	}
 	return fault.Wrap(fault.InternalError, "The gateway's database answers, but the ledger in it cannot be read. The server's log has what the database said.", err)
 }
@@ -60,10 +60,10 @@ func (db *DB) unread(ctx context.Context, err error) error {
 // snapshot is a transaction that reads one state and may take any time.
 func (db *DB) snapshot(ctx context.Context, conn *sql.Conn) (*sql.Tx, error) {
 	t, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: db.dialect.Snapshot, ReadOnly: true})
-	if err != nil || db.dialect.Unhurried == "" {
+	if err != nil || db.dialect.NoTimeout == "" {
 		return t, err
 	}
-	if _, err := t.ExecContext(ctx, db.dialect.Unhurried); err != nil {
+	if _, err := t.ExecContext(ctx, db.dialect.NoTimeout); err != nil {
 		return nil, errors.Join(err, t.Rollback())
 	}
 	return t, nil
@@ -126,8 +126,8 @@ func (c check) find(ctx context.Context, q querier, args []any) (string, error) 
 	return c.invariant + ": " + fmt.Sprintf(c.message, subject, got, want), err
 }
 
-// grace is how long after its expiry a hold may wait for the sweep.
-const grace = 10 * time.Minute
+// expiryGrace is how long after its expiry a hold may wait for the sweep.
+const expiryGrace = 10 * time.Minute
 
 // current checks what is open. It grows with what runs and with the number of
 // accounts, not with what has been settled.
@@ -143,7 +143,7 @@ func (v verification) current() (string, error) {
 	if broken, err := v.find(openChecks); err != nil || broken != "" {
 		return broken, err
 	}
-	return v.find(expiryChecks, now-grace.Nanoseconds())
+	return v.find(expiryChecks, now-expiryGrace.Nanoseconds())
 }
 
 var openChecks = []check{
@@ -183,8 +183,8 @@ func differs(high, low string) string {
 	return strings.ReplaceAll("("+high+") * H + "+low+" <> 0", "H", half)
 }
 
-// walked is how many rows one part of a walk reads.
-const walked = 10_000
+// verifyPage is how many rows one part of a walk reads.
+const verifyPage = 10_000
 
 // journal checks the entries, in the order of their numbers.
 func (v verification) journal() (string, error) {
@@ -238,7 +238,7 @@ func walk[K any](v verification, table, key string, before K, checks []check) (s
 	if !more || err != nil {
 		return "", err
 	}
-	next := "SELECT " + key + " FROM " + table + " WHERE " + key + " > ? AND " + key + " <= ? ORDER BY " + key + fmt.Sprintf(" LIMIT 1 OFFSET %d", walked-1)
+	next := "SELECT " + key + " FROM " + table + " WHERE " + key + " > ? AND " + key + " <= ? ORDER BY " + key + fmt.Sprintf(" LIMIT 1 OFFSET %d", verifyPage-1)
 	for more {
 		var end K
 		if end, more, err = bound(v, next, last, before, last); err != nil {
@@ -269,7 +269,7 @@ func (v verification) accounts() (string, error) {
 	for after := ""; ; {
 		var names []string
 		err := v.read(func(q querier) error {
-			rows, err := q.query(v.ctx, "SELECT id FROM account WHERE id > ? ORDER BY id LIMIT ?", after, walked/10)
+			rows, err := q.query(v.ctx, "SELECT id FROM account WHERE id > ? ORDER BY id LIMIT ?", after, verifyPage/10)
 			if err != nil {
 				return err
 			}
@@ -302,7 +302,7 @@ func (v verification) positions(names []string) (broken string, err error) {
 		if err != nil {
 			return err
 		}
-		find := lookUp(v.db.dialect, "SELECT "+accountColumns+" FROM account WHERE id", 't', "")
+		find := newLookup(v.db.dialect, "SELECT "+accountColumns+" FROM account WHERE id", 't', "")
 		return find.each(anys(names), func(query string, args []any) error {
 			rows, err := q.query(v.ctx, query, args...)
 			if err != nil {
@@ -348,14 +348,14 @@ func (v verification) replay(q querier, names []string) (map[string]*replayed, e
 		sums bulk
 		add  func(r *replayed, totals []*big.Int)
 	}{
-		{lookUp(d, "SELECT account, "+sums("customer", "credit", "revenue", "overrun")+" FROM entry WHERE kind <> 'capture' AND account", 't', " GROUP BY account"),
+		{newLookup(d, "SELECT account, "+sums("customer", "credit", "revenue", "overrun")+" FROM entry WHERE kind <> 'capture' AND account", 't', " GROUP BY account"),
 			func(r *replayed, totals []*big.Int) {
 				r.posted.Add(&r.posted, totals[0])
 				r.credited.Sub(&r.credited, totals[1])
 				r.revenue.Add(&r.revenue, totals[2])
 				r.overrun.Sub(&r.overrun, totals[3])
 			}},
-		{lookUp(d, "SELECT account, "+sums("charge", "overrun")+" FROM usage_hour WHERE NOT counted AND account", 't', " GROUP BY account"),
+		{newLookup(d, "SELECT account, "+sums("charge", "overrun")+" FROM usage_hour WHERE NOT counted AND account", 't', " GROUP BY account"),
 			func(r *replayed, totals []*big.Int) {
 				r.posted.Sub(&r.posted, totals[0])
 				r.revenue.Add(&r.revenue, totals[0]).Add(&r.revenue, totals[1])

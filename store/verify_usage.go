@@ -20,14 +20,14 @@ func (v verification) usage(names []string) (broken string, err error) {
 	var few []string
 	total := int64(0)
 	for i, name := range names {
-		if sizes[name] > walked {
+		if sizes[name] > verifyPage {
 			if broken, err = v.usageByHours(name); err != nil || broken != "" {
 				return broken, err
 			}
 		} else {
 			few, total = append(few, name), total+sizes[name]
 		}
-		if total > walked || i == len(names)-1 {
+		if total > verifyPage || i == len(names)-1 {
 			if broken, err = v.compareUsage(few, math.MinInt64, math.MaxInt64); err != nil || broken != "" {
 				return broken, err
 			}
@@ -40,7 +40,7 @@ func (v verification) usage(names []string) (broken string, err error) {
 // sizes are how many receipts the accounts should have.
 func (v verification) sizes(names []string) (map[string]int64, error) {
 	sizes := make(map[string]int64, len(names))
-	find := lookUp(v.db.dialect, "SELECT account, CAST(SUM(requests) AS BIGINT) FROM usage_hour WHERE account", 't', " GROUP BY account")
+	find := newLookup(v.db.dialect, "SELECT account, CAST(SUM(requests) AS BIGINT) FROM usage_hour WHERE account", 't', " GROUP BY account")
 	err := v.read(func(q querier) error {
 		return find.each(anys(names), func(query string, args []any) error {
 			rows, err := q.query(v.ctx, query, args...)
@@ -81,7 +81,7 @@ func (v verification) usageByHours(name string) (string, error) {
 	}
 	first, total := int64(math.MinInt64), int64(0)
 	for _, h := range hours {
-		if total += h.requests; total < walked {
+		if total += h.requests; total < verifyPage {
 			continue
 		}
 		end := h.first + time.Hour.Nanoseconds()
@@ -120,12 +120,12 @@ func (v verification) compareUsage(names []string, first, end int64) (string, er
 
 func differentUsage(g usageGroup) string {
 	return fmt.Sprintf("I10: the usage of account %q by key %q and model %q in the hour from %s is not the sum of its receipts",
-		g.account, g.key, g.model, moment(g.hour).Format(time.RFC3339))
+		g.account, g.key, g.model, timeAt(g.hour).Format(time.RFC3339))
 }
 
 // sumUsage sums the rows of a table by their groups.
 func (v verification) sumUsage(q querier, table, at, hour, requests string, names []string, first, end int64) (map[usageGroup]usageSums, error) {
-	find := lookUp(v.db.dialect, "SELECT account, "+hour+", key_id, model, operation, counted, "+requests+", MAX(estimated), MAX(anomaly), "+
+	find := newLookup(v.db.dialect, "SELECT account, "+hour+", key_id, model, operation, counted, "+requests+", MAX(estimated), MAX(anomaly), "+
 		sums(strings.Split(summedColumns, ", ")...)+" FROM "+table+" WHERE "+at+" >= ? AND "+at+" < ? AND account", 't', " GROUP BY 1, 2, 3, 4, 5, 6")
 	all := map[usageGroup]usageSums{}
 	err := find.each(anys(names), func(query string, args []any) error {

@@ -10,15 +10,15 @@ import (
 
 // Secrets implements [webhook.Outbox]. An account without one gets one.
 func (db *DB) Secrets(ctx context.Context, account string) ([]webhook.Secret, error) {
-	ctx, cancel := db.patiently(ctx)
+	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	now, err := db.now(ctx, db.readers())
 	if err != nil {
-		return nil, db.unavailable(ctx, err)
+		return nil, db.unavailableOrCanceled(ctx, err)
 	}
 	found, err := db.secrets(ctx, db.readers(), "(expires_at = 0 OR expires_at > ?)", account, now)
 	if err != nil || len(found) > 0 {
-		return found, db.unavailable(ctx, err)
+		return found, db.unavailableOrCanceled(ctx, err)
 	}
 	made, err := db.WebhookSecret(ctx, account, false)
 	return []webhook.Secret{made}, err
@@ -51,7 +51,7 @@ func (db *DB) WebhookSecret(ctx context.Context, account string, rotate bool) (w
 	if !rotate {
 		found, err := db.secrets(ctx, db.readers(), current, account)
 		if err != nil || len(found) > 0 {
-			return first(found), db.unavailable(ctx, err)
+			return first(found), db.unavailableOrCanceled(ctx, err)
 		}
 	}
 	fresh, err := webhook.NewSecret(db.options.Rand)

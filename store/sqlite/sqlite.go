@@ -61,7 +61,7 @@ func Open(ctx context.Context, path string, o Options) (*store.DB, error) {
 	long.SetMaxOpenConns(lengthy)
 	long.SetMaxIdleConns(0) // the writer is the last to close the file
 	return store.Open(ctx, store.Config{
-		Dialect: dialect(), Writer: writer, Reader: reader, Lengthy: long, Release: unlock, Options: o,
+		Dialect: dialect(), Writer: writer, Reader: reader, Reports: long, Release: unlock, Options: o,
 	})
 }
 
