@@ -3,7 +3,11 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	"errors"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // querier is what a transaction and the pool of readers have in common.
@@ -126,4 +130,96 @@ func clock(now func() time.Time) time.Time {
 		return time.Now()
 	}
 	return now()
+}
+
+// direct are the statements that a connection's driver has compiled.
+type direct struct {
+	compiled map[string]driver.Stmt
+	args     []driver.NamedValue // kept for its room
+}
+
+// exec runs a statement on a connection, always the same one until close, and
+// returns how many rows it changed.
+func (d *direct) exec(ctx context.Context, conn *sql.Conn, query string, args []any) (changed int64, err error) {
+	d.args = d.args[:0]
+	for i, arg := range args {
+		v, err := driver.DefaultParameterConverter.ConvertValue(arg)
+		if err != nil {
+			return 0, err
+		}
+		d.args = append(d.args, driver.NamedValue{Ordinal: i + 1, Value: v})
+	}
+	lost := conn.Raw(func(c any) error {
+		changed, err = d.run(ctx, c, query)
+		return nil // what a statement says is not about the connection
+	})
+	return changed, errors.Join(lost, err)
+}
+
+func (d *direct) run(ctx context.Context, conn any, query string) (int64, error) {
+	stmt := d.compiled[query]
+	if stmt == nil {
+		var err error
+		if stmt, err = conn.(driver.ConnPrepareContext).PrepareContext(ctx, query); err != nil {
+			return 0, err
+		}
+		d.compiled[query] = stmt
+	}
+	result, err := stmt.(driver.StmtExecContext).ExecContext(ctx, d.args)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// close forgets the statements. It belongs inside the connection's Raw: one
+// that is closed has ended them.
+func (d *direct) close() {
+	for _, stmt := range d.compiled {
+		_ = stmt.Close() // it goes with its connection
+	}
+	clear(d.compiled)
+}
+
+// plainTx is one that is not the committer's.
+type plainTx struct {
+	reading
+	tx *sql.Tx
+}
+
+func (t plainTx) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	result, err := t.tx.ExecContext(ctx, t.db.text(query), args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// inTx runs do in a transaction beside the committer's, and rolls it back if
+// it fails. SQLite has one connection that writes: there the committer waits.
+func (db *DB) inTx(ctx context.Context, do func(context.Context, plainTx) error) error {
+	pool := db.writer
+	if db.dialect.Shared {
+		pool = db.reader
+	}
+	t, err := pool.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = t.Rollback() }() // does nothing after the commit
+	if err := do(ctx, plainTx{reading{db, t}, t}); err != nil {
+		return err
+	}
+	return t.Commit()
+}
+
+// unavailableOrCanceled turns an error of the database into the one that callers get: a
+// caller that hung up is told so, and every other cause is that the database is
+// away. A *fault.Error stays as it is.
+func (db *DB) unavailableOrCanceled(ctx context.Context, err error) error {
+	var f *fault.Error
+	if err != nil && !errors.As(err, &f) && errors.Is(ctx.Err(), context.Canceled) {
+		return fault.From(ctx.Err())
+	}
+	return db.unavailable(err)
 }

@@ -226,3 +226,209 @@ func scanUsage(rows *sql.Rows, by billing.GroupBy) (billing.UsageRow, error) {
 	}
 	return row, nil
 }
+
+// addAttempts notes the tries that failed before a request ended, with its receipt.
+func (b *batch) addAttempts(h *hold, r *billing.Receipt, failed []billing.Attempt) {
+	for i := range failed {
+		a := attempt{receipt: r, number: int64(i + 1), Attempt: failed[i]}
+		a.Waste = a.Cost(h.price)
+		b.attempts = append(b.attempts, a)
+	}
+}
+
+// attempt is a row of a failed try.
+type attempt struct {
+	receipt *billing.Receipt
+	number  int64 // from 1
+	billing.Attempt
+}
+
+func (b *batch) writeAttempts() error {
+	args := make([]any, 0, len(b.attempts)*b.sql.insertAttempt.width)
+	for i := range b.attempts {
+		a := &b.attempts[i]
+		used := ""
+		if !a.Used.IsZero() {
+			var err error
+			if used, err = formatUsage(a.Used); err != nil {
+				return err
+			}
+		}
+		args = append(args, a.receipt.ID, a.number, a.receipt.Account, a.Channel, a.Model, a.Code, int64(a.Status),
+			flag(a.Billable), used, a.Waste, unixNanos(a.StartedAt), a.Duration.Nanoseconds(), a.receipt.SettledAt.UnixNano())
+	}
+	return b.tx.execAll(b.ctx, &b.sql.insertAttempt, args)
+}
+
+// Request is the settled end of a request of any account, with the tries that
+// failed before; fault.NotFound if there is none by that id, or if it is still
+// running.
+func (db *DB) Request(ctx context.Context, id string) (billing.Receipt, []billing.Attempt, error) {
+	ctx, cancel := db.readContext(ctx)
+	defer cancel()
+	r, err := db.receipt(ctx, id, "id = ?", id)
+	if err != nil {
+		return billing.Receipt{}, nil, err
+	}
+	rows, err := db.readers().query(ctx, "SELECT channel, model, code, status, billable, used, waste, started_at, duration"+
+		" FROM attempt WHERE receipt = ? ORDER BY number", id)
+	var attempts []billing.Attempt
+	if err == nil {
+		err = each(rows, func(rows *sql.Rows) error {
+			a, err := scanAttempt(rows)
+			attempts = append(attempts, a)
+			return err
+		})
+	}
+	return r, attempts, db.unavailable(err)
+}
+
+func scanAttempt(rows *sql.Rows) (a billing.Attempt, err error) {
+	var used string
+	var started, duration, billable int64
+	if err = rows.Scan(&a.Channel, &a.Model, &a.Code, &a.Status, &billable, &used, &a.Waste, &started, &duration); err != nil {
+		return a, err
+	}
+	a.StartedAt, a.Duration, a.Billable = timeAt(started), time.Duration(duration), billable != 0
+	a.Used, err = parseUsage(used)
+	return a, err
+}
+
+// Waste sums failed tries by channel and upstream model. Since and Until are
+// rounded as those of Usage, and sums that take longer than two seconds are given
+// up in the same way.
+func (db *DB) Waste(ctx context.Context, q billing.Query) ([]billing.WasteRow, error) {
+	whose, args := "", []any{}
+	if q.Account != "" {
+		if _, err := db.Balance(ctx, q.Account); err != nil {
+			return nil, err
+		}
+		whose, args = "account = ? AND ", append(args, q.Account)
+	}
+	first, end := hours(q)
+	waste := []billing.WasteRow{}
+	err := db.report(ctx, usageLimit, func(ctx context.Context, on querier) error {
+		rows, err := on.query(ctx, "SELECT channel, model, COUNT(*), "+sums("billable", "waste")+
+			" FROM attempt WHERE "+whose+"settled_at >= ? AND settled_at < ? GROUP BY 1, 2 ORDER BY 1, 2", append(args, first, end)...)
+		if err != nil {
+			return err
+		}
+		return each(rows, func(rows *sql.Rows) error {
+			var r billing.WasteRow
+			var billable, cost sum
+			err := rows.Scan(append(append([]any{&r.Channel, &r.Model, &r.Failed}, billable.parts()...), cost.parts()...)...)
+			r.Billable, r.Waste = billable.capped(), billing.Money(cost.capped())
+			waste = append(waste, r)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return waste, nil
+}
+
+// usageLimit is how long sums of usage may take (faults.md, row 37).
+const usageLimit = 2 * time.Second
+
+// reportConn is a connection for what may read for long. There are few of them, and
+// they are none of those that find keys and count limits. The caller closes it.
+func (db *DB) reportConn(ctx context.Context) (*sql.Conn, error) {
+	waiting, cancel := context.WithTimeout(ctx, db.options.WaitTimeout)
+	defer cancel()
+	conn, err := db.reports.Conn(waiting)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return nil, errLater("The gateway had no database connection free for a lengthy look into its books. Try again shortly.", err)
+	}
+	return conn, db.unavailableOrCanceled(ctx, err)
+}
+
+// report does what reads for long, and does not let it take longer than limit.
+func (db *DB) report(ctx context.Context, limit time.Duration, do func(context.Context, querier) error) error {
+	conn, err := db.reportConn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // it goes back to its pool
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err = do(bounded, reading{db, conn})
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return errLater("The sums were not ready within "+limit.String()+". Ask for a shorter time with since and until, or try again shortly.", err)
+	}
+	return db.unavailableOrCanceled(ctx, err)
+}
+
+// errLater is the answer to a question that the database cannot take now.
+func errLater(message string, cause error) error {
+	return &fault.Error{Code: fault.ServiceUnavailable, RetryAfter: time.Second, Message: message, Err: cause}
+}
+
+// Commit is one transaction of the committer, for Options.Committed.
+type Commit struct {
+	Operations int // that it did together, without those that were put off
+	Took       time.Duration
+	Err        error // why it failed; nil if it is durable or had nothing to write
+}
+
+// Stats are numbers of this process, read without asking the database.
+type Stats struct {
+	Holds   int  // open holds of this process, as the last commit left them
+	Waiting int  // operations that wait for the committer
+	Away    bool // the database did not take the last transaction
+}
+
+// Stats tells what the store is about. It is safe for concurrent use.
+func (db *DB) Stats() Stats {
+	c := db.committer
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Stats{Holds: int(c.holds.Load()), Waiting: len(c.queue), Away: c.down != nil}
+}
+
+// Backlog is what the database, whichever processes share it, has not brought to
+// an end.
+type Backlog struct {
+	Tasks   map[string]int64 // open tasks of videos by state
+	Notices int64            // webhooks that wait to be delivered
+	// Oldest is when the one of them was written that waits for longest; zero if
+	// none does.
+	Oldest time.Time
+}
+
+// backlogLimit is how long the counts of a Backlog may take.
+const backlogLimit = 2 * time.Second
+
+// Backlog counts what is open. It reads as many rows as are open, and is for a
+// few times a minute. Its error is fault.ServiceUnavailable.
+func (db *DB) Backlog(ctx context.Context) (Backlog, error) {
+	b := Backlog{Tasks: map[string]int64{}}
+	err := db.report(ctx, backlogLimit, func(ctx context.Context, q querier) error {
+		rows, err := q.query(ctx, "SELECT state, COUNT(*) FROM task WHERE NOT ended GROUP BY state")
+		if err != nil {
+			return err
+		}
+		err = each(rows, func(rows *sql.Rows) error {
+			var state string
+			var n int64
+			err := rows.Scan(&state, &n)
+			b.Tasks[state] = n
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		var oldest int64
+		err = q.queryRow(ctx, "SELECT COUNT(*), COALESCE(MIN(created_at), 0) FROM notice WHERE state = 'waiting'").Scan(&b.Notices, &oldest)
+		b.Oldest = timeOrZero(oldest)
+		return err
+	})
+	return b, err
+}
+
+// committed tells of a transaction.
+func (c *committer) committed(ops int, took time.Duration, err error) {
+	if tell := c.db.options.Committed; tell != nil {
+		tell(Commit{Operations: ops, Took: took, Err: err})
+	}
+}
