@@ -21,15 +21,15 @@ const commitTimeout = 5 * time.Second
 // need, lets each decide in its turn, and writes what has changed.
 type batch struct {
 	*committer
-	ctx     context.Context
-	tx      *tx
-	ops     []*op
-	careful bool  // trust nothing but the database
-	hurried bool  // leave out the operations on rows that others have locked
-	skipped []*op // those that were left out
-	now     int64 // the ledger's time, the same for the whole batch
-	signed  bool
-	commits int64 // the node's count if this batch is committed
+	ctx        context.Context
+	tx         *tx
+	ops        []*op
+	careful    bool  // trust nothing but the database
+	skipLocked bool  // leave out the operations on rows that others have locked
+	skipped    []*op // those that were left out
+	now        int64 // the ledger's time, the same for the whole batch
+	signed     bool
+	commits    int64 // the node's count if this batch is committed
 
 	accounts map[string]*account // only those that exist
 	budgets  map[int64]*budget
@@ -37,18 +37,18 @@ type batch struct {
 	holds    map[string]*hold           // only those that are open
 	receipts map[string]billing.Receipt // of holds that have ended
 
-	wanted   wanted
-	touched  []*hold // in the order of their first change
-	settled  []settledReceipt
-	entries  []entry
-	answers  []answer
-	attempts []attempt
-	tasks    tasks
-	claims   claims
-	rebound  []*budget // ended, or to be added
-	wrote    bool      // by an operation of its own
-	durable  bool      // it was committed
-	known    []*op     // of the pending batch, which was committed after all
+	wanted     wanted
+	touched    []*hold // in the order of their first change
+	settled    []settledReceipt
+	entries    []entry
+	answers    []answer
+	attempts   []attempt
+	tasks      tasks
+	claims     claims
+	newBudgets []*budget // to be added, and those that they replace
+	wrote      bool      // by an operation of its own
+	durable    bool      // it was committed
+	known      []*op     // of the pending batch, which was committed after all
 }
 
 // answer is an idempotent answer that becomes durable with its settlement, or
@@ -120,8 +120,8 @@ func (b *batch) begin(ctx context.Context) (*sql.Tx, error) {
 	}
 	t, err := b.conn.BeginTx(ctx, nil)
 	b.tx = &tx{t, b.db, b.conn}
-	if hurried := b.db.dialect.ShortLockWait; err == nil && b.hurried && hurried != "" {
-		if _, err = t.ExecContext(ctx, hurried); err != nil {
+	if short := b.db.dialect.ShortLockWait; err == nil && b.skipLocked && short != "" {
+		if _, err = t.ExecContext(ctx, short); err != nil {
 			_ = t.Rollback() // the first error says more
 		}
 	}
@@ -170,19 +170,21 @@ func (b *batch) decide() error {
 	if err := b.readClock(); err != nil {
 		return err
 	}
-	if b.hurried {
+	if b.skipLocked {
 		if err := b.leaveOutLocked(); err != nil {
 			return err
 		}
 	}
 	for _, o := range b.ops {
-		o.needs(b)
+		if o.needs != nil {
+			o.needs(b)
+		}
 	}
 	if err := b.load(); err != nil {
 		return err
 	}
 	for _, o := range b.ops {
-		o.err = o.step.decide(b)
+		o.err = o.decide(b)
 		if o.err != nil && !isRefusal(o.err) {
 			return o.err
 		}
@@ -218,7 +220,7 @@ func (b *batch) publish() {
 			delete(b.open, h.id)
 			continue
 		}
-		h.fresh, h.changed, h.listed = false, false, false
+		h.fresh, h.listed = false, false
 		if h.node == b.node.id {
 			b.open[h.id] = h
 		}
@@ -227,26 +229,22 @@ func (b *batch) publish() {
 	b.committer.holds.Store(int64(len(b.open)))
 }
 
-// at is the batch's time as receipts tell it.
-func (b *batch) at() time.Time { return time.Unix(0, b.now).UTC() }
-
-// free is an operation of another room: it reads and writes by itself.
-type free func(ctx context.Context, t *tx) error
-
-func (free) needs(*batch) {}
-
-func (f free) decide(b *batch) error {
-	err := f(b.ctx, b.tx)
-	b.wrote = b.wrote || err == nil
-	return err
-}
-
 // update has f done in a transaction that is durable when update returns nil.
 // f may share it with other operations and may be called again: it must have
 // written nothing when it returns a *fault.Error, which update returns as it
 // is; after any other error the transaction is rolled back.
 func (db *DB) update(ctx context.Context, f func(ctx context.Context, t *tx) error) error {
-	return db.committer.run(ctx, free(f), db.options.WaitTimeout)
+	return db.updateIf(ctx, func(b *batch) (bool, error) { return true, f(b.ctx, b.tx) })
+}
+
+// updateIf is update for a function that says whether it has written anything.
+func (db *DB) updateIf(ctx context.Context, f func(b *batch) (wrote bool, err error)) error {
+	o := newOp(nil, func(b *batch) error {
+		wrote, err := f(b)
+		b.wrote = b.wrote || (wrote && err == nil)
+		return err
+	})
+	return db.committer.run(ctx, o, db.options.WaitTimeout)
 }
 
 // How operations on rows are retried that another session has locked.
@@ -257,38 +255,38 @@ const (
 	bisectLimit      = time.Second           // how long one batch is taken apart
 )
 
-// lockedQueue are the operations that wait for rows which another session has
-// locked. They are kept apart so that no other operation waits with them. They
-// belong to the committer's goroutine.
+// lockedQueue holds the operations that wait for rows which another session has
+// locked, apart from the others so that none of those waits with them. It belongs
+// to the committer's goroutine.
 type lockedQueue struct {
 	ops    []*op
 	trying bool      // some of them are being tried
 	next   time.Time // when they may be tried again
 }
 
-// putOff keeps ops for a later try. Of requests that begin it keeps only so many.
-func (c *committer) putOff(ops []*op) {
+// putOffLocked keeps ops for a later try. Of requests that begin it keeps only so many.
+func (c *committer) putOffLocked(ops []*op) {
 	for _, o := range ops {
-		if o.begins && len(c.delayed.ops) >= lockedLimit {
+		if o.begins && len(c.locked.ops) >= lockedLimit {
 			o.err = c.db.unavailable(errLocked)
 			o.finish()
 			continue
 		}
-		c.delayed.ops = append(c.delayed.ops, o)
+		c.locked.ops = append(c.locked.ops, o)
 	}
 }
 
-// endPutOff ends the operations that still wait when the store closes, after
+// endLocked ends the operations that still wait when the store closes, after
 // a last try.
-func (c *committer) endPutOff() {
-	ops := c.delayed.ops
-	c.delayed.ops = nil
+func (c *committer) endLocked() {
+	ops := c.locked.ops
+	c.locked.ops = nil
 	for len(ops) > 0 {
 		n := min(len(ops), batchLimit)
-		c.commit(c.stillWaited(ops[:n]), commitMode{hurried: true})
+		c.commit(c.stillWaited(ops[:n]), commitMode{skipLocked: true})
 		ops = ops[n:]
 	}
-	for _, o := range c.delayed.ops {
+	for _, o := range c.locked.ops {
 		o.err = c.db.unavailable(errClosed)
 		o.finish()
 	}
@@ -302,7 +300,7 @@ func (c *committer) bisect(ops []*op, how commitMode) {
 		how.bisecting = time.Now()
 	}
 	if len(ops) <= 1 || time.Since(how.bisecting) > bisectLimit {
-		c.putOff(ops)
+		c.putOffLocked(ops)
 		return
 	}
 	how.careful = true
@@ -330,8 +328,8 @@ func (d *lockedQueue) tried(took time.Duration) {
 	}
 }
 
-// hurried reports whether a batch has to leave out what others have locked.
-func (d *lockedQueue) hurried() bool { return d.trying || len(d.ops) > 0 }
+// active reports whether a batch has to leave out what others have locked.
+func (d *lockedQueue) active() bool { return d.trying || len(d.ops) > 0 }
 
 // ofLocks are the statements that tell which rows others have locked.
 func (s *statements) ofLocks(d Dialect) {
@@ -349,13 +347,15 @@ func (b *batch) leaveOutLocked() error {
 	holds, accounts := map[string]bool{}, map[string]bool{}
 	for i, o := range b.ops {
 		probe := newBatch(b.committer, nil, true)
-		o.needs(probe)
+		if o.needs != nil {
+			o.needs(probe)
+		}
 		needed[i] = probe.wanted
 		maps.Copy(holds, probe.wanted.holds)
 		maps.Copy(accounts, probe.wanted.accounts)
 	}
 	of := map[string]string{} // the accounts of the holds that are there
-	err := b.tx.queryAll(b.ctx, &b.sql.accountsOfHolds, sortedKeys(holds), func(rows *sql.Rows) error {
+	err := queryAll(b.ctx, b.tx, &b.sql.accountsOfHolds, sortedKeys(holds), func(rows *sql.Rows) error {
 		var id, account string
 		err := rows.Scan(&id, &account)
 		of[id], accounts[account] = account, true
@@ -364,11 +364,11 @@ func (b *batch) leaveOutLocked() error {
 	if err != nil {
 		return err
 	}
-	lockedHolds, err := b.locked(&b.sql.unlockedHolds, nil, sortedKeys(of))
+	lockedHolds, err := b.lockedRows(&b.sql.unlockedHolds, nil, sortedKeys(of))
 	if err != nil {
 		return err
 	}
-	lockedAccounts, err := b.locked(&b.sql.unlockedAccounts, &b.sql.accountNames, sortedKeys(accounts))
+	lockedAccounts, err := b.lockedRows(&b.sql.unlockedAccounts, &b.sql.accountNames, sortedKeys(accounts))
 	if err != nil {
 		return err
 	}
@@ -397,9 +397,9 @@ func (b *batch) leaveOutLocked() error {
 	return nil
 }
 
-// locked are those of ids whose rows unlocked did not return although they are
+// lockedRows are those of ids whose rows unlocked did not return although they are
 // there, which exists tells; nil where all were there a moment ago.
-func (b *batch) locked(unlocked, exists *bulk, ids []any) (map[string]bool, error) {
+func (b *batch) lockedRows(unlocked, exists *bulk, ids []any) (map[string]bool, error) {
 	missing := map[string]bool{}
 	for _, id := range ids {
 		missing[id.(string)] = true
@@ -412,11 +412,11 @@ func (b *batch) locked(unlocked, exists *bulk, ids []any) (map[string]bool, erro
 			return err
 		}
 	}
-	if err := b.tx.queryAll(b.ctx, unlocked, ids, scan(func(id string) { delete(missing, id) })); err != nil || exists == nil || len(missing) == 0 {
+	if err := queryAll(b.ctx, b.tx, unlocked, ids, scan(func(id string) { delete(missing, id) })); err != nil || exists == nil || len(missing) == 0 {
 		return missing, err
 	}
 	there := map[string]bool{}
-	err := b.tx.queryAll(b.ctx, exists, sortedKeys(missing), scan(func(id string) { there[id] = true }))
+	err := queryAll(b.ctx, b.tx, exists, sortedKeys(missing), scan(func(id string) { there[id] = true }))
 	return there, err
 }
 

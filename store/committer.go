@@ -13,17 +13,114 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// step is one operation on the ledger, in two parts, so that a batch reads all
-// that it needs at once, decides in memory and writes at once.
-type step interface {
-	// needs names the rows that decide will look at.
-	needs(b *batch)
-	// decide applies the operation to the rows of the batch, or refuses it with
-	// a *fault.Error and changes nothing.
-	decide(b *batch) error
+const (
+	batchLimit   = 512                // operations in one transaction
+	queueLimit   = 16_384             // operations that wait; more are refused
+	beginLimit   = queueLimit / 4 * 3 // that wait while requests may begin: the rest is for those that run
+	batchBytes   = 8 << 20            // of answers in one transaction
+	gatherTime   = 100 * time.Microsecond
+	gatherRounds = 10_000 // within that time at the most; a test's clock may stand still
+)
+
+// committer is the one goroutine that writes. It takes the operations that wait,
+// does all of them in one transaction (a batch) and tells their callers when that
+// is durable.
+type committer struct {
+	db          *DB
+	sql         *statements
+	conn        *sql.Conn // nil until it is needed, and after it failed
+	prepared    map[string]*sql.Stmt
+	direct      direct
+	last        int // operations in the last batch
+	node        node
+	open        map[string]*hold // the node's, as the last commit left them
+	pending     *batch           // its COMMIT had no answer; nil if there is none
+	holds       atomic.Int64     // how many are open, for others to read
+	locked      lockedQueue
+	answerQuota answerQuota
+
+	mu         sync.Mutex
+	queue      []*op
+	throughput throughput
+	closed     bool
+	down       error // why the last transaction failed; nil if it did not
+	back       time.Time
+
+	wake  chan struct{}
+	ended chan struct{}
 }
 
-// The states of an op. Whoever leaves waiting or taken first decides: the
+// The reasons why operations are not done.
+var (
+	errStale = errors.New("another process changed what this one had read")
+	errFull  = &fault.Error{
+		Code: fault.ServiceUnavailable, RetryAfter: time.Second,
+		Message: "The gateway's database has more to do than it can do in time. Try again shortly.",
+	}
+	errLocked = errors.New("another session of the database has locked a row that the operation needs")
+	errClosed = errors.New("the store is closed")
+	errLate   = errors.New("the database did not answer in time")
+)
+
+// startCommitter registers the process and ends the holds of dead ones.
+func (db *DB) startCommitter(ctx context.Context) error {
+	c := &committer{
+		db: db, sql: newStatements(db.dialect, db.options.HoldFor),
+		prepared: map[string]*sql.Stmt{}, direct: direct{compiled: map[string]driver.Stmt{}},
+		open:        map[string]*hold{},
+		throughput:  throughput{maxWait: db.options.WaitTimeout},
+		answerQuota: answerQuota{limit: db.options.AnswerBytes},
+		wake:        make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	db.committer = c
+	go c.work()
+	err := db.sweep(ctx, 0, db.startTimeout())
+	if err != nil {
+		c.stop()
+	}
+	return err
+}
+
+// stop ends the committer when the queue is done.
+func (c *committer) stop() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.wakeUp()
+	<-c.ended
+}
+
+func (c *committer) wakeUp() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// op is one operation on the ledger, on its way through the committer. It has two
+// parts, so that a batch reads the rows of all its operations at once, decides in
+// memory and writes at once.
+type op struct {
+	// needs names the rows that decide looks at; nil if there are none.
+	needs func(b *batch)
+	// decide applies the operation to the rows of the batch, or refuses it with a
+	// *fault.Error and changes nothing. It is called again when a batch is repeated.
+	decide func(b *batch) error
+	// undo takes the operation back when it was committed and its caller has left;
+	// nil if it may stay.
+	undo func() *op
+
+	begins    bool      // it begins a request, so that it may be refused
+	waitShare int       // of one that begins: it may wait for 1/waitShare of Options.WaitTimeout
+	bytes     int       // of the answers that it keeps
+	due       time.Time // when its caller stops waiting; zero if that is not known
+
+	err   error // the result; read it after ready
+	state atomic.Int32
+	ready chan struct{}
+}
+
+// The states of an op. Whoever changes waiting or taken first decides: the
 // committer that has a result, or the caller who will not wait any longer.
 const (
 	waiting   int32 = iota // in the queue
@@ -32,39 +129,8 @@ const (
 	done                   // the result is there
 )
 
-// op is a step on its way through the committer.
-type op struct {
-	step
-	begins bool      // it begins a request, so that it may be refused
-	part   int       // 1/part of its patience is what it may have to wait; of one that begins
-	bytes  int       // of the answers that it keeps
-	due    time.Time // when its caller stops waiting; zero if that is not known
-
-	err   error // the result; read it after ready
-	state atomic.Int32
-	ready chan struct{}
-}
-
-// newOp is a step that has not begun.
-func newOp(s step) *op {
-	o := &op{step: s, ready: make(chan struct{})}
-	switch s := s.(type) {
-	case *reserving:
-		o.begins, o.part = true, 1
-	case *claiming: // a hold comes after it, or it was for nothing
-		o.begins, o.part = true, keyedPart
-	case *settling:
-		for i := range s.answers {
-			o.bytes += s.answers[i].Bytes()
-		}
-	case *changing:
-		if s.answer != nil {
-			o.bytes = s.answer.Bytes()
-		}
-	case *keeping:
-		o.bytes = s.answer.record.Bytes()
-	}
-	return o
+func newOp(needs func(*batch), decide func(*batch) error) *op {
+	return &op{needs: needs, decide: decide, ready: make(chan struct{})}
 }
 
 // start is the committer's start on an op; false if nobody waits for it.
@@ -79,18 +145,60 @@ func (o *op) finish() bool {
 	return true
 }
 
-// run has a step committed and waits for it, at most for patience unless that
-// is zero, and as long as ctx lets it. Where it returns nil the step is durable;
-// after an error it may still become so.
-func (c *committer) run(ctx context.Context, s step, patience time.Duration) error {
-	o := newOp(s)
-	if patience > 0 {
-		o.due = time.Now().Add(patience)
+// abandon is the caller's end of an op; false if the result is there.
+func (o *op) abandon() bool {
+	return o.state.CompareAndSwap(waiting, abandoned) || o.state.CompareAndSwap(taken, abandoned)
+}
+
+// wait returns nil when the result is there, or why there is no more waiting.
+func (o *op) wait(ctx context.Context, maxWait time.Duration) error {
+	var late <-chan time.Time
+	if maxWait > 0 {
+		timer := time.NewTimer(maxWait)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-o.ready:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-late:
+		return errLate
+	}
+}
+
+// enqueue adds an op to the queue, or refuses it.
+func (c *committer) enqueue(o *op) error {
+	var refusal error
+	c.mu.Lock()
+	switch {
+	case c.closed:
+		refusal = errClosed
+	case len(c.queue) >= queueLimit, o.begins && c.full(o.waitShare):
+		refusal = errFull
+	default:
+		c.queue = append(c.queue, o)
+	}
+	c.mu.Unlock()
+	if refusal != nil {
+		return c.db.unavailable(refusal)
+	}
+	c.wakeUp()
+	return nil
+}
+
+// run has an op committed and waits for it, at most for maxWait unless that is
+// zero, and as long as ctx lets it. Where it returns nil the op is durable; after
+// an error it may still become so.
+func (c *committer) run(ctx context.Context, o *op, maxWait time.Duration) error {
+	if maxWait > 0 {
+		o.due = time.Now().Add(maxWait)
 	}
 	if err := c.enqueue(o); err != nil {
 		return err
 	}
-	cause := o.wait(ctx, patience)
+	cause := o.wait(ctx, maxWait)
 	if cause == nil || !o.abandon() {
 		<-o.ready
 		return o.err
@@ -101,10 +209,9 @@ func (c *committer) run(ctx context.Context, s step, patience time.Duration) err
 	return c.db.unavailable(cause)
 }
 
-// runToEnd is run for a step that nothing undoes: it gives one that has begun more
+// runToEnd is run for an op that has no undo: it gives one that has begun more
 // time to end, and where that is not enough it says that the end is not known.
-func (c *committer) runToEnd(ctx context.Context, s step) error {
-	o := newOp(s)
+func (c *committer) runToEnd(ctx context.Context, o *op) error {
 	if err := c.enqueue(o); err != nil {
 		return err
 	}
@@ -125,133 +232,60 @@ func (c *committer) runToEnd(ctx context.Context, s step) error {
 	}
 }
 
-// wait returns nil when the result is there, or why there is no more waiting.
-func (o *op) wait(ctx context.Context, patience time.Duration) error {
-	var late <-chan time.Time
-	if patience > 0 {
-		timer := time.NewTimer(patience)
-		defer timer.Stop()
-		late = timer.C
-	}
-	select {
-	case <-o.ready:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-late:
-		return errLate
-	}
-}
-
-var errLate = errors.New("the database did not answer in time")
-
-// abandon is the caller's end of an op; false if the result is there.
-func (o *op) abandon() bool {
-	return o.state.CompareAndSwap(waiting, abandoned) || o.state.CompareAndSwap(taken, abandoned)
-}
-
 const (
-	batchLimit   = 512                // operations in one transaction
-	queueLimit   = 16_384             // operations that wait; more are refused
-	beginLimit   = queueLimit / 4 * 3 // that wait while requests may begin: the rest is for those that run
-	batchBytes   = 8 << 20            // of answers in one transaction
-	gatherTime   = 100 * time.Microsecond
-	gatherRounds = 10_000 // within that time at the most; a test's clock may stand still
+	largeBatch     = 64  // operations in a batch from which the cost of one of many can be told
+	alwaysQueued   = 128 // operations that may always wait
+	claimWaitShare = 2   // a claim may wait for 1/claimWaitShare of its request's time: the hold waits too
 )
 
-// committer is the one goroutine that writes. It takes what waits, does all of
-// it in one transaction and tells the callers when that is durable
-// (ledger.md, Scheme).
-type committer struct {
-	db          *DB
-	sql         *statements
-	conn        *sql.Conn // nil until it is needed, and after it failed
-	prepared    map[string]*sql.Stmt
-	direct      direct
-	last        int // operations in the last batch
-	node        node
-	open        map[string]*hold // the node's, as the last commit left them
-	pending     *batch           // its COMMIT had no answer; nil if there is none
-	holds       atomic.Int64     // how many are open, for others to read
-	delayed     lockedQueue
-	answerQuota answerQuota
-
-	mu     sync.Mutex
-	queue  []*op
-	pace   throughput
-	closed bool
-	down   error // why the last transaction failed; nil if it did not
-	back   time.Time
-
-	wake  chan struct{}
-	ended chan struct{}
+// throughput is how fast the database takes operations. With it a request that
+// could not begin in time is refused at once: it would only make the others late,
+// and what is done for callers who have left has to be undone.
+type throughput struct {
+	maxWait time.Duration // of the caller of a hold
+	perOp   time.Duration // of an operation in a large batch; 0 before there was one
+	running int           // operations in the batch that is being committed
 }
 
-// startCommitter registers the process and ends the holds of dead ones.
-func (db *DB) startCommitter(ctx context.Context) error {
-	c := &committer{
-		db: db, sql: newStatements(db.dialect, db.options.HoldFor), prepared: map[string]*sql.Stmt{}, direct: direct{compiled: map[string]driver.Stmt{}}, open: map[string]*hold{},
-		pace: throughput{maxWait: db.options.WaitTimeout}, answerQuota: answerQuota{limit: db.options.AnswerBytes}, wake: make(chan struct{}, 1), ended: make(chan struct{}),
+// record notes a batch. A small one, which mostly waits for the disk, does not
+// tell how slow a large one would be, but it may tell that the database is faster
+// than it was.
+func (p *throughput) record(ops int, took time.Duration) {
+	if ops == 0 {
+		return
 	}
-	db.committer = c
-	go c.work()
-	err := db.sweep(ctx, 0, db.startPatience())
-	if err != nil {
-		c.stop()
-	}
-	return err
-}
-
-func (c *committer) enqueue(o *op) error {
-	var refusal error
-	c.mu.Lock()
+	perOp := took / time.Duration(ops)
 	switch {
-	case c.closed:
-		refusal = errClosed
-	case len(c.queue) >= queueLimit, o.begins && c.full(o.part):
-		refusal = errFull
-	default:
-		c.queue = append(c.queue, o)
-	}
-	c.mu.Unlock()
-	if refusal != nil {
-		return c.db.unavailable(refusal)
-	}
-	c.wakeUp()
-	return nil
-}
-
-// full reports whether a request that would wait for 1/part of its patience must
-// not begin. c.mu is held.
-func (c *committer) full(part int) bool {
-	return len(c.queue) >= beginLimit || c.pace.tooSlow(len(c.queue), part)
-}
-
-// The reasons why operations are not done.
-var (
-	errStale = errors.New("another process changed what this one had read")
-	errFull  = &fault.Error{
-		Code: fault.ServiceUnavailable, RetryAfter: time.Second,
-		Message: "The gateway's database has more to do than it can do in time. Try again shortly.",
-	}
-	errLocked = errors.New("another session of the database has locked a row that the operation needs")
-	errClosed = errors.New("the store is closed")
-)
-
-func (c *committer) wakeUp() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
+	case p.perOp == 0 && ops >= largeBatch:
+		p.perOp = perOp
+	case ops >= largeBatch || perOp < p.perOp:
+		p.perOp = (3*p.perOp + perOp) / 4
 	}
 }
 
-// stop ends the committer when the queue is done.
-func (c *committer) stop() {
+// tooSlow reports whether an operation that joins the queue could not be done
+// within 1/share of maxWait. A quarter of that is left for its own batch.
+func (p *throughput) tooSlow(queued, share int) bool {
+	return queued >= alwaysQueued && time.Duration(queued+p.running)*p.perOp > p.maxWait/time.Duration(share)*3/4
+}
+
+// batchTime is how long a batch of ops takes, at most half of maxWait: a batch that
+// seems slower has to be tried.
+func (p *throughput) batchTime(ops int) time.Duration {
+	return min(time.Duration(ops)*p.perOp, p.maxWait/2)
+}
+
+// full reports whether a request that may wait for 1/share of its time must not
+// begin. c.mu is held.
+func (c *committer) full(share int) bool {
+	return len(c.queue) >= beginLimit || c.throughput.tooSlow(len(c.queue), share)
+}
+
+// overloaded reports whether a request with an idempotency key must not begin.
+func (c *committer) overloaded() bool {
 	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
-	c.wakeUp()
-	<-c.ended
+	defer c.mu.Unlock()
+	return c.full(claimWaitShare)
 }
 
 // work runs until stop.
@@ -262,27 +296,28 @@ func (c *committer) work() {
 		switch {
 		case len(ops) > 0:
 			began := time.Now()
-			c.commit(ops, commitMode{hurried: c.delayed.hurried()})
-			c.delayed.tried(time.Since(began))
+			c.commit(ops, commitMode{skipLocked: c.locked.active()})
+			c.locked.tried(time.Since(began))
 		case !more:
-			c.endPutOff()
+			c.endLocked()
 			c.releaseLease()
 			return
 		}
 	}
 }
 
-// next waits for operations and takes those that somebody still waits for. It
-// returns none, and more, when it is time for a sign of life.
+// next waits for operations and takes those that somebody still waits for. Where
+// none come it returns a heartbeat when that is due. more is false once the queue is
+// empty after stop.
 func (c *committer) next() (ops []*op, more bool) {
 	for {
 		c.gather()
-		if ops = c.stillWaited(c.delayed.due()); len(ops) > 0 {
+		if ops = c.stillWaited(c.locked.due()); len(ops) > 0 {
 			return ops, true
 		}
 		c.mu.Lock()
 		n := c.dequeue(&ops)
-		closed, pulse := c.closed, c.heartbeatInterval()
+		closed, interval := c.closed, c.heartbeatInterval()
 		c.mu.Unlock()
 		if len(ops) > 0 || (closed && n == 0) {
 			c.last = n
@@ -291,41 +326,14 @@ func (c *committer) next() (ops []*op, more bool) {
 		if n > 0 {
 			continue
 		}
-		if len(c.delayed.ops) > 0 {
+		if len(c.locked.ops) > 0 {
 			c.wait(lockedRetryEvery)
 			continue
 		}
-		if c.wait(pulse) {
-			return []*op{{step: beat{}, ready: make(chan struct{})}}, true
+		if c.wait(interval) {
+			return []*op{newHeartbeat()}, true
 		}
 	}
-}
-
-// dequeue takes operations off the queue, n of them, and adds those that somebody
-// waits for to ops, at most as many operations and bytes as a batch may have. What
-// could not end in time is refused before it costs the database anything. c.mu is
-// held.
-func (c *committer) dequeue(ops *[]*op) (n int) {
-	end := time.Now().Add(c.pace.batchTime(min(len(c.queue), batchLimit)))
-	bytes := 0
-	for n < len(c.queue) && n < batchLimit {
-		o := c.queue[n]
-		if bytes += o.bytes; bytes > batchBytes && n > 0 {
-			break
-		}
-		n++
-		switch {
-		case !o.start():
-		case o.begins && !o.due.IsZero() && end.After(o.due):
-			o.err = errFull
-			o.finish()
-		default:
-			*ops = append(*ops, o)
-		}
-	}
-	c.queue = dropFirst(c.queue, n)
-	c.pace.running = len(*ops)
-	return n
 }
 
 // gather lets callers run who are about to join the queue: a commit that starts
@@ -347,15 +355,43 @@ func (c *committer) gather() {
 	}
 }
 
-// dropFirst drops the first n of a queue and keeps its room for those to come.
+// dequeue takes operations off the queue, n of them, and adds those that somebody
+// waits for to ops, at most as many operations and bytes as a batch may have. What
+// could not end in time is refused before it costs the database anything. c.mu is
+// held.
+func (c *committer) dequeue(ops *[]*op) (n int) {
+	end := time.Now().Add(c.throughput.batchTime(min(len(c.queue), batchLimit)))
+	bytes := 0
+	for n < len(c.queue) && n < batchLimit {
+		o := c.queue[n]
+		if bytes += o.bytes; bytes > batchBytes && n > 0 {
+			break
+		}
+		n++
+		switch {
+		case !o.start():
+		case o.begins && !o.due.IsZero() && end.After(o.due):
+			o.err = errFull
+			o.finish()
+		default:
+			*ops = append(*ops, o)
+		}
+	}
+	c.queue = dropFirst(c.queue, n)
+	c.throughput.running = len(*ops)
+	return n
+}
+
+// dropFirst drops the first n of a queue and keeps its capacity for those to come.
 func dropFirst(queue []*op, n int) []*op {
 	rest := copy(queue, queue[n:])
 	clear(queue[rest:])
 	return queue[:rest]
 }
 
-// heartbeatInterval is how long the committer may be silent: a lease has to be renewed, and
-// a database that was away has to be found again. 0 means for ever.
+// heartbeatInterval is how long the committer may do nothing: a lease has to be
+// renewed, and a database that was away has to be found again. 0 means for ever.
+// c.mu is held.
 func (c *committer) heartbeatInterval() time.Duration {
 	switch {
 	case c.down != nil:
@@ -366,13 +402,14 @@ func (c *committer) heartbeatInterval() time.Duration {
 	return 0
 }
 
-// wait reports whether the time was over before there was something to do.
-func (c *committer) wait(pulse time.Duration) bool {
-	if pulse == 0 {
+// wait reports whether the time was over before there was something to do; 0 is
+// for ever.
+func (c *committer) wait(interval time.Duration) bool {
+	if interval == 0 {
 		<-c.wake
 		return false
 	}
-	timer := time.NewTimer(pulse)
+	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	select {
 	case <-c.wake:
@@ -384,9 +421,9 @@ func (c *committer) wait(pulse time.Duration) bool {
 
 // commitMode is how a batch is committed.
 type commitMode struct {
-	careful   bool      // trust the database alone
-	hurried   bool      // put off what waits for rows that other sessions have locked
-	bisecting time.Time // since when a batch is taken apart to find those; zero if none is
+	careful    bool      // trust the database alone
+	skipLocked bool      // put off what waits for rows that other sessions have locked
+	bisecting  time.Time // since when a batch is taken apart to find those; zero if none is
 }
 
 // commit makes ops durable and tells their callers, once everybody else may know
@@ -401,7 +438,7 @@ func (c *committer) commit(ops []*op, how commitMode) {
 			c.renewLeaseAlone()
 		}
 		b := newBatch(c, ops, how.careful || tries > 0 || c.pending != nil)
-		b.hurried = how.hurried && c.db.dialect.Shared
+		b.skipLocked = how.skipLocked && c.db.dialect.Shared
 		began := time.Now()
 		err := b.run()
 		took := time.Since(began)
@@ -412,18 +449,20 @@ func (c *committer) commit(ops []*op, how commitMode) {
 		}
 		switch {
 		case err == nil:
-			c.recordBatch(len(b.ops), took)
+			c.mu.Lock()
+			c.throughput.record(len(b.ops), took)
+			c.mu.Unlock()
 			c.finish(b.ops)
-			c.putOff(b.skipped)
+			c.putOffLocked(b.skipped)
 			return
 		case errors.Is(err, errKnown):
 			c.finish(b.known)
 			ops = c.stillWaited(ops)
-		case kind == Locked && how.hurried:
+		case kind == Locked && how.skipLocked:
 			c.bisect(c.stillWaited(ops), how)
 			return
 		case kind == Locked:
-			how.hurried = true
+			how.skipLocked = true
 			ops = c.stillWaited(ops)
 		case kind == Away || ((kind == Conflict || c.pending != nil) && tries < 10):
 			if kind == Away {
@@ -452,20 +491,13 @@ func (c *committer) commit(ops []*op, how commitMode) {
 	}
 }
 
-// recordBatch notes how fast the database is.
-func (c *committer) recordBatch(ops int, took time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pace.record(ops, took)
-}
-
 // renewLeaseAlone renews the lease in a transaction of its own when operations that fail
 // have kept it from being renewed: whatever they wait for, the process lives.
 func (c *committer) renewLeaseAlone() {
 	if !c.db.dialect.Shared || c.pending != nil || c.conn == nil || time.Since(c.node.renewed) < c.db.options.Lease/4 {
 		return
 	}
-	b := newBatch(c, []*op{{step: beat{}, ready: make(chan struct{})}}, true)
+	b := newBatch(c, []*op{newHeartbeat()}, true)
 	if err := b.run(); c.kind(err) == Away {
 		c.closeConn()
 	}
@@ -498,9 +530,9 @@ func (c *committer) finish(ops []*op) {
 		if o.finish() || o.err != nil {
 			continue
 		}
-		if s, ok := o.step.(interface{ undo() step }); ok {
+		if o.undo != nil {
 			c.mu.Lock()
-			c.queue = append(c.queue, &op{step: s.undo(), ready: make(chan struct{})})
+			c.queue = append(c.queue, o.undo())
 			c.mu.Unlock()
 		}
 	}
@@ -549,84 +581,4 @@ func (c *committer) healthy() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.db.unavailable(c.down)
-}
-
-// failure is what err means; the zero Failure if it is nil or a refusal.
-func (db *DB) failure(err error) Failure {
-	var f *fault.Error
-	switch {
-	case err == nil || errors.As(err, &f) || errors.Is(err, errKnown):
-		return Broken
-	case errors.Is(err, errStale):
-		return Conflict
-	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone): // the second where the deadline was first
-		return Away
-	}
-	return db.dialect.Failure(err)
-}
-
-// errBroken is what the caller of an operation gets that the database refused.
-func (db *DB) errBroken(err error) error {
-	var f *fault.Error
-	switch {
-	case errors.As(err, &f):
-		return err
-	case db.failure(err) == Unwritable:
-		return errUnwritable(err)
-	}
-	return fault.Wrap(fault.InternalError, "The gateway's database refused to record this request. Nothing was charged.", err)
-}
-
-func errUnwritable(err error) error {
-	return fault.Wrap(fault.InvalidRequest, "The request has a character that cannot be recorded: a NUL, or bytes that are not UTF-8. Leave it out.", err)
-}
-
-const (
-	paceBatch = 64  // operations in a batch that tells what one of many costs
-	paceFloor = 128 // operations that may always wait
-	keyedPart = 2   // of a keyed request's patience its claim may wait for 1/keyedPart: its hold waits too
-)
-
-// throughput is how fast the database takes operations. With it a request that could
-// not begin in time is refused at once: it would only make the others late, and
-// what is done for callers who have left has to be undone.
-type throughput struct {
-	maxWait time.Duration // of the caller of a hold
-	perOp   time.Duration // of an operation in a large batch; 0 before there was one
-	running int           // operations in the batch that is being committed
-}
-
-// record notes a batch. A small one, which mostly waits for the disk, does not
-// tell how slow a large one would be, but it may tell that the database is faster
-// than it was.
-func (p *throughput) record(ops int, took time.Duration) {
-	if ops == 0 {
-		return
-	}
-	each := took / time.Duration(ops)
-	switch {
-	case p.perOp == 0 && ops >= paceBatch:
-		p.perOp = each
-	case ops >= paceBatch || each < p.perOp:
-		p.perOp = (3*p.perOp + each) / 4
-	}
-}
-
-// tooSlow reports whether an operation that joins a queue could not be done within
-// 1/part of the patience. A quarter of that is left for its own batch.
-func (p *throughput) tooSlow(queued, part int) bool {
-	return queued >= paceFloor && time.Duration(queued+p.running)*p.perOp > p.maxWait/time.Duration(part)*3/4
-}
-
-// overloaded reports whether a request with an idempotency key must not begin.
-func (c *committer) overloaded() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.full(keyedPart)
-}
-
-// batchTime is how long a batch of ops takes, at most half of the patience: then it
-// has to be tried.
-func (p *throughput) batchTime(ops int) time.Duration {
-	return min(time.Duration(ops)*p.perOp, p.maxWait/2)
 }

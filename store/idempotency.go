@@ -89,13 +89,13 @@ func parseAnswer(header string, body []byte, receipt string) (*idempotency.Answe
 // claim puts an open claim into the place of none or of one that is over; false
 // if there is another.
 func (db *DB) claim(ctx context.Context, k idempotency.Key, content idempotency.Content, requestID string) (bool, error) {
-	s := &claiming{key: k, content: content, request: requestID}
-	err := db.committer.run(ctx, s, db.options.WaitTimeout)
+	s := &claim{key: k, content: content, request: requestID}
+	err := db.committer.run(ctx, s.op(), db.options.WaitTimeout)
 	switch {
 	case fault.Is(err, fault.IdempotencyConflict), errors.Is(err, errFull):
 		return false, err
 	case err != nil:
-		if err := db.committer.enqueue(newOp(&freeing{k, requestID})); err != nil {
+		if err := db.committer.enqueue(newFreeOp(k, requestID)); err != nil {
 			db.options.Logger.Warn("an idempotency key may stay claimed", "request_id", requestID, "error", err)
 		}
 		return false, err
@@ -105,11 +105,11 @@ func (db *DB) claim(ctx context.Context, k idempotency.Key, content idempotency.
 
 // claims are what a batch does to the claims of keys.
 type claims struct {
-	wanted   []*claiming
+	wanted   []*claim
 	requests []any                // that must still have theirs
 	locked   map[int64]bool       // keys that no other process claims meanwhile
 	open     map[string]openClaim // by request
-	fresh    map[idempotency.Key]*claiming
+	fresh    map[idempotency.Key]*claim
 	taken    []any // rows for [statements.takeClaim]
 	freed    []any // rows for [statements.freeClaim]
 }
@@ -117,25 +117,30 @@ type claims struct {
 // openClaim is what a hold may change of its request's claim.
 type openClaim struct{ node, expires int64 }
 
-// claiming claims a key.
-type claiming struct {
+// claim is an attempt to claim a key.
+type claim struct {
 	key     idempotency.Key
 	content idempotency.Content
 	request string
 	won     bool // the committer's until the operation has ended
 }
 
-func (s *claiming) needs(b *batch) { b.claims.wanted = append(b.claims.wanted, s) }
+// op may be refused: a hold comes after it, or it was for nothing.
+func (s *claim) op() *op {
+	o := newOp(func(b *batch) { b.claims.wanted = append(b.claims.wanted, s) }, s.decide)
+	o.begins, o.waitShare = true, claimWaitShare
+	return o
+}
 
 // decide leaves it to the database whether the key is free; see writeClaims. Of
 // several requests in one batch the first gets it.
-func (s *claiming) decide(b *batch) error {
+func (s *claim) decide(b *batch) error {
 	s.won = false
 	if b.db.dialect.Shared && !b.claims.locked[s.lock()] {
 		return idempotency.ErrInProgress()
 	}
 	if b.claims.fresh == nil {
-		b.claims.fresh = map[idempotency.Key]*claiming{}
+		b.claims.fresh = map[idempotency.Key]*claim{}
 	}
 	if b.claims.fresh[s.key] == nil {
 		b.claims.fresh[s.key] = s
@@ -145,20 +150,20 @@ func (s *claiming) decide(b *batch) error {
 }
 
 // lock is the key's number for locks of Postgres.
-func (s *claiming) lock() int64 {
+func (s *claim) lock() int64 {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", s.key.Account, s.key.Operation, s.key.Key))
 	return int64(binary.BigEndian.Uint64(sum[:]))
 }
 
 // loadClaims reads the claims of requests that are to get a hold, and keeps two
-// processes from claiming one key at once: the second does not wait, which could
+// processes from claim one key at once: the second does not wait, which could
 // be for ever where each waits for the other, but is told that the first is
 // running. One process claims one after the other.
 func (b *batch) loadClaims() error {
 	c := &b.claims
 	if len(c.requests) > 0 {
 		c.open = map[string]openClaim{}
-		if err := b.tx.queryAll(b.ctx, &b.sql.openClaims, c.requests, func(rows *sql.Rows) error {
+		if err := queryAll(b.ctx, b.tx, &b.sql.openClaims, c.requests, func(rows *sql.Rows) error {
 			var request string
 			var o openClaim
 			err := rows.Scan(&request, &o.node, &o.expires)
@@ -176,7 +181,7 @@ func (b *batch) loadClaims() error {
 	for _, s := range c.wanted {
 		locks = append(locks, s.lock())
 	}
-	return b.tx.queryAll(b.ctx, &b.sql.lockClaims, locks, func(rows *sql.Rows) error {
+	return queryAll(b.ctx, b.tx, &b.sql.lockClaims, locks, func(rows *sql.Rows) error {
 		var lock int64
 		var locked bool
 		err := rows.Scan(&lock, &locked)
@@ -212,13 +217,13 @@ func (b *batch) writeClaims() error {
 		return err
 	}
 	args := make([]any, 0, len(b.claims.fresh)*b.sql.insertClaim.width)
-	by := map[string]*claiming{}
+	by := map[string]*claim{}
 	for _, s := range b.claims.fresh {
 		by[s.request] = s
 		args = append(args, s.key.Account, s.key.Operation, []byte(s.key.Key), s.content[:], s.request, b.node.id, claimOpen, "", "",
 			b.now+int64(b.db.options.HoldFor))
 	}
-	return b.tx.queryAll(b.ctx, &b.sql.insertClaim, args, func(rows *sql.Rows) error {
+	return queryAll(b.ctx, b.tx, &b.sql.insertClaim, args, func(rows *sql.Rows) error {
 		var request string
 		err := rows.Scan(&request)
 		if s := by[request]; s != nil {
@@ -228,20 +233,15 @@ func (b *batch) writeClaims() error {
 	})
 }
 
-// freeing ends a claim without an answer.
-type freeing struct {
-	key     idempotency.Key
-	request string
-}
-
-func (*freeing) needs(*batch) {}
-
-func (s *freeing) decide(b *batch) error {
-	if claim := b.claims.fresh[s.key]; claim != nil && claim.request == s.request {
-		delete(b.claims.fresh, s.key) // in the same batch, and its caller has left
-	}
-	b.freeClaim(s.key, s.request)
-	return nil
+// newFreeOp ends a claim without an answer.
+func newFreeOp(k idempotency.Key, request string) *op {
+	return newOp(nil, func(b *batch) error {
+		if made := b.claims.fresh[k]; made != nil && made.request == request {
+			delete(b.claims.fresh, k) // in the same batch, and its caller has left
+		}
+		b.freeClaim(k, request)
+		return nil
+	})
 }
 
 func (b *batch) freeClaim(k idempotency.Key, request string) {
@@ -252,25 +252,21 @@ func (b *batch) freeClaim(k idempotency.Key, request string) {
 // Keep implements [idempotency.Store].
 func (db *DB) Keep(ctx context.Context, k idempotency.Key, requestID string, a idempotency.Answer) error {
 	a.Receipt.ID = requestID
-	return db.committer.run(ctx, &keeping{answer{idempotency.Record{Key: k, Header: a.Header, Body: a.Body}, a.Receipt}}, db.options.WaitTimeout)
-}
-
-// keeping ends a claim with its answer.
-type keeping struct{ answer }
-
-func (*keeping) needs(*batch) {}
-
-func (s *keeping) decide(b *batch) error {
-	b.answers = append(b.answers, s.answer)
-	b.wrote = true
-	return nil
+	record := idempotency.Record{Key: k, Header: a.Header, Body: a.Body}
+	o := newOp(nil, func(b *batch) error {
+		b.answers = append(b.answers, answer{record, a.Receipt})
+		b.wrote = true
+		return nil
+	})
+	o.bytes = record.Bytes()
+	return db.committer.run(ctx, o, db.options.WaitTimeout)
 }
 
 // Free implements [idempotency.Store]. Where the database does not answer within
 // Options.WaitTimeout it returns nil all the same, and the claim ends as soon as the
 // database is back: no duplicate has to wait for HoldFor.
 func (db *DB) Free(ctx context.Context, k idempotency.Key, requestID string) error {
-	o := newOp(&freeing{k, requestID})
+	o := newFreeOp(k, requestID)
 	if err := db.committer.enqueue(o); err != nil {
 		return err
 	}

@@ -91,20 +91,7 @@ func (db *DB) Page(ctx context.Context, account, after string, limit int) ([]aut
 }
 
 func (db *DB) keysWhere(ctx context.Context, condition string, args ...any) ([]auth.Key, error) {
-	rows, err := db.readers().query(ctx, "SELECT "+keyColumns+" FROM key WHERE "+condition, args...)
-	if err != nil {
-		return nil, err
-	}
-	var keys []auth.Key
-	err = each(rows, func(rows *sql.Rows) error {
-		k, err := scanKey(rows)
-		keys = append(keys, k)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return keys, nil
+	return collect(ctx, db.readers(), scanKeys, "SELECT "+keyColumns+" FROM key WHERE "+condition, args...)
 }
 
 // Add implements [auth.KeyAdmin].
@@ -230,16 +217,12 @@ func (db *DB) changeKeys(ctx context.Context, change func(context.Context, plain
 // switchedKeys are the keys of the config file that were turned off or on at
 // run time, also those that it does not have any more.
 func (t plainTx) switchedKeys(ctx context.Context) (map[[32]byte]auth.Key, error) {
-	rows, err := t.query(ctx, "SELECT "+keyColumns+" FROM key WHERE source IN (?, ?) AND switched = ?", fromFile, fromPast, true)
-	if err != nil {
-		return nil, err
-	}
 	switched := make(map[[32]byte]auth.Key)
-	err = each(rows, func(rows *sql.Rows) error {
+	err := forEach(ctx, t, func(rows *sql.Rows) error {
 		k, err := scanKey(rows)
 		switched[k.Hash] = k
 		return err
-	})
+	}, "SELECT "+keyColumns+" FROM key WHERE source IN (?, ?) AND switched = ?", fromFile, fromPast, true)
 	return switched, err
 }
 
@@ -305,6 +288,8 @@ func scanKey(row interface{ Scan(...any) error }) (auth.Key, error) {
 	}
 	return k, json.Unmarshal([]byte(models), &k.Models)
 }
+
+func scanKeys(rows *sql.Rows) (auth.Key, error) { return scanKey(rows) }
 
 // nanos is a time as the database keeps it: nanoseconds since 1970, 0 for the
 // zero time.

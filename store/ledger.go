@@ -6,6 +6,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -16,11 +17,24 @@ var (
 	_ billing.Records      = (*DB)(nil)
 )
 
+// noNode is the node of a hold that outlives its process: sweeps of dead
+// processes leave it alone.
+const noNode = 0
+
 // Counting reports whether usage is recorded without money.
 func (db *DB) Counting() bool { return db.options.Count }
 
 // Currency is what the amounts are of.
 func (db *DB) Currency() string { return db.options.Currency }
+
+// HasCapacity implements [billing.Checkpointer]: the next transaction has room, and the
+// database takes it.
+func (db *DB) HasCapacity() bool {
+	c := db.committer
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.queue) < batchLimit/4 && c.down == nil && !c.closed
+}
 
 // Reserve is billing.Ledger's, durable when it returns. It waits at most
 // Options.WaitTimeout; a hold that is made later all the same is given back. One
@@ -38,68 +52,57 @@ func (db *DB) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, erro
 	if err != nil {
 		return billing.Hold{}, err
 	}
-	r := &reserving{charge: c, ask: ask, task: task}
-	if err := db.committer.run(ctx, r, db.options.WaitTimeout); err != nil {
+	r := &reservation{charge: c, ask: ask, task: task}
+	if err := db.committer.run(ctx, r.op(), db.options.WaitTimeout); err != nil {
 		return billing.Hold{}, err
 	}
 	return r.made, nil
 }
 
-// Extend is billing.Ledger's, durable when it returns. It also puts off the end
-// of a hold that nobody settles.
-func (db *DB) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
-	return db.committer.run(ctx, &extending{id: h.ID, soFar: soFar, more: more}, db.options.WaitTimeout)
-}
-
-// HasCapacity implements [billing.Checkpointer]: the next transaction has room, and the
-// database takes it.
-func (db *DB) HasCapacity() bool {
-	c := db.committer
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.queue) < batchLimit/4 && c.down == nil && !c.closed
-}
-
-// Settle is billing.Ledger's, durable when it returns. It keeps records of the
-// types billing.Outcome, idempotency.Record, video.Step and video.Drop, and waits
-// as long as ctx lets it; whether or not it was in time, it may be called again.
-//
-// A step that ends a task is made with the settlement or neither is: where the
-// task is not as the step expects it, fault.ServiceUnavailable says to look
-// again. Where the hold had ended before, nothing is written, unless it had ended
-// by itself (Charge.Until) and left the task open: that ends then.
-func (db *DB) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
-	s := &settling{id: h.ID, usage: u}
-	s.settlementRecords, s.unkept = records(with)
-	err := db.committer.run(ctx, s, 0)
-	if err != nil {
-		return billing.Receipt{}, err
+// taskOf is the task that is to be made with a hold; nil if there is none.
+func taskOf(c *billing.Charge) (*video.CreateTask, error) {
+	var made *video.CreateTask
+	for _, record := range c.With {
+		n, ok := record.(video.CreateTask)
+		switch {
+		case !ok:
+			return nil, fault.New(fault.InternalError, fmt.Sprintf("The ledger cannot keep a record of type %T with a hold.", record))
+		case made != nil || n.Task.RequestID != c.RequestID || c.Until.IsZero():
+			return nil, fault.New(fault.InternalError, "The gateway made a video whose hold is not its own, or ends with the process.")
+		}
+		made = &n
 	}
-	return s.receipt, nil
+	return made, nil
 }
 
-// reserving makes a hold.
-type reserving struct {
+// reservation makes a hold.
+type reservation struct {
 	charge billing.Charge
 	ask    billing.Ask
-	task   *video.CreateTask // that is made with it
-	made   billing.Hold
+	task   *video.CreateTask // made with the hold; nil for none
+	made   billing.Hold      // the result
 }
 
-func (r *reserving) needs(b *batch) {
+func (r *reservation) op() *op {
+	o := newOp(r.needs, r.decide)
+	o.begins, o.waitShare, o.undo = true, 1, r.undo
+	return o
+}
+
+func (r *reservation) needs(b *batch) {
 	b.wantKey(r.charge.Account, r.charge.Key)
 	if r.charge.RequestID != "" {
 		b.wanted.fresh = append(b.wanted.fresh, r.charge.RequestID)
 	}
 	if r.task != nil {
-		b.wantNew(r.task)
+		b.wantNewTask(r.task)
 	}
 	if r.charge.Claimed {
 		b.claims.requests = append(b.claims.requests, r.charge.RequestID)
 	}
 }
 
-func (r *reserving) decide(b *batch) error {
+func (r *reservation) decide(b *batch) error {
 	c := &r.charge
 	if c.RequestID == "" || b.requestIDUsed(c.RequestID) {
 		return fault.New(fault.InternalError, "The gateway used a request id twice. Nothing was charged; send the request again.")
@@ -137,7 +140,7 @@ func (r *reserving) decide(b *batch) error {
 			return err
 		}
 	}
-	b.placeHold(h, amount)
+	b.addToHold(h, amount)
 	if r.task != nil {
 		b.addTask(r.task, true)
 	}
@@ -146,17 +149,14 @@ func (r *reserving) decide(b *batch) error {
 	return nil
 }
 
-// noNode is the node of a hold that outlives its process: sweeps of dead
-// processes leave it alone.
-const noNode = 0
-
-// undo gives back a hold that nobody waited for, and forgets its task.
-func (r *reserving) undo() step {
-	s := &settling{id: r.charge.RequestID, settlementRecords: settlementRecords{outcome: billing.Outcome{Reason: billing.ReasonInternal}}}
+// undo gives back a hold that nobody waited for, and deletes its task.
+func (r *reservation) undo() *op {
+	s := &settlement{id: r.charge.RequestID}
+	s.outcome.Reason = billing.ReasonInternal
 	if r.task != nil {
 		s.drops = []video.Drop{{ID: r.task.Task.ID}}
 	}
-	return s
+	return s.op()
 }
 
 // requestIDUsed reports whether a request has an id already.
@@ -165,9 +165,9 @@ func (b *batch) requestIDUsed(id string) bool {
 	return ended || b.open[id] != nil || b.holds[id] != nil
 }
 
-// balances are the account's and the budget's that a hold counts against; nil
-// where nothing bounds it. The hold decides: the server that ends it may bill in
-// another way than the one that made it.
+// balances are those of the account and of the budget that a hold counts against;
+// nil where nothing bounds it. The hold decides: the server that ends it may bill
+// in another way than the one that made it.
 func (b *batch) balances(h *hold) (account, budget *balance) {
 	if h.counted {
 		return nil, nil
@@ -181,12 +181,10 @@ func (b *batch) available(h *hold) billing.Money {
 	return min(account.available(), budget.available())
 }
 
-// covered reports whether a hold may have amount more.
-func (b *batch) covered(h *hold, amount billing.Money) bool { return amount <= b.available(h) }
-
-// placeHold adds amount to a hold, in the account and in the budget, or in neither.
-func (b *batch) placeHold(h *hold, amount billing.Money) bool {
-	if !b.covered(h, amount) {
+// addToHold holds amount more, in the account and in the budget; false, and
+// nothing is changed, if one of them has not that much available.
+func (b *batch) addToHold(h *hold, amount billing.Money) bool {
+	if amount > b.available(h) {
 		return false
 	}
 	account, budget := b.balances(h)
@@ -197,42 +195,43 @@ func (b *batch) placeHold(h *hold, amount billing.Money) bool {
 	return true
 }
 
+// touch has a hold written when the batch is.
 func (b *batch) touch(h *hold) {
-	h.changed = true
 	if !h.listed {
 		h.listed = true
 		b.touched = append(b.touched, h)
 	}
 }
 
-// extending adds to a hold and keeps its checkpoint.
-type extending struct {
-	id    string
-	soFar billing.Usage
-	more  billing.Money
+// Extend is billing.Ledger's, durable when it returns. It also puts off the end
+// of a hold that nobody settles.
+func (db *DB) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
+	o := newOp(
+		func(b *batch) { b.wantHold(h.ID) },
+		func(b *batch) error { return b.extend(h.ID, soFar, more) },
+	)
+	return db.committer.run(ctx, o, db.options.WaitTimeout)
 }
 
-func (e *extending) needs(b *batch) { b.wantHold(e.id) }
-
-func (e *extending) decide(b *batch) error {
-	h := b.holds[e.id]
-	if _, ended := b.receipts[e.id]; h == nil && !ended {
+// extend adds to a hold and keeps its checkpoint.
+func (b *batch) extend(id string, soFar billing.Usage, more billing.Money) error {
+	h := b.holds[id]
+	if _, ended := b.receipts[id]; h == nil && !ended {
 		return errUnknownHold()
 	}
 	switch {
 	case h == nil:
 		return billing.HoldEnded()
-	case e.more < 0 || negative(e.soFar):
+	case more < 0 || negative(soFar):
 		return fault.New(fault.InternalError, "The gateway extended a hold by less than nothing.")
 	}
-	more := e.more
 	if h.counted {
 		more = 0
 	}
-	if !b.placeHold(h, more) {
+	if !b.addToHold(h, more) {
 		return fault.New(fault.InsufficientBalance, "Insufficient balance")
 	}
-	h.soFar, h.checkpoint = e.soFar, true
+	h.soFar, h.checkpoint = soFar, true
 	if h.node != noNode {
 		h.expires = b.now + b.db.options.HoldFor.Nanoseconds()
 	}
@@ -240,25 +239,81 @@ func (e *extending) decide(b *batch) error {
 }
 
 func errUnknownHold() error {
-	return fault.New(fault.InternalError, "The gateway lost sight of a hold: the ledger has none by its id.")
+	return fault.New(fault.InternalError, "Unknown hold: it may have expired.")
 }
 
-// settling ends a hold.
-type settling struct {
+// Settle is billing.Ledger's, durable when it returns. It keeps records of the
+// types billing.Outcome, idempotency.Record, video.Step and video.Drop, and waits
+// as long as ctx lets it; whether or not it was in time, it may be called again.
+//
+// A step that ends a task is made with the settlement or neither is: where the
+// task is not as the step expects it, fault.ServiceUnavailable says to look
+// again. Where the hold had ended before, nothing is written, unless it had ended
+// by itself (Charge.Until) and left the task open: that ends then.
+func (db *DB) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+	s := &settlement{id: h.ID, usage: u}
+	s.settlementRecords, s.unkept = sortRecords(with)
+	if err := db.committer.run(ctx, s.op(), 0); err != nil {
+		return billing.Receipt{}, err
+	}
+	return s.receipt, nil
+}
+
+// settlement ends a hold.
+type settlement struct {
 	id      string
 	usage   billing.Usage
 	recover bool // the last checkpoint is what was used
 	settlementRecords
-	unkept  error // why it cannot be kept
+	unkept  error // why the records cannot be kept
 	receipt billing.Receipt
 }
 
-func (s *settling) needs(b *batch) {
+// settlementRecords are the records of a settlement, by their types.
+type settlementRecords struct {
+	outcome billing.Outcome
+	answers []idempotency.Record
+	steps   []video.Step
+	drops   []video.Drop
+}
+
+// sortRecords sorts what is to be durable with a settlement. A record that could
+// not be kept is an error: a ledger must not drop what its caller believes durable.
+func sortRecords(with []billing.Record) (k settlementRecords, err error) {
+	for _, record := range with {
+		switch r := record.(type) {
+		case billing.Outcome:
+			k.outcome = r
+		case idempotency.Record:
+			k.answers = append(k.answers, r)
+		case video.Step:
+			if !r.Task.State.Terminal() {
+				return k, fault.New(fault.InternalError, "The gateway settled a video that has not ended.")
+			}
+			k.steps = append(k.steps, r)
+		case video.Drop:
+			k.drops = append(k.drops, r)
+		default:
+			return k, fault.New(fault.InternalError, fmt.Sprintf("The ledger cannot keep a record of type %T.", record))
+		}
+	}
+	return k, nil
+}
+
+func (s *settlement) op() *op {
+	o := newOp(s.needs, s.decide)
+	for i := range s.answers {
+		o.bytes += s.answers[i].Bytes()
+	}
+	return o
+}
+
+func (s *settlement) needs(b *batch) {
 	b.wantHold(s.id)
 	s.wantTasks(b)
 }
 
-func (s *settling) decide(b *batch) error {
+func (s *settlement) decide(b *batch) error {
 	if r, ended := b.receipts[s.id]; ended {
 		s.receipt = r
 		s.applyLate(b)
@@ -286,9 +341,12 @@ func (s *settling) decide(b *batch) error {
 		return err
 	}
 	r := billing.Receipt{
-		ID: h.id, CreatedAt: timeAt(h.created), SettledAt: b.at(), Account: h.account, Key: h.key,
-		Operation: h.operation, Model: h.model, Status: status(u), Usage: u, PriceVersion: h.version,
+		ID: h.id, CreatedAt: timeAt(h.created), SettledAt: timeAt(b.now), Account: h.account, Key: h.key,
+		Operation: h.operation, Model: h.model, Status: billing.Released, Usage: u, PriceVersion: h.version,
 		Hold: h.amount, Reason: s.outcome.Reason, Channel: s.outcome.Channel,
+	}
+	if u.Zero || !u.IsZero() {
+		r.Status = billing.Captured
 	}
 	if err := b.capture(h, &r, cost); err != nil {
 		return err
@@ -318,12 +376,14 @@ func (b *batch) cost(h *hold, u billing.Usage) (billing.Money, error) {
 	return cost, nil
 }
 
-// status is that of a request that used u.
-func status(u billing.Usage) string {
-	if u.Zero || !u.IsZero() {
-		return billing.Captured
+// negative reports whether a count is below zero, which no request consumes.
+func negative(u billing.Usage) bool {
+	for _, count := range u.Units {
+		if count < 0 {
+			return true
+		}
 	}
-	return billing.Released
+	return false
 }
 
 // capture moves the money of one settlement, or none of it.
@@ -352,15 +412,4 @@ func (b *batch) capture(h *hold, r *billing.Receipt, cost billing.Money) error {
 	delete(b.holds, h.id)
 	b.receipts[h.id] = *r
 	return nil
-}
-
-// newAccount adds an account to the batch.
-func (b *batch) newAccount(name string) *account {
-	a := &account{name: name, fresh: true}
-	b.accounts[name] = a
-	return a
-}
-
-func errNoAccount(name string) error {
-	return fault.New(fault.NotFound, fmt.Sprintf("There is no account %.64q.", name))
 }

@@ -25,7 +25,7 @@ func (b *batch) renewLease() error {
 		return nil
 	}
 	var commits, now int64
-	err := b.tx.queryRow(b.ctx, b.sql.sign, b.db.options.Lease.Nanoseconds(), b.node.id).Scan(&commits, &now)
+	err := b.tx.queryRow(b.ctx, b.sql.renewLease, b.db.options.Lease.Nanoseconds(), b.node.id).Scan(&commits, &now)
 	if errors.Is(err, sql.ErrNoRows) {
 		if err := b.leaseLost(); err != nil {
 			return err
@@ -88,14 +88,12 @@ func (b *batch) register() (commits, now int64, err error) {
 	return 1, now, nil
 }
 
-// beat is a sign of life, and a question whether the database is back. A file
-// that can be read may have no room: there the question takes some, and gives it
-// back.
-type beat struct{}
+// newHeartbeat is an op that shows that the process lives, and finds out whether
+// the database is back. A file that can be read may be on a full disk: there the
+// op takes some space and gives it back.
+func newHeartbeat() *op { return newOp(nil, (*batch).heartbeat) }
 
-func (beat) needs(*batch) {}
-
-func (beat) decide(b *batch) error {
+func (b *batch) heartbeat() error {
 	b.wrote = true
 	if err := b.renewLease(); err != nil || b.db.dialect.Shared {
 		return err
@@ -123,35 +121,21 @@ func (c *committer) releaseLease() {
 	_, _ = c.db.writer.ExecContext(ctx, c.db.text("UPDATE node SET lease_until = 0 WHERE id = ?"), c.node.id)
 }
 
-// burying marks the processes dead whose lease is over, or all others where no
+// markDeadNodes marks the processes dead whose lease is over, or all others where no
 // other can be alive. Whoever has just found the database again waits: the
 // others may have been cut off from it too, and get a lease's time to say that
 // they live.
-type burying struct{ dead []int64 }
-
-func (*burying) needs(*batch) {}
-
-func (s *burying) decide(b *batch) error {
+func (b *batch) markDeadNodes() (dead []int64, err error) {
 	if err := b.renewLease(); err != nil {
-		return err
+		return nil, err
 	}
 	if !b.recovering() {
-		if _, err := b.tx.exec(b.ctx, b.sql.bury, b.node.id, b.db.options.Lease.Nanoseconds()); err != nil {
-			return err
+		if _, err := b.tx.exec(b.ctx, b.sql.markDead, b.node.id, b.db.options.Lease.Nanoseconds()); err != nil {
+			return nil, err
 		}
 	}
 	b.wrote = true
-	rows, err := b.tx.query(b.ctx, "SELECT id FROM node WHERE dead")
-	if err != nil {
-		return err
-	}
-	s.dead = s.dead[:0]
-	return each(rows, func(rows *sql.Rows) error {
-		var id int64
-		err := rows.Scan(&id)
-		s.dead = append(s.dead, id)
-		return err
-	})
+	return collect(b.ctx, b.tx, scanOne[int64], "SELECT id FROM node WHERE dead")
 }
 
 // deadNodeKept is how long the row of a dead process stays: should it only have
@@ -164,7 +148,7 @@ func deleteDeadNodes(ctx context.Context, t *tx, dead []int64) error {
 		if err := freeClaims(ctx, t, id); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, t.db.committer.sql.forget, id, deadNodeKept.Nanoseconds()); err != nil {
+		if _, err := t.exec(ctx, t.db.committer.sql.deleteNode, id, deadNodeKept.Nanoseconds()); err != nil {
 			return err
 		}
 	}

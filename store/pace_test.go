@@ -25,7 +25,7 @@ func TestARequestIsRefusedByThePaceOfTheDatabase(t *testing.T) {
 		{"a fast database", []batch{{512, 20 * time.Millisecond}}, 10_000, 512, false},
 		{"a slow one and a short queue", []batch{{512, time.Second}}, 200, 512, false},
 		{"a slow one and a long queue", []batch{{512, time.Second}}, 300, 512, true},
-		{"however slow it is, some may wait", []batch{{512, time.Hour}}, paceFloor - 1, 512, false},
+		{"however slow it is, some may wait", []batch{{512, time.Hour}}, alwaysQueued - 1, 512, false},
 		{"it became faster, which a small batch tells", []batch{{512, time.Second}, {10, time.Millisecond}, {10, time.Millisecond}}, 800, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -43,12 +43,12 @@ func TestARequestIsRefusedByThePaceOfTheDatabase(t *testing.T) {
 func TestAFullQueueRefusesNewRequestsAndTakesSettlements(t *testing.T) {
 	c := &committer{db: &DB{options: Options{}.withDefaults()}, wake: make(chan struct{}, 1)}
 	c.queue = make([]*op, beginLimit)
-	for name, o := range map[string]*op{"a hold": newOp(&reserving{}), "a claim": newOp(&claiming{})} {
+	for name, o := range map[string]*op{"a hold": (&reservation{}).op(), "a claim": (&claim{}).op()} {
 		if err := c.enqueue(o); err == nil {
 			t.Errorf("%s was taken", name)
 		}
 	}
-	for name, o := range map[string]*op{"a settlement": newOp(&settling{}), "an extension": newOp(&extending{}), "the end of a claim": newOp(&freeing{})} {
+	for name, o := range map[string]*op{"a settlement": (&settlement{}).op(), "an extension": newOp(nil, nil), "the end of a claim": newFreeOp(idempotency.Key{}, "r1")} {
 		if err := c.enqueue(o); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -59,7 +59,7 @@ func TestABatchIsBoundedByBytes(t *testing.T) {
 	c := &committer{db: &DB{options: Options{}.withDefaults()}}
 	large := idempotency.Record{Body: make([]byte, idempotency.MaxAnswer)}
 	for range 20 {
-		c.queue = append(c.queue, newOp(&settling{settlementRecords: settlementRecords{answers: []idempotency.Record{large}}}))
+		c.queue = append(c.queue, (&settlement{settlementRecords: settlementRecords{answers: []idempotency.Record{large}}}).op())
 	}
 	var sizes []int
 	for len(c.queue) > 0 {

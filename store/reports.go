@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -63,16 +62,7 @@ func (db *DB) Receipt(ctx context.Context, account, id string) (billing.Receipt,
 func (db *DB) receipt(ctx context.Context, id, condition string, args ...any) (billing.Receipt, error) {
 	ctx, cancel := db.readContext(ctx)
 	defer cancel()
-	rows, err := db.readers().query(ctx, "SELECT "+receiptColumns+" FROM receipt WHERE "+condition, args...)
-	if err != nil {
-		return billing.Receipt{}, db.unavailable(err)
-	}
-	var found []billing.Receipt
-	err = each(rows, func(rows *sql.Rows) error {
-		r, err := scanReceipt(rows)
-		found = append(found, r)
-		return err
-	})
+	found, err := collect(ctx, db.readers(), scanReceipt, "SELECT "+receiptColumns+" FROM receipt WHERE "+condition, args...)
 	switch {
 	case err != nil:
 		return billing.Receipt{}, db.unavailable(err)
@@ -84,6 +74,32 @@ func (db *DB) receipt(ctx context.Context, id, condition string, args ...any) (b
 
 func errNoReceipt(id string) error {
 	return fault.New(fault.NotFound, fmt.Sprintf("There is no receipt %.64q.", id))
+}
+
+// Request is the settled end of a request of any account, with the attempts that
+// failed before; fault.NotFound if there is none by that id, or if it is still
+// running.
+func (db *DB) Request(ctx context.Context, id string) (billing.Receipt, []billing.Attempt, error) {
+	ctx, cancel := db.readContext(ctx)
+	defer cancel()
+	r, err := db.receipt(ctx, id, "id = ?", id)
+	if err != nil {
+		return billing.Receipt{}, nil, err
+	}
+	attempts, err := collect(ctx, db.readers(), scanAttempt, "SELECT channel, model, code, status, billable, used, waste, started_at, duration"+
+		" FROM attempt WHERE receipt = ? ORDER BY number", id)
+	return r, attempts, db.unavailable(err)
+}
+
+func scanAttempt(rows *sql.Rows) (a billing.Attempt, err error) {
+	var used string
+	var started, duration, billable int64
+	if err = rows.Scan(&a.Channel, &a.Model, &a.Code, &a.Status, &billable, &used, &a.Waste, &started, &duration); err != nil {
+		return a, err
+	}
+	a.StartedAt, a.Duration, a.Billable = timeAt(started), time.Duration(duration), billable != 0
+	a.Used, err = parseUsage(used)
+	return a, err
 }
 
 // OpenHolds are the requests that have not been settled, sorted by id.
@@ -108,15 +124,8 @@ func (db *DB) OpenHolds(ctx context.Context) ([]billing.OpenHold, error) {
 }
 
 // heldBy are the open holds for which a condition is true.
-func (db *DB) heldBy(ctx context.Context, condition string, args ...any) (holds []*hold, err error) {
-	rows, err := db.readers().query(ctx, "SELECT "+holdColumns+" FROM hold WHERE "+condition, args...)
-	if err == nil {
-		err = each(rows, func(rows *sql.Rows) error {
-			h, err := scanHold(rows)
-			holds = append(holds, h)
-			return err
-		})
-	}
+func (db *DB) heldBy(ctx context.Context, condition string, args ...any) ([]*hold, error) {
+	holds, err := collect(ctx, db.readers(), scanHold, "SELECT "+holdColumns+" FROM hold WHERE "+condition, args...)
 	return holds, db.unavailable(err)
 }
 
@@ -134,202 +143,8 @@ func (db *DB) left(ctx context.Context, h *hold) (billing.Money, error) {
 	return left, db.unavailable(err)
 }
 
-// groups says for each grouping what a row is called and summed over.
-var groups = map[billing.GroupBy]string{
-	"":              "model",
-	billing.ByModel: "model",
-	billing.ByKey:   "key_id",
-	billing.ByDay:   "hour / 86400000000000",
-}
-
-// Usage sums settled requests, released ones too, by the time they were
-// settled; rows are sorted by group. Since is rounded down and Until up to a
-// whole hour of UTC, since that is what sums are kept by (usage_hour): a question
-// reads a row for each hour in which a key used a model, however many requests
-// that were. Sums that take longer than two seconds all the same are given up with
-// fault.ServiceUnavailable. An empty By means billing.ByModel, an unknown one is
-// fault.InvalidRequest; an unknown account is fault.NotFound unless the ledger
-// only counts.
-func (db *DB) Usage(ctx context.Context, q billing.Query) ([]billing.UsageRow, error) {
-	group, known := groups[q.By]
-	if !known {
-		return nil, fault.Invalid("by", fmt.Sprintf("Usage is grouped by %q, %q or %q.", billing.ByModel, billing.ByKey, billing.ByDay))
-	}
-	whose, args := "", []any{}
-	if q.Account != "" {
-		if _, err := db.Balance(ctx, q.Account); err != nil {
-			return nil, err
-		}
-		whose, args = "account = ? AND ", append(args, q.Account)
-	}
-	first, end := hours(q)
-	usage := []billing.UsageRow{}
-	err := db.report(ctx, usageLimit, func(ctx context.Context, on querier) error {
-		// In an order that is only known when all is summed: SQLite's driver can be
-		// stopped on its way to the first row alone.
-		rows, err := on.query(ctx, "SELECT "+group+", CAST(SUM(requests) AS BIGINT), MAX(estimated), MAX(anomaly), "+sums(append(counts(), "charge")...)+
-			" FROM usage_hour WHERE "+whose+"hour >= ? AND hour < ? GROUP BY 1 ORDER BY 2", append(args, first, end)...)
-		if err != nil {
-			return err
-		}
-		return each(rows, func(rows *sql.Rows) error {
-			row, err := scanUsage(rows, q.By)
-			usage = append(usage, row)
-			return err
-		})
-	})
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(usage, func(a, b billing.UsageRow) int { return strings.Compare(a.Group, b.Group) })
-	return usage, nil
-}
-
-func counts() []string { return strings.Split(countColumns, ", ") }
-
-// hours are the first moment of the query and the one after its last.
-func hours(q billing.Query) (first, end int64) {
-	first, end = math.MinInt64, math.MaxInt64
-	if !q.Since.IsZero() {
-		first = unixNanos(q.Since.UTC().Truncate(time.Hour))
-	}
-	if !q.Until.IsZero() {
-		end = unixNanos(q.Until.UTC().Add(time.Hour - 1).Truncate(time.Hour))
-	}
-	return first, end
-}
-
-func scanUsage(rows *sql.Rows, by billing.GroupBy) (billing.UsageRow, error) {
-	var row billing.UsageRow
-	var day int64
-	group := any(&row.Group)
-	if by == billing.ByDay {
-		group = &day
-	}
-	u := &row.Usage
-	scanned := []any{group, &row.Requests, &u.Estimated, &u.Anomaly}
-	var totals [11]sum
-	for i := range totals {
-		scanned = append(scanned, totals[i].parts()...)
-	}
-	if err := rows.Scan(scanned...); err != nil {
-		return row, err
-	}
-	for i, count := range [...]*int64{
-		&u.Input, &u.CachedInput, &u.CacheWrite, &u.Output, &u.Reasoning,
-		&u.ImageInput, &u.ImageOutput, &u.Images, &u.Seconds, &u.Characters, (*int64)(&row.Charge),
-	} {
-		*count = totals[i].capped()
-	}
-	if by == billing.ByDay {
-		row.Group = time.Unix(day*86400, 0).UTC().Format(time.DateOnly)
-	}
-	return row, nil
-}
-
-// addAttempts notes the tries that failed before a request ended, with its receipt.
-func (b *batch) addAttempts(h *hold, r *billing.Receipt, failed []billing.Attempt) {
-	for i := range failed {
-		a := attempt{receipt: r, number: int64(i + 1), Attempt: failed[i]}
-		a.Waste = a.Cost(h.price)
-		b.attempts = append(b.attempts, a)
-	}
-}
-
-// attempt is a row of a failed try.
-type attempt struct {
-	receipt *billing.Receipt
-	number  int64 // from 1
-	billing.Attempt
-}
-
-func (b *batch) writeAttempts() error {
-	args := make([]any, 0, len(b.attempts)*b.sql.insertAttempt.width)
-	for i := range b.attempts {
-		a := &b.attempts[i]
-		used := ""
-		if !a.Used.IsZero() {
-			var err error
-			if used, err = formatUsage(a.Used); err != nil {
-				return err
-			}
-		}
-		args = append(args, a.receipt.ID, a.number, a.receipt.Account, a.Channel, a.Model, a.Code, int64(a.Status),
-			flag(a.Billable), used, a.Waste, unixNanos(a.StartedAt), a.Duration.Nanoseconds(), a.receipt.SettledAt.UnixNano())
-	}
-	return b.tx.execAll(b.ctx, &b.sql.insertAttempt, args)
-}
-
-// Request is the settled end of a request of any account, with the tries that
-// failed before; fault.NotFound if there is none by that id, or if it is still
-// running.
-func (db *DB) Request(ctx context.Context, id string) (billing.Receipt, []billing.Attempt, error) {
-	ctx, cancel := db.readContext(ctx)
-	defer cancel()
-	r, err := db.receipt(ctx, id, "id = ?", id)
-	if err != nil {
-		return billing.Receipt{}, nil, err
-	}
-	rows, err := db.readers().query(ctx, "SELECT channel, model, code, status, billable, used, waste, started_at, duration"+
-		" FROM attempt WHERE receipt = ? ORDER BY number", id)
-	var attempts []billing.Attempt
-	if err == nil {
-		err = each(rows, func(rows *sql.Rows) error {
-			a, err := scanAttempt(rows)
-			attempts = append(attempts, a)
-			return err
-		})
-	}
-	return r, attempts, db.unavailable(err)
-}
-
-func scanAttempt(rows *sql.Rows) (a billing.Attempt, err error) {
-	var used string
-	var started, duration, billable int64
-	if err = rows.Scan(&a.Channel, &a.Model, &a.Code, &a.Status, &billable, &used, &a.Waste, &started, &duration); err != nil {
-		return a, err
-	}
-	a.StartedAt, a.Duration, a.Billable = timeAt(started), time.Duration(duration), billable != 0
-	a.Used, err = parseUsage(used)
-	return a, err
-}
-
-// Waste sums failed tries by channel and upstream model. Since and Until are
-// rounded as those of Usage, and sums that take longer than two seconds are given
-// up in the same way.
-func (db *DB) Waste(ctx context.Context, q billing.Query) ([]billing.WasteRow, error) {
-	whose, args := "", []any{}
-	if q.Account != "" {
-		if _, err := db.Balance(ctx, q.Account); err != nil {
-			return nil, err
-		}
-		whose, args = "account = ? AND ", append(args, q.Account)
-	}
-	first, end := hours(q)
-	waste := []billing.WasteRow{}
-	err := db.report(ctx, usageLimit, func(ctx context.Context, on querier) error {
-		rows, err := on.query(ctx, "SELECT channel, model, COUNT(*), "+sums("billable", "waste")+
-			" FROM attempt WHERE "+whose+"settled_at >= ? AND settled_at < ? GROUP BY 1, 2 ORDER BY 1, 2", append(args, first, end)...)
-		if err != nil {
-			return err
-		}
-		return each(rows, func(rows *sql.Rows) error {
-			var r billing.WasteRow
-			var billable, cost sum
-			err := rows.Scan(append(append([]any{&r.Channel, &r.Model, &r.Failed}, billable.parts()...), cost.parts()...)...)
-			r.Billable, r.Waste = billable.capped(), billing.Money(cost.capped())
-			waste = append(waste, r)
-			return err
-		})
-	})
-	if err != nil {
-		return nil, err
-	}
-	return waste, nil
-}
-
-// usageLimit is how long sums of usage may take (faults.md, row 37).
-const usageLimit = 2 * time.Second
+// reportTimeout is how long a report may take that sums or counts.
+const reportTimeout = 2 * time.Second
 
 // reportConn is a connection for what may read for long. There are few of them, and
 // they are none of those that find keys and count limits. The caller closes it.
@@ -371,6 +186,13 @@ type Commit struct {
 	Err        error // why it failed; nil if it is durable or had nothing to write
 }
 
+// committed tells of a transaction.
+func (c *committer) committed(ops int, took time.Duration, err error) {
+	if tell := c.db.options.Committed; tell != nil {
+		tell(Commit{Operations: ops, Took: took, Err: err})
+	}
+}
+
 // Stats are numbers of this process, read without asking the database.
 type Stats struct {
 	Holds   int  // open holds of this process, as the last commit left them
@@ -396,25 +218,18 @@ type Backlog struct {
 	Oldest time.Time
 }
 
-// backlogLimit is how long the counts of a Backlog may take.
-const backlogLimit = 2 * time.Second
-
 // Backlog counts what is open. It reads as many rows as are open, and is for a
 // few times a minute. Its error is fault.ServiceUnavailable.
 func (db *DB) Backlog(ctx context.Context) (Backlog, error) {
 	b := Backlog{Tasks: map[string]int64{}}
-	err := db.report(ctx, backlogLimit, func(ctx context.Context, q querier) error {
-		rows, err := q.query(ctx, "SELECT state, COUNT(*) FROM task WHERE NOT ended GROUP BY state")
-		if err != nil {
-			return err
-		}
-		err = each(rows, func(rows *sql.Rows) error {
+	err := db.report(ctx, reportTimeout, func(ctx context.Context, q querier) error {
+		err := forEach(ctx, q, func(rows *sql.Rows) error {
 			var state string
 			var n int64
 			err := rows.Scan(&state, &n)
 			b.Tasks[state] = n
 			return err
-		})
+		}, "SELECT state, COUNT(*) FROM task WHERE NOT ended GROUP BY state")
 		if err != nil {
 			return err
 		}
@@ -424,11 +239,4 @@ func (db *DB) Backlog(ctx context.Context) (Backlog, error) {
 		return err
 	})
 	return b, err
-}
-
-// committed tells of a transaction.
-func (c *committer) committed(ops int, took time.Duration, err error) {
-	if tell := c.db.options.Committed; tell != nil {
-		tell(Commit{Operations: ops, Took: took, Err: err})
-	}
 }

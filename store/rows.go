@@ -96,8 +96,8 @@ type hold struct {
 	expires    int64
 	counted    bool // nothing is held for it, and no money moves
 
-	fresh, changed, ended bool // since the last commit
-	listed                bool // among what the batch touched
+	fresh, ended bool // since the last commit
+	listed       bool // among what the batch touched
 }
 
 // asHold is the value that the gateway carries around.
@@ -137,16 +137,6 @@ func parseUsage(text string) (u billing.Usage, err error) {
 		err = json.Unmarshal([]byte(text), &u)
 	}
 	return u, err
-}
-
-// negative reports whether a count is below zero, which no request consumes.
-func negative(u billing.Usage) bool {
-	for _, count := range u.Units {
-		if count < 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // wanted are the rows that the operations of a batch need, and that are not
@@ -223,7 +213,7 @@ func (b *batch) loadHolds() error {
 
 func (b *batch) readHolds(ids []string) error {
 	slices.Sort(ids)
-	err := b.tx.queryAll(b.ctx, &b.sql.holds, anys(ids), func(rows *sql.Rows) error {
+	err := queryAll(b.ctx, b.tx, &b.sql.holds, anys(ids), func(rows *sql.Rows) error {
 		h, err := scanHold(rows)
 		if err == nil {
 			b.holds[h.id] = h
@@ -247,7 +237,7 @@ func (b *batch) loadEnded() error {
 			ids = append(ids, id)
 		}
 	}
-	return b.tx.queryAll(b.ctx, &b.sql.ended, ids, func(rows *sql.Rows) error {
+	return queryAll(b.ctx, b.tx, &b.sql.ended, ids, func(rows *sql.Rows) error {
 		r, err := scanReceipt(rows)
 		b.receipts[r.ID] = r
 		return err
@@ -256,7 +246,7 @@ func (b *batch) loadEnded() error {
 
 func (b *batch) loadAccounts() error {
 	names := slices.Sorted(maps.Keys(b.wanted.accounts))
-	return b.tx.queryAll(b.ctx, &b.sql.accounts, anys(names), func(rows *sql.Rows) error {
+	return queryAll(b.ctx, b.tx, &b.sql.accounts, anys(names), func(rows *sql.Rows) error {
 		a, err := scanAccount(rows)
 		b.accounts[a.name] = a
 		return err
@@ -282,9 +272,9 @@ func (b *batch) loadBudgets() error {
 	for k := range keys {
 		args = append(args, k.account, k.key)
 	}
-	err := b.tx.queryAll(b.ctx, &b.sql.currentBudgets, args, func(rows *sql.Rows) error {
-		p, err := b.scanBudget(rows)
-		b.current[p.of] = p
+	err := queryAll(b.ctx, b.tx, &b.sql.currentBudgets, args, func(rows *sql.Rows) error {
+		p, err := scanBudget(rows)
+		b.budgets[p.id], b.current[p.of] = p, p
 		return err
 	})
 	ids := map[int64]bool{}
@@ -296,17 +286,18 @@ func (b *batch) loadBudgets() error {
 	if err != nil || len(ids) == 0 {
 		return err
 	}
-	return b.tx.queryAll(b.ctx, &b.sql.budgets, anys(slices.Sorted(maps.Keys(ids))), func(rows *sql.Rows) error {
-		_, err := b.scanBudget(rows)
+	return queryAll(b.ctx, b.tx, &b.sql.budgets, anys(slices.Sorted(maps.Keys(ids))), func(rows *sql.Rows) error {
+		p, err := scanBudget(rows)
+		b.budgets[p.id] = p
 		return err
 	})
 }
 
-func (b *batch) scanBudget(rows *sql.Rows) (*budget, error) {
+// scanBudget reads a row of budgetColumns.
+func scanBudget(rows *sql.Rows) (*budget, error) {
 	var p budget
 	err := rows.Scan(&p.id, &p.of.account, &p.of.key, &p.posted, &p.held)
 	p.before = p.balance
-	b.budgets[p.id] = &p
 	return &p, err
 }
 
@@ -348,7 +339,7 @@ func anys[T cmp.Ordered](values []T) []any {
 
 // dirty reports whether the batch has anything to commit.
 func (b *batch) dirty() bool {
-	return b.wrote || len(b.touched) > 0 || len(b.entries) > 0 || len(b.rebound) > 0 || len(b.tasks.touched) > 0 || b.changed() ||
+	return b.wrote || len(b.touched) > 0 || len(b.entries) > 0 || len(b.newBudgets) > 0 || len(b.tasks.touched) > 0 || b.changed() ||
 		(b.db.dialect.Shared && time.Since(b.node.renewed) > b.db.options.Lease/4)
 }
 
@@ -404,7 +395,7 @@ func (b *batch) writeBudgets() error {
 	if err := b.tx.execAll(b.ctx, &b.sql.updateBudget, changed); err != nil {
 		return err
 	}
-	return b.writeBounds()
+	return b.writeNewBudgets()
 }
 
 // writePrices sees that the price of every new hold is stored.
@@ -491,4 +482,37 @@ func (b *batch) writeEntries() error {
 // freeAnswers ends the claims that outlived their process with their videos.
 func (b *batch) freeAnswers() error {
 	return b.execEach(&b.sql.freeAnswers, b.tasks.endedRequests)
+}
+
+// attempt is a row of a failed try.
+type attempt struct {
+	receipt *billing.Receipt
+	number  int64 // from 1
+	billing.Attempt
+}
+
+// addAttempts notes the tries that failed before a request ended, with its receipt.
+func (b *batch) addAttempts(h *hold, r *billing.Receipt, failed []billing.Attempt) {
+	for i := range failed {
+		a := attempt{receipt: r, number: int64(i + 1), Attempt: failed[i]}
+		a.Waste = a.Cost(h.price)
+		b.attempts = append(b.attempts, a)
+	}
+}
+
+func (b *batch) writeAttempts() error {
+	args := make([]any, 0, len(b.attempts)*b.sql.insertAttempt.width)
+	for i := range b.attempts {
+		a := &b.attempts[i]
+		used := ""
+		if !a.Used.IsZero() {
+			var err error
+			if used, err = formatUsage(a.Used); err != nil {
+				return err
+			}
+		}
+		args = append(args, a.receipt.ID, a.number, a.receipt.Account, a.Channel, a.Model, a.Code, int64(a.Status),
+			flag(a.Billable), used, a.Waste, unixNanos(a.StartedAt), a.Duration.Nanoseconds(), a.receipt.SettledAt.UnixNano())
+	}
+	return b.tx.execAll(b.ctx, &b.sql.insertAttempt, args)
 }

@@ -15,7 +15,7 @@ import (
 // statements are those that the committer runs in bulk, or whose text depends
 // on the dialect.
 type statements struct {
-	sign, register, bury, forget                                   string
+	renewLease, register, markDead, deleteNode                     string
 	accounts, currentBudgets, budgets, holds, ended                bulk
 	updateAccount, insertAccount, updateBudget                     bulk
 	insertHold, updateHold, deleteHold, insertReceipt, insertEntry bulk
@@ -51,10 +51,10 @@ func newStatements(d Dialect, holdFor time.Duration) *statements {
 		clock, others, old = "0", " AND ? > 0", " AND ? > 0"
 	}
 	s := &statements{
-		sign:     "UPDATE node SET commits = commits + 1, lease_until = " + clock + " + ? WHERE id = ? AND NOT dead RETURNING commits, " + clock,
-		register: "INSERT INTO node (commits, lease_until, dead, started_at) VALUES (1, " + clock + " + ?, FALSE, ?) RETURNING id, " + clock,
-		bury:     "UPDATE node SET dead = TRUE WHERE NOT dead AND id <> ?" + others,
-		forget:   "DELETE FROM node WHERE dead AND id = ?" + old + " AND id NOT IN (SELECT node FROM hold)",
+		renewLease: "UPDATE node SET commits = commits + 1, lease_until = " + clock + " + ? WHERE id = ? AND NOT dead RETURNING commits, " + clock,
+		register:   "INSERT INTO node (commits, lease_until, dead, started_at) VALUES (1, " + clock + " + ?, FALSE, ?) RETURNING id, " + clock,
+		markDead:   "UPDATE node SET dead = TRUE WHERE NOT dead AND id <> ?" + others,
+		deleteNode: "DELETE FROM node WHERE dead AND id = ?" + old + " AND id NOT IN (SELECT node FROM hold)",
 
 		accounts:       newLookup(d, "SELECT "+accountColumns+" FROM account WHERE id", 't', " ORDER BY id"+d.Lock),
 		currentBudgets: newBulk(d, "SELECT "+budgetColumns+" FROM budget WHERE NOT ended AND (account, key_id) IN (", "tt", ")"),
@@ -226,18 +226,16 @@ func (t *tx) execAll(ctx context.Context, b *bulk, args []any) error {
 }
 
 // queryAll calls scan for each row that a bulk query finds.
-func (t *tx) queryAll(ctx context.Context, b *bulk, args []any, scan func(*sql.Rows) error) error {
-	return b.each(args, func(query string, args []any) error {
-		rows, err := t.query(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		return each(rows, scan)
-	})
+func queryAll(ctx context.Context, q querier, b *bulk, args []any, scan func(*sql.Rows) error) error {
+	return b.each(args, func(query string, args []any) error { return forEach(ctx, q, scan, query, args...) })
 }
 
-// each calls scan for each row and closes rows.
-func each(rows *sql.Rows, scan func(*sql.Rows) error) error {
+// forEach calls scan for each row that a query finds.
+func forEach(ctx context.Context, q querier, scan func(*sql.Rows) error, query string, args ...any) error {
+	rows, err := q.query(ctx, query, args...)
+	if err != nil {
+		return err
+	}
 	defer func() { _ = rows.Close() }() // Err tells
 	for rows.Next() {
 		if err := scan(rows); err != nil {
@@ -245,4 +243,24 @@ func each(rows *sql.Rows, scan func(*sql.Rows) error) error {
 		}
 	}
 	return rows.Err()
+}
+
+// collect is what scan makes of each row that a query finds; nil if it finds none.
+func collect[T any](ctx context.Context, q querier, scan func(*sql.Rows) (T, error), query string, args ...any) ([]T, error) {
+	var all []T
+	err := forEach(ctx, q, func(rows *sql.Rows) error {
+		one, err := scan(rows)
+		all = append(all, one)
+		return err
+	}, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// scanOne reads a row of one column.
+func scanOne[T any](rows *sql.Rows) (v T, err error) {
+	err = rows.Scan(&v)
+	return v, err
 }

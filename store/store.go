@@ -227,3 +227,44 @@ func (db *DB) unavailable(err error) error {
 		Message: "The gateway's database is away for now. Try again shortly.",
 	}
 }
+
+// failure is what err means; the zero Failure if it is nil or a refusal.
+func (db *DB) failure(err error) Failure {
+	var f *fault.Error
+	switch {
+	case err == nil || errors.As(err, &f) || errors.Is(err, errKnown):
+		return Broken
+	case errors.Is(err, errStale):
+		return Conflict
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone): // the second where the deadline was first
+		return Away
+	}
+	return db.dialect.Failure(err)
+}
+
+// errBroken is what the caller of an operation gets that the database refused.
+func (db *DB) errBroken(err error) error {
+	var f *fault.Error
+	switch {
+	case errors.As(err, &f):
+		return err
+	case db.failure(err) == Unwritable:
+		return errUnwritable(err)
+	}
+	return fault.Wrap(fault.InternalError, "The gateway's database refused to record this request. Nothing was charged.", err)
+}
+
+func errUnwritable(err error) error {
+	return fault.Wrap(fault.InvalidRequest, "The request has a character that cannot be recorded: a NUL, or bytes that are not UTF-8. Leave it out.", err)
+}
+
+// unavailableOrCanceled turns an error of the database into the one that callers get: a
+// caller that hung up is told so, and every other cause is that the database is
+// away. A *fault.Error stays as it is.
+func (db *DB) unavailableOrCanceled(ctx context.Context, err error) error {
+	var f *fault.Error
+	if err != nil && !errors.As(err, &f) && errors.Is(ctx.Err(), context.Canceled) {
+		return fault.From(ctx.Err())
+	}
+	return db.unavailable(err)
+}

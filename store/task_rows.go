@@ -123,7 +123,7 @@ func (b *batch) loadTasks() error {
 	if err := b.lockKeys(); err != nil {
 		return err
 	}
-	err := b.tx.queryAll(b.ctx, &b.sql.tasks, anys(slices.Sorted(maps.Keys(t.wanted))), func(rows *sql.Rows) error {
+	err := queryAll(b.ctx, b.tx, &b.sql.tasks, anys(slices.Sorted(maps.Keys(t.wanted))), func(rows *sql.Rows) error {
 		r, err := scanTask(rows)
 		if err == nil {
 			t.known[r.ID] = r
@@ -133,7 +133,7 @@ func (b *batch) loadTasks() error {
 	if err != nil {
 		return err
 	}
-	err = b.tx.queryAll(b.ctx, &b.sql.taskOf, anys(slices.Sorted(maps.Keys(t.requests))), func(rows *sql.Rows) error {
+	err = queryAll(b.ctx, b.tx, &b.sql.taskOf, anys(slices.Sorted(maps.Keys(t.requests))), func(rows *sql.Rows) error {
 		r, err := b.scanKnownTask(rows)
 		if err == nil {
 			t.of[r.RequestID] = r
@@ -193,7 +193,7 @@ func (b *batch) loadRivals() error {
 		mark := hex.EncodeToString(n.Task.Fingerprint[:])
 		recent, same = append(recent, mark, b.now-int64(n.Window)), append(same, mark)
 	}
-	err := b.tx.queryAll(b.ctx, &b.sql.openTasks, keys, func(rows *sql.Rows) error {
+	err := queryAll(b.ctx, b.tx, &b.sql.openTasks, keys, func(rows *sql.Rows) error {
 		var k ownKey
 		var n int64
 		err := rows.Scan(&k.account, &k.key, &n)
@@ -209,10 +209,10 @@ func (b *batch) loadRivals() error {
 		return err
 	}
 	if err == nil {
-		err = b.tx.queryAll(b.ctx, &b.sql.recentTasks, recent, note)
+		err = queryAll(b.ctx, b.tx, &b.sql.recentTasks, recent, note)
 	}
 	if err == nil {
-		err = b.tx.queryAll(b.ctx, &b.sql.submittedTasks, same, note)
+		err = queryAll(b.ctx, b.tx, &b.sql.submittedTasks, same, note)
 	}
 	return err
 }

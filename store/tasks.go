@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -34,21 +33,37 @@ func (db *DB) Tasks() *Tasks { return db.tasks }
 
 // Add implements [video.Store], for a task whose hold is not in this ledger.
 func (s *Tasks) Add(ctx context.Context, n video.CreateTask) error {
-	return s.committer.run(ctx, &enlisting{n}, s.options.WaitTimeout)
+	return s.committer.run(ctx, newAddTaskOp(&n), s.options.WaitTimeout)
 }
 
 // Change implements [video.Store]. It makes the notice of the step, too. The
 // answer, which ends the claim of the submission's key for good, has a receipt
 // that says what is known while the hold is open.
-func (s *Tasks) Change(ctx context.Context, step video.Step, answer *idempotency.Record) (bool, error) {
-	c := &changing{step: step, answer: answer}
-	err := s.committer.run(ctx, c, s.options.WaitTimeout)
-	return err == nil && c.made, err
+func (s *Tasks) Change(ctx context.Context, step video.Step, record *idempotency.Record) (bool, error) {
+	made := false // the committer's until run has returned nil
+	o := newOp(func(b *batch) { b.tasks.wanted[step.Task.ID] = true }, func(b *batch) error {
+		r := b.tasks.known[step.Task.ID]
+		if made = r.follows(&step); !made {
+			return nil
+		}
+		if record != nil {
+			b.answers = append(b.answers, answer{*record, r.unsettled()})
+		}
+		b.applyStep(r, &step)
+		return nil
+	})
+	if record != nil {
+		o.bytes = record.Bytes()
+	}
+	if err := s.committer.run(ctx, o, s.options.WaitTimeout); err != nil {
+		return false, err
+	}
+	return made, nil
 }
 
 // Drop implements [video.Store], and leaves alone whatever the task holds.
 func (s *Tasks) Drop(ctx context.Context, id string) error {
-	return s.committer.run(ctx, &dropping{id}, s.options.WaitTimeout)
+	return s.committer.run(ctx, newDropTaskOp(id), s.options.WaitTimeout)
 }
 
 // Find implements [video.Store]. Of two tasks that an upstream gave the same id
@@ -76,18 +91,14 @@ func (s *Tasks) Find(ctx context.Context, account, id string) (*video.Task, erro
 func (db *DB) tasksWhere(ctx context.Context, where string, args ...any) ([]*video.Task, error) {
 	ctx, cancel := db.readContext(ctx)
 	defer cancel()
-	rows, err := db.readers().query(ctx, "SELECT "+taskColumns+" FROM task WHERE "+where, args...)
-	if err != nil {
-		return nil, err
-	}
 	found := []*video.Task{}
-	err = each(rows, func(rows *sql.Rows) error {
+	err := forEach(ctx, db.readers(), func(rows *sql.Rows) error {
 		t, err := scanTask(rows)
 		if err == nil {
 			found = append(found, &t.Task)
 		}
 		return err
-	})
+	}, "SELECT "+taskColumns+" FROM task WHERE "+where, args...)
 	return found, err
 }
 
@@ -95,9 +106,7 @@ func (db *DB) tasksWhere(ctx context.Context, where string, args ...any) ([]*vid
 // where several processes share it; until is the caller's. A lease of which
 // more than half is left is not renewed, so that most calls write nothing.
 func (s *Tasks) Claim(ctx context.Context, owner string, until time.Time, n int) ([]*video.Task, error) {
-	err := s.committer.run(ctx, seldom(func(b *batch) (bool, error) {
-		return b.leaseTasks(owner, until, n)
-	}), s.options.WaitTimeout)
+	err := s.updateIf(ctx, func(b *batch) (bool, error) { return b.leaseTasks(owner, until, n) })
 	if err != nil {
 		return nil, err
 	}
@@ -113,22 +122,17 @@ func (b *batch) leaseTasks(owner string, until time.Time, n int) (bool, error) {
 	}
 	end := b.db.ledgerTime(until, b.now)
 	var rows []any
-	take := func(where string, args ...any) error {
-		found, err := b.tx.query(b.ctx, "SELECT id FROM task WHERE NOT ended AND "+where+b.db.skipLocked(), args...)
-		if err != nil {
-			return err
-		}
-		return each(found, func(found *sql.Rows) error {
-			var id string
-			err := found.Scan(&id)
+	lease := func(where string, args ...any) error {
+		ids, err := collect(b.ctx, b.tx, scanOne[string], "SELECT id FROM task WHERE NOT ended AND "+where+b.db.skipLocked(), args...)
+		for _, id := range ids {
 			rows = append(rows, id, owner, end)
-			return err
-		})
+		}
+		return err
 	}
-	if err := take("owner <> ? AND lease_until <= ? ORDER BY polled_at, id LIMIT ?", owner, b.now, max(n, 0)); err != nil {
+	if err := lease("owner <> ? AND lease_until <= ? ORDER BY polled_at, id LIMIT ?", owner, b.now, max(n, 0)); err != nil {
 		return false, err
 	}
-	if err := take("owner = ? AND lease_until <= ?", owner, b.now+(end-b.now)/2); err != nil {
+	if err := lease("owner = ? AND lease_until <= ?", owner, b.now+(end-b.now)/2); err != nil {
 		return false, err
 	}
 	return len(rows) > 0, b.tx.execAll(b.ctx, &b.sql.leaseTask, rows)
@@ -149,11 +153,11 @@ func (s *Tasks) Purge(ctx context.Context, now time.Time) (int, error) {
 	total := 0
 	for {
 		var dropped int64 // the committer's until run has returned nil
-		err := s.committer.run(ctx, seldom(func(b *batch) (_ bool, err error) {
+		err := s.updateIf(ctx, func(b *batch) (_ bool, err error) {
 			dropped, err = b.tx.exec(b.ctx, "DELETE FROM task WHERE id IN (SELECT id FROM task WHERE purge_at > 0 AND purge_at <= ? LIMIT ?"+
 				b.db.skipLocked()+")", nanos(now), sweptTasks)
 			return dropped > 0, err
-		}), s.options.WaitTimeout)
+		})
 		if err != nil {
 			return total, err
 		}
@@ -186,59 +190,29 @@ func (db *DB) ledgerTime(t time.Time, now int64) int64 {
 	return now + int64(min(max(time.Until(t), -far), far))
 }
 
-// seldom is an operation of another room that reads for itself, and says
-// whether it has written.
-type seldom func(b *batch) (wrote bool, err error)
-
-func (seldom) needs(*batch) {}
-
-func (f seldom) decide(b *batch) error {
-	wrote, err := f(b)
-	b.wrote = b.wrote || wrote
-	return err
+// newAddTaskOp makes a task whose hold is not in this ledger.
+func newAddTaskOp(n *video.CreateTask) *op {
+	o := newOp(func(b *batch) { b.wantNewTask(n) }, func(b *batch) error {
+		if err := b.checkNewTask(n); err != nil {
+			return err
+		}
+		b.addTask(n, false)
+		return nil
+	})
+	o.undo = func() *op { return newDropTaskOp(n.Task.ID) } // its caller was told that there is none
+	return o
 }
 
-// enlisting makes a task whose hold is elsewhere.
-type enlisting struct{ video.CreateTask }
-
-func (e *enlisting) needs(b *batch) { b.wantNew(&e.CreateTask) }
-
-func (e *enlisting) decide(b *batch) error {
-	if err := b.checkNewTask(&e.CreateTask); err != nil {
-		return err
-	}
-	b.addTask(&e.CreateTask, false)
-	return nil
+func newDropTaskOp(id string) *op {
+	return newOp(
+		func(b *batch) { b.tasks.wanted[id] = true },
+		func(b *batch) error { b.dropTask(b.tasks.known[id]); return nil },
+	)
 }
 
-// undo forgets a task whose caller was told that there is none.
-func (e *enlisting) undo() step { return &dropping{e.Task.ID} }
-
-func (b *batch) wantNew(n *video.CreateTask) {
+func (b *batch) wantNewTask(n *video.CreateTask) {
 	b.tasks.wanted[n.Task.ID] = true
 	b.tasks.news = append(b.tasks.news, n)
-}
-
-// changing makes a step of a task that has not ended, or that is all there is to
-// it.
-type changing struct {
-	step   video.Step
-	answer *idempotency.Record
-	made   bool
-}
-
-func (c *changing) needs(b *batch) { b.tasks.wanted[c.step.Task.ID] = true }
-
-func (c *changing) decide(b *batch) error {
-	r := b.tasks.known[c.step.Task.ID]
-	if c.made = r.follows(&c.step); !c.made {
-		return nil
-	}
-	if c.answer != nil {
-		b.answers = append(b.answers, answer{*c.answer, r.unsettled()})
-	}
-	b.applyStep(r, &c.step)
-	return nil
 }
 
 // unsettled is the receipt of a submission whose hold is open.
@@ -250,63 +224,6 @@ func (r *taskRow) unsettled() billing.Receipt {
 
 // stillHeld is the status of a receipt that is none yet.
 const stillHeld = "held"
-
-// dropping forgets a task.
-type dropping struct{ id string }
-
-func (d *dropping) needs(b *batch) { b.tasks.wanted[d.id] = true }
-
-func (d *dropping) decide(b *batch) error {
-	b.dropTask(b.tasks.known[d.id])
-	return nil
-}
-
-// settlementRecords are the records of a settlement. One that could not be kept is an error:
-// a ledger must not drop what its caller believes durable.
-type settlementRecords struct {
-	outcome billing.Outcome
-	answers []idempotency.Record
-	steps   []video.Step
-	drops   []video.Drop
-}
-
-// records sorts what is to be durable with a settlement.
-func records(with []billing.Record) (k settlementRecords, err error) {
-	for _, record := range with {
-		switch r := record.(type) {
-		case billing.Outcome:
-			k.outcome = r
-		case idempotency.Record:
-			k.answers = append(k.answers, r)
-		case video.Step:
-			if !r.Task.State.Terminal() {
-				return k, fault.New(fault.InternalError, "The gateway settled a video that has not ended.")
-			}
-			k.steps = append(k.steps, r)
-		case video.Drop:
-			k.drops = append(k.drops, r)
-		default:
-			return k, fault.New(fault.InternalError, fmt.Sprintf("The ledger cannot keep a record of type %T.", record))
-		}
-	}
-	return k, nil
-}
-
-// taskOf is the task that is to be made with a hold; nil if there is none.
-func taskOf(c *billing.Charge) (*video.CreateTask, error) {
-	var made *video.CreateTask
-	for _, record := range c.With {
-		n, ok := record.(video.CreateTask)
-		switch {
-		case !ok:
-			return nil, fault.New(fault.InternalError, fmt.Sprintf("The ledger cannot keep a record of type %T with a hold.", record))
-		case made != nil || n.Task.RequestID != c.RequestID || c.Until.IsZero():
-			return nil, fault.New(fault.InternalError, "The gateway made a video whose hold is not its own, or ends with the process.")
-		}
-		made = &n
-	}
-	return made, nil
-}
 
 // wantTasks names the tasks that a settlement changes.
 func (k *settlementRecords) wantTasks(b *batch) {

@@ -6,8 +6,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"time"
-
-	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // querier is what a transaction and the pool of readers have in common.
@@ -211,15 +209,4 @@ func (db *DB) inTx(ctx context.Context, do func(context.Context, plainTx) error)
 		return err
 	}
 	return t.Commit()
-}
-
-// unavailableOrCanceled turns an error of the database into the one that callers get: a
-// caller that hung up is told so, and every other cause is that the database is
-// away. A *fault.Error stays as it is.
-func (db *DB) unavailableOrCanceled(ctx context.Context, err error) error {
-	var f *fault.Error
-	if err != nil && !errors.As(err, &f) && errors.Is(ctx.Err(), context.Canceled) {
-		return fault.From(ctx.Err())
-	}
-	return db.unavailable(err)
 }

@@ -268,17 +268,9 @@ func bound[K any](v verification, query string, otherwise K, args ...any) (key K
 func (v verification) accounts() (string, error) {
 	for after := ""; ; {
 		var names []string
-		err := v.read(func(q querier) error {
-			rows, err := q.query(v.ctx, "SELECT id FROM account WHERE id > ? ORDER BY id LIMIT ?", after, verifyPage/10)
-			if err != nil {
-				return err
-			}
-			return each(rows, func(rows *sql.Rows) error {
-				var name string
-				err := rows.Scan(&name)
-				names = append(names, name)
-				return err
-			})
+		err := v.read(func(q querier) (err error) {
+			names, err = collect(v.ctx, q, scanOne[string], "SELECT id FROM account WHERE id > ? ORDER BY id LIMIT ?", after, verifyPage/10)
+			return err
 		})
 		if err != nil || len(names) == 0 {
 			return "", err
@@ -303,18 +295,12 @@ func (v verification) positions(names []string) (broken string, err error) {
 			return err
 		}
 		find := newLookup(v.db.dialect, "SELECT "+accountColumns+" FROM account WHERE id", 't', "")
-		return find.each(anys(names), func(query string, args []any) error {
-			rows, err := q.query(v.ctx, query, args...)
-			if err != nil {
-				return err
+		return queryAll(v.ctx, q, &find, anys(names), func(rows *sql.Rows) error {
+			a, err := scanAccount(rows)
+			if err == nil && broken == "" {
+				broken = sums[a.name].differs(a)
 			}
-			return each(rows, func(rows *sql.Rows) error {
-				a, err := scanAccount(rows)
-				if err == nil && broken == "" {
-					broken = sums[a.name].differs(a)
-				}
-				return err
-			})
+			return err
 		})
 	})
 	return broken, err
@@ -362,27 +348,21 @@ func (v verification) replay(q querier, names []string) (map[string]*replayed, e
 				r.overrun.Add(&r.overrun, totals[1])
 			}},
 	} {
-		err := part.sums.each(anys(names), func(query string, args []any) error {
-			rows, err := q.query(v.ctx, query, args...)
-			if err != nil {
-				return err
+		err := queryAll(v.ctx, q, &part.sums, anys(names), func(rows *sql.Rows) error {
+			var name string
+			var parts [4]sum
+			scanned := []any{&name}
+			columns, err := rows.Columns()
+			for i := range (len(columns) - 1) / 2 {
+				scanned = append(scanned, parts[i].parts()...)
 			}
-			return each(rows, func(rows *sql.Rows) error {
-				var name string
-				var parts [4]sum
-				scanned := []any{&name}
-				columns, err := rows.Columns()
-				for i := range (len(columns) - 1) / 2 {
-					scanned = append(scanned, parts[i].parts()...)
-				}
-				if err == nil {
-					err = rows.Scan(scanned...)
-				}
-				if err == nil {
-					part.add(all[name], []*big.Int{parts[0].total(), parts[1].total(), parts[2].total(), parts[3].total()})
-				}
-				return err
-			})
+			if err == nil {
+				err = rows.Scan(scanned...)
+			}
+			if err == nil {
+				part.add(all[name], []*big.Int{parts[0].total(), parts[1].total(), parts[2].total(), parts[3].total()})
+			}
+			return err
 		})
 		if err != nil {
 			return nil, err
@@ -425,18 +405,12 @@ func (v verification) sizes(names []string) (map[string]int64, error) {
 	sizes := make(map[string]int64, len(names))
 	find := newLookup(v.db.dialect, "SELECT account, CAST(SUM(requests) AS BIGINT) FROM usage_hour WHERE account", 't', " GROUP BY account")
 	err := v.read(func(q querier) error {
-		return find.each(anys(names), func(query string, args []any) error {
-			rows, err := q.query(v.ctx, query, args...)
-			if err != nil {
-				return err
-			}
-			return each(rows, func(rows *sql.Rows) error {
-				var name string
-				var n int64
-				err := rows.Scan(&name, &n)
-				sizes[name] = n
-				return err
-			})
+		return queryAll(v.ctx, q, &find, anys(names), func(rows *sql.Rows) error {
+			var name string
+			var n int64
+			err := rows.Scan(&name, &n)
+			sizes[name] = n
+			return err
 		})
 	})
 	return sizes, err
@@ -447,17 +421,12 @@ func (v verification) sizes(names []string) (map[string]int64, error) {
 func (v verification) usageByHours(name string) (string, error) {
 	type hour struct{ first, requests int64 }
 	var hours []hour
-	err := v.read(func(q querier) error {
-		rows, err := q.query(v.ctx, "SELECT hour, CAST(SUM(requests) AS BIGINT) FROM usage_hour WHERE account = ? GROUP BY hour ORDER BY hour", name)
-		if err != nil {
-			return err
-		}
-		return each(rows, func(rows *sql.Rows) error {
-			var h hour
-			err := rows.Scan(&h.first, &h.requests)
-			hours = append(hours, h)
-			return err
-		})
+	err := v.read(func(q querier) (err error) {
+		hours, err = collect(v.ctx, q, func(rows *sql.Rows) (h hour, err error) {
+			err = rows.Scan(&h.first, &h.requests)
+			return h, err
+		}, "SELECT hour, CAST(SUM(requests) AS BIGINT) FROM usage_hour WHERE account = ? GROUP BY hour ORDER BY hour", name)
+		return err
 	})
 	if err != nil {
 		return "", err
@@ -512,11 +481,7 @@ func (v verification) sumUsage(q querier, table, at, hour, requests string, name
 		sums(strings.Split(summedColumns, ", ")...)+" FROM "+table+" WHERE "+at+" >= ? AND "+at+" < ? AND account", 't', " GROUP BY 1, 2, 3, 4, 5, 6")
 	all := map[usageGroup]usageSums{}
 	err := find.each(anys(names), func(query string, args []any) error {
-		rows, err := q.query(v.ctx, query, append([]any{first, end}, args...)...)
-		if err != nil {
-			return err
-		}
-		return each(rows, func(rows *sql.Rows) error {
+		return forEach(v.ctx, q, func(rows *sql.Rows) error {
 			var g usageGroup
 			var values usageSums
 			var totals [len(values) - 3]sum
@@ -530,7 +495,7 @@ func (v verification) sumUsage(q querier, table, at, hour, requests string, name
 			}
 			all[g] = values
 			return err
-		})
+		}, query, append([]any{first, end}, args...)...)
 	})
 	return all, err
 }

@@ -19,25 +19,21 @@ const (
 // Due implements [webhook.Outbox].
 func (db *DB) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Notice, error) {
 	var due []webhook.Notice // the committer's until run has returned nil
-	err := db.committer.run(ctx, seldom(func(b *batch) (bool, error) {
+	err := db.updateIf(ctx, func(b *batch) (bool, error) {
 		due = []webhook.Notice{}
-		rows, err := b.tx.query(b.ctx, "SELECT "+noticeColumns+" FROM notice WHERE state = 'waiting' AND next_at <= ? AND lease_until <= ? ORDER BY next_at, id LIMIT ?"+
-			db.skipLocked(), b.now, b.now, max(n, 0))
-		if err != nil {
-			return false, err
-		}
 		var leased []any
-		err = each(rows, func(rows *sql.Rows) error {
+		err := forEach(b.ctx, b.tx, func(rows *sql.Rows) error {
 			e, err := scanNotice(rows)
 			due = append(due, e.Notice)
 			leased = append(leased, e.ID, owner, db.ledgerTime(until, b.now))
 			return err
-		})
+		}, "SELECT "+noticeColumns+" FROM notice WHERE state = 'waiting' AND next_at <= ? AND lease_until <= ? ORDER BY next_at, id LIMIT ?"+
+			db.skipLocked(), b.now, b.now, max(n, 0))
 		if err != nil {
 			return false, err
 		}
 		return len(due) > 0, b.tx.execAll(b.ctx, &b.sql.leaseNotice, leased)
-	}), db.options.WaitTimeout)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -99,15 +95,12 @@ func (db *DB) Notices(ctx context.Context, account string, limit int) ([]webhook
 	if limit <= 0 {
 		limit = 100
 	}
-	rows, err := db.readers().query(ctx, "SELECT "+noticeColumns+" FROM notice "+where+"ORDER BY created_at DESC, id LIMIT ?", append(args, min(limit, mostNotices))...)
 	all := []webhook.Entry{}
-	if err == nil {
-		err = each(rows, func(rows *sql.Rows) error {
-			e, err := scanNotice(rows)
-			all = append(all, e)
-			return err
-		})
-	}
+	err := forEach(ctx, db.readers(), func(rows *sql.Rows) error {
+		e, err := scanNotice(rows)
+		all = append(all, e)
+		return err
+	}, "SELECT "+noticeColumns+" FROM notice "+where+"ORDER BY created_at DESC, id LIMIT ?", append(args, min(limit, mostNotices))...)
 	if err != nil {
 		return nil, db.unavailableOrCanceled(ctx, err)
 	}
@@ -161,21 +154,14 @@ func (db *DB) Secrets(ctx context.Context, account string) ([]webhook.Secret, er
 
 // secrets are those of an account for which a condition holds, the current one
 // first.
-func (db *DB) secrets(ctx context.Context, q querier, condition, account string, args ...any) (found []webhook.Secret, err error) {
-	rows, err := q.query(ctx, "SELECT secret FROM webhook_secret WHERE account = ? AND "+condition+" ORDER BY expires_at > 0, created_at DESC", append([]any{account}, args...)...)
-	if err != nil {
-		return nil, err
-	}
-	err = each(rows, func(rows *sql.Rows) error {
+func (db *DB) secrets(ctx context.Context, q querier, condition, account string, args ...any) ([]webhook.Secret, error) {
+	return collect(ctx, q, func(rows *sql.Rows) (s webhook.Secret, err error) {
 		var text string
 		if err := rows.Scan(&text); err != nil {
-			return err
+			return s, err
 		}
-		s, err := webhook.ParseSecret(text)
-		found = append(found, s)
-		return err
-	})
-	return found, err
+		return webhook.ParseSecret(text)
+	}, "SELECT secret FROM webhook_secret WHERE account = ? AND "+condition+" ORDER BY expires_at > 0, created_at DESC", append([]any{account}, args...)...)
 }
 
 // WebhookSecret is what signs an account's notices. It is made if there is none,
