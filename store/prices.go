@@ -148,8 +148,8 @@ func (c *priceCache) addedBy(t *sql.Tx, version string) bool {
 }
 
 // PublishPrices stores the price rows of a list that is loaded, and tells the
-// processes that share the database which list this one charges by
-// (server.md, Config file). It is durable when it returns.
+// processes that share the database which list this one charges by. It is durable
+// when it returns.
 func (db *DB) PublishPrices(ctx context.Context, list *billing.PriceList) error {
 	if !db.dialect.Shared && db.hasPrices(list) { // and there is nobody to be told
 		return nil

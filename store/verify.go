@@ -15,10 +15,20 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// Verify checks the invariants I1 to I7 of ledger.md, that every open video has
-// its hold and none has that has ended (I9), and that the sums of usage are those
-// of the receipts (I10). It names the first that does not hold, as
-// fault.InternalError. (I8 speaks of what clients were told.) It reads every
+// Verify checks these invariants, and names the first that does not hold, as
+// fault.InternalError:
+//
+//	I1   the entries of an account sum to its posted balance, and each entry to zero
+//	I2   0 ≤ held ≤ posted, on every account and budget
+//	I3   what is held is the sum of the open holds
+//	I4   a hold has ended once: it is open, or has one receipt and at most one capture
+//	I5   no hold is open long after its expiry
+//	I6   no request is charged more than its hold and what was available
+//	I7   credits, revenue and overrun are the sums of the entries
+//	I9   every open video task has its hold, and none that has ended has one
+//	I10  the sums of usage are those of the receipts
+//
+// (I8 is about what clients were told, which no database can tell.) It reads every
 // receipt and every entry, beside a store that runs, and takes as long as it takes.
 //
 // It reads a part at a time, each part in one short transaction: a long one would

@@ -16,7 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// model is the ledger as ledger.md describes it, in plain arithmetic, with real
+// model is the ledger in plain arithmetic, with real
 // ones beside it that have to do the same. It shares no code with any.
 type model struct {
 	t       *rapid.T
@@ -330,7 +330,7 @@ func (m *model) ends(h *modelHold, used billing.Usage, reason string) billing.Re
 	return r
 }
 
-// settleAgain is also what a duplicate of a lost answer does (I4).
+// settleAgain is also what a duplicate of a lost answer does.
 func (m *model) settleAgain(*rapid.T) {
 	if len(m.settled) == 0 {
 		m.t.Skip("nothing is settled")

@@ -1,9 +1,14 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
+	"net/http"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -248,4 +253,256 @@ func idOnce(s studio) {
 		s.t.Error("an id was given twice")
 	}
 	s.want(first)
+}
+
+func stepOnce(s studio) {
+	first := s.add(film("a"))
+	taken := accepted(first, "up-1", morning)
+	ahead := taken
+	ahead.Version++
+	s.wantStale(video.Step{Task: ahead}, "a step from a version that is not there")
+	s.want(first)
+	s.change(taken)
+	s.want(taken)
+	s.wantStale(video.Step{Task: taken}, "the same step again")
+	s.wantStale(video.Step{Task: next(first, video.Failed, morning), Notice: &video.Notice{ID: "evt_1"}}, "a step from an old version")
+	s.want(taken)
+	end := next(taken, video.Succeeded, morning.Add(time.Minute))
+	end.PurgeAt = morning.Add(time.Hour)
+	s.change(end)
+	s.wantStale(video.Step{Task: next(end, video.Failed, morning), Notice: &video.Notice{ID: "evt_2"}}, "a step of a task that has ended")
+	s.want(end)
+	s.wantStale(video.Step{Task: next(film("nobody").Task, video.Failed, morning)}, "a step of no task")
+	if n := s.Notices(); len(n) != 0 {
+		s.t.Errorf("there are notices: %q", n)
+	}
+}
+
+func oneNotice(s studio) {
+	end := next(s.add(film("a")), video.Failed, morning)
+	var all sync.WaitGroup
+	var made atomic.Int32
+	for i := range 8 {
+		all.Go(func() {
+			ok, err := s.Change(s.t.Context(), video.Step{Task: end, Notice: &video.Notice{ID: fmt.Sprint("evt_", i), Account: "acme", TaskID: end.ID, Body: []byte("{}"), At: morning}}, nil)
+			if err != nil {
+				s.t.Error(err)
+			}
+			if ok {
+				made.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if notices := s.Notices(); made.Load() != 1 || len(notices) != 1 {
+		s.t.Errorf("%d steps and the notices %q", made.Load(), notices)
+	}
+}
+
+func answerKept(s studio) {
+	ctx, key := s.t.Context(), idempotency.Key{Account: "acme", Operation: "video", Key: "k"}
+	first := s.add(film("a"))
+	claim := func() *idempotency.Answer {
+		s.t.Helper()
+		a, err := s.Answers.Open(ctx, key, idempotency.Content{1}, first.RequestID)
+		s.ok(err)
+		return a
+	}
+	claim()
+	record := &idempotency.Record{Key: key, Content: idempotency.Content{1}, Header: http.Header{"X-A": {"b"}}, Body: []byte("{}")}
+	wrong := next(first, video.Queued, morning)
+	wrong.Version++
+	if made, err := s.Change(ctx, video.Step{Task: wrong}, record); made || err != nil {
+		s.t.Fatal(made, err)
+	}
+	if _, err := s.Answers.Open(ctx, key, idempotency.Content{1}, "another"); !fault.Is(err, fault.IdempotencyConflict) {
+		s.t.Fatalf("the answer of a step that was not made: %v", err)
+	}
+	if made, err := s.Change(ctx, video.Step{Task: accepted(first, "up-1", morning)}, record); !made || err != nil {
+		s.t.Fatal(made, err)
+	}
+	a := claim()
+	if a == nil || string(a.Body) != "{}" || a.Header.Get("X-A") != "b" || a.Receipt.ID != first.RequestID || a.Receipt.Charge != 0 {
+		s.t.Errorf("kept: %+v", a)
+	}
+}
+
+func eitherID(s studio) {
+	for _, account := range []string{"acme", "zeta"} {
+		n := film(account)
+		n.Task.Account = account
+		s.change(accepted(s.add(n), "up-1", morning))
+	}
+	s.add(film("new"))
+	for _, c := range []struct{ account, id, want string }{
+		{"acme", "vid_acme", "vid_acme"}, {"acme", "up-1", "vid_acme"}, {"zeta", "up-1", "vid_zeta"},
+		{"acme", "vid_zeta", ""}, {"nobody", "up-1", ""}, {"acme", "", ""}, {"acme", "up-2", ""}, {"acme", "vid_", ""},
+	} {
+		if got := s.find(c.account, c.id); (got == nil) != (c.want == "") || got != nil && got.ID != c.want {
+			s.t.Errorf("%s looks for %q: %+v", c.account, c.id, got)
+		}
+	}
+	s.find("acme", "up-1").State = video.Failed
+	if s.find("acme", "up-1").State != video.Processing {
+		s.t.Error("what was found is not a copy")
+	}
+}
+
+// everyField fails as well when a task gets a field that is not filled here.
+func everyField(s studio) {
+	n := film("a")
+	filled(s.t, reflect.ValueOf(&n.Task).Elem())
+	n.Task.State, n.Task.Account, n.Task.Version = video.Submitting, "acme", 1
+	s.add(n)
+	s.want(n.Task)
+	end := next(n.Task, video.Failed, morning.Add(time.Second))
+	end.Channel, end.UpstreamID, end.Answer, end.Failure = "other", "up 'é'", []byte(`{"a":"\u0000"}`), &video.Failure{Code: "c", Message: "a\x00b"}
+	end.AcceptedAt, end.ExpiresAt, end.PurgeAt, end.PolledAt = morning.Add(1), morning.Add(2), morning.Add(3), morning.Add(4)
+	s.change(end)
+	s.want(end)
+	empty := film("b").Task
+	s.add(video.CreateTask{Task: empty})
+	s.want(empty)
+}
+
+// filled gives every field another value.
+func filled(t testing.TB, v reflect.Value) {
+	t.Helper()
+	for i := range v.NumField() {
+		field := v.Field(i)
+		switch f := field.Addr().Interface().(type) {
+		case *time.Time:
+			*f = morning.Add(time.Duration(i) * time.Hour)
+		case **video.Failure:
+			*f = &video.Failure{Code: "code", Message: "message"}
+		case *[32]byte:
+			*f = [32]byte{31: 1, 0: 0xff}
+		default:
+			switch {
+			case field.Kind() == reflect.String:
+				field.SetString(fmt.Sprintf("text %d ' é", i))
+			case field.Kind() == reflect.Int64:
+				field.SetInt(int64(i) + 1<<40)
+			case field.Kind() == reflect.Bool:
+				field.SetBool(true)
+			case field.Kind() == reflect.Slice:
+				field.SetBytes(fmt.Appendf(nil, `{"n":%d}`, i))
+			case field.Kind() == reflect.Struct:
+				filled(t, field)
+			default:
+				t.Fatalf("a field of the kind %s", field.Type())
+			}
+		}
+	}
+}
+
+func longestAgo(s studio) {
+	for i, polled := range []time.Duration{3, 1, 2, 0} {
+		n := film(fmt.Sprint(i))
+		if polled > 0 {
+			n.Task.PolledAt = morning.Add(polled * time.Minute)
+		}
+		s.add(n)
+	}
+	s.wantClaimed("a", 1, "3")
+	s.wantClaimed("b", 2, "1", "2")
+	s.wantClaimed("a", 0, "3")
+	s.wantClaimed("a", -1, "3")
+	s.wantClaimed("a", 5, "0", "3")
+	s.wantClaimed("c", 5)
+}
+
+func leaseEnds(s studio) {
+	s.add(film("0"))
+	s.add(film("1"))
+	s.wantClaimed("a", 1, "0")
+	s.wantClaimed("b", 9, "1")
+	s.clock.Set(morning.Add(30 * time.Second))
+	s.wantClaimed("b", 9, "1") // renewed
+	s.clock.Set(morning.Add(time.Minute - 1))
+	s.wantClaimed("b", 9, "1")
+	s.clock.Set(morning.Add(time.Minute))
+	s.wantClaimed("b", 9, "0", "1")
+	s.wantClaimed("a", 9)
+	s.clock.Set(morning.Add(3 * time.Minute))
+	s.wantClaimed("b", 0, "0", "1") // nobody took them
+	s.wantClaimed("a", 9)
+}
+
+func endedIsNobodys(s studio) {
+	first := s.add(film("0"))
+	s.add(film("1"))
+	s.add(film("2"))
+	s.wantClaimed("a", 9, "0", "1", "2")
+	s.change(next(first, video.Failed, morning))
+	s.ok(s.Drop(s.t.Context(), "vid_1"))
+	s.wantClaimed("a", 9, "2")
+	s.clock.Set(morning.Add(time.Hour))
+	s.wantClaimed("b", 9, "2")
+}
+
+func claimTogether(s studio) {
+	const tasks, owners = 100, 8
+	for i := range tasks {
+		s.add(film(fmt.Sprintf("%03d", i)))
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	whose := map[string]string{}
+	for i := range owners {
+		all.Go(func() {
+			owner := fmt.Sprint("node_", i)
+			for range 10 {
+				claimed, err := s.Claim(context.Background(), owner, morning.Add(time.Minute), 7)
+				if err != nil {
+					s.t.Error(err)
+				}
+				mu.Lock()
+				for _, t := range claimed {
+					if before := whose[t.ID]; before != "" && before != owner {
+						s.t.Errorf("%s is %s's and %s's", t.ID, before, owner)
+					}
+					whose[t.ID] = owner
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if len(whose) != tasks {
+		s.t.Errorf("%d of %d tasks were claimed", len(whose), tasks)
+	}
+}
+
+func purgeDue(s studio) {
+	for i, at := range []time.Time{{}, morning, morning.Add(1)} {
+		end := accepted(s.add(film(fmt.Sprint(i))), fmt.Sprint("up-", i), morning)
+		s.change(end)
+		end = next(end, video.Failed, morning)
+		end.PurgeAt = at
+		s.change(end)
+	}
+	s.add(film("open"))
+	for _, want := range []int{1, 0} {
+		if n, err := s.Purge(s.t.Context(), morning); n != want || err != nil {
+			s.t.Errorf("purged %d, %v", n, err)
+		}
+	}
+	s.wantNone("acme", "vid_1")
+	s.wantNone("acme", "up-1")
+	if s.find("acme", "up-2") == nil || s.find("acme", "vid_0") == nil || s.find("acme", "vid_open") == nil {
+		s.t.Error("another one was purged")
+	}
+}
+
+func dropped(s studio) {
+	n := film("a")
+	n.Most, n.Window = 1, time.Hour
+	s.add(n)
+	for range 2 {
+		s.ok(s.Drop(s.t.Context(), "vid_a"))
+	}
+	s.wantNone("acme", "vid_a")
+	s.wantStale(video.Step{Task: next(n.Task, video.Queued, morning)}, "a step of a task that was dropped")
+	s.add(n)
 }

@@ -6,13 +6,184 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/store"
 )
+
+// storing are the rules of a ledger that is in a database.
+var storing = map[string]func(bench){
+	"ACallerThatHasHungUpGetsNoHold":                                       hungUp,
+	"AClosedStoreIsAway":                                                   closedIsAway,
+	"AHoldThatTheDatabaseRefusesHarmsNoOtherInItsBatch":                    poisonHarmsItself,
+	"AHoldMadeForACallerWhoDidNotWaitIsGivenBackOnceTheDatabaseIsBackThen": impatient,
+	"ACreditWhoseCallerLeftIsNotSaidToBeRefused":                           notKnown,
+	"AClockThatFailsDoesNotLeaveMoneyHalfMoved":                            failingClock,
+	"EveryReceiptCanBeComputedAgainFromWhatIsStored":                       computedAgain,
+	"ALedgerThatCountedBeforeIsSoundWhenItIsPrepaid":                       countedBefore,
+}
+
+func hungUp(b bench) {
+	b.account("acme", 10)
+	ctx, cancel := context.WithCancel(b.t.Context())
+	cancel()
+	for i := range 20 {
+		if h, err := b.Reserve(ctx, b.charge(id(i), 1)); err == nil {
+			b.settle(h, 0) // the committer was faster
+		} else if !fault.Is(err, fault.ClientGone) {
+			b.t.Errorf("got %v", err)
+		}
+	}
+	b.settle(b.reserve("last", 1), 0) // what was in the queue is done
+	b.settle(b.reserve("very last", 1), 0)
+	b.wantBalance(10, 0)
+}
+
+func closedIsAway(b bench) {
+	b.account("acme", 10)
+	h := b.reserve("r1", 4)
+	b.ok(b.Close())
+	_, err := b.Reserve(b.t.Context(), b.charge("r2", 1))
+	b.wantAway(err)
+	_, err = b.Settle(b.t.Context(), h, images(1))
+	b.wantAway(err)
+	b.wantAway(b.Extend(b.t.Context(), h, images(1), 0))
+	_, err = b.Balance(b.t.Context(), "acme")
+	b.wantAway(err)
+	_, err = b.Usage(b.t.Context(), billing.Query{})
+	b.wantAway(err)
+	b.wantAway(b.Ping(b.t.Context()))
+	b.cut.Cut() // there is nothing left to verify
+}
+
+// wantAway fails unless err says when to come back.
+func (b bench) wantAway(err error) {
+	b.t.Helper()
+	if f := fault.From(err); f == nil || f.Code != fault.ServiceUnavailable || f.HTTPStatus() != 503 || f.RetryAfter <= 0 {
+		b.t.Errorf("got %v, want 503 and when to come back", err)
+	}
+}
+
+func poisonHarmsItself(b bench) {
+	if !b.place.Shared {
+		b.t.Skip("SQLite takes any text")
+	}
+	b.account("acme", 100)
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			charge := b.charge(id(i), 1)
+			if i%4 == 0 {
+				charge.Model = []string{"no\x00text", "no\xfftext"}[i/4%2]
+			}
+			_, err := b.Reserve(b.t.Context(), charge)
+			if (err != nil) != (i%4 == 0) || (err != nil && !fault.Is(err, fault.InvalidRequest)) {
+				b.t.Errorf("request %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+	b.wantOpen(30)
+	b.wantBalance(100, 30)
+}
+
+// notKnown is a credit whose caller leaves while the database is at it.
+func notKnown(b bench) {
+	b.account("acme", 10)
+	slow := make(chan struct{})
+	b.cut.Block(slow)
+	ctx, cancel := context.WithCancel(b.t.Context())
+	told := make(chan error)
+	go func() { told <- b.Credit(ctx, "acme", billing.One, "invoice 1") }()
+	b.cut.Blocked()
+	cancel()
+	if err := <-told; !fault.Is(err, fault.ServiceUnavailable) || !strings.Contains(err.Error(), "not known") {
+		b.t.Errorf("got %v", err)
+	}
+	close(slow)
+	b.ok(b.Credit(b.t.Context(), "acme", billing.One, "invoice 1"))
+	b.wantBalance(11, 0)
+}
+
+func impatient(b bench) {
+	b.account("acme", 10)
+	slow := make(chan struct{})
+	b.cut.Block(slow)
+	ctx, cancel := context.WithCancel(b.t.Context())
+	var all sync.WaitGroup
+	for i := range 5 {
+		all.Go(func() {
+			if _, err := b.Reserve(ctx, b.charge(id(i), 1)); !fault.Is(err, fault.ClientGone) {
+				b.t.Errorf("got %v", err)
+			}
+		})
+	}
+	b.cut.Blocked()
+	cancel()
+	all.Wait()
+	close(slow)
+	b.settle(b.reserve("last", 1), 0)
+	b.settle(b.reserve("very last", 1), 0)
+	b.wantBalance(10, 0)
+	b.wantOpen(0)
+}
+
+func failingClock(b bench) {
+	b.account("acme", 10)
+	h := b.reserve("r1", 4)
+	b.clock.fail.Store(true)
+	_, err := b.Settle(b.t.Context(), h, images(1))
+	b.wantCode(err, fault.InternalError)
+	b.clock.fail.Store(false)
+	b.wantBalance(10, 4)
+	b.settle(h, 1)
+	b.wantBalance(9, 0)
+}
+
+func computedAgain(b bench) {
+	b.account("acme", 1_000)
+	prices := []*billing.Price{nil, b.price, price(b.t,
+		billing.Rate{Unit: billing.Image, Amount: "0.000000001"}, billing.Rate{Unit: billing.Input, Amount: "0.15"},
+		billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.1"})}
+	for i := range 12 {
+		charge := b.charge(id(i), 3)
+		charge.Price = prices[i%3]
+		h, err := b.Reserve(b.t.Context(), charge)
+		b.ok(err)
+		_, err = b.Settle(b.t.Context(), h, billing.Usage{Images: int64(i), Input: int64(7 * i), Seconds: 2, Variant: "720p"})
+		b.ok(err)
+	}
+	b = b.crash() // what is remembered is not what is stored
+	for i := range 12 {
+		r, err := b.Receipt(b.t.Context(), "acme", id(i))
+		b.ok(err)
+		p, err := b.Price(b.t.Context(), r.PriceVersion)
+		b.ok(err)
+		if cost, err := p.Cost(r.Usage); err != nil || cost != r.Charge+r.Overrun {
+			b.t.Errorf("%+v: computed again it is %s, %v", r, cost, err)
+		}
+	}
+}
+
+func countedBefore(b bench) {
+	b = b.counting()
+	b.settle(b.reserve("r1", 3), 3)
+	b.reserve("r2", 3)
+	b = b.crash()
+	b.wantBalance(0, 0)
+	b.ok(b.Credit(b.t.Context(), "acme", 2*billing.One, "invoice 1"))
+	b.settle(b.reserve("r3", 2), 2)
+	b.wantBalance(0, 0)
+	b.ok(b.Verify(b.t.Context()))
+}
 
 // script is the life of one account, told in operations that may be repeated
 // after they failed.
@@ -168,4 +339,215 @@ func everyWriteFails(b bench) {
 		}
 		b.t.Logf("%s: each of %d steps failed, %d operations were repeated", way.name, n-1, repeated)
 	}
+}
+
+// enduring are the rules of a database that fails (docs/faults.md, Crashes and money).
+var enduring = map[string]func(bench){
+	"WhicheverWriteFailsNothingIsLostAndNothingIsDoubled":    everyWriteFails,
+	"ACommitThatLostItsAnswerMakesOneHoldAndOneCapture":      ambiguousCommit,
+	"ACommitThatLostItsAnswerIsFoundAfterItsCallerHasLeft":   ambiguousAndLeft,
+	"TenThousandOpenHoldsEndWithTheNextStart":                tenThousandHolds,
+	"ADatabaseThatHangsIsServiceUnavailableAndNothingElse":   hangs,
+	"AHoldThatHungIsGivenBackAndASettlementThatWaitedIsMade": hungAndBack,
+}
+
+// endings are how a COMMIT can end that has no answer.
+var endings = []struct {
+	name    string
+	applied bool
+	err     error
+}{
+	{"cut before it arrived", false, io.ErrUnexpectedEOF},
+	{"cut after it was done", true, io.ErrUnexpectedEOF},
+	{"not done, for a reason that says nothing", false, ErrFault},
+	{"done, with an error that says nothing", true, ErrFault},
+}
+
+func ambiguousCommit(b bench) {
+	b.account("acme", 100)
+	for i, e := range endings {
+		b.cut.FailCommit(e.applied, e.err)
+		h, err := b.Reserve(b.t.Context(), b.charge(id(i), 4))
+		if err != nil {
+			b.t.Fatalf("hold, %s: %v", e.name, err)
+		}
+		left := billing.Money(100 - 3*i)
+		b.wantBalance(left, 4)
+
+		b.cut.FailCommit(e.applied, e.err)
+		if err := b.Extend(b.t.Context(), h, images(1), billing.One); err != nil {
+			b.t.Fatalf("extension, %s: %v", e.name, err)
+		}
+		b.wantBalance(left, 5)
+
+		b.cut.FailCommit(e.applied, e.err)
+		r := b.settle(h, 3)
+		if again := b.settle(h, 4); again != r || r.Charge != 3*billing.One || r.Hold != 5*billing.One {
+			b.t.Errorf("capture, %s: %+v, and again %+v", e.name, r, again)
+		}
+		b.wantBalance(left-3, 0)
+		b.ok(b.Verify(b.t.Context()))
+	}
+	b.wantOpen(0)
+}
+
+// ambiguousAndLeft leaves no caller who would try again: what the next
+// transaction finds has to be put right by the committer alone.
+func ambiguousAndLeft(b bench) {
+	b.account("acme", 100)
+	open := b.reserve("open", 3)
+	for i, e := range endings {
+		gate := make(chan struct{})
+		b.cut.FailCommit(e.applied, e.err)
+		b.cut.Block(gate)
+		ctx, cancel := context.WithCancel(b.t.Context())
+		var all sync.WaitGroup
+		all.Go(func() {
+			_, err := b.Reserve(ctx, b.charge(id(i), 4))
+			if !fault.Is(err, fault.ClientGone) {
+				b.t.Errorf("%s: got %v", e.name, err)
+			}
+		})
+		b.cut.Blocked()
+		cancel()
+		all.Wait()
+		close(gate)
+		b.settle(b.reserve(id(i)+"last", 1), 0)
+		b.settle(b.reserve(id(i)+"very last", 1), 0)
+		b.wantBalance(100, 3)
+		b.wantOpen(1)
+	}
+	b.settle(open, 2)
+	b.wantBalance(98, 0)
+}
+
+func tenThousandHolds(b bench) {
+	const callers = 500
+	holds := int64(10_000)
+	if testing.Short() {
+		holds = 2_000
+	}
+	b.account("acme", holds)
+	var all sync.WaitGroup
+	for caller := range callers {
+		all.Go(func() {
+			for i := caller; i < int(holds); i += callers {
+				h, err := b.Reserve(b.t.Context(), b.charge(id(i), 1))
+				if err == nil && i%2 == 0 {
+					err = b.Extend(b.t.Context(), h, images(1), 0)
+				}
+				if err != nil {
+					b.t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	b.wantBalance(billing.Money(holds), billing.Money(holds))
+	b.die()
+	start := time.Now()
+	b = b.open(store.Options{})
+	b.t.Logf("a start that ends %d holds took %s", holds, time.Since(start))
+	b.wantOpen(0)
+	b.wantBalance(billing.Money(holds/2), 0)
+	rows, err := b.Usage(b.t.Context(), billing.Query{})
+	if err != nil || len(rows) != 1 || rows[0].Charge != billing.Money(holds/2)*billing.One || rows[0].Usage.Images != holds/2 {
+		b.t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+// hasty opens the database with little patience.
+func (b bench) hasty() bench {
+	b.t.Helper()
+	b.die()
+	return b.open(store.Options{WaitTimeout: time.Second})
+}
+
+// soon makes a hold, however often the bench runs out of patience. What it did not
+// wait for is given back.
+func (b bench) soon(name string, n int64) billing.Hold {
+	b.t.Helper()
+	for try := 0; ; try++ {
+		h, err := b.Reserve(b.t.Context(), b.charge(fmt.Sprint(name, " ", try), n))
+		if !fault.Is(err, fault.ServiceUnavailable) {
+			b.ok(err)
+			return h
+		}
+	}
+}
+
+// wantHung is the one answer of a database that is not there.
+func (b bench) wantHung(name string, err error) {
+	b.t.Helper()
+	if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 {
+		b.t.Errorf("%s: got %v, want %s with a RetryAfter", name, err, fault.ServiceUnavailable)
+	}
+}
+
+func hangs(b bench) {
+	b.account("acme", 1_000)
+	b = b.hasty()
+	h := b.soon("running", 2)
+	gate := make(chan struct{})
+	b.cut.Block(gate)
+	var all sync.WaitGroup
+	for i := range 600 { // more than one batch
+		all.Go(func() {
+			_, err := b.Reserve(b.t.Context(), b.charge(id(i), 1))
+			b.wantHung("Reserve", err)
+		})
+	}
+	for name, ask := range b.changes(h) {
+		all.Go(func() { b.wantHung(name, ask()) })
+	}
+	all.Wait()
+	close(gate)
+	b.settle(h, 2)
+	b.settle(b.soon("last", 1), 0) // comes after all that was given back
+	b.settle(b.soon("very last", 1), 0)
+	b.wantBalance(998, 0)
+	b.wantOpen(0)
+}
+
+// changes are the other operations, which nobody has waited for in the end and
+// none of which moves money by itself.
+func (b bench) changes(h billing.Hold) map[string]func() error {
+	ctx := b.t.Context()
+	return map[string]func() error{
+		"Extend":        func() error { return b.Extend(ctx, h, images(1), 0) },
+		"CreateAccount": func() error { return b.CreateAccount(ctx, "other", 0) },
+		"SetBudget":     func() error { return b.SetBudget(ctx, "acme", "k2", new(billing.One)) },
+		"Settle": func() error {
+			ctx, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
+			defer cancel()
+			_, err := b.Settle(ctx, h, images(2))
+			return err
+		},
+	}
+}
+
+func hungAndBack(b bench) {
+	b.account("acme", 10)
+	b = b.hasty()
+	h := b.soon("running", 2)
+	gate := make(chan struct{})
+	b.cut.Block(gate)
+	_, err := b.Reserve(b.t.Context(), b.charge("hung", 3))
+	b.wantHung("Reserve", err)
+	settled := make(chan billing.Receipt, 1)
+	go func() { // of a stream that has ended, which can wait
+		r, err := b.Settle(b.t.Context(), h, images(1))
+		if err != nil {
+			b.t.Error(err)
+		}
+		settled <- r
+	}()
+	close(gate)
+	if r := <-settled; r.Charge != billing.One {
+		b.t.Errorf("got %+v", r)
+	}
+	b.settle(b.soon("last", 1), 0)
+	b.settle(b.soon("very last", 1), 0)
+	b.wantBalance(9, 0)
+	b.wantOpen(0)
 }
