@@ -72,7 +72,7 @@ type budget struct {
 	ended  bool
 }
 
-// balanceOrNil is the purse of a budget, nil for none.
+// balanceOrNil is the balance of a budget, nil for none.
 func (p *budget) balanceOrNil() *balance {
 	if p == nil {
 		return nil

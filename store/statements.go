@@ -62,7 +62,7 @@ func newStatements(d Dialect, holdFor time.Duration) *statements {
 		holds:          newLookup(d, "SELECT "+holdColumns+" FROM hold WHERE id", 't', " ORDER BY id"+d.Lock),
 		ended:          newLookup(d, "SELECT "+receiptColumns+" FROM receipt WHERE id", 't', ""),
 
-		// What a purse is changed by comes with it, and the purse must bear it:
+		// A balance is changed by a difference, and the result must be a legal balance:
 		// nothing that was decided in memory gets past these guards.
 		updateAccount: newBulk(d, "UPDATE account SET posted = posted + c.column2, held = held + c.column3, credited = credited + c.column4,"+
 			" revenue = revenue + c.column5, overrun = overrun + c.column6, budgets = budgets + c.column7 FROM (", "tnnnnnn",
@@ -95,7 +95,7 @@ func (s *statements) ofTasks(d Dialect) {
 	s.submittedTasks = newLookup(d, all+"state = 'submitting' AND fingerprint", 't', "")
 
 	s.insertTask = newBulk(d, "INSERT INTO task ("+taskColumns+", owner, lease_until) ", submittedKinds+livingKinds+"tn", "")
-	// The version is a guard as those of the purses are.
+	// The version is a guard as those of the balances are.
 	s.updateTask = newBulk(d, "UPDATE task SET "+assigned(livingColumns, 3)+" FROM (", "tn"+livingKinds,
 		") AS c WHERE id = c.column1 AND version = c.column2 AND NOT ended")
 	s.deleteTask = newLookup(d, "DELETE FROM task WHERE id", 't', "")

@@ -320,7 +320,7 @@ func TestTheAuditFindsEachDefect(t *testing.T) {
 		work := b.task()
 		work.Ops = 10
 		b.run(work, never)
-		if err := b.look(m.statement); err != nil {
+		if err := b.checkDatabase(m.statement); err != nil {
 			t.Errorf("%s: %v", m.name, err)
 		}
 		if !slices.ContainsFunc(b.book.problems, func(p problem) bool { return p.kind == m.kind }) {

@@ -44,10 +44,10 @@ var (
 	seed     = flag.Uint64("seed", 0, "of all that is random; 0 is another one each time")
 )
 
-// newBench is a bench without a database. It says in the end what was done.
-func newBench(t *testing.T, postgres bool, fresh func(t *testing.T) place) *bench {
+// newRunner is a runner without a database. It says in the end what was done.
+func newRunner(t *testing.T, postgres bool, fresh func(t *testing.T) place) *runner {
 	t.Parallel() // most of the time a round waits for a disk or for a lease
-	b := &bench{t: t, postgres: postgres, fresh: fresh, figures: newFigures(), seed: *seed}
+	b := &runner{t: t, postgres: postgres, fresh: fresh, figures: newFigures(), seed: *seed}
 	for b.seed == 0 {
 		b.seed = rand.Uint64()
 	}
@@ -55,16 +55,16 @@ func newBench(t *testing.T, postgres bool, fresh func(t *testing.T) place) *benc
 	return b
 }
 
-func onSQLite(t *testing.T) *bench {
+func onSQLite(t *testing.T) *runner {
 	n := 0
-	return newBench(t, false, func(t *testing.T) place {
+	return newRunner(t, false, func(t *testing.T) place {
 		n++
 		return place{Where: filepath.Join(t.ArtifactDir(), fmt.Sprintf("%d.db", n))}
 	})
 }
 
-func onPostgres(t *testing.T) *bench {
-	return newBench(t, true, func(t *testing.T) place {
+func onPostgres(t *testing.T) *runner {
+	return newRunner(t, true, func(t *testing.T) place {
 		starting.Lock() // the first one starts a server
 		defer starting.Unlock()
 		return place{Postgres: true, Where: storetest.Postgres(t)}
@@ -87,7 +87,7 @@ func TestAtEveryFaultPointOnPostgresNothingIsLostDoubledOrLeftOpen(t *testing.T)
 	onPostgres(t).atEveryFaultPoint()
 }
 
-func (b *bench) atRandomMoments() {
+func (b *runner) atRandomMoments() {
 	n := *rounds
 	if testing.Short() {
 		n = min(n, 5)
@@ -100,7 +100,7 @@ func (b *bench) atRandomMoments() {
 }
 
 // atRandom ends one process or several, at once or one after the other.
-func (b *bench) atRandom() {
+func (b *runner) atRandom() {
 	switch n := b.dice.IntN(4); {
 	case n < 2:
 		b.run(b.task(), b.random())
@@ -119,7 +119,7 @@ func (b *bench) atRandom() {
 	}
 }
 
-func (b *bench) atEveryFaultPoint() {
+func (b *runner) atEveryFaultPoint() {
 	database, some := "sqlite", testing.Short()
 	if b.postgres {
 		database = "postgres"
@@ -133,7 +133,7 @@ func (b *bench) atEveryFaultPoint() {
 
 // atPoint ends a process at a point n times. A process that does not come by
 // often enough for its dice ends by itself, and does not count.
-func (b *bench) atPoint(p point, n int) {
+func (b *runner) atPoint(p point, n int) {
 	reached := 0
 	for range 3*n + 5 {
 		if reached == n {
@@ -150,7 +150,7 @@ func (b *bench) atPoint(p point, n int) {
 }
 
 // at ends a process at a point.
-func (b *bench) at(p point) exit {
+func (b *runner) at(p point) exit {
 	if p.phase == migrating {
 		b.renew()
 	}
@@ -170,9 +170,9 @@ func (b *bench) at(p point) exit {
 	return b.beside(t, never, others, 0)
 }
 
-// bench runs rounds on one kind of database. A database lives for some rounds,
+// runner runs rounds on one kind of database. A database lives for some rounds,
 // so that its journal grows.
-type bench struct {
+type runner struct {
 	t        *testing.T
 	postgres bool
 	fresh    func(t *testing.T) place // makes an empty database
@@ -192,7 +192,7 @@ type bench struct {
 const lifetime = 25
 
 // next begins a round.
-func (b *bench) next() {
+func (b *runner) next() {
 	b.round++
 	b.age++
 	b.dice = rand.New(rand.NewPCG(b.seed, uint64(b.round)))
@@ -202,13 +202,13 @@ func (b *bench) next() {
 }
 
 // renew begins with an empty database.
-func (b *bench) renew() {
+func (b *runner) renew() {
 	b.place, b.age = b.fresh(b.t), 1
 	b.book = newBook(b.figures, b.postgres)
 }
 
 // task is one that works on the database as long as it is let.
-func (b *bench) task() task {
+func (b *runner) task() task {
 	b.children++
 	t := task{
 		place: b.place, Seed: b.dice.Uint64(), Prefix: fmt.Sprintf("r%d.%d", b.round, b.children), Workers: 12, Ops: 40,
@@ -232,14 +232,14 @@ func (b *bench) task() task {
 }
 
 // opening is a task that only opens the store, and so recovers it.
-func (b *bench) opening() task {
+func (b *runner) opening() task {
 	t := b.task()
 	t.Workers = 0
 	return t
 }
 
 // random is a moment at which a child is ended: while it starts, or while it works.
-func (b *bench) random() moment {
+func (b *runner) random() moment {
 	if b.dice.IntN(8) == 0 {
 		return moment{0, time.Duration(b.dice.Int64N(int64(60 * time.Millisecond)))}
 	}
@@ -250,14 +250,14 @@ func (b *bench) random() moment {
 var never = moment{events: -1}
 
 // run has one child do a task, and ends it at a moment.
-func (b *bench) run(t task, m moment) exit {
+func (b *runner) run(t task, m moment) exit {
 	b.t.Helper()
 	ended, err := b.child(t).listen(b.book.hear, m)
 	b.note(ended, err)
 	return ended
 }
 
-func (b *bench) child(t task) *process {
+func (b *runner) child(t task) *process {
 	b.t.Helper()
 	p, err := start(t)
 	if err != nil {
@@ -266,7 +266,7 @@ func (b *bench) child(t task) *process {
 	return p
 }
 
-func (b *bench) note(ended exit, err error) {
+func (b *runner) note(ended exit, err error) {
 	b.t.Helper()
 	if err != nil {
 		b.t.Errorf("%s: %v", b.name(), err)
@@ -281,7 +281,7 @@ func (b *bench) note(ended exit, err error) {
 
 // beside has one child do a task while others work on the database that live,
 // or are ended at random moments.
-func (b *bench) beside(t task, m moment, living, dying int) (ended exit) {
+func (b *runner) beside(t task, m moment, living, dying int) (ended exit) {
 	b.t.Helper()
 	var alive []*process
 	var done, dead sync.WaitGroup
@@ -305,13 +305,13 @@ func (b *bench) beside(t task, m moment, living, dying int) (ended exit) {
 	return ended
 }
 
-func (b *bench) name() string { return fmt.Sprintf("seed %d, round %d", b.seed, b.round) }
+func (b *runner) name() string { return fmt.Sprintf("seed %d, round %d", b.seed, b.round) }
 
 // check ends a round.
-func (b *bench) check() {
+func (b *runner) check() {
 	b.t.Helper()
 	b.figures.add("rounds", 1)
-	err := b.look("")
+	err := b.checkDatabase("")
 	if err != nil {
 		b.t.Errorf("%s: %v", b.name(), err)
 	}
@@ -320,7 +320,7 @@ func (b *bench) check() {
 
 // look opens the database as the next process would, and audits it. Before the
 // audit it changes the database by a statement, to be found out.
-func (b *bench) look(meddling string) error {
+func (b *runner) checkDatabase(meddling string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	db, err := b.place.open(ctx, store.Options{})
@@ -344,7 +344,7 @@ func (b *bench) look(meddling string) error {
 
 // recovered waits until the leases of all that were killed are over, and their
 // holds have been ended. Only the database knows when that is.
-func (b *bench) recovered(ctx context.Context, db *store.DB, raw *sql.DB) error {
+func (b *runner) recovered(ctx context.Context, db *store.DB, raw *sql.DB) error {
 	for b.postgres {
 		if err := db.Sweep(ctx); err != nil {
 			return err
@@ -366,7 +366,7 @@ func (b *bench) recovered(ctx context.Context, db *store.DB, raw *sql.DB) error 
 }
 
 // expired waits until no lease is good any more.
-func (b *bench) expired() {
+func (b *runner) expired() {
 	b.t.Helper()
 	if !b.postgres {
 		return
@@ -397,7 +397,7 @@ func (p place) raw() (*sql.DB, error) {
 }
 
 // report tells what the audit found. A database that is wrong serves no longer.
-func (b *bench) report(err error) {
+func (b *runner) report(err error) {
 	b.t.Helper()
 	for i, p := range b.book.problems {
 		b.figures.add(p.kind, 1)

@@ -11,7 +11,7 @@ import (
 )
 
 // accounting are the rules of accounts, credits and budgets.
-var accounting = map[string]func(desk){
+var accounting = map[string]func(ledgerTest){
 	"AccountsHaveWellFormedNamesOfTheirOwn":        namesOfTheirOwn,
 	"AnOpeningCreditIsNeitherNegativeNorTooLarge":  openingCredit,
 	"ACreditCountsOncePerReference":                creditOnce,
@@ -26,7 +26,7 @@ var accounting = map[string]func(desk){
 	"ALedgerThatCountsRefusesCreditsAndBudgets":    countsRefuses,
 }
 
-func namesOfTheirOwn(b desk) {
+func namesOfTheirOwn(b ledgerTest) {
 	b.account("acme", 0)
 	for _, name := range []string{"", "acme", "platform:revenue", "a b", "-a", ".a", "a/b", "ä", strings.Repeat("a", 65)} {
 		b.wantCode(b.CreateAccount(b.t.Context(), name, 0), fault.InvalidRequest)
@@ -41,7 +41,7 @@ func namesOfTheirOwn(b desk) {
 	}
 }
 
-func openingCredit(b desk) {
+func openingCredit(b ledgerTest) {
 	b.ok(b.CreateAccount(b.t.Context(), "acme", 1))
 	for _, credit := range []billing.Money{-1, billing.Unlimited, math.MinInt64} {
 		b.wantCode(b.CreateAccount(b.t.Context(), "other", credit), fault.InvalidRequest)
@@ -51,7 +51,7 @@ func openingCredit(b desk) {
 	b.ok(b.CreateAccount(b.t.Context(), "other", billing.Unlimited-2))
 }
 
-func creditOnce(b desk) {
+func creditOnce(b ledgerTest) {
 	b.account("acme", 10).account("other", 0)
 	b.ok(b.Credit(b.t.Context(), "acme", 5*billing.One, "invoice 1"))
 	b.ok(b.Credit(b.t.Context(), "acme", 5*billing.One, "invoice 1"))
@@ -70,7 +70,7 @@ func creditOnce(b desk) {
 	b.wantBalance(16, 0)
 }
 
-func takenBack(b desk) {
+func takenBack(b ledgerTest) {
 	b.account("acme", 10)
 	b.reserve("r1", 4)
 	for _, amount := range []billing.Money{0, -6*billing.One - 1, -7 * billing.One, math.MinInt64, billing.Unlimited} {
@@ -83,7 +83,7 @@ func takenBack(b desk) {
 	b.wantBalance(4, 4)
 }
 
-func secondGuard(b desk) {
+func secondGuard(b ledgerTest) {
 	b.account("acme", 10)
 	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(5*billing.One)))
 	h := b.reserve("r1", 3)
@@ -106,7 +106,7 @@ func secondGuard(b desk) {
 	}
 }
 
-func budgetCounts(b desk) {
+func budgetCounts(b ledgerTest) {
 	b.account("acme", 10)
 	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(5*billing.One)))
 	b.settle(b.reserve("r1", 3), 3)
@@ -134,7 +134,7 @@ func budgetCounts(b desk) {
 
 // As docs/billing.md says it: a request that costs more than the budget has takes
 // nothing of what is held for the key's others.
-func budgetExceeded(b desk) {
+func budgetExceeded(b ledgerTest) {
 	b.account("acme", 20)
 	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(4*billing.One)))
 	above, below := b.reserve("above", 2), b.reserve("below", 2)
@@ -148,7 +148,7 @@ func budgetExceeded(b desk) {
 	b.wantBalance(12, 0)
 }
 
-func budgetLifted(b desk) {
+func budgetLifted(b ledgerTest) {
 	b.account("acme", 20)
 	b.settle(b.reserve("before", 5), 5)
 	running := b.reserve("running", 5)
@@ -173,14 +173,14 @@ func budgetLifted(b desk) {
 	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", nil))
 }
 
-func budgetNeeds(b desk) {
+func budgetNeeds(b ledgerTest) {
 	b.account("acme", 0)
 	b.wantCode(b.SetBudget(b.t.Context(), "nobody", "k1", nil), fault.NotFound)
 	b.wantCode(b.SetBudget(b.t.Context(), "acme", "", nil), fault.InvalidRequest)
 	b.wantCode(b.SetBudget(b.t.Context(), "acme", "k1", new(billing.Money(-1))), fault.InvalidRequest)
 }
 
-func budgetTells(b desk) {
+func budgetTells(b ledgerTest) {
 	reader, ok := b.Ledger.(billing.Budgets)
 	if !ok {
 		b.t.Fatal("the ledger does not tell its budgets")
@@ -209,8 +209,8 @@ func budgetTells(b desk) {
 	want("acme", billing.Budget{Account: "acme", Key: "k1", Left: 5 * billing.One})
 }
 
-func countsUsage(b desk) {
-	b = b.counts()
+func countsUsage(b ledgerTest) {
+	b = b.countOnly()
 	charge := b.charge("r1", 2_000_000) // more than any hold may be
 	charge.Account = "first seen"
 	h, err := b.Reserve(b.t.Context(), charge)
@@ -240,8 +240,8 @@ func countsUsage(b desk) {
 	}
 }
 
-func countsRefuses(b desk) {
-	b = b.counts()
+func countsRefuses(b ledgerTest) {
+	b = b.countOnly()
 	b.account("acme", 0)
 	b.wantCode(b.CreateAccount(b.t.Context(), "rich", 1), fault.InvalidRequest)
 	b.wantCode(b.Credit(b.t.Context(), "acme", 1, "invoice 1"), fault.InvalidRequest)

@@ -15,7 +15,7 @@ import (
 )
 
 // reserving are the rules of holds.
-var reserving = map[string]func(desk){
+var reserving = map[string]func(ledgerTest){
 	"AHoldIsSetAsideAndGivenBack":                                    aHoldIsSetAside,
 	"AHoldIsGrantedInPartDownToItsLeast":                             aHoldIsGrantedInPart,
 	"AHoldOfUnknownLengthLeavesHalfOfTheBalanceFree":                 ofUnknownLength,
@@ -29,7 +29,7 @@ var reserving = map[string]func(desk){
 	"ManyAccountsInOneBatchEachHaveTheirOwnBalance":                  manyAccounts,
 }
 
-func keepsNoRecord(b desk) {
+func keepsNoRecord(b ledgerTest) {
 	b.account("acme", 10)
 	c := b.charge("r1", 4)
 	c.With = []billing.Record{billing.Outcome{}}
@@ -41,7 +41,7 @@ func keepsNoRecord(b desk) {
 	b.ok(err)
 }
 
-func aHoldIsSetAside(b desk) {
+func aHoldIsSetAside(b ledgerTest) {
 	b.account("acme", 10)
 	h := b.reserve("r1", 4)
 	want := billing.Hold{
@@ -58,7 +58,7 @@ func aHoldIsSetAside(b desk) {
 	b.wantBalance(10, 0)
 }
 
-func aHoldIsGrantedInPart(b desk) {
+func aHoldIsGrantedInPart(b ledgerTest) {
 	for i, c := range []struct {
 		name                 string
 		credit, bound, least int64
@@ -89,7 +89,7 @@ func aHoldIsGrantedInPart(b desk) {
 	}
 }
 
-func ofUnknownLength(b desk) {
+func ofUnknownLength(b ledgerTest) {
 	for i, c := range []struct {
 		name                             string
 		credit, other                    int64 // other is held by a second request
@@ -137,7 +137,7 @@ func ofUnknownLength(b desk) {
 	}
 }
 
-func runsAlone(b desk) {
+func runsAlone(b ledgerTest) {
 	for i, c := range []struct {
 		name                              string
 		credit, other                     int64 // other is held by a second request
@@ -180,7 +180,7 @@ func runsAlone(b desk) {
 	}
 }
 
-func reserveRefuses(b desk) {
+func reserveRefuses(b ledgerTest) {
 	b.account("acme", 10)
 	b.settle(b.reserve("settled", 1), 1)
 	b.reserve("open", 1)
@@ -225,7 +225,7 @@ func reserveRefuses(b desk) {
 	b.wantCode(err, fault.InternalError)
 }
 
-func extendAdds(b desk) {
+func extendAdds(b ledgerTest) {
 	b.account("acme", 10)
 	h := b.reserve("r1", 4)
 	b.ok(b.Extend(b.t.Context(), h, images(1), 5*billing.One))
@@ -250,7 +250,7 @@ func extendAdds(b desk) {
 	}
 	h.Amount, h.Available = 9*billing.One, billing.One
 	for _, open := range b.wantOpen(1) {
-		want := billing.OpenHold{Hold: h, CreatedAt: morning, SoFar: images(2)}
+		want := billing.OpenHold{Hold: h, CreatedAt: startTime, SoFar: images(2)}
 		want.Price, open.Price = nil, nil // equal ones, not the same
 		if diff := cmp.Diff(want, open); diff != "" {
 			b.t.Error(diff)
@@ -264,7 +264,7 @@ func extendAdds(b desk) {
 	b.wantBalance(1, 0)
 }
 
-func aFreeModelRuns(b desk) {
+func aFreeModelRuns(b ledgerTest) {
 	b.account("acme", 0)
 	charge := b.charge("r1", 1_000)
 	charge.Price = nil
@@ -275,7 +275,7 @@ func aFreeModelRuns(b desk) {
 	}
 }
 
-func exactlyAHundred(b desk) {
+func exactlyAHundred(b ledgerTest) {
 	const requests, callers = 10_000, 128
 	b.account("acme", 100)
 	var next, succeeded, refused atomic.Int64
@@ -307,7 +307,7 @@ func exactlyAHundred(b desk) {
 	b.wantBalance(0, 0)
 }
 
-func oneHoldManyTimes(b desk) {
+func oneHoldManyTimes(b ledgerTest) {
 	b.account("acme", 100)
 	h := b.reserve("r1", 1)
 	var all sync.WaitGroup
@@ -324,7 +324,7 @@ func oneHoldManyTimes(b desk) {
 	b.wantBalance(49, 0)
 }
 
-func manyAccounts(b desk) {
+func manyAccounts(b ledgerTest) {
 	const accounts = 70
 	for i := range accounts {
 		b.account(id(i), int64(i))
@@ -362,7 +362,7 @@ func manyAccounts(b desk) {
 }
 
 // settling are the rules of captures and releases.
-var settling = map[string]func(desk){
+var settling = map[string]func(ledgerTest){
 	"AReceiptTellsTheWholeRequest":                                   aReceiptTells,
 	"AReceiptIsOnlyForItsAccountAndOnlyWhenTheRequestHasEnded":       aReceiptIsOnlyFor,
 	"SettlingTwiceChangesNothingAndRepeatsTheFirstReceipt":           settlingTwice,
@@ -375,10 +375,10 @@ var settling = map[string]func(desk){
 	"AHoldPinsThePriceThatItStartedWithWhateverTheSettlementBrings":  pinnedPrice,
 }
 
-func aReceiptTells(b desk) {
+func aReceiptTells(b ledgerTest) {
 	b.account("acme", 10)
 	h := b.reserve("r1", 4)
-	b.clock.Set(morning.Add(time.Minute))
+	b.clock.Set(startTime.Add(time.Minute))
 	used := images(3)
 	used.Input, used.CachedInput, used.CacheWrite, used.Output, used.Reasoning = 1, 2, 3, 4, 5
 	used.ImageInput, used.ImageOutput, used.Seconds, used.Characters, used.Variant = 6, 7, 8, 9, "720p"
@@ -386,7 +386,7 @@ func aReceiptTells(b desk) {
 	got, err := b.Settle(b.t.Context(), h, used, billing.Outcome{Reason: billing.ReasonComplete, Channel: "main"})
 	b.ok(err)
 	want := billing.Receipt{
-		ID: "r1", CreatedAt: morning, SettledAt: morning.Add(time.Minute), Account: "acme", Key: "k1",
+		ID: "r1", CreatedAt: startTime, SettledAt: startTime.Add(time.Minute), Account: "acme", Key: "k1",
 		Operation: "image", Model: "painter", Status: billing.Captured, Usage: used,
 		PriceVersion: b.price.Version(), Hold: 4 * billing.One, Charge: 3 * billing.One,
 		Reason: billing.ReasonComplete, Channel: "main",
@@ -401,7 +401,7 @@ func aReceiptTells(b desk) {
 	b.wantBalance(7, 0)
 }
 
-func aReceiptIsOnlyFor(b desk) {
+func aReceiptIsOnlyFor(b ledgerTest) {
 	b.account("acme", 10)
 	h := b.reserve("r1", 1)
 	_, err := b.Receipt(b.t.Context(), "acme", "r1")
@@ -413,11 +413,11 @@ func aReceiptIsOnlyFor(b desk) {
 	b.wantCode(err, fault.NotFound)
 }
 
-func settlingTwice(b desk) {
+func settlingTwice(b ledgerTest) {
 	b.account("acme", 10)
 	h := b.reserve("r1", 4)
 	first := b.settle(h, 3)
-	b.clock.Set(morning.Add(time.Hour))
+	b.clock.Set(startTime.Add(time.Hour))
 	if again := b.settle(h, 4); again != first {
 		b.t.Errorf("got %+v, want %+v", again, first)
 	}
@@ -436,7 +436,7 @@ func settlingTwice(b desk) {
 	b.wantBalance(7, 0)
 }
 
-func settledOnce(b desk) {
+func settledOnce(b ledgerTest) {
 	b.account("acme", 10)
 	h := b.reserve("r1", 2)
 	receipts := make([]billing.Receipt, 100)
@@ -464,7 +464,7 @@ func settledOnce(b desk) {
 	}
 }
 
-func costAboveTheHold(b desk) {
+func costAboveTheHold(b ledgerTest) {
 	for i, c := range []struct {
 		name                    string
 		credit, other, bound, n int64 // other is held by a second request
@@ -506,7 +506,7 @@ type note struct{}
 // RecordKind is "note".
 func (note) RecordKind() string { return "note" }
 
-func notKeptWhole(b desk) {
+func notKeptWhole(b ledgerTest) {
 	b.account("acme", 10)
 	h := b.reserve("r1", 4)
 	for name, c := range map[string]struct {
@@ -530,7 +530,7 @@ func notKeptWhole(b desk) {
 	b.wantBalance(9, 0)
 }
 
-func negativeOfFree(b desk) {
+func negativeOfFree(b ledgerTest) {
 	b.account("acme", 10)
 	charge := b.charge("r1", 1)
 	charge.Price = nil
@@ -544,7 +544,7 @@ func negativeOfFree(b desk) {
 	}
 }
 
-func explicitZero(b desk) {
+func explicitZero(b ledgerTest) {
 	b.account("acme", 10)
 	for i, c := range []struct {
 		usage billing.Usage
@@ -569,7 +569,7 @@ func explicitZero(b desk) {
 	b.wantBalance(10, 0)
 }
 
-func fullBooks(b desk) {
+func fullBooks(b ledgerTest) {
 	b.account("acme", 10)
 	most := int64(billing.Unlimited / billing.One)
 	b.settle(b.reserve("r1", 1), most-1) // the operator bears nearly all of it
@@ -583,7 +583,7 @@ func fullBooks(b desk) {
 	}
 }
 
-func pinnedPrice(b desk) {
+func pinnedPrice(b ledgerTest) {
 	b.account("acme", 10)
 	h := b.reserve("r1", 4)
 	h.Price = price(b.t, billing.Rate{Unit: billing.Image, Amount: "2"})

@@ -19,7 +19,7 @@ import (
 )
 
 // filming are the rules of tasks that are in one database with their money.
-var filming = map[string]func(bench){
+var filming = map[string]func(dbTest){
 	"AVideoAndItsHoldAreMadeTogetherOrNeitherIs":                  madeTogether,
 	"AHoldThatNobodyWaitedForIsUndoneWithItsVideo":                undoneTogether,
 	"AVideoAndItsHoldOutliveTheirProcess":                         outlive,
@@ -40,34 +40,36 @@ var filming = map[string]func(bench){
 }
 
 // shoot is a charge for a video of n units, which may run for two days.
-func (b bench) shoot(id string, n int64) billing.Charge {
-	f := film(id)
+func (b dbTest) videoCharge(id string, n int64) billing.Charge {
+	f := newTask(id)
 	f.Task.Bound, f.Task.PriceVersion = images(n), b.price.Version()
 	c := b.charge(f.Task.RequestID, n)
-	c.Until, c.With = morning.Add(50*time.Hour), []billing.Record{f}
+	c.Until, c.With = startTime.Add(50*time.Hour), []billing.Record{f}
 	return c
 }
 
 // submitted makes a video with its hold.
-func (b bench) submitted(id string, n int64) (billing.Hold, video.Task) {
+func (b dbTest) submittedTask(id string, n int64) (billing.Hold, video.Task) {
 	b.t.Helper()
-	c := b.shoot(id, n)
+	c := b.videoCharge(id, n)
 	h, err := b.Reserve(b.t.Context(), c)
 	b.ok(err)
 	return h, c.With[0].(video.CreateTask).Task
 }
 
 // taken makes a video that an upstream took.
-func (b bench) taken(id string, n int64) (billing.Hold, video.Task) {
+func (b dbTest) acceptedTask(id string, n int64) (billing.Hold, video.Task) {
 	b.t.Helper()
-	h, t := b.submitted(id, n)
-	return h, b.asStudio().change(accepted(t, "up-"+id, b.clock.Now()))
+	h, t := b.submittedTask(id, n)
+	return h, b.taskTest().change(accepted(t, "up-"+id, b.clock.Now()))
 }
 
-func (b bench) asStudio() studio { return studio{Studio: b.studio(), t: b.t, clock: b.clock} }
+func (b dbTest) taskTest() taskTest {
+	return taskTest{TaskStore: b.taskStore(), t: b.t, clock: b.clock}
+}
 
 // ending is the last step of a task, with a notice of it.
-func ending(t video.Task, s video.State, at time.Time) video.Step {
+func endStep(t video.Task, s video.State, at time.Time) video.Step {
 	end := next(t, s, at)
 	end.PurgeAt = at.Add(7 * 24 * time.Hour).UTC()
 	return video.Step{Task: end, Notice: &video.Notice{
@@ -76,85 +78,85 @@ func ending(t video.Task, s video.State, at time.Time) video.Step {
 }
 
 // finish settles a task's end.
-func (b bench) finish(h billing.Hold, u billing.Usage, with ...billing.Record) billing.Receipt {
+func (b dbTest) finish(h billing.Hold, u billing.Usage, with ...billing.Record) billing.Receipt {
 	b.t.Helper()
 	r, err := b.Settle(b.t.Context(), h, u, append(with, billing.Outcome{Reason: billing.ReasonComplete})...)
 	b.ok(err)
 	return r
 }
 
-func (b bench) wantNotices(ids ...string) {
+func (b dbTest) wantNotices(ids ...string) {
 	b.t.Helper()
-	if diff := cmp.Diff(append([]string{}, ids...), b.studio().Notices()); diff != "" {
+	if diff := cmp.Diff(append([]string{}, ids...), b.taskStore().Notices()); diff != "" {
 		b.t.Fatalf("notices (-want +got):\n%s", diff)
 	}
 }
 
-func madeTogether(b bench) {
+func madeTogether(b dbTest) {
 	b.account("acme", 10)
 	if first := b.Tasks(); first != b.Tasks() {
 		b.t.Error("the database is two stores of tasks, which a gateway cannot know for one")
 	}
-	s := b.asStudio()
+	s := b.taskTest()
 	refuse := func(c billing.Charge, code fault.Code) {
 		b.t.Helper()
 		_, err := b.Reserve(b.t.Context(), c)
 		b.wantCode(err, code)
 		s.wantNone("acme", c.With[0].(video.CreateTask).Task.ID)
 	}
-	_, first := b.submitted("a", 4)
+	_, first := b.submittedTask("a", 4)
 	s.want(first)
 	b.wantBalance(10, 4)
-	refuse(b.shoot("poor", 7), fault.InsufficientBalance)
+	refuse(b.videoCharge("poor", 7), fault.InsufficientBalance)
 
-	limited := b.shoot("limited", 1)
+	limited := b.videoCharge("limited", 1)
 	n := limited.With[0].(video.CreateTask)
 	n.Most = 1
 	limited.With[0] = n
 	refuse(limited, fault.ConcurrencyExceeded)
 
-	again := b.shoot("again", 1)
+	again := b.videoCharge("again", 1)
 	n = again.With[0].(video.CreateTask)
 	n.Window, n.Task.Fingerprint = time.Second, first.Fingerprint
 	again.With[0] = n
 	refuse(again, fault.IdempotencyConflict)
 
-	mortal := b.shoot("mortal", 1)
+	mortal := b.videoCharge("mortal", 1)
 	mortal.Until = time.Time{}
 	refuse(mortal, fault.InternalError)
-	strange := b.shoot("strange", 1)
+	strange := b.videoCharge("strange", 1)
 	strange.RequestID = "another"
 	refuse(strange, fault.InternalError)
-	strange = b.shoot("strange", 1)
+	strange = b.videoCharge("strange", 1)
 	strange.With = append(strange.With, billing.Outcome{})
 	refuse(strange, fault.InternalError)
 
 	b.wantOpen(1)
 	b.wantBalance(10, 4)
-	b.submitted("b", 6)
+	b.submittedTask("b", 6)
 	b.wantBalance(10, 10)
 }
 
 // undoneTogether is impatient with a video.
-func undoneTogether(b bench) {
+func undoneTogether(b dbTest) {
 	b.account("acme", 10)
-	s := b.asStudio()
+	s := b.taskTest()
 	b.wantClaim("key", "req_a")
 	for _, do := range []func(context.Context) error{
 		func(ctx context.Context) error {
-			c := b.shoot("a", 3)
+			c := b.videoCharge("a", 3)
 			c.Claimed = true
 			_, err := b.Reserve(ctx, c)
 			return err
 		},
-		func(ctx context.Context) error { return b.Tasks().Add(ctx, film("b")) },
+		func(ctx context.Context) error { return b.Tasks().Add(ctx, newTask("b")) },
 	} {
 		slow := make(chan struct{})
-		b.cut.Block(slow)
+		b.faults.Block(slow)
 		ctx, cancel := context.WithCancel(b.t.Context())
 		told := make(chan error)
 		go func() { told <- do(ctx) }()
-		b.cut.Blocked()
+		b.faults.Blocked()
 		cancel()
 		b.wantCode(<-told, fault.ClientGone)
 		close(slow)
@@ -168,41 +170,41 @@ func undoneTogether(b bench) {
 	b.wantClaim("key", "req_b")
 }
 
-func outlive(b bench) {
+func outlive(b dbTest) {
 	b.account("acme", 10)
-	h, task := b.submitted("a", 4)
+	h, task := b.submittedTask("a", 4)
 	mortal := b.reserve("mortal", 2)
 	b.wantBalance(10, 6)
 	b = b.crash()
 	b.wantBalance(10, 4)
 	b.ok(b.Extend(b.t.Context(), h, billing.Usage{}, billing.One)) // does not change when it ends
 	b.wantBalance(10, 5)
-	b.clock.Set(morning.Add(20 * time.Hour)) // much longer than a request may run
+	b.clock.Set(startTime.Add(20 * time.Hour)) // much longer than a request may run
 	b.ok(b.Sweep(b.t.Context()))
-	b.asStudio().want(task)
+	b.taskTest().want(task)
 	b.wantBalance(10, 5)
 	if r := b.settle(mortal, 2); r.Status != billing.Released {
 		b.t.Errorf("%+v", r)
 	}
-	step := ending(accepted(task, "up-a", morning), video.Succeeded, morning)
+	step := endStep(accepted(task, "up-a", startTime), video.Succeeded, startTime)
 	step.Task.Version = task.Version + 1
 	if r := b.finish(h, images(4), step); r.Status != billing.Captured || r.Charge != 4*billing.One {
 		b.t.Errorf("%+v", r)
 	}
 	b = b.crash()
-	b.asStudio().want(step.Task)
+	b.taskTest().want(step.Task)
 	b.wantNotices(step.Notice.ID)
 	b.wantBalance(6, 0)
 }
 
-func givenBackAtItsTime(b bench) {
+func givenBackAtItsTime(b dbTest) {
 	b.account("acme", 10)
-	_, task := b.taken("a", 4)
+	_, task := b.acceptedTask("a", 4)
 	for _, c := range []struct {
 		at   time.Duration
 		held billing.Money
 	}{{50*time.Hour - 1, 4}, {50 * time.Hour, 0}} {
-		b.clock.Set(morning.Add(c.at))
+		b.clock.Set(startTime.Add(c.at))
 		b.ok(b.Sweep(b.t.Context()))
 		b.wantBalance(10, c.held)
 	}
@@ -210,32 +212,32 @@ func givenBackAtItsTime(b bench) {
 	if err != nil || r.Status != billing.Released || r.Reason != billing.ReasonExpired {
 		b.t.Errorf("%+v, %v", r, err)
 	}
-	b.asStudio().want(task) // its end, and the notice of it, are for whoever asks after it
+	b.taskTest().want(task) // its end, and the notice of it, are for whoever asks after it
 	b.ok(b.Verify(b.t.Context()))
 }
 
-func endsLate(b bench) {
+func endsLate(b dbTest) {
 	b.account("acme", 10)
-	h, task := b.taken("a", 4)
-	b.clock.Set(morning.Add(50 * time.Hour))
+	h, task := b.acceptedTask("a", 4)
+	b.clock.Set(startTime.Add(50 * time.Hour))
 	b = b.crash()
 	b.wantBalance(10, 0)
-	step := ending(task, video.Expired, b.clock.Now())
+	step := endStep(task, video.Expired, b.clock.Now())
 	for range 2 {
 		if r := b.finish(h, billing.Usage{}, step); r.Status != billing.Released {
 			b.t.Errorf("%+v", r)
 		}
 	}
-	b.asStudio().want(step.Task)
+	b.taskTest().want(step.Task)
 	b.wantNotices(step.Notice.ID)
 }
 
-func endsAtOnce(b bench) {
+func endsAtOnce(b dbTest) {
 	b.account("acme", 10)
-	won, wonTask := b.taken("won", 4)
-	lost, lostTask := b.taken("lost", 5)
+	won, wonTask := b.acceptedTask("won", 4)
+	lost, lostTask := b.acceptedTask("lost", 5)
 	b.wantBalance(10, 9)
-	end := ending(wonTask, video.Succeeded, morning)
+	end := endStep(wonTask, video.Succeeded, startTime)
 	first := b.finish(won, images(4), end)
 	if first.Charge != 4*billing.One {
 		b.t.Errorf("%+v", first)
@@ -244,74 +246,74 @@ func endsAtOnce(b bench) {
 	other := end
 	other.Notice = &video.Notice{ID: "evt_other", Account: "acme"}
 	other.Task.State = video.Failed
-	for _, again := range []video.Step{end, other, ending(end.Task, video.Failed, morning)} {
+	for _, again := range []video.Step{end, other, endStep(end.Task, video.Failed, startTime)} {
 		if r := b.finish(won, billing.Usage{}, again); r != first {
 			b.t.Errorf("again: %+v", r)
 		}
 	}
-	failed := ending(lostTask, video.Failed, morning)
+	failed := endStep(lostTask, video.Failed, startTime)
 	failed.Task.Failure = &video.Failure{Code: "c", Message: "m"}
 	if r := b.finish(lost, billing.Usage{}, failed); r.Status != billing.Released {
 		b.t.Errorf("%+v", r)
 	}
 	b = b.crash()
-	b.asStudio().want(end.Task)
-	b.asStudio().want(failed.Task)
+	b.taskTest().want(end.Task)
+	b.taskTest().want(failed.Task)
 	b.wantNotices(failed.Notice.ID, end.Notice.ID)
 	b.wantBalance(6, 0)
 }
 
-func movesNoMoney(b bench) {
+func movesNoMoney(b dbTest) {
 	b.account("acme", 10)
-	h, task := b.taken("a", 4)
-	running := b.asStudio().change(next(task, video.Running, morning))
-	_, other := b.submitted("b", 1)
+	h, task := b.acceptedTask("a", 4)
+	running := b.taskTest().change(next(task, video.Running, startTime))
+	_, other := b.submittedTask("b", 1)
 	for why, step := range map[string]video.Step{
-		"from an old version": ending(task, video.Succeeded, morning),
-		"of another's":        ending(other, video.Succeeded, morning),
-		"of nobody":           ending(film("nobody").Task, video.Succeeded, morning),
+		"from an old version": endStep(task, video.Succeeded, startTime),
+		"of another's":        endStep(other, video.Succeeded, startTime),
+		"of nobody":           endStep(newTask("nobody").Task, video.Succeeded, startTime),
 	} {
 		if _, err := b.Settle(b.t.Context(), h, images(4), step); !fault.Is(err, fault.ServiceUnavailable) {
 			b.t.Errorf("a step %s: %v", why, err)
 		}
 	}
-	b.asStudio().want(running)
+	b.taskTest().want(running)
 	b.wantBalance(10, 5)
 	b.wantNotices()
-	b.finish(h, images(4), ending(running, video.Succeeded, morning))
+	b.finish(h, images(4), endStep(running, video.Succeeded, startTime))
 	b.wantBalance(6, 1)
 }
 
-func endsNothing(b bench) {
+func endsNothing(b dbTest) {
 	b.account("acme", 10)
-	h, task := b.taken("a", 4)
-	_, err := b.Settle(b.t.Context(), h, images(4), video.Step{Task: next(task, video.Running, morning)})
+	h, task := b.acceptedTask("a", 4)
+	_, err := b.Settle(b.t.Context(), h, images(4), video.Step{Task: next(task, video.Running, startTime)})
 	b.wantCode(err, fault.InternalError)
-	b.asStudio().want(task)
+	b.taskTest().want(task)
 	b.wantBalance(10, 4)
 }
 
-func forgotten(b bench) {
+func forgotten(b dbTest) {
 	b.account("acme", 10)
-	h, task := b.submitted("a", 4)
+	h, task := b.submittedTask("a", 4)
 	for range 2 {
 		if r := b.finish(h, billing.Usage{}, video.Drop{ID: task.ID}); r.Status != billing.Released {
 			b.t.Errorf("%+v", r)
 		}
 	}
-	b.asStudio().wantNone("acme", task.ID)
+	b.taskTest().wantNone("acme", task.ID)
 	b.wantBalance(10, 0)
 }
 
-func answerStays(b bench) {
+func answerStays(b dbTest) {
 	b.account("acme", 10)
 	b.wantClaim("key", "req_a")
-	c := b.shoot("a", 4)
+	c := b.videoCharge("a", 4)
 	c.Claimed = true
 	h, err := b.Reserve(b.t.Context(), c)
 	b.ok(err)
 	task := c.With[0].(video.CreateTask).Task
-	took := accepted(task, "up-a", morning)
+	took := accepted(task, "up-a", startTime)
 	answer := record("key", "body")
 	made, err := b.Tasks().Change(b.t.Context(), video.Step{Task: took}, &answer)
 	if !made || err != nil {
@@ -327,43 +329,43 @@ func answerStays(b bench) {
 	}
 	replay()
 	b = b.crash()
-	b.clock.Set(morning.Add(7 * time.Hour)) // longer than a claim lasts
+	b.clock.Set(startTime.Add(7 * time.Hour)) // longer than a claim lasts
 	b.ok(b.Sweep(b.t.Context()))
 	replay()
-	b.finish(h, billing.Usage{}, ending(took, video.Failed, morning), record("key", "another"))
+	b.finish(h, billing.Usage{}, endStep(took, video.Failed, startTime), record("key", "another"))
 	replay()
-	b.clock.Set(morning.Add(idempotency.KeptFor))
+	b.clock.Set(startTime.Add(idempotency.KeptFor))
 	b.wantClaim("key", "req_b")
 }
 
-func keyStaysClaimed(b bench) {
+func keyStaysClaimed(b dbTest) {
 	b.account("acme", 10)
 	b.wantClaim("key", "req_a")
-	c := b.shoot("a", 4)
+	c := b.videoCharge("a", 4)
 	c.Claimed = true
 	h, err := b.Reserve(b.t.Context(), c)
 	b.ok(err)
 	task := c.With[0].(video.CreateTask).Task
 	b = b.crash() // before it is known whether an upstream took it
 	b.wantTaken("key")
-	b.clock.Set(morning.Add(49 * time.Hour))
+	b.clock.Set(startTime.Add(49 * time.Hour))
 	b.ok(b.Sweep(b.t.Context()))
 	b.wantTaken("key")
-	lost := b.asStudio().change(next(task, video.Unknown, morning))
+	lost := b.taskTest().change(next(task, video.Unknown, startTime))
 	b.wantTaken("key")
-	b.finish(h, billing.Usage{}, ending(lost, video.Expired, morning))
+	b.finish(h, billing.Usage{}, endStep(lost, video.Expired, startTime))
 	b.wantClaim("key", "req_b")
 
-	c = b.shoot("b", 4) // one that is refused frees it as well
+	c = b.videoCharge("b", 4) // one that is refused frees it as well
 	c.Claimed = true
-	c.Until = morning.Add(100 * time.Hour)
+	c.Until = startTime.Add(100 * time.Hour)
 	h, err = b.Reserve(b.t.Context(), c)
 	b.ok(err)
 	b.wantTaken("key")
 	b.finish(h, billing.Usage{}, video.Drop{ID: "vid_b"})
 	b.wantClaim("key", "req_c")
 
-	c = b.shoot("c", 11) // and one that has no balance changes nothing of it
+	c = b.videoCharge("c", 11) // and one that has no balance changes nothing of it
 	c.Claimed = true
 	_, err = b.Reserve(b.t.Context(), c)
 	b.wantCode(err, fault.InsufficientBalance)
@@ -371,10 +373,10 @@ func keyStaysClaimed(b bench) {
 	b.wantClaim("key", "req_d")
 }
 
-func keyIsFree(b bench) {
+func keyIsFree(b dbTest) {
 	b.account("acme", 10)
 	b.wantClaim("key", "req_a")
-	c := b.shoot("a", 4)
+	c := b.videoCharge("a", 4)
 	c.Claimed = true
 	_, err := b.Reserve(b.t.Context(), c)
 	b.ok(err)
@@ -385,7 +387,7 @@ func keyIsFree(b bench) {
 }
 
 // everyStepFails is everyWriteFails for the life of a video.
-func everyStepFails(b bench) {
+func everyStepFails(b dbTest) {
 	b.account("acme", 1_000)
 	posted := billing.Money(1_000)
 	for _, way := range []struct {
@@ -406,23 +408,23 @@ func everyStepFails(b bench) {
 					}
 				}
 			}
-			b.cut.FailAt(n, way.after, ErrFault)
-			c := b.shoot(id, 2)
+			b.faults.FailAt(n, way.after, ErrFault)
+			c := b.videoCharge(id, 2)
 			task := c.With[0].(video.CreateTask).Task
 			var h billing.Hold
 			until(func() (err error) { h, err = b.Reserve(b.t.Context(), c); return err })
-			took := accepted(task, "up-"+id, morning)
+			took := accepted(task, "up-"+id, startTime)
 			until(func() error { _, err := b.Tasks().Change(b.t.Context(), video.Step{Task: took}, nil); return err })
 			until(func() error {
-				_, err := b.Tasks().Claim(b.t.Context(), "a", morning.Add(time.Minute), 10)
+				_, err := b.Tasks().Claim(b.t.Context(), "a", startTime.Add(time.Minute), 10)
 				return err
 			})
-			end := ending(took, video.Succeeded, morning)
+			end := endStep(took, video.Succeeded, startTime)
 			until(func() error { _, err := b.Settle(b.t.Context(), h, images(2), end); return err })
-			steps := b.cut.Steps()
-			b.cut.FailAt(0, false, nil)
+			steps := b.faults.Steps()
+			b.faults.FailAt(0, false, nil)
 			posted -= 2
-			b.asStudio().want(end.Task)
+			b.taskTest().want(end.Task)
 			b.wantBalance(posted, 0)
 			if steps < n {
 				if n < 12 {
@@ -432,26 +434,26 @@ func everyStepFails(b bench) {
 			}
 		}
 	}
-	if made := len(b.studio().Notices()); billing.Money(made)*2 != 1_000-posted {
+	if made := len(b.taskStore().Notices()); billing.Money(made)*2 != 1_000-posted {
 		b.t.Errorf("%d notices for %s", made, 1_000-posted)
 	}
 }
 
 // thousandVideos shows that leases only save work (docs/faults.md).
-func thousandVideos(b bench) {
+func thousandVideos(b dbTest) {
 	const owners = 8
 	videos := int64(1_000)
 	if testing.Short() {
 		videos = 200
 	}
 	b.account("acme", videos)
-	b.each(int(videos), func(i int) error {
-		_, err := b.Reserve(b.t.Context(), b.shoot(id(i), 1))
+	b.inParallel(int(videos), func(i int) error {
+		_, err := b.Reserve(b.t.Context(), b.videoCharge(id(i), 1))
 		return err
 	})
 	b = b.crash()
 	b.wantBalance(billing.Money(videos), billing.Money(videos))
-	nodes := []bench{b}
+	nodes := []dbTest{b}
 	for range 3 {
 		if b.place.Shared {
 			nodes = append(nodes, b.open(store.Options{}))
@@ -464,14 +466,14 @@ func thousandVideos(b bench) {
 		all.Go(func() {
 			for round := 1; settled.Load() < videos; round++ {
 				// Leases that have ended when they are made: each owner takes the others'.
-				tasks, err := node.Tasks().Claim(b.t.Context(), fmt.Sprintf("%d-%d", o, round), morning, 100)
+				tasks, err := node.Tasks().Claim(b.t.Context(), fmt.Sprintf("%d-%d", o, round), startTime, 100)
 				if err != nil {
 					b.t.Error(err)
 					return
 				}
 				for _, t := range tasks {
 					h := billing.Hold{ID: t.RequestID, Account: t.Account, Key: t.Key, Model: t.Model}
-					step := ending(*t, video.Succeeded, morning)
+					step := endStep(*t, video.Succeeded, startTime)
 					step.Notice.ID = fmt.Sprintf("evt_%d_%s", o, t.ID)
 					_, err := node.Settle(b.t.Context(), h, images(1), step)
 					if err != nil {
@@ -500,7 +502,7 @@ func thousandVideos(b bench) {
 }
 
 // each does something for 0 to n-1, many at a time.
-func (b bench) each(n int, do func(i int) error) {
+func (b dbTest) inParallel(n int, do func(i int) error) {
 	b.t.Helper()
 	const callers = 100
 	var all sync.WaitGroup
@@ -516,7 +518,7 @@ func (b bench) each(n int, do func(i int) error) {
 	all.Wait()
 }
 
-func (b bench) wantOneNoticeEach(videos int) {
+func (b dbTest) wantOneNoticeEach(videos int) {
 	b.t.Helper()
 	all, err := b.Notices(context.Background(), "acme", mostNotices)
 	b.ok(err)
@@ -529,37 +531,37 @@ func (b bench) wantOneNoticeEach(videos int) {
 	}
 }
 
-func renewedAtHalf(b bench) {
-	s := b.asStudio()
-	s.add(film("0"))
+func renewedAtHalf(b dbTest) {
+	s := b.taskTest()
+	s.add(newTask("0"))
 	s.wantClaimed("a", 1, "0")
-	s.clock.Set(morning.Add(29 * time.Second))
-	b.cut.FailAt(0, false, nil)
+	s.clock.Set(startTime.Add(29 * time.Second))
+	b.faults.FailAt(0, false, nil)
 	s.wantClaimed("a", 1, "0")
-	if n := b.cut.Steps(); !b.place.Shared && n != 1 { // others may have to renew their lease
+	if n := b.faults.Steps(); !b.place.Shared && n != 1 { // others may have to renew their lease
 		b.t.Errorf("it took %d steps, and not the BEGIN alone", n)
 	}
-	s.clock.Set(morning.Add(time.Minute))
+	s.clock.Set(startTime.Add(time.Minute))
 	s.wantClaimed("b", 1, "0")
-	s.clock.Set(morning.Add(90 * time.Second))
+	s.clock.Set(startTime.Add(90 * time.Second))
 	s.wantClaimed("b", 1, "0") // writes
-	s.clock.Set(morning.Add(2*time.Minute + 29*time.Second))
+	s.clock.Set(startTime.Add(2*time.Minute + 29*time.Second))
 	s.wantClaimed("a", 1)
 }
 
-func sharedLimit(b bench) {
+func sharedLimit(b dbTest) {
 	b.onlyShared()
 	b.account("acme", 100)
-	nodes := []bench{b, b.open(store.Options{}), b.open(store.Options{})}
+	nodes := []dbTest{b, b.open(store.Options{}), b.open(store.Options{})}
 	var made atomic.Int32
-	b.each(60, func(i int) error {
-		n := film(id(i))
+	b.inParallel(60, func(i int) error {
+		n := newTask(id(i))
 		n.Most = 7
 		var err error
 		if node := nodes[i%3]; i%2 == 0 {
 			err = node.Tasks().Add(b.t.Context(), n)
 		} else {
-			c := b.shoot(id(i), 1)
+			c := b.videoCharge(id(i), 1)
 			c.With = []billing.Record{n}
 			_, err = node.Reserve(b.t.Context(), c)
 		}
@@ -575,8 +577,8 @@ func sharedLimit(b bench) {
 	}
 	for round := range byte(50) { // whether two meet is chance, that none ever do is not
 		made.Store(0)
-		b.each(len(nodes), func(i int) error {
-			n := film(id(1_000 + 10*int(round) + i))
+		b.inParallel(len(nodes), func(i int) error {
+			n := newTask(id(1_000 + 10*int(round) + i))
 			n.Task.Account, n.Task.Fingerprint, n.Window = "zeta", [32]byte{9, round}, time.Minute
 			err := nodes[i].Tasks().Add(b.t.Context(), n)
 			if err == nil {
@@ -594,14 +596,14 @@ func sharedLimit(b bench) {
 
 // ownClock is for databases that have a clock: the times that processes give are
 // theirs.
-func ownClock(b bench) {
-	b.die()
+func ownClock(b dbTest) {
+	b.kill()
 	db, err := b.place.Open(b.t.Context(), store.Options{})
 	b.ok(err)
 	defer func() { _ = db.Close() }()
 	b.DB = db
 	b.ok(b.CreateAccount(b.t.Context(), "acme", 10*billing.One))
-	c := b.shoot("a", 4)
+	c := b.videoCharge("a", 4)
 	c.Until = time.Now().Add(time.Hour)
 	_, err = b.Reserve(b.t.Context(), c)
 	b.ok(err)

@@ -64,8 +64,8 @@ func (m *model) steps() map[string]func(*rapid.T) {
 
 // behaves runs random operations on the model, a ledger in a database and one
 // in memory.
-func behaves(t *testing.T, place func(t testing.TB) Place) {
-	b := newBench(t, place(t))
+func checkModel(t *testing.T, place func(t testing.TB) Place) {
+	b := newDBTest(t, place(t))
 	nano := nanoPrice(t)
 	fewChecks(t)
 	run := 0
@@ -84,10 +84,10 @@ func behaves(t *testing.T, place func(t testing.TB) Place) {
 }
 
 // behavesAlone runs them on the model and a ledger that forgets old receipts.
-func behavesAlone(t *testing.T, open func(o billing.LedgerOptions) Ledger) {
+func checkModelAlone(t *testing.T, open func(o billing.LedgerOptions) Ledger) {
 	nano := nanoPrice(t)
 	rapid.Check(t, func(t *rapid.T) {
-		m, c := newModel(t, nano, morning), newClock(morning)
+		m, c := newModel(t, nano, startTime), newClock(startTime)
 		m.set, m.keep = c.Set, rapid.IntRange(1, 6).Draw(t, "keep")
 		m.ledgers = []Ledger{open(billing.LedgerOptions{Now: c.Now, Receipts: m.keep})}
 		t.Repeat(m.steps())
@@ -128,7 +128,7 @@ func (m *model) count(from, to int64) int64 {
 func chars(n int64) billing.Usage { return billing.Usage{Characters: n} }
 
 // each does the same to every ledger; do fails the test if the result is wrong.
-func (m *model) each(do func(l Ledger)) {
+func (m *model) onEach(do func(l Ledger)) {
 	for _, l := range m.ledgers {
 		do(l)
 	}
@@ -164,7 +164,7 @@ func (m *model) createAccount(*rapid.T) {
 	if _, taken := m.posted[name]; taken || credit < 0 {
 		code = fault.InvalidRequest
 	}
-	m.each(func(l Ledger) { m.want(l, l.CreateAccount(context.Background(), name, credit), code) })
+	m.onEach(func(l Ledger) { m.want(l, l.CreateAccount(context.Background(), name, credit), code) })
 	if code == "" {
 		m.posted[name] = credit
 	}
@@ -185,7 +185,7 @@ func (m *model) credit(*rapid.T) {
 	default:
 		moves = true
 	}
-	m.each(func(l Ledger) { m.want(l, l.Credit(context.Background(), name, amount, reference), code) })
+	m.onEach(func(l Ledger) { m.want(l, l.Credit(context.Background(), name, amount, reference), code) })
 	if moves {
 		m.credits[name+" "+reference] = amount
 		m.posted[name] += amount
@@ -199,7 +199,7 @@ func (m *model) setBudget(*rapid.T) {
 	if _, known := m.posted[name]; !known {
 		code = fault.NotFound
 	}
-	m.each(func(l Ledger) { m.want(l, l.SetBudget(context.Background(), name, key, (*billing.Money)(limit)), code) })
+	m.onEach(func(l Ledger) { m.want(l, l.SetBudget(context.Background(), name, key, (*billing.Money)(limit)), code) })
 	if code != "" {
 		return
 	}
@@ -232,7 +232,7 @@ func (m *model) reserve(*rapid.T) {
 		code = fault.InsufficientBalance
 	}
 	var h billing.Hold
-	m.each(func(l Ledger) {
+	m.onEach(func(l Ledger) {
 		var err error
 		h, err = l.Reserve(context.Background(), charge)
 		m.want(l, err, code)
@@ -287,7 +287,7 @@ func (m *model) extend(*rapid.T) {
 	case more > m.available(h.hold.Account, h.budget):
 		code = fault.InsufficientBalance
 	}
-	m.each(func(l Ledger) { m.want(l, l.Extend(context.Background(), h.hold, soFar, more), code) })
+	m.onEach(func(l Ledger) { m.want(l, l.Extend(context.Background(), h.hold, soFar, more), code) })
 	if code != "" {
 		return
 	}
@@ -301,7 +301,7 @@ func (m *model) extend(*rapid.T) {
 func (m *model) settle(*rapid.T) {
 	h, used := m.anyOpen(), chars(m.count(0, 120))
 	want := m.ends(h, used, billing.ReasonComplete)
-	m.each(func(l Ledger) {
+	m.onEach(func(l Ledger) {
 		got, err := l.Settle(context.Background(), h.hold, used, billing.Outcome{Reason: billing.ReasonComplete})
 		m.want(l, err, "")
 		m.same(l, got, want)
@@ -338,7 +338,7 @@ func (m *model) settleAgain(*rapid.T) {
 	i := rapid.IntRange(0, len(m.settled)-1).Draw(m.t, "settled")
 	first, used := m.settled[i], chars(m.count(0, 120))
 	forgotten := m.keep > 0 && i < len(m.settled)-m.keep
-	m.each(func(l Ledger) {
+	m.onEach(func(l Ledger) {
 		got, err := l.Settle(context.Background(), billing.Hold{ID: first.ID}, used)
 		if forgotten {
 			m.want(l, err, fault.InternalError)
@@ -381,7 +381,7 @@ func (m *model) crash(t *rapid.T) {
 // end leaves no hold for the next check.
 func (m *model) end() {
 	for _, name := range slices.Sorted(maps.Keys(m.open)) {
-		m.each(func(l Ledger) {
+		m.onEach(func(l Ledger) {
 			_, err := l.Settle(context.Background(), m.open[name].hold, billing.Usage{})
 			m.want(l, err, "")
 		})
@@ -397,7 +397,7 @@ func (m *model) same(l Ledger, got, want any) {
 // check compares everything that can be read with the model, after each step.
 func (m *model) check(*rapid.T) {
 	ctx := context.Background()
-	m.each(func(l Ledger) {
+	m.onEach(func(l Ledger) {
 		m.want(l, l.Verify(ctx), "")
 		for name, posted := range m.posted { // I1 to I3
 			got, err := l.Balance(ctx, name)
@@ -408,7 +408,7 @@ func (m *model) check(*rapid.T) {
 			m.same(l, rows, m.usage(name))
 		}
 	})
-	m.each(m.checkOpen)
+	m.onEach(m.checkOpen)
 }
 
 func (m *model) checkOpen(l Ledger) {

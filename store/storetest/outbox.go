@@ -19,7 +19,7 @@ import (
 )
 
 // posting are the rules of the outbox.
-var posting = map[string]func(bench){
+var posting = map[string]func(dbTest){
 	"ANoticeIsLeasedByOneAtATimeTheLongestWaitingFirst": leasedByOne,
 	"ANoticeThatFailedIsDueAgainAtItsTime":              dueAgain,
 	"ANoticeThatHasEndedIsNotDueAndIsKeptForSevenDays":  keptSevenDays,
@@ -31,12 +31,12 @@ var posting = map[string]func(bench){
 }
 
 // post writes the notice of a task that has ended.
-func (b bench) post(account, id string) video.Notice {
+func (b dbTest) addNotice(account, id string) video.Notice {
 	b.t.Helper()
-	s := b.asStudio()
-	f := film(id)
+	s := b.taskTest()
+	f := newTask(id)
 	f.Task.Account = account
-	step := ending(s.add(f), video.Failed, b.clock.Now())
+	step := endStep(s.add(f), video.Failed, b.clock.Now())
 	made, err := s.Change(b.t.Context(), step, nil)
 	if !made || err != nil {
 		b.t.Fatal(made, err)
@@ -45,7 +45,7 @@ func (b bench) post(account, id string) video.Notice {
 }
 
 // wantDue leases notices for a minute and compares their ids.
-func (b bench) wantDue(n int, want ...string) []webhook.Notice {
+func (b dbTest) wantDue(n int, want ...string) []webhook.Notice {
 	b.t.Helper()
 	due, err := b.Due(b.t.Context(), "node_1", b.clock.Now().Add(time.Minute), n)
 	b.ok(err)
@@ -59,17 +59,17 @@ func (b bench) wantDue(n int, want ...string) []webhook.Notice {
 	return due
 }
 
-func (b bench) after(d time.Duration) {
+func (b dbTest) advance(d time.Duration) {
 	b.clock.Set(b.clock.Now().Add(d))
 }
 
-func leasedByOne(b bench) {
+func leasedByOne(b dbTest) {
 	for _, id := range []string{"c", "b", "a"} {
-		b.post("acme", id)
-		b.after(time.Second)
+		b.addNotice("acme", id)
+		b.advance(time.Second)
 	}
 	due := b.wantDue(2, "c", "b")
-	want := webhook.Notice{ID: "evt_vid_c", Account: "acme", URL: "https://example.com/hook", Body: []byte(`{"id":"vid_c"}`), CreatedAt: morning}
+	want := webhook.Notice{ID: "evt_vid_c", Account: "acme", URL: "https://example.com/hook", Body: []byte(`{"id":"vid_c"}`), CreatedAt: startTime}
 	if diff := cmp.Diff(want, due[0]); diff != "" {
 		b.t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -78,20 +78,20 @@ func leasedByOne(b bench) {
 	b.wantDue(9)
 	b = b.crash() // a lease outlives its process
 	b.wantDue(9)
-	b.after(time.Minute - 1)
+	b.advance(time.Minute - 1)
 	b.wantDue(9)
-	b.after(1)
+	b.advance(1)
 	b.wantDue(9, "c", "b", "a")
 }
 
-func dueAgain(b bench) {
+func dueAgain(b dbTest) {
 	ctx := b.t.Context()
-	b.post("acme", "a")
+	b.addNotice("acme", "a")
 	n := b.wantDue(1, "a")[0]
 	b.ok(b.Failed(ctx, n, b.clock.Now().Add(5*time.Second), "no answer", false))
-	b.after(5*time.Second - 1)
+	b.advance(5*time.Second - 1)
 	b.wantDue(1)
-	b.after(1)
+	b.advance(1)
 	due := b.wantDue(1, "a")
 	if due[0].Tries != 1 || string(due[0].Body) != string(n.Body) {
 		b.t.Errorf("%+v", due[0])
@@ -102,15 +102,15 @@ func dueAgain(b bench) {
 	b.ok(b.Failed(ctx, due[0], b.clock.Now(), "again", false))                           // the same
 	b.ok(b.Done(ctx, "evt_nobody", b.clock.Now()))                                       // nobody's
 	b.ok(b.Failed(ctx, webhook.Notice{ID: "evt_nobody"}, b.clock.Now(), "nobody", true)) // nobody's
-	b.after(time.Hour)
+	b.advance(time.Hour)
 	b.wantDue(1)
 	b.wantListed("acme", 1, webhook.Entry{
-		Notice: webhook.Notice{ID: n.ID, Account: "acme", URL: n.URL, Body: n.Body, CreatedAt: morning, Tries: 2},
-		State:  webhook.Failed, Ended: morning.Add(5 * time.Second), Reason: "gone",
+		Notice: webhook.Notice{ID: n.ID, Account: "acme", URL: n.URL, Body: n.Body, CreatedAt: startTime, Tries: 2},
+		State:  webhook.Failed, Ended: startTime.Add(5 * time.Second), Reason: "gone",
 	})
 }
 
-func (b bench) wantListed(account string, limit int, want ...webhook.Entry) {
+func (b dbTest) wantListed(account string, limit int, want ...webhook.Entry) {
 	b.t.Helper()
 	got, err := b.Notices(b.t.Context(), account, limit)
 	b.ok(err)
@@ -119,26 +119,26 @@ func (b bench) wantListed(account string, limit int, want ...webhook.Entry) {
 	}
 }
 
-func keptSevenDays(b bench) {
-	sent, failed := b.post("acme", "sent"), b.post("acme", "failed")
-	b.post("acme", "open")
-	b.ok(b.Done(b.t.Context(), sent.ID, morning))
+func keptSevenDays(b dbTest) {
+	sent, failed := b.addNotice("acme", "sent"), b.addNotice("acme", "failed")
+	b.addNotice("acme", "open")
+	b.ok(b.Done(b.t.Context(), sent.ID, startTime))
 	b.ok(b.Failed(b.t.Context(), webhook.Notice{ID: failed.ID, CreatedAt: failed.At}, time.Time{}, "no", true))
 	b.wantDue(9, "open")
-	b.clock.Set(morning.Add(7*24*time.Hour - 1))
+	b.clock.Set(startTime.Add(7*24*time.Hour - 1))
 	b.ok(b.Sweep(b.t.Context()))
 	b.wantNotices("evt_vid_failed", "evt_vid_open", "evt_vid_sent")
-	b.clock.Set(morning.Add(7 * 24 * time.Hour))
+	b.clock.Set(startTime.Add(7 * 24 * time.Hour))
 	b.ok(b.Sweep(b.t.Context()))
 	b.wantNotices("evt_vid_open")
 }
 
-func sendsAgain(b bench) {
+func sendsAgain(b dbTest) {
 	ctx := b.t.Context()
-	b.post("acme", "a")
+	b.addNotice("acme", "a")
 	n := b.wantDue(1, "a")[0]
 	b.ok(b.Failed(ctx, n, time.Time{}, "no", true))
-	b.after(time.Hour)
+	b.advance(time.Hour)
 	if found, err := b.Resend(ctx, "evt_nobody"); found || err != nil {
 		b.t.Errorf("a notice that is not there: %v, %v", found, err)
 	}
@@ -154,19 +154,19 @@ func sendsAgain(b bench) {
 }
 
 // resent sends a notice again that there is.
-func (b bench) resent(id string) {
+func (b dbTest) resent(id string) {
 	b.t.Helper()
 	if found, err := b.Resend(b.t.Context(), id); !found || err != nil {
 		b.t.Fatalf("resend %s: %v, %v", id, found, err)
 	}
 }
 
-func leasedOnce(b bench) {
+func leasedOnce(b dbTest) {
 	const notices = 60
 	for i := range notices {
-		b.post("acme", id(i))
+		b.addNotice("acme", id(i))
 	}
-	nodes := []bench{b}
+	nodes := []dbTest{b}
 	if b.place.Shared {
 		nodes = append(nodes, b.open(store.Options{}))
 	}
@@ -176,7 +176,7 @@ func leasedOnce(b bench) {
 	for i := range 8 {
 		all.Go(func() {
 			for range 4 {
-				due, err := nodes[i%len(nodes)].Due(context.Background(), fmt.Sprint(i), morning.Add(time.Minute), 5)
+				due, err := nodes[i%len(nodes)].Due(context.Background(), fmt.Sprint(i), startTime.Add(time.Minute), 5)
 				if err != nil {
 					b.t.Error(err)
 				}
@@ -203,18 +203,18 @@ func leasedOnce(b bench) {
 }
 
 // wantDueAny leases the rest.
-func (b bench) wantDueAny() []webhook.Notice {
+func (b dbTest) wantDueAny() []webhook.Notice {
 	b.t.Helper()
-	due, err := b.Due(b.t.Context(), "last", morning.Add(time.Minute), 1_000)
+	due, err := b.Due(b.t.Context(), "last", startTime.Add(time.Minute), 1_000)
 	b.ok(err)
 	return due
 }
 
-func newestFirst(b bench) {
-	b.post("acme", "a")
-	b.after(time.Second)
-	b.post("zeta", "b")
-	b.post("acme", "c")
+func newestFirst(b dbTest) {
+	b.addNotice("acme", "a")
+	b.advance(time.Second)
+	b.addNotice("zeta", "b")
+	b.addNotice("acme", "c")
 	for _, c := range []struct {
 		account string
 		limit   int
@@ -235,7 +235,7 @@ func newestFirst(b bench) {
 	}
 }
 
-func (b bench) wantSecrets(account string, want ...webhook.Secret) {
+func (b dbTest) wantSecrets(account string, want ...webhook.Secret) {
 	b.t.Helper()
 	got, err := b.Secrets(b.t.Context(), account)
 	b.ok(err)
@@ -244,7 +244,7 @@ func (b bench) wantSecrets(account string, want ...webhook.Secret) {
 	}
 }
 
-func (b bench) secret(account string, rotate bool) webhook.Secret {
+func (b dbTest) secret(account string, rotate bool) webhook.Secret {
 	b.t.Helper()
 	s, err := b.WebhookSecret(b.t.Context(), account, rotate)
 	b.ok(err)
@@ -254,9 +254,9 @@ func (b bench) secret(account string, rotate bool) webhook.Secret {
 	return s
 }
 
-func bothSign(b bench) {
+func bothSign(b dbTest) {
 	made := make(chan string, 20)
-	b.each(cap(made), func(int) error {
+	b.inParallel(cap(made), func(int) error {
 		s, err := b.WebhookSecret(b.t.Context(), "acme", false)
 		made <- s.Reveal()
 		return err
@@ -275,14 +275,14 @@ func bothSign(b bench) {
 	if len(others) != 1 || others[0].Reveal() == first.Reveal() || second.Reveal() == first.Reveal() {
 		b.t.Fatal("two secrets are the same")
 	}
-	b.after(24*time.Hour - 1)
+	b.advance(24*time.Hour - 1)
 	b = b.crash()
 	b.wantSecrets("acme", second, first)
 	third := b.secret("acme", true)
 	b.wantSecrets("acme", third, second) // the first no more
-	b.after(24*time.Hour - 1)
+	b.advance(24*time.Hour - 1)
 	b.wantSecrets("acme", third, second)
-	b.after(1)
+	b.advance(1)
 	b.wantSecrets("acme", third)
 	if again := b.secret("acme", false); again.Reveal() != third.Reveal() {
 		b.t.Error("a look makes a secret")
@@ -290,15 +290,15 @@ func bothSign(b bench) {
 	b.wantSecrets("zeta", others...)
 }
 
-func givenRandomness(b bench) {
-	b.die()
+func givenRandomness(b dbTest) {
+	b.kill()
 	b = b.open(store.Options{Rand: bytes.NewReader(bytes.Repeat([]byte{7}, 32))})
 	want, err := webhook.NewSecret(bytes.NewReader(bytes.Repeat([]byte{7}, 32)))
 	b.ok(err)
 	if got := b.secret("acme", false); got.Reveal() != want.Reveal() {
 		b.t.Error("another secret was made")
 	}
-	b.die()
+	b.kill()
 	b = b.open(store.Options{Rand: iotest.ErrReader(ErrFault)})
 	_, err = b.WebhookSecret(b.t.Context(), "zeta", false)
 	b.wantCode(err, fault.InternalError)

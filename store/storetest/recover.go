@@ -15,12 +15,11 @@ import (
 )
 
 // recovering are the rules of holds whose process is gone.
-var recovering = map[string]func(bench){
+var recovering = map[string]func(dbTest){
 	"WhatWasAcknowledgedSurvivesACrash":                        survives,
 	"AHoldWithoutACheckpointIsGivenBackAfterACrash":            givenBack,
 	"AStreamIsChargedItsLastCheckpointAfterACrash":             lastCheckpoint,
 	"ACheckpointAboveTheHoldIsChargedAsASettlementWouldBe":     checkpointAbove,
-	"AThousandOpenHoldsEndWithTheNextStart":                    thousandHolds,
 	"AHoldThatNobodySettlesEndsWhenItExpires":                  expires,
 	"AnExtensionPutsTheExpiryOff":                              putsOff,
 	"TheHoldsOfALivingProcessAreLeftAlone":                     leftAlone,
@@ -34,7 +33,7 @@ var recovering = map[string]func(bench){
 	"ProcessesThatStartTogetherMakeTheSchemaOnce":              startTogether,
 }
 
-func survives(b bench) {
+func survives(b dbTest) {
 	b.account("acme", 10)
 	b.ok(b.Credit(b.t.Context(), "acme", 5*billing.One, "invoice 1"))
 	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(8*billing.One)))
@@ -49,16 +48,16 @@ func survives(b bench) {
 	}
 }
 
-func givenBack(b bench) {
+func givenBack(b dbTest) {
 	b.account("acme", 10)
 	h := b.reserve("r1", 4)
-	b.clock.Set(morning.Add(time.Minute))
+	b.clock.Set(startTime.Add(time.Minute))
 	b = b.crash()
 	b.wantOpen(0)
 	b.wantBalance(10, 0)
 	r, err := b.Receipt(b.t.Context(), "acme", "r1")
 	b.ok(err)
-	if r.Status != billing.Released || r.Charge != 0 || r.Reason != billing.ReasonInternal || !r.SettledAt.Equal(morning.Add(time.Minute)) {
+	if r.Status != billing.Released || r.Charge != 0 || r.Reason != billing.ReasonInternal || !r.SettledAt.Equal(startTime.Add(time.Minute)) {
 		b.t.Errorf("got %+v", r)
 	}
 	if again := b.settle(h, 4); again != r {
@@ -67,7 +66,7 @@ func givenBack(b bench) {
 	b.wantEnded(b.Extend(b.t.Context(), h, images(1), 0))
 }
 
-func lastCheckpoint(b bench) {
+func lastCheckpoint(b dbTest) {
 	b.account("acme", 10)
 	h := b.reserve("r1", 4)
 	b.ok(b.Extend(b.t.Context(), h, images(2), billing.One))
@@ -81,7 +80,7 @@ func lastCheckpoint(b bench) {
 	}
 }
 
-func checkpointAbove(b bench) {
+func checkpointAbove(b dbTest) {
 	b.account("acme", 10)
 	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(6*billing.One)))
 	h := b.reserve("r1", 4)
@@ -95,54 +94,32 @@ func checkpointAbove(b bench) {
 	}
 }
 
-func thousandHolds(b bench) {
-	const holds = 1_000
-	b.account("acme", holds)
-	var all sync.WaitGroup
-	for i := range holds {
-		all.Go(func() {
-			h, err := b.Reserve(b.t.Context(), b.charge(id(i), 1))
-			if err == nil && i%2 == 0 {
-				err = b.Extend(b.t.Context(), h, images(1), 0)
-			}
-			if err != nil {
-				b.t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	b.wantBalance(holds, holds)
-	b = b.crash()
-	b.wantOpen(0)
-	b.wantBalance(holds/2, 0)
-}
-
-func expires(b bench) {
+func expires(b dbTest) {
 	b.account("acme", 10)
 	b.reserve("r1", 4)
-	b.clock.Set(morning.Add(6*time.Hour - 1))
+	b.clock.Set(startTime.Add(6*time.Hour - 1))
 	b.ok(b.Sweep(b.t.Context()))
 	b.wantBalance(10, 4)
-	b.clock.Set(morning.Add(6 * time.Hour))
+	b.clock.Set(startTime.Add(6 * time.Hour))
 	b.ok(b.Sweep(b.t.Context()))
 	b.wantBalance(10, 0)
 	b.wantOpen(0)
 }
 
-func putsOff(b bench) {
+func putsOff(b dbTest) {
 	b.account("acme", 10)
 	h := b.reserve("r1", 4)
-	b.clock.Set(morning.Add(5 * time.Hour))
+	b.clock.Set(startTime.Add(5 * time.Hour))
 	b.ok(b.Extend(b.t.Context(), h, images(1), 0))
-	b.clock.Set(morning.Add(7 * time.Hour))
+	b.clock.Set(startTime.Add(7 * time.Hour))
 	b.ok(b.Sweep(b.t.Context()))
 	b.wantBalance(10, 4)
-	b.clock.Set(morning.Add(11 * time.Hour))
+	b.clock.Set(startTime.Add(11 * time.Hour))
 	b.ok(b.Sweep(b.t.Context()))
 	b.wantBalance(9, 0)
 }
 
-func leftAlone(b bench) {
+func leftAlone(b dbTest) {
 	b.onlyShared()
 	b.account("acme", 10)
 	h := b.reserve("r1", 4)
@@ -160,7 +137,7 @@ func leftAlone(b bench) {
 
 // settledElsewhere extends a hold that its process takes for open, since nobody
 // told it otherwise.
-func settledElsewhere(b bench) {
+func settledElsewhere(b dbTest) {
 	b.onlyShared()
 	b.account("acme", 10)
 	h := b.reserve("r1", 4)
@@ -170,13 +147,13 @@ func settledElsewhere(b bench) {
 	b.ok(b.Verify(b.t.Context()))
 }
 
-func (b bench) onlyShared() {
+func (b dbTest) onlyShared() {
 	if !b.place.Shared {
 		b.t.Skip("one process has the database for itself")
 	}
 }
 
-func leaseLost(b bench) {
+func leaseLost(b dbTest) {
 	b.onlyShared()
 	b.account("acme", 10)
 	stream, call := b.reserve("r1", 2), b.reserve("r2", 3)
@@ -200,20 +177,20 @@ func leaseLost(b bench) {
 
 // loseLease ends the lease of every process a moment ago, too late for a sign
 // of life and too early for being forgotten.
-func (b bench) loseLease() {
+func (b dbTest) loseLease() {
 	b.t.Helper()
 	b.ok(b.place.Exec(b.t.Context(), "UPDATE node SET lease_until = CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) * 1000000 - 100000000"))
 }
 
 // ambiguousAndLost is a process that is away for so long that others end its
 // holds before it asks how its last COMMIT has ended.
-func ambiguousAndLost(b bench) {
+func ambiguousAndLost(b dbTest) {
 	b.onlyShared()
 	b.account("acme", 100)
-	for i, e := range endings {
+	for i, e := range commitFaults {
 		gate := make(chan struct{})
-		b.cut.FailCommit(e.applied, e.err)
-		b.cut.HangAfter(gate)
+		b.faults.FailCommit(e.applied, e.err)
+		b.faults.HangAfter(gate)
 		held := make(chan billing.Hold, 1)
 		go func() {
 			h, err := b.Reserve(b.t.Context(), b.charge(id(i), 4))
@@ -222,7 +199,7 @@ func ambiguousAndLost(b bench) {
 			}
 			held <- h
 		}()
-		b.cut.Blocked()
+		b.faults.Blocked()
 		b.loseLease()
 		other := b.open(store.Options{}) // ends what was made
 		close(gate)
@@ -231,19 +208,19 @@ func ambiguousAndLost(b bench) {
 			b.t.Errorf("%s: settled as %+v", e.name, r)
 		}
 		b.ok(other.Close())
-		other.cut.Cut() // nothing is left of it to verify
+		other.faults.Cut() // nothing is left of it to verify
 	}
 	b.wantBalance(98, 0)
 	b.wantOpen(0)
 }
 
-func closes(b bench) {
+func closes(b dbTest) {
 	b.onlyShared()
 	b.account("acme", 10)
 	other := b.open(store.Options{})
 	h := other.reserve("r1", 4)
 	b.ok(other.Close())
-	other.cut.Cut() // nothing is left of it to verify
+	other.faults.Cut() // nothing is left of it to verify
 	b.ok(b.Sweep(b.t.Context()))
 	b.wantBalance(10, 0)
 	if r := b.settle(h, 4); r.Status != billing.Released {
@@ -251,7 +228,7 @@ func closes(b bench) {
 	}
 }
 
-func otherBilling(b bench) {
+func otherBilling(b dbTest) {
 	b.account("acme", 10)
 	b.reserve("r1", 4)
 	b.ok(b.Extend(b.t.Context(), b.reserve("r2", 2), images(1), 0))
@@ -263,7 +240,7 @@ func otherBilling(b bench) {
 	b.wantBalance(9, 0)
 }
 
-func twoBillings(b bench) {
+func twoBillings(b dbTest) {
 	b.onlyShared()
 	_, err := b.place.Open(b.t.Context(), store.Options{Count: true})
 	b.wantCode(err, fault.InvalidRequest)
@@ -271,12 +248,12 @@ func twoBillings(b bench) {
 		b.t.Errorf("got %v", err)
 	}
 	b.ok(b.Close())
-	b.cut.Cut()
+	b.faults.Cut()
 	b.open(store.Options{Count: true})
 }
 
-func newerSchema(b bench) {
-	b.die()
+func newerSchema(b dbTest) {
+	b.kill()
 	b.ok(b.place.Exec(b.t.Context(), "INSERT INTO schema_version (version) VALUES (1000)"))
 	_, err := b.place.Open(b.t.Context(), store.Options{})
 	b.wantCode(err, fault.InvalidRequest)
@@ -287,7 +264,7 @@ func newerSchema(b bench) {
 	b.open(store.Options{})
 }
 
-func startTogether(b bench) {
+func startTogether(b dbTest) {
 	b.onlyShared()
 	var all sync.WaitGroup
 	for range 5 {
@@ -306,7 +283,7 @@ func startTogether(b bench) {
 }
 
 // answering are the rules of answers that are settled with their request.
-var answering = map[string]func(bench){
+var answering = map[string]func(dbTest){
 	"ACaptureKeepsTheAnswerAndAReleaseFreesTheKeyAlsoAfterACrash": keepsOrFrees,
 	"ASettlementThatFailsKeepsNoAnswerAndFreesNoKey":              keepsNothing,
 	"AKeyWhoseRequestDiedIsFreeAfterTheCrash":                     freeAfterCrash,
@@ -319,14 +296,14 @@ func onceKey(key string) idempotency.Key {
 }
 
 // claim begins a request with an Idempotency-Key of its own name.
-func (b bench) claim(request string, n int64) billing.Hold {
+func (b dbTest) claim(request string, n int64) billing.Hold {
 	b.t.Helper()
 	b.wantClaim(request, request)
 	return b.reserve(request, n)
 }
 
 // wantClaim finds a key free, and takes it for a request.
-func (b bench) wantClaim(key, request string) {
+func (b dbTest) wantClaim(key, request string) {
 	b.t.Helper()
 	if a, err := b.Open(b.t.Context(), onceKey(key), idempotency.Content{1}, request); a != nil || err != nil {
 		b.t.Fatalf("the key %q is not free: %+v, %v", key, a, err)
@@ -334,7 +311,7 @@ func (b bench) wantClaim(key, request string) {
 }
 
 // wantTaken finds a key in the hands of a request that runs.
-func (b bench) wantTaken(key string) {
+func (b dbTest) wantTaken(key string) {
 	b.t.Helper()
 	a, err := b.Open(b.t.Context(), onceKey(key), idempotency.Content{1}, "a later one")
 	if a != nil || !fault.Is(err, fault.IdempotencyConflict) {
@@ -342,7 +319,7 @@ func (b bench) wantTaken(key string) {
 	}
 }
 
-func (b bench) wantAnswer(key, body string, r billing.Receipt) {
+func (b dbTest) wantAnswer(key, body string, r billing.Receipt) {
 	b.t.Helper()
 	got, err := b.Open(b.t.Context(), onceKey(key), idempotency.Content{1}, "a later one")
 	b.ok(err)
@@ -358,7 +335,7 @@ func record(key, body string) idempotency.Record {
 	}
 }
 
-func keepsOrFrees(b bench) {
+func keepsOrFrees(b dbTest) {
 	b.account("acme", 10)
 	kept, freed := b.claim("kept", 2), b.claim("freed", 3)
 	b.wantTaken("kept")
@@ -374,7 +351,7 @@ func keepsOrFrees(b bench) {
 	b.wantBalance(8, 0)
 }
 
-func keepsNothing(b bench) {
+func keepsNothing(b dbTest) {
 	b.account("acme", 10)
 	h := b.claim("r1", 2)
 	_, err := b.Settle(b.t.Context(), h, images(-1), record("r1", "body"))
@@ -385,7 +362,7 @@ func keepsNothing(b bench) {
 	b.wantAnswer("r1", "another", r)
 }
 
-func freeAfterCrash(b bench) {
+func freeAfterCrash(b dbTest) {
 	b.account("acme", 10)
 	b.claim("call", 2)
 	stream := b.claim("stream", 2)
@@ -396,7 +373,7 @@ func freeAfterCrash(b bench) {
 	b.wantClaim("stream", "second stream")
 }
 
-func notReplaced(b bench) {
+func notReplaced(b dbTest) {
 	b.account("acme", 10)
 	h := b.claim("r1", 2)
 	r, err := b.Settle(b.t.Context(), h, images(1), record("r1", "first"))
@@ -408,7 +385,7 @@ func notReplaced(b bench) {
 	b.wantAnswer("r1", "first", r)
 }
 
-func otherContent(b bench) {
+func otherContent(b dbTest) {
 	b.account("acme", 10)
 	h := b.claim("r1", 2)
 	wantConflict := func(when string) {

@@ -1,6 +1,6 @@
 // Package storetest holds what every database of the store has to do, as one
-// suite, of which a part holds for every ledger, and what it takes to test one: a Postgres to test with and a
-// connector that fails on demand.
+// suite, of which a part holds for every ledger. It also has what it takes to test
+// one: a Postgres, and a connector that fails on demand.
 package storetest
 
 import (
@@ -33,46 +33,46 @@ type Place struct {
 // Run runs the suite. place gives each test an empty database of its own.
 func Run(t *testing.T, place func(t testing.TB) Place) {
 	for name, test := range ledgerRules() {
-		t.Run(name, func(t *testing.T) { test(newBench(t, place(t)).desk) })
+		t.Run(name, func(t *testing.T) { test(newDBTest(t, place(t)).ledgerTest) })
 	}
-	for _, group := range [...]map[string]func(bench){storing, recovering, verifying, enduring, answering, filming, posting} {
+	for _, group := range [...]map[string]func(dbTest){storing, recovering, verifying, enduring, answering, filming, posting} {
 		for name, test := range group {
-			t.Run(name, func(t *testing.T) { test(newBench(t, place(t))) })
+			t.Run(name, func(t *testing.T) { test(newDBTest(t, place(t))) })
 		}
 	}
 	t.Run("Tasks", func(t *testing.T) {
-		Tasks(t, func(t testing.TB, now func() time.Time) Studio {
-			return closedBench(t, place(t)).open(store.Options{Now: now}).studio()
+		Tasks(t, func(t testing.TB, now func() time.Time) TaskStore {
+			return closedDBTest(t, place(t)).open(store.Options{Now: now}).taskStore()
 		})
 	})
-	t.Run("TheLedgerBehavesAsItsModelAndAsTheOneInMemory", func(t *testing.T) { behaves(t, place) })
+	t.Run("TheLedgerBehavesAsItsModelAndAsTheOneInMemory", func(t *testing.T) { checkModel(t, place) })
 }
 
-// morning is where the tests' clocks stand.
-var morning = time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)
+// startTime is where the clocks of the tests stand at first.
+var startTime = time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)
 
-// bench is a desk whose ledger is in a database.
-type bench struct {
-	desk
+// dbTest is a ledgerTest whose ledger is in a database.
+type dbTest struct {
+	ledgerTest
 	*store.DB
 	place Place
-	cut   *Faults
+	faults   *Faults
 }
 
-func newBench(t testing.TB, p Place) bench {
+func newDBTest(t testing.TB, p Place) dbTest {
 	t.Helper()
-	return closedBench(t, p).open(store.Options{})
+	return closedDBTest(t, p).open(store.Options{})
 }
 
-// closedBench is a bench whose database is not open yet.
-func closedBench(t testing.TB, p Place) bench {
+// closedDBTest is a dbTest whose database is not open yet.
+func closedDBTest(t testing.TB, p Place) dbTest {
 	t.Helper()
-	return bench{place: p, desk: desk{t: t, price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"}), clock: newClock(morning)}}
+	return dbTest{place: p, ledgerTest: ledgerTest{t: t, price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"}), clock: newClock(startTime)}}
 }
 
 // open opens the database once more, and checks and closes it in the end. It waits
 // for the database however slow that is, unless it is told not to.
-func (b bench) open(o store.Options) bench {
+func (b dbTest) open(o store.Options) dbTest {
 	b.t.Helper()
 	if o.Now == nil {
 		o.Now = b.clock.Now
@@ -80,16 +80,16 @@ func (b bench) open(o store.Options) bench {
 	if o.WaitTimeout == 0 {
 		o.WaitTimeout = time.Minute
 	}
-	b.cut = &Faults{}
-	o.Wrap = b.cut.Wrap
+	b.faults = &Faults{}
+	o.Wrap = b.faults.Wrap
 	o.Logger = slog.New(slog.NewTextHandler(b.t.Output(), nil))
 	db, err := b.place.Open(b.t.Context(), o)
 	b.ok(err)
 	b.DB, b.Ledger = db, db
-	b.reborn = func() desk { return b.crash().desk }
-	b.counts = func() desk { return b.counting().desk }
+	b.restart = func() ledgerTest { return b.crash().ledgerTest }
+	b.countOnly = func() ledgerTest { return b.counting().ledgerTest }
 	b.t.Cleanup(func() {
-		if !b.cut.isCut() {
+		if !b.faults.isCut() {
 			b.ok(b.Verify(context.Background()))
 		}
 		_ = b.Close() // some tests have
@@ -97,24 +97,24 @@ func (b bench) open(o store.Options) bench {
 	return b
 }
 
-// counting is the bench's database, opened by a process that only counts.
-func (b bench) counting() bench {
+// counting is the same database, opened by a process that only counts.
+func (b dbTest) counting() dbTest {
 	b.t.Helper()
-	b.die()
+	b.kill()
 	return b.open(store.Options{Count: true})
 }
 
-// crash ends the process that has the database open, without a last word, and
+// crash ends the process that has the database open, by a crash, and
 // opens it again as another that finds the first one's lease over.
-func (b bench) crash() bench {
+func (b dbTest) crash() dbTest {
 	b.t.Helper()
-	b.die()
+	b.kill()
 	return b.open(store.Options{})
 }
 
-func (b bench) die() {
+func (b dbTest) kill() {
 	b.t.Helper()
-	b.cut.Cut()
+	b.faults.Cut()
 	_ = b.Close() // cannot reach the database any more
 	if b.place.Shared {
 		b.ok(b.place.Exec(context.Background(), "UPDATE node SET lease_until = 0"))
@@ -134,9 +134,9 @@ func images(n int64) billing.Usage { return billing.Usage{Images: n} }
 
 func id(n int) string { return fmt.Sprintf("r%05d", n) }
 
-// studio is the bench's database as a store of tasks.
-func (b bench) studio() Studio {
-	return Studio{Store: b.Tasks(), Answers: b.Tasks(), Notices: func() []string {
+// taskStore is the database as a store of tasks.
+func (b dbTest) taskStore() TaskStore {
+	return TaskStore{Store: b.Tasks(), Answers: b.Tasks(), Notices: func() []string {
 		b.t.Helper()
 		all, err := b.Notices(context.Background(), "", mostNotices)
 		b.ok(err)
@@ -163,83 +163,83 @@ type Ledger interface {
 // that is gone with its process. open gives each test a ledger of its own.
 func RunLedger(t *testing.T, open func(o billing.LedgerOptions) Ledger) {
 	for name, test := range ledgerRules() {
-		t.Run(name, func(t *testing.T) { test(newDesk(t, open)) })
+		t.Run(name, func(t *testing.T) { test(newLedgerTest(t, open)) })
 	}
-	t.Run("TheLedgerBehavesAsItsModel", func(t *testing.T) { behavesAlone(t, open) })
+	t.Run("TheLedgerBehavesAsItsModel", func(t *testing.T) { checkModelAlone(t, open) })
 }
 
 // ledgerRules are the tests that every ledger has to pass.
-func ledgerRules() map[string]func(desk) {
-	all := map[string]func(desk){}
-	for _, group := range [...]map[string]func(desk){reserving, settling, accounting, using, trying} {
+func ledgerRules() map[string]func(ledgerTest) {
+	all := map[string]func(ledgerTest){}
+	for _, group := range [...]map[string]func(ledgerTest){reserving, settling, accounting, using, trying} {
 		maps.Copy(all, group)
 	}
 	return all
 }
 
-// desk is a ledger with a price of one unit per image, so that a count of
+// ledgerTest is a test of a ledger with a price of one unit per image, so that a count of
 // images is an amount of money. Its clock stands until the test moves it.
-type desk struct {
+type ledgerTest struct {
 	Ledger
 	t      testing.TB
 	price  *billing.Price
 	clock  *clock
-	reborn func() desk // ends the process without a last word and starts another; nil where nothing would be left
-	counts func() desk // what the process is instead if it only counts
+	restart func() ledgerTest // ends the process by a crash and starts another; nil where nothing would be left
+	countOnly func() ledgerTest // what the process is instead if it only counts
 }
 
-func newDesk(t testing.TB, open func(o billing.LedgerOptions) Ledger) desk {
+func newLedgerTest(t testing.TB, open func(o billing.LedgerOptions) Ledger) ledgerTest {
 	t.Helper()
-	d := desk{t: t, price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"}), clock: newClock(morning)}
-	begin := func(count bool) desk {
+	d := ledgerTest{t: t, price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"}), clock: newClock(startTime)}
+	begin := func(count bool) ledgerTest {
 		d := d
 		d.Ledger = open(billing.LedgerOptions{Now: d.clock.Now, Count: count})
 		t.Cleanup(func() { d.ok(d.Verify(context.Background())) })
 		return d
 	}
-	d.counts = func() desk { return begin(true) }
+	d.countOnly = func() ledgerTest { return begin(true) }
 	return begin(false)
 }
 
 // crash ends the process and starts another; false where that would be an empty
 // ledger, of which there is nothing more to test.
-func (d desk) crash() (desk, bool) {
+func (d ledgerTest) crash() (ledgerTest, bool) {
 	d.t.Helper()
-	if d.reborn == nil {
+	if d.restart == nil {
 		return d, false
 	}
-	return d.reborn(), true
+	return d.restart(), true
 }
 
-func (d desk) ok(err error) {
+func (d ledgerTest) ok(err error) {
 	d.t.Helper()
 	if err != nil {
 		d.t.Fatal(err)
 	}
 }
 
-func (d desk) account(name string, credit int64) desk {
+func (d ledgerTest) account(name string, credit int64) ledgerTest {
 	d.t.Helper()
 	d.ok(d.CreateAccount(d.t.Context(), name, billing.Money(credit)*billing.One))
 	return d
 }
 
 // charge asks for a hold of n units on acme.
-func (d desk) charge(id string, n int64) billing.Charge {
+func (d ledgerTest) charge(id string, n int64) billing.Charge {
 	return billing.Charge{
 		Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "painter",
 		Price: d.price, Bound: images(n),
 	}
 }
 
-func (d desk) reserve(id string, n int64) billing.Hold {
+func (d ledgerTest) reserve(id string, n int64) billing.Hold {
 	d.t.Helper()
 	h, err := d.Reserve(d.t.Context(), d.charge(id, n))
 	d.ok(err)
 	return h
 }
 
-func (d desk) settle(h billing.Hold, n int64) billing.Receipt {
+func (d ledgerTest) settle(h billing.Hold, n int64) billing.Receipt {
 	d.t.Helper()
 	r, err := d.Settle(d.t.Context(), h, images(n))
 	d.ok(err)
@@ -247,7 +247,7 @@ func (d desk) settle(h billing.Hold, n int64) billing.Receipt {
 }
 
 // wantBalance compares acme's position in whole units.
-func (d desk) wantBalance(posted, held billing.Money) {
+func (d ledgerTest) wantBalance(posted, held billing.Money) {
 	d.t.Helper()
 	got, err := d.Balance(d.t.Context(), "acme")
 	d.ok(err)
@@ -256,7 +256,7 @@ func (d desk) wantBalance(posted, held billing.Money) {
 	}
 }
 
-func (d desk) wantCode(err error, code fault.Code) {
+func (d ledgerTest) wantCode(err error, code fault.Code) {
 	d.t.Helper()
 	if !fault.Is(err, code) {
 		d.t.Fatalf("got %v, want %s", err, code)
@@ -264,7 +264,7 @@ func (d desk) wantCode(err error, code fault.Code) {
 }
 
 // wantEnded checks the error of an extension of a hold that has been settled.
-func (d desk) wantEnded(err error) {
+func (d ledgerTest) wantEnded(err error) {
 	d.t.Helper()
 	if !errors.Is(err, billing.ErrHoldEnded) || !fault.Is(err, fault.InternalError) {
 		d.t.Fatalf("got %v, want that the hold has ended", err)
@@ -273,7 +273,7 @@ func (d desk) wantEnded(err error) {
 
 // wantOpen counts the open holds, where the ledger tells them; it returns none
 // where it does not.
-func (d desk) wantOpen(n int) []billing.OpenHold {
+func (d ledgerTest) wantOpen(n int) []billing.OpenHold {
 	d.t.Helper()
 	open, told, err := openHolds(d.t.Context(), d.Ledger)
 	d.ok(err)

@@ -19,8 +19,8 @@ import (
 	"github.com/tollhouse-ai/gateway/video"
 )
 
-// Studio is a store of tasks with what belongs to it.
-type Studio struct {
+// TaskStore is a store of tasks with what belongs to it.
+type TaskStore struct {
 	video.Store
 	// Answers is where the store keeps the answers that come with a change.
 	Answers idempotency.Store
@@ -30,17 +30,17 @@ type Studio struct {
 
 // Tasks runs the rules of video.Store. open gives each test an empty store, whose
 // clock is now.
-func Tasks(t *testing.T, open func(t testing.TB, now func() time.Time) Studio) {
+func Tasks(t *testing.T, open func(t testing.TB, now func() time.Time) TaskStore) {
 	for name, test := range tasking {
 		t.Run(name, func(t *testing.T) {
-			clock := newClock(morning)
-			test(studio{Studio: open(t, clock.Now), t: t, clock: clock})
+			clock := newClock(startTime)
+			test(taskTest{TaskStore: open(t, clock.Now), t: t, clock: clock})
 		})
 	}
 }
 
 // tasking are the sentences of video.Store.
-var tasking = map[string]func(studio){
+var tasking = map[string]func(taskTest){
 	"AKeyHasNoMoreOpenTasksThanItMay":                      noMoreThanItMay,
 	"NoLimitMeansNone":                                     noLimit,
 	"TheSameSubmissionWithinTheWindowIsAConflict":          sameSubmission,
@@ -59,25 +59,25 @@ var tasking = map[string]func(studio){
 	"WhatWasDroppedIsForgottenAndLeavesTheKeyItsPlaceOpen": dropped,
 }
 
-// studio is a store of tasks in a test.
-type studio struct {
-	Studio
+// taskTest is a test of a store of tasks.
+type taskTest struct {
+	TaskStore
 	t     testing.TB
 	clock *clock
 }
 
-func (s studio) ok(err error) {
+func (s taskTest) ok(err error) {
 	s.t.Helper()
 	if err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// film is a submission of acme's key k1, unlike any other.
-func film(id string) video.CreateTask {
+// newTask is a submission of acme's key k1, unlike any other.
+func newTask(id string) video.CreateTask {
 	n := video.CreateTask{Task: video.Task{
 		ID: "vid_" + id, Account: "acme", Key: "k1", RequestID: "req_" + id, Model: "beta-2.6-t2v", Family: video.FamilyBeta,
-		State: video.Submitting, CreatedAt: morning, UpdatedAt: morning, ExpiresAt: morning.Add(48 * time.Hour),
+		State: video.Submitting, CreatedAt: startTime, UpdatedAt: startTime, ExpiresAt: startTime.Add(48 * time.Hour),
 	}}
 	copy(n.Task.Fingerprint[:], id)
 	return n
@@ -97,13 +97,13 @@ func accepted(t video.Task, upstream string, at time.Time) video.Task {
 	return t
 }
 
-func (s studio) add(n video.CreateTask) video.Task {
+func (s taskTest) add(n video.CreateTask) video.Task {
 	s.t.Helper()
 	s.ok(s.Add(s.t.Context(), n))
 	return n.Task
 }
 
-func (s studio) refused(n video.CreateTask, code fault.Code) error {
+func (s taskTest) refused(n video.CreateTask, code fault.Code) error {
 	s.t.Helper()
 	err := s.Add(s.t.Context(), n)
 	if !fault.Is(err, code) {
@@ -114,7 +114,7 @@ func (s studio) refused(n video.CreateTask, code fault.Code) error {
 }
 
 // change makes a step that must be made.
-func (s studio) change(t video.Task) video.Task {
+func (s taskTest) change(t video.Task) video.Task {
 	s.t.Helper()
 	made, err := s.Change(s.t.Context(), video.Step{Task: t}, nil)
 	if !made || err != nil {
@@ -124,28 +124,28 @@ func (s studio) change(t video.Task) video.Task {
 }
 
 // wantStale makes a step that must not be made.
-func (s studio) wantStale(step video.Step, why string) {
+func (s taskTest) wantStale(step video.Step, why string) {
 	s.t.Helper()
 	if made, err := s.Change(s.t.Context(), step, nil); made || err != nil {
 		s.t.Errorf("%s: %t, %v", why, made, err)
 	}
 }
 
-func (s studio) find(account, id string) *video.Task {
+func (s taskTest) find(account, id string) *video.Task {
 	s.t.Helper()
 	found, err := s.Find(s.t.Context(), account, id)
 	s.ok(err)
 	return found
 }
 
-func (s studio) want(t video.Task) {
+func (s taskTest) want(t video.Task) {
 	s.t.Helper()
 	if diff := cmp.Diff(&t, s.find(t.Account, t.ID)); diff != "" {
 		s.t.Fatalf("(-want +got):\n%s", diff)
 	}
 }
 
-func (s studio) wantNone(account, id string) {
+func (s taskTest) wantNone(account, id string) {
 	s.t.Helper()
 	if found := s.find(account, id); found != nil {
 		s.t.Errorf("%s finds %q: %+v", account, id, found)
@@ -153,7 +153,7 @@ func (s studio) wantNone(account, id string) {
 }
 
 // wantClaimed claims for a minute and compares the ids.
-func (s studio) wantClaimed(owner string, n int, want ...string) {
+func (s taskTest) wantClaimed(owner string, n int, want ...string) {
 	s.t.Helper()
 	tasks, err := s.Claim(s.t.Context(), owner, s.clock.Now().Add(time.Minute), n)
 	s.ok(err)
@@ -167,9 +167,9 @@ func (s studio) wantClaimed(owner string, n int, want ...string) {
 	}
 }
 
-func noMoreThanItMay(s studio) {
+func noMoreThanItMay(s taskTest) {
 	limited := func(id string) video.CreateTask {
-		n := film(id)
+		n := newTask(id)
 		n.Most = 2
 		return n
 	}
@@ -181,9 +181,9 @@ func noMoreThanItMay(s studio) {
 	other.Task.Key, elsewhere.Task.Account = "k2", "zeta"
 	s.add(other)
 	s.add(elsewhere)
-	first = s.change(accepted(first, "up-a", morning))
+	first = s.change(accepted(first, "up-a", startTime))
 	s.refused(limited("f"), fault.ConcurrencyExceeded)
-	s.change(next(first, video.Failed, morning))
+	s.change(next(first, video.Failed, startTime))
 	s.add(limited("g"))
 	s.refused(limited("h"), fault.ConcurrencyExceeded)
 	s.ok(s.Drop(s.t.Context(), "vid_b"))
@@ -191,34 +191,34 @@ func noMoreThanItMay(s studio) {
 	s.refused(limited("j"), fault.ConcurrencyExceeded)
 }
 
-func noLimit(s studio) {
+func noLimit(s taskTest) {
 	for i := range 10 {
-		s.add(film(fmt.Sprint(i)))
+		s.add(newTask(fmt.Sprint(i)))
 	}
-	n := film("last")
+	n := newTask("last")
 	n.Most = 10
 	s.refused(n, fault.ConcurrencyExceeded)
 }
 
-func sameSubmission(s studio) {
+func sameSubmission(s taskTest) {
 	same := func(id string, retried bool) video.CreateTask {
-		n := film(id)
+		n := newTask(id)
 		n.Window, n.Retried, n.Task.Fingerprint = 5*time.Second, retried, [32]byte{1}
 		n.Task.CreatedAt = s.clock.Now().UTC()
 		return n
 	}
 	first := s.add(same("a", false))
-	s.clock.Set(morning.Add(time.Minute))
+	s.clock.Set(startTime.Add(time.Minute))
 	err := s.refused(same("b", false), fault.IdempotencyConflict) // it is being submitted still
 	if f := fault.From(err); f.HTTPStatus() != 409 || f.Retry != fault.RetryNo || !strings.Contains(f.Message, "vid_a") {
 		s.t.Errorf("%+v", f)
 	}
 	first = s.change(accepted(first, "up-1", s.clock.Now()))
-	s.clock.Set(morning.Add(time.Minute + 5*time.Second - 1))
+	s.clock.Set(startTime.Add(time.Minute + 5*time.Second - 1))
 	s.refused(same("b", false), fault.IdempotencyConflict)
 	s.change(next(first, video.Failed, s.clock.Now()))
 	s.refused(same("b", false), fault.IdempotencyConflict) // it was accepted a moment ago
-	s.clock.Set(morning.Add(time.Minute + 5*time.Second))
+	s.clock.Set(startTime.Add(time.Minute + 5*time.Second))
 	s.add(same("b", false))
 	s.add(same("c", true)) // meant to be another
 	s.refused(same("d", false), fault.IdempotencyConflict)
@@ -233,21 +233,21 @@ func sameSubmission(s studio) {
 	s.add(n)
 }
 
-func unknownSubmission(s studio) {
-	n := film("a")
+func unknownSubmission(s taskTest) {
+	n := newTask("a")
 	n.Window = 5 * time.Second
 	first := s.add(n)
-	s.change(next(first, video.Unknown, morning))
-	s.clock.Set(morning.Add(5*time.Second - 1))
+	s.change(next(first, video.Unknown, startTime))
+	s.clock.Set(startTime.Add(5*time.Second - 1))
 	n.Task.ID = "vid_b"
 	s.refused(n, fault.IdempotencyConflict)
-	s.clock.Set(morning.Add(5 * time.Second))
+	s.clock.Set(startTime.Add(5 * time.Second))
 	s.add(n)
 }
 
-func idOnce(s studio) {
-	first := s.add(film("a"))
-	n := film("b")
+func idOnce(s taskTest) {
+	first := s.add(newTask("a"))
+	n := newTask("b")
 	n.Task.ID, n.Task.Model = first.ID, "another"
 	if err := s.Add(s.t.Context(), n); err == nil {
 		s.t.Error("an id was given twice")
@@ -255,9 +255,9 @@ func idOnce(s studio) {
 	s.want(first)
 }
 
-func stepOnce(s studio) {
-	first := s.add(film("a"))
-	taken := accepted(first, "up-1", morning)
+func stepOnce(s taskTest) {
+	first := s.add(newTask("a"))
+	taken := accepted(first, "up-1", startTime)
 	ahead := taken
 	ahead.Version++
 	s.wantStale(video.Step{Task: ahead}, "a step from a version that is not there")
@@ -265,26 +265,26 @@ func stepOnce(s studio) {
 	s.change(taken)
 	s.want(taken)
 	s.wantStale(video.Step{Task: taken}, "the same step again")
-	s.wantStale(video.Step{Task: next(first, video.Failed, morning), Notice: &video.Notice{ID: "evt_1"}}, "a step from an old version")
+	s.wantStale(video.Step{Task: next(first, video.Failed, startTime), Notice: &video.Notice{ID: "evt_1"}}, "a step from an old version")
 	s.want(taken)
-	end := next(taken, video.Succeeded, morning.Add(time.Minute))
-	end.PurgeAt = morning.Add(time.Hour)
+	end := next(taken, video.Succeeded, startTime.Add(time.Minute))
+	end.PurgeAt = startTime.Add(time.Hour)
 	s.change(end)
-	s.wantStale(video.Step{Task: next(end, video.Failed, morning), Notice: &video.Notice{ID: "evt_2"}}, "a step of a task that has ended")
+	s.wantStale(video.Step{Task: next(end, video.Failed, startTime), Notice: &video.Notice{ID: "evt_2"}}, "a step of a task that has ended")
 	s.want(end)
-	s.wantStale(video.Step{Task: next(film("nobody").Task, video.Failed, morning)}, "a step of no task")
+	s.wantStale(video.Step{Task: next(newTask("nobody").Task, video.Failed, startTime)}, "a step of no task")
 	if n := s.Notices(); len(n) != 0 {
 		s.t.Errorf("there are notices: %q", n)
 	}
 }
 
-func oneNotice(s studio) {
-	end := next(s.add(film("a")), video.Failed, morning)
+func oneNotice(s taskTest) {
+	end := next(s.add(newTask("a")), video.Failed, startTime)
 	var all sync.WaitGroup
 	var made atomic.Int32
 	for i := range 8 {
 		all.Go(func() {
-			ok, err := s.Change(s.t.Context(), video.Step{Task: end, Notice: &video.Notice{ID: fmt.Sprint("evt_", i), Account: "acme", TaskID: end.ID, Body: []byte("{}"), At: morning}}, nil)
+			ok, err := s.Change(s.t.Context(), video.Step{Task: end, Notice: &video.Notice{ID: fmt.Sprint("evt_", i), Account: "acme", TaskID: end.ID, Body: []byte("{}"), At: startTime}}, nil)
 			if err != nil {
 				s.t.Error(err)
 			}
@@ -299,9 +299,9 @@ func oneNotice(s studio) {
 	}
 }
 
-func answerKept(s studio) {
+func answerKept(s taskTest) {
 	ctx, key := s.t.Context(), idempotency.Key{Account: "acme", Operation: "video", Key: "k"}
-	first := s.add(film("a"))
+	first := s.add(newTask("a"))
 	claim := func() *idempotency.Answer {
 		s.t.Helper()
 		a, err := s.Answers.Open(ctx, key, idempotency.Content{1}, first.RequestID)
@@ -310,7 +310,7 @@ func answerKept(s studio) {
 	}
 	claim()
 	record := &idempotency.Record{Key: key, Content: idempotency.Content{1}, Header: http.Header{"X-A": {"b"}}, Body: []byte("{}")}
-	wrong := next(first, video.Queued, morning)
+	wrong := next(first, video.Queued, startTime)
 	wrong.Version++
 	if made, err := s.Change(ctx, video.Step{Task: wrong}, record); made || err != nil {
 		s.t.Fatal(made, err)
@@ -318,7 +318,7 @@ func answerKept(s studio) {
 	if _, err := s.Answers.Open(ctx, key, idempotency.Content{1}, "another"); !fault.Is(err, fault.IdempotencyConflict) {
 		s.t.Fatalf("the answer of a step that was not made: %v", err)
 	}
-	if made, err := s.Change(ctx, video.Step{Task: accepted(first, "up-1", morning)}, record); !made || err != nil {
+	if made, err := s.Change(ctx, video.Step{Task: accepted(first, "up-1", startTime)}, record); !made || err != nil {
 		s.t.Fatal(made, err)
 	}
 	a := claim()
@@ -327,13 +327,13 @@ func answerKept(s studio) {
 	}
 }
 
-func eitherID(s studio) {
+func eitherID(s taskTest) {
 	for _, account := range []string{"acme", "zeta"} {
-		n := film(account)
+		n := newTask(account)
 		n.Task.Account = account
-		s.change(accepted(s.add(n), "up-1", morning))
+		s.change(accepted(s.add(n), "up-1", startTime))
 	}
-	s.add(film("new"))
+	s.add(newTask("new"))
 	for _, c := range []struct{ account, id, want string }{
 		{"acme", "vid_acme", "vid_acme"}, {"acme", "up-1", "vid_acme"}, {"zeta", "up-1", "vid_zeta"},
 		{"acme", "vid_zeta", ""}, {"nobody", "up-1", ""}, {"acme", "", ""}, {"acme", "up-2", ""}, {"acme", "vid_", ""},
@@ -349,18 +349,18 @@ func eitherID(s studio) {
 }
 
 // everyField fails as well when a task gets a field that is not filled here.
-func everyField(s studio) {
-	n := film("a")
+func everyField(s taskTest) {
+	n := newTask("a")
 	filled(s.t, reflect.ValueOf(&n.Task).Elem())
 	n.Task.State, n.Task.Account, n.Task.Version = video.Submitting, "acme", 1
 	s.add(n)
 	s.want(n.Task)
-	end := next(n.Task, video.Failed, morning.Add(time.Second))
+	end := next(n.Task, video.Failed, startTime.Add(time.Second))
 	end.Channel, end.UpstreamID, end.Answer, end.Failure = "other", "up 'é'", []byte(`{"a":"\u0000"}`), &video.Failure{Code: "c", Message: "a\x00b"}
-	end.AcceptedAt, end.ExpiresAt, end.PurgeAt, end.PolledAt = morning.Add(1), morning.Add(2), morning.Add(3), morning.Add(4)
+	end.AcceptedAt, end.ExpiresAt, end.PurgeAt, end.PolledAt = startTime.Add(1), startTime.Add(2), startTime.Add(3), startTime.Add(4)
 	s.change(end)
 	s.want(end)
-	empty := film("b").Task
+	empty := newTask("b").Task
 	s.add(video.CreateTask{Task: empty})
 	s.want(empty)
 }
@@ -372,7 +372,7 @@ func filled(t testing.TB, v reflect.Value) {
 		field := v.Field(i)
 		switch f := field.Addr().Interface().(type) {
 		case *time.Time:
-			*f = morning.Add(time.Duration(i) * time.Hour)
+			*f = startTime.Add(time.Duration(i) * time.Hour)
 		case **video.Failure:
 			*f = &video.Failure{Code: "code", Message: "message"}
 		case *[32]byte:
@@ -396,11 +396,11 @@ func filled(t testing.TB, v reflect.Value) {
 	}
 }
 
-func longestAgo(s studio) {
+func longestAgo(s taskTest) {
 	for i, polled := range []time.Duration{3, 1, 2, 0} {
-		n := film(fmt.Sprint(i))
+		n := newTask(fmt.Sprint(i))
 		if polled > 0 {
-			n.Task.PolledAt = morning.Add(polled * time.Minute)
+			n.Task.PolledAt = startTime.Add(polled * time.Minute)
 		}
 		s.add(n)
 	}
@@ -412,39 +412,39 @@ func longestAgo(s studio) {
 	s.wantClaimed("c", 5)
 }
 
-func leaseEnds(s studio) {
-	s.add(film("0"))
-	s.add(film("1"))
+func leaseEnds(s taskTest) {
+	s.add(newTask("0"))
+	s.add(newTask("1"))
 	s.wantClaimed("a", 1, "0")
 	s.wantClaimed("b", 9, "1")
-	s.clock.Set(morning.Add(30 * time.Second))
+	s.clock.Set(startTime.Add(30 * time.Second))
 	s.wantClaimed("b", 9, "1") // renewed
-	s.clock.Set(morning.Add(time.Minute - 1))
+	s.clock.Set(startTime.Add(time.Minute - 1))
 	s.wantClaimed("b", 9, "1")
-	s.clock.Set(morning.Add(time.Minute))
+	s.clock.Set(startTime.Add(time.Minute))
 	s.wantClaimed("b", 9, "0", "1")
 	s.wantClaimed("a", 9)
-	s.clock.Set(morning.Add(3 * time.Minute))
+	s.clock.Set(startTime.Add(3 * time.Minute))
 	s.wantClaimed("b", 0, "0", "1") // nobody took them
 	s.wantClaimed("a", 9)
 }
 
-func endedIsNobodys(s studio) {
-	first := s.add(film("0"))
-	s.add(film("1"))
-	s.add(film("2"))
+func endedIsNobodys(s taskTest) {
+	first := s.add(newTask("0"))
+	s.add(newTask("1"))
+	s.add(newTask("2"))
 	s.wantClaimed("a", 9, "0", "1", "2")
-	s.change(next(first, video.Failed, morning))
+	s.change(next(first, video.Failed, startTime))
 	s.ok(s.Drop(s.t.Context(), "vid_1"))
 	s.wantClaimed("a", 9, "2")
-	s.clock.Set(morning.Add(time.Hour))
+	s.clock.Set(startTime.Add(time.Hour))
 	s.wantClaimed("b", 9, "2")
 }
 
-func claimTogether(s studio) {
+func claimTogether(s taskTest) {
 	const tasks, owners = 100, 8
 	for i := range tasks {
-		s.add(film(fmt.Sprintf("%03d", i)))
+		s.add(newTask(fmt.Sprintf("%03d", i)))
 	}
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -453,7 +453,7 @@ func claimTogether(s studio) {
 		all.Go(func() {
 			owner := fmt.Sprint("node_", i)
 			for range 10 {
-				claimed, err := s.Claim(context.Background(), owner, morning.Add(time.Minute), 7)
+				claimed, err := s.Claim(context.Background(), owner, startTime.Add(time.Minute), 7)
 				if err != nil {
 					s.t.Error(err)
 				}
@@ -474,17 +474,17 @@ func claimTogether(s studio) {
 	}
 }
 
-func purgeDue(s studio) {
-	for i, at := range []time.Time{{}, morning, morning.Add(1)} {
-		end := accepted(s.add(film(fmt.Sprint(i))), fmt.Sprint("up-", i), morning)
+func purgeDue(s taskTest) {
+	for i, at := range []time.Time{{}, startTime, startTime.Add(1)} {
+		end := accepted(s.add(newTask(fmt.Sprint(i))), fmt.Sprint("up-", i), startTime)
 		s.change(end)
-		end = next(end, video.Failed, morning)
+		end = next(end, video.Failed, startTime)
 		end.PurgeAt = at
 		s.change(end)
 	}
-	s.add(film("open"))
+	s.add(newTask("open"))
 	for _, want := range []int{1, 0} {
-		if n, err := s.Purge(s.t.Context(), morning); n != want || err != nil {
+		if n, err := s.Purge(s.t.Context(), startTime); n != want || err != nil {
 			s.t.Errorf("purged %d, %v", n, err)
 		}
 	}
@@ -495,14 +495,14 @@ func purgeDue(s studio) {
 	}
 }
 
-func dropped(s studio) {
-	n := film("a")
+func dropped(s taskTest) {
+	n := newTask("a")
 	n.Most, n.Window = 1, time.Hour
 	s.add(n)
 	for range 2 {
 		s.ok(s.Drop(s.t.Context(), "vid_a"))
 	}
 	s.wantNone("acme", "vid_a")
-	s.wantStale(video.Step{Task: next(n.Task, video.Queued, morning)}, "a step of a task that was dropped")
+	s.wantStale(video.Step{Task: next(n.Task, video.Queued, startTime)}, "a step of a task that was dropped")
 	s.add(n)
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // using are the rules of usage.
-var using = map[string]func(desk){
+var using = map[string]func(ledgerTest){
 	"UsageIsSummedByGroupAndTime":                       summed,
 	"UsageOfNoAccountOrByNothingKnownIsRefused":         usageRefused,
 	"ASumOfUsageHasNoVariantButKeepsItsFlags":           keepsFlags,
@@ -26,22 +26,22 @@ var using = map[string]func(desk){
 //
 //	09:30 acme k1 painter 1    10:00 acme k2 painter 2    10:59 acme k1 sculptor 4
 //	next day 00:00 acme k1 painter 8                      10:30 other k1 painter 16
-func (d desk) used() {
+func (d ledgerTest) used() {
 	d.account("acme", 100).account("other", 100)
 	for i, c := range []struct {
 		at                  time.Time
 		account, key, model string
 		n                   int64
 	}{
-		{morning, "acme", "k1", "painter", 1},
-		{morning.Add(30 * time.Minute), "acme", "k2", "painter", 2},
-		{morning.Add(89 * time.Minute), "acme", "k1", "sculptor", 4},
-		{morning.Add(14*time.Hour + 30*time.Minute), "acme", "k1", "painter", 8},
-		{morning.Add(time.Hour), "other", "k1", "painter", 16},
+		{startTime, "acme", "k1", "painter", 1},
+		{startTime.Add(30 * time.Minute), "acme", "k2", "painter", 2},
+		{startTime.Add(89 * time.Minute), "acme", "k1", "sculptor", 4},
+		{startTime.Add(14*time.Hour + 30*time.Minute), "acme", "k1", "painter", 8},
+		{startTime.Add(time.Hour), "other", "k1", "painter", 16},
 	} {
 		charge := d.charge(id(i), c.n)
 		charge.Account, charge.Key, charge.Model = c.account, c.key, c.model
-		d.clock.Set(morning) // usage counts when it is settled
+		d.clock.Set(startTime) // usage counts when it is settled
 		h, err := d.Reserve(d.t.Context(), charge)
 		d.ok(err)
 		d.clock.Set(c.at)
@@ -53,7 +53,7 @@ func row(group string, requests, n int64) billing.UsageRow {
 	return billing.UsageRow{Group: group, Requests: requests, Usage: images(n), Charge: billing.Money(n) * billing.One}
 }
 
-func summed(b desk) {
+func summed(b ledgerTest) {
 	b.used()
 	at := func(hour, minute int) time.Time { return time.Date(2026, 3, 1, hour, minute, 0, 0, time.UTC) }
 	for _, c := range []struct {
@@ -80,7 +80,7 @@ func summed(b desk) {
 	}
 }
 
-func usageRefused(b desk) {
+func usageRefused(b ledgerTest) {
 	b.used()
 	_, err := b.Usage(b.t.Context(), billing.Query{Account: "nobody"})
 	b.wantCode(err, fault.NotFound)
@@ -88,7 +88,7 @@ func usageRefused(b desk) {
 	b.wantCode(err, fault.InvalidRequest)
 }
 
-func keepsFlags(b desk) {
+func keepsFlags(b ledgerTest) {
 	b.account("acme", 0)
 	for i, u := range []billing.Usage{
 		{Seconds: 5, Variant: "720p", Estimated: true, Zero: true}, {Seconds: 1, Anomaly: true, Zero: true}, {Seconds: 2, Zero: true},
@@ -103,7 +103,7 @@ func keepsFlags(b desk) {
 	b.wantUsage(billing.Usage{Seconds: 8, Estimated: true, Anomaly: true})
 }
 
-func stops(b desk) {
+func stops(b ledgerTest) {
 	b.account("acme", 0)
 	for i, n := range []int64{1 << 62, 1 << 62, 5} {
 		charge := b.charge(id(i), 0)
@@ -116,7 +116,7 @@ func stops(b desk) {
 	b.wantUsage(billing.Usage{Input: 1<<63 - 1, Output: 3 * (1<<32 - 1)})
 }
 
-func (d desk) wantUsage(u billing.Usage) {
+func (d ledgerTest) wantUsage(u billing.Usage) {
 	d.t.Helper()
 	rows, err := d.Usage(d.t.Context(), billing.Query{})
 	d.ok(err)
@@ -128,7 +128,7 @@ func (d desk) wantUsage(u billing.Usage) {
 // sumOfReceipts settles at random, some requests at once, and compares sums of
 // random windows with those of the receipts, added one by one, and with those of
 // the ledger in memory.
-func sumOfReceipts(b bench) {
+func sumOfReceipts(b dbTest) {
 	random := rand.New(rand.NewPCG(1, 2))
 	memory := billing.NewLedger(billing.LedgerOptions{Now: b.clock.Now})
 	for _, name := range []string{"acme", "other"} {
@@ -137,7 +137,7 @@ func sumOfReceipts(b bench) {
 	}
 	pick := func(from ...string) string { return from[random.IntN(len(from))] }
 	moment := func() time.Time { // on the hour, just before it, or anywhere in it
-		edge := morning.Add(time.Duration(random.IntN(60)) * time.Hour).Truncate(time.Hour)
+		edge := startTime.Add(time.Duration(random.IntN(60)) * time.Hour).Truncate(time.Hour)
 		return edge.Add([]time.Duration{0, -1, time.Duration(random.Int64N(int64(time.Hour)))}[random.IntN(3)])
 	}
 	var receipts []billing.Receipt
@@ -211,7 +211,7 @@ func plainSum(q billing.Query, receipts []billing.Receipt) []billing.UsageRow {
 }
 
 // trying are the rules of failed tries.
-var trying = map[string]func(desk){
+var trying = map[string]func(ledgerTest){
 	"FailedTriesAreChildrenOfTheirReceiptAndCostTheCustomerNothing": children,
 	"ARequestThatNobodyAnsweredKeepsItsTriesToo":                    unanswered,
 	"WasteIsSummedByChannelModelAndTime":                            wasted,
@@ -219,23 +219,23 @@ var trying = map[string]func(desk){
 	"ATryThatNobodyCanBillWastesNothing":                            unbilled,
 }
 
-// tries are two failed ones: the vendor may bill the second.
-func tries() []billing.Attempt {
+// failedAttempts are two: the vendor may bill the second.
+func failedAttempts() []billing.Attempt {
 	return []billing.Attempt{
-		{Channel: "first", Model: "m-1", StartedAt: morning, Duration: 3 * time.Second, Code: "upstream_rate_limit", Status: 429},
-		{Channel: "second", Model: "m-2", StartedAt: morning.Add(3 * time.Second), Duration: time.Minute, Code: "bad_gateway", Status: 200,
+		{Channel: "first", Model: "m-1", StartedAt: startTime, Duration: 3 * time.Second, Code: "upstream_rate_limit", Status: 429},
+		{Channel: "second", Model: "m-2", StartedAt: startTime.Add(3 * time.Second), Duration: time.Minute, Code: "bad_gateway", Status: 200,
 			Billable: true, Used: images(2)},
 	}
 }
 
-// pricedTries are tries as a ledger keeps them.
-func pricedTries() []billing.Attempt {
-	all := tries()
+// pricedAttempts are failedAttempts as a ledger keeps them.
+func pricedAttempts() []billing.Attempt {
+	all := failedAttempts()
 	all[1].Waste = 2 * billing.One
 	return all
 }
 
-func (d desk) fail(h billing.Hold, n int64, failed ...billing.Attempt) billing.Receipt {
+func (d ledgerTest) settleWithAttempts(h billing.Hold, n int64, failed ...billing.Attempt) billing.Receipt {
 	d.t.Helper()
 	reason := billing.ReasonComplete
 	if n == 0 {
@@ -247,7 +247,7 @@ func (d desk) fail(h billing.Hold, n int64, failed ...billing.Attempt) billing.R
 }
 
 // wantTries asks for a request by its id alone.
-func (d desk) wantTries(id string, receipt billing.Receipt, want []billing.Attempt) {
+func (d ledgerTest) wantAttempts(id string, receipt billing.Receipt, want []billing.Attempt) {
 	d.t.Helper()
 	got, failed, err := d.Request(d.t.Context(), id)
 	d.ok(err)
@@ -259,46 +259,46 @@ func (d desk) wantTries(id string, receipt billing.Receipt, want []billing.Attem
 	}
 }
 
-func children(d desk) {
+func children(d ledgerTest) {
 	d.account("acme", 100)
-	r := d.fail(d.reserve("req", 5), 3, tries()...)
+	r := d.settleWithAttempts(d.reserve("req", 5), 3, failedAttempts()...)
 	d.wantBalance(97, 0)
-	d.wantTries("req", r, pricedTries())
+	d.wantAttempts("req", r, pricedAttempts())
 	open := d.reserve("open", 1)
 	for _, id := range []string{"open", "nobody's", ""} {
 		_, _, err := d.Request(d.t.Context(), id)
 		d.wantCode(err, fault.NotFound)
 	}
 	clean := d.settle(open, 1)
-	d.wantTries("open", clean, nil)
-	if d, reborn := d.crash(); reborn {
-		d.wantTries("req", r, pricedTries())
+	d.wantAttempts("open", clean, nil)
+	if d, more := d.crash(); more {
+		d.wantAttempts("req", r, pricedAttempts())
 	}
 }
 
-func unanswered(d desk) {
+func unanswered(d ledgerTest) {
 	d.account("acme", 100)
-	r := d.fail(d.reserve("req", 5), 0, tries()...)
+	r := d.settleWithAttempts(d.reserve("req", 5), 0, failedAttempts()...)
 	if r.Status != billing.Released || r.Charge != 0 {
 		d.t.Errorf("the receipt is %+v", r)
 	}
 	d.wantBalance(100, 0)
-	d.wantTries("req", r, pricedTries())
+	d.wantAttempts("req", r, pricedAttempts())
 }
 
-func onceTried(d desk) {
+func onceTried(d ledgerTest) {
 	d.account("acme", 100)
 	h := d.reserve("req", 5)
-	r := d.fail(h, 3, tries()...)
-	if again := d.fail(h, 4, append(tries(), tries()...)...); again != r {
+	r := d.settleWithAttempts(h, 3, failedAttempts()...)
+	if again := d.settleWithAttempts(h, 4, append(failedAttempts(), failedAttempts()...)...); again != r {
 		d.t.Errorf("the second settlement gave %+v", again)
 	}
-	d.wantTries("req", r, pricedTries())
+	d.wantAttempts("req", r, pricedAttempts())
 	d.wantWaste(billing.Query{}, billing.WasteRow{Channel: "first", Model: "m-1", Failed: 1},
 		billing.WasteRow{Channel: "second", Model: "m-2", Failed: 1, Billable: 1, Waste: 2 * billing.One})
 }
 
-func (d desk) wantWaste(q billing.Query, want ...billing.WasteRow) {
+func (d ledgerTest) wantWaste(q billing.Query, want ...billing.WasteRow) {
 	d.t.Helper()
 	got, err := d.Waste(d.t.Context(), q)
 	d.ok(err)
@@ -310,16 +310,16 @@ func (d desk) wantWaste(q billing.Query, want ...billing.WasteRow) {
 	}
 }
 
-func wasted(d desk) {
+func wasted(d ledgerTest) {
 	d.account("acme", 100).account("other", 100)
 	d.wantWaste(billing.Query{})
-	d.fail(d.reserve("one", 5), 3, tries()...)
+	d.settleWithAttempts(d.reserve("one", 5), 3, failedAttempts()...)
 	theirs := d.charge("two", 5)
 	theirs.Account = "other"
 	h, err := d.Reserve(d.t.Context(), theirs)
 	d.ok(err)
-	d.clock.Set(morning.Add(time.Hour))
-	d.fail(h, 0, tries()...)
+	d.clock.Set(startTime.Add(time.Hour))
+	d.settleWithAttempts(h, 0, failedAttempts()...)
 	row := func(n int64) []billing.WasteRow {
 		return []billing.WasteRow{
 			{Channel: "first", Model: "m-1", Failed: n},
@@ -328,18 +328,18 @@ func wasted(d desk) {
 	}
 	d.wantWaste(billing.Query{}, row(2)...)
 	d.wantWaste(billing.Query{Account: "other"}, row(1)...)
-	d.wantWaste(billing.Query{Since: morning.Add(time.Hour)}, row(1)...)
-	d.wantWaste(billing.Query{Until: morning}, row(1)...) // up to the end of the hour
-	d.wantWaste(billing.Query{Since: morning.Add(24 * time.Hour)})
+	d.wantWaste(billing.Query{Since: startTime.Add(time.Hour)}, row(1)...)
+	d.wantWaste(billing.Query{Until: startTime}, row(1)...) // up to the end of the hour
+	d.wantWaste(billing.Query{Since: startTime.Add(24 * time.Hour)})
 	_, err = d.Waste(d.t.Context(), billing.Query{Account: "nobody"})
 	d.wantCode(err, fault.NotFound)
 }
 
-func unbilled(d desk) {
+func unbilled(d ledgerTest) {
 	d.account("acme", 100)
-	refused := billing.Attempt{Channel: "c", Model: "m", StartedAt: morning, Code: "no_channel", Used: images(7)}
-	negative := billing.Attempt{Channel: "c", Model: "m", StartedAt: morning, Code: "no_channel", Billable: true, Used: images(-7)}
-	r := d.fail(d.reserve("req", 5), 1, refused, negative)
-	d.wantTries("req", r, []billing.Attempt{refused, negative})
+	refused := billing.Attempt{Channel: "c", Model: "m", StartedAt: startTime, Code: "no_channel", Used: images(7)}
+	negative := billing.Attempt{Channel: "c", Model: "m", StartedAt: startTime, Code: "no_channel", Billable: true, Used: images(-7)}
+	r := d.settleWithAttempts(d.reserve("req", 5), 1, refused, negative)
+	d.wantAttempts("req", r, []billing.Attempt{refused, negative})
 	d.wantWaste(billing.Query{}, billing.WasteRow{Channel: "c", Model: "m", Failed: 2, Billable: 1})
 }

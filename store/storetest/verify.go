@@ -11,7 +11,7 @@ import (
 )
 
 // verifying are the rules of Verify.
-var verifying = map[string]func(bench){
+var verifying = map[string]func(dbTest){
 	"VerifyNamesTheInvariantThatABrokenLedgerBreaks": namesInvariant,
 	"TheDatabaseItselfRefusesToHoldMoreThanThereIs":  refusesOverdraft,
 	"VerifyCallsOnlyADatabaseThatIsAwayAway":         callsAway,
@@ -31,7 +31,7 @@ var corruptions = []struct{ name, invariant, breaks, mends string }{
 	{"an earning that no entry explains", "I7", "UPDATE account SET revenue = revenue + 1", "UPDATE account SET revenue = revenue - 1"},
 	{"a gift that no entry explains", "I7", "UPDATE account SET credited = credited + 1", "UPDATE account SET credited = credited - 1"},
 	{"a loss that no entry explains", "I7", "UPDATE account SET overrun = overrun + 1", "UPDATE account SET overrun = overrun - 1"},
-	{"a hold that no purse knows", "I3", "UPDATE hold SET amount = amount + 1", "UPDATE hold SET amount = amount - 1"},
+	{"a hold that no balance knows", "I3", "UPDATE hold SET amount = amount + 1", "UPDATE hold SET amount = amount - 1"},
 	{"an account that holds for nobody", "I3", "UPDATE account SET held = held + 1", "UPDATE account SET held = held - 1"},
 	{"a budget that holds for nobody", "I3", "UPDATE budget SET posted = posted + 1, held = held + 1", "UPDATE budget SET posted = posted - 1, held = held - 1"},
 	{"a hold of nobody", "I3", "UPDATE hold SET account = 'x'", "UPDATE hold SET account = 'acme'"},
@@ -58,13 +58,13 @@ var corruptions = []struct{ name, invariant, breaks, mends string }{
 	{"a capture of another hold", "I6", "UPDATE receipt SET held = held + 1 WHERE id = 'captured'", "UPDATE receipt SET held = held - 1 WHERE id = 'captured'"},
 }
 
-func namesInvariant(b bench) {
+func namesInvariant(b dbTest) {
 	b.account("acme", 10)
 	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(9*billing.One)))
 	b.ok(b.Credit(b.t.Context(), "acme", billing.One, "invoice 1"))
 	b.settle(b.reserve("released", 1), 0)
 	b.settle(b.reserve("captured", 2), 2)
-	b.submitted("a", 0)
+	b.submittedTask("a", 0)
 	b.reserve("open", 1)
 	b.settle(b.reserve("overrun", 1), 9)
 	b.ok(b.Credit(b.t.Context(), "acme", billing.One, "invoice 2")) // so that there is something to take away
@@ -83,7 +83,7 @@ func namesInvariant(b bench) {
 	}
 }
 
-func refusesOverdraft(b bench) {
+func refusesOverdraft(b dbTest) {
 	b.account("acme", 10)
 	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(9*billing.One)))
 	b.reserve("open", 1)
@@ -98,7 +98,7 @@ func refusesOverdraft(b bench) {
 	}
 }
 
-func callsAway(b bench) {
+func callsAway(b dbTest) {
 	b.account("acme", 10)
 	b.ok(b.place.Exec(b.t.Context(), "ALTER TABLE entry RENAME COLUMN revenue TO lost"))
 	err := b.Verify(b.t.Context())
@@ -107,7 +107,7 @@ func callsAway(b bench) {
 	}
 	b.ok(b.place.Exec(b.t.Context(), "ALTER TABLE entry RENAME COLUMN lost TO revenue"))
 	b.ok(b.Verify(b.t.Context()))
-	b.cut.Cut()
+	b.faults.Cut()
 	err = b.Verify(b.t.Context())
 	if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 {
 		b.t.Errorf("a database that is away: %v, want 503 and a time to wait", err)
@@ -119,7 +119,7 @@ func callsAway(b bench) {
 // after the first.
 const largeLedger = 10_500
 
-func (b bench) large() {
+func (b dbTest) makeLarge() {
 	series := fmt.Sprintf("WITH RECURSIVE n (i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < %d) ", largeLedger)
 	const at = "1772357400000000000 + i * 1000000000"
 	b.account("acme", 1000)
@@ -141,8 +141,8 @@ func (b bench) large() {
 	b.ok(b.place.Exec(b.t.Context(), fmt.Sprintf("UPDATE account SET posted = posted - %d, revenue = %[1]d WHERE id = 'acme'", 7*largeLedger)))
 }
 
-func findsInLarge(b bench) {
-	b.large()
+func findsInLarge(b dbTest) {
+	b.makeLarge()
 	b.ok(b.Verify(b.t.Context()))
 	for _, i := range []int{1, 10_000, 10_001, largeLedger} {
 		row := fmt.Sprintf("'req_%d'", i)
@@ -162,7 +162,7 @@ func findsInLarge(b bench) {
 	}
 }
 
-func beside(b bench) {
+func beside(b dbTest) {
 	b.account("acme", 1000).account("other", 1000)
 	var running sync.WaitGroup
 	for caller := range 4 {
@@ -201,7 +201,7 @@ func beside(b bench) {
 const oldReceiptColumns = "id, account, key_id, operation, model, status, price, held, charge, overrun, reason, channel, created_at, settled_at," +
 	" input, cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character, variant, estimated, zero, anomaly, counted"
 
-func olderSettles(b bench) {
+func olderSettles(b dbTest) {
 	b.onlyShared() // a program of before that runs beside this one
 	b.account("acme", 10)
 	b.settle(b.reserve("new", 1), 1)
@@ -211,7 +211,7 @@ func olderSettles(b bench) {
 	b.ok(b.Verify(b.t.Context()))
 }
 
-func moreThanAnAmount(b bench) {
+func moreThanAnAmount(b dbTest) {
 	const most = billing.Unlimited - 1
 	for _, name := range []string{"acme", "other", "third"} {
 		b.ok(b.CreateAccount(b.t.Context(), name, most))

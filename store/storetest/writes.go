@@ -20,18 +20,17 @@ import (
 )
 
 // storing are the rules of a ledger that is in a database.
-var storing = map[string]func(bench){
+var storing = map[string]func(dbTest){
 	"ACallerThatHasHungUpGetsNoHold":                                       hungUp,
 	"AClosedStoreIsAway":                                                   closedIsAway,
 	"AHoldThatTheDatabaseRefusesHarmsNoOtherInItsBatch":                    poisonHarmsItself,
 	"AHoldMadeForACallerWhoDidNotWaitIsGivenBackOnceTheDatabaseIsBackThen": impatient,
 	"ACreditWhoseCallerLeftIsNotSaidToBeRefused":                           notKnown,
 	"AClockThatFailsDoesNotLeaveMoneyHalfMoved":                            failingClock,
-	"EveryReceiptCanBeComputedAgainFromWhatIsStored":                       computedAgain,
 	"ALedgerThatCountedBeforeIsSoundWhenItIsPrepaid":                       countedBefore,
 }
 
-func hungUp(b bench) {
+func hungUp(b dbTest) {
 	b.account("acme", 10)
 	ctx, cancel := context.WithCancel(b.t.Context())
 	cancel()
@@ -47,7 +46,7 @@ func hungUp(b bench) {
 	b.wantBalance(10, 0)
 }
 
-func closedIsAway(b bench) {
+func closedIsAway(b dbTest) {
 	b.account("acme", 10)
 	h := b.reserve("r1", 4)
 	b.ok(b.Close())
@@ -61,18 +60,18 @@ func closedIsAway(b bench) {
 	_, err = b.Usage(b.t.Context(), billing.Query{})
 	b.wantAway(err)
 	b.wantAway(b.Ping(b.t.Context()))
-	b.cut.Cut() // there is nothing left to verify
+	b.faults.Cut() // there is nothing left to verify
 }
 
 // wantAway fails unless err says when to come back.
-func (b bench) wantAway(err error) {
+func (b dbTest) wantAway(err error) {
 	b.t.Helper()
 	if f := fault.From(err); f == nil || f.Code != fault.ServiceUnavailable || f.HTTPStatus() != 503 || f.RetryAfter <= 0 {
 		b.t.Errorf("got %v, want 503 and when to come back", err)
 	}
 }
 
-func poisonHarmsItself(b bench) {
+func poisonHarmsItself(b dbTest) {
 	if !b.place.Shared {
 		b.t.Skip("SQLite takes any text")
 	}
@@ -96,14 +95,14 @@ func poisonHarmsItself(b bench) {
 }
 
 // notKnown is a credit whose caller leaves while the database is at it.
-func notKnown(b bench) {
+func notKnown(b dbTest) {
 	b.account("acme", 10)
 	slow := make(chan struct{})
-	b.cut.Block(slow)
+	b.faults.Block(slow)
 	ctx, cancel := context.WithCancel(b.t.Context())
 	told := make(chan error)
 	go func() { told <- b.Credit(ctx, "acme", billing.One, "invoice 1") }()
-	b.cut.Blocked()
+	b.faults.Blocked()
 	cancel()
 	if err := <-told; !fault.Is(err, fault.ServiceUnavailable) || !strings.Contains(err.Error(), "not known") {
 		b.t.Errorf("got %v", err)
@@ -113,10 +112,10 @@ func notKnown(b bench) {
 	b.wantBalance(11, 0)
 }
 
-func impatient(b bench) {
+func impatient(b dbTest) {
 	b.account("acme", 10)
 	slow := make(chan struct{})
-	b.cut.Block(slow)
+	b.faults.Block(slow)
 	ctx, cancel := context.WithCancel(b.t.Context())
 	var all sync.WaitGroup
 	for i := range 5 {
@@ -126,7 +125,7 @@ func impatient(b bench) {
 			}
 		})
 	}
-	b.cut.Blocked()
+	b.faults.Blocked()
 	cancel()
 	all.Wait()
 	close(slow)
@@ -136,7 +135,7 @@ func impatient(b bench) {
 	b.wantOpen(0)
 }
 
-func failingClock(b bench) {
+func failingClock(b dbTest) {
 	b.account("acme", 10)
 	h := b.reserve("r1", 4)
 	b.clock.fail.Store(true)
@@ -148,32 +147,7 @@ func failingClock(b bench) {
 	b.wantBalance(9, 0)
 }
 
-func computedAgain(b bench) {
-	b.account("acme", 1_000)
-	prices := []*billing.Price{nil, b.price, price(b.t,
-		billing.Rate{Unit: billing.Image, Amount: "0.000000001"}, billing.Rate{Unit: billing.Input, Amount: "0.15"},
-		billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.1"})}
-	for i := range 12 {
-		charge := b.charge(id(i), 3)
-		charge.Price = prices[i%3]
-		h, err := b.Reserve(b.t.Context(), charge)
-		b.ok(err)
-		_, err = b.Settle(b.t.Context(), h, billing.Usage{Images: int64(i), Input: int64(7 * i), Seconds: 2, Variant: "720p"})
-		b.ok(err)
-	}
-	b = b.crash() // what is remembered is not what is stored
-	for i := range 12 {
-		r, err := b.Receipt(b.t.Context(), "acme", id(i))
-		b.ok(err)
-		p, err := b.Price(b.t.Context(), r.PriceVersion)
-		b.ok(err)
-		if cost, err := p.Cost(r.Usage); err != nil || cost != r.Charge+r.Overrun {
-			b.t.Errorf("%+v: computed again it is %s, %v", r, cost, err)
-		}
-	}
-}
-
-func countedBefore(b bench) {
+func countedBefore(b dbTest) {
 	b = b.counting()
 	b.settle(b.reserve("r1", 3), 3)
 	b.reserve("r2", 3)
@@ -185,64 +159,64 @@ func countedBefore(b bench) {
 	b.ok(b.Verify(b.t.Context()))
 }
 
-// script is the life of one account, told in operations that may be repeated
+// scenario is the life of one account, in operations that may be repeated
 // after they failed.
-type script struct {
-	bench
+type scenario struct {
+	dbTest
 	name   string // of the account, and in front of every id
 	holds  map[string]billing.Hold
 	failed int // operations that were repeated
 }
 
-// act is one operation of a script.
-type act struct {
+// scenarioStep is one operation of a scenario.
+type scenarioStep struct {
 	name string
-	do   func(s *script) error
+	do   func(s *scenario) error
 }
 
-// acts leave 12 units on the account, and 4 in the budget of its key.
-var acts = []act{
-	{"create", func(s *script) error { return s.CreateAccount(s.t.Context(), s.name, 10*billing.One) }},
-	{"credit", func(s *script) error { return s.Credit(s.t.Context(), s.name, 5*billing.One, "invoice") }},
-	{"bound", func(s *script) error { return s.SetBudget(s.t.Context(), s.name, "k1", new(7*billing.One)) }},
-	{"claim", func(s *script) error { return s.claim("captured") }},
-	{"claim another", func(s *script) error { return s.claim("released") }},
-	{"reserve", func(s *script) error { return s.hold("captured", 1) }},
-	{"reserve another", func(s *script) error { return s.hold("released", 2) }},
-	{"extend", func(s *script) error {
+// scenarioSteps leave 12 units on the account, and 4 in the budget of its key.
+var scenarioSteps = []scenarioStep{
+	{"create", func(s *scenario) error { return s.CreateAccount(s.t.Context(), s.name, 10*billing.One) }},
+	{"credit", func(s *scenario) error { return s.Credit(s.t.Context(), s.name, 5*billing.One, "invoice") }},
+	{"bound", func(s *scenario) error { return s.SetBudget(s.t.Context(), s.name, "k1", new(7*billing.One)) }},
+	{"claim", func(s *scenario) error { return s.claim("captured") }},
+	{"claim another", func(s *scenario) error { return s.claim("released") }},
+	{"reserve", func(s *scenario) error { return s.hold("captured", 1) }},
+	{"reserve another", func(s *scenario) error { return s.hold("released", 2) }},
+	{"extend", func(s *scenario) error {
 		return s.Extend(s.t.Context(), s.holds["captured"], images(1), billing.One)
 	}},
-	{"settle", func(s *script) error { return s.end("captured", images(3)) }},
-	{"release", func(s *script) error { return s.end("released", billing.Usage{}) }},
+	{"settle", func(s *scenario) error { return s.end("captured", images(3)) }},
+	{"release", func(s *scenario) error { return s.end("released", billing.Usage{}) }},
 }
 
-func (s *script) key(request string) idempotency.Key {
+func (s *scenario) key(request string) idempotency.Key {
 	return idempotency.Key{Account: s.name, Operation: "image", Key: request}
 }
 
-func (s *script) claim(request string) error {
+func (s *scenario) claim(request string) error {
 	_, err := s.Open(s.t.Context(), s.key(request), idempotency.Content{1}, s.name+request)
 	return err
 }
 
-func (s *script) hold(request string, n int64) (err error) {
+func (s *scenario) hold(request string, n int64) (err error) {
 	c := s.charge(s.name+request, n)
 	c.Account = s.name
 	s.holds[request], err = s.Reserve(s.t.Context(), c)
 	return err
 }
 
-func (s *script) end(request string, u billing.Usage) error {
+func (s *scenario) end(request string, u billing.Usage) error {
 	_, err := s.Settle(s.t.Context(), s.holds[request], u, billing.Outcome{Reason: billing.ReasonComplete},
 		idempotency.Record{Key: s.key(request), Content: idempotency.Content{1}, Header: http.Header{"X-A": {"b"}}, Body: []byte("body")})
 	return err
 }
 
-// play does every act, each again until it succeeds, and checks in between that
+// play does every step, each again until it succeeds, and checks in between that
 // what failed has changed nothing and what did not has changed it once.
-func (s *script) play() {
+func (s *scenario) play() {
 	s.t.Helper()
-	for _, a := range acts {
+	for _, a := range scenarioSteps {
 		for tries := 0; ; tries++ {
 			err := a.do(s)
 			if err == nil {
@@ -256,8 +230,8 @@ func (s *script) play() {
 	}
 }
 
-// check compares what the script left with what it has to leave.
-func (s *script) check() {
+// check compares what the scenario left with what it has to leave.
+func (s *scenario) check() {
 	s.t.Helper()
 	ctx := context.Background()
 	got, err := s.Balance(ctx, s.name)
@@ -274,7 +248,7 @@ func (s *script) check() {
 }
 
 // checkAnswers looks a key up that keeps its answer, and one that was freed.
-func (s *script) checkAnswers(r billing.Receipt) {
+func (s *scenario) checkAnswers(r billing.Receipt) {
 	s.t.Helper()
 	got, err := s.Open(s.t.Context(), s.key("captured"), idempotency.Content{1}, s.name+"later")
 	s.ok(err)
@@ -287,7 +261,7 @@ func (s *script) checkAnswers(r billing.Receipt) {
 }
 
 // checkBudget finds 4 units left to the key.
-func (s *script) checkBudget() {
+func (s *scenario) checkBudget() {
 	s.t.Helper()
 	s.ok(s.hold("probe", 0))
 	if h := s.holds["probe"]; h.Available != 4*billing.One {
@@ -297,22 +271,22 @@ func (s *script) checkBudget() {
 }
 
 // gone is how a driver tells that a statement never left. SQLite's never does.
-func (b bench) gone() error {
+func (b dbTest) errNotSent() error {
 	if b.place.Shared {
 		return driver.ErrBadConn
 	}
 	return io.ErrUnexpectedEOF
 }
 
-// everyWriteFails plays the script once for each step of it that can fail, in
-// every way in which one can, until the script has no further step.
-func everyWriteFails(b bench) {
+// everyWriteFails plays the scenario once for each write of it that can fail, in
+// every way in which one can, until the scenario has no further write.
+func everyWriteFails(b dbTest) {
 	ways := []struct {
 		name  string
 		after bool
 		err   error
 	}{
-		{"gone", false, b.gone()},
+		{"gone", false, b.errNotSent()},
 		{"unanswered", true, io.ErrUnexpectedEOF},
 		{"refused", false, ErrFault},
 		{"done-but-refused", true, ErrFault},
@@ -320,11 +294,11 @@ func everyWriteFails(b bench) {
 	for _, way := range ways {
 		repeated, n := 0, 1
 		for ; ; n++ {
-			s := &script{bench: b, name: fmt.Sprintf("%s-%d-", way.name, n), holds: map[string]billing.Hold{}}
-			b.cut.FailAt(n, way.after, way.err)
+			s := &scenario{dbTest: b, name: fmt.Sprintf("%s-%d-", way.name, n), holds: map[string]billing.Hold{}}
+			b.faults.FailAt(n, way.after, way.err)
 			s.play()
-			steps := b.cut.Steps()
-			b.cut.FailAt(0, false, nil)
+			steps := b.faults.Steps()
+			b.faults.FailAt(0, false, nil)
 			s.check()
 			if n%8 == 0 || steps < n { // it reads every account that there is
 				b.ok(b.Verify(b.t.Context()))
@@ -334,15 +308,15 @@ func everyWriteFails(b bench) {
 				break
 			}
 		}
-		if n < 2*len(acts) {
-			b.t.Errorf("%s: the script has only %d steps", way.name, n)
+		if n < 2*len(scenarioSteps) {
+			b.t.Errorf("%s: the scenario has only %d steps", way.name, n)
 		}
 		b.t.Logf("%s: each of %d steps failed, %d operations were repeated", way.name, n-1, repeated)
 	}
 }
 
 // enduring are the rules of a database that fails (docs/faults.md, Crashes and money).
-var enduring = map[string]func(bench){
+var enduring = map[string]func(dbTest){
 	"WhicheverWriteFailsNothingIsLostAndNothingIsDoubled":    everyWriteFails,
 	"ACommitThatLostItsAnswerMakesOneHoldAndOneCapture":      ambiguousCommit,
 	"ACommitThatLostItsAnswerIsFoundAfterItsCallerHasLeft":   ambiguousAndLeft,
@@ -352,7 +326,7 @@ var enduring = map[string]func(bench){
 }
 
 // endings are how a COMMIT can end that has no answer.
-var endings = []struct {
+var commitFaults = []struct {
 	name    string
 	applied bool
 	err     error
@@ -363,10 +337,10 @@ var endings = []struct {
 	{"done, with an error that says nothing", true, ErrFault},
 }
 
-func ambiguousCommit(b bench) {
+func ambiguousCommit(b dbTest) {
 	b.account("acme", 100)
-	for i, e := range endings {
-		b.cut.FailCommit(e.applied, e.err)
+	for i, e := range commitFaults {
+		b.faults.FailCommit(e.applied, e.err)
 		h, err := b.Reserve(b.t.Context(), b.charge(id(i), 4))
 		if err != nil {
 			b.t.Fatalf("hold, %s: %v", e.name, err)
@@ -374,13 +348,13 @@ func ambiguousCommit(b bench) {
 		left := billing.Money(100 - 3*i)
 		b.wantBalance(left, 4)
 
-		b.cut.FailCommit(e.applied, e.err)
+		b.faults.FailCommit(e.applied, e.err)
 		if err := b.Extend(b.t.Context(), h, images(1), billing.One); err != nil {
 			b.t.Fatalf("extension, %s: %v", e.name, err)
 		}
 		b.wantBalance(left, 5)
 
-		b.cut.FailCommit(e.applied, e.err)
+		b.faults.FailCommit(e.applied, e.err)
 		r := b.settle(h, 3)
 		if again := b.settle(h, 4); again != r || r.Charge != 3*billing.One || r.Hold != 5*billing.One {
 			b.t.Errorf("capture, %s: %+v, and again %+v", e.name, r, again)
@@ -393,13 +367,13 @@ func ambiguousCommit(b bench) {
 
 // ambiguousAndLeft leaves no caller who would try again: what the next
 // transaction finds has to be put right by the committer alone.
-func ambiguousAndLeft(b bench) {
+func ambiguousAndLeft(b dbTest) {
 	b.account("acme", 100)
 	open := b.reserve("open", 3)
-	for i, e := range endings {
+	for i, e := range commitFaults {
 		gate := make(chan struct{})
-		b.cut.FailCommit(e.applied, e.err)
-		b.cut.Block(gate)
+		b.faults.FailCommit(e.applied, e.err)
+		b.faults.Block(gate)
 		ctx, cancel := context.WithCancel(b.t.Context())
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -408,7 +382,7 @@ func ambiguousAndLeft(b bench) {
 				b.t.Errorf("%s: got %v", e.name, err)
 			}
 		})
-		b.cut.Blocked()
+		b.faults.Blocked()
 		cancel()
 		all.Wait()
 		close(gate)
@@ -421,7 +395,7 @@ func ambiguousAndLeft(b bench) {
 	b.wantBalance(98, 0)
 }
 
-func tenThousandHolds(b bench) {
+func tenThousandHolds(b dbTest) {
 	const callers = 500
 	holds := int64(10_000)
 	if testing.Short() {
@@ -444,7 +418,7 @@ func tenThousandHolds(b bench) {
 	}
 	all.Wait()
 	b.wantBalance(billing.Money(holds), billing.Money(holds))
-	b.die()
+	b.kill()
 	start := time.Now()
 	b = b.open(store.Options{})
 	b.t.Logf("a start that ends %d holds took %s", holds, time.Since(start))
@@ -456,16 +430,16 @@ func tenThousandHolds(b bench) {
 	}
 }
 
-// hasty opens the database with little patience.
-func (b bench) hasty() bench {
+// withShortWait opens the database again with a short WaitTimeout.
+func (b dbTest) withShortWait() dbTest {
 	b.t.Helper()
-	b.die()
+	b.kill()
 	return b.open(store.Options{WaitTimeout: time.Second})
 }
 
-// soon makes a hold, however often the bench runs out of patience. What it did not
-// wait for is given back.
-func (b bench) soon(name string, n int64) billing.Hold {
+// reserveRetrying makes a hold, however often the wait for it is too short. What it
+// did not wait for is given back.
+func (b dbTest) reserveRetrying(name string, n int64) billing.Hold {
 	b.t.Helper()
 	for try := 0; ; try++ {
 		h, err := b.Reserve(b.t.Context(), b.charge(fmt.Sprint(name, " ", try), n))
@@ -477,19 +451,19 @@ func (b bench) soon(name string, n int64) billing.Hold {
 }
 
 // wantHung is the one answer of a database that is not there.
-func (b bench) wantHung(name string, err error) {
+func (b dbTest) wantHung(name string, err error) {
 	b.t.Helper()
 	if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 {
 		b.t.Errorf("%s: got %v, want %s with a RetryAfter", name, err, fault.ServiceUnavailable)
 	}
 }
 
-func hangs(b bench) {
+func hangs(b dbTest) {
 	b.account("acme", 1_000)
-	b = b.hasty()
-	h := b.soon("running", 2)
+	b = b.withShortWait()
+	h := b.reserveRetrying("running", 2)
 	gate := make(chan struct{})
-	b.cut.Block(gate)
+	b.faults.Block(gate)
 	var all sync.WaitGroup
 	for i := range 600 { // more than one batch
 		all.Go(func() {
@@ -503,15 +477,15 @@ func hangs(b bench) {
 	all.Wait()
 	close(gate)
 	b.settle(h, 2)
-	b.settle(b.soon("last", 1), 0) // comes after all that was given back
-	b.settle(b.soon("very last", 1), 0)
+	b.settle(b.reserveRetrying("last", 1), 0) // comes after all that was given back
+	b.settle(b.reserveRetrying("very last", 1), 0)
 	b.wantBalance(998, 0)
 	b.wantOpen(0)
 }
 
 // changes are the other operations, which nobody has waited for in the end and
 // none of which moves money by itself.
-func (b bench) changes(h billing.Hold) map[string]func() error {
+func (b dbTest) changes(h billing.Hold) map[string]func() error {
 	ctx := b.t.Context()
 	return map[string]func() error{
 		"Extend":        func() error { return b.Extend(ctx, h, images(1), 0) },
@@ -526,12 +500,12 @@ func (b bench) changes(h billing.Hold) map[string]func() error {
 	}
 }
 
-func hungAndBack(b bench) {
+func hungAndBack(b dbTest) {
 	b.account("acme", 10)
-	b = b.hasty()
-	h := b.soon("running", 2)
+	b = b.withShortWait()
+	h := b.reserveRetrying("running", 2)
 	gate := make(chan struct{})
-	b.cut.Block(gate)
+	b.faults.Block(gate)
 	_, err := b.Reserve(b.t.Context(), b.charge("hung", 3))
 	b.wantHung("Reserve", err)
 	settled := make(chan billing.Receipt, 1)
@@ -546,8 +520,8 @@ func hungAndBack(b bench) {
 	if r := <-settled; r.Charge != billing.One {
 		b.t.Errorf("got %+v", r)
 	}
-	b.settle(b.soon("last", 1), 0)
-	b.settle(b.soon("very last", 1), 0)
+	b.settle(b.reserveRetrying("last", 1), 0)
+	b.settle(b.reserveRetrying("very last", 1), 0)
 	b.wantBalance(9, 0)
 	b.wantOpen(0)
 }
