@@ -35,7 +35,7 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 	for name, test := range ledgerRules() {
 		t.Run(name, func(t *testing.T) { test(newDBTest(t, place(t)).ledgerTest) })
 	}
-	for _, group := range [...]map[string]func(dbTest){storing, recovering, verifying, enduring, answering, filming, posting} {
+	for _, group := range [...]map[string]func(dbTest){writeTests, recoveryTests, verifyTests, faultTests, answerTests, ledgerTaskTests, outboxTests} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) { test(newDBTest(t, place(t))) })
 		}
@@ -55,8 +55,8 @@ var startTime = time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)
 type dbTest struct {
 	ledgerTest
 	*store.DB
-	place Place
-	faults   *Faults
+	place  Place
+	faults *Faults
 }
 
 func newDBTest(t testing.TB, p Place) dbTest {
@@ -104,7 +104,7 @@ func (b dbTest) counting() dbTest {
 	return b.open(store.Options{Count: true})
 }
 
-// crash ends the process that has the database open, by a crash, and
+// crash kills the process that has the database open, and
 // opens it again as another that finds the first one's lease over.
 func (b dbTest) crash() dbTest {
 	b.t.Helper()
@@ -171,7 +171,7 @@ func RunLedger(t *testing.T, open func(o billing.LedgerOptions) Ledger) {
 // ledgerRules are the tests that every ledger has to pass.
 func ledgerRules() map[string]func(ledgerTest) {
 	all := map[string]func(ledgerTest){}
-	for _, group := range [...]map[string]func(ledgerTest){reserving, settling, accounting, using, trying} {
+	for _, group := range [...]map[string]func(ledgerTest){holdTests, settlementTests, accountTests, usageTests, attemptTests} {
 		maps.Copy(all, group)
 	}
 	return all
@@ -181,10 +181,10 @@ func ledgerRules() map[string]func(ledgerTest) {
 // images is an amount of money. Its clock stands until the test moves it.
 type ledgerTest struct {
 	Ledger
-	t      testing.TB
-	price  *billing.Price
-	clock  *clock
-	restart func() ledgerTest // ends the process by a crash and starts another; nil where nothing would be left
+	t         testing.TB
+	price     *billing.Price
+	clock     *clock
+	restart   func() ledgerTest // ends the process by a crash and starts another; nil where nothing would be left
 	countOnly func() ledgerTest // what the process is instead if it only counts
 }
 
