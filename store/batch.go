@@ -119,7 +119,7 @@ func (b *batch) begin(ctx context.Context) (*sql.Tx, error) {
 		b.conn = conn
 	}
 	t, err := b.conn.BeginTx(ctx, nil)
-	b.tx = &tx{t, b.db, b.conn}
+	b.tx = &tx{Tx: t, db: b.db, conn: b.conn}
 	if short := b.db.dialect.ShortLockWait; err == nil && b.skipLocked && short != "" {
 		if _, err = t.ExecContext(ctx, short); err != nil {
 			_ = t.Rollback() // the first error says more
@@ -224,6 +224,9 @@ func (b *batch) publish() {
 		if h.node == b.node.id {
 			b.open[h.id] = h
 		}
+	}
+	for _, p := range b.tx.prices {
+		b.db.prices.keep(p)
 	}
 	b.answerQuota.commit(b.answers)
 	b.committer.holds.Store(int64(len(b.open)))

@@ -29,7 +29,7 @@ const (
 // its process is found dead; one that nobody ends is forgotten after HoldFor,
 // unless its request has a hold that is open.
 func (db *DB) Open(ctx context.Context, k idempotency.Key, content idempotency.Content, requestID string) (*idempotency.Answer, error) {
-	if db.committer.overloaded() { // before it costs a reading
+	if db.committer.overloaded() { // before it costs a query
 		return nil, errFull
 	}
 	for range 3 { // the first request may free the key between two looks

@@ -96,7 +96,7 @@ func (db *DB) keysWhere(ctx context.Context, condition string, args ...any) ([]a
 
 // Add implements [auth.KeyAdmin].
 func (db *DB) Add(ctx context.Context, k auth.Key) error {
-	return db.changeKeys(ctx, func(ctx context.Context, t plainTx) error {
+	return db.changeKeys(ctx, func(ctx context.Context, t session) error {
 		return t.addKey(ctx, keyRow{Key: k, source: fromAdmin})
 	})
 }
@@ -106,7 +106,7 @@ func (db *DB) Add(ctx context.Context, k auth.Key) error {
 // One that the file does not have any more cannot be turned on
 // (fault.InvalidRequest).
 func (db *DB) SetDisabled(ctx context.Context, id string, disabled bool) error {
-	return db.changeKeys(ctx, func(ctx context.Context, t plainTx) error {
+	return db.changeKeys(ctx, func(ctx context.Context, t session) error {
 		sources := []any{fromAdmin, fromFile, fromPast}
 		if !disabled {
 			sources[2] = fromFile
@@ -124,7 +124,7 @@ func (db *DB) SetDisabled(ctx context.Context, id string, disabled bool) error {
 // that was turned off and is not in the file any more can be: with it goes the
 // memory that it was turned off.
 func (db *DB) Delete(ctx context.Context, id string) error {
-	return db.changeKeys(ctx, func(ctx context.Context, t plainTx) error {
+	return db.changeKeys(ctx, func(ctx context.Context, t session) error {
 		n, err := t.exec(ctx, "DELETE FROM key WHERE id = ? AND source <> ?", id, fromFile)
 		if err != nil || n > 0 {
 			return err
@@ -134,7 +134,7 @@ func (db *DB) Delete(ctx context.Context, id string) error {
 }
 
 // refuse says why a key cannot be changed, or that there is none.
-func (t plainTx) refuse(ctx context.Context, id, why string) error {
+func (t session) refuse(ctx context.Context, id, why string) error {
 	taken, err := t.keyWith(ctx, "id", id)
 	switch {
 	case err != nil:
@@ -159,7 +159,7 @@ func (db *DB) Replace(ctx context.Context, owned []auth.Key) error {
 		return nil // nobody else brings any
 	}
 	db.owned = nil
-	err := db.changeKeys(ctx, func(ctx context.Context, t plainTx) error {
+	err := db.changeKeys(ctx, func(ctx context.Context, t session) error {
 		switched, err := t.switchedKeys(ctx)
 		if err != nil {
 			return err
@@ -188,7 +188,7 @@ func (db *DB) Replace(ctx context.Context, owned []auth.Key) error {
 func sameKey(a, b auth.Key) bool { return reflect.DeepEqual(a, b) }
 
 // keepDisabled keeps those of the switched keys that are off.
-func (t plainTx) keepDisabled(ctx context.Context, switched map[[32]byte]auth.Key) error {
+func (t session) keepDisabled(ctx context.Context, switched map[[32]byte]auth.Key) error {
 	for hash, k := range switched {
 		if !k.Disabled {
 			continue
@@ -203,8 +203,8 @@ func (t plainTx) keepDisabled(ctx context.Context, switched map[[32]byte]auth.Ke
 
 // changeKeys runs change in a transaction of its own, which waits for those of
 // other processes, so that what it reads of the keys stays true until it ends.
-func (db *DB) changeKeys(ctx context.Context, change func(context.Context, plainTx) error) error {
-	return db.unavailableOrCanceled(ctx, db.inTx(ctx, func(ctx context.Context, t plainTx) error {
+func (db *DB) changeKeys(ctx context.Context, change func(context.Context, session) error) error {
+	return db.unavailableOrCanceled(ctx, db.inTx(ctx, func(ctx context.Context, t session) error {
 		if s := db.dialect.Serialise; s != "" {
 			if _, err := t.exec(ctx, s); err != nil {
 				return err
@@ -216,7 +216,7 @@ func (db *DB) changeKeys(ctx context.Context, change func(context.Context, plain
 
 // switchedKeys are the keys of the config file that were turned off or on at
 // run time, also those that it does not have any more.
-func (t plainTx) switchedKeys(ctx context.Context) (map[[32]byte]auth.Key, error) {
+func (t session) switchedKeys(ctx context.Context) (map[[32]byte]auth.Key, error) {
 	switched := make(map[[32]byte]auth.Key)
 	err := forEach(ctx, t, func(rows *sql.Rows) error {
 		k, err := scanKey(rows)
@@ -227,7 +227,7 @@ func (t plainTx) switchedKeys(ctx context.Context) (map[[32]byte]auth.Key, error
 }
 
 // addKey refuses a key that cannot be stored.
-func (t plainTx) addKey(ctx context.Context, k keyRow) error {
+func (t session) addKey(ctx context.Context, k keyRow) error {
 	if k.ID == "" || k.Account == "" || k.Hash == [32]byte{} {
 		return fault.New(fault.InvalidRequest, "A key needs an id, an account and a hash.")
 	}
@@ -258,7 +258,7 @@ func (t plainTx) addKey(ctx context.Context, k keyRow) error {
 }
 
 // keyWith is the id of the key that has a value in a column, empty if none has.
-func (t plainTx) keyWith(ctx context.Context, column, value string) (id string, err error) {
+func (t session) keyWith(ctx context.Context, column, value string) (id string, err error) {
 	err = t.queryRow(ctx, "SELECT id FROM key WHERE "+column+" = ?", value).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil

@@ -115,7 +115,7 @@ func (l *Limiter) Acquire(ctx context.Context, p *auth.Principal, requestID stri
 	tokens = max(tokens, 0)
 	ctx, cancel := context.WithTimeout(ctx, l.db.options.WaitTimeout)
 	defer cancel()
-	err := l.db.inTx(ctx, func(ctx context.Context, t plainTx) error {
+	err := l.db.inTx(ctx, func(ctx context.Context, t session) error {
 		refusal, err := l.takeAll(ctx, t, quotas, requestID, tokens)
 		return cmp.Or(err, refusal) // a refusal rolls back what the other quota has given
 	})
@@ -131,12 +131,12 @@ func (l *Limiter) Acquire(ctx context.Context, p *auth.Principal, requestID stri
 
 // takeAll takes tokens and slots of every quota, or says which refuses. A key's
 // tally is always locked before its account's.
-func (l *Limiter) takeAll(ctx context.Context, t plainTx, quotas []quota, request string, tokens int64) (refusal, err error) {
+func (l *Limiter) takeAll(ctx context.Context, t session, quotas []quota, request string, tokens int64) (refusal, err error) {
 	for i := range quotas {
 		q := &quotas[i]
-		fits, err := q.count(ctx, l, t.reading, 0, tokens)
+		fits, err := q.count(ctx, l, t, 0, tokens)
 		if err == nil && !fits {
-			if err = q.peek(ctx, l, t.reading); err == nil {
+			if err = q.peek(ctx, l, t); err == nil {
 				return q.noTokens(tokens), nil
 			}
 		}
@@ -245,7 +245,7 @@ const (
 )
 
 // count adds to the tally; false if that many tokens do not fit.
-func (q *quota) count(ctx context.Context, l *Limiter, on reading, requests, tokens int64) (bool, error) {
+func (q *quota) count(ctx context.Context, l *Limiter, on session, requests, tokens int64) (bool, error) {
 	if q.limits.TPM > 0 && tokens > q.limits.TPM {
 		return false, nil // also not into a tally that is yet to be made
 	}
@@ -257,7 +257,7 @@ func (q *quota) count(ctx context.Context, l *Limiter, on reading, requests, tok
 }
 
 // peek reads the tally without counting.
-func (q *quota) peek(ctx context.Context, l *Limiter, on reading) error {
+func (q *quota) peek(ctx context.Context, l *Limiter, on session) error {
 	err := q.scan(on.queryRow(ctx, l.sql(peekTally), q.subject))
 	if !errors.Is(err, sql.ErrNoRows) {
 		return err
@@ -288,7 +288,7 @@ func leftOf(minute, now int64) time.Duration {
 
 // take takes a slot; false if all are taken. The tally must have been counted
 // in the same transaction.
-func (q *quota) take(ctx context.Context, l *Limiter, t plainTx, request string) (bool, error) {
+func (q *quota) take(ctx context.Context, l *Limiter, t session, request string) (bool, error) {
 	if q.limits.MaxConcurrent <= 0 {
 		return true, nil
 	}
@@ -517,7 +517,7 @@ func (l *Limiter) onSlots(ctx context.Context, statement string, all []slot, arg
 }
 
 func (l *Limiter) exec(ctx context.Context, statement string, args ...any) error {
-	_, err := l.db.reader.ExecContext(ctx, l.db.text(l.sql(statement)), args...)
+	_, err := l.db.readers().exec(ctx, l.sql(statement), args...)
 	return err
 }
 

@@ -23,13 +23,11 @@ type cell struct {
 	Amount  string       `json:"amount"`
 }
 
-// priceCache spares the writing of a price row that is there. A row may still
-// be rolled back by the transaction that added it, so it counts as there only
-// when another transaction found it.
+// priceCache has the price rows that are in the database, so that they are not
+// written again.
 type priceCache struct {
-	mu    sync.Mutex
-	added map[string]*sql.Tx        // the last transaction that added the row
-	rows  map[string]*billing.Price // those that are there
+	mu   sync.Mutex
+	rows map[string]*billing.Price // by version
 }
 
 // storePrice adds the row of p, unless it is there. Of a nil Price there is
@@ -47,10 +45,10 @@ func (db *DB) storePrice(ctx context.Context, t *tx, p *billing.Price) error {
 	if err != nil {
 		return err
 	}
-	added, err := t.exec(ctx, "INSERT INTO price (version, content, first_seen) VALUES (?, ?, ?) ON CONFLICT (version) DO NOTHING",
+	_, err = t.exec(ctx, "INSERT INTO price (version, content, first_seen) VALUES (?, ?, ?) ON CONFLICT (version) DO NOTHING",
 		version, content, now)
 	if err == nil {
-		db.prices.note(t.Tx, p, added > 0)
+		t.prices = append(t.prices, p) // it may be rolled back: the cache gets it with the commit
 	}
 	return err
 }
@@ -123,28 +121,6 @@ func (c *priceCache) keep(p *billing.Price) {
 		c.rows = make(map[string]*billing.Price)
 	}
 	c.rows[p.Version()] = p
-	delete(c.added, p.Version())
-}
-
-// note remembers what a transaction found when it was to add the row.
-func (c *priceCache) note(t *sql.Tx, p *billing.Price, added bool) {
-	if !added && !c.addedBy(t, p.Version()) {
-		c.keep(p)
-	}
-	if added {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.added == nil {
-			c.added = make(map[string]*sql.Tx)
-		}
-		c.added[p.Version()] = t
-	}
-}
-
-func (c *priceCache) addedBy(t *sql.Tx, version string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.added[version] == t
 }
 
 // PublishPrices stores the price rows of a list that is loaded, and tells the

@@ -167,7 +167,7 @@ func (db *DB) report(ctx context.Context, limit time.Duration, do func(context.C
 	defer func() { _ = conn.Close() }() // it goes back to its pool
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err = do(bounded, reading{db, conn})
+	err = do(bounded, session{db, conn})
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		return errLater("The sums were not ready within "+limit.String()+". Ask for a shorter time with since and until, or try again shortly.", err)
 	}

@@ -339,15 +339,11 @@ func anys[T cmp.Ordered](values []T) []any {
 
 // dirty reports whether the batch has anything to commit.
 func (b *batch) dirty() bool {
-	return b.wrote || len(b.touched) > 0 || len(b.entries) > 0 || len(b.newBudgets) > 0 || len(b.tasks.touched) > 0 || b.changed() ||
-		(b.db.dialect.Shared && time.Since(b.node.renewed) > b.db.options.Lease/4)
-}
-
-func (b *batch) changed() bool {
+	if b.wrote || len(b.touched) > 0 || len(b.entries) > 0 || len(b.newBudgets) > 0 || len(b.tasks.touched) > 0 ||
+		(b.db.dialect.Shared && time.Since(b.node.renewed) > b.db.options.Lease/4) {
+		return true
+	}
 	for _, a := range b.accounts {
-		if a == nil {
-			continue
-		}
 		if a.fresh || a.position != a.before {
 			return true
 		}

@@ -35,9 +35,10 @@ type taskRow struct {
 	noted int64 // when the ledger's clock saw it submitted, then accepted
 	held  bool  // by a hold of this ledger that has not ended by itself
 
-	before                 int64 // the version that the database has
-	fresh, changed, listed bool
-	dropped                bool
+	before  int64 // the version that the database has
+	fresh   bool  // it has no row yet
+	listed  bool  // among what the batch writes
+	dropped bool
 }
 
 // scanTask reads a row of taskColumns.
@@ -306,7 +307,6 @@ func (b *batch) endTask(r *taskRow) {
 }
 
 func (b *batch) touchTask(r *taskRow) {
-	r.changed = true
 	if !r.listed {
 		r.listed = true
 		b.tasks.touched = append(b.tasks.touched, r)
@@ -334,7 +334,7 @@ func (b *batch) writeTasks() error {
 		default:
 			changed = append(append(changed, r.ID, r.before), living...)
 		}
-		r.fresh, r.changed, r.listed, r.before = false, false, false, r.Version
+		r.fresh, r.listed, r.before = false, false, r.Version
 	}
 	b.wrote = b.wrote || len(b.tasks.touched) > 0
 	b.tasks.touched = nil

@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
 )
 
 // querier is what a transaction and the pool of readers have in common.
@@ -20,6 +22,8 @@ type tx struct {
 	*sql.Tx
 	db   *DB
 	conn *sql.Conn // that it is on
+
+	prices []*billing.Price // whose rows are there once it is committed
 }
 
 // exec runs a statement and returns how many rows it changed.
@@ -92,44 +96,6 @@ func (t *tx) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 	return stmt, nil
 }
 
-// reading is the pool of readers, or a transaction of it, as a querier.
-type reading struct {
-	db   *DB
-	from interface {
-		QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-		QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-	}
-}
-
-// readContext is the context of what a caller waits for that reads: a database
-// that does not answer is given up after Options.WaitTimeout. SQLite, which answers
-// or fails, needs no bound.
-func (db *DB) readContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	if !db.dialect.Shared {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, db.options.WaitTimeout)
-}
-
-// readers is where everything is read that does not go on to write.
-func (db *DB) readers() reading { return reading{db, db.reader} }
-
-func (r reading) query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	return r.from.QueryContext(ctx, r.db.text(query), args...)
-}
-
-func (r reading) queryRow(ctx context.Context, query string, args ...any) *sql.Row {
-	return r.from.QueryRowContext(ctx, r.db.text(query), args...)
-}
-
-// clock reads now, or the real clock where now is nil.
-func clock(now func() time.Time) time.Time {
-	if now == nil {
-		return time.Now()
-	}
-	return now()
-}
-
 // direct are the statements that a connection's driver has compiled.
 type direct struct {
 	compiled map[string]driver.Stmt
@@ -179,14 +145,30 @@ func (d *direct) close() {
 	clear(d.compiled)
 }
 
-// plainTx is one that is not the committer's.
-type plainTx struct {
-	reading
-	tx *sql.Tx
+// session runs statements on a pool, a connection or a transaction that is not the
+// committer's.
+type session struct {
+	db *DB
+	on interface {
+		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+		QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+		QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	}
 }
 
-func (t plainTx) exec(ctx context.Context, query string, args ...any) (int64, error) {
-	result, err := t.tx.ExecContext(ctx, t.db.text(query), args...)
+// readers is where everything is read that does not go on to write.
+func (db *DB) readers() session { return session{db, db.reader} }
+
+func (s session) query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return s.on.QueryContext(ctx, s.db.text(query), args...)
+}
+
+func (s session) queryRow(ctx context.Context, query string, args ...any) *sql.Row {
+	return s.on.QueryRowContext(ctx, s.db.text(query), args...)
+}
+
+func (s session) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	result, err := s.on.ExecContext(ctx, s.db.text(query), args...)
 	if err != nil {
 		return 0, err
 	}
@@ -195,7 +177,7 @@ func (t plainTx) exec(ctx context.Context, query string, args ...any) (int64, er
 
 // inTx runs do in a transaction beside the committer's, and rolls it back if
 // it fails. SQLite has one connection that writes: there the committer waits.
-func (db *DB) inTx(ctx context.Context, do func(context.Context, plainTx) error) error {
+func (db *DB) inTx(ctx context.Context, do func(context.Context, session) error) error {
 	pool := db.writer
 	if db.dialect.Shared {
 		pool = db.reader
@@ -205,8 +187,26 @@ func (db *DB) inTx(ctx context.Context, do func(context.Context, plainTx) error)
 		return err
 	}
 	defer func() { _ = t.Rollback() }() // does nothing after the commit
-	if err := do(ctx, plainTx{reading{db, t}, t}); err != nil {
+	if err := do(ctx, session{db, t}); err != nil {
 		return err
 	}
 	return t.Commit()
+}
+
+// readContext is the context of what a caller waits for that reads: a database
+// that does not answer is given up after Options.WaitTimeout. SQLite, which answers
+// or fails, needs no bound.
+func (db *DB) readContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	if !db.dialect.Shared {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, db.options.WaitTimeout)
+}
+
+// clock reads now, or the real clock where now is nil.
+func clock(now func() time.Time) time.Time {
+	if now == nil {
+		return time.Now()
+	}
+	return now()
 }

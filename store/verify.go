@@ -104,7 +104,7 @@ func (v verification) read(do func(q querier) error) error {
 		return err
 	}
 	defer func() { _ = t.Rollback() }() // it has changed nothing
-	return do(reading{v.db, t})
+	return do(session{v.db, t})
 }
 
 // find is what the first of checks says that finds something, each on a state of
