@@ -46,7 +46,7 @@ type batch struct {
 	tasks      tasks
 	claims     claims
 	newBudgets []*budget // to be added, and those that they replace
-	wrote      bool      // by an operation of its own
+	wrote      bool      // an operation has written by itself
 	durable    bool      // it was committed
 	known      []*op     // of the pending batch, which was committed after all
 }
@@ -210,7 +210,7 @@ func isRefusal(err error) bool {
 	return ok
 }
 
-// publish is what the committer knows after a commit.
+// publish brings what the committer remembers up to date after a commit.
 func (b *batch) publish() {
 	if b.signed {
 		b.node.commits, b.node.renewed = b.commits, time.Now()
@@ -252,7 +252,7 @@ func (db *DB) updateIf(ctx context.Context, f func(b *batch) (wrote bool, err er
 
 // How operations on rows are retried that another session has locked.
 const (
-	lockedRetryEvery = 25 * time.Millisecond // between two tries, at least
+	lockedRetryEvery = 25 * time.Millisecond // between two attempts, at least
 	lockedBatch      = batchLimit / 2        // in one of them
 	lockedLimit      = queueLimit / 4        // that wait; new holds on locked accounts are refused above it
 	bisectLimit      = time.Second           // how long one batch is taken apart
@@ -267,7 +267,7 @@ type lockedQueue struct {
 	next   time.Time // when they may be tried again
 }
 
-// putOffLocked keeps ops for a later try. Of requests that begin it keeps only so many.
+// putOffLocked keeps ops for a later attempt. Of requests that begin it keeps only so many.
 func (c *committer) putOffLocked(ops []*op) {
 	for _, o := range ops {
 		if o.begins && len(c.locked.ops) >= lockedLimit {
@@ -280,7 +280,7 @@ func (c *committer) putOffLocked(ops []*op) {
 }
 
 // endLocked ends the operations that still wait when the store closes, after
-// a last try.
+// a last attempt.
 func (c *committer) endLocked() {
 	ops := c.locked.ops
 	c.locked.ops = nil
@@ -323,8 +323,8 @@ func (d *lockedQueue) due() []*op {
 	return ops
 }
 
-// tried puts the next try off, the longer the more the last one took: others wait
-// for it.
+// tried sets the time of the next attempt, the later the longer the last one took:
+// other operations wait meanwhile.
 func (d *lockedQueue) tried(took time.Duration) {
 	if d.trying {
 		d.next = time.Now().Add(max(lockedRetryEvery, 4*took))

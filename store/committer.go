@@ -421,16 +421,16 @@ func (c *committer) wait(interval time.Duration) bool {
 
 // commitMode is how a batch is committed.
 type commitMode struct {
-	careful    bool      // trust the database alone
+	careful    bool      // read all rows again, whatever is in memory
 	skipLocked bool      // put off what waits for rows that other sessions have locked
 	bisecting  time.Time // since when a batch is taken apart to find those; zero if none is
 }
 
-// commit makes ops durable and tells their callers, once everybody else may know
-// how the database is. While that is away it tries again for as long as one of
-// them waits. An unexpected error makes it do each op by itself, so that a
-// poisoned one harms only itself; those that wait for a row which another session
-// has locked are put off alone.
+// commit makes ops durable and gives their callers the results, after it has noted
+// whether the database answers. While that is away it tries again for as long as one
+// of them waits. After an unexpected error it commits each op by itself, so that one
+// which cannot be done does not fail the others; those that wait for a row which
+// another session has locked are put off alone.
 func (c *committer) commit(ops []*op, how commitMode) {
 	pause := 5 * time.Millisecond
 	for tries := 0; len(ops) > 0; tries++ {
@@ -444,7 +444,7 @@ func (c *committer) commit(ops []*op, how commitMode) {
 		took := time.Since(began)
 		c.committed(len(b.ops), took, err) // not those that were put off
 		kind := c.kind(err)
-		if err != nil || b.durable { // what wrote nothing tells nothing
+		if err != nil || b.durable { // a batch that wrote nothing says nothing about the database
 			c.setDown(kind, err)
 		}
 		switch {
@@ -503,8 +503,8 @@ func (c *committer) renewLeaseAlone() {
 	}
 }
 
-// stillWaited are the ops whose callers wait for another try; in a store that
-// closes nobody does.
+// stillWaited are the ops whose callers still wait for the result. In a store that
+// closes while the database is away it ends them all.
 func (c *committer) stillWaited(ops []*op) []*op {
 	c.mu.Lock()
 	closed := c.closed && c.down != nil
@@ -523,8 +523,8 @@ func (c *committer) stillWaited(ops []*op) []*op {
 	return rest
 }
 
-// finish tells the callers. What one of them no longer waits for is undone, if
-// it would stay otherwise.
+// finish gives the callers the results. An op whose caller has left is undone, if
+// it was done and has an undo.
 func (c *committer) finish(ops []*op) {
 	for _, o := range ops {
 		if o.finish() || o.err != nil {

@@ -193,7 +193,7 @@ func (b *batch) loadClaims() error {
 // takeClaim sees that a request's idempotency key is still its own, and ties it
 // to the process that makes the hold. Others free the keys of a process that
 // they take for dead: a duplicate may have this one by now, and would be charged
-// as well. That of a hold that outlives its process becomes nobody's, like the
+// as well. That of a hold that outlives its process belongs to no process, like the
 // hold, and lasts as long.
 func (b *batch) takeClaim(h *hold) error {
 	is, mine := b.claims.open[h.id]
@@ -286,7 +286,7 @@ func freeClaims(ctx context.Context, t *tx, node int64) error {
 
 // writeAnswers ends the claims of requests in the transaction that settles them:
 // a capture keeps the answer, as does an open hold, and a release frees the key.
-// It also forgets some answers that are over, more than are added.
+// It also deletes some answers that have expired, more than are added.
 func (b *batch) writeAnswers() error {
 	args := make([]any, 0, len(b.answers)*b.sql.keepAnswer.width)
 	for _, a := range b.answers {
@@ -389,7 +389,7 @@ func (k *answerQuota) fits(account string, bytes, now int64) bool {
 	return true
 }
 
-// drop forgets what a batch was about to keep that was not committed.
+// drop takes back what fits has counted for a batch that was not committed.
 func (k *answerQuota) drop(answers []answer) {
 	for i := range answers {
 		if of := k.accounts[answers[i].record.Key.Account]; of != nil {
@@ -407,7 +407,8 @@ func (k *answerQuota) commit(answers []answer) {
 	}
 }
 
-// expire lets go of what the time lets go of: most bytes while answers are kept.
+// expire takes off what the time since the last call allows again: half of the limit
+// in the time for which answers are kept.
 func (k *accountAnswers) expire(most, now int64) {
 	seconds := (now - k.at) / int64(time.Second)
 	if seconds <= 0 {

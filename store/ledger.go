@@ -27,8 +27,8 @@ func (db *DB) Counting() bool { return db.options.Count }
 // Currency is what the amounts are of.
 func (db *DB) Currency() string { return db.options.Currency }
 
-// HasCapacity implements [billing.Checkpointer]: the next transaction has room, and the
-// database takes it.
+// HasCapacity implements [billing.Checkpointer]: the next transaction is not full, and
+// the database took the last one.
 func (db *DB) HasCapacity() bool {
 	c := db.committer
 	c.mu.Lock()

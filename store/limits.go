@@ -23,7 +23,7 @@ import (
 // database. Run [Limiter.Run] beside it. It is safe for concurrent use.
 //
 // It has the rules of [auth.MemoryLimiter], with the minutes of the database's
-// clock. A caller without limits costs no look at the database; where the
+// clock. A caller without limits costs no query; where the
 // database cannot be asked, a caller with limits gets fault.ServiceUnavailable.
 // Only slots that have a limit are kept. Each is a lease: those of a process
 // that is gone are free again 15 seconds after its last sign of life.

@@ -159,7 +159,7 @@ func (db *DB) apply(ctx context.Context, t *sql.Tx, m migration) error {
 	return err
 }
 
-// The settings that a database keeps of the books in it.
+// The names of the settings that a database keeps.
 const (
 	settingCurrency = "currency"
 	settingBilling  = "billing"
@@ -171,7 +171,8 @@ const (
 	billingCount   = "count"
 )
 
-// adoptSettings makes the options and the database agree on what the books are in.
+// adoptSettings makes the options and the database agree on the currency and on how it
+// bills.
 func (db *DB) adoptSettings(ctx context.Context) error {
 	t, err := db.writer.BeginTx(ctx, nil)
 	if err != nil {
@@ -227,7 +228,7 @@ func (db *DB) agreeOnBilling(ctx context.Context, t *sql.Tx, now string) error {
 	return nil
 }
 
-// adoptCurrency refuses another currency as soon as there is money in the books.
+// adoptCurrency refuses another currency as soon as there is an entry in the journal.
 func (db *DB) adoptCurrency(ctx context.Context, t *sql.Tx) error {
 	stored, err := db.setting(ctx, t, settingCurrency)
 	switch {

@@ -50,8 +50,8 @@ func (b *batch) renewLease() error {
 	return nil
 }
 
-// leaseLost is what a node does whose lease others took: it forgets its holds, which
-// they end, and learns whether its last transaction was in time.
+// leaseLost is what a node does whose lease others took: it drops its holds from
+// memory, which they end, and learns whether its last transaction was in time.
 func (b *batch) leaseLost() error {
 	clear(b.open)
 	b.careful = true

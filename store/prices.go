@@ -127,7 +127,7 @@ func (c *priceCache) keep(p *billing.Price) {
 // processes that share the database which list this one charges by. It is durable
 // when it returns.
 func (db *DB) PublishPrices(ctx context.Context, list *billing.PriceList) error {
-	if !db.dialect.Shared && db.hasPrices(list) { // and there is nobody to be told
+	if !db.dialect.Shared && db.hasPrices(list) { // and no other process to be told
 		return nil
 	}
 	hash := listHash(list)
@@ -153,7 +153,7 @@ func (db *DB) hasPrices(list *billing.PriceList) bool {
 	})
 }
 
-// republishPrices is for a process whose row others have buried: the one that it
+// republishPrices is for a process that others have marked dead: the row that it
 // has now does not know the list yet.
 func (db *DB) republishPrices(ctx context.Context) error {
 	hash := db.publishedPrices.Load()

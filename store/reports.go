@@ -153,7 +153,7 @@ func (db *DB) reportConn(ctx context.Context) (*sql.Conn, error) {
 	defer cancel()
 	conn, err := db.reports.Conn(waiting)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return nil, errLater("The gateway had no database connection free for a lengthy look into its books. Try again shortly.", err)
+		return nil, errLater("No database connection was free for this report. Try again shortly.", err)
 	}
 	return conn, db.unavailableOrCanceled(ctx, err)
 }

@@ -35,7 +35,7 @@ func TestLookUpsAndLimitsAnswerWhileAllThatReadsForLongIsBusy(t *testing.T) {
 		verify := db.Verify(t.Context())
 		store.Hasten(db, patient)
 		for name, err := range map[string]error{"Usage": usage, "Verify": verify} {
-			if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 || !strings.Contains(f.Message, "lengthy") {
+			if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 || !strings.Contains(f.Message, "No database connection was free") {
 				t.Errorf("%s: %v, want 503, why, and a time to wait", name, err)
 			}
 		}

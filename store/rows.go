@@ -11,7 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
-// balance is money of which a part is set aside; 0 ≤ held ≤ posted. A nil balance
+// balance is money of which a part is held; 0 ≤ held ≤ posted. A nil balance
 // bounds nothing and moves nothing.
 type balance struct{ posted, held billing.Money }
 
@@ -30,7 +30,7 @@ func (p *balance) available() billing.Money {
 	return p.posted - p.held
 }
 
-// hold sets amount aside; the caller has compared it with available.
+// hold holds amount; the caller has compared it with available.
 func (p *balance) hold(amount billing.Money) {
 	if p != nil {
 		p.held += amount
@@ -480,14 +480,14 @@ func (b *batch) freeAnswers() error {
 	return b.execEach(&b.sql.freeAnswers, b.tasks.endedRequests)
 }
 
-// attempt is a row of a failed try.
+// attempt is the row of a failed attempt.
 type attempt struct {
 	receipt *billing.Receipt
 	number  int64 // from 1
 	billing.Attempt
 }
 
-// addAttempts notes the tries that failed before a request ended, with its receipt.
+// addAttempts notes the attempts that failed before a request ended, with its receipt.
 func (b *batch) addAttempts(h *hold, r *billing.Receipt, failed []billing.Attempt) {
 	for i := range failed {
 		a := attempt{receipt: r, number: int64(i + 1), Attempt: failed[i]}

@@ -20,7 +20,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// DB is everything that the gateway remembers. It implements billing.Meter,
+// DB is everything that the gateway stores. It implements billing.Meter,
 // billing.Reports, billing.Accounts, auth.KeyStore, auth.KeyAdmin and
 // idempotency.Store, and is the outbox of webhooks; [DB.Tasks] is a video.Store.
 // Package sqlite or postgres makes one; Close ends it.
@@ -259,7 +259,7 @@ func errUnwritable(err error) error {
 }
 
 // unavailableOrCanceled turns an error of the database into the one that callers get: a
-// caller that hung up is told so, and every other cause is that the database is
+// caller that has canceled is told so, and every other cause is that the database is
 // away. A *fault.Error stays as it is.
 func (db *DB) unavailableOrCanceled(ctx context.Context, err error) error {
 	var f *fault.Error

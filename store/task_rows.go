@@ -287,7 +287,7 @@ func (b *batch) applyStep(r *taskRow, s *video.Step) {
 	b.touchTask(r)
 }
 
-// dropTask forgets a task; nil is none.
+// dropTask deletes a task; nil is none.
 func (b *batch) dropTask(r *taskRow) {
 	if r == nil || r.dropped {
 		return

@@ -61,7 +61,7 @@ func (s *Tasks) Change(ctx context.Context, step video.Step, record *idempotency
 	return made, nil
 }
 
-// Drop implements [video.Store], and leaves alone whatever the task holds.
+// Drop implements [video.Store]. It does not end the task's hold.
 func (s *Tasks) Drop(ctx context.Context, id string) error {
 	return s.committer.run(ctx, newDropTaskOp(id), s.options.WaitTimeout)
 }
@@ -110,7 +110,7 @@ func (s *Tasks) Claim(ctx context.Context, owner string, until time.Time, n int)
 	if err != nil {
 		return nil, err
 	}
-	// Beside the committer, which has better to do than to read what it wrote.
+	// With a reader: the committer need not read what it wrote.
 	tasks, err := s.tasksWhere(ctx, "NOT ended AND owner = ? ORDER BY polled_at, id", owner)
 	return tasks, s.unavailableOrCanceled(ctx, err)
 }
@@ -171,8 +171,8 @@ func (s *Tasks) Purge(ctx context.Context, now time.Time) (int, error) {
 // sweptTasks are dropped in one transaction: holds wait meanwhile.
 const sweptTasks = 256
 
-// skipLocked is what a SELECT of rows ends in of which those are left alone that
-// another process is at.
+// skipLocked is what a SELECT ends in that leaves out the rows which another process
+// has locked.
 func (db *DB) skipLocked() string {
 	if db.dialect.Shared {
 		return " FOR UPDATE SKIP LOCKED"

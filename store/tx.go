@@ -99,7 +99,7 @@ func (t *tx) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 // direct are the statements that a connection's driver has compiled.
 type direct struct {
 	compiled map[string]driver.Stmt
-	args     []driver.NamedValue // kept for its room
+	args     []driver.NamedValue // kept for its capacity
 }
 
 // exec runs a statement on a connection, always the same one until close, and
@@ -136,7 +136,7 @@ func (d *direct) run(ctx context.Context, conn any, query string) (int64, error)
 	return result.RowsAffected()
 }
 
-// close forgets the statements. It belongs inside the connection's Raw: one
+// close drops the statements. It belongs inside the connection's Raw: one
 // that is closed has ended them.
 func (d *direct) close() {
 	for _, stmt := range d.compiled {

@@ -55,7 +55,7 @@ func (db *DB) Verify(ctx context.Context) error {
 	return nil
 }
 
-// errUnreadable is what callers get where the books were not read to their end. Unless
+// errUnreadable is what callers get where the ledger could not be read to its end. Unless
 // the database is away, to try again would not help.
 func (db *DB) errUnreadable(ctx context.Context, err error) error {
 	waiting, cancel := context.WithTimeout(ctx, db.options.WaitTimeout)

@@ -107,7 +107,7 @@ func (db *DB) Notices(ctx context.Context, account string, limit int) ([]webhook
 	return all, nil
 }
 
-// Resend makes a notice due now, whatever became of it, with all its tries before
+// Resend makes a notice due now, whatever became of it, with all its attempts before
 // it; false if there is none by that id. One that has ended is kept for seven
 // days.
 func (db *DB) Resend(ctx context.Context, id string) (found bool, err error) {

@@ -30,10 +30,10 @@ const (
 	lengthy = 2
 )
 
-// Open opens the database in the file at path and makes it if it is not there.
-// One process at a time may have it open: it holds a lock on the file path +
-// ".lock", which the system takes away when the process ends, however it ends.
-// A second Open fails with fault.InvalidRequest and [ErrLocked]. See [store.Open] for what else
+// Open opens the database in the file at path and makes it if it is not there. One
+// process at a time may have it open: it holds a lock on the file path + ".lock",
+// which the system takes away when the process ends, however it ends. A second Open
+// fails with fault.InvalidRequest and [ErrLocked]. See [store.Open] for what else
 // fails.
 func Open(ctx context.Context, path string, o Options) (*store.DB, error) {
 	path, err := single(path)

@@ -302,7 +302,8 @@ var ledgerTaskTests = map[string]func(dbTest){
 			node := nodes[o%len(nodes)]
 			all.Go(func() {
 				for round := 1; settled.Load() < videos; round++ {
-					// Leases that have ended when they are made: each owner takes the others'.
+					// Leases that have ended when they are made: each owner takes the
+					// others'.
 					tasks, err := node.Tasks().Claim(b.t.Context(), fmt.Sprintf("%d-%d", o, round), startTime, 100)
 					if err != nil {
 						b.t.Error(err)
