@@ -400,27 +400,34 @@ func (b *batch) leaveOutLocked() error {
 	return nil
 }
 
-// lockedRows are those of ids whose rows unlocked did not return although they are
+// lockedRows are those of ids whose rows unlocked does not return although they are
 // there, which exists tells; nil where all were there a moment ago.
 func (b *batch) lockedRows(unlocked, exists *bulk, ids []any) (map[string]bool, error) {
+	found, err := b.idsOf(unlocked, ids)
+	if err != nil {
+		return nil, err
+	}
 	missing := map[string]bool{}
 	for _, id := range ids {
-		missing[id.(string)] = true
-	}
-	scan := func(note func(id string)) func(*sql.Rows) error {
-		return func(rows *sql.Rows) error {
-			var id string
-			err := rows.Scan(&id)
-			note(id)
-			return err
+		if id := id.(string); !found[id] {
+			missing[id] = true
 		}
 	}
-	if err := queryAll(b.ctx, b.tx, unlocked, ids, scan(func(id string) { delete(missing, id) })); err != nil || exists == nil || len(missing) == 0 {
-		return missing, err
+	if exists == nil || len(missing) == 0 {
+		return missing, nil
 	}
-	there := map[string]bool{}
-	err := queryAll(b.ctx, b.tx, exists, sortedKeys(missing), scan(func(id string) { there[id] = true }))
-	return there, err
+	return b.idsOf(exists, sortedKeys(missing))
+}
+
+// idsOf are those of ids for which a query returns a row.
+func (b *batch) idsOf(query *bulk, ids []any) (map[string]bool, error) {
+	found := map[string]bool{}
+	err := queryAll(b.ctx, b.tx, query, ids, func(rows *sql.Rows) error {
+		id, err := scanOne[string](rows)
+		found[id] = true
+		return err
+	})
+	return found, err
 }
 
 func sortedKeys[V any](m map[string]V) []any { return anys(slices.Sorted(maps.Keys(m))) }

@@ -55,15 +55,7 @@ func (db *DB) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) {
 
 // List implements [auth.KeyAdmin].
 func (db *DB) List(ctx context.Context, account string) ([]auth.Key, error) {
-	keys, err := db.listKeys(ctx, account)
-	return keys, db.unavailableOrCanceled(ctx, err)
-}
-
-func (db *DB) listKeys(ctx context.Context, account string) ([]auth.Key, error) {
-	if account == "" {
-		return db.keysWhere(ctx, "TRUE ORDER BY created_at, id")
-	}
-	return db.keysWhere(ctx, "account = ? ORDER BY created_at, id", account)
+	return db.Page(ctx, account, "", math.MaxInt)
 }
 
 // Page implements [auth.KeyAdmin].
@@ -86,12 +78,9 @@ func (db *DB) Page(ctx context.Context, account, after string, limit int) ([]aut
 	if conditions == nil {
 		conditions = []string{"TRUE"}
 	}
-	keys, err := db.keysWhere(ctx, strings.Join(conditions, " AND ")+" ORDER BY created_at, id LIMIT ?", append(args, limit)...)
+	keys, err := collect(ctx, db.readers(), func(rows *sql.Rows) (auth.Key, error) { return scanKey(rows) },
+		"SELECT "+keyColumns+" FROM key WHERE "+strings.Join(conditions, " AND ")+" ORDER BY created_at, id LIMIT ?", append(args, limit)...)
 	return keys, db.unavailableOrCanceled(ctx, err)
-}
-
-func (db *DB) keysWhere(ctx context.Context, condition string, args ...any) ([]auth.Key, error) {
-	return collect(ctx, db.readers(), scanKeys, "SELECT "+keyColumns+" FROM key WHERE "+condition, args...)
 }
 
 // Add implements [auth.KeyAdmin].
@@ -201,17 +190,10 @@ func (t session) keepDisabled(ctx context.Context, switched map[[32]byte]auth.Ke
 	return nil
 }
 
-// changeKeys runs change in a transaction of its own, which waits for those of
-// other processes, so that what it reads of the keys stays true until it ends.
+// changeKeys runs change in a serial transaction, so that what it reads of the keys
+// stays true until it ends.
 func (db *DB) changeKeys(ctx context.Context, change func(context.Context, session) error) error {
-	return db.unavailableOrCanceled(ctx, db.inTx(ctx, func(ctx context.Context, t session) error {
-		if s := db.dialect.Serialise; s != "" {
-			if _, err := t.exec(ctx, s); err != nil {
-				return err
-			}
-		}
-		return change(ctx, t)
-	}))
+	return db.unavailableOrCanceled(ctx, db.inSerialTx(ctx, change))
 }
 
 // switchedKeys are the keys of the config file that were turned off or on at
@@ -288,8 +270,6 @@ func scanKey(row interface{ Scan(...any) error }) (auth.Key, error) {
 	}
 	return k, json.Unmarshal([]byte(models), &k.Models)
 }
-
-func scanKeys(rows *sql.Rows) (auth.Key, error) { return scanKey(rows) }
 
 // nanos is a time as the database keeps it: nanoseconds since 1970, 0 for the
 // zero time.

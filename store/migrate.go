@@ -174,28 +174,17 @@ const (
 // adoptSettings makes the options and the database agree on the currency and on how it
 // bills.
 func (db *DB) adoptSettings(ctx context.Context) error {
-	t, err := db.writer.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = t.Rollback() }() // does nothing after the commit
-	if db.dialect.Serialise != "" {
-		if _, err := t.ExecContext(ctx, db.dialect.Serialise); err != nil {
+	return db.inSerialTx(ctx, func(ctx context.Context, t session) error {
+		if err := db.adoptBilling(ctx, t); err != nil {
 			return err
 		}
-	}
-	if err := db.adoptBilling(ctx, t); err != nil {
-		return err
-	}
-	if err := db.adoptCurrency(ctx, t); err != nil {
-		return err
-	}
-	return t.Commit()
+		return db.adoptCurrency(ctx, t)
+	})
 }
 
-func (db *DB) adoptBilling(ctx context.Context, t *sql.Tx) error {
+func (db *DB) adoptBilling(ctx context.Context, t session) error {
 	if db.options.AsStored {
-		stored, err := db.setting(ctx, t, settingBilling)
+		stored, err := t.setting(ctx, settingBilling)
 		db.options.Count = stored == billingCount || (stored == "" && db.options.Count)
 		return err
 	}
@@ -206,18 +195,18 @@ func (db *DB) adoptBilling(ctx context.Context, t *sql.Tx) error {
 	if err := db.agreeOnBilling(ctx, t, now); err != nil {
 		return err
 	}
-	return db.set(ctx, t, settingBilling, now)
+	return t.setSetting(ctx, settingBilling, now)
 }
 
 // agreeOnBilling refuses to bill in another way than a server that runs on the
 // same database: its customers would find money off, or on.
-func (db *DB) agreeOnBilling(ctx context.Context, t *sql.Tx, now string) error {
-	stored, err := db.setting(ctx, t, settingBilling)
+func (db *DB) agreeOnBilling(ctx context.Context, t session, now string) error {
+	stored, err := t.setting(ctx, settingBilling)
 	if err != nil || !db.dialect.Shared || stored == "" || stored == now {
 		return err
 	}
 	var alive int
-	if err := t.QueryRowContext(ctx, "SELECT COUNT(*) FROM node WHERE NOT dead AND lease_until > "+db.dialect.Clock).Scan(&alive); err != nil {
+	if err := t.queryRow(ctx, "SELECT COUNT(*) FROM node WHERE NOT dead AND lease_until > "+db.dialect.Clock).Scan(&alive); err != nil {
 		return err
 	}
 	if alive > 0 {
@@ -229,8 +218,8 @@ func (db *DB) agreeOnBilling(ctx context.Context, t *sql.Tx, now string) error {
 }
 
 // adoptCurrency refuses another currency as soon as there is an entry in the journal.
-func (db *DB) adoptCurrency(ctx context.Context, t *sql.Tx) error {
-	stored, err := db.setting(ctx, t, settingCurrency)
+func (db *DB) adoptCurrency(ctx context.Context, t session) error {
+	stored, err := t.setting(ctx, settingCurrency)
 	switch {
 	case err != nil || stored == db.options.Currency:
 		return err
@@ -239,7 +228,7 @@ func (db *DB) adoptCurrency(ctx context.Context, t *sql.Tx) error {
 		return nil
 	case stored != "":
 		var entries int
-		if err := t.QueryRowContext(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM entry LIMIT 1) AS first").Scan(&entries); err != nil {
+		if err := t.queryRow(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM entry LIMIT 1) AS first").Scan(&entries); err != nil {
 			return err
 		}
 		if entries > 0 {
@@ -248,19 +237,19 @@ func (db *DB) adoptCurrency(ctx context.Context, t *sql.Tx) error {
 				stored, db.options.Currency, stored))
 		}
 	}
-	return db.set(ctx, t, settingCurrency, db.options.Currency)
+	return t.setSetting(ctx, settingCurrency, db.options.Currency)
 }
 
 // setting is a value; empty if there is none.
-func (db *DB) setting(ctx context.Context, t *sql.Tx, name string) (value string, err error) {
-	err = t.QueryRowContext(ctx, db.text("SELECT value FROM setting WHERE name = ?"), name).Scan(&value)
+func (s session) setting(ctx context.Context, name string) (value string, err error) {
+	err = s.queryRow(ctx, "SELECT value FROM setting WHERE name = ?", name).Scan(&value)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}
 	return value, err
 }
 
-func (db *DB) set(ctx context.Context, t *sql.Tx, name, value string) error {
-	_, err := t.ExecContext(ctx, db.text("INSERT INTO setting (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"), name, value)
+func (s session) setSetting(ctx context.Context, name, value string) error {
+	_, err := s.exec(ctx, "INSERT INTO setting (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value)
 	return err
 }

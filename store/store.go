@@ -85,10 +85,10 @@ type Options struct {
 	// Rand makes the secrets that sign webhooks; nil means crypto/rand's reader.
 	// It must be safe for concurrent use.
 	Rand io.Reader
-	// Logger hears of what no caller is told; nil discards.
+	// Logger gets what no caller is told; nil discards.
 	Logger *slog.Logger
-	// Committed, when not nil, is told of every transaction of the committer, which
-	// waits for it: it must not block.
+	// Committed, when not nil, is called after every transaction of the committer,
+	// which waits for it: it must not block.
 	Committed func(Commit)
 	// Wrap is given each of the connectors before it is used, to watch its
 	// statements; nil means as it is.
@@ -100,7 +100,7 @@ type Config struct {
 	Dialect Dialect
 	// Writer is limited to two connections by Open: the committer's, and one for
 	// rare changes beside it. Reader is the pool of what only reads and is quick,
-	// Lengthy a small one of what may read for long, so that this takes no
+	// Reports a small one of what may read for long, so that this takes no
 	// connection from anything else. All are required, and closed by Close, or by
 	// an Open that fails.
 	Writer, Reader, Reports *sql.DB

@@ -81,7 +81,7 @@ func (db *DB) sweep(ctx context.Context, ahead, timeout time.Duration) error {
 	return db.update(ctx, func(ctx context.Context, t *tx) error { return deleteDeadNodes(ctx, t, dead) })
 }
 
-// A sweep drops at most swept × sweeps answers, and as many notices: they can be
+// A sweep drops at most sweepBatch × sweepRounds answers, and as many notices: they can be
 // large, and holds wait meanwhile. What is left is the next sweep's.
 const (
 	sweepBatch  = 64 // in one transaction

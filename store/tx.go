@@ -193,6 +193,19 @@ func (db *DB) inTx(ctx context.Context, do func(context.Context, session) error)
 	return t.Commit()
 }
 
+// inSerialTx is inTx for a transaction that waits for those of other processes that
+// are serial, and they for it.
+func (db *DB) inSerialTx(ctx context.Context, do func(context.Context, session) error) error {
+	return db.inTx(ctx, func(ctx context.Context, t session) error {
+		if db.dialect.Serialise != "" {
+			if _, err := t.exec(ctx, db.dialect.Serialise); err != nil {
+				return err
+			}
+		}
+		return do(ctx, t)
+	})
+}
+
 // readContext is the context of what a caller waits for that reads: a database
 // that does not answer is given up after Options.WaitTimeout. SQLite, which answers
 // or fails, needs no bound.
