@@ -176,9 +176,7 @@ func (b *batch) decide() error {
 		}
 	}
 	for _, o := range b.ops {
-		if o.needs != nil {
-			o.needs(b)
-		}
+		o.needs(b)
 	}
 	if err := b.load(); err != nil {
 		return err
@@ -350,9 +348,7 @@ func (b *batch) leaveOutLocked() error {
 	holds, accounts := map[string]bool{}, map[string]bool{}
 	for i, o := range b.ops {
 		probe := newBatch(b.committer, nil, true)
-		if o.needs != nil {
-			o.needs(probe)
-		}
+		o.needs(probe)
 		needed[i] = probe.wanted
 		maps.Copy(holds, probe.wanted.holds)
 		maps.Copy(accounts, probe.wanted.accounts)

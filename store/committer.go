@@ -101,7 +101,7 @@ func (c *committer) wakeUp() {
 // parts, so that a batch reads the rows of all its operations at once, decides in
 // memory and writes at once.
 type op struct {
-	// needs names the rows that decide looks at; nil if there are none.
+	// needs names the rows that decide looks at.
 	needs func(b *batch)
 	// decide applies the operation to the rows of the batch, or refuses it with a
 	// *fault.Error and changes nothing. It is called again when a batch is repeated.
@@ -129,7 +129,11 @@ const (
 	done                   // the result is there
 )
 
+// newOp is an op in the queue's first state. A nil needs names nothing.
 func newOp(needs func(*batch), decide func(*batch) error) *op {
+	if needs == nil {
+		needs = func(*batch) {}
+	}
 	return &op{needs: needs, decide: decide, ready: make(chan struct{})}
 }
 

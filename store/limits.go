@@ -180,24 +180,14 @@ func (l *Limiter) quotas(p *auth.Principal) []quota {
 
 func limited(l auth.Limits) bool { return l.RPM > 0 || l.TPM > 0 || l.MaxConcurrent > 0 }
 
-// perMinute reports whether a minute of one of the quotas is limited.
+// perMinute reports whether one of the quotas limits a minute.
 func perMinute(quotas []quota) bool {
-	for _, q := range quotas {
-		if q.limits.RPM > 0 || q.limits.TPM > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(quotas, func(q quota) bool { return q.limits.RPM > 0 || q.limits.TPM > 0 })
 }
 
 // perRun reports whether one of the quotas limits what runs.
 func perRun(quotas []quota) bool {
-	for _, q := range quotas {
-		if q.limits.TPM > 0 || q.limits.MaxConcurrent > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(quotas, func(q quota) bool { return q.limits.TPM > 0 || q.limits.MaxConcurrent > 0 })
 }
 
 // quota is a key or an account with a limit, and what it has used of it.
@@ -415,7 +405,7 @@ func (l *lease) Release(tokens int64) {
 		ctx, cancel := context.WithTimeout(context.Background(), l.limiter.db.options.WaitTimeout)
 		defer cancel()
 		if err := l.correct(ctx, max(tokens, 0)); err != nil {
-			l.limiter.log("tokens are not corrected", err)
+			l.limiter.log("correcting tokens failed", err)
 		}
 	})
 }
@@ -446,7 +436,7 @@ func (l *Limiter) releaseSlots(quotas []quota, request string) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.db.options.WaitTimeout)
 	defer cancel()
 	if err := l.onSlots(ctx, freeSlots, all); err != nil {
-		l.log("a slot is not freed", err)
+		l.log("freeing slots failed", err)
 	}
 }
 
@@ -461,7 +451,7 @@ func (l *Limiter) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			if err := l.renew(ctx); err != nil && ctx.Err() == nil {
-				l.log("slots are not renewed", err)
+				l.log("renewing slots failed", err)
 			}
 		}
 	}

@@ -25,15 +25,15 @@ func TestLookUpsAndLimitsAnswerWhileAllThatReadsForLongIsBusy(t *testing.T) {
 		if err := db.Add(t.Context(), named("a", "acme")); err != nil {
 			t.Fatal(err)
 		}
-		free, err := store.Occupy(t.Context(), db, 3)
+		free, err := store.OccupyReportConns(t.Context(), db, 3)
 		defer free()
 		if err != nil {
 			t.Error(err)
 		}
-		store.Hasten(db, 20*time.Millisecond)
+		store.SetWaitTimeout(db, 20*time.Millisecond)
 		_, usage := db.Usage(t.Context(), billing.Query{})
 		verify := db.Verify(t.Context())
-		store.Hasten(db, patient)
+		store.SetWaitTimeout(db, patient)
 		for name, err := range map[string]error{"Usage": usage, "Verify": verify} {
 			if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 || !strings.Contains(f.Message, "No database connection was free") {
 				t.Errorf("%s: %v, want 503, why, and a time to wait", name, err)
@@ -64,7 +64,7 @@ func TestAQuestionThatTakesTooLongIsStopped(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for range 3 { // more than there are connections: the database works for none of them any more
-			err := store.Endless(ctx, db, 20*time.Millisecond)
+			err := store.EndlessReport(ctx, db, 20*time.Millisecond)
 			if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 || !strings.Contains(f.Message, "since and until") {
 				t.Errorf("got %v, want 503, what would be right, and a time to wait", err)
 			}
@@ -289,7 +289,7 @@ func TestAnErrorOfVerifySaysThatTheDatabaseIsAwayOnlyWhereItIs(t *testing.T) {
 		db, strange := open(store.Options{}), errors.New("an error that no driver gives")
 		want := func(ctx context.Context, what string, err error, code fault.Code) {
 			t.Helper()
-			f := fault.From(store.Unread(ctx, db, err))
+			f := fault.From(store.Unreadable(ctx, db, err))
 			if f.Code != code || !errors.Is(f, err) || (f.RetryAfter > 0) != (code == fault.ServiceUnavailable) {
 				t.Errorf("%s: %v, want %s", what, f, code)
 			}

@@ -133,8 +133,8 @@ func units(n int64) billing.Money { return billing.Money(n) * billing.One }
 // process is a child that runs.
 type process struct{ *childproc.Process }
 
-// patience is how long a child may take for all that it has to do.
-const patience = 60 * time.Second
+// childTimeout is how long a child may take for all that it has to do.
+const childTimeout = 60 * time.Second
 
 // starting is held while a child starts: until it has its own program it has
 // all files of this process, and with them the lock of a database that a test
@@ -158,7 +158,7 @@ type moment struct {
 // listen hears the child until it ends.
 func (p *process) listen(hear func(event), m moment) (ended exit, err error) {
 	var late atomic.Bool
-	watchdog := time.AfterFunc(patience, func() {
+	watchdog := time.AfterFunc(childTimeout, func() {
 		late.Store(true)
 		p.Kill()
 	})
@@ -183,7 +183,7 @@ func (p *process) listen(hear func(event), m moment) (ended exit, err error) {
 	}
 	err = p.wait(&ended)
 	if late.Load() {
-		err = fmt.Errorf("a child did not end in %s", patience)
+		err = fmt.Errorf("a child did not end in %s", childTimeout)
 	}
 	return ended, err
 }

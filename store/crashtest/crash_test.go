@@ -188,15 +188,15 @@ type runner struct {
 	bad      int // rounds that found something
 }
 
-// lifetime is how many rounds a database serves.
-const lifetime = 25
+// databaseRounds is how many rounds a database serves.
+const databaseRounds = 25
 
 // next begins a round.
 func (b *runner) next() {
 	b.round++
 	b.age++
 	b.dice = rand.New(rand.NewPCG(b.seed, uint64(b.round)))
-	if b.book == nil || b.age > lifetime {
+	if b.book == nil || b.age > databaseRounds {
 		b.renew()
 	}
 }
@@ -318,10 +318,10 @@ func (b *runner) check() {
 	b.report(err)
 }
 
-// look opens the database as the next process would, and audits it. Before the
+// checkDatabase opens the database as the next process would, and audits it. Before the
 // audit it changes the database by a statement, to be found out.
 func (b *runner) checkDatabase(meddling string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), childTimeout)
 	defer cancel()
 	db, err := b.place.open(ctx, store.Options{})
 	if err != nil {

@@ -26,8 +26,8 @@ type Options = store.Options
 // How many connections read beside the one that writes: what is quick, and what
 // may take long.
 const (
-	readers = 8
-	lengthy = 2
+	readers     = 8
+	reportConns = 2
 )
 
 // Open opens the database that dsn names, a URL or a list of "key=value" as
@@ -55,7 +55,7 @@ func Open(ctx context.Context, dsn string, o Options) (*store.DB, error) {
 	hurried := config.Copy()
 	hurried.RuntimeParams["statement_timeout"] = "3s" // where the caller, who waits for less, cannot stop it
 	long := pool(hurried, o)
-	long.SetMaxOpenConns(lengthy)
+	long.SetMaxOpenConns(reportConns)
 	long.SetMaxIdleConns(1)
 	return store.Open(ctx, store.Config{Dialect: dialect(), Writer: pool(writer, o), Reader: reader, Reports: long, Options: o})
 }
