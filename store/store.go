@@ -2,6 +2,16 @@
 // an SQL database: one SQL text for SQLite and Postgres, behind the interfaces of
 // packages billing, auth, idempotency and video. It links no driver; packages
 // store/sqlite and store/postgres open a [DB].
+//
+// Everything that moves money is an operation (op), which one goroutine, the
+// committer, does together with others in one transaction (a batch):
+//
+//	ledger.go, accounts.go   what the operations decide: reserve, extend, settle, credit, budgets
+//	committer.go             the queue, who is refused, the retries after errors
+//	batch.go                 one transaction: begin, load, decide, write, commit, publish; locked rows
+//	rows.go, task_rows.go    the rows in the hands of a batch: how they are read and written
+//	node.go, sweep.go        leases of processes; the ends of holds that nobody else ends
+//	verify.go                the invariants, checked on a database that is in use
 package store
 
 import (
