@@ -18,76 +18,77 @@ func (db *DB) CreateAccount(ctx context.Context, name string, credit billing.Mon
 	if err := billing.CheckAccountName(name); err != nil {
 		return err
 	}
-	return db.committer.sure(ctx, &creating{name, credit})
+	return db.committer.runToEnd(ctx, newOp(
+		func(b *batch) { b.wantAccount(name) },
+		func(b *batch) error { return b.createAccount(name, credit) },
+	))
 }
 
-// creating adds an account.
-type creating struct {
-	name   string
-	credit billing.Money
-}
-
-func (s *creating) needs(b *batch) { b.wantAccount(s.name) }
-
-func (s *creating) decide(b *batch) error {
+func (b *batch) createAccount(name string, credit billing.Money) error {
 	switch {
-	case b.accounts[s.name] != nil:
-		return fault.Invalid("name", fmt.Sprintf("There already is an account %q.", s.name))
-	case s.credit < 0:
+	case b.accounts[name] != nil:
+		return fault.Invalid("name", fmt.Sprintf("There already is an account %q.", name))
+	case credit < 0:
 		return fault.Invalid("credit", "The opening credit of an account must not be negative.")
-	case s.credit > 0 && b.db.options.Count:
-		return countsOnly("credit")
-	case s.credit == billing.Unlimited:
-		return tooMuch()
+	case credit > 0 && b.db.options.Count:
+		return errCountsOnly("credit")
+	case credit == billing.Unlimited:
+		return errTooLarge()
 	}
-	a := b.newAccount(s.name)
-	if s.credit > 0 {
-		b.credit(a, opening, "opening", s.credit)
+	a := b.newAccount(name)
+	if credit > 0 {
+		b.post(a, opening, "opening", credit)
 	}
 	return nil
+}
+
+// newAccount adds an account to the batch.
+func (b *batch) newAccount(name string) *account {
+	a := &account{name: name, fresh: true}
+	b.accounts[name] = a
+	return a
+}
+
+func errNoAccount(name string) error {
+	return fault.New(fault.NotFound, fmt.Sprintf("There is no account %.64q.", name))
 }
 
 // Credit is memory.Ledger's, durable when it returns.
 func (db *DB) Credit(ctx context.Context, account string, amount billing.Money, reference string) error {
 	if db.options.Count {
-		return countsOnly("amount")
+		return errCountsOnly("amount")
 	}
-	return db.committer.sure(ctx, &crediting{account, amount, reference})
+	return db.committer.runToEnd(ctx, newOp(
+		func(b *batch) { b.wantAccount(account) },
+		func(b *batch) error { return b.credit(account, amount, reference) },
+	))
 }
 
-// crediting moves money between the platform and a customer.
-type crediting struct {
-	account   string
-	amount    billing.Money
-	reference string
-}
-
-func (s *crediting) needs(b *batch) { b.wantAccount(s.account) }
-
-func (s *crediting) decide(b *batch) error {
-	a := b.accounts[s.account]
+// credit moves money between the platform and a customer.
+func (b *batch) credit(account string, amount billing.Money, reference string) error {
+	a := b.accounts[account]
 	if a == nil {
-		return noAccount(s.account)
+		return errNoAccount(account)
 	}
-	before, repeated, err := b.credited(s.account, s.reference)
+	before, repeated, err := b.credited(account, reference)
 	if err != nil {
 		return err
 	}
 	switch {
-	case s.reference == "":
+	case reference == "":
 		return fault.Invalid("reference", "A credit needs a reference, so that repeating it changes nothing.")
-	case repeated && before == s.amount:
+	case repeated && before == amount:
 		return nil
 	case repeated:
-		return fault.Invalid("reference", fmt.Sprintf("The reference %.64q already stands for a credit of %s.", s.reference, before))
-	case s.amount == 0:
+		return fault.Invalid("reference", fmt.Sprintf("The reference %.64q already stands for a credit of %s.", reference, before))
+	case amount == 0:
 		return fault.Invalid("amount", "A credit must not be zero.")
-	case s.amount < -a.available():
+	case amount < -a.available():
 		return fault.Invalid("amount", fmt.Sprintf("Only %s of the account's balance is available to be taken back.", a.available()))
-	case !a.posted.Fits(s.amount) || !a.credited.Fits(s.amount):
-		return tooMuch()
+	case !a.posted.Fits(amount) || !a.credited.Fits(amount):
+		return errTooLarge()
 	}
-	b.credit(a, credited, s.reference, s.amount)
+	b.post(a, credited, reference, amount)
 	return nil
 }
 
@@ -105,66 +106,62 @@ func (b *batch) credited(account, reference string) (amount billing.Money, found
 	return amount, err == nil, err
 }
 
-// credit posts what was found to fit.
-func (b *batch) credit(a *account, kind, reference string, amount billing.Money) {
+// post adds an amount that was found to fit to an account, with its entry.
+func (b *batch) post(a *account, kind, reference string, amount billing.Money) {
 	a.posted += amount
 	a.credited += amount
 	b.entries = append(b.entries, entry{account: a.name, kind: kind, reference: reference, customer: amount, credit: -amount})
 }
 
-// tooMuch refuses what one account cannot hold. What all accounts have together
+// errTooLarge refuses what one account cannot hold. What all accounts have together
 // is bounded by nothing: it is summed where it is read, and not here, since every
 // operation of the ledger would wait for that.
-func tooMuch() error {
+func errTooLarge() error {
 	return fault.Invalid("amount", "An account cannot hold an amount this large.")
 }
 
 // SetBudget is memory.Ledger's, durable when it returns.
 func (db *DB) SetBudget(ctx context.Context, account, key string, budget *billing.Money) error {
 	if budget != nil && db.options.Count {
-		return countsOnly("budget")
+		return errCountsOnly("budget")
 	}
-	return db.committer.sure(ctx, &bounding{ownKey{account, key}, budget})
+	return db.committer.runToEnd(ctx, newOp(
+		func(b *batch) { b.wantKey(account, key) },
+		func(b *batch) error { return b.setBudget(ownKey{account, key}, budget) },
+	))
 }
 
-// bounding replaces a key's budget.
-type bounding struct {
-	of    ownKey
-	limit *billing.Money
-}
-
-func (s *bounding) needs(b *batch) { b.wantKey(s.of.account, s.of.key) }
-
-func (s *bounding) decide(b *batch) error {
-	a := b.accounts[s.of.account]
+// setBudget replaces a key's budget; a nil limit is none.
+func (b *batch) setBudget(of ownKey, limit *billing.Money) error {
+	a := b.accounts[of.account]
 	switch {
 	case a == nil:
-		return noAccount(s.of.account)
-	case s.of.key == "":
+		return errNoAccount(of.account)
+	case of.key == "":
 		return fault.Invalid("key", "A budget belongs to a key; name one.")
-	case s.limit != nil && *s.limit < 0:
+	case limit != nil && *limit < 0:
 		return fault.Invalid("budget", "A budget must not be negative.")
 	}
-	if old := b.current[s.of]; old != nil {
+	if old := b.current[of]; old != nil {
 		a.budgets--
 		old.ended = true
-		b.rebound = append(b.rebound, old)
-		delete(b.current, s.of)
+		b.newBudgets = append(b.newBudgets, old)
+		delete(b.current, of)
 	}
-	if s.limit == nil {
+	if limit == nil {
 		return nil
 	}
 	a.budgets++
-	p := &budget{id: -int64(len(b.rebound) + 1), of: s.of, purse: purse{posted: *s.limit}} // until its row has one
-	b.rebound = append(b.rebound, p)
-	b.budgets[p.id], b.current[s.of] = p, p
+	p := &budget{id: -int64(len(b.newBudgets) + 1), of: of, balance: balance{posted: *limit}} // until its row has one
+	b.newBudgets = append(b.newBudgets, p)
+	b.budgets[p.id], b.current[of] = p, p
 	return nil
 }
 
-// writeBounds ends budgets and adds those that replace them, in the order in
+// writeNewBudgets ends budgets and adds those that replace them, in the order in
 // which it was asked for.
-func (b *batch) writeBounds() error {
-	for _, p := range b.rebound {
+func (b *batch) writeNewBudgets() error {
+	for _, p := range b.newBudgets {
 		if p.id > 0 {
 			if _, err := b.tx.exec(b.ctx, "UPDATE budget SET ended = TRUE WHERE id = ?", p.id); err != nil {
 				return err
@@ -195,20 +192,14 @@ func (db *DB) Budgets(ctx context.Context, account string) ([]billing.Budget, er
 	if account != "" {
 		whose, args = " AND account = ?", append(args, account)
 	}
-	var all []billing.Budget
-	rows, err := db.readers().query(ctx, "SELECT account, key_id, posted - held FROM budget WHERE NOT ended"+whose, args...)
-	if err == nil {
-		err = each(rows, func(rows *sql.Rows) error {
-			var b billing.Budget
-			err := rows.Scan(&b.Account, &b.Key, &b.Left)
-			all = append(all, b)
-			return err
-		})
-	}
+	all, err := collect(ctx, db.readers(), func(rows *sql.Rows) (b billing.Budget, err error) {
+		err = rows.Scan(&b.Account, &b.Key, &b.Left)
+		return b, err
+	}, "SELECT account, key_id, posted - held FROM budget WHERE NOT ended"+whose, args...)
 	slices.SortFunc(all, func(a, b billing.Budget) int {
 		return cmp.Or(strings.Compare(a.Account, b.Account), strings.Compare(a.Key, b.Key))
 	})
-	return all, db.away(err)
+	return all, db.unavailable(err)
 }
 
 // BudgetsOf implements [billing.Budgets].
@@ -221,22 +212,15 @@ func (db *DB) BudgetsOf(ctx context.Context, keys []billing.KeyOf) (map[billing.
 	for _, k := range keys {
 		args = append(args, k.Account, k.Key)
 	}
-	err := db.committer.sql.currentBudgets.each(args, func(query string, args []any) error {
-		rows, err := db.readers().query(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		return each(rows, func(rows *sql.Rows) error {
-			var p budget
-			err := rows.Scan(&p.id, &p.of.account, &p.of.key, &p.posted, &p.held)
-			left[billing.KeyOf{Account: p.of.account, Key: p.of.key}] = p.available()
-			return err
-		})
+	err := queryAll(ctx, db.readers(), &db.committer.sql.currentBudgets, args, func(rows *sql.Rows) error {
+		p, err := scanBudget(rows)
+		left[billing.KeyOf{Account: p.of.account, Key: p.of.key}] = p.available()
+		return err
 	})
-	return left, db.away(err)
+	return left, db.unavailable(err)
 }
 
-func countsOnly(param string) error {
+func errCountsOnly(param string) error {
 	return fault.Invalid(param, "This ledger counts usage and keeps no money (billing: count), so there is nothing to credit or to bound.")
 }
 
@@ -247,39 +231,24 @@ func (db *DB) Exists(ctx context.Context, account string) (bool, error) {
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
-	return err == nil, db.away(err)
+	return err == nil, db.unavailable(err)
 }
 
 // Balances implements [billing.Accounts].
 func (db *DB) Balances(ctx context.Context, after string, limit int) ([]billing.Balance, error) {
-	var page []billing.Balance
-	rows, err := db.readers().query(ctx, "SELECT id, posted, held FROM account WHERE id > ? ORDER BY id LIMIT ?", after, limit)
-	if err == nil {
-		err = each(rows, func(rows *sql.Rows) error {
-			var b billing.Balance
-			err := rows.Scan(&b.Account, &b.Posted, &b.Held)
-			if db.options.Count {
-				b.Posted, b.Held = 0, 0
-			}
-			page = append(page, b)
-			return err
-		})
-	}
-	return page, db.away(err)
+	page, err := collect(ctx, db.readers(), func(rows *sql.Rows) (b billing.Balance, err error) {
+		err = rows.Scan(&b.Account, &b.Posted, &b.Held)
+		if db.options.Count {
+			b.Posted, b.Held = 0, 0
+		}
+		return b, err
+	}, "SELECT id, posted, held FROM account WHERE id > ? ORDER BY id LIMIT ?", after, limit)
+	return page, db.unavailable(err)
 }
 
 // AccountNames are all customer accounts, sorted.
 func (db *DB) AccountNames(ctx context.Context) ([]string, error) {
-	var names []string
-	rows, err := db.readers().query(ctx, "SELECT id FROM account")
-	if err == nil {
-		err = each(rows, func(rows *sql.Rows) error {
-			var name string
-			err := rows.Scan(&name)
-			names = append(names, name)
-			return err
-		})
-	}
+	names, err := collect(ctx, db.readers(), scanOne[string], "SELECT id FROM account")
 	slices.Sort(names)
-	return names, db.away(err)
+	return names, db.unavailable(err)
 }

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -19,15 +21,15 @@ const commitTimeout = 5 * time.Second
 // need, lets each decide in its turn, and writes what has changed.
 type batch struct {
 	*committer
-	ctx     context.Context
-	tx      *tx
-	ops     []*op
-	careful bool  // trust nothing but the database
-	hurried bool  // leave out the operations on rows that others have locked
-	later   []*op // those that were left out
-	now     int64 // the ledger's time, the same for the whole batch
-	signed  bool
-	commits int64 // the node's count if this batch is committed
+	ctx        context.Context
+	tx         *tx
+	ops        []*op
+	careful    bool  // trust nothing but the database
+	skipLocked bool  // leave out the operations on rows that others have locked
+	skipped    []*op // those that were left out
+	now        int64 // the ledger's time, the same for the whole batch
+	signed     bool
+	commits    int64 // the node's count if this batch is committed
 
 	accounts map[string]*account // only those that exist
 	budgets  map[int64]*budget
@@ -35,18 +37,18 @@ type batch struct {
 	holds    map[string]*hold           // only those that are open
 	receipts map[string]billing.Receipt // of holds that have ended
 
-	wanted   wanted
-	touched  []*hold // in the order of their first change
-	settled  []ending
-	entries  []entry
-	answers  []answer
-	attempts []attempt
-	tasks    tasks
-	claims   claims
-	rebound  []*budget // ended, or to be added
-	wrote    bool      // by an operation of its own
-	durable  bool      // it was committed
-	known    []*op     // of the pending batch, which was committed after all
+	wanted     wanted
+	touched    []*hold // in the order of their first change
+	settled    []settledReceipt
+	entries    []entry
+	answers    []answer
+	attempts   []attempt
+	tasks      tasks
+	claims     claims
+	newBudgets []*budget // to be added, and those that they replace
+	wrote      bool      // an operation has written by itself
+	durable    bool      // it was committed
+	known      []*op     // of the pending batch, which was committed after all
 }
 
 // answer is an idempotent answer that becomes durable with its settlement, or
@@ -56,8 +58,8 @@ type answer struct {
 	receipt billing.Receipt
 }
 
-// ending is a hold's receipt; counted says that no money moved.
-type ending struct {
+// settledReceipt is a hold's receipt; counted says that no money moved.
+type settledReceipt struct {
 	billing.Receipt
 	counted bool
 }
@@ -74,10 +76,10 @@ func newBatch(c *committer, ops []*op, careful bool) *batch {
 // ended. After an error nothing has changed, unless the batch is the committer's
 // pending one.
 func (b *batch) run() (err error) {
-	ctx, cancel := b.db.bounded()
+	ctx, cancel := b.db.txContext()
 	defer cancel()
 	b.ctx = ctx
-	defer func() { b.kept.drop(b.answers) }()
+	defer func() { b.answerQuota.drop(b.answers) }()
 	t, err := b.begin(ctx)
 	if err != nil {
 		return err
@@ -117,19 +119,19 @@ func (b *batch) begin(ctx context.Context) (*sql.Tx, error) {
 		b.conn = conn
 	}
 	t, err := b.conn.BeginTx(ctx, nil)
-	b.tx = &tx{t, b.db, b.conn}
-	if hurried := b.db.dialect.Hurried; err == nil && b.hurried && hurried != "" {
-		if _, err = t.ExecContext(ctx, hurried); err != nil {
+	b.tx = &tx{Tx: t, db: b.db, conn: b.conn}
+	if short := b.db.dialect.ShortLockWait; err == nil && b.skipLocked && short != "" {
+		if _, err = t.ExecContext(ctx, short); err != nil {
 			_ = t.Rollback() // the first error says more
 		}
 	}
 	return t, err
 }
 
-// hangUp closes the connection and everything that was prepared on it. Where
+// closeConn closes the connection and everything that was prepared on it. Where
 // database/sql closed it before, after a driver.ErrBadConn, its statements must
 // not be touched any more.
-func (c *committer) hangUp() {
+func (c *committer) closeConn() {
 	if c.conn == nil {
 		return
 	}
@@ -149,9 +151,9 @@ func (c *committer) hangUp() {
 	c.conn = nil
 }
 
-// bounded is the context of a transaction. SQLite, which answers or fails, gets
+// txContext is the context of a transaction. SQLite, which answers or fails, gets
 // one without an end: watching a context costs it as much as a statement.
-func (db *DB) bounded() (context.Context, context.CancelFunc) {
+func (db *DB) txContext() (context.Context, context.CancelFunc) {
 	if !db.dialect.Shared {
 		return context.Background(), func() {}
 	}
@@ -161,14 +163,14 @@ func (db *DB) bounded() (context.Context, context.CancelFunc) {
 // decide lets each operation do its work in memory.
 func (b *batch) decide() error {
 	if b.db.dialect.Shared || b.pending != nil {
-		if err := b.sign(); err != nil {
+		if err := b.renewLease(); err != nil {
 			return err
 		}
 	}
 	if err := b.readClock(); err != nil {
 		return err
 	}
-	if b.hurried {
+	if b.skipLocked {
 		if err := b.leaveOutLocked(); err != nil {
 			return err
 		}
@@ -180,8 +182,8 @@ func (b *batch) decide() error {
 		return err
 	}
 	for _, o := range b.ops {
-		o.err = o.step.decide(b)
-		if o.err != nil && !refused(o.err) {
+		o.err = o.decide(b)
+		if o.err != nil && !isRefusal(o.err) {
 			return o.err
 		}
 	}
@@ -201,12 +203,12 @@ func (b *batch) readClock() (err error) {
 	return nil
 }
 
-func refused(err error) bool {
+func isRefusal(err error) bool {
 	_, ok := err.(*fault.Error) //nolint:errorlint // a wrapped one is not a refusal of ours
 	return ok
 }
 
-// publish is what the committer knows after a commit.
+// publish brings what the committer remembers up to date after a commit.
 func (b *batch) publish() {
 	if b.signed {
 		b.node.commits, b.node.renewed = b.commits, time.Now()
@@ -216,27 +218,16 @@ func (b *batch) publish() {
 			delete(b.open, h.id)
 			continue
 		}
-		h.fresh, h.changed, h.listed = false, false, false
+		h.fresh, h.listed = false, false
 		if h.node == b.node.id {
 			b.open[h.id] = h
 		}
 	}
-	b.kept.commit(b.answers)
+	for _, p := range b.tx.prices {
+		b.db.prices.keep(p)
+	}
+	b.answerQuota.commit(b.answers)
 	b.committer.holds.Store(int64(len(b.open)))
-}
-
-// at is the batch's time as receipts tell it.
-func (b *batch) at() time.Time { return time.Unix(0, b.now).UTC() }
-
-// free is an operation of another room: it reads and writes by itself.
-type free func(ctx context.Context, t *tx) error
-
-func (free) needs(*batch) {}
-
-func (f free) decide(b *batch) error {
-	err := f(b.ctx, b.tx)
-	b.wrote = b.wrote || err == nil
-	return err
 }
 
 // update has f done in a transaction that is durable when update returns nil.
@@ -244,5 +235,195 @@ func (f free) decide(b *batch) error {
 // written nothing when it returns a *fault.Error, which update returns as it
 // is; after any other error the transaction is rolled back.
 func (db *DB) update(ctx context.Context, f func(ctx context.Context, t *tx) error) error {
-	return db.committer.run(ctx, free(f), db.options.WaitTimeout)
+	return db.updateIf(ctx, func(b *batch) (bool, error) { return true, f(b.ctx, b.tx) })
 }
+
+// updateIf is update for a function that says whether it has written anything.
+func (db *DB) updateIf(ctx context.Context, f func(b *batch) (wrote bool, err error)) error {
+	o := newOp(nil, func(b *batch) error {
+		wrote, err := f(b)
+		b.wrote = b.wrote || (wrote && err == nil)
+		return err
+	})
+	return db.committer.run(ctx, o, db.options.WaitTimeout)
+}
+
+// How operations on rows are retried that another session has locked.
+const (
+	lockedRetryEvery = 25 * time.Millisecond // between two attempts, at least
+	lockedBatch      = batchLimit / 2        // in one of them
+	lockedLimit      = queueLimit / 4        // that wait; new holds on locked accounts are refused above it
+	bisectLimit      = time.Second           // how long one batch is taken apart
+)
+
+// lockedQueue holds the operations that wait for rows which another session has
+// locked, apart from the others so that none of those waits with them. It belongs
+// to the committer's goroutine.
+type lockedQueue struct {
+	ops    []*op
+	trying bool      // some of them are being tried
+	next   time.Time // when they may be tried again
+}
+
+// putOffLocked keeps ops for a later attempt. Of requests that begin it keeps only so many.
+func (c *committer) putOffLocked(ops []*op) {
+	for _, o := range ops {
+		if o.begins && len(c.locked.ops) >= lockedLimit {
+			o.err = c.db.unavailable(errLocked)
+			o.finish()
+			continue
+		}
+		c.locked.ops = append(c.locked.ops, o)
+	}
+}
+
+// endLocked ends the operations that still wait when the store closes, after
+// a last attempt.
+func (c *committer) endLocked() {
+	ops := c.locked.ops
+	c.locked.ops = nil
+	for len(ops) > 0 {
+		n := min(len(ops), batchLimit)
+		c.commit(c.stillWaited(ops[:n]), commitMode{skipLocked: true})
+		ops = ops[n:]
+	}
+	for _, o := range c.locked.ops {
+		o.err = c.db.unavailable(errClosed)
+		o.finish()
+	}
+}
+
+// bisect commits the halves of ops by themselves, to find which of them wait for
+// a row that another session has locked, and puts those off. Where that takes too
+// long it puts off all that are left.
+func (c *committer) bisect(ops []*op, how commitMode) {
+	if how.bisecting.IsZero() {
+		how.bisecting = time.Now()
+	}
+	if len(ops) <= 1 || time.Since(how.bisecting) > bisectLimit {
+		c.putOffLocked(ops)
+		return
+	}
+	how.careful = true
+	c.commit(ops[:len(ops)/2], how)
+	c.commit(c.stillWaited(ops[len(ops)/2:]), how)
+}
+
+// due takes some operations, if it is time to try them again.
+func (d *lockedQueue) due() []*op {
+	d.trying = len(d.ops) > 0 && !time.Now().Before(d.next)
+	if !d.trying {
+		return nil
+	}
+	n := min(len(d.ops), lockedBatch)
+	ops := slices.Clone(d.ops[:n])
+	d.ops = dropFirst(d.ops, n)
+	return ops
+}
+
+// tried sets the time of the next attempt, the later the longer the last one took:
+// other operations wait meanwhile.
+func (d *lockedQueue) tried(took time.Duration) {
+	if d.trying {
+		d.next = time.Now().Add(max(lockedRetryEvery, 4*took))
+	}
+}
+
+// active reports whether a batch has to leave out what others have locked.
+func (d *lockedQueue) active() bool { return d.trying || len(d.ops) > 0 }
+
+// ofLocks are the statements that tell which rows others have locked.
+func (s *statements) ofLocks(d Dialect) {
+	s.accountsOfHolds = newLookup(d, "SELECT id, account FROM hold WHERE id", 't', "")
+	s.unlockedHolds = newLookup(d, "SELECT id FROM hold WHERE id", 't', " ORDER BY id"+d.Lock+" SKIP LOCKED")
+	s.unlockedAccounts = newLookup(d, "SELECT id FROM account WHERE id", 't', " ORDER BY id"+d.Lock+" SKIP LOCKED")
+	s.accountNames = newLookup(d, "SELECT id FROM account WHERE id", 't', "")
+}
+
+// leaveOutLocked removes the operations from the batch whose holds or accounts
+// another session has locked, and locks those of the others. It never waits for
+// a lock: one locked row would otherwise delay the operations of all accounts.
+func (b *batch) leaveOutLocked() error {
+	needed := make([]wanted, len(b.ops))
+	holds, accounts := map[string]bool{}, map[string]bool{}
+	for i, o := range b.ops {
+		probe := newBatch(b.committer, nil, true)
+		o.needs(probe)
+		needed[i] = probe.wanted
+		maps.Copy(holds, probe.wanted.holds)
+		maps.Copy(accounts, probe.wanted.accounts)
+	}
+	of := map[string]string{} // the accounts of the holds that are there
+	err := queryAll(b.ctx, b.tx, &b.sql.accountsOfHolds, sortedKeys(holds), func(rows *sql.Rows) error {
+		var id, account string
+		err := rows.Scan(&id, &account)
+		of[id], accounts[account] = account, true
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	lockedHolds, err := b.lockedRows(&b.sql.unlockedHolds, nil, sortedKeys(of))
+	if err != nil {
+		return err
+	}
+	lockedAccounts, err := b.lockedRows(&b.sql.unlockedAccounts, &b.sql.accountNames, sortedKeys(accounts))
+	if err != nil {
+		return err
+	}
+	isLocked := func(n *wanted) bool {
+		for id := range n.holds {
+			if lockedHolds[id] || lockedAccounts[of[id]] {
+				return true
+			}
+		}
+		for name := range n.accounts {
+			if lockedAccounts[name] {
+				return true
+			}
+		}
+		return false
+	}
+	var rest []*op
+	for i, o := range b.ops {
+		if isLocked(&needed[i]) {
+			b.skipped = append(b.skipped, o)
+		} else {
+			rest = append(rest, o)
+		}
+	}
+	b.ops = rest
+	return nil
+}
+
+// lockedRows are those of ids whose rows unlocked does not return although they are
+// there, which exists tells; nil where all were there a moment ago.
+func (b *batch) lockedRows(unlocked, exists *bulk, ids []any) (map[string]bool, error) {
+	found, err := b.idsOf(unlocked, ids)
+	if err != nil {
+		return nil, err
+	}
+	missing := map[string]bool{}
+	for _, id := range ids {
+		if id := id.(string); !found[id] {
+			missing[id] = true
+		}
+	}
+	if exists == nil || len(missing) == 0 {
+		return missing, nil
+	}
+	return b.idsOf(exists, sortedKeys(missing))
+}
+
+// idsOf are those of ids for which a query returns a row.
+func (b *batch) idsOf(query *bulk, ids []any) (map[string]bool, error) {
+	found := map[string]bool{}
+	err := queryAll(b.ctx, b.tx, query, ids, func(rows *sql.Rows) error {
+		id, err := scanOne[string](rows)
+		found[id] = true
+		return err
+	})
+	return found, err
+}
+
+func sortedKeys[V any](m map[string]V) []any { return anys(slices.Sorted(maps.Keys(m))) }

@@ -22,9 +22,9 @@ type Dialect struct {
 	// Session is a statement with which the committer's connection begins; empty
 	// where it needs none.
 	Session string
-	// Hurried is a statement that makes the waits of a transaction for locks
+	// ShortLockWait is a statement that makes the waits of a transaction for locks
 	// short; empty where no other session can have one.
-	Hurried string
+	ShortLockWait string
 	// Arrays says that a column of many rows can be one argument.
 	Arrays bool
 	// Clock is an expression for the database's time in nanoseconds since 1970;
@@ -35,9 +35,9 @@ type Dialect struct {
 	Started string
 	// Snapshot is the isolation in which a transaction that reads sees one state.
 	Snapshot sql.IsolationLevel
-	// Unhurried is a statement that lets a transaction take any time; empty where
+	// NoTimeout is a statement that lets a transaction take any time; empty where
 	// none is bounded.
-	Unhurried string
+	NoTimeout string
 	// Migrating is a statement that lets a transaction take any time, and wait for
 	// each lock as long as its one argument says ("0" is for ever); empty where
 	// neither is bounded.

@@ -29,13 +29,13 @@ const (
 // its process is found dead; one that nobody ends is forgotten after HoldFor,
 // unless its request has a hold that is open.
 func (db *DB) Open(ctx context.Context, k idempotency.Key, content idempotency.Content, requestID string) (*idempotency.Answer, error) {
-	if db.committer.overloaded() { // before it costs a reading
+	if db.committer.overloaded() { // before it costs a query
 		return nil, errFull
 	}
 	for range 3 { // the first request may free the key between two looks
 		first, err := db.firstAnswer(ctx, k, content, requestID)
 		if !errors.Is(err, sql.ErrNoRows) {
-			return first, db.unavailable(ctx, err)
+			return first, db.unavailableOrCanceled(ctx, err)
 		}
 		claimed, err := db.claim(ctx, k, content, requestID)
 		if claimed || err != nil {
@@ -49,7 +49,7 @@ func (db *DB) Open(ctx context.Context, k idempotency.Key, content idempotency.C
 // none. One of the same id is this one: its claim had no answer, and was asked
 // for again.
 func (db *DB) firstAnswer(ctx context.Context, k idempotency.Key, content idempotency.Content, requestID string) (*idempotency.Answer, error) {
-	ctx, cancel := db.patiently(ctx)
+	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	query, args := "SELECT content, request, state, header, body, receipt FROM answer WHERE account = ? AND operation = ? AND key = ? AND expires_at > ", []any{k.Account, k.Operation, []byte(k.Key)}
 	if db.options.Now != nil || db.dialect.Clock == "" {
@@ -89,13 +89,13 @@ func parseAnswer(header string, body []byte, receipt string) (*idempotency.Answe
 // claim puts an open claim into the place of none or of one that is over; false
 // if there is another.
 func (db *DB) claim(ctx context.Context, k idempotency.Key, content idempotency.Content, requestID string) (bool, error) {
-	s := &claiming{key: k, content: content, request: requestID}
-	err := db.committer.run(ctx, s, db.options.WaitTimeout)
+	s := &claim{key: k, content: content, request: requestID}
+	err := db.committer.run(ctx, s.op(), db.options.WaitTimeout)
 	switch {
 	case fault.Is(err, fault.IdempotencyConflict), errors.Is(err, errFull):
 		return false, err
 	case err != nil:
-		if err := db.committer.enqueue(newOp(&freeing{k, requestID})); err != nil {
+		if err := db.committer.enqueue(newFreeOp(k, requestID)); err != nil {
 			db.options.Logger.Warn("an idempotency key may stay claimed", "request_id", requestID, "error", err)
 		}
 		return false, err
@@ -105,11 +105,11 @@ func (db *DB) claim(ctx context.Context, k idempotency.Key, content idempotency.
 
 // claims are what a batch does to the claims of keys.
 type claims struct {
-	wanted   []*claiming
+	wanted   []*claim
 	requests []any                // that must still have theirs
 	locked   map[int64]bool       // keys that no other process claims meanwhile
 	open     map[string]openClaim // by request
-	fresh    map[idempotency.Key]*claiming
+	fresh    map[idempotency.Key]*claim
 	taken    []any // rows for [statements.takeClaim]
 	freed    []any // rows for [statements.freeClaim]
 }
@@ -117,25 +117,30 @@ type claims struct {
 // openClaim is what a hold may change of its request's claim.
 type openClaim struct{ node, expires int64 }
 
-// claiming claims a key.
-type claiming struct {
+// claim is an attempt to claim a key.
+type claim struct {
 	key     idempotency.Key
 	content idempotency.Content
 	request string
 	won     bool // the committer's until the operation has ended
 }
 
-func (s *claiming) needs(b *batch) { b.claims.wanted = append(b.claims.wanted, s) }
+// op may be refused: a hold comes after it, or it was for nothing.
+func (s *claim) op() *op {
+	o := newOp(func(b *batch) { b.claims.wanted = append(b.claims.wanted, s) }, s.decide)
+	o.begins, o.waitShare = true, claimWaitShare
+	return o
+}
 
 // decide leaves it to the database whether the key is free; see writeClaims. Of
 // several requests in one batch the first gets it.
-func (s *claiming) decide(b *batch) error {
+func (s *claim) decide(b *batch) error {
 	s.won = false
 	if b.db.dialect.Shared && !b.claims.locked[s.lock()] {
 		return idempotency.ErrInProgress()
 	}
 	if b.claims.fresh == nil {
-		b.claims.fresh = map[idempotency.Key]*claiming{}
+		b.claims.fresh = map[idempotency.Key]*claim{}
 	}
 	if b.claims.fresh[s.key] == nil {
 		b.claims.fresh[s.key] = s
@@ -145,20 +150,20 @@ func (s *claiming) decide(b *batch) error {
 }
 
 // lock is the key's number for locks of Postgres.
-func (s *claiming) lock() int64 {
+func (s *claim) lock() int64 {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", s.key.Account, s.key.Operation, s.key.Key))
 	return int64(binary.BigEndian.Uint64(sum[:]))
 }
 
 // loadClaims reads the claims of requests that are to get a hold, and keeps two
-// processes from claiming one key at once: the second does not wait, which could
+// processes from claim one key at once: the second does not wait, which could
 // be for ever where each waits for the other, but is told that the first is
 // running. One process claims one after the other.
 func (b *batch) loadClaims() error {
 	c := &b.claims
 	if len(c.requests) > 0 {
 		c.open = map[string]openClaim{}
-		if err := b.tx.queryAll(b.ctx, &b.sql.openClaims, c.requests, func(rows *sql.Rows) error {
+		if err := queryAll(b.ctx, b.tx, &b.sql.openClaims, c.requests, func(rows *sql.Rows) error {
 			var request string
 			var o openClaim
 			err := rows.Scan(&request, &o.node, &o.expires)
@@ -176,7 +181,7 @@ func (b *batch) loadClaims() error {
 	for _, s := range c.wanted {
 		locks = append(locks, s.lock())
 	}
-	return b.tx.queryAll(b.ctx, &b.sql.lockClaims, locks, func(rows *sql.Rows) error {
+	return queryAll(b.ctx, b.tx, &b.sql.lockClaims, locks, func(rows *sql.Rows) error {
 		var lock int64
 		var locked bool
 		err := rows.Scan(&lock, &locked)
@@ -188,7 +193,7 @@ func (b *batch) loadClaims() error {
 // takeClaim sees that a request's idempotency key is still its own, and ties it
 // to the process that makes the hold. Others free the keys of a process that
 // they take for dead: a duplicate may have this one by now, and would be charged
-// as well. That of a hold that outlives its process becomes nobody's, like the
+// as well. That of a hold that outlives its process belongs to no process, like the
 // hold, and lasts as long.
 func (b *batch) takeClaim(h *hold) error {
 	is, mine := b.claims.open[h.id]
@@ -196,7 +201,7 @@ func (b *batch) takeClaim(h *hold) error {
 		return idempotency.ErrInProgress()
 	}
 	want := openClaim{h.node, is.expires}
-	if h.node == nobody {
+	if h.node == noNode {
 		want.expires = h.expires
 	}
 	if is != want {
@@ -212,13 +217,13 @@ func (b *batch) writeClaims() error {
 		return err
 	}
 	args := make([]any, 0, len(b.claims.fresh)*b.sql.insertClaim.width)
-	by := map[string]*claiming{}
+	by := map[string]*claim{}
 	for _, s := range b.claims.fresh {
 		by[s.request] = s
 		args = append(args, s.key.Account, s.key.Operation, []byte(s.key.Key), s.content[:], s.request, b.node.id, claimOpen, "", "",
 			b.now+int64(b.db.options.HoldFor))
 	}
-	return b.tx.queryAll(b.ctx, &b.sql.insertClaim, args, func(rows *sql.Rows) error {
+	return queryAll(b.ctx, b.tx, &b.sql.insertClaim, args, func(rows *sql.Rows) error {
 		var request string
 		err := rows.Scan(&request)
 		if s := by[request]; s != nil {
@@ -228,20 +233,15 @@ func (b *batch) writeClaims() error {
 	})
 }
 
-// freeing ends a claim without an answer.
-type freeing struct {
-	key     idempotency.Key
-	request string
-}
-
-func (*freeing) needs(*batch) {}
-
-func (s *freeing) decide(b *batch) error {
-	if claim := b.claims.fresh[s.key]; claim != nil && claim.request == s.request {
-		delete(b.claims.fresh, s.key) // in the same batch, and its caller has left
-	}
-	b.freeClaim(s.key, s.request)
-	return nil
+// newFreeOp ends a claim without an answer.
+func newFreeOp(k idempotency.Key, request string) *op {
+	return newOp(nil, func(b *batch) error {
+		if made := b.claims.fresh[k]; made != nil && made.request == request {
+			delete(b.claims.fresh, k) // in the same batch, and its caller has left
+		}
+		b.freeClaim(k, request)
+		return nil
+	})
 }
 
 func (b *batch) freeClaim(k idempotency.Key, request string) {
@@ -252,25 +252,21 @@ func (b *batch) freeClaim(k idempotency.Key, request string) {
 // Keep implements [idempotency.Store].
 func (db *DB) Keep(ctx context.Context, k idempotency.Key, requestID string, a idempotency.Answer) error {
 	a.Receipt.ID = requestID
-	return db.committer.run(ctx, &keeping{answer{idempotency.Record{Key: k, Header: a.Header, Body: a.Body}, a.Receipt}}, db.options.WaitTimeout)
-}
-
-// keeping ends a claim with its answer.
-type keeping struct{ answer }
-
-func (*keeping) needs(*batch) {}
-
-func (s *keeping) decide(b *batch) error {
-	b.answers = append(b.answers, s.answer)
-	b.wrote = true
-	return nil
+	record := idempotency.Record{Key: k, Header: a.Header, Body: a.Body}
+	o := newOp(nil, func(b *batch) error {
+		b.answers = append(b.answers, answer{record, a.Receipt})
+		b.wrote = true
+		return nil
+	})
+	o.bytes = record.Bytes()
+	return db.committer.run(ctx, o, db.options.WaitTimeout)
 }
 
 // Free implements [idempotency.Store]. Where the database does not answer within
 // Options.WaitTimeout it returns nil all the same, and the claim ends as soon as the
 // database is back: no duplicate has to wait for HoldFor.
 func (db *DB) Free(ctx context.Context, k idempotency.Key, requestID string) error {
-	o := newOp(&freeing{k, requestID})
+	o := newFreeOp(k, requestID)
 	if err := db.committer.enqueue(o); err != nil {
 		return err
 	}
@@ -290,7 +286,7 @@ func freeClaims(ctx context.Context, t *tx, node int64) error {
 
 // writeAnswers ends the claims of requests in the transaction that settles them:
 // a capture keeps the answer, as does an open hold, and a release frees the key.
-// It also forgets some answers that are over, more than are added.
+// It also deletes some answers that have expired, more than are added.
 func (b *batch) writeAnswers() error {
 	args := make([]any, 0, len(b.answers)*b.sql.keepAnswer.width)
 	for _, a := range b.answers {
@@ -303,7 +299,7 @@ func (b *batch) writeAnswers() error {
 			return err
 		}
 		state, header, body := keptWhole, "", a.record.Body
-		if body == nil || len(body) > idempotency.MaxAnswer || !b.kept.fits(a.record.Key.Account, int64(a.record.Bytes()), b.now) {
+		if body == nil || len(body) > idempotency.MaxAnswer || !b.answerQuota.fits(a.record.Key.Account, int64(a.record.Bytes()), b.now) {
 			state, body = tooLarge, nil
 		} else {
 			text, err := json.Marshal(a.record.Header)
@@ -339,7 +335,7 @@ const answerOver = "expires_at <= ? AND (state <> 'open' OR NOT EXISTS (SELECT 1
 
 // ofAnswers are the statements about idempotency keys.
 func (s *statements) ofAnswers(d Dialect, holdFor time.Duration) {
-	s.openClaims = lookUp(d, "SELECT request, node, expires_at FROM answer WHERE state = 'open' AND request", 't', " ORDER BY request"+d.Lock)
+	s.openClaims = newLookup(d, "SELECT request, node, expires_at FROM answer WHERE state = 'open' AND request", 't', " ORDER BY request"+d.Lock)
 	s.lockClaims = newBulk(d, "SELECT c.column1, pg_try_advisory_xact_lock(c.column1 # hashtext(current_schema())) FROM (", "n", ") AS c")
 	s.takeClaim = newBulk(d, "UPDATE answer SET node = c.column2, expires_at = c.column3 FROM (", "tnn", ") AS c WHERE request = c.column1 AND state = 'open'")
 	s.insertClaim = newBulk(d, "INSERT INTO answer (account, operation, key, content, request, node, state, header, receipt, expires_at) ", "ttyytntttn",
@@ -351,4 +347,89 @@ func (s *statements) ofAnswers(d Dialect, holdFor time.Duration) {
 	s.freeClaim = newBulk(d, "DELETE FROM answer WHERE state = 'open' AND (account, operation, key, request) IN (", "ttyt", ")")
 	s.keepAnswer = newBulk(d, "UPDATE answer SET state = c.column5, header = c.column6, body = c.column7, receipt = c.column8, expires_at = c.column9 FROM (", "ttytttytn",
 		") AS c WHERE account = c.column1 AND operation = c.column2 AND key = c.column3 AND request = c.column4 AND answer.state = 'open'")
+}
+
+// answerQuota bounds the bytes of idempotent answers that are kept for an account.
+// An account may keep half of the limit at once, and the other half spread over
+// the time for which answers are kept: so at no time are more bytes than the
+// limit kept by this process. It is counted in memory, so that n processes keep
+// up to n times as much, and one that starts again counts from 0.
+type answerQuota struct {
+	limit     int64
+	accounts  map[string]*accountAnswers
+	cleanupAt int // how many accounts are counted before the idle ones are forgotten
+}
+
+// accountAnswers is the count of one account.
+type accountAnswers struct {
+	bytes   int64 // that were kept, less those that the time since has let go
+	pending int64 // of the batch that is being written
+	at      int64 // up to when the time was counted
+}
+
+// fits reports whether an account may keep an answer of so many bytes, and counts
+// them for the batch.
+func (k *answerQuota) fits(account string, bytes, now int64) bool {
+	of := k.accounts[account]
+	if of == nil {
+		if len(k.accounts) >= max(k.cleanupAt, 1024) {
+			k.removeIdle(now)
+		}
+		of = &accountAnswers{at: now}
+		if k.accounts == nil {
+			k.accounts = map[string]*accountAnswers{}
+		}
+		k.accounts[account] = of
+	}
+	of.expire(k.limit/2, now)
+	if of.bytes+of.pending+bytes > k.limit/2 {
+		return false
+	}
+	of.pending += bytes
+	return true
+}
+
+// drop takes back what fits has counted for a batch that was not committed.
+func (k *answerQuota) drop(answers []answer) {
+	for i := range answers {
+		if of := k.accounts[answers[i].record.Key.Account]; of != nil {
+			of.pending = 0
+		}
+	}
+}
+
+// commit counts what the batch has kept.
+func (k *answerQuota) commit(answers []answer) {
+	for i := range answers {
+		if of := k.accounts[answers[i].record.Key.Account]; of != nil {
+			of.bytes, of.pending = of.bytes+of.pending, 0
+		}
+	}
+}
+
+// expire takes off what the time since the last call allows again: half of the limit
+// in the time for which answers are kept.
+func (k *accountAnswers) expire(most, now int64) {
+	seconds := (now - k.at) / int64(time.Second)
+	if seconds <= 0 {
+		k.at = min(k.at, now)
+		return
+	}
+	whole := int64(idempotency.KeptFor / time.Second)
+	if seconds >= whole {
+		k.bytes, k.at = 0, now
+		return
+	}
+	k.bytes = max(0, k.bytes-(most/whole*seconds+most%whole*seconds/whole))
+	k.at += seconds * int64(time.Second)
+}
+
+// removeIdle drops the accounts that have nothing left to be counted.
+func (k *answerQuota) removeIdle(now int64) {
+	for name, of := range k.accounts {
+		if of.expire(k.limit/2, now); of.bytes == 0 && of.pending == 0 {
+			delete(k.accounts, name)
+		}
+	}
+	k.cleanupAt = 2 * len(k.accounts)
 }

@@ -41,29 +41,21 @@ type keyRow struct {
 // Find implements [auth.KeyStore]. Each call asks the database: put an
 // [auth.Cached] before it.
 func (db *DB) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) {
-	ctx, cancel := db.patiently(ctx)
+	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	k, err := scanKey(db.readers().queryRow(ctx, "SELECT "+keyColumns+" FROM key WHERE hash = ?", hex.EncodeToString(hash[:])))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, fault.New(fault.NotFound, "No key has this hash.")
 	}
 	if err != nil {
-		return nil, db.unavailable(ctx, err)
+		return nil, db.unavailableOrCanceled(ctx, err)
 	}
 	return &k, nil
 }
 
 // List implements [auth.KeyAdmin].
 func (db *DB) List(ctx context.Context, account string) ([]auth.Key, error) {
-	keys, err := db.listKeys(ctx, account)
-	return keys, db.unavailable(ctx, err)
-}
-
-func (db *DB) listKeys(ctx context.Context, account string) ([]auth.Key, error) {
-	if account == "" {
-		return db.keysWhere(ctx, "TRUE ORDER BY created_at, id")
-	}
-	return db.keysWhere(ctx, "account = ? ORDER BY created_at, id", account)
+	return db.Page(ctx, account, "", math.MaxInt)
 }
 
 // Page implements [auth.KeyAdmin].
@@ -79,37 +71,21 @@ func (db *DB) Page(ctx context.Context, account, after string, limit int) ([]aut
 		case errors.Is(err, sql.ErrNoRows):
 			return nil, auth.NoKeyAfter(after)
 		case err != nil:
-			return nil, db.unavailable(ctx, err)
+			return nil, db.unavailableOrCanceled(ctx, err)
 		}
 		conditions, args = append(conditions, "(created_at, id) > (?, ?)"), append(args, created, after)
 	}
 	if conditions == nil {
 		conditions = []string{"TRUE"}
 	}
-	keys, err := db.keysWhere(ctx, strings.Join(conditions, " AND ")+" ORDER BY created_at, id LIMIT ?", append(args, limit)...)
-	return keys, db.unavailable(ctx, err)
-}
-
-func (db *DB) keysWhere(ctx context.Context, condition string, args ...any) ([]auth.Key, error) {
-	rows, err := db.readers().query(ctx, "SELECT "+keyColumns+" FROM key WHERE "+condition, args...)
-	if err != nil {
-		return nil, err
-	}
-	var keys []auth.Key
-	err = each(rows, func(rows *sql.Rows) error {
-		k, err := scanKey(rows)
-		keys = append(keys, k)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return keys, nil
+	keys, err := collect(ctx, db.readers(), func(rows *sql.Rows) (auth.Key, error) { return scanKey(rows) },
+		"SELECT "+keyColumns+" FROM key WHERE "+strings.Join(conditions, " AND ")+" ORDER BY created_at, id LIMIT ?", append(args, limit)...)
+	return keys, db.unavailableOrCanceled(ctx, err)
 }
 
 // Add implements [auth.KeyAdmin].
 func (db *DB) Add(ctx context.Context, k auth.Key) error {
-	return db.changeKeys(ctx, func(ctx context.Context, t transaction) error {
+	return db.changeKeys(ctx, func(ctx context.Context, t session) error {
 		return t.addKey(ctx, keyRow{Key: k, source: fromAdmin})
 	})
 }
@@ -119,7 +95,7 @@ func (db *DB) Add(ctx context.Context, k auth.Key) error {
 // One that the file does not have any more cannot be turned on
 // (fault.InvalidRequest).
 func (db *DB) SetDisabled(ctx context.Context, id string, disabled bool) error {
-	return db.changeKeys(ctx, func(ctx context.Context, t transaction) error {
+	return db.changeKeys(ctx, func(ctx context.Context, t session) error {
 		sources := []any{fromAdmin, fromFile, fromPast}
 		if !disabled {
 			sources[2] = fromFile
@@ -137,7 +113,7 @@ func (db *DB) SetDisabled(ctx context.Context, id string, disabled bool) error {
 // that was turned off and is not in the file any more can be: with it goes the
 // memory that it was turned off.
 func (db *DB) Delete(ctx context.Context, id string) error {
-	return db.changeKeys(ctx, func(ctx context.Context, t transaction) error {
+	return db.changeKeys(ctx, func(ctx context.Context, t session) error {
 		n, err := t.exec(ctx, "DELETE FROM key WHERE id = ? AND source <> ?", id, fromFile)
 		if err != nil || n > 0 {
 			return err
@@ -147,13 +123,13 @@ func (db *DB) Delete(ctx context.Context, id string) error {
 }
 
 // refuse says why a key cannot be changed, or that there is none.
-func (t transaction) refuse(ctx context.Context, id, why string) error {
-	taken, err := t.taken(ctx, "id", id)
+func (t session) refuse(ctx context.Context, id, why string) error {
+	taken, err := t.keyWith(ctx, "id", id)
 	switch {
 	case err != nil:
 		return err
 	case taken == "":
-		return noKey(id)
+		return errNoKey(id)
 	}
 	return fault.Invalid("id", why)
 }
@@ -172,7 +148,7 @@ func (db *DB) Replace(ctx context.Context, owned []auth.Key) error {
 		return nil // nobody else brings any
 	}
 	db.owned = nil
-	err := db.changeKeys(ctx, func(ctx context.Context, t transaction) error {
+	err := db.changeKeys(ctx, func(ctx context.Context, t session) error {
 		switched, err := t.switchedKeys(ctx)
 		if err != nil {
 			return err
@@ -190,7 +166,7 @@ func (db *DB) Replace(ctx context.Context, owned []auth.Key) error {
 				return err
 			}
 		}
-		return t.remember(ctx, switched)
+		return t.keepDisabled(ctx, switched)
 	})
 	if err == nil {
 		db.owned = append([]auth.Key{}, owned...)
@@ -200,8 +176,8 @@ func (db *DB) Replace(ctx context.Context, owned []auth.Key) error {
 
 func sameKey(a, b auth.Key) bool { return reflect.DeepEqual(a, b) }
 
-// remember keeps those of the switched keys that are off.
-func (t transaction) remember(ctx context.Context, switched map[[32]byte]auth.Key) error {
+// keepDisabled keeps those of the switched keys that are off.
+func (t session) keepDisabled(ctx context.Context, switched map[[32]byte]auth.Key) error {
 	for hash, k := range switched {
 		if !k.Disabled {
 			continue
@@ -214,49 +190,38 @@ func (t transaction) remember(ctx context.Context, switched map[[32]byte]auth.Ke
 	return nil
 }
 
-// changeKeys runs change in a transaction of its own, which waits for those of
-// other processes, so that what it reads of the keys stays true until it ends.
-func (db *DB) changeKeys(ctx context.Context, change func(context.Context, transaction) error) error {
-	return db.unavailable(ctx, db.alone(ctx, func(ctx context.Context, t transaction) error {
-		if s := db.dialect.Serialise; s != "" {
-			if _, err := t.exec(ctx, s); err != nil {
-				return err
-			}
-		}
-		return change(ctx, t)
-	}))
+// changeKeys runs change in a serial transaction, so that what it reads of the keys
+// stays true until it ends.
+func (db *DB) changeKeys(ctx context.Context, change func(context.Context, session) error) error {
+	return db.unavailableOrCanceled(ctx, db.inSerialTx(ctx, change))
 }
 
 // switchedKeys are the keys of the config file that were turned off or on at
 // run time, also those that it does not have any more.
-func (t transaction) switchedKeys(ctx context.Context) (map[[32]byte]auth.Key, error) {
-	rows, err := t.query(ctx, "SELECT "+keyColumns+" FROM key WHERE source IN (?, ?) AND switched = ?", fromFile, fromPast, true)
-	if err != nil {
-		return nil, err
-	}
+func (t session) switchedKeys(ctx context.Context) (map[[32]byte]auth.Key, error) {
 	switched := make(map[[32]byte]auth.Key)
-	err = each(rows, func(rows *sql.Rows) error {
+	err := forEach(ctx, t, func(rows *sql.Rows) error {
 		k, err := scanKey(rows)
 		switched[k.Hash] = k
 		return err
-	})
+	}, "SELECT "+keyColumns+" FROM key WHERE source IN (?, ?) AND switched = ?", fromFile, fromPast, true)
 	return switched, err
 }
 
 // addKey refuses a key that cannot be stored.
-func (t transaction) addKey(ctx context.Context, k keyRow) error {
+func (t session) addKey(ctx context.Context, k keyRow) error {
 	if k.ID == "" || k.Account == "" || k.Hash == [32]byte{} {
 		return fault.New(fault.InvalidRequest, "A key needs an id, an account and a hash.")
 	}
 	hash := hex.EncodeToString(k.Hash[:])
-	same, err := t.taken(ctx, "id", k.ID)
+	same, err := t.keyWith(ctx, "id", k.ID)
 	if err != nil {
 		return err
 	}
 	if same != "" {
 		return fault.Invalid("id", "There is already a key with the id "+k.ID+".")
 	}
-	other, err := t.taken(ctx, "hash", hash)
+	other, err := t.keyWith(ctx, "hash", hash)
 	if err != nil {
 		return err
 	}
@@ -274,8 +239,8 @@ func (t transaction) addKey(ctx context.Context, k keyRow) error {
 	return err
 }
 
-// taken is the id of the key that has a value in a column, empty if none has.
-func (t transaction) taken(ctx context.Context, column, value string) (id string, err error) {
+// keyWith is the id of the key that has a value in a column, empty if none has.
+func (t session) keyWith(ctx context.Context, column, value string) (id string, err error) {
 	err = t.queryRow(ctx, "SELECT id FROM key WHERE "+column+" = ?", value).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
@@ -283,7 +248,7 @@ func (t transaction) taken(ctx context.Context, column, value string) (id string
 	return id, err
 }
 
-func noKey(id string) error {
+func errNoKey(id string) error {
 	return fault.New(fault.NotFound, fmt.Sprintf("There is no key with the id %.64s.", id))
 }
 
@@ -299,7 +264,7 @@ func scanKey(row interface{ Scan(...any) error }) (auth.Key, error) {
 		&l.RPM, &l.TPM, &l.MaxConcurrent, &l.MaxConcurrentVideos, &created, &expires, &k.Disabled); err != nil {
 		return auth.Key{}, err
 	}
-	k.Created, k.Expires = timeOf(created), timeOf(expires)
+	k.Created, k.Expires = timeOrZero(created), timeOrZero(expires)
 	if _, err := hex.Decode(k.Hash[:], []byte(hash)); err != nil {
 		return auth.Key{}, err
 	}
@@ -327,8 +292,8 @@ func unixNanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// timeOf is the time that nanos has kept, in UTC.
-func timeOf(nanos int64) time.Time {
+// timeOrZero is the time that nanos has kept, in UTC.
+func timeOrZero(nanos int64) time.Time {
 	if nanos == 0 {
 		return time.Time{}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"strconv"
@@ -155,5 +156,100 @@ func (db *DB) apply(ctx context.Context, t *sql.Tx, m migration) error {
 		}
 	}
 	_, err := t.ExecContext(ctx, db.text("INSERT INTO schema_version (version) VALUES (?)"), m.version)
+	return err
+}
+
+// The names of the settings that a database keeps.
+const (
+	settingCurrency = "currency"
+	settingBilling  = "billing"
+)
+
+// The values of settingBilling.
+const (
+	billingPrepaid = "prepaid"
+	billingCount   = "count"
+)
+
+// adoptSettings makes the options and the database agree on the currency and on how it
+// bills.
+func (db *DB) adoptSettings(ctx context.Context) error {
+	return db.inSerialTx(ctx, func(ctx context.Context, t session) error {
+		if err := db.adoptBilling(ctx, t); err != nil {
+			return err
+		}
+		return db.adoptCurrency(ctx, t)
+	})
+}
+
+func (db *DB) adoptBilling(ctx context.Context, t session) error {
+	if db.options.AsStored {
+		stored, err := t.setting(ctx, settingBilling)
+		db.options.Count = stored == billingCount || (stored == "" && db.options.Count)
+		return err
+	}
+	now := billingPrepaid
+	if db.options.Count {
+		now = billingCount
+	}
+	if err := db.agreeOnBilling(ctx, t, now); err != nil {
+		return err
+	}
+	return t.setSetting(ctx, settingBilling, now)
+}
+
+// agreeOnBilling refuses to bill in another way than a server that runs on the
+// same database: its customers would find money off, or on.
+func (db *DB) agreeOnBilling(ctx context.Context, t session, now string) error {
+	stored, err := t.setting(ctx, settingBilling)
+	if err != nil || !db.dialect.Shared || stored == "" || stored == now {
+		return err
+	}
+	var alive int
+	if err := t.queryRow(ctx, "SELECT COUNT(*) FROM node WHERE NOT dead AND lease_until > "+db.dialect.Clock).Scan(&alive); err != nil {
+		return err
+	}
+	if alive > 0 {
+		return fault.Invalid("billing", fmt.Sprintf(
+			"Another server runs on this database with `billing: %s`. Stop it before this one starts with `billing: %s`; one that was killed counts for %s.",
+			stored, now, db.options.Lease))
+	}
+	return nil
+}
+
+// adoptCurrency refuses another currency as soon as there is an entry in the journal.
+func (db *DB) adoptCurrency(ctx context.Context, t session) error {
+	stored, err := t.setting(ctx, settingCurrency)
+	switch {
+	case err != nil || stored == db.options.Currency:
+		return err
+	case stored != "" && db.options.AsStored:
+		db.options.Currency = stored
+		return nil
+	case stored != "":
+		var entries int
+		if err := t.queryRow(ctx, "SELECT COUNT(*) FROM (SELECT 1 FROM entry LIMIT 1) AS first").Scan(&entries); err != nil {
+			return err
+		}
+		if entries > 0 {
+			return fault.Invalid("currency", fmt.Sprintf(
+				"The database keeps its books in %s, and amounts cannot become %s: write `currency: %s`, or use another database.",
+				stored, db.options.Currency, stored))
+		}
+	}
+	return t.setSetting(ctx, settingCurrency, db.options.Currency)
+}
+
+// setting is a value; empty if there is none.
+func (s session) setting(ctx context.Context, name string) (value string, err error) {
+	err = s.queryRow(ctx, "SELECT value FROM setting WHERE name = ?", name).Scan(&value)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return value, err
+}
+
+func (s session) setSetting(ctx context.Context, name, value string) error {
+	_, err := s.exec(ctx, "INSERT INTO setting (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value)
 	return err
 }

@@ -17,17 +17,17 @@ type node struct {
 // errKnown says that the answer to an earlier COMMIT was found.
 var errKnown = errors.New("the last transaction was committed")
 
-// sign counts the transaction and renews the lease, which no other process can
+// renewLease counts the transaction and renews the lease, which no other process can
 // take away before it ends. From the count it learns how a COMMIT ended that
 // had no answer: then errKnown is returned, and its operations are known.
-func (b *batch) sign() error {
+func (b *batch) renewLease() error {
 	if b.signed {
 		return nil
 	}
 	var commits, now int64
-	err := b.tx.queryRow(b.ctx, b.sql.sign, b.db.options.Lease.Nanoseconds(), b.node.id).Scan(&commits, &now)
+	err := b.tx.queryRow(b.ctx, b.sql.renewLease, b.db.options.Lease.Nanoseconds(), b.node.id).Scan(&commits, &now)
 	if errors.Is(err, sql.ErrNoRows) {
-		if err := b.lost(); err != nil {
+		if err := b.leaseLost(); err != nil {
 			return err
 		}
 		commits, now, err = b.register()
@@ -50,9 +50,9 @@ func (b *batch) sign() error {
 	return nil
 }
 
-// lost is what a node does whose lease others took: it forgets its holds, which
-// they end, and learns whether its last transaction was in time.
-func (b *batch) lost() error {
+// leaseLost is what a node does whose lease others took: it drops its holds from
+// memory, which they end, and learns whether its last transaction was in time.
+func (b *batch) leaseLost() error {
 	clear(b.open)
 	b.careful = true
 	p := b.pending
@@ -88,16 +88,14 @@ func (b *batch) register() (commits, now int64, err error) {
 	return 1, now, nil
 }
 
-// beat is a sign of life, and a question whether the database is back. A file
-// that can be read may have no room: there the question takes some, and gives it
-// back.
-type beat struct{}
+// newHeartbeat is an op that shows that the process lives, and finds out whether
+// the database is back. A file that can be read may be on a full disk: there the
+// op takes some space and gives it back.
+func newHeartbeat() *op { return newOp(nil, (*batch).heartbeat) }
 
-func (beat) needs(*batch) {}
-
-func (beat) decide(b *batch) error {
+func (b *batch) heartbeat() error {
 	b.wrote = true
-	if err := b.sign(); err != nil || b.db.dialect.Shared {
+	if err := b.renewLease(); err != nil || b.db.dialect.Shared {
 		return err
 	}
 	for _, text := range [...]string{
@@ -111,60 +109,46 @@ func (beat) decide(b *batch) error {
 	return nil
 }
 
-// retire ends the lease of a process that closes: others need not wait.
-func (c *committer) retire() {
-	defer c.hangUp()
+// releaseLease ends the lease of a process that closes: others need not wait.
+func (c *committer) releaseLease() {
+	defer c.closeConn()
 	if !c.db.dialect.Shared || c.node.id == 0 {
 		return
 	}
-	ctx, cancel := c.db.bounded()
+	ctx, cancel := c.db.txContext()
 	defer cancel()
 	// Without it the lease ends by itself.
 	_, _ = c.db.writer.ExecContext(ctx, c.db.text("UPDATE node SET lease_until = 0 WHERE id = ?"), c.node.id)
 }
 
-// burying marks the processes dead whose lease is over, or all others where no
+// markDeadNodes marks the processes dead whose lease is over, or all others where no
 // other can be alive. Whoever has just found the database again waits: the
 // others may have been cut off from it too, and get a lease's time to say that
 // they live.
-type burying struct{ dead []int64 }
-
-func (*burying) needs(*batch) {}
-
-func (s *burying) decide(b *batch) error {
-	if err := b.sign(); err != nil {
-		return err
+func (b *batch) markDeadNodes() (dead []int64, err error) {
+	if err := b.renewLease(); err != nil {
+		return nil, err
 	}
 	if !b.recovering() {
-		if _, err := b.tx.exec(b.ctx, b.sql.bury, b.node.id, b.db.options.Lease.Nanoseconds()); err != nil {
-			return err
+		if _, err := b.tx.exec(b.ctx, b.sql.markDead, b.node.id, b.db.options.Lease.Nanoseconds()); err != nil {
+			return nil, err
 		}
 	}
 	b.wrote = true
-	rows, err := b.tx.query(b.ctx, "SELECT id FROM node WHERE dead")
-	if err != nil {
-		return err
-	}
-	s.dead = s.dead[:0]
-	return each(rows, func(rows *sql.Rows) error {
-		var id int64
-		err := rows.Scan(&id)
-		s.dead = append(s.dead, id)
-		return err
-	})
+	return collect(b.ctx, b.tx, scanOne[int64], "SELECT id FROM node WHERE dead")
 }
 
-// remembered is how long the row of a dead process stays: should it only have
+// deadNodeKept is how long the row of a dead process stays: should it only have
 // been slow, it reads there how its last transaction ended.
-const remembered = time.Hour
+const deadNodeKept = time.Hour
 
-// forgetNodes drops what is left of dead processes whose holds have ended.
-func forgetNodes(ctx context.Context, t *tx, dead []int64) error {
+// deleteDeadNodes drops what is left of dead processes whose holds have ended.
+func deleteDeadNodes(ctx context.Context, t *tx, dead []int64) error {
 	for _, id := range dead {
 		if err := freeClaims(ctx, t, id); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, t.db.committer.sql.forget, id, remembered.Nanoseconds()); err != nil {
+		if _, err := t.exec(ctx, t.db.committer.sql.deleteNode, id, deadNodeKept.Nanoseconds()); err != nil {
 			return err
 		}
 	}

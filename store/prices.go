@@ -2,10 +2,14 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"sync"
 
 	"github.com/tollhouse-ai/gateway/billing"
@@ -19,13 +23,11 @@ type cell struct {
 	Amount  string       `json:"amount"`
 }
 
-// priceCache spares the writing of a price row that is there. A row may still
-// be rolled back by the transaction that added it, so it counts as there only
-// when another transaction found it.
+// priceCache has the price rows that are in the database, so that they are not
+// written again.
 type priceCache struct {
-	mu    sync.Mutex
-	added map[string]*sql.Tx        // the last transaction that added the row
-	rows  map[string]*billing.Price // those that are there
+	mu   sync.Mutex
+	rows map[string]*billing.Price // by version
 }
 
 // storePrice adds the row of p, unless it is there. Of a nil Price there is
@@ -43,10 +45,10 @@ func (db *DB) storePrice(ctx context.Context, t *tx, p *billing.Price) error {
 	if err != nil {
 		return err
 	}
-	added, err := t.exec(ctx, "INSERT INTO price (version, content, first_seen) VALUES (?, ?, ?) ON CONFLICT (version) DO NOTHING",
+	_, err = t.exec(ctx, "INSERT INTO price (version, content, first_seen) VALUES (?, ?, ?) ON CONFLICT (version) DO NOTHING",
 		version, content, now)
 	if err == nil {
-		db.prices.note(t.Tx, p, added > 0)
+		t.prices = append(t.prices, p) // it may be rolled back: the cache gets it with the commit
 	}
 	return err
 }
@@ -62,7 +64,7 @@ func (db *DB) Price(ctx context.Context, version string) (*billing.Price, error)
 	if p := db.prices.find(version); p != nil {
 		return p, nil
 	}
-	ctx, cancel := db.patiently(ctx)
+	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	var content string
 	err := db.readers().queryRow(ctx, "SELECT content FROM price WHERE version = ?", version).Scan(&content)
@@ -70,7 +72,7 @@ func (db *DB) Price(ctx context.Context, version string) (*billing.Price, error)
 		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no price version %.64q.", version))
 	}
 	if err != nil {
-		return nil, db.away(err)
+		return nil, db.unavailable(err)
 	}
 	p, err := parsePrice(version, content)
 	if err == nil {
@@ -119,26 +121,79 @@ func (c *priceCache) keep(p *billing.Price) {
 		c.rows = make(map[string]*billing.Price)
 	}
 	c.rows[p.Version()] = p
-	delete(c.added, p.Version())
 }
 
-// note remembers what a transaction found when it was to add the row.
-func (c *priceCache) note(t *sql.Tx, p *billing.Price, added bool) {
-	if !added && !c.addedBy(t, p.Version()) {
-		c.keep(p)
+// PublishPrices stores the price rows of a list that is loaded, and tells the
+// processes that share the database which list this one charges by. It is durable
+// when it returns.
+func (db *DB) PublishPrices(ctx context.Context, list *billing.PriceList) error {
+	if !db.dialect.Shared && db.hasPrices(list) { // and no other process to be told
+		return nil
 	}
-	if added {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.added == nil {
-			c.added = make(map[string]*sql.Tx)
+	hash := listHash(list)
+	err := db.update(ctx, func(ctx context.Context, t *tx) error {
+		for _, model := range list.Models() {
+			if err := db.storePrice(ctx, t, list.Price(model)); err != nil {
+				return err
+			}
 		}
-		c.added[p.Version()] = t
+		return writePriceHash(ctx, t, hash)
+	})
+	if err == nil {
+		db.publishedPrices.Store(&hash)
 	}
+	return err
 }
 
-func (c *priceCache) addedBy(t *sql.Tx, version string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.added[version] == t
+// hasPrices reports whether every price row of the list is in the database.
+func (db *DB) hasPrices(list *billing.PriceList) bool {
+	return !slices.ContainsFunc(list.Models(), func(model string) bool {
+		version := list.Price(model).Version()
+		return version != "" && db.prices.find(version) == nil
+	})
+}
+
+// republishPrices is for a process that others have marked dead: the row that it
+// has now does not know the list yet.
+func (db *DB) republishPrices(ctx context.Context) error {
+	hash := db.publishedPrices.Load()
+	if hash == nil || !db.dialect.Shared {
+		return nil
+	}
+	return db.update(ctx, func(ctx context.Context, t *tx) error { return writePriceHash(ctx, t, *hash) })
+}
+
+func writePriceHash(ctx context.Context, t *tx, hash string) error {
+	_, err := t.exec(ctx, "UPDATE node SET prices = ? WHERE id = ?", hash, t.db.committer.node.id)
+	return err
+}
+
+// PricesAgree fails with fault.InvalidRequest when processes that are alive
+// charge by different price lists, as for a moment while a new one is rolled
+// out. Each request is charged by the list of the process that took it.
+func (db *DB) PricesAgree(ctx context.Context) error {
+	ctx, cancel := db.readContext(ctx)
+	defer cancel()
+	if !db.dialect.Shared {
+		return nil
+	}
+	var lists int
+	err := db.readers().queryRow(ctx,
+		"SELECT COUNT(DISTINCT prices) FROM node WHERE prices <> '' AND NOT dead AND lease_until > "+db.dialect.Clock).Scan(&lists)
+	if err != nil {
+		return db.unavailable(err)
+	}
+	if lists > 1 {
+		return fault.New(fault.InvalidRequest, fmt.Sprintf("The processes that share the database charge by %d different price lists: give all of them the same file.", lists))
+	}
+	return nil
+}
+
+// listHash is the same for lists with the same prices for the same models.
+func listHash(list *billing.PriceList) string {
+	hash := sha256.New()
+	for _, model := range list.Models() {
+		_, _ = io.WriteString(hash, fmt.Sprintf("%q %s\n", model, list.Price(model).Version())) // a hash takes everything
+	}
+	return hex.EncodeToString(hash.Sum(nil))
 }

@@ -163,7 +163,7 @@ func TestADamagedPriceIsNotUsed(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = store.AddPriceTwice(t.Context(), db, p, nil)
-			if err := store.Damage(t.Context(), db, p, content); err != nil {
+			if err := store.DamagePrice(t.Context(), db, p, content); err != nil {
 				t.Fatal(err)
 			}
 			_ = db.Close()

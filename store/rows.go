@@ -1,142 +1,514 @@
 package store
 
 import (
-	"context"
+	"cmp"
 	"database/sql"
-	"math/bits"
-	"strconv"
-	"strings"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
-// bulk is a statement over many rows of arguments.
-type bulk struct {
-	width  int      // arguments in a row
-	kinds  string   // what each of them is, a letter for each
-	arrays bool     // a column is one argument, however many rows there are
-	texts  []string // otherwise: for 1, 2, 4 rows and so on
+// balance is money of which a part is held; 0 ≤ held ≤ posted. A nil balance
+// bounds nothing and moves nothing.
+type balance struct{ posted, held billing.Money }
+
+// position is what [billing.Ask.Grant] needs to know of it.
+func (p *balance) position() billing.Balance {
+	if p == nil {
+		return billing.Unbounded()
+	}
+	return billing.Balance{Posted: p.posted, Held: p.held}
 }
 
-// arrays are, by the letter of what a column has, how it is an argument.
-var arrays = map[rune]string{'t': "CAST(? AS TEXT[])", 'n': "CAST(? AS BIGINT[])", 'b': "CAST(? AS BOOLEAN[])", 'y': "CAST(? AS BYTEA[])"}
-
-// most is how many arguments a statement gets where columns cannot be arrays.
-// SQLite's driver finds each argument by going through all of them: with ten
-// times as many a row takes several times as long.
-const most = 32
-
-// newBulk spells before, rows in the place of a subquery, after. The rows have
-// the columns column1, column2 and so on.
-func newBulk(d Dialect, before, row, after string) bulk {
-	b := bulk{width: len(row), kinds: row, arrays: d.Arrays}
-	if b.arrays {
-		var columns, names []string
-		for i, kind := range row {
-			columns = append(columns, arrays[kind])
-			names = append(names, "column"+strconv.Itoa(i+1))
-		}
-		b.texts = []string{before + "SELECT * FROM unnest(" + strings.Join(columns, ", ") + ") AS rows (" + strings.Join(names, ", ") + ")" + after}
-		return b
+func (p *balance) available() billing.Money {
+	if p == nil {
+		return billing.Unlimited
 	}
-	values := "(" + strings.TrimSuffix(strings.Repeat("?, ", len(row)), ", ") + ")"
-	for n := 1; n == 1 || n*len(row) <= most; n *= 2 {
-		b.texts = append(b.texts, before+"VALUES "+strings.TrimSuffix(strings.Repeat(values+", ", n), ", ")+after)
-	}
-	return b
+	return p.posted - p.held
 }
 
-// lookUp spells before, which ends in a column, that the column is one of many
-// values, and after. With an array every database goes to each value by index,
-// however large it believes the table to be.
-func lookUp(d Dialect, before string, kind rune, after string) bulk {
-	if d.Arrays {
-		return bulk{width: 1, kinds: string(kind), arrays: true, texts: []string{before + " = ANY(" + arrays[kind] + ")" + after}}
+// hold holds amount; the caller has compared it with available.
+func (p *balance) hold(amount billing.Money) {
+	if p != nil {
+		p.held += amount
 	}
-	return newBulk(d, before+" IN (", string(kind), ")"+after)
 }
 
-// each calls do with statements and their part of args until all are used.
-func (b *bulk) each(args []any, do func(query string, args []any) error) error {
-	if b.arrays && len(args) > 0 {
-		return do(b.texts[0], b.columns(args))
+// capture gives a held amount back and takes charge, or what there is beside other
+// holds: what a request costs above its key's budget is the account's.
+func (p *balance) capture(held, charge billing.Money) {
+	if p != nil {
+		p.held -= held
+		p.posted = max(p.posted-charge, p.held)
 	}
-	for left := len(args) / b.width; left > 0; left = len(args) / b.width {
-		i := min(bits.Len(uint(left)), len(b.texts)) - 1
-		n := b.width << i
-		if err := do(b.texts[i], args[:n]); err != nil {
+}
+
+// position is what an account's row says of money.
+type position struct {
+	balance
+	credited billing.Money // what the platform gave
+	revenue  billing.Money // the full cost of what was delivered
+	overrun  billing.Money // the part of it that the operator bore
+	budgets  int64         // keys that have one
+}
+
+// account is a row in the hands of a batch.
+type account struct {
+	name string
+	position
+	before position // as it was read
+	fresh  bool
+}
+
+// budget is what a key may still spend.
+type budget struct {
+	id int64
+	of ownKey
+	balance
+	before balance // as it was read
+	ended  bool
+}
+
+// balanceOrNil is the balance of a budget, nil for none.
+func (p *budget) balanceOrNil() *balance {
+	if p == nil {
+		return nil
+	}
+	return &p.balance
+}
+
+// hold is the row of a request that has not been settled.
+type hold struct {
+	id, account, key, operation, model string
+
+	node       int64
+	budget     int64 // 0 for none
+	version    string
+	price      *billing.Price // nil until it is needed
+	amount     billing.Money
+	soFar      billing.Usage
+	checkpoint bool  // soFar was given
+	damaged    error // why soFar cannot be read
+	created    int64
+	expires    int64
+	counted    bool // nothing is held for it, and no money moves
+
+	fresh, ended bool // since the last commit
+	listed       bool // among what the batch touched
+}
+
+// asHold is the value that the gateway carries around.
+func (h *hold) asHold(available billing.Money) billing.Hold {
+	return billing.Hold{
+		ID: h.id, Account: h.account, Key: h.key, Operation: h.operation, Model: h.model,
+		Price: h.price, Amount: h.amount, Available: available,
+	}
+}
+
+// entry is one movement of money in the journal.
+type entry struct {
+	account, kind, reference           string
+	customer, credit, revenue, overrun billing.Money
+	held, available                    billing.Money
+}
+
+// The kinds of an entry.
+const (
+	opening  = "opening"
+	credited = "credit"
+	captured = "capture"
+)
+
+// timeAt is a time of the database.
+func timeAt(nanos int64) time.Time { return time.Unix(0, nanos).UTC() }
+
+// formatUsage is a checkpoint as its row keeps it.
+func formatUsage(u billing.Usage) (string, error) {
+	text, err := json.Marshal(u)
+	return string(text), err
+}
+
+// parseUsage is the inverse of formatUsage; an empty text is no usage.
+func parseUsage(text string) (u billing.Usage, err error) {
+	if text != "" {
+		err = json.Unmarshal([]byte(text), &u)
+	}
+	return u, err
+}
+
+// wanted are the rows that the operations of a batch need, and that are not
+// there yet.
+type wanted struct {
+	accounts map[string]bool
+	holds    map[string]bool // of requests that run, or ran
+	fresh    []any           // ids that no request may have had
+	keys     []ownKey
+}
+
+// ownKey is a key of an account.
+type ownKey struct{ account, key string }
+
+func (b *batch) wantAccount(name string) {
+	if b.wanted.accounts == nil {
+		b.wanted.accounts = map[string]bool{}
+	}
+	b.wanted.accounts[name] = true
+}
+
+func (b *batch) wantHold(id string) {
+	if b.wanted.holds == nil {
+		b.wanted.holds = map[string]bool{}
+	}
+	b.wanted.holds[id] = true
+}
+
+func (b *batch) wantKey(account, key string) {
+	b.wantAccount(account)
+	b.wanted.keys = append(b.wanted.keys, ownKey{account, key})
+}
+
+// load reads what is wanted: holds, then accounts in the order of their names,
+// which is the order in which every process locks them, then tasks, then what
+// belongs to the accounts and so needs no lock of its own.
+func (b *batch) load() error {
+	for _, read := range [...]func() error{b.loadHolds, b.loadEnded, b.loadAccounts, b.loadTasks, b.loadBudgets, b.loadClaims} {
+		if err := read(); err != nil {
 			return err
 		}
-		args = args[n:]
 	}
 	return nil
 }
 
-// columns are rows of arguments as an array for each column.
-func (b *bulk) columns(args []any) []any {
-	all := make([]any, b.width)
-	for i := range all {
-		switch b.kinds[i] {
-		case 't':
-			all[i] = column(args[i:], b.width, func(arg any) string { return arg.(string) })
-		case 'y':
-			all[i] = column(args[i:], b.width, func(arg any) []byte { return arg.([]byte) })
-		case 'b':
-			all[i] = column(args[i:], b.width, func(arg any) bool { return arg.(bool) })
-		case 'n':
-			all[i] = column(args[i:], b.width, func(arg any) int64 {
-				if amount, ok := arg.(billing.Money); ok {
-					return int64(amount)
-				}
-				return arg.(int64)
-			})
+// loadHolds takes the process's own holds from memory: nobody else ends them
+// while its lease lasts.
+func (b *batch) loadHolds() error {
+	var missing []string
+	for id := range b.wanted.holds {
+		known := b.open[id]
+		if known == nil || b.careful {
+			missing = append(missing, id)
+			continue
+		}
+		h := *known
+		b.holds[id] = &h
+	}
+	if b.careful {
+		for _, id := range b.wanted.fresh {
+			missing = append(missing, id.(string))
 		}
 	}
-	return all
-}
-
-// column is the first of every width args.
-func column[T any](args []any, width int, value func(any) T) []T {
-	all := make([]T, 0, len(args)/width+1)
-	for i := 0; i < len(args); i += width {
-		all = append(all, value(args[i]))
+	if len(missing) > 0 {
+		if err := b.readHolds(missing); err != nil {
+			return err
+		}
 	}
-	return all
+	for _, h := range b.holds {
+		b.wantAccount(h.account)
+	}
+	return nil
 }
 
-// execAll runs a bulk statement, which has to change one row for each row of
-// arguments: where it does not, another process was faster.
-func (t *tx) execAll(ctx context.Context, b *bulk, args []any) error {
-	var changed int64
-	err := b.each(args, func(query string, args []any) error {
-		n, err := t.execBulk(ctx, query, args)
-		changed += n
+func (b *batch) readHolds(ids []string) error {
+	slices.Sort(ids)
+	err := queryAll(b.ctx, b.tx, &b.sql.holds, anys(ids), func(rows *sql.Rows) error {
+		h, err := scanHold(rows)
+		if err == nil {
+			b.holds[h.id] = h
+		}
 		return err
 	})
-	if err == nil && changed != int64(len(args)/b.width) {
-		err = errStale
+	for _, id := range ids {
+		if b.holds[id] == nil {
+			delete(b.open, id) // it was ended by others
+		}
 	}
 	return err
 }
 
-// queryAll calls scan for each row that a bulk query finds.
-func (t *tx) queryAll(ctx context.Context, b *bulk, args []any, scan func(*sql.Rows) error) error {
-	return b.each(args, func(query string, args []any) error {
-		rows, err := t.query(ctx, query, args...)
-		if err != nil {
-			return err
+// loadEnded reads the receipts of holds that are not open, and of those that
+// carry the id of a new request.
+func (b *batch) loadEnded() error {
+	ids := b.wanted.fresh
+	for id := range b.wanted.holds {
+		if b.holds[id] == nil {
+			ids = append(ids, id)
 		}
-		return each(rows, scan)
+	}
+	return queryAll(b.ctx, b.tx, &b.sql.ended, ids, func(rows *sql.Rows) error {
+		r, err := scanReceipt(rows)
+		b.receipts[r.ID] = r
+		return err
 	})
 }
 
-// each calls scan for each row and closes rows.
-func each(rows *sql.Rows, scan func(*sql.Rows) error) error {
-	defer func() { _ = rows.Close() }() // Err tells
-	for rows.Next() {
-		if err := scan(rows); err != nil {
+func (b *batch) loadAccounts() error {
+	names := slices.Sorted(maps.Keys(b.wanted.accounts))
+	return queryAll(b.ctx, b.tx, &b.sql.accounts, anys(names), func(rows *sql.Rows) error {
+		a, err := scanAccount(rows)
+		b.accounts[a.name] = a
+		return err
+	})
+}
+
+// scanAccount reads a row of accountColumns.
+func scanAccount(rows *sql.Rows) (*account, error) {
+	var a account
+	err := rows.Scan(&a.name, &a.posted, &a.held, &a.credited, &a.revenue, &a.overrun, &a.budgets)
+	a.before = a.position
+	return &a, err
+}
+
+func (b *batch) loadBudgets() error {
+	keys := map[ownKey]bool{}
+	for _, k := range b.wanted.keys {
+		if a := b.accounts[k.account]; a != nil && a.budgets > 0 {
+			keys[k] = true
+		}
+	}
+	var args []any
+	for k := range keys {
+		args = append(args, k.account, k.key)
+	}
+	err := queryAll(b.ctx, b.tx, &b.sql.currentBudgets, args, func(rows *sql.Rows) error {
+		p, err := scanBudget(rows)
+		b.budgets[p.id], b.current[p.of] = p, p
+		return err
+	})
+	ids := map[int64]bool{}
+	for _, h := range b.holds {
+		if h.budget != 0 && b.budgets[h.budget] == nil {
+			ids[h.budget] = true
+		}
+	}
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	return queryAll(b.ctx, b.tx, &b.sql.budgets, anys(slices.Sorted(maps.Keys(ids))), func(rows *sql.Rows) error {
+		p, err := scanBudget(rows)
+		b.budgets[p.id] = p
+		return err
+	})
+}
+
+// scanBudget reads a row of budgetColumns.
+func scanBudget(rows *sql.Rows) (*budget, error) {
+	var p budget
+	err := rows.Scan(&p.id, &p.of.account, &p.of.key, &p.posted, &p.held)
+	p.before = p.balance
+	return &p, err
+}
+
+// scanHold reads a row of holdColumns.
+func scanHold(rows *sql.Rows) (*hold, error) {
+	var h hold
+	var soFar string
+	err := rows.Scan(&h.id, &h.node, &h.account, &h.budget, &h.key, &h.operation, &h.model,
+		&h.version, &h.amount, &soFar, &h.created, &h.expires, &h.counted)
+	if err != nil {
+		return nil, err
+	}
+	h.soFar, h.damaged = parseUsage(soFar)
+	h.checkpoint = soFar != ""
+	return &h, nil
+}
+
+// scanReceipt reads a row of receiptColumns.
+func scanReceipt(rows *sql.Rows) (billing.Receipt, error) {
+	var r billing.Receipt
+	var created, settled int64
+	u := &r.Usage
+	err := rows.Scan(&r.ID, &r.Account, &r.Key, &r.Operation, &r.Model, &r.Status, &r.PriceVersion,
+		&r.Hold, &r.Charge, &r.Overrun, &r.Reason, &r.Channel, &created, &settled,
+		&u.Input, &u.CachedInput, &u.CacheWrite, &u.Output, &u.Reasoning,
+		&u.ImageInput, &u.ImageOutput, &u.Images, &u.Seconds, &u.Characters,
+		&u.Variant, &u.Estimated, &u.Zero, &u.Anomaly)
+	r.CreatedAt, r.SettledAt = timeAt(created), timeAt(settled)
+	return r, err
+}
+
+func anys[T cmp.Ordered](values []T) []any {
+	all := make([]any, len(values))
+	for i, v := range values {
+		all[i] = v
+	}
+	return all
+}
+
+// dirty reports whether the batch has anything to commit.
+func (b *batch) dirty() bool {
+	if b.wrote || len(b.touched) > 0 || len(b.entries) > 0 || len(b.newBudgets) > 0 || len(b.tasks.touched) > 0 ||
+		(b.db.dialect.Shared && time.Since(b.node.renewed) > b.db.options.Lease/4) {
+		return true
+	}
+	for _, a := range b.accounts {
+		if a.fresh || a.position != a.before {
+			return true
+		}
+	}
+	return false
+}
+
+// flush writes what the operations decided.
+func (b *batch) flush() error {
+	for _, write := range [...]func() error{
+		b.renewLease, b.writeAccounts, b.writeBudgets, b.writePrices, b.writeHolds, b.writeReceipts, b.writeUsage, b.writeAttempts, b.writeEntries, b.writeAnswers,
+		b.writeTasks, b.writeNotices, b.freeAnswers, b.writeClaims,
+	} {
+		if err := write(); err != nil {
 			return err
 		}
 	}
-	return rows.Err()
+	return nil
+}
+
+func (b *batch) writeAccounts() error {
+	var fresh, changed []any
+	for _, a := range b.accounts {
+		switch {
+		case a.fresh:
+			fresh = append(fresh, a.name, a.posted, a.held, a.credited, a.revenue, a.overrun, a.budgets, b.now)
+		case a.position != a.before:
+			changed = append(changed, a.name, a.posted-a.before.posted, a.held-a.before.held, a.credited-a.before.credited,
+				a.revenue-a.before.revenue, a.overrun-a.before.overrun, a.budgets-a.before.budgets)
+		}
+	}
+	if err := b.tx.execAll(b.ctx, &b.sql.insertAccount, fresh); err != nil {
+		return err
+	}
+	return b.tx.execAll(b.ctx, &b.sql.updateAccount, changed)
+}
+
+func (b *batch) writeBudgets() error {
+	var changed []any
+	for _, p := range b.budgets {
+		if p.id > 0 && p.balance != p.before {
+			changed = append(changed, p.id, p.posted-p.before.posted, p.held-p.before.held)
+		}
+	}
+	if err := b.tx.execAll(b.ctx, &b.sql.updateBudget, changed); err != nil {
+		return err
+	}
+	return b.writeNewBudgets()
+}
+
+// writePrices sees that the price of every new hold is stored.
+func (b *batch) writePrices() error {
+	var last string
+	for _, h := range b.touched {
+		if !h.fresh || h.version == last {
+			continue
+		}
+		last = h.version
+		if err := b.db.storePrice(b.ctx, b.tx, h.price); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *batch) writeHolds() error {
+	var fresh, changed, ended []any
+	for _, h := range b.touched {
+		switch {
+		case h.fresh && h.ended:
+		case h.ended:
+			ended = append(ended, h.id)
+		case h.fresh || h.checkpoint:
+			soFar, err := h.writtenUsage()
+			if err != nil {
+				return err
+			}
+			if h.fresh {
+				fresh = append(fresh, h.id, h.node, h.account, h.budget, h.key, h.operation, h.model, h.version, h.amount, soFar, h.created, h.expires, h.counted)
+			} else {
+				changed = append(changed, h.id, h.amount, soFar, h.expires)
+			}
+		}
+	}
+	if err := b.tx.execAll(b.ctx, &b.sql.insertHold, fresh); err != nil {
+		return err
+	}
+	if err := b.tx.execAll(b.ctx, &b.sql.updateHold, changed); err != nil {
+		return err
+	}
+	return b.tx.execAll(b.ctx, &b.sql.deleteHold, ended)
+}
+
+func (h *hold) writtenUsage() (string, error) {
+	if !h.checkpoint {
+		return "", nil
+	}
+	return formatUsage(h.soFar)
+}
+
+func (b *batch) writeReceipts() error {
+	args := make([]any, 0, len(b.settled)*b.sql.insertReceipt.width)
+	for i := range b.settled {
+		r := &b.settled[i]
+		u := &r.Usage
+		args = append(args, r.ID, r.Account, r.Key, r.Operation, r.Model, r.Status, r.PriceVersion,
+			r.Hold, r.Charge, r.Overrun, r.Reason, r.Channel, r.CreatedAt.UnixNano(), r.SettledAt.UnixNano(),
+			u.Input, u.CachedInput, u.CacheWrite, u.Output, u.Reasoning,
+			u.ImageInput, u.ImageOutput, u.Images, u.Seconds, u.Characters,
+			u.Variant, flag(u.Estimated), flag(u.Zero), flag(u.Anomaly), r.counted)
+	}
+	return b.tx.execAll(b.ctx, &b.sql.insertReceipt, args)
+}
+
+// flag is a boolean that sums and extremes can be taken of.
+func flag(set bool) int64 {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+func (b *batch) writeEntries() error {
+	args := make([]any, 0, len(b.entries)*b.sql.insertEntry.width)
+	for i := range b.entries {
+		e := &b.entries[i]
+		args = append(args, e.account, e.kind, e.reference, e.customer, e.credit, e.revenue, e.overrun, e.held, e.available, b.now)
+	}
+	return b.tx.execAll(b.ctx, &b.sql.insertEntry, args)
+}
+
+// freeAnswers ends the claims that outlived their process with their videos.
+func (b *batch) freeAnswers() error {
+	return b.execEach(&b.sql.freeAnswers, b.tasks.endedRequests)
+}
+
+// attempt is the row of a failed attempt.
+type attempt struct {
+	receipt *billing.Receipt
+	number  int64 // from 1
+	billing.Attempt
+}
+
+// addAttempts notes the attempts that failed before a request ended, with its receipt.
+func (b *batch) addAttempts(h *hold, r *billing.Receipt, failed []billing.Attempt) {
+	for i := range failed {
+		a := attempt{receipt: r, number: int64(i + 1), Attempt: failed[i]}
+		a.Waste = a.Cost(h.price)
+		b.attempts = append(b.attempts, a)
+	}
+}
+
+func (b *batch) writeAttempts() error {
+	args := make([]any, 0, len(b.attempts)*b.sql.insertAttempt.width)
+	for i := range b.attempts {
+		a := &b.attempts[i]
+		used := ""
+		if !a.Used.IsZero() {
+			var err error
+			if used, err = formatUsage(a.Used); err != nil {
+				return err
+			}
+		}
+		args = append(args, a.receipt.ID, a.number, a.receipt.Account, a.Channel, a.Model, a.Code, int64(a.Status),
+			flag(a.Billable), used, a.Waste, unixNanos(a.StartedAt), a.Duration.Nanoseconds(), a.receipt.SettledAt.UnixNano())
+	}
+	return b.tx.execAll(b.ctx, &b.sql.insertAttempt, args)
 }

@@ -2,6 +2,16 @@
 // an SQL database: one SQL text for SQLite and Postgres, behind the interfaces of
 // packages billing, auth, idempotency and video. It links no driver; packages
 // store/sqlite and store/postgres open a [DB].
+//
+// Everything that moves money is an operation (op), which one goroutine, the
+// committer, does together with others in one transaction (a batch):
+//
+//	ledger.go, accounts.go   what the operations decide: reserve, extend, settle, credit, budgets
+//	committer.go             the queue, who is refused, the retries after errors
+//	batch.go                 one transaction: begin, load, decide, write, commit, publish; locked rows
+//	rows.go, task_rows.go    the rows in the hands of a batch: how they are read and written
+//	node.go, sweep.go        leases of processes; the ends of holds that nobody else ends
+//	verify.go                the invariants, checked on a database that is in use
 package store
 
 import (
@@ -20,7 +30,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// DB is everything that the gateway remembers. It implements billing.Meter,
+// DB is everything that the gateway stores. It implements billing.Meter,
 // billing.Reports, billing.Accounts, auth.KeyStore, auth.KeyAdmin and
 // idempotency.Store, and is the outbox of webhooks; [DB.Tasks] is a video.Store.
 // Package sqlite or postgres makes one; Close ends it.
@@ -34,15 +44,15 @@ type DB struct {
 	options Options
 	writer  *sql.DB // one connection, used by the committer alone
 	reader  *sql.DB
-	long    *sql.DB // few connections, for what may read for long
+	reports *sql.DB // few connections, for what may read for long
 	release func() error
 
-	texts     texts // statements in the dialect's spelling
-	prices    priceCache
-	announced atomic.Pointer[string] // the hash of the list that is charged by
-	committer *committer
-	stuck     atomic.Int64 // holds that the last sweep could not end
-	tasks     *Tasks
+	texts           texts // statements in the dialect's spelling
+	prices          priceCache
+	publishedPrices atomic.Pointer[string] // the hash of the list that is charged by
+	committer       *committer
+	stuck           atomic.Int64 // holds that the last sweep could not end
+	tasks           *Tasks
 
 	replacing sync.Mutex
 	owned     []auth.Key // what Replace brought last; nil if that is not certain
@@ -85,10 +95,10 @@ type Options struct {
 	// Rand makes the secrets that sign webhooks; nil means crypto/rand's reader.
 	// It must be safe for concurrent use.
 	Rand io.Reader
-	// Logger hears of what no caller is told; nil discards.
+	// Logger gets what no caller is told; nil discards.
 	Logger *slog.Logger
-	// Committed, when not nil, is told of every transaction of the committer, which
-	// waits for it: it must not block.
+	// Committed, when not nil, is called after every transaction of the committer,
+	// which waits for it: it must not block.
 	Committed func(Commit)
 	// Wrap is given each of the connectors before it is used, to watch its
 	// statements; nil means as it is.
@@ -100,10 +110,10 @@ type Config struct {
 	Dialect Dialect
 	// Writer is limited to two connections by Open: the committer's, and one for
 	// rare changes beside it. Reader is the pool of what only reads and is quick,
-	// Lengthy a small one of what may read for long, so that this takes no
+	// Reports a small one of what may read for long, so that this takes no
 	// connection from anything else. All are required, and closed by Close, or by
 	// an Open that fails.
-	Writer, Reader, Lengthy *sql.DB
+	Writer, Reader, Reports *sql.DB
 	// Release, if set, is called after all are closed.
 	Release func() error
 	Options Options
@@ -115,19 +125,19 @@ type Config struct {
 // newer than this program, or older and not to be changed (Options.AsStored).
 func Open(ctx context.Context, c Config) (*DB, error) {
 	db := &DB{
-		dialect: c.Dialect, options: c.Options.filled(),
-		writer: c.Writer, reader: c.Reader, long: c.Lengthy, release: c.Release,
+		dialect: c.Dialect, options: c.Options.withDefaults(),
+		writer: c.Writer, reader: c.Reader, reports: c.Reports, release: c.Release,
 	}
 	db.tasks = &Tasks{db}
 	db.writer.SetMaxOpenConns(2)
 	if err := db.start(ctx); err != nil {
 		_ = db.closePools() // the first error says more
-		return nil, db.away(err)
+		return nil, db.unavailable(err)
 	}
 	return db, nil
 }
 
-func (o Options) filled() Options {
+func (o Options) withDefaults() Options {
 	if o.Currency == "" {
 		o.Currency = billing.DefaultCurrency
 	}
@@ -151,7 +161,7 @@ func (o Options) filled() Options {
 
 func (db *DB) start(ctx context.Context) error {
 	outdated := false
-	err := db.opening(ctx, func(ctx context.Context) (err error) {
+	err := db.withOpenTimeout(ctx, func(ctx context.Context) (err error) {
 		outdated, err = db.outdated(ctx)
 		return err
 	})
@@ -161,21 +171,21 @@ func (db *DB) start(ctx context.Context) error {
 	if outdated {
 		err = db.migrate(ctx)
 	} else {
-		err = db.opening(ctx, db.migrate) // finds nothing to do
+		err = db.withOpenTimeout(ctx, db.migrate) // finds nothing to do
 	}
 	if err != nil {
 		return err
 	}
-	return db.opening(ctx, func(ctx context.Context) error {
-		if err := db.adopt(ctx); err != nil {
+	return db.withOpenTimeout(ctx, func(ctx context.Context) error {
+		if err := db.adoptSettings(ctx); err != nil {
 			return err
 		}
 		return db.startCommitter(ctx)
 	})
 }
 
-// opening bounds a part of a start that should not take long.
-func (db *DB) opening(ctx context.Context, do func(context.Context) error) error {
+// withOpenTimeout bounds a part of a start that should not take long.
+func (db *DB) withOpenTimeout(ctx context.Context, do func(context.Context) error) error {
 	if db.options.Opening > 0 {
 		bounded, cancel := context.WithTimeout(ctx, db.options.Opening)
 		defer cancel()
@@ -194,7 +204,7 @@ func (db *DB) Close() error {
 
 func (db *DB) closePools() error {
 	// The writer last: it folds SQLite's log into the file.
-	err := errors.Join(db.long.Close(), db.reader.Close(), db.writer.Close())
+	err := errors.Join(db.reports.Close(), db.reader.Close(), db.writer.Close())
 	if db.release != nil {
 		err = errors.Join(err, db.release())
 	}
@@ -204,26 +214,67 @@ func (db *DB) closePools() error {
 // Ping fails with fault.ServiceUnavailable unless the database answers reads
 // and took the last write. /readyz asks it.
 func (db *DB) Ping(ctx context.Context) error {
-	ctx, cancel := db.patiently(ctx)
+	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	if err := db.reader.PingContext(ctx); err != nil {
-		return db.away(err)
+		return db.unavailable(err)
 	}
 	return db.committer.healthy()
 }
 
-// away turns an error of the database into the one that callers get. A
+// unavailable turns an error of the database into the one that callers get. A
 // *fault.Error stays as it is.
-func (db *DB) away(err error) error {
+func (db *DB) unavailable(err error) error {
 	var f *fault.Error
 	if err == nil || errors.As(err, &f) {
 		return err
 	}
 	if db.failure(err) == Unwritable {
-		return unwritable(err)
+		return errUnwritable(err)
 	}
 	return &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
 		Message: "The gateway's database is away for now. Try again shortly.",
 	}
+}
+
+// failure is what err means; the zero Failure if it is nil or a refusal.
+func (db *DB) failure(err error) Failure {
+	var f *fault.Error
+	switch {
+	case err == nil || errors.As(err, &f) || errors.Is(err, errKnown):
+		return Broken
+	case errors.Is(err, errStale):
+		return Conflict
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone): // the second where the deadline was first
+		return Away
+	}
+	return db.dialect.Failure(err)
+}
+
+// errBroken is what the caller of an operation gets that the database refused.
+func (db *DB) errBroken(err error) error {
+	var f *fault.Error
+	switch {
+	case errors.As(err, &f):
+		return err
+	case db.failure(err) == Unwritable:
+		return errUnwritable(err)
+	}
+	return fault.Wrap(fault.InternalError, "The gateway's database refused to record this request. Nothing was charged.", err)
+}
+
+func errUnwritable(err error) error {
+	return fault.Wrap(fault.InvalidRequest, "The request has a character that cannot be recorded: a NUL, or bytes that are not UTF-8. Leave it out.", err)
+}
+
+// unavailableOrCanceled turns an error of the database into the one that callers get: a
+// caller that has canceled is told so, and every other cause is that the database is
+// away. A *fault.Error stays as it is.
+func (db *DB) unavailableOrCanceled(ctx context.Context, err error) error {
+	var f *fault.Error
+	if err != nil && !errors.As(err, &f) && errors.Is(ctx.Err(), context.Canceled) {
+		return fault.From(ctx.Err())
+	}
+	return db.unavailable(err)
 }

@@ -17,42 +17,46 @@ import (
 func (db *DB) Run(ctx context.Context) error {
 	ticker := time.NewTicker(db.options.Lease)
 	defer ticker.Stop()
-	var leaps leaps
-	leaps.see(clock(db.options.Now), time.Now(), db.options.HoldFor)
+	var jumps clockJumps
+	jumps.observe(clock(db.options.Now), time.Now(), db.options.HoldFor)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			ahead := leaps.see(clock(db.options.Now), time.Now(), db.options.HoldFor)
+			ahead := jumps.observe(clock(db.options.Now), time.Now(), db.options.HoldFor)
 			if err := db.sweep(ctx, ahead, 0); err != nil && ctx.Err() == nil {
-				db.options.Logger.Warn("open holds were not swept", "error", err)
+				db.options.Logger.Warn("sweeping expired holds failed", "error", err)
 			}
-			if err := db.announceAgain(ctx); err != nil && ctx.Err() == nil {
-				db.options.Logger.Warn("the price list was not announced", "error", err)
+			if err := db.republishPrices(ctx); err != nil && ctx.Err() == nil {
+				db.options.Logger.Warn("publishing the price list failed", "error", err)
 			}
 		}
 	}
 }
 
 // Sweep ends the holds of processes that are dead and those that have expired
-// (ledger.md, Who pays when it ends badly): one with a checkpoint is charged
-// that, any other is given back. It also drops the idempotent answers and the
+// that nobody has ended: one with a checkpoint is charged that, any other is
+// given back. It also drops the idempotent answers and the
 // ended notices that were kept for long enough. Open does it too, but leaves the
 // holds that it cannot end in time to Run.
 func (db *DB) Sweep(ctx context.Context) error { return db.sweep(ctx, 0, 0) }
 
-// sweep takes the clock back by ahead, by which it leapt since living holds were
-// made. A database that is shared has a clock of its own. It waits for the ends of
-// holds for patience in all; 0 means recoverPatience for each batch of them.
-func (db *DB) sweep(ctx context.Context, ahead, patience time.Duration) error {
-	grave := &burying{}
-	if err := db.committer.run(ctx, grave, 0); err != nil {
+// sweep takes the clock back by ahead, by which it jumped since the holds of this
+// process were made. A database that is shared has a clock of its own. It waits for
+// the ends of holds for timeout in all; 0 means recoverTimeout for each batch of them.
+func (db *DB) sweep(ctx context.Context, ahead, timeout time.Duration) error {
+	var dead []int64 // the committer's until run has returned nil
+	err := db.committer.run(ctx, newOp(nil, func(b *batch) (err error) {
+		dead, err = b.markDeadNodes()
+		return err
+	}), 0)
+	if err != nil {
 		return err
 	}
 	now, err := db.now(ctx, db.readers())
 	if err != nil {
-		return db.away(err)
+		return db.unavailable(err)
 	}
 	if !db.dialect.Shared {
 		now -= int64(ahead)
@@ -64,24 +68,24 @@ func (db *DB) sweep(ctx context.Context, ahead, patience time.Duration) error {
 		return err
 	}
 	over := "expires_at <= ?"
-	if len(grave.dead) > 0 { // there is no index of nodes, and seldom a dead one
+	if len(dead) > 0 { // there is no index of nodes, and seldom a dead one
 		over += " OR node IN (SELECT id FROM node WHERE dead)"
 	}
 	expired, err := db.heldBy(ctx, over, now)
 	if err != nil {
 		return err
 	}
-	if err := db.recover(ctx, expired, patience); err != nil {
+	if err := db.recover(ctx, expired, timeout); err != nil {
 		return err
 	}
-	return db.update(ctx, func(ctx context.Context, t *tx) error { return forgetNodes(ctx, t, grave.dead) })
+	return db.update(ctx, func(ctx context.Context, t *tx) error { return deleteDeadNodes(ctx, t, dead) })
 }
 
-// A sweep drops at most swept × sweeps answers, and as many notices: they can be
+// A sweep drops at most sweepBatch × sweepRounds answers, and as many notices: they can be
 // large, and holds wait meanwhile. What is left is the next sweep's.
 const (
-	swept  = 64 // in one transaction
-	sweeps = 64
+	sweepBatch  = 64 // in one transaction
+	sweepRounds = 64
 )
 
 // sweepAnswers drops what was kept for long enough, also where no request comes
@@ -93,16 +97,16 @@ func (db *DB) sweepAnswers(ctx context.Context, now int64) error {
 // dropAll drops the rows for which a condition on one number holds, a few in each
 // transaction.
 func (db *DB) dropAll(ctx context.Context, table, key, condition string, at int64) error {
-	for range sweeps {
+	for range sweepRounds {
 		var one int
 		switch err := db.readers().queryRow(ctx, "SELECT 1 FROM "+table+" WHERE "+condition+" LIMIT 1", at).Scan(&one); {
 		case errors.Is(err, sql.ErrNoRows):
 			return nil // and nothing was written
 		case err != nil:
-			return db.away(err)
+			return db.unavailable(err)
 		}
 		if err := db.update(ctx, func(ctx context.Context, t *tx) error {
-			return t.dropSome(ctx, table, key, condition, at, swept)
+			return t.dropSome(ctx, table, key, condition, at, sweepBatch)
 		}); err != nil {
 			return err
 		}
@@ -117,43 +121,45 @@ func (t *tx) dropSome(ctx context.Context, table, key, condition string, at int6
 	return err
 }
 
-// recovering ends a hold that nobody else ends.
-type recovering struct {
-	settling
-	lasting bool // it outlived its process, and its task may be open
-}
-
-func (r *recovering) needs(b *batch) {
-	r.settling.needs(b)
-	if r.lasting {
-		b.tasks.requests[r.id] = true
+// newRecoverOp ends a hold that nobody else ends, by its last checkpoint.
+func newRecoverOp(h *hold) *op {
+	s := &settlement{id: h.id, recover: true}
+	s.outcome.Reason = billing.ReasonInternal
+	lasting := h.node == noNode // it outlived its process, and its task may be open
+	if lasting {
+		s.outcome.Reason = billing.ReasonExpired
 	}
-}
-
-func (r *recovering) decide(b *batch) error {
-	if _, ended := b.receipts[r.id]; ended {
-		return nil
+	needs := func(b *batch) {
+		s.needs(b)
+		if lasting {
+			b.tasks.requests[h.id] = true
+		}
 	}
-	err := r.settling.decide(b)
-	if t := b.tasks.of[r.id]; err == nil && t != nil {
-		t.held = false
-		b.touchTask(t)
-	}
-	return err
+	return newOp(needs, func(b *batch) error {
+		if _, ended := b.receipts[h.id]; ended {
+			return nil
+		}
+		err := s.decide(b)
+		if t := b.tasks.of[h.id]; err == nil && t != nil {
+			t.held = false
+			b.touchTask(t)
+		}
+		return err
+	})
 }
 
 // recover settles holds by their last checkpoints, as many at once as the
 // committer takes. One that cannot be ended, because its row or its price is
 // damaged or another session has locked it, is logged and left to the next sweep:
 // it keeps neither the others from being ended nor the server from starting. Nor
-// are those tried for which patience, if it is not 0, leaves no time. The error is
+// are those tried for which timeout, if it is not 0, leaves no time. The error is
 // that of a database that is away.
-func (db *DB) recover(ctx context.Context, holds []*hold, patience time.Duration) error {
+func (db *DB) recover(ctx context.Context, holds []*hold, timeout time.Duration) error {
 	stuck, late, began := 0, 0, time.Now()
 	for len(holds) > 0 {
-		wait := recoverPatience
-		if patience > 0 {
-			if wait = patience - time.Since(began); wait <= 0 {
+		wait := recoverTimeout
+		if timeout > 0 {
+			if wait = timeout - time.Since(began); wait <= 0 {
 				late += len(holds)
 				break
 			}
@@ -162,11 +168,7 @@ func (db *DB) recover(ctx context.Context, holds []*hold, patience time.Duration
 		errs := make([]error, n)
 		var all sync.WaitGroup
 		for i, h := range holds[:n] {
-			s := &recovering{settling{id: h.id, recover: true, kept: kept{outcome: billing.Outcome{Reason: billing.ReasonInternal}}}, h.node == nobody}
-			if s.lasting {
-				s.outcome.Reason = billing.ReasonExpired
-			}
-			all.Go(func() { errs[i] = db.committer.run(ctx, s, wait) })
+			all.Go(func() { errs[i] = db.committer.run(ctx, newRecoverOp(h), wait) })
 		}
 		all.Wait()
 		for i, err := range errs {
@@ -192,16 +194,16 @@ func (db *DB) recover(ctx context.Context, holds []*hold, patience time.Duration
 	return nil
 }
 
-// recoverPatience is how long a sweep waits for the ends of a batch of holds.
-const recoverPatience = 5 * time.Second
+// recoverTimeout is how long a sweep waits for the ends of a batch of holds.
+const recoverTimeout = 5 * time.Second
 
-// startPatience is how long a start waits for the ends of holds, of however many
+// startTimeout is how long a start waits for the ends of holds, of however many
 // batches: a locked account keeps no server from starting.
-func (db *DB) startPatience() time.Duration {
+func (db *DB) startTimeout() time.Duration {
 	if half := db.options.Opening / 2; half > 0 {
-		return min(recoverPatience, half)
+		return min(recoverTimeout, half)
 	}
-	return recoverPatience
+	return recoverTimeout
 }
 
 // Stuck fails with fault.InternalError when the last sweep found holds that it
@@ -215,4 +217,34 @@ func (db *DB) Stuck(context.Context) error {
 		return fault.New(fault.InternalError, fmt.Sprintf("%d %s could not be ended. The log says why.", n, holds))
 	}
 	return nil
+}
+
+// clockJumps tells how far the wall clock went ahead of the process's monotonic
+// clock. A hold expires by the wall clock, which an operator may set or a machine
+// that slept may catch up on: none may expire because of that while its request
+// runs.
+type clockJumps struct {
+	wall  time.Time     // as last observed
+	at    time.Time     // the monotonic time then
+	ahead time.Duration // what the jumps add up to; they are forgotten holdFor after the last
+	last  time.Time     // when the last of them was observed
+}
+
+// noJump is what a clock may gain between two observations without a jump.
+const noJump = time.Second
+
+// observe compares the clocks with the last observation, and returns by how much the
+// wall clock jumped lately. After holdFor without a jump that is 0: whatever was
+// made before the jump has expired by either clock. It is never negative; a clock
+// that went back only lets holds live longer.
+func (j *clockJumps) observe(wall, now time.Time, holdFor time.Duration) (ahead time.Duration) {
+	wall = wall.Round(0) // without the monotonic time, so that Sub is by the wall
+	if gained := wall.Sub(j.wall) - now.Sub(j.at); !j.at.IsZero() && gained > noJump {
+		j.ahead, j.last = j.ahead+gained, now
+	}
+	if now.Sub(j.last) > holdFor {
+		j.ahead = 0
+	}
+	j.wall, j.at = wall, now
+	return j.ahead
 }

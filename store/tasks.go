@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -32,21 +33,37 @@ func (db *DB) Tasks() *Tasks { return db.tasks }
 
 // Add implements [video.Store], for a task whose hold is not in this ledger.
 func (s *Tasks) Add(ctx context.Context, n video.CreateTask) error {
-	return s.committer.run(ctx, &enlisting{n}, s.options.WaitTimeout)
+	return s.committer.run(ctx, newAddTaskOp(&n), s.options.WaitTimeout)
 }
 
 // Change implements [video.Store]. It makes the notice of the step, too. The
 // answer, which ends the claim of the submission's key for good, has a receipt
 // that says what is known while the hold is open.
-func (s *Tasks) Change(ctx context.Context, step video.Step, answer *idempotency.Record) (bool, error) {
-	c := &changing{step: step, answer: answer}
-	err := s.committer.run(ctx, c, s.options.WaitTimeout)
-	return err == nil && c.made, err
+func (s *Tasks) Change(ctx context.Context, step video.Step, record *idempotency.Record) (bool, error) {
+	made := false // the committer's until run has returned nil
+	o := newOp(func(b *batch) { b.tasks.wanted[step.Task.ID] = true }, func(b *batch) error {
+		r := b.tasks.known[step.Task.ID]
+		if made = r.follows(&step); !made {
+			return nil
+		}
+		if record != nil {
+			b.answers = append(b.answers, answer{*record, r.unsettled()})
+		}
+		b.applyStep(r, &step)
+		return nil
+	})
+	if record != nil {
+		o.bytes = record.Bytes()
+	}
+	if err := s.committer.run(ctx, o, s.options.WaitTimeout); err != nil {
+		return false, err
+	}
+	return made, nil
 }
 
-// Drop implements [video.Store], and leaves alone whatever the task holds.
+// Drop implements [video.Store]. It does not end the task's hold.
 func (s *Tasks) Drop(ctx context.Context, id string) error {
-	return s.committer.run(ctx, &dropping{id}, s.options.WaitTimeout)
+	return s.committer.run(ctx, newDropTaskOp(id), s.options.WaitTimeout)
 }
 
 // Find implements [video.Store]. Of two tasks that an upstream gave the same id
@@ -61,7 +78,7 @@ func (s *Tasks) Find(ctx context.Context, account, id string) (*video.Task, erro
 	} {
 		found, err := s.tasksWhere(ctx, where, account, id)
 		if err != nil {
-			return nil, s.unavailable(ctx, err)
+			return nil, s.unavailableOrCanceled(ctx, err)
 		}
 		if len(found) > 0 {
 			return found[0], nil
@@ -72,20 +89,16 @@ func (s *Tasks) Find(ctx context.Context, account, id string) (*video.Task, erro
 
 // tasksWhere reads tasks beside the committer.
 func (db *DB) tasksWhere(ctx context.Context, where string, args ...any) ([]*video.Task, error) {
-	ctx, cancel := db.patiently(ctx)
+	ctx, cancel := db.readContext(ctx)
 	defer cancel()
-	rows, err := db.readers().query(ctx, "SELECT "+taskColumns+" FROM task WHERE "+where, args...)
-	if err != nil {
-		return nil, err
-	}
 	found := []*video.Task{}
-	err = each(rows, func(rows *sql.Rows) error {
+	err := forEach(ctx, db.readers(), func(rows *sql.Rows) error {
 		t, err := scanTask(rows)
 		if err == nil {
 			found = append(found, &t.Task)
 		}
 		return err
-	})
+	}, "SELECT "+taskColumns+" FROM task WHERE "+where, args...)
 	return found, err
 }
 
@@ -93,15 +106,13 @@ func (db *DB) tasksWhere(ctx context.Context, where string, args ...any) ([]*vid
 // where several processes share it; until is the caller's. A lease of which
 // more than half is left is not renewed, so that most calls write nothing.
 func (s *Tasks) Claim(ctx context.Context, owner string, until time.Time, n int) ([]*video.Task, error) {
-	err := s.committer.run(ctx, seldom(func(b *batch) (bool, error) {
-		return b.leaseTasks(owner, until, n)
-	}), s.options.WaitTimeout)
+	err := s.updateIf(ctx, func(b *batch) (bool, error) { return b.leaseTasks(owner, until, n) })
 	if err != nil {
 		return nil, err
 	}
-	// Beside the committer, which has better to do than to read what it wrote.
+	// With a reader: the committer need not read what it wrote.
 	tasks, err := s.tasksWhere(ctx, "NOT ended AND owner = ? ORDER BY polled_at, id", owner)
-	return tasks, s.unavailable(ctx, err)
+	return tasks, s.unavailableOrCanceled(ctx, err)
 }
 
 // leaseTasks leases free tasks and renews leases; false if it wrote nothing.
@@ -109,24 +120,19 @@ func (b *batch) leaseTasks(owner string, until time.Time, n int) (bool, error) {
 	if err := b.writeTasks(); err != nil { // what the batch has changed so far
 		return false, err
 	}
-	end := b.db.local(until, b.now)
+	end := b.db.ledgerTime(until, b.now)
 	var rows []any
-	take := func(where string, args ...any) error {
-		found, err := b.tx.query(b.ctx, "SELECT id FROM task WHERE NOT ended AND "+where+b.db.skipLocked(), args...)
-		if err != nil {
-			return err
-		}
-		return each(found, func(found *sql.Rows) error {
-			var id string
-			err := found.Scan(&id)
+	lease := func(where string, args ...any) error {
+		ids, err := collect(b.ctx, b.tx, scanOne[string], "SELECT id FROM task WHERE NOT ended AND "+where+b.db.skipLocked(), args...)
+		for _, id := range ids {
 			rows = append(rows, id, owner, end)
-			return err
-		})
+		}
+		return err
 	}
-	if err := take("owner <> ? AND lease_until <= ? ORDER BY polled_at, id LIMIT ?", owner, b.now, max(n, 0)); err != nil {
+	if err := lease("owner <> ? AND lease_until <= ? ORDER BY polled_at, id LIMIT ?", owner, b.now, max(n, 0)); err != nil {
 		return false, err
 	}
-	if err := take("owner = ? AND lease_until <= ?", owner, b.now+(end-b.now)/2); err != nil {
+	if err := lease("owner = ? AND lease_until <= ?", owner, b.now+(end-b.now)/2); err != nil {
 		return false, err
 	}
 	return len(rows) > 0, b.tx.execAll(b.ctx, &b.sql.leaseTask, rows)
@@ -137,9 +143,9 @@ func (b *batch) leaseTasks(owner string, until time.Time, n int) (bool, error) {
 func (s *Tasks) Now(ctx context.Context) (time.Time, error) {
 	now, err := s.now(ctx, s.readers())
 	if err != nil {
-		return time.Time{}, s.unavailable(ctx, err)
+		return time.Time{}, s.unavailableOrCanceled(ctx, err)
 	}
-	return moment(now), nil
+	return timeAt(now), nil
 }
 
 // Purge implements [video.Store].
@@ -147,11 +153,11 @@ func (s *Tasks) Purge(ctx context.Context, now time.Time) (int, error) {
 	total := 0
 	for {
 		var dropped int64 // the committer's until run has returned nil
-		err := s.committer.run(ctx, seldom(func(b *batch) (_ bool, err error) {
+		err := s.updateIf(ctx, func(b *batch) (_ bool, err error) {
 			dropped, err = b.tx.exec(b.ctx, "DELETE FROM task WHERE id IN (SELECT id FROM task WHERE purge_at > 0 AND purge_at <= ? LIMIT ?"+
 				b.db.skipLocked()+")", nanos(now), sweptTasks)
 			return dropped > 0, err
-		}), s.options.WaitTimeout)
+		})
 		if err != nil {
 			return total, err
 		}
@@ -165,8 +171,8 @@ func (s *Tasks) Purge(ctx context.Context, now time.Time) (int, error) {
 // sweptTasks are dropped in one transaction: holds wait meanwhile.
 const sweptTasks = 256
 
-// skipLocked is what a SELECT of rows ends in of which those are left alone that
-// another process is at.
+// skipLocked is what a SELECT ends in that leaves out the rows which another process
+// has locked.
 func (db *DB) skipLocked() string {
 	if db.dialect.Shared {
 		return " FOR UPDATE SKIP LOCKED"
@@ -174,9 +180,9 @@ func (db *DB) skipLocked() string {
 	return ""
 }
 
-// local is a time of this process's clock on the ledger's, where it is now. They
+// ledgerTime is a time of this process's clock on the ledger's, where it is now. They
 // differ where the ledger's is the database's.
-func (db *DB) local(t time.Time, now int64) int64 {
+func (db *DB) ledgerTime(t time.Time, now int64) int64 {
 	if t.IsZero() || db.dialect.Clock == "" || db.options.Now != nil {
 		return nanos(t)
 	}
@@ -184,14 +190,87 @@ func (db *DB) local(t time.Time, now int64) int64 {
 	return now + int64(min(max(time.Until(t), -far), far))
 }
 
-// seldom is an operation of another room that reads for itself, and says
-// whether it has written.
-type seldom func(b *batch) (wrote bool, err error)
+// newAddTaskOp makes a task whose hold is not in this ledger.
+func newAddTaskOp(n *video.CreateTask) *op {
+	o := newOp(func(b *batch) { b.wantNewTask(n) }, func(b *batch) error {
+		if err := b.checkNewTask(n); err != nil {
+			return err
+		}
+		b.addTask(n, false)
+		return nil
+	})
+	o.undo = func() *op { return newDropTaskOp(n.Task.ID) } // its caller was told that there is none
+	return o
+}
 
-func (seldom) needs(*batch) {}
+func newDropTaskOp(id string) *op {
+	return newOp(
+		func(b *batch) { b.tasks.wanted[id] = true },
+		func(b *batch) error { b.dropTask(b.tasks.known[id]); return nil },
+	)
+}
 
-func (f seldom) decide(b *batch) error {
-	wrote, err := f(b)
-	b.wrote = b.wrote || wrote
-	return err
+func (b *batch) wantNewTask(n *video.CreateTask) {
+	b.tasks.wanted[n.Task.ID] = true
+	b.tasks.news = append(b.tasks.news, n)
+}
+
+// unsettled is the receipt of a submission whose hold is open.
+func (r *taskRow) unsettled() billing.Receipt {
+	return billing.Receipt{
+		ID: r.RequestID, CreatedAt: r.CreatedAt, Account: r.Account, Key: r.Key, Model: r.Model, Status: stillHeld, Channel: r.Channel,
+	}
+}
+
+// stillHeld is the status of a receipt that is none yet.
+const stillHeld = "held"
+
+// wantTasks names the tasks that a settlement changes.
+func (k *settlementRecords) wantTasks(b *batch) {
+	for i := range k.steps {
+		b.tasks.wanted[k.steps[i].Task.ID] = true
+	}
+	for _, d := range k.drops {
+		b.tasks.wanted[d.ID] = true
+	}
+}
+
+// checkSteps refuses the end of a hold whose task somebody else has changed, or has
+// not made: its money must not move without it. It changes nothing.
+func (k *settlementRecords) checkSteps(b *batch, request string) error {
+	for i := range k.steps {
+		s := &k.steps[i]
+		if r := b.tasks.known[s.Task.ID]; !r.follows(s) || r.RequestID != request {
+			return &fault.Error{
+				Code: fault.ServiceUnavailable, RetryAfter: time.Second,
+				Message: "The video was changed at the same time by another process. Look at it again.",
+			}
+		}
+	}
+	return nil
+}
+
+// applySteps changes the tasks of a hold that has ended just now.
+func (k *settlementRecords) applySteps(b *batch) {
+	for i := range k.steps {
+		b.applyStep(b.tasks.known[k.steps[i].Task.ID], &k.steps[i])
+	}
+	for _, d := range k.drops {
+		b.dropTask(b.tasks.known[d.ID])
+	}
+}
+
+// applyLate changes the tasks of a hold that had ended by itself. What ended with its
+// task is not written again.
+func (k *settlementRecords) applyLate(b *batch) {
+	for i := range k.steps {
+		if r := b.tasks.known[k.steps[i].Task.ID]; r.follows(&k.steps[i]) && !r.held {
+			b.applyStep(r, &k.steps[i])
+		}
+	}
+	for _, d := range k.drops {
+		if r := b.tasks.known[d.ID]; r != nil && !r.held {
+			b.dropTask(r)
+		}
+	}
 }

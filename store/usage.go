@@ -1,11 +1,17 @@
 package store
 
 import (
+	"context"
+	"database/sql"
+	"fmt"
 	"math"
+	"math/big"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // usageGroup is what a row of usage_hour is the sum of.
@@ -79,4 +85,153 @@ func addedUsage() string {
 		b.WriteString(", " + name + " = usage_hour." + name + " + MIN(EXCLUDED." + name + ", 9223372036854775807 - usage_hour." + name + ")")
 	}
 	return b.String()
+}
+
+// groups says for each grouping what a row is called and summed over.
+var groups = map[billing.GroupBy]string{
+	"":              "model",
+	billing.ByModel: "model",
+	billing.ByKey:   "key_id",
+	billing.ByDay:   "hour / 86400000000000",
+}
+
+// Usage sums settled requests, released ones too, by the time they were
+// settled; rows are sorted by group. Since is rounded down and Until up to a
+// whole hour of UTC, since that is what sums are kept by (usage_hour): a question
+// reads a row for each hour in which a key used a model, however many requests
+// that were. Sums that take longer than two seconds all the same are given up with
+// fault.ServiceUnavailable. An empty By means billing.ByModel, an unknown one is
+// fault.InvalidRequest; an unknown account is fault.NotFound unless the ledger
+// only counts.
+func (db *DB) Usage(ctx context.Context, q billing.Query) ([]billing.UsageRow, error) {
+	group, known := groups[q.By]
+	if !known {
+		return nil, fault.Invalid("by", fmt.Sprintf("Usage is grouped by %q, %q or %q.", billing.ByModel, billing.ByKey, billing.ByDay))
+	}
+	usage := []billing.UsageRow{}
+	// In an order that is only known when all is summed: SQLite's driver can be
+	// stopped on its way to the first row alone.
+	err := db.reportUsage(ctx, q, func(rows *sql.Rows) error {
+		row, err := scanUsage(rows, q.By)
+		usage = append(usage, row)
+		return err
+	}, "SELECT "+group+", CAST(SUM(requests) AS BIGINT), MAX(estimated), MAX(anomaly), "+sums(append(strings.Split(countColumns, ", "), "charge")...)+
+		" FROM usage_hour WHERE hour >= ? AND hour < ?", " GROUP BY 1 ORDER BY 2")
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(usage, func(a, b billing.UsageRow) int { return strings.Compare(a.Group, b.Group) })
+	return usage, nil
+}
+
+// Waste sums failed attempts by channel and upstream model. Since and Until are
+// rounded as those of Usage, and sums that take longer than two seconds are given
+// up in the same way.
+func (db *DB) Waste(ctx context.Context, q billing.Query) ([]billing.WasteRow, error) {
+	waste := []billing.WasteRow{}
+	err := db.reportUsage(ctx, q, func(rows *sql.Rows) error {
+		var r billing.WasteRow
+		var billable, cost sum
+		err := rows.Scan(append(append([]any{&r.Channel, &r.Model, &r.Failed}, billable.parts()...), cost.parts()...)...)
+		r.Billable, r.Waste = billable.capped(), billing.Money(cost.capped())
+		waste = append(waste, r)
+		return err
+	}, "SELECT channel, model, COUNT(*), "+sums("billable", "waste")+" FROM attempt WHERE settled_at >= ? AND settled_at < ?",
+		" GROUP BY 1, 2 ORDER BY 1, 2")
+	if err != nil {
+		return nil, err
+	}
+	return waste, nil
+}
+
+// reportUsage calls scan for each row of a query about the time and the account of
+// q. The query up to its GROUP BY ends in a condition on the first moment and on the
+// one after the last.
+func (db *DB) reportUsage(ctx context.Context, q billing.Query, scan func(*sql.Rows) error, query, groupBy string) error {
+	first, end := hours(q)
+	args := []any{first, end}
+	if q.Account != "" {
+		if _, err := db.Balance(ctx, q.Account); err != nil {
+			return err
+		}
+		query, args = query+" AND account = ?", append(args, q.Account)
+	}
+	return db.report(ctx, reportTimeout, func(ctx context.Context, on querier) error {
+		return forEach(ctx, on, scan, query+groupBy, args...)
+	})
+}
+
+// hours are the first moment of the query and the one after its last.
+func hours(q billing.Query) (first, end int64) {
+	first, end = math.MinInt64, math.MaxInt64
+	if !q.Since.IsZero() {
+		first = unixNanos(q.Since.UTC().Truncate(time.Hour))
+	}
+	if !q.Until.IsZero() {
+		end = unixNanos(q.Until.UTC().Add(time.Hour - 1).Truncate(time.Hour))
+	}
+	return first, end
+}
+
+func scanUsage(rows *sql.Rows, by billing.GroupBy) (billing.UsageRow, error) {
+	var row billing.UsageRow
+	var day int64
+	group := any(&row.Group)
+	if by == billing.ByDay {
+		group = &day
+	}
+	u := &row.Usage
+	scanned := []any{group, &row.Requests, &u.Estimated, &u.Anomaly}
+	var totals [11]sum
+	for i := range totals {
+		scanned = append(scanned, totals[i].parts()...)
+	}
+	if err := rows.Scan(scanned...); err != nil {
+		return row, err
+	}
+	for i, count := range [...]*int64{
+		&u.Input, &u.CachedInput, &u.CacheWrite, &u.Output, &u.Reasoning,
+		&u.ImageInput, &u.ImageOutput, &u.Images, &u.Seconds, &u.Characters, (*int64)(&row.Charge),
+	} {
+		*count = totals[i].capped()
+	}
+	if by == billing.ByDay {
+		row.Group = time.Unix(day*86400, 0).UTC().Format(time.DateOnly)
+	}
+	return row, nil
+}
+
+// half is what amounts are divided by to be summed: the sums of both parts fit
+// the integers of every database, whatever the amounts are.
+const half = "4294967296"
+
+// sums is a list of expressions that sum columns, for [sum.parts] to scan.
+func sums(columns ...string) string {
+	var all []string
+	for _, c := range columns {
+		all = append(all,
+			"CAST(COALESCE(SUM("+c+" / "+half+"), 0) AS BIGINT)",
+			"CAST(COALESCE(SUM("+c+" % "+half+"), 0) AS BIGINT)")
+	}
+	return strings.Join(all, ", ")
+}
+
+// sum is an exact sum of amounts or counts, of any size.
+type sum struct{ high, low int64 } // of a column, in halves
+
+// parts are what the two expressions of a column are scanned into.
+func (s *sum) parts() []any { return []any{&s.high, &s.low} }
+
+func (s *sum) total() *big.Int {
+	total := new(big.Int).Lsh(big.NewInt(s.high), 32)
+	return total.Add(total, big.NewInt(s.low))
+}
+
+// capped is the sum, or the largest int64 where it does not fit.
+func (s *sum) capped() int64 {
+	total := s.total()
+	if !total.IsInt64() {
+		return int64(billing.Unlimited)
+	}
+	return total.Int64()
 }

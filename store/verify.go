@@ -15,10 +15,20 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// Verify checks the invariants I1 to I7 of ledger.md, that every open video has
-// its hold and none has that has ended (I9), and that the sums of usage are those
-// of the receipts (I10). It names the first that does not hold, as
-// fault.InternalError. (I8 speaks of what clients were told.) It reads every
+// Verify checks these invariants, and names the first that does not hold, as
+// fault.InternalError:
+//
+//	I1   the entries of an account sum to its posted balance, and each entry to zero
+//	I2   0 ≤ held ≤ posted, on every account and budget
+//	I3   what is held is the sum of the open holds
+//	I4   a hold has ended once: it is open, or has one receipt and at most one capture
+//	I5   no hold is open long after its expiry
+//	I6   no request is charged more than its hold and what was available
+//	I7   credits, revenue and overrun are the sums of the entries
+//	I9   every open video task has its hold, and none that has ended has one
+//	I10  the sums of usage are those of the receipts
+//
+// (I8 is about what clients were told, which no database can tell.) It reads every
 // receipt and every entry, beside a store that runs, and takes as long as it takes.
 //
 // It reads a part at a time, each part in one short transaction: a long one would
@@ -30,7 +40,7 @@ import (
 // It fails with fault.ServiceUnavailable where others read for long already, and
 // with fault.InternalError where the database answers and what it holds cannot be read.
 func (db *DB) Verify(ctx context.Context) error {
-	conn, err := db.lengthy(ctx)
+	conn, err := db.reportConn(ctx)
 	if err != nil {
 		return err
 	}
@@ -38,21 +48,21 @@ func (db *DB) Verify(ctx context.Context) error {
 	broken, err := verification{db, ctx, conn}.inconsistency()
 	switch {
 	case err != nil:
-		return db.unread(ctx, err)
+		return db.errUnreadable(ctx, err)
 	case broken != "":
 		return fault.New(fault.InternalError, "The ledger is inconsistent. "+broken)
 	}
 	return nil
 }
 
-// unread is what callers get where the books were not read to their end. Unless
+// errUnreadable is what callers get where the ledger could not be read to its end. Unless
 // the database is away, to try again would not help.
-func (db *DB) unread(ctx context.Context, err error) error {
+func (db *DB) errUnreadable(ctx context.Context, err error) error {
 	waiting, cancel := context.WithTimeout(ctx, db.options.WaitTimeout)
 	defer cancel()
 	// The driver cannot place every error of a connection that is gone.
 	if db.failure(err) != Broken || db.reader.PingContext(waiting) != nil {
-		return db.unavailable(ctx, err)
+		return db.unavailableOrCanceled(ctx, err)
 	}
 	return fault.Wrap(fault.InternalError, "The gateway's database answers, but the ledger in it cannot be read. The server's log has what the database said.", err)
 }
@@ -60,10 +70,10 @@ func (db *DB) unread(ctx context.Context, err error) error {
 // snapshot is a transaction that reads one state and may take any time.
 func (db *DB) snapshot(ctx context.Context, conn *sql.Conn) (*sql.Tx, error) {
 	t, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: db.dialect.Snapshot, ReadOnly: true})
-	if err != nil || db.dialect.Unhurried == "" {
+	if err != nil || db.dialect.NoTimeout == "" {
 		return t, err
 	}
-	if _, err := t.ExecContext(ctx, db.dialect.Unhurried); err != nil {
+	if _, err := t.ExecContext(ctx, db.dialect.NoTimeout); err != nil {
 		return nil, errors.Join(err, t.Rollback())
 	}
 	return t, nil
@@ -94,7 +104,7 @@ func (v verification) read(do func(q querier) error) error {
 		return err
 	}
 	defer func() { _ = t.Rollback() }() // it has changed nothing
-	return do(reading{v.db, t})
+	return do(session{v.db, t})
 }
 
 // find is what the first of checks says that finds something, each on a state of
@@ -126,8 +136,8 @@ func (c check) find(ctx context.Context, q querier, args []any) (string, error) 
 	return c.invariant + ": " + fmt.Sprintf(c.message, subject, got, want), err
 }
 
-// grace is how long after its expiry a hold may wait for the sweep.
-const grace = 10 * time.Minute
+// expiryGrace is how long after its expiry a hold may wait for the sweep.
+const expiryGrace = 10 * time.Minute
 
 // current checks what is open. It grows with what runs and with the number of
 // accounts, not with what has been settled.
@@ -143,7 +153,7 @@ func (v verification) current() (string, error) {
 	if broken, err := v.find(openChecks); err != nil || broken != "" {
 		return broken, err
 	}
-	return v.find(expiryChecks, now-grace.Nanoseconds())
+	return v.find(expiryChecks, now-expiryGrace.Nanoseconds())
 }
 
 var openChecks = []check{
@@ -183,8 +193,8 @@ func differs(high, low string) string {
 	return strings.ReplaceAll("("+high+") * H + "+low+" <> 0", "H", half)
 }
 
-// walked is how many rows one part of a walk reads.
-const walked = 10_000
+// verifyPage is how many rows one part of a walk reads.
+const verifyPage = 10_000
 
 // journal checks the entries, in the order of their numbers.
 func (v verification) journal() (string, error) {
@@ -238,7 +248,7 @@ func walk[K any](v verification, table, key string, before K, checks []check) (s
 	if !more || err != nil {
 		return "", err
 	}
-	next := "SELECT " + key + " FROM " + table + " WHERE " + key + " > ? AND " + key + " <= ? ORDER BY " + key + fmt.Sprintf(" LIMIT 1 OFFSET %d", walked-1)
+	next := "SELECT " + key + " FROM " + table + " WHERE " + key + " > ? AND " + key + " <= ? ORDER BY " + key + fmt.Sprintf(" LIMIT 1 OFFSET %d", verifyPage-1)
 	for more {
 		var end K
 		if end, more, err = bound(v, next, last, before, last); err != nil {
@@ -268,17 +278,9 @@ func bound[K any](v verification, query string, otherwise K, args ...any) (key K
 func (v verification) accounts() (string, error) {
 	for after := ""; ; {
 		var names []string
-		err := v.read(func(q querier) error {
-			rows, err := q.query(v.ctx, "SELECT id FROM account WHERE id > ? ORDER BY id LIMIT ?", after, walked/10)
-			if err != nil {
-				return err
-			}
-			return each(rows, func(rows *sql.Rows) error {
-				var name string
-				err := rows.Scan(&name)
-				names = append(names, name)
-				return err
-			})
+		err := v.read(func(q querier) (err error) {
+			names, err = collect(v.ctx, q, scanOne[string], "SELECT id FROM account WHERE id > ? ORDER BY id LIMIT ?", after, verifyPage/10)
+			return err
 		})
 		if err != nil || len(names) == 0 {
 			return "", err
@@ -302,19 +304,13 @@ func (v verification) positions(names []string) (broken string, err error) {
 		if err != nil {
 			return err
 		}
-		find := lookUp(v.db.dialect, "SELECT "+accountColumns+" FROM account WHERE id", 't', "")
-		return find.each(anys(names), func(query string, args []any) error {
-			rows, err := q.query(v.ctx, query, args...)
-			if err != nil {
-				return err
+		find := newLookup(v.db.dialect, "SELECT "+accountColumns+" FROM account WHERE id", 't', "")
+		return queryAll(v.ctx, q, &find, anys(names), func(rows *sql.Rows) error {
+			a, err := scanAccount(rows)
+			if err == nil && broken == "" {
+				broken = sums[a.name].differs(a)
 			}
-			return each(rows, func(rows *sql.Rows) error {
-				a, err := scanAccount(rows)
-				if err == nil && broken == "" {
-					broken = sums[a.name].differs(a)
-				}
-				return err
-			})
+			return err
 		})
 	})
 	return broken, err
@@ -348,45 +344,168 @@ func (v verification) replay(q querier, names []string) (map[string]*replayed, e
 		sums bulk
 		add  func(r *replayed, totals []*big.Int)
 	}{
-		{lookUp(d, "SELECT account, "+sums("customer", "credit", "revenue", "overrun")+" FROM entry WHERE kind <> 'capture' AND account", 't', " GROUP BY account"),
+		{newLookup(d, "SELECT account, "+sums("customer", "credit", "revenue", "overrun")+" FROM entry WHERE kind <> 'capture' AND account", 't', " GROUP BY account"),
 			func(r *replayed, totals []*big.Int) {
 				r.posted.Add(&r.posted, totals[0])
 				r.credited.Sub(&r.credited, totals[1])
 				r.revenue.Add(&r.revenue, totals[2])
 				r.overrun.Sub(&r.overrun, totals[3])
 			}},
-		{lookUp(d, "SELECT account, "+sums("charge", "overrun")+" FROM usage_hour WHERE NOT counted AND account", 't', " GROUP BY account"),
+		{newLookup(d, "SELECT account, "+sums("charge", "overrun")+" FROM usage_hour WHERE NOT counted AND account", 't', " GROUP BY account"),
 			func(r *replayed, totals []*big.Int) {
 				r.posted.Sub(&r.posted, totals[0])
 				r.revenue.Add(&r.revenue, totals[0]).Add(&r.revenue, totals[1])
 				r.overrun.Add(&r.overrun, totals[1])
 			}},
 	} {
-		err := part.sums.each(anys(names), func(query string, args []any) error {
-			rows, err := q.query(v.ctx, query, args...)
-			if err != nil {
-				return err
+		err := queryAll(v.ctx, q, &part.sums, anys(names), func(rows *sql.Rows) error {
+			var name string
+			var parts [4]sum
+			scanned := []any{&name}
+			columns, err := rows.Columns()
+			for i := range (len(columns) - 1) / 2 {
+				scanned = append(scanned, parts[i].parts()...)
 			}
-			return each(rows, func(rows *sql.Rows) error {
-				var name string
-				var parts [4]sum
-				scanned := []any{&name}
-				columns, err := rows.Columns()
-				for i := range (len(columns) - 1) / 2 {
-					scanned = append(scanned, parts[i].parts()...)
-				}
-				if err == nil {
-					err = rows.Scan(scanned...)
-				}
-				if err == nil {
-					part.add(all[name], []*big.Int{parts[0].total(), parts[1].total(), parts[2].total(), parts[3].total()})
-				}
-				return err
-			})
+			if err == nil {
+				err = rows.Scan(scanned...)
+			}
+			if err == nil {
+				part.add(all[name], []*big.Int{parts[0].total(), parts[1].total(), parts[2].total(), parts[3].total()})
+			}
+			return err
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
+}
+
+// hourColumn is the hour in which a receipt was settled, as usage_hour has it.
+const hourColumn = "settled_at - ((settled_at % 3600000000000) + 3600000000000) % 3600000000000"
+
+// usage compares what usage_hour has of accounts with their receipts.
+func (v verification) usage(names []string) (broken string, err error) {
+	sizes, err := v.sizes(names)
+	if err != nil {
+		return "", err
+	}
+	var few []string
+	total := int64(0)
+	for i, name := range names {
+		if sizes[name] > verifyPage {
+			if broken, err = v.usageByHours(name); err != nil || broken != "" {
+				return broken, err
+			}
+		} else {
+			few, total = append(few, name), total+sizes[name]
+		}
+		if total > verifyPage || i == len(names)-1 {
+			if broken, err = v.compareUsage(few, math.MinInt64, math.MaxInt64); err != nil || broken != "" {
+				return broken, err
+			}
+			few, total = nil, 0
+		}
+	}
+	return "", nil
+}
+
+// sizes are how many receipts the accounts should have.
+func (v verification) sizes(names []string) (map[string]int64, error) {
+	sizes := make(map[string]int64, len(names))
+	find := newLookup(v.db.dialect, "SELECT account, CAST(SUM(requests) AS BIGINT) FROM usage_hour WHERE account", 't', " GROUP BY account")
+	err := v.read(func(q querier) error {
+		return queryAll(v.ctx, q, &find, anys(names), func(rows *sql.Rows) error {
+			var name string
+			var n int64
+			err := rows.Scan(&name, &n)
+			sizes[name] = n
+			return err
+		})
+	})
+	return sizes, err
+}
+
+// usageByHours compares the usage of an account that has much, some hours at a
+// time.
+func (v verification) usageByHours(name string) (string, error) {
+	type hour struct{ first, requests int64 }
+	var hours []hour
+	err := v.read(func(q querier) (err error) {
+		hours, err = collect(v.ctx, q, func(rows *sql.Rows) (h hour, err error) {
+			err = rows.Scan(&h.first, &h.requests)
+			return h, err
+		}, "SELECT hour, CAST(SUM(requests) AS BIGINT) FROM usage_hour WHERE account = ? GROUP BY hour ORDER BY hour", name)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	first, total := int64(math.MinInt64), int64(0)
+	for _, h := range hours {
+		if total += h.requests; total < verifyPage {
+			continue
+		}
+		end := h.first + time.Hour.Nanoseconds()
+		if broken, err := v.compareUsage([]string{name}, first, end); err != nil || broken != "" {
+			return broken, err
+		}
+		first, total = end, 0
+	}
+	return v.compareUsage([]string{name}, first, math.MaxInt64)
+}
+
+// compareUsage compares what was settled from first, inclusive, to end.
+func (v verification) compareUsage(names []string, first, end int64) (string, error) {
+	var kept, receipts map[usageGroup]usageSums
+	err := v.read(func(q querier) (err error) {
+		if kept, err = v.sumUsage(q, "usage_hour", "hour", "hour", "CAST(SUM(requests) AS BIGINT)", names, first, end); err != nil {
+			return err
+		}
+		receipts, err = v.sumUsage(q, "receipt", "settled_at", hourColumn, "COUNT(*)", names, first, end)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	for g, sums := range receipts {
+		if kept[g] != sums {
+			return differentUsage(g), nil
+		}
+		delete(kept, g)
+	}
+	for g := range kept {
+		return differentUsage(g), nil
+	}
+	return "", nil
+}
+
+func differentUsage(g usageGroup) string {
+	return fmt.Sprintf("I10: the usage of account %q by key %q and model %q in the hour from %s is not the sum of its receipts",
+		g.account, g.key, g.model, timeAt(g.hour).Format(time.RFC3339))
+}
+
+// sumUsage sums the rows of a table by their groups.
+func (v verification) sumUsage(q querier, table, at, hour, requests string, names []string, first, end int64) (map[usageGroup]usageSums, error) {
+	find := newLookup(v.db.dialect, "SELECT account, "+hour+", key_id, model, operation, counted, "+requests+", MAX(estimated), MAX(anomaly), "+
+		sums(strings.Split(summedColumns, ", ")...)+" FROM "+table+" WHERE "+at+" >= ? AND "+at+" < ? AND account", 't', " GROUP BY 1, 2, 3, 4, 5, 6")
+	all := map[usageGroup]usageSums{}
+	err := find.each(anys(names), func(query string, args []any) error {
+		return forEach(v.ctx, q, func(rows *sql.Rows) error {
+			var g usageGroup
+			var values usageSums
+			var totals [len(values) - 3]sum
+			scanned := []any{&g.account, &g.hour, &g.key, &g.model, &g.operation, &g.counted, &values[0], &values[1], &values[2]}
+			for i := range totals {
+				scanned = append(scanned, totals[i].parts()...)
+			}
+			err := rows.Scan(scanned...)
+			for i := range totals {
+				values[i+3] = totals[i].capped()
+			}
+			all[g] = values
+			return err
+		}, query, append([]any{first, end}, args...)...)
+	})
+	return all, err
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func TestTheStoreInMemory(t *testing.T) {
-	storetest.Tasks(t, func(_ testing.TB, now func() time.Time) storetest.Studio {
+	storetest.Tasks(t, func(_ testing.TB, now func() time.Time) storetest.TaskStore {
 		var mu sync.Mutex
 		var ids []string
 		m := &video.Memory{Now: now, Answers: &memory.Answers{Now: now}, Outbox: func(_ context.Context, n video.Notice) error {
@@ -21,7 +21,7 @@ func TestTheStoreInMemory(t *testing.T) {
 			ids = append(ids, n.ID)
 			return nil
 		}}
-		return storetest.Studio{Store: m, Answers: m.Answers, Notices: func() []string {
+		return storetest.TaskStore{Store: m, Answers: m.Answers, Notices: func() []string {
 			mu.Lock()
 			defer mu.Unlock()
 			return ids

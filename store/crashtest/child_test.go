@@ -4,12 +4,19 @@ package crashtest
 
 import (
 	"context"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -122,3 +129,393 @@ func (w *worker) ask(e event, allowed []fault.Code, do func() (*billing.Receipt,
 
 // units is an amount of money.
 func units(n int64) billing.Money { return billing.Money(n) * billing.One }
+
+// process is a child that runs.
+type process struct{ *childproc.Process }
+
+// childTimeout is how long a child may take for all that it has to do.
+const childTimeout = 60 * time.Second
+
+// starting is held while a child starts: until it has its own program it has
+// all files of this process, and with them the lock of a database that a test
+// beside this one may have open.
+var starting sync.Mutex
+
+// start starts this binary as a child.
+func start(t task) (*process, error) {
+	starting.Lock()
+	defer starting.Unlock()
+	p, err := childproc.Start(variable, t)
+	return &process{p}, err
+}
+
+// moment is when a test ends a child: some time after one of its events.
+type moment struct {
+	events int // 0 is its start; less than that is never
+	after  time.Duration
+}
+
+// listen hears the child until it ends.
+func (p *process) listen(hear func(event), m moment) (ended exit, err error) {
+	var late atomic.Bool
+	watchdog := time.AfterFunc(childTimeout, func() {
+		late.Store(true)
+		p.Kill()
+	})
+	defer watchdog.Stop()
+	arm := func(n int) {
+		if n == m.events {
+			time.AfterFunc(m.after, p.Kill)
+		}
+	}
+	arm(0)
+	n := 0
+	for line := range p.Said() {
+		n++
+		var e event
+		if err := json.Unmarshal(line, &e); err != nil {
+			p.Kill()
+			return ended, errors.Join(fmt.Errorf("a child said %q: %w", line, err), p.wait(&ended))
+		}
+		ended.hear(e)
+		hear(e)
+		arm(n)
+	}
+	err = p.wait(&ended)
+	if late.Load() {
+		err = fmt.Errorf("a child did not end in %s", childTimeout)
+	}
+	return ended, err
+}
+
+// exit is how a child ended.
+type exit struct {
+	reached  bool // its fault point
+	folded   bool
+	finished bool // it did all that it had to
+	killed   bool
+}
+
+func (o *exit) hear(e event) {
+	switch e.Kind {
+	case killed:
+		o.reached = true
+	case folded:
+		o.folded = true
+	case finished:
+		o.finished = true
+	}
+}
+
+// wait returns when the system has forgotten the child, and its locks with it.
+func (p *process) wait(o *exit) (err error) {
+	o.killed, err = p.Wait()
+	if o.finished {
+		return nil
+	}
+	return err
+}
+
+// killer ends its process at a fault point.
+type killer struct {
+	task   task
+	voice  *voice
+	phase  atomic.Value // a string
+	passed atomic.Int64 // how many times it came by
+	told   sync.Map     // statements without a point
+}
+
+func newKiller(t task, v *voice) *killer {
+	k := &killer{task: t, voice: v}
+	k.phase.Store(migrating)
+	return k
+}
+
+// reach reports whether this is the point, and the time.
+func (k *killer) reach(moment string) bool {
+	name := k.phase.Load().(string) + ": " + moment
+	return name == k.task.Point && k.passed.Add(1) == k.task.Nth
+}
+
+// at ends the process if this is the point, and the time.
+func (k *killer) at(moment string) {
+	if k.reach(moment) {
+		k.voice.Say(event{Kind: killed, ID: k.task.Point})
+		die()
+	}
+}
+
+// die does not return: the signal comes before the system call ends.
+func die() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
+
+// dieSoon ends the process while its caller goes on. It spins, because timers
+// are coarser than a COMMIT is long.
+func (k *killer) dieSoon() {
+	k.voice.Say(event{Kind: killed, ID: k.task.Point})
+	started, until := make(chan struct{}), time.Now().Add(k.task.Delay)
+	go func() {
+		close(started)
+		for time.Now().Before(until) {
+		}
+		die()
+	}()
+	<-started
+}
+
+// wrap is for store.Options.
+func (k *killer) wrap(c driver.Connector) driver.Connector { return connector{c, k} }
+
+type connector struct {
+	driver.Connector
+	killer *killer
+}
+
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	made, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{Conn: made, killer: c.killer}, nil
+}
+
+// conn forwards all that the drivers of the store can do. One goroutine at a
+// time uses it.
+type conn struct {
+	driver.Conn
+	killer *killer
+	wrote  bool // in this transaction
+}
+
+func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	c.killer.at(beforeBegin)
+	begun, err := c.Conn.(driver.ConnBeginTx).BeginTx(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	c.wrote = false
+	c.killer.at(afterBegin)
+	return &transaction{begun, c}, nil
+}
+
+// statement passes by the points of a statement that is about to run.
+func (c *conn) statement(query string) (after func()) {
+	moment := momentOf(query)
+	if moment == "" {
+		return func() {}
+	}
+	phase := c.killer.phase.Load().(string)
+	if _, told := c.killer.told.LoadOrStore(phase+moment, true); !told && !named(phase, moment) {
+		c.killer.voice.Say(event{Kind: unnamed, ID: phase + ": " + moment, Error: query[:min(len(query), 80)]})
+	}
+	c.killer.at(moment)
+	first := !c.wrote
+	c.wrote = true
+	return func() {
+		if first {
+			c.killer.at(afterFirst)
+		}
+	}
+}
+
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	defer c.statement(query)()
+	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+}
+
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	defer c.statement(query)()
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+}
+
+func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	s, err := c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return &stmt{s, c, query}, nil
+}
+
+func (c *conn) Ping(ctx context.Context) error {
+	if p, ok := c.Conn.(driver.Pinger); ok {
+		return p.Ping(ctx)
+	}
+	return nil
+}
+
+func (c *conn) ResetSession(ctx context.Context) error {
+	if r, ok := c.Conn.(driver.SessionResetter); ok {
+		return r.ResetSession(ctx)
+	}
+	return nil
+}
+
+func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
+	if n, ok := c.Conn.(driver.NamedValueChecker); ok {
+		return n.CheckNamedValue(v)
+	}
+	return driver.ErrSkip
+}
+
+type stmt struct {
+	driver.Stmt
+	conn  *conn
+	query string
+}
+
+func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	defer s.conn.statement(s.query)()
+	return s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
+}
+
+func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	defer s.conn.statement(s.query)()
+	return s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
+}
+
+type transaction struct {
+	driver.Tx
+	conn *conn
+}
+
+func (t *transaction) Commit() error {
+	k := t.conn.killer
+	k.at(beforeCommit)
+	if k.reach(duringCommit) {
+		k.dieSoon()
+	}
+	err := t.Tx.Commit()
+	if err != nil {
+		return err
+	}
+	k.at(afterCommit)
+	if k.reach(duringCheckpoint) {
+		t.conn.fold()
+	}
+	k.phase.CompareAndSwap(migrating, recovering)
+	return nil
+}
+
+// fold has SQLite write its log into the file, and the process ended meanwhile.
+func (c *conn) fold() {
+	c.killer.dieSoon()
+	_, err := c.Conn.(driver.ExecerContext).ExecContext(context.Background(), "PRAGMA wal_checkpoint(TRUNCATE)", nil)
+	if err != nil {
+		c.killer.voice.Say(event{Kind: broken, ID: "checkpoint", Error: err.Error()})
+	}
+	c.killer.voice.Say(event{Kind: folded})
+	select {} // until the signal comes
+}
+
+// The phases of a process.
+const (
+	migrating  = "migration" // until the first COMMIT
+	recovering = "recovery"  // until the store is open
+	serving    = "serving"
+)
+
+// point is a moment at which a child ends itself.
+type point struct {
+	phase, moment string
+	most          int    // it does so at one of the first so many times
+	only          string // the database that has it; empty for both
+}
+
+func (p point) name() string { return p.phase + ": " + p.moment }
+
+func (p point) on(database string) bool { return p.only == "" || p.only == database }
+
+// The moments that are not before a statement.
+const (
+	beforeBegin      = "before BEGIN"
+	afterBegin       = "after BEGIN"
+	afterFirst       = "after the first statement that writes"
+	beforeCommit     = "before COMMIT"
+	duringCommit     = "during COMMIT"
+	afterCommit      = "after COMMIT, before it is told"
+	duringCheckpoint = "during a checkpoint of the log"
+)
+
+// points are all fault points. A statement that writes and is not among them
+// fails the test: somebody has to say when it is reached.
+var points = []point{
+	{migrating, beforeBegin, 1, ""},
+	{migrating, afterBegin, 1, ""},
+	{migrating, "before CREATE", 12, ""},
+	{migrating, "before ALTER", 6, "postgres"},
+	{migrating, "before LOCK", 1, "postgres"},
+	{migrating, "before INSERT usage_hour", 1, ""},
+	{migrating, "before INSERT schema_version", 4, ""},
+	{migrating, beforeCommit, 1, ""},
+	{migrating, duringCommit, 1, ""},
+	{migrating, afterCommit, 1, ""},
+
+	{recovering, beforeBegin, 3, ""},
+	{recovering, afterBegin, 3, ""},
+	{recovering, afterFirst, 3, ""},
+	{recovering, "before INSERT setting", 1, ""},
+	{recovering, "before INSERT node", 1, ""},
+	{recovering, "before UPDATE node", 1, ""},
+	{recovering, "before UPDATE account", 1, ""},
+	{recovering, "before UPDATE budget", 1, ""},
+	{recovering, "before DELETE hold", 1, ""},
+	{recovering, "before INSERT receipt", 1, ""},
+	{recovering, "before INSERT usage_hour", 1, "sqlite"},
+	{recovering, "before INSERT entry", 1, ""},
+	{recovering, "before DELETE answer", 1, ""},
+	{recovering, "before DELETE node", 1, ""},
+	{recovering, beforeCommit, 3, ""},
+	{recovering, duringCommit, 3, ""},
+	{recovering, afterCommit, 3, ""},
+
+	{serving, beforeBegin, 40, ""},
+	{serving, afterBegin, 40, ""},
+	{serving, afterFirst, 40, ""},
+	{serving, "before UPDATE node", 40, "postgres"},
+	{serving, "before INSERT account", 2, ""},
+	{serving, "before UPDATE account", 40, ""},
+	{serving, "before INSERT budget", 2, ""},
+	{serving, "before UPDATE budget", 20, ""},
+	{serving, "before INSERT price", 1, ""},
+	{serving, "before INSERT hold", 40, ""},
+	{serving, "before UPDATE hold", 20, ""},
+	{serving, "before DELETE hold", 40, ""},
+	{serving, "before INSERT receipt", 40, ""},
+	{serving, "before INSERT usage_hour", 40, "sqlite"},
+	{serving, "before INSERT entry", 40, ""},
+	{serving, "before INSERT answer", 20, ""},
+	{serving, "before UPDATE answer", 10, ""},
+	{serving, "before DELETE answer", 10, ""},
+	{serving, beforeCommit, 40, ""},
+	{serving, duringCommit, 40, ""},
+	{serving, afterCommit, 40, ""},
+	{serving, duringCheckpoint, 40, "sqlite"},
+}
+
+// named reports whether a statement of a phase has a point. With several
+// processes a living one recovers what a dead one left: what recovery does is
+// done while serving as well.
+func named(phase, moment string) bool {
+	for _, p := range points {
+		if p.moment == moment && (p.phase == phase || phase == serving && p.phase == recovering) {
+			return true
+		}
+	}
+	return false
+}
+
+// momentOf is the moment before a statement; empty if it writes nothing.
+func momentOf(query string) string {
+	words := strings.Fields(query)
+	switch words[0] {
+	case "SELECT", "PRAGMA", "SET":
+		return ""
+	case "UPDATE":
+		return "before UPDATE " + words[1]
+	case "INSERT", "DELETE":
+		return "before " + words[0] + " " + words[2]
+	}
+	return "before " + words[0]
+}

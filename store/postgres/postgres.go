@@ -26,8 +26,8 @@ type Options = store.Options
 // How many connections read beside the one that writes: what is quick, and what
 // may take long.
 const (
-	readers = 8
-	lengthy = 2
+	readers     = 8
+	reportConns = 2
 )
 
 // Open opens the database that dsn names, a URL or a list of "key=value" as
@@ -55,9 +55,9 @@ func Open(ctx context.Context, dsn string, o Options) (*store.DB, error) {
 	hurried := config.Copy()
 	hurried.RuntimeParams["statement_timeout"] = "3s" // where the caller, who waits for less, cannot stop it
 	long := pool(hurried, o)
-	long.SetMaxOpenConns(lengthy)
+	long.SetMaxOpenConns(reportConns)
 	long.SetMaxIdleConns(1)
-	return store.Open(ctx, store.Config{Dialect: dialect(), Writer: pool(writer, o), Reader: reader, Lengthy: long, Options: o})
+	return store.Open(ctx, store.Config{Dialect: dialect(), Writer: pool(writer, o), Reader: reader, Reports: long, Options: o})
 }
 
 // A network may swallow everything, as when an address moves to another machine:
@@ -113,14 +113,14 @@ func dialect() store.Dialect {
 		Lock:      " FOR UPDATE",
 		// Other sessions wait as long for the rows of a process that stops in the
 		// middle of a transaction: it is there for a moment only.
-		Session:   "SET idle_in_transaction_session_timeout = '1s'; SET lock_timeout = '250ms'",
-		Hurried:   "SET LOCAL lock_timeout = '50ms'",
-		Clock:     "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) * 1000",
-		Started:   "CAST(EXTRACT(EPOCH FROM pg_postmaster_start_time()) * 1000000 AS BIGINT) * 1000",
-		Snapshot:  sql.LevelRepeatableRead,
-		Unhurried: "SET LOCAL statement_timeout = 0",
-		Migrating: "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', ?, true)",
-		Failure:   failure,
+		Session:       "SET idle_in_transaction_session_timeout = '1s'; SET lock_timeout = '250ms'",
+		ShortLockWait: "SET LOCAL lock_timeout = '50ms'",
+		Clock:         "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) * 1000",
+		Started:       "CAST(EXTRACT(EPOCH FROM pg_postmaster_start_time()) * 1000000 AS BIGINT) * 1000",
+		Snapshot:      sql.LevelRepeatableRead,
+		NoTimeout:     "SET LOCAL statement_timeout = 0",
+		Migrating:     "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', ?, true)",
+		Failure:       failure,
 	}
 }
 

@@ -26,14 +26,14 @@ var ErrLocked = errors.New("the database is locked")
 // How many connections read beside the one that writes: what is quick, and what
 // may take long.
 const (
-	readers = 4
-	lengthy = 2
+	readers     = 4
+	reportConns = 2
 )
 
-// Open opens the database in the file at path and makes it if it is not there.
-// One process at a time may have it open: it holds a lock on the file path +
-// ".lock", which the system takes away when the process ends, however it ends.
-// A second Open fails with fault.InvalidRequest and [ErrLocked]. See [store.Open] for what else
+// Open opens the database in the file at path and makes it if it is not there. One
+// process at a time may have it open: it holds a lock on the file path + ".lock",
+// which the system takes away when the process ends, however it ends. A second Open
+// fails with fault.InvalidRequest and [ErrLocked]. See [store.Open] for what else
 // fails.
 func Open(ctx context.Context, path string, o Options) (*store.DB, error) {
 	path, err := single(path)
@@ -58,10 +58,10 @@ func Open(ctx context.Context, path string, o Options) (*store.DB, error) {
 	if err != nil {
 		return nil, errors.Join(err, reader.Close(), writer.Close(), unlock())
 	}
-	long.SetMaxOpenConns(lengthy)
+	long.SetMaxOpenConns(reportConns)
 	long.SetMaxIdleConns(0) // the writer is the last to close the file
 	return store.Open(ctx, store.Config{
-		Dialect: dialect(), Writer: writer, Reader: reader, Lengthy: long, Release: unlock, Options: o,
+		Dialect: dialect(), Writer: writer, Reader: reader, Reports: long, Release: unlock, Options: o,
 	})
 }
 

@@ -10,241 +10,217 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// accounting are the rules of accounts, credits and budgets.
-var accounting = map[string]func(desk){
-	"AccountsHaveWellFormedNamesOfTheirOwn":        namesOfTheirOwn,
-	"AnOpeningCreditIsNeitherNegativeNorTooLarge":  openingCredit,
-	"ACreditCountsOncePerReference":                creditOnce,
-	"ACreditIsTakenBackOnlyFromWhatIsAvailable":    takenBack,
-	"ABudgetIsASecondGuard":                        secondGuard,
-	"ABudgetCountsWhatWasCaptured":                 budgetCounts,
-	"ABudgetExceededLeavesWhatHoldsGiveBack":       budgetExceeded,
-	"ABudgetCountsFromNowOnAndIsLifted":            budgetLifted,
-	"ABudgetNeedsAnAccountAKeyAndAnAmount":         budgetNeeds,
-	"ABudgetTellsWhatIsNeitherSpentNorHeld":        budgetTells,
-	"ALedgerThatCountsRecordsUsageAndKeepsNoMoney": countsUsage,
-	"ALedgerThatCountsRefusesCreditsAndBudgets":    countsRefuses,
-}
-
-func namesOfTheirOwn(b desk) {
-	b.account("acme", 0)
-	for _, name := range []string{"", "acme", "platform:revenue", "a b", "-a", ".a", "a/b", "ä", strings.Repeat("a", 65)} {
-		b.wantCode(b.CreateAccount(b.t.Context(), name, 0), fault.InvalidRequest)
-	}
-	for _, name := range []string{"Zeta", "0", "jo@example.org", strings.Repeat("a", 64)} {
-		b.account(name, 0)
-	}
-	names, err := b.AccountNames(b.t.Context())
-	b.ok(err)
-	if diff := cmp.Diff([]string{"0", "Zeta", strings.Repeat("a", 64), "acme", "jo@example.org"}, names); diff != "" {
-		b.t.Error(diff)
-	}
-}
-
-func openingCredit(b desk) {
-	b.ok(b.CreateAccount(b.t.Context(), "acme", 1))
-	for _, credit := range []billing.Money{-1, billing.Unlimited, math.MinInt64} {
-		b.wantCode(b.CreateAccount(b.t.Context(), "other", credit), fault.InvalidRequest)
-	}
-	_, err := b.Balance(b.t.Context(), "other")
-	b.wantCode(err, fault.NotFound)
-	b.ok(b.CreateAccount(b.t.Context(), "other", billing.Unlimited-2))
-}
-
-func creditOnce(b desk) {
-	b.account("acme", 10).account("other", 0)
-	b.ok(b.Credit(b.t.Context(), "acme", 5*billing.One, "invoice 1"))
-	b.ok(b.Credit(b.t.Context(), "acme", 5*billing.One, "invoice 1"))
-	b.wantBalance(15, 0)
-	b.ok(b.Credit(b.t.Context(), "other", 5*billing.One, "invoice 1"))
-	b.wantCode(b.Credit(b.t.Context(), "acme", 6*billing.One, "invoice 1"), fault.InvalidRequest)
-	b.wantBalance(15, 0)
-	b.ok(b.Credit(b.t.Context(), "acme", billing.One, "opening")) // a reference like any other
-	b, more := b.crash()
-	if !more {
+// accountTests are the rules of accounts, credits and budgets.
+var accountTests = map[string]func(ledgerTest){
+	"AccountsHaveWellFormedNamesOfTheirOwn": func(b ledgerTest) {
+		b.account("acme", 0)
+		for _, name := range []string{"", "acme", "platform:revenue", "a b", "-a", ".a", "a/b", "ä", strings.Repeat("a", 65)} {
+			b.wantCode(b.CreateAccount(b.t.Context(), name, 0), fault.InvalidRequest)
+		}
+		for _, name := range []string{"Zeta", "0", "jo@example.org", strings.Repeat("a", 64)} {
+			b.account(name, 0)
+		}
+		names, err := b.AccountNames(b.t.Context())
+		b.ok(err)
+		if diff := cmp.Diff([]string{"0", "Zeta", strings.Repeat("a", 64), "acme", "jo@example.org"}, names); diff != "" {
+			b.t.Error(diff)
+		}
+	},
+	"AnOpeningCreditIsNeitherNegativeNorTooLarge": func(b ledgerTest) {
+		b.ok(b.CreateAccount(b.t.Context(), "acme", 1))
+		for _, credit := range []billing.Money{-1, billing.Unlimited, math.MinInt64} {
+			b.wantCode(b.CreateAccount(b.t.Context(), "other", credit), fault.InvalidRequest)
+		}
+		_, err := b.Balance(b.t.Context(), "other")
+		b.wantCode(err, fault.NotFound)
+		b.ok(b.CreateAccount(b.t.Context(), "other", billing.Unlimited-2))
+	},
+	"ACreditCountsOncePerReference": func(b ledgerTest) {
+		b.account("acme", 10).account("other", 0)
+		b.ok(b.Credit(b.t.Context(), "acme", 5*billing.One, "invoice 1"))
+		b.ok(b.Credit(b.t.Context(), "acme", 5*billing.One, "invoice 1"))
+		b.wantBalance(15, 0)
+		b.ok(b.Credit(b.t.Context(), "other", 5*billing.One, "invoice 1"))
+		b.wantCode(b.Credit(b.t.Context(), "acme", 6*billing.One, "invoice 1"), fault.InvalidRequest)
+		b.wantBalance(15, 0)
+		b.ok(b.Credit(b.t.Context(), "acme", billing.One, "opening")) // a reference like any other
+		b, more := b.crash()
+		if !more {
+			b.wantBalance(16, 0)
+			return
+		}
+		b.ok(b.Credit(b.t.Context(), "acme", 5*billing.One, "invoice 1"))
+		b.ok(b.Credit(b.t.Context(), "acme", billing.One, "opening"))
 		b.wantBalance(16, 0)
-		return
-	}
-	b.ok(b.Credit(b.t.Context(), "acme", 5*billing.One, "invoice 1"))
-	b.ok(b.Credit(b.t.Context(), "acme", billing.One, "opening"))
-	b.wantBalance(16, 0)
-}
+	},
+	"ACreditIsTakenBackOnlyFromWhatIsAvailable": func(b ledgerTest) {
+		b.account("acme", 10)
+		b.reserve("r1", 4)
+		for _, amount := range []billing.Money{0, -6*billing.One - 1, -7 * billing.One, math.MinInt64, billing.Unlimited} {
+			b.wantCode(b.Credit(b.t.Context(), "acme", amount, "refund"), fault.InvalidRequest)
+			b.wantBalance(10, 4)
+		}
+		b.wantCode(b.Credit(b.t.Context(), "acme", 1, ""), fault.InvalidRequest)
+		b.wantCode(b.Credit(b.t.Context(), "nobody", 1, "refund"), fault.NotFound)
+		b.ok(b.Credit(b.t.Context(), "acme", -6*billing.One, "refund"))
+		b.wantBalance(4, 4)
+	},
+	"ABudgetIsASecondGuard": func(b ledgerTest) {
+		b.account("acme", 10)
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(5*billing.One)))
+		h := b.reserve("r1", 3)
+		if h.Available != 2*billing.One {
+			b.t.Errorf("available %s", h.Available)
+		}
+		_, err := b.Reserve(b.t.Context(), b.charge("r2", 3))
+		b.wantCode(err, fault.InsufficientBalance)
+		b.wantCode(b.Extend(b.t.Context(), h, billing.Usage{}, 3*billing.One), fault.InsufficientBalance)
+		b.wantBalance(10, 3)
 
-func takenBack(b desk) {
-	b.account("acme", 10)
-	b.reserve("r1", 4)
-	for _, amount := range []billing.Money{0, -6*billing.One - 1, -7 * billing.One, math.MinInt64, billing.Unlimited} {
-		b.wantCode(b.Credit(b.t.Context(), "acme", amount, "refund"), fault.InvalidRequest)
-		b.wantBalance(10, 4)
-	}
-	b.wantCode(b.Credit(b.t.Context(), "acme", 1, ""), fault.InvalidRequest)
-	b.wantCode(b.Credit(b.t.Context(), "nobody", 1, "refund"), fault.NotFound)
-	b.ok(b.Credit(b.t.Context(), "acme", -6*billing.One, "refund"))
-	b.wantBalance(4, 4)
-}
-
-func secondGuard(b desk) {
-	b.account("acme", 10)
-	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(5*billing.One)))
-	h := b.reserve("r1", 3)
-	if h.Available != 2*billing.One {
-		b.t.Errorf("available %s", h.Available)
-	}
-	_, err := b.Reserve(b.t.Context(), b.charge("r2", 3))
-	b.wantCode(err, fault.InsufficientBalance)
-	b.wantCode(b.Extend(b.t.Context(), h, billing.Usage{}, 3*billing.One), fault.InsufficientBalance)
-	b.wantBalance(10, 3)
-
-	other := b.charge("r3", 6)
-	other.Key = "k2"
-	if _, err := b.Reserve(b.t.Context(), other); err != nil {
-		b.t.Errorf("another key's request: %v", err)
-	}
-	b.settle(h, 1) // what is given back can be spent again
-	if h := b.reserve("r4", 3); h.Available != 0 {
-		b.t.Errorf("available %s, the account has nothing left", h.Available)
-	}
-}
-
-func budgetCounts(b desk) {
-	b.account("acme", 10)
-	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(5*billing.One)))
-	b.settle(b.reserve("r1", 3), 3)
-	b.settle(b.reserve("r2", 2), 0)
-	_, err := b.Reserve(b.t.Context(), b.charge("r3", 3))
-	b.wantCode(err, fault.InsufficientBalance)
-	// The excess over a hold is the account's, and what others hold on the budget
-	// stays held.
-	other := b.reserve("other", 1)
-	if r := b.settle(b.reserve("r4", 1), 6); r.Charge != 6*billing.One || r.Overrun != 0 {
-		b.t.Errorf("charged %s, overrun %s", r.Charge, r.Overrun)
-	}
-	b.wantBalance(1, 1)
-	b.ok(b.Verify(b.t.Context()))
-	b.settle(other, 1)
-	b.wantBalance(0, 0)
-	b.ok(b.Credit(b.t.Context(), "acme", 3*billing.One, "again"))
-	_, err = b.Reserve(b.t.Context(), b.charge("r5", 1))
-	b.wantCode(err, fault.InsufficientBalance)
-	if b, more := b.crash(); more {
+		other := b.charge("r3", 6)
+		other.Key = "k2"
+		if _, err := b.Reserve(b.t.Context(), other); err != nil {
+			b.t.Errorf("another key's request: %v", err)
+		}
+		b.settle(h, 1) // what is given back can be spent again
+		if h := b.reserve("r4", 3); h.Available != 0 {
+			b.t.Errorf("available %s, the account has nothing left", h.Available)
+		}
+	},
+	"ABudgetCountsWhatWasCaptured": func(b ledgerTest) {
+		b.account("acme", 10)
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(5*billing.One)))
+		b.settle(b.reserve("r1", 3), 3)
+		b.settle(b.reserve("r2", 2), 0)
+		_, err := b.Reserve(b.t.Context(), b.charge("r3", 3))
+		b.wantCode(err, fault.InsufficientBalance)
+		// The excess over a hold is the account's, and what others hold on the budget
+		// stays held.
+		other := b.reserve("other", 1)
+		if r := b.settle(b.reserve("r4", 1), 6); r.Charge != 6*billing.One || r.Overrun != 0 {
+			b.t.Errorf("charged %s, overrun %s", r.Charge, r.Overrun)
+		}
+		b.wantBalance(1, 1)
+		b.ok(b.Verify(b.t.Context()))
+		b.settle(other, 1)
+		b.wantBalance(0, 0)
+		b.ok(b.Credit(b.t.Context(), "acme", 3*billing.One, "again"))
 		_, err = b.Reserve(b.t.Context(), b.charge("r5", 1))
 		b.wantCode(err, fault.InsufficientBalance)
-	}
-}
-
-// As docs/billing.md says it: a request that costs more than the budget has takes
-// nothing of what is held for the key's others.
-func budgetExceeded(b desk) {
-	b.account("acme", 20)
-	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(4*billing.One)))
-	above, below := b.reserve("above", 2), b.reserve("below", 2)
-	b.settle(above, 6)
-	_, err := b.Reserve(b.t.Context(), b.charge("while", 1))
-	b.wantCode(err, fault.InsufficientBalance)
-	b.settle(below, 1)
-	b.settle(b.reserve("rest", 1), 1)
-	_, err = b.Reserve(b.t.Context(), b.charge("more", 1))
-	b.wantCode(err, fault.InsufficientBalance)
-	b.wantBalance(12, 0)
-}
-
-func budgetLifted(b desk) {
-	b.account("acme", 20)
-	b.settle(b.reserve("before", 5), 5)
-	running := b.reserve("running", 5)
-	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(2*billing.One)))
-	b.settle(running, 5)
-	h := b.reserve("r1", 2)
-	if h.Available != 0 {
-		b.t.Errorf("available %s", h.Available)
-	}
-	b.ok(b.Verify(b.t.Context()))
-	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", nil))
-	b.ok(b.Verify(b.t.Context()))
-	if h := b.reserve("r2", 3); h.Available != 5*billing.One {
-		b.t.Errorf("available %s", h.Available)
-	}
-	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(billing.Money)))
-	_, err := b.Reserve(b.t.Context(), b.charge("r3", 1))
-	b.wantCode(err, fault.InsufficientBalance)
-	b.settle(h, 3) // on the budget that it started with, which has 2; the rest is the account's
-	b.wantBalance(7, 3)
-	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", nil))
-	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", nil))
-}
-
-func budgetNeeds(b desk) {
-	b.account("acme", 0)
-	b.wantCode(b.SetBudget(b.t.Context(), "nobody", "k1", nil), fault.NotFound)
-	b.wantCode(b.SetBudget(b.t.Context(), "acme", "", nil), fault.InvalidRequest)
-	b.wantCode(b.SetBudget(b.t.Context(), "acme", "k1", new(billing.Money(-1))), fault.InvalidRequest)
-}
-
-func budgetTells(b desk) {
-	reader, ok := b.Ledger.(billing.Budgets)
-	if !ok {
-		b.t.Fatal("the ledger does not tell its budgets")
-	}
-	want := func(account string, budgets ...billing.Budget) {
-		b.t.Helper()
-		got, err := reader.Budgets(b.t.Context(), account)
-		b.ok(err)
-		if diff := cmp.Diff(budgets, got); diff != "" {
-			b.t.Errorf("of %q: %s", account, diff)
+		if b, more := b.crash(); more {
+			_, err = b.Reserve(b.t.Context(), b.charge("r5", 1))
+			b.wantCode(err, fault.InsufficientBalance)
 		}
-	}
-	b.account("other", 10).account("acme", 10)
-	want("")
-	b.ok(b.SetBudget(b.t.Context(), "acme", "k2", new(billing.Money)))
-	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(9*billing.One)))
-	b.ok(b.SetBudget(b.t.Context(), "other", "k0", new(billing.One)))
-	b.settle(b.reserve("r1", 3), 2)
-	b.reserve("r2", 4)
-	acme := []billing.Budget{{Account: "acme", Key: "k1", Left: 3 * billing.One}, {Account: "acme", Key: "k2"}}
-	want("acme", acme...)
-	want("nobody")
-	want("", append(acme, billing.Budget{Account: "other", Key: "k0", Left: billing.One})...)
-	b.ok(b.SetBudget(b.t.Context(), "acme", "k2", nil))
-	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(5*billing.One))) // the old one still holds for r2
-	want("acme", billing.Budget{Account: "acme", Key: "k1", Left: 5 * billing.One})
-}
-
-func countsUsage(b desk) {
-	b = b.counts()
-	charge := b.charge("r1", 2_000_000) // more than any hold may be
-	charge.Account = "first seen"
-	h, err := b.Reserve(b.t.Context(), charge)
-	b.ok(err)
-	if h.Amount != 0 || h.Available != billing.Unlimited {
-		b.t.Errorf("got %+v", h)
-	}
-	b.ok(b.Extend(b.t.Context(), h, images(1), 5*billing.One))
-	r := b.settle(h, 3)
-	if r.Status != billing.Captured || r.Charge != 3*billing.One || r.Hold != 0 || r.Overrun != 0 || r.PriceVersion != b.price.Version() {
-		b.t.Errorf("got %+v", r)
-	}
-	balance, err := b.Balance(b.t.Context(), "first seen")
-	if err != nil || balance != (billing.Balance{Account: "first seen"}) {
-		b.t.Errorf("got %+v, %v", balance, err)
-	}
-	rows, err := b.Usage(b.t.Context(), billing.Query{Account: "first seen", By: billing.ByKey})
-	b.ok(err)
-	if diff := cmp.Diff([]billing.UsageRow{{Group: "k1", Requests: 1, Usage: images(3), Charge: 3 * billing.One}}, rows); diff != "" {
-		b.t.Error(diff)
-	}
-	if rows, err := b.Usage(b.t.Context(), billing.Query{Account: "never seen"}); err != nil || len(rows) != 0 {
-		b.t.Errorf("got %+v, %v", rows, err)
-	}
-	if !b.Counting() {
-		b.t.Error("it does not say that it counts")
-	}
-}
-
-func countsRefuses(b desk) {
-	b = b.counts()
-	b.account("acme", 0)
-	b.wantCode(b.CreateAccount(b.t.Context(), "rich", 1), fault.InvalidRequest)
-	b.wantCode(b.Credit(b.t.Context(), "acme", 1, "invoice 1"), fault.InvalidRequest)
-	b.wantCode(b.SetBudget(b.t.Context(), "acme", "k1", new(billing.Money)), fault.InvalidRequest)
-	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", nil))
+	},
+	// As docs/billing.md says it: a request that costs more than the budget has takes
+	// nothing of what is held for the key's others.
+	"ABudgetExceededLeavesWhatHoldsGiveBack": func(b ledgerTest) {
+		b.account("acme", 20)
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(4*billing.One)))
+		above, below := b.reserve("above", 2), b.reserve("below", 2)
+		b.settle(above, 6)
+		_, err := b.Reserve(b.t.Context(), b.charge("while", 1))
+		b.wantCode(err, fault.InsufficientBalance)
+		b.settle(below, 1)
+		b.settle(b.reserve("rest", 1), 1)
+		_, err = b.Reserve(b.t.Context(), b.charge("more", 1))
+		b.wantCode(err, fault.InsufficientBalance)
+		b.wantBalance(12, 0)
+	},
+	"ABudgetCountsFromNowOnAndIsLifted": func(b ledgerTest) {
+		b.account("acme", 20)
+		b.settle(b.reserve("before", 5), 5)
+		running := b.reserve("running", 5)
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(2*billing.One)))
+		b.settle(running, 5)
+		h := b.reserve("r1", 2)
+		if h.Available != 0 {
+			b.t.Errorf("available %s", h.Available)
+		}
+		b.ok(b.Verify(b.t.Context()))
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", nil))
+		b.ok(b.Verify(b.t.Context()))
+		if h := b.reserve("r2", 3); h.Available != 5*billing.One {
+			b.t.Errorf("available %s", h.Available)
+		}
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(billing.Money)))
+		_, err := b.Reserve(b.t.Context(), b.charge("r3", 1))
+		b.wantCode(err, fault.InsufficientBalance)
+		b.settle(h, 3) // on the budget that it started with, which has 2; the rest is the account's
+		b.wantBalance(7, 3)
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", nil))
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", nil))
+	},
+	"ABudgetNeedsAnAccountAKeyAndAnAmount": func(b ledgerTest) {
+		b.account("acme", 0)
+		b.wantCode(b.SetBudget(b.t.Context(), "nobody", "k1", nil), fault.NotFound)
+		b.wantCode(b.SetBudget(b.t.Context(), "acme", "", nil), fault.InvalidRequest)
+		b.wantCode(b.SetBudget(b.t.Context(), "acme", "k1", new(billing.Money(-1))), fault.InvalidRequest)
+	},
+	"ABudgetTellsWhatIsNeitherSpentNorHeld": func(b ledgerTest) {
+		reader, ok := b.Ledger.(billing.Budgets)
+		if !ok {
+			b.t.Fatal("the ledger does not tell its budgets")
+		}
+		want := func(account string, budgets ...billing.Budget) {
+			b.t.Helper()
+			got, err := reader.Budgets(b.t.Context(), account)
+			b.ok(err)
+			if diff := cmp.Diff(budgets, got); diff != "" {
+				b.t.Errorf("of %q: %s", account, diff)
+			}
+		}
+		b.account("other", 10).account("acme", 10)
+		want("")
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k2", new(billing.Money)))
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(9*billing.One)))
+		b.ok(b.SetBudget(b.t.Context(), "other", "k0", new(billing.One)))
+		b.settle(b.reserve("r1", 3), 2)
+		b.reserve("r2", 4)
+		acme := []billing.Budget{{Account: "acme", Key: "k1", Left: 3 * billing.One}, {Account: "acme", Key: "k2"}}
+		want("acme", acme...)
+		want("nobody")
+		want("", append(acme, billing.Budget{Account: "other", Key: "k0", Left: billing.One})...)
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k2", nil))
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(5*billing.One))) // the old one still holds for r2
+		want("acme", billing.Budget{Account: "acme", Key: "k1", Left: 5 * billing.One})
+	},
+	"ALedgerThatCountsRecordsUsageAndKeepsNoMoney": func(b ledgerTest) {
+		b = b.countOnly()
+		charge := b.charge("r1", 2_000_000) // more than any hold may be
+		charge.Account = "first seen"
+		h, err := b.Reserve(b.t.Context(), charge)
+		b.ok(err)
+		if h.Amount != 0 || h.Available != billing.Unlimited {
+			b.t.Errorf("got %+v", h)
+		}
+		b.ok(b.Extend(b.t.Context(), h, images(1), 5*billing.One))
+		r := b.settle(h, 3)
+		if r.Status != billing.Captured || r.Charge != 3*billing.One || r.Hold != 0 || r.Overrun != 0 || r.PriceVersion != b.price.Version() {
+			b.t.Errorf("got %+v", r)
+		}
+		balance, err := b.Balance(b.t.Context(), "first seen")
+		if err != nil || balance != (billing.Balance{Account: "first seen"}) {
+			b.t.Errorf("got %+v, %v", balance, err)
+		}
+		rows, err := b.Usage(b.t.Context(), billing.Query{Account: "first seen", By: billing.ByKey})
+		b.ok(err)
+		if diff := cmp.Diff([]billing.UsageRow{{Group: "k1", Requests: 1, Usage: images(3), Charge: 3 * billing.One}}, rows); diff != "" {
+			b.t.Error(diff)
+		}
+		if rows, err := b.Usage(b.t.Context(), billing.Query{Account: "never seen"}); err != nil || len(rows) != 0 {
+			b.t.Errorf("got %+v, %v", rows, err)
+		}
+		if !b.Counting() {
+			b.t.Error("it does not say that it counts")
+		}
+	},
+	"ALedgerThatCountsRefusesCreditsAndBudgets": func(b ledgerTest) {
+		b = b.countOnly()
+		b.account("acme", 0)
+		b.wantCode(b.CreateAccount(b.t.Context(), "rich", 1), fault.InvalidRequest)
+		b.wantCode(b.Credit(b.t.Context(), "acme", 1, "invoice 1"), fault.InvalidRequest)
+		b.wantCode(b.SetBudget(b.t.Context(), "acme", "k1", new(billing.Money)), fault.InvalidRequest)
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", nil))
+	},
 }

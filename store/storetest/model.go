@@ -17,7 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
-// model is the ledger as ledger.md describes it, in plain arithmetic, with real
+// model is the ledger in plain arithmetic, with real
 // ones beside it that have to do the same. It shares no code with any.
 type model struct {
 	t       *rapid.T
@@ -65,8 +65,8 @@ func (m *model) steps() map[string]func(*rapid.T) {
 
 // behaves runs random operations on the model, a ledger in a database and one
 // in memory.
-func behaves(t *testing.T, place func(t testing.TB) Place) {
-	b := newBench(t, place(t))
+func checkModel(t *testing.T, place func(t testing.TB) Place) {
+	b := newDBTest(t, place(t))
 	nano := nanoPrice(t)
 	fewChecks(t)
 	run := 0
@@ -85,10 +85,10 @@ func behaves(t *testing.T, place func(t testing.TB) Place) {
 }
 
 // behavesAlone runs them on the model and a ledger that forgets old receipts.
-func behavesAlone(t *testing.T, open func(o memory.LedgerOptions) Ledger) {
+func checkModelAlone(t *testing.T, open func(o memory.LedgerOptions) Ledger) {
 	nano := nanoPrice(t)
 	rapid.Check(t, func(t *rapid.T) {
-		m, c := newModel(t, nano, morning), newClock(morning)
+		m, c := newModel(t, nano, startTime), newClock(startTime)
 		m.set, m.keep = c.Set, rapid.IntRange(1, 6).Draw(t, "keep")
 		m.ledgers = []Ledger{open(memory.LedgerOptions{Now: c.Now, Receipts: m.keep})}
 		t.Repeat(m.steps())
@@ -129,7 +129,7 @@ func (m *model) count(from, to int64) int64 {
 func chars(n int64) billing.Usage { return billing.Usage{Characters: n} }
 
 // each does the same to every ledger; do fails the test if the result is wrong.
-func (m *model) each(do func(l Ledger)) {
+func (m *model) onEach(do func(l Ledger)) {
 	for _, l := range m.ledgers {
 		do(l)
 	}
@@ -165,7 +165,7 @@ func (m *model) createAccount(*rapid.T) {
 	if _, taken := m.posted[name]; taken || credit < 0 {
 		code = fault.InvalidRequest
 	}
-	m.each(func(l Ledger) { m.want(l, l.CreateAccount(context.Background(), name, credit), code) })
+	m.onEach(func(l Ledger) { m.want(l, l.CreateAccount(context.Background(), name, credit), code) })
 	if code == "" {
 		m.posted[name] = credit
 	}
@@ -186,7 +186,7 @@ func (m *model) credit(*rapid.T) {
 	default:
 		moves = true
 	}
-	m.each(func(l Ledger) { m.want(l, l.Credit(context.Background(), name, amount, reference), code) })
+	m.onEach(func(l Ledger) { m.want(l, l.Credit(context.Background(), name, amount, reference), code) })
 	if moves {
 		m.credits[name+" "+reference] = amount
 		m.posted[name] += amount
@@ -200,7 +200,7 @@ func (m *model) setBudget(*rapid.T) {
 	if _, known := m.posted[name]; !known {
 		code = fault.NotFound
 	}
-	m.each(func(l Ledger) { m.want(l, l.SetBudget(context.Background(), name, key, (*billing.Money)(limit)), code) })
+	m.onEach(func(l Ledger) { m.want(l, l.SetBudget(context.Background(), name, key, (*billing.Money)(limit)), code) })
 	if code != "" {
 		return
 	}
@@ -233,7 +233,7 @@ func (m *model) reserve(*rapid.T) {
 		code = fault.InsufficientBalance
 	}
 	var h billing.Hold
-	m.each(func(l Ledger) {
+	m.onEach(func(l Ledger) {
 		var err error
 		h, err = l.Reserve(context.Background(), charge)
 		m.want(l, err, code)
@@ -288,7 +288,7 @@ func (m *model) extend(*rapid.T) {
 	case more > m.available(h.hold.Account, h.budget):
 		code = fault.InsufficientBalance
 	}
-	m.each(func(l Ledger) { m.want(l, l.Extend(context.Background(), h.hold, soFar, more), code) })
+	m.onEach(func(l Ledger) { m.want(l, l.Extend(context.Background(), h.hold, soFar, more), code) })
 	if code != "" {
 		return
 	}
@@ -302,7 +302,7 @@ func (m *model) extend(*rapid.T) {
 func (m *model) settle(*rapid.T) {
 	h, used := m.anyOpen(), chars(m.count(0, 120))
 	want := m.ends(h, used, billing.ReasonComplete)
-	m.each(func(l Ledger) {
+	m.onEach(func(l Ledger) {
 		got, err := l.Settle(context.Background(), h.hold, used, billing.Outcome{Reason: billing.ReasonComplete})
 		m.want(l, err, "")
 		m.same(l, got, want)
@@ -331,7 +331,7 @@ func (m *model) ends(h *modelHold, used billing.Usage, reason string) billing.Re
 	return r
 }
 
-// settleAgain is also what a duplicate of a lost answer does (I4).
+// settleAgain is also what a duplicate of a lost answer does.
 func (m *model) settleAgain(*rapid.T) {
 	if len(m.settled) == 0 {
 		m.t.Skip("nothing is settled")
@@ -339,7 +339,7 @@ func (m *model) settleAgain(*rapid.T) {
 	i := rapid.IntRange(0, len(m.settled)-1).Draw(m.t, "settled")
 	first, used := m.settled[i], chars(m.count(0, 120))
 	forgotten := m.keep > 0 && i < len(m.settled)-m.keep
-	m.each(func(l Ledger) {
+	m.onEach(func(l Ledger) {
 		got, err := l.Settle(context.Background(), billing.Hold{ID: first.ID}, used)
 		if forgotten {
 			m.want(l, err, fault.InternalError)
@@ -382,7 +382,7 @@ func (m *model) crash(t *rapid.T) {
 // end leaves no hold for the next check.
 func (m *model) end() {
 	for _, name := range slices.Sorted(maps.Keys(m.open)) {
-		m.each(func(l Ledger) {
+		m.onEach(func(l Ledger) {
 			_, err := l.Settle(context.Background(), m.open[name].hold, billing.Usage{})
 			m.want(l, err, "")
 		})
@@ -398,7 +398,7 @@ func (m *model) same(l Ledger, got, want any) {
 // check compares everything that can be read with the model, after each step.
 func (m *model) check(*rapid.T) {
 	ctx := context.Background()
-	m.each(func(l Ledger) {
+	m.onEach(func(l Ledger) {
 		m.want(l, l.Verify(ctx), "")
 		for name, posted := range m.posted { // I1 to I3
 			got, err := l.Balance(ctx, name)
@@ -409,7 +409,7 @@ func (m *model) check(*rapid.T) {
 			m.same(l, rows, m.usage(name))
 		}
 	})
-	m.each(m.checkOpen)
+	m.onEach(m.checkOpen)
 }
 
 func (m *model) checkOpen(l Ledger) {

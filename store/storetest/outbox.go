@@ -18,25 +18,208 @@ import (
 	"github.com/tollhouse-ai/gateway/video"
 )
 
-// posting are the rules of the outbox.
-var posting = map[string]func(bench){
-	"ANoticeIsLeasedByOneAtATimeTheLongestWaitingFirst": leasedByOne,
-	"ANoticeThatFailedIsDueAgainAtItsTime":              dueAgain,
-	"ANoticeThatHasEndedIsNotDueAndIsKeptForSevenDays":  keptSevenDays,
-	"AnOperatorSendsANoticeAgain":                       sendsAgain,
-	"OfManyThatAskEachNoticeIsLeasedOnce":               leasedOnce,
-	"NoticesAreListedByAccountTheNewestFirst":           newestFirst,
-	"ASecretIsMadeOnceAndBothSignAfterARotation":        bothSign,
-	"ASecretComesFromTheRandomnessThatIsGiven":          givenRandomness,
+// outboxTests are the rules of the outbox.
+var outboxTests = map[string]func(dbTest){
+	"ANoticeIsLeasedByOneAtATimeTheLongestWaitingFirst": func(b dbTest) {
+		for _, id := range []string{"c", "b", "a"} {
+			b.addNotice("acme", id)
+			b.advance(time.Second)
+		}
+		due := b.wantDue(2, "c", "b")
+		want := webhook.Notice{ID: "evt_vid_c", Account: "acme", URL: "https://example.com/hook", Body: []byte(`{"id":"vid_c"}`), CreatedAt: startTime}
+		if diff := cmp.Diff(want, due[0]); diff != "" {
+			b.t.Errorf("(-want +got):\n%s", diff)
+		}
+		b.wantDue(0)
+		b.wantDue(9, "a")
+		b.wantDue(9)
+		b = b.crash() // a lease outlives its process
+		b.wantDue(9)
+		b.advance(time.Minute - 1)
+		b.wantDue(9)
+		b.advance(1)
+		b.wantDue(9, "c", "b", "a")
+	},
+	"ANoticeThatFailedIsDueAgainAtItsTime": func(b dbTest) {
+		ctx := b.t.Context()
+		b.addNotice("acme", "a")
+		n := b.wantDue(1, "a")[0]
+		b.ok(b.Failed(ctx, n, b.clock.Now().Add(5*time.Second), "no answer", false))
+		b.advance(5*time.Second - 1)
+		b.wantDue(1)
+		b.advance(1)
+		due := b.wantDue(1, "a")
+		if due[0].Tries != 1 || string(due[0].Body) != string(n.Body) {
+			b.t.Errorf("%+v", due[0])
+		}
+		b.ok(b.Failed(ctx, n, time.Time{}, "no answer", true)) // the end of the first try again
+		b.ok(b.Failed(ctx, due[0], time.Time{}, "gone", true))
+		b.ok(b.Done(ctx, n.ID, b.clock.Now()))                                               // it has ended before
+		b.ok(b.Failed(ctx, due[0], b.clock.Now(), "again", false))                           // the same
+		b.ok(b.Done(ctx, "evt_nobody", b.clock.Now()))                                       // nobody's
+		b.ok(b.Failed(ctx, webhook.Notice{ID: "evt_nobody"}, b.clock.Now(), "nobody", true)) // nobody's
+		b.advance(time.Hour)
+		b.wantDue(1)
+		b.wantListed("acme", 1, webhook.Entry{
+			Notice: webhook.Notice{ID: n.ID, Account: "acme", URL: n.URL, Body: n.Body, CreatedAt: startTime, Tries: 2},
+			State:  webhook.Failed, Ended: startTime.Add(5 * time.Second), Reason: "gone",
+		})
+	},
+	"ANoticeThatHasEndedIsNotDueAndIsKeptForSevenDays": func(b dbTest) {
+		sent, failed := b.addNotice("acme", "sent"), b.addNotice("acme", "failed")
+		b.addNotice("acme", "open")
+		b.ok(b.Done(b.t.Context(), sent.ID, startTime))
+		b.ok(b.Failed(b.t.Context(), webhook.Notice{ID: failed.ID, CreatedAt: failed.At}, time.Time{}, "no", true))
+		b.wantDue(9, "open")
+		b.clock.Set(startTime.Add(7*24*time.Hour - 1))
+		b.ok(b.Sweep(b.t.Context()))
+		b.wantNotices("evt_vid_failed", "evt_vid_open", "evt_vid_sent")
+		b.clock.Set(startTime.Add(7 * 24 * time.Hour))
+		b.ok(b.Sweep(b.t.Context()))
+		b.wantNotices("evt_vid_open")
+	},
+	"AnOperatorSendsANoticeAgain": func(b dbTest) {
+		ctx := b.t.Context()
+		b.addNotice("acme", "a")
+		n := b.wantDue(1, "a")[0]
+		b.ok(b.Failed(ctx, n, time.Time{}, "no", true))
+		b.advance(time.Hour)
+		if found, err := b.Resend(ctx, "evt_nobody"); found || err != nil {
+			b.t.Errorf("a notice that is not there: %v, %v", found, err)
+		}
+		b.wantDue(1)
+		b.resent(n.ID)
+		b.ok(b.Failed(ctx, n, time.Time{}, "no", true)) // the end of a try from before
+		if due := b.wantDue(1, "a"); due[0].Tries != 0 || !due[0].CreatedAt.Equal(b.clock.Now()) || string(due[0].Body) != string(n.Body) {
+			b.t.Errorf("%+v", due[0])
+		}
+		b.ok(b.Done(ctx, n.ID, b.clock.Now()))
+		b.resent(n.ID)
+		b.wantDue(1, "a")
+	},
+	"OfManyThatAskEachNoticeIsLeasedOnce": func(b dbTest) {
+		const notices = 60
+		for i := range notices {
+			b.addNotice("acme", id(i))
+		}
+		nodes := []dbTest{b}
+		if b.place.Shared {
+			nodes = append(nodes, b.open(store.Options{}))
+		}
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		leased := map[string]int{}
+		for i := range 8 {
+			all.Go(func() {
+				for range 4 {
+					due, err := nodes[i%len(nodes)].Due(context.Background(), fmt.Sprint(i), startTime.Add(time.Minute), 5)
+					if err != nil {
+						b.t.Error(err)
+					}
+					mu.Lock()
+					for _, n := range due {
+						leased[n.ID]++
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		all.Wait()
+		for _, n := range b.wantDueAny() {
+			leased[n.ID]++
+		}
+		for id, times := range leased {
+			if times != 1 {
+				b.t.Errorf("%s was leased %d times", id, times)
+			}
+		}
+		if len(leased) != notices {
+			b.t.Errorf("%d of %d notices were leased", len(leased), notices)
+		}
+	},
+	"NoticesAreListedByAccountTheNewestFirst": func(b dbTest) {
+		b.addNotice("acme", "a")
+		b.advance(time.Second)
+		b.addNotice("zeta", "b")
+		b.addNotice("acme", "c")
+		for _, c := range []struct {
+			account string
+			limit   int
+			want    []string
+		}{
+			{"acme", 9, []string{"evt_vid_c", "evt_vid_a"}}, {"acme", 1, []string{"evt_vid_c"}}, {"acme", 0, []string{"evt_vid_c", "evt_vid_a"}},
+			{"", 9, []string{"evt_vid_b", "evt_vid_c", "evt_vid_a"}}, {"nobody", 9, nil},
+		} {
+			all, err := b.Notices(b.t.Context(), c.account, c.limit)
+			b.ok(err)
+			var got []string
+			for _, n := range all {
+				got = append(got, n.ID)
+			}
+			if !slices.Equal(got, c.want) {
+				b.t.Errorf("%q, %d: %q", c.account, c.limit, got)
+			}
+		}
+	},
+	"ASecretIsMadeOnceAndBothSignAfterARotation": func(b dbTest) {
+		made := make(chan string, 20)
+		b.inParallel(cap(made), func(int) error {
+			s, err := b.WebhookSecret(b.t.Context(), "acme", false)
+			made <- s.Reveal()
+			return err
+		})
+		first := b.secret("acme", false)
+		for range cap(made) {
+			if s := <-made; s != first.Reveal() {
+				b.t.Fatal("an account has two first secrets")
+			}
+		}
+		b.wantSecrets("acme", first)
+		others, err := b.Secrets(b.t.Context(), "zeta") // which has none yet
+		b.ok(err)
+		b.wantSecrets("zeta", others...)
+		second := b.secret("acme", true)
+		if len(others) != 1 || others[0].Reveal() == first.Reveal() || second.Reveal() == first.Reveal() {
+			b.t.Fatal("two secrets are the same")
+		}
+		b.advance(24*time.Hour - 1)
+		b = b.crash()
+		b.wantSecrets("acme", second, first)
+		third := b.secret("acme", true)
+		b.wantSecrets("acme", third, second) // the first no more
+		b.advance(24*time.Hour - 1)
+		b.wantSecrets("acme", third, second)
+		b.advance(1)
+		b.wantSecrets("acme", third)
+		if again := b.secret("acme", false); again.Reveal() != third.Reveal() {
+			b.t.Error("a look makes a secret")
+		}
+		b.wantSecrets("zeta", others...)
+	},
+	"ASecretComesFromTheRandomnessThatIsGiven": func(b dbTest) {
+		b.kill()
+		b = b.open(store.Options{Rand: bytes.NewReader(bytes.Repeat([]byte{7}, 32))})
+		want, err := webhook.NewSecret(bytes.NewReader(bytes.Repeat([]byte{7}, 32)))
+		b.ok(err)
+		if got := b.secret("acme", false); got.Reveal() != want.Reveal() {
+			b.t.Error("another secret was made")
+		}
+		b.kill()
+		b = b.open(store.Options{Rand: iotest.ErrReader(ErrFault)})
+		_, err = b.WebhookSecret(b.t.Context(), "zeta", false)
+		b.wantCode(err, fault.InternalError)
+		_, err = b.Secrets(b.t.Context(), "zeta")
+		b.wantCode(err, fault.InternalError)
+	},
 }
 
 // post writes the notice of a task that has ended.
-func (b bench) post(account, id string) video.Notice {
+func (b dbTest) addNotice(account, id string) video.Notice {
 	b.t.Helper()
-	s := b.asStudio()
-	f := film(id)
+	s := b.taskTest()
+	f := newTask(id)
 	f.Task.Account = account
-	step := ending(s.add(f), video.Failed, b.clock.Now())
+	step := endStep(s.add(f), video.Failed, b.clock.Now())
 	made, err := s.Change(b.t.Context(), step, nil)
 	if !made || err != nil {
 		b.t.Fatal(made, err)
@@ -45,7 +228,7 @@ func (b bench) post(account, id string) video.Notice {
 }
 
 // wantDue leases notices for a minute and compares their ids.
-func (b bench) wantDue(n int, want ...string) []webhook.Notice {
+func (b dbTest) wantDue(n int, want ...string) []webhook.Notice {
 	b.t.Helper()
 	due, err := b.Due(b.t.Context(), "node_1", b.clock.Now().Add(time.Minute), n)
 	b.ok(err)
@@ -59,58 +242,11 @@ func (b bench) wantDue(n int, want ...string) []webhook.Notice {
 	return due
 }
 
-func (b bench) after(d time.Duration) {
+func (b dbTest) advance(d time.Duration) {
 	b.clock.Set(b.clock.Now().Add(d))
 }
 
-func leasedByOne(b bench) {
-	for _, id := range []string{"c", "b", "a"} {
-		b.post("acme", id)
-		b.after(time.Second)
-	}
-	due := b.wantDue(2, "c", "b")
-	want := webhook.Notice{ID: "evt_vid_c", Account: "acme", URL: "https://example.com/hook", Body: []byte(`{"id":"vid_c"}`), CreatedAt: morning}
-	if diff := cmp.Diff(want, due[0]); diff != "" {
-		b.t.Errorf("(-want +got):\n%s", diff)
-	}
-	b.wantDue(0)
-	b.wantDue(9, "a")
-	b.wantDue(9)
-	b = b.crash() // a lease outlives its process
-	b.wantDue(9)
-	b.after(time.Minute - 1)
-	b.wantDue(9)
-	b.after(1)
-	b.wantDue(9, "c", "b", "a")
-}
-
-func dueAgain(b bench) {
-	ctx := b.t.Context()
-	b.post("acme", "a")
-	n := b.wantDue(1, "a")[0]
-	b.ok(b.Failed(ctx, n, b.clock.Now().Add(5*time.Second), "no answer", false))
-	b.after(5*time.Second - 1)
-	b.wantDue(1)
-	b.after(1)
-	due := b.wantDue(1, "a")
-	if due[0].Tries != 1 || string(due[0].Body) != string(n.Body) {
-		b.t.Errorf("%+v", due[0])
-	}
-	b.ok(b.Failed(ctx, n, time.Time{}, "no answer", true)) // the end of the first try again
-	b.ok(b.Failed(ctx, due[0], time.Time{}, "gone", true))
-	b.ok(b.Done(ctx, n.ID, b.clock.Now()))                                               // it has ended before
-	b.ok(b.Failed(ctx, due[0], b.clock.Now(), "again", false))                           // the same
-	b.ok(b.Done(ctx, "evt_nobody", b.clock.Now()))                                       // nobody's
-	b.ok(b.Failed(ctx, webhook.Notice{ID: "evt_nobody"}, b.clock.Now(), "nobody", true)) // nobody's
-	b.after(time.Hour)
-	b.wantDue(1)
-	b.wantListed("acme", 1, webhook.Entry{
-		Notice: webhook.Notice{ID: n.ID, Account: "acme", URL: n.URL, Body: n.Body, CreatedAt: morning, Tries: 2},
-		State:  webhook.Failed, Ended: morning.Add(5 * time.Second), Reason: "gone",
-	})
-}
-
-func (b bench) wantListed(account string, limit int, want ...webhook.Entry) {
+func (b dbTest) wantListed(account string, limit int, want ...webhook.Entry) {
 	b.t.Helper()
 	got, err := b.Notices(b.t.Context(), account, limit)
 	b.ok(err)
@@ -119,123 +255,23 @@ func (b bench) wantListed(account string, limit int, want ...webhook.Entry) {
 	}
 }
 
-func keptSevenDays(b bench) {
-	sent, failed := b.post("acme", "sent"), b.post("acme", "failed")
-	b.post("acme", "open")
-	b.ok(b.Done(b.t.Context(), sent.ID, morning))
-	b.ok(b.Failed(b.t.Context(), webhook.Notice{ID: failed.ID, CreatedAt: failed.At}, time.Time{}, "no", true))
-	b.wantDue(9, "open")
-	b.clock.Set(morning.Add(7*24*time.Hour - 1))
-	b.ok(b.Sweep(b.t.Context()))
-	b.wantNotices("evt_vid_failed", "evt_vid_open", "evt_vid_sent")
-	b.clock.Set(morning.Add(7 * 24 * time.Hour))
-	b.ok(b.Sweep(b.t.Context()))
-	b.wantNotices("evt_vid_open")
-}
-
-func sendsAgain(b bench) {
-	ctx := b.t.Context()
-	b.post("acme", "a")
-	n := b.wantDue(1, "a")[0]
-	b.ok(b.Failed(ctx, n, time.Time{}, "no", true))
-	b.after(time.Hour)
-	if found, err := b.Resend(ctx, "evt_nobody"); found || err != nil {
-		b.t.Errorf("a notice that is not there: %v, %v", found, err)
-	}
-	b.wantDue(1)
-	b.resent(n.ID)
-	b.ok(b.Failed(ctx, n, time.Time{}, "no", true)) // the end of a try from before
-	if due := b.wantDue(1, "a"); due[0].Tries != 0 || !due[0].CreatedAt.Equal(b.clock.Now()) || string(due[0].Body) != string(n.Body) {
-		b.t.Errorf("%+v", due[0])
-	}
-	b.ok(b.Done(ctx, n.ID, b.clock.Now()))
-	b.resent(n.ID)
-	b.wantDue(1, "a")
-}
-
 // resent sends a notice again that there is.
-func (b bench) resent(id string) {
+func (b dbTest) resent(id string) {
 	b.t.Helper()
 	if found, err := b.Resend(b.t.Context(), id); !found || err != nil {
 		b.t.Fatalf("resend %s: %v, %v", id, found, err)
 	}
 }
 
-func leasedOnce(b bench) {
-	const notices = 60
-	for i := range notices {
-		b.post("acme", id(i))
-	}
-	nodes := []bench{b}
-	if b.place.Shared {
-		nodes = append(nodes, b.open(store.Options{}))
-	}
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	leased := map[string]int{}
-	for i := range 8 {
-		all.Go(func() {
-			for range 4 {
-				due, err := nodes[i%len(nodes)].Due(context.Background(), fmt.Sprint(i), morning.Add(time.Minute), 5)
-				if err != nil {
-					b.t.Error(err)
-				}
-				mu.Lock()
-				for _, n := range due {
-					leased[n.ID]++
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	all.Wait()
-	for _, n := range b.wantDueAny() {
-		leased[n.ID]++
-	}
-	for id, times := range leased {
-		if times != 1 {
-			b.t.Errorf("%s was leased %d times", id, times)
-		}
-	}
-	if len(leased) != notices {
-		b.t.Errorf("%d of %d notices were leased", len(leased), notices)
-	}
-}
-
 // wantDueAny leases the rest.
-func (b bench) wantDueAny() []webhook.Notice {
+func (b dbTest) wantDueAny() []webhook.Notice {
 	b.t.Helper()
-	due, err := b.Due(b.t.Context(), "last", morning.Add(time.Minute), 1_000)
+	due, err := b.Due(b.t.Context(), "last", startTime.Add(time.Minute), 1_000)
 	b.ok(err)
 	return due
 }
 
-func newestFirst(b bench) {
-	b.post("acme", "a")
-	b.after(time.Second)
-	b.post("zeta", "b")
-	b.post("acme", "c")
-	for _, c := range []struct {
-		account string
-		limit   int
-		want    []string
-	}{
-		{"acme", 9, []string{"evt_vid_c", "evt_vid_a"}}, {"acme", 1, []string{"evt_vid_c"}}, {"acme", 0, []string{"evt_vid_c", "evt_vid_a"}},
-		{"", 9, []string{"evt_vid_b", "evt_vid_c", "evt_vid_a"}}, {"nobody", 9, nil},
-	} {
-		all, err := b.Notices(b.t.Context(), c.account, c.limit)
-		b.ok(err)
-		var got []string
-		for _, n := range all {
-			got = append(got, n.ID)
-		}
-		if !slices.Equal(got, c.want) {
-			b.t.Errorf("%q, %d: %q", c.account, c.limit, got)
-		}
-	}
-}
-
-func (b bench) wantSecrets(account string, want ...webhook.Secret) {
+func (b dbTest) wantSecrets(account string, want ...webhook.Secret) {
 	b.t.Helper()
 	got, err := b.Secrets(b.t.Context(), account)
 	b.ok(err)
@@ -244,7 +280,7 @@ func (b bench) wantSecrets(account string, want ...webhook.Secret) {
 	}
 }
 
-func (b bench) secret(account string, rotate bool) webhook.Secret {
+func (b dbTest) secret(account string, rotate bool) webhook.Secret {
 	b.t.Helper()
 	s, err := b.WebhookSecret(b.t.Context(), account, rotate)
 	b.ok(err)
@@ -252,56 +288,4 @@ func (b bench) secret(account string, rotate bool) webhook.Secret {
 		b.t.Fatal(err)
 	}
 	return s
-}
-
-func bothSign(b bench) {
-	made := make(chan string, 20)
-	b.each(cap(made), func(int) error {
-		s, err := b.WebhookSecret(b.t.Context(), "acme", false)
-		made <- s.Reveal()
-		return err
-	})
-	first := b.secret("acme", false)
-	for range cap(made) {
-		if s := <-made; s != first.Reveal() {
-			b.t.Fatal("an account has two first secrets")
-		}
-	}
-	b.wantSecrets("acme", first)
-	others, err := b.Secrets(b.t.Context(), "zeta") // which has none yet
-	b.ok(err)
-	b.wantSecrets("zeta", others...)
-	second := b.secret("acme", true)
-	if len(others) != 1 || others[0].Reveal() == first.Reveal() || second.Reveal() == first.Reveal() {
-		b.t.Fatal("two secrets are the same")
-	}
-	b.after(24*time.Hour - 1)
-	b = b.crash()
-	b.wantSecrets("acme", second, first)
-	third := b.secret("acme", true)
-	b.wantSecrets("acme", third, second) // the first no more
-	b.after(24*time.Hour - 1)
-	b.wantSecrets("acme", third, second)
-	b.after(1)
-	b.wantSecrets("acme", third)
-	if again := b.secret("acme", false); again.Reveal() != third.Reveal() {
-		b.t.Error("a look makes a secret")
-	}
-	b.wantSecrets("zeta", others...)
-}
-
-func givenRandomness(b bench) {
-	b.die()
-	b = b.open(store.Options{Rand: bytes.NewReader(bytes.Repeat([]byte{7}, 32))})
-	want, err := webhook.NewSecret(bytes.NewReader(bytes.Repeat([]byte{7}, 32)))
-	b.ok(err)
-	if got := b.secret("acme", false); got.Reveal() != want.Reveal() {
-		b.t.Error("another secret was made")
-	}
-	b.die()
-	b = b.open(store.Options{Rand: iotest.ErrReader(ErrFault)})
-	_, err = b.WebhookSecret(b.t.Context(), "zeta", false)
-	b.wantCode(err, fault.InternalError)
-	_, err = b.Secrets(b.t.Context(), "zeta")
-	b.wantCode(err, fault.InternalError)
 }

@@ -1,302 +1,362 @@
 package storetest
 
 import (
+	"net/http"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/store"
 )
 
-// recovering are the rules of holds whose process is gone.
-var recovering = map[string]func(bench){
-	"WhatWasAcknowledgedSurvivesACrash":                        survives,
-	"AHoldWithoutACheckpointIsGivenBackAfterACrash":            givenBack,
-	"AStreamIsChargedItsLastCheckpointAfterACrash":             lastCheckpoint,
-	"ACheckpointAboveTheHoldIsChargedAsASettlementWouldBe":     checkpointAbove,
-	"AThousandOpenHoldsEndWithTheNextStart":                    thousandHolds,
-	"AHoldThatNobodySettlesEndsWhenItExpires":                  expires,
-	"AnExtensionPutsTheExpiryOff":                              putsOff,
-	"TheHoldsOfALivingProcessAreLeftAlone":                     leftAlone,
-	"AHoldThatAnotherProcessSettledIsNotExtended":              settledElsewhere,
-	"AProcessWhoseLeaseWasLostFindsItsHoldsEndedAndGoesOn":     leaseLost,
-	"AProcessThatLostItsLeaseLearnsHowItsLastCommitHasEnded":   ambiguousAndLost,
-	"TheHoldsOfAProcessThatClosesEndWithTheNextSweepOfAnother": closes,
-	"AHoldEndsAsItWasMadeWhateverTheServerThatEndsItBills":     otherBilling,
-	"AServerThatBillsInAnotherWayDoesNotJoinOneThatRuns":       twoBillings,
-	"AStoreOfANewerSchemaIsNotOpened":                          newerSchema,
-	"ProcessesThatStartTogetherMakeTheSchemaOnce":              startTogether,
-}
+// recoveryTests are the rules of holds whose process is gone.
+var recoveryTests = map[string]func(dbTest){
+	"WhatWasAcknowledgedSurvivesACrash": func(b dbTest) {
+		b.account("acme", 10)
+		b.ok(b.Credit(b.t.Context(), "acme", 5*billing.One, "invoice 1"))
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(8*billing.One)))
+		receipt := b.settle(b.reserve("r1", 4), 3)
+		b = b.crash()
+		b.wantBalance(12, 0)
+		if got, err := b.Receipt(b.t.Context(), "acme", "r1"); err != nil || got != receipt {
+			b.t.Errorf("got %+v, %v; want %+v", got, err, receipt)
+		}
+		if h := b.reserve("r2", 1); h.Available != 4*billing.One {
+			b.t.Errorf("available %s", h.Available)
+		}
+	},
+	"AHoldWithoutACheckpointIsGivenBackAfterACrash": func(b dbTest) {
+		b.account("acme", 10)
+		h := b.reserve("r1", 4)
+		b.clock.Set(startTime.Add(time.Minute))
+		b = b.crash()
+		b.wantOpen(0)
+		b.wantBalance(10, 0)
+		r, err := b.Receipt(b.t.Context(), "acme", "r1")
+		b.ok(err)
+		if r.Status != billing.Released || r.Charge != 0 || r.Reason != billing.ReasonInternal || !r.SettledAt.Equal(startTime.Add(time.Minute)) {
+			b.t.Errorf("got %+v", r)
+		}
+		if again := b.settle(h, 4); again != r {
+			b.t.Errorf("a late settlement gave %+v", again)
+		}
+		b.wantEnded(b.Extend(b.t.Context(), h, images(1), 0))
+	},
+	"AStreamIsChargedItsLastCheckpointAfterACrash": func(b dbTest) {
+		b.account("acme", 10)
+		h := b.reserve("r1", 4)
+		b.ok(b.Extend(b.t.Context(), h, images(2), billing.One))
+		b.ok(b.Extend(b.t.Context(), h, images(3), 0))
+		b = b.crash()
+		b.wantBalance(7, 0)
+		r, err := b.Receipt(b.t.Context(), "acme", "r1")
+		b.ok(err)
+		if r.Status != billing.Captured || r.Usage != images(3) || r.Charge != 3*billing.One || r.Hold != 5*billing.One {
+			b.t.Errorf("got %+v", r)
+		}
+	},
+	"ACheckpointAboveTheHoldIsChargedAsASettlementWouldBe": func(b dbTest) {
+		b.account("acme", 10)
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(6*billing.One)))
+		h := b.reserve("r1", 4)
+		b.ok(b.Extend(b.t.Context(), h, images(12), 0))
+		b = b.crash()
+		b.wantBalance(0, 0)
+		r, err := b.Receipt(b.t.Context(), "acme", "r1")
+		b.ok(err)
+		if r.Charge != 10*billing.One || r.Overrun != 2*billing.One { // the budget of 6 is the caller's own bound
+			b.t.Errorf("got %+v", r)
+		}
+	},
+	"AHoldThatNobodySettlesEndsWhenItExpires": func(b dbTest) {
+		b.account("acme", 10)
+		b.reserve("r1", 4)
+		b.clock.Set(startTime.Add(6*time.Hour - 1))
+		b.ok(b.Sweep(b.t.Context()))
+		b.wantBalance(10, 4)
+		b.clock.Set(startTime.Add(6 * time.Hour))
+		b.ok(b.Sweep(b.t.Context()))
+		b.wantBalance(10, 0)
+		b.wantOpen(0)
+	},
+	"AnExtensionPutsTheExpiryOff": func(b dbTest) {
+		b.account("acme", 10)
+		h := b.reserve("r1", 4)
+		b.clock.Set(startTime.Add(5 * time.Hour))
+		b.ok(b.Extend(b.t.Context(), h, images(1), 0))
+		b.clock.Set(startTime.Add(7 * time.Hour))
+		b.ok(b.Sweep(b.t.Context()))
+		b.wantBalance(10, 4)
+		b.clock.Set(startTime.Add(11 * time.Hour))
+		b.ok(b.Sweep(b.t.Context()))
+		b.wantBalance(9, 0)
+	},
+	"TheHoldsOfALivingProcessAreLeftAlone": func(b dbTest) {
+		b.onlyShared()
+		b.account("acme", 10)
+		h := b.reserve("r1", 4)
+		other := b.open(store.Options{})
+		b.ok(other.Sweep(b.t.Context()))
+		other.wantBalance(10, 4)
+		if r := other.settle(h, 1); r.Charge != billing.One { // whoever settles it
+			b.t.Errorf("got %+v", r)
+		}
+		if r := b.settle(h, 4); r.Charge != billing.One {
+			b.t.Errorf("the first process got %+v", r)
+		}
+		b.wantBalance(9, 0)
+	},
+	// The extension of a hold that its process takes for open, since nobody
+	// told it otherwise.
+	"AHoldThatAnotherProcessSettledIsNotExtended": func(b dbTest) {
+		b.onlyShared()
+		b.account("acme", 10)
+		h := b.reserve("r1", 4)
+		b.open(store.Options{}).settle(h, 1)
+		b.wantEnded(b.Extend(b.t.Context(), h, images(2), billing.One))
+		b.wantBalance(9, 0)
+		b.ok(b.Verify(b.t.Context()))
+	},
+	"AProcessWhoseLeaseWasLostFindsItsHoldsEndedAndGoesOn": func(b dbTest) {
+		b.onlyShared()
+		b.account("acme", 10)
+		stream, call := b.reserve("r1", 2), b.reserve("r2", 3)
+		b.ok(b.Extend(b.t.Context(), stream, images(1), 0))
+		b.loseLease()
+		other := b.open(store.Options{}) // takes them for dead
+		other.wantBalance(9, 0)
 
-func survives(b bench) {
-	b.account("acme", 10)
-	b.ok(b.Credit(b.t.Context(), "acme", 5*billing.One, "invoice 1"))
-	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(8*billing.One)))
-	receipt := b.settle(b.reserve("r1", 4), 3)
-	b = b.crash()
-	b.wantBalance(12, 0)
-	if got, err := b.Receipt(b.t.Context(), "acme", "r1"); err != nil || got != receipt {
-		b.t.Errorf("got %+v, %v; want %+v", got, err, receipt)
-	}
-	if h := b.reserve("r2", 1); h.Available != 4*billing.One {
-		b.t.Errorf("available %s", h.Available)
-	}
-}
-
-func givenBack(b bench) {
-	b.account("acme", 10)
-	h := b.reserve("r1", 4)
-	b.clock.Set(morning.Add(time.Minute))
-	b = b.crash()
-	b.wantOpen(0)
-	b.wantBalance(10, 0)
-	r, err := b.Receipt(b.t.Context(), "acme", "r1")
-	b.ok(err)
-	if r.Status != billing.Released || r.Charge != 0 || r.Reason != billing.ReasonInternal || !r.SettledAt.Equal(morning.Add(time.Minute)) {
-		b.t.Errorf("got %+v", r)
-	}
-	if again := b.settle(h, 4); again != r {
-		b.t.Errorf("a late settlement gave %+v", again)
-	}
-	b.wantEnded(b.Extend(b.t.Context(), h, images(1), 0))
-}
-
-func lastCheckpoint(b bench) {
-	b.account("acme", 10)
-	h := b.reserve("r1", 4)
-	b.ok(b.Extend(b.t.Context(), h, images(2), billing.One))
-	b.ok(b.Extend(b.t.Context(), h, images(3), 0))
-	b = b.crash()
-	b.wantBalance(7, 0)
-	r, err := b.Receipt(b.t.Context(), "acme", "r1")
-	b.ok(err)
-	if r.Status != billing.Captured || r.Usage != images(3) || r.Charge != 3*billing.One || r.Hold != 5*billing.One {
-		b.t.Errorf("got %+v", r)
-	}
-}
-
-func checkpointAbove(b bench) {
-	b.account("acme", 10)
-	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(6*billing.One)))
-	h := b.reserve("r1", 4)
-	b.ok(b.Extend(b.t.Context(), h, images(12), 0))
-	b = b.crash()
-	b.wantBalance(0, 0)
-	r, err := b.Receipt(b.t.Context(), "acme", "r1")
-	b.ok(err)
-	if r.Charge != 10*billing.One || r.Overrun != 2*billing.One { // the budget of 6 is the caller's own bound
-		b.t.Errorf("got %+v", r)
-	}
-}
-
-func thousandHolds(b bench) {
-	const holds = 1_000
-	b.account("acme", holds)
-	var all sync.WaitGroup
-	for i := range holds {
-		all.Go(func() {
-			h, err := b.Reserve(b.t.Context(), b.charge(id(i), 1))
-			if err == nil && i%2 == 0 {
-				err = b.Extend(b.t.Context(), h, images(1), 0)
+		b.wantEnded(b.Extend(b.t.Context(), stream, images(2), billing.One))
+		if r := b.settle(stream, 2); r.Charge != billing.One || r.Usage != images(1) {
+			b.t.Errorf("the stream was settled as %+v", r)
+		}
+		if r := b.settle(call, 3); r.Status != billing.Released {
+			b.t.Errorf("the call was settled as %+v", r)
+		}
+		h := b.reserve("r3", 1)
+		b.ok(other.Sweep(b.t.Context()))
+		b.settle(h, 1)
+		b.wantBalance(8, 0)
+	},
+	// A process that is away for so long that others end its
+	// holds before it asks how its last COMMIT has ended.
+	"AProcessThatLostItsLeaseLearnsHowItsLastCommitHasEnded": func(b dbTest) {
+		b.onlyShared()
+		b.account("acme", 100)
+		for i, e := range commitFaults {
+			gate := make(chan struct{})
+			b.faults.FailCommit(e.applied, e.err)
+			b.faults.HangAfter(gate)
+			held := make(chan billing.Hold, 1)
+			go func() {
+				h, err := b.Reserve(b.t.Context(), b.charge(id(i), 4))
+				if err != nil {
+					b.t.Errorf("%s: %v", e.name, err)
+				}
+				held <- h
+			}()
+			b.faults.Blocked()
+			b.loseLease()
+			other := b.open(store.Options{}) // ends what was made
+			close(gate)
+			r := b.settle(<-held, 1)
+			if e.applied != (r.Status == billing.Released) {
+				b.t.Errorf("%s: settled as %+v", e.name, r)
 			}
-			if err != nil {
-				b.t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	b.wantBalance(holds, holds)
-	b = b.crash()
-	b.wantOpen(0)
-	b.wantBalance(holds/2, 0)
+			b.ok(other.Close())
+			other.faults.Cut() // nothing is left of it to verify
+		}
+		b.wantBalance(98, 0)
+		b.wantOpen(0)
+	},
+	"TheHoldsOfAProcessThatClosesEndWithTheNextSweepOfAnother": func(b dbTest) {
+		b.onlyShared()
+		b.account("acme", 10)
+		other := b.open(store.Options{})
+		h := other.reserve("r1", 4)
+		b.ok(other.Close())
+		other.faults.Cut() // nothing is left of it to verify
+		b.ok(b.Sweep(b.t.Context()))
+		b.wantBalance(10, 0)
+		if r := b.settle(h, 4); r.Status != billing.Released {
+			b.t.Errorf("got %+v", r)
+		}
+	},
+	"AHoldEndsAsItWasMadeWhateverTheServerThatEndsItBills": func(b dbTest) {
+		b.account("acme", 10)
+		b.reserve("r1", 4)
+		b.ok(b.Extend(b.t.Context(), b.reserve("r2", 2), images(1), 0))
+		b = b.counting() // ends them; its own requests cost nothing
+		h := b.reserve("r3", 0)
+		b.ok(b.Extend(b.t.Context(), h, images(3), 0))
+		b = b.crash()
+		b.wantOpen(0)
+		b.wantBalance(9, 0)
+	},
+	"AServerThatBillsInAnotherWayDoesNotJoinOneThatRuns": func(b dbTest) {
+		b.onlyShared()
+		_, err := b.place.Open(b.t.Context(), store.Options{Count: true})
+		b.wantCode(err, fault.InvalidRequest)
+		if !strings.Contains(err.Error(), "billing: prepaid") {
+			b.t.Errorf("got %v", err)
+		}
+		b.ok(b.Close())
+		b.faults.Cut()
+		b.open(store.Options{Count: true})
+	},
+	"AStoreOfANewerSchemaIsNotOpened": func(b dbTest) {
+		b.kill()
+		b.ok(b.place.Exec(b.t.Context(), "INSERT INTO schema_version (version) VALUES (1000)"))
+		_, err := b.place.Open(b.t.Context(), store.Options{})
+		b.wantCode(err, fault.InvalidRequest)
+		if !strings.Contains(err.Error(), "1000") {
+			b.t.Errorf("it does not name the version: %v", err)
+		}
+		b.ok(b.place.Exec(b.t.Context(), "DELETE FROM schema_version WHERE version = 1000"))
+		b.open(store.Options{})
+	},
+	"ProcessesThatStartTogetherMakeTheSchemaOnce": func(b dbTest) {
+		b.onlyShared()
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				db, err := b.place.Open(b.t.Context(), store.Options{})
+				if err != nil {
+					b.t.Error(err)
+					return
+				}
+				if err := db.Close(); err != nil {
+					b.t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	},
 }
 
-func expires(b bench) {
-	b.account("acme", 10)
-	b.reserve("r1", 4)
-	b.clock.Set(morning.Add(6*time.Hour - 1))
-	b.ok(b.Sweep(b.t.Context()))
-	b.wantBalance(10, 4)
-	b.clock.Set(morning.Add(6 * time.Hour))
-	b.ok(b.Sweep(b.t.Context()))
-	b.wantBalance(10, 0)
-	b.wantOpen(0)
-}
-
-func putsOff(b bench) {
-	b.account("acme", 10)
-	h := b.reserve("r1", 4)
-	b.clock.Set(morning.Add(5 * time.Hour))
-	b.ok(b.Extend(b.t.Context(), h, images(1), 0))
-	b.clock.Set(morning.Add(7 * time.Hour))
-	b.ok(b.Sweep(b.t.Context()))
-	b.wantBalance(10, 4)
-	b.clock.Set(morning.Add(11 * time.Hour))
-	b.ok(b.Sweep(b.t.Context()))
-	b.wantBalance(9, 0)
-}
-
-func leftAlone(b bench) {
-	b.onlyShared()
-	b.account("acme", 10)
-	h := b.reserve("r1", 4)
-	other := b.open(store.Options{})
-	b.ok(other.Sweep(b.t.Context()))
-	other.wantBalance(10, 4)
-	if r := other.settle(h, 1); r.Charge != billing.One { // whoever settles it
-		b.t.Errorf("got %+v", r)
-	}
-	if r := b.settle(h, 4); r.Charge != billing.One {
-		b.t.Errorf("the first process got %+v", r)
-	}
-	b.wantBalance(9, 0)
-}
-
-// settledElsewhere extends a hold that its process takes for open, since nobody
-// told it otherwise.
-func settledElsewhere(b bench) {
-	b.onlyShared()
-	b.account("acme", 10)
-	h := b.reserve("r1", 4)
-	b.open(store.Options{}).settle(h, 1)
-	b.wantEnded(b.Extend(b.t.Context(), h, images(2), billing.One))
-	b.wantBalance(9, 0)
-	b.ok(b.Verify(b.t.Context()))
-}
-
-func (b bench) onlyShared() {
+func (b dbTest) onlyShared() {
 	if !b.place.Shared {
 		b.t.Skip("one process has the database for itself")
 	}
 }
 
-func leaseLost(b bench) {
-	b.onlyShared()
-	b.account("acme", 10)
-	stream, call := b.reserve("r1", 2), b.reserve("r2", 3)
-	b.ok(b.Extend(b.t.Context(), stream, images(1), 0))
-	b.loseLease()
-	other := b.open(store.Options{}) // takes them for dead
-	other.wantBalance(9, 0)
-
-	b.wantEnded(b.Extend(b.t.Context(), stream, images(2), billing.One))
-	if r := b.settle(stream, 2); r.Charge != billing.One || r.Usage != images(1) {
-		b.t.Errorf("the stream was settled as %+v", r)
-	}
-	if r := b.settle(call, 3); r.Status != billing.Released {
-		b.t.Errorf("the call was settled as %+v", r)
-	}
-	h := b.reserve("r3", 1)
-	b.ok(other.Sweep(b.t.Context()))
-	b.settle(h, 1)
-	b.wantBalance(8, 0)
-}
-
 // loseLease ends the lease of every process a moment ago, too late for a sign
 // of life and too early for being forgotten.
-func (b bench) loseLease() {
+func (b dbTest) loseLease() {
 	b.t.Helper()
 	b.ok(b.place.Exec(b.t.Context(), "UPDATE node SET lease_until = CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) * 1000000 - 100000000"))
 }
 
-// ambiguousAndLost is a process that is away for so long that others end its
-// holds before it asks how its last COMMIT has ended.
-func ambiguousAndLost(b bench) {
-	b.onlyShared()
-	b.account("acme", 100)
-	for i, e := range endings {
-		gate := make(chan struct{})
-		b.cut.FailCommit(e.applied, e.err)
-		b.cut.HangAfter(gate)
-		held := make(chan billing.Hold, 1)
-		go func() {
-			h, err := b.Reserve(b.t.Context(), b.charge(id(i), 4))
-			if err != nil {
-				b.t.Errorf("%s: %v", e.name, err)
+// answerTests are the rules of answers that are settled with their request.
+var answerTests = map[string]func(dbTest){
+	"ACaptureKeepsTheAnswerAndAReleaseFreesTheKeyAlsoAfterACrash": func(b dbTest) {
+		b.account("acme", 10)
+		kept, freed := b.claim("kept", 2), b.claim("freed", 3)
+		b.wantTaken("kept")
+		b.wantTaken("freed")
+		r, err := b.Settle(b.t.Context(), kept, images(2), billing.Outcome{Reason: billing.ReasonComplete}, record("kept", "body"))
+		b.ok(err)
+		_, err = b.Settle(b.t.Context(), freed, billing.Usage{}, billing.Outcome{Reason: billing.ReasonUpstreamFailed}, record("freed", "no"))
+		b.ok(err)
+		b.wantAnswer("kept", "body", r)
+		b = b.crash()
+		b.wantAnswer("kept", "body", r)
+		b.wantClaim("freed", "the second")
+		b.wantBalance(8, 0)
+	},
+	"ASettlementThatFailsKeepsNoAnswerAndFreesNoKey": func(b dbTest) {
+		b.account("acme", 10)
+		h := b.claim("r1", 2)
+		_, err := b.Settle(b.t.Context(), h, images(-1), record("r1", "body"))
+		b.wantCode(err, fault.InternalError)
+		b.wantTaken("r1")
+		r, err := b.Settle(b.t.Context(), h, images(1), record("r1", "another"))
+		b.ok(err)
+		b.wantAnswer("r1", "another", r)
+	},
+	"AKeyWhoseRequestDiedIsFreeAfterTheCrash": func(b dbTest) {
+		b.account("acme", 10)
+		b.claim("call", 2)
+		stream := b.claim("stream", 2)
+		b.ok(b.Extend(b.t.Context(), stream, images(1), 0))
+		b = b.crash()
+		b.wantBalance(9, 0)
+		b.wantClaim("call", "second call")
+		b.wantClaim("stream", "second stream")
+	},
+	"AnotherContentUnderTheSameKeyIsAConflict": func(b dbTest) {
+		b.account("acme", 10)
+		h := b.claim("r1", 2)
+		wantConflict := func(when string) {
+			b.t.Helper()
+			a, err := b.Open(b.t.Context(), onceKey("r1"), idempotency.Content{2}, "r2")
+			if f := fault.From(err); a != nil || f == nil || f.Code != fault.IdempotencyConflict || f.Retry != fault.RetryNo {
+				b.t.Errorf("%s: %+v, %v", when, a, err)
 			}
-			held <- h
-		}()
-		b.cut.Blocked()
-		b.loseLease()
-		other := b.open(store.Options{}) // ends what was made
-		close(gate)
-		r := b.settle(<-held, 1)
-		if e.applied != (r.Status == billing.Released) {
-			b.t.Errorf("%s: settled as %+v", e.name, r)
 		}
-		b.ok(other.Close())
-		other.cut.Cut() // nothing is left of it to verify
-	}
-	b.wantBalance(98, 0)
-	b.wantOpen(0)
+		wantConflict("while the first runs")
+		_, err := b.Settle(b.t.Context(), h, images(1), record("r1", "body"))
+		b.ok(err)
+		wantConflict("after it")
+	},
+	"ASecondSettlementDoesNotReplaceTheAnswer": func(b dbTest) {
+		b.account("acme", 10)
+		h := b.claim("r1", 2)
+		r, err := b.Settle(b.t.Context(), h, images(1), record("r1", "first"))
+		b.ok(err)
+		again, err := b.Settle(b.t.Context(), h, images(2), record("r1", "second"))
+		if err != nil || again != r {
+			b.t.Errorf("got %+v, %v", again, err)
+		}
+		b.wantAnswer("r1", "first", r)
+	},
 }
 
-func closes(b bench) {
-	b.onlyShared()
-	b.account("acme", 10)
-	other := b.open(store.Options{})
-	h := other.reserve("r1", 4)
-	b.ok(other.Close())
-	other.cut.Cut() // nothing is left of it to verify
-	b.ok(b.Sweep(b.t.Context()))
-	b.wantBalance(10, 0)
-	if r := b.settle(h, 4); r.Status != billing.Released {
-		b.t.Errorf("got %+v", r)
+func onceKey(key string) idempotency.Key {
+	return idempotency.Key{Account: "acme", Operation: "image", Key: key}
+}
+
+// claim begins a request with an Idempotency-Key of its own name.
+func (b dbTest) claim(request string, n int64) billing.Hold {
+	b.t.Helper()
+	b.wantClaim(request, request)
+	return b.reserve(request, n)
+}
+
+// wantClaim finds a key free, and takes it for a request.
+func (b dbTest) wantClaim(key, request string) {
+	b.t.Helper()
+	if a, err := b.Open(b.t.Context(), onceKey(key), idempotency.Content{1}, request); a != nil || err != nil {
+		b.t.Fatalf("the key %q is not free: %+v, %v", key, a, err)
 	}
 }
 
-func otherBilling(b bench) {
-	b.account("acme", 10)
-	b.reserve("r1", 4)
-	b.ok(b.Extend(b.t.Context(), b.reserve("r2", 2), images(1), 0))
-	b = b.counting() // ends them; its own requests cost nothing
-	h := b.reserve("r3", 0)
-	b.ok(b.Extend(b.t.Context(), h, images(3), 0))
-	b = b.crash()
-	b.wantOpen(0)
-	b.wantBalance(9, 0)
+// wantTaken finds a key in the hands of a request that runs.
+func (b dbTest) wantTaken(key string) {
+	b.t.Helper()
+	a, err := b.Open(b.t.Context(), onceKey(key), idempotency.Content{1}, "a later one")
+	if a != nil || !fault.Is(err, fault.IdempotencyConflict) {
+		b.t.Fatalf("the key %q: %+v, %v", key, a, err)
+	}
 }
 
-func twoBillings(b bench) {
-	b.onlyShared()
-	_, err := b.place.Open(b.t.Context(), store.Options{Count: true})
-	b.wantCode(err, fault.InvalidRequest)
-	if !strings.Contains(err.Error(), "billing: prepaid") {
-		b.t.Errorf("got %v", err)
+func (b dbTest) wantAnswer(key, body string, r billing.Receipt) {
+	b.t.Helper()
+	got, err := b.Open(b.t.Context(), onceKey(key), idempotency.Content{1}, "a later one")
+	b.ok(err)
+	want := &idempotency.Answer{Header: http.Header{"X-Body": {body}}, Body: []byte(body), Receipt: r}
+	if diff := cmp.Diff(want, got); diff != "" {
+		b.t.Fatalf("the answer of %q (-want +got):\n%s", key, diff)
 	}
-	b.ok(b.Close())
-	b.cut.Cut()
-	b.open(store.Options{Count: true})
 }
 
-func newerSchema(b bench) {
-	b.die()
-	b.ok(b.place.Exec(b.t.Context(), "INSERT INTO schema_version (version) VALUES (1000)"))
-	_, err := b.place.Open(b.t.Context(), store.Options{})
-	b.wantCode(err, fault.InvalidRequest)
-	if !strings.Contains(err.Error(), "1000") {
-		b.t.Errorf("it does not name the version: %v", err)
+func record(key, body string) idempotency.Record {
+	return idempotency.Record{
+		Key: onceKey(key), Content: idempotency.Content{1}, Header: http.Header{"X-Body": {body}}, Body: []byte(body),
 	}
-	b.ok(b.place.Exec(b.t.Context(), "DELETE FROM schema_version WHERE version = 1000"))
-	b.open(store.Options{})
-}
-
-func startTogether(b bench) {
-	b.onlyShared()
-	var all sync.WaitGroup
-	for range 5 {
-		all.Go(func() {
-			db, err := b.place.Open(b.t.Context(), store.Options{})
-			if err != nil {
-				b.t.Error(err)
-				return
-			}
-			if err := db.Close(); err != nil {
-				b.t.Error(err)
-			}
-		})
-	}
-	all.Wait()
 }

@@ -1,18 +1,24 @@
 // Package storetest holds what every database of the store has to do, as one
-// suite, of which a part holds for every ledger, and what it takes to test one: a Postgres to test with and a
-// connector that fails on demand.
+// suite, of which a part holds for every ledger. It also has what it takes to test
+// one: a Postgres, and a connector that fails on demand.
 package storetest
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
 // Place is where a test has a database.
@@ -28,61 +34,63 @@ type Place struct {
 // Run runs the suite. place gives each test an empty database of its own.
 func Run(t *testing.T, place func(t testing.TB) Place) {
 	for name, test := range ledgerRules() {
-		t.Run(name, func(t *testing.T) { test(newBench(t, place(t)).desk) })
+		t.Run(name, func(t *testing.T) { test(newDBTest(t, place(t)).ledgerTest) })
 	}
-	for _, group := range [...]map[string]func(bench){storing, recovering, verifying, enduring, answering, filming, posting} {
+	for _, group := range [...]map[string]func(dbTest){writeTests, recoveryTests, verifyTests, faultTests, answerTests, ledgerTaskTests, outboxTests} {
 		for name, test := range group {
-			t.Run(name, func(t *testing.T) { test(newBench(t, place(t))) })
+			t.Run(name, func(t *testing.T) { test(newDBTest(t, place(t))) })
 		}
 	}
 	t.Run("Tasks", func(t *testing.T) {
-		Tasks(t, func(t testing.TB, now func() time.Time) Studio {
-			return closedBench(t, place(t)).open(store.Options{Now: now}).studio()
+		Tasks(t, func(t testing.TB, now func() time.Time) TaskStore {
+			return closedDBTest(t, place(t)).open(store.Options{Now: now}).taskStore()
 		})
 	})
-	t.Run("TheLedgerBehavesAsItsModelAndAsTheOneInMemory", func(t *testing.T) { behaves(t, place) })
+	t.Run("TheLedgerBehavesAsItsModelAndAsTheOneInMemory", func(t *testing.T) { checkModel(t, place) })
 }
 
-// morning is where the tests' clocks stand.
-var morning = time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)
+// startTime is where the clocks of the tests stand at first.
+var startTime = time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)
 
-// bench is a desk whose ledger is in a database.
-type bench struct {
-	desk
+// dbTest is a ledgerTest whose ledger is in a database.
+type dbTest struct {
+	ledgerTest
 	*store.DB
-	place Place
-	cut   *Faults
+	place  Place
+	faults *Faults
 }
 
-func newBench(t testing.TB, p Place) bench {
+func newDBTest(t testing.TB, p Place) dbTest {
 	t.Helper()
-	return closedBench(t, p).open(store.Options{})
+	return closedDBTest(t, p).open(store.Options{})
 }
 
-// closedBench is a bench whose database is not open yet.
-func closedBench(t testing.TB, p Place) bench {
+// closedDBTest is a dbTest whose database is not open yet.
+func closedDBTest(t testing.TB, p Place) dbTest {
 	t.Helper()
-	return bench{place: p, desk: desk{t: t, price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"}), clock: newClock(morning)}}
+	return dbTest{place: p, ledgerTest: ledgerTest{t: t, price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"}), clock: newClock(startTime)}}
 }
 
 // open opens the database once more, and checks and closes it in the end. It waits
 // for the database however slow that is, unless it is told not to.
-func (b bench) open(o store.Options) bench {
+func (b dbTest) open(o store.Options) dbTest {
 	b.t.Helper()
 	if o.Now == nil {
 		o.Now = b.clock.Now
 	}
-	o.WaitTimeout = cmp.Or(o.WaitTimeout, time.Minute)
-	b.cut = &Faults{}
-	o.Wrap = b.cut.Wrap
+	if o.WaitTimeout == 0 {
+		o.WaitTimeout = time.Minute
+	}
+	b.faults = &Faults{}
+	o.Wrap = b.faults.Wrap
 	o.Logger = slog.New(slog.NewTextHandler(b.t.Output(), nil))
 	db, err := b.place.Open(b.t.Context(), o)
 	b.ok(err)
 	b.DB, b.Ledger = db, db
-	b.reborn = func() desk { return b.crash().desk }
-	b.counts = func() desk { return b.counting().desk }
+	b.restart = func() ledgerTest { return b.crash().ledgerTest }
+	b.countOnly = func() ledgerTest { return b.counting().ledgerTest }
 	b.t.Cleanup(func() {
-		if !b.cut.isCut() {
+		if !b.faults.isCut() {
 			b.ok(b.Verify(context.Background()))
 		}
 		_ = b.Close() // some tests have
@@ -90,24 +98,24 @@ func (b bench) open(o store.Options) bench {
 	return b
 }
 
-// counting is the bench's database, opened by a process that only counts.
-func (b bench) counting() bench {
+// counting is the same database, opened by a process that only counts.
+func (b dbTest) counting() dbTest {
 	b.t.Helper()
-	b.die()
+	b.kill()
 	return b.open(store.Options{Count: true})
 }
 
-// crash ends the process that has the database open, without a last word, and
+// crash kills the process that has the database open, and
 // opens it again as another that finds the first one's lease over.
-func (b bench) crash() bench {
+func (b dbTest) crash() dbTest {
 	b.t.Helper()
-	b.die()
+	b.kill()
 	return b.open(store.Options{})
 }
 
-func (b bench) die() {
+func (b dbTest) kill() {
 	b.t.Helper()
-	b.cut.Cut()
+	b.faults.Cut()
 	_ = b.Close() // cannot reach the database any more
 	if b.place.Shared {
 		b.ok(b.place.Exec(context.Background(), "UPDATE node SET lease_until = 0"))
@@ -127,9 +135,9 @@ func images(n int64) billing.Usage { return billing.Usage{Images: n} }
 
 func id(n int) string { return fmt.Sprintf("r%05d", n) }
 
-// studio is the bench's database as a store of tasks.
-func (b bench) studio() Studio {
-	return Studio{Store: b.Tasks(), Answers: b.Tasks(), Notices: func() []string {
+// taskStore is the database as a store of tasks.
+func (b dbTest) taskStore() TaskStore {
+	return TaskStore{Store: b.Tasks(), Answers: b.Tasks(), Notices: func() []string {
 		b.t.Helper()
 		all, err := b.Notices(context.Background(), "", mostNotices)
 		b.ok(err)
@@ -143,3 +151,174 @@ func (b bench) studio() Studio {
 
 // mostNotices are more than a test makes, or all that are listed at once.
 const mostNotices = 1000
+
+// Ledger is what every ledger is, in memory or in a database. One that has a
+// method OpenHolds is asked for it where the suite looks for open holds.
+type Ledger interface {
+	billing.Meter
+	billing.Accounts
+	billing.Records
+}
+
+// RunLedger runs the part of the suite that holds for every ledger, on one
+// that is gone with its process. open gives each test a ledger of its own.
+func RunLedger(t *testing.T, open func(o memory.LedgerOptions) Ledger) {
+	for name, test := range ledgerRules() {
+		t.Run(name, func(t *testing.T) { test(newLedgerTest(t, open)) })
+	}
+	t.Run("TheLedgerBehavesAsItsModel", func(t *testing.T) { checkModelAlone(t, open) })
+}
+
+// ledgerRules are the tests that every ledger has to pass.
+func ledgerRules() map[string]func(ledgerTest) {
+	all := map[string]func(ledgerTest){}
+	for _, group := range [...]map[string]func(ledgerTest){holdTests, settlementTests, accountTests, usageTests, attemptTests} {
+		maps.Copy(all, group)
+	}
+	return all
+}
+
+// ledgerTest is a test of a ledger with a price of one unit per image, so that a count of
+// images is an amount of money. Its clock stands until the test moves it.
+type ledgerTest struct {
+	Ledger
+	t         testing.TB
+	price     *billing.Price
+	clock     *clock
+	restart   func() ledgerTest // ends the process by a crash and starts another; nil where nothing would be left
+	countOnly func() ledgerTest // what the process is instead if it only counts
+}
+
+func newLedgerTest(t testing.TB, open func(o memory.LedgerOptions) Ledger) ledgerTest {
+	t.Helper()
+	d := ledgerTest{t: t, price: price(t, billing.Rate{Unit: billing.Image, Amount: "1"}), clock: newClock(startTime)}
+	begin := func(count bool) ledgerTest {
+		d := d
+		d.Ledger = open(memory.LedgerOptions{Now: d.clock.Now, Count: count})
+		t.Cleanup(func() { d.ok(d.Verify(context.Background())) })
+		return d
+	}
+	d.countOnly = func() ledgerTest { return begin(true) }
+	return begin(false)
+}
+
+// crash ends the process and starts another; false where that would be an empty
+// ledger, of which there is nothing more to test.
+func (d ledgerTest) crash() (ledgerTest, bool) {
+	d.t.Helper()
+	if d.restart == nil {
+		return d, false
+	}
+	return d.restart(), true
+}
+
+func (d ledgerTest) ok(err error) {
+	d.t.Helper()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d ledgerTest) account(name string, credit int64) ledgerTest {
+	d.t.Helper()
+	d.ok(d.CreateAccount(d.t.Context(), name, billing.Money(credit)*billing.One))
+	return d
+}
+
+// charge asks for a hold of n units on acme.
+func (d ledgerTest) charge(id string, n int64) billing.Charge {
+	return billing.Charge{
+		Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "painter",
+		Price: d.price, Bound: images(n),
+	}
+}
+
+func (d ledgerTest) reserve(id string, n int64) billing.Hold {
+	d.t.Helper()
+	h, err := d.Reserve(d.t.Context(), d.charge(id, n))
+	d.ok(err)
+	return h
+}
+
+func (d ledgerTest) settle(h billing.Hold, n int64) billing.Receipt {
+	d.t.Helper()
+	r, err := d.Settle(d.t.Context(), h, images(n))
+	d.ok(err)
+	return r
+}
+
+// wantBalance compares acme's position in whole units.
+func (d ledgerTest) wantBalance(posted, held billing.Money) {
+	d.t.Helper()
+	got, err := d.Balance(d.t.Context(), "acme")
+	d.ok(err)
+	if diff := cmp.Diff(billing.Balance{Account: "acme", Posted: posted * billing.One, Held: held * billing.One}, got); diff != "" {
+		d.t.Fatalf("balance (-want +got):\n%s", diff)
+	}
+}
+
+func (d ledgerTest) wantCode(err error, code fault.Code) {
+	d.t.Helper()
+	if !fault.Is(err, code) {
+		d.t.Fatalf("got %v, want %s", err, code)
+	}
+}
+
+// wantEnded checks the error of an extension of a hold that has been settled.
+func (d ledgerTest) wantEnded(err error) {
+	d.t.Helper()
+	if !errors.Is(err, billing.ErrHoldEnded) || !fault.Is(err, fault.InternalError) {
+		d.t.Fatalf("got %v, want that the hold has ended", err)
+	}
+}
+
+// wantOpen counts the open holds, where the ledger tells them; it returns none
+// where it does not.
+func (d ledgerTest) wantOpen(n int) []billing.OpenHold {
+	d.t.Helper()
+	open, told, err := openHolds(d.t.Context(), d.Ledger)
+	d.ok(err)
+	if told && len(open) != n {
+		d.t.Fatalf("%d holds are open, want %d: %+v", len(open), n, open)
+	}
+	return open
+}
+
+// openHolds asks a ledger for its open holds, if it has a method for that.
+func openHolds(ctx context.Context, l Ledger) (open []billing.OpenHold, told bool, err error) {
+	switch l := l.(type) {
+	case interface{ OpenHolds() []billing.OpenHold }:
+		return l.OpenHolds(), true, nil
+	case interface {
+		OpenHolds(ctx context.Context) ([]billing.OpenHold, error)
+	}:
+		open, err = l.OpenHolds(ctx)
+		return open, true, err
+	}
+	return nil, false, nil
+}
+
+// clock stands until it is moved. It tells the time of a zone that is not UTC,
+// nor whole hours off. It is safe for concurrent use.
+type clock struct {
+	nanos atomic.Int64
+	fail  atomic.Bool // it panics
+}
+
+func newClock(at time.Time) *clock {
+	c := &clock{}
+	c.Set(at)
+	return c
+}
+
+// Now is where the clock stands.
+func (c *clock) Now() time.Time {
+	if c.fail.Load() {
+		var broken []int
+		return time.Unix(0, int64(broken[len(broken)]))
+	}
+	return time.Unix(0, c.nanos.Load()).In(time.FixedZone("east", 5*3600+1800))
+}
+
+// Set moves the clock.
+func (c *clock) Set(t time.Time) { c.nanos.Store(t.UnixNano()) }

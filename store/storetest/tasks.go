@@ -1,9 +1,14 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
+	"net/http"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,8 +19,8 @@ import (
 	"github.com/tollhouse-ai/gateway/video"
 )
 
-// Studio is a store of tasks with what belongs to it.
-type Studio struct {
+// TaskStore is a store of tasks with what belongs to it.
+type TaskStore struct {
 	video.Store
 	// Answers is where the store keeps the answers that come with a change.
 	Answers idempotency.Store
@@ -25,54 +30,331 @@ type Studio struct {
 
 // Tasks runs the rules of video.Store. open gives each test an empty store, whose
 // clock is now.
-func Tasks(t *testing.T, open func(t testing.TB, now func() time.Time) Studio) {
-	for name, test := range tasking {
+func Tasks(t *testing.T, open func(t testing.TB, now func() time.Time) TaskStore) {
+	for name, test := range taskTests {
 		t.Run(name, func(t *testing.T) {
-			clock := newClock(morning)
-			test(studio{Studio: open(t, clock.Now), t: t, clock: clock})
+			clock := newClock(startTime)
+			test(taskTest{TaskStore: open(t, clock.Now), t: t, clock: clock})
 		})
 	}
 }
 
-// tasking are the sentences of video.Store.
-var tasking = map[string]func(studio){
-	"AKeyHasNoMoreOpenTasksThanItMay":                      noMoreThanItMay,
-	"NoLimitMeansNone":                                     noLimit,
-	"TheSameSubmissionWithinTheWindowIsAConflict":          sameSubmission,
-	"WhatWasNeverAcceptedBlocksForTheWindowOnly":           unknownSubmission,
-	"AnIdIsGivenOnce":                                      idOnce,
-	"AStepIsMadeFromTheVersionBeforeAndOnce":               stepOnce,
-	"OfEightThatMakeAStepOneDoesAndOneNoticeIsMade":        oneNotice,
-	"AnAnswerIsKeptWithItsStep":                            answerKept,
-	"ATaskIsFoundByEitherIdAndByItsAccountOnly":            eitherID,
-	"EveryFieldOfATaskIsKept":                              everyField,
-	"WhatLeasesTakeIsWhatWasPolledLongestAgo":              longestAgo,
-	"ALeaseKeepsOthersAwayUntilItEnds":                     leaseEnds,
-	"ATaskThatHasEndedIsNobodys":                           endedIsNobodys,
-	"OfManyThatClaimAtTheSameTimeEachTaskIsOnesOwn":        claimTogether,
-	"PurgeForgetsWhatIsDueAndNothingElse":                  purgeDue,
-	"WhatWasDroppedIsForgottenAndLeavesTheKeyItsPlaceOpen": dropped,
+// taskTests are the sentences of video.Store.
+var taskTests = map[string]func(taskTest){
+	"AKeyHasNoMoreOpenTasksThanItMay": func(s taskTest) {
+		limited := func(id string) video.CreateTask {
+			n := newTask(id)
+			n.Most = 2
+			return n
+		}
+		first, _ := s.add(limited("a")), s.add(limited("b"))
+		if err := s.refused(limited("c"), fault.ConcurrencyExceeded); fault.From(err).HTTPStatus() != 429 {
+			s.t.Error(err)
+		}
+		other, elsewhere := limited("d"), limited("e")
+		other.Task.Key, elsewhere.Task.Account = "k2", "zeta"
+		s.add(other)
+		s.add(elsewhere)
+		first = s.change(accepted(first, "up-a", startTime))
+		s.refused(limited("f"), fault.ConcurrencyExceeded)
+		s.change(next(first, video.Failed, startTime))
+		s.add(limited("g"))
+		s.refused(limited("h"), fault.ConcurrencyExceeded)
+		s.ok(s.Drop(s.t.Context(), "vid_b"))
+		s.add(limited("i"))
+		s.refused(limited("j"), fault.ConcurrencyExceeded)
+	},
+	"NoLimitMeansNone": func(s taskTest) {
+		for i := range 10 {
+			s.add(newTask(fmt.Sprint(i)))
+		}
+		n := newTask("last")
+		n.Most = 10
+		s.refused(n, fault.ConcurrencyExceeded)
+	},
+	"TheSameSubmissionWithinTheWindowIsAConflict": func(s taskTest) {
+		same := func(id string, retried bool) video.CreateTask {
+			n := newTask(id)
+			n.Window, n.Retried, n.Task.Fingerprint = 5*time.Second, retried, [32]byte{1}
+			n.Task.CreatedAt = s.clock.Now().UTC()
+			return n
+		}
+		first := s.add(same("a", false))
+		s.clock.Set(startTime.Add(time.Minute))
+		err := s.refused(same("b", false), fault.IdempotencyConflict) // it is being submitted still
+		if f := fault.From(err); f.HTTPStatus() != 409 || f.Retry != fault.RetryNo || !strings.Contains(f.Message, "vid_a") {
+			s.t.Errorf("%+v", f)
+		}
+		first = s.change(accepted(first, "up-1", s.clock.Now()))
+		s.clock.Set(startTime.Add(time.Minute + 5*time.Second - 1))
+		s.refused(same("b", false), fault.IdempotencyConflict)
+		s.change(next(first, video.Failed, s.clock.Now()))
+		s.refused(same("b", false), fault.IdempotencyConflict) // it was accepted a moment ago
+		s.clock.Set(startTime.Add(time.Minute + 5*time.Second))
+		s.add(same("b", false))
+		s.add(same("c", true)) // meant to be another
+		s.refused(same("d", false), fault.IdempotencyConflict)
+		s.ok(s.Drop(s.t.Context(), "vid_b"))
+		s.ok(s.Drop(s.t.Context(), "vid_c"))
+		s.add(same("d", false)) // what was refused does not block
+		n := same("e", false)
+		n.Window = 0
+		s.add(n)
+		n = same("f", false)
+		n.Task.Fingerprint = [32]byte{2}
+		s.add(n)
+	},
+	"WhatWasNeverAcceptedBlocksForTheWindowOnly": func(s taskTest) {
+		n := newTask("a")
+		n.Window = 5 * time.Second
+		first := s.add(n)
+		s.change(next(first, video.Unknown, startTime))
+		s.clock.Set(startTime.Add(5*time.Second - 1))
+		n.Task.ID = "vid_b"
+		s.refused(n, fault.IdempotencyConflict)
+		s.clock.Set(startTime.Add(5 * time.Second))
+		s.add(n)
+	},
+	"AnIdIsGivenOnce": func(s taskTest) {
+		first := s.add(newTask("a"))
+		n := newTask("b")
+		n.Task.ID, n.Task.Model = first.ID, "another"
+		if err := s.Add(s.t.Context(), n); err == nil {
+			s.t.Error("an id was given twice")
+		}
+		s.want(first)
+	},
+	"AStepIsMadeFromTheVersionBeforeAndOnce": func(s taskTest) {
+		first := s.add(newTask("a"))
+		taken := accepted(first, "up-1", startTime)
+		ahead := taken
+		ahead.Version++
+		s.wantStale(video.Step{Task: ahead}, "a step from a version that is not there")
+		s.want(first)
+		s.change(taken)
+		s.want(taken)
+		s.wantStale(video.Step{Task: taken}, "the same step again")
+		s.wantStale(video.Step{Task: next(first, video.Failed, startTime), Notice: &video.Notice{ID: "evt_1"}}, "a step from an old version")
+		s.want(taken)
+		end := next(taken, video.Succeeded, startTime.Add(time.Minute))
+		end.PurgeAt = startTime.Add(time.Hour)
+		s.change(end)
+		s.wantStale(video.Step{Task: next(end, video.Failed, startTime), Notice: &video.Notice{ID: "evt_2"}}, "a step of a task that has ended")
+		s.want(end)
+		s.wantStale(video.Step{Task: next(newTask("nobody").Task, video.Failed, startTime)}, "a step of no task")
+		if n := s.Notices(); len(n) != 0 {
+			s.t.Errorf("there are notices: %q", n)
+		}
+	},
+	"OfEightThatMakeAStepOneDoesAndOneNoticeIsMade": func(s taskTest) {
+		end := next(s.add(newTask("a")), video.Failed, startTime)
+		var all sync.WaitGroup
+		var made atomic.Int32
+		for i := range 8 {
+			all.Go(func() {
+				ok, err := s.Change(s.t.Context(), video.Step{Task: end, Notice: &video.Notice{ID: fmt.Sprint("evt_", i), Account: "acme", TaskID: end.ID, Body: []byte("{}"), At: startTime}}, nil)
+				if err != nil {
+					s.t.Error(err)
+				}
+				if ok {
+					made.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if notices := s.Notices(); made.Load() != 1 || len(notices) != 1 {
+			s.t.Errorf("%d steps and the notices %q", made.Load(), notices)
+		}
+	},
+	"AnAnswerIsKeptWithItsStep": func(s taskTest) {
+		ctx, key := s.t.Context(), idempotency.Key{Account: "acme", Operation: "video", Key: "k"}
+		first := s.add(newTask("a"))
+		claim := func() *idempotency.Answer {
+			s.t.Helper()
+			a, err := s.Answers.Open(ctx, key, idempotency.Content{1}, first.RequestID)
+			s.ok(err)
+			return a
+		}
+		claim()
+		record := &idempotency.Record{Key: key, Content: idempotency.Content{1}, Header: http.Header{"X-A": {"b"}}, Body: []byte("{}")}
+		wrong := next(first, video.Queued, startTime)
+		wrong.Version++
+		if made, err := s.Change(ctx, video.Step{Task: wrong}, record); made || err != nil {
+			s.t.Fatal(made, err)
+		}
+		if _, err := s.Answers.Open(ctx, key, idempotency.Content{1}, "another"); !fault.Is(err, fault.IdempotencyConflict) {
+			s.t.Fatalf("the answer of a step that was not made: %v", err)
+		}
+		if made, err := s.Change(ctx, video.Step{Task: accepted(first, "up-1", startTime)}, record); !made || err != nil {
+			s.t.Fatal(made, err)
+		}
+		a := claim()
+		if a == nil || string(a.Body) != "{}" || a.Header.Get("X-A") != "b" || a.Receipt.ID != first.RequestID || a.Receipt.Charge != 0 {
+			s.t.Errorf("kept: %+v", a)
+		}
+	},
+	"ATaskIsFoundByEitherIdAndByItsAccountOnly": func(s taskTest) {
+		for _, account := range []string{"acme", "zeta"} {
+			n := newTask(account)
+			n.Task.Account = account
+			s.change(accepted(s.add(n), "up-1", startTime))
+		}
+		s.add(newTask("new"))
+		for _, c := range []struct{ account, id, want string }{
+			{"acme", "vid_acme", "vid_acme"}, {"acme", "up-1", "vid_acme"}, {"zeta", "up-1", "vid_zeta"},
+			{"acme", "vid_zeta", ""}, {"nobody", "up-1", ""}, {"acme", "", ""}, {"acme", "up-2", ""}, {"acme", "vid_", ""},
+		} {
+			if got := s.find(c.account, c.id); (got == nil) != (c.want == "") || got != nil && got.ID != c.want {
+				s.t.Errorf("%s looks for %q: %+v", c.account, c.id, got)
+			}
+		}
+		s.find("acme", "up-1").State = video.Failed
+		if s.find("acme", "up-1").State != video.Processing {
+			s.t.Error("what was found is not a copy")
+		}
+	},
+	// It fails as well when a task gets a field that is not filled here.
+	"EveryFieldOfATaskIsKept": func(s taskTest) {
+		n := newTask("a")
+		filled(s.t, reflect.ValueOf(&n.Task).Elem())
+		n.Task.State, n.Task.Account, n.Task.Version = video.Submitting, "acme", 1
+		s.add(n)
+		s.want(n.Task)
+		end := next(n.Task, video.Failed, startTime.Add(time.Second))
+		end.Channel, end.UpstreamID, end.Answer, end.Failure = "other", "up 'é'", []byte(`{"a":"\u0000"}`), &video.Failure{Code: "c", Message: "a\x00b"}
+		end.AcceptedAt, end.ExpiresAt, end.PurgeAt, end.PolledAt = startTime.Add(1), startTime.Add(2), startTime.Add(3), startTime.Add(4)
+		s.change(end)
+		s.want(end)
+		empty := newTask("b").Task
+		s.add(video.CreateTask{Task: empty})
+		s.want(empty)
+	},
+	"WhatLeasesTakeIsWhatWasPolledLongestAgo": func(s taskTest) {
+		for i, polled := range []time.Duration{3, 1, 2, 0} {
+			n := newTask(fmt.Sprint(i))
+			if polled > 0 {
+				n.Task.PolledAt = startTime.Add(polled * time.Minute)
+			}
+			s.add(n)
+		}
+		s.wantClaimed("a", 1, "3")
+		s.wantClaimed("b", 2, "1", "2")
+		s.wantClaimed("a", 0, "3")
+		s.wantClaimed("a", -1, "3")
+		s.wantClaimed("a", 5, "0", "3")
+		s.wantClaimed("c", 5)
+	},
+	"ALeaseKeepsOthersAwayUntilItEnds": func(s taskTest) {
+		s.add(newTask("0"))
+		s.add(newTask("1"))
+		s.wantClaimed("a", 1, "0")
+		s.wantClaimed("b", 9, "1")
+		s.clock.Set(startTime.Add(30 * time.Second))
+		s.wantClaimed("b", 9, "1") // renewed
+		s.clock.Set(startTime.Add(time.Minute - 1))
+		s.wantClaimed("b", 9, "1")
+		s.clock.Set(startTime.Add(time.Minute))
+		s.wantClaimed("b", 9, "0", "1")
+		s.wantClaimed("a", 9)
+		s.clock.Set(startTime.Add(3 * time.Minute))
+		s.wantClaimed("b", 0, "0", "1") // nobody took them
+		s.wantClaimed("a", 9)
+	},
+	"ATaskThatHasEndedIsNobodys": func(s taskTest) {
+		first := s.add(newTask("0"))
+		s.add(newTask("1"))
+		s.add(newTask("2"))
+		s.wantClaimed("a", 9, "0", "1", "2")
+		s.change(next(first, video.Failed, startTime))
+		s.ok(s.Drop(s.t.Context(), "vid_1"))
+		s.wantClaimed("a", 9, "2")
+		s.clock.Set(startTime.Add(time.Hour))
+		s.wantClaimed("b", 9, "2")
+	},
+	"OfManyThatClaimAtTheSameTimeEachTaskIsOnesOwn": func(s taskTest) {
+		const tasks, owners = 100, 8
+		for i := range tasks {
+			s.add(newTask(fmt.Sprintf("%03d", i)))
+		}
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		whose := map[string]string{}
+		for i := range owners {
+			all.Go(func() {
+				owner := fmt.Sprint("node_", i)
+				for range 10 {
+					claimed, err := s.Claim(context.Background(), owner, startTime.Add(time.Minute), 7)
+					if err != nil {
+						s.t.Error(err)
+					}
+					mu.Lock()
+					for _, t := range claimed {
+						if before := whose[t.ID]; before != "" && before != owner {
+							s.t.Errorf("%s is %s's and %s's", t.ID, before, owner)
+						}
+						whose[t.ID] = owner
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		all.Wait()
+		if len(whose) != tasks {
+			s.t.Errorf("%d of %d tasks were claimed", len(whose), tasks)
+		}
+	},
+	"PurgeForgetsWhatIsDueAndNothingElse": func(s taskTest) {
+		for i, at := range []time.Time{{}, startTime, startTime.Add(1)} {
+			end := accepted(s.add(newTask(fmt.Sprint(i))), fmt.Sprint("up-", i), startTime)
+			s.change(end)
+			end = next(end, video.Failed, startTime)
+			end.PurgeAt = at
+			s.change(end)
+		}
+		s.add(newTask("open"))
+		for _, want := range []int{1, 0} {
+			if n, err := s.Purge(s.t.Context(), startTime); n != want || err != nil {
+				s.t.Errorf("purged %d, %v", n, err)
+			}
+		}
+		s.wantNone("acme", "vid_1")
+		s.wantNone("acme", "up-1")
+		if s.find("acme", "up-2") == nil || s.find("acme", "vid_0") == nil || s.find("acme", "vid_open") == nil {
+			s.t.Error("another one was purged")
+		}
+	},
+	"WhatWasDroppedIsForgottenAndLeavesTheKeyItsPlaceOpen": func(s taskTest) {
+		n := newTask("a")
+		n.Most, n.Window = 1, time.Hour
+		s.add(n)
+		for range 2 {
+			s.ok(s.Drop(s.t.Context(), "vid_a"))
+		}
+		s.wantNone("acme", "vid_a")
+		s.wantStale(video.Step{Task: next(n.Task, video.Queued, startTime)}, "a step of a task that was dropped")
+		s.add(n)
+	},
 }
 
-// studio is a store of tasks in a test.
-type studio struct {
-	Studio
+// taskTest is a test of a store of tasks.
+type taskTest struct {
+	TaskStore
 	t     testing.TB
 	clock *clock
 }
 
-func (s studio) ok(err error) {
+func (s taskTest) ok(err error) {
 	s.t.Helper()
 	if err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// film is a submission of acme's key k1, unlike any other.
-func film(id string) video.CreateTask {
+// newTask is a submission of acme's key k1, unlike any other.
+func newTask(id string) video.CreateTask {
 	n := video.CreateTask{Task: video.Task{
 		ID: "vid_" + id, Account: "acme", Key: "k1", RequestID: "req_" + id, Model: "beta-2.6-t2v", Family: video.FamilyBeta,
-		State: video.Submitting, CreatedAt: morning, UpdatedAt: morning, ExpiresAt: morning.Add(48 * time.Hour),
+		State: video.Submitting, CreatedAt: startTime, UpdatedAt: startTime, ExpiresAt: startTime.Add(48 * time.Hour),
 	}}
 	copy(n.Task.Fingerprint[:], id)
 	return n
@@ -92,13 +374,13 @@ func accepted(t video.Task, upstream string, at time.Time) video.Task {
 	return t
 }
 
-func (s studio) add(n video.CreateTask) video.Task {
+func (s taskTest) add(n video.CreateTask) video.Task {
 	s.t.Helper()
 	s.ok(s.Add(s.t.Context(), n))
 	return n.Task
 }
 
-func (s studio) refused(n video.CreateTask, code fault.Code) error {
+func (s taskTest) refused(n video.CreateTask, code fault.Code) error {
 	s.t.Helper()
 	err := s.Add(s.t.Context(), n)
 	if !fault.Is(err, code) {
@@ -109,7 +391,7 @@ func (s studio) refused(n video.CreateTask, code fault.Code) error {
 }
 
 // change makes a step that must be made.
-func (s studio) change(t video.Task) video.Task {
+func (s taskTest) change(t video.Task) video.Task {
 	s.t.Helper()
 	made, err := s.Change(s.t.Context(), video.Step{Task: t}, nil)
 	if !made || err != nil {
@@ -119,28 +401,28 @@ func (s studio) change(t video.Task) video.Task {
 }
 
 // wantStale makes a step that must not be made.
-func (s studio) wantStale(step video.Step, why string) {
+func (s taskTest) wantStale(step video.Step, why string) {
 	s.t.Helper()
 	if made, err := s.Change(s.t.Context(), step, nil); made || err != nil {
 		s.t.Errorf("%s: %t, %v", why, made, err)
 	}
 }
 
-func (s studio) find(account, id string) *video.Task {
+func (s taskTest) find(account, id string) *video.Task {
 	s.t.Helper()
 	found, err := s.Find(s.t.Context(), account, id)
 	s.ok(err)
 	return found
 }
 
-func (s studio) want(t video.Task) {
+func (s taskTest) want(t video.Task) {
 	s.t.Helper()
 	if diff := cmp.Diff(&t, s.find(t.Account, t.ID)); diff != "" {
 		s.t.Fatalf("(-want +got):\n%s", diff)
 	}
 }
 
-func (s studio) wantNone(account, id string) {
+func (s taskTest) wantNone(account, id string) {
 	s.t.Helper()
 	if found := s.find(account, id); found != nil {
 		s.t.Errorf("%s finds %q: %+v", account, id, found)
@@ -148,7 +430,7 @@ func (s studio) wantNone(account, id string) {
 }
 
 // wantClaimed claims for a minute and compares the ids.
-func (s studio) wantClaimed(owner string, n int, want ...string) {
+func (s taskTest) wantClaimed(owner string, n int, want ...string) {
 	s.t.Helper()
 	tasks, err := s.Claim(s.t.Context(), owner, s.clock.Now().Add(time.Minute), n)
 	s.ok(err)
@@ -162,90 +444,33 @@ func (s studio) wantClaimed(owner string, n int, want ...string) {
 	}
 }
 
-func noMoreThanItMay(s studio) {
-	limited := func(id string) video.CreateTask {
-		n := film(id)
-		n.Most = 2
-		return n
+// filled gives every field another value.
+func filled(t testing.TB, v reflect.Value) {
+	t.Helper()
+	for i := range v.NumField() {
+		field := v.Field(i)
+		switch f := field.Addr().Interface().(type) {
+		case *time.Time:
+			*f = startTime.Add(time.Duration(i) * time.Hour)
+		case **video.Failure:
+			*f = &video.Failure{Code: "code", Message: "message"}
+		case *[32]byte:
+			*f = [32]byte{31: 1, 0: 0xff}
+		default:
+			switch {
+			case field.Kind() == reflect.String:
+				field.SetString(fmt.Sprintf("text %d ' é", i))
+			case field.Kind() == reflect.Int64:
+				field.SetInt(int64(i) + 1<<40)
+			case field.Kind() == reflect.Bool:
+				field.SetBool(true)
+			case field.Kind() == reflect.Slice:
+				field.SetBytes(fmt.Appendf(nil, `{"n":%d}`, i))
+			case field.Kind() == reflect.Struct:
+				filled(t, field)
+			default:
+				t.Fatalf("a field of the kind %s", field.Type())
+			}
+		}
 	}
-	first, _ := s.add(limited("a")), s.add(limited("b"))
-	if err := s.refused(limited("c"), fault.ConcurrencyExceeded); fault.From(err).HTTPStatus() != 429 {
-		s.t.Error(err)
-	}
-	other, elsewhere := limited("d"), limited("e")
-	other.Task.Key, elsewhere.Task.Account = "k2", "zeta"
-	s.add(other)
-	s.add(elsewhere)
-	first = s.change(accepted(first, "up-a", morning))
-	s.refused(limited("f"), fault.ConcurrencyExceeded)
-	s.change(next(first, video.Failed, morning))
-	s.add(limited("g"))
-	s.refused(limited("h"), fault.ConcurrencyExceeded)
-	s.ok(s.Drop(s.t.Context(), "vid_b"))
-	s.add(limited("i"))
-	s.refused(limited("j"), fault.ConcurrencyExceeded)
-}
-
-func noLimit(s studio) {
-	for i := range 10 {
-		s.add(film(fmt.Sprint(i)))
-	}
-	n := film("last")
-	n.Most = 10
-	s.refused(n, fault.ConcurrencyExceeded)
-}
-
-func sameSubmission(s studio) {
-	same := func(id string, retried bool) video.CreateTask {
-		n := film(id)
-		n.Window, n.Retried, n.Task.Fingerprint = 5*time.Second, retried, [32]byte{1}
-		n.Task.CreatedAt = s.clock.Now().UTC()
-		return n
-	}
-	first := s.add(same("a", false))
-	s.clock.Set(morning.Add(time.Minute))
-	err := s.refused(same("b", false), fault.IdempotencyConflict) // it is being submitted still
-	if f := fault.From(err); f.HTTPStatus() != 409 || f.Retry != fault.RetryNo || !strings.Contains(f.Message, "vid_a") {
-		s.t.Errorf("%+v", f)
-	}
-	first = s.change(accepted(first, "up-1", s.clock.Now()))
-	s.clock.Set(morning.Add(time.Minute + 5*time.Second - 1))
-	s.refused(same("b", false), fault.IdempotencyConflict)
-	s.change(next(first, video.Failed, s.clock.Now()))
-	s.refused(same("b", false), fault.IdempotencyConflict) // it was accepted a moment ago
-	s.clock.Set(morning.Add(time.Minute + 5*time.Second))
-	s.add(same("b", false))
-	s.add(same("c", true)) // meant to be another
-	s.refused(same("d", false), fault.IdempotencyConflict)
-	s.ok(s.Drop(s.t.Context(), "vid_b"))
-	s.ok(s.Drop(s.t.Context(), "vid_c"))
-	s.add(same("d", false)) // what was refused does not block
-	n := same("e", false)
-	n.Window = 0
-	s.add(n)
-	n = same("f", false)
-	n.Task.Fingerprint = [32]byte{2}
-	s.add(n)
-}
-
-func unknownSubmission(s studio) {
-	n := film("a")
-	n.Window = 5 * time.Second
-	first := s.add(n)
-	s.change(next(first, video.Unknown, morning))
-	s.clock.Set(morning.Add(5*time.Second - 1))
-	n.Task.ID = "vid_b"
-	s.refused(n, fault.IdempotencyConflict)
-	s.clock.Set(morning.Add(5 * time.Second))
-	s.add(n)
-}
-
-func idOnce(s studio) {
-	first := s.add(film("a"))
-	n := film("b")
-	n.Task.ID, n.Task.Model = first.ID, "another"
-	if err := s.Add(s.t.Context(), n); err == nil {
-		s.t.Error("an id was given twice")
-	}
-	s.want(first)
 }

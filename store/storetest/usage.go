@@ -2,47 +2,99 @@ package storetest
 
 import (
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
-// using are the rules of usage.
-var using = map[string]func(desk){
-	"UsageIsSummedByGroupAndTime":                       summed,
-	"UsageOfNoAccountOrByNothingKnownIsRefused":         usageRefused,
-	"ASumOfUsageHasNoVariantButKeepsItsFlags":           keepsFlags,
-	"ASumOfUsageThatWouldNotFitStopsAtTheLargestNumber": stops,
+// usageTests are the rules of usage.
+var usageTests = map[string]func(ledgerTest){
+	"UsageIsSummedByGroupAndTime": func(b ledgerTest) {
+		b.used()
+		at := func(hour, minute int) time.Time { return time.Date(2026, 3, 1, hour, minute, 0, 0, time.UTC) }
+		for _, c := range []struct {
+			name  string
+			query billing.Query
+			want  []billing.UsageRow
+		}{
+			{"everything by model", billing.Query{}, []billing.UsageRow{row("painter", 4, 27), row("sculptor", 1, 4)}},
+			{"one account", billing.Query{Account: "acme", By: billing.ByModel}, []billing.UsageRow{row("painter", 3, 11), row("sculptor", 1, 4)}},
+			{"by key", billing.Query{Account: "acme", By: billing.ByKey}, []billing.UsageRow{row("k1", 3, 13), row("k2", 1, 2)}},
+			{"by day", billing.Query{Account: "acme", By: billing.ByDay}, []billing.UsageRow{row("2026-03-01", 3, 7), row("2026-03-02", 1, 8)}},
+			{"since is inclusive", billing.Query{Account: "acme", By: billing.ByKey, Since: at(10, 0)}, []billing.UsageRow{row("k1", 2, 12), row("k2", 1, 2)}},
+			{"until is exclusive", billing.Query{Account: "acme", Until: at(10, 0)}, []billing.UsageRow{row("painter", 1, 1)}},
+			{"since is rounded down to the hour", billing.Query{Account: "acme", Since: at(9, 59), Until: at(10, 0)}, []billing.UsageRow{row("painter", 1, 1)}},
+			{"until is rounded up to the hour", billing.Query{Account: "acme", Since: at(10, 0), Until: at(10, 0).Add(1)}, []billing.UsageRow{row("painter", 1, 2), row("sculptor", 1, 4)}},
+			{"hours are those of UTC", billing.Query{Account: "acme", Until: at(10, 0).In(time.FixedZone("east", 1800))}, []billing.UsageRow{row("painter", 1, 1)}},
+			{"an empty range", billing.Query{Since: at(12, 0), Until: at(12, 0)}, []billing.UsageRow{}},
+		} {
+			got, err := b.Usage(b.t.Context(), c.query)
+			b.ok(err)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				b.t.Errorf("%s (-want +got):\n%s", c.name, diff)
+			}
+		}
+	},
+	"UsageOfNoAccountOrByNothingKnownIsRefused": func(b ledgerTest) {
+		b.used()
+		_, err := b.Usage(b.t.Context(), billing.Query{Account: "nobody"})
+		b.wantCode(err, fault.NotFound)
+		_, err = b.Usage(b.t.Context(), billing.Query{By: "colour"})
+		b.wantCode(err, fault.InvalidRequest)
+	},
+	"ASumOfUsageHasNoVariantButKeepsItsFlags": func(b ledgerTest) {
+		b.account("acme", 0)
+		for i, u := range []billing.Usage{
+			{Seconds: 5, Variant: "720p", Estimated: true, Zero: true}, {Seconds: 1, Anomaly: true, Zero: true}, {Seconds: 2, Zero: true},
+		} {
+			charge := b.charge(id(i), 0)
+			charge.Price = nil
+			h, err := b.Reserve(b.t.Context(), charge)
+			b.ok(err)
+			_, err = b.Settle(b.t.Context(), h, u)
+			b.ok(err)
+		}
+		b.wantUsage(billing.Usage{Seconds: 8, Estimated: true, Anomaly: true})
+	},
+	"ASumOfUsageThatWouldNotFitStopsAtTheLargestNumber": func(b ledgerTest) {
+		b.account("acme", 0)
+		for i, n := range []int64{1 << 62, 1 << 62, 5} {
+			charge := b.charge(id(i), 0)
+			charge.Price = nil
+			h, err := b.Reserve(b.t.Context(), charge)
+			b.ok(err)
+			_, err = b.Settle(b.t.Context(), h, billing.Usage{Input: n, Output: 1<<32 - 1})
+			b.ok(err)
+		}
+		b.wantUsage(billing.Usage{Input: 1<<63 - 1, Output: 3 * (1<<32 - 1)})
+	},
 }
 
 // used has five settled requests on two accounts:
 //
 //	09:30 acme k1 painter 1    10:00 acme k2 painter 2    10:59 acme k1 sculptor 4
 //	next day 00:00 acme k1 painter 8                      10:30 other k1 painter 16
-func (d desk) used() {
+func (d ledgerTest) used() {
 	d.account("acme", 100).account("other", 100)
 	for i, c := range []struct {
 		at                  time.Time
 		account, key, model string
 		n                   int64
 	}{
-		{morning, "acme", "k1", "painter", 1},
-		{morning.Add(30 * time.Minute), "acme", "k2", "painter", 2},
-		{morning.Add(89 * time.Minute), "acme", "k1", "sculptor", 4},
-		{morning.Add(14*time.Hour + 30*time.Minute), "acme", "k1", "painter", 8},
-		{morning.Add(time.Hour), "other", "k1", "painter", 16},
+		{startTime, "acme", "k1", "painter", 1},
+		{startTime.Add(30 * time.Minute), "acme", "k2", "painter", 2},
+		{startTime.Add(89 * time.Minute), "acme", "k1", "sculptor", 4},
+		{startTime.Add(14*time.Hour + 30*time.Minute), "acme", "k1", "painter", 8},
+		{startTime.Add(time.Hour), "other", "k1", "painter", 16},
 	} {
 		charge := d.charge(id(i), c.n)
 		charge.Account, charge.Key, charge.Model = c.account, c.key, c.model
-		d.clock.Set(morning) // usage counts when it is settled
+		d.clock.Set(startTime) // usage counts when it is settled
 		h, err := d.Reserve(d.t.Context(), charge)
 		d.ok(err)
 		d.clock.Set(c.at)
@@ -54,139 +106,12 @@ func row(group string, requests, n int64) billing.UsageRow {
 	return billing.UsageRow{Group: group, Requests: requests, Usage: images(n), Charge: billing.Money(n) * billing.One}
 }
 
-func summed(b desk) {
-	b.used()
-	at := func(hour, minute int) time.Time { return time.Date(2026, 3, 1, hour, minute, 0, 0, time.UTC) }
-	for _, c := range []struct {
-		name  string
-		query billing.Query
-		want  []billing.UsageRow
-	}{
-		{"everything by model", billing.Query{}, []billing.UsageRow{row("painter", 4, 27), row("sculptor", 1, 4)}},
-		{"one account", billing.Query{Account: "acme", By: billing.ByModel}, []billing.UsageRow{row("painter", 3, 11), row("sculptor", 1, 4)}},
-		{"by key", billing.Query{Account: "acme", By: billing.ByKey}, []billing.UsageRow{row("k1", 3, 13), row("k2", 1, 2)}},
-		{"by day", billing.Query{Account: "acme", By: billing.ByDay}, []billing.UsageRow{row("2026-03-01", 3, 7), row("2026-03-02", 1, 8)}},
-		{"since is inclusive", billing.Query{Account: "acme", By: billing.ByKey, Since: at(10, 0)}, []billing.UsageRow{row("k1", 2, 12), row("k2", 1, 2)}},
-		{"until is exclusive", billing.Query{Account: "acme", Until: at(10, 0)}, []billing.UsageRow{row("painter", 1, 1)}},
-		{"since is rounded down to the hour", billing.Query{Account: "acme", Since: at(9, 59), Until: at(10, 0)}, []billing.UsageRow{row("painter", 1, 1)}},
-		{"until is rounded up to the hour", billing.Query{Account: "acme", Since: at(10, 0), Until: at(10, 0).Add(1)}, []billing.UsageRow{row("painter", 1, 2), row("sculptor", 1, 4)}},
-		{"hours are those of UTC", billing.Query{Account: "acme", Until: at(10, 0).In(time.FixedZone("east", 1800))}, []billing.UsageRow{row("painter", 1, 1)}},
-		{"an empty range", billing.Query{Since: at(12, 0), Until: at(12, 0)}, []billing.UsageRow{}},
-	} {
-		got, err := b.Usage(b.t.Context(), c.query)
-		b.ok(err)
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			b.t.Errorf("%s (-want +got):\n%s", c.name, diff)
-		}
-	}
-}
-
-func usageRefused(b desk) {
-	b.used()
-	_, err := b.Usage(b.t.Context(), billing.Query{Account: "nobody"})
-	b.wantCode(err, fault.NotFound)
-	_, err = b.Usage(b.t.Context(), billing.Query{By: "colour"})
-	b.wantCode(err, fault.InvalidRequest)
-}
-
-func keepsFlags(b desk) {
-	b.account("acme", 0)
-	for i, u := range []billing.Usage{
-		{Seconds: 5, Variant: "720p", Estimated: true, Zero: true}, {Seconds: 1, Anomaly: true, Zero: true}, {Seconds: 2, Zero: true},
-	} {
-		charge := b.charge(id(i), 0)
-		charge.Price = nil
-		h, err := b.Reserve(b.t.Context(), charge)
-		b.ok(err)
-		_, err = b.Settle(b.t.Context(), h, u)
-		b.ok(err)
-	}
-	b.wantUsage(billing.Usage{Seconds: 8, Estimated: true, Anomaly: true})
-}
-
-func stops(b desk) {
-	b.account("acme", 0)
-	for i, n := range []int64{1 << 62, 1 << 62, 5} {
-		charge := b.charge(id(i), 0)
-		charge.Price = nil
-		h, err := b.Reserve(b.t.Context(), charge)
-		b.ok(err)
-		_, err = b.Settle(b.t.Context(), h, billing.Usage{Input: n, Output: 1<<32 - 1})
-		b.ok(err)
-	}
-	b.wantUsage(billing.Usage{Input: 1<<63 - 1, Output: 3 * (1<<32 - 1)})
-}
-
-func (d desk) wantUsage(u billing.Usage) {
+func (d ledgerTest) wantUsage(u billing.Usage) {
 	d.t.Helper()
 	rows, err := d.Usage(d.t.Context(), billing.Query{})
 	d.ok(err)
 	if len(rows) != 1 || rows[0].Usage != u {
 		d.t.Errorf("got %+v, want %+v", rows, u)
-	}
-}
-
-// sumOfReceipts settles at random, some requests at once, and compares sums of
-// random windows with those of the receipts, added one by one, and with those of
-// the ledger in memory.
-func sumOfReceipts(b bench) {
-	random := rand.New(rand.NewPCG(1, 2))
-	memory := memory.NewLedger(memory.LedgerOptions{Now: b.clock.Now})
-	for _, name := range []string{"acme", "other"} {
-		b.account(name, 1000)
-		b.ok(memory.CreateAccount(b.t.Context(), name, 1000*billing.One))
-	}
-	pick := func(from ...string) string { return from[random.IntN(len(from))] }
-	moment := func() time.Time { // on the hour, just before it, or anywhere in it
-		edge := morning.Add(time.Duration(random.IntN(60)) * time.Hour).Truncate(time.Hour)
-		return edge.Add([]time.Duration{0, -1, time.Duration(random.Int64N(int64(time.Hour)))}[random.IntN(3)])
-	}
-	var receipts []billing.Receipt
-	for wave := range 30 {
-		b.clock.Set(moment())
-		var mu sync.Mutex
-		var running sync.WaitGroup
-		for i := range 8 {
-			c := b.charge(id(8*wave+i), 3)
-			c.Account, c.Key, c.Model, c.Operation = pick("acme", "other"), pick("k1", "k2"), pick("painter", "sculptor"), pick("image", "edit")
-			u := billing.Usage{Images: random.Int64N(3), Input: random.Int64N(1 << 40), Estimated: random.IntN(4) == 0}
-			running.Go(func() {
-				h, err := b.Reserve(b.t.Context(), c)
-				var r billing.Receipt
-				if err == nil {
-					r, err = b.Settle(b.t.Context(), h, u)
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				if h, other := memory.Reserve(b.t.Context(), c); err == nil && other == nil {
-					_, err = memory.Settle(b.t.Context(), h, u)
-				}
-				if err != nil {
-					b.t.Error(err)
-				}
-				receipts = append(receipts, r)
-			})
-		}
-		running.Wait()
-	}
-	for range 200 {
-		q := billing.Query{Account: pick("", "acme", "other"), By: billing.GroupBy(pick("model", "key", "day"))}
-		if random.IntN(4) > 0 {
-			q.Since = moment()
-		}
-		if random.IntN(4) > 0 {
-			q.Until = moment()
-		}
-		got, err := b.Usage(b.t.Context(), q)
-		b.ok(err)
-		if diff := cmp.Diff(plainSum(q, receipts), got); diff != "" {
-			b.t.Fatalf("%+v: (-receipts +got):\n%s", q, diff)
-		}
-		inMemory, err := memory.Usage(b.t.Context(), q)
-		b.ok(err)
-		if diff := cmp.Diff(inMemory, got); diff != "" {
-			b.t.Fatalf("%+v: (-memory +got):\n%s", q, diff)
-		}
 	}
 }
 
@@ -209,4 +134,128 @@ func plainSum(q billing.Query, receipts []billing.Receipt) []billing.UsageRow {
 		rows = []billing.UsageRow{}
 	}
 	return rows
+}
+
+// attemptTests are the rules of failed tries.
+var attemptTests = map[string]func(ledgerTest){
+	"FailedTriesAreChildrenOfTheirReceiptAndCostTheCustomerNothing": func(d ledgerTest) {
+		d.account("acme", 100)
+		r := d.settleWithAttempts(d.reserve("req", 5), 3, failedAttempts()...)
+		d.wantBalance(97, 0)
+		d.wantAttempts("req", r, pricedAttempts())
+		open := d.reserve("open", 1)
+		for _, id := range []string{"open", "nobody's", ""} {
+			_, _, err := d.Request(d.t.Context(), id)
+			d.wantCode(err, fault.NotFound)
+		}
+		clean := d.settle(open, 1)
+		d.wantAttempts("open", clean, nil)
+		if d, more := d.crash(); more {
+			d.wantAttempts("req", r, pricedAttempts())
+		}
+	},
+	"ARequestThatNobodyAnsweredKeepsItsTriesToo": func(d ledgerTest) {
+		d.account("acme", 100)
+		r := d.settleWithAttempts(d.reserve("req", 5), 0, failedAttempts()...)
+		if r.Status != billing.Released || r.Charge != 0 {
+			d.t.Errorf("the receipt is %+v", r)
+		}
+		d.wantBalance(100, 0)
+		d.wantAttempts("req", r, pricedAttempts())
+	},
+	"WasteIsSummedByChannelModelAndTime": func(d ledgerTest) {
+		d.account("acme", 100).account("other", 100)
+		d.wantWaste(billing.Query{})
+		d.settleWithAttempts(d.reserve("one", 5), 3, failedAttempts()...)
+		theirs := d.charge("two", 5)
+		theirs.Account = "other"
+		h, err := d.Reserve(d.t.Context(), theirs)
+		d.ok(err)
+		d.clock.Set(startTime.Add(time.Hour))
+		d.settleWithAttempts(h, 0, failedAttempts()...)
+		row := func(n int64) []billing.WasteRow {
+			return []billing.WasteRow{
+				{Channel: "first", Model: "m-1", Failed: n},
+				{Channel: "second", Model: "m-2", Failed: n, Billable: n, Waste: billing.Money(2*n) * billing.One},
+			}
+		}
+		d.wantWaste(billing.Query{}, row(2)...)
+		d.wantWaste(billing.Query{Account: "other"}, row(1)...)
+		d.wantWaste(billing.Query{Since: startTime.Add(time.Hour)}, row(1)...)
+		d.wantWaste(billing.Query{Until: startTime}, row(1)...) // up to the end of the hour
+		d.wantWaste(billing.Query{Since: startTime.Add(24 * time.Hour)})
+		_, err = d.Waste(d.t.Context(), billing.Query{Account: "nobody"})
+		d.wantCode(err, fault.NotFound)
+	},
+	"ASecondSettlementAddsNoTries": func(d ledgerTest) {
+		d.account("acme", 100)
+		h := d.reserve("req", 5)
+		r := d.settleWithAttempts(h, 3, failedAttempts()...)
+		if again := d.settleWithAttempts(h, 4, append(failedAttempts(), failedAttempts()...)...); again != r {
+			d.t.Errorf("the second settlement gave %+v", again)
+		}
+		d.wantAttempts("req", r, pricedAttempts())
+		d.wantWaste(billing.Query{}, billing.WasteRow{Channel: "first", Model: "m-1", Failed: 1},
+			billing.WasteRow{Channel: "second", Model: "m-2", Failed: 1, Billable: 1, Waste: 2 * billing.One})
+	},
+	"ATryThatNobodyCanBillWastesNothing": func(d ledgerTest) {
+		d.account("acme", 100)
+		refused := billing.Attempt{Channel: "c", Model: "m", StartedAt: startTime, Code: "no_channel", Used: images(7)}
+		negative := billing.Attempt{Channel: "c", Model: "m", StartedAt: startTime, Code: "no_channel", Billable: true, Used: images(-7)}
+		r := d.settleWithAttempts(d.reserve("req", 5), 1, refused, negative)
+		d.wantAttempts("req", r, []billing.Attempt{refused, negative})
+		d.wantWaste(billing.Query{}, billing.WasteRow{Channel: "c", Model: "m", Failed: 2, Billable: 1})
+	},
+}
+
+// failedAttempts are two: the vendor may bill the second.
+func failedAttempts() []billing.Attempt {
+	return []billing.Attempt{
+		{Channel: "first", Model: "m-1", StartedAt: startTime, Duration: 3 * time.Second, Code: "upstream_rate_limit", Status: 429},
+		{Channel: "second", Model: "m-2", StartedAt: startTime.Add(3 * time.Second), Duration: time.Minute, Code: "bad_gateway", Status: 200,
+			Billable: true, Used: images(2)},
+	}
+}
+
+// pricedAttempts are failedAttempts as a ledger keeps them.
+func pricedAttempts() []billing.Attempt {
+	all := failedAttempts()
+	all[1].Waste = 2 * billing.One
+	return all
+}
+
+func (d ledgerTest) settleWithAttempts(h billing.Hold, n int64, failed ...billing.Attempt) billing.Receipt {
+	d.t.Helper()
+	reason := billing.ReasonComplete
+	if n == 0 {
+		reason = billing.ReasonUpstreamFailed
+	}
+	r, err := d.Settle(d.t.Context(), h, images(n), billing.Outcome{Reason: reason, Channel: "third", Failed: failed})
+	d.ok(err)
+	return r
+}
+
+// wantTries asks for a request by its id alone.
+func (d ledgerTest) wantAttempts(id string, receipt billing.Receipt, want []billing.Attempt) {
+	d.t.Helper()
+	got, failed, err := d.Request(d.t.Context(), id)
+	d.ok(err)
+	if diff := cmp.Diff(receipt, got); diff != "" {
+		d.t.Errorf("the receipt is another (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want, failed); diff != "" {
+		d.t.Errorf("the failed tries (-want +got):\n%s", diff)
+	}
+}
+
+func (d ledgerTest) wantWaste(q billing.Query, want ...billing.WasteRow) {
+	d.t.Helper()
+	got, err := d.Waste(d.t.Context(), q)
+	d.ok(err)
+	if want == nil {
+		want = []billing.WasteRow{}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		d.t.Errorf("waste of %+v (-want +got):\n%s", q, diff)
+	}
 }

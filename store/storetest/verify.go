@@ -3,23 +3,225 @@ package storetest
 import (
 	"fmt"
 	"math/big"
+	"math/rand/v2"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
-// verifying are the rules of Verify.
-var verifying = map[string]func(bench){
-	"VerifyNamesTheInvariantThatABrokenLedgerBreaks": namesInvariant,
-	"TheDatabaseItselfRefusesToHoldMoreThanThereIs":  refusesOverdraft,
-	"VerifyCallsOnlyADatabaseThatIsAwayAway":         callsAway,
-	"VerifyFindsDamageInEveryPartOfALargeLedger":     findsInLarge,
-	"VerifyTakesNoTrafficForDamage":                  beside,
-	"UsageCountsWhatAnOlderProgramSettles":           olderSettles,
-	"UsageIsTheSumOfReceiptsInEveryWindow":           sumOfReceipts,
-	"AllAccountsTogetherMayHaveMoreThanAnAmount":     moreThanAnAmount,
+// verifyTests are the rules of Verify.
+var verifyTests = map[string]func(dbTest){
+	"VerifyNamesTheInvariantThatABrokenLedgerBreaks": func(b dbTest) {
+		b.account("acme", 10)
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(9*billing.One)))
+		b.ok(b.Credit(b.t.Context(), "acme", billing.One, "invoice 1"))
+		b.settle(b.reserve("released", 1), 0)
+		b.settle(b.reserve("captured", 2), 2)
+		b.submittedTask("a", 0)
+		b.reserve("open", 1)
+		b.settle(b.reserve("overrun", 1), 9)
+		b.ok(b.Credit(b.t.Context(), "acme", billing.One, "invoice 2")) // so that there is something to take away
+		for _, c := range corruptions {
+			if err := b.Verify(b.t.Context()); err != nil {
+				b.t.Fatalf("before %s: %v", c.name, err)
+			}
+			b.ok(b.place.Exec(b.t.Context(), c.breaks))
+			if err := b.Verify(b.t.Context()); !fault.Is(err, fault.InternalError) || !strings.Contains(err.Error(), " "+c.invariant+": ") {
+				b.t.Errorf("%s: %v, want %s", c.name, err, c.invariant)
+			}
+			if c.mends == "" {
+				c.mends = "UPDATE entry SET reference = 'captured' WHERE reference = 'overrun' AND revenue = 2000000000"
+			}
+			b.ok(b.place.Exec(b.t.Context(), c.mends))
+		}
+	},
+	"TheDatabaseItselfRefusesToHoldMoreThanThereIs": func(b dbTest) {
+		b.account("acme", 10)
+		b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(9*billing.One)))
+		b.reserve("open", 1)
+		for _, statement := range []string{
+			"UPDATE account SET held = posted + 1", "UPDATE account SET held = -1", "UPDATE account SET posted = held - 1",
+			"UPDATE budget SET held = posted + 1", "UPDATE budget SET held = -1",
+			"INSERT INTO hold SELECT * FROM hold", "INSERT INTO budget (account, key_id, posted, held, ended) SELECT account, key_id, 0, 0, ended FROM budget",
+		} {
+			if err := b.place.Exec(b.t.Context(), statement); err == nil {
+				b.t.Errorf("it took %q", statement)
+			}
+		}
+	},
+	"VerifyCallsOnlyADatabaseThatIsAwayAway": func(b dbTest) {
+		b.account("acme", 10)
+		b.ok(b.place.Exec(b.t.Context(), "ALTER TABLE entry RENAME COLUMN revenue TO lost"))
+		err := b.Verify(b.t.Context())
+		if f := fault.From(err); !fault.Is(err, fault.InternalError) || f.RetryAfter != 0 || f.Err == nil || strings.Contains(f.Message, "inconsistent") {
+			b.t.Errorf("a column that is not there: %v, want 500 with its cause", err)
+		}
+		b.ok(b.place.Exec(b.t.Context(), "ALTER TABLE entry RENAME COLUMN lost TO revenue"))
+		b.ok(b.Verify(b.t.Context()))
+		b.faults.Cut()
+		err = b.Verify(b.t.Context())
+		if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 {
+			b.t.Errorf("a database that is away: %v, want 503 and a time to wait", err)
+		}
+	},
+	"VerifyFindsDamageInEveryPartOfALargeLedger": func(b dbTest) {
+		b.makeLarge()
+		b.ok(b.Verify(b.t.Context()))
+		for _, i := range []int{1, 10_000, 10_001, largeLedger} {
+			row := fmt.Sprintf("'req_%d'", i)
+			hour := fmt.Sprintf("(SELECT settled_at - settled_at %% 3600000000000 FROM receipt WHERE id = %s)", row)
+			for _, c := range []struct{ invariant, breaks, mends string }{
+				{"I1", "UPDATE entry SET revenue = 8 WHERE reference = " + row, "UPDATE entry SET revenue = 7 WHERE reference = " + row},
+				{"I4", "UPDATE entry SET kind = 'lost' WHERE reference = " + row, "UPDATE entry SET kind = 'capture' WHERE reference = " + row},
+				{"I10", "UPDATE usage_hour SET input = input + 1 WHERE hour = " + hour, "UPDATE usage_hour SET input = input - 1 WHERE hour = " + hour},
+				{"I7", fmt.Sprintf("UPDATE account SET overrun = 1 WHERE id = 'a%d'", i%2500+1), fmt.Sprintf("UPDATE account SET overrun = 0 WHERE id = 'a%d'", i%2500+1)},
+			} {
+				b.ok(b.place.Exec(b.t.Context(), c.breaks))
+				if err := b.Verify(b.t.Context()); !fault.Is(err, fault.InternalError) || !strings.Contains(err.Error(), " "+c.invariant+": ") {
+					b.t.Errorf("%s: %v, want %s", c.breaks, err, c.invariant)
+				}
+				b.ok(b.place.Exec(b.t.Context(), c.mends))
+			}
+		}
+	},
+	"VerifyTakesNoTrafficForDamage": func(b dbTest) {
+		b.account("acme", 1000).account("other", 1000)
+		var running sync.WaitGroup
+		for caller := range 4 {
+			running.Go(func() {
+				for i := range 50 {
+					c := b.charge(fmt.Sprintf("r%d-%d", caller, i), 2)
+					c.Account = []string{"acme", "other"}[i%2]
+					h, err := b.Reserve(b.t.Context(), c)
+					if err == nil {
+						_, err = b.Settle(b.t.Context(), h, images(1))
+					}
+					if err == nil && i%10 == 0 {
+						err = b.Credit(b.t.Context(), c.Account, billing.One, c.RequestID)
+					}
+					if err != nil {
+						b.t.Error(err)
+					}
+				}
+			})
+		}
+		over := make(chan struct{})
+		go func() { running.Wait(); close(over) }()
+		for more := true; more; {
+			select {
+			case <-over:
+				more = false // and once more
+			default:
+			}
+			if err := b.Verify(b.t.Context()); err != nil {
+				b.t.Fatal(err)
+			}
+		}
+	},
+	"UsageCountsWhatAnOlderProgramSettles": func(b dbTest) {
+		b.onlyShared() // a program of before that runs beside this one
+		b.account("acme", 10)
+		b.settle(b.reserve("new", 1), 1)
+		b.ok(b.place.Exec(b.t.Context(), "INSERT INTO receipt ("+oldReceiptColumns+") SELECT 'old-' || id, account, key_id, operation, model, 'released', price, held, 0, 0, reason, channel,"+
+			" created_at, settled_at, 5, cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character, variant, 1, zero, anomaly, counted FROM receipt"))
+		b.wantUsage(billing.Usage{Input: 5, Images: 2, Estimated: true})
+		b.ok(b.Verify(b.t.Context()))
+	},
+	// Requests are settled at random, some at once. The sums of random windows are
+	// compared with those of the receipts, added one by one, and with those of the
+	// ledger in memory.
+	"UsageIsTheSumOfReceiptsInEveryWindow": func(b dbTest) {
+		random := rand.New(rand.NewPCG(1, 2))
+		memory := memory.NewLedger(memory.LedgerOptions{Now: b.clock.Now})
+		for _, name := range []string{"acme", "other"} {
+			b.account(name, 1000)
+			b.ok(memory.CreateAccount(b.t.Context(), name, 1000*billing.One))
+		}
+		pick := func(from ...string) string { return from[random.IntN(len(from))] }
+		moment := func() time.Time { // on the hour, just before it, or anywhere in it
+			edge := startTime.Add(time.Duration(random.IntN(60)) * time.Hour).Truncate(time.Hour)
+			return edge.Add([]time.Duration{0, -1, time.Duration(random.Int64N(int64(time.Hour)))}[random.IntN(3)])
+		}
+		var receipts []billing.Receipt
+		for wave := range 30 {
+			b.clock.Set(moment())
+			var mu sync.Mutex
+			var running sync.WaitGroup
+			for i := range 8 {
+				c := b.charge(id(8*wave+i), 3)
+				c.Account, c.Key, c.Model, c.Operation = pick("acme", "other"), pick("k1", "k2"), pick("painter", "sculptor"), pick("image", "edit")
+				u := billing.Usage{Images: random.Int64N(3), Input: random.Int64N(1 << 40), Estimated: random.IntN(4) == 0}
+				running.Go(func() {
+					h, err := b.Reserve(b.t.Context(), c)
+					var r billing.Receipt
+					if err == nil {
+						r, err = b.Settle(b.t.Context(), h, u)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if h, other := memory.Reserve(b.t.Context(), c); err == nil && other == nil {
+						_, err = memory.Settle(b.t.Context(), h, u)
+					}
+					if err != nil {
+						b.t.Error(err)
+					}
+					receipts = append(receipts, r)
+				})
+			}
+			running.Wait()
+		}
+		for range 200 {
+			q := billing.Query{Account: pick("", "acme", "other"), By: billing.GroupBy(pick("model", "key", "day"))}
+			if random.IntN(4) > 0 {
+				q.Since = moment()
+			}
+			if random.IntN(4) > 0 {
+				q.Until = moment()
+			}
+			got, err := b.Usage(b.t.Context(), q)
+			b.ok(err)
+			if diff := cmp.Diff(plainSum(q, receipts), got); diff != "" {
+				b.t.Fatalf("%+v: (-receipts +got):\n%s", q, diff)
+			}
+			inMemory, err := memory.Usage(b.t.Context(), q)
+			b.ok(err)
+			if diff := cmp.Diff(inMemory, got); diff != "" {
+				b.t.Fatalf("%+v: (-memory +got):\n%s", q, diff)
+			}
+		}
+	},
+	"AllAccountsTogetherMayHaveMoreThanAnAmount": func(b dbTest) {
+		const most = billing.Unlimited - 1
+		for _, name := range []string{"acme", "other", "third"} {
+			b.ok(b.CreateAccount(b.t.Context(), name, most))
+		}
+		b.wantCode(b.Credit(b.t.Context(), "acme", 1, "one more"), fault.InvalidRequest)
+		b.settle(b.reserve("r1", 3), 2)
+		b.wantCode(b.Credit(b.t.Context(), "acme", 1, "one more"), fault.InvalidRequest) // what was given counts, also when it is spent
+		b.ok(b.Verify(b.t.Context()))
+		got, err := b.Totals(b.t.Context())
+		b.ok(err)
+		given := new(big.Int).Mul(big.NewInt(3), big.NewInt(int64(most)))
+		spent := big.NewInt(int64(2 * billing.One))
+		want := billing.Totals{Accounts: 3, Posted: new(big.Int).Sub(given, spent), Held: new(big.Int), Credited: given, Revenue: spent, Overrun: new(big.Int)}
+		for name, pair := range map[string][2]*big.Int{
+			"posted": {got.Posted, want.Posted}, "held": {got.Held, want.Held}, "credited": {got.Credited, want.Credited},
+			"revenue": {got.Revenue, want.Revenue}, "overrun": {got.Overrun, want.Overrun},
+		} {
+			if pair[0].Cmp(pair[1]) != 0 {
+				b.t.Errorf("%s: got %s, want %s", name, pair[0], pair[1])
+			}
+		}
+		if text := billing.FormatSum(got.Credited); got.Accounts != 3 || text != "27670116110.564327418" {
+			b.t.Errorf("got %d accounts with %s", got.Accounts, text)
+		}
+	},
 }
 
 // corruptions are statements that break a ledger, what they break, and what
@@ -31,7 +233,7 @@ var corruptions = []struct{ name, invariant, breaks, mends string }{
 	{"an earning that no entry explains", "I7", "UPDATE account SET revenue = revenue + 1", "UPDATE account SET revenue = revenue - 1"},
 	{"a gift that no entry explains", "I7", "UPDATE account SET credited = credited + 1", "UPDATE account SET credited = credited - 1"},
 	{"a loss that no entry explains", "I7", "UPDATE account SET overrun = overrun + 1", "UPDATE account SET overrun = overrun - 1"},
-	{"a hold that no purse knows", "I3", "UPDATE hold SET amount = amount + 1", "UPDATE hold SET amount = amount - 1"},
+	{"a hold that no balance knows", "I3", "UPDATE hold SET amount = amount + 1", "UPDATE hold SET amount = amount - 1"},
 	{"an account that holds for nobody", "I3", "UPDATE account SET held = held + 1", "UPDATE account SET held = held - 1"},
 	{"a budget that holds for nobody", "I3", "UPDATE budget SET posted = posted + 1, held = held + 1", "UPDATE budget SET posted = posted - 1, held = held - 1"},
 	{"a hold of nobody", "I3", "UPDATE hold SET account = 'x'", "UPDATE hold SET account = 'acme'"},
@@ -58,68 +260,12 @@ var corruptions = []struct{ name, invariant, breaks, mends string }{
 	{"a capture of another hold", "I6", "UPDATE receipt SET held = held + 1 WHERE id = 'captured'", "UPDATE receipt SET held = held - 1 WHERE id = 'captured'"},
 }
 
-func namesInvariant(b bench) {
-	b.account("acme", 10)
-	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(9*billing.One)))
-	b.ok(b.Credit(b.t.Context(), "acme", billing.One, "invoice 1"))
-	b.settle(b.reserve("released", 1), 0)
-	b.settle(b.reserve("captured", 2), 2)
-	b.submitted("a", 0)
-	b.reserve("open", 1)
-	b.settle(b.reserve("overrun", 1), 9)
-	b.ok(b.Credit(b.t.Context(), "acme", billing.One, "invoice 2")) // so that there is something to take away
-	for _, c := range corruptions {
-		if err := b.Verify(b.t.Context()); err != nil {
-			b.t.Fatalf("before %s: %v", c.name, err)
-		}
-		b.ok(b.place.Exec(b.t.Context(), c.breaks))
-		if err := b.Verify(b.t.Context()); !fault.Is(err, fault.InternalError) || !strings.Contains(err.Error(), " "+c.invariant+": ") {
-			b.t.Errorf("%s: %v, want %s", c.name, err, c.invariant)
-		}
-		if c.mends == "" {
-			c.mends = "UPDATE entry SET reference = 'captured' WHERE reference = 'overrun' AND revenue = 2000000000"
-		}
-		b.ok(b.place.Exec(b.t.Context(), c.mends))
-	}
-}
-
-func refusesOverdraft(b bench) {
-	b.account("acme", 10)
-	b.ok(b.SetBudget(b.t.Context(), "acme", "k1", new(9*billing.One)))
-	b.reserve("open", 1)
-	for _, statement := range []string{
-		"UPDATE account SET held = posted + 1", "UPDATE account SET held = -1", "UPDATE account SET posted = held - 1",
-		"UPDATE budget SET held = posted + 1", "UPDATE budget SET held = -1",
-		"INSERT INTO hold SELECT * FROM hold", "INSERT INTO budget (account, key_id, posted, held, ended) SELECT account, key_id, 0, 0, ended FROM budget",
-	} {
-		if err := b.place.Exec(b.t.Context(), statement); err == nil {
-			b.t.Errorf("it took %q", statement)
-		}
-	}
-}
-
-func callsAway(b bench) {
-	b.account("acme", 10)
-	b.ok(b.place.Exec(b.t.Context(), "ALTER TABLE entry RENAME COLUMN revenue TO lost"))
-	err := b.Verify(b.t.Context())
-	if f := fault.From(err); !fault.Is(err, fault.InternalError) || f.RetryAfter != 0 || f.Err == nil || strings.Contains(f.Message, "inconsistent") {
-		b.t.Errorf("a column that is not there: %v, want 500 with its cause", err)
-	}
-	b.ok(b.place.Exec(b.t.Context(), "ALTER TABLE entry RENAME COLUMN lost TO revenue"))
-	b.ok(b.Verify(b.t.Context()))
-	b.cut.Cut()
-	err = b.Verify(b.t.Context())
-	if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 {
-		b.t.Errorf("a database that is away: %v, want 503 and a time to wait", err)
-	}
-}
-
 // largeLedger has enough receipts of one account that Verify reads them in several
 // parts, and so many accounts beside it. Receipt i was settled i seconds
 // after the first.
 const largeLedger = 10_500
 
-func (b bench) large() {
+func (b dbTest) makeLarge() {
 	series := fmt.Sprintf("WITH RECURSIVE n (i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < %d) ", largeLedger)
 	const at = "1772357400000000000 + i * 1000000000"
 	b.account("acme", 1000)
@@ -141,99 +287,6 @@ func (b bench) large() {
 	b.ok(b.place.Exec(b.t.Context(), fmt.Sprintf("UPDATE account SET posted = posted - %d, revenue = %[1]d WHERE id = 'acme'", 7*largeLedger)))
 }
 
-func findsInLarge(b bench) {
-	b.large()
-	b.ok(b.Verify(b.t.Context()))
-	for _, i := range []int{1, 10_000, 10_001, largeLedger} {
-		row := fmt.Sprintf("'req_%d'", i)
-		hour := fmt.Sprintf("(SELECT settled_at - settled_at %% 3600000000000 FROM receipt WHERE id = %s)", row)
-		for _, c := range []struct{ invariant, breaks, mends string }{
-			{"I1", "UPDATE entry SET revenue = 8 WHERE reference = " + row, "UPDATE entry SET revenue = 7 WHERE reference = " + row},
-			{"I4", "UPDATE entry SET kind = 'lost' WHERE reference = " + row, "UPDATE entry SET kind = 'capture' WHERE reference = " + row},
-			{"I10", "UPDATE usage_hour SET input = input + 1 WHERE hour = " + hour, "UPDATE usage_hour SET input = input - 1 WHERE hour = " + hour},
-			{"I7", fmt.Sprintf("UPDATE account SET overrun = 1 WHERE id = 'a%d'", i%2500+1), fmt.Sprintf("UPDATE account SET overrun = 0 WHERE id = 'a%d'", i%2500+1)},
-		} {
-			b.ok(b.place.Exec(b.t.Context(), c.breaks))
-			if err := b.Verify(b.t.Context()); !fault.Is(err, fault.InternalError) || !strings.Contains(err.Error(), " "+c.invariant+": ") {
-				b.t.Errorf("%s: %v, want %s", c.breaks, err, c.invariant)
-			}
-			b.ok(b.place.Exec(b.t.Context(), c.mends))
-		}
-	}
-}
-
-func beside(b bench) {
-	b.account("acme", 1000).account("other", 1000)
-	var running sync.WaitGroup
-	for caller := range 4 {
-		running.Go(func() {
-			for i := range 50 {
-				c := b.charge(fmt.Sprintf("r%d-%d", caller, i), 2)
-				c.Account = []string{"acme", "other"}[i%2]
-				h, err := b.Reserve(b.t.Context(), c)
-				if err == nil {
-					_, err = b.Settle(b.t.Context(), h, images(1))
-				}
-				if err == nil && i%10 == 0 {
-					err = b.Credit(b.t.Context(), c.Account, billing.One, c.RequestID)
-				}
-				if err != nil {
-					b.t.Error(err)
-				}
-			}
-		})
-	}
-	over := make(chan struct{})
-	go func() { running.Wait(); close(over) }()
-	for more := true; more; {
-		select {
-		case <-over:
-			more = false // and once more
-		default:
-		}
-		if err := b.Verify(b.t.Context()); err != nil {
-			b.t.Fatal(err)
-		}
-	}
-}
-
 // oldReceiptColumns are those that every version of the program writes.
 const oldReceiptColumns = "id, account, key_id, operation, model, status, price, held, charge, overrun, reason, channel, created_at, settled_at," +
 	" input, cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character, variant, estimated, zero, anomaly, counted"
-
-func olderSettles(b bench) {
-	b.onlyShared() // a program of before that runs beside this one
-	b.account("acme", 10)
-	b.settle(b.reserve("new", 1), 1)
-	b.ok(b.place.Exec(b.t.Context(), "INSERT INTO receipt ("+oldReceiptColumns+") SELECT 'old-' || id, account, key_id, operation, model, 'released', price, held, 0, 0, reason, channel,"+
-		" created_at, settled_at, 5, cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character, variant, 1, zero, anomaly, counted FROM receipt"))
-	b.wantUsage(billing.Usage{Input: 5, Images: 2, Estimated: true})
-	b.ok(b.Verify(b.t.Context()))
-}
-
-func moreThanAnAmount(b bench) {
-	const most = billing.Unlimited - 1
-	for _, name := range []string{"acme", "other", "third"} {
-		b.ok(b.CreateAccount(b.t.Context(), name, most))
-	}
-	b.wantCode(b.Credit(b.t.Context(), "acme", 1, "one more"), fault.InvalidRequest)
-	b.settle(b.reserve("r1", 3), 2)
-	b.wantCode(b.Credit(b.t.Context(), "acme", 1, "one more"), fault.InvalidRequest) // what was given counts, also when it is spent
-	b.ok(b.Verify(b.t.Context()))
-	got, err := b.Totals(b.t.Context())
-	b.ok(err)
-	given := new(big.Int).Mul(big.NewInt(3), big.NewInt(int64(most)))
-	spent := big.NewInt(int64(2 * billing.One))
-	want := billing.Totals{Accounts: 3, Posted: new(big.Int).Sub(given, spent), Held: new(big.Int), Credited: given, Revenue: spent, Overrun: new(big.Int)}
-	for name, pair := range map[string][2]*big.Int{
-		"posted": {got.Posted, want.Posted}, "held": {got.Held, want.Held}, "credited": {got.Credited, want.Credited},
-		"revenue": {got.Revenue, want.Revenue}, "overrun": {got.Overrun, want.Overrun},
-	} {
-		if pair[0].Cmp(pair[1]) != 0 {
-			b.t.Errorf("%s: got %s, want %s", name, pair[0], pair[1])
-		}
-	}
-	if text := billing.FormatSum(got.Credited); got.Accounts != 3 || text != "27670116110.564327418" {
-		b.t.Errorf("got %d accounts with %s", got.Accounts, text)
-	}
-}

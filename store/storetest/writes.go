@@ -6,72 +6,203 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/store"
 )
 
-// script is the life of one account, told in operations that may be repeated
+// writeTests are the rules of a ledger that is in a database.
+var writeTests = map[string]func(dbTest){
+	"ACallerThatHasHungUpGetsNoHold": func(b dbTest) {
+		b.account("acme", 10)
+		ctx, cancel := context.WithCancel(b.t.Context())
+		cancel()
+		for i := range 20 {
+			if h, err := b.Reserve(ctx, b.charge(id(i), 1)); err == nil {
+				b.settle(h, 0) // the committer was faster
+			} else if !fault.Is(err, fault.ClientGone) {
+				b.t.Errorf("got %v", err)
+			}
+		}
+		b.settle(b.reserve("last", 1), 0) // what was in the queue is done
+		b.settle(b.reserve("very last", 1), 0)
+		b.wantBalance(10, 0)
+	},
+	"AClosedStoreIsAway": func(b dbTest) {
+		b.account("acme", 10)
+		h := b.reserve("r1", 4)
+		b.ok(b.Close())
+		_, err := b.Reserve(b.t.Context(), b.charge("r2", 1))
+		b.wantAway(err)
+		_, err = b.Settle(b.t.Context(), h, images(1))
+		b.wantAway(err)
+		b.wantAway(b.Extend(b.t.Context(), h, images(1), 0))
+		_, err = b.Balance(b.t.Context(), "acme")
+		b.wantAway(err)
+		_, err = b.Usage(b.t.Context(), billing.Query{})
+		b.wantAway(err)
+		b.wantAway(b.Ping(b.t.Context()))
+		b.faults.Cut() // there is nothing left to verify
+	},
+	"AHoldThatTheDatabaseRefusesHarmsNoOtherInItsBatch": func(b dbTest) {
+		if !b.place.Shared {
+			b.t.Skip("SQLite takes any text")
+		}
+		b.account("acme", 100)
+		var all sync.WaitGroup
+		for i := range 40 {
+			all.Go(func() {
+				charge := b.charge(id(i), 1)
+				if i%4 == 0 {
+					charge.Model = []string{"no\x00text", "no\xfftext"}[i/4%2]
+				}
+				_, err := b.Reserve(b.t.Context(), charge)
+				if (err != nil) != (i%4 == 0) || (err != nil && !fault.Is(err, fault.InvalidRequest)) {
+					b.t.Errorf("request %d: %v", i, err)
+				}
+			})
+		}
+		all.Wait()
+		b.wantOpen(30)
+		b.wantBalance(100, 30)
+	},
+	"AHoldMadeForACallerWhoDidNotWaitIsGivenBackOnceTheDatabaseIsBackThen": func(b dbTest) {
+		b.account("acme", 10)
+		slow := make(chan struct{})
+		b.faults.Block(slow)
+		ctx, cancel := context.WithCancel(b.t.Context())
+		var all sync.WaitGroup
+		for i := range 5 {
+			all.Go(func() {
+				if _, err := b.Reserve(ctx, b.charge(id(i), 1)); !fault.Is(err, fault.ClientGone) {
+					b.t.Errorf("got %v", err)
+				}
+			})
+		}
+		b.faults.Blocked()
+		cancel()
+		all.Wait()
+		close(slow)
+		b.settle(b.reserve("last", 1), 0)
+		b.settle(b.reserve("very last", 1), 0)
+		b.wantBalance(10, 0)
+		b.wantOpen(0)
+	},
+	// A credit whose caller leaves while the database is at it.
+	"ACreditWhoseCallerLeftIsNotSaidToBeRefused": func(b dbTest) {
+		b.account("acme", 10)
+		slow := make(chan struct{})
+		b.faults.Block(slow)
+		ctx, cancel := context.WithCancel(b.t.Context())
+		told := make(chan error)
+		go func() { told <- b.Credit(ctx, "acme", billing.One, "invoice 1") }()
+		b.faults.Blocked()
+		cancel()
+		if err := <-told; !fault.Is(err, fault.ServiceUnavailable) || !strings.Contains(err.Error(), "not known") {
+			b.t.Errorf("got %v", err)
+		}
+		close(slow)
+		b.ok(b.Credit(b.t.Context(), "acme", billing.One, "invoice 1"))
+		b.wantBalance(11, 0)
+	},
+	"AClockThatFailsDoesNotLeaveMoneyHalfMoved": func(b dbTest) {
+		b.account("acme", 10)
+		h := b.reserve("r1", 4)
+		b.clock.fail.Store(true)
+		_, err := b.Settle(b.t.Context(), h, images(1))
+		b.wantCode(err, fault.InternalError)
+		b.clock.fail.Store(false)
+		b.wantBalance(10, 4)
+		b.settle(h, 1)
+		b.wantBalance(9, 0)
+	},
+	"ALedgerThatCountedBeforeIsSoundWhenItIsPrepaid": func(b dbTest) {
+		b = b.counting()
+		b.settle(b.reserve("r1", 3), 3)
+		b.reserve("r2", 3)
+		b = b.crash()
+		b.wantBalance(0, 0)
+		b.ok(b.Credit(b.t.Context(), "acme", 2*billing.One, "invoice 1"))
+		b.settle(b.reserve("r3", 2), 2)
+		b.wantBalance(0, 0)
+		b.ok(b.Verify(b.t.Context()))
+	},
+}
+
+// wantAway fails unless err says when to come back.
+func (b dbTest) wantAway(err error) {
+	b.t.Helper()
+	if f := fault.From(err); f == nil || f.Code != fault.ServiceUnavailable || f.HTTPStatus() != 503 || f.RetryAfter <= 0 {
+		b.t.Errorf("got %v, want 503 and when to come back", err)
+	}
+}
+
+// scenario is the life of one account, in operations that may be repeated
 // after they failed.
-type script struct {
-	bench
+type scenario struct {
+	dbTest
 	name   string // of the account, and in front of every id
 	holds  map[string]billing.Hold
 	failed int // operations that were repeated
 }
 
-// act is one operation of a script.
-type act struct {
+// scenarioStep is one operation of a scenario.
+type scenarioStep struct {
 	name string
-	do   func(s *script) error
+	do   func(s *scenario) error
 }
 
-// acts leave 12 units on the account, and 4 in the budget of its key.
-var acts = []act{
-	{"create", func(s *script) error { return s.CreateAccount(s.t.Context(), s.name, 10*billing.One) }},
-	{"credit", func(s *script) error { return s.Credit(s.t.Context(), s.name, 5*billing.One, "invoice") }},
-	{"bound", func(s *script) error { return s.SetBudget(s.t.Context(), s.name, "k1", new(7*billing.One)) }},
-	{"claim", func(s *script) error { return s.claim("captured") }},
-	{"claim another", func(s *script) error { return s.claim("released") }},
-	{"reserve", func(s *script) error { return s.hold("captured", 1) }},
-	{"reserve another", func(s *script) error { return s.hold("released", 2) }},
-	{"extend", func(s *script) error {
+// scenarioSteps leave 12 units on the account, and 4 in the budget of its key.
+var scenarioSteps = []scenarioStep{
+	{"create", func(s *scenario) error { return s.CreateAccount(s.t.Context(), s.name, 10*billing.One) }},
+	{"credit", func(s *scenario) error { return s.Credit(s.t.Context(), s.name, 5*billing.One, "invoice") }},
+	{"bound", func(s *scenario) error { return s.SetBudget(s.t.Context(), s.name, "k1", new(7*billing.One)) }},
+	{"claim", func(s *scenario) error { return s.claim("captured") }},
+	{"claim another", func(s *scenario) error { return s.claim("released") }},
+	{"reserve", func(s *scenario) error { return s.hold("captured", 1) }},
+	{"reserve another", func(s *scenario) error { return s.hold("released", 2) }},
+	{"extend", func(s *scenario) error {
 		return s.Extend(s.t.Context(), s.holds["captured"], images(1), billing.One)
 	}},
-	{"settle", func(s *script) error { return s.end("captured", images(3)) }},
-	{"release", func(s *script) error { return s.end("released", billing.Usage{}) }},
+	{"settle", func(s *scenario) error { return s.end("captured", images(3)) }},
+	{"release", func(s *scenario) error { return s.end("released", billing.Usage{}) }},
 }
 
-func (s *script) key(request string) idempotency.Key {
+func (s *scenario) key(request string) idempotency.Key {
 	return idempotency.Key{Account: s.name, Operation: "image", Key: request}
 }
 
-func (s *script) claim(request string) error {
+func (s *scenario) claim(request string) error {
 	_, err := s.Open(s.t.Context(), s.key(request), idempotency.Content{1}, s.name+request)
 	return err
 }
 
-func (s *script) hold(request string, n int64) (err error) {
+func (s *scenario) hold(request string, n int64) (err error) {
 	c := s.charge(s.name+request, n)
 	c.Account = s.name
 	s.holds[request], err = s.Reserve(s.t.Context(), c)
 	return err
 }
 
-func (s *script) end(request string, u billing.Usage) error {
+func (s *scenario) end(request string, u billing.Usage) error {
 	_, err := s.Settle(s.t.Context(), s.holds[request], u, billing.Outcome{Reason: billing.ReasonComplete},
 		idempotency.Record{Key: s.key(request), Content: idempotency.Content{1}, Header: http.Header{"X-A": {"b"}}, Body: []byte("body")})
 	return err
 }
 
-// play does every act, each again until it succeeds, and checks in between that
+// play does every step, each again until it succeeds, and checks in between that
 // what failed has changed nothing and what did not has changed it once.
-func (s *script) play() {
+func (s *scenario) play() {
 	s.t.Helper()
-	for _, a := range acts {
+	for _, a := range scenarioSteps {
 		for tries := 0; ; tries++ {
 			err := a.do(s)
 			if err == nil {
@@ -85,8 +216,8 @@ func (s *script) play() {
 	}
 }
 
-// check compares what the script left with what it has to leave.
-func (s *script) check() {
+// check compares what the scenario left with what it has to leave.
+func (s *scenario) check() {
 	s.t.Helper()
 	ctx := context.Background()
 	got, err := s.Balance(ctx, s.name)
@@ -103,7 +234,7 @@ func (s *script) check() {
 }
 
 // checkAnswers looks a key up that keeps its answer, and one that was freed.
-func (s *script) checkAnswers(r billing.Receipt) {
+func (s *scenario) checkAnswers(r billing.Receipt) {
 	s.t.Helper()
 	got, err := s.Open(s.t.Context(), s.key("captured"), idempotency.Content{1}, s.name+"later")
 	s.ok(err)
@@ -116,7 +247,7 @@ func (s *script) checkAnswers(r billing.Receipt) {
 }
 
 // checkBudget finds 4 units left to the key.
-func (s *script) checkBudget() {
+func (s *scenario) checkBudget() {
 	s.t.Helper()
 	s.ok(s.hold("probe", 0))
 	if h := s.holds["probe"]; h.Available != 4*billing.One {
@@ -126,46 +257,245 @@ func (s *script) checkBudget() {
 }
 
 // gone is how a driver tells that a statement never left. SQLite's never does.
-func (b bench) gone() error {
+func (b dbTest) errNotSent() error {
 	if b.place.Shared {
 		return driver.ErrBadConn
 	}
 	return io.ErrUnexpectedEOF
 }
 
-// everyWriteFails plays the script once for each step of it that can fail, in
-// every way in which one can, until the script has no further step.
-func everyWriteFails(b bench) {
-	ways := []struct {
-		name  string
-		after bool
-		err   error
-	}{
-		{"gone", false, b.gone()},
-		{"unanswered", true, io.ErrUnexpectedEOF},
-		{"refused", false, ErrFault},
-		{"done-but-refused", true, ErrFault},
+// faultTests are the rules of a database that fails (docs/faults.md, Crashes and money).
+var faultTests = map[string]func(dbTest){
+	// The scenario is played once for each write of it that can fail, in
+	// every way in which one can, until the scenario has no further write.
+	"WhicheverWriteFailsNothingIsLostAndNothingIsDoubled": func(b dbTest) {
+		ways := []struct {
+			name  string
+			after bool
+			err   error
+		}{
+			{"gone", false, b.errNotSent()},
+			{"unanswered", true, io.ErrUnexpectedEOF},
+			{"refused", false, ErrFault},
+			{"done-but-refused", true, ErrFault},
+		}
+		for _, way := range ways {
+			repeated, n := 0, 1
+			for ; ; n++ {
+				s := &scenario{dbTest: b, name: fmt.Sprintf("%s-%d-", way.name, n), holds: map[string]billing.Hold{}}
+				b.faults.FailAt(n, way.after, way.err)
+				s.play()
+				steps := b.faults.Steps()
+				b.faults.FailAt(0, false, nil)
+				s.check()
+				if n%8 == 0 || steps < n { // it reads every account that there is
+					b.ok(b.Verify(b.t.Context()))
+				}
+				repeated += s.failed
+				if steps < n {
+					break
+				}
+			}
+			if n < 2*len(scenarioSteps) {
+				b.t.Errorf("%s: the scenario has only %d steps", way.name, n)
+			}
+			b.t.Logf("%s: each of %d steps failed, %d operations were repeated", way.name, n-1, repeated)
+		}
+	},
+	"ACommitThatLostItsAnswerMakesOneHoldAndOneCapture": func(b dbTest) {
+		b.account("acme", 100)
+		for i, e := range commitFaults {
+			b.faults.FailCommit(e.applied, e.err)
+			h, err := b.Reserve(b.t.Context(), b.charge(id(i), 4))
+			if err != nil {
+				b.t.Fatalf("hold, %s: %v", e.name, err)
+			}
+			left := billing.Money(100 - 3*i)
+			b.wantBalance(left, 4)
+
+			b.faults.FailCommit(e.applied, e.err)
+			if err := b.Extend(b.t.Context(), h, images(1), billing.One); err != nil {
+				b.t.Fatalf("extension, %s: %v", e.name, err)
+			}
+			b.wantBalance(left, 5)
+
+			b.faults.FailCommit(e.applied, e.err)
+			r := b.settle(h, 3)
+			if again := b.settle(h, 4); again != r || r.Charge != 3*billing.One || r.Hold != 5*billing.One {
+				b.t.Errorf("capture, %s: %+v, and again %+v", e.name, r, again)
+			}
+			b.wantBalance(left-3, 0)
+			b.ok(b.Verify(b.t.Context()))
+		}
+		b.wantOpen(0)
+	},
+	// There is no caller who would try again: what the next
+	// transaction finds has to be put right by the committer alone.
+	"ACommitThatLostItsAnswerIsFoundAfterItsCallerHasLeft": func(b dbTest) {
+		b.account("acme", 100)
+		open := b.reserve("open", 3)
+		for i, e := range commitFaults {
+			gate := make(chan struct{})
+			b.faults.FailCommit(e.applied, e.err)
+			b.faults.Block(gate)
+			ctx, cancel := context.WithCancel(b.t.Context())
+			var all sync.WaitGroup
+			all.Go(func() {
+				_, err := b.Reserve(ctx, b.charge(id(i), 4))
+				if !fault.Is(err, fault.ClientGone) {
+					b.t.Errorf("%s: got %v", e.name, err)
+				}
+			})
+			b.faults.Blocked()
+			cancel()
+			all.Wait()
+			close(gate)
+			b.settle(b.reserve(id(i)+"last", 1), 0)
+			b.settle(b.reserve(id(i)+"very last", 1), 0)
+			b.wantBalance(100, 3)
+			b.wantOpen(1)
+		}
+		b.settle(open, 2)
+		b.wantBalance(98, 0)
+	},
+	"TenThousandOpenHoldsEndWithTheNextStart": func(b dbTest) {
+		const callers = 500
+		holds := int64(10_000)
+		if testing.Short() {
+			holds = 2_000
+		}
+		b.account("acme", holds)
+		var all sync.WaitGroup
+		for caller := range callers {
+			all.Go(func() {
+				for i := caller; i < int(holds); i += callers {
+					h, err := b.Reserve(b.t.Context(), b.charge(id(i), 1))
+					if err == nil && i%2 == 0 {
+						err = b.Extend(b.t.Context(), h, images(1), 0)
+					}
+					if err != nil {
+						b.t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		b.wantBalance(billing.Money(holds), billing.Money(holds))
+		b.kill()
+		start := time.Now()
+		b = b.open(store.Options{})
+		b.t.Logf("a start that ends %d holds took %s", holds, time.Since(start))
+		b.wantOpen(0)
+		b.wantBalance(billing.Money(holds/2), 0)
+		rows, err := b.Usage(b.t.Context(), billing.Query{})
+		if err != nil || len(rows) != 1 || rows[0].Charge != billing.Money(holds/2)*billing.One || rows[0].Usage.Images != holds/2 {
+			b.t.Errorf("%+v, %v", rows, err)
+		}
+	},
+	"ADatabaseThatHangsIsServiceUnavailableAndNothingElse": func(b dbTest) {
+		b.account("acme", 1_000)
+		b = b.withShortWait()
+		h := b.reserveRetrying("running", 2)
+		gate := make(chan struct{})
+		b.faults.Block(gate)
+		var all sync.WaitGroup
+		for i := range 600 { // more than one batch
+			all.Go(func() {
+				_, err := b.Reserve(b.t.Context(), b.charge(id(i), 1))
+				b.wantHung("Reserve", err)
+			})
+		}
+		for name, ask := range b.changes(h) {
+			all.Go(func() { b.wantHung(name, ask()) })
+		}
+		all.Wait()
+		close(gate)
+		b.settle(h, 2)
+		b.settle(b.reserveRetrying("last", 1), 0) // comes after all that was given back
+		b.settle(b.reserveRetrying("very last", 1), 0)
+		b.wantBalance(998, 0)
+		b.wantOpen(0)
+	},
+	"AHoldThatHungIsGivenBackAndASettlementThatWaitedIsMade": func(b dbTest) {
+		b.account("acme", 10)
+		b = b.withShortWait()
+		h := b.reserveRetrying("running", 2)
+		gate := make(chan struct{})
+		b.faults.Block(gate)
+		_, err := b.Reserve(b.t.Context(), b.charge("hung", 3))
+		b.wantHung("Reserve", err)
+		settled := make(chan billing.Receipt, 1)
+		go func() { // of a stream that has ended, which can wait
+			r, err := b.Settle(b.t.Context(), h, images(1))
+			if err != nil {
+				b.t.Error(err)
+			}
+			settled <- r
+		}()
+		close(gate)
+		if r := <-settled; r.Charge != billing.One {
+			b.t.Errorf("got %+v", r)
+		}
+		b.settle(b.reserveRetrying("last", 1), 0)
+		b.settle(b.reserveRetrying("very last", 1), 0)
+		b.wantBalance(9, 0)
+		b.wantOpen(0)
+	},
+}
+
+// endings are how a COMMIT can end that has no answer.
+var commitFaults = []struct {
+	name    string
+	applied bool
+	err     error
+}{
+	{"cut before it arrived", false, io.ErrUnexpectedEOF},
+	{"cut after it was done", true, io.ErrUnexpectedEOF},
+	{"not done, for a reason that says nothing", false, ErrFault},
+	{"done, with an error that says nothing", true, ErrFault},
+}
+
+// withShortWait opens the database again with a short WaitTimeout.
+func (b dbTest) withShortWait() dbTest {
+	b.t.Helper()
+	b.kill()
+	return b.open(store.Options{WaitTimeout: time.Second})
+}
+
+// reserveRetrying makes a hold, however often the wait for it is too short. What it
+// did not wait for is given back.
+func (b dbTest) reserveRetrying(name string, n int64) billing.Hold {
+	b.t.Helper()
+	for try := 0; ; try++ {
+		h, err := b.Reserve(b.t.Context(), b.charge(fmt.Sprint(name, " ", try), n))
+		if !fault.Is(err, fault.ServiceUnavailable) {
+			b.ok(err)
+			return h
+		}
 	}
-	for _, way := range ways {
-		repeated, n := 0, 1
-		for ; ; n++ {
-			s := &script{bench: b, name: fmt.Sprintf("%s-%d-", way.name, n), holds: map[string]billing.Hold{}}
-			b.cut.FailAt(n, way.after, way.err)
-			s.play()
-			steps := b.cut.Steps()
-			b.cut.FailAt(0, false, nil)
-			s.check()
-			if n%8 == 0 || steps < n { // it reads every account that there is
-				b.ok(b.Verify(b.t.Context()))
-			}
-			repeated += s.failed
-			if steps < n {
-				break
-			}
-		}
-		if n < 2*len(acts) {
-			b.t.Errorf("%s: the script has only %d steps", way.name, n)
-		}
-		b.t.Logf("%s: each of %d steps failed, %d operations were repeated", way.name, n-1, repeated)
+}
+
+// wantHung is the one answer of a database that is not there.
+func (b dbTest) wantHung(name string, err error) {
+	b.t.Helper()
+	if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 {
+		b.t.Errorf("%s: got %v, want %s with a RetryAfter", name, err, fault.ServiceUnavailable)
+	}
+}
+
+// changes are the other operations, which nobody has waited for in the end and
+// none of which moves money by itself.
+func (b dbTest) changes(h billing.Hold) map[string]func() error {
+	ctx := b.t.Context()
+	return map[string]func() error{
+		"Extend":        func() error { return b.Extend(ctx, h, images(1), 0) },
+		"CreateAccount": func() error { return b.CreateAccount(ctx, "other", 0) },
+		"SetBudget":     func() error { return b.SetBudget(ctx, "acme", "k2", new(billing.One)) },
+		"Settle": func() error {
+			ctx, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
+			defer cancel()
+			_, err := b.Settle(ctx, h, images(2))
+			return err
+		},
 	}
 }

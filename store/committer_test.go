@@ -25,30 +25,30 @@ func TestARequestIsRefusedByThePaceOfTheDatabase(t *testing.T) {
 		{"a fast database", []batch{{512, 20 * time.Millisecond}}, 10_000, 512, false},
 		{"a slow one and a short queue", []batch{{512, time.Second}}, 200, 512, false},
 		{"a slow one and a long queue", []batch{{512, time.Second}}, 300, 512, true},
-		{"however slow it is, some may wait", []batch{{512, time.Hour}}, paceFloor - 1, 512, false},
+		{"however slow it is, some may wait", []batch{{512, time.Hour}}, alwaysQueued - 1, 512, false},
 		{"it became faster, which a small batch tells", []batch{{512, time.Second}, {10, time.Millisecond}, {10, time.Millisecond}}, 800, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := pace{patience: 2 * time.Second, running: c.running}
+			p := throughput{maxWait: 2 * time.Second, running: c.running}
 			for _, b := range c.batches {
-				p.learn(b.ops, b.took)
+				p.record(b.ops, b.took)
 			}
 			if got := p.tooSlow(c.queued, 1); got != c.refused {
-				t.Errorf("refused %v, want %v (%s each)", got, c.refused, p.each)
+				t.Errorf("refused %v, want %v (%s each)", got, c.refused, p.perOp)
 			}
 		})
 	}
 }
 
 func TestAFullQueueRefusesNewRequestsAndTakesSettlements(t *testing.T) {
-	c := &committer{db: &DB{options: Options{}.filled()}, wake: make(chan struct{}, 1)}
+	c := &committer{db: &DB{options: Options{}.withDefaults()}, wake: make(chan struct{}, 1)}
 	c.queue = make([]*op, beginLimit)
-	for name, o := range map[string]*op{"a hold": newOp(&reserving{}), "a claim": newOp(&claiming{})} {
+	for name, o := range map[string]*op{"a hold": (&reservation{}).op(), "a claim": (&claim{}).op()} {
 		if err := c.enqueue(o); err == nil {
 			t.Errorf("%s was taken", name)
 		}
 	}
-	for name, o := range map[string]*op{"a settlement": newOp(&settling{}), "an extension": newOp(&extending{}), "the end of a claim": newOp(&freeing{})} {
+	for name, o := range map[string]*op{"a settlement": (&settlement{}).op(), "an extension": newOp(nil, nil), "the end of a claim": newFreeOp(idempotency.Key{}, "r1")} {
 		if err := c.enqueue(o); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -56,10 +56,10 @@ func TestAFullQueueRefusesNewRequestsAndTakesSettlements(t *testing.T) {
 }
 
 func TestABatchIsBoundedByBytes(t *testing.T) {
-	c := &committer{db: &DB{options: Options{}.filled()}}
+	c := &committer{db: &DB{options: Options{}.withDefaults()}}
 	large := idempotency.Record{Body: make([]byte, idempotency.MaxAnswer)}
 	for range 20 {
-		c.queue = append(c.queue, newOp(&settling{kept: kept{answers: []idempotency.Record{large}}}))
+		c.queue = append(c.queue, (&settlement{settlementRecords: settlementRecords{answers: []idempotency.Record{large}}}).op())
 	}
 	var sizes []int
 	for len(c.queue) > 0 {
@@ -74,7 +74,7 @@ func TestABatchIsBoundedByBytes(t *testing.T) {
 
 func TestAnAccountKeepsSoManyBytesOfAnswers(t *testing.T) {
 	const hour = int64(time.Hour)
-	k := keptBytes{limit: 2_400}
+	k := answerQuota{limit: 2_400}
 	kept := func(account string) []answer {
 		return []answer{{record: idempotency.Record{Key: idempotency.Key{Account: account}}}}
 	}
@@ -105,8 +105,29 @@ func TestAnAccountKeepsSoManyBytesOfAnswers(t *testing.T) {
 			k.drop(kept(c.account))
 		}
 	}
-	k.forget(100 * hour)
+	k.removeIdle(100 * hour)
 	if len(k.accounts) != 0 {
 		t.Errorf("%d idle accounts are counted", len(k.accounts))
+	}
+}
+
+func TestATimeOfAProcessIsMeasuredByTheDatabasesClock(t *testing.T) {
+	shared, alone := &DB{dialect: Dialect{Clock: "now"}}, &DB{}
+	fixed := &DB{dialect: shared.dialect, options: Options{Now: time.Now}}
+	for _, skew := range []time.Duration{-time.Hour, 0, 365 * 24 * time.Hour} {
+		theirs := time.Now().Add(skew).UnixNano() // the database's now
+		until := time.Now().Add(time.Minute)
+		if off := time.Duration(shared.ledgerTime(until, theirs)-theirs) - time.Minute; off.Abs() > 10*time.Second {
+			t.Errorf("skew %s: a minute is off by %s", skew, off)
+		}
+		if alone.ledgerTime(until, theirs) != until.UnixNano() || fixed.ledgerTime(until, theirs) != until.UnixNano() {
+			t.Errorf("skew %s: the process's own time was changed", skew)
+		}
+		if shared.ledgerTime(time.Time{}, theirs) != 0 {
+			t.Error("no time became one")
+		}
+		if far := shared.ledgerTime(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), theirs); far <= theirs {
+			t.Errorf("a time far off became %d", far)
+		}
 	}
 }

@@ -22,21 +22,21 @@ func CountAnswers(ctx context.Context, db *DB) (n int) {
 	return n
 }
 
-// Occupy takes every connection for lengthy reading, and fails if it finds more
+// OccupyReportConns takes every connection for reports, and fails if it finds more
 // than most.
-func Occupy(ctx context.Context, db *DB, most int) (free func(), err error) {
+func OccupyReportConns(ctx context.Context, db *DB, most int) (free func(), err error) {
 	var taken []*sql.Conn
 	free = func() {
 		for _, conn := range taken {
 			_ = conn.Close()
 		}
 	}
-	n := db.long.Stats().MaxOpenConnections
+	n := db.reports.Stats().MaxOpenConnections
 	if n < 1 || n > most {
 		return free, fmt.Errorf("there are %d", n)
 	}
 	for range n {
-		conn, err := db.lengthy(ctx)
+		conn, err := db.reportConn(ctx)
 		if err != nil {
 			return free, err
 		}
@@ -45,12 +45,12 @@ func Occupy(ctx context.Context, db *DB, most int) (free func(), err error) {
 	return free, nil
 }
 
-// Hasten gives the database another patience. Nobody may use it meanwhile.
-func Hasten(db *DB, patience time.Duration) { db.options.WaitTimeout = patience }
+// SetWaitTimeout gives the database another Options.WaitTimeout. Nobody may use it meanwhile.
+func SetWaitTimeout(db *DB, patience time.Duration) { db.options.WaitTimeout = patience }
 
-// Endless is a question without an answer, for which there is time until limit.
-func Endless(ctx context.Context, db *DB, limit time.Duration) error {
-	return db.inTime(ctx, limit, func(ctx context.Context, on querier) error {
+// EndlessReport is a question without an answer, for which there is time until limit.
+func EndlessReport(ctx context.Context, db *DB, limit time.Duration) error {
+	return db.report(ctx, limit, func(ctx context.Context, on querier) error {
 		var n int64
 		return on.queryRow(ctx, "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT (i + 1) % 1000 FROM n) SELECT MAX(i) FROM n").Scan(&n)
 	})
@@ -58,7 +58,7 @@ func Endless(ctx context.Context, db *DB, limit time.Duration) error {
 
 // VerifyTimeout is how long Postgres lets a statement of Verify take.
 func VerifyTimeout(ctx context.Context, db *DB) (timeout string, err error) {
-	conn, err := db.lengthy(ctx)
+	conn, err := db.reportConn(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -87,8 +87,8 @@ func MigrationTimeouts(ctx context.Context, db *DB) (statement, lock string, err
 	return statement, lock, err
 }
 
-// Unread is what callers of Verify get for an error on its way.
-func Unread(ctx context.Context, db *DB, err error) error { return db.unread(ctx, err) }
+// Unreadable is what callers of Verify get for an error on its way.
+func Unreadable(ctx context.Context, db *DB, err error) error { return db.errUnreadable(ctx, err) }
 
 // AddPriceTwice adds a price in a transaction that ends in fails.
 func AddPriceTwice(ctx context.Context, db *DB, p *billing.Price, fails error) error {
@@ -97,8 +97,8 @@ func AddPriceTwice(ctx context.Context, db *DB, p *billing.Price, fails error) e
 	})
 }
 
-// Damage changes a price row.
-func Damage(ctx context.Context, db *DB, p *billing.Price, content string) error {
+// DamagePrice changes a price row.
+func DamagePrice(ctx context.Context, db *DB, p *billing.Price, content string) error {
 	return db.update(ctx, func(ctx context.Context, t *tx) error {
 		_, err := t.exec(ctx, "UPDATE price SET content = ? WHERE version = ?", content, p.Version())
 		return err

@@ -1,0 +1,588 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+const (
+	batchLimit   = 512                // operations in one transaction
+	queueLimit   = 16_384             // operations that wait; more are refused
+	beginLimit   = queueLimit / 4 * 3 // that wait while requests may begin: the rest is for those that run
+	batchBytes   = 8 << 20            // of answers in one transaction
+	gatherTime   = 100 * time.Microsecond
+	gatherRounds = 10_000 // within that time at the most; a test's clock may stand still
+)
+
+// committer is the one goroutine that writes. It takes the operations that wait,
+// does all of them in one transaction (a batch) and tells their callers when that
+// is durable.
+type committer struct {
+	db          *DB
+	sql         *statements
+	conn        *sql.Conn // nil until it is needed, and after it failed
+	prepared    map[string]*sql.Stmt
+	direct      direct
+	last        int // operations in the last batch
+	node        node
+	open        map[string]*hold // the node's, as the last commit left them
+	pending     *batch           // its COMMIT had no answer; nil if there is none
+	holds       atomic.Int64     // how many are open, for others to read
+	locked      lockedQueue
+	answerQuota answerQuota
+
+	mu         sync.Mutex
+	queue      []*op
+	throughput throughput
+	closed     bool
+	down       error // why the last transaction failed; nil if it did not
+	back       time.Time
+
+	wake  chan struct{}
+	ended chan struct{}
+}
+
+// The reasons why operations are not done.
+var (
+	errStale = errors.New("another process changed what this one had read")
+	errFull  = &fault.Error{
+		Code: fault.ServiceUnavailable, RetryAfter: time.Second,
+		Message: "The gateway's database has more to do than it can do in time. Try again shortly.",
+	}
+	errLocked = errors.New("another session of the database has locked a row that the operation needs")
+	errClosed = errors.New("the store is closed")
+	errLate   = errors.New("the database did not answer in time")
+)
+
+// startCommitter registers the process and ends the holds of dead ones.
+func (db *DB) startCommitter(ctx context.Context) error {
+	c := &committer{
+		db: db, sql: newStatements(db.dialect, db.options.HoldFor),
+		prepared: map[string]*sql.Stmt{}, direct: direct{compiled: map[string]driver.Stmt{}},
+		open:        map[string]*hold{},
+		throughput:  throughput{maxWait: db.options.WaitTimeout},
+		answerQuota: answerQuota{limit: db.options.AnswerBytes},
+		wake:        make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	db.committer = c
+	go c.work()
+	err := db.sweep(ctx, 0, db.startTimeout())
+	if err != nil {
+		c.stop()
+	}
+	return err
+}
+
+// stop ends the committer when the queue is done.
+func (c *committer) stop() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.wakeUp()
+	<-c.ended
+}
+
+func (c *committer) wakeUp() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// op is one operation on the ledger, on its way through the committer. It has two
+// parts, so that a batch reads the rows of all its operations at once, decides in
+// memory and writes at once.
+type op struct {
+	// needs names the rows that decide looks at.
+	needs func(b *batch)
+	// decide applies the operation to the rows of the batch, or refuses it with a
+	// *fault.Error and changes nothing. It is called again when a batch is repeated.
+	decide func(b *batch) error
+	// undo takes the operation back when it was committed and its caller has left;
+	// nil if it may stay.
+	undo func() *op
+
+	begins    bool      // it begins a request, so that it may be refused
+	waitShare int       // of one that begins: it may wait for 1/waitShare of Options.WaitTimeout
+	bytes     int       // of the answers that it keeps
+	due       time.Time // when its caller stops waiting; zero if that is not known
+
+	err   error // the result; read it after ready
+	state atomic.Int32
+	ready chan struct{}
+}
+
+// The states of an op. Whoever changes waiting or taken first decides: the
+// committer that has a result, or the caller who will not wait any longer.
+const (
+	waiting   int32 = iota // in the queue
+	taken                  // by the committer
+	abandoned              // by the caller
+	done                   // the result is there
+)
+
+// newOp is an op in the queue's first state. A nil needs names nothing.
+func newOp(needs func(*batch), decide func(*batch) error) *op {
+	if needs == nil {
+		needs = func(*batch) {}
+	}
+	return &op{needs: needs, decide: decide, ready: make(chan struct{})}
+}
+
+// start is the committer's start on an op; false if nobody waits for it.
+func (o *op) start() bool { return o.state.CompareAndSwap(waiting, taken) }
+
+// finish hands the result over; false if the caller has left.
+func (o *op) finish() bool {
+	if !o.state.CompareAndSwap(taken, done) {
+		return false
+	}
+	close(o.ready)
+	return true
+}
+
+// abandon is the caller's end of an op; false if the result is there.
+func (o *op) abandon() bool {
+	return o.state.CompareAndSwap(waiting, abandoned) || o.state.CompareAndSwap(taken, abandoned)
+}
+
+// wait returns nil when the result is there, or why there is no more waiting.
+func (o *op) wait(ctx context.Context, maxWait time.Duration) error {
+	var late <-chan time.Time
+	if maxWait > 0 {
+		timer := time.NewTimer(maxWait)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-o.ready:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-late:
+		return errLate
+	}
+}
+
+// enqueue adds an op to the queue, or refuses it.
+func (c *committer) enqueue(o *op) error {
+	var refusal error
+	c.mu.Lock()
+	switch {
+	case c.closed:
+		refusal = errClosed
+	case len(c.queue) >= queueLimit, o.begins && c.full(o.waitShare):
+		refusal = errFull
+	default:
+		c.queue = append(c.queue, o)
+	}
+	c.mu.Unlock()
+	if refusal != nil {
+		return c.db.unavailable(refusal)
+	}
+	c.wakeUp()
+	return nil
+}
+
+// run has an op committed and waits for it, at most for maxWait unless that is
+// zero, and as long as ctx lets it. Where it returns nil the op is durable; after
+// an error it may still become so.
+func (c *committer) run(ctx context.Context, o *op, maxWait time.Duration) error {
+	if maxWait > 0 {
+		o.due = time.Now().Add(maxWait)
+	}
+	if err := c.enqueue(o); err != nil {
+		return err
+	}
+	cause := o.wait(ctx, maxWait)
+	if cause == nil || !o.abandon() {
+		<-o.ready
+		return o.err
+	}
+	if errors.Is(cause, context.Canceled) {
+		return fault.From(cause)
+	}
+	return c.db.unavailable(cause)
+}
+
+// runToEnd is run for an op that has no undo: it gives one that has begun more
+// time to end, and where that is not enough it says that the end is not known.
+func (c *committer) runToEnd(ctx context.Context, o *op) error {
+	if err := c.enqueue(o); err != nil {
+		return err
+	}
+	cause := o.wait(ctx, c.db.options.WaitTimeout)
+	switch {
+	case cause == nil:
+		return o.err
+	case o.state.CompareAndSwap(waiting, abandoned):
+		return c.db.unavailable(cause)
+	}
+	if cause = o.wait(ctx, 10*c.db.options.WaitTimeout); cause == nil || !o.abandon() {
+		<-o.ready
+		return o.err
+	}
+	return &fault.Error{
+		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: cause,
+		Message: "The database has not answered, so it is not known whether this was recorded. Look before you repeat it; a credit may be repeated with the same reference.",
+	}
+}
+
+const (
+	largeBatch     = 64  // operations in a batch from which the cost of one of many can be told
+	alwaysQueued   = 128 // operations that may always wait
+	claimWaitShare = 2   // a claim may wait for 1/claimWaitShare of its request's time: the hold waits too
+)
+
+// throughput is how fast the database takes operations. With it a request that
+// could not begin in time is refused at once: it would only make the others late,
+// and what is done for callers who have left has to be undone.
+type throughput struct {
+	maxWait time.Duration // of the caller of a hold
+	perOp   time.Duration // of an operation in a large batch; 0 before there was one
+	running int           // operations in the batch that is being committed
+}
+
+// record notes a batch. A small one, which mostly waits for the disk, does not
+// tell how slow a large one would be, but it may tell that the database is faster
+// than it was.
+func (p *throughput) record(ops int, took time.Duration) {
+	if ops == 0 {
+		return
+	}
+	perOp := took / time.Duration(ops)
+	switch {
+	case p.perOp == 0 && ops >= largeBatch:
+		p.perOp = perOp
+	case ops >= largeBatch || perOp < p.perOp:
+		p.perOp = (3*p.perOp + perOp) / 4
+	}
+}
+
+// tooSlow reports whether an operation that joins the queue could not be done
+// within 1/share of maxWait. A quarter of that is left for its own batch.
+func (p *throughput) tooSlow(queued, share int) bool {
+	return queued >= alwaysQueued && time.Duration(queued+p.running)*p.perOp > p.maxWait/time.Duration(share)*3/4
+}
+
+// batchTime is how long a batch of ops takes, at most half of maxWait: a batch that
+// seems slower has to be tried.
+func (p *throughput) batchTime(ops int) time.Duration {
+	return min(time.Duration(ops)*p.perOp, p.maxWait/2)
+}
+
+// full reports whether a request that may wait for 1/share of its time must not
+// begin. c.mu is held.
+func (c *committer) full(share int) bool {
+	return len(c.queue) >= beginLimit || c.throughput.tooSlow(len(c.queue), share)
+}
+
+// overloaded reports whether a request with an idempotency key must not begin.
+func (c *committer) overloaded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.full(claimWaitShare)
+}
+
+// work runs until stop.
+func (c *committer) work() {
+	defer close(c.ended)
+	for {
+		ops, more := c.next()
+		switch {
+		case len(ops) > 0:
+			began := time.Now()
+			c.commit(ops, commitMode{skipLocked: c.locked.active()})
+			c.locked.tried(time.Since(began))
+		case !more:
+			c.endLocked()
+			c.releaseLease()
+			return
+		}
+	}
+}
+
+// next waits for operations and takes those that somebody still waits for. Where
+// none come it returns a heartbeat when that is due. more is false once the queue is
+// empty after stop.
+func (c *committer) next() (ops []*op, more bool) {
+	for {
+		c.gather()
+		if ops = c.stillWaited(c.locked.due()); len(ops) > 0 {
+			return ops, true
+		}
+		c.mu.Lock()
+		n := c.dequeue(&ops)
+		closed, interval := c.closed, c.heartbeatInterval()
+		c.mu.Unlock()
+		if len(ops) > 0 || (closed && n == 0) {
+			c.last = n
+			return ops, !closed
+		}
+		if n > 0 {
+			continue
+		}
+		if len(c.locked.ops) > 0 {
+			c.wait(lockedRetryEvery)
+			continue
+		}
+		if c.wait(interval) {
+			return []*op{newHeartbeat()}, true
+		}
+	}
+}
+
+// gather lets callers run who are about to join the queue: a commit that starts
+// with the first of them makes the others wait for the next one. It ends when
+// none comes; where fewer came than the last time, a moment later.
+func (c *committer) gather() {
+	began := time.Now()
+	for before, still := 0, 0; ; runtime.Gosched() {
+		c.mu.Lock()
+		n := len(c.queue)
+		c.mu.Unlock()
+		if n == before {
+			still++
+		}
+		if n == 0 || n >= batchLimit || still >= 2 && (n >= c.last || still >= gatherRounds || time.Since(began) > gatherTime) {
+			return
+		}
+		before = n
+	}
+}
+
+// dequeue takes operations off the queue, n of them, and adds those that somebody
+// waits for to ops, at most as many operations and bytes as a batch may have. What
+// could not end in time is refused before it costs the database anything. c.mu is
+// held.
+func (c *committer) dequeue(ops *[]*op) (n int) {
+	end := time.Now().Add(c.throughput.batchTime(min(len(c.queue), batchLimit)))
+	bytes := 0
+	for n < len(c.queue) && n < batchLimit {
+		o := c.queue[n]
+		if bytes += o.bytes; bytes > batchBytes && n > 0 {
+			break
+		}
+		n++
+		switch {
+		case !o.start():
+		case o.begins && !o.due.IsZero() && end.After(o.due):
+			o.err = errFull
+			o.finish()
+		default:
+			*ops = append(*ops, o)
+		}
+	}
+	c.queue = dropFirst(c.queue, n)
+	c.throughput.running = len(*ops)
+	return n
+}
+
+// dropFirst drops the first n of a queue and keeps its capacity for those to come.
+func dropFirst(queue []*op, n int) []*op {
+	rest := copy(queue, queue[n:])
+	clear(queue[rest:])
+	return queue[:rest]
+}
+
+// heartbeatInterval is how long the committer may do nothing: a lease has to be
+// renewed, and a database that was away has to be found again. 0 means for ever.
+// c.mu is held.
+func (c *committer) heartbeatInterval() time.Duration {
+	switch {
+	case c.down != nil:
+		return min(c.db.options.Lease/4, 500*time.Millisecond)
+	case c.db.dialect.Shared:
+		return c.db.options.Lease / 4
+	}
+	return 0
+}
+
+// wait reports whether the time was over before there was something to do; 0 is
+// for ever.
+func (c *committer) wait(interval time.Duration) bool {
+	if interval == 0 {
+		<-c.wake
+		return false
+	}
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
+	select {
+	case <-c.wake:
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// commitMode is how a batch is committed.
+type commitMode struct {
+	careful    bool      // read all rows again, whatever is in memory
+	skipLocked bool      // put off what waits for rows that other sessions have locked
+	bisecting  time.Time // since when a batch is taken apart to find those; zero if none is
+}
+
+// commit makes ops durable and gives their callers the results, after it has noted
+// whether the database answers. While that is away it tries again for as long as one
+// of them waits. After an unexpected error it commits each op by itself, so that one
+// which cannot be done does not fail the others; those that wait for a row which
+// another session has locked are put off alone.
+func (c *committer) commit(ops []*op, how commitMode) {
+	pause := 5 * time.Millisecond
+	for tries := 0; len(ops) > 0; tries++ {
+		if tries > 0 {
+			c.renewLeaseAlone()
+		}
+		b := newBatch(c, ops, how.careful || tries > 0 || c.pending != nil)
+		b.skipLocked = how.skipLocked && c.db.dialect.Shared
+		began := time.Now()
+		err := b.run()
+		took := time.Since(began)
+		c.committed(len(b.ops), took, err) // not those that were put off
+		kind := c.kind(err)
+		if err != nil || b.durable { // a batch that wrote nothing says nothing about the database
+			c.setDown(kind, err)
+		}
+		switch {
+		case err == nil:
+			c.mu.Lock()
+			c.throughput.record(len(b.ops), took)
+			c.mu.Unlock()
+			c.finish(b.ops)
+			c.putOffLocked(b.skipped)
+			return
+		case errors.Is(err, errKnown):
+			c.finish(b.known)
+			ops = c.stillWaited(ops)
+		case kind == Locked && how.skipLocked:
+			c.bisect(c.stillWaited(ops), how)
+			return
+		case kind == Locked:
+			how.skipLocked = true
+			ops = c.stillWaited(ops)
+		case kind == Away || ((kind == Conflict || c.pending != nil) && tries < 10):
+			if kind == Away {
+				c.closeConn()
+			}
+			time.Sleep(pause)
+			pause = min(2*pause, 250*time.Millisecond)
+			ops = c.stillWaited(ops)
+		case kind == Duplicate && len(ops) == 1 && tries == 0:
+			// Another process took the key meanwhile; the second look finds it taken.
+		case len(ops) > 1:
+			how.careful = true
+			for _, o := range ops { // but for those of which it is found meanwhile that they were committed
+				c.commit(c.stillWaited([]*op{o}), how)
+			}
+			return
+		case kind == Conflict:
+			ops[0].err = c.db.unavailable(err)
+			c.finish(ops)
+			return
+		default:
+			ops[0].err = c.db.errBroken(err)
+			c.finish(ops)
+			return
+		}
+	}
+}
+
+// renewLeaseAlone renews the lease in a transaction of its own when operations that fail
+// have kept it from being renewed: whatever they wait for, the process lives.
+func (c *committer) renewLeaseAlone() {
+	if !c.db.dialect.Shared || c.pending != nil || c.conn == nil || time.Since(c.node.renewed) < c.db.options.Lease/4 {
+		return
+	}
+	b := newBatch(c, []*op{newHeartbeat()}, true)
+	if err := b.run(); c.kind(err) == Away {
+		c.closeConn()
+	}
+}
+
+// stillWaited are the ops whose callers still wait for the result. In a store that
+// closes while the database is away it ends them all.
+func (c *committer) stillWaited(ops []*op) []*op {
+	c.mu.Lock()
+	closed := c.closed && c.down != nil
+	c.mu.Unlock()
+	var rest []*op
+	for _, o := range ops {
+		switch {
+		case o.state.Load() != taken:
+		case closed:
+			o.err = c.db.unavailable(errClosed)
+			o.finish()
+		default:
+			rest = append(rest, o)
+		}
+	}
+	return rest
+}
+
+// finish gives the callers the results. An op whose caller has left is undone, if
+// it was done and has an undo.
+func (c *committer) finish(ops []*op) {
+	for _, o := range ops {
+		if o.finish() || o.err != nil {
+			continue
+		}
+		if o.undo != nil {
+			c.mu.Lock()
+			c.queue = append(c.queue, o.undo())
+			c.mu.Unlock()
+		}
+	}
+}
+
+// kind is what an error means. One that the driver cannot place may still come
+// from a connection that is gone.
+func (c *committer) kind(err error) Failure {
+	kind := c.db.failure(err)
+	if err == nil || kind != Broken || c.conn == nil || isRefusal(err) {
+		return kind
+	}
+	ctx, cancel := c.db.txContext()
+	defer cancel()
+	if c.conn.PingContext(ctx) != nil {
+		return Away
+	}
+	return kind
+}
+
+func (c *committer) setDown(kind Failure, err error) {
+	if kind != Away {
+		err = nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil && c.down == nil {
+		c.db.options.Logger.Error("database is away", "error", err)
+	}
+	if err == nil && c.down != nil {
+		c.db.options.Logger.Info("database is back")
+		c.back = time.Now()
+	}
+	c.down = err
+}
+
+// recovering reports whether the database is away, or was until a moment ago.
+func (c *committer) recovering() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.down != nil || (!c.back.IsZero() && time.Since(c.back) < c.db.options.Lease)
+}
+
+// healthy is the error of the last transaction, for callers.
+func (c *committer) healthy() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.db.unavailable(c.down)
+}

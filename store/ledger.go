@@ -1,0 +1,415 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/video"
+)
+
+var (
+	_ billing.Meter        = (*DB)(nil)
+	_ billing.Accounts     = (*DB)(nil)
+	_ billing.Checkpointer = (*DB)(nil)
+	_ billing.Records      = (*DB)(nil)
+)
+
+// noNode is the node of a hold that outlives its process: sweeps of dead
+// processes leave it alone.
+const noNode = 0
+
+// Counting reports whether usage is recorded without money.
+func (db *DB) Counting() bool { return db.options.Count }
+
+// Currency is what the amounts are of.
+func (db *DB) Currency() string { return db.options.Currency }
+
+// HasCapacity implements [billing.Checkpointer]: the next transaction is not full, and
+// the database took the last one.
+func (db *DB) HasCapacity() bool {
+	c := db.committer
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.queue) < batchLimit/4 && c.down == nil && !c.closed
+}
+
+// Reserve is memory.Ledger's, durable when it returns. It waits at most
+// Options.WaitTimeout; a hold that is made later all the same is given back. One
+// that outlives its process (Charge.Until) makes the task of a video.CreateTask with
+// it, or is refused by it: both are there or neither is.
+func (db *DB) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
+	var ask billing.Ask
+	if !db.options.Count {
+		var err error
+		if ask, err = c.Ask(); err != nil {
+			return billing.Hold{}, err
+		}
+	}
+	task, err := taskOf(&c)
+	if err != nil {
+		return billing.Hold{}, err
+	}
+	r := &reservation{charge: c, ask: ask, task: task}
+	if err := db.committer.run(ctx, r.op(), db.options.WaitTimeout); err != nil {
+		return billing.Hold{}, err
+	}
+	return r.made, nil
+}
+
+// taskOf is the task that is to be made with a hold; nil if there is none.
+func taskOf(c *billing.Charge) (*video.CreateTask, error) {
+	var made *video.CreateTask
+	for _, record := range c.With {
+		n, ok := record.(video.CreateTask)
+		switch {
+		case !ok:
+			return nil, fault.New(fault.InternalError, fmt.Sprintf("The ledger cannot keep a record of type %T with a hold.", record))
+		case made != nil || n.Task.RequestID != c.RequestID || c.Until.IsZero():
+			return nil, fault.New(fault.InternalError, "The gateway made a video whose hold is not its own, or ends with the process.")
+		}
+		made = &n
+	}
+	return made, nil
+}
+
+// reservation makes a hold.
+type reservation struct {
+	charge billing.Charge
+	ask    billing.Ask
+	task   *video.CreateTask // made with the hold; nil for none
+	made   billing.Hold      // the result
+}
+
+func (r *reservation) op() *op {
+	o := newOp(r.needs, r.decide)
+	o.begins, o.waitShare, o.undo = true, 1, r.undo
+	return o
+}
+
+func (r *reservation) needs(b *batch) {
+	b.wantKey(r.charge.Account, r.charge.Key)
+	if r.charge.RequestID != "" {
+		b.wanted.fresh = append(b.wanted.fresh, r.charge.RequestID)
+	}
+	if r.task != nil {
+		b.wantNewTask(r.task)
+	}
+	if r.charge.Claimed {
+		b.claims.requests = append(b.claims.requests, r.charge.RequestID)
+	}
+}
+
+func (r *reservation) decide(b *batch) error {
+	c := &r.charge
+	if c.RequestID == "" || b.requestIDUsed(c.RequestID) {
+		return fault.New(fault.InternalError, "The gateway used a request id twice. Nothing was charged; send the request again.")
+	}
+	a := b.accounts[c.Account]
+	if a == nil && b.db.options.Count {
+		a = b.newAccount(c.Account)
+	}
+	if a == nil {
+		return fault.New(fault.PermissionDenied, "The account that this API key belongs to does not exist in the ledger. The operator has to create it.")
+	}
+	if r.task != nil {
+		if err := b.checkNewTask(r.task); err != nil {
+			return err
+		}
+	}
+	h := &hold{
+		id: c.RequestID, node: b.node.id, account: c.Account, key: c.Key, operation: c.Operation, model: c.Model,
+		version: c.Price.Version(), price: c.Price,
+		created: b.now, expires: b.now + b.db.options.HoldFor.Nanoseconds(), counted: b.db.options.Count, fresh: true,
+	}
+	if p := b.current[ownKey{c.Account, c.Key}]; p != nil {
+		h.budget = p.id
+	}
+	if !c.Until.IsZero() {
+		h.node, h.expires = noNode, b.db.ledgerTime(c.Until, b.now)
+	}
+	account, budget := b.balances(h)
+	amount, err := r.ask.Grant(account.position(), budget.position())
+	if err != nil {
+		return err
+	}
+	if c.Claimed {
+		if err := b.takeClaim(h); err != nil {
+			return err
+		}
+	}
+	b.addToHold(h, amount)
+	if r.task != nil {
+		b.addTask(r.task, true)
+	}
+	b.holds[h.id] = h
+	r.made = h.asHold(b.available(h))
+	return nil
+}
+
+// undo gives back a hold that nobody waited for, and deletes its task.
+func (r *reservation) undo() *op {
+	s := &settlement{id: r.charge.RequestID}
+	s.outcome.Reason = billing.ReasonInternal
+	if r.task != nil {
+		s.drops = []video.Drop{{ID: r.task.Task.ID}}
+	}
+	return s.op()
+}
+
+// requestIDUsed reports whether a request has an id already.
+func (b *batch) requestIDUsed(id string) bool {
+	_, ended := b.receipts[id]
+	return ended || b.open[id] != nil || b.holds[id] != nil
+}
+
+// balances are those of the account and of the budget that a hold counts against;
+// nil where nothing bounds it. The hold decides: the server that ends it may bill
+// in another way than the one that made it.
+func (b *batch) balances(h *hold) (account, budget *balance) {
+	if h.counted {
+		return nil, nil
+	}
+	return &b.accounts[h.account].balance, b.budgets[h.budget].balanceOrNil()
+}
+
+// available is what the account and the budget can both still give.
+func (b *batch) available(h *hold) billing.Money {
+	account, budget := b.balances(h)
+	return min(account.available(), budget.available())
+}
+
+// addToHold holds amount more, in the account and in the budget; false, and
+// nothing is changed, if one of them has not that much available.
+func (b *batch) addToHold(h *hold, amount billing.Money) bool {
+	if amount > b.available(h) {
+		return false
+	}
+	account, budget := b.balances(h)
+	account.hold(amount)
+	budget.hold(amount)
+	h.amount += amount
+	b.touch(h)
+	return true
+}
+
+// touch has a hold written when the batch is.
+func (b *batch) touch(h *hold) {
+	if !h.listed {
+		h.listed = true
+		b.touched = append(b.touched, h)
+	}
+}
+
+// Extend is memory.Ledger's, durable when it returns. It also puts off the end
+// of a hold that nobody settles.
+func (db *DB) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
+	o := newOp(
+		func(b *batch) { b.wantHold(h.ID) },
+		func(b *batch) error { return b.extend(h.ID, soFar, more) },
+	)
+	return db.committer.run(ctx, o, db.options.WaitTimeout)
+}
+
+// extend adds to a hold and keeps its checkpoint.
+func (b *batch) extend(id string, soFar billing.Usage, more billing.Money) error {
+	h := b.holds[id]
+	if _, ended := b.receipts[id]; h == nil && !ended {
+		return errUnknownHold()
+	}
+	switch {
+	case h == nil:
+		return billing.HoldEnded()
+	case more < 0 || negative(soFar):
+		return fault.New(fault.InternalError, "The gateway extended a hold by less than nothing.")
+	}
+	if h.counted {
+		more = 0
+	}
+	if !b.addToHold(h, more) {
+		return fault.New(fault.InsufficientBalance, "Insufficient balance")
+	}
+	h.soFar, h.checkpoint = soFar, true
+	if h.node != noNode {
+		h.expires = b.now + b.db.options.HoldFor.Nanoseconds()
+	}
+	return nil
+}
+
+func errUnknownHold() error {
+	return fault.New(fault.InternalError, "Unknown hold: it may have expired.")
+}
+
+// Settle is memory.Ledger's, durable when it returns. It keeps records of the
+// types billing.Outcome, idempotency.Record, video.Step and video.Drop, and waits
+// as long as ctx lets it; whether or not it was in time, it may be called again.
+//
+// A step that ends a task is made with the settlement or neither is: where the
+// task is not as the step expects it, fault.ServiceUnavailable says to look
+// again. Where the hold had ended before, nothing is written, unless it had ended
+// by itself (Charge.Until) and left the task open: that ends then.
+func (db *DB) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+	s := &settlement{id: h.ID, usage: u}
+	s.settlementRecords, s.unkept = sortRecords(with)
+	if err := db.committer.run(ctx, s.op(), 0); err != nil {
+		return billing.Receipt{}, err
+	}
+	return s.receipt, nil
+}
+
+// settlement ends a hold.
+type settlement struct {
+	id      string
+	usage   billing.Usage
+	recover bool // the last checkpoint is what was used
+	settlementRecords
+	unkept  error // why the records cannot be kept
+	receipt billing.Receipt
+}
+
+// settlementRecords are the records of a settlement, by their types.
+type settlementRecords struct {
+	outcome billing.Outcome
+	answers []idempotency.Record
+	steps   []video.Step
+	drops   []video.Drop
+}
+
+// sortRecords sorts what is to be durable with a settlement. A record that could
+// not be kept is an error: a ledger must not drop what its caller believes durable.
+func sortRecords(with []billing.Record) (k settlementRecords, err error) {
+	for _, record := range with {
+		switch r := record.(type) {
+		case billing.Outcome:
+			k.outcome = r
+		case idempotency.Record:
+			k.answers = append(k.answers, r)
+		case video.Step:
+			if !r.Task.State.Terminal() {
+				return k, fault.New(fault.InternalError, "The gateway settled a video that has not ended.")
+			}
+			k.steps = append(k.steps, r)
+		case video.Drop:
+			k.drops = append(k.drops, r)
+		default:
+			return k, fault.New(fault.InternalError, fmt.Sprintf("The ledger cannot keep a record of type %T.", record))
+		}
+	}
+	return k, nil
+}
+
+func (s *settlement) op() *op {
+	o := newOp(s.needs, s.decide)
+	for i := range s.answers {
+		o.bytes += s.answers[i].Bytes()
+	}
+	return o
+}
+
+func (s *settlement) needs(b *batch) {
+	b.wantHold(s.id)
+	s.wantTasks(b)
+}
+
+func (s *settlement) decide(b *batch) error {
+	if r, ended := b.receipts[s.id]; ended {
+		s.receipt = r
+		s.applyLate(b)
+		return nil
+	}
+	h := b.holds[s.id]
+	if h == nil {
+		return errUnknownHold()
+	}
+	if s.unkept != nil {
+		return s.unkept
+	}
+	if err := s.checkSteps(b, h.id); err != nil {
+		return err
+	}
+	u := s.usage
+	if s.recover {
+		u = h.soFar
+		if h.damaged != nil {
+			return fault.Wrap(fault.InternalError, fmt.Sprintf("The checkpoint of the hold %.64q is damaged.", h.id), h.damaged)
+		}
+	}
+	cost, err := b.cost(h, u)
+	if err != nil {
+		return err
+	}
+	r := billing.Receipt{
+		ID: h.id, CreatedAt: timeAt(h.created), SettledAt: timeAt(b.now), Account: h.account, Key: h.key,
+		Operation: h.operation, Model: h.model, Status: billing.Released, Usage: u, PriceVersion: h.version,
+		Hold: h.amount, Reason: s.outcome.Reason, Channel: s.outcome.Channel,
+	}
+	if u.Zero || !u.IsZero() {
+		r.Status = billing.Captured
+	}
+	if err := b.capture(h, &r, cost); err != nil {
+		return err
+	}
+	for _, record := range s.answers {
+		b.answers = append(b.answers, answer{record, r})
+	}
+	b.addAttempts(h, &r, s.outcome.Failed)
+	s.applySteps(b)
+	s.receipt = r
+	return nil
+}
+
+// cost is what a hold's request is charged for u at the price that it pinned.
+func (b *batch) cost(h *hold, u billing.Usage) (billing.Money, error) {
+	if h.price == nil && h.version != "" {
+		p, err := b.db.Price(b.ctx, h.version)
+		if err != nil {
+			return 0, err
+		}
+		h.price = p
+	}
+	cost, err := h.price.Cost(u)
+	if err != nil || negative(u) {
+		return 0, fault.Wrap(fault.InternalError, "The gateway could not price what the request used.", err)
+	}
+	return cost, nil
+}
+
+// negative reports whether a count is below zero, which no request consumes.
+func negative(u billing.Usage) bool {
+	for _, count := range u.Units {
+		if count < 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// capture moves the money of one settlement, or none of it.
+func (b *batch) capture(h *hold, r *billing.Receipt, cost billing.Money) error {
+	a, budget := b.balances(h)
+	available := a.available()
+	charge := min(cost, h.amount+available) // fits: nothing is held where available is Unlimited
+	if cost > 0 && a != nil {
+		owner := b.accounts[h.account]
+		if !owner.revenue.Fits(cost) || !owner.overrun.Fits(cost-charge) {
+			return fault.New(fault.InternalError, "The gateway's books cannot hold an amount this large.")
+		}
+		owner.revenue += cost
+		owner.overrun += cost - charge
+		b.entries = append(b.entries, entry{
+			account: h.account, kind: captured, reference: h.id,
+			customer: -charge, revenue: cost, overrun: charge - cost, held: h.amount, available: available,
+		})
+	}
+	a.capture(h.amount, charge)
+	budget.capture(h.amount, charge)
+	r.Charge, r.Overrun = charge, cost-charge
+	h.ended = true
+	b.touch(h)
+	b.settled = append(b.settled, settledReceipt{*r, h.counted})
+	delete(b.holds, h.id)
+	b.receipts[h.id] = *r
+	return nil
+}

@@ -1,0 +1,242 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// Balance is one account's position; fault.NotFound if there is no such
+// account. Where the ledger only counts every account exists and is at zero.
+func (db *DB) Balance(ctx context.Context, account string) (billing.Balance, error) {
+	ctx, cancel := db.readContext(ctx)
+	defer cancel()
+	balance := billing.Balance{Account: account}
+	if db.options.Count {
+		return balance, nil
+	}
+	err := db.readers().queryRow(ctx, "SELECT posted, held FROM account WHERE id = ?", account).Scan(&balance.Posted, &balance.Held)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return billing.Balance{}, errNoAccount(account)
+	case err != nil:
+		return billing.Balance{}, db.unavailable(err)
+	}
+	return balance, nil
+}
+
+// Totals implements [billing.Accounts].
+func (db *DB) Totals(ctx context.Context) (billing.Totals, error) {
+	var t billing.Totals
+	var posted, held, credited, revenue, overrun sum
+	scanned := []any{&t.Accounts}
+	for _, s := range [...]*sum{&posted, &held, &credited, &revenue, &overrun} {
+		scanned = append(scanned, s.parts()...)
+	}
+	conn, err := db.reportConn(ctx)
+	if err != nil {
+		return t, err
+	}
+	defer func() { _ = conn.Close() }() // it goes back to its pool
+	err = verification{db, ctx, conn}.read(func(q querier) error {
+		return q.queryRow(ctx, "SELECT COUNT(*), "+sums("posted", "held", "credited", "revenue", "overrun")+" FROM account").Scan(scanned...)
+	})
+	t.Posted, t.Held, t.Credited, t.Revenue, t.Overrun = posted.total(), held.total(), credited.total(), revenue.total(), overrun.total()
+	return t, db.unavailableOrCanceled(ctx, err)
+}
+
+// Receipt is the settled end of one request; fault.NotFound if the account has
+// none by that id, or if the request is still running.
+func (db *DB) Receipt(ctx context.Context, account, id string) (billing.Receipt, error) {
+	return db.receipt(ctx, id, "id = ? AND account = ?", id, account)
+}
+
+// receipt is the one for which a condition is true.
+func (db *DB) receipt(ctx context.Context, id, condition string, args ...any) (billing.Receipt, error) {
+	ctx, cancel := db.readContext(ctx)
+	defer cancel()
+	found, err := collect(ctx, db.readers(), scanReceipt, "SELECT "+receiptColumns+" FROM receipt WHERE "+condition, args...)
+	switch {
+	case err != nil:
+		return billing.Receipt{}, db.unavailable(err)
+	case len(found) == 0:
+		return billing.Receipt{}, errNoReceipt(id)
+	}
+	return found[0], nil
+}
+
+func errNoReceipt(id string) error {
+	return fault.New(fault.NotFound, fmt.Sprintf("There is no receipt %.64q.", id))
+}
+
+// Request is the settled end of a request of any account, with the attempts that
+// failed before; fault.NotFound if there is none by that id, or if it is still
+// running.
+func (db *DB) Request(ctx context.Context, id string) (billing.Receipt, []billing.Attempt, error) {
+	ctx, cancel := db.readContext(ctx)
+	defer cancel()
+	r, err := db.receipt(ctx, id, "id = ?", id)
+	if err != nil {
+		return billing.Receipt{}, nil, err
+	}
+	attempts, err := collect(ctx, db.readers(), scanAttempt, "SELECT channel, model, code, status, billable, used, waste, started_at, duration"+
+		" FROM attempt WHERE receipt = ? ORDER BY number", id)
+	return r, attempts, db.unavailable(err)
+}
+
+func scanAttempt(rows *sql.Rows) (a billing.Attempt, err error) {
+	var used string
+	var started, duration, billable int64
+	if err = rows.Scan(&a.Channel, &a.Model, &a.Code, &a.Status, &billable, &used, &a.Waste, &started, &duration); err != nil {
+		return a, err
+	}
+	a.StartedAt, a.Duration, a.Billable = timeAt(started), time.Duration(duration), billable != 0
+	a.Used, err = parseUsage(used)
+	return a, err
+}
+
+// OpenHolds are the requests that have not been settled, sorted by id.
+func (db *DB) OpenHolds(ctx context.Context) ([]billing.OpenHold, error) {
+	holds, err := db.heldBy(ctx, "TRUE")
+	if err != nil {
+		return nil, err
+	}
+	open := make([]billing.OpenHold, 0, len(holds))
+	for _, h := range holds {
+		if h.price, err = db.Price(ctx, h.version); err != nil {
+			return nil, err
+		}
+		available, err := db.left(ctx, h)
+		if err != nil {
+			return nil, err
+		}
+		open = append(open, billing.OpenHold{Hold: h.asHold(available), CreatedAt: timeAt(h.created), SoFar: h.soFar})
+	}
+	slices.SortFunc(open, func(a, b billing.OpenHold) int { return strings.Compare(a.ID, b.ID) })
+	return open, nil
+}
+
+// heldBy are the open holds for which a condition is true.
+func (db *DB) heldBy(ctx context.Context, condition string, args ...any) ([]*hold, error) {
+	holds, err := collect(ctx, db.readers(), scanHold, "SELECT "+holdColumns+" FROM hold WHERE "+condition, args...)
+	return holds, db.unavailable(err)
+}
+
+// left is what the account and the budget of a hold can still give.
+func (db *DB) left(ctx context.Context, h *hold) (billing.Money, error) {
+	ctx, cancel := db.readContext(ctx)
+	defer cancel()
+	if db.options.Count {
+		return billing.Unlimited, nil
+	}
+	var left billing.Money
+	err := db.readers().queryRow(ctx, "SELECT MIN(available) FROM ("+
+		"SELECT posted - held AS available FROM account WHERE id = ? UNION ALL SELECT posted - held FROM budget WHERE id = ?) AS purses",
+		h.account, h.budget).Scan(&left)
+	return left, db.unavailable(err)
+}
+
+// reportTimeout is how long a report may take that sums or counts.
+const reportTimeout = 2 * time.Second
+
+// reportConn is a connection for what may read for long. There are few of them, and
+// they are none of those that find keys and count limits. The caller closes it.
+func (db *DB) reportConn(ctx context.Context) (*sql.Conn, error) {
+	waiting, cancel := context.WithTimeout(ctx, db.options.WaitTimeout)
+	defer cancel()
+	conn, err := db.reports.Conn(waiting)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return nil, errLater("No database connection was free for this report. Try again shortly.", err)
+	}
+	return conn, db.unavailableOrCanceled(ctx, err)
+}
+
+// report does what reads for long, and does not let it take longer than limit.
+func (db *DB) report(ctx context.Context, limit time.Duration, do func(context.Context, querier) error) error {
+	conn, err := db.reportConn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // it goes back to its pool
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err = do(bounded, session{db, conn})
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return errLater("The sums were not ready within "+limit.String()+". Ask for a shorter time with since and until, or try again shortly.", err)
+	}
+	return db.unavailableOrCanceled(ctx, err)
+}
+
+// errLater is the answer to a question that the database cannot take now.
+func errLater(message string, cause error) error {
+	return &fault.Error{Code: fault.ServiceUnavailable, RetryAfter: time.Second, Message: message, Err: cause}
+}
+
+// Commit is one transaction of the committer, for Options.Committed.
+type Commit struct {
+	Operations int // that it did together, without those that were put off
+	Took       time.Duration
+	Err        error // why it failed; nil if it is durable or had nothing to write
+}
+
+// committed tells of a transaction.
+func (c *committer) committed(ops int, took time.Duration, err error) {
+	if tell := c.db.options.Committed; tell != nil {
+		tell(Commit{Operations: ops, Took: took, Err: err})
+	}
+}
+
+// Stats are numbers of this process, read without asking the database.
+type Stats struct {
+	Holds   int  // open holds of this process, as the last commit left them
+	Waiting int  // operations that wait for the committer
+	Away    bool // the database did not take the last transaction
+}
+
+// Stats tells what the store is about. It is safe for concurrent use.
+func (db *DB) Stats() Stats {
+	c := db.committer
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Stats{Holds: int(c.holds.Load()), Waiting: len(c.queue), Away: c.down != nil}
+}
+
+// Backlog is what the database, whichever processes share it, has not brought to
+// an end.
+type Backlog struct {
+	Tasks   map[string]int64 // open tasks of videos by state
+	Notices int64            // webhooks that wait to be delivered
+	// Oldest is when the one of them was written that waits for longest; zero if
+	// none does.
+	Oldest time.Time
+}
+
+// Backlog counts what is open. It reads as many rows as are open, and is for a
+// few times a minute. Its error is fault.ServiceUnavailable.
+func (db *DB) Backlog(ctx context.Context) (Backlog, error) {
+	b := Backlog{Tasks: map[string]int64{}}
+	err := db.report(ctx, reportTimeout, func(ctx context.Context, q querier) error {
+		err := forEach(ctx, q, func(rows *sql.Rows) error {
+			var state string
+			var n int64
+			err := rows.Scan(&state, &n)
+			b.Tasks[state] = n
+			return err
+		}, "SELECT state, COUNT(*) FROM task WHERE NOT ended GROUP BY state")
+		if err != nil {
+			return err
+		}
+		var oldest int64
+		err = q.queryRow(ctx, "SELECT COUNT(*), COALESCE(MIN(created_at), 0) FROM notice WHERE state = 'waiting'").Scan(&b.Notices, &oldest)
+		b.Oldest = timeOrZero(oldest)
+		return err
+	})
+	return b, err
+}

@@ -1,0 +1,309 @@
+package store_test
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/store"
+	"github.com/tollhouse-ai/gateway/store/memory"
+	"github.com/tollhouse-ai/gateway/video"
+)
+
+func TestLookUpsAndLimitsAnswerWhileAllThatReadsForLongIsBusy(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		const patient = time.Minute // however slow the machine is
+		db := open(store.Options{WaitTimeout: patient})
+		if err := db.Add(t.Context(), named("a", "acme")); err != nil {
+			t.Fatal(err)
+		}
+		free, err := store.OccupyReportConns(t.Context(), db, 3)
+		defer free()
+		if err != nil {
+			t.Error(err)
+		}
+		store.SetWaitTimeout(db, 20*time.Millisecond)
+		_, usage := db.Usage(t.Context(), billing.Query{})
+		verify := db.Verify(t.Context())
+		store.SetWaitTimeout(db, patient)
+		for name, err := range map[string]error{"Usage": usage, "Verify": verify} {
+			if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 || !strings.Contains(f.Message, "No database connection was free") {
+				t.Errorf("%s: %v, want 503, why, and a time to wait", name, err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patient)
+		defer cancel()
+		if _, err := db.Find(ctx, auth.HashOf("sk-a")); err != nil {
+			t.Errorf("Find: %v", err)
+		}
+		if l, err := store.NewLimiter(db); err == nil { // counted in memory on SQLite
+			lease, _, err := l.Acquire(ctx, limited(auth.Limits{MaxConcurrent: 1}), "r", 1)
+			if err != nil {
+				t.Fatalf("Acquire: %v", err)
+			}
+			lease.Release(1)
+		}
+		free()
+		if _, err := db.Usage(ctx, billing.Query{}); err != nil {
+			t.Errorf("Usage afterwards: %v", err)
+		}
+	})
+}
+
+func TestAQuestionThatTakesTooLongIsStopped(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		db := open(store.Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for range 3 { // more than there are connections: the database works for none of them any more
+			err := store.EndlessReport(ctx, db, 20*time.Millisecond)
+			if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 || !strings.Contains(f.Message, "since and until") {
+				t.Errorf("got %v, want 503, what would be right, and a time to wait", err)
+			}
+		}
+		if err := db.Verify(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestVerifyTakesTheTimeThatItTakes(t *testing.T) {
+	got, err := store.VerifyTimeout(t.Context(), onPostgres(t)(store.Options{}))
+	if err != nil || got != "0" {
+		t.Errorf("the statements of Verify may take %q, %v", got, err)
+	}
+}
+
+func TestUsageOfATimeThatCannotBeCountedIsNotThatOfAllTimes(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		db := open(store.Options{Now: newManual(noon).Now})
+		if err := db.CreateAccount(t.Context(), "acme", billing.One); err != nil {
+			t.Fatal(err)
+		}
+		spend(t, db, "r1", billing.Usage{Input: 5})
+		soon, late := time.Date(1000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+		for _, c := range []struct {
+			query billing.Query
+			want  int
+		}{
+			{billing.Query{Since: soon, Until: late}, 1},
+			{billing.Query{Since: late}, 0},
+			{billing.Query{Until: soon}, 0},
+		} {
+			if rows, err := db.Usage(t.Context(), c.query); err != nil || len(rows) != c.want {
+				t.Errorf("%+v: %+v, %v, want %d rows", c.query, rows, err, c.want)
+			}
+		}
+	})
+}
+
+func TestOpenHoldsAndCommitsAreCounted(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		var mu sync.Mutex
+		var commits []store.Commit
+		db := open(store.Options{Committed: func(c store.Commit) {
+			mu.Lock()
+			defer mu.Unlock()
+			commits = append(commits, c)
+		}})
+		if err := db.CreateAccount(t.Context(), "acme", billing.One); err != nil {
+			t.Fatal(err)
+		}
+		h, err := db.Reserve(t.Context(), billing.Charge{Account: "acme", RequestID: "req_1", Operation: "chat", Model: "m"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := db.Stats(); s != (store.Stats{Holds: 1}) {
+			t.Errorf("with a hold: %+v", s)
+		}
+		if _, err := db.Settle(t.Context(), h, billing.Usage{}); err != nil {
+			t.Fatal(err)
+		}
+		if s := db.Stats(); s != (store.Stats{}) {
+			t.Errorf("without holds: %+v", s)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(commits) < 3 {
+			t.Fatalf("the commits are %+v", commits)
+		}
+		for _, c := range commits {
+			if c.Operations < 1 || c.Took <= 0 || c.Err != nil {
+				t.Errorf("a commit is %+v", c)
+			}
+		}
+	})
+}
+
+func TestOpenTasksAndNoticesAreCounted(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		db := open(store.Options{})
+		if b, err := db.Backlog(t.Context()); err != nil || len(b.Tasks) != 0 || b.Notices != 0 || !b.Oldest.IsZero() {
+			t.Errorf("an empty store has %+v (%v)", b, err)
+		}
+		now := time.Now()
+		for _, id := range []string{"vid_1", "vid_2", "vid_3"} {
+			task := video.Task{
+				ID: id, Account: "acme", Key: "key_1", RequestID: "req_" + id, State: video.Submitting, Version: 1,
+				CreatedAt: now, UpdatedAt: now, ExpiresAt: now.Add(time.Hour), WebhookURL: "https://hooks.example/x",
+			}
+			if err := db.Tasks().Add(t.Context(), video.CreateTask{Task: task}); err != nil {
+				t.Fatal(err)
+			}
+			task.State, task.Version, task.UpstreamID = video.Running, 2, "up-"+id
+			step := video.Step{Task: task}
+			if id == "vid_3" {
+				step.Task.State, step.Task.PurgeAt = video.Failed, now.Add(time.Hour)
+				step.Notice = step.Task.NoticeOf("evt_1", now)
+			}
+			if made, err := db.Tasks().Change(t.Context(), step, nil); err != nil || !made {
+				t.Fatalf("%s: %t, %v", id, made, err)
+			}
+		}
+		b, err := db.Backlog(t.Context())
+		if err != nil || len(b.Tasks) != 1 || b.Tasks[string(video.Running)] != 2 || b.Notices != 1 || b.Oldest.IsZero() {
+			t.Errorf("the backlog is %+v (%v)", b, err)
+		}
+	})
+}
+
+func TestPagesOfKeysAreTheWholeList(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		for name, keys := range map[string]auth.KeyAdmin{"database": open(store.Options{}), "memory": new(memory.Keys)} {
+			t.Run(name, func(t *testing.T) {
+				for i := range 12 { // some of the same age, as those of a config file are
+					k := named(fmt.Sprint("key_", (i*7)%12), []string{"acme", "other"}[i%2])
+					k.Created = noon.AddDate(0, 0, i/4)
+					if err := keys.Add(t.Context(), k); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, account := range []string{"", "acme", "other", "nobody"} {
+					all, err := keys.List(t.Context(), account)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, limit := range []int{1, 5, 12, 100} {
+						var got []auth.Key
+						for after := ""; ; {
+							page, err := keys.Page(t.Context(), account, after, limit)
+							if err != nil {
+								t.Fatal(err)
+							}
+							if len(page) > limit {
+								t.Fatalf("a page of %d has %d", limit, len(page))
+							}
+							if len(page) == 0 {
+								break
+							}
+							got = append(got, page...)
+							after = page[len(page)-1].ID
+						}
+						if !slices.EqualFunc(got, all, func(a, b auth.Key) bool { return a.ID == b.ID }) {
+							t.Errorf("%q by %d: %d keys, want the %d of the list in their order", account, limit, len(got), len(all))
+						}
+					}
+				}
+				if _, err := keys.Page(t.Context(), "", "key_99", 5); !fault.Is(err, fault.InvalidRequest) || fault.From(err).Param != "after" {
+					t.Errorf("after a key that is not there: %v", err)
+				}
+			})
+		}
+	})
+}
+
+func TestPagesOfAccountsAreAllAccountsWithTheirBalances(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		for name, ledger := range map[string]billing.Accounts{
+			"database": open(store.Options{}), "memory": memory.NewLedger(memory.LedgerOptions{}),
+		} {
+			t.Run(name, func(t *testing.T) {
+				want := []string{"0", "Zeta", "acme", "b+c", "other"} // by their bytes
+				for i, name := range want {
+					if err := ledger.CreateAccount(t.Context(), name, billing.Money(i)*billing.One); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, limit := range []int{1, 2, 5, 9} {
+					var got []string
+					for after := ""; ; {
+						page, err := ledger.Balances(t.Context(), after, limit)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if len(page) == 0 {
+							break
+						}
+						for _, b := range page {
+							if b.Posted != billing.Money(len(got))*billing.One || b.Held != 0 {
+								t.Errorf("got %+v", b)
+							}
+							got = append(got, b.Account)
+						}
+						after = page[len(page)-1].Account
+					}
+					if !slices.Equal(got, want) {
+						t.Errorf("by %d: got %q, want %q", limit, got, want)
+					}
+				}
+				for name, want := range map[string]bool{"acme": true, "nobody": false, "": false} {
+					if got, err := ledger.Exists(t.Context(), name); got != want || err != nil {
+						t.Errorf("%q: %t, %v", name, got, err)
+					}
+				}
+			})
+		}
+	})
+}
+
+func TestBudgetsOfKeysAreThoseThatWereAskedFor(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		db := open(store.Options{})
+		for _, account := range []string{"acme", "other"} {
+			if err := db.CreateAccount(t.Context(), account, billing.One); err != nil {
+				t.Fatal(err)
+			}
+			for _, key := range []string{"k1", "k2"} {
+				if err := db.SetBudget(t.Context(), account, key, new(5*billing.One)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		got, err := db.BudgetsOf(t.Context(), []billing.KeyOf{{Account: "acme", Key: "k1"}, {Account: "other", Key: "k2"}, {Account: "acme", Key: "k3"}})
+		if err != nil || len(got) != 2 || got[billing.KeyOf{Account: "acme", Key: "k1"}] != 5*billing.One || got[billing.KeyOf{Account: "other", Key: "k2"}] != 5*billing.One {
+			t.Errorf("got %v, %v", got, err)
+		}
+	})
+}
+
+func TestAnErrorOfVerifySaysThatTheDatabaseIsAwayOnlyWhereItIs(t *testing.T) {
+	onEach(t, func(t *testing.T, open opener) {
+		db, strange := open(store.Options{}), errors.New("an error that no driver gives")
+		want := func(ctx context.Context, what string, err error, code fault.Code) {
+			t.Helper()
+			f := fault.From(store.Unreadable(ctx, db, err))
+			if f.Code != code || !errors.Is(f, err) || (f.RetryAfter > 0) != (code == fault.ServiceUnavailable) {
+				t.Errorf("%s: %v, want %s", what, f, code)
+			}
+		}
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		want(t.Context(), "the database answers", strange, fault.InternalError)
+		want(t.Context(), "the connection was lost", driver.ErrBadConn, fault.ServiceUnavailable)
+		want(t.Context(), "the database took too long", context.DeadlineExceeded, fault.ServiceUnavailable)
+		want(gone, "the caller is gone", context.Canceled, fault.ClientGone)
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		want(t.Context(), "the database does not answer", strange, fault.ServiceUnavailable)
+	})
+}

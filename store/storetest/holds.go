@@ -1,0 +1,552 @@
+package storetest
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// holdTests are the rules of holds.
+var holdTests = map[string]func(ledgerTest){
+	"AHoldIsSetAsideAndGivenBack": func(b ledgerTest) {
+		b.account("acme", 10)
+		h := b.reserve("r1", 4)
+		want := billing.Hold{
+			ID: "r1", Account: "acme", Key: "k1", Operation: "image", Model: "painter",
+			Price: b.price, Amount: 4 * billing.One, Available: 6 * billing.One,
+		}
+		if h != want {
+			b.t.Errorf("got %+v, want %+v", h, want)
+		}
+		b.wantBalance(10, 4)
+		if r := b.settle(h, 0); r.Status != billing.Released || r.Charge != 0 || r.Hold != 4*billing.One {
+			b.t.Errorf("got %+v", r)
+		}
+		b.wantBalance(10, 0)
+	},
+	"AHoldIsGrantedInPartDownToItsLeast": func(b ledgerTest) {
+		for i, c := range []struct {
+			name                 string
+			credit, bound, least int64
+			amount               billing.Money // -1: refused
+		}{
+			{"the bound where there is enough", 10, 10, 1, 10},
+			{"what is left", 7, 10, 1, 7},
+			{"just the least", 1, 10, 1, 1},
+			{"less than the least", 1, 10, 2, -1},
+			{"no least means the bound", 9, 10, 0, -1},
+			{"a least above the bound is the bound", 10, 5, 20, 5},
+			{"nothing is always granted", 0, 0, 0, 0},
+		} {
+			charge := b.charge(id(i), c.bound)
+			charge.Account, charge.Least = id(i), images(c.least)
+			b.account(charge.Account, c.credit)
+			h, err := b.Reserve(b.t.Context(), charge)
+			if c.amount < 0 {
+				if !fault.Is(err, fault.InsufficientBalance) || fault.From(err).Message != "Insufficient balance" {
+					b.t.Errorf("%s: %v", c.name, err)
+				}
+				continue
+			}
+			left := billing.Money(c.credit)*billing.One - c.amount*billing.One
+			if err != nil || h.Amount != c.amount*billing.One || h.Available != left {
+				b.t.Errorf("%s: granted %s, available %s, %v", c.name, h.Amount, h.Available, err)
+			}
+		}
+	},
+	"AHoldOfUnknownLengthLeavesHalfOfTheBalanceFree": func(b ledgerTest) {
+		for i, c := range []struct {
+			name                             string
+			credit, other                    int64 // other is held by a second request
+			budget, spent                    int64 // 0 for none
+			bound, usual, least, amount, may int64 // amount -1: refused; may is what is available then
+		}{
+			{"the bound, half stays free", 10, 0, 0, 0, 5, 1, 1, 5, 5},
+			{"what can be spared", 10, 0, 0, 0, 9, 1, 1, 5, 5},
+			{"what others leave to spare", 10, 2, 0, 0, 9, 1, 1, 3, 5},
+			{"the usual, nothing can be spared", 10, 5, 0, 0, 9, 2, 1, 2, 3},
+			{"the usual, more than half is held", 10, 7, 0, 0, 9, 2, 1, 2, 1},
+			{"what is left of the usual", 10, 9, 0, 0, 9, 2, 1, 1, 0},
+			{"less than the least", 10, 9, 0, 0, 9, 3, 2, -1, 1},
+			{"a bound below the usual", 10, 8, 0, 0, 1, 4, 1, 1, 1},
+			{"what the budget can spare", 100, 0, 6, 0, 50, 1, 1, 3, 3},
+			{"the usual of a budget that is spent", 100, 0, 6, 4, 50, 2, 1, 2, 0},
+			{"a balance of nothing", 0, 0, 0, 0, 9, 1, 1, -1, 0},
+		} {
+			name := id(i)
+			b.account(name, c.credit)
+			hold := func(request, key string, n int64) (billing.Hold, error) {
+				charge := b.charge(name+request, n)
+				charge.Account, charge.Key = name, key
+				if request == "r1" {
+					charge.Bound, charge.Usual, charge.Least = images(c.bound), images(c.usual), images(c.least)
+				}
+				return b.Reserve(b.t.Context(), charge)
+			}
+			_, err := hold("other", "k2", c.other)
+			b.ok(err)
+			if c.budget > 0 {
+				b.ok(b.SetBudget(b.t.Context(), name, "k1", new(billing.Money(c.budget)*billing.One)))
+				h, err := hold("spent", "k1", c.spent)
+				b.ok(err)
+				b.settle(h, c.spent)
+			}
+			h, err := hold("r1", "k1", 0)
+			if c.amount < 0 {
+				b.wantCode(err, fault.InsufficientBalance)
+				continue
+			}
+			if err != nil || h.Amount != billing.Money(c.amount)*billing.One || h.Available != billing.Money(c.may)*billing.One {
+				b.t.Errorf("%s: granted %s, available %s, %v", c.name, h.Amount, h.Available, err)
+			}
+		}
+	},
+	"WhatCannotBeBoundedRunsAloneUnlessItsHoldCoversIt": func(b ledgerTest) {
+		for i, c := range []struct {
+			name                              string
+			credit, other                     int64 // other is held by a second request
+			bound, usual, least, firm, amount int64 // amount -1: refused
+		}{
+			{"the hold covers it", 10, 5, 3, 0, 1, 3, 3},
+			{"the hold does not, alone", 10, 0, 12, 4, 1, 12, 5},
+			{"the hold does not, beside another", 10, 1, 12, 4, 1, 12, -1},
+			{"it takes more than can be spared, to be covered", 10, 4, 6, 1, 1, 6, 6},
+			{"of a bound that the caller chose", 10, 8, 3, 0, 1, 3, -1},
+			{"of a bound that the caller chose, alone", 2, 0, 3, 0, 1, 3, 2},
+			{"it is never more than the bound", 10, 5, 3, 0, 1, 30, 3},
+		} {
+			name := id(i)
+			b.account(name, c.credit)
+			charge := b.charge(name+"other", c.other)
+			charge.Account = name
+			_, err := b.Reserve(b.t.Context(), charge)
+			b.ok(err)
+			charge.RequestID = name + "r1"
+			charge.Bound, charge.Usual, charge.Least, charge.Firm = images(c.bound), images(c.usual), images(c.least), images(c.firm)
+			h, err := b.Reserve(b.t.Context(), charge)
+			if c.amount < 0 {
+				if !fault.Is(err, fault.InsufficientBalance) || fault.From(err).Message == "Insufficient balance" {
+					b.t.Errorf("%s: %v", c.name, err)
+				}
+				continue
+			}
+			if err != nil || h.Amount != billing.Money(c.amount)*billing.One {
+				b.t.Errorf("%s: granted %s, %v", c.name, h.Amount, err)
+			}
+		}
+		b.account("budgeted", 100) // the budget's holds count too, and the account's own
+		b.ok(b.SetBudget(b.t.Context(), "budgeted", "k1", new(2*billing.One)))
+		charge := b.charge("b1", 5)
+		charge.Account, charge.Least, charge.Firm = "budgeted", images(1), images(5)
+		h, err := b.Reserve(b.t.Context(), charge)
+		if err != nil || h.Amount != 2*billing.One {
+			b.t.Errorf("granted %s, %v", h.Amount, err)
+		}
+	},
+	"ReserveRefusesWhatItCannotKeepApart": func(b ledgerTest) {
+		b.account("acme", 10)
+		b.settle(b.reserve("settled", 1), 1)
+		b.reserve("open", 1)
+		huge := price(b.t, billing.Rate{Unit: billing.Image, Amount: "9000000"})
+		for _, c := range []struct {
+			name string
+			edit func(*billing.Charge)
+			code fault.Code
+		}{
+			{"no id", func(c *billing.Charge) { c.RequestID = "" }, fault.InternalError},
+			{"the id of an open hold", func(c *billing.Charge) { c.RequestID = "open" }, fault.InternalError},
+			{"the id of a settled hold", func(c *billing.Charge) { c.RequestID = "settled" }, fault.InternalError},
+			{"an unknown account", func(c *billing.Charge) { c.Account = "nobody" }, fault.PermissionDenied},
+			{"more than a million units", func(c *billing.Charge) { c.Bound = images(1_000_001) }, fault.InvalidRequest},
+			{"a cost beyond int64", func(c *billing.Charge) { c.Price, c.Bound = huge, images(math.MaxInt64) }, fault.InvalidRequest},
+			{"a least beyond int64", func(c *billing.Charge) { c.Least = images(math.MaxInt64) }, fault.InvalidRequest},
+			{"a negative bound", func(c *billing.Charge) { c.Bound = images(-1) }, fault.InvalidRequest},
+			{"a usual of more than a million units", func(c *billing.Charge) { c.Usual, c.Bound = images(1_000_001), images(1_000_002) }, fault.InvalidRequest},
+			{"a million units of an account with ten", func(c *billing.Charge) { c.Bound = images(1_000_000) }, fault.InsufficientBalance},
+		} {
+			charge := b.charge("new", 1)
+			c.edit(&charge)
+			h, err := b.Reserve(b.t.Context(), charge)
+			if !fault.Is(err, c.code) || h != (billing.Hold{}) {
+				b.t.Errorf("%s: %+v, %v; want %s", c.name, h, err, c.code)
+			}
+		}
+		charge := b.charge("unknown", 1_000_001) // a bound that the caller did not choose is lowered
+		charge.Usual, charge.Least = images(2), images(1)
+		h, err := b.Reserve(b.t.Context(), charge)
+		if err != nil || h.Amount != 4*billing.One-billing.One/2 {
+			b.t.Errorf("granted %s, %v", h.Amount, err)
+		}
+		b.settle(h, 0)
+		b.wantBalance(9, 1)
+		b, more := b.crash() // a process that does not remember the ids finds them
+		if !more {
+			return
+		}
+		b.wantBalance(9, 0)
+		_, err = b.Reserve(b.t.Context(), b.charge("open", 1))
+		b.wantCode(err, fault.InternalError)
+	},
+	"AHoldWithARecordThatCannotBeKeptIsRefused": func(b ledgerTest) {
+		b.account("acme", 10)
+		c := b.charge("r1", 4)
+		c.With = []billing.Record{billing.Outcome{}}
+		_, err := b.Reserve(b.t.Context(), c)
+		b.wantCode(err, fault.InternalError)
+		b.wantBalance(10, 0)
+		c.With = nil
+		_, err = b.Reserve(b.t.Context(), c)
+		b.ok(err)
+	},
+	"ExtendAddsUnderTheSameGuardAndARefusalChangesNothing": func(b ledgerTest) {
+		b.account("acme", 10)
+		h := b.reserve("r1", 4)
+		b.ok(b.Extend(b.t.Context(), h, images(1), 5*billing.One))
+		b.wantBalance(10, 9)
+		b.ok(b.Extend(b.t.Context(), h, images(2), 0))
+		for name, c := range map[string]struct {
+			hold  billing.Hold
+			soFar billing.Usage
+			more  billing.Money
+			code  fault.Code
+		}{
+			"more than is available": {h, images(3), 2 * billing.One, fault.InsufficientBalance},
+			"all there can be":       {h, images(3), math.MaxInt64, fault.InsufficientBalance},
+			"less than nothing":      {h, images(3), -1, fault.InternalError},
+			"a negative usage":       {h, images(-3), 0, fault.InternalError},
+			"an unknown hold":        {billing.Hold{ID: "r2"}, images(3), 0, fault.InternalError},
+		} {
+			if err := b.Extend(b.t.Context(), c.hold, c.soFar, c.more); !fault.Is(err, c.code) || errors.Is(err, billing.ErrHoldEnded) {
+				b.t.Errorf("%s: %v, want %s", name, err, c.code)
+			}
+			b.wantBalance(10, 9)
+		}
+		h.Amount, h.Available = 9*billing.One, billing.One
+		for _, open := range b.wantOpen(1) {
+			want := billing.OpenHold{Hold: h, CreatedAt: startTime, SoFar: images(2)}
+			want.Price, open.Price = nil, nil // equal ones, not the same
+			if diff := cmp.Diff(want, open); diff != "" {
+				b.t.Error(diff)
+			}
+		}
+		if r := b.settle(h, 9); r.Hold != 9*billing.One || r.Charge != 9*billing.One || r.Usage != images(9) {
+			b.t.Errorf("got %+v", r)
+		}
+		b.wantEnded(b.Extend(b.t.Context(), h, images(9), 1))
+		b.wantOpen(0)
+		b.wantBalance(1, 0)
+	},
+	"AFreeModelRunsOnAnEmptyAccount": func(b ledgerTest) {
+		b.account("acme", 0)
+		charge := b.charge("r1", 1_000)
+		charge.Price = nil
+		h, err := b.Reserve(b.t.Context(), charge)
+		b.ok(err)
+		if r := b.settle(h, 1_000); r.Charge != 0 || r.Overrun != 0 || r.PriceVersion != "" {
+			b.t.Errorf("got %+v", r)
+		}
+	},
+	"TenThousandRequestsOnABalanceForAHundredExactlyAHundredSucceed": func(b ledgerTest) {
+		const requests, callers = 10_000, 128
+		b.account("acme", 100)
+		var next, succeeded, refused atomic.Int64
+		var all sync.WaitGroup
+		for range callers {
+			all.Go(func() {
+				for n := next.Add(1); n <= requests; n = next.Add(1) {
+					h, err := b.Reserve(b.t.Context(), b.charge(id(int(n)), 1))
+					switch {
+					case fault.Is(err, fault.InsufficientBalance):
+						refused.Add(1)
+						continue
+					case err != nil:
+						b.t.Error(err)
+						return
+					}
+					if _, err := b.Settle(b.t.Context(), h, images(1)); err != nil {
+						b.t.Error(err)
+						return
+					}
+					succeeded.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if succeeded.Load() != 100 || refused.Load() != requests-100 {
+			b.t.Errorf("%d succeeded and %d were refused", succeeded.Load(), refused.Load())
+		}
+		b.wantBalance(0, 0)
+	},
+	"ExtensionsAndSettlementsOfOneHoldInOneBatchAreDoneInTheirOrder": func(b ledgerTest) {
+		b.account("acme", 100)
+		h := b.reserve("r1", 1)
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				if err := b.Extend(b.t.Context(), h, images(1), billing.One); err != nil {
+					b.t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		b.wantBalance(100, 51)
+		b.settle(h, 51)
+		b.wantBalance(49, 0)
+	},
+	"ManyAccountsInOneBatchEachHaveTheirOwnBalance": func(b ledgerTest) {
+		const accounts = 70
+		for i := range accounts {
+			b.account(id(i), int64(i))
+		}
+		var all sync.WaitGroup
+		for i := range accounts * 5 {
+			all.Go(func() {
+				charge := b.charge(id(i), 10)
+				charge.Account = id(i % accounts)
+				h, err := b.Reserve(b.t.Context(), charge)
+				if fault.Is(err, fault.InsufficientBalance) {
+					return
+				}
+				if err == nil {
+					_, err = b.Settle(b.t.Context(), h, images(10))
+				}
+				if err != nil {
+					b.t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		for i := range accounts {
+			balance, err := b.Balance(b.t.Context(), id(i))
+			b.ok(err)
+			n := billing.Money(i)
+			if want := n - min(5, n/10)*10; balance.Posted < want*billing.One || balance.Posted > n*billing.One || balance.Held != 0 {
+				b.t.Errorf("account %d has %s and holds %s", i, balance.Posted, balance.Held)
+			}
+		}
+		names, err := b.AccountNames(b.t.Context())
+		if err != nil || len(names) != accounts || !slices.IsSorted(names) {
+			b.t.Errorf("%v, %v", names, err)
+		}
+	},
+}
+
+// settlementTests are the rules of captures and releases.
+var settlementTests = map[string]func(ledgerTest){
+	"AReceiptTellsTheWholeRequest": func(b ledgerTest) {
+		b.account("acme", 10)
+		h := b.reserve("r1", 4)
+		b.clock.Set(startTime.Add(time.Minute))
+		used := images(3)
+		used.Input, used.CachedInput, used.CacheWrite, used.Output, used.Reasoning = 1, 2, 3, 4, 5
+		used.ImageInput, used.ImageOutput, used.Seconds, used.Characters, used.Variant = 6, 7, 8, 9, "720p"
+		used.Estimated, used.Zero, used.Anomaly = true, true, true
+		got, err := b.Settle(b.t.Context(), h, used, billing.Outcome{Reason: billing.ReasonComplete, Channel: "main"})
+		b.ok(err)
+		want := billing.Receipt{
+			ID: "r1", CreatedAt: startTime, SettledAt: startTime.Add(time.Minute), Account: "acme", Key: "k1",
+			Operation: "image", Model: "painter", Status: billing.Captured, Usage: used,
+			PriceVersion: b.price.Version(), Hold: 4 * billing.One, Charge: 3 * billing.One,
+			Reason: billing.ReasonComplete, Channel: "main",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			b.t.Error(diff)
+		}
+		again, err := b.Receipt(b.t.Context(), "acme", "r1")
+		if err != nil || again != got {
+			b.t.Errorf("looked up: %+v, %v", again, err)
+		}
+		b.wantBalance(7, 0)
+	},
+	"AReceiptIsOnlyForItsAccountAndOnlyWhenTheRequestHasEnded": func(b ledgerTest) {
+		b.account("acme", 10)
+		h := b.reserve("r1", 1)
+		_, err := b.Receipt(b.t.Context(), "acme", "r1")
+		b.wantCode(err, fault.NotFound)
+		b.settle(h, 1)
+		_, err = b.Receipt(b.t.Context(), "other", "r1")
+		b.wantCode(err, fault.NotFound)
+		_, err = b.Receipt(b.t.Context(), "acme", "r2")
+		b.wantCode(err, fault.NotFound)
+	},
+	"SettlingTwiceChangesNothingAndRepeatsTheFirstReceipt": func(b ledgerTest) {
+		b.account("acme", 10)
+		h := b.reserve("r1", 4)
+		first := b.settle(h, 3)
+		b.clock.Set(startTime.Add(time.Hour))
+		if again := b.settle(h, 4); again != first {
+			b.t.Errorf("got %+v, want %+v", again, first)
+		}
+		b.wantBalance(7, 0)
+		released := b.settle(b.reserve("r2", 4), 0)
+		if again := b.settle(billing.Hold{ID: "r2"}, 4); again != released {
+			b.t.Errorf("a released hold was settled again: %+v", again)
+		}
+		b, more := b.crash()
+		if !more {
+			return
+		}
+		if again := b.settle(billing.Hold{ID: "r1"}, 4); again != first {
+			b.t.Errorf("after a crash: %+v, want %+v", again, first)
+		}
+		b.wantBalance(7, 0)
+	},
+	"AHundredConcurrentSettlementsOfOneHoldChargeOnce": func(b ledgerTest) {
+		b.account("acme", 10)
+		h := b.reserve("r1", 2)
+		receipts := make([]billing.Receipt, 100)
+		var all sync.WaitGroup
+		for i := range receipts {
+			all.Go(func() {
+				r, err := b.Settle(b.t.Context(), h, images(int64(1+i%2)))
+				if err != nil {
+					b.t.Error(err)
+				}
+				receipts[i] = r
+			})
+		}
+		all.Wait()
+		for _, r := range receipts {
+			if r != receipts[0] {
+				b.t.Fatalf("two receipts: %+v and %+v", r, receipts[0])
+			}
+		}
+		b.wantBalance(10-receipts[0].Charge/billing.One, 0)
+		rows, err := b.Usage(b.t.Context(), billing.Query{})
+		b.ok(err)
+		if len(rows) != 1 || rows[0].Requests != 1 || rows[0].Charge != receipts[0].Charge {
+			b.t.Errorf("got %+v", rows)
+		}
+	},
+	"CostAboveTheHoldComesFromWhatIsAvailableAndThenFromTheOperator": func(b ledgerTest) {
+		for i, c := range []struct {
+			name                    string
+			credit, other, bound, n int64 // other is held by a second request
+			charge, overrun, left   billing.Money
+		}{
+			{"below the hold", 10, 0, 4, 3, 3, 0, 7},
+			{"the hold", 10, 0, 4, 4, 4, 0, 6},
+			{"above it, available", 10, 0, 4, 9, 9, 0, 1},
+			{"above it, just available", 10, 0, 4, 10, 10, 0, 0},
+			{"above what is available", 10, 0, 4, 13, 10, 3, 0},
+			{"what others hold is not available", 10, 5, 4, 7, 5, 2, 5},
+			{"nothing but the hold", 10, 6, 4, 7, 4, 3, 6},
+		} {
+			name := id(i)
+			b.account(name, c.credit)
+			hold := func(request string, n int64) billing.Hold {
+				charge := b.charge(name+request, n)
+				charge.Account = name
+				h, err := b.Reserve(b.t.Context(), charge)
+				b.ok(err)
+				return h
+			}
+			hold("other", c.other)
+			r := b.settle(hold("r1", c.bound), c.n)
+			if r.Charge != c.charge*billing.One || r.Overrun != c.overrun*billing.One || r.Status != billing.Captured {
+				b.t.Errorf("%s: charged %s, overrun %s, %s", c.name, r.Charge, r.Overrun, r.Status)
+			}
+			balance, err := b.Balance(b.t.Context(), name)
+			b.ok(err)
+			if want := (billing.Balance{Account: name, Posted: c.left * billing.One, Held: billing.Money(c.other) * billing.One}); balance != want {
+				b.t.Errorf("%s: %+v, want %+v", c.name, balance, want)
+			}
+		}
+	},
+	"ASettlementThatCannotBeKeptWholeLeavesTheHoldOpen": func(b ledgerTest) {
+		b.account("acme", 10)
+		h := b.reserve("r1", 4)
+		for name, c := range map[string]struct {
+			hold billing.Hold
+			u    billing.Usage
+			with []billing.Record
+		}{
+			"an unknown record":       {h, images(1), []billing.Record{billing.Outcome{}, note{}}},
+			"a nil record":            {h, images(1), []billing.Record{nil}},
+			"an unknown hold":         {billing.Hold{ID: "r2"}, images(1), nil},
+			"a negative usage":        {h, images(-1), nil},
+			"a cost that doesn't fit": {h, images(math.MaxInt64), nil},
+		} {
+			_, err := b.Settle(b.t.Context(), c.hold, c.u, c.with...)
+			if !fault.Is(err, fault.InternalError) {
+				b.t.Errorf("%s: %v", name, err)
+			}
+			b.wantBalance(10, 4)
+		}
+		b.settle(h, 1)
+		b.wantBalance(9, 0)
+	},
+	"ANegativeUsageIsRefusedEvenOfAFreeModel": func(b ledgerTest) {
+		b.account("acme", 10)
+		charge := b.charge("r1", 1)
+		charge.Price = nil
+		h, err := b.Reserve(b.t.Context(), charge)
+		b.ok(err)
+		_, err = b.Settle(b.t.Context(), h, images(-1))
+		b.wantCode(err, fault.InternalError)
+		rows, err := b.Usage(b.t.Context(), billing.Query{})
+		if err != nil || len(rows) != 0 {
+			b.t.Errorf("got %+v, %v", rows, err)
+		}
+	},
+	"AnExplicitZeroIsCapturedAndNothingIsReleased": func(b ledgerTest) {
+		b.account("acme", 10)
+		for i, c := range []struct {
+			usage billing.Usage
+			price *billing.Price
+			want  string
+		}{
+			{billing.Usage{}, b.price, billing.Released},
+			{billing.Usage{Zero: true}, b.price, billing.Captured},
+			{billing.Usage{Estimated: true}, b.price, billing.Released},
+			{billing.Usage{Input: 1}, b.price, billing.Captured}, // without a rate
+			{images(1), nil, billing.Captured},
+		} {
+			charge := b.charge(id(i), 1)
+			charge.Price = c.price
+			h, err := b.Reserve(b.t.Context(), charge)
+			b.ok(err)
+			r, err := b.Settle(b.t.Context(), h, c.usage)
+			if err != nil || r.Status != c.want || r.Charge != 0 || r.Usage != c.usage {
+				b.t.Errorf("%+v: %+v, %v; want %s", c.usage, r, err, c.want)
+			}
+		}
+		b.wantBalance(10, 0)
+	},
+	"BooksThatAreFullRefuseAndStaySound": func(b ledgerTest) {
+		b.account("acme", 10)
+		most := int64(billing.Unlimited / billing.One)
+		b.settle(b.reserve("r1", 1), most-1) // the operator bears nearly all of it
+		h := b.reserve("r2", 0)
+		_, err := b.Settle(b.t.Context(), h, images(most-1))
+		b.wantCode(err, fault.InternalError)
+		b.wantOpen(1)
+		rows, err := b.Usage(b.t.Context(), billing.Query{})
+		if err != nil || len(rows) != 1 || rows[0].Usage.Images != most-1 {
+			b.t.Errorf("%+v, %v", rows, err)
+		}
+	},
+	"AHoldPinsThePriceThatItStartedWithWhateverTheSettlementBrings": func(b ledgerTest) {
+		b.account("acme", 10)
+		h := b.reserve("r1", 4)
+		h.Price = price(b.t, billing.Rate{Unit: billing.Image, Amount: "2"})
+		h.Amount = 100 * billing.One
+		if r := b.settle(h, 3); r.Charge != 3*billing.One || r.Hold != 4*billing.One || r.PriceVersion != b.price.Version() {
+			b.t.Errorf("got %+v", r)
+		}
+	},
+}
+
+// note is a record that no ledger knows.
+type note struct{}
+
+// RecordKind is "note".
+func (note) RecordKind() string { return "note" }

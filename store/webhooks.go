@@ -1,0 +1,222 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/webhook"
+)
+
+var _ webhook.Outbox = (*DB)(nil)
+
+const (
+	noticeColumns = "id, account, task, url, body, created_at, state, tries, reason, next_at, ended_at"
+	noticeKinds   = "tttttntntnn"
+)
+
+// Due implements [webhook.Outbox].
+func (db *DB) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Notice, error) {
+	var due []webhook.Notice // the committer's until run has returned nil
+	err := db.updateIf(ctx, func(b *batch) (bool, error) {
+		due = []webhook.Notice{}
+		var leased []any
+		err := forEach(b.ctx, b.tx, func(rows *sql.Rows) error {
+			e, err := scanNotice(rows)
+			due = append(due, e.Notice)
+			leased = append(leased, e.ID, owner, db.ledgerTime(until, b.now))
+			return err
+		}, "SELECT "+noticeColumns+" FROM notice WHERE state = 'waiting' AND next_at <= ? AND lease_until <= ? ORDER BY next_at, id LIMIT ?"+
+			db.skipLocked(), b.now, b.now, max(n, 0))
+		if err != nil {
+			return false, err
+		}
+		return len(due) > 0, b.tx.execAll(b.ctx, &b.sql.leaseNotice, leased)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return due, nil
+}
+
+// scanNotice reads a row of noticeColumns.
+func scanNotice(rows *sql.Rows) (webhook.Entry, error) {
+	var e webhook.Entry
+	var task, body, state string
+	var created, next, ended, tries int64
+	err := rows.Scan(&e.ID, &e.Account, &task, &e.URL, &body, &created, &state, &tries, &e.Reason, &next, &ended)
+	e.Body, e.State, e.Tries = []byte(body), webhook.State(state), int(tries)
+	e.CreatedAt, e.Next, e.Ended = timeOrZero(created), timeOrZero(next), timeOrZero(ended)
+	return e, err
+}
+
+// Done implements [webhook.Outbox].
+func (db *DB) Done(ctx context.Context, id string, at time.Time) error {
+	return db.update(ctx, func(ctx context.Context, t *tx) error {
+		return t.endNotice(ctx, id, webhook.Sent, nanos(at))
+	})
+}
+
+// Failed implements [webhook.Outbox].
+func (db *DB) Failed(ctx context.Context, n webhook.Notice, next time.Time, reason string, final bool) error {
+	return db.update(ctx, func(ctx context.Context, t *tx) error {
+		now, err := db.now(ctx, t)
+		if err != nil {
+			return err
+		}
+		changed, err := t.exec(ctx, "UPDATE notice SET next_at = ?, tries = tries + 1, reason = ?, owner = '', lease_until = 0 WHERE id = ? AND state = 'waiting' AND tries = ? AND created_at = ?",
+			db.ledgerTime(next, now), reason, n.ID, int64(n.Tries), nanos(n.CreatedAt))
+		if err != nil || changed == 0 || !final {
+			return err
+		}
+		return t.endNotice(ctx, n.ID, webhook.Failed, now)
+	})
+}
+
+func (t *tx) endNotice(ctx context.Context, id string, state webhook.State, at int64) error {
+	_, err := t.exec(ctx, "UPDATE notice SET state = ?, ended_at = ?, next_at = 0, owner = '', lease_until = 0 WHERE id = ? AND state = 'waiting'", string(state), at, id)
+	return err
+}
+
+// mostNotices are listed at once.
+const mostNotices = 1000
+
+// Notices are an account's notices and how far they are, the newest first, at
+// most limit (100 if that is not positive) and never more than 1,000; everybody's
+// if account is empty. Those that have ended are kept for seven days.
+func (db *DB) Notices(ctx context.Context, account string, limit int) ([]webhook.Entry, error) {
+	ctx, cancel := db.readContext(ctx)
+	defer cancel()
+	where, args := "WHERE account = ? ", []any{account}
+	if account == "" {
+		where, args = "", nil
+	}
+	if limit <= 0 {
+		limit = 100
+	}
+	all := []webhook.Entry{}
+	err := forEach(ctx, db.readers(), func(rows *sql.Rows) error {
+		e, err := scanNotice(rows)
+		all = append(all, e)
+		return err
+	}, "SELECT "+noticeColumns+" FROM notice "+where+"ORDER BY created_at DESC, id LIMIT ?", append(args, min(limit, mostNotices))...)
+	if err != nil {
+		return nil, db.unavailableOrCanceled(ctx, err)
+	}
+	return all, nil
+}
+
+// Resend makes a notice due now, whatever became of it, with all its attempts before
+// it; false if there is none by that id. One that has ended is kept for seven
+// days.
+func (db *DB) Resend(ctx context.Context, id string) (found bool, err error) {
+	var changed int64 // the committer's until update has returned nil
+	err = db.update(ctx, func(ctx context.Context, t *tx) error {
+		now, err := db.now(ctx, t)
+		if err != nil {
+			return err
+		}
+		changed, err = t.exec(ctx, "UPDATE notice SET state = 'waiting', created_at = ?, tries = 0, reason = '', next_at = ?, ended_at = 0, owner = '', lease_until = 0 WHERE id = ?",
+			now, now, id)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	return changed > 0, nil
+}
+
+// noticesKept is how long a notice is kept that has ended: as long as the record
+// of a video.
+const noticesKept = 7 * 24 * time.Hour
+
+// sweepNotices drops what was kept for long enough.
+func (db *DB) sweepNotices(ctx context.Context, now int64) error {
+	return db.dropAll(ctx, "notice", "id", "ended_at > 0 AND ended_at <= ?", now-int64(noticesKept))
+}
+
+// Secrets implements [webhook.Outbox]. An account without one gets one.
+func (db *DB) Secrets(ctx context.Context, account string) ([]webhook.Secret, error) {
+	ctx, cancel := db.readContext(ctx)
+	defer cancel()
+	now, err := db.now(ctx, db.readers())
+	if err != nil {
+		return nil, db.unavailableOrCanceled(ctx, err)
+	}
+	found, err := db.secrets(ctx, db.readers(), "(expires_at = 0 OR expires_at > ?)", account, now)
+	if err != nil || len(found) > 0 {
+		return found, db.unavailableOrCanceled(ctx, err)
+	}
+	made, err := db.WebhookSecret(ctx, account, false)
+	return []webhook.Secret{made}, err
+}
+
+// secrets are those of an account for which a condition holds, the current one
+// first.
+func (db *DB) secrets(ctx context.Context, q querier, condition, account string, args ...any) ([]webhook.Secret, error) {
+	return collect(ctx, q, func(rows *sql.Rows) (s webhook.Secret, err error) {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return s, err
+		}
+		return webhook.ParseSecret(text)
+	}, "SELECT secret FROM webhook_secret WHERE account = ? AND "+condition+" ORDER BY expires_at > 0, created_at DESC", append([]any{account}, args...)...)
+}
+
+// WebhookSecret is what signs an account's notices. It is made if there is none,
+// and with rotate in any case: the one before it signs too for 24 hours, and one
+// before that no more. Whoever may call it can forge notices.
+func (db *DB) WebhookSecret(ctx context.Context, account string, rotate bool) (webhook.Secret, error) {
+	const current = "expires_at = 0"
+	if !rotate {
+		found, err := db.secrets(ctx, db.readers(), current, account)
+		if err != nil || len(found) > 0 {
+			return first(found), db.unavailableOrCanceled(ctx, err)
+		}
+	}
+	fresh, err := webhook.NewSecret(db.options.Rand)
+	if err != nil {
+		return webhook.Secret{}, fault.Wrap(fault.InternalError, "No webhook secret was made, for lack of random bytes.", err)
+	}
+	var made webhook.Secret // the committer's until update has returned nil
+	err = db.update(ctx, func(ctx context.Context, t *tx) error {
+		found, err := db.secrets(ctx, t, current, account)
+		if err == nil && len(found) > 0 && !rotate {
+			made = found[0]
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		made = fresh
+		return t.putSecret(ctx, account, fresh)
+	})
+	if err != nil {
+		return webhook.Secret{}, err
+	}
+	return made, nil
+}
+
+func first(found []webhook.Secret) webhook.Secret {
+	if len(found) == 0 {
+		return webhook.Secret{}
+	}
+	return found[0]
+}
+
+// putSecret makes a secret the current one.
+func (t *tx) putSecret(ctx context.Context, account string, s webhook.Secret) error {
+	now, err := t.db.now(ctx, t)
+	if err != nil {
+		return err
+	}
+	if _, err := t.exec(ctx, "DELETE FROM webhook_secret WHERE account = ? AND expires_at > 0", account); err != nil {
+		return err
+	}
+	if _, err := t.exec(ctx, "UPDATE webhook_secret SET expires_at = ? WHERE account = ? AND expires_at = 0", now+int64(webhook.Overlap), account); err != nil {
+		return err
+	}
+	_, err = t.exec(ctx, "INSERT INTO webhook_secret (account, secret, created_at, expires_at) VALUES (?, ?, ?, 0)", account, s.Reveal(), now)
+	return err
+}
