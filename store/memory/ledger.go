@@ -225,7 +225,7 @@ func (l *Ledger) find(id string) (*request, error) {
 	if r := l.requests[id]; r != nil {
 		return r, nil
 	}
-	return nil, fault.New(fault.InternalError, "The gateway lost sight of a hold: the ledger has none by its id.")
+	return nil, fault.New(fault.InternalError, "Unknown hold: it may have expired.")
 }
 
 // outcomeOf reads the records of a settlement. One that could not be kept is
