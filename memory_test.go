@@ -296,7 +296,7 @@ func (spaces) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestAnAnswerThatUnfoldsWithoutEndTakesBoundedMemory is faults.md, row 9, for
+// TestAnAnswerThatUnfoldsWithoutEndTakesBoundedMemory is docs/faults.md, row 9, for
 // answers and for streams.
 func TestAnAnswerThatUnfoldsWithoutEndTakesBoundedMemory(t *testing.T) {
 	const most = 16 << 20

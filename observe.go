@@ -279,7 +279,7 @@ type safeObserver struct {
 	log *slog.Logger
 }
 
-// recoverPanic keeps a panic of an Observer from the request. Defer it.
+// recoverPanic logs a panic of an Observer. Defer it.
 func (e *safeObserver) recoverPanic(function string) {
 	if p := recover(); p != nil {
 		e.log.Error("an observer failed", "function", function, "error", panicked(p))
@@ -314,7 +314,7 @@ func (e *safeObserver) end(ctx context.Context, f RequestEvent) {
 	e.End(ctx, &f)
 }
 
-// emit hands on an event.
+// emit passes an event on.
 func (e *safeObserver) emit(ctx context.Context, v Event) {
 	if e.Event == nil {
 		return
@@ -326,8 +326,8 @@ func (e *safeObserver) emit(ctx context.Context, v Event) {
 // watchesAttempts reports whether somebody wants to know of attempts.
 func (e *safeObserver) watchesAttempts() bool { return e.Attempt != nil || e.Attempted != nil }
 
-// attemptObserver watches the attempts of one call to the router, which come one after
-// the other.
+// attemptObserver observes the attempts of one call to the router, which come one
+// after the other.
 type attemptObserver struct {
 	observer *safeObserver
 	id       string
@@ -336,7 +336,7 @@ type attemptObserver struct {
 	before   func(a upstream.Attempt) // who is told too; may be nil
 }
 
-// watchAttempts has the attempts of a call told to the Observer.
+// watchAttempts has the attempts of a call reported to the Observer.
 func (e *safeObserver) watchAttempts(call *upstream.Call) {
 	if !e.watchesAttempts() {
 		return

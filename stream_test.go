@@ -267,7 +267,7 @@ var frames = map[string]string{
 	"done in blanks at once": `data:   [DONE]  `,
 }
 
-// TestEveryVendorsWordForAnErrorIsOne is faults.md, row 4.
+// TestEveryVendorsWordForAnErrorIsOne is docs/faults.md, row 4.
 func TestEveryVendorsWordForAnErrorIsOne(t *testing.T) {
 	for name, frame := range frames {
 		for _, before := range []string{"", ": a comment\n\n", chunk(`{"role":"assistant","content":""}`, "")} {
