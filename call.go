@@ -67,6 +67,36 @@ func (x *Exchange) Call(ctx context.Context, kind upstream.Op, data []byte, sile
 	return x.run(ctx, op, silence)
 }
 
+// CallForm is [Exchange.Call] for an operation whose request is a form. It closes
+// the form: at once where it fails, else when the call has ended, a stream's
+// with its Close.
+func (x *Exchange) CallForm(ctx context.Context, op upstream.Op, form *upstream.Form, silence func([]byte)) (_ *Result, err error) {
+	running := false
+	defer func() {
+		if !running {
+			x.g.drop(x, form)
+		}
+	}()
+	defer guard(&err)
+	if op != upstream.EditImage {
+		return nil, fault.New(fault.NotFound, "There is no such operation on a form.")
+	}
+	parsed, err := images.ParseForm(form)
+	if err != nil {
+		return nil, err
+	}
+	result, err := x.run(ctx, newEdit(x, parsed), silence)
+	running = err == nil && result.Stream != nil
+	return result, err
+}
+
+// drop closes a form that is not needed any more.
+func (g *Gateway) drop(x *Exchange, form *upstream.Form) {
+	if err := form.Close(); err != nil {
+		g.options.Logger.Error("closing the form of a request failed", "request_id", x.ID, "error", err)
+	}
+}
+
 // run takes a parsed request through the pipeline: admission, check, idempotency,
 // call. Every request passes here, in process or over HTTP.
 func (x *Exchange) run(ctx context.Context, op *operation, silence func([]byte)) (*Result, error) {
@@ -492,36 +522,6 @@ func (c *call) releaseLease() {
 	}()
 	defer guard(&err)
 	lease.Release(c.used)
-}
-
-// CallForm is [Exchange.Call] for an operation whose request is a form. It closes
-// the form: at once where it fails, else when the call has ended, a stream's
-// with its Close.
-func (x *Exchange) CallForm(ctx context.Context, op upstream.Op, form *upstream.Form, silence func([]byte)) (_ *Result, err error) {
-	running := false
-	defer func() {
-		if !running {
-			x.g.drop(x, form)
-		}
-	}()
-	defer guard(&err)
-	if op != upstream.EditImage {
-		return nil, fault.New(fault.NotFound, "There is no such operation on a form.")
-	}
-	parsed, err := images.ParseForm(form)
-	if err != nil {
-		return nil, err
-	}
-	result, err := x.run(ctx, newEdit(x, parsed), silence)
-	running = err == nil && result.Stream != nil
-	return result, err
-}
-
-// drop closes a form that is not needed any more.
-func (g *Gateway) drop(x *Exchange, form *upstream.Form) {
-	if err := form.Close(); err != nil {
-		g.options.Logger.Error("closing the form of a request failed", "request_id", x.ID, "error", err)
-	}
 }
 
 // guard turns a panic of an authenticator, a meter, a limiter or an upstream into

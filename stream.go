@@ -163,8 +163,7 @@ func (s *Stream) begin(asked int64) {
 // for minutes, and its prompt may have megabytes.
 func (s *Stream) dropRequest() {
 	if s.c.op.summarize != nil {
-		s.c.op.summarize(s.tap)
-		s.c.op = s.c.op.withoutRequest()
+		s.c.op = s.c.op.withoutRequest(s.tap)
 		s.c.x.releaseBody()
 	}
 }
