@@ -233,20 +233,9 @@ const (
 	CaptureLost    = "lost"
 )
 
-// emitCaptureQueued tells of a settlement that failed when its call ended.
-func (g *Gateway) emitCaptureQueued(ctx context.Context, p pendingSettlement, queued bool, err error) {
-	state := CaptureQueued
-	if !queued {
-		state = CaptureLost
-	}
-	g.emitCapture(ctx, p, state, 1, nil, err)
-}
-
-// emitCaptureRetried tells of one more try.
-func (g *Gateway) emitCaptureRetried(ctx context.Context, p pendingSettlement, state string, r billing.Receipt, err error) {
-	g.emitCapture(ctx, p, state, p.tries+2, &r, err) // with the one at the call's end and this one
-}
-
+// emitCapture reports what became of a settlement that was not durable when its
+// call ended. tries counts the attempts with the one at the call's end; r is nil
+// where there is no receipt.
 func (g *Gateway) emitCapture(ctx context.Context, p pendingSettlement, state string, tries int, r *billing.Receipt, err error) {
 	e := CaptureRetried{RequestID: p.hold.ID, Account: p.hold.Account, State: state, Tries: tries}
 	if err != nil {

@@ -163,8 +163,11 @@ func (g *Gateway) queueSettlement(ctx context.Context, p pendingSettlement, why 
 	told := make(chan struct{})
 	defer close(told)
 	p.announced = told
-	queued = g.unsettled.add(p)
-	g.emitCaptureQueued(ctx, p, queued, why)
+	state := CaptureQueued
+	if queued = g.unsettled.add(p); !queued {
+		state = CaptureLost
+	}
+	g.emitCapture(ctx, p, state, 1, nil, why)
 	return queued
 }
 
@@ -180,16 +183,17 @@ func (g *Gateway) retrySettlement(ctx context.Context, p pendingSettlement) erro
 		return context.Cause(ctx) // an Observer that hangs: others are not to wait for it
 	}
 	receipt, err := g.commitSettlement(ctx, p)
+	tries := p.tries + 2 // with the one at the call's end and this one
 	if fault.Is(err, fault.InternalError) && p.tries >= enough {
 		g.options.Logger.Error("a capture is given up", "request_id", p.hold.ID, "account", p.hold.Account, "error", err)
-		g.emitCaptureRetried(ctx, p, CaptureGivenUp, receipt, err)
+		g.emitCapture(ctx, p, CaptureGivenUp, tries, &receipt, err)
 		return nil
 	}
 	state := CaptureSettled
 	if err != nil {
 		state = CaptureFailed
 	}
-	g.emitCaptureRetried(ctx, p, state, receipt, err)
+	g.emitCapture(ctx, p, state, tries, &receipt, err)
 	return err
 }
 

@@ -376,8 +376,7 @@ func (s *Stream) appendError(err error) {
 // settleClientGone settles for a client that disconnected: the input and what was
 // delivered, or the units that the vendor was asked for.
 func (s *Stream) settleClientGone() {
-	s.c.x.record.clientGone = true
-	s.err = errClientGone()
+	s.markClientGone()
 	if s.c.x.claimed != nil { // a duplicate must not take what was received for the whole
 		s.out = s.c.x.AppendError(s.out, s.err)
 	}
