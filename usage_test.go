@@ -143,7 +143,7 @@ func FuzzWhatIsBilledIsWhatTheVendorReads(f *testing.F) {
 	prices := billing.NewPriceList(map[string]*billing.Price{"m": price(f, "1", "1"), "imagegen-2": picture, "beta2.7-t2v": second, "beta2.6-t2v": second})
 	f.Fuzz(func(t *testing.T, body []byte, which uint8) {
 		ware := wares[int(which)%len(wares)]
-		up := &scripted{text: ware.answer}
+		up := &scriptedUpstream{text: ware.answer}
 		ledger := billing.NewLedger(billing.LedgerOptions{})
 		if err := ledger.CreateAccount(t.Context(), "local", 1000*billing.One); err != nil {
 			t.Fatal(err)
