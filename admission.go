@@ -74,7 +74,8 @@ func (a *Admission) setDefaults() {
 	}
 }
 
-// admissionController is where calls are let in.
+// admissionController decides by memory whether calls and large bodies are
+// admitted.
 type admissionController struct {
 	memory    memoryMonitor
 	maxBodies int64      // bytes of large bodies; 0 means as many as come
@@ -114,6 +115,7 @@ func (x *Exchange) Admit(ctx context.Context) error {
 	return fault.From(err)
 }
 
+// acquireSlot admits a call by memory, then by the concurrency limit.
 func (g *Gateway) acquireSlot(ctx context.Context, p *auth.Principal, to *slot) error {
 	if g.admission.memory.overloaded(g.options.Now()) {
 		return errLowMemory
@@ -160,7 +162,8 @@ func (x *Exchange) Leave() {
 	}
 }
 
-// releaseBody says that the request's body lies in memory no more.
+// releaseBody gives back the memory of the request's body, which is not needed any
+// more.
 func (x *Exchange) releaseBody() {
 	if x.bodyBytes > 0 {
 		x.g.admission.bodies.Give(x.principal.Account, x.bodyBytes)
@@ -184,8 +187,9 @@ var (
 	}
 )
 
-// admissionQueue are the places of running calls, and those who wait for one. All that
-// is done without anybody waiting is to count a call of its key and its account.
+// admissionQueue limits how many calls run at once, and keeps those that wait for
+// a slot. While nobody waits, a call costs two counters: of its key and of its
+// account.
 type admissionQueue struct {
 	maxRunning, maxWaiting int           // places in all, and waiting ones; most < 0 means no bound
 	reservedSlots          int           // of the last places for callers that run few
@@ -205,20 +209,20 @@ type admissionQueue struct {
 // callerKey is a key of an account.
 type callerKey struct{ account, key string }
 
-// callerLoad is what a key or an account has of the places.
+// callerLoad counts the slots of a key or of an account.
 type callerLoad struct {
 	running int
 	waiting int
 	turn    uint64 // when it last got a place that it had waited for
 }
 
-// slot is one call's; the zero place is none.
+// slot is the right of one call to run; the zero slot is not held.
 type slot struct {
 	held         bool
 	account, key *callerLoad
 }
 
-// waiter is a call that waits. Its place is taken for it.
+// waiter is a call in the queue.
 type waiter struct {
 	slot
 	answer chan error // has room for the one answer
@@ -232,8 +236,9 @@ func newAdmissionQueue(a Admission) *admissionQueue {
 	}
 }
 
-// acquire takes a place, or waits for one. None of those who wait already may take
-// what the newcomer may, or they would have it.
+// acquire takes a slot, or waits for one. A newcomer that may run does not
+// overtake anybody: whatever slot it may take, a waiter that was allowed to would
+// have been granted before.
 func (s *admissionQueue) acquire(ctx context.Context, p *auth.Principal, to *slot) error {
 	s.mu.Lock()
 	to.account, to.key = s.loads(p)
@@ -253,8 +258,9 @@ func (s *admissionQueue) acquire(ctx context.Context, p *auth.Principal, to *slo
 	return err
 }
 
-// available reports whether there is a place that the caller may take. None is kept
-// for others where nobody else is known.
+// available reports whether there is a slot that the caller may take. The reserved
+// slots are kept from callers that run many, unless there is no other key or
+// account.
 func (s *admissionQueue) available(p *slot) bool {
 	free := s.maxRunning - s.running
 	if p.account.running > s.reservedSlots && len(s.accounts) > 1 {
@@ -266,6 +272,7 @@ func (s *admissionQueue) available(p *slot) bool {
 	return free > 0 || s.maxRunning < 0
 }
 
+// grant counts a slot as held.
 func (s *admissionQueue) grant(p *slot) {
 	p.held = true
 	s.running++
@@ -273,8 +280,9 @@ func (s *admissionQueue) grant(p *slot) {
 	p.key.running++
 }
 
-// enqueue puts a call into the queue, unless it would wait too long. In a full
-// queue it takes the place of one whose caller runs more.
+// enqueue adds a call to the queue. It refuses one that would wait for longer than
+// maxWait, by the pace at which slots became free. If the queue is full, a caller
+// with fewer calls evicts one with more.
 func (s *admissionQueue) enqueue(p slot) (*waiter, error) {
 	ahead := 0
 	for _, other := range s.waiting {
@@ -292,8 +300,8 @@ func (s *admissionQueue) enqueue(p slot) (*waiter, error) {
 	return w, nil
 }
 
-// evict refuses the waiting call whose callers run and wait the most, and of
-// several the one that came last, if the newcomer's do so less.
+// evict refuses the waiting call with the largest fairness weight, of several the
+// last one, if the newcomer's weight is smaller. It reports whether it did.
 func (s *admissionQueue) evict(p *slot) bool {
 	if len(s.waiting) == 0 {
 		return false
@@ -320,12 +328,12 @@ func (s *admissionQueue) remove(i int) *waiter {
 	return w
 }
 
-// fairnessWeight is how much the call's account, and its key, run and wait for.
+// fairnessWeight is how many calls the account and the key run and wait for.
 func (p *slot) fairnessWeight() int {
 	return p.account.running + p.account.waiting + p.key.running + p.key.waiting
 }
 
-// wait waits for the answer.
+// wait waits for the slot, until maxWait is over or ctx ends.
 func (s *admissionQueue) wait(ctx context.Context, w *waiter) error {
 	timer := time.NewTimer(s.maxWait)
 	defer timer.Stop()
@@ -348,7 +356,7 @@ func (s *admissionQueue) wait(ctx context.Context, w *waiter) error {
 	return err
 }
 
-// release gives a place back, to whoever is next.
+// release gives a slot back and grants what became free.
 func (s *admissionQueue) release(p *slot) {
 	if !p.held {
 		return
@@ -364,8 +372,8 @@ func (s *admissionQueue) release(p *slot) {
 	}
 }
 
-// grantNext gives a free place to the first, in the order of fairness, of those who
-// may take it; false if there is nobody.
+// grantNext grants a slot to the fairest of the waiters that may take one; it
+// reports false if there is none.
 func (s *admissionQueue) grantNext() bool {
 	first := -1
 	for i, w := range s.waiting {
@@ -384,8 +392,8 @@ func (s *admissionQueue) grantNext() bool {
 	return true
 }
 
-// measureInterval keeps the average time between two places that become free, as long as
-// none is left for everybody.
+// measureInterval keeps the average time between two releases while all slots are
+// taken.
 func (s *admissionQueue) measureInterval() {
 	if s.maxRunning < 0 || s.running < s.maxRunning-2*s.reservedSlots {
 		s.lastRelease, s.releaseInterval = time.Time{}, 0
@@ -399,8 +407,9 @@ func (s *admissionQueue) measureInterval() {
 	s.lastRelease = now
 }
 
-// before is the order of fairness: fewer running calls first, else the longer
-// time without a turn; of accounts, then of their keys.
+// before is the order of fairness: first the account that runs fewer calls, then
+// the one that was not granted a slot for longer; within an account its keys in
+// the same way.
 func (p *slot) before(other *slot) bool {
 	switch {
 	case p.account.running != other.account.running:
@@ -413,7 +422,7 @@ func (p *slot) before(other *slot) bool {
 	return p.key.turn < other.key.turn
 }
 
-// loads are the counts of a caller.
+// loads finds the counters of a caller, or makes them.
 func (s *admissionQueue) loads(p *auth.Principal) (account, key *callerLoad) {
 	who := callerKey{p.Account, p.Key}
 	if key = s.keys[who]; key != nil {
@@ -431,7 +440,7 @@ func (s *admissionQueue) loads(p *auth.Principal) (account, key *callerLoad) {
 	return account, key
 }
 
-// removeIdle forgets the callers that run nothing and wait for nothing.
+// removeIdle drops the counters of callers that neither run nor wait.
 func (s *admissionQueue) removeIdle() {
 	maps.DeleteFunc(s.keys, func(_ callerKey, k *callerLoad) bool { return k.idle() })
 	used := make(map[string]bool, len(s.keys))
@@ -444,8 +453,8 @@ func (s *admissionQueue) removeIdle() {
 
 func (s *callerLoad) idle() bool { return s.running == 0 && s.waiting == 0 }
 
-// load is how many run and wait, and whether the next of those who have most is
-// refused.
+// load is how many calls run and wait, and whether one more of the caller with the
+// most would be refused.
 func (s *admissionQueue) load() Load {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,8 +32,8 @@ func refusedFor(t *testing.T, err error, message string) {
 const full = "The gateway runs as many calls as it can."
 
 func TestAStreamKeepsItsPlaceUntilItIsClosed(t *testing.T) {
-	up := &scripted{text: string(cannedStream(3))}
-	h := newHouse(t, up, "1", func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: -1} })
+	up := &scriptedUpstream{text: string(cannedStream(3))}
+	h := newTestGateway(t, up, "1", func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: -1} })
 	s, err := h.ChatStream(t.Context(), hello)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestAStreamKeepsItsPlaceUntilItIsClosed(t *testing.T) {
 }
 
 func TestACallThatIsRefusedGivesItsPlaceBack(t *testing.T) {
-	h := newHouse(t, &scripted{text: cannedAnswer}, "1", func(o *gateway.Options) { o.Admission.MaxCalls = 1 })
+	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) { o.Admission.MaxCalls = 1 })
 	for range 3 {
 		x := h.Begin()
 		if err := x.Authenticate(t.Context(), ""); err != nil {
@@ -85,9 +85,9 @@ func TestACallWaitsForAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 			time.Sleep(700 * time.Millisecond) // virtual
-			return (&scripted{text: cannedAnswer}).Do(ctx, call)
+			return (&scriptedUpstream{text: cannedAnswer}).Do(ctx, call)
 		})
-		h := newHouse(t, up, "1", func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: 1} })
+		h := newTestGateway(t, up, "1", func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: 1} })
 		answered := make(chan error, 2)
 		for range 2 {
 			go func() {
@@ -120,8 +120,8 @@ func TestACallWaitsForAPlace(t *testing.T) {
 // every 100 ms.
 func TestNewCallsAreRefusedWhileMemoryIsShortAndStreamsGoOn(t *testing.T) {
 	used, looks, now := int64(0), 0, time.Unix(1_700_000_000, 0)
-	up := &scripted{text: string(cannedStream(3))}
-	h := newHouse(t, up, "1", func(o *gateway.Options) {
+	up := &scriptedUpstream{text: string(cannedStream(3))}
+	h := newTestGateway(t, up, "1", func(o *gateway.Options) {
 		o.Now = func() time.Time { return now }
 		o.Admission = gateway.Admission{Memory: 1000, InUse: func() int64 { looks++; return used }}
 	})
@@ -168,7 +168,7 @@ func TestNewCallsAreRefusedWhileMemoryIsShortAndStreamsGoOn(t *testing.T) {
 
 func TestLargeBodiesShareAQuarterOfTheMemory(t *testing.T) {
 	const mib = 1 << 20
-	h := newHouse(t, &scripted{text: cannedAnswer}, "1", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
 		o.Admission = gateway.Admission{Memory: 400 * mib, InUse: func() int64 { return 0 }}
 	})
 	enter := func() *gateway.Exchange {
@@ -206,7 +206,7 @@ func TestLargeBodiesShareAQuarterOfTheMemory(t *testing.T) {
 
 func TestLargeBodiesOfOneAccountLeaveRoomForThoseOfOthers(t *testing.T) {
 	const mib = 1 << 20
-	h := newHouse(t, &scripted{text: cannedAnswer}, "1", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
 		o.Admission = gateway.Admission{Memory: 256 * mib, InUse: func() int64 { return 0 }}
 	})
 	enter := func(account, key string) *gateway.Exchange {
@@ -233,7 +233,7 @@ func TestLargeBodiesOfOneAccountLeaveRoomForThoseOfOthers(t *testing.T) {
 
 func TestALargeBodyGetsNoMoreThanTheMemoryThatIsLeft(t *testing.T) {
 	const mib = 1 << 20
-	h := newHouse(t, &scripted{text: cannedAnswer}, "1", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
 		o.Admission = gateway.Admission{Memory: 400 * mib, InUse: func() int64 { return 350 * mib }}
 	})
 	x := h.Begin()
@@ -253,7 +253,7 @@ func TestWithoutALimitOfMemoryNobodyLooksAndNothingIsWeighed(t *testing.T) {
 	before := debug.SetMemoryLimit(math.MaxInt64)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
 	looked := false
-	h := newHouse(t, &scripted{text: cannedAnswer}, "1", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
 		o.Admission.InUse = func() int64 { looked = true; return math.MaxInt64 }
 	})
 	x := h.Begin()
@@ -278,7 +278,7 @@ func takesSoMuch(t *testing.T, limit, usual int64) {
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
 	used := usual - 1
 	now := time.Unix(1_700_000_000, 0)
-	h := newHouse(t, &scripted{text: cannedAnswer}, "1", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
 		o.Now = func() time.Time { return now }
 		o.Admission.InUse = func() int64 { return used }
 	})
@@ -294,8 +294,8 @@ func takesSoMuch(t *testing.T, limit, usual int64) {
 func TestACallerWhoLeavesWhileItWaitsIsNotServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe()
-		up := &scripted{body: r}
-		h := newHouse(t, up, "1", func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: 1} })
+		up := &scriptedUpstream{body: r}
+		h := newTestGateway(t, up, "1", func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: 1} })
 		first, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
@@ -324,7 +324,7 @@ func TestACallerWhoLeavesWhileItWaitsIsNotServed(t *testing.T) {
 
 func TestWhoAsksForTheLoadHearsOfFreeMemoryThoughNoCallCame(t *testing.T) {
 	used, now := int64(1000), time.Unix(1_700_000_000, 0)
-	h := newHouse(t, &scripted{text: cannedAnswer}, "1", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
 		o.Now = func() time.Time { return now }
 		o.Admission = gateway.Admission{Memory: 1000, InUse: func() int64 { return used }}
 	})

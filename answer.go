@@ -15,9 +15,9 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// accept judges an upstream's reply before anything of it goes to the client:
-// a whole answer is read and checked, a stream up to its first events. What
-// fails here may still be asked of another channel.
+// accept checks an upstream's reply before anything of it goes to the client: a
+// whole answer completely, a stream up to its first events. After an error the
+// router may still ask another channel.
 func (c *call) accept(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
 	if c.op.stream {
 		return r, c.acceptStream(r)
@@ -30,7 +30,8 @@ func (c *call) accept(ctx context.Context, r *upstream.Reply) (*upstream.Reply, 
 	return r, nil
 }
 
-// acceptWhole reads and checks an answer that does not stream.
+// acceptWhole reads and checks an answer that does not stream. The memory that it
+// needed on top of what is kept is released when it returns.
 func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply) (a answer, err error) {
 	buf := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(buf)
@@ -49,7 +50,7 @@ func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply
 	return a, err
 }
 
-// limitedReader reads one whole answer.
+// limitedReader reads one whole answer up to a limit, within the memory budget.
 type limitedReader struct {
 	limit  int64         // bytes
 	budget *memoryBudget // where it takes room as soon as it is not small; nil if it may not be
@@ -63,8 +64,8 @@ type limitedReader struct {
 // minBudgeted is how many bytes of an answer are a part of any call.
 const minBudgeted = 1 << 20
 
-// readAll reads a whole answer up to the limit and closes it, with which ctx ends.
-// There is room for a copy then, by which the answer is checked.
+// readAll reads the answer and closes body. Then it reserves as many bytes again,
+// for the copy that checking makes.
 func (in *limitedReader) readAll(ctx context.Context, buf *bytes.Buffer, body io.ReadCloser) error {
 	n, err := in.fill(ctx, buf, body)
 	if in.reservation != nil && err == nil && n <= in.limit {
@@ -108,7 +109,7 @@ func (in *limitedReader) fill(ctx context.Context, buf *bytes.Buffer, body io.Re
 	return n, nil
 }
 
-// extend lets as much again be read as was, and takes room for it.
+// extend doubles how many bytes may be read, and reserves them.
 func (in *limitedReader) extend(ctx context.Context, n int64) error {
 	all := in.limit + 1
 	switch {
@@ -126,7 +127,7 @@ func (in *limitedReader) extend(ctx context.Context, n int64) error {
 	return nil
 }
 
-// reserve takes room until the answer has n bytes of it.
+// reserve waits until the answer has n bytes of the budget.
 func (in *limitedReader) reserve(ctx context.Context, n int64) error {
 	if in.reservation == nil {
 		in.reservation = new(reservation)
@@ -136,16 +137,15 @@ func (in *limitedReader) reserve(ctx context.Context, n int64) error {
 	return in.budget.reserve(ctx, in.reservation, n-in.reservation.bytes)
 }
 
-// finish gives back all but what is kept of the answer.
+// finish releases all but the bytes that are kept of the answer.
 func (in *limitedReader) finish(kept int, by *reservedBytes) {
 	if in.reservation != nil {
 		in.budget.finish(in.reservation, int64(kept), by)
 	}
 }
 
-// growBuffer doubles a buffer, or makes it as large as it may have to be: one that
-// only ever doubled would, at the last byte, be three times as much memory as the
-// limit.
+// growBuffer doubles a buffer, but near the limit allocates exactly the limit: a
+// buffer that only ever doubled would take three times the limit at its last byte.
 func growBuffer(buf *bytes.Buffer, limit int64) {
 	if int64(2*buf.Cap()) < limit-limit/8 {
 		buf.Grow(bytes.MinRead)
@@ -163,6 +163,7 @@ const (
 	maxPooled = 4 << 20
 )
 
+// getBody is an empty buffer for a large answer.
 func getBody() []byte { return *bodyPool.Get().(*[]byte) }
 
 // Release gives Body back, for an answer that comes later; it must not be used
@@ -180,8 +181,8 @@ func (r *Result) Release() {
 // buffers hold whole answers while they are checked.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// putBuffer keeps a buffer for the next answer, unless it grew too large. One
-// of 64 vectors has 1 MiB, and growing to it costs more than to read it.
+// putBuffer keeps a buffer for the next answer, unless it grew too large. (64
+// vectors have 1 MiB, and growing a buffer to that costs more than reading it.)
 func putBuffer(buf *bytes.Buffer) {
 	if buf.Cap() > maxPooled {
 		return
@@ -199,6 +200,7 @@ func truncatedError(err error) error {
 	return badGateway("The upstream's answer was cut off.", err)
 }
 
+// badGateway is the 502 of a reply with status 200 that is not what was asked for.
 func badGateway(message string, cause error) *fault.Error {
 	return fault.Wrap(fault.BadGateway, message, &upstream.Failure{Status: 200, Sent: true, Err: cause})
 }
@@ -210,7 +212,7 @@ const partsAtOnce = 4
 // request may be more than a channel takes at once.
 const partPatience = 10 * time.Second
 
-// part is one of several upstream calls of a request.
+// part is one upstream call of a request that was split.
 type part struct {
 	op     *operation
 	asked  bool // an upstream may have got it
@@ -219,7 +221,7 @@ type part struct {
 	err    error
 }
 
-// parts are all of a request's.
+// parts are all upstream calls of a request that was split.
 type parts struct {
 	list []part
 	mu   sync.Mutex
@@ -230,9 +232,9 @@ type parts struct {
 // request is over.
 var errCalledOff = fault.New(fault.CalledOff, "The gateway called this part of the request off, as the rest of it was over.")
 
-// askParts asks for all parts and joins their answers. When one fails the others
-// are cancelled, and the request fails as it did: all parts or an error
-// (decisions.md, Embeddings and speech).
+// askParts asks for all parts and joins their answers. If one fails, the others
+// are cancelled and the request fails with the first error: there is no partial
+// answer.
 func (c *call) askParts(ops []*operation) (*upstream.Reply, error) {
 	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
 	ctx, cancel := context.WithCancelCause(c.ctx)
@@ -283,8 +285,8 @@ func (c *call) askPart(ctx context.Context, p *part) (err error) {
 	return c.parts.fits(p, c.x.g.options.MaxAnswer)
 }
 
-// fits counts the part's answer, so that many small ones are not more than one
-// may be.
+// fits counts the part's answer, so that many small answers together are not more
+// than one may be.
 func (ps *parts) fits(p *part, most int64) error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -294,8 +296,8 @@ func (ps *parts) fits(p *part, most int64) error {
 	return nil
 }
 
-// joined is the whole answer, or the error of the part that failed first: the
-// others only tell that they were cancelled.
+// joined is the whole answer, or the error of the part that failed first; the
+// others only say that they were cancelled.
 func (c *call) joined() (*upstream.Reply, error) {
 	var failed error
 	var used billing.Usage
@@ -329,9 +331,9 @@ func (c *call) joined() (*upstream.Reply, error) {
 	return &reply, nil
 }
 
-// discard notes what the parts used that were answered, where another one failed:
-// the customer gets and pays nothing, and the operator bears it. It is one row,
-// however many parts there were.
+// discard records what the answered parts consumed when another one failed: the
+// client gets and pays nothing, the operator bears it. It is one entry for all
+// parts.
 func (c *call) discard(channel string, used billing.Usage) {
 	if used.IsZero() || c.clientLeft() {
 		return
@@ -347,7 +349,7 @@ func (c *call) discard(channel string, used billing.Usage) {
 	})
 }
 
-// merged tells of both replies: the first channel, and whatever either dropped.
+// merged combines two replies: the first channel, and all that either left out.
 func merged(all upstream.Reply, next *upstream.Reply) upstream.Reply {
 	if all.Channel == "" {
 		all.Status, all.Channel = next.Status, next.Channel
@@ -356,7 +358,7 @@ func merged(all upstream.Reply, next *upstream.Reply) upstream.Reply {
 	return all
 }
 
-// calledOff reports whether a part failed because its call was cancelled.
+// calledOff reports whether a part failed only because it was cancelled.
 func calledOff(err error) bool {
 	return errors.Is(err, context.Canceled) || fault.Is(err, fault.CalledOff) || fault.Is(err, fault.ClientGone)
 }

@@ -32,7 +32,8 @@ type Audio struct {
 // as in the memory budget of bodies, which one account never has all of.
 const encoderMemory = 1 << 20
 
-// speak asks for the audio of the first part, and gives it the client's form.
+// speak asks for the audio of the first part and converts it to the client's
+// format. The other parts are asked for as the client reads.
 func (c *call) speak(req *speech.Request) (*Result, error) {
 	if err := c.reserve(c.charge()); err != nil {
 		return nil, err
@@ -68,6 +69,7 @@ func (c *call) speak(req *speech.Request) (*Result, error) {
 	return &Result{Header: a.header, Audio: a, Dropped: reply.Dropped}, nil
 }
 
+// noMP3 is the error of an encoder that failed.
 func noMP3(err error) error {
 	return fault.Wrap(fault.InternalError, "The gateway failed to make an MP3.", err)
 }
@@ -108,7 +110,7 @@ func (a *Audio) Next() (out []byte, err error) {
 	}
 }
 
-// emit lets n bytes out, and holds the one behind them back.
+// emit returns the first n bytes and holds back the one behind them.
 func (a *Audio) emit(n int) []byte {
 	if !a.hasLast {
 		a.c.x.markFirstByte(a.c.x.g.options.Now())
@@ -119,7 +121,7 @@ func (a *Audio) emit(n int) []byte {
 	return a.buf[:n]
 }
 
-// finish settles, and only then lets the last n bytes out.
+// finish settles the call, and only then returns the last n bytes.
 func (a *Audio) finish(n int) ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,16 +137,16 @@ func (a *Audio) finish(n int) ([]byte, error) {
 	return a.buf[:n], nil
 }
 
-// fail ends the audio badly.
+// fail ends the audio with an error.
 func (a *Audio) fail(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.settleBroken(err)
 }
 
-// settleBroken settles audio that is not whole: the characters that were delivered are
-// charged, and where the client left those of the parts that were asked for
-// (decisions.md, Embeddings and speech). A duplicate does not get it.
+// settleBroken settles audio that is not complete: the characters that were
+// delivered are charged, and if the client disconnected those of the parts that
+// were asked for. A duplicate does not get the audio.
 func (a *Audio) settleBroken(err error) error {
 	var known *fault.Error
 	if a.encoder != nil && !errors.As(err, &known) { // the source's errors are faults
@@ -163,7 +165,8 @@ func (a *Audio) settleBroken(err error) error {
 	return err
 }
 
-// stopSource lets go of all that makes the audio. No goroutine of it is left then.
+// stopSource ends all that makes the audio. When it returns, no goroutine of it is
+// left.
 func (a *Audio) stopSource() {
 	a.unwatch()
 	a.c.cancel(errCalledOff) // a part that is being opened
@@ -174,7 +177,7 @@ func (a *Audio) stopSource() {
 	}
 }
 
-// end lets go of everything.
+// end releases everything.
 func (a *Audio) end(err error) {
 	a.err, a.ended = err, true
 	a.stopSource()
@@ -228,7 +231,7 @@ func newSpeechStream(c *call, req *speech.Request, mp3 error) *speechStream {
 	return v
 }
 
-// open asks for the audio of the part whose turn it is.
+// open asks for the audio of the next part.
 func (v *speechStream) open() (_ *upstream.Reply, err error) {
 	defer guard(&err)
 	p := v.parts[v.at]
@@ -271,7 +274,8 @@ func (v *speechStream) sentCharacters() int64 {
 	return v.sent
 }
 
-// accept judges the beginning of an answer. What fails here costs nothing.
+// accept checks the beginning of an answer. What fails here costs nothing, and may
+// be asked of another channel.
 func (v *speechStream) accept(_ context.Context, r *upstream.Reply) (*upstream.Reply, error) {
 	const enough = 12 // bytes, to tell WAV by
 	start := make([]byte, 512)
@@ -323,7 +327,8 @@ func (v *speechStream) formatOf(start []byte, contentType string) (string, error
 	return format, nil
 }
 
-// setPart makes the answer the part that is read.
+// setPart makes the accepted answer the one that is read. The first part decides
+// the format of all.
 func (v *speechStream) setPart(r *upstream.Reply, audio io.Reader, format string, form speech.PCM, encode bool) {
 	if v.at == 0 {
 		v.format, v.form, v.encode = format, form, encode
@@ -336,7 +341,7 @@ func (v *speechStream) setPart(r *upstream.Reply, audio io.Reader, format string
 	v.audio, v.answer = audio, r.Body
 }
 
-// Read reads on, and opens the next part where one has ended.
+// Read reads on, and opens the next part when one has ended.
 func (v *speechStream) Read(p []byte) (int, error) {
 	for v.end == nil {
 		if len(v.head) > 0 {
@@ -373,7 +378,7 @@ func (v *speechStream) next(err error) error {
 	return nil
 }
 
-// countRead counts the characters of the part that is read.
+// countRead counts the characters of the parts of which audio was read.
 func (v *speechStream) countRead() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -390,7 +395,7 @@ func (v *speechStream) readCharacters() int64 {
 	return v.read
 }
 
-// close lets go of the part that is read. The call's context has ended.
+// close closes the part that is read. The call's context has ended.
 func (v *speechStream) close() {
 	v.mu.Lock()
 	answer := v.answer

@@ -47,12 +47,12 @@ func (c canned) Do(context.Context, *upstream.Call) (*upstream.Reply, error) {
 	return &upstream.Reply{Status: 200, Header: c.header, Body: io.NopCloser(bytes.NewReader(c.data))}, nil
 }
 
-// toll is a gateway with limits, prices and one log line per call in front of
+// newBenchmarkGateway is a gateway with limits, prices and one log line per call in front of
 // canned bytes, and the context of a caller who has a key.
-func toll(b *testing.B, contentType string, data []byte) (*gateway.Gateway, context.Context) {
+func newBenchmarkGateway(b *testing.B, contentType string, data []byte) (*gateway.Gateway, context.Context) {
 	b.Helper()
 	up := canned{http.Header{"Content-Type": {contentType}}, data}
-	h := newHouse(b, up, "1000000", func(o *gateway.Options) {
+	h := newTestGateway(b, up, "1000000", func(o *gateway.Options) {
 		o.Logger = slog.New(slog.NewJSONHandler(io.Discard, nil))
 	})
 	const plenty = 1 << 40
@@ -63,7 +63,7 @@ func toll(b *testing.B, contentType string, data []byte) (*gateway.Gateway, cont
 
 // BenchmarkChatInProcess is a whole typed call: marshal, the pipeline, unmarshal.
 func BenchmarkChatInProcess(b *testing.B) {
-	g, ctx := toll(b, "application/json", []byte(cannedAnswer))
+	g, ctx := newBenchmarkGateway(b, "application/json", []byte(cannedAnswer))
 	req := &chat.Request{Model: "m", MaxTokens: 200, Messages: []chat.Message{
 		{Role: "system", Content: chat.Text("You keep the gate of a toll road.")},
 		{Role: "user", Content: chat.Text("A cart with two horses and one passenger arrives. What does it pay?")},
@@ -79,19 +79,19 @@ func BenchmarkChatInProcess(b *testing.B) {
 // BenchmarkRawCall is the pipeline alone, from the request's bytes to the
 // answer's: what package server adds HTTP to.
 func BenchmarkRawCall(b *testing.B) {
-	g, ctx := toll(b, "application/json", []byte(cannedAnswer))
+	g, ctx := newBenchmarkGateway(b, "application/json", []byte(cannedAnswer))
 	benchmarkCall(b, g, ctx, []byte(cannedRequest))
 }
 
 // BenchmarkRawCall64K is the same with a prompt of 64 KiB.
 func BenchmarkRawCall64K(b *testing.B) {
-	g, ctx := toll(b, "application/json", []byte(cannedAnswer))
+	g, ctx := newBenchmarkGateway(b, "application/json", []byte(cannedAnswer))
 	benchmarkCall(b, g, ctx, []byte(strings.Replace(cannedRequest, "What", strings.Repeat("Clip, clop. ", 64<<10/12)+"What", 1)))
 }
 
 // BenchmarkStreamInProcess is a stream of 100 chunks to its end.
 func BenchmarkStreamInProcess(b *testing.B) {
-	g, ctx := toll(b, "text/event-stream", cannedStream(100))
+	g, ctx := newBenchmarkGateway(b, "text/event-stream", cannedStream(100))
 	benchmarkCall(b, g, ctx, []byte(strings.Replace(cannedRequest, "{", `{"stream":true,`, 1)))
 }
 

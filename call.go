@@ -67,7 +67,38 @@ func (x *Exchange) Call(ctx context.Context, kind upstream.Op, data []byte, sile
 	return x.run(ctx, op, silence)
 }
 
-// run is the one path of a request, whichever door it came in by.
+// CallForm is [Exchange.Call] for an operation whose request is a form. It closes
+// the form: at once where it fails, else when the call has ended, a stream's
+// with its Close.
+func (x *Exchange) CallForm(ctx context.Context, op upstream.Op, form *upstream.Form, silence func([]byte)) (_ *Result, err error) {
+	running := false
+	defer func() {
+		if !running {
+			x.g.drop(x, form)
+		}
+	}()
+	defer guard(&err)
+	if op != upstream.EditImage {
+		return nil, fault.New(fault.NotFound, "There is no such operation on a form.")
+	}
+	parsed, err := images.ParseForm(form)
+	if err != nil {
+		return nil, err
+	}
+	result, err := x.run(ctx, newEdit(x, parsed), silence)
+	running = err == nil && result.Stream != nil
+	return result, err
+}
+
+// drop closes a form that is not needed any more.
+func (g *Gateway) drop(x *Exchange, form *upstream.Form) {
+	if err := form.Close(); err != nil {
+		g.options.Logger.Error("closing the form of a request failed", "request_id", x.ID, "error", err)
+	}
+}
+
+// run takes a parsed request through the pipeline: admission, check, idempotency,
+// call. Every request passes here, in process or over HTTP.
 func (x *Exchange) run(ctx context.Context, op *operation, silence func([]byte)) (*Result, error) {
 	ctx = x.withObserver(ctx)
 	x.record.op, x.record.model, x.record.stream = op.kind, op.model, op.stream
@@ -99,8 +130,9 @@ func (x *Exchange) run(ctx context.Context, op *operation, silence func([]byte))
 	return result, nil
 }
 
-// check finds the model and validates the request, in the order of
-// decisions.md: unknown, not allowed, wrong endpoint, rules.
+// check finds the model and validates the request. Its order is fixed: unknown
+// model, not allowed, wrong endpoint, no price, the rules of the capability,
+// fields without a price.
 func (x *Exchange) check(op *operation) (*Model, error) {
 	if op.model == "" {
 		if err := op.validate(new(Model), nil); err != nil {
@@ -185,8 +217,7 @@ func (x *Exchange) checkRenamed(op *operation, m *Model) error {
 	})
 }
 
-// errWrongEndpoint is the refusal of a model that serves another endpoint
-// (decisions.md, Error bodies).
+// errWrongEndpoint is the refusal of a model that serves another endpoint.
 func errWrongEndpoint(op *operation, m *Model) error {
 	e := fault.Invalid("model", fmt.Sprintf("The model %q serves another endpoint.", m.ID))
 	if m.Kind != "" {
@@ -331,7 +362,8 @@ func resultHeader(reply *upstream.Reply, asked int64) http.Header {
 	return h
 }
 
-// admit takes the concurrency slot and counts the tokens.
+// admit takes the limiter's lease: a concurrency slot of the key, and the tokens
+// that the request may consume.
 func (c *call) admit() (err error) {
 	defer guard(&err)
 	defer c.x.spent(&c.x.record.phases.Admit, c.x.clock())
@@ -358,7 +390,7 @@ func (c *call) askWhole(body upstream.Body, view any) (*upstream.Reply, error) {
 	return c.ask(body, view)
 }
 
-// ask sends the call through the router.
+// ask sends the call through the router, which accepts the answer by c.accept.
 func (c *call) ask(body upstream.Body, view any) (reply *upstream.Reply, err error) {
 	defer guard(&err)
 	sent := &upstream.Call{
@@ -404,9 +436,10 @@ func noCounter(err error) bool {
 	}
 }
 
-// refuse ends a call that no upstream answered. It costs nothing, but a caller
-// who disconnected pays for what the upstream was asked for, with an idempotency
-// key too: the key is then kept without an answer, so that nobody pays twice.
+// refuse settles a call that no upstream answered, and returns the client's error.
+// It costs nothing, unless the client disconnected: then it pays for what the
+// upstream was asked for. If it used an idempotency key, that is kept without an
+// answer, so that nobody pays twice.
 func (c *call) refuse(err error) error {
 	var used billing.Usage
 	var answer *idempotency.Record
@@ -450,7 +483,7 @@ func maybeBillable(err error) bool {
 	return f == nil || f.Sent && !f.Refused && f.Status < 400
 }
 
-// failureOf is what an attempt's error says of the vendor; nil if it says nothing.
+// failureOf is what an error says of the vendor; nil if it says nothing.
 func failureOf(err error) (f *upstream.Failure) {
 	errors.As(err, &f)
 	return f
@@ -491,50 +524,22 @@ func (c *call) releaseLease() {
 	lease.Release(c.used)
 }
 
-// CallForm is [Exchange.Call] for an operation whose request is a form. It closes
-// the form: at once where it fails, else when the call has ended, a stream's
-// with its Close.
-func (x *Exchange) CallForm(ctx context.Context, op upstream.Op, form *upstream.Form, silence func([]byte)) (_ *Result, err error) {
-	running := false
-	defer func() {
-		if !running {
-			x.g.drop(x, form)
-		}
-	}()
-	defer guard(&err)
-	if op != upstream.EditImage {
-		return nil, fault.New(fault.NotFound, "There is no such operation on a form.")
-	}
-	parsed, err := images.ParseForm(form)
-	if err != nil {
-		return nil, err
-	}
-	result, err := x.run(ctx, newEdit(x, parsed), silence)
-	running = err == nil && result.Stream != nil
-	return result, err
-}
-
-// drop closes a form that is not needed any more.
-func (g *Gateway) drop(x *Exchange, form *upstream.Form) {
-	if err := form.Close(); err != nil {
-		g.options.Logger.Error("closing the form of a request failed", "request_id", x.ID, "error", err)
-	}
-}
-
-// guard turns a panic of an authenticator, a meter, a limiter or an upstream
-// into an internal error. Defer it. The stack goes to the log only.
+// guard turns a panic of an authenticator, a meter, a limiter or an upstream into
+// an internal error, whose stack goes to the log only. Defer it.
 func guard(err *error) {
 	if p := recover(); p != nil {
 		*err = panicked(p)
 	}
 }
 
+// panicked is the error of a panic.
 func panicked(p any) error {
 	return fault.Wrap(fault.InternalError, "The gateway failed to handle the request.",
 		fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 }
 
-// storeError makes a store's own error a 503: it says nothing about the caller.
+// storeError turns an error of a store itself into a 503: it says nothing about
+// the client's request.
 func storeError(err error) error {
 	if err == nil {
 		return nil

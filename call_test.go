@@ -37,7 +37,7 @@ func exactly(_ context.Context, r *chat.Request) (*chat.Response, error) {
 }
 
 func TestOfTenThousandCallsOnABalanceForAHundredExactlyAHundredSucceed(t *testing.T) {
-	h := newHouse(t, chat.Serve(exactly), "0.01", func(o *gateway.Options) {
+	h := newTestGateway(t, chat.Serve(exactly), "0.01", func(o *gateway.Options) {
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "0", "1")}) // input is free
 	})
 	ask := func() error { // each costs 100 micro-units
@@ -70,8 +70,8 @@ func TestOfTenThousandCallsOnABalanceForAHundredExactlyAHundredSucceed(t *testin
 func TestUnknownFieldsReachTheUpstreamAndComeBackUnchanged(t *testing.T) {
 	request := "{ \"x_big\" : 12345678901234567890.10,\"model\":\"m\" , \"messages\":[{\"content\":\"hi\",\"role\":\"user\",\"cache_control\":{\"a\":[1.0,1e5]}}],\n\t\"seed\":9007199254740993, \"max_tokens\": 5, \"zz\":null}"
 	answer := "{ \"id\":\"a\", \"x\" : 1.0e+2, \"model\" : \"vendor\", \"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"ok\",\"odd\":9007199254740993},\"finish_reason\":\"stop\"}] ,\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1,\"more\":{}} }"
-	up := &scripted{text: answer}
-	h := newHouse(t, up, "1.00", nil)
+	up := &scriptedUpstream{text: answer}
+	h := newTestGateway(t, up, "1.00", nil)
 	_, r, err := h.ask(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
@@ -85,8 +85,8 @@ func TestUnknownFieldsReachTheUpstreamAndComeBackUnchanged(t *testing.T) {
 }
 
 func TestUsageIsAskedOfEveryStreamAndNothingElseIsChanged(t *testing.T) {
-	up := &scripted{text: recorded(usageChunk(1, 1))}
-	h := newHouse(t, up, "1.00", nil)
+	up := &scriptedUpstream{text: recorded(usageChunk(1, 1))}
+	h := newTestGateway(t, up, "1.00", nil)
 	_, r, err := h.ask(t.Context(), askStream)
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestUsageIsAskedOfEveryStreamAndNothingElseIsChanged(t *testing.T) {
 // one before it was received.
 func TestChunksLeaveAsTheyCome(t *testing.T) {
 	in, out := io.Pipe()
-	h := newHouse(t, &scripted{body: in}, "1.00", nil)
+	h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", nil)
 	received := make(chan struct{})
 	events := strings.SplitAfter(recorded(""), "\n\n")
 	go func() {
@@ -133,7 +133,7 @@ func TestChunksLeaveAsTheyCome(t *testing.T) {
 func TestASilentStreamBeatsEvery15Seconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, out := io.Pipe()
-		h := newHouse(t, &scripted{body: in}, "1.00", func(o *gateway.Options) {
+		h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", func(o *gateway.Options) {
 			o.NewID = func(prefix string) string { return prefix + "minted" }
 		})
 		go func() {
@@ -175,7 +175,7 @@ func TestASilentStreamBeatsEvery15Seconds(t *testing.T) {
 }
 
 func TestTheOrderOfChecks(t *testing.T) {
-	h := newHouse(t, &scripted{text: whole("")}, "0.00", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "0.00", func(o *gateway.Options) {
 		o.Models = append(o.Models, gateway.Model{ID: "old", Withdrawn: time.Unix(1, 0)})
 		o.Prices = nil
 		o.RequirePrice = false
@@ -202,8 +202,8 @@ func TestTheOrderOfChecks(t *testing.T) {
 }
 
 func TestTwoGatewaysInOneProcessShareNothing(t *testing.T) {
-	a := newHouse(t, chat.Serve(exactly), "1.00", nil)
-	b := newHouse(t, chat.Serve(exactly), "1.00", nil)
+	a := newTestGateway(t, chat.Serve(exactly), "1.00", nil)
+	b := newTestGateway(t, chat.Serve(exactly), "1.00", nil)
 	if _, _, err := a.ask(t.Context(), askWhole); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestTwoGatewaysInOneProcessShareNothing(t *testing.T) {
 func TestAShutdownSettlesOpenStreamsAndLeavesNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // fails if a goroutine is left
 		in, out := io.Pipe()
-		h := newHouse(t, &scripted{body: in}, "1.00", nil)
+		h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", nil)
 		ctx, stopRun := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
 		go func() { ran <- h.Run(ctx) }()
@@ -274,7 +274,7 @@ func TestThatACaptureWaitsIsToldBeforeItsEnd(t *testing.T) {
 		var mu sync.Mutex
 		var states []string
 		g, err := gateway.New(gateway.Options{
-			Upstream: &scripted{text: whole("")}, Meter: &awayFirst{left: 1},
+			Upstream: &scriptedUpstream{text: whole("")}, Meter: &awayFirst{left: 1},
 			Observe: gateway.Observer{Event: func(_ context.Context, e gateway.Event) {
 				c, ok := e.(gateway.CaptureRetried)
 				if !ok {
@@ -314,7 +314,7 @@ func TestAnObserverThatHangsKeepsNoOtherCaptureWaitingNorRun(t *testing.T) {
 		m, hangs := &awayFirst{left: 2}, make(chan struct{})
 		first := true
 		g, err := gateway.New(gateway.Options{
-			Upstream: &scripted{text: whole("")}, Meter: m, SettleTimeout: time.Second,
+			Upstream: &scriptedUpstream{text: whole("")}, Meter: m, SettleTimeout: time.Second,
 			Observe: gateway.Observer{Event: func(_ context.Context, e gateway.Event) {
 				if c, ok := e.(gateway.CaptureRetried); ok && c.State == gateway.CaptureQueued && first {
 					first = false
@@ -356,7 +356,7 @@ func TestAnObserverThatHangsKeepsNoOtherCaptureWaitingNorRun(t *testing.T) {
 func TestAReceiptMayBeAskedForWhileTheStreamIsBeingCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe()
-		h := newHouse(t, &scripted{body: r}, "1", nil)
+		h := newTestGateway(t, &scriptedUpstream{body: r}, "1", nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _, _ = io.WriteString(w, chunk(`{"role":"assistant","content":"x"}`, "")) }()
 		_, res, err := h.ask(ctx, askStream)
@@ -396,7 +396,7 @@ func TestTheGatewayIsClosedWhenNoUpstreamHasACallLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				closed := false
-				h := newHouse(t, upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+				h := newTestGateway(t, upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 					header := http.Header{"Content-Type": {"text/event-stream"}}
 					return &upstream.Reply{Status: 200, Header: header, Body: lingering{strings.NewReader(text), &closed}}, nil
 				}), "1", nil)
@@ -419,7 +419,7 @@ func TestEveryCallOfAnUpstreamNamesItsAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		got := map[upstream.Op]int{}
-		film := &studio{submit: betaTaken, polls: []string{betaDone}}
+		film := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		up := upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 			mu.Lock()
 			got[c.Op]++
@@ -445,7 +445,7 @@ func TestEveryCallOfAnUpstreamNamesItsAccount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := newHouse(t, up, "10.00", func(o *gateway.Options) {
+		h := newTestGateway(t, up, "10.00", func(o *gateway.Options) {
 			o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "1", "1"), "e": price(t, "1", "1"), flash: characters, "beta2.6-t2v": seconds})
 			o.Models = []gateway.Model{{ID: "e", Kind: gateway.KindEmbeddings, Batch: 2}}
 		})
@@ -474,7 +474,7 @@ func TestEveryCallOfAnUpstreamNamesItsAccount(t *testing.T) {
 
 func TestIdsFollowTheClockAndNeverRepeat(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	h := newHouse(t, &scripted{text: whole("")}, "1.00", func(o *gateway.Options) { o.Now = func() time.Time { return now } })
+	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1.00", func(o *gateway.Options) { o.Now = func() time.Time { return now } })
 	seen := map[string]bool{}
 	last := ""
 	for range 1_000 {
@@ -506,7 +506,7 @@ func TestAnErrorInA200TellsNeitherCallerNorLogWhatTheVendorSaid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
-			h := newHouse(t, &scripted{text: c.text}, "1.00", func(o *gateway.Options) {
+			h := newTestGateway(t, &scriptedUpstream{text: c.text}, "1.00", func(o *gateway.Options) {
 				o.Logger = slog.New(slog.NewJSONHandler(&log, nil))
 			})
 			x, r, err := h.ask(t.Context(), c.ask)
@@ -535,7 +535,7 @@ func TestAVendorsRefusalIsLoggedWithoutItsText(t *testing.T) {
 	var log bytes.Buffer
 	refusal := &fault.Error{Code: fault.InvalidRequest, Status: 400, Message: "Unsafe input: 'my prompt'",
 		Err: &upstream.Failure{Status: 400, Sent: true, Err: errors.New("Unsafe input: 'my prompt'")}}
-	h := newHouse(t, &scripted{err: refusal}, "1.00", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{err: refusal}, "1.00", func(o *gateway.Options) {
 		o.Logger = slog.New(slog.NewJSONHandler(&log, nil))
 	})
 	x, _, err := h.ask(t.Context(), askWhole)
@@ -547,7 +547,7 @@ func TestAVendorsRefusalIsLoggedWithoutItsText(t *testing.T) {
 
 func TestAModelThatWillBeWithdrawnSaysWhen(t *testing.T) {
 	day := time.Date(2100, 1, 31, 0, 0, 0, 0, time.UTC)
-	h := newHouse(t, &scripted{text: whole("")}, "1.00", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1.00", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "m", Withdrawn: day}}
 	})
 	_, r, err := h.ask(t.Context(), askWhole)

@@ -27,7 +27,7 @@ import (
 // Kind says which endpoint a model serves.
 type Kind string
 
-// The kinds of models (server.md, models).
+// The kinds of models, as the configuration file spells them.
 const (
 	KindChat       Kind = "chat"     // chat completions and messages, whichever its upstream speaks
 	KindMessages   Kind = "messages" // the same: one is translated into the other
@@ -175,7 +175,7 @@ func MissingUnits(op upstream.Op, p *billing.Price) string {
 // Operations are those that a kind of models is called by.
 func (k Kind) Operations() []upstream.Op { return slices.Clone(kinds[k]) }
 
-// builtin concatenates the rooms' tables.
+// builtin are the models of all capabilities' tables.
 func builtin() map[string]*Model {
 	models := make(map[string]*Model)
 	for _, f := range chat.Families() {
@@ -206,7 +206,7 @@ func builtin() map[string]*Model {
 	return models
 }
 
-// addModel lays an operator's facts over the built-in ones.
+// addModel adds an operator's facts about a model to the built-in ones.
 func (r *routes) addModel(m Model) error {
 	if m.ID == "" {
 		return errors.New("gateway: Options.Models: a model has no ID")
@@ -284,7 +284,8 @@ func (r *routes) withDefaults(m Model) Model {
 	return m
 }
 
-// unboundedOutput is the most that a vendor makes of one candidate without a bound.
+// unboundedOutput is the most that a vendor makes of one candidate without a
+// bound.
 func (m Model) unboundedOutput() int64 { return cmp.Or(m.MaxOutput, UnaskedOutput) }
 
 // plausibleOutput is the largest output of one candidate that is believed.
@@ -375,8 +376,8 @@ func notAllowed(model string) error {
 	}
 }
 
-// principal is who an in-process call belongs to (decisions.md, Models,
-// OpenAPI, agent tools, in process).
+// principal is who an in-process call belongs to: the principal in ctx, or without
+// an Authenticator the account "local".
 func (g *Gateway) principal(ctx context.Context) (*auth.Principal, error) {
 	if p, ok := auth.FromContext(ctx); ok {
 		return p, nil

@@ -11,11 +11,11 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// drains are the streams that are read on after their clients left, until they
-// tell what they used: where cancelling does not stop a vendor's bill, and of
-// models that reason without showing it, of which only the last usage tells.
-// They are bounded together, and no account has all of them: a stream above the
-// bound is cancelled and estimated.
+// drains are the streams that are read to their end after their clients
+// disconnected. That is done for channels whose vendor bills a cancelled stream in
+// full, and for models that reason without showing it, since only the last usage
+// tells what they cost. Their number is limited, and no account has all of it; a
+// stream above the limit is cancelled and its usage estimated.
 type drains struct {
 	most  int64
 	slots quota.Fair // by account
@@ -48,6 +48,7 @@ func (d *drains) acquire(s *Stream) bool {
 	return true
 }
 
+// release gives a slot back.
 func (d *drains) release(s *Stream) {
 	d.mu.Lock()
 	delete(d.running, s)
@@ -55,7 +56,7 @@ func (d *drains) release(s *Stream) {
 	d.slots.Give(s.c.hold.Account, 1)
 }
 
-// stop ends all drains, and lets none begin.
+// stop ends all drains and prevents new ones.
 func (d *drains) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,8 +74,8 @@ func (d *drains) hides(model string) bool {
 	return ok
 }
 
-// limit is for how long a stream of a model is drained whose channel says own;
-// 0 for not at all.
+// limit is how long a stream of a model is drained whose channel has the limit
+// own; 0 for not at all.
 func (d *drains) limit(own time.Duration, model string) time.Duration {
 	if own <= 0 && d.most > 0 && d.hides(model) {
 		return upstream.MaxDrain
@@ -82,7 +83,7 @@ func (d *drains) limit(own time.Duration, model string) time.Duration {
 	return own
 }
 
-// set remembers whether a model reasons without showing it.
+// set records whether a model reasons without showing it.
 func (d *drains) set(model string, hides bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -103,9 +104,9 @@ const (
 	muchHidden   = 512
 )
 
-// learnHidden notes what an answer of a conversation tells of its model: u is what
-// the vendor reported. A model that reported much reasoning and showed it hides
-// none.
+// learnHidden records what the usage u, as the vendor reported it, says of a chat
+// model: one that reports far more output than its text hides its reasoning; one
+// that reports much reasoning and shows it does not.
 func (c *call) learnHidden(u billing.Usage) {
 	if c.op.bounds.exposure == nil || u.Estimated || u.Anomaly || u.Output <= muchHidden {
 		return
@@ -119,8 +120,9 @@ func (c *call) learnHidden(u billing.Usage) {
 	}
 }
 
-// allowDrain has the stream read on for at most limit after its client left: what
-// ends the client's context does not end the upstream's any more.
+// allowDrain lets the stream be read on for at most limit after its client has
+// disconnected: the end of the client's context does not end the upstream's any
+// more.
 func (s *Stream) allowDrain(limit time.Duration) {
 	if limit <= 0 {
 		return
@@ -134,8 +136,8 @@ func (s *Stream) allowDrain(limit time.Duration) {
 	s.c.detach = context.AfterFunc(s.c.client, func() { s.startDrain(context.Cause(s.c.client)) })
 }
 
-// startDrain notes that the client left, and has the stream read on if it may; else
-// it is cancelled.
+// startDrain runs when the client has disconnected: the stream is read on if there
+// is a slot for it, else it is cancelled.
 func (s *Stream) startDrain(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,10 +154,10 @@ func (s *Stream) startDrain(cause error) {
 	s.drainTimer = time.AfterFunc(s.drainLimit, func() { s.c.cancel(cause) })
 }
 
-// isDraining reports whether the client left and the stream is read on.
+// isDraining reports whether the stream is read on without its client.
 func (s *Stream) isDraining() bool { return s.drainTimer != nil }
 
-// endDrain lets go of what a drain holds.
+// endDrain releases the slot and the timer of a drain.
 func (s *Stream) endDrain() {
 	if s.drainTimer != nil {
 		s.drainTimer.Stop()
@@ -163,8 +165,8 @@ func (s *Stream) endDrain() {
 	}
 }
 
-// markClientGone settles a stream that was read to its end after its client left: as
-// its vendor reported.
+// markClientGone makes the end of a drained stream that of a client that
+// disconnected.
 func (s *Stream) markClientGone() {
 	s.c.x.record.clientGone = true
 	s.err = errClientGone()

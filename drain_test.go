@@ -24,14 +24,14 @@ import (
 // hiddenUsage is the last chunk of a model that reasoned and did not show it.
 const hiddenUsage = `data: {"id":"up-1","object":"chat.completion.chunk","created":7,"model":"vendor-m","choices":[],"usage":{"prompt_tokens":20,"completion_tokens":1000,"completion_tokens_details":{"reasoning_tokens":990}}}` + "\n\n"
 
-// thinker is a vendor's stream whose first words come at once, and whose end comes
+// reasoningVendor is a vendor's stream whose first words come at once, and whose end comes
 // after a pause.
-type thinker struct {
+type reasoningVendor struct {
 	pause time.Duration
 	cut   chan struct{} // closed when the call's context ended before the end
 }
 
-func (v *thinker) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+func (v *reasoningVendor) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	in, out := io.Pipe()
 	text := recorded(hiddenUsage)
 	first := strings.Index(text, `{"content":"four"}`)
@@ -48,21 +48,21 @@ func (v *thinker) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply,
 		}
 		_ = out.Close()
 	}()
-	return (&scripted{body: in}).Do(ctx, call)
+	return (&scriptedUpstream{body: in}).Do(ctx, call)
 }
 
-// thinking is a gateway whose one channel drains for so long.
-func thinking(t *testing.T, v *thinker, drain time.Duration, edit func(*gateway.Options)) *house {
+// newReasoningGateway is a gateway whose one channel drains for so long.
+func newReasoningGateway(t *testing.T, v *reasoningVendor, drain time.Duration, edit func(*gateway.Options)) *testGateway {
 	t.Helper()
 	router, err := upstream.NewRouter([]upstream.Channel{{Name: "c0", Upstream: v, Models: map[string]string{"m": "m"}, Drain: drain}}, upstream.RouterOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newHouse(t, router, "1.00", edit)
+	return newTestGateway(t, router, "1.00", edit)
 }
 
 // fourWords begins the stream and reads what comes at once.
-func fourWords(t *testing.T, ctx context.Context, h *house, key string) (*gateway.Exchange, *gateway.Stream) {
+func fourWords(t *testing.T, ctx context.Context, h *testGateway, key string) (*gateway.Exchange, *gateway.Stream) {
 	t.Helper()
 	x := h.Begin()
 	x.IdempotencyKey = key
@@ -104,7 +104,7 @@ func TestAStreamIsReadOnAfterItsClientLeftWhereItsChannelDrains(t *testing.T) {
 		} {
 			t.Run(name+", "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					h := thinking(t, &thinker{pause: row.pause}, row.drain, func(o *gateway.Options) { o.MaxDrains = row.most })
+					h := newReasoningGateway(t, &reasoningVendor{pause: row.pause}, row.drain, func(o *gateway.Options) { o.MaxDrains = row.most })
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
 					x, s := fourWords(t, ctx, h, "")
@@ -128,7 +128,7 @@ func TestAStreamIsReadOnAfterItsClientLeftWhereItsChannelDrains(t *testing.T) {
 
 func TestADrainThatNobodyWaitsForEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := thinking(t, &thinker{pause: time.Hour}, 5*time.Second, nil)
+		h := newReasoningGateway(t, &reasoningVendor{pause: time.Hour}, 5*time.Second, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		x, _ := fourWords(t, ctx, h, "")
 		cancel()
@@ -142,7 +142,7 @@ func TestADrainThatNobodyWaitsForEndsInTime(t *testing.T) {
 
 func TestTheDrainsAtOnceAreBoundedAndNoAccountHasAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := thinking(t, &thinker{pause: 10 * time.Second}, 30*time.Second, func(o *gateway.Options) { o.MaxDrains = 8 })
+		h := newReasoningGateway(t, &reasoningVendor{pause: 10 * time.Second}, 30*time.Second, func(o *gateway.Options) { o.MaxDrains = 8 })
 		if err := h.ledger.CreateAccount(t.Context(), "other", billing.One); err != nil {
 			t.Fatal(err)
 		}
@@ -175,13 +175,13 @@ func TestTheDrainsAtOnceAreBoundedAndNoAccountHasAll(t *testing.T) {
 }
 
 func TestAShutdownEndsADrain(t *testing.T) {
-	for name, end := range map[string]func(h *house) error{
-		"at once":       (*house).Close,
-		"with patience": func(h *house) error { return h.Shutdown(context.Background()) },
+	for name, end := range map[string]func(h *testGateway) error{
+		"at once":       (*testGateway).Close,
+		"with patience": func(h *testGateway) error { return h.Shutdown(context.Background()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := thinking(t, &thinker{pause: time.Hour}, 30*time.Second, nil)
+				h := newReasoningGateway(t, &reasoningVendor{pause: time.Hour}, 30*time.Second, nil)
 				x, s := fourWords(t, t.Context(), h, "")
 				done := make(chan struct{})
 				go func() {
@@ -204,7 +204,7 @@ func TestAShutdownEndsADrain(t *testing.T) {
 
 func TestADrainedStreamIsKeptWholeForItsDuplicates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := thinking(t, &thinker{pause: 10 * time.Second}, 30*time.Second, nil)
+		h := newReasoningGateway(t, &reasoningVendor{pause: 10 * time.Second}, 30*time.Second, nil)
 		_, s := fourWords(t, t.Context(), h, "k")
 		_ = s.Close()
 		again, err := h.askOnce(t.Context(), "k", strings.Replace(askStream, `"max_tokens":100`, `"max_tokens":5000`, 1))
@@ -234,11 +234,11 @@ func TestTheStreamsOfAModelThatHidesItsReasoningAreDrained(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				v := &thinker{pause: 10 * time.Second}
+				v := &reasoningVendor{pause: 10 * time.Second}
 				teaches := true
-				h := newHouse(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+				h := newTestGateway(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 					if teaches {
-						return (&scripted{text: row.text}).Do(ctx, c)
+						return (&scriptedUpstream{text: row.text}).Do(ctx, c)
 					}
 					return v.Do(ctx, c)
 				}), "1.00", nil)
@@ -279,12 +279,12 @@ func TestAModelThatHidesItsReasoningIsKnownOnBothWires(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				v := &thinker{pause: 10 * time.Second}
+				v := &reasoningVendor{pause: 10 * time.Second}
 				var text string // that teaches
-				h := newHouse(t, answering{upstream.ChatCompletion, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+				h := newTestGateway(t, answering{upstream.ChatCompletion, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 					switch {
 					case text != "":
-						return (&scripted{text: text}).Do(ctx, c)
+						return (&scriptedUpstream{text: text}).Do(ctx, c)
 					case c.Stream:
 						return v.Do(ctx, c)
 					}
@@ -351,9 +351,9 @@ func TestStreamsThatShowLittleNeverCostMoreThanTheBalance(t *testing.T) {
 				made.Add(n)
 				arrived.Add(1)
 				<-release
-				return (&scripted{text: recorded(strings.Replace(hiddenUsage, `"completion_tokens":1000`, fmt.Sprintf(`"completion_tokens":%d`, n), 1))}).Do(ctx, c)
+				return (&scriptedUpstream{text: recorded(strings.Replace(hiddenUsage, `"completion_tokens":1000`, fmt.Sprintf(`"completion_tokens":%d`, n), 1))}).Do(ctx, c)
 			}), func(ch *upstream.Channel) { ch.Drop = row.drop })
-			h := newHouse(t, up, "1.00", dear(t, gateway.Model{ID: "m", MaxOutput: 128_000}))
+			h := newTestGateway(t, up, "1.00", dear(t, gateway.Model{ID: "m", MaxOutput: 128_000}))
 			ask := strings.Replace(askStream, `,"max_tokens":100`, "", 1)
 			stream := func() error {
 				_, r, err := h.ask(t.Context(), ask)
@@ -440,7 +440,7 @@ var wholeAnswers = map[upstream.Op]string{
 }
 
 // start sends the request through the one path.
-func (l *leaving) start(ctx context.Context, t *testing.T, h *house, key string) (*gateway.Exchange, error) {
+func (l *leaving) start(ctx context.Context, t *testing.T, h *testGateway, key string) (*gateway.Exchange, error) {
 	t.Helper()
 	x := h.Begin()
 	x.IdempotencyKey = key
@@ -457,13 +457,13 @@ func (l *leaving) start(ctx context.Context, t *testing.T, h *house, key string)
 }
 
 // over is a gateway whose one channel, "c0", asks up for the request's model.
-func (l *leaving) over(t *testing.T, up upstream.Upstream) *house {
+func (l *leaving) over(t *testing.T, up upstream.Upstream) *testGateway {
 	t.Helper()
 	router, err := upstream.NewRouter([]upstream.Channel{{Name: "c0", Upstream: up, Models: map[string]string{l.model: l.model}}}, upstream.RouterOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newHouse(t, router, "10", func(o *gateway.Options) {
+	return newTestGateway(t, router, "10", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: flash, Batch: 23}}
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{l.model: rates(t, l.price...)})
 	})
@@ -581,7 +581,7 @@ func TestACallerWhoLeavesAVendorThatRefusedPaysNothing(t *testing.T) {
 		hangUp()
 		return nil, (&upstream.Failure{Status: 429, Sent: true, Refused: true}).Fault()
 	})
-	h := newHouse(t, up, "1.00", nil)
+	h := newTestGateway(t, up, "1.00", nil)
 	if _, _, err := h.ask(ctx, askWhole); err == nil {
 		t.Fatal("no error")
 	}

@@ -60,7 +60,7 @@ func editFile(name string, content []byte) upstream.Part {
 }
 
 // change sends a form through the one path, as the server does.
-func (h *house) change(ctx context.Context, key string, form *countedForm) (*gateway.Exchange, *gateway.Result, error) {
+func (h *testGateway) change(ctx context.Context, key string, form *countedForm) (*gateway.Exchange, *gateway.Result, error) {
 	x := h.Begin()
 	x.IdempotencyKey = key
 	if err := x.Authenticate(ctx, ""); err != nil {
@@ -89,7 +89,7 @@ func TestAnEditIsChargedByItsUnitsExactly(t *testing.T) {
 		"the legacy model":           {"imagegen-legacy-2", `{"data":[{"b64_json":"aGk="}]}`, []string{"image", "0.02"}, nil, 20_000_000},
 		"a report of zero":           {"imagegen-2", `{"data":[{"b64_json":"aGk="}],"usage":{"input_tokens":0,"output_tokens":0}}`, []string{"input", "5", "image_output", "32"}, nil, 0},
 	} {
-		h := selling(t, &scripted{text: row.answer}, "10", row.model, rates(t, row.price...))
+		h := newPricedGateway(t, &scriptedUpstream{text: row.answer}, "10", row.model, rates(t, row.price...))
 		form := editForm(t, row.model, row.fields...)
 		x, r, err := h.change(t.Context(), "", form)
 		if err != nil {
@@ -107,7 +107,7 @@ func TestAnEditIsChargedByItsUnitsExactly(t *testing.T) {
 }
 
 func TestWhatAnEditCanCostIsHeldBefore(t *testing.T) {
-	h := selling(t, &scripted{text: edited}, "10", "imagegen-2", rates(t, "input", "5", "image_input", "8", "image_output", "32"))
+	h := newPricedGateway(t, &scriptedUpstream{text: edited}, "10", "imagegen-2", rates(t, "input", "5", "image_input", "8", "image_output", "32"))
 	x, _, err := h.change(t.Context(), "", editForm(t, "imagegen-2", "size", "1024x1024", "n", "2"))
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestABadFormCostsNothingAndIsAskedOfNobody(t *testing.T) {
 		"too dear":            {editForm(t, "imagegen-2", "n", "10"), fault.InsufficientBalance, 402},
 		"more dear than that": {editForm(t, "imagegen-2", "n", "3"), fault.InsufficientBalance, 402},
 	} {
-		up := &scripted{text: edited}
+		up := &scriptedUpstream{text: edited}
 		models := map[string]string{}
 		prices := map[string]*billing.Price{}
 		for _, id := range []string{"imagegen-2", "alpha-image-edit", "delta-k3"} {
@@ -143,7 +143,7 @@ func TestABadFormCostsNothingAndIsAskedOfNobody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := newHouse(t, router, "1", func(o *gateway.Options) { o.Models, o.Prices = nil, billing.NewPriceList(prices) })
+		h := newTestGateway(t, router, "1", func(o *gateway.Options) { o.Models, o.Prices = nil, billing.NewPriceList(prices) })
 		_, _, err = h.change(t.Context(), "k", row.form)
 		f := fault.From(err)
 		if f == nil || f.Code != row.code || f.HTTPStatus() != row.status || up.count() != 0 || h.spent(t, "1") != 0 || row.form.released.Load() != 1 {
@@ -176,13 +176,13 @@ func TestAnEditIsSentAgainOnlyIfCertainlyNothingWasMade(t *testing.T) {
 			})
 		}
 		router, err := upstream.NewRouter([]upstream.Channel{
-			{Name: "first", Upstream: note(&scripted{err: row.failure.Fault()}), Models: map[string]string{"imagegen-2": "one"}, Drop: []string{"user"}},
-			{Name: "second", Upstream: note(&scripted{text: edited}), Models: map[string]string{"imagegen-2": "two"}, Priority: 1, Rename: map[string]string{"user": "safety_identifier"}},
+			{Name: "first", Upstream: note(&scriptedUpstream{err: row.failure.Fault()}), Models: map[string]string{"imagegen-2": "one"}, Drop: []string{"user"}},
+			{Name: "second", Upstream: note(&scriptedUpstream{text: edited}), Models: map[string]string{"imagegen-2": "two"}, Priority: 1, Rename: map[string]string{"user": "safety_identifier"}},
 		}, upstream.RouterOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := selling(t, router, "1", "imagegen-2", rates(t, "image", "0.5"))
+		h := newPricedGateway(t, router, "1", "imagegen-2", rates(t, "image", "0.5"))
 		_, _, err = h.change(t.Context(), "", editForm(t, "imagegen-2", "user", "u"))
 		if (err == nil) != row.again || len(bodies) != map[bool]int{false: 1, true: 2}[row.again] {
 			t.Errorf("%+v: %v, %d calls", row.failure, err, len(bodies))
@@ -232,8 +232,8 @@ func formText(t *testing.T, c *upstream.Call) string {
 }
 
 func TestADuplicateOfAnEditIsNotMadeAgain(t *testing.T) {
-	up := &scripted{text: edited}
-	h := selling(t, up, "1", "imagegen-2", rates(t, "image", "0.5"))
+	up := &scriptedUpstream{text: edited}
+	h := newPricedGateway(t, up, "1", "imagegen-2", rates(t, "image", "0.5"))
 	_, first, err := h.change(t.Context(), "k", editForm(t, "imagegen-2"))
 	if err != nil {
 		t.Fatal(err)
@@ -257,7 +257,7 @@ func TestADuplicateOfAnEditIsNotMadeAgain(t *testing.T) {
 
 func TestAStreamOfAnEditKeepsItsFormUntilItsEnd(t *testing.T) {
 	for name, whole := range map[string]bool{"to its end": true, "hung up": false} {
-		h := selling(t, sim.New(sim.Options{}), "10", "imagegen-2", rates(t, "image_output", "1"))
+		h := newPricedGateway(t, sim.New(sim.Options{}), "10", "imagegen-2", rates(t, "image_output", "1"))
 		form := editForm(t, "imagegen-2", "stream", "true", "partial_images", "2", "size", "1024x1024")
 		x, r, err := h.change(t.Context(), "", form)
 		if err != nil || r.Stream == nil || form.released.Load() != 0 {
@@ -292,7 +292,7 @@ func TestWhoHangsUpBeforeAnEditIsMadePaysForWhatWasSent(t *testing.T) {
 		<-ctx.Done()
 		return nil, fault.From(ctx.Err()).With(func(e *fault.Error) { e.Err = &upstream.Failure{Sent: true} })
 	})
-	h := selling(t, up, "10", "imagegen-1", rates(t, "input", "1000", "image_input", "100", "image_output", "10"))
+	h := newPricedGateway(t, up, "10", "imagegen-1", rates(t, "input", "1000", "image_input", "100", "image_output", "10"))
 	form := editForm(t, "imagegen-1")
 	x, _, err := h.change(ctx, "", form)
 	const want = 4*1_000_000 + (65+129)*100_000
@@ -303,7 +303,7 @@ func TestWhoHangsUpBeforeAnEditIsMadePaysForWhatWasSent(t *testing.T) {
 }
 
 func TestTypedEditsGoTheSameWay(t *testing.T) {
-	h := newHouse(t, sim.New(sim.Options{}), "10", func(o *gateway.Options) {
+	h := newTestGateway(t, sim.New(sim.Options{}), "10", func(o *gateway.Options) {
 		o.Models = nil
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{
 			"imagegen-2": rates(t, "image_output", "1"), "imagegen-legacy-2": rates(t, "image", "0.02"),
@@ -337,7 +337,7 @@ func TestTypedEditsGoTheSameWay(t *testing.T) {
 }
 
 func TestOnlyAFormOfAnEditIsTaken(t *testing.T) {
-	h := selling(t, &scripted{text: edited}, "1", "imagegen-2", rates(t, "image", "0.5"))
+	h := newPricedGateway(t, &scriptedUpstream{text: edited}, "1", "imagegen-2", rates(t, "image", "0.5"))
 	form := editForm(t, "imagegen-2")
 	if _, err := h.Begin().CallForm(t.Context(), upstream.GenerateImage, form.Form, nil); !fault.Is(err, fault.NotFound) || form.released.Load() != 1 {
 		t.Error(err)

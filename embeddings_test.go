@@ -26,7 +26,7 @@ import (
 )
 
 // embed sends raw bytes through the one path.
-func (h *house) embed(ctx context.Context, key, body string) (*gateway.Exchange, *gateway.Result, error) {
+func (h *testGateway) embed(ctx context.Context, key, body string) (*gateway.Exchange, *gateway.Result, error) {
 	x := h.Begin()
 	x.IdempotencyKey = key
 	if err := x.Authenticate(ctx, ""); err != nil {
@@ -94,8 +94,8 @@ func TestEveryModelMovesTheBalanceByTheExactAmount(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			up := &scripted{text: fmt.Sprintf(`{"data":[{"index":0,"embedding":[1]}],"usage":{"prompt_tokens":%d,"total_tokens":%[1]d}}`, row.tokens)}
-			h := newHouse(t, up, "1", func(o *gateway.Options) {
+			up := &scriptedUpstream{text: fmt.Sprintf(`{"data":[{"index":0,"embedding":[1]}],"usage":{"prompt_tokens":%d,"total_tokens":%[1]d}}`, row.tokens)}
+			h := newTestGateway(t, up, "1", func(o *gateway.Options) {
 				o.Models, o.Prices = nil, billing.NewPriceList(map[string]*billing.Price{row.model: p})
 			})
 			text := strings.Repeat("a", int(row.tokens)) // so that the count is plausible
@@ -116,10 +116,10 @@ func TestEveryModelMovesTheBalanceByTheExactAmount(t *testing.T) {
 
 func TestTheHoldIsTheBoundOfTheInput(t *testing.T) {
 	const body = `{"model":"m","input":"hello"}` // 7 bytes with its quotes, and 4 around them
-	up := &scripted{text: `{"data":[{"index":0,"embedding":[1]}],"usage":{"prompt_tokens":2,"total_tokens":2}}`}
-	var h *house
+	up := &scriptedUpstream{text: `{"data":[{"index":0,"embedding":[1]}],"usage":{"prompt_tokens":2,"total_tokens":2}}`}
+	var h *testGateway
 	var held billing.Money
-	h = newHouse(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+	h = newTestGateway(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 		held = h.balance(t).Held
 		return up.Do(ctx, c)
 	}), "0.000011", nil)
@@ -149,7 +149,7 @@ func TestUsageThatCannotBeIsNotCharged(t *testing.T) {
 		"absurd": {`,"usage":{"prompt_tokens":9223372036854775807,"total_tokens":1}`, micro(11), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, &scripted{text: `{"data":[{"index":0,"embedding":[1]}]` + row.usage + `}`}, "1", nil)
+			h := newTestGateway(t, &scriptedUpstream{text: `{"data":[{"index":0,"embedding":[1]}]` + row.usage + `}`}, "1", nil)
 			x, _, err := h.embed(t.Context(), "", `{"model":"m","input":"hello"}`)
 			if err != nil {
 				t.Fatal(err)
@@ -179,7 +179,7 @@ func TestALargeBatchIsSplitAndJoined(t *testing.T) {
 		}()
 		return vectorsFor(c)
 	})
-	h := newHouse(t, up, "1", inBatches(2))
+	h := newTestGateway(t, up, "1", inBatches(2))
 	x, r, err := h.embed(t.Context(), "", texts(23))
 	if err != nil {
 		t.Fatal(err)
@@ -237,7 +237,7 @@ func TestOneFailedPartFailsTheRequestForFree(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			up, cancelled := waiting(3, row.end)
-			h := newHouse(t, up, "1", inBatches(1))
+			h := newTestGateway(t, up, "1", inBatches(1))
 			x, _, err := h.embed(t.Context(), "", texts(9))
 			if !fault.Is(err, row.code) {
 				t.Errorf("%v, want %s", err, row.code)
@@ -266,7 +266,7 @@ func TestAPartThatIsNoAnswerFailsTheRequestForFree(t *testing.T) {
 		"cut":               `{"data":[{"index":0,"embedding":[1`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
+			h := newTestGateway(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
 				if c.Request.(*embeddings.Request).Inputs()[0] == "c" {
 					return jsonReply(text), nil
 				}
@@ -280,7 +280,7 @@ func TestAPartThatIsNoAnswerFailsTheRequestForFree(t *testing.T) {
 }
 
 func TestPartsTogetherAreNotLargerThanOneAnswerMayBe(t *testing.T) {
-	h := newHouse(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) { return vectorsFor(c) }), "1",
+	h := newTestGateway(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) { return vectorsFor(c) }), "1",
 		func(o *gateway.Options) { inBatches(1)(o); o.MaxAnswer = 1000 })
 	if _, _, err := h.embed(t.Context(), "", texts(5)); err != nil {
 		t.Fatal(err)
@@ -296,7 +296,7 @@ func TestPartsTogetherAreNotLargerThanOneAnswerMayBe(t *testing.T) {
 func TestARefusedPartStopsTheOthersAndWhatWasAnsweredIsWaste(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
-		h := newHouse(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		h := newTestGateway(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
 			if calls.Add(1) > 8 {
 				time.Sleep(time.Second) // virtual: the others have been answered
 				return nil, (&upstream.Failure{Status: 400, Sent: true}).Fault()
@@ -331,7 +331,7 @@ func TestWhoHangsUpPaysForThePartsThatWereSent(t *testing.T) {
 		hangUp()
 		return fault.From(context.Canceled)
 	})
-	h := newHouse(t, up, "1", inBatches(1))
+	h := newTestGateway(t, up, "1", inBatches(1))
 	x, _, err := h.embed(ctx, "", texts(26))
 	if !fault.Is(err, fault.ClientGone) || cancelled.Load() != 3 {
 		t.Errorf("%v, %d were cancelled", err, cancelled.Load())
@@ -349,7 +349,7 @@ func TestAnAnswerIsReplayedForTheSameKey(t *testing.T) {
 		calls.Add(1)
 		return vectorsFor(c)
 	})
-	h := newHouse(t, up, "1", func(o *gateway.Options) { inBatches(2)(o); o.Idempotency = &memory.Answers{} })
+	h := newTestGateway(t, up, "1", func(o *gateway.Options) { inBatches(2)(o); o.Idempotency = &memory.Answers{} })
 	_, first, err := h.embed(t.Context(), "k", texts(3))
 	if err != nil {
 		t.Fatal(err)
@@ -377,7 +377,7 @@ func TestALargeAnswerToEmbeddingsIsNotKept(t *testing.T) {
 			up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 				return jsonReply(`{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1` + strings.Repeat(",1", c.length/2) + `]}],"model":"v","usage":{"prompt_tokens":3,"total_tokens":3}}`), nil
 			})
-			h := newHouse(t, up, "1", func(o *gateway.Options) { inBatches(2)(o); o.Idempotency = &memory.Answers{} })
+			h := newTestGateway(t, up, "1", func(o *gateway.Options) { inBatches(2)(o); o.Idempotency = &memory.Answers{} })
 			if _, _, err := h.embed(t.Context(), "k", texts(1)); err != nil {
 				t.Fatal(err)
 			}
@@ -399,7 +399,7 @@ func TestAModelServesItsEndpointOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHouse(t, router, "1", func(o *gateway.Options) {
+	h := newTestGateway(t, router, "1", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "m", Kind: gateway.KindEmbeddings}, {ID: "talks", Kind: gateway.KindChat}}
 	})
 	ask := func(op upstream.Op, body string) error {
@@ -441,14 +441,14 @@ func TestAModelServesItsEndpointOnly(t *testing.T) {
 }
 
 func TestADroppedEncodingIsStillTheOneThatWasAskedFor(t *testing.T) {
-	up := &scripted{text: `{"data":[{"index":0,"embedding":[1,-2]}],"usage":{"prompt_tokens":1,"total_tokens":1}}`}
+	up := &scriptedUpstream{text: `{"data":[{"index":0,"embedding":[1,-2]}],"usage":{"prompt_tokens":1,"total_tokens":1}}`}
 	router, err := upstream.NewRouter([]upstream.Channel{{
 		Name: "c", Upstream: up, Models: map[string]string{"m": "v"}, Drop: []string{"encoding_format", "user"}, Rename: map[string]string{"dimensions": "size"},
 	}}, upstream.RouterOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHouse(t, router, "1", nil)
+	h := newTestGateway(t, router, "1", nil)
 	_, r, err := h.embed(t.Context(), "", `{"model":"m","input":["a"],"encoding_format":"base64","dimensions":2,"user":"u","x":1.0}`)
 	if err != nil {
 		t.Fatal(err)
@@ -473,7 +473,7 @@ func TestTheNamesOfDroppedFieldsAreBounded(t *testing.T) {
 		}
 		return r, err
 	})
-	h := newHouse(t, up, "1", inBatches(1))
+	h := newTestGateway(t, up, "1", inBatches(1))
 	for _, inputs := range []int{1, 3} {
 		_, r, err := h.embed(t.Context(), "", texts(inputs))
 		if err != nil || len(r.Dropped) != 33 || r.Dropped[32] != "others" || len(r.Header.Get("X-Gateway-Dropped")) > 400 {
@@ -488,7 +488,7 @@ func TestPartsTellOnceWhatWasDropped(t *testing.T) {
 		r.Dropped = []string{"user"} // as a driver does
 		return r, err
 	})
-	h := newHouse(t, up, "1", inBatches(1))
+	h := newTestGateway(t, up, "1", inBatches(1))
 	_, r, err := h.embed(t.Context(), "", texts(3))
 	if err != nil || !slices.Equal(r.Dropped, []string{"user"}) || r.Header.Get("X-Gateway-Dropped") != "user" {
 		t.Errorf("dropped %v, %v, %v", r.Dropped, r.Header, err)
@@ -496,7 +496,7 @@ func TestPartsTellOnceWhatWasDropped(t *testing.T) {
 }
 
 func TestAGoFunctionEmbeds(t *testing.T) {
-	h := newHouse(t, embeddings.Serve(func(_ context.Context, r *embeddings.Request) (*embeddings.Response, error) {
+	h := newTestGateway(t, embeddings.Serve(func(_ context.Context, r *embeddings.Request) (*embeddings.Response, error) {
 		if r.User == "nobody" {
 			return nil, errors.New("a secret")
 		}
@@ -529,7 +529,7 @@ func TestAGoFunctionEmbeds(t *testing.T) {
 }
 
 func TestAVectorThatIsNoneIsToldBesideItsCharge(t *testing.T) {
-	h := newHouse(t, &scripted{text: `{"data":[{"index":0,"embedding":[1,oops]}],"usage":{"prompt_tokens":2,"total_tokens":2}}`}, "1", nil)
+	h := newTestGateway(t, &scriptedUpstream{text: `{"data":[{"index":0,"embedding":[1,oops]}],"usage":{"prompt_tokens":2,"total_tokens":2}}`}, "1", nil)
 	r, err := h.Embeddings(t.Context(), &embeddings.Request{Model: "m", Input: embeddings.Text("hello")})
 	if !fault.Is(err, fault.BadGateway) || r == nil || r.Charge != micro(2) || len(r.Raw) == 0 {
 		t.Errorf("%+v, %v", r, err)
@@ -545,7 +545,7 @@ func BenchmarkEmbeddings(b *testing.B) {
 		answer = fmt.Appendf(answer, `%s{"object":"embedding","index":%d,"embedding":[0.0123456%s]}`, strings.Repeat(",", min(i, 1)), i, strings.Repeat(",-0.0123456", 1023))
 	}
 	answer = append(answer, `],"model":"m","usage":{"prompt_tokens":384,"total_tokens":384}}`...)
-	g, ctx := toll(b, "application/json", answer)
+	g, ctx := newBenchmarkGateway(b, "application/json", answer)
 	for _, format := range []string{"float", "base64"} {
 		body := []byte(`{"model":"m","input":` + string(embeddings.Texts(input...)) + `,"encoding_format":"` + format + `"}`)
 		b.Run(format, func(b *testing.B) {
@@ -580,7 +580,7 @@ func TestAllPartsOfARequestPassAChannelThatTakesFewAtOnce(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				h := newHouse(t, r, "1", func(o *gateway.Options) { inBatches(1)(o) })
+				h := newTestGateway(t, r, "1", func(o *gateway.Options) { inBatches(1)(o) })
 				if _, _, err := h.embed(t.Context(), "", texts(8)); err != nil {
 					t.Error(err)
 				}

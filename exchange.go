@@ -76,9 +76,10 @@ func (x *Exchange) addAttempt(a upstream.Attempt) {
 	x.record.attempts = append(x.record.attempts, a)
 }
 
-// Authenticate finds whose request it is and counts it against the requests
-// per minute: 401, 403 or 429 (decisions.md, Order of checks). With a principal
-// in ctx, or without an Authenticator, the token is not looked at.
+// Authenticate finds whose request it is and counts it against the requests per
+// minute. It fails with 401, 403 or 429, before anything else of the request is
+// looked at. With a principal in ctx, or without an Authenticator, the token is
+// not looked at.
 func (x *Exchange) Authenticate(ctx context.Context, token string) error {
 	p, ok := auth.FromContext(ctx)
 	switch {
@@ -94,7 +95,8 @@ func (x *Exchange) Authenticate(ctx context.Context, token string) error {
 	return x.admit(ctx, p)
 }
 
-// authenticate never lets an error of the store look like a wrong key.
+// authenticate asks the Authenticator. An error of its store never looks like a
+// wrong key.
 func (x *Exchange) authenticate(ctx context.Context, token string) (p *auth.Principal, err error) {
 	defer guard(&err)
 	defer x.spent(&x.record.phases.Auth, x.clock())
@@ -108,6 +110,7 @@ func (x *Exchange) authenticate(ctx context.Context, token string) (p *auth.Prin
 	return p, nil
 }
 
+// admit counts the request against the limits of its key.
 func (x *Exchange) admit(ctx context.Context, p *auth.Principal) (err error) {
 	defer guard(&err)
 	x.principal = p
@@ -152,9 +155,9 @@ func (x *Exchange) End(ctx context.Context, status int, err error) {
 }
 
 // CheckVia says which gateways the request has passed: the values of its Via
-// header. Call it before [Exchange.Call], if there are any. A request that has
-// passed this gateway before, or too many others, is a 508 (faults.md, row 36);
-// the rest of the way is told to the upstream.
+// header (RFC 9110, 7.6.3). Call it before [Exchange.Call], if there are any. A
+// request that has passed this gateway before, or too many others, is a 508; the
+// upstream is told the rest of the way.
 func (x *Exchange) CheckVia(via []string) error {
 	trail, err := x.g.trail.After(via)
 	if err != nil {
@@ -173,8 +176,8 @@ func (x *Exchange) AppendError(dst []byte, err error) []byte {
 	return appendErrorEvent(dst, err)
 }
 
-// appendErrorEvent appends OpenAI's form: `error` is the first key, nothing
-// stands before it, and no terminator follows (decisions.md, Chat).
+// appendErrorEvent appends the error in OpenAI's form: `error` is the first key,
+// and no terminator follows, since the SDKs read both so.
 func appendErrorEvent(dst []byte, err error) []byte {
 	type body struct {
 		Message string     `json:"message"`

@@ -44,7 +44,7 @@ func (v *maker) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, e
 	}
 	n *= r.Candidates()
 	v.made.Add(n)
-	up := &scripted{text: whole(fmt.Sprintf(`,"usage":{"prompt_tokens":%d,"completion_tokens":%d}`, v.prompt, n))}
+	up := &scriptedUpstream{text: whole(fmt.Sprintf(`,"usage":{"prompt_tokens":%d,"completion_tokens":%d}`, v.prompt, n))}
 	return up.Do(ctx, call)
 }
 
@@ -59,7 +59,7 @@ func sentRequest(call *upstream.Call) (*chat.Request, error) {
 
 // together asks n times at once, of a vendor that answers nobody before each call
 // has reached it or was refused. It returns how many were answered.
-func together(t *testing.T, h *house, v *maker, n int, op upstream.Op, body string) (answered int64) {
+func together(t *testing.T, h *testGateway, v *maker, n int, op upstream.Op, body string) (answered int64) {
 	t.Helper()
 	v.release, v.arrived = make(chan struct{}), make(chan struct{}, n)
 	var all sync.WaitGroup
@@ -86,7 +86,7 @@ func together(t *testing.T, h *house, v *maker, n int, op upstream.Op, body stri
 }
 
 // send sends one request of any operation, whose answer is whole.
-func (h *house) send(ctx context.Context, op upstream.Op, body string) error {
+func (h *testGateway) send(ctx context.Context, op upstream.Op, body string) error {
 	x := h.Begin()
 	if err := x.Authenticate(ctx, ""); err != nil {
 		return err
@@ -125,7 +125,7 @@ func TestWholeAnswersAtOnceNeverCostMoreThanTheBalance(t *testing.T) {
 			for _, m := range c.models {
 				v.unasked = min(v.unasked, m.MaxOutput)
 			}
-			h := newHouse(t, v, "1.00", dear(t, c.models...))
+			h := newTestGateway(t, v, "1.00", dear(t, c.models...))
 			answered := together(t, h, v, c.calls, upstream.ChatCompletion, c.body)
 			if worth := v.made.Load(); worth > 100_000 {
 				t.Errorf("the vendor made %d tokens for a balance of 100,000", worth)
@@ -159,7 +159,7 @@ func TestASolventCallerIsServedWhateverTheCap(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			up := &recording{maker: maker{release: make(chan struct{}), arrived: make(chan struct{}, c.calls)}, got: make(chan string, c.calls)}
-			h := newHouse(t, up, c.credit, dear(t, c.models...))
+			h := newTestGateway(t, up, c.credit, dear(t, c.models...))
 			var all sync.WaitGroup
 			var last string
 			for range c.calls {
@@ -221,7 +221,7 @@ func TestWhatWasDeliveredIsChargedWhateverTheCallerWrote(t *testing.T) {
 			{"whole, without a bound", answer(c.usage), ``}, {"streamed, without a bound", stream(c.usage), `"stream":true,`},
 		} {
 			t.Run(c.name+", "+s.name, func(t *testing.T) {
-				h := newHouse(t, &scripted{text: s.text}, "1.00", nil)
+				h := newTestGateway(t, &scriptedUpstream{text: s.text}, "1.00", nil)
 				body := `{` + s.more + `"model":"m","messages":[{"role":"user","content":"say four words"}]}`
 				_, r, err := h.ask(t.Context(), body)
 				if err != nil {
@@ -274,7 +274,7 @@ func TestABoundThatAChannelDropsBoundsNothing(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			v := &maker{unasked: 60_000}
 			up := dropping(t, v, func(ch *upstream.Channel) { ch.Drop = []string{c.field} })
-			h := newHouse(t, up, c.credit, dear(t))
+			h := newTestGateway(t, up, c.credit, dear(t))
 			answered := together(t, h, v, 24, upstream.ChatCompletion, strings.Replace(askUnbounded, `{"model"`, c.first, 1))
 			if answered != c.answered {
 				t.Errorf("%d of 24 were answered, want %d", answered, c.answered)
@@ -288,7 +288,7 @@ func TestABoundThatAChannelDropsBoundsNothing(t *testing.T) {
 
 func TestAStreamWhoseBoundIsDroppedIsHeldAsOneWithout(t *testing.T) {
 	text := strings.Repeat(chunk(`{"content":"abcd"}`, ""), 6_000) + "data: [DONE]\n\n"
-	up := dropping(t, &scripted{text: text}, func(ch *upstream.Channel) { ch.Drop = []string{"max_tokens"} })
+	up := dropping(t, &scriptedUpstream{text: text}, func(ch *upstream.Channel) { ch.Drop = []string{"max_tokens"} })
 	for _, c := range []struct {
 		member  string
 		balance int
@@ -299,7 +299,7 @@ func TestAStreamWhoseBoundIsDroppedIsHeldAsOneWithout(t *testing.T) {
 		{`"user":"u"`, 100}, // the bound that the balance affords is dropped too
 	} {
 		ask, balance := strings.Replace(askStream, `"max_tokens":100`, c.member, 1), c.balance
-		h := newHouse(t, up, micro(int64(len(ask)+balance)).String(), nil)
+		h := newTestGateway(t, up, micro(int64(len(ask)+balance)).String(), nil)
 		x, r, err := h.ask(t.Context(), ask)
 		if err != nil {
 			t.Fatal(err)
@@ -314,9 +314,9 @@ func TestAStreamWhoseBoundIsDroppedIsHeldAsOneWithout(t *testing.T) {
 
 func TestABoundThatAChannelRenamesStandsAsItIs(t *testing.T) {
 	for _, members := range []string{`"max_tokens":40`, `"max_tokens":40,"max_completion_tokens":40`} {
-		up := &scripted{text: whole(`,"usage":{"prompt_tokens":1,"completion_tokens":40}`)}
+		up := &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":1,"completion_tokens":40}`)}
 		renaming := dropping(t, up, func(ch *upstream.Channel) { ch.Rename = map[string]string{"max_tokens": "max_completion_tokens"} })
-		h := newHouse(t, renaming, "1.00", nil)
+		h := newTestGateway(t, renaming, "1.00", nil)
 		x, _, err := h.ask(t.Context(), strings.Replace(askWhole, `"max_tokens":100`, members, 1))
 		if err != nil {
 			t.Fatal(err)
@@ -343,7 +343,7 @@ func TestMediaByURLRunAloneUnlessTheBalanceCoversThem(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := &maker{unasked: 10, prompt: 1}
-			h := newHouse(t, v, c.credit, func(o *gateway.Options) {
+			h := newTestGateway(t, v, c.credit, func(o *gateway.Options) {
 				o.Prices = billing.NewPriceList(map[string]*billing.Price{"m": price(t, "10", "10")})
 			})
 			body := `{"model":"m",` + c.more + `,"messages":[{"role":"user","content":[` + c.part + `]}]}`
@@ -359,7 +359,7 @@ func TestMediaByURLRunAloneUnlessTheBalanceCoversThem(t *testing.T) {
 
 func TestACheckpointIsClampedAsASettlementIs(t *testing.T) {
 	meter := new(notedMeter)
-	h := newHouse(t, &scripted{text: recorded(usageChunk(20, 900_000_000))}, "1.00", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: recorded(usageChunk(20, 900_000_000))}, "1.00", func(o *gateway.Options) {
 		meter.Meter, o.Meter = o.Meter, meter
 	})
 	_, r, err := h.ask(t.Context(), askStream)
@@ -376,8 +376,8 @@ func TestAStreamIsNotCutWhileThereIsMoney(t *testing.T) {
 	const affords, made = 6_000, 5_999
 	text := strings.Repeat(chunk(`{"content":"abcd"}`, ""), made) + "data: [DONE]\n\n"
 	ask := strings.Replace(askStream, `"max_tokens":100,`, "", 1)
-	up := &scripted{text: text}
-	h := newHouse(t, up, micro(int64(len(ask))+affords).String(), nil)
+	up := &scriptedUpstream{text: text}
+	h := newTestGateway(t, up, micro(int64(len(ask))+affords).String(), nil)
 	x, r, err := h.ask(t.Context(), ask)
 	if err != nil {
 		t.Fatal(err)
@@ -398,7 +398,7 @@ func (speaksChat) Supports(op upstream.Op, _ string) bool { return op == upstrea
 
 func TestMessagesAtOnceNeverCostMoreThanTheBalance(t *testing.T) {
 	v := &maker{}
-	h := newHouse(t, speaksChat{v}, "1.00", dear(t))
+	h := newTestGateway(t, speaksChat{v}, "1.00", dear(t))
 	body := strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":30000`, 1)
 	if answered := together(t, h, v, 24, upstream.Messages, body); answered != 4 || v.made.Load() != 100_000 {
 		t.Errorf("%d were answered, with %d tokens for a balance of 100,000", answered, v.made.Load())
@@ -417,7 +417,7 @@ func TestReasoningBesideTheCompletionIsCharged(t *testing.T) {
 		{upstream.Messages, tellWhole, whole(`,"usage":` + usage)},
 		{upstream.Messages, tellStream, recorded(last)},
 	} {
-		h := newHouse(t, speaker{&scripted{text: c.text}, onlyChat}, "1.00", nil)
+		h := newTestGateway(t, speaker{&scriptedUpstream{text: c.text}, onlyChat}, "1.00", nil)
 		x := h.Begin()
 		if err := x.Authenticate(t.Context(), ""); err != nil {
 			t.Fatal(err)
@@ -436,8 +436,8 @@ func TestReasoningBesideTheCompletionIsCharged(t *testing.T) {
 }
 
 func TestBoundsThatDifferAreRefusedInProcessToo(t *testing.T) {
-	up := &scripted{text: whole("")}
-	h := newHouse(t, up, "1.00", nil)
+	up := &scriptedUpstream{text: whole("")}
+	h := newTestGateway(t, up, "1.00", nil)
 	_, err := h.Chat(t.Context(), &chat.Request{Model: "m", MaxTokens: 1, MaxCompletionTokens: 30_000,
 		Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}})
 	if f := fault.From(err); !fault.Is(err, fault.InvalidRequest) || f.Param != "max_completion_tokens" || up.count() != 0 {

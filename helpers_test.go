@@ -16,9 +16,9 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// scripted is an upstream that answers every call with the same bytes, and
+// scriptedUpstream is an upstream that answers every call with the same bytes, and
 // remembers what it got.
-type scripted struct {
+type scriptedUpstream struct {
 	body  io.Reader // wins over text; read once
 	text  string
 	err   error
@@ -27,7 +27,7 @@ type scripted struct {
 	gone  chan struct{} // closed when a reply's body was closed
 }
 
-func (s *scripted) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+func (s *scriptedUpstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, call)
@@ -49,7 +49,7 @@ func (s *scripted) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply
 }
 
 // sent is the body of the last call.
-func (s *scripted) sent(t testing.TB) string {
+func (s *scriptedUpstream) sent(t testing.TB) string {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *scripted) sent(t testing.TB) string {
 	return string(data)
 }
 
-func (s *scripted) count() int {
+func (s *scriptedUpstream) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.calls)
@@ -87,15 +87,15 @@ func (c *closing) Close() error {
 	return nil
 }
 
-// house is a gateway over one upstream with one funded account.
-type house struct {
+// testGateway is a gateway over one upstream with one funded account.
+type testGateway struct {
 	*gateway.Gateway
 	ledger *memory.Ledger
 }
 
-// newHouse builds a gateway whose model "m" costs 1 micro-unit a token both
+// newTestGateway builds a gateway whose model "m" costs 1 micro-unit a token both
 // ways, and whose account "local" has the credit.
-func newHouse(t testing.TB, up upstream.Upstream, credit string, edit func(*gateway.Options)) *house {
+func newTestGateway(t testing.TB, up upstream.Upstream, credit string, edit func(*gateway.Options)) *testGateway {
 	t.Helper()
 	ledger := memory.NewLedger(memory.LedgerOptions{})
 	amount, err := billing.ParseMoney(credit)
@@ -117,7 +117,7 @@ func newHouse(t testing.TB, up upstream.Upstream, credit string, edit func(*gate
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &house{g, ledger}
+	h := &testGateway{g, ledger}
 	t.Cleanup(func() { h.check(t) })
 	return h
 }
@@ -133,7 +133,7 @@ func price(t testing.TB, input, output string) *billing.Price {
 }
 
 // check asserts the ledger's invariants, and that nothing is held any more.
-func (h *house) check(t testing.TB) {
+func (h *testGateway) check(t testing.TB) {
 	t.Helper()
 	if err := h.Close(); err != nil {
 		t.Errorf("close: %v", err)
@@ -146,7 +146,7 @@ func (h *house) check(t testing.TB) {
 	}
 }
 
-func (h *house) balance(t testing.TB) billing.Balance {
+func (h *testGateway) balance(t testing.TB) billing.Balance {
 	t.Helper()
 	b, err := h.ledger.Balance(context.Background(), "local")
 	if err != nil {
@@ -156,7 +156,7 @@ func (h *house) balance(t testing.TB) billing.Balance {
 }
 
 // spent is what the account has paid of its credit.
-func (h *house) spent(t testing.TB, credit string) billing.Money {
+func (h *testGateway) spent(t testing.TB, credit string) billing.Money {
 	t.Helper()
 	amount, err := billing.ParseMoney(credit)
 	if err != nil {
@@ -166,7 +166,7 @@ func (h *house) spent(t testing.TB, credit string) billing.Money {
 }
 
 // ask sends raw bytes through the one path, as the server does.
-func (h *house) ask(ctx context.Context, body string) (*gateway.Exchange, *gateway.Result, error) {
+func (h *testGateway) ask(ctx context.Context, body string) (*gateway.Exchange, *gateway.Result, error) {
 	x := h.Begin()
 	if err := x.Authenticate(ctx, ""); err != nil {
 		return x, nil, err

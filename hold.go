@@ -14,21 +14,21 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// The meter is told what a running stream has consumed when so many output
-// tokens are new, and after so long if it has capacity to spare (ledger.md,
-// When the database is away).
+// A running stream's usage is saved in the meter, so that it survives the process,
+// after so many new output tokens, and after so long if the meter has capacity.
 const (
 	checkpointTokens   = 1_000
 	checkpointInterval = 2 * time.Second
 )
 
-// meterTimeout is how long a hold, or more of it, may take (faults.md, row 19).
+// meterTimeout is how long a hold, or more of it, may take (docs/faults.md, row 19).
 const meterTimeout = 2 * time.Second
 
 // extendHold keeps the hold ahead of a running stream: it extends it in steps of
-// the model's hold_tokens, at the end by what is left, and reports false when the money has ended
-// (decisions.md, Chat). Free models and unbounded accounts always afford. A
-// meter that is away ends no stream: it is asked again a checkpoint later.
+// the model's hold_tokens, at the end by what the account has left. It reports
+// false when the money has ended. Models without a price and accounts without a
+// limit never end. A meter that does not answer ends no stream: it is asked again
+// a checkpoint later.
 func (s *Stream) extendHold() bool {
 	out := s.tap.Output()
 	switch {
@@ -41,8 +41,8 @@ func (s *Stream) extendHold() bool {
 	return s.coveredTokens == 0 || !s.holdExhausted || out < s.coveredTokens
 }
 
-// overdue reports whether the last checkpoint is old and the meter has time for
-// another.
+// overdue reports whether the last checkpoint is old and the meter has capacity
+// for another.
 func (s *Stream) overdue() bool {
 	if s.lastSent.Sub(s.savedAt) < checkpointInterval {
 		return false
@@ -51,9 +51,9 @@ func (s *Stream) overdue() bool {
 	return ok && m.HasCapacity()
 }
 
-// extendByStep adds a step to the hold, or, where the account has less, half of it, and
-// so on to the last token. A step that was refused is not asked for again: a
-// balance that is paid in later helps the next call.
+// extendByStep adds a step to the hold, or, if the account has less, half a step,
+// and so on to the last token. A step that was refused is not asked for again:
+// money that is paid in later helps the next call.
 func (s *Stream) extendByStep() {
 	for s.extension > 0 {
 		more, err := s.c.hold.Price.Cost(billing.Usage{Output: s.extension})
@@ -74,8 +74,8 @@ func (s *Stream) extendByStep() {
 	s.holdExhausted = true
 }
 
-// meterFailed lets a meter that failed rest for a checkpoint. One that has ended the hold
-// ends the stream.
+// meterFailed keeps a meter that failed from being asked for the next
+// checkpointTokens. If the meter says that the hold has ended, so does the stream.
 func (s *Stream) meterFailed(err error) {
 	switch {
 	case err == nil || fault.Is(err, fault.InsufficientBalance):
@@ -88,7 +88,7 @@ func (s *Stream) meterFailed(err error) {
 	s.c.x.g.options.Logger.Error("extending a hold failed", "request_id", s.c.x.ID, "error", clip(err.Error()))
 }
 
-// saveCheckpoint tells the meter what was consumed, and asks for more if more is not 0.
+// saveCheckpoint tells the meter what was consumed, and extends the hold by more.
 func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
 	defer guard(&err)
 	s.saved, s.savedAt = s.tap.Output(), s.lastSent
@@ -97,7 +97,7 @@ func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
 	return s.c.x.g.options.Meter.Extend(ctx, s.c.hold, s.c.clampUsage(s.tap.Usage()), more)
 }
 
-// charge is what the hold is asked for.
+// charge is what the call's hold is asked for.
 func (c *call) charge() billing.Charge {
 	ask := c.op.bounds.charge(c.model)
 	ask.Account, ask.Key, ask.RequestID = c.x.principal.Account, c.x.principal.Key, c.x.ID
@@ -106,7 +106,7 @@ func (c *call) charge() billing.Charge {
 	return ask
 }
 
-// charge is how much an operation needs, as a charge of nobody.
+// charge is how much a request needs, without saying who pays.
 func (b *bounds) charge(m *Model) billing.Charge {
 	ask := billing.Charge{Bound: b.most, Least: b.least}
 	if b.exposure != nil {
@@ -115,7 +115,8 @@ func (b *bounds) charge(m *Model) billing.Charge {
 	return ask
 }
 
-// reserve makes the hold: 402 where the balance does not cover a start.
+// reserve makes the hold, before any upstream is asked. It fails with a 402 if the
+// balance does not cover a start.
 func (c *call) reserve(charge billing.Charge) (err error) {
 	defer guard(&err)
 	defer c.x.spent(&c.x.record.phases.Hold, c.x.clock())

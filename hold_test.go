@@ -37,8 +37,8 @@ func TestASolventCallerIsAskedForNoMoreThanTheBalanceAffords(t *testing.T) {
 		{"without a bound one is set", ``, `"max_tokens":57`, "57"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			up := &scripted{text: whole(`,"usage":{"prompt_tokens":1,"completion_tokens":1}`)}
-			h := newHouse(t, up, credit, nil)
+			up := &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":1,"completion_tokens":1}`)}
+			h := newTestGateway(t, up, credit, nil)
 			body := strings.Replace(askWhole, `,"max_tokens":100`, c.bound, 1)
 			if c.header == "51" { // a longer name is more input
 				body = strings.Replace(body, "say four words", "say", 1)
@@ -66,7 +66,7 @@ func TestASolventCallerIsAskedForNoMoreThanTheBalanceAffords(t *testing.T) {
 
 func TestAModelInGoIsToldOfTheBoundToo(t *testing.T) {
 	ask := `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":500}`
-	h := newHouse(t, chat.Serve(exactly), micro(int64(len(ask))+40).String(), nil)
+	h := newTestGateway(t, chat.Serve(exactly), micro(int64(len(ask))+40).String(), nil)
 	x, _, err := h.ask(t.Context(), ask)
 	if err != nil {
 		t.Fatal(err)
@@ -77,8 +77,8 @@ func TestAModelInGoIsToldOfTheBoundToo(t *testing.T) {
 }
 
 func TestABalanceThatCoversNoTokenIs402AndNothingIsAsked(t *testing.T) {
-	up := &scripted{text: whole("")}
-	h := newHouse(t, up, micro(int64(len(askWhole))).String(), nil) // the input bound, but no output token
+	up := &scriptedUpstream{text: whole("")}
+	h := newTestGateway(t, up, micro(int64(len(askWhole))).String(), nil) // the input bound, but no output token
 	_, _, err := h.ask(t.Context(), askWhole)
 	if !fault.Is(err, fault.InsufficientBalance) || up.count() != 0 {
 		t.Errorf("error %v after %d calls", err, up.count())
@@ -107,7 +107,7 @@ func TestAStreamEndsForLengthWhenTheMoneyDoes(t *testing.T) {
 	ask := `{"model":"m","messages":[{"role":"user","content":"go on"}],"stream":true,"stream_options":{"include_usage":true}}`
 	affordable := int64(1_500)
 	credit := micro(int64(len(ask)) + affordable).String()
-	h := newHouse(t, up, credit, func(o *gateway.Options) {
+	h := newTestGateway(t, up, credit, func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "m", HoldTokens: 100, MaxOutput: 1_000}} // the upstream ignores the cap
 	})
 	_, r, err := h.ask(t.Context(), ask)
@@ -136,8 +136,8 @@ func TestAStreamEndsForLengthWhenTheMoneyDoes(t *testing.T) {
 // TestACallerWithABoundOfItsOwnIsNotHeldForMore has text that looks like more
 // tokens than it is: the estimate must not end a stream that the hold covers.
 func TestACallerWithABoundOfItsOwnIsNotHeldForMore(t *testing.T) {
-	up := &scripted{text: chunk(`{"content":"`+strings.Repeat("long ", 400)+`"}`, "") + usageChunk(1, 100) + "data: [DONE]\n\n"}
-	h := newHouse(t, up, micro(int64(len(askStream))+100).String(), nil)
+	up := &scriptedUpstream{text: chunk(`{"content":"`+strings.Repeat("long ", 400)+`"}`, "") + usageChunk(1, 100) + "data: [DONE]\n\n"}
+	h := newTestGateway(t, up, micro(int64(len(askStream))+100).String(), nil)
 	x, r, err := h.ask(t.Context(), askStream)
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func watched(t *testing.T, tokens int, pause time.Duration, spare bool) []int64 
 	t.Helper()
 	r, w := io.Pipe()
 	meter := &notedMeter{spare: spare}
-	h := newHouse(t, &scripted{body: r}, "1.00", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{body: r}, "1.00", func(o *gateway.Options) {
 		meter.Meter, o.Meter = o.Meter, meter
 		o.Heartbeat = -1
 	})
@@ -214,8 +214,8 @@ func TestASlowStreamIsCheckpointedEveryTwoSecondsIfTheMeterHasTime(t *testing.T)
 	})
 }
 
-// estimating is a gateway over an upstream that must not be asked.
-func estimating(t *testing.T, account *memory.Ledger) (*gateway.Gateway, *scripted) {
+// newEstimateGateway is a gateway over an upstream that must not be asked.
+func newEstimateGateway(t *testing.T, account *memory.Ledger) (*gateway.Gateway, *scriptedUpstream) {
 	t.Helper()
 	row := func(rates ...billing.Rate) *billing.Price {
 		p, err := billing.NewPrice(rates...)
@@ -224,7 +224,7 @@ func estimating(t *testing.T, account *memory.Ledger) (*gateway.Gateway, *script
 		}
 		return p
 	}
-	up := &scripted{}
+	up := &scriptedUpstream{}
 	g, err := gateway.New(gateway.Options{
 		Upstream: up, Meter: account, Models: []gateway.Model{{ID: "old", Withdrawn: time.Unix(1, 0)}, {ID: "capped", MaxOutput: 20_000}},
 		Prices: billing.NewPriceList(map[string]*billing.Price{
@@ -246,7 +246,7 @@ func estimating(t *testing.T, account *memory.Ledger) (*gateway.Gateway, *script
 }
 
 func TestAnEstimateSaysWhetherTheCallCanCostMore(t *testing.T) {
-	g, _ := estimating(t, memory.NewLedger(memory.LedgerOptions{}))
+	g, _ := newEstimateGateway(t, memory.NewLedger(memory.LedgerOptions{}))
 	for body, open := range map[string]bool{
 		`{"model":"m","messages":[{"role":"user","content":"hi"}]}`:                    true,
 		`{"model":"capped","messages":[{"role":"user","content":"hi"}]}`:               false,
@@ -265,7 +265,7 @@ func TestAnEstimateIsTheHoldAndSaysWhetherItIsThePrice(t *testing.T) {
 	if err := ledger.CreateAccount(t.Context(), "local", billing.One); err != nil {
 		t.Fatal(err)
 	}
-	g, up := estimating(t, ledger)
+	g, up := newEstimateGateway(t, ledger)
 	for name, c := range map[string]struct {
 		op          upstream.Op
 		body        string
@@ -303,7 +303,7 @@ func TestAnEstimateIsTheHoldAndSaysWhetherItIsThePrice(t *testing.T) {
 }
 
 func TestAnEstimateFailsAsTheCallWould(t *testing.T) {
-	g, _ := estimating(t, memory.NewLedger(memory.LedgerOptions{}))
+	g, _ := newEstimateGateway(t, memory.NewLedger(memory.LedgerOptions{}))
 	for name, c := range map[string]struct {
 		op   upstream.Op
 		body string
@@ -326,7 +326,7 @@ func TestAnEstimateFailsAsTheCallWould(t *testing.T) {
 }
 
 func TestTheEstimateOfAFormClosesIt(t *testing.T) {
-	g, _ := estimating(t, memory.NewLedger(memory.LedgerOptions{}))
+	g, _ := newEstimateGateway(t, memory.NewLedger(memory.LedgerOptions{}))
 	x := g.Begin()
 	defer x.End(t.Context(), 0, nil)
 	if err := x.Authenticate(t.Context(), ""); err != nil {
@@ -424,15 +424,15 @@ func TestAStreamWhoseHoldAnotherProcessEndedStopsAtTheNextCheckpoint(t *testing.
 		last      string // of a complete stream
 		extending bool
 	}{
-		"chat":              {upstream.ChatCompletion, long, &scripted{text: chatText}, "[DONE]", false},
-		"chat, extending":   {upstream.ChatCompletion, strings.Replace(askStream, `"max_tokens":100,`, "", 1), &scripted{text: chatText}, "[DONE]", true},
-		"messages, bridged": {upstream.Messages, strings.Replace(tellStream, `"max_tokens":100`, `"max_tokens":90000`, 1), speaker{&scripted{text: chatText}, onlyChat}, "message_stop", false},
-		"messages":          {upstream.Messages, strings.Replace(tellStream, `"max_tokens":100`, `"max_tokens":90000`, 1), speaker{&scripted{text: strings.Join(told[:2], "") + strings.Repeat(messageEvent("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"abcd"}`), 60_000)}, onlyMessages}, "message_stop", false},
+		"chat":              {upstream.ChatCompletion, long, &scriptedUpstream{text: chatText}, "[DONE]", false},
+		"chat, extending":   {upstream.ChatCompletion, strings.Replace(askStream, `"max_tokens":100,`, "", 1), &scriptedUpstream{text: chatText}, "[DONE]", true},
+		"messages, bridged": {upstream.Messages, strings.Replace(tellStream, `"max_tokens":100`, `"max_tokens":90000`, 1), speaker{&scriptedUpstream{text: chatText}, onlyChat}, "message_stop", false},
+		"messages":          {upstream.Messages, strings.Replace(tellStream, `"max_tokens":100`, `"max_tokens":90000`, 1), speaker{&scriptedUpstream{text: strings.Join(told[:2], "") + strings.Repeat(messageEvent("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"abcd"}`), 60_000)}, onlyMessages}, "message_stop", false},
 	} {
 		for _, key := range []string{"", "k"} {
 			t.Run(name+key, func(t *testing.T) {
 				meter := &takeover{after: 1}
-				h := newHouse(t, row.up, "1.00", func(o *gateway.Options) {
+				h := newTestGateway(t, row.up, "1.00", func(o *gateway.Options) {
 					meter.Meter, o.Meter = o.Meter, meter
 					o.Models = []gateway.Model{{ID: "m", MaxOutput: 90_000}}
 				})
@@ -473,9 +473,9 @@ func TestAnAnswerWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
 				if l.op == upstream.Embeddings {
 					return vectorsFor(c)
 				}
-				return (&scripted{text: wholeAnswers[l.op]}).Do(ctx, c)
+				return (&scriptedUpstream{text: wholeAnswers[l.op]}).Do(ctx, c)
 			})
-			h := newHouse(t, up, "10", func(o *gateway.Options) {
+			h := newTestGateway(t, up, "10", func(o *gateway.Options) {
 				meter.Meter, o.Meter = o.Meter, meter
 				o.Models, o.Prices = nil, billing.NewPriceList(map[string]*billing.Price{l.model: rates(t, l.price...)})
 			})
@@ -495,9 +495,9 @@ func TestAnAnswerWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
 
 func TestTheEndOfAStreamWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
 	meter := &takeover{}
-	h := newHouse(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+	h := newTestGateway(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 		meter.recover()
-		return (&scripted{text: recorded(usageChunk(20, 30))}).Do(ctx, c)
+		return (&scriptedUpstream{text: recorded(usageChunk(20, 30))}).Do(ctx, c)
 	}), "1.00", func(o *gateway.Options) { meter.Meter, o.Meter = o.Meter, meter })
 	_, r, err := h.ask(t.Context(), askStream)
 	if err != nil {
@@ -510,7 +510,7 @@ func TestTheEndOfAStreamWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
 
 func TestTheLastByteOfSpeechWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T) {
 	meter := &takeover{}
-	h := choir(t, upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+	h := newSpeechGateway(t, upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 		meter.recover()
 		return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"audio/wav"}}, Body: io.NopCloser(wav("aaaa"))}, nil
 	}), "1", func(o *gateway.Options) { meter.Meter, o.Meter = o.Meter, meter })
@@ -519,14 +519,14 @@ func TestTheLastByteOfSpeechWhoseHoldAnotherProcessEndedIsWithheld(t *testing.T)
 	}
 }
 
-// sickMeter fails or hangs at every extension.
-type sickMeter struct {
+// failingMeter fails or hangs at every extension.
+type failingMeter struct {
 	billing.Meter
 	hang  bool
 	asked atomic.Int64
 }
 
-func (m *sickMeter) Extend(ctx context.Context, _ billing.Hold, _ billing.Usage, _ billing.Money) error {
+func (m *failingMeter) Extend(ctx context.Context, _ billing.Hold, _ billing.Usage, _ billing.Money) error {
 	m.asked.Add(1)
 	if m.hang {
 		<-ctx.Done()
@@ -541,8 +541,8 @@ func TestAMeterThatIsAwayEndsNoStream(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				text := strings.Repeat(chunk(`{"content":"abcd"}`, ""), 3_000) + usageChunk(1, 3_000) + "data: [DONE]\n\n"
-				meter := &sickMeter{hang: hang}
-				h := newHouse(t, &scripted{text: text}, "1.00", func(o *gateway.Options) {
+				meter := &failingMeter{hang: hang}
+				h := newTestGateway(t, &scriptedUpstream{text: text}, "1.00", func(o *gateway.Options) {
 					meter.Meter, o.Meter = o.Meter, meter
 					o.Models = []gateway.Model{{ID: "m", HoldTokens: 100, MaxOutput: 10_000}}
 				})

@@ -33,7 +33,8 @@ type claim struct {
 	content idempotency.Content
 }
 
-// claim opens the exchange's idempotency key. It returns the answer to replay.
+// claim opens the exchange's idempotency key. It returns the answer to replay, nil
+// if the request is the first with that key.
 func (x *Exchange) claim(ctx context.Context, op *operation) (stored *idempotency.Answer, err error) {
 	defer guard(&err)
 	if len(x.IdempotencyKey) > idempotency.MaxKey {
@@ -57,8 +58,8 @@ func (x *Exchange) claim(ctx context.Context, op *operation) (stored *idempotenc
 	return stored, nil
 }
 
-// contentOf is what tells two requests apart: their bytes, or of forms the
-// parts' names, file names and contents (decisions.md, Idempotency-Key).
+// contentOf is what tells two requests with the same key apart: their bytes, or of
+// forms the names, file names and contents of the parts.
 func contentOf(op *operation) (idempotency.Content, error) {
 	if op.form != nil {
 		return op.form.Sum()
@@ -97,7 +98,7 @@ func (x *Exchange) answerRecord(header http.Header, body []byte) *idempotency.Re
 	return &idempotency.Record{Key: x.claimed.key, Content: x.claimed.content, Header: header.Clone(), Body: bytes.Clone(body)}
 }
 
-// free ends a claim that never came to a settlement.
+// free ends a claim that no settlement ended: the next request with the key runs.
 func (x *Exchange) free(ctx context.Context) {
 	if x.claimed == nil {
 		return

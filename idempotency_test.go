@@ -16,7 +16,7 @@ import (
 )
 
 // askOnce sends raw bytes with an idempotency key.
-func (h *house) askOnce(ctx context.Context, key, body string) (*gateway.Result, error) {
+func (h *testGateway) askOnce(ctx context.Context, key, body string) (*gateway.Result, error) {
 	x := h.Begin()
 	x.IdempotencyKey = key
 	if err := x.Authenticate(ctx, ""); err != nil {
@@ -28,8 +28,8 @@ func (h *house) askOnce(ctx context.Context, key, body string) (*gateway.Result,
 const reported = `,"usage":{"prompt_tokens":20,"completion_tokens":30}`
 
 func TestADuplicateGetsTheFirstAnswerAndIsNotCharged(t *testing.T) {
-	up := &scripted{text: whole(reported)}
-	h := newHouse(t, up, "1.00", nil)
+	up := &scriptedUpstream{text: whole(reported)}
+	h := newTestGateway(t, up, "1.00", nil)
 	first, err := h.askOnce(t.Context(), "k", askWhole)
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestADuplicateGetsTheFirstAnswerAndIsNotCharged(t *testing.T) {
 }
 
 func TestAnotherBodyUnderTheSameKeyIsAConflict(t *testing.T) {
-	h := newHouse(t, &scripted{text: whole(reported)}, "1.00", nil)
+	h := newTestGateway(t, &scriptedUpstream{text: whole(reported)}, "1.00", nil)
 	if _, err := h.askOnce(t.Context(), "k", askWhole); err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +62,8 @@ func TestAnotherBodyUnderTheSameKeyIsAConflict(t *testing.T) {
 }
 
 func TestAnyNumberOfParallelDuplicatesMakeOneCallAndOneCharge(t *testing.T) {
-	up := &scripted{text: whole(reported)}
-	h := newHouse(t, up, "1.00", nil)
+	up := &scriptedUpstream{text: whole(reported)}
+	h := newTestGateway(t, up, "1.00", nil)
 	var answered, running atomic.Int64
 	var all sync.WaitGroup
 	for range 200 {
@@ -86,7 +86,7 @@ func TestAnyNumberOfParallelDuplicatesMakeOneCallAndOneCharge(t *testing.T) {
 }
 
 func TestAFailureFreesTheKey(t *testing.T) {
-	for name, first := range map[string]*scripted{
+	for name, first := range map[string]*scriptedUpstream{
 		"upstream":   {err: fault.New(fault.BadGateway, "down")},
 		"bad answer": {text: "{}"},
 	} {
@@ -96,9 +96,9 @@ func TestAFailureFreesTheKey(t *testing.T) {
 				if calls.Add(1) == 1 {
 					return first.Do(ctx, call)
 				}
-				return (&scripted{text: whole(reported)}).Do(ctx, call)
+				return (&scriptedUpstream{text: whole(reported)}).Do(ctx, call)
 			})
-			h := newHouse(t, up, "1.00", nil)
+			h := newTestGateway(t, up, "1.00", nil)
 			if _, err := h.askOnce(t.Context(), "k", askWhole); err == nil {
 				t.Fatal("no error")
 			}
@@ -110,8 +110,8 @@ func TestAFailureFreesTheKey(t *testing.T) {
 }
 
 func TestAStreamIsReplayedAsAStream(t *testing.T) {
-	up := &scripted{text: recorded(usageChunk(20, 30))}
-	h := newHouse(t, up, "1.00", nil)
+	up := &scriptedUpstream{text: recorded(usageChunk(20, 30))}
+	h := newTestGateway(t, up, "1.00", nil)
 	first, err := h.askOnce(t.Context(), "k", askStream)
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestAStreamIsReplayedAsAStream(t *testing.T) {
 
 func TestADuplicateOfAnInterruptedStreamSeesThatItIsNotWhole(t *testing.T) {
 	in, out := io.Pipe()
-	h := newHouse(t, &scripted{body: in}, "1.00", nil)
+	h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", nil)
 	go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`, "")) }()
 	first, err := h.askOnce(t.Context(), "k", askStream)
 	if err != nil {
@@ -156,8 +156,8 @@ func TestADuplicateOfAnInterruptedStreamSeesThatItIsNotWhole(t *testing.T) {
 
 func TestAnAnswerThatIsTooLargeIsNotKeptButNotRunAgain(t *testing.T) {
 	big := strings.Replace(whole(reported), "one two", strings.Repeat("x", 1<<20), 1)
-	up := &scripted{text: big}
-	h := newHouse(t, up, "1.00", nil)
+	up := &scriptedUpstream{text: big}
+	h := newTestGateway(t, up, "1.00", nil)
 	if _, err := h.askOnce(t.Context(), "k", askWhole); err != nil {
 		t.Fatal(err)
 	}
@@ -168,8 +168,8 @@ func TestAnAnswerThatIsTooLargeIsNotKeptButNotRunAgain(t *testing.T) {
 }
 
 func TestTypedCallsCarryAnIdempotencyKeyInTheirContext(t *testing.T) {
-	up := &scripted{text: whole(reported)}
-	h := newHouse(t, up, "1.00", nil)
+	up := &scriptedUpstream{text: whole(reported)}
+	h := newTestGateway(t, up, "1.00", nil)
 	ctx := gateway.WithIdempotencyKey(t.Context(), "k")
 	ask := &chat.Request{Model: "m", Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}}
 	first, err := h.Chat(ctx, ask)

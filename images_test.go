@@ -18,7 +18,7 @@ import (
 )
 
 // draw sends raw bytes through the one path.
-func (h *house) draw(ctx context.Context, key, body string) (*gateway.Exchange, *gateway.Result, error) {
+func (h *testGateway) draw(ctx context.Context, key, body string) (*gateway.Exchange, *gateway.Result, error) {
 	x := h.Begin()
 	x.IdempotencyKey = key
 	if err := x.Authenticate(ctx, ""); err != nil {
@@ -52,10 +52,10 @@ func rates(t testing.TB, pairs ...string) *billing.Price {
 	return p
 }
 
-// selling is a house with one model and its price.
-func selling(t testing.TB, up upstream.Upstream, credit, model string, price *billing.Price) *house {
+// newPricedGateway is a gateway with one model and its price.
+func newPricedGateway(t testing.TB, up upstream.Upstream, credit, model string, price *billing.Price) *testGateway {
 	t.Helper()
-	return newHouse(t, up, credit, func(o *gateway.Options) {
+	return newTestGateway(t, up, credit, func(o *gateway.Options) {
 		o.Models, o.Prices = nil, billing.NewPriceList(map[string]*billing.Price{model: price})
 	})
 }
@@ -83,10 +83,10 @@ func TestEveryImageModelMovesTheBalanceByTheExactAmount(t *testing.T) {
 		{"pixels-9", `{"model":"pixels-9","wish":"a"}`, twoFiles + fileTokens, []string{"input", "1", "output", "2"}, 95_000 + 16_384*2_000, 30_000 + 5000*2_000},
 	} {
 		t.Run(row.model, func(t *testing.T) {
-			answer := &scripted{text: row.answer}
-			var h *house
+			answer := &scriptedUpstream{text: row.answer}
+			var h *testGateway
 			var held billing.Money
-			h = selling(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+			h = newPricedGateway(t, upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 				held = h.balance(t).Held
 				return answer.Do(ctx, c)
 			}), "10", row.model, rates(t, row.price...))
@@ -109,8 +109,8 @@ func TestEveryImageModelMovesTheBalanceByTheExactAmount(t *testing.T) {
 }
 
 func TestPicturesThatTheBalanceDoesNotCoverAreRefusedBeforeTheUpstream(t *testing.T) {
-	up := &scripted{text: threeLinks}
-	h := selling(t, up, "0.059", "imagegen-legacy-2", rates(t, "image", "0.02"))
+	up := &scriptedUpstream{text: threeLinks}
+	h := newPricedGateway(t, up, "0.059", "imagegen-legacy-2", rates(t, "image", "0.02"))
 	_, _, err := h.draw(t.Context(), "", `{"model":"imagegen-legacy-2","prompt":"a","n":3}`)
 	if f := fault.From(err); f == nil || f.HTTPStatus() != 402 || f.Code != fault.InsufficientBalance || up.count() != 0 {
 		t.Errorf("%v, %d calls", err, up.count())
@@ -135,7 +135,7 @@ func TestAMissingReportIsEstimatedWhereTokensArePaidForAndMarked(t *testing.T) {
 		{[]string{"image", "0.01"}, `{"data":[{"url":"a"},{"url":"a"},{"url":"a"},{"url":"a"}]}`, 20_000_000, false, true},
 		{[]string{"image_output", "10"}, twoFiles + `,"usage":{"input_tokens":1,"output_tokens":900000000}}`, 2 * 6240 * 10_000, false, true},
 	} {
-		h := selling(t, &scripted{text: row.answer}, "10", "imagegen-1", rates(t, row.price...))
+		h := newPricedGateway(t, &scriptedUpstream{text: row.answer}, "10", "imagegen-1", rates(t, row.price...))
 		x, _, err := h.draw(t.Context(), "", `{"model":"imagegen-1","prompt":"a","n":2}`)
 		if err != nil {
 			t.Fatal(err)
@@ -150,7 +150,7 @@ func TestAMissingReportIsEstimatedWhereTokensArePaidForAndMarked(t *testing.T) {
 
 func TestA200WithoutAPictureCostsNothing(t *testing.T) {
 	for _, answer := range []string{`{"request_id":"r","code":"InternalError","message":"x"}`, `{"output":{"choices":[]}}`, `{"output":`, `{"error":{"code":"server_error"}}`} {
-		h := selling(t, &scripted{text: answer}, "1", "alpha-image-max", rates(t, "image", "0.5"))
+		h := newPricedGateway(t, &scriptedUpstream{text: answer}, "1", "alpha-image-max", rates(t, "image", "0.5"))
 		_, _, err := h.draw(t.Context(), "", alphaBody("alpha-image-max", ""))
 		if !fault.Is(err, fault.BadGateway) || h.spent(t, "1") != 0 {
 			t.Errorf("%s: %v, spent %s", answer, err, h.spent(t, "1"))
@@ -158,7 +158,7 @@ func TestA200WithoutAPictureCostsNothing(t *testing.T) {
 	}
 	// Also of a model whose good answers nobody here can read.
 	for _, answer := range []string{`{"code":"InternalError","message":"x"}`, `{"code":"InternalError","output":null}`, `{"error":"x"}`} {
-		h := selling(t, &scripted{text: answer}, "1", "pixels-9", rates(t, "image", "0.5"))
+		h := newPricedGateway(t, &scriptedUpstream{text: answer}, "1", "pixels-9", rates(t, "image", "0.5"))
 		_, _, err := h.draw(t.Context(), "", `{"model":"pixels-9"}`)
 		if !fault.Is(err, fault.BadGateway) || h.spent(t, "1") != 0 {
 			t.Errorf("%s: %v, spent %s", answer, err, h.spent(t, "1"))
@@ -172,7 +172,7 @@ func TestNothingIsSentInASilenceOfPicturesSoThatAFailureKeepsItsStatus(t *testin
 			time.Sleep(5 * time.Minute)
 			return nil, (&upstream.Failure{Status: 500, Sent: true}).Fault()
 		})
-		h := selling(t, up, "1", "imagegen-2", rates(t, "image", "0.5"))
+		h := newPricedGateway(t, up, "1", "imagegen-2", rates(t, "image", "0.5"))
 		x := h.Begin()
 		if err := x.Authenticate(t.Context(), ""); err != nil {
 			t.Fatal(err)
@@ -196,8 +196,8 @@ func TestAPictureIsAskedOfAnotherChannelOnlyIfCertainlyNoneWasMade(t *testing.T)
 		{upstream.Failure{Status: 500, Sent: true}, false},
 		{upstream.Failure{Sent: true}, false},
 	} {
-		second := &scripted{text: oneLink}
-		first := &scripted{err: row.failure.Fault()}
+		second := &scriptedUpstream{text: oneLink}
+		first := &scriptedUpstream{err: row.failure.Fault()}
 		models := map[string]string{"alpha-image-max": "qwen-image-max"}
 		router, err := upstream.NewRouter([]upstream.Channel{
 			{Name: "first", Upstream: first, Models: models}, {Name: "second", Upstream: second, Models: models, Priority: 1},
@@ -205,7 +205,7 @@ func TestAPictureIsAskedOfAnotherChannelOnlyIfCertainlyNoneWasMade(t *testing.T)
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := selling(t, router, "1", "alpha-image-max", rates(t, "image", "0.5"))
+		h := newPricedGateway(t, router, "1", "alpha-image-max", rates(t, "image", "0.5"))
 		_, _, err = h.draw(t.Context(), "", alphaBody("alpha-image-max", ""))
 		if (err == nil) != row.again || second.count() != map[bool]int{true: 1}[row.again] {
 			t.Errorf("%+v: %v, %d calls of the second", row.failure, err, second.count())
@@ -214,8 +214,8 @@ func TestAPictureIsAskedOfAnotherChannelOnlyIfCertainlyNoneWasMade(t *testing.T)
 }
 
 func TestADuplicateOfAPictureIsNotMadeAgain(t *testing.T) {
-	up := &scripted{text: oneLink}
-	h := selling(t, up, "1", "alpha-image-max", rates(t, "image", "0.5"))
+	up := &scriptedUpstream{text: oneLink}
+	h := newPricedGateway(t, up, "1", "alpha-image-max", rates(t, "image", "0.5"))
 	_, first, err := h.draw(t.Context(), "k", alphaBody("alpha-image-max", ""))
 	if err != nil {
 		t.Fatal(err)
@@ -230,10 +230,10 @@ func TestADuplicateOfAPictureIsNotMadeAgain(t *testing.T) {
 }
 
 func TestAModelOfAnotherKindOrNoModelIsA400OfPictures(t *testing.T) {
-	h := newHouse(t, &scripted{text: oneLink}, "1", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: oneLink}, "1", func(o *gateway.Options) {
 		o.Models, o.Prices = nil, nil
 		router, err := upstream.NewRouter([]upstream.Channel{{
-			Name: "a", Upstream: &scripted{text: oneLink}, Models: map[string]string{"delta-k3": "k3", "alpha-image-max": "max"},
+			Name: "a", Upstream: &scriptedUpstream{text: oneLink}, Models: map[string]string{"delta-k3": "k3", "alpha-image-max": "max"},
 		}}, upstream.RouterOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -255,7 +255,7 @@ func TestAModelOfAnotherKindOrNoModelIsA400OfPictures(t *testing.T) {
 }
 
 func TestTypedPicturesGoTheSameWay(t *testing.T) {
-	h := newHouse(t, sim.New(sim.Options{}), "10", func(o *gateway.Options) {
+	h := newTestGateway(t, sim.New(sim.Options{}), "10", func(o *gateway.Options) {
 		o.Models = nil
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{
 			"alpha-image-2.0": rates(t, "image", "0.035"), "imagegen-2": rates(t, "image_output", "1"),
@@ -305,7 +305,7 @@ func TestAStreamOfPicturesIsChargedAsReportedOrByWhatWasDelivered(t *testing.T) 
 	} {
 		t.Run(name, func(t *testing.T) {
 			up := sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault { return row.fault }})
-			h := selling(t, up, "10", "imagegen-2", rates(t, "image_output", "1"))
+			h := newPricedGateway(t, up, "10", "imagegen-2", rates(t, "image_output", "1"))
 			x, r, err := h.draw(t.Context(), "", body)
 			if row.reason == "" {
 				if !fault.Is(err, fault.BadGateway) || h.spent(t, "10") != 0 {
@@ -345,7 +345,7 @@ func TestWhoHangsUpBeforeAPictureCamePaysForThePromptOrThePicture(t *testing.T) 
 			<-ctx.Done()
 			return nil, fault.From(ctx.Err()).With(func(e *fault.Error) { e.Err = &upstream.Failure{Sent: true} })
 		})
-		h := selling(t, up, "1", "imagegen-1", rates(t, row.price...))
+		h := newPricedGateway(t, up, "1", "imagegen-1", rates(t, row.price...))
 		x, _, err := h.draw(ctx, "", `{"model":"imagegen-1","prompt":"a cube that is red, "}`)
 		receipt, receiptErr := h.ledger.Receipt(t.Context(), "local", x.ID)
 		if !fault.Is(err, fault.ClientGone) || receiptErr != nil || receipt.Charge != row.want || receipt.Reason != billing.ReasonClientGone || receipt.Usage.Images != 1 {
@@ -355,7 +355,7 @@ func TestWhoHangsUpBeforeAPictureCamePaysForThePromptOrThePicture(t *testing.T) 
 }
 
 func TestWhoHangsUpOnAStreamOfPicturesPaysForTheShareThatCame(t *testing.T) {
-	h := selling(t, sim.New(sim.Options{}), "10", "imagegen-2", rates(t, "image_output", "1"))
+	h := newPricedGateway(t, sim.New(sim.Options{}), "10", "imagegen-2", rates(t, "image_output", "1"))
 	x, r, err := h.draw(t.Context(), "", `{"model":"imagegen-2","prompt":"a red cube","stream":true,"partial_images":3,"size":"1024x1024"}`)
 	if err != nil {
 		t.Fatal(err)

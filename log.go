@@ -15,15 +15,15 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// markFirstByte notes when the first of a stream or of audio is there.
+// markFirstByte records when the first of a stream or of audio was ready.
 func (x *Exchange) markFirstByte(now time.Time) {
 	if x.record.firstByteAt == 0 {
 		x.record.firstByteAt = now.Sub(x.started)
 	}
 }
 
-// requestEvent are what is known of the exchange at its end. e is what the caller was
-// told; nil if all went well.
+// requestEvent is what is known of the exchange at its end. e is what the client
+// was told; nil if all went well.
 func (x *Exchange) requestEvent(now time.Time, status int, e *fault.Error) RequestEvent {
 	r := &x.record
 	f := RequestEvent{
@@ -54,8 +54,8 @@ func (x *Exchange) requestEvent(now time.Time, status int, e *fault.Error) Reque
 	return f
 }
 
-// addAttempts adds what is known of the attempts. For the log alone one that went well
-// is not worth the room.
+// addAttempts adds the attempts to the event. Without an observer a single attempt
+// that went well is left out.
 func (x *Exchange) addAttempts(f *RequestEvent) {
 	n := len(x.record.attempts)
 	watched := x.g.observer.End != nil
@@ -74,8 +74,8 @@ func (x *Exchange) addAttempts(f *RequestEvent) {
 	}
 }
 
-// lists reports whether an id is one of those that channels and tables name. A
-// channel that passes every id through lists none.
+// lists reports whether the id is named by a channel, the operator or a built-in
+// table. A channel that passes on every id names none.
 func (r *routes) lists(id string) bool {
 	_, ok := r.models[id]
 	return ok
@@ -113,8 +113,8 @@ func (x *Exchange) log(ctx context.Context, f *RequestEvent) {
 	_ = log.Handle(ctx, line) // as a Logger does: there is nobody to tell
 }
 
-// attrs appends the fields of the log line (faults.md, Conventions). None of
-// them is a caller's text but the model's id and the client's request id. charge
+// attrs appends the fields of the log line. None of them is a client's text but
+// the model's id and the client's request id, both bounded and printable. charge
 // is the receipt's, as a decimal string.
 func (f *RequestEvent) attrs(attrs []slog.Attr, charge string) []slog.Attr {
 	attrs = append(attrs, slog.String("request_id", f.ID))
@@ -149,6 +149,7 @@ func (f *RequestEvent) attrs(attrs []slog.Attr, charge string) []slog.Attr {
 	return attrs
 }
 
+// receiptAttrs appends what was consumed and what it cost.
 func (f *RequestEvent) receiptAttrs(attrs []slog.Attr, charge string) []slog.Attr {
 	r := f.Receipt
 	attrs = append(attrs, slog.String("usage_source", f.UsageSource()))
@@ -165,7 +166,7 @@ func (f *RequestEvent) receiptAttrs(attrs []slog.Attr, charge string) []slog.Att
 		slog.String("hold", r.Hold.String()), slog.String("charge", charge))
 }
 
-// attempts tells how each attempt went.
+// attempts is a text for each attempt.
 func (f *RequestEvent) attempts() []string {
 	texts := make([]string, len(f.Attempts))
 	for i, a := range f.Attempts {
@@ -177,9 +178,9 @@ func (f *RequestEvent) attempts() []string {
 	return texts
 }
 
-// redactError is an error as the log may have it. A vendor's text can repeat the
-// caller's prompt, so of an answer only the code and status are told, unless it
-// is the operator's key or account that is at fault. A panic has its stack.
+// redactError is the text of an error for the log. A vendor's text can repeat the
+// client's prompt, so that of a vendor's answer only code and status are given,
+// unless it refuses the operator's own key or account. A panic has its stack.
 func redactError(err error) string {
 	const stack = 4096
 	code := fault.From(err)
@@ -195,8 +196,8 @@ func redactError(err error) string {
 	return clip(err.Error())
 }
 
-// withoutQuotes is the text of a transport's error without what it quotes: of an
-// answer that is not HTTP, net/http repeats what the vendor sent.
+// withoutQuotes is the text of a transport error without what it quotes: net/http
+// repeats what a vendor sent if that is not HTTP.
 func withoutQuotes(text string) string {
 	const bare = "malformed MIME header" // behind which some of it stands without quotes
 	if at := strings.Index(text, bare); at >= 0 {
@@ -206,15 +207,15 @@ func withoutQuotes(text string) string {
 	return strings.TrimRight(text, " :[")
 }
 
-// clip bounds a text from outside for the log (faults.md, row 38).
+// clip bounds a text from outside for the log.
 func clip(s string) string {
 	const most = 256
 	return sanitize(s, most)
 }
 
-// sanitize is at most so many bytes of a text. What moves a terminal's cursor,
-// colours it or turns the direction of writing is replaced: of those signs the
-// handlers of a log escape only some.
+// sanitize cuts a text to so many bytes, and replaces what moves a terminal's
+// cursor, colours it or changes the direction of writing: log handlers escape only
+// some of these characters.
 func sanitize(s string, most int) string {
 	more := ""
 	if len(s) > most {
@@ -234,6 +235,7 @@ func sanitize(s string, most int) string {
 	}, s) + more
 }
 
+// isPrintable reports whether a text has nothing to replace.
 func isPrintable(s string) bool {
 	for _, r := range s {
 		if !isPrintableRune(r) {
@@ -243,7 +245,8 @@ func isPrintable(s string) bool {
 	return true
 }
 
-// isPrintableRune are the signs that a log may have. A handler escapes line breaks.
+// isPrintableRune reports whether the log may have a character. Log handlers
+// escape line breaks.
 func isPrintableRune(r rune) bool {
 	switch {
 	case ' ' <= r && r <= '~', r == '\n', r == '\t':

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// memoryBudget bounds the memory of whole answers all together, as the limit of each
-// bounds its own (faults.md, row 9). One that finds no room is read no further
-// until there is some: the vendor waits.
+// memoryBudget limits the bytes of all large answers in memory together (the size
+// of each is limited by Options.MaxAnswer). An answer that gets no more bytes is
+// not read further until others release some: its upstream waits.
 type memoryBudget struct {
 	available func() int64 // bytes that they may take now; nil means as many as come
 
@@ -24,14 +24,16 @@ type memoryBudget struct {
 	freed  chan struct{}  // closed when some room may be there; nil if nobody waits
 }
 
-// reservation is an answer's turn, and the bytes that it has.
+// reservation is the bytes that one answer has while it is read.
 type reservation struct{ bytes int64 }
 
-// reservedBytes are the bytes of answers that were read, and lie there for an exchange.
+// reservedBytes are the bytes of answers that were read and belong to an exchange
+// until it has ended.
 type reservedBytes int64
 
-// reserve waits until there is room for n more bytes. The oldest never waits, so that
-// of several who each have some and need more one goes on.
+// reserve waits until n more bytes are free. The oldest reservation never waits:
+// if several hold some bytes and all need more, one of them must be able to
+// finish.
 func (s *memoryBudget) reserve(ctx context.Context, t *reservation, n int64) error {
 	for {
 		freed := s.tryReserve(t, n)
@@ -46,7 +48,8 @@ func (s *memoryBudget) reserve(ctx context.Context, t *reservation, n int64) err
 	}
 }
 
-// tryReserve takes room, or returns what tells that there may be some.
+// tryReserve takes the bytes and returns nil, or returns the channel that is
+// closed when some may be free.
 func (s *memoryBudget) tryReserve(t *reservation, n int64) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,8 +67,9 @@ func (s *memoryBudget) tryReserve(t *reservation, n int64) <-chan struct{} {
 	return s.freed
 }
 
-// finish says that an answer is read no more. As many bytes as are kept stay with
-// their exchange, however slowly it hands them on: it is in nobody's way.
+// finish ends a reservation. The bytes that are kept move to the exchange, which
+// releases them: an answer that its client reads slowly must not be the oldest
+// reservation for long.
 func (s *memoryBudget) finish(t *reservation, kept int64, by *reservedBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +82,7 @@ func (s *memoryBudget) finish(t *reservation, kept int64, by *reservedBytes) {
 	s.wakeWaiters()
 }
 
-// release gives back what lies there for an exchange.
+// release frees the bytes of an exchange.
 func (s *memoryBudget) release(by *reservedBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +91,7 @@ func (s *memoryBudget) release(by *reservedBytes) {
 	s.wakeWaiters()
 }
 
-// wakeWaiters has those who wait look again.
+// wakeWaiters has all waiting reservations try again.
 func (s *memoryBudget) wakeWaiters() {
 	if s.freed != nil {
 		close(s.freed)
@@ -102,8 +106,8 @@ func (s *memoryBudget) total() int64 {
 	return s.used
 }
 
-// memoryMonitor says whether memory is short. It looks at most ten times a second, and
-// only when somebody asks.
+// memoryMonitor tells whether the process is short of memory. It samples at most
+// ten times a second, and only when it is asked.
 type memoryMonitor struct {
 	limit      int64 // bytes; 0 or less means that nobody looks
 	inUse      func() int64
@@ -115,6 +119,7 @@ type memoryMonitor struct {
 	short      atomic.Bool
 }
 
+// init sets the limit and where the figures come from.
 func (g *memoryMonitor) init(a Admission, now func() time.Time) {
 	g.limit, g.inUse, g.epoch = a.Memory, a.InUse, now()
 	if g.inUse == nil && g.limit > 0 {
@@ -123,7 +128,8 @@ func (g *memoryMonitor) init(a Admission, now func() time.Time) {
 	}
 }
 
-// overloaded reports whether memory is short. Between two looks that is two loads.
+// overloaded reports whether memory is short. Between two samples it costs two
+// atomic loads.
 func (g *memoryMonitor) overloaded(now time.Time) bool {
 	if g.limit <= 0 {
 		return false
@@ -138,8 +144,9 @@ func (g *memoryMonitor) overloaded(now time.Time) bool {
 	return g.short.Load()
 }
 
-// sample reads the memory in use. What became short stays so until a sixteenth is
-// free again, so that it does not change with every call.
+// sample reads the memory in use. Once memory is short it stays so until a
+// sixteenth of the limit is free again, so that the state does not flap with every
+// call.
 func (g *memoryMonitor) sample(now time.Time) {
 	used := g.inUse()
 	g.used.Store(used)
@@ -150,11 +157,11 @@ func (g *memoryMonitor) sample(now time.Time) {
 	}
 }
 
-// free is what of the memory was free at the last look.
+// free is how many bytes were free at the last sample.
 func (g *memoryMonitor) free() int64 { return max(g.limit-g.used.Load(), 0) }
 
-// defaultMemory is the limit that the runtime has been given, less a sixteenth for
-// garbage, without which it would collect all the time; 0 if it has none.
+// defaultMemory is the runtime's memory limit (GOMEMLIMIT), less a sixteenth for
+// garbage, without which it would collect all the time; 0 if there is no limit.
 func defaultMemory() int64 {
 	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
 		return limit - limit/16
@@ -162,8 +169,8 @@ func defaultMemory() int64 {
 	return 0
 }
 
-// gcStats reads what the garbage collector knows. Only the gauge's one looker
-// uses it at a time.
+// gcStats reads what the garbage collector knows. It is not safe for concurrent
+// use: the monitor has one sampler at a time.
 type gcStats struct {
 	samples     []metrics.Sample
 	cycles      uint64
@@ -179,10 +186,11 @@ func newGCStats() *gcStats {
 	}}
 }
 
-// inUse is what the last collection found alive, the stacks, and what the runtime
-// needs to keep account of them. It does not count garbage, nor memory that waits
-// for new objects: near the runtime's limit there is always as much as fits. It
-// does count them where they are more than that.
+// inUse is the live heap of the last collection, the stacks and the runtime's own
+// overhead. Garbage and memory that waits for new objects do not count, since near
+// the runtime's limit there is always as much as fits; but if the process holds
+// more than the limit and a thirty-second, all of it counts, because then the
+// collector does not keep up.
 func (c *gcStats) inUse() int64 {
 	metrics.Read(c.samples)
 	limit, live, total := c.value(1), c.value(2), c.value(3)
@@ -193,6 +201,7 @@ func (c *gcStats) inUse() int64 {
 	return live + max(total-objects-unused-free-released, 0)
 }
 
+// value is one of the figures that were read.
 func (c *gcStats) value(i int) int64 {
 	if v := c.samples[i].Value; v.Kind() == metrics.KindUint64 {
 		return int64(min(v.Uint64(), math.MaxInt64))
@@ -200,9 +209,9 @@ func (c *gcStats) value(i int) int64 {
 	return 0
 }
 
-// refresh has the memory collected if nobody else did for a second: a gateway
-// that refuses every call makes no garbage, and would never hear that the calls
-// of before are gone.
+// refresh starts a collection if there was none for a second: a gateway that
+// refuses every call makes no garbage, and would never learn that the memory of
+// earlier calls is free.
 func (c *gcStats) refresh(now time.Time) {
 	cycles := uint64(c.value(0))
 	if cycles != c.cycles || c.cyclesSince.IsZero() {

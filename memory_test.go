@@ -22,8 +22,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/openai"
 )
 
-// parcel is an answer whose end comes when it is let go.
-type parcel struct {
+// slowAnswer is an answer whose end comes when it is let go.
+type slowAnswer struct {
 	io.Reader
 	read atomic.Int64
 	end  chan struct{}
@@ -31,15 +31,15 @@ type parcel struct {
 	tail io.Reader
 }
 
-func newParcel(size int64) *parcel {
+func newSlowAnswer(size int64) *slowAnswer {
 	before, after, _ := strings.Cut(whole(""), ",")
-	return &parcel{
+	return &slowAnswer{
 		Reader: io.MultiReader(strings.NewReader(before+","), io.LimitReader(spaces{}, size)),
 		end:    make(chan struct{}), tail: strings.NewReader(after),
 	}
 }
 
-func (p *parcel) Read(b []byte) (int, error) {
+func (p *slowAnswer) Read(b []byte) (int, error) {
 	n, err := p.Reader.Read(b)
 	p.read.Add(int64(n))
 	if err != io.EOF {
@@ -53,13 +53,13 @@ func (p *parcel) Read(b []byte) (int, error) {
 	}
 }
 
-func (p *parcel) Close() error { return nil }
+func (p *slowAnswer) Close() error { return nil }
 
-// depot is a gateway with room for 64 MiB of large answers, whose upstream gives
-// the parcels in turn.
-func depot(t *testing.T, parcels ...*parcel) *house {
+// newAnswerGateway is a gateway with room for 64 MiB of large answers, whose upstream gives
+// the answers in turn.
+func newAnswerGateway(t *testing.T, parcels ...*slowAnswer) *testGateway {
 	next := 0
-	return newHouse(t, upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+	return newTestGateway(t, upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
 		p := parcels[next]
 		next++
 		p.ctx = ctx
@@ -70,7 +70,7 @@ func depot(t *testing.T, parcels ...*parcel) *house {
 }
 
 // get asks for the next parcel, and ends the exchange with what became of it.
-func (h *house) get(ctx context.Context) error {
+func (h *testGateway) get(ctx context.Context) error {
 	x, r, err := h.ask(ctx, askWhole)
 	x.End(ctx, 200, err)
 	if err == nil {
@@ -80,7 +80,7 @@ func (h *house) get(ctx context.Context) error {
 }
 
 // ended waits for calls that all end well, and after which no room is taken.
-func (h *house) ended(t *testing.T, done <-chan error, calls int) {
+func (h *testGateway) ended(t *testing.T, done <-chan error, calls int) {
 	t.Helper()
 	for range calls {
 		if err := <-done; err != nil {
@@ -94,10 +94,10 @@ func (h *house) ended(t *testing.T, done <-chan error, calls int) {
 
 func TestLargeAnswersThatFindNoRoomAreReadWhenThereIsSome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first, second, small := newParcel(40<<20), newParcel(40<<20), newParcel(1<<20-400)
+		first, second, small := newSlowAnswer(40<<20), newSlowAnswer(40<<20), newSlowAnswer(1<<20-400)
 		close(second.end)
 		close(small.end)
-		h := depot(t, first, second, small)
+		h := newAnswerGateway(t, first, second, small)
 		done := make(chan error, 2)
 		go func() { done <- h.get(t.Context()) }()
 		synctest.Wait()
@@ -124,11 +124,11 @@ func TestLargeAnswersThatFindNoRoomAreReadWhenThereIsSome(t *testing.T) {
 func TestTheOldestOfTheLargeAnswersAlwaysGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 3
-		var all []*parcel
+		var all []*slowAnswer
 		for range many {
-			all = append(all, newParcel(60<<20))
+			all = append(all, newSlowAnswer(60<<20))
 		}
-		h := depot(t, all...)
+		h := newAnswerGateway(t, all...)
 		done := make(chan error)
 		for _, p := range all {
 			go func() { done <- h.get(t.Context()) }()
@@ -146,9 +146,9 @@ func TestTheOldestOfTheLargeAnswersAlwaysGoesOn(t *testing.T) {
 
 func TestWhoLeavesWhileAnAnswerFindsNoRoomPaysForThePrompt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first, second, third := newParcel(40<<20), newParcel(40<<20), newParcel(40<<20)
+		first, second, third := newSlowAnswer(40<<20), newSlowAnswer(40<<20), newSlowAnswer(40<<20)
 		close(third.end)
-		h := depot(t, first, second, third)
+		h := newAnswerGateway(t, first, second, third)
 		done := make(chan error, 2)
 		go func() { done <- h.get(t.Context()) }()
 		synctest.Wait()
@@ -172,9 +172,9 @@ func TestWhoLeavesWhileAnAnswerFindsNoRoomPaysForThePrompt(t *testing.T) {
 
 func TestTheCopyByWhichAnAnswerIsCheckedWaitsForRoomToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first, second := newParcel(20<<20), newParcel(24<<20)
+		first, second := newSlowAnswer(20<<20), newSlowAnswer(24<<20)
 		close(second.end)
-		h := depot(t, first, second)
+		h := newAnswerGateway(t, first, second)
 		done := make(chan error, 2)
 		for range 2 {
 			go func() { done <- h.get(t.Context()) }()
@@ -191,10 +191,10 @@ func TestTheCopyByWhichAnAnswerIsCheckedWaitsForRoomToo(t *testing.T) {
 // Its client may be as slow as it likes.
 func TestAnAnswerThatWasReadIsInNobodysWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first, second := newParcel(40<<20), newParcel(60<<20)
+		first, second := newSlowAnswer(40<<20), newSlowAnswer(60<<20)
 		close(first.end)
 		close(second.end)
-		h := depot(t, first, second)
+		h := newAnswerGateway(t, first, second)
 		x, r, err := h.ask(t.Context(), askWhole)
 		if err != nil {
 			t.Fatal(err)
@@ -217,13 +217,13 @@ func TestAnAnswerThatWasReadIsInNobodysWay(t *testing.T) {
 func TestThePartsOfAnAnswerAreReadAsThereIsRoomForEach(t *testing.T) {
 	const parts = 4
 	synctest.Test(t, func(t *testing.T) {
-		all := make(chan *parcel, parts)
-		h := newHouse(t, upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+		all := make(chan *slowAnswer, parts)
+		h := newTestGateway(t, upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 			r, err := vectorsFor(call)
 			if err != nil {
 				return nil, err
 			}
-			p := newParcel(40 << 20)
+			p := newSlowAnswer(40 << 20)
 			p.Reader, p.tail, p.ctx = io.LimitReader(spaces{}, 40<<20), r.Body, ctx
 			r.Body = p
 			all <- p
@@ -257,10 +257,10 @@ func TestThePartsOfAnAnswerAreReadAsThereIsRoomForEach(t *testing.T) {
 
 // An answer that is cut, malformed or too large gives its room back at once.
 func TestAnAnswerThatIsNoneKeepsNoRoom(t *testing.T) {
-	for name, p := range map[string]*parcel{"is not one JSON object": newParcel(40 << 20), "larger than the gateway allows": newParcel(65 << 20)} {
+	for name, p := range map[string]*slowAnswer{"is not one JSON object": newSlowAnswer(40 << 20), "larger than the gateway allows": newSlowAnswer(65 << 20)} {
 		p.tail = strings.NewReader("nonsense")
 		close(p.end)
-		h := depot(t, p, p, p)
+		h := newAnswerGateway(t, p, p, p)
 		x, _, err := h.ask(t.Context(), askWhole)
 		if !fault.Is(err, fault.BadGateway) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
@@ -296,7 +296,7 @@ func (spaces) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestAnAnswerThatUnfoldsWithoutEndTakesBoundedMemory is faults.md, row 9, for
+// TestAnAnswerThatUnfoldsWithoutEndTakesBoundedMemory is docs/faults.md, row 9, for
 // answers and for streams.
 func TestAnAnswerThatUnfoldsWithoutEndTakesBoundedMemory(t *testing.T) {
 	const most = 16 << 20
@@ -315,7 +315,7 @@ func TestAnAnswerThatUnfoldsWithoutEndTakesBoundedMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer up.Close()
-	h := newHouse(t, up, "1", func(o *gateway.Options) { o.MaxAnswer = most })
+	h := newTestGateway(t, up, "1", func(o *gateway.Options) { o.MaxAnswer = most })
 	for _, body := range []string{askWhole, askStream} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -340,7 +340,7 @@ func TestAnAnswerMayBeAsLargeAsTheLimit(t *testing.T) {
 	answer := whole("")
 	for over := -1; over <= 1; over++ {
 		text := strings.Replace(answer, ",", ","+strings.Repeat(" ", most+over-len(answer)), 1)
-		h := newHouse(t, &scripted{body: io.MultiReader(strings.NewReader(text[:most/3]), strings.NewReader(text[most/3:]))}, "1", func(o *gateway.Options) { o.MaxAnswer = most })
+		h := newTestGateway(t, &scriptedUpstream{body: io.MultiReader(strings.NewReader(text[:most/3]), strings.NewReader(text[most/3:]))}, "1", func(o *gateway.Options) { o.MaxAnswer = most })
 		_, r, err := h.ask(t.Context(), askWhole)
 		if over > 0 && !fault.Is(err, fault.BadGateway) || over <= 0 && err != nil {
 			t.Errorf("%d bytes more than the limit: %v", over, err)

@@ -45,7 +45,7 @@ const toldWhole = `{"id":"msg_1","type":"message","role":"assistant","model":"ve
 	`"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":20,"output_tokens":30},"x":1.0}`
 
 // tell sends a request for a message through the one path.
-func (h *house) tell(ctx context.Context, body string) (*gateway.Exchange, *gateway.Result, error) {
+func (h *testGateway) tell(ctx context.Context, body string) (*gateway.Exchange, *gateway.Result, error) {
 	x := h.Begin()
 	if err := x.Authenticate(ctx, ""); err != nil {
 		return x, nil, err
@@ -54,15 +54,15 @@ func (h *house) tell(ctx context.Context, body string) (*gateway.Exchange, *gate
 	return x, r, err
 }
 
-// native is a house whose upstream speaks messages only.
-func native(t testing.TB, s *scripted, edit func(*gateway.Options)) *house {
+// newMessagesGateway is a gateway whose upstream speaks messages only.
+func newMessagesGateway(t testing.TB, s *scriptedUpstream, edit func(*gateway.Options)) *testGateway {
 	t.Helper()
-	return newHouse(t, speaker{s, onlyMessages}, "1.00", edit)
+	return newTestGateway(t, speaker{s, onlyMessages}, "1.00", edit)
 }
 
 func TestANativeMessagePassesUntouchedButForTheModel(t *testing.T) {
-	up := &scripted{text: toldWhole}
-	h := native(t, up, nil)
+	up := &scriptedUpstream{text: toldWhole}
+	h := newMessagesGateway(t, up, nil)
 	body := strings.Replace(tellWhole, `"model"`, `"x_new":1.0, "model"`, 1)
 	_, r, err := h.tell(t.Context(), body)
 	if err != nil {
@@ -93,7 +93,7 @@ func TestAMessageCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for at := range len(c.text) {
-				h := newHouse(t, speaker{&scripted{text: c.text[:at]}, c.not}, "1.00", nil)
+				h := newTestGateway(t, speaker{&scriptedUpstream{text: c.text[:at]}, c.not}, "1.00", nil)
 				_, r, err := h.tell(t.Context(), tellStream)
 				got := ""
 				if err == nil {
@@ -144,7 +144,7 @@ func TestAClientOfMessagesThatLeavesPaysForWhatItReceived(t *testing.T) {
 	for leave := range len(told) - 1 {
 		gone := make(chan struct{})
 		in, out := io.Pipe()
-		h := native(t, &scripted{body: in, gone: gone}, nil)
+		h := newMessagesGateway(t, &scriptedUpstream{body: in, gone: gone}, nil)
 		go func() {
 			for _, e := range told[:leave+1] {
 				if _, err := io.WriteString(out, e); err != nil {
@@ -183,7 +183,7 @@ func TestAClientOfMessagesThatLeavesPaysForWhatItReceived(t *testing.T) {
 func TestASilentStreamOfMessagesPings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, out := io.Pipe()
-		h := native(t, &scripted{body: in}, nil)
+		h := newMessagesGateway(t, &scriptedUpstream{body: in}, nil)
 		go func() {
 			time.Sleep(40 * time.Second) // virtual
 			_, _ = io.WriteString(out, strings.Join(told, ""))
@@ -227,8 +227,8 @@ func TestASolventCallerOfMessagesIsAskedForNoMoreThanTheBalanceAffords(t *testin
 		"translated": {recorded(usageChunk(20, 30)), onlyChat},
 	} {
 		t.Run(name, func(t *testing.T) {
-			up := &scripted{text: c.text}
-			h := newHouse(t, speaker{up, c.not}, micro(int64(len(body))+1_500).String(), nil)
+			up := &scriptedUpstream{text: c.text}
+			h := newTestGateway(t, speaker{up, c.not}, micro(int64(len(body))+1_500).String(), nil)
 			_, r, err := h.tell(t.Context(), body)
 			if err != nil {
 				t.Fatal(err)
@@ -255,7 +255,7 @@ func TestAnErrorInAMessageStream(t *testing.T) {
 		"the operator's":     {strings.Join(told[:3], "") + secret, fault.BadGateway, "", micro(21)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := native(t, &scripted{text: c.text}, nil)
+			h := newMessagesGateway(t, &scriptedUpstream{text: c.text}, nil)
 			_, r, err := h.tell(t.Context(), tellStream)
 			out := ""
 			if err == nil {
@@ -273,8 +273,8 @@ func TestAnErrorInAMessageStream(t *testing.T) {
 }
 
 func TestWhatTheOtherDialectHasNoWordsForIsA400ThatSaysNothingOfTheUpstream(t *testing.T) {
-	up := &scripted{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}
-	h := newHouse(t, speaker{up, onlyChat}, "1.00", nil)
+	up := &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}
+	h := newTestGateway(t, speaker{up, onlyChat}, "1.00", nil)
 	five := strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":100,"stop_sequences":["a","b","c","d","e"]`, 1)
 	for range 20 { // enough to eject a channel that failed
 		_, _, err := h.tell(t.Context(), five)
@@ -291,8 +291,8 @@ func TestWhatTheOtherDialectHasNoWordsForIsA400ThatSaysNothingOfTheUpstream(t *t
 }
 
 func TestAModelOfTwoDialectsFailsOverFromOneToTheOther(t *testing.T) {
-	busy := &scripted{err: (&upstream.Failure{Status: 529, Sent: true, Refused: true}).Fault()}
-	spare := &scripted{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}
+	busy := &scriptedUpstream{err: (&upstream.Failure{Status: 529, Sent: true, Refused: true}).Fault()}
+	spare := &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}
 	router, err := upstream.NewRouter([]upstream.Channel{
 		{Name: "native", Upstream: speaker{busy, onlyMessages}, Models: map[string]string{"m": "hers"}, Priority: 1},
 		{Name: "chat", Upstream: speaker{spare, onlyChat}, Models: map[string]string{"m": "his"}, Priority: 2,
@@ -301,7 +301,7 @@ func TestAModelOfTwoDialectsFailsOverFromOneToTheOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHouse(t, router, "1.00", nil)
+	h := newTestGateway(t, router, "1.00", nil)
 	_, r, err := h.tell(t.Context(), strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":100,"temperature":0.5,"top_k":4`, 1))
 	if err != nil {
 		t.Fatal(err)
@@ -322,8 +322,8 @@ func TestAModelOfTwoDialectsFailsOverFromOneToTheOther(t *testing.T) {
 }
 
 func TestAStreamOfMessagesIsReplayedAsAStream(t *testing.T) {
-	up := &scripted{text: strings.Join(told, "")}
-	h := native(t, up, nil)
+	up := &scriptedUpstream{text: strings.Join(told, "")}
+	h := newMessagesGateway(t, up, nil)
 	once := func() (*gateway.Result, error) {
 		x := h.Begin()
 		x.IdempotencyKey = "k"
@@ -348,7 +348,7 @@ func TestAStreamOfMessagesIsReplayedAsAStream(t *testing.T) {
 
 func TestTypedMessagesGoTheSameWay(t *testing.T) {
 	hi := &messages.Request{Model: "m", MaxTokens: 100, Messages: []messages.Message{{Role: "user", Content: messages.Text("say four words")}}}
-	h := native(t, &scripted{text: toldWhole}, nil)
+	h := newMessagesGateway(t, &scriptedUpstream{text: toldWhole}, nil)
 	r, err := h.Messages(t.Context(), hi)
 	if err != nil {
 		t.Fatal(err)
@@ -356,7 +356,7 @@ func TestTypedMessagesGoTheSameWay(t *testing.T) {
 	if len(r.Content) != 1 || r.Content[0].Text != "one two three four" || r.Charge != micro(50) || r.RequestID == "" || r.Model != "m" {
 		t.Errorf("response %+v", r)
 	}
-	h = native(t, &scripted{text: strings.Join(told, "")}, nil)
+	h = newMessagesGateway(t, &scriptedUpstream{text: strings.Join(told, "")}, nil)
 	s, err := h.MessagesStream(t.Context(), hi)
 	if err != nil {
 		t.Fatal(err)
@@ -373,7 +373,7 @@ func TestTypedMessagesGoTheSameWay(t *testing.T) {
 
 // counter is an upstream that counts, or says that it cannot.
 type counter struct {
-	*scripted
+	*scriptedUpstream
 	refusal error
 }
 
@@ -381,7 +381,7 @@ func (c counter) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	if call.Op == upstream.CountTokens && c.refusal != nil {
 		return nil, c.refusal
 	}
-	return c.scripted.Do(ctx, call)
+	return c.scriptedUpstream.Do(ctx, call)
 }
 
 func TestTokensAreCountedByTheUpstreamIfItCan(t *testing.T) {
@@ -397,7 +397,7 @@ func TestTokensAreCountedByTheUpstreamIfItCan(t *testing.T) {
 		"it refuses the body": {(&upstream.Failure{Status: 400, Sent: true}).Fault(), false, fault.InvalidRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, counter{&scripted{text: `{"input_tokens":4242,"x":1.0}`}, c.refusal}, "0", nil)
+			h := newTestGateway(t, counter{&scriptedUpstream{text: `{"input_tokens":4242,"x":1.0}`}, c.refusal}, "0", nil)
 			x := h.Begin()
 			if err := x.Authenticate(t.Context(), ""); err != nil {
 				t.Fatal(err)
@@ -437,7 +437,7 @@ func TestThoughtsThatAClientDoesNotSeeBreakNoStreamAndArePaidByWhoHangsUp(t *tes
 		"it is cut":      {"", 0}, // nothing of it was delivered
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, speaker{&scripted{text: musing(c.then)}, onlyChat}, "1.00", nil)
+			h := newTestGateway(t, speaker{&scriptedUpstream{text: musing(c.then)}, onlyChat}, "1.00", nil)
 			_, r, err := h.tell(t.Context(), tellStream)
 			out := ""
 			if err == nil {
@@ -453,7 +453,7 @@ func TestThoughtsThatAClientDoesNotSeeBreakNoStreamAndArePaidByWhoHangsUp(t *tes
 	}
 	synctest.Test(t, func(t *testing.T) { // 40 pieces of 8 characters are 80 tokens
 		in, out := io.Pipe()
-		h := newHouse(t, speaker{&scripted{body: in}, onlyChat}, "1.00", nil)
+		h := newTestGateway(t, speaker{&scriptedUpstream{body: in}, onlyChat}, "1.00", nil)
 		var beats atomic.Int64
 		x := h.Begin()
 		if err := x.Authenticate(t.Context(), ""); err != nil {
@@ -484,9 +484,9 @@ func TestThoughtsThatAClientDoesNotSeeBreakNoStreamAndArePaidByWhoHangsUp(t *tes
 }
 
 func TestThinkingThatTheBalanceDoesNotAffordIsLeftOut(t *testing.T) {
-	up := &scripted{text: toldWhole}
+	up := &scriptedUpstream{text: toldWhole}
 	body := strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":5000,"thinking":{"type":"enabled","budget_tokens":4000}`, 1)
-	h := newHouse(t, speaker{up, onlyMessages}, micro(int64(len(body))+1_000).String(), nil)
+	h := newTestGateway(t, speaker{up, onlyMessages}, micro(int64(len(body))+1_000).String(), nil)
 	_, r, err := h.tell(t.Context(), body)
 	if err != nil {
 		t.Fatal(err)

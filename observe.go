@@ -233,20 +233,9 @@ const (
 	CaptureLost    = "lost"
 )
 
-// emitCaptureQueued tells of a settlement that failed when its call ended.
-func (g *Gateway) emitCaptureQueued(ctx context.Context, p pendingSettlement, queued bool, err error) {
-	state := CaptureQueued
-	if !queued {
-		state = CaptureLost
-	}
-	g.emitCapture(ctx, p, state, 1, nil, err)
-}
-
-// emitCaptureRetried tells of one more try.
-func (g *Gateway) emitCaptureRetried(ctx context.Context, p pendingSettlement, state string, r billing.Receipt, err error) {
-	g.emitCapture(ctx, p, state, p.tries+2, &r, err) // with the one at the call's end and this one
-}
-
+// emitCapture reports what became of a settlement that was not durable when its
+// call ended. tries counts the attempts with the one at the call's end; r is nil
+// where there is no receipt.
 func (g *Gateway) emitCapture(ctx context.Context, p pendingSettlement, state string, tries int, r *billing.Receipt, err error) {
 	e := CaptureRetried{RequestID: p.hold.ID, Account: p.hold.Account, State: state, Tries: tries}
 	if err != nil {
@@ -279,7 +268,7 @@ type safeObserver struct {
 	log *slog.Logger
 }
 
-// recoverPanic keeps a panic of an Observer from the request. Defer it.
+// recoverPanic logs a panic of an Observer. Defer it.
 func (e *safeObserver) recoverPanic(function string) {
 	if p := recover(); p != nil {
 		e.log.Error("an observer failed", "function", function, "error", panicked(p))
@@ -314,7 +303,7 @@ func (e *safeObserver) end(ctx context.Context, f RequestEvent) {
 	e.End(ctx, &f)
 }
 
-// emit hands on an event.
+// emit passes an event on.
 func (e *safeObserver) emit(ctx context.Context, v Event) {
 	if e.Event == nil {
 		return
@@ -326,8 +315,8 @@ func (e *safeObserver) emit(ctx context.Context, v Event) {
 // watchesAttempts reports whether somebody wants to know of attempts.
 func (e *safeObserver) watchesAttempts() bool { return e.Attempt != nil || e.Attempted != nil }
 
-// attemptObserver watches the attempts of one call to the router, which come one after
-// the other.
+// attemptObserver observes the attempts of one call to the router, which come one
+// after the other.
 type attemptObserver struct {
 	observer *safeObserver
 	id       string
@@ -336,7 +325,7 @@ type attemptObserver struct {
 	before   func(a upstream.Attempt) // who is told too; may be nil
 }
 
-// watchAttempts has the attempts of a call told to the Observer.
+// watchAttempts has the attempts of a call reported to the Observer.
 func (e *safeObserver) watchAttempts(call *upstream.Call) {
 	if !e.watchesAttempts() {
 		return

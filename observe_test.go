@@ -25,8 +25,8 @@ import (
 
 type spanContext struct{}
 
-// diary is an Observer that writes down all that it is told.
-type diary struct {
+// recordedEvents is an Observer that writes down all that it is told.
+type recordedEvents struct {
 	mu       sync.Mutex
 	lines    []string // what happened, in its order
 	facts    []gateway.RequestEvent
@@ -34,14 +34,14 @@ type diary struct {
 	events   []gateway.Event
 }
 
-func (d *diary) write(ctx context.Context, what string) {
+func (d *recordedEvents) write(ctx context.Context, what string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	span, _ := ctx.Value(spanContext{}).(string)
 	d.lines = append(d.lines, what+" in "+span)
 }
 
-func (d *diary) observer() gateway.Observer {
+func (d *recordedEvents) observer() gateway.Observer {
 	return gateway.Observer{
 		Start: func(ctx context.Context, _ string, _ time.Time) context.Context {
 			d.write(ctx, "start")
@@ -69,7 +69,7 @@ func (d *diary) observer() gateway.Observer {
 
 // moody fails its first call with a vendor's 503 that repeats the prompt.
 type moody struct {
-	scripted
+	scriptedUpstream
 	contexts []string
 	once     sync.Once
 }
@@ -86,11 +86,11 @@ func (m *moody) Do(ctx context.Context, call *upstream.Call) (_ *upstream.Reply,
 	if err != nil {
 		return nil, err
 	}
-	return m.scripted.Do(ctx, call)
+	return m.scriptedUpstream.Do(ctx, call)
 }
 
-// twoDoors is a router of two channels to the same upstream.
-func twoDoors(t *testing.T, up upstream.Upstream) *upstream.Router {
+// twoChannels is a router of two channels to the same upstream.
+func twoChannels(t *testing.T, up upstream.Upstream) *upstream.Router {
 	t.Helper()
 	r, err := upstream.NewRouter([]upstream.Channel{
 		{Name: "one", Upstream: up, Models: map[string]string{"m": "vendor-m"}},
@@ -103,9 +103,9 @@ func twoDoors(t *testing.T, up upstream.Upstream) *upstream.Router {
 }
 
 func TestAnObserverIsToldOfARequestAndItsAttempts(t *testing.T) {
-	var d diary
-	up := &moody{scripted: scripted{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}}
-	h := newHouse(t, twoDoors(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
+	var d recordedEvents
+	up := &moody{scriptedUpstream: scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}}
+	h := newTestGateway(t, twoChannels(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
 	x := h.Begin()
 	x.ClientID = "mine"
 	ctx, made := x.Start(t.Context())
@@ -148,9 +148,9 @@ func TestAnObserverIsToldOfARequestAndItsAttempts(t *testing.T) {
 }
 
 func TestAnObserverIsToldWhereTheTimeGoes(t *testing.T) {
-	var d diary
+	var d recordedEvents
 	var clock counting
-	h := newHouse(t, &scripted{text: recorded(usageChunk(20, 4))}, "1", func(o *gateway.Options) { o.Observe, o.Now = d.observer(), clock.now })
+	h := newTestGateway(t, &scriptedUpstream{text: recorded(usageChunk(20, 4))}, "1", func(o *gateway.Options) { o.Observe, o.Now = d.observer(), clock.now })
 	x, r, err := h.ask(t.Context(), askStream)
 	if err != nil {
 		t.Fatal(err)
@@ -181,8 +181,8 @@ func (c *counting) now() time.Time {
 }
 
 func TestOnlyAListedModelIsListed(t *testing.T) {
-	var d diary
-	h := newHouse(t, &scripted{text: whole("")}, "1", func(o *gateway.Options) { o.Observe = d.observer() })
+	var d recordedEvents
+	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) { o.Observe = d.observer() })
 	for _, model := range []string{"m", strings.Repeat("x", 1000)} {
 		x, _, err := h.ask(t.Context(), `{"model":"`+model+`","messages":[{"role":"user","content":"hi"}]}`)
 		x.End(t.Context(), 0, err)
@@ -193,8 +193,8 @@ func TestOnlyAListedModelIsListed(t *testing.T) {
 }
 
 func TestARefusalIsToldToo(t *testing.T) {
-	var d diary
-	h := newHouse(t, &scripted{}, "0", func(o *gateway.Options) { o.Observe = d.observer() })
+	var d recordedEvents
+	h := newTestGateway(t, &scriptedUpstream{}, "0", func(o *gateway.Options) { o.Observe = d.observer() })
 	x, _, err := h.ask(t.Context(), askWhole)
 	x.End(t.Context(), 402, err)
 	f := d.facts[0]
@@ -207,9 +207,9 @@ func TestARefusalIsToldToo(t *testing.T) {
 }
 
 func TestATypedCallIsToldToo(t *testing.T) {
-	var d diary
-	up := &moody{scripted: scripted{text: whole("")}}
-	h := newHouse(t, twoDoors(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
+	var d recordedEvents
+	up := &moody{scriptedUpstream: scriptedUpstream{text: whole("")}}
+	h := newTestGateway(t, twoChannels(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
 	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestATypedCallIsToldToo(t *testing.T) {
 
 func TestAPanicOfAnObserverHarmsNobody(t *testing.T) {
 	var log bytes.Buffer
-	h := newHouse(t, &scripted{text: whole("")}, "1", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) {
 		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		o.Observe = gateway.Observer{
 			Start:     func(context.Context, string, time.Time) context.Context { panic("start") },
@@ -244,7 +244,7 @@ func TestAPanicOfAnObserverHarmsNobody(t *testing.T) {
 }
 
 func TestAnObserverThatReturnsNoContextChangesNothing(t *testing.T) {
-	h := newHouse(t, &scripted{text: whole("")}, "1", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) {
 		o.Observe = gateway.Observer{
 			Start:   func(context.Context, string, time.Time) context.Context { return nil },
 			Attempt: func(context.Context, gateway.AttemptEvent) context.Context { return nil },
@@ -275,7 +275,7 @@ func TestSeveralObserversAreToldInTheirOrder(t *testing.T) {
 			},
 		}
 	}
-	h := newHouse(t, &scripted{text: whole("")}, "1", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) {
 		o.Observe = gateway.Observers(note("a"), gateway.Observer{}, note("b"))
 	})
 	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
@@ -294,10 +294,10 @@ func TestObserversOfNothingAreNothing(t *testing.T) {
 }
 
 func TestACaptureThatWaitsIsTold(t *testing.T) {
-	var d diary
+	var d recordedEvents
 	m := &away{fails: 1}
 	g, err := gateway.New(gateway.Options{
-		Upstream: twoDoors(t, &scripted{text: whole("")}), Meter: m, Observe: d.observer(), SettleTimeout: time.Second,
+		Upstream: twoChannels(t, &scriptedUpstream{text: whole("")}), Meter: m, Observe: d.observer(), SettleTimeout: time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -363,8 +363,8 @@ func chatRequest() *chat.Request {
 
 func TestTheLifeOfAVideoIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var d diary
-		h := cinema(t, &studio{submit: betaTaken, polls: []string{betaRunning, betaDone}}, func(o *gateway.Options) { o.Observe = d.observer() })
+		var d recordedEvents
+		h := newVideoGateway(t, &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning, betaDone}}, func(o *gateway.Options) { o.Observe = d.observer() })
 		x, r, err := h.submit(t.Context(), askBeta, "")
 		x.End(t.Context(), 200, err)
 		if err != nil {
@@ -413,9 +413,9 @@ func TestACallIsPartOfItsRequestWhateverItsContextIsMadeOf(t *testing.T) {
 	type own struct{}
 	for name, start := range map[string]bool{"after Start": true, "without Start": false} {
 		t.Run(name, func(t *testing.T) {
-			var d diary
-			up := &moody{scripted: scripted{text: whole("")}}
-			h := newHouse(t, twoDoors(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
+			var d recordedEvents
+			up := &moody{scriptedUpstream: scriptedUpstream{text: whole("")}}
+			h := newTestGateway(t, twoChannels(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
 			x := h.Begin()
 			if start {
 				x.Start(t.Context())
@@ -437,14 +437,14 @@ func TestACallIsPartOfItsRequestWhateverItsContextIsMadeOf(t *testing.T) {
 }
 
 func TestACallEndsWithItsOwnContext(t *testing.T) {
-	var d diary
+	var d recordedEvents
 	ctx, cancel := context.WithCancel(t.Context())
 	up := upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
 		cancel()
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
-	h := newHouse(t, up, "1", func(o *gateway.Options) { o.Observe = d.observer() })
+	h := newTestGateway(t, up, "1", func(o *gateway.Options) { o.Observe = d.observer() })
 	x := h.Begin()
 	x.Start(t.Context())
 	if err := x.Authenticate(t.Context(), ""); err != nil {
@@ -461,7 +461,7 @@ func TestACallEndsWithItsOwnContext(t *testing.T) {
 }
 
 func TestOpenStreamsAreCounted(t *testing.T) {
-	h := newHouse(t, &scripted{text: recorded(usageChunk(20, 4))}, "1", nil)
+	h := newTestGateway(t, &scriptedUpstream{text: recorded(usageChunk(20, 4))}, "1", nil)
 	_, r, err := h.ask(t.Context(), askStream)
 	if err != nil {
 		t.Fatal(err)
@@ -479,13 +479,13 @@ func TestOpenStreamsAreCounted(t *testing.T) {
 }
 
 func TestAnObserverThatFailsKeepsNoOtherFromBeingTold(t *testing.T) {
-	var d diary
+	var d recordedEvents
 	failing := gateway.Observer{
 		Attempted: func(context.Context, gateway.AttemptEvent) { panic("of an observer") },
 		End:       func(context.Context, *gateway.RequestEvent) { panic("of an observer") },
 	}
-	up := &scripted{text: whole("")}
-	h := newHouse(t, up, "1", func(o *gateway.Options) { o.Observe = gateway.Observers(failing, d.observer()) })
+	up := &scriptedUpstream{text: whole("")}
+	h := newTestGateway(t, up, "1", func(o *gateway.Options) { o.Observe = gateway.Observers(failing, d.observer()) })
 	if _, err := h.Chat(t.Context(), chatRequest()); err != nil {
 		t.Fatal(err)
 	}
@@ -512,7 +512,7 @@ func linesOf(t *testing.T, text string) (asText, asJSON string) {
 	for _, asked := range []string{string(body), askWhole} {
 		var one, two bytes.Buffer
 		for buf, handler := range map[*bytes.Buffer]slog.Handler{&one: slog.NewTextHandler(&one, nil), &two: slog.NewJSONHandler(&two, nil)} {
-			h := newHouse(t, &scripted{err: (&upstream.Failure{Sent: true, Err: errors.New(text)}).Fault()}, "1", func(o *gateway.Options) {
+			h := newTestGateway(t, &scriptedUpstream{err: (&upstream.Failure{Sent: true, Err: errors.New(text)}).Fault()}, "1", func(o *gateway.Options) {
 				o.Logger = slog.New(handler)
 			})
 			x := h.Begin()
@@ -531,7 +531,7 @@ func linesOf(t *testing.T, text string) (asText, asJSON string) {
 	return asText, asJSON
 }
 
-// checkLines is faults.md, row 38: no sign but the line breaks of the log itself
+// checkLines is docs/faults.md, row 38: no sign but the line breaks of the log itself
 // does anything, and no text is long.
 func checkLines(t *testing.T, text, form, lines string) {
 	t.Helper()
@@ -585,12 +585,12 @@ func TestAVendorsWordForAnErrorIsToldOnlyIfItIsAWord(t *testing.T) {
 		"no_such_voice": "no_such_voice", "Throttling.RateQuota": "Throttling.RateQuota",
 		"You said: say four words": "upstream_error", fault.Code(strings.Repeat("x", 65)): "upstream_error",
 	} {
-		var d diary
+		var d recordedEvents
 		var log bytes.Buffer
 		up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 			return nil, &fault.Error{Code: said, Status: 422, Message: "No.", Err: &upstream.Failure{Sent: true, Status: 422}}
 		})
-		h := newHouse(t, up, "1", func(o *gateway.Options) {
+		h := newTestGateway(t, up, "1", func(o *gateway.Options) {
 			o.Observe, o.Logger = d.observer(), slog.New(slog.NewTextHandler(&log, nil))
 		})
 		if _, err := h.Chat(t.Context(), chatRequest()); fault.From(err).Code != said {

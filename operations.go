@@ -68,9 +68,9 @@ type operation struct {
 	// nil where nothing streams.
 	opening func(name string, data []byte) (content bool, err error)
 	tap     func() tap
-	// summarize makes the tap refer to a summary of the request from now on; nil
-	// where the request is small.
-	summarize func(t tap)
+	// summarize makes the tap refer to a summary of the request from now on, and
+	// returns an input that does; nil where the request is small.
+	summarize func(t tap) (input func() billing.Usage)
 
 	bounds bounds // set by bind
 }
@@ -136,10 +136,10 @@ func (p plausible) badImages(u billing.Usage) bool { return u.Images > p.images 
 // bind computes, once, what depends on the model and its price.
 func (o *operation) bind(m *Model, price *billing.Price) { o.bounds = o.bound(m, price) }
 
-// withoutRequest is what a running stream still needs of its operation, without
-// the request, which may have megabytes.
-func (o *operation) withoutRequest() *operation {
-	return &operation{kind: o.kind, model: o.model, stream: o.stream, form: o.form, bounds: o.bounds}
+// withoutRequest is what the running stream of t still needs of its operation,
+// without the request, which may have megabytes.
+func (o *operation) withoutRequest(t tap) *operation {
+	return &operation{kind: o.kind, model: o.model, stream: o.stream, form: o.form, bounds: o.bounds, input: o.summarize(t)}
 }
 
 // billable is what a vendor that got the request counts at least: the text that
@@ -160,6 +160,11 @@ func (o *operation) withOrderedUnits(u billing.Usage) billing.Usage {
 	u.Images, u.Seconds, u.Characters = max(u.Images, ordered.Images), max(u.Seconds, ordered.Seconds), max(u.Characters, ordered.Characters)
 	u.Variant = cmp.Or(u.Variant, ordered.Variant)
 	return u
+}
+
+// estimated is the input of a conversation.
+func estimated(estimate func(chat.MediaBound) int64, media chat.MediaBound) func() billing.Usage {
+	return func() billing.Usage { return billing.Usage{Input: estimate(media), Estimated: true} }
 }
 
 // free is the input of an operation of which only ordered units are sold.
@@ -206,9 +211,7 @@ func newChat(x *Exchange, r *chat.Request) *operation {
 			}
 			return e.boundDroppedIf(m.drops.maxTokens || newer && m.drops.maxCompletionTokens).bounds(m)
 		},
-		input: func() billing.Usage {
-			return billing.Usage{Input: r.InputEstimate(media), Estimated: true}
-		},
+		input: estimated(r.InputEstimate, media),
 		request: func(_ billing.Hold, maxOutput int64) (upstream.Body, any) {
 			return r.Prepared(maxOutput), r.Limited(maxOutput)
 		},
@@ -223,7 +226,11 @@ func newChat(x *Exchange, r *chat.Request) *operation {
 				NewID: func() string { return g.options.NewID("chatcmpl-") }, // which must not keep the request
 			})}
 		},
-		summarize: func(t tap) { t.(chatTap).Outline(r.Summary()) },
+		summarize: func(t tap) func() billing.Usage {
+			summary := r.Summary()
+			t.(chatTap).Outline(summary)
+			return estimated(summary.InputEstimate, media)
+		},
 	}
 }
 
@@ -253,9 +260,7 @@ func newMessages(x *Exchange, r *messages.Request) *operation {
 			}
 			return e.boundDroppedIf(m.drops.maxTokens).bounds(m)
 		},
-		input: func() billing.Usage {
-			return billing.Usage{Input: r.InputEstimate(media), Estimated: true}
-		},
+		input: estimated(r.InputEstimate, media),
 		request: func(_ billing.Hold, maxOutput int64) (upstream.Body, any) {
 			return r.Prepared(maxOutput), r.Limited(maxOutput)
 		},
@@ -271,7 +276,11 @@ func newMessages(x *Exchange, r *messages.Request) *operation {
 				NewID: func() string { return g.options.NewID("msg_") }, // which must not keep the request
 			})}
 		},
-		summarize: func(t tap) { t.(messagesTap).Outline(r.Summary()) },
+		summarize: func(t tap) func() billing.Usage {
+			summary := r.Summary()
+			t.(messagesTap).Outline(summary)
+			return estimated(summary.InputEstimate, media)
+		},
 	}
 }
 

@@ -48,10 +48,10 @@ func TestAPanicIsAnInternalErrorAndTheNextCallWorks(t *testing.T) {
 		if broken.Load() {
 			panic("upstream: sk-secret")
 		}
-		return (&scripted{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}).Do(ctx, call)
+		return (&scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}).Do(ctx, call)
 	})
 	meter := &panicky{}
-	h := newHouse(t, up, "1.00", func(o *gateway.Options) {
+	h := newTestGateway(t, up, "1.00", func(o *gateway.Options) {
 		meter.Meter = o.Meter
 		o.Meter = meter
 	})
@@ -78,7 +78,7 @@ func TestAPanicIsAnInternalErrorAndTheNextCallWorks(t *testing.T) {
 
 func TestACaptureThatFailsWithholdsTheAnswerAndIsRetried(t *testing.T) {
 	meter := &panicky{at: "settle"}
-	h := newHouse(t, &scripted{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}, "1.00", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}, "1.00", func(o *gateway.Options) {
 		meter.Meter = o.Meter
 		o.Meter = meter
 	})
@@ -99,7 +99,7 @@ func TestACaptureThatFailsWithholdsTheAnswerAndIsRetried(t *testing.T) {
 }
 
 // settleAll runs the gateway until no settlement waits.
-func (h *house) settleAll(t *testing.T) {
+func (h *testGateway) settleAll(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -131,9 +131,9 @@ func TestAWholeAnswerThatIsWithheldWithoutAKeyIsNotCharged(t *testing.T) {
 					if l.op == upstream.Embeddings {
 						return vectorsFor(c)
 					}
-					return (&scripted{text: wholeAnswers[l.op]}).Do(ctx, c)
+					return (&scriptedUpstream{text: wholeAnswers[l.op]}).Do(ctx, c)
 				})
-				h := newHouse(t, up, "10", func(o *gateway.Options) {
+				h := newTestGateway(t, up, "10", func(o *gateway.Options) {
 					meter.Meter, o.Meter = o.Meter, meter
 					o.Models, o.Prices = nil, billing.NewPriceList(map[string]*billing.Price{l.model: rates(t, l.price...)})
 				})
@@ -176,7 +176,7 @@ func TestAWithheldAnswerThatIsTooLargeToKeepIsNotChargedAndFreesItsKey(t *testin
 	} {
 		t.Run(l.name, func(t *testing.T) {
 			meter := &panicky{at: "settle"}
-			h := newHouse(t, &scripted{text: l.answer}, "10", func(o *gateway.Options) {
+			h := newTestGateway(t, &scriptedUpstream{text: l.answer}, "10", func(o *gateway.Options) {
 				meter.Meter, o.Meter = o.Meter, meter
 				o.Models, o.Prices = nil, billing.NewPriceList(map[string]*billing.Price{l.model: rates(t, "input", "1", "output", "1")})
 			})
@@ -205,7 +205,7 @@ func TestAPanicInAStreamEndsItWithAnErrorEventAndSettles(t *testing.T) {
 			}
 		}
 	})
-	h := newHouse(t, up, "1.00", nil)
+	h := newTestGateway(t, up, "1.00", nil)
 	_, r, err := h.ask(t.Context(), askStream)
 	if err != nil {
 		t.Fatal(err)

@@ -129,7 +129,7 @@ func sales(m gateway.Model) []sale {
 // TestEveryUnitOfEveryModelMovesTheBalanceByTheExactAmount makes each call that
 // each kind of model takes. Edits, whose request is a form, are in edits_test.go.
 func TestEveryUnitOfEveryModelMovesTheBalanceByTheExactAmount(t *testing.T) {
-	all := newHouse(t, &scripted{}, "1", nil)
+	all := newTestGateway(t, &scriptedUpstream{}, "1", nil)
 	models, err := all.Models(t.Context())
 	if err != nil || len(models) < 15 {
 		t.Fatalf("%d models, %v", len(models), err)
@@ -153,7 +153,7 @@ func TestEveryUnitOfEveryModelMovesTheBalanceByTheExactAmount(t *testing.T) {
 
 // speaker is an upstream that speaks one of the two dialects.
 type speaker struct {
-	*scripted
+	*scriptedUpstream
 	not upstream.Op
 }
 
@@ -163,9 +163,9 @@ func (s speaker) Supports(op upstream.Op, _ string) bool {
 
 func (s speaker) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	if call.Op == upstream.Speech {
-		return (&talker{answers: []reading{{audio: wav("la")}}}).Do(ctx, call)
+		return (&fakeSpeechVendor{answers: []reading{{audio: wav("la")}}}).Do(ctx, call)
 	}
-	return s.scripted.Do(ctx, call)
+	return s.scriptedUpstream.Do(ctx, call)
 }
 
 const (
@@ -185,7 +185,7 @@ func sell(t *testing.T, model string, c sale, not upstream.Op) {
 		t.Fatal(err)
 	}
 	text := strings.ReplaceAll(c.answer, "%s", model)
-	h := newHouse(t, speaker{&scripted{text: text}, not}, "100", func(o *gateway.Options) {
+	h := newTestGateway(t, speaker{&scriptedUpstream{text: text}, not}, "100", func(o *gateway.Options) {
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{model: row})
 		o.MP3 = &doubler{}
 	})
@@ -218,8 +218,8 @@ func sell(t *testing.T, model string, c sale, not upstream.Op) {
 
 func TestAModelWithoutAPriceDoesNotExistInPrepaid(t *testing.T) {
 	for name, required := range map[string]bool{"prepaid": true, "otherwise": false} {
-		up := &scripted{text: whole(`,"usage":{"prompt_tokens":1,"completion_tokens":1}`)}
-		h := newHouse(t, up, "1.00", func(o *gateway.Options) {
+		up := &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":1,"completion_tokens":1}`)}
+		h := newTestGateway(t, up, "1.00", func(o *gateway.Options) {
 			o.RequirePrice, o.Models = required, append(o.Models, gateway.Model{ID: "unpriced"})
 		})
 		models, err := h.Models(t.Context())
@@ -272,8 +272,8 @@ func TestAnOperationThatAPriceIsNotEnoughForIsNotSold(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, prepaid := range []bool{true, false} {
-			up := &scripted{err: fault.New(fault.InvalidRequest, "asked")}
-			h := newHouse(t, up, "100", func(o *gateway.Options) {
+			up := &scriptedUpstream{err: fault.New(fault.InvalidRequest, "asked")}
+			h := newTestGateway(t, up, "100", func(o *gateway.Options) {
 				o.RequirePrice, o.Prices, o.Models = prepaid, billing.NewPriceList(map[string]*billing.Price{"m": p}), nil
 			})
 			for op, body := range asked {
@@ -304,8 +304,8 @@ func TestARequestOfNoKindMayChooseAnotherModelOrAccountInPrepaid(t *testing.T) {
 		}
 		o.RequirePrice, o.Prices, o.Models = true, billing.NewPriceList(map[string]*billing.Price{"m": p}), nil
 	}
-	up := &scripted{err: fault.New(fault.InvalidRequest, "asked")}
-	h := newHouse(t, up, "100", prices)
+	up := &scriptedUpstream{err: fault.New(fault.InvalidRequest, "asked")}
+	h := newTestGateway(t, up, "100", prices)
 	refused := func(err error, param string) bool {
 		f := fault.From(err)
 		return f != nil && f.Code == fault.InvalidRequest && f.Param == param
@@ -332,7 +332,7 @@ func TestARequestOfNoKindMayChooseAnotherModelOrAccountInPrepaid(t *testing.T) {
 	}); !refused(err, "service_tier") {
 		t.Errorf("in process: %v", err)
 	}
-	renaming := newHouse(t, up, "100", func(o *gateway.Options) {
+	renaming := newTestGateway(t, up, "100", func(o *gateway.Options) {
 		prices(o)
 		router, err := upstream.NewRouter([]upstream.Channel{{
 			Name: "renaming", Upstream: up, Models: map[string]string{"m": "m"}, Rename: map[string]string{"foo": "models[]"},
@@ -348,7 +348,7 @@ func TestARequestOfNoKindMayChooseAnotherModelOrAccountInPrepaid(t *testing.T) {
 	if up.count() != 0 {
 		t.Errorf("the upstream was asked %d times", up.count())
 	}
-	for _, h := range []*house{h, renaming} {
+	for _, h := range []*testGateway{h, renaming} {
 		for name, fields := range map[string][]string{"without it": nil, "with empty ones": {"provider[order][]", "", "route", "", "foo", ""}} {
 			before := up.count()
 			if _, _, err := h.change(t.Context(), "", editForm(t, "m", fields...)); up.count() != before+1 {

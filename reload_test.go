@@ -57,7 +57,7 @@ func (s *snapshots) next() gateway.Options {
 }
 
 // ask makes one call and gives its request id.
-func ask(ctx context.Context, h *house, i int) (string, error) {
+func ask(ctx context.Context, h *testGateway, i int) (string, error) {
 	r := &chat.Request{Model: "m", MaxTokens: int64(1 + i%40), Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}}
 	if i%2 == 0 {
 		answer, err := h.Chat(ctx, r)
@@ -84,7 +84,7 @@ func TestAHundredReloadsASecondCostNoCallAndPinItsPrice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rounds, workers = 1000, 20
 		s := newSnapshots(t, sim.New(sim.Options{Fill: true, FirstDelay: 3 * time.Millisecond, Pace: 2 * time.Millisecond}))
-		h := newHouse(t, sim.New(sim.Options{}), "1000", func(o *gateway.Options) {
+		h := newTestGateway(t, sim.New(sim.Options{}), "1000", func(o *gateway.Options) {
 			first := s.next()
 			o.Upstream, o.Prices, o.Models, o.RequirePrice = first.Upstream, first.Prices, first.Models, true
 		})

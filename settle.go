@@ -92,9 +92,9 @@ func (g *Gateway) commitSettlement(ctx context.Context, p pendingSettlement) (r 
 	return r, g.options.Idempotency.Keep(ctx, a.Key, r.ID, idempotency.Answer{Header: a.Header, Body: a.Body, Receipt: r})
 }
 
-// recovered reports whether a settlement for reason found that the hold had been
-// ended by the recovery of another process, which took this one for dead. The
-// receipt is then of the last checkpoint, and the answer would be free.
+// recovered reports whether a settlement found that another process had already
+// ended the hold, since it took this one for dead. The receipt is then that of the
+// last checkpoint, and the answer would be free.
 func recovered(r billing.Receipt, reason string) bool {
 	return r.Reason == billing.ReasonInternal && reason != billing.ReasonInternal
 }
@@ -107,8 +107,8 @@ func takenOver(err error) error {
 	}
 }
 
-// asUnpaid makes p the release of a whole answer that is withheld and that no
-// duplicate can get: the customer gets nothing, and the operator bears it.
+// asUnpaid turns p into the release of a whole answer that is withheld and that no
+// duplicate can get: the client gets and pays nothing, the operator bears it.
 func (c *call) asUnpaid(p pendingSettlement) pendingSettlement {
 	p.outcome.Reason = billing.ReasonInternal
 	a := billing.Attempt{Channel: c.channel, Code: string(fault.ServiceUnavailable), Status: http.StatusOK, Billable: true, Used: p.usage}
@@ -157,18 +157,22 @@ func (c *call) textOutput() int64 {
 	return 0
 }
 
-// queueSettlement leaves a capture to Run, if there is room for it.
+// queueSettlement leaves a settlement to Run; it reports false if the queue is
+// full.
 func (g *Gateway) queueSettlement(ctx context.Context, p pendingSettlement, why error) (queued bool) {
 	told := make(chan struct{})
 	defer close(told)
 	p.announced = told
-	queued = g.unsettled.add(p)
-	g.emitCaptureQueued(ctx, p, queued, why)
+	state := CaptureQueued
+	if queued = g.unsettled.add(p); !queued {
+		state = CaptureLost
+	}
+	g.emitCapture(ctx, p, state, 1, nil, why)
 	return queued
 }
 
-// retrySettlement is one more try at a capture, for Run. A capture that the meter
-// itself refuses is given up in the end; one that it cannot reach never is.
+// retrySettlement is one more attempt at a settlement. One that the meter refuses
+// is given up after ten attempts; one whose meter does not answer never is.
 func (g *Gateway) retrySettlement(ctx context.Context, p pendingSettlement) error {
 	const enough = 10
 	ctx, cancel := context.WithTimeout(ctx, g.options.SettleTimeout)
@@ -179,20 +183,21 @@ func (g *Gateway) retrySettlement(ctx context.Context, p pendingSettlement) erro
 		return context.Cause(ctx) // an Observer that hangs: others are not to wait for it
 	}
 	receipt, err := g.commitSettlement(ctx, p)
+	tries := p.tries + 2 // with the one at the call's end and this one
 	if fault.Is(err, fault.InternalError) && p.tries >= enough {
 		g.options.Logger.Error("a capture is given up", "request_id", p.hold.ID, "account", p.hold.Account, "error", err)
-		g.emitCaptureRetried(ctx, p, CaptureGivenUp, receipt, err)
+		g.emitCapture(ctx, p, CaptureGivenUp, tries, &receipt, err)
 		return nil
 	}
 	state := CaptureSettled
 	if err != nil {
 		state = CaptureFailed
 	}
-	g.emitCaptureRetried(ctx, p, state, receipt, err)
+	g.emitCapture(ctx, p, state, tries, &receipt, err)
 	return err
 }
 
-// pendingSettlement is a capture that could not be made durable when its call ended.
+// pendingSettlement is a settlement, and what must be durable with it.
 type pendingSettlement struct {
 	hold      billing.Hold
 	usage     billing.Usage
@@ -203,10 +208,10 @@ type pendingSettlement struct {
 	announced <-chan struct{} // closed when the Observer knows that it waits
 }
 
-// settlementQueue holds pending captures. It is bounded: what does not fit is left to
-// the ledger's own recovery of open holds. Those of one account are tried one
-// after the other, and accounts beside each other, so that an account whose
-// captures fail, since its row is locked, does not delay the others.
+// settlementQueue holds settlements that were not durable when their calls ended.
+// It is bounded: what does not fit is left to the ledger's own recovery of open
+// holds. The settlements of one account are retried one after the other, accounts
+// in parallel, so that an account whose row is locked does not delay the others.
 type settlementQueue struct {
 	mu           sync.Mutex
 	accounts     map[string][]pendingSettlement // only those that have some
@@ -252,9 +257,9 @@ func (q *settlementQueue) head(account string) pendingSettlement {
 	return q.accounts[account][0]
 }
 
-// drop removes the head of an account; again puts it back at the end, so that one
-// capture that keeps failing does not stop the account's others. It reports
-// whether more are left.
+// drop removes the first settlement of an account, or with again moves it to the
+// end, so that one that keeps failing does not stop the others. It reports whether
+// more are left.
 func (q *settlementQueue) drop(account string, again bool) (more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -276,8 +281,8 @@ func (q *settlementQueue) drop(account string, again bool) (more bool) {
 	return true
 }
 
-// run tries the captures until they succeed or ctx ends, at most queueTries at
-// once. It returns when no try runs any more.
+// run retries settlements until ctx ends, at most queueTries at once. It returns
+// when no attempt runs any more.
 func (q *settlementQueue) run(ctx context.Context, try func(context.Context, pendingSettlement) error) {
 	slots := make(chan struct{}, queueTries)
 	var running sync.WaitGroup
@@ -297,8 +302,8 @@ func (q *settlementQueue) run(ctx context.Context, try func(context.Context, pen
 	running.Wait()
 }
 
-// retry tries the captures of one account until none is left or ctx ends, with a
-// growing pause after each that fails.
+// retry settles what one account has until nothing is left or ctx ends, with a
+// growing pause after each failure.
 func (q *settlementQueue) retry(ctx context.Context, account string, slots chan struct{}, try func(context.Context, pendingSettlement) error) {
 	const first, most = 100 * time.Millisecond, 5 * time.Second
 	pause := first
@@ -328,13 +333,12 @@ func (q *settlementQueue) retry(ctx context.Context, account string, slots chan 
 	}
 }
 
-// observe notes an attempt of the router.
+// observe records an attempt of the router at the whole call.
 func (c *call) observe(a upstream.Attempt) { c.recordAttempt(a, c.op.billable) }
 
-// recordAttempt notes an attempt at op, which may be a part of the call. One that failed
-// is kept with the receipt, and what its vendor may bill: the customer pays for
-// none. Of one whose caller disconnected nothing is wasted, since the caller pays
-// for it.
+// recordAttempt records an attempt. A failed one is kept with the receipt,
+// together with what its vendor may bill (billable, asked only then): the operator
+// bears that, unless the client has disconnected and pays for it.
 func (c *call) recordAttempt(a upstream.Attempt, billable func() billing.Usage) {
 	c.x.addAttempt(a)
 	if a.Err == nil {
@@ -350,14 +354,14 @@ func (c *call) recordAttempt(a upstream.Attempt, billable func() billing.Usage) 
 	c.failed = append(c.failed, t)
 }
 
-// clientLeft reports whether the call's client disconnected.
+// clientLeft reports whether the client has disconnected.
 func (c *call) clientLeft() bool {
 	cause := context.Cause(c.ctx)
 	return cause != nil && !errors.Is(cause, errShuttingDown)
 }
 
-// disconnectUsage is what a caller pays who disconnected before the answer: for what the
-// vendor was asked for, or for those of its parts that were sent.
+// disconnectUsage is what a client pays that disconnected before the answer: what
+// the vendor was asked for, or those parts of it that were sent.
 func (c *call) disconnectUsage() billing.Usage {
 	switch {
 	case c.speech != nil:

@@ -72,7 +72,7 @@ func TestACompleteAnswerCostsItsReportedUsage(t *testing.T) {
 		{"above the hold, taken from what is available", `,"usage":{"prompt_tokens":20,"completion_tokens":300}`, 320, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newHouse(t, &scripted{text: whole(c.usage)}, "1.00", nil)
+			h := newTestGateway(t, &scriptedUpstream{text: whole(c.usage)}, "1.00", nil)
 			x, r, err := h.ask(t.Context(), askWhole)
 			if err != nil {
 				t.Fatal(err)
@@ -92,7 +92,7 @@ func TestACompleteAnswerCostsItsReportedUsage(t *testing.T) {
 }
 
 func TestAnAbsurdCountIsClampedToTheHold(t *testing.T) {
-	h := newHouse(t, &scripted{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":900000}`)}, "1.00", nil)
+	h := newTestGateway(t, &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":900000}`)}, "1.00", nil)
 	x, _, err := h.ask(t.Context(), askWhole)
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestAnAbsurdCountIsClampedToTheHold(t *testing.T) {
 }
 
 func TestAnUpstreamThatFailsBeforeOutputCostsNothing(t *testing.T) {
-	for name, up := range map[string]*scripted{
+	for name, up := range map[string]*scriptedUpstream{
 		"refused":           {err: fault.New(fault.BadGateway, "down")},
 		"200 with an error": {text: `{"error":{"message":"boom"}}`},
 		"empty":             {text: ``},
@@ -113,7 +113,7 @@ func TestAnUpstreamThatFailsBeforeOutputCostsNothing(t *testing.T) {
 		"no choices":        {text: `{"id":"x"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, up, "1.00", nil)
+			h := newTestGateway(t, up, "1.00", nil)
 			_, _, err := h.ask(t.Context(), askWhole)
 			if f := fault.From(err); f == nil || f.HTTPStatus() != 502 {
 				t.Fatalf("error %v, want a 502", err)
@@ -137,7 +137,7 @@ func TestACompleteStreamCostsItsReportedUsage(t *testing.T) {
 		{"explicit zero", usageChunk(0, 0), 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newHouse(t, &scripted{text: recorded(c.usage)}, "1.00", nil)
+			h := newTestGateway(t, &scriptedUpstream{text: recorded(c.usage)}, "1.00", nil)
 			_, r, err := h.ask(t.Context(), askStream)
 			if err != nil {
 				t.Fatal(err)
@@ -157,7 +157,7 @@ func TestAUsageChunkIsShownToWhoAskedForIt(t *testing.T) {
 	ask := strings.TrimSuffix(askStream, "}") + `,"stream_options":{"include_usage":true}}`
 	for name, usage := range map[string]string{"given": usageChunk(20, 30), "made here": ""} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, &scripted{text: recorded(usage)}, "1.00", nil)
+			h := newTestGateway(t, &scriptedUpstream{text: recorded(usage)}, "1.00", nil)
 			_, r, err := h.ask(t.Context(), ask)
 			if err != nil {
 				t.Fatal(err)
@@ -175,7 +175,7 @@ func TestAUsageChunkIsShownToWhoAskedForIt(t *testing.T) {
 func TestAStreamCutAtEveryByteCostsWhatWasDelivered(t *testing.T) {
 	full := recorded(usageChunk(20, 30))
 	for at := range len(full) {
-		h := newHouse(t, &scripted{text: full[:at]}, "1.00", nil)
+		h := newTestGateway(t, &scriptedUpstream{text: full[:at]}, "1.00", nil)
 		_, r, err := h.ask(t.Context(), askStream)
 		got := ""
 		if err == nil {
@@ -232,7 +232,7 @@ func TestAClientThatLeavesAtAnyChunkPaysForWhatItReceived(t *testing.T) {
 	for leave := range len(events) - 2 {
 		gone := make(chan struct{})
 		in, out := io.Pipe()
-		h := newHouse(t, &scripted{body: in, gone: gone}, "1.00", nil)
+		h := newTestGateway(t, &scriptedUpstream{body: in, gone: gone}, "1.00", nil)
 		go func() {
 			for _, e := range events[:leave+1] {
 				if _, err := io.WriteString(out, e); err != nil {
@@ -291,7 +291,7 @@ func TestACallerWhoHangsUpBeforeTheAnswerPaysForTheInput(t *testing.T) {
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
 		})
-		h := newHouse(t, up, "1.00", nil)
+		h := newTestGateway(t, up, "1.00", nil)
 		x, _, err := h.ask(ctx, body)
 		if !fault.Is(err, fault.ClientGone) {
 			t.Fatalf("error %v", err)
@@ -316,7 +316,7 @@ func TestAnErrorFrameBeforeAnyContentIsAnHTTPErrorAndCostsNothing(t *testing.T) 
 		"a comment":  ": wait\n\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, &scripted{text: first}, "1.00", nil)
+			h := newTestGateway(t, &scriptedUpstream{text: first}, "1.00", nil)
 			_, _, err := h.ask(t.Context(), askStream)
 			if !fault.Is(err, fault.BadGateway) {
 				t.Errorf("error %v", err)
@@ -330,7 +330,7 @@ func TestAnErrorFrameBeforeAnyContentIsAnHTTPErrorAndCostsNothing(t *testing.T) 
 
 func TestAnErrorFrameAfterContentEndsTheStreamAndCostsWhatWasDelivered(t *testing.T) {
 	text := chunk(`{"content":"four"}`, "") + `data: {"error":{"message":"boom"}}` + "\n\n"
-	h := newHouse(t, &scripted{text: text}, "1.00", nil)
+	h := newTestGateway(t, &scriptedUpstream{text: text}, "1.00", nil)
 	_, r, err := h.ask(t.Context(), askStream)
 	if err != nil {
 		t.Fatal(err)
@@ -363,13 +363,13 @@ func TestTimeOutsSettleWhatWasDelivered(t *testing.T) {
 					go func() { _, _ = io.WriteString(out, c.before) }()
 				}
 				router, err := upstream.NewRouter([]upstream.Channel{{
-					Name: "slow", Upstream: &scripted{body: in}, Models: map[string]string{"*": "*"},
+					Name: "slow", Upstream: &scriptedUpstream{body: in}, Models: map[string]string{"*": "*"},
 					Timeout: upstream.Timeouts{Headers: time.Minute, Idle: time.Minute, Total: time.Hour},
 				}}, upstream.RouterOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				h := newHouse(t, router, "1.00", nil)
+				h := newTestGateway(t, router, "1.00", nil)
 				defer out.Close()
 				_, r, err := h.ask(t.Context(), askStream)
 				if err == nil {
@@ -395,7 +395,7 @@ func lastError(out string, s *gateway.Stream) error {
 
 func TestAStreamWhoseCaptureIsNotDurableHasNoTerminator(t *testing.T) {
 	meter := &panicky{at: "settle"}
-	h := newHouse(t, &scripted{text: recorded(usageChunk(20, 30))}, "1.00", func(o *gateway.Options) {
+	h := newTestGateway(t, &scriptedUpstream{text: recorded(usageChunk(20, 30))}, "1.00", func(o *gateway.Options) {
 		meter.Meter = o.Meter
 		o.Meter = meter
 	})
@@ -433,9 +433,9 @@ func TestAStreamThatCostNothingFreesItsKey(t *testing.T) {
 		if calls.Add(1) > 1 {
 			text = recorded(usageChunk(20, 30))
 		}
-		return (&scripted{text: text}).Do(ctx, call)
+		return (&scriptedUpstream{text: text}).Do(ctx, call)
 	})
-	h := newHouse(t, up, "1.00", nil)
+	h := newTestGateway(t, up, "1.00", nil)
 	first, err := h.askOnce(t.Context(), "k", askStream)
 	if err != nil {
 		t.Fatal(err)
@@ -452,8 +452,8 @@ func TestAStreamThatCostNothingFreesItsKey(t *testing.T) {
 }
 
 func TestACallWithoutAFreeSlotAsksNobodyAndHoldsNothing(t *testing.T) {
-	up := &scripted{text: recorded(usageChunk(20, 30))}
-	h := newHouse(t, up, "1.00", func(o *gateway.Options) { o.Limiter = &auth.MemoryLimiter{} })
+	up := &scriptedUpstream{text: recorded(usageChunk(20, 30))}
+	h := newTestGateway(t, up, "1.00", func(o *gateway.Options) { o.Limiter = &auth.MemoryLimiter{} })
 	ctx := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k", Limits: auth.Limits{MaxConcurrent: 1}})
 	_, r, err := h.ask(ctx, askStream)
 	if err != nil {
@@ -492,7 +492,7 @@ func inOrder(t *testing.T, ups ...upstream.Upstream) *upstream.Router {
 }
 
 // tries are the failed ones that the ledger keeps of a request.
-func (h *house) tries(t *testing.T, x *gateway.Exchange) []billing.Attempt {
+func (h *testGateway) tries(t *testing.T, x *gateway.Exchange) []billing.Attempt {
 	t.Helper()
 	_, tries, err := h.ledger.Request(t.Context(), x.ID)
 	if err != nil {
@@ -512,11 +512,11 @@ func TestAFailedTryIsKeptWithTheReceiptAndItsWasteIsTheOperators(t *testing.T) {
 		"its limit":           {failing(upstream.Failure{Status: 429, Sent: true, Refused: true}), fault.UpstreamRateLimit, 429, 0},
 		"an error of its own": {failing(upstream.Failure{Status: 500, Sent: true}), fault.InternalServerError, 500, 0},
 		"a broken connection": {failing(upstream.Failure{Sent: true, Err: errors.New("reset")}), fault.BadGateway, 0, estimatedInput},
-		"a 200 with an error": {&scripted{text: `{"error":{"message":"boom"}}`}, fault.BadGateway, 200, estimatedInput},
-		"half an answer":      {&scripted{text: whole("")[:60]}, fault.BadGateway, 200, estimatedInput},
+		"a 200 with an error": {&scriptedUpstream{text: `{"error":{"message":"boom"}}`}, fault.BadGateway, 200, estimatedInput},
+		"half an answer":      {&scriptedUpstream{text: whole("")[:60]}, fault.BadGateway, 200, estimatedInput},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, inOrder(t, c.failed, &scripted{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}), "1.00", nil)
+			h := newTestGateway(t, inOrder(t, c.failed, &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}), "1.00", nil)
 			x, _, err := h.ask(t.Context(), askWhole)
 			if err != nil {
 				t.Fatal(err)
@@ -538,7 +538,7 @@ func TestAFailedTryIsKeptWithTheReceiptAndItsWasteIsTheOperators(t *testing.T) {
 
 func TestARequestThatEveryChannelFailedKeepsAllItsTries(t *testing.T) {
 	away := failing(upstream.Failure{Err: errors.New("refused")})
-	h := newHouse(t, inOrder(t, away, away, away), "1.00", nil)
+	h := newTestGateway(t, inOrder(t, away, away, away), "1.00", nil)
 	x, _, err := h.ask(t.Context(), askWhole)
 	if err == nil {
 		t.Fatal("answered")
@@ -549,7 +549,7 @@ func TestARequestThatEveryChannelFailedKeepsAllItsTries(t *testing.T) {
 }
 
 func TestAnAnswerAtTheFirstTryKeepsNone(t *testing.T) {
-	h := newHouse(t, inOrder(t, &scripted{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}), "1.00", nil)
+	h := newTestGateway(t, inOrder(t, &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}), "1.00", nil)
 	x, _, err := h.ask(t.Context(), askWhole)
 	if err != nil {
 		t.Fatal(err)
@@ -561,7 +561,7 @@ func TestAnAnswerAtTheFirstTryKeepsNone(t *testing.T) {
 
 func TestATryWhoseCallerHangsUpIsKeptAndWastesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	h := newHouse(t, inOrder(t, upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+	h := newTestGateway(t, inOrder(t, upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
 		cancel()
 		<-ctx.Done()
 		return nil, (&upstream.Failure{Sent: true, Err: ctx.Err()}).Fault()
@@ -577,7 +577,7 @@ func TestATryWhoseCallerHangsUpIsKeptAndWastesNothing(t *testing.T) {
 
 // A channel that has no words for a request leaves no waste.
 func TestWhatWasNeverSentIsNoWaste(t *testing.T) {
-	h := newHouse(t, inOrder(t, upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+	h := newTestGateway(t, inOrder(t, upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 		return nil, upstream.NotSent(fault.Invalid("n", "One candidate only."))
 	})), "1.00", nil)
 	x, _, err := h.ask(t.Context(), askWhole)

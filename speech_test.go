@@ -26,7 +26,7 @@ const (
 
 func TestSpeechCostsItsCharactersExactly(t *testing.T) {
 	for input, characters := range map[string]int64{"Hello": 5, "héllo 世界": 8, "👩‍👩‍👧": 5, " a ": 3, strings.Repeat(sentence, 100): 1100} {
-		h := choir(t, sim.New(sim.Options{}), "1", nil)
+		h := newSpeechGateway(t, sim.New(sim.Options{}), "1", nil)
 		_, r, err := h.speak(t, &speech.Request{Model: flash, Input: input, ResponseFormat: "wav"})
 		if err != nil {
 			t.Fatal(err)
@@ -39,8 +39,8 @@ func TestSpeechCostsItsCharactersExactly(t *testing.T) {
 }
 
 func TestTheHoldOfSpeechIsExact(t *testing.T) {
-	up := &talker{answers: []reading{{audio: wav("abcd")}}}
-	h := choir(t, up, "0.000004", nil)
+	up := &fakeSpeechVendor{answers: []reading{{audio: wav("abcd")}}}
+	h := newSpeechGateway(t, up, "0.000004", nil)
 	if _, _, err := h.speak(t, &speech.Request{Model: flash, Input: "12345"}); !fault.Is(err, fault.InsufficientBalance) || len(up.asked) != 0 {
 		t.Errorf("five characters for four: %v, asked %v", err, up.asked)
 	}
@@ -56,8 +56,8 @@ func TestTheVoiceOfARequest(t *testing.T) {
 		`{"model":"` + flash + `", "voice":"Radio Gol","input":"a","speed":2}`:      `{"model":"` + flash + `", "voice":"Radio Gol","input":"a","speed":2}`,
 		`{"model":"` + instruct + `","input":"a","voice":"","instructions":"slow"}`: `{"model":"` + instruct + `","input":"a","voice":"Cherry","instructions":"slow"}`,
 	} {
-		up := &talker{answers: []reading{{audio: wav("ab")}}}
-		h := choir(t, up, "1", nil)
+		up := &fakeSpeechVendor{answers: []reading{{audio: wav("ab")}}}
+		h := newSpeechGateway(t, up, "1", nil)
 		x := h.Begin()
 		if err := x.Authenticate(t.Context(), ""); err != nil {
 			t.Fatal(err)
@@ -73,8 +73,8 @@ func TestTheVoiceOfARequest(t *testing.T) {
 }
 
 func TestLongSpeechIsCutAndJoined(t *testing.T) {
-	up := &talker{answers: []reading{{audio: wav("aaaa")}, {audio: wav("bb")}, {audio: wav("cccc")}}}
-	h := choir(t, up, "1", func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 25}} })
+	up := &fakeSpeechVendor{answers: []reading{{audio: wav("aaaa")}, {audio: wav("bb")}, {audio: wav("cccc")}}}
+	h := newSpeechGateway(t, up, "1", func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 25}} })
 	input := strings.Repeat(sentence, 5) // 11 characters each
 	data, r, err := h.speak(t, &speech.Request{Model: flash, Input: input, ResponseFormat: "wav"})
 	head := string(speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}.Header())
@@ -90,9 +90,9 @@ func TestLongSpeechIsCutAndJoined(t *testing.T) {
 }
 
 func TestAnMP3IsMadeOfWAV(t *testing.T) {
-	up := &talker{answers: []reading{{audio: wav("ab")}, {audio: wav("cd")}, {audio: strings.NewReader("ID3native"), kind: "audio/mpeg"}}}
+	up := &fakeSpeechVendor{answers: []reading{{audio: wav("ab")}, {audio: wav("cd")}, {audio: strings.NewReader("ID3native"), kind: "audio/mpeg"}}}
 	encoder := &doubler{}
-	h := choir(t, up, "1", func(o *gateway.Options) {
+	h := newSpeechGateway(t, up, "1", func(o *gateway.Options) {
 		o.MP3, o.Models = encoder, []gateway.Model{{ID: flash, Batch: 11}}
 	})
 	data, r, err := h.speak(t, &speech.Request{Model: flash, Input: sentence + sentence})
@@ -107,9 +107,9 @@ func TestAnMP3IsMadeOfWAV(t *testing.T) {
 func TestWithoutAnEncoderAnMP3OfWAVIsRefusedAndCostsNothing(t *testing.T) {
 	for name, up := range map[string]upstream.Upstream{
 		"an upstream that knows": sim.New(sim.Options{}),
-		"one that does not":      &talker{answers: []reading{{audio: wav("abcd")}, {audio: wav("abcd")}}},
+		"one that does not":      &fakeSpeechVendor{answers: []reading{{audio: wav("abcd")}, {audio: wav("abcd")}}},
 	} {
-		h := choir(t, up, "1", func(o *gateway.Options) { o.MP3 = &doubler{missing: errors.New("no lame here")} })
+		h := newSpeechGateway(t, up, "1", func(o *gateway.Options) { o.MP3 = &doubler{missing: errors.New("no lame here")} })
 		_, _, err := h.speak(t, &speech.Request{Model: flash, Input: "a"})
 		f := fault.From(err)
 		if f == nil || f.HTTPStatus() != 400 || f.Param != "response_format" || !strings.Contains(f.Message, `"wav"`) || h.spent(t, "1") != 0 {
@@ -118,7 +118,7 @@ func TestWithoutAnEncoderAnMP3OfWAVIsRefusedAndCostsNothing(t *testing.T) {
 		if _, _, err = h.speak(t, &speech.Request{Model: flash, Input: "a", ResponseFormat: "wav"}); err != nil {
 			t.Errorf("%s, WAV: %v", name, err)
 		}
-		if talks, ok := up.(*talker); ok && (talks.takes[0] || !talks.takes[1]) {
+		if talks, ok := up.(*fakeSpeechVendor); ok && (talks.takes[0] || !talks.takes[1]) {
 			t.Errorf("the upstream was told that WAV will do: %v", talks.takes)
 		}
 	}
@@ -150,8 +150,8 @@ func TestWhatSpeechCostsThatEndsBadly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // which fails if a goroutine stays
-				up := &talker{answers: row.answers}
-				h := choir(t, up, "1", func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 22}} })
+				up := &fakeSpeechVendor{answers: row.answers}
+				h := newSpeechGateway(t, up, "1", func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 22}} })
 				r, err := h.Speech(t.Context(), &speech.Request{Model: flash, Input: long, ResponseFormat: row.format})
 				if (err != nil) != row.early {
 					t.Fatalf("error %v", err)
@@ -203,7 +203,7 @@ func (l *late) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with
 
 func TestWhenAudioIsSettledNobodyAsksForItsParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first := &talker{answers: []reading{{audio: wav("aaaa")}}}
+		first := &fakeSpeechVendor{answers: []reading{{audio: wav("aaaa")}}}
 		f := &mortal{waits: make(chan struct{}), done: make(chan struct{})}
 		up := upstream.Func(func(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 			if len(first.answers) > 0 {
@@ -214,7 +214,7 @@ func TestWhenAudioIsSettledNobodyAsksForItsParts(t *testing.T) {
 			return nil, (&upstream.Failure{Status: 500, Sent: true}).Fault()
 		})
 		settled := false
-		h := choir(t, up, "1", func(o *gateway.Options) {
+		h := newSpeechGateway(t, up, "1", func(o *gateway.Options) {
 			o.Models, o.MP3 = []gateway.Model{{ID: flash, Batch: 22}}, f
 			o.Meter = &late{o.Meter, func() {
 				settled = true
@@ -236,7 +236,7 @@ type brokenReader struct{}
 func (brokenReader) Read([]byte) (int, error) { return 0, errCable }
 
 func TestAWAVThatIsShorterThanItSaysIsCut(t *testing.T) {
-	h := choir(t, sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Break: sim.Cut} }}), "1", nil)
+	h := newSpeechGateway(t, sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Break: sim.Cut} }}), "1", nil)
 	for _, format := range []string{"wav", "mp3"} {
 		if data, _, err := h.speak(t, &speech.Request{Model: flash, Input: "hello", ResponseFormat: format}); !fault.Is(err, fault.BadGateway) || data == "" {
 			t.Errorf("%s: %d bytes, %v", format, len(data), err)
@@ -247,8 +247,8 @@ func TestAWAVThatIsShorterThanItSaysIsCut(t *testing.T) {
 func TestTheLastByteWaitsForTheCapture(t *testing.T) {
 	for _, samples := range []string{"abcd", strings.Repeat("x", 100_000)} {
 		m := &stubborn{}
-		up := &talker{answers: []reading{{audio: wav(samples)}}}
-		h := choir(t, up, "1", func(o *gateway.Options) { m.Meter = o.Meter; o.Meter = m })
+		up := &fakeSpeechVendor{answers: []reading{{audio: wav(samples)}}}
+		h := newSpeechGateway(t, up, "1", func(o *gateway.Options) { m.Meter = o.Meter; o.Meter = m })
 		data, _, err := h.speak(t, &speech.Request{Model: flash, Input: "a", ResponseFormat: "wav"})
 		if !fault.Is(err, fault.ServiceUnavailable) || len(data) != 44+len(samples)-1 {
 			t.Errorf("%d bytes, %v", len(data), err)
@@ -272,7 +272,7 @@ func (s *stubborn) Settle(ctx context.Context, h billing.Hold, u billing.Usage, 
 }
 
 // settleUnsettled runs the gateway until nothing waits to be settled.
-func settleUnsettled(t *testing.T, h *house) {
+func settleUnsettled(t *testing.T, h *testGateway) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	done := make(chan struct{})
@@ -305,11 +305,11 @@ func TestAClientThatLeavesPaysForThePartsThatWereAskedFor(t *testing.T) {
 			t.Run(format+", "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					second, vendor := io.Pipe()
-					up := &talker{answers: []reading{{audio: wav("aaaa")}, {audio: io.MultiReader(wav(strings.Join(row.say, "")), second), pipe: second}}}
+					up := &fakeSpeechVendor{answers: []reading{{audio: wav("aaaa")}, {audio: io.MultiReader(wav(strings.Join(row.say, "")), second), pipe: second}}}
 					if row.say == nil {
 						up.answers[1].audio = second // not even a header
 					}
-					h := choir(t, up, "1", func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 22}} })
+					h := newSpeechGateway(t, up, "1", func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 22}} })
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
 					r, err := h.Speech(ctx, &speech.Request{Model: flash, Input: long, ResponseFormat: format})
@@ -344,8 +344,8 @@ func TestAClientThatLeavesPaysForThePartsThatWereAskedFor(t *testing.T) {
 
 func TestARepeatedRequestForSpeechGetsTheSameAudio(t *testing.T) {
 	big := strings.Repeat("x", 1<<20)
-	up := &talker{answers: []reading{{audio: wav("abcd")}, {audio: wav(big)}}}
-	h := choir(t, up, "1", nil)
+	up := &fakeSpeechVendor{answers: []reading{{audio: wav("abcd")}, {audio: wav(big)}}}
+	h := newSpeechGateway(t, up, "1", nil)
 	ctx := gateway.WithIdempotencyKey(t.Context(), "k1")
 	r := &speech.Request{Model: flash, Input: "hello", ResponseFormat: "wav"}
 	var first string
@@ -380,8 +380,8 @@ func TestARepeatedRequestForSpeechGetsTheSameAudio(t *testing.T) {
 }
 
 func TestADuplicateNeverGetsHalfOfTheAudio(t *testing.T) {
-	up := &talker{answers: []reading{{audio: io.MultiReader(wav("abcd"), brokenReader{})}, {err: (&upstream.Failure{Status: 503, Refused: true}).Fault()}, {audio: wav("abcd")}}}
-	h := choir(t, up, "1", nil)
+	up := &fakeSpeechVendor{answers: []reading{{audio: io.MultiReader(wav("abcd"), brokenReader{})}, {err: (&upstream.Failure{Status: 503, Refused: true}).Fault()}, {audio: wav("abcd")}}}
+	h := newSpeechGateway(t, up, "1", nil)
 	r := &speech.Request{Model: flash, Input: "hello", ResponseFormat: "wav"}
 	ctx := gateway.WithIdempotencyKey(t.Context(), "k1")
 	response, err := h.Speech(ctx, r)
@@ -407,8 +407,8 @@ func TestADuplicateNeverGetsHalfOfTheAudio(t *testing.T) {
 }
 
 func TestAFailureBeforeTheFirstByteIsAskedOfAnotherChannel(t *testing.T) {
-	first := &talker{answers: []reading{{err: (&upstream.Failure{Status: 503, Sent: true, Refused: true}).Fault()}, {err: (&upstream.Failure{Status: 500, Sent: true}).Fault()}}}
-	second := &talker{answers: []reading{{audio: wav("abcd")}}}
+	first := &fakeSpeechVendor{answers: []reading{{err: (&upstream.Failure{Status: 503, Sent: true, Refused: true}).Fault()}, {err: (&upstream.Failure{Status: 500, Sent: true}).Fault()}}}
+	second := &fakeSpeechVendor{answers: []reading{{audio: wav("abcd")}}}
 	router, err := upstream.NewRouter([]upstream.Channel{
 		{Name: "first", Upstream: first, Models: map[string]string{flash: "v"}, Priority: 1},
 		{Name: "second", Upstream: second, Models: map[string]string{flash: "v"}, Priority: 2},
@@ -416,7 +416,7 @@ func TestAFailureBeforeTheFirstByteIsAskedOfAnotherChannel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := choir(t, router, "1", nil)
+	h := newSpeechGateway(t, router, "1", nil)
 	r := &speech.Request{Model: flash, Input: "a", ResponseFormat: "wav"}
 	if _, response, err := h.speak(t, r); err != nil {
 		t.Error(err)
@@ -431,8 +431,8 @@ func TestAFailureBeforeTheFirstByteIsAskedOfAnotherChannel(t *testing.T) {
 func TestAShutdownEndsSpeechAndSettlesIt(t *testing.T) {
 	second, vendor := io.Pipe()
 	defer vendor.Close()
-	up := &talker{answers: []reading{{audio: io.MultiReader(wav("aaaa"), second), pipe: second}}}
-	h := choir(t, up, "1", nil)
+	up := &fakeSpeechVendor{answers: []reading{{audio: io.MultiReader(wav("aaaa"), second), pipe: second}}}
+	h := newSpeechGateway(t, up, "1", nil)
 	r, err := h.Speech(t.Context(), &speech.Request{Model: flash, Input: "abc", ResponseFormat: "wav"})
 	if err != nil {
 		t.Fatal(err)
@@ -449,9 +449,9 @@ func TestAShutdownEndsSpeechAndSettlesIt(t *testing.T) {
 	}
 }
 
-// talker is an upstream of speech that answers each call by the next of its
+// fakeSpeechVendor is an upstream of speech that answers each call by the next of its
 // answers.
-type talker struct {
+type fakeSpeechVendor struct {
 	answers []reading
 	asked   []string // the inputs
 	bodies  []string
@@ -466,7 +466,7 @@ type reading struct {
 	pipe  *io.PipeReader // within audio
 }
 
-func (u *talker) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+func (u *fakeSpeechVendor) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	r, err := speech.ReadCall(call)
 	if err != nil {
 		return nil, err
@@ -496,14 +496,14 @@ func wav(samples string) io.Reader {
 	return strings.NewReader(string(form.Header()) + samples)
 }
 
-// choir is a house whose speech costs a micro-unit a character.
-func choir(t testing.TB, up upstream.Upstream, credit string, edit func(*gateway.Options)) *house {
+// newSpeechGateway is a gateway whose speech costs a micro-unit a character.
+func newSpeechGateway(t testing.TB, up upstream.Upstream, credit string, edit func(*gateway.Options)) *testGateway {
 	t.Helper()
 	p, err := billing.NewPrice(billing.Rate{Unit: billing.Character, Amount: "1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newHouse(t, up, credit, func(o *gateway.Options) {
+	return newTestGateway(t, up, credit, func(o *gateway.Options) {
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{flash: p, instruct: p})
 		o.Models = nil
 		o.MP3 = &doubler{}
@@ -553,7 +553,7 @@ func (d *doubled) Close() error {
 }
 
 // speak asks for speech and reads it to its end.
-func (h *house) speak(t testing.TB, r *speech.Request) (string, *speech.Response, error) {
+func (h *testGateway) speak(t testing.TB, r *speech.Request) (string, *speech.Response, error) {
 	t.Helper()
 	response, err := h.Speech(t.Context(), r)
 	if err != nil {

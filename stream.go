@@ -159,12 +159,11 @@ func (s *Stream) begin(asked int64) {
 	}
 }
 
-// dropRequest lets go of the request, which nobody will send again: a stream may live
+// dropRequest releases the request, which nobody sends again: a stream may live
 // for minutes, and its prompt may have megabytes.
 func (s *Stream) dropRequest() {
 	if s.c.op.summarize != nil {
-		s.c.op.summarize(s.tap)
-		s.c.op = s.c.op.withoutRequest()
+		s.c.op = s.c.op.withoutRequest(s.tap)
 		s.c.x.releaseBody()
 	}
 }
@@ -189,7 +188,7 @@ func (s *Stream) onSilence() {
 	s.heartbeat.Reset(interval)
 }
 
-// stopHeartbeat stops the heartbeat.
+// stopHeartbeat ends the heartbeat of a stream that does not begin.
 func (s *Stream) stopHeartbeat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +261,8 @@ func (s *Stream) cancel() {
 	s.tail = s.out
 }
 
-// receive counts what was awaited and not taken: the upstream has made it.
+// receive counts an event that was awaited and not taken: the upstream has made
+// it.
 func (s *Stream) receive() {
 	h := s.c.events.pending
 	if h == nil || h.err != nil {
@@ -330,8 +330,8 @@ func (s *Stream) finish(reason string) {
 	go s.drain()
 }
 
-// drain lets go of a complete stream when the upstream has ended it too. The
-// client does not wait for that.
+// drain releases a complete stream when the upstream has ended the transfer too,
+// so that its connection can be used again. The client does not wait for that.
 func (s *Stream) drain() {
 	const patience = time.Second
 	timer := time.AfterFunc(patience, func() { s.c.cancel(nil) })
@@ -373,11 +373,10 @@ func (s *Stream) appendError(err error) {
 	s.out = s.c.x.AppendError(s.out, err)
 }
 
-// settleClientGone settles for a client that went away: the input and what was delivered, or
-// the pieces that the vendor was asked for.
+// settleClientGone settles for a client that disconnected: the input and what was
+// delivered, or the units that the vendor was asked for.
 func (s *Stream) settleClientGone() {
-	s.c.x.record.clientGone = true
-	s.err = errClientGone()
+	s.markClientGone()
 	if s.c.x.claimed != nil { // a duplicate must not take what was received for the whole
 		s.out = s.c.x.AppendError(s.out, s.err)
 	}
@@ -402,7 +401,7 @@ func (s *Stream) copyOut() {
 	s.copiedOut = len(s.out)
 }
 
-// end lets go of everything at once.
+// end releases everything at once.
 func (s *Stream) end() {
 	s.stop()
 	s.release()
@@ -457,7 +456,7 @@ func (s *Stream) draining() bool {
 // Read reads the same bytes as Next gives.
 func (s *Stream) Read(p []byte) (int, error) { return s.read(p, s.Next) }
 
-// events is an accepted stream: the events read ahead, then the rest.
+// events is an accepted stream: the events that were read ahead, then the rest.
 type events struct {
 	readAhead []sse.Event
 	pending   *pendingEvent // what await found
@@ -465,14 +464,16 @@ type events struct {
 	body      io.ReadCloser
 }
 
-// pendingEvent is an event, or the error in the place of one, that next has not given yet.
+// pendingEvent is an event, or the error in its place, that await has read and
+// next has not returned.
 type pendingEvent struct {
 	event sse.Event
 	err   error
 }
 
-// acceptStream reads ahead until an event carries content, but never waits for
-// a second read: a chunk leaves as it comes (decisions.md, Chat).
+// acceptStream reads ahead until an event carries content, so that an upstream
+// that fails at once can be replaced. It never waits for a second read: a chunk
+// leaves when it arrives.
 func (c *call) acceptStream(r *upstream.Reply) error {
 	if t := r.Header.Get("Content-Type"); t != "" && !strings.HasPrefix(t, "text/event-stream") {
 		return errors.Join(badGateway("The upstream answered a stream with "+clip(t)+".", nil), r.Body.Close())
@@ -519,7 +520,7 @@ func (e *events) next() (sse.Event, error) {
 	return e.reader.Next()
 }
 
-// await waits until next would not.
+// await waits until next would not block.
 func (e *events) await() {
 	if len(e.readAhead) > 0 || e.pending != nil {
 		return

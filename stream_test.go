@@ -47,7 +47,7 @@ func drainApart(t testing.TB, s *gateway.Stream) string {
 func TestAStreamThatIsAwaitedSaysAndCostsTheSameWhereverItIsCut(t *testing.T) {
 	full := recorded(usageChunk(20, 30))
 	for at := range len(full) + 1 {
-		waited, plain := newHouse(t, &scripted{text: full[:at]}, "1.00", nil), newHouse(t, &scripted{text: full[:at]}, "1.00", nil)
+		waited, plain := newTestGateway(t, &scriptedUpstream{text: full[:at]}, "1.00", nil), newTestGateway(t, &scriptedUpstream{text: full[:at]}, "1.00", nil)
 		x, r, err := waited.ask(t.Context(), askStream)
 		y, other, otherErr := plain.ask(t.Context(), askStream)
 		if err != nil || otherErr != nil {
@@ -80,7 +80,7 @@ func beginning(t testing.TB) string {
 func TestACallThatEndsWhileItsStreamIsAwaitedIsSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, out := io.Pipe()
-		h := newHouse(t, &scripted{body: in}, "1.00", nil)
+		h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", nil)
 		ctx, hangUp := context.WithCancel(t.Context())
 		go func() { _, _ = io.WriteString(out, beginning(t)) }()
 		x, r, err := h.ask(ctx, askStream)
@@ -112,7 +112,7 @@ func TestACallThatEndsWhileItsStreamIsAwaitedIsSettled(t *testing.T) {
 func TestAnEventThatWasAwaitedAndNotTakenIsCharged(t *testing.T) {
 	first, second := beginning(t), `data: {"id":"x","choices":[{"index":0,"delta":{"content":"`+strings.Repeat("not taken ", 40)+`"}}]}`+"\n\n"
 	in, out := io.Pipe()
-	h := newHouse(t, &scripted{body: in}, "1.00", nil)
+	h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", nil)
 	go func() {
 		_, _ = io.WriteString(out, first)
 		_, _ = io.WriteString(out, second)
@@ -153,7 +153,7 @@ func (f *faulty) Read(p []byte) (int, error) {
 }
 
 func TestABodyThatPanicsWhileItIsAwaitedEndsTheStreamOnly(t *testing.T) {
-	h := newHouse(t, &scripted{body: &faulty{Reader: strings.NewReader(beginning(t))}}, "1.00", nil)
+	h := newTestGateway(t, &scriptedUpstream{body: &faulty{Reader: strings.NewReader(beginning(t))}}, "1.00", nil)
 	x, r, err := h.ask(t.Context(), askStream)
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ const (
 func TestAStreamThatHasBegunKeepsNothingOfItsRequest(t *testing.T) {
 	for op, opens := range map[upstream.Op]string{upstream.ChatCompletion: chatOpens, upstream.Messages: messageOpens} {
 		read, write := io.Pipe()
-		h := newHouse(t, answering{op, piped{read}}, "100", func(o *gateway.Options) { o.Admission.Memory = 1 << 40 })
+		h := newTestGateway(t, answering{op, piped{read}}, "100", func(o *gateway.Options) { o.Admission.Memory = 1 << 40 })
 		go func() { _, _ = io.WriteString(write, opens) }()
 		x := h.Begin()
 		if err := x.Authenticate(t.Context(), ""); err != nil {
@@ -267,12 +267,12 @@ var frames = map[string]string{
 	"done in blanks at once": `data:   [DONE]  `,
 }
 
-// TestEveryVendorsWordForAnErrorIsOne is faults.md, row 4.
+// TestEveryVendorsWordForAnErrorIsOne is docs/faults.md, row 4.
 func TestEveryVendorsWordForAnErrorIsOne(t *testing.T) {
 	for name, frame := range frames {
 		for _, before := range []string{"", ": a comment\n\n", chunk(`{"role":"assistant","content":""}`, "")} {
 			for _, after := range []string{"\n\n", "\n\ndata: [DONE]\n\n"} {
-				h := newHouse(t, &scripted{text: before + frame + after}, "1", nil)
+				h := newTestGateway(t, &scriptedUpstream{text: before + frame + after}, "1", nil)
 				_, r, err := h.ask(t.Context(), askStream)
 				if err == nil { // what came first has left alone, since nothing else was there
 					drain(t, r.Stream)
@@ -286,7 +286,7 @@ func TestEveryVendorsWordForAnErrorIsOne(t *testing.T) {
 		if strings.Contains(name, "done") || strings.Contains(name, "without an event") || name == "llama.cpp" || name == "nothing" {
 			continue // which is an end, or nothing at all, behind content
 		}
-		h := newHouse(t, &scripted{text: chunk(`{"content":"four"}`, "") + frame + "\n\n"}, "1", nil)
+		h := newTestGateway(t, &scriptedUpstream{text: chunk(`{"content":"four"}`, "") + frame + "\n\n"}, "1", nil)
 		_, r, err := h.ask(t.Context(), askStream)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -307,14 +307,17 @@ func TestEveryVendorsWordForAnErrorIsOne(t *testing.T) {
 
 // TestCloseSettlesAStreamThatNobodyReads must not wait for its reader.
 func TestCloseSettlesAStreamThatNobodyReads(t *testing.T) {
-	for name, end := range map[string]func(*house, context.CancelFunc) error{
-		"close":            func(h *house, _ context.CancelFunc) error { return h.Close() },
-		"its context ends": func(h *house, cancel context.CancelFunc) error { cancel(); return h.Shutdown(context.Background()) },
+	for name, end := range map[string]func(*testGateway, context.CancelFunc) error{
+		"close": func(h *testGateway, _ context.CancelFunc) error { return h.Close() },
+		"its context ends": func(h *testGateway, cancel context.CancelFunc) error {
+			cancel()
+			return h.Shutdown(context.Background())
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				in, out := io.Pipe()
-				h := newHouse(t, &scripted{body: in}, "1.00", nil)
+				h := newTestGateway(t, &scriptedUpstream{body: in}, "1.00", nil)
 				go func() { _, _ = io.WriteString(out, chunk(`{"content":"four"}`, "")) }()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()

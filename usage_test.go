@@ -109,7 +109,7 @@ func count(t *testing.T, raw json.RawMessage) (n int64) {
 	return n
 }
 
-// FuzzWhatIsBilledIsWhatTheVendorReads is faults.md, row 25: whatever bytes come,
+// FuzzWhatIsBilledIsWhatTheVendorReads is docs/faults.md, row 25: whatever bytes come,
 // either nobody is asked, or what is held covers what a strict reader finds in
 // the bytes that went out.
 func FuzzWhatIsBilledIsWhatTheVendorReads(f *testing.F) {
@@ -144,7 +144,7 @@ func FuzzWhatIsBilledIsWhatTheVendorReads(f *testing.F) {
 	prices := billing.NewPriceList(map[string]*billing.Price{"m": price(f, "1", "1"), "imagegen-2": picture, "beta2.7-t2v": second, "beta2.6-t2v": second})
 	f.Fuzz(func(t *testing.T, body []byte, which uint8) {
 		ware := wares[int(which)%len(wares)]
-		up := &scripted{text: ware.answer}
+		up := &scriptedUpstream{text: ware.answer}
 		ledger := memory.NewLedger(memory.LedgerOptions{})
 		if err := ledger.CreateAccount(t.Context(), "local", 1000*billing.One); err != nil {
 			t.Fatal(err)

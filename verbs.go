@@ -100,9 +100,9 @@ func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (*emb
 	})
 }
 
-// Images makes pictures, with the same checks, limits, holds and fail-over as
-// over HTTP; Stream in req is ignored. The caller is the principal in ctx, as
-// for [Gateway.Chat]. Every error is a *fault.Error.
+// Images generates images, with the same checks, limits, holds and fail-over as
+// over HTTP; Stream in req is ignored. The caller is the principal in ctx, as for
+// [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Images(ctx context.Context, req *images.Request) (*images.Response, error) {
 	return answered(ctx, g, "image", func(x *Exchange) (*operation, error) {
 		typed := *req
@@ -162,7 +162,7 @@ func encoded[R any](x *Exchange, typed *R, encode func(*R) (*R, error), operate 
 	return operate(x, r), nil
 }
 
-// ask is the typed door: marshal in front of the one path.
+// ask runs a typed call: it is encoded, and takes the same way as one over HTTP.
 func (g *Gateway) ask(ctx context.Context, encode encoder) (*Exchange, *Result, error) {
 	x, err := g.enter(ctx)
 	if err != nil {
@@ -176,7 +176,7 @@ func (g *Gateway) ask(ctx context.Context, encode encoder) (*Exchange, *Result, 
 	return x, result, err
 }
 
-// outcome is what a typed response says besides what its JSON does.
+// outcome is what a typed response has besides its JSON.
 type outcome struct {
 	body    []byte
 	id      string // by which the charge is found
@@ -184,8 +184,9 @@ type outcome struct {
 	dropped []string
 }
 
-// answered asks for a whole answer, which typed makes of its outcome and fills
-// from its JSON. One that is of another form was charged all the same.
+// answered runs a typed call that has a whole answer. typed makes the response,
+// which is then filled from the JSON. An answer of another form was charged all
+// the same.
 func answered[R any](ctx context.Context, g *Gateway, form string, encode encoder, typed func(outcome) *R) (_ *R, err error) {
 	x, result, err := g.ask(ctx, encode)
 	defer func() { x.End(ctx, 0, err) }()
@@ -200,7 +201,8 @@ func answered[R any](ctx context.Context, g *Gateway, form string, encode encode
 	return response, err
 }
 
-// source is what a typed stream reads. The exchange ends with it, or here.
+// source is what a typed stream reads. The exchange ends when it is closed; if
+// there is nothing to read, it ends here.
 func (x *Exchange) source(ctx context.Context, result *Result, err error) (chat.Source, error) {
 	switch {
 	case err != nil:
@@ -236,7 +238,7 @@ func (x *Exchange) receiptID() string {
 	return x.ID
 }
 
-// streamSource is a Stream whose end also ends its exchange.
+// streamSource is a Stream that also ends its exchange.
 type streamSource struct {
 	*Stream
 	ctx context.Context
@@ -249,7 +251,7 @@ func (s streamSource) Close() error {
 	return err
 }
 
-// audioSource is an Audio whose end also ends its exchange.
+// audioSource is an Audio that also ends its exchange.
 type audioSource struct {
 	*Audio
 	ctx context.Context
@@ -262,10 +264,10 @@ func (s audioSource) Close() error {
 	return err
 }
 
-// EditImage changes pictures, with the same checks, limits, holds and fail-over
-// as over HTTP; Stream in req is ignored. The files of req are opened once per
-// attempt and more, and must stay until it returns. The caller is the principal
-// in ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
+// EditImage edits images, with the same checks, limits, holds and fail-over as
+// over HTTP; Stream in req is ignored. The files of req are opened once per
+// attempt and more, and must stay until it returns. The caller is the principal in
+// ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Response, error) {
 	return answered(ctx, g, "image", func(x *Exchange) (*operation, error) {
 		typed := *req

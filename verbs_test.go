@@ -10,7 +10,7 @@ import (
 )
 
 func TestTypedCallsGoTheSameWay(t *testing.T) {
-	h := newHouse(t, &scripted{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30},"x":1`)}, "1.00", nil)
+	h := newTestGateway(t, &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30},"x":1`)}, "1.00", nil)
 	r, err := h.Chat(t.Context(), &chat.Request{Model: "m", Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}})
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestATypedStreamYieldsChunksAndItsErrorLast(t *testing.T) {
 		{"cut", chunk(`{"content":"four"}`, ""), 1, fault.BadGateway},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newHouse(t, &scripted{text: c.text}, "1.00", nil)
+			h := newTestGateway(t, &scriptedUpstream{text: c.text}, "1.00", nil)
 			s, err := h.ChatStream(t.Context(), &chat.Request{Model: "m", Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}})
 			if err != nil {
 				t.Fatal(err)
@@ -61,7 +61,7 @@ func TestATypedStreamYieldsChunksAndItsErrorLast(t *testing.T) {
 
 func TestBreakingOutOfATypedStreamSettlesIt(t *testing.T) {
 	var stopped atomic.Bool
-	h := newHouse(t, chat.ServeStream(exactly, endless(&stopped)), "1.00", nil)
+	h := newTestGateway(t, chat.ServeStream(exactly, endless(&stopped)), "1.00", nil)
 	s, err := h.ChatStream(t.Context(), &chat.Request{Model: "m", MaxTokens: 500, Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}})
 	if err != nil {
 		t.Fatal(err)

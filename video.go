@@ -19,8 +19,8 @@ import (
 	"github.com/tollhouse-ai/gateway/video"
 )
 
-// VideoOptions say how video tasks are asked after and kept. The zero value is
-// the documented default.
+// VideoOptions say how video tasks are polled and kept. The zero value is the
+// documented default.
 type VideoOptions struct {
 	// Poll is how often an upstream is asked how a young task goes; one that
 	// takes long is asked less often, at least once a minute. Zero means 5 s.
@@ -62,7 +62,7 @@ func (o *VideoOptions) setDefaults(calls int) {
 	}
 }
 
-// videos is the life of tasks after their submission.
+// videos looks after tasks from their submission to their end.
 type videos struct {
 	g             *Gateway
 	store         video.Store
@@ -83,14 +83,14 @@ type videos struct {
 	wakeDeliverer  func()                    // a notice may be new
 }
 
-// pollResult is one look at the upstream that several callers wait for.
+// pollResult is one poll of an upstream, for which several callers may wait.
 type pollResult struct {
 	done chan struct{}
 	task *video.Task
 	err  error
 }
 
-// pendingWrite is a step on its way to the store.
+// pendingWrite is a step of a task that the store has not taken yet.
 type pendingWrite struct {
 	step   video.Step
 	answer *idempotency.Record
@@ -108,7 +108,7 @@ func newVideos(g *Gateway) *videos {
 	}
 }
 
-// newNotices delivers what the store of tasks tells.
+// newNotices makes the deliverer of the webhooks that the store of tasks has.
 func newNotices(g *Gateway, outbox webhook.Outbox) (*webhook.Deliverer, error) {
 	d, err := webhook.NewDeliverer(webhook.DelivererOptions{
 		Outbox: outbox, Client: webhook.NewClient(webhook.Options{AllowPrivate: g.options.Video.AllowPrivate, Now: g.options.Now}),
@@ -127,8 +127,8 @@ type submission struct {
 	report video.Report   // of the upstream that took it
 }
 
-// submit hands a video in: the task and its hold are durable before an upstream
-// is asked, and stay until the task ends. Who leaves does not stop it.
+// submit submits a video. The task and its hold are durable before an upstream is
+// asked, and stay until the task ends. A client that disconnects does not stop it.
 func (c *call) submit(v *submission) (*Result, error) {
 	if err := c.resolveDrafts(v); err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (c *call) submit(v *submission) (*Result, error) {
 }
 
 // resolveDrafts replaces the drafts that the video continues by their upstream's
-// ids. Each must be the account's own.
+// ids. Each must be a task of the account.
 func (c *call) resolveDrafts(v *submission) error {
 	drafts := v.DraftTasks()
 	if len(drafts) == 0 {
@@ -224,7 +224,7 @@ func (c *call) createTask(v *submission) (_ *video.Task, err error) {
 	return &t, nil
 }
 
-// refused reports whether certainly no upstream has taken the video.
+// refused reports whether it is certain that no upstream has taken the video.
 func refused(err error) bool {
 	f := fault.From(err)
 	var how *upstream.Failure
@@ -240,7 +240,7 @@ func refused(err error) bool {
 	return certain || how.Status >= 400 && how.Status < 500
 }
 
-// reject ends a submission that no upstream took: it leaves nothing behind.
+// reject ends a submission that no upstream took: hold and task are removed.
 func (c *call) reject(t *video.Task, err error) error {
 	failed := c.refuse(err)
 	if !c.x.g.videos.transactional {
@@ -249,8 +249,9 @@ func (c *call) reject(t *video.Task, err error) error {
 	return failed
 }
 
-// markUnknown keeps the task and the hold of a submission that an upstream may have
-// taken. It is not repeated, and ends by itself (faults.md, row 11).
+// markUnknown keeps the task and the hold of a submission that an upstream may
+// have taken. It is not repeated, since that could make a second video; the task
+// ends when its time is over.
 func (c *call) markUnknown(t *video.Task, err error) error {
 	c.held = false // the hold is the task's
 	if n := len(c.x.record.attempts); n > 0 {
@@ -263,7 +264,8 @@ func (c *call) markUnknown(t *video.Task, err error) error {
 	return unknownOutcome(t, err)
 }
 
-// unknownOutcome is the answer to a submission of which it is not known what became.
+// unknownOutcome is the error of a submission of which nobody knows whether an
+// upstream took it.
 func unknownOutcome(t *video.Task, err error) error {
 	return &fault.Error{
 		Code: fault.RequestTimeout, Err: err, Retry: fault.RetryNo, // an SDK that repeats it would make a second job
@@ -271,7 +273,8 @@ func unknownOutcome(t *video.Task, err error) error {
 	}
 }
 
-// acceptTask tells the caller of the task. The hold is the task's from now on.
+// acceptTask records that an upstream took the video, and answers with the task.
+// From now on the hold is the task's.
 func (c *call) acceptTask(v *submission, t *video.Task, reply *upstream.Reply) (*Result, error) {
 	c.held = false
 	step := t.Accept(v.report, reply.Channel, c.x.g.videos.clock.last())
@@ -287,8 +290,8 @@ func (c *call) acceptTask(v *submission, t *video.Task, reply *upstream.Reply) (
 	return &Result{Status: c.op.status, Header: header, Body: body, Dropped: reply.Dropped, task: &step}, nil
 }
 
-// remember keeps the price that a task pins: it may be replaced before the task
-// has ended.
+// remember keeps the price of a task, which a reload may replace before the task
+// ends.
 func (v *videos) remember(p *billing.Price) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -301,7 +304,7 @@ type Pricer interface {
 	Price(ctx context.Context, version string) (*billing.Price, error)
 }
 
-// price is the one that a task pinned.
+// price is the price by which a task's hold was made.
 func (v *videos) price(ctx context.Context, t *video.Task) (*billing.Price, error) {
 	v.mu.Lock()
 	p, known := v.prices[t.PriceVersion]
@@ -316,8 +319,8 @@ func (v *videos) price(ctx context.Context, t *video.Task) (*billing.Price, erro
 	return nil, fmt.Errorf("the price %s is not known any more", t.PriceVersion)
 }
 
-// commit makes a move durable: the end of a task with its settlement and its
-// notice. Whoever was faster is right.
+// commit makes a transition durable: the end of a task together with its
+// settlement and its webhook. If another process was faster, its result counts.
 func (v *videos) commit(ctx context.Context, t *video.Task, m video.Transition) (*video.Task, error) {
 	if m.Late {
 		v.g.options.Logger.Warn("a video succeeded after it had expired, and is not charged", "task", t.ID, "account", t.Account)
@@ -361,8 +364,8 @@ var reasons = map[video.State]string{
 	video.Cancelled: billing.ReasonUpstreamFailed, video.Expired: billing.ReasonExpired,
 }
 
-// settle ends the task's hold together with the task. first is false where
-// another had ended it before.
+// settle ends the task's hold together with the task. first is false if another
+// process had ended it before.
 func (v *videos) settle(ctx context.Context, step video.Step) (r billing.Receipt, first bool, err error) {
 	t := &step.Task
 	p, err := v.price(ctx, t)
@@ -386,7 +389,7 @@ func (v *videos) settle(ctx context.Context, step video.Step) (r billing.Receipt
 	return r, first, err
 }
 
-// reportEnd gives the end of a task to the program that embeds the gateway.
+// reportEnd logs the end of a task and calls VideoOptions.Ended.
 func (v *videos) reportEnd(t *video.Task, r billing.Receipt) {
 	ended := RequestEvent{
 		ID: t.RequestID, Account: t.Account, Key: t.Key, Op: upstream.SubmitVideo, Model: clip(t.Model), Channel: t.Channel,
@@ -410,8 +413,8 @@ func (v *videos) reportEnd(t *video.Task, r billing.Receipt) {
 	v.g.options.Video.Ended(response)
 }
 
-// persist makes a step durable. If the store is away it is tried again by Run, and
-// false is returned.
+// persist makes a step durable. If the store does not answer, it returns false and
+// the poller retries the step.
 func (v *videos) persist(ctx context.Context, step video.Step, answer *idempotency.Record) bool {
 	limit := newSettleContext(ctx, v.g.options.SettleTimeout)
 	defer limit.end()
@@ -428,9 +431,9 @@ func (v *videos) persist(ctx context.Context, step video.Step, answer *idempoten
 	return false
 }
 
-// change has the store take a step. Where another node has given the submission
-// up meanwhile, the step goes on from there: an upstream that took a video is not
-// to be forgotten.
+// change writes a step to the store. If another process has given the submission
+// up meanwhile, the step is applied on top of that, since a video that an upstream
+// took must not be forgotten.
 func (v *videos) change(ctx context.Context, k pendingWrite) (_ bool, err error) {
 	defer guard(&err)
 	made, err := v.store.Change(ctx, k.step, k.answer)
@@ -457,7 +460,7 @@ func (v *videos) pendingCount() int {
 	return len(v.pending) + v.retrying
 }
 
-// retryPending tries the steps again that the store did not take.
+// retryPending writes the steps again that the store did not take.
 func (v *videos) retryPending(ctx context.Context) {
 	v.mu.Lock()
 	pending := v.pending
@@ -483,7 +486,7 @@ func (v *videos) retryPending(ctx context.Context) {
 	}
 }
 
-// submitted has Run look after a task, if it runs.
+// submitted hands a task to the poller, if it runs.
 func (v *videos) submitted(t video.Task) {
 	const most = 10_000 // what Run, if it runs, finds in the store
 	v.mu.Lock()
@@ -495,7 +498,7 @@ func (v *videos) submitted(t video.Task) {
 	v.wakePoller()
 }
 
-// drop forgets a task that no upstream took, where the settlement did not.
+// drop deletes a task that no upstream took, if the settlement did not do that.
 func (v *videos) drop(ctx context.Context, id string) {
 	limit := newSettleContext(ctx, v.g.options.SettleTimeout)
 	defer limit.end()
@@ -504,7 +507,7 @@ func (v *videos) drop(ctx context.Context, id string) {
 	}
 }
 
-// wakePoller has Run look at what is new.
+// wakePoller has the poller look for new tasks and steps.
 func (v *videos) wakePoller() {
 	select {
 	case v.wake <- struct{}{}:

@@ -17,7 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/video"
 )
 
-// find is an account's task; the 404 of the API if it has none.
+// find is a task of the account; a 404 if it has none by that id.
 func (v *videos) find(ctx context.Context, account, id string) (_ *video.Task, err error) {
 	defer guard(&err)
 	t, err := v.store.Find(ctx, account, id)
@@ -30,8 +30,8 @@ func (v *videos) find(ctx context.Context, account, id string) (_ *video.Task, e
 	return t, nil
 }
 
-// show is an account's task, asked after if that was not done for a while. A
-// task whose upstream does not answer is shown as it is known.
+// show is a task of the account, polled if that was not done for a while. If its
+// upstream does not answer, it is the task as it was last seen.
 func (v *videos) show(ctx context.Context, account, id string) (*video.Task, error) {
 	t, err := v.find(ctx, account, id)
 	if err != nil || !v.due(t, v.g.options.Video.Poll) {
@@ -45,10 +45,10 @@ func (v *videos) show(ctx context.Context, account, id string) (*video.Task, err
 	return t, nil
 }
 
-// showTimeout is how long a caller waits for an upstream's word of a task.
+// showTimeout is how long a client waits for the poll of a task.
 const showTimeout = 5 * time.Second
 
-// due reports whether a task is open and was not asked after for an interval.
+// due reports whether a task is open and was not polled for an interval.
 func (v *videos) due(t *video.Task, interval time.Duration) bool {
 	if t.State.Terminal() {
 		return false
@@ -58,7 +58,7 @@ func (v *videos) due(t *video.Task, interval time.Duration) bool {
 	return v.overdue(t, interval)
 }
 
-// overdue is due of an open task; the caller holds the lock.
+// overdue is due for an open task; the caller holds the lock.
 func (v *videos) overdue(t *video.Task, interval time.Duration) bool {
 	if last, here := v.polled[t.ID]; here {
 		return v.g.options.Now().Sub(last) >= interval
@@ -70,8 +70,7 @@ func (v *videos) overdue(t *video.Task, interval time.Duration) bool {
 	return v.clock.last().Sub(last) >= interval
 }
 
-// refresh asks how a task goes. Callers who ask at the same time share one look;
-// one who comes when it has just ended gets what it found.
+// refresh polls a task. Callers that come while a poll runs share its result.
 func (v *videos) refresh(ctx context.Context, t *video.Task, interval time.Duration) (*video.Task, error) {
 	v.mu.Lock()
 	r, running := v.polling[t.ID]
@@ -93,11 +92,11 @@ func (v *videos) refresh(ctx context.Context, t *video.Task, interval time.Durat
 	}
 }
 
-// pollTimeout bounds one question to an upstream.
+// pollTimeout is the time-out of one poll.
 const pollTimeout = 30 * time.Second
 
-// waitForPolls waits for the looks that are under way. Others may begin meanwhile, by
-// callers who ask.
+// waitForPolls waits for the polls that run now. Clients may start others
+// meanwhile.
 func (v *videos) waitForPolls() {
 	v.mu.Lock()
 	looks := slices.Collect(maps.Values(v.polling))
@@ -107,6 +106,7 @@ func (v *videos) waitForPolls() {
 	}
 }
 
+// poll asks the task's upstream once, for all callers that wait for r.
 func (v *videos) poll(ctx context.Context, t *video.Task, r *pollResult) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
@@ -122,7 +122,8 @@ func (v *videos) poll(ctx context.Context, t *video.Task, r *pollResult) {
 // process that is gone.
 const submitTimeout = time.Hour
 
-// advance takes a task one step on, if there is one.
+// advance brings a task one step on: it expires it, gives up a submission that has
+// no result, or polls its upstream.
 func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err error) {
 	defer guard(&err)
 	now, err := v.clock.now(ctx)
@@ -159,7 +160,7 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 	return v.commit(ctx, t, m)
 }
 
-// askUpstream is what the task's upstream says of it.
+// askUpstream is the upstream's record of the task.
 func (v *videos) askUpstream(ctx context.Context, t *video.Task) (data []byte, err error) {
 	call := &upstream.Call{
 		Op: upstream.PollVideo, Model: t.Model, Channel: t.Channel, TaskID: t.UpstreamID, RequestID: t.RequestID, Account: t.Account,
@@ -183,10 +184,10 @@ func (v *videos) askUpstream(ctx context.Context, t *video.Task) (data []byte, e
 // waitFor is how long a submission with `wait` is answered at the latest.
 const waitFor = time.Minute
 
-// waited is the record of a task that its submission waits for: as it stands
-// when the video is there, the time is over or the caller leaves, and at once
-// where too many wait. It is never an error: the video was taken, and a caller
-// who was refused now would hand it in again.
+// waited replaces the record of a submission with `wait` by the one at the end of
+// its task, or by the last one seen when the time is over or the client leaves,
+// and leaves it if too many wait. That is never an error: the video was taken, and
+// a client that got an error would submit it again.
 func (x *Exchange) waited(ctx context.Context, r *Result) {
 	x.Leave() // nothing runs here any more
 	ctx, cancel := context.WithTimeout(ctx, waitFor)
@@ -199,7 +200,7 @@ func (x *Exchange) waited(ctx context.Context, r *Result) {
 	}
 }
 
-// The reasons why nobody waits for a video any more, or another one does not.
+// The reasons why a caller does not wait for a video, or not any more.
 var (
 	errShutdown       = errors.New("the gateway is shutting down")
 	errTooManyWaiting = &fault.Error{
@@ -208,9 +209,8 @@ var (
 	}
 )
 
-// watch yields a task as it is and at each change, until it has ended or ctx
-// does. Who finds no room among those who wait gets the task as it is and
-// errCrowded.
+// watch yields a task as it is and at each change, until it or ctx has ended. If
+// too many callers wait, it yields the task as it is and errTooManyWaiting.
 func (v *videos) watch(ctx context.Context, account, id string) iter.Seq2[*video.Task, error] {
 	return func(yield func(*video.Task, error) bool) {
 		t, err := v.show(ctx, account, id)
@@ -253,8 +253,8 @@ func (v *videos) follow(ctx context.Context, t *video.Task, yield func(*video.Ta
 	}
 }
 
-// waitPoll is the time between two looks of one who waits. The error is why there
-// is no further look.
+// waitPoll waits between two polls of a caller that watches a task. Its error says
+// why there is no further poll.
 func (v *videos) waitPoll(ctx context.Context) error {
 	timer := time.NewTimer(v.g.options.Video.Poll)
 	defer timer.Stop()
@@ -269,7 +269,7 @@ func (v *videos) waitPoll(ctx context.Context) error {
 	return nil
 }
 
-// How a process looks after its tasks.
+// How a process polls its tasks.
 const (
 	leaseTime       = time.Minute     // others take a task over that was not renewed for so long
 	claimEvery      = leaseTime / 4   // tasks are claimed, and leases renewed
@@ -282,13 +282,14 @@ const (
 	maxPollInterval = time.Minute // between two looks at a task
 )
 
-// interval is the time between two looks at a task: a twentieth of its age.
+// interval is the time between two polls of a task: a twentieth of its age, within
+// bounds.
 func (v *videos) interval(t *video.Task, now time.Time) time.Duration {
 	poll := v.g.options.Video.Poll
 	return min(max(now.Sub(t.CreatedAt)/20, poll), max(maxPollInterval, poll))
 }
 
-// leasedTask is a task that this process looks after.
+// leasedTask is a task that this process polls.
 type leasedTask struct {
 	task     *video.Task
 	nextPoll time.Time // when it is looked at
@@ -306,9 +307,9 @@ type poller struct {
 	claimed, purged, retried time.Time
 }
 
-// run looks after the tasks of this process until ctx ends: it leases open ones,
-// asks their upstreams how they go, ends those whose time is over and forgets
-// those that were kept for long enough.
+// run polls the tasks of this process until ctx ends: it leases open tasks from
+// the store, polls those that are due, ends those whose time is over, retries
+// pending writes and purges old records.
 func (v *videos) run(ctx context.Context) {
 	r := &poller{v: v, tasks: map[string]*leasedTask{}, slots: make(chan struct{}, pollsAtOnce)}
 	defer v.waitForPolls()
@@ -353,9 +354,8 @@ func (v *videos) run(ctx context.Context) {
 	}
 }
 
-// addSubmitted takes in the tasks that this process has submitted since, without a look
-// at all the others; the next claim leases them. owing says that the store has
-// not taken every step yet.
+// addSubmitted adds the tasks that this process has submitted since the last call;
+// the next claim leases them. owing says that there are pending writes.
 func (r *poller) addSubmitted(now time.Time) (owing bool) {
 	r.v.mu.Lock()
 	fresh := r.v.submittedTasks
@@ -369,8 +369,8 @@ func (r *poller) addSubmitted(now time.Time) (owing bool) {
 	return owing
 }
 
-// merge is the one that a task has, or a new one where the task has moved on
-// since: a submission may have been claimed before its upstream was known.
+// merge is the known state of a task, or a new one if the task has moved on since:
+// a submission may have been claimed before its upstream was known.
 func (r *poller) merge(known *leasedTask, t *video.Task, now time.Time) *leasedTask {
 	if known != nil && (known.busy || known.task.Version >= t.Version) {
 		return known
@@ -378,7 +378,7 @@ func (r *poller) merge(known *leasedTask, t *video.Task, now time.Time) *leasedT
 	return &leasedTask{task: t, nextPoll: r.v.nextPoll(t, now)}
 }
 
-// claim leases tasks, and takes note of those that are this process's now.
+// claim leases tasks and drops those that another process has now.
 func (r *poller) claim(ctx context.Context, now time.Time) {
 	r.claimed = now
 	tasks, err := r.claimTasks(ctx)
@@ -397,6 +397,7 @@ func (r *poller) claim(ctx context.Context, now time.Time) {
 	}
 }
 
+// claimTasks leases open tasks in the store, for leaseTime.
 func (r *poller) claimTasks(ctx context.Context) (tasks []*video.Task, err error) {
 	defer guard(&err)
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
@@ -404,8 +405,8 @@ func (r *poller) claimTasks(ctx context.Context) (tasks []*video.Task, err error
 	return r.v.store.Claim(ctx, r.v.owner, r.v.g.options.Now().Add(leaseTime), mostTasks)
 }
 
-// nextPoll is when a task is to be looked at: an interval after the last look,
-// and at the latest when its time is over.
+// nextPoll is when a task is polled next: after its interval, but just before its
+// time is over, so that a success in time is seen in time.
 func (v *videos) nextPoll(t *video.Task, now time.Time) time.Time {
 	switch t.State {
 	case video.Submitting:
@@ -423,8 +424,8 @@ func (v *videos) nextPoll(t *video.Task, now time.Time) time.Time {
 	return next
 }
 
-// pollDue starts a look at each task that is due, and returns the time until the
-// next one is: none where more are due than can be looked at by then.
+// pollDue starts a poll of each task that is due. It returns the time until the
+// next one is due: 0 if it could not start all of them.
 func (r *poller) pollDue(ctx context.Context, now time.Time) time.Duration {
 	due, wait := r.due(now)
 	full := time.NewTimer(pollBatch)
@@ -443,8 +444,8 @@ func (r *poller) pollDue(ctx context.Context, now time.Time) time.Duration {
 	return max(wait, pollBatch)
 }
 
-// due are the tasks that are to be looked at, those first that wait longest, and
-// the time until another one is.
+// due are the tasks to poll now, the longest overdue first, and the time until the
+// next one. Of each channel it takes a limited number.
 func (r *poller) due(now time.Time) (due []*leasedTask, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -475,7 +476,7 @@ func (r *poller) due(now time.Time) (due []*leasedTask, wait time.Duration) {
 	}), wait
 }
 
-// putBack puts tasks back that were not looked at.
+// putBack returns tasks that were due and not polled.
 func (r *poller) putBack(due []*leasedTask) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -484,7 +485,7 @@ func (r *poller) putBack(due []*leasedTask) {
 	}
 }
 
-// pollTask looks at one task.
+// pollTask polls one task and sets its next time.
 func (r *poller) pollTask(ctx context.Context, w *leasedTask) {
 	defer func() { <-r.slots }()
 	t, err := r.v.refresh(ctx, w.task, 0)
@@ -510,7 +511,7 @@ func (r *poller) pollTask(ctx context.Context, w *leasedTask) {
 	}
 }
 
-// purge forgets old tasks from time to time.
+// purge deletes old records once in a while.
 func (r *poller) purge(ctx context.Context, now time.Time) {
 	if now.Sub(r.purged) < purgeEvery {
 		return
@@ -533,10 +534,10 @@ func (r *poller) purge(ctx context.Context, now time.Time) {
 	}
 }
 
-// taskClock is the clock of the store of tasks, read now and then and extrapolated
-// in between by this process's own time. The times of tasks go by it, so that a
-// process whose wall clock is wrong ends no task of another's. Without a store that
-// has one it is the process's clock. It is safe for concurrent use.
+// taskClock is the clock of the store of tasks, read now and then, and
+// extrapolated in between by this process's own. Tasks expire by it, so that a
+// process whose clock is wrong ends no task of another. If the store has no clock,
+// it is the process's own. It is safe for concurrent use.
 type taskClock struct {
 	store video.Clock // nil for none
 	own   func() time.Time
@@ -550,8 +551,8 @@ type taskClock struct {
 // clockEvery is how often the store's clock is read at most.
 const clockEvery = 10 * time.Second
 
-// now is the time. The error says that the store's clock was never read, and is
-// away.
+// now is the time. Its error says that the store's clock was never read, and
+// cannot be read now.
 func (c *taskClock) now(ctx context.Context) (time.Time, error) {
 	if c.store == nil {
 		return c.own(), nil
@@ -575,13 +576,13 @@ func (c *taskClock) now(ctx context.Context) (time.Time, error) {
 	return c.stored.Add(c.own().Sub(c.at)), nil
 }
 
+// ask reads the store's clock.
 func (c *taskClock) ask(ctx context.Context) (_ time.Time, err error) {
 	defer guard(&err)
 	return c.store.Now(ctx)
 }
 
-// read is now where nobody can be told that the store's clock is away; then it is
-// last.
+// read is now for a caller that cannot handle an error: it falls back to last.
 func (c *taskClock) read() time.Time {
 	ctx, cancel := context.WithTimeout(context.Background(), pollTimeout)
 	defer cancel()
@@ -591,7 +592,7 @@ func (c *taskClock) read() time.Time {
 	return c.last()
 }
 
-// last is the time as far as it is known, without a question to the store.
+// last is the extrapolated time, without asking the store.
 func (c *taskClock) last() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

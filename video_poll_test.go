@@ -27,9 +27,9 @@ import (
 func TestAGatewayThatFollowsAnotherInOneProcessEndsItsVideos(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tasks := gateway.NewMemoryTasks(nil, nil)
-		s := &studio{submit: betaTaken, polls: []string{betaDone}}
+		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		var options gateway.Options
-		h := cinema(t, s, func(o *gateway.Options) { o.Tasks, options = tasks, *o; options.Tasks = tasks })
+		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks, options = tasks, *o; options.Tasks = tasks })
 		_, r, err := h.submit(t.Context(), askBeta, "")
 		if err != nil {
 			t.Fatal(err)
@@ -69,8 +69,8 @@ type dated struct {
 func (d *dated) Now(context.Context) (time.Time, error) { return time.Now(), d.away }
 
 // skewed is a node of which the clock is wrong, over what other nodes share.
-func skewed(t *testing.T, s *studio, tasks video.Store, ledger *memory.Ledger, by time.Duration) *house {
-	h := cinema(t, s, func(o *gateway.Options) {
+func skewed(t *testing.T, s *fakeVideoVendor, tasks video.Store, ledger *memory.Ledger, by time.Duration) *testGateway {
+	h := newVideoGateway(t, s, func(o *gateway.Options) {
 		o.Tasks, o.Now = tasks, func() time.Time { return time.Now().Add(by) }
 		if ledger != nil {
 			o.Meter = ledger
@@ -86,7 +86,7 @@ func TestANodeWithAWrongClockEndsNoVideoAndForgetsNone(t *testing.T) {
 	for _, by := range []time.Duration{49 * time.Hour, 8 * 24 * time.Hour, 365 * 24 * time.Hour, -49 * time.Hour, -365 * 24 * time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &studio{submit: betaTaken, polls: []string{betaRunning}}
+				s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
 				tasks := &dated{Memory: &video.Memory{}}
 				right := skewed(t, s, tasks, nil, 0)
 				wrong := skewed(t, s, tasks, right.ledger, by)
@@ -100,7 +100,7 @@ func TestANodeWithAWrongClockEndsNoVideoAndForgetsNone(t *testing.T) {
 					t.Fatal(err)
 				}
 				id := idOf(t, r.Body)
-				for _, h := range []*house{wrong, right} {
+				for _, h := range []*testGateway{wrong, right} {
 					time.Sleep(time.Minute)
 					if v, err := h.Video(t.Context(), id); err != nil || v.Status.Terminal() || right.balance(t).Held == 0 {
 						t.Fatalf("%+v, %v, held %s", v, err, right.balance(t).Held)
@@ -131,7 +131,7 @@ func TestANodeWithAWrongClockEndsNoVideoAndForgetsNone(t *testing.T) {
 func TestAVideoThatANodeWithAWrongClockTookEndsInTime(t *testing.T) {
 	for _, by := range []time.Duration{49 * time.Hour, -49 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			s := &studio{submit: betaTaken, polls: []string{betaRunning}}
+			s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
 			tasks := &dated{Memory: &video.Memory{}}
 			right := skewed(t, s, tasks, nil, 0)
 			wrong := skewed(t, s, tasks, right.ledger, by)
@@ -154,7 +154,7 @@ func TestAVideoThatANodeWithAWrongClockTookEndsInTime(t *testing.T) {
 
 // No video is made of which nobody knows when it ends.
 func TestWithoutTheTimeOfItsStoreANodeTakesNoVideoAndEndsNone(t *testing.T) {
-	s := &studio{submit: betaTaken, polls: []string{betaRunning}}
+	s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
 	tasks := &dated{Memory: &video.Memory{}, away: errors.New("no connection")}
 	h := skewed(t, s, tasks, nil, 0)
 	if _, _, err := h.submit(t.Context(), askBeta, ""); !fault.Is(err, fault.ServiceUnavailable) || s.jobs != 0 || h.balance(t).Held != 0 {
@@ -164,8 +164,8 @@ func TestWithoutTheTimeOfItsStoreANodeTakesNoVideoAndEndsNone(t *testing.T) {
 
 func TestAYoungTaskIsAskedAfterEveryFiveSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &studio{submit: betaTaken, polls: []string{betaRunning}}
-		h := cinema(t, s, nil)
+		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
+		h := newVideoGateway(t, s, nil)
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = h.Run(ctx) })
@@ -222,7 +222,7 @@ func TestAVideoIsChargedIfItIsThereInTimeAndReportedIfItComesTooLate(t *testing.
 				if err != nil {
 					t.Fatal(err)
 				}
-				h := newHouse(t, slow(time.Now().Add(c.after)), "10.00", func(o *gateway.Options) {
+				h := newTestGateway(t, slow(time.Now().Add(c.after)), "10.00", func(o *gateway.Options) {
 					o.Prices = billing.NewPriceList(map[string]*billing.Price{"gamma-2-0-260128": tokens})
 					o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 				})
@@ -249,7 +249,7 @@ func TestAVideoIsChargedIfItIsThereInTimeAndReportedIfItComesTooLate(t *testing.
 
 func TestADraftIsContinuedByTheUpstreamThatHasIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, other := &studio{submit: gammaTaken, polls: []string{gammaDone}}, &studio{submit: gammaTaken, polls: []string{gammaDone}}
+		s, other := &fakeVideoVendor{submit: gammaTaken, polls: []string{gammaDone}}, &fakeVideoVendor{submit: gammaTaken, polls: []string{gammaDone}}
 		const model = "gamma-1-5-pro-251215"
 		router, err := upstream.NewRouter([]upstream.Channel{
 			{Name: "first", Upstream: s, Models: map[string]string{model: "hers"}, Priority: 1},
@@ -272,7 +272,7 @@ func TestADraftIsContinuedByTheUpstreamThatHasIt(t *testing.T) {
 		}
 		add(video.Task{ID: "vid_a", State: video.Running, Channel: "first", UpstreamID: "cgt-9"})
 		add(video.Task{ID: "vid_b", State: video.Unknown, Fingerprint: [32]byte{1}})
-		h := newHouse(t, router, "1", func(o *gateway.Options) { o.Tasks = tasks })
+		h := newTestGateway(t, router, "1", func(o *gateway.Options) { o.Tasks = tasks })
 		ctx := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k"})
 		ask := func(draft string) ([]byte, error) {
 			_, r, err := h.submit(ctx, `{"model":"`+model+`","content":[{"type":"text","text":"x"},{"type":"draft_task","draft_task":{"task_id":"`+draft+`"}}]}`, "")
@@ -316,8 +316,8 @@ func (o *overtaken) Change(ctx context.Context, s video.Step, r *idempotency.Rec
 
 func TestAnUpstreamThatTookAVideoIsNotForgottenWhereAnotherNodeGaveItUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &studio{submit: betaTaken, polls: []string{betaDone}}
-		h := cinema(t, s, func(o *gateway.Options) { o.Tasks = &overtaken{Store: &video.Memory{}} })
+		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
+		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = &overtaken{Store: &video.Memory{}} })
 		_, r, err := h.submit(t.Context(), askBeta, "")
 		if err != nil {
 			t.Fatal(err)
@@ -333,8 +333,8 @@ func TestAnUpstreamThatTookAVideoIsNotForgottenWhereAnotherNodeGaveItUp(t *testi
 // The vendor of the beta family has no execution_expires_after: it would make the
 // video, and whoever set a short time would not pay for it.
 func TestATimeThatTheVendorDoesNotHaveIsRefusedBeforeAnythingIsSpent(t *testing.T) {
-	s := &studio{submit: betaTaken, polls: []string{betaDone}}
-	h := cinema(t, s, nil)
+	s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
+	h := newVideoGateway(t, s, nil)
 	check := func(name string, err error) {
 		if e := fault.From(err); e == nil || e.HTTPStatus() != http.StatusBadRequest || e.Param != "execution_expires_after" {
 			t.Errorf("%s: %v", name, err)
@@ -365,8 +365,8 @@ func waits(n int) string {
 
 func TestWhoFindsNoRoomAmongThoseWhoWaitIsAnsweredAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &studio{submit: betaTaken, polls: []string{betaRunning}}
-		h := cinema(t, s, func(o *gateway.Options) { o.Video.MaxWaiting = 2 })
+		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
+		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Video.MaxWaiting = 2 })
 		var ids sync.Map
 		hand := func(n int) time.Duration {
 			began := time.Now()
@@ -434,8 +434,8 @@ func TestWhoFindsNoRoomAmongThoseWhoWaitIsAnsweredAtOnce(t *testing.T) {
 
 func TestRunEndsThoughCallersGoOnAskingAfterTheirVideos(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &studio{submit: betaTaken, polls: []string{betaRunning}}
-		h := cinema(t, s, func(o *gateway.Options) {
+		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
+		h := newVideoGateway(t, s, func(o *gateway.Options) {
 			o.Video.Poll, o.Video.DuplicateWindow = time.Millisecond, -1
 			o.Upstream = upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 				if c.Op == upstream.PollVideo {
@@ -505,8 +505,8 @@ func (h *hesitant) Find(ctx context.Context, account, id string) (*video.Task, e
 func TestAStepIsUnsettledUntilTheStoreHasTakenIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tasks := &hesitant{MemoryTasks: gateway.NewMemoryTasks(nil, nil), away: 1, change: 3 * time.Second}
-		s := &studio{submit: betaTaken, polls: []string{betaCanceled}}
-		h := cinema(t, s, func(o *gateway.Options) { o.Tasks = tasks })
+		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaCanceled}}
+		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
 		if _, _, err := h.submit(t.Context(), askBeta, ""); !fault.Is(err, fault.RequestTimeout) {
 			t.Errorf("whether the upstream took it is not known: %v", err)
 		}
@@ -535,8 +535,8 @@ func TestAStepIsUnsettledUntilTheStoreHasTakenIt(t *testing.T) {
 func TestWhoReadAVideoJustBeforeItsEndDoesNotHaveItsVendorAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tasks := &hesitant{MemoryTasks: gateway.NewMemoryTasks(nil, nil)}
-		s := &studio{submit: betaTaken, polls: []string{betaDone}}
-		h := cinema(t, s, func(o *gateway.Options) { o.Tasks = tasks })
+		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
+		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
 		_, r, err := h.submit(t.Context(), askBeta, "")
 		if err != nil {
 			t.Fatal(err)

@@ -21,9 +21,9 @@ import (
 	"github.com/tollhouse-ai/gateway/video"
 )
 
-// studio is an upstream that makes videos: what it says to a submission and, in
+// fakeVideoVendor is an upstream that makes videos: what it says to a submission and, in
 // turn, to the questions after it. The last answer is given again.
-type studio struct {
+type fakeVideoVendor struct {
 	mu     sync.Mutex
 	submit string
 	lose   error // of the submission, after the job was taken
@@ -47,7 +47,7 @@ const (
 	askGamma = `{"model":"gamma-2-0-260128","resolution":"480p","duration":5,"content":[{"type":"text","text":"a boat"}]}`
 )
 
-func (s *studio) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+func (s *fakeVideoVendor) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	if s.left != nil && call.Op == upstream.SubmitVideo {
 		<-s.left
 	}
@@ -74,9 +74,9 @@ func (s *studio) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text))}, nil
 }
 
-// cinema is a house whose beta costs 0.10 a second and whose gamma 7.00 a
+// newVideoGateway is a gateway whose beta costs 0.10 a second and whose gamma 7.00 a
 // million tokens.
-func cinema(t testing.TB, s *studio, edit func(*gateway.Options)) *house {
+func newVideoGateway(t testing.TB, s *fakeVideoVendor, edit func(*gateway.Options)) *testGateway {
 	t.Helper()
 	seconds, err := billing.NewPrice(billing.Rate{Unit: billing.Second, Variant: "720p", Amount: "0.10"})
 	if err != nil {
@@ -86,7 +86,7 @@ func cinema(t testing.TB, s *studio, edit func(*gateway.Options)) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newHouse(t, s, "10.00", func(o *gateway.Options) {
+	return newTestGateway(t, s, "10.00", func(o *gateway.Options) {
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{"beta2.6-t2v": seconds, "gamma-2-0-260128": tokens})
 		o.Models = nil
 		if edit != nil {
@@ -96,7 +96,7 @@ func cinema(t testing.TB, s *studio, edit func(*gateway.Options)) *house {
 }
 
 // submit hands a body in.
-func (h *house) submit(ctx context.Context, body, key string) (*gateway.Exchange, *gateway.Result, error) {
+func (h *testGateway) submit(ctx context.Context, body, key string) (*gateway.Exchange, *gateway.Result, error) {
 	x := h.Begin()
 	x.IdempotencyKey = key
 	if err := x.Authenticate(ctx, ""); err != nil {
@@ -120,21 +120,21 @@ func idOf(t testing.TB, record []byte) string {
 func TestAVideoFromItsSubmissionToItsEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		ask    string
-		s      *studio
+		s      *fakeVideoVendor
 		status int
 		ends   video.State
 		charge string
 	}{
-		"beta succeeds":         {askBeta, &studio{submit: betaTaken, polls: []string{betaTaken, betaRunning, betaDone}}, 202, video.Succeeded, "0.50"},
-		"beta fails":            {askBeta, &studio{submit: betaTaken, polls: []string{betaRunning, betaFailed}}, 202, video.Failed, "0"},
-		"beta is cancelled":     {askBeta, &studio{submit: betaTaken, polls: []string{betaCanceled}}, 202, video.Cancelled, "0"},
-		"gamma by tokens":       {askGamma, &studio{submit: gammaTaken, polls: []string{`{"id":"cgt-1","status":"running"}`, gammaDone}}, 200, video.Succeeded, "0.343035"},
-		"gamma never says more": {askGamma, &studio{submit: gammaTaken, polls: []string{`{"id":"cgt-1","status":"running"}`}}, 200, video.Expired, "0"},
+		"beta succeeds":         {askBeta, &fakeVideoVendor{submit: betaTaken, polls: []string{betaTaken, betaRunning, betaDone}}, 202, video.Succeeded, "0.50"},
+		"beta fails":            {askBeta, &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning, betaFailed}}, 202, video.Failed, "0"},
+		"beta is cancelled":     {askBeta, &fakeVideoVendor{submit: betaTaken, polls: []string{betaCanceled}}, 202, video.Cancelled, "0"},
+		"gamma by tokens":       {askGamma, &fakeVideoVendor{submit: gammaTaken, polls: []string{`{"id":"cgt-1","status":"running"}`, gammaDone}}, 200, video.Succeeded, "0.343035"},
+		"gamma never says more": {askGamma, &fakeVideoVendor{submit: gammaTaken, polls: []string{`{"id":"cgt-1","status":"running"}`}}, 200, video.Expired, "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var ended []*video.Response
-				h := cinema(t, c.s, func(o *gateway.Options) {
+				h := newVideoGateway(t, c.s, func(o *gateway.Options) {
 					o.Video.Ended = func(r *video.Response) { ended = append(ended, r) }
 				})
 				ctx, stop := context.WithCancel(t.Context())
@@ -183,8 +183,8 @@ func TestAVideoFromItsSubmissionToItsEnd(t *testing.T) {
 func TestAfterSomeStatusesASubmissionMayHaveBeenTaken(t *testing.T) {
 	for _, status := range []int{408, 424, 499, 500, 502, 504} {
 		synctest.Test(t, func(t *testing.T) {
-			s := &studio{lose: (&upstream.Failure{Sent: true, Status: status}).Fault()}
-			h := cinema(t, s, nil)
+			s := &fakeVideoVendor{lose: (&upstream.Failure{Sent: true, Status: status}).Fault()}
+			h := newVideoGateway(t, s, nil)
 			if _, _, err := h.submit(t.Context(), askBeta, "k"); !fault.Is(err, fault.RequestTimeout) {
 				t.Errorf("after a %d: %v", status, err)
 			}
@@ -202,8 +202,8 @@ func TestAfterSomeStatusesASubmissionMayHaveBeenTaken(t *testing.T) {
 
 func TestASubmissionWhoseAnswerWasLostIsNotRepeatedAndEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &studio{lose: (&upstream.Failure{Sent: true, Err: errors.New("cut")}).Fault()}
-		h := cinema(t, s, nil)
+		s := &fakeVideoVendor{lose: (&upstream.Failure{Sent: true, Err: errors.New("cut")}).Fault()}
+		h := newVideoGateway(t, s, nil)
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = h.Run(ctx) })
@@ -241,9 +241,9 @@ func TestASubmissionThatWasRefusedForCertainLeavesNothing(t *testing.T) {
 		"the operator's key": (&upstream.Failure{Status: 401, Sent: true, Fatal: true}).Fault(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &studio{lose: refusal}
+			s := &fakeVideoVendor{lose: refusal}
 			tasks := &video.Memory{}
-			h := cinema(t, s, func(o *gateway.Options) { o.Tasks = tasks })
+			h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
 			for range 3 { // nothing of the first blocks the next
 				if _, _, err := h.submit(t.Context(), askBeta, "k"); err == nil || fault.Is(err, fault.RequestTimeout) || fault.Is(err, fault.IdempotencyConflict) {
 					t.Fatalf("error %v", err)
@@ -258,9 +258,9 @@ func TestASubmissionThatWasRefusedForCertainLeavesNothing(t *testing.T) {
 }
 
 func TestWhoLeavesDoesNotStopASubmission(t *testing.T) {
-	s := &studio{submit: betaTaken, polls: []string{betaDone}, left: make(chan struct{})}
+	s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}, left: make(chan struct{})}
 	tasks := &video.Memory{}
-	h := cinema(t, s, func(o *gateway.Options) { o.Tasks = tasks })
+	h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
 	ctx, leave := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
@@ -280,7 +280,7 @@ func TestWhoLeavesDoesNotStopASubmission(t *testing.T) {
 }
 
 // finish has a task end, so that nothing is held.
-func (h *house) finish(t testing.TB, id string) {
+func (h *testGateway) finish(t testing.TB, id string) {
 	t.Helper()
 	synctestless := time.Now().Add(wait)
 	for time.Now().Before(synctestless) {
@@ -297,8 +297,8 @@ func (h *house) finish(t testing.TB, id string) {
 
 func TestARepeatedSubmissionWithinTheWindowIsAConflictUnlessItHasAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &studio{submit: betaTaken, polls: []string{betaDone}}
-		h := cinema(t, s, nil)
+		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
+		h := newVideoGateway(t, s, nil)
 		_, first, err := h.submit(t.Context(), askBeta, "")
 		if err != nil {
 			t.Fatal(err)
@@ -327,8 +327,8 @@ func TestARepeatedSubmissionWithinTheWindowIsAConflictUnlessItHasAKey(t *testing
 
 func TestAKeyHasNoMoreOpenVideosThanItMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &studio{submit: betaTaken, polls: []string{betaDone}}
-		h := cinema(t, s, func(o *gateway.Options) { o.Video.DuplicateWindow = -1 })
+		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
+		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Video.DuplicateWindow = -1 })
 		ctx := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k", Limits: auth.Limits{MaxConcurrentVideos: 2}})
 		var ids []string
 		for i := range 3 {
@@ -358,8 +358,8 @@ func TestAKeyHasNoMoreOpenVideosThanItMay(t *testing.T) {
 
 func TestATaskIsItsAccountsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &studio{submit: gammaTaken, polls: []string{gammaDone}}
-		h := cinema(t, s, nil)
+		s := &fakeVideoVendor{submit: gammaTaken, polls: []string{gammaDone}}
+		h := newVideoGateway(t, s, nil)
 		_, r, err := h.submit(t.Context(), askGamma, "")
 		if err != nil {
 			t.Fatal(err)
@@ -397,8 +397,8 @@ func TestASubmissionThatWaitsIsAnsweredWithTheVideoOrAsItStands(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &studio{submit: gammaTaken, polls: c.polls}
-				h := cinema(t, s, nil)
+				s := &fakeVideoVendor{submit: gammaTaken, polls: c.polls}
+				h := newVideoGateway(t, s, nil)
 				began := time.Now()
 				_, r, err := h.submit(t.Context(), strings.Replace(askGamma, `"duration"`, `"wait":true,"duration"`, 1), "")
 				if err != nil || !strings.Contains(string(r.Body), c.want) {
@@ -422,8 +422,8 @@ func TestASubmissionThatWaitsIsAnsweredWithTheVideoOrAsItStands(t *testing.T) {
 
 func TestConcurrentQuestionsAboutATaskAreOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &studio{submit: betaTaken, polls: []string{betaRunning, betaDone}}
-		h := cinema(t, s, nil)
+		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning, betaDone}}
+		h := newVideoGateway(t, s, nil)
 		_, r, err := h.submit(t.Context(), askBeta, "")
 		if err != nil {
 			t.Fatal(err)
@@ -461,9 +461,9 @@ func (a *awayTasks) Change(ctx context.Context, s video.Step, r *idempotency.Rec
 
 func TestATaskThatCouldNotBeWrittenIsWrittenLaterAndNotSubmittedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &studio{submit: betaTaken, polls: []string{betaDone}}
+		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		tasks := &awayTasks{Store: &video.Memory{}, away: true}
-		h := cinema(t, s, func(o *gateway.Options) { o.Tasks = tasks })
+		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = h.Run(ctx) })
@@ -533,7 +533,7 @@ func show(t *testing.T, id, body string, s script, rates []billing.Rate, want bi
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := newHouse(t, &studio{submit: s.taken, polls: []string{s.done}}, "100", func(o *gateway.Options) {
+		h := newTestGateway(t, &fakeVideoVendor{submit: s.taken, polls: []string{s.done}}, "100", func(o *gateway.Options) {
 			o.Prices = billing.NewPriceList(map[string]*billing.Price{id: row})
 		})
 		_, r, err := h.submit(t.Context(), body, "")
@@ -555,8 +555,8 @@ func show(t *testing.T, id, body string, s script, rates []billing.Rate, want bi
 // idempotency key is for: the first answer never came.
 func TestADuplicateOfALostSubmissionGetsItsTaskAndMakesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &studio{lose: (&upstream.Failure{Sent: true, Err: errors.New("cut")}).Fault()}
-		h := cinema(t, s, nil)
+		s := &fakeVideoVendor{lose: (&upstream.Failure{Sent: true, Err: errors.New("cut")}).Fault()}
+		h := newVideoGateway(t, s, nil)
 		_, _, err := h.submit(t.Context(), askBeta, "k")
 		f := fault.From(err)
 		if f == nil || f.Code != fault.RequestTimeout {
@@ -581,9 +581,9 @@ func TestADuplicateOfALostSubmissionGetsItsTaskAndMakesNoOther(t *testing.T) {
 // store between the task's first row and its upstream's answer.
 func TestATaskThatWasClaimedWhileItWasSubmittedIsAskedAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &studio{submit: betaTaken, polls: []string{betaDone}, left: make(chan struct{})}
+		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}, left: make(chan struct{})}
 		ended := make(chan *video.Response, 1)
-		h := cinema(t, s, func(o *gateway.Options) { o.Video.Ended = func(r *video.Response) { ended <- r } })
+		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Video.Ended = func(r *video.Response) { ended <- r } })
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() {
