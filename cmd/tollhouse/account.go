@@ -11,7 +11,7 @@ import (
 )
 
 // accountTable shows accounts with their balances.
-func accountTable(accounts ...server.BalanceView) *table {
+func accountTable(accounts []server.BalanceView) *table {
 	t := &table{head: []string{"ACCOUNT", "POSTED", "HELD", "AVAILABLE", "CURRENCY"}}
 	for _, a := range accounts {
 		if a.Posted == nil || a.Held == nil || a.Available == nil { // only counted
@@ -25,11 +25,7 @@ func accountTable(accounts ...server.BalanceView) *table {
 
 // doAccount sends a request whose answer is one account, and prints that.
 func (c *adminCommand) doAccount(ctx context.Context, method, path string, in any) error {
-	var a server.BalanceView
-	if err := c.do(ctx, method, path, in, &a); err != nil {
-		return err
-	}
-	return c.show(a, accountTable(a))
+	return showAnswer(ctx, c, method, path, in, func(a server.BalanceView) *table { return accountTable([]server.BalanceView{a}) })
 }
 
 func accountCreate(p *program) *command {
@@ -72,11 +68,7 @@ func accountList(p *program) *command {
 	c.examples = []string{"tollhouse account list", "tollhouse account list --json"}
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
-		list, err := listAll(ctx, cl, "/admin/v1/accounts", nil, func(a server.BalanceView) string { return a.Account })
-		if err != nil {
-			return err
-		}
-		return cl.show(list, accountTable(list.Data...))
+		return showList(ctx, cl, "/admin/v1/accounts", nil, func(a server.BalanceView) string { return a.Account }, accountTable)
 	}
 	return c
 }

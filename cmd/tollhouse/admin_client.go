@@ -84,11 +84,12 @@ type listing[T any] struct {
 	HasMore bool   `json:"has_more,omitempty"`
 }
 
-// listAll requests page after page. id is the id of an item, after which the next
+// showList requests page after page, and prints all items together. id is the id of an item, after which the next
 // page begins.
-func listAll[T any](ctx context.Context, c *adminCommand, path string, query url.Values, id func(T) string) (all listing[T], err error) {
+func showList[T any](ctx context.Context, c *adminCommand, path string, query url.Values, id func(T) string, toTable func([]T) *table) error {
 	c.noLimit = true // each page has the limit, not all of them together
-	err = c.with(ctx, http.MethodGet, func(ctx context.Context, client *adminClient) error {
+	var all listing[T]
+	err := c.with(ctx, http.MethodGet, func(ctx context.Context, client *adminClient) error {
 		q := maps.Clone(query)
 		if q == nil {
 			q = url.Values{}
@@ -109,7 +110,10 @@ func listAll[T any](ctx context.Context, c *adminCommand, path string, query url
 			q.Set("after", id(page.Data[len(page.Data)-1]))
 		}
 	})
-	return all, err
+	if err != nil {
+		return err
+	}
+	return c.show(all, toTable(all.Data))
 }
 
 // show prints v as one JSON document with --json, otherwise the table.
@@ -118,6 +122,15 @@ func (c *adminCommand) show(v any, t *table) error {
 		return writeJSON(c.p.stdout, v)
 	}
 	return t.write(c.p.stdout)
+}
+
+// showAnswer sends one request and prints the answer, as JSON or as a table.
+func showAnswer[T any](ctx context.Context, c *adminCommand, method, path string, in any, toTable func(T) *table) error {
+	var answer T
+	if err := c.do(ctx, method, path, in, &answer); err != nil {
+		return err
+	}
+	return c.show(answer, toTable(answer))
 }
 
 // say prints v as one JSON document with --json, otherwise the text.

@@ -92,7 +92,7 @@ func billingRow(c *config.Config) string {
 	if !c.Prepaid() {
 		return "count (usage is recorded, no money moves)"
 	}
-	return "prepaid in " + c.Currency.Or(defaultCurrency) + fmt.Sprintf(", %s with a price", plural(len(c.Prices), "model"))
+	return "prepaid in " + c.Currency.Or(billing.DefaultCurrency) + fmt.Sprintf(", %s with a price", plural(len(c.Prices), "model"))
 }
 
 func channelRow(c *config.Channel) string {
@@ -121,7 +121,7 @@ func writeFirstKey(b *strings.Builder, src *source, base string, token secret.St
 	key := token.Reveal()
 	path, body := exampleCall(src.config)
 	if credit := src.config.Accounts[0].Credit; credit > 0 {
-		fmt.Fprintf(b, "\nThe account %s holds %s %s. ", src.firstAccount, credit, src.config.Currency.Or(defaultCurrency))
+		fmt.Fprintf(b, "\nThe account %s holds %s %s. ", src.firstAccount, credit, src.config.Currency.Or(billing.DefaultCurrency))
 	} else {
 		fmt.Fprintf(b, "\nThe account is %s. ", src.firstAccount)
 	}

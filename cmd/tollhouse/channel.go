@@ -25,11 +25,7 @@ func channelList(p *program) *command {
 	c.examples = []string{"tollhouse channel list", "tollhouse channel list --json"}
 	cl := newChannelCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
-		var list listing[server.ChannelView]
-		if err := cl.do(ctx, http.MethodGet, "/admin/v1/channels", nil, &list); err != nil {
-			return err
-		}
-		return cl.show(list, channelTable(list.Data...))
+		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/channels", nil, func(list listing[server.ChannelView]) *table { return channelTable(list.Data...) })
 	}
 	return c
 }
@@ -59,11 +55,7 @@ func channelChange(p *program, verb, about, details string) *command {
 	c.examples = []string{"tollhouse channel " + verb + " main"}
 	cl := newChannelCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
-		var v server.ChannelView
-		if err := cl.do(ctx, http.MethodPost, channelPath(args[0], verb), nil, &v); err != nil {
-			return err
-		}
-		return cl.show(v, channelTable(v))
+		return showAnswer(ctx, cl, http.MethodPost, channelPath(args[0], verb), nil, func(v server.ChannelView) *table { return channelTable(v) })
 	}
 	return c
 }

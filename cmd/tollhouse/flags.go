@@ -16,11 +16,10 @@ import (
 
 // The defaults of the flags.
 const (
-	defaultListen   = "127.0.0.1:8080"
-	defaultAdmin    = "127.0.0.1:8081"
-	defaultData     = "./tollhouse-data"
-	defaultCurrency = "USD"
-	adminOff        = "off"
+	defaultListen = "127.0.0.1:8080"
+	defaultAdmin  = "127.0.0.1:8081"
+	defaultData   = "./tollhouse-data"
+	adminOff      = "off"
 )
 
 // command is one command of the program.

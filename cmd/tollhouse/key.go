@@ -66,11 +66,7 @@ func keyList(p *program) *command {
 	account := c.flags.String("account", "", "only those of one account")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
-		list, err := listAll(ctx, cl, "/admin/v1/keys", url.Values{"account": {*account}}, func(k server.KeyView) string { return k.ID })
-		if err != nil {
-			return err
-		}
-		return cl.show(list, keyTable(list.Data))
+		return showList(ctx, cl, "/admin/v1/keys", url.Values{"account": {*account}}, func(k server.KeyView) string { return k.ID }, keyTable)
 	}
 	return c
 }

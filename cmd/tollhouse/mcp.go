@@ -112,7 +112,7 @@ func (p *program) serveStdio(ctx context.Context, s *settings, key secret.String
 		ctx = auth.NewContext(ctx, &auth.Principal{Account: account, Key: "stdio", Name: "stdio", Limits: src.config.Limits})
 	}
 	err = mcp.Serve(ctx, a.gateway, key, io.NopCloser(p.stdin), unclosed{p.stdout}, mcp.Options{Version: versionText()})
-	if ctx.Err() != nil { // it was told to end
+	if ctx.Err() != nil { // a signal ended it
 		err = nil
 	}
 	return errors.Join(err, a.gateway.Close())
@@ -185,7 +185,7 @@ func (p *program) bridge(ctx context.Context, server, key string) error {
 	for {
 		var line []byte
 		select {
-		case <-ctx.Done(): // it was told to end
+		case <-ctx.Done(): // a signal ended it
 			return nil
 		case line = <-lines:
 		}

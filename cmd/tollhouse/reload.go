@@ -170,7 +170,7 @@ func (a *app) refuseFixedChanges(old, now *config.Config) error {
 		{"data", now.Data.Pos, same(old.Data, now.Data, defaultData)},
 		{"store", now.Store.Pos, same(old.Store, now.Store, config.StoreIn(a.data, config.Setting{}))},
 		{"billing", now.Billing.Pos, same(old.Billing, now.Billing, config.Prepaid)},
-		{"currency", now.Currency.Pos, same(old.Currency, now.Currency, defaultCurrency)},
+		{"currency", now.Currency.Pos, same(old.Currency, now.Currency, billing.DefaultCurrency)},
 		{"video", now.Video.Pos, old.Video.Same(now.Video)},
 		{"webhooks", now.Webhooks.Pos, old.Webhooks.AllowPrivate == now.Webhooks.AllowPrivate},
 		{"server", now.Server.Pos, old.Server.Same(&now.Server)},

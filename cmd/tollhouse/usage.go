@@ -42,11 +42,7 @@ func usageCommand(p *program) *command {
 		}
 		q := of.query()
 		q.Set("by", *by)
-		var report usageReport
-		if err := cl.do(ctx, http.MethodGet, "/admin/v1/usage?"+q.Encode(), nil, &report); err != nil {
-			return err
-		}
-		return cl.show(report, usageTable(report))
+		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/usage?"+q.Encode(), nil, usageTable)
 	}
 	return c
 }
@@ -81,11 +77,7 @@ func requestCommand(p *program) *command {
 	c.examples = []string{"tollhouse request req_06DJ4Q0V5XW2B3C4D5E6F7G8H9"}
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
-		var r server.RequestView
-		if err := cl.do(ctx, http.MethodGet, "/admin/v1/requests/"+url.PathEscape(args[0]), nil, &r); err != nil {
-			return err
-		}
-		return cl.show(r, requestTable(r))
+		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/requests/"+url.PathEscape(args[0]), nil, requestTable)
 	}
 	return c
 }
@@ -124,17 +116,17 @@ func wasteCommand(p *program) *command {
 	of := newPeriod(p, c)
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
-		var list listing[server.WasteView]
-		if err := cl.do(ctx, http.MethodGet, "/admin/v1/waste?"+of.query().Encode(), nil, &list); err != nil {
-			return err
-		}
-		t := &table{head: []string{"CHANNEL", "UPSTREAM MODEL", "FAILED", "BILLABLE", "WASTE"}}
-		for _, w := range list.Data {
-			t.add(w.Channel, w.Model, strconv.FormatInt(w.Failed, 10), strconv.FormatInt(w.Billable, 10), w.Waste.String())
-		}
-		return cl.show(list, t)
+		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/waste?"+of.query().Encode(), nil, wasteTable)
 	}
 	return c
+}
+
+func wasteTable(list listing[server.WasteView]) *table {
+	t := &table{head: []string{"CHANNEL", "UPSTREAM MODEL", "FAILED", "BILLABLE", "WASTE"}}
+	for _, w := range list.Data {
+		t.add(w.Channel, w.Model, strconv.FormatInt(w.Failed, 10), strconv.FormatInt(w.Billable, 10), w.Waste.String())
+	}
+	return t
 }
 
 func ledgerVerify(p *program) *command {

@@ -52,20 +52,16 @@ func webhookList(p *program) *command {
 			return usagef("--limit must be from 1 to 1000, not %d", *limit)
 		}
 		query := url.Values{"account": {*account}, "limit": {strconv.Itoa(int(*limit))}}
-		var list listing[server.NoticeView]
-		if err := cl.do(ctx, http.MethodGet, "/admin/v1/webhooks?"+query.Encode(), nil, &list); err != nil {
-			return err
-		}
-		return cl.show(list, webhookTable(list.Data))
+		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/webhooks?"+query.Encode(), nil, webhookTable)
 	}
 	return c
 }
 
 // webhookTable lists deliveries. One column holds the time of the next attempt or
 // of the end, since a delivery has only one of them.
-func webhookTable(notices []server.NoticeView) *table {
+func webhookTable(list listing[server.NoticeView]) *table {
 	t := &table{head: []string{"ID", "ACCOUNT", "TYPE", "TASK", "HOST", "STATE", "TRIES FAILED", "NEXT OR ENDED", "REASON"}}
-	for _, n := range notices {
+	for _, n := range list.Data {
 		at := ""
 		for _, moment := range []*time.Time{n.Next, n.Ended} {
 			if moment != nil {

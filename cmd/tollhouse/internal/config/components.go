@@ -8,7 +8,6 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -160,9 +159,8 @@ func (c *Channel) instance(before *Components) (driverInstance, error) {
 // sameInstance reports whether both channels reach the same vendor in the same way with
 // the same keys. An upstream made in Go is never reused.
 func (c *Channel) sameInstance(d *Channel) bool {
-	same := func(a, b secret.String) bool { return a.Reveal() == b.Reveal() }
 	madeInGo := c.Upstream != nil || d.Upstream != nil
-	return !madeInGo && c.Driver == d.Driver && c.BaseURL == d.BaseURL && c.Connect == d.Connect && slices.EqualFunc(c.Keys, d.Keys, same)
+	return !madeInGo && c.Driver == d.Driver && c.BaseURL == d.BaseURL && c.Connect == d.Connect && slices.EqualFunc(c.Keys, d.Keys, sameSecret)
 }
 
 // Close closes the upstreams' idle connections. Calls under way go on.

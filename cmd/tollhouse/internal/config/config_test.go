@@ -22,7 +22,7 @@ func env(name string) (string, bool) {
 	return v, ok
 }
 
-// complete uses every field of the contract that this version has.
+// complete uses the fields of docs/configuration.md.
 const complete = `# a comment with ${NOTHING}
 listen: 127.0.0.1:8080
 store: "memory:"

@@ -29,7 +29,7 @@ type Server struct {
 	TrustedProxies      []netip.Prefix
 }
 
-// Same reports whether the two say the same, wherever they stand.
+// Same reports whether both sections have the same values, apart from their positions.
 func (s *Server) Same(o *Server) bool {
 	return s.MaxCalls == o.MaxCalls && s.MaxWaiting == o.MaxWaiting && s.Memory == o.Memory &&
 		s.MaxConnections == o.MaxConnections && s.MaxConnectionsPerIP == o.MaxConnectionsPerIP &&
@@ -107,15 +107,15 @@ type Telemetry struct {
 	Headers map[string]secret.String
 	Service string // the service's name
 	Sample  int    // of 1,000 traces; 0 means OTEL_TRACES_SAMPLER
-	// NoTraces and NoMetrics leave one of the two out. NoCallers says that no trace
-	// of a caller's is taken up.
+	// NoTraces and NoMetrics switch one signal off. NoCallers ignores the trace context
+	// of incoming requests.
 	NoTraces, NoMetrics, NoCallers bool
 	// TrustCallers makes requests parts of their callers' traces, so that callers
 	// decide what is sampled. Otherwise they are linked.
 	TrustCallers bool
 }
 
-// Same reports whether the two say the same, wherever they stand.
+// Same reports whether both sections have the same values, apart from their positions.
 func (t *Telemetry) Same(o *Telemetry) bool {
 	return t.OTLP == o.OTLP && t.Service == o.Service && t.Sample == o.Sample &&
 		t.NoTraces == o.NoTraces && t.NoMetrics == o.NoMetrics && t.NoCallers == o.NoCallers &&
@@ -124,7 +124,7 @@ func (t *Telemetry) Same(o *Telemetry) bool {
 
 func sameSecret(a, b secret.String) bool { return a.Reveal() == b.Reveal() }
 
-// Metrics is who may read the metrics.
+// Metrics says who may read the metrics.
 type Metrics struct {
 	Pos    Pos
 	Public bool // without the admin token
@@ -192,7 +192,7 @@ type MCP struct {
 	Origins []string // web pages that may call, besides those of this machine
 }
 
-// Same reports whether the two say the same, wherever they stand.
+// Same reports whether both sections have the same values, apart from their positions.
 func (m *MCP) Same(o *MCP) bool { return m.Off == o.Off && slices.Equal(m.Origins, o.Origins) }
 
 func (r *reader) mcp(m *MCP) field {
@@ -242,7 +242,7 @@ func defaultVideo() Video {
 	return Video{Retention: defaultRetention, Poll: defaultPoll, DuplicateWindow: defaultDuplicateWindow}
 }
 
-// Same reports whether the two say the same, wherever they stand.
+// Same reports whether both sections have the same values, apart from their positions.
 func (v Video) Same(o Video) bool {
 	v.Pos, o.Pos = Pos{}, Pos{}
 	return v == o
