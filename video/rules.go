@@ -143,8 +143,8 @@ func boolean(raw []byte) *bool {
 // given reports whether a member of the request is there and not null.
 func (r *Request) given(name string) bool { return !rawjson.IsNull(r.Field(name)) }
 
-// ModelConfig is what the operator says of a model and of webhooks. The zero value has
-// the strict rules of a model without a price.
+// ModelConfig is what the operator says of a model and of webhooks. The zero
+// value has the strict rules of a model without a price.
 type ModelConfig struct {
 	Ratios     []string // the values of `ratio`; none means all
 	Priorities []string // the values of `priority`; none means all
