@@ -3,7 +3,7 @@ package sim
 import (
 	"context"
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -240,11 +240,11 @@ func (t *task) pollAnswer(now time.Time, total time.Duration, report Report) any
 	return t.flatAnswer(p, now, total, report)
 }
 
-// videoFile is the MP4 file of every task: H.264, 5 s, a pattern of 128 by 72
+// videoFile holds the MP4 file of every task: H.264, 5 s, a pattern of 128 by 72
 // pixels, with a comment that says that it is simulated.
 //
 //go:embed video.mp4
-var videoFile []byte
+var videoFile embed.FS
 
 // videoWidth and videoHeight are the size of the picture in videoFile.
 const (
@@ -259,12 +259,13 @@ func (t *task) link() string {
 	if t.ending == VideoEmpty {
 		return ""
 	}
-	file := slices.Concat(videoFile, []byte{0, 0, 0, 8 + byte(len(t.hash))}, []byte("free"), t.hash[:])
+	video, _ := videoFile.ReadFile("video.mp4") // the program holds it
+	file := slices.Concat(video, []byte{0, 0, 0, 8 + byte(len(t.hash))}, []byte("free"), t.hash[:])
 	return "data:video/mp4;base64," + base64.StdEncoding.EncodeToString(file)
 }
 
-// text is what the pattern of the last frame is made of.
-func (t *task) text() string { return hex.EncodeToString(t.hash[:]) }
+// hashText is what the pattern of the last frame is made of.
+func (t *task) hashText() string { return hex.EncodeToString(t.hash[:]) }
 
 // statusWords are those of the vendors for a state.
 type statusWords struct{ flat, nested string }
@@ -384,7 +385,7 @@ func (t *task) flatAnswer(p phase, now time.Time, total time.Duration, report Re
 	case VideoMade, VideoEmpty:
 		r.Content, r.Usage, r.Seed = &flatContent{VideoURL: t.link()}, t.flatUsage(report), t.seed
 		if t.lastFrame {
-			r.Content.LastFrameURL = pngURL + base64.StdEncoding.EncodeToString(picture(t.text(), videoWidth, videoHeight))
+			r.Content.LastFrameURL = pngURL + base64.StdEncoding.EncodeToString(picture(t.hashText(), videoWidth, videoHeight))
 		}
 		r.Resolution, r.Ratio, r.Frames, r.FPS, r.Sound, r.Draft = t.resolution, t.ratio, t.frames, fps, &t.sound, &t.draft
 		if t.frames == 0 {
