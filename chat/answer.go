@@ -3,8 +3,8 @@ package chat
 import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/answer"
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // Answer is a checked, non-streamed completion.
@@ -39,7 +39,7 @@ func (r *Request) ReadAnswer(data []byte, b MediaBound) (Answer, error) {
 	p.read(s.nested)
 	var few [2]rawjson.Edit
 	body := o.Apply(make([]byte, 0, len(data)+len(r.Model)+16), r.publicEdits(few[:0], o)...)
-	return Answer{body, r.usage(&p, s.quarters, b), estimate.Tokens(s.quarters)}, nil
+	return Answer{body, r.usage(&p, s.quarters, b), tokencount.Tokens(s.quarters)}, nil
 }
 
 // publicEdits are the edits that every answer and chunk gets: the public
@@ -74,7 +74,7 @@ func (r *Request) usage(p *report, quarters int64, b MediaBound) billing.Usage {
 		c[prompt] = max(r.InputEstimate(b), c[cached]+c[cacheWrite])
 	}
 	if !p.Has[completion] {
-		c[completion] = max(estimate.Tokens(quarters), c[reasoning])
+		c[completion] = max(tokencount.Tokens(quarters), c[reasoning])
 	}
 	u := full.usage()
 	u.Estimated = !p.Has[prompt] || !p.Has[completion]

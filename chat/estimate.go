@@ -1,6 +1,6 @@
 package chat
 
-import "github.com/tollhouse-ai/gateway/internal/estimate"
+import "github.com/tollhouse-ai/gateway/internal/tokencount"
 
 // MediaBound is how many input tokens are reserved for media that the gateway
 // does not look into (decisions.md, Chat).
@@ -55,7 +55,7 @@ func (r *Request) LinkedBound(b MediaBound) int64 {
 // upstream reported nothing.
 func (r *Request) InputEstimate(b MediaBound) int64 {
 	m := r.parsed.media
-	return estimate.Tokens(max(r.quarters()-m.Quarters, 0)+m.Text) + b.Tokens(m.Images, m.Files-m.TextFiles)
+	return tokencount.Tokens(max(r.quarters()-m.Quarters, 0)+m.Text) + b.Tokens(m.Images, m.Files-m.TextFiles)
 }
 
 // uncounted are the top-level members that are no part of a prompt, whatever they
@@ -72,9 +72,9 @@ func (r *Request) quarters() int64 {
 		return r.parsed.gist.quarters
 	}
 	const perMessage = 4 // role and separators
-	quarters := r.parsed.quarters + estimate.Members(&r.parsed.object, uncounted)
+	quarters := r.parsed.quarters + tokencount.ObjectQuarters(&r.parsed.object, uncounted)
 	for i := range r.Messages {
-		quarters += perMessage*4 + estimate.Quarters(r.Messages[i].Content.raw)
+		quarters += perMessage*4 + tokencount.Quarters(r.Messages[i].Content.raw)
 	}
 	return quarters
 }

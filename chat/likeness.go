@@ -3,8 +3,8 @@ package chat
 import (
 	"bytes"
 
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // likeness is what a chunk has in common with the one before it: in most
@@ -57,7 +57,7 @@ func (l *likeness) append(dst, text []byte) []byte {
 
 // wrote notes a string that the model wrote.
 func (s *seen) wrote(raw []byte, at rawjson.Span) {
-	if quarters := estimate.StringQuarters(raw); quarters > 0 {
+	if quarters := tokencount.StringQuarters(raw); quarters > 0 {
 		s.quarters += quarters
 		s.texts++
 		s.text = at

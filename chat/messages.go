@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // roles are what messages[].role may be; developer is sent as it is
@@ -105,9 +105,9 @@ func (r *Request) readMessage(rd *rawjson.Reader, src []byte, index int) error {
 // bill whatever the member is called.
 func (r *Request) count(raw []byte) {
 	if raw[0] == '"' {
-		r.parsed.quarters += estimate.StringQuarters(raw)
+		r.parsed.quarters += tokencount.StringQuarters(raw)
 	} else if !rawjson.IsNull(raw) {
-		r.parsed.quarters += estimate.Quarters(raw)
+		r.parsed.quarters += tokencount.Quarters(raw)
 	}
 }
 
@@ -320,8 +320,8 @@ func (r *Request) checkBlock(b *block, t *turn, index int) {
 		if !goodLink(b.url) {
 			r.parsed.problem.Note(t.element("content", index)+"."+b.kind+".url", "an absolute http, https or data URL")
 		}
-		linked := !estimate.IsDataURL(b.url)
-		if b.kind == "image_url" && (linked || estimate.IsImageURL(b.url)) {
+		linked := !tokencount.IsDataURL(b.url)
+		if b.kind == "image_url" && (linked || tokencount.IsImageURL(b.url)) {
 			r.parsed.media.AddImage(b.url, linked)
 		} else {
 			r.parsed.media.AddFile(b.url, linked, "")
@@ -351,7 +351,7 @@ func inBody(medium []byte) bool {
 		case "file_data", "data":
 			raw := m.Value.Of(medium)
 			scheme := raw[:min(len(raw), len(`"https://`)*len(`\u0000`))] // were it a URL, be it escaped
-			held = estimate.IsDataURL(raw) || !rawjson.IsNull(raw) && bytes.IndexByte(scheme, ':') < 0 && !bytes.Contains(scheme, []byte(`\u`))
+			held = tokencount.IsDataURL(raw) || !rawjson.IsNull(raw) && bytes.IndexByte(scheme, ':') < 0 && !bytes.Contains(scheme, []byte(`\u`))
 		case "filename", "format":
 		default:
 			return false

@@ -3,9 +3,9 @@ package chat
 import (
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -54,7 +54,7 @@ type parsed struct {
 	paid    rule.Paid    // what has no price, below the top level
 
 	elements rule.Elements
-	media    estimate.Media
+	media    tokencount.Media
 	quarters int64 // of the tokens of what the messages hold besides content
 	size     int64 // of the body, in bytes
 	gist     *gist // of a request whose bytes are gone

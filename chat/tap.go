@@ -8,9 +8,9 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/answer"
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // Tap turns an upstream's stream into the client's, one event at a time, and
@@ -58,7 +58,7 @@ func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o
 // asked for, if the upstream gave none, but not the terminator: see [Terminator].
 func (t *Tap) Event(dst []byte, name string, data []byte) ([]byte, Kind, error) {
 	if text, ok := t.last.text(data); ok && name != "error" {
-		return t.last.append(dst, text), t.count(&seen{quarters: estimate.Quarters(text)}), nil
+		return t.last.append(dst, text), t.count(&seen{quarters: tokencount.Quarters(text)}), nil
 	}
 	if string(bytes.TrimSpace(data)) == "[DONE]" {
 		return t.usageChunk(dst), Done, nil
@@ -185,7 +185,7 @@ func (t *Tap) write(dst []byte) []byte {
 // last report is estimated, as is everything if there was no report.
 func (t *Tap) Usage() billing.Usage {
 	u := t.request.usage(&t.report, t.quarters, t.options.Media)
-	if out := estimate.Tokens(t.quarters); t.report.Has[completion] && !t.fresh && out > u.Output {
+	if out := tokencount.Tokens(t.quarters); t.report.Has[completion] && !t.fresh && out > u.Output {
 		u.Output, u.Estimated, u.Zero = out, true, false
 	}
 	return u
@@ -196,7 +196,7 @@ func (t *Tap) Output() int64 { return max(t.Said(), t.report.output()) }
 
 // Said is the number of output tokens by the text alone, whatever the upstream
 // reports.
-func (t *Tap) Said() int64 { return estimate.Tokens(t.quarters) }
+func (t *Tap) Said() int64 { return tokencount.Tokens(t.quarters) }
 
 // Heartbeat appends an empty chunk that keeps the connection alive. Before the
 // upstream's first chunk it fixes the stream's id.

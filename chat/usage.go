@@ -2,11 +2,11 @@ package chat
 
 import (
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/internal/tally"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // report gathers what an upstream says of usage.
-type report struct{ tally.Report }
+type report struct{ tokencount.Report }
 
 // The fields of a report.
 const (
@@ -19,16 +19,16 @@ const (
 )
 
 // usageMembers are those of a usage object.
-var usageMembers = []tally.Member{
+var usageMembers = []tokencount.Member{
 	{Name: "prompt_tokens", Field: prompt},
 	{Name: "completion_tokens", Field: completion},
 	{Name: "total_tokens", Field: total},
 	{Name: "cached_tokens", Field: cached},
-	{Name: "prompt_tokens_details", Inner: []tally.Member{
+	{Name: "prompt_tokens_details", Inner: []tokencount.Member{
 		{Name: "cached_tokens", Field: cached},
 		{Name: "cache_write_tokens", Field: cacheWrite},
 	}},
-	{Name: "completion_tokens_details", Inner: []tally.Member{{Name: "reasoning_tokens", Field: reasoning}}},
+	{Name: "completion_tokens_details", Inner: []tokencount.Member{{Name: "reasoning_tokens", Field: reasoning}}},
 }
 
 // read takes in one usage object and reports whether it counts the output.

@@ -4,8 +4,8 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // Answer is a checked, non-streamed message.
@@ -43,7 +43,7 @@ func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (Answer, error) {
 		edits = []rawjson.Edit{rawjson.Set("model", r.quotedModel())}
 	}
 	body := o.Apply(make([]byte, 0, len(data)+len(r.Model)+16), edits...)
-	return Answer{body, r.usage(&p, w.quarters, b), estimate.Tokens(w.quarters)}, nil
+	return Answer{body, r.usage(&p, w.quarters, b), tokencount.Tokens(w.quarters)}, nil
 }
 
 // ReadCount checks an upstream's 200 answer to a request to count tokens, and

@@ -4,9 +4,9 @@ import (
 	"net/url"
 	"slices"
 
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // members are the members of blocks that are checked. One that a block's type
@@ -72,8 +72,8 @@ var sourceTypes = []struct {
 type block struct {
 	values [12][]byte // of the table members
 	source source
-	inner  rule.Problem   // of the blocks within it
-	media  estimate.Media // in the blocks within it
+	inner  rule.Problem     // of the blocks within it
+	media  tokencount.Media // in the blocks within it
 }
 
 // source is the source of a picture or a document while it is read.

@@ -4,7 +4,7 @@ import (
 	"strconv"
 
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/internal/estimate"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // InputBound is an upper bound of the request's input tokens: a token is at
@@ -26,7 +26,7 @@ func (r *Request) LinkedBound(b chat.MediaBound) int64 {
 // upstream reported nothing and for a count that no upstream makes.
 func (r *Request) InputEstimate(b chat.MediaBound) int64 {
 	m := r.parsed.media
-	return estimate.Tokens(max(r.quarters()-m.Quarters, 0)) + b.Tokens(m.Images, m.Files)
+	return tokencount.Tokens(max(r.quarters()-m.Quarters, 0)) + b.Tokens(m.Images, m.Files)
 }
 
 // uncounted are the top-level members that are no part of a prompt, whatever they
@@ -42,9 +42,9 @@ func (r *Request) quarters() int64 {
 		return r.parsed.gist.quarters
 	}
 	const perMessage = 4 // role and separators
-	quarters := r.parsed.quarters + estimate.Members(&r.parsed.object, uncounted)
+	quarters := r.parsed.quarters + tokencount.ObjectQuarters(&r.parsed.object, uncounted)
 	for i := range r.Messages {
-		quarters += perMessage*4 + estimate.Quarters(r.Messages[i].Content.raw)
+		quarters += perMessage*4 + tokencount.Quarters(r.Messages[i].Content.raw)
 	}
 	return quarters
 }

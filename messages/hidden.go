@@ -3,9 +3,9 @@ package messages
 import (
 	"bytes"
 
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // hiddenEvent is an event between a translated stream and the [Tap] above it: the
@@ -21,7 +21,7 @@ const hiddenEvent = "gateway.hidden"
 // appendHidden appends the events that stand for a thought.
 func appendHidden(dst []byte, thought string) []byte {
 	const longest = 64 << 10 // quarters in one event, which has a limit above
-	quarters := estimate.StringQuarters(rawjson.Quote(nil, thought))
+	quarters := tokencount.StringQuarters(rawjson.Quote(nil, thought))
 	for quarters > 0 {
 		n := min(quarters, longest)
 		data := append([]byte(`{"type":"`+hiddenEvent+`","hidden":"`), bytes.Repeat([]byte{'.'}, int(n))...)
@@ -32,4 +32,4 @@ func appendHidden(dst []byte, thought string) []byte {
 }
 
 // hidden are the quarter tokens that a hidden event stands for.
-func hidden(event *rawjson.Object) int64 { return estimate.StringQuarters(event.Raw("hidden")) }
+func hidden(event *rawjson.Object) int64 { return tokencount.StringQuarters(event.Raw("hidden")) }

@@ -3,9 +3,9 @@ package messages
 import (
 	"strconv"
 
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // roles are what messages[].role may be. The vendor's newer form also has system
@@ -37,7 +37,7 @@ func (p *place) member(name string) string { return p.String() + "." + name }
 type reading struct {
 	src      []byte
 	problem  *rule.Problem
-	media    *estimate.Media
+	media    *tokencount.Media
 	elements *rule.Elements
 	paid     *rule.Paid
 }
@@ -75,7 +75,7 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 		m, err := w.message(rd, &at)
 		r.Messages = append(r.Messages, m)
 		if len(m.Extra) > 0 {
-			r.parsed.quarters += estimate.Quarters(m.Extra)
+			r.parsed.quarters += tokencount.Quarters(m.Extra)
 		}
 		return err
 	})

@@ -3,9 +3,9 @@ package messages
 import (
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -99,7 +99,7 @@ type parsed struct {
 	count   bool         // only the input is to be counted
 
 	elements rule.Elements
-	media    estimate.Media
+	media    tokencount.Media
 	quarters int64 // of the tokens of what the messages hold besides content
 	size     int64 // of the body, in bytes
 	gist     *gist // of a request whose bytes are gone

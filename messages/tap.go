@@ -6,9 +6,9 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // Tap turns an upstream's stream into the client's, one event at a time, and
@@ -50,7 +50,7 @@ func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o
 // stream is done and is not appended: see [Tap.Terminator].
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
 	if text, ok := t.like.text(name, data); ok {
-		t.wrote(estimate.Quarters(text))
+		t.wrote(tokencount.Quarters(text))
 		return sse.AppendEvent(dst, t.like.shown, data), false, nil
 	}
 	var w written
@@ -212,7 +212,7 @@ func (t *Tap) wrote(quarters int64) {
 // counted its output is estimated, as is everything that it did not count.
 func (t *Tap) Usage() billing.Usage {
 	u := t.request.usage(&t.report, t.quarters, t.options.Media)
-	if out := estimate.Tokens(t.quarters); t.report.Has[output] && !t.fresh && out > u.Output {
+	if out := tokencount.Tokens(t.quarters); t.report.Has[output] && !t.fresh && out > u.Output {
 		u.Output, u.Estimated, u.Zero = out, true, false
 	}
 	return u
@@ -233,4 +233,4 @@ func (t *Tap) Output() int64 {
 
 // Said is the number of output tokens by the text alone, whatever the upstream
 // reports.
-func (t *Tap) Said() int64 { return estimate.Tokens(t.quarters) }
+func (t *Tap) Said() int64 { return tokencount.Tokens(t.quarters) }

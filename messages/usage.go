@@ -3,12 +3,11 @@ package messages
 import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/internal/estimate"
-	"github.com/tollhouse-ai/gateway/internal/tally"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // report gathers what an upstream says of usage.
-type report struct{ tally.Report }
+type report struct{ tokencount.Report }
 
 // The fields of a report, in disjoint buckets but for the last.
 const (
@@ -20,12 +19,12 @@ const (
 )
 
 // usageMembers are those of a usage object.
-var usageMembers = []tally.Member{
+var usageMembers = []tokencount.Member{
 	{Name: "input_tokens", Field: input},
 	{Name: "cache_read_input_tokens", Field: cached},
 	{Name: "cache_creation_input_tokens", Field: cacheWrite},
 	{Name: "output_tokens", Field: output},
-	{Name: "output_tokens_details", Inner: []tally.Member{{Name: "thinking_tokens", Field: reasoning}}},
+	{Name: "output_tokens_details", Inner: []tokencount.Member{{Name: "thinking_tokens", Field: reasoning}}},
 }
 
 // read takes in one usage object and reports whether it counts the output.
@@ -56,7 +55,7 @@ func (r *Request) usage(p *report, quarters int64, b chat.MediaBound) billing.Us
 		c[input] = max(r.InputEstimate(b)-c[cached]-c[cacheWrite], c[input])
 	}
 	if !p.Has[output] {
-		c[output] = max(estimate.Tokens(quarters), c[output], c[reasoning])
+		c[output] = max(tokencount.Tokens(quarters), c[output], c[reasoning])
 	}
 	u := billing.Usage{
 		Input: c[input], CachedInput: c[cached], CacheWrite: c[cacheWrite],

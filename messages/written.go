@@ -1,8 +1,8 @@
 package messages
 
 import (
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // written is what the model wrote in one answer or event, gathered in the one
@@ -43,13 +43,13 @@ func (w *written) member(rd *rawjson.Reader, src, name []byte) error {
 	}
 	switch raw := span.Of(src); {
 	case text:
-		if quarters := estimate.StringQuarters(raw); quarters > 0 {
+		if quarters := tokencount.StringQuarters(raw); quarters > 0 {
 			w.quarters += quarters
 			w.texts++
 			w.text = span
 		}
 	case object && len(raw) > len("{}"):
-		w.quarters += estimate.Quarters(raw)
+		w.quarters += tokencount.Quarters(raw)
 	case kind:
 		w.kind = raw
 	case stop && !rawjson.IsNull(raw):

@@ -1,6 +1,4 @@
-// Package estimate guesses how many tokens a text has, for holds and for charges
-// where an upstream reported nothing.
-package estimate
+package tokencount
 
 import (
 	"bytes"
@@ -66,9 +64,9 @@ func StringQuarters(raw []byte) int64 {
 	return Quarters(raw[1 : len(raw)-1])
 }
 
-// Members is [Quarters] of the members of an object whose values are strings,
+// ObjectQuarters is [Quarters] of the members of an object whose values are strings,
 // arrays or objects, but for those called as in without.
-func Members(o *rawjson.Object, without []string) (quarters int64) {
+func ObjectQuarters(o *rawjson.Object, without []string) (quarters int64) {
 	for i := range o.Members {
 		m := &o.Members[i]
 		raw := m.Value.Of(o.Src)
