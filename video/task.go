@@ -132,28 +132,28 @@ func (s State) Public() State {
 // not ended.
 const Grace = 10 * time.Minute
 
-// defaultLifetime is how long a task lasts of which nobody says otherwise: as long as the
-// vendors', whatever shorter time a caller gives it.
+// defaultLifetime is how long a task lasts unless the request says more: as
+// long as the vendors', whatever shorter time a caller gives it.
 const defaultLifetime = 48 * time.Hour
 
 // minRemembered is how long an upstream knows a task at least.
 const minRemembered = 24 * time.Hour
 
-// Transition is what became of a task. The Task of one that ended has no PurgeAt yet:
-// that is for whoever knows how long records are kept.
+// Transition is a task after an event. The Task of one that ended has no
+// PurgeAt yet: the gateway sets it, which knows how long records are kept.
 type Transition struct {
 	Task Task
-	// Changed says that there is something to write: the state is another. Else
-	// only PolledAt may be.
+	// Changed says that the state changed and is to be stored. Otherwise only
+	// PolledAt may differ.
 	Changed bool
 	// UnknownStatus is a word of the upstream's that fits nothing; it is for the log.
 	UnknownStatus string
-	// Late says that the upstream succeeded with a task that had expired. It is
-	// not charged, and is to be reported.
+	// Late says that the upstream succeeded with a task that had expired: it is
+	// not charged, and the operator is told.
 	Late bool
 }
 
-// step is the task in another state.
+// step is the task in its next state.
 func (t *Task) step(next State, now time.Time) Task {
 	n := *t
 	n.State, n.UpdatedAt = next, now
@@ -161,8 +161,8 @@ func (t *Task) step(next State, now time.Time) Task {
 	return n
 }
 
-// Accept is the task after an upstream took it, which r tells. What r says of
-// the end, the first poll will say again.
+// Accept is the task after an upstream accepted it with the report r. If r says
+// that the task has ended, the first poll will say so again.
 func (t *Task) Accept(r Report, channel string, now time.Time) Task {
 	next := Queued
 	switch {
@@ -198,7 +198,7 @@ func (t *Task) End() time.Time {
 	return end.Add(Grace)
 }
 
-// Expire ends a task whose time has passed ([Task.End]). It is false if nothing
+// Expire ends a task whose time has passed ([Task.End]); false if nothing
 // changed.
 func (t *Task) Expire(now time.Time) (Transition, bool) {
 	if t.State.Terminal() || now.Before(t.End()) {
@@ -209,9 +209,9 @@ func (t *Task) Expire(now time.Time) (Transition, bool) {
 	return Transition{Task: n, Changed: true}, true
 }
 
-// Advance is what becomes of the task by an upstream's 200 answer to a poll. A
-// terminal state never changes. An answer that is malformed, or about another
-// task, is a fault.BadGateway and changes nothing.
+// Advance applies an upstream's 200 answer to a poll. A terminal state never
+// changes. An answer that is malformed, or about another task, is a
+// fault.BadGateway and changes nothing.
 func (t *Task) Advance(data []byte, now time.Time) (Transition, error) {
 	r, err := ReadPoll(data)
 	if err != nil {

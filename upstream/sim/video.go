@@ -90,7 +90,7 @@ func (u *Upstream) taskID(call *upstream.Call, t *task, count int) string {
 	return "cgt-sim-" + hex.EncodeToString(hash[:12])
 }
 
-// poll tells what became of a task.
+// poll answers with the state of a task.
 func (u *Upstream) poll(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
 	t := u.tasks.get(call.TaskID)
 	switch {
@@ -102,7 +102,7 @@ func (u *Upstream) poll(ctx context.Context, call *upstream.Call, f Fault) (*ups
 	return nil, vendorError(404, fault.ResourceNotFound, "", "The simulated vendor has no such task.")
 }
 
-// clock is the time by which videos are made.
+// clock is the time that decides how far a video is.
 func (u *Upstream) clock() time.Time {
 	if u.o.Now != nil {
 		return u.o.Now()
@@ -118,8 +118,8 @@ func (u *Upstream) videoTime() time.Duration {
 	return max(u.o.VideoTime, 0)
 }
 
-// read takes from the request what the answers tell. It is no stricter than the
-// vendors: what cannot be made is made otherwise.
+// read takes from the request what the answers repeat. It is no stricter than
+// the vendors: it replaces what it cannot make.
 func (t *task) read(data []byte) error {
 	var r videoRequest
 	if err := json.Unmarshal(data, &r, jsontext.AllowDuplicateNames(true)); err != nil {
@@ -208,8 +208,8 @@ const (
 	hasEnded
 )
 
-// phase is how far the task is at a time, if it takes so long in all: a quarter
-// of it, it waits.
+// phase is how far the task is at a time, if it takes total: it is queued for
+// the first quarter.
 func (t *task) phase(now time.Time, total time.Duration) phase {
 	switch since := now.Sub(t.begun); {
 	case since < total/4:
@@ -220,7 +220,7 @@ func (t *task) phase(now time.Time, total time.Duration) phase {
 	return hasEnded
 }
 
-// failureText is what a task says that was told to fail.
+// failureText is the message of a task that was told to fail.
 const failureText = "The simulated video failed, as it was told to."
 
 // accepted is the answer to the request.
