@@ -128,8 +128,8 @@ func (r *Request) usage(raw []byte) (billing.Usage, []rawjson.Edit) {
 	return u, []rawjson.Edit{c.set(object)}
 }
 
-// Estimate is about how many tokens the input is: those of its text, or the tokens
-// that it is made of; and those of any other text that the request has.
+// Estimate is about how many tokens the input is: those of its text, or the
+// tokens that it is made of; and those of any other text that the request has.
 func (r *Request) Estimate() int64 {
 	quarters := tokencount.ObjectQuarters(&r.parsed.object, uncounted)
 	if r.parsed.tokens {

@@ -15,9 +15,9 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/webhook"
 )
 
-// The times that a caller may give a task, in seconds. Those of the gamma family
-// are its vendor's; of a model that no table describes a vendor remembers the task
-// no longer than mostExpiry.
+// The times that a caller may give a task, in seconds. Those of the gamma
+// family are its vendor's; of a model that no table describes a vendor
+// remembers the task no longer than mostExpiry.
 const (
 	leastGammaExpiry = 60 * 60
 	mostGammaExpiry  = 3 * 24 * 60 * 60

@@ -92,8 +92,8 @@ var words = map[string]State{
 	"expired": Expired,
 }
 
-// statusUnknown is what an upstream says of a task that it does not know any more,
-// or not yet.
+// statusUnknown is what an upstream says of a task that it does not know any
+// more, or not yet.
 const statusUnknown = "unknown"
 
 // stateOf is the state that an upstream's word means; a word that no row has is
@@ -146,7 +146,8 @@ type Transition struct {
 	// Changed says that the state changed and is to be stored. Otherwise only
 	// PolledAt may differ.
 	Changed bool
-	// UnknownStatus is a word of the upstream's that fits nothing; it is for the log.
+	// UnknownStatus is a word of the upstream's that fits nothing; it is for
+	// the log.
 	UnknownStatus string
 	// Late says that the upstream succeeded with a task that had expired: it is
 	// not charged, and the operator is told.
@@ -187,9 +188,9 @@ func (t *Task) MarkUnknown(channel string, now time.Time) Task {
 }
 
 // End is when the gateway ends the task, whatever the upstream says. It is not
-// before 48 hours have passed: the upstream may obey the caller's shorter time, and
-// says so, but what it makes nonetheless is the caller's to pay. A task's hold must
-// outlive it.
+// before 48 hours have passed: the upstream may obey the caller's shorter time,
+// and says so, but what it makes nonetheless is the caller's to pay. A task's
+// hold must outlive it.
 func (t *Task) End() time.Time {
 	end := t.CreatedAt.Add(defaultLifetime)
 	if t.ExpiresAt.After(end) {
@@ -294,8 +295,8 @@ func ErrTooManyTasks(most int64) error {
 	return fault.New(fault.ConcurrencyExceeded, fmt.Sprintf("The key has %d video tasks that have not ended, which is as many as it may have. Wait until one has ended.", most))
 }
 
-// ErrNotFound is the 404 of a task that does not exist, or not for the account, or
-// not any more.
+// ErrNotFound is the 404 of a task that does not exist, or not for the account,
+// or not any more.
 func ErrNotFound(id string) error {
 	return &fault.Error{Code: fault.ResourceNotFound, Param: "id", Message: fmt.Sprintf("There is no video task %q.", rawjson.Truncate(id, 100))}
 }

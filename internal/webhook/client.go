@@ -160,8 +160,8 @@ func resultOfStatus(status int) Result {
 	return Result{Retry, status, said}
 }
 
-// resultOfError is the result of a request that failed. The texts of errors may hold
-// bytes of the answer or the address, so their kinds alone are told.
+// resultOfError is the result of a request that failed. The texts of errors may
+// hold bytes of the answer or the address, so their kinds alone are told.
 func resultOfError(err error) Result {
 	var closed *public.Inside
 	if errors.As(err, &closed) {

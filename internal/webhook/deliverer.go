@@ -44,8 +44,9 @@ type DelivererOptions struct {
 	Schedule Schedule
 	Workers  int // attempts at the same time; 16 if zero
 	PerHost  int // of them with one receiver, so that a slow one delays no other; 2 if zero
-	// PerAccount is how many of them are for one account, so that one with many slow
-	// receivers leaves workers to the others; three quarters of Workers if zero.
+	// PerAccount is how many of them are for one account, so that one with many
+	// slow receivers leaves workers to the others; three quarters of Workers if
+	// zero.
 	PerAccount int
 	Poll       time.Duration    // how often the outbox is asked for what is due; 5 s if zero
 	Lease      time.Duration    // how long a notice is this process's; one minute if zero
@@ -53,8 +54,8 @@ type DelivererOptions struct {
 	Now        func() time.Time // time.Now if nil
 	// Clock is that of the outbox, by which notices are dated; Now if nil.
 	Clock func() time.Time
-	// Attempted, when not nil, is told of every attempt that came to an end. It must not
-	// block, and must be safe for concurrent use.
+	// Attempted, when not nil, is told of every attempt that came to an end. It
+	// must not block, and must be safe for concurrent use.
 	Attempted func(ctx context.Context, t Attempt)
 }
 
@@ -109,8 +110,8 @@ func (d *Deliverer) Wake() {
 // waits for them. It logs and retries what fails, and returns nil. Only one Run
 // may be active at a time.
 func (d *Deliverer) Run(ctx context.Context) error {
-	// A timer of 0 instead of the first look crashes Go 1.26's race detector, where
-	// a test has two of them in one synctest bubble.
+	// A timer of 0 instead of the first look crashes Go 1.26's race detector,
+	// where a test has two of them in one synctest bubble.
 	r := &run{Deliverer: d, queue: newQueue(d.o.Workers, d.o.PerHost, d.o.PerAccount), ended: make(chan task, d.o.Workers), timer: time.NewTimer(d.o.Poll), more: true}
 	defer r.running.Wait()
 	defer r.timer.Stop()

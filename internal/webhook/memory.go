@@ -31,10 +31,10 @@ type Outbox interface {
 	Due(ctx context.Context, owner string, until time.Time, n int) ([]Notice, error)
 	// Done ends a notice that was delivered. A repetition changes nothing.
 	Done(ctx context.Context, id string, at time.Time) error
-	// Failed ends the lease of a notice that Due gave and whose try failed: it has
-	// one more try behind it, and is due again at next; never, if final. A
-	// repetition changes nothing, nor does the end of a try from before the notice
-	// was sent anew.
+	// Failed ends the lease of a notice that Due gave and whose try failed: it
+	// has one more try behind it, and is due again at next; never, if final. A
+	// repetition changes nothing, nor does the end of a try from before the
+	// notice was sent anew.
 	Failed(ctx context.Context, n Notice, next time.Time, reason string, final bool) error
 	// Secrets are those that sign the account's notices now, the newest first.
 	Secrets(ctx context.Context, account string) ([]Secret, error)
