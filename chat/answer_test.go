@@ -12,7 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/tally"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -147,7 +147,7 @@ func TestUsageIsReadInDisjointBuckets(t *testing.T) {
 		`{"completion_tokens":4}`:                                      {Input: estimate, Output: 4, Estimated: true},
 		`{"prompt_tokens":-1,"completion_tokens":0}`:                   {Input: estimate, Estimated: true, Anomaly: true},
 		`{"prompt_tokens":12,"completion_tokens":1e3}`:                 {Input: 12, Output: 3, Estimated: true, Anomaly: true},
-		`{"prompt_tokens":4000000000,"completion_tokens":4}`:           {Input: tally.Absurd, Output: 4, Anomaly: true},
+		`{"prompt_tokens":4000000000,"completion_tokens":4}`:           {Input: tokencount.MaxCount, Output: 4, Anomaly: true},
 		`{"prompt_tokens":99999999999999999999,"completion_tokens":4}`: {Input: estimate, Output: 4, Estimated: true, Anomaly: true},
 	} {
 		a, err := r.ReadAnswer([]byte(`{`+choices+`,"usage":`+usage+`}`), MediaBound{})

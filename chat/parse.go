@@ -13,9 +13,9 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/internal/completion"
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // Parse reads a request body in one pass. It fails with a 400 that names the
@@ -240,9 +240,9 @@ func (m *messageReader) readMember(f completion.Member) {
 // may bill whatever the member is called.
 func (m *messageReader) countText(raw []byte) {
 	if raw[0] == '"' {
-		m.request.parsed.Quarters += estimate.StringQuarters(raw)
+		m.request.parsed.Quarters += tokencount.StringQuarters(raw)
 	} else if !rawjson.IsNull(raw) {
-		m.request.parsed.Quarters += estimate.Quarters(raw)
+		m.request.parsed.Quarters += tokencount.Quarters(raw)
 	}
 }
 
@@ -322,7 +322,7 @@ var blockTypes = [...]string{"text", "image_url", "video_url", "audio_url", "inp
 
 // blockNames are the members that are read of a block: those of blockTypes, then
 // its type.
-var blockNames = append(rawjson.Names(blockTypes[:]), "type")
+var blockNames = rawjson.Names{"text", "image_url", "video_url", "audio_url", "input_audio", "file", "type"}
 
 // readBlock reads one content block.
 func (m *messageReader) readBlock(index int) error {
@@ -376,8 +376,8 @@ func (m *messageReader) checkBlock(b *block, index int) {
 		if !isMediaURL(b.url) {
 			m.w.Problem.Note(m.block(index)+"."+b.kind+".url", "an absolute http, https or data URL")
 		}
-		linked := !estimate.IsDataURL(b.url)
-		if b.kind == "image_url" && (linked || estimate.IsImageURL(b.url)) {
+		linked := !tokencount.IsDataURL(b.url)
+		if b.kind == "image_url" && (linked || tokencount.IsImageURL(b.url)) {
 			m.w.Media.AddImage(b.url, linked)
 		} else {
 			m.w.Media.AddFile(b.url, linked, "")
@@ -407,7 +407,7 @@ func inBody(medium []byte) bool {
 		case "file_data", "data":
 			raw := m.Value.Of(medium)
 			scheme := raw[:min(len(raw), len(`"https://`)*len(`\u0000`))] // were it a URL, be it escaped
-			held = estimate.IsDataURL(raw) || !rawjson.IsNull(raw) && bytes.IndexByte(scheme, ':') < 0 && !bytes.Contains(scheme, []byte(`\u`))
+			held = tokencount.IsDataURL(raw) || !rawjson.IsNull(raw) && bytes.IndexByte(scheme, ':') < 0 && !bytes.Contains(scheme, []byte(`\u`))
 		case "filename", "format":
 		default:
 			return false

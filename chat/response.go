@@ -7,8 +7,8 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/completion"
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // Response is a chat completion. Fields that are not named here are in Extra, here
@@ -147,7 +147,7 @@ func (r *Request) ReadAnswer(data []byte, b MediaBound) (Answer, error) {
 	p.read(s.nested)
 	var few [2]rawjson.Edit
 	body := o.Apply(make([]byte, 0, len(data)+len(r.Model)+16), r.publicEdits(few[:0], o)...)
-	return Answer{body, r.usage(&p, s.text.Quarters, b), estimate.Tokens(s.text.Quarters)}, nil
+	return Answer{body, r.usage(&p, s.text.Quarters, b), tokencount.Tokens(s.text.Quarters)}, nil
 }
 
 // publicEdits are the edits that every answer and chunk gets: the public

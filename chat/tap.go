@@ -9,9 +9,9 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/completion"
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // Tap turns an upstream's stream into the client's, one event at a time, and
@@ -52,7 +52,7 @@ func (t *Tap) Outline(r *Request) { t.request = r }
 // the terminator: see [Terminator].
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
 	if text, ok := t.last.Match(name, data); ok {
-		t.delivered.Wrote(estimate.Quarters(text))
+		t.delivered.Wrote(tokencount.Quarters(text))
 		return t.last.Append(dst, text), false, nil
 	}
 	if string(bytes.TrimSpace(data)) == "[DONE]" {

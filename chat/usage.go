@@ -3,12 +3,11 @@ package chat
 import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/completion"
-	"github.com/tollhouse-ai/gateway/internal/estimate"
-	"github.com/tollhouse-ai/gateway/internal/tally"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // report gathers what an upstream says of usage.
-type report struct{ tally.Report }
+type report struct{ tokencount.Report }
 
 // The fields of a report.
 const (
@@ -21,16 +20,16 @@ const (
 )
 
 // usageMembers are those of a usage object.
-var usageMembers = []tally.Member{
+var usageMembers = []tokencount.Member{
 	{Name: "prompt_tokens", Field: prompt},
 	{Name: "completion_tokens", Field: output},
 	{Name: "total_tokens", Field: total},
 	{Name: "cached_tokens", Field: cached},
-	{Name: "prompt_tokens_details", Inner: []tally.Member{
+	{Name: "prompt_tokens_details", Inner: []tokencount.Member{
 		{Name: "cached_tokens", Field: cached},
 		{Name: "cache_write_tokens", Field: cacheWrite},
 	}},
-	{Name: "completion_tokens_details", Inner: []tally.Member{{Name: "reasoning_tokens", Field: reasoning}}},
+	{Name: "completion_tokens_details", Inner: []tokencount.Member{{Name: "reasoning_tokens", Field: reasoning}}},
 }
 
 // read takes in one usage object and reports whether it counts the output.
@@ -74,7 +73,7 @@ func (r *Request) usage(p *report, quarters int64, b MediaBound) billing.Usage {
 		c[prompt] = max(r.InputEstimate(b), c[cached]+c[cacheWrite])
 	}
 	if !p.Has[output] {
-		c[output] = max(estimate.Tokens(quarters), c[reasoning])
+		c[output] = max(tokencount.Tokens(quarters), c[reasoning])
 	}
 	u := full.usage()
 	u.Estimated = !p.Has[prompt] || !p.Has[output]
@@ -137,7 +136,7 @@ func (r *Request) LinkedBound(b MediaBound) int64 {
 // upstream reported nothing.
 func (r *Request) InputEstimate(b MediaBound) int64 {
 	m := r.parsed.Media
-	return estimate.Tokens(max(r.quarters()-m.Quarters, 0)+m.Text) + completion.MediaBound(b).Tokens(m.Images, m.Files-m.TextFiles)
+	return tokencount.Tokens(max(r.quarters()-m.Quarters, 0)+m.Text) + completion.MediaBound(b).Tokens(m.Images, m.Files-m.TextFiles)
 }
 
 // uncounted are the top-level members that are no part of a prompt, whatever they

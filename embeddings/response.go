@@ -12,8 +12,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/answer"
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // Response is a list of embeddings. Fields that the API does not name are in
@@ -128,15 +128,15 @@ func (r *Request) usage(raw []byte) (billing.Usage, []rawjson.Edit) {
 	return u, []rawjson.Edit{c.set(object)}
 }
 
-// Estimate is about how many tokens the input is: those of its text, or the tokens
-// that it is made of; and those of any other text that the request has.
+// Estimate is about how many tokens the input is: those of its text, or the
+// tokens that it is made of; and those of any other text that the request has.
 func (r *Request) Estimate() int64 {
-	quarters := estimate.Members(&r.parsed.object, uncounted)
+	quarters := tokencount.ObjectQuarters(&r.parsed.object, uncounted)
 	if r.parsed.tokens {
-		return r.parsed.bound - int64(r.Count())*tokensAround - r.otherTextBound() + estimate.Tokens(quarters)
+		return r.parsed.bound - int64(r.Count())*tokensAround - r.otherTextBound() + tokencount.Tokens(quarters)
 	}
 	for _, item := range r.parsed.items {
-		quarters += estimate.Quarters(item.Of(r.Source()))
+		quarters += tokencount.Quarters(item.Of(r.Source()))
 	}
 	return quarters/4 + int64(r.Count())
 }

@@ -13,27 +13,28 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// A vector is most of an answer: a thousand numbers that nobody here has to
-// look at. So an answer is parsed without its vectors, and copied with them.
-
-// vectorIndex is an answer beside the same without its vectors.
+// vectorIndex is an answer, and the same answer without its vectors. A vector is
+// a thousand numbers or more and most of an answer, and the gateway has no use
+// for its numbers: so it parses the short form and copies the long one
+// (BenchmarkReadAnswer measures it).
 type vectorIndex struct {
 	data     []byte
-	skeleton []byte // with `0` in the place of each vector
+	skeleton []byte // data with `0` in the place of each vector
 	ranges   []vectorRange
 }
 
 // vectorRange is the place of a vector.
 type vectorRange struct {
-	at      int // in the skeleton
+	at      int // offset of its `0` in the skeleton
 	removed int // bytes that the skeleton lacks up to and with this vector
 }
 
 var vectorName = []byte(`"embedding"`)
 
-// indexVectors takes the values of all members called "embedding" out that are flat
-// arrays or plain strings, wherever they stand: in time that is linear in the
-// answer, whatever it holds. Any other value stays, for the parser to judge.
+// indexVectors takes out the values of all members called "embedding" that are
+// flat arrays or plain strings, wherever they stand, in time that is linear in
+// the length of the answer, whatever it holds. Any other value stays, and the
+// parser judges it.
 func indexVectors(data []byte) vectorIndex {
 	h := vectorIndex{data: data, skeleton: make([]byte, 0, 1024)}
 	copied, removed := 0, 0
@@ -111,8 +112,7 @@ func arrayLength(data []byte) int {
 	return last + end + 1
 }
 
-// answerOffset is where the byte before which at stands in the skeleton stands in the
-// answer.
+// answerOffset is the offset in the answer of an offset in the skeleton.
 func (h *vectorIndex) answerOffset(at int) int {
 	if i := h.before(at); i > 0 {
 		return at + h.ranges[i-1].removed
@@ -120,29 +120,30 @@ func (h *vectorIndex) answerOffset(at int) int {
 	return at
 }
 
-// before is how many holes there are before at.
+// before is how many vectors stand before an offset in the skeleton.
 func (h *vectorIndex) before(at int) int {
 	return sort.Search(len(h.ranges), func(i int) bool { return h.ranges[i].at >= at })
 }
 
-// isVector reports whether a vector was at.
+// isVector reports whether a vector stood at an offset in the skeleton.
 func (h *vectorIndex) isVector(at int) bool {
 	i := h.before(at)
 	return i < len(h.ranges) && h.ranges[i].at == at
 }
 
-// span leads from the skeleton to the answer.
+// span is the span in the answer of a span in the skeleton.
 func (h *vectorIndex) span(s rawjson.Span) rawjson.Span {
 	return rawjson.Span{Start: h.answerOffset(s.Start), End: h.answerOffset(s.End)}
 }
 
-// patch is what a part of a text becomes.
+// patch replaces a span of a text.
 type patch struct {
 	rawjson.Span
 	with []byte
 }
 
-// applyPatches is the text within a span, with the patches made, which are in order.
+// applyPatches is the text within a span with the patches applied, which are in
+// order.
 func applyPatches(src []byte, within rawjson.Span, patches []patch) []byte {
 	size := within.End - within.Start
 	for _, p := range patches {
@@ -173,8 +174,8 @@ type item struct {
 	vector rawjson.Span // empty where there is none
 }
 
-// read reads an answer but for its vectors, and with them if that fails: a
-// number behind a vector's object can have been taken for the vector's.
+// read parses an answer without its vectors, or with them if that fails: digits
+// behind an array can make arrayLength take too much for the vector.
 func read(data []byte) (*parsedAnswer, error) {
 	h := indexVectors(data)
 	l, err := readIndexed(h)
@@ -265,8 +266,8 @@ func (l *parsedAnswer) check(want int) error {
 	return nil
 }
 
-// outputPatches are the patches by which the items get the encoding that is asked for,
-// and an index where they have none.
+// outputPatches give the items the encoding that the caller asked for, and an
+// index where they have none.
 func (l *parsedAnswer) outputPatches(base64 bool) (patches []patch, err error) {
 	for i := range l.items {
 		it := &l.items[i]
@@ -286,8 +287,8 @@ func (l *parsedAnswer) outputPatches(base64 bool) (patches []patch, err error) {
 	return patches, nil
 }
 
-// shiftedItems are the items with their indexes moved by before, without the brackets
-// around them. Every item has an index.
+// shiftedItems are the items with their indexes raised by before, without the
+// brackets around them. Every item has an index.
 func (l *parsedAnswer) shiftedItems(before int64) []byte {
 	patches := make([]patch, len(l.items))
 	for i := range l.items {

@@ -69,8 +69,8 @@ func fileOf(p *upstream.Part) File {
 	return File{Name: p.Filename, Size: p.Size, Open: p.Content}
 }
 
-// read fills in what the file's content says of itself. It fails with an [InvalidImageError],
-// or because the file cannot be read.
+// read fills in what the file's content says of itself. It fails with an
+// [InvalidImageError], or because the file cannot be read.
 func (f *File) read() error {
 	if f.Size == 0 {
 		return errEmpty
@@ -107,8 +107,8 @@ func withContent[T any](f *File, look func(io.Reader) (T, error)) (found T, err 
 // has none of them.
 var extensions = map[string][]string{PNG: {".png"}, JPEG: {".jpg", ".jpeg"}, WebP: {".webp"}}
 
-// vendorName is the file's name as a vendor wants it, which goes by the extension:
-// SDKs send "anonymous_file" and ".".
+// vendorName is the file's name as a vendor wants it, which goes by the
+// extension: SDKs send "anonymous_file" and ".".
 func (f *File) vendorName(otherwise string) string {
 	name := f.Name[strings.LastIndexAny(f.Name, `/\`)+1:]
 	for _, e := range extensions[f.ContentType] {
@@ -143,7 +143,8 @@ type Header struct {
 	Width, Height int64  // in pixels
 }
 
-// InvalidImageError is what is wrong with a file that is no image which can be used.
+// InvalidImageError is what is wrong with a file that is no image which can be
+// used.
 type InvalidImageError string
 
 // Error is a clause that has the file as its subject: "it is …".
@@ -156,7 +157,8 @@ const (
 )
 
 // ReadHeader reads the format and the size of an image without unfolding it.
-// size is the file's in bytes. It fails with an [InvalidImageError], or with the error of r.
+// size is the file's in bytes. It fails with an [InvalidImageError], or with
+// the error of r.
 func ReadHeader(r io.Reader, size int64) (Header, error) {
 	in := bufio.NewReaderSize(io.LimitReader(r, maxHeaderBytes), 512)
 	magic, err := in.Peek(12)

@@ -55,8 +55,8 @@ func ParseForm(form *upstream.Form) (*Edit, error) {
 	return e, nil
 }
 
-// checkNames refuses a known name that comes twice or in other letters: the vendor
-// might read it, and what is billed must be what is sent.
+// checkNames refuses a known name that comes twice or in other letters: the
+// vendor might read it, and what is billed must be what is sent.
 func checkNames(parts []upstream.Part) error {
 	seen := make(map[string]bool, len(parts))
 	for i := range parts {

@@ -199,8 +199,8 @@ var common = rule.Table{
 	{Name: "stream", Check: rule.Bool()},
 }
 
-// maxUnknownImages are the pictures that one call may ask of a model that no table
-// describes.
+// maxUnknownImages are the pictures that one call may ask of a model that no
+// table describes.
 const maxUnknownImages = 100
 
 // pictures is the rule of how many, where no table says more.

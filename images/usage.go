@@ -3,7 +3,7 @@ package images
 import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/tally"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // tokensAround is what an upstream may put around a prompt, in tokens.
@@ -93,7 +93,7 @@ type report struct {
 // count is the first of the members that is a count; ok is false if none is.
 func (p *report) count(o *rawjson.Object, names ...string) (n int64, ok bool) {
 	for _, name := range names {
-		n, ok, anomaly := tally.Number(o.Raw(name))
+		n, ok, anomaly := tokencount.Count(o.Raw(name))
 		p.anomaly = p.anomaly || anomaly
 		if ok {
 			return n, true

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // throughTap translates a chat stream, passes it through a tap, and returns what
@@ -53,7 +53,7 @@ func TestThoughtsThatNobodyAskedForAreProgressButNotShown(t *testing.T) {
 
 func TestAClientThatLeavesDuringAHiddenThoughtPaysForIt(t *testing.T) {
 	const thought = "Ünseen \"words\" 思考\n"
-	quarters := estimate.StringQuarters(rawjson.Quote(nil, thought))
+	quarters := tokencount.StringQuarters(rawjson.Quote(nil, thought))
 	gone := errors.New("gone")
 	r := asked(t)
 	tap := r.NewTap(TapOptions{})
@@ -62,7 +62,7 @@ func TestAClientThatLeavesDuringAHiddenThoughtPaysForIt(t *testing.T) {
 	if !errors.Is(err, gone) {
 		t.Fatal(err)
 	}
-	want := estimate.Tokens(2 * quarters)
+	want := tokencount.Tokens(2 * quarters)
 	if u := tap.Usage(); u.Output != want || !u.Estimated || tap.Output() != want {
 		t.Errorf("charged %+v, output %d; want %d", u, tap.Output(), want)
 	}
@@ -98,7 +98,7 @@ func TestAVendorsOwnHiddenEventIsWorthAtMostItsBytes(t *testing.T) {
 		tap := tapped(t)
 		pass(t, tap, starts)
 		out, done, err := tap.Event(nil, hiddenEvent, []byte(data))
-		if len(out) > 0 || done || err != nil || tap.Output() != estimate.Tokens(quarters) {
+		if len(out) > 0 || done || err != nil || tap.Output() != tokencount.Tokens(quarters) {
 			t.Errorf("%s: %q, %t, %v, output %d", data, out, done, err, tap.Output())
 		}
 	}

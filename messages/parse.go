@@ -10,9 +10,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/internal/completion"
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -184,7 +184,7 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 		m, err := w.message(&path{name: "messages", index: i})
 		r.Messages = append(r.Messages, m)
 		if len(m.Extra) > 0 {
-			r.parsed.Quarters += estimate.Quarters(m.Extra)
+			r.parsed.Quarters += tokencount.Quarters(m.Extra)
 		}
 		return err
 	})
@@ -295,8 +295,8 @@ var sourceTypes = []struct {
 type block struct {
 	values [12][]byte // of the table members
 	source source
-	inner  rule.Problem   // of the blocks within it
-	media  estimate.Media // in the blocks within it
+	inner  rule.Problem     // of the blocks within it
+	media  tokencount.Media // in the blocks within it
 }
 
 // source is the source of a picture or a document while it is read.

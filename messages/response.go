@@ -10,8 +10,8 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/completion"
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // Response is a message of the model's. Fields that are not named here are in
@@ -99,7 +99,7 @@ func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (Answer, error) {
 		edits = []rawjson.Edit{rawjson.Set("model", r.parsed.Model(r.Model))}
 	}
 	body := o.Apply(make([]byte, 0, len(data)+len(r.Model)+16), edits...)
-	return Answer{body, r.usage(&p, s.text.Quarters, b), estimate.Tokens(s.text.Quarters)}, nil
+	return Answer{body, r.usage(&p, s.text.Quarters, b), tokencount.Tokens(s.text.Quarters)}, nil
 }
 
 // ReadCount checks an upstream's 200 answer to a request to count tokens, and
@@ -270,7 +270,7 @@ func (s *answerScan) member(rd *rawjson.Reader, src, name []byte) error {
 	case text:
 		s.text.Add(raw, span)
 	case object && len(raw) > len("{}"):
-		s.text.Quarters += estimate.Quarters(raw)
+		s.text.Quarters += tokencount.Quarters(raw)
 	case kind:
 		s.kind = raw
 	case stop && !rawjson.IsNull(raw):

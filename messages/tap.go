@@ -10,9 +10,9 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/completion"
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // Tap turns an upstream's stream into the client's, one event at a time, and
@@ -57,7 +57,7 @@ func (t *Tap) Outline(r *Request) { t.request = r }
 // stream is done and is not appended: see [Tap.Terminator].
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
 	if text, ok := t.last.Match(name, data); ok {
-		t.produced.Wrote(estimate.Quarters(text))
+		t.produced.Wrote(tokencount.Quarters(text))
 		return t.last.Append(dst, text), false, nil
 	}
 	var s answerScan

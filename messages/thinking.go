@@ -7,9 +7,9 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -185,7 +185,7 @@ const hiddenEvent = "gateway.hidden"
 // appendHidden appends the events that stand for a thought.
 func appendHidden(dst []byte, thought string) []byte {
 	const longest = 64 << 10 // quarters in one event, which has a limit above
-	quarters := estimate.StringQuarters(rawjson.Quote(nil, thought))
+	quarters := tokencount.StringQuarters(rawjson.Quote(nil, thought))
 	for quarters > 0 {
 		n := min(quarters, longest)
 		data := append([]byte(`{"type":"`+hiddenEvent+`","hidden":"`), bytes.Repeat([]byte{'.'}, int(n))...)
@@ -196,4 +196,6 @@ func appendHidden(dst []byte, thought string) []byte {
 }
 
 // hiddenQuarters are the quarter tokens that a hidden event stands for.
-func hiddenQuarters(event *rawjson.Object) int64 { return estimate.StringQuarters(event.Raw("hidden")) }
+func hiddenQuarters(event *rawjson.Object) int64 {
+	return tokencount.StringQuarters(event.Raw("hidden"))
+}

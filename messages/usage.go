@@ -6,12 +6,11 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/completion"
-	"github.com/tollhouse-ai/gateway/internal/estimate"
-	"github.com/tollhouse-ai/gateway/internal/tally"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // report gathers what an upstream says of usage.
-type report struct{ tally.Report }
+type report struct{ tokencount.Report }
 
 // The fields of a report, in disjoint buckets but for the last.
 const (
@@ -23,12 +22,12 @@ const (
 )
 
 // usageMembers are those of a usage object.
-var usageMembers = []tally.Member{
+var usageMembers = []tokencount.Member{
 	{Name: "input_tokens", Field: input},
 	{Name: "cache_read_input_tokens", Field: cached},
 	{Name: "cache_creation_input_tokens", Field: cacheWrite},
 	{Name: "output_tokens", Field: output},
-	{Name: "output_tokens_details", Inner: []tally.Member{{Name: "thinking_tokens", Field: reasoning}}},
+	{Name: "output_tokens_details", Inner: []tokencount.Member{{Name: "thinking_tokens", Field: reasoning}}},
 }
 
 // read takes in one usage object and reports whether it counts the output.
@@ -59,7 +58,7 @@ func (r *Request) usage(p *report, quarters int64, b chat.MediaBound) billing.Us
 		c[input] = max(r.InputEstimate(b)-c[cached]-c[cacheWrite], c[input])
 	}
 	if !p.Has[output] {
-		c[output] = max(estimate.Tokens(quarters), c[output], c[reasoning])
+		c[output] = max(tokencount.Tokens(quarters), c[output], c[reasoning])
 	}
 	u := billing.Usage{
 		Input: c[input], CachedInput: c[cached], CacheWrite: c[cacheWrite],
@@ -96,7 +95,7 @@ func (r *Request) LinkedBound(b chat.MediaBound) int64 {
 // upstream reported nothing and for a count that no upstream makes.
 func (r *Request) InputEstimate(b chat.MediaBound) int64 {
 	m := r.parsed.Media
-	return estimate.Tokens(max(r.quarters()-m.Quarters, 0)) + completion.MediaBound(b).Tokens(m.Images, m.Files)
+	return tokencount.Tokens(max(r.quarters()-m.Quarters, 0)) + completion.MediaBound(b).Tokens(m.Images, m.Files)
 }
 
 // uncounted are the top-level members that are no part of a prompt, whatever they

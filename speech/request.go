@@ -135,8 +135,8 @@ func (r *Request) checkFormat(f Family) error {
 	return nil
 }
 
-// endpointMismatch is the refusal that the public API has for what this endpoint cannot
-// speak.
+// endpointMismatch is the refusal that the public API has for what this
+// endpoint cannot speak.
 func endpointMismatch(param, message string) *fault.Error {
 	return &fault.Error{Code: fault.EndpointModelMismatch, Param: param, Message: message}
 }

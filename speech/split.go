@@ -35,8 +35,8 @@ func (r *Request) Split(limit int) []Part {
 	return parts
 }
 
-// joinable reports whether two files of a format make one by following each other,
-// WAV by its samples.
+// joinable reports whether two files of a format make one by following each
+// other, WAV by its samples.
 func joinable(format string) bool {
 	return format == WAV || format == MP3 || format == "pcm" || format == "aac"
 }
@@ -47,8 +47,8 @@ type piece struct {
 	characters int64
 }
 
-// splitText cuts a text behind the ends of sentences, else at white space, else where
-// it must.
+// splitText cuts a text behind the ends of sentences, else at white space, else
+// where it must.
 func splitText(text string, limit int) []piece {
 	var pieces []piece
 	silent := int64(0) // white space in front of the first piece
@@ -106,8 +106,8 @@ func pieceLength(text string, limit int) int {
 	return len(text)
 }
 
-// chooseBoundary prefers the end of a sentence in the second half of what fits, which
-// is end bytes, then white space, then a place where no sign is torn.
+// chooseBoundary prefers the end of a sentence in the second half of what fits,
+// which is end bytes, then white space, then a place where no sign is torn.
 func chooseBoundary(sentence, space, hard, end int) int {
 	switch {
 	case sentence > end/2:

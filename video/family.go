@@ -61,8 +61,8 @@ type Beta struct {
 	Priced            bool
 	Durations         []int64 // the only lengths there are, in seconds; nil for all from Shortest to Longest
 	Shortest, Longest int64   // seconds
-	// LongestWithReference is the longest video that is made with a reference video; 0 means
-	// Longest.
+	// LongestWithReference is the longest video that is made with a reference
+	// video; 0 means Longest.
 	LongestWithReference int64
 }
 

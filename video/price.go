@@ -72,7 +72,7 @@ func (r *Request) resolutions() []string {
 	return all
 }
 
-// variant is the key of the price of the video; false if there is none.
+// variant is the key under which the price lists the video; false if it has none.
 func (r *Request) variant(t tariff) (string, bool) {
 	for _, resolution := range r.resolutions() {
 		for _, suffix := range r.suffixes() {
@@ -122,7 +122,7 @@ func (r *Request) unpriced(t tariff) error {
 	return r.noPrice(rawjson.Truncate(r.resolutions()[0], 16))
 }
 
-// checkPriced refuses a resolution that is there only where it has a price.
+// checkPriced refuses a resolution that the model offers only where it is priced.
 func (r *Request) checkPriced(resolution string) error {
 	if b := r.parsed.beta; b == nil || !b.Priced || resolution != p1080 {
 		return nil
@@ -175,9 +175,9 @@ func (t tariff) resolution(resolutions []string) bool {
 	return false
 }
 
-// BilledUsage is what the task costs at the price that its hold pinned: nothing unless
-// it succeeded. Seconds cost what was requested, whatever the upstream reports;
-// tokens what it reports.
+// BilledUsage is what the task is billed for at the price that its hold pinned:
+// nothing unless it succeeded, the seconds that were requested, whatever the
+// upstream reports, or the tokens that the upstream reports.
 func (t *Task) BilledUsage(p *billing.Price) billing.Usage {
 	if t.State != Succeeded {
 		return billing.Usage{}
@@ -229,8 +229,8 @@ func (t *Task) reported(usage []byte) billing.Usage {
 	return u
 }
 
-// chosenUsage is the length and the resolution that the upstream chose, at most the
-// bound and never a variant without a price.
+// chosenUsage is the length and the resolution that the upstream chose, at most
+// the bound and never a variant without a price.
 func (t *Task) chosenUsage(answer *rawjson.Object, has tariff) billing.Usage {
 	u := t.Bound
 	if n, ok := rawjson.Int(answer.Raw("duration")); ok && n > 0 {

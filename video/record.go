@@ -59,7 +59,8 @@ func (t *Task) Record() []byte {
 	return append(b, '}')
 }
 
-// placedMembers are the members of an answer that a record has in a place of their own.
+// placedMembers are the members of an answer that a record has in a place of
+// their own.
 var placedMembers = []string{"content", "usage", "seed"}
 
 // seed is the one that was used, or else asked for.

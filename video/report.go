@@ -101,7 +101,7 @@ func nestedReport(o, output *rawjson.Object) Report {
 	return r
 }
 
-// gatewayMembers are the members of a record that the gateway has its own of.
+// gatewayMembers are the members of a record that the gateway itself sets.
 var gatewayMembers = []string{"id", "object", "model", "status", "created_at", "updated_at", "expires_at", "error"}
 
 // flatReport reads the form whose members are the task's own.
@@ -129,7 +129,7 @@ func flatReport(o *rawjson.Object) Report {
 	return r
 }
 
-// readState notes the state.
+// readState sets Word and State by the upstream's word.
 func (r *Report) readState(word []byte) {
 	const longest = 64
 	text, _ := rawjson.String(word)
@@ -139,7 +139,7 @@ func (r *Report) readState(word []byte) {
 	}
 }
 
-// readFailure notes why the task failed.
+// readFailure sets the Failure of a task that failed or expired.
 func (r *Report) readFailure(code, message []byte) {
 	switch {
 	case r.State == Failed, r.State == Expired && !rawjson.IsNull(code):
@@ -231,15 +231,15 @@ var publicCodes = []publicCode{
 	{vendor: "SetLimitExceeded*", code: string(fault.NoChannel), hidden: true},
 }
 
-// What a record says of a failure of which the upstream says nothing, and of one
-// that is not the caller's business.
+// The messages of a failure that the upstream does not explain, and of one that
+// concerns the operator alone.
 const (
 	noReason     = "The upstream did not say why the video failed."
 	hiddenReason = "No upstream channel could make the video. Try again later."
 )
 
-// failureOf is the public form of the failure of a task. The vendor's text is
-// told to the owner of the task and to nobody else.
+// failureOf is the public form of the failure of a task. Only the owner of the
+// task gets the vendor's text.
 func failureOf(code, message []byte) *Failure {
 	const longest = 1000 // bytes of a text
 	f := &Failure{}
@@ -278,7 +278,7 @@ func isWord(s string) bool {
 	return s != "" && len(s) <= longest
 }
 
-// failure is that of a task which the gateway ended.
+// failure is the Failure of a task that the gateway ended in the state.
 func (s State) failure() *Failure {
 	switch s {
 	case Unknown, Submitting:

@@ -105,9 +105,9 @@ type draft struct {
 }
 
 // strict is [rule.Small], and of what else decides the price or names a task no
-// case variant may stand there either: an upstream that minds no case would read
-// another request than the one that was checked. In input, a reference decides the
-// price.
+// case variant may stand there either: an upstream that minds no case would
+// read another request than the one that was checked. In input, a reference
+// decides the price.
 var strict = &rawjson.Rules{
 	Unique: true, Nested: append([]string{"input"}, rule.Small.Nested...), Bounds: rule.Small.Bounds,
 	Billed: append([]string{"img_url", "audio_url", "reference_urls", "media"}, rule.Small.Billed...),
@@ -160,8 +160,9 @@ func (r *Request) Family() string {
 	return ""
 }
 
-// ExpiresAfter is how long the caller lets the task take (execution_expires_after,
-// 48 hours by default). What its vendor makes nonetheless is charged ([Task.End]).
+// ExpiresAfter is how long the caller lets the task take
+// (execution_expires_after, 48 hours by default). What its vendor makes
+// nonetheless is charged ([Task.End]).
 func (r *Request) ExpiresAfter() time.Duration {
 	if r.ExecutionExpiresAfter > 0 {
 		return time.Duration(r.ExecutionExpiresAfter) * time.Second

@@ -93,7 +93,8 @@ func (r *Request) readUnknown() {
 	})
 }
 
-// takeResolution takes a resolution that parameters names; false if another was named.
+// takeResolution takes a resolution that parameters names; false if another was
+// named.
 func (r *Request) takeResolution(word string) bool {
 	if a := &r.parsed.asked; a.resolution == "" {
 		a.resolution = word
@@ -101,8 +102,8 @@ func (r *Request) takeResolution(word string) bool {
 	return r.parsed.asked.resolution == word
 }
 
-// readRepeated reads a member of parameters that says again what may have been said
-// before: same reports which field that is, and whether both say the same.
+// readRepeated checks a member of parameters that may repeat another field: same
+// reports which field that is, and whether both have the same value.
 func (r *Request) readRepeated(name string, same func(raw []byte) (field string, ok bool)) {
 	raw := r.parsed.parameters.Raw(name)
 	if rawjson.IsNull(raw) {
@@ -194,8 +195,8 @@ func (r *Request) readBlock(at string, raw []byte) (isText, says bool) {
 	return false, false
 }
 
-// elementRules are those of a block of content and of an element of media: what it
-// is, and of what, is said once, and spelled exactly.
+// elementRules are those of a block of content and of an element of media: what
+// it is, and of what, is said once, and spelled exactly.
 var elementRules = &rawjson.Rules{Once: true, Billed: []string{
 	"type", "text", "role", "url", "image_url", "video_url", "audio_url", "draft_task", "task_id",
 }}
@@ -290,8 +291,8 @@ func (r *Request) readDraft(param string, at rawjson.Span) {
 	}
 }
 
-// onlyMember is where the only member of that name stands in an object of the source;
-// false if there is none.
+// onlyMember is the span of the only member of that name in an object of the
+// source; false if there is none.
 func (r *Request) onlyMember(param string, at rawjson.Span, name string) (value rawjson.Span, ok bool) {
 	o, err := rawjson.Index(at.Of(r.parsed.object.Src), nil, nil)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/webhook"
 )
 
-// The times that a caller may give a task, in seconds. Those of the gamma family
-// are its vendor's; of a model that no table describes a vendor remembers the task
-// no longer than mostExpiry.
+// The times that a caller may give a task, in seconds. Those of the gamma
+// family are its vendor's; of a model that no table describes a vendor
+// remembers the task no longer than mostExpiry.
 const (
 	leastGammaExpiry = 60 * 60
 	mostGammaExpiry  = 3 * 24 * 60 * 60
@@ -143,8 +143,8 @@ func boolean(raw []byte) *bool {
 // given reports whether a member of the request is there and not null.
 func (r *Request) given(name string) bool { return !rawjson.IsNull(r.Field(name)) }
 
-// ModelConfig is what the operator says of a model and of webhooks. The zero value has
-// the strict rules of a model without a price.
+// ModelConfig is what the operator says of a model and of webhooks. The zero
+// value has the strict rules of a model without a price.
 type ModelConfig struct {
 	Ratios     []string // the values of `ratio`; none means all
 	Priorities []string // the values of `priority`; none means all

@@ -12,7 +12,7 @@ import (
 )
 
 // Store keeps tasks. Its implementations are safe for concurrent use; an error
-// that is not a *fault.Error means that the store is away.
+// that is not a *fault.Error means that the store is unavailable.
 //
 // A Store that is also the gateway's billing.Meter takes a [CreateTask] with
 // Reserve (billing.Charge.With) and a [Step] with Settle, each in one
@@ -39,22 +39,22 @@ type Store interface {
 	Purge(ctx context.Context, now time.Time) (int, error)
 }
 
-// Clock is a [Store] that has a clock, by which the processes that share it agree
-// on the times of tasks: when one ends, and when it is forgotten. Without it each
-// goes by its own. It is safe for concurrent use.
+// Clock is a [Store] with a clock of its own. The processes that share the
+// store use it to decide when a task ends and when its record is purged;
+// without it each uses its own clock. It is safe for concurrent use.
 type Clock interface {
 	// Now is the time of the store.
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// CreateTask is a task to be made. It is a billing.Record: with the hold of the task,
-// both become durable or neither does.
+// CreateTask is a task to be made. It is a billing.Record: with the hold of the
+// task, both become durable or neither does.
 type CreateTask struct {
 	Task   Task
 	Most   int64         // open tasks that the key may have, this one included; 0 means no limit
 	Window time.Duration // the duplicate window; 0 means none
-	// Retried says that the caller made the request unmistakable by an
-	// idempotency key, so that the window does not count.
+	// Retried says that the request has an idempotency key, so that the duplicate
+	// window does not apply.
 	Retried bool
 }
 

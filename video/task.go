@@ -92,8 +92,8 @@ var words = map[string]State{
 	"expired": Expired,
 }
 
-// statusUnknown is what an upstream says of a task that it does not know any more,
-// or not yet.
+// statusUnknown is what an upstream says of a task that it does not know any
+// more, or not yet.
 const statusUnknown = "unknown"
 
 // stateOf is the state that an upstream's word means; a word that no row has is
@@ -132,28 +132,29 @@ func (s State) Public() State {
 // not ended.
 const Grace = 10 * time.Minute
 
-// defaultLifetime is how long a task lasts of which nobody says otherwise: as long as the
-// vendors', whatever shorter time a caller gives it.
+// defaultLifetime is how long a task lasts unless the request says more: as
+// long as the vendors', whatever shorter time a caller gives it.
 const defaultLifetime = 48 * time.Hour
 
 // minRemembered is how long an upstream knows a task at least.
 const minRemembered = 24 * time.Hour
 
-// Transition is what became of a task. The Task of one that ended has no PurgeAt yet:
-// that is for whoever knows how long records are kept.
+// Transition is a task after an event. The Task of one that ended has no
+// PurgeAt yet: the gateway sets it, which knows how long records are kept.
 type Transition struct {
 	Task Task
-	// Changed says that there is something to write: the state is another. Else
-	// only PolledAt may be.
+	// Changed says that the state changed and is to be stored. Otherwise only
+	// PolledAt may differ.
 	Changed bool
-	// UnknownStatus is a word of the upstream's that fits nothing; it is for the log.
+	// UnknownStatus is a word of the upstream's that fits nothing; it is for
+	// the log.
 	UnknownStatus string
-	// Late says that the upstream succeeded with a task that had expired. It is
-	// not charged, and is to be reported.
+	// Late says that the upstream succeeded with a task that had expired: it is
+	// not charged, and the operator is told.
 	Late bool
 }
 
-// step is the task in another state.
+// step is the task in its next state.
 func (t *Task) step(next State, now time.Time) Task {
 	n := *t
 	n.State, n.UpdatedAt = next, now
@@ -161,8 +162,8 @@ func (t *Task) step(next State, now time.Time) Task {
 	return n
 }
 
-// Accept is the task after an upstream took it, which r tells. What r says of
-// the end, the first poll will say again.
+// Accept is the task after an upstream accepted it with the report r. If r says
+// that the task has ended, the first poll will say so again.
 func (t *Task) Accept(r Report, channel string, now time.Time) Task {
 	next := Queued
 	switch {
@@ -187,9 +188,9 @@ func (t *Task) MarkUnknown(channel string, now time.Time) Task {
 }
 
 // End is when the gateway ends the task, whatever the upstream says. It is not
-// before 48 hours have passed: the upstream may obey the caller's shorter time, and
-// says so, but what it makes nonetheless is the caller's to pay. A task's hold must
-// outlive it.
+// before 48 hours have passed: the upstream may obey the caller's shorter time,
+// and says so, but what it makes nonetheless is the caller's to pay. A task's
+// hold must outlive it.
 func (t *Task) End() time.Time {
 	end := t.CreatedAt.Add(defaultLifetime)
 	if t.ExpiresAt.After(end) {
@@ -198,7 +199,7 @@ func (t *Task) End() time.Time {
 	return end.Add(Grace)
 }
 
-// Expire ends a task whose time has passed ([Task.End]). It is false if nothing
+// Expire ends a task whose time has passed ([Task.End]); false if nothing
 // changed.
 func (t *Task) Expire(now time.Time) (Transition, bool) {
 	if t.State.Terminal() || now.Before(t.End()) {
@@ -209,9 +210,9 @@ func (t *Task) Expire(now time.Time) (Transition, bool) {
 	return Transition{Task: n, Changed: true}, true
 }
 
-// Advance is what becomes of the task by an upstream's 200 answer to a poll. A
-// terminal state never changes. An answer that is malformed, or about another
-// task, is a fault.BadGateway and changes nothing.
+// Advance applies an upstream's 200 answer to a poll. A terminal state never
+// changes. An answer that is malformed, or about another task, is a
+// fault.BadGateway and changes nothing.
 func (t *Task) Advance(data []byte, now time.Time) (Transition, error) {
 	r, err := ReadPoll(data)
 	if err != nil {
@@ -294,8 +295,8 @@ func ErrTooManyTasks(most int64) error {
 	return fault.New(fault.ConcurrencyExceeded, fmt.Sprintf("The key has %d video tasks that have not ended, which is as many as it may have. Wait until one has ended.", most))
 }
 
-// ErrNotFound is the 404 of a task that does not exist, or not for the account, or
-// not any more.
+// ErrNotFound is the 404 of a task that does not exist, or not for the account,
+// or not any more.
 func ErrNotFound(id string) error {
 	return &fault.Error{Code: fault.ResourceNotFound, Param: "id", Message: fmt.Sprintf("There is no video task %q.", rawjson.Truncate(id, 100))}
 }

@@ -7,9 +7,9 @@ import (
 	"bytes"
 	"iter"
 
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -21,7 +21,7 @@ type Request struct {
 	Paid    rule.Paid    // what has no price, below the top level
 
 	Elements rule.Elements
-	Media    estimate.Media
+	Media    tokencount.Media
 	Quarters int64 // of the tokens of what the messages hold besides content
 
 	size    int64    // of the body, in bytes
@@ -79,9 +79,9 @@ func (r *Request) TextQuarters(uncounted []string, contents iter.Seq[[]byte]) in
 		return r.summary.quarters
 	}
 	const perMessage = 4 // tokens: role and separators
-	quarters := r.Quarters + estimate.Members(&r.Object, uncounted)
+	quarters := r.Quarters + tokencount.ObjectQuarters(&r.Object, uncounted)
 	for content := range contents {
-		quarters += perMessage*4 + estimate.Quarters(content)
+		quarters += perMessage*4 + tokencount.Quarters(content)
 	}
 	return quarters
 }

@@ -4,8 +4,8 @@ import (
 	"bytes"
 
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // Text counts what the model wrote in one answer or event, in the pass that
@@ -17,7 +17,7 @@ type Text struct {
 
 // Add counts a value, which stands at the span, if it is a string.
 func (t *Text) Add(raw []byte, at rawjson.Span) {
-	if quarters := estimate.StringQuarters(raw); quarters > 0 {
+	if quarters := tokencount.StringQuarters(raw); quarters > 0 {
 		t.Quarters += quarters
 		t.last = at
 	}
@@ -46,7 +46,7 @@ func (t *Template) Learn(name string, src, out []byte, text *Text) {
 		return
 	}
 	quoted := text.last.Of(src)
-	if estimate.StringQuarters(quoted) != text.Quarters || bytes.Count(out, quoted) != 1 {
+	if tokencount.StringQuarters(quoted) != text.Quarters || bytes.Count(out, quoted) != 1 {
 		return
 	}
 	at := bytes.Index(out, quoted)
@@ -100,7 +100,7 @@ func (m *Meter) Counted() { m.counted = true }
 func (m *Meter) UpToDate() bool { return m.counted }
 
 // Tokens is how many tokens the delivered text has.
-func (m *Meter) Tokens() int64 { return estimate.Tokens(m.Quarters) }
+func (m *Meter) Tokens() int64 { return tokencount.Tokens(m.Quarters) }
 
 // Raised is a usage in which the upstream counted its output, with at least the
 // text that was delivered since.

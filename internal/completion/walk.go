@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
 // Walker reads the messages of a request in the parser's one pass, and notes the
@@ -15,7 +15,7 @@ type Walker struct {
 	Reader   *rawjson.Reader
 	Src      []byte
 	Problem  *rule.Problem
-	Media    *estimate.Media
+	Media    *tokencount.Media
 	Elements *rule.Elements
 	Paid     *rule.Paid
 }

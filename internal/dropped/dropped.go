@@ -4,9 +4,9 @@ package dropped
 
 import "slices"
 
-// Fields are names of fields, each once. Some of them are the caller's own, and all
-// end up in a header: what is no plain name, or too much, becomes "others". The
-// zero Fields has none; it is not safe for concurrent use.
+// Fields are names of fields, each once. Some of them are the caller's own, and
+// all end up in a header: what is no plain name, or too much, becomes "others".
+// The zero Fields has none; it is not safe for concurrent use.
 type Fields struct {
 	names  []string
 	others bool

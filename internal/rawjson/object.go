@@ -219,7 +219,8 @@ func IndexInto(obj *Object, src []byte, rules *Rules, visit func(r *Reader, name
 	return r.End()
 }
 
-// consume reads one top-level value, and checks the names inside it where the rules say so.
+// consume reads one top-level value, and checks the names inside it where the
+// rules say so.
 func (r *Reader) consume(rules *Rules, name string, raw []byte, visit func(*Reader, []byte) error) error {
 	switch {
 	case rules.nests(name) && r.Kind() == '{':

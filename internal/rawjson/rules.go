@@ -24,8 +24,8 @@ type Rules struct {
 	Unique bool
 	// Once refuses a repeated name at those levels that is one of Billed.
 	Once bool
-	// Billed are lower-case ASCII names of which no case variant may stand at those
-	// levels.
+	// Billed are lower-case ASCII names of which no case variant may stand at
+	// those levels.
 	Billed []string
 	// Nested are the top-level objects whose members obey the same rules.
 	Nested []string
@@ -73,15 +73,16 @@ func misspelled(name, exact string, key Span) error {
 	return &SyntaxError{int64(key.Start), fmt.Sprintf("the field %q must be spelled %q", Truncate(name, maxQuoted), exact)}
 }
 
-// variantOf is the index of the lower-case ASCII name that the given one is a case
-// variant of, or -1: a reader that minds no case, such as encoding/json, takes it
-// for the same.
+// variantOf is the index of the lower-case ASCII name that the given one is a
+// case variant of, or -1: a reader that minds no case, such as encoding/json,
+// takes it for the same.
 func variantOf(exact []string, name string) int {
 	if !mixed(name) {
 		return -1
 	}
 	for i := range exact {
-		// A folded letter may take more bytes than the ASCII one ("ſ"), never fewer.
+		// A folded letter may take more bytes than the ASCII one ("ſ"), never
+		// fewer.
 		if len(name) >= len(exact[i]) && name != exact[i] && strings.EqualFold(name, exact[i]) {
 			return i
 		}
@@ -100,8 +101,8 @@ func mixed[S string | []byte](name S) bool {
 	return false
 }
 
-// Names are the members that are read of one kind of object, at most 64 lower-case
-// ASCII names.
+// Names are the members that are read of one kind of object, at most 64
+// lower-case ASCII names.
 type Names []string
 
 // Find is the index of a member's name, -1 if it is none of the names. seen are

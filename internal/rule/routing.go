@@ -16,8 +16,8 @@ import (
 // (docs/billing.md).
 type unpricedField struct {
 	why string // completes "The field … "
-	// free reports values that cost nothing more; nil means none but null and what
-	// is empty.
+	// free reports values that cost nothing more; nil means none but null and
+	// what is empty.
 	free func(raw []byte) bool
 	// empty says that an empty value, an object above all, asks for it too.
 	empty bool
@@ -62,9 +62,10 @@ const (
 )
 
 // unpricedFields is the table of such members, by their names in small letters.
-// Those of every operation are what routers in front of vendors take: OpenRouter's
-// page "Provider Routing" and LiteLLM's "Input Params". The vendors' own pages
-// name the others. A service tier has a rule of its own, see [CheckUnpriced].
+// Those of every operation are what routers in front of vendors take:
+// OpenRouter's page "Provider Routing" and LiteLLM's "Input Params". The
+// vendors' own pages name the others. A service tier has a rule of its own, see
+// [CheckUnpriced].
 var unpricedFields = map[string]unpricedField{
 	"models": {why: otherModel}, "fallback": {why: otherModel}, "fallbacks": {why: otherModel},
 	"fallback_model": {why: otherModel}, "fallback_models": {why: otherModel},

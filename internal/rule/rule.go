@@ -200,8 +200,9 @@ func (p *Problem) AllObey(t Table, o *rawjson.Object, prefix string) bool {
 	return all
 }
 
-// MaxElements is how many messages, content blocks, tools and tool calls a request
-// may have in all, and how many elements any other list that is decoded.
+// MaxElements is how many messages, content blocks, tools and tool calls a
+// request may have in all, and how many elements any other list that is
+// decoded.
 const MaxElements = 16_384
 
 // Elements counts the messages, content blocks, tools and tool calls of a request.
@@ -264,9 +265,9 @@ var Small = &rawjson.Rules{Unique: true, Billed: billed, Nested: nested, Bounds:
 // nested are the objects whose members are read or edited one by one.
 var nested = []string{"parameters", "stream_options", "response_format", "thinking", "output_config", "tool_choice"}
 
-// billed are the members that some operation reads, edits, prices or counts. It is
-// one list, since no vendor's API has a name in capital letters beside it. Those
-// that have no price are [Unpriced], in any spelling.
+// billed are the members that some operation reads, edits, prices or counts. It
+// is one list, since no vendor's API has a name in capital letters beside it.
+// Those that have no price are [Unpriced], in any spelling.
 var billed = []string{
 	"model", "n", "max_tokens", "max_completion_tokens", "stream", "duration", "resolution",
 	"aspect_ratio", "frames", "draft", "generate_audio", "size", "quality", "input", "parameters",

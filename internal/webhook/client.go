@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	timeout   = 10 * time.Second // for one try, the look-up of the name included
+	timeout   = 10 * time.Second // of one attempt, DNS included
 	maxBody   = 64 << 10         // bytes of an answer's body, which is then dropped
 	maxHeader = 64 << 10         // bytes of an answer's headers
 	userAgent = "tollhouse"
@@ -40,8 +40,8 @@ type Options struct {
 	Now     func() time.Time // time.Now if nil
 }
 
-// Client posts notices. It is safe for concurrent use and needs no closing: each
-// try is a connection of its own, so that each address is checked.
+// Client posts events. It is safe for concurrent use and needs no closing: each
+// attempt opens a connection of its own, so that each address is checked.
 type Client struct {
 	private bool
 	timeout time.Duration
@@ -81,17 +81,17 @@ func (o Options) dialer() *net.Dialer {
 	return d
 }
 
-// Delivery is one try to deliver a notice.
+// Delivery is one attempt to deliver an event.
 type Delivery struct {
-	ID      string // the same for each try
+	ID      string // the same for each attempt
 	URL     string
 	Body    []byte // JSON
 	At      time.Time
 	Secrets []Secret // each signs
 }
 
-// Post makes one try. It takes as long as Timeout at most. At is the time that is
-// signed, now if zero.
+// Post makes one attempt, which takes at most Timeout. At is the time that is
+// signed; now if zero.
 func (c *Client) Post(ctx context.Context, d Delivery) Result {
 	u, err := parseURL(d.URL, c.private)
 	if err != nil {
@@ -118,25 +118,25 @@ func (c *Client) Post(ctx context.Context, d Delivery) Result {
 		return resultOfError(err)
 	}
 	defer func() { _ = answer.Body.Close() }() // nothing of it is used
-	// A receiver that is cut off while it writes may take the notice for lost.
+	// A receiver that is cut off while it writes may count the event as lost.
 	_, _ = io.CopyN(io.Discard, answer.Body, maxBody)
 	return resultOfStatus(answer.StatusCode)
 }
 
-// Outcome is what became of one try.
+// Outcome is the kind of result of one attempt.
 type Outcome string
 
 // The outcomes.
 const (
 	Delivered Outcome = "delivered" // a 2xx answer
-	Gone      Outcome = "gone"      // a 410 answer: the receiver wants no more tries
+	Gone      Outcome = "gone"      // a 410 answer: the receiver wants no more attempts
 	Retry     Outcome = "retry"     // anything else that went wrong
-	// Refused is an address that no notice goes to. It is tried again like any
-	// failure: a name may stand for another address by then.
+	// Refused is an address to which nothing is sent. It is retried like any
+	// failure: the name may resolve to another address by then.
 	Refused Outcome = "refused"
 )
 
-// Result is what became of one try.
+// Result is the result of one attempt.
 type Result struct {
 	Outcome Outcome
 	Status  int // of the answer; 0 if none came
@@ -160,8 +160,8 @@ func resultOfStatus(status int) Result {
 	return Result{Retry, status, said}
 }
 
-// resultOfError is the result of a request that failed. The texts of errors may hold
-// bytes of the answer or the address, so their kinds alone are told.
+// resultOfError is the result of a request that failed. The texts of errors may
+// hold bytes of the answer or the address, so their kinds alone are told.
 func resultOfError(err error) Result {
 	var closed *public.Inside
 	if errors.As(err, &closed) {

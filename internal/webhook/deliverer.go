@@ -1,5 +1,5 @@
-// Package webhook posts notices to addresses that customers name: signed by the
-// Standard Webhooks scheme, only to public hosts, again and again for three days.
+// Package webhook delivers events to the URLs that customers name: signed as
+// Standard Webhooks says, to public hosts only, with retries for three days.
 package webhook
 
 import (
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The usual measures of a Deliverer.
+// The defaults of a Deliverer, and the limits that are fixed.
 const (
 	workers    = 16
 	perHost    = 2
@@ -22,15 +22,15 @@ const (
 	lease      = time.Minute
 	batch      = 128 // notices that are leased at once
 	maxBatches = 64  // batches that are leased one after the other
-	// attemptReserve is what must be left of a lease when a try begins: the try, and time to
-	// write down what became of it.
+	// attemptReserve is what must be left of a lease when an attempt begins:
+	// the attempt, and time to write down what became of it.
 	attemptReserve = timeout + 5*time.Second
 	outboxTimeout  = 10 * time.Second // for an answer of the outbox
 	minBackoff     = time.Second      // after the outbox did not answer
 	maxBackoff     = 30 * time.Second
 )
 
-// Poster makes one try. A Client is one.
+// Poster makes one attempt at a delivery. A Client is one.
 type Poster interface {
 	Post(ctx context.Context, d Delivery) Result
 }
@@ -39,13 +39,14 @@ type Poster interface {
 type DelivererOptions struct {
 	Outbox Outbox
 	Client Poster
-	// Owner names this process in leases; it must differ from every other's.
+	// Owner names this process in leases; no other process may have the same.
 	Owner    string
 	Schedule Schedule
-	Workers  int // tries at the same time; 16 if zero
-	PerHost  int // of them with one receiver, so that a slow one holds nobody up; 2 if zero
-	// PerAccount is how many of them are for one account, so that one with many slow
-	// receivers leaves workers to the others; three quarters of Workers if zero.
+	Workers  int // attempts at the same time; 16 if zero
+	PerHost  int // of them with one receiver, so that a slow one delays no other; 2 if zero
+	// PerAccount is how many of them are for one account, so that one with many
+	// slow receivers leaves workers to the others; three quarters of Workers if
+	// zero.
 	PerAccount int
 	Poll       time.Duration    // how often the outbox is asked for what is due; 5 s if zero
 	Lease      time.Duration    // how long a notice is this process's; one minute if zero
@@ -53,16 +54,16 @@ type DelivererOptions struct {
 	Now        func() time.Time // time.Now if nil
 	// Clock is that of the outbox, by which notices are dated; Now if nil.
 	Clock func() time.Time
-	// Attempted, when not nil, is told of every attempt that came to an end. It must not
-	// block, and must be safe for concurrent use.
+	// Attempted, when not nil, is told of every attempt that came to an end. It
+	// must not block, and must be safe for concurrent use.
 	Attempted func(ctx context.Context, t Attempt)
 }
 
-// Attempt is an attempt at a delivery that came to an end.
+// Attempt is one attempt at a delivery, which has ended.
 type Attempt struct {
 	Notice Notice // as it was before
 	Result
-	Final    bool // there will be no other
+	Final    bool // no other attempt follows
 	Duration time.Duration
 }
 
@@ -105,12 +106,12 @@ func (d *Deliverer) Wake() {
 	}
 }
 
-// Run delivers until ctx ends, then waits for the tries under way, which are
-// broken off. What goes wrong is logged and tried again; it returns nil. Only one
-// Run at a time.
+// Run delivers until ctx ends, then cancels the attempts that are under way and
+// waits for them. It logs and retries what fails, and returns nil. Only one Run
+// may be active at a time.
 func (d *Deliverer) Run(ctx context.Context) error {
-	// A timer of 0 instead of the first look crashes Go 1.26's race detector, where
-	// a test has two of them in one synctest bubble.
+	// A timer of 0 instead of the first look crashes Go 1.26's race detector,
+	// where a test has two of them in one synctest bubble.
 	r := &run{Deliverer: d, queue: newQueue(d.o.Workers, d.o.PerHost, d.o.PerAccount), ended: make(chan task, d.o.Workers), timer: time.NewTimer(d.o.Poll), more: true}
 	defer r.running.Wait()
 	defer r.timer.Stop()
@@ -131,20 +132,20 @@ func (d *Deliverer) Run(ctx context.Context) error {
 	return nil
 }
 
-// run is what one Run knows.
+// run is the state of one Run.
 type run struct {
 	*Deliverer
 	queue      *queue
 	running    sync.WaitGroup
 	ended      chan task // those whose attempt is over; has room for all that run
 	timer      *time.Timer
-	more       bool          // the outbox may have something that is due
-	backingOff bool          // the outbox is away, and is not asked before the timer ends
-	backoff    time.Duration // how long it is left alone
+	more       bool          // the outbox may have deliveries that are due
+	backingOff bool          // the outbox failed, and is not called before the timer ends
+	backoff    time.Duration // the last wait of backingOff
 }
 
-// fill leases notices while a worker is idle for whom nothing is there: what waits
-// for receivers that are busy must not hold up others.
+// fill leases deliveries while a worker is idle and nothing can start on it:
+// deliveries that wait for busy receivers must not delay others.
 func (r *run) fill(ctx context.Context) {
 	for range maxBatches {
 		if !r.more || r.backingOff || !r.queue.wantsWork() {
@@ -172,7 +173,7 @@ func (r *run) fill(ctx context.Context) {
 	}
 }
 
-// start begins the tries that may begin.
+// start begins every attempt that may begin.
 func (r *run) start(ctx context.Context) {
 	for ctx.Err() == nil {
 		t, ok := r.queue.next(r.o.Now().Add(attemptReserve))
@@ -198,8 +199,8 @@ func (d *Deliverer) callOutbox(ctx context.Context, call func(context.Context) e
 	return call(ctx)
 }
 
-// attempt makes one try and writes down what became of it. Where that cannot be
-// known or written, the notice is tried again when its lease has ended.
+// attempt makes one attempt and records its result. Where the result is unknown
+// or cannot be recorded, the delivery is retried when its lease has ended.
 func (d *Deliverer) attempt(ctx context.Context, t task) {
 	n := t.notice
 	var secrets []Secret
@@ -223,7 +224,7 @@ func (d *Deliverer) attempt(ctx context.Context, t task) {
 		d.record(ctx, t, func(ctx context.Context) error { return d.o.Outbox.Done(ctx, n.ID, d.o.Clock()) })
 		return
 	case result.Outcome != Gone && ctx.Err() != nil:
-		return // we broke it off
+		return // the shutdown cancelled the attempt
 	}
 	tries := n.Tries + 1
 	dated := d.o.Clock()
@@ -243,14 +244,14 @@ func (d *Deliverer) attempt(ctx context.Context, t task) {
 	})
 }
 
-// reportAttempt hands on a try.
+// reportAttempt passes an attempt to the hook of the options.
 func (d *Deliverer) reportAttempt(ctx context.Context, t Attempt) {
 	if d.o.Attempted != nil {
 		d.o.Attempted(ctx, t)
 	}
 }
 
-// post makes a failure of a panic.
+// post calls the client, and makes a failed attempt of its panic.
 func (d *Deliverer) post(ctx context.Context, n Notice, secrets []Secret) (result Result) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -261,8 +262,8 @@ func (d *Deliverer) post(ctx context.Context, n Notice, secrets []Secret) (resul
 	return d.o.Client.Post(ctx, Delivery{ID: n.ID, URL: n.URL, Body: n.Body, At: d.o.Now(), Secrets: secrets})
 }
 
-// record writes down what became of a try, even if ctx has ended meanwhile. While
-// the outbox is away it asks again until the lease ends.
+// record writes the result of an attempt to the outbox, even if ctx has ended
+// meanwhile. While the outbox fails it retries until the lease ends.
 func (d *Deliverer) record(ctx context.Context, t task, write func(context.Context) error) {
 	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		err := d.callOutbox(context.WithoutCancel(ctx), write)
@@ -283,26 +284,26 @@ func (d *Deliverer) record(ctx context.Context, t task, write func(context.Conte
 	}
 }
 
-// GiveUpAfter is how long a notice is tried.
+// GiveUpAfter is how long a delivery is retried.
 const GiveUpAfter = 3 * 24 * time.Hour
 
-// delays are the waits after a failed try, as Standard Webhooks recommends them.
-// The last try falls on the end of the three days.
+// delays are the waits after each failed attempt, as Standard Webhooks
+// recommends them. The last attempt falls on the end of the three days.
 var delays = []time.Duration{
 	5 * time.Second, 5 * time.Minute, 30 * time.Minute,
 	2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
 }
 
-// Schedule says when a notice is tried again. The zero value is ready.
+// Schedule says when a delivery is retried. The zero value is ready.
 type Schedule struct {
-	// Rand gives a number from 0 to n-1, so that what failed together is not tried
-	// again together; math/rand/v2's Int64N if nil.
+	// Rand gives a number from 0 to n-1, so that deliveries that failed
+	// together are not retried together; math/rand/v2's Int64N if nil.
 	Rand func(n int64) int64
 }
 
-// Next is the time of the next try after so many that failed, of a notice that
-// was first tried for at first; more is false when it was tried for long enough.
-// A wait is up to a tenth shorter or longer than the table's.
+// Next is the time of the next attempt after so many that failed, of a delivery
+// that is due since first; more is false after [GiveUpAfter]. A wait is up to a
+// tenth shorter or longer than that of the table.
 func (s Schedule) Next(tries int, first, now time.Time) (at time.Time, more bool) {
 	end := first.Add(GiveUpAfter)
 	if !now.Before(end) {

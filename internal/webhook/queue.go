@@ -97,8 +97,9 @@ func (q *queue) add(t task, now time.Time) {
 	s.waiting++
 }
 
-// next takes the task that is to start, if there is one and a worker for it. One
-// whose lease ends before the given time is left to whoever leases it next.
+// next removes the task that is to start, if there is one and a worker for it.
+// It drops tasks whose leases end before the given time: they will be leased
+// again.
 func (q *queue) next(until time.Time) (task, bool) {
 	for q.idle > 0 {
 		s, l := q.startable()
@@ -153,8 +154,8 @@ func (q *queue) done(t task) {
 	q.forget(s, nil)
 }
 
-// forget drops a receiver with nothing waiting, and an account with nothing
-// waiting or under way.
+// forget removes a receiver for which nothing waits, and an account for which
+// nothing waits or is being attempted.
 func (q *queue) forget(s *accountQueue, l *receiverQueue) {
 	if l != nil && len(l.waiting) == 0 {
 		delete(s.hosts, l.host)

@@ -317,8 +317,8 @@ func (c *candidate) message() chat.Message {
 	return m
 }
 
-// functionsToCall are the functions that the answer calls. Where the model has the
-// choice, these are the functions that the user's words name, one or, if
+// functionsToCall are the functions that the answer calls. Where the model has
+// the choice, these are the functions that the user's words name, one or, if
 // parallel calls are allowed, all of them; a tool's result is answered in text.
 func functionsToCall(r *chat.Request) ([]chat.Function, error) {
 	functions, err := r.Functions()

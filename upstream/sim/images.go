@@ -42,9 +42,10 @@ const (
 	pngURL     = "data:image/png;base64,"
 )
 
-// generateImages answers a request for pictures: patterns made of the hash of the prompt,
-// as PNG files that say in a text chunk that they are simulated. Where a vendor
-// would give a link, the answer has a "data:" URL: there is no server behind it.
+// generateImages answers a request for pictures: patterns made of the hash of
+// the prompt, as PNG files that say in a text chunk that they are simulated.
+// Where a vendor would give a link, the answer has a "data:" URL: there is no
+// server behind it.
 func (u *Upstream) generateImages(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
 	r, err := u.imagesRequest(call)
 	if err != nil {
@@ -347,8 +348,8 @@ func picture(text string, width, height int) []byte {
 	return withComment(file.Bytes())
 }
 
-// withComment puts a text chunk behind the header of a PNG file, which says that the
-// picture is none.
+// withComment puts a text chunk behind the header of a PNG file, which says
+// that the picture is none.
 func withComment(file []byte) []byte {
 	const header = 8 + 25 // the signature and the chunk IHDR
 	body := []byte("tEXtComment\x00Simulated by tollhouse: no model made this picture.")

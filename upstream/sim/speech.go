@@ -21,8 +21,8 @@ const (
 	longestText     = 4_096              // characters, as OpenAI's
 )
 
-// synthesize answers a request for speech with a WAV file: the simulated vendor has
-// no other format.
+// synthesize answers a request for speech with a WAV file: the simulated vendor
+// has no other format.
 func (u *Upstream) synthesize(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
 	r, err := speech.ReadCall(call)
 	if err == nil {

@@ -3,7 +3,7 @@ package sim
 import (
 	"context"
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -90,7 +90,7 @@ func (u *Upstream) taskID(call *upstream.Call, t *task, count int) string {
 	return "cgt-sim-" + hex.EncodeToString(hash[:12])
 }
 
-// poll tells what became of a task.
+// poll answers with the state of a task.
 func (u *Upstream) poll(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
 	t := u.tasks.get(call.TaskID)
 	switch {
@@ -102,7 +102,7 @@ func (u *Upstream) poll(ctx context.Context, call *upstream.Call, f Fault) (*ups
 	return nil, vendorError(404, fault.ResourceNotFound, "", "The simulated vendor has no such task.")
 }
 
-// clock is the time by which videos are made.
+// clock is the time that decides how far a video is.
 func (u *Upstream) clock() time.Time {
 	if u.o.Now != nil {
 		return u.o.Now()
@@ -118,8 +118,8 @@ func (u *Upstream) videoTime() time.Duration {
 	return max(u.o.VideoTime, 0)
 }
 
-// read takes from the request what the answers tell. It is no stricter than the
-// vendors: what cannot be made is made otherwise.
+// read takes from the request what the answers repeat. It is no stricter than
+// the vendors: it replaces what it cannot make.
 func (t *task) read(data []byte) error {
 	var r videoRequest
 	if err := json.Unmarshal(data, &r, jsontext.AllowDuplicateNames(true)); err != nil {
@@ -208,8 +208,8 @@ const (
 	hasEnded
 )
 
-// phase is how far the task is at a time, if it takes so long in all: a quarter
-// of it, it waits.
+// phase is how far the task is at a time, if it takes total: it is queued for
+// the first quarter.
 func (t *task) phase(now time.Time, total time.Duration) phase {
 	switch since := now.Sub(t.begun); {
 	case since < total/4:
@@ -220,7 +220,7 @@ func (t *task) phase(now time.Time, total time.Duration) phase {
 	return hasEnded
 }
 
-// failureText is what a task says that was told to fail.
+// failureText is the message of a task that was told to fail.
 const failureText = "The simulated video failed, as it was told to."
 
 // accepted is the answer to the request.
@@ -240,11 +240,11 @@ func (t *task) pollAnswer(now time.Time, total time.Duration, report Report) any
 	return t.flatAnswer(p, now, total, report)
 }
 
-// videoFile is the MP4 file of every task: H.264, 5 s, a pattern of 128 by 72
+// videoFile holds the MP4 file of every task: H.264, 5 s, a pattern of 128 by 72
 // pixels, with a comment that says that it is simulated.
 //
 //go:embed video.mp4
-var videoFile []byte
+var videoFile embed.FS
 
 // videoWidth and videoHeight are the size of the picture in videoFile.
 const (
@@ -259,12 +259,13 @@ func (t *task) link() string {
 	if t.ending == VideoEmpty {
 		return ""
 	}
-	file := slices.Concat(videoFile, []byte{0, 0, 0, 8 + byte(len(t.hash))}, []byte("free"), t.hash[:])
+	video, _ := videoFile.ReadFile("video.mp4") // the program holds it
+	file := slices.Concat(video, []byte{0, 0, 0, 8 + byte(len(t.hash))}, []byte("free"), t.hash[:])
 	return "data:video/mp4;base64," + base64.StdEncoding.EncodeToString(file)
 }
 
-// text is what the pattern of the last frame is made of.
-func (t *task) text() string { return hex.EncodeToString(t.hash[:]) }
+// hashText is what the pattern of the last frame is made of.
+func (t *task) hashText() string { return hex.EncodeToString(t.hash[:]) }
 
 // statusWords are those of the vendors for a state.
 type statusWords struct{ flat, nested string }
@@ -384,7 +385,7 @@ func (t *task) flatAnswer(p phase, now time.Time, total time.Duration, report Re
 	case VideoMade, VideoEmpty:
 		r.Content, r.Usage, r.Seed = &flatContent{VideoURL: t.link()}, t.flatUsage(report), t.seed
 		if t.lastFrame {
-			r.Content.LastFrameURL = pngURL + base64.StdEncoding.EncodeToString(picture(t.text(), videoWidth, videoHeight))
+			r.Content.LastFrameURL = pngURL + base64.StdEncoding.EncodeToString(picture(t.hashText(), videoWidth, videoHeight))
 		}
 		r.Resolution, r.Ratio, r.Frames, r.FPS, r.Sound, r.Draft = t.resolution, t.ratio, t.frames, fps, &t.sound, &t.draft
 		if t.frames == 0 {

@@ -1,4 +1,4 @@
-package tally
+package tokencount
 
 import "testing"
 
@@ -19,10 +19,10 @@ func TestACountIsAnIntegerThatSomethingCanHave(t *testing.T) {
 		ok, anomaly bool
 	}{
 		``: {}, `null`: {}, `0`: {0, true, false}, `7`: {7, true, false},
-		`1073741824`: {Absurd, true, false}, `1073741825`: {Absurd, true, true}, `9223372036854775807`: {Absurd, true, true},
+		`1073741824`: {MaxCount, true, false}, `1073741825`: {MaxCount, true, true}, `9223372036854775807`: {MaxCount, true, true},
 		`-1`: {0, false, true}, `1.0`: {0, false, true}, `"7"`: {0, false, true}, `{}`: {0, false, true}, `9223372036854775808`: {0, false, true},
 	} {
-		if n, ok, anomaly := Number([]byte(raw)); n != want.n || ok != want.ok || anomaly != want.anomaly {
+		if n, ok, anomaly := Count([]byte(raw)); n != want.n || ok != want.ok || anomaly != want.anomaly {
 			t.Errorf("%s: %d, %t, anomaly %t", raw, n, ok, anomaly)
 		}
 	}

@@ -1,6 +1,4 @@
-// Package estimate guesses how many tokens a text has, for holds and for charges
-// where an upstream reported nothing.
-package estimate
+package tokencount
 
 import (
 	"bytes"
@@ -66,9 +64,9 @@ func StringQuarters(raw []byte) int64 {
 	return Quarters(raw[1 : len(raw)-1])
 }
 
-// Members is [Quarters] of the members of an object whose values are strings,
-// arrays or objects, but for those called as in without.
-func Members(o *rawjson.Object, without []string) (quarters int64) {
+// ObjectQuarters is [Quarters] of the members of an object whose values are
+// strings, arrays or objects, but for those called as in without.
+func ObjectQuarters(o *rawjson.Object, without []string) (quarters int64) {
 	for i := range o.Members {
 		m := &o.Members[i]
 		raw := m.Value.Of(o.Src)
@@ -83,8 +81,8 @@ func Members(o *rawjson.Object, without []string) (quarters int64) {
 func Tokens(quarters int64) int64 { return (quarters + 3) / 4 }
 
 // Media counts the inputs of a request that are not text, and what they take in
-// its body, which says nothing of their tokens: in bytes, and in the quarters that
-// [Quarters] counts of the same bytes. The zero Media has none.
+// its body, which says nothing of their tokens: in bytes, and in the quarters
+// that [Quarters] counts of the same bytes. The zero Media has none.
 type Media struct {
 	Images, Files             int64
 	LinkedImages, LinkedFiles int64 // those of them that are not in the body: it only says where they are
@@ -103,9 +101,9 @@ func (m *Media) AddImage(raw []byte, linked bool) {
 	m.without(raw)
 }
 
-// AddFile counts a video, a sound or a document whose content is the JSON string
-// raw or, if it is linked, whose URL is. kind is its media type, of a content that
-// does not say it.
+// AddFile counts a video, a sound or a document whose content is the JSON
+// string raw or, if it is linked, whose URL is. kind is its media type, of a
+// content that does not say it.
 func (m *Media) AddFile(raw []byte, linked bool, kind string) {
 	m.Files++
 	if linked {
@@ -125,8 +123,9 @@ func (m *Media) Merge(n Media) {
 	m.Bytes, m.Quarters = m.Bytes+n.Bytes, m.Quarters+n.Quarters
 }
 
-// inline counts the content of a file by its kind and its bytes. A sound or a film
-// has many bytes for each token, and a PDF may have few; anything else is text.
+// inline counts the content of a file by its kind and its bytes. A sound or a
+// film has many bytes for each token, and a PDF may have few; anything else is
+// text.
 func (m *Media) inline(raw []byte, kind string) {
 	const perToken = 16 // bytes of a sound or a film, at least
 	raw = raw[:max(len(raw)-len(`"`), 0)]

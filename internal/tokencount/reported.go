@@ -1,16 +1,17 @@
-// Package tally reads what upstreams say of usage: counts of tokens and of
-// pictures, in JSON.
-package tally
+// Package tokencount reads the counts of tokens and pictures that upstreams
+// report, and estimates how many tokens a text has, for holds and for charges
+// where an upstream reported nothing.
+package tokencount
 
 import "github.com/tollhouse-ai/gateway/internal/rawjson"
 
-// Absurd is a count that no context window reaches, nor any picture. A larger
-// one is taken for it.
-const Absurd = 1 << 30
+// MaxCount is a count that no context window and no picture reaches. A larger
+// count is cut to it.
+const MaxCount = 1 << 30
 
-// Number is a count; false if raw is absent or none. anomaly says that it is
-// there and is none, or is absurd.
-func Number(raw []byte) (n int64, ok, anomaly bool) {
+// Count reads a count; ok is false if raw is absent or none. anomaly says that
+// raw is there and is no count, or exceeds [MaxCount].
+func Count(raw []byte) (n int64, ok, anomaly bool) {
 	if rawjson.IsNull(raw) {
 		return 0, false, false
 	}
@@ -18,8 +19,8 @@ func Number(raw []byte) (n int64, ok, anomaly bool) {
 	switch {
 	case !ok || n < 0:
 		return 0, false, true
-	case n > Absurd:
-		return Absurd, true, true
+	case n > MaxCount:
+		return MaxCount, true, true
 	}
 	return n, true, false
 }
@@ -68,7 +69,7 @@ func (p *Report) read(raw []byte, members []Member, told *[Fields]bool) (ok bool
 			p.read(o.Raw(m.Name), m.Inner, told)
 			continue
 		}
-		n, counted, anomaly := Number(o.Raw(m.Name))
+		n, counted, anomaly := Count(o.Raw(m.Name))
 		p.Anomaly = p.Anomaly || anomaly
 		if counted {
 			p.N[m.Field], p.Has[m.Field], told[m.Field] = max(p.N[m.Field], n), true, true
