@@ -109,16 +109,16 @@ func (h *house) look() {
 	s := metrics.Sources{
 		Gateway:  h.gateway,
 		Channels: func() []upstream.ChannelInfo { return h.router().Channels() },
-		Rests:    func() map[string]int64 { return h.router().CircuitOpens() },
+		CircuitOpens:    func() map[string]int64 { return h.router().CircuitOpens() },
 	}
 	if db := h.storage.db; db != nil {
 		s.Store = func() metrics.Store {
 			now := db.Stats()
-			return metrics.Store{Holds: now.Holds, Waiting: now.Waiting, Away: now.Away}
+			return metrics.Store{Holds: now.Holds, Waiting: now.Waiting, Down: now.Away}
 		}
-		s.Books = func(ctx context.Context) (metrics.Books, error) {
+		s.OpenWork = func(ctx context.Context) (metrics.OpenWork, error) {
 			b, err := db.Backlog(ctx)
-			return metrics.Books{Tasks: b.Tasks, Notices: b.Notices, Oldest: b.Oldest}, err
+			return metrics.OpenWork{Tasks: b.Tasks, Webhooks: b.Notices, Oldest: b.Oldest}, err
 		}
 	}
 	h.eyes.metrics.Watch(s)

@@ -13,25 +13,25 @@ import (
 type snapshot struct {
 	gateway  *gatewayState
 	store    *Store
-	openWork *Books
+	openWork *OpenWork
 	now      time.Time
 }
 
-// state is what a gateway tells of itself.
+// gatewayState is what a gateway reports of itself.
 type gatewayState struct {
 	gateway.Load
 	gateway.Backlog
 	draining bool
 }
 
-// reading is a metric without labels that is read from a snapshot.
+// valueMetric is a metric without labels that is read from a snapshot.
 type valueMetric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
 	read func(s *snapshot) (value float64, ok bool)
 }
 
-// scraped collects what is read at the moment of a scrape.
+// collector collects what is read at the moment of a scrape.
 type collector struct {
 	m            *Metrics
 	values       []valueMetric
@@ -72,8 +72,8 @@ func valueMetrics() []valueMetric {
 		{describe("draining", "1 while new calls are refused because the gateway shuts down."), gauge, ofGateway(func(g *gatewayState) int64 { return boolValue(g.draining) })},
 		{describe("holds_open", "Open holds of this process."), gauge, ofStore(func(s *Store) int64 { return int64(s.Holds) })},
 		{describe("store_queue", "Operations that wait for the store's next transaction."), gauge, ofStore(func(s *Store) int64 { return int64(s.Waiting) })},
-		{describe("store_up", "0 while the database does not take transactions."), gauge, ofStore(func(s *Store) int64 { return boolValue(!s.Away) })},
-		{describe("webhooks_waiting", "Webhooks that wait to be delivered, of all processes."), gauge, ofOpenWork(func(b *Books, _ time.Time) float64 { return float64(b.Notices) })},
+		{describe("store_up", "0 while the database does not take transactions."), gauge, ofStore(func(s *Store) int64 { return boolValue(!s.Down) })},
+		{describe("webhooks_waiting", "Webhooks that wait to be delivered, of all processes."), gauge, ofOpenWork(func(b *OpenWork, _ time.Time) float64 { return float64(b.Webhooks) })},
 		{describe("webhook_oldest_seconds", "Age of the webhook that waits for longest; 0 if none does."), gauge, ofOpenWork(oldestWebhook)},
 	}
 }
@@ -85,7 +85,7 @@ func boolValue(set bool) int64 {
 	return 0
 }
 
-func oldestWebhook(b *Books, now time.Time) float64 {
+func oldestWebhook(b *OpenWork, now time.Time) float64 {
 	if b.Oldest.IsZero() {
 		return 0
 	}
@@ -110,7 +110,7 @@ func ofStore(read func(*Store) int64) func(*snapshot) (float64, bool) {
 	}
 }
 
-func ofOpenWork(read func(*Books, time.Time) float64) func(*snapshot) (float64, bool) {
+func ofOpenWork(read func(*OpenWork, time.Time) float64) func(*snapshot) (float64, bool) {
 	return func(s *snapshot) (float64, bool) {
 		if s.openWork == nil {
 			return 0, false
@@ -119,7 +119,7 @@ func ofOpenWork(read func(*Books, time.Time) float64) func(*snapshot) (float64, 
 	}
 }
 
-// perChannel is a metric of each channel.
+// channelMetric is a metric of each channel.
 type channelMetric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -170,10 +170,10 @@ func (s *collector) Collect(to chan<- prometheus.Metric) {
 	if from.Channels != nil {
 		s.collectChannels(to, from.Channels())
 	}
-	if from.Rests == nil {
+	if from.CircuitOpens == nil {
 		return
 	}
-	for name, n := range from.Rests() {
+	for name, n := range from.CircuitOpens() {
 		if s.m.channels.bounded(name) == name {
 			to <- prometheus.MustNewConstMetric(s.circuitOpens, prometheus.CounterValue, float64(n), name)
 		}
@@ -192,8 +192,8 @@ func (s *collector) read(from *Sources) snapshot {
 	return now
 }
 
-// collectChannels tells of the channels in force. Those that found no room among
-// the names are left out: two cannot have one name.
+// collectChannels collects the channels in force. Those whose names are over the
+// limit are left out: two series cannot have one name.
 func (s *collector) collectChannels(to chan<- prometheus.Metric, all []upstream.ChannelInfo) {
 	for i := range all {
 		c := &all[i]

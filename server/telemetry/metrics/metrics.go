@@ -41,7 +41,7 @@ type Metrics struct {
 	counters *counters
 	handler  http.Handler
 	sources  atomic.Pointer[Sources]
-	openWork atomic.Pointer[Books] // as they were last read
+	openWork atomic.Pointer[OpenWork] // as they were last read
 	models   labelValues
 	channels labelValues
 }
@@ -52,26 +52,27 @@ type Sources struct {
 	Gateway *gateway.Gateway
 	// Channels are those in force; it must be quick.
 	Channels func() []upstream.ChannelInfo
-	// Rests are how often channels were sent to rest, by name; it must be quick.
-	Rests func() map[string]int64
+	// CircuitOpens are how often the circuit breakers of channels opened, by channel;
+	// it must be quick.
+	CircuitOpens func() map[string]int64
 	// Store tells of the store's writing; it must be quick.
 	Store func() Store
-	// Books counts what the store holds open. [Metrics.Run] asks it.
-	Books func(ctx context.Context) (Books, error)
+	// OpenWork counts what the store has open. [Metrics.Run] asks it.
+	OpenWork func(ctx context.Context) (OpenWork, error)
 }
 
 // Store is what a store is about at one moment.
 type Store struct {
 	Holds   int  // open ones of this process
 	Waiting int  // operations that wait to be committed
-	Away    bool // the database did not take the last transaction
+	Down    bool // the database did not take the last transaction
 }
 
-// Books is what a store has not brought to an end.
-type Books struct {
-	Tasks   map[string]int64 // open tasks of videos, by state
-	Notices int64            // webhooks that wait
-	Oldest  time.Time        // when the oldest of them was written; zero if none waits
+// OpenWork is what a store has not brought to an end.
+type OpenWork struct {
+	Tasks    map[string]int64 // open tasks of videos, by state
+	Webhooks int64            // webhooks that wait
+	Oldest   time.Time        // when the oldest of them was written; zero if none waits
 }
 
 // New returns counters that stand at zero.
@@ -112,10 +113,10 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.
 // Gatherer gives the metrics to other exporters.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// booksEvery is how often Run reads the books.
+// openWorkInterval is how often Run reads the open work.
 const openWorkInterval = 15 * time.Second
 
-// Run reads the books four times a minute until ctx ends, so that no scrape waits
+// Run reads the open work four times a minute until ctx ends, so that no scrape waits
 // for a database. It returns nil.
 func (m *Metrics) Run(ctx context.Context) error {
 	ticker := time.NewTicker(openWorkInterval)
@@ -130,19 +131,19 @@ func (m *Metrics) Run(ctx context.Context) error {
 	}
 }
 
-// read reads the books. Where that fails the metrics of them are missing, since
+// readOpenWork reads the open work. Where that fails its metrics are missing, since
 // old numbers would say that nothing changes.
 func (m *Metrics) readOpenWork(ctx context.Context) {
 	s := m.sources.Load()
-	if s == nil || s.Books == nil {
+	if s == nil || s.OpenWork == nil {
 		return
 	}
-	books, err := s.Books(ctx)
+	work, err := s.OpenWork(ctx)
 	if err != nil {
 		m.openWork.Store(nil)
 		return
 	}
-	m.openWork.Store(&books)
+	m.openWork.Store(&work)
 }
 
 // Commit counts a transaction of the store that did so many operations; err is
@@ -156,7 +157,7 @@ func (m *Metrics) Commit(operations int, took time.Duration, err error) {
 	m.counters.commitSize.Observe(float64(operations))
 }
 
-// names are the values of a label, of which there are only so many.
+// labelValues are the values of a label, up to a limit.
 type labelValues struct {
 	limit int
 	mu    sync.RWMutex
@@ -258,7 +259,7 @@ func newCounters(currency string) *counters {
 	return c
 }
 
-// begin has those stand at zero that alerts wait for: what is there only from its
+// initialize has those stand at zero that alerts wait for: what is there only from its
 // first event on has not increased by it.
 func (c *counters) initialize() {
 	c.overrun.WithLabelValues(c.currency)
