@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -212,4 +213,54 @@ func TestEveryRouteHoldsMoneyAsItsClassSays(t *testing.T) {
 			t.Errorf("charged %t, held %t: %+v", charged, held, b)
 		}
 	})
+}
+
+// A client that follows a redirect sends its body again or leaves it out, so that
+// every path of another spelling is simply not there.
+func TestAPathIsNeverRedirected(t *testing.T) {
+	s := newRoutesFixture(t, fixtureOptions{})
+	for _, test := range []struct{ path, want string }{
+		{"", "Not found"},
+		{"*", "Not found"},
+		{"/", "Not found"},
+		{"//", "Not found"},
+		{"/v1", "Not found"},
+		{"/v1/", "Not found"},
+		{"//v1/models", "Not found"},
+		{"/v1//models", "Not found"},
+		{"/v1/./models", "Not found"},
+		{"/v1/x/../models", "Not found"},
+		{"/v1/models/", "Not found"},
+		{"/v1/models//m", "Not found"},
+		{"/v1/models/m/", "m/"},
+		{"/v1/models/a/b", "a/b"},
+		{"/v1/models/a%2Fb", "a/b"},
+		{"/v1/models/a%2F%2Fb", "a//b"},
+		{"/v1/models/..%2Fm", "../m"},
+		{"/v1/receipts", "Not found"},
+		{"/v1/receipts/", "Not found"},
+		{"/v1/videos/generations/", "Not found"},
+		{"/v1%2Fmodels", "Not found"},
+		{"/healthz/", "Not found"},
+	} {
+		t.Run(test.path, func(t *testing.T) {
+			path, err := url.PathUnescape(test.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			r.URL = &url.URL{Path: path, RawPath: test.path}
+			r.RequestURI = test.path
+			r.Header.Set("Authorization", "Bearer "+s.key.Reveal())
+			w := httptest.NewRecorder()
+			s.h.ServeHTTP(w, r)
+			h := w.Header()
+			if w.Code != http.StatusNotFound || h.Get("Location") != "" || h.Get("Content-Type") != "application/json" || h.Get("X-Request-Id") == "" {
+				t.Errorf("got %d, header %v", w.Code, h)
+			}
+			if !strings.Contains(w.Body.String(), test.want) {
+				t.Errorf("got %s, want %q in it", w.Body, test.want)
+			}
+		})
+	}
 }
