@@ -11,7 +11,7 @@ import (
 )
 
 // withChannels is an operator's API over two channels.
-func withChannels(t *testing.T, edit func(*server.AdminOptions)) (*office, *upstream.Router) {
+func withChannels(t *testing.T, edit func(*server.AdminOptions)) (*adminFixture, *upstream.Router) {
 	t.Helper()
 	up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) { return nil, nil })
 	router, err := upstream.NewRouter([]upstream.Channel{
@@ -21,7 +21,7 @@ func withChannels(t *testing.T, edit func(*server.AdminOptions)) (*office, *upst
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newOffice(t, func(a *server.AdminOptions) {
+	return newAdminFixture(t, func(a *server.AdminOptions) {
 		a.Channels = router
 		if edit != nil {
 			edit(a)
@@ -63,7 +63,7 @@ func TestAChannelIsPausedAndResumedOverTheAdminAPI(t *testing.T) {
 }
 
 func TestWhereThereAreNoChannelsNothingIsSaidOfThem(t *testing.T) {
-	o := newOffice(t, nil)
+	o := newAdminFixture(t, nil)
 	for _, path := range []string{"GET ", "POST /m/pause", "POST /m/resume", "POST /m/test"} {
 		method, rest, _ := strings.Cut(path, " ")
 		if status, body := o.ask(method, "/admin/v1/channels"+rest, ""); status != 404 || !strings.Contains(body, "only from a running server") {

@@ -23,17 +23,17 @@ import (
 
 const adminToken = "admin-0123456789"
 
-// office is an operator's API with a ledger and keys of its own.
-type office struct {
+// adminFixture is an operator's API with a ledger and keys of its own.
+type adminFixture struct {
 	http.Handler
 	ledger *memory.Ledger
 	keys   *memory.Keys
 	log    bytes.Buffer
 }
 
-func newOffice(t *testing.T, edit func(*server.AdminOptions)) *office {
+func newAdminFixture(t *testing.T, edit func(*server.AdminOptions)) *adminFixture {
 	t.Helper()
-	o := &office{ledger: memory.NewLedger(memory.LedgerOptions{}), keys: new(memory.Keys)}
+	o := &adminFixture{ledger: memory.NewLedger(memory.LedgerOptions{}), keys: new(memory.Keys)}
 	options := server.AdminOptions{
 		Token: secret.New(adminToken), Accounts: o.ledger, Keys: o.keys, Logger: slog.New(slog.NewTextHandler(&o.log, nil)),
 	}
@@ -48,12 +48,12 @@ func newOffice(t *testing.T, edit func(*server.AdminOptions)) *office {
 }
 
 // ask sends a request with the token.
-func (o *office) ask(method, path, body string) (int, string) {
+func (o *adminFixture) ask(method, path, body string) (int, string) {
 	w := o.record(method, path, body, "Bearer "+adminToken)
 	return w.Code, w.Body.String()
 }
 
-func (o *office) record(method, path, body, authorization string) *httptest.ResponseRecorder {
+func (o *adminFixture) record(method, path, body, authorization string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
@@ -64,7 +64,7 @@ func (o *office) record(method, path, body, authorization string) *httptest.Resp
 }
 
 func TestTheAdminAPINeedsItsToken(t *testing.T) {
-	o := newOffice(t, nil)
+	o := newAdminFixture(t, nil)
 	for _, authorization := range []string{"", "Bearer", "Bearer wrong", "Basic " + adminToken, "Bearer " + adminToken + "x", "Bearer sk-key"} {
 		for _, path := range []string{"/admin/v1/accounts", "/admin/v1/nothing", "/"} {
 			w := o.record(http.MethodGet, path, "", authorization)
@@ -82,7 +82,7 @@ func TestTheAdminAPINeedsItsToken(t *testing.T) {
 }
 
 func TestAnAdminAPIWithoutATokenRefusesEveryone(t *testing.T) {
-	o := newOffice(t, func(a *server.AdminOptions) { a.Token = secret.String{} })
+	o := newAdminFixture(t, func(a *server.AdminOptions) { a.Token = secret.String{} })
 	for _, authorization := range []string{"", "Bearer", "Bearer ", "Bearer x"} {
 		if w := o.record(http.MethodGet, "/admin/v1/accounts", "", authorization); w.Code != 401 {
 			t.Errorf("%q: %d %s", authorization, w.Code, w.Body)
@@ -91,13 +91,13 @@ func TestAnAdminAPIWithoutATokenRefusesEveryone(t *testing.T) {
 }
 
 func TestTheAdminAPILivesWithoutAToken(t *testing.T) {
-	if w := newOffice(t, nil).record(http.MethodGet, "/healthz", "", ""); w.Code != 200 || w.Body.String() != "{\"status\":\"ok\"}\n" {
+	if w := newAdminFixture(t, nil).record(http.MethodGet, "/healthz", "", ""); w.Code != 200 || w.Body.String() != "{\"status\":\"ok\"}\n" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 
 func TestTheAdminAPITellsPathsFromMethods(t *testing.T) {
-	o := newOffice(t, nil)
+	o := newAdminFixture(t, nil)
 	for _, c := range []struct {
 		method, path, allow string
 		want                int
@@ -119,7 +119,7 @@ func TestTheAdminAPITellsPathsFromMethods(t *testing.T) {
 }
 
 func TestAnAdminBodyIsTakenByTheLetter(t *testing.T) {
-	o := newOffice(t, nil)
+	o := newAdminFixture(t, nil)
 	for _, c := range []struct{ path, body, param, message string }{
 		{"/admin/v1/accounts", `{"name":"b","colour":"red"}`, "colour", `no field \"colour\"`},
 		{"/admin/v1/accounts", `{"Name":"b"}`, "Name", `no field \"Name\"`},
@@ -153,14 +153,14 @@ func TestAnAdminBodyIsTakenByTheLetter(t *testing.T) {
 }
 
 func TestAHugeAdminBodyIsRefused(t *testing.T) {
-	status, body := newOffice(t, nil).ask(http.MethodPost, "/admin/v1/accounts", `{"name":"`+strings.Repeat("a", 2<<20)+`"}`)
+	status, body := newAdminFixture(t, nil).ask(http.MethodPost, "/admin/v1/accounts", `{"name":"`+strings.Repeat("a", 2<<20)+`"}`)
 	if status != 413 {
 		t.Errorf("%d %s", status, body)
 	}
 }
 
 func TestAnAccountOverTheAdminAPI(t *testing.T) {
-	o := newOffice(t, nil)
+	o := newAdminFixture(t, nil)
 	for _, c := range []struct {
 		method, path, body string
 		status             int
@@ -184,7 +184,7 @@ func TestAnAccountOverTheAdminAPI(t *testing.T) {
 }
 
 func TestAdminListsComeByThePage(t *testing.T) {
-	o := newOffice(t, nil) // which has acme
+	o := newAdminFixture(t, nil) // which has acme
 	for _, name := range []string{"b", "c", "d"} {
 		if status, body := o.ask("POST", "/admin/v1/accounts", `{"name":"`+name+`"}`); status != 201 {
 			t.Fatal(body)
@@ -229,7 +229,7 @@ func TestAdminListsComeByThePage(t *testing.T) {
 }
 
 func TestAKeyOverTheAdminAPI(t *testing.T) {
-	o := newOffice(t, nil)
+	o := newAdminFixture(t, nil)
 	status, body := o.ask("POST", "/admin/v1/keys",
 		`{"account":"acme","name":"ci","models":["m"],"expires":"2100-01-01T00:00:00Z","rpm":7,"budget":"5"}`)
 	m := regexp.MustCompile(`^{"id":"(key_\w+)","key":"(sk-\w+)","account":"acme","name":"ci"}\n$`).FindStringSubmatch(body)
@@ -263,7 +263,7 @@ func TestAKeyOverTheAdminAPI(t *testing.T) {
 }
 
 func TestABudgetBoundsAKeyFromItsFirstCall(t *testing.T) {
-	o := newOffice(t, nil)
+	o := newAdminFixture(t, nil)
 	_, body := o.ask("POST", "/admin/v1/keys", `{"account":"acme","budget":"5"}`)
 	id := regexp.MustCompile(`key_\w+`).FindString(body)
 	hold, err := o.ledger.Reserve(t.Context(), billing.Charge{Account: "acme", Key: id, RequestID: "r"})
@@ -282,7 +282,7 @@ func TestABudgetBoundsAKeyFromItsFirstCall(t *testing.T) {
 }
 
 func TestUsageOverTheAdminAPI(t *testing.T) {
-	o := newOffice(t, nil)
+	o := newAdminFixture(t, nil)
 	hold, err := o.ledger.Reserve(t.Context(), billing.Charge{Account: "acme", Key: "k", RequestID: "r", Model: "m"})
 	if err == nil {
 		_, err = o.ledger.Settle(t.Context(), hold, billing.Usage{Input: 3})
@@ -308,11 +308,11 @@ func TestUsageOverTheAdminAPI(t *testing.T) {
 }
 
 func TestAReloadOverTheAdminAPITellsWhatIsWrong(t *testing.T) {
-	if status, body := newOffice(t, nil).ask("POST", "/admin/v1/reload", ""); status != 400 || !strings.Contains(body, "nothing to reload") {
+	if status, body := newAdminFixture(t, nil).ask("POST", "/admin/v1/reload", ""); status != 400 || !strings.Contains(body, "nothing to reload") {
 		t.Errorf("without a file: %d %s", status, body)
 	}
 	var result error
-	o := newOffice(t, func(a *server.AdminOptions) { a.Reload = func(context.Context) error { return result } })
+	o := newAdminFixture(t, func(a *server.AdminOptions) { a.Reload = func(context.Context) error { return result } })
 	for _, c := range []struct {
 		err    error
 		status int
@@ -330,7 +330,7 @@ func TestAReloadOverTheAdminAPITellsWhatIsWrong(t *testing.T) {
 }
 
 func TestAPanicInTheAdminAPIIsA500(t *testing.T) {
-	o := newOffice(t, func(a *server.AdminOptions) { a.Keys = nil })
+	o := newAdminFixture(t, func(a *server.AdminOptions) { a.Keys = nil })
 	if status, body := o.ask("GET", "/admin/v1/keys", ""); status != 500 || !strings.Contains(body, `"code":"internal_error"`) {
 		t.Errorf("%d %s", status, body)
 	}
@@ -340,7 +340,7 @@ func TestAPanicInTheAdminAPIIsA500(t *testing.T) {
 }
 
 // tried has one request on acme whose second try was answered.
-func (o *office) tried(t *testing.T) {
+func (o *adminFixture) tried(t *testing.T) {
 	t.Helper()
 	p, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "1000000"})
 	if err != nil {
@@ -361,7 +361,7 @@ func (o *office) tried(t *testing.T) {
 }
 
 func TestARequestOverTheAdminAPITellsOfTheTriesThatFailed(t *testing.T) {
-	o := newOffice(t, nil)
+	o := newAdminFixture(t, nil)
 	o.tried(t)
 	status, body := o.ask("GET", "/admin/v1/requests/req_1", "")
 	for _, want := range []string{
@@ -378,7 +378,7 @@ func TestARequestOverTheAdminAPITellsOfTheTriesThatFailed(t *testing.T) {
 }
 
 func TestWasteOverTheAdminAPI(t *testing.T) {
-	o := newOffice(t, nil)
+	o := newAdminFixture(t, nil)
 	o.tried(t)
 	for _, c := range []struct {
 		query  string
@@ -397,11 +397,11 @@ func TestWasteOverTheAdminAPI(t *testing.T) {
 	}
 }
 
-// plain is a ledger that keeps no tries.
-type plain struct{ billing.Accounts }
+// accountsOnly is a ledger that keeps no tries.
+type accountsOnly struct{ billing.Accounts }
 
 func TestALedgerWithoutTriesSaysSo(t *testing.T) {
-	o := newOffice(t, func(o *server.AdminOptions) { o.Accounts = plain{o.Accounts} })
+	o := newAdminFixture(t, func(o *server.AdminOptions) { o.Accounts = accountsOnly{o.Accounts} })
 	for _, path := range []string{"/admin/v1/waste", "/admin/v1/requests/req_1"} {
 		if status, body := o.ask("GET", path, ""); status != 404 || !strings.Contains(body, "keeps no failed tries") {
 			t.Errorf("%s: %d %s", path, status, body)

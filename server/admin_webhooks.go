@@ -18,15 +18,15 @@ import (
 // secrets that sign them: a gateway's MemoryTasks and this module's stores
 // implement it. Implementations are safe for concurrent use.
 type Webhooks interface {
-	// WebhookSecret is the secret that signs the account's notices; one is made
-	// if there is none yet. rotate makes a new one: the one before goes on
-	// signing beside it for a while.
+	// WebhookSecret is the secret that signs the account's webhooks; one is made if
+	// there is none yet. rotate makes a new one: the one before goes on signing
+	// beside it for a while.
 	WebhookSecret(ctx context.Context, account string, rotate bool) (webhook.Secret, error)
-	// Notices are at most so many of the account's notices, the newest first;
+	// Notices are at most limit of the account's deliveries, the newest first;
 	// everybody's if account is empty.
 	Notices(ctx context.Context, account string, limit int) ([]webhook.Entry, error)
-	// Resend makes a notice due now, whatever became of it; false if there is
-	// none by that id.
+	// Resend makes a delivery due now, whatever its state; false if there is none
+	// by that id.
 	Resend(ctx context.Context, id string) (bool, error)
 }
 
@@ -36,8 +36,8 @@ type SecretView struct {
 	Secret  string `json:"secret"` // "whsec_…"
 }
 
-// NoticeView is what the operator sees of a notice: neither its address, which
-// may hold a password, nor its body.
+// NoticeView is what the operator sees of a webhook delivery: neither its address,
+// which may hold a password, nor its body.
 type NoticeView struct {
 	ID      string        `json:"id"` // "evt_…", the webhook-id of each try
 	Account string        `json:"account"`
@@ -108,7 +108,7 @@ func (q *adminRequest) secret(rotate bool) (any, error) {
 	return SecretView{q.name, s.Reveal()}, nil
 }
 
-// The numbers of notices in a list.
+// The numbers of deliveries in a list.
 const (
 	defaultNotices = 100
 	maxNotices     = 1000

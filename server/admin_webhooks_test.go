@@ -13,9 +13,9 @@ import (
 	"github.com/tollhouse-ai/gateway/video"
 )
 
-// noticed is an operator's API whose tasks have sent so many notices, one a
+// withDeliveries is an operator's API whose tasks have sent so many notices, one a
 // second, of the accounts acme and beta in turn.
-func noticed(t *testing.T, notices int) (*office, *gateway.MemoryTasks) {
+func withDeliveries(t *testing.T, notices int) (*adminFixture, *gateway.MemoryTasks) {
 	t.Helper()
 	begun := time.Date(2026, 11, 21, 12, 0, 0, 0, time.FixedZone("", 3600))
 	tasks := gateway.NewMemoryTasks(func() time.Time { return begun.Add(time.Hour) }, nil)
@@ -34,7 +34,7 @@ func noticed(t *testing.T, notices int) (*office, *gateway.MemoryTasks) {
 			t.Fatal(ok, err)
 		}
 	}
-	o := newOffice(t, func(a *server.AdminOptions) { a.Webhooks = tasks })
+	o := newAdminFixture(t, func(a *server.AdminOptions) { a.Webhooks = tasks })
 	if err := o.ledger.CreateAccount(t.Context(), "beta", 0); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func noticed(t *testing.T, notices int) (*office, *gateway.MemoryTasks) {
 }
 
 func TestAWebhookSecretOverTheAdminAPI(t *testing.T) {
-	o, tasks := noticed(t, 0)
+	o, tasks := withDeliveries(t, 0)
 	const path = "/admin/v1/accounts/acme/webhook-secret"
 	status, first := o.ask("GET", path, "")
 	if status != 200 || !strings.HasPrefix(first, `{"account":"acme","secret":"whsec_`) {
@@ -73,8 +73,8 @@ func TestAWebhookSecretOverTheAdminAPI(t *testing.T) {
 	}
 }
 
-// failed ends a try of a notice.
-func failed(t *testing.T, tasks *gateway.MemoryTasks, id string, next time.Time, reason string, final bool) {
+// failDelivery ends a try of a notice.
+func failDelivery(t *testing.T, tasks *gateway.MemoryTasks, id string, next time.Time, reason string, final bool) {
 	t.Helper()
 	all, err := tasks.Notices(t.Context(), "", 1000)
 	if err != nil {
@@ -91,9 +91,9 @@ func failed(t *testing.T, tasks *gateway.MemoryTasks, id string, next time.Time,
 }
 
 func TestWebhooksAreListedWithoutTheirAddresses(t *testing.T) {
-	o, tasks := noticed(t, 5)
+	o, tasks := withDeliveries(t, 5)
 	for range 3 {
-		failed(t, tasks, "evt_2", time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC), "no answer came in time", false)
+		failDelivery(t, tasks, "evt_2", time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC), "no answer came in time", false)
 	}
 	if err := tasks.Done(t.Context(), "evt_1", time.Date(2026, 11, 21, 12, 30, 0, 0, time.UTC)); err != nil {
 		t.Fatal(err)
@@ -134,8 +134,8 @@ func TestWebhooksAreListedWithoutTheirAddresses(t *testing.T) {
 }
 
 func TestAWebhookIsSentAgainOverTheAdminAPI(t *testing.T) {
-	o, tasks := noticed(t, 1)
-	failed(t, tasks, "evt_0", time.Time{}, "the receiver answered with 410", true)
+	o, tasks := withDeliveries(t, 1)
+	failDelivery(t, tasks, "evt_0", time.Time{}, "the receiver answered with 410", true)
 	status, body := o.ask("POST", "/admin/v1/webhooks/evt_0/resend", "")
 	if status != 200 || body != "{\"id\":\"evt_0\",\"state\":\"waiting\"}\n" {
 		t.Errorf("%d %s", status, body)
@@ -151,13 +151,15 @@ func TestAWebhookIsSentAgainOverTheAdminAPI(t *testing.T) {
 	}
 }
 
-// away is a store that does not answer.
-type away struct{ server.Webhooks }
+// unavailable is a store that does not answer.
+type unavailable struct{ server.Webhooks }
 
-func (away) Resend(context.Context, string) (bool, error) { return false, errors.New("private: disk") }
+func (unavailable) Resend(context.Context, string) (bool, error) {
+	return false, errors.New("private: disk")
+}
 
 func TestWithoutAStoreOfWebhooksOrWithABrokenOneThatIsSaid(t *testing.T) {
-	none := newOffice(t, nil)
+	none := newAdminFixture(t, nil)
 	for _, c := range [][2]string{
 		{"GET", "/admin/v1/webhooks"}, {"POST", "/admin/v1/webhooks/evt_0/resend"},
 		{"GET", "/admin/v1/accounts/acme/webhook-secret"}, {"POST", "/admin/v1/accounts/acme/webhook-secret/rotate"},
@@ -166,7 +168,7 @@ func TestWithoutAStoreOfWebhooksOrWithABrokenOneThatIsSaid(t *testing.T) {
 			t.Errorf("%s %s: %d %s", c[0], c[1], status, body)
 		}
 	}
-	broken := newOffice(t, func(a *server.AdminOptions) { a.Webhooks = away{} })
+	broken := newAdminFixture(t, func(a *server.AdminOptions) { a.Webhooks = unavailable{} })
 	if status, body := broken.ask("POST", "/admin/v1/webhooks/evt_0/resend", ""); status != 500 || strings.Contains(body, "private") {
 		t.Errorf("%d %s", status, body)
 	}

@@ -17,8 +17,8 @@ import (
 	native "github.com/tollhouse-ai/gateway/upstream/anthropic"
 )
 
-// claude is Anthropic's own client of the shop. It sends the key as x-api-key.
-func claude(s *shop, options ...option.RequestOption) anthropic.Client {
+// anthropicClient is Anthropic's own client of the shop. It sends the key as x-api-key.
+func anthropicClient(s *fixture, options ...option.RequestOption) anthropic.Client {
 	return anthropic.NewClient(append([]option.RequestOption{
 		option.WithoutEnvironmentDefaults(), option.WithAPIKey(s.key.Reveal()), option.WithBaseURL(s.url), option.WithMaxRetries(0),
 	}, options...)...)
@@ -31,18 +31,18 @@ var forecast = anthropic.ToolUnionParam{OfTool: &anthropic.ToolParam{
 	},
 }}
 
-func asks(text string) anthropic.MessageNewParams {
+func anthropicRequest(text string) anthropic.MessageNewParams {
 	return anthropic.MessageNewParams{
 		Model: "delta-k3", MaxTokens: 2048, Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(text))},
 	}
 }
 
 func TestAnthropicGoGetsAMessageOfAChatModel(t *testing.T) {
-	s := open(t, shopOptions{})
-	c := claude(s)
+	s := newFixture(t, fixtureOptions{})
+	c := anthropicClient(s)
 	before := s.posted(t)
 	var response *http.Response
-	m, err := c.Messages.New(t.Context(), asks("hello there"), option.WithResponseInto(&response))
+	m, err := c.Messages.New(t.Context(), anthropicRequest("hello there"), option.WithResponseInto(&response))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,9 +60,9 @@ func TestAnthropicGoGetsAMessageOfAChatModel(t *testing.T) {
 }
 
 func TestAnthropicGoSeesThinkingOnlyWhereItIsEnabled(t *testing.T) {
-	s := open(t, shopOptions{})
-	c := claude(s)
-	params := asks("hello")
+	s := newFixture(t, fixtureOptions{})
+	c := anthropicClient(s)
+	params := anthropicRequest("hello")
 	params.Thinking = anthropic.ThinkingConfigParamOfEnabled(1024)
 	m, err := c.Messages.New(t.Context(), params)
 	if err != nil {
@@ -74,9 +74,9 @@ func TestAnthropicGoSeesThinkingOnlyWhereItIsEnabled(t *testing.T) {
 }
 
 func TestAnthropicGoAccumulatesAStreamAndRepliesToIt(t *testing.T) {
-	s := open(t, shopOptions{})
-	c := claude(s)
-	params := asks("what is the weather?")
+	s := newFixture(t, fixtureOptions{})
+	c := anthropicClient(s)
+	params := anthropicRequest("what is the weather?")
 	params.Tools = []anthropic.ToolUnionParam{forecast}
 	params.Thinking = anthropic.ThinkingConfigParamOfEnabled(1024)
 	before := s.posted(t)
@@ -108,8 +108,8 @@ func TestAnthropicGoAccumulatesAStreamAndRepliesToIt(t *testing.T) {
 }
 
 func TestAnthropicGoCountsTokensForNothing(t *testing.T) {
-	s := open(t, shopOptions{})
-	c := claude(s)
+	s := newFixture(t, fixtureOptions{})
+	c := anthropicClient(s)
 	before := s.posted(t)
 	var response *http.Response
 	count, err := c.Messages.CountTokens(t.Context(), anthropic.MessageCountTokensParams{
@@ -124,13 +124,13 @@ func TestAnthropicGoCountsTokensForNothing(t *testing.T) {
 }
 
 func TestAnthropicGoMapsErrors(t *testing.T) {
-	poor := open(t, shopOptions{credit: 1})
-	rich := open(t, shopOptions{key: auth.KeyOptions{Models: []string{"m", "delta-k3"}}})
-	too := asks("x")
+	poor := newFixture(t, fixtureOptions{credit: 1})
+	rich := newFixture(t, fixtureOptions{key: auth.KeyOptions{Models: []string{"m", "delta-k3"}}})
+	too := anthropicRequest("x")
 	too.Temperature = anthropic.Float(3)
-	unknown := asks("x")
+	unknown := anthropicRequest("x")
 	unknown.Model = "nobody"
-	barred := asks("x")
+	barred := anthropicRequest("x")
 	barred.Model = "sim-chat"
 	for _, tt := range []struct {
 		name   string
@@ -139,11 +139,11 @@ func TestAnthropicGoMapsErrors(t *testing.T) {
 		status int
 		kind   anthropic.ErrorType
 	}{
-		{"a bad field", claude(rich), too, 400, anthropic.ErrorTypeInvalidRequestError},
-		{"a wrong key", claude(rich, option.WithAPIKey("sk-nobody")), asks("x"), 401, anthropic.ErrorTypeAuthenticationError},
-		{"no money", claude(poor), asks("x"), 402, anthropic.ErrorTypeBillingError},
-		{"a model that the key may not use", claude(rich), barred, 403, anthropic.ErrorTypePermissionError},
-		{"an unknown model", claude(rich), unknown, 404, anthropic.ErrorTypeNotFoundError},
+		{"a bad field", anthropicClient(rich), too, 400, anthropic.ErrorTypeInvalidRequestError},
+		{"a wrong key", anthropicClient(rich, option.WithAPIKey("sk-nobody")), anthropicRequest("x"), 401, anthropic.ErrorTypeAuthenticationError},
+		{"no money", anthropicClient(poor), anthropicRequest("x"), 402, anthropic.ErrorTypeBillingError},
+		{"a model that the key may not use", anthropicClient(rich), barred, 403, anthropic.ErrorTypePermissionError},
+		{"an unknown model", anthropicClient(rich), unknown, 404, anthropic.ErrorTypeNotFoundError},
 	} {
 		for _, streamed := range []bool{false, true} {
 			var err error
@@ -161,7 +161,7 @@ func TestAnthropicGoMapsErrors(t *testing.T) {
 }
 
 func TestTwoKeysThatDifferAreNone(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	body := `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}]}`
 	for _, tt := range []struct {
 		name   string
@@ -184,8 +184,8 @@ func TestTwoKeysThatDifferAreNone(t *testing.T) {
 	}
 }
 
-// vendor is a scripted Anthropic.
-func vendor(t *testing.T, h http.HandlerFunc) *native.Upstream {
+// anthropicVendor is a scripted Anthropic.
+func anthropicVendor(t *testing.T, h http.HandlerFunc) *native.Upstream {
 	t.Helper()
 	ts := httptest.NewServer(h)
 	t.Cleanup(ts.Close)
@@ -238,12 +238,12 @@ data: {"type":"message_stop"}
 
 func TestANativeStreamPassesByteForByteButForTheModel(t *testing.T) {
 	var got *http.Request
-	up := vendor(t, func(w http.ResponseWriter, r *http.Request) {
+	up := anthropicVendor(t, func(w http.ResponseWriter, r *http.Request) {
 		got = r.Clone(t.Context())
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = w.Write([]byte(hers))
 	})
-	s := open(t, shopOptions{upstream: up})
+	s := newFixture(t, fixtureOptions{upstream: up})
 	before := s.posted(t)
 	a := s.do(t, "POST", "/v1/messages?beta=true&other=1", `{"model":"m","max_tokens":99,"stream":true,"messages":[{"role":"user","content":"x"}],"x_new":1.0}`,
 		"Anthropic-Version: 2023-06-01", "Anthropic-Beta: one,two", "Cookie: c=1", "X-Api-Key: "+s.key.Reveal())
@@ -260,12 +260,12 @@ func TestANativeStreamPassesByteForByteButForTheModel(t *testing.T) {
 }
 
 func TestAnthropicsWordsAreKeptInAnError(t *testing.T) {
-	up := vendor(t, func(w http.ResponseWriter, _ *http.Request) {
+	up := anthropicVendor(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(400)
 		_, _ = w.Write([]byte(`{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 9 > 8"},"request_id":"req_hers","x":1.0}`))
 	})
-	s := open(t, shopOptions{upstream: up})
+	s := newFixture(t, fixtureOptions{upstream: up})
 	a := s.do(t, "POST", "/v1/messages", `{"model":"m","max_tokens":99,"messages":[{"role":"user","content":"x"}]}`)
 	id := a.header.Get("Request-Id")
 	want := `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 9 > 8","code":"invalid_request_error"},"request_id":"` + id + `","x":1.0}`
@@ -280,19 +280,19 @@ func TestAnthropicsWordsAreKeptInAnError(t *testing.T) {
 }
 
 func TestAnErrorInAStreamIsAnErrorEvent(t *testing.T) {
-	up := vendor(t, func(w http.ResponseWriter, _ *http.Request) {
+	up := anthropicVendor(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		head, _, _ := strings.Cut(hers, "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":1}")
 		_, _ = w.Write([]byte(head + "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n"))
 	})
-	s := open(t, shopOptions{upstream: up})
+	s := newFixture(t, fixtureOptions{upstream: up})
 	a := s.do(t, "POST", "/v1/messages", `{"model":"m","max_tokens":99,"stream":true,"messages":[{"role":"user","content":"x"}]}`)
 	tail := `event: error` + "\n" + `data: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded","code":"ServiceUnavailable"},"request_id":"` + a.header.Get("Request-Id") + `"}` + "\n\n"
 	if a.status != 200 || !strings.HasSuffix(a.body, tail) {
 		t.Errorf("%d %s\nwant the end %s", a.status, a.body, tail)
 	}
-	c := claude(s)
-	stream := c.Messages.NewStreaming(t.Context(), asks("x"))
+	c := anthropicClient(s)
+	stream := c.Messages.NewStreaming(t.Context(), anthropicRequest("x"))
 	for stream.Next() {
 	}
 	if stream.Err() == nil || !strings.Contains(stream.Err().Error(), "Overloaded") {
@@ -301,11 +301,11 @@ func TestAnErrorInAStreamIsAnErrorEvent(t *testing.T) {
 }
 
 func TestAChatClientReachesANativeModel(t *testing.T) {
-	up := vendor(t, func(w http.ResponseWriter, r *http.Request) {
+	up := anthropicVendor(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = w.Write([]byte(hers))
 	})
-	s := open(t, shopOptions{upstream: up, gateway: func(o *gateway.Options) {
+	s := newFixture(t, fixtureOptions{upstream: up, gateway: func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "m", MaxOutput: 4096}}
 	}})
 	before := s.posted(t)
@@ -326,7 +326,7 @@ const hi = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
 // A vendor that takes fewer bytes of headers than a client may send would blame the
 // gateway, and look sick by a caller's doing.
 func TestTheHeadersThatGoOnToAVendorAreBounded(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	const ask, name, most = `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`, "Anthropic-Beta", 8 << 10
 	for size, want := range map[int]int{most: 200, most + 1: 400} {
 		a := s.do(t, "POST", "/v1/messages", ask, name+": "+strings.Repeat("b", size-len(name)))

@@ -20,7 +20,7 @@ import (
 )
 
 func TestABodyThatStopsComingIsA408(t *testing.T) {
-	s := open(t, shopOptions{server: server.Options{ReadTimeout: 50 * time.Millisecond}})
+	s := newFixture(t, fixtureOptions{server: server.Options{ReadTimeout: 50 * time.Millisecond}})
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func (d *deadlines) SetReadDeadline(t time.Time) error {
 }
 
 func TestProgressMovesTheReadDeadlineAndTheEndClearsIt(t *testing.T) {
-	h := local(t)
+	h := handlerWithoutSocket(t)
 	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
 	body := strings.Replace(small, "hi", strings.Repeat("x", 200<<10), 1)
 	h.ServeHTTP(w, httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(body)))
@@ -68,10 +68,10 @@ func TestProgressMovesTheReadDeadlineAndTheEndClearsIt(t *testing.T) {
 	}
 }
 
-// breaks is a body whose reader fails.
-type breaks struct{ before func() }
+// failingBody is a body whose reader fails.
+type failingBody struct{ before func() }
 
-func (b breaks) Read([]byte) (int, error) {
+func (b failingBody) Read([]byte) (int, error) {
 	b.before()
 	return 0, errors.New("the connection broke")
 }
@@ -85,16 +85,16 @@ func TestABodyOfAClientThatLeftIsNoBadRequest(t *testing.T) {
 			before = cancel
 		}
 		w := httptest.NewRecorder()
-		r := httptest.NewRequest("POST", "/v1/chat/completions", breaks{before}).WithContext(ctx)
-		local(t).ServeHTTP(w, r)
+		r := httptest.NewRequest("POST", "/v1/chat/completions", failingBody{before}).WithContext(ctx)
+		handlerWithoutSocket(t).ServeHTTP(w, r)
 		if w.Code != want {
 			t.Errorf("status %d, want %d: %s", w.Code, want, w.Body)
 		}
 	}
 }
 
-// local is the handler of a gateway without an Authenticator.
-func local(t *testing.T) http.Handler {
+// handlerWithoutSocket is the handler of a gateway without an Authenticator.
+func handlerWithoutSocket(t *testing.T) http.Handler {
 	t.Helper()
 	g, err := gateway.New(gateway.Options{Upstream: sim.New(sim.Options{})})
 	if err != nil {
@@ -107,10 +107,10 @@ func local(t *testing.T) http.Handler {
 var foreign = []string{"Basic abc", "Bearer", "Bearer ", "nonsense", "Digest a=b, c=d", "sk-abc"}
 
 func TestAHeaderThatNobodyAskedForIsIgnored(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	known := auth.NewContext(t.Context(), &auth.Principal{Account: "acme", Key: "key_1"})
 	for _, header := range append(foreign, "Bearer sk-wrong") {
-		for name, h := range map[string]http.Handler{"no authenticator": local(t), "a principal": s.h} {
+		for name, h := range map[string]http.Handler{"no authenticator": handlerWithoutSocket(t), "a principal": s.h} {
 			w := httptest.NewRecorder()
 			r := httptest.NewRequest("GET", "/v1/models", http.NoBody).WithContext(known)
 			if name == "no authenticator" {
@@ -126,7 +126,7 @@ func TestAHeaderThatNobodyAskedForIsIgnored(t *testing.T) {
 }
 
 func TestAForeignSchemeIsToldWhatToSend(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	for _, header := range foreign {
 		a := s.do(t, "GET", "/v1/models", "", "Authorization: "+header)
 		if m := a.errorOf(t).Message; a.status != 401 || !strings.Contains(m, `must be "Bearer sk-…"`) {
@@ -136,7 +136,7 @@ func TestAForeignSchemeIsToldWhatToSend(t *testing.T) {
 }
 
 func TestAReplayedStreamIsNotBufferedEither(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	first := s.do(t, "POST", "/v1/chat/completions", smallStream, "Idempotency-Key: k")
 	again := s.do(t, "POST", "/v1/chat/completions", smallStream, "Idempotency-Key: k")
 	if again.header.Get("Idempotent-Replayed") != "true" || again.body != first.body {
@@ -150,7 +150,7 @@ func TestAReplayedStreamIsNotBufferedEither(t *testing.T) {
 }
 
 func TestTheInProcessClientGetsNoBodyForHead(t *testing.T) {
-	resp, err := server.Client(local(t)).Head("http://gateway.invalid/v1/models")
+	resp, err := server.Client(handlerWithoutSocket(t)).Head("http://gateway.invalid/v1/models")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestTheInProcessClientGetsNoBodyForHead(t *testing.T) {
 }
 
 func TestAModelIDThatIsTooLongIsNamed(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	a := s.do(t, "POST", "/v1/chat/completions", strings.Replace(small, `"m"`, `"`+strings.Repeat("m", 300)+`"`, 1))
 	if m := a.errorOf(t).Message; a.status != 400 || !strings.Contains(m, "at most 256 bytes") {
 		t.Errorf("status %d: %s", a.status, m)

@@ -11,7 +11,7 @@ import (
 
 // Client returns an HTTP client whose requests h answers in process, without a
 // socket and whatever their host: for an SDK that takes an http.Client. Bodies
-// stream; closing a response's body, or ending its context, hangs up. It is
+// stream; closing a response's body, or ending its context, cancels the request. It is
 // safe for concurrent use.
 func Client(h http.Handler) *http.Client { return &http.Client{Transport: Transport{h}} }
 

@@ -69,7 +69,7 @@ func peak(t *testing.T) (kib int) {
 }
 
 func editsAtOnce(t *testing.T) {
-	s := gallery(t, shopOptions{upstream: &swallowing{all: make(chan struct{})}, credit: 100 * billing.One})
+	s := newImagesFixture(t, fixtureOptions{upstream: &swallowing{all: make(chan struct{})}, credit: 100 * billing.One})
 	var clients sync.WaitGroup
 	for range atOnce {
 		clients.Go(func() {
@@ -86,7 +86,7 @@ func editsAtOnce(t *testing.T) {
 }
 
 // upload sends one edit and takes next to no memory.
-func (s *shop) upload(ctx context.Context) error {
+func (s *fixture) upload(ctx context.Context) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {
 		return err

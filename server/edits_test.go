@@ -68,7 +68,7 @@ func editBody(t testing.TB, fields ...string) (body, contentType string) {
 }
 
 // edit sends a form.
-func (s *shop) edit(t testing.TB, fields ...string) answer {
+func (s *fixture) edit(t testing.TB, fields ...string) answer {
 	t.Helper()
 	body, contentType := editBody(t, fields...)
 	return s.do(t, "POST", edits, body, "Content-Type: "+contentType)
@@ -81,7 +81,7 @@ func cube(t testing.TB, more ...string) []string {
 }
 
 func TestAnEditGetsAPictureAndACharge(t *testing.T) {
-	s := gallery(t, shopOptions{})
+	s := newImagesFixture(t, fixtureOptions{})
 	a := s.edit(t, cube(t, "n=2")...)
 	if a.status != 200 || strings.Count(a.body, `"b64_json"`) != 2 || a.header.Get("X-Gateway-Charge") != "0.20" || s.posted(t) != billing.One*8/10 {
 		t.Errorf("%d %.300s, posted %s", a.status, a.body, s.posted(t))
@@ -102,7 +102,7 @@ func TestEveryErrorOfEditsHasItsForm(t *testing.T) {
 	for name, row := range map[string]struct {
 		fields       []string
 		header       []string
-		o            shopOptions
+		o            fixtureOptions
 		status       int
 		code, kind   string
 		param, exact string
@@ -115,7 +115,7 @@ func TestEveryErrorOfEditsHasItsForm(t *testing.T) {
 		"another endpoint's":    {fields: []string{"image@" + square, "model=alpha-image-edit", "prompt=a"}, status: 400, code: "invalid_request_error", param: "model"},
 		"a chat model":          {fields: []string{"image@" + square, "model=delta-k3", "prompt=a"}, status: 400, code: "invalid_request_error", param: "model"},
 		"no key":                {fields: cube(t), header: []string{"Authorization: Bearer sk-no"}, status: 401, code: "unauthorized", kind: "authentication_error"},
-		"no money":              {fields: cube(t), o: shopOptions{credit: 1}, status: 402, exact: `{"error":{"message":"Insufficient balance"}}`},
+		"no money":              {fields: cube(t), o: fixtureOptions{credit: 1}, status: 402, exact: `{"error":{"message":"Insufficient balance"}}`},
 		"JSON":                  {fields: cube(t), header: []string{"Content-Type: application/json"}, status: 415, code: "unsupported_media_type"},
 		"no type":               {fields: cube(t), header: []string{"Content-Type: "}, status: 415, code: "unsupported_media_type"},
 		"gzip":                  {fields: cube(t), header: []string{"Content-Encoding: gzip"}, status: 415, code: "unsupported_media_type"},
@@ -123,14 +123,14 @@ func TestEveryErrorOfEditsHasItsForm(t *testing.T) {
 		"another boundary":      {fields: cube(t), header: []string{"Content-Type: multipart/form-data; boundary=x"}, status: 400, code: "invalid_request_error"},
 		"seventeen parts":       {fields: slices.Concat(cube(t), slices.Repeat([]string{"x=1"}, 14)), status: 400, code: "invalid_request_error"},
 		"a field twice":         {fields: cube(t, "quality=low", "quality=high"), status: 400, code: "invalid_request_error", param: "quality"},
-		"the vendor's words":    {fields: cube(t), o: shopOptions{upstream: failing{vendor}}, status: 400, code: "moderation_blocked", kind: "image_generation_user_error"},
-		"the vendor's rate":     {fields: cube(t), o: shopOptions{upstream: failing{(&upstream.Failure{Status: 429, Sent: true, Refused: true}).Fault()}}, status: 429, code: "RateLimitExceeded", kind: "rate_limit_error"},
-		"a vendor that is away": {fields: cube(t), o: shopOptions{upstream: failing{(&upstream.Failure{}).Fault()}}, status: 502, code: "service_unavailable", kind: "api_error"},
-		"a limit":               {fields: cube(t, "x="+strings.Repeat("x", 10_000)), o: shopOptions{server: server.Options{MaxForm: 10_000}}, status: 413, code: "request_too_large"},
+		"the vendor's words":    {fields: cube(t), o: fixtureOptions{upstream: failing{vendor}}, status: 400, code: "moderation_blocked", kind: "image_generation_user_error"},
+		"the vendor's rate":     {fields: cube(t), o: fixtureOptions{upstream: failing{(&upstream.Failure{Status: 429, Sent: true, Refused: true}).Fault()}}, status: 429, code: "RateLimitExceeded", kind: "rate_limit_error"},
+		"a vendor that is away": {fields: cube(t), o: fixtureOptions{upstream: failing{(&upstream.Failure{}).Fault()}}, status: 502, code: "service_unavailable", kind: "api_error"},
+		"a limit":               {fields: cube(t, "x="+strings.Repeat("x", 10_000)), o: fixtureOptions{server: server.Options{MaxForm: 10_000}}, status: 413, code: "request_too_large"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			credit := row.o.credit
-			s := gallery(t, row.o)
+			s := newImagesFixture(t, row.o)
 			body, contentType := editBody(t, row.fields...)
 			a := s.do(t, "POST", edits, body, append([]string{"Content-Type: " + contentType}, row.header...)...)
 			if credit == 0 {
@@ -165,7 +165,7 @@ func (u unasked) Do(context.Context, *upstream.Call) (*upstream.Reply, error) {
 }
 
 func TestABodyThatIsTooLargeIsRefusedAtOnceOrWhileReading(t *testing.T) {
-	s := gallery(t, shopOptions{upstream: unasked{t}, server: server.Options{MaxForm: 1 << 20}})
+	s := newImagesFixture(t, fixtureOptions{upstream: unasked{t}, server: server.Options{MaxForm: 1 << 20}})
 	body, contentType := editBody(t, cube(t, "image[]@"+strings.Repeat("x", 2<<20))...)
 	for name, length := range map[string]int64{"declared": int64(len(body)), "not declared": -1} {
 		read := &counter{r: strings.NewReader(body)}
@@ -201,16 +201,16 @@ func TestAnUploadThatStopsIsToldSoAndCostsNothing(t *testing.T) {
 	}{
 		"cut": {func(form string) io.Reader { return strings.NewReader(form[:len(form)/2]) }, false, 400, "cut off"},
 		"broken": {func(form string) io.Reader {
-			return io.MultiReader(strings.NewReader(form[:len(form)/2]), breaks{func() {}})
+			return io.MultiReader(strings.NewReader(form[:len(form)/2]), failingBody{func() {}})
 		}, false, 400, "could not be read"},
 		"the client left": {func(form string) io.Reader { return strings.NewReader(form[:len(form)/2]) }, true, 499, "hung up"},
 	} {
-		s := gallery(t, shopOptions{upstream: unasked{t}})
+		s := newImagesFixture(t, fixtureOptions{upstream: unasked{t}})
 		form, contentType := editBody(t, cube(t)...)
 		ctx, cancel := context.WithCancel(t.Context())
 		body := row.body(form)
 		if row.gone {
-			body = io.MultiReader(body, breaks{cancel})
+			body = io.MultiReader(body, failingBody{cancel})
 		}
 		r := httptest.NewRequest("POST", edits, body).WithContext(ctx)
 		r.Header.Set("Content-Type", contentType)
@@ -226,7 +226,7 @@ func TestAnUploadThatStopsIsToldSoAndCostsNothing(t *testing.T) {
 
 func TestAClientThatLeavesInTheMiddleOfItsUploadLeavesNothingBehind(t *testing.T) {
 	dir := t.TempDir()
-	s := gallery(t, shopOptions{upstream: unasked{t}, server: server.Options{TempDir: dir}})
+	s := newImagesFixture(t, fixtureOptions{upstream: unasked{t}, server: server.Options{TempDir: dir}})
 	ended := make(chan struct{})
 	ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer close(ended)
@@ -257,7 +257,7 @@ func TestADiskThatIsFullIsA503AndCostsNothing(t *testing.T) {
 		"no directory": {TempDir: filepath.Join(t.TempDir(), "none")},
 		"no room":      {MaxUploads: 1 << 20},
 	} {
-		s := gallery(t, shopOptions{server: o})
+		s := newImagesFixture(t, fixtureOptions{server: o})
 		a := s.edit(t, large...)
 		e := a.errorOf(t)
 		if a.status != 503 || e.Code != "ServiceUnavailable" || e.Type != "api_error" || a.header.Get("Retry-After") == "" || s.posted(t) != billing.One {
@@ -267,7 +267,7 @@ func TestADiskThatIsFullIsA503AndCostsNothing(t *testing.T) {
 			t.Errorf("%s: %d %s", name, small.status, small.body)
 		}
 	}
-	s := gallery(t, shopOptions{server: server.Options{MaxUploads: 3 << 20}})
+	s := newImagesFixture(t, fixtureOptions{server: server.Options{MaxUploads: 3 << 20}})
 	for range 3 { // the room is free again when the call has ended
 		if a := s.edit(t, large...); a.status != 200 {
 			t.Errorf("%d %s", a.status, a.body)
@@ -276,7 +276,7 @@ func TestADiskThatIsFullIsA503AndCostsNothing(t *testing.T) {
 }
 
 func TestADuplicateOfAnUploadIsReplayed(t *testing.T) {
-	s := gallery(t, shopOptions{})
+	s := newImagesFixture(t, fixtureOptions{})
 	send := func(fields []string) answer {
 		body, contentType := editBody(t, fields...)
 		return s.do(t, "POST", edits, body, "Content-Type: "+contentType, "Idempotency-Key: k")
@@ -292,8 +292,8 @@ func TestADuplicateOfAnUploadIsReplayed(t *testing.T) {
 }
 
 func TestOpenAIGoEditsPictures(t *testing.T) {
-	s := gallery(t, shopOptions{})
-	c := official(s)
+	s := newImagesFixture(t, fixtureOptions{})
+	c := openAIClient(s)
 	var photo bytes.Buffer
 	if err := jpeg.Encode(&photo, image.NewGray(image.Rect(0, 0, 16, 16)), nil); err != nil {
 		t.Fatal(err)
@@ -327,8 +327,8 @@ func TestOpenAIGoEditsPictures(t *testing.T) {
 }
 
 func TestOpenAIGoStreamsAnEdit(t *testing.T) {
-	s := gallery(t, shopOptions{})
-	c := official(s)
+	s := newImagesFixture(t, fixtureOptions{})
+	c := openAIClient(s)
 	st := c.Images.EditStreaming(t.Context(), openai.ImageEditParams{
 		Model: "imagegen-2", Prompt: "make it blue", PartialImages: openai.Int(2),
 		Image: openai.ImageEditParamsImageUnion{OfFile: strings.NewReader(pngFile(t, 16, 16))},
@@ -346,12 +346,12 @@ func TestOpenAIGoStreamsAnEdit(t *testing.T) {
 }
 
 func TestGoOpenAIEditsPictures(t *testing.T) {
-	s := gallery(t, shopOptions{credit: 2 * billing.One})
+	s := newImagesFixture(t, fixtureOptions{credit: 2 * billing.One})
 	path := filepath.Join(t.TempDir(), "cube.png")
 	if err := os.WriteFile(path, []byte(pngFile(t, 16, 16)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range doors(s) {
+	for name, c := range goOpenAIClients(s) {
 		t.Run(name, func(t *testing.T) {
 			onDisk, err := os.Open(path)
 			if err != nil {
@@ -384,7 +384,7 @@ func TestGoOpenAIEditsPictures(t *testing.T) {
 }
 
 func TestTheLegacyModelAnswersAsTheDefaultsSay(t *testing.T) {
-	s := gallery(t, shopOptions{})
+	s := newImagesFixture(t, fixtureOptions{})
 	a := s.edit(t, "image@"+pngFile(t, 16, 16), "model=imagegen-legacy-2", "prompt=a", "size=auto")
 	if a.status != 200 || !strings.Contains(a.body, `"b64_json"`) || strings.Contains(a.body, `"usage"`) {
 		t.Errorf("%d %.200s", a.status, a.body)

@@ -19,8 +19,8 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 )
 
-// embeds makes "m" a model of embeddings whose upstream takes two texts at a time.
-func embeds(o *gateway.Options) {
+// withEmbeddings makes "m" a model of embeddings whose upstream takes two texts at a time.
+func withEmbeddings(o *gateway.Options) {
 	o.Models = []gateway.Model{{ID: "m", Kind: gateway.KindEmbeddings, Batch: 2}}
 }
 
@@ -39,7 +39,7 @@ func unpacked(t *testing.T, text string) []float32 {
 }
 
 func TestOpenAIGoEmbedsInBothEncodings(t *testing.T) {
-	s := open(t, shopOptions{gateway: embeds})
+	s := newFixture(t, fixtureOptions{gateway: withEmbeddings})
 	c := openai.NewClient(option.WithBaseURL(s.url+"/v1"), option.WithAPIKey(s.key.Reveal()), option.WithHTTPClient(s.client))
 	params := openai.EmbeddingNewParams{
 		Model: "m", Input: openai.EmbeddingNewParamsInputUnion{OfArrayOfStrings: []string{"a", "b", "c"}}, Dimensions: openai.Int(8),
@@ -78,8 +78,8 @@ func TestOpenAIGoEmbedsInBothEncodings(t *testing.T) {
 }
 
 func TestGoOpenAIEmbedsInBothEncodings(t *testing.T) {
-	s := open(t, shopOptions{gateway: embeds})
-	for name, c := range doors(s) {
+	s := newFixture(t, fixtureOptions{gateway: withEmbeddings})
+	for name, c := range goOpenAIClients(s) {
 		t.Run(name, func(t *testing.T) {
 			var first []float32
 			for _, format := range []goopenai.EmbeddingEncodingFormat{"", goopenai.EmbeddingEncodingFormatFloat, goopenai.EmbeddingEncodingFormatBase64} {
@@ -114,7 +114,7 @@ var sdks = map[string]string{
 }
 
 func TestEverySDKGetsTheEncodingThatItAskedFor(t *testing.T) {
-	s := open(t, shopOptions{gateway: embeds})
+	s := newFixture(t, fixtureOptions{gateway: withEmbeddings})
 	for name, request := range sdks {
 		a := s.do(t, http.MethodPost, "/v1/embeddings", request, "Content-Type: application/json")
 		var got struct {
@@ -145,7 +145,7 @@ func TestEverySDKGetsTheEncodingThatItAskedFor(t *testing.T) {
 }
 
 func TestErrorsOfEmbeddingsHaveTheOneBody(t *testing.T) {
-	s := open(t, shopOptions{gateway: embeds, credit: 12_000})
+	s := newFixture(t, fixtureOptions{gateway: withEmbeddings, credit: 12_000})
 	for _, row := range []struct {
 		method, body, kind string
 		status             int

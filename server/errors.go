@@ -27,9 +27,9 @@ func (x *exchange) writeError(err error) {
 // endpoint can read both.
 type errorFormat struct {
 	shape func(requestID string, f *fault.Error) any
-	outer requiredMembers // of the body; where there are some, request_id is one too
-	inner requiredMembers // of `error`
-	flat  bool            // a body without `error` is one all the same
+	outer func(f *fault.Error) []requiredMember // of the body; where there are some, request_id is one too
+	inner func(f *fault.Error) []requiredMember // of `error`
+	flat  bool                                  // a body without `error` is one all the same
 }
 
 // openAIFormat is the format of every path which has none of its own.
@@ -42,7 +42,7 @@ var errorFormats = []struct {
 	{"/v1/images/generations", errorFormat{alphaShape, alphaMembers, openAIMembers, true}},
 	{"/v1/images/edits", errorFormat{shape: plainShape, inner: openAIMembers}},
 	{"/v1/audio/speech", errorFormat{shape: plainShape, inner: openAIMembers}},
-	{"/v1/messages", errorFormat{messagesShape, messageMembers, messageErrorMembers, false}},
+	{"/v1/messages", errorFormat{messagesShape, messagesBodyMembers, messagesErrorMembers, false}},
 }
 
 // errorBody is the body in the format of the request's path.
@@ -110,47 +110,45 @@ func messagesShape(id string, f *fault.Error) any {
 	return json.RawMessage(messages.ErrorBody(id, f))
 }
 
-// requiredMembers are what an upstream's own error must have, in order.
-type requiredMembers []requiredMember
-
-// requiredMember is one of them, with its value where the upstream has none.
+// requiredMember is a member that an upstream's own error must have, and its value
+// as JSON where the upstream has none.
 type requiredMember struct {
 	name  string
-	value func(f *fault.Error) []byte
+	value []byte
 	empty bool // an empty string counts as missing
 }
 
-func quoted(text func(f *fault.Error) string) func(*fault.Error) []byte {
-	return func(f *fault.Error) []byte { return rawjson.Quote(nil, text(f)) }
-}
+func quoted(text string) []byte { return rawjson.Quote(nil, text) }
 
-func literal(raw string) func(*fault.Error) []byte {
-	return func(*fault.Error) []byte { return []byte(raw) }
-}
-
-func messageOf(f *fault.Error) string     { return f.Message }
-func codeOf(f *fault.Error) string        { return string(f.Code) }
-func typeOf(f *fault.Error) string        { return fault.Type(f.HTTPStatus()) }
-func messageTypeOf(f *fault.Error) string { return messages.ErrorType(f.HTTPStatus()) }
-
-var (
-	message = requiredMember{"message", quoted(messageOf), true}
-
-	openAIMembers = requiredMembers{
-		message, {name: "type", value: quoted(typeOf)}, {name: "code", value: quoted(codeOf)}, {name: "param", value: literal("null")},
+func openAIMembers(f *fault.Error) []requiredMember {
+	return []requiredMember{
+		{"message", quoted(f.Message), true}, {"type", quoted(fault.Type(f.HTTPStatus())), false},
+		{"code", quoted(string(f.Code)), false}, {"param", []byte("null"), false},
 	}
-	alphaMembers        = requiredMembers{{"code", quoted(codeOf), true}, message}
-	messageMembers      = requiredMembers{{name: "type", value: literal(`"error"`)}}
-	messageErrorMembers = requiredMembers{message, {name: "type", value: quoted(messageTypeOf)}, {name: "code", value: quoted(codeOf)}}
-)
+}
 
-// missing are the edits that complete an object.
-func (all requiredMembers) missing(o *rawjson.Object, f *fault.Error) []rawjson.Edit {
+func alphaMembers(f *fault.Error) []requiredMember {
+	return []requiredMember{{"code", quoted(string(f.Code)), true}, {"message", quoted(f.Message), true}}
+}
+
+func messagesBodyMembers(*fault.Error) []requiredMember {
+	return []requiredMember{{"type", []byte(`"error"`), false}}
+}
+
+func messagesErrorMembers(f *fault.Error) []requiredMember {
+	return []requiredMember{
+		{"message", quoted(f.Message), true}, {"type", quoted(messages.ErrorType(f.HTTPStatus())), false},
+		{"code", quoted(string(f.Code)), false},
+	}
+}
+
+// addMissing are the edits that complete an object.
+func addMissing(o *rawjson.Object, required []requiredMember) []rawjson.Edit {
 	var edits []rawjson.Edit
-	for _, m := range all {
+	for _, m := range required {
 		raw := o.Raw(m.name)
 		if text, ok := rawjson.String(raw); raw == nil || m.empty && (!ok || text == "") {
-			edits = append(edits, rawjson.Set(m.name, m.value(f)))
+			edits = append(edits, rawjson.Set(m.name, m.value))
 		}
 	}
 	return edits
@@ -174,10 +172,12 @@ func (format *errorFormat) completeUpstream(f *fault.Error, id string) []byte {
 	if err != nil {
 		return nil
 	}
-	edits := []rawjson.Edit{rawjson.Set("error", inner.Apply(nil, format.inner.missing(&inner, f)...))}
-	edits = append(edits, format.outer.missing(&outer, f)...)
+	edits := []rawjson.Edit{rawjson.Set("error", inner.Apply(nil, addMissing(&inner, format.inner(f))...))}
+	if format.outer != nil {
+		edits = append(edits, addMissing(&outer, format.outer(f))...)
+	}
 	if format.outer != nil || outer.Raw("request_id") != nil {
-		edits = append(edits, rawjson.Set("request_id", rawjson.Quote(nil, id)))
+		edits = append(edits, rawjson.Set("request_id", quoted(id)))
 	}
 	return outer.Apply(nil, edits...)
 }

@@ -12,16 +12,16 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 )
 
-// unread is a body that must not be read.
-type unread struct{ t *testing.T }
+// mustNotRead is a body that must not be read.
+type mustNotRead struct{ t *testing.T }
 
-func (u unread) Read([]byte) (int, error) {
+func (u mustNotRead) Read([]byte) (int, error) {
 	u.t.Error("the body is read")
 	return 0, errors.New("nobody may read this")
 }
 
 // post sends a request to the handler itself.
-func (s *shop) post(path, contentType string, length int64, body io.Reader) *httptest.ResponseRecorder {
+func (s *fixture) post(path, contentType string, length int64, body io.Reader) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, path, body)
 	r.ContentLength = length
 	r.Header.Set("Content-Type", contentType)
@@ -31,7 +31,7 @@ func (s *shop) post(path, contentType string, length int64, body io.Reader) *htt
 	return w
 }
 
-func refused(t *testing.T, what string, w *httptest.ResponseRecorder, message string) {
+func wantRefused(t *testing.T, what string, w *httptest.ResponseRecorder, message string) {
 	t.Helper()
 	if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "ServiceUnavailable") || !strings.Contains(w.Body.String(), message) {
 		t.Errorf("%s: %d %v %s", what, w.Code, w.Header(), w.Body)
@@ -47,19 +47,19 @@ func TestAFullGatewayRefusesACallBeforeItsBodyIsRead(t *testing.T) {
 		"no memory": {gateway.Admission{Memory: 1, InUse: func() int64 { return 1 }}, "short of memory"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := open(t, shopOptions{gateway: func(o *gateway.Options) { o.Admission = c.admission }})
+			s := newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) { o.Admission = c.admission }})
 			running := s.g.Begin()
 			if err := running.Authenticate(t.Context(), s.key.Reveal()); err != nil {
 				t.Fatal(err)
 			}
 			_ = running.Admit(t.Context()) // the only place, where there is one
-			refused(t, "JSON", s.post("/v1/chat/completions", "application/json", 32<<20, unread{t}), c.message)
-			refused(t, "a form", s.post("/v1/images/edits", "multipart/form-data; boundary=B", 64<<20, unread{t}), c.message)
-			refused(t, "a message", s.post("/v1/messages", "application/json", -1, unread{t}), c.message)
-			if w := s.post("/v1/chat/completions", "application/json", 33<<20, unread{t}); w.Code != 413 {
+			wantRefused(t, "JSON", s.post("/v1/chat/completions", "application/json", 32<<20, mustNotRead{t}), c.message)
+			wantRefused(t, "a form", s.post("/v1/images/edits", "multipart/form-data; boundary=B", 64<<20, mustNotRead{t}), c.message)
+			wantRefused(t, "a message", s.post("/v1/messages", "application/json", -1, mustNotRead{t}), c.message)
+			if w := s.post("/v1/chat/completions", "application/json", 33<<20, mustNotRead{t}); w.Code != 413 {
 				t.Errorf("a body over the limit: %d", w.Code)
 			}
-			if w := s.post("/v1/chat/completions", "text/plain", 5, unread{t}); w.Code != 415 {
+			if w := s.post("/v1/chat/completions", "text/plain", 5, mustNotRead{t}); w.Code != 415 {
 				t.Errorf("a body of another type: %d", w.Code)
 			}
 			if a := s.do(t, "GET", "/v1/models", ""); a.status != 200 {
@@ -73,7 +73,7 @@ func TestAFullGatewayRefusesACallBeforeItsBodyIsRead(t *testing.T) {
 // A quarter of the memory is for bodies, but at least 64 MiB, of which one account gets 48.
 func TestALargeBodyThatFindsNoRoomIsRefused(t *testing.T) {
 	const mib = 1 << 20
-	s := open(t, shopOptions{gateway: func(o *gateway.Options) {
+	s := newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) {
 		o.Admission = gateway.Admission{Memory: 200 * mib, InUse: func() int64 { return 0 }}
 	}})
 	other := s.g.Begin()
@@ -81,8 +81,8 @@ func TestALargeBodyThatFindsNoRoomIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := strings.Replace(small, "hi", strings.Repeat("x", 5*mib), 1)
-	refused(t, "a declared length", s.post("/v1/chat/completions", "application/json", int64(len(body)), unread{t}), "no memory left for a body")
-	refused(t, "a chunked body", s.post("/v1/chat/completions", "application/json", -1, strings.NewReader(body)), "no memory left for a body")
+	wantRefused(t, "a declared length", s.post("/v1/chat/completions", "application/json", int64(len(body)), mustNotRead{t}), "no memory left for a body")
+	wantRefused(t, "a chunked body", s.post("/v1/chat/completions", "application/json", -1, strings.NewReader(body)), "no memory left for a body")
 	if w := s.post("/v1/chat/completions", "application/json", int64(len(small)), strings.NewReader(small)); w.Code != 200 {
 		t.Errorf("a small body: %d %s", w.Code, w.Body)
 	}
@@ -98,14 +98,14 @@ func TestALargeBodyThatFindsNoRoomIsRefused(t *testing.T) {
 	}
 }
 
-// breaking is a writer of somebody's own that panics.
-type breaking struct{ *httptest.ResponseRecorder }
+// failingWriter is a writer of somebody's own that panics.
+type failingWriter struct{ *httptest.ResponseRecorder }
 
-func (breaking) Write([]byte) (int, error) { panic(http.ErrAbortHandler) }
+func (failingWriter) Write([]byte) (int, error) { panic(http.ErrAbortHandler) }
 
 func TestARequestEndsThoughItsWriterPanics(t *testing.T) {
 	ended := 0
-	s := open(t, shopOptions{gateway: func(o *gateway.Options) {
+	s := newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) {
 		o.Observe.End = func(context.Context, *gateway.RequestEvent) { ended++ }
 	}})
 	for _, body := range []string{`{}`, `{"model":"m","messages":[{"role":"user","content":"hi"}]}`} {
@@ -117,7 +117,7 @@ func TestARequestEndsThoughItsWriterPanics(t *testing.T) {
 					t.Error("the panic is gone")
 				}
 			}()
-			s.h.ServeHTTP(breaking{httptest.NewRecorder()}, r)
+			s.h.ServeHTTP(failingWriter{httptest.NewRecorder()}, r)
 		}()
 	}
 	if l := s.g.Load(); l.Running != 0 || ended != 2 {

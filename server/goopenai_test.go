@@ -13,8 +13,8 @@ import (
 	"github.com/tollhouse-ai/gateway/server"
 )
 
-// doors are the two ways to the same gateway: a socket, and none.
-func doors(s *shop) map[string]*goopenai.Client {
+// goOpenAIClients are the two ways to the same gateway: a socket, and none.
+func goOpenAIClients(s *fixture) map[string]*goopenai.Client {
 	overHTTP := goopenai.DefaultConfig(s.key.Reveal())
 	overHTTP.BaseURL, overHTTP.HTTPClient = s.url+"/v1", s.client
 	inProcess := goopenai.DefaultConfig(s.key.Reveal())
@@ -25,7 +25,7 @@ func doors(s *shop) map[string]*goopenai.Client {
 	}
 }
 
-func say(text string) []goopenai.ChatCompletionMessage {
+func userMessage(text string) []goopenai.ChatCompletionMessage {
 	return []goopenai.ChatCompletionMessage{{Role: "user", Content: text}}
 }
 
@@ -35,11 +35,11 @@ var weather = goopenai.Tool{Type: goopenai.ToolTypeFunction, Function: &goopenai
 }}
 
 func TestGoOpenAIGetsAnAnswer(t *testing.T) {
-	s := open(t, shopOptions{})
-	for name, c := range doors(s) {
+	s := newFixture(t, fixtureOptions{})
+	for name, c := range goOpenAIClients(s) {
 		t.Run(name, func(t *testing.T) {
 			before := s.posted(t)
-			r, err := c.CreateChatCompletion(t.Context(), goopenai.ChatCompletionRequest{Model: "delta-k3", Messages: say("hello there")})
+			r, err := c.CreateChatCompletion(t.Context(), goopenai.ChatCompletionRequest{Model: "delta-k3", Messages: userMessage("hello there")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,13 +58,13 @@ func TestGoOpenAIGetsAnAnswer(t *testing.T) {
 }
 
 func TestGoOpenAIStreams(t *testing.T) {
-	s := open(t, shopOptions{})
-	for name, c := range doors(s) {
+	s := newFixture(t, fixtureOptions{})
+	for name, c := range goOpenAIClients(s) {
 		for _, usage := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
 				before := s.posted(t)
 				st, err := c.CreateChatCompletionStream(t.Context(), goopenai.ChatCompletionRequest{
-					Model: "delta-k3", Messages: say("hello there"), StreamOptions: &goopenai.StreamOptions{IncludeUsage: usage},
+					Model: "delta-k3", Messages: userMessage("hello there"), StreamOptions: &goopenai.StreamOptions{IncludeUsage: usage},
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -103,10 +103,10 @@ func TestGoOpenAIStreams(t *testing.T) {
 }
 
 func TestGoOpenAICallsToolsAndGetsJSON(t *testing.T) {
-	s := open(t, shopOptions{})
-	for name, c := range doors(s) {
+	s := newFixture(t, fixtureOptions{})
+	for name, c := range goOpenAIClients(s) {
 		t.Run(name, func(t *testing.T) {
-			ask := goopenai.ChatCompletionRequest{Model: "sim-chat", Messages: say("what is the weather?"), Tools: []goopenai.Tool{weather}, ToolChoice: "required"}
+			ask := goopenai.ChatCompletionRequest{Model: "sim-chat", Messages: userMessage("what is the weather?"), Tools: []goopenai.Tool{weather}, ToolChoice: "required"}
 			r, err := c.CreateChatCompletion(t.Context(), ask)
 			if err != nil {
 				t.Fatal(err)
@@ -121,7 +121,7 @@ func TestGoOpenAICallsToolsAndGetsJSON(t *testing.T) {
 				t.Fatalf("after the tool: %+v, %v", r, err)
 			}
 			r, err = c.CreateChatCompletion(t.Context(), goopenai.ChatCompletionRequest{
-				Model: "sim-chat", Messages: say("a person"), ResponseFormat: &goopenai.ChatCompletionResponseFormat{
+				Model: "sim-chat", Messages: userMessage("a person"), ResponseFormat: &goopenai.ChatCompletionResponseFormat{
 					Type: "json_schema", JSONSchema: &goopenai.ChatCompletionResponseFormatJSONSchema{
 						Name: "person", Schema: json.RawMessage(`{"type":"object","properties":{"age":{"type":"integer"}},"required":["age"]}`),
 					},
@@ -136,15 +136,15 @@ func TestGoOpenAICallsToolsAndGetsJSON(t *testing.T) {
 }
 
 func TestGoOpenAIMapsErrors(t *testing.T) {
-	s := open(t, shopOptions{})
-	for name, c := range doors(s) {
+	s := newFixture(t, fixtureOptions{})
+	for name, c := range goOpenAIClients(s) {
 		t.Run(name, func(t *testing.T) {
-			_, err := c.CreateChatCompletion(t.Context(), goopenai.ChatCompletionRequest{Model: "m", Messages: say("x"), N: 500})
+			_, err := c.CreateChatCompletion(t.Context(), goopenai.ChatCompletionRequest{Model: "m", Messages: userMessage("x"), N: 500})
 			var e *goopenai.APIError
 			if !errors.As(err, &e) || e.HTTPStatusCode != http.StatusBadRequest || e.Type != "invalid_request_error" || e.Code != "invalid_request_error" || e.Param == nil || *e.Param != "n" {
 				t.Errorf("error %+v", err)
 			}
-			_, err = c.CreateChatCompletion(t.Context(), goopenai.ChatCompletionRequest{Model: "nope", Messages: say("x")})
+			_, err = c.CreateChatCompletion(t.Context(), goopenai.ChatCompletionRequest{Model: "nope", Messages: userMessage("x")})
 			if !errors.As(err, &e) || e.HTTPStatusCode != http.StatusBadRequest || e.Code != "model_not_found" {
 				t.Errorf("error %+v", err)
 			}

@@ -23,8 +23,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// shop is a served gateway with one account and one key.
-type shop struct {
+// fixture is a served gateway with one account and one key.
+type fixture struct {
 	books  *shoptest.Books
 	url    string
 	key    secret.String
@@ -37,7 +37,7 @@ type shop struct {
 	client *http.Client // checks its traffic against the document
 }
 
-type shopOptions struct {
+type fixtureOptions struct {
 	upstream upstream.Upstream
 	credit   billing.Money
 	key      auth.KeyOptions
@@ -49,8 +49,8 @@ type shopOptions struct {
 // of the real clock may end between two requests of any test.
 func midMinute() time.Time { return time.Date(2026, 3, 1, 12, 0, 20, 0, time.UTC) }
 
-// open serves a gateway on loopback.
-func open(t testing.TB, o shopOptions) *shop {
+// newFixture serves a gateway on loopback.
+func newFixture(t testing.TB, o fixtureOptions) *fixture {
 	t.Helper()
 	if o.credit == 0 {
 		o.credit = billing.One
@@ -59,7 +59,7 @@ func open(t testing.TB, o shopOptions) *shop {
 		o.upstream = sim.New(sim.Options{})
 	}
 	b := shoptest.Open(t, o.credit, o.key)
-	s := &shop{books: b, key: b.Key, keys: b.Keys, ledger: b.Ledger, log: b.Log}
+	s := &fixture{books: b, key: b.Key, keys: b.Keys, ledger: b.Ledger, log: b.Log}
 	price, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "1"}, billing.Rate{Unit: billing.Output, Amount: "2"})
 	if err != nil {
 		t.Fatal(err)
@@ -99,13 +99,13 @@ func open(t testing.TB, o shopOptions) *shop {
 }
 
 // mint adds a key of the account.
-func (s *shop) mint(t testing.TB, o auth.KeyOptions) secret.String {
+func (s *fixture) mint(t testing.TB, o auth.KeyOptions) secret.String {
 	t.Helper()
 	token, _ := s.books.Mint(t, o)
 	return token
 }
 
-func (s *shop) posted(t testing.TB) billing.Money {
+func (s *fixture) posted(t testing.TB) billing.Money {
 	t.Helper()
 	return s.books.Posted(t)
 }
@@ -118,7 +118,7 @@ type answer struct {
 }
 
 // do sends one request; header lines are "Name: value".
-func (s *shop) do(t testing.TB, method, path, body string, header ...string) answer {
+func (s *fixture) do(t testing.TB, method, path, body string, header ...string) answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

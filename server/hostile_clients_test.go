@@ -18,7 +18,7 @@ import (
 
 // dial opens a connection to the shop, with as little room for answers as the
 // system gives, and sends the beginning of a request.
-func (s *shop) dial(t *testing.T, path, body string, whole bool) *net.TCPConn {
+func (s *fixture) dial(t *testing.T, path, body string, whole bool) *net.TCPConn {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {
@@ -39,13 +39,13 @@ func (s *shop) dial(t *testing.T, path, body string, whole bool) *net.TCPConn {
 	return tcp
 }
 
-// flood is an upstream that streams until its call ends, and notes when.
-type flood struct {
+// floodingVendor is an upstream that streams until its call ends, and notes when.
+type floodingVendor struct {
 	events string
 	ended  chan time.Time
 }
 
-func (f *flood) Do(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+func (f *floodingVendor) Do(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
 	context.AfterFunc(ctx, func() { f.ended <- time.Now() })
 	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: &endless{ctx: ctx, text: f.events}}, nil
 }
@@ -71,12 +71,12 @@ func (e *endless) Read(p []byte) (int, error) {
 
 func (*endless) Close() error { return nil }
 
-// TestAClientThatStopsReadingIsNoticedAndPays is faults.md, rows 1 and 31: a
+// TestAClientThatStopsReadingIsNoticedAndPays is docs/faults.md, rows 1 and 31: a
 // client that is half dead takes nothing and says nothing.
 func TestAClientThatStopsReadingIsNoticedAndPays(t *testing.T) {
 	const patience, least, most = 200 * time.Millisecond, 100 * time.Millisecond, 25 * time.Second // of what is 30 s by default
-	up := &flood{events: "data: " + delta(strings.Repeat("word ", 1000)) + "\n\n", ended: make(chan time.Time, 1)}
-	s := open(t, shopOptions{upstream: up, credit: 1_000_000_000_000, server: server.Options{WriteTimeout: patience}})
+	up := &floodingVendor{events: "data: " + delta(strings.Repeat("word ", 1000)) + "\n\n", ended: make(chan time.Time, 1)}
+	s := newFixture(t, fixtureOptions{upstream: up, credit: 1_000_000_000_000, server: server.Options{WriteTimeout: patience}})
 	start := time.Now()
 	body := strings.Replace(smallStream, `"max_tokens":5`, `"max_tokens":100000`, 1)
 	s.dial(t, "/v1/chat/completions", body, true) // and nothing is read
@@ -98,7 +98,7 @@ func TestAClientThatStopsReadingIsNoticedAndPays(t *testing.T) {
 	}
 }
 
-// TestAVendorIsCancelledWithinATenthOfASecondOfItsClientsDeath is faults.md, row
+// TestAVendorIsCancelledWithinATenthOfASecondOfItsClientsDeath is docs/faults.md, row
 // 1, on sockets: whatever the call was doing, and however the client went.
 func TestAVendorIsCancelledWithinATenthOfASecondOfItsClientsDeath(t *testing.T) {
 	deaths := map[string]func(*net.TCPConn) error{
@@ -123,7 +123,7 @@ func TestAVendorIsCancelledWithinATenthOfASecondOfItsClientsDeath(t *testing.T) 
 			t.Run(name+", "+how, func(t *testing.T) {
 				const tries, most = 20, 100 * time.Millisecond // a machine that is busy is late at times, a gateway always
 				for range tries {
-					if late := outlived(t, row.path, row.body, row.answer, die); late > most {
+					if late := surviveClient(t, row.path, row.body, row.answer, die); late > most {
 						t.Logf("the vendor saw it after %s", late)
 						continue
 					}
@@ -135,12 +135,12 @@ func TestAVendorIsCancelledWithinATenthOfASecondOfItsClientsDeath(t *testing.T) 
 	}
 }
 
-// outlived is by how much the call of a vendor outlives its client.
-func outlived(t *testing.T, path, body, answer string, die func(*net.TCPConn) error) time.Duration {
+// surviveClient is by how much the call of a vendor outlives its client.
+func surviveClient(t *testing.T, path, body, answer string, die func(*net.TCPConn) error) time.Duration {
 	t.Helper()
 	reached, gone := make(chan struct{}, 1), make(chan time.Time, 1)
-	s := open(t, shopOptions{upstream: socket(t, func(c net.Conn, r *bufio.Reader) {
-		if asked(r) == nil {
+	s := newFixture(t, fixtureOptions{upstream: socketVendor(t, func(c net.Conn, r *bufio.Reader) {
+		if readRequest(r) == nil {
 			return
 		}
 		if answer != "" {
@@ -174,7 +174,7 @@ func outlived(t *testing.T, path, body, answer string, die func(*net.TCPConn) er
 	return 0
 }
 
-// TestNoReplyIsCutThatCameBeforeTheRequestWasRead is faults.md, row 39: the vendor
+// TestNoReplyIsCutThatCameBeforeTheRequestWasRead is docs/faults.md, row 39: the vendor
 // answers at the first byte of a body, and reads the rest of it only then.
 func TestNoReplyIsCutThatCameBeforeTheRequestWasRead(t *testing.T) {
 	times := 10_000
@@ -184,7 +184,7 @@ func TestNoReplyIsCutThatCameBeforeTheRequestWasRead(t *testing.T) {
 	filling := strings.Repeat("x", 4<<10)
 	answer := strings.Replace(vendorAnswer, "hi", filling, 1)
 	events := "data: " + delta(filling) + "\n\ndata: [DONE]\n\n"
-	s := open(t, shopOptions{credit: 1_000_000_000_000, upstream: socket(t, func(c net.Conn, r *bufio.Reader) {
+	s := newFixture(t, fixtureOptions{credit: 1_000_000_000_000, upstream: socketVendor(t, func(c net.Conn, r *bufio.Reader) {
 		for {
 			req, err := http.ReadRequest(r)
 			if err != nil {
@@ -232,7 +232,7 @@ func TestNoReplyIsCutThatCameBeforeTheRequestWasRead(t *testing.T) {
 }
 
 // wholeReply reports whether the answer to a request is whole.
-func (s *shop) wholeReply(t *testing.T, client *http.Client, body, want string) bool {
+func (s *fixture) wholeReply(t *testing.T, client *http.Client, body, want string) bool {
 	req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		return false
@@ -250,7 +250,7 @@ func (s *shop) wholeReply(t *testing.T, client *http.Client, body, want string) 
 // TestARefusalIsReadByAClientThatIsStillSending is row 39 the other way round: we
 // answer before the body was read.
 func TestARefusalIsReadByAClientThatIsStillSending(t *testing.T) {
-	s := open(t, shopOptions{server: server.Options{MaxBody: 1 << 20}})
+	s := newFixture(t, fixtureOptions{server: server.Options{MaxBody: 1 << 20}})
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
 	defer client.CloseIdleConnections()
 	for name, row := range map[string]struct {

@@ -10,20 +10,20 @@ import (
 	"testing"
 )
 
-// birds listens on loopback, where nobody must come.
-type birds struct {
+// connectionLog listens on loopback, where nobody must come.
+type connectionLog struct {
 	address string
 	seen    atomic.Int64
 }
 
-func listening(t *testing.T) *birds {
+func newConnectionLog(t *testing.T) *connectionLog {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	b := &birds{address: l.Addr().String()}
+	b := &connectionLog{address: l.Addr().String()}
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -82,12 +82,12 @@ var linked = map[string][]string{
 	},
 }
 
-// TestNothingThatARequestNamesIsFetched is faults.md, rows 33 and 34: an address
+// TestNothingThatARequestNamesIsFetched is docs/faults.md, rows 33 and 34: an address
 // is passed on or refused. Notices are the one exception; package webhook has
 // their tests.
 func TestNothingThatARequestNamesIsFetched(t *testing.T) {
-	b := listening(t)
-	s, w := everything(t)
+	b := newConnectionLog(t)
+	s, w := newJSONFixture(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan struct{})
 	go func() { // notices would be delivered by it
@@ -128,8 +128,8 @@ func TestNothingThatARequestNamesIsFetched(t *testing.T) {
 
 // TestAnEditFetchesNothing is the same for a form.
 func TestAnEditFetchesNothing(t *testing.T) {
-	b := listening(t)
-	s := gallery(t, shopOptions{})
+	b := newConnectionLog(t)
+	s := newImagesFixture(t, fixtureOptions{})
 	for _, field := range []string{"image", "image[]", "image_url", "mask", "prompt", "user", "model", "webhook_url"} {
 		for _, sign := range []string{"=", "@"} {
 			if a := s.edit(t, cube(t, fmt.Sprintf("%s%shttp://%s/x.png", field, sign, b.address))...); a.status >= 500 {
@@ -142,11 +142,11 @@ func TestAnEditFetchesNothing(t *testing.T) {
 	}
 }
 
-// TestTheHostOfARequestDecidesNothing is faults.md, rows 33 and 36: whatever a
+// TestTheHostOfARequestDecidesNothing is docs/faults.md, rows 33 and 36: whatever a
 // client says of itself, the vendor is the one of the configuration.
 func TestTheHostOfARequestDecidesNothing(t *testing.T) {
-	b := listening(t)
-	s, w := everything(t)
+	b := newConnectionLog(t)
+	s, w := newJSONFixture(t)
 	req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v1/chat/completions", strings.NewReader(jsonRoutes["/v1/chat/completions"].body))
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/server"
 )
 
-// TestABodyThatIsCodedIsNeverDecoded is faults.md, row 30, at every path that
+// TestABodyThatIsCodedIsNeverDecoded is docs/faults.md, row 30, at every path that
 // takes a body: a bomb is refused by its name, and nothing of it is unfolded.
 func TestABodyThatIsCodedIsNeverDecoded(t *testing.T) {
 	var bomb bytes.Buffer
@@ -27,7 +27,7 @@ func TestABodyThatIsCodedIsNeverDecoded(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s, up := everything(t)
+	s, up := newJSONFixture(t)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	tried := 0
@@ -61,10 +61,10 @@ func formPart(head, content string) string { return "--b\r\n" + head + "\r\n\r\n
 
 const promptHead = `Content-Disposition: form-data; name="prompt"`
 
-// TestAFormThatIsABombIsRefused is faults.md, row 30.
+// TestAFormThatIsABombIsRefused is docs/faults.md, row 30.
 func TestAFormThatIsABombIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	s := gallery(t, shopOptions{server: server.Options{MaxForm: 4 << 20, TempDir: dir}})
+	s := newImagesFixture(t, fixtureOptions{server: server.Options{MaxForm: 4 << 20, TempDir: dir}})
 	picture := formPart("Content-Disposition: form-data; name=\"image\"; filename=\"a\"", pngFile(t, 16, 16))
 	good := picture + formPart(`Content-Disposition: form-data; name="model"`, "imagegen-2") + formPart(promptHead, "a")
 	const end = "--b--\r\n"

@@ -24,8 +24,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// socket is a vendor on a real socket: script gets every connection.
-func socket(t *testing.T, script func(c net.Conn, r *bufio.Reader)) upstream.Upstream {
+// socketVendor is a vendor on a real socket: script gets every connection.
+func socketVendor(t *testing.T, script func(c net.Conn, r *bufio.Reader)) upstream.Upstream {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,8 +52,8 @@ func socket(t *testing.T, script func(c net.Conn, r *bufio.Reader)) upstream.Ups
 	return up
 }
 
-// asked reads one request of a connection; nil at its end.
-func asked(r *bufio.Reader) *http.Request {
+// readRequest reads one request of a connection; nil at its end.
+func readRequest(r *bufio.Reader) *http.Request {
 	req, err := http.ReadRequest(r)
 	if err != nil {
 		return nil
@@ -68,9 +68,9 @@ func asked(r *bufio.Reader) *http.Request {
 
 const vendorAnswer = `{"id":"u","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`
 
-// nasty are heads of a vendor's answers. LENGTH stands for that of the body,
+// vendorHeads are heads of a vendor's answers. LENGTH stands for that of the body,
 // which follows.
-var nasty = []struct{ name, head string }{
+var vendorHeads = []struct{ name, head string }{
 	{"plain", "200 OK\r\nContent-Length: LENGTH"},
 	{"cookies", "200 OK\r\nContent-Length: LENGTH\r\nSet-Cookie: session=stolen; Domain=.example.com\r\nSet-Cookie2: a=b"},
 	{"hop by hop", "200 OK\r\nContent-Length: LENGTH\r\nConnection: X-Api, keep-alive\r\nX-Api: a\r\nKeep-Alive: timeout=1\r\nProxy-Authenticate: Basic\r\nProxy-Connection: close\r\nUpgrade: h2c\r\nTE: trailers\r\nTrailer: X-Late"},
@@ -112,15 +112,15 @@ var nasty = []struct{ name, head string }{
 
 var ownID = regexp.MustCompile(`req_[0-9A-Za-z]+`)
 
-// heads shows what reaches a client of an answer with the head.
-func heads(t *testing.T, head, body, ask, kind string) string {
+// headersOf shows what reaches a client of an answer with the head.
+func headersOf(t *testing.T, head, body, ask, kind string) string {
 	t.Helper()
 	head = strings.Replace(head, "LENGTH", fmt.Sprint(len(body)), 1)
 	if !strings.Contains(head, "Content-Type") {
 		head += "\r\nContent-Type: " + kind
 	}
-	s := open(t, shopOptions{upstream: socket(t, func(c net.Conn, r *bufio.Reader) {
-		for asked(r) != nil {
+	s := newFixture(t, fixtureOptions{upstream: socketVendor(t, func(c net.Conn, r *bufio.Reader) {
+		for readRequest(r) != nil {
 			if _, err := io.WriteString(c, "HTTP/1.1 "+head+"\r\n\r\n"+body); err != nil || !strings.Contains(head, "Content-Length") {
 				return
 			}
@@ -153,12 +153,12 @@ func heads(t *testing.T, head, body, ask, kind string) string {
 	return out.String()
 }
 
-// TestNoHeaderOfAVendorReachesAClientButTheseFew is faults.md, row 8.
+// TestNoHeaderOfAVendorReachesAClientButTheseFew is docs/faults.md, row 8.
 func TestNoHeaderOfAVendorReachesAClientButTheseFew(t *testing.T) {
 	stream := "data: " + delta("hi") + "\n\ndata: [DONE]\n\n"
 	var got strings.Builder
-	for _, n := range nasty {
-		fmt.Fprintf(&got, "%s\n%s  a stream:\n%s", n.name, heads(t, n.head, vendorAnswer, small, "application/json"), heads(t, n.head, stream, smallStream, "text/event-stream"))
+	for _, n := range vendorHeads {
+		fmt.Fprintf(&got, "%s\n%s  a stream:\n%s", n.name, headersOf(t, n.head, vendorAnswer, small, "application/json"), headersOf(t, n.head, stream, smallStream, "text/event-stream"))
 	}
 	path := filepath.Join("testdata", "hostile_headers.golden")
 	if *update {

@@ -26,26 +26,26 @@ var jsonRoutes = map[string]struct{ body, number string }{
 	"/v1/audio/speech":          {`{"model":"alpha3-tts-flash","response_format":"wav","input":"hi"}`, ""},
 }
 
-// witness is the simulator, which counts who asks it.
-type witness struct {
+// callCounter is the simulator, which counts who asks it.
+type callCounter struct {
 	*sim.Upstream
 	asked atomic.Int64
 }
 
-func (w *witness) Do(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+func (w *callCounter) Do(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 	w.asked.Add(1)
 	return w.Upstream.Do(ctx, c)
 }
 
-// everything is a shop that sells every model of the simulator.
-func everything(t testing.TB) (*shop, *witness) {
+// newJSONFixture is a shop that sells every model of the simulator.
+func newJSONFixture(t testing.TB) (*fixture, *callCounter) {
 	t.Helper()
-	w := &witness{Upstream: sim.New(sim.Options{})}
-	return open(t, shopOptions{gateway: func(o *gateway.Options) { o.Upstream, o.Video.DuplicateWindow = w, -1 }}), w
+	w := &callCounter{Upstream: sim.New(sim.Options{})}
+	return newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) { o.Upstream, o.Video.DuplicateWindow = w, -1 }}), w
 }
 
 func TestEveryRouteWithAJSONBodyIsInTheWalk(t *testing.T) {
-	s, w := everything(t)
+	s, w := newJSONFixture(t)
 	var routes []string
 	for _, r := range s.h.Routes() {
 		if r.Method != http.MethodPost || r.Path == "/v1/images/edits" { // which takes a form
@@ -61,8 +61,8 @@ func TestEveryRouteWithAJSONBodyIsInTheWalk(t *testing.T) {
 	}
 }
 
-// spoilt are bodies that no two readers need to read alike, made of a good one.
-func spoilt(body, number string) map[string]string {
+// brokenBodies are bodies that no two readers need to read alike, made of a good one.
+func brokenBodies(body, number string) map[string]string {
 	rest := body[1:]
 	all := map[string]string{
 		"nothing":                 "",
@@ -127,12 +127,12 @@ func spoilt(body, number string) map[string]string {
 	return all
 }
 
-// TestABodyThatCanBeReadInTwoWaysIsA400AndCostsNothing is faults.md, rows 21, 25
+// TestABodyThatCanBeReadInTwoWaysIsA400AndCostsNothing is docs/faults.md, rows 21, 25
 // and 27 to 29, at every endpoint.
 func TestABodyThatCanBeReadInTwoWaysIsA400AndCostsNothing(t *testing.T) {
-	s, w := everything(t)
+	s, w := newJSONFixture(t)
 	for path, route := range jsonRoutes {
-		for name, body := range spoilt(route.body, route.number) {
+		for name, body := range brokenBodies(route.body, route.number) {
 			a := s.do(t, "POST", path, body, "Content-Type: application/json")
 			if a.status != 400 || w.asked.Load() != 0 {
 				t.Errorf("%s, %s: %d %.200s (%d asked)", path, name, a.status, a.body, w.asked.Swap(0))
@@ -146,7 +146,7 @@ func TestABodyThatCanBeReadInTwoWaysIsA400AndCostsNothing(t *testing.T) {
 
 // TestWhatIsOnlyStrangeIsNotRefused is the other side of the table above.
 func TestWhatIsOnlyStrangeIsNotRefused(t *testing.T) {
-	s, _ := everything(t)
+	s, _ := newJSONFixture(t)
 	for path, route := range jsonRoutes {
 		rest := route.body[1:]
 		for name, body := range map[string]string{
@@ -175,9 +175,9 @@ func (r refusing) Read([]byte) (int, error) {
 
 func (refusing) Close() error { return nil }
 
-// TestNoBodyIsReadBeforeItIsKnownWhoAsks is faults.md, row 30, at every path.
+// TestNoBodyIsReadBeforeItIsKnownWhoAsks is docs/faults.md, row 30, at every path.
 func TestNoBodyIsReadBeforeItIsKnownWhoAsks(t *testing.T) {
-	s, _ := everything(t)
+	s, _ := newJSONFixture(t)
 	for _, r := range s.h.Routes() {
 		path := strings.Replace(r.Path, "{id}", "x", 1)
 		for _, method := range []string{r.Method, http.MethodPost, http.MethodPut} {

@@ -11,7 +11,7 @@ import (
 )
 
 // stranger adds an account with a key and gives the header of it.
-func (s *shop) stranger(t *testing.T) string {
+func (s *fixture) stranger(t *testing.T) string {
 	t.Helper()
 	if err := s.ledger.CreateAccount(t.Context(), "other", billing.One); err != nil {
 		t.Fatal(err)
@@ -34,10 +34,10 @@ func spellings(id string) []string {
 	}
 }
 
-// TestNoIdOfAnotherAccountLeadsAnywhere is faults.md, row 35: two tenants at
+// TestNoIdOfAnotherAccountLeadsAnywhere is docs/faults.md, row 35: two tenants at
 // every endpoint that takes an id.
 func TestNoIdOfAnotherAccountLeadsAnywhere(t *testing.T) {
-	c := cinema(t, shopOptions{}, nil, nil)
+	c := newVideoFixture(t, fixtureOptions{}, nil, nil)
 	foreign := c.stranger(t)
 	_, beta := c.submit(t, boat)
 	_, gamma := c.submit(t, gammaBoat)
@@ -83,10 +83,10 @@ func TestNoIdOfAnotherAccountLeadsAnywhere(t *testing.T) {
 	c.finish(t, gamma.ID)
 }
 
-// TestAnIdempotencyKeyIsItsAccountsOwn is faults.md, row 35: the same key and
+// TestAnIdempotencyKeyIsItsAccountsOwn is docs/faults.md, row 35: the same key and
 // body of another account is another request.
 func TestAnIdempotencyKeyIsItsAccountsOwn(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	foreign := s.stranger(t)
 	first := s.do(t, "POST", "/v1/chat/completions", small, "Idempotency-Key: k")
 	again := s.do(t, "POST", "/v1/chat/completions", small, "Idempotency-Key: k")

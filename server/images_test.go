@@ -27,8 +27,8 @@ import (
 
 const generations = "/v1/images/generations"
 
-// gallery serves image models; a picture costs a tenth.
-func gallery(t *testing.T, o shopOptions) *shop {
+// newImagesFixture serves image models; a picture costs a tenth.
+func newImagesFixture(t *testing.T, o fixtureOptions) *fixture {
 	t.Helper()
 	if o.upstream == nil {
 		o.upstream = sim.New(sim.Options{})
@@ -48,13 +48,13 @@ func gallery(t *testing.T, o shopOptions) *shop {
 		}
 		options.Prices = billing.NewPriceList(prices)
 	}
-	return open(t, o)
+	return newFixture(t, o)
 }
 
 const redCube = `{"model":"alpha-image-2.0","input":{"messages":[{"role":"user","content":[{"text":"a red cube"}]}]},"parameters":{"size":"1280*720"}}`
 
 func TestTheAlphaFormGetsALinkAndOurRequestID(t *testing.T) {
-	s := gallery(t, shopOptions{})
+	s := newImagesFixture(t, fixtureOptions{})
 	a := s.do(t, "POST", generations, redCube)
 	var r struct {
 		RequestID string `json:"request_id"`
@@ -110,7 +110,7 @@ func TestEveryErrorOfGenerationsHasBothForms(t *testing.T) {
 	for _, row := range []struct {
 		name, body string
 		up         error
-		edit       func(*shopOptions)
+		edit       func(*fixtureOptions)
 		header     []string
 		status     int
 		code, kind string
@@ -121,8 +121,8 @@ func TestEveryErrorOfGenerationsHasBothForms(t *testing.T) {
 		{name: "no such model", body: strings.Replace(redCube, "2.0", "9", 1), status: 400, code: "model_not_found", kind: "invalid_request_error"},
 		{name: "another endpoint's model", body: `{"model":"delta-k3","prompt":"a"}`, status: 400, code: "invalid_request_error", kind: "invalid_request_error"},
 		{name: "no key", body: redCube, header: []string{"Authorization: Bearer sk-no"}, status: 401, code: "unauthorized", kind: "authentication_error"},
-		{name: "no money", body: redCube, edit: func(o *shopOptions) { o.credit = 1 }, status: 402, code: "insufficient_balance", kind: "insufficient_balance"},
-		{name: "not for the key", body: redCube, edit: func(o *shopOptions) { o.key.Models = []string{"delta-k3"} }, status: 403, code: "permission_denied", kind: "permission_error"},
+		{name: "no money", body: redCube, edit: func(o *fixtureOptions) { o.credit = 1 }, status: 402, code: "insufficient_balance", kind: "insufficient_balance"},
+		{name: "not for the key", body: redCube, edit: func(o *fixtureOptions) { o.key.Models = []string{"delta-k3"} }, status: 403, code: "permission_denied", kind: "permission_error"},
 		{name: "a content type", body: redCube, header: []string{"Content-Type: text/plain"}, status: 415, code: "unsupported_media_type", kind: "invalid_request_error"},
 		{name: "the vendor's rate", body: redCube, up: busy, status: 429, code: "Throttling.RateQuota", kind: "rate_limit_error"},
 		{name: "the vendor's words", body: redCube, up: vendor, status: 400, code: "InvalidParameter", kind: "invalid_request_error", members: "more"},
@@ -130,14 +130,14 @@ func TestEveryErrorOfGenerationsHasBothForms(t *testing.T) {
 		{name: "a vendor that is away", body: redCube, up: (&upstream.Failure{}).Fault(), status: 502, code: "service_unavailable", kind: "api_error"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			var o shopOptions
+			var o fixtureOptions
 			if row.up != nil {
 				o.upstream = failing{row.up}
 			}
 			if row.edit != nil {
 				row.edit(&o)
 			}
-			s := gallery(t, o)
+			s := newImagesFixture(t, o)
 			a := s.do(t, "POST", generations, row.body, row.header...)
 			var flat struct {
 				Code, Message string
@@ -167,7 +167,7 @@ type failing struct{ err error }
 func (f failing) Do(context.Context, *upstream.Call) (*upstream.Reply, error) { return nil, f.err }
 
 func TestARateRefusalOfOursIsThrottlingOnGenerations(t *testing.T) {
-	s := gallery(t, shopOptions{key: auth.KeyOptions{Limits: auth.Limits{RPM: 1}}})
+	s := newImagesFixture(t, fixtureOptions{key: auth.KeyOptions{Limits: auth.Limits{RPM: 1}}})
 	if a := s.do(t, "POST", generations, redCube); a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
@@ -189,8 +189,8 @@ func isPNG(t *testing.T, b64 string) {
 }
 
 func TestOpenAIGoMakesPictures(t *testing.T) {
-	s := gallery(t, shopOptions{})
-	c := official(s)
+	s := newImagesFixture(t, fixtureOptions{})
+	c := openAIClient(s)
 	r, err := c.Images.Generate(t.Context(), openai.ImageGenerateParams{
 		Model: "imagegen-2", Prompt: "a red cube", N: openai.Int(2), Size: openai.ImageGenerateParamsSize1024x1024, Quality: openai.ImageGenerateParamsQualityLow,
 	})
@@ -215,8 +215,8 @@ func TestOpenAIGoMakesPictures(t *testing.T) {
 }
 
 func TestOpenAIGoStreamsPartialPictures(t *testing.T) {
-	s := gallery(t, shopOptions{})
-	c := official(s)
+	s := newImagesFixture(t, fixtureOptions{})
+	c := openAIClient(s)
 	st := c.Images.GenerateStreaming(t.Context(), openai.ImageGenerateParams{Model: "imagegen-2", Prompt: "a red cube", PartialImages: openai.Int(2)})
 	var kinds []string
 	for st.Next() {
@@ -234,8 +234,8 @@ func TestOpenAIGoStreamsPartialPictures(t *testing.T) {
 }
 
 func TestGoOpenAIMakesPictures(t *testing.T) {
-	s := gallery(t, shopOptions{})
-	for name, c := range doors(s) {
+	s := newImagesFixture(t, fixtureOptions{})
+	for name, c := range goOpenAIClients(s) {
 		t.Run(name, func(t *testing.T) {
 			r, err := c.CreateImage(t.Context(), goopenai.ImageRequest{Model: "imagegen-2", Prompt: "a red cube", N: 2, Size: "1024x1024"})
 			if err != nil {
@@ -259,7 +259,7 @@ func TestAClientThatHangsUpBeforeItsPicturesPaysForThemWithAKeyToo(t *testing.T)
 	for _, key := range []string{"", "Idempotency-Key: k"} {
 		t.Run(key, func(t *testing.T) {
 			asked, gone := make(chan struct{}), make(chan struct{})
-			s := gallery(t, shopOptions{upstream: upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+			s := newImagesFixture(t, fixtureOptions{upstream: upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
 				close(asked)
 				<-ctx.Done()
 				close(gone)

@@ -14,7 +14,7 @@ func TestAModelsTimeIsItsOwnOrThatOfTheStart(t *testing.T) {
 	start, own := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), time.Date(2025, 1, 2, 0, 0, 0, 0, time.UTC)
 	now := start
 	var options gateway.Options
-	s := open(t, shopOptions{gateway: func(o *gateway.Options) {
+	s := newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) {
 		o.Now = func() time.Time { return now }
 		o.Models = []gateway.Model{{ID: "m", Created: own}}
 		options = *o

@@ -14,15 +14,15 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-func official(s *shop, options ...option.RequestOption) openai.Client {
+func openAIClient(s *fixture, options ...option.RequestOption) openai.Client {
 	return openai.NewClient(append([]option.RequestOption{
 		option.WithAPIKey(s.key.Reveal()), option.WithBaseURL(s.url + "/v1"), option.WithMaxRetries(0), option.WithHTTPClient(s.client),
 	}, options...)...)
 }
 
 func TestOpenAIGoGetsAnAnswer(t *testing.T) {
-	s := open(t, shopOptions{})
-	c := official(s)
+	s := newFixture(t, fixtureOptions{})
+	c := openAIClient(s)
 	var response *http.Response
 	r, err := c.Chat.Completions.New(t.Context(), openai.ChatCompletionNewParams{
 		Model: "delta-k3", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("hello there")},
@@ -40,8 +40,8 @@ func TestOpenAIGoGetsAnAnswer(t *testing.T) {
 }
 
 func TestOpenAIGoAccumulatesAStreamAndRepliesToIt(t *testing.T) {
-	s := open(t, shopOptions{})
-	c := official(s)
+	s := newFixture(t, fixtureOptions{})
+	c := openAIClient(s)
 	params := openai.ChatCompletionNewParams{
 		Model:         "delta-k3",
 		Messages:      []openai.ChatCompletionMessageParamUnion{openai.UserMessage("what is the weather?")},
@@ -74,8 +74,8 @@ func TestOpenAIGoAccumulatesAStreamAndRepliesToIt(t *testing.T) {
 }
 
 func TestOpenAIGoMapsErrors(t *testing.T) {
-	s := open(t, shopOptions{})
-	c := official(s)
+	s := newFixture(t, fixtureOptions{})
+	c := openAIClient(s)
 	_, err := c.Chat.Completions.New(t.Context(), openai.ChatCompletionNewParams{
 		Model: "m", Temperature: openai.Float(3), Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("x")},
 	})
@@ -83,7 +83,7 @@ func TestOpenAIGoMapsErrors(t *testing.T) {
 	if !errors.As(err, &e) || e.StatusCode != 400 || e.Type != "invalid_request_error" || e.Code != "invalid_request_error" || e.Param != "temperature" || e.Message == "" {
 		t.Errorf("error %+v", err)
 	}
-	poor := official(s, option.WithAPIKey("sk-wrong"))
+	poor := openAIClient(s, option.WithAPIKey("sk-wrong"))
 	if _, err = poor.Models.List(t.Context()); !errors.As(err, &e) || e.StatusCode != 401 || e.Code != "unauthorized" {
 		t.Errorf("error %+v", err)
 	}
@@ -97,8 +97,8 @@ func TestOpenAIGoMapsErrors(t *testing.T) {
 }
 
 func TestOpenAIGoSeesAStreamThatBreaks(t *testing.T) {
-	s := open(t, shopOptions{upstream: sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Break: sim.Cut, After: 4} }})})
-	c := official(s)
+	s := newFixture(t, fixtureOptions{upstream: sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Break: sim.Cut, After: 4} }})})
+	c := openAIClient(s)
 	st := c.Chat.Completions.NewStreaming(t.Context(), openai.ChatCompletionNewParams{
 		Model: "m", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("one two three four five six")},
 	})

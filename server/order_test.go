@@ -13,9 +13,9 @@ import (
 const small = `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":5}`
 
 // TestTheOrderOfChecksOverHTTP breaks several rules at once: the first of
-// decisions.md's order wins.
+// the order of the checks wins.
 func TestTheOrderOfChecksOverHTTP(t *testing.T) {
-	s := open(t, shopOptions{server: server.Options{MaxBody: 1000}, key: auth.KeyOptions{Models: []string{"m"}}})
+	s := newFixture(t, fixtureOptions{server: server.Options{MaxBody: 1000}, key: auth.KeyOptions{Models: []string{"m"}}})
 	disabled := s.mint(t, auth.KeyOptions{})
 	all, err := s.keys.List(t.Context(), "acme")
 	if err != nil {
@@ -88,7 +88,7 @@ func TestTheOrderOfChecksOverHTTP(t *testing.T) {
 }
 
 func TestABodyOfUnknownLengthIsRefusedWhileItIsRead(t *testing.T) {
-	s := open(t, shopOptions{server: server.Options{MaxBody: 1000}})
+	s := newFixture(t, fixtureOptions{server: server.Options{MaxBody: 1000}})
 	req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v1/chat/completions", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ type chunked struct{ *strings.Reader }
 func (chunked) Close() error { return nil }
 
 func TestEveryEndpointHasItsOwnErrorBody(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	for path, members := range map[string][]string{
 		"/v1/other":                {`"error":{`},
 		"/v1/images/generations/1": {`"code":"not_found"`, `"message":`, `"request_id":"req_`, `"error":{`},
@@ -128,7 +128,7 @@ func TestEveryEndpointHasItsOwnErrorBody(t *testing.T) {
 }
 
 func TestARateLimitShowsInHeaders(t *testing.T) {
-	s := open(t, shopOptions{key: auth.KeyOptions{Limits: auth.Limits{RPM: 2, TPM: 100_000}}})
+	s := newFixture(t, fixtureOptions{key: auth.KeyOptions{Limits: auth.Limits{RPM: 2, TPM: 100_000}}})
 	a := s.do(t, "POST", "/v1/chat/completions", small)
 	if a.header.Get("X-Ratelimit-Limit-Requests") != "2" || a.header.Get("X-Ratelimit-Remaining-Requests") != "1" {
 		t.Errorf("headers %v", a.header)
@@ -147,7 +147,7 @@ func TestARateLimitShowsInHeaders(t *testing.T) {
 }
 
 func TestA402TellsNoOneToRetry(t *testing.T) {
-	s := open(t, shopOptions{credit: 1})
+	s := newFixture(t, fixtureOptions{credit: 1})
 	a := s.do(t, "POST", "/v1/chat/completions", small)
 	if e := a.errorOf(t); a.status != 402 || e.Code != "insufficient_balance" || e.Type != "insufficient_balance" || a.header.Get("Retry-After") != "" {
 		t.Errorf("status %d, body %s", a.status, a.body)
@@ -155,7 +155,7 @@ func TestA402TellsNoOneToRetry(t *testing.T) {
 }
 
 func TestEveryRequestHasOneLogLineWithoutPromptOrKey(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	s.do(t, "POST", "/v1/chat/completions", strings.Replace(small, "hi", "canary-prompt", 1), "X-Client-Request-Id: mine-1")
 	s.do(t, "POST", "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"canary-prompt"}],"n":0}`)
 	s.do(t, "GET", "/v1/canary-prompt", "", "Authorization: Bearer sk-canary")
@@ -176,7 +176,7 @@ func TestEveryRequestHasOneLogLineWithoutPromptOrKey(t *testing.T) {
 }
 
 func TestTheModelListIsFilteredByKey(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	narrow := s.mint(t, auth.KeyOptions{Models: []string{"m"}})
 	wide := s.do(t, "GET", "/v1/models", "")
 	one := s.do(t, "GET", "/v1/models", "", "Authorization: Bearer "+narrow.Reveal())
@@ -200,7 +200,7 @@ func TestTheModelListIsFilteredByKey(t *testing.T) {
 }
 
 func TestAKeyHolderSeesBalanceUsageAndReceipts(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	a := s.do(t, "POST", "/v1/chat/completions", small)
 	charge := a.header.Get("X-Gateway-Charge")
 	if a.status != 200 || charge == "" {
@@ -230,7 +230,7 @@ func TestAKeyHolderSeesBalanceUsageAndReceipts(t *testing.T) {
 }
 
 func TestHealthNeedsNoKey(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	for _, path := range []string{"/healthz", "/readyz"} {
 		if a := s.do(t, "GET", path, "", "Authorization: "); a.status != 200 || !strings.Contains(a.body, `"status":"ok"`) {
 			t.Errorf("%s: %d %s", path, a.status, a.body)

@@ -61,9 +61,9 @@ type BalanceView struct {
 }
 
 // NewBalanceView shows a balance.
-func NewBalanceView(books billing.Reports, b billing.Balance) BalanceView {
-	v := BalanceView{Currency: books.Currency()}
-	if books.Counting() {
+func NewBalanceView(reports billing.Reports, b billing.Balance) BalanceView {
+	v := BalanceView{Currency: reports.Currency()}
+	if reports.Counting() {
 		v.Billing = "count"
 		return v
 	}
@@ -90,11 +90,11 @@ type ReceiptView struct {
 }
 
 // NewReceiptView shows a receipt.
-func NewReceiptView(books billing.Reports, r billing.Receipt) ReceiptView {
+func NewReceiptView(reports billing.Reports, r billing.Receipt) ReceiptView {
 	return ReceiptView{
 		ID: r.ID, CreatedAt: r.CreatedAt.Unix(), Model: r.Model, Operation: r.Operation, Status: r.Status,
 		Units: units(r.Usage), Estimated: r.Usage.Estimated, PriceVersion: r.PriceVersion,
-		Hold: r.Hold, Charge: r.Charge, Currency: books.Currency(), Reason: r.Reason, Channel: r.Channel,
+		Hold: r.Hold, Charge: r.Charge, Currency: reports.Currency(), Reason: r.Reason, Channel: r.Channel,
 	}
 }
 

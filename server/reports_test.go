@@ -6,7 +6,7 @@ import (
 )
 
 func TestAMomentOutOfRangeIsRefusedByItsName(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	for query, want := range map[string]string{
 		"since=99999999999999":       "since", // milliseconds, or worse
 		"until=99999999999999":       "until",

@@ -33,7 +33,7 @@ func TestACompleteStreamLeavesItsConnectionToTheNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer up.Close()
-	s := open(t, shopOptions{upstream: up})
+	s := newFixture(t, fixtureOptions{upstream: up})
 	connections := make(map[string]bool)
 	for i := range streams {
 		if a := s.do(t, "POST", "/v1/chat/completions", smallStream); a.status != 200 {

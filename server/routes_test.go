@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -15,8 +16,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// sound are good requests, by route. Every route must have one here.
-func sound(t *testing.T) map[string]struct{ path, body, contentType string } {
+// goodRequests are good requests, by route. Every route must have one here.
+func goodRequests(t *testing.T) map[string]struct{ path, body, contentType string } {
 	const json = "application/json"
 	edit, form := editBody(t, cube(t)...)
 	return map[string]struct{ path, body, contentType string }{
@@ -40,8 +41,8 @@ func sound(t *testing.T) map[string]struct{ path, body, contentType string } {
 	}
 }
 
-// street is a shop whose models serve every route, for a price.
-func street(t *testing.T, o shopOptions) *shop {
+// newRoutesFixture is a shop whose models serve every route, for a price.
+func newRoutesFixture(t *testing.T, o fixtureOptions) *fixture {
 	t.Helper()
 	rates := []billing.Rate{
 		{Unit: billing.Input, Amount: "1"}, {Unit: billing.Output, Amount: "1"},
@@ -68,13 +69,13 @@ func street(t *testing.T, o shopOptions) *shop {
 			edit(g)
 		}
 	}
-	return open(t, o)
+	return newFixture(t, o)
 }
 
 // knock sends the good request of a route, or another body in its place.
-func (s *shop) knock(t *testing.T, r server.Route, key string, body io.Reader, length int64) *httptest.ResponseRecorder {
+func (s *fixture) knock(t *testing.T, r server.Route, key string, body io.Reader, length int64) *httptest.ResponseRecorder {
 	t.Helper()
-	good, ok := sound(t)[r.Method+" "+r.Path]
+	good, ok := goodRequests(t)[r.Method+" "+r.Path]
 	if !ok {
 		t.Fatalf("%s %s has no good request in this test", r.Method, r.Path)
 	}
@@ -98,17 +99,17 @@ func (s *shop) knock(t *testing.T, r server.Route, key string, body io.Reader, l
 }
 
 // eachRoute walks over the routes.
-func eachRoute(t *testing.T, o shopOptions, check func(t *testing.T, s *shop, r server.Route)) {
-	for _, r := range street(t, o).h.Routes() {
-		t.Run(r.Method+r.Path, func(t *testing.T) { check(t, street(t, o), r) })
+func eachRoute(t *testing.T, o fixtureOptions, check func(t *testing.T, s *fixture, r server.Route)) {
+	for _, r := range newRoutesFixture(t, o).h.Routes() {
+		t.Run(r.Method+r.Path, func(t *testing.T) { check(t, newRoutesFixture(t, o), r) })
 	}
 }
 
 func TestEveryRouteSaysWhatItTakesAndWhatItCosts(t *testing.T) {
 	bodies := map[server.Body]bool{server.NoBody: true, server.JSONBody: true, server.FormBody: true}
 	bills := map[server.Billing]bool{server.Free: true, server.Charged: true, server.TaskHold: true}
-	good := sound(t)
-	for _, r := range street(t, shopOptions{}).h.Routes() {
+	good := goodRequests(t)
+	for _, r := range newRoutesFixture(t, fixtureOptions{}).h.Routes() {
 		name := r.Method + " " + r.Path
 		if !bodies[r.Body] || !bills[r.Bills] {
 			t.Errorf("%s: body %q, billing %q", name, r.Body, r.Bills)
@@ -127,9 +128,9 @@ func TestEveryRouteSaysWhatItTakesAndWhatItCosts(t *testing.T) {
 }
 
 func TestEveryRouteNeedsAKeyUnlessItIsOpen(t *testing.T) {
-	eachRoute(t, shopOptions{}, func(t *testing.T, s *shop, r server.Route) {
+	eachRoute(t, fixtureOptions{}, func(t *testing.T, s *fixture, r server.Route) {
 		for _, key := range []string{"", "sk-nobody"} {
-			if w := s.knock(t, r, key, unread{t}, 7); w.Code == http.StatusUnauthorized == r.Open {
+			if w := s.knock(t, r, key, mustNotRead{t}, 7); w.Code == http.StatusUnauthorized == r.Open {
 				t.Errorf("key %q: %d %s", key, w.Code, w.Body)
 			}
 		}
@@ -137,11 +138,11 @@ func TestEveryRouteNeedsAKeyUnlessItIsOpen(t *testing.T) {
 }
 
 func TestEveryRouteCountsARequestOfItsKeyBeforeItReadsTheBody(t *testing.T) {
-	eachRoute(t, shopOptions{credit: 1000 * billing.One, key: auth.KeyOptions{Limits: auth.Limits{RPM: 1}}}, func(t *testing.T, s *shop, r server.Route) {
+	eachRoute(t, fixtureOptions{credit: 1000 * billing.One, key: auth.KeyOptions{Limits: auth.Limits{RPM: 1}}}, func(t *testing.T, s *fixture, r server.Route) {
 		if w := s.knock(t, r, s.key.Reveal(), nil, 0); w.Code == http.StatusTooManyRequests {
 			t.Errorf("the first request: %d %s", w.Code, w.Body)
 		}
-		if w := s.knock(t, r, s.key.Reveal(), unread{t}, 7); w.Code == http.StatusTooManyRequests == r.Open {
+		if w := s.knock(t, r, s.key.Reveal(), mustNotRead{t}, 7); w.Code == http.StatusTooManyRequests == r.Open {
 			t.Errorf("the second request: %d %s", w.Code, w.Body)
 		}
 	})
@@ -150,7 +151,7 @@ func TestEveryRouteCountsARequestOfItsKeyBeforeItReadsTheBody(t *testing.T) {
 func TestEveryRouteWithABodyTakesAPlaceAndASlotAndNoOtherDoes(t *testing.T) {
 	limits := auth.KeyOptions{Limits: auth.Limits{MaxConcurrent: 1}}
 	one := func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: -1} }
-	eachRoute(t, shopOptions{credit: 1000 * billing.One, gateway: one, key: limits}, func(t *testing.T, s *shop, r server.Route) {
+	eachRoute(t, fixtureOptions{credit: 1000 * billing.One, gateway: one, key: limits}, func(t *testing.T, s *fixture, r server.Route) {
 		x := s.g.Begin()
 		if err := x.Authenticate(t.Context(), s.key.Reveal()); err != nil {
 			t.Fatal(err)
@@ -166,14 +167,14 @@ func TestEveryRouteWithABodyTakesAPlaceAndASlotAndNoOtherDoes(t *testing.T) {
 }
 
 func TestEveryRouteRefusesABodyOverItsCapUnreadOrReadsNone(t *testing.T) {
-	o := shopOptions{credit: 1000 * billing.One, server: server.Options{MaxBody: 1 << 10, MaxForm: 2 << 10}}
-	eachRoute(t, o, func(t *testing.T, s *shop, r server.Route) {
+	o := fixtureOptions{credit: 1000 * billing.One, server: server.Options{MaxBody: 1 << 10, MaxForm: 2 << 10}}
+	eachRoute(t, o, func(t *testing.T, s *fixture, r server.Route) {
 		most := map[server.Body]int64{server.JSONBody: 1 << 10, server.FormBody: 2 << 10}[r.Body]
-		w := s.knock(t, r, s.key.Reveal(), unread{t}, most+1)
+		w := s.knock(t, r, s.key.Reveal(), mustNotRead{t}, most+1)
 		if (w.Code == http.StatusRequestEntityTooLarge) != (r.Body != server.NoBody) {
 			t.Errorf("a declared length: %d %s", w.Code, w.Body)
 		}
-		endless := &counted{}
+		endless := &countedReader{}
 		w = s.knock(t, r, s.key.Reveal(), endless, -1)
 		if (w.Code == http.StatusRequestEntityTooLarge) != (r.Body != server.NoBody) && w.Code != http.StatusBadRequest {
 			t.Errorf("an endless body: %d %s", w.Code, w.Body)
@@ -184,10 +185,10 @@ func TestEveryRouteRefusesABodyOverItsCapUnreadOrReadsNone(t *testing.T) {
 	})
 }
 
-// counted is an endless body.
-type counted struct{ n int64 }
+// countedReader is an endless body.
+type countedReader struct{ n int64 }
 
-func (c *counted) Read(p []byte) (int, error) {
+func (c *countedReader) Read(p []byte) (int, error) {
 	for i := range p {
 		p[i] = ' '
 	}
@@ -196,13 +197,13 @@ func (c *counted) Read(p []byte) (int, error) {
 }
 
 func TestEveryRouteHoldsMoneyAsItsClassSays(t *testing.T) {
-	eachRoute(t, shopOptions{credit: 1}, func(t *testing.T, s *shop, r server.Route) { // a nano-unit
+	eachRoute(t, fixtureOptions{credit: 1}, func(t *testing.T, s *fixture, r server.Route) { // a nano-unit
 		w := s.knock(t, r, s.key.Reveal(), nil, 0)
 		if (w.Code == http.StatusPaymentRequired) != (r.Bills != server.Free) {
 			t.Errorf("without money: %d %s", w.Code, w.Body)
 		}
 	})
-	eachRoute(t, shopOptions{credit: 1000 * billing.One}, func(t *testing.T, s *shop, r server.Route) {
+	eachRoute(t, fixtureOptions{credit: 1000 * billing.One}, func(t *testing.T, s *fixture, r server.Route) {
 		w := s.knock(t, r, s.key.Reveal(), nil, 0)
 		b, err := s.ledger.Balance(t.Context(), "acme")
 		if err != nil || w.Code >= 300 && r.Bills != server.Free {
@@ -212,4 +213,54 @@ func TestEveryRouteHoldsMoneyAsItsClassSays(t *testing.T) {
 			t.Errorf("charged %t, held %t: %+v", charged, held, b)
 		}
 	})
+}
+
+// A client that follows a redirect sends its body again or leaves it out, so that
+// every path of another spelling is simply not there.
+func TestAPathIsNeverRedirected(t *testing.T) {
+	s := newRoutesFixture(t, fixtureOptions{})
+	for _, test := range []struct{ path, want string }{
+		{"", "Not found"},
+		{"*", "Not found"},
+		{"/", "Not found"},
+		{"//", "Not found"},
+		{"/v1", "Not found"},
+		{"/v1/", "Not found"},
+		{"//v1/models", "Not found"},
+		{"/v1//models", "Not found"},
+		{"/v1/./models", "Not found"},
+		{"/v1/x/../models", "Not found"},
+		{"/v1/models/", "Not found"},
+		{"/v1/models//m", "Not found"},
+		{"/v1/models/m/", "m/"},
+		{"/v1/models/a/b", "a/b"},
+		{"/v1/models/a%2Fb", "a/b"},
+		{"/v1/models/a%2F%2Fb", "a//b"},
+		{"/v1/models/..%2Fm", "../m"},
+		{"/v1/receipts", "Not found"},
+		{"/v1/receipts/", "Not found"},
+		{"/v1/videos/generations/", "Not found"},
+		{"/v1%2Fmodels", "Not found"},
+		{"/healthz/", "Not found"},
+	} {
+		t.Run(test.path, func(t *testing.T) {
+			path, err := url.PathUnescape(test.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			r.URL = &url.URL{Path: path, RawPath: test.path}
+			r.RequestURI = test.path
+			r.Header.Set("Authorization", "Bearer "+s.key.Reveal())
+			w := httptest.NewRecorder()
+			s.h.ServeHTTP(w, r)
+			h := w.Header()
+			if w.Code != http.StatusNotFound || h.Get("Location") != "" || h.Get("Content-Type") != "application/json" || h.Get("X-Request-Id") == "" {
+				t.Errorf("got %d, header %v", w.Code, h)
+			}
+			if !strings.Contains(w.Body.String(), test.want) {
+				t.Errorf("got %s, want %q in it", w.Body, test.want)
+			}
+		})
+	}
 }

@@ -21,14 +21,14 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// one is a listener with one connection, in memory and without any buffer: what
+// singleConn is a listener with one connection, in memory and without any buffer: what
 // is not read is not written.
-type one struct {
+type singleConn struct {
 	conn chan net.Conn
 	done chan struct{}
 }
 
-func (o *one) Accept() (net.Conn, error) {
+func (o *singleConn) Accept() (net.Conn, error) {
 	select {
 	case c := <-o.conn:
 		return c, nil
@@ -37,19 +37,19 @@ func (o *one) Accept() (net.Conn, error) {
 	}
 }
 
-func (o *one) Close() error {
+func (o *singleConn) Close() error {
 	close(o.done)
 	return nil
 }
 
-func (o *one) Addr() net.Addr { return &net.TCPAddr{} }
+func (o *singleConn) Addr() net.Addr { return &net.TCPAddr{} }
 
-// talker is a vendor that goes on for as long as somebody listens.
-type talker struct {
+// slowVendor is a vendor that goes on for as long as somebody listens.
+type slowVendor struct {
 	gone chan struct{} // closed when the call has ended
 }
 
-func (v *talker) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+func (v *slowVendor) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	context.AfterFunc(ctx, func() { close(v.gone) })
 	r, w := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = r.CloseWithError(context.Cause(ctx)) })
@@ -79,17 +79,17 @@ func (v *talker) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 // wave is how a WAV begins whose length is not known.
 var wave = []byte("RIFF\xff\xff\xff\xffWAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\x40\x1f\x00\x00\x80\x3e\x00\x00\x02\x00\x10\x00data\xff\xff\xff\xff")
 
-// till is a gateway on a pipe, which charges the account "local".
-type till struct {
+// meteredFixture is a gateway on a pipe, which charges the account "local".
+type meteredFixture struct {
 	t      *testing.T
 	ledger *memory.Ledger
 	g      *gateway.Gateway
 	conn   net.Conn
 }
 
-func newTill(t *testing.T, up upstream.Upstream) *till {
+func newMeteredFixture(t *testing.T, up upstream.Upstream) *meteredFixture {
 	t.Helper()
-	h := &till{t: t, ledger: memory.NewLedger(memory.LedgerOptions{})}
+	h := &meteredFixture{t: t, ledger: memory.NewLedger(memory.LedgerOptions{})}
 	price, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "1"}, billing.Rate{Unit: billing.Output, Amount: "1"}, billing.Rate{Unit: billing.Character, Amount: "1"})
 	if err = errors.Join(err, h.ledger.CreateAccount(t.Context(), "local", billing.One)); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func newTill(t *testing.T, up upstream.Upstream) *till {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	l := &one{make(chan net.Conn), make(chan struct{})}
+	l := &singleConn{make(chan net.Conn), make(chan struct{})}
 	s := &http.Server{Handler: server.New(h.g, server.Options{})}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
@@ -120,7 +120,7 @@ func newTill(t *testing.T, up upstream.Upstream) *till {
 }
 
 // begin sends a request and reads the headers of the answer and its first bytes.
-func (h *till) begin(path, body string) *bufio.Reader {
+func (h *meteredFixture) begin(path, body string) *bufio.Reader {
 	h.t.Helper()
 	if _, err := fmt.Fprintf(h.conn, "POST %s HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body); err != nil {
 		h.t.Fatal(err)
@@ -140,8 +140,8 @@ func TestAClientThatStopsReadingIsCutOffAndPaysForWhatItGot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				up := &talker{make(chan struct{})}
-				h := newTill(t, up)
+				up := &slowVendor{make(chan struct{})}
+				h := newMeteredFixture(t, up)
 				h.begin(c.path, c.body)
 				began := time.Now()
 				<-up.gone
@@ -171,7 +171,7 @@ var whole = upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply
 func TestAWholeAnswerIsCutOffWhenNobodyReadsItAndNotWhenItIsReadSlowly(t *testing.T) {
 	t.Run("not at all", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			h := newTill(t, whole)
+			h := newMeteredFixture(t, whole)
 			r := h.begin("/v1/chat/completions", small)
 			time.Sleep(31 * time.Second) // virtual
 			synctest.Wait()
@@ -185,7 +185,7 @@ func TestAWholeAnswerIsCutOffWhenNobodyReadsItAndNotWhenItIsReadSlowly(t *testin
 	})
 	t.Run("slowly", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			h := newTill(t, whole)
+			h := newMeteredFixture(t, whole)
 			r := h.begin("/v1/chat/completions", small)
 			began, n := time.Now(), int64(0)
 			for n < 4<<20 { // 1 MiB in 20 s

@@ -33,8 +33,8 @@ func TestTheGoroutinesOfAStreamInACrowdKeepLittleStack(t *testing.T) {
 // stackOf is how many bytes of stack so many streams take that wait for a chunk.
 func stackOf(t *testing.T, streams int, crowd bool) int64 {
 	t.Helper()
-	up := make(chorus, streams)
-	s := open(t, shopOptions{upstream: up, credit: 1000 * billing.One})
+	up := make(streamVendor, streams)
+	s := newFixture(t, fixtureOptions{upstream: up, credit: 1000 * billing.One})
 	if crowd {
 		server.ForceSmallStack(s.h)
 	}
@@ -67,10 +67,10 @@ func stacks() int64 {
 	return int64(sample[0].Value.Uint64())
 }
 
-// chorus is an upstream that gives its streams to the test.
-type chorus chan *io.PipeWriter
+// streamVendor is an upstream that gives its streams to the test.
+type streamVendor chan *io.PipeWriter
 
-func (u chorus) Do(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
+func (u streamVendor) Do(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
 	in, out := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = in.CloseWithError(context.Cause(ctx)) })
 	u <- out

@@ -15,7 +15,7 @@ import (
 var forceSmallStack = flag.Bool("crowd", false, "serve every request as in a crowd")
 
 func TestAPanicInACrowdIsTheHandlersOwn(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	server.ForceSmallStack(s.h)
 	defer func() {
 		if p := recover(); p != "the writer is broken" {
@@ -23,24 +23,24 @@ func TestAPanicInACrowdIsTheHandlersOwn(t *testing.T) {
 		}
 	}()
 	r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader("{}")) // is answered with an error
-	s.h.ServeHTTP(dead{httptest.NewRecorder()}, r)
+	s.h.ServeHTTP(panickingWriter{httptest.NewRecorder()}, r)
 	t.Error("the panic is lost")
 }
 
-// dead is a client's connection whose writer panics.
-type dead struct{ http.ResponseWriter }
+// panickingWriter is a client's connection whose writer panics.
+type panickingWriter struct{ http.ResponseWriter }
 
-func (dead) Write([]byte) (int, error) { panic("the writer is broken") }
+func (panickingWriter) Write([]byte) (int, error) { panic("the writer is broken") }
 
 func TestWhoeverHasBeenAnsweredIsInTheCrowdNoMore(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	before := server.InFlight(s.h)
 	for _, body := range []string{smallStream, small, "{"} {
 		s.do(t, "POST", "/v1/chat/completions", body)
 	}
 	func() {
 		defer func() { _ = recover() }()
-		s.h.ServeHTTP(dead{httptest.NewRecorder()}, httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader("{}")))
+		s.h.ServeHTTP(panickingWriter{httptest.NewRecorder()}, httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader("{}")))
 	}()
 	if n := server.InFlight(s.h) - before; n != 0 {
 		t.Errorf("%d requests are being answered after the last", n)
@@ -51,7 +51,7 @@ func TestTheRequestAfterTheThousandTwentyFourthIsServedAsInACrowd(t *testing.T) 
 	if *forceSmallStack {
 		t.Skip("every request is")
 	}
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	server.ForceSmallStack(s.h)
 	for name, c := range map[string]struct {
 		leave int64
@@ -59,7 +59,7 @@ func TestTheRequestAfterTheThousandTwentyFourthIsServedAsInACrowd(t *testing.T) 
 	}{"1,024 requests": {1, false}, "1,025": {0, true}} {
 		server.Finish(s.h, c.leave)
 		var stack string
-		w := &onlooker{ResponseWriter: httptest.NewRecorder(), stack: &stack}
+		w := &stackRecorder{ResponseWriter: httptest.NewRecorder(), stack: &stack}
 		s.h.ServeHTTP(w, httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader("{}")))
 		server.Finish(s.h, -c.leave)
 		if small := strings.Contains(stack, "server.detached"); small != c.small {
@@ -68,13 +68,13 @@ func TestTheRequestAfterTheThousandTwentyFourthIsServedAsInACrowd(t *testing.T) 
 	}
 }
 
-// onlooker notes from where a response is written.
-type onlooker struct {
+// stackRecorder notes from where a response is written.
+type stackRecorder struct {
 	http.ResponseWriter
 	stack *string
 }
 
-func (w *onlooker) WriteHeader(status int) {
+func (w *stackRecorder) WriteHeader(status int) {
 	*w.stack = string(debug.Stack())
 	w.ResponseWriter.WriteHeader(status)
 }

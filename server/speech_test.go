@@ -21,8 +21,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// booth is a shop that also speaks, at a micro-unit a character.
-func booth(t testing.TB, up upstream.Upstream, credit billing.Money) *shop {
+// newSpeechFixture is a shop that also speaks, at a micro-unit a character.
+func newSpeechFixture(t testing.TB, up upstream.Upstream, credit billing.Money) *fixture {
 	t.Helper()
 	if up == nil {
 		up = sim.New(sim.Options{})
@@ -36,15 +36,15 @@ func booth(t testing.TB, up upstream.Upstream, credit billing.Money) *shop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return open(t, shopOptions{credit: credit, gateway: func(o *gateway.Options) {
+	return newFixture(t, fixtureOptions{credit: credit, gateway: func(o *gateway.Options) {
 		o.Upstream = router
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{"alpha3-tts-flash": price, "alpha3-tts-instruct-flash": price, "delta-k3": price})
 	}})
 }
 
-// TestEveryRowOfTheSpeechTable is api.md, Speech request, and the errors of it.
+// TestEveryRowOfTheSpeechTable is the speech request's members and their errors.
 func TestEveryRowOfTheSpeechTable(t *testing.T) {
-	s := booth(t, nil, 0)
+	s := newSpeechFixture(t, nil, 0)
 	const flash, instruct = `{"model":"alpha3-tts-flash","response_format":"wav",`, `{"model":"alpha3-tts-instruct-flash",`
 	for body, want := range map[string]string{ // empty means 200
 		flash + `"input":"hi"}`:                                              "",
@@ -101,7 +101,7 @@ func TestEveryRowOfTheSpeechTable(t *testing.T) {
 }
 
 func TestSpeechWithoutMoneySaysNoMoreThanThat(t *testing.T) {
-	s := booth(t, nil, 1)
+	s := newSpeechFixture(t, nil, 1)
 	a := s.do(t, "POST", "/v1/audio/speech", `{"model":"alpha3-tts-flash","input":"hi"}`)
 	if a.status != 402 || strings.TrimSpace(a.body) != `{"error":{"message":"Insufficient balance"}}` || a.header.Get("Retry-After") != "" {
 		t.Errorf("%d %v %s", a.status, a.header, a.body)
@@ -109,7 +109,7 @@ func TestSpeechWithoutMoneySaysNoMoreThanThat(t *testing.T) {
 }
 
 func TestSpeechMovesTheBalanceByItsCharactersAndIsReplayed(t *testing.T) {
-	s := booth(t, nil, 0)
+	s := newSpeechFixture(t, nil, 0)
 	before := s.posted(t)
 	const body = `{"model":"alpha3-tts-flash","input":"héllo","response_format":"wav"}`
 	a := s.do(t, "POST", "/v1/audio/speech", body, "Idempotency-Key: k")
@@ -130,8 +130,8 @@ func needLame(t *testing.T) {
 
 func TestOpenAIGoSpeaks(t *testing.T) {
 	needLame(t)
-	s := booth(t, nil, 0)
-	c := official(s)
+	s := newSpeechFixture(t, nil, 0)
+	c := openAIClient(s)
 	r, err := c.Audio.Speech.New(t.Context(), openai.AudioSpeechNewParams{
 		Model: "alpha3-tts-flash", Input: strings.Repeat("One sentence. ", 100), Voice: openai.AudioSpeechNewParamsVoiceUnion{OfString: openai.String("alloy")},
 	})
@@ -154,7 +154,7 @@ func TestOpenAIGoSpeaks(t *testing.T) {
 
 func TestGoOpenAISpeaks(t *testing.T) {
 	needLame(t)
-	s := booth(t, nil, 0)
+	s := newSpeechFixture(t, nil, 0)
 	config := goopenai.DefaultConfig(s.key.Reveal())
 	config.BaseURL = s.url + "/v1"
 	c := goopenai.NewClientWithConfig(config)
@@ -174,20 +174,20 @@ func TestGoOpenAISpeaks(t *testing.T) {
 	}
 }
 
-// cable is an upstream whose audio breaks off after some of it.
-func cable(sent string) upstream.Upstream {
+// speechVendor is an upstream whose audio breaks off after some of it.
+func speechVendor(sent string) upstream.Upstream {
 	return speech.Serve(func(context.Context, *speech.Request) (io.ReadCloser, string, error) {
 		head := speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}.Header()
-		return io.NopCloser(io.MultiReader(strings.NewReader(string(head)+sent), cutCable{})), "audio/wav", nil
+		return io.NopCloser(io.MultiReader(strings.NewReader(string(head)+sent), cutSpeechVendor{})), "audio/wav", nil
 	})
 }
 
-type cutCable struct{}
+type cutSpeechVendor struct{}
 
-func (cutCable) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+func (cutSpeechVendor) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 func TestSpeechThatBreaksAfterBytesWentOutBreaksTheConnection(t *testing.T) {
-	s := booth(t, cable(strings.Repeat("x", 50_000)), 0)
+	s := newSpeechFixture(t, speechVendor(strings.Repeat("x", 50_000)), 0)
 	before := s.posted(t)
 	for name, client := range map[string]*http.Client{"over a socket": s.client, "in process": server.Client(s.h)} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/v1/audio/speech", strings.NewReader(`{"model":"alpha3-tts-flash","input":"hi","response_format":"wav"}`))
@@ -220,7 +220,7 @@ func TestSpeechThatBreaksAfterBytesWentOutBreaksTheConnection(t *testing.T) {
 
 func TestAClientThatHangsUpPaysForWhatItHeard(t *testing.T) {
 	gone := make(chan struct{})
-	s := booth(t, speech.Serve(func(ctx context.Context, _ *speech.Request) (io.ReadCloser, string, error) {
+	s := newSpeechFixture(t, speech.Serve(func(ctx context.Context, _ *speech.Request) (io.ReadCloser, string, error) {
 		rest, _ := io.Pipe()
 		context.AfterFunc(ctx, func() {
 			_ = rest.CloseWithError(ctx.Err())
@@ -255,11 +255,11 @@ func TestAClientThatHangsUpPaysForWhatItHeard(t *testing.T) {
 }
 
 func TestAModelWhoseUpstreamDoesNotSpeakIsAMismatch(t *testing.T) {
-	s := booth(t, upstream.Func(nil), 0)
+	s := newSpeechFixture(t, upstream.Func(nil), 0)
 	if a := s.do(t, "POST", "/v1/audio/speech", `{"model":"delta-k3","input":"hi"}`); a.status != 400 || a.errorOf(t).Code != "endpoint_model_mismatch" {
 		t.Errorf("a chat model: %d %s", a.status, a.body)
 	}
-	s = open(t, shopOptions{gateway: func(o *gateway.Options) { o.Upstream, o.Prices = chatOnly{}, nil }})
+	s = newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) { o.Upstream, o.Prices = chatOnly{}, nil }})
 	if a := s.do(t, "POST", "/v1/audio/speech", `{"model":"m","input":"hi"}`); a.status != 400 || a.errorOf(t).Code != "endpoint_model_mismatch" {
 		t.Errorf("a model of no known kind: %d %s", a.status, a.body)
 	}
@@ -272,7 +272,7 @@ func (chatOnly) Supports(op upstream.Op, _ string) bool { return op == upstream.
 
 func TestUnknownFieldsOfSpeechTravelToAnUpstreamOfTheSameWire(t *testing.T) {
 	var got string
-	s := booth(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
+	s := newSpeechFixture(t, upstream.Func(func(_ context.Context, c *upstream.Call) (*upstream.Reply, error) {
 		data, err := c.Body.Bytes()
 		got = string(data)
 		return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"audio/mpeg"}}, Body: io.NopCloser(strings.NewReader("ID3 and so on"))}, err

@@ -49,7 +49,7 @@ func delta(text string) string {
 	return `{"id":"u","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"` + text + `"},"finish_reason":null}]}`
 }
 
-func (s *shop) stream(t *testing.T, ctx context.Context) *http.Response {
+func (s *fixture) stream(t *testing.T, ctx context.Context) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, "POST", s.url+"/v1/chat/completions", strings.NewReader(smallStream))
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *shop) stream(t *testing.T, ctx context.Context) *http.Response {
 // the one before.
 func TestEachChunkIsFlushedOverHTTP(t *testing.T) {
 	up := newPiped()
-	s := open(t, shopOptions{upstream: up, gateway: func(o *gateway.Options) { o.Heartbeat = -1 }}) // however long the client pauses
+	s := newFixture(t, fixtureOptions{upstream: up, gateway: func(o *gateway.Options) { o.Heartbeat = -1 }}) // however long the client pauses
 	go up.send(t, delta("0"))
 	resp := s.stream(t, t.Context())
 	defer resp.Body.Close()
@@ -99,7 +99,7 @@ func TestEachChunkIsFlushedOverHTTP(t *testing.T) {
 
 func TestAClientThatHangsUpCancelsTheUpstreamAndPays(t *testing.T) {
 	up := newPiped()
-	s := open(t, shopOptions{upstream: up})
+	s := newFixture(t, fixtureOptions{upstream: up})
 	go up.send(t, delta("abcd"))
 	ctx, hangUp := context.WithCancel(t.Context())
 	resp := s.stream(t, ctx)
@@ -134,7 +134,7 @@ func TestAClientThatHangsUpCancelsTheUpstreamAndPays(t *testing.T) {
 
 func TestABrokenStreamEndsWithOneErrorEvent(t *testing.T) {
 	up := newPiped()
-	s := open(t, shopOptions{upstream: up})
+	s := newFixture(t, fixtureOptions{upstream: up})
 	go func() {
 		up.send(t, delta("abcd"))
 		_ = up.out.Close()
@@ -183,7 +183,7 @@ func TestALateFailureAfterAHeartbeatIsAnErrorEvent(t *testing.T) {
 
 func TestTheInProcessClientHangsUp(t *testing.T) {
 	up := newPiped()
-	s := open(t, shopOptions{upstream: up})
+	s := newFixture(t, fixtureOptions{upstream: up})
 	go up.send(t, delta("abcd"))
 	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://gateway.invalid/v1/chat/completions", strings.NewReader(smallStream))
 	if err != nil {

@@ -20,7 +20,7 @@ type only struct {
 	op upstream.Op
 }
 
-func speaks(op upstream.Op) upstream.Upstream {
+func vendorOf(op upstream.Op) upstream.Upstream {
 	return only{messages.Bridge(nil)(sim.New(sim.Options{})), op}
 }
 
@@ -29,7 +29,9 @@ func (o only) Supports(op upstream.Op, _ string) bool { return op == o.op }
 // counting is a simulated upstream that counts tokens too.
 type counting struct{ upstream.Upstream }
 
-func counts() upstream.Upstream { return counting{messages.Bridge(nil)(sim.New(sim.Options{}))} }
+func countingVendor() upstream.Upstream {
+	return counting{messages.Bridge(nil)(sim.New(sim.Options{}))}
+}
 
 func (counting) Supports(upstream.Op, string) bool { return true }
 
@@ -40,10 +42,10 @@ func (c counting) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply,
 	return &upstream.Reply{Status: 200, Body: io.NopCloser(strings.NewReader(`{"input_tokens":7}`))}, nil
 }
 
-// passing serves a model "m" whose one channel passes fields, prepaid or not.
-func passing(t *testing.T, up upstream.Upstream, prepaid bool, pass ...string) *shop {
+// newPassingFixture serves a model "m" whose one channel passes fields, prepaid or not.
+func newPassingFixture(t *testing.T, up upstream.Upstream, prepaid bool, pass ...string) *fixture {
 	t.Helper()
-	return open(t, shopOptions{upstream: up, gateway: func(o *gateway.Options) {
+	return newFixture(t, fixtureOptions{upstream: up, gateway: func(o *gateway.Options) {
 		router, err := upstream.NewRouter([]upstream.Channel{{Name: "only", Upstream: up, Models: map[string]string{"m": "m"}, Pass: pass}}, upstream.RouterOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -121,8 +123,8 @@ var unpricedFields = []struct {
 		"messages[2].content[0].content[0].cache_control.ttl", "cache_control"},
 }
 
-// asking is a request with a member; the member may be the messages.
-func asking(member string, stream bool) string {
+// bodyWith is a request with a member; the member may be the messages.
+func bodyWith(member string, stream bool) string {
 	if !strings.HasPrefix(member, `"messages":`) {
 		member += `,"messages":[{"role":"user","content":"hi"}]`
 	}
@@ -131,15 +133,15 @@ func asking(member string, stream bool) string {
 
 func TestWhatCostsMoneyWithoutAPriceIsRefusedInPrepaid(t *testing.T) {
 	for path, op := range map[string]upstream.Op{"/v1/chat/completions": upstream.ChatCompletion, "/v1/messages": upstream.Messages} {
-		up := speaks(op)
-		prepaid, counting := passing(t, up, true), passing(t, up, false)
+		up := vendorOf(op)
+		prepaid, counting := newPassingFixture(t, up, true), newPassingFixture(t, up, false)
 		for _, c := range unpricedFields {
 			if c.endpoint != "both" && !strings.Contains(path, "/"+c.endpoint) {
 				continue
 			}
-			taking := passing(t, up, true, c.pass)
+			taking := newPassingFixture(t, up, true, c.pass)
 			for _, stream := range []bool{false, true} {
-				body := asking(c.member, stream)
+				body := bodyWith(c.member, stream)
 				a := prepaid.do(t, "POST", path, body)
 				if a.status == 200 {
 					t.Errorf("%s %s: %d", path, body, a.status)
@@ -150,7 +152,7 @@ func TestWhatCostsMoneyWithoutAPriceIsRefusedInPrepaid(t *testing.T) {
 				} else if op == upstream.ChatCompletion && (e.Param == nil || *e.Param != c.param) {
 					t.Errorf("%s %s: param in %s, want %q", path, body, a.body, c.param)
 				}
-				for name, s := range map[string]*shop{"billing: count": counting, "pass": taking} {
+				for name, s := range map[string]*fixture{"billing: count": counting, "pass": taking} {
 					if a := s.do(t, "POST", path, body); a.status != 200 {
 						t.Errorf("%s with %s %s: %d %s", path, name, body, a.status, a.body)
 					}
@@ -181,10 +183,10 @@ func TestWhatCostsNothingMorePassesInPrepaid(t *testing.T) {
 			`"provider":{}`, `"fallback_model":""`, `"betas":[]`, `"context_management":{}`, `"context_management":{"edits":null}`, `"extra_body":{}`,
 		},
 	} {
-		s := passing(t, messages.Bridge(nil)(sim.New(sim.Options{})), true)
+		s := newPassingFixture(t, messages.Bridge(nil)(sim.New(sim.Options{})), true)
 		for _, member := range members {
 			for _, stream := range []bool{false, true} {
-				if a := s.do(t, "POST", path, asking(member, stream)); a.status != 200 {
+				if a := s.do(t, "POST", path, bodyWith(member, stream)); a.status != 200 {
 					t.Errorf("%s %s: %d %s", path, member, a.status, a.body)
 				}
 			}
@@ -193,8 +195,8 @@ func TestWhatCostsNothingMorePassesInPrepaid(t *testing.T) {
 }
 
 func TestAPaidBetaIsRefusedInPrepaid(t *testing.T) {
-	body := asking(`"top_k":1`, false)
-	up := speaks(upstream.Messages)
+	body := bodyWith(`"top_k":1`, false)
+	up := vendorOf(upstream.Messages)
 	for _, c := range []struct {
 		beta string
 		want int
@@ -205,10 +207,10 @@ func TestAPaidBetaIsRefusedInPrepaid(t *testing.T) {
 		{"interleaved-thinking-2025-05-14", 200},
 	} {
 		header := "Anthropic-Beta: " + c.beta
-		if a := passing(t, up, true).do(t, "POST", "/v1/messages", body, header); a.status != c.want {
+		if a := newPassingFixture(t, up, true).do(t, "POST", "/v1/messages", body, header); a.status != c.want {
 			t.Errorf("%s: %d %s, want %d", c.beta, a.status, a.body, c.want)
 		}
-		for name, s := range map[string]*shop{"billing: count": passing(t, up, false), "pass": passing(t, up, true, "anthropic-beta")} {
+		for name, s := range map[string]*fixture{"billing: count": newPassingFixture(t, up, false), "pass": newPassingFixture(t, up, true, "anthropic-beta")} {
 			if a := s.do(t, "POST", "/v1/messages", body, header); a.status != 200 {
 				t.Errorf("%s with %s: %d %s", c.beta, name, a.status, a.body)
 			}
@@ -219,8 +221,8 @@ func TestAPaidBetaIsRefusedInPrepaid(t *testing.T) {
 // A count costs nothing, so that only what chooses another model or account is
 // refused.
 func TestACountOfTokensMayChooseNoOtherModelOrAccountInPrepaid(t *testing.T) {
-	up := counts()
-	s := passing(t, up, true)
+	up := countingVendor()
+	s := newPassingFixture(t, up, true)
 	for _, c := range []struct {
 		member, pass string
 		want         int
@@ -242,7 +244,7 @@ func TestACountOfTokensMayChooseNoOtherModelOrAccountInPrepaid(t *testing.T) {
 		if c.want == 200 {
 			continue
 		}
-		for name, s := range map[string]*shop{"billing: count": passing(t, up, false), "pass": passing(t, up, true, c.pass), "an estimate": passing(t, speaks(upstream.Messages), true)} {
+		for name, s := range map[string]*fixture{"billing: count": newPassingFixture(t, up, false), "pass": newPassingFixture(t, up, true, c.pass), "an estimate": newPassingFixture(t, vendorOf(upstream.Messages), true)} {
 			if a := s.do(t, "POST", "/v1/messages/count_tokens", body); a.status != 200 {
 				t.Errorf("%s with %s: %d %s", body, name, a.status, a.body)
 			}
@@ -274,9 +276,9 @@ func TestAFieldThatAChannelRenamesIsCheckedByItsNewNameInPrepaid(t *testing.T) {
 		{"/v1/chat/completions", `"foo":{}`, upstream.Channel{Rename: rename, Drop: []string{"foo"}}, 200},
 		{"/v1/chat/completions", `"Foo":{}`, upstream.Channel{Rename: rename}, 200},
 	} {
-		up := counts()
+		up := countingVendor()
 		for _, prepaid := range []bool{true, false} {
-			s := open(t, shopOptions{upstream: up, gateway: func(o *gateway.Options) {
+			s := newFixture(t, fixtureOptions{upstream: up, gateway: func(o *gateway.Options) {
 				first := upstream.Channel{Name: "first", Upstream: up, Models: map[string]string{"m": "m"}}
 				c.channel.Name, c.channel.Upstream, c.channel.Models = "second", up, first.Models
 				router, err := upstream.NewRouter([]upstream.Channel{first, c.channel}, upstream.RouterOptions{})
@@ -285,7 +287,7 @@ func TestAFieldThatAChannelRenamesIsCheckedByItsNewNameInPrepaid(t *testing.T) {
 				}
 				o.Upstream, o.RequirePrice = router, prepaid
 			}})
-			body, want := asking(c.member, false), 200
+			body, want := bodyWith(c.member, false), 200
 			if prepaid {
 				want = c.want
 			}
@@ -315,8 +317,8 @@ func TestATranslationThatLeavesAFieldOutIsNoReasonToRefuseIt(t *testing.T) {
 		{"/v1/chat/completions", `"web_search_options":{}`, upstream.Messages, 200},
 		{"/v1/chat/completions", `"messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral","ttl":"1h"}}]}]`, upstream.Messages, 400},
 	} {
-		s := passing(t, speaks(c.speaks), true)
-		if a := s.do(t, "POST", c.path, asking(c.member, false)); a.status != c.want {
+		s := newPassingFixture(t, vendorOf(c.speaks), true)
+		if a := s.do(t, "POST", c.path, bodyWith(c.member, false)); a.status != c.want {
 			t.Errorf("%s %s by %s: %d %s, want %d", c.path, c.member, c.speaks, a.status, a.body, c.want)
 		}
 	}

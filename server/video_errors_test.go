@@ -20,24 +20,24 @@ import (
 	"github.com/tollhouse-ai/gateway/video"
 )
 
-// answering is an upstream that answers every submission with the same bytes.
-type answering string
+// answeringVendor is an upstream that answers every submission with the same bytes.
+type answeringVendor string
 
-func (a answering) Do(context.Context, *upstream.Call) (*upstream.Reply, error) {
+func (a answeringVendor) Do(context.Context, *upstream.Call) (*upstream.Reply, error) {
 	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(string(a)))}, nil
 }
 
-// broken is a store whose code fails.
-type broken struct{ video.Store }
+// brokenStore is a store whose code fails.
+type brokenStore struct{ video.Store }
 
-func (broken) Add(context.Context, video.CreateTask) error { panic("a defect") }
+func (brokenStore) Add(context.Context, video.CreateTask) error { panic("a defect") }
 
-// refusal is a row of api.md's table of errors of videos, as far as the gateway
+// refusal is a row of the table of errors of videos, as far as the gateway
 // gives the code.
 type refusal struct {
 	body   string
 	header []string
-	o      shopOptions
+	o      fixtureOptions
 	tasks  video.Store // nil for one that works
 	status int
 	code   string
@@ -48,7 +48,7 @@ type refusal struct {
 func refusals() map[string]refusal {
 	gamma := func(members string) string { return `{"model":"gamma-2-0-260128",` + members + `}` }
 	content := func(block string) string { return gamma(`"content":[` + block + `]`) }
-	vendor := func(f upstream.Failure) shopOptions { return shopOptions{upstream: failing{f.Fault()}} }
+	vendor := func(f upstream.Failure) fixtureOptions { return fixtureOptions{upstream: failing{f.Fault()}} }
 	audit := &fault.Error{
 		Code: "InputTextSensitiveContentDetected", Message: "no", Status: 400, Err: &upstream.Failure{Status: 400, Sent: true},
 		Body: []byte(`{"error":{"code":"InputTextSensitiveContentDetected","message":"no","param":"","type":"BadRequest"}}`),
@@ -76,19 +76,19 @@ func refusals() map[string]refusal {
 		"too short":                  {body: gamma(`"prompt":"a","duration":3`), status: 400, code: "InvalidParameter.DurationOutOfRange", param: "duration"},
 		"nothing to show":            {body: gamma(`"content":[]`), status: 400, code: "InvalidParameter.ContentEmpty", param: "content"},
 		"a role that is none":        {body: content(`{"type":"image_url","image_url":{"url":"https://x.example/a"},"role":"hero"}`), status: 400, code: "InvalidParameter.UnsupportedRole", param: "content[0].role"},
-		"the vendor's audit":         {body: gammaBoat, o: shopOptions{upstream: failing{audit}}, status: 400, code: "InputTextSensitiveContentDetected"},
+		"the vendor's audit":         {body: gammaBoat, o: fixtureOptions{upstream: failing{audit}}, status: 400, code: "InputTextSensitiveContentDetected"},
 		"no key":                     {body: boat, header: []string{"Authorization: "}, status: 401, code: "unauthorized"},
-		"no money":                   {body: boat, o: shopOptions{credit: 499_999_999}, status: 402, code: "insufficient_balance"},
-		"a model of others":          {body: boat, o: shopOptions{key: auth.KeyOptions{Models: []string{"beta2.6-t2v"}}}, status: 403, code: "permission_denied", param: "model"},
+		"no money":                   {body: boat, o: fixtureOptions{credit: 499_999_999}, status: 402, code: "insufficient_balance"},
+		"a model of others":          {body: boat, o: fixtureOptions{key: auth.KeyOptions{Models: []string{"beta2.6-t2v"}}}, status: 403, code: "permission_denied", param: "model"},
 		"no such model":              {body: `{"model":"beta9","prompt":"a"}`, status: 404, code: "model_not_found", param: "model"},
 		"no such draft":              {body: `{"model":"gamma-1-5-pro-251215","prompt":"a","content":[{"type":"draft_task","draft_task":{"task_id":"x"}}]}`, status: 404, code: "ResourceNotFound", param: "id"},
 		"another type":               {body: boat, header: []string{"Content-Type: text/plain"}, status: 415, code: "unsupported_media_type"},
-		"too large":                  {body: boat, o: shopOptions{server: server.Options{MaxBody: 20}}, status: 413, code: "request_too_large"},
-		"tokens a minute":            {body: gammaBoat, o: shopOptions{key: auth.KeyOptions{Limits: auth.Limits{TPM: 10}}}, status: 429, code: "rate_limit_exceeded"},
+		"too large":                  {body: boat, o: fixtureOptions{server: server.Options{MaxBody: 20}}, status: 413, code: "request_too_large"},
+		"tokens a minute":            {body: gammaBoat, o: fixtureOptions{key: auth.KeyOptions{Limits: auth.Limits{TPM: 10}}}, status: 429, code: "rate_limit_exceeded"},
 		"the vendor's limit":         {body: boat, o: vendor(upstream.Failure{Status: 429, Sent: true, Refused: true}), status: 429, code: "RateLimitExceeded"},
-		"a defect":                   {body: boat, tasks: broken{}, status: 500, code: "internal_error"},
+		"a defect":                   {body: boat, tasks: brokenStore{}, status: 500, code: "internal_error"},
 		"the operator's key":         {body: boat, o: vendor(upstream.Failure{Status: 401, Sent: true, Fatal: true}), status: 502, code: "service_unavailable"},
-		"an error under 200":         {body: boat, o: shopOptions{upstream: answering(`{"error":{"code":"x","message":"sk-vendor"}}`)}, status: 502, code: "BadGateway"},
+		"an error under 200":         {body: boat, o: fixtureOptions{upstream: answeringVendor(`{"error":{"code":"x","message":"sk-vendor"}}`)}, status: 502, code: "BadGateway"},
 		"a vendor that is busy":      {body: boat, o: vendor(upstream.Failure{Status: 503, Sent: true, Refused: true}), status: 503, code: "ServiceUnavailable"},
 	}
 }
@@ -100,7 +100,7 @@ func TestEveryErrorOfVideosHasItsCodeAndForm(t *testing.T) {
 			if credit == 0 {
 				credit = 10 * billing.One
 			}
-			c := cinema(t, want.o, nil, func(o *gateway.Options) { o.Tasks = want.tasks })
+			c := newVideoFixture(t, want.o, nil, func(o *gateway.Options) { o.Tasks = want.tasks })
 			a := c.do(t, "POST", videos, want.body, want.header...)
 			e := a.errorOf(t)
 			if a.status != want.status || e.Code != want.code {
@@ -123,7 +123,7 @@ func TestEveryErrorOfVideosHasItsCodeAndForm(t *testing.T) {
 }
 
 // TestTheCodesOfTheTableAreAllThere holds the tests of this file against the
-// codes of api.md that are the gateway's own.
+// codes that are the gateway's own.
 func TestTheCodesOfTheTableAreAllThere(t *testing.T) {
 	seen := map[string]bool{ // by tests of their own
 		"idempotency_conflict": true, "ConcurrencyExceeded": true, "RequestTimeout": true,
@@ -143,7 +143,7 @@ func TestTheCodesOfTheTableAreAllThere(t *testing.T) {
 }
 
 func TestAKeyHasNoMoreVideosAtOnceThanItMay(t *testing.T) {
-	c := cinema(t, shopOptions{key: auth.KeyOptions{Limits: auth.Limits{MaxConcurrentVideos: 1}}}, nil, nil)
+	c := newVideoFixture(t, fixtureOptions{key: auth.KeyOptions{Limits: auth.Limits{MaxConcurrentVideos: 1}}}, nil, nil)
 	_, first := c.submit(t, boat)
 	other := strings.Replace(boat, "a boat", "a car", 1)
 	a := c.do(t, "POST", videos, other)
@@ -158,15 +158,15 @@ func TestAKeyHasNoMoreVideosAtOnceThanItMay(t *testing.T) {
 func TestASubmissionWhoseAnswerIsLostIsA504ThatNamesItsTask(t *testing.T) {
 	for name, row := range map[string]struct {
 		lost sim.Break
-		o    shopOptions
+		o    fixtureOptions
 		jobs int
 	}{
 		"the connection broke":    {lost: sim.Lost, jobs: 1},
 		"half of an answer":       {lost: sim.Cut, jobs: 1},
-		"an answer without a job": {o: shopOptions{upstream: answering(`{"hello":"world"}`)}},
+		"an answer without a job": {o: fixtureOptions{upstream: answeringVendor(`{"hello":"world"}`)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := cinema(t, row.o, func(o *sim.Options) {
+			c := newVideoFixture(t, row.o, func(o *sim.Options) {
 				o.Fault = func(*upstream.Call) sim.Fault { return sim.Fault{Break: row.lost} }
 			}, nil)
 			a := c.do(t, "POST", videos, boat)
@@ -188,28 +188,28 @@ func TestASubmissionWhoseAnswerIsLostIsA504ThatNamesItsTask(t *testing.T) {
 }
 
 // TestTheOrderOfChecksOfVideos breaks two rules at once: the first of
-// decisions.md's order wins.
+// the order of the checks wins.
 func TestTheOrderOfChecksOfVideos(t *testing.T) {
-	none := shopOptions{credit: 1}
+	none := fixtureOptions{credit: 1}
 	for name, want := range map[string]struct {
 		refusal
 		then string
 	}{
 		"401 before 415": {refusal: refusal{body: boat, header: []string{"Authorization: ", "Content-Type: text/plain"}, status: 401, code: "unauthorized"}},
-		"415 before 413": {refusal: refusal{body: boat, header: []string{"Content-Type: text/plain"}, o: shopOptions{server: server.Options{MaxBody: 20}}, status: 415, code: "unsupported_media_type"}},
+		"415 before 413": {refusal: refusal{body: boat, header: []string{"Content-Type: text/plain"}, o: fixtureOptions{server: server.Options{MaxBody: 20}}, status: 415, code: "unsupported_media_type"}},
 		"the body before the model": {
 			refusal: refusal{body: `{"model":"beta9"} x`, status: 400, code: "invalid_request_error"},
 		},
 		"the model before the fields":       {refusal: refusal{body: `{"model":"beta9","duration":"x","resolution":1}`, status: 404, code: "model_not_found"}},
-		"a model of others before 400":      {refusal: refusal{body: `{"model":"beta2.7-t2v"}`, o: shopOptions{key: auth.KeyOptions{Models: []string{"m"}}}, status: 403, code: "permission_denied"}},
+		"a model of others before 400":      {refusal: refusal{body: `{"model":"beta2.7-t2v"}`, o: fixtureOptions{key: auth.KeyOptions{Models: []string{"m"}}}, status: 403, code: "permission_denied"}},
 		"the fields before the balance":     {refusal: refusal{body: `{"model":"beta2.7-t2v"}`, o: none, status: 400, code: "InvalidParameter.MissingRequired"}},
-		"tokens a minute before balance":    {refusal: refusal{body: gammaBoat, o: shopOptions{credit: 1, key: auth.KeyOptions{Limits: auth.Limits{TPM: 10}}}, status: 429, code: "rate_limit_exceeded"}},
-		"the balance before the vendor":     {refusal: refusal{body: boat, o: shopOptions{credit: 1, upstream: failing{fault.New(fault.BadGateway, "asked")}}, status: 402, code: "insufficient_balance"}},
-		"the key's replay before balance":   {refusal: refusal{body: boat, o: shopOptions{credit: billing.One / 2}, header: []string{"Idempotency-Key: k"}, status: 202}, then: boat},
-		"another's body before the balance": {refusal: refusal{body: boat, o: shopOptions{credit: billing.One / 2}, header: []string{"Idempotency-Key: k"}, status: 409, code: "idempotency_conflict"}, then: gammaBoat},
+		"tokens a minute before balance":    {refusal: refusal{body: gammaBoat, o: fixtureOptions{credit: 1, key: auth.KeyOptions{Limits: auth.Limits{TPM: 10}}}, status: 429, code: "rate_limit_exceeded"}},
+		"the balance before the vendor":     {refusal: refusal{body: boat, o: fixtureOptions{credit: 1, upstream: failing{fault.New(fault.BadGateway, "asked")}}, status: 402, code: "insufficient_balance"}},
+		"the key's replay before balance":   {refusal: refusal{body: boat, o: fixtureOptions{credit: billing.One / 2}, header: []string{"Idempotency-Key: k"}, status: 202}, then: boat},
+		"another's body before the balance": {refusal: refusal{body: boat, o: fixtureOptions{credit: billing.One / 2}, header: []string{"Idempotency-Key: k"}, status: 409, code: "idempotency_conflict"}, then: gammaBoat},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := cinema(t, want.o, nil, func(o *gateway.Options) { o.Video.DuplicateWindow = -1 })
+			c := newVideoFixture(t, want.o, nil, func(o *gateway.Options) { o.Video.DuplicateWindow = -1 })
 			a := c.do(t, "POST", videos, want.body, want.header...)
 			if want.then != "" {
 				first := a.record(t)

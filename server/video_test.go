@@ -46,17 +46,17 @@ func (c *clock) pass(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// theatre is a shop that sells videos: beta for 0.10 a second, gamma for 7.00 a
+// videoFixture is a shop that sells videos: beta for 0.10 a second, gamma for 7.00 a
 // million tokens. A video takes a minute of its clock.
-type theatre struct {
-	*shop
+type videoFixture struct {
+	*fixture
 	*clock
 	studio *sim.Upstream
 }
 
-func cinema(t testing.TB, o shopOptions, shape func(*sim.Options), edit func(*gateway.Options)) *theatre {
+func newVideoFixture(t testing.TB, o fixtureOptions, shape func(*sim.Options), edit func(*gateway.Options)) *videoFixture {
 	t.Helper()
-	c := &theatre{clock: &clock{now: time.Now()}}
+	c := &videoFixture{clock: &clock{now: time.Now()}}
 	s := sim.Options{VideoTime: time.Minute, Now: c.Now}
 	if shape != nil {
 		shape(&s)
@@ -89,7 +89,7 @@ func cinema(t testing.TB, o shopOptions, shape func(*sim.Options), edit func(*ga
 	if o.credit == 0 {
 		o.credit = 10 * billing.One
 	}
-	c.shop = open(t, o)
+	c.fixture = newFixture(t, o)
 	return c
 }
 
@@ -112,19 +112,19 @@ func (a answer) record(t testing.TB) (r record) {
 	return r
 }
 
-func (s *shop) submit(t testing.TB, body string, header ...string) (answer, record) {
+func (s *fixture) submit(t testing.TB, body string, header ...string) (answer, record) {
 	t.Helper()
 	a := s.do(t, "POST", videos, body, header...)
 	return a, a.record(t)
 }
 
-func (s *shop) show(t testing.TB, id string) record {
+func (s *fixture) show(t testing.TB, id string) record {
 	t.Helper()
 	return s.do(t, "GET", videos+"/"+id, "").record(t)
 }
 
 // finish has a task end, so that nothing is held.
-func (c *theatre) finish(t testing.TB, id string) record {
+func (c *videoFixture) finish(t testing.TB, id string) record {
 	t.Helper()
 	c.pass(time.Minute)
 	r := c.show(t, id)
@@ -134,7 +134,7 @@ func (c *theatre) finish(t testing.TB, id string) record {
 	return r
 }
 
-func (s *shop) held(t testing.TB) billing.Money {
+func (s *fixture) held(t testing.TB) billing.Money {
 	t.Helper()
 	b, err := s.ledger.Balance(t.Context(), "acme")
 	if err != nil {
@@ -153,7 +153,7 @@ func TestAVideoOverHTTPFromItsSubmissionToItsCharge(t *testing.T) {
 		"gamma": {gammaBoat, "queued", "cgt-sim-", 200, 680_400_000, 343_035_000}, // for 97,200 tokens at most, and the 49,005 that are reported
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := cinema(t, shopOptions{}, nil, nil)
+			c := newVideoFixture(t, fixtureOptions{}, nil, nil)
 			a, r := c.submit(t, want.ask)
 			if a.status != want.status || r.Status != want.first || !strings.HasPrefix(r.ID, want.prefix) || a.header.Get("X-Gateway-Charge") != "" {
 				t.Errorf("submitted: %d %s %v", a.status, a.body, a.header)
@@ -197,7 +197,7 @@ func TestAVideoThatIsNotThereInTheEndCostsNothing(t *testing.T) {
 		"too late":  {sim.VideoEndless, 49 * time.Hour, "expired", "RequestTimeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := cinema(t, shopOptions{}, func(o *sim.Options) {
+			c := newVideoFixture(t, fixtureOptions{}, func(o *sim.Options) {
 				o.Fault = func(*upstream.Call) sim.Fault { return sim.Fault{Video: want.ending} }
 			}, nil)
 			_, r := c.submit(t, gammaBoat)
@@ -222,7 +222,7 @@ func TestASubmissionThatWaitsIsAnsweredWithTheVideo(t *testing.T) {
 		status int
 	}{"beta": {boat, 202}, "gamma": {gammaBoat, 200}} {
 		t.Run(name, func(t *testing.T) {
-			c := cinema(t, shopOptions{}, func(o *sim.Options) { o.VideoTime = -1 }, func(o *gateway.Options) {
+			c := newVideoFixture(t, fixtureOptions{}, func(o *sim.Options) { o.VideoTime = -1 }, func(o *gateway.Options) {
 				o.Now, o.Video.Poll = time.Now, time.Millisecond
 			})
 			a, r := c.submit(t, strings.Replace(want.ask, `"duration"`, `"wait":true,"duration"`, 1))
@@ -234,7 +234,7 @@ func TestASubmissionThatWaitsIsAnsweredWithTheVideo(t *testing.T) {
 }
 
 func TestATaskOfAnotherAccountIsNotThere(t *testing.T) {
-	c := cinema(t, shopOptions{}, nil, nil)
+	c := newVideoFixture(t, fixtureOptions{}, nil, nil)
 	if err := c.ledger.CreateAccount(t.Context(), "other", billing.One); err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestATaskOfAnotherAccountIsNotThere(t *testing.T) {
 }
 
 func TestARepeatedSubmissionNamesTheTaskThatExists(t *testing.T) {
-	c := cinema(t, shopOptions{}, nil, nil)
+	c := newVideoFixture(t, fixtureOptions{}, nil, nil)
 	_, first := c.submit(t, boat)
 	a := c.do(t, "POST", videos, boat)
 	e := a.errorOf(t)
@@ -289,7 +289,7 @@ func TestARepeatedSubmissionNamesTheTaskThatExists(t *testing.T) {
 func TestASubmissionWithAKeyIsReplayedAndCostsNothing(t *testing.T) {
 	for name, ask := range map[string]string{"beta": boat, "gamma": gammaBoat} {
 		t.Run(name, func(t *testing.T) {
-			c := cinema(t, shopOptions{}, nil, nil)
+			c := newVideoFixture(t, fixtureOptions{}, nil, nil)
 			first, r := c.submit(t, ask, "Idempotency-Key: k")
 			again, _ := c.submit(t, ask, "Idempotency-Key: k")
 			if again.status != first.status || again.body != first.body || again.header.Get("Idempotent-Replayed") != "true" || again.header.Get("X-Request-Id") != first.header.Get("X-Request-Id") {
@@ -308,9 +308,9 @@ func TestASubmissionWithAKeyIsReplayedAndCostsNothing(t *testing.T) {
 }
 
 func TestOpenAIGoSubmitsAndPollsByItsOwnMeans(t *testing.T) {
-	c := cinema(t, shopOptions{}, nil, nil)
+	c := newVideoFixture(t, fixtureOptions{}, nil, nil)
 	requests := 0
-	client := official(c.shop, option.WithMaxRetries(2), option.WithMiddleware(func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+	client := openAIClient(c.fixture, option.WithMaxRetries(2), option.WithMiddleware(func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		requests++
 		return next(r)
 	}))
@@ -331,7 +331,7 @@ func TestOpenAIGoSubmitsAndPollsByItsOwnMeans(t *testing.T) {
 }
 
 func TestHEADTellsOfATaskWithoutItsRecord(t *testing.T) {
-	c := cinema(t, shopOptions{}, nil, nil)
+	c := newVideoFixture(t, fixtureOptions{}, nil, nil)
 	_, r := c.submit(t, boat)
 	whole := c.do(t, "GET", videos+"/"+r.ID, "")
 	head := c.do(t, "HEAD", videos+"/"+r.ID, "")
@@ -348,7 +348,7 @@ func TestHEADTellsOfATaskWithoutItsRecord(t *testing.T) {
 }
 
 func TestVideosLeaveTheOtherPathsAsTheyWere(t *testing.T) {
-	c := cinema(t, shopOptions{}, nil, nil)
+	c := newVideoFixture(t, fixtureOptions{}, nil, nil)
 	hello := `{"model":"delta-k3","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`
 	if a := c.do(t, "POST", "/v1/messages", hello, "Authorization: ", "X-Api-Key: "+c.key.Reveal()); a.status != 200 || !strings.Contains(a.body, `"type":"message"`) {
 		t.Errorf("messages: %d %s", a.status, a.body)
@@ -379,7 +379,7 @@ func TestVideosLeaveTheOtherPathsAsTheyWere(t *testing.T) {
 
 func TestAnUpstreamSeesNothingThatIsTheGateways(t *testing.T) {
 	var sent []byte
-	c := cinema(t, shopOptions{}, func(o *sim.Options) {
+	c := newVideoFixture(t, fixtureOptions{}, func(o *sim.Options) {
 		o.Fault = func(call *upstream.Call) (f sim.Fault) {
 			if call.Op != upstream.SubmitVideo {
 				return f
@@ -398,21 +398,21 @@ func TestAnUpstreamSeesNothingThatIsTheGateways(t *testing.T) {
 	c.finish(t, r.ID)
 }
 
-// swept is a store that tells how many tasks each purge forgot.
-type swept struct {
+// sweepingStore is a store that tells how many tasks each purge forgot.
+type sweepingStore struct {
 	video.Store
 	forgot chan int
 }
 
-func (s *swept) Purge(ctx context.Context, now time.Time) (int, error) {
+func (s *sweepingStore) Purge(ctx context.Context, now time.Time) (int, error) {
 	n, err := s.Store.Purge(ctx, now)
 	s.forgot <- n
 	return n, err
 }
 
 func TestARecordIsForgottenAfterItsTime(t *testing.T) {
-	tasks := &swept{forgot: make(chan int)}
-	c := cinema(t, shopOptions{}, nil, func(o *gateway.Options) {
+	tasks := &sweepingStore{forgot: make(chan int)}
+	c := newVideoFixture(t, fixtureOptions{}, nil, func(o *gateway.Options) {
 		tasks.Store = gateway.NewMemoryTasks(o.Now, nil)
 		o.Tasks = tasks
 	})

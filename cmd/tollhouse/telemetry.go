@@ -106,18 +106,18 @@ func (t *telemetry) committed(c store.Commit) { t.metrics.Commit(c.Operations, c
 // registerMetrics lets scrapes of the metrics read the app's state.
 func (a *app) registerMetrics() {
 	s := metrics.Sources{
-		Gateway:  a.gateway,
-		Channels: func() []upstream.ChannelInfo { return a.router().Channels() },
-		Rests:    func() map[string]int64 { return a.router().CircuitOpens() },
+		Gateway:      a.gateway,
+		Channels:     func() []upstream.ChannelInfo { return a.router().Channels() },
+		CircuitOpens: func() map[string]int64 { return a.router().CircuitOpens() },
 	}
 	if db := a.storage.db; db != nil {
 		s.Store = func() metrics.Store {
 			now := db.Stats()
-			return metrics.Store{Holds: now.Holds, Waiting: now.Waiting, Away: now.Away}
+			return metrics.Store{Holds: now.Holds, Waiting: now.Waiting, Down: now.Away}
 		}
-		s.Books = func(ctx context.Context) (metrics.Books, error) {
+		s.OpenWork = func(ctx context.Context) (metrics.OpenWork, error) {
 			b, err := db.Backlog(ctx)
-			return metrics.Books{Tasks: b.Tasks, Notices: b.Notices, Oldest: b.Oldest}, err
+			return metrics.OpenWork{Tasks: b.Tasks, Webhooks: b.Notices, Oldest: b.Oldest}, err
 		}
 	}
 	a.telemetry.metrics.Watch(s)

@@ -110,7 +110,7 @@ func FuzzArguments(f *testing.F) {
 // TestTheToolsAreAsTheyWere compares what clients are told of the tools with
 // testdata/tools.json: a change is to be seen. UPDATE=1 writes it anew.
 func TestTheToolsAreAsTheyWere(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	list, err := s.client(t, nil).ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestTheToolsAreAsTheyWere(t *testing.T) {
 }
 
 func TestTheSchemasFitWhatTheToolsTakeAndGive(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	session := s.client(t, nil)
 	list, err := session.ListTools(t.Context(), nil)
 	if err != nil {
@@ -145,7 +145,7 @@ func TestTheSchemasFitWhatTheToolsTakeAndGive(t *testing.T) {
 	for _, tool := range list.Tools {
 		in[tool.Name], out[tool.Name] = resolved(t, tool.InputSchema), resolved(t, tool.OutputSchema)
 	}
-	all := uses(t)
+	all := toolCalls(t)
 	for name, free := range map[string]args{"list_models": {}, "get_balance": {}, "estimate_cost": {"tool": "chat", "arguments": chatting}} {
 		all[name] = struct {
 			tool string
@@ -157,7 +157,7 @@ func TestTheSchemasFitWhatTheToolsTakeAndGive(t *testing.T) {
 			if err := in[u.tool].Validate(plain(t, u.args)); err != nil {
 				t.Errorf("the schema does not let the arguments pass: %v", err)
 			}
-			r := use(t, session, u.tool, u.args)
+			r := callTool(t, session, u.tool, u.args)
 			if err := out[u.tool].Validate(r.StructuredContent); err != nil {
 				t.Errorf("the schema does not let the result pass: %v", err)
 			}

@@ -288,8 +288,8 @@ func units(u billing.Usage) map[string]int64 {
 }
 
 // currency is what the gateway charges in; empty where it keeps no balances.
-func (t *toolServer) currency() string {
-	if reports, ok := t.g.Meter().(billing.Reports); ok {
+func (s *toolServer) currency() string {
+	if reports, ok := s.g.Meter().(billing.Reports); ok {
 		return reports.Currency()
 	}
 	return ""

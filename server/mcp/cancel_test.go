@@ -48,8 +48,8 @@ func delta(text string) string {
 	return `{"id":"u","object":"chat.completion.chunk","created":1,"model":"sim-chat","choices":[{"index":0,"delta":{"content":"` + text + `"},"finish_reason":null}]}`
 }
 
-// soon fails unless the channel is closed in time.
-func soon(t *testing.T, what string, c <-chan struct{}) {
+// awaitSoon fails unless the channel is closed in time.
+func awaitSoon(t *testing.T, what string, c <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-c:
@@ -62,7 +62,7 @@ const streamed = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name"
 
 // begin calls a tool that streams, and returns once the first notice of its
 // progress is there. read gives the rest of the answer.
-func (s *shop) begin(t *testing.T, ctx context.Context, up *piped, session string) (read func() string) {
+func (s *fixture) begin(t *testing.T, ctx context.Context, up *piped, session string) (read func() string) {
 	t.Helper()
 	go func() {
 		<-up.here
@@ -87,7 +87,7 @@ func (s *shop) begin(t *testing.T, ctx context.Context, up *piped, session strin
 }
 
 // hear sends a message of a session, or of none, and gives the answer as it comes.
-func (s *shop) hear(t *testing.T, ctx context.Context, message, session string) *http.Response {
+func (s *fixture) hear(t *testing.T, ctx context.Context, message, session string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, strings.NewReader(message))
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *shop) hear(t *testing.T, ctx context.Context, message, session string) 
 
 func TestTheProgressOfAChatIsCountedInCharacters(t *testing.T) {
 	up := newPiped()
-	s := open(t, shopOptions{upstream: up})
+	s := newFixture(t, fixtureOptions{upstream: up})
 	go func() {
 		<-up.here
 		up.send(t, delta("雨が降る"))
@@ -125,30 +125,30 @@ func TestTheProgressOfAChatIsCountedInCharacters(t *testing.T) {
 
 func TestACallThatIsTakenBackEndsUpstreamAndPaysForWhatCame(t *testing.T) {
 	for name, c := range map[string]struct {
-		back func(t *testing.T, s *shop, session string, hangUp func())
+		back func(t *testing.T, s *fixture, session string, hangUp func())
 		ends bool
 	}{
-		"by a notification": {func(t *testing.T, s *shop, session string, _ func()) { s.cancel(t, session, "7") }, true},
-		"by the end of its session": {func(t *testing.T, s *shop, session string, _ func()) {
+		"by a notification": {func(t *testing.T, s *fixture, session string, _ func()) { s.cancel(t, session, "7") }, true},
+		"by the end of its session": {func(t *testing.T, s *fixture, session string, _ func()) {
 			s.do(t, http.MethodDelete, s.url, "", "Mcp-Session-Id: "+session)
 		}, true},
-		"by hanging up": {func(_ *testing.T, _ *shop, _ string, hangUp func()) { hangUp() }, true},
-		"not by a notification of another request": {func(t *testing.T, s *shop, session string, _ func()) {
+		"by hanging up": {func(_ *testing.T, _ *fixture, _ string, hangUp func()) { hangUp() }, true},
+		"not by a notification of another request": {func(t *testing.T, s *fixture, session string, _ func()) {
 			s.cancel(t, session, `"7"`)
 		}, false},
-		"not by a notification without its session": {func(t *testing.T, s *shop, _ string, _ func()) { s.cancel(t, "", "7") }, false},
-		"not by a notification of another session": {func(t *testing.T, s *shop, _ string, _ func()) {
+		"not by a notification without its session": {func(t *testing.T, s *fixture, _ string, _ func()) { s.cancel(t, "", "7") }, false},
+		"not by a notification of another session": {func(t *testing.T, s *fixture, _ string, _ func()) {
 			a, _ := s.rpc(t, "initialize", hello)
 			s.cancel(t, a.header.Get("Mcp-Session-Id"), "7")
 		}, false},
-		"not by another key": {func(t *testing.T, s *shop, session string, _ func()) {
+		"not by another key": {func(t *testing.T, s *fixture, session string, _ func()) {
 			other, _ := s.mint(t, auth.KeyOptions{})
 			s.cancel(t, session, "7", "Authorization: Bearer "+other.Reveal())
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			up := newPiped()
-			s := open(t, shopOptions{upstream: up})
+			s := newFixture(t, fixtureOptions{upstream: up})
 			a, _ := s.rpc(t, "initialize", hello)
 			session := a.header.Get("Mcp-Session-Id")
 			before := s.posted(t)
@@ -165,7 +165,7 @@ func TestACallThatIsTakenBackEndsUpstreamAndPaysForWhatCame(t *testing.T) {
 				}
 				return
 			}
-			soon(t, "the end of the upstream's call", up.gone)
+			awaitSoon(t, "the end of the upstream's call", up.gone)
 			if rest := read(); strings.Contains(rest, `"result"`) {
 				t.Errorf("it was answered all the same: %s", rest)
 			}
@@ -180,7 +180,7 @@ func TestACallThatIsTakenBackEndsUpstreamAndPaysForWhatCame(t *testing.T) {
 }
 
 // cancel sends the notification that takes a request back.
-func (s *shop) cancel(t *testing.T, session, id string, header ...string) {
+func (s *fixture) cancel(t *testing.T, session, id string, header ...string) {
 	t.Helper()
 	if session != "" {
 		header = append(header, "Mcp-Session-Id: "+session)
@@ -190,7 +190,7 @@ func (s *shop) cancel(t *testing.T, session, id string, header ...string) {
 
 func TestTheClientsOwnCancellationReachesTheUpstream(t *testing.T) {
 	up := newPiped()
-	s := open(t, shopOptions{upstream: up})
+	s := newFixture(t, fixtureOptions{upstream: up})
 	session := s.client(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -200,5 +200,5 @@ func TestTheClientsOwnCancellationReachesTheUpstream(t *testing.T) {
 	if _, err := session.CallTool(ctx, &sdk.CallToolParams{Name: "chat", Arguments: args{"model": "sim-chat", "prompt": "hi"}}); err == nil {
 		t.Error("the call was answered")
 	}
-	soon(t, "the end of the upstream's call", up.gone)
+	awaitSoon(t, "the end of the upstream's call", up.gone)
 }

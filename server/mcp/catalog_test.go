@@ -13,8 +13,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// named is the schema of the argument that names a tool's model.
-func named(t *testing.T, g *gateway.Gateway, p *auth.Principal, tool string) *jsonschema.Schema {
+// modelSchema is the schema of the argument that names a tool's model.
+func modelSchema(t *testing.T, g *gateway.Gateway, p *auth.Principal, tool string) *jsonschema.Schema {
 	t.Helper()
 	tools, err := mcp.Described(g, p)
 	if err != nil {
@@ -30,7 +30,7 @@ func named(t *testing.T, g *gateway.Gateway, p *auth.Principal, tool string) *js
 }
 
 func TestAToolNamesTheModelsThatTheKeyMayUse(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	all := &auth.Principal{Account: "acme"}
 	for tool, want := range map[string][]any{
 		"chat":              {"delta-k3", "sim-chat"},
@@ -40,15 +40,15 @@ func TestAToolNamesTheModelsThatTheKeyMayUse(t *testing.T) {
 		"text_to_speech":    {"alpha3-tts-flash", "alpha3-tts-instruct-flash"},
 		"generate_video":    {"beta2.6-i2v", "beta2.6-r2v", "beta2.6-t2v", "beta2.7-r2v", "gamma-2-0-260128"},
 	} {
-		if got := named(t, s.g, all, tool).Enum; !slices.Equal(got, want) {
+		if got := modelSchema(t, s.g, all, tool).Enum; !slices.Equal(got, want) {
 			t.Errorf("%s takes %v, want %v", tool, got, want)
 		}
 	}
 	one := &auth.Principal{Account: "acme", Models: []string{"sim-chat"}}
-	if got := named(t, s.g, one, "chat").Enum; !slices.Equal(got, []any{"sim-chat"}) {
+	if got := modelSchema(t, s.g, one, "chat").Enum; !slices.Equal(got, []any{"sim-chat"}) {
 		t.Errorf("the key for one model is shown %v", got)
 	}
-	if got := named(t, s.g, one, "generate_image"); got.Enum != nil || !strings.Contains(got.Description, "None that this key may use") {
+	if got := modelSchema(t, s.g, one, "generate_image"); got.Enum != nil || !strings.Contains(got.Description, "None that this key may use") {
 		t.Errorf("the key for no picture is shown %v, %q", got.Enum, got.Description)
 	}
 }
@@ -59,7 +59,7 @@ func TestWhereOtherModelsPassTheListIsOnlyOfExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = g.Close() }()
-	got := named(t, g, &auth.Principal{Account: "local"}, "chat")
+	got := modelSchema(t, g, &auth.Principal{Account: "local"}, "chat")
 	if got.Enum != nil || !slices.Contains(got.Examples, any("delta-k3")) {
 		t.Errorf("the models are %v, examples %v", got.Enum, got.Examples)
 	}

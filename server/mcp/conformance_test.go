@@ -17,9 +17,9 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// checks is the folder of the suite and of the client in JavaScript, which .ci/mcp/run
+// conformanceSuite is the folder of the suite and of the client in JavaScript, which .ci/mcp/run
 // installs; without it these tests have nothing to run.
-func checks(t *testing.T) (dir, node string) {
+func conformanceSuite(t *testing.T) (dir, node string) {
 	t.Helper()
 	dir, node = os.Getenv("MCP_CHECKS"), os.Getenv("MCP_NODE")
 	if dir == "" || node == "" {
@@ -58,8 +58,8 @@ func suite(dir string) string {
 	return filepath.Join(dir, "node_modules", "@modelcontextprotocol", "conformance", "dist", "index.js")
 }
 
-// conform runs one scenario against a server.
-func conform(t *testing.T, dir, node, name, url string) {
+// runScenario runs one scenario against a server.
+func runScenario(t *testing.T, dir, node, name, url string) {
 	t.Run(name, func(t *testing.T) {
 		out, err := exec.CommandContext(t.Context(), node, suite(dir), "server", "--url", url, "--scenario", name, "--output-dir", t.TempDir()).CombinedOutput()
 		if err != nil {
@@ -77,7 +77,7 @@ func listen(t *testing.T, h http.Handler) string {
 }
 
 // open has no keys, since the suite brings none.
-func unlocked(t *testing.T) *gateway.Gateway {
+func gatewayWithoutKeys(t *testing.T) *gateway.Gateway {
 	t.Helper()
 	g, err := gateway.New(gateway.Options{Upstream: sim.New(sim.Options{})})
 	if err != nil {
@@ -88,26 +88,26 @@ func unlocked(t *testing.T) *gateway.Gateway {
 }
 
 func TestTheConformanceSuitePasses(t *testing.T) {
-	dir, node := checks(t)
-	url := listen(t, mcp.NewFixture(unlocked(t), fixture(t)))
-	kept := listen(t, sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return fixture(t) }, &sdk.StreamableHTTPOptions{
+	dir, node := conformanceSuite(t)
+	url := listen(t, mcp.NewFixture(gatewayWithoutKeys(t), conformanceServer(t)))
+	kept := listen(t, sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return conformanceServer(t) }, &sdk.StreamableHTTPOptions{
 		EventStore: sdk.NewMemoryEventStore(nil),
 	}))
 	for _, name := range scenarios(t, dir, node) {
 		switch {
 		case contains(asking, name):
-			conform(t, dir, node, name, kept)
+			runScenario(t, dir, node, name, kept)
 		default:
-			conform(t, dir, node, name, url)
+			runScenario(t, dir, node, name, url)
 		}
 	}
 }
 
 func TestTheServerItselfPassesWhatAppliesToIt(t *testing.T) {
-	dir, node := checks(t)
-	url := listen(t, mcp.New(unlocked(t), mcp.Options{}))
+	dir, node := conformanceSuite(t)
+	url := listen(t, mcp.New(gatewayWithoutKeys(t), mcp.Options{}))
 	for _, name := range bare {
-		conform(t, dir, node, name, url)
+		runScenario(t, dir, node, name, url)
 	}
 }
 
@@ -121,8 +121,8 @@ func contains(list []string, name string) bool {
 }
 
 func TestTheTypeScriptClientDrivesEveryTool(t *testing.T) {
-	dir, node := checks(t)
-	s := open(t, shopOptions{})
+	dir, node := conformanceSuite(t)
+	s := newFixture(t, fixtureOptions{})
 	out, err := exec.CommandContext(t.Context(), node, filepath.Join(dir, "tools.mjs"), s.url, s.key.Reveal()).CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -17,7 +17,7 @@ func TestThePageHasEveryToolAndArgument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	tools, err := mcp.Described(s.g, &auth.Principal{Account: "acme"})
 	if err != nil {
 		t.Fatal(err)

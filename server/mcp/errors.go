@@ -146,5 +146,5 @@ func refuseRequest(w *writer, x *gateway.Exchange, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(data) // a client that does not take it is its own loss
+	_, _ = w.Write(data) // the client may be gone
 }

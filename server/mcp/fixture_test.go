@@ -16,9 +16,9 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// fixture is the server that the conformance suite asks its questions of: it
+// conformanceServer is the server that the conformance suite asks its questions of: it
 // wants tools, resources and prompts of its own, which its scenarios describe.
-func fixture(t testing.TB) *sdk.Server {
+func conformanceServer(t testing.TB) *sdk.Server {
 	t.Helper()
 	s := sdk.NewServer(&sdk.Implementation{Name: "fixture", Version: "1"}, &sdk.ServerOptions{
 		CompletionHandler: func(context.Context, *sdk.CompleteRequest) (*sdk.CompleteResult, error) {
@@ -27,17 +27,17 @@ func fixture(t testing.TB) *sdk.Server {
 		SubscribeHandler:   func(context.Context, *sdk.SubscribeRequest) error { return nil },
 		UnsubscribeHandler: func(context.Context, *sdk.UnsubscribeRequest) error { return nil },
 	})
-	addFixtureTools(s, dot(t))
+	addFixtureTools(s, smallPNG(t))
 	addFixtureAsking(s)
-	addFixtureResources(s, dot(t))
-	addFixturePrompts(s, dot(t))
+	addFixtureResources(s, smallPNG(t))
+	addFixturePrompts(s, smallPNG(t))
 	return s
 }
 
-// dot is a small PNG file.
-func dot(t testing.TB) []byte {
+// smallPNG is a small PNG file.
+func smallPNG(t testing.TB) []byte {
 	t.Helper()
-	_, data, _ := strings.Cut(drawn(t, 1), ",")
+	_, data, _ := strings.Cut(pngURI(t, 1), ",")
 	file, err := base64.StdEncoding.DecodeString(data)
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func addFixtureTool(s *sdk.Server, name, schema string, h sdk.ToolHandler) {
 	s.AddTool(&sdk.Tool{Name: name, Description: "A tool of the suite.", InputSchema: json.RawMessage(schema)}, h)
 }
 
-func says(content ...sdk.Content) sdk.ToolHandler {
+func contentHandler(content ...sdk.Content) sdk.ToolHandler {
 	return func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		return &sdk.CallToolResult{Content: content}, nil
 	}
@@ -71,7 +71,7 @@ func addFixtureTools(s *sdk.Server, picture []byte) {
 			resource("test://mixed-content-resource", "application/json", `{"test":"data","value":123}`),
 		},
 	} {
-		addFixtureTool(s, name, none, says(content...))
+		addFixtureTool(s, name, none, contentHandler(content...))
 	}
 	addFixtureTool(s, "test_error_handling", none, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		r := &sdk.CallToolResult{}
@@ -80,7 +80,7 @@ func addFixtureTools(s *sdk.Server, picture []byte) {
 	})
 	addFixtureTool(s, "json_schema_2020_12_tool", `{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object",
 		"$defs":{"address":{"type":"object","properties":{"street":{"type":"string"},"city":{"type":"string"}}}},
-		"properties":{"name":{"type":"string"},"address":{"$ref":"#/$defs/address"}},"additionalProperties":false}`, says())
+		"properties":{"name":{"type":"string"},"address":{"$ref":"#/$defs/address"}},"additionalProperties":false}`, contentHandler())
 	addFixtureTool(s, "test_tool_with_logging", none, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		for _, text := range []string{"Tool execution started", "Tool processing data", "Tool execution completed"} {
 			if err := r.Session.Log(ctx, &sdk.LoggingMessageParams{Level: "info", Data: text}); err != nil {
@@ -103,8 +103,8 @@ func addFixtureTools(s *sdk.Server, picture []byte) {
 	})
 }
 
-// asks is a tool that asks the user of the client.
-func asks(said string, schema func(r *sdk.CallToolRequest) (string, *jsonschema.Schema)) sdk.ToolHandler {
+// askingHandler is a tool that asks the user of the client.
+func askingHandler(said string, schema func(r *sdk.CallToolRequest) (string, *jsonschema.Schema)) sdk.ToolHandler {
 	return func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		message, want := schema(r)
 		answer, err := r.Session.Elicit(ctx, &sdk.ElicitParams{Message: message, RequestedSchema: want})
@@ -144,18 +144,18 @@ func addFixtureAsking(s *sdk.Server) {
 			return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: "LLM response: " + text.Text}}}, nil
 		})
 	addFixtureTool(s, "test_elicitation", `{"type":"object","properties":{"message":{"type":"string"}},"required":["message"]}`,
-		asks("User response", func(r *sdk.CallToolRequest) (string, *jsonschema.Schema) {
+		askingHandler("User response", func(r *sdk.CallToolRequest) (string, *jsonschema.Schema) {
 			want := object(`{"username":{"type":"string","description":"User's response"},"email":{"type":"string","description":"User's email address"}}`)
 			want.Required = []string{"username", "email"}
 			return argument(r, "message"), want
 		}))
 	addFixtureTool(s, "test_elicitation_sep1034_defaults", `{"type":"object"}`,
-		asks("Elicitation completed", func(*sdk.CallToolRequest) (string, *jsonschema.Schema) {
+		askingHandler("Elicitation completed", func(*sdk.CallToolRequest) (string, *jsonschema.Schema) {
 			return "Defaults", object(`{"name":{"type":"string","default":"John Doe"},"age":{"type":"integer","default":30},"score":{"type":"number","default":95.5},
 				"status":{"type":"string","enum":["active","inactive","pending"],"default":"active"},"verified":{"type":"boolean","default":true}}`)
 		}))
 	addFixtureTool(s, "test_elicitation_sep1330_enums", `{"type":"object"}`,
-		asks("Elicitation completed", func(*sdk.CallToolRequest) (string, *jsonschema.Schema) {
+		askingHandler("Elicitation completed", func(*sdk.CallToolRequest) (string, *jsonschema.Schema) {
 			titled := `[{"const":"value1","title":"First Option"},{"const":"value2","title":"Second Option"},{"const":"value3","title":"Third Option"}]`
 			return "Enums", object(`{"untitledSingle":{"type":"string","enum":["option1","option2","option3"]},"titledSingle":{"type":"string","oneOf":` + titled + `},
 				"legacyEnum":{"type":"string","enum":["opt1","opt2","opt3"],"enumNames":["Option One","Option Two","Option Three"]},

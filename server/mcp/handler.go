@@ -36,8 +36,8 @@ type Handler struct {
 // New returns the handler of a gateway's tools.
 func New(g *gateway.Gateway, o Options) *Handler { return newHandler(newToolServer(g, o)) }
 
-func newHandler(t *toolServer) *Handler {
-	h := &Handler{toolServer: t, serverFor: t.server}
+func newHandler(s *toolServer) *Handler {
+	h := &Handler{toolServer: s, serverFor: s.server}
 	h.transport = sdk.NewStreamableHTTPHandler(func(r *http.Request) *sdk.Server {
 		if c := callerFrom(r.Context()); c != nil {
 			return c.server

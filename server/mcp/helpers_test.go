@@ -44,8 +44,8 @@ var priced = map[string][]billing.Rate{
 	"text-embedding-v4":         {{Unit: billing.Input, Amount: "0.07"}},
 }
 
-// shop is a gateway that is served as /mcp and as /v1, with an account and a key.
-type shop struct {
+// fixture is a gateway that is served as /mcp and as /v1, with an account and a key.
+type fixture struct {
 	books      *shoptest.Books
 	g          *gateway.Gateway
 	h          *mcp.Handler
@@ -59,7 +59,7 @@ type shop struct {
 	unfinished bool   // a video may still hold its price
 }
 
-type shopOptions struct {
+type fixtureOptions struct {
 	upstream upstream.Upstream
 	credit   billing.Money
 	key      auth.KeyOptions
@@ -68,9 +68,9 @@ type shopOptions struct {
 	gateway  func(*gateway.Options)
 }
 
-// open serves a gateway on loopback until the test ends, and then looks whether
+// newFixture serves a gateway on loopback until the test ends, and then looks whether
 // anything is left behind.
-func open(t testing.TB, o shopOptions) *shop {
+func newFixture(t testing.TB, o fixtureOptions) *fixture {
 	t.Helper()
 	before := runtime.NumGoroutine()
 	if o.credit == 0 {
@@ -80,7 +80,7 @@ func open(t testing.TB, o shopOptions) *shop {
 		o.upstream = sim.New(sim.Options{VideoTime: -1})
 	}
 	b := shoptest.Open(t, o.credit, o.key)
-	s := &shop{books: b, key: b.Key, id: b.ID, keys: b.Keys, ledger: b.Ledger, log: b.Log}
+	s := &fixture{books: b, key: b.Key, id: b.ID, keys: b.Keys, ledger: b.Ledger, log: b.Log}
 	s.g = s.gateway(t, o)
 	s.h = mcp.New(s.g, o.mcp)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -99,7 +99,7 @@ func open(t testing.TB, o shopOptions) *shop {
 		cancel()
 		running.Wait()
 		s.books.Audit(t, s.unfinished)
-		if n := settled(before); n > before {
+		if n := awaitGoroutines(before); n > before {
 			stacks := make([]byte, 1<<20)
 			t.Errorf("%d goroutines are left of %d:\n%s", n, before, stacks[:runtime.Stack(stacks, true)])
 		}
@@ -107,9 +107,9 @@ func open(t testing.TB, o shopOptions) *shop {
 	return s
 }
 
-// settled is the number of goroutines when it is as low as it should be, or a
+// awaitGoroutines is the number of goroutines when it is as low as it should be, or a
 // minute later: those of HTTP connections that were closed need a moment.
-func settled(want int) int {
+func awaitGoroutines(want int) int {
 	for began := time.Now(); runtime.NumGoroutine() > want && time.Since(began) < time.Minute; {
 		http.DefaultClient.CloseIdleConnections()
 		runtime.Gosched()
@@ -123,7 +123,7 @@ func settled(want int) int {
 func midMinute() time.Time { return time.Date(2026, 3, 1, 12, 0, 20, 0, time.UTC) }
 
 // gateway has one channel with every model.
-func (s *shop) gateway(t testing.TB, o shopOptions) *gateway.Gateway {
+func (s *fixture) gateway(t testing.TB, o fixtureOptions) *gateway.Gateway {
 	t.Helper()
 	routes, prices := map[string]string{}, map[string]*billing.Price{}
 	for id, rates := range priced {
@@ -160,12 +160,12 @@ func (s *shop) gateway(t testing.TB, o shopOptions) *gateway.Gateway {
 }
 
 // mint adds a key of the account.
-func (s *shop) mint(t testing.TB, o auth.KeyOptions) (secret.String, string) {
+func (s *fixture) mint(t testing.TB, o auth.KeyOptions) (secret.String, string) {
 	t.Helper()
 	return s.books.Mint(t, o)
 }
 
-func (s *shop) posted(t testing.TB) billing.Money {
+func (s *fixture) posted(t testing.TB) billing.Money {
 	t.Helper()
 	return s.books.Posted(t)
 }
@@ -186,7 +186,7 @@ func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // client is a session of the SDK's own client over HTTP.
-func (s *shop) client(t testing.TB, o *sdk.ClientOptions) *sdk.ClientSession {
+func (s *fixture) client(t testing.TB, o *sdk.ClientOptions) *sdk.ClientSession {
 	t.Helper()
 	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o)
 	session, err := c.Connect(t.Context(), &sdk.StreamableClientTransport{
@@ -202,8 +202,8 @@ func (s *shop) client(t testing.TB, o *sdk.ClientOptions) *sdk.ClientSession {
 // args are the arguments of a tool.
 type args map[string]any
 
-// use calls a tool that must succeed.
-func use(t testing.TB, session *sdk.ClientSession, tool string, a args) *sdk.CallToolResult {
+// callTool calls a tool that must succeed.
+func callTool(t testing.TB, session *sdk.ClientSession, tool string, a args) *sdk.CallToolResult {
 	t.Helper()
 	r, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: a})
 	if err != nil {
@@ -215,8 +215,8 @@ func use(t testing.TB, session *sdk.ClientSession, tool string, a args) *sdk.Cal
 	return r
 }
 
-// fail calls a tool that must fail, and gives what the model is told.
-func fail(t testing.TB, session *sdk.ClientSession, tool string, a args) (string, map[string]any) {
+// callFailing calls a tool that must fail, and gives what the model is told.
+func callFailing(t testing.TB, session *sdk.ClientSession, tool string, a args) (string, map[string]any) {
 	t.Helper()
 	r, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: a})
 	if err != nil {
@@ -259,7 +259,7 @@ type answer struct {
 
 // do sends one HTTP request; header lines are "Name: value", and a name without
 // a value takes the header away, and "+Name: value" adds one.
-func (s *shop) do(t testing.TB, method, url, body string, header ...string) answer {
+func (s *fixture) do(t testing.TB, method, url, body string, header ...string) answer {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
@@ -296,7 +296,7 @@ func (s *shop) do(t testing.TB, method, url, body string, header ...string) answ
 }
 
 // rpc sends one JSON-RPC request over HTTP and gives its answer.
-func (s *shop) rpc(t testing.TB, method string, params any, header ...string) (answer, map[string]any) {
+func (s *fixture) rpc(t testing.TB, method string, params any, header ...string) (answer, map[string]any) {
 	t.Helper()
 	data, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 	if err != nil {

@@ -14,18 +14,18 @@ import (
 )
 
 func TestARepeatedCallWithItsLabelIsDoneAndPaidOnce(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	session := s.client(t, nil)
-	for name, u := range uses(t) {
+	for name, u := range toolCalls(t) {
 		t.Run(name, func(t *testing.T) {
 			labelled := args{"task_label": "work " + name}
 			for k, v := range u.args {
 				labelled[k] = v
 			}
 			before := s.posted(t)
-			first := use(t, session, u.tool, labelled)
+			first := callTool(t, session, u.tool, labelled)
 			paid := before - s.posted(t)
-			second := use(t, session, u.tool, labelled)
+			second := callTool(t, session, u.tool, labelled)
 			if got := before - s.posted(t); got != paid || paid == 0 {
 				t.Errorf("two calls cost %s, one %s", got, paid)
 			}
@@ -40,12 +40,12 @@ func TestARepeatedCallWithItsLabelIsDoneAndPaidOnce(t *testing.T) {
 }
 
 func TestARepeatedVideoThatIsNotThereYetHasNoChargeYet(t *testing.T) {
-	s := open(t, shopOptions{upstream: sim.New(sim.Options{VideoTime: time.Hour})})
+	s := newFixture(t, fixtureOptions{upstream: sim.New(sim.Options{VideoTime: time.Hour})})
 	s.unfinished = true
 	session := s.client(t, nil)
 	rain := args{"model": "beta2.6-t2v", "prompt": "rain", "task_label": "rain"}
-	first := use(t, session, "generate_video", rain)
-	second := use(t, session, "generate_video", rain)
+	first := callTool(t, session, "generate_video", rain)
+	second := callTool(t, session, "generate_video", rain)
 	for _, r := range []*sdk.CallToolResult{first, second} {
 		members, _ := r.StructuredContent.(map[string]any)
 		if members["charge"] != nil || members["usage"] != nil || strings.Contains(textOf(r), "charge") {
@@ -58,12 +58,12 @@ func TestARepeatedVideoThatIsNotThereYetHasNoChargeYet(t *testing.T) {
 }
 
 func TestWhoWaitsForAVideoTakesNoPlaceFromOthers(t *testing.T) {
-	for name, wait := range map[string]func(ctx context.Context, s *shop, session *sdk.ClientSession){
-		"by a tool": func(ctx context.Context, _ *shop, session *sdk.ClientSession) {
+	for name, wait := range map[string]func(ctx context.Context, s *fixture, session *sdk.ClientSession){
+		"by a tool": func(ctx context.Context, _ *fixture, session *sdk.ClientSession) {
 			rain := args{"model": "beta2.6-t2v", "prompt": "rain", "wait": true}
 			_, _ = session.CallTool(ctx, &sdk.CallToolParams{Name: "generate_video", Arguments: rain}) // it is taken back
 		},
-		"by the API": func(ctx context.Context, s *shop, _ *sdk.ClientSession) {
+		"by the API": func(ctx context.Context, s *fixture, _ *sdk.ClientSession) {
 			const rain = `{"model":"beta2.6-t2v","input":{"prompt":"rain"},"wait":true}`
 			r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.api+"/v1/videos/generations", strings.NewReader(rain))
 			if err != nil {
@@ -76,7 +76,7 @@ func TestWhoWaitsForAVideoTakesNoPlaceFromOthers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := open(t, shopOptions{upstream: sim.New(sim.Options{VideoTime: time.Hour}), gateway: func(o *gateway.Options) {
+			s := newFixture(t, fixtureOptions{upstream: sim.New(sim.Options{VideoTime: time.Hour}), gateway: func(o *gateway.Options) {
 				o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: 1, MaxWait: time.Minute}
 			}})
 			s.unfinished = true
@@ -94,21 +94,21 @@ func TestWhoWaitsForAVideoTakesNoPlaceFromOthers(t *testing.T) {
 				}
 				<-time.After(10 * time.Millisecond)
 			}
-			use(t, session, "chat", chatting)
+			callTool(t, session, "chat", chatting)
 			select {
 			case <-waited:
 				t.Error("the video was not waited for")
 			default:
 			}
 			cancel()
-			soon(t, "the end of the wait", waited)
+			awaitSoon(t, "the end of the wait", waited)
 		})
 	}
 }
 
 func TestARepetitionOfACallThatRunsIsToldToComeAgain(t *testing.T) {
 	up := newPiped()
-	s := open(t, shopOptions{upstream: up})
+	s := newFixture(t, fixtureOptions{upstream: up})
 	session := s.client(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -118,13 +118,13 @@ func TestARepetitionOfACallThatRunsIsToldToComeAgain(t *testing.T) {
 		defer close(first)
 		_, _ = session.CallTool(ctx, &sdk.CallToolParams{Name: "chat", Arguments: labelled}) // it is taken back
 	}()
-	soon(t, "the first call", up.here)
-	said, about := fail(t, session, "chat", labelled)
+	awaitSoon(t, "the first call", up.here)
+	said, about := callFailing(t, session, "chat", labelled)
 	if about["code"] != "idempotency_conflict" || !strings.Contains(said, "Wait 1 s. Call again after that with the same arguments and the same task_label.") {
 		t.Errorf("it said %q %v", said, about)
 	}
 	cancel()
-	soon(t, "the end of the first call", first)
+	awaitSoon(t, "the end of the first call", first)
 }
 
 func equal(t testing.TB, a, b sdk.Content) bool {
@@ -141,11 +141,11 @@ func equal(t testing.TB, a, b sdk.Content) bool {
 }
 
 func TestALabelOfOtherWorkIsRefused(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	session := s.client(t, nil)
-	use(t, session, "chat", args{"model": "sim-chat", "prompt": "one", "task_label": "a"})
+	callTool(t, session, "chat", args{"model": "sim-chat", "prompt": "one", "task_label": "a"})
 	before := s.posted(t)
-	said, about := fail(t, session, "chat", args{"model": "sim-chat", "prompt": "two", "task_label": "a"})
+	said, about := callFailing(t, session, "chat", args{"model": "sim-chat", "prompt": "two", "task_label": "a"})
 	if about["code"] != "idempotency_conflict" || !strings.Contains(said, "Use a new task_label") {
 		t.Errorf("it said %q %v", said, about)
 	}
@@ -153,13 +153,13 @@ func TestALabelOfOtherWorkIsRefused(t *testing.T) {
 		t.Error("the refused call cost something")
 	}
 	// Of other tools, one of which asks the same operation.
-	use(t, session, "create_embeddings", args{"model": "text-embedding-v4", "input": []string{"x"}, "task_label": "a"})
-	use(t, session, "generate_image", args{"model": "alpha-image-2.0", "prompt": "x", "task_label": "a"})
-	use(t, session, "edit_image", args{"model": "alpha-image-edit", "prompt": "x", "images": []string{"https://example.com/a.png"}, "task_label": "a"})
+	callTool(t, session, "create_embeddings", args{"model": "text-embedding-v4", "input": []string{"x"}, "task_label": "a"})
+	callTool(t, session, "generate_image", args{"model": "alpha-image-2.0", "prompt": "x", "task_label": "a"})
+	callTool(t, session, "edit_image", args{"model": "alpha-image-edit", "prompt": "x", "images": []string{"https://example.com/a.png"}, "task_label": "a"})
 }
 
 func TestAProgressTokenDoesNotMakeAnotherCallOfALabelledOne(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	session := s.client(t, nil)
 	p := &sdk.CallToolParams{Name: "chat", Arguments: args{"model": "sim-chat", "prompt": "one", "task_label": "a"}}
 	if r, err := session.CallTool(t.Context(), p); err != nil || r.IsError {
@@ -177,7 +177,7 @@ func TestAProgressTokenDoesNotMakeAnotherCallOfALabelledOne(t *testing.T) {
 }
 
 func TestAProgramRepeatsACallByItsMetaOrItsHeader(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	call := map[string]any{"name": "chat", "arguments": args{"model": "sim-chat", "prompt": "one"}}
 	for name, repeat := range map[string]func() map[string]any{
 		"by _meta": func() map[string]any {

@@ -48,7 +48,7 @@ var same = map[string]struct {
 
 // post sends the request of the API that is the same as a use, and gives what it
 // cost in the end.
-func (s *shop) post(t *testing.T, name string) billing.Money {
+func (s *fixture) post(t *testing.T, name string) billing.Money {
 	t.Helper()
 	before := s.posted(t)
 	r := same[name]
@@ -65,7 +65,7 @@ func (s *shop) post(t *testing.T, name string) billing.Money {
 		if err := json.Unmarshal([]byte(a.body), &record); err != nil {
 			t.Fatal(err)
 		}
-		use(t, s.client(t, nil), "get_video", args{"id": record.ID, "wait": true})
+		callTool(t, s.client(t, nil), "get_video", args{"id": record.ID, "wait": true})
 	}
 	return before - s.posted(t)
 }
@@ -87,7 +87,7 @@ func formOf(t *testing.T, fields [][2]string) (body, kind string) {
 			t.Fatal(err)
 		}
 		side := map[string]int{"32": 32, "64": 64}[value]
-		_, data, _ := strings.Cut(drawn(t, side), ",")
+		_, data, _ := strings.Cut(pngURI(t, side), ",")
 		content, err := base64.StdEncoding.DecodeString(data)
 		if err != nil {
 			t.Fatal(err)
@@ -103,9 +103,9 @@ func formOf(t *testing.T, fields [][2]string) (body, kind string) {
 }
 
 func TestAToolCallCostsWhatTheSameRequestOfTheAPICosts(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	session := s.client(t, nil)
-	all := uses(t)
+	all := toolCalls(t)
 	if got, want := slices.Sorted(maps.Keys(same)), slices.Sorted(maps.Keys(all)); !slices.Equal(got, want) {
 		t.Fatalf("the table has %v, want %v", got, want)
 	}
@@ -113,7 +113,7 @@ func TestAToolCallCostsWhatTheSameRequestOfTheAPICosts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := s.post(t, name)
 			before := s.posted(t)
-			use(t, session, u.tool, u.args)
+			callTool(t, session, u.tool, u.args)
 			if got := before - s.posted(t); got != want || want == 0 {
 				t.Errorf("the tool cost %s, the API %s", got, want)
 			}
@@ -123,7 +123,7 @@ func TestAToolCallCostsWhatTheSameRequestOfTheAPICosts(t *testing.T) {
 
 func TestEveryPricedModelIsInTheTable(t *testing.T) {
 	used := make(map[string]bool)
-	for _, u := range uses(t) {
+	for _, u := range toolCalls(t) {
 		used[u.args["model"].(string)] = true
 	}
 	for id := range priced {

@@ -17,26 +17,26 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
-// notices are what a client was told of the progress.
-type notices struct {
+// notifications are what a client was told of the progress.
+type notifications struct {
 	mu   sync.Mutex
 	list []sdk.ProgressNotificationParams
 }
 
-func (n *notices) note(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
+func (n *notifications) note(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.list = append(n.list, *r.Params)
 }
 
-func (n *notices) all() []sdk.ProgressNotificationParams {
+func (n *notifications) all() []sdk.ProgressNotificationParams {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.list
 }
 
-// told calls a tool with a progress token.
-func told(t *testing.T, session *sdk.ClientSession, tool string, a args) *sdk.CallToolResult {
+// callWithProgress calls a tool with a progress token.
+func callWithProgress(t *testing.T, session *sdk.ClientSession, tool string, a args) *sdk.CallToolResult {
 	t.Helper()
 	p := &sdk.CallToolParams{Name: tool, Arguments: a}
 	p.SetProgressToken("token")
@@ -48,9 +48,9 @@ func told(t *testing.T, session *sdk.ClientSession, tool string, a args) *sdk.Ca
 }
 
 func TestAChatTellsHowFarItIs(t *testing.T) {
-	var n notices
+	var n notifications
 	up := newPiped()
-	s := open(t, shopOptions{upstream: up})
+	s := newFixture(t, fixtureOptions{upstream: up})
 	session := s.client(t, &sdk.ClientOptions{ProgressNotificationHandler: n.note})
 	go func() {
 		<-up.here
@@ -61,7 +61,7 @@ func TestAChatTellsHowFarItIs(t *testing.T) {
 		up.send(t, "[DONE]")
 		_ = up.out.Close()
 	}()
-	r := told(t, session, "chat", args{"model": "sim-chat", "prompt": "hi"})
+	r := callWithProgress(t, session, "chat", args{"model": "sim-chat", "prompt": "hi"})
 	all := n.all()
 	if len(all) < 2 {
 		t.Fatalf("it told %v", all)
@@ -79,11 +79,11 @@ func TestAChatTellsHowFarItIs(t *testing.T) {
 }
 
 func TestAStreamedChatCostsWhatAWholeOneCosts(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	session := s.client(t, nil)
 	a := args{"model": "delta-k3", "prompt": "hi"}
-	whole := use(t, session, "chat", a)
-	streamed := told(t, session, "chat", a)
+	whole := callTool(t, session, "chat", a)
+	streamed := callWithProgress(t, session, "chat", a)
 	for _, name := range []string{"charge", "text", "reasoning", "finish_reason"} {
 		if got, want := member[string](t, streamed, name), member[string](t, whole, name); got != want || want == "" {
 			t.Errorf("%s is %q, and %q of the whole one", name, got, want)
@@ -94,10 +94,10 @@ func TestAStreamedChatCostsWhatAWholeOneCosts(t *testing.T) {
 func TestAVideoIsWaitedForUntilItIsThereOrTheTimeIsOver(t *testing.T) {
 	var passed atomic.Int64 // of the vendor's time: a video takes as long as the test wants
 	up := sim.New(sim.Options{VideoTime: time.Hour, Now: func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }})
-	s := open(t, shopOptions{upstream: up})
+	s := newFixture(t, fixtureOptions{upstream: up})
 	session := s.client(t, nil)
 	a := args{"model": "beta2.6-t2v", "prompt": "Rain", "duration": 2}
-	begun := use(t, session, "generate_video", a)
+	begun := callTool(t, session, "generate_video", a)
 	if status := member[string](t, begun, "status"); status != "processing" {
 		t.Errorf("the video is %s at once", status)
 	}
@@ -105,11 +105,11 @@ func TestAVideoIsWaitedForUntilItIsThereOrTheTimeIsOver(t *testing.T) {
 		t.Error("a charge is told before there is one")
 	}
 	passed.Store(int64(time.Hour))
-	there := use(t, session, "get_video", args{"id": member[string](t, begun, "id"), "wait": true})
+	there := callTool(t, session, "get_video", args{"id": member[string](t, begun, "id"), "wait": true})
 	if member[string](t, there, "status") != "succeeded" || member[string](t, there, "charge") != "0.20" || member[string](t, there, "video_url") == "" {
 		t.Errorf("in the end it is %v", there.StructuredContent)
 	}
-	impatient := open(t, shopOptions{upstream: sim.New(sim.Options{VideoTime: time.Hour}), mcp: mcp.Options{MaxWait: 20 * time.Millisecond}})
+	impatient := newFixture(t, fixtureOptions{upstream: sim.New(sim.Options{VideoTime: time.Hour}), mcp: mcp.Options{MaxWait: 20 * time.Millisecond}})
 	session = impatient.client(t, nil)
 	p := &sdk.CallToolParams{Name: "generate_video", Arguments: args{"model": "beta2.6-t2v", "prompt": "Rain", "duration": 2, "wait": true}}
 	p.SetProgressToken("token")
@@ -136,7 +136,7 @@ func TestASilentCallGetsSignsOfLife(t *testing.T) {
 			return nil, ctx.Err()
 		}
 	})
-	s := open(t, shopOptions{upstream: slow, mcp: mcp.Options{KeepAlive: 20 * time.Millisecond}})
+	s := newFixture(t, fixtureOptions{upstream: slow, mcp: mcp.Options{KeepAlive: 20 * time.Millisecond}})
 	const chat = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"chat","arguments":{"model":"sim-chat","prompt":"hi"}}}`
 	resp := s.hear(t, t.Context(), chat, "")
 	defer resp.Body.Close()

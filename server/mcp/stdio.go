@@ -18,11 +18,11 @@ import (
 )
 
 // Serve serves one client over a pair of pipes, each line a message, until in
-// ends, which is no error, or ctx does: what still runs then is taken back. A line
-// that is no message is answered with an error, and so is a batch. It closes both. Calls belong to the key,
-// which is checked at the start and again at each call; the zero key is right
-// where the gateway has no Authenticator, or ctx has a principal. What it cannot
-// begin with is a *fault.Error.
+// ends, which is no error, or ctx does: what still runs then is cancelled. A line
+// that is no message is answered with an error, and so is a batch. It closes both
+// pipes. Calls belong to the key, which is checked at the start and again at each
+// call; the zero key is right where the gateway has no Authenticator, or ctx has a
+// principal. A *fault.Error says why it could not begin.
 func Serve(ctx context.Context, g *gateway.Gateway, key secret.String, in io.ReadCloser, out io.WriteCloser, o Options) error {
 	b := newToolServer(g, o)
 	x := g.Begin()

@@ -16,7 +16,7 @@ import (
 
 // pipes serves a client over a pair of pipes. ended gives how the server ended,
 // hangUp is what the client's death is.
-func (s *shop) pipes(t *testing.T, key secret.String) (session *sdk.ClientSession, ended chan error, hangUp func()) {
+func (s *fixture) pipes(t *testing.T, key secret.String) (session *sdk.ClientSession, ended chan error, hangUp func()) {
 	t.Helper()
 	toServer, fromClient := io.Pipe()
 	toClient, fromServer := io.Pipe()
@@ -34,19 +34,19 @@ func (s *shop) pipes(t *testing.T, key secret.String) (session *sdk.ClientSessio
 }
 
 func TestEveryToolWorksOverPipes(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	session, ended, _ := s.pipes(t, s.key)
-	for name, u := range uses(t) {
+	for name, u := range toolCalls(t) {
 		t.Run(name, func(t *testing.T) {
 			before := s.posted(t)
-			r := use(t, session, u.tool, u.args)
+			r := callTool(t, session, u.tool, u.args)
 			if got, want := (before - s.posted(t)).String(), member[string](t, r, "charge"); got != want || want == "0.00" {
 				t.Errorf("it cost %s, and said %s", got, want)
 			}
 		})
 	}
 	for tool, a := range map[string]args{"list_models": nil, "get_balance": nil, "estimate_cost": {"tool": "chat", "arguments": chatting}} {
-		use(t, session, tool, a)
+		callTool(t, session, tool, a)
 	}
 	if err := session.Close(); err != nil {
 		t.Error(err)
@@ -57,18 +57,18 @@ func TestEveryToolWorksOverPipes(t *testing.T) {
 }
 
 func TestPipesNeedAKeyAtTheStartAndAtEachCall(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	in, _ := io.Pipe()
 	_, out := io.Pipe()
 	if err := mcp.Serve(t.Context(), s.g, secret.New("sk-wrong"), in, out, mcp.Options{}); !fault.Is(err, fault.Unauthorized) {
 		t.Errorf("a wrong key gave %v", err)
 	}
 	session, ended, _ := s.pipes(t, s.key)
-	use(t, session, "chat", chatting)
+	callTool(t, session, "chat", chatting)
 	if err := s.keys.SetDisabled(t.Context(), s.id, true); err != nil {
 		t.Fatal(err)
 	}
-	if said, about := fail(t, session, "chat", chatting); about["code"] != "permission_denied" || !strings.Contains(said, "tell the user") {
+	if said, about := callFailing(t, session, "chat", chatting); about["code"] != "permission_denied" || !strings.Contains(said, "tell the user") {
 		t.Errorf("a disabled key gave %q", said)
 	}
 	_ = session.Close()
@@ -77,16 +77,16 @@ func TestPipesNeedAKeyAtTheStartAndAtEachCall(t *testing.T) {
 
 func TestTheEndOfThePipesTakesBackWhatRuns(t *testing.T) {
 	up := newPiped()
-	s := open(t, shopOptions{upstream: up})
+	s := newFixture(t, fixtureOptions{upstream: up})
 	session, ended, hangUp := s.pipes(t, s.key)
 	failed := make(chan error, 1)
 	go func() {
 		_, err := session.CallTool(context.Background(), &sdk.CallToolParams{Name: "chat", Arguments: chatting})
 		failed <- err
 	}()
-	soon(t, "the call", up.here)
+	awaitSoon(t, "the call", up.here)
 	hangUp()
-	soon(t, "the end of the upstream's call", up.gone)
+	awaitSoon(t, "the end of the upstream's call", up.gone)
 	<-ended
 	if err := <-failed; err == nil {
 		t.Error("the call was answered")
@@ -94,7 +94,7 @@ func TestTheEndOfThePipesTakesBackWhatRuns(t *testing.T) {
 }
 
 func TestALineThatIsNoMessageEndsNothing(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	toServer, fromClient := io.Pipe()
 	toClient, fromServer := io.Pipe()
 	ended := make(chan error, 1)

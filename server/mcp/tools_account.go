@@ -231,7 +231,7 @@ type usageRow struct {
 }
 
 func (c *call) balance() (*sdk.CallToolResult, error) {
-	books, ok := c.g.Meter().(billing.Reports)
+	reports, ok := c.g.Meter().(billing.Reports)
 	if !ok {
 		return nil, fault.New(fault.NotFound, "No books are kept here, so there is no balance.")
 	}
@@ -240,18 +240,18 @@ func (c *call) balance() (*sdk.CallToolResult, error) {
 	if c.args.has("days") {
 		days = c.args.count("days")
 	}
-	balance, err := books.Balance(c.ctx, account)
+	balance, err := reports.Balance(c.ctx, account)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := books.Usage(c.ctx, billing.Query{
+	rows, err := reports.Usage(c.ctx, billing.Query{
 		Account: account, By: billing.ByModel, Since: time.Now().AddDate(0, 0, -int(days)),
 	})
 	if err != nil {
 		return nil, err
 	}
-	result := balanceResult{Account: account, Currency: books.Currency(), Billing: "prepaid", Days: days, Used: []usageRow{}}
-	if books.Counting() {
+	result := balanceResult{Account: account, Currency: reports.Currency(), Billing: "prepaid", Days: days, Used: []usageRow{}}
+	if reports.Counting() {
 		result.Billing = "count"
 	} else {
 		result.Posted, result.Held, result.Available = balance.Posted.String(), balance.Held.String(), balance.Available().String()

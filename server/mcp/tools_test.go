@@ -16,8 +16,8 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// drawn is a PNG file as a data: URI.
-func drawn(t testing.TB, side int) string {
+// pngURI is a PNG file as a data: URI.
+func pngURI(t testing.TB, side int) string {
 	t.Helper()
 	var file bytes.Buffer
 	if err := png.Encode(&file, image.NewNRGBA(image.Rect(0, 0, side, side))); err != nil {
@@ -26,8 +26,8 @@ func drawn(t testing.TB, side int) string {
 	return "data:image/png;base64," + base64.StdEncoding.EncodeToString(file.Bytes())
 }
 
-// uses are each paid tool with each form of its arguments.
-func uses(t testing.TB) map[string]struct {
+// toolCalls are each paid tool with each form of its arguments.
+func toolCalls(t testing.TB) map[string]struct {
 	tool string
 	args args
 } {
@@ -40,8 +40,8 @@ func uses(t testing.TB) map[string]struct {
 		"a picture of alpha":            {"generate_image", args{"model": "alpha-image-2.0", "prompt": "A boat", "size": "1280x720", "seed": 7, "negative_prompt": "rain"}},
 		"pictures of imagegen":          {"generate_image", args{"model": "imagegen-2", "prompt": "A boat", "n": 2, "size": "1024x1024", "quality": "low"}},
 		"an edit by alpha":              {"edit_image", args{"model": "alpha-image-edit", "prompt": "Night", "images": []string{"https://example.com/a.png"}}},
-		"an edit by imagegen":           {"edit_image", args{"model": "imagegen-2", "prompt": "Night", "images": []string{drawn(t, 64)}, "size": "1024x1024"}},
-		"an edit with a mask":           {"edit_image", args{"model": "imagegen-2", "prompt": "Night", "images": []string{drawn(t, 64), drawn(t, 32)}, "mask": drawn(t, 64), "n": 2, "output_format": "png"}},
+		"an edit by imagegen":           {"edit_image", args{"model": "imagegen-2", "prompt": "Night", "images": []string{pngURI(t, 64)}, "size": "1024x1024"}},
+		"an edit with a mask":           {"edit_image", args{"model": "imagegen-2", "prompt": "Night", "images": []string{pngURI(t, 64), pngURI(t, 32)}, "mask": pngURI(t, 64), "n": 2, "output_format": "png"}},
 		"a video from text":             {"generate_video", args{"model": "beta2.6-t2v", "prompt": "Rain", "duration": 4, "resolution": "1080p", "aspect_ratio": "9:16", "wait": true}},
 		"a video from a picture":        {"generate_video", args{"model": "beta2.6-i2v", "prompt": "Rain", "first_frame": "https://example.com/a.png", "audio": "https://example.com/a.mp3", "wait": true}},
 		"a video from references":       {"generate_video", args{"model": "beta2.6-r2v", "prompt": "Rain", "reference_videos": []string{"https://example.com/a.mp4"}, "wait": true}},
@@ -55,12 +55,12 @@ func uses(t testing.TB) map[string]struct {
 }
 
 func TestEveryToolWorksOverHTTP(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	session := s.client(t, nil)
-	for name, u := range uses(t) {
+	for name, u := range toolCalls(t) {
 		t.Run(name, func(t *testing.T) {
 			before := s.posted(t)
-			r := use(t, session, u.tool, u.args)
+			r := callTool(t, session, u.tool, u.args)
 			charge := member[string](t, r, "charge")
 			if got := (before - s.posted(t)).String(); got != charge || charge == "0.00" {
 				t.Errorf("it said that it cost %s, and cost %s", charge, got)
@@ -76,10 +76,10 @@ func TestEveryToolWorksOverHTTP(t *testing.T) {
 }
 
 func TestTheContentsAreOfTheirKind(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	session := s.client(t, nil)
-	all := uses(t)
-	first := func(name string) sdk.Content { return use(t, session, all[name].tool, all[name].args).Content[0] }
+	all := toolCalls(t)
+	first := func(name string) sdk.Content { return callTool(t, session, all[name].tool, all[name].args).Content[0] }
 	if c, ok := first("a chat").(*sdk.TextContent); !ok || c.Text == "" {
 		t.Errorf("a chat gives %T", c)
 	}
@@ -95,17 +95,17 @@ func TestTheContentsAreOfTheirKind(t *testing.T) {
 }
 
 func TestTheFreeToolsCostNothing(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	session := s.client(t, nil)
 	before := s.posted(t)
-	models := member[[]any](t, use(t, session, "list_models", args{}), "models")
+	models := member[[]any](t, callTool(t, session, "list_models", args{}), "models")
 	if len(models) != len(priced) {
 		t.Errorf("%d models are listed, want %d", len(models), len(priced))
 	}
-	if n := len(member[[]any](t, use(t, session, "list_models", args{"kind": "speech"}), "models")); n != 2 {
+	if n := len(member[[]any](t, callTool(t, session, "list_models", args{"kind": "speech"}), "models")); n != 2 {
 		t.Errorf("%d models of speech are listed, want 2", n)
 	}
-	if got := member[string](t, use(t, session, "get_balance", args{}), "available"); got != "100.00" {
+	if got := member[string](t, callTool(t, session, "get_balance", args{}), "available"); got != "100.00" {
 		t.Errorf("the balance is %s", got)
 	}
 	if s.posted(t) != before {
@@ -113,21 +113,21 @@ func TestTheFreeToolsCostNothing(t *testing.T) {
 	}
 }
 
-// wordy is an upstream that answers with 200,000 tokens.
-type wordy struct{}
+// longAnswer is an upstream that answers with 200,000 tokens.
+type longAnswer struct{}
 
-func (wordy) Do(context.Context, *upstream.Call) (*upstream.Reply, error) {
+func (longAnswer) Do(context.Context, *upstream.Call) (*upstream.Reply, error) {
 	const answer = `{"id":"u","object":"chat.completion","created":1,"model":"sim-chat","choices":[{"index":0,"message":{"role":"assistant","content":"x"},` +
 		`"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":200000,"total_tokens":200001}}`
 	return &upstream.Reply{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(answer))}, nil
 }
 
 func TestAnEstimateOfAChatWithoutABoundSaysThatItCanCostMore(t *testing.T) {
-	s := open(t, shopOptions{upstream: wordy{}})
+	s := newFixture(t, fixtureOptions{upstream: longAnswer{}})
 	session := s.client(t, nil)
 	free := args{"model": "sim-chat", "prompt": "hi"}
-	r := use(t, session, "estimate_cost", args{"tool": "chat", "arguments": free})
-	charge := member[string](t, use(t, session, "chat", free), "charge")
+	r := callTool(t, session, "estimate_cost", args{"tool": "chat", "arguments": free})
+	charge := member[string](t, callTool(t, session, "chat", free), "charge")
 	if most := member[string](t, r, "most"); parse(t, charge) <= parse(t, most) {
 		t.Fatalf("it cost %s, no more than %s", charge, most)
 	}
@@ -135,23 +135,23 @@ func TestAnEstimateOfAChatWithoutABoundSaysThatItCanCostMore(t *testing.T) {
 		t.Errorf("the estimate says %q", textOf(r))
 	}
 	bound := args{"model": "sim-chat", "prompt": "hi", "max_tokens": 10}
-	if r := use(t, session, "estimate_cost", args{"tool": "chat", "arguments": bound}); member[bool](t, r, "open") || !strings.Contains(textOf(r), "at most") {
+	if r := callTool(t, session, "estimate_cost", args{"tool": "chat", "arguments": bound}); member[bool](t, r, "open") || !strings.Contains(textOf(r), "at most") {
 		t.Errorf("with max_tokens it says %q", textOf(r))
 	}
 }
 
 func TestAnEstimateSaysWhatTheCallThenCosts(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	session := s.client(t, nil)
-	for name, u := range uses(t) {
+	for name, u := range toolCalls(t) {
 		t.Run(name, func(t *testing.T) {
 			before := s.posted(t)
-			r := use(t, session, "estimate_cost", args{"tool": u.tool, "arguments": u.args})
+			r := callTool(t, session, "estimate_cost", args{"tool": u.tool, "arguments": u.args})
 			most, exact := member[string](t, r, "most"), member[bool](t, r, "exact")
 			if s.posted(t) != before {
 				t.Error("the estimate cost something")
 			}
-			charge := member[string](t, use(t, session, u.tool, u.args), "charge")
+			charge := member[string](t, callTool(t, session, u.tool, u.args), "charge")
 			if exact && charge != most {
 				t.Errorf("it cost %s, and was to cost exactly %s", charge, most)
 			}

@@ -11,42 +11,42 @@ import (
 
 // snapshot is what one scrape has read. What has no source is nil.
 type snapshot struct {
-	gateway *state
-	store   *Store
-	books   *Books
-	now     time.Time
+	gateway  *gatewayState
+	store    *Store
+	openWork *OpenWork
+	now      time.Time
 }
 
-// state is what a gateway tells of itself.
-type state struct {
+// gatewayState is what a gateway reports of itself.
+type gatewayState struct {
 	gateway.Load
 	gateway.Backlog
 	draining bool
 }
 
-// reading is a metric without labels that is read from a snapshot.
-type reading struct {
+// valueMetric is a metric without labels that is read from a snapshot.
+type valueMetric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
 	read func(s *snapshot) (value float64, ok bool)
 }
 
-// scraped collects what is read at the moment of a scrape.
-type scraped struct {
-	m        *Metrics
-	readings []reading
-	channels []perChannel
-	state    *prometheus.Desc
-	tasks    *prometheus.Desc
-	rests    *prometheus.Desc
+// collector collects what is read at the moment of a scrape.
+type collector struct {
+	m            *Metrics
+	values       []valueMetric
+	channels     []channelMetric
+	state        *prometheus.Desc
+	tasks        *prometheus.Desc
+	circuitOpens *prometheus.Desc
 }
 
-func newScraped(m *Metrics) *scraped {
-	return &scraped{
-		m: m, readings: readings(), channels: channelReadings(),
-		state: describe("channel_state", "1 for the state that a channel is in, 0 for the others.", "channel", "state"),
-		rests: describe("channel_rests_total", "How often a channel was sent to rest after failures (ejected).", "channel"),
-		tasks: describe("tasks_open", "Open tasks of videos by state, of all processes.", "state"),
+func newCollector(m *Metrics) *collector {
+	return &collector{
+		m: m, values: valueMetrics(), channels: channelMetrics(),
+		state:        describe("channel_state", "1 for the state that a channel is in, 0 for the others.", "channel", "state"),
+		circuitOpens: describe("channel_rests_total", "How often a channel was sent to rest after failures (ejected).", "channel"),
+		tasks:        describe("tasks_open", "Open tasks of videos by state, of all processes.", "state"),
 	}
 }
 
@@ -54,45 +54,45 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("tollhouse_"+name, help, labels, nil)
 }
 
-func readings() []reading {
+func valueMetrics() []valueMetric {
 	const gauge, count = prometheus.GaugeValue, prometheus.CounterValue
-	return []reading{
-		{describe("calls_running", "Calls that run, open streams among them."), gauge, ofGateway(func(g *state) int64 { return int64(g.Running) })},
-		{describe("calls_waiting", "Calls that wait for a place to run."), gauge, ofGateway(func(g *state) int64 { return int64(g.Waiting) })},
-		{describe("calls_full", "1 while no place is free and one more call would not be let wait for one."), gauge, ofGateway(func(g *state) int64 { return flag(g.Full) })},
-		{describe("calls_shed_total", "Calls that were refused because the gateway carried as much as it can."), count, ofGateway(func(g *state) int64 { return g.Refused })},
-		{describe("request_body_bytes", "Bytes of large requests in memory."), gauge, ofGateway(func(g *state) int64 { return g.Bodies })},
-		{describe("answer_bytes", "Bytes of memory taken for large answers; 0 where memory has no bound."), gauge, ofGateway(func(g *state) int64 { return g.Answers })},
-		{describe("memory_short", "1 while new calls are refused for want of memory."), gauge, ofGateway(func(g *state) int64 { return flag(g.Short) })},
-		{describe("streams_open", "Running calls whose answers stream."), gauge, ofGateway(func(g *state) int64 { return int64(g.Streams) })},
-		{describe("captures_pending", "Settlements that are not durable yet and are tried again; their money is held."), gauge, ofGateway(func(g *state) int64 { return int64(g.Captures) })},
-		{describe("video_steps_pending", "Steps of videos that the store has not taken yet."), gauge, ofGateway(func(g *state) int64 { return int64(g.Steps) })},
-		{describe("tasks_watched", "Open tasks of videos that this process looks after."), gauge, ofGateway(func(g *state) int64 { return int64(g.Tasks) })},
-		{describe("video_waiters", "Callers who wait for the end of a video."), gauge, ofGateway(func(g *state) int64 { return int64(g.Waiters) })},
-		{describe("draining", "1 while new calls are refused because the gateway shuts down."), gauge, ofGateway(func(g *state) int64 { return flag(g.draining) })},
+	return []valueMetric{
+		{describe("calls_running", "Calls that run, open streams among them."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Running) })},
+		{describe("calls_waiting", "Calls that wait for a place to run."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Waiting) })},
+		{describe("calls_full", "1 while no place is free and one more call would not be let wait for one."), gauge, ofGateway(func(g *gatewayState) int64 { return boolValue(g.Full) })},
+		{describe("calls_shed_total", "Calls that were refused because the gateway carried as much as it can."), count, ofGateway(func(g *gatewayState) int64 { return g.Refused })},
+		{describe("request_body_bytes", "Bytes of large requests in memory."), gauge, ofGateway(func(g *gatewayState) int64 { return g.Bodies })},
+		{describe("answer_bytes", "Bytes of memory taken for large answers; 0 where memory has no bound."), gauge, ofGateway(func(g *gatewayState) int64 { return g.Answers })},
+		{describe("memory_short", "1 while new calls are refused for want of memory."), gauge, ofGateway(func(g *gatewayState) int64 { return boolValue(g.Short) })},
+		{describe("streams_open", "Running calls whose answers stream."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Streams) })},
+		{describe("captures_pending", "Settlements that are not durable yet and are tried again; their money is held."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Captures) })},
+		{describe("video_steps_pending", "Steps of videos that the store has not taken yet."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Steps) })},
+		{describe("tasks_watched", "Open tasks of videos that this process looks after."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Tasks) })},
+		{describe("video_waiters", "Callers who wait for the end of a video."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Waiters) })},
+		{describe("draining", "1 while new calls are refused because the gateway shuts down."), gauge, ofGateway(func(g *gatewayState) int64 { return boolValue(g.draining) })},
 		{describe("holds_open", "Open holds of this process."), gauge, ofStore(func(s *Store) int64 { return int64(s.Holds) })},
 		{describe("store_queue", "Operations that wait for the store's next transaction."), gauge, ofStore(func(s *Store) int64 { return int64(s.Waiting) })},
-		{describe("store_up", "0 while the database does not take transactions."), gauge, ofStore(func(s *Store) int64 { return flag(!s.Away) })},
-		{describe("webhooks_waiting", "Webhooks that wait to be delivered, of all processes."), gauge, ofBooks(func(b *Books, _ time.Time) float64 { return float64(b.Notices) })},
-		{describe("webhook_oldest_seconds", "Age of the webhook that waits for longest; 0 if none does."), gauge, ofBooks(oldest)},
+		{describe("store_up", "0 while the database does not take transactions."), gauge, ofStore(func(s *Store) int64 { return boolValue(!s.Down) })},
+		{describe("webhooks_waiting", "Webhooks that wait to be delivered, of all processes."), gauge, ofOpenWork(func(b *OpenWork, _ time.Time) float64 { return float64(b.Webhooks) })},
+		{describe("webhook_oldest_seconds", "Age of the webhook that waits for longest; 0 if none does."), gauge, ofOpenWork(oldestWebhook)},
 	}
 }
 
-func flag(set bool) int64 {
+func boolValue(set bool) int64 {
 	if set {
 		return 1
 	}
 	return 0
 }
 
-func oldest(b *Books, now time.Time) float64 {
+func oldestWebhook(b *OpenWork, now time.Time) float64 {
 	if b.Oldest.IsZero() {
 		return 0
 	}
 	return max(0, now.Sub(b.Oldest).Seconds())
 }
 
-func ofGateway(read func(*state) int64) func(*snapshot) (float64, bool) {
+func ofGateway(read func(*gatewayState) int64) func(*snapshot) (float64, bool) {
 	return func(s *snapshot) (float64, bool) {
 		if s.gateway == nil {
 			return 0, false
@@ -110,25 +110,25 @@ func ofStore(read func(*Store) int64) func(*snapshot) (float64, bool) {
 	}
 }
 
-func ofBooks(read func(*Books, time.Time) float64) func(*snapshot) (float64, bool) {
+func ofOpenWork(read func(*OpenWork, time.Time) float64) func(*snapshot) (float64, bool) {
 	return func(s *snapshot) (float64, bool) {
-		if s.books == nil {
+		if s.openWork == nil {
 			return 0, false
 		}
-		return read(s.books, s.now), true
+		return read(s.openWork, s.now), true
 	}
 }
 
-// perChannel is a metric of each channel.
-type perChannel struct {
+// channelMetric is a metric of each channel.
+type channelMetric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
 	read func(c *upstream.ChannelInfo) float64
 }
 
-func channelReadings() []perChannel {
+func channelMetrics() []channelMetric {
 	const gauge, count = prometheus.GaugeValue, prometheus.CounterValue
-	return []perChannel{
+	return []channelMetric{
 		{describe("channel_in_flight", "Calls at a channel whose answers have not ended.", "channel"), gauge, func(c *upstream.ChannelInfo) float64 { return float64(c.InFlight) }},
 		{describe("channel_requests_total", "Attempts at a channel, reloads included.", "channel"), count, func(c *upstream.ChannelInfo) float64 { return float64(c.Requests) }},
 		{describe("channel_failures_total", "Attempts that counted against a channel.", "channel"), count, func(c *upstream.ChannelInfo) float64 { return float64(c.Failures) }},
@@ -137,53 +137,53 @@ func channelReadings() []perChannel {
 }
 
 // Describe implements [prometheus.Collector].
-func (s *scraped) Describe(to chan<- *prometheus.Desc) {
-	for i := range s.readings {
-		to <- s.readings[i].desc
+func (s *collector) Describe(to chan<- *prometheus.Desc) {
+	for i := range s.values {
+		to <- s.values[i].desc
 	}
 	for i := range s.channels {
 		to <- s.channels[i].desc
 	}
 	to <- s.state
 	to <- s.tasks
-	to <- s.rests
+	to <- s.circuitOpens
 }
 
 // Collect implements [prometheus.Collector].
-func (s *scraped) Collect(to chan<- prometheus.Metric) {
+func (s *collector) Collect(to chan<- prometheus.Metric) {
 	from := s.m.sources.Load()
 	if from == nil {
 		return
 	}
 	now := s.read(from)
-	for i := range s.readings {
-		r := &s.readings[i]
+	for i := range s.values {
+		r := &s.values[i]
 		if v, ok := r.read(&now); ok {
 			to <- prometheus.MustNewConstMetric(r.desc, r.kind, v)
 		}
 	}
-	if now.books != nil {
-		for name, n := range now.books.Tasks {
+	if now.openWork != nil {
+		for name, n := range now.openWork.Tasks {
 			to <- prometheus.MustNewConstMetric(s.tasks, prometheus.GaugeValue, float64(n), name)
 		}
 	}
 	if from.Channels != nil {
 		s.collectChannels(to, from.Channels())
 	}
-	if from.Rests == nil {
+	if from.CircuitOpens == nil {
 		return
 	}
-	for name, n := range from.Rests() {
+	for name, n := range from.CircuitOpens() {
 		if s.m.channels.bounded(name) == name {
-			to <- prometheus.MustNewConstMetric(s.rests, prometheus.CounterValue, float64(n), name)
+			to <- prometheus.MustNewConstMetric(s.circuitOpens, prometheus.CounterValue, float64(n), name)
 		}
 	}
 }
 
-func (s *scraped) read(from *Sources) snapshot {
-	now := snapshot{books: s.m.books.Load(), now: time.Now()}
+func (s *collector) read(from *Sources) snapshot {
+	now := snapshot{openWork: s.m.openWork.Load(), now: time.Now()}
 	if g := from.Gateway; g != nil {
-		now.gateway = &state{Load: g.Load(), Backlog: g.Backlog(), draining: g.Draining()}
+		now.gateway = &gatewayState{Load: g.Load(), Backlog: g.Backlog(), draining: g.Draining()}
 	}
 	if from.Store != nil {
 		store := from.Store()
@@ -192,9 +192,9 @@ func (s *scraped) read(from *Sources) snapshot {
 	return now
 }
 
-// collectChannels tells of the channels in force. Those that found no room among
-// the names are left out: two cannot have one name.
-func (s *scraped) collectChannels(to chan<- prometheus.Metric, all []upstream.ChannelInfo) {
+// collectChannels collects the channels in force. Those whose names are over the
+// limit are left out: two series cannot have one name.
+func (s *collector) collectChannels(to chan<- prometheus.Metric, all []upstream.ChannelInfo) {
 	for i := range all {
 		c := &all[i]
 		if s.m.channels.bounded(c.Name) != c.Name {
@@ -204,7 +204,7 @@ func (s *scraped) collectChannels(to chan<- prometheus.Metric, all []upstream.Ch
 			to <- prometheus.MustNewConstMetric(r.desc, r.kind, r.read(c), c.Name)
 		}
 		for _, state := range [...]string{upstream.Ready, upstream.Resting, upstream.Probing, upstream.Paused} {
-			to <- prometheus.MustNewConstMetric(s.state, prometheus.GaugeValue, float64(flag(c.State == state)), c.Name, state)
+			to <- prometheus.MustNewConstMetric(s.state, prometheus.GaugeValue, float64(boolValue(c.State == state)), c.Name, state)
 		}
 	}
 }

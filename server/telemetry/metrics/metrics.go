@@ -41,9 +41,9 @@ type Metrics struct {
 	counters *counters
 	handler  http.Handler
 	sources  atomic.Pointer[Sources]
-	books    atomic.Pointer[Books] // as they were last read
-	models   names
-	channels names
+	openWork atomic.Pointer[OpenWork] // as they were last read
+	models   labelValues
+	channels labelValues
 }
 
 // Sources are what a scrape asks besides the counters. Fields that are nil are
@@ -52,26 +52,27 @@ type Sources struct {
 	Gateway *gateway.Gateway
 	// Channels are those in force; it must be quick.
 	Channels func() []upstream.ChannelInfo
-	// Rests are how often channels were sent to rest, by name; it must be quick.
-	Rests func() map[string]int64
+	// CircuitOpens are how often the circuit breakers of channels opened, by channel;
+	// it must be quick.
+	CircuitOpens func() map[string]int64
 	// Store tells of the store's writing; it must be quick.
 	Store func() Store
-	// Books counts what the store holds open. [Metrics.Run] asks it.
-	Books func(ctx context.Context) (Books, error)
+	// OpenWork counts what the store has open. [Metrics.Run] asks it.
+	OpenWork func(ctx context.Context) (OpenWork, error)
 }
 
 // Store is what a store is about at one moment.
 type Store struct {
 	Holds   int  // open ones of this process
 	Waiting int  // operations that wait to be committed
-	Away    bool // the database did not take the last transaction
+	Down    bool // the database did not take the last transaction
 }
 
-// Books is what a store has not brought to an end.
-type Books struct {
-	Tasks   map[string]int64 // open tasks of videos, by state
-	Notices int64            // webhooks that wait
-	Oldest  time.Time        // when the oldest of them was written; zero if none waits
+// OpenWork is what a store has not brought to an end.
+type OpenWork struct {
+	Tasks    map[string]int64 // open tasks of videos, by state
+	Webhooks int64            // webhooks that wait
+	Oldest   time.Time        // when the oldest of them was written; zero if none waits
 }
 
 // New returns counters that stand at zero.
@@ -87,11 +88,11 @@ func New(o Options) *Metrics {
 	}
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), counters: newCounters(o.Currency),
-		models: names{most: o.MaxModels}, channels: names{most: o.MaxChannels},
+		models: labelValues{limit: o.MaxModels}, channels: labelValues{limit: o.MaxChannels},
 	}
 	m.registry.MustRegister(m.counters.all()...)
 	m.registry.MustRegister(
-		newScraped(m), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		newCollector(m), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "tollhouse_build_info", Help: "Always 1; the labels say which program this is.",
@@ -112,16 +113,16 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.
 // Gatherer gives the metrics to other exporters.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// booksEvery is how often Run reads the books.
-const booksEvery = 15 * time.Second
+// openWorkInterval is how often Run reads the open work.
+const openWorkInterval = 15 * time.Second
 
-// Run reads the books four times a minute until ctx ends, so that no scrape waits
+// Run reads the open work four times a minute until ctx ends, so that no scrape waits
 // for a database. It returns nil.
 func (m *Metrics) Run(ctx context.Context) error {
-	ticker := time.NewTicker(booksEvery)
+	ticker := time.NewTicker(openWorkInterval)
 	defer ticker.Stop()
 	for {
-		m.read(ctx)
+		m.readOpenWork(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -130,19 +131,19 @@ func (m *Metrics) Run(ctx context.Context) error {
 	}
 }
 
-// read reads the books. Where that fails the metrics of them are missing, since
+// readOpenWork reads the open work. Where that fails its metrics are missing, since
 // old numbers would say that nothing changes.
-func (m *Metrics) read(ctx context.Context) {
+func (m *Metrics) readOpenWork(ctx context.Context) {
 	s := m.sources.Load()
-	if s == nil || s.Books == nil {
+	if s == nil || s.OpenWork == nil {
 		return
 	}
-	books, err := s.Books(ctx)
+	work, err := s.OpenWork(ctx)
 	if err != nil {
-		m.books.Store(nil)
+		m.openWork.Store(nil)
 		return
 	}
-	m.books.Store(&books)
+	m.openWork.Store(&work)
 }
 
 // Commit counts a transaction of the store that did so many operations; err is
@@ -156,9 +157,9 @@ func (m *Metrics) Commit(operations int, took time.Duration, err error) {
 	m.counters.commitSize.Observe(float64(operations))
 }
 
-// names are the values of a label, of which there are only so many.
-type names struct {
-	most  int
+// labelValues are the values of a label, up to a limit.
+type labelValues struct {
+	limit int
 	mu    sync.RWMutex
 	known map[string]bool
 }
@@ -167,7 +168,7 @@ type names struct {
 const other = "other"
 
 // bounded is the name, or other if there are too many already.
-func (n *names) bounded(name string) string {
+func (n *labelValues) bounded(name string) string {
 	n.mu.RLock()
 	known := n.known[name]
 	n.mu.RUnlock()
@@ -178,7 +179,7 @@ func (n *names) bounded(name string) string {
 	defer n.mu.Unlock()
 	switch {
 	case n.known[name]:
-	case len(n.known) >= n.most:
+	case len(n.known) >= n.limit:
 		return other
 	case n.known == nil:
 		n.known = map[string]bool{name: true}
@@ -199,9 +200,9 @@ type counters struct {
 	latency  *prometheus.HistogramVec
 	retries  *prometheus.CounterVec
 
-	taskMoves, late   *prometheus.CounterVec
-	taskTime          *prometheus.HistogramVec
-	notices, captures *prometheus.CounterVec
+	taskMoves, late    *prometheus.CounterVec
+	taskTime           *prometheus.HistogramVec
+	webhooks, captures *prometheus.CounterVec
 
 	commitTime, commitSize prometheus.Histogram
 	commitFailures         prometheus.Counter
@@ -245,7 +246,7 @@ func newCounters(currency string) *counters {
 		taskMoves: count("task_moves_total", "Steps of videos' tasks, by the state that they led to.", "state"),
 		taskTime:  spread("task_duration_seconds", "Time of a video's task from its submission to its end.", taskTimes, "state"),
 		late:      count("task_late_total", "Videos that were made after their tasks had expired: nobody gets them.", "model"),
-		notices:   count("webhook_tries_total", "Tries to deliver webhooks, by outcome: delivered, retry, refused, gone, given_up.", "outcome"),
+		webhooks:  count("webhook_tries_total", "Tries to deliver webhooks, by outcome: delivered, retry, refused, gone, given_up.", "outcome"),
 		captures:  count("capture_retries_total", "Settlements that were not durable when their calls ended, by what became of them.", "state"),
 
 		commitTime: alone("store_commit_seconds", "Time of the store's transactions.", commitTimes),
@@ -254,13 +255,13 @@ func newCounters(currency string) *counters {
 			Name: "tollhouse_store_commit_failures_total", Help: "Transactions of the store that failed; they are tried again.",
 		}),
 	}
-	c.begin()
+	c.initialize()
 	return c
 }
 
-// begin has those stand at zero that alerts wait for: what is there only from its
+// initialize has those stand at zero that alerts wait for: what is there only from its
 // first event on has not increased by it.
-func (c *counters) begin() {
+func (c *counters) initialize() {
 	c.overrun.WithLabelValues(c.currency)
 	for _, state := range []string{gateway.CaptureQueued, gateway.CaptureFailed, gateway.CaptureSettled, gateway.CaptureGivenUp, gateway.CaptureLost} {
 		c.captures.WithLabelValues(state)
@@ -270,7 +271,7 @@ func (c *counters) begin() {
 func (c *counters) all() []prometheus.Collector {
 	return []prometheus.Collector{
 		c.requests, c.duration, c.first, c.phases, c.tokens, c.units, c.money, c.overrun, c.sources,
-		c.attempts, c.latency, c.retries, c.taskMoves, c.taskTime, c.late, c.notices, c.captures,
+		c.attempts, c.latency, c.retries, c.taskMoves, c.taskTime, c.late, c.webhooks, c.captures,
 		c.commitTime, c.commitSize, c.commitFailures,
 	}
 }
@@ -393,7 +394,7 @@ func (m *Metrics) event(_ context.Context, e gateway.Event) {
 		if e.Final && went != "delivered" && went != "gone" {
 			went = "given_up"
 		}
-		c.notices.WithLabelValues(went).Inc()
+		c.webhooks.WithLabelValues(went).Inc()
 	case gateway.CaptureRetried:
 		c.captures.WithLabelValues(e.State).Inc()
 		if r := e.Receipt; r != nil {

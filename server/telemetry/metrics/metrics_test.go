@@ -199,10 +199,10 @@ func sources(t testing.TB) metrics.Sources {
 				{Name: "two", State: upstream.Resting},
 			}
 		},
-		Rests: func() map[string]int64 { return map[string]int64{"one": 2} },
-		Store: func() metrics.Store { return metrics.Store{Holds: 5, Waiting: 6, Away: true} },
-		Books: func(context.Context) (metrics.Books, error) {
-			return metrics.Books{Tasks: map[string]int64{"running": 8}, Notices: 9, Oldest: time.Now().Add(-time.Hour)}, nil
+		CircuitOpens: func() map[string]int64 { return map[string]int64{"one": 2} },
+		Store:        func() metrics.Store { return metrics.Store{Holds: 5, Waiting: 6, Down: true} },
+		OpenWork: func(context.Context) (metrics.OpenWork, error) {
+			return metrics.OpenWork{Tasks: map[string]int64{"running": 8}, Webhooks: 9, Oldest: time.Now().Add(-time.Hour)}, nil
 		},
 	}
 }
@@ -236,11 +236,11 @@ func TestBooksThatCannotBeReadAreNotTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.New(metrics.Options{})
 		var away atomic.Bool
-		m.Watch(metrics.Sources{Books: func(context.Context) (metrics.Books, error) {
+		m.Watch(metrics.Sources{OpenWork: func(context.Context) (metrics.OpenWork, error) {
 			if away.Load() {
-				return metrics.Books{}, errors.New("the database is away")
+				return metrics.OpenWork{}, errors.New("the database is away")
 			}
-			return metrics.Books{Notices: 1}, nil
+			return metrics.OpenWork{Webhooks: 1}, nil
 		}})
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _ = m.Run(ctx) }()

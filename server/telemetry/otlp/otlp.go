@@ -155,7 +155,7 @@ func (t *Telemetry) start(ctx context.Context, _ string, at time.Time) context.C
 }
 
 // attempt opens the span of an attempt and puts it into the headers that travel.
-// The looks at videos, which nobody waits for, have none.
+// Polls of video tasks, which nobody waits for, have none.
 func (t *Telemetry) attempt(ctx context.Context, a gateway.AttemptEvent) context.Context {
 	if a.Op == upstream.PollVideo && !trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx

@@ -126,9 +126,9 @@ func values(all []*commonpb.KeyValue) map[string]any {
 	return m
 }
 
-// vendor answers like OpenAI; the first call of a test that says so with a 503
+// busyVendor answers like OpenAI; the first call of a test that says so with a 503
 // that repeats the prompt.
-type vendor struct {
+type busyVendor struct {
 	*httptest.Server
 	mu      sync.Mutex
 	busy    int
@@ -140,15 +140,15 @@ const (
 	answer = "canary-answer-3c4d"
 )
 
-func newVendor(t *testing.T, busy int) *vendor {
+func newBusyVendor(t *testing.T, busy int) *busyVendor {
 	t.Helper()
-	v := &vendor{busy: busy}
+	v := &busyVendor{busy: busy}
 	v.Server = httptest.NewServer(http.HandlerFunc(v.serve))
 	t.Cleanup(v.Close)
 	return v
 }
 
-func (v *vendor) serve(w http.ResponseWriter, r *http.Request) {
+func (v *busyVendor) serve(w http.ResponseWriter, r *http.Request) {
 	v.mu.Lock()
 	v.parents = append(v.parents, r.Header.Get("Traceparent"))
 	busy := v.busy > 0
@@ -173,18 +173,18 @@ func (v *vendor) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// place is a gateway behind HTTP whose telemetry goes to a collector.
-type place struct {
+// fixture is a gateway behind HTTP whose telemetry goes to a collector.
+type fixture struct {
 	*collector
-	vendor *vendor
+	vendor *busyVendor
 	export *otlp.Export
 	url    string
 	g      *gateway.Gateway
 }
 
-func newPlace(t *testing.T, busy int) *place {
+func newFixture(t *testing.T, busy int) *fixture {
 	t.Helper()
-	p := &place{collector: newCollector(t), vendor: newVendor(t, busy)}
+	p := &fixture{collector: newCollector(t), vendor: newBusyVendor(t, busy)}
 	var channels []upstream.Channel
 	for i, name := range []string{"one", "two"} {
 		up, err := openai.New(openai.Options{BaseURL: p.vendor.URL})
@@ -237,7 +237,7 @@ const (
 )
 
 // ask sends a chat, as a part of the caller's trace, and closes the export.
-func (p *place) ask(t *testing.T, model, more string) {
+func (p *fixture) ask(t *testing.T, model, more string) {
 	t.Helper()
 	body := `{"model":"` + model + `","messages":[{"role":"user","content":"` + prompt + `"}]` + more + `}`
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/v1/chat/completions", strings.NewReader(body))
@@ -260,7 +260,7 @@ func (p *place) ask(t *testing.T, model, more string) {
 }
 
 // settle waits for the request's end, then sends what there is.
-func (p *place) settle(t *testing.T) {
+func (p *fixture) settle(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -270,7 +270,7 @@ func (p *place) settle(t *testing.T) {
 }
 
 // span is the one of that name and kind.
-func (p *place) span(t *testing.T, kind tracepb.Span_SpanKind, n int) *tracepb.Span {
+func (p *fixture) span(t *testing.T, kind tracepb.Span_SpanKind, n int) *tracepb.Span {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -297,7 +297,7 @@ func holds(t *testing.T, s *tracepb.Span, want map[string]any) {
 }
 
 func TestARequestIsASpanWithOneChildPerAttempt(t *testing.T) {
-	p := newPlace(t, 1)
+	p := newFixture(t, 1)
 	p.ask(t, "m", "")
 	request := p.span(t, tracepb.Span_SPAN_KIND_SERVER, 0)
 	first, second := p.span(t, tracepb.Span_SPAN_KIND_CLIENT, 0), p.span(t, tracepb.Span_SPAN_KIND_CLIENT, 1)
@@ -343,7 +343,7 @@ func TestARequestIsASpanWithOneChildPerAttempt(t *testing.T) {
 }
 
 func TestAStreamsAttemptLastsAsLongAsItsRequest(t *testing.T) {
-	p := newPlace(t, 0)
+	p := newFixture(t, 0)
 	p.ask(t, "m", `,"stream":true`)
 	request, attempt := p.span(t, tracepb.Span_SPAN_KIND_SERVER, 0), p.span(t, tracepb.Span_SPAN_KIND_CLIENT, 0)
 	if attempt.EndTimeUnixNano != request.EndTimeUnixNano {
@@ -356,7 +356,7 @@ func TestAStreamsAttemptLastsAsLongAsItsRequest(t *testing.T) {
 }
 
 func TestAFailureIsAnError(t *testing.T) {
-	p := newPlace(t, 5)
+	p := newFixture(t, 5)
 	p.ask(t, "m", "")
 	request := p.span(t, tracepb.Span_SPAN_KIND_SERVER, 0)
 	if request.Status.GetCode() != tracepb.Status_STATUS_CODE_ERROR {
@@ -366,7 +366,7 @@ func TestAFailureIsAnError(t *testing.T) {
 }
 
 func TestACallersMistakeIsNoErrorOfTheServer(t *testing.T) {
-	p := newPlace(t, 0)
+	p := newFixture(t, 0)
 	p.ask(t, "any-name-at-all", "")
 	request := p.span(t, tracepb.Span_SPAN_KIND_SERVER, 0)
 	if request.Name != "chat" || request.Status.GetCode() == tracepb.Status_STATUS_CODE_ERROR {
@@ -376,7 +376,7 @@ func TestACallersMistakeIsNoErrorOfTheServer(t *testing.T) {
 }
 
 func TestAVendorsOwnWordForAnErrorIsToldByItsStatus(t *testing.T) {
-	p := newPlace(t, 0)
+	p := newFixture(t, 0)
 	p.ask(t, "m", `,"user":"refuse"`)
 	for _, kind := range []tracepb.Span_SpanKind{tracepb.Span_SPAN_KIND_SERVER, tracepb.Span_SPAN_KIND_CLIENT} {
 		holds(t, p.span(t, kind, 0), map[string]any{"error.type": "422", "http.response.status_code": int64(422)})
@@ -384,7 +384,7 @@ func TestAVendorsOwnWordForAnErrorIsToldByItsStatus(t *testing.T) {
 }
 
 func TestTheMetricsOfTheConventionsAreSent(t *testing.T) {
-	p := newPlace(t, 0)
+	p := newFixture(t, 0)
 	p.ask(t, "m", `,"stream":true`)
 	found := map[string]string{}
 	for _, m := range p.metrics {
@@ -416,7 +416,7 @@ func TestTheMetricsOfTheConventionsAreSent(t *testing.T) {
 func TestNoContentIsSent(t *testing.T) {
 	for _, more := range []string{"", `,"stream":true`} {
 		for _, busy := range []int{0, 1, 5} {
-			p := newPlace(t, busy)
+			p := newFixture(t, busy)
 			p.ask(t, "m", more)
 			if p.raw.Len() < 500 {
 				t.Fatalf("only %d bytes were sent", p.raw.Len())
@@ -431,7 +431,7 @@ func TestNoContentIsSent(t *testing.T) {
 }
 
 func TestWithoutAHandlerNobodysTraceIsTakenUp(t *testing.T) {
-	p := newPlace(t, 0)
+	p := newFixture(t, 0)
 	plain := httptest.NewServer(server.New(p.g, server.Options{}))
 	defer plain.Close()
 	p.url = plain.URL

@@ -17,7 +17,7 @@ var hello = map[string]any{
 }
 
 func TestTheDoorKeepsTheOrderOfChecks(t *testing.T) {
-	s := open(t, shopOptions{mcp: mcp.Options{MaxBody: 4000, Origins: []string{"https://app.example.com"}}})
+	s := newFixture(t, fixtureOptions{mcp: mcp.Options{MaxBody: 4000, Origins: []string{"https://app.example.com"}}})
 	const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 	_, off := s.mint(t, auth.KeyOptions{})
 	if err := s.keys.SetDisabled(t.Context(), off, true); err != nil {
@@ -95,7 +95,7 @@ func batchOf(n int, m string) string {
 }
 
 func TestAPageThatMayCallIsGivenTheAnswerByItsBrowser(t *testing.T) {
-	s := open(t, shopOptions{mcp: mcp.Options{Origins: []string{"https://app.example.com"}}})
+	s := newFixture(t, fixtureOptions{mcp: mcp.Options{Origins: []string{"https://app.example.com"}}})
 	const page, asks = "Origin: https://app.example.com", "Access-Control-Request-Headers: authorization,content-type,mcp-protocol-version"
 	a := s.do(t, http.MethodOptions, s.url, "", page, asks, "Access-Control-Request-Method: POST", "Authorization")
 	if a.status != 204 || a.header.Get("Access-Control-Allow-Origin") != "https://app.example.com" ||
@@ -123,7 +123,7 @@ type broken struct{ *httptest.ResponseRecorder }
 func (broken) Write([]byte) (int, error) { panic(http.ErrAbortHandler) }
 
 func TestARequestThatPanicsHasItsLogLine(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	w := broken{httptest.NewRecorder()}
 	func() {
 		defer func() {
@@ -139,7 +139,7 @@ func TestARequestThatPanicsHasItsLogLine(t *testing.T) {
 }
 
 func TestEachRequestOfAClientCountsOnce(t *testing.T) {
-	s := open(t, shopOptions{key: auth.KeyOptions{Limits: auth.Limits{RPM: 3}}})
+	s := newFixture(t, fixtureOptions{key: auth.KeyOptions{Limits: auth.Limits{RPM: 3}}})
 	call := map[string]any{"name": "list_models", "arguments": args{}}
 	for range 3 {
 		if a, m := s.rpc(t, "tools/call", call); a.status != 200 || m["result"] == nil {
@@ -153,7 +153,7 @@ func TestEachRequestOfAClientCountsOnce(t *testing.T) {
 }
 
 func TestASessionBelongsToItsKeyOnAnyNode(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	a, _ := s.rpc(t, "initialize", hello)
 	session := a.header.Get("Mcp-Session-Id")
 	if a.status != 200 || session == "" {
@@ -180,7 +180,7 @@ func TestASessionBelongsToItsKeyOnAnyNode(t *testing.T) {
 }
 
 func TestAKeyThatIsDisabledEndsItsSessionAtTheNextCall(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	a, _ := s.rpc(t, "initialize", hello)
 	session := "Mcp-Session-Id: " + a.header.Get("Mcp-Session-Id")
 	if err := s.keys.SetDisabled(t.Context(), s.id, true); err != nil {
@@ -192,7 +192,7 @@ func TestAKeyThatIsDisabledEndsItsSessionAtTheNextCall(t *testing.T) {
 }
 
 func TestAllVersionsOfTheProtocolAreSpoken(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	for _, version := range []string{"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"} {
 		params := map[string]any{"protocolVersion": version, "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "test", "version": "1"}}
 		_, m := s.rpc(t, "initialize", params)
@@ -216,7 +216,7 @@ func TestAllVersionsOfTheProtocolAreSpoken(t *testing.T) {
 }
 
 func TestEachKeyIsShownItsOwnModels(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	one, _ := s.mint(t, auth.KeyOptions{Models: []string{"sim-chat"}})
 	other, _ := s.mint(t, auth.KeyOptions{Models: []string{"delta-k3"}})
 	for range 2 { // the second time from what was kept
@@ -233,7 +233,7 @@ func TestEachKeyIsShownItsOwnModels(t *testing.T) {
 }
 
 func TestAGatewayThatIsFullRefusesBeforeItReads(t *testing.T) {
-	s := open(t, shopOptions{gateway: func(o *gateway.Options) {
+	s := newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) {
 		o.Admission = gateway.Admission{Memory: 100, InUse: func() int64 { return 1000 }}
 	}})
 	large := `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", 100_000) + `"}}`
@@ -243,13 +243,13 @@ func TestAGatewayThatIsFullRefusesBeforeItReads(t *testing.T) {
 	if a, _ := s.rpc(t, "tools/list", nil); a.status != 200 {
 		t.Errorf("a list: %d %s", a.status, a.body)
 	}
-	if said, about := fail(t, s.client(t, nil), "chat", chatting); about["code"] != "ServiceUnavailable" || !strings.Contains(said, "the same task_label") {
+	if said, about := callFailing(t, s.client(t, nil), "chat", chatting); about["code"] != "ServiceUnavailable" || !strings.Contains(said, "the same task_label") {
 		t.Errorf("a call: %q", said)
 	}
 }
 
 func TestAMessageOfTooManyValuesIsRefused(t *testing.T) {
-	s := open(t, shopOptions{})
+	s := newFixture(t, fixtureOptions{})
 	many := `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":[` + strings.Repeat("{},", 40_000) + `{}]}}`
 	if a := s.do(t, "POST", s.url, many); a.status != 400 || !strings.Contains(a.body, "65536 names") {
 		t.Errorf("%d %s", a.status, a.body)

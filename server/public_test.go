@@ -15,7 +15,7 @@ type health struct {
 	Checks, Warnings map[string]string
 }
 
-func (s *shop) ready(t *testing.T) (status int, h health) {
+func (s *fixture) ready(t *testing.T) (status int, h health) {
 	t.Helper()
 	a := s.do(t, "GET", "/readyz", "", "Authorization: ")
 	if err := json.Unmarshal([]byte(a.body), &h); err != nil {
@@ -34,7 +34,7 @@ func TestAServerThatIsShortOfMemoryIsNotReady(t *testing.T) {
 		{999, 200, "ok", "ok"},
 		{1000, 503, "unavailable", "memory is short: new calls are refused until some of it is free again"},
 	} {
-		s := open(t, shopOptions{
+		s := newFixture(t, fixtureOptions{
 			gateway: func(o *gateway.Options) {
 				o.Admission = gateway.Admission{Memory: 1000, InUse: func() int64 { return c.used }}
 			},
@@ -47,7 +47,7 @@ func TestAServerThatIsShortOfMemoryIsNotReady(t *testing.T) {
 }
 
 func TestAServerThatIsFullIsReadyAndWarns(t *testing.T) {
-	s := open(t, shopOptions{
+	s := newFixture(t, fixtureOptions{
 		gateway: func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: -1} },
 		server:  server.Options{Warn: map[string]func() error{"own": func() error { return errors.New("a doubt") }}},
 	})
