@@ -19,13 +19,13 @@ import (
 // argument. A role listens on a free port of loopback and answers questions on
 // stdin until that is closed.
 var roles = map[string]func(ctx context.Context, args []string, in io.Reader, out io.Writer) error{
-	"vendor":   playVendor,
-	"floor":    playFloor,
-	"gateway":  playGateway,
-	"bounded":  playBounded,
-	"crowd":    playCrowd,
+	"vendor":     playVendor,
+	"floor":      playFloor,
+	"gateway":    playGateway,
+	"bounded":    playBounded,
+	"crowd":      playCrowd,
 	"slowvendor": playSlowVendor,
-	"drippers": playDrippers,
+	"drippers":   playDrippers,
 }
 
 // serve announces the address and the key that it takes, and then answers each
