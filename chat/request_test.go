@@ -375,8 +375,8 @@ func members(t testing.TB, body []byte, owned map[string]bool) (all []string) {
 	return all
 }
 
-// outlinedAs is a request with nothing but these members and the model "public".
-func outlinedAs(t *testing.T, members string) *Request {
+// summaryRequest is a request with nothing but these members and the model "public".
+func summaryRequest(t *testing.T, members string) *Request {
 	t.Helper()
 	r, err := Parse([]byte(`{"model":"public",` + members + `}`))
 	if err != nil {
@@ -385,17 +385,17 @@ func outlinedAs(t *testing.T, members string) *Request {
 	return r
 }
 
-// outlined are requests of every kind of content.
-var outlined = []string{
+// summaryBodies are requests of every kind of content.
+var summaryBodies = []string{
 	`"messages":[{"role":"user","content":"Wie spät ist es in 東京?"}],` + asks,
 	`"max_tokens":70,"max_completion_tokens":60,"n":3,"messages":[{"role":"user","content":[` +
 		`{"type":"text","text":"What is it?"},{"type":"image_url","image_url":{"url":"https://a.test/p.png"}}]}],` + never,
 	`"tools":[{"type":"function","function":{"name":"f","description":"does it"}}],"messages":[{"role":"user","content":"Do it."}],` + never,
 }
 
-func TestAnOutlineCountsAsTheRequestDoes(t *testing.T) {
-	for _, members := range outlined {
-		r := outlinedAs(t, members)
+func TestASummaryCountsAsTheRequestDoes(t *testing.T) {
+	for _, members := range summaryBodies {
+		r := summaryRequest(t, members)
 		for _, b := range []MediaBound{{}, {Image: 7, Video: 9}} {
 			o := r.Summary()
 			if r.InputBound(b) <= 0 || r.InputEstimate(b) <= 0 || o.InputBound(b) != r.InputBound(b) || o.InputEstimate(b) != r.InputEstimate(b) || o.LinkedBound(b) != r.LinkedBound(b) {
@@ -416,11 +416,11 @@ func TestAnOutlineCountsAsTheRequestDoes(t *testing.T) {
 
 func tapLike(t *testing.T, members string) *Tap {
 	t.Helper()
-	return outlinedAs(t, members).NewTap(TapOptions{NewID: func() string { return "chatcmpl-minted" }, Created: 7})
+	return summaryRequest(t, members).NewTap(TapOptions{NewID: func() string { return "chatcmpl-minted" }, Created: 7})
 }
 
-func TestATapGoesOnByAnOutlineAsByTheRequest(t *testing.T) {
-	for _, members := range outlined {
+func TestATapGoesOnByASummaryAsByTheRequest(t *testing.T) {
+	for _, members := range summaryBodies {
 		for _, events := range [][]string{{opens, says("a"), says("b"), ends, "[DONE]"}, {opens, reports, "[DONE]"}, {opens, says("a")}} {
 			for at := range events {
 				whole, light := tapLike(t, members), tapLike(t, members)

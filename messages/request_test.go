@@ -239,14 +239,14 @@ func TestTheTextOfManyBlocksTakesMemoryInProportion(t *testing.T) {
 	})
 }
 
-// outlined are requests of every kind of content.
+// summaryBodies are requests of every kind of content.
 var outlined = []string{
 	`{"model":"public","max_tokens":50,"stream":true,"system":"Be brief.","messages":[{"role":"user","content":"Wie spät ist es in 東京?"}]}`,
 	`{"model":"public","max_tokens":50,"stream":true,"tools":[{"name":"f","description":"does it","input_schema":{"type":"object"}}],` +
 		`"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"https://a.test/p.png"}},{"type":"text","text":"What is it?"}]}]}`,
 }
 
-func outlinedAt(t *testing.T, i int) *Request {
+func summaryRequest(t *testing.T, i int) *Request {
 	t.Helper()
 	r, err := Parse([]byte(outlined[i]))
 	if err != nil {
@@ -255,10 +255,10 @@ func outlinedAt(t *testing.T, i int) *Request {
 	return r
 }
 
-func TestAnOutlineCountsAsTheRequestDoes(t *testing.T) {
+func TestASummaryCountsAsTheRequestDoes(t *testing.T) {
 	for i, text := range outlined {
 		for _, b := range []chat.MediaBound{{}, {Image: 7, Video: 9}} {
-			r := outlinedAt(t, i)
+			r := summaryRequest(t, i)
 			o := r.Summary()
 			if r.InputBound(b) <= 0 || r.InputEstimate(b) <= 0 || o.InputBound(b) != r.InputBound(b) || o.InputEstimate(b) != r.InputEstimate(b) || o.LinkedBound(b) != r.LinkedBound(b) {
 				t.Errorf("%s: %d and %d tokens, of the outline %d and %d", text, r.InputBound(b), r.InputEstimate(b), o.InputBound(b), o.InputEstimate(b))
@@ -276,9 +276,9 @@ func TestAnOutlineCountsAsTheRequestDoes(t *testing.T) {
 	}
 }
 
-func TestATapGoesOnByAnOutlineAsByTheRequest(t *testing.T) {
+func TestATapGoesOnByASummaryAsByTheRequest(t *testing.T) {
 	for i, text := range outlined {
-		whole, light := outlinedAt(t, i).NewTap(TapOptions{}), outlinedAt(t, i).NewTap(TapOptions{})
+		whole, light := summaryRequest(t, i).NewTap(TapOptions{}), summaryRequest(t, i).NewTap(TapOptions{})
 		light.Outline(light.request.Summary())
 		for _, e := range []wire{unknowing, opensText} {
 			want, _, err1 := whole.Event(nil, e.name, []byte(e.data))

@@ -240,9 +240,9 @@ func TestWhatWouldChangeTheAnswerIsRefused(t *testing.T) {
 	}
 }
 
-// TestEveryFieldHasItsFate fails when a type gains a field, or a table keeps a
+// TestEveryFieldOfTheMessagesTypesHasARow fails when a type gains a field, or a table keeps a
 // row of a field that is gone.
-func TestEveryFieldHasItsFate(t *testing.T) {
+func TestEveryFieldOfTheMessagesTypesHasARow(t *testing.T) {
 	const message, block = "messages.", "messages.content."
 	unnamed := map[string]bool{block + "context": true, "tools.strict": true} // found in Extra
 	rows := map[string]bool{}
@@ -278,7 +278,7 @@ func TestEveryFieldHasItsFate(t *testing.T) {
 	}
 }
 
-func TestTheFatesReadAsATable(t *testing.T) {
+func TestTheTableOfMessagesFieldsReadsLikeThis(t *testing.T) {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	b.WriteString("What becomes of a Messages request at an upstream that speaks chat completions.\nA field that is not listed is dropped and reported; a block or source that is not listed is refused.\n\nFields\n")

@@ -159,14 +159,14 @@ type plainDelta Delta
 // MarshalJSON writes the delta with the members that its type needs.
 func (d Delta) MarshalJSON() ([]byte, error) {
 	data, err := json.Marshal(plainDelta(d))
-	if edits := always[d.Type]; err == nil && len(edits) > 0 {
-		return complete(data, edits)
+	if edits := requiredIfEmpty[d.Type]; err == nil && len(edits) > 0 {
+		return addMissing(data, edits)
 	}
 	return data, err
 }
 
-// unknown is an object of which only the type matters.
-type unknown struct {
+// typedObject is an object of which only the type matters.
+type typedObject struct {
 	Type  string         `json:"type"`
 	Extra jsontext.Value `json:",embed"`
 }
@@ -177,7 +177,7 @@ var deltaTypes = []string{"", "text_delta", "input_json_delta", "thinking_delta"
 // UnmarshalJSON reads the delta. Of a type that has no fields here the members
 // go to Extra, whatever they are.
 func (d *Delta) UnmarshalJSON(data []byte) error {
-	var other unknown
+	var other typedObject
 	err := json.Unmarshal(data, &other, jsontext.AllowDuplicateNames(true))
 	if err == nil && slices.Contains(deltaTypes, other.Type) {
 		return json.Unmarshal(data, (*plainDelta)(d), jsontext.AllowDuplicateNames(true))
@@ -212,11 +212,11 @@ func (e Event) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads the event and keeps a copy of data in Raw.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	raw := append(jsontext.Value{}, data...)
-	var other unknown
+	var other typedObject
 	if err := json.Unmarshal(raw, &other, jsontext.AllowDuplicateNames(true)); err != nil {
 		return err
 	}
-	if !slices.Contains(kinds, other.Type) {
+	if !slices.Contains(eventTypes, other.Type) {
 		*e = Event{Type: other.Type, Extra: other.Extra, Raw: raw}
 		return nil
 	}

@@ -119,7 +119,7 @@ func TestPiecesInAnyOrderMakeBlocksInOrder(t *testing.T) {
 				t.Errorf("%s %s: %v\n%s", row.name, name, err, out)
 				continue
 			}
-			if got := outline(c.message.Content); got != row.content || *c.message.StopReason != row.reason {
+			if got := blocksText(c.message.Content); got != row.content || *c.message.StopReason != row.reason {
 				t.Errorf("%s %s: %s, %s; want %s, %s", row.name, name, got, *c.message.StopReason, row.content, row.reason)
 			}
 			if c.message.ID != "msg_7" || c.message.Model != "public" || c.message.Role != "assistant" || c.message.Type != "message" {
@@ -134,7 +134,7 @@ func TestAStreamShowsThinkingOnlyToWhoAsksForIt(t *testing.T) {
 	for want, r := range map[string]*Request{"text(a)": {Model: "public"}, "thinking(r)text(a)": thinker()} {
 		out, err := streamed(r, strings.NewReader(body))
 		c, wrong := follow([]byte(out))
-		if got := outline(c.message.Content); err != nil || wrong != nil || got != want {
+		if got := blocksText(c.message.Content); err != nil || wrong != nil || got != want {
 			t.Errorf("%s, %v, %v; want %s", got, err, wrong, want)
 		}
 	}
@@ -184,7 +184,7 @@ func TestAStreamThatGoesWrongEndsInAnError(t *testing.T) {
 			t.Errorf("%s: %v", row.name, err)
 		}
 		c, wrong := follow([]byte(out))
-		if got := outline(c.message.Content); wrong != nil || c.over || got != row.content {
+		if got := blocksText(c.message.Content); wrong != nil || c.over || got != row.content {
 			t.Errorf("%s: %v, %s", row.name, wrong, out)
 		}
 	}
@@ -194,7 +194,7 @@ func TestAnErrorOfTheBodyComesAfterWhatWasRead(t *testing.T) {
 	broken := errors.New("broken")
 	body := io.MultiReader(strings.NewReader(chunks(delta(`"content":"a"`))), iotest.ErrReader(broken))
 	out, err := streamed(thinker(), body)
-	if c, wrong := follow([]byte(out)); !errors.Is(err, broken) || wrong != nil || outline(c.message.Content) != "text(a)" {
+	if c, wrong := follow([]byte(out)); !errors.Is(err, broken) || wrong != nil || blocksText(c.message.Content) != "text(a)" {
 		t.Errorf("%v, %v: %s", err, wrong, out)
 	}
 }
@@ -428,8 +428,8 @@ func (b *Block) add(e *heard) error {
 	return nil
 }
 
-// outline is content in short: its blocks one after the other.
-func outline(blocks []Block) string {
+// blocksText is content in short: its blocks one after the other.
+func blocksText(blocks []Block) string {
 	var b bytes.Buffer
 	for i := range blocks {
 		switch block := &blocks[i]; block.Type {

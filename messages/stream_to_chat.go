@@ -263,7 +263,7 @@ func (w *chunkEncoder) blockStop() {
 	case b.kind == "tool_use" && !b.wrote:
 		w.arguments(rawjson.Quote(nil, b.input))
 	case b.kind == "thinking":
-		w.text(signatureMember, rawjson.Quote(nil, string(appendThought(nil, b.size, string(b.signature)))))
+		w.text(signatureMember, rawjson.Quote(nil, string(appendThinking(nil, b.size, string(b.signature)))))
 	case b.kind == "redacted_thinking":
 		w.text(signatureMember, rawjson.Quote(nil, string(appendRedacted(nil, string(b.signature)))))
 	}

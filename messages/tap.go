@@ -130,7 +130,7 @@ func (t *Tap) index(name string, data []byte, s *answerScan) (kind string, err e
 	if err != nil {
 		return "", answer.Bad("The upstream sent an event that is not one JSON object.", err)
 	}
-	kind = kindOf(t.object.Raw("type"))
+	kind = eventType(t.object.Raw("type"))
 	if kind == "" {
 		kind = name
 	}
@@ -140,15 +140,15 @@ func (t *Tap) index(name string, data []byte, s *answerScan) (kind string, err e
 	return kind, nil
 }
 
-// kinds are the events that the vendor documents.
-var kinds = []string{
+// eventTypes are the events that the vendor documents.
+var eventTypes = []string{
 	"message_start", "content_block_start", "content_block_delta", "content_block_stop",
 	"message_delta", "message_stop", "ping", "error",
 }
 
-// kindOf is the type of an event.
-func kindOf(raw []byte) string {
-	for _, k := range kinds {
+// eventType is the type of an event.
+func eventType(raw []byte) string {
+	for _, k := range eventTypes {
 		if len(raw) == len(k)+2 && raw[0] == '"' && string(raw[1:len(raw)-1]) == k {
 			return k
 		}
@@ -174,7 +174,7 @@ func Opening(name string, data []byte) (content bool, err error) {
 	case kind == "message_stop":
 		return true, answer.Bad("The upstream's stream is empty.", nil)
 	case kind == "content_block_start": // other blocks come whole
-		block := kindOf(s.kind)
+		block := eventType(s.kind)
 		return s.text.Quarters > 0 || block != "text" && block != "thinking", nil
 	}
 	return s.text.Quarters > 0 || kind == "message_delta", nil

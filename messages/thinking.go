@@ -23,8 +23,8 @@ import (
 // that the upstream gave encrypted, "r", the bytes of it, ".", itself.
 const reasoningSignature = "reasoning_signature"
 
-// appendThought appends the piece of a thinking block whose text has size bytes.
-func appendThought(dst []byte, size int, signature string) []byte {
+// appendThinking appends the piece of a thinking block whose text has size bytes.
+func appendThinking(dst []byte, size int, signature string) []byte {
 	dst = append(dst, 't')
 	dst = strconv.AppendInt(dst, int64(size), 10)
 	dst = append(dst, '.')
@@ -40,9 +40,9 @@ func appendCounted(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
-// signedThoughts makes blocks of a message's reasoning_content and
+// thinkingBlocks makes blocks of a message's reasoning_content and
 // reasoning_signature; false if there is a text that they do not fit.
-func signedThoughts(text, pieces string) (blocks []Block, ok bool) {
+func thinkingBlocks(text, pieces string) (blocks []Block, ok bool) {
 	for pieces != "" {
 		kind, size := pieces[0], 0
 		pieces = pieces[1:]
