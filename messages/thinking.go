@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/tollhouse-ai/gateway/internal/estimate"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
@@ -59,7 +57,7 @@ func thinkingBlocks(text, pieces string) (blocks []Block, ok bool) {
 		pieces = rest[length:]
 		switch kind {
 		case 't':
-			blocks = append(blocks, thinkingWithSignature(text[:size], value))
+			blocks = append(blocks, Block{Type: "thinking", Thinking: text[:size], Signature: &value})
 			text = text[size:]
 		case 'r':
 			blocks = append(blocks, Block{Type: "redacted_thinking", Data: value})
@@ -73,16 +71,6 @@ func thinkingBlocks(text, pieces string) (blocks []Block, ok bool) {
 	return blocks, true
 }
 
-// thinkingWithSignature is a thinking block. The upstream wants its text even where it is
-// empty.
-func thinkingWithSignature(text, signature string) Block {
-	b := Block{Type: "thinking", Thinking: text, Signature: &signature}
-	if text == "" {
-		b.Extra = jsontext.Value(`{"thinking":""}`)
-	}
-	return b
-}
-
 // cutCount takes a number and the point after it off a text.
 func cutCount(s string) (n int, rest string, ok bool) {
 	digits, rest, ok := strings.Cut(s, ".")
@@ -92,6 +80,10 @@ func cutCount(s string) (n int, rest string, ok bool) {
 	n, err := strconv.Atoi(digits)
 	return n, rest, err == nil
 }
+
+// syntheticSignature is the signature of the thinking blocks that are made from a
+// chat upstream's reasoning. It proves nothing: it tells them from a vendor's.
+const syntheticSignature = "gateway-reasoning"
 
 // stripSyntheticThinking is the call without the thoughts of a chat upstream that
 // answered an earlier turn: they bear the gateway's own signature, which no
