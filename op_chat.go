@@ -116,7 +116,7 @@ func (c chatOperation) tap() tap {
 
 func (c chatOperation) outline(t tap) operation {
 	r := c.Summary()
-	t.(chatTap).Outline(r)
+	t.(chatTap).UseSummary(r)
 	return chatOperation{r, c.g, c.hides}
 }
 

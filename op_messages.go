@@ -102,7 +102,7 @@ func (o messagesOperation) tap() tap {
 
 func (o messagesOperation) outline(t tap) operation {
 	r := o.Summary()
-	t.(messagesTap).Outline(r)
+	t.(messagesTap).UseSummary(r)
 	return messagesOperation{r, o.g, o.hides}
 }
 

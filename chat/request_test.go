@@ -426,7 +426,7 @@ func TestATapGoesOnByASummaryAsByTheRequest(t *testing.T) {
 				whole, light := tapLike(t, members), tapLike(t, members)
 				want := feed(t, whole, events...)
 				got := feed(t, light, events[:at]...)
-				light.Outline(light.request.Summary())
+				light.UseSummary(light.request.Summary())
 				got += feed(t, light, events[at:]...)
 				want, got = want+string(whole.CutShort(nil)), got+string(light.CutShort(nil))
 				if got != want || light.Usage() != whole.Usage() || !strings.Contains(got, `"public"`) {

@@ -41,9 +41,9 @@ type TapOptions struct {
 // NewTap returns a Tap for the request's stream.
 func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o} }
 
-// Outline has the Tap refer to a [Request.Summary] of its request from now on, so
+// UseSummary has the Tap refer to a [Request.Summary] of its request from now on, so
 // that the request's bytes can be let go.
-func (t *Tap) Outline(r *Request) { t.request = r }
+func (t *Tap) UseSummary(r *Request) { t.request = r }
 
 // Event appends what the client gets of one upstream event to dst. It fails
 // with the fault.BadGateway that ends the stream if the event is an error frame

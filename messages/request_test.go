@@ -279,7 +279,7 @@ func TestASummaryCountsAsTheRequestDoes(t *testing.T) {
 func TestATapGoesOnByASummaryAsByTheRequest(t *testing.T) {
 	for i, text := range outlined {
 		whole, light := summaryRequest(t, i).NewTap(TapOptions{}), summaryRequest(t, i).NewTap(TapOptions{})
-		light.Outline(light.request.Summary())
+		light.UseSummary(light.request.Summary())
 		for _, e := range []wire{unknowing, opensText} {
 			want, _, err1 := whole.Event(nil, e.name, []byte(e.data))
 			got, _, err2 := light.Event(nil, e.name, []byte(e.data))
