@@ -42,7 +42,7 @@ type TapOptions struct {
 func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o} }
 
 // UseSummary has the Tap refer to a [Request.Summary] of its request from now on, so
-// that the request's bytes can be let go.
+// that the request's bytes can be freed.
 func (t *Tap) UseSummary(r *Request) { t.request = r }
 
 // Event appends what the client gets of one upstream event to dst. It fails

@@ -148,7 +148,7 @@ func (t *translation) reply(from *upstream.Reply, stream bool, created int64) *u
 	return &reply
 }
 
-// notSent is a request that the other dialect has no words for.
+// notSent is the error of a request that cannot be translated: no upstream got it.
 func notSent(err error) error {
 	var f *fault.Error
 	if errors.As(err, &f) {
@@ -157,8 +157,8 @@ func notSent(err error) error {
 	return err
 }
 
-// translatedError is an upstream's error without its body, which is in words of
-// the other dialect.
+// translatedError is an upstream's error without its body, which is in the format
+// that the client does not speak.
 func translatedError(err error) error {
 	var f *fault.Error
 	if !errors.As(err, &f) || f.Body == nil {

@@ -181,7 +181,7 @@ func toolInput(arguments string) jsontext.Value {
 	return append(rawjson.Quote([]byte(`{"_raw":`), arguments), '}')
 }
 
-// namelessCall is the fault of an upstream whose tool call cannot be told to anyone.
+// namelessCall is the error of an upstream whose tool call has no name.
 func namelessCall() error {
 	return answer.Bad("The upstream's answer has a tool call without a name.", nil)
 }

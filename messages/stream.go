@@ -281,12 +281,12 @@ func (r *Response) Turn() Message {
 
 // Handler answers a request for a message in Go. It is safe for concurrent use.
 // An error that is a *fault.Error reaches the caller as it is; any other becomes
-// an internal error that tells nothing. The request is read-only.
+// an internal error without details. The request is read-only.
 type Handler func(ctx context.Context, r *Request) (*Response, error)
 
 // StreamHandler answers a request for a streamed message in Go: it yields all
 // events from message_start to message_stop, and an error last if it fails. The
-// loop that it runs in ends when the caller hangs up.
+// loop that it runs in ends when the caller disconnects.
 type StreamHandler func(ctx context.Context, r *Request) iter.Seq2[*Event, error]
 
 // Serve makes an upstream of a Go function. A call for a stream gets the

@@ -61,7 +61,7 @@ func (s *messageEncoder) translate(name string, data []byte) error {
 }
 
 // chunk translates one chunk. The first one begins the message, whatever it
-// holds, so that the client hears as early as the upstream speaks.
+// holds, so that the client gets a first byte as soon as the upstream sent one.
 func (s *messageEncoder) chunk(c *chatCompletion, data []byte) error {
 	if s.id == "" {
 		s.begin(messageID(c, data))

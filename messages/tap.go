@@ -46,14 +46,14 @@ type TapOptions struct {
 func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o} }
 
 // UseSummary has the Tap refer to a [Request.Summary] of its request from now on, so
-// that the request's bytes can be let go.
+// that the request's bytes can be freed.
 func (t *Tap) UseSummary(r *Request) { t.request = r }
 
 // Event appends what the client gets of one upstream event to dst: the same,
 // with the public model id in message_start. It fails with the *fault.Error
 // that ends the stream if the event is an error, is not one JSON object or
 // comes before message_start. Nothing is appended for what the model thinks
-// unseen, which [Bridge] tells the Tap alone. The event that ends a complete
+// unseen, of which [Bridge] informs the Tap alone. The event that ends a complete
 // stream is done and is not appended: see [Tap.Terminator].
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
 	if text, ok := t.last.Match(name, data); ok {
@@ -102,8 +102,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	return sse.AppendEvent(dst, name, data), false, nil
 }
 
-// followsMessageStart reports whether an event has its place in the order of the vendor's:
-// after message_start.
+// followsMessageStart reports whether an event may only come after message_start.
 func followsMessageStart(kind string) bool {
 	switch kind {
 	case "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop":

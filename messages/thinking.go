@@ -166,7 +166,7 @@ func stripThinkingBlock(block []byte) (now []byte, changed bool) {
 
 // hiddenEvent is an event between a translated stream and the [Tap] above it: the
 // model thinks, and the caller did not ask to see it. Without it a long thought
-// would look like silence to whoever measures time, and a client that hangs up
+// would run into the time-outs of a silent upstream, and a client that disconnects
 // during one would not pay for it. No client ever gets it.
 //
 // Its member "hidden" is a string with one point for each quarter token, not a
