@@ -228,7 +228,7 @@ func newChat(x *Exchange, r *chat.Request) *operation {
 		},
 		summarize: func(t tap) func() billing.Usage {
 			summary := r.Summary()
-			t.(chatTap).Outline(summary)
+			t.(chatTap).UseSummary(summary)
 			return estimated(summary.InputEstimate, media)
 		},
 	}
@@ -278,7 +278,7 @@ func newMessages(x *Exchange, r *messages.Request) *operation {
 		},
 		summarize: func(t tap) func() billing.Usage {
 			summary := r.Summary()
-			t.(messagesTap).Outline(summary)
+			t.(messagesTap).UseSummary(summary)
 			return estimated(summary.InputEstimate, media)
 		},
 	}

@@ -81,12 +81,12 @@ func (s *Stream) Close() error { return s.source.Close() }
 
 // Handler answers a chat completion in Go. It is safe for concurrent use. An
 // error that is a *fault.Error reaches the caller as it is; any other becomes
-// an internal error that tells nothing. The request is read-only.
+// an internal error without details. The request is read-only.
 type Handler func(ctx context.Context, r *Request) (*Response, error)
 
 // StreamHandler answers a streamed chat completion in Go: it yields chunks,
 // and an error last if it fails. The loop that it runs in ends when the caller
-// hangs up.
+// disconnects.
 type StreamHandler func(ctx context.Context, r *Request) iter.Seq2[*Chunk, error]
 
 // Serve makes an upstream of a Go function. A call for a stream gets the

@@ -21,10 +21,10 @@ type Tap struct {
 	options TapOptions
 	report  report
 
-	delivered completion.Meter
-	id        []byte // the stream's id as the client knows it, quoted
-	minted    bool   // id was minted here and replaces the upstream's
-	shown     bool   // the client got a usage chunk
+	delivered  completion.Meter
+	id         []byte // the stream's id as the client knows it, quoted
+	idReplaced bool   // id was minted here and replaces the upstream's
+	usageSent  bool   // the client got a usage chunk
 
 	last   completion.Template // of the chunk before
 	object *rawjson.Object     // of the event at hand
@@ -41,9 +41,9 @@ type TapOptions struct {
 // NewTap returns a Tap for the request's stream.
 func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o} }
 
-// Outline has the Tap refer to a [Request.Summary] of its request from now on, so
-// that the request's bytes can be let go.
-func (t *Tap) Outline(r *Request) { t.request = r }
+// UseSummary has the Tap refer to a [Request.Summary] of its request from now on, so
+// that the request's bytes can be freed.
+func (t *Tap) UseSummary(r *Request) { t.request = r }
 
 // Event appends what the client gets of one upstream event to dst. It fails
 // with the fault.BadGateway that ends the stream if the event is an error frame
@@ -132,7 +132,7 @@ func (t *Tap) chunk(dst []byte, name string, s *answerScan) []byte {
 		}
 		t.edits = append(t.edits, rawjson.Delete("usage"))
 	}
-	t.shown = t.shown || (t.request.WantsUsage() && !rawjson.IsNull(usage))
+	t.usageSent = t.usageSent || (t.request.WantsUsage() && !rawjson.IsNull(usage))
 	t.keepID()
 	out := t.write(dst)
 	if rawjson.IsNull(usage) && !s.finished && s.nested == nil {
@@ -145,7 +145,7 @@ func (t *Tap) chunk(dst []byte, name string, s *answerScan) []byte {
 func (t *Tap) keepID() {
 	id := t.object.Raw("id")
 	switch {
-	case t.minted && id != nil:
+	case t.idReplaced && id != nil:
 		t.edits = append(t.edits, rawjson.Set("id", t.id))
 	case t.id == nil && len(id) > len(`""`) && id[0] == '"':
 		t.id = append([]byte(nil), id...)
@@ -182,7 +182,7 @@ func (t *Tap) Said() int64 { return t.delivered.Tokens() }
 // Heartbeat appends an empty chunk that keeps the connection alive. Before the
 // upstream's first chunk it fixes the stream's id.
 func (t *Tap) Heartbeat(dst []byte) []byte {
-	return t.own(dst, `{"index":0,"delta":{},"finish_reason":null}`)
+	return t.ownChunk(dst, `{"index":0,"delta":{},"finish_reason":null}`)
 }
 
 // CutShort appends the chunk that ends every candidate for reason "length",
@@ -197,21 +197,21 @@ func (t *Tap) CutShort(dst []byte) []byte {
 		choices = strconv.AppendInt(choices, i, 10)
 		choices = append(choices, `,"delta":{},"finish_reason":"length"}`...)
 	}
-	return t.usageChunk(t.own(dst, string(choices)))
+	return t.usageChunk(t.ownChunk(dst, string(choices)))
 }
 
-// own appends a chunk made here.
-func (t *Tap) own(dst []byte, choices string) []byte {
+// ownChunk appends a chunk made here.
+func (t *Tap) ownChunk(dst []byte, choices string) []byte {
 	dst = append(dst, "data: "...)
-	dst = append(t.head(dst), `,"choices":[`...)
+	dst = append(t.chunkHead(dst), `,"choices":[`...)
 	dst = append(dst, choices...)
 	return append(dst, "]}\n\n"...)
 }
 
-// head opens a chunk made here, up to its model.
-func (t *Tap) head(dst []byte) []byte {
+// chunkHead opens a chunk made here, up to its model.
+func (t *Tap) chunkHead(dst []byte) []byte {
 	if t.id == nil {
-		t.id, t.minted = rawjson.Quote(nil, t.options.NewID()), true
+		t.id, t.idReplaced = rawjson.Quote(nil, t.options.NewID()), true
 	}
 	dst = append(dst, `{"id":`...)
 	dst = append(dst, t.id...)
@@ -224,16 +224,16 @@ func (t *Tap) head(dst []byte) []byte {
 // usageChunk appends the usage chunk, once, to a client that asked for it and
 // whose upstream gave none.
 func (t *Tap) usageChunk(dst []byte) []byte {
-	if !t.request.WantsUsage() || t.shown {
+	if !t.request.WantsUsage() || t.usageSent {
 		return dst
 	}
-	t.shown = true
+	t.usageSent = true
 	usage, err := json.Marshal(wireUsage(t.Usage()))
 	if err != nil {
 		return dst // integers marshal
 	}
 	dst = append(dst, "data: "...)
-	dst = append(t.head(dst), `,"choices":[],"usage":`...)
+	dst = append(t.chunkHead(dst), `,"choices":[],"usage":`...)
 	dst = append(dst, usage...)
 	return append(dst, "}\n\n"...)
 }

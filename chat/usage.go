@@ -97,21 +97,21 @@ func wireUsage(u billing.Usage) *Usage {
 	return w
 }
 
-// Report gathers the usage objects of one answer, for a room that turns
-// completions into another wire. The zero Report is ready; it is not safe for
+// Report gathers the usage objects of one answer, for a package that translates
+// completions into another format. The zero Report is ready; it is not safe for
 // concurrent use.
-type Report struct{ told report }
+type Report struct{ counts report }
 
 // Read takes in one usage object. Reports are cumulative, not additive: each
 // count keeps its largest value. Null and what is no object are ignored.
-func (r *Report) Read(usage []byte) { r.told.read(usage) }
+func (r *Report) Read(usage []byte) { r.counts.read(usage) }
 
 // Usage is what was reported, in disjoint buckets; a count that was not
 // reported is 0.
-func (r *Report) Usage() billing.Usage { return r.told.usage() }
+func (r *Report) Usage() billing.Usage { return r.counts.usage() }
 
 // Known says which sides were reported, be it as 0: the prompt and the completion.
-func (r *Report) Known() (in, out bool) { return r.told.Has[prompt], r.told.Has[output] }
+func (r *Report) Known() (in, out bool) { return r.counts.Has[prompt], r.counts.Has[output] }
 
 // MediaBound is how many input tokens are reserved for media that the gateway does
 // not look into.

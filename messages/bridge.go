@@ -14,11 +14,11 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Bridge makes an upstream that speaks only one of chat completions and
-// messages answer both. What it speaks itself passes untouched. A gateway puts
-// it around every channel, and a [Tap] above: a translated stream of a message
-// can hold events that are for the Tap alone. now dates the completions that are made of messages;
-// nil means time.Now.
+// Bridge makes an upstream that speaks only one of chat completions and messages
+// answer both. What it speaks itself passes untouched. A gateway puts it around
+// every channel, and a [Tap] above: a translated stream of a message can hold
+// events that are for the Tap alone. now dates the completions that are made of
+// messages; nil means time.Now.
 func Bridge(now func() time.Time) upstream.Middleware {
 	if now == nil {
 		now = time.Now
@@ -31,14 +31,23 @@ type bridge struct {
 	now func() time.Time
 }
 
-// translations lead from the operation of a call to the one that can stand in
-// for it.
+// translation is a call in the other dialect, and the way back of its answer.
+type translation struct {
+	body    upstream.Body
+	view    any                                              // the request, as its package parses it
+	dropped []string                                         // fields that could not be carried
+	answer  func(data []byte, created int64) ([]byte, error) // created is in Unix seconds
+	stream  func(body io.ReadCloser, created int64) io.ReadCloser
+}
+
+// translations lead from the operation of a call to the one that can stand in for
+// it.
 var translations = map[upstream.Op]struct {
-	by upstream.Op
-	do func(b *bridge, ctx context.Context, call *upstream.Call) (*upstream.Reply, error)
+	by        upstream.Op
+	translate func(call *upstream.Call) (*translation, error)
 }{
-	upstream.Messages:       {upstream.ChatCompletion, (*bridge).byChat},
-	upstream.ChatCompletion: {upstream.Messages, (*bridge).byMessages},
+	upstream.Messages:       {upstream.ChatCompletion, callToChat},
+	upstream.ChatCompletion: {upstream.Messages, callToMessages},
 }
 
 // Supports adds to what the upstream speaks what can be translated into it.
@@ -49,18 +58,29 @@ func (b *bridge) Supports(op upstream.Op, model string) bool {
 
 // Do hands the call on, translated where the upstream does not speak it.
 func (b *bridge) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	t, known := translations[call.Op]
+	other, known := translations[call.Op]
 	switch native := upstream.Supports(b.up, call.Op, call.Model); {
 	case native && call.Op == upstream.Messages:
 		return b.up.Do(ctx, stripSyntheticThinking(call))
 	case native, !known:
 		return b.up.Do(ctx, call)
 	}
-	return t.do(b, ctx, call)
+	t, err := other.translate(call)
+	if err != nil {
+		return nil, err
+	}
+	translated := *call
+	translated.Op, translated.Body, translated.Request = other.by, t.body, t.view
+	translated.Header, translated.Query = nil, "" // the client's are of its own dialect
+	reply, err := b.up.Do(ctx, &translated)
+	if err != nil {
+		return nil, translatedError(err)
+	}
+	return t.reply(reply, call.Stream, b.now().Unix()), nil
 }
 
-// byChat answers a call for a message by a chat completion.
-func (b *bridge) byChat(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+// callToChat translates a call for a message into one for a chat completion.
+func callToChat(call *upstream.Call) (*translation, error) {
 	r, err := serve.Request(call, Parse)
 	if err != nil {
 		return nil, err
@@ -69,26 +89,19 @@ func (b *bridge) byChat(ctx context.Context, call *upstream.Call) (*upstream.Rep
 	if err != nil {
 		return nil, notSent(err)
 	}
-	c, err := chat.Encode(typed)
-	if err == nil {
-		err = c.Validate()
-	}
+	c, err := checked(typed, chat.Encode)
 	if err != nil {
 		return nil, notSent(err)
 	}
-	reply, err := b.up.Do(ctx, translatedCall(call, upstream.ChatCompletion, c.Prepared(0), c))
-	if err != nil {
-		return nil, translatedError(err)
-	}
-	if call.Stream {
-		return translatedReply(reply, fromChatStream(r, reply.Body), dropped), nil
-	}
-	back := func(data []byte) ([]byte, error) { return fromChatAnswer(r, data) }
-	return translatedReply(reply, &lazyBody{src: reply.Body, translate: back}, dropped), nil
+	return &translation{
+		body: c.Prepared(0), view: c, dropped: dropped,
+		answer: func(data []byte, _ int64) ([]byte, error) { return fromChatAnswer(r, data) },
+		stream: func(body io.ReadCloser, _ int64) io.ReadCloser { return fromChatStream(r, body) },
+	}, nil
 }
 
-// byMessages answers a call for a chat completion by a message.
-func (b *bridge) byMessages(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+// callToMessages translates a call for a chat completion into one for a message.
+func callToMessages(call *upstream.Call) (*translation, error) {
 	c, err := serve.Request(call, chat.Parse)
 	if err != nil {
 		return nil, err
@@ -97,34 +110,45 @@ func (b *bridge) byMessages(ctx context.Context, call *upstream.Call) (*upstream
 	if err != nil {
 		return nil, notSent(err)
 	}
-	r, err := Encode(typed)
-	if err == nil {
-		err = r.Validate()
-	}
+	r, err := checked(typed, Encode)
 	if err != nil {
 		return nil, notSent(err)
 	}
-	reply, err := b.up.Do(ctx, translatedCall(call, upstream.Messages, r.Prepared(0), r))
-	if err != nil {
-		return nil, translatedError(err)
-	}
-	created := b.now().Unix()
-	if call.Stream {
-		return translatedReply(reply, toChatStream(c, reply.Body, created), dropped), nil
-	}
-	back := func(data []byte) ([]byte, error) { return toChatAnswer(c, data, created) }
-	return translatedReply(reply, &lazyBody{src: reply.Body, translate: back}, dropped), nil
+	return &translation{
+		body: r.Prepared(0), view: r, dropped: dropped,
+		answer: func(data []byte, created int64) ([]byte, error) { return toChatAnswer(c, data, created) },
+		stream: func(body io.ReadCloser, created int64) io.ReadCloser { return toChatStream(c, body, created) },
+	}, nil
 }
 
-// translatedCall is the call in the other dialect. Headers of the client's are of its
-// own.
-func translatedCall(call *upstream.Call, op upstream.Op, body upstream.Body, view any) *upstream.Call {
-	f := *call
-	f.Op, f.Body, f.Request, f.Header, f.Query = op, body, view, nil, ""
-	return &f
+// checked is a translated request as its package parses it, if it obeys the rules.
+func checked[R interface{ Validate() error }](typed R, encode func(R) (R, error)) (R, error) {
+	r, err := encode(typed)
+	if err == nil {
+		err = r.Validate()
+	}
+	return r, err
 }
 
-// notSent is a request that the other dialect has no words for.
+// reply is the upstream's reply with a translated body.
+func (t *translation) reply(from *upstream.Reply, stream bool, created int64) *upstream.Reply {
+	reply := *from
+	if stream {
+		reply.Body = t.stream(from.Body, created)
+	} else {
+		reply.Body = &lazyBody{src: from.Body, translate: func(data []byte) ([]byte, error) { return t.answer(data, created) }}
+	}
+	if len(t.dropped) > 0 {
+		reply.Dropped = slices.Concat(t.dropped, from.Dropped)
+	}
+	reply.Header = nil
+	if kind := from.Header.Get("Content-Type"); kind != "" {
+		reply.Header = http.Header{"Content-Type": {kind}}
+	}
+	return &reply
+}
+
+// notSent is the error of a request that cannot be translated: no upstream got it.
 func notSent(err error) error {
 	var f *fault.Error
 	if errors.As(err, &f) {
@@ -133,26 +157,12 @@ func notSent(err error) error {
 	return err
 }
 
-// translatedError is an upstream's error without its body, which is in words of
-// the other dialect.
+// translatedError is an upstream's error without its body, which is in the format
+// that the client does not speak.
 func translatedError(err error) error {
 	var f *fault.Error
 	if !errors.As(err, &f) || f.Body == nil {
 		return err
 	}
 	return f.With(func(e *fault.Error) { e.Body = nil })
-}
-
-// translatedReply is the reply with a translatedReply body.
-func translatedReply(reply *upstream.Reply, body io.ReadCloser, dropped []string) *upstream.Reply {
-	t := *reply
-	t.Body = body
-	if len(dropped) > 0 {
-		t.Dropped = slices.Concat(dropped, reply.Dropped)
-	}
-	t.Header = nil
-	if kind := reply.Header.Get("Content-Type"); kind != "" {
-		t.Header = http.Header{"Content-Type": {kind}}
-	}
-	return &t
 }

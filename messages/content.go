@@ -119,9 +119,9 @@ func (c *Content) UnmarshalJSON(data []byte) error {
 // plainBlock is a Block as its fields alone say.
 type plainBlock Block
 
-// always are the members that the vendor wants of a block or a delta even where
+// requiredIfEmpty are the members that the vendor wants of a block or a delta even where
 // they are empty.
-var always = map[string][]rawjson.Edit{
+var requiredIfEmpty = map[string][]rawjson.Edit{
 	"text":             {rawjson.Set("text", []byte(`""`))},
 	"thinking":         {rawjson.Set("thinking", []byte(`""`))},
 	"tool_use":         {rawjson.Set("input", []byte(`{}`))},
@@ -134,8 +134,8 @@ var always = map[string][]rawjson.Edit{
 	},
 }
 
-// complete appends to an object the members of those edits that it lacks.
-func complete(data []byte, edits []rawjson.Edit) ([]byte, error) {
+// addMissing appends to an object the members of those edits that it lacks.
+func addMissing(data []byte, edits []rawjson.Edit) ([]byte, error) {
 	o, err := rawjson.Index(data, nil, nil)
 	if err != nil {
 		return nil, err
@@ -152,8 +152,8 @@ func complete(data []byte, edits []rawjson.Edit) ([]byte, error) {
 // MarshalJSON writes the block with the members that its type needs.
 func (b Block) MarshalJSON() ([]byte, error) {
 	data, err := json.Marshal(plainBlock(b))
-	if edits := always[b.Type]; err == nil && len(edits) > 0 && b.Type != "" {
-		return complete(data, edits)
+	if edits := requiredIfEmpty[b.Type]; err == nil && len(edits) > 0 && b.Type != "" {
+		return addMissing(data, edits)
 	}
 	return data, err
 }
@@ -166,7 +166,7 @@ func (b *Block) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	kind, _ := rawjson.String(o.Raw("type"))
-	if _, known := needs(kind); known {
+	if _, known := requiredMembers(kind); known {
 		return json.Unmarshal(data, (*plainBlock)(b), jsontext.AllowDuplicateNames(true))
 	}
 	*b = Block{Type: kind}

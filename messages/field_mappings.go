@@ -8,7 +8,7 @@ import (
 )
 
 // The tables of this file say field by field what becomes of a request in the other
-// dialect. Both ways the code looks up in them what it drops; what they say of the
+// format. Both ways the code looks up in them what it drops; what they say of the
 // others is printed by the tests into testdata/*_fates.golden, to which
 // docs/messages.md links, and each row has a test.
 

@@ -232,9 +232,9 @@ func (w walker) content(at *path) (Content, error) {
 	return Content{raw}, err
 }
 
-// members are the members of blocks that are checked. One that a block's type
+// blockMembers are the members of blocks that are checked. One that a block's type
 // has no use for is checked all the same: no vendor takes it.
-var members = rule.Table{
+var blockMembers = rule.Table{
 	{Name: "type", Check: rule.NonEmptyString()},
 	{Name: "text", Check: rule.String()},
 	{Name: "source", Check: rule.Object()},
@@ -264,8 +264,8 @@ var blockTypes = []struct {
 	{"tool_result", []string{"tool_use_id"}},
 }
 
-// needs are the members that a type of blocks needs; false if it has no rules.
-func needs(kind string) ([]string, bool) {
+// requiredMembers are the members that a type of blocks needs; false if it has no rules.
+func requiredMembers(kind string) ([]string, bool) {
 	for i := range blockTypes {
 		if blockTypes[i].name == kind {
 			return blockTypes[i].needs, true
@@ -307,7 +307,7 @@ type source struct {
 	badMember         string // what is not of its form
 }
 
-// blockNames are the members that are read of a block: those of members, then its
+// blockNames are the members that are read of a block: those of blockMembers, then its
 // content.
 var blockNames = rawjson.Names{
 	"type", "text", "source", "title", "thinking", "signature", "data", "id", "name", "input", "tool_use_id", "is_error", "content",
@@ -361,18 +361,18 @@ func (w walker) check(b *block, at *path) {
 		w.Problem.Note(at.member("type"), `a string such as "text"`)
 		return
 	}
-	needed, known := needs(kind)
+	needed, known := requiredMembers(kind)
 	if !known {
 		return
 	}
-	for i := range members {
-		if raw := b.values[i]; !rawjson.IsNull(raw) && !members[i].Check.OK(raw) {
-			w.Problem.Note(at.member(members[i].Name), members[i].Check.Text)
+	for i := range blockMembers {
+		if raw := b.values[i]; !rawjson.IsNull(raw) && !blockMembers[i].Check.OK(raw) {
+			w.Problem.Note(at.member(blockMembers[i].Name), blockMembers[i].Check.Text)
 		}
 	}
 	for _, name := range needed {
 		if b.value(name) == nil {
-			w.Problem.Note(at.member(name), members[slices.Index(blockNames, name)].Check.Text)
+			w.Problem.Note(at.member(name), blockMembers[slices.Index(blockNames, name)].Check.Text)
 		}
 	}
 	if b.value("source") != nil {

@@ -29,7 +29,7 @@ type Request struct {
 	TopK          *int64         `json:"top_k,omitzero"`
 	StopSequences []string       `json:"stop_sequences,omitzero"`
 	Stream        bool           `json:"stream,omitzero"`
-	Tools         jsontext.Value `json:"tools,omitzero"`         // an array; see [Request.Functions]
+	Tools         jsontext.Value `json:"tools,omitzero"`         // an array of [Tool]
 	ToolChoice    *ToolChoice    `json:"tool_choice,omitzero"`   // nil means auto where there are tools
 	Thinking      *Thinking      `json:"thinking,omitzero"`      // nil means disabled
 	OutputConfig  *OutputConfig  `json:"output_config,omitzero"` // effort and format
@@ -100,7 +100,7 @@ type Tool struct {
 // the vendor wants, or left out with all of thinking: see [Request.Unaffordable].
 // Everything else is the caller's, byte for byte.
 func (r *Request) Prepared(most int64) upstream.Body {
-	if !r.lowers(most) {
+	if !r.lowersOutput(most) {
 		return r.Body()
 	}
 	body := r.Body().Set("max_tokens", strconv.AppendInt(nil, most, 10))
@@ -126,7 +126,7 @@ func withBudget(thinking []byte, budget int64) []byte {
 // Limited is the request as a model in Go gets it: with the bounds of output
 // tokens that [Request.Prepared] sets.
 func (r *Request) Limited(most int64) *Request {
-	if !r.lowers(most) {
+	if !r.lowersOutput(most) {
 		return r
 	}
 	limited := *r
@@ -153,7 +153,7 @@ func (r *Request) Unaffordable(most int64) []string {
 	return nil
 }
 
-func (r *Request) lowers(most int64) bool {
+func (r *Request) lowersOutput(most int64) bool {
 	return most > 0 && (r.MaxTokens == 0 || most < r.MaxTokens)
 }
 
@@ -161,7 +161,7 @@ func (r *Request) lowers(most int64) bool {
 // 0 if that is less than the smallest; false if the caller's own stays.
 func (r *Request) budget(most int64) (tokens int64, lowered bool) {
 	t := r.Thinking
-	if !r.lowers(most) || t == nil || t.Type != "enabled" || t.BudgetTokens < most {
+	if !r.lowersOutput(most) || t == nil || t.Type != "enabled" || t.BudgetTokens < most {
 		return 0, false
 	}
 	if tokens = most - 1; tokens < leastBudget {

@@ -50,12 +50,12 @@ type messagesRequestBuilder struct {
 }
 
 // dropUnknown drops the members of an object that its type does not name, but for
-// those that the table carries. An empty list asks for nothing. path ends in a
-// point.
+// those that the table carries. An empty list asks for nothing where the field is
+// not listed. path ends in a point.
 func (t *messagesRequestBuilder) dropUnknown(path string, extra []byte) {
 	if o, err := rawjson.Index(extra, nil, nil); err == nil {
 		fromChatFields.unmapped(&o, path, func(name string, raw []byte) {
-			if string(raw) != "[]" {
+			if string(raw) != "[]" || fromChatFields.find(path+name).field != "" {
 				t.drop(path + name)
 			}
 		})

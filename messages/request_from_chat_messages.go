@@ -54,12 +54,12 @@ func dotted(err error) string {
 
 // turnBuilder builds turns of alternating roles out of messages of any order.
 type turnBuilder struct {
-	t      *messagesRequestBuilder
-	system []Block
-	turns  []builtTurn
-	open   map[string]*pendingCall // the calls of the last assistant turn that has any, as the caller names them
-	wait   []*pendingCall          // the same in order, without the first that are answered
-	used   map[string]int          // ids of calls until now, and the suffix to try when one comes again
+	t          *messagesRequestBuilder
+	system     []Block
+	turns      []builtTurn
+	open       map[string]*pendingCall // the calls of the last assistant turn that has any, as the caller names them
+	unanswered []*pendingCall          // the same in order, without the first that are answered
+	used       map[string]int          // ids of calls until now, and the suffix to try when one comes again
 }
 
 // builtTurn is one turn. Results come before what the user says.
@@ -117,14 +117,14 @@ func (b *turnBuilder) assistant(m *chat.Message, i int) error {
 	if err := b.requireResults(); err != nil {
 		return err
 	}
-	blocks := b.thoughts(m)
+	blocks := b.thinking(m)
 	text, err := b.blocks(m, i, textOnly)
 	if err != nil {
 		return err
 	}
 	blocks = append(blocks, text...)
 	if len(m.ToolCalls) > 0 {
-		b.open, b.wait = make(map[string]*pendingCall, len(m.ToolCalls)), nil
+		b.open, b.unanswered = make(map[string]*pendingCall, len(m.ToolCalls)), nil
 	}
 	for j := range m.ToolCalls {
 		call, err := b.call(&m.ToolCalls[j], i, fmt.Sprintf("messages[%d].tool_calls[%d]", i, j))
@@ -137,13 +137,13 @@ func (b *turnBuilder) assistant(m *chat.Message, i int) error {
 	return nil
 }
 
-// thoughts are the message's, if they are as the upstream signed them.
-func (b *turnBuilder) thoughts(m *chat.Message) []Block {
+// thinking is the message's, if they are as the upstream signed them.
+func (b *turnBuilder) thinking(m *chat.Message) []Block {
 	signature := ""
 	if o, err := rawjson.Index(m.Extra, nil, nil); err == nil {
 		signature, _ = rawjson.String(o.Raw(reasoningSignature))
 	}
-	blocks, ok := signedThoughts(m.ReasoningContent, signature)
+	blocks, ok := thinkingBlocks(m.ReasoningContent, signature)
 	if !ok {
 		b.t.drop("messages.reasoning_content")
 	}
@@ -172,7 +172,7 @@ func (b *turnBuilder) call(call *chat.ToolCall, i int, param string) (Block, err
 	}
 	id := b.uniqueID(call.ID)
 	open := &pendingCall{sent: id, message: i}
-	b.open[call.ID], b.wait = open, append(b.wait, open)
+	b.open[call.ID], b.unanswered = open, append(b.unanswered, open)
 	return Block{Type: "tool_use", ID: id, Name: call.Function.Name, Input: input}, nil
 }
 
@@ -201,13 +201,13 @@ func (b *turnBuilder) result(m *chat.Message, i int) error {
 
 // requireResults fails if a call has no result.
 func (b *turnBuilder) requireResults() error {
-	for len(b.wait) > 0 && b.wait[0].answered {
-		b.wait = b.wait[1:]
+	for len(b.unanswered) > 0 && b.unanswered[0].answered {
+		b.unanswered = b.unanswered[1:]
 	}
-	if len(b.wait) == 0 {
+	if len(b.unanswered) == 0 {
 		return nil
 	}
-	return refusedField(fmt.Sprintf("messages[%d].tool_calls", b.wait[0].message),
+	return refusedField(fmt.Sprintf("messages[%d].tool_calls", b.unanswered[0].message),
 		`answered, each by a message of role "tool", before the assistant's next turn and the end`)
 }
 

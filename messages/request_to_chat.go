@@ -282,10 +282,6 @@ func joinedText(parts []chat.Part, separator string) string {
 	return strings.Join(texts, separator)
 }
 
-// syntheticSignature is the signature of the thinking blocks that are made from a
-// chat upstream's reasoning. It proves nothing: it tells them from a vendor's.
-const syntheticSignature = "gateway-reasoning"
-
 func (t *chatRequestBuilder) text(b *Block) error {
 	t.turn.parts = append(t.turn.parts, textPart(b.Text))
 	return nil

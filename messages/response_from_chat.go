@@ -181,7 +181,7 @@ func toolInput(arguments string) jsontext.Value {
 	return append(rawjson.Quote([]byte(`{"_raw":`), arguments), '}')
 }
 
-// namelessCall is the fault of an upstream whose tool call cannot be told to anyone.
+// namelessCall is the error of an upstream whose tool call has no name.
 func namelessCall() error {
 	return answer.Bad("The upstream's answer has a tool call without a name.", nil)
 }
@@ -237,7 +237,7 @@ func callID(messageID string, n int) string {
 	return "toolu_" + strings.TrimPrefix(messageID, "msg_") + "_" + strconv.Itoa(n)
 }
 
-// made is a message as it is written here: [Response] with the usage in a form
+// messageOut is a message as it is written here: [Response] with the usage in a form
 // that can leave out what is not known.
 type messageOut struct {
 	ID           string   `json:"id"`
@@ -250,7 +250,7 @@ type messageOut struct {
 	Usage        usageOut `json:"usage"`
 }
 
-// madeUsage is usage without the side that the upstream did not report: a 0
+// usageOut is usage without the side that the upstream did not report: a 0
 // would be taken for a count and charged as such.
 type usageOut struct {
 	Input      *int64         `json:"input_tokens,omitzero"`

@@ -105,7 +105,7 @@ func (a *chatAnswer) block(o *rawjson.Object) error {
 	case "thinking":
 		thinking := text("thinking")
 		a.reasoning.WriteString(thinking)
-		a.signature = appendThought(a.signature, len(thinking), text("signature"))
+		a.signature = appendThinking(a.signature, len(thinking), text("signature"))
 	case "redacted_thinking":
 		a.signature = appendRedacted(a.signature, text("data"))
 	case "tool_use":

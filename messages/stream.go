@@ -72,18 +72,18 @@ func decodeError(data []byte) error {
 // that ends badly is an error beside what came of it, which is nil if nothing
 // did.
 func (s *Stream) Message() (*Response, error) {
-	var a Accumulator
+	var a accumulator
 	var failed error
 	for e, err := range s.Events() {
 		if err == nil {
-			err = a.Add(e)
+			err = a.add(e)
 		}
 		if err != nil {
 			failed = err
 			break
 		}
 	}
-	m := a.Message()
+	m := a.result()
 	if m != nil {
 		m.RequestID, m.Dropped = s.RequestID, s.Dropped
 		if receipt, ok := s.Receipt(); ok {
@@ -99,17 +99,17 @@ func (s *Stream) Receipt() (billing.Receipt, bool) { return s.source.Receipt() }
 // Close ends the call and settles it. It is safe to call more than once.
 func (s *Stream) Close() error { return s.source.Close() }
 
-// Accumulator builds the message that a stream's events make up. The zero
-// Accumulator is ready. It is not safe for concurrent use.
-type Accumulator struct {
+// accumulator builds the message that a stream's events make up. The zero
+// accumulator is ready. It is not safe for concurrent use.
+type accumulator struct {
 	message *Response
 	usage   []byte   // the usage until now
 	inputs  [][]byte // the input of each block as JSON text
 }
 
-// Add takes in the next event. Events and deltas of unknown types are passed
+// add takes in the next event. Events and deltas of unknown types are passed
 // over. It fails with a fault.BadGateway if an event is out of order.
-func (a *Accumulator) Add(e *Event) error {
+func (a *accumulator) add(e *Event) error {
 	switch {
 	case e.Type == "message_start" && e.Message != nil && a.message == nil:
 		return a.begin(e)
@@ -140,7 +140,7 @@ func outOfOrder(kind string) error {
 	return fault.New(fault.BadGateway, "The stream's "+kind+" event is out of order.")
 }
 
-func (a *Accumulator) begin(e *Event) error {
+func (a *accumulator) begin(e *Event) error {
 	m := *e.Message
 	m.Content = append([]Block{}, m.Content...)
 	a.inputs = make([][]byte, len(m.Content))
@@ -150,7 +150,7 @@ func (a *Accumulator) begin(e *Event) error {
 }
 
 // addDelta adds a delta to a block.
-func (a *Accumulator) addDelta(b *Block, index int64, d *Delta) {
+func (a *accumulator) addDelta(b *Block, index int64, d *Delta) {
 	switch d.Type {
 	case "text_delta":
 		b.Text += d.Text
@@ -180,7 +180,7 @@ func appendElement(array, element jsontext.Value) jsontext.Value {
 }
 
 // end takes in message_delta.
-func (a *Accumulator) end(e *Event) error {
+func (a *accumulator) end(e *Event) error {
 	if d := e.Delta; d != nil {
 		if d.StopReason != nil {
 			a.message.StopReason = d.StopReason
@@ -242,10 +242,10 @@ func mergeObjects(object, newer []byte) ([]byte, error) {
 	return old.Apply(nil, edits...), nil
 }
 
-// Message is the message until now; nil before message_start. The input of a
+// result is the message until now; nil before message_start. The input of a
 // tool's use that the stream ended within is left as the block began. The
 // Message is the caller's own.
-func (a *Accumulator) Message() *Response {
+func (a *accumulator) result() *Response {
 	if a.message == nil {
 		return nil
 	}
@@ -264,7 +264,7 @@ func (a *Accumulator) Message() *Response {
 // setInput gives a block its input; one of a type that has no fields here has it
 // in Extra.
 func (b *Block) setInput(input jsontext.Value) {
-	if _, known := needs(b.Type); known {
+	if _, known := requiredMembers(b.Type); known {
 		b.Input = input
 		return
 	}
@@ -281,12 +281,12 @@ func (r *Response) Turn() Message {
 
 // Handler answers a request for a message in Go. It is safe for concurrent use.
 // An error that is a *fault.Error reaches the caller as it is; any other becomes
-// an internal error that tells nothing. The request is read-only.
+// an internal error without details. The request is read-only.
 type Handler func(ctx context.Context, r *Request) (*Response, error)
 
 // StreamHandler answers a request for a streamed message in Go: it yields all
 // events from message_start to message_stop, and an error last if it fails. The
-// loop that it runs in ends when the caller hangs up.
+// loop that it runs in ends when the caller disconnects.
 type StreamHandler func(ctx context.Context, r *Request) iter.Seq2[*Event, error]
 
 // Serve makes an upstream of a Go function. A call for a stream gets the

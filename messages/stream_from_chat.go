@@ -61,7 +61,7 @@ func (s *messageEncoder) translate(name string, data []byte) error {
 }
 
 // chunk translates one chunk. The first one begins the message, whatever it
-// holds, so that the client hears as early as the upstream speaks.
+// holds, so that the client gets a first byte as soon as the upstream sent one.
 func (s *messageEncoder) chunk(c *chatCompletion, data []byte) error {
 	if s.id == "" {
 		s.begin(messageID(c, data))
@@ -163,21 +163,21 @@ func (s *messageEncoder) writeEvent(name string, v any) {
 // the usual order, one call after the other, never waits, and one in which calls
 // are interleaved loses nothing.
 type blockSequencer struct {
-	to      *translatedEvents
-	message string // the message's id
-	next    int    // the index of the next block
-	open    *streamBlock
-	waiting []*streamBlock // in the order in which they began
-	held    int            // bytes that wait
-	calls   []*streamBlock // all calls until now
+	to        *translatedEvents
+	message   string // the message's id
+	next      int    // the index of the next block
+	open      *streamBlock
+	waiting   []*streamBlock // in the order in which they began
+	heldBytes int            // bytes that wait
+	calls     []*streamBlock // all calls until now
 }
 
 // streamBlock is one block of the message, or what came of it so far.
 type streamBlock struct {
-	kind   string
-	text   []byte      // not sent yet
-	shape  jsonScanner // of a call's arguments
-	closed bool
+	kind      string
+	text      []byte      // not sent yet
+	arguments jsonScanner // of a call's arguments
+	closed    bool
 
 	index    int64  // of a call: the upstream's index, noIndex if it gives none
 	id, name string // as the upstream gave them
@@ -209,7 +209,7 @@ func (w *blockSequencer) write(kind, text string) error {
 
 // call takes a piece of a tool call.
 func (w *blockSequencer) call(piece *chat.ToolCall) error {
-	s := w.find(piece)
+	s := w.findCall(piece)
 	if s == nil {
 		const most = 1024
 		if len(w.calls) == most {
@@ -230,16 +230,16 @@ func (w *blockSequencer) call(piece *chat.ToolCall) error {
 	return w.add(s, piece.Function.Arguments)
 }
 
-// find is the call that a piece belongs to; nil if it begins one. Most vendors
+// findCall is the call that a piece belongs to; nil if it begins one. Most vendors
 // number their calls. Some number them all 0 and tell them apart by id; some
 // give neither, and each name begins a call.
-func (w *blockSequencer) find(piece *chat.ToolCall) *streamBlock {
+func (w *blockSequencer) findCall(piece *chat.ToolCall) *streamBlock {
 	for i := len(w.calls) - 1; i >= 0; i-- {
 		s := w.calls[i]
 		switch {
 		case piece.Index != nil && s.index != *piece.Index:
 		case piece.ID != "" && s.id != "" && s.id != piece.ID:
-		case piece.ID == "" && piece.Function.Name != "" && (piece.Index == nil || s.over(piece)):
+		case piece.ID == "" && piece.Function.Name != "" && (piece.Index == nil || s.isOver(piece)):
 			return nil
 		default:
 			return s
@@ -248,10 +248,10 @@ func (w *blockSequencer) find(piece *chat.ToolCall) *streamBlock {
 	return nil
 }
 
-// over reports whether a call is whole and a piece that looks like its own
+// isOver reports whether a call is whole and a piece that looks like its own
 // brings more.
-func (s *streamBlock) over(piece *chat.ToolCall) bool {
-	return s.shape.whole() && strings.TrimSpace(piece.Function.Arguments) != ""
+func (s *streamBlock) isOver(piece *chat.ToolCall) bool {
+	return s.arguments.isWhole() && strings.TrimSpace(piece.Function.Arguments) != ""
 }
 
 // add gives text to a block and sends what can be sent.
@@ -264,12 +264,12 @@ func (w *blockSequencer) add(s *streamBlock, text string) error {
 	}
 	s.text = append(s.text, text...)
 	if s.kind == toolBlock {
-		s.shape.read(text)
+		s.arguments.read(text)
 	}
 	if s != w.open {
-		w.held += len(text)
+		w.heldBytes += len(text)
 	}
-	if w.held > sse.DefaultLimit {
+	if w.heldBytes > sse.DefaultLimit {
 		return answer.Bad("The upstream's tool calls are interleaved and larger than the gateway allows.", nil)
 	}
 	return w.advance(false)
@@ -282,11 +282,11 @@ func (w *blockSequencer) end() error { return w.advance(true) }
 func (w *blockSequencer) advance(end bool) error {
 	for {
 		if w.open != nil {
-			w.send()
-			if !end && (len(w.waiting) == 0 || !w.open.whole()) {
+			w.sendText()
+			if !end && (len(w.waiting) == 0 || !w.open.isWhole()) {
 				return nil
 			}
-			w.stop()
+			w.closeBlock()
 		}
 		if len(w.waiting) == 0 {
 			return nil
@@ -298,18 +298,18 @@ func (w *blockSequencer) advance(end bool) error {
 			}
 			return nil // the name is still to come
 		}
-		w.waiting, w.held = w.waiting[1:], w.held-len(head.text)
-		w.start(head)
+		w.waiting, w.heldBytes = w.waiting[1:], w.heldBytes-len(head.text)
+		w.openBlock(head)
 	}
 }
 
-// whole reports whether nothing can follow that belongs to the block.
-func (s *streamBlock) whole() bool { return s.kind != toolBlock || s.shape.whole() }
+// isWhole reports whether nothing can follow that belongs to the block.
+func (s *streamBlock) isWhole() bool { return s.kind != toolBlock || s.arguments.isWhole() }
 
-// start opens a block.
-func (w *blockSequencer) start(s *streamBlock) {
+// openBlock opens a block.
+func (w *blockSequencer) openBlock(s *streamBlock) {
 	w.open = s
-	data := w.head("content_block_start")
+	data := w.eventHead("content_block_start")
 	switch s.kind {
 	case thinkingBlock:
 		data = append(data, `,"content_block":{"type":"thinking","thinking":"","signature":""}}`...)
@@ -327,40 +327,40 @@ func (w *blockSequencer) start(s *streamBlock) {
 	w.to.out = sse.AppendEvent(w.to.out, "content_block_start", data)
 }
 
-// pieces are how the deltas of each kind of block begin.
-var pieces = map[string]string{
+// deltaPrefixes are how the deltas of each kind of block begin.
+var deltaPrefixes = map[string]string{
 	thinkingBlock: `{"type":"thinking_delta","thinking":`,
 	textBlock:     `{"type":"text_delta","text":`,
 	toolBlock:     `{"type":"input_json_delta","partial_json":`,
 }
 
-// send gives out the open block's text.
-func (w *blockSequencer) send() {
+// sendText gives out the open block's text.
+func (w *blockSequencer) sendText() {
 	if len(w.open.text) > 0 {
-		delta := rawjson.Quote([]byte(pieces[w.open.kind]), string(w.open.text))
+		delta := rawjson.Quote([]byte(deltaPrefixes[w.open.kind]), string(w.open.text))
 		w.delta(append(delta, '}'))
 		w.open.text = w.open.text[:0]
 	}
 }
 
 func (w *blockSequencer) delta(delta []byte) {
-	data := append(w.head("content_block_delta"), `,"delta":`...)
+	data := append(w.eventHead("content_block_delta"), `,"delta":`...)
 	data = append(append(data, delta...), '}')
 	w.to.out = sse.AppendEvent(w.to.out, "content_block_delta", data)
 }
 
-// stop closes the open block.
-func (w *blockSequencer) stop() {
+// closeBlock closes the open block.
+func (w *blockSequencer) closeBlock() {
 	if w.open.kind == thinkingBlock {
 		w.delta(append(rawjson.Quote([]byte(`{"type":"signature_delta","signature":`), syntheticSignature), '}'))
 	}
-	w.to.out = sse.AppendEvent(w.to.out, "content_block_stop", append(w.head("content_block_stop"), '}'))
+	w.to.out = sse.AppendEvent(w.to.out, "content_block_stop", append(w.eventHead("content_block_stop"), '}'))
 	w.open.closed, w.open.text, w.open = true, nil, nil
 	w.next++
 }
 
-// head begins an event about the open block.
-func (w *blockSequencer) head(name string) []byte {
+// eventHead begins an event about the open block.
+func (w *blockSequencer) eventHead(name string) []byte {
 	data := append([]byte(`{"type":"`), name...)
 	return strconv.AppendInt(append(data, `","index":`...), int64(w.next), 10)
 }
@@ -393,4 +393,4 @@ func (s *jsonScanner) read(text string) {
 	}
 }
 
-func (s *jsonScanner) whole() bool { return s.begun && s.depth <= 0 && !s.quoted }
+func (s *jsonScanner) isWhole() bool { return s.begun && s.depth <= 0 && !s.quoted }

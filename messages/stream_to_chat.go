@@ -122,8 +122,8 @@ func (w *chunkEncoder) openChunk() {
 // closeChunk ends what openChunk began.
 func (w *chunkEncoder) closeChunk() { w.out = append(w.out, `},"finish_reason":null}]}`+"\n\n"...) }
 
-// ping makes a chunk that adds nothing, so that the upstream's sign of life is
-// one here too. Before the message begins there is no id to call it by, and after
+// ping makes a chunk that adds nothing, which keeps the connection alive as the
+// upstream's ping does. Before the message begins there is no id for it, and after
 // its end the client has all.
 func (w *chunkEncoder) ping() {
 	if w.head != nil && !w.finished {
@@ -263,7 +263,7 @@ func (w *chunkEncoder) blockStop() {
 	case b.kind == "tool_use" && !b.wrote:
 		w.arguments(rawjson.Quote(nil, b.input))
 	case b.kind == "thinking":
-		w.text(signatureMember, rawjson.Quote(nil, string(appendThought(nil, b.size, string(b.signature)))))
+		w.text(signatureMember, rawjson.Quote(nil, string(appendThinking(nil, b.size, string(b.signature)))))
 	case b.kind == "redacted_thinking":
 		w.text(signatureMember, rawjson.Quote(nil, string(appendRedacted(nil, string(b.signature)))))
 	}

@@ -45,15 +45,15 @@ type TapOptions struct {
 // NewTap returns a Tap for the request's stream.
 func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o} }
 
-// Outline has the Tap refer to a [Request.Summary] of its request from now on, so
-// that the request's bytes can be let go.
-func (t *Tap) Outline(r *Request) { t.request = r }
+// UseSummary has the Tap refer to a [Request.Summary] of its request from now on, so
+// that the request's bytes can be freed.
+func (t *Tap) UseSummary(r *Request) { t.request = r }
 
 // Event appends what the client gets of one upstream event to dst: the same,
 // with the public model id in message_start. It fails with the *fault.Error
 // that ends the stream if the event is an error, is not one JSON object or
 // comes before message_start. Nothing is appended for what the model thinks
-// unseen, which [Bridge] tells the Tap alone. The event that ends a complete
+// unseen, of which [Bridge] informs the Tap alone. The event that ends a complete
 // stream is done and is not appended: see [Tap.Terminator].
 func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
 	if text, ok := t.last.Match(name, data); ok {
@@ -102,8 +102,7 @@ func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool
 	return sse.AppendEvent(dst, name, data), false, nil
 }
 
-// followsMessageStart reports whether an event has its place in the order of the vendor's:
-// after message_start.
+// followsMessageStart reports whether an event may only come after message_start.
 func followsMessageStart(kind string) bool {
 	switch kind {
 	case "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop":
@@ -130,7 +129,7 @@ func (t *Tap) index(name string, data []byte, s *answerScan) (kind string, err e
 	if err != nil {
 		return "", answer.Bad("The upstream sent an event that is not one JSON object.", err)
 	}
-	kind = kindOf(t.object.Raw("type"))
+	kind = eventType(t.object.Raw("type"))
 	if kind == "" {
 		kind = name
 	}
@@ -140,15 +139,15 @@ func (t *Tap) index(name string, data []byte, s *answerScan) (kind string, err e
 	return kind, nil
 }
 
-// kinds are the events that the vendor documents.
-var kinds = []string{
+// eventTypes are the events that the vendor documents.
+var eventTypes = []string{
 	"message_start", "content_block_start", "content_block_delta", "content_block_stop",
 	"message_delta", "message_stop", "ping", "error",
 }
 
-// kindOf is the type of an event.
-func kindOf(raw []byte) string {
-	for _, k := range kinds {
+// eventType is the type of an event.
+func eventType(raw []byte) string {
+	for _, k := range eventTypes {
 		if len(raw) == len(k)+2 && raw[0] == '"' && string(raw[1:len(raw)-1]) == k {
 			return k
 		}
@@ -174,7 +173,7 @@ func Opening(name string, data []byte) (content bool, err error) {
 	case kind == "message_stop":
 		return true, answer.Bad("The upstream's stream is empty.", nil)
 	case kind == "content_block_start": // other blocks come whole
-		block := kindOf(s.kind)
+		block := eventType(s.kind)
 		return s.text.Quarters > 0 || block != "text" && block != "thinking", nil
 	}
 	return s.text.Quarters > 0 || kind == "message_delta", nil

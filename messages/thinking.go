@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
@@ -23,8 +21,8 @@ import (
 // that the upstream gave encrypted, "r", the bytes of it, ".", itself.
 const reasoningSignature = "reasoning_signature"
 
-// appendThought appends the piece of a thinking block whose text has size bytes.
-func appendThought(dst []byte, size int, signature string) []byte {
+// appendThinking appends the piece of a thinking block whose text has size bytes.
+func appendThinking(dst []byte, size int, signature string) []byte {
 	dst = append(dst, 't')
 	dst = strconv.AppendInt(dst, int64(size), 10)
 	dst = append(dst, '.')
@@ -40,9 +38,9 @@ func appendCounted(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
-// signedThoughts makes blocks of a message's reasoning_content and
+// thinkingBlocks makes blocks of a message's reasoning_content and
 // reasoning_signature; false if there is a text that they do not fit.
-func signedThoughts(text, pieces string) (blocks []Block, ok bool) {
+func thinkingBlocks(text, pieces string) (blocks []Block, ok bool) {
 	for pieces != "" {
 		kind, size := pieces[0], 0
 		pieces = pieces[1:]
@@ -59,7 +57,7 @@ func signedThoughts(text, pieces string) (blocks []Block, ok bool) {
 		pieces = rest[length:]
 		switch kind {
 		case 't':
-			blocks = append(blocks, thinkingWithSignature(text[:size], value))
+			blocks = append(blocks, Block{Type: "thinking", Thinking: text[:size], Signature: &value})
 			text = text[size:]
 		case 'r':
 			blocks = append(blocks, Block{Type: "redacted_thinking", Data: value})
@@ -73,16 +71,6 @@ func signedThoughts(text, pieces string) (blocks []Block, ok bool) {
 	return blocks, true
 }
 
-// thinkingWithSignature is a thinking block. The upstream wants its text even where it is
-// empty.
-func thinkingWithSignature(text, signature string) Block {
-	b := Block{Type: "thinking", Thinking: text, Signature: &signature}
-	if text == "" {
-		b.Extra = jsontext.Value(`{"thinking":""}`)
-	}
-	return b
-}
-
 // cutCount takes a number and the point after it off a text.
 func cutCount(s string) (n int, rest string, ok bool) {
 	digits, rest, ok := strings.Cut(s, ".")
@@ -92,6 +80,10 @@ func cutCount(s string) (n int, rest string, ok bool) {
 	n, err := strconv.Atoi(digits)
 	return n, rest, err == nil
 }
+
+// syntheticSignature is the signature of the thinking blocks that are made from a
+// chat upstream's reasoning. It proves nothing: it tells them from a vendor's.
+const syntheticSignature = "gateway-reasoning"
 
 // stripSyntheticThinking is the call without the thoughts of a chat upstream that
 // answered an earlier turn: they bear the gateway's own signature, which no
@@ -174,7 +166,7 @@ func stripThinkingBlock(block []byte) (now []byte, changed bool) {
 
 // hiddenEvent is an event between a translated stream and the [Tap] above it: the
 // model thinks, and the caller did not ask to see it. Without it a long thought
-// would look like silence to whoever measures time, and a client that hangs up
+// would run into the time-outs of a silent upstream, and a client that disconnects
 // during one would not pay for it. No client ever gets it.
 //
 // Its member "hidden" is a string with one point for each quarter token, not a

@@ -140,5 +140,5 @@ func (w *lazyBody) fill() {
 	w.out, w.err = bytes.NewReader(data), err
 }
 
-// Close lets go of the upstream's answer.
+// Close closes the upstream's answer.
 func (w *lazyBody) Close() error { return w.src.Close() }

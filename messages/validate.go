@@ -77,8 +77,8 @@ func (r *Request) Validate() error {
 	return r.parsed.Problem.Err()
 }
 
-// required notes a member that is missing, in the words of its rule.
-func (r *Request) required(missing bool, name, member string, table rule.Table) {
+// noteMissing notes a member that is missing, in the words of its rule.
+func (r *Request) noteMissing(missing bool, name, member string, table rule.Table) {
 	if missing {
 		check, _ := table.Find(member)
 		r.parsed.Problem.Note(name+"."+member, check.Text)
@@ -91,14 +91,14 @@ const leastBudget = 1024
 // checkBudget checks what needs more than one field.
 func (r *Request) checkBudget() {
 	if c := r.ToolChoice; c != nil {
-		r.required(c.Type == "", "tool_choice", "type", toolChoiceFields)
-		r.required(c.Type == "tool" && c.Name == "", "tool_choice", "name", toolChoiceFields)
+		r.noteMissing(c.Type == "", "tool_choice", "type", toolChoiceFields)
+		r.noteMissing(c.Type == "tool" && c.Name == "", "tool_choice", "name", toolChoiceFields)
 	}
 	t := r.Thinking
 	if t == nil {
 		return
 	}
-	r.required(t.Type == "", "thinking", "type", thinkingFields)
+	r.noteMissing(t.Type == "", "thinking", "type", thinkingFields)
 	switch {
 	case t.Type != "enabled":
 	case t.BudgetTokens < leastBudget:
@@ -129,7 +129,7 @@ func (r *Request) checkFormat(raw []byte) bool {
 		return false
 	}
 	kind, schema := o.Raw("type"), o.Raw("schema")
-	r.required(rawjson.IsNull(kind), name, "type", formatFields)
+	r.noteMissing(rawjson.IsNull(kind), name, "type", formatFields)
 	if s, _ := rawjson.String(kind); s == "json_schema" && (rawjson.IsNull(schema) || schema[0] != '{') {
 		r.parsed.Problem.Note(name+".schema", "an object that is a JSON Schema")
 	}
@@ -175,7 +175,7 @@ func (r *Request) checkTool(o *rawjson.Object, param string) {
 	if kind != "" && kind != "custom" {
 		return
 	}
-	r.required(rawjson.IsNull(o.Raw("name")), param, "name", toolFields)
+	r.noteMissing(rawjson.IsNull(o.Raw("name")), param, "name", toolFields)
 	schema := o.Raw("input_schema")
 	if !rawjson.IsNull(schema) && schema[0] != '{' {
 		r.parsed.Problem.Note(param+".input_schema", "an object that is a JSON Schema")

@@ -46,10 +46,18 @@ func (t *Template) Learn(name string, src, out []byte, text *Text) {
 		return
 	}
 	quoted := text.last.Of(src)
-	if tokencount.StringQuarters(quoted) != text.Quarters || bytes.Count(out, quoted) != 1 {
+	if tokencount.StringQuarters(quoted) != text.Quarters {
 		return
 	}
-	at := bytes.Index(out, quoted)
+	body := bytes.TrimSuffix(out, []byte("\n\n"))
+	at := len(body) - len(src) + text.last.Start
+	switch {
+	case bytes.HasSuffix(body, src): // it goes as it came
+	case bytes.Count(out, quoted) == 1:
+		at = bytes.Index(out, quoted)
+	default:
+		return
+	}
 	t.name = name
 	t.before = append(t.before, src[:text.last.Start+1]...)
 	t.after = append(t.after[:0], src[text.last.End-1:]...)

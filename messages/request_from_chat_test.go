@@ -10,7 +10,6 @@ import (
 	"testing"
 	"text/tabwriter"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
@@ -30,49 +29,49 @@ const (
 	openTurns = hiTurn + `,{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"f","input":{}}]}`
 )
 
-// chatFateCase is one request and what comes of it. in are members of the
+// fromChatCase is one request and what comes of it. in are members of the
 // request besides model and, unless it has its own, messages; want are those
 // that the translation has besides model, max_tokens 4096 and messages of "hi".
-type chatFateCase struct {
+type fromChatCase struct {
 	field, in, want string
 	dropped         string // joined by spaces
 	refused         string // the field that a 400 names
 }
 
-// chatSaid are messages on their own: in and want are lists of them.
-func chatSaid(field, in, want, dropped string) chatFateCase {
-	return chatFateCase{field: field, in: `"messages":[` + in + `]`, want: `"messages":[` + want + `]`, dropped: dropped}
+// messagesCase is messages on their own: in and want are lists of them.
+func messagesCase(field, in, want, dropped string) fromChatCase {
+	return fromChatCase{field: field, in: `"messages":[` + in + `]`, want: `"messages":[` + want + `]`, dropped: dropped}
 }
 
-// notSaid are messages that are refused.
-func notSaid(field, in, param string) chatFateCase {
-	return chatFateCase{field: field, in: `"messages":[` + in + `]`, refused: param}
+// refusedMessages is messages that are refused.
+func refusedMessages(field, in, param string) fromChatCase {
+	return fromChatCase{field: field, in: `"messages":[` + in + `]`, refused: param}
 }
 
-// shown is a user's content block.
-func shown(field, part, want, dropped string) chatFateCase {
-	return chatSaid(field, `{"role":"user","content":[`+part+`]}`, `{"role":"user","content":[`+want+`]}`, dropped)
+// partCase is a user's content block.
+func partCase(field, part, want, dropped string) fromChatCase {
+	return messagesCase(field, `{"role":"user","content":[`+part+`]}`, `{"role":"user","content":[`+want+`]}`, dropped)
 }
 
-// notShown is a user's content block that is refused.
-func notShown(field, part, param string) chatFateCase {
-	return notSaid(field, `{"role":"user","content":[`+part+`]}`, "messages[0].content[0]."+param)
+// refusedPart is a user's content block that is refused.
+func refusedPart(field, part, param string) fromChatCase {
+	return refusedMessages(field, `{"role":"user","content":[`+part+`]}`, "messages[0].content[0]."+param)
 }
 
-// called is an assistant's call with its result.
-func called(field, call, want, id, dropped string) chatFateCase {
-	return chatSaid(field,
+// callCase is an assistant's call with its result.
+func callCase(field, call, want, id, dropped string) fromChatCase {
+	return messagesCase(field,
 		hi+`,{"role":"assistant","tool_calls":[`+call+`]},{"role":"tool","tool_call_id":"`+id+`","content":"r"}`,
 		hiTurn+`,{"role":"assistant","content":[`+want+`]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[{"type":"text","text":"r"}]}]}`, dropped)
 }
 
-// notCalled is a call that is refused.
-func notCalled(field, call, param string) chatFateCase {
-	return notSaid(field, hi+`,{"role":"assistant","tool_calls":[`+call+`]},{"role":"tool","tool_call_id":"c1","content":"r"}`, "messages[1].tool_calls[0]."+param)
+// refusedCall is a call that is refused.
+func refusedCall(field, call, param string) fromChatCase {
+	return refusedMessages(field, hi+`,{"role":"assistant","tool_calls":[`+call+`]},{"role":"tool","tool_call_id":"c1","content":"r"}`, "messages[1].tool_calls[0]."+param)
 }
 
-func topLevelCases() []chatFateCase {
-	return []chatFateCase{
+func topLevelCases() []fromChatCase {
+	return []fromChatCase{
 		{field: "model", in: ``, want: ``},
 		{field: "messages", in: `"messages":[` + hi + `]`, want: ``},
 		{field: "messages", in: `"messages":[{"role":"system","content":"s"}]`, refused: "messages"},
@@ -122,13 +121,13 @@ func topLevelCases() []chatFateCase {
 	}
 }
 
-func toolCases() []chatFateCase {
+func toolCases() []fromChatCase {
 	const out = `{"name":"week","input_schema":{"type":"object"}}`
 	const one = `"tools":[` + weekly + `]`
 	function := func(members string) string {
 		return `"tools":[{"type":"function","function":{"name":"f"` + members + `}}]`
 	}
-	return []chatFateCase{
+	return []fromChatCase{
 		{field: "tools", in: one, want: `"tools":[` + out + `]`},
 		{field: "tools", in: `"tools":[{"type":"custom","custom":{"name":"x"}},` + weekly + `]`, want: `"tools":[` + out + `]`, dropped: "tools.custom"},
 		{field: "tools", in: `"tools":[{"type":"custom"}],"tool_choice":"auto"`, want: ``, dropped: "tools.custom"},
@@ -161,103 +160,103 @@ func toolCases() []chatFateCase {
 	}
 }
 
-func roleCases() []chatFateCase {
+func roleCases() []fromChatCase {
 	const ok = `{"role":"assistant","content":"ok"}`
 	const okTurn = `{"role":"assistant","content":[{"type":"text","text":"ok"}]}`
-	return []chatFateCase{
-		chatSaid("messages.role", hi+`,`+ok+`,`+hi, hiTurn+`,`+okTurn+`,`+hiTurn, ""),
-		chatSaid("messages.role", hi+`,`+hi, `{"role":"user","content":[{"type":"text","text":"hi"},{"type":"text","text":"hi"}]}`, ""),
-		chatSaid("messages.role", hi+`,`+ok+`,{"role":"user","content":""},`+ok, hiTurn+`,{"role":"assistant","content":[{"type":"text","text":"ok"},{"type":"text","text":"ok"}]}`, ""),
+	return []fromChatCase{
+		messagesCase("messages.role", hi+`,`+ok+`,`+hi, hiTurn+`,`+okTurn+`,`+hiTurn, ""),
+		messagesCase("messages.role", hi+`,`+hi, `{"role":"user","content":[{"type":"text","text":"hi"},{"type":"text","text":"hi"}]}`, ""),
+		messagesCase("messages.role", hi+`,`+ok+`,{"role":"user","content":""},`+ok, hiTurn+`,{"role":"assistant","content":[{"type":"text","text":"ok"},{"type":"text","text":"ok"}]}`, ""),
 		{field: "messages.role", in: `"messages":[{"role":"system","content":"a"},` + hi + `,{"role":"developer","content":[{"type":"text","text":"b"}]},` + ok + `,{"role":"system","content":"c"}]`,
 			want: `"system":[{"type":"text","text":"a"},{"type":"text","text":"b"},{"type":"text","text":"c"}],"messages":[` + hiTurn + `,` + okTurn + `]`},
 		{field: "messages.role", in: `"messages":[{"role":"system","content":null,"tools":[{}]},` + hi + `]`, want: ``, dropped: "messages.tools"},
-		notSaid("messages.role", `{"role":"system","content":"a"},`+ok+`,`+hi, "messages[1].role"),
-		chatSaid("messages.role", openCall+`,{"role":"user","content":"u"},{"role":"tool","tool_call_id":"c1","content":[{"type":"text","text":"r"}]},`+hi,
+		refusedMessages("messages.role", `{"role":"system","content":"a"},`+ok+`,`+hi, "messages[1].role"),
+		messagesCase("messages.role", openCall+`,{"role":"user","content":"u"},{"role":"tool","tool_call_id":"c1","content":[{"type":"text","text":"r"}]},`+hi,
 			openTurns+`,{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[{"type":"text","text":"r"}]},{"type":"text","text":"u"},{"type":"text","text":"hi"}]}`, ""),
-		chatSaid("messages.content", `{"role":"user","content":[{"type":"text","text":" "},{"type":"text","text":"a"}]}`, `{"role":"user","content":[{"type":"text","text":"a"}]}`, ""),
-		chatSaid("messages.content", hi+`,{"role":"assistant","content":""},{"role":"assistant","content":"b","refusal":null,"annotations":[]}`, hiTurn+`,{"role":"assistant","content":[{"type":"text","text":"b"}]}`, ""),
-		notSaid("messages.content", hi+`,{"role":"assistant","content":[{"type":"image_url","image_url":{"url":"https://a.example/b.png"}}]}`, "messages[1].content[0].type"),
-		chatSaid("messages.name", `{"role":"user","name":"ann","content":"hi","mood":"good"}`, hiTurn, "messages.mood messages.name"),
-		chatSaid("messages.reasoning_content", hi+`,{"role":"assistant","reasoning_content":"hm","content":"ok"}`, hiTurn+`,`+okTurn, "messages.reasoning_content"),
-		chatSaid("messages.reasoning_content", hi+`,{"role":"assistant","reasoning_content":"hm?","reasoning_signature":"t2.3.sig","content":"ok"}`, hiTurn+`,`+okTurn, "messages.reasoning_content"),
-		chatSaid("messages.reasoning_signature", hi+`,{"role":"assistant","reasoning_content":"héa","reasoning_signature":"t3.3.sigr4.datat1.0.t0.1.s","content":"ok"}`,
+		messagesCase("messages.content", `{"role":"user","content":[{"type":"text","text":" "},{"type":"text","text":"a"}]}`, `{"role":"user","content":[{"type":"text","text":"a"}]}`, ""),
+		messagesCase("messages.content", hi+`,{"role":"assistant","content":""},{"role":"assistant","content":"b","refusal":null,"annotations":[]}`, hiTurn+`,{"role":"assistant","content":[{"type":"text","text":"b"}]}`, ""),
+		refusedMessages("messages.content", hi+`,{"role":"assistant","content":[{"type":"image_url","image_url":{"url":"https://a.example/b.png"}}]}`, "messages[1].content[0].type"),
+		messagesCase("messages.name", `{"role":"user","name":"ann","content":"hi","mood":"good"}`, hiTurn, "messages.mood messages.name"),
+		messagesCase("messages.reasoning_content", hi+`,{"role":"assistant","reasoning_content":"hm","content":"ok"}`, hiTurn+`,`+okTurn, "messages.reasoning_content"),
+		messagesCase("messages.reasoning_content", hi+`,{"role":"assistant","reasoning_content":"hm?","reasoning_signature":"t2.3.sig","content":"ok"}`, hiTurn+`,`+okTurn, "messages.reasoning_content"),
+		messagesCase("messages.reasoning_signature", hi+`,{"role":"assistant","reasoning_content":"héa","reasoning_signature":"t3.3.sigr4.datat1.0.t0.1.s","content":"ok"}`,
 			hiTurn+`,{"role":"assistant","content":[{"type":"thinking","thinking":"hé","signature":"sig"},{"type":"redacted_thinking","data":"data"},{"type":"thinking","thinking":"a","signature":""},{"type":"thinking","signature":"s","thinking":""},{"type":"text","text":"ok"}]}`, ""),
 	}
 }
 
-func callCases() []chatFateCase {
+func callCases() []fromChatCase {
 	const call = `{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}`
 	const use = `{"type":"tool_use","id":"c1","name":"f","input":{}}`
 	call2 := strings.Replace(call, "c1", "c2", 1)
 	changed := func(old, new string) string { return strings.Replace(call, old, new, 1) }
 	weird := `{"type":"tool_result","tool_use_id":"`
-	return []chatFateCase{
-		called("messages.tool_call_id", call, use, "c1", ""),
-		notSaid("messages.tool_call_id", openCall+`,{"role":"tool","tool_call_id":"c2","content":"r"}`, "messages[2].tool_call_id"),
-		notSaid("messages.tool_call_id", openCall+`,{"role":"tool","tool_call_id":"c1","content":"r"},{"role":"tool","tool_call_id":"c1","content":"r"}`, "messages[3].tool_call_id"),
-		notSaid("messages.tool_call_id", hi+`,{"role":"tool","tool_call_id":"c1","content":"r"}`, "messages[1].tool_call_id"),
-		chatSaid("messages.tool_calls", hi+`,{"role":"assistant","content":"ok","tool_calls":[`+call+`,`+call2+`]},{"role":"tool","tool_call_id":"c2","content":"two"},{"role":"tool","tool_call_id":"c1","content":""},`+hi,
+	return []fromChatCase{
+		callCase("messages.tool_call_id", call, use, "c1", ""),
+		refusedMessages("messages.tool_call_id", openCall+`,{"role":"tool","tool_call_id":"c2","content":"r"}`, "messages[2].tool_call_id"),
+		refusedMessages("messages.tool_call_id", openCall+`,{"role":"tool","tool_call_id":"c1","content":"r"},{"role":"tool","tool_call_id":"c1","content":"r"}`, "messages[3].tool_call_id"),
+		refusedMessages("messages.tool_call_id", hi+`,{"role":"tool","tool_call_id":"c1","content":"r"}`, "messages[1].tool_call_id"),
+		messagesCase("messages.tool_calls", hi+`,{"role":"assistant","content":"ok","tool_calls":[`+call+`,`+call2+`]},{"role":"tool","tool_call_id":"c2","content":"two"},{"role":"tool","tool_call_id":"c1","content":""},`+hi,
 			hiTurn+`,{"role":"assistant","content":[{"type":"text","text":"ok"},`+use+`,`+strings.Replace(use, "c1", "c2", 1)+`]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c2","content":[{"type":"text","text":"two"}]},{"type":"tool_result","tool_use_id":"c1"},{"type":"text","text":"hi"}]}`, ""),
-		notSaid("messages.tool_calls", openCall, "messages[1].tool_calls"),
-		notSaid("messages.tool_calls", openCall+`,`+hi+`,{"role":"assistant","content":"ok"}`, "messages[1].tool_calls"),
-		notSaid("messages.tool_calls", hi+`,{"role":"assistant","tool_calls":[`+call+`,`+call+`]}`, "messages[1].tool_calls[1].id"),
-		called("messages.tool_calls.index", changed(`{"id"`, `{"index":3,"id"`), use, "c1", ""),
-		called("messages.tool_calls.id", call, use, "c1", ""),
-		chatSaid("messages.tool_calls.id", openCall+`,{"role":"tool","tool_call_id":"c1","content":"r"},`+strings.TrimPrefix(openCall, hi+",")+`,{"role":"tool","tool_call_id":"c1","content":"r"}`,
+		refusedMessages("messages.tool_calls", openCall, "messages[1].tool_calls"),
+		refusedMessages("messages.tool_calls", openCall+`,`+hi+`,{"role":"assistant","content":"ok"}`, "messages[1].tool_calls"),
+		refusedMessages("messages.tool_calls", hi+`,{"role":"assistant","tool_calls":[`+call+`,`+call+`]}`, "messages[1].tool_calls[1].id"),
+		callCase("messages.tool_calls.index", changed(`{"id"`, `{"index":3,"id"`), use, "c1", ""),
+		callCase("messages.tool_calls.id", call, use, "c1", ""),
+		messagesCase("messages.tool_calls.id", openCall+`,{"role":"tool","tool_call_id":"c1","content":"r"},`+strings.TrimPrefix(openCall, hi+",")+`,{"role":"tool","tool_call_id":"c1","content":"r"}`,
 			openTurns+`,{"role":"user","content":[`+weird+`c1","content":[{"type":"text","text":"r"}]}]},{"role":"assistant","content":[`+strings.Replace(use, "c1", "c1_2", 1)+`]},{"role":"user","content":[`+weird+`c1_2","content":[{"type":"text","text":"r"}]}]}`, ""),
-		chatSaid("messages.tool_calls.id", strings.Replace(openCall, "c1", "functions.f:0", 1)+`,{"role":"tool","tool_call_id":"functions.f:0","content":"r"}`,
+		messagesCase("messages.tool_calls.id", strings.Replace(openCall, "c1", "functions.f:0", 1)+`,{"role":"tool","tool_call_id":"functions.f:0","content":"r"}`,
 			strings.Replace(openTurns, "c1", "call_d6bdd4de328a22edd610f954", 1)+`,{"role":"user","content":[`+weird+`call_d6bdd4de328a22edd610f954","content":[{"type":"text","text":"r"}]}]}`, ""),
-		notCalled("messages.tool_calls.id", changed(`"c1"`, `""`), "id"),
-		called("messages.tool_calls.type", changed(`"type":"function",`, ``), use, "c1", ""),
-		notCalled("messages.tool_calls.type", changed(`"type":"function"`, `"type":"custom"`), "type"),
-		called("messages.tool_calls.function", changed(`"arguments":"{}"`, `"arguments":"{}","z":1`), use, "c1", "messages.tool_calls.function.z"),
-		called("messages.tool_calls.function.name", changed(`"f"`, `"g"`), strings.Replace(use, `"f"`, `"g"`, 1), "c1", ""),
-		notCalled("messages.tool_calls.function.name", changed(`"f"`, `""`), "function.name"),
-		called("messages.tool_calls.function.arguments", changed(`"{}"`, `""`), use, "c1", ""),
-		called("messages.tool_calls.function.arguments", changed(`"{}"`, `"{\"b\":1.0,\"a\":\"é\"}"`), strings.Replace(use, `{}`, `{"b":1.0,"a":"é"}`, 1), "c1", ""),
-		notCalled("messages.tool_calls.function.arguments", changed(`"{}"`, `"[1]"`), "function.arguments"),
-		notCalled("messages.tool_calls.function.arguments", changed(`"{}"`, `"{\"a\":"`), "function.arguments"),
-		notCalled("messages.tool_calls.function.arguments", changed(`"{}"`, `"{\"a\":1,\"a\":2}"`), "function.arguments"),
-		notCalled("messages.tool_calls.function.arguments", changed(`"{}"`, `{"a":1}`), "function.arguments"),
+		refusedCall("messages.tool_calls.id", changed(`"c1"`, `""`), "id"),
+		callCase("messages.tool_calls.type", changed(`"type":"function",`, ``), use, "c1", ""),
+		refusedCall("messages.tool_calls.type", changed(`"type":"function"`, `"type":"custom"`), "type"),
+		callCase("messages.tool_calls.function", changed(`"arguments":"{}"`, `"arguments":"{}","z":1`), use, "c1", "messages.tool_calls.function.z"),
+		callCase("messages.tool_calls.function.name", changed(`"f"`, `"g"`), strings.Replace(use, `"f"`, `"g"`, 1), "c1", ""),
+		refusedCall("messages.tool_calls.function.name", changed(`"f"`, `""`), "function.name"),
+		callCase("messages.tool_calls.function.arguments", changed(`"{}"`, `""`), use, "c1", ""),
+		callCase("messages.tool_calls.function.arguments", changed(`"{}"`, `"{\"b\":1.0,\"a\":\"é\"}"`), strings.Replace(use, `{}`, `{"b":1.0,"a":"é"}`, 1), "c1", ""),
+		refusedCall("messages.tool_calls.function.arguments", changed(`"{}"`, `"[1]"`), "function.arguments"),
+		refusedCall("messages.tool_calls.function.arguments", changed(`"{}"`, `"{\"a\":"`), "function.arguments"),
+		refusedCall("messages.tool_calls.function.arguments", changed(`"{}"`, `"{\"a\":1,\"a\":2}"`), "function.arguments"),
+		refusedCall("messages.tool_calls.function.arguments", changed(`"{}"`, `{"a":1}`), "function.arguments"),
 	}
 }
 
-func partCases() []chatFateCase {
+func partCases() []fromChatCase {
 	image := func(url string) string { return `{"type":"image_url","image_url":{"url":"` + url + `"}}` }
 	file := func(members string) string { return `{"type":"file","file":{` + members + `}}` }
 	const text = `{"type":"text","text":"a"}`
 	const far = `{"type":"image","source":{"type":"url","url":"https://a.example/b.png"}}`
-	return []chatFateCase{
-		shown("messages.content.type", text, text, ""),
-		shown("messages.content.text", `{"type":"text","text":"\n a\t"}`, `{"type":"text","text":"\n a\t"}`, ""),
-		shown("messages.content.image_url", image("https://a.example/b.png"), far, ""),
-		shown("messages.content.image_url.url", image("data:image/png;base64,iVBORw0="), `{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw0="}}`, ""),
-		shown("messages.content.image_url.url", image("DATA:Image/JPG;base64,/9j/"), `{"type":"image","source":{"type":"base64","media_type":"image/jpeg","data":"/9j/"}}`, ""),
-		notShown("messages.content.image_url.url", image("data:image/tiff;base64,SUkq"), "image_url.url"),
-		notShown("messages.content.image_url.url", image("data:image/png,raw"), "image_url.url"),
-		notShown("messages.content.image_url.url", image("ms://file-1"), "image_url.url"),
-		shown("messages.content.image_url.detail", strings.Replace(image("https://a.example/b.png"), `"}}`, `","detail":"high","x":1}}`, 1), far, "messages.content.image_url.detail messages.content.image_url.x"),
-		shown("messages.content.image_url.detail", strings.Replace(image("https://a.example/b.png"), `"}}`, `","detail":"auto"}}`, 1), far, ""),
-		shown("messages.content.file", file(`"filename":"a.pdf","file_data":"data:application/pdf;base64,JVBERi0="`), `{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"JVBERi0="},"title":"a.pdf"}`, ""),
-		shown("messages.content.file", file(`"file_data":"data:text/plain;charset=utf-8;base64,w6k="`), `{"type":"document","source":{"type":"text","media_type":"text/plain","data":"é"}}`, ""),
-		notShown("messages.content.file", file(`"file_data":"data:text/plain;base64,/w=="`), "file.file_data"),
-		notShown("messages.content.file", file(`"file_data":"JVBERi0="`), "file.file_data"),
-		notShown("messages.content.file", file(`"file_id":"file-1"`), "file.file_id"),
-		notShown("messages.content.video_url", `{"type":"video_url","video_url":{"url":"https://a.example/b.mp4"}}`, "type"),
-		notShown("messages.content.audio_url", `{"type":"audio_url","audio_url":{"url":"https://a.example/b.mp3"}}`, "type"),
-		notShown("messages.content.input_audio", `{"type":"input_audio","input_audio":{"data":"AA==","format":"wav"}}`, "type"),
-		shown("messages.content.cache_control", `{"type":"text","text":"a","cache_control":{"type":"ephemeral"},"y":1}`, `{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}`, "messages.content.y"),
-		chatSaid("messages.content.image_url", openCall+`,{"role":"tool","tool_call_id":"c1","content":[`+image("https://a.example/b.png")+`]}`,
+	return []fromChatCase{
+		partCase("messages.content.type", text, text, ""),
+		partCase("messages.content.text", `{"type":"text","text":"\n a\t"}`, `{"type":"text","text":"\n a\t"}`, ""),
+		partCase("messages.content.image_url", image("https://a.example/b.png"), far, ""),
+		partCase("messages.content.image_url.url", image("data:image/png;base64,iVBORw0="), `{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw0="}}`, ""),
+		partCase("messages.content.image_url.url", image("DATA:Image/JPG;base64,/9j/"), `{"type":"image","source":{"type":"base64","media_type":"image/jpeg","data":"/9j/"}}`, ""),
+		refusedPart("messages.content.image_url.url", image("data:image/tiff;base64,SUkq"), "image_url.url"),
+		refusedPart("messages.content.image_url.url", image("data:image/png,raw"), "image_url.url"),
+		refusedPart("messages.content.image_url.url", image("ms://file-1"), "image_url.url"),
+		partCase("messages.content.image_url.detail", strings.Replace(image("https://a.example/b.png"), `"}}`, `","detail":"high","x":1}}`, 1), far, "messages.content.image_url.detail messages.content.image_url.x"),
+		partCase("messages.content.image_url.detail", strings.Replace(image("https://a.example/b.png"), `"}}`, `","detail":"auto"}}`, 1), far, ""),
+		partCase("messages.content.file", file(`"filename":"a.pdf","file_data":"data:application/pdf;base64,JVBERi0="`), `{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"JVBERi0="},"title":"a.pdf"}`, ""),
+		partCase("messages.content.file", file(`"file_data":"data:text/plain;charset=utf-8;base64,w6k="`), `{"type":"document","source":{"type":"text","media_type":"text/plain","data":"é"}}`, ""),
+		refusedPart("messages.content.file", file(`"file_data":"data:text/plain;base64,/w=="`), "file.file_data"),
+		refusedPart("messages.content.file", file(`"file_data":"JVBERi0="`), "file.file_data"),
+		refusedPart("messages.content.file", file(`"file_id":"file-1"`), "file.file_id"),
+		refusedPart("messages.content.video_url", `{"type":"video_url","video_url":{"url":"https://a.example/b.mp4"}}`, "type"),
+		refusedPart("messages.content.audio_url", `{"type":"audio_url","audio_url":{"url":"https://a.example/b.mp3"}}`, "type"),
+		refusedPart("messages.content.input_audio", `{"type":"input_audio","input_audio":{"data":"AA==","format":"wav"}}`, "type"),
+		partCase("messages.content.cache_control", `{"type":"text","text":"a","cache_control":{"type":"ephemeral"},"y":1}`, `{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}`, "messages.content.y"),
+		messagesCase("messages.content.image_url", openCall+`,{"role":"tool","tool_call_id":"c1","content":[`+image("https://a.example/b.png")+`]}`,
 			openTurns+`,{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[`+far+`]}]}`, ""),
 	}
 }
 
-func fateCases() []chatFateCase {
+func fromChatCases() []fromChatCase {
 	return slices.Concat(topLevelCases(), toolCases(), roleCases(), callCases(), partCases())
 }
 
 // body is the request of a case.
-func (c chatFateCase) body() []byte {
+func (c fromChatCase) body() []byte {
 	body := `{"model":"m"`
 	if !strings.Contains(c.in, `"messages":`) {
 		body += `,"messages":[` + hi + `]`
@@ -282,7 +281,7 @@ func translatedBody(t *testing.T, r *Request) []byte {
 }
 
 // besides leaves out what every case has.
-func besides(body []byte) string {
+func withoutBasics(body []byte) string {
 	o, err := rawjson.Index(body, nil, nil)
 	if err != nil {
 		return err.Error()
@@ -298,9 +297,9 @@ func besides(body []byte) string {
 	return strings.Join(members, ",")
 }
 
-func TestEveryFieldOfAChatRequestHasTheFateThatTheTableSays(t *testing.T) {
+func TestEveryFieldOfAChatRequestIsMappedAsTheTableSays(t *testing.T) {
 	tested := make(map[string]bool)
-	for _, c := range fateCases() {
+	for _, c := range fromChatCases() {
 		tested[c.field] = true
 		parsed, err := chat.Parse(c.body())
 		if err != nil {
@@ -318,7 +317,7 @@ func TestEveryFieldOfAChatRequestHasTheFateThatTheTableSays(t *testing.T) {
 			t.Errorf("%s: %v", c.body(), err)
 			continue
 		}
-		if got := besides(translatedBody(t, r)); got != strings.TrimSuffix(c.want, `"messages":[`+hiTurn+`]`) {
+		if got := withoutBasics(translatedBody(t, r)); got != strings.TrimSuffix(c.want, `"messages":[`+hiTurn+`]`) {
 			t.Errorf("%s\n got %s\nwant %s", c.body(), got, c.want)
 		}
 		if got := strings.Join(dropped, " "); got != c.dropped {
@@ -347,7 +346,7 @@ func TestEveryFieldOfTheChatTypesHasARow(t *testing.T) {
 	}
 }
 
-func TestTheFatesOfChatFieldsReadLikeThis(t *testing.T) {
+func TestTheTableOfChatFieldsReadsLikeThis(t *testing.T) {
 	var b bytes.Buffer
 	b.WriteString("What becomes of the fields of a chat completion request at an upstream that speaks only Messages.\n")
 	b.WriteString("A field that is not listed is dropped: left out, and reported in X-Gateway-Dropped.\n\n")
@@ -395,7 +394,7 @@ func TestARequestMadeInGoIsTranslatedLikeOneFromTheWire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := besides(translatedBody(t, r)); got != `"top_k":3` || !slices.Equal(dropped, []string{"presence_penalty", "seed"}) {
+	if got := withoutBasics(translatedBody(t, r)); got != `"top_k":3` || !slices.Equal(dropped, []string{"presence_penalty", "seed"}) {
 		t.Errorf("%s, dropped %q", got, dropped)
 	}
 }
@@ -451,49 +450,5 @@ func TestTheMediaTypesOfPicturesAreThoseOfTheRules(t *testing.T) {
 				t.Error(diff)
 			}
 		}
-	}
-}
-
-func TestASignatureThatDoesNotFitItsThoughtIsNotSent(t *testing.T) {
-	for _, tt := range []struct{ text, pieces string }{
-		{"a", ""}, {"", "t1.0."}, {"a", "t2.0."}, {"ab", "t1.0."}, {"a", "t1.4.sig"}, {"a", "t1.3.sigx"}, {"a", "t-1.0."},
-		{"a", "t1"}, {"a", "t1."}, {"a", "t1.."}, {"a", "t.0."}, {"a", "t99999999999999999999.0."}, {"", "r3.ab"}, {"", "x0."}, {"", "r"},
-	} {
-		if blocks, ok := signedThoughts(tt.text, tt.pieces); ok {
-			t.Errorf("%q, %q: %+v", tt.text, tt.pieces, blocks)
-		}
-	}
-}
-
-func FuzzSignedThoughts(f *testing.F) {
-	f.Add("héa", "t3.3.sigr4.datat1.0.")
-	f.Add("", "t0.1.s")
-	f.Add("a", "t5.0.")
-	f.Fuzz(func(t *testing.T, text, pieces string) {
-		blocks, ok := signedThoughts(text, pieces)
-		if !ok {
-			return
-		}
-		var again []byte
-		joined := ""
-		for _, b := range blocks {
-			joined += b.Thinking
-			if b.Type == "thinking" {
-				again = appendThought(again, len(b.Thinking), *b.Signature)
-			} else {
-				again = appendRedacted(again, b.Data)
-			}
-		}
-		restored, ok := signedThoughts(joined, string(again))
-		if joined != text || !ok || !reflect.DeepEqual(restored, blocks) {
-			t.Errorf("%q, %q: %v and then %v", text, pieces, blocks, restored)
-		}
-	})
-}
-
-func TestAnEmptyThoughtKeepsItsText(t *testing.T) {
-	raw, err := json.Marshal(thinkingWithSignature("", "s"))
-	if err != nil || !bytes.Contains(raw, []byte(`"thinking":""`)) {
-		t.Errorf("%s, %v", raw, err)
 	}
 }

@@ -228,8 +228,8 @@ func TestOneTurnMayHaveManyCalls(t *testing.T) {
 		if b.requireResults() == nil {
 			t.Fatalf("closed after %d results", i)
 		}
-		if len(b.wait) != calls-i { // the answered ones are not looked at again
-			t.Fatalf("%d calls wait after %d results", len(b.wait), i)
+		if len(b.unanswered) != calls-i { // the answered ones are not looked at again
+			t.Fatalf("%d calls wait after %d results", len(b.unanswered), i)
 		}
 		result := chat.Message{Role: "tool", ToolCallID: fmt.Sprintf("call_of_many_%06d", i)}
 		if err := b.message(&result, i+1); err != nil {

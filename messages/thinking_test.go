@@ -1,12 +1,16 @@
 package messages
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/sse"
@@ -129,5 +133,50 @@ func TestALongHiddenThoughtFitsIntoEvents(t *testing.T) {
 	}
 	if got := tap.Output(); got != 200<<10 {
 		t.Error(fmt.Sprint(got, " tokens"))
+	}
+}
+
+func TestASignatureThatDoesNotFitItsThoughtIsNotSent(t *testing.T) {
+	for _, tt := range []struct{ text, pieces string }{
+		{"a", ""}, {"", "t1.0."}, {"a", "t2.0."}, {"ab", "t1.0."}, {"a", "t1.4.sig"}, {"a", "t1.3.sigx"}, {"a", "t-1.0."},
+		{"a", "t1"}, {"a", "t1."}, {"a", "t1.."}, {"a", "t.0."}, {"a", "t99999999999999999999.0."}, {"", "r3.ab"}, {"", "x0."}, {"", "r"},
+	} {
+		if blocks, ok := thinkingBlocks(tt.text, tt.pieces); ok {
+			t.Errorf("%q, %q: %+v", tt.text, tt.pieces, blocks)
+		}
+	}
+}
+
+func FuzzSignedThoughts(f *testing.F) {
+	f.Add("héa", "t3.3.sigr4.datat1.0.")
+	f.Add("", "t0.1.s")
+	f.Add("a", "t5.0.")
+	f.Fuzz(func(t *testing.T, text, pieces string) {
+		blocks, ok := thinkingBlocks(text, pieces)
+		if !ok {
+			return
+		}
+		var again []byte
+		joined := ""
+		for _, b := range blocks {
+			joined += b.Thinking
+			if b.Type == "thinking" {
+				again = appendThinking(again, len(b.Thinking), *b.Signature)
+			} else {
+				again = appendRedacted(again, b.Data)
+			}
+		}
+		restored, ok := thinkingBlocks(joined, string(again))
+		if joined != text || !ok || !reflect.DeepEqual(restored, blocks) {
+			t.Errorf("%q, %q: %v and then %v", text, pieces, blocks, restored)
+		}
+	})
+}
+
+func TestAnEmptyThoughtKeepsItsText(t *testing.T) {
+	blocks, ok := thinkingBlocks("", "t0.1.s")
+	raw, err := json.Marshal(blocks)
+	if err != nil || !ok || !bytes.Contains(raw, []byte(`"thinking":""`)) {
+		t.Errorf("%s, %v", raw, err)
 	}
 }

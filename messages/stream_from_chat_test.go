@@ -1,12 +1,16 @@
 package messages
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/roomtest"
@@ -115,7 +119,7 @@ func TestPiecesInAnyOrderMakeBlocksInOrder(t *testing.T) {
 				t.Errorf("%s %s: %v\n%s", row.name, name, err, out)
 				continue
 			}
-			if got := outline(c.message.Content); got != row.content || *c.message.StopReason != row.reason {
+			if got := blocksText(c.message.Content); got != row.content || *c.message.StopReason != row.reason {
 				t.Errorf("%s %s: %s, %s; want %s, %s", row.name, name, got, *c.message.StopReason, row.content, row.reason)
 			}
 			if c.message.ID != "msg_7" || c.message.Model != "public" || c.message.Role != "assistant" || c.message.Type != "message" {
@@ -130,7 +134,7 @@ func TestAStreamShowsThinkingOnlyToWhoAsksForIt(t *testing.T) {
 	for want, r := range map[string]*Request{"text(a)": {Model: "public"}, "thinking(r)text(a)": thinker()} {
 		out, err := streamed(r, strings.NewReader(body))
 		c, wrong := follow([]byte(out))
-		if got := outline(c.message.Content); err != nil || wrong != nil || got != want {
+		if got := blocksText(c.message.Content); err != nil || wrong != nil || got != want {
 			t.Errorf("%s, %v, %v; want %s", got, err, wrong, want)
 		}
 	}
@@ -180,7 +184,7 @@ func TestAStreamThatGoesWrongEndsInAnError(t *testing.T) {
 			t.Errorf("%s: %v", row.name, err)
 		}
 		c, wrong := follow([]byte(out))
-		if got := outline(c.message.Content); wrong != nil || c.over || got != row.content {
+		if got := blocksText(c.message.Content); wrong != nil || c.over || got != row.content {
 			t.Errorf("%s: %v, %s", row.name, wrong, out)
 		}
 	}
@@ -190,7 +194,7 @@ func TestAnErrorOfTheBodyComesAfterWhatWasRead(t *testing.T) {
 	broken := errors.New("broken")
 	body := io.MultiReader(strings.NewReader(chunks(delta(`"content":"a"`))), iotest.ErrReader(broken))
 	out, err := streamed(thinker(), body)
-	if c, wrong := follow([]byte(out)); !errors.Is(err, broken) || wrong != nil || outline(c.message.Content) != "text(a)" {
+	if c, wrong := follow([]byte(out)); !errors.Is(err, broken) || wrong != nil || blocksText(c.message.Content) != "text(a)" {
 		t.Errorf("%v, %v: %s", err, wrong, out)
 	}
 }
@@ -317,4 +321,127 @@ func TestTheGatewayReadsATranslatedStreamLikeAnyOther(t *testing.T) {
 			t.Errorf("estimated: %t, want %t: %+v", u.Estimated, estimated, u)
 		}
 	}
+}
+
+// told is what a client makes of a stream of a message.
+type told struct {
+	message Response // as message_start has it, with the content that followed
+	started bool
+	open    bool // a block is open
+	stopped bool // message_delta came
+	over    bool // message_stop came
+	usage   jsontext.Value
+}
+
+// follow reads events as a strict client does: it fails at the first that is out
+// of order.
+func follow(stream []byte) (told, error) {
+	var c told
+	events := sse.NewReader(bytes.NewReader(stream), 0)
+	defer events.Release()
+	for {
+		e, err := events.Next()
+		if errors.Is(err, io.EOF) {
+			return c, nil
+		}
+		if err == nil {
+			err = c.take(e.Name, e.Data)
+		}
+		if err != nil {
+			return c, err
+		}
+	}
+}
+
+// heard is any event.
+type heard struct {
+	Type    string   `json:"type"`
+	Index   int      `json:"index"`
+	Message Response `json:"message"`
+	Block   Block    `json:"content_block"`
+	Delta   struct {
+		Type       string  `json:"type"`
+		Text       string  `json:"text"`
+		Thinking   string  `json:"thinking"`
+		Signature  string  `json:"signature"`
+		Partial    string  `json:"partial_json"`
+		StopReason *string `json:"stop_reason"`
+	} `json:"delta"`
+	Usage jsontext.Value `json:"usage"`
+}
+
+func (c *told) take(name string, data []byte) error {
+	var e heard
+	if err := json.Unmarshal(data, &e, jsontext.AllowDuplicateNames(true)); err != nil {
+		return err
+	}
+	wrong := fmt.Errorf("out of order: %s", data)
+	switch {
+	case e.Type != name || c.over:
+		return wrong
+	case e.Type == "message_start" && !c.started:
+		c.started, c.message = true, e.Message
+		if len(e.Message.Content) > 0 || e.Message.StopReason != nil {
+			return wrong
+		}
+	case !c.started:
+		return wrong
+	case e.Type == hiddenEvent: // for the tap
+	case e.Type == "content_block_start" && !c.open && !c.stopped && e.Index == len(c.message.Content):
+		c.open, c.message.Content = true, append(c.message.Content, e.Block)
+		c.message.Content[e.Index].Input = nil
+	case e.Type == "content_block_delta" && c.open && e.Index == len(c.message.Content)-1:
+		return c.message.Content[e.Index].add(&e)
+	case e.Type == "content_block_stop" && c.open && e.Index == len(c.message.Content)-1:
+		c.open = false
+		b := &c.message.Content[e.Index]
+		if b.Type == "thinking" && *b.Signature == "" {
+			return fmt.Errorf("unsigned: %s", data)
+		}
+		if b.Type == "tool_use" && b.Input == nil {
+			b.Input = jsontext.Value("{}")
+		}
+	case e.Type == "message_delta" && !c.open && !c.stopped && e.Delta.StopReason != nil:
+		c.stopped, c.message.StopReason, c.usage = true, e.Delta.StopReason, e.Usage
+	case e.Type == "message_stop" && c.stopped:
+		c.over = true
+	default:
+		return wrong
+	}
+	return nil
+}
+
+// add puts a delta to the open block.
+func (b *Block) add(e *heard) error {
+	switch b.Type + " " + e.Delta.Type {
+	case "text text_delta":
+		b.Text += e.Delta.Text
+	case "thinking thinking_delta":
+		b.Thinking += e.Delta.Thinking
+	case "thinking signature_delta":
+		b.Signature = &e.Delta.Signature
+	case "tool_use input_json_delta":
+		b.Input = append(b.Input, e.Delta.Partial...)
+	default:
+		return fmt.Errorf("a %s in a block of %s", e.Delta.Type, b.Type)
+	}
+	return nil
+}
+
+// blocksText is content in short: its blocks one after the other.
+func blocksText(blocks []Block) string {
+	var b bytes.Buffer
+	for i := range blocks {
+		switch block := &blocks[i]; block.Type {
+		case "text":
+			fmt.Fprintf(&b, "text(%s)", block.Text)
+		case "thinking":
+			fmt.Fprintf(&b, "thinking(%s)", block.Thinking)
+		case "tool_use":
+			fmt.Fprintf(&b, "%s:%s(%s)", block.ID, block.Name, block.Input)
+		default:
+			fmt.Fprintf(&b, "?%s", block.Type)
+		}
+	}
+	return b.String()
 }

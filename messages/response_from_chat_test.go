@@ -76,7 +76,7 @@ func answered(t *testing.T, r *Request, message, finish string) Response {
 func TestWhatTheModelSaidAndWhyItStopped(t *testing.T) {
 	for _, row := range answerRows {
 		m := answered(t, thinker(), row.message, row.finish)
-		if got := outline(m.Content); got != row.content || *m.StopReason != row.reason {
+		if got := blocksText(m.Content); got != row.content || *m.StopReason != row.reason {
 			t.Errorf("%s, %s: %s, %s; want %s, %s", row.message, row.finish, got, *m.StopReason, row.content, row.reason)
 		}
 	}
@@ -88,7 +88,7 @@ func TestThinkingIsShownOnlyToWhoAsksForIt(t *testing.T) {
 		if kind != "" {
 			r.Thinking = &Thinking{Type: kind}
 		}
-		if got := outline(answered(t, r, `{"content":"a","reasoning_content":"r"}`, `"stop"`).Content); got != want {
+		if got := blocksText(answered(t, r, `{"content":"a","reasoning_content":"r"}`, `"stop"`).Content); got != want {
 			t.Errorf("%q: %s, want %s", kind, got, want)
 		}
 	}

@@ -1,0 +1,79 @@
+package completion
+
+import (
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+)
+
+func TestATemplateMatchesWhatDiffersInItsTextAlone(t *testing.T) {
+	const before, after = `{"a":1,"text":"`, `","b":2}`
+	for _, row := range []struct {
+		name, learned, out string // of one event
+		event, data        string // the next one
+		text               string
+		matches            bool
+	}{
+		{"another text", "one", `data: {"text":"one"}`, "e", before + "two" + after, "two", true},
+		{"an empty text", "one", `data: {"text":"one"}`, "e", before + after, "", true},
+		{"an escape", "one", `data: {"text":"one"}`, "e", before + `\n` + after, "", false},
+		{"the end of the string", "one", `data: {"text":"one"}`, "e", before + `","c":"` + after, "", false},
+		{"a control character", "one", `data: {"text":"one"}`, "e", before + "\n" + after, "", false},
+		{"another event", "one", `data: {"text":"one"}`, "f", before + "two" + after, "", false},
+		{"another member", "one", `data: {"text":"one"}`, "e", before + `two","b":3}`, "", false},
+		{"a text that the client gets twice", "one", `data: {"id":"one","text":"one"}`, "e", before + "two" + after, "", false},
+		{"a text that the client does not get", "one", `data: {}`, "e", before + "two" + after, "", false},
+		{"no text", "", `data: {"text":""}`, "e", before + "two" + after, "", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			src := []byte(before + row.learned + after)
+			at := rawjson.Span{Start: len(before) - 1, End: len(src) - len(after) + 1}
+			var text Text
+			text.Add(at.Of(src), at)
+			var template Template
+			template.Learn("e", src, []byte(row.out), &text)
+			got, ok := template.Match(row.event, []byte(row.data))
+			if ok != row.matches || ok && string(got) != row.text {
+				t.Fatalf("got %q, %t, want %q, %t", got, ok, row.text, row.matches)
+			}
+			if want := `data: {"text":"` + row.text + `"}`; ok && string(template.Append(nil, got)) != want {
+				t.Errorf("the client gets %s, want %s", template.Append(nil, got), want)
+			}
+		})
+	}
+}
+
+func TestATemplateNeedsAllTextInOneString(t *testing.T) {
+	src := []byte(`{"a":"one","b":"two"}`)
+	var text Text
+	for _, at := range []rawjson.Span{{Start: 5, End: 10}, {Start: 15, End: 20}} {
+		text.Add(at.Of(src), at)
+	}
+	var template Template
+	template.Learn("", src, src, &text)
+	if _, ok := template.Match("", []byte(`{"a":"one","b":"six"}`)); ok {
+		t.Error("the first string of the next event would not be counted")
+	}
+}
+
+func TestTextAfterTheUpstreamsCountIsCharged(t *testing.T) {
+	counted := billing.Usage{Input: 9, Output: 1}
+	estimated := billing.Usage{Input: 9, Output: 5, Estimated: true}
+	for _, row := range []struct {
+		name string
+		feed func(m *Meter)
+		want billing.Usage
+	}{
+		{"counted after the text", func(m *Meter) { m.Wrote(20); m.Counted() }, counted},
+		{"text after the count", func(m *Meter) { m.Counted(); m.Wrote(20) }, estimated},
+		{"nothing after the count", func(m *Meter) { m.Wrote(20); m.Counted(); m.Wrote(0) }, counted},
+		{"less text than was counted", func(m *Meter) { m.Wrote(3) }, counted},
+	} {
+		var m Meter
+		row.feed(&m)
+		if got := m.Raised(counted); got != row.want {
+			t.Errorf("%s: got %+v, want %+v", row.name, got, row.want)
+		}
+	}
+}
