@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
 )
 
 // Timeouts bound one attempt at a channel. A zero field means its default; the
@@ -293,7 +294,7 @@ func (a *attempt) accept(now time.Time, took time.Duration) {
 		if a.lease.lastUsed.Load() != a.lease.stats {
 			a.lease.lastUsed.Store(a.lease.stats)
 		}
-		a.lease.breaker.contentAccepted(a.lease.token, now)
+		a.lease.breaker.ContentAccepted(a.lease.token, now)
 	}
 	a.mu.Lock()
 	a.accepted = true
@@ -317,7 +318,7 @@ func (a *attempt) refuse(err error, now time.Time, took time.Duration) *fault.Er
 	a.lease.stats.abandoned(took)
 	switch {
 	case a.notSent || a.wasReaderSlow() || a.parent.Err() != nil:
-		a.lease.breaker.release(a.lease.token)
+		a.lease.breaker.Release(a.lease.token)
 	default:
 		a.verdict = judge(a.key.op, e)
 		if !a.lease.test {
@@ -359,9 +360,9 @@ func (a *attempt) reportEnd() {
 	case a.verdict.channelFailed:
 		l.failures.Add(1)
 		l.lastError.Store(lastErrorOf(a.cut))
-		l.breaker.failed(l.token, failureKind{afterContent: true}, a.now(), l.mayOpen)
-	case l.breaker.hasFailures.Load():
-		l.breaker.answerEnded(l.token, a.now())
+		l.breaker.Failed(l.token, breaker.Failure{AfterContent: true}, a.now(), l.mayOpen)
+	case l.breaker.HasFailures():
+		l.breaker.AnswerEnded(l.token, a.now())
 	}
 }
 
@@ -378,15 +379,15 @@ func (a *attempt) reportRefusal(e *fault.Error, now time.Time) {
 	}
 	switch {
 	case v.otherKey:
-		l.breaker.release(l.token)
+		l.breaker.Release(l.token)
 	case v.retryAfter > 0:
-		l.breaker.release(l.token)
-		l.cooldowns.start(a.key, now.Add(min(v.retryAfter, maxCooldown)), now)
+		l.breaker.Release(l.token)
+		l.cooldowns.Start(a.key, now.Add(min(v.retryAfter, breaker.MaxCooldown)), now)
 	case v.channelFailed:
-		l.breaker.failed(l.token, failureKind{fatal: v.fatal, certain: v.certain}, now, l.mayOpen)
+		l.breaker.Failed(l.token, breaker.Failure{Fatal: v.fatal, Certain: v.certain}, now, l.mayOpen)
 	default:
-		l.breaker.contentAccepted(l.token, now)
-		l.breaker.answerEnded(l.token, now)
+		l.breaker.ContentAccepted(l.token, now)
+		l.breaker.AnswerEnded(l.token, now)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
 )
 
 // everyModel is the public id under which a channel passes every id through.
@@ -167,8 +168,8 @@ type channel struct {
 type channelState struct {
 	epoch     time.Time // of the statistics
 	paused    atomic.Bool
-	breaker   circuitBreaker
-	cooldowns cooldowns
+	breaker   breaker.Breaker
+	cooldowns breaker.Cooldowns[routeKey]
 	limiter   concurrencyLimiter
 	requests  atomic.Int64
 	failures  atomic.Int64
@@ -179,16 +180,16 @@ type channelState struct {
 	calls map[callKind]*callStats
 }
 
-func newChannelState(base time.Time, c *accountsSeen) *channelState {
-	return &channelState{epoch: base, breaker: circuitBreaker{accounts: c}, calls: make(map[callKind]*callStats)}
+func newChannelState(base time.Time, c *breaker.Accounts) *channelState {
+	return &channelState{epoch: base, breaker: breaker.Breaker{Accounts: c}, calls: make(map[callKind]*callStats)}
 }
 
 // reset ends what kept calls from the channel for the sake of its keys, which are
 // others now: the vendor's cooldowns, and that the keys were refused. Other failures
 // may go on, so that the breaker stays open for those.
 func (s *channelState) reset(now time.Time) {
-	s.cooldowns.reset()
-	s.breaker.reset(now)
+	s.cooldowns.Reset()
+	s.breaker.Reset(now)
 }
 
 // callStats are the statistics of a kind of call.
@@ -228,7 +229,7 @@ func (c *channel) takes(name string) bool {
 
 // newChannels are channels of a Router, with the state of their namesakes among
 // those before.
-func newChannels(list []Channel, before []*channel, who *accountsSeen, now time.Time) []*channel {
+func newChannels(list []Channel, before []*channel, who *breaker.Accounts, now time.Time) []*channel {
 	known := make(map[string]*channel, len(before))
 	for _, c := range before {
 		known[c.Name] = c
@@ -267,7 +268,7 @@ func replaced(a, b Upstream) bool {
 func (c *channel) mayOpen() bool {
 	out := 0
 	for _, p := range c.peers {
-		if p.breaker.trippedForAll() {
+		if p.breaker.TrippedForAll() {
 			out++
 		}
 	}
@@ -280,9 +281,10 @@ func (c *channel) info(now time.Time) ChannelInfo {
 		InFlight: int(c.inFlight()), Requests: c.requests.Load(), Failures: c.failures.Load(),
 		Latency: c.latency(), LastError: c.lastError.Load().String(),
 	}
-	i.State, i.Until = c.breaker.state(now)
-	i.Usable = i.State != Resting
-	if until := c.cooldowns.latest(now); until.After(i.Until) {
+	state, until := c.breaker.State(now)
+	i.State, i.Until = [...]string{breaker.Closed: Ready, breaker.Open: Resting, breaker.HalfOpen: Probing}[state], until
+	i.Usable = state != breaker.Open
+	if until := c.cooldowns.Latest(now); until.After(i.Until) {
 		i.State, i.Until = Resting, until
 	}
 	if c.paused.Load() {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
 )
 
 // Keys is a ring of an operator's keys for one vendor, used in turn. A key that
@@ -25,9 +26,9 @@ type Keys struct {
 // Key is one key of a ring.
 type Key struct {
 	ring      *Keys
-	value     *secret.String // behind a pointer, where fmt does not look
-	breaker   circuitBreaker // opened by refusals
-	cooldowns cooldowns      // the one of the empty routeKey
+	value     *secret.String              // behind a pointer, where fmt does not look
+	breaker   breaker.Breaker             // opened by refusals
+	cooldowns breaker.Cooldowns[struct{}] // it has one at most
 }
 
 // NewKeys makes a ring. An empty key, or one that cannot stand in a header, is
@@ -42,7 +43,7 @@ func NewKeys(keys []secret.String, now func() time.Time) (*Keys, error) {
 		if !printable(k.Reveal()) {
 			return nil, fmt.Errorf("key %d is empty or has a character that no key can have", i+1)
 		}
-		r.keys[i].ring, r.keys[i].value, r.keys[i].breaker.forgiving = r, &k, true
+		r.keys[i].ring, r.keys[i].value, r.keys[i].breaker.Forgiving = r, &k, true
 	}
 	return r, nil
 }
@@ -90,8 +91,8 @@ func (k *Key) Value() secret.String { return *k.value }
 
 // Worked says that the vendor took the key.
 func (k *Key) Worked() {
-	if k.breaker.hasFailures.Load() {
-		k.breaker.succeeded(k.ring.now())
+	if k.breaker.HasFailures() {
+		k.breaker.Succeeded(k.ring.now())
 	}
 }
 
@@ -99,7 +100,7 @@ func (k *Key) Worked() {
 // reports whether another key can serve.
 func (k *Key) Refused() (other bool) {
 	return k.ifOtherUsable(func(now time.Time) {
-		k.breaker.failed(k.breaker.currentToken(), failureKind{fatal: true, certain: true}, now, nil)
+		k.breaker.Failed(k.breaker.CurrentToken(), breaker.Failure{Fatal: true, Certain: true}, now, nil)
 	})
 }
 
@@ -108,7 +109,7 @@ func (k *Key) Refused() (other bool) {
 // key can serve.
 func (k *Key) Limited(wait time.Duration) (other bool) {
 	return k.ifOtherUsable(func(now time.Time) {
-		k.cooldowns.start(routeKey{}, now.Add(min(positive(wait, minOpenTime), maxCooldown)), now)
+		k.cooldowns.Start(struct{}{}, now.Add(min(positive(wait, breaker.MinOpenTime), breaker.MaxCooldown)), now)
 	})
 }
 
@@ -129,15 +130,15 @@ func (k *Key) ifOtherUsable(note func(now time.Time)) bool {
 
 // usable reports whether nothing keeps calls from the key.
 func (k *Key) usable(now time.Time) bool {
-	ok, _ := k.breaker.allows(now, "")
-	return ok && !k.cooldowns.active(routeKey{}, now)
+	ok, _ := k.breaker.Allows(now, "")
+	return ok && !k.cooldowns.Active(struct{}{}, now)
 }
 
 // acquire lets a call use the key, unless it has to wait for the outcome of another.
 func (k *Key) acquire(now time.Time) bool {
-	if k.cooldowns.active(routeKey{}, now) {
+	if k.cooldowns.Active(struct{}{}, now) {
 		return false
 	}
-	_, ok := k.breaker.acquire(now, "", false)
+	_, ok := k.breaker.Acquire(now, "", false)
 	return ok
 }

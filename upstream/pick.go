@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
 )
 
 // defaultMaxWait is how long a call without a MaxWait of its own waits.
@@ -85,7 +86,7 @@ type lease struct {
 	*route
 	account string
 	stats   *callStats
-	token   breakerToken
+	token   breaker.Token
 	hasSlot bool // of the concurrency limiter
 	sample  bool // the channel is slow and asked to measure it
 	retry   bool // the call had another lease before
@@ -123,7 +124,7 @@ func (t *routing) acquire(c *candidate, now time.Time) (lease, bool) {
 // start counts the call, once it has its slot.
 func (l *lease) start(now time.Time, forced bool) (ok bool) {
 	if !l.test {
-		if l.token, ok = l.breaker.acquire(now, l.account, forced); !ok {
+		if l.token, ok = l.breaker.Acquire(now, l.account, forced); !ok {
 			return false
 		}
 	}
@@ -145,7 +146,7 @@ func (l *lease) abandon(a *attempt) {
 		_ = a.Close() // does nothing where it has failed
 		return
 	}
-	l.breaker.release(l.token)
+	l.breaker.Release(l.token)
 	l.stats.abandoned(0)
 	l.release()
 }
@@ -208,11 +209,11 @@ func (t *routing) candidates(all []candidate, now time.Time) ([]candidate, avail
 // checkHealth sets the availability of a channel that the call does not name. A
 // channel that has no other beside it is asked whatever it is, unless it is paused.
 func (c *candidate) checkHealth(call *Call, now time.Time) {
-	ok, accountOnly := c.breaker.allows(now, call.Account)
+	ok, accountOnly := c.breaker.Allows(now, call.Account)
 	switch {
 	case c.paused.Load():
 		c.availability = excluded
-	case c.cooldowns.active(routeKey{call.Op, c.model(call.Model)}, now):
+	case c.cooldowns.Active(routeKey{call.Op, c.model(call.Model)}, now):
 		c.availability = cooldown
 	case !ok:
 		c.availability, c.accountOnly = resting, accountOnly

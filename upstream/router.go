@@ -10,6 +10,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
 )
 
 // RouterOptions configure a Router; the zero value is the default.
@@ -35,8 +36,8 @@ type Router struct {
 	channels      []*channel
 	table         routeTable
 	models        []string
-	budget        *retryBudget  // shared with the routers that Wrap makes
-	accounts      *accountsSeen // likewise
+	budget        *retryBudget      // shared with the routers that Wrap makes
+	accounts      *breaker.Accounts // likewise
 	now           func() time.Time
 	rand          func(uint64) uint64
 	customClock   bool     // now is not the real clock
@@ -71,7 +72,7 @@ func SingleRouter(up Upstream) *Router {
 }
 
 func newRouter(channels []Channel, o RouterOptions) *Router {
-	r := &Router{budget: new(retryBudget), accounts: new(accountsSeen), now: o.Now, rand: o.Rand}
+	r := &Router{budget: new(retryBudget), accounts: new(breaker.Accounts), now: o.Now, rand: o.Rand}
 	if r.customClock = o.Now != nil; !r.customClock {
 		r.now = time.Now
 	}
@@ -205,7 +206,7 @@ func (r *Router) channelNamed(name string) (*channel, error) {
 func (r *Router) Do(ctx context.Context, call *Call) (*Reply, error) {
 	r.budget.earn()
 	if !call.Test { // an operator's, which is no traffic
-		r.accounts.observe(call.Account)
+		r.accounts.Observe(call.Account)
 	}
 	t := routing{call: call, routes: r.routes(call), pinned: call.Channel != "", waitLeft: positive(call.MaxWait, defaultMaxWait)}
 	var err *fault.Error
@@ -287,8 +288,8 @@ func (r *Router) attempt(ctx context.Context, call *Call, l lease, since time.Ti
 func (r *Router) ResetHealth(name string) error {
 	c, err := r.channelNamed(name)
 	if err == nil {
-		if c.breaker.tripped() {
-			c.breaker.succeeded(r.now())
+		if c.breaker.Tripped() {
+			c.breaker.Succeeded(r.now())
 		}
 	}
 	return err
@@ -299,7 +300,7 @@ func (r *Router) ResetHealth(name string) error {
 func (r *Router) CircuitOpens() map[string]int64 {
 	opens := make(map[string]int64, len(r.channels))
 	for _, c := range r.channels {
-		opens[c.Name] = c.breaker.openCount()
+		opens[c.Name] = c.breaker.OpenCount()
 	}
 	return opens
 }

@@ -1,4 +1,6 @@
-package upstream
+// Package breaker has the circuit breaker of channels and of keys, and the cooldowns
+// that vendors ask for.
+package breaker
 
 import (
 	"sync"
@@ -6,9 +8,11 @@ import (
 	"time"
 )
 
+// MinOpenTime is how long a breaker is open at least.
+const MinOpenTime = time.Second
+
 const (
 	failuresToOpen = 3 // in a row
-	minOpenTime    = time.Second
 	maxOpenTime    = time.Minute
 
 	recentCalls     = 16      // calls over which the share of failures is averaged
@@ -20,14 +24,14 @@ const (
 	forgetOpenAfter = 10 * time.Second // closed time for which one opening is forgotten
 )
 
-// circuitBreaker decides by real traffic whether a channel, or an operator's key,
+// Breaker decides by real traffic whether a channel, or an operator's key,
 // is used. It counts failures by three rules: three in a row before any content,
 // three answers in a row that were cut, or two fifths of the recent calls. Then it
 // is open, and each further opening lasts twice as long, up to a minute, until it
 // was closed for a while. When the time is over it is half-open: it allows one probe
 // at a time, more with each success and half as many after a failure, until they
 // are enough, which closes it, or none, which opens it again, as does an answer
-// that is cut. The zero circuitBreaker is closed, and costs a good call a few atomic
+// that is cut. The zero Breaker is closed, and costs a good call a few atomic
 // loads.
 //
 // An answer counts twice: when its first content is accepted, and when it ends.
@@ -37,9 +41,9 @@ const (
 // What a request asks can make a vendor fail it. So where the failures are of one
 // account of several, the breaker opens for that account alone: for all others it
 // is closed, and their calls are counted without it.
-type circuitBreaker struct {
-	accounts  *accountsSeen // nil where failures are no account's
-	forgiving bool          // one success closes it and forgets all earlier openings: of a key
+type Breaker struct {
+	Accounts  *Accounts // nil where failures are no account's
+	Forgiving bool      // one success closes it and forgets all earlier openings: of a key
 
 	generation  atomic.Uint32          // even while closed, odd while open or half-open
 	hasFailures atomic.Bool            // some are not forgotten
@@ -60,55 +64,65 @@ type circuitBreaker struct {
 	nextProbe      time.Time // when one more is allowed, whatever became of those before
 }
 
-// breakerToken is what a call was let through with. What it reports counts in the
+// Token is what a call was let through with. What it reports counts in the
 // generation of its token only: calls that began before the breaker opened say
 // nothing of what is after.
-type breakerToken struct {
+type Token struct {
 	generation uint32
 	probe      bool
 	account    string
 }
 
-// failureKind is how a call failed.
-type failureKind struct {
-	afterContent bool // its answer was cut
-	fatal        bool // the operator's key or account was refused
-	certain      bool // no request can have brought it about
+// Failure is how a call failed.
+type Failure struct {
+	AfterContent bool // its answer was cut
+	Fatal        bool // the operator's key or account was refused
+	Certain      bool // no request can have brought it about
 }
 
-// tripped reports whether the breaker is open or half-open, for one account at
+// Tripped reports whether the breaker is open or half-open, for one account at
 // least.
-func (b *circuitBreaker) tripped() bool { return b.generation.Load()&1 == 1 }
+func (b *Breaker) Tripped() bool { return b.generation.Load()&1 == 1 }
 
-// trippedForAll reports whether it is open or half-open for every account.
-func (b *circuitBreaker) trippedForAll() bool { return b.tripped() && b.onlyAccount.Load() == nil }
+// TrippedForAll reports whether it is open or half-open for every account.
+func (b *Breaker) TrippedForAll() bool { return b.Tripped() && b.onlyAccount.Load() == nil }
 
 // trippedFor reports whether it is open or half-open for an account.
-func (b *circuitBreaker) trippedFor(account string) bool {
-	if !b.tripped() {
+func (b *Breaker) trippedFor(account string) bool {
+	if !b.Tripped() {
 		return false
 	}
 	only := b.onlyAccount.Load()
 	return only == nil || *only == account
 }
 
-// state is Ready, Resting with the time until which the breaker is open, or
-// Probing. A breaker that is open for one account alone is Ready.
-func (b *circuitBreaker) state(now time.Time) (string, time.Time) {
-	if !b.trippedForAll() {
-		return Ready, time.Time{}
+// State is what a breaker does with calls.
+type State int
+
+// The states of a breaker.
+const (
+	Closed   State = iota // it lets all through
+	Open                  // none
+	HalfOpen              // a few, as probes
+)
+
+// State is the breaker's, with the time until which it is open. One that is open for
+// one account alone counts as closed.
+func (b *Breaker) State(now time.Time) (State, time.Time) {
+	if !b.TrippedForAll() {
+		return Closed, time.Time{}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if now.Before(b.openUntil) {
-		return Resting, b.openUntil
+		return Open, b.openUntil
 	}
-	return Probing, time.Time{}
+	return HalfOpen, time.Time{}
 }
 
-// allows reports whether an account's next call may go through; if not, whether
+// Allows reports whether an account's next call may go through; if not, whether
 // only that account is kept away.
-func (b *circuitBreaker) allows(now time.Time, account string) (ok, accountOnly bool) {
+func (b *Breaker) Allows(now time.Time, account string) (ok, accountOnly bool) {
 	if !b.trippedFor(account) {
 		return true, false
 	}
@@ -117,13 +131,13 @@ func (b *circuitBreaker) allows(now time.Time, account string) (ok, accountOnly 
 	return b.allowsProbe(now), b.onlyAccount.Load() != nil
 }
 
-func (b *circuitBreaker) allowsProbe(now time.Time) bool {
+func (b *Breaker) allowsProbe(now time.Time) bool {
 	return !now.Before(b.openUntil) && (b.probes < b.probeLimit || !now.Before(b.nextProbe))
 }
 
-// acquire lets a call through, as a probe if one more is allowed. A forced call,
+// Acquire lets a call through, as a probe if one more is allowed. A forced call,
 // which has nowhere else to go, is let through all the same.
-func (b *circuitBreaker) acquire(now time.Time, account string, forced bool) (token breakerToken, ok bool) {
+func (b *Breaker) Acquire(now time.Time, account string, forced bool) (token Token, ok bool) {
 	token.generation, token.account = b.generation.Load(), account
 	if token.generation&1 == 0 || !b.trippedFor(account) {
 		return token, true
@@ -143,8 +157,8 @@ func (b *circuitBreaker) acquire(now time.Time, account string, forced bool) (to
 	return token, true
 }
 
-// release ends a probe of which nothing was learnt.
-func (b *circuitBreaker) release(token breakerToken) {
+// Release ends a probe of which nothing was learnt.
+func (b *Breaker) Release(token Token) {
 	if token.probe {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -152,14 +166,14 @@ func (b *circuitBreaker) release(token breakerToken) {
 	}
 }
 
-func (b *circuitBreaker) probeDone(token breakerToken) {
+func (b *Breaker) probeDone(token Token) {
 	if token.probe && token.generation == b.generation.Load() {
 		b.probes = max(b.probes-1, 0)
 	}
 }
 
-// contentAccepted counts an answer's first content as a success.
-func (b *circuitBreaker) contentAccepted(token breakerToken, now time.Time) {
+// ContentAccepted counts an answer's first content as a success.
+func (b *Breaker) ContentAccepted(token Token, now time.Time) {
 	if !b.hasFailures.Load() {
 		return
 	}
@@ -181,8 +195,8 @@ func (b *circuitBreaker) contentAccepted(token breakerToken, now time.Time) {
 	b.probeLimit = max(b.probeLimit, min(b.probeLimit+1, firstProbeLimit))
 }
 
-// answerEnded counts the whole of an answer as a success.
-func (b *circuitBreaker) answerEnded(token breakerToken, now time.Time) {
+// AnswerEnded counts the whole of an answer as a success.
+func (b *Breaker) AnswerEnded(token Token, now time.Time) {
 	if !b.hasFailures.Load() {
 		return
 	}
@@ -193,9 +207,9 @@ func (b *circuitBreaker) answerEnded(token breakerToken, now time.Time) {
 	}
 	b.cuts = 0
 	// The account that it is open for may have left; others then close it.
-	abandoned := b.tripped() && !b.trippedFor(token.account) && now.Sub(b.openUntil) > maxOpenTime
+	abandoned := b.Tripped() && !b.trippedFor(token.account) && now.Sub(b.openUntil) > maxOpenTime
 	if abandoned || b.trippedFor(token.account) {
-		if b.probeLimit++; b.probeLimit < closeProbeLimit && !abandoned && !b.forgiving {
+		if b.probeLimit++; b.probeLimit < closeProbeLimit && !abandoned && !b.Forgiving {
 			return
 		}
 		b.close(now)
@@ -204,28 +218,32 @@ func (b *circuitBreaker) answerEnded(token breakerToken, now time.Time) {
 }
 
 // close ends a half-open breaker's trial.
-func (b *circuitBreaker) close(now time.Time) {
+func (b *Breaker) close(now time.Time) {
 	b.probes, b.closedSince = 0, now
 	if b.onlyAccount.Load() == nil {
 		b.fails, b.failureShare = 0, 0
 	}
-	if b.forgiving {
+	if b.Forgiving {
 		b.opens = 0
 	}
 	b.generation.Add(1)
 }
 
-// succeeded counts a call that went well but has no token: one with a key, or one
+// Succeeded counts a call that went well but has no token: one with a key, or one
 // by which an operator found a channel well.
-func (b *circuitBreaker) succeeded(now time.Time) {
-	token := b.currentToken()
-	b.contentAccepted(token, now)
-	b.answerEnded(token, now)
+func (b *Breaker) Succeeded(now time.Time) {
+	token := b.CurrentToken()
+	b.ContentAccepted(token, now)
+	b.AnswerEnded(token, now)
 }
 
-// currentToken is one with which a report counts in any case.
-func (b *circuitBreaker) currentToken() breakerToken {
-	token := breakerToken{generation: b.generation.Load()}
+// HasFailures reports whether some are not forgotten. Until then a success need not be
+// reported.
+func (b *Breaker) HasFailures() bool { return b.hasFailures.Load() }
+
+// CurrentToken is one with which a report counts in any case.
+func (b *Breaker) CurrentToken() Token {
+	token := Token{generation: b.generation.Load()}
 	if only := b.onlyAccount.Load(); only != nil {
 		token.account = *only
 	}
@@ -233,13 +251,13 @@ func (b *circuitBreaker) currentToken() breakerToken {
 }
 
 // updateHasFailures lets good calls go without the lock again.
-func (b *circuitBreaker) updateHasFailures() {
-	b.hasFailures.Store(b.tripped() || b.fails > 0 || b.cuts > 0 || b.failureShare > 0)
+func (b *Breaker) updateHasFailures() {
+	b.hasFailures.Store(b.Tripped() || b.fails > 0 || b.cuts > 0 || b.failureShare > 0)
 }
 
-// failed counts a failure. mayOpen reports whether the breaker may open for the
+// Failed counts a failure. mayOpen reports whether the breaker may open for the
 // share of failures though calls succeed at times; nil if it never may.
-func (b *circuitBreaker) failed(token breakerToken, kind failureKind, now time.Time, mayOpen func() bool) {
+func (b *Breaker) Failed(token Token, kind Failure, now time.Time, mayOpen func() bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if token.generation != b.generation.Load() {
@@ -255,7 +273,7 @@ func (b *circuitBreaker) failed(token breakerToken, kind failureKind, now time.T
 	if mayOpen != nil {
 		b.failureShare += (fullShare - b.failureShare) / recentCalls
 	}
-	if kind.afterContent {
+	if kind.AfterContent {
 		b.cuts++
 	} else {
 		b.fails++
@@ -267,9 +285,9 @@ func (b *circuitBreaker) failed(token breakerToken, kind failureKind, now time.T
 
 // trip opens a closed breaker: for the account whose the failures are, if there are
 // others, and for all if it is not the only one.
-func (b *circuitBreaker) trip(kind failureKind, now time.Time) {
+func (b *Breaker) trip(kind Failure, now time.Time) {
 	only := b.accountAtFault(kind)
-	if b.tripped() { // for another account
+	if b.Tripped() { // for another account
 		b.generation.Add(2)
 		b.opens, only = 0, nil
 	} else {
@@ -286,8 +304,8 @@ func (b *circuitBreaker) trip(kind failureKind, now time.Time) {
 
 // accountAtFault is the account that the failures are of, if others are not
 // concerned.
-func (b *circuitBreaker) accountAtFault(kind failureKind) *string {
-	if kind.certain || b.accounts == nil || !b.accounts.several.Load() {
+func (b *Breaker) accountAtFault(kind Failure) *string {
+	if kind.Certain || b.Accounts == nil || !b.Accounts.several.Load() {
 		return nil
 	}
 	lately, others := max(b.fails, b.cuts), 0
@@ -299,41 +317,41 @@ func (b *circuitBreaker) accountAtFault(kind failureKind) *string {
 
 // probeFailed is a failure while the breaker is half-open; while it is open, a
 // failure says nothing new.
-func (b *circuitBreaker) probeFailed(kind failureKind, now time.Time) {
+func (b *Breaker) probeFailed(kind Failure, now time.Time) {
 	if now.Before(b.openUntil) {
 		return
 	}
-	if b.probeLimit /= 2; b.probeLimit == 0 || kind.afterContent {
+	if b.probeLimit /= 2; b.probeLimit == 0 || kind.AfterContent {
 		b.generation.Add(2)
 		b.open(kind, now)
 	}
 }
 
-func (b *circuitBreaker) open(kind failureKind, now time.Time) {
+func (b *Breaker) open(kind Failure, now time.Time) {
 	b.opens++
 	b.openUntil = now.Add(openTime(b.opens))
-	b.fatal, b.probeLimit, b.probes, b.nextProbe = kind.fatal, 1, 0, time.Time{}
+	b.fatal, b.probeLimit, b.probes, b.nextProbe = kind.Fatal, 1, 0, time.Time{}
 }
 
 // openTime is how long the nth opening lasts.
-func openTime(n int) time.Duration { return min(minOpenTime<<(min(max(n, 1), 10)-1), maxOpenTime) }
+func openTime(n int) time.Duration { return min(MinOpenTime<<(min(max(n, 1), 10)-1), maxOpenTime) }
 
-// reset makes a breaker half-open that is open for the operator's key or account,
+// Reset makes a breaker half-open that is open for the operator's key or account,
 // which are others now. What calls with those of before still report does not
 // count.
-func (b *circuitBreaker) reset(now time.Time) {
+func (b *Breaker) Reset(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.tripped() && b.fatal {
+	if b.Tripped() && b.fatal {
 		b.generation.Add(2)
 		b.resets++
 		b.openUntil, b.fatal, b.probeLimit, b.probes = now, false, 1, 0
 	}
 }
 
-// openCount is how often the breaker opened: a generation begins with each opening,
+// OpenCount is how often the breaker opened: a generation begins with each opening,
 // with each closing, and after a reset.
-func (b *circuitBreaker) openCount() int64 {
+func (b *Breaker) OpenCount() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return (int64(b.generation.Load())+1)/2 - int64(b.resets)
@@ -374,15 +392,15 @@ func (f *recentFailures) dominant(n, others int) *string {
 // at is the account of the last failure but i.
 func (f *recentFailures) at(i int) string { return f.accounts[(f.count-1-i)%len(f.accounts)] }
 
-// accountsSeen tells whether a Router, those before it included, serves several
+// Accounts tells whether a Router, those before it included, serves several
 // accounts. It costs a call one atomic load once it does.
-type accountsSeen struct {
+type Accounts struct {
 	first   atomic.Pointer[string] // the account that called first
 	several atomic.Bool            // another has called too
 }
 
-// observe notes who calls.
-func (c *accountsSeen) observe(account string) {
+// Observe notes who calls.
+func (c *Accounts) Observe(account string) {
 	if c.several.Load() {
 		return
 	}
@@ -400,56 +418,56 @@ func (c *accountsSeen) observe(account string) {
 }
 
 const (
-	// maxCooldown is how long a vendor's Retry-After is obeyed. Our callers are told
+	// MaxCooldown is how long a vendor's Retry-After is obeyed. Our callers are told
 	// the whole of it, but a vendor may be mistaken.
-	maxCooldown = time.Minute
+	MaxCooldown = time.Minute
 	// maxCooldowns bounds for how many models of a channel cooldowns are kept.
 	maxCooldowns = 1024
 )
 
-// cooldowns are the times until which a vendor wants no further call (Retry-After),
+// Cooldowns are the times until which a vendor wants no further call (Retry-After),
 // for each operation and model of a channel, as the vendors' limits are: a channel
 // whose one model is at its limit serves the others. A key has one for all. The zero
-// cooldowns is none, and costs a call one atomic load.
-type cooldowns struct {
+// Cooldowns is none, and costs a call one atomic load.
+type Cooldowns[K comparable] struct {
 	any   atomic.Bool
 	mu    sync.Mutex
-	until map[routeKey]time.Time
+	until map[K]time.Time
 }
 
-// start notes that others are to be asked before until.
-func (c *cooldowns) start(q routeKey, until, now time.Time) {
+// Start notes that others are to be asked before until.
+func (c *Cooldowns[K]) Start(key K, until, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.removeExpired(now)
-	if _, known := c.until[q]; !known && len(c.until) >= maxCooldowns {
+	if _, known := c.until[key]; !known && len(c.until) >= maxCooldowns {
 		return
 	}
 	if c.until == nil {
-		c.until = make(map[routeKey]time.Time)
+		c.until = make(map[K]time.Time)
 	}
-	if until.After(c.until[q]) {
-		c.until[q] = until
+	if until.After(c.until[key]) {
+		c.until[key] = until
 	}
 	c.any.Store(true)
 }
 
-// active reports whether there is a cooldown that is not over.
-func (c *cooldowns) active(q routeKey, now time.Time) bool {
+// Active reports whether there is a cooldown that is not over.
+func (c *Cooldowns[K]) Active(key K, now time.Time) bool {
 	if !c.any.Load() {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now.Before(c.until[q]) {
+	if now.Before(c.until[key]) {
 		return true
 	}
 	c.removeExpired(now)
 	return false
 }
 
-// latest is the end of the longest cooldown; zero if there is none.
-func (c *cooldowns) latest(now time.Time) (latest time.Time) {
+// Latest is the end of the longest cooldown; zero if there is none.
+func (c *Cooldowns[K]) Latest(now time.Time) (latest time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.removeExpired(now)
@@ -461,18 +479,18 @@ func (c *cooldowns) latest(now time.Time) (latest time.Time) {
 	return latest
 }
 
-// reset ends all cooldowns.
-func (c *cooldowns) reset() {
+// Reset ends all cooldowns.
+func (c *Cooldowns[K]) Reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.until)
 	c.any.Store(false)
 }
 
-func (c *cooldowns) removeExpired(now time.Time) {
-	for q, until := range c.until {
+func (c *Cooldowns[K]) removeExpired(now time.Time) {
+	for key, until := range c.until {
 		if !now.Before(until) {
-			delete(c.until, q)
+			delete(c.until, key)
 		}
 	}
 	c.any.Store(len(c.until) > 0)
