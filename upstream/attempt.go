@@ -177,7 +177,7 @@ func (a *attempt) explain(err error) *fault.Error {
 	a.mu.Unlock()
 	switch {
 	case expired != nil:
-		f, _ := failure(err)
+		f, _ := FailureOf(err)
 		return expired.With(func(e *fault.Error) { e.Err = &Failure{Sent: f.Sent, Err: err} })
 	case a.parent.Err() != nil:
 		return contextError(a.parent, err)
@@ -312,7 +312,7 @@ func (a *attempt) accept(now time.Time, took time.Duration) {
 // where none should.
 func (a *attempt) refuse(err error, now time.Time, took time.Duration) *fault.Error {
 	e := a.explain(err)
-	a.notSent = errors.As(err, new(*notSentError))
+	a.notSent = IsNotSent(err)
 	a.closed.Store(true)
 	a.finish(verdict{}, nil)
 	a.lease.stats.abandoned(took)
@@ -398,7 +398,7 @@ func (a *attempt) event(since time.Time, took time.Duration, err *fault.Error) A
 		o.Sent, o.Status = true, a.reply.Status
 		return o
 	}
-	f, _ := failure(err)
+	f, _ := FailureOf(err)
 	o.Err, o.Sent, o.Refused, o.Status = err, f.Sent && !a.notSent, f.Refused, f.Status
 	return o
 }

@@ -50,10 +50,10 @@ func (r *Router) acquire(ctx context.Context, t *routing, retry bool) (lease, *f
 			return lease{}, fault.New(fault.NoChannel, "No upstream channel serves this model.")
 		}
 		if best == excluded {
-			return lease{}, fault.Wrap(fault.NoChannel, messages[fault.NoChannel], &Failure{Err: errors.New("every channel is paused")})
+			return lease{}, (&Failure{Err: errors.New("every channel is paused")}).Fault()
 		}
 		if retry && (!t.paid && accountOnly(all, best) || !t.payForRetry(r.budget)) {
-			return lease{}, fault.New(fault.NoChannel, messages[fault.NoChannel])
+			return lease{}, (&Failure{Err: errors.New("the retry budget is spent")}).Fault()
 		}
 		if best.isAtLimit() {
 			l, ok, refusal := r.waitForLimits(ctx, t, slices.Clone(all), best) // few stays on the stack

@@ -23,7 +23,7 @@ type lastError struct {
 }
 
 func lastErrorOf(e *fault.Error) *lastError {
-	f, _ := failure(e)
+	f, _ := FailureOf(e)
 	return &lastError{word.Code(e.Code), f.Status}
 }
 
