@@ -18,6 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // hiddenUsage is the last chunk of a model that reasoned and did not show it.
@@ -53,11 +54,11 @@ func (v *thinker) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply,
 // thinking is a gateway whose one channel drains for so long.
 func thinking(t *testing.T, v *thinker, drain time.Duration, edit func(*gateway.Options)) *house {
 	t.Helper()
-	router, err := upstream.NewRouter([]upstream.Channel{{Name: "c0", Upstream: v, Models: map[string]string{"m": "m"}, Drain: drain}}, upstream.RouterOptions{})
+	routing, err := router.New([]router.Channel{{Name: "c0", Upstream: v, Models: map[string]string{"m": "m"}, Drain: drain}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newHouse(t, router, "1.00", edit)
+	return newHouse(t, routing, "1.00", edit)
 }
 
 // fourWords begins the stream and reads what comes at once.
@@ -351,7 +352,7 @@ func TestStreamsThatShowLittleNeverCostMoreThanTheBalance(t *testing.T) {
 				arrived.Add(1)
 				<-release
 				return (&scripted{text: recorded(strings.Replace(hiddenUsage, `"completion_tokens":1000`, fmt.Sprintf(`"completion_tokens":%d`, n), 1))}).Do(ctx, c)
-			}), func(ch *upstream.Channel) { ch.Drop = row.drop })
+			}), func(ch *router.Channel) { ch.Drop = row.drop })
 			h := newHouse(t, up, "1.00", dear(t, gateway.Model{ID: "m", MaxOutput: 128_000}))
 			ask := strings.Replace(askStream, `,"max_tokens":100`, "", 1)
 			stream := func() error {

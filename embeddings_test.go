@@ -21,6 +21,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -392,13 +393,13 @@ func TestALargeAnswerToEmbeddingsIsNotKept(t *testing.T) {
 }
 
 func TestAModelServesItsEndpointOnly(t *testing.T) {
-	router, err := upstream.NewRouter([]upstream.Channel{{
+	routing, err := router.New([]router.Channel{{
 		Name: "c", Upstream: sim.New(sim.Options{}), Models: map[string]string{"m": "m", "talks": "talks", "vox-4": "vox-4", "any": "any", "delta-k3": "delta-k3"},
-	}}, upstream.RouterOptions{})
+	}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHouse(t, router, "1", func(o *gateway.Options) {
+	h := newHouse(t, routing, "1", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "m", Kind: gateway.KindEmbeddings}, {ID: "talks", Kind: gateway.KindChat}}
 	})
 	ask := func(op upstream.Op, body string) error {
@@ -441,13 +442,13 @@ func TestAModelServesItsEndpointOnly(t *testing.T) {
 
 func TestADroppedEncodingIsStillTheOneThatWasAskedFor(t *testing.T) {
 	up := &scripted{text: `{"data":[{"index":0,"embedding":[1,-2]}],"usage":{"prompt_tokens":1,"total_tokens":1}}`}
-	router, err := upstream.NewRouter([]upstream.Channel{{
+	routing, err := router.New([]router.Channel{{
 		Name: "c", Upstream: up, Models: map[string]string{"m": "v"}, Drop: []string{"encoding_format", "user"}, Rename: map[string]string{"dimensions": "size"},
-	}}, upstream.RouterOptions{})
+	}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHouse(t, router, "1", nil)
+	h := newHouse(t, routing, "1", nil)
 	_, r, err := h.embed(t.Context(), "", `{"model":"m","input":["a"],"encoding_format":"base64","dimensions":2,"user":"u","x":1.0}`)
 	if err != nil {
 		t.Fatal(err)

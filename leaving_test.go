@@ -11,6 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // leaving is a request whose client leaves while the vendor is at it.
@@ -76,11 +77,11 @@ func (l *leaving) start(ctx context.Context, t *testing.T, h *house, key string)
 // over is a gateway whose one channel, "c0", asks up for the request's model.
 func (l *leaving) over(t *testing.T, up upstream.Upstream) *house {
 	t.Helper()
-	router, err := upstream.NewRouter([]upstream.Channel{{Name: "c0", Upstream: up, Models: map[string]string{l.model: l.model}}}, upstream.RouterOptions{})
+	routing, err := router.New([]router.Channel{{Name: "c0", Upstream: up, Models: map[string]string{l.model: l.model}}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newHouse(t, router, "10", func(o *gateway.Options) {
+	return newHouse(t, routing, "10", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: flash, Batch: 23}}
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{l.model: rates(t, l.price...)})
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 const (
@@ -355,14 +356,14 @@ func TestTimeOutsSettleWhatWasDelivered(t *testing.T) {
 				if c.before != "" {
 					go func() { _, _ = io.WriteString(out, c.before) }()
 				}
-				router, err := upstream.NewRouter([]upstream.Channel{{
+				routing, err := router.New([]router.Channel{{
 					Name: "slow", Upstream: &scripted{body: in}, Models: map[string]string{"*": "*"},
-					Timeout: upstream.Timeouts{Headers: time.Minute, Idle: time.Minute, Total: time.Hour},
-				}}, upstream.RouterOptions{})
+					Timeout: router.Timeouts{Headers: time.Minute, Idle: time.Minute, Total: time.Hour},
+				}}, router.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				h := newHouse(t, router, "1.00", nil)
+				h := newHouse(t, routing, "1.00", nil)
 				defer out.Close()
 				_, r, err := h.ask(t.Context(), askStream)
 				if err == nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // failing always ends as f says.
@@ -17,15 +18,15 @@ func failing(f upstream.Failure) upstream.Upstream {
 }
 
 // inOrder asks the upstreams one after the other: "c0", "c1", …
-func inOrder(t *testing.T, ups ...upstream.Upstream) *upstream.Router {
+func inOrder(t *testing.T, ups ...upstream.Upstream) *router.Router {
 	t.Helper()
-	var channels []upstream.Channel
+	var channels []router.Channel
 	for i, up := range ups {
-		channels = append(channels, upstream.Channel{
+		channels = append(channels, router.Channel{
 			Name: "c" + string(rune('0'+i)), Upstream: up, Priority: i, Models: map[string]string{"m": "their-m"},
 		})
 	}
-	r, err := upstream.NewRouter(channels, upstream.RouterOptions{})
+	r, err := router.New(channels, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -111,10 +112,10 @@ func TestADraftIsContinuedByTheUpstreamThatHasIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, other := &studio{submit: gammaTaken, polls: []string{gammaDone}}, &studio{submit: gammaTaken, polls: []string{gammaDone}}
 		const model = "gamma-1-5-pro-251215"
-		router, err := upstream.NewRouter([]upstream.Channel{
+		routing, err := router.New([]router.Channel{
 			{Name: "first", Upstream: s, Models: map[string]string{model: "hers"}, Priority: 1},
 			{Name: "second", Upstream: other, Models: map[string]string{model: "his"}, Priority: 0},
-		}, upstream.RouterOptions{})
+		}, router.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +133,7 @@ func TestADraftIsContinuedByTheUpstreamThatHasIt(t *testing.T) {
 		}
 		add(video.Task{ID: "vid_a", State: video.Running, Channel: "first", UpstreamID: "cgt-9"})
 		add(video.Task{ID: "vid_b", State: video.Unknown, Fingerprint: [32]byte{1}})
-		h := newHouse(t, router, "1", func(o *gateway.Options) { o.Tasks = tasks })
+		h := newHouse(t, routing, "1", func(o *gateway.Options) { o.Tasks = tasks })
 		ctx := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k"})
 		ask := func(draft string) ([]byte, error) {
 			_, r, err := h.submit(ctx, `{"model":"`+model+`","content":[{"type":"text","text":"x"},{"type":"draft_task","draft_task":{"task_id":"`+draft+`"}}]}`, "")

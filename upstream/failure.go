@@ -68,8 +68,9 @@ func (f *Failure) Error() string {
 // Unwrap returns the transport's error.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Fault is the failure as the caller is told of it, without a word of the vendor's. Only for a 4xx that is the caller's
-// own fault a driver knows better and makes its own error.
+// Fault is the failure as the caller is told of it, without a word of the vendor's.
+// Only for a 4xx that is the caller's own fault a driver knows better and makes its
+// own error.
 func (f *Failure) Fault() *fault.Error {
 	code := f.code()
 	e := fault.Wrap(code, messages[code], f)

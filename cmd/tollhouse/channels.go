@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/server"
-	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // ways are the channels of the house, whichever router has them at the moment.
@@ -16,7 +16,7 @@ type ways struct{ *house }
 var _ server.Channels = ways{}
 
 // Channels implements [server.Channels].
-func (w ways) Channels() []upstream.ChannelInfo { return w.channels() }
+func (w ways) Channels() []router.ChannelInfo { return w.channels() }
 
 // Pause implements [server.Channels].
 func (w ways) Pause(name string) error { return w.router().Pause(name) }
@@ -24,9 +24,9 @@ func (w ways) Pause(name string) error { return w.router().Pause(name) }
 // Resume implements [server.Channels].
 func (w ways) Resume(name string) error { return w.router().Resume(name) }
 
-func (h *house) router() *upstream.Router { return h.parts.Load().Router }
+func (h *house) router() *router.Router { return h.parts.Load().Router }
 
-func (h *house) channels() []upstream.ChannelInfo { return h.router().Channels() }
+func (h *house) channels() []router.ChannelInfo { return h.router().Channels() }
 
 // usable is a check of /readyz.
 func (h *house) usable() error {
@@ -35,7 +35,7 @@ func (h *house) usable() error {
 		if c.Usable {
 			return nil
 		}
-		if c.State == upstream.Paused {
+		if c.State == router.Paused {
 			why = "every channel is paused or rests after failures"
 		}
 	}
@@ -59,8 +59,8 @@ func (h *house) doubtful() error {
 }
 
 // takesCalls reports whether a channel takes calls for all of its models.
-func takesCalls(c upstream.ChannelInfo) bool {
-	return c.State == upstream.Ready || c.State == upstream.Probing
+func takesCalls(c router.ChannelInfo) bool {
+	return c.State == router.Ready || c.State == router.Probing
 }
 
 // doubts are what /readyz tells without being unready for it.
@@ -73,7 +73,7 @@ func (h *house) doubts() map[string]func() error {
 // paused are the names of the channels that get no new calls.
 func (h *house) paused() (names []string) {
 	for _, c := range h.channels() {
-		if c.State == upstream.Paused {
+		if c.State == router.Paused {
 			names = append(names, c.Name)
 		}
 	}

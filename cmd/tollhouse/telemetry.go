@@ -14,7 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/server/telemetry/metrics"
 	"github.com/tollhouse-ai/gateway/server/telemetry/otlp"
 	"github.com/tollhouse-ai/gateway/store"
-	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // eyes are what an operator sees the server by: metrics, the debug log and, where
@@ -108,7 +108,7 @@ func (e *eyes) committed(c store.Commit) { e.metrics.Commit(c.Operations, c.Took
 func (h *house) look() {
 	s := metrics.Sources{
 		Gateway:  h.gateway,
-		Channels: func() []upstream.ChannelInfo { return h.router().Channels() },
+		Channels: func() []router.ChannelInfo { return h.router().Channels() },
 		Rests:    func() map[string]int64 { return h.router().CircuitOpens() },
 	}
 	if db := h.storage.db; db != nil {

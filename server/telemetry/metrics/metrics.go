@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // Options are of a Metrics. The zero value is the default.
@@ -48,7 +48,7 @@ type Metrics struct {
 type Sources struct {
 	Gateway *gateway.Gateway
 	// Channels are those in force; it must be quick.
-	Channels func() []upstream.ChannelInfo
+	Channels func() []router.ChannelInfo
 	// Rests are how often channels were sent to rest, by name; it must be quick.
 	Rests func() map[string]int64
 	// Store tells of the store's writing; it must be quick.

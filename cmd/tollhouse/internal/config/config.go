@@ -12,6 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // Config is a configuration as it was written: a file's, or one made in Go. It
@@ -74,7 +75,7 @@ type Channel struct {
 	Weight   int
 	Priority int
 	Connect  time.Duration // zero means the driver's
-	Timeout  upstream.Timeouts
+	Timeout  router.Timeouts
 	Drain    time.Duration // of streams whose client left; zero cancels at once
 	Drop     []string
 	Pass     []string // what prepaid billing would refuse, since it has no price

@@ -1,4 +1,4 @@
-package upstream
+package router
 
 import (
 	"context"
@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // repeatable are the operations of which a failed attempt, even one that the
 // vendor may bill, is repeated on another channel (docs/faults.md, row 7). All
 // others are repeated only where certainly nothing was accepted.
-var repeatable = map[Op]bool{ChatCompletion: true, Messages: true, CountTokens: true, Embeddings: true, PollVideo: true}
+var repeatable = map[upstream.Op]bool{upstream.ChatCompletion: true, upstream.Messages: true, upstream.CountTokens: true, upstream.Embeddings: true, upstream.PollVideo: true}
 
 // noCounterStatuses are those of a vendor that speaks the dialect and counts no
 // tokens. They do not count against the channel and are not worth a retry: the
@@ -33,8 +34,8 @@ type verdict struct {
 }
 
 // judge says what an attempt's error means for a call of op.
-func judge(op Op, e *fault.Error) verdict {
-	f, _ := FailureOf(e)
+func judge(op upstream.Op, e *fault.Error) verdict {
+	f, _ := upstream.FailureOf(e)
 	status := e.HTTPStatus()
 	if f.Status >= 400 {
 		status = f.Status
@@ -46,7 +47,7 @@ func judge(op Op, e *fault.Error) verdict {
 		return verdict{retry: true}
 	case e.Code == fault.RequestTimeout && f.Status == 0:
 		return verdict{retry: !f.Sent, channelFailed: true}
-	case CallersFault(status), op == CountTokens && noCounterStatuses[f.Status]:
+	case upstream.CallersFault(status), op == upstream.CountTokens && noCounterStatuses[f.Status]:
 		return verdict{}
 	}
 	v := verdict{sameChannel: !f.Sent && f.Status == 0, channelFailed: true}
@@ -150,7 +151,7 @@ const maxRetryAfter = time.Hour
 // an upstream gave up by itself is no client that left.
 func faultOf(err error) *fault.Error {
 	var e *fault.Error
-	f, found := FailureOf(err)
+	f, found := upstream.FailureOf(err)
 	switch ok := errors.As(err, &e); {
 	case !ok, e.Code == fault.ClientGone, f.Fatal && e.Code != fault.NoChannel:
 		e = f.Fault()
@@ -181,4 +182,6 @@ func panicked(value any, stack []byte) *fault.Error {
 
 // clientLeft is the error of a call whose caller left while it waited: nothing was
 // sent, so that there is nothing to pay for.
-func clientLeft(ctx context.Context) *fault.Error { return contextError(ctx, &Failure{Err: ctx.Err()}) }
+func clientLeft(ctx context.Context) *fault.Error {
+	return contextError(ctx, &upstream.Failure{Err: ctx.Err()})
+}
