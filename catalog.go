@@ -21,6 +21,7 @@ import (
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -97,7 +98,7 @@ const (
 
 // routes is an immutable snapshot of what a reload replaces.
 type routes struct {
-	router       *upstream.Router
+	router       *router.Router
 	prices       *billing.PriceList
 	models       map[string]*Model // that channels, the operator and the tables name, every default set; not to be changed
 	requirePrice bool
@@ -108,11 +109,11 @@ func newRoutes(o *Options, started time.Time) (*routes, error) {
 	if o.Upstream == nil {
 		return nil, errors.New("gateway: Options.Upstream is nil; give an upstream or a router of channels")
 	}
-	router, ok := o.Upstream.(*upstream.Router)
+	routing, ok := o.Upstream.(*router.Router)
 	if !ok {
-		router = upstream.SingleRouter(o.Upstream)
+		routing = router.Single(o.Upstream)
 	}
-	r := &routes{router: router.Wrap(messages.Bridge(o.Now)), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice, started: started}
+	r := &routes{router: routing.Wrap(messages.Bridge(o.Now)), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice, started: started}
 	for _, m := range o.Models {
 		if err := r.addModel(m); err != nil {
 			return nil, err
@@ -329,7 +330,7 @@ func (g *Gateway) Price(model string) *billing.Price { return g.routes.Load().pr
 // ListsAllModels reports whether [Gateway.Models] lists every model that can be called:
 // no channel passes on ids that nobody wrote down.
 func (g *Gateway) ListsAllModels() bool {
-	return !slices.ContainsFunc(g.routes.Load().router.Channels(), func(c upstream.ChannelInfo) bool {
+	return !slices.ContainsFunc(g.routes.Load().router.Channels(), func(c router.ChannelInfo) bool {
 		return slices.Contains(c.Models, "*")
 	})
 }

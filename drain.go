@@ -8,7 +8,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/quota"
-	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // drains are the streams that are read to their end after their clients
@@ -78,7 +78,7 @@ func (d *drains) hides(model string) bool {
 // own; 0 for not at all.
 func (d *drains) limit(own time.Duration, model string) time.Duration {
 	if own <= 0 && d.most > 0 && d.hides(model) {
-		return upstream.MaxDrain
+		return router.MaxDrain
 	}
 	return own
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // hiddenUsage is the last chunk of a model that reasoned and did not show it.
@@ -54,11 +55,11 @@ func (v *reasoningVendor) Do(ctx context.Context, call *upstream.Call) (*upstrea
 // newReasoningGateway is a gateway whose one channel drains for so long.
 func newReasoningGateway(t *testing.T, v *reasoningVendor, drain time.Duration, edit func(*gateway.Options)) *testGateway {
 	t.Helper()
-	router, err := upstream.NewRouter([]upstream.Channel{{Name: "c0", Upstream: v, Models: map[string]string{"m": "m"}, Drain: drain}}, upstream.RouterOptions{})
+	routing, err := router.New([]router.Channel{{Name: "c0", Upstream: v, Models: map[string]string{"m": "m"}, Drain: drain}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newTestGateway(t, router, "1.00", edit)
+	return newTestGateway(t, routing, "1.00", edit)
 }
 
 // fourWords begins the stream and reads what comes at once.
@@ -352,7 +353,7 @@ func TestStreamsThatShowLittleNeverCostMoreThanTheBalance(t *testing.T) {
 				arrived.Add(1)
 				<-release
 				return (&scriptedUpstream{text: recorded(strings.Replace(hiddenUsage, `"completion_tokens":1000`, fmt.Sprintf(`"completion_tokens":%d`, n), 1))}).Do(ctx, c)
-			}), func(ch *upstream.Channel) { ch.Drop = row.drop })
+			}), func(ch *router.Channel) { ch.Drop = row.drop })
 			h := newTestGateway(t, up, "1.00", dear(t, gateway.Model{ID: "m", MaxOutput: 128_000}))
 			ask := strings.Replace(askStream, `,"max_tokens":100`, "", 1)
 			stream := func() error {
@@ -459,11 +460,11 @@ func (l *leaving) start(ctx context.Context, t *testing.T, h *testGateway, key s
 // over is a gateway whose one channel, "c0", asks up for the request's model.
 func (l *leaving) over(t *testing.T, up upstream.Upstream) *testGateway {
 	t.Helper()
-	router, err := upstream.NewRouter([]upstream.Channel{{Name: "c0", Upstream: up, Models: map[string]string{l.model: l.model}}}, upstream.RouterOptions{})
+	routing, err := router.New([]router.Channel{{Name: "c0", Upstream: up, Models: map[string]string{l.model: l.model}}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newTestGateway(t, router, "10", func(o *gateway.Options) {
+	return newTestGateway(t, routing, "10", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: flash, Batch: 23}}
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{l.model: rates(t, l.price...)})
 	})

@@ -19,6 +19,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -139,11 +140,11 @@ func TestABadFormCostsNothingAndIsAskedOfNobody(t *testing.T) {
 		for _, id := range []string{"imagegen-2", "alpha-image-edit", "delta-k3"} {
 			models[id], prices[id] = id, rates(t, "image", "0.5")
 		}
-		router, err := upstream.NewRouter([]upstream.Channel{{Name: "a", Upstream: up, Models: models}}, upstream.RouterOptions{})
+		routing, err := router.New([]router.Channel{{Name: "a", Upstream: up, Models: models}}, router.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := newTestGateway(t, router, "1", func(o *gateway.Options) { o.Models, o.Prices = nil, billing.NewPriceList(prices) })
+		h := newTestGateway(t, routing, "1", func(o *gateway.Options) { o.Models, o.Prices = nil, billing.NewPriceList(prices) })
 		_, _, err = h.change(t.Context(), "k", row.form)
 		f := fault.From(err)
 		if f == nil || f.Code != row.code || f.HTTPStatus() != row.status || up.count() != 0 || h.spent(t, "1") != 0 || row.form.released.Load() != 1 {
@@ -175,14 +176,14 @@ func TestAnEditIsSentAgainOnlyIfCertainlyNothingWasMade(t *testing.T) {
 				return up.Do(ctx, c)
 			})
 		}
-		router, err := upstream.NewRouter([]upstream.Channel{
+		routing, err := router.New([]router.Channel{
 			{Name: "first", Upstream: note(&scriptedUpstream{err: row.failure.Fault()}), Models: map[string]string{"imagegen-2": "one"}, Drop: []string{"user"}},
 			{Name: "second", Upstream: note(&scriptedUpstream{text: edited}), Models: map[string]string{"imagegen-2": "two"}, Priority: 1, Rename: map[string]string{"user": "safety_identifier"}},
-		}, upstream.RouterOptions{})
+		}, router.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := newPricedGateway(t, router, "1", "imagegen-2", rates(t, "image", "0.5"))
+		h := newPricedGateway(t, routing, "1", "imagegen-2", rates(t, "image", "0.5"))
 		_, _, err = h.change(t.Context(), "", editForm(t, "imagegen-2", "user", "u"))
 		if (err == nil) != row.again || len(bodies) != map[bool]int{false: 1, true: 2}[row.again] {
 			t.Errorf("%+v: %v, %d calls", row.failure, err, len(bodies))

@@ -22,6 +22,7 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -393,13 +394,13 @@ func TestALargeAnswerToEmbeddingsIsNotKept(t *testing.T) {
 }
 
 func TestAModelServesItsEndpointOnly(t *testing.T) {
-	router, err := upstream.NewRouter([]upstream.Channel{{
+	routing, err := router.New([]router.Channel{{
 		Name: "c", Upstream: sim.New(sim.Options{}), Models: map[string]string{"m": "m", "talks": "talks", "vox-4": "vox-4", "any": "any", "delta-k3": "delta-k3"},
-	}}, upstream.RouterOptions{})
+	}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newTestGateway(t, router, "1", func(o *gateway.Options) {
+	h := newTestGateway(t, routing, "1", func(o *gateway.Options) {
 		o.Models = []gateway.Model{{ID: "m", Kind: gateway.KindEmbeddings}, {ID: "talks", Kind: gateway.KindChat}}
 	})
 	ask := func(op upstream.Op, body string) error {
@@ -442,13 +443,13 @@ func TestAModelServesItsEndpointOnly(t *testing.T) {
 
 func TestADroppedEncodingIsStillTheOneThatWasAskedFor(t *testing.T) {
 	up := &scriptedUpstream{text: `{"data":[{"index":0,"embedding":[1,-2]}],"usage":{"prompt_tokens":1,"total_tokens":1}}`}
-	router, err := upstream.NewRouter([]upstream.Channel{{
+	routing, err := router.New([]router.Channel{{
 		Name: "c", Upstream: up, Models: map[string]string{"m": "v"}, Drop: []string{"encoding_format", "user"}, Rename: map[string]string{"dimensions": "size"},
-	}}, upstream.RouterOptions{})
+	}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newTestGateway(t, router, "1", nil)
+	h := newTestGateway(t, routing, "1", nil)
 	_, r, err := h.embed(t.Context(), "", `{"model":"m","input":["a"],"encoding_format":"base64","dimensions":2,"user":"u","x":1.0}`)
 	if err != nil {
 		t.Fatal(err)
@@ -564,19 +565,19 @@ func BenchmarkEmbeddings(b *testing.B) {
 }
 
 func TestAllPartsOfARequestPassAChannelThatTakesFewAtOnce(t *testing.T) {
-	for name, edit := range map[string]func(*upstream.Channel){
-		"at once":  func(c *upstream.Channel) { c.MaxConcurrent = 1 },
-		"a minute": func(c *upstream.Channel) { c.RPM = 30 },
+	for name, edit := range map[string]func(*router.Channel){
+		"at once":  func(c *router.Channel) { c.MaxConcurrent = 1 },
+		"a minute": func(c *router.Channel) { c.RPM = 30 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := upstream.Channel{Name: "tight", Models: map[string]string{"m": "m"}}
+				c := router.Channel{Name: "tight", Models: map[string]string{"m": "m"}}
 				c.Upstream = upstream.Func(func(_ context.Context, call *upstream.Call) (*upstream.Reply, error) {
 					time.Sleep(1200 * time.Millisecond)
 					return vectorsFor(call)
 				})
 				edit(&c)
-				r, err := upstream.NewRouter([]upstream.Channel{c}, upstream.RouterOptions{})
+				r, err := router.New([]router.Channel{c}, router.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -16,6 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -64,16 +65,16 @@ func Example() {
 // one where that fails before anything was answered.
 func ExampleNew() {
 	down := sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Status: 503} }})
-	router, err := upstream.NewRouter([]upstream.Channel{
+	routing, err := router.New([]router.Channel{
 		{Name: "main", Upstream: down, Models: map[string]string{"my-model": "vendor-model-5"}},
 		{Name: "spare", Upstream: sim.New(sim.Options{}), Models: map[string]string{"my-model": "other-model-2"}, Priority: 1},
-	}, upstream.RouterOptions{})
+	}, router.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	ledger := memory.NewLedger(memory.LedgerOptions{Count: true}) // usage without money
-	g, err := gateway.New(gateway.Options{Upstream: router, Meter: ledger})
+	g, err := gateway.New(gateway.Options{Upstream: routing, Meter: ledger})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -150,14 +151,14 @@ func ExampleGateway_Reload() {
 		fmt.Println(err)
 		return
 	}
-	router, err := upstream.NewRouter([]upstream.Channel{{
+	routing, err := router.New([]router.Channel{{
 		Name: "main", Upstream: sim.New(sim.Options{}), Models: map[string]string{"new-model": "vendor-model-6"},
-	}}, upstream.RouterOptions{})
+	}}, router.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	if err := g.Reload(gateway.Options{Upstream: router}); err != nil {
+	if err := g.Reload(gateway.Options{Upstream: routing}); err != nil {
 		fmt.Println(err) // and nothing has changed
 		return
 	}

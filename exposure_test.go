@@ -13,6 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 const askUnbounded = `{"model":"m","messages":[{"role":"user","content":"say a lot"}]}`
@@ -246,11 +247,11 @@ func TestWhatWasDeliveredIsChargedWhateverTheCallerWrote(t *testing.T) {
 }
 
 // dropping is a vendor behind a channel that leaves fields out, or renames them.
-func dropping(t *testing.T, up upstream.Upstream, edit func(*upstream.Channel)) upstream.Upstream {
+func dropping(t *testing.T, up upstream.Upstream, edit func(*router.Channel)) upstream.Upstream {
 	t.Helper()
-	c := upstream.Channel{Name: "main", Upstream: up, Models: map[string]string{"m": "vendor-m"}}
+	c := router.Channel{Name: "main", Upstream: up, Models: map[string]string{"m": "vendor-m"}}
 	edit(&c)
-	r, err := upstream.NewRouter([]upstream.Channel{c}, upstream.RouterOptions{})
+	r, err := router.New([]router.Channel{c}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +274,7 @@ func TestABoundThatAChannelDropsBoundsNothing(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := &maker{unasked: 60_000}
-			up := dropping(t, v, func(ch *upstream.Channel) { ch.Drop = []string{c.field} })
+			up := dropping(t, v, func(ch *router.Channel) { ch.Drop = []string{c.field} })
 			h := newTestGateway(t, up, c.credit, dear(t))
 			answered := together(t, h, v, 24, upstream.ChatCompletion, strings.Replace(askUnbounded, `{"model"`, c.first, 1))
 			if answered != c.answered {
@@ -288,7 +289,7 @@ func TestABoundThatAChannelDropsBoundsNothing(t *testing.T) {
 
 func TestAStreamWhoseBoundIsDroppedIsHeldAsOneWithout(t *testing.T) {
 	text := strings.Repeat(chunk(`{"content":"abcd"}`, ""), 6_000) + "data: [DONE]\n\n"
-	up := dropping(t, &scriptedUpstream{text: text}, func(ch *upstream.Channel) { ch.Drop = []string{"max_tokens"} })
+	up := dropping(t, &scriptedUpstream{text: text}, func(ch *router.Channel) { ch.Drop = []string{"max_tokens"} })
 	for _, c := range []struct {
 		member  string
 		balance int
@@ -315,7 +316,7 @@ func TestAStreamWhoseBoundIsDroppedIsHeldAsOneWithout(t *testing.T) {
 func TestABoundThatAChannelRenamesStandsAsItIs(t *testing.T) {
 	for _, members := range []string{`"max_tokens":40`, `"max_tokens":40,"max_completion_tokens":40`} {
 		up := &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":1,"completion_tokens":40}`)}
-		renaming := dropping(t, up, func(ch *upstream.Channel) { ch.Rename = map[string]string{"max_tokens": "max_completion_tokens"} })
+		renaming := dropping(t, up, func(ch *router.Channel) { ch.Rename = map[string]string{"max_tokens": "max_completion_tokens"} })
 		h := newTestGateway(t, renaming, "1.00", nil)
 		x, _, err := h.ask(t.Context(), strings.Replace(askWhole, `"max_tokens":100`, members, 1))
 		if err != nil {

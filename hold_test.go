@@ -24,6 +24,7 @@ import (
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -353,7 +354,7 @@ func TestTheEstimateOfAFormClosesIt(t *testing.T) {
 }
 
 func TestAGatewayKnowsWhetherItListsAllModels(t *testing.T) {
-	one, err := upstream.NewRouter([]upstream.Channel{{Name: "a", Upstream: sim.New(sim.Options{}), Models: map[string]string{"m": "m"}}}, upstream.RouterOptions{})
+	one, err := router.New([]router.Channel{{Name: "a", Upstream: sim.New(sim.Options{}), Models: map[string]string{"m": "m"}}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -199,13 +200,13 @@ func TestAPictureIsAskedOfAnotherChannelOnlyIfCertainlyNoneWasMade(t *testing.T)
 		second := &scriptedUpstream{text: oneLink}
 		first := &scriptedUpstream{err: row.failure.Fault()}
 		models := map[string]string{"alpha-image-max": "qwen-image-max"}
-		router, err := upstream.NewRouter([]upstream.Channel{
+		routing, err := router.New([]router.Channel{
 			{Name: "first", Upstream: first, Models: models}, {Name: "second", Upstream: second, Models: models, Priority: 1},
-		}, upstream.RouterOptions{})
+		}, router.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := newPricedGateway(t, router, "1", "alpha-image-max", rates(t, "image", "0.5"))
+		h := newPricedGateway(t, routing, "1", "alpha-image-max", rates(t, "image", "0.5"))
 		_, _, err = h.draw(t.Context(), "", alphaBody("alpha-image-max", ""))
 		if (err == nil) != row.again || second.count() != map[bool]int{true: 1}[row.again] {
 			t.Errorf("%+v: %v, %d calls of the second", row.failure, err, second.count())
@@ -232,13 +233,13 @@ func TestADuplicateOfAPictureIsNotMadeAgain(t *testing.T) {
 func TestAModelOfAnotherKindOrNoModelIsA400OfPictures(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: oneLink}, "1", func(o *gateway.Options) {
 		o.Models, o.Prices = nil, nil
-		router, err := upstream.NewRouter([]upstream.Channel{{
+		routing, err := router.New([]router.Channel{{
 			Name: "a", Upstream: &scriptedUpstream{text: oneLink}, Models: map[string]string{"delta-k3": "k3", "alpha-image-max": "max"},
-		}}, upstream.RouterOptions{})
+		}}, router.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Upstream = router
+		o.Upstream = routing
 	})
 	_, _, err := h.draw(t.Context(), "", `{"model":"delta-k3","prompt":"a"}`)
 	if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || f.Code != fault.InvalidRequest || f.Param != "model" {

@@ -16,6 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 const (
@@ -293,15 +294,15 @@ func TestWhatTheOtherDialectHasNoWordsForIsA400ThatSaysNothingOfTheUpstream(t *t
 func TestAModelOfTwoDialectsFailsOverFromOneToTheOther(t *testing.T) {
 	busy := &scriptedUpstream{err: (&upstream.Failure{Status: 529, Sent: true, Refused: true}).Fault()}
 	spare := &scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}
-	router, err := upstream.NewRouter([]upstream.Channel{
+	routing, err := router.New([]router.Channel{
 		{Name: "native", Upstream: speaker{busy, onlyMessages}, Models: map[string]string{"m": "hers"}, Priority: 1},
 		{Name: "chat", Upstream: speaker{spare, onlyChat}, Models: map[string]string{"m": "his"}, Priority: 2,
 			Rename: map[string]string{"max_tokens": "max_completion_tokens"}, Drop: []string{"temperature"}},
-	}, upstream.RouterOptions{})
+	}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newTestGateway(t, router, "1.00", nil)
+	h := newTestGateway(t, routing, "1.00", nil)
 	_, r, err := h.tell(t.Context(), strings.Replace(tellWhole, `"max_tokens":100`, `"max_tokens":100,"temperature":0.5,"top_k":4`, 1))
 	if err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 type spanContext struct{}
@@ -90,12 +91,12 @@ func (m *moody) Do(ctx context.Context, call *upstream.Call) (_ *upstream.Reply,
 }
 
 // twoChannels is a router of two channels to the same upstream.
-func twoChannels(t *testing.T, up upstream.Upstream) *upstream.Router {
+func twoChannels(t *testing.T, up upstream.Upstream) *router.Router {
 	t.Helper()
-	r, err := upstream.NewRouter([]upstream.Channel{
+	r, err := router.New([]router.Channel{
 		{Name: "one", Upstream: up, Models: map[string]string{"m": "vendor-m"}},
 		{Name: "two", Upstream: up, Models: map[string]string{"m": "vendor-m"}, Priority: 1},
-	}, upstream.RouterOptions{})
+	}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 // Options configure a Gateway. Every nil or zero field but Upstream means a
 // safe default.
 type Options struct {
-	// Upstream answers the calls: an *upstream.Router over many channels, or
+	// Upstream answers the calls: an *router.Router over many channels, or
 	// any other Upstream, which then serves every model. Required.
 	Upstream upstream.Upstream
 	// Prices are the operator's prices by public model id; a model without one
@@ -31,7 +31,7 @@ type Options struct {
 	// RequirePrice is prepaid billing: a model without a price is unknown, for an
 	// operation too whose units its price lacks, and request fields that cost money
 	// without a price, or choose another model or account, are refused unless the
-	// model's channels pass them (upstream.Channel).
+	// model's channels pass them (router.Channel).
 	RequirePrice bool
 
 	// Authenticator finds the principal of a token. Without one every caller is

@@ -15,6 +15,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // tariff has every unit, each at a price that no sum of others makes.
@@ -334,13 +335,13 @@ func TestARequestOfNoKindMayChooseAnotherModelOrAccountInPrepaid(t *testing.T) {
 	}
 	renaming := newTestGateway(t, up, "100", func(o *gateway.Options) {
 		prices(o)
-		router, err := upstream.NewRouter([]upstream.Channel{{
+		routing, err := router.New([]router.Channel{{
 			Name: "renaming", Upstream: up, Models: map[string]string{"m": "m"}, Rename: map[string]string{"foo": "models[]"},
-		}}, upstream.RouterOptions{})
+		}}, router.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Upstream = router
+		o.Upstream = routing
 	})
 	if _, _, err := renaming.change(t.Context(), "", editForm(t, "m", "foo", "a")); !refused(err, "foo") {
 		t.Errorf("a form with a field that is renamed: %v", err)

@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -27,7 +28,7 @@ type snapshots struct {
 	t        *testing.T
 	up       upstream.Upstream
 	rows     []*billing.Price
-	router   *upstream.Router
+	router   *router.Router
 	reloaded atomic.Int64
 }
 
@@ -40,18 +41,18 @@ func newSnapshots(t *testing.T, up upstream.Upstream) *snapshots {
 }
 
 func (s *snapshots) next() gateway.Options {
-	var channels []upstream.Channel
+	var channels []router.Channel
 	for _, name := range []string{"a", "b"} {
-		channels = append(channels, upstream.Channel{Name: name, Upstream: s.up, Models: map[string]string{"m": "m"}})
+		channels = append(channels, router.Channel{Name: name, Upstream: s.up, Models: map[string]string{"m": "m"}})
 	}
-	router, err := upstream.NewRouter(channels, upstream.RouterOptions{Previous: s.router})
+	routing, err := router.New(channels, router.Options{Previous: s.router})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	row := s.rows[int(s.reloaded.Load())%len(s.rows)]
-	s.router = router
+	s.router = routing
 	return gateway.Options{
-		Upstream: router, RequirePrice: true, Prices: billing.NewPriceList(map[string]*billing.Price{"m": row}),
+		Upstream: routing, RequirePrice: true, Prices: billing.NewPriceList(map[string]*billing.Price{"m": row}),
 		Models: []gateway.Model{{ID: "m", MaxOutput: 10_000}},
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -362,14 +363,14 @@ func TestTimeOutsSettleWhatWasDelivered(t *testing.T) {
 				if c.before != "" {
 					go func() { _, _ = io.WriteString(out, c.before) }()
 				}
-				router, err := upstream.NewRouter([]upstream.Channel{{
+				routing, err := router.New([]router.Channel{{
 					Name: "slow", Upstream: &scriptedUpstream{body: in}, Models: map[string]string{"*": "*"},
-					Timeout: upstream.Timeouts{Headers: time.Minute, Idle: time.Minute, Total: time.Hour},
-				}}, upstream.RouterOptions{})
+					Timeout: router.Timeouts{Headers: time.Minute, Idle: time.Minute, Total: time.Hour},
+				}}, router.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				h := newTestGateway(t, router, "1.00", nil)
+				h := newTestGateway(t, routing, "1.00", nil)
 				defer out.Close()
 				_, r, err := h.ask(t.Context(), askStream)
 				if err == nil {
@@ -476,15 +477,15 @@ func failing(f upstream.Failure) upstream.Upstream {
 }
 
 // inOrder asks the upstreams one after the other: "c0", "c1", …
-func inOrder(t *testing.T, ups ...upstream.Upstream) *upstream.Router {
+func inOrder(t *testing.T, ups ...upstream.Upstream) *router.Router {
 	t.Helper()
-	var channels []upstream.Channel
+	var channels []router.Channel
 	for i, up := range ups {
-		channels = append(channels, upstream.Channel{
+		channels = append(channels, router.Channel{
 			Name: "c" + string(rune('0'+i)), Upstream: up, Priority: i, Models: map[string]string{"m": "their-m"},
 		})
 	}
-	r, err := upstream.NewRouter(channels, upstream.RouterOptions{})
+	r, err := router.New(channels, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

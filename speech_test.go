@@ -15,6 +15,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -409,14 +410,14 @@ func TestADuplicateNeverGetsHalfOfTheAudio(t *testing.T) {
 func TestAFailureBeforeTheFirstByteIsAskedOfAnotherChannel(t *testing.T) {
 	first := &fakeSpeechVendor{answers: []reading{{err: (&upstream.Failure{Status: 503, Sent: true, Refused: true}).Fault()}, {err: (&upstream.Failure{Status: 500, Sent: true}).Fault()}}}
 	second := &fakeSpeechVendor{answers: []reading{{audio: wav("abcd")}}}
-	router, err := upstream.NewRouter([]upstream.Channel{
+	routing, err := router.New([]router.Channel{
 		{Name: "first", Upstream: first, Models: map[string]string{flash: "v"}, Priority: 1},
 		{Name: "second", Upstream: second, Models: map[string]string{flash: "v"}, Priority: 2},
-	}, upstream.RouterOptions{})
+	}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newSpeechGateway(t, router, "1", nil)
+	h := newSpeechGateway(t, routing, "1", nil)
 	r := &speech.Request{Model: flash, Input: "a", ResponseFormat: "wav"}
 	if _, response, err := h.speak(t, r); err != nil {
 		t.Error(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -52,11 +53,11 @@ func leads(t *testing.T, to string) upstream.Upstream {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = up.Close() })
-	router, err := upstream.NewRouter([]upstream.Channel{{Name: "on", Upstream: up, Models: map[string]string{"*": "*"}}}, upstream.RouterOptions{})
+	routing, err := router.New([]router.Channel{{Name: "on", Upstream: up, Models: map[string]string{"*": "*"}}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return router
+	return routing
 }
 
 func (n *node) ask(t *testing.T, body string, via ...string) (status int, answer string) {

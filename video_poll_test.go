@@ -21,6 +21,7 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -251,10 +252,10 @@ func TestADraftIsContinuedByTheUpstreamThatHasIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, other := &fakeVideoVendor{submit: gammaTaken, polls: []string{gammaDone}}, &fakeVideoVendor{submit: gammaTaken, polls: []string{gammaDone}}
 		const model = "gamma-1-5-pro-251215"
-		router, err := upstream.NewRouter([]upstream.Channel{
+		routing, err := router.New([]router.Channel{
 			{Name: "first", Upstream: s, Models: map[string]string{model: "hers"}, Priority: 1},
 			{Name: "second", Upstream: other, Models: map[string]string{model: "his"}, Priority: 0},
-		}, upstream.RouterOptions{})
+		}, router.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,7 +273,7 @@ func TestADraftIsContinuedByTheUpstreamThatHasIt(t *testing.T) {
 		}
 		add(video.Task{ID: "vid_a", State: video.Running, Channel: "first", UpstreamID: "cgt-9"})
 		add(video.Task{ID: "vid_b", State: video.Unknown, Fingerprint: [32]byte{1}})
-		h := newTestGateway(t, router, "1", func(o *gateway.Options) { o.Tasks = tasks })
+		h := newTestGateway(t, routing, "1", func(o *gateway.Options) { o.Tasks = tasks })
 		ctx := auth.NewContext(t.Context(), &auth.Principal{Account: "local", Key: "k"})
 		ask := func(draft string) ([]byte, error) {
 			_, r, err := h.submit(ctx, `{"model":"`+model+`","content":[{"type":"text","text":"x"},{"type":"draft_task","draft_task":{"task_id":"`+draft+`"}}]}`, "")

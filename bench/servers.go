@@ -22,9 +22,9 @@ import (
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
-	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/anthropic"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // playFloor is the cheapest proxy that the standard library has: it looks at
@@ -150,10 +150,10 @@ func gatewayOptions(vendor string) (o gateway.Options, err error) {
 	if err != nil {
 		return o, err
 	}
-	router, err := upstream.NewRouter([]upstream.Channel{
+	routing, err := router.New([]router.Channel{
 		{Name: "vendor", Upstream: driver, Models: map[string]string{"gate-1": "vendor-model"}},
 		{Name: "native", Upstream: native, Models: map[string]string{"gate-2": "vendor-model"}},
-	}, upstream.RouterOptions{})
+	}, router.Options{})
 	if err != nil {
 		return o, err
 	}
@@ -163,7 +163,7 @@ func gatewayOptions(vendor string) (o gateway.Options, err error) {
 		return o, err
 	}
 	return gateway.Options{
-		Upstream: router,
+		Upstream: routing,
 		Prices:   billing.NewPriceList(map[string]*billing.Price{"gate-1": price, "gate-2": price}),
 		Logger:   slog.New(slog.NewJSONHandler(io.Discard, nil)),
 	}, nil

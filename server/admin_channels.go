@@ -7,14 +7,14 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/word"
-	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // Channels are the channels of a gateway, as an operator watches and pauses them:
-// an *upstream.Router implements it. Implementations are safe for concurrent use.
+// an *router.Router implements it. Implementations are safe for concurrent use.
 type Channels interface {
 	// Channels describes them in the order of the configuration.
-	Channels() []upstream.ChannelInfo
+	Channels() []router.ChannelInfo
 	// Pause keeps new calls from a channel, until Resume; what runs goes on. The
 	// error is of a name that no channel has.
 	Pause(name string) error
@@ -57,7 +57,7 @@ type ChannelView struct {
 	LastError string     `json:"last_error,omitempty"` // code and status
 }
 
-func newChannelView(c *upstream.ChannelInfo) ChannelView {
+func newChannelView(c *router.ChannelInfo) ChannelView {
 	return ChannelView{
 		Name: c.Name, State: c.State, Until: optionalTime(c.Until), Models: c.Models, Priority: c.Priority, Weight: c.Weight,
 		InFlight: c.InFlight, Requests: c.Requests, Failures: c.Failures, LatencyMS: c.Latency.Milliseconds(), LastError: c.LastError,

@@ -8,29 +8,30 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // withChannels is an operator's API over two channels.
-func withChannels(t *testing.T, edit func(*server.AdminOptions)) (*adminFixture, *upstream.Router) {
+func withChannels(t *testing.T, edit func(*server.AdminOptions)) (*adminFixture, *router.Router) {
 	t.Helper()
 	up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) { return nil, nil })
-	router, err := upstream.NewRouter([]upstream.Channel{
+	routing, err := router.New([]router.Channel{
 		{Name: "main", Upstream: up, Models: map[string]string{"m": "m"}, Weight: 3},
 		{Name: "west/spare", Upstream: up, Models: map[string]string{"*": "*"}, Priority: 1},
-	}, upstream.RouterOptions{})
+	}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return newAdminFixture(t, func(a *server.AdminOptions) {
-		a.Channels = router
+		a.Channels = routing
 		if edit != nil {
 			edit(a)
 		}
-	}), router
+	}), routing
 }
 
 func TestAChannelIsPausedAndResumedOverTheAdminAPI(t *testing.T) {
-	o, router := withChannels(t, nil)
+	o, routing := withChannels(t, nil)
 	const ready = `"state":"ready","models":["m"],"priority":0,"weight":3,"in_flight":0,"requests":0,"failures":0,"latency_ms":0}`
 	for _, c := range []struct {
 		method, path string
@@ -55,8 +56,8 @@ func TestAChannelIsPausedAndResumedOverTheAdminAPI(t *testing.T) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, status, body)
 		}
 	}
-	for _, c := range router.Channels() {
-		if (c.State == upstream.Paused) != (c.Name == "west/spare") {
+	for _, c := range routing.Channels() {
+		if (c.State == router.Paused) != (c.Name == "west/spare") {
 			t.Errorf("%s is %s", c.Name, c.State)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -65,14 +66,14 @@ func newFixture(t testing.TB, o fixtureOptions) *fixture {
 		t.Fatal(err)
 	}
 	prices := map[string]*billing.Price{"delta-k3": price, "m": price, "sim-chat": price}
-	router, err := upstream.NewRouter([]upstream.Channel{{
+	routing, err := router.New([]router.Channel{{
 		Name: "only", Upstream: o.upstream, Models: map[string]string{"delta-k3": "delta-k3", "m": "m", "sim-chat": "sim-chat"},
-	}}, upstream.RouterOptions{})
+	}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	options := gateway.Options{
-		Upstream: router, Meter: s.ledger, Prices: billing.NewPriceList(prices),
+		Upstream: routing, Meter: s.ledger, Prices: billing.NewPriceList(prices),
 		Authenticator: &auth.Keys{Store: s.keys}, Logger: slog.New(slog.NewJSONHandler(s.log, nil)),
 		Limiter: &auth.MemoryLimiter{Now: midMinute},
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -43,7 +44,7 @@ func newImagesFixture(t *testing.T, o fixtureOptions) *fixture {
 		for _, id := range []string{"alpha-image-2.0", "alpha-image-edit", "imagegen-2", "imagegen-legacy-2", "delta-k3"} {
 			models[id], prices[id] = id, price
 		}
-		if options.Upstream, err = upstream.NewRouter([]upstream.Channel{{Name: "only", Upstream: up, Models: models}}, upstream.RouterOptions{}); err != nil {
+		if options.Upstream, err = router.New([]router.Channel{{Name: "only", Upstream: up, Models: models}}, router.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		options.Prices = billing.NewPriceList(prices)

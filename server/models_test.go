@@ -6,7 +6,7 @@ import (
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -40,11 +40,11 @@ func TestAModelsTimeIsItsOwnOrThatOfTheStart(t *testing.T) {
 	}
 	check("at the start")
 	now = start.Add(time.Hour)
-	router, err := upstream.NewRouter([]upstream.Channel{{Name: "all", Upstream: sim.New(sim.Options{}), Models: map[string]string{"*": "*", "m": "m", "delta-k3": "delta-k3", "sim-chat": "sim-chat"}}}, upstream.RouterOptions{})
+	routing, err := router.New([]router.Channel{{Name: "all", Upstream: sim.New(sim.Options{}), Models: map[string]string{"*": "*", "m": "m", "delta-k3": "delta-k3", "sim-chat": "sim-chat"}}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	options.Upstream = router
+	options.Upstream = routing
 	if err := s.g.Reload(options); err != nil {
 		t.Fatal(err)
 	}

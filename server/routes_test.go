@@ -12,7 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/server"
-	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -58,13 +58,13 @@ func newRoutesFixture(t *testing.T, o fixtureOptions) *fixture {
 		}
 		prices[id], models[id] = p, id
 	}
-	router, err := upstream.NewRouter([]upstream.Channel{{Name: "only", Upstream: sim.New(sim.Options{}), Models: models}}, upstream.RouterOptions{})
+	routing, err := router.New([]router.Channel{{Name: "only", Upstream: sim.New(sim.Options{}), Models: models}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	edit := o.gateway
 	o.gateway = func(g *gateway.Options) {
-		g.Upstream, g.Prices = router, billing.NewPriceList(prices)
+		g.Upstream, g.Prices = routing, billing.NewPriceList(prices)
 		if edit != nil {
 			edit(g)
 		}

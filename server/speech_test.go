@@ -18,6 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/speech/lame"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -32,12 +33,12 @@ func newSpeechFixture(t testing.TB, up upstream.Upstream, credit billing.Money) 
 		t.Fatal(err)
 	}
 	models := map[string]string{"alpha3-tts-flash": "v1", "alpha3-tts-instruct-flash": "v2", "delta-k3": "v3"}
-	router, err := upstream.NewRouter([]upstream.Channel{{Name: "only", Upstream: up, Models: models}}, upstream.RouterOptions{})
+	routing, err := router.New([]router.Channel{{Name: "only", Upstream: up, Models: models}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return newFixture(t, fixtureOptions{credit: credit, gateway: func(o *gateway.Options) {
-		o.Upstream = router
+		o.Upstream = routing
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{"alpha3-tts-flash": price, "alpha3-tts-instruct-flash": price, "delta-k3": price})
 	}})
 }

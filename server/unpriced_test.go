@@ -11,6 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -46,11 +47,11 @@ func (c counting) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply,
 func newPassingFixture(t *testing.T, up upstream.Upstream, prepaid bool, pass ...string) *fixture {
 	t.Helper()
 	return newFixture(t, fixtureOptions{upstream: up, gateway: func(o *gateway.Options) {
-		router, err := upstream.NewRouter([]upstream.Channel{{Name: "only", Upstream: up, Models: map[string]string{"m": "m"}, Pass: pass}}, upstream.RouterOptions{})
+		routing, err := router.New([]router.Channel{{Name: "only", Upstream: up, Models: map[string]string{"m": "m"}, Pass: pass}}, router.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Upstream, o.RequirePrice = router, prepaid
+		o.Upstream, o.RequirePrice = routing, prepaid
 	}})
 }
 
@@ -258,34 +259,34 @@ func TestAFieldThatAChannelRenamesIsCheckedByItsNewNameInPrepaid(t *testing.T) {
 	rename := map[string]string{"foo": "web_search_options", "bar": "Models", "baz": "tools", "tier": "service_tier", "max_tokens": "max_completion_tokens"}
 	for _, c := range []struct {
 		path, member string
-		channel      upstream.Channel // beside one that renames nothing
+		channel      router.Channel // beside one that renames nothing
 		want         int
 	}{
-		{"/v1/chat/completions", `"foo":{}`, upstream.Channel{Rename: rename}, 400},
-		{"/v1/chat/completions", `"bar":["dear"]`, upstream.Channel{Rename: rename}, 400},
-		{"/v1/chat/completions", `"baz":[{"type":"web_search"}]`, upstream.Channel{Rename: rename}, 400},
-		{"/v1/chat/completions", `"tier":"priority"`, upstream.Channel{Rename: rename}, 400},
-		{"/v1/messages", `"bar":["dear"]`, upstream.Channel{Rename: rename}, 400},
-		{"/v1/messages/count_tokens", `"bar":["dear"]`, upstream.Channel{Rename: rename}, 400},
-		{"/v1/messages/count_tokens", `"tier":"priority"`, upstream.Channel{Rename: rename}, 200},
-		{"/v1/embeddings", `"bar":["dear"]`, upstream.Channel{Rename: rename}, 400},
-		{"/v1/embeddings", `"foo":{}`, upstream.Channel{Rename: rename}, 200},
-		{"/v1/chat/completions", `"foo":{}`, upstream.Channel{}, 200},
-		{"/v1/chat/completions", `"foo":null,"bar":[],"baz":[]`, upstream.Channel{Rename: rename}, 200},
-		{"/v1/chat/completions", `"foo":{}`, upstream.Channel{Rename: rename, Pass: []string{"Web_Search_Options"}}, 200},
-		{"/v1/chat/completions", `"foo":{}`, upstream.Channel{Rename: rename, Drop: []string{"foo"}}, 200},
-		{"/v1/chat/completions", `"Foo":{}`, upstream.Channel{Rename: rename}, 200},
+		{"/v1/chat/completions", `"foo":{}`, router.Channel{Rename: rename}, 400},
+		{"/v1/chat/completions", `"bar":["dear"]`, router.Channel{Rename: rename}, 400},
+		{"/v1/chat/completions", `"baz":[{"type":"web_search"}]`, router.Channel{Rename: rename}, 400},
+		{"/v1/chat/completions", `"tier":"priority"`, router.Channel{Rename: rename}, 400},
+		{"/v1/messages", `"bar":["dear"]`, router.Channel{Rename: rename}, 400},
+		{"/v1/messages/count_tokens", `"bar":["dear"]`, router.Channel{Rename: rename}, 400},
+		{"/v1/messages/count_tokens", `"tier":"priority"`, router.Channel{Rename: rename}, 200},
+		{"/v1/embeddings", `"bar":["dear"]`, router.Channel{Rename: rename}, 400},
+		{"/v1/embeddings", `"foo":{}`, router.Channel{Rename: rename}, 200},
+		{"/v1/chat/completions", `"foo":{}`, router.Channel{}, 200},
+		{"/v1/chat/completions", `"foo":null,"bar":[],"baz":[]`, router.Channel{Rename: rename}, 200},
+		{"/v1/chat/completions", `"foo":{}`, router.Channel{Rename: rename, Pass: []string{"Web_Search_Options"}}, 200},
+		{"/v1/chat/completions", `"foo":{}`, router.Channel{Rename: rename, Drop: []string{"foo"}}, 200},
+		{"/v1/chat/completions", `"Foo":{}`, router.Channel{Rename: rename}, 200},
 	} {
 		up := countingVendor()
 		for _, prepaid := range []bool{true, false} {
 			s := newFixture(t, fixtureOptions{upstream: up, gateway: func(o *gateway.Options) {
-				first := upstream.Channel{Name: "first", Upstream: up, Models: map[string]string{"m": "m"}}
+				first := router.Channel{Name: "first", Upstream: up, Models: map[string]string{"m": "m"}}
 				c.channel.Name, c.channel.Upstream, c.channel.Models = "second", up, first.Models
-				router, err := upstream.NewRouter([]upstream.Channel{first, c.channel}, upstream.RouterOptions{})
+				routing, err := router.New([]router.Channel{first, c.channel}, router.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				o.Upstream, o.RequirePrice = router, prepaid
+				o.Upstream, o.RequirePrice = routing, prepaid
 			}})
 			body, want := bodyWith(c.member, false), 200
 			if prepaid {

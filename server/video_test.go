@@ -17,6 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -77,11 +78,11 @@ func newVideoFixture(t testing.TB, o fixtureOptions, shape func(*sim.Options), e
 		for id := range prices {
 			models[id] = id
 		}
-		router, err := upstream.NewRouter([]upstream.Channel{{Name: "only", Upstream: up, Models: models}}, upstream.RouterOptions{})
+		routing, err := router.New([]router.Channel{{Name: "only", Upstream: up, Models: models}}, router.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		options.Upstream, options.Prices, options.Now = router, billing.NewPriceList(prices), c.Now
+		options.Upstream, options.Prices, options.Now = routing, billing.NewPriceList(prices), c.Now
 		if edit != nil {
 			edit(options)
 		}

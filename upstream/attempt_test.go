@@ -12,6 +12,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // trickle is a body that gives one byte after each pause and then its end.
@@ -48,13 +49,13 @@ func slow(headers time.Duration, pauses ...time.Duration) *vendor {
 
 func TestTimeOuts(t *testing.T) {
 	const s, m = time.Second, time.Minute
-	short := upstream.Timeouts{Headers: 10 * s, Idle: 2 * s, Total: 30 * s}
+	short := router.Timeouts{Headers: 10 * s, Idle: 2 * s, Total: 30 * s}
 	long := make([]time.Duration, 40)
 	for i := range long {
 		long[i] = s
 	}
 	for name, row := range map[string]struct {
-		limits  upstream.Timeouts
+		limits  router.Timeouts
 		headers time.Duration
 		pauses  []time.Duration
 		want    string // of the message; empty if the answer is whole
@@ -67,16 +68,16 @@ func TestTimeOuts(t *testing.T) {
 		"silence":                    {short, s, []time.Duration{s, s, m}, "fell silent for 2s", 5 * s},
 		"silence just bearable":      {short, s, []time.Duration{s, 2*s - 1, 2*s - 1}, "", 6*s - 2},
 		"too long":                   {short, s, long, "end its answer within 30s", 30 * s},
-		"headers by default":         {upstream.Timeouts{}, time.Hour, nil, "begin its answer within 10m0s", 10 * m},
-		"idle by default":            {upstream.Timeouts{}, 0, []time.Duration{9 * m, time.Hour}, "fell silent for 1m0s", 10 * m},
-		"total by default":           {upstream.Timeouts{Idle: time.Hour}, 0, []time.Duration{s, time.Hour}, "end its answer within 30m0s", 30 * m},
+		"headers by default":         {router.Timeouts{}, time.Hour, nil, "begin its answer within 10m0s", 10 * m},
+		"idle by default":            {router.Timeouts{}, 0, []time.Duration{9 * m, time.Hour}, "fell silent for 1m0s", 10 * m},
+		"total by default":           {router.Timeouts{Idle: time.Hour}, 0, []time.Duration{s, time.Hour}, "end its answer within 30m0s", 30 * m},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				first, second := slow(row.headers, row.pauses...), plays("elsewhere")
 				c := every("1", first, 1)
 				c.Timeout = row.limits
-				r := router(t, upstream.RouterOptions{}, c, every("2", second, 2))
+				r := newRouter(t, router.Options{}, c, every("2", second, 2))
 				start := time.Now()
 				_, err := answer(t.Context(), r, call(t, hello))
 				if took := time.Since(start); took != row.after {
@@ -105,7 +106,7 @@ func TestATimeOutBeforeAnythingWasSentIsAskedForElsewhere(t *testing.T) {
 			<-ctx.Done()
 			return nil, (&upstream.Failure{Err: ctx.Err()}).Fault()
 		})
-		r := router(t, upstream.RouterOptions{}, every("1", dials, 1), every("2", plays("ok"), 2))
+		r := newRouter(t, router.Options{}, every("1", dials, 1), every("2", plays("ok"), 2))
 		if got, err := answer(t.Context(), r, call(t, hello)); got != "ok" || err != nil {
 			t.Errorf("%q, %v", got, err)
 		}
@@ -117,8 +118,8 @@ func TestAnAnswerThatRunsOutOfTimeWhileItIsNotReadSaysNothingOfItsChannel(t *tes
 	synctest.Test(t, func(t *testing.T) {
 		for reads, failures := range map[bool]int64{false: 0, true: 1} {
 			c := every("1", slow(0, 0, time.Hour), 1)
-			c.Timeout = upstream.Timeouts{Idle: time.Hour, Total: time.Minute}
-			r := router(t, upstream.RouterOptions{}, c)
+			c.Timeout = router.Timeouts{Idle: time.Hour, Total: time.Minute}
+			r := newRouter(t, router.Options{}, c)
 			asks := call(t, hello)
 			asks.Accept = func(ctx context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
 				_, err := reply.Body.Read(make([]byte, 1))
@@ -138,7 +139,7 @@ func TestAnAnswerThatRunsOutOfTimeWhileItIsNotReadSaysNothingOfItsChannel(t *tes
 
 func TestTimeForWhichAnAnswerIsWithheldIsNotItsChannels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := router(t, upstream.RouterOptions{}, every("1", slow(time.Second, 0), 1))
+		r := newRouter(t, router.Options{}, every("1", slow(time.Second, 0), 1))
 		asks := call(t, hello)
 		asks.Accept = func(_ context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
 			time.Sleep(time.Minute)
@@ -159,8 +160,8 @@ func TestTimeForWhichAnAnswerIsWithheldIsNotItsChannels(t *testing.T) {
 func TestAReaderThatTakesItsTimeIsNoSilenceOfTheUpstream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := every("1", slow(0, 0, 0, 0, 0), 1)
-		c.Timeout = upstream.Timeouts{Idle: time.Second}
-		reply, err := router(t, upstream.RouterOptions{}, c).Do(t.Context(), call(t, hello))
+		c.Timeout = router.Timeouts{Idle: time.Second}
+		reply, err := newRouter(t, router.Options{}, c).Do(t.Context(), call(t, hello))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +181,7 @@ func TestAReaderThatTakesItsTimeIsNoSilenceOfTheUpstream(t *testing.T) {
 func TestTheCallersOwnDeadlineIsNoTimeOutOfTheChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := slow(time.Hour)
-		r := upstream.SingleRouter(v)
+		r := router.Single(v)
 		for range 4 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			_, err := answer(ctx, r, call(t, hello))
@@ -206,7 +207,7 @@ func TestAnAnswerThatWasReadOrClosedNeverTimesOut(t *testing.T) {
 				ended = ctx
 				return says(strings.NewReader("ok")), nil
 			})
-			reply, err := upstream.SingleRouter(up).Do(t.Context(), call(t, hello))
+			reply, err := router.Single(up).Do(t.Context(), call(t, hello))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -221,7 +222,7 @@ func TestAnAnswerThatWasReadOrClosedNeverTimesOut(t *testing.T) {
 
 func TestCloseEndsAReadThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reply, err := upstream.SingleRouter(slow(0, time.Hour)).Do(t.Context(), call(t, hello))
+		reply, err := router.Single(slow(0, time.Hour)).Do(t.Context(), call(t, hello))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,8 +253,8 @@ func TestAnAnswerThatItsReaderDidNotTakeInTimeIsNoFailureOfTheChannel(t *testing
 		synctest.Test(t, func(t *testing.T) {
 			pauses := slices.Repeat([]time.Duration{row.upstream}, 100)
 			c := every("c", slow(0, pauses...), 0)
-			c.Timeout = upstream.Timeouts{Total: time.Minute}
-			r := router(t, upstream.RouterOptions{}, c)
+			c.Timeout = router.Timeouts{Total: time.Minute}
+			r := newRouter(t, router.Options{}, c)
 			reply, err := r.Do(t.Context(), call(t, hello))
 			if err != nil {
 				t.Fatal(err)

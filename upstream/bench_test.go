@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // still is an upstream that costs nothing.
@@ -21,13 +22,13 @@ func (empty) Close() error             { return nil }
 // BenchmarkRouter is what a Router adds to a call: an answer, read to its end.
 func BenchmarkRouter(b *testing.B) {
 	up := &still{upstream.Reply{Status: 200, Body: empty{}}}
-	named := func(name, id string) upstream.Channel {
-		return upstream.Channel{Name: name, Upstream: up, Models: map[string]string{"m": id}}
+	named := func(name, id string) router.Channel {
+		return router.Channel{Name: name, Upstream: up, Models: map[string]string{"m": id}}
 	}
-	for name, r := range map[string]*upstream.Router{
-		"sole":            upstream.SingleRouter(up),
-		"three channels":  router(b, upstream.RouterOptions{}, named("1", "m"), named("2", "m"), named("3", "m")),
-		"model rewritten": router(b, upstream.RouterOptions{}, named("1", "vendor-model")),
+	for name, r := range map[string]*router.Router{
+		"sole":            router.Single(up),
+		"three channels":  newRouter(b, router.Options{}, named("1", "m"), named("2", "m"), named("3", "m")),
+		"model rewritten": newRouter(b, router.Options{}, named("1", "vendor-model")),
 	} {
 		b.Run(name, func(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
@@ -52,7 +53,7 @@ func BenchmarkRead(b *testing.B) {
 	up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 		return says(readFunc(func(p []byte) (int, error) { return len(p), nil })), nil
 	})
-	reply, err := upstream.SingleRouter(up).Do(b.Context(), call(b, hello))
+	reply, err := router.Single(up).Do(b.Context(), call(b, hello))
 	if err != nil {
 		b.Fatal(err)
 	}

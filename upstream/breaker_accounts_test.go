@@ -9,6 +9,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // doubtful is a refusal that a vendor explained by its status alone.
@@ -52,7 +53,7 @@ func TestFailuresOfOneAccountAloneRestAChannelForThatAccountAlone(t *testing.T) 
 		t.Run(name, func(t *testing.T) {
 			var d day
 			first := minded(map[string]error{"BAD": err})
-			r := router(t, d.options(), every("first", first, 0), every("second", plays("fall-back"), 1))
+			r := newRouter(t, d.options(), every("first", first, 0), every("second", plays("fall-back"), 1))
 			_, _ = answer(t.Context(), r, of(t, "bob", "hi")) // bob is known before
 			for range 20 {
 				_, _ = answer(t.Context(), r, of(t, "alice", "BAD"))
@@ -65,7 +66,7 @@ func TestFailuresOfOneAccountAloneRestAChannelForThatAccountAlone(t *testing.T) 
 					t.Fatalf("bob's request %d: %q, %v", i, got, err)
 				}
 			}
-			if c := r.Channels()[0]; !c.Usable || c.State != upstream.Ready {
+			if c := r.Channels()[0]; !c.Usable || c.State != router.Ready {
 				t.Errorf("the channel is not in service: %+v", c)
 			}
 			if got, err := answer(t.Context(), r, of(t, "alice", "hi")); got != "fall-back" || err != nil {
@@ -88,11 +89,11 @@ func TestFailuresOfTwoAccountsRestAChannelForAll(t *testing.T) {
 		} {
 			var d day
 			first := minded(bad)
-			r := router(t, d.options(), every("first", first, 0), every("second", plays("fall-back"), 1))
+			r := newRouter(t, d.options(), every("first", first, 0), every("second", plays("fall-back"), 1))
 			for _, account := range order {
 				_, _ = answer(t.Context(), r, of(t, account, what))
 			}
-			if c := r.Channels()[0]; c.Usable || c.State != upstream.Resting || !c.Until.Equal(d.now.Add(time.Second)) {
+			if c := r.Channels()[0]; c.Usable || c.State != router.Resting || !c.Until.Equal(d.now.Add(time.Second)) {
 				t.Errorf("%s, %s: %+v", what, name, c)
 			}
 			if got, _ := answer(t.Context(), r, of(t, "carol", "hi")); got != "fall-back" {
@@ -105,12 +106,12 @@ func TestFailuresOfTwoAccountsRestAChannelForAll(t *testing.T) {
 // What a vendor's own code says of the operator's key or account holds for all.
 func TestAVendorsCodeForTheAccountRestsAChannelForAll(t *testing.T) {
 	var d day
-	r := router(t, d.options(), every("first", minded(map[string]error{"BAD": failed(403)}), 0), every("second", plays("fall-back"), 1))
+	r := newRouter(t, d.options(), every("first", minded(map[string]error{"BAD": failed(403)}), 0), every("second", plays("fall-back"), 1))
 	_, _ = answer(t.Context(), r, of(t, "bob", "hi"))
 	for range 3 {
 		_, _ = answer(t.Context(), r, of(t, "alice", "BAD"))
 	}
-	if c := r.Channels()[0]; c.Usable || c.State != upstream.Resting {
+	if c := r.Channels()[0]; c.Usable || c.State != router.Resting {
 		t.Errorf("%+v", c)
 	}
 }
@@ -118,14 +119,14 @@ func TestAVendorsCodeForTheAccountRestsAChannelForAll(t *testing.T) {
 func TestOneAccountThatIsTheOnlyTrafficRestsItsChannel(t *testing.T) {
 	var d day
 	first := minded(map[string]error{"BAD": failed(500)})
-	r := router(t, d.options(), every("first", first, 0), every("second", plays("fall-back"), 1))
+	r := newRouter(t, d.options(), every("first", first, 0), every("second", plays("fall-back"), 1))
 	tests(t, r, 1) // of an operator's
 	for i := range 6 {
 		if got, err := answer(t.Context(), r, of(t, "alice", "BAD")); got != "fall-back" || err != nil {
 			t.Errorf("request %d: %q, %v", i, got, err)
 		}
 	}
-	if c := r.Channels()[0]; first.asked() != 1+3 || c.State != upstream.Resting || c.Usable {
+	if c := r.Channels()[0]; first.asked() != 1+3 || c.State != router.Resting || c.Usable {
 		t.Errorf("asked %d times, %+v", first.asked(), c)
 	}
 }
@@ -135,7 +136,7 @@ func TestOneAccountThatIsTheOnlyTrafficRestsItsChannel(t *testing.T) {
 func TestTheShareOfFailuresOfOneAccountRestsAChannelForThatAccountAlone(t *testing.T) {
 	var d day
 	first := minded(map[string]error{"BAD": failed(500)})
-	r := router(t, d.options(), every("first", first, 0), every("peer", plays("peer"), 0), every("second", plays("fall-back"), 1))
+	r := newRouter(t, d.options(), every("first", first, 0), every("peer", plays("peer"), 0), every("second", plays("fall-back"), 1))
 	for range 60 {
 		_, _ = answer(t.Context(), r, of(t, "alice", "BAD"))
 		_, _ = answer(t.Context(), r, of(t, "bob", "hi"))
@@ -159,7 +160,7 @@ func TestTheLastChannelIsAskedWhateverCameBefore(t *testing.T) {
 		for _, accounts := range [][]string{{"alice"}, {"alice", "mallory"}} {
 			var d day
 			v := minded(map[string]error{"BAD": err})
-			r := router(t, d.options(), every("only", v, 0))
+			r := newRouter(t, d.options(), every("only", v, 0))
 			for i := range 8 {
 				_, _ = answer(t.Context(), r, of(t, accounts[i%len(accounts)], "BAD"))
 			}
@@ -176,7 +177,7 @@ func TestTheLastChannelIsAskedWhateverCameBefore(t *testing.T) {
 func TestAChannelThatWasToldToWaitIsAskedLast(t *testing.T) {
 	var d day
 	waits, rests := minded(map[string]error{"BAD": later(429, 30*time.Second)}), minded(map[string]error{"BAD": failed(500)})
-	r := router(t, d.options(), every("waits", waits, 0), every("rests", rests, 1))
+	r := newRouter(t, d.options(), every("waits", waits, 0), every("rests", rests, 1))
 	for range 3 {
 		_, _ = answer(t.Context(), r, call(t, `{"model":"m","messages":["BAD"]}`))
 	}
@@ -191,14 +192,14 @@ func TestARateLimitThatARequestExceedsByItsSizeIsThatRequestsAffair(t *testing.T
 	big := (&upstream.Failure{Status: 429, Sent: true, Refused: true, Oversized: true}).Fault()
 	var d day
 	first := minded(map[string]error{"BIG": big})
-	r := router(t, d.options(), every("first", first, 0), every("second", minded(map[string]error{"BIG": big}), 1))
+	r := newRouter(t, d.options(), every("first", first, 0), every("second", minded(map[string]error{"BIG": big}), 1))
 	for range 5 {
 		_, err := answer(t.Context(), r, of(t, "alice", "BIG"))
 		if e := fault.From(err); e.HTTPStatus() != 429 || e.Code != fault.UpstreamRateLimit || e.RetryAfter != 0 {
 			t.Errorf("the request that is too large: %v, come back after %s", err, e.RetryAfter)
 		}
 	}
-	if c := r.Channels()[0]; c.State != upstream.Ready || c.Failures != 0 || first.asked() != 5 {
+	if c := r.Channels()[0]; c.State != router.Ready || c.Failures != 0 || first.asked() != 5 {
 		t.Errorf("%+v, asked %d times", c, first.asked())
 	}
 }
@@ -208,7 +209,7 @@ func TestARateLimitThatARequestExceedsByItsSizeIsThatRequestsAffair(t *testing.T
 func TestAnAccountThatFailsAloneDoesNotSpendTheExtraAttemptsOfOthers(t *testing.T) {
 	var d day
 	bad := map[string]error{"BAD": failed(500)}
-	r := router(t, d.options(), every("first", minded(bad), 0), every("second", minded(bad), 1))
+	r := newRouter(t, d.options(), every("first", minded(bad), 0), every("second", minded(bad), 1))
 	_, _ = answer(t.Context(), r, of(t, "bob", "hi"))
 	for range 3 {
 		_, _ = answer(t.Context(), r, of(t, "alice", "BAD"))
@@ -244,11 +245,11 @@ func TestAnAccountThatSendsGoodRequestsSeesNoErrorOfOthers(t *testing.T) {
 		var d day
 		o := d.options()
 		o.Rand = dice.below
-		var channels []upstream.Channel
+		var channels []router.Channel
 		for i := range 1 + dice.below(3) {
 			channels = append(channels, every(fmt.Sprint(i), minded(errs), int(dice.below(2))))
 		}
-		r := router(t, o, channels...)
+		r := newRouter(t, o, channels...)
 		for i := range 400 {
 			d.now = d.now.Add(time.Duration(dice.below(2000)) * time.Millisecond)
 			if dice.below(4) > 0 {

@@ -12,20 +12,21 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // day is a clock that a test sets.
 type day struct{ now time.Time }
 
-func (d *day) options() upstream.RouterOptions {
+func (d *day) options() router.Options {
 	d.now = time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
-	return upstream.RouterOptions{Now: func() time.Time { return d.now }}
+	return router.Options{Now: func() time.Time { return d.now }}
 }
 
 // ask makes n calls and says how often v was asked. Time passes between calls, so
 // that the budget of extra attempts does not end first: calls of other models
 // earn it back.
-func ask(t *testing.T, r *upstream.Router, v *vendor, n int) int {
+func ask(t *testing.T, r *router.Router, v *vendor, n int) int {
 	t.Helper()
 	before := v.asked()
 	for range n {
@@ -37,11 +38,11 @@ func ask(t *testing.T, r *upstream.Router, v *vendor, n int) int {
 	return v.asked() - before
 }
 
-func two(t *testing.T, d *day, first *vendor) *upstream.Router {
+func two(t *testing.T, d *day, first *vendor) *router.Router {
 	t.Helper()
-	return router(t, d.options(),
-		upstream.Channel{Name: "first", Upstream: first, Models: map[string]string{"m": "m"}},
-		upstream.Channel{Name: "second", Upstream: plays("ok"), Models: map[string]string{"m": "m", "spare": "spare"}, Priority: 1})
+	return newRouter(t, d.options(),
+		router.Channel{Name: "first", Upstream: first, Models: map[string]string{"m": "m"}},
+		router.Channel{Name: "second", Upstream: plays("ok"), Models: map[string]string{"m": "m", "spare": "spare"}, Priority: 1})
 }
 
 func TestAChannelThatFailsThreeTimesInARowRestsLongerAndLonger(t *testing.T) {
@@ -72,7 +73,7 @@ func TestASuccessMakesAChannelWhole(t *testing.T) {
 		t.Fatalf("it was asked %d times before it rests", n)
 	}
 	d.now = d.now.Add(time.Second)
-	if n := ask(t, r, first, 31); n != 31 || r.Channels()[0].State != upstream.Ready {
+	if n := ask(t, r, first, 31); n != 31 || r.Channels()[0].State != router.Ready {
 		t.Errorf("after its rest it was asked %d times, %+v", n, r.Channels()[0])
 	}
 }
@@ -99,7 +100,7 @@ func TestAVendorThatDoesNotCountIsNotUnwell(t *testing.T) {
 				t.Fatalf("%d: %q, %v", status, got, err)
 			}
 		}
-		if now := r.Channels()[0]; first.asked() != 6 || now.State != upstream.Ready || now.Failures != 0 {
+		if now := r.Channels()[0]; first.asked() != 6 || now.State != router.Ready || now.Failures != 0 {
 			t.Errorf("%d: asked %d times, %+v", status, first.asked(), now)
 		}
 		if n := ask(t, r, first, 4); n != 3 || r.Channels()[0].Usable {
@@ -143,7 +144,7 @@ func TestChannelsThatAllRestAreAskedAllTheSame(t *testing.T) {
 	var d day
 	o := d.options()
 	only := plays(failed(500))
-	r := router(t, o, every("only", only, 0))
+	r := newRouter(t, o, every("only", only, 0))
 	for range 7 {
 		_, _ = answer(t.Context(), r, call(t, hello))
 	}
@@ -198,11 +199,11 @@ func TestAChannelThatFailsTooOftenRestsThoughItAnswersBetween(t *testing.T) {
 	for failing, rests := range map[int]bool{50: true, 45: true, 30: false, 10: false} {
 		var d day
 		v := blend(failing)
-		r := router(t, d.options(),
-			upstream.Channel{Name: "erring", Upstream: v, Models: map[string]string{"m": "m"}},
-			upstream.Channel{Name: "peer", Upstream: plays("ok"), Models: map[string]string{"m": "m", "spare": "spare"}})
+		r := newRouter(t, d.options(),
+			router.Channel{Name: "erring", Upstream: v, Models: map[string]string{"m": "m"}},
+			router.Channel{Name: "peer", Upstream: plays("ok"), Models: map[string]string{"m": "m", "spare": "spare"}})
 		ask(t, r, v, 400)
-		if got := r.Channels()[0].State == upstream.Resting; got != rests {
+		if got := r.Channels()[0].State == router.Resting; got != rests {
 			t.Errorf("with %d %% of failures it rests: %v", failing, got)
 		}
 	}
@@ -211,17 +212,17 @@ func TestAChannelThatFailsTooOftenRestsThoughItAnswersBetween(t *testing.T) {
 func TestNoMoreThanHalfOfAPriorityRestForErringNowAndThen(t *testing.T) {
 	for peers, most := range map[int]int{1: 0, 2: 1, 3: 1, 4: 2, 5: 2} {
 		var d day
-		var list []upstream.Channel
+		var list []router.Channel
 		for i := range peers {
 			list = append(list, every(string(rune('a'+i)), blend(50), 0))
 		}
-		r := router(t, d.options(), append(list, every("spare", plays("ok"), 1))...)
+		r := newRouter(t, d.options(), append(list, every("spare", plays("ok"), 1))...)
 		for range 600 {
 			_, _ = answer(t.Context(), r, call(t, hello))
 		}
 		out := 0
 		for _, c := range r.Channels() {
-			if c.State == upstream.Resting {
+			if c.State == router.Resting {
 				out++
 			}
 		}
@@ -231,11 +232,11 @@ func TestNoMoreThanHalfOfAPriorityRestForErringNowAndThen(t *testing.T) {
 	}
 	// Whoever is surely dead rests whatever the others do.
 	var d day
-	r := router(t, d.options(), every("1", plays(unsent()), 0), every("2", plays(unsent()), 0), every("3", plays("ok"), 0))
+	r := newRouter(t, d.options(), every("1", plays(unsent()), 0), every("2", plays(unsent()), 0), every("3", plays("ok"), 0))
 	for range 200 {
 		_, _ = answer(t.Context(), r, call(t, hello))
 	}
-	if c := r.Channels(); c[0].State != upstream.Resting || c[1].State != upstream.Resting || c[2].State != upstream.Ready {
+	if c := r.Channels(); c[0].State != router.Resting || c[1].State != router.Resting || c[2].State != router.Ready {
 		t.Errorf("%+v", c)
 	}
 }
@@ -243,7 +244,7 @@ func TestNoMoreThanHalfOfAPriorityRestForErringNowAndThen(t *testing.T) {
 func TestWhatBeganBeforeARestSaysNothingOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := new(holds)
-		r := router(t, upstream.RouterOptions{}, every("first", v, 0), every("second", plays("second"), 1))
+		r := newRouter(t, router.Options{}, every("first", v, 0), every("second", plays("second"), 1))
 		for range 8 {
 			start(t.Context(), r, call(t, hello))
 		}
@@ -252,19 +253,19 @@ func TestWhatBeganBeforeARestSaysNothingOfIt(t *testing.T) {
 		}
 		synctest.Wait()
 		was := r.Channels()[0]
-		if was.State != upstream.Resting || !was.Until.Equal(time.Now().Add(time.Second)) {
+		if was.State != router.Resting || !was.Until.Equal(time.Now().Add(time.Second)) {
 			t.Fatalf("%+v", was)
 		}
 		v.let(5, nil)
 		v.let(6, failed(500))
 		synctest.Wait()
-		if c := r.Channels()[0]; c.State != upstream.Resting || !c.Until.Equal(was.Until) || c.Failures != 6 {
+		if c := r.Channels()[0]; c.State != router.Resting || !c.Until.Equal(was.Until) || c.Failures != 6 {
 			t.Errorf("%+v", c)
 		}
 		time.Sleep(time.Second)
 		v.let(7, failed(500))
 		synctest.Wait()
-		if c := r.Channels()[0]; c.State != upstream.Probing {
+		if c := r.Channels()[0]; c.State != router.Probing {
 			t.Errorf("%+v", c)
 		}
 	})
@@ -273,7 +274,7 @@ func TestWhatBeganBeforeARestSaysNothingOfIt(t *testing.T) {
 func TestAChannelThatIsBackGetsMoreCallsAtATimeWithEachSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := new(holds)
-		r := router(t, upstream.RouterOptions{}, every("first", v, 0), every("second", plays("second"), 1))
+		r := newRouter(t, router.Options{}, every("first", v, 0), every("second", plays("second"), 1))
 		for range 3 {
 			start(t.Context(), r, call(t, hello))
 		}
@@ -295,7 +296,7 @@ func TestAChannelThatIsBackGetsMoreCallsAtATimeWithEachSuccess(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		if c := r.Channels()[0]; c.State != upstream.Ready {
+		if c := r.Channels()[0]; c.State != router.Ready {
 			t.Errorf("%+v", c)
 		}
 	})
@@ -314,13 +315,13 @@ func TestALongTimeInServiceMakesTheNextRestShort(t *testing.T) {
 			d.now = d.now.Add(4 * time.Second)
 		}
 		ask(t, r, v, 40)
-		if c := r.Channels()[0]; c.State != upstream.Ready || r.CircuitOpens()["first"] != 3 {
+		if c := r.Channels()[0]; c.State != router.Ready || r.CircuitOpens()["first"] != 3 {
 			t.Fatalf("%+v", c)
 		}
 		d.now = d.now.Add(in)
 		v.script = []any{bad}
 		ask(t, r, v, 3)
-		if c := r.Channels()[0]; c.State != upstream.Resting || c.Until.Sub(d.now) != want {
+		if c := r.Channels()[0]; c.State != router.Resting || c.Until.Sub(d.now) != want {
 			t.Errorf("after %s in service it rests for %s, want %s", in, c.Until.Sub(d.now), want)
 		}
 	}
@@ -329,7 +330,7 @@ func TestALongTimeInServiceMakesTheNextRestShort(t *testing.T) {
 func TestAProbeThatNeverEndsDoesNotKeepOthersFromTrying(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := new(holds)
-		r := router(t, upstream.RouterOptions{}, every("first", v, 0), every("second", plays("second"), 1))
+		r := newRouter(t, router.Options{}, every("first", v, 0), every("second", plays("second"), 1))
 		for range 3 {
 			start(t.Context(), r, call(t, hello))
 		}
@@ -356,7 +357,7 @@ func TestWhoGivesUpASlowCallDoesNotMakeItsChannelLookFast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slowly, fast := slow(2*time.Second), slow(100*time.Millisecond)
 		d := newDice(29)
-		r := router(t, upstream.RouterOptions{Rand: d.below}, every("slow", slowly, 0), every("fast", fast, 0))
+		r := newRouter(t, router.Options{Rand: d.below}, every("slow", slowly, 0), every("fast", fast, 0))
 		for range 200 {
 			ctx, leave := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			_, _ = answer(ctx, r, call(t, hello))
@@ -371,7 +372,7 @@ func TestWhoGivesUpASlowCallDoesNotMakeItsChannelLookFast(t *testing.T) {
 func TestAQuickFailureDoesNotMakeAChannelLookFast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := slow(time.Second)
-		r := upstream.SingleRouter(v)
+		r := router.Single(v)
 		_, _ = answer(t.Context(), r, call(t, hello))
 		v.script = []any{failed(500)}
 		for range 20 {
@@ -402,7 +403,7 @@ func cutShort(context.Context, *upstream.Call) (*upstream.Reply, error) {
 }
 
 // tests makes n test calls of the channel "first".
-func tests(t *testing.T, r *upstream.Router, n int) {
+func tests(t *testing.T, r *router.Router, n int) {
 	t.Helper()
 	for range n {
 		c := call(t, hello)
@@ -420,9 +421,9 @@ func TestATestSaysNothingOfTheChannelWhateverComesOfIt(t *testing.T) {
 			before []any // what real calls get
 			state  string
 		}{
-			{nil, upstream.Ready},
-			{[]any{failed(500), failed(500)}, upstream.Ready},
-			{[]any{failed(500), failed(500), failed(500)}, upstream.Resting},
+			{nil, router.Ready},
+			{[]any{failed(500), failed(500)}, router.Ready},
+			{[]any{failed(500), failed(500), failed(500)}, router.Resting},
 		} {
 			var d day
 			first := plays(append(row.before, outcome)...)
@@ -452,10 +453,10 @@ func TestARevivedChannelIsTriedAgain(t *testing.T) {
 	first := plays(failed(500), failed(500), failed(500), "ok")
 	r := two(t, &d, first)
 	ask(t, r, first, 3)
-	if err := r.ResetHealth("first"); err != nil || r.Channels()[0].State != upstream.Probing {
+	if err := r.ResetHealth("first"); err != nil || r.Channels()[0].State != router.Probing {
 		t.Errorf("%v, %+v", err, r.Channels()[0])
 	}
-	if n := ask(t, r, first, 40); n != 40 || r.Channels()[0].State != upstream.Ready {
+	if n := ask(t, r, first, 40); n != 40 || r.Channels()[0].State != router.Ready {
 		t.Errorf("it was asked %d times, %+v", n, r.Channels()[0])
 	}
 	if err := r.ResetHealth("frist"); err == nil || !strings.Contains(err.Error(), `"first" "second"`) {
@@ -475,7 +476,7 @@ func TestRevivingAChannelInServiceChangesNothing(t *testing.T) {
 	if n := ask(t, r, first, 5); n != 1 {
 		t.Errorf("it was asked %d times more before it rests, want once", n)
 	}
-	if err := errors.Join(r.Pause("second"), r.ResetHealth("second")); err != nil || r.Channels()[1].State != upstream.Paused {
+	if err := errors.Join(r.Pause("second"), r.ResetHealth("second")); err != nil || r.Channels()[1].State != router.Paused {
 		t.Errorf("a paused one: %v, %+v", err, r.Channels()[1])
 	}
 }

@@ -19,7 +19,7 @@ type Call struct {
 	// Test says that an operator tries a channel out: whatever becomes of the call,
 	// it counts neither for nor against the channel (a key that the vendor refuses or
 	// limits is left alone all the same). After a good answer the caller may
-	// [Router.ResetHealth] the channel.
+	// reset the channel's health (package router).
 	Test bool
 	// MaxWait is how long the call waits in all for a channel at its limit, or for
 	// one that says when to come back; 0 means a second. A part of a request waits
@@ -63,7 +63,7 @@ type Reply struct {
 	// Dropped are the request fields that the upstream refuses and that were
 	// left out: by its driver, and, as its channel says, by a Router.
 	Dropped []string
-	// Drain is the channel's ([Channel].Drain); set by a Router.
+	// Drain is the channel's (router.Channel.Drain); set by a Router.
 	Drain time.Duration
 	// Withheld is for how long [Call.Accept] left the answer unread for reasons of
 	// its own. It sets it on the reply that it is given, so that the channel is not

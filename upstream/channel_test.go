@@ -7,10 +7,11 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // oneOnly is a channel whose upstream knows no n.
-func oneOnly(up upstream.Upstream) upstream.Channel {
+func oneOnly(up upstream.Upstream) router.Channel {
 	c := every("one", up, 1)
 	c.Drop = []string{"n"}
 	return c
@@ -21,7 +22,7 @@ func TestSeveralCandidatesAreNeverMadeOneInSilence(t *testing.T) {
 		"2": true, "128": true, `"3"`: true, "1.5": true, "1": false, "null": false,
 	} {
 		v, other := plays("ok"), plays("ok")
-		r := router(t, upstream.RouterOptions{}, oneOnly(v), every("other", other, 2))
+		r := newRouter(t, router.Options{}, oneOnly(v), every("other", other, 2))
 		var seen []upstream.Attempt
 		c := call(t, `{"model":"m","n":`+n+`}`)
 		c.Observe = func(a upstream.Attempt) { seen = append(seen, a) }
@@ -45,11 +46,11 @@ func TestSeveralCandidatesAreNeverMadeOneInSilence(t *testing.T) {
 
 func TestARefusalBeforeTheVendorSaysNothingOfItsHealth(t *testing.T) {
 	v := plays(failed(500), failed(500), failed(500), failed(500), failed(500), failed(500), failed(500), failed(500), failed(500), failed(500))
-	r := router(t, upstream.RouterOptions{}, oneOnly(v))
+	r := newRouter(t, router.Options{}, oneOnly(v))
 	for range 10 {
 		_, _ = answer(t.Context(), r, call(t, hello))
 	}
-	rests := func(c upstream.ChannelInfo) bool { return !c.Usable }
+	rests := func(c router.ChannelInfo) bool { return !c.Usable }
 	if !slices.ContainsFunc(r.Channels(), rests) {
 		t.Fatal("the channel does not rest")
 	}
@@ -69,7 +70,7 @@ func TestTheLastErrorHasNoTextOfAVendors(t *testing.T) {
 		fault.Code(strings.Repeat("sk-vendor-", 7)): "upstream_error (upstream status 500)",
 	} {
 		bad := &fault.Error{Code: code, Message: "Text.", Status: 500, Err: &upstream.Failure{Status: 500, Sent: true}}
-		r := router(t, upstream.RouterOptions{}, every("1", plays(bad), 1))
+		r := newRouter(t, router.Options{}, every("1", plays(bad), 1))
 		if _, err := r.Do(t.Context(), call(t, hello)); err == nil {
 			t.Fatal("no error")
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // later is a vendor's refusal that says when to come back.
@@ -25,7 +26,7 @@ func TestAVendorThatSaysWhenToComeBackIsNotAskedBeforeAndOthersServe(t *testing.
 		if n := ask(t, r, first, 5); n != 1 {
 			t.Errorf("%s: it was asked %d times at once", name, n)
 		}
-		if c := r.Channels()[0]; c.State != upstream.Resting || !c.Until.Equal(d.now.Add(row.rest)) || c.LastError != "RateLimitExceeded (upstream status 429)" {
+		if c := r.Channels()[0]; c.State != router.Resting || !c.Until.Equal(d.now.Add(row.rest)) || c.LastError != "RateLimitExceeded (upstream status 429)" {
 			t.Errorf("%s: %+v", name, c)
 		}
 		d.now = d.now.Add(row.rest - 1)
@@ -33,7 +34,7 @@ func TestAVendorThatSaysWhenToComeBackIsNotAskedBeforeAndOthersServe(t *testing.
 			t.Errorf("%s: it was asked %d times before the end", name, n)
 		}
 		d.now = d.now.Add(1)
-		if n := ask(t, r, first, 5); n != 5 || r.Channels()[0].State != upstream.Ready {
+		if n := ask(t, r, first, 5); n != 5 || r.Channels()[0].State != router.Ready {
 			t.Errorf("%s: it was asked %d times after the end, %+v", name, n, r.Channels()[0])
 		}
 	}
@@ -43,7 +44,7 @@ func TestTheOnlyChannelIsAskedThoughItsVendorSaidWhenToComeBack(t *testing.T) {
 	for status, want := range map[int]fault.Code{429: fault.UpstreamRateLimit, 503: fault.ServiceUnavailable} {
 		var d day
 		v := plays(later(status, 20*time.Second), later(status, 15*time.Second), "ok")
-		r := router(t, d.options(), every("only", v, 0))
+		r := newRouter(t, d.options(), every("only", v, 0))
 		for i, left := range []time.Duration{20 * time.Second, 15 * time.Second} {
 			_, err := answer(t.Context(), r, call(t, hello))
 			if e := fault.From(err); e == nil || e.Code != want || e.RetryAfter != left || v.asked() != i+1 {
@@ -81,7 +82,7 @@ func TestAVendorThatWantsTheCallBackAtOnceGetsIt(t *testing.T) {
 					c.Op = upstream.GenerateImage
 				}
 				began := time.Now()
-				_, err := answer(t.Context(), upstream.SingleRouter(v), c)
+				_, err := answer(t.Context(), router.Single(v), c)
 				if v.asked() != row.asked || time.Since(began) != row.took || (err == nil) != (row.asked == 2) {
 					t.Errorf("asked %d times in %s: %v", v.asked(), time.Since(began), err)
 				}
@@ -91,19 +92,19 @@ func TestAVendorThatWantsTheCallBackAtOnceGetsIt(t *testing.T) {
 }
 
 func TestOfChannelsThatAreAllOutOnlyThePausedAreNotAsked(t *testing.T) {
-	refuses := func(r *upstream.Router) {
+	refuses := func(r *router.Router) {
 		for range 3 {
 			_, _ = answer(t.Context(), r, call(t, hello))
 		}
 	}
-	paused := func(r *upstream.Router) {
+	paused := func(r *router.Router) {
 		for _, c := range r.Channels() {
 			_ = r.Pause(c.Name)
 		}
 	}
 	for name, row := range map[string]struct {
 		says [2]error
-		out  func(*upstream.Router)
+		out  func(*router.Router)
 		code fault.Code
 	}{
 		"paused":            {[2]error{nil, nil}, paused, fault.NoChannel},
@@ -115,7 +116,7 @@ func TestOfChannelsThatAreAllOutOnlyThePausedAreNotAsked(t *testing.T) {
 	} {
 		var d day
 		vendors := make([]*vendor, 2)
-		var channels []upstream.Channel
+		var channels []router.Channel
 		for i, err := range row.says {
 			vendors[i] = plays("ok")
 			if err != nil {
@@ -123,7 +124,7 @@ func TestOfChannelsThatAreAllOutOnlyThePausedAreNotAsked(t *testing.T) {
 			}
 			channels = append(channels, every(fmt.Sprint(i), vendors[i], i))
 		}
-		r := router(t, d.options(), channels...)
+		r := newRouter(t, d.options(), channels...)
 		row.out(r)
 		before := vendors[0].asked() + vendors[1].asked()
 		_, err := answer(t.Context(), r, call(t, hello))

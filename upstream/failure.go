@@ -1,12 +1,9 @@
 package upstream
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 )
@@ -71,8 +68,9 @@ func (f *Failure) Error() string {
 // Unwrap returns the transport's error.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Fault is the failure as the caller is told of it, without a word of the vendor's. Only for a 4xx that is the caller's
-// own fault a driver knows better and makes its own error.
+// Fault is the failure as the caller is told of it, without a word of the vendor's.
+// Only for a 4xx that is the caller's own fault a driver knows better and makes its
+// own error.
 func (f *Failure) Fault() *fault.Error {
 	code := f.code()
 	e := fault.Wrap(code, messages[code], f)
@@ -92,15 +90,15 @@ func (f *Failure) code() fault.Code {
 		return fault.NoChannel
 	case listed:
 		return code
-	case callersFault(f.Status):
+	case CallersFault(f.Status):
 		return fault.InvalidRequest
 	}
 	return fault.BadGateway
 }
 
-// callersFault reports whether a vendor's status says that the caller's request
+// CallersFault reports whether a vendor's status says that the caller's request
 // is wrong: a 4xx does, unless the table below has another code for it.
-func callersFault(status int) bool {
+func CallersFault(status int) bool {
 	_, listed := statusCodes[status]
 	return status >= 400 && status < 500 && !listed
 }
@@ -170,49 +168,12 @@ var messages = map[fault.Code]string{
 	fault.InvalidRequest:      "The upstream refused the request.",
 }
 
-// maxRetryAfter bounds the wait that an upstream can impose on our callers.
-const maxRetryAfter = time.Hour
-
-// failure is the Failure in err's chain; without one, the worst is assumed.
-func failure(err error) (f *Failure, found bool) {
+// FailureOf is the Failure in err's chain; without one, the worst is assumed.
+func FailureOf(err error) (f *Failure, found bool) {
 	if errors.As(err, &f) {
 		return f, true
 	}
 	return &Failure{Sent: true, Err: err}, false
-}
-
-// faultOf turns whatever an Upstream returned into an error for the caller. An
-// operator's trouble with a vendor is never told to a caller, and a call that
-// an upstream gave up by itself is no client that left.
-func faultOf(err error) *fault.Error {
-	var e *fault.Error
-	f, found := failure(err)
-	switch ok := errors.As(err, &e); {
-	case !ok, e.Code == fault.ClientGone, f.Fatal && e.Code != fault.NoChannel:
-		e = f.Fault()
-		if found {
-			e.Err = err // of which f is a part
-		}
-	case e.RetryAfter > maxRetryAfter:
-		e = e.With(func(e *fault.Error) { e.RetryAfter = maxRetryAfter })
-	}
-	return e
-}
-
-// contextError is the error of a call whose own context ended.
-func contextError(ctx context.Context, err error) *fault.Error {
-	e := fault.From(ctx.Err())
-	var own *fault.Error
-	if errors.As(context.Cause(ctx), &own) {
-		e = own
-	}
-	return e.With(func(e *fault.Error) { e.Err = err })
-}
-
-// panicked is the error of an upstream that panicked. The stack is for the log.
-func panicked(value any, stack []byte) *fault.Error {
-	return fault.Wrap(fault.InternalError, "The gateway failed to handle the request.",
-		fmt.Errorf("panic in an upstream: %v\n%s", value, stack))
 }
 
 // NotSent marks the refusal of a call that never went to its upstream, because
@@ -220,12 +181,11 @@ func panicked(value any, stack []byte) *fault.Error {
 // health.
 func NotSent(refusal *fault.Error) error { return &notSentError{refusal} }
 
+// IsNotSent reports whether err is of [NotSent].
+func IsNotSent(err error) bool { return errors.As(err, new(*notSentError)) }
+
 type notSentError struct{ fault *fault.Error }
 
 func (u *notSentError) Error() string { return u.fault.Error() }
 
 func (u *notSentError) Unwrap() error { return u.fault }
-
-// clientLeft is the error of a call whose caller left while it waited: nothing was
-// sent, so that there is nothing to pay for.
-func clientLeft(ctx context.Context) *fault.Error { return contextError(ctx, &Failure{Err: ctx.Err()}) }

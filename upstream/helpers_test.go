@@ -12,6 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // vendor is an upstream with a script: what it does call by call, the last
@@ -69,13 +70,13 @@ func unsent() error { return (&upstream.Failure{Err: errors.New("no route to hos
 // lost is a connection that broke under the request.
 func lost() error { return (&upstream.Failure{Sent: true, Err: io.ErrUnexpectedEOF}).Fault() }
 
-func every(name string, up upstream.Upstream, priority int) upstream.Channel {
-	return upstream.Channel{Name: name, Upstream: up, Priority: priority, Models: map[string]string{"*": "*"}}
+func every(name string, up upstream.Upstream, priority int) router.Channel {
+	return router.Channel{Name: name, Upstream: up, Priority: priority, Models: map[string]string{"*": "*"}}
 }
 
-func router(t testing.TB, o upstream.RouterOptions, channels ...upstream.Channel) *upstream.Router {
+func newRouter(t testing.TB, o router.Options, channels ...router.Channel) *router.Router {
 	t.Helper()
-	r, err := upstream.NewRouter(channels, o)
+	r, err := router.New(channels, o)
 	if err != nil {
 		t.Fatal(err)
 	}

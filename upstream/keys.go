@@ -108,8 +108,11 @@ func (k *Key) Refused() (other bool) {
 // for a second if wait is 0, and for a minute at most. It reports whether another
 // key can serve.
 func (k *Key) Limited(wait time.Duration) (other bool) {
+	if wait <= 0 {
+		wait = breaker.MinOpenTime
+	}
 	return k.ifOtherUsable(func(now time.Time) {
-		k.cooldowns.Start(struct{}{}, now.Add(min(positive(wait, breaker.MinOpenTime), breaker.MaxCooldown)), now)
+		k.cooldowns.Start(struct{}{}, now.Add(min(wait, breaker.MaxCooldown)), now)
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // holds is an upstream that answers each call when it is let go.
@@ -53,7 +54,7 @@ func (h *holds) let(n int, err error) {
 	}
 }
 
-func narrow(name string, up upstream.Upstream, most, rpm int) upstream.Channel {
+func narrow(name string, up upstream.Upstream, most, rpm int) router.Channel {
 	c := every(name, up, 0)
 	c.MaxConcurrent, c.RPM = most, rpm
 	return c
@@ -79,7 +80,7 @@ func (a *asked) now() ended {
 	return ended{}
 }
 
-func start(ctx context.Context, r *upstream.Router, c *upstream.Call) *asked {
+func start(ctx context.Context, r *router.Router, c *upstream.Call) *asked {
 	a := new(asked)
 	began := time.Now()
 	go func() {
@@ -94,7 +95,7 @@ func TestAChannelAnswersSoManyCallsAtATimeAndOthersTakeTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full, other := new(holds), plays("other")
 		o := every("other", other, 1)
-		r := router(t, upstream.RouterOptions{}, narrow("full", full, 2, 0), o)
+		r := newRouter(t, router.Options{}, narrow("full", full, 2, 0), o)
 		first, second := start(t.Context(), r, call(t, hello)), start(t.Context(), r, call(t, hello))
 		if got, err := answer(t.Context(), r, call(t, hello)); got != "other" || err != nil || full.running() != 2 {
 			t.Errorf("the third got %q, %v; %d are inside", got, err, full.running())
@@ -120,7 +121,7 @@ func TestAPlaceIsHeldUntilTheAnswersBodyHasEnded(t *testing.T) {
 		"closed": func(b io.ReadCloser) { _ = b.Close() },
 		"read":   func(b io.ReadCloser) { _, _ = io.ReadAll(b) },
 	} {
-		r := router(t, upstream.RouterOptions{}, narrow("full", plays("full"), 1, 0), every("other", plays("other"), 1))
+		r := newRouter(t, router.Options{}, narrow("full", plays("full"), 1, 0), every("other", plays("other"), 1))
 		reply, err := r.Do(t.Context(), call(t, hello))
 		if err != nil {
 			t.Fatal(err)
@@ -139,7 +140,7 @@ func TestAPlaceIsHeldUntilTheAnswersBodyHasEnded(t *testing.T) {
 func TestCallsWaitForAPlaceInOrderOfArrivalAndNotForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := new(holds), new(holds)
-		r := router(t, upstream.RouterOptions{}, narrow("a", a, 1, 0), narrow("b", b, 1, 0))
+		r := newRouter(t, router.Options{}, narrow("a", a, 1, 0), narrow("b", b, 1, 0))
 		start(t.Context(), r, call(t, hello))
 		start(t.Context(), r, call(t, hello))
 		ctx, leave := context.WithCancel(t.Context())
@@ -189,7 +190,7 @@ func TestAThousandCallsNeverExceedTheLimitsAndNoPlaceIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDice(17)
 		all := sites(d, func(time.Duration) lastError { return lastError{failing: 20, cuts: 20} })
-		r := over(t, d, all, func(i int, c *upstream.Channel) { c.MaxConcurrent = 2 + i })
+		r := over(t, d, all, func(i int, c *router.Channel) { c.MaxConcurrent = 2 + i })
 		seen := load(t, r, d, 60, 20*time.Second, 600*time.Millisecond)
 		for i, s := range all {
 			if s.most > 2+i || r.Channels()[i].InFlight != 0 {
@@ -226,7 +227,7 @@ func TestNoMoreCallsBeginInAMinuteThanTheVendorTakes(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDice(19)
 				s := &site{dice: d, start: time.Now()}
-				r := router(t, upstream.RouterOptions{}, narrow("paced", s, 0, rpm))
+				r := newRouter(t, router.Options{}, narrow("paced", s, 0, rpm))
 				load(t, r, d, float64(rpm)/30+0.2, 5*time.Minute, time.Hour)
 				most := 0
 				for _, from := range s.asked {
@@ -246,13 +247,13 @@ func TestNoMoreCallsBeginInAMinuteThanTheVendorTakes(t *testing.T) {
 func TestACallWaitsForItsTurnGoesElsewhereOrIsToldWhenToComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		paced, other := plays("paced"), plays("other")
-		r := router(t, upstream.RouterOptions{}, narrow("paced", paced, 0, 90), every("other", other, 1))
+		r := newRouter(t, router.Options{}, narrow("paced", paced, 0, 90), every("other", other, 1))
 		for i, want := range []string{"paced", "other", "other"} {
 			if got, err := answer(t.Context(), r, call(t, hello)); got != want || err != nil {
 				t.Errorf("call %d: %q, %v", i, got, err)
 			}
 		}
-		alone := router(t, upstream.RouterOptions{}, narrow("paced", paced, 0, 90))
+		alone := newRouter(t, router.Options{}, narrow("paced", paced, 0, 90))
 		var calls []*asked
 		for range 4 {
 			calls = append(calls, start(t.Context(), alone, call(t, hello)))
@@ -290,7 +291,7 @@ func TestACallWaitsForItsTurnGoesElsewhereOrIsToldWhenToComeBack(t *testing.T) {
 func TestAPollOfAVideoIsNeverKeptWaitingByLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := new(holds)
-		r := router(t, upstream.RouterOptions{}, narrow("full", upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
+		r := newRouter(t, router.Options{}, narrow("full", upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
 			if c.Op == upstream.PollVideo {
 				return says(strings.NewReader("running")), nil
 			}
@@ -308,10 +309,10 @@ func TestAPollOfAVideoIsNeverKeptWaitingByLimits(t *testing.T) {
 }
 
 func TestALimitThatCannotBeIsRefused(t *testing.T) {
-	for what, c := range map[string]upstream.Channel{
+	for what, c := range map[string]router.Channel{
 		"-1 calls at a time": narrow("c", plays("ok"), -1, 0), "-2 of calls a minute": narrow("c", plays("ok"), 0, -2),
 	} {
-		if _, err := upstream.NewRouter([]upstream.Channel{c}, upstream.RouterOptions{}); err == nil || !strings.Contains(err.Error(), what) {
+		if _, err := router.New([]router.Channel{c}, router.Options{}); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

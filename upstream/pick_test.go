@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // dice are numbers at random that a seed repeats.
@@ -164,7 +165,7 @@ func (o outcomes) p99() time.Duration {
 
 // load calls the router so many times a second, at random moments, for a time.
 // A caller waits so long for an answer.
-func load(t *testing.T, r *upstream.Router, d *dice, perSecond float64, length, patience time.Duration) outcomes {
+func load(t *testing.T, r *router.Router, d *dice, perSecond float64, length, patience time.Duration) outcomes {
 	t.Helper()
 	start := time.Now()
 	var mu sync.Mutex
@@ -200,16 +201,16 @@ func sites(d *dice, bad func(at time.Duration) lastError) []*site {
 	return all
 }
 
-func over(t *testing.T, d *dice, all []*site, edit func(i int, c *upstream.Channel)) *upstream.Router {
+func over(t *testing.T, d *dice, all []*site, edit func(i int, c *router.Channel)) *router.Router {
 	t.Helper()
-	channels := make([]upstream.Channel, len(all))
+	channels := make([]router.Channel, len(all))
 	for i, s := range all {
 		channels[i] = every(fmt.Sprint(i), s, 0)
 		if edit != nil {
 			edit(i, &channels[i])
 		}
 	}
-	return router(t, upstream.RouterOptions{Rand: d.below}, channels...)
+	return newRouter(t, router.Options{Rand: d.below}, channels...)
 }
 
 // TestOneOfThreeChannelsInTroubleHarmsNobodyForLong is the third thing that must
@@ -260,7 +261,7 @@ func TestChannelsThatAreAlikeShareByWeightHoweverBusyTheyAre(t *testing.T) {
 				d := newDice(11)
 				all := sites(d, nil)
 				weights := []int{1, 3, 6}
-				r := over(t, d, all, func(i int, c *upstream.Channel) { c.Weight = weights[i] })
+				r := over(t, d, all, func(i int, c *router.Channel) { c.Weight = weights[i] })
 				length := time.Duration(calls / perSecond * float64(time.Second))
 				load(t, r, d, perSecond, length, time.Hour)
 				for i, s := range all {

@@ -14,12 +14,13 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // line opens a channel of one place, which is taken, with calls that wait for it.
-func line(t *testing.T, v *holds, waiting int) (*upstream.Router, []*asked) {
+func line(t *testing.T, v *holds, waiting int) (*router.Router, []*asked) {
 	t.Helper()
-	r := router(t, upstream.RouterOptions{}, narrow("c", v, 1, 0))
+	r := newRouter(t, router.Options{}, narrow("c", v, 1, 0))
 	calls := make([]*asked, 1+waiting)
 	for i := range calls {
 		calls[i] = start(t.Context(), r, call(t, hello))
@@ -35,14 +36,14 @@ func TestPlacesThatAReloadAddsAreTakenThoughTheLineNeverEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := new(holds)
 		before, _ := line(t, v, 3)
-		after := router(t, upstream.RouterOptions{Previous: before}, narrow("c", v, 4, 0))
+		after := newRouter(t, router.Options{Previous: before}, narrow("c", v, 4, 0))
 		for range 3 {
 			start(t.Context(), after, call(t, hello))
 		}
 		if v.running() != 4 {
 			t.Errorf("of 7 calls %d run, with 4 places", v.running())
 		}
-		fewer := router(t, upstream.RouterOptions{Previous: after}, narrow("c", v, 2, 0))
+		fewer := newRouter(t, router.Options{Previous: after}, narrow("c", v, 2, 0))
 		late := start(t.Context(), fewer, call(t, hello))
 		for i := range 7 {
 			v.let(i, nil)
@@ -81,7 +82,7 @@ func TestWhoWaitsInLineDoesNotGoToAChannelThatIsPausedMeanwhile(t *testing.T) {
 func TestWhoWaitsInLineDoesNotGoToAVendorThatAsksForAPauseMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, other := new(holds), new(holds)
-		r := router(t, upstream.RouterOptions{}, narrow("c", v, 1, 0), narrow("other", other, 1, 0))
+		r := newRouter(t, router.Options{}, narrow("c", v, 1, 0), narrow("other", other, 1, 0))
 		for range 2 {
 			start(t.Context(), r, call(t, hello))
 		}
@@ -141,7 +142,7 @@ func TestWhatAnAnswerSaysOfItsVendorIsKnownBeforeItsPlaceIsGivenBack(t *testing.
 					reply.Body = lingers{strings.NewReader("no")}
 					return reply, nil
 				})
-				r := router(t, upstream.RouterOptions{}, narrow("c", v, 1, 0))
+				r := newRouter(t, router.Options{}, narrow("c", v, 1, 0))
 				first := call(t, hello)
 				first.Accept = func(_ context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
 					read(reply.Body)
@@ -179,7 +180,7 @@ func TestAPlaceIsHeldUntilTheCallIsOverThatTheAnswerWasOf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var running atomic.Int32
-				r := router(t, upstream.RouterOptions{}, narrow("c", upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+				r := newRouter(t, router.Options{}, narrow("c", upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 					if n := running.Add(1); n > 1 {
 						t.Errorf("%d calls at a time", n)
 					}
@@ -209,7 +210,7 @@ func TestAPlaceIsHeldUntilTheCallIsOverThatTheAnswerWasOf(t *testing.T) {
 func TestWhoWaitsForAPaceDoesNotGoToAChannelThatIsPausedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := plays("ok")
-		r := router(t, upstream.RouterOptions{}, narrow("c", v, 0, 120))
+		r := newRouter(t, router.Options{}, narrow("c", v, 0, 120))
 		for range 2 {
 			start(t.Context(), r, call(t, hello))
 		}
@@ -240,7 +241,7 @@ func TestAPlaceIsGivenBackWhereAnObserverPanics(t *testing.T) {
 		},
 	} {
 		body := &closing{Reader: strings.NewReader("ok")}
-		r := router(t, upstream.RouterOptions{}, narrow("c", upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+		r := newRouter(t, router.Options{}, narrow("c", upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 			return &upstream.Reply{Status: 200, Body: body}, nil
 		}), 1, 0))
 		c := call(t, hello)
@@ -276,7 +277,7 @@ func (c *closing) Close() error {
 // TestACallerWhoLeavesTheLineHasSentNothing: who is charged for a request that
 // was sent must not be charged for one that waited.
 func TestACallerWhoLeavesTheLineHasSentNothing(t *testing.T) {
-	for name, limits := range map[string]upstream.Channel{
+	for name, limits := range map[string]router.Channel{
 		"for a place": {MaxConcurrent: 1},
 		"for a turn":  {RPM: 119},
 	} {
@@ -290,7 +291,7 @@ func TestACallerWhoLeavesTheLineHasSentNothing(t *testing.T) {
 					<-ctx.Done()
 					return nil, ctx.Err()
 				})
-				r, err := upstream.NewRouter([]upstream.Channel{c}, upstream.RouterOptions{})
+				r, err := router.New([]router.Channel{c}, router.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -328,10 +329,10 @@ func TestACallerWhoLeavesBetweenTwoTriesOwesNothingForTheFirst(t *testing.T) {
 			return nil, ctx.Err()
 		})
 		models := map[string]string{"m": "m"}
-		r, err := upstream.NewRouter([]upstream.Channel{
+		r, err := router.New([]router.Channel{
 			{Name: "failing", Upstream: failing, Models: models},
 			{Name: "busy", Upstream: busy, Models: models, Priority: 1, MaxConcurrent: 1},
-		}, upstream.RouterOptions{})
+		}, router.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -359,7 +360,7 @@ func TestACallerWhoLeavesBetweenTwoTriesOwesNothingForTheFirst(t *testing.T) {
 // TestACallerWhoHasLeftHasNobodyAsked: an upstream that is asked all the same may
 // say that it was sent something, which has to be paid for.
 func TestACallerWhoHasLeftHasNobodyAsked(t *testing.T) {
-	for name, limits := range map[string]upstream.Channel{
+	for name, limits := range map[string]router.Channel{
 		"free":      {},
 		"few calls": {MaxConcurrent: 1},
 		"slow":      {RPM: 1},
@@ -371,7 +372,7 @@ func TestACallerWhoHasLeftHasNobodyAsked(t *testing.T) {
 			asked++
 			return nil, ctx.Err()
 		})
-		r, err := upstream.NewRouter([]upstream.Channel{c}, upstream.RouterOptions{})
+		r, err := router.New([]router.Channel{c}, router.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -404,14 +405,14 @@ func TestACallerWhoLeavesAsItsTurnComesHasNobodyAsked(t *testing.T) {
 	for range 50 { // which of the two is seen first is chance
 		synctest.Test(t, func(t *testing.T) {
 			asked, free := 0, make(chan struct{})
-			r, err := upstream.NewRouter([]upstream.Channel{{
+			r, err := router.New([]router.Channel{{
 				Name: "busy", Models: map[string]string{"m": "m"}, MaxConcurrent: 1,
 				Upstream: upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
 					asked++
 					<-free
 					return nil, ctx.Err()
 				}),
-			}}, upstream.RouterOptions{})
+			}}, router.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,21 +9,22 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 func TestAReloadForgetsNothingOfAChannelThatKeepsItsName(t *testing.T) {
 	var d day
 	o := d.options()
 	sick, paused, other := plays(failed(500)), plays("paused"), plays("ok")
-	list := []upstream.Channel{every("sick", sick, 0), every("paused", paused, 0), every("other", other, 1)}
-	before := router(t, o, list...)
+	list := []router.Channel{every("sick", sick, 0), every("paused", paused, 0), every("other", other, 1)}
+	before := newRouter(t, o, list...)
 	if err := before.Pause("paused"); err != nil {
 		t.Fatal(err)
 	}
 	ask(t, before, sick, 3)
 	was := before.Channels()
 	o.Previous = before
-	after := router(t, o, list[1], list[0], every("new", plays("new"), 2))
+	after := newRouter(t, o, list[1], list[0], every("new", plays("new"), 2))
 	now := after.Channels()
 	for i, j := range map[int]int{0: 1, 1: 0} {
 		if now[i].State != was[j].State || now[i].Until != was[j].Until || now[i].Requests != was[j].Requests ||
@@ -31,7 +32,7 @@ func TestAReloadForgetsNothingOfAChannelThatKeepsItsName(t *testing.T) {
 			t.Errorf("%+v was %+v", now[i], was[j])
 		}
 	}
-	if was[0].State != upstream.Resting || was[0].Requests != 3 || was[0].Failures != 3 || was[1].State != upstream.Paused {
+	if was[0].State != router.Resting || was[0].Requests != 3 || was[0].Failures != 3 || was[1].State != router.Paused {
 		t.Errorf("%+v", was)
 	}
 	if got, err := answer(t.Context(), after, call(t, hello)); got != "new" || err != nil {
@@ -39,8 +40,8 @@ func TestAReloadForgetsNothingOfAChannelThatKeepsItsName(t *testing.T) {
 	}
 	// And the budget of extra attempts.
 	o.Previous = nil
-	fresh := router(t, o, every("a", plays(lost()), 0), every("b", plays("b"), 1))
-	served := func(r *upstream.Router) (n int) {
+	fresh := newRouter(t, o, every("a", plays(lost()), 0), every("b", plays("b"), 1))
+	served := func(r *router.Router) (n int) {
 		for range 5 {
 			d.now = d.now.Add(time.Hour)
 			if _, err := answer(t.Context(), r, call(t, hello)); err == nil {
@@ -51,7 +52,7 @@ func TestAReloadForgetsNothingOfAChannelThatKeepsItsName(t *testing.T) {
 	}
 	first := served(fresh)
 	o.Previous = fresh
-	if second := served(router(t, o, every("a", plays(lost()), 0), every("b", plays("b"), 1))); first != 3 || second > 1 {
+	if second := served(newRouter(t, o, every("a", plays(lost()), 0), every("b", plays("b"), 1))); first != 3 || second > 1 {
 		t.Errorf("%d calls were served by a second attempt before, %d after", first, second)
 	}
 }
@@ -59,10 +60,10 @@ func TestAReloadForgetsNothingOfAChannelThatKeepsItsName(t *testing.T) {
 func TestWhatRunsAtAReloadKeepsItsPlaceAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := new(holds)
-		list := []upstream.Channel{narrow("c", v, 1, 0)}
-		before := router(t, upstream.RouterOptions{}, list...)
+		list := []router.Channel{narrow("c", v, 1, 0)}
+		before := newRouter(t, router.Options{}, list...)
 		first := start(t.Context(), before, call(t, hello))
-		after := router(t, upstream.RouterOptions{Previous: before}, list...)
+		after := newRouter(t, router.Options{Previous: before}, list...)
 		second := start(t.Context(), after, call(t, hello))
 		if v.running() != 1 || after.Channels()[0].InFlight != 1 {
 			t.Fatalf("%d run; %+v", v.running(), after.Channels())
@@ -84,9 +85,9 @@ func TestAReloadGivesNoCallsBeyondThePaceAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDice(23)
 		s := &site{dice: d, start: time.Now()}
-		var r *upstream.Router
+		var r *router.Router
 		for i := range 100 {
-			r = router(t, upstream.RouterOptions{Previous: r}, narrow("c", s, 0, 600+i%2))
+			r = newRouter(t, router.Options{Previous: r}, narrow("c", s, 0, 600+i%2))
 			for range 12 {
 				start(t.Context(), r, call(t, hello))
 			}
@@ -102,18 +103,18 @@ func TestAReloadGivesNoCallsBeyondThePaceAway(t *testing.T) {
 func TestAPausedChannelGetsNoNewCallsButThoseThatNameIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := new(holds)
-		r := router(t, upstream.RouterOptions{}, every("main", v, 0), every("spare", plays("spare"), 1))
+		r := newRouter(t, router.Options{}, every("main", v, 0), every("spare", plays("spare"), 1))
 		wrapped := r.Wrap(func(up upstream.Upstream) upstream.Upstream { return up })
 		runs := start(t.Context(), r, call(t, hello))
 		if err := r.Pause("main"); err != nil {
 			t.Fatal(err)
 		}
-		for _, router := range []*upstream.Router{r, wrapped} {
+		for _, router := range []*router.Router{r, wrapped} {
 			if got, err := answer(t.Context(), router, call(t, hello)); got != "spare" || err != nil {
 				t.Errorf("%q, %v", got, err)
 			}
 		}
-		if c := wrapped.Channels()[0]; c.State != upstream.Paused || c.Usable || c.InFlight != 1 {
+		if c := wrapped.Channels()[0]; c.State != router.Paused || c.Usable || c.InFlight != 1 {
 			t.Errorf("%+v", c)
 		}
 		named := call(t, hello)
@@ -125,7 +126,7 @@ func TestAPausedChannelGetsNoNewCallsButThoseThatNameIt(t *testing.T) {
 		if runs.now().err != nil || poll.now().text != "held" {
 			t.Errorf("what ran: %v; what names it: %q, %v", runs.now().err, poll.now().text, poll.now().err)
 		}
-		if err := wrapped.Resume("main"); err != nil || r.Channels()[0].State != upstream.Ready {
+		if err := wrapped.Resume("main"); err != nil || r.Channels()[0].State != router.Ready {
 			t.Errorf("%v, %+v", err, r.Channels()[0])
 		}
 		again := start(t.Context(), r, call(t, hello))
@@ -138,7 +139,7 @@ func TestAPausedChannelGetsNoNewCallsButThoseThatNameIt(t *testing.T) {
 }
 
 func TestAnUnknownChannelCannotBePaused(t *testing.T) {
-	r := router(t, upstream.RouterOptions{}, every("main", plays("ok"), 0), every("spare", plays("ok"), 0))
+	r := newRouter(t, router.Options{}, every("main", plays("ok"), 0), every("spare", plays("ok"), 0))
 	for _, err := range []error{r.Pause("mian"), r.Resume("")} {
 		if err == nil || !strings.Contains(err.Error(), `"main" "spare"`) {
 			t.Errorf("%v", err)
@@ -171,12 +172,12 @@ func TestOtherKeysEndWhatAReloadKeepsAChannelOutFor(t *testing.T) {
 		if row.swap {
 			now = plays("back")
 		}
-		o.Previous = router(t, o, every("c", v, 0), every("other", other, 1))
+		o.Previous = newRouter(t, o, every("c", v, 0), every("other", other, 1))
 		for range row.times {
 			_, _ = answer(t.Context(), o.Previous, call(t, hello))
 		}
 		before := v.asked()
-		after := router(t, o, every("c", now, 0), every("other", other, 1))
+		after := newRouter(t, o, every("c", now, 0), every("other", other, 1))
 		_, _ = answer(t.Context(), after, call(t, hello))
 		if asked := now.asked() > 0 && (row.swap || v.asked() > before); asked != row.back {
 			t.Errorf("%s: it was asked: %t", name, asked)
@@ -188,7 +189,7 @@ func TestOtherKeysEndWhatAReloadKeepsAChannelOutFor(t *testing.T) {
 }
 
 // states are those of a router's channels by name.
-func states(r *upstream.Router) map[string]string {
+func states(r *router.Router) map[string]string {
 	found := make(map[string]string)
 	for _, c := range r.Channels() {
 		found[c.Name] = c.State
@@ -197,9 +198,9 @@ func states(r *upstream.Router) map[string]string {
 }
 
 func TestAPauseOutlastsReloadsWithoutItsChannel(t *testing.T) {
-	both := []upstream.Channel{every("a", plays("a"), 0), every("b", plays("b"), 1)}
-	r := router(t, upstream.RouterOptions{}, both...)
-	next := func(list ...upstream.Channel) { r = router(t, upstream.RouterOptions{Previous: r}, list...) }
+	both := []router.Channel{every("a", plays("a"), 0), every("b", plays("b"), 1)}
+	r := newRouter(t, router.Options{}, both...)
+	next := func(list ...router.Channel) { r = newRouter(t, router.Options{Previous: r}, list...) }
 	if err := r.Pause("a"); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +210,7 @@ func TestAPauseOutlastsReloadsWithoutItsChannel(t *testing.T) {
 		t.Error("a channel that is away is resumed")
 	}
 	next(both...)
-	if got := states(r); got["a"] != upstream.Paused || got["b"] != upstream.Ready {
+	if got := states(r); got["a"] != router.Paused || got["b"] != router.Ready {
 		t.Errorf("back again they are %v", got)
 	}
 	// Resumed is resumed, for those that go and for those that stay.
@@ -219,30 +220,30 @@ func TestAPauseOutlastsReloadsWithoutItsChannel(t *testing.T) {
 	next(both...)
 	next(both[1])
 	next(both...)
-	if got := states(r); got["a"] != upstream.Ready {
+	if got := states(r); got["a"] != router.Ready {
 		t.Errorf("after it was resumed it is %v", got)
 	}
 }
 
 func TestThePausesOfTheLastThousandThatAreGoneAreKept(t *testing.T) {
 	stays := every("stays", plays("ok"), 0)
-	r := router(t, upstream.RouterOptions{}, stays)
+	r := newRouter(t, router.Options{}, stays)
 	const gone = 1001
 	for i := range gone {
 		name := fmt.Sprint(i)
-		r = router(t, upstream.RouterOptions{Previous: r}, stays, every(name, plays(name), 1))
+		r = newRouter(t, router.Options{Previous: r}, stays, every(name, plays(name), 1))
 		if err := r.Pause(name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r = router(t, upstream.RouterOptions{Previous: r}, stays)
-	list := make([]upstream.Channel, gone)
+	r = newRouter(t, router.Options{Previous: r}, stays)
+	list := make([]router.Channel, gone)
 	for i := range list {
 		list[i] = every(fmt.Sprint(i), plays("ok"), 0)
 	}
-	r = router(t, upstream.RouterOptions{Previous: r}, list...)
+	r = newRouter(t, router.Options{Previous: r}, list...)
 	for name, state := range states(r) {
-		if want := name != "0"; (state == upstream.Paused) != want {
+		if want := name != "0"; (state == router.Paused) != want {
 			t.Errorf("channel %s is %s", name, state)
 		}
 	}

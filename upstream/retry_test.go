@@ -15,6 +15,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // keyed are refusals that one of several keys caused.
@@ -62,7 +63,7 @@ func TestWhoIsRepeatedWhere(t *testing.T) {
 				want = false
 			}
 			second := plays("ok")
-			r := router(t, upstream.RouterOptions{}, every("1", plays(row.err), 1), every("2", second, 2))
+			r := newRouter(t, router.Options{}, every("1", plays(row.err), 1), every("2", second, 2))
 			c := call(t, hello)
 			c.Op = op
 			if _, err := answer(t.Context(), r, c); (second.asked() == 1) != want || (err == nil) != want {
@@ -79,7 +80,7 @@ func TestAChannelIsAskedWithItsOtherKeyFirst(t *testing.T) {
 	for _, status := range []int{401, 429} {
 		for _, op := range []upstream.Op{upstream.ChatCompletion, upstream.GenerateImage} {
 			v, spare := plays(keyed(status), "ok"), plays("spare")
-			r := router(t, upstream.RouterOptions{}, every("keys", v, 0), every("spare", spare, 1))
+			r := newRouter(t, router.Options{}, every("keys", v, 0), every("spare", spare, 1))
 			c := call(t, hello)
 			c.Op = op
 			if got, err := answer(t.Context(), r, c); got != "ok" || err != nil || spare.asked() != 0 {
@@ -88,17 +89,17 @@ func TestAChannelIsAskedWithItsOtherKeyFirst(t *testing.T) {
 			if c := r.Channels()[0]; c.Failures != 0 || c.Requests != 2 || c.LastError == "" {
 				t.Errorf("%d: %+v", status, c)
 			}
-			if got, err := answer(t.Context(), upstream.SingleRouter(plays(keyed(status), "ok")), call(t, hello)); got != "ok" || err != nil {
+			if got, err := answer(t.Context(), router.Single(plays(keyed(status), "ok")), call(t, hello)); got != "ok" || err != nil {
 				t.Errorf("%d, alone: %q, %v", status, got, err)
 			}
-			alone := upstream.SingleRouter(plays(slices.Repeat([]any{keyed(status), keyed(status), "ok"}, 20)...))
+			alone := router.Single(plays(slices.Repeat([]any{keyed(status), keyed(status), "ok"}, 20)...))
 			for range 20 { // more than the budget of attempts would pay for
 				if got, err := answer(t.Context(), alone, call(t, hello)); got != "ok" || err != nil {
 					t.Fatalf("%d, two keys of three: %q, %v", status, got, err)
 				}
 			}
 			all := plays(keyed(status))
-			r = router(t, upstream.RouterOptions{}, every("keys", all, 0), every("spare", spare, 1))
+			r = newRouter(t, router.Options{}, every("keys", all, 0), every("spare", spare, 1))
 			if got, err := answer(t.Context(), r, call(t, hello)); got != "spare" || err != nil || all.asked() != 2 {
 				t.Errorf("%d, keys that are all refused: %q, %v, asked %d times", status, got, err, all.asked())
 			}
@@ -134,7 +135,7 @@ func TestAnAttemptTellsWhatTheVendorMayBill(t *testing.T) {
 			}
 			return reply, nil
 		}
-		_, err := upstream.SingleRouter(plays(row.says)).Do(t.Context(), c)
+		_, err := router.Single(plays(row.says)).Do(t.Context(), c)
 		if len(got) == 0 || (got[0].Err == nil) != (err == nil) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 			continue
@@ -181,7 +182,7 @@ func TestAThousandRequestsWithRandomFaults(t *testing.T) {
 			accepted++
 			return says(strings.NewReader("ok")), nil
 		})
-		var list []upstream.Channel
+		var list []router.Channel
 		for i := range channels {
 			list = append(list, every(fmt.Sprint(i), up, i/2))
 			list[i].MaxConcurrent = i % 3
@@ -189,7 +190,7 @@ func TestAThousandRequestsWithRandomFaults(t *testing.T) {
 		var d day
 		o := d.options()
 		o.Rand = random
-		r := router(t, o, list...)
+		r := newRouter(t, o, list...)
 		c := call(t, hello)
 		for n := 1; n <= requests; n++ {
 			before, tried := accepted, attempts
@@ -215,7 +216,7 @@ func TestExtraAttemptsEndWithTheBudgetAndComeBackWithRequests(t *testing.T) {
 	down, up := plays(failed(500)), plays("ok")
 	var d day
 	o := d.options()
-	r := router(t, o, every("up", up, 1), upstream.Channel{Name: "down", Upstream: down, Models: map[string]string{"m": "m"}})
+	r := newRouter(t, o, every("up", up, 1), router.Channel{Name: "down", Upstream: down, Models: map[string]string{"m": "m"}})
 	served := 0
 	for range 3 + 2 {
 		if _, err := answer(t.Context(), r, call(t, hello)); err == nil {

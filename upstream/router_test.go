@@ -14,47 +14,48 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 const hello = `{"model":"m", "temperature":1.0,"messages":[]}`
 
 func TestAChannelThatCannotWorkIsRefusedByName(t *testing.T) {
-	good := upstream.Channel{Name: "good", Upstream: plays("ok"), Models: map[string]string{"m": "up"}}
-	for what, spoil := range map[string]func(*upstream.Channel){
-		"has no upstream":                    func(c *upstream.Channel) { c.Upstream = nil },
-		"weight -1 is negative":              func(c *upstream.Channel) { c.Weight = -1 },
-		"has no models":                      func(c *upstream.Channel) { c.Models = nil },
-		"time-out is negative":               func(c *upstream.Channel) { c.Timeout.Idle = -1 },
-		`"m": "" has an empty id`:            func(c *upstream.Channel) { c.Models = map[string]string{"m": ""} },
-		`the model "*" leads to "up"`:        func(c *upstream.Channel) { c.Models = map[string]string{"*": "up"} },
-		`does not serve the model "up"`:      func(c *upstream.Channel) { c.Upstream = &vendor{only: "other"} },
-		`"model" cannot be dropped`:          func(c *upstream.Channel) { c.Drop = []string{"model"} },
-		`"messages" cannot be dropped`:       func(c *upstream.Channel) { c.Drop = []string{"messages"} },
-		`"stream" cannot be dropped`:         func(c *upstream.Channel) { c.Drop = []string{"stream"} },
-		`"stream_options" cannot be dropped`: func(c *upstream.Channel) { c.Drop = []string{"stream_options"} },
-		`"stream" cannot be renamed "s"`:     func(c *upstream.Channel) { c.Rename = map[string]string{"stream": "s"} },
-		`"a" cannot be renamed "messages"`:   func(c *upstream.Channel) { c.Rename = map[string]string{"a": "messages"} },
-		`"a" cannot be renamed "b"`:          func(c *upstream.Channel) { c.Rename = map[string]string{"a": "b", "b": "c"} },
-		`"a" cannot be renamed ""`:           func(c *upstream.Channel) { c.Rename = map[string]string{"a": ""} },
-		"another channel has the same name":  func(c *upstream.Channel) { c.Name = "good" },
+	good := router.Channel{Name: "good", Upstream: plays("ok"), Models: map[string]string{"m": "up"}}
+	for what, spoil := range map[string]func(*router.Channel){
+		"has no upstream":                    func(c *router.Channel) { c.Upstream = nil },
+		"weight -1 is negative":              func(c *router.Channel) { c.Weight = -1 },
+		"has no models":                      func(c *router.Channel) { c.Models = nil },
+		"time-out is negative":               func(c *router.Channel) { c.Timeout.Idle = -1 },
+		`"m": "" has an empty id`:            func(c *router.Channel) { c.Models = map[string]string{"m": ""} },
+		`the model "*" leads to "up"`:        func(c *router.Channel) { c.Models = map[string]string{"*": "up"} },
+		`does not serve the model "up"`:      func(c *router.Channel) { c.Upstream = &vendor{only: "other"} },
+		`"model" cannot be dropped`:          func(c *router.Channel) { c.Drop = []string{"model"} },
+		`"messages" cannot be dropped`:       func(c *router.Channel) { c.Drop = []string{"messages"} },
+		`"stream" cannot be dropped`:         func(c *router.Channel) { c.Drop = []string{"stream"} },
+		`"stream_options" cannot be dropped`: func(c *router.Channel) { c.Drop = []string{"stream_options"} },
+		`"stream" cannot be renamed "s"`:     func(c *router.Channel) { c.Rename = map[string]string{"stream": "s"} },
+		`"a" cannot be renamed "messages"`:   func(c *router.Channel) { c.Rename = map[string]string{"a": "messages"} },
+		`"a" cannot be renamed "b"`:          func(c *router.Channel) { c.Rename = map[string]string{"a": "b", "b": "c"} },
+		`"a" cannot be renamed ""`:           func(c *router.Channel) { c.Rename = map[string]string{"a": ""} },
+		"another channel has the same name":  func(c *router.Channel) { c.Name = "good" },
 	} {
 		bad := good
 		bad.Name = "bad"
 		spoil(&bad)
-		_, err := upstream.NewRouter([]upstream.Channel{good, bad}, upstream.RouterOptions{})
+		_, err := router.New([]router.Channel{good, bad}, router.Options{})
 		if err == nil || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), `channel "`+bad.Name+`"`) {
 			t.Errorf("error %v, want it to name the channel and say: %s", err, what)
 		}
 	}
-	if _, err := upstream.NewRouter([]upstream.Channel{{Upstream: plays("ok")}}, upstream.RouterOptions{}); err == nil {
+	if _, err := router.New([]router.Channel{{Upstream: plays("ok")}}, router.Options{}); err == nil {
 		t.Error("a channel without a name was taken")
 	}
 }
 
 func TestARouterKnowsItsModels(t *testing.T) {
-	r := router(t, upstream.RouterOptions{},
-		upstream.Channel{Name: "a", Upstream: plays("ok"), Models: map[string]string{"z": "z1", "b": "b"}},
-		upstream.Channel{Name: "b", Upstream: plays("ok"), Models: map[string]string{"b": "b2"}, Priority: 2, Weight: 3})
+	r := newRouter(t, router.Options{},
+		router.Channel{Name: "a", Upstream: plays("ok"), Models: map[string]string{"z": "z1", "b": "b"}},
+		router.Channel{Name: "b", Upstream: plays("ok"), Models: map[string]string{"b": "b2"}, Priority: 2, Weight: 3})
 	if diff := cmp.Diff([]string{"b", "z"}, r.Models()); diff != "" {
 		t.Error(diff)
 	}
@@ -63,9 +64,9 @@ func TestARouterKnowsItsModels(t *testing.T) {
 			t.Errorf("routes %q: %v", model, !want)
 		}
 	}
-	want := []upstream.ChannelInfo{
-		{Name: "a", Models: []string{"b", "z"}, Weight: 1, Usable: true, State: upstream.Ready},
-		{Name: "b", Models: []string{"b"}, Priority: 2, Weight: 3, Usable: true, State: upstream.Ready},
+	want := []router.ChannelInfo{
+		{Name: "a", Models: []string{"b", "z"}, Weight: 1, Usable: true, State: router.Ready},
+		{Name: "b", Models: []string{"b"}, Priority: 2, Weight: 3, Usable: true, State: router.Ready},
 	}
 	if diff := cmp.Diff(want, r.Channels()); diff != "" {
 		t.Error(diff)
@@ -78,24 +79,24 @@ func TestARouterKnowsItsModels(t *testing.T) {
 func TestAChannelForEveryModelIsAskedWhetherItServesThisOne(t *testing.T) {
 	picky := plays("picky")
 	picky.only = "n"
-	r := router(t, upstream.RouterOptions{}, every("picky", picky, 0), every("open", plays("open"), 1))
+	r := newRouter(t, router.Options{}, every("picky", picky, 0), every("open", plays("open"), 1))
 	for model, want := range map[string]string{"m": "open", "n": "picky"} {
 		got, err := answer(t.Context(), r, call(t, strings.Replace(hello, `"m"`, `"`+model+`"`, 1)))
 		if got != want || err != nil {
 			t.Errorf("%s: %q, %v", model, got, err)
 		}
 	}
-	if sole := upstream.SingleRouter(picky); sole.Routes("m") || !sole.Routes("n") || len(sole.Models()) != 0 {
+	if sole := router.Single(picky); sole.Routes("m") || !sole.Routes("n") || len(sole.Models()) != 0 {
 		t.Error("a sole upstream's routes are not its own")
 	}
-	if _, err := upstream.SingleRouter(nil).Do(t.Context(), call(t, hello)); code(err) != fault.NoChannel {
+	if _, err := router.Single(nil).Do(t.Context(), call(t, hello)); code(err) != fault.NoChannel {
 		t.Errorf("nobody at all: %v", err)
 	}
 }
 
 func TestChannelsOfOnePriorityShareByWeight(t *testing.T) {
 	var draws []uint64
-	o := upstream.RouterOptions{Rand: func(n uint64) uint64 {
+	o := router.Options{Rand: func(n uint64) uint64 {
 		draws[0]++
 		return draws[0] % n // every number below n in turn
 	}}
@@ -103,7 +104,7 @@ func TestChannelsOfOnePriorityShareByWeight(t *testing.T) {
 	light, heavy, later := plays("l"), plays("h"), plays("x")
 	h := every("heavy", heavy, 1)
 	h.Weight = 3
-	r := router(t, o, every("later", later, 2), every("light", light, 1), h)
+	r := newRouter(t, o, every("later", later, 2), every("light", light, 1), h)
 	for range 400 {
 		if _, err := answer(t.Context(), r, call(t, hello)); err != nil {
 			t.Fatal(err)
@@ -117,20 +118,20 @@ func TestChannelsOfOnePriorityShareByWeight(t *testing.T) {
 func TestTheUpstreamGetsItsOwnModelAndNoFieldThatItRefuses(t *testing.T) {
 	body := `{"model":"m", "temperature":1.0,"top_p":null,"max_tokens":64,"x":[ 1 ]}`
 	for name, row := range map[string]struct {
-		channel upstream.Channel
+		channel router.Channel
 		want    string
 		model   string
 		dropped []string
 	}{
-		"same id":  {upstream.Channel{Models: map[string]string{"m": "m"}}, body, "m", nil},
-		"any id":   {upstream.Channel{Models: map[string]string{"*": "*"}}, body, "m", nil},
-		"other id": {upstream.Channel{Models: map[string]string{"m": "u\"1"}}, strings.Replace(body, `"m"`, `"u\"1"`, 1), `u"1`, nil},
+		"same id":  {router.Channel{Models: map[string]string{"m": "m"}}, body, "m", nil},
+		"any id":   {router.Channel{Models: map[string]string{"*": "*"}}, body, "m", nil},
+		"other id": {router.Channel{Models: map[string]string{"m": "u\"1"}}, strings.Replace(body, `"m"`, `"u\"1"`, 1), `u"1`, nil},
 		"drop": {
-			upstream.Channel{Models: map[string]string{"m": "m"}, Drop: []string{"temperature", "top_p", "n"}},
+			router.Channel{Models: map[string]string{"m": "m"}, Drop: []string{"temperature", "top_p", "n"}},
 			`{"model":"m","max_tokens":64,"x":[ 1 ]}`, "m", []string{"temperature"},
 		},
 		"rename": {
-			upstream.Channel{Models: map[string]string{"m": "m"}, Rename: map[string]string{"max_tokens": "max_completion_tokens", "n": "m"}},
+			router.Channel{Models: map[string]string{"m": "m"}, Rename: map[string]string{"max_tokens": "max_completion_tokens", "n": "m"}},
 			strings.Replace(body, "max_tokens", "max_completion_tokens", 1), "m", nil,
 		},
 	} {
@@ -138,7 +139,7 @@ func TestTheUpstreamGetsItsOwnModelAndNoFieldThatItRefuses(t *testing.T) {
 			v := plays("ok")
 			row.channel.Name, row.channel.Upstream = "c", v
 			c := call(t, body)
-			reply, err := router(t, upstream.RouterOptions{}, row.channel).Do(t.Context(), c)
+			reply, err := newRouter(t, router.Options{}, row.channel).Do(t.Context(), c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -159,7 +160,7 @@ func TestTheUpstreamGetsItsOwnModelAndNoFieldThatItRefuses(t *testing.T) {
 
 func TestABodyThatIsNoObjectTravelsAsItIs(t *testing.T) {
 	v := plays("ok")
-	r := router(t, upstream.RouterOptions{}, upstream.Channel{
+	r := newRouter(t, router.Options{}, router.Channel{
 		Name: "c", Upstream: v, Models: map[string]string{"m": "u"}, Drop: []string{"n"},
 	})
 	c := &upstream.Call{Op: upstream.ChatCompletion, Model: "m", Body: upstream.BytesBody([]byte("--form"))}
@@ -207,13 +208,13 @@ func TestFailOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			first, second := plays(row.err), plays("ok")
-			r := router(t, upstream.RouterOptions{}, every("1", first, 1), every("2", second, 2))
+			r := newRouter(t, router.Options{}, every("1", first, 1), every("2", second, 2))
 			got, err := answer(t.Context(), r, call(t, hello))
 			if (got == "ok") != row.again || (err == nil) != row.again || first.asked() != 1 {
 				t.Errorf("%q, %v after %d attempts at the first", got, err, first.asked())
 			}
 			all := []*vendor{plays(row.err), plays(row.err), plays(row.err), plays(row.err)}
-			r = router(t, upstream.RouterOptions{}, every("1", all[0], 1), every("2", all[1], 2), every("3", all[2], 3), every("4", all[3], 4))
+			r = newRouter(t, router.Options{}, every("1", all[0], 1), every("2", all[1], 2), every("3", all[2], 3), every("4", all[3], 4))
 			_, err = answer(t.Context(), r, call(t, hello))
 			attempts := 0
 			for _, v := range all {
@@ -241,7 +242,7 @@ func TestTheOnlyChannelIsAskedAgainOnceAndOnlyIfNothingWasSent(t *testing.T) {
 		"rate limit":         {[]any{failed(429), "ok"}, 1, fault.UpstreamRateLimit},
 	} {
 		v := plays(row.script...)
-		_, err := answer(t.Context(), upstream.SingleRouter(v), call(t, hello))
+		_, err := answer(t.Context(), router.Single(v), call(t, hello))
 		if v.asked() != row.asked || code(err) != row.want {
 			t.Errorf("%s: asked %d times, %v", name, v.asked(), err)
 		}
@@ -250,7 +251,7 @@ func TestTheOnlyChannelIsAskedAgainOnceAndOnlyIfNothingWasSent(t *testing.T) {
 
 func TestAWaitThatAnUpstreamImposesIsAtMostAnHour(t *testing.T) {
 	slow := fault.From(failed(429)).With(func(e *fault.Error) { e.RetryAfter = 48 * time.Hour })
-	_, err := upstream.SingleRouter(plays(slow)).Do(t.Context(), call(t, hello))
+	_, err := router.Single(plays(slow)).Do(t.Context(), call(t, hello))
 	if e := fault.From(err); e.RetryAfter != time.Hour || slow.RetryAfter != 48*time.Hour {
 		t.Errorf("retry after %s", e.RetryAfter)
 	}
@@ -261,7 +262,7 @@ func TestAnAnswerThatIsNotAcceptedIsAskedForElsewhere(t *testing.T) {
 	first := plays(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 		return &upstream.Reply{Status: 200, Body: bad}, nil
 	})
-	r := router(t, upstream.RouterOptions{}, every("1", first, 1), every("2", plays("fine"), 2))
+	r := newRouter(t, router.Options{}, every("1", first, 1), every("2", plays("fine"), 2))
 	c := call(t, hello)
 	var asked []string
 	c.Accept = func(ctx context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
@@ -301,8 +302,8 @@ func (c *closable) Close() error {
 }
 
 func TestARouterInARouterIsAskedWithoutTheCallersJudgement(t *testing.T) {
-	inner := router(t, upstream.RouterOptions{}, every("inner", plays("ok"), 0))
-	r := router(t, upstream.RouterOptions{}, every("outer", inner, 0))
+	inner := newRouter(t, router.Options{}, every("inner", plays("ok"), 0))
+	r := newRouter(t, router.Options{}, every("outer", inner, 0))
 	c := call(t, hello)
 	accepted, observed := 0, 0
 	c.Accept = func(_ context.Context, reply *upstream.Reply) (*upstream.Reply, error) {
@@ -318,12 +319,12 @@ func TestARouterInARouterIsAskedWithoutTheCallersJudgement(t *testing.T) {
 
 func TestAnAttemptIsObservedWithItsTime(t *testing.T) {
 	now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
-	o := upstream.RouterOptions{Now: func() time.Time { return now }}
+	o := router.Options{Now: func() time.Time { return now }}
 	v := plays(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 		now = now.Add(7 * time.Second)
 		return says(strings.NewReader("ok")), nil
 	})
-	r := router(t, o, upstream.Channel{Name: "c", Upstream: v, Models: map[string]string{"m": "u"}})
+	r := newRouter(t, o, router.Channel{Name: "c", Upstream: v, Models: map[string]string{"m": "u"}})
 	c := call(t, hello)
 	var got upstream.Attempt
 	c.Observe = func(a upstream.Attempt) { got = a }
@@ -348,7 +349,7 @@ func TestAPanicIsAnErrorAndTheNextRequestWorks(t *testing.T) {
 	}
 	for name, script := range scripts {
 		v := plays(script, "ok")
-		r := upstream.SingleRouter(v)
+		r := router.Single(v)
 		_, err := answer(t.Context(), r, call(t, hello))
 		e := fault.From(err)
 		if e == nil || e.Code != fault.InternalError || strings.Contains(e.Message, "detail") || !strings.Contains(e.Error(), "goroutine") {
@@ -360,7 +361,7 @@ func TestAPanicIsAnErrorAndTheNextRequestWorks(t *testing.T) {
 	}
 	c := call(t, hello)
 	c.Accept = func(context.Context, *upstream.Reply) (*upstream.Reply, error) { panic("oh") }
-	if _, err := upstream.SingleRouter(plays("ok")).Do(t.Context(), c); code(err) != fault.InternalError {
+	if _, err := router.Single(plays("ok")).Do(t.Context(), c); code(err) != fault.InternalError {
 		t.Errorf("in Accept: %v", err)
 	}
 }
@@ -375,7 +376,7 @@ func TestAnUpstreamThatSaysNothingIsABadGateway(t *testing.T) {
 		"no reply": func(context.Context, *upstream.Call) (*upstream.Reply, error) { return nil, nil },
 		"no body":  func(context.Context, *upstream.Call) (*upstream.Reply, error) { return &upstream.Reply{}, nil },
 	} {
-		if _, err := upstream.SingleRouter(plays(script)).Do(t.Context(), call(t, hello)); code(err) != fault.BadGateway {
+		if _, err := router.Single(plays(script)).Do(t.Context(), call(t, hello)); code(err) != fault.BadGateway {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -404,7 +405,7 @@ func TestAClientThatLeavesIsNoFailureOfTheChannel(t *testing.T) {
 		"for our own cause": {waits, shutdown, fault.ServiceUnavailable},
 	} {
 		first, second := plays(row.script), plays("ok")
-		r := router(t, upstream.RouterOptions{}, every("1", first, 1), every("2", second, 2))
+		r := newRouter(t, router.Options{}, every("1", first, 1), every("2", second, 2))
 		for range 5 {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			go func() {
@@ -425,7 +426,7 @@ func TestACutAnswerIsABadGateway(t *testing.T) {
 	cut := plays(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 		return says(io.MultiReader(strings.NewReader("half"), readFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }))), nil
 	})
-	got, err := answer(t.Context(), upstream.SingleRouter(cut), call(t, hello))
+	got, err := answer(t.Context(), router.Single(cut), call(t, hello))
 	var f *upstream.Failure
 	if got != "half" || code(err) != fault.BadGateway || !errors.Is(err, io.ErrUnexpectedEOF) || !errors.As(err, &f) || !f.Sent {
 		t.Errorf("%q, %v", got, err)
@@ -439,7 +440,7 @@ func TestAClosedAnswerCannotBeReadAndIsClosedOnce(t *testing.T) {
 		ended = ctx
 		return &upstream.Reply{Status: 200, Body: body}, nil
 	})
-	reply, err := upstream.SingleRouter(up).Do(t.Context(), call(t, hello))
+	reply, err := router.Single(up).Do(t.Context(), call(t, hello))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Package upstream is the port to whoever answers a call: a vendor's driver, a
-// simulator, a Go function, or a Router over many of them.
+// simulator, a Go function, or a Router (package router) over many of them.
 package upstream
 
 import (

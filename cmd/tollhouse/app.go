@@ -21,7 +21,7 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/speech/lame"
 	"github.com/tollhouse-ai/gateway/store"
-	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // app is a gateway with its store and telemetry, and the components that a reload
@@ -213,7 +213,7 @@ func (a *app) createFirstKey(ctx context.Context, account string) (secret.String
 }
 
 // router is the router in use.
-func (a *app) router() *upstream.Router { return a.components.Load().Router }
+func (a *app) router() *router.Router { return a.components.Load().Router }
 
 // limitMemory sets the runtime's memory limit: to what the configuration says,
 // else to GOMEMLIMIT, else to nine tenths of the container's memory. The gateway

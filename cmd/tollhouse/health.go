@@ -11,7 +11,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/server"
-	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // channelAdmin lets the admin API see and pause the channels of the router in use.
@@ -20,7 +20,7 @@ type channelAdmin struct{ *app }
 var _ server.Channels = channelAdmin{}
 
 // Channels implements [server.Channels].
-func (c channelAdmin) Channels() []upstream.ChannelInfo { return c.router().Channels() }
+func (c channelAdmin) Channels() []router.ChannelInfo { return c.router().Channels() }
 
 // Pause implements [server.Channels].
 func (c channelAdmin) Pause(name string) error { return c.router().Pause(name) }
@@ -31,7 +31,7 @@ func (c channelAdmin) Resume(name string) error { return c.router().Resume(name)
 // pausedChannels are the names of the channels that get no new calls.
 func (a *app) pausedChannels() (names []string) {
 	for _, c := range a.router().Channels() {
-		if c.State == upstream.Paused {
+		if c.State == router.Paused {
 			names = append(names, c.Name)
 		}
 	}
@@ -59,7 +59,7 @@ func (a *app) channelsUsable() error {
 		if c.Usable {
 			return nil
 		}
-		if c.State == upstream.Paused {
+		if c.State == router.Paused {
 			why = "every channel is paused or rests after failures"
 		}
 	}
@@ -73,7 +73,7 @@ func (a *app) channelsDegraded() error {
 	if names := a.pausedChannels(); names != nil {
 		why = append(why, plural(len(names), "paused channel")) // only the admin API names them
 	}
-	servesAllModels := func(c upstream.ChannelInfo) bool { return c.State == upstream.Ready || c.State == upstream.Probing }
+	servesAllModels := func(c router.ChannelInfo) bool { return c.State == router.Ready || c.State == router.Probing }
 	if a.channelsUsable() == nil && !slices.ContainsFunc(a.router().Channels(), servesAllModels) {
 		why = append(why, "every channel in use rests, or its vendor told it to wait with some model")
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/server/telemetry/metrics"
 	"github.com/tollhouse-ai/gateway/server/telemetry/otlp"
 	"github.com/tollhouse-ai/gateway/store"
-	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // telemetry is what an operator observes the server with: metrics, the debug log
@@ -107,7 +107,7 @@ func (t *telemetry) committed(c store.Commit) { t.metrics.Commit(c.Operations, c
 func (a *app) registerMetrics() {
 	s := metrics.Sources{
 		Gateway:      a.gateway,
-		Channels:     func() []upstream.ChannelInfo { return a.router().Channels() },
+		Channels:     func() []router.ChannelInfo { return a.router().Channels() },
 		CircuitOpens: func() map[string]int64 { return a.router().CircuitOpens() },
 	}
 	if db := a.storage.db; db != nil {

@@ -11,14 +11,14 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 func main() {
 	// A channel names the model; next to it may stand channels of vendors.
-	router, err := upstream.NewRouter([]upstream.Channel{{
+	router, err := router.New([]router.Channel{{
 		Name: "in-process", Upstream: chat.Serve(reverse), Models: map[string]string{"reverser": "reverser"},
-	}}, upstream.RouterOptions{})
+	}}, router.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -18,10 +19,10 @@ func main() {
 		return nil, &upstream.Failure{Err: errors.New("nobody is there")}
 	})
 	every := map[string]string{"*": "*"}
-	router, err := upstream.NewRouter([]upstream.Channel{
+	router, err := router.New([]router.Channel{
 		{Name: "broken", Upstream: away, Models: every},
 		{Name: "simulated", Upstream: sim.New(sim.Options{}), Models: every, Priority: 1},
-	}, upstream.RouterOptions{})
+	}, router.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

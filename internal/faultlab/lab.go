@@ -18,6 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -68,7 +69,7 @@ type Lab struct {
 	turn             sync.RWMutex // begin holds it to read, a reload or a restart to write
 	gateway          *gateway.Gateway
 	generation       int
-	router           *upstream.Router
+	router           *router.Router
 	stop             context.CancelFunc // of the gateway's background work
 	running          sync.WaitGroup
 	ids, polls       atomic.Int64
@@ -84,17 +85,17 @@ type Lab struct {
 }
 
 // channels are three ways to the vendor, of two priorities.
-func channels(v upstream.Upstream) []upstream.Channel {
+func channels(v upstream.Upstream) []router.Channel {
 	models := map[string]string{}
 	for _, t := range traits {
 		models[t.model] = t.model
 	}
-	all := make([]upstream.Channel, 3)
+	all := make([]router.Channel, 3)
 	for i := range all {
-		all[i] = upstream.Channel{
+		all[i] = router.Channel{
 			Name: fmt.Sprintf("channel-%d", i+1), Upstream: v, Models: models, Priority: i / 2, Weight: i + 1, MaxConcurrent: 12 * (i + 1),
 			RPM:     []int{0, 150, 0}[i],
-			Timeout: upstream.Timeouts{Headers: time.Minute, Idle: 20 * time.Second, Total: 10 * time.Minute},
+			Timeout: router.Timeouts{Headers: time.Minute, Idle: 20 * time.Second, Total: 10 * time.Minute},
 		}
 	}
 	return all
@@ -180,13 +181,13 @@ func (l *Lab) routes(generation int) (gateway.Options, error) {
 	if err != nil {
 		return gateway.Options{}, err
 	}
-	router, err := upstream.NewRouter(channels(l.vendor), upstream.RouterOptions{Previous: l.router})
+	routing, err := router.New(channels(l.vendor), router.Options{Previous: l.router})
 	if err != nil {
 		return gateway.Options{}, err
 	}
-	l.router = router
+	l.router = routing
 	return gateway.Options{
-		Upstream: router, Prices: prices,
+		Upstream: routing, Prices: prices,
 		Models: []gateway.Model{
 			{ID: "talk-1", Kind: gateway.KindChat, MaxOutput: mostOutput, HoldTokens: heldTokens},
 			{ID: "talk-2", Kind: gateway.KindMessages, MaxOutput: mostOutput, HoldTokens: heldTokens},

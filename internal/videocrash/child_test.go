@@ -26,6 +26,7 @@ import (
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/dashscope"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -122,9 +123,9 @@ func newNode(t task, v *voice) (*node, error) {
 		return nil, err
 	}
 	k := &killer{task: t, voice: v}
-	router, err := upstream.NewRouter([]upstream.Channel{
+	routing, err := router.New([]router.Channel{
 		{Name: "studio", Upstream: k.watch(vendor), Models: map[string]string{model: "wan2.6-t2v"}},
-	}, upstream.RouterOptions{Now: t.Clock.Now})
+	}, router.Options{Now: t.Clock.Now})
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func newNode(t task, v *voice) (*node, error) {
 	}
 	books := &ledger{db.Tasks(), k}
 	g, err := gateway.New(gateway.Options{
-		Upstream: router, Prices: billing.NewPriceList(map[string]*billing.Price{model: price}), RequirePrice: true,
+		Upstream: routing, Prices: billing.NewPriceList(map[string]*billing.Price{model: price}), RequirePrice: true,
 		Meter: books, Tasks: books, Idempotency: books,
 		Video: gateway.VideoOptions{AllowPrivate: true}, SettleTimeout: 30 * time.Second, Now: t.Clock.Now,
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/tollhouse-ai/gateway/server/mcp"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 
@@ -139,12 +140,12 @@ func (s *fixture) gateway(t testing.TB, o fixtureOptions) *gateway.Gateway {
 			routes[id] = id
 		}
 	}
-	router, err := upstream.NewRouter([]upstream.Channel{{Name: "only", Upstream: o.upstream, Models: routes}}, upstream.RouterOptions{})
+	routing, err := router.New([]router.Channel{{Name: "only", Upstream: o.upstream, Models: routes}}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	options := gateway.Options{
-		Upstream: router, Meter: s.ledger, Prices: billing.NewPriceList(prices), Models: []gateway.Model{{ID: "sim-chat", Kind: gateway.KindChat}},
+		Upstream: routing, Meter: s.ledger, Prices: billing.NewPriceList(prices), Models: []gateway.Model{{ID: "sim-chat", Kind: gateway.KindChat}},
 		Authenticator: &auth.Keys{Store: s.keys}, Logger: slog.New(slog.NewJSONHandler(s.log, nil)),
 		Video:   gateway.VideoOptions{Poll: time.Millisecond, DuplicateWindow: -1},
 		Limiter: &auth.MemoryLimiter{Now: midMinute},

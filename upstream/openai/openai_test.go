@@ -18,6 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
 )
 
@@ -381,9 +382,9 @@ func TestAKeyThatIsRefusedOrAtItsLimitCostsNobodyAnErrorWhileAnotherWorks(t *tes
 			}
 			vendortest.Responds(200, nil, `{}`)(w, r)
 		}), Options{Keys: []secret.String{secret.New("sk-old"), secret.New("sk-new")}})
-		router := upstream.SingleRouter(up)
+		r := router.Single(up)
 		for i := range 20 {
-			reply, err := router.Do(t.Context(), chat(t, false))
+			reply, err := r.Do(t.Context(), chat(t, false))
 			if err != nil {
 				t.Errorf("%s, call %d: %v", name, i, err)
 				continue
@@ -393,7 +394,7 @@ func TestAKeyThatIsRefusedOrAtItsLimitCostsNobodyAnErrorWhileAnotherWorks(t *tes
 		if n := refused.Load(); n == 0 || n > 3 {
 			t.Errorf("%s: the old key was used %d times", name, n)
 		}
-		if c := router.Channels()[0]; c.State != upstream.Ready || c.Failures != 0 {
+		if c := r.Channels()[0]; c.State != router.Ready || c.Failures != 0 {
 			t.Errorf("%s: %+v", name, c)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // meant is what a vendor's status means to the caller and to the channel.
@@ -57,9 +57,9 @@ func TestOfAllStatusesOnlyTheCallersOwnFaultIsTheirs(t *testing.T) {
 		if told := strings.Contains(e.Message, "Text of the vendor") || e.Body != nil; told != (want.code == "theirs") {
 			t.Errorf("%d: the caller reads %q, %s", status, e.Message, e.Body)
 		}
-		r, err := upstream.NewRouter([]upstream.Channel{
+		r, err := router.New([]router.Channel{
 			{Name: "bad", Upstream: up, Models: all}, {Name: "good", Upstream: other, Models: all, Priority: 1},
-		}, upstream.RouterOptions{})
+		}, router.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

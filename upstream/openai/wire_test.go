@@ -25,6 +25,7 @@ import (
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // raw is a vendor on a socket: serve gets every connection with its number.
@@ -185,7 +186,7 @@ func TestAnIdleConnectionThatDiedIsNoRequestSentAndTheRouterAsksAgain(t *testing
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 		}
 	})
-	router := upstream.SingleRouter(up)
+	router := router.Single(up)
 	var attempts []upstream.Attempt
 	for range 2 {
 		c := chat(t, false)
@@ -353,7 +354,7 @@ func TestAnAnswerCutAtAnyByteIsAnError(t *testing.T) {
 				_, _ = io.WriteString(c, whole[:cut])
 			}
 		})
-		reply, err := upstream.SingleRouter(up).Do(t.Context(), chat(t, true))
+		reply, err := router.Single(up).Do(t.Context(), chat(t, true))
 		if err == nil {
 			_, err = io.Copy(io.Discard, reply.Body)
 			_ = reply.Body.Close()

@@ -16,6 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
 )
 
@@ -98,7 +99,7 @@ func (w *words) Read(p []byte) (int, error) {
 func (w *words) Close() error { return nil }
 
 func TestARouterConforms(t *testing.T) {
-	upstreamtest.Run(t, over(func(up upstream.Upstream) upstream.Upstream { return upstream.SingleRouter(up) }, 0))
+	upstreamtest.Run(t, over(func(up upstream.Upstream) upstream.Upstream { return router.Single(up) }, 0))
 }
 
 func TestALocalUpstreamConforms(t *testing.T) {

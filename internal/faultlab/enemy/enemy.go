@@ -62,6 +62,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/ark"
 	"github.com/tollhouse-ai/gateway/upstream/dashscope"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/voyage"
 )
 
@@ -354,7 +355,7 @@ func open(o Options) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	router, err := upstream.NewRouter(channels, upstream.RouterOptions{})
+	routing, err := router.New(channels, router.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -363,7 +364,7 @@ func open(o Options) (*lab, error) {
 		return nil, err
 	}
 	l.gateway, err = gateway.New(gateway.Options{
-		Upstream: router, Prices: list, RequirePrice: true, Models: models(), Authenticator: l, Meter: l.ledger, MP3: noEncoder{},
+		Upstream: routing, Prices: list, RequirePrice: true, Models: models(), Authenticator: l, Meter: l.ledger, MP3: noEncoder{},
 		Observe: gateway.Observer{
 			Attempt: func(ctx context.Context, a gateway.AttemptEvent) context.Context {
 				return upstream.WithWire(ctx, http.Header{correlation: {a.RequestID}})
@@ -407,7 +408,7 @@ func models() []gateway.Model {
 }
 
 // channels are one for each wire, and one for each way to edit a request.
-func (l *lab) channels() ([]upstream.Channel, error) {
+func (l *lab) channels() ([]router.Channel, error) {
 	const base = "http://vendor.example/"
 	plain, err := openai.New(openai.Options{BaseURL: base + "openai", Dial: l.back.dial})
 	if err != nil {
@@ -430,8 +431,8 @@ func (l *lab) channels() ([]upstream.Channel, error) {
 		return nil, err
 	}
 	l.drivers = []io.Closer{plain, native, alpha, films, vectors}
-	channel := func(name string, up upstream.Upstream, models ...string) upstream.Channel {
-		c := upstream.Channel{Name: name, Upstream: up, Models: map[string]string{}}
+	channel := func(name string, up upstream.Upstream, models ...string) router.Channel {
+		c := router.Channel{Name: name, Upstream: up, Models: map[string]string{}}
 		for _, m := range models {
 			c.Models[m] = m
 		}
@@ -440,7 +441,7 @@ func (l *lab) channels() ([]upstream.Channel, error) {
 	renamed, dropped := channel("renamed", plain, renamedChat), channel("dropped", plain, droppedChat)
 	renamed.Rename = map[string]string{"max_tokens": "max_completion_tokens"}
 	dropped.Drop = []string{"max_tokens"}
-	return []upstream.Channel{
+	return []router.Channel{
 		channel("plain", plain, plainChat, dearChat, tokenImage, pieceImage, plainVector, otherSpeech), renamed, dropped,
 		channel("native", native, nativeChat), channel("alpha", alpha, alphaImage, alphaSpeech, betaVideo),
 		channel("films", films, gammaVideo), channel("vectors", vectors, otherVector),

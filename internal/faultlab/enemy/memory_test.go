@@ -13,6 +13,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // repeated is a body of about size bytes: before, piece after piece, after.
@@ -155,15 +156,15 @@ func answering(t *testing.T) http.Handler {
 	up := upstream.Func(func(_ context.Context, call *upstream.Call) (*upstream.Reply, error) {
 		return &upstream.Reply{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
 	})
-	channel := upstream.Channel{Name: "any", Upstream: up, Models: map[string]string{}}
+	channel := router.Channel{Name: "any", Upstream: up, Models: map[string]string{}}
 	for model := range prices {
 		channel.Models[model] = model
 	}
-	router, err := upstream.NewRouter([]upstream.Channel{channel}, upstream.RouterOptions{})
+	routing, err := router.New([]router.Channel{channel}, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gateway.New(gateway.Options{Upstream: router, Prices: list, RequirePrice: true, Models: models(), MP3: noEncoder{}})
+	g, err := gateway.New(gateway.Options{Upstream: routing, Prices: list, RequirePrice: true, Models: models(), MP3: noEncoder{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // snapshot is what one scrape has read. What has no source is nil.
@@ -123,16 +123,16 @@ func ofOpenWork(read func(*OpenWork, time.Time) float64) func(*snapshot) (float6
 type channelMetric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
-	read func(c *upstream.ChannelInfo) float64
+	read func(c *router.ChannelInfo) float64
 }
 
 func channelMetrics() []channelMetric {
 	const gauge, count = prometheus.GaugeValue, prometheus.CounterValue
 	return []channelMetric{
-		{describe("channel_in_flight", "Calls at a channel whose answers have not ended.", "channel"), gauge, func(c *upstream.ChannelInfo) float64 { return float64(c.InFlight) }},
-		{describe("channel_requests_total", "Attempts at a channel, reloads included.", "channel"), count, func(c *upstream.ChannelInfo) float64 { return float64(c.Requests) }},
-		{describe("channel_failures_total", "Attempts that counted against a channel.", "channel"), count, func(c *upstream.ChannelInfo) float64 { return float64(c.Failures) }},
-		{describe("channel_recent_latency_seconds", "How long a channel lately took to its first content; 0 if nobody knows.", "channel"), gauge, func(c *upstream.ChannelInfo) float64 { return c.Latency.Seconds() }},
+		{describe("channel_in_flight", "Calls at a channel whose answers have not ended.", "channel"), gauge, func(c *router.ChannelInfo) float64 { return float64(c.InFlight) }},
+		{describe("channel_requests_total", "Attempts at a channel, reloads included.", "channel"), count, func(c *router.ChannelInfo) float64 { return float64(c.Requests) }},
+		{describe("channel_failures_total", "Attempts that counted against a channel.", "channel"), count, func(c *router.ChannelInfo) float64 { return float64(c.Failures) }},
+		{describe("channel_recent_latency_seconds", "How long a channel lately took to its first content; 0 if nobody knows.", "channel"), gauge, func(c *router.ChannelInfo) float64 { return c.Latency.Seconds() }},
 	}
 }
 
@@ -194,7 +194,7 @@ func (s *collector) read(from *Sources) snapshot {
 
 // collectChannels collects the channels in force. Those whose names are over the
 // limit are left out: two series cannot have one name.
-func (s *collector) collectChannels(to chan<- prometheus.Metric, all []upstream.ChannelInfo) {
+func (s *collector) collectChannels(to chan<- prometheus.Metric, all []router.ChannelInfo) {
 	for i := range all {
 		c := &all[i]
 		if s.m.channels.bounded(c.Name) != c.Name {
@@ -203,7 +203,7 @@ func (s *collector) collectChannels(to chan<- prometheus.Metric, all []upstream.
 		for _, r := range s.channels {
 			to <- prometheus.MustNewConstMetric(r.desc, r.kind, r.read(c), c.Name)
 		}
-		for _, state := range [...]string{upstream.Ready, upstream.Resting, upstream.Probing, upstream.Paused} {
+		for _, state := range [...]string{router.Ready, router.Resting, router.Probing, router.Paused} {
 			to <- prometheus.MustNewConstMetric(s.state, prometheus.GaugeValue, float64(boolValue(c.State == state)), c.Name, state)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // Options are of a Metrics. The zero value is the default.
@@ -51,7 +52,7 @@ type Metrics struct {
 type Sources struct {
 	Gateway *gateway.Gateway
 	// Channels are those in force; it must be quick.
-	Channels func() []upstream.ChannelInfo
+	Channels func() []router.ChannelInfo
 	// CircuitOpens are how often the circuit breakers of channels opened, by channel;
 	// it must be quick.
 	CircuitOpens func() map[string]int64

@@ -21,6 +21,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/server/telemetry/metrics"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -193,10 +194,10 @@ func sources(t testing.TB) metrics.Sources {
 	}
 	return metrics.Sources{
 		Gateway: g,
-		Channels: func() []upstream.ChannelInfo {
-			return []upstream.ChannelInfo{
-				{Name: "one", State: upstream.Ready, InFlight: 3, Requests: 20, Failures: 4, Latency: 250 * time.Millisecond},
-				{Name: "two", State: upstream.Resting},
+		Channels: func() []router.ChannelInfo {
+			return []router.ChannelInfo{
+				{Name: "one", State: router.Ready, InFlight: 3, Requests: 20, Failures: 4, Latency: 250 * time.Millisecond},
+				{Name: "two", State: router.Resting},
 			}
 		},
 		CircuitOpens: func() map[string]int64 { return map[string]int64{"one": 2} },

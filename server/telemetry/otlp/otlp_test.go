@@ -33,6 +33,7 @@ import (
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // collector stands in for one of OpenTelemetry's.
@@ -185,16 +186,16 @@ type fixture struct {
 func newFixture(t *testing.T, busy int) *fixture {
 	t.Helper()
 	p := &fixture{collector: newCollector(t), vendor: newBusyVendor(t, busy)}
-	var channels []upstream.Channel
+	var channels []router.Channel
 	for i, name := range []string{"one", "two"} {
 		up, err := openai.New(openai.Options{BaseURL: p.vendor.URL})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = up.Close() })
-		channels = append(channels, upstream.Channel{Name: name, Upstream: up, Models: map[string]string{"m": "vendor-m"}, Priority: i})
+		channels = append(channels, router.Channel{Name: name, Upstream: up, Models: map[string]string{"m": "vendor-m"}, Priority: i})
 	}
-	router, err := upstream.NewRouter(channels, upstream.RouterOptions{})
+	routing, err := router.New(channels, router.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +222,7 @@ func newFixture(t *testing.T, busy int) *fixture {
 		t.Fatal(err)
 	}
 	if p.g, err = gateway.New(gateway.Options{
-		Upstream: router, Meter: ledger, Prices: billing.NewPriceList(map[string]*billing.Price{"m": price}), Observe: telemetry.Observer(),
+		Upstream: routing, Meter: ledger, Prices: billing.NewPriceList(map[string]*billing.Price{"m": price}), Observe: telemetry.Observer(),
 	}); err != nil {
 		t.Fatal(err)
 	}

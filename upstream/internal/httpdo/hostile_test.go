@@ -26,6 +26,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/dashscope"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/voyage"
 )
 
@@ -101,10 +102,10 @@ func call(t testing.TB, stream bool, padding int) *upstream.Call {
 
 // read makes a call through a Router, as the gateway does, and reads the answer
 // to its end.
-func (h *hostile) read(ctx context.Context, c *upstream.Call, limits upstream.Timeouts) (string, error) {
-	router, err := upstream.NewRouter([]upstream.Channel{{
+func (h *hostile) read(ctx context.Context, c *upstream.Call, limits router.Timeouts) (string, error) {
+	router, err := router.New([]router.Channel{{
 		Name: "only", Upstream: h.up, Models: map[string]string{"m": "m"}, Timeout: limits,
-	}}, upstream.RouterOptions{})
+	}}, router.Options{})
 	if err != nil {
 		return "", err
 	}
@@ -217,12 +218,12 @@ func TestAnAnswerThatIsCutAtAnyByteIsNoWholeOne(t *testing.T) {
 			})
 			for cut := range len(whole) {
 				cuts <- cut
-				if data, err := h.read(t.Context(), call(t, true, 0), upstream.Timeouts{}); !badGateway(err) {
+				if data, err := h.read(t.Context(), call(t, true, 0), router.Timeouts{}); !badGateway(err) {
 					t.Errorf("cut at %d of %d: %q, %v", cut, len(whole), data, err)
 				}
 			}
 			cuts <- len(whole)
-			if _, err := h.read(t.Context(), call(t, true, 0), upstream.Timeouts{}); err != nil {
+			if _, err := h.read(t.Context(), call(t, true, 0), router.Timeouts{}); err != nil {
 				t.Errorf("whole: %v", err)
 			}
 		})
@@ -268,7 +269,7 @@ func TestALengthThatIsALieIsTheVendorsFault(t *testing.T) {
 				times = 1 // what follows an answer is thrown away by a goroutine of net/http, in its own time
 			}
 			for range times {
-				data, err := h.read(t.Context(), call(t, false, 0), upstream.Timeouts{})
+				data, err := h.read(t.Context(), call(t, false, 0), router.Timeouts{})
 				if row.want == "502" && !badGateway(err) || row.want != "502" && (err != nil || data != row.want) {
 					t.Errorf("%q, %v", data, err)
 				}
@@ -310,7 +311,7 @@ func TestWhatHasNoEndIsGivenUp(t *testing.T) {
 				}
 				sent <- n
 			})
-			data, err := h.read(t.Context(), call(t, false, 0), upstream.Timeouts{})
+			data, err := h.read(t.Context(), call(t, false, 0), router.Timeouts{})
 			if !badGateway(err) || len(data) > 1<<20 {
 				t.Errorf("%d bytes, %v", len(data), err)
 			}
@@ -369,7 +370,7 @@ func TestACodingThatNobodyAskedForIsRefusedOrUnfoldedUnderACap(t *testing.T) {
 					_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n%s", row.coding, len(row.body), row.body)
 				}
 			})
-			data, err := h.read(t.Context(), call(t, false, 0), upstream.Timeouts{})
+			data, err := h.read(t.Context(), call(t, false, 0), router.Timeouts{})
 			if row.want < 0 && !badGateway(err) || row.want >= 0 && (err != nil || len(data) != row.want) {
 				t.Errorf("%d bytes, %v", len(data), err)
 			}
@@ -407,7 +408,7 @@ func TestAVendorThatFallsSilentIsGivenUpInTime(t *testing.T) {
 	for name, row := range silent {
 		t.Run(name, func(t *testing.T) {
 			h := listen(t, row.script)
-			limits := upstream.Timeouts{Headers: 50 * time.Millisecond, Idle: 50 * time.Millisecond, Total: time.Minute}
+			limits := router.Timeouts{Headers: 50 * time.Millisecond, Idle: 50 * time.Millisecond, Total: time.Minute}
 			what, size := "did not begin its answer within 50ms", 16<<20 // more than the system keeps of it
 			if row.begun {
 				limits.Headers, what, size = time.Minute, "fell silent for 50ms", 0
@@ -459,7 +460,7 @@ func outlived(t *testing.T, script func(h *hostile, c net.Conn, r *bufio.Reader)
 		left <- time.Now()
 		cancel()
 	}()
-	if _, err := h.read(ctx, call(t, true, 0), upstream.Timeouts{}); !fault.Is(err, fault.ClientGone) {
+	if _, err := h.read(ctx, call(t, true, 0), router.Timeouts{}); !fault.Is(err, fault.ClientGone) {
 		t.Errorf("%v", err)
 	}
 	return (<-h.gone).Sub(<-left)

@@ -19,6 +19,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/ark"
 	"github.com/tollhouse-ai/gateway/upstream/dashscope"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 	"github.com/tollhouse-ai/gateway/upstream/voyage"
 )
@@ -113,8 +114,8 @@ func (r *reader) mapping(to map[string]string, positions map[string]Pos) field {
 
 func parseDrain(text string) (time.Duration, error) {
 	d, err := ParseDuration(text)
-	if err == nil && d > upstream.MaxDrain {
-		err = fmt.Errorf("it must be at most %s", upstream.MaxDrain)
+	if err == nil && d > router.MaxDrain {
+		err = fmt.Errorf("it must be at most %s", router.MaxDrain)
 	}
 	return d, err
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // Components are what a gateway is built of. They are immutable.
 type Components struct {
 	Config *Config
-	Router *upstream.Router
+	Router *router.Router
 	Prices *billing.PriceList
 	Models []gateway.Model
 	Keys   []auth.Key // those that the file owns
@@ -33,11 +34,11 @@ func (c *Config) Build(before *Components) (*Components, error) {
 		return nil, wrong.err("the configuration")
 	}
 	p := &Components{Config: c, instances: make(map[string]driverInstance, len(c.Channels))}
-	var o upstream.RouterOptions
+	var o router.Options
 	if before != nil {
 		o.Previous = before.Router
 	}
-	channels := make([]upstream.Channel, len(c.Channels))
+	channels := make([]router.Channel, len(c.Channels))
 	for i := range c.Channels {
 		ch := &c.Channels[i]
 		instance, err := ch.instance(before)
@@ -48,7 +49,7 @@ func (c *Config) Build(before *Components) (*Components, error) {
 		p.instances[ch.Name], channels[i] = instance, ch.routerChannel(instance.Upstream)
 	}
 	var err error
-	if p.Router, err = upstream.NewRouter(channels, o); err != nil {
+	if p.Router, err = router.New(channels, o); err != nil {
 		p.CloseExcept(before)
 		return nil, err
 	}
@@ -113,11 +114,11 @@ func (p *Components) Supports(channel string, op upstream.Op, id string) bool {
 }
 
 // routerChannel is the channel as the router needs it.
-func (c *Channel) routerChannel(up upstream.Upstream) upstream.Channel {
+func (c *Channel) routerChannel(up upstream.Upstream) router.Channel {
 	if c.Prefix != "" || len(c.Except) > 0 {
 		up = &modelFilter{up, c}
 	}
-	return upstream.Channel{
+	return router.Channel{
 		Name: c.Name, Upstream: up, Models: c.Models, Priority: c.Priority, Weight: c.Weight,
 		MaxConcurrent: c.MaxConcurrent, RPM: c.RPM, Timeout: c.Timeout, Drain: c.Drain, Drop: c.Drop, Pass: c.Pass, Rename: c.Rename,
 	}

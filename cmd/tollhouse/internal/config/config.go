@@ -18,6 +18,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // Config is a configuration as it was written: a file's, or one made in Go. It
@@ -80,7 +81,7 @@ type Channel struct {
 	Weight   int
 	Priority int
 	Connect  time.Duration // zero means the driver's
-	Timeout  upstream.Timeouts
+	Timeout  router.Timeouts
 	Drain    time.Duration // of streams whose client has disconnected; zero cancels at once
 	Drop     []string
 	Pass     []string // fields that prepaid billing would refuse, since they have no price

@@ -12,6 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
 // everyModel is the public id under which a channel passes every id through.
@@ -55,7 +56,7 @@ func (c *Channel) validate() error {
 		return fmt.Errorf("channel %q: %w", c.Name, err)
 	}
 	defer closeUpstream(s.Upstream)
-	_, err = upstream.NewRouter([]upstream.Channel{c.routerChannel(s.Upstream)}, upstream.RouterOptions{})
+	_, err = router.New([]router.Channel{c.routerChannel(s.Upstream)}, router.Options{})
 	return err
 }
 

@@ -1,18 +1,21 @@
-package upstream
+package router
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // repeatable are the operations of which a failed attempt, even one that the
 // vendor may bill, is repeated on another channel (docs/faults.md, row 7). All
 // others are repeated only where certainly nothing was accepted.
-var repeatable = map[Op]bool{ChatCompletion: true, Messages: true, CountTokens: true, Embeddings: true, PollVideo: true}
+var repeatable = map[upstream.Op]bool{upstream.ChatCompletion: true, upstream.Messages: true, upstream.CountTokens: true, upstream.Embeddings: true, upstream.PollVideo: true}
 
 // noCounterStatuses are those of a vendor that speaks the dialect and counts no
 // tokens. They do not count against the channel and are not worth a retry: the
@@ -31,8 +34,8 @@ type verdict struct {
 }
 
 // judge says what an attempt's error means for a call of op.
-func judge(op Op, e *fault.Error) verdict {
-	f, _ := failure(e)
+func judge(op upstream.Op, e *fault.Error) verdict {
+	f, _ := upstream.FailureOf(e)
 	status := e.HTTPStatus()
 	if f.Status >= 400 {
 		status = f.Status
@@ -44,7 +47,7 @@ func judge(op Op, e *fault.Error) verdict {
 		return verdict{retry: true}
 	case e.Code == fault.RequestTimeout && f.Status == 0:
 		return verdict{retry: !f.Sent, channelFailed: true}
-	case callersFault(status), op == CountTokens && noCounterStatuses[f.Status]:
+	case upstream.CallersFault(status), op == upstream.CountTokens && noCounterStatuses[f.Status]:
 		return verdict{}
 	}
 	v := verdict{sameChannel: !f.Sent && f.Status == 0, channelFailed: true}
@@ -138,4 +141,47 @@ func (b *retryBudget) spend() bool {
 		}
 	}
 	return false
+}
+
+// maxRetryAfter bounds the wait that an upstream can impose on our callers.
+const maxRetryAfter = time.Hour
+
+// faultOf turns whatever an Upstream returned into an error for the caller. An
+// operator's trouble with a vendor is never told to a caller, and a call that
+// an upstream gave up by itself is no client that left.
+func faultOf(err error) *fault.Error {
+	var e *fault.Error
+	f, found := upstream.FailureOf(err)
+	switch ok := errors.As(err, &e); {
+	case !ok, e.Code == fault.ClientGone, f.Fatal && e.Code != fault.NoChannel:
+		e = f.Fault()
+		if found {
+			e.Err = err // of which f is a part
+		}
+	case e.RetryAfter > maxRetryAfter:
+		e = e.With(func(e *fault.Error) { e.RetryAfter = maxRetryAfter })
+	}
+	return e
+}
+
+// contextError is the error of a call whose own context ended.
+func contextError(ctx context.Context, err error) *fault.Error {
+	e := fault.From(ctx.Err())
+	var own *fault.Error
+	if errors.As(context.Cause(ctx), &own) {
+		e = own
+	}
+	return e.With(func(e *fault.Error) { e.Err = err })
+}
+
+// panicked is the error of an upstream that panicked. The stack is for the log.
+func panicked(value any, stack []byte) *fault.Error {
+	return fault.Wrap(fault.InternalError, "The gateway failed to handle the request.",
+		fmt.Errorf("panic in an upstream: %v\n%s", value, stack))
+}
+
+// clientLeft is the error of a call whose caller left while it waited: nothing was
+// sent, so that there is nothing to pay for.
+func clientLeft(ctx context.Context) *fault.Error {
+	return contextError(ctx, &upstream.Failure{Err: ctx.Err()})
 }

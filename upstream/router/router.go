@@ -1,4 +1,7 @@
-package upstream
+// Package router has the Router, an upstream over many channels: it selects the channel
+// of a call and retries at another, observes the channels' health and limits, and
+// keeps their statistics.
+package router
 
 import (
 	"context"
@@ -10,28 +13,31 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
 )
 
-// RouterOptions configure a Router; the zero value is the default.
-type RouterOptions struct {
-	// Now gives the time of circuit breakers, limits and attempts; time.Now if nil. Time-outs always run by the real clock.
+// Options configure a Router; the zero value is the default.
+type Options struct {
+	// Now gives the time of circuit breakers, limits and attempts; time.Now if
+	// nil. Time-outs always run by the real clock.
 	Now func() time.Time
 	// Rand gives a number below n, for the weights; math/rand/v2 if nil. It
 	// must be safe for concurrent use.
 	Rand func(n uint64) uint64
 	// Previous is the Router that this one replaces, so that a reload forgets
 	// nothing: a channel that has the name of one of its channels takes over
-	// that one's circuit breaker, counters, running calls and pause. A channel that comes
-	// back after Routers without it takes over its pause only. Nil for none.
+	// that one's circuit breaker, counters, running calls and pause. A channel
+	// that comes back after Routers without it takes over its pause only. Nil for
+	// none.
 	Previous *Router
 }
 
-// Router is an Upstream over many channels. It alone retries
-// (docs/faults.md, row 7): another channel after a failed connection, a 429, a 5xx or a refusal
-// by [Call.Accept], the same one only if it is the only one and nothing was
-// sent; at most twice per call, and for at most a fifth of all calls. It holds
-// no resources of its own, and is safe for concurrent use.
+// Router is an Upstream over many channels. It alone retries (docs/faults.md, row 7):
+// another channel after a failed connection, a 429, a 5xx or a refusal by
+// [upstream.Call.Accept], the same one only if it is the only one and nothing was
+// sent; at most twice per call, and for at most a fifth of all calls. It holds no
+// resources of its own, and is safe for concurrent use.
 type Router struct {
 	channels      []*channel
 	table         routeTable
@@ -44,8 +50,8 @@ type Router struct {
 	removedPaused []string // channels of Routers before that were paused when they went, the last to go last
 }
 
-// NewRouter builds the routes. The error names the channel that cannot work.
-func NewRouter(channels []Channel, o RouterOptions) (*Router, error) {
+// New builds the routes. The error names the channel that cannot work.
+func New(channels []Channel, o Options) (*Router, error) {
 	names := make(map[string]bool, len(channels))
 	for i := range channels {
 		c := &channels[i]
@@ -60,18 +66,18 @@ func NewRouter(channels []Channel, o RouterOptions) (*Router, error) {
 	return newRouter(channels, o), nil
 }
 
-// SingleRouter is a Router whose one channel, "default", passes every model to up. With
+// Single is a Router whose one channel, "default", passes every model to up. With
 // a nil up it serves nothing.
-func SingleRouter(up Upstream) *Router {
+func Single(up upstream.Upstream) *Router {
 	if up == nil {
-		return newRouter(nil, RouterOptions{})
+		return newRouter(nil, Options{})
 	}
 	return newRouter([]Channel{{
 		Name: "default", Upstream: up, Models: map[string]string{everyModel: everyModel},
-	}}, RouterOptions{})
+	}}, Options{})
 }
 
-func newRouter(channels []Channel, o RouterOptions) *Router {
+func newRouter(channels []Channel, o Options) *Router {
 	r := &Router{budget: new(retryBudget), accounts: new(breaker.Accounts), now: o.Now, rand: o.Rand}
 	if r.customClock = o.Now != nil; !r.customClock {
 		r.now = time.Now
@@ -96,7 +102,7 @@ func newRouter(channels []Channel, o RouterOptions) *Router {
 // caller made it, but for the model's id, and so may turn it into one of another
 // dialect: what the channel drops and renames is done below it. Both Routers
 // share the channels' state and the retry budget.
-func (r *Router) Wrap(m Middleware) *Router {
+func (r *Router) Wrap(m upstream.Middleware) *Router {
 	w := *r
 	w.table = newRouteTable(r.channels, m)
 	return &w
@@ -108,7 +114,7 @@ func (r *Router) Models() []string { return r.models }
 
 // Routes reports whether some channel serves a public id with some operation.
 func (r *Router) Routes(model string) bool {
-	for _, op := range Ops() {
+	for _, op := range upstream.Ops() {
 		if r.Supports(op, model) {
 			return true
 		}
@@ -117,7 +123,9 @@ func (r *Router) Routes(model string) bool {
 }
 
 // Supports reports whether some channel serves op for a public id.
-func (r *Router) Supports(op Op, model string) bool { return len(r.table.routes(op, model)) > 0 }
+func (r *Router) Supports(op upstream.Op, model string) bool {
+	return len(r.table.routes(op, model)) > 0
+}
 
 // Drops reports whether some channel that serves a public id leaves a top-level
 // field of requests out.
@@ -132,10 +140,10 @@ func (r *Router) Drops(model, field string) bool {
 // since the channel drops what the caller spelled so, or since translated says
 // that a translation into another dialect leaves it out, and the channel's
 // upstream needs one.
-func (r *Router) Passes(op Op, model, name, spelled string, translated bool) bool {
+func (r *Router) Passes(op upstream.Op, model, name, spelled string, translated bool) bool {
 	for _, rt := range r.table.routes(op, model) {
 		takes := rt.takes(name)
-		never := slices.Contains(rt.Drop, spelled) || translated && !Supports(rt.Upstream, op, rt.model(model))
+		never := slices.Contains(rt.Drop, spelled) || translated && !upstream.Supports(rt.Upstream, op, rt.model(model))
 		if !takes && !never {
 			return false
 		}
@@ -146,7 +154,7 @@ func (r *Router) Passes(op Op, model, name, spelled string, translated bool) boo
 // EachRename visits the request fields that some channel that may answer op for a
 // public id renames (Channel.Rename), until visit fails. It leaves out those that
 // the channel drops, and those whose new name it takes (Channel.Pass).
-func (r *Router) EachRename(op Op, model string, visit func(from, to string) error) error {
+func (r *Router) EachRename(op upstream.Op, model string, visit func(from, to string) error) error {
 	for _, rt := range r.table.routes(op, model) {
 		for _, from := range rt.renames {
 			to := rt.Rename[from]
@@ -172,7 +180,7 @@ func (r *Router) Channels() []ChannelInfo {
 }
 
 // Pause keeps new calls from a channel until [Router.Resume], those aside that
-// name it ([Call.Channel]). What runs goes on. The error names the channels that
+// name it ([upstream.Call.Channel]). What runs goes on. The error names the channels that
 // there are.
 func (r *Router) Pause(name string) error { return r.pause(name, true) }
 
@@ -203,7 +211,7 @@ func (r *Router) channelNamed(name string) (*channel, error) {
 // Do answers the call by the first channel whose answer is accepted. The error
 // is that of the last attempt. The Reply's body must be closed; it ends with a
 // *fault.Error where it is cut short or runs out of time.
-func (r *Router) Do(ctx context.Context, call *Call) (*Reply, error) {
+func (r *Router) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	r.budget.earn()
 	if !call.Test { // an operator's, which is no traffic
 		r.accounts.Observe(call.Account)
@@ -235,12 +243,12 @@ func (r *Router) Do(ctx context.Context, call *Call) (*Reply, error) {
 
 // routes are those that may answer the call. A channel that is named is asked also for
 // a model that it does not serve any more.
-func (r *Router) routes(call *Call) []route {
+func (r *Router) routes(call *upstream.Call) []route {
 	if call.Channel == "" {
 		return r.table.routes(call.Op, call.Model)
 	}
 	for _, c := range r.channels {
-		if c.Name == call.Channel && Supports(c.Upstream, call.Op, call.Model) {
+		if c.Name == call.Channel && upstream.Supports(c.Upstream, call.Op, call.Model) {
 			id := c.Models[call.Model]
 			if id == call.Model {
 				id = ""
@@ -257,7 +265,7 @@ func (r *Router) routes(call *Call) []route {
 
 // attempt asks one channel and tells the observers how it went. Where one of
 // them panics the lease is released.
-func (r *Router) attempt(ctx context.Context, call *Call, l lease, since time.Time) (a *attempt, reply *Reply, err *fault.Error) {
+func (r *Router) attempt(ctx context.Context, call *upstream.Call, l lease, since time.Time) (a *attempt, reply *upstream.Reply, err *fault.Error) {
 	ended := false
 	defer func() {
 		if !ended {
@@ -265,7 +273,7 @@ func (r *Router) attempt(ctx context.Context, call *Call, l lease, since time.Ti
 		}
 	}()
 	if call.Begin != nil {
-		ctx = call.Begin(ctx, Attempt{Channel: l.Name, Model: l.model(call.Model), Again: l.retry, Started: since})
+		ctx = call.Begin(ctx, upstream.Attempt{Channel: l.Name, Model: l.model(call.Model), Again: l.retry, Started: since})
 	}
 	start := since
 	if r.customClock {
@@ -281,7 +289,7 @@ func (r *Router) attempt(ctx context.Context, call *Call, l lease, since time.Ti
 }
 
 // ResetHealth makes the open circuit breaker of a channel half-open, since somebody
-// found the channel well, by a call that is a [Call.Test] for instance: it is tried by
+// found the channel well, by a call that is a [upstream.Call.Test] for instance: it is tried by
 // degrees, as always. A closed one it does not change, and it ends neither a pause
 // nor a cooldown that a vendor asked for. The error names the channels that
 // there are.
@@ -308,8 +316,8 @@ func (r *Router) CircuitOpens() map[string]int64 {
 // route is one channel that serves a model.
 type route struct {
 	*channel
-	id    string   // the upstream's id; empty for the public one
-	up    Upstream // the channel's, spared and wrapped
+	id    string            // the upstream's id; empty for the public one
+	up    upstream.Upstream // the channel's, filtered and wrapped
 	stats *routeStats
 }
 
@@ -336,7 +344,7 @@ func (rt *route) callStats(stream bool) *callStats {
 
 // newRoute is a channel's route for the model whose id there is id, or the public one
 // if it is empty; key is what is measured together.
-func newRoute(c *channel, id string, wrap Middleware, key routeKey) route {
+func newRoute(c *channel, id string, wrap upstream.Middleware, key routeKey) route {
 	f := &fieldFilter{channel: c}
 	if id != "" {
 		f.model = rawjson.Quote(nil, id)
@@ -358,30 +366,30 @@ func (rt *route) model(public string) string {
 
 // routeKey is an operation and a model.
 type routeKey struct {
-	op    Op
+	op    upstream.Op
 	model string
 }
 
 // routeTable is which channels serve what, in order of priority.
 type routeTable struct {
-	byModel  map[routeKey][]route // of every model that some channel names
-	anyModel map[Op][]route       // of channels that pass every id through
+	byModel  map[routeKey][]route    // of every model that some channel names
+	anyModel map[upstream.Op][]route // of channels that pass every id through
 }
 
-func newRouteTable(channels []*channel, wrap Middleware) routeTable {
+func newRouteTable(channels []*channel, wrap upstream.Middleware) routeTable {
 	channels = slices.Clone(channels)
 	slices.SortStableFunc(channels, func(a, b *channel) int { return a.Priority - b.Priority })
-	t := routeTable{byModel: make(map[routeKey][]route), anyModel: make(map[Op][]route)}
+	t := routeTable{byModel: make(map[routeKey][]route), anyModel: make(map[upstream.Op][]route)}
 	for _, c := range channels {
 		if c.Models[everyModel] == "" {
 			continue
 		}
-		for _, op := range Ops() {
+		for _, op := range upstream.Ops() {
 			t.anyModel[op] = append(t.anyModel[op], newRoute(c, "", wrap, routeKey{op: op}))
 		}
 	}
 	for _, public := range models(channels) {
-		for _, op := range Ops() {
+		for _, op := range upstream.Ops() {
 			t.byModel[routeKey{op, public}] = routesFor(channels, op, public, wrap)
 		}
 	}
@@ -389,7 +397,7 @@ func newRouteTable(channels []*channel, wrap Middleware) routeTable {
 }
 
 // routesFor are the channels that serve a model which some channel names.
-func routesFor(channels []*channel, op Op, public string, wrap Middleware) (routes []route) {
+func routesFor(channels []*channel, op upstream.Op, public string, wrap upstream.Middleware) (routes []route) {
 	for _, c := range channels {
 		id, named := c.Models[public]
 		if !named && c.Models[everyModel] == "" {
@@ -399,7 +407,7 @@ func routesFor(channels []*channel, op Op, public string, wrap Middleware) (rout
 			id = ""
 		}
 		rt := newRoute(c, id, wrap, routeKey{op, public})
-		if Supports(rt.up, op, rt.model(public)) {
+		if upstream.Supports(rt.up, op, rt.model(public)) {
 			routes = append(routes, rt)
 		}
 	}
@@ -407,7 +415,7 @@ func routesFor(channels []*channel, op Op, public string, wrap Middleware) (rout
 }
 
 // routes are those that may serve a model, in order of priority.
-func (t *routeTable) routes(op Op, model string) []route {
+func (t *routeTable) routes(op upstream.Op, model string) []route {
 	if model == "" || model == everyModel {
 		return nil
 	}
@@ -415,7 +423,7 @@ func (t *routeTable) routes(op Op, model string) []route {
 	if routes, named := t.byModel[routeKey{op, model}]; named || len(wild) == 0 {
 		return routes
 	}
-	refuses := func(rt route) bool { return !Supports(rt.up, op, model) }
+	refuses := func(rt route) bool { return !upstream.Supports(rt.up, op, model) }
 	if !slices.ContainsFunc(wild, refuses) {
 		return wild
 	}

@@ -1,4 +1,4 @@
-package upstream
+package router
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
 )
 
@@ -29,7 +30,7 @@ type Channel struct {
 	// Name is the channel's name in logs and receipts; unique in a Router.
 	Name string
 	// Upstream answers the channel's calls. Whoever made it closes it.
-	Upstream Upstream
+	Upstream upstream.Upstream
 	// Models leads from public to upstream ids. The public id "*" (with the
 	// upstream id "*") passes every id through as it is.
 	Models map[string]string
@@ -122,7 +123,7 @@ func (c *Channel) checkModels() error {
 		case public == everyModel && id != everyModel:
 			return c.errorf(`the model "*" leads to %q; it can only lead to "*"`, id)
 		case public == everyModel:
-		case !slices.ContainsFunc(Ops(), func(op Op) bool { return Supports(c.Upstream, op, id) }):
+		case !slices.ContainsFunc(upstream.Ops(), func(op upstream.Op) bool { return upstream.Supports(c.Upstream, op, id) }):
 			return c.errorf("its upstream does not serve the model %q", id)
 		}
 	}
@@ -259,7 +260,7 @@ func newChannels(list []Channel, before []*channel, who *breaker.Accounts, now t
 
 // replaced reports whether b is another upstream than a, with other keys for
 // instance. Functions cannot be told apart.
-func replaced(a, b Upstream) bool {
+func replaced(a, b upstream.Upstream) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a != b
 }
 
@@ -311,33 +312,33 @@ type fieldFilter struct {
 }
 
 // Unwrap lets the upstream itself say what it supports.
-func (s *fieldFilter) Unwrap() Upstream { return s.Upstream }
+func (s *fieldFilter) Unwrap() upstream.Upstream { return s.Upstream }
 
 // Do asks the upstream, unless what it refuses may not be left out.
-func (s *fieldFilter) Do(ctx context.Context, call *Call) (*Reply, error) {
+func (s *fieldFilter) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	if !call.Body.Editable() || s.model == nil && len(s.Drop) == 0 && len(s.renames) == 0 {
 		return s.Upstream.Do(ctx, call)
 	}
 	edited := *call
 	dropped, refusal := s.edit(&edited)
 	if refusal != nil {
-		return nil, NotSent(refusal)
+		return nil, upstream.NotSent(refusal)
 	}
 	if s.model != nil {
 		edited.Body = edited.Body.Set("model", s.model)
 	}
 	reply, err := s.Upstream.Do(ctx, &edited)
 	if err == nil && reply != nil && len(dropped) > 0 {
-		told := *reply
-		told.Dropped = slices.Concat(dropped, reply.Dropped)
-		reply = &told
+		noted := *reply
+		noted.Dropped = slices.Concat(dropped, reply.Dropped)
+		reply = &noted
 	}
 	return reply, err
 }
 
 // edit makes the changes that the channel's upstream needs, and lists what a
 // caller asked for and will not get. It fails where that may not be left out.
-func (c *channel) edit(call *Call) (dropped []string, err *fault.Error) {
+func (c *channel) edit(call *upstream.Call) (dropped []string, err *fault.Error) {
 	for _, name := range c.Drop {
 		v := call.Body.Raw(name)
 		if v == nil {

@@ -1,4 +1,4 @@
-package upstream
+package router
 
 import (
 	"context"
@@ -7,17 +7,18 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 func TestNoTimerOutlivesItsAnswer(t *testing.T) {
-	up := Func(func(context.Context, *Call) (*Reply, error) {
-		return &Reply{Status: 200, Body: io.NopCloser(strings.NewReader("ok"))}, nil
+	up := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+		return &upstream.Reply{Status: 200, Body: io.NopCloser(strings.NewReader("ok"))}, nil
 	})
 	for name, leave := range map[string]func(io.ReadCloser){
 		"closed": func(b io.ReadCloser) { _ = b.Close() },
 		"read":   func(b io.ReadCloser) { _, _ = io.Copy(io.Discard, b) },
 	} {
-		reply, err := SingleRouter(up).Do(t.Context(), &Call{Op: ChatCompletion, Model: "m"})
+		reply, err := Single(up).Do(t.Context(), &upstream.Call{Op: upstream.ChatCompletion, Model: "m"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package upstream
+package router
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
 )
 
@@ -17,7 +18,7 @@ const defaultMaxWait = time.Second
 // routing is one call's way through a Router: whom it may ask, whom it has asked,
 // and how long it may still wait.
 type routing struct {
-	call        *Call
+	call        *upstream.Call
 	routes      []route
 	pinned      bool // its one channel is asked whatever its state is
 	retriedSame bool // its one channel was asked once more
@@ -33,7 +34,7 @@ func (t *routing) wasTried(c *channel) bool { return slices.Contains(t.tried[:t.
 
 // countsAgainstLimits reports whether the call counts against a channel's limits: a vendor
 // counts what it makes, not who asks how far a video is.
-func (t *routing) countsAgainstLimits() bool { return t.call.Op != PollVideo }
+func (t *routing) countsAgainstLimits() bool { return t.call.Op != upstream.PollVideo }
 
 // acquire selects the channel of the call's next attempt, and waits for capacity if
 // need be. retry says that it is not the call's first attempt. For a caller who has
@@ -50,10 +51,10 @@ func (r *Router) acquire(ctx context.Context, t *routing, retry bool) (lease, *f
 			return lease{}, fault.New(fault.NoChannel, "No upstream channel serves this model.")
 		}
 		if best == excluded {
-			return lease{}, fault.Wrap(fault.NoChannel, messages[fault.NoChannel], &Failure{Err: errors.New("every channel is paused")})
+			return lease{}, (&upstream.Failure{Err: errors.New("every channel is paused")}).Fault()
 		}
 		if retry && (!t.paid && accountOnly(all, best) || !t.payForRetry(r.budget)) {
-			return lease{}, fault.New(fault.NoChannel, messages[fault.NoChannel])
+			return lease{}, (&upstream.Failure{Err: errors.New("the retry budget is spent")}).Fault()
 		}
 		if best.isAtLimit() {
 			l, ok, refusal := r.waitForLimits(ctx, t, slices.Clone(all), best) // few stays on the stack
@@ -94,7 +95,7 @@ type lease struct {
 }
 
 // testOp is what tests of channels are measured as, apart from calls.
-const testOp Op = "test"
+const testOp upstream.Op = "test"
 
 // newLease is a lease on a route of which nothing is acquired yet.
 func (t *routing) newLease(rt *route) lease {
@@ -208,7 +209,7 @@ func (t *routing) candidates(all []candidate, now time.Time) ([]candidate, avail
 
 // checkHealth sets the availability of a channel that the call does not name. A
 // channel that has no other beside it is asked whatever it is, unless it is paused.
-func (c *candidate) checkHealth(call *Call, now time.Time) {
+func (c *candidate) checkHealth(call *upstream.Call, now time.Time) {
 	ok, accountOnly := c.breaker.Allows(now, call.Account)
 	switch {
 	case c.paused.Load():
@@ -222,7 +223,7 @@ func (c *candidate) checkHealth(call *Call, now time.Time) {
 
 // becameExcluded reports whether the channel must not be asked any more, since it
 // was paused or, if there are others, a cooldown began since the call chose it.
-func (c *candidate) becameExcluded(call *Call, others bool, now time.Time) bool {
+func (c *candidate) becameExcluded(call *upstream.Call, others bool, now time.Time) bool {
 	again := candidate{route: c.route}
 	again.checkHealth(call, now)
 	return again.availability == excluded || others && again.availability == cooldown && c.availability < cooldown

@@ -1,4 +1,4 @@
-package upstream
+package router
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
 )
 
@@ -78,9 +79,9 @@ func (t Timeouts) expired(p progress) *fault.Error {
 // whose body it is. One timer serves all time-outs: a read only notes when it began,
 // and the timer looks at that when it fires and sets itself anew.
 type attempt struct {
-	key    routeKey // the operation and the upstream's model
-	call   *Call    // nil once its answer was accepted: what it asked may be long
-	reply  Reply
+	key    routeKey       // the operation and the upstream's model
+	call   *upstream.Call // nil once its answer was accepted: what it asked may be long
+	reply  upstream.Reply
 	body   io.ReadCloser
 	lease  lease
 	now    func() time.Time
@@ -111,7 +112,7 @@ var (
 
 // newAttempt begins an attempt, which is by the real clock at start. The context
 // is the caller's with the channel's time-outs.
-func newAttempt(parent context.Context, call *Call, l lease, now func() time.Time, start time.Time) (*attempt, context.Context) {
+func newAttempt(parent context.Context, call *upstream.Call, l lease, now func() time.Time, start time.Time) (*attempt, context.Context) {
 	own := *call
 	own.Accept, own.Begin, own.Observe = nil, nil, nil
 	own.Model = l.model(call.Model)
@@ -126,7 +127,7 @@ func newAttempt(parent context.Context, call *Call, l lease, now func() time.Tim
 
 // do makes the call and has the answer accepted, and says how long that took.
 // After an error nothing of the attempt is left but the verdict.
-func (a *attempt) do(ctx context.Context, since time.Time, accept func(context.Context, *Reply) (*Reply, error)) (*Reply, time.Duration, *fault.Error) {
+func (a *attempt) do(ctx context.Context, since time.Time, accept func(context.Context, *upstream.Reply) (*upstream.Reply, error)) (*upstream.Reply, time.Duration, *fault.Error) {
 	reply, err := a.ask(ctx, accept)
 	now := a.now()
 	took := now.Sub(since)
@@ -137,7 +138,7 @@ func (a *attempt) do(ctx context.Context, since time.Time, accept func(context.C
 	return reply, took, nil
 }
 
-func (a *attempt) ask(ctx context.Context, accept func(context.Context, *Reply) (*Reply, error)) (reply *Reply, err error) {
+func (a *attempt) ask(ctx context.Context, accept func(context.Context, *upstream.Reply) (*upstream.Reply, error)) (reply *upstream.Reply, err error) {
 	defer recoverAsError(&err)
 	reply, err = a.lease.up.Do(ctx, a.call)
 	if err != nil {
@@ -177,8 +178,8 @@ func (a *attempt) explain(err error) *fault.Error {
 	a.mu.Unlock()
 	switch {
 	case expired != nil:
-		f, _ := failure(err)
-		return expired.With(func(e *fault.Error) { e.Err = &Failure{Sent: f.Sent, Err: err} })
+		f, _ := upstream.FailureOf(err)
+		return expired.With(func(e *fault.Error) { e.Err = &upstream.Failure{Sent: f.Sent, Err: err} })
 	case a.parent.Err() != nil:
 		return contextError(a.parent, err)
 	}
@@ -312,7 +313,7 @@ func (a *attempt) accept(now time.Time, took time.Duration) {
 // where none should.
 func (a *attempt) refuse(err error, now time.Time, took time.Duration) *fault.Error {
 	e := a.explain(err)
-	a.notSent = errors.As(err, new(*notSentError))
+	a.notSent = upstream.IsNotSent(err)
 	a.closed.Store(true)
 	a.finish(verdict{}, nil)
 	a.lease.stats.abandoned(took)
@@ -392,13 +393,13 @@ func (a *attempt) reportRefusal(e *fault.Error, now time.Time) {
 }
 
 // event is what an observer gets to know; err is nil if the answer was accepted.
-func (a *attempt) event(since time.Time, took time.Duration, err *fault.Error) Attempt {
-	o := Attempt{Channel: a.lease.Name, Model: a.key.model, Again: a.lease.retry, Started: since, Duration: took}
+func (a *attempt) event(since time.Time, took time.Duration, err *fault.Error) upstream.Attempt {
+	o := upstream.Attempt{Channel: a.lease.Name, Model: a.key.model, Again: a.lease.retry, Started: since, Duration: took}
 	if err == nil {
 		o.Sent, o.Status = true, a.reply.Status
 		return o
 	}
-	f, _ := failure(err)
+	f, _ := upstream.FailureOf(err)
 	o.Err, o.Sent, o.Refused, o.Status = err, f.Sent && !a.notSent, f.Refused, f.Status
 	return o
 }

@@ -1,4 +1,4 @@
-package upstream
+package router
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // callKind is what calls have in common that are measured together.
@@ -23,7 +24,7 @@ type lastError struct {
 }
 
 func lastErrorOf(e *fault.Error) *lastError {
-	f, _ := failure(e)
+	f, _ := upstream.FailureOf(e)
 	return &lastError{word.Code(e.Code), f.Status}
 }
 

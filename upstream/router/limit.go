@@ -1,4 +1,4 @@
-package upstream
+package router
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // maxQueue is how many calls may wait for one channel.
@@ -254,7 +255,7 @@ func (w *waiter) stop(why *fault.Error) *fault.Error {
 // limitError is the error of a call that waited in vain for capacity.
 func limitError(wait time.Duration) *fault.Error {
 	e := fault.Wrap(fault.UpstreamRateLimit, "Every upstream channel of this model is at its limit. Try again later.",
-		&Failure{Refused: true, Err: errors.New("every channel is at its limit of calls")})
+		&upstream.Failure{Refused: true, Err: errors.New("every channel is at its limit of calls")})
 	e.RetryAfter = max(wait, time.Second)
 	return e
 }
