@@ -18,9 +18,9 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
-	"github.com/tollhouse-ai/gateway/internal/hop"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -266,7 +266,7 @@ type call struct {
 // upstream's connection is worth the moment until the transfer has ended.
 func newCall(ctx context.Context, x *Exchange, op *operation, m *Model) *call {
 	c := &call{x: x, op: op, model: m}
-	ctx = hop.NewContext(ctx, x.trail)
+	ctx = via.NewContext(ctx, x.trail)
 	if op.detached {
 		c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 		return c

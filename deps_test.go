@@ -47,7 +47,7 @@ var forbidden = []struct {
 	{"images", []string{module + "/auth", module + "/chat", module + "/server", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/dashscope"}, "a capability knows no key and no vendor", false},
 	{"video", []string{module + "/auth", module + "/chat", module + "/images", module + "/server", module + "/store", module + "/upstream/openai", module + "/upstream/sim", module + "/upstream/dashscope", module + "/upstream/ark"}, "a capability knows no key, no vendor and no other capability; tasks are stored by others", false},
 	{"internal/webhook", []string{module + "/auth", module + "/billing", module + "/upstream", module + "/video", module + "/server", "database/sql"}, "notices are delivered whatever they tell, wherever they are kept", false},
-	{"internal/public", []string{"net/http", module}, "what an address is depends on nobody who asks", true},
+	{"internal/netguard", []string{"net/http", module}, "what an address is depends on nobody who asks", true},
 	{"", []string{module + "/server", module + "/upstream/openai", module + "/upstream/anthropic", module + "/upstream/voyage", module + "/upstream/sim"}, "the core is used without HTTP and with any driver", false},
 	{"idempotency", []string{module + "/auth", module + "/upstream", module + "/chat", module + "/server"}, "answers are kept whatever they answer", false},
 	{"store", []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5", module, module + "/server", module + "/upstream/openai", module + "/upstream/sim"}, "one SQL text for every database; drivers are leaves", false},

@@ -10,7 +10,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/hop"
+	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -33,7 +33,7 @@ type Exchange struct {
 	Query  string
 
 	g           *Gateway
-	trail       *hop.Trail // the gateways that it has passed, with this one
+	trail       *via.Trail // the gateways that it has passed, with this one
 	routes      *routes
 	principal   *auth.Principal
 	started     time.Time

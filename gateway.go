@@ -13,7 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
-	"github.com/tollhouse-ai/gateway/internal/hop"
+	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/internal/webhook"
 )
 
@@ -29,7 +29,7 @@ type Gateway struct {
 	unsettled settlementQueue
 	drains    drains
 	videos    *videos
-	trail     *hop.Trail         // of a request that begins here
+	trail     *via.Trail         // of a request that begins here
 	notices   *webhook.Deliverer // nil where the store tells none
 
 	started       time.Time
@@ -57,7 +57,7 @@ func New(o Options) (*Gateway, error) {
 	meter, ok := o.Meter.(idempotency.Store)
 	g.transactional = ok && meter == o.Idempotency
 	g.videos = newVideos(g)
-	g.trail = hop.New(g.videos.owner)
+	g.trail = via.New(g.videos.owner)
 	if outbox, ok := o.Tasks.(webhook.Outbox); ok {
 		if g.notices, err = newNotices(g, outbox); err != nil {
 			return nil, err

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/hop"
+	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -173,7 +173,7 @@ func (v *videos) askUpstream(ctx context.Context, t *video.Task) (data []byte, e
 		},
 	}
 	v.g.observer.watchAttempts(call)
-	reply, err := v.g.routes.Load().router.Do(hop.NewContext(ctx, v.g.trail), call)
+	reply, err := v.g.routes.Load().router.Do(via.NewContext(ctx, v.g.trail), call)
 	if err != nil {
 		return nil, err
 	}

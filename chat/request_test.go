@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/roomtest"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -231,7 +231,7 @@ func TestContentIsAStringPartsOrNull(t *testing.T) {
 }
 
 func TestTheTextOfManyBlocksTakesMemoryInProportion(t *testing.T) {
-	roomtest.TextInProportion(t, func(n int, text string) fmt.Stringer {
+	capabilitytest.TextInProportion(t, func(n int, text string) fmt.Stringer {
 		return Parts(slices.Repeat([]Part{{Type: "text", Text: text}}, n)...)
 	})
 }
@@ -279,7 +279,7 @@ func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "\ncaller   %s\nupstream %s\n\n", oneLine(e.body), oneLine(prepared(t, e.body, e.most)))
 	}
-	roomtest.Golden(t, *update, "owned_edits.golden", b.Bytes())
+	capabilitytest.Golden(t, *update, "owned_edits.golden", b.Bytes())
 }
 
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "⏎") }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/roomtest"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 )
 
 const (
@@ -239,7 +239,7 @@ func TestTextAfterTheLastReportIsEstimated(t *testing.T) {
 
 func TestTheOrderAndRepetitionOfUsageChunksDoNotMatter(t *testing.T) {
 	count := rapid.Int64Range(0, 1000)
-	roomtest.InAnyOrder(t, func(t *rapid.T) string {
+	capabilitytest.InAnyOrder(t, func(t *rapid.T) string {
 		member := func(name string) string { return fmt.Sprintf(`%q:%d,`, name, count.Draw(t, name)) }
 		cachedTokens, thought := count.Draw(t, "cached"), count.Draw(t, "thought")
 		usage := fmt.Sprintf(`{%s%s"prompt_tokens_details":{"cached_tokens":%d},"completion_tokens_details":{"reasoning_tokens":%d}}`,

@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/tollhouse-ai/gateway/internal/roomtest"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 )
 
 func TestTheInputBoundIsABodysBytesAndItsMedia(t *testing.T) {
@@ -33,7 +33,7 @@ func TestTheInputBoundIsABodysBytesAndItsMedia(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		roomtest.Bounded(t, row.blocks, r, row.b, int64(len(body)-row.hidden)+row.more, row.more)
+		capabilitytest.Bounded(t, row.blocks, r, row.b, int64(len(body)-row.hidden)+row.more, row.more)
 	}
 }
 

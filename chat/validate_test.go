@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/roomtest"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 )
 
@@ -23,7 +23,7 @@ func problem(t *testing.T, body string) (param, message string) {
 	if err == nil {
 		err = r.Validate()
 	}
-	return roomtest.Refusal(t, body, err)
+	return capabilitytest.Refusal(t, body, err)
 }
 
 // ask is a body with members besides model and messages.
@@ -301,7 +301,7 @@ func TestTheTablesReadLikeTheAPI(t *testing.T) {
 		b.WriteString("\n")
 		table(&b, f.fields)
 	}
-	roomtest.Golden(t, *update, "families.golden", b.Bytes())
+	capabilitytest.Golden(t, *update, "families.golden", b.Bytes())
 }
 
 func table(b *bytes.Buffer, rows rule.Table) {

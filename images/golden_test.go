@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tollhouse-ai/gateway/internal/roomtest"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -35,7 +35,7 @@ func TestTheFamiliesAreThese(t *testing.T) {
 			fmt.Fprintf(&b, "  quality %-10q up to %d pixels: at most %d output tokens\n", c.Quality, c.Pixels, c.Tokens)
 		}
 	}
-	roomtest.Golden(t, *update, "families.golden", b.Bytes())
+	capabilitytest.Golden(t, *update, "families.golden", b.Bytes())
 }
 
 // ownedEdits are requests and answers of which something changes, and their like
@@ -69,7 +69,7 @@ func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "# %s\ncaller   %s\nupstream %s\nanswered %s\nanswer   %s\n\n", e.name, e.request, sent, e.answer, a.Body)
 	}
-	roomtest.Golden(t, *update, "owned_edits.golden", b.Bytes())
+	capabilitytest.Golden(t, *update, "owned_edits.golden", b.Bytes())
 }
 
 // ownedFormEdits are forms of edits of which something changes, and their like
@@ -104,7 +104,7 @@ func TestTheOwnedEditsOfFormsAreTheseAndNoOther(t *testing.T) {
 		form := &upstream.Form{Boundary: "B", Parts: append(fields("model", newest, "prompt", "a", "size", "auto"), images...)}
 		fmt.Fprintf(&b, "# %s\ncaller   %s\nupstream %s\n\n", name, spelled(t, form), sentAs(t, form))
 	}
-	roomtest.Golden(t, *update, "owned_form_edits.golden", b.Bytes())
+	capabilitytest.Golden(t, *update, "owned_form_edits.golden", b.Bytes())
 }
 
 func sentAs(t *testing.T, form *upstream.Form) string {

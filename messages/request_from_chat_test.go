@@ -15,8 +15,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/roomtest"
 )
 
 const (
@@ -372,7 +372,7 @@ func TestTheTableOfChatFieldsReadsLikeThis(t *testing.T) {
 	}
 	_, _ = fmt.Fprintf(w, "another\t%s\n", finishReason(nil))
 	_ = w.Flush()
-	roomtest.Golden(t, *update, "fromchat_fates.golden", trimmedLines(b.Bytes()))
+	capabilitytest.Golden(t, *update, "fromchat_fates.golden", trimmedLines(b.Bytes()))
 }
 
 // trimmedLines takes the blanks off the lines' ends.

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/internal/roomtest"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -160,7 +160,7 @@ func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
 			t.Errorf("%s: the vendor refuses a budget of %d", e.name, th.BudgetTokens)
 		}
 	}
-	roomtest.Golden(t, *update, "owned_edits.golden", b.Bytes())
+	capabilitytest.Golden(t, *update, "owned_edits.golden", b.Bytes())
 }
 
 func TestTheInputBoundIsABodysBytesAndItsMedia(t *testing.T) {
@@ -194,7 +194,7 @@ func TestTheInputBoundIsABodysBytesAndItsMedia(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		roomtest.Bounded(t, row.blocks, r, row.b, int64(len(body)-row.hidden)+row.more, row.more)
+		capabilitytest.Bounded(t, row.blocks, r, row.b, int64(len(body)-row.hidden)+row.more, row.more)
 		if got := r.LinkedBound(row.b); got != row.linked {
 			t.Errorf("%s: %d tokens more, want %d", row.blocks, got, row.linked)
 		}
@@ -234,7 +234,7 @@ func TestAnEstimateCountsWhatThePromptHolds(t *testing.T) {
 }
 
 func TestTheTextOfManyBlocksTakesMemoryInProportion(t *testing.T) {
-	roomtest.TextInProportion(t, func(n int, text string) fmt.Stringer {
+	capabilitytest.TextInProportion(t, func(n int, text string) fmt.Stringer {
 		return Blocks(slices.Repeat([]Block{{Type: "text", Text: text}}, n)...)
 	})
 }

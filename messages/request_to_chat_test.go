@@ -14,8 +14,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/internal/roomtest"
 )
 
 // askedByMessage parses a request with the given members beside the required ones.
@@ -301,7 +301,7 @@ func TestTheTableOfMessagesFieldsReadsLikeThis(t *testing.T) {
 		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", f.block, f.source, f.action, f.note)
 	}
 	_ = w.Flush()
-	roomtest.Golden(t, *update, "tochat_fates.golden", b.Bytes())
+	capabilitytest.Golden(t, *update, "tochat_fates.golden", b.Bytes())
 }
 
 func TestWhatATableCarriesHasAWayToGo(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/roomtest"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 )
 
@@ -59,7 +59,7 @@ func TestAStreamOfChunksBecomesAStreamOfEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	roomtest.Golden(t, *update, "backfromchat_stream.golden", []byte(got))
+	capabilitytest.Golden(t, *update, "backfromchat_stream.golden", []byte(got))
 }
 
 // streamRows are streams without their [DONE], and what a client makes of them.

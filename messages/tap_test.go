@@ -13,7 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/roomtest"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -216,7 +216,7 @@ func TestUsageIsWhatTheUpstreamTellsAndElseAnEstimate(t *testing.T) {
 
 func TestTheOrderAndRepetitionOfUsageDoNotMatter(t *testing.T) {
 	count := rapid.Int64Range(0, 1000)
-	roomtest.InAnyOrder(t, func(t *rapid.T) string {
+	capabilitytest.InAnyOrder(t, func(t *rapid.T) string {
 		usage := fmt.Sprintf(`{"input_tokens":%d,"cache_read_input_tokens":%d,"cache_creation_input_tokens":%d,"output_tokens":%d}`,
 			count.Draw(t, "in"), count.Draw(t, "read"), count.Draw(t, "write"), count.Draw(t, "out"))
 		if rapid.Bool().Draw(t, "start") {

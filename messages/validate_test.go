@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/roomtest"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 )
 
 // refusal is the param and the message of the 400 that a body gets; both are
@@ -22,7 +22,7 @@ func refusalBy(t *testing.T, parse func([]byte) (*Request, error), body string) 
 	if err == nil {
 		err = r.Validate()
 	}
-	return roomtest.Refusal(t, body, err)
+	return capabilitytest.Refusal(t, body, err)
 }
 
 // asks is a body with members besides model, max_tokens and messages.

@@ -11,7 +11,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/formdata"
-	"github.com/tollhouse-ai/gateway/internal/paced"
+	"github.com/tollhouse-ai/gateway/internal/slowbody"
 	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -146,7 +146,7 @@ func (x *exchange) readBody() ([]byte, error) {
 	if err := x.Admit(x.r.Context()); err != nil {
 		return nil, err
 	}
-	if n := x.r.ContentLength; n > paced.Light {
+	if n := x.r.ContentLength; n > slowbody.Light {
 		if err := x.Room(n); err != nil {
 			return nil, err
 		}

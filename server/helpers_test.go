@@ -14,7 +14,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/internal/shoptest"
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
@@ -26,12 +26,12 @@ import (
 
 // fixture is a served gateway with one account and one key.
 type fixture struct {
-	books  *shoptest.Books
+	books  *servertest.Books
 	url    string
 	key    secret.String
 	keys   *memory.Keys
 	ledger *memory.Ledger
-	log    *shoptest.Lines
+	log    *servertest.Lines
 	g      *gateway.Gateway
 	h      *server.Handler
 	owing  bool         // a video may be open at the end
@@ -59,7 +59,7 @@ func newFixture(t testing.TB, o fixtureOptions) *fixture {
 	if o.upstream == nil {
 		o.upstream = sim.New(sim.Options{})
 	}
-	b := shoptest.Open(t, o.credit, o.key)
+	b := servertest.Open(t, o.credit, o.key)
 	s := &fixture{books: b, key: b.Key, keys: b.Keys, ledger: b.Ledger, log: b.Log}
 	price, err := billing.NewPrice(billing.Rate{Unit: billing.Input, Amount: "1"}, billing.Rate{Unit: billing.Output, Amount: "2"})
 	if err != nil {

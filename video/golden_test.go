@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/roomtest"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 )
 
 func TestTheFamiliesAreThese(t *testing.T) {
@@ -44,7 +44,7 @@ func TestTheFamiliesAreThese(t *testing.T) {
 	for _, s := range sizes {
 		fmt.Fprintf(&b, "size %-5s %-4s %s\n", s.resolution, s.ratio, s)
 	}
-	roomtest.Golden(t, *update, "families.golden", b.Bytes())
+	capabilitytest.Golden(t, *update, "families.golden", b.Bytes())
 }
 
 func TestTheStatesAndCodesAreThese(t *testing.T) {
@@ -59,7 +59,7 @@ func TestTheStatesAndCodesAreThese(t *testing.T) {
 		hidden := map[bool]string{true: "hidden"}[c.hidden]
 		fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("code %-38s %-40s %s", c.vendor, c.code, hidden)))
 	}
-	roomtest.Golden(t, *update, "states.golden", b.Bytes())
+	capabilitytest.Golden(t, *update, "states.golden", b.Bytes())
 }
 
 var everyState = []State{Submitting, Unknown, Queued, Processing, Running, Succeeded, Failed, Cancelled, Expired}
@@ -104,7 +104,7 @@ func TestEveryModelObeysEveryRule(t *testing.T) {
 			fmt.Fprintf(&b, "%3s", short)
 		}
 	}
-	roomtest.Golden(t, *update, "rules.golden", append(b.Bytes(), '\n'))
+	capabilitytest.Golden(t, *update, "rules.golden", append(b.Bytes(), '\n'))
 }
 
 // ruleCase is one row of the golden table.

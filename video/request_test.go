@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/tollhouse-ai/gateway/internal/roomtest"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 )
 
 // ownedEdits are requests of which something changes, and their like of which
@@ -49,7 +49,7 @@ func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "# %s\ncaller   %s\nupstream %s\n\n", e.name, e.request, sent)
 	}
-	roomtest.Golden(t, *update, "owned_edits.golden", b.Bytes())
+	capabilitytest.Golden(t, *update, "owned_edits.golden", b.Bytes())
 }
 
 func TestAGammaBodyGoesOnByteForByte(t *testing.T) {

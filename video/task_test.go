@@ -10,7 +10,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/roomtest"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 )
 
 // task is an accepted one.
@@ -266,7 +266,7 @@ func TestTheRecordIsThis(t *testing.T) {
 	m.Task.WebhookURL = "https://hooks.example/x"
 	notice := m.Task.NoticeOf("evt_1", noon.Add(2*time.Minute))
 	fmt.Fprintf(&b, "# its notice to %s\n%s\n", notice.URL, notice.Body)
-	roomtest.Golden(t, *update, "records.golden", b.Bytes())
+	capabilitytest.Golden(t, *update, "records.golden", b.Bytes())
 }
 
 func TestANoticeIsMadeOfAnEndThatSomebodyAskedFor(t *testing.T) {

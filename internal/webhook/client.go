@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/internal/public"
+	"github.com/tollhouse-ai/gateway/internal/netguard"
 )
 
 const (
@@ -76,7 +76,7 @@ func NewClient(o Options) *Client {
 func (o Options) dialer() *net.Dialer {
 	d := &net.Dialer{Resolver: o.Resolver}
 	if !o.AllowPrivate {
-		d.ControlContext = public.Guard
+		d.ControlContext = netguard.Guard
 	}
 	return d
 }
@@ -163,7 +163,7 @@ func resultOfStatus(status int) Result {
 // resultOfError is the result of a request that failed. The texts of errors may
 // hold bytes of the answer or the address, so their kinds alone are told.
 func resultOfError(err error) Result {
-	var closed *public.Inside
+	var closed *netguard.Inside
 	if errors.As(err, &closed) {
 		return Result{Outcome: Refused, Reason: closed.Error()}
 	}
@@ -249,7 +249,7 @@ func checkHost(u *url.URL, private bool) error {
 		if private {
 			return nil
 		}
-		return public.Check(ip)
+		return netguard.Check(ip)
 	}
 	switch {
 	case strings.HasPrefix(u.Host, "["):

@@ -21,7 +21,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/internal/public"
+	"github.com/tollhouse-ai/gateway/internal/netguard"
 )
 
 // TestMain names a proxy to all tests, which no notice may go by: net/http reads
@@ -410,7 +410,7 @@ func FuzzAnAddressThatIsAcceptedHasAnAllowedForm(f *testing.F) {
 			t.Fatalf("%q was accepted as %#v", text, u)
 		}
 		if ip, err := netip.ParseAddr(host); err == nil {
-			if public.Check(ip) != nil || ip.Zone() != "" {
+			if netguard.Check(ip) != nil || ip.Zone() != "" {
 				t.Fatalf("%q was accepted", text)
 			}
 			return

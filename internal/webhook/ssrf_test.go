@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/internal/public"
+	"github.com/tollhouse-ai/gateway/internal/netguard"
 )
 
 // spellings lead to this machine or network, by one reader or another.
@@ -210,7 +210,7 @@ func TestANameThatTurnsPrivateIsRefusedThen(t *testing.T) {
 		for i, turn := range turns {
 			result := client.Post(t.Context(), Delivery{ID: "evt_1", URL: "https://flip.test/", Secrets: []Secret{newSecretOf(t)}})
 			outcome := Refused
-			if public.Check(netip.MustParseAddr(turn)) == nil {
+			if netguard.Check(netip.MustParseAddr(turn)) == nil {
 				outcome, want = Retry, append(want, turn)
 			}
 			if result.Outcome != outcome || server.count("flip.test "+strings.ToUpper(kind)) != i+1 {

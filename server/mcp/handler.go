@@ -18,8 +18,8 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/paced"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/slowbody"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 )
@@ -123,7 +123,7 @@ func (q *httpRequest) readBody() ([]byte, error) {
 	if err := body.CheckLength(q.r); err != nil {
 		return nil, err
 	}
-	if n := q.r.ContentLength; n > paced.Light {
+	if n := q.r.ContentLength; n > slowbody.Light {
 		if err := q.x.Admit(q.r.Context()); err != nil {
 			return nil, err
 		}

@@ -18,7 +18,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/internal/shoptest"
+	"github.com/tollhouse-ai/gateway/internal/servertest"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/server/mcp"
@@ -47,12 +47,12 @@ var priced = map[string][]billing.Rate{
 
 // fixture is a gateway that is served as /mcp and as /v1, with an account and a key.
 type fixture struct {
-	books      *shoptest.Books
+	books      *servertest.Books
 	g          *gateway.Gateway
 	h          *mcp.Handler
 	keys       *memory.Keys
 	ledger     *memory.Ledger
-	log        *shoptest.Lines
+	log        *servertest.Lines
 	url        string // of the MCP server
 	api        string
 	key        secret.String
@@ -80,7 +80,7 @@ func newFixture(t testing.TB, o fixtureOptions) *fixture {
 	if o.upstream == nil {
 		o.upstream = sim.New(sim.Options{VideoTime: -1})
 	}
-	b := shoptest.Open(t, o.credit, o.key)
+	b := servertest.Open(t, o.credit, o.key)
 	s := &fixture{books: b, key: b.Key, id: b.ID, keys: b.Keys, ledger: b.Ledger, log: b.Log}
 	s.g = s.gateway(t, o)
 	s.h = mcp.New(s.g, o.mcp)

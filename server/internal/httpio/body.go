@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/paced"
+	"github.com/tollhouse-ai/gateway/internal/slowbody"
 )
 
 // maxPrealloc bounds the memory that is taken for a declared length before the
@@ -64,7 +64,7 @@ func (b *Body) ReadAll(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 // Consume has read take the body, and tells in the API's errors why it could not
 // be read to its end. An error of read's own that is a *fault.Error stays as it is.
 func (b *Body) Consume(w http.ResponseWriter, r *http.Request, read func(io.Reader) error) error {
-	source := paced.New(r.Body, http.NewResponseController(w), b.Timeout, b.Reserve)
+	source := slowbody.New(r.Body, http.NewResponseController(w), b.Timeout, b.Reserve)
 	if err := read(http.MaxBytesReader(w, source, b.Limit)); err != nil {
 		return b.readError(r, err)
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/hop"
+	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -161,8 +161,8 @@ const UserAgent = "tollhouse"
 // http.Transport sends nothing twice.
 func (c *Client) do(ctx context.Context, method string, to *url.URL, header http.Header, body io.ReadCloser, size int64) (*http.Response, error) {
 	var s sendTracker
-	if trail := hop.FromContext(ctx); trail != nil {
-		header[hop.Header] = trail.Values()
+	if trail := via.FromContext(ctx); trail != nil {
+		header[via.Header] = trail.Values()
 	}
 	for name, values := range upstream.Wire(ctx) {
 		if _, set := header[name]; !set {

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/tollhouse-ai/gateway/internal/public"
+	"github.com/tollhouse-ai/gateway/internal/netguard"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -97,7 +97,7 @@ func checkAddress(ctx context.Context, ip netip.Addr) error {
 	if home, _ := ctx.Value(vendorContext{}).(*netip.Addr); home != nil && home.IsValid() && *home == ip.Unmap() {
 		return nil
 	}
-	return public.Check(ip)
+	return netguard.Check(ip)
 }
 
 // checkDial checks each address of a link's host before it is connected to.

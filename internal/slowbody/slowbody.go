@@ -1,5 +1,5 @@
-// Package paced is request bodies that must keep coming.
-package paced
+// Package slowbody is request bodies that must keep coming.
+package slowbody
 
 import (
 	"io"

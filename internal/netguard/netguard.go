@@ -1,6 +1,6 @@
-// Package public tells the addresses that anybody can reach from those that lead
+// Package netguard tells the addresses that anybody can reach from those that lead
 // to this machine or network (docs/faults.md, row 33).
-package public
+package netguard
 
 import (
 	"context"

@@ -1,5 +1,5 @@
-// Package roomtest has what the tests of capabilities have in common.
-package roomtest
+// Package capabilitytest has what the tests of capabilities have in common.
+package capabilitytest
 
 import (
 	"errors"

@@ -1,7 +1,7 @@
-// Package hop finds requests that go in a circle. A gateway writes its name into
+// Package via finds requests that go in a circle. A gateway writes its name into
 // the Via header of what it sends to a vendor (RFC 9110, section 7.6.3), and so
 // knows its own when it comes back.
-package hop
+package via
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package hop
+package via
 
 import (
 	"net/http"

@@ -1,6 +1,6 @@
-// Package shoptest has what the tests of served gateways have in common: an
+// Package servertest has what the tests of served gateways have in common: an
 // account with keys, its books and a log.
-package shoptest
+package servertest
 
 import (
 	"context"

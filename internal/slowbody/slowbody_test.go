@@ -1,4 +1,4 @@
-package paced
+package slowbody
 
 import (
 	"bytes"
