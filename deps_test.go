@@ -34,6 +34,8 @@ var forbidden = []struct {
 	{"auth", []string{module + "/billing", module + "/upstream"}, "who calls does not depend on what it costs", false},
 	{"billing", []string{module + "/auth", module + "/upstream", module + "/chat", "net/http"}, "money knows no vendor and no protocol", false},
 	{"upstream", []string{module + "/auth", module + "/billing", module + "/chat", module + "/server"}, "the port knows no capability", false},
+	{"upstream/router", []string{module + "/auth", module + "/billing", module + "/chat", module + "/server"}, "the router knows no capability", false},
+	{"store/memory", []string{module, "database/sql", module + "/server", module + "/upstream"}, "what one process keeps, without a database", false},
 	{"upstream/openai", []string{module + "/auth", module + "/server", module + "/upstream/sim"}, "a driver knows one vendor's wire", false},
 	{"upstream/sim", []string{module + "/auth", module + "/server", module + "/upstream/openai"}, "a driver knows one vendor's wire", false},
 	{"upstream/anthropic", []string{module + "/auth", module + "/server", module + "/upstream/sim", module + "/upstream/openai"}, "a driver knows one vendor's wire", false},

@@ -123,8 +123,8 @@ func (db *DB) Delete(ctx context.Context, id string) error {
 }
 
 // refuse says why a key cannot be changed, or that there is none.
-func (t session) refuse(ctx context.Context, id, why string) error {
-	taken, err := t.keyWith(ctx, "id", id)
+func (s session) refuse(ctx context.Context, id, why string) error {
+	taken, err := s.keyWith(ctx, "id", id)
 	switch {
 	case err != nil:
 		return err
@@ -177,13 +177,13 @@ func (db *DB) Replace(ctx context.Context, owned []auth.Key) error {
 func sameKey(a, b auth.Key) bool { return reflect.DeepEqual(a, b) }
 
 // keepDisabled keeps those of the switched keys that are off.
-func (t session) keepDisabled(ctx context.Context, switched map[[32]byte]auth.Key) error {
+func (s session) keepDisabled(ctx context.Context, switched map[[32]byte]auth.Key) error {
 	for hash, k := range switched {
 		if !k.Disabled {
 			continue
 		}
 		k.ID = auth.IDOf(hash) // the file may have given its id to another secret
-		if err := t.addKey(ctx, keyRow{Key: k, source: fromPast, switched: true}); err != nil {
+		if err := s.addKey(ctx, keyRow{Key: k, source: fromPast, switched: true}); err != nil {
 			return err
 		}
 	}
@@ -198,9 +198,9 @@ func (db *DB) changeKeys(ctx context.Context, change func(context.Context, sessi
 
 // switchedKeys are the keys of the config file that were turned off or on at
 // run time, also those that it does not have any more.
-func (t session) switchedKeys(ctx context.Context) (map[[32]byte]auth.Key, error) {
+func (s session) switchedKeys(ctx context.Context) (map[[32]byte]auth.Key, error) {
 	switched := make(map[[32]byte]auth.Key)
-	err := forEach(ctx, t, func(rows *sql.Rows) error {
+	err := forEach(ctx, s, func(rows *sql.Rows) error {
 		k, err := scanKey(rows)
 		switched[k.Hash] = k
 		return err
@@ -209,19 +209,19 @@ func (t session) switchedKeys(ctx context.Context) (map[[32]byte]auth.Key, error
 }
 
 // addKey refuses a key that cannot be stored.
-func (t session) addKey(ctx context.Context, k keyRow) error {
+func (s session) addKey(ctx context.Context, k keyRow) error {
 	if k.ID == "" || k.Account == "" || k.Hash == [32]byte{} {
 		return fault.New(fault.InvalidRequest, "A key needs an id, an account and a hash.")
 	}
 	hash := hex.EncodeToString(k.Hash[:])
-	same, err := t.keyWith(ctx, "id", k.ID)
+	same, err := s.keyWith(ctx, "id", k.ID)
 	if err != nil {
 		return err
 	}
 	if same != "" {
 		return fault.Invalid("id", "There is already a key with the id "+k.ID+".")
 	}
-	other, err := t.keyWith(ctx, "hash", hash)
+	other, err := s.keyWith(ctx, "hash", hash)
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func (t session) addKey(ctx context.Context, k keyRow) error {
 	if err != nil {
 		return err
 	}
-	_, err = t.exec(ctx, "INSERT INTO key ("+keyColumns+", source, switched) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	_, err = s.exec(ctx, "INSERT INTO key ("+keyColumns+", source, switched) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		k.ID, k.Account, k.Name, hash, string(models),
 		k.Limits.RPM, k.Limits.TPM, k.Limits.MaxConcurrent, k.Limits.MaxConcurrentVideos,
 		nanos(k.Created), nanos(k.Expires), k.Disabled, k.source, k.switched)
@@ -240,8 +240,8 @@ func (t session) addKey(ctx context.Context, k keyRow) error {
 }
 
 // keyWith is the id of the key that has a value in a column, empty if none has.
-func (t session) keyWith(ctx context.Context, column, value string) (id string, err error) {
-	err = t.queryRow(ctx, "SELECT id FROM key WHERE "+column+" = ?", value).Scan(&id)
+func (s session) keyWith(ctx context.Context, column, value string) (id string, err error) {
+	err = s.queryRow(ctx, "SELECT id FROM key WHERE "+column+" = ?", value).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}

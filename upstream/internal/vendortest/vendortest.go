@@ -130,7 +130,7 @@ func Resting(t *testing.T, driver func(vendor http.Handler, keys []secret.String
 	}
 }
 
-// Zipped is so many zero bytes, compressed by gzip.
+// Gzip is so many zero bytes, compressed by gzip.
 func Gzip(t testing.TB, size int) []byte {
 	t.Helper()
 	var b bytes.Buffer
