@@ -167,8 +167,14 @@ func (a *app) applyOwned(ctx context.Context, c *config.Components) error {
 	if err != nil {
 		return errors.Join(err, a.restoreKeys(ctx))
 	}
-	a.authenticator.SetDefaults(c.Config.Limits)
+	a.setLimits(c.Config)
 	return nil
+}
+
+// setLimits replaces the limits of keys without their own and of whole accounts.
+func (a *app) setLimits(c *config.Config) {
+	a.authenticator.SetDefaults(c.Limits)
+	a.storage.limiter.SetAccountLimits(c.AccountLimits())
 }
 
 // restoreKeys writes the keys of the components in use to the store.

@@ -132,7 +132,7 @@ func (a *app) activate(ctx context.Context, next *config.Components) error {
 		err = a.gateway.Reload(a.gatewayOptions(next))
 	}
 	if err != nil {
-		a.authenticator.SetDefaults(old.Config.Limits)
+		a.setLimits(old.Config)
 		next.CloseExcept(old)
 		return errors.Join(err, a.restoreKeys(ctx))
 	}

@@ -147,16 +147,27 @@ func TestAReloadKeepsBalancesAndKeysMadeAtRunTime(t *testing.T) {
 	}
 }
 
-func TestAReloadChangesTheLimitsOfKeys(t *testing.T) {
-	name := file(t, simConfig("old-model"))
-	i := start(t, acme, "--config", name)
-	write(t, name, simConfig("old-model")+"limits: {rpm: 1}\n")
-	i.signals <- syscall.SIGHUP
-	i.stderr.await("configuration reloaded")
-	calls(i, "old-model")
-	// Minutes are fixed, so one may end between two calls; three are enough.
-	if a, b := calls(i, "old-model"), calls(i, "old-model"); a != 429 && b != 429 {
-		t.Errorf("statuses %d and %d", a, b)
+func TestAReloadChangesTheLimitsOfKeysAndAccounts(t *testing.T) {
+	before := simConfig("old-model")
+	for _, c := range []struct{ name, config, message string }{
+		{"keys without their own", before + "limits: {rpm: 1}\n", "The limit of this key is reached"},
+		{"an account", strings.Replace(before, `{name: acme, `, `{name: acme, rpm: 1, `, 1), "The limit of this account is reached"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			name := file(t, before)
+			i := start(t, acme, "--config", name)
+			write(t, name, c.config)
+			i.signals <- syscall.SIGHUP
+			i.stderr.await("configuration reloaded")
+			var refused bool
+			for range 3 { // minutes are fixed, so one may end between two calls
+				status, body := i.ask(http.MethodPost, "/v1/chat/completions", acme["ACME_KEY"], chatBody("old-model", false))
+				refused = refused || status == 429 && strings.Contains(body, c.message)
+			}
+			if !refused {
+				t.Errorf("none of three requests in a minute was refused with %q", c.message)
+			}
+		})
 	}
 }
 

@@ -39,9 +39,16 @@ type storage struct {
 	idempotency idempotency.Store
 	tasks       video.Store
 	webhooks    server.Webhooks
-	limiter     auth.Limiter
+	limiter     limiter
 	db          *store.DB // nil in memory
 	exposed     []string  // warnings about its files that others can read or replace
+}
+
+// limiter counts what keys and accounts use.
+type limiter interface {
+	auth.Limiter
+	// SetAccountLimits replaces the limits of whole accounts.
+	SetAccountLimits(map[string]auth.Limits)
 }
 
 type ledger interface {

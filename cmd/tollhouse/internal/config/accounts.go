@@ -16,9 +16,12 @@ import (
 func (r *reader) account(n ast.Node) Account {
 	a := Account{Pos: position(r.resolve(n))}
 	r.object(n, "an account", fields{
-		"name":   r.word(&a.Name),
-		"credit": into(r, &a.Credit, parseCredit),
-		"keys":   r.list(func(n ast.Node, _ string) { a.Keys = append(a.Keys, r.key(n)) }),
+		"name":           r.word(&a.Name),
+		"credit":         into(r, &a.Credit, parseCredit),
+		"keys":           r.list(func(n ast.Node, _ string) { a.Keys = append(a.Keys, r.key(n)) }),
+		"rpm":            r.count(&a.Limits.RPM),
+		"tpm":            r.count(&a.Limits.TPM),
+		"max_concurrent": r.count(&a.Limits.MaxConcurrent),
 	})
 	return a
 }

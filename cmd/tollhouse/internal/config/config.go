@@ -119,7 +119,19 @@ type Account struct {
 	Pos    Pos
 	Name   string
 	Credit billing.Money // opening credit
+	Limits auth.Limits   // of all its keys together, besides each key's own
 	Keys   []Key
+}
+
+// AccountLimits are the limits of the accounts that have any, by name.
+func (c *Config) AccountLimits() map[string]auth.Limits {
+	limits := make(map[string]auth.Limits)
+	for _, a := range c.Accounts {
+		if a.Limits != (auth.Limits{}) {
+			limits[a.Name] = a.Limits
+		}
+	}
+	return limits
 }
 
 // Key is a key that the file owns.

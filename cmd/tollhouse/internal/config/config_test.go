@@ -53,6 +53,7 @@ models:
 accounts:
   - name: acme
     credit: 25.00
+    rpm: 600
     keys:
       - {env: ACME_KEY, models: [delta-k3], rpm: "${RPM}"}
       - hash: sha256:6ca13d52ca70c883e0f0bb101e425a89e8624de51db2d2392593af6a84118090
@@ -102,12 +103,13 @@ func TestEveryFieldOfTheContractIsRead(t *testing.T) {
 		{"a variant", c.Prices["beta2.6-t2v"].Rates[1], billing.Rate{Unit: billing.Second, Variant: "720p@9:16", Amount: "0.15"}},
 		{"facts", []any{c.Models[0].ID, c.Models[0].MaxOutput, c.Models[0].HoldTokens, c.Models[0].Withdrawn}, []any{"my-chat", int64(65536), int64(4096), time.Date(2027, 1, 31, 0, 0, 0, 0, time.UTC)}},
 		{"credit", c.Accounts[0].Credit, 25 * billing.One},
+		{"limits of accounts", c.AccountLimits(), map[string]auth.Limits{"acme": {RPM: 600}}},
 		{"a key's limit", c.Accounts[0].Keys[0].Limits, auth.Limits{RPM: 60}},
 		{"a key's hash", c.Accounts[0].Keys[0].Hash, auth.HashOf("sk-acme-0123456789abcdef")},
 		{"limits", c.Limits, auth.Limits{TPM: 1000, MaxConcurrent: 2}},
 		{"ratios and priorities", []any{c.Models[2].Kind, c.Models[2].Ratios, c.Models[2].Priorities}, []any{gateway.KindVideo, []string{"16:9", "adaptive"}, []string{"low"}}},
-		{"video", c.Video, Video{Pos{35, 8}, 7 * 24 * time.Hour, 2 * time.Second, -1}},
-		{"webhooks", c.Webhooks, Webhooks{Pos{36, 11}, true}},
+		{"video", c.Video, Video{Pos{36, 8}, 7 * 24 * time.Hour, 2 * time.Second, -1}},
+		{"webhooks", c.Webhooks, Webhooks{Pos{37, 11}, true}},
 	} {
 		if diff := cmp.Diff(s.want, s.got); diff != "" {
 			t.Errorf("%s: %s", s.what, diff)
