@@ -20,9 +20,8 @@ import (
 // requests are the alpha family's form, and OpenAI's for every other.
 var requests = []*images.Request{
 	{
-		Model:      "alpha-image-2.0",
-		Input:      &images.Input{Messages: []images.Message{{Role: "user", Content: []images.Block{{Text: "a red cube"}}}}},
-		Parameters: &images.Parameters{Size: "1280*720"},
+		Model: "alpha-image-2.0", Parameters: &images.Parameters{Size: "1280*720"},
+		Input: &images.Input{Messages: []images.Message{{Role: "user", Content: []images.Block{{Text: "a red cube"}}}}},
 	},
 	{Model: "imagegen-legacy-2", Prompt: "a red cube", N: 2, Size: "256x256"},
 }

@@ -59,7 +59,7 @@ func secretsStayIn(t *testing.T, store string, _ int) {
 	n.stop() // which sends what is left
 	again["opentelemetry"] = watcher.got()
 	for name, part := range map[string]string{
-		"opentelemetry": "gen_ai.operation.name", "admin metrics": "tollhouse_requests_total{model=\"m\"", "stderr of the killed": "msg=attempt",
+		"opentelemetry": "gen_ai.operation.name", "admin metrics": "tollhouse_requests_total{model=\"m\"", "stderr of the killed": "msg=request",
 	} {
 		if !strings.Contains(again[name], part) {
 			t.Errorf("%s has no %s", name, part)
