@@ -191,7 +191,7 @@ var (
 // a slot. While nobody waits, a call costs two counters: of its key and of its
 // account.
 type admissionQueue struct {
-	maxRunning, maxWaiting int           // places in all, and waiting ones; most < 0 means no bound
+	maxRunning, maxWaiting int           // places in all, and waiting ones; maxRunning < 0 means no bound
 	reservedSlots          int           // of the last places for callers that run few
 	maxWait                time.Duration // of one who waits
 

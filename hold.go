@@ -260,9 +260,9 @@ func pays(p *billing.Price, money billing.Money, input, limit int64) int64 {
 	return p.Affords(money-cost, billing.Output, limit)
 }
 
-// timeoutContext is the context of a settlement: it has the values of the call's context,
-// outlives it, and ends after a time of its own. Its timer starts when somebody
-// first asks, which a ledger in memory never does.
+// timeoutContext is the context of a hold or of a settlement. It ends after a time
+// of its own; the timer starts when somebody first asks for its end, which a
+// ledger in memory never does.
 type timeoutContext struct {
 	context.Context // without the call's end
 	until           time.Time
@@ -272,11 +272,12 @@ type timeoutContext struct {
 	cancel context.CancelFunc
 }
 
+// newSettleContext has the values of ctx and outlives it.
 func newSettleContext(ctx context.Context, timeout time.Duration) *timeoutContext {
 	return newTimeoutContext(context.WithoutCancel(ctx), timeout)
 }
 
-// newTimeoutContext is a grace that also ends with ctx.
+// newTimeoutContext also ends with ctx.
 func newTimeoutContext(ctx context.Context, timeout time.Duration) *timeoutContext {
 	return &timeoutContext{Context: ctx, until: time.Now().Add(timeout)}
 }

@@ -114,7 +114,7 @@ type memoryMonitor struct {
 	runtime    *gcStats // the runtime's figures; nil where inUse is the caller's
 	epoch      time.Time
 	used       atomic.Int64 // at the last look
-	nextSample atomic.Int64 // when it looks again, in nanoseconds since born
+	nextSample atomic.Int64 // when it looks again, in nanoseconds since epoch
 	sampling   atomic.Bool  // somebody looks now
 	short      atomic.Bool
 }

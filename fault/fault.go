@@ -1,4 +1,4 @@
-// Package fault holds the one error type that leaves any room of the gateway.
+// Package fault has the one error type that leaves any package of the gateway.
 package fault
 
 import (
