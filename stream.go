@@ -421,6 +421,7 @@ func (s *Stream) stop() {
 // release ends the call to the upstream and gives everything back.
 func (s *Stream) release() {
 	s.c.cancel(nil)
+	s.c.releaseLease() // before the vendor's connection, which may take its time to close
 	s.c.events.close()
 	s.c.close()
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -160,7 +161,7 @@ func (e *Edit) check(document []byte) error {
 	f := &r.parsed.family
 	switch {
 	case f.Edit == nil && r.parsed.known, f.Messages:
-		r.parsed.problem.Refuse("model", fmt.Sprintf("The model %q serves another endpoint: it takes its images at /v1/images/generations.", rawjson.Truncate(r.Model, maxQuoted)))
+		r.parsed.problem.Refuse("model", fmt.Sprintf("The model %q serves another endpoint: it takes its images at /v1/images/generations.", word.Truncate(r.Model, maxQuoted)))
 	case r.parsed.known:
 		f.Sizes = f.Edit.Sizes
 		if string(o.Raw("n")) == "0" { // some SDKs send what was not set
@@ -223,7 +224,7 @@ func (e *Edit) readFiles() error {
 		var unfit InvalidImageError
 		switch {
 		case errors.As(err, &unfit):
-			p.Refuse(part.Name, fmt.Sprintf("The file %q in %q cannot be used: %s.", rawjson.Truncate(f.Name, maxQuoted), part.Name, unfit))
+			p.Refuse(part.Name, fmt.Sprintf("The file %q in %q cannot be used: %s.", word.Truncate(f.Name, maxQuoted), part.Name, unfit))
 		case err != nil:
 			return fault.Wrap(fault.InternalError, "The gateway cannot read the form any more.", err)
 		}

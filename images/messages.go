@@ -10,6 +10,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
 // parameters is the table of the alpha family's parameters.
@@ -31,7 +32,7 @@ var inside = &rawjson.Rules{Unique: true, Billed: append([]string{"role", "text"
 func (r *Request) readMessages() error {
 	o := &r.parsed.object
 	if string(o.Raw("stream")) == "true" {
-		r.parsed.problem.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, rawjson.Truncate(r.Model, maxQuoted)))
+		r.parsed.problem.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, word.Truncate(r.Model, maxQuoted)))
 	}
 	if err := r.readInput(); err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/serve"
+	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -271,7 +272,7 @@ func (r *Request) checkSize(param, size string) {
 			return
 		}
 	}
-	r.parsed.problem.Refuse(param, fmt.Sprintf("The model %q makes pictures of the sizes %s, not %q.", r.Model, rule.Words(allowed), rawjson.Truncate(size, maxQuoted)))
+	r.parsed.problem.Refuse(param, fmt.Sprintf("The model %q makes pictures of the sizes %s, not %q.", r.Model, rule.Words(allowed), word.Truncate(size, maxQuoted)))
 }
 
 // maxQuoted is how many bytes a message repeats of a caller's text.

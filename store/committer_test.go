@@ -131,3 +131,23 @@ func TestATimeOfAProcessIsMeasuredByTheDatabasesClock(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyTheJumpsOfTheClockWithinTheTimeOfAHoldCount(t *testing.T) {
+	const holdFor = 6 * time.Hour
+	// Each hour of the wall clock the machine sleeps for fifty minutes.
+	start := time.Now()
+	now, wall := start, start.Round(0)
+	var jumps clockJumps
+	jumps.observe(wall, now, holdFor)
+	var ahead time.Duration
+	for range 100 {
+		now, wall = now.Add(10*time.Minute), wall.Add(time.Hour)
+		ahead = jumps.observe(wall, now, holdFor)
+	}
+	if most := 37 * 50 * time.Minute; ahead > most {
+		t.Errorf("after 100 jumps the clock is %s ahead, want at most the %s of the last six hours", ahead, most)
+	}
+	if ahead = jumps.observe(wall.Add(holdFor+time.Minute), now.Add(holdFor+time.Minute), holdFor); ahead != 0 {
+		t.Errorf("six hours after the last jump the clock is %s ahead, want 0", ahead)
+	}
+}

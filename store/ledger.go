@@ -222,7 +222,7 @@ func (b *batch) extend(id string, soFar billing.Usage, more billing.Money) error
 	switch {
 	case h == nil:
 		return billing.HoldEnded()
-	case more < 0 || negative(soFar):
+	case more < 0 || soFar.Negative():
 		return fault.New(fault.InternalError, "The gateway extended a hold by less than nothing.")
 	}
 	if h.counted {
@@ -342,11 +342,8 @@ func (s *settlement) decide(b *batch) error {
 	}
 	r := billing.Receipt{
 		ID: h.id, CreatedAt: timeAt(h.created), SettledAt: timeAt(b.now), Account: h.account, Key: h.key,
-		Operation: h.operation, Model: h.model, Status: billing.Released, Usage: u, PriceVersion: h.version,
+		Operation: h.operation, Model: h.model, Status: billing.StatusOf(u), Usage: u, PriceVersion: h.version,
 		Hold: h.amount, Reason: s.outcome.Reason, Channel: s.outcome.Channel,
-	}
-	if u.Zero || !u.IsZero() {
-		r.Status = billing.Captured
 	}
 	if err := b.capture(h, &r, cost); err != nil {
 		return err
@@ -370,20 +367,10 @@ func (b *batch) cost(h *hold, u billing.Usage) (billing.Money, error) {
 		h.price = p
 	}
 	cost, err := h.price.Cost(u)
-	if err != nil || negative(u) {
+	if err != nil || u.Negative() {
 		return 0, fault.Wrap(fault.InternalError, "The gateway could not price what the request used.", err)
 	}
 	return cost, nil
-}
-
-// negative reports whether a count is below zero, which no request consumes.
-func negative(u billing.Usage) bool {
-	for _, count := range u.Units {
-		if count < 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // capture moves the money of one settlement, or none of it.

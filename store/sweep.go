@@ -224,27 +224,34 @@ func (db *DB) Stuck(context.Context) error {
 // that slept may catch up on: none may expire because of that while its request
 // runs.
 type clockJumps struct {
-	wall  time.Time     // as last observed
-	at    time.Time     // the monotonic time then
-	ahead time.Duration // what the jumps add up to; they are forgotten holdFor after the last
-	last  time.Time     // when the last of them was observed
+	wall time.Time // as last observed
+	at   time.Time // the monotonic time then
+	seen []clockJump
+}
+
+type clockJump struct {
+	at time.Time // monotonic
+	by time.Duration
 }
 
 // noJump is what a clock may gain between two observations without a jump.
 const noJump = time.Second
 
 // observe compares the clocks with the last observation, and returns by how much the
-// wall clock jumped lately. After holdFor without a jump that is 0: whatever was
-// made before the jump has expired by either clock. It is never negative; a clock
-// that went back only lets holds live longer.
+// wall clock jumped within the last holdFor: whatever was made before an older jump
+// has expired by either clock. It is never negative; a clock that went back only
+// lets holds live longer.
 func (j *clockJumps) observe(wall, now time.Time, holdFor time.Duration) (ahead time.Duration) {
 	wall = wall.Round(0) // without the monotonic time, so that Sub is by the wall
 	if gained := wall.Sub(j.wall) - now.Sub(j.at); !j.at.IsZero() && gained > noJump {
-		j.ahead, j.last = j.ahead+gained, now
-	}
-	if now.Sub(j.last) > holdFor {
-		j.ahead = 0
+		j.seen = append(j.seen, clockJump{now, gained})
 	}
 	j.wall, j.at = wall, now
-	return j.ahead
+	for len(j.seen) > 0 && now.Sub(j.seen[0].at) > holdFor {
+		j.seen = j.seen[1:]
+	}
+	for _, jump := range j.seen {
+		ahead += jump.by
+	}
+	return ahead
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
 // Bound is the most that a request may consume, which is held while its task
@@ -119,7 +120,7 @@ func (r *Request) unpriced(t tariff) error {
 			return refusal(InvalidParameter, f.field, fmt.Sprintf("The model %q has no price with %q: leave it out.", r.Model, f.field))
 		}
 	}
-	return r.noPrice(rawjson.Truncate(r.resolutions()[0], 16))
+	return r.noPrice(word.Truncate(r.resolutions()[0], 16))
 }
 
 // checkPriced refuses a resolution that the model offers only where it is priced.

@@ -11,6 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -130,11 +131,11 @@ func flatReport(o *rawjson.Object) Report {
 }
 
 // readState sets Word and State by the upstream's word.
-func (r *Report) readState(word []byte) {
+func (r *Report) readState(raw []byte) {
 	const longest = 64
-	text, _ := rawjson.String(word)
+	text, _ := rawjson.String(raw)
 	if text != "" {
-		r.Word = rawjson.Truncate(text, longest)
+		r.Word = word.Truncate(text, longest)
 		r.State, _ = stateOf(text)
 	}
 }
@@ -245,7 +246,7 @@ func failureOf(code, message []byte) *Failure {
 	f := &Failure{}
 	f.Code, _ = rawjson.String(code)
 	f.Message, _ = rawjson.String(message)
-	f.Message = rawjson.Truncate(f.Message, longest)
+	f.Message = word.Truncate(f.Message, longest)
 	for _, row := range publicCodes {
 		prefix, open := strings.CutSuffix(row.vendor, "*")
 		if f.Code != prefix && !(open && strings.HasPrefix(f.Code, prefix)) {

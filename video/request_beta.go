@@ -8,6 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
 // readBeta reads and checks a request of the beta family.
@@ -72,7 +73,7 @@ func (r *Request) readRatio() {
 		case p.asked.ratio == "":
 			p.asked.ratio = ratio
 		case p.asked.ratio != ratio:
-			r.contradict("parameters."+name, fmt.Sprintf("the aspect ratio %q", rawjson.Truncate(p.asked.ratio, 16)))
+			r.contradict("parameters."+name, fmt.Sprintf("the aspect ratio %q", word.Truncate(p.asked.ratio, 16)))
 		}
 	}
 	if raw := p.parameters.Raw("ratio"); !rawjson.IsNull(raw) && !slices.Contains(ratios, said["ratio"]) {
@@ -82,7 +83,7 @@ func (r *Request) readRatio() {
 		p.asked.ratio = usualRatio
 	}
 	if _, ok := sizeOf(p.asked.resolution, p.asked.ratio); p.beta.Size && said["size"] == "" && !ok {
-		p.problem.Fail(refusal(NotInEnum, "aspect_ratio", fmt.Sprintf("There is no %s video of %s.", rawjson.Truncate(p.asked.resolution, 16), rawjson.Truncate(p.asked.ratio, 16))))
+		p.problem.Fail(refusal(NotInEnum, "aspect_ratio", fmt.Sprintf("There is no %s video of %s.", word.Truncate(p.asked.resolution, 16), word.Truncate(p.asked.ratio, 16))))
 	}
 }
 
@@ -92,7 +93,7 @@ func (r *Request) checkRepeated() {
 	if n, ok := rawjson.Int(p.parameters.Raw("duration")); ok && n != p.asked.seconds {
 		r.contradict("parameters.duration", fmt.Sprintf(`"duration", which is %d`, p.asked.seconds))
 	}
-	otherwise := fmt.Sprintf(`"resolution", which is %q`, rawjson.Truncate(p.asked.resolution, 16))
+	otherwise := fmt.Sprintf(`"resolution", which is %q`, word.Truncate(p.asked.resolution, 16))
 	if raw := p.parameters.Raw("resolution"); !rawjson.IsNull(raw) {
 		if word, ok := rawjson.String(raw); ok && strings.ToLower(word) != p.asked.resolution {
 			r.contradict("parameters.resolution", otherwise)

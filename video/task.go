@@ -12,7 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/answer"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
 // Task is one video from its submission to its purge. It is a plain value.
@@ -298,5 +298,5 @@ func ErrTooManyTasks(most int64) error {
 // ErrNotFound is the 404 of a task that does not exist, or not for the account,
 // or not any more.
 func ErrNotFound(id string) error {
-	return &fault.Error{Code: fault.ResourceNotFound, Param: "id", Message: fmt.Sprintf("There is no video task %q.", rawjson.Truncate(id, 100))}
+	return &fault.Error{Code: fault.ResourceNotFound, Param: "id", Message: fmt.Sprintf("There is no video task %q.", word.Truncate(id, 100))}
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
 // MaxDepth is how many levels of objects and arrays a document may have.
@@ -144,7 +146,7 @@ func (r *Reader) within() string {
 	if r.field == "" {
 		return ""
 	}
-	return fmt.Sprintf(", in the field %q,", Truncate(r.field, maxQuoted))
+	return fmt.Sprintf(", in the field %q,", word.Truncate(r.field, maxQuoted))
 }
 
 // Object consumes an object: each is called at every member's value, which it

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
 // Bounds are the most that a document may hold, so that what is made of it while
@@ -65,12 +67,12 @@ func (l *level) check(rules *Rules, name string, key Span) error {
 
 // repeated is the error of a name that stands twice in its object.
 func repeated(name string, key Span) error {
-	return &SyntaxError{int64(key.Start), fmt.Sprintf("the field %q is given twice", Truncate(name, maxQuoted))}
+	return &SyntaxError{int64(key.Start), fmt.Sprintf("the field %q is given twice", word.Truncate(name, maxQuoted))}
 }
 
 // misspelled is the error of a case variant.
 func misspelled(name, exact string, key Span) error {
-	return &SyntaxError{int64(key.Start), fmt.Sprintf("the field %q must be spelled %q", Truncate(name, maxQuoted), exact)}
+	return &SyntaxError{int64(key.Start), fmt.Sprintf("the field %q must be spelled %q", word.Truncate(name, maxQuoted), exact)}
 }
 
 // variantOf is the index of the lower-case ASCII name that the given one is a
@@ -157,12 +159,3 @@ func (l *level) reset() {
 
 // maxQuoted is how many bytes an error repeats of a member's name.
 const maxQuoted = 64
-
-// Truncate is a text for a message or a record, of which at most so many bytes
-// are left: whole characters, and an ellipsis where something was cut off.
-func Truncate(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}

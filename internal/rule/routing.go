@@ -8,6 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/word"
 )
 
 // unpricedField is a request member that no price row covers: it costs money that
@@ -393,7 +394,7 @@ func (p *Paid) Adopt(part Paid) {
 // Check refuses what was found, unless pass lets it through.
 func (p *Paid) Check(pass PassUnpriced) error {
 	if p.tool != "" && (pass == nil || !pass(hostedTools, hostedTools)) {
-		return fault.Invalid(p.tool, fmt.Sprintf("The tool %q is run by the vendor, and %s. Leave it out.", rawjson.Truncate(p.kind, mostWord), costsMore))
+		return fault.Invalid(p.tool, fmt.Sprintf("The tool %q is run by the vendor, and %s. Leave it out.", word.Truncate(p.kind, mostWord), costsMore))
 	}
 	if p.cache != "" && (pass == nil || !pass(longCache, longCache)) {
 		return fault.Invalid(p.cache, `Only what is cached for five minutes has a price here. Leave "ttl" out, or send "5m".`)
@@ -410,7 +411,7 @@ func Betas(h http.Header, pass PassUnpriced) error {
 		}
 		for _, list := range values {
 			if beta := paidBeta(list); beta != "" && (pass == nil || !pass(PaidBetas, PaidBetas)) {
-				return fault.Invalid(PaidBetas, fmt.Sprintf("The beta feature %q %s. Leave it out of the header anthropic-beta.", rawjson.Truncate(beta, mostWord), costsMore))
+				return fault.Invalid(PaidBetas, fmt.Sprintf("The beta feature %q %s. Leave it out of the header anthropic-beta.", word.Truncate(beta, mostWord), costsMore))
 			}
 		}
 	}

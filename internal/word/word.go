@@ -4,7 +4,6 @@ package word
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	"github.com/tollhouse-ai/gateway/fault"
 )
@@ -32,8 +31,5 @@ func Truncate(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit] + "…"
+	return strings.ToValidUTF8(text[:limit], "") + "…"
 }

@@ -94,7 +94,7 @@ const (
 // check refuses what cannot work, so that it is found at start-up.
 func (c *Channel) check() error {
 	switch {
-	case c.Name == "":
+	case c.Name == "", c.Name == ".", c.Name == "..": // the admin API has the name in its path
 		return errors.New("a channel has no name")
 	case c.Upstream == nil:
 		return c.errorf("it has no upstream")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -83,18 +84,12 @@ func failure(err error) *upstream.Failure {
 	return f
 }
 
+// maxExcerpt is how many bytes of a vendor's text the log has.
+const maxExcerpt = 1024
+
 // Excerpt is the beginning of a vendor's text for the log. Keys are masked first:
 // half of one that is cut would not be found.
-func (c *Client) Excerpt(text string) string { return truncate(c.Keys.Mask(text)) }
-
-// truncate bounds a text for the log.
-func truncate(s string) string {
-	const most = 1024
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}
+func (c *Client) Excerpt(text string) string { return word.Truncate(c.Keys.Mask(text), maxExcerpt) }
 
 // MaxWait bounds the Retry-After of a vendor that is believed.
 const MaxWait = time.Hour
