@@ -1,4 +1,4 @@
-package upstream_test
+package router_test
 
 import (
 	"context"
