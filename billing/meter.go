@@ -13,8 +13,9 @@ import (
 
 // Meter reserves the cost of a request before it is sent and settles it when
 // it has ended. The gateway calls Reserve once per request that passed every
-// other check, Extend any number of times while it runs, and Settle exactly
-// once, whatever happened.
+// other check, Extend any number of times while it runs, and Settle whatever
+// happened, until it has succeeded once: a second Settle of a hold answers as the
+// first did and charges nothing.
 //
 // Implementations are safe for concurrent use. Every error that is not a
 // *fault.Error is taken as "the store is away" and refuses the request with
