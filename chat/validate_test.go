@@ -286,7 +286,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // TestTheTablesReadLikeTheAPI prints what the code checks, to be read by people.
 func TestTheTablesReadLikeTheAPI(t *testing.T) {
 	var b bytes.Buffer
-	b.WriteString("Fields of every chat model (api.md, Chat completion request).\nA field that is not listed passes unseen.\n\n")
+	b.WriteString("Fields of every chat model (docs/http-api.md, Chat completions).\nA field that is not listed passes unseen.\n\n")
 	table(&b, fields)
 	b.WriteString("\nmessages is a non-empty array of message objects.\n\n")
 	fmt.Fprintf(&b, "Roles:          %s\n", rule.Words(roles))
