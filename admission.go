@@ -96,11 +96,10 @@ func newAdmissionController(a Admission, now func() time.Time) *admissionControl
 // bodyRoom is how many bytes of large bodies may be in memory now.
 func (d *admissionController) bodyRoom() int64 { return min(d.maxBodies, d.memory.free()) }
 
-// Admit takes a place among the running calls, which End gives back. It waits a
-// moment for one; its error is a 503 that says to try again. [Exchange.Call] does
-// it too: a server does it before it reads the request, so that a refused one
-// costs nothing. Authenticate must have succeeded. Further calls do nothing.
-func (x *Exchange) Admit(ctx context.Context) error {
+// takeSlot takes a slot among the running calls, which release gives back. It waits
+// a moment for one; its error is a 503 that says to try again. Later calls do
+// nothing.
+func (x *exchange) takeSlot(ctx context.Context) error {
 	if x.slot.held {
 		return nil
 	}
@@ -123,12 +122,8 @@ func (g *Gateway) acquireSlot(ctx context.Context, p *auth.Principal, to *slot) 
 	return g.slots.acquire(ctx, p, to)
 }
 
-// Weigh counts n more bytes of the request's body, which lie in memory until End,
-// or until a stream of it has begun. It is for large ones: the first 64 KiB are
-// part of any call. Its error is a 503: there is no room for them now, or the
-// account has so much of it that the rest is for others. Authenticate must have
-// succeeded.
-func (x *Exchange) Weigh(n int64) error {
+// reserveMemory counts n more bytes of the request's body; see [Response.Reserve].
+func (x *exchange) reserveMemory(n int64) error {
 	d := x.g.admission
 	if d.maxBodies == 0 {
 		return nil
@@ -141,20 +136,18 @@ func (x *Exchange) Weigh(n int64) error {
 	return nil
 }
 
-// Room reports whether a body of n bytes would find room now; 503 if not.
-// Authenticate must have succeeded.
-func (x *Exchange) Room(n int64) error {
-	if d := x.g.admission; d.maxBodies != 0 && n <= d.maxBodies && !d.bodies.Fits(x.principal.Account, n, d.bodyRoom()) {
+// hasMemory is a 503 where a body of n bytes would find no room now.
+func (x *exchange) hasMemory(n int64) error {
+	if d := x.g.admission; d.maxBodies != 0 && n > 0 && n <= d.maxBodies && !d.bodies.Fits(x.principal.Account, n, d.bodyRoom()) {
 		d.refused.Add(1)
 		return errNoMemory
 	}
 	return nil
 }
 
-// Leave gives back the exchange's place and the memory of its body and its answer
-// before its End. It is for a request that was answered and only waits on, for a
-// video that goes on without it. Later calls do nothing.
-func (x *Exchange) Leave() {
+// release gives back the slot and the memory of body and answer. Later calls do
+// nothing.
+func (x *exchange) release() {
 	x.g.slots.release(&x.slot)
 	x.releaseBody()
 	if x.answerBytes > 0 {
@@ -164,7 +157,7 @@ func (x *Exchange) Leave() {
 
 // releaseBody gives back the memory of the request's body, which is not needed any
 // more.
-func (x *Exchange) releaseBody() {
+func (x *exchange) releaseBody() {
 	if x.bodyBytes > 0 {
 		x.g.admission.bodies.Give(x.principal.Account, x.bodyBytes)
 		x.bodyBytes = 0

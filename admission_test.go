@@ -61,12 +61,12 @@ func TestAStreamKeepsItsPlaceUntilItIsClosed(t *testing.T) {
 func TestACallThatIsRefusedGivesItsPlaceBack(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) { o.Admission.MaxCalls = 1 })
 	for range 3 {
-		x := h.Begin()
+		x := begin(h.Gateway)
 		if err := x.Authenticate(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 { // of which the second does nothing
-			if err := x.Admit(t.Context()); err != nil {
+			if err := x.Admit(t.Context(), 0); err != nil {
 				t.Error(err)
 			}
 		}
@@ -74,7 +74,7 @@ func TestACallThatIsRefusedGivesItsPlaceBack(t *testing.T) {
 		if !fault.Is(err, fault.InvalidRequest) || h.Load().Running != 1 {
 			t.Errorf("%v, %+v", err, h.Load())
 		}
-		x.End(t.Context(), 400, err)
+		x.End(400, err)
 	}
 	if l := h.Load(); l != (gateway.Load{}) {
 		t.Errorf("%+v", l)
@@ -171,8 +171,8 @@ func TestLargeBodiesShareAQuarterOfTheMemory(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
 		o.Admission = gateway.Admission{Memory: 400 * mib, InUse: func() int64 { return 0 }}
 	})
-	enter := func() *gateway.Exchange {
-		x := h.Begin()
+	enter := func() *rawRequest {
+		x := begin(h.Gateway)
 		if err := x.Authenticate(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
@@ -181,24 +181,24 @@ func TestLargeBodiesShareAQuarterOfTheMemory(t *testing.T) {
 	const noRoom = "The gateway has no memory left for a body of this size."
 	one, two := enter(), enter()
 	for range 2 {
-		if err := one.Weigh(30 * mib); err != nil {
+		if err := one.Reserve(30 * mib); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := two.Room(15 * mib); err != nil { // three times as much as is left for other accounts
+	if err := two.Admit(t.Context(), 15 * mib); err != nil { // three times as much as is left for other accounts
 		t.Errorf("there is room for what is left: %v", err)
 	}
-	refusedFor(t, two.Room(15*mib+1), noRoom)
-	refusedFor(t, two.Weigh(16*mib), noRoom)
+	refusedFor(t, two.Admit(t.Context(), 15*mib+1), noRoom)
+	refusedFor(t, two.Reserve(16*mib), noRoom)
 	if l := h.Load(); l.Bodies != 60*mib || l.Refused != 2 {
 		t.Errorf("%+v", l)
 	}
-	one.End(t.Context(), 200, nil)
-	one.End(t.Context(), 200, nil)
-	if err := two.Weigh(75 * mib); err != nil {
+	one.End(200, nil)
+	one.End(200, nil)
+	if err := two.Reserve(75 * mib); err != nil {
 		t.Error(err)
 	}
-	two.End(t.Context(), 200, nil)
+	two.End(200, nil)
 	if l := h.Load(); l.Bodies != 0 {
 		t.Errorf("%+v", l)
 	}
@@ -209,8 +209,8 @@ func TestLargeBodiesOfOneAccountLeaveRoomForThoseOfOthers(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
 		o.Admission = gateway.Admission{Memory: 256 * mib, InUse: func() int64 { return 0 }}
 	})
-	enter := func(account, key string) *gateway.Exchange {
-		x := h.Begin()
+	enter := func(account, key string) *rawRequest {
+		x := begin(h.Gateway)
 		if err := x.Authenticate(auth.NewContext(t.Context(), &auth.Principal{Account: account, Key: key}), ""); err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +218,7 @@ func TestLargeBodiesOfOneAccountLeaveRoomForThoseOfOthers(t *testing.T) {
 	}
 	taken := 0
 	for i := range 64 { // of 64 MiB, by several keys
-		if enter("alice", fmt.Sprint("k", i%3)).Weigh(mib) == nil {
+		if enter("alice", fmt.Sprint("k", i%3)).Reserve(mib) == nil {
 			taken++
 		}
 	}
@@ -226,7 +226,7 @@ func TestLargeBodiesOfOneAccountLeaveRoomForThoseOfOthers(t *testing.T) {
 		t.Errorf("one account has %d MiB of 64, want 48", taken)
 	}
 	bob := enter("bob", "k")
-	if err := errors.Join(bob.Room(3*mib/2), bob.Weigh(3*mib/2)); err != nil {
+	if err := errors.Join(bob.Admit(t.Context(), 3*mib/2), bob.Reserve(3*mib/2)); err != nil {
 		t.Errorf("another account's body of 1.5 MiB: %v", err)
 	}
 }
@@ -236,17 +236,17 @@ func TestALargeBodyGetsNoMoreThanTheMemoryThatIsLeft(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
 		o.Admission = gateway.Admission{Memory: 400 * mib, InUse: func() int64 { return 350 * mib }}
 	})
-	x := h.Begin()
-	if err := errors.Join(x.Authenticate(t.Context(), ""), x.Admit(t.Context())); err != nil {
+	x := begin(h.Gateway)
+	if err := errors.Join(x.Authenticate(t.Context(), ""), x.Admit(t.Context(), 0)); err != nil {
 		t.Fatal(err)
 	}
 	const noRoom = "The gateway has no memory left for a body of this size."
-	refusedFor(t, x.Room(48*mib), noRoom)
-	refusedFor(t, x.Weigh(48*mib), noRoom)
-	if err := errors.Join(x.Room(36*mib), x.Weigh(36*mib)); err != nil { // three quarters for one account
+	refusedFor(t, x.Admit(t.Context(), 48*mib), noRoom)
+	refusedFor(t, x.Reserve(48*mib), noRoom)
+	if err := errors.Join(x.Admit(t.Context(), 36*mib), x.Reserve(36*mib)); err != nil { // three quarters for one account
 		t.Errorf("there is room for what is left: %v", err)
 	}
-	x.End(t.Context(), 200, nil)
+	x.End(200, nil)
 }
 
 func TestWithoutALimitOfMemoryNobodyLooksAndNothingIsWeighed(t *testing.T) {
@@ -256,14 +256,14 @@ func TestWithoutALimitOfMemoryNobodyLooksAndNothingIsWeighed(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: cannedAnswer}, "1", func(o *gateway.Options) {
 		o.Admission.InUse = func() int64 { looked = true; return math.MaxInt64 }
 	})
-	x := h.Begin()
+	x := begin(h.Gateway)
 	if err := x.Authenticate(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.Chat(t.Context(), hello); err != nil || x.Weigh(1<<60) != nil || looked {
+	if _, err := h.Chat(t.Context(), hello); err != nil || x.Reserve(1<<60) != nil || looked {
 		t.Errorf("%v, looked %t", err, looked)
 	}
-	x.End(t.Context(), 200, nil)
+	x.End(200, nil)
 }
 
 func TestTheUsualMemoryIsTheRuntimesLimitLessRoomForGarbage(t *testing.T) {

@@ -166,12 +166,9 @@ const (
 // getBody is an empty buffer for a large answer.
 func getBody() []byte { return *bodyPool.Get().(*[]byte) }
 
-// Release gives Body back, for an answer that comes later; it must not be used
-// any more. It need not be called.
-func (r *Result) Release() {
-	body := r.Body
-	r.Body = nil
-	if r.Replayed || cap(body) < minPooled || cap(body) > maxPooled { // what is replayed is the store's
+// putBody gives the bytes of a large answer back, for one that comes later.
+func putBody(body []byte) {
+	if cap(body) < minPooled || cap(body) > maxPooled {
 		return
 	}
 	body = body[:0]
@@ -266,7 +263,7 @@ func (c *call) askPart(ctx context.Context, p *part) (err error) {
 	body, view := p.op.request(c.hold, 0)
 	p.asked = true
 	call := &upstream.Call{
-		Op: p.op.kind, Model: c.model.ID, RequestID: c.x.ID, Account: c.x.principal.Account, ContentType: "application/json", Body: body, Request: view, MaxWait: partPatience,
+		Op: p.op.kind, Model: c.model.ID, RequestID: c.x.id, Account: c.x.principal.Account, ContentType: "application/json", Body: body, Request: view, MaxWait: partPatience,
 		Accept: func(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
 			p.answer, err = c.acceptWhole(ctx, p.op, r)
 			return r, err
@@ -325,7 +322,7 @@ func (c *call) joined() (*upstream.Reply, error) {
 		return nil, badGateway("The parts of the upstream's answer do not fit together.", err)
 	}
 	for _, body := range bodies {
-		(&Result{Body: body}).Release()
+		putBody(body)
 	}
 	c.answer = &answer{body: whole, usage: used}
 	return &reply, nil

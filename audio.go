@@ -34,14 +34,14 @@ const encoderMemory = 1 << 20
 
 // speak asks for the audio of the first part and converts it to the client's
 // format. The other parts are asked for as the client reads.
-func (c *call) speak(req *speech.Request) (*Result, error) {
+func (c *call) speak(req *speech.Request) (*Response, error) {
 	if err := c.reserve(c.charge()); err != nil {
 		return nil, err
 	}
 	mp3 := c.x.g.options.MP3
 	v := newSpeechStream(c, req, mp3.Ready())
 	if v.want == speech.MP3 && v.mp3 == nil {
-		if err := c.x.Weigh(encoderMemory); err != nil {
+		if err := c.x.reserveMemory(encoderMemory); err != nil {
 			return nil, c.refuse(err)
 		}
 	}
@@ -66,7 +66,7 @@ func (c *call) speak(req *speech.Request) (*Result, error) {
 	a.mu.Lock() // what is watched over may end at once
 	defer a.mu.Unlock()
 	a.watch(func() { a.settleBroken(c.ctx.Err()) })
-	return &Result{Header: a.header, Audio: a, Dropped: reply.Dropped}, nil
+	return c.x.respond(Response{Header: a.header, Audio: a, Dropped: reply.Dropped}), nil
 }
 
 // noMP3 is the error of an encoder that failed.
@@ -236,7 +236,7 @@ func (v *speechStream) open() (_ *upstream.Reply, err error) {
 	defer guard(&err)
 	p := v.parts[v.at]
 	call := &upstream.Call{
-		Op: upstream.Speech, Model: v.c.model.ID, RequestID: v.c.x.ID, Account: v.c.x.principal.Account, ContentType: "application/json",
+		Op: upstream.Speech, Model: v.c.model.ID, RequestID: v.c.x.id, Account: v.c.x.principal.Account, ContentType: "application/json",
 		Body: p.Request.Body(), Request: p.Request, Accept: v.accept,
 		Observe: func(a upstream.Attempt) {
 			v.c.recordAttempt(a, func() billing.Usage {

@@ -99,7 +99,7 @@ func benchmarkCall(b *testing.B, g *gateway.Gateway, ctx context.Context, body [
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		x := g.Begin()
+		x := begin(g)
 		err := x.Authenticate(ctx, "")
 		if err != nil {
 			b.Fatal(err)
@@ -114,6 +114,6 @@ func benchmarkCall(b *testing.B, g *gateway.Gateway, ctx context.Context, body [
 		if err != nil && !errors.Is(err, io.EOF) {
 			b.Fatal(err)
 		}
-		x.End(ctx, http.StatusOK, nil)
+		x.End(http.StatusOK, nil)
 	}
 }

@@ -16,106 +16,32 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
-	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
-	"github.com/tollhouse-ai/gateway/video"
 )
-
-// Result is the answer of a call: a whole body, or a stream.
-type Result struct {
-	// Header holds Content-Type and the X-Gateway-* fields.
-	Header http.Header
-	// Status is the HTTP status; 0 means 200.
-	Status int
-	// Body is the whole answer; nil for a stream.
-	Body []byte
-	// Stream is the streamed answer; nil for a whole body. The caller closes it.
-	Stream *Stream
-	// Audio is an answer of speech; nil for any other. The caller closes it.
-	Audio *Audio
-	// Dropped are request fields that the upstream refuses and did not get.
-	Dropped []string
-	// Replayed says that the body is the answer to an earlier request with the
-	// same idempotency key; a stream's body is all its events.
-	Replayed bool
-
-	task *video.Task // that was accepted
-}
-
-// Call runs the request whose body is data through the pipeline. data must not
-// change any more. Authenticate must have succeeded.
-//
-// silence, when not nil, is called with bytes for the client of a stream that
-// has heard nothing for Options.Heartbeat, from another goroutine, also while
-// Call still waits for the upstream; the response is committed by it.
-//
-// Every error is a *fault.Error, and then nothing is left to settle.
-func (x *Exchange) Call(ctx context.Context, kind upstream.Op, data []byte, silence func([]byte)) (*Result, error) {
-	parse, ok := parsers[kind]
-	if !ok {
-		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no operation %q.", kind))
-	}
-	op, err := parse(x, data)
-	if err != nil {
-		return nil, err
-	}
-	return x.run(ctx, op, silence)
-}
-
-// CallForm is [Exchange.Call] for an operation whose request is a form. It closes
-// the form: at once where it fails, else when the call has ended, a stream's
-// with its Close.
-func (x *Exchange) CallForm(ctx context.Context, op upstream.Op, form *upstream.Form, silence func([]byte)) (_ *Result, err error) {
-	running := false
-	defer func() {
-		if !running {
-			x.g.drop(x, form)
-		}
-	}()
-	defer guard(&err)
-	if op != upstream.EditImage {
-		return nil, fault.New(fault.NotFound, "There is no such operation on a form.")
-	}
-	parsed, err := images.ParseForm(form)
-	if err != nil {
-		return nil, err
-	}
-	result, err := x.run(ctx, newEdit(x, parsed), silence)
-	running = err == nil && result.Stream != nil
-	return result, err
-}
-
-// drop closes a form that is not needed any more.
-func (g *Gateway) drop(x *Exchange, form *upstream.Form) {
-	if err := form.Close(); err != nil {
-		g.options.Logger.Error("closing the form of a request failed", "request_id", x.ID, "error", err)
-	}
-}
 
 // run takes a parsed request through the pipeline: admission, check, idempotency,
 // call. Every request passes here, in process or over HTTP.
-func (x *Exchange) run(ctx context.Context, op *operation, silence func([]byte)) (*Result, error) {
-	ctx = x.withObserver(ctx)
+func (x *exchange) run(ctx context.Context, op *operation, silence func([]byte)) (*Response, error) {
 	x.record.op, x.record.model, x.record.stream = op.kind, op.model, op.stream
-	if err := x.Admit(ctx); err != nil {
+	if err := x.takeSlot(ctx); err != nil {
 		return nil, err
 	}
 	m, err := x.check(op)
 	if err != nil {
 		return nil, err
 	}
-	if x.IdempotencyKey != "" {
+	if x.idempotencyKey != "" {
 		stored, err := x.claim(ctx, op)
 		if err != nil {
 			return nil, err
 		}
 		if stored != nil {
-			return replay(stored, op), nil
+			return x.replay(stored, op), nil
 		}
 	}
 	c := newCall(ctx, x, op, m)
@@ -133,7 +59,7 @@ func (x *Exchange) run(ctx context.Context, op *operation, silence func([]byte))
 // check finds the model and validates the request. Its order is fixed: unknown
 // model, not allowed, wrong endpoint, no price, the rules of the capability,
 // fields without a price.
-func (x *Exchange) check(op *operation) (*Model, error) {
+func (x *exchange) check(op *operation) (*Model, error) {
 	if op.model == "" {
 		if err := op.validate(new(Model), nil); err != nil {
 			return nil, err
@@ -168,17 +94,17 @@ func (x *Exchange) check(op *operation) (*Model, error) {
 
 // checkUnpriced refuses, where billing is prepaid, what costs money without a
 // price or chooses another model or account, unless the model's channels take it.
-func (x *Exchange) checkUnpriced(op *operation, m *Model) error {
+func (x *exchange) checkUnpriced(op *operation, m *Model) error {
 	if !x.routes.requirePrice {
 		return nil
 	}
 	if err := x.checkRenamed(op, m); err != nil {
 		return err
 	}
-	if op.unpriced(x.Header, nil) == nil { // as nearly all are
+	if op.unpriced(x.header, nil) == nil { // as nearly all are
 		return nil
 	}
-	return op.unpriced(x.Header, func(name, spelled string) bool {
+	return op.unpriced(x.header, func(name, spelled string) bool {
 		left := op.kind != upstream.ChatCompletion || name != "cache_control" // which is translated
 		return x.routes.router.Passes(op.kind, m.ID, name, spelled, left)
 	})
@@ -186,7 +112,7 @@ func (x *Exchange) checkUnpriced(op *operation, m *Model) error {
 
 // checkRenamed is checkUnpriced of the fields that some channel renames to one
 // that has no price, by their new names.
-func (x *Exchange) checkRenamed(op *operation, m *Model) error {
+func (x *exchange) checkRenamed(op *operation, m *Model) error {
 	scope := rule.Other
 	switch op.kind {
 	case upstream.ChatCompletion, upstream.Messages:
@@ -233,10 +159,10 @@ func errWrongEndpoint(op *operation, m *Model) error {
 // the limiter's lease, the hold, the idempotency key, the context, the form and its
 // entry among the running calls. close gives back whatever of these is left. A
 // Stream or an Audio takes the call over and closes it at its own end. The slot and
-// the memory of body and answer are the Exchange's, whose answer is still to be
+// the memory of body and answer are the exchange's, whose answer is still to be
 // written when the call has ended.
 type call struct {
-	x       *Exchange
+	x       *exchange
 	op      *operation
 	model   *Model // of the routes, and not to be changed
 	ctx     context.Context
@@ -264,7 +190,7 @@ type call struct {
 // newCall gives the call a context that ends with the client's. A stream's can
 // be detached: a server ends a request's context with its response, but the
 // upstream's connection is worth the moment until the transfer has ended.
-func newCall(ctx context.Context, x *Exchange, op *operation, m *Model) *call {
+func newCall(ctx context.Context, x *exchange, op *operation, m *Model) *call {
 	c := &call{x: x, op: op, model: m}
 	ctx = via.NewContext(ctx, x.trail)
 	if op.detached {
@@ -283,7 +209,7 @@ func newCall(ctx context.Context, x *Exchange, op *operation, m *Model) *call {
 
 // start runs the call to its answer: limits, hold, upstream, settlement. A whole
 // answer is settled when start returns it; a stream settles itself.
-func (c *call) start() (result *Result, err error) {
+func (c *call) start() (result *Response, err error) {
 	defer func() {
 		if result == nil || result.Stream == nil && result.Audio == nil {
 			c.close()
@@ -332,7 +258,7 @@ func (c *call) start() (result *Result, err error) {
 			s.header = header
 		}
 		reply.Header = nil
-		return &Result{Header: header, Stream: s, Dropped: reply.Dropped}, nil
+		return c.x.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped}), nil
 	}
 	header["Content-Type"] = []string{"application/json"}
 	if err := c.settle(c.answer.usage, billing.ReasonComplete, c.x.answerRecord(header, c.answer.body)); err != nil {
@@ -341,7 +267,7 @@ func (c *call) start() (result *Result, err error) {
 	if c.hold.Price != nil {
 		header[chargeHeader] = []string{c.x.record.charge}
 	}
-	return &Result{Header: header, Body: c.answer.body, Dropped: reply.Dropped}, nil
+	return c.x.respond(Response{Header: header, Body: c.answer.body, Dropped: reply.Dropped}), nil
 }
 
 const (
@@ -367,7 +293,7 @@ func resultHeader(reply *upstream.Reply, asked int64) http.Header {
 func (c *call) admit() (err error) {
 	defer guard(&err)
 	defer c.x.spent(&c.x.record.phases.Admit, c.x.clock())
-	lease, limits, err := c.x.g.options.Limiter.Acquire(c.ctx, c.x.principal, c.x.ID, c.op.bounds.most.Tokens())
+	lease, limits, err := c.x.g.options.Limiter.Acquire(c.ctx, c.x.principal, c.x.id, c.op.bounds.most.Tokens())
 	if limits.Requests.Limit == 0 { // the request was counted before
 		limits.Requests = c.x.limits.Requests
 	}
@@ -394,9 +320,9 @@ func (c *call) askWhole(body upstream.Body, view any) (*upstream.Reply, error) {
 func (c *call) ask(body upstream.Body, view any) (reply *upstream.Reply, err error) {
 	defer guard(&err)
 	sent := &upstream.Call{
-		Op: c.op.kind, Model: c.model.ID, Stream: c.op.stream, RequestID: c.x.ID, Account: c.x.principal.Account,
+		Op: c.op.kind, Model: c.model.ID, Stream: c.op.stream, RequestID: c.x.id, Account: c.x.principal.Account,
 		ContentType: cmp.Or(body.ContentType(), "application/json"), Body: body, Request: view,
-		MaxOutput: c.model.outputBound(0), Channel: c.only, Header: c.x.Header, Query: c.x.Query,
+		MaxOutput: c.model.outputBound(0), Channel: c.only, Header: c.x.header, Query: c.x.query,
 		Accept: c.accept, Observe: c.observe,
 	}
 	c.x.g.observer.watchAttempts(sent)
@@ -409,20 +335,20 @@ const estimatedHeader = "X-Gateway-Estimated"
 // count answers with the upstream's count of tokens, or with an estimate where no
 // upstream counts. It costs nothing and is not settled, so that close frees its
 // idempotency key and no answer is kept.
-func (c *call) count(estimate func() int64) (*Result, error) {
+func (c *call) count(estimate func() int64) (*Response, error) {
 	header := http.Header{"Content-Type": {"application/json"}}
 	c.model.announce(header)
 	if c.x.routes.router.Supports(upstream.CountTokens, c.model.ID) {
 		_, err := c.ask(c.op.request(c.hold, 0))
 		if err == nil {
-			return &Result{Header: header, Body: c.answer.body}, nil
+			return c.x.respond(Response{Header: header, Body: c.answer.body}), nil
 		}
 		if !noCounter(err) {
 			return nil, c.refuse(err)
 		}
 	}
 	header.Set(estimatedHeader, "true")
-	return &Result{Header: header, Body: messages.CountAnswer(estimate())}, nil
+	return c.x.respond(Response{Header: header, Body: messages.CountAnswer(estimate())}), nil
 }
 
 // noCounter reports whether an upstream has no counter, as many that speak the
@@ -501,7 +427,7 @@ func (c *call) close() {
 	}
 	c.cancel(nil)
 	if c.op.form != nil {
-		c.x.g.drop(c.x, c.op.form)
+		c.x.g.closeForm(c.x, c.op.form)
 	}
 	c.x.g.calls.remove(c.x)
 }
@@ -517,7 +443,7 @@ func (c *call) releaseLease() {
 	var err error
 	defer func() {
 		if err != nil {
-			c.x.g.options.Logger.Error("releasing rate-limit lease failed", "request_id", c.x.ID, "error", err)
+			c.x.g.options.Logger.Error("releasing rate-limit lease failed", "request_id", c.x.id, "error", err)
 		}
 	}()
 	defer guard(&err)

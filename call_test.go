@@ -143,7 +143,7 @@ func TestASilentStreamBeatsEvery15Seconds(t *testing.T) {
 		}()
 		var mu sync.Mutex
 		var beats []string
-		x := h.Begin()
+		x := begin(h.Gateway)
 		if err := x.Authenticate(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
@@ -478,13 +478,13 @@ func TestIdsFollowTheClockAndNeverRepeat(t *testing.T) {
 	seen := map[string]bool{}
 	last := ""
 	for range 1_000 {
-		id := h.Begin().ID
+		id := newID(t, h.Gateway)
 		if !strings.HasPrefix(id, "req_") || len(id) != len("req_")+26 || seen[id] {
 			t.Fatalf("%q after %d ids", id, len(seen))
 		}
 		seen[id] = true
 		now = now.Add(time.Millisecond)
-		if later := h.Begin().ID; later <= last || later <= id {
+		if later := newID(t, h.Gateway); later <= last || later <= id {
 			t.Fatalf("%q comes before %q or %q", later, last, id)
 		} else {
 			last = later
@@ -515,7 +515,7 @@ func TestAnErrorInA200TellsNeitherCallerNorLogWhatTheVendorSaid(t *testing.T) {
 				out = drain(t, r.Stream)
 				err = r.Stream.Err()
 			}
-			x.End(t.Context(), 0, err)
+			x.End(0, err)
 			if !fault.Is(err, c.code) {
 				t.Errorf("error %v, want %s", err, c.code)
 			}
@@ -539,7 +539,7 @@ func TestAVendorsRefusalIsLoggedWithoutItsText(t *testing.T) {
 		o.Logger = slog.New(slog.NewJSONHandler(&log, nil))
 	})
 	x, _, err := h.ask(t.Context(), askWhole)
-	x.End(t.Context(), 400, err)
+	x.End(400, err)
 	if strings.Contains(log.String(), "my prompt") || !strings.Contains(log.String(), "upstream status 400") {
 		t.Errorf("log %s", log.String())
 	}

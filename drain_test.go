@@ -63,9 +63,9 @@ func newReasoningGateway(t *testing.T, v *reasoningVendor, drain time.Duration, 
 }
 
 // fourWords begins the stream and reads what comes at once.
-func fourWords(t *testing.T, ctx context.Context, h *testGateway, key string) (*gateway.Exchange, *gateway.Stream) {
+func fourWords(t *testing.T, ctx context.Context, h *testGateway, key string) (*rawRequest, *gateway.Stream) {
 	t.Helper()
-	x := h.Begin()
+	x := begin(h.Gateway)
 	x.IdempotencyKey = key
 	if err := x.Authenticate(ctx, ""); err != nil {
 		t.Fatal(err)
@@ -296,7 +296,7 @@ func TestAModelThatHidesItsReasoningIsKnownOnBothWires(t *testing.T) {
 					text = whole(`,"usage":{"prompt_tokens":20,"completion_tokens":1000}`)
 				}
 				ask := func(op upstream.Op, body string) {
-					x := h.Begin()
+					x := begin(h.Gateway)
 					if err := x.Authenticate(t.Context(), ""); err != nil {
 						t.Fatal(err)
 					}
@@ -441,16 +441,16 @@ var wholeAnswers = map[upstream.Op]string{
 }
 
 // start sends the request through the one path.
-func (l *leaving) start(ctx context.Context, t *testing.T, h *testGateway, key string) (*gateway.Exchange, error) {
+func (l *leaving) start(ctx context.Context, t *testing.T, h *testGateway, key string) (*rawRequest, error) {
 	t.Helper()
-	x := h.Begin()
+	x := begin(h.Gateway)
 	x.IdempotencyKey = key
 	if err := x.Authenticate(ctx, ""); err != nil {
 		t.Fatal(err)
 	}
 	var err error
 	if l.op == upstream.EditImage {
-		_, err = x.CallForm(ctx, l.op, editForm(t, l.model).Form, nil)
+		_, err = x.CallForm(ctx, l.op, editForm(t, l.model).Form)
 	} else {
 		_, err = x.Call(ctx, l.op, []byte(l.body), nil)
 	}
@@ -552,7 +552,7 @@ func TestAShutdownBeforeTheAnswerIsPaidByTheOperator(t *testing.T) {
 			asked := make(chan struct{})
 			h := l.over(t, abandoned(func() { close(asked) }, upstream.Failure{Sent: true, Err: context.Canceled}))
 			done := make(chan struct{})
-			var x *gateway.Exchange
+			var x *rawRequest
 			go func() {
 				defer close(done)
 				x, _ = l.start(t.Context(), t, h, "")

@@ -61,13 +61,13 @@ func editFile(name string, content []byte) upstream.Part {
 }
 
 // change sends a form through the one path, as the server does.
-func (h *testGateway) change(ctx context.Context, key string, form *countedForm) (*gateway.Exchange, *gateway.Result, error) {
-	x := h.Begin()
+func (h *testGateway) change(ctx context.Context, key string, form *countedForm) (*rawRequest, *gateway.Response, error) {
+	x := begin(h.Gateway)
 	x.IdempotencyKey = key
 	if err := x.Authenticate(ctx, ""); err != nil {
 		return x, nil, err
 	}
-	r, err := x.CallForm(ctx, upstream.EditImage, form.Form, nil)
+	r, err := x.CallForm(ctx, upstream.EditImage, form.Form)
 	return x, r, err
 }
 
@@ -340,10 +340,10 @@ func TestTypedEditsGoTheSameWay(t *testing.T) {
 func TestOnlyAFormOfAnEditIsTaken(t *testing.T) {
 	h := newPricedGateway(t, &scriptedUpstream{text: edited}, "1", "imagegen-2", rates(t, "image", "0.5"))
 	form := editForm(t, "imagegen-2")
-	if _, err := h.Begin().CallForm(t.Context(), upstream.GenerateImage, form.Form, nil); !fault.Is(err, fault.NotFound) || form.released.Load() != 1 {
+	if _, err := enter(t, h.Gateway).CallForm(t.Context(), upstream.GenerateImage, form.Form); !fault.Is(err, fault.NotFound) || form.released.Load() != 1 {
 		t.Error(err)
 	}
-	if _, err := h.Begin().Call(t.Context(), upstream.EditImage, []byte("{}"), nil); !fault.Is(err, fault.NotFound) {
+	if _, err := enter(t, h.Gateway).Call(t.Context(), upstream.EditImage, []byte("{}"), nil); !fault.Is(err, fault.NotFound) {
 		t.Error(err)
 	}
 }

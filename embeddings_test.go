@@ -27,8 +27,8 @@ import (
 )
 
 // embed sends raw bytes through the one path.
-func (h *testGateway) embed(ctx context.Context, key, body string) (*gateway.Exchange, *gateway.Result, error) {
-	x := h.Begin()
+func (h *testGateway) embed(ctx context.Context, key, body string) (*rawRequest, *gateway.Response, error) {
+	x := begin(h.Gateway)
 	x.IdempotencyKey = key
 	if err := x.Authenticate(ctx, ""); err != nil {
 		return x, nil, err
@@ -404,7 +404,7 @@ func TestAModelServesItsEndpointOnly(t *testing.T) {
 		o.Models = []gateway.Model{{ID: "m", Kind: gateway.KindEmbeddings}, {ID: "talks", Kind: gateway.KindChat}}
 	})
 	ask := func(op upstream.Op, body string) error {
-		x := h.Begin()
+		x := begin(h.Gateway)
 		if err := x.Authenticate(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
@@ -552,7 +552,7 @@ func BenchmarkEmbeddings(b *testing.B) {
 		b.Run(format, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				x := g.Begin()
+				x := begin(g)
 				if err := x.Authenticate(ctx, ""); err != nil {
 					b.Fatal(err)
 				}

@@ -88,7 +88,7 @@ func together(t *testing.T, h *testGateway, v *maker, n int, op upstream.Op, bod
 
 // send sends one request of any operation, whose answer is whole.
 func (h *testGateway) send(ctx context.Context, op upstream.Op, body string) error {
-	x := h.Begin()
+	x := begin(h.Gateway)
 	if err := x.Authenticate(ctx, ""); err != nil {
 		return err
 	}
@@ -419,7 +419,7 @@ func TestReasoningBesideTheCompletionIsCharged(t *testing.T) {
 		{upstream.Messages, tellStream, recorded(last)},
 	} {
 		h := newTestGateway(t, speaker{&scriptedUpstream{text: c.text}, onlyChat}, "1.00", nil)
-		x := h.Begin()
+		x := begin(h.Gateway)
 		if err := x.Authenticate(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}

@@ -163,7 +163,7 @@ func (g *Gateway) Backlog() Backlog {
 // cancel them.
 type calls struct {
 	mu      sync.Mutex
-	running map[*Exchange]context.CancelCauseFunc
+	running map[*exchange]context.CancelCauseFunc
 	streams int // of those that run
 	down    bool
 	idle    chan struct{} // closed when down and nothing runs
@@ -175,14 +175,14 @@ var errShuttingDown = &fault.Error{
 }
 
 // add registers a call; it fails while shutting down.
-func (c *calls) add(x *Exchange, cancel context.CancelCauseFunc) error {
+func (c *calls) add(x *exchange, cancel context.CancelCauseFunc) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.down {
 		return errShuttingDown
 	}
 	if c.running == nil {
-		c.running = make(map[*Exchange]context.CancelCauseFunc)
+		c.running = make(map[*exchange]context.CancelCauseFunc)
 	}
 	c.running[x] = cancel
 	if x.record.stream {
@@ -192,7 +192,7 @@ func (c *calls) add(x *Exchange, cancel context.CancelCauseFunc) error {
 }
 
 // remove takes a call out; a second time does nothing.
-func (c *calls) remove(x *Exchange) {
+func (c *calls) remove(x *exchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.running[x]; !ok {

@@ -165,9 +165,51 @@ func (h *testGateway) spent(t testing.TB, credit string) billing.Money {
 	return amount - h.balance(t).Posted
 }
 
+// rawRequest is one raw request, in the steps in which package server makes it.
+type rawRequest struct {
+	*gateway.Response
+	IdempotencyKey, ClientID string
+
+	g *gateway.Gateway
+}
+
+func begin(g *gateway.Gateway) *rawRequest { return &rawRequest{g: g} }
+
+// Authenticate is the first step: the request is counted, and nothing asked.
+func (x *rawRequest) Authenticate(ctx context.Context, token string) (err error) {
+	x.Response, err = x.g.Do(ctx, &gateway.Request{Token: token, ClientID: x.ClientID})
+	return err
+}
+
+// Call goes on with a JSON body.
+func (x *rawRequest) Call(ctx context.Context, op upstream.Op, body []byte, heartbeat func([]byte)) (*gateway.Response, error) {
+	return x.g.Do(ctx, &gateway.Request{Op: op, Body: body, Follows: x.Response, IdempotencyKey: x.IdempotencyKey, Heartbeat: heartbeat})
+}
+
+// CallForm goes on with a form.
+func (x *rawRequest) CallForm(ctx context.Context, op upstream.Op, form *upstream.Form) (*gateway.Response, error) {
+	return x.g.Do(ctx, &gateway.Request{Op: op, Form: form, Follows: x.Response, IdempotencyKey: x.IdempotencyKey})
+}
+
+// enter is a request after its first step.
+func enter(t testing.TB, g *gateway.Gateway) *rawRequest {
+	t.Helper()
+	x := begin(g)
+	if err := x.Authenticate(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// newID is the id of a new request.
+func newID(t testing.TB, g *gateway.Gateway) string {
+	t.Helper()
+	return enter(t, g).ID
+}
+
 // ask sends raw bytes through the one path, as the server does.
-func (h *testGateway) ask(ctx context.Context, body string) (*gateway.Exchange, *gateway.Result, error) {
-	x := h.Begin()
+func (h *testGateway) ask(ctx context.Context, body string) (*rawRequest, *gateway.Response, error) {
+	x := begin(h.Gateway)
 	if err := x.Authenticate(ctx, ""); err != nil {
 		return x, nil, err
 	}

@@ -3,14 +3,12 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"sync"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -85,7 +83,7 @@ func (s *Stream) meterFailed(err error) {
 		return
 	}
 	s.meterRetryAt = s.tap.Output() + checkpointTokens
-	s.c.x.g.options.Logger.Error("extending a hold failed", "request_id", s.c.x.ID, "error", clip(err.Error()))
+	s.c.x.g.options.Logger.Error("extending a hold failed", "request_id", s.c.x.id, "error", clip(err.Error()))
 }
 
 // saveCheckpoint tells the meter what was consumed, and extends the hold by more.
@@ -100,7 +98,7 @@ func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
 // charge is what the call's hold is asked for.
 func (c *call) charge() billing.Charge {
 	ask := c.op.bounds.charge(c.model)
-	ask.Account, ask.Key, ask.RequestID = c.x.principal.Account, c.x.principal.Key, c.x.ID
+	ask.Account, ask.Key, ask.RequestID = c.x.principal.Account, c.x.principal.Key, c.x.id
 	ask.Operation, ask.Model, ask.Price = string(c.op.kind), c.model.ID, c.x.routes.prices.Price(c.model.ID)
 	ask.Claimed = c.x.claimed != nil && c.x.g.transactional
 	return ask
@@ -333,51 +331,33 @@ type Estimate struct {
 	PriceVersion string
 }
 
-// Estimate reads and checks a request as [Exchange.Call] does, and tells what it
-// would cost at the prices of this moment. Authenticate must have succeeded.
-// Every error is the *fault.Error that the call would have failed with before
-// its account and its upstream were asked.
-func (x *Exchange) Estimate(kind upstream.Op, data []byte) (_ Estimate, err error) {
+// Estimate reads and checks a request as [Gateway.Do] does, and tells what it would
+// cost at the prices of this moment. It counts as a request, unless it follows one.
+// Every error is the *fault.Error that Do would have failed with before the account
+// and an upstream were asked.
+func (g *Gateway) Estimate(ctx context.Context, q *Request) (_ Estimate, err error) {
+	x, ctx := g.open(ctx, q)
+	defer func() {
+		if q.Form != nil {
+			g.closeForm(x, q.Form)
+		}
+		if q.Follows == nil {
+			x.end(0, err)
+		}
+	}()
 	defer guard(&err)
-	parse, ok := parsers[kind]
-	if !ok {
-		return Estimate{}, fault.New(fault.NotFound, fmt.Sprintf("There is no operation %q.", kind))
+	if err := x.identify(ctx, q); err != nil {
+		return Estimate{}, fault.From(err)
 	}
-	op, err := parse(x, data)
+	op, err := x.parse(q)
 	if err != nil {
 		return Estimate{}, err
 	}
+	x.header = q.Header
 	return x.estimate(op)
 }
 
-// EstimateForm is [Exchange.Estimate] for an operation whose request is a form.
-// It closes the form.
-func (x *Exchange) EstimateForm(op upstream.Op, form *upstream.Form) (_ Estimate, err error) {
-	defer guard(&err)
-	defer x.g.drop(x, form)
-	if op != upstream.EditImage {
-		return Estimate{}, fault.New(fault.NotFound, "There is no such operation on a form.")
-	}
-	parsed, err := images.ParseForm(form)
-	if err != nil {
-		return Estimate{}, err
-	}
-	return x.estimate(newEdit(x, parsed))
-}
-
-// Estimate tells what a request would cost whose body is data, in process: see
-// [Exchange.Estimate]. The caller is the principal in ctx, as for
-// [Gateway.Chat]; it counts as a request.
-func (g *Gateway) Estimate(ctx context.Context, op upstream.Op, data []byte) (_ Estimate, err error) {
-	x, err := g.enter(ctx)
-	defer func() { x.End(ctx, 0, err) }()
-	if err != nil {
-		return Estimate{}, err
-	}
-	return x.Estimate(op, data)
-}
-
-func (x *Exchange) estimate(op *operation) (Estimate, error) {
+func (x *exchange) estimate(op *operation) (Estimate, error) {
 	m, err := x.check(op)
 	if err != nil {
 		return Estimate{}, err

@@ -255,7 +255,7 @@ func TestAnEstimateSaysWhetherTheCallCanCostMore(t *testing.T) {
 		`{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":100}`:   false,
 		`{"model":"free","messages":[{"role":"user","content":"hi"}]}`:                 false,
 	} {
-		if e, err := g.Estimate(t.Context(), upstream.ChatCompletion, []byte(body)); err != nil || e.Open != open {
+		if e, err := g.Estimate(t.Context(), &gateway.Request{Op: upstream.ChatCompletion, Body: []byte(body)}); err != nil || e.Open != open {
 			t.Errorf("%s: %+v, %v", body, e, err)
 		}
 	}
@@ -286,7 +286,7 @@ func TestAnEstimateIsTheHoldAndSaysWhetherItIsThePrice(t *testing.T) {
 		"embeddings":            {upstream.Embeddings, `{"model":"text-embedding-v4","input":"x"}`, "", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, err := g.Estimate(t.Context(), c.op, []byte(c.body))
+			e, err := g.Estimate(t.Context(), &gateway.Request{Op: c.op, Body: []byte(c.body)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -319,7 +319,7 @@ func TestAnEstimateFailsAsTheCallWould(t *testing.T) {
 		"more than is money": {upstream.ChatCompletion, `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_tokens":9007199254740991,"n":128}`, fault.InvalidRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if e, err := g.Estimate(t.Context(), c.op, []byte(c.body)); !fault.Is(err, c.code) {
+			if e, err := g.Estimate(t.Context(), &gateway.Request{Op: c.op, Body: []byte(c.body)}); !fault.Is(err, c.code) {
 				t.Errorf("it is %+v, %v, want %s", e, err, c.code)
 			}
 		})
@@ -328,11 +328,6 @@ func TestAnEstimateFailsAsTheCallWould(t *testing.T) {
 
 func TestTheEstimateOfAFormClosesIt(t *testing.T) {
 	g, _ := newEstimateGateway(t, memory.NewLedger(memory.LedgerOptions{}))
-	x := g.Begin()
-	defer x.End(t.Context(), 0, nil)
-	if err := x.Authenticate(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
 	closed := 0
 	form := func(model string) *upstream.Form {
 		parsed, err := images.EncodeForm(&images.Edit{Model: model, Prompt: "x", Images: []images.File{images.BytesFile("a.png", blank(t, 64, 64))}})
@@ -344,11 +339,11 @@ func TestTheEstimateOfAFormClosesIt(t *testing.T) {
 			return nil
 		})
 	}
-	e, err := x.EstimateForm(upstream.EditImage, form("imagegen-2"))
+	e, err := g.Estimate(t.Context(), &gateway.Request{Op: upstream.EditImage, Form: form("imagegen-2")})
 	if err != nil || e.Most == 0 || e.Exact || closed != 1 {
 		t.Errorf("it is %+v, %v; closed %d times", e, err, closed)
 	}
-	if _, err := x.EstimateForm(upstream.Speech, form("imagegen-2")); !fault.Is(err, fault.NotFound) || closed != 2 {
+	if _, err := g.Estimate(t.Context(), &gateway.Request{Op: upstream.Speech, Form: form("imagegen-2")}); !fault.Is(err, fault.NotFound) || closed != 2 {
 		t.Errorf("another operation gave %v; closed %d times", err, closed)
 	}
 }
@@ -437,7 +432,7 @@ func TestAStreamWhoseHoldAnotherProcessEndedStopsAtTheNextCheckpoint(t *testing.
 					meter.Meter, o.Meter = o.Meter, meter
 					o.Models = []gateway.Model{{ID: "m", MaxOutput: 90_000}}
 				})
-				x := h.Begin()
+				x := begin(h.Gateway)
 				x.IdempotencyKey = key
 				if err := x.Authenticate(t.Context(), ""); err != nil {
 					t.Fatal(err)

@@ -35,17 +35,17 @@ type claim struct {
 
 // claim opens the exchange's idempotency key. It returns the answer to replay, nil
 // if the request is the first with that key.
-func (x *Exchange) claim(ctx context.Context, op *operation) (stored *idempotency.Answer, err error) {
+func (x *exchange) claim(ctx context.Context, op *operation) (stored *idempotency.Answer, err error) {
 	defer guard(&err)
-	if len(x.IdempotencyKey) > idempotency.MaxKey {
+	if len(x.idempotencyKey) > idempotency.MaxKey {
 		return nil, fault.Invalid("Idempotency-Key", "The Idempotency-Key header must be 1 to 255 bytes long.")
 	}
 	content, err := contentOf(op)
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The gateway cannot read the request any more.", err)
 	}
-	c := claim{idempotency.Key{Account: x.principal.Account, Operation: string(op.kind), Key: x.IdempotencyKey}, content}
-	stored, err = x.g.options.Idempotency.Open(ctx, c.key, c.content, x.ID)
+	c := claim{idempotency.Key{Account: x.principal.Account, Operation: string(op.kind), Key: x.idempotencyKey}, content}
+	stored, err = x.g.options.Idempotency.Open(ctx, c.key, c.content, x.id)
 	if err != nil {
 		return nil, storeError(err)
 	}
@@ -68,7 +68,7 @@ func contentOf(op *operation) (idempotency.Content, error) {
 }
 
 // replay is the result of a duplicate.
-func replay(a *idempotency.Answer, op *operation) *Result {
+func (x *exchange) replay(a *idempotency.Answer, op *operation) *Response {
 	h := a.Header.Clone()
 	if h == nil {
 		h = make(http.Header)
@@ -78,12 +78,12 @@ func replay(a *idempotency.Answer, op *operation) *Result {
 	if a.Receipt.PriceVersion != "" && h.Get("Content-Type") != eventStream {
 		h[chargeHeader] = []string{a.Receipt.Charge.String()}
 	}
-	return &Result{Status: op.status, Header: h, Body: a.Body, Replayed: true}
+	return x.respond(Response{Status: op.status, Header: h, Body: a.Body, Replayed: true})
 }
 
 // answerRecord is what a settlement keeps for duplicates of the request; nil
 // if it claimed no key.
-func (x *Exchange) answerRecord(header http.Header, body []byte) *idempotency.Record {
+func (x *exchange) answerRecord(header http.Header, body []byte) *idempotency.Record {
 	if x.claimed == nil {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (x *Exchange) answerRecord(header http.Header, body []byte) *idempotency.Re
 }
 
 // free ends a claim that no settlement ended: the next request with the key runs.
-func (x *Exchange) free(ctx context.Context) {
+func (x *exchange) free(ctx context.Context) {
 	if x.claimed == nil {
 		return
 	}
@@ -107,11 +107,11 @@ func (x *Exchange) free(ctx context.Context) {
 	defer cancel()
 	err := func() (err error) {
 		defer guard(&err)
-		return x.g.options.Idempotency.Free(ctx, x.claimed.key, x.ID)
+		return x.g.options.Idempotency.Free(ctx, x.claimed.key, x.id)
 	}()
 	x.claimed = nil
 	if err != nil {
-		x.g.options.Logger.Error("releasing idempotency key failed", "request_id", x.ID, "error", err)
+		x.g.options.Logger.Error("releasing idempotency key failed", "request_id", x.id, "error", err)
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 )
 
 // askOnce sends raw bytes with an idempotency key.
-func (h *testGateway) askOnce(ctx context.Context, key, body string) (*gateway.Result, error) {
-	x := h.Begin()
+func (h *testGateway) askOnce(ctx context.Context, key, body string) (*gateway.Response, error) {
+	x := begin(h.Gateway)
 	x.IdempotencyKey = key
 	if err := x.Authenticate(ctx, ""); err != nil {
 		return nil, err

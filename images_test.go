@@ -19,8 +19,8 @@ import (
 )
 
 // draw sends raw bytes through the one path.
-func (h *testGateway) draw(ctx context.Context, key, body string) (*gateway.Exchange, *gateway.Result, error) {
-	x := h.Begin()
+func (h *testGateway) draw(ctx context.Context, key, body string) (*rawRequest, *gateway.Response, error) {
+	x := begin(h.Gateway)
 	x.IdempotencyKey = key
 	if err := x.Authenticate(ctx, ""); err != nil {
 		return x, nil, err
@@ -174,7 +174,7 @@ func TestNothingIsSentInASilenceOfPicturesSoThatAFailureKeepsItsStatus(t *testin
 			return nil, (&upstream.Failure{Status: 500, Sent: true}).Fault()
 		})
 		h := newPricedGateway(t, up, "1", "imagegen-2", rates(t, "image", "0.5"))
-		x := h.Begin()
+		x := begin(h.Gateway)
 		if err := x.Authenticate(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ func TestAShutdownWhoseTimeEndsWithTheLastCallHasCutNothingShort(t *testing.T) {
 	cancel()
 	for range 50 { // which of the two is seen first is chance
 		var c calls
-		x := new(Exchange)
+		x := new(exchange)
 		if err := c.add(x, func(error) { t.Error("the call was cut short") }); err != nil {
 			t.Fatal(err)
 		}

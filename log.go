@@ -16,7 +16,7 @@ import (
 )
 
 // markFirstByte records when the first of a stream or of audio was ready.
-func (x *Exchange) markFirstByte(now time.Time) {
+func (x *exchange) markFirstByte(now time.Time) {
 	if x.record.firstByteAt == 0 {
 		x.record.firstByteAt = now.Sub(x.started)
 	}
@@ -24,10 +24,10 @@ func (x *Exchange) markFirstByte(now time.Time) {
 
 // requestEvent is what is known of the exchange at its end. e is what the client
 // was told; nil if all went well.
-func (x *Exchange) requestEvent(now time.Time, status int, e *fault.Error) RequestEvent {
+func (x *exchange) requestEvent(now time.Time, status int, e *fault.Error) RequestEvent {
 	r := &x.record
 	f := RequestEvent{
-		ID: x.ID, ClientID: x.ClientID, Op: r.op, Model: clip(r.model), Stream: r.stream, Outcome: "complete", Status: status,
+		ID: x.id, ClientID: x.clientID, Op: r.op, Model: clip(r.model), Stream: r.stream, Outcome: "complete", Status: status,
 		Started: x.started, Duration: now.Sub(x.started), First: r.firstByteAt, Phases: r.phases,
 	}
 	if x.principal != nil {
@@ -56,7 +56,7 @@ func (x *Exchange) requestEvent(now time.Time, status int, e *fault.Error) Reque
 
 // addAttempts adds the attempts to the event. Without an observer a single attempt
 // that went well is left out.
-func (x *Exchange) addAttempts(f *RequestEvent) {
+func (x *exchange) addAttempts(f *RequestEvent) {
 	n := len(x.record.attempts)
 	watched := x.g.observer.End != nil
 	f.Listed = watched && x.routes.lists(x.record.model)
@@ -70,7 +70,7 @@ func (x *Exchange) addAttempts(f *RequestEvent) {
 	}
 	f.Attempts = make([]AttemptEvent, n)
 	for i, a := range x.record.attempts {
-		f.Attempts[i] = newAttempt(x.ID, x.record.op, a)
+		f.Attempts[i] = newAttempt(x.id, x.record.op, a)
 	}
 }
 
@@ -97,7 +97,7 @@ func (f *RequestEvent) UsageSource() string {
 }
 
 // log writes the log line.
-func (x *Exchange) log(ctx context.Context, f *RequestEvent) {
+func (x *exchange) log(ctx context.Context, f *RequestEvent) {
 	level := slog.LevelInfo
 	if f.Error != "" {
 		level = slog.LevelWarn

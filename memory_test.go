@@ -72,7 +72,7 @@ func newAnswerGateway(t *testing.T, parcels ...*slowAnswer) *testGateway {
 // get asks for the next parcel, and ends the exchange with what became of it.
 func (h *testGateway) get(ctx context.Context) error {
 	x, r, err := h.ask(ctx, askWhole)
-	x.End(ctx, 200, err)
+	x.End(200, err)
 	if err == nil {
 		r.Release()
 	}
@@ -206,7 +206,7 @@ func TestAnAnswerThatWasReadIsInNobodysWay(t *testing.T) {
 		if err := h.get(t.Context()); err != nil || time.Since(began) != 0 {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
-		x.End(t.Context(), 200, nil)
+		x.End(200, nil)
 		if l := h.Load(); l.Answers != 0 {
 			t.Errorf("in the end %+v", l)
 		}
@@ -236,7 +236,7 @@ func TestThePartsOfAnAnswerAreReadAsThereIsRoomForEach(t *testing.T) {
 		done := make(chan error)
 		go func() {
 			x, _, err := h.embed(t.Context(), "", texts(parts))
-			x.End(t.Context(), 200, err)
+			x.End(200, err)
 			done <- err
 		}()
 		synctest.Wait()
@@ -268,7 +268,7 @@ func TestAnAnswerThatIsNoneKeepsNoRoom(t *testing.T) {
 		if l := h.Load(); l.Answers != 0 {
 			t.Errorf("%s: before its end %+v", name, l)
 		}
-		x.End(t.Context(), 502, err)
+		x.End(502, err)
 	}
 }
 

@@ -46,8 +46,8 @@ const toldWhole = `{"id":"msg_1","type":"message","role":"assistant","model":"ve
 	`"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":20,"output_tokens":30},"x":1.0}`
 
 // tell sends a request for a message through the one path.
-func (h *testGateway) tell(ctx context.Context, body string) (*gateway.Exchange, *gateway.Result, error) {
-	x := h.Begin()
+func (h *testGateway) tell(ctx context.Context, body string) (*rawRequest, *gateway.Response, error) {
+	x := begin(h.Gateway)
 	if err := x.Authenticate(ctx, ""); err != nil {
 		return x, nil, err
 	}
@@ -192,7 +192,7 @@ func TestASilentStreamOfMessagesPings(t *testing.T) {
 		}()
 		var mu sync.Mutex
 		var beats []string
-		x := h.Begin()
+		x := begin(h.Gateway)
 		if err := x.Authenticate(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
@@ -325,8 +325,8 @@ func TestAModelOfTwoDialectsFailsOverFromOneToTheOther(t *testing.T) {
 func TestAStreamOfMessagesIsReplayedAsAStream(t *testing.T) {
 	up := &scriptedUpstream{text: strings.Join(told, "")}
 	h := newMessagesGateway(t, up, nil)
-	once := func() (*gateway.Result, error) {
-		x := h.Begin()
+	once := func() (*gateway.Response, error) {
+		x := begin(h.Gateway)
 		x.IdempotencyKey = "k"
 		if err := x.Authenticate(t.Context(), ""); err != nil {
 			return nil, err
@@ -399,7 +399,7 @@ func TestTokensAreCountedByTheUpstreamIfItCan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newTestGateway(t, counter{&scriptedUpstream{text: `{"input_tokens":4242,"x":1.0}`}, c.refusal}, "0", nil)
-			x := h.Begin()
+			x := begin(h.Gateway)
 			if err := x.Authenticate(t.Context(), ""); err != nil {
 				t.Fatal(err)
 			}
@@ -456,7 +456,7 @@ func TestThoughtsThatAClientDoesNotSeeBreakNoStreamAndArePaidByWhoHangsUp(t *tes
 		in, out := io.Pipe()
 		h := newTestGateway(t, speaker{&scriptedUpstream{body: in}, onlyChat}, "1.00", nil)
 		var beats atomic.Int64
-		x := h.Begin()
+		x := begin(h.Gateway)
 		if err := x.Authenticate(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}

@@ -367,26 +367,19 @@ func newAttempt(id string, op upstream.Op, a upstream.Attempt) AttemptEvent {
 	return told
 }
 
-// Start tells the Observer that the exchange begins, and returns the context of
-// all that follows: ctx, or one that the Observer made of it. made reports
-// whether there is somebody to make one. Without it Call tells the Observer.
-func (x *Exchange) Start(ctx context.Context) (its context.Context, made bool) {
-	if x.g.observer.Start == nil || x.ctx != nil {
-		return ctx, false
-	}
-	x.ctx = context.WithValue(x.g.observer.start(ctx, x.ID, x.started), exchangeContext{}, x)
-	return x.ctx, true
-}
-
 type exchangeContext struct{}
 
-// withObserver is the context of a call: the Observer's values are in it, whether or
-// not its caller made it of what Start returned.
-func (x *Exchange) withObserver(ctx context.Context) context.Context {
-	if its, made := x.Start(ctx); made || x.ctx == nil {
-		return its
-	}
-	if x == ctx.Value(exchangeContext{}) {
+// withObserver tells the Observer that the exchange begins, unless it knows, and
+// returns the context of what follows: it ends with ctx, and has the Observer's
+// values, whether or not ctx was made of what the Observer returned.
+func (x *exchange) withObserver(ctx context.Context) context.Context {
+	switch {
+	case x.ctx == nil:
+		if x.ctx = ctx; x.g.observer.Start != nil {
+			x.ctx = context.WithValue(x.g.observer.start(ctx, x.id, x.started), exchangeContext{}, x)
+		}
+		return x.ctx
+	case x.g.observer.Start == nil || x == ctx.Value(exchangeContext{}):
 		return ctx
 	}
 	return valued{ctx, x.ctx}
@@ -407,7 +400,7 @@ func (v valued) Value(key any) any {
 }
 
 // clock is the time, if somebody wants to know where the time goes.
-func (x *Exchange) clock() (now time.Time) {
+func (x *exchange) clock() (now time.Time) {
 	if x.g.observer.End == nil {
 		return now
 	}
@@ -415,7 +408,7 @@ func (x *Exchange) clock() (now time.Time) {
 }
 
 // spent adds the time since began, which clock gave, to a phase.
-func (x *Exchange) spent(phase *time.Duration, began time.Time) {
+func (x *exchange) spent(phase *time.Duration, began time.Time) {
 	if !began.IsZero() {
 		*phase += x.g.options.Now().Sub(began)
 	}

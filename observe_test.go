@@ -107,20 +107,16 @@ func TestAnObserverIsToldOfARequestAndItsAttempts(t *testing.T) {
 	var d recordedEvents
 	up := &moody{scriptedUpstream: scriptedUpstream{text: whole(`,"usage":{"prompt_tokens":20,"completion_tokens":30}`)}}
 	h := newTestGateway(t, twoChannels(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
-	x := h.Begin()
+	x := begin(h.Gateway)
 	x.ClientID = "mine"
-	ctx, made := x.Start(t.Context())
-	if !made {
-		t.Fatal("Start has nobody to tell")
-	}
-	if err := x.Authenticate(ctx, ""); err != nil {
+	if err := x.Authenticate(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := x.Call(ctx, upstream.ChatCompletion, []byte(askWhole), nil); err != nil {
+	if _, err := x.Call(x.Context(), upstream.ChatCompletion, []byte(askWhole), nil); err != nil {
 		t.Fatal(err)
 	}
-	x.End(ctx, http.StatusOK, nil)
-	x.End(ctx, http.StatusOK, nil)
+	x.End(http.StatusOK, nil)
+	x.End(http.StatusOK, nil)
 	want := []string{"start in ", "attempt one in request", "attempted one in one", "attempt two in request", "attempted two in two", "end in request"}
 	if !slices.Equal(d.lines, want) {
 		t.Errorf("it was told\n%v\nwant\n%v", d.lines, want)
@@ -157,7 +153,7 @@ func TestAnObserverIsToldWhereTheTimeGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	drain(t, r.Stream)
-	x.End(t.Context(), 200, nil)
+	x.End(200, nil)
 	f := d.facts[0]
 	p := f.Phases
 	if p.Admit <= 0 || p.Hold <= 0 || p.Upstream <= 0 || p.Settle <= 0 || f.First <= 0 || !f.Stream {
@@ -186,7 +182,7 @@ func TestOnlyAListedModelIsListed(t *testing.T) {
 	h := newTestGateway(t, &scriptedUpstream{text: whole("")}, "1", func(o *gateway.Options) { o.Observe = d.observer() })
 	for _, model := range []string{"m", strings.Repeat("x", 1000)} {
 		x, _, err := h.ask(t.Context(), `{"model":"`+model+`","messages":[{"role":"user","content":"hi"}]}`)
-		x.End(t.Context(), 0, err)
+		x.End(0, err)
 	}
 	if !d.facts[0].Listed || d.facts[1].Listed || len(d.facts[1].Model) > 300 {
 		t.Errorf("the facts are %+v", d.facts)
@@ -197,7 +193,7 @@ func TestARefusalIsToldToo(t *testing.T) {
 	var d recordedEvents
 	h := newTestGateway(t, &scriptedUpstream{}, "0", func(o *gateway.Options) { o.Observe = d.observer() })
 	x, _, err := h.ask(t.Context(), askWhole)
-	x.End(t.Context(), 402, err)
+	x.End(402, err)
 	f := d.facts[0]
 	if f.Outcome != "insufficient_balance" || f.Code != fault.InsufficientBalance || f.Receipt != nil || f.Channel != "" || f.UsageSource() != "" || len(f.Attempts) != 0 {
 		t.Errorf("the facts are %+v", f)
@@ -367,7 +363,7 @@ func TestTheLifeOfAVideoIsTold(t *testing.T) {
 		var d recordedEvents
 		h := newVideoGateway(t, &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning, betaDone}}, func(o *gateway.Options) { o.Observe = d.observer() })
 		x, r, err := h.submit(t.Context(), askBeta, "")
-		x.End(t.Context(), 200, err)
+		x.End(200, err)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -412,23 +408,24 @@ func TestTheLifeOfAVideoIsTold(t *testing.T) {
 
 func TestACallIsPartOfItsRequestWhateverItsContextIsMadeOf(t *testing.T) {
 	type own struct{}
-	for name, start := range map[string]bool{"after Start": true, "without Start": false} {
+	for name, made := range map[string]bool{"the Observer's": true, "the caller's": false} {
 		t.Run(name, func(t *testing.T) {
 			var d recordedEvents
 			up := &moody{scriptedUpstream: scriptedUpstream{text: whole("")}}
 			h := newTestGateway(t, twoChannels(t, up), "1", func(o *gateway.Options) { o.Observe = d.observer() })
-			x := h.Begin()
-			if start {
-				x.Start(t.Context())
-			}
+			x := begin(h.Gateway)
 			if err := x.Authenticate(t.Context(), ""); err != nil {
 				t.Fatal(err)
 			}
-			ctx := context.WithValue(t.Context(), own{}, "mine")
+			ctx := t.Context()
+			if made {
+				ctx = x.Context()
+			}
+			ctx = context.WithValue(ctx, own{}, "mine")
 			if _, err := x.Call(ctx, upstream.ChatCompletion, []byte(askWhole), nil); err != nil {
 				t.Fatal(err)
 			}
-			x.End(t.Context(), 200, nil)
+			x.End(200, nil)
 			want := []string{"start in ", "attempt one in request", "attempted one in one", "attempt two in request", "attempted two in two", "end in request"}
 			if !slices.Equal(d.lines, want) {
 				t.Errorf("it was told\n%v\nwant\n%v", d.lines, want)
@@ -446,8 +443,7 @@ func TestACallEndsWithItsOwnContext(t *testing.T) {
 		return nil, ctx.Err()
 	})
 	h := newTestGateway(t, up, "1", func(o *gateway.Options) { o.Observe = d.observer() })
-	x := h.Begin()
-	x.Start(t.Context())
+	x := begin(h.Gateway)
 	if err := x.Authenticate(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
@@ -455,7 +451,7 @@ func TestACallEndsWithItsOwnContext(t *testing.T) {
 	if !fault.Is(err, fault.ClientGone) {
 		t.Errorf("the call ended with %v", err)
 	}
-	x.End(t.Context(), 499, err)
+	x.End(499, err)
 	if d.facts[0].Outcome != string(fault.ClientGone) {
 		t.Errorf("the outcome is %s", d.facts[0].Outcome)
 	}
@@ -516,13 +512,13 @@ func linesOf(t *testing.T, text string) (asText, asJSON string) {
 			h := newTestGateway(t, &scriptedUpstream{err: (&upstream.Failure{Sent: true, Err: errors.New(text)}).Fault()}, "1", func(o *gateway.Options) {
 				o.Logger = slog.New(handler)
 			})
-			x := h.Begin()
+			x := begin(h.Gateway)
 			x.ClientID = "mine"
 			if err := x.Authenticate(t.Context(), ""); err != nil {
 				t.Fatal(err)
 			}
 			_, callErr := x.Call(t.Context(), upstream.ChatCompletion, []byte(asked), nil)
-			x.End(t.Context(), 500, callErr)
+			x.End(500, callErr)
 			if strings.Count(buf.String(), "\n") != 1 {
 				t.Errorf("%q makes %d lines: %q", text, strings.Count(buf.String(), "\n"), buf)
 			}

@@ -47,7 +47,7 @@ type operation struct {
 
 	// serve runs the whole call, for an operation whose call has another course than
 	// the usual hold, attempt and settlement; nil for all others.
-	serve func(c *call) (*Result, error)
+	serve func(c *call) (*Response, error)
 	// request makes what goes upstream once the hold has been granted. maxOutput is
 	// the number of output tokens that the upstream is limited to because the
 	// balance affords no more; 0 if it affords everything.
@@ -171,7 +171,7 @@ func estimated(estimate func(chat.MediaBound) int64, media chat.MediaBound) func
 func free() billing.Usage { return billing.Usage{} }
 
 // parsers read the JSON body of each operation.
-var parsers = map[upstream.Op]func(x *Exchange, data []byte) (*operation, error){
+var parsers = map[upstream.Op]func(x *exchange, data []byte) (*operation, error){
 	upstream.ChatCompletion: parser(chat.Parse, newChat),
 	upstream.Messages:       parser(messages.Parse, newMessages),
 	upstream.CountTokens:    parser(messages.ParseCount, newCount),
@@ -182,8 +182,8 @@ var parsers = map[upstream.Op]func(x *Exchange, data []byte) (*operation, error)
 }
 
 // parser makes an operation of what parse reads.
-func parser[R any](parse func(data []byte) (*R, error), operate func(*Exchange, *R) *operation) func(*Exchange, []byte) (*operation, error) {
-	return func(x *Exchange, data []byte) (*operation, error) {
+func parser[R any](parse func(data []byte) (*R, error), operate func(*exchange, *R) *operation) func(*exchange, []byte) (*operation, error) {
+	return func(x *exchange, data []byte) (*operation, error) {
 		r, err := parse(data)
 		if err != nil {
 			return nil, err
@@ -193,7 +193,7 @@ func parser[R any](parse func(data []byte) (*R, error), operate func(*Exchange, 
 }
 
 // newChat is the operation of a chat completion.
-func newChat(x *Exchange, r *chat.Request) *operation {
+func newChat(x *exchange, r *chat.Request) *operation {
 	g, media := x.g, x.g.options.Media
 	hides := g.drains.hides(r.Model) // for the whole call, whatever other calls learn
 	return &operation{
@@ -245,7 +245,7 @@ func (t chatTap) Delivered() bool    { return true } // every chunk that is coun
 func (t chatTap) Terminator() string { return chat.Terminator }
 
 // newMessages is the operation of a message.
-func newMessages(x *Exchange, r *messages.Request) *operation {
+func newMessages(x *exchange, r *messages.Request) *operation {
 	g, media := x.g, x.g.options.Media
 	hides := g.drains.hides(r.Model) // for the whole call, whatever other calls learn
 	return &operation{
@@ -293,7 +293,7 @@ func (t messagesTap) event(dst []byte, name string, data []byte) ([]byte, bool, 
 
 // newCount is the operation that counts the tokens of a message that is not made.
 // It streams nothing, holds nothing and costs nothing.
-func newCount(x *Exchange, r *messages.Request) *operation {
+func newCount(x *exchange, r *messages.Request) *operation {
 	media := x.g.options.Media
 	return &operation{
 		kind: upstream.CountTokens, model: r.Model, source: r.Source(),
@@ -302,7 +302,7 @@ func newCount(x *Exchange, r *messages.Request) *operation {
 		unpriced:     func(h http.Header, pass rule.PassUnpriced) error { return r.Unpriced(h, pass) },
 		bound:        func(*Model, *billing.Price) bounds { return bounds{plausible: anything} },
 		input:        free,
-		serve:        func(c *call) (*Result, error) { return c.count(func() int64 { return r.InputEstimate(media) }) },
+		serve:        func(c *call) (*Response, error) { return c.count(func() int64 { return r.InputEstimate(media) }) },
 		request:      func(billing.Hold, int64) (upstream.Body, any) { return r.Body(), r },
 		answer: func(data []byte) (answer, error) {
 			body, _, err := messages.ReadCount(data)
@@ -312,7 +312,7 @@ func newCount(x *Exchange, r *messages.Request) *operation {
 }
 
 // newEmbeddings is the operation of embeddings.
-func newEmbeddings(x *Exchange, r *embeddings.Request) *operation {
+func newEmbeddings(x *exchange, r *embeddings.Request) *operation {
 	return &operation{
 		kind: upstream.Embeddings, model: r.Model, source: r.Source(),
 		unknownModel: noModel,
@@ -342,8 +342,8 @@ func newEmbeddings(x *Exchange, r *embeddings.Request) *operation {
 }
 
 // newImages is the operation that generates images.
-func newImages(x *Exchange, r *images.Request) *operation {
-	id, tokens := x.ID, false
+func newImages(x *exchange, r *images.Request) *operation {
+	id, tokens := x.id, false
 	return &operation{
 		kind: upstream.GenerateImage, model: r.Model, stream: r.Stream, source: r.Source(),
 		unknownModel: images.UnknownModel,
@@ -367,8 +367,8 @@ func newImages(x *Exchange, r *images.Request) *operation {
 }
 
 // newEdit is the operation that edits images. Its request is a form.
-func newEdit(x *Exchange, e *images.Edit) *operation {
-	id, tokens := x.ID, false
+func newEdit(x *exchange, e *images.Edit) *operation {
+	id, tokens := x.id, false
 	return &operation{
 		kind: upstream.EditImage, model: e.Model, stream: e.Stream, form: e.Form(),
 		unknownModel: noModel,
@@ -437,7 +437,7 @@ func (t imagesTap) Terminator() string          { return "" }
 
 // newSpeech is the operation that makes speech. Its answer is audio, which
 // call.speak asks for. The characters are known, so that its bound is exact.
-func newSpeech(_ *Exchange, r *speech.Request) *operation {
+func newSpeech(_ *exchange, r *speech.Request) *operation {
 	return &operation{
 		kind: upstream.Speech, model: r.Model, source: r.Source(),
 		unknownModel: speech.UnknownModel,
@@ -448,13 +448,13 @@ func newSpeech(_ *Exchange, r *speech.Request) *operation {
 			return bounds{most: most, least: most, plausible: anything}
 		},
 		input: free,
-		serve: func(c *call) (*Result, error) { return c.speak(r) },
+		serve: func(c *call) (*Response, error) { return c.speak(r) },
 	}
 }
 
 // newVideo is the operation that submits a video. What comes after it is the life
 // of its task, see videos.
-func newVideo(x *Exchange, r *video.Request) *operation {
+func newVideo(x *exchange, r *video.Request) *operation {
 	s := &submission{Request: r}
 	op := &operation{
 		kind: upstream.SubmitVideo, model: r.Model, source: r.Source(), detached: true, wait: r.Wait, status: http.StatusOK,
@@ -473,7 +473,7 @@ func newVideo(x *Exchange, r *video.Request) *operation {
 			return bounds{most: b.Usage, least: b.Usage, plausible: anything, inexact: b.Open}
 		},
 		input:   free,
-		serve:   func(c *call) (*Result, error) { return c.submit(s) },
+		serve:   func(c *call) (*Response, error) { return c.submit(s) },
 		request: func(billing.Hold, int64) (upstream.Body, any) { return s.Prepared(), s.Request },
 		answer: func(data []byte) (_ answer, err error) {
 			s.report, err = video.ReadSubmission(data)

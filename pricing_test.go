@@ -190,7 +190,7 @@ func sell(t *testing.T, model string, c sale, not upstream.Op) {
 		o.Prices = billing.NewPriceList(map[string]*billing.Price{model: row})
 		o.MP3 = &doubler{}
 	})
-	x := h.Begin()
+	x := begin(h.Gateway)
 	if err := x.Authenticate(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +278,7 @@ func TestAnOperationThatAPriceIsNotEnoughForIsNotSold(t *testing.T) {
 				o.RequirePrice, o.Prices, o.Models = prepaid, billing.NewPriceList(map[string]*billing.Price{"m": p}), nil
 			})
 			for op, body := range asked {
-				x := h.Begin()
+				x := begin(h.Gateway)
 				if err := x.Authenticate(t.Context(), ""); err != nil {
 					t.Fatal(err)
 				}
@@ -313,7 +313,7 @@ func TestARequestOfNoKindMayChooseAnotherModelOrAccountInPrepaid(t *testing.T) {
 	}
 	for op, body := range asked {
 		for _, member := range []string{"api_base", "models"} {
-			x := h.Begin()
+			x := begin(h.Gateway)
 			if err := x.Authenticate(t.Context(), ""); err != nil {
 				t.Fatal(err)
 			}

@@ -59,7 +59,7 @@ func (c *call) settleLater(p pendingSettlement, err error) error {
 		p = c.asUnpaid(p)
 	}
 	queued := c.x.g.queueSettlement(c.ctx, p, err)
-	c.x.g.options.Logger.Error("capture is not durable", "request_id", c.x.ID, "queued", queued, "error", err)
+	c.x.g.options.Logger.Error("capture is not durable", "request_id", c.x.id, "queued", queued, "error", err)
 	return &fault.Error{
 		Code: fault.ServiceUnavailable, RetryAfter: time.Second, Err: err,
 		Message: "The charge for this answer could not be recorded, so the answer is withheld. Send the request again.",

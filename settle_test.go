@@ -493,7 +493,7 @@ func inOrder(t *testing.T, ups ...upstream.Upstream) *router.Router {
 }
 
 // tries are the failed ones that the ledger keeps of a request.
-func (h *testGateway) tries(t *testing.T, x *gateway.Exchange) []billing.Attempt {
+func (h *testGateway) tries(t *testing.T, x *rawRequest) []billing.Attempt {
 	t.Helper()
 	_, tries, err := h.ledger.Request(t.Context(), x.ID)
 	if err != nil {

@@ -59,7 +59,7 @@ func TestTheVoiceOfARequest(t *testing.T) {
 	} {
 		up := &fakeSpeechVendor{answers: []reading{{audio: wav("ab")}}}
 		h := newSpeechGateway(t, up, "1", nil)
-		x := h.Begin()
+		x := begin(h.Gateway)
 		if err := x.Authenticate(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}

@@ -97,7 +97,7 @@ func (d *delivery) Err() error {
 func (d *delivery) Receipt() (billing.Receipt, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.c.x.Receipt()
+	return d.c.x.response.Receipt()
 }
 
 // Stream is a streamed answer on its way to the client. Next, Await, Read and
@@ -370,7 +370,7 @@ func (s *Stream) fail(err error) {
 // appendError appends the error event.
 func (s *Stream) appendError(err error) {
 	s.err = err
-	s.out = s.c.x.AppendError(s.out, err)
+	s.out = s.c.x.appendError(s.out, err)
 }
 
 // settleClientGone settles for a client that disconnected: the input and what was
@@ -378,7 +378,7 @@ func (s *Stream) appendError(err error) {
 func (s *Stream) settleClientGone() {
 	s.markClientGone()
 	if s.c.x.claimed != nil { // a duplicate must not take what was received for the whole
-		s.out = s.c.x.AppendError(s.out, s.err)
+		s.out = s.c.x.appendError(s.out, s.err)
 	}
 	if err := s.c.settle(s.c.op.withOrderedUnits(s.tap.Usage()), billing.ReasonClientGone, s.answer()); err != nil {
 		s.err = err

@@ -184,7 +184,7 @@ func TestAStreamThatHasBegunKeepsNothingOfItsRequest(t *testing.T) {
 		read, write := io.Pipe()
 		h := newTestGateway(t, answering{op, piped{read}}, "100", func(o *gateway.Options) { o.Admission.Memory = 1 << 40 })
 		go func() { _, _ = io.WriteString(write, opens) }()
-		x := h.Begin()
+		x := begin(h.Gateway)
 		if err := x.Authenticate(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
@@ -205,16 +205,16 @@ func TestAStreamThatHasBegunKeepsNothingOfItsRequest(t *testing.T) {
 		if n := h.Load().Bodies; n != 0 {
 			t.Errorf("%s: %d bytes of bodies are counted after the end", op, n)
 		}
-		x.End(t.Context(), 200, nil)
+		x.End(200, nil)
 	}
 }
 
 // begun calls with a long prompt, and returns the stream and where the request
 // lies.
-func begun(t *testing.T, x *gateway.Exchange, op upstream.Op) (*gateway.Result, weak.Pointer[byte]) {
+func begun(t *testing.T, x *rawRequest, op upstream.Op) (*gateway.Response, weak.Pointer[byte]) {
 	t.Helper()
 	data := []byte(`{"model":"m","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("word ", 20_000) + `"}]}`)
-	if err := x.Weigh(int64(len(data))); err != nil {
+	if err := x.Reserve(int64(len(data))); err != nil {
 		t.Fatal(err)
 	}
 	r, err := x.Call(t.Context(), op, data, nil)

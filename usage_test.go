@@ -155,7 +155,7 @@ func FuzzWhatIsBilledIsWhatTheVendorReads(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer g.Close()
-		x := g.Begin()
+		x := begin(g)
 		if err := x.Authenticate(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}

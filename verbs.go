@@ -34,7 +34,7 @@ func (g *Gateway) Chat(ctx context.Context, req *chat.Request) (*chat.Response, 
 // the stream's Chunks, or close it.
 func (g *Gateway) ChatStream(ctx context.Context, req *chat.Request) (*chat.Stream, error) {
 	x, result, err := g.ask(ctx, encodeChat(req, true))
-	source, err := x.source(ctx, result, err)
+	source, err := x.source(result, err)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (g *Gateway) Messages(ctx context.Context, req *messages.Request) (*message
 // stream's Events, or close it.
 func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*messages.Stream, error) {
 	x, result, err := g.ask(ctx, encodeMessages(req, true))
-	source, err := x.source(ctx, result, err)
+	source, err := x.source(result, err)
 	if err != nil {
 		return nil, err
 	}
@@ -74,10 +74,10 @@ func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*m
 // The caller is the principal in ctx, as for [Gateway.Chat]. Every error is a
 // *fault.Error.
 func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (_ *messages.Count, err error) {
-	x, result, err := g.ask(ctx, func(x *Exchange) (*operation, error) {
+	x, result, err := g.ask(ctx, func(x *exchange) (*operation, error) {
 		return encoded(x, req, messages.EncodeCount, newCount)
 	})
-	defer func() { x.End(ctx, 0, err) }()
+	defer func() { x.end(0, err) }()
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (_ *me
 // answers are joined. The caller is the principal in ctx, as for [Gateway.Chat].
 // Every error is a *fault.Error.
 func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (*embeddings.Response, error) {
-	return answered(ctx, g, "embeddings", func(x *Exchange) (*operation, error) {
+	return answered(ctx, g, "embeddings", func(x *exchange) (*operation, error) {
 		return encoded(x, req, embeddings.Encode, newEmbeddings)
 	}, func(o outcome) *embeddings.Response {
 		return &embeddings.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
@@ -104,7 +104,7 @@ func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (*emb
 // over HTTP; Stream in req is ignored. The caller is the principal in ctx, as for
 // [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Images(ctx context.Context, req *images.Request) (*images.Response, error) {
-	return answered(ctx, g, "image", func(x *Exchange) (*operation, error) {
+	return answered(ctx, g, "image", func(x *exchange) (*operation, error) {
 		typed := *req
 		typed.Stream = false
 		return encoded(x, &typed, images.Encode, newImages)
@@ -120,10 +120,10 @@ func pictures(o outcome) *images.Response {
 // from the response's Read. Close the response. The caller is the principal in
 // ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Response, error) {
-	x, result, err := g.ask(ctx, func(x *Exchange) (*operation, error) {
+	x, result, err := g.ask(ctx, func(x *exchange) (*operation, error) {
 		return encoded(x, req, speech.Encode, newSpeech)
 	})
-	source, err := x.source(ctx, result, err)
+	source, err := x.source(result, err)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Resp
 
 // encodeChat makes the operation of a typed request.
 func encodeChat(req *chat.Request, stream bool) encoder {
-	return func(x *Exchange) (*operation, error) {
+	return func(x *exchange) (*operation, error) {
 		typed := *req
 		typed.Stream = stream
 		return encoded(x, &typed, chat.Encode, newChat)
@@ -142,7 +142,7 @@ func encodeChat(req *chat.Request, stream bool) encoder {
 }
 
 func encodeMessages(req *messages.Request, stream bool) encoder {
-	return func(x *Exchange) (*operation, error) {
+	return func(x *exchange) (*operation, error) {
 		typed := *req
 		typed.Stream = stream
 		return encoded(x, &typed, messages.Encode, newMessages)
@@ -150,11 +150,11 @@ func encodeMessages(req *messages.Request, stream bool) encoder {
 }
 
 // encoder makes the operation of a typed call.
-type encoder func(x *Exchange) (*operation, error)
+type encoder func(x *exchange) (*operation, error)
 
 // encoded makes the operation of a typed request in the form that would have come
 // over HTTP, so that both are checked by the same rules.
-func encoded[R any](x *Exchange, typed *R, encode func(*R) (*R, error), operate func(*Exchange, *R) *operation) (*operation, error) {
+func encoded[R any](x *exchange, typed *R, encode func(*R) (*R, error), operate func(*exchange, *R) *operation) (*operation, error) {
 	r, err := encode(typed)
 	if err != nil {
 		return nil, err
@@ -163,8 +163,8 @@ func encoded[R any](x *Exchange, typed *R, encode func(*R) (*R, error), operate 
 }
 
 // ask runs a typed call: it is encoded, and takes the same way as one over HTTP.
-func (g *Gateway) ask(ctx context.Context, encode encoder) (*Exchange, *Result, error) {
-	x, err := g.enter(ctx)
+func (g *Gateway) ask(ctx context.Context, encode encoder) (*exchange, *Response, error) {
+	x, ctx, err := g.enter(ctx)
 	if err != nil {
 		return x, nil, err
 	}
@@ -189,11 +189,11 @@ type outcome struct {
 // the same.
 func answered[R any](ctx context.Context, g *Gateway, form string, encode encoder, typed func(outcome) *R) (_ *R, err error) {
 	x, result, err := g.ask(ctx, encode)
-	defer func() { x.End(ctx, 0, err) }()
+	defer func() { x.end(0, err) }()
 	if err != nil {
 		return nil, err
 	}
-	receipt, _ := x.Receipt()
+	receipt, _ := x.response.Receipt()
 	response := typed(outcome{result.Body, x.receiptID(), receipt.Charge, result.Dropped})
 	if err = json.Unmarshal(result.Body, response, jsontext.AllowDuplicateNames(true)); err != nil {
 		err = fault.Wrap(fault.BadGateway, "The upstream's answer is not of the "+form+" form. It was charged, and Raw has it.", err)
@@ -203,64 +203,62 @@ func answered[R any](ctx context.Context, g *Gateway, form string, encode encode
 
 // source is what a typed stream reads. The exchange ends when it is closed; if
 // there is nothing to read, it ends here.
-func (x *Exchange) source(ctx context.Context, result *Result, err error) (chat.Source, error) {
+func (x *exchange) source(result *Response, err error) (chat.Source, error) {
 	switch {
 	case err != nil:
-		x.End(ctx, 0, err)
+		x.end(0, err)
 		return nil, err
 	case result.Replayed:
-		x.End(ctx, 0, nil)
+		x.end(0, nil)
 		return newReplayed(result.Body, *x.record.receipt), nil
 	case result.Audio != nil:
-		return audioSource{result.Audio, ctx}, nil
+		return audioSource{result.Audio}, nil
 	}
-	return streamSource{result.Stream, ctx}, nil
+	return streamSource{result.Stream}, nil
 }
 
 // enter begins the exchange of a typed call.
-func (g *Gateway) enter(ctx context.Context) (*Exchange, error) {
-	x := g.Begin()
-	ctx, _ = x.Start(ctx)
-	x.IdempotencyKey = idempotencyKey(ctx)
+func (g *Gateway) enter(ctx context.Context) (*exchange, context.Context, error) {
+	x := g.newExchange()
+	ctx = x.withObserver(ctx)
+	x.idempotencyKey = idempotencyKey(ctx)
 	p, err := g.principal(ctx)
 	if err == nil {
-		err = x.admit(ctx, p)
+		err = x.countRequest(ctx, p)
 	}
-	return x, err
+	return x, ctx, err
 }
 
 // receiptID is the id by which the charge is found: of a replayed answer, the
 // first request's.
-func (x *Exchange) receiptID() string {
+func (x *exchange) receiptID() string {
 	if x.record.replayed {
 		return x.record.receipt.ID
 	}
-	return x.ID
+	return x.id
 }
 
 // streamSource is a Stream that also ends its exchange.
 type streamSource struct {
 	*Stream
-	ctx context.Context
 }
 
 // Close ends the stream and writes the log line.
 func (s streamSource) Close() error {
 	err := s.Stream.Close()
-	s.c.x.End(s.ctx, 0, s.err)
+	s.c.x.end(0, s.err)
 	return err
 }
 
 // audioSource is an Audio that also ends its exchange.
 type audioSource struct {
 	*Audio
-	ctx context.Context
 }
 
 // Close ends the audio and writes the log line.
 func (s audioSource) Close() error {
 	err := s.Audio.Close()
-	s.c.x.End(s.ctx, 0, s.Err())
+	s.c.x.end(0, s.Err())
 	return err
 }
 
@@ -269,7 +267,7 @@ func (s audioSource) Close() error {
 // attempt and more, and must stay until it returns. The caller is the principal in
 // ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Response, error) {
-	return answered(ctx, g, "image", func(x *Exchange) (*operation, error) {
+	return answered(ctx, g, "image", func(x *exchange) (*operation, error) {
 		typed := *req
 		typed.Stream, typed.PartialImages = false, 0
 		return encoded(x, &typed, images.EncodeForm, newEdit)
@@ -284,7 +282,7 @@ func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Resp
 // principal in ctx, as for [Gateway.Chat]. Every error is a *fault.Error; a fault.RequestTimeout names
 // the task of which it is not known whether an upstream took it.
 func (g *Gateway) SubmitVideo(ctx context.Context, req *video.Request) (*video.Response, error) {
-	return answered(ctx, g, "video record", func(x *Exchange) (*operation, error) {
+	return answered(ctx, g, "video record", func(x *exchange) (*operation, error) {
 		return encoded(x, req, video.Encode, newVideo)
 	}, func(o outcome) *video.Response { // it costs nothing until it has ended
 		return &video.Response{Raw: o.body, RequestID: o.id, Dropped: o.dropped}
@@ -345,14 +343,4 @@ func (v *videos) response(ctx context.Context, t *video.Task) (*video.Response, 
 		}
 	}
 	return r, nil
-}
-
-// VideoRecord is the record of a task of the exchange's account as JSON, for
-// package server: what GET /v1/videos/generations/{id} answers.
-func (x *Exchange) VideoRecord(ctx context.Context, id string) ([]byte, error) {
-	t, err := x.g.videos.show(ctx, x.principal.Account, id)
-	if err != nil {
-		return nil, err
-	}
-	return t.Record(), nil
 }

@@ -129,7 +129,7 @@ type submission struct {
 
 // submit submits a video. The task and its hold are durable before an upstream is
 // asked, and stay until the task ends. A client that disconnects does not stop it.
-func (c *call) submit(v *submission) (*Result, error) {
+func (c *call) submit(v *submission) (*Response, error) {
 	if err := c.resolveDrafts(v); err != nil {
 		return nil, err
 	}
@@ -197,12 +197,12 @@ func (c *call) createTask(v *submission) (_ *video.Task, err error) {
 		return nil, storeError(err)
 	}
 	t := v.Task(bound, now)
-	t.ID, t.RequestID = x.g.options.NewID("vid_"), x.ID
+	t.ID, t.RequestID = x.g.options.NewID("vid_"), x.id
 	t.Account, t.Key, t.PriceVersion = x.principal.Account, x.principal.Key, v.price.Version()
 	t.Fingerprint = v.Fingerprint(x.principal.Key)
 	n := video.CreateTask{
 		Task: t, Most: x.principal.Limits.MaxConcurrentVideos,
-		Window: max(x.g.options.Video.DuplicateWindow, 0), Retried: x.IdempotencyKey != "",
+		Window: max(x.g.options.Video.DuplicateWindow, 0), Retried: x.idempotencyKey != "",
 	}
 	x.g.videos.remember(v.price)
 	charge := c.charge()
@@ -275,7 +275,7 @@ func unknownOutcome(t *video.Task, err error) error {
 
 // acceptTask records that an upstream took the video, and answers with the task.
 // From now on the hold is the task's.
-func (c *call) acceptTask(v *submission, t *video.Task, reply *upstream.Reply) (*Result, error) {
+func (c *call) acceptTask(v *submission, t *video.Task, reply *upstream.Reply) (*Response, error) {
 	c.held = false
 	step := t.Accept(v.report, reply.Channel, c.x.g.videos.clock.last())
 	header := resultHeader(reply, 0)
@@ -287,7 +287,7 @@ func (c *call) acceptTask(v *submission, t *video.Task, reply *upstream.Reply) (
 	if !c.x.g.videos.persist(c.ctx, video.Step{Task: step}, answer) {
 		return nil, unknownOutcome(t, errNotKept)
 	}
-	return &Result{Status: c.op.status, Header: header, Body: body, Dropped: reply.Dropped, task: &step}, nil
+	return c.x.respond(Response{Status: c.op.status, Header: header, Body: body, Dropped: reply.Dropped, task: &step}), nil
 }
 
 // remember keeps the price of a task, which a reload may replace before the task

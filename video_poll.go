@@ -188,8 +188,8 @@ const waitFor = time.Minute
 // its task, or by the last one seen when the time is over or the client leaves,
 // and leaves it if too many wait. That is never an error: the video was taken, and
 // a client that got an error would submit it again.
-func (x *Exchange) waited(ctx context.Context, r *Result) {
-	x.Leave() // nothing runs here any more
+func (x *exchange) waited(ctx context.Context, r *Response) {
+	x.release() // nothing runs here any more
 	ctx, cancel := context.WithTimeout(ctx, waitFor)
 	defer cancel()
 	for t, err := range x.g.videos.watch(ctx, r.task.Account, r.task.ID) {

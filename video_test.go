@@ -96,8 +96,8 @@ func newVideoGateway(t testing.TB, s *fakeVideoVendor, edit func(*gateway.Option
 }
 
 // submit hands a body in.
-func (h *testGateway) submit(ctx context.Context, body, key string) (*gateway.Exchange, *gateway.Result, error) {
-	x := h.Begin()
+func (h *testGateway) submit(ctx context.Context, body, key string) (*rawRequest, *gateway.Response, error) {
+	x := begin(h.Gateway)
 	x.IdempotencyKey = key
 	if err := x.Authenticate(ctx, ""); err != nil {
 		return x, nil, err

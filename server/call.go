@@ -16,69 +16,46 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// call runs one operation whose request is a JSON body.
-func (x *exchange) call(op upstream.Op) error {
-	if err := x.checkContentType(); err != nil {
-		return err
+// request is the gateway's request of the exchange. refused is why its route or its
+// key refuse it; nil if they do not.
+func (x *exchange) request(token string, refused error) *gateway.Request {
+	q := &gateway.Request{Token: token, ClientID: clientID(x.r), Via: x.r.Header["Via"], Refused: refused}
+	if refused != nil || x.route.op == "" {
+		return q
 	}
-	body, err := x.readBody()
-	if err != nil {
-		return err
+	x.stream = &streamWriter{x: x}
+	q.Op, q.IdempotencyKey, q.Heartbeat = x.route.op, x.r.Header.Get("Idempotency-Key"), x.stream.heartbeat
+	q.Read = func(response *gateway.Response) error {
+		x.respondWith(response) // a heartbeat may come before Do returns
+		return x.read(q)
 	}
-	return x.answer(func(heartbeat func([]byte)) (*gateway.Result, error) {
-		return x.Call(x.r.Context(), op, body, heartbeat)
-	})
+	return q
 }
 
-// callMessages runs an operation of Anthropic's wire, whose headers and "beta" go
-// on to an upstream that speaks it too.
-func (x *exchange) callMessages(op upstream.Op) error {
-	var err error
-	if x.Header, err = anthropicHeaders(x.r.Header); err != nil {
-		return err
+// read checks what the request's headers say of its body, and reads it.
+func (x *exchange) read(q *gateway.Request) (err error) {
+	if isMessagesPath(x.r.URL.Path) { // Anthropic's headers go on to an upstream that speaks its dialect too
+		if q.Header, err = anthropicHeaders(x.r.Header); err != nil {
+			return err
+		}
+		if x.r.URL.Query().Get("beta") == "true" {
+			q.Query = "beta=true"
+		}
 	}
-	if beta := x.r.URL.Query().Get("beta"); beta == "true" {
-		x.Query = "beta=true"
-	}
-	return x.call(op)
-}
-
-// callForm runs one operation whose request is a multipart form.
-func (x *exchange) callForm(op upstream.Op) error {
 	if err := x.checkEncoding(); err != nil {
 		return err
 	}
-	header := x.r.Header.Get("Content-Type")
-	boundary, ok, err := formdata.Boundary(header)
-	if !ok {
-		return fault.New(fault.UnsupportedMediaType, "This endpoint takes a body of Content-Type "+formdata.MediaType+", not "+clip(header)+".")
+	if x.route.body == FormBody {
+		q.Form, err = x.readForm()
+	} else {
+		q.Body, err = x.readJSON()
 	}
-	form, err := x.readForm(boundary, err)
-	if err != nil {
-		return err
-	}
-	return x.answer(func(heartbeat func([]byte)) (*gateway.Result, error) {
-		return x.CallForm(x.r.Context(), op, form, heartbeat)
-	})
+	return err
 }
 
-// answer runs the call and writes what comes of it.
-func (x *exchange) answer(call func(heartbeat func([]byte)) (*gateway.Result, error)) error {
-	x.stream = &streamWriter{x: x}
-	x.IdempotencyKey = x.r.Header.Get("Idempotency-Key")
-	result, err := call(x.stream.heartbeat)
-	x.stream.setHeaders(func(h http.Header) {
-		x.limitHeaders()
-		if result != nil {
-			maps.Copy(h, result.Header)
-			if result.Replayed {
-				x.setRequestID(result.Header.Get("X-Request-Id"))
-			}
-		}
-	})
-	if err != nil {
-		return err
-	}
+// writeResponse writes what came of an operation.
+func (x *exchange) writeResponse() error {
+	result := x.response
 	switch {
 	case result.Audio != nil:
 		x.stream.source, x.stream.audio = result.Audio, true
@@ -99,22 +76,31 @@ func (x *exchange) answer(call func(heartbeat func([]byte)) (*gateway.Result, er
 	return x.stream.copy()
 }
 
+// responseHeaders sets the headers of what came of an operation, unless a heartbeat
+// has committed the response.
+func (x *exchange) responseHeaders() {
+	x.stream.setHeaders(func(h http.Header) {
+		x.limitHeaders()
+		maps.Copy(h, x.response.Header)
+		if x.response.Replayed {
+			x.setRequestID(x.response.Header.Get("X-Request-Id"))
+		}
+	})
+}
+
 // showVideo is GET /v1/videos/generations/{id}.
 func (x *exchange) showVideo() error {
-	record, err := x.VideoRecord(x.r.Context(), x.id)
-	if err != nil {
+	record, err := x.h.gateway.Video(x.response.Context(), x.id)
+	if record == nil {
 		return err
 	}
-	x.write(http.StatusOK, "application/json", record)
+	x.write(http.StatusOK, "application/json", record.Raw) // also of a form that is not known
 	return nil
 }
 
 // checkContentType is 415 unless the body is plain JSON. A request without a
 // content type is taken as JSON.
 func (x *exchange) checkContentType() error {
-	if err := x.checkEncoding(); err != nil {
-		return err
-	}
 	header := x.r.Header.Get("Content-Type")
 	if header == "" || header == "application/json" {
 		return nil
@@ -133,30 +119,35 @@ func (x *exchange) checkEncoding() error {
 	return nil
 }
 
-// readBody reads the whole body, and nothing past the limit: 413 at once for a
+// readJSON reads the whole body, and nothing past the limit: 413 at once for a
 // declared length, else while reading.
-func (x *exchange) readBody() ([]byte, error) {
+func (x *exchange) readJSON() ([]byte, error) {
+	if err := x.checkContentType(); err != nil {
+		return nil, err
+	}
 	body := x.body(x.h.options.MaxBody)
-	body.Reserve = x.Weigh
+	body.Reserve = x.response.Reserve
 	if err := body.CheckLength(x.r); err != nil {
 		return nil, err
 	}
-	// A call takes its slot before its body is read: one that is refused costs
-	// nothing then.
-	if err := x.Admit(x.r.Context()); err != nil {
-		return nil, err
+	large := x.r.ContentLength
+	if large <= slowbody.Light {
+		large = 0
 	}
-	if n := x.r.ContentLength; n > slowbody.Light {
-		if err := x.Room(n); err != nil {
-			return nil, err
-		}
+	if err := x.response.Admit(x.r.Context(), large); err != nil {
+		return nil, err
 	}
 	return body.ReadAll(x.w, x.r)
 }
 
 // readForm reads the whole form, and nothing past the limit. A declared length
 // over the limit counts more than what is wrong with the boundary.
-func (x *exchange) readForm(boundary string, boundaryError error) (form *upstream.Form, err error) {
+func (x *exchange) readForm() (form *upstream.Form, err error) {
+	header := x.r.Header.Get("Content-Type")
+	boundary, ok, boundaryError := formdata.Boundary(header)
+	if !ok {
+		return nil, fault.New(fault.UnsupportedMediaType, "This endpoint takes a body of Content-Type "+formdata.MediaType+", not "+clip(header)+".")
+	}
 	body := x.body(x.h.options.MaxForm)
 	if err := body.CheckLength(x.r); err != nil {
 		return nil, err
@@ -164,10 +155,10 @@ func (x *exchange) readForm(boundary string, boundaryError error) (form *upstrea
 	if boundaryError != nil {
 		return nil, boundaryError
 	}
-	if err := x.Admit(x.r.Context()); err != nil {
+	if err := x.response.Admit(x.r.Context(), 0); err != nil {
 		return nil, err
 	}
-	options := formdata.Options{Dir: x.h.options.TempDir, Quota: x.h.uploads, Owner: x.Principal().Account}
+	options := formdata.Options{Dir: x.h.options.TempDir, Quota: x.h.uploads, Owner: x.response.Principal().Account}
 	err = body.Consume(x.w, x.r, func(source io.Reader) error {
 		form, err = formdata.Read(source, boundary, options)
 		return err

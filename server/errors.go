@@ -53,13 +53,13 @@ func (x *exchange) errorBody(f *fault.Error) []byte {
 			format = row.format
 		}
 	}
-	if own := format.completeUpstream(f, x.ID); own != nil {
+	if own := format.completeUpstream(f, x.response.ID); own != nil {
 		return own
 	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(format.shape(x.ID, f)); err != nil {
+	if err := enc.Encode(format.shape(x.response.ID, f)); err != nil {
 		return []byte(`{"error":{"message":"The request failed.","type":"api_error","code":"internal_error","param":null}}`)
 	}
 	return buf.Bytes()

@@ -48,11 +48,11 @@ func TestAFullGatewayRefusesACallBeforeItsBodyIsRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) { o.Admission = c.admission }})
-			running := s.g.Begin()
-			if err := running.Authenticate(t.Context(), s.key.Reveal()); err != nil {
+			running, err := s.g.Do(t.Context(), &gateway.Request{Token: s.key.Reveal()})
+			if err != nil {
 				t.Fatal(err)
 			}
-			_ = running.Admit(t.Context()) // the only place, where there is one
+			_ = running.Admit(t.Context(), 0) // the only place, where there is one
 			wantRefused(t, "JSON", s.post("/v1/chat/completions", "application/json", 32<<20, mustNotRead{t}), c.message)
 			wantRefused(t, "a form", s.post("/v1/images/edits", "multipart/form-data; boundary=B", 64<<20, mustNotRead{t}), c.message)
 			wantRefused(t, "a message", s.post("/v1/messages", "application/json", -1, mustNotRead{t}), c.message)
@@ -65,7 +65,7 @@ func TestAFullGatewayRefusesACallBeforeItsBodyIsRead(t *testing.T) {
 			if a := s.do(t, "GET", "/v1/models", ""); a.status != 200 {
 				t.Errorf("the list of models: %d %s", a.status, a.body)
 			}
-			running.End(t.Context(), 200, nil)
+			running.End(200, nil)
 		})
 	}
 }
@@ -76,8 +76,8 @@ func TestALargeBodyThatFindsNoRoomIsRefused(t *testing.T) {
 	s := newFixture(t, fixtureOptions{gateway: func(o *gateway.Options) {
 		o.Admission = gateway.Admission{Memory: 200 * mib, InUse: func() int64 { return 0 }}
 	}})
-	other := s.g.Begin()
-	if err := errors.Join(other.Authenticate(t.Context(), s.key.Reveal()), other.Weigh(44*mib)); err != nil {
+	other, err := s.g.Do(t.Context(), &gateway.Request{Token: s.key.Reveal()})
+	if err := errors.Join(err, other.Reserve(44*mib)); err != nil {
 		t.Fatal(err)
 	}
 	body := strings.Replace(small, "hi", strings.Repeat("x", 5*mib), 1)
@@ -89,7 +89,7 @@ func TestALargeBodyThatFindsNoRoomIsRefused(t *testing.T) {
 	if l := s.g.Load(); l.Bodies != 44*mib || l.Running != 0 {
 		t.Errorf("%+v", l)
 	}
-	other.End(t.Context(), 200, nil)
+	other.End(200, nil)
 	if w := s.post("/v1/chat/completions", "application/json", -1, strings.NewReader(body)); w.Code == 503 {
 		t.Errorf("after the other has ended: %d %s", w.Code, w.Body)
 	}

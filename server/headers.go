@@ -26,7 +26,7 @@ func (x *exchange) limitHeaders() {
 		return
 	}
 	x.limitsSent = true
-	state := x.Limits()
+	state := x.response.Limits()
 	if state.Requests.Limit > 0 {
 		setLimitHeaders(x.w.Header(), requestLimits, state.Requests)
 	}

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/auth"
 )
 
 // modelObject is one model, with what OpenAI's and Anthropic's clients read.
@@ -27,7 +26,7 @@ func toModel(m gateway.Model) modelObject {
 
 // listModels is GET /v1/models.
 func (x *exchange) listModels() error {
-	models, err := x.h.gateway.Models(auth.NewContext(x.r.Context(), x.Principal()))
+	models, err := x.h.gateway.Models(x.response.Context())
 	if err != nil {
 		return err
 	}
@@ -49,7 +48,7 @@ func (x *exchange) listModels() error {
 
 // showModel is GET /v1/models/{id}.
 func (x *exchange) showModel() error {
-	m, err := x.h.gateway.Model(auth.NewContext(x.r.Context(), x.Principal()), x.id)
+	m, err := x.h.gateway.Model(x.response.Context(), x.id)
 	if err != nil {
 		return err
 	}

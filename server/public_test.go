@@ -59,11 +59,11 @@ func TestAServerThatIsFullIsReadyAndWarns(t *testing.T) {
 		}
 	}
 	warned("idle", false)
-	x := s.g.Begin()
-	if err := errors.Join(x.Authenticate(t.Context(), s.key.Reveal()), x.Admit(t.Context())); err != nil {
+	x, err := s.g.Do(t.Context(), &gateway.Request{Token: s.key.Reveal()})
+	if err := errors.Join(err, x.Admit(t.Context(), 0)); err != nil {
 		t.Fatal(err)
 	}
 	warned("full", true)
-	x.End(t.Context(), 200, nil)
+	x.End(200, nil)
 	warned("idle again", false)
 }

@@ -18,7 +18,7 @@ import (
 type reportsAPI struct{ reports billing.Reports }
 
 func (a reportsAPI) balance(x *exchange) error {
-	balance, err := a.reports.Balance(x.r.Context(), x.Principal().Account)
+	balance, err := a.reports.Balance(x.r.Context(), x.response.Principal().Account)
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func (a reportsAPI) usage(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	q.Account = x.Principal().Account
+	q.Account = x.response.Principal().Account
 	rows, err := a.reports.Usage(x.r.Context(), q)
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func (a reportsAPI) usage(x *exchange) error {
 }
 
 func (a reportsAPI) receipt(x *exchange) error {
-	r, err := a.reports.Receipt(x.r.Context(), x.Principal().Account, x.id)
+	r, err := a.reports.Receipt(x.r.Context(), x.response.Principal().Account, x.id)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,8 @@ type route struct {
 	path   string // a pattern of http.ServeMux; its {id...} is not empty
 	body   Body
 	bills  Billing
-	serve  func(x *exchange) error
+	op     upstream.Op             // of a route that the gateway answers whole
+	serve  func(x *exchange) error // of any other
 }
 
 // Body is what a request to a route carries.
@@ -77,24 +78,24 @@ func (h *Handler) Routes() []Route {
 // table is every path under /v1.
 func (h *Handler) table() []route {
 	routes := []route{
-		{http.MethodPost, "/v1/chat/completions", JSONBody, Charged, func(x *exchange) error { return x.call(upstream.ChatCompletion) }},
-		{http.MethodPost, "/v1/messages", JSONBody, Charged, func(x *exchange) error { return x.callMessages(upstream.Messages) }},
-		{http.MethodPost, "/v1/messages/count_tokens", JSONBody, Free, func(x *exchange) error { return x.callMessages(upstream.CountTokens) }},
-		{http.MethodPost, "/v1/images/generations", JSONBody, Charged, func(x *exchange) error { return x.call(upstream.GenerateImage) }},
-		{http.MethodPost, "/v1/images/edits", FormBody, Charged, func(x *exchange) error { return x.callForm(upstream.EditImage) }},
-		{http.MethodPost, "/v1/videos/generations", JSONBody, TaskHold, func(x *exchange) error { return x.call(upstream.SubmitVideo) }},
-		{http.MethodGet, "/v1/videos/generations/{id...}", NoBody, Free, (*exchange).showVideo},
-		{http.MethodPost, "/v1/embeddings", JSONBody, Charged, func(x *exchange) error { return x.call(upstream.Embeddings) }},
-		{http.MethodPost, "/v1/audio/speech", JSONBody, Charged, func(x *exchange) error { return x.call(upstream.Speech) }},
-		{http.MethodGet, "/v1/models", NoBody, Free, (*exchange).listModels},
-		{http.MethodGet, "/v1/models/{id...}", NoBody, Free, (*exchange).showModel},
+		{http.MethodPost, "/v1/chat/completions", JSONBody, Charged, upstream.ChatCompletion, nil},
+		{http.MethodPost, "/v1/messages", JSONBody, Charged, upstream.Messages, nil},
+		{http.MethodPost, "/v1/messages/count_tokens", JSONBody, Free, upstream.CountTokens, nil},
+		{http.MethodPost, "/v1/images/generations", JSONBody, Charged, upstream.GenerateImage, nil},
+		{http.MethodPost, "/v1/images/edits", FormBody, Charged, upstream.EditImage, nil},
+		{http.MethodPost, "/v1/videos/generations", JSONBody, TaskHold, upstream.SubmitVideo, nil},
+		{http.MethodGet, "/v1/videos/generations/{id...}", NoBody, Free, "", (*exchange).showVideo},
+		{http.MethodPost, "/v1/embeddings", JSONBody, Charged, upstream.Embeddings, nil},
+		{http.MethodPost, "/v1/audio/speech", JSONBody, Charged, upstream.Speech, nil},
+		{http.MethodGet, "/v1/models", NoBody, Free, "", (*exchange).listModels},
+		{http.MethodGet, "/v1/models/{id...}", NoBody, Free, "", (*exchange).showModel},
 	}
 	if reports, ok := h.gateway.Meter().(billing.Reports); ok {
 		api := reportsAPI{reports}
 		routes = append(routes,
-			route{http.MethodGet, "/v1/balance", NoBody, Free, api.balance},
-			route{http.MethodGet, "/v1/usage", NoBody, Free, api.usage},
-			route{http.MethodGet, "/v1/receipts/{id...}", NoBody, Free, api.receipt},
+			route{http.MethodGet, "/v1/balance", NoBody, Free, "", api.balance},
+			route{http.MethodGet, "/v1/usage", NoBody, Free, "", api.usage},
+			route{http.MethodGet, "/v1/receipts/{id...}", NoBody, Free, "", api.receipt},
 		)
 	}
 	return routes

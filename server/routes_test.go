@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -152,17 +153,14 @@ func TestEveryRouteWithABodyTakesAPlaceAndASlotAndNoOtherDoes(t *testing.T) {
 	limits := auth.KeyOptions{Limits: auth.Limits{MaxConcurrent: 1}}
 	one := func(o *gateway.Options) { o.Admission = gateway.Admission{MaxCalls: 1, MaxWaiting: -1} }
 	eachRoute(t, fixtureOptions{credit: 1000 * billing.One, gateway: one, key: limits}, func(t *testing.T, s *fixture, r server.Route) {
-		x := s.g.Begin()
-		if err := x.Authenticate(t.Context(), s.key.Reveal()); err != nil {
-			t.Fatal(err)
-		}
-		if err := x.Admit(t.Context()); err != nil {
+		x, err := s.g.Do(t.Context(), &gateway.Request{Token: s.key.Reveal()})
+		if err := errors.Join(err, x.Admit(t.Context(), 0)); err != nil {
 			t.Fatal(err)
 		}
 		if w := s.knock(t, r, s.key.Reveal(), nil, 0); (w.Code == http.StatusServiceUnavailable) != (r.Body != server.NoBody) {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
-		x.End(t.Context(), 200, nil)
+		x.End(200, nil)
 	})
 }
 

@@ -78,13 +78,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // exchange is one request on its way through the handler.
 type exchange struct {
-	*gateway.Exchange
-	h      *Handler
-	w      http.ResponseWriter
-	r      *http.Request
-	routes []*route // of the path
-	route  *route   // the one of the method
-	id     string   // the {id} of the path
+	h        *Handler
+	w        http.ResponseWriter
+	r        *http.Request
+	routes   []*route          // of the path
+	route    *route            // the one of the method
+	id       string            // the {id} of the path
+	response *gateway.Response // nil before the gateway knows the request
 
 	smallStack bool // many requests are being answered
 
@@ -97,16 +97,8 @@ type exchange struct {
 // serveRoutes answers a request for a path that has these routes, none if it is
 // not a path of the API, and writes its one log line.
 func (h *Handler) serveRoutes(w http.ResponseWriter, r *http.Request, routes []*route) {
-	x := &exchange{
-		Exchange: h.gateway.Begin(), h: h, w: w, r: r, routes: routes,
-		smallStack: h.inFlight.Add(1) > smallStackAbove,
-	}
+	x := &exchange{h: h, w: w, r: r, routes: routes, smallStack: h.inFlight.Add(1) > smallStackAbove}
 	defer h.inFlight.Add(-1)
-	if ctx, made := x.Start(r.Context()); made {
-		x.r = r.WithContext(ctx)
-	}
-	x.ClientID = clientID(r)
-	x.setRequestID(x.ID)
 	if x.smallStack {
 		x.serveOnSmallStack()
 	} else {
@@ -120,27 +112,45 @@ func (h *Handler) serveRoutes(w http.ResponseWriter, r *http.Request, routes []*
 
 // end writes the error, if there is one, and the log line.
 func (x *exchange) end() {
-	defer func() { x.End(x.r.Context(), x.status, x.err) }() // also if a writer panics
+	defer func() { x.response.End(x.status, x.err) }() // also if a writer panics
 	if x.err != nil {
 		x.writeError(x.err)
 	}
 }
 
-// serve makes the checks that come before the route's own, in the order in which
+// serve has the checks made that come before the route's own, in the order in which
 // the API promises them: path (404), method (405), key (401, 403, 429), loops
 // (508). Then it answers. An error that it returns is still to be written.
 func (x *exchange) serve() (err error) {
 	defer recoverPanic(&err)
-	if err := x.matchRoute(); err != nil {
-		return err
+	var token string
+	refused := x.matchRoute()
+	if refused == nil {
+		token, refused = x.token()
 	}
-	if err := x.authenticate(); err != nil {
-		return err
+	response, err := x.h.gateway.Do(x.r.Context(), x.request(token, refused))
+	x.respondWith(response)
+	if x.stream != nil {
+		x.responseHeaders()
 	}
-	if err := x.CheckVia(x.r.Header["Via"]); err != nil {
+	switch {
+	case err != nil && refused == nil && token == "" && x.r.Header.Get("Authorization") != "" && fault.Is(err, fault.Unauthorized):
+		// Only where a key is needed may the form of the header be what is wrong.
+		return fault.Wrap(fault.Unauthorized, "The Authorization header must be \"Bearer sk-…\".", err)
+	case err != nil:
 		return err
+	case x.route.op != "":
+		return x.writeResponse()
 	}
 	return x.route.serve(x)
+}
+
+// respondWith sets the response and the headers that have its id.
+func (x *exchange) respondWith(response *gateway.Response) {
+	if x.response == nil {
+		x.response = response
+		x.setRequestID(response.ID)
+	}
 }
 
 // recoverPanic turns a panic into an error. It must be deferred itself.
@@ -149,20 +159,6 @@ func recoverPanic(err *error) {
 		*err = fault.Wrap(fault.InternalError, "The gateway failed to handle the request.",
 			fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 	}
-}
-
-// authenticate hands the token to the gateway, which knows whether one is needed.
-// Only where it was needed may the form of the header be what is wrong.
-func (x *exchange) authenticate() error {
-	token, err := x.token()
-	if err != nil {
-		return err
-	}
-	err = x.Authenticate(x.r.Context(), token)
-	if token == "" && x.r.Header.Get("Authorization") != "" && fault.Is(err, fault.Unauthorized) {
-		return fault.Wrap(fault.Unauthorized, "The Authorization header must be \"Bearer sk-…\".", err)
-	}
-	return err
 }
 
 // writeJSON answers with a JSON document.

@@ -172,6 +172,6 @@ func (s *streamWriter) mustAbort() bool { return s.started() && s.audio }
 // itself did.
 func (s *streamWriter) fail(err error) {
 	if !s.reported && !s.audio {
-		_ = s.write(s.x.AppendError(nil, err))
+		_ = s.write(s.x.response.AppendError(nil, err))
 	}
 }

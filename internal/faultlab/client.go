@@ -42,12 +42,11 @@ func (l *Lab) request(c *Case, copy int) {
 		cl.begin()
 		return
 	}
-	x := l.begin(r)
-	x.IdempotencyKey = c.Key
-	status, err := 200, x.Authenticate(cl.ctx, "")
+	status := 200
+	first, err := l.begin(cl.ctx, r)
 	if err == nil {
 		wait(cl.ctx, script.Sends)
-		err = cl.ask(x)
+		err = cl.ask(first)
 	}
 	r.mu.Lock()
 	r.failed, r.ended = err, l.now()
@@ -55,8 +54,8 @@ func (l *Lab) request(c *Case, copy int) {
 	if f := fault.From(err); f != nil {
 		status = f.HTTPStatus()
 	}
-	x.End(cl.ctx, status, err)
-	x.End(cl.ctx, status, err) // it has one line all the same
+	first.End(status, err)
+	first.End(status, err) // it has one line all the same
 }
 
 // begin starts an exchange with the gateway.
@@ -83,19 +82,18 @@ func (cl *client) leave() {
 }
 
 // ask sends the request and takes the answer.
-func (cl *client) ask(x *gateway.Exchange) error {
+func (cl *client) ask(first *gateway.Response) error {
 	c := cl.r.Case
-	var silence func([]byte)
+	q := &gateway.Request{Op: c.Kind.op(), IdempotencyKey: c.Key, Follows: first}
 	if c.Copies[cl.r.Copy].Client.Beats {
-		silence = func([]byte) {}
+		q.Heartbeat = func([]byte) {}
 	}
-	var result *gateway.Result
-	var err error
-	if form := c.Kind == Edit; form {
-		result, err = x.CallForm(cl.ctx, c.Kind.op(), c.Form(), silence)
+	if c.Kind == Edit {
+		q.Form = c.Form()
 	} else {
-		result, err = x.Call(cl.ctx, c.Kind.op(), c.Body(), silence)
+		q.Body = c.Body()
 	}
+	result, err := cl.lab.gateway.Do(cl.ctx, q)
 	switch {
 	case err != nil:
 		return err

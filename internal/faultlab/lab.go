@@ -223,17 +223,17 @@ func (l *Lab) open() error {
 	return nil
 }
 
-// begin opens an exchange, and notes by which prices.
-func (l *Lab) begin(r *Run) *gateway.Exchange {
+// begin begins a request, and notes by which prices.
+func (l *Lab) begin(ctx context.Context, r *Run) (*gateway.Response, error) {
 	l.turn.RLock()
 	defer l.turn.RUnlock()
-	x := l.gateway.Begin()
+	x, err := l.gateway.Do(ctx, new(gateway.Request))
 	r.ID, r.generation = x.ID, l.generation
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.runs[x.ID] = r
 	l.all = append(l.all, r)
-	return x
+	return x, err
 }
 
 func (l *Lab) find(requestID string) *Run {

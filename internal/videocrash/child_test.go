@@ -160,14 +160,8 @@ func (n *node) submit(c command) {
 		hook = fmt.Sprintf(`,"webhook_url":%q`, c.Hook)
 	}
 	body := fmt.Sprintf(`{"model":%q,"duration":%d,"resolution":"720p","input":{"prompt":"%d"}%s}`, model, c.Seconds, c.N, hook)
-	x := n.g.Begin()
-	x.IdempotencyKey = c.Key
-	err := x.Authenticate(context.Background(), "")
-	var r *gateway.Result
-	if err == nil {
-		r, err = x.Call(context.Background(), upstream.SubmitVideo, []byte(body), nil)
-	}
-	x.End(context.Background(), 0, err)
+	r, err := n.g.Do(context.Background(), &gateway.Request{Op: upstream.SubmitVideo, Body: []byte(body), IdempotencyKey: c.Key})
+	r.End(0, err)
 	answer := event{Kind: answered, N: c.N}
 	if err != nil {
 		f := fault.From(err)

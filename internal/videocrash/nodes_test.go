@@ -103,13 +103,9 @@ func seconds(t testing.TB) *billing.Price {
 
 // submit hands a video in at a node.
 func submit(ctx context.Context, g *gateway.Gateway, n int, hook string) error {
-	x := g.Begin()
-	if err := x.Authenticate(ctx, ""); err != nil {
-		return err
-	}
 	body := fmt.Sprintf(`{"model":%q,"duration":5,"resolution":"720p","input":{"prompt":"%d"}%s}`, model, n, hook)
-	_, err := x.Call(ctx, upstream.SubmitVideo, []byte(body), nil)
-	x.End(ctx, 0, err)
+	r, err := g.Do(ctx, &gateway.Request{Op: upstream.SubmitVideo, Body: []byte(body)})
+	r.End(0, err)
 	return err
 }
 

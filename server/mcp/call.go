@@ -20,13 +20,13 @@ import (
 // call is one use of a tool.
 type call struct {
 	*toolServer
-	tool    *tool
-	ctx     context.Context
-	x       *gateway.Exchange
-	caller  *caller
-	request *sdk.CallToolRequest
-	args    arguments
-	started time.Time
+	tool     *tool
+	ctx      context.Context
+	response *gateway.Response // of the call; before it was made, of its authentication
+	caller   *caller
+	request  *sdk.CallToolRequest
+	args     arguments
+	started  time.Time
 }
 
 // handle runs a tool. Whatever goes wrong with it is a result for the model; an
@@ -42,15 +42,15 @@ func (s *toolServer) handle(t *tool) sdk.ToolHandler {
 		}
 		ctx, leave := v.join(ctx)
 		defer leave()
-		x, err := v.nextExchange(ctx)
+		response, err := v.authenticate(ctx)
 		var result *sdk.CallToolResult
 		if err == nil {
-			c := &call{toolServer: s, tool: t, ctx: ctx, x: x, caller: v, request: r, started: time.Now()}
+			c := &call{toolServer: s, tool: t, ctx: ctx, response: response, caller: v, request: r, started: time.Now()}
 			result, err = c.run()
 		}
-		x.End(ctx, http.StatusOK, err)
+		response.End(http.StatusOK, err)
 		if err != nil {
-			return errorResult(x.ID, err), nil
+			return errorResult(response.ID, err), nil
 		}
 		return result, nil
 	}
@@ -74,29 +74,25 @@ func (c *call) run() (_ *sdk.CallToolResult, err error) {
 
 // runPaid runs a tool that costs money through the gateway's pipeline.
 func (c *call) runPaid() (*sdk.CallToolResult, error) {
-	var err error
-	if c.x.IdempotencyKey, err = c.idempotencyKey(); err != nil {
+	key, err := c.idempotencyKey()
+	if err != nil {
 		return nil, err
 	}
 	// An answer that is kept for a repetition is asked for whole, with a progress
 	// token or without: else the two would be different requests.
-	c.args.stream = c.progressToken() != nil && c.x.IdempotencyKey == ""
+	c.args.stream = c.progressToken() != nil && key == ""
 	q, err := c.tool.request(c.args)
 	if err != nil {
 		return nil, err
 	}
 	done := c.notifyWaiting()
-	var r *gateway.Result
-	if q.form != nil {
-		r, err = c.x.CallForm(c.ctx, q.op, q.form, nil)
-	} else {
-		r, err = c.x.Call(c.ctx, q.op, q.body, nil)
-	}
+	q.Follows, q.IdempotencyKey = c.response, key
+	c.response, err = c.g.Do(c.ctx, q)
 	done()
 	if err != nil {
 		return nil, err
 	}
-	return c.tool.answer(c, r)
+	return c.tool.answer(c, c.response)
 }
 
 // labelMember is the member of _meta by which a program, not its model, says
@@ -123,9 +119,11 @@ func (c *call) idempotencyKey() (string, error) {
 	return "", nil
 }
 
-// principalContext is the call's context with its principal, for methods of the
-// gateway that take no exchange.
-func (c *call) principalContext() context.Context { return auth.NewContext(c.ctx, c.x.Principal()) }
+// principalContext is the call's context with its principal, for other methods of
+// the gateway.
+func (c *call) principalContext() context.Context {
+	return auth.NewContext(c.ctx, c.response.Principal())
+}
 
 // caller is what the calls of one HTTP request, or of a whole session over pipes,
 // have in common.
@@ -138,7 +136,7 @@ type caller struct {
 	toolStarted    func()      // is called when a tool runs
 
 	mu    sync.Mutex
-	first *gateway.Exchange // which authenticated the request; its first call takes it
+	first *gateway.Response // of the authentication of the HTTP request; its first call takes it
 }
 
 type callerKey struct{}
@@ -152,18 +150,17 @@ func callerFrom(ctx context.Context) *caller {
 	return v
 }
 
-// nextExchange is the exchange of the next call. The request itself counted as the
-// first one; each other is authenticated by the key as it is now.
-func (v *caller) nextExchange(ctx context.Context) (*gateway.Exchange, error) {
+// authenticate begins the next call. The request itself counted as the first one;
+// each other is authenticated by the key as it is now.
+func (v *caller) authenticate(ctx context.Context) (*gateway.Response, error) {
 	v.mu.Lock()
-	x := v.first
+	first := v.first
 	v.first = nil
 	v.mu.Unlock()
-	if x != nil {
-		return x, nil
+	if first != nil {
+		return first, nil
 	}
-	x = v.g.Begin()
-	return x, x.Authenticate(ctx, v.token.Reveal())
+	return v.g.Do(ctx, &gateway.Request{Token: v.token.Reveal()})
 }
 
 // join gives the call a context that ends with the caller's too: the SDK hides the
@@ -263,12 +260,12 @@ type chargeInfo struct {
 }
 
 // receipt is what is known now of the call's price.
-func (c *call) receipt(r *gateway.Result) chargeInfo {
-	p := chargeInfo{RequestID: c.x.ID, Currency: c.currency()}
+func (c *call) receipt(r *gateway.Response) chargeInfo {
+	p := chargeInfo{RequestID: c.response.ID, Currency: c.currency()}
 	if r != nil {
 		p.Replayed, p.Dropped = r.Replayed, r.Dropped
 	}
-	receipt, ok := c.x.Receipt()
+	receipt, ok := c.response.Receipt()
 	if !ok {
 		return p
 	}

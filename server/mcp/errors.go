@@ -9,7 +9,6 @@ import (
 	"github.com/go-json-experiment/json"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/server/internal/httpio"
 )
@@ -125,7 +124,7 @@ const (
 
 // refuseRequest answers an HTTP request that no message comes of, with the
 // status and the headers of the API and a JSON-RPC error without an id.
-func refuseRequest(w *writer, x *gateway.Exchange, err error) {
+func refuseRequest(w *writer, id string, err error) {
 	if w.statusCode() != 0 {
 		return
 	}
@@ -138,7 +137,7 @@ func refuseRequest(w *writer, x *gateway.Exchange, err error) {
 	}
 	answer := map[string]any{
 		"jsonrpc": "2.0", "id": nil,
-		"error": map[string]any{"code": code, "message": string(f.Code) + ": " + rewordForTools(f.Message), "data": errorData(x.ID, f)},
+		"error": map[string]any{"code": code, "message": string(f.Code) + ": " + rewordForTools(f.Message), "data": errorData(id, f)},
 	}
 	data, err := json.Marshal(answer, json.Deterministic(true))
 	if err != nil {

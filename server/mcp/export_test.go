@@ -31,7 +31,7 @@ func RequestBody(name string, data []byte) ([]byte, error) {
 			return nil, err
 		}
 		q, err := t.request(a)
-		return q.body, err
+		return q.Body, err
 	}
 	return nil, nil
 }

@@ -55,34 +55,51 @@ func newHandler(s *toolServer) *Handler {
 
 // httpRequest is one HTTP request on its way in.
 type httpRequest struct {
-	h *Handler
-	w *writer
-	r *http.Request
-	x *gateway.Exchange
+	h        *Handler
+	w        *writer
+	r        *http.Request
+	response *gateway.Response // of its authentication
 
 	token   string
 	session string
+	message []byte // the body
 }
+
+// errPreflight ends a request that a browser makes to ask whether it may make another.
+var errPreflight = fault.New(fault.NotFound, "The request asks whether a page may call.")
 
 // ServeHTTP answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	q := &httpRequest{h: h, w: newWriter(w, &h.o), r: r, x: h.g.Begin()}
-	w.Header().Set("X-Request-Id", q.x.ID)
+	q := &httpRequest{h: h, w: newWriter(w, &h.o), r: r, token: auth.Bearer(r.Header)}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	err := error(fault.New(fault.InternalError, "The gateway failed to handle the request."))
 	defer func() { // also after a panic, which is net/http's to report
 		q.w.stopHeartbeat()
-		q.x.End(r.Context(), q.w.statusCode(), err)
+		q.response.End(q.w.statusCode(), err)
 	}()
-	if err = q.serve(); err != nil {
+	q.response, err = h.g.Do(r.Context(), &gateway.Request{Token: q.token, Refused: q.check(), Read: q.read})
+	w.Header().Set("X-Request-Id", q.response.ID)
+	switch {
+	case err == error(errPreflight):
+		w.WriteHeader(http.StatusNoContent)
+		err = nil
+		return
+	case err == nil && r.Method == http.MethodDelete:
+		h.running.cancel(q.session, "")
+		w.WriteHeader(http.StatusNoContent)
+		return
+	case err == nil:
+		err = q.answer()
+	}
+	if err != nil {
 		q.w.stopHeartbeat()
-		refuseRequest(q.w, q.x, err)
+		refuseRequest(q.w, q.response.ID, err)
 	}
 }
 
-// serve makes the checks in the API's order: method, key, size, form. The origin
-// comes before the key, so that a page learns nothing of keys.
-func (q *httpRequest) serve() error {
+// check refuses a request by its method and its origin, which come before the key,
+// so that a page learns nothing of keys.
+func (q *httpRequest) check() error {
 	preflight := q.r.Method == http.MethodOptions && q.r.Header.Get("Origin") != ""
 	if q.r.Method != http.MethodPost && q.r.Method != http.MethodDelete && !preflight {
 		q.w.Header().Set("Allow", "POST, DELETE")
@@ -93,45 +110,29 @@ func (q *httpRequest) serve() error {
 	}
 	setCORSHeaders(q.w.Header(), q.r)
 	if preflight {
-		q.w.WriteHeader(http.StatusNoContent)
-		return nil
+		return errPreflight
 	}
-	q.token = auth.Bearer(q.r.Header)
-	if err := q.x.Authenticate(q.r.Context(), q.token); err != nil {
-		return err
-	}
-	q.session = q.r.Header.Get(sessionHeader)
-	if err := checkSession(q.session, q.token); err != nil {
-		return err
-	}
-	if q.r.Method == http.MethodDelete {
-		q.h.running.cancel(q.session, "")
-		q.w.WriteHeader(http.StatusNoContent)
-		return nil
-	}
-	data, err := q.readBody()
-	if err != nil {
-		return err
-	}
-	return q.answer(data)
+	return nil
 }
 
-// readBody reads the whole message, and nothing past the limit. A large one takes
-// its slot first; a small one does when its call begins.
-func (q *httpRequest) readBody() ([]byte, error) {
-	body := &httpio.Body{Name: "message", Limit: q.h.o.MaxBody, Timeout: q.h.o.ReadTimeout, Reserve: q.x.Weigh}
+// read checks the session and reads the whole message, and nothing past the limit.
+// A large one takes its slot first; a small one does when its call begins.
+func (q *httpRequest) read(response *gateway.Response) (err error) {
+	q.session = q.r.Header.Get(sessionHeader)
+	if err := checkSession(q.session, q.token); err != nil || q.r.Method == http.MethodDelete {
+		return err
+	}
+	body := &httpio.Body{Name: "message", Limit: q.h.o.MaxBody, Timeout: q.h.o.ReadTimeout, Reserve: response.Reserve}
 	if err := body.CheckLength(q.r); err != nil {
-		return nil, err
+		return err
 	}
 	if n := q.r.ContentLength; n > slowbody.Light {
-		if err := q.x.Admit(q.r.Context()); err != nil {
-			return nil, err
-		}
-		if err := q.x.Room(n); err != nil {
-			return nil, err
+		if err := response.Admit(q.r.Context(), n); err != nil {
+			return err
 		}
 	}
-	return body.ReadAll(q.w, q.r)
+	q.message, err = body.ReadAll(q.w, q.r)
+	return err
 }
 
 // envelope is what is read here of a message; the SDK checks the rest.
@@ -145,7 +146,8 @@ type envelope struct {
 
 // answer hands the message to the SDK and stays until it is answered or cancelled.
 // A client that disconnects cancels it too: nobody could be given the answer.
-func (q *httpRequest) answer(data []byte) error {
+func (q *httpRequest) answer() error {
+	data := q.message
 	// The values of a message take many times its bytes in memory.
 	if err := rawjson.Within(data, rawjson.Bounds{Tokens: 1 << 16}); err != nil {
 		return fault.Invalid("", "The message is not acceptable: "+err.Error()+".")
@@ -159,7 +161,7 @@ func (q *httpRequest) answer(data []byte) error {
 	defer cancel()
 	switch m.Method {
 	case "initialize":
-		q.w.Header().Set(sessionHeader, newSession(q.x.ID, q.token))
+		q.w.Header().Set(sessionHeader, newSession(q.response.ID, q.token))
 	case "notifications/cancelled":
 		if id := requestKey(m.Params.RequestID); id != "" {
 			q.h.running.cancel(q.session, id)
@@ -169,13 +171,13 @@ func (q *httpRequest) answer(data []byte) error {
 		q.w.discard()
 		cancel()
 	})()
-	models, err := q.h.catalogOf(ctx, q.x.Principal())
+	models, err := q.h.catalogOf(ctx, q.response.Principal())
 	if err != nil {
 		return err
 	}
 	r := q.r.WithContext(withCaller(ctx, &caller{
 		g: q.h.g, ctx: ctx, token: secret.New(q.token), idempotencyKey: q.r.Header.Get("Idempotency-Key"),
-		server: q.h.serverFor(models), first: q.x, toolStarted: q.w.startHeartbeat,
+		server: q.h.serverFor(models), first: q.response, toolStarted: q.w.startHeartbeat,
 	}))
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
 	q.h.transport.ServeHTTP(q.w, r)

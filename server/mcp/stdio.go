@@ -25,13 +25,12 @@ import (
 // principal. A *fault.Error says why it could not begin.
 func Serve(ctx context.Context, g *gateway.Gateway, key secret.String, in io.ReadCloser, out io.WriteCloser, o Options) error {
 	b := newToolServer(g, o)
-	x := g.Begin()
-	err := x.Authenticate(ctx, key.Reveal())
-	x.End(ctx, 0, err)
+	response, err := g.Do(ctx, &gateway.Request{Token: key.Reveal()})
+	response.End(0, err)
 	if err != nil {
-		return fault.From(err)
+		return err
 	}
-	c, err := b.catalogOf(ctx, x.Principal())
+	c, err := b.catalogOf(ctx, response.Principal())
 	if err != nil {
 		return fault.From(err)
 	}

@@ -10,7 +10,6 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	gateway "github.com/tollhouse-ai/gateway"
-	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // tool is one row of the table of tools. One that costs money has request, which
@@ -22,16 +21,9 @@ type tool struct {
 	models                   func(gateway.Model) bool // those that its argument "model" may name
 	output                   any                      // the JSON Schema of the structured result
 
-	request func(a arguments) (apiRequest, error)
-	answer  func(c *call, r *gateway.Result) (*sdk.CallToolResult, error)
+	request func(a arguments) (*gateway.Request, error)
+	answer  func(c *call, r *gateway.Response) (*sdk.CallToolResult, error)
 	run     func(c *call) (*sdk.CallToolResult, error)
-}
-
-// apiRequest is a request of the API: a body, or a form.
-type apiRequest struct {
-	op   upstream.Op
-	body []byte
-	form *upstream.Form
 }
 
 // paid reports whether a call costs money.

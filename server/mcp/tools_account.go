@@ -55,7 +55,7 @@ type priceRow struct {
 }
 
 func (c *call) listModels() (*sdk.CallToolResult, error) {
-	list, err := c.catalogOf(c.ctx, c.x.Principal())
+	list, err := c.catalogOf(c.ctx, c.response.Principal())
 	if err != nil {
 		return nil, err
 	}
@@ -163,12 +163,8 @@ func (c *call) estimate() (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, nestedArgument(err)
 	}
-	var e gateway.Estimate
-	if q.form != nil {
-		e, err = c.x.EstimateForm(q.op, q.form)
-	} else {
-		e, err = c.x.Estimate(q.op, q.body)
-	}
+	q.Follows = c.response
+	e, err := c.g.Estimate(c.ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +231,7 @@ func (c *call) balance() (*sdk.CallToolResult, error) {
 	if !ok {
 		return nil, fault.New(fault.NotFound, "No books are kept here, so there is no balance.")
 	}
-	account := c.x.Principal().Account
+	account := c.response.Principal().Account
 	days := int64(defaultDays)
 	if c.args.has("days") {
 		days = c.args.count("days")

@@ -52,21 +52,21 @@ type picture struct {
 	Bytes    int    `json:"bytes,omitzero" jsonschema:"the size of a picture that is among the contents"`
 }
 
-func imageRequest(a arguments) (apiRequest, error) {
+func imageRequest(a arguments) (*gateway.Request, error) {
 	model := a.text("model")
 	f, row, _ := imageModel(model)
 	if row.Fewest > 0 {
-		return apiRequest{}, fault.Invalid("model", fmt.Sprintf("The model %q only changes pictures: use edit_image, or another model.", model))
+		return nil, fault.Invalid("model", fmt.Sprintf("The model %q only changes pictures: use edit_image, or another model.", model))
 	}
 	var b body
 	if f.Messages {
 		if err := refuseArguments(a, model, "", "quality"); err != nil {
-			return apiRequest{}, err
+			return nil, err
 		}
 		b = alphaImageBody(a, nil)
 	} else {
 		if err := refuseArguments(a, model, ", only alpha models do", "seed", "negative_prompt"); err != nil {
-			return apiRequest{}, err
+			return nil, err
 		}
 		b = body{}.copy(a, "model", "prompt", "n", "quality")
 		if size := a.text("size"); size != "" {
@@ -74,7 +74,7 @@ func imageRequest(a arguments) (apiRequest, error) {
 		}
 	}
 	data, err := b.bytes()
-	return apiRequest{op: upstream.GenerateImage, body: data}, err
+	return &gateway.Request{Op: upstream.GenerateImage, Body: data}, err
 }
 
 // alphaImageBody is the request of a model of the alpha family.
@@ -95,7 +95,7 @@ func alphaImageBody(a arguments, references []string) body {
 	return b
 }
 
-func (c *call) answerImage(r *gateway.Result) (*sdk.CallToolResult, error) {
+func (c *call) answerImage(r *gateway.Response) (*sdk.CallToolResult, error) {
 	var answer images.Response
 	if err := json.Unmarshal(r.Body, &answer, jsontext.AllowDuplicateNames(true)); err != nil {
 		return nil, fault.Wrap(fault.BadGateway, "The model's answer is not of the image form. It was charged.", err)
@@ -160,13 +160,13 @@ func editTool() *tool {
 	}
 }
 
-func editRequest(a arguments) (apiRequest, error) {
+func editRequest(a arguments) (*gateway.Request, error) {
 	model := a.text("model")
 	if f, _, _ := imageModel(model); f.Messages {
 		return editByURLRequest(a, model)
 	}
 	if err := refuseArguments(a, model, ", only alpha models do", "seed", "negative_prompt"); err != nil {
-		return apiRequest{}, err
+		return nil, err
 	}
 	e := &images.Edit{
 		Model: model, Prompt: a.text("prompt"), N: a.count("n"), Size: strings.ReplaceAll(a.text("size"), "*", "x"),
@@ -175,38 +175,38 @@ func editRequest(a arguments) (apiRequest, error) {
 	for i, source := range a.list("images") {
 		file, err := decodeFile(fmt.Sprintf("images[%d]", i), source)
 		if err != nil {
-			return apiRequest{}, err
+			return nil, err
 		}
 		e.Images = append(e.Images, file)
 	}
 	if a.has("mask") {
 		file, err := decodeFile("mask", a.text("mask"))
 		if err != nil {
-			return apiRequest{}, err
+			return nil, err
 		}
 		e.Mask = &file
 	}
 	parsed, err := images.EncodeForm(e)
 	if err != nil {
-		return apiRequest{}, err
+		return nil, err
 	}
-	return apiRequest{op: upstream.EditImage, form: parsed.Form()}, nil
+	return &gateway.Request{Op: upstream.EditImage, Form: parsed.Form()}, nil
 }
 
 // editByURLRequest is the request of a model that fetches the pictures itself.
-func editByURLRequest(a arguments, model string) (apiRequest, error) {
+func editByURLRequest(a arguments, model string) (*gateway.Request, error) {
 	if err := refuseArguments(a, model, ", only imagegen models do", "mask", "quality", "background", "output_format"); err != nil {
-		return apiRequest{}, err
+		return nil, err
 	}
 	links := a.list("images")
 	for i, link := range links {
 		if !strings.HasPrefix(link, "https://") {
-			return apiRequest{}, fault.Invalid(fmt.Sprintf("images[%d]", i),
+			return nil, fault.Invalid(fmt.Sprintf("images[%d]", i),
 				fmt.Sprintf("The model %q fetches pictures itself: images[%d] must be a public https URL.", model, i))
 		}
 	}
 	data, err := alphaImageBody(a, links).bytes()
-	return apiRequest{op: upstream.GenerateImage, body: data}, err
+	return &gateway.Request{Op: upstream.GenerateImage, Body: data}, err
 }
 
 // decodeFile is a file that a model sent: a data: URI, or plain base64.

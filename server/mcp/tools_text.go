@@ -47,7 +47,7 @@ type chatResult struct {
 	FinishReason string `json:"finish_reason" jsonschema:"stop: the answer is whole; length: it was cut off at max_tokens or because the money ended"`
 }
 
-func chatRequest(a arguments) (apiRequest, error) {
+func chatRequest(a arguments) (*gateway.Request, error) {
 	var messages []body
 	if a.has("system") {
 		messages = append(messages, body{"role": "system", "content": a.values["system"]})
@@ -68,10 +68,10 @@ func chatRequest(a arguments) (apiRequest, error) {
 		b["stream"] = true
 	}
 	data, err := b.bytes()
-	return apiRequest{op: upstream.ChatCompletion, body: data}, err
+	return &gateway.Request{Op: upstream.ChatCompletion, Body: data}, err
 }
 
-func (c *call) answerChat(r *gateway.Result) (*sdk.CallToolResult, error) {
+func (c *call) answerChat(r *gateway.Response) (*sdk.CallToolResult, error) {
 	result := chatResult{Model: c.args.text("model")}
 	var err error
 	if r.Stream != nil {
@@ -107,7 +107,7 @@ func (r *chatResult) parse(data []byte) error {
 func (c *call) collectStream(s *gateway.Stream, r *chatResult) error {
 	progress := &progressCounter{c: c}
 	var text, thought strings.Builder
-	for chunk, err := range chat.NewStream(c.x.ID, s).Chunks() {
+	for chunk, err := range chat.NewStream(c.response.ID, s).Chunks() {
 		if err != nil {
 			return err
 		}
@@ -139,9 +139,9 @@ func embeddingsTool() *tool {
 		},
 		models: ofKind(gateway.KindEmbeddings),
 		output: outputSchema[embeddingsResult](),
-		request: func(a arguments) (apiRequest, error) {
+		request: func(a arguments) (*gateway.Request, error) {
 			data, err := body{}.copy(a, "model", "input", "dimensions").bytes()
-			return apiRequest{op: upstream.Embeddings, body: data}, err
+			return &gateway.Request{Op: upstream.Embeddings, Body: data}, err
 		},
 		answer: (*call).answerEmbeddings,
 	}
@@ -155,7 +155,7 @@ type embeddingsResult struct {
 	Embeddings [][]float32 `json:"embeddings" jsonschema:"one vector for each text, in the order of the texts"`
 }
 
-func (c *call) answerEmbeddings(r *gateway.Result) (*sdk.CallToolResult, error) {
+func (c *call) answerEmbeddings(r *gateway.Response) (*sdk.CallToolResult, error) {
 	var answer embeddings.Response
 	if err := json.Unmarshal(r.Body, &answer, jsontext.AllowDuplicateNames(true)); err != nil {
 		return nil, fault.Wrap(fault.BadGateway, "The model's answer is not of the form of embeddings. It was charged.", err)
@@ -191,12 +191,12 @@ func speechTool() *tool {
 		},
 		models: ofKind(gateway.KindSpeech),
 		output: outputSchema[speechResult](),
-		request: func(a arguments) (apiRequest, error) {
+		request: func(a arguments) (*gateway.Request, error) {
 			b := body{}.copy(a, "model", "voice", "instructions")
 			b.copyAs(a, "text", "input")
 			b.copyAs(a, "format", "response_format")
 			data, err := b.bytes()
-			return apiRequest{op: upstream.Speech, body: data}, err
+			return &gateway.Request{Op: upstream.Speech, Body: data}, err
 		},
 		answer: (*call).answerSpeech,
 	}
@@ -210,7 +210,7 @@ type speechResult struct {
 	Bytes    int    `json:"bytes" jsonschema:"the size of the audio"`
 }
 
-func (c *call) answerSpeech(r *gateway.Result) (*sdk.CallToolResult, error) {
+func (c *call) answerSpeech(r *gateway.Response) (*sdk.CallToolResult, error) {
 	audio := r.Body // of an earlier call
 	if r.Audio != nil {
 		var err error

@@ -72,7 +72,7 @@ type videoResult struct {
 	Error        string `json:"error,omitzero" jsonschema:"why there will be no video"`
 }
 
-func (c *call) answerVideo(r *gateway.Result) (*sdk.CallToolResult, error) {
+func (c *call) answerVideo(r *gateway.Response) (*sdk.CallToolResult, error) {
 	var record video.Response
 	if err := json.Unmarshal(r.Body, &record, jsontext.AllowDuplicateNames(true)); err != nil {
 		return nil, fault.Wrap(fault.BadGateway, "The answer is not of the form of a video record.", err)
@@ -82,7 +82,7 @@ func (c *call) answerVideo(r *gateway.Result) (*sdk.CallToolResult, error) {
 	if !c.args.truth("wait") {
 		return newVideoResult(p, &record), nil
 	}
-	c.x.Leave() // the video is under way, and others may run
+	c.response.Release() // the video is under way, and others may run
 	return newVideoResult(p, c.awaitVideo(&record)), nil
 }
 
@@ -162,7 +162,7 @@ func (r *videoResult) sentence() string {
 	return fmt.Sprintf("The video %s is being made (%s). Call get_video with this id in a while. %s", r.ID, r.Status, r.receiptLine())
 }
 
-func videoRequest(a arguments) (apiRequest, error) {
+func videoRequest(a arguments) (*gateway.Request, error) {
 	var b body
 	var err error
 	if row := betaModel(a.text("model")); row != nil {
@@ -171,10 +171,10 @@ func videoRequest(a arguments) (apiRequest, error) {
 		b = gammaVideoBody(a)
 	}
 	if err != nil {
-		return apiRequest{}, err
+		return nil, err
 	}
 	data, err := b.bytes()
-	return apiRequest{op: upstream.SubmitVideo, body: data}, err
+	return &gateway.Request{Op: upstream.SubmitVideo, Body: data}, err
 }
 
 // betaModel is the model's row in the beta family; nil if it is none of it.

@@ -1,0 +1,391 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/via"
+	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
+)
+
+// Request is a raw request for [Gateway.Do]: what a client sent, not parsed. Only
+// Op and Body, or Op and Form, are needed.
+type Request struct {
+	// Op is the operation. A request without one is none that an upstream answers,
+	// such as a list of models: Do finds out whose it is and counts it.
+	Op upstream.Op
+	// Body is the request's JSON. It must not change any more.
+	Body []byte
+	// Form is the request of an operation whose request is a multipart form. Do
+	// closes it: at once where it fails, else when the call has ended.
+	Form *upstream.Form
+	// Read, when not nil, is called once the caller is known and before anything
+	// else of the request is looked at. A server reads the body there, so that one
+	// whose key is wrong costs nothing: it may set every field, but Token and Follows.
+	// Its error ends the request. See [Response.Admit] and [Response.Reserve].
+	Read func(r *Response) error
+	// Token is the caller's key. It is not looked at with a principal in the context
+	// (auth.NewContext), or without an Authenticator.
+	Token string
+	// IdempotencyKey is the caller's key of the request; empty for none.
+	IdempotencyKey string
+	// ClientID is the caller's own id of the request, only ever logged.
+	ClientID string
+	// Header and Query are what of the client's request travels to an upstream
+	// that speaks the same dialect ("anthropic-*", "beta=true").
+	Header http.Header
+	Query  string
+	// Via names the gateways that the request has passed: the values of its Via
+	// header (RFC 9110, 7.6.3). A request that has passed this gateway before, or too
+	// many others, is a 508; the upstream is told the rest of the way.
+	Via []string
+	// Heartbeat, when not nil, is called with bytes for the client of a stream that
+	// was sent nothing for Options.Heartbeat, from another goroutine, also while Do
+	// still waits for the upstream; the response is committed by it.
+	Heartbeat func(event []byte)
+	// Refused, when not nil, is why the caller of Do refuses the request. Do returns
+	// it at once: such a request is only logged and observed.
+	Refused error
+	// Follows is the Response of an earlier request without an Op, which this one
+	// completes: it has the same id and caller, and is not counted again.
+	Follows *Response
+}
+
+// Response is the answer to a [Request]. Beside an error it has the ID, and of what
+// the methods tell what was known until then. End it.
+//
+// One of Body, Stream and Audio has the answer. A Response is not safe for
+// concurrent use, but for Reserve.
+type Response struct {
+	// ID is the request's id, made by the gateway.
+	ID string
+	// Header holds Content-Type and the X-Gateway-* fields. It is kept with an
+	// idempotent answer, for the sake of whoever repeats the request.
+	Header http.Header
+	// Status is the HTTP status; 0 means 200.
+	Status int
+	// Body is the whole answer; nil for a stream.
+	Body []byte
+	// Stream is the streamed answer; nil for a whole body.
+	Stream *Stream
+	// Audio is an answer of speech; nil for any other.
+	Audio *Audio
+	// Dropped are request fields that the upstream refuses and did not get.
+	Dropped []string
+	// Replayed says that the body is the answer to an earlier request with the
+	// same idempotency key; a stream's body is all its events.
+	Replayed bool
+
+	x    *exchange
+	task *video.Task // that was accepted
+}
+
+// Do answers one raw request: it finds out whose it is, counts it against the
+// limits, holds its price, asks an upstream, and settles. A whole answer is settled
+// when Do returns it; a stream settles itself. It is what package server puts behind
+// HTTP, and what a program uses that passes on requests which it does not parse.
+//
+// Every error is a *fault.Error, and then nothing is left to settle. The Response
+// is never nil: end it (Response.End), beside an error too.
+func (g *Gateway) Do(ctx context.Context, q *Request) (*Response, error) {
+	x, ctx := g.open(ctx, q)
+	err := x.do(ctx, q)
+	if q.Form != nil && (err != nil || x.response.Stream == nil) {
+		g.closeForm(x, q.Form) // a stream's is closed with its call
+	}
+	if err != nil {
+		return &x.response, fault.From(err)
+	}
+	return &x.response, nil
+}
+
+// do is Do once the exchange is open.
+func (x *exchange) do(ctx context.Context, q *Request) (err error) {
+	defer guard(&err)
+	if err := x.identify(ctx, q); err != nil || q.Op == "" {
+		return err
+	}
+	op, err := x.parse(q)
+	if err != nil {
+		return err
+	}
+	x.idempotencyKey, x.header, x.query = q.IdempotencyKey, q.Header, q.Query
+	if q.Read != nil {
+		q.Body = nil // it is the operation's, which a stream releases
+	}
+	_, err = x.run(ctx, op, q.Heartbeat)
+	return err
+}
+
+// open begins the exchange of a request, or goes on with the one that it follows.
+func (g *Gateway) open(ctx context.Context, q *Request) (*exchange, context.Context) {
+	if q.Follows != nil {
+		x := q.Follows.x
+		return x, x.withObserver(ctx)
+	}
+	x := g.newExchange()
+	x.clientID = q.ClientID
+	return x, x.withObserver(ctx)
+}
+
+// identify finds out whose request it is, counts it, and has its body read.
+func (x *exchange) identify(ctx context.Context, q *Request) error {
+	if q.Refused != nil {
+		return q.Refused
+	}
+	if x.principal == nil {
+		p, err := x.authenticate(ctx, q.Token)
+		if err == nil {
+			err = x.countRequest(ctx, p)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(q.Via) > 0 {
+		trail, err := x.g.trail.After(q.Via)
+		if err != nil {
+			return err
+		}
+		x.trail = trail
+	}
+	if q.Read != nil {
+		return q.Read(&x.response)
+	}
+	return nil
+}
+
+// parse reads the request.
+func (x *exchange) parse(q *Request) (*operation, error) {
+	if q.Form != nil && q.Op == upstream.EditImage {
+		edit, err := images.ParseForm(q.Form)
+		if err != nil {
+			return nil, err
+		}
+		return newEdit(x, edit), nil
+	}
+	parse, ok := parsers[q.Op]
+	if !ok || q.Form != nil {
+		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no operation %q on such a body.", q.Op))
+	}
+	return parse(x, q.Body)
+}
+
+// closeForm closes a form that is not needed any more.
+func (g *Gateway) closeForm(x *exchange, form *upstream.Form) {
+	if err := form.Close(); err != nil {
+		g.options.Logger.Error("closing the form of a request failed", "request_id", x.id, "error", err)
+	}
+}
+
+// Principal is whose request it is; nil where that was not found out.
+func (r *Response) Principal() *auth.Principal { return r.x.principal }
+
+// Context is the request's context with its principal and what the Observer put
+// there, for other methods of the Gateway.
+func (r *Response) Context() context.Context { return auth.NewContext(r.x.ctx, r.x.principal) }
+
+// Limits is what is left of the key's limits.
+func (r *Response) Limits() auth.State { return r.x.limits }
+
+// Receipt is what the request cost; false before it was settled, or if it was
+// refused before anything was held.
+func (r *Response) Receipt() (billing.Receipt, bool) {
+	if r.x.record.receipt == nil {
+		return billing.Receipt{}, false
+	}
+	return *r.x.record.receipt, true
+}
+
+// Admit takes a slot among the running calls, for which it waits a moment, and
+// reports whether a body of so many bytes, if that is known, would find room in
+// memory. Do takes the slot too: Request.Read takes it before it reads a body, so
+// that one that is refused costs nothing. The error is a 503.
+func (r *Response) Admit(ctx context.Context, bytes int64) error {
+	if err := r.x.takeSlot(ctx); err != nil {
+		return err
+	}
+	return r.x.hasMemory(bytes)
+}
+
+// Reserve counts n more bytes of the request's body, which lie in memory until End,
+// or until a stream of it has begun. It is for large ones: the first 64 KiB are
+// part of any call. Its error is a 503: there is no room for them now, or the
+// account has so much of it that the rest is for others.
+func (r *Response) Reserve(n int64) error { return r.x.reserveMemory(n) }
+
+// Release gives back the slot and the memory of the request and of its answer
+// before End: Body must not be used any more. It is for an answer that was written,
+// and for a request that was answered and only waits on. Later calls do nothing.
+func (r *Response) Release() {
+	if !r.Replayed { // what is replayed is the store's
+		putBody(r.Body)
+	}
+	r.Body = nil
+	r.x.release()
+}
+
+// End closes Stream or Audio, gives everything back, writes the request's one log
+// line and tells the Observer. err is what the caller was told; nil if all went
+// well. status is the HTTP status, 0 in process. Later calls do nothing.
+func (r *Response) End(status int, err error) {
+	if r.Stream != nil {
+		_ = r.Stream.Close() // it returns nil
+	}
+	if r.Audio != nil {
+		_ = r.Audio.Close() // it returns nil
+	}
+	r.x.end(status, err)
+}
+
+// AppendError appends the event that ends a broken stream of the request, in the
+// form of its operation.
+func (r *Response) AppendError(dst []byte, err error) []byte { return r.x.appendError(dst, err) }
+
+// exchange is one request from its id to its log line. It owns the slot and the
+// memory of request and answer, which stay until the answer is written.
+type exchange struct {
+	id, clientID   string
+	idempotencyKey string
+	header         http.Header // of Request
+	query          string      // of Request
+	response       Response
+
+	g           *Gateway
+	trail       *via.Trail // the gateways that it has passed, with this one
+	routes      *routes    // of the moment when it began
+	principal   *auth.Principal
+	started     time.Time
+	limits      auth.State
+	record      record
+	ctx         context.Context // of the request, as the Observer made it; nil before it knows
+	ended       bool
+	slot        slot          // among the running calls
+	bodyBytes   int64         // bytes of a large body in memory
+	answerBytes reservedBytes // of its answers
+	claimed     *claim        // the idempotency key that this request holds open
+}
+
+// record is what the log line tells besides the exchange itself.
+type record struct {
+	op          upstream.Op
+	model       string
+	stream      bool
+	attempts    []upstream.Attempt
+	receipt     *billing.Receipt // nil until it is settled
+	charge      string           // of the receipt
+	clientGone  bool             // the client hung up
+	replayed    bool             // the answer is an earlier request's
+	first       [1]upstream.Attempt
+	firstByteAt time.Duration // until the first of a stream or of audio was there
+	phases      Phases
+}
+
+// newExchange begins an exchange. It pins the routes and prices of this moment.
+func (g *Gateway) newExchange() *exchange {
+	x := &exchange{id: g.options.NewID("req_"), g: g, trail: g.trail, routes: g.routes.Load(), started: g.options.Now()}
+	x.response.ID, x.response.x = x.id, x
+	x.record.attempts = x.record.first[:0] // most calls need one
+	return x
+}
+
+// respond makes r the response of the exchange.
+func (x *exchange) respond(r Response) *Response {
+	r.ID, r.x = x.id, x
+	x.response = r
+	return &x.response
+}
+
+// addAttempt notes an attempt of the router.
+func (x *exchange) addAttempt(a upstream.Attempt) {
+	x.record.attempts = append(x.record.attempts, a)
+}
+
+// authenticate finds the principal: that in ctx, or that of the token. It fails
+// with a 401 or a 403; an error of the Authenticator's store never looks like a
+// wrong key.
+func (x *exchange) authenticate(ctx context.Context, token string) (p *auth.Principal, err error) {
+	if p, ok := auth.FromContext(ctx); ok {
+		return p, nil
+	}
+	if x.g.options.Authenticator == nil {
+		return &local, nil
+	}
+	defer guard(&err)
+	defer x.spent(&x.record.phases.Auth, x.clock())
+	p, err = x.g.options.Authenticator.Authenticate(ctx, token)
+	if err != nil {
+		return nil, storeError(err)
+	}
+	if p == nil {
+		return nil, fault.New(fault.InternalError, "The authenticator gave neither a principal nor an error.")
+	}
+	return p, nil
+}
+
+// countRequest counts the request against the requests per minute of its key; a
+// 429 says that there were too many.
+func (x *exchange) countRequest(ctx context.Context, p *auth.Principal) (err error) {
+	defer guard(&err)
+	x.principal = p
+	defer x.spent(&x.record.phases.Admit, x.clock())
+	x.limits, err = x.g.options.Limiter.Request(ctx, p)
+	return storeError(err)
+}
+
+// end is [Response.End] but for the stream and the audio.
+func (x *exchange) end(status int, err error) {
+	if x.ended {
+		return
+	}
+	x.ended = true
+	x.release()
+	f := x.requestEvent(x.g.options.Now(), status, fault.From(err))
+	x.log(x.ctx, &f)
+	if x.g.observer.End != nil {
+		x.g.observer.end(x.ctx, f)
+	}
+}
+
+// appendError appends the error event in the form of the exchange's operation.
+func (x *exchange) appendError(dst []byte, err error) []byte {
+	if x.record.op == upstream.Messages {
+		return messages.ErrorEvent(dst, x.id, fault.From(err))
+	}
+	return appendErrorEvent(dst, err)
+}
+
+// appendErrorEvent appends the error in OpenAI's form: `error` is the first key,
+// and no terminator follows, since the SDKs read both so.
+func appendErrorEvent(dst []byte, err error) []byte {
+	type body struct {
+		Message string     `json:"message"`
+		Type    string     `json:"type"`
+		Code    fault.Code `json:"code"`
+		Param   *string    `json:"param"`
+	}
+	f := fault.From(err)
+	b := body{Message: f.Message, Type: fault.Type(f.HTTPStatus()), Code: f.Code}
+	if f.Param != "" {
+		b.Param = &f.Param
+	}
+	data, marshalErr := json.Marshal(struct {
+		Error body `json:"error"`
+	}{b})
+	if marshalErr != nil { // invalid UTF-8 in a message
+		data = []byte(`{"error":{"message":"The stream failed.","type":"api_error","code":"internal_error","param":null}}`)
+	}
+	dst = append(dst, "data: "...)
+	dst = append(dst, data...)
+	return append(dst, "\n\n"...)
+}
