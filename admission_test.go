@@ -185,7 +185,7 @@ func TestLargeBodiesShareAQuarterOfTheMemory(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := two.Admit(t.Context(), 15 * mib); err != nil { // three times as much as is left for other accounts
+	if err := two.Admit(t.Context(), 15*mib); err != nil { // three times as much as is left for other accounts
 		t.Errorf("there is room for what is left: %v", err)
 	}
 	refusedFor(t, two.Admit(t.Context(), 15*mib+1), noRoom)
