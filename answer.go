@@ -17,22 +17,20 @@ import (
 
 // accept checks an upstream's reply before anything of it goes to the client: a
 // whole answer completely, a stream up to its first events. After an error the
-// router may still ask another channel.
-func (c *call) accept(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
+// router may still ask another channel. The reply that is accepted has an *answer, or
+// the *events of a stream.
+func (c *call) accept(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
 	if c.op.stream {
-		return r, c.acceptStream(r)
+		r.Accepted, err = c.acceptStream(r)
+	} else {
+		r.Accepted, err = c.acceptWhole(ctx, c.op, r)
 	}
-	a, err := c.acceptWhole(ctx, c.op, r)
-	if err != nil {
-		return nil, err
-	}
-	c.answer = &a
-	return r, nil
+	return r, err
 }
 
 // acceptWhole reads and checks an answer that does not stream. The memory that it
 // needed on top of what is kept is released when it returns.
-func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply) (a answer, err error) {
+func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply) (*answer, error) {
 	buf := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(buf)
 	in := limitedReader{limit: c.x.g.options.MaxAnswer, budget: &c.x.g.admission.answers, now: c.x.g.options.Now}
@@ -41,13 +39,15 @@ func (c *call) acceptWhole(ctx context.Context, op *operation, r *upstream.Reply
 		r.Withheld = in.waited
 		in.finish(kept, &c.x.answerBytes)
 	}()
-	if err = in.readAll(ctx, buf, r.Body); err != nil {
-		return answer{}, err
+	if err := in.readAll(ctx, buf, r.Body); err != nil {
+		return nil, err
 	}
-	if a, err = op.answer(buf.Bytes()); err == nil {
-		kept = len(a.body)
+	a, err := op.answer(op, buf.Bytes())
+	if err != nil {
+		return nil, err
 	}
-	return a, err
+	kept = len(a.body)
+	return &a, nil
 }
 
 // limitedReader reads one whole answer up to a limit, within the memory budget.
@@ -213,7 +213,7 @@ const partPatience = 10 * time.Second
 type part struct {
 	op     *operation
 	asked  bool // an upstream may have got it
-	answer answer
+	answer *answer
 	reply  *upstream.Reply
 	err    error
 }
@@ -232,16 +232,16 @@ var errCalledOff = fault.New(fault.CalledOff, "The gateway called this part of t
 // askParts asks for all parts and joins their answers. If one fails, the others
 // are cancelled and the request fails with the first error: there is no partial
 // answer.
-func (c *call) askParts(ops []*operation) (*upstream.Reply, error) {
+func (c *call) askParts(requests []any) (*upstream.Reply, error) {
 	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
-	c.parts = &parts{list: make([]part, len(ops))}
+	c.parts = &parts{list: make([]part, len(requests))}
 	turns := make(chan struct{}, partsAtOnce)
 	var running sync.WaitGroup
-	for i := range ops {
+	for i := range requests {
 		p := &c.parts.list[i]
-		p.op = ops[i]
+		p.op = c.op.part(requests[i], c.model)
 		turns <- struct{}{}
 		running.Go(func() {
 			defer func() { <-turns }()
@@ -260,12 +260,12 @@ func (c *call) askPart(ctx context.Context, p *part) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	body, view := p.op.request(c.hold, 0)
+	body, view := p.op.prepare(p.op, c.hold, 0)
 	p.asked = true
 	call := &upstream.Call{
 		Op: p.op.kind, Model: c.model.ID, RequestID: c.x.id, Account: c.x.principal.Account, ContentType: "application/json", Body: body, Request: view, MaxWait: partPatience,
 		Accept: func(ctx context.Context, r *upstream.Reply) (_ *upstream.Reply, err error) {
-			p.answer, err = c.acceptWhole(ctx, p.op, r)
+			r.Accepted, err = c.acceptWhole(ctx, p.op, r)
 			return r, err
 		},
 		Observe: func(a upstream.Attempt) {
@@ -279,6 +279,7 @@ func (c *call) askPart(ctx context.Context, p *part) (err error) {
 	if err != nil {
 		return err
 	}
+	p.answer = p.reply.Accepted.(*answer)
 	return c.parts.fits(p, c.x.g.options.MaxAnswer)
 }
 
@@ -317,14 +318,14 @@ func (c *call) joined() (*upstream.Reply, error) {
 		c.discard(reply.Channel, used)
 		return nil, failed
 	}
-	whole, err := c.op.join(bodies)
+	whole, err := c.op.join(c.op, bodies)
 	if err != nil {
 		return nil, badGateway("The parts of the upstream's answer do not fit together.", err)
 	}
 	for _, body := range bodies {
 		putBody(body)
 	}
-	c.answer = &answer{body: whole, usage: used}
+	reply.Accepted = &answer{body: whole, usage: used}
 	return &reply, nil
 }
 

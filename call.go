@@ -61,7 +61,7 @@ func (x *exchange) run(ctx context.Context, op *operation, silence func([]byte))
 // fields without a price.
 func (x *exchange) check(op *operation) (*Model, error) {
 	if op.model == "" {
-		if err := op.validate(new(Model), nil); err != nil {
+		if err := op.validate(op, new(Model), nil); err != nil {
 			return nil, err
 		}
 	}
@@ -82,7 +82,7 @@ func (x *exchange) check(op *operation) (*Model, error) {
 		return m, op.unknownModel(op.model)
 	}
 	price := x.routes.prices.Price(m.ID)
-	if err := op.validate(m, price); err != nil {
+	if err := op.validate(op, m, price); err != nil {
 		return m, err
 	}
 	if err := x.checkUnpriced(op, m); err != nil {
@@ -101,10 +101,10 @@ func (x *exchange) checkUnpriced(op *operation, m *Model) error {
 	if err := x.checkRenamed(op, m); err != nil {
 		return err
 	}
-	if op.unpriced(x.header, nil) == nil { // as nearly all are
+	if op.unpriced(op, x.header, nil) == nil { // as nearly all are
 		return nil
 	}
-	return op.unpriced(x.header, func(name, spelled string) bool {
+	return op.unpriced(op, x.header, func(name, spelled string) bool {
 		left := op.kind != upstream.ChatCompletion || name != "cache_control" // which is translated
 		return x.routes.router.Passes(op.kind, m.ID, name, spelled, left)
 	})
@@ -182,7 +182,6 @@ type call struct {
 
 	answer *answer       // that was accepted, of a call that does not stream
 	tap    tap           // of a stream; nil for any other
-	events *events       // the accepted stream
 	parts  *parts        // of a request that was split
 	speech *speechStream // of speech
 }
@@ -223,16 +222,16 @@ func (c *call) start() (result *Response, err error) {
 		return nil, err
 	}
 	if c.op.serve != nil {
-		return c.op.serve(c)
+		return c.op.serve(c.op, c)
 	}
 	if err := c.reserve(c.charge()); err != nil {
 		return nil, err
 	}
-	var asked int64
+	var maxOutput int64 // that the vendor is limited to; 0 for no limit of the gateway's
 	if e := c.op.bounds.exposure; e != nil {
-		asked = e.affordable(c.model, c.hold)
+		maxOutput = e.affordable(c.model, c.hold)
 	}
-	body, view := c.op.request(c.hold, asked)
+	body, view := c.op.prepare(c.op, c.hold, maxOutput)
 	var s *Stream
 	if c.op.stream {
 		s = newStream(c)
@@ -245,13 +244,13 @@ func (c *call) start() (result *Response, err error) {
 		return nil, c.refuse(err)
 	}
 	c.channel = reply.Channel
-	if c.op.unaffordable != nil && asked > 0 {
-		reply.Dropped = slices.Concat(c.op.unaffordable(asked), reply.Dropped)
+	if c.op.unaffordable != nil && maxOutput > 0 {
+		reply.Dropped = slices.Concat(c.op.unaffordable(c.op, maxOutput), reply.Dropped)
 	}
-	header := resultHeader(reply, asked)
+	header := resultHeader(reply, maxOutput)
 	c.model.announce(header)
 	if s != nil {
-		s.begin(asked)
+		s.begin(reply.Accepted.(*events), maxOutput)
 		s.allowDrain(c.x.g.drains.limit(reply.Drain, c.model.ID))
 		header["Content-Type"] = []string{eventStream}
 		if c.x.claimed != nil {
@@ -260,6 +259,7 @@ func (c *call) start() (result *Response, err error) {
 		reply.Header = nil
 		return c.x.respond(Response{Header: header, Stream: s, Dropped: reply.Dropped}), nil
 	}
+	c.answer = reply.Accepted.(*answer)
 	header["Content-Type"] = []string{"application/json"}
 	if err := c.settle(c.answer.usage, billing.ReasonComplete, c.x.answerRecord(header, c.answer.body)); err != nil {
 		return nil, err
@@ -277,10 +277,10 @@ const (
 
 // resultHeader makes the headers of a result. Drivers name fields of the caller's in
 // reply.Dropped, which it bounds.
-func resultHeader(reply *upstream.Reply, asked int64) http.Header {
+func resultHeader(reply *upstream.Reply, maxOutput int64) http.Header {
 	h := make(http.Header, 4)
-	if asked > 0 {
-		h.Set("X-Gateway-Max-Tokens", strconv.FormatInt(asked, 10))
+	if maxOutput > 0 {
+		h.Set("X-Gateway-Max-Tokens", strconv.FormatInt(maxOutput, 10))
 	}
 	if reply.Dropped = dropped.Bounded(reply.Dropped); len(reply.Dropped) > 0 {
 		h.Set("X-Gateway-Dropped", strings.Join(reply.Dropped, ", "))
@@ -309,14 +309,14 @@ func (c *call) admit() (err error) {
 // the request.
 func (c *call) askWhole(body upstream.Body, view any) (*upstream.Reply, error) {
 	if c.op.split != nil {
-		if parts := c.op.split(c.model); len(parts) > 0 {
+		if parts := c.op.split(c.op, c.model); len(parts) > 0 {
 			return c.askParts(parts)
 		}
 	}
 	return c.ask(body, view)
 }
 
-// ask sends the call through the router, which accepts the answer by c.accept.
+// ask sends the call through the router, whose reply has what c.accept made of the answer.
 func (c *call) ask(body upstream.Body, view any) (reply *upstream.Reply, err error) {
 	defer guard(&err)
 	sent := &upstream.Call{
@@ -335,20 +335,20 @@ const estimatedHeader = "X-Gateway-Estimated"
 // count answers with the upstream's count of tokens, or with an estimate where no
 // upstream counts. It costs nothing and is not settled, so that close frees its
 // idempotency key and no answer is kept.
-func (c *call) count(estimate func() int64) (*Response, error) {
+func (c *call) count() (*Response, error) {
 	header := http.Header{"Content-Type": {"application/json"}}
 	c.model.announce(header)
 	if c.x.routes.router.Supports(upstream.CountTokens, c.model.ID) {
-		_, err := c.ask(c.op.request(c.hold, 0))
+		reply, err := c.ask(c.op.prepare(c.op, c.hold, 0))
 		if err == nil {
-			return c.x.respond(Response{Header: header, Body: c.answer.body}), nil
+			return c.x.respond(Response{Header: header, Body: reply.Accepted.(*answer).body}), nil
 		}
 		if !noCounter(err) {
 			return nil, c.refuse(err)
 		}
 	}
 	header.Set(estimatedHeader, "true")
-	return c.x.respond(Response{Header: header, Body: messages.CountAnswer(estimate())}), nil
+	return c.x.respond(Response{Header: header, Body: messages.CountAnswer(c.op.message().InputEstimate(c.op.media()))}), nil
 }
 
 // noCounter reports whether an upstream has no counter, as many that speak the

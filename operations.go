@@ -16,61 +16,72 @@ import (
 	"github.com/tollhouse-ai/gateway/video"
 )
 
-// operation is one parsed request as the pipeline sees it: data, and functions
-// that the request's capability fills in. Nothing else in the pipeline depends on
-// the capability. A function may be nil where its comment says so.
-type operation struct {
-	kind   upstream.Op
-	model  string
-	stream bool
-	source []byte         // the client's own bytes; nil for a form
-	form   *upstream.Form // which may lie on disk: it is closed when the call has ended
-	status int            // HTTP status of the answer; 0 means 200
-
-	// detached says that the call goes on when its client disconnects.
+// capability is what the pipeline needs to know of one kind of requests: data and
+// functions that the capability fills in. Nothing else in the pipeline depends on
+// it. Each function is given the operation, whose request it knows the type of. A
+// function may be nil where its comment says so.
+type capability struct {
+	kind upstream.Op
+	// detached says that a call goes on when its client disconnects.
 	detached bool
-	// wait says that the answer is the end of the task that was accepted.
-	wait bool
 
 	unknownModel func(id string) error
 	// validate checks the request by the rules of its model. price is nil for a
 	// model that has none.
-	validate func(m *Model, price *billing.Price) error
+	validate func(o *operation, m *Model, price *billing.Price) error
 	// unpriced refuses what of the request and its header costs money without a
 	// price, or chooses another model or account, unless pass allows it.
-	unpriced func(h http.Header, pass rule.PassUnpriced) error
+	unpriced func(o *operation, h http.Header, pass rule.PassUnpriced) error
 	// bound says what the request may consume. bind calls it once.
-	bound func(m *Model, price *billing.Price) bounds
+	bound func(o *operation, m *Model, price *billing.Price) bounds
 	// input is the estimate of what was sent. A client that disconnects before the
-	// answer pays for it, and for the units that were ordered (see billable).
-	input func() billing.Usage
+	// answer pays for it, and for the units that were ordered (see billable). Nil
+	// where only ordered units are sold.
+	input func(o *operation) billing.Usage
 
-	// serve runs the whole call, for an operation whose call has another course than
+	// serve runs the whole call, for a capability whose calls have another course than
 	// the usual hold, attempt and settlement; nil for all others.
-	serve func(c *call) (*Response, error)
-	// request makes what goes upstream once the hold has been granted. maxOutput is
+	serve func(o *operation, c *call) (*Response, error)
+	// prepare makes what goes upstream once the hold has been granted. maxOutput is
 	// the number of output tokens that the upstream is limited to because the
 	// balance affords no more; 0 if it affords everything.
-	request func(h billing.Hold, maxOutput int64) (body upstream.Body, view any)
+	prepare func(o *operation, h billing.Hold, maxOutput int64) (body upstream.Body, view any)
 	// unaffordable names the fields that are not sent for lack of maxOutput tokens;
 	// nil for none.
-	unaffordable func(maxOutput int64) []string
+	unaffordable func(o *operation, maxOutput int64) []string
 	// answer checks a whole answer and gives it the public form.
-	answer func(data []byte) (answer, error)
+	answer func(o *operation, data []byte) (answer, error)
 
-	// split cuts a request that is too large for one upstream call into parts, in
-	// order, none if it need not be cut; join makes one answer of theirs. Both are
-	// nil where a request is always one call.
-	split func(m *Model) []*operation
-	join  func(answers [][]byte) ([]byte, error)
+	// split cuts a request that is too large for one upstream call into the requests of
+	// its parts, in order, none if it need not be cut; join makes one answer of theirs.
+	// Both are nil where a request is always one call.
+	split func(o *operation, m *Model) []any
+	join  func(o *operation, answers [][]byte) ([]byte, error)
 
 	// opening judges the first events of a stream, and tap reads them all. Both are
 	// nil where nothing streams.
 	opening func(name string, data []byte) (content bool, err error)
-	tap     func() tap
+	tap     func(o *operation) tap
 	// summarize makes the tap refer to a summary of the request from now on, and
-	// returns an input that does; nil where the request is small.
-	summarize func(t tap) (input func() billing.Usage)
+	// returns it; nil where requests are small.
+	summarize func(o *operation, t tap) (summary any)
+}
+
+// operation is one parsed request as the pipeline sees it.
+type operation struct {
+	*capability
+	x       *exchange
+	request any // of the capability's type
+	model   string
+	stream  bool
+	source  []byte         // the client's own bytes; nil for a form
+	form    *upstream.Form // which may lie on disk: it is closed when the call has ended
+	status  int            // HTTP status of the answer; 0 means 200
+
+	// wait says that the answer is the end of the task that was accepted.
+	wait bool
+	// tokensPaid says that the price is for more than images; set by prepare.
+	tokensPaid bool
 
 	bounds bounds // set by bind
 }
@@ -80,6 +91,8 @@ type answer struct {
 	body  []byte // in the public form; it does not refer to the bytes that were read
 	usage billing.Usage
 	text  int64 // output tokens by the text alone; 0 where it has none
+
+	report video.Report // of an upstream that took a video
 }
 
 // tap turns an upstream's events into the client's and counts what passes.
@@ -134,18 +147,24 @@ func (p plausible) badOutput(u billing.Usage) bool { return u.Output+u.ImageOutp
 func (p plausible) badImages(u billing.Usage) bool { return u.Images > p.images }
 
 // bind computes, once, what depends on the model and its price.
-func (o *operation) bind(m *Model, price *billing.Price) { o.bounds = o.bound(m, price) }
+func (o *operation) bind(m *Model, price *billing.Price) { o.bounds = o.bound(o, m, price) }
 
 // withoutRequest is what the running stream of t still needs of its operation,
 // without the request, which may have megabytes.
 func (o *operation) withoutRequest(t tap) *operation {
-	return &operation{kind: o.kind, model: o.model, stream: o.stream, form: o.form, bounds: o.bounds, input: o.summarize(t)}
+	return &operation{
+		capability: o.capability, x: o.x, request: o.summarize(o, t), model: o.model, stream: o.stream, form: o.form, bounds: o.bounds,
+	}
 }
 
 // billable is what a vendor that got the request counts at least: the text that
 // it was sent, and the units that it was asked for, if it sells by them.
 func (o *operation) billable() billing.Usage {
-	u := o.withOrderedUnits(o.input())
+	var u billing.Usage
+	if o.input != nil {
+		u = o.input(o)
+	}
+	u = o.withOrderedUnits(u)
 	u.Estimated = true
 	return u
 }
@@ -161,14 +180,6 @@ func (o *operation) withOrderedUnits(u billing.Usage) billing.Usage {
 	u.Variant = cmp.Or(u.Variant, ordered.Variant)
 	return u
 }
-
-// estimated is the input of a conversation.
-func estimated(estimate func(chat.MediaBound) int64, media chat.MediaBound) func() billing.Usage {
-	return func() billing.Usage { return billing.Usage{Input: estimate(media), Estimated: true} }
-}
-
-// free is the input of an operation of which only ordered units are sold.
-func free() billing.Usage { return billing.Usage{} }
 
 // parsers read the JSON body of each operation.
 var parsers = map[upstream.Op]func(x *exchange, data []byte) (*operation, error){
@@ -194,44 +205,53 @@ func parser[R any](parse func(data []byte) (*R, error), operate func(*exchange, 
 
 // newChat is the operation of a chat completion.
 func newChat(x *exchange, r *chat.Request) *operation {
-	g, media := x.g, x.g.options.Media
-	hides := g.drains.hides(r.Model) // for the whole call, whatever other calls learn
-	return &operation{
-		kind: upstream.ChatCompletion, model: r.Model, stream: r.Stream, source: r.Source(),
-		unknownModel: chat.UnknownModel,
-		validate:     func(*Model, *billing.Price) error { return r.Validate() },
-		unpriced:     func(_ http.Header, pass rule.PassUnpriced) error { return r.Unpriced(pass) },
-		bound: func(m *Model, _ *billing.Price) bounds {
-			// In the place of max_completion_tokens a channel that speaks messages gets
-			// max_tokens.
-			newer := r.MaxTokens == 0 && r.MaxCompletionTokens > 0
-			e := exposure{
-				input: r.InputBound(media), linked: r.LinkedBound(media),
-				callerBound: r.OutputBound(), candidates: r.Candidates(), unseen: !r.Stream || hides,
-			}
-			return e.boundDroppedIf(m.drops.maxTokens || newer && m.drops.maxCompletionTokens).bounds(m)
-		},
-		input: estimated(r.InputEstimate, media),
-		request: func(_ billing.Hold, maxOutput int64) (upstream.Body, any) {
-			return r.Prepared(maxOutput), r.Limited(maxOutput)
-		},
-		answer: func(data []byte) (answer, error) {
-			a, err := r.ReadAnswer(data, media)
-			return answer{a.Body, a.Usage, a.Said}, err
-		},
-		opening: chat.Opening,
-		tap: func() tap {
-			return chatTap{r.NewTap(chat.TapOptions{
-				Media: media, Created: g.options.Now().Unix(),
-				NewID: func() string { return g.options.NewID("chatcmpl-") }, // which must not keep the request
-			})}
-		},
-		summarize: func(t tap) func() billing.Usage {
-			summary := r.Summary()
-			t.(chatTap).UseSummary(summary)
-			return estimated(summary.InputEstimate, media)
-		},
-	}
+	return &operation{capability: &chatCompletion, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source()}
+}
+
+func (o *operation) chat() *chat.Request { return o.request.(*chat.Request) }
+
+// media bounds the tokens of pictures and videos.
+func (o *operation) media() chat.MediaBound { return o.x.g.options.Media }
+
+var chatCompletion = capability{
+	kind:         upstream.ChatCompletion,
+	unknownModel: chat.UnknownModel,
+	validate:     func(o *operation, _ *Model, _ *billing.Price) error { return o.chat().Validate() },
+	unpriced:     func(o *operation, _ http.Header, pass rule.PassUnpriced) error { return o.chat().Unpriced(pass) },
+	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
+		r := o.chat()
+		// In the place of max_completion_tokens a channel that speaks messages gets
+		// max_tokens.
+		newer := r.MaxTokens == 0 && r.MaxCompletionTokens > 0
+		e := exposure{
+			input: r.InputBound(o.media()), linked: r.LinkedBound(o.media()),
+			callerBound: r.OutputBound(), candidates: r.Candidates(), unseen: !r.Stream || o.x.g.drains.hides(o.model),
+		}
+		return e.boundDroppedIf(m.drops.maxTokens || newer && m.drops.maxCompletionTokens).bounds(m)
+	},
+	input: func(o *operation) billing.Usage {
+		return billing.Usage{Input: o.chat().InputEstimate(o.media()), Estimated: true}
+	},
+	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
+		return o.chat().Prepared(maxOutput), o.chat().Limited(maxOutput)
+	},
+	answer: func(o *operation, data []byte) (answer, error) {
+		a, err := o.chat().ReadAnswer(data, o.media())
+		return answer{body: a.Body, usage: a.Usage, text: a.Said}, err
+	},
+	opening: chat.Opening,
+	tap: func(o *operation) tap {
+		g := o.x.g
+		return chatTap{o.chat().NewTap(chat.TapOptions{
+			Media: o.media(), Created: g.options.Now().Unix(),
+			NewID: func() string { return g.options.NewID("chatcmpl-") }, // which must not keep the request
+		})}
+	},
+	summarize: func(o *operation, t tap) any {
+		summary := o.chat().Summary()
+		t.(chatTap).UseSummary(summary)
+		return summary
+	},
 }
 
 // chatTap is the tap of chat, with its terminator.
@@ -246,42 +266,50 @@ func (t chatTap) Terminator() string { return chat.Terminator }
 
 // newMessages is the operation of a message.
 func newMessages(x *exchange, r *messages.Request) *operation {
-	g, media := x.g, x.g.options.Media
-	hides := g.drains.hides(r.Model) // for the whole call, whatever other calls learn
-	return &operation{
-		kind: upstream.Messages, model: r.Model, stream: r.Stream, source: r.Source(),
-		unknownModel: noModel,
-		validate:     func(*Model, *billing.Price) error { return r.Validate() },
-		unpriced:     func(h http.Header, pass rule.PassUnpriced) error { return r.Unpriced(h, pass) },
-		bound: func(m *Model, _ *billing.Price) bounds {
-			e := exposure{
-				input: r.InputBound(media), linked: r.LinkedBound(media),
-				callerBound: r.OutputBound(), candidates: 1, unseen: !r.Stream || hides,
-			}
-			return e.boundDroppedIf(m.drops.maxTokens).bounds(m)
-		},
-		input: estimated(r.InputEstimate, media),
-		request: func(_ billing.Hold, maxOutput int64) (upstream.Body, any) {
-			return r.Prepared(maxOutput), r.Limited(maxOutput)
-		},
-		unaffordable: r.Unaffordable,
-		answer: func(data []byte) (answer, error) {
-			a, err := r.ReadAnswer(data, media)
-			return answer{a.Body, a.Usage, a.Said}, err
-		},
-		opening: messages.Opening,
-		tap: func() tap {
-			return messagesTap{r.NewTap(messages.TapOptions{
-				Media: media,
-				NewID: func() string { return g.options.NewID("msg_") }, // which must not keep the request
-			})}
-		},
-		summarize: func(t tap) func() billing.Usage {
-			summary := r.Summary()
-			t.(messagesTap).UseSummary(summary)
-			return estimated(summary.InputEstimate, media)
-		},
-	}
+	return &operation{capability: &message, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source()}
+}
+
+func (o *operation) message() *messages.Request { return o.request.(*messages.Request) }
+
+var message = capability{
+	kind:         upstream.Messages,
+	unknownModel: noModel,
+	validate:     func(o *operation, _ *Model, _ *billing.Price) error { return o.message().Validate() },
+	unpriced: func(o *operation, h http.Header, pass rule.PassUnpriced) error {
+		return o.message().Unpriced(h, pass)
+	},
+	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
+		r := o.message()
+		e := exposure{
+			input: r.InputBound(o.media()), linked: r.LinkedBound(o.media()),
+			callerBound: r.OutputBound(), candidates: 1, unseen: !r.Stream || o.x.g.drains.hides(o.model),
+		}
+		return e.boundDroppedIf(m.drops.maxTokens).bounds(m)
+	},
+	input: func(o *operation) billing.Usage {
+		return billing.Usage{Input: o.message().InputEstimate(o.media()), Estimated: true}
+	},
+	prepare: func(o *operation, _ billing.Hold, maxOutput int64) (upstream.Body, any) {
+		return o.message().Prepared(maxOutput), o.message().Limited(maxOutput)
+	},
+	unaffordable: func(o *operation, maxOutput int64) []string { return o.message().Unaffordable(maxOutput) },
+	answer: func(o *operation, data []byte) (answer, error) {
+		a, err := o.message().ReadAnswer(data, o.media())
+		return answer{body: a.Body, usage: a.Usage, text: a.Said}, err
+	},
+	opening: messages.Opening,
+	tap: func(o *operation) tap {
+		g := o.x.g
+		return messagesTap{o.message().NewTap(messages.TapOptions{
+			Media: o.media(),
+			NewID: func() string { return g.options.NewID("msg_") }, // which must not keep the request
+		})}
+	},
+	summarize: func(o *operation, t tap) any {
+		summary := o.message().Summary()
+		t.(messagesTap).UseSummary(summary)
+		return summary
+	},
 }
 
 // messagesTap is the tap of messages.
@@ -292,108 +320,131 @@ func (t messagesTap) event(dst []byte, name string, data []byte) ([]byte, bool, 
 }
 
 // newCount is the operation that counts the tokens of a message that is not made.
-// It streams nothing, holds nothing and costs nothing.
 func newCount(x *exchange, r *messages.Request) *operation {
-	media := x.g.options.Media
-	return &operation{
-		kind: upstream.CountTokens, model: r.Model, source: r.Source(),
-		unknownModel: noModel,
-		validate:     func(*Model, *billing.Price) error { return r.Validate() },
-		unpriced:     func(h http.Header, pass rule.PassUnpriced) error { return r.Unpriced(h, pass) },
-		bound:        func(*Model, *billing.Price) bounds { return bounds{plausible: anything} },
-		input:        free,
-		serve:        func(c *call) (*Response, error) { return c.count(func() int64 { return r.InputEstimate(media) }) },
-		request:      func(billing.Hold, int64) (upstream.Body, any) { return r.Body(), r },
-		answer: func(data []byte) (answer, error) {
-			body, _, err := messages.ReadCount(data)
-			return answer{body: body}, err
-		},
-	}
+	return &operation{capability: &tokenCount, x: x, request: r, model: r.Model, source: r.Source()}
+}
+
+// tokenCount streams nothing, holds nothing and costs nothing.
+var tokenCount = capability{
+	kind:         upstream.CountTokens,
+	unknownModel: noModel,
+	validate:     message.validate,
+	unpriced:     message.unpriced,
+	bound:        func(*operation, *Model, *billing.Price) bounds { return bounds{plausible: anything} },
+	serve:        func(_ *operation, c *call) (*Response, error) { return c.count() },
+	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
+		return o.message().Body(), o.message()
+	},
+	answer: func(_ *operation, data []byte) (answer, error) {
+		body, _, err := messages.ReadCount(data)
+		return answer{body: body}, err
+	},
 }
 
 // newEmbeddings is the operation of embeddings.
 func newEmbeddings(x *exchange, r *embeddings.Request) *operation {
-	return &operation{
-		kind: upstream.Embeddings, model: r.Model, source: r.Source(),
-		unknownModel: noModel,
-		validate:     func(m *Model, _ *billing.Price) error { return r.Validate(m.Dimensions) },
-		unpriced:     func(_ http.Header, pass rule.PassUnpriced) error { return r.Unpriced(pass) },
-		bound: func(*Model, *billing.Price) bounds {
-			most := billing.Usage{Input: r.InputBound()}
-			return bounds{most: most, least: most, plausible: plausible{input: 2*most.Input + countSlack, images: math.MaxInt64}}
-		},
-		input:   func() billing.Usage { return billing.Usage{Input: r.Estimate(), Estimated: true} },
-		request: func(billing.Hold, int64) (upstream.Body, any) { return r.Prepared(), r },
-		answer: func(data []byte) (answer, error) {
-			a, err := r.ReadAnswer(getBody(), data)
-			return answer{body: a.Body, usage: a.Usage}, err
-		},
-		split: func(m *Model) []*operation {
-			parts := r.Split(m.Batch)
-			ops := make([]*operation, len(parts))
-			for i, p := range parts {
-				ops[i] = newEmbeddings(x, p)
-				ops[i].bind(m, nil)
-			}
-			return ops
-		},
-		join: r.Join,
-	}
+	return &operation{capability: &embedding, x: x, request: r, model: r.Model, source: r.Source()}
+}
+
+func (o *operation) embeddings() *embeddings.Request { return o.request.(*embeddings.Request) }
+
+var embedding = capability{
+	kind:         upstream.Embeddings,
+	unknownModel: noModel,
+	validate:     func(o *operation, m *Model, _ *billing.Price) error { return o.embeddings().Validate(m.Dimensions) },
+	unpriced:     func(o *operation, _ http.Header, pass rule.PassUnpriced) error { return o.embeddings().Unpriced(pass) },
+	bound: func(o *operation, _ *Model, _ *billing.Price) bounds {
+		most := billing.Usage{Input: o.embeddings().InputBound()}
+		return bounds{most: most, least: most, plausible: plausible{input: 2*most.Input + countSlack, images: math.MaxInt64}}
+	},
+	input: func(o *operation) billing.Usage {
+		return billing.Usage{Input: o.embeddings().Estimate(), Estimated: true}
+	},
+	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
+		return o.embeddings().Prepared(), o.embeddings()
+	},
+	answer: func(o *operation, data []byte) (answer, error) {
+		a, err := o.embeddings().ReadAnswer(getBody(), data)
+		return answer{body: a.Body, usage: a.Usage}, err
+	},
+	split: func(o *operation, m *Model) []any {
+		var parts []any
+		for _, p := range o.embeddings().Split(m.Batch) {
+			parts = append(parts, p)
+		}
+		return parts
+	},
+	join: func(o *operation, answers [][]byte) ([]byte, error) { return o.embeddings().Join(answers) },
+}
+
+// part is the operation of a part of the request.
+func (o *operation) part(request any, m *Model) *operation {
+	p := &operation{capability: o.capability, x: o.x, request: request, model: o.model}
+	p.bind(m, nil)
+	return p
 }
 
 // newImages is the operation that generates images.
 func newImages(x *exchange, r *images.Request) *operation {
-	id, tokens := x.id, false
-	return &operation{
-		kind: upstream.GenerateImage, model: r.Model, stream: r.Stream, source: r.Source(),
-		unknownModel: images.UnknownModel,
-		validate:     func(*Model, *billing.Price) error { return r.Validate() },
-		unpriced:     func(_ http.Header, pass rule.PassUnpriced) error { return r.Unpriced(pass) },
-		bound: func(m *Model, _ *billing.Price) bounds {
-			return imageBounds(r.Known(), billing.Usage{Input: r.InputBound(), ImageOutput: r.OutputBound(m.MaxOutput), Images: r.Count()})
-		},
-		input: func() billing.Usage { return billing.Usage{Input: r.Estimate(), Estimated: true} },
-		request: func(h billing.Hold, _ int64) (upstream.Body, any) {
-			tokens = paysTokens(h)
-			return r.Prepared(), r
-		},
-		answer: func(data []byte) (answer, error) {
-			a, err := r.ReadAnswer(data, id, tokens)
-			return answer{body: a.Body, usage: a.Usage}, err
-		},
-		opening: openingImage,
-		tap:     func() tap { return imagesTap{r.NewTap(id, tokens)} },
-	}
+	return &operation{capability: &imageGeneration, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source()}
+}
+
+func (o *operation) images() *images.Request { return o.request.(*images.Request) }
+
+var imageGeneration = capability{
+	kind:         upstream.GenerateImage,
+	unknownModel: images.UnknownModel,
+	validate:     func(o *operation, _ *Model, _ *billing.Price) error { return o.images().Validate() },
+	unpriced:     func(o *operation, _ http.Header, pass rule.PassUnpriced) error { return o.images().Unpriced(pass) },
+	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
+		r := o.images()
+		return imageBounds(r.Known(), billing.Usage{Input: r.InputBound(), ImageOutput: r.OutputBound(m.MaxOutput), Images: r.Count()})
+	},
+	input: func(o *operation) billing.Usage { return billing.Usage{Input: o.images().Estimate(), Estimated: true} },
+	prepare: func(o *operation, h billing.Hold, _ int64) (upstream.Body, any) {
+		o.tokensPaid = paysTokens(h)
+		return o.images().Prepared(), o.images()
+	},
+	answer: func(o *operation, data []byte) (answer, error) {
+		a, err := o.images().ReadAnswer(data, o.x.id, o.tokensPaid)
+		return answer{body: a.Body, usage: a.Usage}, err
+	},
+	opening: openingImage,
+	tap:     func(o *operation) tap { return imagesTap{o.images().NewTap(o.x.id, o.tokensPaid)} },
 }
 
 // newEdit is the operation that edits images. Its request is a form.
 func newEdit(x *exchange, e *images.Edit) *operation {
-	id, tokens := x.id, false
-	return &operation{
-		kind: upstream.EditImage, model: e.Model, stream: e.Stream, form: e.Form(),
-		unknownModel: noModel,
-		validate:     func(*Model, *billing.Price) error { return e.Validate() },
-		unpriced:     func(_ http.Header, pass rule.PassUnpriced) error { return e.Unpriced(pass) },
-		bound: func(m *Model, _ *billing.Price) bounds {
-			return imageBounds(e.Known(), billing.Usage{
-				Input: e.InputBound(), ImageInput: e.ImageInputBound(), ImageOutput: e.OutputBound(m.MaxOutput), Images: e.Count(),
-			})
-		},
-		input: func() billing.Usage {
-			prompt, shown := e.Estimate()
-			return billing.Usage{Input: prompt, ImageInput: shown, Estimated: true}
-		},
-		request: func(h billing.Hold, _ int64) (upstream.Body, any) {
-			tokens = paysTokens(h)
-			return e.Prepared(), e
-		},
-		answer: func(data []byte) (answer, error) {
-			a, err := e.ReadAnswer(data, id, tokens)
-			return answer{body: a.Body, usage: a.Usage}, err
-		},
-		opening: openingImage,
-		tap:     func() tap { return imagesTap{e.NewTap(id, tokens)} },
-	}
+	return &operation{capability: &imageEdit, x: x, request: e, model: e.Model, stream: e.Stream, form: e.Form()}
+}
+
+func (o *operation) edit() *images.Edit { return o.request.(*images.Edit) }
+
+var imageEdit = capability{
+	kind:         upstream.EditImage,
+	unknownModel: noModel,
+	validate:     func(o *operation, _ *Model, _ *billing.Price) error { return o.edit().Validate() },
+	unpriced:     func(o *operation, _ http.Header, pass rule.PassUnpriced) error { return o.edit().Unpriced(pass) },
+	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
+		e := o.edit()
+		return imageBounds(e.Known(), billing.Usage{
+			Input: e.InputBound(), ImageInput: e.ImageInputBound(), ImageOutput: e.OutputBound(m.MaxOutput), Images: e.Count(),
+		})
+	},
+	input: func(o *operation) billing.Usage {
+		prompt, shown := o.edit().Estimate()
+		return billing.Usage{Input: prompt, ImageInput: shown, Estimated: true}
+	},
+	prepare: func(o *operation, h billing.Hold, _ int64) (upstream.Body, any) {
+		o.tokensPaid = paysTokens(h)
+		return o.edit().Prepared(), o.edit()
+	},
+	answer: func(o *operation, data []byte) (answer, error) {
+		a, err := o.edit().ReadAnswer(data, o.x.id, o.tokensPaid)
+		return answer{body: a.Body, usage: a.Usage}, err
+	},
+	opening: openingImage,
+	tap:     func(o *operation) tap { return imagesTap{o.edit().NewTap(o.x.id, o.tokensPaid)} },
 }
 
 // imageBounds are exact for images. Of tokens most is what the vendor's tables or
@@ -435,53 +486,64 @@ func (t imagesTap) Heartbeat(dst []byte) []byte { return dst }
 func (t imagesTap) CutShort(dst []byte) []byte  { return dst }
 func (t imagesTap) Terminator() string          { return "" }
 
-// newSpeech is the operation that makes speech. Its answer is audio, which
-// call.speak asks for. The characters are known, so that its bound is exact.
-func newSpeech(_ *exchange, r *speech.Request) *operation {
-	return &operation{
-		kind: upstream.Speech, model: r.Model, source: r.Source(),
-		unknownModel: speech.UnknownModel,
-		validate:     func(m *Model, _ *billing.Price) error { return r.Validate(m.Voices) },
-		unpriced:     func(_ http.Header, pass rule.PassUnpriced) error { return r.Unpriced(pass) },
-		bound: func(*Model, *billing.Price) bounds {
-			most := billing.Usage{Characters: r.Characters()}
-			return bounds{most: most, least: most, plausible: anything}
-		},
-		input: free,
-		serve: func(c *call) (*Response, error) { return c.speak(r) },
-	}
+// newSpeech is the operation that makes speech.
+func newSpeech(x *exchange, r *speech.Request) *operation {
+	return &operation{capability: &spokenText, x: x, request: r, model: r.Model, source: r.Source()}
 }
 
-// newVideo is the operation that submits a video. What comes after it is the life
-// of its task, see videos.
+func (o *operation) speech() *speech.Request { return o.request.(*speech.Request) }
+
+// spokenText has audio for an answer, which call.speak asks for. The characters are
+// known, so that the bound is exact.
+var spokenText = capability{
+	kind:         upstream.Speech,
+	unknownModel: speech.UnknownModel,
+	validate:     func(o *operation, m *Model, _ *billing.Price) error { return o.speech().Validate(m.Voices) },
+	unpriced:     func(o *operation, _ http.Header, pass rule.PassUnpriced) error { return o.speech().Unpriced(pass) },
+	bound: func(o *operation, _ *Model, _ *billing.Price) bounds {
+		most := billing.Usage{Characters: o.speech().Characters()}
+		return bounds{most: most, least: most, plausible: anything}
+	},
+	serve: func(o *operation, c *call) (*Response, error) { return c.speak(o.speech()) },
+}
+
+// newVideo is the operation that submits a video.
 func newVideo(x *exchange, r *video.Request) *operation {
-	s := &submission{Request: r}
-	op := &operation{
-		kind: upstream.SubmitVideo, model: r.Model, source: r.Source(), detached: true, wait: r.Wait, status: http.StatusOK,
-		unknownModel: noModel,
-		unpriced:     func(_ http.Header, pass rule.PassUnpriced) error { return r.Unpriced(pass) },
-		validate: func(m *Model, price *billing.Price) error {
-			s.price = price
-			return r.Validate(video.ModelConfig{Ratios: m.Ratios, Priorities: m.Priorities, AllowPrivate: x.g.options.Video.AllowPrivate, Price: price})
-		},
-		bound: func(_ *Model, price *billing.Price) bounds {
-			b, err := r.Bound(price)
-			if err != nil { // which validate has refused
-				return bounds{plausible: anything, inexact: true}
-			}
-			// Its task judges what it consumed.
-			return bounds{most: b.Usage, least: b.Usage, plausible: anything, inexact: b.Open}
-		},
-		input:   free,
-		serve:   func(c *call) (*Response, error) { return c.submit(s) },
-		request: func(billing.Hold, int64) (upstream.Body, any) { return s.Prepared(), s.Request },
-		answer: func(data []byte) (_ answer, err error) {
-			s.report, err = video.ReadSubmission(data)
-			return answer{}, err
-		},
+	o := &operation{
+		capability: &videoSubmission, x: x, request: &submission{Request: r}, model: r.Model, source: r.Source(), wait: r.Wait, status: http.StatusOK,
 	}
 	if r.Family() == video.FamilyBeta {
-		op.status = http.StatusAccepted
+		o.status = http.StatusAccepted
 	}
-	return op
+	return o
+}
+
+func (o *operation) submission() *submission { return o.request.(*submission) }
+
+// videoSubmission is what begins the life of a task, see videos.
+var videoSubmission = capability{
+	kind:         upstream.SubmitVideo,
+	detached:     true,
+	unknownModel: noModel,
+	unpriced:     func(o *operation, _ http.Header, pass rule.PassUnpriced) error { return o.submission().Unpriced(pass) },
+	validate: func(o *operation, m *Model, price *billing.Price) error {
+		o.submission().price = price
+		return o.submission().Validate(video.ModelConfig{Ratios: m.Ratios, Priorities: m.Priorities, AllowPrivate: o.x.g.options.Video.AllowPrivate, Price: price})
+	},
+	bound: func(o *operation, _ *Model, price *billing.Price) bounds {
+		b, err := o.submission().Bound(price)
+		if err != nil { // which validate has refused
+			return bounds{plausible: anything, inexact: true}
+		}
+		// Its task judges what it consumed.
+		return bounds{most: b.Usage, least: b.Usage, plausible: anything, inexact: b.Open}
+	},
+	serve: func(o *operation, c *call) (*Response, error) { return c.submit(o.submission()) },
+	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
+		return o.submission().Prepared(), o.submission().Request
+	},
+	answer: func(_ *operation, data []byte) (a answer, err error) {
+		a.report, err = video.ReadSubmission(data)
+		return a, err
+	},
 }

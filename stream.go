@@ -105,6 +105,7 @@ func (d *delivery) Receipt() (billing.Receipt, bool) {
 type Stream struct {
 	delivery // its mutex guards tap and the fields of Stream against the heartbeat
 	tap      tap
+	events   *events // the accepted stream
 
 	lastSent  time.Time // when the client last got something
 	heartbeat *time.Timer
@@ -132,7 +133,7 @@ const batch = 32 << 10
 // hears something while it waits.
 func newStream(c *call) *Stream {
 	now := c.x.g.options.Now()
-	s := &Stream{delivery: delivery{c: c}, tap: c.op.tap(), lastSent: now, savedAt: now, extension: c.model.HoldTokens}
+	s := &Stream{delivery: delivery{c: c}, tap: c.op.tap(c.op), lastSent: now, savedAt: now, extension: c.model.HoldTokens}
 	c.tap = s.tap
 	if c.silence != nil && c.x.g.options.Heartbeat > 0 {
 		s.mu.Lock() // the timer's goroutine reads it
@@ -144,8 +145,9 @@ func newStream(c *call) *Stream {
 
 // begin watches over the call, and notes how much output the hold covers, if
 // that is less than the upstream may produce.
-func (s *Stream) begin(asked int64) {
+func (s *Stream) begin(accepted *events, maxOutput int64) {
 	s.mu.Lock() // what it watches over may end at once
+	s.events = accepted
 	s.dropRequest()
 	s.watch(s.cancel)
 	s.mu.Unlock()
@@ -153,7 +155,7 @@ func (s *Stream) begin(asked int64) {
 	if e == nil || h.Price == nil || h.Available == billing.Unlimited {
 		return
 	}
-	allowed := e.outputLimit(s.c.model, asked)
+	allowed := e.outputLimit(s.c.model, maxOutput)
 	if covered := pays(h.Price, h.Amount, e.inputHeld(s.c.model, h), allowed); covered < allowed {
 		s.coveredTokens = max(covered, 1)
 	}
@@ -217,7 +219,7 @@ func (s *Stream) Next() (out []byte, err error) {
 		}
 	}()
 	for {
-		event, err := s.c.events.next()
+		event, err := s.events.next()
 		more := s.take(event.Name, event.Data, err)
 		if !s.ended {
 			s.copyOut()
@@ -239,7 +241,7 @@ func (s *Stream) Await() {
 		return
 	}
 	defer s.leave()
-	s.c.events.await()
+	s.events.await()
 }
 
 // takeTail gives the event that says so where the end came between two calls.
@@ -264,11 +266,11 @@ func (s *Stream) cancel() {
 // receive counts an event that was awaited and not taken: the upstream has made
 // it.
 func (s *Stream) receive() {
-	h := s.c.events.pending
+	h := s.events.pending
 	if h == nil || h.err != nil {
 		return
 	}
-	s.c.events.pending = nil
+	s.events.pending = nil
 	if out, _, err := s.tap.event(s.out, h.event.Name, h.event.Data); err == nil {
 		s.out = out
 	}
@@ -302,7 +304,7 @@ func (s *Stream) take(name string, data []byte, err error) bool {
 		s.out, s.copiedOut = s.out[:0], 0
 		return true
 	default:
-		return s.c.events.buffered()
+		return s.events.buffered()
 	}
 	return false
 }
@@ -337,7 +339,7 @@ func (s *Stream) drain() {
 	timer := time.AfterFunc(patience, func() { s.c.cancel(nil) })
 	defer timer.Stop()
 	defer s.release()
-	s.c.events.drain()
+	s.events.drain()
 }
 
 // fail ends a stream badly: what was delivered is charged, and the client gets
@@ -422,7 +424,7 @@ func (s *Stream) stop() {
 func (s *Stream) release() {
 	s.c.cancel(nil)
 	s.c.releaseLease() // before the vendor's connection, which may take its time to close
-	s.c.events.close()
+	s.events.close()
 	s.c.close()
 }
 
@@ -475,9 +477,9 @@ type pendingEvent struct {
 // acceptStream reads ahead until an event carries content, so that an upstream
 // that fails at once can be replaced. It never waits for a second read: a chunk
 // leaves when it arrives.
-func (c *call) acceptStream(r *upstream.Reply) error {
+func (c *call) acceptStream(r *upstream.Reply) (*events, error) {
 	if t := r.Header.Get("Content-Type"); t != "" && !strings.HasPrefix(t, "text/event-stream") {
-		return errors.Join(badGateway("The upstream answered a stream with "+clip(t)+".", nil), r.Body.Close())
+		return nil, errors.Join(badGateway("The upstream answered a stream with "+clip(t)+".", nil), r.Body.Close())
 	}
 	e := &events{reader: sse.NewReader(r.Body, 0), body: r.Body}
 	for {
@@ -487,17 +489,16 @@ func (c *call) acceptStream(r *upstream.Reply) error {
 			e.keep(event)
 			if content, err = c.op.opening(event.Name, event.Data); err == nil {
 				if content || !e.reader.Buffered() {
-					c.events = e
-					return nil
+					return e, nil
 				}
 				continue
 			}
 		}
 		e.close()
 		if errors.Is(err, io.EOF) {
-			return badGateway("The upstream's stream is empty.", err)
+			return nil, badGateway("The upstream's stream is empty.", err)
 		}
-		return truncatedError(err)
+		return nil, truncatedError(err)
 	}
 }
 

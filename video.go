@@ -123,8 +123,7 @@ func newNotices(g *Gateway, outbox webhook.Outbox) (*webhook.Deliverer, error) {
 // submission is a request for a video on its way to an upstream.
 type submission struct {
 	*video.Request
-	price  *billing.Price // of the model; nil if it has none
-	report video.Report   // of the upstream that took it
+	price *billing.Price // of the model; nil if it has none
 }
 
 // submit submits a video. The task and its hold are durable before an upstream is
@@ -138,7 +137,7 @@ func (c *call) submit(v *submission) (*Response, error) {
 		return nil, err
 	}
 	c.with = []billing.Record{video.Drop{ID: task.ID}} // whatever ends the hold here, but an upstream that took it
-	body, view := c.op.request(c.hold, 0)
+	body, view := c.op.prepare(c.op, c.hold, 0)
 	reply, err := c.ask(body, view)
 	switch {
 	case err == nil:
@@ -277,7 +276,7 @@ func unknownOutcome(t *video.Task, err error) error {
 // From now on the hold is the task's.
 func (c *call) acceptTask(v *submission, t *video.Task, reply *upstream.Reply) (*Response, error) {
 	c.held = false
-	step := t.Accept(v.report, reply.Channel, c.x.g.videos.clock.last())
+	step := t.Accept(reply.Accepted.(*answer).report, reply.Channel, c.x.g.videos.clock.last())
 	header := resultHeader(reply, 0)
 	c.model.announce(header)
 	header["Content-Type"] = []string{"application/json"}

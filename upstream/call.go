@@ -63,6 +63,8 @@ type Reply struct {
 	// Dropped are the request fields that the upstream refuses and that were
 	// left out: by its driver, and, as its channel says, by a Router.
 	Dropped []string
+	// Accepted is what [Call.Accept] made of the answer; nil without it.
+	Accepted any
 	// Drain is the channel's (router.Channel.Drain); set by a Router.
 	Drain time.Duration
 	// Withheld is for how long [Call.Accept] left the answer unread for reasons of
