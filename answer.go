@@ -229,10 +229,10 @@ type parts struct {
 // request is over.
 var errCalledOff = fault.New(fault.CalledOff, "The gateway called this part of the request off, as the rest of it was over.")
 
-// askParts asks for all parts and joins their answers. If one fails, the others
+// sendParts asks for all parts and joins their answers. If one fails, the others
 // are cancelled and the request fails with the first error: there is no partial
 // answer.
-func (c *call) askParts(requests []any) (*upstream.Reply, error) {
+func (c *call) sendParts(requests []any) (*upstream.Reply, error) {
 	defer c.x.spent(&c.x.record.phases.Upstream, c.x.clock())
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
@@ -245,7 +245,7 @@ func (c *call) askParts(requests []any) (*upstream.Reply, error) {
 		turns <- struct{}{}
 		running.Go(func() {
 			defer func() { <-turns }()
-			if p.err = c.askPart(ctx, p); p.err != nil {
+			if p.err = c.sendPart(ctx, p); p.err != nil {
 				cancel(errCalledOff)
 			}
 		})
@@ -254,8 +254,8 @@ func (c *call) askParts(requests []any) (*upstream.Reply, error) {
 	return c.joined()
 }
 
-// askPart sends one part through the router.
-func (c *call) askPart(ctx context.Context, p *part) (err error) {
+// sendPart sends one part through the router.
+func (c *call) sendPart(ctx context.Context, p *part) (err error) {
 	defer guard(&err)
 	if err := ctx.Err(); err != nil {
 		return err

@@ -35,7 +35,7 @@ const encoderMemory = 1 << 20
 // speak asks for the audio of the first part and converts it to the client's
 // format. The other parts are asked for as the client reads.
 func (c *call) speak(req *speech.Request) (*Response, error) {
-	if err := c.reserve(c.charge()); err != nil {
+	if err := c.reserve(c.holdRequest()); err != nil {
 		return nil, err
 	}
 	mp3 := c.x.g.options.MP3

@@ -26,7 +26,7 @@ import (
 
 // run takes a parsed request through the pipeline: admission, check, idempotency,
 // call. Every request passes here, in process or over HTTP.
-func (x *exchange) run(ctx context.Context, op *operation, silence func([]byte)) (*Response, error) {
+func (x *exchange) run(ctx context.Context, op *operation, heartbeat func([]byte)) (*Response, error) {
 	x.record.op, x.record.model, x.record.stream = op.kind, op.model, op.stream
 	if err := x.takeSlot(ctx); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (x *exchange) run(ctx context.Context, op *operation, silence func([]byte))
 		}
 	}
 	c := newCall(ctx, x, op, m)
-	c.silence = silence
+	c.heartbeat = heartbeat
 	result, err := c.start()
 	if err != nil {
 		return nil, fault.From(err)
@@ -162,14 +162,14 @@ func errWrongEndpoint(op *operation, m *Model) error {
 // the memory of body and answer are the exchange's, whose answer is still to be
 // written when the call has ended.
 type call struct {
-	x       *exchange
-	op      *operation
-	model   *Model // of the routes, and not to be changed
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	client  context.Context // of a stream: the client's, whose end need not end ctx
-	detach  func() bool     // of a stream: ends the dependence on the client's context
-	silence func([]byte)
+	x         *exchange
+	op        *operation
+	model     *Model // of the routes, and not to be changed
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	client    context.Context // of a stream: the client's, whose end need not end ctx
+	detach    func() bool     // of a stream: ends the dependence on the client's context
+	heartbeat func([]byte)
 
 	lease   auth.Lease // nil when it is released
 	hold    billing.Hold
@@ -218,13 +218,13 @@ func (c *call) start() (result *Response, err error) {
 	if err := c.x.g.calls.add(c.x, c.cancel); err != nil {
 		return nil, err
 	}
-	if err := c.admit(); err != nil {
+	if err := c.acquireLease(); err != nil {
 		return nil, err
 	}
 	if c.op.serve != nil {
 		return c.op.serve(c.op, c)
 	}
-	if err := c.reserve(c.charge()); err != nil {
+	if err := c.reserve(c.holdRequest()); err != nil {
 		return nil, err
 	}
 	var maxOutput int64 // that the vendor is limited to; 0 for no limit of the gateway's
@@ -236,7 +236,7 @@ func (c *call) start() (result *Response, err error) {
 	if c.op.stream {
 		s = newStream(c)
 	}
-	reply, err := c.askWhole(body, view)
+	reply, err := c.sendWhole(body, view)
 	if err != nil {
 		if s != nil {
 			s.stopHeartbeat()
@@ -288,9 +288,9 @@ func resultHeader(reply *upstream.Reply, maxOutput int64) http.Header {
 	return h
 }
 
-// admit takes the limiter's lease: a concurrency slot of the key, and the tokens
+// acquireLease takes the limiter's lease: a concurrency slot of the key, and the tokens
 // that the request may consume.
-func (c *call) admit() (err error) {
+func (c *call) acquireLease() (err error) {
 	defer guard(&err)
 	defer c.x.spent(&c.x.record.phases.Admit, c.x.clock())
 	lease, limits, err := c.x.g.options.Limiter.Acquire(c.ctx, c.x.principal, c.x.id, c.op.bounds.most.Tokens())
@@ -305,19 +305,19 @@ func (c *call) admit() (err error) {
 	return nil
 }
 
-// askWhole asks for the answer, in parts where one upstream call does not take
+// sendWhole asks for the answer, in parts where one upstream call does not take
 // the request.
-func (c *call) askWhole(body upstream.Body, view any) (*upstream.Reply, error) {
+func (c *call) sendWhole(body upstream.Body, view any) (*upstream.Reply, error) {
 	if c.op.split != nil {
 		if parts := c.op.split(c.op, c.model); len(parts) > 0 {
-			return c.askParts(parts)
+			return c.sendParts(parts)
 		}
 	}
-	return c.ask(body, view)
+	return c.send(body, view)
 }
 
-// ask sends the call through the router, whose reply has what c.accept made of the answer.
-func (c *call) ask(body upstream.Body, view any) (reply *upstream.Reply, err error) {
+// send sends the call through the router, whose reply has what c.accept made of the answer.
+func (c *call) send(body upstream.Body, view any) (reply *upstream.Reply, err error) {
 	defer guard(&err)
 	sent := &upstream.Call{
 		Op: c.op.kind, Model: c.model.ID, Stream: c.op.stream, RequestID: c.x.id, Account: c.x.principal.Account,
@@ -339,7 +339,7 @@ func (c *call) count() (*Response, error) {
 	header := http.Header{"Content-Type": {"application/json"}}
 	c.model.announce(header)
 	if c.x.routes.router.Supports(upstream.CountTokens, c.model.ID) {
-		reply, err := c.ask(c.op.prepare(c.op, c.hold, 0))
+		reply, err := c.send(c.op.prepare(c.op, c.hold, 0))
 		if err == nil {
 			return c.x.respond(Response{Header: header, Body: reply.Accepted.(*answer).body}), nil
 		}
@@ -369,37 +369,37 @@ func noCounter(err error) bool {
 func (c *call) refuse(err error) error {
 	var used billing.Usage
 	var answer *idempotency.Record
-	reason, told := c.failure(err)
+	reason, clientErr := c.failure(err)
 	if reason == billing.ReasonClientGone && (c.parts != nil || maybeBillable(err)) { // each part knows whether it was sent
 		used = c.disconnectUsage()
 	}
-	if fault.Is(told, fault.InternalError) {
+	if fault.Is(clientErr, fault.InternalError) {
 		reason = billing.ReasonInternal
 	}
 	if !used.IsZero() {
 		c.channel, answer = c.lastChannel(), c.x.answerRecord(nil, nil)
 	}
 	_ = c.settle(used, reason, answer) // logged and queued there; the client is told why the call failed
-	return told
+	return clientErr
 }
 
 // failure is why a call ends whose answer failed with err, and what its client is
 // told. If its context has ended, that is the reason, and err only what followed.
-func (c *call) failure(err error) (reason string, told error) {
+func (c *call) failure(err error) (reason string, clientErr error) {
 	cause := context.Cause(c.ctx)
 	switch {
 	case cause == nil:
-		reason, told = billing.ReasonUpstreamFailed, err
+		reason, clientErr = billing.ReasonUpstreamFailed, err
 	case errors.Is(cause, errShuttingDown):
-		reason, told = billing.ReasonShutdown, errShuttingDown
+		reason, clientErr = billing.ReasonShutdown, errShuttingDown
 	default:
 		c.x.record.clientGone = true
 		return billing.ReasonClientGone, fault.From(cause)
 	}
-	if fault.Is(told, fault.InternalError) {
+	if fault.Is(clientErr, fault.InternalError) {
 		reason = billing.ReasonInternal
 	}
-	return reason, told
+	return reason, clientErr
 }
 
 // maybeBillable reports whether a call that ended in err may have cost the upstream

@@ -95,22 +95,22 @@ func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
 	return s.c.x.g.options.Meter.Extend(ctx, s.c.hold, s.c.clampUsage(s.tap.Usage()), more)
 }
 
-// charge is what the call's hold is asked for.
-func (c *call) charge() billing.Charge {
-	ask := c.op.bounds.charge(c.model)
-	ask.Account, ask.Key, ask.RequestID = c.x.principal.Account, c.x.principal.Key, c.x.id
-	ask.Operation, ask.Model, ask.Price = string(c.op.kind), c.model.ID, c.x.routes.prices.Price(c.model.ID)
-	ask.Claimed = c.x.claimed != nil && c.x.g.transactional
-	return ask
+// holdRequest is what the call's hold is asked for.
+func (c *call) holdRequest() billing.Charge {
+	wanted := c.op.bounds.holdRequest(c.model)
+	wanted.Account, wanted.Key, wanted.RequestID = c.x.principal.Account, c.x.principal.Key, c.x.id
+	wanted.Operation, wanted.Model, wanted.Price = string(c.op.kind), c.model.ID, c.x.routes.prices.Price(c.model.ID)
+	wanted.Claimed = c.x.claimed != nil && c.x.g.transactional
+	return wanted
 }
 
-// charge is how much a request needs, without saying who pays.
-func (b *bounds) charge(m *Model) billing.Charge {
-	ask := billing.Charge{Bound: b.most, Least: b.least}
+// holdRequest is how much a request needs, without saying who pays.
+func (b *bounds) holdRequest(m *Model) billing.Charge {
+	wanted := billing.Charge{Bound: b.most, Least: b.least}
 	if b.exposure != nil {
-		b.exposure.fillCharge(m, &ask)
+		b.exposure.fillHold(m, &wanted)
 	}
-	return ask
+	return wanted
 }
 
 // reserve makes the hold, before any upstream is asked. It fails with a 402 if the
@@ -183,10 +183,10 @@ func (e exposure) usual(m *Model) billing.Usage {
 	return billing.Usage{Input: e.input, Output: e.candidates * m.HoldTokens}
 }
 
-// fillCharge completes what the hold is asked for. A whole answer without a bound is
+// fillHold completes what the hold is asked for. A whole answer without a bound is
 // held for as much as the vendor may make, if the account can spare it: nothing
 // extends it. What no vendor can be limited to is firm.
-func (e exposure) fillCharge(m *Model, c *billing.Charge) {
+func (e exposure) fillHold(m *Model, c *billing.Charge) {
 	usual := e.usual(m)
 	unbounded := e.unseen && e.sentBound == 0
 	most := usual
@@ -368,13 +368,13 @@ func (x *exchange) estimate(op *operation) (Estimate, error) {
 		return e, nil
 	}
 	price := x.routes.prices.Price(m.ID)
-	ask := op.bounds.charge(m)
-	e.Usage, e.PriceVersion, e.Exact = ask.Bound, price.Version(), !op.bounds.inexact && soldByUnits(price)
+	wanted := op.bounds.holdRequest(m)
+	e.Usage, e.PriceVersion, e.Exact = wanted.Bound, price.Version(), !op.bounds.inexact && soldByUnits(price)
 	if chat := op.bounds.exposure; chat != nil && !e.Exact {
 		e.Open = chat.sentBound == 0 && (!chat.unseen || m.MaxOutput == 0)
 	}
-	if e.Most, err = price.Cost(ask.Bound); err == nil {
-		e.Least, err = price.Cost(ask.Least)
+	if e.Most, err = price.Cost(wanted.Bound); err == nil {
+		e.Least, err = price.Cost(wanted.Least)
 	}
 	if err != nil {
 		return Estimate{}, fault.Invalid("", "The request could cost more than any account holds. Ask for less.")

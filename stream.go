@@ -135,9 +135,9 @@ func newStream(c *call) *Stream {
 	now := c.x.g.options.Now()
 	s := &Stream{delivery: delivery{c: c}, tap: c.op.tap(c.op), lastSent: now, savedAt: now, extension: c.model.HoldTokens}
 	c.tap = s.tap
-	if c.silence != nil && c.x.g.options.Heartbeat > 0 {
+	if c.heartbeat != nil && c.x.g.options.Heartbeat > 0 {
 		s.mu.Lock() // the timer's goroutine reads it
-		s.heartbeat = time.AfterFunc(c.x.g.options.Heartbeat, s.onSilence)
+		s.heartbeat = time.AfterFunc(c.x.g.options.Heartbeat, s.sendHeartbeat)
 		s.mu.Unlock()
 	}
 	return s
@@ -170,9 +170,9 @@ func (s *Stream) dropRequest() {
 	}
 }
 
-// onSilence runs on the heartbeat's timer. The timer is not reset for every
+// sendHeartbeat runs on the heartbeat's timer. The timer is not reset for every
 // event: it looks how long ago the last one was, and sleeps on.
-func (s *Stream) onSilence() {
+func (s *Stream) sendHeartbeat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended || s.isDraining() {
@@ -185,7 +185,7 @@ func (s *Stream) onSilence() {
 	}
 	s.lastSent = now
 	if beat := s.tap.Heartbeat(nil); len(beat) > 0 {
-		s.c.silence(beat)
+		s.c.heartbeat(beat)
 	}
 	s.heartbeat.Reset(interval)
 }
@@ -329,17 +329,17 @@ func (s *Stream) finish(reason string) {
 	}
 	s.c.releaseLease()
 	s.c.detach()
-	go s.drain()
+	go s.finishTransfer()
 }
 
-// drain releases a complete stream when the upstream has ended the transfer too,
+// finishTransfer releases a complete stream when the upstream has ended the transfer too,
 // so that its connection can be used again. The client does not wait for that.
-func (s *Stream) drain() {
+func (s *Stream) finishTransfer() {
 	const patience = time.Second
 	timer := time.AfterFunc(patience, func() { s.c.cancel(nil) })
 	defer timer.Stop()
 	defer s.release()
-	s.events.drain()
+	s.events.discardRest()
 }
 
 // fail ends a stream badly: what was delivered is charged, and the client gets
@@ -540,9 +540,9 @@ func (e *events) await() {
 // buffered reports whether next would not block.
 func (e *events) buffered() bool { return len(e.readAhead) > 0 || e.reader.Buffered() }
 
-// drain reads what follows the terminator, so that the upstream's connection
+// discardRest reads what follows the terminator, so that the upstream's connection
 // can be used again: the end of the transfer, unless the upstream misbehaves.
-func (e *events) drain() {
+func (e *events) discardRest() {
 	const most = 64 << 10
 	_, _ = io.CopyN(io.Discard, e.body, most)
 }

@@ -33,7 +33,7 @@ func (g *Gateway) Chat(ctx context.Context, req *chat.Request) (*chat.Response, 
 // chunk is returned here, a later one comes last from the stream. Range over
 // the stream's Chunks, or close it.
 func (g *Gateway) ChatStream(ctx context.Context, req *chat.Request) (*chat.Stream, error) {
-	x, result, err := g.ask(ctx, encodeChat(req, true))
+	x, result, err := g.runTyped(ctx, encodeChat(req, true))
 	source, err := x.source(result, err)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (g *Gateway) Messages(ctx context.Context, req *messages.Request) (*message
 // event is returned here, a later one comes last from the stream. Range over the
 // stream's Events, or close it.
 func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*messages.Stream, error) {
-	x, result, err := g.ask(ctx, encodeMessages(req, true))
+	x, result, err := g.runTyped(ctx, encodeMessages(req, true))
 	source, err := x.source(result, err)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*m
 // The caller is the principal in ctx, as for [Gateway.Chat]. Every error is a
 // *fault.Error.
 func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (_ *messages.Count, err error) {
-	x, result, err := g.ask(ctx, func(x *exchange) (*operation, error) {
+	x, result, err := g.runTyped(ctx, func(x *exchange) (*operation, error) {
 		return encoded(x, req, messages.EncodeCount, newCount)
 	})
 	defer func() { x.end(0, err) }()
@@ -120,7 +120,7 @@ func pictures(o outcome) *images.Response {
 // from the response's Read. Close the response. The caller is the principal in
 // ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Response, error) {
-	x, result, err := g.ask(ctx, func(x *exchange) (*operation, error) {
+	x, result, err := g.runTyped(ctx, func(x *exchange) (*operation, error) {
 		return encoded(x, req, speech.Encode, newSpeech)
 	})
 	source, err := x.source(result, err)
@@ -162,8 +162,8 @@ func encoded[R any](x *exchange, typed *R, encode func(*R) (*R, error), operate 
 	return operate(x, r), nil
 }
 
-// ask runs a typed call: it is encoded, and takes the same way as one over HTTP.
-func (g *Gateway) ask(ctx context.Context, encode encoder) (*exchange, *Response, error) {
+// runTyped runs a typed call: it is encoded, and takes the same way as one over HTTP.
+func (g *Gateway) runTyped(ctx context.Context, encode encoder) (*exchange, *Response, error) {
 	x, ctx, err := g.enter(ctx)
 	if err != nil {
 		return x, nil, err
@@ -188,7 +188,7 @@ type outcome struct {
 // which is then filled from the JSON. An answer of another form was charged all
 // the same.
 func answered[R any](ctx context.Context, g *Gateway, form string, encode encoder, typed func(outcome) *R) (_ *R, err error) {
-	x, result, err := g.ask(ctx, encode)
+	x, result, err := g.runTyped(ctx, encode)
 	defer func() { x.end(0, err) }()
 	if err != nil {
 		return nil, err

@@ -138,7 +138,7 @@ func (c *call) submit(v *submission) (*Response, error) {
 	}
 	c.with = []billing.Record{video.Drop{ID: task.ID}} // whatever ends the hold here, but an upstream that took it
 	body, view := c.op.prepare(c.op, c.hold, 0)
-	reply, err := c.ask(body, view)
+	reply, err := c.send(body, view)
 	switch {
 	case err == nil:
 		c.channel = reply.Channel
@@ -204,7 +204,7 @@ func (c *call) createTask(v *submission) (_ *video.Task, err error) {
 		Window: max(x.g.options.Video.DuplicateWindow, 0), Retried: x.idempotencyKey != "",
 	}
 	x.g.videos.remember(v.price)
-	charge := c.charge()
+	charge := c.holdRequest()
 	charge.Until = x.g.options.Now().Add(t.End().Sub(now) + holdMargin) // which is by this process's clock
 	if x.g.videos.transactional {
 		charge.With = []billing.Record{n}
