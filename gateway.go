@@ -1,6 +1,21 @@
-// Package gateway is an AI gateway in process: one straight line from a request
-// to an upstream and back, with authentication, limits, exact billing and
-// streams, for a Go program to call and for package server to put behind HTTP.
+// Package gateway is an AI gateway as a library: one API for many model vendors, in
+// OpenAI's wire format, with keys, limits, fail-over, and a bill that is exact. What a
+// request may cost is held before a vendor is asked, and settled before the last byte
+// of the answer.
+//
+// Make a Gateway with [New] and call its typed methods:
+//
+//	g, err := gateway.New(gateway.Options{Upstream: sim.New(sim.Options{})})
+//	...
+//	answer, err := g.Chat(ctx, &chat.Request{
+//		Model:    "delta-k3",
+//		Messages: []chat.Message{{Role: "user", Content: chat.Text("Hello.")}},
+//	})
+//
+// [Options] takes the rest: a router of channels or another driver as Upstream, prices
+// and a ledger (package billing, package store), keys (package auth). Run [Gateway.Run]
+// beside the calls. [Gateway.Do] takes requests that are not parsed, and package server
+// puts them behind HTTP. All methods of a Gateway are safe for concurrent use.
 package gateway
 
 import (
