@@ -18,10 +18,10 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/via"
-	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -422,7 +422,7 @@ func (c *call) count(estimate func() int64) (*Result, error) {
 		}
 	}
 	header.Set(estimatedHeader, "true")
-	return &Result{Header: header, Body: messages.CountAnswer(estimate())}, nil
+	return &Result{Header: header, Body: messagesapi.CountAnswer(estimate())}, nil
 }
 
 // noCounter reports whether an upstream has no counter, as many that speak the

@@ -10,8 +10,8 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/via"
-	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -171,7 +171,7 @@ func (x *Exchange) CheckVia(via []string) error {
 // the form of its operation.
 func (x *Exchange) AppendError(dst []byte, err error) []byte {
 	if x.record.op == upstream.Messages {
-		return messages.ErrorEvent(dst, x.ID, fault.From(err))
+		return messagesapi.ErrorEvent(dst, x.ID, fault.From(err))
 	}
 	return appendErrorEvent(dst, err)
 }

@@ -9,8 +9,10 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rule"
-	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -172,9 +174,9 @@ func free() billing.Usage { return billing.Usage{} }
 
 // parsers read the JSON body of each operation.
 var parsers = map[upstream.Op]func(x *Exchange, data []byte) (*operation, error){
-	upstream.ChatCompletion: parser(chat.Parse, newChat),
-	upstream.Messages:       parser(messages.Parse, newMessages),
-	upstream.CountTokens:    parser(messages.ParseCount, newCount),
+	upstream.ChatCompletion: parser(chatapi.Parse, newChat),
+	upstream.Messages:       parser(messagesapi.Parse, newMessages),
+	upstream.CountTokens:    parser(messagesapi.ParseCount, newCount),
 	upstream.GenerateImage:  parser(images.Parse, newImages),
 	upstream.Embeddings:     parser(embeddings.Parse, newEmbeddings),
 	upstream.Speech:         parser(speech.Parse, newSpeech),
@@ -193,12 +195,12 @@ func parser[R any](parse func(data []byte) (*R, error), operate func(*Exchange, 
 }
 
 // newChat is the operation of a chat completion.
-func newChat(x *Exchange, r *chat.Request) *operation {
+func newChat(x *Exchange, r *chatapi.Request) *operation {
 	g, media := x.g, x.g.options.Media
 	hides := g.drains.hides(r.Model) // for the whole call, whatever other calls learn
 	return &operation{
 		kind: upstream.ChatCompletion, model: r.Model, stream: r.Stream, source: r.Source(),
-		unknownModel: chat.UnknownModel,
+		unknownModel: chatapi.UnknownModel,
 		validate:     func(*Model, *billing.Price) error { return r.Validate() },
 		unpriced:     func(_ http.Header, pass rule.PassUnpriced) error { return r.Unpriced(pass) },
 		bound: func(m *Model, _ *billing.Price) bounds {
@@ -219,9 +221,9 @@ func newChat(x *Exchange, r *chat.Request) *operation {
 			a, err := r.ReadAnswer(data, media)
 			return answer{a.Body, a.Usage, a.Said}, err
 		},
-		opening: chat.Opening,
+		opening: chatapi.Opening,
 		tap: func() tap {
-			return chatTap{r.NewTap(chat.TapOptions{
+			return chatTap{r.NewTap(chatapi.TapOptions{
 				Media: media, Created: g.options.Now().Unix(),
 				NewID: func() string { return g.options.NewID("chatcmpl-") }, // which must not keep the request
 			})}
@@ -235,17 +237,17 @@ func newChat(x *Exchange, r *chat.Request) *operation {
 }
 
 // chatTap is the tap of chat, with its terminator.
-type chatTap struct{ *chat.Tap }
+type chatTap struct{ *chatapi.Tap }
 
 func (t chatTap) event(dst []byte, name string, data []byte) ([]byte, bool, error) {
 	return t.Event(dst, name, data)
 }
 
 func (t chatTap) Delivered() bool    { return true } // every chunk that is counted leaves
-func (t chatTap) Terminator() string { return chat.Terminator }
+func (t chatTap) Terminator() string { return sse.Done }
 
 // newMessages is the operation of a message.
-func newMessages(x *Exchange, r *messages.Request) *operation {
+func newMessages(x *Exchange, r *messagesapi.Request) *operation {
 	g, media := x.g, x.g.options.Media
 	hides := g.drains.hides(r.Model) // for the whole call, whatever other calls learn
 	return &operation{
@@ -256,7 +258,7 @@ func newMessages(x *Exchange, r *messages.Request) *operation {
 		bound: func(m *Model, _ *billing.Price) bounds {
 			e := exposure{
 				input: r.InputBound(media), linked: r.LinkedBound(media),
-				callerBound: r.OutputBound(), candidates: 1, unseen: !r.Stream || hides,
+				callerBound: r.MaxTokens, candidates: 1, unseen: !r.Stream || hides,
 			}
 			return e.boundDroppedIf(m.drops.maxTokens).bounds(m)
 		},
@@ -269,9 +271,9 @@ func newMessages(x *Exchange, r *messages.Request) *operation {
 			a, err := r.ReadAnswer(data, media)
 			return answer{a.Body, a.Usage, a.Said}, err
 		},
-		opening: messages.Opening,
+		opening: messagesapi.Opening,
 		tap: func() tap {
-			return messagesTap{r.NewTap(messages.TapOptions{
+			return messagesTap{r.NewTap(messagesapi.TapOptions{
 				Media: media,
 				NewID: func() string { return g.options.NewID("msg_") }, // which must not keep the request
 			})}
@@ -285,7 +287,7 @@ func newMessages(x *Exchange, r *messages.Request) *operation {
 }
 
 // messagesTap is the tap of messages.
-type messagesTap struct{ *messages.Tap }
+type messagesTap struct{ *messagesapi.Tap }
 
 func (t messagesTap) event(dst []byte, name string, data []byte) ([]byte, bool, error) {
 	return t.Event(dst, name, data)
@@ -293,7 +295,7 @@ func (t messagesTap) event(dst []byte, name string, data []byte) ([]byte, bool, 
 
 // newCount is the operation that counts the tokens of a message that is not made.
 // It streams nothing, holds nothing and costs nothing.
-func newCount(x *Exchange, r *messages.Request) *operation {
+func newCount(x *Exchange, r *messagesapi.Request) *operation {
 	media := x.g.options.Media
 	return &operation{
 		kind: upstream.CountTokens, model: r.Model, source: r.Source(),
@@ -303,9 +305,9 @@ func newCount(x *Exchange, r *messages.Request) *operation {
 		bound:        func(*Model, *billing.Price) bounds { return bounds{plausible: anything} },
 		input:        free,
 		serve:        func(c *call) (*Result, error) { return c.count(func() int64 { return r.InputEstimate(media) }) },
-		request:      func(billing.Hold, int64) (upstream.Body, any) { return r.Body(), r },
+		request:      func(billing.Hold, int64) (upstream.Body, any) { return r.Body, r.Request },
 		answer: func(data []byte) (answer, error) {
-			body, _, err := messages.ReadCount(data)
+			body, _, err := messagesapi.ReadCount(data)
 			return answer{body: body}, err
 		},
 	}
