@@ -17,10 +17,10 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/via"
-	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -348,7 +348,7 @@ func (c *call) count() (*Response, error) {
 		}
 	}
 	header.Set(estimatedHeader, "true")
-	return c.x.respond(Response{Header: header, Body: messages.CountAnswer(c.op.message().InputEstimate(c.op.media()))}), nil
+	return c.x.respond(Response{Header: header, Body: messagesapi.CountAnswer(c.op.message().InputEstimate(c.op.media()))}), nil
 }
 
 // noCounter reports whether an upstream has no counter, as many that speak the

@@ -14,11 +14,11 @@ import (
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
-	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -113,7 +113,7 @@ func newRoutes(o *Options, started time.Time) (*routes, error) {
 	if !ok {
 		routing = router.Single(o.Upstream)
 	}
-	r := &routes{router: routing.Wrap(messages.Bridge(o.Now)), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice, started: started}
+	r := &routes{router: routing.Wrap(messagesapi.Bridge(o.Now)), prices: o.Prices, models: builtin(), requirePrice: o.RequirePrice, started: started}
 	for _, m := range o.Models {
 		if err := r.addModel(m); err != nil {
 			return nil, err
@@ -179,7 +179,7 @@ func (k Kind) Operations() []upstream.Op { return slices.Clone(kinds[k]) }
 // builtin are the models of all capabilities' tables.
 func builtin() map[string]*Model {
 	models := make(map[string]*Model)
-	for _, f := range chat.Families() {
+	for _, f := range chatapi.Families() {
 		for _, m := range f.Models {
 			models[m.ID] = &Model{ID: m.ID, Kind: KindChat, MaxOutput: m.MaxOutput}
 		}

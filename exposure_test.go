@@ -12,6 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
@@ -50,12 +51,12 @@ func (v *maker) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, e
 }
 
 // sentRequest is the body that an upstream got.
-func sentRequest(call *upstream.Call) (*chat.Request, error) {
+func sentRequest(call *upstream.Call) (*chatapi.Request, error) {
 	data, err := call.Body.Bytes()
 	if err != nil {
 		return nil, err
 	}
-	return chat.Parse(data)
+	return chatapi.Parse(data)
 }
 
 // together asks n times at once, of a vendor that answers nobody before each call

@@ -9,8 +9,10 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rule"
-	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -183,9 +185,9 @@ func (o *operation) withOrderedUnits(u billing.Usage) billing.Usage {
 
 // parsers read the JSON body of each operation.
 var parsers = map[upstream.Op]func(x *exchange, data []byte) (*operation, error){
-	upstream.ChatCompletion: parser(chat.Parse, newChat),
-	upstream.Messages:       parser(messages.Parse, newMessages),
-	upstream.CountTokens:    parser(messages.ParseCount, newCount),
+	upstream.ChatCompletion: parser(chatapi.Parse, newChat),
+	upstream.Messages:       parser(messagesapi.Parse, newMessages),
+	upstream.CountTokens:    parser(messagesapi.ParseCount, newCount),
 	upstream.GenerateImage:  parser(images.Parse, newImages),
 	upstream.Embeddings:     parser(embeddings.Parse, newEmbeddings),
 	upstream.Speech:         parser(speech.Parse, newSpeech),
@@ -204,18 +206,18 @@ func parser[R any](parse func(data []byte) (*R, error), operate func(*exchange, 
 }
 
 // newChat is the operation of a chat completion.
-func newChat(x *exchange, r *chat.Request) *operation {
+func newChat(x *exchange, r *chatapi.Request) *operation {
 	return &operation{capability: &chatCompletion, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source()}
 }
 
-func (o *operation) chat() *chat.Request { return o.request.(*chat.Request) }
+func (o *operation) chat() *chatapi.Request { return o.request.(*chatapi.Request) }
 
 // media bounds the tokens of pictures and videos.
 func (o *operation) media() chat.MediaBound { return o.x.g.options.Media }
 
 var chatCompletion = capability{
 	kind:         upstream.ChatCompletion,
-	unknownModel: chat.UnknownModel,
+	unknownModel: chatapi.UnknownModel,
 	validate:     func(o *operation, _ *Model, _ *billing.Price) error { return o.chat().Validate() },
 	unpriced:     func(o *operation, _ http.Header, pass rule.PassUnpriced) error { return o.chat().Unpriced(pass) },
 	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
@@ -239,10 +241,10 @@ var chatCompletion = capability{
 		a, err := o.chat().ReadAnswer(data, o.media())
 		return answer{body: a.Body, usage: a.Usage, text: a.Said}, err
 	},
-	opening: chat.Opening,
+	opening: chatapi.Opening,
 	tap: func(o *operation) tap {
 		g := o.x.g
-		return chatTap{o.chat().NewTap(chat.TapOptions{
+		return chatTap{o.chat().NewTap(chatapi.TapOptions{
 			Media: o.media(), Created: g.options.Now().Unix(),
 			NewID: func() string { return g.options.NewID("chatcmpl-") }, // which must not keep the request
 		})}
@@ -255,21 +257,21 @@ var chatCompletion = capability{
 }
 
 // chatTap is the tap of chat, with its terminator.
-type chatTap struct{ *chat.Tap }
+type chatTap struct{ *chatapi.Tap }
 
 func (t chatTap) event(dst []byte, name string, data []byte) ([]byte, bool, error) {
 	return t.Event(dst, name, data)
 }
 
 func (t chatTap) Delivered() bool    { return true } // every chunk that is counted leaves
-func (t chatTap) Terminator() string { return chat.Terminator }
+func (t chatTap) Terminator() string { return sse.Done }
 
 // newMessages is the operation of a message.
-func newMessages(x *exchange, r *messages.Request) *operation {
+func newMessages(x *exchange, r *messagesapi.Request) *operation {
 	return &operation{capability: &message, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source()}
 }
 
-func (o *operation) message() *messages.Request { return o.request.(*messages.Request) }
+func (o *operation) message() *messagesapi.Request { return o.request.(*messagesapi.Request) }
 
 var message = capability{
 	kind:         upstream.Messages,
@@ -282,7 +284,7 @@ var message = capability{
 		r := o.message()
 		e := exposure{
 			input: r.InputBound(o.media()), linked: r.LinkedBound(o.media()),
-			callerBound: r.OutputBound(), candidates: 1, unseen: !r.Stream || o.x.g.drains.hides(o.model),
+			callerBound: r.MaxTokens, candidates: 1, unseen: !r.Stream || o.x.g.drains.hides(o.model),
 		}
 		return e.boundDroppedIf(m.drops.maxTokens).bounds(m)
 	},
@@ -297,10 +299,10 @@ var message = capability{
 		a, err := o.message().ReadAnswer(data, o.media())
 		return answer{body: a.Body, usage: a.Usage, text: a.Said}, err
 	},
-	opening: messages.Opening,
+	opening: messagesapi.Opening,
 	tap: func(o *operation) tap {
 		g := o.x.g
-		return messagesTap{o.message().NewTap(messages.TapOptions{
+		return messagesTap{o.message().NewTap(messagesapi.TapOptions{
 			Media: o.media(),
 			NewID: func() string { return g.options.NewID("msg_") }, // which must not keep the request
 		})}
@@ -313,14 +315,14 @@ var message = capability{
 }
 
 // messagesTap is the tap of messages.
-type messagesTap struct{ *messages.Tap }
+type messagesTap struct{ *messagesapi.Tap }
 
 func (t messagesTap) event(dst []byte, name string, data []byte) ([]byte, bool, error) {
 	return t.Event(dst, name, data)
 }
 
 // newCount is the operation that counts the tokens of a message that is not made.
-func newCount(x *exchange, r *messages.Request) *operation {
+func newCount(x *exchange, r *messagesapi.Request) *operation {
 	return &operation{capability: &tokenCount, x: x, request: r, model: r.Model, source: r.Source()}
 }
 
@@ -333,10 +335,10 @@ var tokenCount = capability{
 	bound:        func(*operation, *Model, *billing.Price) bounds { return bounds{plausible: anything} },
 	serve:        func(_ *operation, c *call) (*Response, error) { return c.count() },
 	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
-		return o.message().Body(), o.message()
+		return o.message().Body, o.message().Request
 	},
 	answer: func(_ *operation, data []byte) (answer, error) {
-		body, _, err := messages.ReadCount(data)
+		body, _, err := messagesapi.ReadCount(data)
 		return answer{body: body}, err
 	},
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/via"
-	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -360,7 +360,7 @@ func (x *exchange) end(status int, err error) {
 // appendError appends the error event in the form of the exchange's operation.
 func (x *exchange) appendError(dst []byte, err error) []byte {
 	if x.record.op == upstream.Messages {
-		return messages.ErrorEvent(dst, x.id, fault.From(err))
+		return messagesapi.ErrorEvent(dst, x.id, fault.From(err))
 	}
 	return appendErrorEvent(dst, err)
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/video"
@@ -75,7 +77,7 @@ func (g *Gateway) MessagesStream(ctx context.Context, req *messages.Request) (*m
 // *fault.Error.
 func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (_ *messages.Count, err error) {
 	x, result, err := g.runTyped(ctx, func(x *exchange) (*operation, error) {
-		return encoded(x, req, messages.EncodeCount, newCount)
+		return encoded(x, req, messagesapi.EncodeCount, newCount)
 	})
 	defer func() { x.end(0, err) }()
 	if err != nil {
@@ -137,7 +139,7 @@ func encodeChat(req *chat.Request, stream bool) encoder {
 	return func(x *exchange) (*operation, error) {
 		typed := *req
 		typed.Stream = stream
-		return encoded(x, &typed, chat.Encode, newChat)
+		return encoded(x, &typed, chatapi.Encode, newChat)
 	}
 }
 
@@ -145,7 +147,7 @@ func encodeMessages(req *messages.Request, stream bool) encoder {
 	return func(x *exchange) (*operation, error) {
 		typed := *req
 		typed.Stream = stream
-		return encoded(x, &typed, messages.Encode, newMessages)
+		return encoded(x, &typed, messagesapi.Encode, newMessages)
 	}
 }
 
@@ -154,7 +156,7 @@ type encoder func(x *exchange) (*operation, error)
 
 // encoded makes the operation of a typed request in the form that would have come
 // over HTTP, so that both are checked by the same rules.
-func encoded[R any](x *exchange, typed *R, encode func(*R) (*R, error), operate func(*exchange, *R) *operation) (*operation, error) {
+func encoded[T, R any](x *exchange, typed *T, encode func(*T) (*R, error), operate func(*exchange, *R) *operation) (*operation, error) {
 	r, err := encode(typed)
 	if err != nil {
 		return nil, err

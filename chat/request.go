@@ -1,15 +1,14 @@
+// Package chat is the chat completion capability: its wire types, streams, and
+// models written in Go.
 package chat
 
 import (
-	"bytes"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -41,7 +40,9 @@ type Request struct {
 
 	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
 
-	parsed completion.Request // what Parse finds besides the fields
+	// Body is the request as the caller sent it, for drivers and models in Go; see
+	// [Request.Field]. In a request that is made in Go it is ignored.
+	Body upstream.Body `json:"-"`
 }
 
 // StreamOptions say what a stream carries besides content.
@@ -58,25 +59,28 @@ type Function struct {
 	Strict      *bool          `json:"strict,omitzero"`
 }
 
-// WantsUsage reports whether the caller asked for the usage chunk of a stream.
-func (r *Request) WantsUsage() bool {
-	return r.StreamOptions != nil && r.StreamOptions.IncludeUsage
+// Field is the JSON of any top-level member of the request as it came; of a request
+// that was made in Go, of those in Extra. It is nil if there is none.
+func (r *Request) Field(name string) []byte {
+	if r.Body.IsObject() {
+		return r.Body.Raw(name)
+	}
+	if o, err := rawjson.Index(r.Extra, nil, nil); err == nil {
+		return o.Raw(name)
+	}
+	return nil
 }
 
-// Candidates is n, 1 if it is not given.
-func (r *Request) Candidates() int64 { return max(r.N, 1) }
-
-// OutputBound is max_tokens or max_completion_tokens, which [Request.Validate]
-// wants to be the same where both are given; 0 if neither is.
+// OutputBound is max_tokens or max_completion_tokens, which
+// are the same where both are given; 0 if neither is.
 func (r *Request) OutputBound() int64 { return max(r.MaxTokens, r.MaxCompletionTokens) }
 
-// Source is the body as the caller sent it; nil for a Request that did not come
-// from [Parse]. It must not be modified.
-func (r *Request) Source() []byte { return r.parsed.Object.Src }
-
-// Body is the request as it goes upstream before any edit. It is empty for a
-// Request that did not come from [Parse].
-func (r *Request) Body() upstream.Body { return r.parsed.Body }
+// MediaBound is how many input tokens are reserved for media that the gateway does
+// not look into.
+type MediaBound struct {
+	Image int64 // a picture; 0 means 2,000
+	Video int64 // video, audio or a file; 0 means 50,000
+}
 
 // Message is one turn of a conversation, in requests and in answers.
 type Message struct {
@@ -105,9 +109,9 @@ type CalledFunction struct {
 	Extra     jsontext.Value `json:",embed"`
 }
 
-// Content is a message's content: a string, a list of parts, or null. The zero
-// Content is absent.
-type Content struct{ raw jsontext.Value }
+// Content is a message's content as JSON: a string, a list of parts, or null. The
+// zero Content is absent. See [Text] and [Parts].
+type Content jsontext.Value
 
 // Part is one block of a multimodal message. Exactly one of the members that
 // Type names is set.
@@ -129,21 +133,21 @@ type Link struct {
 }
 
 // Text is string content.
-func Text(s string) Content { return Content{rawjson.Quote(nil, s)} }
+func Text(s string) Content { return rawjson.Quote(nil, s) }
 
 // Parts is multimodal content.
 func Parts(parts ...Part) Content {
 	raw, err := json.Marshal(parts)
 	if err != nil { // only an invalid Extra can do this
-		return Content{jsontext.Value("null")}
+		return Content("null")
 	}
-	return Content{raw}
+	return raw
 }
 
 // String is the text of the content: the string itself, or the text parts
 // joined.
 func (c Content) String() string {
-	if s, ok := rawjson.String(c.raw); ok {
+	if s, ok := rawjson.String(c); ok {
 		return s
 	}
 	parts, err := c.Parts()
@@ -162,34 +166,31 @@ func (c Content) Parts() ([]Part, error) {
 	if c.IsNull() {
 		return nil, nil
 	}
-	if s, ok := rawjson.String(c.raw); ok {
+	if s, ok := rawjson.String(c); ok {
 		return []Part{{Type: "text", Text: s}}, nil
 	}
 	var parts []Part
-	err := json.Unmarshal(c.raw, &parts)
+	err := json.Unmarshal(c, &parts)
 	return parts, err
 }
 
-// Raw is the content's JSON; nil if it is absent.
-func (c Content) Raw() jsontext.Value { return c.raw }
-
 // IsZero reports whether the content is absent.
-func (c Content) IsZero() bool { return c.raw == nil }
+func (c Content) IsZero() bool { return len(c) == 0 }
 
 // IsNull reports whether the content is absent or null.
-func (c Content) IsNull() bool { return rawjson.IsNull(c.raw) }
+func (c Content) IsNull() bool { return rawjson.IsNull(c) }
 
 // MarshalJSON writes the content as it stands.
 func (c Content) MarshalJSON() ([]byte, error) {
-	if c.raw == nil {
+	if c.IsZero() {
 		return []byte("null"), nil
 	}
-	return c.raw, nil
+	return c, nil
 }
 
 // UnmarshalJSON copies the content.
 func (c *Content) UnmarshalJSON(data []byte) error {
-	c.raw = append(jsontext.Value{}, data...)
+	*c = append(Content{}, data...)
 	return nil
 }
 
@@ -252,64 +253,3 @@ func JSONSchema(name string, schema jsontext.Value, strict bool) (jsontext.Value
 
 // JSONObject is the `response_format` that forces output to be a JSON object.
 func JSONObject() jsontext.Value { return jsontext.Value(`{"type":"json_object"}`) }
-
-// Prepared is the request's body as an upstream gets it: usage is always asked
-// for in a stream, and most output tokens are asked for if most is positive.
-// Everything else is the caller's, byte for byte.
-func (r *Request) Prepared(most int64) upstream.Body {
-	body := r.Body()
-	if r.Stream {
-		raw := r.parsed.Object.Raw("stream_options")
-		if asking := withUsage(raw); !bytes.Equal(asking, raw) {
-			body = body.Set("stream_options", asking)
-		}
-	}
-	if most <= 0 {
-		return body
-	}
-	cap := strconv.AppendInt(nil, most, 10)
-	if r.MaxCompletionTokens > 0 {
-		body = body.Set("max_completion_tokens", cap)
-	}
-	if r.MaxTokens > 0 || r.MaxCompletionTokens == 0 {
-		body = body.Set("max_tokens", cap)
-	}
-	return body
-}
-
-// Limited is the request as a model in Go gets it: with a bound of most output
-// tokens where [Request.Prepared] sets one.
-func (r *Request) Limited(most int64) *Request {
-	if most <= 0 {
-		return r
-	}
-	limited := *r
-	if r.MaxCompletionTokens > 0 {
-		limited.MaxCompletionTokens = most
-	}
-	if r.MaxTokens > 0 || r.MaxCompletionTokens == 0 {
-		limited.MaxTokens = most
-	}
-	return &limited
-}
-
-// withUsage returns stream_options with include_usage set, once, and all else
-// kept: of two that differ the upstream might believe the other one.
-func withUsage(raw []byte) []byte {
-	o, err := rawjson.Index(orNull(raw), nil, nil)
-	if err != nil {
-		return []byte(`{"include_usage":true}`)
-	}
-	return o.Apply(nil, rawjson.Set("include_usage", []byte("true")))
-}
-
-// Summary returns what of the request matters once a stream has begun: bounds,
-// estimates and a [Tap] say the same by it. It refers to none of the request's
-// bytes, which may be many, and has neither a body nor messages.
-func (r *Request) Summary() *Request {
-	return &Request{
-		Model: r.Model, MaxTokens: r.MaxTokens, MaxCompletionTokens: r.MaxCompletionTokens,
-		N: r.N, Stream: r.Stream, StreamOptions: r.StreamOptions,
-		parsed: r.parsed.Summary(r.Model, r.quarters()),
-	}
-}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -97,11 +99,27 @@ func Serve(h Handler) upstream.Upstream { return ServeStream(h, serve.Whole(h, (
 // answering.
 func ServeStream(h Handler, s StreamHandler) upstream.Upstream {
 	return serve.Function[Request, Response]{
-		Op: upstream.ChatCompletion, Read: serve.Parsed(Parse), Answer: h,
+		Op: upstream.ChatCompletion, Read: serve.Parsed(decode), Answer: h,
 		Stream: func(ctx context.Context, r *Request) *upstream.Reply {
-			return serve.Events(ctx, s(ctx, r), frame, Terminator)
+			return serve.Events(ctx, s(ctx, r), frame, sse.Done)
 		},
 	}
+}
+
+// decode reads a call that came without a typed request.
+func decode(data []byte) (*Request, error) {
+	stop := json.UnmarshalFunc(func(data []byte, list *[]string) error { // "stop" may be one string
+		if s, ok := rawjson.String(data); ok {
+			*list = []string{s}
+			return nil
+		}
+		return json.Unmarshal(data, list)
+	})
+	r := &Request{}
+	if err := json.Unmarshal(data, r, json.WithUnmarshalers(stop)); err != nil {
+		return nil, rule.Unacceptable(err)
+	}
+	return r, nil
 }
 
 // chunks cuts a response into the chunks of a stream.

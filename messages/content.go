@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -9,8 +10,9 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
-// Content is a string or a list of blocks. The zero Content is absent.
-type Content struct{ raw jsontext.Value }
+// Content is a string or a list of blocks, as JSON. The zero Content is absent. See
+// [Text] and [Blocks].
+type Content jsontext.Value
 
 // Block is one block of a message. Which members are set depends on Type; a
 // block of another type has all of its own in Extra.
@@ -53,15 +55,15 @@ type MediaSource struct {
 }
 
 // Text is string content.
-func Text(s string) Content { return Content{rawjson.Quote(nil, s)} }
+func Text(s string) Content { return rawjson.Quote(nil, s) }
 
 // Blocks is content of several blocks.
 func Blocks(blocks ...Block) Content {
 	raw, err := json.Marshal(blocks)
 	if err != nil { // only an invalid Extra or Input can do this
-		return Content{jsontext.Value("null")}
+		return Content("null")
 	}
-	return Content{raw}
+	return raw
 }
 
 // Blocks decodes the content; a string becomes one text block, null none.
@@ -69,11 +71,11 @@ func (c Content) Blocks() ([]Block, error) {
 	if c.IsNull() {
 		return nil, nil
 	}
-	if s, ok := rawjson.String(c.raw); ok {
+	if s, ok := rawjson.String(c); ok {
 		return []Block{{Type: "text", Text: s}}, nil
 	}
 	var blocks []Block
-	err := json.Unmarshal(c.raw, &blocks, jsontext.AllowDuplicateNames(true))
+	err := json.Unmarshal(c, &blocks, jsontext.AllowDuplicateNames(true))
 	return blocks, err
 }
 
@@ -93,26 +95,23 @@ func (c Content) String() string {
 	return text.String()
 }
 
-// Raw is the content's JSON; nil if it is absent.
-func (c Content) Raw() jsontext.Value { return c.raw }
-
 // IsZero reports whether the content is absent.
-func (c Content) IsZero() bool { return c.raw == nil }
+func (c Content) IsZero() bool { return len(c) == 0 }
 
 // IsNull reports whether the content is absent or null.
-func (c Content) IsNull() bool { return rawjson.IsNull(c.raw) }
+func (c Content) IsNull() bool { return rawjson.IsNull(c) }
 
 // MarshalJSON writes the content as it stands.
 func (c Content) MarshalJSON() ([]byte, error) {
-	if c.raw == nil {
+	if c.IsZero() {
 		return []byte("null"), nil
 	}
-	return c.raw, nil
+	return c, nil
 }
 
 // UnmarshalJSON copies the content.
 func (c *Content) UnmarshalJSON(data []byte) error {
-	c.raw = append(jsontext.Value{}, data...)
+	*c = append(Content{}, data...)
 	return nil
 }
 
@@ -158,6 +157,9 @@ func (b Block) MarshalJSON() ([]byte, error) {
 	return data, err
 }
 
+// blockTypes are the blocks that have fields here.
+var blockTypes = []string{"text", "image", "document", "thinking", "redacted_thinking", "tool_use", "tool_result"}
+
 // UnmarshalJSON reads the block. Of a type that has no fields here the members
 // go to Extra, whatever they are: search results have a source that is a string.
 func (b *Block) UnmarshalJSON(data []byte) error {
@@ -166,7 +168,7 @@ func (b *Block) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	kind, _ := rawjson.String(o.Raw("type"))
-	if _, known := requiredMembers(kind); known {
+	if slices.Contains(blockTypes, kind) {
 		return json.Unmarshal(data, (*plainBlock)(b), jsontext.AllowDuplicateNames(true))
 	}
 	*b = Block{Type: kind}

@@ -87,6 +87,12 @@ type wireEvent struct {
 	Extra        jsontext.Value `json:",embed"`
 }
 
+// eventTypes are the events that the vendor documents.
+var eventTypes = []string{
+	"message_start", "content_block_start", "content_block_delta", "content_block_stop",
+	"message_delta", "message_stop", "ping", "error",
+}
+
 // blockEvents are the events that are about one block.
 var blockEvents = []string{"content_block_start", "content_block_delta", "content_block_stop"}
 

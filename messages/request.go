@@ -1,14 +1,10 @@
-// Package messages is the Messages capability: Anthropic's wire types, the rules
-// of its fields, what reads usage from its answers, and the translation between
-// it and chat completions, both ways.
+// Package messages is the Messages capability: Anthropic's wire types, streams, and
+// models written in Go.
 package messages
 
 import (
-	"strconv"
-
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/internal/completion"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -38,8 +34,21 @@ type Request struct {
 
 	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
 
-	countOnly bool               // only the input is to be counted
-	parsed    completion.Request // what Parse finds besides the fields
+	// Body is the request as the caller sent it, for drivers and models in Go; see
+	// [Request.Field]. In a request that is made in Go it is ignored.
+	Body upstream.Body `json:"-"`
+}
+
+// Field is the JSON of any top-level member of the request as it came; of a request
+// that was made in Go, of those in Extra. It is nil if there is none.
+func (r *Request) Field(name string) []byte {
+	if r.Body.IsObject() {
+		return r.Body.Raw(name)
+	}
+	if o, err := rawjson.Index(r.Extra, nil, nil); err == nil {
+		return o.Raw(name)
+	}
+	return nil
 }
 
 // Message is one turn of a conversation.
@@ -92,90 +101,4 @@ type Tool struct {
 	Description string         `json:"description,omitzero"`
 	InputSchema jsontext.Value `json:"input_schema,omitzero"` // JSON Schema
 	Extra       jsontext.Value `json:",embed"`
-}
-
-// Prepared is the request's body as an upstream gets it: most output tokens are
-// asked for if most is positive and less than what the caller allows. A budget of
-// thinking that the bound does not leave room for is lowered to less than it, as
-// the vendor wants, or left out with all of thinking: see [Request.Unaffordable].
-// Everything else is the caller's, byte for byte.
-func (r *Request) Prepared(most int64) upstream.Body {
-	if !r.lowersOutput(most) {
-		return r.Body()
-	}
-	body := r.Body().Set("max_tokens", strconv.AppendInt(nil, most, 10))
-	switch budget, lowered := r.budget(most); {
-	case !lowered:
-		return body
-	case budget == 0:
-		return body.Delete("thinking")
-	default:
-		return body.Set("thinking", withBudget(body.Raw("thinking"), budget))
-	}
-}
-
-// withBudget is the member thinking with another budget.
-func withBudget(thinking []byte, budget int64) []byte {
-	o, err := rawjson.Index(thinking, nil, nil)
-	if err != nil {
-		return thinking // Parse read it as an object
-	}
-	return o.Apply(nil, rawjson.Set("budget_tokens", strconv.AppendInt(nil, budget, 10)))
-}
-
-// Limited is the request as a model in Go gets it: with the bounds of output
-// tokens that [Request.Prepared] sets.
-func (r *Request) Limited(most int64) *Request {
-	if !r.lowersOutput(most) {
-		return r
-	}
-	limited := *r
-	limited.MaxTokens = most
-	switch budget, lowered := r.budget(most); {
-	case !lowered:
-	case budget == 0:
-		limited.Thinking = nil
-	default:
-		thinking := *r.Thinking
-		thinking.BudgetTokens = budget
-		limited.Thinking = &thinking
-	}
-	return &limited
-}
-
-// Unaffordable names the fields of the caller's that [Request.Prepared] leaves
-// out for the same most: "thinking", if less than the smallest budget is left
-// for it; nil if there is none.
-func (r *Request) Unaffordable(most int64) []string {
-	if budget, lowered := r.budget(most); lowered && budget == 0 {
-		return []string{"thinking"}
-	}
-	return nil
-}
-
-func (r *Request) lowersOutput(most int64) bool {
-	return most > 0 && (r.MaxTokens == 0 || most < r.MaxTokens)
-}
-
-// budget is what a bound of most output tokens leaves of the budget of thinking,
-// 0 if that is less than the smallest; false if the caller's own stays.
-func (r *Request) budget(most int64) (tokens int64, lowered bool) {
-	t := r.Thinking
-	if !r.lowersOutput(most) || t == nil || t.Type != "enabled" || t.BudgetTokens < most {
-		return 0, false
-	}
-	if tokens = most - 1; tokens < leastBudget {
-		tokens = 0
-	}
-	return tokens, true
-}
-
-// Summary returns what of the request matters once a stream has begun: bounds,
-// estimates and a [Tap] say the same by it. It refers to none of the request's
-// bytes, which may be many, and has neither a body nor messages.
-func (r *Request) Summary() *Request {
-	return &Request{
-		Model: r.Model, MaxTokens: r.MaxTokens, Stream: r.Stream,
-		parsed: r.parsed.Summary(r.Model, r.quarters()),
-	}
 }

@@ -1,8 +1,10 @@
 package messages
 
 import (
+	"cmp"
 	"context"
 	"iter"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -11,6 +13,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -57,15 +60,16 @@ func decodeEvent(e sse.Event) (*Event, error) {
 }
 
 func decodeError(data []byte) error {
-	var body errorBody
+	var body struct {
+		Error struct {
+			Message string     `json:"message"`
+			Code    fault.Code `json:"code"`
+		} `json:"error"`
+	}
 	if err := json.Unmarshal(data, &body); err != nil || body.Error.Message == "" {
 		return fault.Wrap(fault.BadGateway, "The upstream reported an error.", err)
 	}
-	code := body.Error.Code
-	if code == "" {
-		code = codeOf(body.Error.Type)
-	}
-	return fault.New(code, body.Error.Message)
+	return fault.New(cmp.Or(body.Error.Code, fault.BadGateway), body.Error.Message)
 }
 
 // Message reads the stream to its end and returns the whole message. A stream
@@ -113,7 +117,7 @@ func (a *accumulator) add(e *Event) error {
 	switch {
 	case e.Type == "message_start" && e.Message != nil && a.message == nil:
 		return a.begin(e)
-	case e.Type == "message_start", followsMessageStart(e.Type) && a.message == nil:
+	case a.message == nil && e.Type != "ping" && slices.Contains(eventTypes, e.Type), e.Type == "message_start":
 		return outOfOrder(e.Type)
 	}
 	switch e.Type {
@@ -264,7 +268,7 @@ func (a *accumulator) result() *Response {
 // setInput gives a block its input; one of a type that has no fields here has it
 // in Extra.
 func (b *Block) setInput(input jsontext.Value) {
-	if _, known := requiredMembers(b.Type); known {
+	if slices.Contains(blockTypes, b.Type) {
 		b.Input = input
 		return
 	}
@@ -297,11 +301,20 @@ func Serve(h Handler) upstream.Upstream { return ServeStream(h, serve.Whole(h, (
 // answering.
 func ServeStream(h Handler, s StreamHandler) upstream.Upstream {
 	return serve.Function[Request, Response]{
-		Op: upstream.Messages, Read: serve.Parsed(Parse), Answer: h,
+		Op: upstream.Messages, Read: serve.Parsed(decode), Answer: h,
 		Stream: func(ctx context.Context, r *Request) *upstream.Reply {
 			return serve.Events(ctx, s(ctx, r), frame, "")
 		},
 	}
+}
+
+// decode reads a call that came without a typed request.
+func decode(data []byte) (*Request, error) {
+	r := &Request{}
+	if err := json.Unmarshal(data, r, jsontext.AllowDuplicateNames(true)); err != nil {
+		return nil, rule.Unacceptable(err)
+	}
+	return r, nil
 }
 
 // frame appends an event.

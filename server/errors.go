@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/messages"
 )
 
 // writeError is the one place where an error of the API is written.
@@ -107,7 +107,7 @@ func alphaShape(id string, f *fault.Error) any {
 }
 
 func messagesShape(id string, f *fault.Error) any {
-	return json.RawMessage(messages.ErrorBody(id, f))
+	return json.RawMessage(messagesapi.ErrorBody(id, f))
 }
 
 // requiredMember is a member that an upstream's own error must have, and its value
@@ -137,7 +137,7 @@ func messagesBodyMembers(*fault.Error) []requiredMember {
 
 func messagesErrorMembers(f *fault.Error) []requiredMember {
 	return []requiredMember{
-		{"message", quoted(f.Message), true}, {"type", quoted(messages.ErrorType(f.HTTPStatus())), false},
+		{"message", quoted(f.Message), true}, {"type", quoted(messagesapi.ErrorType(f.HTTPStatus())), false},
 		{"code", quoted(string(f.Code)), false},
 	}
 }

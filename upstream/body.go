@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"iter"
 	"sync"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -72,6 +73,17 @@ func (b Body) Raw(name string) []byte {
 		}
 	}
 	return b.object.Raw(name)
+}
+
+// Members yields the top-level members of a JSON object, after the edits.
+func (b Body) Members() iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		o := b.object
+		if len(b.edits) > 0 {
+			o, _ = rawjson.Index(o.Apply(nil, b.edits...), nil, nil) // an object with edits is one
+		}
+		o.All()(yield)
+	}
 }
 
 // IsObject reports whether the body is a JSON object.

@@ -5,20 +5,20 @@ package completion
 
 import (
 	"bytes"
+	"cmp"
 	"iter"
 
+	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
-	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // Request is what a parser finds besides the typed fields of a request.
 type Request struct {
 	Object  rawjson.Object // the index of the body
-	Body    upstream.Body
-	Problem rule.Problem // the first rule that the request breaks
-	Paid    rule.Paid    // what has no price, below the top level
+	Problem rule.Problem   // the first rule that the request breaks
+	Paid    rule.Paid      // what has no price, below the top level
 
 	Elements rule.Elements
 	Media    tokencount.Media
@@ -36,19 +36,7 @@ type summary struct {
 
 // SetBody keeps the indexed body.
 func (r *Request) SetBody(o rawjson.Object) {
-	r.Object, r.Body, r.size = o, upstream.ObjectBody(o), int64(len(o.Src))
-}
-
-// Field is the JSON of any top-level member; nil if there is none. A request that
-// was made in Go has those without a field of their own in extra.
-func (r *Request) Field(name string, extra []byte) []byte {
-	if r.Object.Src != nil {
-		return r.Object.Raw(name)
-	}
-	if o, err := rawjson.Index(extra, nil, nil); err == nil {
-		return o.Raw(name)
-	}
-	return nil
+	r.Object, r.size = o, int64(len(o.Src))
 }
 
 // Model is the request's own spelling of its model's id.
@@ -88,45 +76,32 @@ func (r *Request) TextQuarters(uncounted []string, contents iter.Seq[[]byte]) in
 
 // InputBound is an upper bound of the request's input tokens: a token is at least
 // one byte of the body, and media count by the configured bound.
-func (r *Request) InputBound(b MediaBound) int64 {
-	return r.size - r.Media.Bytes + b.Tokens(r.Media.Images, r.Media.Files)
+func (r *Request) InputBound(b chat.MediaBound) int64 {
+	return r.size - r.Media.Bytes + MediaTokens(b, r.Media.Images, r.Media.Files)
 }
 
 // LinkedBound is how many input tokens above [Request.InputBound] a vendor may
 // count, for media by URL and large files in the body.
-func (r *Request) LinkedBound(b MediaBound) int64 {
+func (r *Request) LinkedBound(b chat.MediaBound) int64 {
 	m := r.Media
 	inline := m.Files - m.LinkedFiles // which their bytes allow to be m.Largest tokens
-	more := min(max(m.Largest-b.Tokens(0, inline), 0), b.linked(0, inline))
-	return b.linked(m.LinkedImages, m.LinkedFiles) + more
+	more := min(max(m.Largest-MediaTokens(b, 0, inline), 0), linkedTokens(b, 0, inline))
+	return linkedTokens(b, m.LinkedImages, m.LinkedFiles) + more
 }
 
-// MediaBound is how many input tokens are reserved for media that the gateway
-// does not look into.
-type MediaBound struct {
-	Image int64 // a picture; 0 means 2,000
-	Video int64 // video, audio or a file; 0 means 50,000
+// MediaTokens is the bound of so many pictures, and of videos, sounds and files.
+func MediaTokens(b chat.MediaBound, images, files int64) int64 {
+	return images*cmp.Or(b.Image, 2_000) + files*cmp.Or(b.Video, 50_000)
 }
 
-// Tokens is the bound of so many pictures, and of videos, sounds and files.
-func (b MediaBound) Tokens(images, files int64) int64 {
-	if b.Image == 0 {
-		b.Image = 2_000
-	}
-	if b.Video == 0 {
-		b.Video = 50_000
-	}
-	return images*b.Image + files*b.Video
-}
-
-// LinkedFactor is how many times its configured bound a medium may be counted as
+// linkedFactor is how many times its configured bound a medium may be counted as
 // whose size is not known, because the request only names where it lies.
-const LinkedFactor = 20
+const linkedFactor = 20
 
-// linked is how many tokens above their bound so many media may be counted as
+// linkedTokens is how many tokens above their bound so many media may be counted as
 // that are not in a request's body.
-func (b MediaBound) linked(images, files int64) int64 {
-	return (LinkedFactor - 1) * b.Tokens(images, files)
+func linkedTokens(b chat.MediaBound, images, files int64) int64 {
+	return (linkedFactor - 1) * MediaTokens(b, images, files)
 }
 
 // CountElement counts one more message, content block, tool or tool call of the

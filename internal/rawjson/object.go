@@ -2,6 +2,7 @@ package rawjson
 
 import (
 	"bytes"
+	"iter"
 	"slices"
 )
 
@@ -23,6 +24,17 @@ type Member struct {
 type Object struct {
 	Src     []byte
 	Members []Member
+}
+
+// All yields the members.
+func (o *Object) All() iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		for i := range o.Members {
+			if !yield(o.Members[i].Name, o.Members[i].Value.Of(o.Src)) {
+				return
+			}
+		}
+	}
 }
 
 // Raw returns the value of the first member called name, or nil.

@@ -2,6 +2,9 @@ package sse
 
 import "bytes"
 
+// Done is the event that ends a complete stream of chat completions.
+const Done = "data: [DONE]\n\n"
+
 // AppendData appends data as one event without a name. Data that has line
 // breaks goes out as several data lines, which a reader joins with line feeds.
 func AppendData(dst, data []byte) []byte { return AppendEvent(dst, "", data) }

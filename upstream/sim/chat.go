@@ -12,6 +12,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -66,7 +67,7 @@ func (u *Upstream) answer(call *upstream.Call) (*answer, error) {
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
 	}
-	r, err := chat.Parse(data)
+	r, err := chatapi.Parse(data)
 	if err == nil {
 		err = r.Validate()
 	}
@@ -97,17 +98,17 @@ func (u *Upstream) now() time.Time {
 }
 
 // complete makes the candidates and counts what they took.
-func (u *Upstream) complete(a *answer, r *chat.Request, seed string) error {
-	functions, err := functionsToCall(r)
+func (u *Upstream) complete(a *answer, r *chatapi.Request, seed string) error {
+	functions, err := functionsToCall(r.Request)
 	if err != nil {
 		return err
 	}
-	prompt, cached := promptTokens(r)
+	prompt, cached := promptTokens(r.Request)
 	var produced, thought int64
 	for i := range r.Candidates() {
 		var c candidate
 		if u.thinks(a.model) {
-			c.add(reasoning, pieces(thoughts(r)))
+			c.add(reasoning, pieces(thoughts(r.Request)))
 		}
 		u.fill(&c, r, functions, fmt.Sprintf("%s%d", seed, i))
 		c.limit(r.OutputBound())
@@ -124,11 +125,11 @@ func (u *Upstream) complete(a *answer, r *chat.Request, seed string) error {
 }
 
 // fill appends what the candidate says, and why it stops.
-func (u *Upstream) fill(c *candidate, r *chat.Request, functions []chat.Function, seed string) {
+func (u *Upstream) fill(c *candidate, r *chatapi.Request, functions []chat.Function, seed string) {
 	c.finish = "stop"
 	switch {
 	case u.o.Fill && r.OutputBound() > 0:
-		text := u.text(r)
+		text := u.text(r.Request)
 		c.add(content, pieces(text))
 		var again candidate
 		again.add(content, pieces(" "+text))
@@ -136,10 +137,10 @@ func (u *Upstream) fill(c *candidate, r *chat.Request, functions []chat.Function
 	case len(functions) > 0:
 		c.call(functions, seed)
 		c.finish = "tool_calls"
-	case structuredText(r) != "":
-		c.add(content, pieces(cutAtStop(structuredText(r), r.Stop)))
+	case structuredText(r.Request) != "":
+		c.add(content, pieces(cutAtStop(structuredText(r.Request), r.Stop)))
 	default:
-		c.add(content, pieces(cutAtStop(u.text(r), r.Stop)))
+		c.add(content, pieces(cutAtStop(u.text(r.Request), r.Stop)))
 	}
 }
 
@@ -311,7 +312,7 @@ func (c *candidate) message() chat.Message {
 	m.ReasoningContent = thoughts.String()
 	m.Content = chat.Text(text.String())
 	if len(m.ToolCalls) > 0 {
-		m.Content = chat.Content{}
+		m.Content = nil
 		m.Extra = jsontext.Value(`{"content":null}`)
 	}
 	return m

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -22,13 +23,13 @@ import (
 // callOf makes the call that the gateway makes of a body.
 func callOf(t testing.TB, body string) *upstream.Call {
 	t.Helper()
-	r, err := chat.Parse([]byte(body))
+	r, err := chatapi.Parse([]byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &upstream.Call{
 		Op: upstream.ChatCompletion, Model: r.Model, Stream: r.Stream,
-		Body: r.Prepared(0), Request: r,
+		Body: r.Prepared(0), Request: r.Request,
 	}
 }
 
@@ -231,7 +232,7 @@ func TestAStreamComesWordByWord(t *testing.T) {
 
 func TestUsageIsStreamedOnlyIfTheBodyAsksForIt(t *testing.T) {
 	call := callOf(t, with(`"stream":true`))
-	prepared, plain := call.Body, call.Request.(*chat.Request).Body()
+	prepared, plain := call.Body, call.Request.(*chat.Request).Body
 	for want, body := range map[bool]upstream.Body{false: plain, true: prepared} {
 		call.Body = body
 		reply, err := New(Options{}).Do(t.Context(), call)

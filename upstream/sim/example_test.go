@@ -14,7 +14,7 @@ import (
 )
 
 func Example() {
-	request, err := chat.Encode(&chat.Request{
+	request, err := json.Marshal(&chat.Request{
 		Model:    "delta-k3",
 		Messages: []chat.Message{{Role: "user", Content: chat.Text("Hi!")}},
 	})
@@ -23,7 +23,7 @@ func Example() {
 		return
 	}
 	reply, err := sim.New(sim.Options{}).Do(context.Background(), &upstream.Call{
-		Op: upstream.ChatCompletion, Model: request.Model, Body: request.Prepared(0),
+		Op: upstream.ChatCompletion, Model: "delta-k3", Body: upstream.BytesBody(request),
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -48,9 +48,9 @@ func Example_fault() {
 	vendor := sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault {
 		return sim.Fault{Break: sim.ErrorFrame, After: 2, Usage: sim.Withheld}
 	}})
-	request, _ := chat.Parse([]byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi!"}]}`))
+	request := []byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi!"}]}`)
 	reply, err := vendor.Do(context.Background(), &upstream.Call{
-		Op: upstream.ChatCompletion, Model: "m", Stream: true, Body: request.Prepared(0),
+		Op: upstream.ChatCompletion, Model: "m", Stream: true, Body: upstream.BytesBody(request),
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/sse"
 )
 
 // stream is an answer as server-sent events, made one by one as they are read.
@@ -133,7 +133,7 @@ func (s *stream) event(dst []byte) []byte {
 		return s.usageChunk(dst)
 	}
 	s.ended = true
-	return append(dst, chat.Terminator...)
+	return append(dst, sse.Done...)
 }
 
 // speaking reports whether a candidate has not had its last turn.

@@ -1,0 +1,141 @@
+package chatapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/sse"
+)
+
+// FuzzParse feeds anything to the parser: it never panics, and what it accepts
+// goes on as it came.
+func FuzzParse(f *testing.F) {
+	for _, rows := range [][]row{common, deltaOnly} {
+		for _, row := range rows {
+			f.Add([]byte(ask("delta-k3", row.members)))
+		}
+	}
+	for _, row := range turns {
+		f.Add([]byte(`{"model":"m","messages":[` + row.members + `]}`))
+	}
+	for _, row := range blocks {
+		f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":[` + row.members + `]}]}`))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		before := string(data)
+		r, err := Parse(data)
+		if err != nil {
+			var e *fault.Error
+			if !errors.As(err, &e) || e.HTTPStatus() != 400 || !offset.MatchString(e.Message) {
+				t.Fatalf("%q: %v", data, err)
+			}
+			return
+		}
+		sent, err := r.Prepared(0).Bytes()
+		if err != nil || !json.Valid(sent) {
+			t.Fatalf("%q became %q, %v", data, sent, err)
+		}
+		if !r.Stream && string(sent) != before {
+			t.Fatalf("%q became %q", before, sent)
+		}
+		if string(data) != before {
+			t.Fatalf("the source %q became %q", before, data)
+		}
+		check(t, r)
+	})
+}
+
+// check holds for every request that was parsed.
+func check(t *testing.T, r *Request) {
+	var b chat.MediaBound
+	if bound, estimate := r.InputBound(b), r.InputEstimate(b); bound < 0 || estimate < 0 {
+		t.Errorf("the input is bound by %d and estimated as %d", bound, estimate)
+	}
+	if err := r.Validate(); err != nil {
+		if f := fault.From(err); f.HTTPStatus() != 400 || f.Param == "" || f.Message == "" {
+			t.Errorf("%+v", f)
+		}
+		return
+	}
+	if r.Model == "" || len(r.Messages) == 0 || r.OutputBound() < 0 || r.Candidates() < 1 {
+		t.Errorf("%+v is valid", r)
+	}
+	for _, m := range r.Messages {
+		if _, err := m.Content.Parts(); err != nil {
+			t.Errorf("%s is valid: %v", m.Content, err)
+		}
+	}
+}
+
+// FuzzTap feeds anything to a tap: it never panics, what it lets out is one
+// event of valid JSON, and usage is never negative.
+func FuzzTap(f *testing.F) {
+	for _, e := range []string{opens, says("a"), ends, reports, "[DONE]", `{"error":null,"id":null,"choices":[7]}`} {
+		f.Add("", []byte(e), true)
+		f.Add("error", []byte(e), false)
+	}
+	f.Fuzz(func(t *testing.T, name string, data []byte, wanted bool) {
+		options := never
+		if wanted {
+			options = asks
+		}
+		tap := tapOf(t, options)
+		out, done, err := tap.Event(nil, name, data)
+		if err != nil {
+			if !fault.Is(err, fault.BadGateway) || len(out) > 0 {
+				t.Fatalf("%q: %q, %v", data, out, err)
+			}
+			return
+		}
+		if u := tap.Usage(); u.Input < 0 || u.CachedInput < 0 || u.CacheWrite < 0 || u.Output < 0 || u.Reasoning < 0 {
+			t.Errorf("%q: %+v", data, u)
+		}
+		out = tap.CutShort(tap.Heartbeat(out))
+		events := sse.NewReader(bytes.NewReader(out), 0)
+		defer events.Release()
+		for n := 0; ; n++ {
+			e, err := events.Next()
+			if err != nil {
+				if n < 2 {
+					t.Errorf("%q: done %t, %d events in %q", data, done, n, out)
+				}
+				return
+			}
+			if !json.Valid(e.Data) {
+				t.Errorf("%q became %q", data, e.Data)
+			}
+		}
+	})
+}
+
+// BenchmarkParse reads a small request, and a long conversation with tools.
+func BenchmarkParse(b *testing.B) {
+	var long strings.Builder
+	long.WriteString(`{"model":"gpt-5","stream":true,"stream_options":{"include_usage":true},"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"string"}}}}}],"messages":[{"role":"system","content":"You are helpful."}`)
+	for i := range 40 {
+		fmt.Fprintf(&long, `,{"role":"user","content":[{"type":"text","text":"%s"}]}`, strings.Repeat("The quick brown fox. ", 50))
+		fmt.Fprintf(&long, `,{"role":"assistant","content":null,"tool_calls":[{"id":"c%d","type":"function","function":{"name":"f","arguments":"{\"a\":\"b\"}"}}]}`, i)
+	}
+	long.WriteString(`]}`)
+	for _, c := range []struct{ name, body string }{
+		{"small", `{"model":"gpt-5","temperature":0.7,"stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"system","content":"You are helpful."},{"role":"user","content":"Say hi."}],"max_tokens":1024,"user":"customer-17"}`},
+		{"conversation", long.String()},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			data := []byte(c.body)
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Parse(data); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

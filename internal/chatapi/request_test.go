@@ -1,0 +1,439 @@
+package chatapi
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// everything is a request with every field set.
+func everything(t *testing.T) *chat.Request {
+	t.Helper()
+	tools, err := chat.Tools(chat.Function{Name: "f", Description: "d", Parameters: jsontext.Value(`{"type":"object"}`), Strict: ptr(false)}, chat.Function{Name: "g"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	format, err := chat.JSONSchema("x", jsontext.Value(`{"type":"object"}`), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &chat.Request{
+		Model: "m",
+		Messages: []chat.Message{
+			{Role: "system", Content: chat.Text("Be \"brief\"."), Name: "ops"},
+			{Role: "user", Content: chat.Parts(chat.Part{Type: "text", Text: "Look"}, chat.Part{Type: "image_url", ImageURL: &chat.Link{URL: "https://example.com/a", Extra: jsontext.Value(`{"detail":"low"}`)}})},
+			{Role: "assistant", ReasoningContent: "hm", ToolCalls: []chat.ToolCall{{ID: "c", Type: "function", Function: chat.CalledFunction{Name: "f", Arguments: "{}"}}}},
+			{Role: "tool", ToolCallID: "c", Content: chat.Text("r"), Extra: jsontext.Value(`{"cache":1.0}`)},
+		},
+		Temperature: ptr(0.0), TopP: ptr(1.0), MaxTokens: 9, MaxCompletionTokens: 9, N: 2, Stream: true,
+		StreamOptions: &chat.StreamOptions{IncludeUsage: true, Extra: jsontext.Value(`{"include_obfuscation":false}`)},
+		Stop:          []string{"a", "b"}, PresencePenalty: ptr(-2.0), FrequencyPenalty: ptr(0.5), ReasoningEffort: "max",
+		Tools: tools, ToolChoice: jsontext.Value(`"auto"`), ResponseFormat: format, User: "u",
+		Extra: jsontext.Value(`{"seed":12345678901234567890,"metadata":{"k":"v"}}`),
+	}
+}
+
+const everythingJSON = `{"model":"m","messages":[` +
+	`{"role":"system","content":"Be \"brief\".","name":"ops"},` +
+	`{"role":"user","content":[{"type":"text","text":"Look"},{"type":"image_url","image_url":{"url":"https://example.com/a","detail":"low"}}]},` +
+	`{"role":"assistant","reasoning_content":"hm","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},` +
+	`{"role":"tool","content":"r","tool_call_id":"c","cache":1.0}],` +
+	`"temperature":0,"top_p":1,"max_tokens":9,"max_completion_tokens":9,"n":2,"stream":true,` +
+	`"stream_options":{"include_usage":true,"include_obfuscation":false},` +
+	`"stop":["a","b"],"presence_penalty":-2,"frequency_penalty":0.5,"reasoning_effort":"max",` +
+	`"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":false}},{"type":"function","function":{"name":"g"}}],` +
+	`"tool_choice":"auto","response_format":{"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":{"type":"object"}}},` +
+	`"user":"u","seed":12345678901234567890,"metadata":{"k":"v"}}`
+
+func TestATypedRequestGoesOutWithAllItsFields(t *testing.T) {
+	r, err := Encode(everything(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Validate(); err != nil {
+		t.Error(err)
+	}
+	data, err := r.Prepared(0).Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(everythingJSON, string(data)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestATypedRequestComesBackTheSame(t *testing.T) {
+	var decoded chat.Request
+	if err := json.Unmarshal([]byte(everythingJSON), &decoded); err != nil {
+		t.Fatal(err)
+	}
+	again, err := json.Marshal(&decoded)
+	if err != nil || string(again) != everythingJSON {
+		t.Errorf("%v\n%s", err, cmp.Diff(everythingJSON, string(again)))
+	}
+	if string(decoded.Extra) != `{"seed":12345678901234567890,"metadata":{"k":"v"}}` {
+		t.Errorf("the other fields are %s", decoded.Extra)
+	}
+}
+
+func TestAParsedRequestShowsEveryField(t *testing.T) {
+	r, err := Parse([]byte(everythingJSON))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := everything(t)
+	type view struct {
+		Model                        string
+		Floats                       []float64
+		MaxTokens, MaxCompletion, N  int64
+		Stream, Usage                bool
+		Stop                         []string
+		Effort, User                 string
+		Tools, Choice, Format, Extra string
+		Roles                        []string
+	}
+	of := func(r *Request) view {
+		v := view{
+			Model: r.Model, Floats: []float64{*r.Temperature, *r.TopP, *r.PresencePenalty, *r.FrequencyPenalty},
+			MaxTokens: r.MaxTokens, MaxCompletion: r.MaxCompletionTokens, N: r.N, Stream: r.Stream, Usage: r.WantsUsage(),
+			Stop: r.Stop, Effort: r.ReasoningEffort, User: r.User,
+			Tools: string(r.Tools), Choice: string(r.ToolChoice), Format: string(r.ResponseFormat), Extra: string(r.Field("seed")),
+		}
+		for _, m := range r.Messages {
+			v.Roles = append(v.Roles, m.Role)
+		}
+		return v
+	}
+	if diff := cmp.Diff(of(&Request{Request: want}), of(r)); diff != "" {
+		t.Errorf("(-typed +parsed):\n%s", diff)
+	}
+}
+
+func TestWhatCannotBeWrittenIsRefused(t *testing.T) {
+	for name, r := range map[string]*chat.Request{
+		"extra repeats a field": {Model: "m", Temperature: ptr(1.0), Extra: jsontext.Value(`{"temperature":2}`)},
+		"extra is no object":    {Model: "m", Extra: jsontext.Value(`[1]`)},
+		"tools are no JSON":     {Model: "m", Tools: jsontext.Value(`{`)},
+		"not UTF-8":             {Model: "m\xff"},
+	} {
+		if _, err := Encode(r); !fault.Is(err, fault.InvalidRequest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := chat.Tools(chat.Function{Name: "f", Parameters: jsontext.Value(`{`)}); err == nil {
+		t.Error("Tools takes what is not JSON")
+	}
+	if _, err := chat.JSONSchema("x", jsontext.Value(`{`), false); err == nil {
+		t.Error("JSONSchema takes what is not JSON")
+	}
+}
+
+func TestATypedRequestObeysTheSameRules(t *testing.T) {
+	for param, r := range map[string]*chat.Request{
+		"model":               {Messages: []chat.Message{{Role: "user", Content: chat.Text("a")}}},
+		"messages":            {Model: "m"},
+		"messages[0].content": {Model: "m", Messages: []chat.Message{{Role: "user"}}},
+		"temperature":         {Model: "m", Messages: []chat.Message{{Role: "user", Content: chat.Text("a")}}, Temperature: ptr(2.5)},
+		"max_tokens":          {Model: "m", Messages: []chat.Message{{Role: "user", Content: chat.Text("a")}}, MaxTokens: -1},
+		"stop":                {Model: "m", Messages: []chat.Message{{Role: "user", Content: chat.Text("a")}}, Stop: make([]string, 5)},
+	} {
+		parsed, err := Encode(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := fault.From(parsed.Validate()); f == nil || f.Param != param {
+			t.Errorf("%s: %v", param, f)
+		}
+	}
+}
+
+func TestTheOutputBoundHasTwoNames(t *testing.T) {
+	for members, want := range map[string]int64{
+		"": 0, `"max_tokens":5`: 5, `"max_completion_tokens":6`: 6,
+		`"max_tokens":5,"max_completion_tokens":5`: 5, `"max_tokens":null,"max_completion_tokens":6`: 6, `"max_tokens":null`: 0,
+	} {
+		if got := parsedAs(t, "m", members).OutputBound(); got != want {
+			t.Errorf("%s: %d, want %d", members, got, want)
+		}
+	}
+}
+
+func TestFieldsAreFoundByName(t *testing.T) {
+	const members = `"seed":1.0,"metadata":null`
+	parsed := parsedAs(t, "m", members)
+	typed := &chat.Request{Extra: jsontext.Value("{" + members + "}")}
+	for name, want := range map[string]string{"seed": "1.0", "metadata": "null", "absent": ""} {
+		if got := string(parsed.Field(name)); got != want {
+			t.Errorf("parsed %s: %q", name, got)
+		}
+		if got := string(typed.Field(name)); got != want {
+			t.Errorf("typed %s: %q", name, got)
+		}
+	}
+	if got := (&chat.Request{}).Field("seed"); got != nil {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestFunctionsAreTheToolsOfThatType(t *testing.T) {
+	r := parsedAs(t, "m", `"tools":[{"type":"web_search"},{"type":"function","function":{"name":"f","parameters":{"a":1.0}}}]`)
+	functions, err := r.Functions()
+	if want := []chat.Function{{Name: "f", Parameters: jsontext.Value(`{"a":1.0}`)}}; err != nil || cmp.Diff(want, functions) != "" {
+		t.Errorf("%+v, %v", functions, err)
+	}
+	if functions, err := (&chat.Request{}).Functions(); functions != nil || err != nil {
+		t.Errorf("%v, %v", functions, err)
+	}
+	if _, err := (&chat.Request{Tools: jsontext.Value(`{}`)}).Functions(); err == nil {
+		t.Error("an object is no list of tools")
+	}
+}
+
+func TestContentIsAStringPartsOrNull(t *testing.T) {
+	var null chat.Content
+	if err := json.Unmarshal([]byte(`null`), &null); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		c            chat.Content
+		text, raw    string
+		zero, isNull bool
+	}{
+		{nil, "", "null", true, true},
+		{null, "", "null", false, true},
+		{chat.Text("a\n\"b\""), "a\n\"b\"", `"a\n\"b\""`, false, false},
+		{chat.Text("\xff"), "\uFFFD", "\"\uFFFD\"", false, false},
+		{chat.Parts(chat.Part{Type: "text", Text: "a"}, chat.Part{Type: "text", Text: "b"}), "ab", `[{"type":"text","text":"a"},{"type":"text","text":"b"}]`, false, false},
+		{chat.Parts(chat.Part{Type: "text", Extra: jsontext.Value(`{`)}), "", "null", false, true},
+		{chat.Content(`7`), "", "7", false, false},
+	} {
+		raw, err := json.Marshal(row.c)
+		if err != nil || row.c.String() != row.text || string(raw) != row.raw || row.c.IsZero() != row.zero || row.c.IsNull() != row.isNull {
+			t.Errorf("%s: %q, zero %t, null %t, %v", raw, row.c.String(), row.c.IsZero(), row.c.IsNull(), err)
+		}
+	}
+	if !strings.HasPrefix(string(chat.JSONObject()), `{"type":"json_object"`) {
+		t.Error(chat.JSONObject())
+	}
+}
+
+func TestTheTextOfManyBlocksTakesMemoryInProportion(t *testing.T) {
+	capabilitytest.TextInProportion(t, func(n int, text string) fmt.Stringer {
+		return chat.Parts(slices.Repeat([]chat.Part{{Type: "text", Text: text}}, n)...)
+	})
+}
+
+// prepared is what an upstream gets of a body.
+func prepared(t testing.TB, body string, most int64) string {
+	t.Helper()
+	r, err := Parse([]byte(body))
+	if err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	data, err := r.Prepared(most).Bytes()
+	if err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return string(data)
+}
+
+// ownedEdits are the edits that the gateway makes on the way to an upstream
+// by itself. Those of the router are not among them.
+var ownedEdits = []struct {
+	name, body string
+	most       int64
+}{
+	{"usage is asked for in a stream", `{"model":"m","messages":[],"stream":true}`, 0},
+	{"usage is asked for although the caller refuses it", `{"stream_options": {"include_usage": false, "x": 1.0}, "stream": true}`, 0},
+	{"stream_options of null", `{"stream":true,"stream_options":null,"user":"u"}`, 0},
+	{"stream_options without include_usage", `{"stream":true,"stream_options":{"include_obfuscation":false}}`, 0},
+	{"nothing where usage was asked for", `{"stream":true,"stream_options":{ "include_usage" : true }}`, 0},
+	{"nothing without a stream", `{"stream":false,"stream_options":{"include_usage":false}}`, 0},
+	{"a cap where there was none", `{"model":"m","messages":[]}`, 100},
+	{"a cap on max_tokens", `{"max_tokens": 5000, "model":"m"}`, 100},
+	{"a cap on max_tokens of null", `{"max_tokens":null,"model":"m"}`, 100},
+	{"a cap on max_completion_tokens", `{"max_completion_tokens":5000,"model":"m"}`, 100},
+	{"a cap on both", `{"max_completion_tokens":5000,"model":"m","max_tokens":6000}`, 100},
+	{"a cap and usage", "{\n  \"stream\": true,\n  \"max_tokens\": 9\n}", 3},
+}
+
+func TestTheOwnedEditsAreTheseAndNoOther(t *testing.T) {
+	var b bytes.Buffer
+	for _, e := range ownedEdits {
+		fmt.Fprintf(&b, "# %s", e.name)
+		if e.most > 0 {
+			fmt.Fprintf(&b, " (balance affords %d)", e.most)
+		}
+		fmt.Fprintf(&b, "\ncaller   %s\nupstream %s\n\n", oneLine(e.body), oneLine(prepared(t, e.body, e.most)))
+	}
+	capabilitytest.Golden(t, *update, "owned_edits.golden", b.Bytes())
+}
+
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "⏎") }
+
+func TestABodyWithoutAnOwnedEditTravelsUnchanged(t *testing.T) {
+	for _, body := range []string{
+		ask("m", ""), " \n" + ask("m", `"temperature" : 1.0 , "seed":12345678901234567890`) + "\n",
+		`{"model":"m","messages":[],"x":1e400,"y":-0,"z":"\u00e9\/","stream":false}`,
+		`{"stream":true,"stream_options":{"include_usage":true,"a":1,"b":2},"temperature":null}`,
+	} {
+		if got := prepared(t, body, 0); got != body {
+			t.Errorf("got  %s\nwant %s", got, body)
+		}
+	}
+}
+
+// FuzzUnknownFieldsTravelUnchanged makes bodies of known and unknown members in
+// any order and spelling, and checks that the upstream gets the same bytes but
+// for the two edits that the gateway owns.
+func FuzzUnknownFieldsTravelUnchanged(f *testing.F) {
+	f.Add(uint64(1), `{"a":[1.0,-0,1e400]}`, "seed", int64(0))
+	f.Add(uint64(2), `12345678901234567890`, "étrange\n", int64(7))
+	f.Add(uint64(3), "\"\u2028 \\ud83d\\ude00\"", "Usage", int64(1))
+	f.Fuzz(func(t *testing.T, seed uint64, value, name string, most int64) {
+		body, ok := makeBody(rand.New(rand.NewPCG(seed, 0)), value, name)
+		if !ok {
+			t.Skip()
+		}
+		r, err := Parse([]byte(body))
+		if err != nil {
+			t.Skip() // a duplicate, or a variant of a billed name
+		}
+		data, err := r.Prepared(most).Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		owned := map[string]bool{}
+		if r.Stream {
+			owned["stream_options"] = true
+		}
+		if most > 0 {
+			owned["max_tokens"], owned["max_completion_tokens"] = true, true
+		}
+		if diff := cmp.Diff(members(t, []byte(body), owned), members(t, data, owned)); diff != "" {
+			t.Errorf("%s became %s:\n%s", body, data, diff)
+		}
+		if len(owned) == 0 && string(data) != body {
+			t.Errorf("%s became %s", body, data)
+		}
+	})
+}
+
+// makeBody joins members, known and unknown, in a random order and with random
+// white space.
+func makeBody(rng *rand.Rand, value, name string) (string, bool) {
+	if _, err := rawjson.Index([]byte(`{"x":`+value+`}`), nil, nil); err != nil {
+		return "", false
+	}
+	all := []string{
+		`"model":"m"`, `"messages":[{"role":"user","content":"a","x":` + value + `}]`,
+		string(rawjson.Quote(nil, name)) + ":" + value, `"zz":` + value,
+		`"temperature":1.0`, `"seed":12345678901234567890`, `"top_p":1e-3`, `"n":1`,
+		`"stream":` + []string{"true", "false", "null"}[rng.IntN(3)],
+		`"stream_options":` + []string{"null", `{"x":` + value + `}`, `{"include_usage":false}`, `{"include_usage":true}`}[rng.IntN(4)],
+		`"max_tokens":` + []string{"null", "12"}[rng.IntN(2)], `"max_completion_tokens":9`,
+	}
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	all = all[:rng.IntN(len(all)+1)]
+	var b strings.Builder
+	b.WriteString("{")
+	for i, m := range all {
+		if i > 0 {
+			b.WriteString(",")
+		}
+		b.WriteString(strings.Repeat(" ", rng.IntN(3)) + m + strings.Repeat("\n", rng.IntN(2)))
+	}
+	b.WriteString("}")
+	return b.String(), true
+}
+
+// members lists an object's members in order, but for those that are owned.
+func members(t testing.TB, body []byte, owned map[string]bool) (all []string) {
+	t.Helper()
+	o, err := rawjson.Index(body, nil, nil)
+	if err != nil {
+		t.Fatalf("%q: %v", body, err)
+	}
+	for _, m := range o.Members {
+		if !owned[m.Name] {
+			all = append(all, string(m.Key.Of(body))+":"+string(m.Value.Of(body)))
+		}
+	}
+	return all
+}
+
+// summaryRequest is a request with nothing but these members and the model "public".
+func summaryRequest(t *testing.T, members string) *Request {
+	t.Helper()
+	r, err := Parse([]byte(`{"model":"public",` + members + `}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// summaryBodies are requests of every kind of content.
+var summaryBodies = []string{
+	`"messages":[{"role":"user","content":"Wie spät ist es in 東京?"}],` + asks,
+	`"max_tokens":70,"max_completion_tokens":60,"n":3,"messages":[{"role":"user","content":[` +
+		`{"type":"text","text":"What is it?"},{"type":"image_url","image_url":{"url":"https://a.test/p.png"}}]}],` + never,
+	`"tools":[{"type":"function","function":{"name":"f","description":"does it"}}],"messages":[{"role":"user","content":"Do it."}],` + never,
+}
+
+func TestASummaryCountsAsTheRequestDoes(t *testing.T) {
+	for _, members := range summaryBodies {
+		r := summaryRequest(t, members)
+		for _, b := range []chat.MediaBound{{}, {Image: 7, Video: 9}} {
+			o := r.Summary()
+			if r.InputBound(b) <= 0 || r.InputEstimate(b) <= 0 || o.InputBound(b) != r.InputBound(b) || o.InputEstimate(b) != r.InputEstimate(b) || o.LinkedBound(b) != r.LinkedBound(b) {
+				t.Errorf("%s: %d and %d tokens, of the outline %d and %d", members, r.InputBound(b), r.InputEstimate(b), o.InputBound(b), o.InputEstimate(b))
+			}
+			if o.Model != r.Model || o.OutputBound() != r.OutputBound() || o.Candidates() != r.Candidates() || o.WantsUsage() != r.WantsUsage() || o.Stream != r.Stream {
+				t.Errorf("%s: the outline is %+v", members, o)
+			}
+			if o.Source() != nil || o.Body.IsObject() || o.Messages != nil || o.Tools != nil {
+				t.Errorf("%s: the outline keeps the request", members)
+			}
+			if again := o.Summary(); again.InputBound(b) != r.InputBound(b) || again.InputEstimate(b) != r.InputEstimate(b) {
+				t.Errorf("%s: an outline of the outline counts otherwise", members)
+			}
+		}
+	}
+}
+
+func tapLike(t *testing.T, members string) *Tap {
+	t.Helper()
+	return summaryRequest(t, members).NewTap(TapOptions{NewID: func() string { return "chatcmpl-minted" }, Created: 7})
+}
+
+func TestATapGoesOnByASummaryAsByTheRequest(t *testing.T) {
+	for _, members := range summaryBodies {
+		for _, events := range [][]string{{opens, says("a"), says("b"), ends, "[DONE]"}, {opens, reports, "[DONE]"}, {opens, says("a")}} {
+			for at := range events {
+				whole, light := tapLike(t, members), tapLike(t, members)
+				want := feed(t, whole, events...)
+				got := feed(t, light, events[:at]...)
+				light.UseSummary(light.request.Summary())
+				got += feed(t, light, events[at:]...)
+				want, got = want+string(whole.CutShort(nil)), got+string(light.CutShort(nil))
+				if got != want || light.Usage() != whole.Usage() || !strings.Contains(got, `"public"`) {
+					t.Errorf("%s: outlined before event %d\n%s\n%+v\ninstead of\n%s\n%+v", members, at, got, light.Usage(), want, whole.Usage())
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package chatapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
+)
+
+// checkFormat checks response_format: it has a type, and a json_schema holds a
+// valid JSON Schema.
+func (r *Request) checkFormat(raw []byte) {
+	o, err := rawjson.Index(raw, nil, nil)
+	if err != nil {
+		return // the common table refused it
+	}
+	kind, ok := rawjson.String(o.Raw("type"))
+	if !ok {
+		r.parsed.Problem.Note("response_format.type", `a string such as "json_object"`)
+		return
+	}
+	if kind != "json_schema" {
+		return
+	}
+	const param = "response_format.json_schema"
+	described, err := rawjson.Index(orNull(o.Raw("json_schema")), nil, nil)
+	if err != nil {
+		r.parsed.Problem.Note(param, "an object that holds a schema")
+		return
+	}
+	if !r.parsed.Problem.Schema(param+".schema", described.Raw("schema")) {
+		return
+	}
+	const most = 32_768 // names, values and brackets: each is checked
+	if err := rawjson.Within(orNull(described.Raw("schema")), rawjson.Bounds{Tokens: most}); err != nil {
+		r.parsed.Problem.Refuse(param+".schema", fmt.Sprintf("%q is too large: %s of it.", param+".schema", err))
+		return
+	}
+	if err := checkSchema(orNull(described.Raw("schema"))); err != nil {
+		r.parsed.Problem.Refuse(param+".schema",
+			fmt.Sprintf("%q must be a valid JSON Schema (draft 2020-12): %s.", param+".schema", err))
+	}
+}
+
+// checkSchema validates a schema against the meta-schema. References are not
+// followed and patterns not compiled: upstreams differ in what they allow.
+func checkSchema(raw []byte) error {
+	var schema any
+	if err := json.Unmarshal(raw, &schema); err != nil {
+		return err
+	}
+	meta, err := metaSchema()
+	if err != nil {
+		return err
+	}
+	if err := meta.Validate(schema); err != nil {
+		if e := locate(meta, schema, ""); e != nil {
+			return e
+		}
+		return errors.New(reason(err))
+	}
+	return nil
+}
+
+// metaSchema is what the vocabularies of JSON Schema draft 2020-12 say of the
+// keywords' own values (JSON Schema Core, sections 8 to 10; Validation, 6 to 9).
+var metaSchema = sync.OnceValues(func() (*jsonschema.Resolved, error) {
+	var s jsonschema.Schema
+	if err := json.Unmarshal([]byte(metaSchemaText), &s); err != nil {
+		return nil, err
+	}
+	return s.Resolve(nil)
+})
+
+const metaSchemaText = `{
+ "$defs": {
+  "text":    {"type": "string"},
+  "flag":    {"type": "boolean"},
+  "number":  {"type": "number"},
+  "count":   {"type": "integer", "minimum": 0},
+  "names":   {"type": "array", "items": {"type": "string"}, "uniqueItems": true},
+  "kind":    {"enum": ["array", "boolean", "integer", "null", "number", "object", "string"]},
+  "schemas": {"type": "array", "minItems": 1, "items": {"$ref": "#"}},
+  "named":   {"type": "object", "additionalProperties": {"$ref": "#"}}
+ },
+ "type": ["object", "boolean"],
+ "properties": {
+  "$id": {"$ref": "#/$defs/text"}, "$schema": {"$ref": "#/$defs/text"}, "$ref": {"$ref": "#/$defs/text"},
+  "$anchor": {"$ref": "#/$defs/text"}, "$dynamicRef": {"$ref": "#/$defs/text"}, "$dynamicAnchor": {"$ref": "#/$defs/text"},
+  "$comment": {"$ref": "#/$defs/text"}, "$defs": {"$ref": "#/$defs/named"}, "definitions": {"$ref": "#/$defs/named"},
+  "$vocabulary": {"type": "object", "additionalProperties": {"type": "boolean"}},
+  "type": {"anyOf": [{"$ref": "#/$defs/kind"}, {"type": "array", "minItems": 1, "uniqueItems": true, "items": {"$ref": "#/$defs/kind"}}]},
+  "enum": {"type": "array"},
+  "multipleOf": {"type": "number", "exclusiveMinimum": 0},
+  "maximum": {"$ref": "#/$defs/number"}, "exclusiveMaximum": {"$ref": "#/$defs/number"},
+  "minimum": {"$ref": "#/$defs/number"}, "exclusiveMinimum": {"$ref": "#/$defs/number"},
+  "maxLength": {"$ref": "#/$defs/count"}, "minLength": {"$ref": "#/$defs/count"}, "pattern": {"$ref": "#/$defs/text"},
+  "maxItems": {"$ref": "#/$defs/count"}, "minItems": {"$ref": "#/$defs/count"}, "uniqueItems": {"$ref": "#/$defs/flag"},
+  "maxContains": {"$ref": "#/$defs/count"}, "minContains": {"$ref": "#/$defs/count"},
+  "maxProperties": {"$ref": "#/$defs/count"}, "minProperties": {"$ref": "#/$defs/count"},
+  "required": {"$ref": "#/$defs/names"},
+  "dependentRequired": {"type": "object", "additionalProperties": {"$ref": "#/$defs/names"}},
+  "prefixItems": {"$ref": "#/$defs/schemas"}, "items": {"$ref": "#"}, "contains": {"$ref": "#"},
+  "additionalProperties": {"$ref": "#"}, "properties": {"$ref": "#/$defs/named"},
+  "patternProperties": {"$ref": "#/$defs/named"}, "dependentSchemas": {"$ref": "#/$defs/named"},
+  "propertyNames": {"$ref": "#"}, "if": {"$ref": "#"}, "then": {"$ref": "#"}, "else": {"$ref": "#"},
+  "allOf": {"$ref": "#/$defs/schemas"}, "anyOf": {"$ref": "#/$defs/schemas"}, "oneOf": {"$ref": "#/$defs/schemas"},
+  "not": {"$ref": "#"}, "unevaluatedItems": {"$ref": "#"}, "unevaluatedProperties": {"$ref": "#"},
+  "title": {"$ref": "#/$defs/text"}, "description": {"$ref": "#/$defs/text"}, "format": {"$ref": "#/$defs/text"},
+  "deprecated": {"$ref": "#/$defs/flag"}, "readOnly": {"$ref": "#/$defs/flag"}, "writeOnly": {"$ref": "#/$defs/flag"},
+  "examples": {"type": "array"},
+  "contentEncoding": {"$ref": "#/$defs/text"}, "contentMediaType": {"$ref": "#/$defs/text"}, "contentSchema": {"$ref": "#"}
+ }
+}`
+
+// typeNames are the values of the keyword `type` (Validation, 6.1.1).
+var typeNames = []string{"array", "boolean", "integer", "null", "number", "object", "string"}
+
+// subschemas are the keywords whose values hold schemas, and how: one, a list, or by
+// name. They are those of metaSchemaText.
+var subschemas = map[string]byte{
+	"items": '1', "contains": '1', "additionalProperties": '1', "propertyNames": '1',
+	"if": '1', "then": '1', "else": '1', "not": '1', "contentSchema": '1',
+	"unevaluatedItems": '1', "unevaluatedProperties": '1',
+	"prefixItems": '[', "allOf": '[', "anyOf": '[', "oneOf": '[',
+	"$defs": '{', "definitions": '{', "properties": '{', "patternProperties": '{', "dependentSchemas": '{',
+}
+
+// locate finds the first place of a bad schema that is wrong by itself; the
+// validator tells only which rule was broken. Each value is looked at once.
+func locate(meta *jsonschema.Resolved, schema any, path string) error {
+	members, ok := schema.(map[string]any)
+	if !ok {
+		if _, ok := schema.(bool); ok {
+			return nil
+		}
+		return fmt.Errorf("at %s: %s is neither an object nor true or false", "#"+path, excerpt(schema))
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if err := locateIn(meta, name, members[name], childPath(path, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// locateIn looks at one keyword: at the schemas in it, or else at its value.
+func locateIn(meta *jsonschema.Resolved, name string, value any, path string) error {
+	list, isList := value.([]any)
+	named, isNamed := value.(map[string]any)
+	switch kind := subschemas[name]; {
+	case kind == '1':
+		return locate(meta, value, path)
+	case kind == '[' && isList && len(list) > 0:
+		for i, v := range list {
+			if err := locate(meta, v, childPath(path, strconv.Itoa(i))); err != nil {
+				return err
+			}
+		}
+		return nil
+	case kind == '{' && isNamed:
+		for _, key := range slices.Sorted(maps.Keys(named)) {
+			if err := locate(meta, named[key], childPath(path, key)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	err := meta.Validate(map[string]any{name: value})
+	switch {
+	case err == nil:
+		return nil
+	case name == "type":
+		return fmt.Errorf("at %s: %s is not %s, nor a list of different ones of them", "#"+path, excerpt(value), rule.Words(typeNames))
+	}
+	return fmt.Errorf("at %s: %s", "#"+path, reason(err))
+}
+
+// childPath is the path of a member. It is bounded here, not in the message alone,
+// for long names would be copied into each path below them.
+func childPath(path, name string) string {
+	const most = 100
+	if len(path) >= most {
+		return path
+	}
+	return truncate(path+"/"+truncate(name, most), most)
+}
+
+// excerpt is the beginning of a value.
+func excerpt(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return "the value"
+	}
+	return truncate(string(data), 40)
+}
+
+// reason is the innermost of the validator's chain, without the place in the
+// meta-schema, which says nothing to a caller.
+func reason(err error) string {
+	s := err.Error()
+	if i := strings.LastIndex(s, "validating "); i >= 0 {
+		s = s[i:]
+		if _, inner, ok := strings.Cut(s, ": "); ok {
+			s = inner
+		}
+	}
+	return strings.TrimSuffix(truncate(s, 150), ".")
+}
+
+// truncate keeps at most most bytes of a text.
+func truncate(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}

@@ -1,0 +1,117 @@
+package chatapi
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestAnswersMayFollowAValidSchemaOnly(t *testing.T) {
+	for schema, valid := range map[string]bool{
+		`true`:  true,
+		`false`: true,
+		`{}`:    true,
+		`{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false}`: true,
+		`{"type":["string","null"]}`:                              true,
+		`{"enum":[]}`:                                             true,
+		`{"enum":[1,"a",null],"const":null}`:                      true,
+		`{"minLength":0,"maxLength":0}`:                           true,
+		`{"minLength":1.0}`:                                       true,
+		`{"multipleOf":0.5}`:                                      true,
+		`{"pattern":"^(?=.*[0-9]).+$"}`:                           true,
+		`{"pattern":"("}`:                                         true,
+		`{"$ref":"#/$defs/a","$defs":{"a":{"type":"integer"}}}`:   true,
+		`{"$ref":"https://example.com/other.json"}`:               true,
+		`{"items":false,"prefixItems":[{}]}`:                      true,
+		`{"anyOf":[{"type":"null"},true]}`:                        true,
+		`{"x-vendor":{"type":"banana"}}`:                          true,
+		`{"type":"object","type":"object"}`:                       true,
+		`{"default":{"type":"banana"},"examples":[{"type":"x"}]}`: true,
+
+		`null`:                             false,
+		`1`:                                false,
+		`"object"`:                         false,
+		`[]`:                               false,
+		`{"type":"banana"}`:                false,
+		`{"type":[]}`:                      false,
+		`{"type":["string","string"]}`:     false,
+		`{"type":null}`:                    false,
+		`{"minLength":-1}`:                 false,
+		`{"minLength":1.5}`:                false,
+		`{"maxItems":"3"}`:                 false,
+		`{"multipleOf":0}`:                 false,
+		`{"minimum":"0"}`:                  false,
+		`{"allOf":[]}`:                     false,
+		`{"anyOf":{}}`:                     false,
+		`{"oneOf":[1]}`:                    false,
+		`{"required":["a","a"]}`:           false,
+		`{"required":"a"}`:                 false,
+		`{"required":[1]}`:                 false,
+		`{"enum":"a"}`:                     false,
+		`{"properties":[]}`:                false,
+		`{"properties":{"a":"string"}}`:    false,
+		`{"properties":{"a":{"type":7}}}`:  false,
+		`{"items":[{}]}`:                   false,
+		`{"pattern":1}`:                    false,
+		`{"additionalProperties":"no"}`:    false,
+		`{"$defs":{"a":{"minItems":-1}}}`:  false,
+		`{"not":{"allOf":[{"type":"x"}]}}`: false,
+		`{"uniqueItems":1}`:                false,
+		`{"$ref":1}`:                       false,
+	} {
+		for _, model := range []string{"any-model", "delta-k3"} {
+			want := ""
+			if !valid {
+				want = "response_format.json_schema.schema"
+			}
+			got, message := problem(t, ask(model, `"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":`+schema+`}}`))
+			if got != want {
+				t.Errorf("%s: refused for %q (%s), want %q", schema, got, message, want)
+			}
+			if !valid && len(message) > 400 {
+				t.Errorf("%s: the message has %d bytes", schema, len(message))
+			}
+		}
+	}
+}
+
+func TestTheMessageSaysWhatIsWrongInASchema(t *testing.T) {
+	_, message := problem(t, ask("m", `"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"banana"}}}`))
+	if !strings.Contains(message, "banana") || !strings.Contains(message, "draft 2020-12") || !strings.HasSuffix(message, ".") {
+		t.Error(message)
+	}
+}
+
+func TestADeepSchemaIsNotAProblem(t *testing.T) {
+	const depth = 58 // with those around it, 64
+	schema := strings.Repeat(`{"not":`, depth) + `{}` + strings.Repeat(`}`, depth)
+	if param, message := problem(t, ask("m", `"response_format":{"type":"json_schema","json_schema":{"schema":`+schema+`}}`)); param != "" {
+		t.Errorf("refused for %q: %s", param, message)
+	}
+}
+
+func TestTheMessageNamesThePlaceInTheCallersSchema(t *testing.T) {
+	const kinds = `"array", "boolean", "integer", "null", "number", "object" or "string"`
+	for schema, want := range map[string]string{
+		`{"properties":{"a":{"type":"strin"}}}`:                 `at #/properties/a/type: "strin" is not ` + kinds,
+		`{"items":{"anyOf":[{"type":"null"},{"minItems":-1}]}}`: `at #/items/anyOf/1/minItems: minimum: -1`,
+		`{"properties":{"a":"string"}}`:                         `at #/properties/a: "string" is neither an object nor true or false`,
+		`{"$defs":{"b":true},"required":"a"}`:                   `at #/required: `,
+		`{"allOf":[]}`:                                          `at #/allOf: `,
+		`[]`:                                                    `at #: [] is neither`,
+	} {
+		_, message := problem(t, ask("m", `"response_format":{"type":"json_schema","json_schema":{"schema":`+schema+`}}`))
+		if !strings.Contains(message, want) || strings.Contains(message, "$defs/") || strings.Contains(message, "validating") {
+			t.Errorf("%s: %s; want %s", schema, message, want)
+		}
+	}
+}
+
+func TestLongNamesInASchemaDoNotMakeALongMessage(t *testing.T) {
+	name := strings.Repeat("ä", 5000)
+	schema := strings.Repeat(`{"properties":{"`+name+`":`, 5) + `{"type":"` + name + `"}` + strings.Repeat(`}}`, 5)
+	_, message := problem(t, ask("m", `"response_format":{"type":"json_schema","json_schema":{"schema":`+schema+`}}`))
+	if message == "" || len(message) > 450 || !utf8.ValidString(message) {
+		t.Errorf("%d bytes: %s", len(message), message)
+	}
+}

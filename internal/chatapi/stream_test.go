@@ -1,0 +1,368 @@
+package chatapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// streamOf is a stream of the text, and how often it was closed.
+func streamOf(r io.Reader) (*chat.Stream, *int) {
+	closed := new(int)
+	return chat.NewStream("req_1", stubSource{r, func() error { *closed++; return nil }}), closed
+}
+
+func TestAStreamEndsWithTheErrorThatEndedIt(t *testing.T) {
+	cut := errors.New("cut")
+	for _, row := range []struct {
+		name string
+		r    io.Reader
+		code fault.Code
+		text string
+	}{
+		{"an error event", strings.NewReader("data: {\"error\":{\"message\":\"Sold out.\",\"type\":\"api_error\",\"code\":\"BadGateway\",\"param\":null}}\n\n"), fault.BadGateway, "Sold out."},
+		{"no chunk", strings.NewReader("data: [1]\n\n"), fault.BadGateway, "not of the chat completion form"},
+		{"a broken source", iotest.ErrReader(fault.Wrap(fault.RequestTimeout, "Late.", cut)), fault.RequestTimeout, "Late."},
+		{"another error", iotest.ErrReader(cut), fault.InternalError, "The gateway failed"},
+	} {
+		s, closed := streamOf(io.MultiReader(strings.NewReader("data: "+says("a")+"\n\n"), row.r))
+		var texts []string
+		var last error
+		for c, err := range s.Chunks() {
+			if err != nil {
+				last = err
+				continue
+			}
+			texts = append(texts, c.Choices[0].Delta.Content.String())
+		}
+		var f *fault.Error
+		if !errors.As(last, &f) || f.Code != row.code || !strings.Contains(f.Message, row.text) || len(texts) != 1 || *closed == 0 {
+			t.Errorf("%s: %v, %q, closed %d times", row.name, last, texts, *closed)
+		}
+	}
+}
+
+func TestBreakingOutOfTheLoopClosesTheStream(t *testing.T) {
+	s, closed := streamOf(strings.NewReader(strings.Repeat("data: "+says("a")+"\n\n", 3)))
+	for range s.Chunks() {
+		break
+	}
+	if *closed != 1 {
+		t.Errorf("closed %d times", *closed)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAChunkKeepsItsBytesBesideItsFields(t *testing.T) {
+	sent := `{"id":"a","choices":[{"index":0,"delta":{"content":"a","x":1.0},"finish_reason":"stop","y":2.0}],"z":1e400}`
+	s, _ := streamOf(strings.NewReader("data: " + sent + "\n\n" + sse.Done))
+	for c, err := range s.Chunks() {
+		if err != nil || string(c.Raw) != sent {
+			t.Fatalf("%s, %v", c.Raw, err)
+		}
+		choice := c.Choices[0]
+		if string(c.Extra) != `{"z":1e400}` || string(choice.Extra) != `{"y":2.0}` || string(choice.Delta.Extra) != `{"x":1.0}` || choice.FinishReason != "stop" {
+			t.Errorf("%+v", c)
+		}
+		again, err := marshal(choice)
+		if want := `{"index":0,"delta":{"content":"a","x":1.0},"finish_reason":"stop","y":2.0}`; err != nil || string(again) != want {
+			t.Errorf("%s, %v", again, err)
+		}
+	}
+}
+
+// callOf is the call that the gateway makes of a typed request.
+func callOf(t *testing.T, typed *chat.Request) *upstream.Call {
+	t.Helper()
+	r, err := Encode(typed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &upstream.Call{Op: upstream.ChatCompletion, Model: r.Model, Stream: r.Stream, Body: r.Prepared(0), Request: r.Request}
+}
+
+func hi(stream bool) *chat.Request {
+	return &chat.Request{Model: "m", Messages: []chat.Message{{Role: "user", Content: chat.Text("hi")}}, Stream: stream}
+}
+
+// fullResponse is a response with every field set.
+func fullResponse() *chat.Response {
+	return &chat.Response{
+		ID: "a", Object: "chat.completion", Created: 7, Model: "v",
+		Choices: []chat.Choice{{
+			Message: chat.Message{Role: "assistant", ReasoningContent: "hm", Content: chat.Text("Hello."), ToolCalls: []chat.ToolCall{
+				{ID: "c", Type: "function", Function: chat.CalledFunction{Name: "f", Arguments: "{}"}},
+				{ID: "d", Type: "function", Function: chat.CalledFunction{Name: "g", Arguments: "1"}},
+			}},
+			FinishReason: "tool_calls", Extra: jsontext.Value(`{"logprobs":null}`),
+		}},
+		Usage: &chat.Usage{
+			PromptTokens: 12, CompletionTokens: 4, TotalTokens: 16,
+			PromptTokensDetails: &chat.PromptDetails{CachedTokens: 2}, CompletionTokensDetails: &chat.CompletionDetails{ReasoningTokens: 1},
+		},
+		Extra: jsontext.Value(`{"system_fingerprint":"fp"}`),
+	}
+}
+
+func answering(r *chat.Response, err error) chat.Handler {
+	return func(context.Context, *chat.Request) (*chat.Response, error) { return r, err }
+}
+
+func TestAGoFunctionAnswersInThePublicWire(t *testing.T) {
+	var got *chat.Request
+	up := chat.Serve(func(_ context.Context, r *chat.Request) (*chat.Response, error) {
+		got = r
+		return fullResponse(), nil
+	})
+	reply, err := up.Do(t.Context(), callOf(t, hi(false)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, _ := io.ReadAll(reply.Body)
+	if got.Messages[0].Content.String() != "hi" || reply.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("%+v, %v", got, reply.Header)
+	}
+	var back chat.Response
+	if err := json.Unmarshal(data, &back); err != nil {
+		t.Fatal(err)
+	}
+	again, _ := json.Marshal(back)
+	if diff := cmp.Diff(string(data), string(again)); diff != "" {
+		t.Errorf("(-sent +read):\n%s", diff)
+	}
+	r := callOf(t, hi(false)).Request.(*chat.Request)
+	a, err := (&Request{Request: r}).ReadAnswer(data, chat.MediaBound{})
+	if want := (billing.Usage{Input: 10, CachedInput: 2, Output: 4, Reasoning: 1}); err != nil || a.Usage != want {
+		t.Errorf("%+v, %v", a.Usage, err)
+	}
+}
+
+func TestAnAnswerIsStreamedToWhoWantsAStream(t *testing.T) {
+	chunks, err := receive(t, chat.Serve(answering(fullResponse(), nil)), hi(true))
+	if err != nil || len(chunks) != 3 {
+		t.Fatalf("%d chunks, %v", len(chunks), err)
+	}
+	delta := chunks[0].Choices[0].Delta
+	if delta.Content.String() != "Hello." || delta.ReasoningContent != "hm" || *delta.ToolCalls[1].Index != 1 {
+		t.Errorf("%+v", delta)
+	}
+	if chunks[0].Choices[0].FinishReason != "" || chunks[1].Choices[0].FinishReason != "tool_calls" {
+		t.Errorf("%+v", chunks)
+	}
+	if chunks[2].Usage.TotalTokens != 16 || len(chunks[2].Choices) != 0 {
+		t.Errorf("%+v", chunks[2])
+	}
+	for _, c := range chunks {
+		if c.ID != "a" || c.Object != "chat.completion.chunk" || c.Created != 7 || c.Model != "v" || len(c.Raw) == 0 {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// stubSource makes a source of an upstream's reply.
+type stubSource struct {
+	io.Reader
+	close func() error
+}
+
+func (s stubSource) Close() error { return s.close() }
+func (stubSource) Receipt() (billing.Receipt, bool) {
+	return billing.Receipt{}, true
+}
+
+// receive asks the upstream and reads its stream to the end.
+func receive(t *testing.T, up upstream.Upstream, r *chat.Request) (chunks []*chat.Chunk, err error) {
+	t.Helper()
+	reply, err := up.Do(t.Context(), callOf(t, r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kind := reply.Header.Get("Content-Type"); kind != "text/event-stream" {
+		t.Errorf("the content type is %q", kind)
+	}
+	closed := 0
+	s := chat.NewStream("req_1", stubSource{reply.Body, func() error { closed++; return reply.Body.Close() }})
+	for c, err := range s.Chunks() {
+		if err != nil {
+			return chunks, err
+		}
+		chunks = append(chunks, c)
+	}
+	if _, ok := s.Receipt(); !ok || closed == 0 || s.RequestID != "req_1" {
+		t.Errorf("closed %d times", closed)
+	}
+	return chunks, nil
+}
+
+// pieces yields text piece by piece, and fails at the end if err is set.
+func pieces(err error, texts ...string) chat.StreamHandler {
+	return func(context.Context, *chat.Request) iter.Seq2[*chat.Chunk, error] {
+		return func(yield func(*chat.Chunk, error) bool) {
+			for _, text := range texts {
+				if !yield(&chat.Chunk{ID: "a", Choices: []chat.ChunkChoice{{Delta: chat.Message{Content: chat.Text(text)}}}}, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield(nil, err)
+			}
+		}
+	}
+}
+
+func TestAGoFunctionStreamsInThePublicWire(t *testing.T) {
+	up := chat.ServeStream(nil, pieces(nil, "one", " two"))
+	reply, err := up.Do(t.Context(), callOf(t, hi(true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(reply.Body)
+	want := `data: {"id":"a","object":"","created":0,"model":"","choices":[{"index":0,"delta":{"content":"one"},"finish_reason":null}]}` + "\n\n" +
+		`data: {"id":"a","object":"","created":0,"model":"","choices":[{"index":0,"delta":{"content":" two"},"finish_reason":null}]}` + "\n\n" + sse.Done
+	if diff := cmp.Diff(want, string(data)); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	if !upstream.Supports(up, upstream.ChatCompletion, "any") || upstream.Supports(up, "image", "any") {
+		t.Error("a Go function serves chat and nothing else")
+	}
+}
+
+func TestAStreamedReplyGivesOneEventARead(t *testing.T) {
+	reply, err := chat.ServeStream(nil, pieces(nil, "one", " two")).Do(t.Context(), callOf(t, hi(true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	for i := range 3 {
+		if n, err := reply.Body.Read(buf); err != nil || strings.Count(string(buf[:n]), "\n\n") != 1 {
+			t.Errorf("read %d: %q, %v", i, buf[:n], err)
+		}
+	}
+	if n, err := reply.Body.Read(buf); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+func TestAFailingGoFunctionFailsTheCall(t *testing.T) {
+	refused := fault.Invalid("messages", "No.")
+	for _, err := range []error{refused, errors.New("secret")} {
+		_, got := chat.Serve(answering(nil, err)).Do(t.Context(), callOf(t, hi(false)))
+		checkFailure(t, err, got)
+		if f, ok := got.(*fault.Error); !ok {
+			t.Errorf("%T leaves the upstream: %v", got, f)
+		}
+		_, got = receive(t, chat.Serve(answering(nil, err)), hi(true))
+		checkFailure(t, err, got)
+		chunks, got := receive(t, chat.ServeStream(nil, pieces(err, "one")), hi(true))
+		if len(chunks) != 1 {
+			t.Errorf("%d chunks came before the error", len(chunks))
+		}
+		checkFailure(t, err, got)
+	}
+}
+
+// checkFailure wants the caller's fault as it is, and nothing told of another error.
+func checkFailure(t *testing.T, sent, got error) {
+	t.Helper()
+	f := fault.From(got)
+	var own *fault.Error
+	switch {
+	case f == nil:
+		t.Errorf("%v was lost", sent)
+	case errors.As(sent, &own):
+		if f != own {
+			t.Errorf("got %v", f)
+		}
+	case f.Code != fault.InternalError || strings.Contains(f.Message, "secret"):
+		t.Errorf("got %v", f)
+	}
+}
+
+func TestWhatAGoFunctionCannotWriteIsAnInternalError(t *testing.T) {
+	bad := fullResponse()
+	bad.Extra = jsontext.Value(`{`)
+	if _, err := chat.Serve(answering(bad, nil)).Do(t.Context(), callOf(t, hi(false))); !fault.Is(err, fault.InternalError) {
+		t.Errorf("got %v", err)
+	}
+	up := chat.ServeStream(nil, func(context.Context, *chat.Request) iter.Seq2[*chat.Chunk, error] {
+		return func(yield func(*chat.Chunk, error) bool) { yield(&chat.Chunk{Extra: jsontext.Value(`{`)}, nil) }
+	})
+	if _, err := receive(t, up, hi(true)); !fault.Is(err, fault.InternalError) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAStreamThatIsGivenUpIsNotComplete(t *testing.T) {
+	left := false
+	forever := func(ctx context.Context, _ *chat.Request) iter.Seq2[*chat.Chunk, error] {
+		return func(yield func(*chat.Chunk, error) bool) {
+			defer func() { left = true }()
+			for ctx.Err() == nil && yield(&chat.Chunk{ID: "a"}, nil) {
+				continue
+			}
+		}
+	}
+	for name, leave := range map[string]func(context.CancelFunc, io.Closer){
+		"the context ends":    func(cancel context.CancelFunc, _ io.Closer) { cancel() },
+		"the reply is closed": func(_ context.CancelFunc, c io.Closer) { _ = c.Close() },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		reply, err := chat.ServeStream(nil, forever).Do(ctx, callOf(t, hi(true)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := reply.Body.Read(make([]byte, 4096)); err != nil {
+			t.Fatal(err)
+		}
+		left = false
+		leave(cancel, reply.Body)
+		if rest, err := io.ReadAll(reply.Body); err == nil || strings.Contains(string(rest), "[DONE]") {
+			t.Errorf("%s: %q, %v", name, rest, err)
+		}
+		if !left {
+			t.Errorf("%s: the function goes on", name)
+		}
+	}
+}
+
+func TestACallWithoutATypedRequestIsParsed(t *testing.T) {
+	call := callOf(t, hi(false))
+	call.Request = nil
+	var got *chat.Request
+	up := chat.Serve(func(_ context.Context, r *chat.Request) (*chat.Response, error) {
+		got = r
+		return fullResponse(), nil
+	})
+	if _, err := up.Do(t.Context(), call); err != nil || got.Model != "m" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	call.Body = upstream.BytesBody([]byte(`{"model":"m","stop":"x","seed":1}`))
+	if _, err := up.Do(t.Context(), call); err != nil || len(got.Stop) != 1 || string(got.Field("seed")) != "1" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	call.Body = upstream.BytesBody([]byte("["))
+	if _, err := up.Do(t.Context(), call); !fault.Is(err, fault.InvalidRequest) {
+		t.Errorf("got %v", err)
+	}
+	call.Body = upstream.OpenBody(1, func() (io.ReadCloser, error) { return nil, errors.New("gone") })
+	if _, err := up.Do(t.Context(), call); !fault.Is(err, fault.InternalError) {
+		t.Errorf("got %v", err)
+	}
+}

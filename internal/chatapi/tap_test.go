@@ -1,0 +1,370 @@
+package chatapi
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
+)
+
+const (
+	asks  = `"stream":true,"stream_options":{"include_usage":true}`
+	never = `"stream":true`
+)
+
+// tapOf is a tap of a stream of the model "public".
+func tapOf(t testing.TB, members string) *Tap {
+	t.Helper()
+	return parsedAs(t, "public", members).NewTap(TapOptions{NewID: func() string { return "chatcmpl-minted" }, Created: 7})
+}
+
+// says is a chunk with text.
+func says(text string) string {
+	return fmt.Sprintf(`{"id":"a","model":"v","choices":[{"index":0,"delta":{"content":%q},"finish_reason":null}]}`, text)
+}
+
+const (
+	opens   = `{"id":"a","model":"v","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`
+	ends    = `{"id":"a","model":"v","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`
+	reports = `{"id":"a","model":"v","choices":[],"usage":{"prompt_tokens":12,"completion_tokens":4,"total_tokens":16}}`
+)
+
+// feed passes events through the tap, and returns what the client gets.
+func feed(t testing.TB, tap *Tap, events ...string) string {
+	t.Helper()
+	var out []byte
+	for _, e := range events {
+		var err error
+		if out, _, err = tap.Event(out, "", []byte(e)); err != nil {
+			t.Fatalf("%s: %v", e, err)
+		}
+	}
+	return string(out)
+}
+
+func TestAChunkShowsThePublicModelAndIsElseUnchanged(t *testing.T) {
+	for _, row := range []struct {
+		name, members, sent, want string
+	}{
+		{"text", never, says("hi"), strings.Replace(says("hi"), `"v"`, `"public"`, 1)},
+		{"reasoning", never, `{"model":"v","choices":[{"delta":{"reasoning_content":"a"}}]}`, `{"model":"public","choices":[{"delta":{"reasoning_content":"a"}}]}`},
+		{"a tool call", never, `{"model":"v","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}`, `{"model":"public","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}`},
+		{"a role", never, opens, strings.Replace(opens, `"v"`, `"public"`, 1)},
+		{"an end", never, ends, strings.Replace(ends, `"v"`, `"public"`, 1)},
+		{"no model", never, `{"choices":[],"x":1.0}`, `{"choices":[],"x":1.0}`},
+		{"spelling", never, `{ "x" : 1e400 , "model" : "v" , "choices" : [ ] }`, `{ "x" : 1e400 , "model" : "public" , "choices" : [ ] }`},
+		{"no error", never, `{"error":null,"choices":[],"y":-0}`, `{"choices":[],"y":-0}`},
+		{"usage that was asked for", asks, reports, strings.Replace(reports, `"v"`, `"public"`, 1)},
+		{"usage that was not", never, reports, ""},
+		{"usage without choices", never, `{"id":"a","usage":{"prompt_tokens":1,"completion_tokens":1}}`, ""},
+		{"usage with choices of null", never, `{"choices":null,"usage":{"prompt_tokens":1,"completion_tokens":1}}`, ""},
+		{"null usage that was asked for", asks, `{"choices":[{"delta":{"content":"a"}}],"usage":null}`, `{"choices":[{"delta":{"content":"a"}}],"usage":null}`},
+		{"null usage that was not", never, `{"choices":[{"delta":{"content":"a"}}],"usage":null}`, `{"choices":[{"delta":{"content":"a"}}]}`},
+		{"null usage without choices", never, `{"choices":[],"prompt_filter_results":[1],"usage":null}`, `{"choices":[],"prompt_filter_results":[1]}`},
+		{"usage beside the end", never, `{"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1},"z":1}`, `{"choices":[{"delta":{},"finish_reason":"stop"}],"z":1}`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			out, done, err := tapOf(t, row.members).Event([]byte("> "), "", []byte(row.sent))
+			want := "> "
+			if row.want != "" {
+				want += "data: " + row.want + "\n\n"
+			}
+			if err != nil || done {
+				t.Errorf("done: %t, %v", done, err)
+			}
+			if diff := cmp.Diff(want, string(out)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAChunkOfSeveralLinesStaysOne(t *testing.T) {
+	out := feed(t, tapOf(t, never), "{\"model\":\"v\",\n\"choices\":[]}")
+	if want := "data: {\"model\":\"public\",\ndata: \"choices\":[]}\n\n"; out != want {
+		t.Errorf("%q", out)
+	}
+}
+
+func TestAnErrorInAStreamEndsIt(t *testing.T) {
+	for _, row := range []struct{ name, data, message string }{
+		{"", `{"error":{"message":"Overloaded."}}`, "reported an error"},
+		{"", `{"choices":[],"error":"Overloaded."}`, "reported an error"},
+		{"error", `{"message":"Overloaded."}`, "reported an error"},
+		{"error", `{"error":{"message":"Overloaded."}}`, "reported an error"},
+		{"error", `{"type":"x"}`, "reported an error"},
+		{"error", `overloaded`, "not one JSON object"},
+		{"", `{"choices":[`, "not one JSON object"},
+		{"", `[DONE`, "not one JSON object"},
+		{"", ``, "not one JSON object"},
+		{"", `{"choices":[]}{}`, "not one JSON object"},
+	} {
+		out, done, err := tapOf(t, never).Event(nil, row.name, []byte(row.data))
+		f := fault.From(err)
+		if len(out) > 0 || done || f == nil || f.Code != fault.BadGateway || !strings.Contains(f.Message, row.message) {
+			t.Errorf("%s %s: %q, %t, %v", row.name, row.data, out, done, err)
+		}
+	}
+}
+
+func TestTheOpeningOfAStreamIsJudged(t *testing.T) {
+	for _, row := range []struct {
+		name, data    string
+		content, fine bool
+	}{
+		{"", opens, false, true},
+		{"", says("a"), true, true},
+		{"", ends, true, true},
+		{"", reports, false, true},
+		{"", `[DONE]`, true, false},
+		{"", ` [DONE] `, true, false},
+		{"", `{"error":{"message":"x"}}`, true, false},
+		{"", `{"error":null,"choices":[]}`, false, true},
+		{"", `<html>`, true, false},
+		{"error", `{}`, true, false},
+	} {
+		content, err := Opening(row.name, []byte(row.data))
+		if content != row.content || (err == nil) != row.fine || err != nil && !fault.Is(err, fault.BadGateway) {
+			t.Errorf("%s %s: %t, %v", row.name, row.data, content, err)
+		}
+	}
+}
+
+func TestTheUsageChunkIsMadeIfTheUpstreamGaveNone(t *testing.T) {
+	const made = `data: {"id":"a","object":"chat.completion.chunk","created":7,"model":"public","choices":[],"usage":`
+	for _, row := range []struct {
+		name, members string
+		events        []string
+		want          string // after the upstream's own chunks
+	}{
+		{"asked, not given", asks, []string{says("Hello you."), ends}, made + `{"prompt_tokens":5,"completion_tokens":3,"total_tokens":8}}` + "\n\n"},
+		{"asked, given in a choice", asks, []string{says("Hello you."), `{"id":"a","choices":[{"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":12,"completion_tokens":4,"cached_tokens":2,"completion_tokens_details":{"reasoning_tokens":1}}}]}`}, made + `{"prompt_tokens":12,"completion_tokens":4,"total_tokens":16,"prompt_tokens_details":{"cached_tokens":2},"completion_tokens_details":{"reasoning_tokens":1}}}` + "\n\n"},
+		{"asked, given", asks, []string{says("Hello you."), ends, reports}, ""},
+		{"not asked", never, []string{says("Hello you."), ends}, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			tap := tapOf(t, row.members)
+			feed(t, tap, row.events...)
+			for i, want := range []string{row.want, ""} { // once
+				out, done, err := tap.Event(nil, "", []byte("[DONE]"))
+				if err != nil || !done {
+					t.Errorf("done: %t, %v", done, err)
+				}
+				if diff := cmp.Diff(want, string(out)); diff != "" {
+					t.Errorf("end %d (-want +got):\n%s", i, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestAHeartbeatIsAnEmptyChunkThatKeepsTheStreamsID(t *testing.T) {
+	const beat = `data: {"id":"%s","object":"chat.completion.chunk","created":7,"model":"public","choices":[{"index":0,"delta":{},"finish_reason":null}]}` + "\n\n"
+	tap := tapOf(t, asks)
+	feed(t, tap, opens)
+	if got, want := string(tap.Heartbeat(nil)), fmt.Sprintf(beat, "a"); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if tap.Output() != 0 {
+		t.Errorf("%d tokens", tap.Output())
+	}
+
+	tap = tapOf(t, asks)
+	first := string(tap.Heartbeat(nil)) + string(tap.Heartbeat(nil))
+	if want := strings.Repeat(fmt.Sprintf(beat, "chatcmpl-minted"), 2); first != want {
+		t.Errorf("got %s, want %s", first, want)
+	}
+	later := feed(t, tap, opens, says("a"), ends, reports) + string(tap.Heartbeat(nil))
+	if strings.Contains(later, `"id":"a"`) || strings.Count(later, `"id":"chatcmpl-minted"`) != 5 {
+		t.Errorf("the minted id was not kept:\n%s", later)
+	}
+}
+
+func TestAnEmptyIDIsNotTheStreamsID(t *testing.T) {
+	for _, id := range []string{`""`, `null`, `7`} {
+		tap := tapOf(t, never)
+		feed(t, tap, `{"id":`+id+`,"choices":[]}`)
+		if beat := string(tap.Heartbeat(nil)); !strings.Contains(beat, `"id":"chatcmpl-minted"`) {
+			t.Errorf("%s: %s", id, beat)
+		}
+	}
+}
+
+func TestAStreamThatIsCutShortEndsEveryCandidate(t *testing.T) {
+	tap := tapOf(t, asks+`,"n":2`)
+	feed(t, tap, says("Hello you."))
+	got := string(tap.CutShort(nil))
+	want := `data: {"id":"a","object":"chat.completion.chunk","created":7,"model":"public","choices":[{"index":0,"delta":{},"finish_reason":"length"},{"index":1,"delta":{},"finish_reason":"length"}]}` + "\n\n" +
+		`data: {"id":"a","object":"chat.completion.chunk","created":7,"model":"public","choices":[],"usage":{"prompt_tokens":5,"completion_tokens":3,"total_tokens":8}}` + "\n\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestTextAfterTheLastReportIsEstimated(t *testing.T) {
+	long := strings.Repeat("word", 20)
+	usage := func(p, c string) string {
+		return `{"choices":[],"usage":{"prompt_tokens":` + p + `,"completion_tokens":` + c + `}}`
+	}
+	for _, row := range []struct {
+		name   string
+		events []string
+		want   billing.Usage
+	}{
+		{"report last", []string{says(long), usage("9", "4")}, billing.Usage{Input: 9, Output: 4}},
+		{"text last", []string{usage("9", "4"), says(long)}, billing.Usage{Input: 9, Output: 20, Estimated: true}},
+		{"an early zero", []string{usage("0", "0"), says(long)}, billing.Usage{Output: 20, Estimated: true}},
+		{"an explicit zero at the end", []string{says(long), usage("0", "0")}, billing.Usage{Zero: true}},
+		{"a late report of the input only", []string{usage("9", "4"), says(long), usage("9", "null")}, billing.Usage{Input: 9, Output: 20, Estimated: true}},
+		{"no report", []string{says(long)}, billing.Usage{Input: 5, Output: 20, Estimated: true}},
+		{"a report of the input only", []string{usage("9", "null"), says(long)}, billing.Usage{Input: 9, Output: 20, Estimated: true}},
+		{"nothing", nil, billing.Usage{Input: 5, Estimated: true}},
+		{"nonsense", []string{says(long), usage("-9", "1.5")}, billing.Usage{Input: 5, Output: 20, Estimated: true, Anomaly: true}},
+		{"nonsense after sense", []string{usage("9", "30"), says(long), usage("-9", "1.5")}, billing.Usage{Input: 9, Output: 30, Anomaly: true}},
+	} {
+		tap := tapOf(t, never)
+		feed(t, tap, row.events...)
+		if diff := cmp.Diff(row.want, tap.Usage()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", row.name, diff)
+		}
+	}
+}
+
+func TestTheOrderAndRepetitionOfUsageChunksDoNotMatter(t *testing.T) {
+	count := rapid.Int64Range(0, 1000)
+	capabilitytest.InAnyOrder(t, func(t *rapid.T) string {
+		member := func(name string) string { return fmt.Sprintf(`%q:%d,`, name, count.Draw(t, name)) }
+		cachedTokens, thought := count.Draw(t, "cached"), count.Draw(t, "thought")
+		usage := fmt.Sprintf(`{%s%s"prompt_tokens_details":{"cached_tokens":%d},"completion_tokens_details":{"reasoning_tokens":%d}}`,
+			member("prompt_tokens"), member("completion_tokens"), cachedTokens, thought)
+		if rapid.Bool().Draw(t, "nested") {
+			return `{"choices":[{"delta":{},"finish_reason":"stop","usage":` + usage + `}]}`
+		}
+		return `{"choices":[],"usage":` + usage + `}`
+	}, usageOf)
+}
+
+// messageUsage is the usage of a stream that ends in these usage chunks.
+func usageOf(t *rapid.T, chunks []string) billing.Usage {
+	r, err := Parse([]byte(ask("m", never)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tap := r.NewTap(TapOptions{})
+	for _, c := range append([]string{says("a long answer that was produced before")}, chunks...) {
+		if _, _, err := tap.Event(nil, "", []byte(c)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tap.Usage()
+}
+
+func TestAStreamIsNeverFreeIfTextWasProduced(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r, err := Parse([]byte(ask("m", never)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tap := r.NewTap(TapOptions{})
+		for _, text := range rapid.SliceOfN(rapid.StringN(1, 9, -1), 1, 5).Draw(t, "texts") {
+			chunk := chat.Chunk{Choices: []chat.ChunkChoice{{Delta: chat.Message{Content: chat.Text(text)}}}}
+			data, err := marshal(chunk)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := tap.Event(nil, "", data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if u := tap.Usage(); u.Output < 1 || u.Input < 1 || !u.Estimated || u.Output != tap.Output() {
+			t.Fatalf("%+v", u)
+		}
+	})
+}
+
+// forms are chunks with room for a text.
+var forms = []string{
+	`{"id":"c1","model":"theirs","choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}]}`,
+	`{"id":"c1","model":"theirs","choices":[{"index":1,"delta":{"content":"%s"},"finish_reason":null}],"usage":null}`,
+	`{"id":"c1","model":"theirs","choices":[{"index":0,"delta":{"reasoning_content":"%s","content":""}}],"error":null}`,
+	`{"id":"c1","model":"theirs","choices":[{"index":0,"delta":{"reasoning_content":"%s","content":"both"}}]}`,
+	`{"id":"c1","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"%s"}}]}}],"model":"theirs"}`,
+	`{"id":"c1","model":"theirs","choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":"stop"}]}`,
+	`{"id":"c1","model":"theirs","choices":[{"index":0,"delta":{"content":"%s"},"usage":{"prompt_tokens":3,"completion_tokens":2}}]}`,
+	`{"id":"c2","model":"theirs","choices":[{"index":0,"delta":{"content":"%s"}}],"usage":{"prompt_tokens":5,"completion_tokens":9}}`,
+	`{"note":"%s","id":"c1","model":"theirs","choices":[{"index":0,"delta":{"content":"mm"}}]}`,
+	`{"id":"c1","model":"theirs","choices":[]}%s`,
+}
+
+// TestAChunkThatMatchesTheTemplateIsTreatedAsEveryOther compares a tap that remembers with one
+// that forgets before every event.
+func TestAChunkThatMatchesTheTemplateIsTreatedAsEveryOther(t *testing.T) {
+	texts := rapid.OneOf(
+		rapid.SampledFrom([]string{"", "m", "theirs", "word", " word", "道", `\n`, `\"`, `"`, `","x":"`, "\x01", "\xff", `\`, `}`, `c1`, "both"}),
+		rapid.String(),
+	)
+	rapid.Check(t, func(t *rapid.T) {
+		body := `{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi"}]}`
+		if rapid.Bool().Draw(t, "usage") {
+			body = `{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"Hi"}]}`
+		}
+		r, err := Parse([]byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		options := TapOptions{NewID: func() string { return "minted" }}
+		remembers, forgets := r.NewTap(options), r.NewTap(options)
+		if rapid.Bool().Draw(t, "heartbeat") {
+			remembers.Heartbeat(nil)
+			forgets.Heartbeat(nil)
+		}
+		form := rapid.SampledFrom(forms).Draw(t, "form")
+		for range rapid.IntRange(1, 12).Draw(t, "events") {
+			if rapid.IntRange(0, 3).Draw(t, "change") == 0 {
+				form = rapid.SampledFrom(forms).Draw(t, "form")
+			}
+			data := []byte(fmt.Sprintf(form, texts.Draw(t, "text")))
+			name := rapid.SampledFrom([]string{"", "", "", "message", "error"}).Draw(t, "name")
+			forgets.last.Forget()
+			got, gotDone, gotErr := remembers.Event([]byte("before"), name, data)
+			want, wantDone, wantErr := forgets.Event([]byte("before"), name, data)
+			if d := cmp.Diff(string(want), string(got)); d != "" || gotDone != wantDone || errors.Is(gotErr, nil) != errors.Is(wantErr, nil) {
+				t.Fatalf("after %s: done %t, want %t, error %v, want %v\n%s", data, gotDone, wantDone, gotErr, wantErr, d)
+			}
+			if d := cmp.Diff(forgets.Usage(), remembers.Usage()); d != "" || forgets.Output() != remembers.Output() {
+				t.Fatalf("after %s: usage\n%s", data, d)
+			}
+			if gotErr != nil {
+				return
+			}
+		}
+	})
+}
+
+func TestATemplateIsUsedForWordAfterWord(t *testing.T) {
+	r, err := Parse([]byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tap := r.NewTap(TapOptions{})
+	if _, _, err := tap.Event(nil, "", fmt.Appendf(nil, forms[0], " first")); err != nil {
+		t.Fatal(err)
+	}
+	text, ok := tap.last.Match("", fmt.Appendf(nil, forms[0], " second"))
+	if !ok || string(text) != " second" {
+		t.Errorf("the second chunk is not like the first: %q", text)
+	}
+	for _, odd := range []string{`"`, `\n`, "\n", "\xff"} {
+		if _, ok := tap.last.Match("", fmt.Appendf(nil, forms[0], odd)); ok {
+			t.Errorf("%q passed as plain text", odd)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package chatapi
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
+)
+
+func TestTheInputBoundIsABodysBytesAndItsMedia(t *testing.T) {
+	const link = `"https://example.com/a"`
+	picture := `{"type":"image_url","image_url":{"url":` + link + `}}`
+	for _, row := range []struct {
+		blocks string
+		b      chat.MediaBound
+		hidden int // bytes that are not text
+		more   int64
+	}{
+		{`{"type":"text","text":"hi"}`, chat.MediaBound{}, 0, 0},
+		{picture, chat.MediaBound{}, len(link), 2_000},
+		{picture + "," + picture, chat.MediaBound{Image: 7}, 2 * len(link), 14},
+		{`{"type":"video_url","video_url":{"url":` + link + `}}`, chat.MediaBound{Image: 7}, len(link), 50_000},
+		{`{"type":"file","file":{"file_data":"AAAA"}}`, chat.MediaBound{Video: 9}, len(`"AAAA"`), 9},
+		{`{"type":"input_audio","input_audio":{}},` + picture, chat.MediaBound{Video: 9, Image: 1}, len(link), 10},
+	} {
+		body := `{"model":"m","messages":[{"role":"user","content":[` + row.blocks + `]}]}`
+		r, err := Parse([]byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		capabilitytest.Bounded(t, row.blocks, r, row.b, int64(len(body)-row.hidden)+row.more, row.more)
+	}
+}
+
+func TestMediaThatAreNotInTheBodyMayBeCountedAsMore(t *testing.T) {
+	for blocks, want := range map[string]int64{
+		`{"type":"text","text":"https://a.test/p.png"}`:                                                 0,
+		`{"type":"image_url","image_url":{"url":"https://a.test/p.png"}}`:                               19 * 2,
+		`{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}`:                         0,
+		`{"type":"video_url","video_url":{"url":"ms://v"}}`:                                             19 * 9,
+		`{"type":"audio_url","audio_url":{"url":"data:audio/wav;base64,AAAA"}}`:                         0,
+		`{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}`:                           0,
+		`{"type":"input_audio","input_audio":{"data":"https://a.test/a.wav","format":"wav"}}`:           19 * 9,
+		`{"type":"input_audio","input_audio":{"data":"https\u003a//a.test/a.wav"}}`:                     19 * 9,
+		`{"type":"input_audio","input_audio":{}}`:                                                       19 * 9,
+		`{"type":"file","file":{"file_data":"data:application/pdf;base64,AAAA","filename":"a.pdf"}}`:    0,
+		`{"type":"file","file":{"file_data":"","file_id":"f"}}`:                                         19 * 9,
+		`{"type":"file","file":{"file_id":"f"}}`:                                                        19 * 9,
+		`{"type":"file","file":{"file_data":"data:,","x":1}},{"type":"file","file":{"file_data":null}}`: 38 * 9,
+		// What is in the body is bounded by its bytes, and by as much as if it were elsewhere.
+		`{"type":"file","file":{"file_data":"data:text/plain,` + strings.Repeat("x", 100) + `"}}`:            100 - 9,
+		`{"type":"file","file":{"file_data":"data:text/plain,` + strings.Repeat("x", 300) + `"}}`:            19 * 9,
+		`{"type":"file","file":{"file_data":"data:application/pdf;base64,` + strings.Repeat("A", 40) + `"}}`: 30 - 9,
+		`{"type":"file","file":{"file_data":"` + strings.Repeat("A", 40) + `"}}`:                             30 - 9,
+		`{"type":"image_url","image_url":{"url":"data:text/plain;BASE64,` + strings.Repeat("A", 40) + `"}}`:  30 - 9,
+		`{"type":"image_url","image_url":{"url":"data:IMAGE/png;base64,` + strings.Repeat("A", 4000) + `"}}`: 0,
+		`{"type":"input_audio","input_audio":{"data":"` + strings.Repeat("A", 1600) + `","format":"wav"}}`:   75 - 9,
+		`{"type":"video_url","video_url":{"url":"data:video/mp4;base64,` + strings.Repeat("A", 1600) + `"}}`: 75 - 9,
+	} {
+		r, err := Parse([]byte(`{"model":"m","messages":[{"role":"user","content":[` + blocks + `]}]}`))
+		if err == nil {
+			err = r.Validate()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.LinkedBound(chat.MediaBound{Image: 2, Video: 9}); got != want {
+			t.Errorf("%s: %d tokens more, want %d", blocks, got, want)
+		}
+	}
+}
+
+func TestAnEstimateCountsWhatThePromptHolds(t *testing.T) {
+	estimate := func(message, members string) int64 {
+		t.Helper()
+		r, err := Parse([]byte(fmt.Sprintf(`{"model":"m","messages":[%s]%s}`, message, members)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.InputEstimate(chat.MediaBound{})
+	}
+	short := estimate(`{"role":"user","content":"hi"}`, "")
+	for name, more := range map[string]int64{
+		"longer text":    estimate(`{"role":"user","content":"`+strings.Repeat("word", 10)+`"}`, ""),
+		"other scripts":  estimate(`{"role":"user","content":"語語"}`, ""),
+		"a message more": estimate(`{"role":"user","content":"hi"},{"role":"user","content":"hi"}`, ""),
+		"a tool call":    estimate(`{"role":"assistant","content":"hi","tool_calls":[{"function":{"name":"lookup","arguments":"{}"}}]}`, ""),
+		"a text file":    estimate(`{"role":"user","content":[{"type":"text","text":"hi"},{"type":"file","file":{"file_data":"data:text/plain,`+strings.Repeat("word", 100)+`"}}]}`, ""),
+		"tools":          estimate(`{"role":"user","content":"hi"}`, `,"tools":[{"type":"function","function":{"name":"f"}}]`),
+	} {
+		if more <= short {
+			t.Errorf("%s: %d tokens, without it %d", name, more, short)
+		}
+	}
+	if a, b := estimate(`{"role":"user","content":"語"}`, ""), estimate(`{"role":"user","content":"\u8a9e"}`, ""); a != b {
+		t.Errorf("an escaped character counts %d, a plain one %d", b, a)
+	}
+}
+
+func TestADataURLIsNotCountedAsText(t *testing.T) {
+	body := `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,` + strings.Repeat("A", 1<<20) + `"}}]}]}`
+	r, err := Parse([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bound, estimate := r.InputBound(chat.MediaBound{}), r.InputEstimate(chat.MediaBound{}); bound > 2_200 || estimate > 2_100 {
+		t.Errorf("bound %d, estimate %d", bound, estimate)
+	}
+}
+
+// tokensOf is the estimate of a body.
+func tokensOf(t *testing.T, body string) int64 {
+	t.Helper()
+	r, err := Parse([]byte(body))
+	if err == nil {
+		err = r.Validate()
+	}
+	if err != nil {
+		t.Fatalf("%.100s: %v", body, err)
+	}
+	return r.InputEstimate(chat.MediaBound{})
+}
+
+func TestEveryTextOfARequestIsEstimated(t *testing.T) {
+	const tokens = 1000
+	text := strings.Repeat("word", tokens)
+	message := func(members string) string {
+		return `{"model":"m","messages":[{"role":"assistant","content":"hi"` + members + `}]}`
+	}
+	field := func(members string) string {
+		return `{"model":"m","messages":[{"role":"user","content":"hi"}],` + members + `}`
+	}
+	for name, body := range map[string]string{
+		"reasoning_content":       message(`,"reasoning_content":"` + text + `"`),
+		"an unknown text":         message(`,"thoughts":"` + text + `"`),
+		"an unknown object":       message(`,"thoughts":{"a":["` + text + `"]}`),
+		"a refusal":               message(`,"refusal":"` + text + `"`),
+		"a name":                  message(`,"name":"` + text + `"`),
+		"tools that are loaded":   `{"model":"m","messages":[{"role":"system","tools":[{"type":"function","function":{"name":"` + text + `"}}]}]}`,
+		"arguments":               message(`,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"` + text + `"}}]`),
+		"a member of a call":      message(`,"tool_calls":[{"id":"1","type":"custom","custom":{"input":"` + text + `"}}]`),
+		"a member of a function":  message(`,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}","x":"` + text + `"}}]`),
+		"a schema of the format":  field(`"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"description":"` + text + `"}}}`),
+		"functions":               field(`"functions":[{"name":"f","description":"` + text + `"}]`),
+		"tools":                   field(`"tools":[{"type":"function","function":{"name":"f","description":"` + text + `"}}]`),
+		"an unknown field":        field(`"documents":[{"text":"` + text + `"}]`),
+		"an unknown text field":   field(`"prompt":"` + text + `"`),
+		"what stands beside data": `{"model":"m","messages":[{"role":"user","content":[{"type":"file","file":{"file_data":"AAAA","text":"` + text + `"}}]}]}`,
+	} {
+		if got := tokensOf(t, body); got < tokens {
+			t.Errorf("%s: %d tokens, want at least %d", name, got, tokens)
+		}
+	}
+}
+
+func TestAnEscapedTextIsEstimatedAsThePlainOne(t *testing.T) {
+	picture := "data:image/png;base64," + strings.Repeat("A", 4000)
+	text := strings.Repeat("word", 1000) + "語語é" + "😀"
+	body := func(text, picture string) string {
+		return `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":` + text + `},{"type":"image_url","image_url":{"url":` + picture + `}}]}]}`
+	}
+	plain := tokensOf(t, body(quoted(text), quoted(picture)))
+	for name, other := range map[string]string{
+		"the picture is escaped": body(quoted(text), everyEscaped(picture)),
+		"the text is escaped":    body(everyEscaped(text), quoted(picture)),
+		"both are":               body(everyEscaped(text), everyEscaped(picture)),
+	} {
+		if got := tokensOf(t, other); got != plain || got < 3000 { // 1,000 of text and 2,000 of a picture
+			t.Errorf("%s: %d tokens, and %d as it is", name, got, plain)
+		}
+	}
+}
+
+func quoted(s string) string { return `"` + s + `"` }
+
+// everyEscaped is a JSON string of which each character is escaped.
+func everyEscaped(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, unit := range utf16.Encode([]rune(s)) {
+		fmt.Fprintf(&b, `\u%04x`, unit)
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+func TestAnEstimateDoesNotDependOnHowATextIsEscaped(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringOf(rapid.Rune().Filter(func(r rune) bool { return r >= ' ' && r != '"' && r != '\\' && r < utf8.MaxRune })).Draw(t, "text")
+		estimated := func(text string) int64 {
+			r, err := Parse([]byte(`{"model":"m","messages":[{"role":"user","content":` + text + `,"x":` + text + `}]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.InputEstimate(chat.MediaBound{})
+		}
+		plain, escaped := estimated(quoted(text)), estimated(everyEscaped(text))
+		if least := int64(utf8.RuneCountInString(text)) / 4; plain != escaped || plain < least {
+			t.Fatalf("%q: %d tokens, escaped %d, want at least %d", text, plain, escaped, least)
+		}
+	})
+}

@@ -1,0 +1,141 @@
+package messagesapi
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/serve"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// speaks is an upstream that speaks one dialect, and keeps what it got.
+type speaks struct {
+	op   upstream.Op
+	text string
+	got  *upstream.Call
+}
+
+func (s *speaks) Supports(op upstream.Op, _ string) bool { return op == s.op }
+
+func (s *speaks) Do(_ context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	s.got = call
+	return serve.Reply("application/json", io.NopCloser(strings.NewReader(s.text))), nil
+}
+
+func calling(t *testing.T, body string) *upstream.Call {
+	t.Helper()
+	r, err := Parse([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &upstream.Call{Op: upstream.Messages, Model: "m", Body: r.Body, Request: r.Request}
+}
+
+func TestTheBridgeAddsOnlyTheOtherDialect(t *testing.T) {
+	for _, c := range []struct {
+		speaks   upstream.Op
+		supports []upstream.Op
+	}{
+		{upstream.ChatCompletion, []upstream.Op{upstream.ChatCompletion, upstream.Messages}},
+		{upstream.Messages, []upstream.Op{upstream.ChatCompletion, upstream.Messages}},
+		{upstream.Embeddings, []upstream.Op{upstream.Embeddings}},
+	} {
+		up := Bridge(nil)(&speaks{op: c.speaks})
+		var got []upstream.Op
+		for _, op := range upstream.Ops() {
+			if upstream.Supports(up, op, "m") {
+				got = append(got, op)
+			}
+		}
+		if len(got) != len(c.supports) || got[0] != c.supports[0] || got[len(got)-1] != c.supports[len(c.supports)-1] {
+			t.Errorf("over %s: %v, want %v", c.speaks, got, c.supports)
+		}
+	}
+}
+
+func TestThoughtsOfAChatUpstreamDoNotReachANativeOne(t *testing.T) {
+	const own = `{"type":"thinking","thinking":"hm","signature":"` + syntheticSignature + `"}`
+	const hers = `{"type":"thinking","thinking":"hm","signature":"hers"}`
+	turn := func(blocks string) string {
+		return `{"model":"m","max_tokens":9,"x":1.0,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[` + blocks + `],"y":2.0},{"role":"user","content":"b"}]}`
+	}
+	for name, c := range map[string]struct{ sent, want string }{
+		"one among others": {turn(own + `,{"type":"text","text":"t"}`), turn(`{"type":"text","text":"t"}`)},
+		"the vendor's own": {turn(hers + `, {"type":"text","text":"t"}`), turn(hers + `, {"type":"text","text":"t"}`)},
+		"two in one turn":  {turn(own + `, {"type":"text","text":"\u0061"} ,` + own), turn(`{"type":"text","text":"\u0061"}`)},
+		"a word of hers":   {turn(hers + `, { "type":"text", "text":"` + syntheticSignature + `" }`), turn(hers + `, { "type":"text", "text":"` + syntheticSignature + `" }`)},
+		"a text as signed": {turn(`{"type":"text","text":"t","signature":"` + syntheticSignature + `"}`), turn(`{"type":"text","text":"t","signature":"` + syntheticSignature + `"}`)},
+		"nothing else":     {turn(own), `{"model":"m","max_tokens":9,"x":1.0,"messages":[{"role":"user","content":"a"},{"role":"user","content":"b"}]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := &speaks{op: upstream.Messages}
+			reply, err := Bridge(nil)(up).Do(t.Context(), calling(t, c.sent))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = reply.Body.Close()
+			got, err := up.got.Body.Bytes()
+			if err != nil || string(got) != c.want {
+				t.Errorf("got %s, %v\nwant %s", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestOnlyTurnsThatLoseAThoughtChange(t *testing.T) {
+	const own = `{"type":"thinking","thinking":"hm","signature":"` + syntheticSignature + `"}`
+	const word = `{ "role" : "user", "content" : "what is \u0022` + syntheticSignature + `\u0022?", "z" : 1.0 }`
+	const image = `{"role":"user","content":[ {"type":"image","x":1.0,"source":{"type":"base64","media_type":"image/png","data":"\/AAA"}} ]}`
+	up := &speaks{op: upstream.Messages}
+	sent := func(body string) string {
+		t.Helper()
+		reply, err := Bridge(nil)(up).Do(t.Context(), calling(t, body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = reply.Body.Close()
+		got, err := up.got.Body.Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(got)
+	}
+	const bare = `{"model":"m", "messages":[` + word + ` , ` + image + `], "max_tokens":9}`
+	if got := sent(bare); got != bare {
+		t.Errorf("nothing to remove: %s", got)
+	}
+	got := sent(`{"model":"m", "messages":[` + word + `,{"role":"assistant", "content":[` + own + `, {"type":"text", "text":"\u0074"}], "y" : 2.0},` + image + `], "max_tokens":9}`)
+	want := `{"model":"m", "messages":[` + word + `,{"role":"assistant", "content":[{"type":"text", "text":"\u0074"}], "y" : 2.0},` + image + `], "max_tokens":9}`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestAWordInATextLeavesTheCallAsItIs(t *testing.T) {
+	call := calling(t, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"`+syntheticSignature+`"}]}`)
+	if stripSyntheticThinking(call) != call {
+		t.Error("the call was copied")
+	}
+}
+
+func TestATranslatedErrorLosesTheOtherDialectsBody(t *testing.T) {
+	refuses := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
+		refusal := (&upstream.Failure{Status: 400, Sent: true}).Fault()
+		return nil, refusal.With(func(e *fault.Error) { e.Body = []byte(`{"error":{}}`) })
+	})
+	_, err := Bridge(nil)(only{refuses, upstream.ChatCompletion}).Do(t.Context(), calling(t, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}]}`))
+	if f := fault.From(err); f == nil || f.Body != nil || f.HTTPStatus() != 400 {
+		t.Errorf("error %v", err)
+	}
+}
+
+// only is an upstream that says that it speaks one dialect.
+type only struct {
+	upstream.Upstream
+	op upstream.Op
+}
+
+func (o only) Supports(op upstream.Op, _ string) bool { return op == o.op }

@@ -1,0 +1,184 @@
+package messagesapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/messages"
+)
+
+// FuzzParse feeds anything to the parser: it never panics, and what it accepts
+// goes on as it came and can be decoded.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(full))
+	for _, row := range topRules {
+		f.Add([]byte(asks(row.members)))
+	}
+	for _, row := range blockRules {
+		f.Add([]byte(`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":` + row.members + `}]}`))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		before := string(data)
+		r, err := Parse(data)
+		if err != nil {
+			var e *fault.Error
+			if !errors.As(err, &e) || e.HTTPStatus() != 400 || !strings.Contains(e.Message, " at byte ") {
+				t.Fatalf("%q: %v", data, err)
+			}
+			return
+		}
+		sent, err := r.Prepared(0).Bytes()
+		if err != nil || string(sent) != before || string(data) != before {
+			t.Fatalf("%q became %q, %v", before, sent, err)
+		}
+		var b chat.MediaBound
+		if r.InputBound(b) < 0 || r.InputEstimate(b) < 0 {
+			t.Errorf("the input is bound by %d and estimated as %d", r.InputBound(b), r.InputEstimate(b))
+		}
+		if err := r.Validate(); err != nil {
+			if f := fault.From(err); f.HTTPStatus() != 400 || f.Param == "" || f.Message == "" {
+				t.Errorf("%+v", f)
+			}
+			return
+		}
+		if r.Model == "" || len(r.Messages) == 0 || r.MaxTokens < 1 {
+			t.Errorf("%+v is valid", r)
+		}
+		for _, m := range r.Messages {
+			if _, err := m.Content.Blocks(); err != nil {
+				t.Errorf("%s is valid: %v", m.Content, err)
+			}
+		}
+	})
+}
+
+// FuzzTap feeds anything to a tap: it never panics, every event is one event of
+// valid JSON or an error, usage is never negative, and what is cut short ends.
+func FuzzTap(f *testing.F) {
+	for _, e := range append(conversation(), unknowing) {
+		f.Add(e.name, []byte(e.data), []byte(writes("a").data))
+		f.Add("", []byte(e.data), []byte(stops.data))
+	}
+	f.Add("error", []byte(`{"type":"error","error":{"type":"overloaded_error","message":"a"}}`), []byte("[DONE]"))
+	f.Fuzz(func(t *testing.T, name string, first, second []byte) {
+		tap := tapped(t)
+		var out []byte
+		events := 0
+		for i, data := range [][]byte{[]byte(starts.data), first, second} {
+			if i != 1 {
+				name = ""
+			}
+			before := len(out)
+			next, done, err := tap.Event(out, name, data)
+			if err != nil {
+				if len(next) != before || fault.From(err).Code == fault.InternalError {
+					t.Fatalf("%q: %q, %v", data, next[before:], err)
+				}
+				continue
+			}
+			if out = next; !done {
+				events++
+			}
+		}
+		if u := tap.Usage(); u.Input < 0 || u.CachedInput < 0 || u.CacheWrite < 0 || u.Output < 0 || u.Reasoning < 0 {
+			t.Errorf("%q, %q: %+v", first, second, u)
+		}
+		if n := countEvents(t, out); n > events {
+			t.Errorf("%d events became %d: %q", events, n, out)
+		}
+		if cut := tap.CutShort(nil); countEvents(t, cut) > 3 || len(tap.open) > 0 || !tap.stopped {
+			t.Errorf("%q", cut)
+		}
+	})
+}
+
+// countEvents counts events and checks that each is JSON.
+func countEvents(t *testing.T, out []byte) (n int) {
+	events := sse.NewReader(bytes.NewReader(out), 0)
+	defer events.Release()
+	for ; ; n++ {
+		e, err := events.Next()
+		if err != nil {
+			return n
+		}
+		if !json.Valid(e.Data) {
+			t.Errorf("not JSON: %q", e.Data)
+		}
+	}
+}
+
+// FuzzAStreamIsWellFormedOrFails: whatever an upstream sends, the events are in
+// order, and only a whole message ends without an error.
+func FuzzAStreamIsWellFormedOrFails(f *testing.F) {
+	for _, row := range streamRows {
+		f.Add([]byte(chunks(append(row.stream, done)...)))
+		f.Add([]byte(chunks(append(row.stream, counts)...)))
+	}
+	f.Add([]byte(`data: {"error":{"message":"x"}}` + "\n\n"))
+	f.Add([]byte("event: error\ndata: {}\n\n"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, r := range []*messages.Request{thinker(), {Model: "public"}} {
+			out, err := streamed(r, strings.NewReader(string(body)))
+			c, wrong := follow([]byte(out))
+			if wrong != nil {
+				t.Fatalf("%v\n%s", wrong, out)
+			}
+			var broken *fault.Error
+			if c.over != (err == nil) || err != nil && (!errors.As(err, &broken) || broken.Code != fault.BadGateway) {
+				t.Fatalf("over: %t, %v", c.over, err)
+			}
+		}
+	})
+}
+
+// FuzzAnAnswerIsOneMessageOrFails: the same for whole answers.
+func FuzzAnAnswerIsOneMessageOrFails(f *testing.F) {
+	for _, row := range answerRows {
+		f.Add([]byte(`{"id":"a","choices":[{"message":` + row.message + `,"finish_reason":` + row.finish + `}],"usage":{"prompt_tokens":1,"completion_tokens":2}}`))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		out, err := fromChatAnswer(thinker(), body)
+		if err != nil {
+			if !fault.Is(err, fault.BadGateway) {
+				t.Fatal(err)
+			}
+			return
+		}
+		o, err := rawjson.Index(out, nil, nil)
+		if err != nil || string(o.Raw("type")) != `"message"` || string(o.Raw("model")) != `"public"` || o.Raw("content")[0] != '[' {
+			t.Fatalf("%s, %v", out, err)
+		}
+	})
+}
+
+// FuzzARequestIsTranslatedOrRefused: a request that Parse and Validate take is
+// translated or refused, and never makes chat's own reader fail.
+func FuzzARequestIsTranslatedOrRefused(f *testing.F) {
+	for _, row := range outbounds {
+		f.Add([]byte(`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"Hi"}],` + row.members + `}`))
+		f.Add([]byte(`{"model":"m","max_tokens":9,` + row.members + `}`))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r, err := Parse(body)
+		if err != nil || r.Validate() != nil {
+			return
+		}
+		c, _, err := toChat(r.Request)
+		if err != nil {
+			if !fault.Is(err, fault.InvalidRequest) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if c.Model != r.Model {
+			t.Fatalf("%q became %q", r.Model, c.Model)
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package messagesapi
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/fault"
+)
+
+// filled is a body of head, about size bytes of elements, and tail.
+func filled(size int, head, element, tail string) []byte {
+	n := size/(len(element)+1) - 1
+	return []byte(head + strings.Repeat(element+",", n) + element + tail)
+}
+
+func TestReadingABodyTakesASmallMultipleOfItsSize(t *testing.T) {
+	const size = 4 << 20
+	const head, user = `{"model":"m","max_tokens":9,"messages":[`, `{"role":"user","content":""}`
+	const empty = `{         }` // so long that the bound on brackets is not met before
+	for _, c := range []struct {
+		name          string
+		body          []byte
+		param, reason string // of the refusal
+	}{
+		{"too many empty messages", filled(size, head, `{}`, `]}`), "", "1048576"},
+		{"empty messages", filled(size, head, empty, `]}`), "messages[0].role", ""},
+		{"good messages", filled(size, head, user, `]}`), "messages", "16384"},
+		{"blocks", filled(size, head+`{"role":"user","content":[`, `{"type":"text","text":""}`, `]}]}`), "messages", "16384"},
+		{"blocks in blocks", filled(size, head+`{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[`, `{"type":"text","text":""}`, `]}]}]}`), "messages", "16384"},
+		{"empty blocks", filled(size, head+`{"role":"user","content":[`, empty, `]}]}`), "messages[0].content[0].type", ""},
+		{"tools", filled(size, head+user+`],"tools":[`, `{"name":"x"            }`, `]}`), "tools", "16384"},
+		{"blocks of system", filled(size, head+user+`],"system":[`, `{"type":"text","text":""}`, `]}`), "system", "16384"},
+		{"a schema of a tool", filled(size, head+user+`],"tools":[{"name":"x","input_schema":{"enum":[`, `{"a":"bcdefghi"}`, `]}}]}`), "tools[0].input_schema", "262144"},
+		{"a schema of the format", filled(size, head+user+`],"output_config":{"format":{"type":"json_schema","schema":{"enum":[`, `{"a":"bcdefghi"}`, `]}}}}`), "output_config.format.schema", "262144"},
+		{"stop sequences", filled(size, head+user+`],"stop_sequences":[`, `"a"        `, `]}`), "stop_sequences", "16384"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			r, err := Parse(c.body)
+			if err == nil {
+				err = r.Validate()
+			}
+			runtime.ReadMemStats(&after)
+			if took := after.TotalAlloc - before.TotalAlloc; took > 4*uint64(len(c.body)) {
+				t.Errorf("%d bytes took %d", len(c.body), took)
+			}
+			if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || f.Param != c.param || !strings.Contains(f.Message, c.reason) {
+				t.Errorf("%v, want a refusal for %q that says %s", err, c.param, c.reason)
+			}
+		})
+	}
+}
+
+func TestWhatTheGatewayReadsIsSpelledExactlyAndSaidOnce(t *testing.T) {
+	const head = `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}],`
+	message := func(members string) string {
+		return `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a",` + members + `}]}`
+	}
+	block := func(members string) string {
+		return `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":[{"type":"text","text":"a",` + members + `}]}]}`
+	}
+	source := func(members string) string {
+		return `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA",` + members + `}}]}]}`
+	}
+	for fault, body := range map[string]string{ // the member at fault, and the body
+		`"System"`:        head + `"System":"a"}`,
+		`"OUTPUT_CONFIG"`: head + `"OUTPUT_CONFIG":{}}`,
+		`"Budget_Tokens"`: head + `"thinking":{"type":"disabled","Budget_Tokens":9}}`,
+		`"Content"`:       message(`"Content":"b"`),
+		`"content"`:       message(`"content":"b"`),
+		`"role"`:          message(`"role":"user"`),
+		`"Text"`:          block(`"Text":"b"`),
+		`"text"`:          block(`"text":"b"`),
+		`"DATA"`:          source(`"DATA":"BBBB"`),
+		`"data"`:          source(`"data":"BBBB"`),
+	} {
+		offset := strings.LastIndex(body, fault)
+		if _, err := Parse([]byte(body)); refusedAt(err) != fmt.Sprint(offset) {
+			t.Errorf("%s: %v, want a refusal that names byte %d", body, err, offset)
+		}
+	}
+	for _, body := range []string{
+		head + `"tools":[{"name":"f","type":"custom","Type":"web_search_20250305"}]}`,
+		head + `"tools":[{"name":"f","name":"g"}]}`,
+		head + `"system":[{"type":"text","text":"a","Text":"b"}]}`,
+	} {
+		if _, message := refusal(t, body); !strings.Contains(message, "at byte") {
+			t.Errorf("%s: %q", body, message)
+		}
+	}
+	for _, f := range fields {
+		variant := strings.ToUpper(f.Name[:1]) + f.Name[1:]
+		if _, err := Parse([]byte(head + `"` + variant + `":null}`)); err == nil {
+			t.Errorf("%q is taken", variant)
+		}
+	}
+}
+
+// refusedAt is the byte that a refusal names; empty if it is none.
+func refusedAt(err error) string {
+	f := fault.From(err)
+	if f == nil || f.HTTPStatus() != 400 {
+		return ""
+	}
+	_, at, _ := strings.Cut(f.Message, "at byte ")
+	return strings.TrimSuffix(at, ".")
+}
+
+func TestEveryTextOfARequestIsEstimated(t *testing.T) {
+	const tokens = 1000
+	text := strings.Repeat("word", tokens)
+	field := func(members string) string {
+		return `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}],` + members + `}`
+	}
+	content := func(block string) string {
+		return `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":[` + block + `]}]}`
+	}
+	for name, body := range map[string]string{
+		"a schema of the format":       field(`"output_config":{"format":{"type":"json_schema","schema":{"type":"object","description":"` + text + `"}}}`),
+		"tools":                        field(`"tools":[{"name":"f","description":"` + text + `"}]`),
+		"system":                       field(`"system":[{"type":"text","text":"` + text + `"}]`),
+		"an unknown field":             field(`"prompt":"` + text + `"`),
+		"an unknown member":            `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi","x":"` + text + `"}]}`,
+		"a result":                     content(`{"type":"tool_result","tool_use_id":"1","content":[{"type":"text","text":"` + text + `"}]}`),
+		"a document":                   content(`{"type":"document","source":{"type":"text","media_type":"text/plain","data":"` + text + `"}}`),
+		"a document of blocks":         content(`{"type":"document","source":{"type":"content","content":[{"type":"text","text":"` + text + `"}]}}`),
+		"a block of an unknown type":   content(`{"type":"search_result","title":"` + text + `"}`),
+		"a thought":                    content(`{"type":"thinking","thinking":"` + text + `","signature":""}`),
+		"what stands beside a picture": content(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + strings.Repeat("A", 8000) + `","text":"` + text + `"}}`),
+	} {
+		for kind, parse := range map[string]func([]byte) (*Request, error){"message": Parse, "count": ParseCount} {
+			r, err := parse([]byte(body))
+			if err == nil {
+				err = r.Validate()
+			}
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			if got, bound := r.InputEstimate(chat.MediaBound{}), r.InputBound(chat.MediaBound{}); got < tokens || bound < got {
+				t.Errorf("%s, %s: %d tokens of at most %d, want at least %d", kind, name, got, bound, tokens)
+			}
+		}
+	}
+}
+
+func TestAnEscapedPictureTakesNoTextAway(t *testing.T) {
+	body := func(picture string) string {
+		return `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":[{"type":"text","text":"` + strings.Repeat("word", 1000) +
+			`"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + picture + `"}}]}]}`
+	}
+	var got [2]int64
+	for i, picture := range []string{strings.Repeat("A", 4000), strings.Repeat(`\u0041`, 4000)} {
+		r, err := Parse([]byte(body(picture)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[i] = r.InputEstimate(chat.MediaBound{})
+	}
+	if got[0] != got[1] || got[0] < 3000 { // 1,000 of text and 2,000 of a picture
+		t.Errorf("%d tokens, and %d as it is", got[1], got[0])
+	}
+}

@@ -1,0 +1,263 @@
+package messagesapi
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/messages"
+)
+
+// strictTurns checks a conversation as the vendor does.
+func strictTurns(r *messages.Request) error {
+	if len(r.Messages) == 0 {
+		return fmt.Errorf("there are no messages")
+	}
+	ids := make(map[string]bool)
+	var open []string // calls of the turn before
+	for i, m := range r.Messages {
+		if want := [...]string{"user", "assistant"}[i%2]; m.Role != want {
+			return fmt.Errorf("messages[%d] is of %s", i, m.Role)
+		}
+		blocks, err := m.Content.Blocks()
+		if err != nil || len(blocks) == 0 {
+			return fmt.Errorf("messages[%d] has no content: %v", i, err)
+		}
+		var answered []string
+		said := false
+		calls := open
+		open = nil
+		for _, b := range blocks {
+			switch b.Type {
+			case "tool_result":
+				if said || !slices.Contains(calls, b.ToolUseID) {
+					return fmt.Errorf("messages[%d] has a result out of place", i)
+				}
+				answered = append(answered, b.ToolUseID)
+				continue
+			case "tool_use":
+				if ids[b.ID] || !plainID(b.ID) || b.Input.Kind() != '{' || m.Role != "assistant" {
+					return fmt.Errorf("messages[%d] has a bad call %q", i, b.ID)
+				}
+				ids[b.ID] = true
+				open = append(open, b.ID)
+			case "text":
+				if blank(b.Text) {
+					return fmt.Errorf("messages[%d] has an empty text", i)
+				}
+			}
+			said = true
+		}
+		if len(answered) != len(calls) {
+			return fmt.Errorf("messages[%d] answers %d calls of %d", i, len(answered), len(calls))
+		}
+	}
+	if len(open) > 0 {
+		return fmt.Errorf("calls without results")
+	}
+	return nil
+}
+
+// flatTalk is everything that a conversation says, in order, without its turns.
+// Within one user turn results come first, so texts and results are apart.
+type flatTalk struct{ System, Texts, Calls, Results []string }
+
+func flatChat(messages []chat.Message) (f flatTalk) {
+	for _, m := range messages {
+		text := m.Content.String()
+		switch {
+		case m.Role == "tool":
+			f.Results = append(f.Results, strings.TrimSpace(text))
+		case blank(text):
+		case m.Role == "system" || m.Role == "developer":
+			f.System = append(f.System, text)
+		default:
+			f.Texts = append(f.Texts, m.Role+": "+text)
+		}
+		for _, c := range m.ToolCalls {
+			f.Calls = append(f.Calls, c.Function.Name+c.Function.Arguments)
+		}
+	}
+	return f
+}
+
+func flatMessages(t *rapid.T, r *messages.Request) (f flatTalk) {
+	blocksOf := func(c messages.Content) []messages.Block {
+		blocks, err := c.Blocks()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return blocks
+	}
+	for _, b := range blocksOf(r.System) {
+		f.System = append(f.System, b.Text)
+	}
+	for _, m := range r.Messages {
+		for _, b := range blocksOf(m.Content) {
+			switch b.Type {
+			case "text":
+				f.Texts = append(f.Texts, m.Role+": "+b.Text)
+			case "tool_use":
+				f.Calls = append(f.Calls, b.Name+string(b.Input))
+			case "tool_result":
+				f.Results = append(f.Results, strings.TrimSpace(b.Content.String()))
+			}
+		}
+	}
+	return f
+}
+
+var drawnText = rapid.SampledFrom([]string{"", " \n", "a", "héllo", "\"q\" <&>", "two\nlines", "  padded "})
+
+// drawnChat draws messages as clients of chat send them: any roles in any
+// order, but that they begin with a user and every call is answered.
+func drawnChat(t *rapid.T) []chat.Message {
+	var list []chat.Message
+	instruct := func() {
+		if rapid.Bool().Draw(t, "instruct") {
+			role := rapid.SampledFrom([]string{"system", "developer"}).Draw(t, "role")
+			list = append(list, chat.Message{Role: role, Content: chat.Text(drawnText.Draw(t, "text"))})
+		}
+	}
+	instruct()
+	list = append(list, chat.Message{Role: "user", Content: chat.Text("go")})
+	for range rapid.IntRange(0, 6).Draw(t, "turns") {
+		instruct()
+		switch rapid.IntRange(0, 2).Draw(t, "kind") {
+		case 0:
+			list = append(list, chat.Message{Role: "user", Content: chat.Text(drawnText.Draw(t, "text"))})
+		case 1:
+			list = append(list, chat.Message{Role: "assistant", Content: chat.Text(drawnText.Draw(t, "text"))})
+		default:
+			list = append(list, drawnCalls(t)...)
+		}
+	}
+	return list
+}
+
+// drawnCalls draws calls and, in any order, their results.
+func drawnCalls(t *rapid.T) []chat.Message {
+	ids := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"call_1", "call_2", "functions.f:0", "functions.f:1", "é"}), 1, 3, rapid.ID).Draw(t, "ids")
+	call := chat.Message{Role: "assistant", Content: chat.Text(drawnText.Draw(t, "text"))}
+	for _, id := range ids {
+		call.ToolCalls = append(call.ToolCalls, chat.ToolCall{ID: id, Type: "function", Function: chat.CalledFunction{
+			Name: "f", Arguments: rapid.SampledFrom([]string{`{}`, `{"a":1.0}`, `{"é":[null]}`}).Draw(t, "arguments"),
+		}})
+	}
+	list := []chat.Message{call}
+	for _, id := range rapid.Permutation(ids).Draw(t, "order") {
+		if rapid.IntRange(0, 3).Draw(t, "interrupt") == 0 {
+			list = append(list, chat.Message{Role: "user", Content: chat.Text(drawnText.Draw(t, "text"))})
+		}
+		list = append(list, chat.Message{Role: "tool", ToolCallID: id, Content: chat.Text(drawnText.Draw(t, "text"))})
+	}
+	return list
+}
+
+func TestEveryConversationBecomesOneThatTheVendorAccepts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := drawnChat(t)
+		parsed, err := chatapi.Encode(&chat.Request{Model: "m", Messages: list})
+		if err == nil {
+			err = parsed.Validate()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, dropped, err := fromChat(parsed.Request, 100)
+		if err != nil || len(dropped) > 0 {
+			t.Fatalf("%v, dropped %q", err, dropped)
+		}
+		encoded, err := Encode(r)
+		if err == nil {
+			err = encoded.Validate()
+		}
+		if err == nil {
+			err = strictTurns(encoded.Request)
+		}
+		if err != nil {
+			t.Fatalf("%v in %s", err, encoded.Source())
+		}
+		if diff := cmp.Diff(flatChat(list), flatMessages(t, encoded.Request)); diff != "" {
+			t.Errorf("(-chat +messages)\n%s", diff)
+		}
+	})
+}
+
+func TestAnIdThatEveryTurnUsesTakesWorkInProportion(t *testing.T) {
+	work := func(calls int) float64 { // every id that is tried is memory of its own
+		return testing.AllocsPerRun(3, func() {
+			b := &turnBuilder{used: make(map[string]int)}
+			for range calls {
+				b.uniqueID("call_that_is_always_the_same_and_is_long")
+			}
+		})
+	}
+	if once, fourfold := work(250), work(1000); fourfold > 6*once {
+		t.Errorf("%.0f allocations for 250 calls, %.0f for 1000", once, fourfold)
+	}
+}
+
+func TestIdsAreReplacedByTheFirstThatIsFree(t *testing.T) {
+	b := &turnBuilder{used: make(map[string]int)}
+	var got []string
+	for _, id := range []string{"a", "a_3", "a", "a", "a_3", "a_2", "a", "a_3", "a_2_2"} {
+		got = append(got, b.uniqueID(id))
+	}
+	want := []string{"a", "a_3", "a_2", "a_4", "a_3_2", "a_2_2", "a_5", "a_3_3", "a_2_2_2"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestOneTurnMayHaveManyCalls(t *testing.T) {
+	const calls = 50_000
+	asks := chat.Message{Role: "assistant"}
+	for i := range calls {
+		asks.ToolCalls = append(asks.ToolCalls, chat.ToolCall{ID: fmt.Sprintf("call_of_many_%06d", i), Function: chat.CalledFunction{Name: "f"}})
+	}
+	b := &turnBuilder{t: &messagesRequestBuilder{r: &messages.Request{}}, used: make(map[string]int)}
+	if err := b.message(&asks, 0); err != nil {
+		t.Fatal(err)
+	}
+	for i := range calls {
+		if b.requireResults() == nil {
+			t.Fatalf("closed after %d results", i)
+		}
+		if len(b.unanswered) != calls-i { // the answered ones are not looked at again
+			t.Fatalf("%d calls wait after %d results", len(b.unanswered), i)
+		}
+		result := chat.Message{Role: "tool", ToolCallID: fmt.Sprintf("call_of_many_%06d", i)}
+		if err := b.message(&result, i+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.requireResults(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestALongerConversationBeginsAsTheShorterOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := drawnChat(t)
+		whole, _, err := fromChat(&chat.Request{Model: "m", Messages: list}, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		more, _, err := fromChat(&chat.Request{Model: "m", Messages: append(list, drawnCalls(t)...)}, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range len(whole.Messages) - 1 {
+			if string(whole.Messages[i].Content) != string(more.Messages[i].Content) {
+				t.Errorf("messages[%d] changed", i)
+			}
+		}
+	})
+}

@@ -1,0 +1,293 @@
+package messagesapi
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/chat"
+	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/completion"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
+	"github.com/tollhouse-ai/gateway/messages"
+)
+
+// Tap turns an upstream's stream into the client's, one event at a time, and
+// reads usage as it passes. It is not safe for concurrent use.
+type Tap struct {
+	request *Request
+	options TapOptions
+	report  report
+
+	produced completion.Meter // text delivered or thought unseen
+	unseen   int64            // of it, what the client does not see, in quarter tokens
+
+	started bool    // message_start went out
+	open    []int64 // the blocks that are open
+	stopped bool    // the client knows why the model stopped
+	end     string  // the upstream's own terminator; empty until it came
+
+	last   completion.Template // of the piece of text before
+	object *rawjson.Object     // of the event at hand
+}
+
+// TapOptions are what a Tap cannot know.
+type TapOptions struct {
+	Media chat.MediaBound
+	// NewID mints "msg_…" for a message that the gateway must begin itself; nil
+	// leaves its id empty.
+	NewID func() string
+}
+
+// NewTap returns a Tap for the request's stream.
+func (r *Request) NewTap(o TapOptions) *Tap { return &Tap{request: r, options: o} }
+
+// UseSummary has the Tap refer to a [Request.Summary] of its request from now on, so
+// that the request's bytes can be freed.
+func (t *Tap) UseSummary(r *Request) { t.request = r }
+
+// Event appends what the client gets of one upstream event to dst: the same,
+// with the public model id in message_start. It fails with the *fault.Error
+// that ends the stream if the event is an error, is not one JSON object or
+// comes before message_start. Nothing is appended for what the model thinks
+// unseen, of which [Bridge] informs the Tap alone. The event that ends a complete
+// stream is done and is not appended: see [Tap.Terminator].
+func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
+	if text, ok := t.last.Match(name, data); ok {
+		t.produced.Wrote(tokencount.Quarters(text))
+		return t.last.Append(dst, text), false, nil
+	}
+	var s answerScan
+	t.object = rawjson.Borrow()
+	defer t.giveBack()
+	kind, err := t.index(name, data, &s)
+	if err != nil {
+		return dst, false, err
+	}
+	if kind == hiddenEvent || name == hiddenEvent {
+		unseen := hiddenQuarters(t.object)
+		t.unseen += unseen
+		t.produced.Wrote(unseen)
+		return dst, false, nil
+	}
+	if !t.started && followsMessageStart(kind) {
+		return dst, false, answer.Bad("The upstream's stream does not begin with message_start.", nil)
+	}
+	t.produced.Wrote(s.text.Quarters)
+	came := name
+	if name == "" {
+		name = kind // without an event line the vendor's own clients see nothing
+	}
+	switch kind {
+	case "message_start":
+		return t.begin(dst, name), false, nil
+	case "message_stop":
+		t.end = string(sse.AppendEvent(nil, name, data))
+		return dst, true, nil
+	case "message_delta":
+		t.stopped = t.stopped || s.stopped
+		if t.report.read(t.object.Raw("usage")) {
+			t.produced.Counted()
+		}
+	case "content_block_start", "content_block_stop":
+		t.block(kind == "content_block_start")
+	case "content_block_delta":
+		out = sse.AppendEvent(dst, name, data)
+		t.last.Learn(came, data, out[len(dst):], &s.text)
+		return out, false, nil
+	}
+	return sse.AppendEvent(dst, name, data), false, nil
+}
+
+// followsMessageStart reports whether an event may only come after message_start.
+func followsMessageStart(kind string) bool {
+	switch kind {
+	case "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop":
+		return true
+	}
+	return false
+}
+
+// giveBack ends the use of the index: a stream may be silent for long.
+func (t *Tap) giveBack() {
+	rawjson.GiveBack(t.object)
+	t.object = nil
+}
+
+// index reads an event's payload in one pass, and returns its type.
+func (t *Tap) index(name string, data []byte, s *answerScan) (kind string, err error) {
+	err = rawjson.IndexInto(t.object, data, nil, func(rd *rawjson.Reader, name []byte) error {
+		if string(name) == "delta" || string(name) == "content_block" {
+			return s.object(rd, data)
+		}
+		_, err := rd.Skip()
+		return err
+	})
+	if err != nil {
+		return "", answer.Bad("The upstream sent an event that is not one JSON object.", err)
+	}
+	kind = eventType(t.object.Raw("type"))
+	if kind == "" {
+		kind = name
+	}
+	if e := t.object.Raw("error"); kind == "error" || name == "error" || !rawjson.IsNull(e) {
+		return "", vendorError(e)
+	}
+	return kind, nil
+}
+
+// eventTypes are the events that the vendor documents.
+var eventTypes = []string{
+	"message_start", "content_block_start", "content_block_delta", "content_block_stop",
+	"message_delta", "message_stop", "ping", "error",
+}
+
+// eventType is the type of an event.
+func eventType(raw []byte) string {
+	for _, k := range eventTypes {
+		if len(raw) == len(k)+2 && raw[0] == '"' && string(raw[1:len(raw)-1]) == k {
+			return k
+		}
+	}
+	kind, _ := rawjson.String(raw)
+	return kind
+}
+
+// Opening judges the first events of a stream before the answer is committed:
+// whether one carries content, and the error if it is a failure behind a status
+// 200.
+func Opening(name string, data []byte) (content bool, err error) {
+	var t Tap
+	var s answerScan
+	t.object = rawjson.Borrow()
+	defer t.giveBack()
+	kind, err := t.index(name, data, &s)
+	switch {
+	case err != nil:
+		return true, err
+	case kind == hiddenEvent || name == hiddenEvent:
+		return false, nil
+	case kind == "message_stop":
+		return true, answer.Bad("The upstream's stream is empty.", nil)
+	case kind == "content_block_start": // other blocks come whole
+		block := eventType(s.kind)
+		return s.text.Quarters > 0 || block != "text" && block != "thinking", nil
+	}
+	return s.text.Quarters > 0 || kind == "message_delta", nil
+}
+
+// begin passes message_start.
+func (t *Tap) begin(dst []byte, name string) []byte {
+	t.started = true
+	raw := t.object.Raw("message")
+	message := rawjson.Borrow()
+	defer rawjson.GiveBack(message)
+	if rawjson.IsNull(raw) || rawjson.IndexInto(message, raw, nil, nil) != nil {
+		return sse.AppendEvent(dst, name, t.object.Src)
+	}
+	t.report.begin(message.Raw("usage"))
+	if message.Raw("model") == nil {
+		return sse.AppendEvent(dst, name, t.object.Src)
+	}
+	public := message.Apply(nil, rawjson.Set("model", t.request.parsed.Model(t.request.Model)))
+	return sse.AppendEvent(dst, name, t.object.Apply(nil, rawjson.Set("message", public)))
+}
+
+// block notes that a block begins or ends.
+func (t *Tap) block(begins bool) {
+	index, _ := rawjson.Int(t.object.Raw("index"))
+	at := slices.Index(t.open, index)
+	switch {
+	case begins && at < 0:
+		t.open = append(t.open, index)
+	case !begins && at >= 0:
+		t.open = slices.Delete(t.open, at, at+1)
+	}
+}
+
+// Usage is what was consumed until now. Text delivered after the upstream last
+// counted its output is estimated, as is everything that it did not count.
+func (t *Tap) Usage() billing.Usage {
+	u := t.request.usage(&t.report, t.produced.Quarters, t.options.Media)
+	if t.report.Has[output] {
+		u = t.produced.Raised(u)
+	}
+	return u
+}
+
+// Delivered reports whether the client has got anything of the answer.
+func (t *Tap) Delivered() bool {
+	return t.produced.Quarters > t.unseen || t.report.Has[output] && t.produced.UpToDate()
+}
+
+// Output is the number of output tokens delivered, or thought unseen, until now.
+// What message_start counts was not delivered.
+func (t *Tap) Output() int64 {
+	out := t.Said()
+	if t.report.Has[output] {
+		out = max(out, t.report.N[output])
+	}
+	return out
+}
+
+// Said is the number of output tokens by the text alone, whatever the upstream
+// reports.
+func (t *Tap) Said() int64 { return t.produced.Tokens() }
+
+// Heartbeat appends an event that keeps the connection alive.
+func (t *Tap) Heartbeat(dst []byte) []byte {
+	return sse.AppendEvent(dst, "ping", []byte(`{"type":"ping"}`))
+}
+
+// CutShort appends what ends the message for reason "max_tokens", with the usage
+// until now: the ends of the open blocks, and the message's beginning if there
+// was none. The terminator is not appended.
+func (t *Tap) CutShort(dst []byte) []byte {
+	u := shownUsage(t.Usage())
+	if !t.started {
+		t.started = true
+		dst = t.start(dst, u)
+	}
+	slices.Sort(t.open)
+	for _, index := range t.open {
+		stop := strconv.AppendInt([]byte(`{"type":"content_block_stop","index":`), index, 10)
+		dst = sse.AppendEvent(dst, "content_block_stop", append(stop, '}'))
+	}
+	t.open = t.open[:0]
+	if t.stopped {
+		return dst
+	}
+	t.stopped = true
+	usage, err := json.Marshal(u)
+	if err != nil {
+		return dst // integers marshal
+	}
+	delta := append([]byte(`{"type":"message_delta","delta":{"stop_reason":"max_tokens","stop_sequence":null},"usage":`), usage...)
+	return sse.AppendEvent(dst, "message_delta", append(delta, '}'))
+}
+
+// start appends the beginning of a message of the gateway's own.
+func (t *Tap) start(dst []byte, u messages.Usage) []byte {
+	id := ""
+	if t.options.NewID != nil {
+		id = t.options.NewID()
+	}
+	message, err := json.Marshal(messages.Response{ID: id, Type: "message", Role: "assistant", Model: t.request.Model, Content: []messages.Block{}, Usage: u})
+	if err != nil {
+		return dst // strings and integers marshal
+	}
+	return sse.AppendEvent(dst, "message_start", append(append([]byte(`{"type":"message_start","message":`), message...), '}'))
+}
+
+// Terminator is the event that ends a complete stream: the upstream's own, if it
+// came.
+func (t *Tap) Terminator() string {
+	if t.end != "" {
+		return t.end
+	}
+	return "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"
+}

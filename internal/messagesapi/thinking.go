@@ -1,0 +1,194 @@
+package messagesapi
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/internal/tokencount"
+	"github.com/tollhouse-ai/gateway/messages"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// reasoningSignature is the member of a chat message that keeps what the
+// upstream needs to take its own thoughts back: an opaque text beside
+// reasoning_content, to be sent back with it unchanged. In a stream its pieces
+// add up as those of every text do.
+//
+// It is a row of pieces, one for each block of thought: "t", the bytes of its
+// text, ".", the bytes of its signature, ".", the signature; or, for a block
+// that the upstream gave encrypted, "r", the bytes of it, ".", itself.
+const reasoningSignature = "reasoning_signature"
+
+// appendThinking appends the piece of a thinking block whose text has size bytes.
+func appendThinking(dst []byte, size int, signature string) []byte {
+	dst = append(dst, 't')
+	dst = strconv.AppendInt(dst, int64(size), 10)
+	dst = append(dst, '.')
+	return appendCounted(dst, signature)
+}
+
+// appendRedacted appends the piece of a redacted_thinking block.
+func appendRedacted(dst []byte, data string) []byte { return appendCounted(append(dst, 'r'), data) }
+
+func appendCounted(dst []byte, s string) []byte {
+	dst = strconv.AppendInt(dst, int64(len(s)), 10)
+	dst = append(dst, '.')
+	return append(dst, s...)
+}
+
+// thinkingBlocks makes blocks of a message's reasoning_content and
+// reasoning_signature; false if there is a text that they do not fit.
+func thinkingBlocks(text, pieces string) (blocks []messages.Block, ok bool) {
+	for pieces != "" {
+		kind, size := pieces[0], 0
+		pieces = pieces[1:]
+		if kind == 't' {
+			if size, pieces, ok = cutCount(pieces); !ok || size > len(text) {
+				return nil, false
+			}
+		}
+		length, rest, ok := cutCount(pieces)
+		if !ok || length > len(rest) {
+			return nil, false
+		}
+		value := rest[:length]
+		pieces = rest[length:]
+		switch kind {
+		case 't':
+			blocks = append(blocks, messages.Block{Type: "thinking", Thinking: text[:size], Signature: &value})
+			text = text[size:]
+		case 'r':
+			blocks = append(blocks, messages.Block{Type: "redacted_thinking", Data: value})
+		default:
+			return nil, false
+		}
+	}
+	if text != "" {
+		return nil, false
+	}
+	return blocks, true
+}
+
+// cutCount takes a number and the point after it off a text.
+func cutCount(s string) (n int, rest string, ok bool) {
+	digits, rest, ok := strings.Cut(s, ".")
+	if !ok || digits == "" || strings.Trim(digits, "0123456789") != "" {
+		return 0, "", false
+	}
+	n, err := strconv.Atoi(digits)
+	return n, rest, err == nil
+}
+
+// syntheticSignature is the signature of the thinking blocks that are made from a
+// chat upstream's reasoning. It proves nothing: it tells them from a vendor's.
+const syntheticSignature = "gateway-reasoning"
+
+// stripSyntheticThinking is the call without the thoughts of a chat upstream that
+// answered an earlier turn: they bear the gateway's own signature, which no
+// vendor of the format takes. Turns that have none stay as they came, byte for
+// byte, and so does the call if no turn has one.
+func stripSyntheticThinking(call *upstream.Call) *upstream.Call {
+	turns, cut := editElements(call.Body.Raw("messages"), stripMessageThinking)
+	if !cut {
+		return call
+	}
+	edited := *call
+	edited.Body = call.Body.Set("messages", turns)
+	return &edited
+}
+
+// editElements is a JSON array with what edit makes of each of its elements, nil for
+// none; false if edit changes none, or if it is no array.
+func editElements(array []byte, edit func(element []byte) (now []byte, changed bool)) (out []byte, changed bool) {
+	if !bytes.Contains(array, []byte(syntheticSignature)) {
+		return nil, false
+	}
+	rd := rawjson.NewReader(array)
+	defer rd.Close()
+	out = append(out, '[')
+	err := rd.Array(func(int) error {
+		span, err := rd.Skip()
+		if err != nil {
+			return err
+		}
+		now, other := edit(span.Of(array))
+		changed = changed || other
+		if now != nil && len(out) > len("[") {
+			out = append(out, ',')
+		}
+		out = append(out, now...)
+		return nil
+	})
+	if err != nil || !changed {
+		return nil, false // what is wrong with it the upstream will say
+	}
+	return append(out, ']'), true
+}
+
+// stripMessageThinking is a message without its own thoughts; nil if nothing
+// else is in it: two turns of the user's in a row are one.
+func stripMessageThinking(turn []byte) (now []byte, changed bool) {
+	if !bytes.Contains(turn, []byte(syntheticSignature)) {
+		return turn, false
+	}
+	o, err := rawjson.Index(turn, nil, nil)
+	if err != nil {
+		return turn, false
+	}
+	blocks, cut := editElements(o.Raw("content"), stripThinkingBlock)
+	switch {
+	case !cut:
+		return turn, false
+	case string(blocks) == "[]":
+		return nil, true
+	}
+	return o.Apply(nil, rawjson.Set("content", blocks)), true
+}
+
+// stripThinkingBlock is a block, or nil for a thought with the gateway's signature.
+func stripThinkingBlock(block []byte) (now []byte, changed bool) {
+	if !bytes.Contains(block, []byte(syntheticSignature)) {
+		return block, false
+	}
+	o, err := rawjson.Index(block, nil, nil)
+	if err != nil {
+		return block, false
+	}
+	kind, _ := rawjson.String(o.Raw("type"))
+	signature, _ := rawjson.String(o.Raw("signature"))
+	if kind != "thinking" || signature != syntheticSignature {
+		return block, false
+	}
+	return nil, true
+}
+
+// hiddenEvent is an event between a translated stream and the [Tap] above it: the
+// model thinks, and the caller did not ask to see it. Without it a long thought
+// would run into the time-outs of a silent upstream, and a client that disconnects
+// during one would not pay for it. No client ever gets it.
+//
+// Its member "hidden" is a string with one point for each quarter token, not a
+// number: an upstream that sends the event itself, to make a caller pay, is
+// believed no more than the bytes that it sent.
+const hiddenEvent = "gateway.hidden"
+
+// appendHidden appends the events that stand for a thought.
+func appendHidden(dst []byte, thought string) []byte {
+	const longest = 64 << 10 // quarters in one event, which has a limit above
+	quarters := tokencount.StringQuarters(rawjson.Quote(nil, thought))
+	for quarters > 0 {
+		n := min(quarters, longest)
+		data := append([]byte(`{"type":"`+hiddenEvent+`","hidden":"`), bytes.Repeat([]byte{'.'}, int(n))...)
+		dst = sse.AppendEvent(dst, hiddenEvent, append(data, `"}`...))
+		quarters -= n
+	}
+	return dst
+}
+
+// hiddenQuarters are the quarter tokens that a hidden event stands for.
+func hiddenQuarters(event *rawjson.Object) int64 {
+	return tokencount.StringQuarters(event.Raw("hidden"))
+}
