@@ -16,8 +16,8 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
-	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/via"
@@ -81,7 +81,7 @@ func (x *Exchange) CallForm(ctx context.Context, op upstream.Op, form *upstream.
 	if op != upstream.EditImage {
 		return nil, fault.New(fault.NotFound, "There is no such operation on a form.")
 	}
-	parsed, err := images.ParseForm(form)
+	parsed, err := imagesapi.ParseForm(form)
 	if err != nil {
 		return nil, err
 	}

@@ -171,7 +171,7 @@ func TestALargeBatchIsSplitAndJoined(t *testing.T) {
 		mu.Lock()
 		now++
 		most = max(most, now)
-		sizes = append(sizes, c.Request.(*embeddings.Request).Count())
+		sizes = append(sizes, len(c.Request.(*embeddings.Request).Inputs()))
 		mu.Unlock()
 		defer func() {
 			mu.Lock()

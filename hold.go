@@ -10,7 +10,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -358,7 +358,7 @@ func (x *Exchange) EstimateForm(op upstream.Op, form *upstream.Form) (_ Estimate
 	if op != upstream.EditImage {
 		return Estimate{}, fault.New(fault.NotFound, "There is no such operation on a form.")
 	}
-	parsed, err := images.ParseForm(form)
+	parsed, err := imagesapi.ParseForm(form)
 	if err != nil {
 		return Estimate{}, err
 	}

@@ -7,11 +7,11 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/embeddings"
-	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/messages"
-	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -175,9 +175,9 @@ var parsers = map[upstream.Op]func(x *Exchange, data []byte) (*operation, error)
 	upstream.ChatCompletion: parser(chat.Parse, newChat),
 	upstream.Messages:       parser(messages.Parse, newMessages),
 	upstream.CountTokens:    parser(messages.ParseCount, newCount),
-	upstream.GenerateImage:  parser(images.Parse, newImages),
-	upstream.Embeddings:     parser(embeddings.Parse, newEmbeddings),
-	upstream.Speech:         parser(speech.Parse, newSpeech),
+	upstream.GenerateImage:  parser(imagesapi.Parse, newImages),
+	upstream.Embeddings:     parser(embeddingsapi.Parse, newEmbeddings),
+	upstream.Speech:         parser(speechapi.Parse, newSpeech),
 	upstream.SubmitVideo:    parser(video.Parse, newVideo),
 }
 
@@ -312,7 +312,7 @@ func newCount(x *Exchange, r *messages.Request) *operation {
 }
 
 // newEmbeddings is the operation of embeddings.
-func newEmbeddings(x *Exchange, r *embeddings.Request) *operation {
+func newEmbeddings(x *Exchange, r *embeddingsapi.Request) *operation {
 	return &operation{
 		kind: upstream.Embeddings, model: r.Model, source: r.Source(),
 		unknownModel: noModel,
@@ -323,7 +323,7 @@ func newEmbeddings(x *Exchange, r *embeddings.Request) *operation {
 			return bounds{most: most, least: most, plausible: plausible{input: 2*most.Input + countSlack, images: math.MaxInt64}}
 		},
 		input:   func() billing.Usage { return billing.Usage{Input: r.Estimate(), Estimated: true} },
-		request: func(billing.Hold, int64) (upstream.Body, any) { return r.Prepared(), r },
+		request: func(billing.Hold, int64) (upstream.Body, any) { return r.Prepared(), &r.Request },
 		answer: func(data []byte) (answer, error) {
 			a, err := r.ReadAnswer(getBody(), data)
 			return answer{body: a.Body, usage: a.Usage}, err
@@ -342,11 +342,11 @@ func newEmbeddings(x *Exchange, r *embeddings.Request) *operation {
 }
 
 // newImages is the operation that generates images.
-func newImages(x *Exchange, r *images.Request) *operation {
+func newImages(x *Exchange, r *imagesapi.Request) *operation {
 	id, tokens := x.ID, false
 	return &operation{
 		kind: upstream.GenerateImage, model: r.Model, stream: r.Stream, source: r.Source(),
-		unknownModel: images.UnknownModel,
+		unknownModel: imagesapi.UnknownModel,
 		validate:     func(*Model, *billing.Price) error { return r.Validate() },
 		unpriced:     func(_ http.Header, pass rule.PassUnpriced) error { return r.Unpriced(pass) },
 		bound: func(m *Model, _ *billing.Price) bounds {
@@ -355,7 +355,7 @@ func newImages(x *Exchange, r *images.Request) *operation {
 		input: func() billing.Usage { return billing.Usage{Input: r.Estimate(), Estimated: true} },
 		request: func(h billing.Hold, _ int64) (upstream.Body, any) {
 			tokens = paysTokens(h)
-			return r.Prepared(), r
+			return r.Prepared(), &r.Request
 		},
 		answer: func(data []byte) (answer, error) {
 			a, err := r.ReadAnswer(data, id, tokens)
@@ -367,7 +367,7 @@ func newImages(x *Exchange, r *images.Request) *operation {
 }
 
 // newEdit is the operation that edits images. Its request is a form.
-func newEdit(x *Exchange, e *images.Edit) *operation {
+func newEdit(x *Exchange, e *imagesapi.Edit) *operation {
 	id, tokens := x.ID, false
 	return &operation{
 		kind: upstream.EditImage, model: e.Model, stream: e.Stream, form: e.Form(),
@@ -385,7 +385,7 @@ func newEdit(x *Exchange, e *images.Edit) *operation {
 		},
 		request: func(h billing.Hold, _ int64) (upstream.Body, any) {
 			tokens = paysTokens(h)
-			return e.Prepared(), e
+			return e.Prepared(), &e.Edit
 		},
 		answer: func(data []byte) (answer, error) {
 			a, err := e.ReadAnswer(data, id, tokens)
@@ -419,11 +419,11 @@ func paysTokens(h billing.Hold) bool {
 	return false
 }
 
-func openingImage(name string, data []byte) (bool, error) { return true, images.Opening(name, data) }
+func openingImage(name string, data []byte) (bool, error) { return true, imagesapi.Opening(name, data) }
 
 // imagesTap is the tap of partial images. Its stream has no end but its last
 // image, and nothing that could be sent while the client waits.
-type imagesTap struct{ *images.Tap }
+type imagesTap struct{ *imagesapi.Tap }
 
 func (t imagesTap) event(dst []byte, name string, data []byte) ([]byte, bool, error) {
 	return t.Event(dst, name, data)
@@ -437,10 +437,10 @@ func (t imagesTap) Terminator() string          { return "" }
 
 // newSpeech is the operation that makes speech. Its answer is audio, which
 // call.speak asks for. The characters are known, so that its bound is exact.
-func newSpeech(_ *Exchange, r *speech.Request) *operation {
+func newSpeech(_ *Exchange, r *speechapi.Request) *operation {
 	return &operation{
 		kind: upstream.Speech, model: r.Model, source: r.Source(),
-		unknownModel: speech.UnknownModel,
+		unknownModel: speechapi.UnknownModel,
 		validate:     func(m *Model, _ *billing.Price) error { return r.Validate(m.Voices) },
 		unpriced:     func(_ http.Header, pass rule.PassUnpriced) error { return r.Unpriced(pass) },
 		bound: func(*Model, *billing.Price) bounds {

@@ -12,6 +12,9 @@ import (
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
+	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/video"
@@ -94,7 +97,7 @@ func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (_ *me
 // Every error is a *fault.Error.
 func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (*embeddings.Response, error) {
 	return answered(ctx, g, "embeddings", func(x *Exchange) (*operation, error) {
-		return encoded(x, req, embeddings.Encode, newEmbeddings)
+		return encoded(x, req, embeddingsapi.Encode, newEmbeddings)
 	}, func(o outcome) *embeddings.Response {
 		return &embeddings.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
 	})
@@ -107,7 +110,7 @@ func (g *Gateway) Images(ctx context.Context, req *images.Request) (*images.Resp
 	return answered(ctx, g, "image", func(x *Exchange) (*operation, error) {
 		typed := *req
 		typed.Stream = false
-		return encoded(x, &typed, images.Encode, newImages)
+		return encoded(x, &typed, imagesapi.Encode, newImages)
 	}, pictures)
 }
 
@@ -121,15 +124,13 @@ func pictures(o outcome) *images.Response {
 // ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Response, error) {
 	x, result, err := g.ask(ctx, func(x *Exchange) (*operation, error) {
-		return encoded(x, req, speech.Encode, newSpeech)
+		return encoded(x, req, speechapi.Encode, newSpeech)
 	})
 	source, err := x.source(ctx, result, err)
 	if err != nil {
 		return nil, err
 	}
-	r := speech.NewResponse(x.receiptID(), result.Header.Get("Content-Type"), source)
-	r.Dropped = result.Dropped
-	return r, nil
+	return &speech.Response{ContentType: result.Header.Get("Content-Type"), RequestID: x.receiptID(), Dropped: result.Dropped, Body: source}, nil
 }
 
 // encodeChat makes the operation of a typed request.
@@ -154,7 +155,7 @@ type encoder func(x *Exchange) (*operation, error)
 
 // encoded makes the operation of a typed request in the form that would have come
 // over HTTP, so that both are checked by the same rules.
-func encoded[R any](x *Exchange, typed *R, encode func(*R) (*R, error), operate func(*Exchange, *R) *operation) (*operation, error) {
+func encoded[T, R any](x *Exchange, typed *T, encode func(*T) (*R, error), operate func(*Exchange, *R) *operation) (*operation, error) {
 	r, err := encode(typed)
 	if err != nil {
 		return nil, err
@@ -272,7 +273,7 @@ func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Resp
 	return answered(ctx, g, "image", func(x *Exchange) (*operation, error) {
 		typed := *req
 		typed.Stream, typed.PartialImages = false, 0
-		return encoded(x, &typed, images.EncodeForm, newEdit)
+		return encoded(x, &typed, imagesapi.EncodeForm, newEdit)
 	}, pictures)
 }
 

@@ -17,7 +17,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
-	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 )
 
 // Options configure a server of tools. The zero value is the documented default.
@@ -174,13 +174,13 @@ func editsImages(m gateway.Model) bool {
 
 // imageModel is the family of an image model and its row there. One that no
 // table describes takes the request that its name suggests.
-func imageModel(id string) (images.Family, images.Model, bool) {
-	for _, f := range images.Families() {
+func imageModel(id string) (imagesapi.Family, imagesapi.Model, bool) {
+	for _, f := range imagesapi.Families() {
 		for _, m := range f.Models {
 			if m.ID == id {
 				return f, m, true
 			}
 		}
 	}
-	return images.Family{Messages: strings.HasPrefix(id, "alpha-")}, images.Model{ID: id}, false
+	return imagesapi.Family{Messages: strings.HasPrefix(id, "alpha-")}, imagesapi.Model{ID: id}, false
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/formdata"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -68,12 +69,12 @@ func (u *Upstream) generateImages(ctx context.Context, call *upstream.Call, f Fa
 	return u.sendJSON(ctx, response, f)
 }
 
-func (u *Upstream) imagesRequest(call *upstream.Call) (*images.Request, error) {
+func (u *Upstream) imagesRequest(call *upstream.Call) (*imagesapi.Request, error) {
 	data, err := call.Body.Bytes()
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
 	}
-	r, err := images.Parse(data)
+	r, err := imagesapi.Parse(data)
 	if err == nil {
 		err = r.Validate()
 	}
@@ -91,7 +92,7 @@ func (u *Upstream) imagesRequest(call *upstream.Call) (*images.Request, error) {
 }
 
 // promptText is the text of a request, whichever form it has.
-func promptText(r *images.Request) string {
+func promptText(r *imagesapi.Request) string {
 	if r.Input == nil {
 		return r.Prompt
 	}
@@ -105,12 +106,12 @@ func promptText(r *images.Request) string {
 }
 
 // sizeOf is the size that is asked for.
-func sizeOf(r *images.Request) (width, height int, err error) {
+func sizeOf(r *imagesapi.Request) (width, height int, err error) {
 	size := r.Size
 	if r.Parameters != nil {
 		size = r.Parameters.Size
 	}
-	w, h, named := images.Pixels(size)
+	w, h, named := imagesapi.Pixels(size)
 	switch {
 	case !named:
 		return usualSide, usualSide, nil
@@ -122,7 +123,7 @@ func sizeOf(r *images.Request) (width, height int, err error) {
 }
 
 // imagesResponse is the whole answer.
-func (u *Upstream) imagesResponse(r *images.Request, pictures []string, width, height int64, f Fault) *images.Response {
+func (u *Upstream) imagesResponse(r *imagesapi.Request, pictures []string, width, height int64, f Fault) *images.Response {
 	if r.Input != nil {
 		var blocks []images.Block
 		for _, p := range pictures {
@@ -154,7 +155,7 @@ func (u *Upstream) imagesResponse(r *images.Request, pictures []string, width, h
 }
 
 // imagesUsage is the report of tokens; nil where the vendor would make none.
-func imagesUsage(r *images.Request, partials int64, f Fault) *images.Usage {
+func imagesUsage(r *imagesapi.Request, partials int64, f Fault) *images.Usage {
 	if !r.CountsTokens() || f.Usage == Withheld {
 		return nil
 	}
@@ -252,8 +253,8 @@ func readForm(call *upstream.Call) (*upstream.Form, error) {
 }
 
 // edit reads and checks the form.
-func (u *Upstream) edit(call *upstream.Call, form *upstream.Form) (*images.Edit, error) {
-	e, err := images.ParseForm(form)
+func (u *Upstream) edit(call *upstream.Call, form *upstream.Form) (*imagesapi.Edit, error) {
+	e, err := imagesapi.ParseForm(form)
 	if err == nil {
 		err = e.Validate()
 	}
@@ -267,7 +268,7 @@ func (u *Upstream) edit(call *upstream.Call, form *upstream.Form) (*images.Edit,
 }
 
 // checkFiles are the rules that the public API does not have.
-func checkFiles(e *images.Edit, form *upstream.Form) error {
+func checkFiles(e *imagesapi.Edit, form *upstream.Form) error {
 	for i := range form.Parts {
 		if p := &form.Parts[i]; p.Size == 0 {
 			return fault.Invalid(p.Name, fmt.Sprintf("The simulated vendor takes no empty %q.", p.Name))
@@ -302,15 +303,16 @@ func checkFiles(e *images.Edit, form *upstream.Form) error {
 }
 
 // asGeneration is a request for the same pictures of text alone.
-func asGeneration(e *images.Edit) *images.Request {
+func asGeneration(e *imagesapi.Edit) *imagesapi.Request {
 	r := &images.Request{
 		Model: e.Model, Prompt: e.Prompt, N: e.N, Size: e.Size, Stream: e.Stream, PartialImages: e.PartialImages,
 		ResponseFormat: e.ResponseFormat, User: e.User,
 	}
-	if parsed, err := images.Encode(r); err == nil { // what a table knows of the model
-		return parsed
+	parsed, err := imagesapi.Encode(r) // what a table knows of the model
+	if err != nil {
+		return &imagesapi.Request{Request: *r}
 	}
-	return r
+	return parsed
 }
 
 // addImageTokens adds the input tokens of the images to a report that has some.

@@ -1,36 +1,17 @@
-package images
+package imagesapi
 
 import (
 	"maps"
 	"slices"
 	"strconv"
 
+	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Edit is a request for changed pictures. A field that the API does not name
-// goes into Extra and travels unchanged.
+// Edit is a parsed request for changed pictures.
 type Edit struct {
-	Model  string
-	Prompt string // what is to change
-	// Images are the pictures that are changed or combined, PNG, JPEG or WebP
-	// files. How many there may be depends on the model.
-	Images []File
-	// Mask is a PNG file of the first image's size, whose transparent area is
-	// what is changed; nil for none.
-	Mask *File
-
-	N              int64  // pictures that are made; 0 means 1
-	Size           string // "1024x1024"
-	Quality        string
-	Background     string // transparent, opaque or auto
-	OutputFormat   string // png, jpeg or webp
-	ResponseFormat string // b64_json or url
-	Stream         bool   // read by the server; in process there is no stream of pictures
-	PartialImages  int64
-	User           string
-	Extra          map[string]string // every other text field
-
+	images.Edit
 	form    *upstream.Form
 	request *Request // the same fields, which obey the rules of generations as well
 }
@@ -44,19 +25,19 @@ const (
 
 // EncodeForm makes a form of an edit that was made in Go and reads it again as
 // [ParseForm] does, so that both obey the same rules.
-func EncodeForm(typed *Edit) (*Edit, error) {
+func EncodeForm(typed *images.Edit) (*Edit, error) {
 	var parts []upstream.Part
 	name := imagePart
 	if len(typed.Images) > 1 {
 		name = imagesPart
 	}
 	for i := range typed.Images {
-		parts = append(parts, typed.Images[i].part(name))
+		parts = append(parts, part(&typed.Images[i], name))
 	}
 	if typed.Mask != nil {
-		parts = append(parts, typed.Mask.part(maskPart))
+		parts = append(parts, part(typed.Mask, maskPart))
 	}
-	for _, f := range typed.texts() {
+	for _, f := range texts(typed) {
 		if f.value != "" {
 			parts = append(parts, upstream.Field(f.name, f.value))
 		}
@@ -68,7 +49,7 @@ func EncodeForm(typed *Edit) (*Edit, error) {
 }
 
 // part is the file as a part of a form.
-func (f *File) part(name string) upstream.Part {
+func part(f *images.File, name string) upstream.Part {
 	p := upstream.Part{Name: name, Filename: f.Name, ContentType: f.ContentType, Size: f.Size, Content: f.Open}
 	if p.Filename == "" {
 		p.Filename = name
@@ -80,7 +61,7 @@ func (f *File) part(name string) upstream.Part {
 type text struct{ name, value string }
 
 // texts are the text fields, empty where they are absent.
-func (e *Edit) texts() []text {
+func texts(e *images.Edit) []text {
 	t := []text{
 		{"model", e.Model}, {"prompt", e.Prompt}, {"size", e.Size}, {"quality", e.Quality}, {"background", e.Background},
 		{"output_format", e.OutputFormat}, {"response_format", e.ResponseFormat}, {"user", e.User},
@@ -155,7 +136,7 @@ func (e *Edit) ImageInputBound() int64 {
 func (e *Edit) OutputBound(perImage int64) int64 { return e.request.OutputBound(perImage) }
 
 // Estimate is about how many tokens the prompt is, and the images.
-func (e *Edit) Estimate() (prompt, images int64) {
+func (e *Edit) Estimate() (prompt, shown int64) {
 	return e.request.Estimate(), e.request.parsed.imageTokens
 }
 
@@ -174,16 +155,16 @@ func (e *Edit) estimate() (tokens int64) {
 		return 0
 	}
 	for i := range e.Images {
-		tokens += e.Images[i].tokens()
+		tokens += fileTokens(&e.Images[i])
 	}
 	if e.Mask != nil {
-		tokens += e.Mask.tokens()
+		tokens += fileTokens(e.Mask)
 	}
 	return tokens
 }
 
-// tokens is about how many an image is: its shorter side is scaled to one tile.
-func (f *File) tokens() int64 {
+// fileTokens is about how many an image is: its shorter side is scaled to one tile.
+func fileTokens(f *images.File) int64 {
 	short, long := min(f.Width, f.Height), max(f.Width, f.Height)
 	if short == 0 {
 		return 0
@@ -240,11 +221,11 @@ func (e *Edit) parts() []upstream.Part {
 		case text:
 			p.Filename, p.ContentType = "", ""
 		case p.Name == maskPart && e.Mask != nil:
-			p.Filename, p.ContentType = e.Mask.vendorName(maskPart), e.Mask.ContentType
+			p.Filename, p.ContentType = vendorName(e.Mask, maskPart), e.Mask.ContentType
 		case isFile(&p) && seen < len(e.Images):
 			f := &e.Images[seen]
 			seen++
-			p.Name, p.Filename, p.ContentType = image, f.vendorName(imagePart+"-"+strconv.Itoa(seen)), f.ContentType
+			p.Name, p.Filename, p.ContentType = image, vendorName(f, imagePart+"-"+strconv.Itoa(seen)), f.ContentType
 		}
 		parts = append(parts, p)
 	}

@@ -1,4 +1,4 @@
-package speech
+package speechapi
 
 import (
 	"strings"
@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/speech"
 )
 
 // Part is as much of a request as one upstream call takes.
@@ -38,7 +39,7 @@ func (r *Request) Split(limit int) []Part {
 // joinable reports whether two files of a format make one by following each
 // other, WAV by its samples.
 func joinable(format string) bool {
-	return format == WAV || format == MP3 || format == "pcm" || format == "aac"
+	return format == speech.WAV || format == speech.MP3 || format == "pcm" || format == "aac"
 }
 
 // piece is some of a text. White space at its ends is counted, and not spoken.

@@ -1,4 +1,4 @@
-package images
+package imagesapi
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/word"
@@ -66,7 +67,7 @@ func (r *Request) readInput() error {
 		return nil
 	}
 	r.readMessage(message)
-	r.Input = &Input{}
+	r.Input = &images.Input{}
 	if json.Unmarshal(raw, r.Input, jsontext.AllowDuplicateNames(true)) != nil {
 		r.parsed.problem.Note("input.messages", "made of the fields of the API")
 	}
@@ -99,11 +100,11 @@ func (r *Request) readMessage(raw []byte) {
 	if role, _ := rawjson.String(m.Raw("role")); role != "user" {
 		r.parsed.problem.Note(at+".role", `"user"`)
 	}
-	var texts, images int
+	var texts, links int
 	content := m.Raw("content")
 	count := rawjson.Each(content, func(i int, b rawjson.Span) {
 		text, image := r.block(fmt.Sprintf("%s.content[%d]", at, i), b.Of(content))
-		texts, images = texts+text, images+image
+		texts, links = texts+text, links+image
 	})
 	if count < 0 {
 		r.parsed.problem.Note(at+".content", `an array of blocks, at least one of which is {"text": "…"}`)
@@ -111,11 +112,11 @@ func (r *Request) readMessage(raw []byte) {
 	if texts == 0 {
 		r.parsed.problem.Note(at+".content", `given at least one block {"text": "…"}`)
 	}
-	r.checkImages(at+".content", images)
+	r.checkImages(at+".content", links)
 }
 
 // block checks one block and says what it is.
-func (r *Request) block(at string, raw []byte) (texts, images int) {
+func (r *Request) block(at string, raw []byte) (texts, links int) {
 	b, err := rawjson.Index(raw, inside, nil)
 	if err != nil {
 		r.unacceptable(at, raw, `an object that holds "text" or "image"`, err)
@@ -154,14 +155,14 @@ func isLink(text string) bool {
 }
 
 // checkImages checks how many reference images the model takes.
-func (r *Request) checkImages(at string, images int) {
+func (r *Request) checkImages(at string, given int) {
 	m := r.parsed.row
 	switch {
 	case m.Largest < 0:
-	case m.Largest == 0 && images > 0:
+	case m.Largest == 0 && given > 0:
 		r.parsed.problem.Refuse(at, fmt.Sprintf("The model %q makes pictures of text and takes no image. A model that edits takes them, such as %q.", m.ID, editor()))
-	case images < m.Fewest || images > m.Largest:
-		r.parsed.problem.Refuse(at, fmt.Sprintf("The model %q edits images: it needs %d to %d of them, not %d.", m.ID, m.Fewest, m.Largest, images))
+	case given < m.Fewest || given > m.Largest:
+		r.parsed.problem.Refuse(at, fmt.Sprintf("The model %q edits images: it needs %d to %d of them, not %d.", m.ID, m.Fewest, m.Largest, given))
 	}
 }
 
@@ -198,7 +199,7 @@ func (r *Request) readParameters() {
 		r.parsed.problem.Note("parameters.size", "one of "+rule.Words(r.parsed.family.Sizes))
 	}
 	r.checkSize("parameters.size", size)
-	r.Parameters = &Parameters{}
+	r.Parameters = &images.Parameters{}
 	if r.parsed.problem.Err() == nil && json.Unmarshal(raw, r.Parameters) != nil {
 		r.parsed.problem.Note("parameters", "made of the fields of the API")
 	}

@@ -1,8 +1,7 @@
-package speech
+package speechapi
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,20 +9,15 @@ import (
 	"mime"
 	"slices"
 	"strings"
+
+	"github.com/tollhouse-ai/gateway/speech"
 )
 
-// The formats that the public API names. A model that no table describes may
-// have the others of OpenAI's.
-const (
-	MP3 = "mp3"
-	WAV = "wav"
-)
-
-var formats = []string{MP3, "opus", "aac", "flac", WAV, "pcm"}
+var formats = []string{speech.MP3, "opus", "aac", "flac", speech.WAV, "pcm"}
 
 // ContentTypes of the formats, by which an answer says what it is.
 var contentTypes = map[string]string{
-	MP3: "audio/mpeg", WAV: "audio/wav", "opus": "audio/ogg", "aac": "audio/aac", "flac": "audio/flac", "pcm": "audio/pcm",
+	speech.MP3: "audio/mpeg", speech.WAV: "audio/wav", "opus": "audio/ogg", "aac": "audio/aac", "flac": "audio/flac", "pcm": "audio/pcm",
 }
 
 // ContentType is the media type of a format; bytes of no known kind for one
@@ -40,9 +34,9 @@ func ContentType(format string) string {
 func FormatOf(start []byte, contentType string) string {
 	switch {
 	case bytes.HasPrefix(start, []byte("RIFF")) && len(start) >= 12 && string(start[8:12]) == "WAVE":
-		return WAV
+		return speech.WAV
 	case bytes.HasPrefix(start, []byte("ID3")):
-		return MP3
+		return speech.MP3
 	case bytes.HasPrefix(start, []byte("OggS")):
 		return "opus"
 	case bytes.HasPrefix(start, []byte("fLaC")):
@@ -60,9 +54,9 @@ func named(contentType string) string {
 	kind = strings.Replace(kind, "audio/x-", "audio/", 1)
 	switch kind {
 	case "audio/wave", "audio/vnd.wave":
-		return WAV
+		return speech.WAV
 	case "audio/mp3":
-		return MP3
+		return speech.MP3
 	case "audio/opus":
 		return "opus"
 	}
@@ -73,32 +67,12 @@ func named(contentType string) string {
 	return formats[i]
 }
 
-// Encoder makes MP3 of samples. It is safe for concurrent use.
-type Encoder interface {
-	// Ready is asked before a call whose answer may have to be encoded; it fails
-	// if no MP3 can be made.
-	Ready() error
-	// Encode begins to read samples, from another goroutine, and returns the
-	// MP3. That ends with io.EOF once samples did and all of it was encoded,
-	// and with another error whenever it is not whole. Close ends it early and
-	// returns when samples are not read any more: the caller sees to it that a
-	// Read of them does not wait then. So does the end of ctx.
-	Encode(ctx context.Context, form PCM, samples io.Reader) (io.ReadCloser, error)
-}
-
-// PCM is how samples lie in the bytes of a WAV file.
-type PCM struct {
-	Channels int
-	Rate     int // samples per second
-	Bits     int // of one sample
-}
-
 // unknown is the length of a WAV file that is not known when it begins.
 const unknown = 0xFFFFFFFF
 
-// Header is the head of a WAV file whose length is not known: whoever plays it
+// WAVHeader is the head of a WAV file whose length is not known: whoever plays it
 // reads to its end.
-func (p PCM) Header() []byte {
+func WAVHeader(p speech.PCM) []byte {
 	frame := p.Channels * p.Bits / 8
 	h := make([]byte, 0, 44)
 	h = append(h, "RIFF"...)
@@ -150,15 +124,15 @@ func (a *atLeast) Read(p []byte) (int, error) {
 // Samples reads the head of a WAV file from r and returns how its samples lie
 // and a reader of them alone. A file that is shorter than its head says ends in
 // io.ErrUnexpectedEOF.
-func Samples(r io.Reader) (PCM, io.Reader, error) {
+func Samples(r io.Reader) (speech.PCM, io.Reader, error) {
 	var head [12]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return PCM{}, nil, whole(err)
+		return speech.PCM{}, nil, whole(err)
 	}
 	if string(head[:4]) != "RIFF" || string(head[8:]) != "WAVE" {
-		return PCM{}, nil, errors.New("it is no WAV file")
+		return speech.PCM{}, nil, errors.New("it is no WAV file")
 	}
-	var p PCM
+	var p speech.PCM
 	for {
 		var chunk [8]byte
 		if _, err := io.ReadFull(r, chunk[:]); err != nil {
@@ -166,16 +140,16 @@ func Samples(r io.Reader) (PCM, io.Reader, error) {
 		}
 		size := binary.LittleEndian.Uint32(chunk[4:])
 		if string(chunk[:4]) == "data" {
-			return p, samples(r, size), p.check()
+			return p, samples(r, size), check(p)
 		}
-		if err := p.chunk(r, string(chunk[:4]), int64(size)); err != nil {
+		if err := readChunk(&p, r, string(chunk[:4]), int64(size)); err != nil {
 			return p, nil, err
 		}
 	}
 }
 
-// chunk reads a part of the head.
-func (p *PCM) chunk(r io.Reader, name string, size int64) error {
+// readChunk reads a part of the head.
+func readChunk(p *speech.PCM, r io.Reader, name string, size int64) error {
 	const most = 1 << 20 // of anything before the samples
 	if size > most {
 		return fmt.Errorf("a chunk %q of %d bytes stands before the samples", name, size)
@@ -195,7 +169,7 @@ func (p *PCM) chunk(r io.Reader, name string, size int64) error {
 	return nil
 }
 
-func (p PCM) check() error {
+func check(p speech.PCM) error {
 	if p.Channels < 1 || p.Channels > 2 || p.Rate < 1000 || p.Rate > 384_000 || p.Bits < 8 || p.Bits > 32 || p.Bits%8 != 0 {
 		return fmt.Errorf("its samples are of an unknown form: %d channels of %d bits, %d a second", p.Channels, p.Bits, p.Rate)
 	}

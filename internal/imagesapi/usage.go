@@ -1,4 +1,4 @@
-package images
+package imagesapi
 
 import (
 	"github.com/tollhouse-ai/gateway/billing"

@@ -1,8 +1,7 @@
-package images
+package imagesapi
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -146,8 +146,8 @@ func editRows(t testing.TB) []editRow {
 		row("an image without a file name", "", newest, upstream.Field("image", square)),
 		row("two images for the legacy model", "image", legacy, file("image", square), file("image", square)),
 		row("a JPEG for the legacy model", "image", legacy, file("image", photo)),
-		row("a wide PNG for the legacy model", "image", legacy, file("image", wide)),
-		row("a large PNG for the legacy model", "image", legacy, file("image", square+strings.Repeat("\x00", 4<<20)+pngTail)),
+		row("a wide images.PNG for the legacy model", "image", legacy, file("image", wide)),
+		row("a large images.PNG for the legacy model", "image", legacy, file("image", square+strings.Repeat("\x00", 4<<20)+pngTail)),
 
 		row("a mask", "", newest, file("mask", square)), row("a mask of the legacy model", "", legacy, file("mask", square)),
 		row("an empty mask", "", newest, upstream.Field("mask", "")),
@@ -162,7 +162,7 @@ func editRows(t testing.TB) []editRow {
 		row("a mask that is too large", "mask", newest, file("mask", square+strings.Repeat("\x00", 4<<20)+pngTail)),
 
 		row("a file's type is nothing to go by", "image", newest, upstream.Part{
-			Name: "image", Filename: "a.png", ContentType: PNG, Size: 3, Content: upstream.Field("", "GIF").Content,
+			Name: "image", Filename: "a.png", ContentType: images.PNG, Size: 3, Content: upstream.Field("", "GIF").Content,
 		}),
 	}
 	for name, content := range badFiles(t) {
@@ -220,31 +220,31 @@ func editRows(t testing.TB) []editRow {
 func badFiles(t testing.TB) map[string]string {
 	whole, photo := pngOf(t, 16, 16), jpegOf(t, 16, 16)
 	return map[string]string{
-		"a GIF":                   gifOf(t),
-		"an HTML page":            "<!doctype html><title>not found</title>",
-		"a text":                  "hello",
-		"one byte":                "\x89",
-		"a PNG without its end":   whole[:len(whole)-12],
-		"a PNG cut in its header": whole[:20],
-		"a PNG's signature":       whole[:8],
-		"a PNG of another chunk":  strings.Replace(whole, "IHDR", "IDAT", 1),
-		"a PNG of no pixels":      claims(0, 16),
-		"a PNG that is too wide":  claims(65_536, 1),
-		"a PNG of a gigapixel":    claims(32_000, 32_000),
+		"a GIF":                          gifOf(t),
+		"an HTML page":                   "<!doctype html><title>not found</title>",
+		"a text":                         "hello",
+		"one byte":                       "\x89",
+		"a PNG without its end":          whole[:len(whole)-12],
+		"a PNG cut in its header":        whole[:20],
+		"a PNG's signature":              whole[:8],
+		"a PNG of another chunk":         strings.Replace(whole, "IHDR", "IDAT", 1),
+		"a PNG of no pixels":             claims(0, 16),
+		"a PNG that is too wide":         claims(65_536, 1),
+		"a PNG of a gigapixel":           claims(32_000, 32_000),
 		"a PNG beyond everything": claims(1<<32-1, 1<<32-1),
-		"a JPEG cut in a segment": photo[:40],
-		"a JPEG's signature":      photo[:3],
-		"a JPEG without a frame":  "\xff\xd8\xff\xd9",
-		"a JPEG of pixels alone":  "\xff\xd8\xff\xda\x00\x02",
-		"a JPEG of no segment":    "\xff\xd8\xff\xe0\x00\x00\xff\xc0",
-		"a JPEG of nonsense":      "\xff\xd8\xff\xe0\x00\x02nonsense",
-		"a JPEG of no end":        "\xff\xd8" + strings.Repeat("\xff\xe0\x00\x02", 1<<20+1),
-		"a WebP that is cut":      webpOf("VP8L", 0x2f)[:29],
-		"a WebP of another kind":  webpOf("ALPH"),
-		"a WebP without its code": webpOf("VP8 ", 0, 0, 0, 1, 2, 3),
-		"a lossless WebP of none": webpOf("VP8L", 0),
-		"a WebP of a gigapixel":   webpOf("VP8X", 0, 0, 0, 0, 0xff, 0xff, 0, 0xff, 0xff, 0),
-		"another RIFF file":       strings.Replace(webpOf("VP8L", 0x2f), "WEBP", "WAVE", 1),
+		"a JPEG cut in a segment":        photo[:40],
+		"a JPEG's signature":             photo[:3],
+		"a JPEG without a frame":         "\xff\xd8\xff\xd9",
+		"a JPEG of pixels alone":         "\xff\xd8\xff\xda\x00\x02",
+		"a JPEG of no segment":           "\xff\xd8\xff\xe0\x00\x00\xff\xc0",
+		"a JPEG of nonsense":             "\xff\xd8\xff\xe0\x00\x02nonsense",
+		"a JPEG of no end":               "\xff\xd8" + strings.Repeat("\xff\xe0\x00\x02", 1<<20+1),
+		"a WebP that is cut":             webpOf("VP8L", 0x2f)[:29],
+		"a WebP of another kind":         webpOf("ALPH"),
+		"a WebP without its code":        webpOf("VP8 ", 0, 0, 0, 1, 2, 3),
+		"a lossless WebP of none":        webpOf("VP8L", 0),
+		"a WebP of a gigapixel":          webpOf("VP8X", 0, 0, 0, 0, 0xff, 0xff, 0, 0xff, 0xff, 0),
+		"another RIFF file":              strings.Replace(webpOf("VP8L", 0x2f), "WEBP", "WAVE", 1),
 	}
 }
 
@@ -347,17 +347,17 @@ func TestATypedEditObeysTheSameRules(t *testing.T) {
 	if err := os.WriteFile(path, []byte(pngOf(t, 16, 16)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	onDisk, err := PathFile(path)
+	onDisk, err := images.PathFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, err := ReaderFile("", strings.NewReader(jpegOf(t, 8, 4)))
+	read, err := images.ReaderFile("", strings.NewReader(jpegOf(t, 8, 4)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	mask := BytesFile("", []byte(pngOf(t, 16, 16)))
-	typed := &Edit{
-		Model: newest, Prompt: "make it blue", Images: []File{onDisk, read}, Mask: &mask, N: 2, Size: "1024x1024", Quality: "hd",
+	mask := images.BytesFile("", []byte(pngOf(t, 16, 16)))
+	typed := &images.Edit{
+		Model: newest, Prompt: "make it blue", Images: []images.File{onDisk, read}, Mask: &mask, N: 2, Size: "1024x1024", Quality: "hd",
 		Background: "opaque", OutputFormat: "png", ResponseFormat: "b64_json", User: "u", Stream: true, PartialImages: 1,
 		Extra: map[string]string{"b": "2", "input_fidelity": "high"},
 	}
@@ -376,16 +376,16 @@ func TestATypedEditObeysTheSameRules(t *testing.T) {
 		e.Background != "opaque" || e.OutputFormat != "png" || e.PartialImages != 1 || e.Extra["input_fidelity"] != "high" || e.Extra["b"] != "2" {
 		t.Errorf("%+v", e)
 	}
-	if len(e.Images) != 2 || e.Images[0].Width != 16 || e.Images[1].ContentType != JPEG || e.Images[1].Height != 4 || e.Mask == nil || e.Mask.ContentType != PNG {
+	if len(e.Images) != 2 || e.Images[0].Width != 16 || e.Images[1].ContentType != images.JPEG || e.Images[1].Height != 4 || e.Mask == nil || e.Mask.ContentType != images.PNG {
 		t.Errorf("images %+v, mask %+v", e.Images, e.Mask)
 	}
-	if _, err := PathFile(filepath.Dir(path)); err == nil {
+	if _, err := images.PathFile(filepath.Dir(path)); err == nil {
 		t.Error("a directory is no file")
 	}
-	if _, err := ReaderFile("", io.LimitReader(endless{}, maxImageBytes+1)); err == nil {
+	if _, err := images.ReaderFile("", io.LimitReader(endless{}, maxImageBytes+1)); err == nil {
 		t.Error("a file that nobody takes was read")
 	}
-	if _, err := EncodeForm(&Edit{Model: newest, Images: []File{{Size: 1, Open: func() (io.ReadCloser, error) { return nil, os.ErrNotExist }}}}); !fault.Is(err, fault.InternalError) {
+	if _, err := EncodeForm(&images.Edit{Model: newest, Images: []images.File{{Size: 1, Open: func() (io.ReadCloser, error) { return nil, os.ErrNotExist }}}}); !fault.Is(err, fault.InternalError) {
 		t.Errorf("a file that is gone: %v", err)
 	}
 }
@@ -418,40 +418,9 @@ func TestWhatIsHeldForAnEditCoversItsImages(t *testing.T) {
 	if err != nil || unknown.InputBound() != 1000+int64(len("pixels-9make it blue"))+tokensAround {
 		t.Errorf("%d, %v", unknown.InputBound(), err)
 	}
-	extreme := File{Width: 65_535, Height: 1}
-	if extreme.tokens() != maxImageTokens {
-		t.Errorf("%d tokens", extreme.tokens())
-	}
-}
-
-func TestAGoFunctionChangesPictures(t *testing.T) {
-	up := ServeEdits(func(_ context.Context, e *Edit) (*Response, error) {
-		if e.Prompt == "fail" {
-			return nil, errors.New("the secret reason")
-		}
-		return &Response{Data: []Image{{B64JSON: fmt.Sprintf("%s %d by %d", e.Model, e.Images[0].Width, e.Images[0].Height)}}}, nil
-	})
-	body := func(pairs ...string) upstream.Body { return upstream.FormBody(editing(t, newest, fields(pairs...)...)) }
-	reply, err := up.Do(t.Context(), &upstream.Call{Op: upstream.EditImage, Body: body().Set("model", []byte(`"mine"`))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(reply.Body)
-	if err != nil || !strings.Contains(string(data), "mine 16 by 16") {
-		t.Errorf("%s, %v", data, err)
-	}
-	for code, call := range map[fault.Code]*upstream.Call{
-		fault.InvalidRequest: {Body: body(), Stream: true}, fault.InternalError: {Body: body("prompt", "fail")},
-	} {
-		if _, err := up.Do(t.Context(), call); !fault.Is(err, code) || strings.Contains(fault.From(err).Message, "secret") {
-			t.Errorf("%s: %v", code, err)
-		}
-	}
-	if _, err := up.Do(t.Context(), &upstream.Call{}); !fault.Is(err, fault.InternalError) {
-		t.Error(err)
-	}
-	if !upstream.Supports(up, upstream.EditImage, "m") || upstream.Supports(up, upstream.GenerateImage, "m") {
-		t.Error("it changes pictures, and nothing else")
+	extreme := images.File{Width: 65_535, Height: 1}
+	if fileTokens(&extreme) != maxImageTokens {
+		t.Errorf("%d tokens", fileTokens(&extreme))
 	}
 }
 

@@ -1,4 +1,4 @@
-package images
+package imagesapi
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -220,7 +221,7 @@ func (e *Edit) readFiles() error {
 			continue
 		}
 		f := fileOf(part)
-		err := f.read()
+		err := readFile(&f)
 		var unfit InvalidImageError
 		switch {
 		case errors.As(err, &unfit):
@@ -252,7 +253,7 @@ func (e *Edit) checkFiles() {
 	}
 	first := &e.Images[0]
 	switch m := e.Mask; {
-	case m.ContentType != PNG:
+	case m.ContentType != images.PNG:
 		p.Refuse(maskPart, `"mask" must be a PNG file, whose transparent area is what is to be changed.`)
 	case m.Size > maxMaskBytes:
 		p.Refuse(maskPart, fmt.Sprintf("The mask is larger than %d bytes.", maxMaskBytes))
@@ -280,7 +281,7 @@ func (e *Edit) checkImages(rules *EditRules) {
 		switch {
 		case f.Size > rules.MostBytes:
 			p.Refuse(imagePart, fmt.Sprintf("The image is larger than the %d bytes that the model %q takes.", rules.MostBytes, e.Model))
-		case rules.Legacy && (f.ContentType != PNG || f.Width != f.Height):
+		case rules.Legacy && (f.ContentType != images.PNG || f.Width != f.Height):
 			p.Refuse(imagePart, fmt.Sprintf("The model %q takes square PNG files only.", e.Model))
 		}
 	}

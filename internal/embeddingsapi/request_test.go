@@ -1,4 +1,4 @@
-package embeddings_test
+package embeddingsapi_test
 
 import (
 	"fmt"
@@ -8,12 +8,13 @@ import (
 
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
 )
 
 // parsed reads a request that must be readable.
-func parsed(t testing.TB, body string) *embeddings.Request {
+func parsed(t testing.TB, body string) *embeddingsapi.Request {
 	t.Helper()
-	r, err := embeddings.Parse([]byte(body))
+	r, err := embeddingsapi.Parse([]byte(body))
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
@@ -94,7 +95,7 @@ func TestABodyIsOneStrictObject(t *testing.T) {
 		`{"model":"m","Input":"a"}`: "byte 13", `{"model":"m","input":["a",]}`: "byte 25", "{\"model\":\"m\",\"input\":\"\xff\"}": "byte 22",
 		`{"model":"m","input":[[1,]]}`: "byte 24", ``: "byte 0",
 	} {
-		_, err := embeddings.Parse([]byte(body))
+		_, err := embeddingsapi.Parse([]byte(body))
 		if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || !strings.Contains(f.Message, offset) {
 			t.Errorf("%s: %v, want a 400 that names %s", body, err, offset)
 		}
@@ -131,7 +132,7 @@ func TestReadingAListTakesASmallMultipleOfItsSize(t *testing.T) {
 		body := []byte(`{"model":"m","input":[` + strings.Repeat(element+",", size/(len(element)+1)) + element + `]}`)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		r, err := embeddings.Parse(body)
+		r, err := embeddingsapi.Parse(body)
 		if err == nil {
 			err = r.Validate(nil)
 		}
@@ -194,7 +195,7 @@ func TestAnUpstreamThatGivesNumbersOnlyIsAskedForThem(t *testing.T) {
 }
 
 func TestATypedRequestIsReadAsItsBytes(t *testing.T) {
-	r, err := embeddings.Encode(&embeddings.Request{
+	r, err := embeddingsapi.Encode(&embeddings.Request{
 		Model: "m", Input: embeddings.Texts("a\"b", "c"), Dimensions: 3, EncodingFormat: embeddings.Base64, User: "u", Extra: []byte(`{"x":1.0}`),
 	})
 	if err != nil {
@@ -205,7 +206,7 @@ func TestATypedRequestIsReadAsItsBytes(t *testing.T) {
 		t.Errorf("%s, inputs %q", r.Source(), r.Inputs())
 	}
 	for _, broken := range []embeddings.Request{{Model: "m", Input: []byte(`[`)}, {Model: "m", Input: embeddings.Text("a"), Extra: []byte(`1`)}} {
-		if _, err := embeddings.Encode(&broken); fault.From(err).HTTPStatus() != 400 {
+		if _, err := embeddingsapi.Encode(&broken); fault.From(err).HTTPStatus() != 400 {
 			t.Errorf("%v", err)
 		}
 	}
@@ -257,7 +258,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed), 1)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, batch int) {
-		r, err := embeddings.Parse(data)
+		r, err := embeddingsapi.Parse(data)
 		if err != nil {
 			if fault.From(err).HTTPStatus() != 400 {
 				t.Fatal(err)
@@ -279,7 +280,7 @@ func FuzzParse(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := embeddings.Parse(part)
+			again, err := embeddingsapi.Parse(part)
 			if err != nil || again.Validate(nil) != nil || again.Count() != p.Count() {
 				t.Fatalf("a part is not a request: %s, %v", part, err)
 			}

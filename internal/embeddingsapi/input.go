@@ -1,4 +1,4 @@
-package embeddings
+package embeddingsapi
 
 import (
 	"bytes"

@@ -1,10 +1,9 @@
-// Package images is the capability of making pictures of texts and of pictures:
-// the forms of its requests, the rules of its model families, and what an answer
-// says of usage.
-package images
+// Package imagesapi is what the gateway does with requests of package images and
+// with their answers: the rules of fields and model families, the bounds of a
+// price, and what an answer says of usage.
+package imagesapi
 
 import (
-	"context"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -14,68 +13,17 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
-	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a request for pictures. Models whose ids begin with "alpha-" take
-// Input and Parameters, all others Prompt and what follows it. A field that the
-// API does not name goes into Extra and travels unchanged.
+// Request is a parsed request.
 type Request struct {
-	Model string `json:"model"`
-
-	Prompt            string `json:"prompt,omitzero"`
-	N                 int64  `json:"n,omitzero"`    // pictures; 0 means 1
-	Size              string `json:"size,omitzero"` // "1024x1024"
-	Quality           string `json:"quality,omitzero"`
-	Background        string `json:"background,omitzero"`      // transparent, opaque or auto
-	OutputFormat      string `json:"output_format,omitzero"`   // png, jpeg or webp
-	ResponseFormat    string `json:"response_format,omitzero"` // b64_json or url
-	OutputCompression *int64 `json:"output_compression,omitzero"`
-	Stream            bool   `json:"stream,omitzero"` // read by the server; in process there is no stream of pictures
-	PartialImages     int64  `json:"partial_images,omitzero"`
-	User              string `json:"user,omitzero"`
-
-	Input      *Input      `json:"input,omitzero"`
-	Parameters *Parameters `json:"parameters,omitzero"`
-
-	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
-
+	images.Request
 	parsed parsed
-}
-
-// Input is what the alpha family draws: exactly one message.
-type Input struct {
-	Messages []Message      `json:"messages"`
-	Extra    jsontext.Value `json:",embed"`
-}
-
-// Message is the alpha family's message, of role "user".
-type Message struct {
-	Role    string         `json:"role"`
-	Content []Block        `json:"content"`
-	Extra   jsontext.Value `json:",embed"`
-}
-
-// Block is a text or the https address of an image.
-type Block struct {
-	Text  string         `json:"text,omitzero"`
-	Image string         `json:"image,omitzero"`
-	Extra jsontext.Value `json:",embed"`
-}
-
-// Parameters are the alpha family's; nil members have the API's defaults.
-type Parameters struct {
-	Size           string         `json:"size,omitzero"` // "1024*1024"
-	N              *int64         `json:"n,omitzero"`
-	Seed           *int64         `json:"seed,omitzero"`
-	Watermark      *bool          `json:"watermark,omitzero"`
-	NegativePrompt string         `json:"negative_prompt,omitzero"`
-	PromptExtend   *bool          `json:"prompt_extend,omitzero"`
-	Extra          jsontext.Value `json:",embed"`
 }
 
 // parsed is what Parse finds besides the fields.
@@ -128,7 +76,7 @@ func (r *Request) readUnknown() {
 		r.parsed.problem.AllObey(pictures, &parameters, "parameters.")
 	}
 	if raw := o.Raw("input"); len(raw) > 0 && raw[0] == '{' {
-		r.Input = &Input{}
+		r.Input = &images.Input{}
 		if json.Unmarshal(raw, r.Input, jsontext.AllowDuplicateNames(true)) != nil {
 			r.Input = nil
 		}
@@ -136,7 +84,7 @@ func (r *Request) readUnknown() {
 }
 
 // Encode marshals a typed request and reads it again as [Parse] does.
-func Encode(typed *Request) (*Request, error) { return rule.Encode(typed, Parse) }
+func Encode(typed *images.Request) (*Request, error) { return rule.Encode(typed, Parse) }
 
 // Validate reports the first rule of the API that the request breaks, nil if
 // there is none.
@@ -309,34 +257,4 @@ func (e *Edit) Unpriced(pass func(name, spelled string) bool) error {
 		}
 	}
 	return nil
-}
-
-// Handler makes pictures in Go. It is safe for concurrent use. An error that is
-// a *fault.Error reaches the caller as it is; any other becomes an internal
-// error that tells nothing. The request is read-only.
-type Handler func(ctx context.Context, r *Request) (*Response, error)
-
-// Serve makes an upstream of a Go function. It does not stream: a call for a
-// stream is refused.
-func Serve(h Handler) upstream.Upstream {
-	return serve.Function[Request, Response]{Op: upstream.GenerateImage, Read: serve.Parsed(Parse), Answer: h}
-}
-
-// EditHandler changes pictures in Go. It is as a [Handler] is; the files of the
-// edit can be opened until it returns.
-type EditHandler func(ctx context.Context, e *Edit) (*Response, error)
-
-// ServeEdits makes an upstream of a Go function that changes pictures. It does
-// not stream: a call for a stream is refused.
-func ServeEdits(h EditHandler) upstream.Upstream {
-	return serve.Function[Edit, Response]{Op: upstream.EditImage, Read: readEdit, Answer: h}
-}
-
-// readEdit reads the form of a call.
-func readEdit(call *upstream.Call) (*Edit, error) {
-	form := call.Body.Form()
-	if form == nil {
-		return nil, fault.New(fault.InternalError, "The body of an edit is no form.")
-	}
-	return ParseForm(form)
 }

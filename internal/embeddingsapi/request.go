@@ -1,59 +1,26 @@
-// Package embeddings is the embedding capability: its wire types, the rules of
-// its fields and model families, and the splitting and joining of large batches.
-package embeddings
+// Package embeddingsapi is what the gateway does with requests of package
+// embeddings and with their answers: the rules of fields and model families, the
+// bounds of a price, and the splitting and joining of large batches.
+package embeddingsapi
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/go-json-experiment/json/jsontext"
-
+	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
-	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a request for embeddings. A field that the API does not name goes
-// into Extra and travels unchanged.
+// Request is a parsed request.
 type Request struct {
-	Model string `json:"model"`
-	// Input is what is embedded: a JSON string, an array of strings, an array of
-	// token numbers or an array of such arrays. [Texts] and [Text] make one.
-	Input          jsontext.Value `json:"input"`
-	EncodingFormat string         `json:"encoding_format,omitzero"` // float, the default, or base64
-	Dimensions     int64          `json:"dimensions,omitzero"`      // 0 is the model's own
-	User           string         `json:"user,omitzero"`
-
-	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
-
+	embeddings.Request
 	parsed parsed
-}
-
-// The values of encoding_format.
-const (
-	Float  = "float"
-	Base64 = "base64"
-)
-
-// Text is an Input of one text.
-func Text(text string) jsontext.Value { return rawjson.Quote(nil, text) }
-
-// Texts is an Input of several texts.
-func Texts(texts ...string) jsontext.Value {
-	raw := []byte{'['}
-	for i, t := range texts {
-		if i > 0 {
-			raw = append(raw, ',')
-		}
-		raw = rawjson.Quote(raw, t)
-	}
-	return append(raw, ']')
 }
 
 // parsed is what Parse finds besides the fields.
@@ -70,7 +37,7 @@ type parsed struct {
 // fields is the table of the fields and their rules.
 var fields = rule.Table{
 	{Name: "model", Check: rule.ModelID()},
-	{Name: "encoding_format", Check: rule.OneOf(Float, Base64)},
+	{Name: "encoding_format", Check: rule.OneOf(embeddings.Float, embeddings.Base64)},
 	{Name: "dimensions", Check: rule.Integer(1, math.MaxInt32)},
 	{Name: "user", Check: rule.String()},
 }
@@ -95,7 +62,7 @@ func Parse(data []byte) (*Request, error) {
 }
 
 // Encode marshals a typed request and reads it again as [Parse] does.
-func Encode(typed *Request) (*Request, error) { return rule.Encode(typed, Parse) }
+func Encode(typed *embeddings.Request) (*Request, error) { return rule.Encode(typed, Parse) }
 
 func (r *Request) readField(name string, raw []byte) {
 	if rawjson.IsNull(raw) || !r.parsed.problem.Obeys(fields, name, raw) {
@@ -160,8 +127,8 @@ func (r *Request) InputBound() int64 { return r.parsed.bound }
 // Prepared is the request's body as an upstream gets it: the caller's, but for
 // base64 where the family's upstream gives numbers only.
 func (r *Request) Prepared() upstream.Body {
-	if family(r.Model).Floats && r.EncodingFormat == Base64 {
-		return r.parsed.body.Set("encoding_format", []byte(`"`+Float+`"`))
+	if family(r.Model).Floats && r.EncodingFormat == embeddings.Base64 {
+		return r.parsed.body.Set("encoding_format", []byte(`"`+embeddings.Float+`"`))
 	}
 	return r.parsed.body
 }
@@ -237,30 +204,6 @@ func (r *Request) part(items []rawjson.Span) *Request {
 	part.parsed.bound = part.maxTokens()
 	part.parsed.body = r.parsed.body.Set("input", input)
 	return &part
-}
-
-// Handler embeds texts in Go. It is safe for concurrent use. An error that is
-// a *fault.Error reaches the caller as it is; any other becomes an internal
-// error that tells nothing. The request is read-only; its base64 is made by the
-// gateway.
-type Handler func(ctx context.Context, r *Request) (*Response, error)
-
-// Serve makes an upstream of a Go function.
-func Serve(h Handler) upstream.Upstream {
-	return serve.Function[Request, Response]{Op: upstream.Embeddings, Read: serve.Parsed(Parse), Answer: h}
-}
-
-// Inputs are the texts to embed, in order; nil if the input is of tokens.
-func (r *Request) Inputs() []string {
-	var texts []string
-	for _, item := range r.parsed.items {
-		text, ok := rawjson.String(item.Of(r.Source()))
-		if !ok {
-			return nil
-		}
-		texts = append(texts, text)
-	}
-	return texts
 }
 
 // Unpriced refuses the first member that chooses another model or account than

@@ -1,7 +1,7 @@
-// Package speech is the text-to-speech capability: its wire types, the rules of
-// its fields, models and voices, the cutting of long texts, and the forms that
-// audio comes in.
-package speech
+// Package speechapi is what the gateway does with requests of package speech and
+// with the audio that answers them: the rules of fields, models and voices, the
+// cutting of long texts, and the forms that audio comes in.
+package speechapi
 
 import (
 	"fmt"
@@ -11,30 +11,16 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a request for speech. A field that the API does not name goes into
-// Extra and travels unchanged.
+// Request is a parsed request.
 type Request struct {
-	Model          string  `json:"model"`
-	Input          string  `json:"input"` // the text to speak
-	Voice          string  `json:"voice,omitzero"`
-	ResponseFormat string  `json:"response_format,omitzero"` // [MP3] or [WAV]; see [Request.Format]
-	Instructions   string  `json:"instructions,omitzero"`    // tone, pace and emotion, in words
-	Speed          float64 `json:"speed,omitzero"`           // has no effect on the models that the API names
-
-	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
-
-	// TakesWAV says to an upstream that WAV will do, whatever the format: the
-	// gateway makes an MP3 of it. The gateway sets it.
-	TakesWAV bool `json:"-"`
-
+	speech.Request
 	parsed parsed
 }
 
@@ -76,7 +62,7 @@ func Parse(data []byte) (*Request, error) {
 }
 
 // Encode marshals a typed request and reads it again as [Parse] does.
-func Encode(typed *Request) (*Request, error) { return rule.Encode(typed, Parse) }
+func Encode(typed *speech.Request) (*Request, error) { return rule.Encode(typed, Parse) }
 
 func (r *Request) read(name string, raw []byte) {
 	if rawjson.IsNull(raw) || !r.parsed.problem.Obeys(fields, name, raw) {
@@ -149,7 +135,7 @@ func UnknownModel(model string) error {
 // CannotEncode is the refusal of an MP3 that cannot be made.
 func CannotEncode(why error) error {
 	return fault.Wrap(fault.InvalidRequest,
-		`This model gives WAV, and this server cannot make an MP3 of it: ask for "response_format": "wav".`, why).With(func(e *fault.Error) { e.Param = "response_format" })
+		`This model gives speech.WAV, and this server cannot make an MP3 of it: ask for "response_format": "wav".`, why).With(func(e *fault.Error) { e.Param = "response_format" })
 }
 
 // Format is the format that the answer is to have.
@@ -183,9 +169,11 @@ func (r *Request) Names() []string {
 func (r *Request) Source() []byte { return r.parsed.object.Src }
 
 // Prepared is the request as an upstream gets it: the caller's, but for the
-// default voice where it names none of the model's.
+// default voice where it names none of the model's. Its typed view also names the
+// format, which an upstream cannot know from its own id of the model.
 func (r *Request) Prepared(voices []string) *Request {
 	p := *r
+	p.ResponseFormat = r.Format()
 	voice, _ := r.selectVoice(voices)
 	if voice != r.Voice {
 		p.Voice = voice
@@ -219,10 +207,10 @@ func Families() []Family {
 	const limit = 600
 	return []Family{
 		{
-			Models: []string{"alpha3-tts-flash"}, Formats: []string{MP3, WAV}, Default: MP3,
+			Models: []string{"alpha3-tts-flash"}, Formats: []string{speech.MP3, speech.WAV}, Default: speech.MP3,
 			Limit: limit, Voices: slices.Concat(commonVoices(), flashVoices()),
 		},
-		{Models: []string{"alpha3-tts-instruct-flash"}, Default: WAV, Instructed: true, Limit: limit, Voices: commonVoices()},
+		{Models: []string{"alpha3-tts-instruct-flash"}, Default: speech.WAV, Instructed: true, Limit: limit, Voices: commonVoices()},
 	}
 }
 
@@ -258,7 +246,7 @@ func family(model string) (f Family, known bool) {
 			return f, true
 		}
 	}
-	return Family{Formats: slices.Clone(formats), Default: MP3, Instructed: true}, false
+	return Family{Formats: slices.Clone(formats), Default: speech.MP3, Instructed: true}, false
 }
 
 // selectVoice is the voice that speaks: the one that the request names, or the
@@ -299,4 +287,22 @@ func checkPassedVoice(raw []byte) error {
 // table spells it and as the caller does.
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
 	return rule.CheckRouting(&r.parsed.object, rule.Other, pass)
+}
+
+// ReadCall is the request of a call: the body's, as the channel edited it.
+func ReadCall(call *upstream.Call) (*Request, error) {
+	data, err := call.Body.Bytes()
+	if err != nil {
+		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
+	}
+	r, err := Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	view, ok := call.Request.(*speech.Request)
+	r.TakesWAV = !ok || view.TakesWAV
+	if ok {
+		r.ResponseFormat = view.ResponseFormat
+	}
+	return r, nil
 }
