@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -225,7 +226,7 @@ type speechStream struct {
 }
 
 func newSpeechStream(c *call, req *speechapi.Request, mp3 error) *speechStream {
-	v := &speechStream{c: c, parts: req.Prepared(c.model.Voices).Split(c.model.Batch), want: req.Format(), mp3: mp3}
+	v := &speechStream{c: c, parts: req.Parts(c.model.Voices, c.model.Batch), want: req.Format(), mp3: mp3}
 	for _, p := range v.parts {
 		p.Request.TakesWAV = v.want == speech.WAV || mp3 == nil
 	}
@@ -238,10 +239,10 @@ func (v *speechStream) open() (_ *upstream.Reply, err error) {
 	p := v.parts[v.at]
 	call := &upstream.Call{
 		Op: upstream.Speech, Model: v.c.model.ID, RequestID: v.c.x.ID, Account: v.c.x.principal.Account, ContentType: "application/json",
-		Body: p.Request.Body(), Request: &p.Request.Request, Accept: v.accept,
+		Body: p.Body, Request: p.Request, Accept: v.accept,
 		Observe: func(a upstream.Attempt) {
 			v.c.recordAttempt(a, func() billing.Usage {
-				return billing.Usage{Characters: p.Request.Characters(), Estimated: true}
+				return billing.Usage{Characters: int64(utf8.RuneCountInString(p.Request.Input)), Estimated: true}
 			})
 		},
 	}

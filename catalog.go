@@ -189,7 +189,7 @@ func builtin() map[string]*Model {
 			models[m.ID] = &Model{ID: m.ID, Kind: KindImage}
 		}
 	}
-	for _, f := range embeddingsapi.Families() {
+	for _, f := range embeddingsapi.Families {
 		for _, id := range f.Models {
 			models[id] = &Model{ID: id, Kind: KindEmbeddings, Batch: f.Batch, Dimensions: f.Dimensions}
 		}
@@ -199,7 +199,7 @@ func builtin() map[string]*Model {
 			models[id] = &Model{ID: id, Kind: KindVideo}
 		}
 	}
-	for _, f := range speechapi.Families() {
+	for _, f := range speechapi.Families {
 		for _, id := range f.Models {
 			models[id] = &Model{ID: id, Kind: KindSpeech, Batch: f.Limit, Voices: f.Voices}
 		}

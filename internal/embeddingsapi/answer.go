@@ -23,7 +23,7 @@ type Answer struct {
 // looked at only where the caller asked for the other encoding. The Answer does
 // not refer to data; its Body is appended to dst.
 func (r *Request) ReadAnswer(dst, data []byte) (Answer, error) {
-	l, err := read(data)
+	l, err := readAnswer(data)
 	if err != nil {
 		return Answer{}, answer.Bad("The upstream's answer cannot be read.", err)
 	}
@@ -34,7 +34,7 @@ func (r *Request) ReadAnswer(dst, data []byte) (Answer, error) {
 		return Answer{}, answer.Bad("The upstream's answer does not have one vector for each input.", err)
 	}
 	usage, edits := r.usage(l.object.Raw("usage"))
-	edits = append(edits, rawjson.Set("model", r.parsed.object.Raw("model")), rawjson.Delete("error"))
+	edits = append(edits, rawjson.Set("model", r.object.Raw("model")), rawjson.Delete("error"))
 	patches, err := l.outputPatches(r.EncodingFormat == embeddings.Base64)
 	if err != nil {
 		return Answer{}, answer.Bad("The upstream's answer has a vector that cannot be read.", err)
@@ -65,11 +65,11 @@ func (r *Request) usage(raw []byte) (billing.Usage, []rawjson.Edit) {
 // Estimate is about how many tokens the input is: those of its text, or the
 // tokens that it is made of; and those of any other text that the request has.
 func (r *Request) Estimate() int64 {
-	quarters := tokencount.ObjectQuarters(&r.parsed.object, uncounted)
-	if r.parsed.tokens {
-		return r.parsed.bound - int64(r.Count())*tokensAround - r.otherTextBound() + tokencount.Tokens(quarters)
+	quarters := tokencount.ObjectQuarters(&r.object, uncounted)
+	if r.tokens {
+		return r.bound - int64(r.Count())*tokensAround - r.otherTextBound() + tokencount.Tokens(quarters)
 	}
-	for _, item := range r.parsed.items {
+	for _, item := range r.items {
 		quarters += tokencount.Quarters(item.Of(r.Source()))
 	}
 	return quarters/4 + int64(r.Count())
@@ -88,7 +88,7 @@ func (r *Request) Join(parts [][]byte) ([]byte, error) {
 	var sum counts
 	var before int64
 	for i, part := range parts {
-		l, err := read(part)
+		l, err := readAnswer(part)
 		if err != nil {
 			return nil, err
 		}
@@ -163,7 +163,7 @@ func (c counts) set(usage rawjson.Object) rawjson.Edit {
 // total_tokens that a vendor leaves out, for drivers. It is data itself if there
 // is nothing to do, and fails if data is not one JSON object.
 func CompleteUsage(data []byte) ([]byte, error) {
-	l, err := read(data)
+	l, err := readAnswer(data)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"slices"
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/speech"
@@ -51,20 +50,17 @@ func named(contentType string) string {
 	if err != nil {
 		return ""
 	}
-	kind = strings.Replace(kind, "audio/x-", "audio/", 1)
-	switch kind {
-	case "audio/wave", "audio/vnd.wave":
-		return speech.WAV
-	case "audio/mp3":
-		return speech.MP3
-	case "audio/opus":
-		return "opus"
-	}
-	i := slices.IndexFunc(formats, func(f string) bool { return contentTypes[f] == kind })
-	if i < 0 {
+	name, audio := strings.CutPrefix(kind, "audio/")
+	if !audio {
 		return ""
 	}
-	return formats[i]
+	return formatNames[strings.TrimPrefix(name, "x-")]
+}
+
+// formatNames are the formats by the names of media types "audio/…".
+var formatNames = map[string]string{
+	"mpeg": speech.MP3, "mp3": speech.MP3, "wav": speech.WAV, "wave": speech.WAV, "vnd.wave": speech.WAV,
+	"ogg": "opus", "opus": "opus", "aac": "aac", "flac": "flac", "pcm": "pcm",
 }
 
 // unknown is the length of a WAV file that is not known when it begins.
@@ -74,19 +70,13 @@ const unknown = 0xFFFFFFFF
 // reads to its end.
 func WAVHeader(p speech.PCM) []byte {
 	frame := p.Channels * p.Bits / 8
-	h := make([]byte, 0, 44)
-	h = append(h, "RIFF"...)
-	h = binary.LittleEndian.AppendUint32(h, unknown)
-	h = append(h, "WAVEfmt "...)
-	h = binary.LittleEndian.AppendUint32(h, 16)
-	h = binary.LittleEndian.AppendUint16(h, 1) // PCM
-	h = binary.LittleEndian.AppendUint16(h, uint16(p.Channels))
-	h = binary.LittleEndian.AppendUint32(h, uint32(p.Rate))
-	h = binary.LittleEndian.AppendUint32(h, uint32(p.Rate*frame))
-	h = binary.LittleEndian.AppendUint16(h, uint16(frame))
-	h = binary.LittleEndian.AppendUint16(h, uint16(p.Bits))
-	h = append(h, "data"...)
-	return binary.LittleEndian.AppendUint32(h, unknown)
+	le := binary.LittleEndian
+	h := le.AppendUint32([]byte("RIFF"), unknown)
+	h = le.AppendUint32(append(h, "WAVEfmt "...), 16)
+	h = le.AppendUint16(le.AppendUint16(h, 1), uint16(p.Channels)) // of kind PCM
+	h = le.AppendUint32(le.AppendUint32(h, uint32(p.Rate)), uint32(p.Rate*frame))
+	h = le.AppendUint16(le.AppendUint16(h, uint16(frame)), uint16(p.Bits))
+	return le.AppendUint32(append(h, "data"...), unknown)
 }
 
 // Checked reads a WAV file as it is, of which start are the first bytes and r is
@@ -95,30 +85,7 @@ func Checked(start []byte, r io.Reader) io.Reader {
 	if len(start) < 8 {
 		return r
 	}
-	size := binary.LittleEndian.Uint32(start[4:])
-	if size == 0 || size >= absurd {
-		return r
-	}
-	return &atLeast{r, int64(size) + 8}
-}
-
-// absurd is a length that says that the length is not known, as 0 does.
-const absurd = 0x7FFF0000
-
-// atLeast reads a file that may be longer than it says, and not shorter.
-type atLeast struct {
-	r    io.Reader
-	left int64
-}
-
-// Read reads on.
-func (a *atLeast) Read(p []byte) (int, error) {
-	n, err := a.r.Read(p)
-	a.left -= int64(n)
-	if err == io.EOF && a.left > 0 {
-		err = io.ErrUnexpectedEOF
-	}
-	return n, err
+	return sized(r, binary.LittleEndian.Uint32(start[4:]), 8, false)
 }
 
 // Samples reads the head of a WAV file from r and returns how its samples lie
@@ -140,7 +107,7 @@ func Samples(r io.Reader) (speech.PCM, io.Reader, error) {
 		}
 		size := binary.LittleEndian.Uint32(chunk[4:])
 		if string(chunk[:4]) == "data" {
-			return p, samples(r, size), check(p)
+			return p, sized(r, size, 0, true), check(p)
 		}
 		if err := readChunk(&p, r, string(chunk[:4]), int64(size)); err != nil {
 			return p, nil, err
@@ -176,34 +143,39 @@ func check(p speech.PCM) error {
 	return nil
 }
 
-// samples are the bytes of the data chunk. Who streams a file cannot know its
-// length, and writes the largest one or none.
-func samples(r io.Reader, size uint32) io.Reader {
+// sized is a reader that fails if there are fewer bytes than size and those that
+// stand before them. Who streams a file cannot know its length, and writes the
+// largest one or none: then r is read as it is.
+func sized(r io.Reader, size uint32, before int64, exact bool) io.Reader {
+	const absurd = 0x7FFF0000
 	if size == 0 || size >= absurd {
 		return r
 	}
-	return &exactly{r, int64(size)}
+	return &sizedReader{r, before + int64(size), exact}
 }
 
-// exactly reads so many bytes, and fails if there are fewer.
-type exactly struct {
-	r    io.Reader
-	left int64
+type sizedReader struct {
+	r     io.Reader
+	left  int64
+	exact bool // what is more than the size is not given
 }
 
-// Read reads what is left. After the last byte it reads on to the end, so that
-// whatever follows the samples does not stay in a connection.
-func (e *exactly) Read(p []byte) (int, error) {
-	if e.left == 0 {
-		_, err := io.Copy(io.Discard, e.r)
-		if err == nil {
-			err = io.EOF
+// Read reads on. After the last byte of an exact size it reads to the end, so that
+// whatever follows does not stay in a connection.
+func (s *sizedReader) Read(p []byte) (int, error) {
+	if s.exact {
+		if s.left == 0 {
+			_, err := io.Copy(io.Discard, s.r)
+			if err == nil {
+				err = io.EOF
+			}
+			return 0, err
 		}
-		return 0, err
+		p = p[:min(int64(len(p)), s.left)]
 	}
-	n, err := e.r.Read(p[:min(int64(len(p)), e.left)])
-	e.left -= int64(n)
-	if err == io.EOF && e.left > 0 {
+	n, err := s.r.Read(p)
+	s.left -= int64(n)
+	if err == io.EOF && s.left > 0 {
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err
