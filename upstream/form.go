@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"mime/multipart"
 	"slices"
 	"strings"
 	"sync"
@@ -183,36 +184,20 @@ func raw(parts []Part, name string) []byte {
 
 // appendHead appends what stands before a part's content.
 func (f *Form) appendHead(dst []byte, p *Part) []byte {
-	dst = append(append(append(dst, "--"...), f.Boundary...), "\r\nContent-Disposition: form-data; name="...)
-	dst = appendQuoted(dst, p.Name)
-	if p.Filename != "" {
-		dst = appendQuoted(append(dst, "; filename="...), p.Filename)
+	disposition := multipart.FileContentDisposition(p.Name, p.Filename)
+	if p.Filename == "" {
+		disposition = strings.TrimSuffix(disposition, `; filename=""`)
 	}
+	dst = append(append(append(dst, "--"...), f.Boundary...), "\r\nContent-Disposition: "...)
+	dst = append(dst, disposition...)
 	if p.ContentType != "" {
-		dst = append(append(dst, "\r\nContent-Type: "...), singleLine(p.ContentType)...)
+		dst = append(append(dst, "\r\nContent-Type: "...), lineBreaks.Replace(p.ContentType)...)
 	}
 	return append(dst, "\r\n\r\n"...)
 }
 
-// appendQuoted quotes as browsers and mime/multipart do.
-func appendQuoted(dst []byte, s string) []byte {
-	dst = append(dst, '"')
-	for i := range len(s) {
-		switch c := s[i]; c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\r':
-			dst = append(dst, "%0D"...)
-		case '\n':
-			dst = append(dst, "%0A"...)
-		default:
-			dst = append(dst, c)
-		}
-	}
-	return append(dst, '"')
-}
-
-func singleLine(s string) string { return strings.NewReplacer("\r", "", "\n", "").Replace(s) }
+// lineBreaks takes line breaks out of a header's value.
+var lineBreaks = strings.NewReplacer("\r", "", "\n", "")
 
 // reader is the form of these parts on the wire, and its length.
 func (f *Form) reader(parts []Part) (*formReader, int64) {
@@ -237,7 +222,7 @@ type formReader struct {
 	sections []section // what is left
 
 	mu          sync.Mutex
-	content     io.ReadCloser // the content of pieces[0], once its head was read
+	content     io.ReadCloser // the content of sections[0], once its head was read
 	contentLeft int64         // of it
 	closed      bool
 }
