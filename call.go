@@ -85,7 +85,7 @@ func (x *Exchange) CallForm(ctx context.Context, op upstream.Op, form *upstream.
 	if err != nil {
 		return nil, err
 	}
-	result, err := x.run(ctx, newEdit(x, parsed), silence)
+	result, err := x.run(ctx, newImages(x, parsed), silence)
 	running = err == nil && result.Stream != nil
 	return result, err
 }

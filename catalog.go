@@ -184,7 +184,7 @@ func builtin() map[string]*Model {
 			models[m.ID] = &Model{ID: m.ID, Kind: KindChat, MaxOutput: m.MaxOutput}
 		}
 	}
-	for _, f := range imagesapi.Families() {
+	for _, f := range imagesapi.Families {
 		for _, m := range f.Models {
 			models[m.ID] = &Model{ID: m.ID, Kind: KindImage}
 		}

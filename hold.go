@@ -362,7 +362,7 @@ func (x *Exchange) EstimateForm(op upstream.Op, form *upstream.Form) (_ Estimate
 	if err != nil {
 		return Estimate{}, err
 	}
-	return x.estimate(newEdit(x, parsed))
+	return x.estimate(newImages(x, parsed))
 }
 
 // Estimate tells what a request would cost whose body is data, in process: see

@@ -341,21 +341,31 @@ func newEmbeddings(x *Exchange, r *embeddingsapi.Request) *operation {
 	}
 }
 
-// newImages is the operation that generates images.
+// newImages is the operation that generates or edits images. The request of an
+// edit is a form.
 func newImages(x *Exchange, r *imagesapi.Request) *operation {
 	id, tokens := x.ID, false
+	kind, unknownModel := upstream.GenerateImage, imagesapi.UnknownModel
+	if r.Edit != nil {
+		kind, unknownModel = upstream.EditImage, noModel
+	}
 	return &operation{
-		kind: upstream.GenerateImage, model: r.Model, stream: r.Stream, source: r.Source(),
-		unknownModel: imagesapi.UnknownModel,
+		kind: kind, model: r.Model, stream: r.Stream, source: r.Source(), form: r.Form(),
+		unknownModel: unknownModel,
 		validate:     func(*Model, *billing.Price) error { return r.Validate() },
 		unpriced:     func(_ http.Header, pass rule.PassUnpriced) error { return r.Unpriced(pass) },
 		bound: func(m *Model, _ *billing.Price) bounds {
-			return imageBounds(r.Known(), billing.Usage{Input: r.InputBound(), ImageOutput: r.OutputBound(m.MaxOutput), Images: r.Count()})
+			return imageBounds(r.Known(), billing.Usage{
+				Input: r.InputBound(), ImageInput: r.ImageInputBound(), ImageOutput: r.OutputBound(m.MaxOutput), Images: r.Count(),
+			})
 		},
-		input: func() billing.Usage { return billing.Usage{Input: r.Estimate(), Estimated: true} },
+		input: func() billing.Usage {
+			prompt, shown := r.Estimate()
+			return billing.Usage{Input: prompt, ImageInput: shown, Estimated: true}
+		},
 		request: func(h billing.Hold, _ int64) (upstream.Body, any) {
 			tokens = paysTokens(h)
-			return r.Prepared(), &r.Request
+			return r.Prepared(), r.View()
 		},
 		answer: func(data []byte) (answer, error) {
 			a, err := r.ReadAnswer(data, id, tokens)
@@ -363,36 +373,6 @@ func newImages(x *Exchange, r *imagesapi.Request) *operation {
 		},
 		opening: openingImage,
 		tap:     func() tap { return imagesTap{r.NewTap(id, tokens)} },
-	}
-}
-
-// newEdit is the operation that edits images. Its request is a form.
-func newEdit(x *Exchange, e *imagesapi.Edit) *operation {
-	id, tokens := x.ID, false
-	return &operation{
-		kind: upstream.EditImage, model: e.Model, stream: e.Stream, form: e.Form(),
-		unknownModel: noModel,
-		validate:     func(*Model, *billing.Price) error { return e.Validate() },
-		unpriced:     func(_ http.Header, pass rule.PassUnpriced) error { return e.Unpriced(pass) },
-		bound: func(m *Model, _ *billing.Price) bounds {
-			return imageBounds(e.Known(), billing.Usage{
-				Input: e.InputBound(), ImageInput: e.ImageInputBound(), ImageOutput: e.OutputBound(m.MaxOutput), Images: e.Count(),
-			})
-		},
-		input: func() billing.Usage {
-			prompt, shown := e.Estimate()
-			return billing.Usage{Input: prompt, ImageInput: shown, Estimated: true}
-		},
-		request: func(h billing.Hold, _ int64) (upstream.Body, any) {
-			tokens = paysTokens(h)
-			return e.Prepared(), &e.Edit
-		},
-		answer: func(data []byte) (answer, error) {
-			a, err := e.ReadAnswer(data, id, tokens)
-			return answer{body: a.Body, usage: a.Usage}, err
-		},
-		opening: openingImage,
-		tap:     func() tap { return imagesTap{e.NewTap(id, tokens)} },
 	}
 }
 

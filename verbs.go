@@ -273,7 +273,7 @@ func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Resp
 	return answered(ctx, g, "image", func(x *Exchange) (*operation, error) {
 		typed := *req
 		typed.Stream, typed.PartialImages = false, 0
-		return encoded(x, &typed, imagesapi.EncodeForm, newEdit)
+		return encoded(x, &typed, imagesapi.EncodeForm, newImages)
 	}, pictures)
 }
 

@@ -77,10 +77,7 @@ func probeSpeech(ctx context.Context, g *gateway.Gateway, model string) error {
 // probeImage gives the prompt as a message to the models whose family needs that.
 func probeImage(ctx context.Context, g *gateway.Gateway, model string) error {
 	r := &images.Request{Model: model, Prompt: probeText}
-	takesMessages := func(f imagesapi.Family) bool {
-		return f.Messages && slices.ContainsFunc(f.Models, func(m imagesapi.Model) bool { return m.ID == model })
-	}
-	if slices.ContainsFunc(imagesapi.Families(), takesMessages) {
+	if f, _, known := imagesapi.FamilyOf(model); known && f.Messages {
 		r.Prompt = ""
 		r.Input = &images.Input{Messages: []images.Message{{Role: "user", Content: []images.Block{{Text: probeText}}}}}
 	}

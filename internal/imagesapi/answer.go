@@ -37,7 +37,7 @@ func (r *Request) ReadAnswer(data []byte, requestID string, tokens bool) (Answer
 		return Answer{}, answer.ErrorFrame(data)
 	}
 	made += countOutput(output)
-	if made == 0 && (r.parsed.known || r.parsed.family.Messages) {
+	if made == 0 && (r.known || r.family.Messages) {
 		return Answer{}, answer.Bad("The upstream's answer has no picture in it.", errors.New("no picture"))
 	}
 	usage := r.usage(o.Raw("usage"), int64(made), tokens)
@@ -48,9 +48,9 @@ func (r *Request) ReadAnswer(data []byte, requestID string, tokens bool) (Answer
 func (r *Request) edits(o *rawjson.Object, requestID string) []rawjson.Edit {
 	edits := []rawjson.Edit{rawjson.Delete("error")}
 	if o.Raw("model") != nil {
-		edits = append(edits, rawjson.Set("model", r.parsed.object.Raw("model")))
+		edits = append(edits, rawjson.Set("model", r.object.Raw("model")))
 	}
-	if r.parsed.family.Messages || o.Raw("request_id") != nil {
+	if r.family.Messages || o.Raw("request_id") != nil {
 		edits = append(edits, rawjson.Set("request_id", rawjson.Quote(nil, requestID)))
 	}
 	return edits
@@ -173,7 +173,8 @@ func (t *Tap) Usage() billing.Usage {
 	if t.done != nil {
 		return *t.done
 	}
-	u := billing.Usage{Input: t.r.Estimate(), ImageInput: t.r.parsed.imageTokens, Estimated: true}
+	u := billing.Usage{Estimated: true}
+	u.Input, u.ImageInput = t.r.Estimate()
 	if t.partials > 0 {
 		u.Images, u.ImageOutput = 1, t.Output()
 	}

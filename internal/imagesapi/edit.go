@@ -9,13 +9,6 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Edit is a parsed request for changed pictures.
-type Edit struct {
-	images.Edit
-	form    *upstream.Form
-	request *Request // the same fields, which obey the rules of generations as well
-}
-
 // The names of the parts that are files.
 const (
 	imagePart  = "image"
@@ -25,7 +18,7 @@ const (
 
 // EncodeForm makes a form of an edit that was made in Go and reads it again as
 // [ParseForm] does, so that both obey the same rules.
-func EncodeForm(typed *images.Edit) (*Edit, error) {
+func EncodeForm(typed *images.Edit) (*Request, error) {
 	var parts []upstream.Part
 	name := imagePart
 	if len(typed.Images) > 1 {
@@ -78,24 +71,8 @@ func texts(e *images.Edit) []text {
 	return t
 }
 
-// Form is the form that the edit was parsed from.
-func (e *Edit) Form() *upstream.Form { return e.form }
-
-// Known reports whether a table describes the model. What is not known passes
-// through, and its counts are believed.
-func (e *Edit) Known() bool { return e.request.parsed.known }
-
-// Validate reports the first rule of the API that the request breaks, nil if
-// there is none.
-func (e *Edit) Validate() error { return e.request.Validate() }
-
-// ReadAnswer is [Request.ReadAnswer] of an edit.
-func (e *Edit) ReadAnswer(data []byte, requestID string, tokens bool) (Answer, error) {
-	return e.request.ReadAnswer(data, requestID, tokens)
-}
-
-// NewTap is [Request.NewTap] of an edit.
-func (e *Edit) NewTap(requestID string, tokens bool) *Tap { return e.request.NewTap(requestID, tokens) }
+// Form is the form that an edit was parsed from; nil for another request.
+func (r *Request) Form() *upstream.Form { return r.form }
 
 // The input tokens of one image: the most that a vendor's tables have (a large
 // one in high fidelity), and what the vendor counts for the first tile and for
@@ -106,61 +83,26 @@ const (
 	nextTileTokens  = 129
 )
 
-// Count is the number of pictures that the request asks for.
-func (e *Edit) Count() int64 { return e.request.Count() }
-
-// InputBound is the most tokens that the prompt can be, images apart: no token
-// is shorter than a byte.
-func (e *Edit) InputBound() int64 {
-	if e.Known() {
-		return e.request.InputBound()
-	}
-	var all int64
-	for i := range e.form.Parts {
-		if p := &e.form.Parts[i]; !isFile(p) && p.Filename == "" {
+// textBytes is the length of the text fields of a form.
+func textBytes(form *upstream.Form) (all int64) {
+	for i := range form.Parts {
+		if p := &form.Parts[i]; !isFile(p) && p.Filename == "" {
 			all += p.Size
 		}
 	}
-	return min(all, maxInputTokens) + tokensAround
+	return all
 }
 
-// ImageInputBound is the most tokens that the images can be.
-func (e *Edit) ImageInputBound() int64 {
-	if !e.request.CountsTokens() {
-		return 0
+// files are what the model of an edit sees: the images and the mask.
+func (r *Request) files() []images.File {
+	switch e := r.Edit; {
+	case e == nil:
+		return nil
+	case e.Mask == nil:
+		return e.Images
+	default:
+		return append(slices.Clone(e.Images), *e.Mask)
 	}
-	return maxImageTokens * e.imageCount()
-}
-
-// OutputBound is [Request.OutputBound] of an edit.
-func (e *Edit) OutputBound(perImage int64) int64 { return e.request.OutputBound(perImage) }
-
-// Estimate is about how many tokens the prompt is, and the images.
-func (e *Edit) Estimate() (prompt, shown int64) {
-	return e.request.Estimate(), e.request.parsed.imageTokens
-}
-
-// imageCount is the number of images that the model sees.
-func (e *Edit) imageCount() int64 {
-	n := int64(len(e.Images))
-	if e.Mask != nil {
-		n++
-	}
-	return n
-}
-
-// estimate is about how many tokens the images are.
-func (e *Edit) estimate() (tokens int64) {
-	if !e.request.CountsTokens() {
-		return 0
-	}
-	for i := range e.Images {
-		tokens += fileTokens(&e.Images[i])
-	}
-	if e.Mask != nil {
-		tokens += fileTokens(e.Mask)
-	}
-	return tokens
 }
 
 // fileTokens is about how many an image is: its shorter side is scaled to one tile.
@@ -175,12 +117,12 @@ func fileTokens(f *images.File) int64 {
 // aliases are the names of qualities that the vendor does not know.
 var aliases = map[string]string{"standard": "medium", "hd": "high"}
 
-// Prepared is the request's body as an upstream gets it: the caller's form but
-// for empty fields, the names and types of the files, and what the public API
-// promises where the vendor has another default or another word.
-func (e *Edit) Prepared() upstream.Body {
-	body := upstream.FormBody(e.form.With(e.parts()))
-	rules := e.request.parsed.family.Edit
+// preparedForm is the form as an upstream gets it: the caller's but for empty
+// fields, the names and types of the files, and what the public API promises where
+// the vendor has another default or another word.
+func (r *Request) preparedForm() upstream.Body {
+	body := upstream.FormBody(r.form.With(r.preparedParts()))
+	e, rules := r.Edit, r.family.Edit
 	switch {
 	case rules == nil:
 		return body
@@ -203,17 +145,18 @@ func (e *Edit) Prepared() upstream.Body {
 	return body
 }
 
-// parts are the form's as a vendor wants them: files by the name and the type of
-// their content, and nothing that is empty.
-func (e *Edit) parts() []upstream.Part {
+// preparedParts are the form's as a vendor wants them: files by the name and the
+// type of their content, and nothing that is empty.
+func (r *Request) preparedParts() []upstream.Part {
+	e := r.Edit
 	image := imagePart
 	if len(e.Images) > 1 {
 		image = imagesPart
 	}
 	seen := 0
-	parts := make([]upstream.Part, 0, len(e.form.Parts))
-	for i := range e.form.Parts {
-		p := e.form.Parts[i]
+	parts := make([]upstream.Part, 0, len(r.form.Parts))
+	for i := range r.form.Parts {
+		p := r.form.Parts[i]
 		_, text := textFields[p.Name]
 		switch {
 		case absent(&p), text && p.Size == 0:

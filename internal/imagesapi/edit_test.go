@@ -276,13 +276,21 @@ func TestEveryRuleOfEditsIsKeptOrNamed(t *testing.T) {
 	}
 }
 
-func TestAMaskOfAnotherSizeHasACodeOfItsOwn(t *testing.T) {
-	f := refusalOf(t, editing(t, newest, file("mask", pngOf(t, 32, 16))))
-	if f == nil || f.Code != "invalid_mask" || f.HTTPStatus() != 400 || !strings.Contains(f.Message, "32 by 16") || !strings.Contains(f.Message, "16 by 16") {
-		t.Error(f)
-	}
-	if f = refusalOf(t, editing(t, newest, file("mask", "GIF89a"))); f == nil || f.Code != fault.InvalidRequest {
-		t.Error(f)
+func TestRefusalsOfEditsSayWhatIsWrong(t *testing.T) {
+	square := file("image", pngOf(t, 16, 16))
+	for name, row := range map[string]struct {
+		form  *upstream.Form
+		code  fault.Code
+		words string
+	}{
+		"a mask of another size":            {editing(t, newest, file("mask", pngOf(t, 32, 16))), fault.InvalidMask, "32 by 16 pixels large and the image 16 by 16"},
+		"a mask that is no image":           {editing(t, newest, file("mask", "GIF89a")), fault.InvalidRequest, "neither a PNG"},
+		"two images of the legacy model":    {editing(t, legacy, square, square), fault.InvalidRequest, "takes one image, not 2"},
+		"a number of 0, which an SDK sends": {editing(t, newest, fields("n", "0")...), fault.InvalidRequest, "leave it out"},
+	} {
+		if f := refusalOf(t, row.form); f == nil || f.Code != row.code || f.HTTPStatus() != 400 || !strings.Contains(f.Message, row.words) {
+			t.Errorf("%s: got %v, want %s: %s", name, f, row.code, row.words)
+		}
 	}
 }
 
@@ -295,20 +303,6 @@ func TestAModelWithoutMasksRefusesThem(t *testing.T) {
 	var f *fault.Error
 	if err = e.Validate(); !errors.As(err, &f) || f.Param != "mask" || !strings.Contains(f.Message, "takes no mask") {
 		t.Error(err)
-	}
-}
-
-func TestTheLegacyModelIsSaidToTakeOneImage(t *testing.T) {
-	square := file("image", pngOf(t, 16, 16))
-	if f := refusalOf(t, editing(t, legacy, square, square)); f == nil || !strings.Contains(f.Message, "takes one image, not 2") {
-		t.Error(f)
-	}
-}
-
-func TestAZeroThatAnSDKSendsIsToldWhatToDo(t *testing.T) {
-	f := refusalOf(t, editing(t, newest, fields("n", "0")...))
-	if f == nil || f.Param != "n" || !strings.Contains(f.Message, "leave it out") {
-		t.Error(f)
 	}
 }
 
@@ -336,7 +330,7 @@ func TestTheOrderOfPartsDoesNotMatter(t *testing.T) {
 	for range form.Parts {
 		form.Parts = append(form.Parts[1:], form.Parts[0])
 		e, err := ParseForm(form)
-		if err != nil || e.Validate() != nil || e.Count() != 2 || e.Size != "1024x1024" || len(e.Images) != 1 {
+		if err != nil || e.Validate() != nil || e.Count() != 2 || e.Size != "1024x1024" || len(e.Edit.Images) != 1 {
 			t.Errorf("%+v, %v", e, err)
 		}
 	}
@@ -372,12 +366,12 @@ func TestATypedEditObeysTheSameRules(t *testing.T) {
 	if e, err = EncodeForm(typed); err != nil || e.Validate() != nil {
 		t.Fatal(err, e.Validate())
 	}
-	if e.Model != typed.Model || e.Prompt != typed.Prompt || e.N != 2 || e.Size != typed.Size || e.Quality != "hd" || e.User != "u" ||
-		e.Background != "opaque" || e.OutputFormat != "png" || e.PartialImages != 1 || e.Extra["input_fidelity"] != "high" || e.Extra["b"] != "2" {
+	if e.Model != typed.Model || e.Prompt != typed.Prompt || e.N != 2 || e.Size != typed.Size || e.Edit.Quality != "hd" || e.User != "u" ||
+		e.Background != "opaque" || e.OutputFormat != "png" || e.PartialImages != 1 || e.Edit.Extra["input_fidelity"] != "high" || e.Edit.Extra["b"] != "2" {
 		t.Errorf("%+v", e)
 	}
-	if len(e.Images) != 2 || e.Images[0].Width != 16 || e.Images[1].ContentType != images.JPEG || e.Images[1].Height != 4 || e.Mask == nil || e.Mask.ContentType != images.PNG {
-		t.Errorf("images %+v, mask %+v", e.Images, e.Mask)
+	if len(e.Edit.Images) != 2 || e.Edit.Images[0].Width != 16 || e.Edit.Images[1].ContentType != images.JPEG || e.Edit.Images[1].Height != 4 || e.Edit.Mask == nil || e.Edit.Mask.ContentType != images.PNG {
+		t.Errorf("images %+v, mask %+v", e.Edit.Images, e.Edit.Mask)
 	}
 	if _, err := images.PathFile(filepath.Dir(path)); err == nil {
 		t.Error("a directory is no file")
@@ -456,7 +450,7 @@ func FuzzParseForm(f *testing.F) {
 		if err == nil {
 			err = again.Validate()
 		}
-		if err != nil || again.Count() != e.Count() || again.Model != e.Model || again.Prompt != e.Prompt || len(again.Images) != len(e.Images) ||
+		if err != nil || again.Count() != e.Count() || again.Model != e.Model || again.Prompt != e.Prompt || len(again.Edit.Images) != len(e.Edit.Images) ||
 			again.OutputBound(0) > e.OutputBound(0) || again.ImageInputBound() != e.ImageInputBound() || again.Stream != e.Stream {
 			t.Fatalf("%q was sent as %+v, %v", data, again, err)
 		}

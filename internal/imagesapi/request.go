@@ -6,11 +6,9 @@ package imagesapi
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
@@ -20,76 +18,84 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a parsed request.
+// Request is a parsed request for pictures, or for changed ones.
 type Request struct {
-	images.Request
-	parsed parsed
-}
+	images.Request              // of an edit the fields that both have
+	Edit           *images.Edit // nil where the pictures are made of text alone
 
-// parsed is what Parse finds besides the fields.
-type parsed struct {
-	body        upstream.Body
-	object      rawjson.Object
-	parameters  rawjson.Object // of a form that has them
-	problem     rule.Problem   // the first rule that the request breaks
-	family      Family
-	row         Model
-	known       bool  // a table describes the model
-	imageTokens int64 // about how many tokens the images of an edit are
+	form        *upstream.Form // of an edit
+	imageTokens int64          // about how many tokens its images are
+
+	body       upstream.Body
+	object     rawjson.Object // of a form that of its text fields
+	parameters rawjson.Object // of a body that has them
+	problem    rule.Problem   // the first rule that the request breaks
+	family     Family
+	row        Model
+	known      bool // a table describes the model
 }
 
 // Parse reads a request body. It fails with a 400 that names the byte offset if
 // data is not one strict JSON object; other rules are for [Request.Validate].
 // The Request refers to data, which must not change any more.
-func Parse(data []byte) (*Request, error) {
-	r := &Request{}
+func Parse(data []byte) (*Request, error) { return read(data, nil) }
+
+// Encode marshals a typed request and checks the bytes as [Parse] does.
+func Encode(typed *images.Request) (*Request, error) {
+	return rule.Encode(typed, func(data []byte) (*Request, error) {
+		if len(typed.Extra) > 0 { // which may have any of the fields
+			return read(data, nil)
+		}
+		return read(data, typed)
+	})
+}
+
+// read indexes and checks a request body. The fields are typed's, or are decoded
+// if that is nil.
+func read(data []byte, typed *images.Request) (*Request, error) {
 	o, err := rule.ReadSmall(data)
 	if err != nil {
 		return nil, err
 	}
-	p := &r.parsed
-	p.object, p.body = o, upstream.ObjectBody(o)
-	r.parsed.problem.AllObey(common, &o, "")
-	if raw := o.Raw("model"); !rawjson.IsNull(raw) {
-		r.Model, _ = rawjson.String(raw)
-	}
-	p.family, p.row, p.known = family(r.Model)
+	r := &Request{object: o, body: upstream.ObjectBody(o)}
+	r.problem.AllObey(common, &o, "")
+	r.Model, _ = rawjson.String(o.Raw("model"))
+	r.family, r.row, r.known = FamilyOf(r.Model)
 	switch {
-	case p.family.Messages:
-		return r, r.readMessages()
-	case p.known:
-		r.parsed.problem.AllObey(openAI, &o, "")
+	case r.family.Messages:
+		return r, r.readMessages(typed)
+	case r.known:
+		r.problem.AllObey(openAI, &o, "")
 	}
-	r.read()
-	if !p.known {
-		r.readUnknown()
+	if typed == nil {
+		r.decode()
+	} else {
+		r.Request = *typed
+		r.Input, r.Parameters = nil, nil
+	}
+	r.check()
+	if !r.known {
+		r.readUnknown(typed)
 	}
 	return r, nil
 }
 
 // readUnknown reads of a model that no table describes how many pictures are
 // asked for, and what has the alpha family's form.
-func (r *Request) readUnknown() {
-	o := &r.parsed.object
-	if parameters, err := rawjson.Index(o.Raw("parameters"), nil, nil); err == nil {
-		r.parsed.parameters = parameters
-		r.parsed.problem.AllObey(pictures, &parameters, "parameters.")
+func (r *Request) readUnknown(typed *images.Request) {
+	if parameters, err := rawjson.Index(r.object.Raw("parameters"), nil, nil); err == nil {
+		r.parameters = parameters
+		r.problem.AllObey(pictures, &parameters, "parameters.")
 	}
-	if raw := o.Raw("input"); len(raw) > 0 && raw[0] == '{' {
-		r.Input = &images.Input{}
-		if json.Unmarshal(raw, r.Input, jsontext.AllowDuplicateNames(true)) != nil {
-			r.Input = nil
-		}
+	if raw := r.object.Raw("input"); len(raw) > 0 && raw[0] == '{' {
+		r.Input, _ = decodeInput(raw, typed)
 	}
 }
-
-// Encode marshals a typed request and reads it again as [Parse] does.
-func Encode(typed *images.Request) (*Request, error) { return rule.Encode(typed, Parse) }
 
 // Validate reports the first rule of the API that the request breaks, nil if
 // there is none.
 func (r *Request) Validate() error {
-	if err := r.parsed.problem.Err(); err != nil || r.Model != "" {
+	if err := r.problem.Err(); err != nil || r.Model != "" {
 		return err
 	}
 	return rule.NoModel()
@@ -98,33 +104,41 @@ func (r *Request) Validate() error {
 // UnknownModel is the endpoint's answer to a model that does not exist: 400,
 // not 404.
 func UnknownModel(model string) error {
-	const most = 100
-	if len(model) > most {
-		model = model[:most]
-	}
 	return &fault.Error{
 		Code: fault.ModelNotFound, Status: 400, Param: "model",
-		Message: fmt.Sprintf("The model %q does not exist. GET /v1/models lists the models that this key may use.", model),
+		Message: fmt.Sprintf("The model %q does not exist. GET /v1/models lists the models that this key may use.", model[:min(len(model), maxQuoted)]),
 	}
 }
 
-// Field is the JSON of any top-level member; nil if there is none.
-func (r *Request) Field(name string) []byte { return r.parsed.object.Raw(name) }
+// Source is the body as the caller sent it; nil for a form. It must not be
+// modified.
+func (r *Request) Source() []byte {
+	if r.form != nil {
+		return nil
+	}
+	return r.object.Src
+}
 
-// Source is the body as the caller sent it; nil for a Request that did not come
-// from [Parse]. It must not be modified.
-func (r *Request) Source() []byte { return r.parsed.object.Src }
+// View is the typed request that an upstream gets.
+func (r *Request) View() any {
+	if r.Edit != nil {
+		return r.Edit
+	}
+	return &r.Request
+}
 
 // Prepared is the request's body as an upstream gets it: the caller's, but for
 // the defaults of the public API that the alpha family's upstream does not
 // have.
 func (r *Request) Prepared() upstream.Body {
-	p := &r.parsed
-	if !p.known || !p.family.Messages {
-		return p.body
+	switch {
+	case r.form != nil:
+		return r.preparedForm()
+	case !r.known || !r.family.Messages:
+		return r.body
 	}
 	const size, n = `"1024*1024"`, `1`
-	given := p.parameters
+	given := r.parameters
 	var add []rawjson.Edit
 	if rawjson.IsNull(given.Raw("size")) {
 		add = append(add, rawjson.Set("size", []byte(size)))
@@ -134,11 +148,11 @@ func (r *Request) Prepared() upstream.Body {
 	}
 	switch {
 	case given.Src == nil:
-		return p.body.Set("parameters", []byte(`{"size":`+size+`,"n":`+n+`}`))
+		return r.body.Set("parameters", []byte(`{"size":`+size+`,"n":`+n+`}`))
 	case len(add) > 0:
-		return p.body.Set("parameters", given.Apply(nil, add...))
+		return r.body.Set("parameters", given.Apply(nil, add...))
 	}
-	return p.body
+	return r.body
 }
 
 // common are the rules of every model, whatever its form: what names it and what
@@ -176,51 +190,49 @@ func isSize(raw []byte) bool {
 	return ok && (s == "auto" || sized.MatchString(s))
 }
 
-// read fills the fields of OpenAI's form and checks what depends on the model.
-// What is wrong in kind was noted, or is the business of a model that no table
-// describes, and stays unread.
-func (r *Request) read() {
-	o := &r.parsed.object
-	for name, to := range map[string]*string{
-		"prompt": &r.Prompt, "size": &r.Size, "quality": &r.Quality, "background": &r.Background,
-		"output_format": &r.OutputFormat, "response_format": &r.ResponseFormat, "user": &r.User,
-	} {
-		*to, _ = rawjson.String(o.Raw(name))
-	}
+// decode fills the fields of OpenAI's form. What is wrong in kind was noted, or
+// is the business of a model that no table describes, and stays unread.
+func (r *Request) decode() {
+	o := &r.object
+	r.Prompt, _ = rawjson.String(o.Raw("prompt"))
+	r.Size, _ = rawjson.String(o.Raw("size"))
+	r.Quality, _ = rawjson.String(o.Raw("quality"))
+	r.Background, _ = rawjson.String(o.Raw("background"))
+	r.OutputFormat, _ = rawjson.String(o.Raw("output_format"))
+	r.ResponseFormat, _ = rawjson.String(o.Raw("response_format"))
+	r.User, _ = rawjson.String(o.Raw("user"))
 	r.N, _ = rawjson.Int(o.Raw("n"))
 	r.PartialImages, _ = rawjson.Int(o.Raw("partial_images"))
 	r.Stream = string(o.Raw("stream")) == "true"
 	if n, ok := rawjson.Int(o.Raw("output_compression")); ok {
 		r.OutputCompression = &n
 	}
+}
+
+// check checks what depends on the model or on several fields.
+func (r *Request) check() {
 	if r.Stream && r.N > 1 {
-		r.parsed.problem.Refuse("n", `"n" must be 1 where "stream" is true: ask for several pictures without "stream".`)
+		r.problem.Refuse("n", `"n" must be 1 where "stream" is true: ask for several pictures without "stream".`)
 	}
-	if !r.parsed.known {
-		r.parsed.problem.AllObey(pictures, o, "")
+	if !r.known {
+		r.problem.AllObey(pictures, &r.object, "")
 		return
 	}
 	if r.Prompt == "" {
-		r.parsed.problem.Refuse("prompt", `"prompt" is missing: it says what the picture is to show.`)
+		r.problem.Refuse("prompt", `"prompt" is missing: it says what the picture is to show.`)
 	}
 	r.checkSize("size", r.Size)
 	if r.Background == "transparent" && r.OutputFormat == "jpeg" {
-		r.parsed.problem.Refuse("background", `"background" can be "transparent" only where "output_format" is "png" or "webp".`)
+		r.problem.Refuse("background", `"background" can be "transparent" only where "output_format" is "png" or "webp".`)
 	}
 }
 
 // checkSize checks a size against the family's list.
 func (r *Request) checkSize(param, size string) {
-	allowed := r.parsed.family.Sizes
-	if size == "" || len(allowed) == 0 {
-		return
+	allowed := r.family.Sizes
+	if size != "" && len(allowed) > 0 && !slices.Contains(allowed, size) {
+		r.problem.Refuse(param, fmt.Sprintf("The model %q makes pictures of the sizes %s, not %q.", r.Model, rule.Words(allowed), word.Truncate(size, maxQuoted)))
 	}
-	for _, s := range allowed {
-		if s == size {
-			return
-		}
-	}
-	r.parsed.problem.Refuse(param, fmt.Sprintf("The model %q makes pictures of the sizes %s, not %q.", r.Model, rule.Words(allowed), word.Truncate(size, maxQuoted)))
 }
 
 // maxQuoted is how many bytes a message repeats of a caller's text.
@@ -238,17 +250,15 @@ func Pixels(size string) (width, height int64, ok bool) {
 	return width, height, err1 == nil && err2 == nil && width > 0 && height > 0
 }
 
-// Unpriced refuses the first member that chooses another model or account than
-// the gateway has priced, unless pass lets it through. pass gets the name as the
-// table spells it and as the caller does.
+// Unpriced refuses the first member or field that chooses another model or
+// account than the gateway has priced, unless pass lets it through. pass gets the
+// name as the table spells it and as the caller does.
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
-	return rule.CheckRouting(&r.parsed.object, rule.Other, pass)
-}
-
-// Unpriced is [Request.Unpriced] of an edit's form.
-func (e *Edit) Unpriced(pass func(name, spelled string) bool) error {
-	for i := range e.form.Parts {
-		p := &e.form.Parts[i]
+	if r.form == nil {
+		return rule.CheckRouting(&r.object, rule.Other, pass)
+	}
+	for i := range r.form.Parts {
+		p := &r.form.Parts[i]
 		if p.Size == 0 {
 			continue
 		}

@@ -55,7 +55,7 @@ type picture struct {
 
 func imageRequest(a arguments) (apiRequest, error) {
 	model := a.text("model")
-	f, row, _ := imageModel(model)
+	f, row, _ := imagesapi.FamilyOf(model)
 	if row.Fewest > 0 {
 		return apiRequest{}, fault.Invalid("model", fmt.Sprintf("The model %q only changes pictures: use edit_image, or another model.", model))
 	}
@@ -163,7 +163,7 @@ func editTool() *tool {
 
 func editRequest(a arguments) (apiRequest, error) {
 	model := a.text("model")
-	if f, _, _ := imageModel(model); f.Messages {
+	if f, _, _ := imagesapi.FamilyOf(model); f.Messages {
 		return editByURLRequest(a, model)
 	}
 	if err := refuseArguments(a, model, ", only alpha models do", "seed", "negative_prompt"); err != nil {

@@ -205,11 +205,11 @@ func (u *Upstream) editImages(ctx context.Context, call *upstream.Call, f Fault)
 		return nil, err
 	}
 	defer func() { _ = form.Close() }() // a temporary file without a name
-	e, err := u.edit(call, form)
+	r, err := u.edit(call, form)
 	if err != nil {
 		return nil, err
 	}
-	r := asGeneration(e)
+	e := r.Edit
 	width, height, err := sizeOf(r)
 	if err != nil {
 		return nil, err
@@ -218,7 +218,7 @@ func (u *Upstream) editImages(ctx context.Context, call *upstream.Call, f Fault)
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
 	}
-	pictures := make([]string, e.Count())
+	pictures := make([]string, r.Count())
 	for i := range pictures {
 		pictures[i] = base64.StdEncoding.EncodeToString(picture(fmt.Sprint(hex.EncodeToString(sum[:]), i), width, height))
 	}
@@ -253,22 +253,22 @@ func readForm(call *upstream.Call) (*upstream.Form, error) {
 }
 
 // edit reads and checks the form.
-func (u *Upstream) edit(call *upstream.Call, form *upstream.Form) (*imagesapi.Edit, error) {
-	e, err := imagesapi.ParseForm(form)
+func (u *Upstream) edit(call *upstream.Call, form *upstream.Form) (*imagesapi.Request, error) {
+	r, err := imagesapi.ParseForm(form)
 	if err == nil {
-		err = e.Validate()
+		err = r.Validate()
 	}
 	if err == nil {
-		err = checkFiles(e, form)
+		err = checkFiles(r.Edit, form)
 	}
 	if err := u.refusal(err, call.Model); err != nil {
 		return nil, err
 	}
-	return e, nil
+	return r, nil
 }
 
 // checkFiles are the rules that the public API does not have.
-func checkFiles(e *imagesapi.Edit, form *upstream.Form) error {
+func checkFiles(e *images.Edit, form *upstream.Form) error {
 	for i := range form.Parts {
 		if p := &form.Parts[i]; p.Size == 0 {
 			return fault.Invalid(p.Name, fmt.Sprintf("The simulated vendor takes no empty %q.", p.Name))
@@ -300,19 +300,6 @@ func checkFiles(e *imagesapi.Edit, form *upstream.Form) error {
 		return fault.Invalid("output_format", "The simulated vendor makes PNG files only.")
 	}
 	return nil
-}
-
-// asGeneration is a request for the same pictures of text alone.
-func asGeneration(e *imagesapi.Edit) *imagesapi.Request {
-	r := &images.Request{
-		Model: e.Model, Prompt: e.Prompt, N: e.N, Size: e.Size, Stream: e.Stream, PartialImages: e.PartialImages,
-		ResponseFormat: e.ResponseFormat, User: e.User,
-	}
-	parsed, err := imagesapi.Encode(r) // what a table knows of the model
-	if err != nil {
-		return &imagesapi.Request{Request: *r}
-	}
-	return parsed
 }
 
 // addImageTokens adds the input tokens of the images to a report that has some.
