@@ -7,9 +7,11 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -34,7 +36,7 @@ const encoderMemory = 1 << 20
 
 // speak asks for the audio of the first part and converts it to the client's
 // format. The other parts are asked for as the client reads.
-func (c *call) speak(req *speech.Request) (*Response, error) {
+func (c *call) speak(req *speechapi.Request) (*Response, error) {
 	if err := c.reserve(c.holdRequest()); err != nil {
 		return nil, err
 	}
@@ -61,7 +63,7 @@ func (c *call) speak(req *speech.Request) (*Response, error) {
 		}
 		a.body = a.encoder
 	}
-	a.header["Content-Type"] = []string{speech.ContentType(kind)}
+	a.header["Content-Type"] = []string{speechapi.ContentType(kind)}
 	c.model.announce(a.header)
 	a.mu.Lock() // what is watched over may end at once
 	defer a.mu.Unlock()
@@ -205,7 +207,7 @@ func (a *Audio) Read(p []byte) (int, error) { return a.read(p, a.Next) }
 // are *fault.Error. Read may run in another goroutine than the other methods.
 type speechStream struct {
 	c     *call
-	parts []speech.Part
+	parts []speechapi.Part
 	want  string // the format that was asked for
 	mp3   error  // why no MP3 can be made of WAV; nil if it can
 
@@ -223,8 +225,8 @@ type speechStream struct {
 	sent   int64      // characters of the parts that an upstream may have got and did not refuse
 }
 
-func newSpeechStream(c *call, req *speech.Request, mp3 error) *speechStream {
-	v := &speechStream{c: c, parts: req.Prepared(c.model.Voices).Split(c.model.Batch), want: req.Format(), mp3: mp3}
+func newSpeechStream(c *call, req *speechapi.Request, mp3 error) *speechStream {
+	v := &speechStream{c: c, parts: req.Parts(c.model.Voices, c.model.Batch), want: req.Format(), mp3: mp3}
 	for _, p := range v.parts {
 		p.Request.TakesWAV = v.want == speech.WAV || mp3 == nil
 	}
@@ -237,10 +239,10 @@ func (v *speechStream) open() (_ *upstream.Reply, err error) {
 	p := v.parts[v.at]
 	call := &upstream.Call{
 		Op: upstream.Speech, Model: v.c.model.ID, RequestID: v.c.x.id, Account: v.c.x.principal.Account, ContentType: "application/json",
-		Body: p.Request.Body(), Request: p.Request, Accept: v.accept,
+		Body: p.Body, Request: p.Request, Accept: v.accept,
 		Observe: func(a upstream.Attempt) {
 			v.c.recordAttempt(a, func() billing.Usage {
-				return billing.Usage{Characters: p.Request.Characters(), Estimated: true}
+				return billing.Usage{Characters: int64(utf8.RuneCountInString(p.Request.Input)), Estimated: true}
 			})
 		},
 	}
@@ -294,16 +296,16 @@ func (v *speechStream) accept(_ context.Context, r *upstream.Reply) (*upstream.R
 	audio := io.MultiReader(bytes.NewReader(start), r.Body)
 	encode := format == speech.WAV && v.want == speech.MP3
 	if encode && v.mp3 != nil {
-		return nil, speech.CannotEncode(v.mp3)
+		return nil, speechapi.CannotEncode(v.mp3)
 	}
 	form := v.form
 	if format == speech.WAV && (encode || len(v.parts) > 1) {
-		if form, audio, err = speech.Samples(audio); err != nil {
+		if form, audio, err = speechapi.Samples(audio); err != nil {
 			return nil, badGateway("The upstream's WAV cannot be read.", err)
 		}
 	}
 	if format == speech.WAV && !encode && len(v.parts) == 1 {
-		audio = speech.Checked(start, audio)
+		audio = speechapi.Checked(start, audio)
 	}
 	if v.at > 0 && (format != v.format || form != v.form) {
 		return nil, badGateway("The upstream's parts of the audio do not fit together.", nil)
@@ -314,7 +316,7 @@ func (v *speechStream) accept(_ context.Context, r *upstream.Reply) (*upstream.R
 
 // formatOf is the format of an answer.
 func (v *speechStream) formatOf(start []byte, contentType string) (string, error) {
-	format := speech.FormatOf(start, contentType)
+	format := speechapi.FormatOf(start, contentType)
 	text := strings.HasPrefix(contentType, "application/json") || strings.HasPrefix(contentType, "text/")
 	switch {
 	case format == "" && (text || start[0] == '{'):
@@ -333,7 +335,7 @@ func (v *speechStream) setPart(r *upstream.Reply, audio io.Reader, format string
 	if v.at == 0 {
 		v.format, v.form, v.encode = format, form, encode
 		if format == speech.WAV && len(v.parts) > 1 && !encode {
-			v.head = form.Header()
+			v.head = speechapi.WAVHeader(form)
 		}
 	}
 	v.mu.Lock()

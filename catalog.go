@@ -14,12 +14,12 @@ import (
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
-	"github.com/tollhouse-ai/gateway/speech"
+	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/video"
@@ -184,12 +184,12 @@ func builtin() map[string]*Model {
 			models[m.ID] = &Model{ID: m.ID, Kind: KindChat, MaxOutput: m.MaxOutput}
 		}
 	}
-	for _, f := range images.Families() {
+	for _, f := range imagesapi.Families {
 		for _, m := range f.Models {
 			models[m.ID] = &Model{ID: m.ID, Kind: KindImage}
 		}
 	}
-	for _, f := range embeddings.Families() {
+	for _, f := range embeddingsapi.Families {
 		for _, id := range f.Models {
 			models[id] = &Model{ID: id, Kind: KindEmbeddings, Batch: f.Batch, Dimensions: f.Dimensions}
 		}
@@ -199,7 +199,7 @@ func builtin() map[string]*Model {
 			models[id] = &Model{ID: id, Kind: KindVideo}
 		}
 	}
-	for _, f := range speech.Families() {
+	for _, f := range speechapi.Families {
 		for _, id := range f.Models {
 			models[id] = &Model{ID: id, Kind: KindSpeech, Batch: f.Limit, Voices: f.Voices}
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -330,7 +331,7 @@ func TestTheEstimateOfAFormClosesIt(t *testing.T) {
 	g, _ := newEstimateGateway(t, memory.NewLedger(memory.LedgerOptions{}))
 	closed := 0
 	form := func(model string) *upstream.Form {
-		parsed, err := images.EncodeForm(&images.Edit{Model: model, Prompt: "x", Images: []images.File{images.BytesFile("a.png", blank(t, 64, 64))}})
+		parsed, err := imagesapi.EncodeForm(&images.Edit{Model: model, Prompt: "x", Images: []images.File{images.BytesFile("a.png", blank(t, 64, 64))}})
 		if err != nil {
 			t.Fatal(err)
 		}

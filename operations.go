@@ -7,13 +7,13 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
-	"github.com/tollhouse-ai/gateway/embeddings"
-	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/internal/sse"
-	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -188,9 +188,9 @@ var parsers = map[upstream.Op]func(x *exchange, data []byte) (*operation, error)
 	upstream.ChatCompletion: parser(chatapi.Parse, newChat),
 	upstream.Messages:       parser(messagesapi.Parse, newMessages),
 	upstream.CountTokens:    parser(messagesapi.ParseCount, newCount),
-	upstream.GenerateImage:  parser(images.Parse, newImages),
-	upstream.Embeddings:     parser(embeddings.Parse, newEmbeddings),
-	upstream.Speech:         parser(speech.Parse, newSpeech),
+	upstream.GenerateImage:  parser(imagesapi.Parse, newImages),
+	upstream.Embeddings:     parser(embeddingsapi.Parse, newEmbeddings),
+	upstream.Speech:         parser(speechapi.Parse, newSpeech),
 	upstream.SubmitVideo:    parser(video.Parse, newVideo),
 }
 
@@ -344,11 +344,11 @@ var tokenCount = capability{
 }
 
 // newEmbeddings is the operation of embeddings.
-func newEmbeddings(x *exchange, r *embeddings.Request) *operation {
+func newEmbeddings(x *exchange, r *embeddingsapi.Request) *operation {
 	return &operation{capability: &embedding, x: x, request: r, model: r.Model, source: r.Source()}
 }
 
-func (o *operation) embeddings() *embeddings.Request { return o.request.(*embeddings.Request) }
+func (o *operation) embeddings() *embeddingsapi.Request { return o.request.(*embeddingsapi.Request) }
 
 var embedding = capability{
 	kind:         upstream.Embeddings,
@@ -386,26 +386,36 @@ func (o *operation) part(request any, m *Model) *operation {
 	return p
 }
 
-// newImages is the operation that generates images.
-func newImages(x *exchange, r *images.Request) *operation {
-	return &operation{capability: &imageGeneration, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source()}
+// newImages is the operation that generates or edits images. The request of an
+// edit is a form.
+func newImages(x *exchange, r *imagesapi.Request) *operation {
+	c := &imageGeneration
+	if r.Edit != nil {
+		c = &imageEdit
+	}
+	return &operation{capability: c, x: x, request: r, model: r.Model, stream: r.Stream, source: r.Source(), form: r.Form()}
 }
 
-func (o *operation) images() *images.Request { return o.request.(*images.Request) }
+func (o *operation) images() *imagesapi.Request { return o.request.(*imagesapi.Request) }
 
 var imageGeneration = capability{
 	kind:         upstream.GenerateImage,
-	unknownModel: images.UnknownModel,
+	unknownModel: imagesapi.UnknownModel,
 	validate:     func(o *operation, _ *Model, _ *billing.Price) error { return o.images().Validate() },
 	unpriced:     func(o *operation, _ http.Header, pass rule.PassUnpriced) error { return o.images().Unpriced(pass) },
 	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
 		r := o.images()
-		return imageBounds(r.Known(), billing.Usage{Input: r.InputBound(), ImageOutput: r.OutputBound(m.MaxOutput), Images: r.Count()})
+		return imageBounds(r.Known(), billing.Usage{
+			Input: r.InputBound(), ImageInput: r.ImageInputBound(), ImageOutput: r.OutputBound(m.MaxOutput), Images: r.Count(),
+		})
 	},
-	input: func(o *operation) billing.Usage { return billing.Usage{Input: o.images().Estimate(), Estimated: true} },
+	input: func(o *operation) billing.Usage {
+		prompt, shown := o.images().Estimate()
+		return billing.Usage{Input: prompt, ImageInput: shown, Estimated: true}
+	},
 	prepare: func(o *operation, h billing.Hold, _ int64) (upstream.Body, any) {
 		o.tokensPaid = paysTokens(h)
-		return o.images().Prepared(), o.images()
+		return o.images().Prepared(), o.images().View()
 	},
 	answer: func(o *operation, data []byte) (answer, error) {
 		a, err := o.images().ReadAnswer(data, o.x.id, o.tokensPaid)
@@ -415,38 +425,17 @@ var imageGeneration = capability{
 	tap:     func(o *operation) tap { return imagesTap{o.images().NewTap(o.x.id, o.tokensPaid)} },
 }
 
-// newEdit is the operation that edits images. Its request is a form.
-func newEdit(x *exchange, e *images.Edit) *operation {
-	return &operation{capability: &imageEdit, x: x, request: e, model: e.Model, stream: e.Stream, form: e.Form()}
-}
-
-func (o *operation) edit() *images.Edit { return o.request.(*images.Edit) }
-
 var imageEdit = capability{
 	kind:         upstream.EditImage,
 	unknownModel: noModel,
-	validate:     func(o *operation, _ *Model, _ *billing.Price) error { return o.edit().Validate() },
-	unpriced:     func(o *operation, _ http.Header, pass rule.PassUnpriced) error { return o.edit().Unpriced(pass) },
-	bound: func(o *operation, m *Model, _ *billing.Price) bounds {
-		e := o.edit()
-		return imageBounds(e.Known(), billing.Usage{
-			Input: e.InputBound(), ImageInput: e.ImageInputBound(), ImageOutput: e.OutputBound(m.MaxOutput), Images: e.Count(),
-		})
-	},
-	input: func(o *operation) billing.Usage {
-		prompt, shown := o.edit().Estimate()
-		return billing.Usage{Input: prompt, ImageInput: shown, Estimated: true}
-	},
-	prepare: func(o *operation, h billing.Hold, _ int64) (upstream.Body, any) {
-		o.tokensPaid = paysTokens(h)
-		return o.edit().Prepared(), o.edit()
-	},
-	answer: func(o *operation, data []byte) (answer, error) {
-		a, err := o.edit().ReadAnswer(data, o.x.id, o.tokensPaid)
-		return answer{body: a.Body, usage: a.Usage}, err
-	},
-	opening: openingImage,
-	tap:     func(o *operation) tap { return imagesTap{o.edit().NewTap(o.x.id, o.tokensPaid)} },
+	validate:     imageGeneration.validate,
+	unpriced:     imageGeneration.unpriced,
+	bound:        imageGeneration.bound,
+	input:        imageGeneration.input,
+	prepare:      imageGeneration.prepare,
+	answer:       imageGeneration.answer,
+	opening:      imageGeneration.opening,
+	tap:          imageGeneration.tap,
 }
 
 // imageBounds are exact for images. Of tokens most is what the vendor's tables or
@@ -472,11 +461,11 @@ func paysTokens(h billing.Hold) bool {
 	return false
 }
 
-func openingImage(name string, data []byte) (bool, error) { return true, images.Opening(name, data) }
+func openingImage(name string, data []byte) (bool, error) { return true, imagesapi.Opening(name, data) }
 
 // imagesTap is the tap of partial images. Its stream has no end but its last
 // image, and nothing that could be sent while the client waits.
-type imagesTap struct{ *images.Tap }
+type imagesTap struct{ *imagesapi.Tap }
 
 func (t imagesTap) event(dst []byte, name string, data []byte) ([]byte, bool, error) {
 	return t.Event(dst, name, data)
@@ -489,17 +478,17 @@ func (t imagesTap) CutShort(dst []byte) []byte  { return dst }
 func (t imagesTap) Terminator() string          { return "" }
 
 // newSpeech is the operation that makes speech.
-func newSpeech(x *exchange, r *speech.Request) *operation {
+func newSpeech(x *exchange, r *speechapi.Request) *operation {
 	return &operation{capability: &spokenText, x: x, request: r, model: r.Model, source: r.Source()}
 }
 
-func (o *operation) speech() *speech.Request { return o.request.(*speech.Request) }
+func (o *operation) speech() *speechapi.Request { return o.request.(*speechapi.Request) }
 
 // spokenText has audio for an answer, which call.speak asks for. The characters are
 // known, so that the bound is exact.
 var spokenText = capability{
 	kind:         upstream.Speech,
-	unknownModel: speech.UnknownModel,
+	unknownModel: speechapi.UnknownModel,
 	validate:     func(o *operation, m *Model, _ *billing.Price) error { return o.speech().Validate(m.Voices) },
 	unpriced:     func(o *operation, _ http.Header, pass rule.PassUnpriced) error { return o.speech().Unpriced(pass) },
 	bound: func(o *operation, _ *Model, _ *billing.Price) bounds {

@@ -11,7 +11,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/via"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -168,11 +168,11 @@ func (x *exchange) identify(ctx context.Context, q *Request) error {
 // parse reads the request.
 func (x *exchange) parse(q *Request) (*operation, error) {
 	if q.Form != nil && q.Op == upstream.EditImage {
-		edit, err := images.ParseForm(q.Form)
+		r, err := imagesapi.ParseForm(q.Form)
 		if err != nil {
 			return nil, err
 		}
-		return newEdit(x, edit), nil
+		return newImages(x, r), nil
 	}
 	parse, ok := parsers[q.Op]
 	if !ok || q.Form != nil {

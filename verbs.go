@@ -13,7 +13,10 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
+	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
+	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/video"
@@ -96,7 +99,7 @@ func (g *Gateway) CountTokens(ctx context.Context, req *messages.Request) (_ *me
 // Every error is a *fault.Error.
 func (g *Gateway) Embeddings(ctx context.Context, req *embeddings.Request) (*embeddings.Response, error) {
 	return answered(ctx, g, "embeddings", func(x *exchange) (*operation, error) {
-		return encoded(x, req, embeddings.Encode, newEmbeddings)
+		return encoded(x, req, embeddingsapi.Encode, newEmbeddings)
 	}, func(o outcome) *embeddings.Response {
 		return &embeddings.Response{Raw: o.body, RequestID: o.id, Charge: o.charge, Dropped: o.dropped}
 	})
@@ -109,7 +112,7 @@ func (g *Gateway) Images(ctx context.Context, req *images.Request) (*images.Resp
 	return answered(ctx, g, "image", func(x *exchange) (*operation, error) {
 		typed := *req
 		typed.Stream = false
-		return encoded(x, &typed, images.Encode, newImages)
+		return encoded(x, &typed, imagesapi.Encode, newImages)
 	}, pictures)
 }
 
@@ -123,15 +126,13 @@ func pictures(o outcome) *images.Response {
 // ctx, as for [Gateway.Chat]. Every error is a *fault.Error.
 func (g *Gateway) Speech(ctx context.Context, req *speech.Request) (*speech.Response, error) {
 	x, result, err := g.runTyped(ctx, func(x *exchange) (*operation, error) {
-		return encoded(x, req, speech.Encode, newSpeech)
+		return encoded(x, req, speechapi.Encode, newSpeech)
 	})
 	source, err := x.source(result, err)
 	if err != nil {
 		return nil, err
 	}
-	r := speech.NewResponse(x.receiptID(), result.Header.Get("Content-Type"), source)
-	r.Dropped = result.Dropped
-	return r, nil
+	return &speech.Response{ContentType: result.Header.Get("Content-Type"), RequestID: x.receiptID(), Dropped: result.Dropped, Body: source}, nil
 }
 
 // encodeChat makes the operation of a typed request.
@@ -272,7 +273,7 @@ func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Resp
 	return answered(ctx, g, "image", func(x *exchange) (*operation, error) {
 		typed := *req
 		typed.Stream, typed.PartialImages = false, 0
-		return encoded(x, &typed, images.EncodeForm, newEdit)
+		return encoded(x, &typed, imagesapi.EncodeForm, newImages)
 	}, pictures)
 }
 

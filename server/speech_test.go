@@ -14,6 +14,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/speech/lame"
@@ -178,7 +179,7 @@ func TestGoOpenAISpeaks(t *testing.T) {
 // speechVendor is an upstream whose audio breaks off after some of it.
 func speechVendor(sent string) upstream.Upstream {
 	return speech.Serve(func(context.Context, *speech.Request) (io.ReadCloser, string, error) {
-		head := speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}.Header()
+		head := speechapi.WAVHeader(speech.PCM{Channels: 1, Rate: 24_000, Bits: 16})
 		return io.NopCloser(io.MultiReader(strings.NewReader(string(head)+sent), cutSpeechVendor{})), "audio/wav", nil
 	})
 }
@@ -227,7 +228,7 @@ func TestAClientThatHangsUpPaysForWhatItHeard(t *testing.T) {
 			_ = rest.CloseWithError(ctx.Err())
 			close(gone)
 		})
-		head := speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}.Header()
+		head := speechapi.WAVHeader(speech.PCM{Channels: 1, Rate: 24_000, Bits: 16})
 		return io.NopCloser(io.MultiReader(strings.NewReader(string(head)+"abcd"), rest)), "audio/wav", nil
 	}), 0)
 	before := s.posted(t)

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"mime/multipart"
 	"slices"
 	"strings"
 	"sync"
@@ -183,52 +184,40 @@ func raw(parts []Part, name string) []byte {
 
 // appendHead appends what stands before a part's content.
 func (f *Form) appendHead(dst []byte, p *Part) []byte {
-	dst = append(append(append(dst, "--"...), f.Boundary...), "\r\nContent-Disposition: form-data; name="...)
-	dst = appendQuoted(dst, p.Name)
-	if p.Filename != "" {
-		dst = appendQuoted(append(dst, "; filename="...), p.Filename)
+	disposition := multipart.FileContentDisposition(p.Name, p.Filename)
+	if p.Filename == "" {
+		disposition = strings.TrimSuffix(disposition, `; filename=""`)
 	}
+	dst = append(append(append(dst, "--"...), f.Boundary...), "\r\nContent-Disposition: "...)
+	dst = append(dst, disposition...)
 	if p.ContentType != "" {
-		dst = append(append(dst, "\r\nContent-Type: "...), singleLine(p.ContentType)...)
+		dst = append(append(dst, "\r\nContent-Type: "...), lineBreaks.Replace(p.ContentType)...)
 	}
 	return append(dst, "\r\n\r\n"...)
 }
 
-// appendQuoted quotes as browsers and mime/multipart do.
-func appendQuoted(dst []byte, s string) []byte {
-	dst = append(dst, '"')
-	for i := range len(s) {
-		switch c := s[i]; c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\r':
-			dst = append(dst, "%0D"...)
-		case '\n':
-			dst = append(dst, "%0A"...)
-		default:
-			dst = append(dst, c)
-		}
-	}
-	return append(dst, '"')
-}
-
-func singleLine(s string) string { return strings.NewReplacer("\r", "", "\n", "").Replace(s) }
+// lineBreaks takes line breaks out of a header's value.
+var lineBreaks = strings.NewReplacer("\r", "", "\n", "")
 
 // reader is the form of these parts on the wire, and its length.
 func (f *Form) reader(parts []Part) (*formReader, int64) {
-	d := &formReader{}
+	d := &formReader{sections: make([]section, 0, 2*len(parts)+1)}
 	var size int64
-	head := []byte(nil)
+	add := func(n int64, open func() (io.ReadCloser, error)) {
+		d.sections = append(d.sections, section{n, open})
+		size += n
+	}
+	addText := func(text []byte) {
+		add(int64(len(text)), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil })
+	}
+	var head []byte
 	for i := range parts {
-		p := &parts[i]
-		head = f.appendHead(head, p)
-		size += int64(len(head)) + p.Size
-		d.sections = append(d.sections, section{head: bytes.NewReader(head), part: p})
+		addText(f.appendHead(head, &parts[i]))
+		add(parts[i].Size, parts[i].Content)
 		head = []byte("\r\n")
 	}
-	head = append(append(append(head, "--"...), f.Boundary...), "--\r\n"...)
-	d.sections = append(d.sections, section{head: bytes.NewReader(head)})
-	return d, size + int64(len(head))
+	addText(append(append(append(head, "--"...), f.Boundary...), "--\r\n"...))
+	return d, size
 }
 
 // formReader reads a form as it goes over the wire. It is for one goroutine, but
@@ -236,16 +225,16 @@ func (f *Form) reader(parts []Part) (*formReader, int64) {
 type formReader struct {
 	sections []section // what is left
 
-	mu          sync.Mutex
-	content     io.ReadCloser // the content of pieces[0], once its head was read
-	contentLeft int64         // of it
-	closed      bool
+	mu      sync.Mutex
+	content io.ReadCloser // of sections[0]; nil until it is read
+	left    int64         // of the content
+	closed  bool
 }
 
-// section is what stands before a content, and the content; the last has none.
+// section is a content, or what stands before one or behind the last.
 type section struct {
-	head io.Reader
-	part *Part
+	size int64
+	open func() (io.ReadCloser, error)
 }
 
 var errClosedForm = errors.New("the form's reader is closed")
@@ -293,8 +282,8 @@ func (d *formReader) WriteTo(w io.Writer) (total int64, err error) {
 	}
 }
 
-// current is the reader of the head or of the content that is next.
-func (d *formReader) current() (io.Reader, error) {
+// current is the reader of the section that is next.
+func (d *formReader) current() (_ io.Reader, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
@@ -302,37 +291,29 @@ func (d *formReader) current() (io.Reader, error) {
 		return nil, errClosedForm
 	case len(d.sections) == 0:
 		return nil, io.EOF
-	case d.content != nil:
-		return &contentReader{d}, nil
+	case d.content == nil:
+		if d.content, err = d.sections[0].open(); err != nil {
+			d.content = nil
+			return nil, err
+		}
+		d.left = d.sections[0].size
 	}
-	return d.sections[0].head, nil
+	return contentReader{d}, nil
 }
 
-// next goes on after the end of a head or of a content.
+// next goes on after the end of a section.
 func (d *formReader) next() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch {
-	case d.closed:
+	if d.closed {
 		return errClosedForm
-	case d.content != nil:
-		err := d.content.Close()
-		if d.contentLeft > 0 {
-			err = io.ErrUnexpectedEOF
-		}
-		d.content = nil
-		d.sections = d.sections[1:]
-		return err
-	case d.sections[0].part == nil:
-		d.sections = nil
-		return nil
 	}
-	content, err := d.sections[0].part.Content()
-	if err != nil {
-		return err
+	err := d.content.Close()
+	if d.left > 0 {
+		err = io.ErrUnexpectedEOF
 	}
-	d.content, d.contentLeft = content, d.sections[0].part.Size
-	return nil
+	d.content, d.sections = nil, d.sections[1:]
+	return err
 }
 
 // Close closes the content that is open.
@@ -353,12 +334,12 @@ func (d *formReader) Close() error {
 type contentReader struct{ *formReader }
 
 // Read reads on in the content.
-func (r *contentReader) Read(p []byte) (int, error) {
-	if r.contentLeft == 0 {
+func (r contentReader) Read(p []byte) (int, error) {
+	if r.left == 0 {
 		return 0, io.EOF
 	}
-	n, err := r.content.Read(p[:min(int64(len(p)), r.contentLeft)])
-	r.contentLeft -= int64(n)
+	n, err := r.content.Read(p[:min(int64(len(p)), r.left)])
+	r.left -= int64(n)
 	return n, err
 }
 

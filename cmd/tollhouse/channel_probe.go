@@ -15,6 +15,7 @@ import (
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/server"
@@ -76,10 +77,7 @@ func probeSpeech(ctx context.Context, g *gateway.Gateway, model string) error {
 // probeImage gives the prompt as a message to the models whose family needs that.
 func probeImage(ctx context.Context, g *gateway.Gateway, model string) error {
 	r := &images.Request{Model: model, Prompt: probeText}
-	takesMessages := func(f images.Family) bool {
-		return f.Messages && slices.ContainsFunc(f.Models, func(m images.Model) bool { return m.ID == model })
-	}
-	if slices.ContainsFunc(images.Families(), takesMessages) {
+	if f, _, known := imagesapi.FamilyOf(model); known && f.Messages {
 		r.Prompt = ""
 		r.Input = &images.Input{Messages: []images.Message{{Role: "user", Content: []images.Block{{Text: probeText}}}}}
 	}

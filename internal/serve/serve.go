@@ -29,6 +29,18 @@ func Request[R any](call *upstream.Call, parse func([]byte) (*R, error)) (*R, er
 	return parse(data)
 }
 
+// View is the typed view of a call; decoded from the body where the call came
+// without one.
+func View[R any](call *upstream.Call) (*R, error) {
+	return Request(call, func(data []byte) (*R, error) {
+		r := new(R)
+		if err := json.Unmarshal(data, r); err != nil {
+			return nil, fault.Wrap(fault.InvalidRequest, "The request cannot be read.", err)
+		}
+		return r, nil
+	})
+}
+
 // JSON answers with a document.
 func JSON(answer any) (*upstream.Reply, error) {
 	data, err := json.Marshal(answer)

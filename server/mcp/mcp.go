@@ -17,7 +17,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
-	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 )
 
 // Options configure a server of tools. The zero value is the documented default.
@@ -156,13 +156,13 @@ func ofKind(kinds ...gateway.Kind) func(gateway.Model) bool {
 
 // generatesImages reports whether a model makes pictures from a text alone.
 func generatesImages(m gateway.Model) bool {
-	_, row, _ := imageModel(m.ID)
+	_, row, _ := imagesapi.FamilyOf(m.ID)
 	return m.Kind == gateway.KindImage && row.Fewest == 0
 }
 
 // editsImages reports whether a model changes pictures.
 func editsImages(m gateway.Model) bool {
-	f, row, known := imageModel(m.ID)
+	f, row, known := imagesapi.FamilyOf(m.ID)
 	switch m.Kind {
 	case gateway.KindImageEdit:
 		return true
@@ -170,17 +170,4 @@ func editsImages(m gateway.Model) bool {
 		return !known || f.Edit != nil || row.Largest > 0
 	}
 	return false
-}
-
-// imageModel is the family of an image model and its row there. One that no
-// table describes takes the request that its name suggests.
-func imageModel(id string) (images.Family, images.Model, bool) {
-	for _, f := range images.Families() {
-		for _, m := range f.Models {
-			if m.ID == id {
-				return f, m, true
-			}
-		}
-	}
-	return images.Family{Messages: strings.HasPrefix(id, "alpha-")}, images.Model{ID: id}, false
 }

@@ -13,6 +13,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -54,7 +55,7 @@ type picture struct {
 
 func imageRequest(a arguments) (*gateway.Request, error) {
 	model := a.text("model")
-	f, row, _ := imageModel(model)
+	f, row, _ := imagesapi.FamilyOf(model)
 	if row.Fewest > 0 {
 		return nil, fault.Invalid("model", fmt.Sprintf("The model %q only changes pictures: use edit_image, or another model.", model))
 	}
@@ -123,7 +124,7 @@ func pictureContent(image images.Image, i int) (picture, sdk.Content, error) {
 	switch {
 	case err == nil:
 		kind := "image/png"
-		if h, err := images.ReadHeader(bytes.NewReader(data), int64(len(data))); err == nil {
+		if h, err := imagesapi.ReadHeader(bytes.NewReader(data), int64(len(data))); err == nil {
 			kind = h.ContentType
 		}
 		return picture{MIMEType: kind, Bytes: len(data)}, &sdk.ImageContent{Data: data, MIMEType: kind}, nil
@@ -162,7 +163,7 @@ func editTool() *tool {
 
 func editRequest(a arguments) (*gateway.Request, error) {
 	model := a.text("model")
-	if f, _, _ := imageModel(model); f.Messages {
+	if f, _, _ := imagesapi.FamilyOf(model); f.Messages {
 		return editByURLRequest(a, model)
 	}
 	if err := refuseArguments(a, model, ", only alpha models do", "seed", "negative_prompt"); err != nil {
@@ -186,7 +187,7 @@ func editRequest(a arguments) (*gateway.Request, error) {
 		}
 		e.Mask = &file
 	}
-	parsed, err := images.EncodeForm(e)
+	parsed, err := imagesapi.EncodeForm(e)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +227,7 @@ func decodeFile(name, source string) (images.File, error) {
 	if err != nil || len(data) == 0 {
 		return images.File{}, notBase64(name)
 	}
-	if _, err := images.ReadHeader(bytes.NewReader(data), int64(len(data))); err != nil {
+	if _, err := imagesapi.ReadHeader(bytes.NewReader(data), int64(len(data))); err != nil {
 		return images.File{}, fault.Wrap(fault.InvalidRequest, name+" is neither a PNG nor a JPEG nor a WebP file.", err).With(func(e *fault.Error) { e.Param = name })
 	}
 	return images.BytesFile("", data), nil

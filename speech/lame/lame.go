@@ -20,8 +20,8 @@ import (
 type Encoder struct {
 	// Look finds the program; exec.LookPath if nil.
 	Look func(name string) (path string, err error)
-	// Command makes the process; exec.CommandContext if nil.
-	Command func(ctx context.Context, path string, args ...string) *exec.Cmd
+	// command makes the process; exec.CommandContext if nil.
+	command func(ctx context.Context, path string, args ...string) *exec.Cmd
 }
 
 var _ speech.Encoder = (*Encoder)(nil)
@@ -51,7 +51,7 @@ func (e *Encoder) Encode(ctx context.Context, form speech.PCM, samples io.Reader
 	if err != nil {
 		return nil, err
 	}
-	command := e.Command
+	command := e.command
 	if command == nil {
 		command = exec.CommandContext
 	}

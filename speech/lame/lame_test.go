@@ -22,7 +22,7 @@ func found(string) (string, error) { return "/bin/lame", nil }
 var voice = speech.PCM{Channels: 1, Rate: 22_050, Bits: 16}
 
 func TestBytesGoThroughTheProgram(t *testing.T) {
-	e := &Encoder{Look: found, Command: cat}
+	e := &Encoder{Look: found, command: cat}
 	in := bytes.Repeat([]byte("abcd"), 1<<18)
 	out, err := e.Encode(t.Context(), voice, bytes.NewReader(in))
 	if err != nil {
@@ -36,7 +36,7 @@ func TestBytesGoThroughTheProgram(t *testing.T) {
 
 func TestTheProgramDoesNotSeeTheEnvironment(t *testing.T) {
 	t.Setenv("OPENAI_API_KEY", "sk-vendor")
-	e := &Encoder{Look: found, Command: func(ctx context.Context, _ string, _ ...string) *exec.Cmd {
+	e := &Encoder{Look: found, command: func(ctx context.Context, _ string, _ ...string) *exec.Cmd {
 		return exec.CommandContext(ctx, "/bin/sh", "-c", "cat >/dev/null; /usr/bin/env")
 	}}
 	out, err := e.Encode(t.Context(), voice, strings.NewReader("abcd"))
@@ -51,7 +51,7 @@ func TestTheProgramDoesNotSeeTheEnvironment(t *testing.T) {
 }
 
 func TestTheFirstBytesAreThereBeforeTheLastAreSent(t *testing.T) {
-	e := &Encoder{Look: found, Command: cat}
+	e := &Encoder{Look: found, command: cat}
 	samples, in := io.Pipe()
 	out, err := e.Encode(t.Context(), voice, samples)
 	if err != nil {
@@ -69,7 +69,7 @@ func TestTheFirstBytesAreThereBeforeTheLastAreSent(t *testing.T) {
 
 func TestSamplesThatFailAreNoEnd(t *testing.T) {
 	torn := errors.New("torn")
-	e := &Encoder{Look: found, Command: cat}
+	e := &Encoder{Look: found, command: cat}
 	out, err := e.Encode(t.Context(), voice, io.MultiReader(strings.NewReader("abcd"), failing{torn}))
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ type failing struct{ err error }
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 func TestAProgramThatFailsTellsWhy(t *testing.T) {
-	e := &Encoder{Look: found, Command: func(ctx context.Context, _ string, _ ...string) *exec.Cmd {
+	e := &Encoder{Look: found, command: func(ctx context.Context, _ string, _ ...string) *exec.Cmd {
 		return exec.CommandContext(ctx, "sh", "-c", "echo half; echo no codec >&2; exit 3")
 	}}
 	out, err := e.Encode(t.Context(), voice, strings.NewReader("abcd"))
@@ -97,7 +97,7 @@ func TestAProgramThatFailsTellsWhy(t *testing.T) {
 }
 
 func TestClosingEndsTheProgram(t *testing.T) {
-	e := &Encoder{Look: found, Command: cat}
+	e := &Encoder{Look: found, command: cat}
 	samples, in := io.Pipe()
 	out, err := e.Encode(t.Context(), voice, samples)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
@@ -40,14 +41,10 @@ func speechSample() upstreamtest.Sample {
 	return upstreamtest.Sample{
 		Model:   "qwen3-tts-instruct-flash",
 		Request: []byte(`{"model":"alpha3-tts-instruct-flash","input":"hé","voice":"Serena","instructions":"warm","speed":2}`),
-		View: func(body []byte) any {
-			r, _ := speech.Parse(body)
-			r.TakesWAV = true
-			return r
-		},
-		Wire:   []byte(`{"model":"qwen3-tts-instruct-flash","input":{"text":"hé","voice":"Serena","language_type":"Auto","instructions":"warm"}}`),
-		Answer: []byte(`{"request_id":"r1","code":"","message":"","output":{"finish_reason":"stop","audio":{"id":"a","data":"` + base64.StdEncoding.EncodeToString(file("abcd")) + `","url":""}},"usage":{"characters":2}}`),
-		Public: file("abcd"),
+		View:    func([]byte) any { return &speech.Request{TakesWAV: true} },
+		Wire:    []byte(`{"model":"qwen3-tts-instruct-flash","input":{"text":"hé","voice":"Serena","language_type":"Auto","instructions":"warm"}}`),
+		Answer:  []byte(`{"request_id":"r1","code":"","message":"","output":{"finish_reason":"stop","audio":{"id":"a","data":"` + base64.StdEncoding.EncodeToString(file("abcd")) + `","url":""}},"usage":{"characters":2}}`),
+		Public:  file("abcd"),
 		Refusal: upstreamtest.Refusal{
 			Status: 400, Body: []byte(`{"code":"InvalidParameter","message":"There is no such voice.","request_id":"r1"}`),
 			Code: "endpoint_model_mismatch", Message: "There is no such voice.",
@@ -56,7 +53,7 @@ func speechSample() upstreamtest.Sample {
 }
 
 // file is a WAV file of the vendor's form.
-func file(samples string) []byte { return append(pcmFormat().Header(), samples...) }
+func file(samples string) []byte { return append(speechapi.WAVHeader(pcmFormat()), samples...) }
 
 // driver is the driver under test against a vendor on the loopback.
 func driver(t *testing.T, vendor http.Handler) *Upstream {

@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/dropped"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -29,12 +30,12 @@ func pcmFormat() speech.PCM { return speech.PCM{Channels: 1, Rate: 24_000, Bits:
 // `speed` and every field that docs/http-api.md does not name have no
 // place in the vendor's wire.
 func (u *Upstream) synthesizeSpeech(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	r, err := speech.ReadCall(call)
+	r, err := speechapi.ReadCall(call)
 	if err != nil {
 		return nil, err
 	}
 	if !r.TakesWAV {
-		return nil, speech.CannotEncode(nil)
+		return nil, speechapi.CannotEncode(nil)
 	}
 	data, err := json.Marshal(translate(call.Model, r))
 	if err != nil {
@@ -52,14 +53,14 @@ func (u *Upstream) synthesizeSpeech(ctx context.Context, call *upstream.Call) (*
 		return nil, publicSpeechError(err)
 	}
 	return &upstream.Reply{
-		Status: http.StatusOK, Header: http.Header{"Content-Type": {speech.ContentType(speech.WAV)}}, Body: body,
+		Status: http.StatusOK, Header: http.Header{"Content-Type": {speechapi.ContentType(speech.WAV)}}, Body: body,
 		Dropped: droppedFields(r),
 	}, nil
 }
 
 // droppedFields are the fields that the vendor's wire has no place for, but for the
 // format, which is the gateway's business.
-func droppedFields(r *speech.Request) []string {
+func droppedFields(r *speechapi.Request) []string {
 	carried := []string{"model", "input", "voice", "instructions", "response_format", "stream_format"}
 	return dropped.Bounded(slices.DeleteFunc(r.Names(), func(name string) bool { return slices.Contains(carried, name) }))
 }
@@ -77,7 +78,7 @@ type speechInput struct {
 	Instructions string `json:"instructions,omitzero"`
 }
 
-func translate(model string, r *speech.Request) speechRequest {
+func translate(model string, r *speechapi.Request) speechRequest {
 	return speechRequest{model, speechInput{
 		Text: r.Input, Voice: r.Voice, Language: "Auto", Instructions: r.Instructions,
 	}}
@@ -174,10 +175,10 @@ func (u *Upstream) parseChunk(data []byte, h http.Header) (p audioChunk, err err
 
 // asWAV puts samples that come bare into a WAV file.
 func asWAV(audio []byte) []byte {
-	if speech.FormatOf(audio, "") == speech.WAV {
+	if speechapi.FormatOf(audio, "") == speech.WAV {
 		return audio
 	}
-	return append(pcmFormat().Header(), audio...)
+	return append(speechapi.WAVHeader(pcmFormat()), audio...)
 }
 
 // streamAudio reads a stream of events up to the first audio, so that an error

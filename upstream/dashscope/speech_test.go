@@ -18,12 +18,7 @@ import (
 func asking(t *testing.T, takesWAV bool) *upstream.Call {
 	t.Helper()
 	body := []byte(`{"model":"alpha3-tts-flash","input":"Hello there.","voice":"Cherry"}`)
-	r, err := speech.Parse(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.TakesWAV = takesWAV
-	return &upstream.Call{Op: upstream.Speech, Model: "qwen3-tts-flash", RequestID: "req_1", Body: vendortest.Body(t, string(body)), Request: r}
+	return &upstream.Call{Op: upstream.Speech, Model: "qwen3-tts-flash", RequestID: "req_1", Body: vendortest.Body(t, string(body)), Request: &speech.Request{TakesWAV: takesWAV}}
 }
 
 // event is one of the vendor's, with audio.

@@ -5,8 +5,9 @@ import (
 	"io"
 	"testing"
 
-	"github.com/tollhouse-ai/gateway/embeddings"
+	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
@@ -31,7 +32,7 @@ func TestTheSimulatorIsAnUpstream(t *testing.T) {
 			Model:   "m",
 			Request: []byte(`{"model":"m","input":"Hello.","response_format":"wav"}`),
 			Check: func(t *testing.T, reply []byte) {
-				form, samples, err := speech.Samples(bytes.NewReader(reply))
+				form, samples, err := speechapi.Samples(bytes.NewReader(reply))
 				if err != nil || form != (speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}) || !bytes.Contains(reply, []byte("Simulated by tollhouse")) {
 					t.Fatalf("%+v, %v", form, err)
 				}
@@ -43,7 +44,7 @@ func TestTheSimulatorIsAnUpstream(t *testing.T) {
 			Model:   "m",
 			Request: []byte(`{"model":"m","input":["Hello.","Goodbye."],"dimensions":8}`),
 			Check: func(t *testing.T, reply []byte) {
-				r, err := embeddings.Parse([]byte(`{"model":"m","input":["Hello.","Goodbye."]}`))
+				r, err := embeddingsapi.Parse([]byte(`{"model":"m","input":["Hello.","Goodbye."]}`))
 				if err != nil {
 					t.Fatal(err)
 				}

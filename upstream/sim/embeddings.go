@@ -11,6 +11,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -57,12 +58,12 @@ func without(data []byte, name string) ([]byte, error) {
 	return o.Apply(nil, rawjson.Delete(name)), err
 }
 
-func (u *Upstream) embeddingsRequest(call *upstream.Call) (*embeddings.Request, error) {
+func (u *Upstream) embeddingsRequest(call *upstream.Call) (*embeddingsapi.Request, error) {
 	data, err := call.Body.Bytes()
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
 	}
-	r, err := embeddings.Parse(data)
+	r, err := embeddingsapi.Parse(data)
 	if err == nil {
 		err = r.Validate(nil)
 	}

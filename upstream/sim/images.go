@@ -22,6 +22,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/formdata"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -68,12 +69,12 @@ func (u *Upstream) generateImages(ctx context.Context, call *upstream.Call, f Fa
 	return u.sendJSON(ctx, response, f)
 }
 
-func (u *Upstream) imagesRequest(call *upstream.Call) (*images.Request, error) {
+func (u *Upstream) imagesRequest(call *upstream.Call) (*imagesapi.Request, error) {
 	data, err := call.Body.Bytes()
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
 	}
-	r, err := images.Parse(data)
+	r, err := imagesapi.Parse(data)
 	if err == nil {
 		err = r.Validate()
 	}
@@ -91,7 +92,7 @@ func (u *Upstream) imagesRequest(call *upstream.Call) (*images.Request, error) {
 }
 
 // promptText is the text of a request, whichever form it has.
-func promptText(r *images.Request) string {
+func promptText(r *imagesapi.Request) string {
 	if r.Input == nil {
 		return r.Prompt
 	}
@@ -105,12 +106,12 @@ func promptText(r *images.Request) string {
 }
 
 // sizeOf is the size that is asked for.
-func sizeOf(r *images.Request) (width, height int, err error) {
+func sizeOf(r *imagesapi.Request) (width, height int, err error) {
 	size := r.Size
 	if r.Parameters != nil {
 		size = r.Parameters.Size
 	}
-	w, h, named := images.Pixels(size)
+	w, h, named := imagesapi.Pixels(size)
 	switch {
 	case !named:
 		return usualSide, usualSide, nil
@@ -122,7 +123,7 @@ func sizeOf(r *images.Request) (width, height int, err error) {
 }
 
 // imagesResponse is the whole answer.
-func (u *Upstream) imagesResponse(r *images.Request, pictures []string, width, height int64, f Fault) *images.Response {
+func (u *Upstream) imagesResponse(r *imagesapi.Request, pictures []string, width, height int64, f Fault) *images.Response {
 	if r.Input != nil {
 		var blocks []images.Block
 		for _, p := range pictures {
@@ -154,7 +155,7 @@ func (u *Upstream) imagesResponse(r *images.Request, pictures []string, width, h
 }
 
 // imagesUsage is the report of tokens; nil where the vendor would make none.
-func imagesUsage(r *images.Request, partials int64, f Fault) *images.Usage {
+func imagesUsage(r *imagesapi.Request, partials int64, f Fault) *images.Usage {
 	if !r.CountsTokens() || f.Usage == Withheld {
 		return nil
 	}
@@ -204,11 +205,11 @@ func (u *Upstream) editImages(ctx context.Context, call *upstream.Call, f Fault)
 		return nil, err
 	}
 	defer func() { _ = form.Close() }() // a temporary file without a name
-	e, err := u.edit(call, form)
+	r, err := u.edit(call, form)
 	if err != nil {
 		return nil, err
 	}
-	r := asGeneration(e)
+	e := r.Edit
 	width, height, err := sizeOf(r)
 	if err != nil {
 		return nil, err
@@ -217,7 +218,7 @@ func (u *Upstream) editImages(ctx context.Context, call *upstream.Call, f Fault)
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
 	}
-	pictures := make([]string, e.Count())
+	pictures := make([]string, r.Count())
 	for i := range pictures {
 		pictures[i] = base64.StdEncoding.EncodeToString(picture(fmt.Sprint(hex.EncodeToString(sum[:]), i), width, height))
 	}
@@ -252,18 +253,18 @@ func readForm(call *upstream.Call) (*upstream.Form, error) {
 }
 
 // edit reads and checks the form.
-func (u *Upstream) edit(call *upstream.Call, form *upstream.Form) (*images.Edit, error) {
-	e, err := images.ParseForm(form)
+func (u *Upstream) edit(call *upstream.Call, form *upstream.Form) (*imagesapi.Request, error) {
+	r, err := imagesapi.ParseForm(form)
 	if err == nil {
-		err = e.Validate()
+		err = r.Validate()
 	}
 	if err == nil {
-		err = checkFiles(e, form)
+		err = checkFiles(r.Edit, form)
 	}
 	if err := u.refusal(err, call.Model); err != nil {
 		return nil, err
 	}
-	return e, nil
+	return r, nil
 }
 
 // checkFiles are the rules that the public API does not have.
@@ -299,18 +300,6 @@ func checkFiles(e *images.Edit, form *upstream.Form) error {
 		return fault.Invalid("output_format", "The simulated vendor makes PNG files only.")
 	}
 	return nil
-}
-
-// asGeneration is a request for the same pictures of text alone.
-func asGeneration(e *images.Edit) *images.Request {
-	r := &images.Request{
-		Model: e.Model, Prompt: e.Prompt, N: e.N, Size: e.Size, Stream: e.Stream, PartialImages: e.PartialImages,
-		ResponseFormat: e.ResponseFormat, User: e.User,
-	}
-	if parsed, err := images.Encode(r); err == nil { // what a table knows of the model
-		return parsed
-	}
-	return r
 }
 
 // addImageTokens adds the input tokens of the images to a report that has some.

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -24,7 +25,7 @@ const (
 // synthesize answers a request for speech with a WAV file: the simulated vendor
 // has no other format.
 func (u *Upstream) synthesize(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	r, err := speech.ReadCall(call)
+	r, err := speechapi.ReadCall(call)
 	if err == nil {
 		err = r.Validate(nil)
 	}
@@ -32,14 +33,14 @@ func (u *Upstream) synthesize(ctx context.Context, call *upstream.Call, f Fault)
 		err = fault.Invalid("input", fmt.Sprintf("The simulated vendor speaks at most %d characters at once.", longestText))
 	}
 	if err == nil && !r.TakesWAV {
-		err = speech.CannotEncode(nil)
+		err = speechapi.CannotEncode(nil)
 	}
 	if err := u.refusal(err, call.Model); err != nil {
 		return nil, err
 	}
 	sent, err := u.send(ctx, tones(r.Input), f)
 	if err == nil && f.Break != ErrorFrame && f.Break != Garbage {
-		sent.Header.Set("Content-Type", speech.ContentType(speech.WAV))
+		sent.Header.Set("Content-Type", speechapi.ContentType(speech.WAV))
 	}
 	return sent, err
 }
@@ -48,7 +49,7 @@ func (u *Upstream) synthesize(ctx context.Context, call *upstream.Call, f Fault)
 func tones(text string) []byte {
 	const note = "Simulated by tollhouse: tones, no speech. " // of even length
 	form := speech.PCM{Channels: 1, Rate: simulatedRate, Bits: 16}
-	head := form.Header()
+	head := speechapi.WAVHeader(form)
 	file := append([]byte(nil), head[:36]...)
 	file = append(file, "LIST"...)
 	file = binary.LittleEndian.AppendUint32(file, uint32(12+len(note)))

@@ -17,7 +17,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
@@ -132,7 +132,7 @@ func (t *task) read(data []byte) error {
 		return vendorError(400, "InvalidParameter", "input", "The simulated vendor needs an input.")
 	case t.nested:
 		t.seconds, t.resolution, t.ratio = r.Parameters.Duration, r.Parameters.Resolution, r.Parameters.Ratio
-		if w, h, ok := images.Pixels(r.Parameters.Size); ok {
+		if w, h, ok := imagesapi.Pixels(r.Parameters.Size); ok {
 			t.resolution = resolutionOf(w * h)
 		}
 		t.prompt = promptOf(r.Input)

@@ -7,6 +7,7 @@ import (
 	"net/url"
 
 	"github.com/tollhouse-ai/gateway/embeddings"
+	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
@@ -89,7 +90,7 @@ func (u *Upstream) answer(ctx context.Context, resp *http.Response) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	if data, err = embeddings.CompleteUsage(data); err != nil {
+	if data, err = embeddingsapi.CompleteUsage(data); err != nil {
 		return nil, u.client.Malformed(resp.StatusCode, err)
 	}
 	return data, nil

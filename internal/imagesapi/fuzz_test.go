@@ -1,4 +1,4 @@
-package images
+package imagesapi
 
 import (
 	"bytes"
@@ -34,10 +34,10 @@ func FuzzParse(f *testing.F) {
 		if err != nil || !json.Valid(sent) {
 			t.Fatalf("%q became %q, %v", data, sent, err)
 		}
-		if !r.parsed.known && !bytes.Equal(sent, before) || !bytes.Equal(data, before) {
+		if !r.known && !bytes.Equal(sent, before) || !bytes.Equal(data, before) {
 			t.Fatalf("%q became %q", before, sent)
 		}
-		if r.Count() < 1 || r.Count() > maxUnknownImages || r.InputBound() < 0 || r.OutputBound(0) < 0 || r.Estimate() < 0 {
+		if r.Count() < 1 || r.Count() > maxUnknownImages || r.InputBound() < 0 || r.OutputBound(0) < 0 {
 			t.Fatalf("%q: %d pictures of %d tokens", data, r.Count(), r.OutputBound(0))
 		}
 		// What was sent obeys the rules too, and says the same.

@@ -1,4 +1,4 @@
-package images
+package imagesapi
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/word"
@@ -29,27 +30,28 @@ var parameters = rule.Table{
 var inside = &rawjson.Rules{Unique: true, Billed: append([]string{"role", "text", "image", "url"}, rule.Body.Billed...)}
 
 // readMessages reads and checks the form of `input.messages`.
-func (r *Request) readMessages() error {
-	o := &r.parsed.object
+func (r *Request) readMessages(typed *images.Request) error {
+	o := &r.object
 	if string(o.Raw("stream")) == "true" {
-		r.parsed.problem.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, word.Truncate(r.Model, maxQuoted)))
+		r.problem.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, word.Truncate(r.Model, maxQuoted)))
 	}
-	if err := r.readInput(); err != nil {
+	if err := r.readInput(typed); err != nil {
 		return err
 	}
-	r.readParameters()
+	r.readParameters(typed)
 	return nil
 }
 
-func (r *Request) readInput() error {
-	o := &r.parsed.object
+// readInput reads and checks the only message.
+func (r *Request) readInput(typed *images.Request) error {
+	o := &r.object
 	raw := o.Raw("input")
 	if rawjson.IsNull(raw) {
-		r.parsed.problem.Refuse("input", `"input" is missing: it holds "messages", with one message of role "user".`)
+		r.problem.Refuse("input", `"input" is missing: it holds "messages", with one message of role "user".`)
 		return nil
 	}
 	if raw[0] != '{' {
-		r.parsed.problem.Note("input", "an object that holds \"messages\"")
+		r.problem.Note("input", "an object that holds \"messages\"")
 		return nil
 	}
 	input, err := rawjson.Index(raw, inside, nil)
@@ -62,15 +64,26 @@ func (r *Request) readInput() error {
 	}
 	message, ok := onlyElement(input.Raw("messages"))
 	if !ok {
-		r.parsed.problem.Note("input.messages", `an array of exactly one message, of role "user"`)
+		r.problem.Note("input.messages", `an array of exactly one message, of role "user"`)
 		return nil
 	}
 	r.readMessage(message)
-	r.Input = &Input{}
-	if json.Unmarshal(raw, r.Input, jsontext.AllowDuplicateNames(true)) != nil {
-		r.parsed.problem.Note("input.messages", "made of the fields of the API")
+	if r.Input, err = decodeInput(raw, typed); err != nil {
+		r.problem.Note("input.messages", "made of the fields of the API")
 	}
 	return nil
+}
+
+// decodeInput is the typed input: typed's, or decoded if that is nil.
+func decodeInput(raw []byte, typed *images.Request) (*images.Input, error) {
+	if typed != nil {
+		return typed.Input, nil
+	}
+	input := &images.Input{}
+	if err := json.Unmarshal(raw, input, jsontext.AllowDuplicateNames(true)); err != nil {
+		return nil, err
+	}
+	return input, nil
 }
 
 // start is where the value of a member begins.
@@ -97,25 +110,25 @@ func (r *Request) readMessage(raw []byte) {
 		return
 	}
 	if role, _ := rawjson.String(m.Raw("role")); role != "user" {
-		r.parsed.problem.Note(at+".role", `"user"`)
+		r.problem.Note(at+".role", `"user"`)
 	}
-	var texts, images int
+	var texts, links int
 	content := m.Raw("content")
 	count := rawjson.Each(content, func(i int, b rawjson.Span) {
 		text, image := r.block(fmt.Sprintf("%s.content[%d]", at, i), b.Of(content))
-		texts, images = texts+text, images+image
+		texts, links = texts+text, links+image
 	})
 	if count < 0 {
-		r.parsed.problem.Note(at+".content", `an array of blocks, at least one of which is {"text": "…"}`)
+		r.problem.Note(at+".content", `an array of blocks, at least one of which is {"text": "…"}`)
 	}
 	if texts == 0 {
-		r.parsed.problem.Note(at+".content", `given at least one block {"text": "…"}`)
+		r.problem.Note(at+".content", `given at least one block {"text": "…"}`)
 	}
-	r.checkImages(at+".content", images)
+	r.checkImageCount(at+".content", links)
 }
 
 // block checks one block and says what it is.
-func (r *Request) block(at string, raw []byte) (texts, images int) {
+func (r *Request) block(at string, raw []byte) (texts, links int) {
 	b, err := rawjson.Index(raw, inside, nil)
 	if err != nil {
 		r.unacceptable(at, raw, `an object that holds "text" or "image"`, err)
@@ -124,16 +137,16 @@ func (r *Request) block(at string, raw []byte) (texts, images int) {
 	text, image := b.Raw("text"), b.Raw("image")
 	switch {
 	case rawjson.IsNull(text) == rawjson.IsNull(image):
-		r.parsed.problem.Note(at, `an object that holds either "text" or "image"`)
+		r.problem.Note(at, `an object that holds either "text" or "image"`)
 		return 0, 0
 	case rawjson.IsNull(image):
 		if text[0] != '"' {
-			r.parsed.problem.Note(at+".text", "a string")
+			r.problem.Note(at+".text", "a string")
 		}
 		return 1, 0
 	}
 	if link, ok := rawjson.String(image); !ok || !isLink(link) {
-		r.parsed.problem.Note(at+".image", "an https URL that the upstream can reach")
+		r.problem.Note(at+".image", "an https URL that the upstream can reach")
 	}
 	return 0, 1
 }
@@ -141,10 +154,10 @@ func (r *Request) block(at string, raw []byte) (texts, images int) {
 // unacceptable notes what is no object, or one whose names are not as inside says.
 func (r *Request) unacceptable(at string, raw []byte, must string, err error) {
 	if raw[0] != '{' {
-		r.parsed.problem.Note(at, must)
+		r.problem.Note(at, must)
 		return
 	}
-	r.parsed.problem.Refuse(at, fmt.Sprintf("%q is not acceptable: %s of it.", at, err))
+	r.problem.Refuse(at, fmt.Sprintf("%q is not acceptable: %s of it.", at, err))
 }
 
 // isLink reports whether text is an https address.
@@ -153,21 +166,21 @@ func isLink(text string) bool {
 	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil
 }
 
-// checkImages checks how many reference images the model takes.
-func (r *Request) checkImages(at string, images int) {
-	m := r.parsed.row
+// checkImageCount checks how many reference images the model takes.
+func (r *Request) checkImageCount(at string, given int) {
+	m := r.row
 	switch {
 	case m.Largest < 0:
-	case m.Largest == 0 && images > 0:
-		r.parsed.problem.Refuse(at, fmt.Sprintf("The model %q makes pictures of text and takes no image. A model that edits takes them, such as %q.", m.ID, editor()))
-	case images < m.Fewest || images > m.Largest:
-		r.parsed.problem.Refuse(at, fmt.Sprintf("The model %q edits images: it needs %d to %d of them, not %d.", m.ID, m.Fewest, m.Largest, images))
+	case m.Largest == 0 && given > 0:
+		r.problem.Refuse(at, fmt.Sprintf("The model %q makes pictures of text and takes no image. A model that edits takes them, such as %q.", m.ID, editor()))
+	case given < m.Fewest || given > m.Largest:
+		r.problem.Refuse(at, fmt.Sprintf("The model %q edits images: it needs %d to %d of them, not %d.", m.ID, m.Fewest, m.Largest, given))
 	}
 }
 
 // editor is the first model that takes images.
 func editor() string {
-	for _, f := range families() {
+	for _, f := range Families {
 		for _, m := range f.Models {
 			if m.Largest > 0 {
 				return m.ID
@@ -177,29 +190,34 @@ func editor() string {
 	return ""
 }
 
-func (r *Request) readParameters() {
-	raw := r.parsed.object.Raw("parameters")
+// readParameters reads and checks the parameters.
+func (r *Request) readParameters(typed *images.Request) {
+	raw := r.object.Raw("parameters")
 	if rawjson.IsNull(raw) {
 		return
 	}
 	o, err := rawjson.Index(raw, nil, nil)
 	if err != nil {
-		r.parsed.problem.Note("parameters", "an object")
+		r.problem.Note("parameters", "an object")
 		return
 	}
-	r.parsed.parameters = o
-	if !r.parsed.known {
-		r.parsed.problem.AllObey(pictures, &o, "parameters.")
+	r.parameters = o
+	if !r.known {
+		r.problem.AllObey(pictures, &o, "parameters.")
 		return
 	}
-	r.parsed.problem.AllObey(parameters, &o, "parameters.")
+	r.problem.AllObey(parameters, &o, "parameters.")
 	size, _ := rawjson.String(o.Raw("size"))
 	if raw := o.Raw("size"); size == "" && !rawjson.IsNull(raw) {
-		r.parsed.problem.Note("parameters.size", "one of "+rule.Words(r.parsed.family.Sizes))
+		r.problem.Note("parameters.size", "one of "+rule.Words(r.family.Sizes))
 	}
 	r.checkSize("parameters.size", size)
-	r.Parameters = &Parameters{}
-	if r.parsed.problem.Err() == nil && json.Unmarshal(raw, r.Parameters) != nil {
-		r.parsed.problem.Note("parameters", "made of the fields of the API")
+	if typed != nil {
+		r.Parameters = typed.Parameters
+		return
+	}
+	r.Parameters = &images.Parameters{}
+	if r.problem.Err() == nil && json.Unmarshal(raw, r.Parameters) != nil {
+		r.problem.Note("parameters", "made of the fields of the API")
 	}
 }

@@ -1,8 +1,7 @@
-package images
+package imagesapi
 
 import (
 	"strings"
-	"sync"
 )
 
 // Family is a group of models that obey the same rules.
@@ -48,43 +47,39 @@ type Cost struct {
 }
 
 // Families are the models that the gateway knows for the generation and the
-// editing of images, with the limits of their vendor's pages.
-func Families() []Family {
-	return []Family{
-		{
-			Models: []Model{
-				{"alpha-image-2.0", 0, 0}, {"alpha-image-2.0-pro", 0, 0}, {"alpha-image-max", 0, 0},
-				{"alpha-image-edit", 1, 3}, {"alpha-image-edit-plus", 1, 3}, {"alpha-image-edit-max", 1, 3},
-			},
-			Messages: true, Most: 1,
-			Sizes: []string{"1024*1024", "1664*928", "1472*1140", "1328*1328", "1140*1472", "928*1664", "1280*720", "720*1280"},
+// editing of images, with the limits of their vendor's pages. They are read-only.
+var Families = []Family{
+	{
+		Models: []Model{
+			{"alpha-image-2.0", 0, 0}, {"alpha-image-2.0-pro", 0, 0}, {"alpha-image-max", 0, 0},
+			{"alpha-image-edit", 1, 3}, {"alpha-image-edit-plus", 1, 3}, {"alpha-image-edit-max", 1, 3},
 		},
-		{
-			Models: []Model{{ID: "imagegen-1"}}, Most: 10, Sizes: []string{"auto", "1024x1024", "1024x1536", "1536x1024"},
-			Quality: []Cost{{"low", 0, 408}, {"medium", 0, 1584}, {"", square, 4160}, {"", 0, 6240}},
-			Edit:    editsOf16(),
+		Messages: true, Most: 1,
+		Sizes: []string{"1024*1024", "1664*928", "1472*1140", "1328*1328", "1140*1472", "928*1664", "1280*720", "720*1280"},
+	},
+	{
+		Models: []Model{{ID: "imagegen-1"}}, Most: 10, Sizes: []string{"auto", "1024x1024", "1024x1536", "1536x1024"},
+		Quality: []Cost{{"low", 0, 408}, {"medium", 0, 1584}, {"", square, 4160}, {"", 0, 6240}},
+		Edit:    editsOf16,
+	},
+	{
+		Models: []Model{{ID: "imagegen-2"}}, Most: 10,
+		Quality: []Cost{{"", 1536 * 1024, 7024}, {"", 0, 16_384}},
+		Edit:    editsOf16,
+	},
+	{
+		Models: []Model{{ID: "imagegen-legacy-2"}}, Most: 10, Sizes: []string{"256x256", "512x512", "1024x1024"},
+		Edit: &EditRules{
+			Images: 1, Mask: true, Prompt: 1_000, Sizes: []string{"auto", "256x256", "512x512", "1024x1024"},
+			MostBytes: 4 << 20, Legacy: true,
 		},
-		{
-			Models: []Model{{ID: "imagegen-2"}}, Most: 10,
-			Quality: []Cost{{"", 1536 * 1024, 7024}, {"", 0, 16_384}},
-			Edit:    editsOf16(),
-		},
-		{
-			Models: []Model{{ID: "imagegen-legacy-2"}}, Most: 10, Sizes: []string{"256x256", "512x512", "1024x1024"},
-			Edit: &EditRules{
-				Images: 1, Mask: true, Prompt: 1_000, Sizes: []string{"auto", "256x256", "512x512", "1024x1024"},
-				MostBytes: 4 << 20, Legacy: true,
-			},
-		},
-	}
+	},
 }
 
 // editsOf16 are the rules of the models that take up to 16 images.
-func editsOf16() *EditRules {
-	return &EditRules{
-		Images: 16, Mask: true, Prompt: 32_000, MostBytes: maxImageBytes,
-		Sizes: []string{"auto", "1024x1024", "1024x1536", "1536x1024"},
-	}
+var editsOf16 = &EditRules{
+	Images: 16, Mask: true, Prompt: 32_000, MostBytes: maxImageBytes,
+	Sizes: []string{"auto", "1024x1024", "1024x1536", "1536x1024"},
 }
 
 // The largest image and mask that the vendor takes, in bytes.
@@ -99,12 +94,10 @@ const square = 1024 * 1024
 // most, as far as anybody can tell.
 const unknownCost = 16_384
 
-// families are [Families], made once: nobody changes them.
-var families = sync.OnceValue(Families)
-
-// family is the model's, and its row there; ok is false if no table describes it.
-func family(model string) (f Family, m Model, ok bool) {
-	for _, f := range families() {
+// FamilyOf is the model's, and its row there. One that no table describes takes
+// the form of request that its name suggests.
+func FamilyOf(model string) (f Family, m Model, known bool) {
+	for _, f := range Families {
 		for _, m := range f.Models {
 			if m.ID == model {
 				return f, m, true

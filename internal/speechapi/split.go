@@ -1,4 +1,4 @@
-package speech
+package speechapi
 
 import (
 	"strings"
@@ -6,31 +6,39 @@ import (
 	"unicode/utf8"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/speech"
+	"github.com/tollhouse-ai/gateway/upstream"
 )
 
 // Part is as much of a request as one upstream call takes.
 type Part struct {
-	Request    *Request
-	Characters int64 // of the caller's input: those of all parts are those of the whole
+	Body       upstream.Body
+	Request    *speech.Request // the typed view of the body
+	Characters int64           // of the caller's input: those of all parts are those of the whole
 }
 
-// Split cuts a request into parts of at most limit characters each, in order;
-// one that fits is the only part. A limit of 0 is the family's. Only audio
-// whose pieces can be joined is cut.
-func (r *Request) Split(limit int) []Part {
+// Parts cut the request as an upstream gets it: it names one of the voices, and
+// its typed view the format, which an upstream cannot know from its own id of the
+// model. Each part has at most limit characters; one that fits is the only part.
+// A limit of 0 is the family's. Only audio whose pieces can be joined is cut.
+func (r *Request) Parts(voices []string, limit int) []Part {
+	view, body := r.Request, r.body
+	view.ResponseFormat = r.Format()
+	view.Voice, _ = r.selectVoice(voices)
+	if view.Voice != r.Voice {
+		body = body.Set("voice", rawjson.Quote(nil, view.Voice))
+	}
 	if limit == 0 {
-		f, _ := family(r.Model)
-		limit = f.Limit
+		limit = r.family.Limit
 	}
 	if limit == 0 || r.Characters() <= int64(limit) || !joinable(r.Format()) {
-		return []Part{{r, r.Characters()}}
+		return []Part{{body, &view, r.Characters()}}
 	}
 	var parts []Part
 	for _, p := range splitText(r.Input, limit) {
-		part := *r
+		part := view
 		part.Input = p.text
-		part.parsed.body = r.parsed.body.Set("input", rawjson.Quote(nil, p.text))
-		parts = append(parts, Part{&part, p.characters})
+		parts = append(parts, Part{body.Set("input", rawjson.Quote(nil, p.text)), &part, p.characters})
 	}
 	return parts
 }
@@ -38,7 +46,7 @@ func (r *Request) Split(limit int) []Part {
 // joinable reports whether two files of a format make one by following each
 // other, WAV by its samples.
 func joinable(format string) bool {
-	return format == WAV || format == MP3 || format == "pcm" || format == "aac"
+	return format == speech.WAV || format == speech.MP3 || format == "pcm" || format == "aac"
 }
 
 // piece is some of a text. White space at its ends is counted, and not spoken.

@@ -1,22 +1,26 @@
-package speech
+package speechapi
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/speech"
 )
 
 func TestEachModelHasItsVoices(t *testing.T) {
-	for _, f := range Families() {
-		for _, voice := range slices.Concat(commonVoices(), flashVoices(), openAIVoices(), []string{"nobody"}) {
+	for _, f := range Families {
+		for _, voice := range slices.Concat(commonVoices, flashVoices, openAIVoices, []string{"nobody"}) {
 			r, err := Parse(fmt.Appendf(nil, `{"model":%q,"input":"a","voice":%q}`, f.Models[0], voice))
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := slices.Contains(f.Voices, voice) || slices.Contains(openAIVoices(), voice)
+			want := slices.Contains(f.Voices, voice) || slices.Contains(openAIVoices, voice)
 			if err := r.Validate(nil); (err == nil) != want || err != nil && !fault.Is(err, fault.EndpointModelMismatch) {
 				t.Errorf("%s, %s: %v", f.Models[0], voice, err)
 			}
@@ -61,7 +65,7 @@ func TestAnOperatorsVoicesReplaceThoseOfTheTable(t *testing.T) {
 	if err := r.Validate([]string{"Ada"}); !fault.Is(err, fault.EndpointModelMismatch) {
 		t.Errorf("error %v", err)
 	}
-	if r, err = Parse([]byte(`{"model":"x","input":"a","voice":"alloy"}`)); err != nil || r.Validate([]string{"Ada"}) != nil || r.Prepared([]string{"Ada"}).Voice != "Ada" {
+	if r, err = Parse([]byte(`{"model":"x","input":"a","voice":"alloy"}`)); err != nil || r.Validate([]string{"Ada"}) != nil || r.Parts([]string{"Ada"}, 0)[0].Request.Voice != "Ada" {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -79,8 +83,43 @@ func TestAModelThatNoTableDescribesGetsTheCommonChecks(t *testing.T) {
 		if err := r.Validate(nil); (err == nil) != want {
 			t.Errorf("%s: %v", body, err)
 		}
-		if want && len(r.Prepared(nil).Split(0)) != 1 {
+		if want && len(r.Parts(nil, 0)) != 1 {
 			t.Errorf("%s was split", body)
 		}
+	}
+}
+
+func TestATypedRequestIsReadAsItsBytes(t *testing.T) {
+	for name, typed := range map[string]*speech.Request{
+		"nothing":                  {},
+		"every field":              {Model: "x", Input: "hé", Voice: "v", ResponseFormat: "opus", Instructions: "slow", Speed: 1.5},
+		"a known model":            {Model: "alpha3-tts-flash", Input: "a", ResponseFormat: speech.WAV},
+		"a voice of no model":      {Model: "alpha3-tts-flash", Input: "a", Voice: "v"},
+		"no text":                  {Model: "x", Input: " "},
+		"a model that is too long": {Model: strings.Repeat("m", 257), Input: "a"},
+		"a model with a NUL":       {Model: "a\x00b", Input: "a"},
+		"fields in Extra":          {Model: "x", Input: "a", Extra: []byte(`{"voice":"v","speed":2,"y":1.0}`)},
+		"a wrong field in Extra":   {Model: "x", Input: "a", Extra: []byte(`{"stream_format":"sse"}`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, err := json.Marshal(typed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := Parse(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := Encode(typed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got.Request, want.Request) || string(got.Source()) != string(data) {
+				t.Errorf("got %+v of %s, want %+v of %s", got.Request, got.Source(), want.Request, data)
+			}
+			if g, w := fmt.Sprint(got.Validate(nil)), fmt.Sprint(want.Validate(nil)); g != w {
+				t.Errorf("got %s, want %s", g, w)
+			}
+		})
 	}
 }

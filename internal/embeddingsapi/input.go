@@ -1,4 +1,4 @@
-package embeddings
+package embeddingsapi
 
 import (
 	"bytes"
@@ -30,7 +30,7 @@ func (r *Request) readInput(rd *rawjson.Reader, data []byte) error {
 	switch rd.Kind() {
 	case text:
 		span, err := rd.Skip()
-		r.parsed.items = append(r.parsed.items, span)
+		r.items = append(r.items, span)
 		if err == nil && span.End-span.Start == len(`""`) {
 			r.noteEmptyInput()
 		}
@@ -47,7 +47,6 @@ func (r *Request) readInput(rd *rawjson.Reader, data []byte) error {
 
 // readList reads an array: of texts, of tokens, or of arrays of tokens.
 func (r *Request) readList(rd *rawjson.Reader, data []byte) error {
-	p := &r.parsed
 	var first byte
 	var all rawjson.Span // from the first element to the last
 	err := rd.Array(func(i int) error {
@@ -66,8 +65,8 @@ func (r *Request) readList(rd *rawjson.Reader, data []byte) error {
 			r.noteEmptyInput()
 		}
 		if kind != token {
-			if p.listed++; p.listed <= maxInputs {
-				p.items = append(p.items, span)
+			if r.listed++; r.listed <= maxInputs {
+				r.items = append(r.items, span)
 			}
 		}
 		return nil
@@ -78,9 +77,9 @@ func (r *Request) readList(rd *rawjson.Reader, data []byte) error {
 	case first == 0:
 		r.noteEmptyInput()
 	case first == token:
-		p.items = append(p.items, all)
+		r.items = append(r.items, all)
 	}
-	p.tokens = first == token || first == list
+	r.tokens = first == token || first == list
 	return nil
 }
 
@@ -118,9 +117,9 @@ var uncounted = []string{"model", "input", "encoding_format", "user"}
 // request has, which a vendor may put before them.
 func (r *Request) maxTokens() int64 {
 	n := r.otherTextBound()
-	for _, item := range r.parsed.items {
+	for _, item := range r.items {
 		raw := item.Of(r.Source())
-		if r.parsed.tokens {
+		if r.tokens {
 			n += int64(bytes.Count(raw, []byte{','})) + 1
 		} else {
 			n += int64(len(raw))
@@ -132,7 +131,7 @@ func (r *Request) maxTokens() int64 {
 
 // otherTextBound is the most tokens that the text outside of the input can be.
 func (r *Request) otherTextBound() (n int64) {
-	o := &r.parsed.object
+	o := &r.object
 	for i := range o.Members {
 		m := &o.Members[i]
 		if raw := m.Value.Of(o.Src); strings.IndexByte(`"[{`, raw[0]) >= 0 && !slices.Contains(uncounted, m.Name) {
@@ -142,12 +141,14 @@ func (r *Request) otherTextBound() (n int64) {
 	return n
 }
 
+// noteInputKind notes an input that is none of the forms there are.
 func (r *Request) noteInputKind() {
-	r.parsed.problem.Note("input", "a string, an array of strings, an array of token numbers, or an array of arrays of them")
+	r.problem.Note("input", "a string, an array of strings, an array of token numbers, or an array of arrays of them")
 }
 
+// noteEmptyInput notes an input without a text, or with an empty one.
 func (r *Request) noteEmptyInput() {
-	r.parsed.problem.Refuse("input", `"input" must not be empty, and neither may a text in it.`)
+	r.problem.Refuse("input", `"input" must not be empty, and neither may a text in it.`)
 }
 
 // checkInput is what can be said only when the model is known.
@@ -155,9 +156,9 @@ func (r *Request) checkInput() error {
 	switch {
 	case r.Count() == 0:
 		return fault.Invalid("input", `"input" is missing: it holds the text, or the texts, to embed.`)
-	case r.parsed.listed > maxInputs:
-		return fault.Invalid("input", fmt.Sprintf(`"input" must hold at most %d texts; it has %d.`, maxInputs, r.parsed.listed))
-	case r.parsed.tokens && family(r.Model).Texts:
+	case r.listed > maxInputs:
+		return fault.Invalid("input", fmt.Sprintf(`"input" must hold at most %d texts; it has %d.`, maxInputs, r.listed))
+	case r.tokens && r.family.Texts:
 		return fault.Invalid("input", fmt.Sprintf("The model %q takes texts, not token numbers. "+
 			"LangChain sends texts with check_embedding_ctx_length=False.", r.Model))
 	}

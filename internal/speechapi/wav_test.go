@@ -1,4 +1,4 @@
-package speech
+package speechapi
 
 import (
 	"bytes"
@@ -7,11 +7,13 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/tollhouse-ai/gateway/speech"
 )
 
 func TestSamplesAreReadOfEveryWAV(t *testing.T) {
-	form := PCM{Channels: 1, Rate: 24_000, Bits: 16}
-	head := form.Header()
+	form := speech.PCM{Channels: 1, Rate: 24_000, Bits: 16}
+	head := WAVHeader(form)
 	sized := func(size uint32) []byte { return binary.LittleEndian.AppendUint32(bytes.Clone(head[:40]), size) }
 	for name, row := range map[string]struct {
 		file []byte
@@ -43,11 +45,11 @@ func TestSamplesAreReadOfEveryWAV(t *testing.T) {
 
 func TestFormatsAreToldByContentThenByType(t *testing.T) {
 	for _, row := range []struct{ start, kind, want string }{
-		{"RIFF....WAVEfmt ", "application/octet-stream", WAV},
-		{"ID3\x04", "audio/wav", MP3},
+		{"RIFF....WAVEfmt ", "application/octet-stream", speech.WAV},
+		{"ID3\x04", "audio/wav", speech.MP3},
 		{"OggS", "", "opus"}, {"fLaC", "", "flac"},
-		{"\xff\xfb\x90", "audio/mpeg", MP3}, {"\xff\xfb\x90", "audio/mp3", MP3},
-		{"xxxx", "audio/x-wav", WAV}, {"xxxx", "audio/vnd.wave; codecs=1", WAV},
+		{"\xff\xfb\x90", "audio/mpeg", speech.MP3}, {"\xff\xfb\x90", "audio/mp3", speech.MP3},
+		{"xxxx", "audio/x-wav", speech.WAV}, {"xxxx", "audio/vnd.wave; codecs=1", speech.WAV},
 		{"{}", "application/json", ""}, {"xx", "", ""},
 	} {
 		if got := FormatOf([]byte(row.start), row.kind); got != row.want {

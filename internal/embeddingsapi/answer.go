@@ -1,81 +1,15 @@
-package embeddings
+package embeddingsapi
 
 import (
-	"encoding/base64"
-	"encoding/binary"
-	"errors"
 	"math"
 	"strconv"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
-
-// Response is a list of embeddings. Fields that the API does not name are in
-// Extra, here and in its parts.
-type Response struct {
-	Object string         `json:"object"` // "list"
-	Data   []Embedding    `json:"data"`
-	Model  string         `json:"model"` // public id
-	Usage  Usage          `json:"usage"`
-	Extra  jsontext.Value `json:",embed"`
-
-	// Raw is the answer as it came, but for the model's id.
-	Raw jsontext.Value `json:"-"`
-	// RequestID is the gateway's id of the call, by which its receipt is found.
-	RequestID string `json:"-"`
-	// Charge is what the call cost the account.
-	Charge billing.Money `json:"-"`
-	// Dropped are request fields that the upstream refuses and did not get.
-	Dropped []string `json:"-"`
-}
-
-// Embedding is the vector of one input.
-type Embedding struct {
-	Object    string         `json:"object"` // "embedding"
-	Index     int64          `json:"index"`  // which input
-	Embedding Vector         `json:"embedding"`
-	Extra     jsontext.Value `json:",embed"`
-}
-
-// Usage is the upstream's count of tokens.
-type Usage struct {
-	PromptTokens int64          `json:"prompt_tokens"`
-	TotalTokens  int64          `json:"total_tokens"`
-	Extra        jsontext.Value `json:",embed"`
-}
-
-// Vector reads both encodings, and is written as numbers.
-type Vector []float32
-
-// UnmarshalJSONFrom reads an array of numbers, or base64 of little-endian
-// float32 values.
-func (v *Vector) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	if dec.PeekKind() != '"' {
-		return json.UnmarshalDecode(dec, (*[]float32)(v))
-	}
-	var text string
-	if err := json.UnmarshalDecode(dec, &text); err != nil {
-		return err
-	}
-	raw, err := base64.StdEncoding.DecodeString(text)
-	if err != nil {
-		return err
-	}
-	if len(raw)%4 != 0 {
-		return errors.New("base64 of float32 values is a multiple of four bytes")
-	}
-	*v = make(Vector, len(raw)/4)
-	for i := range *v {
-		(*v)[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
-	}
-	return nil
-}
 
 // Answer is a checked answer.
 type Answer struct {
@@ -89,7 +23,7 @@ type Answer struct {
 // looked at only where the caller asked for the other encoding. The Answer does
 // not refer to data; its Body is appended to dst.
 func (r *Request) ReadAnswer(dst, data []byte) (Answer, error) {
-	l, err := read(data)
+	l, err := readAnswer(data)
 	if err != nil {
 		return Answer{}, answer.Bad("The upstream's answer cannot be read.", err)
 	}
@@ -100,8 +34,8 @@ func (r *Request) ReadAnswer(dst, data []byte) (Answer, error) {
 		return Answer{}, answer.Bad("The upstream's answer does not have one vector for each input.", err)
 	}
 	usage, edits := r.usage(l.object.Raw("usage"))
-	edits = append(edits, rawjson.Set("model", r.parsed.object.Raw("model")), rawjson.Delete("error"))
-	patches, err := l.outputPatches(r.EncodingFormat == Base64)
+	edits = append(edits, rawjson.Set("model", r.object.Raw("model")), rawjson.Delete("error"))
+	patches, err := l.outputPatches(r.EncodingFormat == embeddings.Base64)
 	if err != nil {
 		return Answer{}, answer.Bad("The upstream's answer has a vector that cannot be read.", err)
 	}
@@ -131,11 +65,11 @@ func (r *Request) usage(raw []byte) (billing.Usage, []rawjson.Edit) {
 // Estimate is about how many tokens the input is: those of its text, or the
 // tokens that it is made of; and those of any other text that the request has.
 func (r *Request) Estimate() int64 {
-	quarters := tokencount.ObjectQuarters(&r.parsed.object, uncounted)
-	if r.parsed.tokens {
-		return r.parsed.bound - int64(r.Count())*tokensAround - r.otherTextBound() + tokencount.Tokens(quarters)
+	quarters := tokencount.ObjectQuarters(&r.object, uncounted)
+	if r.tokens {
+		return r.bound - int64(r.Count())*tokensAround - r.otherTextBound() + tokencount.Tokens(quarters)
 	}
-	for _, item := range r.parsed.items {
+	for _, item := range r.items {
 		quarters += tokencount.Quarters(item.Of(r.Source()))
 	}
 	return quarters/4 + int64(r.Count())
@@ -154,7 +88,7 @@ func (r *Request) Join(parts [][]byte) ([]byte, error) {
 	var sum counts
 	var before int64
 	for i, part := range parts {
-		l, err := read(part)
+		l, err := readAnswer(part)
 		if err != nil {
 			return nil, err
 		}
@@ -229,7 +163,7 @@ func (c counts) set(usage rawjson.Object) rawjson.Edit {
 // total_tokens that a vendor leaves out, for drivers. It is data itself if there
 // is nothing to do, and fails if data is not one JSON object.
 func CompleteUsage(data []byte) ([]byte, error) {
-	l, err := read(data)
+	l, err := readAnswer(data)
 	if err != nil {
 		return nil, err
 	}

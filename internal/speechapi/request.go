@@ -1,48 +1,29 @@
-// Package speech is the text-to-speech capability: its wire types, the rules of
-// its fields, models and voices, the cutting of long texts, and the forms that
-// audio comes in.
-package speech
+// Package speechapi is what the gateway does with requests of package speech and
+// with the audio that answers them: the rules of fields, models and voices, the
+// cutting of long texts, and the forms that audio comes in.
+package speechapi
 
 import (
 	"fmt"
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"unicode/utf8"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a request for speech. A field that the API does not name goes into
-// Extra and travels unchanged.
+// Request is a parsed request.
 type Request struct {
-	Model          string  `json:"model"`
-	Input          string  `json:"input"` // the text to speak
-	Voice          string  `json:"voice,omitzero"`
-	ResponseFormat string  `json:"response_format,omitzero"` // [MP3] or [WAV]; see [Request.Format]
-	Instructions   string  `json:"instructions,omitzero"`    // tone, pace and emotion, in words
-	Speed          float64 `json:"speed,omitzero"`           // has no effect on the models that the API names
-
-	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
-
-	// TakesWAV says to an upstream that WAV will do, whatever the format: the
-	// gateway makes an MP3 of it. The gateway sets it.
-	TakesWAV bool `json:"-"`
-
-	parsed parsed
-}
-
-// parsed is what Parse finds besides the fields.
-type parsed struct {
+	speech.Request
 	body    upstream.Body
 	object  rawjson.Object
 	problem rule.Problem // the first rule that the request breaks
+	family  Family       // of the model
 }
 
 // fields is the table of the fields and their rules. The voice of a model that
@@ -61,27 +42,45 @@ var fields = rule.Table{
 // byte offset if data is not one strict JSON object; other rules are for
 // [Request.Validate]. The Request refers to data, which must not change any
 // more.
-func Parse(data []byte) (*Request, error) {
-	r := &Request{}
+func Parse(data []byte) (*Request, error) { return read(data, nil) }
+
+// Encode marshals a typed request and checks the bytes as [Parse] does.
+func Encode(typed *speech.Request) (*Request, error) {
+	return rule.Encode(typed, func(data []byte) (*Request, error) {
+		if len(typed.Extra) > 0 { // which may have any of the fields
+			return read(data, nil)
+		}
+		return read(data, typed)
+	})
+}
+
+// read indexes and checks a request body. The fields are typed's, or are decoded
+// if that is nil.
+func read(data []byte, typed *speech.Request) (*Request, error) {
 	o, err := rule.ReadSmall(data)
 	if err != nil {
 		return nil, err
 	}
-	r.parsed.object, r.parsed.body = o, upstream.ObjectBody(o)
+	r := &Request{object: o, body: upstream.ObjectBody(o)}
 	for i := range o.Members {
 		m := &o.Members[i]
-		r.read(m.Name, m.Value.Of(data))
+		raw := m.Value.Of(data)
+		if !rawjson.IsNull(raw) && r.problem.Obeys(fields, m.Name, raw) && typed == nil {
+			r.decode(m.Name, raw)
+		}
 	}
+	switch {
+	case typed == nil:
+	case r.problem.Found(): // a field that breaks its rule stays unset
+		return read(data, nil)
+	default:
+		r.Request = *typed
+	}
+	r.family = familyOf(r.Model)
 	return r, nil
 }
 
-// Encode marshals a typed request and reads it again as [Parse] does.
-func Encode(typed *Request) (*Request, error) { return rule.Encode(typed, Parse) }
-
-func (r *Request) read(name string, raw []byte) {
-	if rawjson.IsNull(raw) || !r.parsed.problem.Obeys(fields, name, raw) {
-		return
-	}
+func (r *Request) decode(name string, raw []byte) {
 	switch name {
 	case "model":
 		r.Model, _ = rawjson.String(raw)
@@ -102,7 +101,7 @@ func (r *Request) read(name string, raw []byte) {
 // there is none. voices are those that the operator lists for the model; nil
 // means its family's.
 func (r *Request) Validate(voices []string) error {
-	if err := r.parsed.problem.Err(); err != nil {
+	if err := r.problem.Err(); err != nil {
 		return err
 	}
 	if r.Model == "" {
@@ -111,19 +110,18 @@ func (r *Request) Validate(voices []string) error {
 	if strings.TrimSpace(r.Input) == "" {
 		return endpointMismatch("input", `"input" is empty: it is the text to speak.`)
 	}
-	f, _ := family(r.Model)
-	if err := r.checkFormat(f); err != nil {
+	if err := r.checkFormat(); err != nil {
 		return err
 	}
-	if r.Instructions != "" && !f.Instructed {
+	if r.Instructions != "" && !r.family.Instructed {
 		return fault.Invalid("instructions", fmt.Sprintf("The model %q takes no \"instructions\"; alpha3-tts-instruct-flash does.", r.Model))
 	}
 	_, err := r.selectVoice(voices)
 	return err
 }
 
-func (r *Request) checkFormat(f Family) error {
-	raw := r.parsed.object.Raw("response_format")
+func (r *Request) checkFormat() error {
+	raw, f := r.object.Raw("response_format"), &r.family
 	switch {
 	case rawjson.IsNull(raw):
 		return nil
@@ -149,7 +147,7 @@ func UnknownModel(model string) error {
 // CannotEncode is the refusal of an MP3 that cannot be made.
 func CannotEncode(why error) error {
 	return fault.Wrap(fault.InvalidRequest,
-		`This model gives WAV, and this server cannot make an MP3 of it: ask for "response_format": "wav".`, why).With(func(e *fault.Error) { e.Param = "response_format" })
+		`This model gives speech.WAV, and this server cannot make an MP3 of it: ask for "response_format": "wav".`, why).With(func(e *fault.Error) { e.Param = "response_format" })
 }
 
 // Format is the format that the answer is to have.
@@ -157,21 +155,17 @@ func (r *Request) Format() string {
 	if r.ResponseFormat != "" {
 		return r.ResponseFormat
 	}
-	f, _ := family(r.Model)
-	return f.Default
+	return r.family.Default
 }
 
 // Characters is what is billed: the Unicode code points of the input.
 func (r *Request) Characters() int64 { return int64(utf8.RuneCountInString(r.Input)) }
 
-// Field is the JSON of any top-level member; nil if there is none.
-func (r *Request) Field(name string) []byte { return r.parsed.object.Raw(name) }
-
 // Names are the top-level members, in order; those that are null count as absent.
 func (r *Request) Names() []string {
 	var names []string
-	for _, m := range r.parsed.object.Members {
-		if !rawjson.IsNull(m.Value.Of(r.parsed.object.Src)) {
+	for _, m := range r.object.Members {
+		if !rawjson.IsNull(m.Value.Of(r.object.Src)) {
 			names = append(names, m.Name)
 		}
 	}
@@ -180,22 +174,7 @@ func (r *Request) Names() []string {
 
 // Source is the body as the caller sent it; nil for a Request that did not come
 // from [Parse]. It must not be modified.
-func (r *Request) Source() []byte { return r.parsed.object.Src }
-
-// Prepared is the request as an upstream gets it: the caller's, but for the
-// default voice where it names none of the model's.
-func (r *Request) Prepared(voices []string) *Request {
-	p := *r
-	voice, _ := r.selectVoice(voices)
-	if voice != r.Voice {
-		p.Voice = voice
-		p.parsed.body = p.parsed.body.Set("voice", rawjson.Quote(nil, voice))
-	}
-	return &p
-}
-
-// Body is the request's body as an upstream gets it.
-func (r *Request) Body() upstream.Body { return r.parsed.body }
+func (r *Request) Source() []byte { return r.object.Src }
 
 // Family is a group of models that obey the same rules.
 type Family struct {
@@ -213,52 +192,43 @@ type Family struct {
 	Voices []string
 }
 
+// limit is the most characters of one call of the vendor's models.
+const limit = 600
+
 // Families are the models that the gateway knows, with the limits and voices of
-// their vendor's page.
-func Families() []Family {
-	const limit = 600
-	return []Family{
-		{
-			Models: []string{"alpha3-tts-flash"}, Formats: []string{MP3, WAV}, Default: MP3,
-			Limit: limit, Voices: slices.Concat(commonVoices(), flashVoices()),
-		},
-		{Models: []string{"alpha3-tts-instruct-flash"}, Default: WAV, Instructed: true, Limit: limit, Voices: commonVoices()},
-	}
+// their vendor's page. They are read-only.
+var Families = []Family{
+	{
+		Models: []string{"alpha3-tts-flash"}, Formats: []string{speech.MP3, speech.WAV}, Default: speech.MP3,
+		Limit: limit, Voices: slices.Concat(commonVoices, flashVoices),
+	},
+	{Models: []string{"alpha3-tts-instruct-flash"}, Default: speech.WAV, Instructed: true, Limit: limit, Voices: commonVoices},
 }
 
-func commonVoices() []string {
-	return []string{
-		"Cherry", "Serena", "Ethan", "Chelsie", "Momo", "Vivian", "Moon", "Maia", "Kai", "Nofish", "Bella", "Eldric Sage",
-		"Mia", "Mochi", "Bellona", "Vincent", "Bunny", "Neil", "Elias", "Arthur", "Nini", "Seren", "Pip", "Stella",
-	}
+var commonVoices = []string{
+	"Cherry", "Serena", "Ethan", "Chelsie", "Momo", "Vivian", "Moon", "Maia", "Kai", "Nofish", "Bella", "Eldric Sage",
+	"Mia", "Mochi", "Bellona", "Vincent", "Bunny", "Neil", "Elias", "Arthur", "Nini", "Seren", "Pip", "Stella",
 }
 
-func flashVoices() []string {
-	return []string{
-		"Jennifer", "Ryan", "Katerina", "Aiden", "Bodega", "Sonrisa", "Alek", "Dolce", "Sohee", "Ono Anna", "Lenn", "Emilien",
-		"Andre", "Radio Gol", "Jada", "Dylan", "Li", "Marcus", "Roy", "Peter", "Sunny", "Eric", "Rocky", "Kiki",
-	}
+var flashVoices = []string{
+	"Jennifer", "Ryan", "Katerina", "Aiden", "Bodega", "Sonrisa", "Alek", "Dolce", "Sohee", "Ono Anna", "Lenn", "Emilien",
+	"Andre", "Radio Gol", "Jada", "Dylan", "Li", "Marcus", "Roy", "Peter", "Sunny", "Eric", "Rocky", "Kiki",
 }
 
 // openAIVoices are the names that OpenAI's clients send; they mean the default
 // preset of a model that has presets.
-func openAIVoices() []string {
-	return []string{
-		"alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse",
-	}
+var openAIVoices = []string{
+	"alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse",
 }
 
-// families are [Families], made once: nobody changes them.
-var families = sync.OnceValue(Families)
-
-// family is the model's; for one that no table describes it is OpenAI's.
-func family(model string) (f Family, known bool) {
-	for _, f := range families() {
+// familyOf is the model's; for one that no table describes it is OpenAI's.
+func familyOf(model string) Family {
+	for _, f := range Families {
 		if slices.Contains(f.Models, model) {
-			return f, true
+			return f
 		}
 	}
-	return Family{Formats: slices.Clone(formats), Default: MP3, Instructed: true}, false
+	return Family{Formats: formats, Default: speech.MP3, Instructed: true}
 }
 
 // selectVoice is the voice that speaks: the one that the request names, or the
@@ -267,10 +237,9 @@ func family(model string) (f Family, known bool) {
 // voice is the upstream's business.
 func (r *Request) selectVoice(listed []string) (string, error) {
 	if listed == nil {
-		f, _ := family(r.Model)
-		listed = f.Voices
+		listed = r.family.Voices
 	}
-	raw := r.parsed.object.Raw("voice")
+	raw := r.object.Raw("voice")
 	switch {
 	case len(listed) == 0:
 		return r.Voice, checkPassedVoice(raw)
@@ -278,7 +247,7 @@ func (r *Request) selectVoice(listed []string) (string, error) {
 		return listed[0], nil
 	case raw[0] != '"':
 		return "", endpointMismatch("voice", "\"voice\" must be a string, the name of a preset voice.")
-	case r.Voice == "", slices.Contains(openAIVoices(), r.Voice) && !slices.Contains(listed, r.Voice):
+	case r.Voice == "", slices.Contains(openAIVoices, r.Voice) && !slices.Contains(listed, r.Voice):
 		return listed[0], nil
 	case slices.Contains(listed, r.Voice):
 		return r.Voice, nil
@@ -298,5 +267,23 @@ func checkPassedVoice(raw []byte) error {
 // the gateway has priced, unless pass lets it through. pass gets the name as the
 // table spells it and as the caller does.
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
-	return rule.CheckRouting(&r.parsed.object, rule.Other, pass)
+	return rule.CheckRouting(&r.object, rule.Other, pass)
+}
+
+// ReadCall is the request of a call: the body's, as the channel edited it.
+func ReadCall(call *upstream.Call) (*Request, error) {
+	data, err := call.Body.Bytes()
+	if err != nil {
+		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
+	}
+	r, err := Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	view, ok := call.Request.(*speech.Request)
+	r.TakesWAV = !ok || view.TakesWAV
+	if ok {
+		r.ResponseFormat = view.ResponseFormat
+	}
+	return r, nil
 }

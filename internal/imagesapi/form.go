@@ -1,4 +1,4 @@
-package images
+package imagesapi
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -34,26 +35,31 @@ const maxTextField = 1 << 20
 
 // ParseForm reads a request of which form is the body. It fails with a 400 if
 // the form says something twice that counts, or under another spelling; other
-// rules are for [Edit.Validate]. It looks at the beginnings of the images, and
-// into the form no further. The form must stay open as long as the Edit is used.
-func ParseForm(form *upstream.Form) (*Edit, error) {
-	e := &Edit{form: form, request: &Request{}}
+// rules are for [Request.Validate]. It looks at the beginnings of the images, and
+// into the form no further. The form must stay open as long as the Request is used.
+func ParseForm(form *upstream.Form) (*Request, error) {
+	r := &Request{Edit: &images.Edit{}, form: form}
 	if err := checkNames(form.Parts); err != nil {
 		return nil, err
 	}
-	document, err := e.readTexts()
+	document, err := r.readTexts()
 	if err != nil {
 		return nil, err
 	}
-	if err := e.check(document); err != nil {
+	if r.object, err = rawjson.Index(document, nil, nil); err != nil {
+		return nil, fault.Wrap(fault.InternalError, "The gateway cannot read the form.", err)
+	}
+	r.checkTexts()
+	if err := r.readFiles(); err != nil {
 		return nil, err
 	}
-	if err := e.readFiles(); err != nil {
-		return nil, err
+	r.checkFiles()
+	if r.CountsTokens() {
+		for _, f := range r.files() {
+			r.imageTokens += fileTokens(&f)
+		}
 	}
-	e.checkFiles()
-	e.request.parsed.imageTokens = e.estimate()
-	return e, nil
+	return r, nil
 }
 
 // checkNames refuses a known name that comes twice or in other letters: the
@@ -99,10 +105,10 @@ func absent(p *upstream.Part) bool { return p.Size == 0 && p.Filename == "" }
 
 // readTexts is the JSON object of the text fields, in which they have the types
 // that a JSON request would give them.
-func (e *Edit) readTexts() ([]byte, error) {
+func (r *Request) readTexts() ([]byte, error) {
 	document := []byte("{")
-	for i := range e.form.Parts {
-		p := &e.form.Parts[i]
+	for i := range r.form.Parts {
+		p := &r.form.Parts[i]
 		kind, known := textFields[p.Name]
 		if isFile(p) || absent(p) || p.Size == 0 && known || !known && (p.Filename != "" || p.Size > maxTextField) {
 			continue
@@ -114,7 +120,10 @@ func (e *Edit) readTexts() ([]byte, error) {
 		case err != nil:
 			return nil, fault.Wrap(fault.InternalError, "The gateway cannot read the form any more.", err)
 		case !known:
-			e.addExtra(p.Name, value)
+			if r.Edit.Extra == nil {
+				r.Edit.Extra = make(map[string]string)
+			}
+			r.Edit.Extra[p.Name] = value
 			continue
 		case !utf8.ValidString(value):
 			return nil, fault.Invalid(p.Name, fmt.Sprintf("%q is not UTF-8.", p.Name))
@@ -128,13 +137,6 @@ func (e *Edit) readTexts() ([]byte, error) {
 	return append(document, '}'), nil
 }
 
-func (e *Edit) addExtra(name, value string) {
-	if e.Extra == nil {
-		e.Extra = make(map[string]string)
-	}
-	e.Extra[name] = value
-}
-
 // append appends the text as JSON of the kind; as a string where it is not of
 // that kind, which the rules then refuse.
 func (k kind) append(dst []byte, value string) []byte {
@@ -146,81 +148,71 @@ func (k kind) append(dst []byte, value string) []byte {
 	return rawjson.Quote(dst, value)
 }
 
-// check checks the text fields by the rules of generations, which are the same,
-// and by those of edits.
-func (e *Edit) check(document []byte) error {
-	o, err := rawjson.Index(document, nil, nil)
-	if err != nil {
-		return fault.Wrap(fault.InternalError, "The gateway cannot read the form.", err)
-	}
-	r := e.request
-	r.parsed.object = o
-	r.parsed.problem.AllObey(common, &o, "")
+// checkTexts checks the text fields by the rules of generations, which are the
+// same, and by those of edits.
+func (r *Request) checkTexts() {
+	o := &r.object
+	r.problem.AllObey(common, o, "")
 	r.Model, _ = rawjson.String(o.Raw("model"))
-	r.parsed.family, r.parsed.row, r.parsed.known = family(r.Model)
-	f := &r.parsed.family
+	r.family, r.row, r.known = FamilyOf(r.Model)
+	f := &r.family
 	switch {
-	case f.Edit == nil && r.parsed.known, f.Messages:
-		r.parsed.problem.Refuse("model", fmt.Sprintf("The model %q serves another endpoint: it takes its images at /v1/images/generations.", word.Truncate(r.Model, maxQuoted)))
-	case r.parsed.known:
+	case f.Edit == nil && r.known, f.Messages:
+		r.problem.Refuse("model", fmt.Sprintf("The model %q serves another endpoint: it takes its images at /v1/images/generations.", word.Truncate(r.Model, maxQuoted)))
+	case r.known:
 		f.Sizes = f.Edit.Sizes
 		if string(o.Raw("n")) == "0" { // some SDKs send what was not set
-			r.parsed.problem.Refuse("n", `"n" is 0: it must be an integer from 1 to 10. Set it to 1, or leave it out.`)
+			r.problem.Refuse("n", `"n" is 0: it must be an integer from 1 to 10. Set it to 1, or leave it out.`)
 		}
-		r.parsed.problem.AllObey(openAI, &o, "")
+		r.problem.AllObey(openAI, o, "")
 	}
 	f.Messages = false
-	r.read()
-	e.copyFields()
-	if f.Edit != nil {
-		e.checkTexts(f.Edit)
-	}
-	return nil
-}
-
-// copyFields copies the fields that were read.
-func (e *Edit) copyFields() {
-	r := e.request
+	r.decode()
+	r.check()
+	e := r.Edit
 	e.Model, e.Prompt, e.N, e.Size, e.Quality, e.User = r.Model, r.Prompt, r.N, r.Size, r.Quality, r.User
 	e.Background, e.OutputFormat, e.ResponseFormat = r.Background, r.OutputFormat, r.ResponseFormat
 	e.Stream, e.PartialImages = r.Stream, r.PartialImages
+	if f.Edit != nil {
+		r.checkEdit(f.Edit)
+	}
 }
 
-// checkTexts are the rules that depend on the family.
-func (e *Edit) checkTexts(rules *EditRules) {
-	p := &e.request.parsed.problem
-	if utf8.RuneCountInString(e.Prompt) > rules.Prompt {
-		p.Refuse("prompt", fmt.Sprintf("The prompt is longer than the %d characters that the model %q takes.", rules.Prompt, e.Model))
+// checkEdit are the rules of the text fields that depend on the family.
+func (r *Request) checkEdit(rules *EditRules) {
+	p := &r.problem
+	if utf8.RuneCountInString(r.Prompt) > rules.Prompt {
+		p.Refuse("prompt", fmt.Sprintf("The prompt is longer than the %d characters that the model %q takes.", rules.Prompt, r.Model))
 	}
 	if !rules.Legacy {
-		if word, ok := aliases[e.Quality]; ok {
-			e.request.Quality = word // by which its bound is found
+		if word, ok := aliases[r.Quality]; ok {
+			r.Quality = word // by which its bound is found
 		}
-		if e.ResponseFormat == "url" {
-			p.Refuse("response_format", fmt.Sprintf(`The model %q always answers with "b64_json".`, e.Model))
+		if r.ResponseFormat == "url" {
+			p.Refuse("response_format", fmt.Sprintf(`The model %q always answers with "b64_json".`, r.Model))
 		}
 		return
 	}
-	for _, f := range [...]text{{"output_format", e.OutputFormat}, {"background", e.Background}} {
+	for _, f := range [...]text{{"output_format", r.OutputFormat}, {"background", r.Background}} {
 		if f.value != "" {
-			p.Refuse(f.name, fmt.Sprintf("The model %q does not take %q: leave it out.", e.Model, f.name))
+			p.Refuse(f.name, fmt.Sprintf("The model %q does not take %q: leave it out.", r.Model, f.name))
 		}
 	}
-	if e.Stream {
-		p.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, e.Model))
+	if r.Stream {
+		p.Refuse("stream", fmt.Sprintf(`The model %q does not stream: leave "stream" out.`, r.Model))
 	}
 }
 
 // readFiles finds the images and the mask and reads their headers.
-func (e *Edit) readFiles() error {
-	p := &e.request.parsed.problem
-	for i := range e.form.Parts {
-		part := &e.form.Parts[i]
+func (r *Request) readFiles() error {
+	p, e := &r.problem, r.Edit
+	for i := range r.form.Parts {
+		part := &r.form.Parts[i]
 		if !isFile(part) || absent(part) {
 			continue
 		}
 		f := fileOf(part)
-		err := f.read()
+		err := readFile(&f)
 		var unfit InvalidImageError
 		switch {
 		case errors.As(err, &unfit):
@@ -238,21 +230,21 @@ func (e *Edit) readFiles() error {
 }
 
 // checkFiles are the rules of the images and the mask.
-func (e *Edit) checkFiles() {
-	p := &e.request.parsed.problem
+func (r *Request) checkFiles() {
+	p, e := &r.problem, r.Edit
 	if len(e.Images) == 0 {
 		p.Refuse(imagePart, `"image" is missing: it is the file that is to be changed.`)
 		return
 	}
-	if rules := e.request.parsed.family.Edit; rules != nil {
-		e.checkImages(rules)
+	if rules := r.family.Edit; rules != nil {
+		r.checkImages(rules)
 	}
 	if e.Mask == nil {
 		return
 	}
 	first := &e.Images[0]
 	switch m := e.Mask; {
-	case m.ContentType != PNG:
+	case m.ContentType != images.PNG:
 		p.Refuse(maskPart, `"mask" must be a PNG file, whose transparent area is what is to be changed.`)
 	case m.Size > maxMaskBytes:
 		p.Refuse(maskPart, fmt.Sprintf("The mask is larger than %d bytes.", maxMaskBytes))
@@ -265,8 +257,8 @@ func (e *Edit) checkFiles() {
 }
 
 // checkImages are those that depend on the family.
-func (e *Edit) checkImages(rules *EditRules) {
-	p := &e.request.parsed.problem
+func (r *Request) checkImages(rules *EditRules) {
+	p, e := &r.problem, r.Edit
 	switch {
 	case len(e.Images) > rules.Images && rules.Images == 1:
 		p.Refuse(imagePart, fmt.Sprintf("The model %q takes one image, not %d.", e.Model, len(e.Images)))
@@ -280,7 +272,7 @@ func (e *Edit) checkImages(rules *EditRules) {
 		switch {
 		case f.Size > rules.MostBytes:
 			p.Refuse(imagePart, fmt.Sprintf("The image is larger than the %d bytes that the model %q takes.", rules.MostBytes, e.Model))
-		case rules.Legacy && (f.ContentType != PNG || f.Width != f.Height):
+		case rules.Legacy && (f.ContentType != images.PNG || f.Width != f.Height):
 			p.Refuse(imagePart, fmt.Sprintf("The model %q takes square PNG files only.", e.Model))
 		}
 	}

@@ -1,4 +1,4 @@
-package images
+package imagesapi
 
 import (
 	"github.com/tollhouse-ai/gateway/billing"
@@ -18,38 +18,50 @@ const partialTokens = 100
 
 // Count is the number of pictures that the request asks for.
 func (r *Request) Count() int64 {
-	n, ok := rawjson.Int(r.parsed.parameters.Raw("n"))
+	n, ok := rawjson.Int(r.parameters.Raw("n"))
 	if !ok {
 		n = r.N
 	}
 	return max(n, r.N, 1)
 }
 
-// InputBound is the most tokens that the prompt can be: no token is shorter than
+// InputBound is the most tokens that the prompt can be, images apart: no token is shorter than
 // a byte. The alpha family counts none.
 func (r *Request) InputBound() int64 {
 	switch {
-	case r.parsed.family.Messages:
+	case r.family.Messages:
 		return 0
-	case r.parsed.known:
+	case r.known:
 		return int64(len(r.Prompt)) + tokensAround
 	}
-	return min(int64(len(r.Source())), maxInputTokens) + tokensAround
+	texts := int64(len(r.Source()))
+	if r.form != nil {
+		texts = textBytes(r.form)
+	}
+	return min(texts, maxInputTokens) + tokensAround
 }
 
-// Estimate is about how many tokens the prompt is.
-func (r *Request) Estimate() int64 {
-	if r.parsed.family.Messages {
+// ImageInputBound is the most tokens that the images of an edit can be.
+func (r *Request) ImageInputBound() int64 {
+	if !r.CountsTokens() {
 		return 0
 	}
-	return int64(len(r.Prompt))/4 + 1
+	return maxImageTokens * int64(len(r.files()))
+}
+
+// Estimate is about how many tokens the prompt is, and the images of an edit.
+func (r *Request) Estimate() (prompt, shown int64) {
+	if r.family.Messages {
+		return 0, 0
+	}
+	return int64(len(r.Prompt))/4 + 1, r.imageTokens
 }
 
 // OutputBound is the most tokens that the pictures are made of, by the vendor's
 // tables; perImage, where it is not 0, is the operator's bound of one picture.
 func (r *Request) OutputBound(perImage int64) int64 {
 	switch {
-	case r.parsed.family.Messages:
+	case r.family.Messages:
 		return 0
 	case perImage == 0:
 		perImage = r.tokensPerImage()
@@ -59,11 +71,11 @@ func (r *Request) OutputBound(perImage int64) int64 {
 
 // tokensPerImage is the most output tokens of one picture.
 func (r *Request) tokensPerImage() int64 {
-	if !r.parsed.known {
+	if !r.known {
 		return unknownCost
 	}
 	width, height, named := Pixels(r.Size)
-	for _, c := range r.parsed.family.Quality {
+	for _, c := range r.family.Quality {
 		fits := c.Pixels == 0 || named && width*height <= c.Pixels
 		if fits && (c.Quality == "" || c.Quality == r.Quality) {
 			return c.Tokens
@@ -75,15 +87,15 @@ func (r *Request) tokensPerImage() int64 {
 // CountsTokens reports whether the model's vendor says how many tokens a picture
 // took; of a model that no table describes, whether it has OpenAI's form.
 func (r *Request) CountsTokens() bool {
-	if r.parsed.known {
-		return len(r.parsed.family.Quality) > 0
+	if r.known {
+		return len(r.family.Quality) > 0
 	}
 	return r.Input == nil
 }
 
 // Known reports whether a table describes the model. What is not known passes
 // through, and its counts are believed.
-func (r *Request) Known() bool { return r.parsed.known }
+func (r *Request) Known() bool { return r.known }
 
 // report reads counts and remembers what was wrong with them.
 type report struct {
@@ -117,7 +129,8 @@ func (r *Request) usage(raw []byte, made int64, tokens bool) billing.Usage {
 		p.anomaly = true
 	}
 	if tokens && !p.counted {
-		u.Input, u.ImageInput, u.ImageOutput, u.Estimated = r.Estimate(), r.parsed.imageTokens, r.OutputBound(0), true
+		u.Input, u.ImageInput = r.Estimate()
+		u.ImageOutput, u.Estimated = r.OutputBound(0), true
 	}
 	u.Anomaly = p.anomaly
 	return u

@@ -1,12 +1,16 @@
-package images
+package imagesapi
 
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/images"
 )
 
 // row is one rule of the API: a body that breaks it names param, one that keeps
@@ -156,7 +160,7 @@ var openAIRows = []row{
 
 func TestEveryRowOfTheTablesHasAValidAndAnInvalidCase(t *testing.T) {
 	rows := append(append([]row{}, alphaRows...), openAIRows...)
-	for _, f := range Families() {
+	for _, f := range Families {
 		if f.Messages {
 			for _, size := range f.Sizes {
 				rows = append(rows, row{"size " + size, alpha(t2i, "", `,"parameters":{"size":"`+size+`"}`), ""})
@@ -217,5 +221,56 @@ func TestAnUnknownModelIsA400(t *testing.T) {
 	f := fault.From(UnknownModel(strings.Repeat("m", 1000)))
 	if f.HTTPStatus() != 400 || f.Code != fault.ModelNotFound || f.Param != "model" || len(f.Message) > 300 {
 		t.Errorf("%+v", f)
+	}
+}
+
+func TestATypedRequestIsReadAsItsBytes(t *testing.T) {
+	two, nobody := int64(2), &images.Input{Messages: []images.Message{{Role: "system"}}}
+	cube := &images.Input{Messages: []images.Message{{Role: "user", Content: []images.Block{{Text: "a cube"}}}}}
+	for name, typed := range map[string]*images.Request{
+		"nothing":                  {},
+		"every field":              {Model: "imagegen-1", Prompt: "a", N: 2, Size: "auto", Quality: "low", Background: "opaque", OutputFormat: "jpeg", OutputCompression: &two, User: "u"},
+		"a stream":                 {Model: "imagegen-2", Prompt: "a", Stream: true, PartialImages: 2},
+		"a stream of two":          {Model: "imagegen-2", Prompt: "a", Stream: true, N: 2},
+		"too many":                 {Model: "imagegen-2", Prompt: "a", N: 11},
+		"no prompt":                {Model: "imagegen-2"},
+		"both forms":               {Model: "imagegen-2", Prompt: "a", Input: cube, Parameters: &images.Parameters{N: &two}},
+		"alpha":                    {Model: t2i, Input: cube, Parameters: &images.Parameters{Size: "1024*1024"}},
+		"alpha without parameters": {Model: t2i, Input: cube},
+		"alpha of both forms":      {Model: t2i, Input: cube, Prompt: "a", N: 3},
+		"alpha of two":             {Model: t2i, Input: cube, Parameters: &images.Parameters{N: &two}},
+		"alpha without input":      {Model: t2i, Prompt: "a"},
+		"alpha of another role":    {Model: t2i, Input: nobody},
+		"alpha in no table":        {Model: "alpha-image-9", Input: cube, Parameters: &images.Parameters{N: &two}},
+		"no table":                 {Model: "pixels-9", Prompt: "a", Size: "huge", N: 4},
+		"no table, both forms":     {Model: "pixels-9", Prompt: "a", Input: cube, Parameters: &images.Parameters{N: &two}},
+		"a model that is too long": {Model: strings.Repeat("m", 257), Prompt: "a"},
+		"fields in Extra":          {Model: "imagegen-2", Extra: []byte(`{"prompt":"a cube","n":2,"x":1.0}`)},
+		"a wrong field in Extra":   {Model: "imagegen-2", Prompt: "a", Extra: []byte(`{"n":"2"}`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, err := json.Marshal(typed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := Parse(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := Encode(typed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, w := got.Validate(), want.Validate()
+			if fmt.Sprint(g) != fmt.Sprint(w) {
+				t.Errorf("got %v, want %v", g, w)
+			}
+			if w == nil && !reflect.DeepEqual(got.Request, want.Request) || string(got.Source()) != string(data) {
+				t.Errorf("got %+v of %s, want %+v of %s", got.Request, got.Source(), want.Request, data)
+			}
+			if got.Model != want.Model || got.Count() != want.Count() || got.InputBound() != want.InputBound() || got.OutputBound(0) != want.OutputBound(0) {
+				t.Errorf("got %d pictures, want %d", got.Count(), want.Count())
+			}
+		})
 	}
 }

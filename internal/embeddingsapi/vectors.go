@@ -1,4 +1,4 @@
-package embeddings
+package embeddingsapi
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"sort"
 	"strconv"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 )
 
@@ -174,9 +175,9 @@ type item struct {
 	vector rawjson.Span // empty where there is none
 }
 
-// read parses an answer without its vectors, or with them if that fails: digits
+// readAnswer parses an answer without its vectors, or with them if that fails: digits
 // behind an array can make arrayLength take too much for the vector.
-func read(data []byte) (*parsedAnswer, error) {
+func readAnswer(data []byte) (*parsedAnswer, error) {
 	h := indexVectors(data)
 	l, err := readIndexed(h)
 	if err != nil && len(h.ranges) > 0 {
@@ -315,70 +316,28 @@ func encoded(v []byte, base64 bool) ([]byte, error) {
 
 // pack makes a base64 string of an array of numbers: float32, little-endian.
 func pack(array []byte) ([]byte, error) {
+	if !jsontext.Value(array).IsValid() { // ParseFloat takes more than JSON's numbers
+		return nil, errVector
+	}
 	raw := make([]byte, 0, 4*(bytes.Count(array, []byte{','})+1))
 	for field := range bytes.SplitSeq(array[1:len(array)-1], []byte{','}) {
-		f, err := number(bytes.Trim(field, space))
+		f, err := strconv.ParseFloat(string(bytes.Trim(field, space)), 32)
 		if err != nil {
-			return nil, err
+			return nil, errVector
 		}
-		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(float32(f)))
 	}
 	out := make([]byte, 1, base64.StdEncoding.EncodedLen(len(raw))+len(`""`))
 	out[0] = '"'
 	return append(base64.StdEncoding.AppendEncode(out, raw), '"'), nil
 }
 
-// number reads a JSON number that a float32 can hold. ParseFloat alone would
-// take more: words, hexadecimal, a plus, a point without digits.
-func number(text []byte) (float32, error) {
-	if !isNumber(text) {
-		return 0, errVector
-	}
-	f, err := strconv.ParseFloat(string(text), 32)
-	if err != nil {
-		return 0, errVector
-	}
-	return float32(f), nil
-}
-
-// isNumber reports whether text is a number of JSON's (RFC 8259, 6).
-func isNumber(text []byte) bool {
-	text = bytes.TrimPrefix(text, []byte{'-'})
-	whole := digits(text)
-	if whole == 0 || whole > 1 && text[0] == '0' {
-		return false
-	}
-	if text = text[whole:]; len(text) > 0 && text[0] == '.' {
-		n := digits(text[1:])
-		if n == 0 {
-			return false
-		}
-		text = text[1+n:]
-	}
-	if len(text) > 0 && text[0]|0x20 == 'e' {
-		text = text[1:]
-		if len(text) > 0 && (text[0] == '+' || text[0] == '-') {
-			text = text[1:]
-		}
-		return len(text) > 0 && digits(text) == len(text)
-	}
-	return len(text) == 0
-}
-
-// digits is how many digits text begins with.
-func digits(text []byte) int {
-	n := 0
-	for n < len(text) && '0' <= text[n] && text[n] <= '9' {
-		n++
-	}
-	return n
-}
-
 // unpack makes an array of numbers of a base64 string.
 func unpack(quoted []byte) ([]byte, error) {
-	raw, err := floats(quoted)
-	if err != nil {
-		return nil, err
+	text, _ := rawjson.String(quoted)
+	raw, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(raw) == 0 || len(raw)%4 != 0 {
+		return nil, errVector
 	}
 	const usual = 14 // bytes of a number with its comma
 	out := append(make([]byte, 0, len(raw)/4*usual), '[')
@@ -393,17 +352,4 @@ func unpack(quoted []byte) ([]byte, error) {
 		out = strconv.AppendFloat(out, f, 'g', -1, 32)
 	}
 	return append(out, ']'), nil
-}
-
-// floats are the bytes under a base64 string.
-func floats(quoted []byte) ([]byte, error) {
-	text, ok := rawjson.String(quoted)
-	if !ok {
-		return nil, errVector
-	}
-	raw, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || len(raw) == 0 || len(raw)%4 != 0 {
-		return nil, errVector
-	}
-	return raw, nil
 }

@@ -1,4 +1,4 @@
-package embeddings_test
+package embeddingsapi_test
 
 import (
 	"encoding/base64"
@@ -17,6 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -225,11 +226,11 @@ func TestADriverCanCompleteUsage(t *testing.T) {
 		`{"usage":{}}`: `{"usage":{}}`,
 		`{}`:           `{}`,
 	} {
-		if got, err := embeddings.CompleteUsage([]byte(answer)); err != nil || string(got) != want {
+		if got, err := embeddingsapi.CompleteUsage([]byte(answer)); err != nil || string(got) != want {
 			t.Errorf("%s, %v, want %s", got, err, want)
 		}
 	}
-	if _, err := embeddings.CompleteUsage([]byte(`{"data":[{"embedding":[1,`)); err == nil {
+	if _, err := embeddingsapi.CompleteUsage([]byte(`{"data":[{"embedding":[1,`)); err == nil {
 		t.Error("half an answer passes")
 	}
 }
@@ -275,7 +276,7 @@ func FuzzReadAnswer(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	requests := make([]*embeddings.Request, 0, 2)
+	requests := make([]*embeddingsapi.Request, 0, 2)
 	for _, format := range []string{"float", "base64"} {
 		requests = append(requests, parsed(f, `{"model":"m","input":["a","b"],"encoding_format":"`+format+`"}`))
 	}
@@ -298,7 +299,7 @@ func FuzzReadAnswer(f *testing.F) {
 }
 
 // unchanged compares the members of an answer before and after.
-func unchanged(t *testing.T, r *embeddings.Request, before, after []byte) {
+func unchanged(t *testing.T, r *embeddingsapi.Request, before, after []byte) {
 	t.Helper()
 	again, err := r.ReadAnswer(nil, after)
 	if err != nil || string(again.Body) != string(after) {
@@ -339,13 +340,13 @@ func (v *rawValue) UnmarshalJSON(data []byte) error {
 }
 
 // sixtyFour is an answer to 64 texts, of 1,024 numbers each.
-func sixtyFour(tb testing.TB) (*embeddings.Request, []byte) {
+func sixtyFour(tb testing.TB) (*embeddingsapi.Request, []byte) {
 	tb.Helper()
 	texts := make([]string, 64)
 	for i := range texts {
 		texts[i] = "a cart with two horses"
 	}
-	r, err := embeddings.Encode(&embeddings.Request{Model: "m", Input: embeddings.Texts(texts...)})
+	r, err := embeddingsapi.Encode(&embeddings.Request{Model: "m", Input: embeddings.Texts(texts...)})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -383,7 +384,7 @@ func BenchmarkParse(b *testing.B) {
 	r, _ := sixtyFour(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := embeddings.Parse(r.Source()); err != nil {
+		if _, err := embeddingsapi.Parse(r.Source()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,66 +1,28 @@
-// Package embeddings is the embedding capability: its wire types, the rules of
-// its fields and model families, and the splitting and joining of large batches.
-package embeddings
+// Package embeddingsapi is what the gateway does with requests of package
+// embeddings and with their answers: the rules of fields and model families, the
+// bounds of a price, and the splitting and joining of large batches.
+package embeddingsapi
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
-	"sync"
 
-	"github.com/go-json-experiment/json/jsontext"
-
+	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
-	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Request is a request for embeddings. A field that the API does not name goes
-// into Extra and travels unchanged.
+// Request is a parsed request.
 type Request struct {
-	Model string `json:"model"`
-	// Input is what is embedded: a JSON string, an array of strings, an array of
-	// token numbers or an array of such arrays. [Texts] and [Text] make one.
-	Input          jsontext.Value `json:"input"`
-	EncodingFormat string         `json:"encoding_format,omitzero"` // float, the default, or base64
-	Dimensions     int64          `json:"dimensions,omitzero"`      // 0 is the model's own
-	User           string         `json:"user,omitzero"`
-
-	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
-
-	parsed parsed
-}
-
-// The values of encoding_format.
-const (
-	Float  = "float"
-	Base64 = "base64"
-)
-
-// Text is an Input of one text.
-func Text(text string) jsontext.Value { return rawjson.Quote(nil, text) }
-
-// Texts is an Input of several texts.
-func Texts(texts ...string) jsontext.Value {
-	raw := []byte{'['}
-	for i, t := range texts {
-		if i > 0 {
-			raw = append(raw, ',')
-		}
-		raw = rawjson.Quote(raw, t)
-	}
-	return append(raw, ']')
-}
-
-// parsed is what Parse finds besides the fields.
-type parsed struct {
+	embeddings.Request
 	body    upstream.Body
 	object  rawjson.Object
 	problem rule.Problem   // the first rule that the request breaks
+	family  Family         // of the model
 	items   []rawjson.Span // of a list that is too long not all
 	listed  int            // how many the list has
 	tokens  bool           // the input is of token numbers
@@ -70,7 +32,7 @@ type parsed struct {
 // fields is the table of the fields and their rules.
 var fields = rule.Table{
 	{Name: "model", Check: rule.ModelID()},
-	{Name: "encoding_format", Check: rule.OneOf(Float, Base64)},
+	{Name: "encoding_format", Check: rule.OneOf(embeddings.Float, embeddings.Base64)},
 	{Name: "dimensions", Check: rule.Integer(1, math.MaxInt32)},
 	{Name: "user", Check: rule.String()},
 }
@@ -79,31 +41,51 @@ var fields = rule.Table{
 // byte offset if data is not one strict JSON object; other rules are for
 // [Request.Validate]. The Request refers to data, which must not change any
 // more.
-func Parse(data []byte) (*Request, error) {
+func Parse(data []byte) (*Request, error) { return read(data, nil) }
+
+// Encode marshals a typed request and checks the bytes as [Parse] does.
+func Encode(typed *embeddings.Request) (*Request, error) {
+	return rule.Encode(typed, func(data []byte) (*Request, error) {
+		if len(typed.Extra) > 0 { // which may have any of the fields
+			return read(data, nil)
+		}
+		return read(data, typed)
+	})
+}
+
+// read indexes and checks a request body. The fields are typed's, but for the
+// input, or are decoded if that is nil.
+func read(data []byte, typed *embeddings.Request) (*Request, error) {
 	r := &Request{}
 	o, err := rule.ReadNumbers(data, "input", func(rd *rawjson.Reader) error { return r.readInput(rd, data) })
 	if err != nil {
 		return nil, err
 	}
-	r.parsed.object, r.parsed.body = o, upstream.ObjectBody(o)
-	r.parsed.bound = r.maxTokens()
+	r.object, r.body = o, upstream.ObjectBody(o)
+	r.bound = r.maxTokens()
 	for i := range o.Members {
 		m := &o.Members[i]
-		r.readField(m.Name, m.Value.Of(data))
+		raw := m.Value.Of(data)
+		if !rawjson.IsNull(raw) && r.problem.Obeys(fields, m.Name, raw) && typed == nil {
+			r.decode(m.Name, raw)
+		}
 	}
+	switch {
+	case typed == nil:
+	case r.problem.Found(): // a field that breaks its rule stays unset
+		return read(data, nil)
+	default:
+		r.Request = *typed
+	}
+	if r.Input = o.Raw("input"); rawjson.IsNull(r.Input) {
+		r.Input = nil
+	}
+	r.family = familyOf(r.Model)
 	return r, nil
 }
 
-// Encode marshals a typed request and reads it again as [Parse] does.
-func Encode(typed *Request) (*Request, error) { return rule.Encode(typed, Parse) }
-
-func (r *Request) readField(name string, raw []byte) {
-	if rawjson.IsNull(raw) || !r.parsed.problem.Obeys(fields, name, raw) {
-		return
-	}
+func (r *Request) decode(name string, raw []byte) {
 	switch name {
-	case "input":
-		r.Input = raw
 	case "model":
 		r.Model, _ = rawjson.String(raw)
 	case "encoding_format":
@@ -119,7 +101,7 @@ func (r *Request) readField(name string, raw []byte) {
 // there is none. allowed are the dimensions that the operator lists for the
 // model; nil means its family's.
 func (r *Request) Validate(allowed []int64) error {
-	if err := r.parsed.problem.Err(); err != nil {
+	if err := r.problem.Err(); err != nil {
 		return err
 	}
 	if r.Model == "" {
@@ -133,7 +115,7 @@ func (r *Request) Validate(allowed []int64) error {
 
 func (r *Request) checkDimensions(allowed []int64) error {
 	if allowed == nil {
-		allowed = family(r.Model).Dimensions
+		allowed = r.family.Dimensions
 	}
 	if r.Dimensions == 0 || len(allowed) == 0 || slices.Contains(allowed, r.Dimensions) {
 		return nil
@@ -142,28 +124,25 @@ func (r *Request) checkDimensions(allowed []int64) error {
 	return fault.Invalid("dimensions", fmt.Sprintf(`"dimensions" must be one of %s for the model %q.`, words, r.Model))
 }
 
-// Field is the JSON of any top-level member; nil if there is none.
-func (r *Request) Field(name string) []byte { return r.parsed.body.Raw(name) }
-
 // Source is the body as the caller sent it, for a part of [Request.Split] the
 // whole one; nil for a Request that did not come from [Parse]. It must not be
 // modified.
-func (r *Request) Source() []byte { return r.parsed.object.Src }
+func (r *Request) Source() []byte { return r.object.Src }
 
 // Count is the number of vectors that the request asks for.
-func (r *Request) Count() int { return len(r.parsed.items) }
+func (r *Request) Count() int { return len(r.items) }
 
 // InputBound is the most tokens that the input can be: no token is shorter than
 // a byte, and each text may have some of its own around it.
-func (r *Request) InputBound() int64 { return r.parsed.bound }
+func (r *Request) InputBound() int64 { return r.bound }
 
 // Prepared is the request's body as an upstream gets it: the caller's, but for
 // base64 where the family's upstream gives numbers only.
 func (r *Request) Prepared() upstream.Body {
-	if family(r.Model).Floats && r.EncodingFormat == Base64 {
-		return r.parsed.body.Set("encoding_format", []byte(`"`+Float+`"`))
+	if r.family.Floats && r.EncodingFormat == embeddings.Base64 {
+		return r.body.Set("encoding_format", []byte(`"`+embeddings.Float+`"`))
 	}
-	return r.parsed.body
+	return r.body
 }
 
 // Family is a group of models that obey the same rules.
@@ -178,22 +157,16 @@ type Family struct {
 }
 
 // Families are the models that the gateway knows, with the limits of their
-// vendors' pages.
-func Families() []Family {
-	return []Family{
-		{Models: []string{"text-embedding-v4"}, Batch: 10, Dimensions: []int64{64, 128, 256, 512, 768, 1024, 1536, 2048}, Floats: true, Texts: true},
-		{Models: []string{"text-embedding-004", "embx-001", "embx-2-preview"}, Batch: 100, Floats: true, Texts: true},
-		{Models: []string{"vox-4-large", "vox-4", "vox-4-lite"}, Batch: 1000, Dimensions: []int64{256, 512, 1024, 2048}, Texts: true},
-	}
+// vendors' pages. They are read-only.
+var Families = []Family{
+	{Models: []string{"text-embedding-v4"}, Batch: 10, Dimensions: []int64{64, 128, 256, 512, 768, 1024, 1536, 2048}, Floats: true, Texts: true},
+	{Models: []string{"text-embedding-004", "embx-001", "embx-2-preview"}, Batch: 100, Floats: true, Texts: true},
+	{Models: []string{"vox-4-large", "vox-4", "vox-4-lite"}, Batch: 1000, Dimensions: []int64{256, 512, 1024, 2048}, Texts: true},
 }
 
-// families are [Families], made once: nobody changes them.
-var families = sync.OnceValue(Families)
-
-// family is the model's; the zero Family for one that no table describes, which
-// has OpenAI's limits.
-func family(model string) Family {
-	for _, f := range families() {
+// familyOf is the model's; for one that no table describes it has OpenAI's limits.
+func familyOf(model string) Family {
+	for _, f := range Families {
 		if slices.Contains(f.Models, model) {
 			return f
 		}
@@ -206,9 +179,9 @@ func family(model string) Family {
 // request's memory, and are written when they are sent.
 func (r *Request) Split(batch int) []*Request {
 	if batch == 0 {
-		batch = family(r.Model).Batch
+		batch = r.family.Batch
 	}
-	items := r.parsed.items
+	items := r.items
 	if len(items) <= batch {
 		return nil
 	}
@@ -233,39 +206,15 @@ func (r *Request) part(items []rawjson.Span) *Request {
 	input = append(input, ']')
 	part := *r
 	part.Input = input
-	part.parsed.items = items
-	part.parsed.bound = part.maxTokens()
-	part.parsed.body = r.parsed.body.Set("input", input)
+	part.items = items
+	part.bound = part.maxTokens()
+	part.body = r.body.Set("input", input)
 	return &part
-}
-
-// Handler embeds texts in Go. It is safe for concurrent use. An error that is
-// a *fault.Error reaches the caller as it is; any other becomes an internal
-// error that tells nothing. The request is read-only; its base64 is made by the
-// gateway.
-type Handler func(ctx context.Context, r *Request) (*Response, error)
-
-// Serve makes an upstream of a Go function.
-func Serve(h Handler) upstream.Upstream {
-	return serve.Function[Request, Response]{Op: upstream.Embeddings, Read: serve.Parsed(Parse), Answer: h}
-}
-
-// Inputs are the texts to embed, in order; nil if the input is of tokens.
-func (r *Request) Inputs() []string {
-	var texts []string
-	for _, item := range r.parsed.items {
-		text, ok := rawjson.String(item.Of(r.Source()))
-		if !ok {
-			return nil
-		}
-		texts = append(texts, text)
-	}
-	return texts
 }
 
 // Unpriced refuses the first member that chooses another model or account than
 // the gateway has priced, unless pass lets it through. pass gets the name as the
 // table spells it and as the caller does.
 func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
-	return rule.CheckRouting(&r.parsed.object, rule.Other, pass)
+	return rule.CheckRouting(&r.object, rule.Other, pass)
 }

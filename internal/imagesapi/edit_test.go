@@ -1,8 +1,7 @@
-package images
+package imagesapi
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -146,8 +146,8 @@ func editRows(t testing.TB) []editRow {
 		row("an image without a file name", "", newest, upstream.Field("image", square)),
 		row("two images for the legacy model", "image", legacy, file("image", square), file("image", square)),
 		row("a JPEG for the legacy model", "image", legacy, file("image", photo)),
-		row("a wide PNG for the legacy model", "image", legacy, file("image", wide)),
-		row("a large PNG for the legacy model", "image", legacy, file("image", square+strings.Repeat("\x00", 4<<20)+pngTail)),
+		row("a wide images.PNG for the legacy model", "image", legacy, file("image", wide)),
+		row("a large images.PNG for the legacy model", "image", legacy, file("image", square+strings.Repeat("\x00", 4<<20)+pngTail)),
 
 		row("a mask", "", newest, file("mask", square)), row("a mask of the legacy model", "", legacy, file("mask", square)),
 		row("an empty mask", "", newest, upstream.Field("mask", "")),
@@ -162,7 +162,7 @@ func editRows(t testing.TB) []editRow {
 		row("a mask that is too large", "mask", newest, file("mask", square+strings.Repeat("\x00", 4<<20)+pngTail)),
 
 		row("a file's type is nothing to go by", "image", newest, upstream.Part{
-			Name: "image", Filename: "a.png", ContentType: PNG, Size: 3, Content: upstream.Field("", "GIF").Content,
+			Name: "image", Filename: "a.png", ContentType: images.PNG, Size: 3, Content: upstream.Field("", "GIF").Content,
 		}),
 	}
 	for name, content := range badFiles(t) {
@@ -276,13 +276,21 @@ func TestEveryRuleOfEditsIsKeptOrNamed(t *testing.T) {
 	}
 }
 
-func TestAMaskOfAnotherSizeHasACodeOfItsOwn(t *testing.T) {
-	f := refusalOf(t, editing(t, newest, file("mask", pngOf(t, 32, 16))))
-	if f == nil || f.Code != "invalid_mask" || f.HTTPStatus() != 400 || !strings.Contains(f.Message, "32 by 16") || !strings.Contains(f.Message, "16 by 16") {
-		t.Error(f)
-	}
-	if f = refusalOf(t, editing(t, newest, file("mask", "GIF89a"))); f == nil || f.Code != fault.InvalidRequest {
-		t.Error(f)
+func TestRefusalsOfEditsSayWhatIsWrong(t *testing.T) {
+	square := file("image", pngOf(t, 16, 16))
+	for name, row := range map[string]struct {
+		form  *upstream.Form
+		code  fault.Code
+		words string
+	}{
+		"a mask of another size":            {editing(t, newest, file("mask", pngOf(t, 32, 16))), fault.InvalidMask, "32 by 16 pixels large and the image 16 by 16"},
+		"a mask that is no image":           {editing(t, newest, file("mask", "GIF89a")), fault.InvalidRequest, "neither a PNG"},
+		"two images of the legacy model":    {editing(t, legacy, square, square), fault.InvalidRequest, "takes one image, not 2"},
+		"a number of 0, which an SDK sends": {editing(t, newest, fields("n", "0")...), fault.InvalidRequest, "leave it out"},
+	} {
+		if f := refusalOf(t, row.form); f == nil || f.Code != row.code || f.HTTPStatus() != 400 || !strings.Contains(f.Message, row.words) {
+			t.Errorf("%s: got %v, want %s: %s", name, f, row.code, row.words)
+		}
 	}
 }
 
@@ -295,20 +303,6 @@ func TestAModelWithoutMasksRefusesThem(t *testing.T) {
 	var f *fault.Error
 	if err = e.Validate(); !errors.As(err, &f) || f.Param != "mask" || !strings.Contains(f.Message, "takes no mask") {
 		t.Error(err)
-	}
-}
-
-func TestTheLegacyModelIsSaidToTakeOneImage(t *testing.T) {
-	square := file("image", pngOf(t, 16, 16))
-	if f := refusalOf(t, editing(t, legacy, square, square)); f == nil || !strings.Contains(f.Message, "takes one image, not 2") {
-		t.Error(f)
-	}
-}
-
-func TestAZeroThatAnSDKSendsIsToldWhatToDo(t *testing.T) {
-	f := refusalOf(t, editing(t, newest, fields("n", "0")...))
-	if f == nil || f.Param != "n" || !strings.Contains(f.Message, "leave it out") {
-		t.Error(f)
 	}
 }
 
@@ -336,7 +330,7 @@ func TestTheOrderOfPartsDoesNotMatter(t *testing.T) {
 	for range form.Parts {
 		form.Parts = append(form.Parts[1:], form.Parts[0])
 		e, err := ParseForm(form)
-		if err != nil || e.Validate() != nil || e.Count() != 2 || e.Size != "1024x1024" || len(e.Images) != 1 {
+		if err != nil || e.Validate() != nil || e.Count() != 2 || e.Size != "1024x1024" || len(e.Edit.Images) != 1 {
 			t.Errorf("%+v, %v", e, err)
 		}
 	}
@@ -347,17 +341,17 @@ func TestATypedEditObeysTheSameRules(t *testing.T) {
 	if err := os.WriteFile(path, []byte(pngOf(t, 16, 16)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	onDisk, err := PathFile(path)
+	onDisk, err := images.PathFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, err := ReaderFile("", strings.NewReader(jpegOf(t, 8, 4)))
+	read, err := images.ReaderFile("", strings.NewReader(jpegOf(t, 8, 4)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	mask := BytesFile("", []byte(pngOf(t, 16, 16)))
-	typed := &Edit{
-		Model: newest, Prompt: "make it blue", Images: []File{onDisk, read}, Mask: &mask, N: 2, Size: "1024x1024", Quality: "hd",
+	mask := images.BytesFile("", []byte(pngOf(t, 16, 16)))
+	typed := &images.Edit{
+		Model: newest, Prompt: "make it blue", Images: []images.File{onDisk, read}, Mask: &mask, N: 2, Size: "1024x1024", Quality: "hd",
 		Background: "opaque", OutputFormat: "png", ResponseFormat: "b64_json", User: "u", Stream: true, PartialImages: 1,
 		Extra: map[string]string{"b": "2", "input_fidelity": "high"},
 	}
@@ -372,20 +366,20 @@ func TestATypedEditObeysTheSameRules(t *testing.T) {
 	if e, err = EncodeForm(typed); err != nil || e.Validate() != nil {
 		t.Fatal(err, e.Validate())
 	}
-	if e.Model != typed.Model || e.Prompt != typed.Prompt || e.N != 2 || e.Size != typed.Size || e.Quality != "hd" || e.User != "u" ||
-		e.Background != "opaque" || e.OutputFormat != "png" || e.PartialImages != 1 || e.Extra["input_fidelity"] != "high" || e.Extra["b"] != "2" {
+	if e.Model != typed.Model || e.Prompt != typed.Prompt || e.N != 2 || e.Size != typed.Size || e.Edit.Quality != "hd" || e.User != "u" ||
+		e.Background != "opaque" || e.OutputFormat != "png" || e.PartialImages != 1 || e.Edit.Extra["input_fidelity"] != "high" || e.Edit.Extra["b"] != "2" {
 		t.Errorf("%+v", e)
 	}
-	if len(e.Images) != 2 || e.Images[0].Width != 16 || e.Images[1].ContentType != JPEG || e.Images[1].Height != 4 || e.Mask == nil || e.Mask.ContentType != PNG {
-		t.Errorf("images %+v, mask %+v", e.Images, e.Mask)
+	if len(e.Edit.Images) != 2 || e.Edit.Images[0].Width != 16 || e.Edit.Images[1].ContentType != images.JPEG || e.Edit.Images[1].Height != 4 || e.Edit.Mask == nil || e.Edit.Mask.ContentType != images.PNG {
+		t.Errorf("images %+v, mask %+v", e.Edit.Images, e.Edit.Mask)
 	}
-	if _, err := PathFile(filepath.Dir(path)); err == nil {
+	if _, err := images.PathFile(filepath.Dir(path)); err == nil {
 		t.Error("a directory is no file")
 	}
-	if _, err := ReaderFile("", io.LimitReader(endless{}, maxImageBytes+1)); err == nil {
+	if _, err := images.ReaderFile("", io.LimitReader(endless{}, maxImageBytes+1)); err == nil {
 		t.Error("a file that nobody takes was read")
 	}
-	if _, err := EncodeForm(&Edit{Model: newest, Images: []File{{Size: 1, Open: func() (io.ReadCloser, error) { return nil, os.ErrNotExist }}}}); !fault.Is(err, fault.InternalError) {
+	if _, err := EncodeForm(&images.Edit{Model: newest, Images: []images.File{{Size: 1, Open: func() (io.ReadCloser, error) { return nil, os.ErrNotExist }}}}); !fault.Is(err, fault.InternalError) {
 		t.Errorf("a file that is gone: %v", err)
 	}
 }
@@ -418,40 +412,9 @@ func TestWhatIsHeldForAnEditCoversItsImages(t *testing.T) {
 	if err != nil || unknown.InputBound() != 1000+int64(len("pixels-9make it blue"))+tokensAround {
 		t.Errorf("%d, %v", unknown.InputBound(), err)
 	}
-	extreme := File{Width: 65_535, Height: 1}
-	if extreme.tokens() != maxImageTokens {
-		t.Errorf("%d tokens", extreme.tokens())
-	}
-}
-
-func TestAGoFunctionChangesPictures(t *testing.T) {
-	up := ServeEdits(func(_ context.Context, e *Edit) (*Response, error) {
-		if e.Prompt == "fail" {
-			return nil, errors.New("the secret reason")
-		}
-		return &Response{Data: []Image{{B64JSON: fmt.Sprintf("%s %d by %d", e.Model, e.Images[0].Width, e.Images[0].Height)}}}, nil
-	})
-	body := func(pairs ...string) upstream.Body { return upstream.FormBody(editing(t, newest, fields(pairs...)...)) }
-	reply, err := up.Do(t.Context(), &upstream.Call{Op: upstream.EditImage, Body: body().Set("model", []byte(`"mine"`))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(reply.Body)
-	if err != nil || !strings.Contains(string(data), "mine 16 by 16") {
-		t.Errorf("%s, %v", data, err)
-	}
-	for code, call := range map[fault.Code]*upstream.Call{
-		fault.InvalidRequest: {Body: body(), Stream: true}, fault.InternalError: {Body: body("prompt", "fail")},
-	} {
-		if _, err := up.Do(t.Context(), call); !fault.Is(err, code) || strings.Contains(fault.From(err).Message, "secret") {
-			t.Errorf("%s: %v", code, err)
-		}
-	}
-	if _, err := up.Do(t.Context(), &upstream.Call{}); !fault.Is(err, fault.InternalError) {
-		t.Error(err)
-	}
-	if !upstream.Supports(up, upstream.EditImage, "m") || upstream.Supports(up, upstream.GenerateImage, "m") {
-		t.Error("it changes pictures, and nothing else")
+	extreme := images.File{Width: 65_535, Height: 1}
+	if fileTokens(&extreme) != maxImageTokens {
+		t.Errorf("%d tokens", fileTokens(&extreme))
 	}
 }
 
@@ -487,7 +450,7 @@ func FuzzParseForm(f *testing.F) {
 		if err == nil {
 			err = again.Validate()
 		}
-		if err != nil || again.Count() != e.Count() || again.Model != e.Model || again.Prompt != e.Prompt || len(again.Images) != len(e.Images) ||
+		if err != nil || again.Count() != e.Count() || again.Model != e.Model || again.Prompt != e.Prompt || len(again.Edit.Images) != len(e.Edit.Images) ||
 			again.OutputBound(0) > e.OutputBound(0) || again.ImageInputBound() != e.ImageInputBound() || again.Stream != e.Stream {
 			t.Fatalf("%q was sent as %+v, %v", data, again, err)
 		}

@@ -1,4 +1,4 @@
-package images
+package imagesapi
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestTheFamiliesAreThese(t *testing.T) {
 	var b bytes.Buffer
-	for _, f := range Families() {
+	for _, f := range Families {
 		form, sizes := "prompt", strings.Join(f.Sizes, " ")
 		if f.Messages {
 			form = "input.messages"

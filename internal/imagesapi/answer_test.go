@@ -1,4 +1,4 @@
-package images
+package imagesapi
 
 import (
 	"strings"
@@ -77,6 +77,7 @@ func TestA200ThatIsNoneIsABadGateway(t *testing.T) {
 			`{"request_id":"r","code":"InternalError","message":"sk-secret"}`,
 			`{"output":{"choices":[{"message":{"content":[{"text":"no"}]}}]}}`,
 		},
+		`{"model":"pixels-9"}`:  {`{"code":"InternalError","message":"x"}`, `{"code":"InternalError","output":null}`, `{"error":"x"}`}, // whose good answers nobody can read
 		drawn("imagegen-1", ""): {`{"data":[]}`, `{"data":[{}]}`, `{"data":[null]}`, `{"error":{"message":"sk-secret","code":"server_error"}}`, `{"created":1}`},
 	} {
 		for _, text := range answers {

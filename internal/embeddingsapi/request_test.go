@@ -1,19 +1,23 @@
-package embeddings_test
+package embeddingsapi_test
 
 import (
 	"fmt"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
+
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
 )
 
 // parsed reads a request that must be readable.
-func parsed(t testing.TB, body string) *embeddings.Request {
+func parsed(t testing.TB, body string) *embeddingsapi.Request {
 	t.Helper()
-	r, err := embeddings.Parse([]byte(body))
+	r, err := embeddingsapi.Parse([]byte(body))
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
@@ -94,7 +98,7 @@ func TestABodyIsOneStrictObject(t *testing.T) {
 		`{"model":"m","Input":"a"}`: "byte 13", `{"model":"m","input":["a",]}`: "byte 25", "{\"model\":\"m\",\"input\":\"\xff\"}": "byte 22",
 		`{"model":"m","input":[[1,]]}`: "byte 24", ``: "byte 0",
 	} {
-		_, err := embeddings.Parse([]byte(body))
+		_, err := embeddingsapi.Parse([]byte(body))
 		if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || !strings.Contains(f.Message, offset) {
 			t.Errorf("%s: %v, want a 400 that names %s", body, err, offset)
 		}
@@ -131,7 +135,7 @@ func TestReadingAListTakesASmallMultipleOfItsSize(t *testing.T) {
 		body := []byte(`{"model":"m","input":[` + strings.Repeat(element+",", size/(len(element)+1)) + element + `]}`)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		r, err := embeddings.Parse(body)
+		r, err := embeddingsapi.Parse(body)
 		if err == nil {
 			err = r.Validate(nil)
 		}
@@ -194,18 +198,41 @@ func TestAnUpstreamThatGivesNumbersOnlyIsAskedForThem(t *testing.T) {
 }
 
 func TestATypedRequestIsReadAsItsBytes(t *testing.T) {
-	r, err := embeddings.Encode(&embeddings.Request{
-		Model: "m", Input: embeddings.Texts("a\"b", "c"), Dimensions: 3, EncodingFormat: embeddings.Base64, User: "u", Extra: []byte(`{"x":1.0}`),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const want = `{"model":"m","input":["a\"b","c"],"encoding_format":"base64","dimensions":3,"user":"u","x":1.0}`
-	if string(r.Source()) != want || fmt.Sprintf("%q", r.Inputs()) != `["a\"b" "c"]` || string(r.Field("x")) != "1.0" {
-		t.Errorf("%s, inputs %q", r.Source(), r.Inputs())
+	for name, typed := range map[string]*embeddings.Request{
+		"nothing":                  {},
+		"every field":              {Model: "m", Input: embeddings.Texts("a\"b", "c"), Dimensions: 3, EncodingFormat: embeddings.Base64, User: "u"},
+		"tokens with spaces":       {Model: "m", Input: []byte(` [ 1, 2 ] `)},
+		"one text":                 {Model: "text-embedding-v4", Input: embeddings.Text("a"), Dimensions: 64},
+		"dimensions of no model":   {Model: "text-embedding-v4", Input: embeddings.Text("a"), Dimensions: 65},
+		"negative dimensions":      {Model: "m", Input: embeddings.Text("a"), Dimensions: -1},
+		"an empty text":            {Model: "m", Input: embeddings.Texts("a", "")},
+		"an input of no kind":      {Model: "m", Input: []byte(`{"a":1}`)},
+		"a null":                   {Model: "m", Input: []byte(`null`)},
+		"an encoding of no kind":   {Model: "m", Input: embeddings.Text("a"), EncodingFormat: "hex"},
+		"a model that is too long": {Model: strings.Repeat("m", 257), Input: embeddings.Text("a")},
+		"fields in Extra":          {Model: "m", Input: embeddings.Text("a"), Extra: []byte(`{"dimensions":3,"user":"u","x":1.0}`)},
+		"a wrong field in Extra":   {Model: "m", Input: embeddings.Text("a"), Extra: []byte(`{"user":1}`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, err := json.Marshal(typed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := parsed(t, string(data))
+			got, err := embeddingsapi.Encode(typed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got.Request, want.Request) || string(got.Source()) != string(data) || got.Count() != want.Count() || got.InputBound() != want.InputBound() {
+				t.Errorf("got %+v of %s, want %+v of %s", got.Request, got.Source(), want.Request, data)
+			}
+			if g, w := fmt.Sprint(got.Validate(nil)), fmt.Sprint(want.Validate(nil)); g != w {
+				t.Errorf("got %s, want %s", g, w)
+			}
+		})
 	}
 	for _, broken := range []embeddings.Request{{Model: "m", Input: []byte(`[`)}, {Model: "m", Input: embeddings.Text("a"), Extra: []byte(`1`)}} {
-		if _, err := embeddings.Encode(&broken); fault.From(err).HTTPStatus() != 400 {
+		if _, err := embeddingsapi.Encode(&broken); fault.From(err).HTTPStatus() != 400 {
 			t.Errorf("%v", err)
 		}
 	}
@@ -235,7 +262,7 @@ func TestARequestIsSplitInOrder(t *testing.T) {
 				t.Errorf("%s: %s, %v", input, data, err)
 			}
 			again := parsed(t, string(data))
-			if p.Count() != again.Count() || p.InputBound() != again.InputBound() || p.Estimate() != again.Estimate() || string(p.Field("input")) != row.want[i] || string(p.Input) != row.want[i] {
+			if p.Count() != again.Count() || p.InputBound() != again.InputBound() || p.Estimate() != again.Estimate() || string(p.Input) != row.want[i] {
 				t.Errorf("%s: part %d differs from its bytes", input, i)
 			}
 			bound += p.InputBound()
@@ -257,7 +284,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed), 1)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, batch int) {
-		r, err := embeddings.Parse(data)
+		r, err := embeddingsapi.Parse(data)
 		if err != nil {
 			if fault.From(err).HTTPStatus() != 400 {
 				t.Fatal(err)
@@ -279,7 +306,7 @@ func FuzzParse(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := embeddings.Parse(part)
+			again, err := embeddingsapi.Parse(part)
 			if err != nil || again.Validate(nil) != nil || again.Count() != p.Count() {
 				t.Fatalf("a part is not a request: %s, %v", part, err)
 			}

@@ -1,4 +1,4 @@
-package speech
+package speechapi
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/speech"
 )
 
 // FuzzParse feeds anything to the parser: what it refuses is a 400, and what it
@@ -44,7 +45,7 @@ func FuzzParse(f *testing.F) {
 // FuzzSamples feeds anything to the reader of WAV files: it never gives more than
 // there is, and all of what it gives stood in the file.
 func FuzzSamples(f *testing.F) {
-	head := PCM{Channels: 1, Rate: 24_000, Bits: 16}.Header()
+	head := WAVHeader(speech.PCM{Channels: 1, Rate: 24_000, Bits: 16})
 	f.Add(append(bytes.Clone(head), "abcd"...))
 	f.Add(head[:20])
 	f.Add(append(append(bytes.Clone(head[:36]), "LIST\x03\x00\x00\x00xyz\x00"...), head[36:]...))

@@ -1,0 +1,194 @@
+package imagesapi
+
+import (
+	"errors"
+
+	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/sse"
+)
+
+// Answer is a checked answer.
+type Answer struct {
+	Body  []byte // as the upstream sent it, with the public model id and our request id
+	Usage billing.Usage
+}
+
+// ReadAnswer checks an upstream's 200 answer to the request: it has pictures.
+// An empty, cut or malformed body and an error in a 200 body are a
+// fault.BadGateway. The answer tells requestID as its own. tokens says that
+// tokens are paid for, so that their number is estimated where the upstream
+// does not report it. The Answer does not refer to data.
+func (r *Request) ReadAnswer(data []byte, requestID string, tokens bool) (Answer, error) {
+	made := 0 // pictures that are in it
+	o, err := rawjson.Index(data, nil, func(rd *rawjson.Reader, name []byte) error {
+		if string(name) == "data" && rd.Kind() == '[' {
+			return countData(rd, &made)
+		}
+		_, err := rd.Skip()
+		return err
+	})
+	if err := answer.Whole(&o, err); err != nil {
+		return Answer{}, err
+	}
+	output := o.Raw("output")
+	if rawjson.IsNull(output) && !rawjson.IsNull(o.Raw("code")) {
+		return Answer{}, answer.ErrorFrame(data)
+	}
+	made += countOutput(output)
+	if made == 0 && (r.known || r.family.Messages) {
+		return Answer{}, answer.Bad("The upstream's answer has no picture in it.", errors.New("no picture"))
+	}
+	usage := r.usage(o.Raw("usage"), int64(made), tokens)
+	return Answer{o.Apply(nil, r.edits(&o, requestID)...), usage}, nil
+}
+
+// edits are those that the gateway owns in an answer.
+func (r *Request) edits(o *rawjson.Object, requestID string) []rawjson.Edit {
+	edits := []rawjson.Edit{rawjson.Delete("error")}
+	if o.Raw("model") != nil {
+		edits = append(edits, rawjson.Set("model", r.object.Raw("model")))
+	}
+	if r.family.Messages || o.Raw("request_id") != nil {
+		edits = append(edits, rawjson.Set("request_id", rawjson.Quote(nil, requestID)))
+	}
+	return edits
+}
+
+// countData counts the pictures of OpenAI's form, whose bytes nobody looks at.
+func countData(rd *rawjson.Reader, made *int) error {
+	return rd.Array(func(int) error {
+		if rd.Kind() != '{' {
+			_, err := rd.Skip()
+			return err
+		}
+		has := false
+		err := rd.Object(func(name []byte, _ rawjson.Span) error {
+			if s := string(name); (s == "b64_json" || s == "url") && rd.Kind() == '"' {
+				has = true
+			}
+			_, err := rd.Skip()
+			return err
+		})
+		if has {
+			*made++
+		}
+		return err
+	})
+}
+
+// countOutput counts the pictures of the alpha family's form, over all choices.
+func countOutput(output []byte) (made int) {
+	o, err := rawjson.Index(output, nil, nil)
+	if err != nil {
+		return 0
+	}
+	for _, choice := range rawjson.Elements(o.Raw("choices")) {
+		for _, block := range rawjson.Elements(member(choice, "message", "content")) {
+			if link, _ := rawjson.String(member(block, "image")); link != "" {
+				made++
+			}
+		}
+	}
+	return made
+}
+
+// member is the value at the end of a path of names; nil if there is none.
+func member(raw []byte, path ...string) []byte {
+	for _, name := range path {
+		o, err := rawjson.Index(raw, nil, nil)
+		if err != nil {
+			return nil
+		}
+		raw = o.Raw(name)
+	}
+	return raw
+}
+
+// The events that have the picture, and end the stream.
+const (
+	completed     = "image_generation.completed"
+	editCompleted = "image_edit.completed"
+)
+
+// Tap reads a stream of partial pictures as it passes. It is for one goroutine.
+type Tap struct {
+	r         *Request
+	requestID string
+	tokens    bool // they are paid for
+	partials  int64
+	done      *billing.Usage
+}
+
+// NewTap begins a stream. requestID and tokens are as in [Request.ReadAnswer].
+func (r *Request) NewTap(requestID string, tokens bool) *Tap {
+	return &Tap{r: r, requestID: requestID, tokens: tokens}
+}
+
+// Opening judges an event that comes before anything went to the client.
+func Opening(name string, data []byte) error {
+	_, err := event(name, data)
+	return err
+}
+
+// event reads an event; it fails with the upstream's error, if it is one.
+func event(name string, data []byte) (rawjson.Object, error) {
+	o, err := rawjson.Index(data, nil, nil)
+	switch {
+	case err != nil:
+		return o, answer.Bad("The upstream's stream has something in it that is not one JSON object.", err)
+	case !rawjson.IsNull(o.Raw("error")):
+		return o, answer.ErrorFrame(o.Raw("error"))
+	case name == "error":
+		return o, answer.ErrorFrame(data)
+	}
+	return o, nil
+}
+
+// Event appends what the client gets for an event of the upstream's; done says
+// that the picture is complete.
+func (t *Tap) Event(dst []byte, name string, data []byte) (out []byte, done bool, err error) {
+	o, err := event(name, data)
+	if err != nil {
+		return dst, false, err
+	}
+	kind, _ := rawjson.String(o.Raw("type"))
+	if kind == "" {
+		kind = name
+	}
+	switch {
+	case kind == completed || kind == editCompleted:
+		u := t.r.usage(o.Raw("usage"), 1, t.tokens)
+		t.done = &u
+	case len(o.Raw("b64_json")) > 0:
+		t.partials++
+	}
+	return sse.AppendEvent(dst, name, o.Apply(nil, t.r.edits(&o, t.requestID)...)), t.done != nil, nil
+}
+
+// Usage is what the stream took until now: as reported once it is complete, else
+// an estimate by the share of the pictures that came.
+func (t *Tap) Usage() billing.Usage {
+	if t.done != nil {
+		return *t.done
+	}
+	u := billing.Usage{Estimated: true}
+	u.Input, u.ImageInput = t.r.Estimate()
+	if t.partials > 0 {
+		u.Images, u.ImageOutput = 1, t.Output()
+	}
+	return u
+}
+
+// Output is the number of output tokens until now.
+func (t *Tap) Output() int64 {
+	switch {
+	case t.done != nil:
+		return max(t.done.ImageOutput, 1)
+	case t.partials == 0:
+		return 0
+	}
+	all := t.r.OutputBound(0)
+	return max(all*t.partials/(max(t.r.PartialImages, t.partials)+1), 1)
+}

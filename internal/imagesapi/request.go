@@ -1,0 +1,270 @@
+// Package imagesapi is what the gateway does with requests of package images and
+// with their answers: the rules of fields and model families, the bounds of a
+// price, and what an answer says of usage.
+package imagesapi
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/upstream"
+)
+
+// Request is a parsed request for pictures, or for changed ones.
+type Request struct {
+	images.Request              // of an edit the fields that both have
+	Edit           *images.Edit // nil where the pictures are made of text alone
+
+	form        *upstream.Form // of an edit
+	imageTokens int64          // about how many tokens its images are
+
+	body       upstream.Body
+	object     rawjson.Object // of a form that of its text fields
+	parameters rawjson.Object // of a body that has them
+	problem    rule.Problem   // the first rule that the request breaks
+	family     Family
+	row        Model
+	known      bool // a table describes the model
+}
+
+// Parse reads a request body. It fails with a 400 that names the byte offset if
+// data is not one strict JSON object; other rules are for [Request.Validate].
+// The Request refers to data, which must not change any more.
+func Parse(data []byte) (*Request, error) { return read(data, nil) }
+
+// Encode marshals a typed request and checks the bytes as [Parse] does.
+func Encode(typed *images.Request) (*Request, error) {
+	return rule.Encode(typed, func(data []byte) (*Request, error) {
+		if len(typed.Extra) > 0 { // which may have any of the fields
+			return read(data, nil)
+		}
+		return read(data, typed)
+	})
+}
+
+// read indexes and checks a request body. The fields are typed's, or are decoded
+// if that is nil.
+func read(data []byte, typed *images.Request) (*Request, error) {
+	o, err := rule.ReadSmall(data)
+	if err != nil {
+		return nil, err
+	}
+	r := &Request{object: o, body: upstream.ObjectBody(o)}
+	r.problem.AllObey(common, &o, "")
+	r.Model, _ = rawjson.String(o.Raw("model"))
+	r.family, r.row, r.known = FamilyOf(r.Model)
+	switch {
+	case r.family.Messages:
+		return r, r.readMessages(typed)
+	case r.known:
+		r.problem.AllObey(openAI, &o, "")
+	}
+	if typed == nil {
+		r.decode()
+	} else {
+		r.Request = *typed
+		r.Input, r.Parameters = nil, nil
+	}
+	r.check()
+	if !r.known {
+		r.readUnknown(typed)
+	}
+	return r, nil
+}
+
+// readUnknown reads of a model that no table describes how many pictures are
+// asked for, and what has the alpha family's form.
+func (r *Request) readUnknown(typed *images.Request) {
+	if parameters, err := rawjson.Index(r.object.Raw("parameters"), nil, nil); err == nil {
+		r.parameters = parameters
+		r.problem.AllObey(pictures, &parameters, "parameters.")
+	}
+	if raw := r.object.Raw("input"); len(raw) > 0 && raw[0] == '{' {
+		r.Input, _ = decodeInput(raw, typed)
+	}
+}
+
+// Validate reports the first rule of the API that the request breaks, nil if
+// there is none.
+func (r *Request) Validate() error {
+	if err := r.problem.Err(); err != nil || r.Model != "" {
+		return err
+	}
+	return rule.NoModel()
+}
+
+// UnknownModel is the endpoint's answer to a model that does not exist: 400,
+// not 404.
+func UnknownModel(model string) error {
+	return &fault.Error{
+		Code: fault.ModelNotFound, Status: 400, Param: "model",
+		Message: fmt.Sprintf("The model %q does not exist. GET /v1/models lists the models that this key may use.", model[:min(len(model), maxQuoted)]),
+	}
+}
+
+// Source is the body as the caller sent it; nil for a form. It must not be
+// modified.
+func (r *Request) Source() []byte {
+	if r.form != nil {
+		return nil
+	}
+	return r.object.Src
+}
+
+// View is the typed request that an upstream gets.
+func (r *Request) View() any {
+	if r.Edit != nil {
+		return r.Edit
+	}
+	return &r.Request
+}
+
+// Prepared is the request's body as an upstream gets it: the caller's, but for
+// the defaults of the public API that the alpha family's upstream does not
+// have.
+func (r *Request) Prepared() upstream.Body {
+	switch {
+	case r.form != nil:
+		return r.preparedForm()
+	case !r.known || !r.family.Messages:
+		return r.body
+	}
+	const size, n = `"1024*1024"`, `1`
+	given := r.parameters
+	var add []rawjson.Edit
+	if rawjson.IsNull(given.Raw("size")) {
+		add = append(add, rawjson.Set("size", []byte(size)))
+	}
+	if rawjson.IsNull(given.Raw("n")) {
+		add = append(add, rawjson.Set("n", []byte(n)))
+	}
+	switch {
+	case given.Src == nil:
+		return r.body.Set("parameters", []byte(`{"size":`+size+`,"n":`+n+`}`))
+	case len(add) > 0:
+		return r.body.Set("parameters", given.Apply(nil, add...))
+	}
+	return r.body
+}
+
+// common are the rules of every model, whatever its form: what names it and what
+// decides how the answer comes.
+var common = rule.Table{
+	{Name: "model", Check: rule.ModelID()},
+	{Name: "stream", Check: rule.Bool()},
+}
+
+// maxUnknownImages are the pictures that one call may ask of a model that no
+// table describes.
+const maxUnknownImages = 100
+
+// pictures is the rule of how many, where no table says more.
+var pictures = rule.Table{{Name: "n", Check: rule.Integer(1, maxUnknownImages)}}
+
+// openAI is the table of OpenAI's form.
+var openAI = rule.Table{
+	{Name: "prompt", Check: rule.NonEmptyString()},
+	{Name: "n", Check: rule.Integer(1, 10)},
+	{Name: "size", Check: rule.Check{Text: `"auto" or a width and a height such as "1024x1024"`, OK: isSize}},
+	{Name: "quality", Check: rule.OneOf("auto", "low", "medium", "high", "standard", "hd")},
+	{Name: "background", Check: rule.OneOf("transparent", "opaque", "auto")},
+	{Name: "output_format", Check: rule.OneOf("png", "jpeg", "webp")},
+	{Name: "output_compression", Check: rule.Integer(0, 100)},
+	{Name: "response_format", Check: rule.OneOf("b64_json", "url")},
+	{Name: "partial_images", Check: rule.Integer(0, 3)},
+	{Name: "user", Check: rule.String()},
+}
+
+var sized = regexp.MustCompile(`^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$`)
+
+func isSize(raw []byte) bool {
+	s, ok := rawjson.String(raw)
+	return ok && (s == "auto" || sized.MatchString(s))
+}
+
+// decode fills the fields of OpenAI's form. What is wrong in kind was noted, or
+// is the business of a model that no table describes, and stays unread.
+func (r *Request) decode() {
+	o := &r.object
+	r.Prompt, _ = rawjson.String(o.Raw("prompt"))
+	r.Size, _ = rawjson.String(o.Raw("size"))
+	r.Quality, _ = rawjson.String(o.Raw("quality"))
+	r.Background, _ = rawjson.String(o.Raw("background"))
+	r.OutputFormat, _ = rawjson.String(o.Raw("output_format"))
+	r.ResponseFormat, _ = rawjson.String(o.Raw("response_format"))
+	r.User, _ = rawjson.String(o.Raw("user"))
+	r.N, _ = rawjson.Int(o.Raw("n"))
+	r.PartialImages, _ = rawjson.Int(o.Raw("partial_images"))
+	r.Stream = string(o.Raw("stream")) == "true"
+	if n, ok := rawjson.Int(o.Raw("output_compression")); ok {
+		r.OutputCompression = &n
+	}
+}
+
+// check checks what depends on the model or on several fields.
+func (r *Request) check() {
+	if r.Stream && r.N > 1 {
+		r.problem.Refuse("n", `"n" must be 1 where "stream" is true: ask for several pictures without "stream".`)
+	}
+	if !r.known {
+		r.problem.AllObey(pictures, &r.object, "")
+		return
+	}
+	if r.Prompt == "" {
+		r.problem.Refuse("prompt", `"prompt" is missing: it says what the picture is to show.`)
+	}
+	r.checkSize("size", r.Size)
+	if r.Background == "transparent" && r.OutputFormat == "jpeg" {
+		r.problem.Refuse("background", `"background" can be "transparent" only where "output_format" is "png" or "webp".`)
+	}
+}
+
+// checkSize checks a size against the family's list.
+func (r *Request) checkSize(param, size string) {
+	allowed := r.family.Sizes
+	if size != "" && len(allowed) > 0 && !slices.Contains(allowed, size) {
+		r.problem.Refuse(param, fmt.Sprintf("The model %q makes pictures of the sizes %s, not %q.", r.Model, rule.Words(allowed), word.Truncate(size, maxQuoted)))
+	}
+}
+
+// maxQuoted is how many bytes a message repeats of a caller's text.
+const maxQuoted = 100
+
+// Pixels are the sides of a size that is written "1024x1024" or "1024*1024";
+// false if it names none.
+func Pixels(size string) (width, height int64, ok bool) {
+	w, h, ok := strings.Cut(strings.Replace(size, "*", "x", 1), "x")
+	if !ok {
+		return 0, 0, false
+	}
+	width, err1 := strconv.ParseInt(w, 10, 32)
+	height, err2 := strconv.ParseInt(h, 10, 32)
+	return width, height, err1 == nil && err2 == nil && width > 0 && height > 0
+}
+
+// Unpriced refuses the first member or field that chooses another model or
+// account than the gateway has priced, unless pass lets it through. pass gets the
+// name as the table spells it and as the caller does.
+func (r *Request) Unpriced(pass func(name, spelled string) bool) error {
+	if r.form == nil {
+		return rule.CheckRouting(&r.object, rule.Other, pass)
+	}
+	for i := range r.form.Parts {
+		p := &r.form.Parts[i]
+		if p.Size == 0 {
+			continue
+		}
+		if err := rule.CheckRoutingField(p.Name, pass); err != nil {
+			return err
+		}
+	}
+	return nil
+}
