@@ -74,6 +74,28 @@ func TextInProportion(t *testing.T, content func(n int, text string) fmt.Stringe
 	}
 }
 
+// Filled is a body of head, about size bytes of elements, and tail.
+func Filled(size int, head, element, tail string) []byte {
+	n := size/(len(element)+1) - 1
+	return []byte(head + strings.Repeat(element+",", n) + element + tail)
+}
+
+// RefusedInProportion checks that read refuses a body for param, with a message that
+// has reason in it, and takes no more memory than a small multiple of its size.
+func RefusedInProportion(t *testing.T, body []byte, param, reason string, read func([]byte) error) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := read(body)
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 4*uint64(len(body)) {
+		t.Errorf("%d bytes took %d", len(body), took)
+	}
+	if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || f.Param != param || !strings.Contains(f.Message, reason) {
+		t.Errorf("%v, want a refusal for %q that says %s", err, param, reason)
+	}
+}
+
 // Sized is a request whose input is bounded and estimated, its media by B.
 type Sized[B any] interface {
 	InputBound(media B) int64

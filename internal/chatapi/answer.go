@@ -1,7 +1,6 @@
 package chatapi
 
 import (
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/completion"
@@ -9,17 +8,10 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
-// Answer is a checked, non-streamed completion.
-type Answer struct {
-	Body  []byte // as the upstream sent it, with the public model id
-	Usage billing.Usage
-	Said  int64 // output tokens by the text alone, whatever the upstream reports
-}
-
 // ReadAnswer checks an upstream's 200 answer to the request and reads its
 // usage. An empty, cut or malformed body and an error in a 200 body are a
 // fault.BadGateway. The Answer does not refer to data.
-func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (Answer, error) {
+func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (completion.Answer, error) {
 	var s answerScan
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
@@ -31,17 +23,17 @@ func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (Answer, error) {
 		return err
 	})
 	if err := answer.Whole(o, err); err != nil {
-		return Answer{}, err
+		return completion.Answer{}, err
 	}
 	if !s.choices {
-		return Answer{}, answer.Bad("The upstream's answer has no choices.", nil)
+		return completion.Answer{}, answer.Bad("The upstream's answer has no choices.", nil)
 	}
-	var p report
-	p.read(o.Raw("usage"))
-	p.read(s.nested)
+	var p Report
+	p.Read(o.Raw("usage"))
+	p.Read(s.nested)
 	var few [2]rawjson.Edit
 	body := o.Apply(make([]byte, 0, len(data)+len(r.Model)+16), r.publicEdits(few[:0], o)...)
-	return Answer{body, r.usage(&p, s.text.Quarters, b), tokencount.Tokens(s.text.Quarters)}, nil
+	return completion.Answer{Body: body, Usage: r.usage(&p, s.text.Quarters, b), Said: tokencount.Tokens(s.text.Quarters)}, nil
 }
 
 // publicEdits are the edits that every answer and chunk gets: the public

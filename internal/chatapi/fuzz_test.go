@@ -2,12 +2,14 @@ package chatapi
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/sse"
@@ -38,7 +40,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		sent, err := r.Prepared(0).Bytes()
-		if err != nil || !json.Valid(sent) {
+		if err != nil || !jsontext.Value(sent).IsValid(jsontext.AllowDuplicateNames(true)) {
 			t.Fatalf("%q became %q, %v", data, sent, err)
 		}
 		if !r.Stream && string(sent) != before {
@@ -75,6 +77,60 @@ func check(t *testing.T, r *Request) {
 
 // FuzzTap feeds anything to a tap: it never panics, what it lets out is one
 // event of valid JSON, and usage is never negative.
+// FuzzEncode: a typed request is read as its bytes are.
+func FuzzEncode(f *testing.F) {
+	f.Add([]byte(everythingJSON))
+	for _, members := range []string{
+		`"messages":[{"role":"bot","content":"a"}]`, `"messages":[{"role":"user"}]`, `"messages":[{"role":"user","content":[ ]}]`, `"messages":[{"role":"user","content":7}]`,
+		`"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://a/b"}},{"type":"file","file":{"file_id":"f"}}]}]`,
+		`"messages":[{"role":"user","content":"a","tool_call_id":"c"}]`, `"messages":[{"role":"system","tools":[{"type":"x"}]}]`,
+		`"messages":[{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"\u00e9"}]`,
+		`"n":500`, `"stop":["a","b","c","d","e"]`, `"temperature":-0.0`, `"tools":null`, `"tools":[{"type":"web"}]`, `"tool_choice": {"a" : 1}`, `"stream":true,"stream_options":{"include_usage":true}`,
+		`"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"no"}}}`, `"max_tokens":1,"max_completion_tokens":2`, `"reasoning_effort":"max","user":"u"`,
+	} {
+		f.Add([]byte(`{"model":"m",` + members + `}`))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		typed := &chat.Request{}
+		if json.Unmarshal(body, typed) != nil {
+			return
+		}
+		for _, m := range typed.Messages {
+			for i := range m.ToolCalls {
+				m.ToolCalls[i].Index = nil // is for chunks and not read
+			}
+		}
+		data, err := json.Marshal(typed)
+		if err != nil {
+			return
+		}
+		want, wantErr := Parse(data)
+		got, err := Encode(typed)
+		if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+			t.Fatalf("%v, of the bytes %v", err, wantErr)
+		}
+		if err != nil {
+			return
+		}
+		if diff := cmp.Diff(read(t, want), read(t, got)); diff != "" {
+			t.Errorf("%s (-bytes +typed):\n%s", data, diff)
+		}
+	})
+}
+
+// read is all that is known of a request.
+func read(t *testing.T, r *Request) []any {
+	t.Helper()
+	view, err := json.Marshal(r.Request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := r.Prepared(5).Bytes()
+	unpriced := r.Unpriced(func(string, string) bool { return false })
+	b := chat.MediaBound{}
+	return []any{fmt.Sprint(r.Validate()), fmt.Sprint(unpriced), string(view), string(body), string(r.Source()), r.InputBound(b), r.LinkedBound(b), r.InputEstimate(b), r.Summary().InputEstimate(b)}
+}
+
 func FuzzTap(f *testing.F) {
 	for _, e := range []string{opens, says("a"), ends, reports, "[DONE]", `{"error":null,"id":null,"choices":[7]}`} {
 		f.Add("", []byte(e), true)
@@ -107,7 +163,7 @@ func FuzzTap(f *testing.F) {
 				}
 				return
 			}
-			if !json.Valid(e.Data) {
+			if !jsontext.Value(e.Data).IsValid(jsontext.AllowDuplicateNames(true)) {
 				t.Errorf("%q became %q", data, e.Data)
 			}
 		}

@@ -26,21 +26,58 @@ import (
 // read-only view: Extra is empty, use [Request.Field] for other members.
 func Parse(data []byte) (*Request, error) {
 	r := newRequest()
-	o, err := rule.Read(data, "messages", func(rd *rawjson.Reader) error { return r.readMessages(rd, data) })
+	if err := r.read(data); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Encode marshals a typed request and checks it as [Parse] checks a body. Its fields
+// are the caller's own and not decoded again, unless it has an Extra, which may name
+// what has a field of its own, or breaks a rule: then the bytes are parsed.
+func Encode(typed *chat.Request) (*Request, error) {
+	data, err := rule.Marshal(typed)
 	if err != nil {
 		return nil, err
+	}
+	if hasExtra(typed) {
+		return Parse(data)
+	}
+	view := *typed
+	view.Messages, view.Tools, view.ToolChoice, view.ResponseFormat = nil, nil, nil, nil // are read as JSON
+	r := &Request{Request: &view, typed: typed}
+	if err := r.read(data); err != nil || r.parsed.Problem.Found() {
+		return Parse(data)
+	}
+	return r, nil
+}
+
+// hasExtra reports whether the request or a part of it has members without a field
+// of their own.
+func hasExtra(r *chat.Request) bool {
+	if len(r.Extra) > 0 || r.StreamOptions != nil && len(r.StreamOptions.Extra) > 0 {
+		return true
+	}
+	return slices.ContainsFunc(r.Messages, func(m chat.Message) bool {
+		return len(m.Extra) > 0 || slices.ContainsFunc(m.ToolCalls, func(c chat.ToolCall) bool {
+			return len(c.Extra) > 0 || len(c.Function.Extra) > 0
+		})
+	})
+}
+
+// read indexes and checks a body, and fills the view.
+func (r *Request) read(data []byte) error {
+	o, err := rule.Read(data, "messages", func(rd *rawjson.Reader) error { return r.readMessages(rd, data) })
+	if err != nil {
+		return err
 	}
 	r.setBody(o)
 	for i := range o.Members {
 		m := &o.Members[i]
 		r.readField(m.Name, m.Value.Of(data))
 	}
-	return r, nil
+	return nil
 }
-
-// Encode marshals a typed request and reads it again as [Parse] does, so that
-// a request made in Go obeys the same rules as one that came over the wire.
-func Encode(typed *chat.Request) (*Request, error) { return rule.Encode(typed, Parse) }
 
 // readField checks one top-level member against the common table and copies
 // it into the view. A null counts as absent.
@@ -51,6 +88,24 @@ func (r *Request) readField(name string, raw []byte) {
 	if name == "messages" || rawjson.IsNull(raw) || !r.parsed.Problem.Obeys(fields, name, raw) {
 		return
 	}
+	switch name {
+	case "tools":
+		r.Tools = raw
+		r.checkTools(raw)
+	case "tool_choice":
+		r.ToolChoice = raw
+	case "response_format":
+		r.ResponseFormat = raw
+		r.checkFormat(raw)
+	default:
+		if r.typed == nil {
+			r.decodeField(name, raw)
+		}
+	}
+}
+
+// decodeField copies a scalar member, or one of scalars, into the view.
+func (r *Request) decodeField(name string, raw []byte) {
 	switch name {
 	case "model":
 		r.Model, _ = rawjson.String(raw)
@@ -76,14 +131,6 @@ func (r *Request) readField(name string, raw []byte) {
 		r.readStop(raw)
 	case "reasoning_effort":
 		r.ReasoningEffort, _ = rawjson.String(raw)
-	case "tools":
-		r.Tools = raw
-		r.checkTools(raw)
-	case "tool_choice":
-		r.ToolChoice = raw
-	case "response_format":
-		r.ResponseFormat = raw
-		r.checkFormat(raw)
 	case "user":
 		r.User, _ = rawjson.String(raw)
 	}
@@ -131,6 +178,9 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 			r.Messages = make([]chat.Message, 0, 4)
 		}
 		m := messageReader{request: r, w: w, index: i}
+		if r.typed != nil {
+			m.Message = r.typed.Messages[i]
+		}
 		err := m.read()
 		r.Messages = append(r.Messages, m.Message)
 		return err
@@ -180,7 +230,7 @@ func (m *messageReader) read() error {
 	}
 	problem := m.w.Problem
 	switch {
-	case m.Role == "":
+	case completion.Known(roles, m.Role) == "":
 		problem.Note(m.param("role"), rule.Words(roles))
 	case m.ToolCallID != "" && m.Role != "tool":
 		problem.Note(m.param("tool_call_id"), `absent unless the role is "tool"`)
@@ -201,7 +251,7 @@ func (m *messageReader) readMember(f completion.Member) {
 	if f.Name != "role" {
 		m.countText(f.Raw)
 	}
-	if rawjson.IsNull(f.Raw) {
+	if rawjson.IsNull(f.Raw) || m.request.typed != nil {
 		return
 	}
 	switch f.Name {
@@ -275,6 +325,7 @@ func (m *messageReader) readContent() error {
 // readToolCalls reads the calls that an assistant's message makes.
 func (m *messageReader) readToolCalls() error {
 	at := func(i int) string { return element(m.param("tool_calls"))(i) } // spelled for a refusal only
+	decodes := m.request.typed == nil
 	return m.w.Array("messages", at, "an array of tool calls", func(int) error {
 		var call chat.ToolCall
 		err := m.w.Object(callNames, func(name string) (bool, error) {
@@ -283,24 +334,29 @@ func (m *messageReader) readToolCalls() error {
 			}
 			return true, m.w.Object(calledNames, nil, func(f completion.Member) {
 				m.countText(f.Raw)
-				switch f.Name {
-				case "name":
+				switch {
+				case !decodes:
+				case f.Name == "name":
 					call.Function.Name, _ = rawjson.String(f.Raw)
-				case "arguments":
+				case f.Name == "arguments":
 					call.Function.Arguments, _ = rawjson.String(f.Raw)
 				}
 			})
 		}, func(f completion.Member) {
-			switch f.Name {
-			case "type":
+			if f.Name != "type" {
+				m.countText(f.Raw)
+			}
+			switch {
+			case !decodes:
+			case f.Name == "type":
 				call.Type, _ = rawjson.String(f.Raw)
-				return
-			case "id":
+			case f.Name == "id":
 				call.ID, _ = rawjson.String(f.Raw)
 			}
-			m.countText(f.Raw)
 		})
-		m.ToolCalls = append(m.ToolCalls, call)
+		if decodes {
+			m.ToolCalls = append(m.ToolCalls, call)
+		}
 		return err
 	})
 }

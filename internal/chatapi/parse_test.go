@@ -3,7 +3,6 @@ package chatapi
 import (
 	"fmt"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 )
 
 var offset = regexp.MustCompile(` at byte (\d+)\.$`)
@@ -283,12 +283,6 @@ func TestMessagesAreReadAsTheyStand(t *testing.T) {
 	}
 }
 
-// filled is a body of head, about size bytes of elements, and tail.
-func filled(size int, head, element, tail string) []byte {
-	n := size/(len(element)+1) - 1
-	return []byte(head + strings.Repeat(element+",", n) + element + tail)
-}
-
 func TestReadingABodyTakesASmallMultipleOfItsSize(t *testing.T) {
 	const size = 4 << 20
 	const head, user = `{"model":"m","messages":[`, `{"role":"user","content":""}`
@@ -298,43 +292,31 @@ func TestReadingABodyTakesASmallMultipleOfItsSize(t *testing.T) {
 		body          []byte
 		param, reason string // of the refusal
 	}{
-		{"too many empty messages", filled(size, head, `{}`, `]}`), "", "1048576"},
-		{"empty messages", filled(size, head, empty, `]}`), "messages[0].role", ""},
-		{"one good message and empty ones", filled(size, head+user+",", empty, `]}`), "messages[1].role", ""},
-		{"good messages", filled(size, head, user, `]}`), "messages", "16384"},
-		{"messages that are no objects", filled(size, head, `1        `, `]}`), "messages[0]", ""},
-		{"blocks", filled(size, head+`{"role":"user","content":[`, `{"type":"text","text":""}`, `]}]}`), "messages", "16384"},
-		{"empty blocks", filled(size, head+`{"role":"user","content":[`, empty, `]}]}`), "messages[0].content[0].type", ""},
-		{"tool calls", filled(size, head+`{"role":"assistant","tool_calls":[`, `{"id":"1"            }`, `]}]}`), "messages", "16384"},
-		{"tools", filled(size, head+user+`],"tools":[`, `{"type":"x"            }`, `]}`), "tools", "16384"},
-		{"tools that are no objects", filled(size, head+user+`],"tools":[`, `1`, `]}`), "", "1048576"},
-		{"a schema", filled(size, head+user+`],"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"enum":[`, `{"a":"bcdefghi"}`, `]}}}}`), "response_format.json_schema.schema", "262144"},
-		{"a small schema with much in it", filled(250<<10, head+user+`],"x":"`+strings.Repeat("a", size)+`","response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"enum":[`, `[]`, `]}}}}`), "response_format.json_schema.schema", "32768"},
+		{"too many empty messages", capabilitytest.Filled(size, head, `{}`, `]}`), "", "1048576"},
+		{"empty messages", capabilitytest.Filled(size, head, empty, `]}`), "messages[0].role", ""},
+		{"one good message and empty ones", capabilitytest.Filled(size, head+user+",", empty, `]}`), "messages[1].role", ""},
+		{"good messages", capabilitytest.Filled(size, head, user, `]}`), "messages", "16384"},
+		{"messages that are no objects", capabilitytest.Filled(size, head, `1        `, `]}`), "messages[0]", ""},
+		{"blocks", capabilitytest.Filled(size, head+`{"role":"user","content":[`, `{"type":"text","text":""}`, `]}]}`), "messages", "16384"},
+		{"empty blocks", capabilitytest.Filled(size, head+`{"role":"user","content":[`, empty, `]}]}`), "messages[0].content[0].type", ""},
+		{"tool calls", capabilitytest.Filled(size, head+`{"role":"assistant","tool_calls":[`, `{"id":"1"            }`, `]}]}`), "messages", "16384"},
+		{"tools", capabilitytest.Filled(size, head+user+`],"tools":[`, `{"type":"x"            }`, `]}`), "tools", "16384"},
+		{"tools that are no objects", capabilitytest.Filled(size, head+user+`],"tools":[`, `1`, `]}`), "", "1048576"},
+		{"a schema", capabilitytest.Filled(size, head+user+`],"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"enum":[`, `{"a":"bcdefghi"}`, `]}}}}`), "response_format.json_schema.schema", "262144"},
+		{"a small schema with much in it", capabilitytest.Filled(250<<10, head+user+`],"x":"`+strings.Repeat("a", size)+`","response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"enum":[`, `[]`, `]}}}}`), "response_format.json_schema.schema", "32768"},
 		{"fields", append([]byte(head+user+`]`), manyFields(size)...), "", "1024"},
-		{"fields of a message", filled(size, head+`{"role":"user","content":"","x":0,`, `"":1`, `}]}`), "", "16384"},
-		{"values", filled(size, head+user+`],"x":[`, `1`, `]}`), "", "1048576"},
-		{"stop", filled(size, head+user+`],"stop":[`, `"a"         `, `]}`), "stop", "4"},
+		{"fields of a message", capabilitytest.Filled(size, head+`{"role":"user","content":"","x":0,`, `"":1`, `}]}`), "", "16384"},
+		{"values", capabilitytest.Filled(size, head+user+`],"x":[`, `1`, `]}`), "", "1048576"},
+		{"stop", capabilitytest.Filled(size, head+user+`],"stop":[`, `"a"         `, `]}`), "stop", "4"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			r, err := Parse(c.body)
-			if err == nil {
-				err = r.Validate()
-			}
-			runtime.ReadMemStats(&after)
-			if took := after.TotalAlloc - before.TotalAlloc; took > 4*uint64(len(c.body)) {
-				t.Errorf("%d bytes took %d", len(c.body), took)
-			}
-			f := fault.From(err)
-			switch {
-			case c.param == "" && c.reason == "":
+			capabilitytest.RefusedInProportion(t, c.body, c.param, c.reason, func(body []byte) error {
+				r, err := Parse(body)
 				if err != nil {
-					t.Error(err)
+					return err
 				}
-			case f == nil || f.HTTPStatus() != 400 || f.Param != c.param || !strings.Contains(f.Message, c.reason):
-				t.Errorf("%v, want a refusal for %q that says %s", err, c.param, c.reason)
-			}
+				return r.Validate()
+			})
 		})
 	}
 }

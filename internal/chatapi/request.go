@@ -17,6 +17,7 @@ import (
 // estimates need.
 type Request struct {
 	*chat.Request
+	typed  *chat.Request // whose fields the view has; nil if they are read from the body
 	parsed completion.Request
 }
 

@@ -20,7 +20,7 @@ import (
 type Tap struct {
 	request *Request
 	options TapOptions
-	report  report
+	report  Report
 
 	delivered  completion.Meter
 	id         []byte // the stream's id as the client knows it, quoted
@@ -122,8 +122,8 @@ func Opening(name string, data []byte) (content bool, err error) {
 func (t *Tap) chunk(dst []byte, name string, s *answerScan) []byte {
 	t.delivered.Wrote(s.text.Quarters)
 	usage := t.object.Raw("usage")
-	counted := t.report.read(usage)
-	if t.report.read(s.nested) || counted {
+	counted := t.report.Read(usage)
+	if t.report.Read(s.nested) || counted {
 		t.delivered.Counted()
 	}
 	t.edits = t.request.publicEdits(t.edits[:0], t.object)

@@ -7,10 +7,12 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
-// report gathers what an upstream says of usage.
-type report struct{ tokencount.Report }
+// Report gathers the usage objects of one answer. Reports are cumulative, not
+// additive: each count keeps its largest value. The zero Report is ready; it is not
+// safe for concurrent use.
+type Report struct{ tokencount.Report }
 
-// The fields of a report.
+// The fields of a Report.
 const (
 	prompt = iota
 	cached
@@ -33,21 +35,24 @@ var usageMembers = []tokencount.Member{
 	{Name: "completion_tokens_details", Inner: []tokencount.Member{{Name: "reasoning_tokens", Field: reasoning}}},
 }
 
-// read takes in one usage object and reports whether it counts the output.
-// Anything else is ignored.
-func (p *report) read(raw []byte) (counted bool) { return p.Read(raw, usageMembers)[output] }
+// Read takes in one usage object and reports whether it counts the output. Null and
+// what is no object are ignored.
+func (p *Report) Read(usage []byte) (counted bool) { return p.Report.Read(usage, usageMembers)[output] }
+
+// Known says which sides were reported, be it as 0: the prompt and the completion.
+func (p *Report) Known() (in, out bool) { return p.Has[prompt], p.Has[output] }
 
 // output is what was reported of it. Vendors that count reasoning beside the
 // completion (xAI, Gemini) tell all of it only in the total.
-func (p *report) output() int64 {
+func (p *Report) output() int64 {
 	if !p.Has[prompt] || !p.Has[output] {
 		return p.N[output]
 	}
 	return max(p.N[output], p.N[total]-p.N[prompt])
 }
 
-// usage is the report in disjoint buckets.
-func (p *report) usage() billing.Usage {
+// Usage is what was reported, in disjoint buckets; a count that was not reported is 0.
+func (p *Report) Usage() billing.Usage {
 	c, output := p.N, p.output()
 	u := billing.Usage{
 		Input:       c[prompt] - c[cached] - c[cacheWrite],
@@ -67,7 +72,7 @@ func (p *report) usage() billing.Usage {
 
 // usage is what was reported; a side of it that was not, or not as a usable
 // count, is estimated from the text.
-func (r *Request) usage(p *report, quarters int64, b chat.MediaBound) billing.Usage {
+func (r *Request) usage(p *Report, quarters int64, b chat.MediaBound) billing.Usage {
 	full := *p
 	c := &full.N
 	if !p.Has[prompt] {
@@ -76,7 +81,7 @@ func (r *Request) usage(p *report, quarters int64, b chat.MediaBound) billing.Us
 	if !p.Has[output] {
 		c[output] = max(tokencount.Tokens(quarters), c[reasoning])
 	}
-	u := full.usage()
+	u := full.Usage()
 	u.Estimated = !p.Has[prompt] || !p.Has[output]
 	u.Zero = u.Zero && !u.Estimated
 	return u
@@ -97,22 +102,6 @@ func wireUsage(u billing.Usage) *chat.Usage {
 	}
 	return w
 }
-
-// Report gathers the usage objects of one answer, for a package that translates
-// completions into another format. The zero Report is ready; it is not safe for
-// concurrent use.
-type Report struct{ counts report }
-
-// Read takes in one usage object. Reports are cumulative, not additive: each
-// count keeps its largest value. Null and what is no object are ignored.
-func (r *Report) Read(usage []byte) { r.counts.read(usage) }
-
-// Usage is what was reported, in disjoint buckets; a count that was not
-// reported is 0.
-func (r *Report) Usage() billing.Usage { return r.counts.usage() }
-
-// Known says which sides were reported, be it as 0: the prompt and the completion.
-func (r *Report) Known() (in, out bool) { return r.counts.Has[prompt], r.counts.Has[output] }
 
 // InputBound is an upper bound of the request's input tokens: a token is at least
 // one byte of the body, and media count by the configured bound.

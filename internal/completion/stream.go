@@ -23,6 +23,13 @@ func (t *Text) Add(raw []byte, at rawjson.Span) {
 	}
 }
 
+// Answer is a checked answer that did not stream.
+type Answer struct {
+	Body  []byte // as the upstream sent it, with the public model id
+	Usage billing.Usage
+	Said  int64 // output tokens by the text alone, whatever the upstream reports
+}
+
 // Template is what an event of a stream has in common with the next one: in most
 // streams everything but the text. An event that differs from a checked one only
 // inside a string, and there by plain characters, needs no check of its own, and

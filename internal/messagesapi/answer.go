@@ -1,7 +1,6 @@
 package messagesapi
 
 import (
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/internal/answer"
 	"github.com/tollhouse-ai/gateway/internal/completion"
@@ -9,17 +8,10 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/tokencount"
 )
 
-// Answer is a checked, non-streamed message.
-type Answer struct {
-	Body  []byte // as the upstream sent it, with the public model id
-	Usage billing.Usage
-	Said  int64 // output tokens by the text alone, whatever the upstream reports
-}
-
 // ReadAnswer checks an upstream's 200 answer to the request and reads its
 // usage. An empty, cut or malformed body and an error in a 200 body are a
 // fault.BadGateway. The Answer does not refer to data.
-func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (Answer, error) {
+func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (completion.Answer, error) {
 	var s answerScan
 	o := rawjson.Borrow()
 	defer rawjson.GiveBack(o)
@@ -32,10 +24,10 @@ func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (Answer, error) {
 		return err
 	})
 	if err := answer.Whole(o, err); err != nil {
-		return Answer{}, err
+		return completion.Answer{}, err
 	}
 	if kind, _ := rawjson.String(o.Raw("type")); kind != "message" || !s.content {
-		return Answer{}, answer.Bad("The upstream's answer is not a message with content.", nil)
+		return completion.Answer{}, answer.Bad("The upstream's answer is not a message with content.", nil)
 	}
 	var p report
 	p.read(o.Raw("usage"))
@@ -44,7 +36,7 @@ func (r *Request) ReadAnswer(data []byte, b chat.MediaBound) (Answer, error) {
 		edits = []rawjson.Edit{rawjson.Set("model", r.parsed.Model(r.Model))}
 	}
 	body := o.Apply(make([]byte, 0, len(data)+len(r.Model)+16), edits...)
-	return Answer{body, r.usage(&p, s.text.Quarters, b), tokencount.Tokens(s.text.Quarters)}, nil
+	return completion.Answer{Body: body, Usage: r.usage(&p, s.text.Quarters, b), Said: tokencount.Tokens(s.text.Quarters)}, nil
 }
 
 // ReadCount checks an upstream's 200 answer to a request to count tokens, and

@@ -2,11 +2,14 @@ package messagesapi
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -61,6 +64,60 @@ func FuzzParse(f *testing.F) {
 
 // FuzzTap feeds anything to a tap: it never panics, every event is one event of
 // valid JSON or an error, usage is never negative, and what is cut short ends.
+// FuzzEncode: a typed request is read as its bytes are.
+func FuzzEncode(f *testing.F) {
+	f.Add([]byte(full))
+	for _, members := range []string{
+		`"messages":[{"role":"bot","content":"a"}]`, `"messages":[{"role":"user"}]`, `"messages":[{"role":"user","content":[ ]}]`, `"messages":[{"role":"user","content":7}]`,
+		`"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"https://a/b"}},{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"a"}]}]}]`,
+		`"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}]`, `"system":[{"type":"x"}]`, `"stream":true`, `"top_k":-1`, `"tools":null`, `"tools":[{"name":"f"}]`,
+		`"tool_choice":{"type":"no"}`, `"tool_choice":{"type":"any","disable_parallel_tool_use":true}`, `"thinking":{"type":"enabled","budget_tokens":1}`, `"thinking":{"type":"enabled","budget_tokens":2000}`,
+		`"output_config":{"effort":"high","format":{"type":"json_schema","schema": {"a" : 1}}}`, `"metadata":{"user_id":"u"}`, `"service_tier":"auto","stop_sequences":["a"],"temperature":3`,
+	} {
+		f.Add([]byte(`{"model":"m","max_tokens":9,` + members + `}`))
+		f.Add([]byte(`{"model":"m","max_tokens":4096,"messages":[{"role":"user","content":"Hi"}],` + members + `}`))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		typed := &messages.Request{}
+		if json.Unmarshal(body, typed) != nil {
+			return
+		}
+		data, err := json.Marshal(typed)
+		if err != nil {
+			return
+		}
+		for _, way := range []struct {
+			parse  func([]byte) (*Request, error)
+			encode func(*messages.Request) (*Request, error)
+		}{{Parse, Encode}, {ParseCount, EncodeCount}} {
+			want, wantErr := way.parse(data)
+			got, err := way.encode(typed)
+			if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+				t.Fatalf("%v, of the bytes %v", err, wantErr)
+			}
+			if err != nil {
+				continue
+			}
+			if diff := cmp.Diff(read(t, want), read(t, got)); diff != "" {
+				t.Errorf("%s (-bytes +typed):\n%s", data, diff)
+			}
+		}
+	})
+}
+
+// read is all that is known of a request.
+func read(t *testing.T, r *Request) []any {
+	t.Helper()
+	view, err := json.Marshal(r.Request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := r.Prepared(5).Bytes()
+	unpriced := r.Unpriced(nil, func(string, string) bool { return false })
+	b := chat.MediaBound{}
+	return []any{fmt.Sprint(r.Validate()), fmt.Sprint(unpriced), string(view), string(body), string(r.Source()), r.InputBound(b), r.LinkedBound(b), r.InputEstimate(b), r.Summary().InputEstimate(b)}
+}
+
 func FuzzTap(f *testing.F) {
 	for _, e := range append(conversation(), unknowing) {
 		f.Add(e.name, []byte(e.data), []byte(writes("a").data))
@@ -108,7 +165,7 @@ func countEvents(t *testing.T, out []byte) (n int) {
 		if err != nil {
 			return n
 		}
-		if !json.Valid(e.Data) {
+		if !jsontext.Value(e.Data).IsValid(jsontext.AllowDuplicateNames(true)) {
 			t.Errorf("not JSON: %q", e.Data)
 		}
 	}

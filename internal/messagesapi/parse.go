@@ -30,27 +30,68 @@ func Parse(data []byte) (*Request, error) { return parse(data, false) }
 // stream is not looked at.
 func ParseCount(data []byte) (*Request, error) { return parse(data, true) }
 
-// Encode marshals a typed request and reads it again as [Parse] does, so that
-// a request made in Go obeys the same rules as one that came over the wire.
-func Encode(typed *messages.Request) (*Request, error) { return rule.Encode(typed, Parse) }
+// Encode marshals a typed request and checks it as [Parse] checks a body. Its fields
+// are the caller's own and not decoded again, unless it has an Extra, which may name
+// what has a field of its own, or breaks a rule: then the bytes are parsed.
+func Encode(typed *messages.Request) (*Request, error) { return encode(typed, false) }
 
 // EncodeCount is [Encode] for a count of tokens.
-func EncodeCount(typed *messages.Request) (*Request, error) { return rule.Encode(typed, ParseCount) }
+func EncodeCount(typed *messages.Request) (*Request, error) { return encode(typed, true) }
 
-func parse(data []byte, count bool) (*Request, error) {
-	r := newRequest()
-	o, err := rule.Read(data, "messages", func(rd *rawjson.Reader) error { return r.readMessages(rd, data) })
+func encode(typed *messages.Request, count bool) (*Request, error) {
+	data, err := rule.Marshal(typed)
 	if err != nil {
 		return nil, err
 	}
-	r.setBody(o)
+	if hasExtra(typed) {
+		return parse(data, count)
+	}
+	view := *typed
+	view.Stream = view.Stream && !count
+	view.Messages, view.System, view.Tools = nil, nil, nil // are read as JSON
+	r := &Request{Request: &view, typed: typed, countOnly: count}
+	if err := r.read(data); err != nil || r.parsed.Problem.Found() {
+		return parse(data, count)
+	}
+	return r, nil
+}
+
+// hasExtra reports whether the request or a part of it has members without a field
+// of their own.
+func hasExtra(r *messages.Request) bool {
+	switch {
+	case len(r.Extra) > 0,
+		r.ToolChoice != nil && len(r.ToolChoice.Extra) > 0,
+		r.Thinking != nil && len(r.Thinking.Extra) > 0,
+		r.Metadata != nil && len(r.Metadata.Extra) > 0,
+		r.OutputConfig != nil && (len(r.OutputConfig.Extra) > 0 || r.OutputConfig.Format != nil && len(r.OutputConfig.Format.Extra) > 0):
+		return true
+	}
+	return slices.ContainsFunc(r.Messages, func(m messages.Message) bool { return len(m.Extra) > 0 })
+}
+
+func parse(data []byte, count bool) (*Request, error) {
+	r := newRequest()
 	r.countOnly = count
+	if err := r.read(data); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// read indexes and checks a body, and fills the view.
+func (r *Request) read(data []byte) error {
+	o, err := rule.Read(data, "messages", func(rd *rawjson.Reader) error { return r.readMessages(rd, data) })
+	if err != nil {
+		return err
+	}
+	r.setBody(o)
 	for i := range o.Members {
 		m := &o.Members[i]
 		r.readField(m.Name, m.Value.Of(data))
 	}
 	r.checkBudget()
-	return r, nil
+	return nil
 }
 
 // readField checks one top-level member against its table and copies it into
@@ -63,13 +104,36 @@ func (r *Request) readField(name string, raw []byte) {
 		return
 	}
 	switch name {
+	case "system":
+		r.System = raw
+		r.checkSystem(raw)
+	case "tools":
+		r.Tools = raw
+		r.checkTools(raw)
+	case "tool_choice":
+		part(r, name, raw, toolChoiceFields, &r.ToolChoice)
+	case "thinking":
+		part(r, name, raw, thinkingFields, &r.Thinking)
+	case "output_config":
+		if r.checkFormat(raw) {
+			part(r, name, raw, outputFields, &r.OutputConfig)
+		}
+	case "metadata":
+		part(r, name, raw, metadataFields, &r.Metadata)
+	default:
+		if r.typed == nil {
+			r.decodeField(name, raw)
+		}
+	}
+}
+
+// decodeField copies a scalar member, or a list of them, into the view.
+func (r *Request) decodeField(name string, raw []byte) {
+	switch name {
 	case "model":
 		r.Model, _ = rawjson.String(raw)
 	case "max_tokens":
 		r.MaxTokens, _ = rawjson.Int(raw)
-	case "system":
-		r.System = raw
-		r.checkSystem(raw)
 	case "temperature":
 		r.Temperature = completion.Number(raw)
 	case "top_p":
@@ -81,39 +145,21 @@ func (r *Request) readField(name string, raw []byte) {
 		r.view(name, raw, &r.StopSequences)
 	case "stream":
 		r.Stream = raw[0] == 't'
-	case "tools":
-		r.Tools = raw
-		r.checkTools(raw)
-	case "tool_choice":
-		r.ToolChoice = part[messages.ToolChoice](r, name, raw, toolChoiceFields)
-	case "thinking":
-		r.Thinking = part[messages.Thinking](r, name, raw, thinkingFields)
-	case "output_config":
-		if r.checkFormat(raw) {
-			r.OutputConfig = part[messages.OutputConfig](r, name, raw, outputFields)
-		}
-	case "metadata":
-		r.Metadata = part[messages.Metadata](r, name, raw, metadataFields)
 	case "service_tier":
 		r.ServiceTier, _ = rawjson.String(raw)
 	}
 }
 
-// part checks an object's members against their table and decodes it; nil if
-// one of them breaks its rule.
-func part[T any](r *Request, name string, raw []byte, table rule.Table) *T {
+// part checks an object's members against their table and decodes it into a field
+// of the view, unless one of them breaks its rule.
+func part[T any](r *Request, name string, raw []byte, table rule.Table, into **T) {
 	o, err := rawjson.Index(raw, nil, nil)
-	if err != nil {
-		return nil // the table of fields refused it
+	if err != nil || !r.parsed.Problem.AllObey(table, &o, name+".") || r.typed != nil {
+		return // what is no object the table of fields refused
 	}
-	if !r.parsed.Problem.AllObey(table, &o, name+".") {
-		return nil
+	if v := new(T); r.view(name, raw, v) {
+		*into = v
 	}
-	v := new(T)
-	if !r.view(name, raw, v) {
-		return nil
-	}
-	return v
 }
 
 // view decodes raw into a part of the view.
@@ -170,7 +216,11 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 		if r.Messages == nil {
 			r.Messages = make([]messages.Message, 0, 4)
 		}
-		m, err := w.message(&path{name: "messages", index: i})
+		var m messages.Message
+		if r.typed != nil {
+			m.Role = r.typed.Messages[i].Role
+		}
+		err := w.message(&m, &path{name: "messages", index: i})
 		r.Messages = append(r.Messages, m)
 		if len(m.Extra) > 0 {
 			r.parsed.Quarters += tokencount.Quarters(m.Extra)
@@ -183,16 +233,18 @@ func (r *Request) readMessages(rd *rawjson.Reader, src []byte) error {
 type walker struct{ completion.Walker }
 
 // message reads one message.
-func (w walker) message(at *path) (m messages.Message, err error) {
-	err = w.Object(messageNames, func(name string) (read bool, err error) {
+func (w walker) message(m *messages.Message, at *path) error {
+	err := w.Object(messageNames, func(name string) (read bool, err error) {
 		if read = name == "content"; read {
 			m.Content, err = w.content(&path{at, "content", -1})
 		}
 		return read, err
 	}, func(f completion.Member) {
 		if f.Name == "role" {
-			role, _ := rawjson.String(f.Raw)
-			m.Role = completion.Known(roles, role)
+			if m.Role == "" { // else it is the caller's own
+				m.Role, _ = rawjson.String(f.Raw)
+			}
+			m.Role = completion.Known(roles, m.Role)
 			return
 		}
 		m.Extra = append(append(m.Extra, ','), w.Src[f.Key.Start:f.Value.End]...)
@@ -210,7 +262,7 @@ func (w walker) message(at *path) (m messages.Message, err error) {
 	case m.Role == "user" && string(m.Content) == "[]":
 		w.Problem.Note(at.member("content"), "a string or a non-empty array of content blocks")
 	}
-	return m, err
+	return err
 }
 
 // content reads a string or an array of blocks.

@@ -2,19 +2,13 @@ package messagesapi
 
 import (
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
 )
-
-// filled is a body of head, about size bytes of elements, and tail.
-func filled(size int, head, element, tail string) []byte {
-	n := size/(len(element)+1) - 1
-	return []byte(head + strings.Repeat(element+",", n) + element + tail)
-}
 
 func TestReadingABodyTakesASmallMultipleOfItsSize(t *testing.T) {
 	const size = 4 << 20
@@ -25,32 +19,26 @@ func TestReadingABodyTakesASmallMultipleOfItsSize(t *testing.T) {
 		body          []byte
 		param, reason string // of the refusal
 	}{
-		{"too many empty messages", filled(size, head, `{}`, `]}`), "", "1048576"},
-		{"empty messages", filled(size, head, empty, `]}`), "messages[0].role", ""},
-		{"good messages", filled(size, head, user, `]}`), "messages", "16384"},
-		{"blocks", filled(size, head+`{"role":"user","content":[`, `{"type":"text","text":""}`, `]}]}`), "messages", "16384"},
-		{"blocks in blocks", filled(size, head+`{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[`, `{"type":"text","text":""}`, `]}]}]}`), "messages", "16384"},
-		{"empty blocks", filled(size, head+`{"role":"user","content":[`, empty, `]}]}`), "messages[0].content[0].type", ""},
-		{"tools", filled(size, head+user+`],"tools":[`, `{"name":"x"            }`, `]}`), "tools", "16384"},
-		{"blocks of system", filled(size, head+user+`],"system":[`, `{"type":"text","text":""}`, `]}`), "system", "16384"},
-		{"a schema of a tool", filled(size, head+user+`],"tools":[{"name":"x","input_schema":{"enum":[`, `{"a":"bcdefghi"}`, `]}}]}`), "tools[0].input_schema", "262144"},
-		{"a schema of the format", filled(size, head+user+`],"output_config":{"format":{"type":"json_schema","schema":{"enum":[`, `{"a":"bcdefghi"}`, `]}}}}`), "output_config.format.schema", "262144"},
-		{"stop sequences", filled(size, head+user+`],"stop_sequences":[`, `"a"        `, `]}`), "stop_sequences", "16384"},
+		{"too many empty messages", capabilitytest.Filled(size, head, `{}`, `]}`), "", "1048576"},
+		{"empty messages", capabilitytest.Filled(size, head, empty, `]}`), "messages[0].role", ""},
+		{"good messages", capabilitytest.Filled(size, head, user, `]}`), "messages", "16384"},
+		{"blocks", capabilitytest.Filled(size, head+`{"role":"user","content":[`, `{"type":"text","text":""}`, `]}]}`), "messages", "16384"},
+		{"blocks in blocks", capabilitytest.Filled(size, head+`{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[`, `{"type":"text","text":""}`, `]}]}]}`), "messages", "16384"},
+		{"empty blocks", capabilitytest.Filled(size, head+`{"role":"user","content":[`, empty, `]}]}`), "messages[0].content[0].type", ""},
+		{"tools", capabilitytest.Filled(size, head+user+`],"tools":[`, `{"name":"x"            }`, `]}`), "tools", "16384"},
+		{"blocks of system", capabilitytest.Filled(size, head+user+`],"system":[`, `{"type":"text","text":""}`, `]}`), "system", "16384"},
+		{"a schema of a tool", capabilitytest.Filled(size, head+user+`],"tools":[{"name":"x","input_schema":{"enum":[`, `{"a":"bcdefghi"}`, `]}}]}`), "tools[0].input_schema", "262144"},
+		{"a schema of the format", capabilitytest.Filled(size, head+user+`],"output_config":{"format":{"type":"json_schema","schema":{"enum":[`, `{"a":"bcdefghi"}`, `]}}}}`), "output_config.format.schema", "262144"},
+		{"stop sequences", capabilitytest.Filled(size, head+user+`],"stop_sequences":[`, `"a"        `, `]}`), "stop_sequences", "16384"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			r, err := Parse(c.body)
-			if err == nil {
-				err = r.Validate()
-			}
-			runtime.ReadMemStats(&after)
-			if took := after.TotalAlloc - before.TotalAlloc; took > 4*uint64(len(c.body)) {
-				t.Errorf("%d bytes took %d", len(c.body), took)
-			}
-			if f := fault.From(err); f == nil || f.HTTPStatus() != 400 || f.Param != c.param || !strings.Contains(f.Message, c.reason) {
-				t.Errorf("%v, want a refusal for %q that says %s", err, c.param, c.reason)
-			}
+			capabilitytest.RefusedInProportion(t, c.body, c.param, c.reason, func(body []byte) error {
+				r, err := Parse(body)
+				if err != nil {
+					return err
+				}
+				return r.Validate()
+			})
 		})
 	}
 }

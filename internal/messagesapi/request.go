@@ -15,7 +15,8 @@ import (
 // estimates need.
 type Request struct {
 	*messages.Request
-	countOnly bool // only the input is to be counted
+	countOnly bool              // only the input is to be counted
+	typed     *messages.Request // whose fields the view has; nil if they are read from the body
 	parsed    completion.Request
 }
 

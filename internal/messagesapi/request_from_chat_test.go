@@ -401,21 +401,6 @@ func TestARequestMadeInGoIsTranslatedLikeOneFromTheWire(t *testing.T) {
 	}
 }
 
-func TestTheListOfDroppedFieldsIsBounded(t *testing.T) {
-	body := `{"model":"m","messages":[` + hi + `]`
-	for i := range 1000 {
-		body += fmt.Sprintf(`,"x%d":1`, i)
-	}
-	parsed, err := chatapi.Parse([]byte(body + "}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, dropped, err := fromChat(parsed.Request, 1)
-	if err != nil || len(dropped) != 33 || dropped[32] != "others" {
-		t.Errorf("%d names, %v", len(dropped), err)
-	}
-}
-
 func TestBothTranslationsKeepTheSameNamesOutOfTheHeader(t *testing.T) {
 	longest := strings.Repeat("n", 80)
 	for name, want := range map[string]string{"short": "short", longest: longest, longest + "n": "others", "a,b": "others", "a b": "others", "others": "others"} {

@@ -255,31 +255,6 @@ func TestAGoFunctionAnswersInThePublicWire(t *testing.T) {
 	}
 }
 
-func TestAHandlersErrorEndsItsAnswer(t *testing.T) {
-	own, other := fault.New(fault.ServiceUnavailable, "Away."), errors.New("secret")
-	for sent, want := range map[error]fault.Code{own: fault.ServiceUnavailable, other: fault.InternalError} {
-		failing := func(context.Context, *messages.Request) (*messages.Response, error) { return nil, sent }
-		half := func(context.Context, *messages.Request) iter.Seq2[*messages.Event, error] {
-			return func(yield func(*messages.Event, error) bool) {
-				_ = yield(&messages.Event{Type: "ping"}, nil) && yield(nil, sent)
-			}
-		}
-		if _, err := messages.Serve(failing).Do(t.Context(), callOf(t, hello(false))); !fault.Is(err, want) {
-			t.Errorf("whole: %v", err)
-		}
-		for name, up := range map[string]upstream.Upstream{"one": messages.Serve(failing), "half": messages.ServeStream(failing, half)} {
-			reply, err := up.Do(t.Context(), callOf(t, hello(true)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			text, err := io.ReadAll(reply.Body)
-			if !fault.Is(err, want) || strings.Contains(string(text), "secret") || (len(text) > 0) != (name == "half") {
-				t.Errorf("%s: %q, %v", name, text, err)
-			}
-		}
-	}
-}
-
 func TestAStreamHandlersEventsGoOutAsTheyAre(t *testing.T) {
 	reason := "end_turn"
 	up := messages.ServeStream(nil, func(context.Context, *messages.Request) iter.Seq2[*messages.Event, error] {

@@ -329,9 +329,18 @@ func read(rules *rawjson.Rules, data []byte, name string, visit func(rd *rawjson
 // Encode marshals a request that was made in Go and has it read as one that
 // came over the wire, so that both obey the same rules.
 func Encode[T, R any](typed *T, parse func([]byte) (*R, error)) (*R, error) {
+	data, err := Marshal(typed)
+	if err != nil {
+		return nil, err
+	}
+	return parse(data)
+}
+
+// Marshal is the body of a request that was made in Go. The error is its refusal.
+func Marshal(typed any) ([]byte, error) {
 	data, err := json.Marshal(typed)
 	if err != nil {
 		return nil, fault.Invalid("", "The request cannot be written as JSON: "+err.Error()+".")
 	}
-	return parse(data)
+	return data, nil
 }
