@@ -51,29 +51,6 @@ func TestTheHoldOfSpeechIsExact(t *testing.T) {
 	}
 }
 
-func TestTheVoiceOfARequest(t *testing.T) {
-	for body, want := range map[string]string{
-		`{"model":"` + flash + `","input":"a"}`:                                     `{"model":"` + flash + `","input":"a","voice":"Cherry"}`,
-		`{"model":"` + flash + `","input":"a","voice":"alloy","x":1.0}`:             `{"model":"` + flash + `","input":"a","voice":"Cherry","x":1.0}`,
-		`{"model":"` + flash + `", "voice":"Radio Gol","input":"a","speed":2}`:      `{"model":"` + flash + `", "voice":"Radio Gol","input":"a","speed":2}`,
-		`{"model":"` + instruct + `","input":"a","voice":"","instructions":"slow"}`: `{"model":"` + instruct + `","input":"a","voice":"Cherry","instructions":"slow"}`,
-	} {
-		up := &fakeSpeechVendor{answers: []reading{{audio: wav("ab")}}}
-		h := newSpeechGateway(t, up, "1", nil)
-		x := h.Begin()
-		if err := x.Authenticate(t.Context(), ""); err != nil {
-			t.Fatal(err)
-		}
-		r, err := x.Call(t.Context(), upstream.Speech, []byte(body), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err = io.Copy(io.Discard, r.Audio); err != nil || up.bodies[0] != want {
-			t.Errorf("%v, sent\n%s, want\n%s", err, up.bodies[0], want)
-		}
-	}
-}
-
 func TestLongSpeechIsCutAndJoined(t *testing.T) {
 	up := &fakeSpeechVendor{answers: []reading{{audio: wav("aaaa")}, {audio: wav("bb")}, {audio: wav("cccc")}}}
 	h := newSpeechGateway(t, up, "1", func(o *gateway.Options) { o.Models = []gateway.Model{{ID: flash, Batch: 25}} })
