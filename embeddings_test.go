@@ -321,10 +321,10 @@ func TestARefusedPartStopsTheOthersAndWhatWasAnsweredIsWaste(t *testing.T) {
 	})
 }
 
-func TestWhoHangsUpPaysForThePartsThatWereSent(t *testing.T) {
-	ctx, hangUp := context.WithCancel(t.Context())
+func TestAClientDisconnectCostsThePartsThatWereSent(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
 	up, cancelled := waiting(3, func() error {
-		hangUp()
+		cancel()
 		return fault.From(context.Canceled)
 	})
 	h := newTestGateway(t, up, "1", inBatches(1))
