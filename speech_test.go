@@ -433,8 +433,7 @@ func TestAShutdownEndsSpeechAndSettlesIt(t *testing.T) {
 type fakeSpeechVendor struct {
 	answers []reading
 	asked   []string // the inputs
-	bodies  []string
-	takes   []bool // whether WAV will do
+	takes   []bool   // whether WAV will do
 }
 
 // reading is one answer: audio, or an error.
@@ -446,14 +445,10 @@ type reading struct {
 }
 
 func (u *fakeSpeechVendor) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	r, err := speechapi.ReadCall(call)
-	if err != nil {
-		return nil, err
-	}
-	data, _ := call.Body.Bytes()
-	u.asked, u.bodies, u.takes = append(u.asked, r.Input), append(u.bodies, string(data)), append(u.takes, r.TakesWAV)
+	r := call.Request.(*speech.Request)
+	u.asked, u.takes = append(u.asked, r.Input), append(u.takes, r.TakesWAV)
 	if len(u.answers) == 0 {
-		return nil, fault.New(fault.InternalError, "the talker has nothing more to say")
+		return nil, fault.New(fault.InternalError, "the vendor has no more answers")
 	}
 	a := u.answers[0]
 	u.answers = u.answers[1:]
