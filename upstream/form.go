@@ -191,13 +191,13 @@ func (f *Form) appendHead(dst []byte, p *Part) []byte {
 	dst = append(append(append(dst, "--"...), f.Boundary...), "\r\nContent-Disposition: "...)
 	dst = append(dst, disposition...)
 	if p.ContentType != "" {
-		dst = append(append(dst, "\r\nContent-Type: "...), lineBreaks.Replace(p.ContentType)...)
+		dst = append(append(dst, "\r\nContent-Type: "...), singleLine(p.ContentType)...)
 	}
 	return append(dst, "\r\n\r\n"...)
 }
 
-// lineBreaks takes line breaks out of a header's value.
-var lineBreaks = strings.NewReplacer("\r", "", "\n", "")
+// singleLine is a header's value without line breaks.
+func singleLine(s string) string { return strings.NewReplacer("\r", "", "\n", "").Replace(s) }
 
 // reader is the form of these parts on the wire, and its length.
 func (f *Form) reader(parts []Part) (*formReader, int64) {
