@@ -105,7 +105,7 @@ func TestAnEditIsChargedByItsUnitsExactly(t *testing.T) {
 	}
 }
 
-func TestABadFormCostsNothingAndIsAskedOfNobody(t *testing.T) {
+func TestABadFormCostsNothingAndIsNotSent(t *testing.T) {
 	for name, row := range map[string]struct {
 		form   *countedForm
 		code   fault.Code
@@ -190,11 +190,11 @@ func formText(t *testing.T, c *upstream.Call) string {
 		t.Fatal(err)
 	}
 	defer rc.Close()
-	var told strings.Builder
+	var lines strings.Builder
 	for r := multipart.NewReader(rc, params["boundary"]); ; {
 		p, err := r.NextRawPart()
 		if err == io.EOF {
-			return told.String()
+			return lines.String()
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -203,11 +203,11 @@ func formText(t *testing.T, c *upstream.Call) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told.WriteString(p.FormName() + "=")
+		lines.WriteString(p.FormName() + "=")
 		if p.FileName() != "" {
-			told.WriteString(p.FileName() + " " + p.Header.Get("Content-Type") + " ")
+			lines.WriteString(p.FileName() + " " + p.Header.Get("Content-Type") + " ")
 		}
-		told.Write(append(content, '\n'))
+		lines.Write(append(content, '\n'))
 	}
 }
 
@@ -236,7 +236,7 @@ func TestADuplicateOfAnEditIsNotMadeAgain(t *testing.T) {
 }
 
 func TestAStreamOfAnEditKeepsItsFormUntilItsEnd(t *testing.T) {
-	for name, whole := range map[string]bool{"to its end": true, "hung up": false} {
+	for name, whole := range map[string]bool{"to its end": true, "closed early": false} {
 		h := newPricedGateway(t, sim.New(sim.Options{}), "10", "imagegen-2", rates(t, "image_output", "1"))
 		form := editForm(t, "imagegen-2", "stream", "true", "partial_images", "2", "size", "1024x1024")
 		x, r, err := h.change(t.Context(), "", form)
@@ -265,7 +265,7 @@ func TestAStreamOfAnEditKeepsItsFormUntilItsEnd(t *testing.T) {
 	}
 }
 
-func TestWhoHangsUpBeforeAnEditIsMadePaysForWhatWasSent(t *testing.T) {
+func TestAClientDisconnectBeforeAnEditIsMadeCostsWhatWasSent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	up := upstream.Func(func(ctx context.Context, _ *upstream.Call) (*upstream.Reply, error) {
 		cancel()

@@ -266,7 +266,7 @@ func TestAStreamOfPicturesIsChargedAsReportedOrByWhatWasDelivered(t *testing.T) 
 	}
 }
 
-func TestWhoHangsUpBeforeAPictureCamePaysForThePromptOrThePicture(t *testing.T) {
+func TestAClientDisconnectBeforeAPictureCostsThePromptOrThePicture(t *testing.T) {
 	for _, row := range []struct {
 		price []string
 		want  billing.Money
@@ -289,7 +289,7 @@ func TestWhoHangsUpBeforeAPictureCamePaysForThePromptOrThePicture(t *testing.T) 
 	}
 }
 
-func TestWhoHangsUpOnAStreamOfPicturesPaysForTheShareThatCame(t *testing.T) {
+func TestAClientDisconnectInAStreamOfPicturesCostsTheShareThatCame(t *testing.T) {
 	h := newPricedGateway(t, sim.New(sim.Options{}), "10", "imagegen-2", rates(t, "image_output", "1"))
 	x, r, err := h.draw(t.Context(), "", `{"model":"imagegen-2","prompt":"a red cube","stream":true,"partial_images":3,"size":"1024x1024"}`)
 	if err != nil {

@@ -55,7 +55,7 @@ func Texts(texts ...string) jsontext.Value {
 
 // Handler embeds texts in Go. It is safe for concurrent use. An error that is
 // a *fault.Error reaches the caller as it is; any other becomes an internal
-// error that tells nothing. The request is read-only; its base64 is made by the
+// error without details. The request is read-only; its base64 is made by the
 // gateway.
 type Handler func(ctx context.Context, r *Request) (*Response, error)
 

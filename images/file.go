@@ -31,14 +31,9 @@ type File struct {
 // BytesFile is a file in memory. data must not change any more.
 func BytesFile(name string, data []byte) File {
 	return File{Name: name, Size: int64(len(data)), Open: func() (io.ReadCloser, error) {
-		return memoryFile{bytes.NewReader(data)}, nil
+		return io.NopCloser(bytes.NewReader(data)), nil
 	}}
 }
-
-type memoryFile struct{ io.ReadSeeker }
-
-// Close does nothing.
-func (memoryFile) Close() error { return nil }
 
 // PathFile is a file on disk, which must stay as it is until the call has ended.
 func PathFile(path string) (File, error) {

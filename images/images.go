@@ -92,7 +92,7 @@ type Edit struct {
 
 // Handler makes pictures in Go. It is safe for concurrent use. An error that is
 // a *fault.Error reaches the caller as it is; any other becomes an internal
-// error that tells nothing. The request is read-only.
+// error without details. The request is read-only.
 type Handler func(ctx context.Context, r *Request) (*Response, error)
 
 // Serve makes an upstream of a Go function. It does not stream: a call for a

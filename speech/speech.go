@@ -60,7 +60,7 @@ type Response struct {
 
 // Handler speaks in Go: it returns the audio and its content type. It is safe
 // for concurrent use. An error that is a *fault.Error reaches the caller as it
-// is; any other becomes an internal error that tells nothing. When ctx ends, a
+// is; any other becomes an internal error without details. When ctx ends, a
 // Read of the audio must end too. The request is read-only.
 type Handler func(ctx context.Context, r *Request) (audio io.ReadCloser, contentType string, err error)
 
@@ -98,7 +98,7 @@ type Encoder interface {
 	Encode(ctx context.Context, form PCM, samples io.Reader) (io.ReadCloser, error)
 }
 
-// PCM is how samples lie in the bytes of a WAV file.
+// PCM is the form of the samples of a WAV file.
 type PCM struct {
 	Channels int
 	Rate     int // samples per second

@@ -23,8 +23,8 @@ import (
 type Form struct {
 	// Parts are fields and files, in the order in which they are sent.
 	Parts []Part
-	// Boundary parts the parts on the wire; letters and digits that nobody who
-	// wrote a part can have known.
+	// Boundary separates the parts on the wire; letters and digits that cannot be
+	// guessed, so that no part contains it.
 	Boundary string
 
 	release func() error
@@ -45,7 +45,7 @@ type Part struct {
 }
 
 // NewForm makes a form with a boundary of its own. release, which may be nil,
-// frees what the parts lie in; see [Form.Close].
+// frees what holds the parts; see [Form.Close].
 func NewForm(parts []Part, release func() error) *Form {
 	return &Form{Parts: parts, Boundary: rand.Text(), release: release}
 }
@@ -74,11 +74,11 @@ func (p *Part) Text(most int64) (string, error) {
 	return string(data), errors.Join(err, rc.Close())
 }
 
-// With returns a form of other parts that lie where f's do, and under the same
+// With returns a form of other parts that are held where f's are, under the same
 // boundary. Only f is to be closed.
 func (f *Form) With(parts []Part) *Form { return &Form{Parts: parts, Boundary: f.Boundary} }
 
-// Close frees what the parts lie in, which cannot be opened from then on. Later
+// Close frees what holds the parts, which cannot be opened from then on. Later
 // calls do nothing.
 func (f *Form) Close() (err error) {
 	f.once.Do(func() {
@@ -90,8 +90,8 @@ func (f *Form) Close() (err error) {
 }
 
 // Sum is a hash of the parts' names, file names and contents. It is the same
-// for two forms whose parts of different names come in another order, and tells
-// nothing of content types and the boundary.
+// for two forms whose parts of different names come in another order or
+// have other content types, or whose boundaries differ.
 func (f *Form) Sum() (sum [sha256.Size]byte, err error) {
 	parts := slices.Clone(f.Parts)
 	slices.SortStableFunc(parts, func(a, b Part) int { return strings.Compare(a.Name, b.Name) })
@@ -191,13 +191,13 @@ func (f *Form) appendHead(dst []byte, p *Part) []byte {
 	dst = append(append(append(dst, "--"...), f.Boundary...), "\r\nContent-Disposition: "...)
 	dst = append(dst, disposition...)
 	if p.ContentType != "" {
-		dst = append(append(dst, "\r\nContent-Type: "...), lineBreaks.Replace(p.ContentType)...)
+		dst = append(append(dst, "\r\nContent-Type: "...), singleLine(p.ContentType)...)
 	}
 	return append(dst, "\r\n\r\n"...)
 }
 
-// lineBreaks takes line breaks out of a header's value.
-var lineBreaks = strings.NewReplacer("\r", "", "\n", "")
+// singleLine is a header's value without line breaks.
+func singleLine(s string) string { return strings.NewReplacer("\r", "", "\n", "").Replace(s) }
 
 // reader is the form of these parts on the wire, and its length.
 func (f *Form) reader(parts []Part) (*formReader, int64) {

@@ -42,11 +42,11 @@ func parts(t *testing.T, b upstream.Body) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told strings.Builder
+	var lines strings.Builder
 	for r := multipart.NewReader(bytes.NewReader(data), params["boundary"]); ; {
 		p, err := r.NextRawPart()
 		if err == io.EOF {
-			return told.String()
+			return lines.String()
 		}
 		if err != nil {
 			t.Fatalf("%v in %q", err, data)
@@ -55,7 +55,7 @@ func parts(t *testing.T, b upstream.Body) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&told, "%s|%s|%s|%s\n", p.FormName(), p.FileName(), p.Header.Get("Content-Type"), content)
+		fmt.Fprintf(&lines, "%s|%s|%s|%s\n", p.FormName(), p.FileName(), p.Header.Get("Content-Type"), content)
 	}
 }
 

@@ -128,7 +128,7 @@ func readCounts(raw []byte) (c counts, o rawjson.Object) {
 	return c, o
 }
 
-// reported tells whether there is any count, and whether one is left out.
+// reported reports whether there is any count, and whether there are all.
 func (c counts) reported() (any, all bool) {
 	return c.prompt >= 0 || c.total >= 0, c.prompt >= 0 && c.total >= 0
 }

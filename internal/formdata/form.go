@@ -21,7 +21,7 @@ const (
 	maxBoundary = 70
 	maxHead     = 8 << 10
 	maxName     = 100
-	memory      = 1 << 20 // of all parts together; what is more lies on disk
+	memory      = 1 << 20 // of all parts together; what is more goes to disk
 )
 
 // MediaType is the media type of a form.
@@ -46,7 +46,7 @@ func Boundary(contentType string) (boundary string, ok bool, err error) {
 
 const boundaryLetters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'()+_,-./:=? "
 
-// Options say where the parts of a form lie. The zero value is the system's
+// Options say where the parts of a form are kept. The zero value is the system's
 // directory for temporary files, without a quota.
 type Options struct {
 	// Dir is where the temporary file is made that holds what is above 1 MiB in
@@ -69,7 +69,7 @@ func Read(body io.Reader, boundary string, o Options) (*upstream.Form, error) {
 	defer scanner.release()
 	parts, err := read(scanner, s)
 	if err != nil {
-		_ = s.close() // there is nothing in it that anybody will miss
+		_ = s.close() // its content is not needed any more
 		return nil, err
 	}
 	return upstream.NewForm(parts, s.close), nil
@@ -135,7 +135,7 @@ func plain(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(
 
 func control(r rune) bool { return r < ' ' || r == 0x7f }
 
-// clean is a file name as far as it is text: nobody depends on it.
+// clean is a file name as far as it is text; nothing depends on it.
 func clean(filename string) string {
 	return strings.Map(func(r rune) rune {
 		if control(r) || r == utf8.RuneError {

@@ -30,8 +30,8 @@ func part(name, content string) string {
 	return fmt.Sprintf("Content-Disposition: form-data; name=%q\n\n%s", name, content)
 }
 
-// told is a form as a text: each part on a line.
-func told(t testing.TB, f *upstream.Form) string {
+// partLines is a form as a text: each part on a line.
+func partLines(t testing.TB, f *upstream.Form) string {
 	t.Helper()
 	var b strings.Builder
 	for i := range f.Parts {
@@ -74,7 +74,7 @@ func TestAFormIsReadWhateverItsSpelling(t *testing.T) {
 				t.Errorf("%s, %s: %v", name, kind, err)
 				continue
 			}
-			if got := told(t, f); got != row.want {
+			if got := partLines(t, f); got != row.want {
 				t.Errorf("%s, %s: %q, want %q", name, kind, got, row.want)
 			}
 			if err := f.Close(); err != nil {
@@ -186,7 +186,7 @@ func TestWhatIsLargeLiesInAFileWithoutAName(t *testing.T) {
 	}
 	want := fmt.Sprintf("a|||%s\nlarge|||%s\nb|||%s\ntoo|||%s\n", small, large, small, large)
 	for range 2 { // each part can be opened again
-		if told(t, f) != want {
+		if partLines(t, f) != want {
 			t.Error("the form is another")
 		}
 	}

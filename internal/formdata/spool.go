@@ -34,7 +34,7 @@ func (q *Quota) take(owner string, n int64) bool {
 	return true
 }
 
-// spool is where the contents of a form lie: small ones in memory, and the rest
+// spool keeps the contents of a form: small ones in memory, and the rest
 // one after the other in a temporary file.
 type spool struct {
 	options Options
@@ -116,19 +116,13 @@ func full(err error) error {
 func (c *content) end() (size int64, open func() (io.ReadCloser, error)) {
 	if !c.onDisk {
 		data := c.memory
-		return c.size, func() (io.ReadCloser, error) { return seekable{bytes.NewReader(data)}, nil }
+		return c.size, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
 	}
 	file, start, size := c.spool.file, c.start, c.size
-	return size, func() (io.ReadCloser, error) { return seekable{io.NewSectionReader(file, start, size)}, nil }
+	return size, func() (io.ReadCloser, error) { return io.NopCloser(io.NewSectionReader(file, start, size)), nil }
 }
 
-// seekable is a reader of something that whoever opened it does not close.
-type seekable struct{ io.ReadSeeker }
-
-// Close does nothing.
-func (seekable) Close() error { return nil }
-
-// close gives the disk back.
+// close frees the temporary file.
 func (s *spool) close() error {
 	s.options.Quota.take(s.options.Owner, -s.size)
 	s.size = 0

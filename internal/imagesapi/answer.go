@@ -17,7 +17,7 @@ type Answer struct {
 
 // ReadAnswer checks an upstream's 200 answer to the request: it has pictures.
 // An empty, cut or malformed body and an error in a 200 body are a
-// fault.BadGateway. The answer tells requestID as its own. tokens says that
+// fault.BadGateway. The answer gets requestID as its own. tokens says that
 // tokens are paid for, so that their number is estimated where the upstream
 // does not report it. The Answer does not refer to data.
 func (r *Request) ReadAnswer(data []byte, requestID string, tokens bool) (Answer, error) {
@@ -56,7 +56,7 @@ func (r *Request) edits(o *rawjson.Object, requestID string) []rawjson.Edit {
 	return edits
 }
 
-// countData counts the pictures of OpenAI's form, whose bytes nobody looks at.
+// countData counts the pictures of OpenAI's form, whose bytes are not read.
 func countData(rd *rawjson.Reader, made *int) error {
 	return rd.Array(func(int) error {
 		if rd.Kind() != '{' {

@@ -146,8 +146,8 @@ func editRows(t testing.TB) []editRow {
 		row("an image without a file name", "", newest, upstream.Field("image", square)),
 		row("two images for the legacy model", "image", legacy, file("image", square), file("image", square)),
 		row("a JPEG for the legacy model", "image", legacy, file("image", photo)),
-		row("a wide images.PNG for the legacy model", "image", legacy, file("image", wide)),
-		row("a large images.PNG for the legacy model", "image", legacy, file("image", square+strings.Repeat("\x00", 4<<20)+pngTail)),
+		row("a wide PNG for the legacy model", "image", legacy, file("image", wide)),
+		row("a large PNG for the legacy model", "image", legacy, file("image", square+strings.Repeat("\x00", 4<<20)+pngTail)),
 
 		row("a mask", "", newest, file("mask", square)), row("a mask of the legacy model", "", legacy, file("mask", square)),
 		row("an empty mask", "", newest, upstream.Field("mask", "")),

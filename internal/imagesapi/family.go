@@ -91,7 +91,7 @@ const (
 const square = 1024 * 1024
 
 // unknownCost is what a picture of a model that no table describes takes at
-// most, as far as anybody can tell.
+// most: a guess, since its vendor is not known.
 const unknownCost = 16_384
 
 // FamilyOf is the model's, and its row there. One that no table describes takes

@@ -211,7 +211,7 @@ func (r *Request) readFiles() error {
 		if !isFile(part) || absent(part) {
 			continue
 		}
-		f := fileOf(part)
+		f := images.File{Name: part.Filename, Size: part.Size, Open: part.Content}
 		err := readFile(&f)
 		var unfit InvalidImageError
 		switch {

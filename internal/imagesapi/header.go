@@ -11,15 +11,9 @@ import (
 	"strings"
 
 	"github.com/tollhouse-ai/gateway/images"
-	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// fileOf is a part that holds an image. Its header was not read yet.
-func fileOf(p *upstream.Part) images.File {
-	return images.File{Name: p.Filename, Size: p.Size, Open: p.Content}
-}
-
-// read fills in what the file's content says of itself. It fails with an
+// readFile fills in the format and the size of the file's content. It fails with an
 // [InvalidImageError], or because the file cannot be read.
 func readFile(f *images.File) error {
 	if f.Size == 0 {
@@ -70,7 +64,7 @@ func vendorName(f *images.File, otherwise string) string {
 }
 
 // The bounds of an image that a caller sends: a small file can say that it is a
-// picture which fills the memory of whoever unfolds it.
+// picture which fills the memory of the program that decodes it.
 const (
 	maxSide   = 65_535
 	maxPixels = 100_000_000
@@ -80,7 +74,7 @@ const (
 // previews.
 const maxHeaderBytes = 4 << 20
 
-// Header is what a file says of itself at its beginning.
+// Header is the format and the size of an image, by the beginning of its file.
 type Header struct {
 	ContentType   string // of its content, whatever it is called
 	Width, Height int64  // in pixels
@@ -99,7 +93,7 @@ const (
 	errEmpty     InvalidImageError = "it is empty"
 )
 
-// ReadHeader reads the format and the size of an image without unfolding it.
+// ReadHeader reads the format and the size of an image without decoding it.
 // size is the file's in bytes. It fails with an [InvalidImageError], or with
 // the error of r.
 func ReadHeader(r io.Reader, size int64) (Header, error) {

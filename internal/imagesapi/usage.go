@@ -118,7 +118,7 @@ func (p *report) count(o *rawjson.Object, names ...string) (n int64, ok bool) {
 // not reported is counted or, where tokens are paid for, estimated.
 func (r *Request) usage(raw []byte, made int64, tokens bool) billing.Usage {
 	u := billing.Usage{Images: made}
-	if made == 0 { // of a model whose answers nobody here can read
+	if made == 0 { // of a model whose answers have an unknown form
 		u.Images, u.Estimated = r.Count(), true
 	}
 	var p report

@@ -57,6 +57,27 @@ func TestNamesAreThoseThatAreGiven(t *testing.T) {
 	}
 }
 
+func TestAnUpstreamGetsAVoice(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"model":"alpha3-tts-flash","input":"a"}`:                                           `{"model":"alpha3-tts-flash","input":"a","voice":"Cherry"}`,
+		`{"model":"alpha3-tts-flash","input":"a","voice":"alloy","x":1.0}`:                   `{"model":"alpha3-tts-flash","input":"a","voice":"Cherry","x":1.0}`,
+		`{"model":"alpha3-tts-flash", "voice":"Radio Gol","input":"a","speed":2}`:            `{"model":"alpha3-tts-flash", "voice":"Radio Gol","input":"a","speed":2}`,
+		`{"model":"alpha3-tts-instruct-flash","input":"a","voice":"","instructions":"slow"}`: `{"model":"alpha3-tts-instruct-flash","input":"a","voice":"Cherry","instructions":"slow"}`,
+	} {
+		r, err := Parse([]byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := r.Parts(nil, 0)[0]
+		if got, err := p.Body.Bytes(); err != nil || string(got) != want {
+			t.Errorf("got %s, %v, want %s", got, err, want)
+		}
+		if p.Request.Voice == "" || p.Request.ResponseFormat != r.Format() || r.Voice == "Cherry" {
+			t.Errorf("the view is %+v, of %+v", p.Request, r.Request)
+		}
+	}
+}
+
 func TestAnOperatorsVoicesReplaceThoseOfTheTable(t *testing.T) {
 	r, err := Parse([]byte(`{"model":"alpha3-tts-flash","input":"a","voice":"Cherry"}`))
 	if err != nil {

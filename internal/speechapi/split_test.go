@@ -5,6 +5,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"pgregory.net/rapid"
 )
 
@@ -58,4 +59,25 @@ func TestNoCharacterIsLostOrBilledTwice(t *testing.T) {
 			t.Fatalf("%d characters, %q", sum, words)
 		}
 	})
+}
+
+func TestThePartsOfARequestHaveTheirText(t *testing.T) {
+	r, err := Parse([]byte(`{"model":"alpha3-tts-flash","input":"One. Two. \"Six\".","x":1.0}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bodies []string
+	var characters int64
+	for _, p := range r.Parts(nil, 6) {
+		data, err := p.Body.Bytes()
+		if text, _ := rawjson.String(p.Body.Raw("input")); err != nil || text != p.Request.Input {
+			t.Errorf("%s has the view %+v, %v", data, p.Request, err)
+		}
+		bodies, characters = append(bodies, string(data)), characters+p.Characters
+	}
+	const want = `{"model":"alpha3-tts-flash","input":"One.","x":1.0,"voice":"Cherry"}` + "\n" +
+		`{"model":"alpha3-tts-flash","input":"Two.","x":1.0,"voice":"Cherry"}` + "\n" + `{"model":"alpha3-tts-flash","input":"\"Six\".","x":1.0,"voice":"Cherry"}`
+	if got := strings.Join(bodies, "\n"); got != want || characters != r.Characters() {
+		t.Errorf("%d characters in\n%s, want %d in\n%s", characters, got, r.Characters(), want)
+	}
 }

@@ -28,7 +28,7 @@ func ContentType(format string) string {
 	return "application/octet-stream"
 }
 
-// FormatOf tells the format of audio by its first bytes, else by the content
+// FormatOf is the format of audio by its first bytes, else by the content
 // type that it came with; empty if neither is audio.
 func FormatOf(start []byte, contentType string) string {
 	switch {
@@ -66,7 +66,7 @@ var formatNames = map[string]string{
 // unknown is the length of a WAV file that is not known when it begins.
 const unknown = 0xFFFFFFFF
 
-// WAVHeader is the head of a WAV file whose length is not known: whoever plays it
+// WAVHeader is the head of a WAV file whose length is not known: a player
 // reads to its end.
 func WAVHeader(p speech.PCM) []byte {
 	frame := p.Channels * p.Bits / 8
@@ -88,7 +88,7 @@ func Checked(start []byte, r io.Reader) io.Reader {
 	return sized(r, binary.LittleEndian.Uint32(start[4:]), 8, false)
 }
 
-// Samples reads the head of a WAV file from r and returns how its samples lie
+// Samples reads the head of a WAV file from r and returns the form of its samples
 // and a reader of them alone. A file that is shorter than its head says ends in
 // io.ErrUnexpectedEOF.
 func Samples(r io.Reader) (speech.PCM, io.Reader, error) {
@@ -144,8 +144,8 @@ func check(p speech.PCM) error {
 }
 
 // sized is a reader that fails if there are fewer bytes than size and those that
-// stand before them. Who streams a file cannot know its length, and writes the
-// largest one or none: then r is read as it is.
+// stand before them. A program that streams a file cannot know its length, and
+// writes the largest one or none: then r is read as it is.
 func sized(r io.Reader, size uint32, before int64, exact bool) io.Reader {
 	const absurd = 0x7FFF0000
 	if size == 0 || size >= absurd {

@@ -43,6 +43,28 @@ func TestSamplesAreReadOfEveryWAV(t *testing.T) {
 	}
 }
 
+func TestAFileIsNotShorterThanItSays(t *testing.T) {
+	sized := func(size uint32, content string) []byte {
+		return append(binary.LittleEndian.AppendUint32([]byte("RIFF"), size), content...)
+	}
+	for name, row := range map[string]struct {
+		file []byte
+		err  error
+	}{
+		"as long":        {sized(4, "WAVE"), nil},
+		"longer":         {sized(4, "WAVEabcd"), nil},
+		"shorter":        {sized(8, "WAVE"), io.ErrUnexpectedEOF},
+		"of length 0":    {sized(0, "WAVE"), nil},
+		"of any length":  {sized(unknown, "WAVE"), nil},
+		"cut at its end": {[]byte("RIFF"), nil},
+	} {
+		data, err := io.ReadAll(Checked(row.file, bytes.NewReader(row.file)))
+		if !errors.Is(err, row.err) || !bytes.Equal(data, row.file) {
+			t.Errorf("%s: got %q, %v, want %q, %v", name, data, err, row.file, row.err)
+		}
+	}
+}
+
 func TestFormatsAreToldByContentThenByType(t *testing.T) {
 	for _, row := range []struct{ start, kind, want string }{
 		{"RIFF....WAVEfmt ", "application/octet-stream", speech.WAV},

@@ -59,7 +59,7 @@ func (e *Encoder) Encode(ctx context.Context, form speech.PCM, samples io.Reader
 	s := &stream{cmd: command(ctx, path, arguments(form)...), cancel: cancel}
 	s.cmd.Env = []string{"LC_ALL=C"} // it needs none of the gateway's, where vendors' keys are
 	s.cmd.Stdin = samples
-	s.cmd.Stderr = &s.said
+	s.cmd.Stderr = &s.stderr
 	s.cmd.WaitDelay = 5 * time.Second // for samples whose Read waits all the same
 	if s.out, err = s.cmd.StdoutPipe(); err == nil {
 		err = s.cmd.Start()
@@ -93,7 +93,7 @@ type stream struct {
 	cmd    *exec.Cmd
 	cancel context.CancelFunc
 	out    io.ReadCloser
-	said   clipped
+	stderr clipped
 
 	once sync.Once
 	err  error // how the process ended
@@ -117,24 +117,24 @@ func (s *stream) Read(p []byte) (int, error) {
 // Close ends the process and waits for it.
 func (s *stream) Close() error {
 	s.cancel()
-	_ = s.wait() // it was told to end
+	_ = s.wait() // how it ends does not matter any more
 	return nil
 }
 
 func (s *stream) wait() error {
 	s.once.Do(func() {
 		if s.err = s.cmd.Wait(); s.err != nil {
-			s.err = fmt.Errorf("lame: %w: %s", s.err, bytes.TrimSpace(s.said.text))
+			s.err = fmt.Errorf("lame: %w: %s", s.err, bytes.TrimSpace(s.stderr.text))
 		}
 		s.cancel()
 	})
 	return s.err
 }
 
-// clipped keeps the beginning of what the process complains of.
+// clipped keeps the beginning of what the process writes to its standard error.
 type clipped struct{ text []byte }
 
-// Write keeps some and takes all.
+// Write keeps at most 1 KiB in all and reports all of p as written.
 func (c *clipped) Write(p []byte) (int, error) {
 	const most = 1024
 	c.text = append(c.text, p[:min(len(p), most-len(c.text))]...)
