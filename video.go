@@ -14,9 +14,10 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/quota"
-	"github.com/tollhouse-ai/gateway/internal/webhook"
+	deliverer "github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
+	"github.com/tollhouse-ai/gateway/webhook"
 )
 
 // VideoOptions say how video tasks are polled and kept. The zero value is the
@@ -108,16 +109,20 @@ func newVideos(g *Gateway) *videos {
 	}
 }
 
-// newNotices makes the deliverer of the webhooks that the store of tasks has.
-func newNotices(g *Gateway, outbox webhook.Outbox) (*webhook.Deliverer, error) {
-	d, err := webhook.NewDeliverer(webhook.DelivererOptions{
-		Outbox: outbox, Client: webhook.NewClient(webhook.Options{AllowPrivate: g.options.Video.AllowPrivate, Now: g.options.Now}),
-		Owner: g.videos.owner, Logger: g.options.Logger, Now: g.options.Now, Clock: g.videos.clock.read, Attempted: g.emitNoticeTried,
-	})
-	if err == nil {
-		g.videos.wakeDeliverer = d.Wake
+// newDeliverer makes the deliverer of the webhooks that the store of tasks has, nil
+// if it has none.
+func newDeliverer(g *Gateway) *deliverer.Deliverer {
+	outbox, ok := g.options.Tasks.(webhook.Outbox)
+	if !ok {
+		return nil
 	}
-	return d, err
+	client := deliverer.NewClient(deliverer.Options{AllowPrivate: g.options.Video.AllowPrivate, Now: g.options.Now})
+	d := deliverer.NewDeliverer(deliverer.DelivererOptions{
+		Outbox: outbox, Post: client.Post, Owner: g.videos.owner, Logger: g.options.Logger,
+		Now: g.options.Now, Clock: g.videos.clock.read, Attempted: g.emitNoticeTried,
+	})
+	g.videos.wakeDeliverer = d.Wake
+	return d
 }
 
 // submission is a request for a video on its way to an upstream.
@@ -342,7 +347,7 @@ func (v *videos) commit(ctx context.Context, t *video.Task, m video.Transition) 
 	}
 	now := v.clock.last()
 	next.PurgeAt = now.Add(v.g.options.Video.Retention)
-	step := video.Step{Task: next, Notice: next.NoticeOf(v.g.options.NewID("evt_"), now)}
+	step := video.Step{Task: next, Delivery: next.Delivery(v.g.options.NewID("evt_"), now)}
 	receipt, first, err := v.settle(ctx, step)
 	if err != nil {
 		return nil, err
@@ -350,7 +355,7 @@ func (v *videos) commit(ctx context.Context, t *video.Task, m video.Transition) 
 	if !first {
 		return v.find(ctx, t.Account, t.ID)
 	}
-	if step.Notice != nil {
+	if step.Delivery != nil {
 		v.wakeDeliverer()
 	}
 	v.reportEnd(&next, receipt)

@@ -27,7 +27,7 @@ import (
 
 func TestAGatewayThatFollowsAnotherInOneProcessEndsItsVideos(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tasks := gateway.NewMemoryTasks(nil, nil)
+		tasks := memory.NewTasks(nil, nil)
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		var options gateway.Options
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks, options = tasks, *o; options.Tasks = tasks })
@@ -63,7 +63,7 @@ func TestAGatewayThatFollowsAnotherInOneProcessEndsItsVideos(t *testing.T) {
 
 // dated is a store of tasks that has a clock: the right one.
 type dated struct {
-	*video.Memory
+	*memory.Tasks
 	away error
 }
 
@@ -88,7 +88,7 @@ func TestANodeWithAWrongClockEndsNoVideoAndForgetsNone(t *testing.T) {
 		t.Run(by.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
-				tasks := &dated{Memory: &video.Memory{}}
+				tasks := &dated{Tasks: memory.NewTasks(nil, nil)}
 				right := skewed(t, s, tasks, nil, 0)
 				wrong := skewed(t, s, tasks, right.ledger, by)
 				ctx, stop := context.WithCancel(t.Context())
@@ -133,7 +133,7 @@ func TestAVideoThatANodeWithAWrongClockTookEndsInTime(t *testing.T) {
 	for _, by := range []time.Duration{49 * time.Hour, -49 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
-			tasks := &dated{Memory: &video.Memory{}}
+			tasks := &dated{Tasks: memory.NewTasks(nil, nil)}
 			right := skewed(t, s, tasks, nil, 0)
 			wrong := skewed(t, s, tasks, right.ledger, by)
 			_, r, err := wrong.submit(t.Context(), askBeta, "")
@@ -156,7 +156,7 @@ func TestAVideoThatANodeWithAWrongClockTookEndsInTime(t *testing.T) {
 // No video is made of which nobody knows when it ends.
 func TestWithoutTheTimeOfItsStoreANodeTakesNoVideoAndEndsNone(t *testing.T) {
 	s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
-	tasks := &dated{Memory: &video.Memory{}, away: errors.New("no connection")}
+	tasks := &dated{Tasks: memory.NewTasks(nil, nil), away: errors.New("no connection")}
 	h := skewed(t, s, tasks, nil, 0)
 	if _, _, err := h.submit(t.Context(), askBeta, ""); !fault.Is(err, fault.ServiceUnavailable) || s.jobs != 0 || h.balance(t).Held != 0 {
 		t.Errorf("%v, %d jobs, held %s", err, s.jobs, h.balance(t).Held)
@@ -259,7 +259,7 @@ func TestADraftIsContinuedByTheUpstreamThatHasIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tasks := &video.Memory{}
+		tasks := memory.NewTasks(nil, nil)
 		now := time.Now()
 		add := func(n video.Task) {
 			n.Account, n.Key, n.Model, n.Version, n.CreatedAt, n.ExpiresAt = "local", "k", model, 1, now, now.Add(time.Hour)
@@ -318,7 +318,7 @@ func (o *overtaken) Change(ctx context.Context, s video.Step, r *idempotency.Rec
 func TestAnUpstreamThatTookAVideoIsNotForgottenWhereAnotherNodeGaveItUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
-		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = &overtaken{Store: &video.Memory{}} })
+		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = &overtaken{Store: memory.NewTasks(nil, nil)} })
 		_, r, err := h.submit(t.Context(), askBeta, "")
 		if err != nil {
 			t.Fatal(err)
@@ -484,7 +484,7 @@ func TestRunEndsThoughCallersGoOnAskingAfterTheirVideos(t *testing.T) {
 
 // hesitant are tasks that take their time.
 type hesitant struct {
-	*gateway.MemoryTasks
+	*memory.Tasks
 	away         int // so many changes fail
 	change, find time.Duration
 }
@@ -494,18 +494,18 @@ func (h *hesitant) Change(ctx context.Context, s video.Step, a *idempotency.Reco
 		return false, errors.New("the store is away")
 	}
 	time.Sleep(h.change)
-	return h.MemoryTasks.Change(ctx, s, a)
+	return h.Tasks.Change(ctx, s, a)
 }
 
 func (h *hesitant) Find(ctx context.Context, account, id string) (*video.Task, error) {
-	t, err := h.MemoryTasks.Find(ctx, account, id)
+	t, err := h.Tasks.Find(ctx, account, id)
 	time.Sleep(h.find)
 	return t, err
 }
 
 func TestAStepIsUnsettledUntilTheStoreHasTakenIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tasks := &hesitant{MemoryTasks: gateway.NewMemoryTasks(nil, nil), away: 1, change: 3 * time.Second}
+		tasks := &hesitant{Tasks: memory.NewTasks(nil, nil), away: 1, change: 3 * time.Second}
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaCanceled}}
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
 		if _, _, err := h.submit(t.Context(), askBeta, ""); !fault.Is(err, fault.RequestTimeout) {
@@ -535,7 +535,7 @@ func TestAStepIsUnsettledUntilTheStoreHasTakenIt(t *testing.T) {
 
 func TestWhoReadAVideoJustBeforeItsEndDoesNotHaveItsVendorAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tasks := &hesitant{MemoryTasks: gateway.NewMemoryTasks(nil, nil)}
+		tasks := &hesitant{Tasks: memory.NewTasks(nil, nil)}
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
 		_, r, err := h.submit(t.Context(), askBeta, "")

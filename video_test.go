@@ -17,6 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -242,7 +243,7 @@ func TestASubmissionThatWasRefusedForCertainLeavesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &fakeVideoVendor{lose: refusal}
-			tasks := &video.Memory{}
+			tasks := memory.NewTasks(nil, nil)
 			h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
 			for range 3 { // nothing of the first blocks the next
 				if _, _, err := h.submit(t.Context(), askBeta, "k"); err == nil || fault.Is(err, fault.RequestTimeout) || fault.Is(err, fault.IdempotencyConflict) {
@@ -259,7 +260,7 @@ func TestASubmissionThatWasRefusedForCertainLeavesNothing(t *testing.T) {
 
 func TestWhoLeavesDoesNotStopASubmission(t *testing.T) {
 	s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}, left: make(chan struct{})}
-	tasks := &video.Memory{}
+	tasks := memory.NewTasks(nil, nil)
 	h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
 	ctx, leave := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -462,7 +463,7 @@ func (a *awayTasks) Change(ctx context.Context, s video.Step, r *idempotency.Rec
 func TestATaskThatCouldNotBeWrittenIsWrittenLaterAndNotSubmittedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
-		tasks := &awayTasks{Store: &video.Memory{}, away: true}
+		tasks := &awayTasks{Store: memory.NewTasks(nil, nil), away: true}
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup

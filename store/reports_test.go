@@ -163,7 +163,7 @@ func TestOpenTasksAndNoticesAreCounted(t *testing.T) {
 			step := video.Step{Task: task}
 			if id == "vid_3" {
 				step.Task.State, step.Task.PurgeAt = video.Failed, now.Add(time.Hour)
-				step.Notice = step.Task.NoticeOf("evt_1", now)
+				step.Delivery = step.Task.Delivery("evt_1", now)
 			}
 			if made, err := db.Tasks().Change(t.Context(), step, nil); err != nil || !made {
 				t.Fatalf("%s: %t, %v", id, made, err)
