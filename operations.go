@@ -10,6 +10,7 @@ import (
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/rule"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -178,7 +179,7 @@ var parsers = map[upstream.Op]func(x *Exchange, data []byte) (*operation, error)
 	upstream.GenerateImage:  parser(images.Parse, newImages),
 	upstream.Embeddings:     parser(embeddings.Parse, newEmbeddings),
 	upstream.Speech:         parser(speech.Parse, newSpeech),
-	upstream.SubmitVideo:    parser(video.Parse, newVideo),
+	upstream.SubmitVideo:    parser(videoapi.Parse, newVideo),
 }
 
 // parser makes an operation of what parse reads.
@@ -454,7 +455,7 @@ func newSpeech(_ *Exchange, r *speech.Request) *operation {
 
 // newVideo is the operation that submits a video. What comes after it is the life
 // of its task, see videos.
-func newVideo(x *Exchange, r *video.Request) *operation {
+func newVideo(x *Exchange, r *videoapi.Request) *operation {
 	s := &submission{Request: r}
 	op := &operation{
 		kind: upstream.SubmitVideo, model: r.Model, source: r.Source(), detached: true, wait: r.Wait, status: http.StatusOK,
@@ -462,7 +463,7 @@ func newVideo(x *Exchange, r *video.Request) *operation {
 		unpriced:     func(_ http.Header, pass rule.PassUnpriced) error { return r.Unpriced(pass) },
 		validate: func(m *Model, price *billing.Price) error {
 			s.price = price
-			return r.Validate(video.ModelConfig{Ratios: m.Ratios, Priorities: m.Priorities, AllowPrivate: x.g.options.Video.AllowPrivate, Price: price})
+			return r.Validate(videoapi.ModelConfig{Ratios: m.Ratios, Priorities: m.Priorities, AllowPrivate: x.g.options.Video.AllowPrivate, Price: price})
 		},
 		bound: func(_ *Model, price *billing.Price) bounds {
 			b, err := r.Bound(price)
@@ -474,9 +475,9 @@ func newVideo(x *Exchange, r *video.Request) *operation {
 		},
 		input:   free,
 		serve:   func(c *call) (*Result, error) { return c.submit(s) },
-		request: func(billing.Hold, int64) (upstream.Body, any) { return s.Prepared(), s.Request },
+		request: func(billing.Hold, int64) (upstream.Body, any) { return s.Prepared(), &s.Request.Request },
 		answer: func(data []byte) (_ answer, err error) {
-			s.report, err = video.ReadSubmission(data)
+			s.report, err = videoapi.ReadSubmission(data)
 			return answer{}, err
 		},
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/video"
@@ -154,7 +155,7 @@ type encoder func(x *Exchange) (*operation, error)
 
 // encoded makes the operation of a typed request in the form that would have come
 // over HTTP, so that both are checked by the same rules.
-func encoded[R any](x *Exchange, typed *R, encode func(*R) (*R, error), operate func(*Exchange, *R) *operation) (*operation, error) {
+func encoded[T, R any](x *Exchange, typed *T, encode func(*T) (*R, error), operate func(*Exchange, *R) *operation) (*operation, error) {
 	r, err := encode(typed)
 	if err != nil {
 		return nil, err
@@ -285,7 +286,7 @@ func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Resp
 // the task of which it is not known whether an upstream took it.
 func (g *Gateway) SubmitVideo(ctx context.Context, req *video.Request) (*video.Response, error) {
 	return answered(ctx, g, "video record", func(x *Exchange) (*operation, error) {
-		return encoded(x, req, video.Encode, newVideo)
+		return encoded(x, req, videoapi.Encode, newVideo)
 	}, func(o outcome) *video.Response { // it costs nothing until it has ended
 		return &video.Response{Raw: o.body, RequestID: o.id, Dropped: o.dropped}
 	})
@@ -334,7 +335,7 @@ func (g *Gateway) WaitVideo(ctx context.Context, id string) iter.Seq2[*video.Res
 
 // response is the typed record, with what it cost once that is known.
 func (v *videos) response(ctx context.Context, t *video.Task) (*video.Response, error) {
-	r, err := t.Response()
+	r, err := videoapi.Response(t)
 	if err != nil {
 		return r, fault.Wrap(fault.BadGateway, "The upstream's answer is not of the video form. Raw has it.", err)
 	}
@@ -354,5 +355,5 @@ func (x *Exchange) VideoRecord(ctx context.Context, id string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.Record(), nil
+	return videoapi.Record(t), nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/quota"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	deliverer "github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -127,9 +128,9 @@ func newDeliverer(g *Gateway) *deliverer.Deliverer {
 
 // submission is a request for a video on its way to an upstream.
 type submission struct {
-	*video.Request
-	price  *billing.Price // of the model; nil if it has none
-	report video.Report   // of the upstream that took it
+	*videoapi.Request
+	price  *billing.Price  // of the model; nil if it has none
+	report videoapi.Report // of the upstream that took it
 }
 
 // submit submits a video. The task and its hold are durable before an upstream is
@@ -211,7 +212,7 @@ func (c *call) createTask(v *submission) (_ *video.Task, err error) {
 	}
 	x.g.videos.remember(v.price)
 	charge := c.charge()
-	charge.Until = x.g.options.Now().Add(t.End().Sub(now) + holdMargin) // which is by this process's clock
+	charge.Until = x.g.options.Now().Add(videoapi.End(&t).Sub(now) + holdMargin) // which is by this process's clock
 	if x.g.videos.transactional {
 		charge.With = []billing.Record{n}
 	}
@@ -262,8 +263,8 @@ func (c *call) markUnknown(t *video.Task, err error) error {
 	if n := len(c.x.record.attempts); n > 0 {
 		c.channel = c.x.record.attempts[n-1].Channel
 	}
-	step := t.MarkUnknown(c.channel, c.x.g.videos.clock.last())
-	answer := c.x.answerRecord(http.Header{"Content-Type": {"application/json"}}, step.Record())
+	step := videoapi.MarkUnknown(t, c.channel, c.x.g.videos.clock.last())
+	answer := c.x.answerRecord(http.Header{"Content-Type": {"application/json"}}, videoapi.Record(&step))
 	c.x.claimed = nil // a duplicate must not make a second job: it is told of the task
 	c.x.g.videos.persist(c.ctx, video.Step{Task: step}, answer)
 	return unknownOutcome(t, err)
@@ -282,11 +283,11 @@ func unknownOutcome(t *video.Task, err error) error {
 // From now on the hold is the task's.
 func (c *call) acceptTask(v *submission, t *video.Task, reply *upstream.Reply) (*Result, error) {
 	c.held = false
-	step := t.Accept(v.report, reply.Channel, c.x.g.videos.clock.last())
+	step := videoapi.Accept(t, v.report, reply.Channel, c.x.g.videos.clock.last())
 	header := resultHeader(reply, 0)
 	c.model.announce(header)
 	header["Content-Type"] = []string{"application/json"}
-	body := step.Record()
+	body := videoapi.Record(&step)
 	answer := c.x.answerRecord(header, body)
 	c.x.claimed = nil // what is kept ends the claim, now or when the store is back
 	if !c.x.g.videos.persist(c.ctx, video.Step{Task: step}, answer) {
@@ -326,7 +327,7 @@ func (v *videos) price(ctx context.Context, t *video.Task) (*billing.Price, erro
 
 // commit makes a transition durable: the end of a task together with its
 // settlement and its webhook. If another process was faster, its result counts.
-func (v *videos) commit(ctx context.Context, t *video.Task, m video.Transition) (*video.Task, error) {
+func (v *videos) commit(ctx context.Context, t *video.Task, m videoapi.Transition) (*video.Task, error) {
 	if m.Late {
 		v.g.options.Logger.Warn("a video succeeded after it had expired, and is not charged", "task", t.ID, "account", t.Account)
 	}
@@ -347,7 +348,7 @@ func (v *videos) commit(ctx context.Context, t *video.Task, m video.Transition) 
 	}
 	now := v.clock.last()
 	next.PurgeAt = now.Add(v.g.options.Video.Retention)
-	step := video.Step{Task: next, Delivery: next.Delivery(v.g.options.NewID("evt_"), now)}
+	step := video.Step{Task: next, Delivery: videoapi.Delivery(&next, v.g.options.NewID("evt_"), now)}
 	receipt, first, err := v.settle(ctx, step)
 	if err != nil {
 		return nil, err
@@ -382,7 +383,7 @@ func (v *videos) settle(ctx context.Context, step video.Step) (r billing.Receipt
 	if v.transactional {
 		with = append(with, step)
 	}
-	r, err = v.g.options.Meter.Settle(ctx, hold, t.BilledUsage(p), with...)
+	r, err = v.g.options.Meter.Settle(ctx, hold, videoapi.BilledUsage(t, p), with...)
 	if err != nil {
 		return r, false, err
 	}
@@ -405,7 +406,7 @@ func (v *videos) reportEnd(t *video.Task, r billing.Receipt) {
 	if v.g.options.Video.Ended == nil {
 		return
 	}
-	response, err := t.Response()
+	response, err := videoapi.Response(t)
 	if err != nil && response == nil {
 		return
 	}

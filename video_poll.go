@@ -13,6 +13,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/via"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -130,10 +131,10 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 	if err != nil {
 		return nil, storeError(err)
 	}
-	if m, ended := t.Expire(now); ended {
+	if m, ended := videoapi.Expire(t, now); ended {
 		if t.UpstreamID != "" { // a last look, so that a success that came too late is reported
 			if data, err := v.askUpstream(ctx, t); err == nil {
-				if last, err := t.Advance(data, now); err == nil {
+				if last, err := videoapi.Advance(t, data, now); err == nil {
 					m = last
 				}
 			}
@@ -142,7 +143,7 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 	}
 	switch {
 	case t.State == video.Submitting && now.Sub(t.CreatedAt) > submitTimeout:
-		return v.commit(ctx, t, video.Transition{Task: t.MarkUnknown("", now), Changed: true})
+		return v.commit(ctx, t, videoapi.Transition{Task: videoapi.MarkUnknown(t, "", now), Changed: true})
 	case t.State == video.Submitting, t.State == video.Unknown:
 		return t, nil // there is nobody to ask
 	}
@@ -150,7 +151,7 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 	if err != nil {
 		return nil, err
 	}
-	m, err := t.Advance(data, now)
+	m, err := videoapi.Advance(t, data, now)
 	if m.UnknownStatus != "" && m.Changed {
 		v.g.options.Logger.Warn("a video's upstream said something unexpected", "task", t.ID, "channel", t.Channel, "word", clip(m.UnknownStatus))
 	}
@@ -166,7 +167,7 @@ func (v *videos) askUpstream(ctx context.Context, t *video.Task) (data []byte, e
 		Op: upstream.PollVideo, Model: t.Model, Channel: t.Channel, TaskID: t.UpstreamID, RequestID: t.RequestID, Account: t.Account,
 		Accept: func(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
 			buf := new(bytes.Buffer)
-			in := limitedReader{limit: video.MaxAnswer}
+			in := limitedReader{limit: videoapi.MaxAnswer}
 			err := in.readAll(ctx, buf, r.Body)
 			data = buf.Bytes()
 			return r, err
@@ -196,7 +197,7 @@ func (x *Exchange) waited(ctx context.Context, r *Result) {
 		if err != nil {
 			return // the record as it stood
 		}
-		r.Body = t.Record()
+		r.Body = videoapi.Record(t)
 	}
 }
 
@@ -412,14 +413,14 @@ func (v *videos) nextPoll(t *video.Task, now time.Time) time.Time {
 	case video.Submitting:
 		return t.CreatedAt.Add(submitTimeout + time.Second)
 	case video.Unknown:
-		return t.End()
+		return videoapi.End(t)
 	}
-	next, last := now.Add(v.interval(t, now)), t.End().Add(-v.g.options.Video.Poll)
+	next, last := now.Add(v.interval(t, now)), videoapi.End(t).Add(-v.g.options.Video.Poll)
 	switch {
-	case !t.End().After(next) && now.Before(last):
+	case !videoapi.End(t).After(next) && now.Before(last):
 		return last // what succeeded in time is seen in time
-	case t.End().Before(next):
-		return t.End()
+	case videoapi.End(t).Before(next):
+		return videoapi.End(t)
 	}
 	return next
 }

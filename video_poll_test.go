@@ -19,6 +19,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -145,7 +146,7 @@ func TestAVideoThatANodeWithAWrongClockTookEndsInTime(t *testing.T) {
 			if v, err := right.Video(t.Context(), id); err != nil || v.Status.Terminal() {
 				t.Errorf("%s: before its end: %+v, %v", by, v, err)
 			}
-			time.Sleep(video.Grace + time.Second)
+			time.Sleep(videoapi.Grace + time.Second)
 			if v, err := right.Video(t.Context(), id); err != nil || v.Status != video.Expired {
 				t.Errorf("%s: at its end: %+v, %v", by, v, err)
 			}
@@ -213,8 +214,8 @@ func TestAVideoIsChargedIfItIsThereInTimeAndReportedIfItComesTooLate(t *testing.
 	}{
 		"in time":                 {time.Hour - 8*time.Second, video.Succeeded, 343_035_000, false},
 		"after the caller's time": {2 * time.Hour, video.Succeeded, 343_035_000, false},
-		"just before the end":     {48*time.Hour + video.Grace - 8*time.Second, video.Succeeded, 343_035_000, false},
-		"too late":                {48*time.Hour + video.Grace - 2*time.Second, video.Expired, 0, true}, // between the last look in time and the end
+		"just before the end":     {48*time.Hour + videoapi.Grace - 8*time.Second, video.Succeeded, 343_035_000, false},
+		"too late":                {48*time.Hour + videoapi.Grace - 2*time.Second, video.Expired, 0, true}, // between the last look in time and the end
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -233,7 +234,7 @@ func TestAVideoIsChargedIfItIsThereInTimeAndReportedIfItComesTooLate(t *testing.
 				if _, _, err := h.submit(t.Context(), strings.Replace(askGamma, `"duration"`, `"execution_expires_after":3600,"duration"`, 1), ""); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(48*time.Hour + video.Grace + time.Minute)
+				time.Sleep(48*time.Hour + videoapi.Grace + time.Minute)
 				stop()
 				running.Wait()
 				v, err := h.Video(t.Context(), "cgt-1")

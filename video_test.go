@@ -17,6 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -193,7 +194,7 @@ func TestAfterSomeStatusesASubmissionMayHaveBeenTaken(t *testing.T) {
 			if err != nil || s.jobs != 1 {
 				t.Fatalf("after a %d: %d jobs, %v", status, s.jobs, err)
 			}
-			time.Sleep(48*time.Hour + video.Grace + time.Minute) // virtual
+			time.Sleep(48*time.Hour + videoapi.Grace + time.Minute) // virtual
 			if v, err := h.Video(t.Context(), idOf(t, again.Body)); err != nil || v.Status != video.Expired {
 				t.Errorf("after a %d: %+v, %v", status, v, err)
 			}
@@ -503,7 +504,7 @@ func TestEveryVideoModelIsChargedExactly(t *testing.T) {
 	}
 	seconds := []billing.Rate{{Unit: billing.Second, Variant: "720p", Amount: "0.100000001"}}
 	tokens := []billing.Rate{{Unit: billing.Output, Amount: "7.03"}}
-	for _, f := range video.Families() {
+	for _, f := range videoapi.Families() {
 		for _, id := range f.Models {
 			ask := `"content":[{"type":"text","text":"x"}]`
 			for suffix, members := range asks {
@@ -571,7 +572,7 @@ func TestADuplicateOfALostSubmissionGetsItsTaskAndMakesNoOther(t *testing.T) {
 			t.Errorf("%d jobs", s.jobs)
 		}
 		id := idOf(t, again.Body)
-		time.Sleep(48*time.Hour + video.Grace + time.Minute) // virtual
+		time.Sleep(48*time.Hour + videoapi.Grace + time.Minute) // virtual
 		if v, err := h.Video(t.Context(), id); err != nil || v.Status != video.Expired || h.balance(t).Held != 0 {
 			t.Errorf("ended %+v, %v, held %s", v, err, h.balance(t).Held)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/video"
@@ -29,7 +30,7 @@ func withDeliveries(t *testing.T, notices int) (*adminFixture, *memory.Tasks) {
 			t.Fatal(err)
 		}
 		task.State, task.Version = video.Succeeded, 1
-		step := video.Step{Task: task, Delivery: task.Delivery(fmt.Sprintf("evt_%d", n), begun.Add(time.Duration(n)*time.Second))}
+		step := video.Step{Task: task, Delivery: videoapi.Delivery(&task, fmt.Sprintf("evt_%d", n), begun.Add(time.Duration(n)*time.Second))}
 		if ok, err := tasks.Change(t.Context(), step, nil); !ok || err != nil {
 			t.Fatal(ok, err)
 		}

@@ -328,7 +328,7 @@ func read(rules *rawjson.Rules, data []byte, name string, visit func(rd *rawjson
 
 // Encode marshals a request that was made in Go and has it read as one that
 // came over the wire, so that both obey the same rules.
-func Encode[R any](typed *R, parse func([]byte) (*R, error)) (*R, error) {
+func Encode[T, R any](typed *T, parse func([]byte) (*R, error)) (*R, error) {
 	data, err := json.Marshal(typed)
 	if err != nil {
 		return nil, fault.Invalid("", "The request cannot be written as JSON: "+err.Error()+".")

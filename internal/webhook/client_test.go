@@ -118,7 +118,7 @@ func TestTheHostsCertificateIsChecked(t *testing.T) {
 	server, client := receiver(t, func(http.ResponseWriter, *http.Request) { t.Error("the notice was sent") })
 	for name, c := range map[string]*Client{
 		"no known authority signed it": NewClient(Options{Dial: server.dial, RootCAs: x509.NewCertPool()}),
-		"it has expired":         NewClient(Options{Dial: server.dial, RootCAs: client.http.Transport.(*http.Transport).TLSClientConfig.RootCAs, Now: func() time.Time { return time.Now().AddDate(200, 0, 0) }}),
+		"it has expired":               NewClient(Options{Dial: server.dial, RootCAs: client.http.Transport.(*http.Transport).TLSClientConfig.RootCAs, Now: func() time.Time { return time.Now().AddDate(200, 0, 0) }}),
 		"it is another host's": NewClient(Options{RootCAs: client.http.Transport.(*http.Transport).TLSClientConfig.RootCAs, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return server.dial(ctx, network, "example.com:443")
 		}}),

@@ -446,7 +446,7 @@ func TestADeathBetweenTheTryAndItsRecordDeliversAgainWithTheSameID(t *testing.T)
 
 func TestRunEndsWithItsContextAndCountsNothingThatItBrokeOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		outbox := newOutbox(t, nil, events(50)...)
+		outbox := newOutbox(t, nil, events(10)...)
 		_, end := start(DelivererOptions{Outbox: outbox, Post: func(ctx context.Context, d webhook.Delivery, _ time.Time, _ []webhook.Secret) Result {
 			<-ctx.Done()
 			if d.ID == "evt_00000" {
@@ -460,7 +460,7 @@ func TestRunEndsWithItsContextAndCountsNothingThatItBrokeOff(t *testing.T) {
 		if took := time.Since(began); took != 0 {
 			t.Errorf("it took %s", took)
 		}
-		if outbox.status("evt_00000").State != webhook.Sent || outbox.count(webhook.Waiting) != 49 || outbox.calls["failed"] != 0 {
+		if outbox.status("evt_00000").State != webhook.Sent || outbox.count(webhook.Waiting) != 9 || outbox.calls["failed"] != 0 {
 			t.Errorf("%d wait, and %d failed", outbox.count(webhook.Waiting), outbox.calls["failed"])
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	deliverer "github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
 	"github.com/tollhouse-ai/gateway/video"
@@ -37,7 +38,7 @@ func notice(t *testing.T, task *video.Task) (*http.Request, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := task.Delivery("evt_1", task.UpdatedAt)
+	n := videoapi.Delivery(task, "evt_1", task.UpdatedAt)
 	r := httptest.NewRequest(http.MethodPost, "/video", bytes.NewReader(n.Body))
 	r.Header = deliverer.Sign(n.ID, task.UpdatedAt, n.Body, secret, secret)
 	r.Header.Set("Content-Type", "application/json")

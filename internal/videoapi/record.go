@@ -1,4 +1,4 @@
-package video
+package videoapi
 
 import (
 	"slices"
@@ -8,22 +8,13 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/video"
 	"github.com/tollhouse-ai/gateway/webhook"
 )
 
-// PublicID is the id that the caller knows: of the gamma family and of models
-// that no table describes the upstream's, once it is known; else ours.
-func (t *Task) PublicID() string {
-	if t.Family == FamilyBeta || t.UpstreamID == "" {
-		return t.ID
-	}
-	return t.UpstreamID
-}
-
 // Record is the task as the API shows it, a JSON object.
-func (t *Task) Record() []byte {
+func Record(t *video.Task) []byte {
 	b := member(nil, "id", rawjson.Quote(nil, t.PublicID()))
 	b = member(b, "object", []byte(`"video.generation"`))
 	b = member(b, "model", rawjson.Quote(nil, t.Model))
@@ -34,7 +25,7 @@ func (t *Task) Record() []byte {
 		b = member(b, "expires_at", unix(t.ExpiresAt))
 	}
 	answer, _ := rawjson.Index(t.Answer, nil, nil) // nil has no members
-	if t.State == Succeeded {
+	if t.State == video.Succeeded {
 		content := answer.Raw("content")
 		if content == nil {
 			content = []byte("[]")
@@ -43,11 +34,11 @@ func (t *Task) Record() []byte {
 		if usage := answer.Raw("usage"); usage != nil {
 			b = member(b, "usage", usage)
 		}
-		if seed := t.seed(&answer); seed != nil {
+		if seed := usedSeed(t, &answer); seed != nil {
 			b = member(b, "seed", seed)
 		}
 	}
-	if t.Failure != nil && (t.State == Failed || t.State == Expired) {
+	if t.Failure != nil && (t.State == video.Failed || t.State == video.Expired) {
 		failure := member(nil, "code", rawjson.Quote(nil, t.Failure.Code))
 		failure = member(failure, "message", rawjson.Quote(nil, t.Failure.Message))
 		b = member(b, "error", append(failure, '}'))
@@ -65,7 +56,7 @@ func (t *Task) Record() []byte {
 var placedMembers = []string{"content", "usage", "seed"}
 
 // seed is the one that was used, or else asked for.
-func (t *Task) seed(answer *rawjson.Object) []byte {
+func usedSeed(t *video.Task, answer *rawjson.Object) []byte {
 	if raw := answer.Raw("seed"); !rawjson.IsNull(raw) {
 		return raw
 	}
@@ -87,60 +78,17 @@ func unix(t time.Time) []byte { return strconv.AppendInt(nil, t.Unix(), 10) }
 
 // Response is the record for use in Go. It fails where the upstream's members
 // are of another kind than the API's; the record is then in Raw.
-func (t *Task) Response() (*Response, error) {
-	raw := t.Record()
-	r := &Response{}
+func Response(t *video.Task) (*video.Response, error) {
+	raw := Record(t)
+	r := &video.Response{}
 	err := json.Unmarshal(raw, r, jsontext.AllowDuplicateNames(true)) // as upstreams may
 	r.Raw = raw
 	return r, err
 }
 
-// Response is the record of a video task. Fields that the API does not name are
-// in Extra, here and in its parts.
-type Response struct {
-	ID        string         `json:"id"`
-	Object    string         `json:"object"` // "video.generation"
-	Model     string         `json:"model"`  // public id
-	Status    State          `json:"status"`
-	CreatedAt int64          `json:"created_at"` // Unix seconds, as are those below
-	UpdatedAt int64          `json:"updated_at"`
-	ExpiresAt int64          `json:"expires_at,omitzero"` // when the task ends if the video is not there
-	Content   []Output       `json:"content,omitzero"`    // of a task that succeeded
-	Usage     jsontext.Value `json:"usage,omitzero"`      // the upstream's own count, an object
-	Seed      jsontext.Value `json:"seed,omitzero"`
-	Error     *Failure       `json:"error,omitzero"` // of a task that failed or expired
-	Extra     jsontext.Value `json:",embed"`
-
-	// Raw is the record as JSON.
-	Raw jsontext.Value `json:"-"`
-	// RequestID is the gateway's id of the call, by which its receipt is found.
-	RequestID string `json:"-"`
-	// Charge is what the video cost the account; zero until it is there.
-	Charge billing.Money `json:"-"`
-	// Dropped are request fields that the upstream refuses and did not get.
-	Dropped []string `json:"-"`
-}
-
-// Output is one video: the address where it can be fetched for 24 hours.
-type Output struct {
-	VideoURL     string         `json:"video_url,omitzero"`
-	LastFrameURL string         `json:"last_frame_url,omitzero"`
-	Extra        jsontext.Value `json:",embed"`
-}
-
-// URL is the address of the video; empty if there is none.
-func (r *Response) URL() string {
-	for _, c := range r.Content {
-		if c.VideoURL != "" {
-			return c.VideoURL
-		}
-	}
-	return ""
-}
-
 // Delivery is the webhook delivery of the task's end, with an id of its own
 // ("evt_…"); nil if the request named no URL, or the task has not ended.
-func (t *Task) Delivery(id string, now time.Time) *webhook.Delivery {
+func Delivery(t *video.Task, id string, now time.Time) *webhook.Delivery {
 	if t.WebhookURL == "" || !t.State.Terminal() {
 		return nil
 	}
@@ -148,6 +96,6 @@ func (t *Task) Delivery(id string, now time.Time) *webhook.Delivery {
 	b = member(b, "object", []byte(`"event"`))
 	b = member(b, "created_at", unix(now))
 	b = member(b, "type", rawjson.Quote(nil, "video.generation."+string(t.State)))
-	b = append(member(b, "data", t.Record()), '}')
+	b = append(member(b, "data", Record(t)), '}')
 	return &webhook.Delivery{ID: id, Account: t.Account, TaskID: t.ID, URL: t.WebhookURL, Body: b, CreatedAt: now}
 }

@@ -1,4 +1,4 @@
-package video
+package videoapi
 
 import (
 	"strings"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 func TestBodiesThatSayTwiceWhatIsBilledAreRefusedWithAnOffset(t *testing.T) {
@@ -156,9 +157,9 @@ func TestAWebhookURLThatNoNoticeCouldReachIsRefused(t *testing.T) {
 
 func TestATypedRequestObeysTheSameRules(t *testing.T) {
 	seed := int64(0)
-	typed := &Request{
+	typed := &video.Request{
 		Model: "gamma-2-0-260128", Duration: 5, Seed: &seed, Wait: true,
-		Content: []Block{{Type: "text", Text: "a boat"}, {Type: "image_url", ImageURL: &Link{URL: picture}, Role: "first_frame"}},
+		Content: []video.Block{{Type: "text", Text: "a boat"}, {Type: "image_url", ImageURL: &video.Link{URL: picture}, Role: "first_frame"}},
 		Extra:   []byte(`{"x":1.0}`),
 	}
 	r, err := Encode(typed)
@@ -176,10 +177,10 @@ func TestATypedRequestObeysTheSameRules(t *testing.T) {
 	if len(r.Content) != 2 || r.Content[1].ImageURL.URL != picture || !r.Wait || *r.Seed != 0 {
 		t.Errorf("%+v", r)
 	}
-	if _, err := Encode(&Request{Model: "m", Extra: []byte(`{"model":"n"}`)}); err == nil {
+	if _, err := Encode(&video.Request{Model: "m", Extra: []byte(`{"model":"n"}`)}); err == nil {
 		t.Error("a field that is there twice was taken")
 	}
-	bad, err := Encode(&Request{Model: "gamma-2-0-260128", Duration: 3, Prompt: "a"})
+	bad, err := Encode(&video.Request{Model: "gamma-2-0-260128", Duration: 3, Prompt: "a"})
 	if err != nil || !fault.Is(bad.Validate(ModelConfig{}), DurationOutOfRange) {
 		t.Error(err, bad.Validate(ModelConfig{}))
 	}
@@ -192,12 +193,12 @@ func TestATaskStartsAsItsRequestSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	task := r.Task(b, noon)
-	if task.State != Submitting || task.Family != FamilyGamma || task.Bound != b.Usage || string(task.Seed) != "7" ||
+	if task.State != video.Submitting || task.Family != video.FamilyGamma || task.Bound != b.Usage || string(task.Seed) != "7" ||
 		!task.ExpiresAt.Equal(noon.Add(time.Hour)) || task.WebhookURL == "" || !task.CreatedAt.Equal(noon) {
 		t.Errorf("%+v", task)
 	}
 	r = parse(t, `{"model":"beta2.6-t2v","input":{"prompt":"a"},"parameters":{"seed":8}}`)
-	if task := r.Task(b, noon); string(task.Seed) != "8" || !task.ExpiresAt.Equal(noon.Add(48*time.Hour)) || task.Family != FamilyBeta {
+	if task := r.Task(b, noon); string(task.Seed) != "8" || !task.ExpiresAt.Equal(noon.Add(48*time.Hour)) || task.Family != video.FamilyBeta {
 		t.Errorf("%+v", task)
 	}
 	if a, b := r.Fingerprint("key_1"), r.Fingerprint("key_2"); a == b || a != r.Fingerprint("key_1") {

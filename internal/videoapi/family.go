@@ -1,4 +1,4 @@
-package video
+package videoapi
 
 import (
 	"fmt"
@@ -6,14 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-)
 
-// The families' names, as a [Task] has them. A model that no table describes
-// has none: the checks that are common to all are made, and its request passes
-// through.
-const (
-	FamilyBeta  = "beta"
-	FamilyGamma = "gamma"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 // Family is a group of models with one form of request and of answer.
@@ -24,7 +18,7 @@ type Family struct {
 
 // Families are the families of models that the gateway knows.
 func Families() []Family {
-	b, g := Family{Name: FamilyBeta}, Family{Name: FamilyGamma}
+	b, g := Family{Name: video.FamilyBeta}, Family{Name: video.FamilyGamma}
 	for _, row := range BetaFamily() {
 		b.Models = append(b.Models, row.IDs...)
 	}
