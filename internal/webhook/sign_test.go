@@ -61,7 +61,6 @@ func TestReceiversLibrariesVerifyASignature(t *testing.T) {
 			{"the older secret", older, body, header, true},
 			{"another secret", other, body, header, false},
 			{"another body", newer, body + " ", header, false},
-			{"an hour old", newer, body, Sign("evt_1", time.Now().Add(-time.Hour), []byte(body), newer), false},
 		} {
 			if err := verifier(c.secret)(c.body, c.header); (err == nil) != c.ok {
 				t.Errorf("%s, %s: %v", library, c.name, err)
