@@ -24,8 +24,8 @@ import (
 // VideoOptions say how video tasks are polled and kept. The zero value is the
 // documented default.
 type VideoOptions struct {
-	// Poll is how often an upstream is asked how a young task goes; one that
-	// takes long is asked less often, at least once a minute. Zero means 5 s.
+	// Poll is how often a young task is polled; one that takes long is polled less
+	// often, at least once a minute. Zero means 5 s.
 	Poll time.Duration
 	// Retention is how long the record of a task is kept that has ended; zero
 	// means 7 days.
@@ -34,14 +34,14 @@ type VideoOptions struct {
 	// taken for a mistake; zero means 5 s, negative never.
 	DuplicateWindow time.Duration
 	// MaxWaiting is how many callers wait for videos at one time, by `wait` or
-	// [Gateway.WaitVideo]. Whoever finds no room is told at once how the video is,
-	// and asks again later. Zero means as many as calls may run
+	// [Gateway.WaitVideo]. One more gets the record as it is at once, and polls later.
+	// Zero means as many as calls may run
 	// ([Admission.MaxCalls]), but at most 4,096; negative means as many as come.
 	MaxWaiting int
 	// AllowPrivate allows webhooks with http, any port and private addresses.
 	AllowPrivate bool
-	// Ended, when not nil, is told of every task that this process has seen
-	// end, once it is settled. It must not block, and must be safe for
+	// Ended, when not nil, is called with the record of every task that this process
+	// has seen end, once it is settled. It must not block, and must be safe for
 	// concurrent use.
 	Ended func(r *video.Response)
 }
@@ -64,7 +64,7 @@ func (o *VideoOptions) setDefaults(calls int) {
 	}
 }
 
-// videos looks after tasks from their submission to their end.
+// videos keeps tasks from their submission to their end.
 type videos struct {
 	g             *Gateway
 	store         video.Store
@@ -73,16 +73,16 @@ type videos struct {
 	clock         *taskClock
 
 	mu             sync.Mutex
-	polled         map[string]time.Time      // when this process last asked after a task
-	polling        map[string]*pollResult    // who is being asked now
-	watched        atomic.Int64              // tasks that Run looks after
+	polled         map[string]time.Time      // when this process last polled a task
+	polling        map[string]*pollResult    // polls that run now, by task
+	watched        atomic.Int64              // tasks that Run polls
 	prices         map[string]*billing.Price // by version, of submissions by this process
-	retrying       int                       // steps that Run has in hand
+	retrying       int                       // steps that Run writes again now
 	pending        []pendingWrite            // steps that the store did not take yet
-	submittedTasks []*video.Task             // submitted by this process since Run last looked
+	submittedTasks []*video.Task             // submitted by this process and not yet known to Run
 	waiting        quota.Count               // callers who wait for a task's end
 	wake           chan struct{}             // a task or a step is new
-	wakeDeliverer  func()                    // a notice may be new
+	wakeDeliverer  func()                    // a webhook delivery may be new
 }
 
 // pollResult is one poll of an upstream, for which several callers may wait.
@@ -184,7 +184,7 @@ func (c *call) resolveDrafts(v *submission) error {
 	return err
 }
 
-// errNotKept is why a caller is not told of a task that an upstream took.
+// errNotKept is why the caller gets an error for a task that an upstream took.
 var errNotKept = errors.New("the store is away; the step is tried again")
 
 // holdMargin is how much longer a task's hold lasts than the task can.
@@ -265,12 +265,12 @@ func (c *call) markUnknown(t *video.Task, err error) error {
 	}
 	step := videoapi.MarkUnknown(t, c.channel, c.x.g.videos.clock.last())
 	answer := c.x.answerRecord(http.Header{"Content-Type": {"application/json"}}, videoapi.Record(&step))
-	c.x.claimed = nil // a duplicate must not make a second job: it is told of the task
+	c.x.claimed = nil // a duplicate must not make a second job: its answer names the task
 	c.x.g.videos.persist(c.ctx, video.Step{Task: step}, answer)
 	return unknownOutcome(t, err)
 }
 
-// unknownOutcome is the error of a submission of which nobody knows whether an
+// unknownOutcome is the error of a submission of which it is not known whether an
 // upstream took it.
 func unknownOutcome(t *video.Task, err error) error {
 	return &fault.Error{

@@ -115,7 +115,7 @@ func (v *videos) poll(ctx context.Context, t *video.Task, r *pollResult) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.polling, t.ID)
-	v.polled[t.ID] = v.g.options.Now() // also of one that ended: who read it before must not ask again
+	v.polled[t.ID] = v.g.options.Now() // also of one that ended: a caller that read it before must not poll again
 	close(r.done)
 }
 
@@ -145,7 +145,7 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 	case t.State == video.Submitting && now.Sub(t.CreatedAt) > submitTimeout:
 		return v.commit(ctx, t, videoapi.Transition{Task: videoapi.MarkUnknown(t, "", now), Changed: true})
 	case t.State == video.Submitting, t.State == video.Unknown:
-		return t, nil // there is nobody to ask
+		return t, nil // no upstream to poll
 	}
 	data, err := v.askUpstream(ctx, t)
 	if err != nil {
@@ -275,12 +275,12 @@ const (
 	leaseTime       = time.Minute     // others take a task over that was not renewed for so long
 	claimEvery      = leaseTime / 4   // tasks are claimed, and leases renewed
 	retryAfter      = time.Second     // of one try to keep a step the next, where the store was away
-	pollBatch       = time.Second / 4 // tasks that are due so near to each other are asked after together
+	pollBatch       = time.Second / 4 // tasks that are due so near to each other are polled together
 	pollsAtOnce     = 256
 	perChannel      = 64    // of them, so that a vendor who does not answer holds up no other
 	mostTasks       = 2_000 // that are claimed at once: what one node leaves, another takes
 	purgeEvery      = time.Hour
-	maxPollInterval = time.Minute // between two looks at a task
+	maxPollInterval = time.Minute // between two polls of a task
 )
 
 // interval is the time between two polls of a task: a twentieth of its age, within
@@ -293,7 +293,7 @@ func (v *videos) interval(t *video.Task, now time.Time) time.Duration {
 // leasedTask is a task that this process polls.
 type leasedTask struct {
 	task     *video.Task
-	nextPoll time.Time // when it is looked at
+	nextPoll time.Time // when it is polled
 	busy     bool
 }
 
@@ -315,7 +315,7 @@ func (v *videos) run(ctx context.Context) {
 	r := &poller{v: v, tasks: map[string]*leasedTask{}, slots: make(chan struct{}, pollsAtOnce)}
 	defer v.waitForPolls()
 	defer r.running.Wait()
-	defer func() { // what an upstream took is not to be forgotten
+	defer func() { // what an upstream took must be stored
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.g.options.SettleTimeout)
 		defer cancel()
 		v.retryPending(last)
@@ -324,7 +324,7 @@ func (v *videos) run(ctx context.Context) {
 	defer timer.Stop()
 	for ctx.Err() == nil {
 		now, err := v.clock.now(ctx)
-		if err != nil { // it was never read, and no task can be told to be over
+		if err != nil { // it was never read: no task can be ended by it
 			v.g.options.Logger.Warn("reading the clock of the store of videos failed", "error", err)
 			timer.Reset(retryAfter)
 			select {
@@ -435,7 +435,7 @@ func (r *poller) pollDue(ctx context.Context, now time.Time) time.Duration {
 		select {
 		case r.slots <- struct{}{}:
 			r.running.Go(func() { r.pollTask(ctx, w) })
-		case <-full.C: // tasks are claimed meanwhile, whatever the upstreams do
+		case <-full.C: // meanwhile tasks are claimed again, however slow the upstreams are
 			r.putBack(due[i:])
 			return 0
 		case <-ctx.Done():

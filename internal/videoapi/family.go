@@ -22,7 +22,7 @@ func Families() []Family {
 	for _, row := range BetaFamily() {
 		b.Models = append(b.Models, row.IDs...)
 	}
-	for _, row := range GammaFamily() {
+	for _, row := range gammaFamily() {
 		g.Models = append(g.Models, row.ID)
 	}
 	return []Family{b, g}
@@ -92,7 +92,7 @@ func BetaFamily() []Beta {
 // what else the vendor's pages name.
 var media = []string{"reference_video", "reference_image", "first_frame", "driving_audio", "last_frame", "first_clip", "reference_voice"}
 
-// betas are [BetaFamily], made once: nobody changes them.
+// betas are [BetaFamily], made once; read only.
 var betas = sync.OnceValue(BetaFamily)
 
 // beta is the model's row; nil if there is none.
@@ -127,9 +127,9 @@ const (
 	fps      = 24
 )
 
-// GammaFamily is the table of the gamma family. Where the table of models and
+// gammaFamily is the table of the gamma family. Where the table of models and
 // that of blocks differ, that of models counts.
-func GammaFamily() []Gamma {
+func gammaFamily() []Gamma {
 	two, three := []string{p480, p720}, []string{p480, p720, p1080}
 	return []Gamma{
 		{ID: "gamma-2.5", Resolutions: three, Audio: true, Draft: true, Continues: true, Videos: true, Sounds: true, Unlisted: true},
@@ -142,8 +142,8 @@ func GammaFamily() []Gamma {
 	}
 }
 
-// gammas are [GammaFamily], made once: nobody changes them.
-var gammas = sync.OnceValue(GammaFamily)
+// gammas are [gammaFamily], made once; read only.
+var gammas = sync.OnceValue(gammaFamily)
 
 // gamma is the model's row; nil if there is none.
 func gamma(model string) *Gamma {

@@ -35,7 +35,7 @@ func TestTheFamiliesAreThese(t *testing.T) {
 		fmt.Fprintf(&b, "%s\n  input %s, prompt of %d, parameters %s, silent %t\n  %s; %s\n", strings.Join(row.IDs, " "),
 			strings.Join(row.Needs, " "), row.Prompt, layout, row.Sound, lengths, resolutions)
 	}
-	for _, row := range GammaFamily() {
+	for _, row := range gammaFamily() {
 		fmt.Fprintf(&b, "%-25s %-15s audio %-5t draft %-5t continues %-5t videos %-5t sounds %-5t unlisted %t\n", row.ID,
 			strings.Join(row.Resolutions, " "), row.Audio, row.Draft, row.Continues, row.Videos, row.Sounds, row.Unlisted)
 	}

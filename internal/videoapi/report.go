@@ -199,7 +199,7 @@ func object(raw []byte) []byte {
 type publicCode struct {
 	vendor string // the code, or, with a "*" at its end, how it begins
 	code   string
-	hidden bool // the operator's trouble: the caller is not told the text
+	hidden bool // it concerns the operator alone: the caller does not get the text
 }
 
 // publicCodes is the table: the first row that fits counts, and a code that has

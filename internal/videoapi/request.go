@@ -127,8 +127,8 @@ func (r *Request) Fingerprint(key string) (f [32]byte) {
 	return f
 }
 
-// Task is the request's part of a new task, which starts at now: the rest is of
-// whoever submits it. b is what [Request.Bound] found.
+// Task is the request's part of a new task, which starts at now: the pipeline adds
+// the rest. b is what [Request.Bound] found.
 func (r *Request) Task(b Bound, now time.Time) video.Task {
 	t := video.Task{
 		Model: r.Model, Family: r.Family(), State: video.Submitting,

@@ -112,36 +112,15 @@ func TestTheRulesOfOneModelOnly(t *testing.T) {
 	}
 }
 
-func TestAWebhookURLThatNoNoticeCouldReachIsRefused(t *testing.T) {
+// What else CheckURL refuses is in internal/webhook.
+func TestAWebhookURLThatNoDeliveryCouldReachIsRefused(t *testing.T) {
 	for text, want := range map[string]string{ // "strict", "private" or "never" allowed
-		"https://hooks.example/x?a=b":    "strict",
-		"https://hooks.example:443/":     "strict",
-		"HTTPS://hooks.example/":         "strict",
-		"https://8.8.8.8/":               "strict",
-		"https://[2606:4700::1111]/":     "strict",
-		"http://hooks.example/":          "private",
-		"https://hooks.example:8443/":    "private",
-		"https://user@hooks.example/":    "private",
-		"https://127.0.0.1/":             "private",
-		"https://10.0.0.1/":              "private",
-		"https://169.254.169.254/latest": "private",
-		"https://[::1]/":                 "private",
-		"https://[::ffff:10.0.0.1]/":     "private",
-		"https://[::ffff:127.0.0.1]/":    "private",
-		"https://[fe80::1]/":             "private",
-		"https://0.0.0.0/":               "private",
-		"https://localhost/":             "private",
-		"https://a.LOCALHOST/":           "private",
-		"https://127.1/":                 "never",
-		"https://2130706433/":            "never",
-		"https://hooks.example./":        "never",
-		"ftp://hooks.example/":           "never",
-		"https://":                       "never",
-		"https:///x":                     "never",
-		"hooks.example":                  "never",
-		"https://hooks.example:port/":    "never",
-		"https://hooks.example/\n":       "never",
-		"":                               "never",
+		"https://hooks.example/x?a=b": "strict",
+		"http://hooks.example/":       "private",
+		"https://127.0.0.1/":          "private",
+		"https://127.1/":              "never",
+		"https:///x":                  "never",
+		"":                            "never",
 		"https://h.example/" + strings.Repeat("a", maxURL): "never",
 	} {
 		body := least("beta2.6-t2v").with(fields{"webhook_url": text}).json(t)

@@ -35,7 +35,7 @@ func stateOf(word string) (s video.State, listed bool) {
 }
 
 // steps is the one table of legal steps. They lead forward only: an upstream may
-// call a running task queued again, and a caller is not told that. Nothing
+// call a running task queued again, which a caller does not see. Nothing
 // leaves a state that is not here.
 var steps = map[video.State][]video.State{
 	video.Submitting: {video.Unknown, video.Queued, video.Processing, video.Running, video.Succeeded, video.Failed, video.Cancelled, video.Expired},
@@ -70,7 +70,7 @@ type Transition struct {
 	// the log.
 	UnknownStatus string
 	// Late says that the upstream succeeded with a task that had expired: it is
-	// not charged, and the operator is told.
+	// not charged, and logged for the operator.
 	Late bool
 }
 
