@@ -160,8 +160,8 @@ type Store interface {
 	// Find is the account's task by its id or its upstream's; nil if there is
 	// none.
 	Find(ctx context.Context, account, id string) (*Task, error)
-	// Claim leases at most n open tasks that are not leased to owner until
-	// the given time, those that were polled longest ago first, and renews the
+	// Claim leases to owner, until the given time, at most n open tasks that no
+	// process has leased, those that were polled longest ago first, and renews the
 	// leases that owner has already. It returns all tasks that are owner's now.
 	Claim(ctx context.Context, owner string, until time.Time, n int) ([]*Task, error)
 	// Purge forgets the tasks whose PurgeAt has passed; it returns how many.
