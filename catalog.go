@@ -20,9 +20,9 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/speechapi"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
-	"github.com/tollhouse-ai/gateway/video"
 )
 
 // Kind says which endpoint a model serves.
@@ -194,7 +194,7 @@ func builtin() map[string]*Model {
 			models[id] = &Model{ID: id, Kind: KindEmbeddings, Batch: f.Batch, Dimensions: f.Dimensions}
 		}
 	}
-	for _, f := range video.Families() {
+	for _, f := range videoapi.Families() {
 		for _, id := range f.Models {
 			models[id] = &Model{ID: id, Kind: KindVideo}
 		}

@@ -73,11 +73,7 @@ func New(o Options) (*Gateway, error) {
 	g.transactional = ok && meter == o.Idempotency
 	g.videos = newVideos(g)
 	g.trail = via.New(g.videos.owner)
-	if outbox, ok := o.Tasks.(webhook.Outbox); ok {
-		if g.notices, err = newNotices(g, outbox); err != nil {
-			return nil, err
-		}
-	}
+	g.notices = newDeliverer(g)
 	g.routes.Store(r)
 	return g, nil
 }
@@ -102,7 +98,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	running.Go(func() { g.unsettled.run(ctx, g.retrySettlement) })
 	running.Go(func() { g.videos.run(ctx) })
 	if g.notices != nil {
-		running.Go(func() { _ = g.notices.Run(ctx) }) // it returns nil
+		running.Go(func() { g.notices.Run(ctx) })
 	}
 	running.Wait()
 	return nil

@@ -249,8 +249,8 @@ func (g *Gateway) emitCapture(ctx context.Context, p pendingSettlement, state st
 // emitNoticeTried tells of a try to deliver a webhook.
 func (g *Gateway) emitNoticeTried(ctx context.Context, t webhook.Attempt) {
 	g.observer.emit(ctx, NoticeTried{
-		ID: t.Notice.ID, Account: t.Notice.Account, Outcome: string(t.Outcome), Status: t.Status,
-		Tries: t.Notice.Tries + 1, Final: t.Final, Duration: t.Duration,
+		ID: t.Delivery.ID, Account: t.Delivery.Account, Outcome: string(t.Outcome), Status: t.Status,
+		Tries: t.Delivery.Tries + 1, Final: t.Final, Duration: t.Duration,
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/internal/speechapi"
 	"github.com/tollhouse-ai/gateway/internal/sse"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -94,7 +95,7 @@ type answer struct {
 	usage billing.Usage
 	text  int64 // output tokens by the text alone; 0 where it has none
 
-	report video.Report // of an upstream that took a video
+	report videoapi.Report // of an upstream that took a video
 }
 
 // tap turns an upstream's events into the client's and counts what passes.
@@ -191,7 +192,7 @@ var parsers = map[upstream.Op]func(x *exchange, data []byte) (*operation, error)
 	upstream.GenerateImage:  parser(imagesapi.Parse, newImages),
 	upstream.Embeddings:     parser(embeddingsapi.Parse, newEmbeddings),
 	upstream.Speech:         parser(speechapi.Parse, newSpeech),
-	upstream.SubmitVideo:    parser(video.Parse, newVideo),
+	upstream.SubmitVideo:    parser(videoapi.Parse, newVideo),
 }
 
 // parser makes an operation of what parse reads.
@@ -499,7 +500,7 @@ var spokenText = capability{
 }
 
 // newVideo is the operation that submits a video.
-func newVideo(x *exchange, r *video.Request) *operation {
+func newVideo(x *exchange, r *videoapi.Request) *operation {
 	o := &operation{
 		capability: &videoSubmission, x: x, request: &submission{Request: r}, model: r.Model, source: r.Source(), wait: r.Wait, status: http.StatusOK,
 	}
@@ -519,7 +520,7 @@ var videoSubmission = capability{
 	unpriced:     func(o *operation, _ http.Header, pass rule.PassUnpriced) error { return o.submission().Unpriced(pass) },
 	validate: func(o *operation, m *Model, price *billing.Price) error {
 		o.submission().price = price
-		return o.submission().Validate(video.ModelConfig{Ratios: m.Ratios, Priorities: m.Priorities, AllowPrivate: o.x.g.options.Video.AllowPrivate, Price: price})
+		return o.submission().Validate(videoapi.ModelConfig{Ratios: m.Ratios, Priorities: m.Priorities, AllowPrivate: o.x.g.options.Video.AllowPrivate, Price: price})
 	},
 	bound: func(o *operation, _ *Model, price *billing.Price) bounds {
 		b, err := o.submission().Bound(price)
@@ -531,10 +532,10 @@ var videoSubmission = capability{
 	},
 	serve: func(o *operation, c *call) (*Response, error) { return c.submit(o.submission()) },
 	prepare: func(o *operation, _ billing.Hold, _ int64) (upstream.Body, any) {
-		return o.submission().Prepared(), o.submission().Request
+		return o.submission().Prepared(), &o.submission().Request.Request
 	},
 	answer: func(_ *operation, data []byte) (a answer, err error) {
-		a.report, err = video.ReadSubmission(data)
+		a.report, err = videoapi.ReadSubmission(data)
 		return a, err
 	},
 }

@@ -52,7 +52,7 @@ type Options struct {
 	// memory, which a durable Meter is refused with: of a store.DB give Tasks() as
 	// the Meter. If it is the Meter, a task changes in the settling transaction. The
 	// notices of its tasks are delivered by Run if it can tell them, as
-	// MemoryTasks and the stores of this module do.
+	// memory.Tasks and the stores of this module do.
 	Tasks video.Store
 	// Video says how tasks are asked after and kept.
 	Video VideoOptions
@@ -104,7 +104,7 @@ func (o *Options) setDefaults() {
 		o.Tasks, _ = o.Meter.(video.Store)
 	}
 	if o.Tasks == nil {
-		o.Tasks = NewMemoryTasks(o.Now, o.Idempotency)
+		o.Tasks = memory.NewTasks(o.Now, o.Idempotency)
 	}
 	o.Admission.setDefaults()
 	o.Video.setDefaults(o.Admission.MaxCalls)
@@ -145,7 +145,7 @@ func (o *Options) checkTasks() error {
 		return nil
 	}
 	switch o.Tasks.(type) {
-	case *MemoryTasks, *video.Memory:
+	case *memory.Tasks:
 		return errors.New("gateway: Options.Meter is durable, but Options.Tasks keeps video tasks in memory, where a restart loses them and their holds stay open; " +
 			"give the Tasks() of a store.DB as Meter, Idempotency and Tasks (tasks := db.Tasks())")
 	}

@@ -604,11 +604,11 @@ func TestADurableMeterWithTasksInMemoryIsRefused(t *testing.T) {
 		want  string // in the error; empty for none
 	}{
 		{"the database, and no tasks", db, nil, "db.Tasks()"},
-		{"the database, and tasks in memory", db, gateway.NewMemoryTasks(nil, nil), "Options.Tasks"},
-		{"the database's tasks, and tasks in memory", tasks, new(video.Memory), "Options.Tasks"},
+		{"the database, and tasks in memory", db, memory.NewTasks(nil, nil), "Options.Tasks"},
+		{"the database's tasks, and tasks in memory", tasks, memory.NewTasks(nil, nil), "Options.Tasks"},
 		{"the database's tasks", tasks, nil, ""},
 		{"the database's tasks as both", tasks, tasks, ""},
-		{"all in memory", memory.NewLedger(memory.LedgerOptions{}), gateway.NewMemoryTasks(nil, nil), ""},
+		{"all in memory", memory.NewLedger(memory.LedgerOptions{}), memory.NewTasks(nil, nil), ""},
 		{"nothing", nil, nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

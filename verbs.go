@@ -17,6 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 	"github.com/tollhouse-ai/gateway/internal/messagesapi"
 	"github.com/tollhouse-ai/gateway/internal/speechapi"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/messages"
 	"github.com/tollhouse-ai/gateway/speech"
 	"github.com/tollhouse-ai/gateway/video"
@@ -286,7 +287,7 @@ func (g *Gateway) EditImage(ctx context.Context, req *images.Edit) (*images.Resp
 // the task of which it is not known whether an upstream took it.
 func (g *Gateway) SubmitVideo(ctx context.Context, req *video.Request) (*video.Response, error) {
 	return answered(ctx, g, "video record", func(x *exchange) (*operation, error) {
-		return encoded(x, req, video.Encode, newVideo)
+		return encoded(x, req, videoapi.Encode, newVideo)
 	}, func(o outcome) *video.Response { // it costs nothing until it has ended
 		return &video.Response{Raw: o.body, RequestID: o.id, Dropped: o.dropped}
 	})
@@ -335,7 +336,7 @@ func (g *Gateway) WaitVideo(ctx context.Context, id string) iter.Seq2[*video.Res
 
 // response is the typed record, with what it cost once that is known.
 func (v *videos) response(ctx context.Context, t *video.Task) (*video.Response, error) {
-	r, err := t.Response()
+	r, err := videoapi.Response(t)
 	if err != nil {
 		return r, fault.Wrap(fault.BadGateway, "The upstream's answer is not of the video form. Raw has it.", err)
 	}

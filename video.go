@@ -14,16 +14,18 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/quota"
-	"github.com/tollhouse-ai/gateway/internal/webhook"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
+	deliverer "github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
+	"github.com/tollhouse-ai/gateway/webhook"
 )
 
 // VideoOptions say how video tasks are polled and kept. The zero value is the
 // documented default.
 type VideoOptions struct {
-	// Poll is how often an upstream is asked how a young task goes; one that
-	// takes long is asked less often, at least once a minute. Zero means 5 s.
+	// Poll is how often a young task is polled; one that takes long is polled less
+	// often, at least once a minute. Zero means 5 s.
 	Poll time.Duration
 	// Retention is how long the record of a task is kept that has ended; zero
 	// means 7 days.
@@ -32,14 +34,14 @@ type VideoOptions struct {
 	// taken for a mistake; zero means 5 s, negative never.
 	DuplicateWindow time.Duration
 	// MaxWaiting is how many callers wait for videos at one time, by `wait` or
-	// [Gateway.WaitVideo]. Whoever finds no room is told at once how the video is,
-	// and asks again later. Zero means as many as calls may run
+	// [Gateway.WaitVideo]. One more gets the record as it is at once, and polls later.
+	// Zero means as many as calls may run
 	// ([Admission.MaxCalls]), but at most 4,096; negative means as many as come.
 	MaxWaiting int
 	// AllowPrivate allows webhooks with http, any port and private addresses.
 	AllowPrivate bool
-	// Ended, when not nil, is told of every task that this process has seen
-	// end, once it is settled. It must not block, and must be safe for
+	// Ended, when not nil, is called with the record of every task that this process
+	// has seen end, once it is settled. It must not block, and must be safe for
 	// concurrent use.
 	Ended func(r *video.Response)
 }
@@ -62,7 +64,7 @@ func (o *VideoOptions) setDefaults(calls int) {
 	}
 }
 
-// videos looks after tasks from their submission to their end.
+// videos keeps tasks from their submission to their end.
 type videos struct {
 	g             *Gateway
 	store         video.Store
@@ -71,16 +73,16 @@ type videos struct {
 	clock         *taskClock
 
 	mu             sync.Mutex
-	polled         map[string]time.Time      // when this process last asked after a task
-	polling        map[string]*pollResult    // who is being asked now
-	watched        atomic.Int64              // tasks that Run looks after
+	polled         map[string]time.Time      // when this process last polled a task
+	polling        map[string]*pollResult    // polls that run now, by task
+	watched        atomic.Int64              // tasks that Run polls
 	prices         map[string]*billing.Price // by version, of submissions by this process
-	retrying       int                       // steps that Run has in hand
+	retrying       int                       // steps that Run writes again now
 	pending        []pendingWrite            // steps that the store did not take yet
-	submittedTasks []*video.Task             // submitted by this process since Run last looked
+	submittedTasks []*video.Task             // submitted by this process and not yet known to Run
 	waiting        quota.Count               // callers who wait for a task's end
 	wake           chan struct{}             // a task or a step is new
-	wakeDeliverer  func()                    // a notice may be new
+	wakeDeliverer  func()                    // a webhook delivery may be new
 }
 
 // pollResult is one poll of an upstream, for which several callers may wait.
@@ -108,21 +110,25 @@ func newVideos(g *Gateway) *videos {
 	}
 }
 
-// newNotices makes the deliverer of the webhooks that the store of tasks has.
-func newNotices(g *Gateway, outbox webhook.Outbox) (*webhook.Deliverer, error) {
-	d, err := webhook.NewDeliverer(webhook.DelivererOptions{
-		Outbox: outbox, Client: webhook.NewClient(webhook.Options{AllowPrivate: g.options.Video.AllowPrivate, Now: g.options.Now}),
-		Owner: g.videos.owner, Logger: g.options.Logger, Now: g.options.Now, Clock: g.videos.clock.read, Attempted: g.emitNoticeTried,
-	})
-	if err == nil {
-		g.videos.wakeDeliverer = d.Wake
+// newDeliverer makes the deliverer of the webhooks that the store of tasks has, nil
+// if it has none.
+func newDeliverer(g *Gateway) *deliverer.Deliverer {
+	outbox, ok := g.options.Tasks.(webhook.Outbox)
+	if !ok {
+		return nil
 	}
-	return d, err
+	client := deliverer.NewClient(deliverer.Options{AllowPrivate: g.options.Video.AllowPrivate, Now: g.options.Now})
+	d := deliverer.NewDeliverer(deliverer.DelivererOptions{
+		Outbox: outbox, Post: client.Post, Owner: g.videos.owner, Logger: g.options.Logger,
+		Now: g.options.Now, Clock: g.videos.clock.read, Attempted: g.emitNoticeTried,
+	})
+	g.videos.wakeDeliverer = d.Wake
+	return d
 }
 
 // submission is a request for a video on its way to an upstream.
 type submission struct {
-	*video.Request
+	*videoapi.Request
 	price *billing.Price // of the model; nil if it has none
 }
 
@@ -177,7 +183,7 @@ func (c *call) resolveDrafts(v *submission) error {
 	return err
 }
 
-// errNotKept is why a caller is not told of a task that an upstream took.
+// errNotKept is why the caller gets an error for a task that an upstream took.
 var errNotKept = errors.New("the store is away; the step is tried again")
 
 // holdMargin is how much longer a task's hold lasts than the task can.
@@ -205,7 +211,7 @@ func (c *call) createTask(v *submission) (_ *video.Task, err error) {
 	}
 	x.g.videos.remember(v.price)
 	charge := c.holdRequest()
-	charge.Until = x.g.options.Now().Add(t.End().Sub(now) + holdMargin) // which is by this process's clock
+	charge.Until = x.g.options.Now().Add(videoapi.End(&t).Sub(now) + holdMargin) // which is by this process's clock
 	if x.g.videos.transactional {
 		charge.With = []billing.Record{n}
 	}
@@ -256,14 +262,14 @@ func (c *call) markUnknown(t *video.Task, err error) error {
 	if n := len(c.x.record.attempts); n > 0 {
 		c.channel = c.x.record.attempts[n-1].Channel
 	}
-	step := t.MarkUnknown(c.channel, c.x.g.videos.clock.last())
-	answer := c.x.answerRecord(http.Header{"Content-Type": {"application/json"}}, step.Record())
-	c.x.claimed = nil // a duplicate must not make a second job: it is told of the task
+	step := videoapi.MarkUnknown(t, c.channel, c.x.g.videos.clock.last())
+	answer := c.x.answerRecord(http.Header{"Content-Type": {"application/json"}}, videoapi.Record(&step))
+	c.x.claimed = nil // a duplicate must not make a second job: its answer names the task
 	c.x.g.videos.persist(c.ctx, video.Step{Task: step}, answer)
 	return unknownOutcome(t, err)
 }
 
-// unknownOutcome is the error of a submission of which nobody knows whether an
+// unknownOutcome is the error of a submission of which it is not known whether an
 // upstream took it.
 func unknownOutcome(t *video.Task, err error) error {
 	return &fault.Error{
@@ -276,11 +282,11 @@ func unknownOutcome(t *video.Task, err error) error {
 // From now on the hold is the task's.
 func (c *call) acceptTask(v *submission, t *video.Task, reply *upstream.Reply) (*Response, error) {
 	c.held = false
-	step := t.Accept(reply.Accepted.(*answer).report, reply.Channel, c.x.g.videos.clock.last())
+	step := videoapi.Accept(t, reply.Accepted.(*answer).report, reply.Channel, c.x.g.videos.clock.last())
 	header := resultHeader(reply, 0)
 	c.model.announce(header)
 	header["Content-Type"] = []string{"application/json"}
-	body := step.Record()
+	body := videoapi.Record(&step)
 	answer := c.x.answerRecord(header, body)
 	c.x.claimed = nil // what is kept ends the claim, now or when the store is back
 	if !c.x.g.videos.persist(c.ctx, video.Step{Task: step}, answer) {
@@ -320,7 +326,7 @@ func (v *videos) price(ctx context.Context, t *video.Task) (*billing.Price, erro
 
 // commit makes a transition durable: the end of a task together with its
 // settlement and its webhook. If another process was faster, its result counts.
-func (v *videos) commit(ctx context.Context, t *video.Task, m video.Transition) (*video.Task, error) {
+func (v *videos) commit(ctx context.Context, t *video.Task, m videoapi.Transition) (*video.Task, error) {
 	if m.Late {
 		v.g.options.Logger.Warn("a video succeeded after it had expired, and is not charged", "task", t.ID, "account", t.Account)
 	}
@@ -341,7 +347,7 @@ func (v *videos) commit(ctx context.Context, t *video.Task, m video.Transition) 
 	}
 	now := v.clock.last()
 	next.PurgeAt = now.Add(v.g.options.Video.Retention)
-	step := video.Step{Task: next, Notice: next.NoticeOf(v.g.options.NewID("evt_"), now)}
+	step := video.Step{Task: next, Delivery: videoapi.Delivery(&next, v.g.options.NewID("evt_"), now)}
 	receipt, first, err := v.settle(ctx, step)
 	if err != nil {
 		return nil, err
@@ -349,7 +355,7 @@ func (v *videos) commit(ctx context.Context, t *video.Task, m video.Transition) 
 	if !first {
 		return v.find(ctx, t.Account, t.ID)
 	}
-	if step.Notice != nil {
+	if step.Delivery != nil {
 		v.wakeDeliverer()
 	}
 	v.reportEnd(&next, receipt)
@@ -376,7 +382,7 @@ func (v *videos) settle(ctx context.Context, step video.Step) (r billing.Receipt
 	if v.transactional {
 		with = append(with, step)
 	}
-	r, err = v.g.options.Meter.Settle(ctx, hold, t.BilledUsage(p), with...)
+	r, err = v.g.options.Meter.Settle(ctx, hold, videoapi.BilledUsage(t, p), with...)
 	if err != nil {
 		return r, false, err
 	}
@@ -399,7 +405,7 @@ func (v *videos) reportEnd(t *video.Task, r billing.Receipt) {
 	if v.g.options.Video.Ended == nil {
 		return
 	}
-	response, err := t.Response()
+	response, err := videoapi.Response(t)
 	if err != nil && response == nil {
 		return
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/via"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -114,7 +115,7 @@ func (v *videos) poll(ctx context.Context, t *video.Task, r *pollResult) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.polling, t.ID)
-	v.polled[t.ID] = v.g.options.Now() // also of one that ended: who read it before must not ask again
+	v.polled[t.ID] = v.g.options.Now() // also of one that ended: a caller that read it before must not poll again
 	close(r.done)
 }
 
@@ -130,10 +131,10 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 	if err != nil {
 		return nil, storeError(err)
 	}
-	if m, ended := t.Expire(now); ended {
+	if m, ended := videoapi.Expire(t, now); ended {
 		if t.UpstreamID != "" { // a last look, so that a success that came too late is reported
 			if data, err := v.askUpstream(ctx, t); err == nil {
-				if last, err := t.Advance(data, now); err == nil {
+				if last, err := videoapi.Advance(t, data, now); err == nil {
 					m = last
 				}
 			}
@@ -142,15 +143,15 @@ func (v *videos) advance(ctx context.Context, t *video.Task) (_ *video.Task, err
 	}
 	switch {
 	case t.State == video.Submitting && now.Sub(t.CreatedAt) > submitTimeout:
-		return v.commit(ctx, t, video.Transition{Task: t.MarkUnknown("", now), Changed: true})
+		return v.commit(ctx, t, videoapi.Transition{Task: videoapi.MarkUnknown(t, "", now), Changed: true})
 	case t.State == video.Submitting, t.State == video.Unknown:
-		return t, nil // there is nobody to ask
+		return t, nil // no upstream to poll
 	}
 	data, err := v.askUpstream(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	m, err := t.Advance(data, now)
+	m, err := videoapi.Advance(t, data, now)
 	if m.UnknownStatus != "" && m.Changed {
 		v.g.options.Logger.Warn("a video's upstream said something unexpected", "task", t.ID, "channel", t.Channel, "word", clip(m.UnknownStatus))
 	}
@@ -166,7 +167,7 @@ func (v *videos) askUpstream(ctx context.Context, t *video.Task) (data []byte, e
 		Op: upstream.PollVideo, Model: t.Model, Channel: t.Channel, TaskID: t.UpstreamID, RequestID: t.RequestID, Account: t.Account,
 		Accept: func(ctx context.Context, r *upstream.Reply) (*upstream.Reply, error) {
 			buf := new(bytes.Buffer)
-			in := limitedReader{limit: video.MaxAnswer}
+			in := limitedReader{limit: videoapi.MaxAnswer}
 			err := in.readAll(ctx, buf, r.Body)
 			data = buf.Bytes()
 			return r, err
@@ -196,7 +197,7 @@ func (x *exchange) waited(ctx context.Context, r *Response) {
 		if err != nil {
 			return // the record as it stood
 		}
-		r.Body = t.Record()
+		r.Body = videoapi.Record(t)
 	}
 }
 
@@ -274,12 +275,12 @@ const (
 	leaseTime       = time.Minute     // others take a task over that was not renewed for so long
 	claimEvery      = leaseTime / 4   // tasks are claimed, and leases renewed
 	retryAfter      = time.Second     // of one try to keep a step the next, where the store was away
-	pollBatch       = time.Second / 4 // tasks that are due so near to each other are asked after together
+	pollBatch       = time.Second / 4 // tasks that are due so near to each other are polled together
 	pollsAtOnce     = 256
 	perChannel      = 64    // of them, so that a vendor who does not answer holds up no other
 	mostTasks       = 2_000 // that are claimed at once: what one node leaves, another takes
 	purgeEvery      = time.Hour
-	maxPollInterval = time.Minute // between two looks at a task
+	maxPollInterval = time.Minute // between two polls of a task
 )
 
 // interval is the time between two polls of a task: a twentieth of its age, within
@@ -292,7 +293,7 @@ func (v *videos) interval(t *video.Task, now time.Time) time.Duration {
 // leasedTask is a task that this process polls.
 type leasedTask struct {
 	task     *video.Task
-	nextPoll time.Time // when it is looked at
+	nextPoll time.Time // when it is polled
 	busy     bool
 }
 
@@ -314,7 +315,7 @@ func (v *videos) run(ctx context.Context) {
 	r := &poller{v: v, tasks: map[string]*leasedTask{}, slots: make(chan struct{}, pollsAtOnce)}
 	defer v.waitForPolls()
 	defer r.running.Wait()
-	defer func() { // what an upstream took is not to be forgotten
+	defer func() { // what an upstream took must be stored
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), v.g.options.SettleTimeout)
 		defer cancel()
 		v.retryPending(last)
@@ -323,7 +324,7 @@ func (v *videos) run(ctx context.Context) {
 	defer timer.Stop()
 	for ctx.Err() == nil {
 		now, err := v.clock.now(ctx)
-		if err != nil { // it was never read, and no task can be told to be over
+		if err != nil { // it was never read: no task can be ended by it
 			v.g.options.Logger.Warn("reading the clock of the store of videos failed", "error", err)
 			timer.Reset(retryAfter)
 			select {
@@ -412,14 +413,14 @@ func (v *videos) nextPoll(t *video.Task, now time.Time) time.Time {
 	case video.Submitting:
 		return t.CreatedAt.Add(submitTimeout + time.Second)
 	case video.Unknown:
-		return t.End()
+		return videoapi.End(t)
 	}
-	next, last := now.Add(v.interval(t, now)), t.End().Add(-v.g.options.Video.Poll)
+	next, last := now.Add(v.interval(t, now)), videoapi.End(t).Add(-v.g.options.Video.Poll)
 	switch {
-	case !t.End().After(next) && now.Before(last):
+	case !videoapi.End(t).After(next) && now.Before(last):
 		return last // what succeeded in time is seen in time
-	case t.End().Before(next):
-		return t.End()
+	case videoapi.End(t).Before(next):
+		return videoapi.End(t)
 	}
 	return next
 }
@@ -434,7 +435,7 @@ func (r *poller) pollDue(ctx context.Context, now time.Time) time.Duration {
 		select {
 		case r.slots <- struct{}{}:
 			r.running.Go(func() { r.pollTask(ctx, w) })
-		case <-full.C: // tasks are claimed meanwhile, whatever the upstreams do
+		case <-full.C: // meanwhile tasks are claimed again, however slow the upstreams are
 			r.putBack(due[i:])
 			return 0
 		case <-ctx.Done():

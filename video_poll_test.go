@@ -19,6 +19,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -27,7 +28,7 @@ import (
 
 func TestAGatewayThatFollowsAnotherInOneProcessEndsItsVideos(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tasks := gateway.NewMemoryTasks(nil, nil)
+		tasks := memory.NewTasks(nil, nil)
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		var options gateway.Options
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks, options = tasks, *o; options.Tasks = tasks })
@@ -63,7 +64,7 @@ func TestAGatewayThatFollowsAnotherInOneProcessEndsItsVideos(t *testing.T) {
 
 // dated is a store of tasks that has a clock: the right one.
 type dated struct {
-	*video.Memory
+	*memory.Tasks
 	away error
 }
 
@@ -88,7 +89,7 @@ func TestANodeWithAWrongClockEndsNoVideoAndForgetsNone(t *testing.T) {
 		t.Run(by.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
-				tasks := &dated{Memory: &video.Memory{}}
+				tasks := &dated{Tasks: memory.NewTasks(nil, nil)}
 				right := skewed(t, s, tasks, nil, 0)
 				wrong := skewed(t, s, tasks, right.ledger, by)
 				ctx, stop := context.WithCancel(t.Context())
@@ -133,7 +134,7 @@ func TestAVideoThatANodeWithAWrongClockTookEndsInTime(t *testing.T) {
 	for _, by := range []time.Duration{49 * time.Hour, -49 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
-			tasks := &dated{Memory: &video.Memory{}}
+			tasks := &dated{Tasks: memory.NewTasks(nil, nil)}
 			right := skewed(t, s, tasks, nil, 0)
 			wrong := skewed(t, s, tasks, right.ledger, by)
 			_, r, err := wrong.submit(t.Context(), askBeta, "")
@@ -145,7 +146,7 @@ func TestAVideoThatANodeWithAWrongClockTookEndsInTime(t *testing.T) {
 			if v, err := right.Video(t.Context(), id); err != nil || v.Status.Terminal() {
 				t.Errorf("%s: before its end: %+v, %v", by, v, err)
 			}
-			time.Sleep(video.Grace + time.Second)
+			time.Sleep(videoapi.Grace + time.Second)
 			if v, err := right.Video(t.Context(), id); err != nil || v.Status != video.Expired {
 				t.Errorf("%s: at its end: %+v, %v", by, v, err)
 			}
@@ -156,7 +157,7 @@ func TestAVideoThatANodeWithAWrongClockTookEndsInTime(t *testing.T) {
 // No video is made of which nobody knows when it ends.
 func TestWithoutTheTimeOfItsStoreANodeTakesNoVideoAndEndsNone(t *testing.T) {
 	s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaRunning}}
-	tasks := &dated{Memory: &video.Memory{}, away: errors.New("no connection")}
+	tasks := &dated{Tasks: memory.NewTasks(nil, nil), away: errors.New("no connection")}
 	h := skewed(t, s, tasks, nil, 0)
 	if _, _, err := h.submit(t.Context(), askBeta, ""); !fault.Is(err, fault.ServiceUnavailable) || s.jobs != 0 || h.balance(t).Held != 0 {
 		t.Errorf("%v, %d jobs, held %s", err, s.jobs, h.balance(t).Held)
@@ -213,8 +214,8 @@ func TestAVideoIsChargedIfItIsThereInTimeAndReportedIfItComesTooLate(t *testing.
 	}{
 		"in time":                 {time.Hour - 8*time.Second, video.Succeeded, 343_035_000, false},
 		"after the caller's time": {2 * time.Hour, video.Succeeded, 343_035_000, false},
-		"just before the end":     {48*time.Hour + video.Grace - 8*time.Second, video.Succeeded, 343_035_000, false},
-		"too late":                {48*time.Hour + video.Grace - 2*time.Second, video.Expired, 0, true}, // between the last look in time and the end
+		"just before the end":     {48*time.Hour + videoapi.Grace - 8*time.Second, video.Succeeded, 343_035_000, false},
+		"too late":                {48*time.Hour + videoapi.Grace - 2*time.Second, video.Expired, 0, true}, // between the last look in time and the end
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -233,7 +234,7 @@ func TestAVideoIsChargedIfItIsThereInTimeAndReportedIfItComesTooLate(t *testing.
 				if _, _, err := h.submit(t.Context(), strings.Replace(askGamma, `"duration"`, `"execution_expires_after":3600,"duration"`, 1), ""); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(48*time.Hour + video.Grace + time.Minute)
+				time.Sleep(48*time.Hour + videoapi.Grace + time.Minute)
 				stop()
 				running.Wait()
 				v, err := h.Video(t.Context(), "cgt-1")
@@ -259,7 +260,7 @@ func TestADraftIsContinuedByTheUpstreamThatHasIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tasks := &video.Memory{}
+		tasks := memory.NewTasks(nil, nil)
 		now := time.Now()
 		add := func(n video.Task) {
 			n.Account, n.Key, n.Model, n.Version, n.CreatedAt, n.ExpiresAt = "local", "k", model, 1, now, now.Add(time.Hour)
@@ -318,7 +319,7 @@ func (o *overtaken) Change(ctx context.Context, s video.Step, r *idempotency.Rec
 func TestAnUpstreamThatTookAVideoIsNotForgottenWhereAnotherNodeGaveItUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
-		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = &overtaken{Store: &video.Memory{}} })
+		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = &overtaken{Store: memory.NewTasks(nil, nil)} })
 		_, r, err := h.submit(t.Context(), askBeta, "")
 		if err != nil {
 			t.Fatal(err)
@@ -484,7 +485,7 @@ func TestRunEndsThoughCallersGoOnAskingAfterTheirVideos(t *testing.T) {
 
 // hesitant are tasks that take their time.
 type hesitant struct {
-	*gateway.MemoryTasks
+	*memory.Tasks
 	away         int // so many changes fail
 	change, find time.Duration
 }
@@ -494,18 +495,18 @@ func (h *hesitant) Change(ctx context.Context, s video.Step, a *idempotency.Reco
 		return false, errors.New("the store is away")
 	}
 	time.Sleep(h.change)
-	return h.MemoryTasks.Change(ctx, s, a)
+	return h.Tasks.Change(ctx, s, a)
 }
 
 func (h *hesitant) Find(ctx context.Context, account, id string) (*video.Task, error) {
-	t, err := h.MemoryTasks.Find(ctx, account, id)
+	t, err := h.Tasks.Find(ctx, account, id)
 	time.Sleep(h.find)
 	return t, err
 }
 
 func TestAStepIsUnsettledUntilTheStoreHasTakenIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tasks := &hesitant{MemoryTasks: gateway.NewMemoryTasks(nil, nil), away: 1, change: 3 * time.Second}
+		tasks := &hesitant{Tasks: memory.NewTasks(nil, nil), away: 1, change: 3 * time.Second}
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaCanceled}}
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
 		if _, _, err := h.submit(t.Context(), askBeta, ""); !fault.Is(err, fault.RequestTimeout) {
@@ -535,7 +536,7 @@ func TestAStepIsUnsettledUntilTheStoreHasTakenIt(t *testing.T) {
 
 func TestWhoReadAVideoJustBeforeItsEndDoesNotHaveItsVendorAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tasks := &hesitant{MemoryTasks: gateway.NewMemoryTasks(nil, nil)}
+		tasks := &hesitant{Tasks: memory.NewTasks(nil, nil)}
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
 		_, r, err := h.submit(t.Context(), askBeta, "")

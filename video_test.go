@@ -17,6 +17,8 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -192,7 +194,7 @@ func TestAfterSomeStatusesASubmissionMayHaveBeenTaken(t *testing.T) {
 			if err != nil || s.jobs != 1 {
 				t.Fatalf("after a %d: %d jobs, %v", status, s.jobs, err)
 			}
-			time.Sleep(48*time.Hour + video.Grace + time.Minute) // virtual
+			time.Sleep(48*time.Hour + videoapi.Grace + time.Minute) // virtual
 			if v, err := h.Video(t.Context(), idOf(t, again.Body)); err != nil || v.Status != video.Expired {
 				t.Errorf("after a %d: %+v, %v", status, v, err)
 			}
@@ -242,7 +244,7 @@ func TestASubmissionThatWasRefusedForCertainLeavesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &fakeVideoVendor{lose: refusal}
-			tasks := &video.Memory{}
+			tasks := memory.NewTasks(nil, nil)
 			h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
 			for range 3 { // nothing of the first blocks the next
 				if _, _, err := h.submit(t.Context(), askBeta, "k"); err == nil || fault.Is(err, fault.RequestTimeout) || fault.Is(err, fault.IdempotencyConflict) {
@@ -259,7 +261,7 @@ func TestASubmissionThatWasRefusedForCertainLeavesNothing(t *testing.T) {
 
 func TestWhoLeavesDoesNotStopASubmission(t *testing.T) {
 	s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}, left: make(chan struct{})}
-	tasks := &video.Memory{}
+	tasks := memory.NewTasks(nil, nil)
 	h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
 	ctx, leave := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -462,7 +464,7 @@ func (a *awayTasks) Change(ctx context.Context, s video.Step, r *idempotency.Rec
 func TestATaskThatCouldNotBeWrittenIsWrittenLaterAndNotSubmittedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeVideoVendor{submit: betaTaken, polls: []string{betaDone}}
-		tasks := &awayTasks{Store: &video.Memory{}, away: true}
+		tasks := &awayTasks{Store: memory.NewTasks(nil, nil), away: true}
 		h := newVideoGateway(t, s, func(o *gateway.Options) { o.Tasks = tasks })
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -502,7 +504,7 @@ func TestEveryVideoModelIsChargedExactly(t *testing.T) {
 	}
 	seconds := []billing.Rate{{Unit: billing.Second, Variant: "720p", Amount: "0.100000001"}}
 	tokens := []billing.Rate{{Unit: billing.Output, Amount: "7.03"}}
-	for _, f := range video.Families() {
+	for _, f := range videoapi.Families() {
 		for _, id := range f.Models {
 			ask := `"content":[{"type":"text","text":"x"}]`
 			for suffix, members := range asks {
@@ -570,7 +572,7 @@ func TestADuplicateOfALostSubmissionGetsItsTaskAndMakesNoOther(t *testing.T) {
 			t.Errorf("%d jobs", s.jobs)
 		}
 		id := idOf(t, again.Body)
-		time.Sleep(48*time.Hour + video.Grace + time.Minute) // virtual
+		time.Sleep(48*time.Hour + videoapi.Grace + time.Minute) // virtual
 		if v, err := h.Video(t.Context(), id); err != nil || v.Status != video.Expired || h.balance(t).Held != 0 {
 			t.Errorf("ended %+v, %v, held %s", v, err, h.balance(t).Held)
 		}

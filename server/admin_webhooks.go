@@ -11,20 +11,20 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/webhook"
+	"github.com/tollhouse-ai/gateway/webhook"
 )
 
 // Webhooks are the webhook deliveries of video tasks that have ended, and the
-// secrets that sign them: a gateway's MemoryTasks and this module's stores
-// implement it. Implementations are safe for concurrent use.
+// secrets that sign them: memory.Tasks and store.DB implement
+// it. Implementations are safe for concurrent use.
 type Webhooks interface {
 	// WebhookSecret is the secret that signs the account's webhooks; one is made if
 	// there is none yet. rotate makes a new one: the one before goes on signing
 	// beside it for a while.
 	WebhookSecret(ctx context.Context, account string, rotate bool) (webhook.Secret, error)
-	// Notices are at most limit of the account's deliveries, the newest first;
+	// Deliveries are at most limit of the account's deliveries, the newest first;
 	// everybody's if account is empty.
-	Notices(ctx context.Context, account string, limit int) ([]webhook.Entry, error)
+	Deliveries(ctx context.Context, account string, limit int) ([]webhook.Status, error)
 	// Resend makes a delivery due now, whatever its state; false if there is none
 	// by that id.
 	Resend(ctx context.Context, id string) (bool, error)
@@ -52,7 +52,7 @@ type NoticeView struct {
 	Ended   *time.Time    `json:"ended,omitempty"` // absent while it waits
 }
 
-func newNoticeView(e *webhook.Entry) NoticeView {
+func newNoticeView(e *webhook.Status) NoticeView {
 	var event struct {
 		Type string `json:"type"`
 		Data struct {
@@ -133,7 +133,7 @@ func (q *adminRequest) listNotices() (any, error) {
 			return nil, err
 		}
 	}
-	entries, err := hooks.Notices(q.ctx, account, limit)
+	entries, err := hooks.Deliveries(q.ctx, account, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -8,17 +8,18 @@ import (
 	"testing"
 	"time"
 
-	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
 // withDeliveries is an operator's API whose tasks have sent so many notices, one a
 // second, of the accounts acme and beta in turn.
-func withDeliveries(t *testing.T, notices int) (*adminFixture, *gateway.MemoryTasks) {
+func withDeliveries(t *testing.T, notices int) (*adminFixture, *memory.Tasks) {
 	t.Helper()
 	begun := time.Date(2026, 11, 21, 12, 0, 0, 0, time.FixedZone("", 3600))
-	tasks := gateway.NewMemoryTasks(func() time.Time { return begun.Add(time.Hour) }, nil)
+	tasks := memory.NewTasks(func() time.Time { return begun.Add(time.Hour) }, nil)
 	for n := range notices {
 		account := []string{"acme", "beta"}[n%2]
 		task := video.Task{
@@ -29,7 +30,7 @@ func withDeliveries(t *testing.T, notices int) (*adminFixture, *gateway.MemoryTa
 			t.Fatal(err)
 		}
 		task.State, task.Version = video.Succeeded, 1
-		step := video.Step{Task: task, Notice: task.NoticeOf(fmt.Sprintf("evt_%d", n), begun.Add(time.Duration(n)*time.Second))}
+		step := video.Step{Task: task, Delivery: videoapi.Delivery(&task, fmt.Sprintf("evt_%d", n), begun.Add(time.Duration(n)*time.Second))}
 		if ok, err := tasks.Change(t.Context(), step, nil); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
@@ -74,9 +75,9 @@ func TestAWebhookSecretOverTheAdminAPI(t *testing.T) {
 }
 
 // failDelivery ends a try of a notice.
-func failDelivery(t *testing.T, tasks *gateway.MemoryTasks, id string, next time.Time, reason string, final bool) {
+func failDelivery(t *testing.T, tasks *memory.Tasks, id string, next time.Time, reason string, final bool) {
 	t.Helper()
-	all, err := tasks.Notices(t.Context(), "", 1000)
+	all, err := tasks.Deliveries(t.Context(), "", 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func failDelivery(t *testing.T, tasks *gateway.MemoryTasks, id string, next time
 		if n.ID != id {
 			continue
 		}
-		if err := tasks.Failed(t.Context(), n.Notice, next, reason, final); err != nil {
+		if err := tasks.Failed(t.Context(), n.Delivery, next, reason, final); err != nil {
 			t.Fatal(err)
 		}
 	}

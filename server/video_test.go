@@ -16,6 +16,7 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
@@ -414,7 +415,7 @@ func (s *sweepingStore) Purge(ctx context.Context, now time.Time) (int, error) {
 func TestARecordIsForgottenAfterItsTime(t *testing.T) {
 	tasks := &sweepingStore{forgot: make(chan int)}
 	c := newVideoFixture(t, fixtureOptions{}, nil, func(o *gateway.Options) {
-		tasks.Store = gateway.NewMemoryTasks(o.Now, nil)
+		tasks.Store = memory.NewTasks(o.Now, nil)
 		o.Tasks = tasks
 	})
 	_, r := c.submit(t, boat)

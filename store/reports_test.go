@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/video"
@@ -163,7 +164,7 @@ func TestOpenTasksAndNoticesAreCounted(t *testing.T) {
 			step := video.Step{Task: task}
 			if id == "vid_3" {
 				step.Task.State, step.Task.PurgeAt = video.Failed, now.Add(time.Hour)
-				step.Notice = step.Task.NoticeOf("evt_1", now)
+				step.Delivery = videoapi.Delivery(&step.Task, "evt_1", now)
 			}
 			if made, err := db.Tasks().Change(t.Context(), step, nil); err != nil || !made {
 				t.Fatalf("%s: %t, %v", id, made, err)

@@ -14,8 +14,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/video"
+	"github.com/tollhouse-ai/gateway/webhook"
 )
 
 // The columns of a task: those that stay as it was submitted, and those that
@@ -230,7 +230,7 @@ type tasks struct {
 	news     []*video.CreateTask
 
 	touched       []*taskRow
-	notices       []video.Notice
+	notices       []webhook.Delivery
 	endedRequests []any // requests whose claims end with their task
 }
 
@@ -278,8 +278,8 @@ func (b *batch) applyStep(r *taskRow, s *video.Step) {
 	t.Channel, t.UpstreamID, t.State, t.Version = n.Channel, n.UpstreamID, n.State, n.Version
 	t.AcceptedAt, t.UpdatedAt, t.ExpiresAt, t.PurgeAt, t.PolledAt = n.AcceptedAt, n.UpdatedAt, n.ExpiresAt, n.PurgeAt, n.PolledAt
 	t.Answer, t.Failure = n.Answer, n.Failure
-	if s.Notice != nil {
-		b.tasks.notices = append(b.tasks.notices, *s.Notice)
+	if s.Delivery != nil {
+		b.tasks.notices = append(b.tasks.notices, *s.Delivery)
 	}
 	if t.State.Terminal() {
 		b.endTask(r)
@@ -352,7 +352,7 @@ func (b *batch) writeNotices() error {
 	args := make([]any, 0, len(b.tasks.notices)*b.sql.insertNotice.width)
 	for i := range b.tasks.notices {
 		n := &b.tasks.notices[i]
-		args = append(args, n.ID, n.Account, n.TaskID, n.URL, string(n.Body), nanos(n.At), string(webhook.Waiting), int64(0), "", b.now, int64(0), "", int64(0))
+		args = append(args, n.ID, n.Account, n.TaskID, n.URL, string(n.Body), nanos(n.CreatedAt), string(webhook.Waiting), int64(0), "", b.now, int64(0), "", int64(0))
 	}
 	return b.tx.execAll(b.ctx, &b.sql.insertNotice, args)
 }

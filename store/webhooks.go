@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/webhook"
+	"github.com/tollhouse-ai/gateway/webhook"
 )
 
 var _ webhook.Outbox = (*DB)(nil)
@@ -17,14 +17,14 @@ const (
 )
 
 // Due implements [webhook.Outbox].
-func (db *DB) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Notice, error) {
-	var due []webhook.Notice // the committer's until run has returned nil
+func (db *DB) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Delivery, error) {
+	var due []webhook.Delivery // the committer's until run has returned nil
 	err := db.updateIf(ctx, func(b *batch) (bool, error) {
-		due = []webhook.Notice{}
+		due = []webhook.Delivery{}
 		var leased []any
 		err := forEach(b.ctx, b.tx, func(rows *sql.Rows) error {
 			e, err := scanNotice(rows)
-			due = append(due, e.Notice)
+			due = append(due, e.Delivery)
 			leased = append(leased, e.ID, owner, db.ledgerTime(until, b.now))
 			return err
 		}, "SELECT "+noticeColumns+" FROM notice WHERE state = 'waiting' AND next_at <= ? AND lease_until <= ? ORDER BY next_at, id LIMIT ?"+
@@ -41,11 +41,11 @@ func (db *DB) Due(ctx context.Context, owner string, until time.Time, n int) ([]
 }
 
 // scanNotice reads a row of noticeColumns.
-func scanNotice(rows *sql.Rows) (webhook.Entry, error) {
-	var e webhook.Entry
-	var task, body, state string
+func scanNotice(rows *sql.Rows) (webhook.Status, error) {
+	var e webhook.Status
+	var body, state string
 	var created, next, ended, tries int64
-	err := rows.Scan(&e.ID, &e.Account, &task, &e.URL, &body, &created, &state, &tries, &e.Reason, &next, &ended)
+	err := rows.Scan(&e.ID, &e.Account, &e.TaskID, &e.URL, &body, &created, &state, &tries, &e.Reason, &next, &ended)
 	e.Body, e.State, e.Tries = []byte(body), webhook.State(state), int(tries)
 	e.CreatedAt, e.Next, e.Ended = timeOrZero(created), timeOrZero(next), timeOrZero(ended)
 	return e, err
@@ -59,7 +59,7 @@ func (db *DB) Done(ctx context.Context, id string, at time.Time) error {
 }
 
 // Failed implements [webhook.Outbox].
-func (db *DB) Failed(ctx context.Context, n webhook.Notice, next time.Time, reason string, final bool) error {
+func (db *DB) Failed(ctx context.Context, n webhook.Delivery, next time.Time, reason string, final bool) error {
 	return db.update(ctx, func(ctx context.Context, t *tx) error {
 		now, err := db.now(ctx, t)
 		if err != nil {
@@ -82,10 +82,10 @@ func (t *tx) endNotice(ctx context.Context, id string, state webhook.State, at i
 // mostNotices are listed at once.
 const mostNotices = 1000
 
-// Notices are an account's notices and how far they are, the newest first, at
+// Deliveries are an account's notices and how far they are, the newest first, at
 // most limit (100 if that is not positive) and never more than 1,000; everybody's
 // if account is empty. Those that have ended are kept for seven days.
-func (db *DB) Notices(ctx context.Context, account string, limit int) ([]webhook.Entry, error) {
+func (db *DB) Deliveries(ctx context.Context, account string, limit int) ([]webhook.Status, error) {
 	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	where, args := "WHERE account = ? ", []any{account}
@@ -95,7 +95,7 @@ func (db *DB) Notices(ctx context.Context, account string, limit int) ([]webhook
 	if limit <= 0 {
 		limit = 100
 	}
-	all := []webhook.Entry{}
+	all := []webhook.Status{}
 	err := forEach(ctx, db.readers(), func(rows *sql.Rows) error {
 		e, err := scanNotice(rows)
 		all = append(all, e)

@@ -1,18 +1,25 @@
 package video
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/internal/answer"
+	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/webhook"
+)
+
+// The families' names, as a [Task] has them. A model that no table describes
+// has none: the checks that are common to all are made, and its request passes
+// through.
+const (
+	FamilyBeta  = "beta"
+	FamilyGamma = "gamma"
 )
 
 // Task is one video from its submission to its purge. It is a plain value.
@@ -82,44 +89,6 @@ func (s State) Terminal() bool {
 	return false
 }
 
-// words are the states by what upstreams call them, in small letters.
-var words = map[string]State{
-	"queued": Queued, "pending": Queued, "suspended": Queued, "submitted": Queued,
-	"running": Running, "processing": Running, "in_progress": Running,
-	"succeeded": Succeeded, "success": Succeeded, "completed": Succeeded,
-	"failed": Failed, "failure": Failed,
-	"cancelled": Cancelled, "canceled": Cancelled,
-	"expired": Expired,
-}
-
-// statusUnknown is what an upstream says of a task that it does not know any
-// more, or not yet.
-const statusUnknown = "unknown"
-
-// stateOf is the state that an upstream's word means; a word that no row has is
-// Running, and listed is false.
-func stateOf(word string) (s State, listed bool) {
-	s, listed = words[strings.ToLower(word)]
-	if !listed {
-		return Running, false
-	}
-	return s, true
-}
-
-// steps is the one table of legal steps. They lead forward only: an upstream may
-// call a running task queued again, and a caller is not told that. Nothing
-// leaves a state that is not here.
-var steps = map[State][]State{
-	Submitting: {Unknown, Queued, Processing, Running, Succeeded, Failed, Cancelled, Expired},
-	Unknown:    {Queued, Processing, Running, Succeeded, Failed, Cancelled, Expired},
-	Queued:     {Processing, Running, Succeeded, Failed, Cancelled, Expired},
-	Processing: {Running, Succeeded, Failed, Cancelled, Expired},
-	Running:    {Succeeded, Failed, Cancelled, Expired},
-}
-
-// May reports whether the step to another state is legal.
-func (s State) May(next State) bool { return slices.Contains(steps[s], next) }
-
 // Public is the word of the public record.
 func (s State) Public() State {
 	if s == Submitting || s == Unknown {
@@ -128,143 +97,13 @@ func (s State) Public() State {
 	return s
 }
 
-// Grace is how long after its time the gateway ends a task that its upstream has
-// not ended.
-const Grace = 10 * time.Minute
-
-// defaultLifetime is how long a task lasts unless the request says more: as
-// long as the vendors', whatever shorter time a caller gives it.
-const defaultLifetime = 48 * time.Hour
-
-// minRemembered is how long an upstream knows a task at least.
-const minRemembered = 24 * time.Hour
-
-// Transition is a task after an event. The Task of one that ended has no
-// PurgeAt yet: the gateway sets it, which knows how long records are kept.
-type Transition struct {
-	Task Task
-	// Changed says that the state changed and is to be stored. Otherwise only
-	// PolledAt may differ.
-	Changed bool
-	// UnknownStatus is a word of the upstream's that fits nothing; it is for
-	// the log.
-	UnknownStatus string
-	// Late says that the upstream succeeded with a task that had expired: it is
-	// not charged, and the operator is told.
-	Late bool
-}
-
-// step is the task in its next state.
-func (t *Task) step(next State, now time.Time) Task {
-	n := *t
-	n.State, n.UpdatedAt = next, now
-	n.Version++
-	return n
-}
-
-// Accept is the task after an upstream accepted it with the report r. If r says
-// that the task has ended, the first poll will say so again.
-func (t *Task) Accept(r Report, channel string, now time.Time) Task {
-	next := Queued
-	switch {
-	case t.Family == FamilyBeta:
-		next = Processing
-	case r.Word != "" && !r.State.Terminal():
-		next = r.State
+// PublicID is the id that the caller knows: of the gamma family and of models
+// that no table describes the upstream's, once it is known; else ours.
+func (t *Task) PublicID() string {
+	if t.Family == FamilyBeta || t.UpstreamID == "" {
+		return t.ID
 	}
-	n := t.step(next, now)
-	n.UpstreamID, n.Channel, n.AcceptedAt = r.UpstreamID, channel, now
-	if r.Answer != nil {
-		n.Answer = r.Answer
-	}
-	return n
-}
-
-// MarkUnknown is the task after its submission was sent and no answer came.
-func (t *Task) MarkUnknown(channel string, now time.Time) Task {
-	n := t.step(Unknown, now)
-	n.Channel = channel
-	return n
-}
-
-// End is when the gateway ends the task, whatever the upstream says. It is not
-// before 48 hours have passed: the upstream may obey the caller's shorter time,
-// and says so, but what it makes nonetheless is the caller's to pay. A task's
-// hold must outlive it.
-func (t *Task) End() time.Time {
-	end := t.CreatedAt.Add(defaultLifetime)
-	if t.ExpiresAt.After(end) {
-		end = t.ExpiresAt
-	}
-	return end.Add(Grace)
-}
-
-// Expire ends a task whose time has passed ([Task.End]); false if nothing
-// changed.
-func (t *Task) Expire(now time.Time) (Transition, bool) {
-	if t.State.Terminal() || now.Before(t.End()) {
-		return Transition{Task: *t}, false
-	}
-	n := t.step(Expired, now)
-	n.Failure = t.State.failure()
-	return Transition{Task: n, Changed: true}, true
-}
-
-// Advance applies an upstream's 200 answer to a poll. A terminal state never
-// changes. An answer that is malformed, or about another task, is a
-// fault.BadGateway and changes nothing.
-func (t *Task) Advance(data []byte, now time.Time) (Transition, error) {
-	r, err := ReadPoll(data)
-	if err != nil {
-		return Transition{Task: *t}, err
-	}
-	if r.UpstreamID != "" && t.UpstreamID != "" && r.UpstreamID != t.UpstreamID {
-		return Transition{Task: *t}, answer.Bad("The upstream's answer is about another task.", errors.New("the answer has another task's id"))
-	}
-	next, unknownStatus := t.next(&r, now)
-	if t.State.Terminal() {
-		return Transition{Task: *t, UnknownStatus: unknownStatus, Late: t.State == Expired && r.State == Succeeded && r.Video}, nil
-	}
-	if m, expired := t.Expire(now); expired {
-		m.UnknownStatus, m.Late = unknownStatus, next == Succeeded
-		m.Task.PolledAt = now
-		return m, nil
-	}
-	m := Transition{Task: *t, UnknownStatus: unknownStatus}
-	if t.State.May(next) {
-		m.Task, m.Changed = t.step(next, now), true
-		m.Task.Failure = r.Failure
-		if next == Expired && r.Failure == nil {
-			m.Task.Failure = t.State.failure()
-		}
-		if r.Answer != nil {
-			m.Task.Answer = r.Answer
-		}
-		if t.UpstreamID == "" {
-			m.Task.UpstreamID = r.UpstreamID
-		}
-	}
-	m.Task.PolledAt = now
-	return m, nil
-}
-
-// next is the state that a report leads to, and the word that fits nothing.
-func (t *Task) next(r *Report, now time.Time) (next State, unknownStatus string) {
-	_, listed := stateOf(r.Word)
-	switch {
-	case strings.EqualFold(r.Word, statusUnknown):
-		// Right after a submission it may not be known yet; after a day it is
-		// not known any more.
-		if now.Sub(t.CreatedAt) > minRemembered {
-			return Expired, r.Word
-		}
-		return t.State, r.Word
-	case !listed:
-		return Running, r.Word
-	case r.State == Succeeded && !r.Video && t.Family != "":
-		return Running, r.Word + " without a video"
-	}
-	return r.State, ""
+	return t.UpstreamID
 }
 
 // Repeats reports whether a submission of the same request at now is taken for a
@@ -300,3 +139,71 @@ func ErrTooManyTasks(most int64) error {
 func ErrNotFound(id string) error {
 	return &fault.Error{Code: fault.ResourceNotFound, Param: "id", Message: fmt.Sprintf("There is no video task %q.", word.Truncate(id, 100))}
 }
+
+// Store keeps tasks. Its implementations are safe for concurrent use; an error
+// that is not a *fault.Error means that the store is unavailable.
+//
+// A Store that is also the gateway's billing.Meter takes a [CreateTask] with
+// Reserve (billing.Charge.With) and a [Step] with Settle, each in one
+// transaction with the money.
+type Store interface {
+	// Add makes a task, unless the key has as many open ones as it may
+	// (fault.ConcurrencyExceeded) or submitted the same a moment ago
+	// (fault.IdempotencyConflict, naming the task).
+	Add(ctx context.Context, n CreateTask) error
+	// Change applies a step to the task that has the step's Version; false if
+	// another was faster. answer, which may be nil, is kept with it for
+	// duplicates of the submission.
+	Change(ctx context.Context, s Step, answer *idempotency.Record) (bool, error)
+	// Drop forgets a task that no upstream took.
+	Drop(ctx context.Context, id string) error
+	// Find is the account's task by its id or its upstream's; nil if there is
+	// none.
+	Find(ctx context.Context, account, id string) (*Task, error)
+	// Claim leases to owner, until the given time, at most n open tasks that no
+	// process has leased, those that were polled longest ago first, and renews the
+	// leases that owner has already. It returns all tasks that are owner's now.
+	Claim(ctx context.Context, owner string, until time.Time, n int) ([]*Task, error)
+	// Purge forgets the tasks whose PurgeAt has passed; it returns how many.
+	Purge(ctx context.Context, now time.Time) (int, error)
+}
+
+// Clock is a [Store] with a clock of its own. The processes that share the
+// store use it to decide when a task ends and when its record is purged;
+// without it each uses its own clock. It is safe for concurrent use.
+type Clock interface {
+	// Now is the time of the store.
+	Now(ctx context.Context) (time.Time, error)
+}
+
+// CreateTask is a task to be made. It is a billing.Record: with the hold of the
+// task, both become durable or neither does.
+type CreateTask struct {
+	Task   Task
+	Most   int64         // open tasks that the key may have, this one included; 0 means no limit
+	Window time.Duration // the duplicate window; 0 means none
+	// Retried says that the request has an idempotency key, so that the duplicate
+	// window does not apply.
+	Retried bool
+}
+
+// RecordKind is "video.new".
+func (CreateTask) RecordKind() string { return "video.new" }
+
+// Step is one change of a task's. It is a billing.Record: one that ends a task
+// becomes durable with its settlement, and so does its webhook delivery.
+type Step struct {
+	Task Task // as it is afterwards, Version included: the stored one is one less
+	// Delivery is the webhook delivery of the task's end; nil for none.
+	Delivery *webhook.Delivery
+}
+
+// RecordKind is "video.step".
+func (Step) RecordKind() string { return "video.step" }
+
+// Drop forgets a task that no upstream took. It is a billing.Record, which
+// becomes durable with the settlement of the task's hold.
+type Drop struct{ ID string }
+
+// RecordKind is "video.drop".
+func (Drop) RecordKind() string { return "video.drop" }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
@@ -295,7 +296,7 @@ func TestEveryModelOfVideosGoesToItsVendor(t *testing.T) {
 // modelsOf are the public ids of a family.
 func modelsOf(t *testing.T, family string) []string {
 	t.Helper()
-	for _, f := range video.Families() {
+	for _, f := range videoapi.Families() {
 		if f.Name == family && len(f.Models) > 0 {
 			return f.Models
 		}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
@@ -94,7 +93,7 @@ func openStorage(ctx context.Context, address string, o store.Options) (*storage
 // memoryStorage is a store that ends with the process.
 func memoryStorage(o store.Options) *storage {
 	answers := new(memory.Answers)
-	tasks := gateway.NewMemoryTasks(nil, answers)
+	tasks := memory.NewTasks(nil, answers)
 	return &storage{
 		name:   config.Memory,
 		ledger: memory.NewLedger(memory.LedgerOptions{Count: o.Count, Currency: o.Currency}),

@@ -14,6 +14,7 @@ import (
 	webhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -45,7 +46,7 @@ func receive(verifier *webhooks.Webhook, told chan<- event) http.HandlerFunc {
 }
 
 func run(ctx context.Context) error {
-	tasks := gateway.NewMemoryTasks(nil, nil) // `tollhouse webhook secret` has that of a server
+	tasks := memory.NewTasks(nil, nil) // `tollhouse webhook secret` has that of a server
 	secret, err := tasks.WebhookSecret(ctx, "local", false)
 	if err != nil {
 		return err

@@ -64,7 +64,7 @@ type Lab struct {
 	tags    map[string]*Run
 	log     *requestLog
 	answers *memory.Answers
-	tasks   *gateway.MemoryTasks
+	tasks   *memory.Tasks
 
 	turn             sync.RWMutex // begin holds it to read, a reload or a restart to write
 	gateway          *gateway.Gateway
@@ -145,7 +145,7 @@ func newLab(o Options) (*Lab, error) {
 	if o.Wire {
 		l.vendor = &wired{vendor: *plain}
 	}
-	l.tasks = gateway.NewMemoryTasks(nil, l.answers)
+	l.tasks = memory.NewTasks(nil, l.answers)
 	ctx := context.Background()
 	for n := range payers {
 		sum := credit

@@ -21,13 +21,13 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/internal/childproc"
-	"github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/dashscope"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 	"github.com/tollhouse-ai/gateway/video"
+	"github.com/tollhouse-ai/gateway/webhook"
 )
 
 // variable is the environment's that makes this binary a child: its task.
@@ -404,7 +404,7 @@ func (l *ledger) Claim(ctx context.Context, owner string, until time.Time, n int
 	return l.Tasks.Claim(ctx, owner, until, n)
 }
 
-func (l *ledger) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Notice, error) {
+func (l *ledger) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Delivery, error) {
 	defer l.killer.at(theNotices)()
 	return l.Tasks.Due(ctx, owner, until, n)
 }
@@ -419,7 +419,7 @@ func (l *ledger) Done(ctx context.Context, id string, at time.Time) error {
 	return l.Tasks.Done(ctx, id, at)
 }
 
-func (l *ledger) Failed(ctx context.Context, n webhook.Notice, next time.Time, reason string, final bool) error {
+func (l *ledger) Failed(ctx context.Context, n webhook.Delivery, next time.Time, reason string, final bool) error {
 	defer l.killer.at(theFailure)()
 	return l.Tasks.Failed(ctx, n, next, reason, final)
 }

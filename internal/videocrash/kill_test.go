@@ -32,6 +32,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/longtest"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/video"
@@ -317,7 +318,7 @@ func (b *harness) lastEnd() time.Time {
 	if err := raw.QueryRow("SELECT COALESCE(MAX(expires_at), 0) FROM task WHERE NOT ended").Scan(&nanos); err != nil {
 		b.t.Fatal(err)
 	}
-	end := time.Unix(0, nanos).Add(video.Grace)
+	end := time.Unix(0, nanos).Add(videoapi.Grace)
 	if end.Before(b.clock.Now()) {
 		return b.clock.Now()
 	}

@@ -20,13 +20,13 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/longtest"
-	"github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/store/storetest"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
+	"github.com/tollhouse-ai/gateway/webhook"
 )
 
 const nodes = 8
@@ -42,7 +42,7 @@ func (c *expiredLeases) Claim(ctx context.Context, owner string, _ time.Time, n 
 	return c.Tasks.Claim(ctx, owner, time.Now().Add(-time.Second), n)
 }
 
-func (c *expiredLeases) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Notice, error) {
+func (c *expiredLeases) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Delivery, error) {
 	if c.leases.Add(1)%4 == 0 {
 		until = time.Now().Add(-time.Second)
 	}

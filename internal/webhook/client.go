@@ -2,22 +2,23 @@ package webhook
 
 import (
 	"bytes"
-	"cmp"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/internal/netguard"
+	"github.com/tollhouse-ai/gateway/webhook"
 )
 
 const (
@@ -31,35 +32,27 @@ const (
 type Options struct {
 	// AllowPrivate allows http, every port, user names and every address.
 	AllowPrivate bool
-	Resolver     *net.Resolver  // net.DefaultResolver if nil
 	RootCAs      *x509.CertPool // the system's if nil
-	// Dial replaces the dialler and with it the check of the address that is
-	// connected to: it is for tests and for those who check by themselves.
-	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
-	Timeout time.Duration    // for one try; 10 s if zero
-	Now     func() time.Time // time.Now if nil
+	// Dial replaces the dialler of tests, and with it the check of the address that is
+	// connected to.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	Now  func() time.Time // time.Now if nil; certificates are checked by it
 }
 
 // Client posts events. It is safe for concurrent use and needs no closing: each
 // attempt opens a connection of its own, so that each address is checked.
 type Client struct {
 	private bool
-	timeout time.Duration
-	now     func() time.Time
 	http    *http.Client
 }
 
 // NewClient returns a client.
 func NewClient(o Options) *Client {
-	c := &Client{private: o.AllowPrivate, timeout: cmp.Or(o.Timeout, timeout), now: o.Now}
-	if c.now == nil {
-		c.now = time.Now
-	}
 	dial := o.Dial
 	if dial == nil {
-		dial = o.dialer().DialContext
+		dial = newDialer(o.AllowPrivate).DialContext
 	}
-	c.http = &http.Client{
+	return &Client{private: o.AllowPrivate, http: &http.Client{
 		Transport: &http.Transport{
 			Proxy:                  nil, // a proxy would look the name up again by itself
 			DialContext:            dial,
@@ -69,44 +62,31 @@ func NewClient(o Options) *Client {
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs, Time: o.Now},
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	return c
+	}}
 }
 
-func (o Options) dialer() *net.Dialer {
-	d := &net.Dialer{Resolver: o.Resolver}
-	if !o.AllowPrivate {
+func newDialer(allowPrivate bool) *net.Dialer {
+	d := &net.Dialer{}
+	if !allowPrivate {
 		d.ControlContext = netguard.Guard
 	}
 	return d
 }
 
-// Delivery is one attempt to deliver an event.
-type Delivery struct {
-	ID      string // the same for each attempt
-	URL     string
-	Body    []byte // JSON
-	At      time.Time
-	Secrets []Secret // each signs
-}
-
-// Post makes one attempt, which takes at most Timeout. At is the time that is
-// signed; now if zero.
-func (c *Client) Post(ctx context.Context, d Delivery) Result {
+// Post makes one attempt, which takes at most ten seconds. Each of the secrets
+// signs it, with the time at.
+func (c *Client) Post(ctx context.Context, d webhook.Delivery, at time.Time, secrets []webhook.Secret) Result {
 	u, err := parseURL(d.URL, c.private)
 	if err != nil {
 		return Result{Outcome: Refused, Reason: err.Error()}
 	}
-	if d.At.IsZero() {
-		d.At = c.now()
-	}
-	header := Sign(d.ID, d.At, d.Body, d.Secrets...)
+	header := Sign(d.ID, at, d.Body, secrets...)
 	if header.Get(headerSignature) == "" {
 		return Result{Outcome: Retry, Reason: "the account has no secret to sign with"}
 	}
 	header["Content-Type"], header["User-Agent"] = []string{"application/json"}, []string{userAgent}
 
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "", bytes.NewReader(d.Body))
 	if err != nil {
@@ -121,6 +101,32 @@ func (c *Client) Post(ctx context.Context, d Delivery) Result {
 	// A receiver that is cut off while it writes may count the event as lost.
 	_, _ = io.CopyN(io.Discard, answer.Body, maxBody)
 	return resultOfStatus(answer.StatusCode)
+}
+
+// The headers of Standard Webhooks, as net/http spells them.
+const (
+	headerID        = "Webhook-Id"
+	headerTimestamp = "Webhook-Timestamp"
+	headerSignature = "Webhook-Signature"
+)
+
+// Sign returns the three headers of Standard Webhooks: the id of the delivery, the
+// time of this attempt in Unix seconds, and a signature by each secret, in their
+// order. Two secrets sign while one replaces the other.
+func Sign(id string, at time.Time, body []byte, secrets ...webhook.Secret) http.Header {
+	stamp := strconv.FormatInt(at.Unix(), 10)
+	var signatures []string
+	for _, s := range secrets {
+		key := s.Key()
+		if len(key) == 0 {
+			continue
+		}
+		h := hmac.New(sha256.New, key)
+		h.Write([]byte(id + "." + stamp + "."))
+		h.Write(body)
+		signatures = append(signatures, "v1,"+base64.StdEncoding.EncodeToString(h.Sum(nil)))
+	}
+	return http.Header{headerID: {id}, headerTimestamp: {stamp}, headerSignature: {strings.Join(signatures, " ")}}
 }
 
 // Outcome is the kind of result of one attempt.
@@ -140,9 +146,9 @@ const (
 type Result struct {
 	Outcome Outcome
 	Status  int // of the answer; 0 if none came
-	// Reason says for an operator why the notice was not delivered. It is made of
-	// our own words: it has no byte of the body, a secret, the address or the
-	// answer in it.
+	// Reason says for an operator why the event was not delivered. It is made of
+	// our own words: no byte of the body, a secret, the address or the answer
+	// is in it.
 	Reason string
 }
 
@@ -161,7 +167,7 @@ func resultOfStatus(status int) Result {
 }
 
 // resultOfError is the result of a request that failed. The texts of errors may
-// hold bytes of the answer or the address, so their kinds alone are told.
+// hold bytes of the answer or the address: the reason names their kinds alone.
 func resultOfError(err error) Result {
 	var closed *netguard.Inside
 	if errors.As(err, &closed) {
@@ -200,102 +206,4 @@ func reason(err error) string {
 		return "the host could not be reached"
 	}
 	return "the host broke off the connection, or its answer was not HTTP"
-}
-
-const (
-	maxURL        = 8192 // bytes; signed addresses are long
-	maxHostLength = 253  // characters of a name in the DNS
-	https         = "443"
-)
-
-// CheckURL says what is wrong with an address for notices, as far as that can be
-// known without looking its host up: it must be https on port 443, without a user
-// name, and must not name what only this machine or network can reach. With
-// private, it may be http too, with any port, host and user name. The error never
-// holds the address.
-func CheckURL(text string, private bool) error {
-	_, err := parseURL(text, private)
-	return err
-}
-
-func parseURL(text string, private bool) (*url.URL, error) {
-	if len(text) > maxURL {
-		return nil, errors.New("the address is longer than " + strconv.Itoa(maxURL) + " bytes")
-	}
-	u, err := url.Parse(text)
-	switch {
-	case err != nil || u.Opaque != "" || u.Host == "":
-		return nil, errors.New("the address must be of the form https://host/path")
-	case u.Scheme != "https" && !(private && u.Scheme == "http"):
-		return nil, errors.New("the address must begin with https://")
-	case u.User != nil && !private:
-		return nil, errors.New("the address must not have a user name or a password")
-	case u.Port() != "" && u.Port() != https && !private:
-		return nil, errors.New("the address must be on port 443")
-	}
-	if p := u.Port(); p != "" {
-		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
-			return nil, errors.New("the address's port must be a number up to 65535")
-		}
-	}
-	return u, checkHost(u, private)
-}
-
-// checkHost takes names of the DNS in ASCII and addresses in their one plain
-// form: what resolvers and libraries read differently is refused.
-func checkHost(u *url.URL, private bool) error {
-	host := u.Hostname()
-	if ip, err := netip.ParseAddr(host); err == nil {
-		if private {
-			return nil
-		}
-		return netguard.Check(ip)
-	}
-	switch {
-	case strings.HasPrefix(u.Host, "["):
-		return errors.New("the address has an invalid IPv6 address as its host")
-	case !isName(host):
-		return errors.New("the address's host must be a name of letters a to z, digits, hyphens and dots, without a dot at its end; write others in their xn-- form")
-	case endsInNumber(host):
-		return errors.New("the address's host must be a name, or an IPv4 address of four decimal numbers")
-	case !private && isLocal(host):
-		return errors.New("the address's host must be public")
-	}
-	return nil
-}
-
-// isName reports whether host is a name as the DNS has them.
-func isName(host string) bool {
-	if len(host) > maxHostLength {
-		return false
-	}
-	for label := range strings.SplitSeq(host, ".") {
-		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
-			return false
-		}
-		for _, c := range []byte(label) {
-			if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_') {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// endsInNumber reports whether some resolvers would read host as an IPv4 address:
-// 2130706433, 0x7f.1, 017700000001.
-func endsInNumber(host string) bool {
-	last := strings.ToLower(host[strings.LastIndexByte(host, '.')+1:])
-	if hex, ok := strings.CutPrefix(last, "0x"); ok {
-		return strings.Trim(hex, "0123456789abcdef") == ""
-	}
-	return strings.Trim(last, "0123456789") == ""
-}
-
-// isLocal reports whether a name stands for this machine or network everywhere:
-// one without a dot, and what RFC 6761, RFC 6762 and ICANN set aside.
-func isLocal(host string) bool {
-	dot := strings.LastIndexByte(host, '.')
-	last := strings.ToLower(host[dot+1:])
-	return dot < 0 || last == "localhost" || last == "local" || last == "internal"
 }

@@ -14,10 +14,11 @@ import (
 	"github.com/openai/openai-go/v3/option"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"github.com/tollhouse-ai/gateway/internal/webhook"
+	deliverer "github.com/tollhouse-ai/gateway/internal/webhook"
+	"github.com/tollhouse-ai/gateway/webhook"
 )
 
-// standard receives notices with the Standard Webhooks library.
+// standard receives deliveries with the Standard Webhooks library.
 func standard(secret string) (http.HandlerFunc, error) {
 	verifier, err := standardwebhooks.NewWebhook(secret)
 	if err != nil {
@@ -33,7 +34,7 @@ func standard(secret string) (http.HandlerFunc, error) {
 	}, nil
 }
 
-// sdk receives notices with OpenAI's SDK.
+// sdk receives deliveries with OpenAI's SDK.
 func sdk(secret string) http.HandlerFunc {
 	client := openai.NewClient(option.WithAPIKey("none"), option.WithWebhookSecret(secret))
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -69,15 +70,14 @@ func Example() {
 	defer server.Close()
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
-	client := webhook.NewClient(webhook.Options{RootCAs: roots, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+	client := deliverer.NewClient(deliverer.Options{RootCAs: roots, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
 	}})
 	body := []byte(`{"id":"evt_1","object":"event","created_at":1,"type":"video.generation.succeeded","data":{}}`)
 	for _, path := range []string{"standard", "sdk"} {
-		d := webhook.Delivery{ID: "evt_1", URL: "https://example.com/" + path, Body: body, Secrets: []webhook.Secret{secret}}
-		fmt.Println(client.Post(context.Background(), d).Outcome)
-		d.At = time.Now().Add(-time.Hour)
-		result := client.Post(context.Background(), d)
+		d := webhook.Delivery{ID: "evt_1", URL: "https://example.com/" + path, Body: body}
+		fmt.Println(client.Post(context.Background(), d, time.Now(), []webhook.Secret{secret}).Outcome)
+		result := client.Post(context.Background(), d, time.Now().Add(-time.Hour), []webhook.Secret{secret})
 		fmt.Println(result.Outcome, result.Reason)
 	}
 	// Output:

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/webhook"
 )
 
 // maxPerReceiver and maxPerAccount are how many deliveries wait in memory for one
@@ -15,11 +17,11 @@ const (
 	maxPerAccount  = 8 * maxPerReceiver
 )
 
-// task is a notice that is leased.
+// task is a delivery that is leased.
 type task struct {
-	notice Notice
-	host   string
-	until  time.Time
+	delivery webhook.Delivery
+	host     string
+	until    time.Time
 }
 
 // queue holds what waits for a worker. Accounts take turns, and within an account
@@ -76,9 +78,9 @@ func (q *queue) wantsWork() bool {
 
 // add adds a task, unless too many wait for its receiver or of its account.
 func (q *queue) add(t task, now time.Time) {
-	s := q.accounts[t.notice.Account]
+	s := q.accounts[t.delivery.Account]
 	if s == nil {
-		s = &accountQueue{account: t.notice.Account, hosts: make(map[string]*receiverQueue)}
+		s = &accountQueue{account: t.delivery.Account, hosts: make(map[string]*receiverQueue)}
 		q.accounts[s.account] = s
 		q.order = append(q.order, s)
 	}
@@ -149,7 +151,7 @@ func (q *queue) done(t task) {
 	if q.attempts[t.host]--; q.attempts[t.host] == 0 {
 		delete(q.attempts, t.host)
 	}
-	s := q.accounts[t.notice.Account]
+	s := q.accounts[t.delivery.Account]
 	s.attempts--
 	q.forget(s, nil)
 }

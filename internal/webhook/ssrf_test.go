@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/internal/netguard"
+	"github.com/tollhouse-ai/gateway/webhook"
 )
 
 // spellings lead to this machine or network, by one reader or another.
@@ -114,7 +115,8 @@ type watched struct {
 }
 
 func watch(resolver *net.Resolver, port string) *watched {
-	w := &watched{dialer: Options{Resolver: resolver}.dialer(), port: port}
+	w := &watched{dialer: newDialer(false), port: port}
+	w.dialer.Resolver = resolver
 	guard := w.dialer.ControlContext
 	w.dialer.ControlContext = func(ctx context.Context, network, address string, raw syscall.RawConn) error {
 		if err := guard(ctx, network, address, raw); err != nil {
@@ -144,11 +146,11 @@ func TestNoSpellingOfAPrivateAddressIsConnectedTo(t *testing.T) {
 	if len(spellings) < 60 {
 		t.Fatalf("only %d spellings", len(spellings))
 	}
-	s, c := newSecretOf(t), newCanary(t)
+	s, c := newSecret(t), newCanary(t)
 	w := watch((&names{answer: private}).serve(t), c.port)
 	client := NewClient(Options{Dial: w.dial})
 	for _, text := range spellings {
-		result := client.Post(t.Context(), Delivery{ID: "evt_1", URL: text, Body: []byte(body), Secrets: []Secret{s}})
+		result := client.Post(t.Context(), webhook.Delivery{ID: "evt_1", URL: text, Body: []byte(body)}, time.Now(), []webhook.Secret{s})
 		if result.Outcome != Refused || result.Reason == "" || result.Status != 0 {
 			t.Errorf("%q: %+v", text, result)
 		}
@@ -176,7 +178,7 @@ func TestTheCanarySings(t *testing.T) {
 	c := newCanary(t)
 	client := NewClient(Options{AllowPrivate: true})
 	for i, text := range []string{"http://127.0.0.1:", "http://localhost:", "http://user:pass@127.0.0.1:", "https://127.0.0.1:", "http://[::ffff:127.0.0.1]:"} {
-		result := client.Post(t.Context(), Delivery{ID: "evt_1", URL: text + c.port, Secrets: []Secret{newSecretOf(t)}})
+		result := client.Post(t.Context(), webhook.Delivery{ID: "evt_1", URL: text + c.port}, time.Now(), []webhook.Secret{newSecret(t)})
 		if result.Outcome != Retry {
 			t.Errorf("%s: %+v", text, result)
 		}
@@ -208,7 +210,7 @@ func TestANameThatTurnsPrivateIsRefusedThen(t *testing.T) {
 		client := NewClient(Options{Dial: w.dial})
 		var want []string
 		for i, turn := range turns {
-			result := client.Post(t.Context(), Delivery{ID: "evt_1", URL: "https://flip.test/", Secrets: []Secret{newSecretOf(t)}})
+			result := client.Post(t.Context(), webhook.Delivery{ID: "evt_1", URL: "https://flip.test/"}, time.Now(), []webhook.Secret{newSecret(t)})
 			outcome := Refused
 			if netguard.Check(netip.MustParseAddr(turn)) == nil {
 				outcome, want = Retry, append(want, turn)
@@ -231,7 +233,7 @@ func TestOfANamesAddressesOnlyThePublicOnesAreConnectedTo(t *testing.T) {
 		}
 		return []string{"127.0.0.1", "93.184.215.14", "10.0.0.1"}
 	}}).serve(t), c.port)
-	result := NewClient(Options{Dial: w.dial}).Post(t.Context(), Delivery{ID: "evt_1", URL: "https://both.test/", Secrets: []Secret{newSecretOf(t)}})
+	result := NewClient(Options{Dial: w.dial}).Post(t.Context(), webhook.Delivery{ID: "evt_1", URL: "https://both.test/"}, time.Now(), []webhook.Secret{newSecret(t)})
 	if result.Outcome == Delivered || len(w.passed) != 1 || w.passed[0] != "93.184.215.14" || c.seen.Load() != 0 {
 		t.Errorf("%+v, connected to %v, the canary saw %d", result, w.passed, c.seen.Load())
 	}
@@ -243,7 +245,7 @@ func TestARedirectIsAFailureAndNotFollowed(t *testing.T) {
 		server, client := receiver(t, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:"+c.port+"/", status)
 		})
-		result := client.Post(t.Context(), Delivery{ID: "evt_1", URL: "https://example.com/", Secrets: []Secret{newSecretOf(t)}})
+		result := client.Post(t.Context(), webhook.Delivery{ID: "evt_1", URL: "https://example.com/"}, time.Now(), []webhook.Secret{newSecret(t)})
 		if result.Outcome != Retry || result.Status != status || !strings.Contains(result.Reason, "redirect") || server.dials.Load() != 1 {
 			t.Errorf("%d: %+v", status, result)
 		}

@@ -12,6 +12,7 @@ import (
 
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -178,8 +179,8 @@ func videoRequest(a arguments) (*gateway.Request, error) {
 }
 
 // betaModel is the model's row in the beta family; nil if it is none of it.
-func betaModel(id string) *video.Beta {
-	for _, row := range video.BetaFamily() {
+func betaModel(id string) *videoapi.Beta {
+	for _, row := range videoapi.BetaFamily() {
 		if slices.Contains(row.IDs, id) {
 			return &row
 		}
@@ -258,7 +259,7 @@ var betaInputs = []struct{ layout, source, member, medium string }{
 }
 
 // betaVideoBody is the request of the beta family.
-func betaVideoBody(a arguments, row *video.Beta) (body, error) {
+func betaVideoBody(a arguments, row *videoapi.Beta) (body, error) {
 	layout := "" // from text only
 	for _, need := range row.Needs {
 		if need != "prompt" {

@@ -8,9 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/internal/webhook"
+	"github.com/tollhouse-ai/gateway/internal/videoapi"
+	deliverer "github.com/tollhouse-ai/gateway/internal/webhook"
 	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
 	"github.com/tollhouse-ai/gateway/video"
+	"github.com/tollhouse-ai/gateway/webhook"
 )
 
 // ends are tasks that have ended, by their state.
@@ -36,9 +38,9 @@ func notice(t *testing.T, task *video.Task) (*http.Request, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := task.NoticeOf("evt_1", task.UpdatedAt)
+	n := videoapi.Delivery(task, "evt_1", task.UpdatedAt)
 	r := httptest.NewRequest(http.MethodPost, "/video", bytes.NewReader(n.Body))
-	r.Header = webhook.Sign(n.ID, task.UpdatedAt, n.Body, secret, secret)
+	r.Header = deliverer.Sign(n.ID, task.UpdatedAt, n.Body, secret, secret)
 	r.Header.Set("Content-Type", "application/json")
 	return r, n.Body
 }

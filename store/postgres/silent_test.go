@@ -99,7 +99,7 @@ func TestADatabaseThatFallsSilentIsServiceUnavailableForWhoeverReads(t *testing.
 		"Usage":   func(ctx context.Context) error { _, err := db.Usage(ctx, billing.Query{Account: "acme"}); return err },
 		"task":    func(ctx context.Context) error { _, err := db.Tasks().Find(ctx, "acme", "vid_1"); return err },
 		"key":     func(ctx context.Context) error { _, err := db.Find(ctx, [32]byte{}); return err },
-		"Notices": func(ctx context.Context) error { _, err := db.Notices(ctx, "acme", 0); return err },
+		"Notices": func(ctx context.Context) error { _, err := db.Deliveries(ctx, "acme", 0); return err },
 		"Secrets": func(ctx context.Context) error { _, err := db.Secrets(ctx, "acme"); return err },
 		"Price":   func(ctx context.Context) error { _, err := db.Price(ctx, "p_1"); return err },
 		"Prices":  db.PricesAgree,

@@ -9,13 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/video"
+	"github.com/tollhouse-ai/gateway/webhook"
 )
 
 // ledgerTaskTests are the rules of tasks that are in one database with their money.
@@ -119,7 +118,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 		}
 		b = b.crash()
 		b.taskTest().want(step.Task)
-		b.wantNotices(step.Notice.ID)
+		b.taskTest().wantDeliveries(step.Delivery.ID)
 		b.wantBalance(6, 0)
 	},
 	"AHoldThatOutlivesItsProcessIsGivenBackAtItsTime": func(b dbTest) {
@@ -153,7 +152,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 			}
 		}
 		b.taskTest().want(step.Task)
-		b.wantNotices(step.Notice.ID)
+		b.taskTest().wantDeliveries(step.Delivery.ID)
 	},
 	"ASettlementEndsVideoHoldAndNoticeAtOnceAlsoAfterACrash": func(b dbTest) {
 		b.account("acme", 10)
@@ -167,7 +166,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 		}
 		b = b.crash()
 		other := end
-		other.Notice = &video.Notice{ID: "evt_other", Account: "acme"}
+		other.Delivery = &webhook.Delivery{ID: "evt_other", Account: "acme"}
 		other.Task.State = video.Failed
 		for _, again := range []video.Step{end, other, endStep(end.Task, video.Failed, startTime)} {
 			if r := b.finish(won, billing.Usage{}, again); r != first {
@@ -182,7 +181,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 		b = b.crash()
 		b.taskTest().want(end.Task)
 		b.taskTest().want(failed.Task)
-		b.wantNotices(failed.Notice.ID, end.Notice.ID)
+		b.taskTest().wantDeliveries(failed.Delivery.ID, end.Delivery.ID)
 		b.wantBalance(6, 0)
 	},
 	"AStepThatAnotherWasFasterThanMovesNoMoney": func(b dbTest) {
@@ -201,7 +200,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 		}
 		b.taskTest().want(running)
 		b.wantBalance(10, 5)
-		b.wantNotices()
+		b.taskTest().wantDeliveries()
 		b.finish(h, images(4), endStep(running, video.Succeeded, startTime))
 		b.wantBalance(6, 1)
 	},
@@ -272,7 +271,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 				}
 			}
 		}
-		if made := len(b.taskStore().Notices()); billing.Money(made)*2 != 1_000-posted {
+		if made := len(b.taskTest().deliveries()); billing.Money(made)*2 != 1_000-posted {
 			b.t.Errorf("%d notices for %s", made, 1_000-posted)
 		}
 	},
@@ -312,7 +311,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 					for _, t := range tasks {
 						h := billing.Hold{ID: t.RequestID, Account: t.Account, Key: t.Key, Model: t.Model}
 						step := endStep(*t, video.Succeeded, startTime)
-						step.Notice.ID = fmt.Sprintf("evt_%d_%s", o, t.ID)
+						step.Delivery.ID = fmt.Sprintf("evt_%d_%s", o, t.ID)
 						_, err := node.Settle(b.t.Context(), h, images(1), step)
 						if err != nil {
 							b.t.Error(err)
@@ -534,15 +533,15 @@ func (b dbTest) acceptedTask(id string, n int64) (billing.Hold, video.Task) {
 }
 
 func (b dbTest) taskTest() taskTest {
-	return taskTest{TaskStore: b.taskStore(), t: b.t, clock: b.clock}
+	return taskTest{TaskStore: b.taskStore(store.Options{}), t: b.t, clock: b.clock}
 }
 
 // ending is the last step of a task, with a notice of it.
 func endStep(t video.Task, s video.State, at time.Time) video.Step {
 	end := next(t, s, at)
 	end.PurgeAt = at.Add(7 * 24 * time.Hour).UTC()
-	return video.Step{Task: end, Notice: &video.Notice{
-		ID: "evt_" + t.ID, Account: t.Account, TaskID: t.ID, URL: "https://example.com/hook", Body: []byte(`{"id":"` + t.ID + `"}`), At: at,
+	return video.Step{Task: end, Delivery: &webhook.Delivery{
+		ID: "evt_" + t.ID, Account: t.Account, TaskID: t.ID, URL: "https://example.com/hook", Body: []byte(`{"id":"` + t.ID + `"}`), CreatedAt: at,
 	}}
 }
 
@@ -552,13 +551,6 @@ func (b dbTest) finish(h billing.Hold, u billing.Usage, with ...billing.Record) 
 	r, err := b.Settle(b.t.Context(), h, u, append(with, billing.Outcome{Reason: billing.ReasonComplete})...)
 	b.ok(err)
 	return r
-}
-
-func (b dbTest) wantNotices(ids ...string) {
-	b.t.Helper()
-	if diff := cmp.Diff(append([]string{}, ids...), b.taskStore().Notices()); diff != "" {
-		b.t.Fatalf("notices (-want +got):\n%s", diff)
-	}
 }
 
 // each does something for 0 to n-1, many at a time.
@@ -580,7 +572,7 @@ func (b dbTest) inParallel(n int, do func(i int) error) {
 
 func (b dbTest) wantOneNoticeEach(videos int) {
 	b.t.Helper()
-	all, err := b.Notices(context.Background(), "acme", mostNotices)
+	all, err := b.Deliveries(context.Background(), "acme", mostDeliveries)
 	b.ok(err)
 	told := map[string]bool{}
 	for _, n := range all {

@@ -36,14 +36,16 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 	for name, test := range ledgerRules() {
 		t.Run(name, func(t *testing.T) { test(newDBTest(t, place(t)).ledgerTest) })
 	}
-	for _, group := range [...]map[string]func(dbTest){writeTests, recoveryTests, verifyTests, faultTests, answerTests, ledgerTaskTests, outboxTests} {
+	for _, group := range [...]map[string]func(dbTest){writeTests, recoveryTests, verifyTests, faultTests, answerTests, ledgerTaskTests, sharedOutboxTests} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) { test(newDBTest(t, place(t))) })
 		}
 	}
 	t.Run("Tasks", func(t *testing.T) {
 		Tasks(t, func(t testing.TB, now func() time.Time) TaskStore {
-			return closedDBTest(t, place(t)).open(store.Options{Now: now}).taskStore()
+			b := closedDBTest(t, place(t))
+			o := store.Options{Now: now}
+			return b.open(o).taskStore(o)
 		})
 	})
 	t.Run("TheLedgerBehavesAsItsModelAndAsTheOneInMemory", func(t *testing.T) { checkModel(t, place) })
@@ -135,22 +137,20 @@ func images(n int64) billing.Usage { return billing.Usage{Images: n} }
 
 func id(n int) string { return fmt.Sprintf("r%05d", n) }
 
-// taskStore is the database as a store of tasks.
-func (b dbTest) taskStore() TaskStore {
-	return TaskStore{Store: b.Tasks(), Answers: b.Tasks(), Notices: func() []string {
-		b.t.Helper()
-		all, err := b.Notices(context.Background(), "", mostNotices)
-		b.ok(err)
-		ids := []string{}
-		for _, n := range all {
-			ids = append(ids, n.ID)
-		}
-		return ids
-	}}
+// taskStore is the database as a store of tasks. o is how it was opened.
+func (b dbTest) taskStore(o store.Options) TaskStore {
+	return TaskStore{
+		Store: b.Tasks(), Answers: b.Tasks(), Outbox: b.DB, Sweep: b.Sweep,
+		Restart: func() TaskStore {
+			b.t.Helper()
+			b.kill()
+			return b.open(o).taskStore(o)
+		},
+	}
 }
 
-// mostNotices are more than a test makes, or all that are listed at once.
-const mostNotices = 1000
+// mostDeliveries are more than a test makes, or all that are listed at once.
+const mostDeliveries = 1000
 
 // Ledger is what every ledger is, in memory or in a database. One that has a
 // method OpenHolds is asked for it where the suite looks for open holds.

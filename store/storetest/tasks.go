@@ -17,6 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
 	"github.com/tollhouse-ai/gateway/video"
+	"github.com/tollhouse-ai/gateway/webhook"
 )
 
 // TaskStore is a store of tasks with what belongs to it.
@@ -24,18 +25,33 @@ type TaskStore struct {
 	video.Store
 	// Answers is where the store keeps the answers that come with a change.
 	Answers idempotency.Store
-	// Notices are the ids of the notices that it has made, in any order.
-	Notices func() []string
+	// Outbox is where the store keeps the deliveries that come with a change.
+	Outbox Outbox
+	// Sweep deletes what was kept for long enough; nil where that needs no call.
+	Sweep func(context.Context) error
+	// Restart ends the process by a crash and starts another; nil where nothing would
+	// be left.
+	Restart func() TaskStore
 }
 
-// Tasks runs the rules of video.Store. open gives each test an empty store, whose
-// clock is now.
+// Outbox is a [webhook.Outbox] with what an operator sees of it.
+type Outbox interface {
+	webhook.Outbox
+	Deliveries(ctx context.Context, account string, limit int) ([]webhook.Status, error)
+	Resend(ctx context.Context, id string) (bool, error)
+	WebhookSecret(ctx context.Context, account string, rotate bool) (webhook.Secret, error)
+}
+
+// Tasks runs the rules of video.Store and of the outbox of its tasks. open gives
+// each test an empty store, whose clock is now.
 func Tasks(t *testing.T, open func(t testing.TB, now func() time.Time) TaskStore) {
-	for name, test := range taskTests {
-		t.Run(name, func(t *testing.T) {
-			clock := newClock(startTime)
-			test(taskTest{TaskStore: open(t, clock.Now), t: t, clock: clock})
-		})
+	for _, group := range [...]map[string]func(taskTest){taskTests, outboxTests} {
+		for name, test := range group {
+			t.Run(name, func(t *testing.T) {
+				clock := newClock(startTime)
+				test(taskTest{TaskStore: open(t, clock.Now), t: t, clock: clock})
+			})
+		}
 	}
 }
 
@@ -134,17 +150,15 @@ var taskTests = map[string]func(taskTest){
 		s.change(taken)
 		s.want(taken)
 		s.wantStale(video.Step{Task: taken}, "the same step again")
-		s.wantStale(video.Step{Task: next(first, video.Failed, startTime), Notice: &video.Notice{ID: "evt_1"}}, "a step from an old version")
+		s.wantStale(video.Step{Task: next(first, video.Failed, startTime), Delivery: &webhook.Delivery{ID: "evt_1"}}, "a step from an old version")
 		s.want(taken)
 		end := next(taken, video.Succeeded, startTime.Add(time.Minute))
 		end.PurgeAt = startTime.Add(time.Hour)
 		s.change(end)
-		s.wantStale(video.Step{Task: next(end, video.Failed, startTime), Notice: &video.Notice{ID: "evt_2"}}, "a step of a task that has ended")
+		s.wantStale(video.Step{Task: next(end, video.Failed, startTime), Delivery: &webhook.Delivery{ID: "evt_2"}}, "a step of a task that has ended")
 		s.want(end)
 		s.wantStale(video.Step{Task: next(newTask("nobody").Task, video.Failed, startTime)}, "a step of no task")
-		if n := s.Notices(); len(n) != 0 {
-			s.t.Errorf("there are notices: %q", n)
-		}
+		s.wantDeliveries()
 	},
 	"OfEightThatMakeAStepOneDoesAndOneNoticeIsMade": func(s taskTest) {
 		end := next(s.add(newTask("a")), video.Failed, startTime)
@@ -152,7 +166,7 @@ var taskTests = map[string]func(taskTest){
 		var made atomic.Int32
 		for i := range 8 {
 			all.Go(func() {
-				ok, err := s.Change(s.t.Context(), video.Step{Task: end, Notice: &video.Notice{ID: fmt.Sprint("evt_", i), Account: "acme", TaskID: end.ID, Body: []byte("{}"), At: startTime}}, nil)
+				ok, err := s.Change(s.t.Context(), video.Step{Task: end, Delivery: &webhook.Delivery{ID: fmt.Sprint("evt_", i), Account: "acme", TaskID: end.ID, Body: []byte("{}"), CreatedAt: startTime}}, nil)
 				if err != nil {
 					s.t.Error(err)
 				}
@@ -162,8 +176,8 @@ var taskTests = map[string]func(taskTest){
 			})
 		}
 		all.Wait()
-		if notices := s.Notices(); made.Load() != 1 || len(notices) != 1 {
-			s.t.Errorf("%d steps and the notices %q", made.Load(), notices)
+		if ids := s.deliveries(); made.Load() != 1 || len(ids) != 1 {
+			s.t.Errorf("%d steps and the deliveries %q", made.Load(), ids)
 		}
 	},
 	"AnAnswerIsKeptWithItsStep": func(s taskTest) {

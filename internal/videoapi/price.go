@@ -1,4 +1,4 @@
-package video
+package videoapi
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 // Bound is the most that a request may consume, which is held while its task
@@ -179,35 +180,35 @@ func (t tariff) resolution(resolutions []string) bool {
 // BilledUsage is what the task is billed for at the price that its hold pinned:
 // nothing unless it succeeded, the seconds that were requested, whatever the
 // upstream reports, or the tokens that the upstream reports.
-func (t *Task) BilledUsage(p *billing.Price) billing.Usage {
-	if t.State != Succeeded {
+func BilledUsage(t *video.Task, p *billing.Price) billing.Usage {
+	if t.State != video.Succeeded {
 		return billing.Usage{}
 	}
 	answer, err := rawjson.Index(t.Answer, nil, nil)
 	switch {
 	case t.Tokens && err != nil:
-		return t.estimated()
+		return estimatedTokens(t)
 	case t.Tokens:
-		return t.reported(answer.Raw("usage"))
+		return reportedTokens(t, answer.Raw("usage"))
 	case t.Open && err == nil:
-		return t.chosenUsage(&answer, newTariff(p))
+		return chosenUsage(t, &answer, newTariff(p))
 	}
 	return t.Bound
 }
 
 // estimated are the tokens that a video of that kind takes, of which the hold is
 // twice as many.
-func (t *Task) estimated() billing.Usage {
+func estimatedTokens(t *video.Task) billing.Usage {
 	return billing.Usage{Output: (t.Bound.Output + 1) / 2, Estimated: true}
 }
 
 // reported are the upstream's tokens. A count that no video has is clamped to
 // the hold.
-func (t *Task) reported(usage []byte) billing.Usage {
+func reportedTokens(t *video.Task, usage []byte) billing.Usage {
 	const maxOverBound = 8 // times the hold: a video that was put in counts too
 	o, err := rawjson.Index(usage, nil, nil)
 	if err != nil {
-		return t.estimated()
+		return estimatedTokens(t)
 	}
 	anomaly := false
 	for _, name := range [...]string{"completion_tokens", "output_tokens", "total_tokens"} {
@@ -225,14 +226,14 @@ func (t *Task) reported(usage []byte) billing.Usage {
 			return billing.Usage{Output: n, Zero: n == 0, Anomaly: anomaly}
 		}
 	}
-	u := t.estimated()
+	u := estimatedTokens(t)
 	u.Anomaly = anomaly
 	return u
 }
 
 // chosenUsage is the length and the resolution that the upstream chose, at most
 // the bound and never a variant without a price.
-func (t *Task) chosenUsage(answer *rawjson.Object, has tariff) billing.Usage {
+func chosenUsage(t *video.Task, answer *rawjson.Object, has tariff) billing.Usage {
 	u := t.Bound
 	if n, ok := rawjson.Int(answer.Raw("duration")); ok && n > 0 {
 		u.Seconds = min(n, u.Seconds)

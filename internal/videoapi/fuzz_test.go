@@ -1,4 +1,4 @@
-package video
+package videoapi
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 // FuzzParse feeds anything to the parser: it never panics, what it refuses is a
@@ -66,29 +67,31 @@ func FuzzParse(f *testing.F) {
 // stays JSON, and no step is made that the table does not have.
 func FuzzAdvance(f *testing.F) {
 	for _, word := range []string{"queued", "running", "succeeded", "failed", "cancelled", "expired", "UNKNOWN", "x"} {
-		f.Add(poll(word, ","+video+`,"usage":"{}","error":{"code":"a","message":"b"}`), uint8(2), true)
+		f.Add(poll(word, ","+content+`,"usage":"{}","error":{"code":"a","message":"b"}`), uint8(2), true)
 		f.Add([]byte(`{"output":{"task_id":"up-1","task_status":"`+word+`","video_url":"u"},"usage":{"duration":5.0}}`), uint8(4), false)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, state uint8, tokens bool) {
-		before := task([]string{FamilyBeta, FamilyGamma, ""}[state%3])
+		before := task([]string{video.FamilyBeta, video.FamilyGamma, ""}[state%3])
 		before.State, before.Tokens, before.Open = everyState[int(state)%len(everyState)], tokens, !tokens
 		before.Bound.Output = 100
-		m, err := before.Advance(data, noon)
+		m, err := Advance(&before, data, noon)
 		if err != nil && !fault.Is(err, fault.BadGateway) {
 			t.Fatalf("%q: %v", data, err)
 		}
-		if m.Changed != (m.Task.State != before.State) || m.Changed && !before.State.May(m.Task.State) || err != nil && m.Changed {
+		if m.Changed != (m.Task.State != before.State) || m.Changed && !legal(before.State, m.Task.State) || err != nil && m.Changed {
 			t.Fatalf("%q: %s became %s", data, before.State, m.Task.State)
 		}
-		record := m.Task.Record()
-		if !json.Valid(record) || !json.Valid(m.Task.Event("evt_1", noon)) {
-			t.Fatalf("%q: the record is %q", data, record)
+		record := Record(&m.Task)
+		m.Task.WebhookURL = "https://hooks.example/x"
+		d := Delivery(&m.Task, "evt_1", noon)
+		if !json.Valid(record) || (d != nil) != m.Task.State.Terminal() || d != nil && !json.Valid(d.Body) {
+			t.Fatalf("%q: the record is %q, the delivery %+v", data, record, d)
 		}
-		var shown Response
+		var shown video.Response
 		if err := jsonv2.Unmarshal(record, &shown, jsontext.AllowDuplicateNames(true)); err != nil || shown.Status != m.Task.State.Public() {
 			t.Fatalf("%q: the record is %q, %v", data, record, err)
 		}
-		if u := m.Task.BilledUsage(nil); min(u.Output, u.Seconds) < 0 || u.Output > 800 || u.Seconds > before.Bound.Seconds {
+		if u := BilledUsage(&m.Task, nil); min(u.Output, u.Seconds) < 0 || u.Output > 800 || u.Seconds > before.Bound.Seconds {
 			t.Fatalf("%q: %+v", data, u)
 		}
 	})

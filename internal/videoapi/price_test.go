@@ -1,4 +1,4 @@
-package video
+package videoapi
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 func TestARequestIsBoundByItsSecondsAndItsVariant(t *testing.T) {
@@ -130,39 +131,39 @@ func TestATaskThatSucceededCostsWhatWasAskedFor(t *testing.T) {
 	output := func(n int64) billing.Usage { return billing.Usage{Output: n} }
 	for _, c := range []struct {
 		name   string
-		task   Task
+		task   video.Task
 		prices map[string]string
 		want   billing.Usage
 	}{
-		{"seconds as asked", Task{Bound: seconds, Answer: []byte(`{"duration":4,"resolution":"720p","usage":{"duration":99}}`)}, all, seconds},
-		{"an open length", Task{Bound: seconds, Open: true, Answer: []byte(`{"duration":4}`)}, all, billing.Usage{Seconds: 4, Variant: "1080p+audio"}},
-		{"at most the bound", Task{Bound: seconds, Open: true, Answer: []byte(`{"duration":40}`)}, all, seconds},
-		{"an open resolution", Task{Bound: seconds, Open: true, Answer: []byte(`{"resolution":"720p","duration":5}`)}, all, billing.Usage{Seconds: 5, Variant: "720p+audio"}},
-		{"without a price", Task{Bound: seconds, Open: true, Answer: []byte(`{"resolution":"480p"}`)}, all, seconds},
-		{"above the bound", Task{Bound: billing.Usage{Seconds: 10, Variant: "720p+audio"}, Open: true, Answer: []byte(`{"resolution":"1080p"}`)}, all, billing.Usage{Seconds: 10, Variant: "720p+audio"}},
-		{"frames", Task{Bound: seconds, Open: true, Answer: []byte(`{"frames":121}`)}, all, billing.Usage{Seconds: 5, Variant: "1080p+audio"}},
-		{"a float", Task{Bound: seconds, Open: true, Answer: []byte(`{"duration":5.5}`)}, all, seconds},
-		{"no answer", Task{Bound: seconds, Open: true}, all, seconds},
-		{"one price for all", Task{Bound: billing.Usage{Seconds: 30}, Open: true, Answer: []byte(`{"duration":5,"resolution":"720p"}`)}, map[string]string{"": "1"}, billing.Usage{Seconds: 5}},
-		{"reported tokens", Task{Bound: output(200), Tokens: true, Answer: []byte(`{"usage":{"completion_tokens":108,"total_tokens":109}}`)}, nil, output(108)},
-		{"reported above the bound", Task{Bound: output(200), Tokens: true, Answer: []byte(`{"usage":{"total_tokens":1600}}`)}, nil, output(1600)},
-		{"absurd tokens", Task{Bound: output(200), Tokens: true, Answer: []byte(`{"usage":{"total_tokens":1800}}`)}, nil, billing.Usage{Output: 200, Anomaly: true}},
-		{"an explicit zero", Task{Bound: output(200), Tokens: true, Answer: []byte(`{"usage":{"completion_tokens":0}}`)}, nil, billing.Usage{Zero: true}},
-		{"negative tokens", Task{Bound: output(201), Tokens: true, Answer: []byte(`{"usage":{"completion_tokens":-1}}`)}, nil, billing.Usage{Output: 101, Estimated: true, Anomaly: true}},
-		{"no report", Task{Bound: output(201), Tokens: true, Answer: []byte(`{"content":[]}`)}, nil, billing.Usage{Output: 101, Estimated: true}},
-		{"no answer, tokens", Task{Bound: output(201), Tokens: true}, nil, billing.Usage{Output: 101, Estimated: true}},
+		{"seconds as asked", video.Task{Bound: seconds, Answer: []byte(`{"duration":4,"resolution":"720p","usage":{"duration":99}}`)}, all, seconds},
+		{"an open length", video.Task{Bound: seconds, Open: true, Answer: []byte(`{"duration":4}`)}, all, billing.Usage{Seconds: 4, Variant: "1080p+audio"}},
+		{"at most the bound", video.Task{Bound: seconds, Open: true, Answer: []byte(`{"duration":40}`)}, all, seconds},
+		{"an open resolution", video.Task{Bound: seconds, Open: true, Answer: []byte(`{"resolution":"720p","duration":5}`)}, all, billing.Usage{Seconds: 5, Variant: "720p+audio"}},
+		{"without a price", video.Task{Bound: seconds, Open: true, Answer: []byte(`{"resolution":"480p"}`)}, all, seconds},
+		{"above the bound", video.Task{Bound: billing.Usage{Seconds: 10, Variant: "720p+audio"}, Open: true, Answer: []byte(`{"resolution":"1080p"}`)}, all, billing.Usage{Seconds: 10, Variant: "720p+audio"}},
+		{"frames", video.Task{Bound: seconds, Open: true, Answer: []byte(`{"frames":121}`)}, all, billing.Usage{Seconds: 5, Variant: "1080p+audio"}},
+		{"a float", video.Task{Bound: seconds, Open: true, Answer: []byte(`{"duration":5.5}`)}, all, seconds},
+		{"no answer", video.Task{Bound: seconds, Open: true}, all, seconds},
+		{"one price for all", video.Task{Bound: billing.Usage{Seconds: 30}, Open: true, Answer: []byte(`{"duration":5,"resolution":"720p"}`)}, map[string]string{"": "1"}, billing.Usage{Seconds: 5}},
+		{"reported tokens", video.Task{Bound: output(200), Tokens: true, Answer: []byte(`{"usage":{"completion_tokens":108,"total_tokens":109}}`)}, nil, output(108)},
+		{"reported above the bound", video.Task{Bound: output(200), Tokens: true, Answer: []byte(`{"usage":{"total_tokens":1600}}`)}, nil, output(1600)},
+		{"absurd tokens", video.Task{Bound: output(200), Tokens: true, Answer: []byte(`{"usage":{"total_tokens":1800}}`)}, nil, billing.Usage{Output: 200, Anomaly: true}},
+		{"an explicit zero", video.Task{Bound: output(200), Tokens: true, Answer: []byte(`{"usage":{"completion_tokens":0}}`)}, nil, billing.Usage{Zero: true}},
+		{"negative tokens", video.Task{Bound: output(201), Tokens: true, Answer: []byte(`{"usage":{"completion_tokens":-1}}`)}, nil, billing.Usage{Output: 101, Estimated: true, Anomaly: true}},
+		{"no report", video.Task{Bound: output(201), Tokens: true, Answer: []byte(`{"content":[]}`)}, nil, billing.Usage{Output: 101, Estimated: true}},
+		{"no answer, tokens", video.Task{Bound: output(201), Tokens: true}, nil, billing.Usage{Output: 101, Estimated: true}},
 	} {
 		for _, state := range everyState {
 			c.task.State = state
 			want := c.want
-			if state != Succeeded {
+			if state != video.Succeeded {
 				want = billing.Usage{}
 			}
 			var p *billing.Price
 			if c.prices != nil {
 				p = price(t, c.prices)
 			}
-			if got := c.task.BilledUsage(p); got != want {
+			if got := BilledUsage(&c.task, p); got != want {
 				t.Errorf("%s, %s: %+v, want %+v", c.name, state, got, want)
 			}
 		}

@@ -1,4 +1,4 @@
-package video
+package videoapi
 
 import (
 	"fmt"
@@ -262,7 +262,7 @@ func (r *Request) checkInner(param string, raw []byte, row *block) {
 // readDrafts finds the tasks that content names, of any model but the beta
 // family's. A task may be named in exactly one way: an upstream that reads a
 // name that is given twice, in another case or as its own `id`, would be asked
-// for a task that nobody checked.
+// for a task that was not checked.
 func (r *Request) readDrafts() {
 	p := &r.parsed
 	for _, m := range p.object.Members {

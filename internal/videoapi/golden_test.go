@@ -1,4 +1,4 @@
-package video
+package videoapi
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 func TestTheFamiliesAreThese(t *testing.T) {
@@ -34,7 +35,7 @@ func TestTheFamiliesAreThese(t *testing.T) {
 		fmt.Fprintf(&b, "%s\n  input %s, prompt of %d, parameters %s, silent %t\n  %s; %s\n", strings.Join(row.IDs, " "),
 			strings.Join(row.Needs, " "), row.Prompt, layout, row.Sound, lengths, resolutions)
 	}
-	for _, row := range GammaFamily() {
+	for _, row := range gammaFamily() {
 		fmt.Fprintf(&b, "%-25s %-15s audio %-5t draft %-5t continues %-5t videos %-5t sounds %-5t unlisted %t\n", row.ID,
 			strings.Join(row.Resolutions, " "), row.Audio, row.Draft, row.Continues, row.Videos, row.Sounds, row.Unlisted)
 	}
@@ -62,7 +63,7 @@ func TestTheStatesAndCodesAreThese(t *testing.T) {
 	capabilitytest.Golden(t, *update, "states.golden", b.Bytes())
 }
 
-var everyState = []State{Submitting, Unknown, Queued, Processing, Running, Succeeded, Failed, Cancelled, Expired}
+var everyState = []video.State{video.Submitting, video.Unknown, video.Queued, video.Processing, video.Running, video.Succeeded, video.Failed, video.Cancelled, video.Expired}
 
 // abbreviations are those of the golden table of rules.
 var abbreviations = map[fault.Code]string{
@@ -181,7 +182,7 @@ func cases() []ruleCase {
 // short is a value as the table shows it.
 func short(v any) string {
 	text := fmt.Sprintf("%#v", v)
-	text = strings.NewReplacer("[]interface {}", "", "video.fields", "", `"`, "'", picture, "…").Replace(text)
+	text = strings.NewReplacer("[]interface {}", "", "videoapi.fields", "", `"`, "'", picture, "…").Replace(text)
 	if runes := []rune(text); len(runes) > 30 {
 		return string(runes[:30]) + "…"
 	}

@@ -1,4 +1,4 @@
-package video
+package videoapi
 
 import (
 	"fmt"
@@ -6,14 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-)
 
-// The families' names, as a [Task] has them. A model that no table describes
-// has none: the checks that are common to all are made, and its request passes
-// through.
-const (
-	FamilyBeta  = "beta"
-	FamilyGamma = "gamma"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 // Family is a group of models with one form of request and of answer.
@@ -24,11 +18,11 @@ type Family struct {
 
 // Families are the families of models that the gateway knows.
 func Families() []Family {
-	b, g := Family{Name: FamilyBeta}, Family{Name: FamilyGamma}
+	b, g := Family{Name: video.FamilyBeta}, Family{Name: video.FamilyGamma}
 	for _, row := range BetaFamily() {
 		b.Models = append(b.Models, row.IDs...)
 	}
-	for _, row := range GammaFamily() {
+	for _, row := range gammaFamily() {
 		g.Models = append(g.Models, row.ID)
 	}
 	return []Family{b, g}
@@ -98,7 +92,7 @@ func BetaFamily() []Beta {
 // what else the vendor's pages name.
 var media = []string{"reference_video", "reference_image", "first_frame", "driving_audio", "last_frame", "first_clip", "reference_voice"}
 
-// betas are [BetaFamily], made once: nobody changes them.
+// betas are [BetaFamily], made once; read only.
 var betas = sync.OnceValue(BetaFamily)
 
 // beta is the model's row; nil if there is none.
@@ -133,9 +127,9 @@ const (
 	fps      = 24
 )
 
-// GammaFamily is the table of the gamma family. Where the table of models and
+// gammaFamily is the table of the gamma family. Where the table of models and
 // that of blocks differ, that of models counts.
-func GammaFamily() []Gamma {
+func gammaFamily() []Gamma {
 	two, three := []string{p480, p720}, []string{p480, p720, p1080}
 	return []Gamma{
 		{ID: "gamma-2.5", Resolutions: three, Audio: true, Draft: true, Continues: true, Videos: true, Sounds: true, Unlisted: true},
@@ -148,8 +142,8 @@ func GammaFamily() []Gamma {
 	}
 }
 
-// gammas are [GammaFamily], made once: nobody changes them.
-var gammas = sync.OnceValue(GammaFamily)
+// gammas are [gammaFamily], made once; read only.
+var gammas = sync.OnceValue(gammaFamily)
 
 // gamma is the model's row; nil if there is none.
 func gamma(model string) *Gamma {

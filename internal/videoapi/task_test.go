@@ -1,4 +1,4 @@
-package video
+package videoapi
 
 import (
 	"bytes"
@@ -11,17 +11,18 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/capabilitytest"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 // task is an accepted one.
-func task(family string) Task {
-	return Task{
-		ID: "vid_1", Account: "acme", Key: "key_1", Model: "m", Family: family, UpstreamID: "up-1", State: Queued, Version: 2,
+func task(family string) video.Task {
+	return video.Task{
+		ID: "vid_1", Account: "acme", Key: "key_1", Model: "m", Family: family, UpstreamID: "up-1", State: video.Queued, Version: 2,
 		CreatedAt: noon, UpdatedAt: noon, ExpiresAt: noon.Add(48 * time.Hour), Bound: billing.Usage{Seconds: 5, Variant: "720p"},
 	}
 }
 
-const video = `"content":{"video_url":"https://x.example/v.mp4"}`
+const content = `"content":{"video_url":"https://x.example/v.mp4"}`
 
 func poll(status string, members string) []byte {
 	return []byte(`{"id":"up-1","status":"` + status + `"` + members + `}`)
@@ -30,14 +31,14 @@ func poll(status string, members string) []byte {
 func TestATaskAdvancesByTheTable(t *testing.T) {
 	for _, from := range everyState {
 		for word, to := range words {
-			before := task(FamilyGamma)
+			before := task(video.FamilyGamma)
 			before.State = from
-			m, err := before.Advance(poll(word, ","+video), noon.Add(time.Minute))
+			m, err := Advance(&before, poll(word, ","+content), noon.Add(time.Minute))
 			if err != nil {
 				t.Fatal(err)
 			}
 			want := from
-			if from.May(to) {
+			if legal(from, to) {
 				want = to
 			}
 			if m.Task.State != want || m.Changed != (want != from) || m.UnknownStatus != "" {
@@ -59,29 +60,29 @@ func TestATaskAdvancesByTheTable(t *testing.T) {
 func TestWhatAnUpstreamSaysOddlyDecidesNothing(t *testing.T) {
 	for _, c := range []struct {
 		name, family, body string
-		state              State
+		state              video.State
 		unknownStatus      string
 	}{
-		{"an unknown word", FamilyGamma, `{"id":"up-1","status":"dreaming"}`, Running, "dreaming"},
-		{"success without a video", FamilyBeta, `{"output":{"task_id":"up-1","task_status":"SUCCEEDED"}}`, Running, "SUCCEEDED without a video"},
-		{"success without a video, flat", FamilyGamma, `{"id":"up-1","status":"succeeded"}`, Running, "succeeded without a video"},
-		{"success of a form that nobody knows", "", `{"id":"up-1","status":"succeeded","clip":"u"}`, Succeeded, ""},
-		{"not known yet", FamilyBeta, `{"output":{"task_id":"up-1","task_status":"UNKNOWN"}}`, Queued, "UNKNOWN"},
+		{"an unknown word", video.FamilyGamma, `{"id":"up-1","status":"dreaming"}`, video.Running, "dreaming"},
+		{"success without a video", video.FamilyBeta, `{"output":{"task_id":"up-1","task_status":"SUCCEEDED"}}`, video.Running, "SUCCEEDED without a video"},
+		{"success without a video, flat", video.FamilyGamma, `{"id":"up-1","status":"succeeded"}`, video.Running, "succeeded without a video"},
+		{"success of a form that nobody knows", "", `{"id":"up-1","status":"succeeded","clip":"u"}`, video.Succeeded, ""},
+		{"not known yet", video.FamilyBeta, `{"output":{"task_id":"up-1","task_status":"UNKNOWN"}}`, video.Queued, "UNKNOWN"},
 	} {
 		before := task(c.family)
-		m, err := before.Advance([]byte(c.body), noon.Add(time.Minute))
+		m, err := Advance(&before, []byte(c.body), noon.Add(time.Minute))
 		if err != nil || m.Task.State != c.state || m.UnknownStatus != c.unknownStatus {
 			t.Errorf("%s: %s, %q, %v", c.name, m.Task.State, m.UnknownStatus, err)
 		}
 	}
-	before := task(FamilyBeta)
-	m, err := before.Advance([]byte(`{"output":{"task_id":"up-1","task_status":"UNKNOWN"}}`), noon.Add(24*time.Hour+1))
-	if err != nil || m.Task.State != Expired || m.Task.Failure == nil {
+	before := task(video.FamilyBeta)
+	m, err := Advance(&before, []byte(`{"output":{"task_id":"up-1","task_status":"UNKNOWN"}}`), noon.Add(24*time.Hour+1))
+	if err != nil || m.Task.State != video.Expired || m.Task.Failure == nil {
 		t.Errorf("forgotten after a day: %+v, %v", m, err)
 	}
-	for _, body := range []string{`{`, `{"id":"up-2","status":"succeeded",` + video + `}`, `{"output":{"task_id":"up-2","task_status":"FAILED"}}`, `{"error":{"code":"x"}}`, `{"id":"up-1"}`} {
-		before := task(FamilyGamma)
-		if m, err := before.Advance([]byte(body), noon); !fault.Is(err, fault.BadGateway) || m.Changed || m.Task.State != Queued {
+	for _, body := range []string{`{`, `{"id":"up-2","status":"succeeded",` + content + `}`, `{"output":{"task_id":"up-2","task_status":"FAILED"}}`, `{"error":{"code":"x"}}`, `{"id":"up-1"}`} {
+		before := task(video.FamilyGamma)
+		if m, err := Advance(&before, []byte(body), noon); !fault.Is(err, fault.BadGateway) || m.Changed || m.Task.State != video.Queued {
 			t.Errorf("%s: %+v, %v", body, m, err)
 		}
 	}
@@ -90,16 +91,16 @@ func TestWhatAnUpstreamSaysOddlyDecidesNothing(t *testing.T) {
 func TestATaskExpiresWhateverTheUpstreamSays(t *testing.T) {
 	for _, state := range everyState {
 		end := noon.Add(48*time.Hour + Grace)
-		before := task(FamilyGamma)
+		before := task(video.FamilyGamma)
 		before.State = state
-		if m, changed := before.Expire(end.Add(-1)); changed || m.Changed {
+		if m, changed := Expire(&before, end.Add(-1)); changed || m.Changed {
 			t.Errorf("%s expired early", state)
 		}
-		m, changed := before.Expire(end)
+		m, changed := Expire(&before, end)
 		if changed == state.Terminal() || m.Changed != changed {
 			t.Errorf("%s: changed %t", state, changed)
 		}
-		if changed && (m.Task.State != Expired || m.Task.Failure == nil || m.Task.Version != 3 || !m.Task.BilledUsage(nil).IsZero()) {
+		if changed && (m.Task.State != video.Expired || m.Task.Failure == nil || m.Task.Version != 3 || !BilledUsage(&m.Task, nil).IsZero()) {
 			t.Errorf("%s: %+v", state, m.Task)
 		}
 	}
@@ -111,17 +112,17 @@ func TestATimeThatACallerGivesATaskMakesNoVideoFree(t *testing.T) {
 	for after, end := range map[time.Duration]time.Duration{
 		time.Second: 48*time.Hour + Grace, time.Hour: 48*time.Hour + Grace, 48 * time.Hour: 48*time.Hour + Grace, 72 * time.Hour: 72*time.Hour + Grace,
 	} {
-		for _, family := range []string{FamilyBeta, FamilyGamma, ""} {
+		for _, family := range []string{video.FamilyBeta, video.FamilyGamma, ""} {
 			before := task(family)
-			before.State, before.ExpiresAt = Running, noon.Add(after)
-			if got := before.End(); !got.Equal(noon.Add(end)) {
+			before.State, before.ExpiresAt = video.Running, noon.Add(after)
+			if got := End(&before); !got.Equal(noon.Add(end)) {
 				t.Errorf("%s of %q: it ends at %s", after, family, got)
 			}
-			m, err := before.Advance(poll("succeeded", ","+video), noon.Add(end-1))
-			if err != nil || m.Task.State != Succeeded || m.Late || m.Task.BilledUsage(nil).IsZero() {
+			m, err := Advance(&before, poll("succeeded", ","+content), noon.Add(end-1))
+			if err != nil || m.Task.State != video.Succeeded || m.Late || BilledUsage(&m.Task, nil).IsZero() {
 				t.Errorf("%s of %q: made in time: %+v, %v", after, family, m, err)
 			}
-			if m, err := before.Advance(poll("expired", ""), noon.Add(after)); err != nil || m.Task.State != Expired || !m.Task.BilledUsage(nil).IsZero() {
+			if m, err := Advance(&before, poll("expired", ""), noon.Add(after)); err != nil || m.Task.State != video.Expired || !BilledUsage(&m.Task, nil).IsZero() {
 				t.Errorf("%s of %q: ended by the upstream: %+v, %v", after, family, m, err)
 			}
 		}
@@ -130,25 +131,25 @@ func TestATimeThatACallerGivesATaskMakesNoVideoFree(t *testing.T) {
 
 func TestALateSuccessIsReportedAndNotCharged(t *testing.T) {
 	for _, c := range []struct {
-		state State
+		state video.State
 		at    time.Time
-		want  State
+		want  video.State
 		late  bool
 	}{
-		{Running, noon.Add(47 * time.Hour), Succeeded, false},
-		{Running, noon.Add(48*time.Hour + Grace), Expired, true},
-		{Expired, noon.Add(49 * time.Hour), Expired, true},
-		{Failed, noon.Add(49 * time.Hour), Failed, false},
+		{video.Running, noon.Add(47 * time.Hour), video.Succeeded, false},
+		{video.Running, noon.Add(48*time.Hour + Grace), video.Expired, true},
+		{video.Expired, noon.Add(49 * time.Hour), video.Expired, true},
+		{video.Failed, noon.Add(49 * time.Hour), video.Failed, false},
 	} {
-		before := task(FamilyGamma)
+		before := task(video.FamilyGamma)
 		before.State = c.state
-		m, err := before.Advance(poll("succeeded", ","+video), c.at)
-		if err != nil || m.Task.State != c.want || m.Late != c.late || m.Task.BilledUsage(nil).IsZero() != (c.want != Succeeded) {
+		m, err := Advance(&before, poll("succeeded", ","+content), c.at)
+		if err != nil || m.Task.State != c.want || m.Late != c.late || BilledUsage(&m.Task, nil).IsZero() != (c.want != video.Succeeded) {
 			t.Errorf("%s at %s: %+v, %v", c.state, c.at, m, err)
 		}
 	}
-	running := task(FamilyGamma)
-	if m, err := running.Advance(poll("running", ""), noon.Add(48*time.Hour+Grace)); err != nil || m.Late || m.Task.State != Expired {
+	running := task(video.FamilyGamma)
+	if m, err := Advance(&running, poll("running", ""), noon.Add(48*time.Hour+Grace)); err != nil || m.Late || m.Task.State != video.Expired {
 		t.Errorf("%+v, %v", m, err)
 	}
 }
@@ -156,28 +157,28 @@ func TestALateSuccessIsReportedAndNotCharged(t *testing.T) {
 func TestAnAcceptedTaskHasTheFirstStateOfItsFamily(t *testing.T) {
 	for _, c := range []struct {
 		family, body string
-		want         State
+		want         video.State
 	}{
-		{FamilyBeta, `{"output":{"task_id":"up-9","task_status":"PENDING"}}`, Processing},
-		{FamilyGamma, `{"id":"up-9"}`, Queued},
-		{FamilyGamma, `{"id":"up-9","status":"running"}`, Running},
-		{FamilyGamma, `{"id":"up-9","status":"succeeded"}`, Queued},
-		{"", `{"id":"up-9","status":"in_progress"}`, Running},
+		{video.FamilyBeta, `{"output":{"task_id":"up-9","task_status":"PENDING"}}`, video.Processing},
+		{video.FamilyGamma, `{"id":"up-9"}`, video.Queued},
+		{video.FamilyGamma, `{"id":"up-9","status":"running"}`, video.Running},
+		{video.FamilyGamma, `{"id":"up-9","status":"succeeded"}`, video.Queued},
+		{"", `{"id":"up-9","status":"in_progress"}`, video.Running},
 	} {
 		before := task(c.family)
-		before.State, before.UpstreamID, before.Version = Submitting, "", 0
+		before.State, before.UpstreamID, before.Version = video.Submitting, "", 0
 		r, err := ReadSubmission([]byte(c.body))
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := before.Accept(r, "ch", noon.Add(time.Second))
+		n := Accept(&before, r, "ch", noon.Add(time.Second))
 		if n.State != c.want || n.UpstreamID != "up-9" || n.Channel != "ch" || n.Version != 1 || !n.AcceptedAt.Equal(noon.Add(time.Second)) {
 			t.Errorf("%s: %+v", c.body, n)
 		}
 	}
-	before := task(FamilyBeta)
-	before.State = Submitting
-	if n := before.MarkUnknown("ch", noon); n.State != Unknown || n.Channel != "ch" || n.Version != 3 || n.State.Public() != Queued {
+	before := task(video.FamilyBeta)
+	before.State = video.Submitting
+	if n := MarkUnknown(&before, "ch", noon); n.State != video.Unknown || n.Channel != "ch" || n.Version != 3 || n.State.Public() != video.Queued {
 		t.Errorf("%+v", n)
 	}
 }
@@ -186,37 +187,37 @@ func TestAnAcceptedTaskHasTheFirstStateOfItsFamily(t *testing.T) {
 // number, and clocks that leap.
 func TestReplayedAnswersNeverLeaveATerminalState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		now := task(rapid.SampledFrom([]string{FamilyBeta, FamilyGamma, ""}).Draw(t, "family"))
-		now.State = rapid.SampledFrom([]State{Submitting, Unknown, Queued, Processing, Running}).Draw(t, "state")
+		now := task(rapid.SampledFrom([]string{video.FamilyBeta, video.FamilyGamma, ""}).Draw(t, "family"))
+		now.State = rapid.SampledFrom([]video.State{video.Submitting, video.Unknown, video.Queued, video.Processing, video.Running}).Draw(t, "state")
 		ends, paid := 0, 0
 		for range rapid.IntRange(1, 40).Draw(t, "polls") {
 			at := noon.Add(time.Duration(rapid.Int64Range(0, int64(60*time.Hour)).Draw(t, "at")))
 			word := rapid.SampledFrom([]string{"queued", "running", "succeeded", "failed", "cancelled", "expired", "UNKNOWN", "x"}).Draw(t, "word")
-			members := rapid.SampledFrom([]string{"", "," + video, `,"error":{"code":"InternalError","message":"m"}`}).Draw(t, "members")
+			members := rapid.SampledFrom([]string{"", "," + content, `,"error":{"code":"InternalError","message":"m"}`}).Draw(t, "members")
 			before := now
-			m, err := now.Advance(poll(word, members), at)
+			m, err := Advance(&now, poll(word, members), at)
 			if word == "x" && rapid.Bool().Draw(t, "expire") {
-				m, _ = now.Expire(at)
+				m, _ = Expire(&now, at)
 				err = nil
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			if before.State.Terminal() && (m.Changed || m.Task.State != before.State || m.Task.Version != before.Version || !bytes.Equal(m.Task.Record(), before.Record())) {
+			if before.State.Terminal() && (m.Changed || m.Task.State != before.State || m.Task.Version != before.Version || !bytes.Equal(Record(&m.Task), Record(&before))) {
 				t.Fatalf("%s became %s", before.State, m.Task.State)
 			}
-			if m.Changed != (m.Task.Version == before.Version+1) || m.Changed && !before.State.May(m.Task.State) {
+			if m.Changed != (m.Task.Version == before.Version+1) || m.Changed && !legal(before.State, m.Task.State) {
 				t.Fatalf("%s became %s, version %d after %d", before.State, m.Task.State, m.Task.Version, before.Version)
 			}
 			if m.Changed && m.Task.State.Terminal() {
 				ends++
-				if !m.Task.BilledUsage(nil).IsZero() {
+				if !BilledUsage(&m.Task, nil).IsZero() {
 					paid++
 				}
 			}
 			now = m.Task
 		}
-		if ends > 1 || paid > 1 || (paid == 1) != (now.State == Succeeded) {
+		if ends > 1 || paid > 1 || (paid == 1) != (now.State == video.Succeeded) {
 			t.Fatalf("it ended %d times and was paid %d times", ends, paid)
 		}
 	})
@@ -224,23 +225,23 @@ func TestReplayedAnswersNeverLeaveATerminalState(t *testing.T) {
 
 func TestTheRecordIsThis(t *testing.T) {
 	var b bytes.Buffer
-	show := func(name string, t Task) { fmt.Fprintf(&b, "# %s\n%s\n\n", name, t.Record()) }
-	for _, family := range []string{FamilyBeta, FamilyGamma} {
+	show := func(name string, t video.Task) { fmt.Fprintf(&b, "# %s\n%s\n\n", name, Record(&t)) }
+	for _, family := range []string{video.FamilyBeta, video.FamilyGamma} {
 		fresh := task(family)
-		fresh.State, fresh.UpstreamID = Submitting, ""
+		fresh.State, fresh.UpstreamID = video.Submitting, ""
 		show(family+" submitting", fresh)
-		show(family+" lost", fresh.MarkUnknown("ch", noon))
-		accepted := fresh.Accept(Report{UpstreamID: "up-1"}, "ch", noon.Add(time.Second))
+		show(family+" lost", MarkUnknown(&fresh, "ch", noon))
+		accepted := Accept(&fresh, Report{UpstreamID: "up-1"}, "ch", noon.Add(time.Second))
 		show(family+" accepted", accepted)
 		accepted.Seed = []byte("7")
 		bodies := map[string][]string{
-			FamilyBeta: {
+			video.FamilyBeta: {
 				`{"output":{"task_id":"up-1","task_status":"RUNNING"}}`,
 				`{"request_id":"r","output":{"task_id":"up-1","task_status":"SUCCEEDED","video_url":"https://x.example/v.mp4","actual_prompt":"p"},"usage":{"duration":10.0}}`,
 				`{"output":{"task_id":"up-1","task_status":"FAILED","code":"DataInspectionFailed","message":"a \"b\""}}`,
 				`{"output":{"task_id":"up-1","task_status":"CANCELED"}}`,
 			},
-			FamilyGamma: {
+			video.FamilyGamma: {
 				`{"id":"up-1","model":"doubao","status":"running","created_at":1,"updated_at":2,"service_tier":"default"}`,
 				`{"id":"up-1","model":"doubao","status":"succeeded","error":null,"content":{"video_url":"https://x.example/v.mp4","last_frame_url":"https://x.example/l.png"},"usage":{"completion_tokens":108900,"total_tokens":108900},"seed":42,"resolution":"720p","x":1.0,"created_at":1}`,
 				`{"id":"up-1","status":"failed","error":{"code":"OutputVideoSensitiveContentDetected","message":"no"},"service_tier":"default","content":{"video_url":"https://x.example/v.mp4"}}`,
@@ -248,40 +249,40 @@ func TestTheRecordIsThis(t *testing.T) {
 			},
 		}
 		for _, body := range bodies[family] {
-			m, err := accepted.Advance([]byte(body), noon.Add(time.Minute))
+			m, err := Advance(&accepted, []byte(body), noon.Add(time.Minute))
 			if err != nil {
 				t.Fatal(err)
 			}
 			show(family+" after "+body, m.Task)
 		}
-		m, _ := accepted.Expire(accepted.End())
+		m, _ := Expire(&accepted, End(&accepted))
 		show(family+" expired", m.Task)
 	}
 	unknown := task("")
-	m, err := unknown.Advance([]byte(`{"id":"up-1","status":"completed","output_url":"u"}`), noon.Add(time.Minute))
+	m, err := Advance(&unknown, []byte(`{"id":"up-1","status":"completed","output_url":"u"}`), noon.Add(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
 	show("a model that no table describes", m.Task)
 	m.Task.WebhookURL = "https://hooks.example/x"
-	notice := m.Task.NoticeOf("evt_1", noon.Add(2*time.Minute))
+	notice := Delivery(&m.Task, "evt_1", noon.Add(2*time.Minute))
 	fmt.Fprintf(&b, "# its notice to %s\n%s\n", notice.URL, notice.Body)
 	capabilitytest.Golden(t, *update, "records.golden", b.Bytes())
 }
 
 func TestANoticeIsMadeOfAnEndThatSomebodyAskedFor(t *testing.T) {
 	for _, state := range everyState {
-		n := task(FamilyBeta)
+		n := task(video.FamilyBeta)
 		n.State = state
-		if n.NoticeOf("evt_1", noon) != nil {
+		if Delivery(&n, "evt_1", noon) != nil {
 			t.Errorf("%s: nobody asked", state)
 		}
 		n.WebhookURL = "https://hooks.example/x"
-		notice := n.NoticeOf("evt_1", noon)
+		notice := Delivery(&n, "evt_1", noon)
 		if (notice != nil) != state.Terminal() {
 			t.Errorf("%s: %+v", state, notice)
 		}
-		if notice != nil && (notice.ID != "evt_1" || notice.Account != "acme" || notice.TaskID != "vid_1" || !notice.At.Equal(noon) ||
+		if notice != nil && (notice.ID != "evt_1" || notice.Account != "acme" || notice.TaskID != "vid_1" || !notice.CreatedAt.Equal(noon) ||
 			!bytes.Contains(notice.Body, []byte(`"type":"video.generation.`+string(state)+`"`))) {
 			t.Errorf("%s: %+v", state, notice)
 		}
@@ -289,25 +290,25 @@ func TestANoticeIsMadeOfAnEndThatSomebodyAskedFor(t *testing.T) {
 }
 
 func TestARecordIsReadInGo(t *testing.T) {
-	before := task(FamilyGamma)
-	m, err := before.Advance(poll("succeeded", `,"content":{"x":1},"content":[],"video_url":"u","seed":42,"usage":{"total_tokens":1},"y":1.0`), noon)
+	before := task(video.FamilyGamma)
+	m, err := Advance(&before, poll("succeeded", `,"content":{"x":1},"content":[],"video_url":"u","seed":42,"usage":{"total_tokens":1},"y":1.0`), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err = before.Advance(poll("succeeded", `,`+video+`,"seed":42,"usage":{"total_tokens":1},"y":1.0`), noon)
+	m, err = Advance(&before, poll("succeeded", `,`+content+`,"seed":42,"usage":{"total_tokens":1},"y":1.0`), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := m.Task.Response()
-	if err != nil || r.ID != "up-1" || r.Status != Succeeded || r.URL() != "https://x.example/v.mp4" || string(r.Seed) != "42" ||
-		string(r.Usage) != `{"total_tokens":1}` || string(r.Extra) != `{"y":1.0}` || r.CreatedAt != noon.Unix() || !bytes.Equal(r.Raw, m.Task.Record()) {
+	r, err := Response(&m.Task)
+	if err != nil || r.ID != "up-1" || r.Status != video.Succeeded || r.URL() != "https://x.example/v.mp4" || string(r.Seed) != "42" ||
+		string(r.Usage) != `{"total_tokens":1}` || string(r.Extra) != `{"y":1.0}` || r.CreatedAt != noon.Unix() || !bytes.Equal(r.Raw, Record(&m.Task)) {
 		t.Errorf("%+v, %v", r, err)
 	}
-	failed, err := before.Advance(poll("failed", ""), noon)
+	failed, err := Advance(&before, poll("failed", ""), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := failed.Task.Response(); err != nil || r.Error == nil || r.URL() != "" {
+	if r, err := Response(&failed.Task); err != nil || r.Error == nil || r.URL() != "" {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

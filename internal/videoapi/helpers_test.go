@@ -1,4 +1,4 @@
-package video
+package videoapi
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package video
+package videoapi
 
 import (
 	"bytes"
@@ -13,18 +13,19 @@ import (
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 // Report is what an upstream says of a task, in either vendor's form.
 type Report struct {
-	UpstreamID string // empty if the answer does not say
-	Word       string // the upstream's own word of its state; empty if it says none
-	State      State  // what the word means
+	UpstreamID string      // empty if the answer does not say
+	Word       string      // the upstream's own word of its state; empty if it says none
+	State      video.State // what the word means
 	// Answer is the public form: every field but those that the gateway has its
 	// own of, content as an array of objects and usage as an object.
 	Answer  jsontext.Value
-	Video   bool     // content has the address of a video
-	Failure *Failure // of a task that failed, or expired at the upstream; else nil
+	Video   bool           // content has the address of a video
+	Failure *video.Failure // of a task that failed, or expired at the upstream; else nil
 }
 
 // MaxAnswer is the longest answer about a task, in bytes: it is kept.
@@ -143,10 +144,10 @@ func (r *Report) readState(raw []byte) {
 // readFailure sets the Failure of a task that failed or expired.
 func (r *Report) readFailure(code, message []byte) {
 	switch {
-	case r.State == Failed, r.State == Expired && !rawjson.IsNull(code):
+	case r.State == video.Failed, r.State == video.Expired && !rawjson.IsNull(code):
 		r.Failure = failureOf(code, message)
-	case r.State == Expired:
-		r.Failure = Running.failure()
+	case r.State == video.Expired:
+		r.Failure = expiryFailure(video.Running)
 	}
 }
 
@@ -198,7 +199,7 @@ func object(raw []byte) []byte {
 type publicCode struct {
 	vendor string // the code, or, with a "*" at its end, how it begins
 	code   string
-	hidden bool // the operator's trouble: the caller is not told the text
+	hidden bool // it concerns the operator alone: the caller does not get the text
 }
 
 // publicCodes is the table: the first row that fits counts, and a code that has
@@ -241,9 +242,9 @@ const (
 
 // failureOf is the public form of the failure of a task. Only the owner of the
 // task gets the vendor's text.
-func failureOf(code, message []byte) *Failure {
+func failureOf(code, message []byte) *video.Failure {
 	const longest = 1000 // bytes of a text
-	f := &Failure{}
+	f := &video.Failure{}
 	f.Code, _ = rawjson.String(code)
 	f.Message, _ = rawjson.String(message)
 	f.Message = word.Truncate(f.Message, longest)
@@ -280,10 +281,10 @@ func isWord(s string) bool {
 }
 
 // failure is the Failure of a task that the gateway ended in the state.
-func (s State) failure() *Failure {
+func expiryFailure(s video.State) *video.Failure {
 	switch s {
-	case Unknown, Submitting:
-		return &Failure{string(fault.RequestTimeout), "Whether the upstream took the task never became known. It was not charged."}
+	case video.Unknown, video.Submitting:
+		return &video.Failure{Code: string(fault.RequestTimeout), Message: "Whether the upstream took the task never became known. It was not charged."}
 	}
-	return &Failure{string(fault.RequestTimeout), "The upstream did not finish the video in time. It was not charged."}
+	return &video.Failure{Code: string(fault.RequestTimeout), Message: "The upstream did not finish the video in time. It was not charged."}
 }

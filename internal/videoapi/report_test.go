@@ -1,4 +1,4 @@
-package video
+package videoapi
 
 import (
 	"errors"
@@ -8,13 +8,14 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/word"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 func TestASubmissionIsReadInEitherForm(t *testing.T) {
 	for body, want := range map[string]Report{
-		`{"request_id":"r1","output":{"task_id":"a-1","task_status":"PENDING"}}`: {UpstreamID: "a-1", Word: "PENDING", State: Queued},
+		`{"request_id":"r1","output":{"task_id":"a-1","task_status":"PENDING"}}`: {UpstreamID: "a-1", Word: "PENDING", State: video.Queued},
 		`{"id":"cgt-1"}`: {UpstreamID: "cgt-1"},
-		`{"id":"cgt-1","status":"queued","safety_identifier":"u1","created_at":1}`: {UpstreamID: "cgt-1", Word: "queued", State: Queued, Answer: []byte(`{"safety_identifier":"u1"}`)},
+		`{"id":"cgt-1","status":"queued","safety_identifier":"u1","created_at":1}`: {UpstreamID: "cgt-1", Word: "queued", State: video.Queued, Answer: []byte(`{"safety_identifier":"u1"}`)},
 		`{"id":"cgt-1","error":null}`: {UpstreamID: "cgt-1"},
 	} {
 		r, err := ReadSubmission([]byte(body))
@@ -70,7 +71,7 @@ func TestAPollIsReadInEitherForm(t *testing.T) {
 		{"no video, flat", `{"id":"a","status":"succeeded","content":{"video_url":null}}`, "succeeded", `{"content":[{"video_url":null}]}`, ""},
 		{"failed, flat", `{"id":"a","status":"failed","error":{"code":"OutputVideoSensitiveContentDetected","message":"no"},"x":1}`, "failed", `{"x":1}`, "OutputVideoSensitiveContentDetected: no"},
 		{"failure_reason", `{"id":"a","status":"failed","failure_reason":{"code":"InternalServiceError","message":"no"}}`, "failed", `{"failure_reason":{"code":"InternalServiceError","message":"no"}}`, "InternalServerError: no"},
-		{"expired", `{"id":"a","status":"expired"}`, "expired", "", "RequestTimeout: " + Running.failure().Message},
+		{"expired", `{"id":"a","status":"expired"}`, "expired", "", "RequestTimeout: " + expiryFailure(video.Running).Message},
 		{"tolerated words", `{"id":"a","status":"pending"}`, "queued", "", ""},
 		{"an unknown word", `{"id":"a","status":"dreaming"}`, "running", "", ""},
 	} {

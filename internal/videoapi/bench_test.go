@@ -1,16 +1,18 @@
-package video
+package videoapi
 
 import (
 	"testing"
 	"time"
+
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 func BenchmarkAPollThatChangesNothing(b *testing.B) {
-	running := task(FamilyGamma)
-	running.State = Running
+	running := task(video.FamilyGamma)
+	running.State = video.Running
 	body := poll("running", `,"model":"doubao","created_at":1788220800,"updated_at":1788220805,"service_tier":"default","execution_expires_after":172800`)
 	for b.Loop() {
-		if m, err := running.Advance(body, noon.Add(time.Minute)); err != nil || m.Changed {
+		if m, err := Advance(&running, body, noon.Add(time.Minute)); err != nil || m.Changed {
 			b.Fatal(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package video
+package videoapi
 
 import (
 	"strings"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/word"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
 func TestBodiesThatSayTwiceWhatIsBilledAreRefusedWithAnOffset(t *testing.T) {
@@ -111,36 +112,15 @@ func TestTheRulesOfOneModelOnly(t *testing.T) {
 	}
 }
 
-func TestAWebhookURLThatNoNoticeCouldReachIsRefused(t *testing.T) {
+// What else CheckURL refuses is in internal/webhook.
+func TestAWebhookURLThatNoDeliveryCouldReachIsRefused(t *testing.T) {
 	for text, want := range map[string]string{ // "strict", "private" or "never" allowed
-		"https://hooks.example/x?a=b":    "strict",
-		"https://hooks.example:443/":     "strict",
-		"HTTPS://hooks.example/":         "strict",
-		"https://8.8.8.8/":               "strict",
-		"https://[2606:4700::1111]/":     "strict",
-		"http://hooks.example/":          "private",
-		"https://hooks.example:8443/":    "private",
-		"https://user@hooks.example/":    "private",
-		"https://127.0.0.1/":             "private",
-		"https://10.0.0.1/":              "private",
-		"https://169.254.169.254/latest": "private",
-		"https://[::1]/":                 "private",
-		"https://[::ffff:10.0.0.1]/":     "private",
-		"https://[::ffff:127.0.0.1]/":    "private",
-		"https://[fe80::1]/":             "private",
-		"https://0.0.0.0/":               "private",
-		"https://localhost/":             "private",
-		"https://a.LOCALHOST/":           "private",
-		"https://127.1/":                 "never",
-		"https://2130706433/":            "never",
-		"https://hooks.example./":        "never",
-		"ftp://hooks.example/":           "never",
-		"https://":                       "never",
-		"https:///x":                     "never",
-		"hooks.example":                  "never",
-		"https://hooks.example:port/":    "never",
-		"https://hooks.example/\n":       "never",
-		"":                               "never",
+		"https://hooks.example/x?a=b": "strict",
+		"http://hooks.example/":       "private",
+		"https://127.0.0.1/":          "private",
+		"https://127.1/":              "never",
+		"https:///x":                  "never",
+		"":                            "never",
 		"https://h.example/" + strings.Repeat("a", maxURL): "never",
 	} {
 		body := least("beta2.6-t2v").with(fields{"webhook_url": text}).json(t)
@@ -156,9 +136,9 @@ func TestAWebhookURLThatNoNoticeCouldReachIsRefused(t *testing.T) {
 
 func TestATypedRequestObeysTheSameRules(t *testing.T) {
 	seed := int64(0)
-	typed := &Request{
+	typed := &video.Request{
 		Model: "gamma-2-0-260128", Duration: 5, Seed: &seed, Wait: true,
-		Content: []Block{{Type: "text", Text: "a boat"}, {Type: "image_url", ImageURL: &Link{URL: picture}, Role: "first_frame"}},
+		Content: []video.Block{{Type: "text", Text: "a boat"}, {Type: "image_url", ImageURL: &video.Link{URL: picture}, Role: "first_frame"}},
 		Extra:   []byte(`{"x":1.0}`),
 	}
 	r, err := Encode(typed)
@@ -176,10 +156,10 @@ func TestATypedRequestObeysTheSameRules(t *testing.T) {
 	if len(r.Content) != 2 || r.Content[1].ImageURL.URL != picture || !r.Wait || *r.Seed != 0 {
 		t.Errorf("%+v", r)
 	}
-	if _, err := Encode(&Request{Model: "m", Extra: []byte(`{"model":"n"}`)}); err == nil {
+	if _, err := Encode(&video.Request{Model: "m", Extra: []byte(`{"model":"n"}`)}); err == nil {
 		t.Error("a field that is there twice was taken")
 	}
-	bad, err := Encode(&Request{Model: "gamma-2-0-260128", Duration: 3, Prompt: "a"})
+	bad, err := Encode(&video.Request{Model: "gamma-2-0-260128", Duration: 3, Prompt: "a"})
 	if err != nil || !fault.Is(bad.Validate(ModelConfig{}), DurationOutOfRange) {
 		t.Error(err, bad.Validate(ModelConfig{}))
 	}
@@ -192,12 +172,12 @@ func TestATaskStartsAsItsRequestSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	task := r.Task(b, noon)
-	if task.State != Submitting || task.Family != FamilyGamma || task.Bound != b.Usage || string(task.Seed) != "7" ||
+	if task.State != video.Submitting || task.Family != video.FamilyGamma || task.Bound != b.Usage || string(task.Seed) != "7" ||
 		!task.ExpiresAt.Equal(noon.Add(time.Hour)) || task.WebhookURL == "" || !task.CreatedAt.Equal(noon) {
 		t.Errorf("%+v", task)
 	}
 	r = parse(t, `{"model":"beta2.6-t2v","input":{"prompt":"a"},"parameters":{"seed":8}}`)
-	if task := r.Task(b, noon); string(task.Seed) != "8" || !task.ExpiresAt.Equal(noon.Add(48*time.Hour)) || task.Family != FamilyBeta {
+	if task := r.Task(b, noon); string(task.Seed) != "8" || !task.ExpiresAt.Equal(noon.Add(48*time.Hour)) || task.Family != video.FamilyBeta {
 		t.Errorf("%+v", task)
 	}
 	if a, b := r.Fingerprint("key_1"), r.Fingerprint("key_2"); a == b || a != r.Fingerprint("key_1") {

@@ -1,6 +1,7 @@
-// Package video is the video capability: the rules of its model families, the
-// life of a task from submission to its end, and what of it is kept.
-package video
+// Package videoapi is what the gateway does with requests of package video and with
+// their tasks: the rules of fields and model families, the bounds of a price, what
+// upstreams report of a task, and its life from submission to its end.
+package videoapi
 
 import (
 	"crypto/sha256"
@@ -10,70 +11,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/rule"
 	"github.com/tollhouse-ai/gateway/upstream"
+	"github.com/tollhouse-ai/gateway/video"
 )
 
-// Request is a request for a video: the fields of both families. A field that
-// the API does not name goes into Extra and travels unchanged.
+// Request is a parsed request.
 type Request struct {
-	Model      string `json:"model"`
-	Duration   int64  `json:"duration,omitzero"`   // seconds; 0: beta 5, gamma what the upstream chooses
-	Resolution string `json:"resolution,omitzero"` // "720p"
-
-	// Of the beta family.
-	AspectRatio string         `json:"aspect_ratio,omitzero"` // "16:9"
-	Input       jsontext.Value `json:"input,omitzero"`        // an object
-	Parameters  jsontext.Value `json:"parameters,omitzero"`   // an object
-	WebhookURL  string         `json:"webhook_url,omitzero"`  // where the gateway tells the end; any family
-
-	// Of the gamma family.
-	Prompt                string  `json:"prompt,omitzero"` // becomes a text block
-	Content               []Block `json:"content,omitzero"`
-	Ratio                 string  `json:"ratio,omitzero"`
-	GenerateAudio         *bool   `json:"generate_audio,omitzero"`
-	Draft                 bool    `json:"draft,omitzero"`
-	Seed                  *int64  `json:"seed,omitzero"`
-	CameraFixed           bool    `json:"camera_fixed,omitzero"`
-	Watermark             bool    `json:"watermark,omitzero"`
-	ReturnLastFrame       bool    `json:"return_last_frame,omitzero"`
-	Frames                int64   `json:"frames,omitzero"`
-	CallbackURL           string  `json:"callback_url,omitzero"`            // where the upstream itself tells the end
-	ExecutionExpiresAfter int64   `json:"execution_expires_after,omitzero"` // seconds
-	SafetyIdentifier      string  `json:"safety_identifier,omitzero"`
-	Priority              string  `json:"priority,omitzero"`
-	Wait                  bool    `json:"wait,omitzero"` // read by the server: it answers when the video is there
-
-	Extra jsontext.Value `json:",embed"` // a JSON object of every other field
-
+	video.Request
 	parsed parsed
-}
-
-// Block is one input of the gamma family.
-type Block struct {
-	Type      string         `json:"type"` // text, image_url, video_url, audio_url or draft_task
-	Text      string         `json:"text,omitzero"`
-	ImageURL  *Link          `json:"image_url,omitzero"`
-	VideoURL  *Link          `json:"video_url,omitzero"`
-	AudioURL  *Link          `json:"audio_url,omitzero"`
-	DraftTask *DraftTask     `json:"draft_task,omitzero"`
-	Role      string         `json:"role,omitzero"` // first_frame, last_frame, reference_image or reference_video
-	Extra     jsontext.Value `json:",embed"`
-}
-
-// Link is the http(s) address of a file, which the upstream fetches.
-type Link struct {
-	URL   string         `json:"url"`
-	Extra jsontext.Value `json:",embed"`
-}
-
-// DraftTask names an earlier task of the account.
-type DraftTask struct {
-	TaskID string         `json:"task_id"`
-	Extra  jsontext.Value `json:",embed"`
 }
 
 // parsed is what Parse finds besides the fields.
@@ -139,7 +86,7 @@ func Parse(data []byte) (*Request, error) {
 }
 
 // Encode marshals a typed request and reads it again as [Parse] does.
-func Encode(typed *Request) (*Request, error) { return rule.Encode(typed, Parse) }
+func Encode(typed *video.Request) (*Request, error) { return rule.Encode(typed, Parse) }
 
 // Field is the JSON of any top-level member; nil if there is none.
 func (r *Request) Field(name string) []byte { return r.parsed.object.Raw(name) }
@@ -153,9 +100,9 @@ func (r *Request) Source() []byte { return r.parsed.object.Src }
 func (r *Request) Family() string {
 	switch {
 	case r.parsed.beta != nil:
-		return FamilyBeta
+		return video.FamilyBeta
 	case r.parsed.gamma != nil:
-		return FamilyGamma
+		return video.FamilyGamma
 	}
 	return ""
 }
@@ -180,11 +127,11 @@ func (r *Request) Fingerprint(key string) (f [32]byte) {
 	return f
 }
 
-// Task is the request's part of a new task, which starts at now: the rest is of
-// whoever submits it. b is what [Request.Bound] found.
-func (r *Request) Task(b Bound, now time.Time) Task {
-	t := Task{
-		Model: r.Model, Family: r.Family(), State: Submitting,
+// Task is the request's part of a new task, which starts at now: the pipeline adds
+// the rest. b is what [Request.Bound] found.
+func (r *Request) Task(b Bound, now time.Time) video.Task {
+	t := video.Task{
+		Model: r.Model, Family: r.Family(), State: video.Submitting,
 		CreatedAt: now, UpdatedAt: now, ExpiresAt: now.Add(r.ExpiresAfter()),
 		Bound: b.Usage, Tokens: b.Tokens, Open: b.Open, WebhookURL: r.WebhookURL,
 	}

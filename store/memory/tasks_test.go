@@ -1,0 +1,17 @@
+package memory_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tollhouse-ai/gateway/store/memory"
+	"github.com/tollhouse-ai/gateway/store/storetest"
+)
+
+func TestTasksInMemory(t *testing.T) {
+	storetest.Tasks(t, func(_ testing.TB, now func() time.Time) storetest.TaskStore {
+		answers := &memory.Answers{Now: now}
+		tasks := memory.NewTasks(now, answers)
+		return storetest.TaskStore{Store: tasks, Answers: answers, Outbox: tasks}
+	})
+}
