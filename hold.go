@@ -98,7 +98,7 @@ func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
 }
 
 // charge is what the call's hold is asked for.
-func (c *call) charge() billing.Charge {
+func (c *call) charge() billing.HoldRequest {
 	ask := c.op.bounds.charge(c.model)
 	ask.Account, ask.Key, ask.RequestID = c.x.principal.Account, c.x.principal.Key, c.x.ID
 	ask.Operation, ask.Model, ask.Price = string(c.op.kind), c.model.ID, c.x.routes.prices.Price(c.model.ID)
@@ -107,8 +107,8 @@ func (c *call) charge() billing.Charge {
 }
 
 // charge is how much a request needs, without saying who pays.
-func (b *bounds) charge(m *Model) billing.Charge {
-	ask := billing.Charge{Bound: b.most, Least: b.least}
+func (b *bounds) charge(m *Model) billing.HoldRequest {
+	ask := billing.HoldRequest{Bound: b.most, Least: b.least}
 	if b.exposure != nil {
 		b.exposure.fillCharge(m, &ask)
 	}
@@ -117,7 +117,7 @@ func (b *bounds) charge(m *Model) billing.Charge {
 
 // reserve makes the hold, before any upstream is asked. It fails with a 402 if the
 // balance does not cover a start.
-func (c *call) reserve(charge billing.Charge) (err error) {
+func (c *call) reserve(charge billing.HoldRequest) (err error) {
 	defer guard(&err)
 	defer c.x.spent(&c.x.record.phases.Hold, c.x.clock())
 	ctx := newTimeoutContext(c.ctx, meterTimeout)
@@ -188,7 +188,7 @@ func (e exposure) usual(m *Model) billing.Usage {
 // fillCharge completes what the hold is asked for. A whole answer without a bound is
 // held for as much as the vendor may make, if the account can spare it: nothing
 // extends it. What no vendor can be limited to is firm.
-func (e exposure) fillCharge(m *Model, c *billing.Charge) {
+func (e exposure) fillCharge(m *Model, c *billing.HoldRequest) {
 	usual := e.usual(m)
 	unbounded := e.unseen && e.sentBound == 0
 	most := usual

@@ -383,7 +383,7 @@ type takeover struct {
 	after int // checkpoints; the holds end with the last of them
 }
 
-func (m *takeover) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
+func (m *takeover) Reserve(ctx context.Context, c billing.HoldRequest) (billing.Hold, error) {
 	h, err := m.Meter.Reserve(ctx, c)
 	m.mu.Lock()
 	defer m.mu.Unlock()

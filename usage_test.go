@@ -186,7 +186,7 @@ type holds struct {
 	model string
 }
 
-func (h *holds) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
+func (h *holds) Reserve(ctx context.Context, c billing.HoldRequest) (billing.Hold, error) {
 	hold, err := h.Ledger.Reserve(ctx, c)
 	h.held, h.model = max(h.held, hold.Amount), c.Model
 	return hold, err

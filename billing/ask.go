@@ -10,7 +10,7 @@ import (
 // units of the currency. A request that could cost more is refused with 400.
 const MaxHold = 1_000_000 * One
 
-// Ask is what a request would have set aside, in money: a [Charge] at its price.
+// Ask is what a request would have set aside, in money: a [HoldRequest] at its price.
 type Ask struct {
 	Bound Money // the most that the request may cost; at most [MaxHold]
 	Least Money // the smallest hold that is worth a start; at most Bound
@@ -21,7 +21,7 @@ type Ask struct {
 // Ask prices the charge. It fails with fault.InvalidRequest if what the caller
 // asked for could cost more than [MaxHold]. A bound that the caller did not choose,
 // which a charge with a Usual has, is lowered to MaxHold instead.
-func (c *Charge) Ask() (Ask, error) {
+func (c *HoldRequest) Ask() (Ask, error) {
 	a, err := c.priced()
 	if err != nil {
 		return Ask{}, fault.Wrap(fault.InvalidRequest, fmt.Sprintf("The request could cost more than %s, the most that one request may hold. Ask for less output.", MaxHold), err)
@@ -29,7 +29,7 @@ func (c *Charge) Ask() (Ask, error) {
 	return a, nil
 }
 
-func (c *Charge) priced() (a Ask, err error) {
+func (c *HoldRequest) priced() (a Ask, err error) {
 	if !c.Usual.IsZero() {
 		if a.Usual, err = c.Price.most(c.Usual); err != nil {
 			return Ask{}, err

@@ -25,7 +25,7 @@ type Meter interface {
 	// c.Bound, but never less than that of c.Least, where the account has no
 	// more or c.Usual says so; below that it fails with
 	// fault.InsufficientBalance. How much it is [Ask.Grant] says.
-	Reserve(ctx context.Context, c Charge) (Hold, error)
+	Reserve(ctx context.Context, c HoldRequest) (Hold, error)
 	// Extend adds more to a running hold, or fails with
 	// fault.InsufficientBalance and changes nothing. soFar is what was
 	// consumed until now: the checkpoint that is charged if the process dies.
@@ -59,8 +59,8 @@ type Checkpointer interface {
 	HasCapacity() bool
 }
 
-// Charge asks for a hold.
-type Charge struct {
+// HoldRequest asks for a hold.
+type HoldRequest struct {
 	Account   string // whose balance
 	Key       string // which key's budget; the key's id, never its secret
 	RequestID string // unique; also the hold's and the receipt's id
@@ -178,7 +178,7 @@ type Free struct{}
 var _ Meter = Free{}
 
 // Reserve sets nothing aside and says that nothing bounds the request.
-func (Free) Reserve(_ context.Context, c Charge) (Hold, error) {
+func (Free) Reserve(_ context.Context, c HoldRequest) (Hold, error) {
 	return Hold{
 		ID: c.RequestID, Account: c.Account, Key: c.Key, Operation: c.Operation,
 		Model: c.Model, Price: c.Price, Available: Unlimited,

@@ -266,7 +266,7 @@ func TestABudgetBoundsAKeyFromItsFirstCall(t *testing.T) {
 	o := newAdminFixture(t, nil)
 	_, body := o.ask("POST", "/admin/v1/keys", `{"account":"acme","budget":"5"}`)
 	id := regexp.MustCompile(`key_\w+`).FindString(body)
-	hold, err := o.ledger.Reserve(t.Context(), billing.Charge{Account: "acme", Key: id, RequestID: "r"})
+	hold, err := o.ledger.Reserve(t.Context(), billing.HoldRequest{Account: "acme", Key: id, RequestID: "r"})
 	if err != nil || hold.Available != 5*billing.One {
 		t.Errorf("available %s, %v", hold.Available, err)
 	}
@@ -283,7 +283,7 @@ func TestABudgetBoundsAKeyFromItsFirstCall(t *testing.T) {
 
 func TestUsageOverTheAdminAPI(t *testing.T) {
 	o := newAdminFixture(t, nil)
-	hold, err := o.ledger.Reserve(t.Context(), billing.Charge{Account: "acme", Key: "k", RequestID: "r", Model: "m"})
+	hold, err := o.ledger.Reserve(t.Context(), billing.HoldRequest{Account: "acme", Key: "k", RequestID: "r", Model: "m"})
 	if err == nil {
 		_, err = o.ledger.Settle(t.Context(), hold, billing.Usage{Input: 3})
 	}
@@ -346,7 +346,7 @@ func (o *adminFixture) tried(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hold, err := o.ledger.Reserve(t.Context(), billing.Charge{Account: "acme", Key: "k", RequestID: "req_1", Operation: "chat", Model: "m", Price: p, Bound: billing.Usage{Input: 9}})
+	hold, err := o.ledger.Reserve(t.Context(), billing.HoldRequest{Account: "acme", Key: "k", RequestID: "req_1", Operation: "chat", Model: "m", Price: p, Bound: billing.Usage{Input: 9}})
 	if err == nil {
 		_, err = o.ledger.Settle(t.Context(), hold, billing.Usage{Input: 3}, billing.Outcome{
 			Reason: billing.ReasonComplete, Channel: "b", Failed: []billing.Attempt{{

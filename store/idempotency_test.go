@@ -222,7 +222,7 @@ func spend(t *testing.T, db *store.DB, id string, u billing.Usage, with ...billi
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := db.Reserve(t.Context(), billing.Charge{
+	h, err := db.Reserve(t.Context(), billing.HoldRequest{
 		Account: "acme", Key: "key_1", RequestID: id, Operation: "chat", Model: "m", Price: price, Bound: billing.Usage{Input: 100},
 	})
 	if err != nil {
@@ -332,7 +332,7 @@ func TestAWallClockThatJumpsGivesTheKeyOfARunningRequestToNoDuplicate(t *testing
 		if _, err := db.Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r1"); err != nil {
 			t.Fatal(err)
 		}
-		h, err := db.Reserve(t.Context(), billing.Charge{
+		h, err := db.Reserve(t.Context(), billing.HoldRequest{
 			Account: "acme", Key: "k1", RequestID: "r1", Operation: "image", Model: "painter", Price: c.price, Bound: billing.Usage{Images: 1}, Claimed: true,
 		})
 		if err != nil {
@@ -409,7 +409,7 @@ func TestAHoldThatCannotBeEndedStopsNeitherTheStartNorTheSweep(t *testing.T) {
 				if _, err := db.Open(t.Context(), onceKey(id), idempotency.Content{1}, id); err != nil {
 					t.Fatal(err)
 				}
-				h, err := db.Reserve(t.Context(), billing.Charge{
+				h, err := db.Reserve(t.Context(), billing.HoldRequest{
 					Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "m", Price: price, Bound: billing.Usage{Images: 1}, Claimed: true,
 				})
 				if err == nil {

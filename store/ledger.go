@@ -38,9 +38,9 @@ func (db *DB) HasCapacity() bool {
 
 // Reserve is memory.Ledger's, durable when it returns. It waits at most
 // Options.WaitTimeout; a hold that is made later all the same is given back. One
-// that outlives its process (Charge.Until) makes the task of a video.CreateTask with
+// that outlives its process (HoldRequest.Until) makes the task of a video.CreateTask with
 // it, or is refused by it: both are there or neither is.
-func (db *DB) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
+func (db *DB) Reserve(ctx context.Context, c billing.HoldRequest) (billing.Hold, error) {
 	var ask billing.Ask
 	if !db.options.Count {
 		var err error
@@ -60,7 +60,7 @@ func (db *DB) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, erro
 }
 
 // taskOf is the task that is to be made with a hold; nil if there is none.
-func taskOf(c *billing.Charge) (*video.CreateTask, error) {
+func taskOf(c *billing.HoldRequest) (*video.CreateTask, error) {
 	var made *video.CreateTask
 	for _, record := range c.With {
 		n, ok := record.(video.CreateTask)
@@ -77,7 +77,7 @@ func taskOf(c *billing.Charge) (*video.CreateTask, error) {
 
 // reservation makes a hold.
 type reservation struct {
-	charge billing.Charge
+	charge billing.HoldRequest
 	ask    billing.Ask
 	task   *video.CreateTask // made with the hold; nil for none
 	made   billing.Hold      // the result
@@ -249,7 +249,7 @@ func errUnknownHold() error {
 // A step that ends a task is made with the settlement or neither is: where the
 // task is not as the step expects it, fault.ServiceUnavailable says to look
 // again. Where the hold had ended before, nothing is written, unless it had ended
-// by itself (Charge.Until) and left the task open: that ends then.
+// by itself (HoldRequest.Until) and left the task open: that ends then.
 func (db *DB) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
 	s := &settlement{id: h.ID, usage: u}
 	s.settlementRecords, s.unkept = sortRecords(with)

@@ -50,7 +50,7 @@ func (c *caller) call(ctx context.Context) bool {
 		}
 		with = append(with, idempotency.Record{Key: key, Content: idempotency.Content{1}, Body: []byte("x")})
 	}
-	h, err := c.Reserve(ctx, billing.Charge{
+	h, err := c.Reserve(ctx, billing.HoldRequest{
 		Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "painter", Price: c.price, Bound: billing.Usage{Images: 1}, Claimed: c.keyed,
 	})
 	if err != nil {

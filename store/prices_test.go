@@ -31,7 +31,7 @@ func TestEveryReceiptCanBeComputedAgainFromWhatIsStored(t *testing.T) {
 				r.Fatal(err)
 			}
 			for i := range rapid.IntRange(1, 4).Draw(r, "requests") {
-				c := billing.Charge{
+				c := billing.HoldRequest{
 					Account: account, Key: "key_1", RequestID: fmt.Sprint(account, "-", i), Operation: "chat", Model: "m",
 					Price: drawnPrice(r), Bound: drawnUsage(r, "bound", 100),
 				}
@@ -82,7 +82,7 @@ func overrun(t *testing.T, db *store.DB) billing.Receipt {
 	if err := db.CreateAccount(t.Context(), "poor", 1); err != nil {
 		t.Fatal(err)
 	}
-	h, err := db.Reserve(t.Context(), billing.Charge{Account: "poor", Key: "k", RequestID: "poor-1", Operation: "chat", Model: "m", Price: p})
+	h, err := db.Reserve(t.Context(), billing.HoldRequest{Account: "poor", Key: "k", RequestID: "poor-1", Operation: "chat", Model: "m", Price: p})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,7 +118,7 @@ func TestOpenHoldsAndCommitsAreCounted(t *testing.T) {
 		if err := db.CreateAccount(t.Context(), "acme", billing.One); err != nil {
 			t.Fatal(err)
 		}
-		h, err := db.Reserve(t.Context(), billing.Charge{Account: "acme", RequestID: "req_1", Operation: "chat", Model: "m"})
+		h, err := db.Reserve(t.Context(), billing.HoldRequest{Account: "acme", RequestID: "req_1", Operation: "chat", Model: "m"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -68,7 +68,7 @@ func TestAWallClockThatLeapsEndsNoHoldOfALivingProcess(t *testing.T) {
 		}
 		hold := func(id string) {
 			t.Helper()
-			if _, err := db.Reserve(t.Context(), billing.Charge{Account: "acme", Key: "k", RequestID: id, Operation: "chat", Model: "m"}); err != nil {
+			if _, err := db.Reserve(t.Context(), billing.HoldRequest{Account: "acme", Key: "k", RequestID: id, Operation: "chat", Model: "m"}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -38,11 +38,11 @@ var makeID = map[string]func() string{
 // chat is a small answer of a cheap model.
 var chat = billing.Usage{Input: 700, CachedInput: 300, Output: 150, Reasoning: 50}
 
-func charge(account int) (billing.Charge, error) {
+func charge(account int) (billing.HoldRequest, error) {
 	price, err := billing.NewPrice(
 		billing.Rate{Unit: billing.Input, Amount: "0.60"}, billing.Rate{Unit: billing.CachedInput, Amount: "0.15"},
 		billing.Rate{Unit: billing.Output, Amount: "2.50"})
-	return billing.Charge{
+	return billing.HoldRequest{
 		Account: fmt.Sprint("account-", account), Key: "key_1", Operation: "chat", Model: "delta-k3", Price: price,
 		Bound: billing.Usage{Input: 1_000, Output: 4_096}, Least: billing.Usage{Input: 1_000, Output: 1},
 	}, err

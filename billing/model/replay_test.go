@@ -141,8 +141,8 @@ func (r *run) lose(rest []point) {
 	}
 }
 
-func (r *run) charge(i int8) billing.Charge {
-	c := billing.Charge{
+func (r *run) charge(i int8) billing.HoldRequest {
+	c := billing.HoldRequest{
 		Account: r.name, Key: "k1", RequestID: r.id(int(i)), Model: "painter", Price: r.price,
 		Bound: billing.Usage{Images: held},
 	}

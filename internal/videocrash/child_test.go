@@ -377,7 +377,7 @@ func (l *ledger) Open(ctx context.Context, key idempotency.Key, content idempote
 	return l.Tasks.Open(ctx, key, content, id)
 }
 
-func (l *ledger) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
+func (l *ledger) Reserve(ctx context.Context, c billing.HoldRequest) (billing.Hold, error) {
 	defer l.killer.at(theHold)()
 	return l.Tasks.Reserve(ctx, c)
 }

@@ -40,8 +40,8 @@ func TestARequestWhoseKeyOthersFreedGetsNoHold(t *testing.T) {
 	slow, other := alive(t, dsn), alive(t, dsn)
 	ctx := context.Background()
 	r, duplicate := request{"r1", "acme"}, request{"r2", "acme"}
-	charge := func(id string) billing.Charge {
-		return billing.Charge{Account: r.Account, Key: "k1", RequestID: id, Operation: "image", Model: "painter", Bound: images(1), Claimed: true}
+	charge := func(id string) billing.HoldRequest {
+		return billing.HoldRequest{Account: r.Account, Key: "k1", RequestID: id, Operation: "image", Model: "painter", Bound: images(1), Claimed: true}
 	}
 	if answer, err := slow.Open(ctx, keyOf(r), idempotency.Content{1}, r.ID); answer != nil || err != nil {
 		t.Fatalf("%+v, %v", answer, err)
@@ -93,7 +93,7 @@ func TestAHoldTakesItsKeyOverToTheProcessThatMakesIt(t *testing.T) {
 	if _, err = raw.ExecContext(ctx, "UPDATE node SET dead = TRUE WHERE id = (SELECT MIN(id) FROM node)"); err != nil {
 		t.Fatal(err)
 	}
-	h, err := slow.Reserve(ctx, billing.Charge{Account: r.Account, Key: "k1", RequestID: r.ID, Operation: "image", Model: "painter", Bound: images(1), Claimed: true})
+	h, err := slow.Reserve(ctx, billing.HoldRequest{Account: r.Account, Key: "k1", RequestID: r.ID, Operation: "image", Model: "painter", Bound: images(1), Claimed: true})
 	if err = errors.Join(err, raw.Close(), other.Sweep(ctx)); err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func (w *worker) begin(ctx context.Context, account string, n int64, keep bool) 
 	var h billing.Hold
 	made := w.ask(event{Kind: reserved, ID: r.ID, Account: account, N: n}, []fault.Code{fault.InsufficientBalance, fault.IdempotencyConflict},
 		func() (_ *billing.Receipt, err error) {
-			h, err = w.db.Reserve(ctx, billing.Charge{
+			h, err = w.db.Reserve(ctx, billing.HoldRequest{
 				Account: account, Key: key, RequestID: r.ID, Operation: "image", Model: "painter", Price: w.price, Bound: images(n),
 				Claimed: keep,
 			})
@@ -223,7 +223,7 @@ func (w *worker) again(ctx context.Context) {
 		receipt, err := w.db.Settle(ctx, billing.Hold{ID: r.ID, Account: r.Account}, images(9), billing.Outcome{Reason: billing.ReasonComplete})
 		return &receipt, err
 	})
-	_, err := w.db.Reserve(ctx, billing.Charge{Account: r.Account, Key: "k1", RequestID: r.ID, Operation: "image", Model: "painter", Price: w.price, Bound: images(1)})
+	_, err := w.db.Reserve(ctx, billing.HoldRequest{Account: r.Account, Key: "k1", RequestID: r.ID, Operation: "image", Model: "painter", Price: w.price, Bound: images(1)})
 	if fault.From(err) == nil || fault.From(err).Code != fault.InternalError {
 		w.voice.Say(event{Kind: broken, ID: r.ID, Error: fmt.Sprintf("a request id was taken twice: %v", err)})
 	}

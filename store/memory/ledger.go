@@ -98,7 +98,7 @@ func (l *Ledger) Counting() bool { return l.options.Count }
 // is above [billing.MaxHold], and with fault.InternalError if c.RequestID is empty or
 // already used, or if c.With has a record. It ends no hold by itself: c.Until is
 // the caller's to keep, and the process's end is every hold's.
-func (l *Ledger) Reserve(_ context.Context, c billing.Charge) (billing.Hold, error) {
+func (l *Ledger) Reserve(_ context.Context, c billing.HoldRequest) (billing.Hold, error) {
 	var ask billing.Ask
 	if !l.options.Count {
 		var err error

@@ -30,7 +30,7 @@ func usedLedger(t *testing.T) *Ledger {
 		id   string
 		used int64 // -1: not settled
 	}{{"released", 0}, {"captured", 2}, {"open", -1}, {"overrun", 9}} {
-		h, err := l.Reserve(ctx, billing.Charge{Account: "acme", Key: "k1", RequestID: r.id, Price: price, Bound: billing.Usage{Images: 1}})
+		h, err := l.Reserve(ctx, billing.HoldRequest{Account: "acme", Key: "k1", RequestID: r.id, Price: price, Bound: billing.Usage{Images: 1}})
 		steps = append(steps, err)
 		if r.used >= 0 {
 			_, err = l.Settle(ctx, h, billing.Usage{Images: r.used})

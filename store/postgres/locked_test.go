@@ -79,7 +79,7 @@ func (l *locked) unlock() {
 }
 
 func (l *locked) reserve(account, id string) (billing.Hold, error) {
-	return l.Reserve(l.t.Context(), billing.Charge{
+	return l.Reserve(l.t.Context(), billing.HoldRequest{
 		Account: account, Key: "k1", RequestID: id, Operation: "image", Model: "painter", Price: l.price, Bound: billing.Usage{Images: 2},
 	})
 }

@@ -29,7 +29,7 @@ type load struct {
 
 // reserve makes one hold of one unit.
 func (l *load) reserve() (billing.Hold, error) {
-	return l.Reserve(context.Background(), billing.Charge{
+	return l.Reserve(context.Background(), billing.HoldRequest{
 		Account: "acme", Key: "k1", RequestID: fmt.Sprint("r", l.next.Add(1)), Operation: "image", Model: "painter",
 		Price: l.price, Bound: billing.Usage{Images: 1},
 	})

@@ -52,7 +52,7 @@ func fill(t *testing.T, db *store.DB) []billing.Hold {
 	}
 	var holds []billing.Hold
 	for i := range 5_000 {
-		h, err := db.Reserve(t.Context(), billing.Charge{
+		h, err := db.Reserve(t.Context(), billing.HoldRequest{
 			Account: "acme", Key: "k1", RequestID: fmt.Sprintf("%d-%d", time.Now().UnixNano(), i), Operation: "image", Model: "painter", Price: price, Bound: image(1),
 		})
 		if err != nil {

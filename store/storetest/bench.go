@@ -28,7 +28,7 @@ func pairs(b *testing.B, p Place, callers int) {
 	if err := db.CreateAccount(b.Context(), "acme", billing.Unlimited/2); err != nil {
 		b.Fatal(err)
 	}
-	charge := billing.Charge{
+	charge := billing.HoldRequest{
 		Account: "acme", Key: "k1", Operation: "chat", Model: "delta-k3",
 		Price: price(b,
 			billing.Rate{Unit: billing.Input, Amount: "0.60"}, billing.Rate{Unit: billing.CachedInput, Amount: "0.15"},

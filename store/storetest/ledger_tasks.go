@@ -26,7 +26,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 			b.t.Error("the database is two stores of tasks, which a gateway cannot know for one")
 		}
 		s := b.taskTest()
-		refuse := func(c billing.Charge, code fault.Code) {
+		refuse := func(c billing.HoldRequest, code fault.Code) {
 			b.t.Helper()
 			_, err := b.Reserve(b.t.Context(), c)
 			b.wantCode(err, code)
@@ -509,7 +509,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 }
 
 // shoot is a charge for a video of n units, which may run for two days.
-func (b dbTest) videoCharge(id string, n int64) billing.Charge {
+func (b dbTest) videoCharge(id string, n int64) billing.HoldRequest {
 	f := newTask(id)
 	f.Task.Bound, f.Task.PriceVersion = images(n), b.price.Version()
 	c := b.charge(f.Task.RequestID, n)

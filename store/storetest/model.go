@@ -215,7 +215,7 @@ func (m *model) reserve(*rapid.T) {
 	bound, least := m.count(0, 60), m.count(0, 20)
 	usual, firm := max(m.count(-30, 30), 0), max(m.count(-60, 60), 0) // half of them without
 	m.ids++
-	charge := billing.Charge{
+	charge := billing.HoldRequest{
 		Account: name, Key: key, RequestID: fmt.Sprintf("r%d-%04d", m.run, m.ids), Model: "talker",
 		Price: m.price, Bound: chars(bound), Least: chars(least), Usual: chars(usual), Firm: chars(firm),
 	}

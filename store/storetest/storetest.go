@@ -226,8 +226,8 @@ func (d ledgerTest) account(name string, credit int64) ledgerTest {
 }
 
 // charge asks for a hold of n units on acme.
-func (d ledgerTest) charge(id string, n int64) billing.Charge {
-	return billing.Charge{
+func (d ledgerTest) charge(id string, n int64) billing.HoldRequest {
+	return billing.HoldRequest{
 		Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "painter",
 		Price: d.price, Bound: images(n),
 	}
