@@ -21,7 +21,7 @@ var morning = time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)
 // bench is a ledger with one account, acme, and a price of one unit per image,
 // so that a count of images is an amount of money.
 type bench struct {
-	*memory.Ledger
+	memory.Ledger
 	t     testing.TB
 	price *billing.Price
 	now   *time.Time

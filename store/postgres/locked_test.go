@@ -21,6 +21,7 @@ import (
 
 // locked is a database with two accounts and another session that locks rows.
 type locked struct {
+	store.Ledger
 	*store.DB
 	t     *testing.T
 	dsn   string
@@ -262,7 +263,7 @@ func TestManyHoldsOnALockedAccountKeepNoServerFromStarting(t *testing.T) {
 	defer cancel()
 	go func() { _ = db.Run(ctx) }()
 	for {
-		open, err := db.OpenHolds(ctx)
+		open, err := db.Ledger().OpenHolds(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

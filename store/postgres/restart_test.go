@@ -19,6 +19,7 @@ import (
 
 // load is callers that hold and settle one unit again and again.
 type load struct {
+	store.Ledger
 	*store.DB
 	t        *testing.T
 	price    *billing.Price
@@ -92,7 +93,7 @@ func newLoad(t *testing.T, url string) *load {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(patient.CreateAccount(t.Context(), "acme", 1_000_000*billing.One), patient.Close()); err != nil {
+	if err := errors.Join(patient.Ledger().CreateAccount(t.Context(), "acme", 1_000_000*billing.One), patient.Close()); err != nil {
 		t.Fatal(err)
 	}
 	db, err := postgres.Open(t.Context(), url, store.Options{WaitTimeout: 100 * time.Millisecond})
