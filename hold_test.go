@@ -216,7 +216,7 @@ func TestASlowStreamIsCheckpointedEveryTwoSecondsIfTheMeterHasTime(t *testing.T)
 }
 
 // newEstimateGateway is a gateway over an upstream that must not be asked.
-func newEstimateGateway(t *testing.T, account *memory.Ledger) (*gateway.Gateway, *scriptedUpstream) {
+func newEstimateGateway(t *testing.T, account memory.Ledger) (*gateway.Gateway, *scriptedUpstream) {
 	t.Helper()
 	row := func(rates ...billing.Rate) *billing.Price {
 		p, err := billing.NewPrice(rates...)

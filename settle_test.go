@@ -596,18 +596,17 @@ func TestADurableMeterWithTasksInMemoryIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	tasks := db.Tasks()
+	ledger := db.Ledger()
 	for _, c := range []struct {
 		name  string
 		meter billing.Meter
 		tasks video.Store
 		want  string // in the error; empty for none
 	}{
-		{"the database, and no tasks", db, nil, "db.Tasks()"},
-		{"the database, and tasks in memory", db, gateway.NewMemoryTasks(nil, nil), "Options.Tasks"},
-		{"the database's tasks, and tasks in memory", tasks, new(video.Memory), "Options.Tasks"},
-		{"the database's tasks", tasks, nil, ""},
-		{"the database's tasks as both", tasks, tasks, ""},
+		{"a database, and tasks in memory", ledger, gateway.NewMemoryTasks(nil, nil), "db.Ledger()"},
+		{"a database, and a plain store of tasks in memory", ledger, new(video.Memory), "Options.Tasks"},
+		{"a database", ledger, nil, ""},
+		{"a database as both", ledger, ledger, ""},
 		{"all in memory", memory.NewLedger(memory.LedgerOptions{}), gateway.NewMemoryTasks(nil, nil), ""},
 		{"nothing", nil, nil, ""},
 	} {

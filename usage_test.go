@@ -181,7 +181,7 @@ func FuzzWhatIsBilledIsWhatTheVendorReads(f *testing.F) {
 
 // holds is a ledger that notes what was held, and for which model.
 type holds struct {
-	*memory.Ledger
+	memory.Ledger
 	held  billing.Money
 	model string
 }

@@ -26,7 +26,7 @@ const adminToken = "admin-0123456789"
 // adminFixture is an operator's API with a ledger and keys of its own.
 type adminFixture struct {
 	http.Handler
-	ledger *memory.Ledger
+	ledger memory.Ledger
 	keys   *memory.Keys
 	log    bytes.Buffer
 }
@@ -393,18 +393,6 @@ func TestWasteOverTheAdminAPI(t *testing.T) {
 	} {
 		if status, body := o.ask("GET", "/admin/v1/waste"+c.query, ""); status != c.status || !strings.Contains(body, c.want) {
 			t.Errorf("%s: %d %s", c.query, status, body)
-		}
-	}
-}
-
-// accountsOnly is a ledger that keeps no tries.
-type accountsOnly struct{ billing.Accounts }
-
-func TestALedgerWithoutTriesSaysSo(t *testing.T) {
-	o := newAdminFixture(t, func(o *server.AdminOptions) { o.Accounts = accountsOnly{o.Accounts} })
-	for _, path := range []string{"/admin/v1/waste", "/admin/v1/requests/req_1"} {
-		if status, body := o.ask("GET", path, ""); status != 404 || !strings.Contains(body, "keeps no failed tries") {
-			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
 }

@@ -249,7 +249,7 @@ func onSQLite(t *testing.T) *subject {
 		if err != nil {
 			t.Fatal(err)
 		}
-		db, x.ledger = opened, opened
+		db, x.ledger = opened, opened.Ledger()
 	}
 	x.close = func() {
 		x.cut.Cut()

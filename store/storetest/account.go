@@ -158,13 +158,9 @@ var accountTests = map[string]func(ledgerTest){
 		b.wantCode(b.SetBudget(b.t.Context(), "acme", "k1", new(billing.Money(-1))), fault.InvalidRequest)
 	},
 	"ABudgetTellsWhatIsNeitherSpentNorHeld": func(b ledgerTest) {
-		reader, ok := b.Ledger.(billing.Budgets)
-		if !ok {
-			b.t.Fatal("the ledger does not tell its budgets")
-		}
 		want := func(account string, budgets ...billing.Budget) {
 			b.t.Helper()
-			got, err := reader.Budgets(b.t.Context(), account)
+			got, err := b.Budgets(b.t.Context(), account)
 			b.ok(err)
 			if diff := cmp.Diff(budgets, got); diff != "" {
 				b.t.Errorf("of %q: %s", account, diff)

@@ -74,10 +74,10 @@ func checkModel(t *testing.T, place func(t testing.TB) Place) {
 		run++
 		m := newModel(t, nano, b.clock.Now().UTC())
 		memory := memory.NewLedger(memory.LedgerOptions{Now: func() time.Time { return m.clock }})
-		m.run, m.set, m.ledgers = run, b.clock.Set, []Ledger{memory, b.DB}
+		m.run, m.set, m.ledgers = run, b.clock.Set, []Ledger{memory, b.Ledger}
 		m.crashed = func() { // what the database recovers, the ledger in memory is told to do
 			b = b.crash()
-			m.ledgers[1] = b.DB
+			m.ledgers[1] = b.Ledger
 		}
 		t.Repeat(m.steps())
 		m.end()

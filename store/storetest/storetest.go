@@ -55,6 +55,7 @@ var startTime = time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)
 // dbTest is a ledgerTest whose ledger is in a database.
 type dbTest struct {
 	ledgerTest
+	store.Ledger
 	*store.DB
 	place  Place
 	faults *Faults
@@ -86,7 +87,7 @@ func (b dbTest) open(o store.Options) dbTest {
 	o.Logger = slog.New(slog.NewTextHandler(b.t.Output(), nil))
 	db, err := b.place.Open(b.t.Context(), o)
 	b.ok(err)
-	b.DB, b.Ledger = db, db
+	b.DB, b.Ledger, b.ledgerTest.Ledger = db, db.Ledger(), db.Ledger()
 	b.restart = func() ledgerTest { return b.crash().ledgerTest }
 	b.countOnly = func() ledgerTest { return b.counting().ledgerTest }
 	b.t.Cleanup(func() {
@@ -137,7 +138,7 @@ func id(n int) string { return fmt.Sprintf("r%05d", n) }
 
 // taskStore is the database as a store of tasks.
 func (b dbTest) taskStore() TaskStore {
-	return TaskStore{Store: b.Tasks(), Answers: b.Tasks(), Notices: func() []string {
+	return TaskStore{Store: b.Ledger, Answers: b.Ledger, Notices: func() []string {
 		b.t.Helper()
 		all, err := b.Notices(context.Background(), "", mostNotices)
 		b.ok(err)
@@ -157,7 +158,6 @@ const mostNotices = 1000
 type Ledger interface {
 	billing.Meter
 	billing.Accounts
-	billing.Records
 }
 
 // RunLedger runs the part of the suite that holds for every ledger, on one
@@ -286,12 +286,9 @@ func (d ledgerTest) wantOpen(n int) []billing.OpenHold {
 
 // openHolds asks a ledger for its open holds, if it has a method for that.
 func openHolds(ctx context.Context, l Ledger) (open []billing.OpenHold, told bool, err error) {
-	switch l := l.(type) {
-	case interface{ OpenHolds() []billing.OpenHold }:
-		return l.OpenHolds(), true, nil
-	case interface {
+	if l, ok := l.(interface {
 		OpenHolds(ctx context.Context) ([]billing.OpenHold, error)
-	}:
+	}); ok {
 		open, err = l.OpenHolds(ctx)
 		return open, true, err
 	}
