@@ -175,30 +175,29 @@ func (c *cluster) admitted(each int, call func(l store.Limiter, i int) error) in
 	return n.Load()
 }
 
-func TestThreeNodesNeverAdmitA101stRequestInAMinute(t *testing.T) {
+func TestThreeNodesAdmitWhatOneMinuteHas(t *testing.T) {
 	c := newCluster(t, 3)
-	p := limited(auth.Limits{RPM: 100})
-	for minute := range 2 {
-		got := c.admitted(50, func(l store.Limiter, _ int) error { _, err := l.Request(context.Background(), p); return err })
-		if got != 100 {
-			t.Errorf("minute %d: %d of 150 were admitted, want 100", minute, got)
-		}
-		c.advance(t, time.Minute)
-	}
-}
-
-func TestThreeNodesAdmitTheTokensOfOneMinute(t *testing.T) {
-	c := newCluster(t, 3)
-	p := limited(auth.Limits{TPM: 1000})
-	got := c.admitted(50, func(l store.Limiter, i int) error {
-		lease, _, err := l.Acquire(context.Background(), p, fmt.Sprint(i), 10)
-		if err == nil {
-			lease.Release(10)
-		}
-		return err
-	})
-	if got != 100 {
-		t.Errorf("%d of 10 tokens each were admitted, want 100", got)
+	for name, call := range map[string]func(l store.Limiter, i int) error{
+		"requests": func(l store.Limiter, _ int) error {
+			_, err := l.Request(context.Background(), limited(auth.Limits{RPM: 100}))
+			return err
+		},
+		"tokens, ten of each request": func(l store.Limiter, i int) error {
+			lease, _, err := l.Acquire(context.Background(), limited(auth.Limits{TPM: 1000}), fmt.Sprint(i), 10)
+			if err == nil {
+				lease.Release(10)
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for minute := range 2 {
+				c.advance(t, time.Minute)
+				if got := c.admitted(50, call); got != 100 {
+					t.Errorf("minute %d: %d of 150 were admitted, want 100", minute, got)
+				}
+			}
+		})
 	}
 }
 
