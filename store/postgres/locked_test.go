@@ -43,6 +43,7 @@ func newLocked(t *testing.T, o store.Options) *locked {
 	if l.DB, err = postgres.Open(t.Context(), l.dsn, o); err != nil {
 		t.Fatal(err)
 	}
+	l.Ledger = l.DB.Ledger()
 	t.Cleanup(func() { _ = l.Close() })
 	if l.price, err = billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"}); err != nil {
 		t.Fatal(err)
@@ -287,6 +288,7 @@ func TestOperationsThatArePutOffDoNotCountAsDone(t *testing.T) {
 	if l.DB, err = postgres.Open(t.Context(), l.dsn, store.Options{Lease: time.Hour, Committed: func(c store.Commit) { commits <- c }}); err != nil {
 		t.Fatal(err)
 	}
+	l.Ledger = l.DB.Ledger()
 	var holds []billing.Hold
 	for i := range 5 {
 		holds = append(holds, l.mustReserve("acme", fmt.Sprint("r", i)))

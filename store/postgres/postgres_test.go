@@ -94,7 +94,7 @@ func TestASettlementThatMeetsOnlyConflictsMayBeTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = db.Close() }()
-	l := &load{DB: db, t: t}
+	l := &load{Ledger: db.Ledger(), DB: db, t: t}
 	if l.price, err = billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"}); err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func newLoad(t *testing.T, url string) *load {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &load{DB: db, t: t, price: price, served: make(chan struct{})}
+	return &load{Ledger: db.Ledger(), DB: db, t: t, price: price, served: make(chan struct{})}
 }
 
 func TestAPostgresThatStopsAndStartsUnderLoadRefusesMeanwhileAndLosesNothing(t *testing.T) {
