@@ -32,9 +32,6 @@ type Accounts interface {
 	// below what is held) under a unique reference; the same reference again
 	// changes nothing.
 	Credit(ctx context.Context, account string, amount Money, reference string) error
-	// AccountNames are all customer accounts, sorted. There can be millions: where
-	// one is asked for, ask Exists, and to list them, Balances.
-	AccountNames(ctx context.Context) ([]string, error)
 	// Exists reports whether there is an account, also where the ledger only
 	// counts and Balance knows every name.
 	Exists(ctx context.Context, account string) (bool, error)
@@ -45,11 +42,8 @@ type Accounts interface {
 	Totals(ctx context.Context) (Totals, error)
 	// SetBudget bounds what one key may spend from now on; nil lifts the bound.
 	SetBudget(ctx context.Context, account, key string, budget *Money) error
-	// Budgets are those in force of one account's keys, or of all for an empty
-	// account, sorted by account and key. A ledger that only counts has none.
-	Budgets(ctx context.Context, account string) ([]Budget, error)
-	// BudgetsOf is what each of some keys has left of its budget in force; a key
-	// without one is not in it.
+	// BudgetsOf is what each of some keys has left of its budget in force, neither
+	// spent nor held; a key without one is not in it.
 	BudgetsOf(ctx context.Context, keys []KeyOf) (map[KeyOf]Money, error)
 	// Request is the settled end of a request of any account, with the attempts
 	// that failed before, in their order; fault.NotFound if there is none by that id.
@@ -64,13 +58,6 @@ type Accounts interface {
 
 // KeyOf is a key of an account.
 type KeyOf struct{ Account, Key string }
-
-// Budget is the bound of one key.
-type Budget struct {
-	Account string
-	Key     string
-	Left    Money // what is neither spent nor held
-}
 
 // DefaultCurrency is the currency of a ledger that is not told another.
 const DefaultCurrency = "USD"

@@ -1,12 +1,9 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
-	"strings"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
@@ -167,25 +164,6 @@ func (b *batch) writeNewBudgets() error {
 	return nil
 }
 
-// Budgets implements [billing.Accounts].
-func (db *dbLedger) Budgets(ctx context.Context, account string) ([]billing.Budget, error) {
-	if db.options.Count {
-		return nil, nil
-	}
-	whose, args := "", []any{}
-	if account != "" {
-		whose, args = " AND account = ?", append(args, account)
-	}
-	all, err := collect(ctx, db.readers(), func(rows *sql.Rows) (b billing.Budget, err error) {
-		err = rows.Scan(&b.Account, &b.Key, &b.Left)
-		return b, err
-	}, "SELECT account, key_id, posted - held FROM budget WHERE NOT ended"+whose, args...)
-	slices.SortFunc(all, func(a, b billing.Budget) int {
-		return cmp.Or(strings.Compare(a.Account, b.Account), strings.Compare(a.Key, b.Key))
-	})
-	return all, db.unavailable(err)
-}
-
 // BudgetsOf implements [billing.Accounts].
 func (db *dbLedger) BudgetsOf(ctx context.Context, keys []billing.KeyOf) (map[billing.KeyOf]billing.Money, error) {
 	left := make(map[billing.KeyOf]billing.Money)
@@ -224,11 +202,4 @@ func (db *dbLedger) Balances(ctx context.Context, after string, limit int) ([]bi
 		return b, err
 	}, "SELECT id, posted, held FROM account WHERE id > ? ORDER BY id LIMIT ?", after, limit)
 	return page, db.unavailable(err)
-}
-
-// AccountNames implements [billing.Accounts].
-func (db *dbLedger) AccountNames(ctx context.Context) ([]string, error) {
-	names, err := collect(ctx, db.readers(), scanOne[string], "SELECT id FROM account")
-	slices.Sort(names)
-	return names, db.unavailable(err)
 }

@@ -128,23 +128,6 @@ func (l *memoryLedger) SetBudget(_ context.Context, name, key string, budget *bi
 	return nil
 }
 
-// Budgets implements [billing.Accounts]. It never fails.
-func (l *memoryLedger) Budgets(_ context.Context, account string) ([]billing.Budget, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var all []billing.Budget
-	for _, name := range slices.Sorted(maps.Keys(l.accounts)) {
-		if account != "" && account != name {
-			continue
-		}
-		a := l.accounts[name]
-		for _, key := range slices.Sorted(maps.Keys(a.budgets)) {
-			all = append(all, billing.Budget{Account: name, Key: key, Left: a.budgets[key].Available()})
-		}
-	}
-	return all, nil
-}
-
 // BudgetsOf implements [billing.Accounts]. It never fails.
 func (l *memoryLedger) BudgetsOf(_ context.Context, keys []billing.KeyOf) (map[billing.KeyOf]billing.Money, error) {
 	l.mu.Lock()
@@ -200,13 +183,6 @@ func (l *memoryLedger) Totals(context.Context) (billing.Totals, error) {
 		}
 	}
 	return t, nil
-}
-
-// AccountNames implements [billing.Accounts]. It never fails.
-func (l *memoryLedger) AccountNames(context.Context) ([]string, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Sorted(maps.Keys(l.accounts)), nil
 }
 
 // Balance implements [billing.Accounts]. Where the ledger only counts every account exists and is at zero.
