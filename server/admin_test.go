@@ -144,8 +144,8 @@ func TestAnAdminBodyIsTakenByTheLetter(t *testing.T) {
 			t.Errorf("%s %s: %d %s", c.path, c.body, status, body)
 		}
 	}
-	if names, _ := o.ledger.AccountNames(t.Context()); len(names) != 1 {
-		t.Errorf("accounts were made: %v", names)
+	if accounts, _ := o.ledger.Balances(t.Context(), "", 9); len(accounts) != 1 {
+		t.Errorf("accounts were made: %v", accounts)
 	}
 	if keys, _ := o.keys.List(t.Context(), ""); len(keys) != 0 {
 		t.Errorf("keys were made: %v", keys)
