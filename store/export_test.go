@@ -16,9 +16,6 @@ func NewLimiterWithClock(db *DB, clock string) Limiter { return newSharedLimiter
 // RenewSlots is one turn of what DB.Run does for a limiter.
 func RenewSlots(ctx context.Context, l Limiter) error { return l.(*sharedLimiter).renew(ctx) }
 
-// RunLimiter is what DB.Run does for a limiter.
-func RunLimiter(ctx context.Context, l Limiter) { l.(*sharedLimiter).run(ctx) }
-
 // CountAnswers is how many idempotency keys the database has.
 func CountAnswers(ctx context.Context, db *DB) (n int) {
 	_ = db.readers().queryRow(ctx, "SELECT count(*) FROM answer").Scan(&n)

@@ -30,7 +30,12 @@ type Limiter interface {
 // Limiter is that of all processes that share the database, always the same one; DB.Run
 // has to run beside it. Where one process has the database for itself it counts in
 // memory.
-func (db *DB) Limiter() Limiter { return db.limiter }
+func (db *DB) Limiter() Limiter {
+	if l, shared := db.limiter.(*sharedLimiter); shared {
+		l.used.Store(true)
+	}
+	return db.limiter
+}
 
 // sharedLimiter is the [Limiter] of all processes that share a Postgres database.
 //
@@ -43,6 +48,7 @@ type sharedLimiter struct {
 	db       *DB
 	expand   *strings.Replacer // puts the clock into statements
 	accounts atomic.Pointer[map[string]auth.Limits]
+	used     atomic.Bool // otherwise there is nothing to renew
 
 	mu   sync.Mutex
 	open map[slot]struct{} // those that run keeps alive
@@ -391,6 +397,9 @@ func (l *sharedLimiter) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			if !l.used.Load() {
+				continue
+			}
 			if err := l.renew(ctx); err != nil && ctx.Err() == nil {
 				l.log("renewing slots failed", err)
 			}
