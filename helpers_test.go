@@ -90,7 +90,7 @@ func (c *closing) Close() error {
 // testGateway is a gateway over one upstream with one funded account.
 type testGateway struct {
 	*gateway.Gateway
-	ledger *memory.Ledger
+	ledger memory.Ledger
 }
 
 // newTestGateway builds a gateway whose model "m" costs 1 micro-unit a token both

@@ -96,7 +96,7 @@ func (s *Stream) saveCheckpoint(more billing.Money) (err error) {
 }
 
 // holdRequest is what the call's hold is asked for.
-func (c *call) holdRequest() billing.Charge {
+func (c *call) holdRequest() billing.HoldRequest {
 	wanted := c.op.bounds.holdRequest(c.model)
 	wanted.Account, wanted.Key, wanted.RequestID = c.x.principal.Account, c.x.principal.Key, c.x.id
 	wanted.Operation, wanted.Model, wanted.Price = string(c.op.kind), c.model.ID, c.x.routes.prices.Price(c.model.ID)
@@ -105,8 +105,8 @@ func (c *call) holdRequest() billing.Charge {
 }
 
 // holdRequest is how much a request needs, without saying who pays.
-func (b *bounds) holdRequest(m *Model) billing.Charge {
-	wanted := billing.Charge{Bound: b.most, Least: b.least}
+func (b *bounds) holdRequest(m *Model) billing.HoldRequest {
+	wanted := billing.HoldRequest{Bound: b.most, Least: b.least}
 	if b.exposure != nil {
 		b.exposure.fillHold(m, &wanted)
 	}
@@ -115,7 +115,7 @@ func (b *bounds) holdRequest(m *Model) billing.Charge {
 
 // reserve makes the hold, before any upstream is asked. It fails with a 402 if the
 // balance does not cover a start.
-func (c *call) reserve(charge billing.Charge) (err error) {
+func (c *call) reserve(charge billing.HoldRequest) (err error) {
 	defer guard(&err)
 	defer c.x.spent(&c.x.record.phases.Hold, c.x.clock())
 	ctx := newTimeoutContext(c.ctx, meterTimeout)
@@ -186,7 +186,7 @@ func (e exposure) usual(m *Model) billing.Usage {
 // fillHold completes what the hold is asked for. A whole answer without a bound is
 // held for as much as the vendor may make, if the account can spare it: nothing
 // extends it. What no vendor can be limited to is firm.
-func (e exposure) fillHold(m *Model, c *billing.Charge) {
+func (e exposure) fillHold(m *Model, c *billing.HoldRequest) {
 	usual := e.usual(m)
 	unbounded := e.unseen && e.sentBound == 0
 	most := usual

@@ -217,7 +217,7 @@ func TestASlowStreamIsCheckpointedEveryTwoSecondsIfTheMeterHasTime(t *testing.T)
 }
 
 // newEstimateGateway is a gateway over an upstream that must not be asked.
-func newEstimateGateway(t *testing.T, account *memory.Ledger) (*gateway.Gateway, *scriptedUpstream) {
+func newEstimateGateway(t *testing.T, account memory.Ledger) (*gateway.Gateway, *scriptedUpstream) {
 	t.Helper()
 	row := func(rates ...billing.Rate) *billing.Price {
 		p, err := billing.NewPrice(rates...)
@@ -379,7 +379,7 @@ type takeover struct {
 	after int // checkpoints; the holds end with the last of them
 }
 
-func (m *takeover) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
+func (m *takeover) Reserve(ctx context.Context, c billing.HoldRequest) (billing.Hold, error) {
 	h, err := m.Meter.Reserve(ctx, c)
 	m.mu.Lock()
 	defer m.mu.Unlock()

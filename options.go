@@ -49,8 +49,8 @@ type Options struct {
 	Idempotency idempotency.Store
 
 	// Tasks keeps the tasks of videos; nil means the Meter, if it can, else in
-	// memory, which a durable Meter is refused with: of a store.DB give Tasks() as
-	// the Meter. If it is the Meter, a task changes in the settling transaction. The
+	// memory, which a durable Meter is refused with: of a store.DB give
+	// Ledger() as the Meter. If it is the Meter, a task changes in the settling transaction. The
 	// notices of its tasks are delivered by Run if it can tell them, as
 	// memory.Tasks and the stores of this module do.
 	Tasks video.Store
@@ -147,7 +147,7 @@ func (o *Options) checkTasks() error {
 	switch o.Tasks.(type) {
 	case *memory.Tasks:
 		return errors.New("gateway: Options.Meter is durable, but Options.Tasks keeps video tasks in memory, where a restart loses them and their holds stay open; " +
-			"give the Tasks() of a store.DB as Meter, Idempotency and Tasks (tasks := db.Tasks())")
+			"give the Ledger() of a store.DB as Meter, Idempotency and Tasks (ledger := db.Ledger())")
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ type panicky struct {
 	at string
 }
 
-func (p *panicky) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
+func (p *panicky) Reserve(ctx context.Context, c billing.HoldRequest) (billing.Hold, error) {
 	if p.at == "reserve" {
 		panic("reserve: sk-secret")
 	}

@@ -181,12 +181,12 @@ func FuzzWhatIsBilledIsWhatTheVendorReads(f *testing.F) {
 
 // holds is a ledger that notes what was held, and for which model.
 type holds struct {
-	*memory.Ledger
+	memory.Ledger
 	held  billing.Money
 	model string
 }
 
-func (h *holds) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
+func (h *holds) Reserve(ctx context.Context, c billing.HoldRequest) (billing.Hold, error) {
 	hold, err := h.Ledger.Reserve(ctx, c)
 	h.held, h.model = max(h.held, hold.Amount), c.Model
 	return hold, err

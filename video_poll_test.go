@@ -71,7 +71,7 @@ type dated struct {
 func (d *dated) Now(context.Context) (time.Time, error) { return time.Now(), d.away }
 
 // skewed is a node of which the clock is wrong, over what other nodes share.
-func skewed(t *testing.T, s *fakeVideoVendor, tasks video.Store, ledger *memory.Ledger, by time.Duration) *testGateway {
+func skewed(t *testing.T, s *fakeVideoVendor, tasks video.Store, ledger memory.Ledger, by time.Duration) *testGateway {
 	h := newVideoGateway(t, s, func(o *gateway.Options) {
 		o.Tasks, o.Now = tasks, func() time.Time { return time.Now().Add(by) }
 		if ledger != nil {

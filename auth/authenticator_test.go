@@ -202,7 +202,7 @@ func TestKeysAndDefaultsChangeWhileRequestsRun(t *testing.T) {
 	}
 	for i := range int64(500) {
 		a.SetDefaults(auth.Limits{RPM: i, TPM: i})
-		_ = m.Replace([]auth.Key{named("f", "acme")})
+		_ = m.Replace(t.Context(), []auth.Key{named("f", "acme")})
 	}
 	group.Wait()
 }

@@ -21,7 +21,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 		}
 		owned, token = append(owned, k), s.Reveal()
 	}
-	if err := m.Replace(owned); err != nil {
+	if err := m.Replace(b.Context(), owned); err != nil {
 		b.Fatal(err)
 	}
 	a := &auth.Keys{Store: m}

@@ -115,36 +115,6 @@ func TestASlotIsGivenBackOnce(t *testing.T) {
 	}
 }
 
-func TestASlotIsHeldBeyondItsMinute(t *testing.T) {
-	clock := newClock(noon)
-	l := &auth.MemoryLimiter{Now: clock.Now}
-	p := limited(auth.Limits{MaxConcurrent: 1})
-	lease := acquire(t, l, p, 0)
-	for range 3 {
-		clock.Advance(time.Hour)
-		wantRefusal(t, tokens(0)(l, p), time.Second)
-	}
-	lease.Release(0)
-	acquire(t, l, p, 0)
-}
-
-func TestARequestWithoutTokensRunsInAnOverdrawnMinute(t *testing.T) {
-	l := &auth.MemoryLimiter{Now: atNoon}
-	p := limited(auth.Limits{TPM: 100})
-	acquire(t, l, p, 50).Release(500)
-	wantRefusal(t, tokens(1)(l, p), time.Minute, "0 are left")
-	acquire(t, l, p, 0)
-}
-
-func TestANegativeBoundCountsAsNone(t *testing.T) {
-	l := &auth.MemoryLimiter{Now: atNoon}
-	p := limited(auth.Limits{TPM: 100})
-	acquire(t, l, p, 50)
-	acquire(t, l, p, -50).Release(0)
-	acquire(t, l, p, 50)
-	wantRefusal(t, tokens(1)(l, p), time.Minute)
-}
-
 func TestTokensBeyondCountingStayTheMost(t *testing.T) {
 	l := &auth.MemoryLimiter{Now: atNoon}
 	p := limited(auth.Limits{MaxConcurrent: 2})

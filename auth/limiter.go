@@ -2,14 +2,13 @@ package auth
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/ratelimit"
 )
 
 // MemoryLimiter is the [Limiter] of one process. The zero value is ready; it
@@ -53,21 +52,19 @@ func (m *MemoryLimiter) Request(_ context.Context, p *Principal) (State, error) 
 	s := m.shard(p.Account)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left := s.turn(clock(m.Now))
-	var both [2]quota
-	quotas := s.quotas(both[:0], p, whole)
-	err := countRequest(quotas, left)
-	return stateOf(quotas, left), err
-}
-
-// countRequest stops at the first quota that refuses.
-func countRequest(quotas []quota, left time.Duration) error {
-	for _, q := range quotas {
-		if err := q.countRequest(left); err != nil {
-			return err
+	var tallies [2]*tally
+	var quotas [2]ratelimit.Quota
+	n := s.quotas(&tallies, &quotas, p, whole, s.turn(clock(m.Now)))
+	var refusal error
+	for i := range n {
+		if refusal != nil {
+			break
 		}
+		tallies[i].requests++ // also of a request that is refused
+		quotas[i].Requests++
+		refusal = quotas[i].RefuseRequest()
 	}
-	return nil
+	return stateOf(quotas[:n]), refusal
 }
 
 // Acquire implements [Limiter]. The Lease is nil if it fails. A slot lives as
@@ -81,16 +78,32 @@ func (m *MemoryLimiter) Acquire(_ context.Context, p *Principal, _ string, token
 	s := m.shard(p.Account)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left := s.turn(clock(m.Now))
-	var both [2]quota
-	quotas := s.quotas(both[:0], p, whole)
-	for _, q := range quotas {
-		if err := q.refuse(tokens, left); err != nil {
-			return nil, stateOf(quotas, left), err
+	var tallies [2]*tally
+	var quotas [2]ratelimit.Quota
+	n := s.quotas(&tallies, &quotas, p, whole, s.turn(clock(m.Now)))
+	for i := range n {
+		q := &quotas[i]
+		switch {
+		case !q.FitsTokens(tokens):
+			return nil, stateOf(quotas[:n]), q.ErrTokens(tokens)
+		case q.MaxConcurrent > 0 && tallies[i].running >= q.MaxConcurrent:
+			return nil, stateOf(quotas[:n]), q.ErrSlots()
 		}
 	}
-	l := s.lease(quotas, tokens)
-	return l, stateOf(quotas, left), nil
+	l := &lease{shard: s, tallies: tallies, minute: s.minute, tokens: tokens}
+	for i := range n {
+		t := tallies[i]
+		t.running++
+		t.tokens = addTokens(t.tokens, tokens)
+		quotas[i].Tokens = t.tokens
+	}
+	return l, stateOf(quotas[:n]), nil
+}
+
+// stateOf is what is left of the quotas for the rest of the minute.
+func stateOf(quotas []ratelimit.Quota) State {
+	requests, tokens := ratelimit.Remaining(quotas)
+	return State{Requests: Window(requests), Tokens: Window(tokens)}
 }
 
 func (m *MemoryLimiter) accountLimits(account string) Limits {
@@ -121,79 +134,6 @@ type tally struct {
 	requests int64 // in the shard's minute
 	tokens   int64 // in the shard's minute; never negative
 	running  int64 // open leases
-}
-
-// quota is a tally with the limits that hold for it now.
-type quota struct {
-	*tally
-	limits Limits
-	whose  string // "key" or "account", for the message
-}
-
-// countRequest counts a request, also one that it refuses.
-func (q quota) countRequest(left time.Duration) error {
-	q.requests++
-	if limit := q.limits.RPM; limit > 0 && q.requests > limit {
-		return refused(left, "The limit of this %s is reached: %d requests per minute (rpm).", q.whose, limit)
-	}
-	return nil
-}
-
-// refuse says why a request of so many tokens may not run; nil if it may. It
-// counts nothing. A request without tokens, such as one for an image, may run
-// in a minute whose tokens are overdrawn.
-func (q quota) refuse(tokens int64, left time.Duration) error {
-	tpm, slots := q.limits.TPM, q.limits.MaxConcurrent
-	switch {
-	case tpm > 0 && tokens > tpm:
-		return refusedForGood(left, q.whose, tokens, tpm)
-	case tpm > 0 && tokens > 0 && q.tokens > tpm-tokens:
-		return refused(left, "The limit of this %s is reached: %d tokens per minute (tpm), of which %d are left and this request may use %d.",
-			q.whose, tpm, max(tpm-q.tokens, 0), tokens)
-	case slots > 0 && q.running >= slots:
-		return refused(time.Second, "The limit of this %s is reached: %d requests at once (max_concurrent).", q.whose, slots)
-	}
-	return nil
-}
-
-// refused is the 429 of a limit that gives way with time.
-func refused(wait time.Duration, format string, args ...any) *fault.Error {
-	wait = max(wait, time.Second)
-	return &fault.Error{
-		Code:       fault.RateLimitExceeded,
-		Message:    fmt.Sprintf(format, args...) + fmt.Sprintf(" Try again in %.0f s.", math.Ceil(wait.Seconds())),
-		RetryAfter: wait,
-	}
-}
-
-// refusedForGood is the 429 of a request that is larger than a whole minute's
-// tokens, so that waiting does not help.
-func refusedForGood(left time.Duration, whose string, tokens, limit int64) *fault.Error {
-	return &fault.Error{
-		Code: fault.RateLimitExceeded,
-		Message: fmt.Sprintf("This request may use %d tokens, input and output together, and this %s only %d tokens per minute (tpm): it fits in no minute. Shorten the input or lower the bound on the output.",
-			tokens, whose, limit),
-		RetryAfter: max(left, time.Second),
-		Retry:      fault.RetryNo,
-	}
-}
-
-// stateOf is what is left of the quotas for the rest of the minute.
-func stateOf(quotas []quota, left time.Duration) State {
-	var s State
-	for _, q := range quotas {
-		s.Requests.narrow(q.limits.RPM, q.requests, left)
-		s.Tokens.narrow(q.limits.TPM, q.tokens, left)
-	}
-	return s
-}
-
-// narrow makes w the window of another limit if that one leaves less.
-func (w *Window) narrow(limit, used int64, left time.Duration) {
-	remaining := max(limit-used, 0)
-	if limit > 0 && (w.Limit == 0 || remaining < w.Remaining) {
-		*w = Window{Limit: limit, Remaining: remaining, Reset: left}
-	}
 }
 
 // shard holds the tallies of some accounts and of all their keys.
@@ -239,15 +179,28 @@ func (s *shard) sweep() {
 	s.tallies = kept
 }
 
-// quotas appends those of the key and of its account that have a limit.
-func (s *shard) quotas(to []quota, p *Principal, whole Limits) []quota {
+// quotas sets the tallies and quotas of the key and of its account that have a limit,
+// and returns how many those are.
+func (s *shard) quotas(tallies *[2]*tally, quotas *[2]ratelimit.Quota, p *Principal, whole Limits, left time.Duration) (n int) {
 	if !p.Limits.unlimited() {
-		to = append(to, quota{s.tally(subject{account: p.Account, key: p.Key}), p.Limits, "key"})
+		tallies[n] = s.tally(subject{account: p.Account, key: p.Key})
+		quotas[n] = tallies[n].quota("key", &p.Limits, left)
+		n++
 	}
 	if !whole.unlimited() {
-		to = append(to, quota{s.tally(subject{account: p.Account, whole: true}), whole, "account"})
+		tallies[n] = s.tally(subject{account: p.Account, whole: true})
+		quotas[n] = tallies[n].quota("account", &whole, left)
+		n++
 	}
-	return to
+	return n
+}
+
+// quota is the tally with the limits that hold for it now.
+func (t *tally) quota(whose string, l *Limits, left time.Duration) ratelimit.Quota {
+	return ratelimit.Quota{
+		Whose: whose, RPM: l.RPM, TPM: l.TPM, MaxConcurrent: l.MaxConcurrent,
+		Requests: t.requests, Tokens: t.tokens, Left: left,
+	}
 }
 
 func (s *shard) tally(who subject) *tally {
@@ -257,17 +210,6 @@ func (s *shard) tally(who subject) *tally {
 		s.tallies[who] = t
 	}
 	return t
-}
-
-// lease counts an admitted request in all its quotas.
-func (s *shard) lease(quotas []quota, tokens int64) *lease {
-	l := &lease{shard: s, minute: s.minute, tokens: tokens}
-	for i, q := range quotas {
-		q.running++
-		q.tokens = addTokens(q.tokens, tokens)
-		l.tallies[i] = q.tally
-	}
-	return l
 }
 
 // lease is an open slot. A tally with an open slot is never swept away, so the

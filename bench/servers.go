@@ -134,9 +134,9 @@ func openLedger(ctx context.Context, o *gateway.Options, durable bool) (shut fun
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	tasks := db.Tasks()
-	o.Meter, o.Idempotency, o.Tasks = tasks, tasks, tasks
-	return func() { _, _ = db.Close(), os.RemoveAll(dir) }, db.CreateAccount(ctx, "acme", credit)
+	ledger := db.Ledger()
+	o.Meter, o.Idempotency, o.Tasks = ledger, ledger, ledger
+	return func() { _, _ = db.Close(), os.RemoveAll(dir) }, ledger.CreateAccount(ctx, "acme", credit)
 }
 
 // gatewayOptions is everything but keys and ledger, in front of the vendor at an origin.

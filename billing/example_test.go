@@ -25,7 +25,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	hold, err := ledger.Reserve(ctx, billing.Charge{
+	hold, err := ledger.Reserve(ctx, billing.HoldRequest{
 		Account: "acme", RequestID: "req_1", Operation: "chat", Model: "delta-k3", Price: price,
 		Bound: billing.Usage{Input: 1_000, Output: 4_096},
 	})

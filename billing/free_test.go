@@ -19,7 +19,7 @@ func images(n int64) billing.Usage { return billing.Usage{Images: n} }
 func TestFreeLetsEverythingThroughAndChargesNothing(t *testing.T) {
 	price := mustPrice(t, billing.Rate{Unit: billing.Image, Amount: "1"})
 	var m billing.Meter = billing.Free{}
-	h, err := m.Reserve(t.Context(), billing.Charge{
+	h, err := m.Reserve(t.Context(), billing.HoldRequest{
 		Account: "local", Key: "k1", RequestID: "r1", Operation: "image", Model: "painter", Price: price, Bound: images(1 << 40),
 	})
 	want := billing.Hold{
@@ -48,7 +48,7 @@ func TestFreeLetsEverythingThroughAndChargesNothing(t *testing.T) {
 }
 
 func TestFreeAllocatesNothing(t *testing.T) {
-	ctx, c := t.Context(), billing.Charge{RequestID: "r1", Bound: images(1)}
+	ctx, c := t.Context(), billing.HoldRequest{RequestID: "r1", Bound: images(1)}
 	var free billing.Free
 	allocs := testing.AllocsPerRun(100, func() {
 		h, _ := free.Reserve(ctx, c)

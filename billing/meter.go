@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // Meter reserves the cost of a request before it is sent and settles it when
@@ -21,17 +19,16 @@ import (
 // *fault.Error is taken as "the store is away" and refuses the request with
 // 503 before anything is sent upstream.
 type Meter interface {
-	// Reserve sets c's upper bound aside. It grants less than the cost of
-	// c.Bound, but never less than that of c.Least, where the account has no
-	// more or c.Usual says so; below that it fails with
-	// fault.InsufficientBalance. How much it is [Ask.Grant] says.
-	Reserve(ctx context.Context, c Charge) (Hold, error)
+	// Reserve holds the cost of r.Bound, or less, but never less than that of
+	// r.Least, where the account has no more or r.Usual says so; below that it
+	// fails with fault.InsufficientBalance (docs/billing.md, What is bounded).
+	Reserve(ctx context.Context, r HoldRequest) (Hold, error)
 	// Extend adds more to a running hold, or fails with
 	// fault.InsufficientBalance and changes nothing. soFar is what was
 	// consumed until now: the checkpoint that is charged if the process dies.
-	// more may be zero. Of a hold that has been settled, by whomever, the error has
-	// ErrHoldEnded in its chain ([HoldEnded]): the caller then stops what it charges
-	// for, since nothing more of it can be captured.
+	// more may be zero. Of a hold that has been settled the error has ErrHoldEnded
+	// in its chain: the caller then stops what it charges for, since nothing more
+	// of it can be captured.
 	Extend(ctx context.Context, h Hold, soFar Usage, more Money) error
 	// Settle ends the hold: it charges u at the price that the hold pinned and
 	// gives the rest back. A zero Usage gives everything back. Settling a hold
@@ -44,12 +41,6 @@ type Meter interface {
 // been settled, as one is by the recovery of a process that was taken for dead.
 var ErrHoldEnded = errors.New("billing: the hold has ended")
 
-// HoldEnded is the error of a [Meter] that is asked to extend a hold that has
-// been settled: a fault.InternalError with [ErrHoldEnded] in its chain.
-func HoldEnded() error {
-	return fault.Wrap(fault.InternalError, "The gateway extended a hold that has ended.", ErrHoldEnded)
-}
-
 // Checkpointer is a [Meter] whose records outlive the process. It is told every two
 // seconds what a running stream has consumed, beside every 1,000 tokens, as
 // long as it has capacity to spare.
@@ -59,8 +50,8 @@ type Checkpointer interface {
 	HasCapacity() bool
 }
 
-// Charge asks for a hold.
-type Charge struct {
+// HoldRequest asks for a hold.
+type HoldRequest struct {
 	Account   string // whose balance
 	Key       string // which key's budget; the key's id, never its secret
 	RequestID string // unique; also the hold's and the receipt's id
@@ -178,10 +169,10 @@ type Free struct{}
 var _ Meter = Free{}
 
 // Reserve sets nothing aside and says that nothing bounds the request.
-func (Free) Reserve(_ context.Context, c Charge) (Hold, error) {
+func (Free) Reserve(_ context.Context, r HoldRequest) (Hold, error) {
 	return Hold{
-		ID: c.RequestID, Account: c.Account, Key: c.Key, Operation: c.Operation,
-		Model: c.Model, Price: c.Price, Available: Unlimited,
+		ID: r.RequestID, Account: r.Account, Key: r.Key, Operation: r.Operation,
+		Model: r.Model, Price: r.Price, Available: Unlimited,
 	}, nil
 }
 

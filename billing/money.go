@@ -73,18 +73,6 @@ func (m *Money) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Fits reports whether m+n is an amount: [Unlimited] is none.
-func (m Money) Fits(n Money) bool {
-	if n > 0 {
-		return m < Unlimited-n
-	}
-	return m >= math.MinInt64-n
-}
-
-// Plus is m+n, or the largest amount where that would not fit: sums of reports
-// never wrap around. Neither may be negative.
-func (m Money) Plus(n Money) Money { return sum(m, n) }
-
 // parseDecimal reads a decimal as a count of 10^-places. It refuses what it
 // cannot represent exactly.
 func parseDecimal(s string, places int) (int64, error) {

@@ -162,12 +162,15 @@ func (p *Price) Cost(u Usage) (Money, error) {
 	// The sum in pico-units, 128 bits. It starts one short of a nano-unit, so
 	// that the division at the end rounds up and cannot overflow in doing so.
 	var hi, lo uint64 = 0, picoPerNano - 1
-	for unit, count := range u.Units { // Reasoning never has a rate, NewPrice refuses it
-		if count < 0 {
-			return 0, fmt.Errorf("%w: %d %s", ErrAmount, count, unit)
+	for _, b := range u.buckets() { // Reasoning never has a rate, NewPrice refuses it
+		if b.count == 0 {
+			continue
 		}
-		pico, _ := p.rate(unit, u.Variant)
-		h, l := bits.Mul64(uint64(count), uint64(pico))
+		if b.count < 0 {
+			return 0, fmt.Errorf("%w: %d %s", ErrAmount, b.count, b.unit)
+		}
+		pico, _ := p.rate(b.unit, u.Variant)
+		h, l := bits.Mul64(uint64(b.count), uint64(pico))
 		var carry uint64
 		lo, carry = bits.Add64(lo, l, 0)
 		hi, carry = bits.Add64(hi, h, carry)

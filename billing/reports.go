@@ -3,10 +3,7 @@ package billing
 import (
 	"context"
 	"math/big"
-	"strings"
 	"time"
-
-	"github.com/tollhouse-ai/gateway/fault"
 )
 
 // Reports is the reading side of a ledger. The server asks a Meter for it: with
@@ -35,9 +32,6 @@ type Accounts interface {
 	// below what is held) under a unique reference; the same reference again
 	// changes nothing.
 	Credit(ctx context.Context, account string, amount Money, reference string) error
-	// AccountNames are all customer accounts, sorted. There can be millions: where
-	// one is asked for, ask Exists, and to list them, Balances.
-	AccountNames(ctx context.Context) ([]string, error)
 	// Exists reports whether there is an account, also where the ledger only
 	// counts and Balance knows every name.
 	Exists(ctx context.Context, account string) (bool, error)
@@ -48,31 +42,22 @@ type Accounts interface {
 	Totals(ctx context.Context) (Totals, error)
 	// SetBudget bounds what one key may spend from now on; nil lifts the bound.
 	SetBudget(ctx context.Context, account, key string, budget *Money) error
+	// BudgetsOf is what each of some keys has left of its budget in force, neither
+	// spent nor held; a key without one is not in it.
+	BudgetsOf(ctx context.Context, keys []KeyOf) (map[KeyOf]Money, error)
+	// Request is the settled end of a request of any account, with the attempts
+	// that failed before, in their order; fault.NotFound if there is none by that id.
+	Request(ctx context.Context, id string) (Receipt, []Attempt, error)
+	// Waste sums failed attempts by channel and upstream model, by the time their
+	// request was settled, sorted by both. By is not looked at.
+	Waste(ctx context.Context, q Query) ([]WasteRow, error)
 	// Verify checks the ledger's invariants (docs/billing.md, Invariants) and names
 	// the first that does not hold.
 	Verify(ctx context.Context) error
 }
 
-// Budgets is an optional side of [Accounts]. The admin API asks it what keys may
-// still spend when it lists them; without, the list does not say.
-type Budgets interface {
-	// Budgets are those in force of one account's keys, or of all for an empty
-	// account, sorted by account and key. A ledger that only counts has none.
-	Budgets(ctx context.Context, account string) ([]Budget, error)
-	// BudgetsOf is what each of some keys has left of its budget in force; a key
-	// without one is not in it.
-	BudgetsOf(ctx context.Context, keys []KeyOf) (map[KeyOf]Money, error)
-}
-
 // KeyOf is a key of an account.
 type KeyOf struct{ Account, Key string }
-
-// Budget is the bound of one key.
-type Budget struct {
-	Account string
-	Key     string
-	Left    Money // what is neither spent nor held
-}
 
 // DefaultCurrency is the currency of a ledger that is not told another.
 const DefaultCurrency = "USD"
@@ -97,29 +82,6 @@ type Totals struct {
 	Credited *big.Int // what they were given
 	Revenue  *big.Int // the full cost of what was delivered
 	Overrun  *big.Int // the part of it that the operator bore
-}
-
-// FormatSum writes a sum of amounts, in nano-units, as a decimal, as
-// [Money.String] does.
-func FormatSum(nanos *big.Int) string {
-	if nanos.IsInt64() {
-		return Money(nanos.Int64()).String()
-	}
-	whole, rest := new(big.Int).QuoRem(nanos, big.NewInt(int64(One)), new(big.Int))
-	_, fraction, _ := strings.Cut(Money(new(big.Int).Abs(rest).Int64()).String(), ".")
-	return whole.String() + "." + fraction // whole has the sign: it is not 0
-}
-
-// CheckAccountName fails with fault.InvalidRequest on a name that no ledger
-// gives to an account: names are 1 to 64 ASCII letters, digits and any of
-// "._-@+", and start with a letter or digit. The colon is for the platform's own
-// accounts.
-func CheckAccountName(name string) error {
-	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-	if len(name) >= 1 && len(name) <= 64 && strings.IndexByte(letters, name[0]) >= 0 && strings.Trim(name, letters+"._-@+") == "" {
-		return nil
-	}
-	return fault.Invalid("name", "An account name is 1 to 64 ASCII letters, digits and any of \"._-@+\", and starts with a letter or digit.")
 }
 
 // OpenHold is a request that has not been settled.

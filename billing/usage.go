@@ -50,31 +50,33 @@ const (
 // Units calls yield for each bucket that is not zero, in a fixed order.
 // Reasoning is among them although it is part of Output.
 func (u Usage) Units(yield func(Unit, int64) bool) {
-	for _, b := range [...]struct {
-		unit  Unit
-		count int64
-	}{
-		{Input, u.Input}, {CachedInput, u.CachedInput}, {CacheWrite, u.CacheWrite},
-		{Output, u.Output}, {Reasoning, u.Reasoning},
-		{ImageInput, u.ImageInput}, {ImageOutput, u.ImageOutput},
-		{Image, u.Images}, {Second, u.Seconds}, {Character, u.Characters},
-	} {
+	for _, b := range u.buckets() {
 		if b.count != 0 && !yield(b.unit, b.count) {
 			return
 		}
 	}
 }
 
+// bucket is a count of a unit.
+type bucket struct {
+	unit  Unit
+	count int64
+}
+
+// buckets are all counts, in the order of [Usage.Units].
+func (u *Usage) buckets() [10]bucket {
+	return [...]bucket{
+		{Input, u.Input}, {CachedInput, u.CachedInput}, {CacheWrite, u.CacheWrite},
+		{Output, u.Output}, {Reasoning, u.Reasoning},
+		{ImageInput, u.ImageInput}, {ImageOutput, u.ImageOutput},
+		{Image, u.Images}, {Second, u.Seconds}, {Character, u.Characters},
+	}
+}
+
 // IsZero reports whether nothing was consumed, whatever the flags say.
-func (u Usage) IsZero() bool { return u.union() == 0 }
-
-// Negative reports whether a bucket is below zero, which no request consumes.
-func (u Usage) Negative() bool { return u.union() < 0 }
-
-// union has every bit that is set in some bucket, the sign included.
-func (u Usage) union() int64 {
-	return u.Input | u.CachedInput | u.CacheWrite | u.Output | u.Reasoning |
-		u.ImageInput | u.ImageOutput | u.Images | u.Seconds | u.Characters
+func (u Usage) IsZero() bool {
+	return u.Input|u.CachedInput|u.CacheWrite|u.Output|u.Reasoning|
+		u.ImageInput|u.ImageOutput|u.Images|u.Seconds|u.Characters == 0
 }
 
 // Add returns the sum of both usages; a count that would not fit stops at the
@@ -107,8 +109,8 @@ func (u Usage) Tokens() int64 {
 
 // sum adds counts and stops at the largest int64: an absurd report of an
 // upstream must not wrap a total around.
-func sum[N ~int64](counts ...N) N {
-	var total N
+func sum(counts ...int64) int64 {
+	var total int64
 	for _, n := range counts {
 		if n > 0 && total > math.MaxInt64-n {
 			return math.MaxInt64

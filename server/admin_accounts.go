@@ -8,6 +8,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
 // listView is a list in OpenAI's form.
@@ -208,8 +209,8 @@ func (q *adminRequest) verifyLedger() (any, error) {
 		return nil, err
 	}
 	return VerifyView{
-		Status: "ok", Accounts: t.Accounts, Posted: billing.FormatSum(t.Posted), Held: billing.FormatSum(t.Held),
-		Credited: billing.FormatSum(t.Credited), Revenue: billing.FormatSum(t.Revenue), Overrun: billing.FormatSum(t.Overrun),
+		Status: "ok", Accounts: t.Accounts, Posted: ledger.FormatSum(t.Posted), Held: ledger.FormatSum(t.Held),
+		Credited: ledger.FormatSum(t.Credited), Revenue: ledger.FormatSum(t.Revenue), Overrun: ledger.FormatSum(t.Overrun),
 		Currency: q.o.Accounts.Currency(),
 	}, nil
 }
@@ -286,17 +287,13 @@ func (q *adminRequest) listKeys() (any, error) {
 	})
 }
 
-// budgetsLeft are the budgets of keys, if the ledger can tell them.
+// budgetsLeft are the budgets of keys.
 func (q *adminRequest) budgetsLeft(keys []auth.Key) (map[billing.KeyOf]billing.Money, error) {
-	ledger, ok := q.o.Accounts.(billing.Budgets)
-	if !ok {
-		return nil, nil
-	}
 	var of []billing.KeyOf
 	for _, k := range keys {
 		of = append(of, billing.KeyOf{Account: k.Account, Key: k.ID})
 	}
-	return ledger.BudgetsOf(q.ctx, of)
+	return q.o.Accounts.BudgetsOf(q.ctx, of)
 }
 
 // keyRequest is the body of POST /admin/v1/keys. Only the account is required.
@@ -404,11 +401,7 @@ type RequestView struct {
 // showRequest is GET /admin/v1/requests/{id}: a receipt of any account with the
 // attempts that failed before.
 func (q *adminRequest) showRequest() (any, error) {
-	records, err := q.attemptRecords()
-	if err != nil {
-		return nil, err
-	}
-	r, attempts, err := records.Request(q.ctx, q.name)
+	r, attempts, err := q.o.Accounts.Request(q.ctx, q.name)
 	if err != nil {
 		return nil, err
 	}
@@ -436,15 +429,11 @@ type WasteView struct {
 
 // waste is GET /admin/v1/waste: what failed attempts may have cost the operator.
 func (q *adminRequest) waste() (any, error) {
-	records, err := q.attemptRecords()
-	if err != nil {
-		return nil, err
-	}
 	query, _, err := q.usageQuery()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := records.Waste(q.ctx, query)
+	rows, err := q.o.Accounts.Waste(q.ctx, query)
 	if err != nil {
 		return nil, err
 	}
@@ -453,11 +442,4 @@ func (q *adminRequest) waste() (any, error) {
 		views[i] = WasteView(r)
 	}
 	return newList(views), nil
-}
-
-func (q *adminRequest) attemptRecords() (billing.Records, error) {
-	if r, ok := q.o.Accounts.(billing.Records); ok {
-		return r, nil
-	}
-	return nil, fault.New(fault.NotFound, "The ledger of this server keeps no failed tries.")
 }

@@ -26,7 +26,7 @@ const adminToken = "admin-0123456789"
 // adminFixture is an operator's API with a ledger and keys of its own.
 type adminFixture struct {
 	http.Handler
-	ledger *memory.Ledger
+	ledger memory.Ledger
 	keys   *memory.Keys
 	log    bytes.Buffer
 }
@@ -144,8 +144,8 @@ func TestAnAdminBodyIsTakenByTheLetter(t *testing.T) {
 			t.Errorf("%s %s: %d %s", c.path, c.body, status, body)
 		}
 	}
-	if names, _ := o.ledger.AccountNames(t.Context()); len(names) != 1 {
-		t.Errorf("accounts were made: %v", names)
+	if accounts, _ := o.ledger.Balances(t.Context(), "", 9); len(accounts) != 1 {
+		t.Errorf("accounts were made: %v", accounts)
 	}
 	if keys, _ := o.keys.List(t.Context(), ""); len(keys) != 0 {
 		t.Errorf("keys were made: %v", keys)
@@ -266,7 +266,7 @@ func TestABudgetBoundsAKeyFromItsFirstCall(t *testing.T) {
 	o := newAdminFixture(t, nil)
 	_, body := o.ask("POST", "/admin/v1/keys", `{"account":"acme","budget":"5"}`)
 	id := regexp.MustCompile(`key_\w+`).FindString(body)
-	hold, err := o.ledger.Reserve(t.Context(), billing.Charge{Account: "acme", Key: id, RequestID: "r"})
+	hold, err := o.ledger.Reserve(t.Context(), billing.HoldRequest{Account: "acme", Key: id, RequestID: "r"})
 	if err != nil || hold.Available != 5*billing.One {
 		t.Errorf("available %s, %v", hold.Available, err)
 	}
@@ -283,7 +283,7 @@ func TestABudgetBoundsAKeyFromItsFirstCall(t *testing.T) {
 
 func TestUsageOverTheAdminAPI(t *testing.T) {
 	o := newAdminFixture(t, nil)
-	hold, err := o.ledger.Reserve(t.Context(), billing.Charge{Account: "acme", Key: "k", RequestID: "r", Model: "m"})
+	hold, err := o.ledger.Reserve(t.Context(), billing.HoldRequest{Account: "acme", Key: "k", RequestID: "r", Model: "m"})
 	if err == nil {
 		_, err = o.ledger.Settle(t.Context(), hold, billing.Usage{Input: 3})
 	}
@@ -346,7 +346,7 @@ func (o *adminFixture) tried(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hold, err := o.ledger.Reserve(t.Context(), billing.Charge{Account: "acme", Key: "k", RequestID: "req_1", Operation: "chat", Model: "m", Price: p, Bound: billing.Usage{Input: 9}})
+	hold, err := o.ledger.Reserve(t.Context(), billing.HoldRequest{Account: "acme", Key: "k", RequestID: "req_1", Operation: "chat", Model: "m", Price: p, Bound: billing.Usage{Input: 9}})
 	if err == nil {
 		_, err = o.ledger.Settle(t.Context(), hold, billing.Usage{Input: 3}, billing.Outcome{
 			Reason: billing.ReasonComplete, Channel: "b", Failed: []billing.Attempt{{
@@ -393,18 +393,6 @@ func TestWasteOverTheAdminAPI(t *testing.T) {
 	} {
 		if status, body := o.ask("GET", "/admin/v1/waste"+c.query, ""); status != c.status || !strings.Contains(body, c.want) {
 			t.Errorf("%s: %d %s", c.query, status, body)
-		}
-	}
-}
-
-// accountsOnly is a ledger that keeps no tries.
-type accountsOnly struct{ billing.Accounts }
-
-func TestALedgerWithoutTriesSaysSo(t *testing.T) {
-	o := newAdminFixture(t, func(o *server.AdminOptions) { o.Accounts = accountsOnly{o.Accounts} })
-	for _, path := range []string{"/admin/v1/waste", "/admin/v1/requests/req_1"} {
-		if status, body := o.ask("GET", path, ""); status != 404 || !strings.Contains(body, "keeps no failed tries") {
-			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
 }

@@ -30,7 +30,7 @@ type fixture struct {
 	url    string
 	key    secret.String
 	keys   *memory.Keys
-	ledger *memory.Ledger
+	ledger memory.Ledger
 	log    *servertest.Lines
 	g      *gateway.Gateway
 	h      *server.Handler

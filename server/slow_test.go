@@ -82,7 +82,7 @@ var wave = []byte("RIFF\xff\xff\xff\xffWAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\
 // meteredFixture is a gateway on a pipe, which charges the account "local".
 type meteredFixture struct {
 	t      *testing.T
-	ledger *memory.Ledger
+	ledger memory.Ledger
 	g      *gateway.Gateway
 	conn   net.Conn
 }

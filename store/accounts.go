@@ -1,21 +1,18 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
-// CreateAccount is memory.Ledger's, durable when it returns.
-func (db *DB) CreateAccount(ctx context.Context, name string, credit billing.Money) error {
-	if err := billing.CheckAccountName(name); err != nil {
+// CreateAccount implements [billing.Accounts], durable when it returns.
+func (db *dbLedger) CreateAccount(ctx context.Context, name string, credit billing.Money) error {
+	if err := ledger.CheckAccountName(name); err != nil {
 		return err
 	}
 	return db.committer.runToEnd(ctx, newOp(
@@ -25,14 +22,10 @@ func (db *DB) CreateAccount(ctx context.Context, name string, credit billing.Mon
 }
 
 func (b *batch) createAccount(name string, credit billing.Money) error {
-	switch {
-	case b.accounts[name] != nil:
-		return fault.Invalid("name", fmt.Sprintf("There already is an account %q.", name))
-	case credit < 0:
-		return fault.Invalid("credit", "The opening credit of an account must not be negative.")
-	case credit > 0 && b.db.options.Count:
-		return errCountsOnly("credit")
-	case credit == billing.Unlimited:
+	if err := ledger.CheckNewAccount(name, b.accounts[name] != nil, credit, b.db.options.Count); err != nil {
+		return err
+	}
+	if credit == billing.Unlimited {
 		return errTooLarge()
 	}
 	a := b.newAccount(name)
@@ -49,14 +42,10 @@ func (b *batch) newAccount(name string) *account {
 	return a
 }
 
-func errNoAccount(name string) error {
-	return fault.New(fault.NotFound, fmt.Sprintf("There is no account %.64q.", name))
-}
-
-// Credit is memory.Ledger's, durable when it returns.
-func (db *DB) Credit(ctx context.Context, account string, amount billing.Money, reference string) error {
+// Credit implements [billing.Accounts], durable when it returns.
+func (db *dbLedger) Credit(ctx context.Context, account string, amount billing.Money, reference string) error {
 	if db.options.Count {
-		return errCountsOnly("amount")
+		return ledger.ErrCountsOnly("amount")
 	}
 	return db.committer.runToEnd(ctx, newOp(
 		func(b *batch) { b.wantAccount(account) },
@@ -68,47 +57,41 @@ func (db *DB) Credit(ctx context.Context, account string, amount billing.Money, 
 func (b *batch) credit(account string, amount billing.Money, reference string) error {
 	a := b.accounts[account]
 	if a == nil {
-		return errNoAccount(account)
+		return ledger.ErrNoAccount(account)
 	}
-	before, repeated, err := b.credited(account, reference)
+	before, err := b.credited(account, reference)
 	if err != nil {
 		return err
 	}
-	switch {
-	case reference == "":
-		return fault.Invalid("reference", "A credit needs a reference, so that repeating it changes nothing.")
-	case repeated && before == amount:
-		return nil
-	case repeated:
-		return fault.Invalid("reference", fmt.Sprintf("The reference %.64q already stands for a credit of %s.", reference, before))
-	case amount == 0:
-		return fault.Invalid("amount", "A credit must not be zero.")
-	case amount < -a.available():
-		return fault.Invalid("amount", fmt.Sprintf("Only %s of the account's balance is available to be taken back.", a.available()))
-	case !a.posted.Fits(amount) || !a.credited.Fits(amount):
+	again, err := ledger.CheckCredit(amount, reference, before, a.Available())
+	if again || err != nil {
+		return err
+	}
+	if !ledger.Fits(a.Posted, amount) || !ledger.Fits(a.credited, amount) {
 		return errTooLarge()
 	}
 	b.post(a, credited, reference, amount)
 	return nil
 }
 
-// credited is the amount that a reference already stands for.
-func (b *batch) credited(account, reference string) (amount billing.Money, found bool, err error) {
+// credited is what a reference already stands for.
+func (b *batch) credited(account, reference string) (before ledger.Credited, err error) {
 	for _, e := range b.entries {
 		if e.kind == credited && e.account == account && e.reference == reference {
-			return e.customer, true, nil
+			return ledger.Credited{Amount: e.customer, Found: true}, nil
 		}
 	}
-	err = b.tx.queryRow(b.ctx, "SELECT customer FROM entry WHERE kind = 'credit' AND account = ? AND reference = ?", account, reference).Scan(&amount)
+	err = b.tx.queryRow(b.ctx, "SELECT customer FROM entry WHERE kind = 'credit' AND account = ? AND reference = ?", account, reference).Scan(&before.Amount)
 	if errors.Is(err, sql.ErrNoRows) {
-		return 0, false, nil
+		return before, nil
 	}
-	return amount, err == nil, err
+	before.Found = err == nil
+	return before, err
 }
 
 // post adds an amount that was found to fit to an account, with its entry.
 func (b *batch) post(a *account, kind, reference string, amount billing.Money) {
-	a.posted += amount
+	a.Posted += amount
 	a.credited += amount
 	b.entries = append(b.entries, entry{account: a.name, kind: kind, reference: reference, customer: amount, credit: -amount})
 }
@@ -120,10 +103,10 @@ func errTooLarge() error {
 	return fault.Invalid("amount", "An account cannot hold an amount this large.")
 }
 
-// SetBudget is memory.Ledger's, durable when it returns.
-func (db *DB) SetBudget(ctx context.Context, account, key string, budget *billing.Money) error {
+// SetBudget implements [billing.Accounts], durable when it returns.
+func (db *dbLedger) SetBudget(ctx context.Context, account, key string, budget *billing.Money) error {
 	if budget != nil && db.options.Count {
-		return errCountsOnly("budget")
+		return ledger.ErrCountsOnly("budget")
 	}
 	return db.committer.runToEnd(ctx, newOp(
 		func(b *batch) { b.wantKey(account, key) },
@@ -134,13 +117,11 @@ func (db *DB) SetBudget(ctx context.Context, account, key string, budget *billin
 // setBudget replaces a key's budget; a nil limit is none.
 func (b *batch) setBudget(of ownKey, limit *billing.Money) error {
 	a := b.accounts[of.account]
-	switch {
-	case a == nil:
-		return errNoAccount(of.account)
-	case of.key == "":
-		return fault.Invalid("key", "A budget belongs to a key; name one.")
-	case limit != nil && *limit < 0:
-		return fault.Invalid("budget", "A budget must not be negative.")
+	if a == nil {
+		return ledger.ErrNoAccount(of.account)
+	}
+	if err := ledger.CheckBudget(of.key, limit); err != nil {
+		return err
 	}
 	if old := b.current[of]; old != nil {
 		a.budgets--
@@ -152,7 +133,7 @@ func (b *batch) setBudget(of ownKey, limit *billing.Money) error {
 		return nil
 	}
 	a.budgets++
-	p := &budget{id: -int64(len(b.newBudgets) + 1), of: of, balance: balance{posted: *limit}} // until its row has one
+	p := &budget{id: -int64(len(b.newBudgets) + 1), of: of, Balance: ledger.Balance{Posted: *limit}} // until its row has one
 	b.newBudgets = append(b.newBudgets, p)
 	b.budgets[p.id], b.current[of] = p, p
 	return nil
@@ -170,7 +151,7 @@ func (b *batch) writeNewBudgets() error {
 		}
 		provisional := p.id
 		err := b.tx.queryRow(b.ctx, "INSERT INTO budget (account, key_id, posted, held, ended) VALUES (?, ?, ?, ?, ?) RETURNING id",
-			p.of.account, p.of.key, p.posted, p.held, p.ended).Scan(&p.id)
+			p.of.account, p.of.key, p.Posted, p.Held, p.ended).Scan(&p.id)
 		if err != nil {
 			return err
 		}
@@ -183,27 +164,8 @@ func (b *batch) writeNewBudgets() error {
 	return nil
 }
 
-// Budgets are those in force, sorted by account and key.
-func (db *DB) Budgets(ctx context.Context, account string) ([]billing.Budget, error) {
-	if db.options.Count {
-		return nil, nil
-	}
-	whose, args := "", []any{}
-	if account != "" {
-		whose, args = " AND account = ?", append(args, account)
-	}
-	all, err := collect(ctx, db.readers(), func(rows *sql.Rows) (b billing.Budget, err error) {
-		err = rows.Scan(&b.Account, &b.Key, &b.Left)
-		return b, err
-	}, "SELECT account, key_id, posted - held FROM budget WHERE NOT ended"+whose, args...)
-	slices.SortFunc(all, func(a, b billing.Budget) int {
-		return cmp.Or(strings.Compare(a.Account, b.Account), strings.Compare(a.Key, b.Key))
-	})
-	return all, db.unavailable(err)
-}
-
-// BudgetsOf implements [billing.Budgets].
-func (db *DB) BudgetsOf(ctx context.Context, keys []billing.KeyOf) (map[billing.KeyOf]billing.Money, error) {
+// BudgetsOf implements [billing.Accounts].
+func (db *dbLedger) BudgetsOf(ctx context.Context, keys []billing.KeyOf) (map[billing.KeyOf]billing.Money, error) {
 	left := make(map[billing.KeyOf]billing.Money)
 	if db.options.Count {
 		return left, nil
@@ -214,18 +176,14 @@ func (db *DB) BudgetsOf(ctx context.Context, keys []billing.KeyOf) (map[billing.
 	}
 	err := queryAll(ctx, db.readers(), &db.committer.sql.currentBudgets, args, func(rows *sql.Rows) error {
 		p, err := scanBudget(rows)
-		left[billing.KeyOf{Account: p.of.account, Key: p.of.key}] = p.available()
+		left[billing.KeyOf{Account: p.of.account, Key: p.of.key}] = p.Available()
 		return err
 	})
 	return left, db.unavailable(err)
 }
 
-func errCountsOnly(param string) error {
-	return fault.Invalid(param, "This ledger counts usage and keeps no money (billing: count), so there is nothing to credit or to bound.")
-}
-
 // Exists implements [billing.Accounts].
-func (db *DB) Exists(ctx context.Context, account string) (bool, error) {
+func (db *dbLedger) Exists(ctx context.Context, account string) (bool, error) {
 	var one int
 	err := db.readers().queryRow(ctx, "SELECT 1 FROM account WHERE id = ?", account).Scan(&one)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -235,7 +193,7 @@ func (db *DB) Exists(ctx context.Context, account string) (bool, error) {
 }
 
 // Balances implements [billing.Accounts].
-func (db *DB) Balances(ctx context.Context, after string, limit int) ([]billing.Balance, error) {
+func (db *dbLedger) Balances(ctx context.Context, after string, limit int) ([]billing.Balance, error) {
 	page, err := collect(ctx, db.readers(), func(rows *sql.Rows) (b billing.Balance, err error) {
 		err = rows.Scan(&b.Account, &b.Posted, &b.Held)
 		if db.options.Count {
@@ -244,11 +202,4 @@ func (db *DB) Balances(ctx context.Context, after string, limit int) ([]billing.
 		return b, err
 	}, "SELECT id, posted, held FROM account WHERE id > ? ORDER BY id LIMIT ?", after, limit)
 	return page, db.unavailable(err)
-}
-
-// AccountNames are all customer accounts, sorted.
-func (db *DB) AccountNames(ctx context.Context) ([]string, error) {
-	names, err := collect(ctx, db.readers(), scanOne[string], "SELECT id FROM account")
-	slices.Sort(names)
-	return names, db.unavailable(err)
 }

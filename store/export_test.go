@@ -11,10 +11,10 @@ import (
 )
 
 // NewLimiterWithClock is a limiter whose clock is an SQL expression.
-func NewLimiterWithClock(db *DB, clock string) *Limiter { return newLimiter(db, clock) }
+func NewLimiterWithClock(db *DB, clock string) Limiter { return newSharedLimiter(db, clock) }
 
-// Renew is one turn of Run.
-func (l *Limiter) Renew(ctx context.Context) error { return l.renew(ctx) }
+// RenewSlots is one turn of what DB.Run does for a limiter.
+func RenewSlots(ctx context.Context, l Limiter) error { return l.(*sharedLimiter).renew(ctx) }
 
 // CountAnswers is how many idempotency keys the database has.
 func CountAnswers(ctx context.Context, db *DB) (n int) {

@@ -16,8 +16,6 @@ import (
 	"github.com/tollhouse-ai/gateway/idempotency"
 )
 
-var _ idempotency.Store = (*DB)(nil)
-
 // The states of an idempotency key.
 const (
 	claimOpen = "open"  // its request runs
@@ -28,7 +26,7 @@ const (
 // Open implements [idempotency.Store]. A claim ends with its request, or when
 // its process is found dead; one that nobody ends is forgotten after HoldFor,
 // unless its request has a hold that is open.
-func (db *DB) Open(ctx context.Context, k idempotency.Key, content idempotency.Content, requestID string) (*idempotency.Answer, error) {
+func (db *dbLedger) Open(ctx context.Context, k idempotency.Key, content idempotency.Content, requestID string) (*idempotency.Answer, error) {
 	if db.committer.overloaded() { // before it costs a query
 		return nil, errFull
 	}
@@ -250,7 +248,7 @@ func (b *batch) freeClaim(k idempotency.Key, request string) {
 }
 
 // Keep implements [idempotency.Store].
-func (db *DB) Keep(ctx context.Context, k idempotency.Key, requestID string, a idempotency.Answer) error {
+func (db *dbLedger) Keep(ctx context.Context, k idempotency.Key, requestID string, a idempotency.Answer) error {
 	a.Receipt.ID = requestID
 	record := idempotency.Record{Key: k, Header: a.Header, Body: a.Body}
 	o := newOp(nil, func(b *batch) error {
@@ -265,7 +263,7 @@ func (db *DB) Keep(ctx context.Context, k idempotency.Key, requestID string, a i
 // Free implements [idempotency.Store]. Where the database does not answer within
 // Options.WaitTimeout it returns nil all the same, and the claim ends as soon as the
 // database is back: no duplicate has to wait for HoldFor.
-func (db *DB) Free(ctx context.Context, k idempotency.Key, requestID string) error {
+func (db *dbLedger) Free(ctx context.Context, k idempotency.Key, requestID string) error {
 	o := newFreeOp(k, requestID)
 	if err := db.committer.enqueue(o); err != nil {
 		return err

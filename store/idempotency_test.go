@@ -69,7 +69,7 @@ func TestStoredAnswersAreThoseThatMemoryWouldKeep(t *testing.T) {
 					k, content := key.Draw(r, "key"), idempotency.Content{rapid.Byte().Draw(r, "content") % 2}
 					id := request.Draw(r, "request") + fmt.Sprint("-", opened/3)
 					want, wantErr := memory.Open(ctx, k, content, id)
-					got, err := db.Open(ctx, k, content, id)
+					got, err := db.Ledger().Open(ctx, k, content, id)
 					if fault.Is(wantErr, fault.IdempotencyConflict) && err == nil && got == nil {
 						return // the claim was this request's own
 					}
@@ -84,13 +84,13 @@ func TestStoredAnswersAreThoseThatMemoryWouldKeep(t *testing.T) {
 				"keep": func(r *rapid.T) {
 					k, id := key.Draw(r, "key"), request.Draw(r, "request")+fmt.Sprint("-", opened/3)
 					a := answerOf(id, rapid.SampledFrom([]string{"", "body", binary, string(make([]byte, idempotency.MaxAnswer+1))}).Draw(r, "body"))
-					if err := cmp.Diff(memory.Keep(ctx, k, id, a), db.Keep(ctx, k, id, a), cmpopts.EquateErrors()); err != "" {
+					if err := cmp.Diff(memory.Keep(ctx, k, id, a), db.Ledger().Keep(ctx, k, id, a), cmpopts.EquateErrors()); err != "" {
 						r.Fatal(err)
 					}
 				},
 				"free": func(r *rapid.T) {
 					k, id := key.Draw(r, "key"), request.Draw(r, "request")+fmt.Sprint("-", opened/3)
-					if err := cmp.Diff(memory.Free(ctx, k, id), db.Free(ctx, k, id), cmpopts.EquateErrors()); err != "" {
+					if err := cmp.Diff(memory.Free(ctx, k, id), db.Ledger().Free(ctx, k, id), cmpopts.EquateErrors()); err != "" {
 						r.Fatal(err)
 					}
 				},
@@ -116,7 +116,7 @@ func TestAnyNumberOfParallelDuplicatesMakeOneClaim(t *testing.T) {
 			all.Go(func() {
 				<-start
 				k := i / duplicates
-				a, err := nodes[i%len(nodes)].Open(context.Background(), onceKey(fmt.Sprint(k)), idempotency.Content{1}, fmt.Sprint("r", i))
+				a, err := nodes[i%len(nodes)].Ledger().Open(context.Background(), onceKey(fmt.Sprint(k)), idempotency.Content{1}, fmt.Sprint("r", i))
 				switch f := fault.From(err); {
 				case err == nil && a == nil:
 					first[k].Add(1)
@@ -141,21 +141,21 @@ func TestAnAnswerSurvivesARestartAndAnOpenClaimDoesNot(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		db := open(store.Options{Lease: 1})
 		for _, key := range []string{"kept", "open"} {
-			if a, err := db.Open(t.Context(), onceKey(key), idempotency.Content{1}, "r-"+key); a != nil || err != nil {
+			if a, err := db.Ledger().Open(t.Context(), onceKey(key), idempotency.Content{1}, "r-"+key); a != nil || err != nil {
 				t.Fatal(a, err)
 			}
 		}
 		want := answerOf("r-kept", "body")
-		if err := db.Keep(t.Context(), onceKey("kept"), "r-kept", want); err != nil {
+		if err := db.Ledger().Keep(t.Context(), onceKey("kept"), "r-kept", want); err != nil {
 			t.Fatal(err)
 		}
 		_ = db.Close()
 		db = open(store.Options{})
-		got, err := db.Open(t.Context(), onceKey("kept"), idempotency.Content{1}, "r2")
+		got, err := db.Ledger().Open(t.Context(), onceKey("kept"), idempotency.Content{1}, "r2")
 		if diff := cmp.Diff(&want, got); err != nil || diff != "" {
 			t.Errorf("the answer: %v\n%s", err, diff)
 		}
-		if a, err := db.Open(t.Context(), onceKey("open"), idempotency.Content{2}, "r3"); a != nil || err != nil {
+		if a, err := db.Ledger().Open(t.Context(), onceKey("open"), idempotency.Content{2}, "r3"); a != nil || err != nil {
 			t.Errorf("the claim of the process that is gone: %v, %v", a, err)
 		}
 	})
@@ -166,7 +166,7 @@ func TestAClaimThatNobodyEndsIsForgotten(t *testing.T) {
 		clock := newManual(noon)
 		db := open(store.Options{Now: clock.Now, HoldFor: time.Hour})
 		again := func(id string) error {
-			_, err := db.Open(t.Context(), onceKey("k"), idempotency.Content{1}, id)
+			_, err := db.Ledger().Open(t.Context(), onceKey("k"), idempotency.Content{1}, id)
 			return err
 		}
 		if err := again("r1"); err != nil {
@@ -180,7 +180,7 @@ func TestAClaimThatNobodyEndsIsForgotten(t *testing.T) {
 		if err := again("r3"); err != nil {
 			t.Errorf("after: %v", err)
 		}
-		if err := db.Keep(t.Context(), onceKey("k"), "r1", answerOf("r1", "late")); err != nil {
+		if err := db.Ledger().Keep(t.Context(), onceKey("k"), "r1", answerOf("r1", "late")); err != nil {
 			t.Fatal(err)
 		}
 		if err := again("r4"); !fault.Is(err, fault.IdempotencyConflict) {
@@ -195,10 +195,10 @@ func TestWhatWasKeptLongEnoughLeavesTheDatabase(t *testing.T) {
 		db := open(store.Options{Now: clock.Now})
 		keep := func(i int) {
 			k, id := onceKey(fmt.Sprint(i)), fmt.Sprint("r", i)
-			if _, err := db.Open(t.Context(), k, idempotency.Content{1}, id); err != nil {
+			if _, err := db.Ledger().Open(t.Context(), k, idempotency.Content{1}, id); err != nil {
 				t.Fatal(err)
 			}
-			if err := db.Keep(t.Context(), k, id, answerOf(id, "body")); err != nil {
+			if err := db.Ledger().Keep(t.Context(), k, id, answerOf(id, "body")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -222,13 +222,13 @@ func spend(t *testing.T, db *store.DB, id string, u billing.Usage, with ...billi
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := db.Reserve(t.Context(), billing.Charge{
+	h, err := db.Ledger().Reserve(t.Context(), billing.HoldRequest{
 		Account: "acme", Key: "key_1", RequestID: id, Operation: "chat", Model: "m", Price: price, Bound: billing.Usage{Input: 100},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := db.Settle(t.Context(), h, u, with...)
+	r, err := db.Ledger().Settle(t.Context(), h, u, with...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,15 +252,15 @@ func TestASettlementKeepsTheAnswerOrFreesTheKey(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				db := open(store.Options{})
 				defer func() { _ = db.Close() }()
-				_ = db.CreateAccount(t.Context(), "acme", billing.One) // there from the second case on
+				_ = db.Ledger().CreateAccount(t.Context(), "acme", billing.One) // there from the second case on
 				k, first := onceKey(name), "first-"+name
-				if _, err := db.Open(t.Context(), k, idempotency.Content{1}, first); err != nil {
+				if _, err := db.Ledger().Open(t.Context(), k, idempotency.Content{1}, first); err != nil {
 					t.Fatal(err)
 				}
 				header := http.Header{"Content-Type": {"text/plain"}}
 				receipt := spend(t, db, first, c.used, billing.Outcome{Reason: billing.ReasonComplete},
 					idempotency.Record{Key: k, Content: idempotency.Content{1}, Header: header, Body: c.body})
-				got, err := db.Open(t.Context(), k, idempotency.Content{1}, "second-"+name)
+				got, err := db.Ledger().Open(t.Context(), k, idempotency.Content{1}, "second-"+name)
 				if fmt.Sprint(err) != fmt.Sprint(c.err) {
 					t.Fatalf("error = %v, want %v", err, c.err)
 				}
@@ -280,11 +280,11 @@ func TestAKeyIsNeitherFreeNorInUseWhileTheDatabaseIsAway(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		db := open(store.Options{})
 		_ = db.Close()
-		_, err := db.Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r")
+		_, err := db.Ledger().Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r")
 		for name, err := range map[string]error{
 			"Open": err,
-			"Keep": db.Keep(t.Context(), onceKey("k"), "r", answerOf("r", "body")),
-			"Free": db.Free(t.Context(), onceKey("k"), "r"),
+			"Keep": db.Ledger().Keep(t.Context(), onceKey("k"), "r", answerOf("r", "body")),
+			"Free": db.Ledger().Free(t.Context(), onceKey("k"), "r"),
 		} {
 			if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter < time.Second {
 				t.Errorf("%s: %v, want 503 and a time to wait", name, err)
@@ -297,21 +297,21 @@ func TestAKeyThatCouldNotBeFreedInTimeIsFreedWhenTheDatabaseIsBack(t *testing.T)
 	onEach(t, func(t *testing.T, open opener) {
 		faults := &storetest.Faults{}
 		db := open(store.Options{Wrap: faults.Wrap, WaitTimeout: time.Minute})
-		if _, err := db.Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r1"); err != nil {
+		if _, err := db.Ledger().Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r1"); err != nil {
 			t.Fatal(err)
 		}
 		gate := make(chan struct{})
 		faults.Block(gate)
 		hurried, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		if err := db.Free(hurried, onceKey("k"), "r1"); err != nil {
+		if err := db.Ledger().Free(hurried, onceKey("k"), "r1"); err != nil {
 			t.Errorf("Free: %v, want that it is put off", err)
 		}
 		close(gate)
-		if err := db.CreateAccount(t.Context(), "acme", 0); err != nil { // which comes after it
+		if err := db.Ledger().CreateAccount(t.Context(), "acme", 0); err != nil { // which comes after it
 			t.Fatal(err)
 		}
-		if a, err := db.Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r2"); a != nil || err != nil {
+		if a, err := db.Ledger().Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r2"); a != nil || err != nil {
 			t.Errorf("the next request with the key: %v, %v", a, err)
 		}
 	})
@@ -329,10 +329,10 @@ func TestAWallClockThatJumpsGivesTheKeyOfARunningRequestToNoDuplicate(t *testing
 		}
 		defer func() { _ = db.Close() }()
 		c := newCaller(t, db, true)
-		if _, err := db.Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r1"); err != nil {
+		if _, err := db.Ledger().Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r1"); err != nil {
 			t.Fatal(err)
 		}
-		h, err := db.Reserve(t.Context(), billing.Charge{
+		h, err := db.Ledger().Reserve(t.Context(), billing.HoldRequest{
 			Account: "acme", Key: "k1", RequestID: "r1", Operation: "image", Model: "painter", Price: c.price, Bound: billing.Usage{Images: 1}, Claimed: true,
 		})
 		if err != nil {
@@ -342,14 +342,14 @@ func TestAWallClockThatJumpsGivesTheKeyOfARunningRequestToNoDuplicate(t *testing
 		for range 3 { // answers that are kept meanwhile drop those that are over
 			c.call(t.Context())
 		}
-		if _, err := db.Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r2"); !fault.Is(err, fault.IdempotencyConflict) {
+		if _, err := db.Ledger().Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r2"); !fault.Is(err, fault.IdempotencyConflict) {
 			t.Errorf("a duplicate: %v, want that the first still runs", err)
 		}
-		if _, err := db.Settle(t.Context(), h, billing.Usage{Images: 1}, billing.Outcome{Reason: billing.ReasonComplete},
+		if _, err := db.Ledger().Settle(t.Context(), h, billing.Usage{Images: 1}, billing.Outcome{Reason: billing.ReasonComplete},
 			idempotency.Record{Key: onceKey("k"), Content: idempotency.Content{1}, Body: []byte("body")}); err != nil {
 			t.Fatal(err)
 		}
-		a, err := db.Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r3")
+		a, err := db.Ledger().Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r3")
 		if err != nil || a == nil || string(a.Body) != "body" {
 			t.Errorf("the answer after it: %+v, %v", a, err)
 		}
@@ -359,18 +359,18 @@ func TestAWallClockThatJumpsGivesTheKeyOfARunningRequestToNoDuplicate(t *testing
 func TestAnswersAboveTheBytesOfAnAccountAreNotKept(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		db := open(store.Options{AnswerBytes: 2_000})
-		if err := db.CreateAccount(t.Context(), "acme", billing.One); err != nil {
+		if err := db.Ledger().CreateAccount(t.Context(), "acme", billing.One); err != nil {
 			t.Fatal(err)
 		}
 		keep := func(account, id string) error {
 			t.Helper()
 			k := idempotency.Key{Account: account, Operation: "chat", Key: id}
-			if _, err := db.Open(t.Context(), k, idempotency.Content{1}, id); err != nil {
+			if _, err := db.Ledger().Open(t.Context(), k, idempotency.Content{1}, id); err != nil {
 				t.Fatal(err)
 			}
 			spend(t, db, id, billing.Usage{Input: 5}, billing.Outcome{Reason: billing.ReasonComplete},
 				idempotency.Record{Key: k, Content: idempotency.Content{1}, Header: map[string][]string{"X-Long": {strings.Repeat("h", 300)}}, Body: make([]byte, 300)})
-			_, err := db.Open(t.Context(), k, idempotency.Content{1}, "again "+id)
+			_, err := db.Ledger().Open(t.Context(), k, idempotency.Content{1}, "again "+id)
 			return err
 		}
 		if err := keep("acme", "r1"); err != nil {
@@ -398,7 +398,7 @@ func TestAHoldThatCannotBeEndedStopsNeitherTheStartNorTheSweep(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := db.CreateAccount(t.Context(), "acme", 10*billing.One); err != nil {
+			if err := db.Ledger().CreateAccount(t.Context(), "acme", 10*billing.One); err != nil {
 				t.Fatal(err)
 			}
 			for id, amount := range map[string]string{"bad": "1", "good": "2"} {
@@ -406,14 +406,14 @@ func TestAHoldThatCannotBeEndedStopsNeitherTheStartNorTheSweep(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := db.Open(t.Context(), onceKey(id), idempotency.Content{1}, id); err != nil {
+				if _, err := db.Ledger().Open(t.Context(), onceKey(id), idempotency.Content{1}, id); err != nil {
 					t.Fatal(err)
 				}
-				h, err := db.Reserve(t.Context(), billing.Charge{
+				h, err := db.Ledger().Reserve(t.Context(), billing.HoldRequest{
 					Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "m", Price: price, Bound: billing.Usage{Images: 1}, Claimed: true,
 				})
 				if err == nil {
-					err = db.Extend(t.Context(), h, billing.Usage{Images: 1}, 0)
+					err = db.Ledger().Extend(t.Context(), h, billing.Usage{Images: 1}, 0)
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -435,13 +435,13 @@ func TestAHoldThatCannotBeEndedStopsNeitherTheStartNorTheSweep(t *testing.T) {
 				t.Fatalf("the start: %v", err)
 			}
 			defer func() { _ = db.Close() }()
-			if b, err := db.Balance(t.Context(), "acme"); err != nil || b.Posted != 8*billing.One || b.Held != billing.One {
+			if b, err := db.Ledger().Balance(t.Context(), "acme"); err != nil || b.Posted != 8*billing.One || b.Held != billing.One {
 				t.Errorf("%+v, %v, want that the other hold was charged", b, err)
 			}
 			if err := db.Stuck(t.Context()); !fault.Is(err, fault.InternalError) || !strings.HasPrefix(fault.From(err).Message, "1 hold ") {
 				t.Errorf("Stuck: %v", err)
 			}
-			if a, err := db.Open(t.Context(), onceKey("good"), idempotency.Content{1}, "again"); a != nil || err != nil {
+			if a, err := db.Ledger().Open(t.Context(), onceKey("good"), idempotency.Content{1}, "again"); a != nil || err != nil {
 				t.Errorf("the key of a request of the dead process: %v, %v", a, err)
 			}
 			if err := db.Sweep(t.Context()); err != nil {

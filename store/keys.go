@@ -11,16 +11,37 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
-var (
-	_ auth.KeyStore = (*DB)(nil)
-	_ auth.KeyAdmin = (*DB)(nil)
-)
+// Keys are the API keys of a database.
+type Keys interface {
+	auth.KeyStore
+	auth.KeyAdmin
+	// Replace puts owned in the place of all keys that an earlier Replace brought,
+	// in one step, and keeps the keys that were added at run time. A key that was
+	// turned off or on at run time stays so. One that was turned off and is not
+	// among owned stays too, disabled and under the id that [auth.IDOf] gives: it
+	// must not wake when an older or another file comes and goes. Replace fails as
+	// Add does, and then nothing has changed. Processes that share a database share
+	// the keys of their files: the last Replace counts.
+	Replace(ctx context.Context, owned []auth.Key) error
+}
+
+// Keys are the API keys in the database.
+func (db *DB) Keys() Keys { return db.keys }
+
+// dbKeys are the [Keys] of a database.
+type dbKeys struct {
+	*DB
+	replacing sync.Mutex
+	owned     []auth.Key // what Replace brought last; nil if that is not certain
+}
 
 // The sources of a key.
 const (
@@ -40,7 +61,7 @@ type keyRow struct {
 
 // Find implements [auth.KeyStore]. Each call asks the database: put an
 // [auth.Cached] before it.
-func (db *DB) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) {
+func (db *dbKeys) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) {
 	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	k, err := scanKey(db.readers().queryRow(ctx, "SELECT "+keyColumns+" FROM key WHERE hash = ?", hex.EncodeToString(hash[:])))
@@ -54,12 +75,12 @@ func (db *DB) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) {
 }
 
 // List implements [auth.KeyAdmin].
-func (db *DB) List(ctx context.Context, account string) ([]auth.Key, error) {
+func (db *dbKeys) List(ctx context.Context, account string) ([]auth.Key, error) {
 	return db.Page(ctx, account, "", math.MaxInt)
 }
 
 // Page implements [auth.KeyAdmin].
-func (db *DB) Page(ctx context.Context, account, after string, limit int) ([]auth.Key, error) {
+func (db *dbKeys) Page(ctx context.Context, account, after string, limit int) ([]auth.Key, error) {
 	var conditions []string
 	var args []any
 	if account != "" {
@@ -84,7 +105,7 @@ func (db *DB) Page(ctx context.Context, account, after string, limit int) ([]aut
 }
 
 // Add implements [auth.KeyAdmin].
-func (db *DB) Add(ctx context.Context, k auth.Key) error {
+func (db *dbKeys) Add(ctx context.Context, k auth.Key) error {
 	return db.changeKeys(ctx, func(ctx context.Context, t session) error {
 		return t.addKey(ctx, keyRow{Key: k, source: fromAdmin})
 	})
@@ -94,7 +115,7 @@ func (db *DB) Add(ctx context.Context, k auth.Key) error {
 // file stays when the file is loaded again: a reload must not wake a leaked key.
 // One that the file does not have any more cannot be turned on
 // (fault.InvalidRequest).
-func (db *DB) SetDisabled(ctx context.Context, id string, disabled bool) error {
+func (db *dbKeys) SetDisabled(ctx context.Context, id string, disabled bool) error {
 	return db.changeKeys(ctx, func(ctx context.Context, t session) error {
 		sources := []any{fromAdmin, fromFile, fromPast}
 		if !disabled {
@@ -112,7 +133,7 @@ func (db *DB) SetDisabled(ctx context.Context, id string, disabled bool) error {
 // deleted (fault.InvalidRequest), since the next reload would bring it back. One
 // that was turned off and is not in the file any more can be: with it goes the
 // memory that it was turned off.
-func (db *DB) Delete(ctx context.Context, id string) error {
+func (db *dbKeys) Delete(ctx context.Context, id string) error {
 	return db.changeKeys(ctx, func(ctx context.Context, t session) error {
 		n, err := t.exec(ctx, "DELETE FROM key WHERE id = ? AND source <> ?", id, fromFile)
 		if err != nil || n > 0 {
@@ -134,14 +155,8 @@ func (s session) refuse(ctx context.Context, id, why string) error {
 	return fault.Invalid("id", why)
 }
 
-// Replace puts owned in the place of all keys that an earlier Replace brought,
-// in one step, and keeps the keys that were added at run time. A key that was
-// turned off or on at run time stays so. One that was turned off and is not
-// among owned stays too, disabled and under the id that [auth.IDOf] gives: it
-// must not wake when an older or another file comes and goes. Replace fails as
-// Add does, and then nothing has changed. Processes that share a database share
-// the keys of their files: the last Replace counts.
-func (db *DB) Replace(ctx context.Context, owned []auth.Key) error {
+// Replace implements [Keys].
+func (db *dbKeys) Replace(ctx context.Context, owned []auth.Key) error {
 	db.replacing.Lock()
 	defer db.replacing.Unlock()
 	if db.owned != nil && !db.dialect.Shared && slices.EqualFunc(db.owned, owned, sameKey) {
@@ -277,19 +292,7 @@ func nanos(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
-	return unixNanos(t)
-}
-
-// unixNanos is t.UnixNano. A time too far off to be counted so is the furthest
-// that is, in its direction.
-func unixNanos(t time.Time) int64 {
-	switch {
-	case t.After(time.Unix(0, math.MaxInt64)):
-		return math.MaxInt64
-	case t.Before(time.Unix(0, math.MinInt64)):
-		return math.MinInt64
-	}
-	return t.UnixNano()
+	return ledger.Nanos(t)
 }
 
 // timeOrZero is the time that nanos has kept, in UTC.

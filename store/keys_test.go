@@ -60,7 +60,7 @@ func TestAKeyIsStoredWithAllThatIsKnownOfIt(t *testing.T) {
 		plain := auth.Key{ID: "b", Account: "acme", Hash: auth.HashOf("sk-b")}
 		db := open(store.Options{})
 		for _, k := range []auth.Key{k, plain} {
-			if err := db.Add(t.Context(), k); err != nil {
+			if err := db.Keys().Add(t.Context(), k); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -69,7 +69,7 @@ func TestAKeyIsStoredWithAllThatIsKnownOfIt(t *testing.T) {
 		}
 		db = open(store.Options{})
 		for _, want := range []auth.Key{k, plain} {
-			got, err := db.Find(t.Context(), want.Hash)
+			got, err := db.Keys().Find(t.Context(), want.Hash)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,10 +84,10 @@ func TestAKeyThatExpiresInAThousandYearsDoesNotExpireNow(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		db, k := open(store.Options{}), named("a", "acme")
 		k.Expires = noon.AddDate(1000, 0, 0)
-		if err := db.Add(t.Context(), k); err != nil {
+		if err := db.Keys().Add(t.Context(), k); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := db.Find(t.Context(), k.Hash); err != nil || got.Expires.Before(noon.AddDate(200, 0, 0)) {
+		if got, err := db.Keys().Find(t.Context(), k.Hash); err != nil || got.Expires.Before(noon.AddDate(200, 0, 0)) {
 			t.Errorf("Find = %+v, %v", got, err)
 		}
 	})
@@ -120,30 +120,30 @@ func TestTheStoredKeysAreThoseThatMemoryWouldKeep(t *testing.T) {
 			r.Repeat(map[string]func(*rapid.T){
 				"add": func(r *rapid.T) {
 					k := key.Draw(r, "key")
-					same(r, "Add", db.Add(ctx, k), memory.Add(ctx, k))
+					same(r, "Add", db.Keys().Add(ctx, k), memory.Add(ctx, k))
 				},
 				"switch": func(r *rapid.T) {
 					i, off := id.Draw(r, "id"), rapid.Bool().Draw(r, "off")
-					same(r, "SetDisabled", db.SetDisabled(ctx, i, off), memory.SetDisabled(ctx, i, off))
+					same(r, "SetDisabled", db.Keys().SetDisabled(ctx, i, off), memory.SetDisabled(ctx, i, off))
 				},
 				"delete": func(r *rapid.T) {
 					i := id.Draw(r, "id")
-					same(r, "Delete", db.Delete(ctx, i), memory.Delete(ctx, i))
+					same(r, "Delete", db.Keys().Delete(ctx, i), memory.Delete(ctx, i))
 				},
 				"reload": func(r *rapid.T) {
 					owned := rapid.SliceOfN(key, 0, 3).Draw(r, "owned")
-					same(r, "Replace", db.Replace(ctx, owned), memory.Replace(owned))
+					same(r, "Replace", db.Keys().Replace(ctx, owned), memory.Replace(ctx, owned))
 				},
 				"": func(r *rapid.T) {
 					account := rapid.SampledFrom([]string{"", "acme", "other"}).Draw(r, "account")
 					want, _ := memory.List(ctx, account)
-					got, err := db.List(ctx, account)
+					got, err := db.Keys().List(ctx, account)
 					if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
 						r.Fatalf("List: %v\n%s", err, diff)
 					}
 					hash := auth.HashOf("sk-" + id.Draw(r, "secret"))
 					k1, err1 := memory.Find(ctx, hash)
-					k2, err2 := db.Find(ctx, hash)
+					k2, err2 := db.Keys().Find(ctx, hash)
 					same(r, "Find", err2, err1)
 					if diff := cmp.Diff(k1, k2, cmpopts.EquateEmpty()); diff != "" {
 						r.Fatalf("Find: %s", diff)
@@ -157,37 +157,14 @@ func TestTheStoredKeysAreThoseThatMemoryWouldKeep(t *testing.T) {
 // empty removes every key.
 func empty(t *testing.T, db *store.DB) {
 	t.Helper()
-	if err := db.Replace(t.Context(), nil); err != nil {
+	if err := db.Keys().Replace(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range strings.Fields(listed(t, db)) {
-		if err := db.Delete(t.Context(), id); err != nil {
+	for _, id := range strings.Fields(listed(t, db.Keys())) {
+		if err := db.Keys().Delete(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 	}
-}
-
-func TestAReloadAfterARestartDoesNotWakeAKeyThatWasTurnedOff(t *testing.T) {
-	onEach(t, func(t *testing.T, open opener) {
-		file := []auth.Key{named("f", "acme"), named("g", "acme")}
-		db := open(store.Options{})
-		if err := db.Replace(t.Context(), file); err != nil {
-			t.Fatal(err)
-		}
-		if err := db.SetDisabled(t.Context(), "f", true); err != nil {
-			t.Fatal(err)
-		}
-		_ = db.Close()
-		db = open(store.Options{})
-		for i := range 2 {
-			if err := db.Replace(t.Context(), file); err != nil {
-				t.Fatal(err)
-			}
-			if k, err := db.Find(t.Context(), file[0].Hash); err != nil || !k.Disabled {
-				t.Errorf("after reload %d: %+v, %v", i+1, k, err)
-			}
-		}
-	})
 }
 
 // A file that is rolled back, or a start without it, loses a key for a while.
@@ -197,8 +174,8 @@ func TestAKeyThatWasTurnedOffStaysOffWhenTheFileLosesItForAWhile(t *testing.T) {
 		db := open(store.Options{})
 		past := auth.IDOf(file[0].Hash)
 		for i, err := range []error{
-			db.Replace(t.Context(), file), db.SetDisabled(t.Context(), "f", true),
-			db.Replace(t.Context(), file[1:]), db.Replace(t.Context(), nil),
+			db.Keys().Replace(t.Context(), file), db.Keys().SetDisabled(t.Context(), "f", true),
+			db.Keys().Replace(t.Context(), file[1:]), db.Keys().Replace(t.Context(), nil),
 		} {
 			if err != nil {
 				t.Fatal(i, err)
@@ -206,24 +183,24 @@ func TestAKeyThatWasTurnedOffStaysOffWhenTheFileLosesItForAWhile(t *testing.T) {
 		}
 		_ = db.Close()
 		db = open(store.Options{})
-		if k, err := db.Find(t.Context(), file[0].Hash); err != nil || !k.Disabled || listed(t, db) != past {
-			t.Errorf("while the file lacks it: %+v, %v of %q", k, err, listed(t, db))
+		if k, err := db.Keys().Find(t.Context(), file[0].Hash); err != nil || !k.Disabled || listed(t, db.Keys()) != past {
+			t.Errorf("while the file lacks it: %+v, %v of %q", k, err, listed(t, db.Keys()))
 		}
-		if err := db.SetDisabled(t.Context(), past, false); !fault.Is(err, fault.InvalidRequest) {
+		if err := db.Keys().SetDisabled(t.Context(), past, false); !fault.Is(err, fault.InvalidRequest) {
 			t.Errorf("it was turned on while no file has it: %v", err)
 		}
 		again := named("f", "acme")
 		again.Hash = auth.HashOf("sk-rotated")
-		if err := db.Replace(t.Context(), []auth.Key{again}); err != nil {
+		if err := db.Keys().Replace(t.Context(), []auth.Key{again}); err != nil {
 			t.Errorf("another secret under its id: %v", err)
 		}
-		if err := db.Replace(t.Context(), file); err != nil {
+		if err := db.Keys().Replace(t.Context(), file); err != nil {
 			t.Fatal(err)
 		}
-		if k, err := db.Find(t.Context(), file[0].Hash); err != nil || !k.Disabled || listed(t, db) != "f g" {
-			t.Errorf("when it is back: %+v, %v of %q", k, err, listed(t, db))
+		if k, err := db.Keys().Find(t.Context(), file[0].Hash); err != nil || !k.Disabled || listed(t, db.Keys()) != "f g" {
+			t.Errorf("when it is back: %+v, %v of %q", k, err, listed(t, db.Keys()))
 		}
-		if err := db.SetDisabled(t.Context(), "f", false); err != nil {
+		if err := db.Keys().SetDisabled(t.Context(), "f", false); err != nil {
 			t.Errorf("it is the file's again, and stays off: %v", err)
 		}
 	})
@@ -233,14 +210,14 @@ func TestAChangeOnOneNodeTakesEffectOnAnotherWithinTwoSeconds(t *testing.T) {
 	open := onPostgres(t)
 	here, there := open(store.Options{}), open(store.Options{})
 	clock := newManual(noon)
-	keys := &auth.Keys{Store: &auth.Cached{Store: there, Now: clock.Now}, Now: clock.Now}
-	if err := here.Add(t.Context(), named("a", "acme")); err != nil {
+	keys := &auth.Keys{Store: &auth.Cached{Store: there.Keys(), Now: clock.Now}, Now: clock.Now}
+	if err := here.Keys().Add(t.Context(), named("a", "acme")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := keys.Authenticate(t.Context(), "sk-a"); err != nil {
 		t.Fatal(err)
 	}
-	if err := here.SetDisabled(t.Context(), "a", true); err != nil {
+	if err := here.Keys().SetDisabled(t.Context(), "a", true); err != nil {
 		t.Fatal(err)
 	}
 	clock.Advance(2 * time.Second)
@@ -256,17 +233,17 @@ func TestNodesThatStartAtOnceAgreeOnTheKeysOfTheirFile(t *testing.T) {
 	for _, db := range nodes {
 		all.Go(func() {
 			for i := range 10 {
-				if err := db.Replace(context.Background(), []auth.Key{named("f", "acme"), named("g", "acme")}); err != nil {
+				if err := db.Keys().Replace(context.Background(), []auth.Key{named("f", "acme"), named("g", "acme")}); err != nil {
 					t.Error(err)
 				}
-				if err := db.Add(context.Background(), named(fmt.Sprintf("k%d", i), "acme")); err != nil && !fault.Is(err, fault.InvalidRequest) {
+				if err := db.Keys().Add(context.Background(), named(fmt.Sprintf("k%d", i), "acme")); err != nil && !fault.Is(err, fault.InvalidRequest) {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	all.Wait()
-	if got, want := listed(t, nodes[0]), "f g k0 k1 k2 k3 k4 k5 k6 k7 k8 k9"; got != want {
+	if got, want := listed(t, nodes[0].Keys()), "f g k0 k1 k2 k3 k4 k5 k6 k7 k8 k9"; got != want {
 		t.Errorf("the keys are %q, want %q", got, want)
 	}
 }
@@ -274,19 +251,19 @@ func TestNodesThatStartAtOnceAgreeOnTheKeysOfTheirFile(t *testing.T) {
 func TestAKeyIsNeverUnknownBecauseTheDatabaseIsAway(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		db := open(store.Options{})
-		if err := db.Add(t.Context(), named("a", "acme")); err != nil {
+		if err := db.Keys().Add(t.Context(), named("a", "acme")); err != nil {
 			t.Fatal(err)
 		}
 		_ = db.Close()
-		_, list := db.List(t.Context(), "")
-		_, authenticate := (&auth.Keys{Store: &auth.Cached{Store: db}}).Authenticate(t.Context(), "sk-a")
+		_, list := db.Keys().List(t.Context(), "")
+		_, authenticate := (&auth.Keys{Store: &auth.Cached{Store: db.Keys()}}).Authenticate(t.Context(), "sk-a")
 		for name, err := range map[string]error{
 			"Authenticate": authenticate,
 			"List":         list,
-			"Add":          db.Add(t.Context(), named("b", "acme")),
-			"SetDisabled":  db.SetDisabled(t.Context(), "a", true),
-			"Delete":       db.Delete(t.Context(), "a"),
-			"Replace":      db.Replace(t.Context(), nil),
+			"Add":          db.Keys().Add(t.Context(), named("b", "acme")),
+			"SetDisabled":  db.Keys().SetDisabled(t.Context(), "a", true),
+			"Delete":       db.Keys().Delete(t.Context(), "a"),
+			"Replace":      db.Keys().Replace(t.Context(), nil),
 		} {
 			if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter < time.Second {
 				t.Errorf("%s: %v, want 503 and a time to wait", name, err)
@@ -350,9 +327,9 @@ func live(t *testing.T, db *store.DB) (token, marker string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := &auth.Keys{Store: &auth.Cached{Store: db}}
+	keys := &auth.Keys{Store: &auth.Cached{Store: db.Keys()}}
 	for _, err := range []error{
-		db.CreateAccount(t.Context(), "acme", billing.One), db.Add(t.Context(), k), db.Replace(t.Context(), []auth.Key{owned}),
+		db.Ledger().CreateAccount(t.Context(), "acme", billing.One), db.Keys().Add(t.Context(), k), db.Keys().Replace(t.Context(), []auth.Key{owned}),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -364,11 +341,11 @@ func live(t *testing.T, db *store.DB) (token, marker string) {
 		}
 	}
 	once := onceKey("k")
-	if _, err := db.Open(t.Context(), once, idempotency.Content{1}, "r1"); err != nil {
+	if _, err := db.Ledger().Open(t.Context(), once, idempotency.Content{1}, "r1"); err != nil {
 		t.Fatal(err)
 	}
 	spend(t, db, "r1", billing.Usage{Input: 5}, idempotency.Record{Key: once, Body: []byte("answer")})
-	if err := db.SetDisabled(t.Context(), k.ID, true); err != nil {
+	if err := db.Keys().SetDisabled(t.Context(), k.ID, true); err != nil {
 		t.Fatal(err)
 	}
 	return token, "canary-name"
@@ -413,10 +390,7 @@ func TestNoKeyIsInAnyFileOfTheDatabase(t *testing.T) {
 func TestNoKeyIsInAnyTableOfTheDatabase(t *testing.T) {
 	dsn := storetest.Postgres(t)
 	db := opened(t)(postgres.Open(t.Context(), dsn, store.Options{}))
-	l, err := store.NewLimiter(db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := db.Limiter()
 	token, marker := live(t, db)
 	if _, _, err := l.Acquire(t.Context(), limited(auth.Limits{TPM: 9, MaxConcurrent: 9}), "r", 1); err != nil {
 		t.Fatal(err)

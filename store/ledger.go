@@ -7,44 +7,86 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/ledger"
 	"github.com/tollhouse-ai/gateway/video"
+	"github.com/tollhouse-ai/gateway/webhook"
 )
 
-var (
-	_ billing.Meter        = (*DB)(nil)
-	_ billing.Accounts     = (*DB)(nil)
-	_ billing.Checkpointer = (*DB)(nil)
-	_ billing.Records      = (*DB)(nil)
-)
+// Ledger is everything of a database in which money moves. Give it to the gateway as
+// the Meter, as the Tasks and as the store of answers: a call is then settled, its
+// answer kept and its task changed in one transaction.
+//
+// Where the process that submits a video dies before an upstream's answer is kept,
+// the task stays video.Submitting with its hold, and its idempotency key stays
+// claimed: duplicates get fault.IdempotencyConflict until the task has ended or the
+// hold has. No key ever makes two jobs.
+type Ledger interface {
+	billing.Meter
+	billing.Checkpointer
+	billing.Accounts
+	idempotency.Store
+	video.Store
+	video.Clock
+	webhooks
+	// OpenHolds are the requests that have not been settled, sorted by id.
+	OpenHolds(ctx context.Context) ([]billing.OpenHold, error)
+	// Price is the price row of a version, exactly as it was when a hold pinned it,
+	// so that any receipt can be computed again: of the version of a receipt it is
+	// always there. An empty version is the nil Price, which is free. It fails with
+	// fault.NotFound if the version was never loaded.
+	Price(ctx context.Context, version string) (*billing.Price, error)
+}
+
+// webhooks are what the gateway delivers webhooks from, and what the admin API lists.
+type webhooks interface {
+	webhook.Outbox
+	// Deliveries are an account's deliveries and how far they are, the newest first, at
+	// most limit (100 if that is not positive) and never more than 1,000;
+	// everybody's if account is empty. Those that have ended are kept for seven days.
+	Deliveries(ctx context.Context, account string, limit int) ([]webhook.Status, error)
+	// Resend makes a delivery due now, whatever became of it, with all its attempts
+	// before it; false if there is none by that id.
+	Resend(ctx context.Context, id string) (found bool, err error)
+	// WebhookSecret is what signs an account's deliveries. It is made if there is none,
+	// and with rotate in any case: the one before it signs too for 24 hours, and one
+	// before that no more. Whoever may call it can forge them.
+	WebhookSecret(ctx context.Context, account string, rotate bool) (webhook.Secret, error)
+}
+
+// Ledger is the ledger in the database, always the same one.
+func (db *DB) Ledger() Ledger { return db.ledger }
+
+// dbLedger is the [Ledger] of a database.
+type dbLedger struct{ *DB }
 
 // noNode is the node of a hold that outlives its process: sweeps of dead
 // processes leave it alone.
 const noNode = 0
 
-// Counting reports whether usage is recorded without money.
-func (db *DB) Counting() bool { return db.options.Count }
+// Counting implements [billing.Reports].
+func (db *dbLedger) Counting() bool { return db.options.Count }
 
-// Currency is what the amounts are of.
-func (db *DB) Currency() string { return db.options.Currency }
+// Currency implements [billing.Reports].
+func (db *dbLedger) Currency() string { return db.options.Currency }
 
 // HasCapacity implements [billing.Checkpointer]: the next transaction is not full, and
 // the database took the last one.
-func (db *DB) HasCapacity() bool {
+func (db *dbLedger) HasCapacity() bool {
 	c := db.committer
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.queue) < batchLimit/4 && c.down == nil && !c.closed
 }
 
-// Reserve is memory.Ledger's, durable when it returns. It waits at most
+// Reserve implements [billing.Meter], durable when it returns. It waits at most
 // Options.WaitTimeout; a hold that is made later all the same is given back. One
-// that outlives its process (Charge.Until) makes the task of a video.CreateTask with
+// that outlives its process (HoldRequest.Until) makes the task of a video.CreateTask with
 // it, or is refused by it: both are there or neither is.
-func (db *DB) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
-	var ask billing.Ask
+func (db *dbLedger) Reserve(ctx context.Context, c billing.HoldRequest) (billing.Hold, error) {
+	var amounts ledger.Amounts
 	if !db.options.Count {
 		var err error
-		if ask, err = c.Ask(); err != nil {
+		if amounts, err = ledger.AmountsOf(&c); err != nil {
 			return billing.Hold{}, err
 		}
 	}
@@ -52,7 +94,7 @@ func (db *DB) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, erro
 	if err != nil {
 		return billing.Hold{}, err
 	}
-	r := &reservation{charge: c, ask: ask, task: task}
+	r := &reservation{request: c, amounts: amounts, task: task}
 	if err := db.committer.run(ctx, r.op(), db.options.WaitTimeout); err != nil {
 		return billing.Hold{}, err
 	}
@@ -60,7 +102,7 @@ func (db *DB) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, erro
 }
 
 // taskOf is the task that is to be made with a hold; nil if there is none.
-func taskOf(c *billing.Charge) (*video.CreateTask, error) {
+func taskOf(c *billing.HoldRequest) (*video.CreateTask, error) {
 	var made *video.CreateTask
 	for _, record := range c.With {
 		n, ok := record.(video.CreateTask)
@@ -77,10 +119,10 @@ func taskOf(c *billing.Charge) (*video.CreateTask, error) {
 
 // reservation makes a hold.
 type reservation struct {
-	charge billing.Charge
-	ask    billing.Ask
-	task   *video.CreateTask // made with the hold; nil for none
-	made   billing.Hold      // the result
+	request billing.HoldRequest
+	amounts ledger.Amounts
+	task    *video.CreateTask // made with the hold; nil for none
+	made    billing.Hold      // the result
 }
 
 func (r *reservation) op() *op {
@@ -90,29 +132,29 @@ func (r *reservation) op() *op {
 }
 
 func (r *reservation) needs(b *batch) {
-	b.wantKey(r.charge.Account, r.charge.Key)
-	if r.charge.RequestID != "" {
-		b.wanted.fresh = append(b.wanted.fresh, r.charge.RequestID)
+	b.wantKey(r.request.Account, r.request.Key)
+	if r.request.RequestID != "" {
+		b.wanted.fresh = append(b.wanted.fresh, r.request.RequestID)
 	}
 	if r.task != nil {
 		b.wantNewTask(r.task)
 	}
-	if r.charge.Claimed {
-		b.claims.requests = append(b.claims.requests, r.charge.RequestID)
+	if r.request.Claimed {
+		b.claims.requests = append(b.claims.requests, r.request.RequestID)
 	}
 }
 
 func (r *reservation) decide(b *batch) error {
-	c := &r.charge
+	c := &r.request
 	if c.RequestID == "" || b.requestIDUsed(c.RequestID) {
-		return fault.New(fault.InternalError, "The gateway used a request id twice. Nothing was charged; send the request again.")
+		return ledger.ErrRequestIDUsed()
 	}
 	a := b.accounts[c.Account]
 	if a == nil && b.db.options.Count {
 		a = b.newAccount(c.Account)
 	}
 	if a == nil {
-		return fault.New(fault.PermissionDenied, "The account that this API key belongs to does not exist in the ledger. The operator has to create it.")
+		return ledger.ErrNoPayer()
 	}
 	if r.task != nil {
 		if err := b.checkNewTask(r.task); err != nil {
@@ -130,8 +172,7 @@ func (r *reservation) decide(b *batch) error {
 	if !c.Until.IsZero() {
 		h.node, h.expires = noNode, b.db.ledgerTime(c.Until, b.now)
 	}
-	account, budget := b.balances(h)
-	amount, err := r.ask.Grant(account.position(), budget.position())
+	amount, err := b.payer(h).Grant(r.amounts)
 	if err != nil {
 		return err
 	}
@@ -145,13 +186,13 @@ func (r *reservation) decide(b *batch) error {
 		b.addTask(r.task, true)
 	}
 	b.holds[h.id] = h
-	r.made = h.asHold(b.available(h))
+	r.made = h.asHold(b.payer(h).Available())
 	return nil
 }
 
 // undo gives back a hold that nobody waited for, and deletes its task.
 func (r *reservation) undo() *op {
-	s := &settlement{id: r.charge.RequestID}
+	s := &settlement{id: r.request.RequestID}
 	s.outcome.Reason = billing.ReasonInternal
 	if r.task != nil {
 		s.drops = []video.Drop{{ID: r.task.Task.ID}}
@@ -165,31 +206,25 @@ func (b *batch) requestIDUsed(id string) bool {
 	return ended || b.open[id] != nil || b.holds[id] != nil
 }
 
-// balances are those of the account and of the budget that a hold counts against;
-// nil where nothing bounds it. The hold decides: the server that ends it may bill
-// in another way than the one that made it.
-func (b *batch) balances(h *hold) (account, budget *balance) {
+// payer is the account and the budget that a hold counts against; nil where nothing
+// bounds it. The hold decides: the server that ends it may bill in another way than
+// the one that made it.
+func (b *batch) payer(h *hold) (p ledger.Payer) {
 	if h.counted {
-		return nil, nil
+		return p
 	}
-	return &b.accounts[h.account].balance, b.budgets[h.budget].balanceOrNil()
+	p.Account = &b.accounts[h.account].Balance
+	if of := b.budgets[h.budget]; of != nil {
+		p.Budget = &of.Balance
+	}
+	return p
 }
 
-// available is what the account and the budget can both still give.
-func (b *batch) available(h *hold) billing.Money {
-	account, budget := b.balances(h)
-	return min(account.available(), budget.available())
-}
-
-// addToHold holds amount more, in the account and in the budget; false, and
-// nothing is changed, if one of them has not that much available.
+// addToHold holds amount more; false, and nothing is changed, if that is not available.
 func (b *batch) addToHold(h *hold, amount billing.Money) bool {
-	if amount > b.available(h) {
+	if !b.payer(h).Hold(amount) {
 		return false
 	}
-	account, budget := b.balances(h)
-	account.hold(amount)
-	budget.hold(amount)
 	h.amount += amount
 	b.touch(h)
 	return true
@@ -203,9 +238,9 @@ func (b *batch) touch(h *hold) {
 	}
 }
 
-// Extend is memory.Ledger's, durable when it returns. It also puts off the end
+// Extend implements [billing.Meter], durable when it returns. It also puts off the end
 // of a hold that nobody settles.
-func (db *DB) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
+func (db *dbLedger) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
 	o := newOp(
 		func(b *batch) { b.wantHold(h.ID) },
 		func(b *batch) error { return b.extend(h.ID, soFar, more) },
@@ -216,20 +251,20 @@ func (db *DB) Extend(ctx context.Context, h billing.Hold, soFar billing.Usage, m
 // extend adds to a hold and keeps its checkpoint.
 func (b *batch) extend(id string, soFar billing.Usage, more billing.Money) error {
 	h := b.holds[id]
-	if _, ended := b.receipts[id]; h == nil && !ended {
-		return errUnknownHold()
+	if h == nil {
+		if _, ended := b.receipts[id]; ended {
+			return ledger.ErrHoldEnded()
+		}
+		return ledger.ErrUnknownHold()
 	}
-	switch {
-	case h == nil:
-		return billing.HoldEnded()
-	case more < 0 || soFar.Negative():
-		return fault.New(fault.InternalError, "The gateway extended a hold by less than nothing.")
+	if err := ledger.CheckExtension(soFar, more); err != nil {
+		return err
 	}
 	if h.counted {
 		more = 0
 	}
 	if !b.addToHold(h, more) {
-		return fault.New(fault.InsufficientBalance, "Insufficient balance")
+		return ledger.ErrInsufficientBalance()
 	}
 	h.soFar, h.checkpoint = soFar, true
 	if h.node != noNode {
@@ -238,19 +273,15 @@ func (b *batch) extend(id string, soFar billing.Usage, more billing.Money) error
 	return nil
 }
 
-func errUnknownHold() error {
-	return fault.New(fault.InternalError, "Unknown hold: it may have expired.")
-}
-
-// Settle is memory.Ledger's, durable when it returns. It keeps records of the
+// Settle implements [billing.Meter], durable when it returns. It keeps records of the
 // types billing.Outcome, idempotency.Record, video.Step and video.Drop, and waits
 // as long as ctx lets it; whether or not it was in time, it may be called again.
 //
 // A step that ends a task is made with the settlement or neither is: where the
 // task is not as the step expects it, fault.ServiceUnavailable says to look
 // again. Where the hold had ended before, nothing is written, unless it had ended
-// by itself (Charge.Until) and left the task open: that ends then.
-func (db *DB) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+// by itself (HoldRequest.Until) and left the task open: that ends then.
+func (db *dbLedger) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
 	s := &settlement{id: h.ID, usage: u}
 	s.settlementRecords, s.unkept = sortRecords(with)
 	if err := db.committer.run(ctx, s.op(), 0); err != nil {
@@ -321,7 +352,7 @@ func (s *settlement) decide(b *batch) error {
 	}
 	h := b.holds[s.id]
 	if h == nil {
-		return errUnknownHold()
+		return ledger.ErrUnknownHold()
 	}
 	if s.unkept != nil {
 		return s.unkept
@@ -360,38 +391,33 @@ func (s *settlement) decide(b *batch) error {
 // cost is what a hold's request is charged for u at the price that it pinned.
 func (b *batch) cost(h *hold, u billing.Usage) (billing.Money, error) {
 	if h.price == nil && h.version != "" {
-		p, err := b.db.Price(b.ctx, h.version)
+		p, err := b.db.ledger.Price(b.ctx, h.version)
 		if err != nil {
 			return 0, err
 		}
 		h.price = p
 	}
-	cost, err := h.price.Cost(u)
-	if err != nil || u.Negative() {
-		return 0, fault.Wrap(fault.InternalError, "The gateway could not price what the request used.", err)
-	}
-	return cost, nil
+	return ledger.Cost(h.price, &u)
 }
 
 // capture moves the money of one settlement, or none of it.
 func (b *batch) capture(h *hold, r *billing.Receipt, cost billing.Money) error {
-	a, budget := b.balances(h)
-	available := a.available()
-	charge := min(cost, h.amount+available) // fits: nothing is held where available is Unlimited
-	if cost > 0 && a != nil {
-		owner := b.accounts[h.account]
-		if !owner.revenue.Fits(cost) || !owner.overrun.Fits(cost-charge) {
-			return fault.New(fault.InternalError, "The gateway's books cannot hold an amount this large.")
+	payer := b.payer(h)
+	available := payer.Account.Available()
+	charge := payer.Charge(h.amount, cost)
+	if cost > 0 && !h.counted {
+		a := b.accounts[h.account]
+		if !ledger.Fits(a.revenue, cost) || !ledger.Fits(a.overrun, cost-charge) {
+			return ledger.ErrTotalTooLarge()
 		}
-		owner.revenue += cost
-		owner.overrun += cost - charge
+		a.revenue += cost
+		a.overrun += cost - charge
 		b.entries = append(b.entries, entry{
 			account: h.account, kind: captured, reference: h.id,
 			customer: -charge, revenue: cost, overrun: charge - cost, held: h.amount, available: available,
 		})
 	}
-	a.capture(h.amount, charge)
-	budget.capture(h.amount, charge)
+	payer.Capture(h.amount, charge)
 	r.Charge, r.Overrun = charge, cost-charge
 	h.ended = true
 	b.touch(h)

@@ -6,9 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -17,23 +15,43 @@ import (
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/ratelimit"
 )
 
-// Limiter is the [auth.Limiter] of all processes that share a Postgres
-// database. Run [Limiter.Run] beside it. It is safe for concurrent use.
+// Limiter counts what is used of the limits of keys and of accounts.
+type Limiter interface {
+	auth.Limiter
+	// SetAccountLimits sets the limits of whole accounts, which hold for all keys of
+	// an account together and besides each key's own. The map takes the place of the
+	// one before. Every process has to be told the same.
+	SetAccountLimits(limits map[string]auth.Limits)
+}
+
+// Limiter is that of all processes that share the database, always the same one; DB.Run
+// has to run beside it. Where one process has the database for itself it counts in
+// memory.
+func (db *DB) Limiter() Limiter {
+	if l, shared := db.limiter.(*sharedLimiter); shared {
+		l.used.Store(true)
+	}
+	return db.limiter
+}
+
+// sharedLimiter is the [Limiter] of all processes that share a Postgres database.
 //
 // It has the rules of [auth.MemoryLimiter], with the minutes of the database's
 // clock. A caller without limits costs no query; where the
 // database cannot be asked, a caller with limits gets fault.ServiceUnavailable.
 // Only slots that have a limit are kept. Each is a lease: those of a process
 // that is gone are free again 15 seconds after its last sign of life.
-type Limiter struct {
+type sharedLimiter struct {
 	db       *DB
 	expand   *strings.Replacer // puts the clock into statements
 	accounts atomic.Pointer[map[string]auth.Limits]
+	used     atomic.Bool // otherwise there is nothing to renew
 
 	mu   sync.Mutex
-	open map[slot]struct{} // those that Run keeps alive
+	open map[slot]struct{} // those that run keeps alive
 }
 
 // slot names a row of limit_slot.
@@ -42,34 +60,22 @@ type slot struct {
 	Request string `json:"request"`
 }
 
-// NewLimiter returns the limiter of a Postgres database. A SQLite database
-// belongs to one process, whose limiter is [auth.MemoryLimiter]: for one it
-// fails with fault.InvalidRequest.
-func NewLimiter(db *DB) (*Limiter, error) {
-	if !db.dialect.Shared {
-		return nil, fault.New(fault.InvalidRequest, "Limits are counted in memory where one process has the database for itself.")
-	}
-	return newLimiter(db, db.dialect.Clock), nil
-}
-
-// newLimiter takes the clock as an SQL expression for nanoseconds since 1970.
-func newLimiter(db *DB, clock string) *Limiter {
-	return &Limiter{
+// newSharedLimiter takes the clock as an SQL expression for nanoseconds since 1970.
+func newSharedLimiter(db *DB, clock string) *sharedLimiter {
+	return &sharedLimiter{
 		db: db, open: make(map[slot]struct{}),
 		expand: strings.NewReplacer("{now}", clock, "{same}", sameMinute),
 	}
 }
 
-// SetAccountLimits sets the limits of whole accounts, which hold for all keys
-// of an account together and besides each key's own. The map is copied and
-// takes the place of the one before. Every process has to be told the same.
-func (l *Limiter) SetAccountLimits(limits map[string]auth.Limits) {
+// SetAccountLimits implements [Limiter].
+func (l *sharedLimiter) SetAccountLimits(limits map[string]auth.Limits) {
 	limits = maps.Clone(limits)
 	l.accounts.Store(&limits)
 }
 
 // Request implements [auth.Limiter].
-func (l *Limiter) Request(ctx context.Context, p *auth.Principal) (auth.State, error) {
+func (l *sharedLimiter) Request(ctx context.Context, p *auth.Principal) (auth.State, error) {
 	quotas := l.quotas(p)
 	if !perMinute(quotas) {
 		return auth.State{}, nil
@@ -85,7 +91,7 @@ func (l *Limiter) Request(ctx context.Context, p *auth.Principal) (auth.State, e
 
 // countRequest counts the request in the quotas up to the first that refuses,
 // and reads the rest.
-func (l *Limiter) countRequest(ctx context.Context, quotas []quota) (refusal, err error) {
+func (l *sharedLimiter) countRequest(ctx context.Context, quotas []quota) (refusal, err error) {
 	on := l.db.readers()
 	for i := range quotas {
 		q := &quotas[i]
@@ -98,16 +104,14 @@ func (l *Limiter) countRequest(ctx context.Context, quotas []quota) (refusal, er
 		if _, err := q.count(ctx, l, on, 1, 0); err != nil {
 			return nil, err
 		}
-		if q.limits.RPM > 0 && q.requests > q.limits.RPM {
-			refusal = q.noRequest()
-		}
+		refusal = q.RefuseRequest()
 	}
 	return refusal, nil
 }
 
 // Acquire implements [auth.Limiter]. The Lease is nil if it fails. A requestID
 // must be used once.
-func (l *Limiter) Acquire(ctx context.Context, p *auth.Principal, requestID string, tokens int64) (auth.Lease, auth.State, error) {
+func (l *sharedLimiter) Acquire(ctx context.Context, p *auth.Principal, requestID string, tokens int64) (auth.Lease, auth.State, error) {
 	quotas := l.quotas(p)
 	if !perRun(quotas) {
 		return noLease{}, auth.State{}, nil
@@ -131,13 +135,13 @@ func (l *Limiter) Acquire(ctx context.Context, p *auth.Principal, requestID stri
 
 // takeAll takes tokens and slots of every quota, or says which refuses. A key's
 // tally is always locked before its account's.
-func (l *Limiter) takeAll(ctx context.Context, t session, quotas []quota, request string, tokens int64) (refusal, err error) {
+func (l *sharedLimiter) takeAll(ctx context.Context, t session, quotas []quota, request string, tokens int64) (refusal, err error) {
 	for i := range quotas {
 		q := &quotas[i]
 		fits, err := q.count(ctx, l, t, 0, tokens)
 		if err == nil && !fits {
 			if err = q.peek(ctx, l, t); err == nil {
-				return q.noTokens(tokens), nil
+				return q.ErrTokens(tokens), nil
 			}
 		}
 		if err != nil {
@@ -148,7 +152,7 @@ func (l *Limiter) takeAll(ctx context.Context, t session, quotas []quota, reques
 			return nil, err
 		}
 		if !free {
-			return q.noSlot(), nil
+			return q.ErrSlots(), nil
 		}
 	}
 	return nil, nil
@@ -156,7 +160,7 @@ func (l *Limiter) takeAll(ctx context.Context, t session, quotas []quota, reques
 
 // left is what a refused caller has left. It is only told, so a database that
 // cannot say now is no error.
-func (l *Limiter) left(ctx context.Context, quotas []quota) auth.State {
+func (l *sharedLimiter) left(ctx context.Context, quotas []quota) auth.State {
 	for i := range quotas {
 		if err := quotas[i].peek(ctx, l, l.db.readers()); err != nil {
 			return auth.State{}
@@ -167,50 +171,43 @@ func (l *Limiter) left(ctx context.Context, quotas []quota) auth.State {
 
 // quotas are those of the key and of its account that have a limit, in this
 // order. An account's name has no slash.
-func (l *Limiter) quotas(p *auth.Principal) []quota {
+func (l *sharedLimiter) quotas(p *auth.Principal) []quota {
 	var quotas []quota
-	if limited(p.Limits) {
-		quotas = append(quotas, quota{subject: "key:" + p.Account + "/" + p.Key, whose: "key", limits: p.Limits})
+	add := func(subject, whose string, of auth.Limits) {
+		if of.RPM > 0 || of.TPM > 0 || of.MaxConcurrent > 0 {
+			quotas = append(quotas, quota{subject: subject, Quota: ratelimit.Quota{Whose: whose, RPM: of.RPM, TPM: of.TPM, MaxConcurrent: of.MaxConcurrent}})
+		}
 	}
-	if all := l.accounts.Load(); all != nil && limited((*all)[p.Account]) {
-		quotas = append(quotas, quota{subject: "account:" + p.Account, whose: "account", limits: (*all)[p.Account]})
+	add("key:"+p.Account+"/"+p.Key, "key", p.Limits)
+	if all := l.accounts.Load(); all != nil {
+		add("account:"+p.Account, "account", (*all)[p.Account])
 	}
 	return quotas
 }
 
-func limited(l auth.Limits) bool { return l.RPM > 0 || l.TPM > 0 || l.MaxConcurrent > 0 }
-
 // perMinute reports whether one of the quotas limits a minute.
 func perMinute(quotas []quota) bool {
-	return slices.ContainsFunc(quotas, func(q quota) bool { return q.limits.RPM > 0 || q.limits.TPM > 0 })
+	return slices.ContainsFunc(quotas, func(q quota) bool { return q.RPM > 0 || q.TPM > 0 })
 }
 
 // perRun reports whether one of the quotas limits what runs.
 func perRun(quotas []quota) bool {
-	return slices.ContainsFunc(quotas, func(q quota) bool { return q.limits.TPM > 0 || q.limits.MaxConcurrent > 0 })
+	return slices.ContainsFunc(quotas, func(q quota) bool { return q.TPM > 0 || q.MaxConcurrent > 0 })
 }
 
-// quota is a key or an account with a limit, and what it has used of it.
+// quota is a key or an account with a limit, and what it has used of it in a minute of
+// the database's clock.
 type quota struct {
+	ratelimit.Quota
 	subject string
-	whose   string // "key" or "account", for the message
-	limits  auth.Limits
-	tally
-}
-
-// tally is what a subject used in a minute of the database's clock.
-type tally struct {
-	minute   int64 // since 1970
-	requests int64
-	tokens   int64
-	left     time.Duration // until the minute ends
+	minute  int64 // since 1970
 }
 
 // sql is a statement over the tallies, with the clock put in for {now} and the
 // test whether a tally is of the present minute for {same}. A tally that is one
 // minute ahead was written by somebody who came later and was served first; one
 // that is further ahead is of a clock that was set back since.
-func (l *Limiter) sql(statement string) string { return l.expand.Replace(statement) }
+func (l *sharedLimiter) sql(statement string) string { return l.expand.Replace(statement) }
 
 const (
 	sameMinute = "t.minute BETWEEN excluded.minute AND excluded.minute + 1"
@@ -235,11 +232,11 @@ const (
 )
 
 // count adds to the tally; false if that many tokens do not fit.
-func (q *quota) count(ctx context.Context, l *Limiter, on session, requests, tokens int64) (bool, error) {
-	if q.limits.TPM > 0 && tokens > q.limits.TPM {
+func (q *quota) count(ctx context.Context, l *sharedLimiter, on session, requests, tokens int64) (bool, error) {
+	if q.NeverFits(tokens) {
 		return false, nil // also not into a tally that is yet to be made
 	}
-	err := q.scan(on.queryRow(ctx, l.sql(countTally), q.subject, requests, tokens, q.limits.TPM, q.limits.TPM))
+	err := q.scan(on.queryRow(ctx, l.sql(countTally), q.subject, requests, tokens, q.TPM, q.TPM))
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
@@ -247,106 +244,56 @@ func (q *quota) count(ctx context.Context, l *Limiter, on session, requests, tok
 }
 
 // peek reads the tally without counting.
-func (q *quota) peek(ctx context.Context, l *Limiter, on session) error {
+func (q *quota) peek(ctx context.Context, l *sharedLimiter, on session) error {
 	err := q.scan(on.queryRow(ctx, l.sql(peekTally), q.subject))
 	if !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
-	q.tally = tally{}
 	var now int64
 	err = on.queryRow(ctx, l.sql("SELECT {now}")).Scan(&now)
-	q.left = leftOf(now/int64(time.Minute), now)
+	q.use(now/int64(time.Minute), 0, 0, now)
 	return err
 }
 
 func (q *quota) scan(row *sql.Row) error {
-	var now int64
-	var t tally
-	if err := row.Scan(&t.minute, &t.requests, &t.tokens, &now); err != nil {
+	var minute, requests, tokens, now int64
+	if err := row.Scan(&minute, &requests, &tokens, &now); err != nil {
 		return err
 	}
-	t.left = leftOf(t.minute, now)
-	q.tally = t
+	q.use(minute, requests, tokens, now)
 	return nil
 }
 
-// leftOf is how much of a minute is left at now, in nanoseconds since 1970.
-func leftOf(minute, now int64) time.Duration {
+// use sets what was used in a minute, of which some is left at now, in nanoseconds since
+// 1970.
+func (q *quota) use(minute, requests, tokens, now int64) {
 	left := time.Duration((minute+1)*int64(time.Minute) - now)
-	return min(max(left, 0), time.Minute)
+	q.minute, q.Requests, q.Tokens, q.Left = minute, requests, tokens, min(max(left, 0), time.Minute)
 }
 
 // take takes a slot; false if all are taken. The tally must have been counted
 // in the same transaction.
-func (q *quota) take(ctx context.Context, l *Limiter, t session, request string) (bool, error) {
-	if q.limits.MaxConcurrent <= 0 {
+func (q *quota) take(ctx context.Context, l *sharedLimiter, t session, request string) (bool, error) {
+	if q.MaxConcurrent <= 0 {
 		return true, nil
 	}
-	n, err := t.exec(ctx, l.sql(takeSlot), q.subject, request, int64(slotLease), q.subject, q.limits.MaxConcurrent)
+	n, err := t.exec(ctx, l.sql(takeSlot), q.subject, request, int64(slotLease), q.subject, q.MaxConcurrent)
 	return n > 0, err
 }
 
-// noRequest refuses the request that the quota has just counted.
-func (q *quota) noRequest() error {
-	return errRateLimited(q.left, "The limit of this %s is reached: %d requests per minute (rpm).", q.whose, q.limits.RPM)
-}
-
-// noTokens refuses tokens that do not fit into this minute, or into any.
-func (q *quota) noTokens(tokens int64) error {
-	if tokens > q.limits.TPM {
-		return q.errNeverFits(tokens)
-	}
-	return errRateLimited(q.left, "The limit of this %s is reached: %d tokens per minute (tpm), of which %d are left and this request may use %d.",
-		q.whose, q.limits.TPM, max(q.limits.TPM-q.tokens, 0), tokens)
-}
-
-// errNeverFits refuses tokens that fit in no minute, so that waiting does not help.
-func (q *quota) errNeverFits(tokens int64) error {
-	return &fault.Error{
-		Code: fault.RateLimitExceeded,
-		Message: fmt.Sprintf("This request may use %d tokens, input and output together, and this %s only %d tokens per minute (tpm): it fits in no minute. Shorten the input or lower the bound on the output.",
-			tokens, q.whose, q.limits.TPM),
-		RetryAfter: max(q.left, time.Second),
-		Retry:      fault.RetryNo,
-	}
-}
-
-// noSlot refuses a request while too many run.
-func (q *quota) noSlot() error {
-	return errRateLimited(time.Second, "The limit of this %s is reached: %d requests at once (max_concurrent).", q.whose, q.limits.MaxConcurrent)
-}
-
-// errRateLimited is the 429 of a limit that gives way with time.
-func errRateLimited(wait time.Duration, format string, args ...any) error {
-	wait = max(wait, time.Second)
-	return &fault.Error{
-		Code:       fault.RateLimitExceeded,
-		Message:    fmt.Sprintf(format, args...) + fmt.Sprintf(" Try again in %.0f s.", math.Ceil(wait.Seconds())),
-		RetryAfter: wait,
-	}
-}
-
 // stateOf is what is left of the quotas for the rest of the minute.
-func stateOf(quotas []quota) auth.State {
-	var s auth.State
-	for _, q := range quotas {
-		narrow(&s.Requests, q.limits.RPM, q.requests, q.left)
-		narrow(&s.Tokens, q.limits.TPM, q.tokens, q.left)
+func stateOf(of []quota) auth.State {
+	quotas := make([]ratelimit.Quota, len(of))
+	for i := range of {
+		quotas[i] = of[i].Quota
 	}
-	return s
-}
-
-// narrow makes w the window of another limit if that one leaves less.
-func narrow(w *auth.Window, limit, used int64, left time.Duration) {
-	remaining := max(limit-used, 0)
-	if limit > 0 && (w.Limit == 0 || remaining < w.Remaining) {
-		*w = auth.Window{Limit: limit, Remaining: remaining, Reset: left}
-	}
+	requests, tokens := ratelimit.Remaining(quotas)
+	return auth.State{Requests: auth.Window(requests), Tokens: auth.Window(tokens)}
 }
 
 const (
 	slotLease   = 15 * time.Second // a slot is free so long after its last renewal
-	slotRenewal = 4 * time.Second  // how often Run renews
+	slotRenewal = 4 * time.Second  // how often run renews
 )
 
 const (
@@ -368,7 +315,7 @@ const (
 
 // lease is an admitted request.
 type lease struct {
-	limiter *Limiter
+	limiter *sharedLimiter
 	quotas  []quota
 	request string
 	tokens  int64 // as bounded at the admission
@@ -376,7 +323,7 @@ type lease struct {
 }
 
 // lease keeps the slots of an admitted request alive.
-func (l *Limiter) lease(quotas []quota, request string, tokens int64) *lease {
+func (l *sharedLimiter) lease(quotas []quota, request string, tokens int64) *lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range slots(quotas, request) {
@@ -389,7 +336,7 @@ func (l *Limiter) lease(quotas []quota, request string, tokens int64) *lease {
 func slots(quotas []quota, request string) []slot {
 	var all []slot
 	for _, q := range quotas {
-		if q.limits.MaxConcurrent > 0 {
+		if q.MaxConcurrent > 0 {
 			all = append(all, slot{q.subject, request})
 		}
 	}
@@ -423,7 +370,7 @@ func (l *lease) correct(ctx context.Context, tokens int64) error {
 }
 
 // releaseSlots gives the slots of a request back.
-func (l *Limiter) releaseSlots(quotas []quota, request string) {
+func (l *sharedLimiter) releaseSlots(quotas []quota, request string) {
 	all := slots(quotas, request)
 	if len(all) == 0 {
 		return
@@ -440,16 +387,19 @@ func (l *Limiter) releaseSlots(quotas []quota, request string) {
 	}
 }
 
-// Run keeps the slots of running requests alive until ctx ends, and drops what
-// nobody counts any more. It returns nil.
-func (l *Limiter) Run(ctx context.Context) error {
+// run keeps the slots of running requests alive until ctx ends, and drops what
+// is not counted any more.
+func (l *sharedLimiter) run(ctx context.Context) {
 	tick := time.NewTicker(slotRenewal)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-tick.C:
+			if !l.used.Load() {
+				continue
+			}
 			if err := l.renew(ctx); err != nil && ctx.Err() == nil {
 				l.log("renewing slots failed", err)
 			}
@@ -458,7 +408,7 @@ func (l *Limiter) Run(ctx context.Context) error {
 }
 
 // renew renews every open slot, and brings back those that the database lost.
-func (l *Limiter) renew(ctx context.Context) error {
+func (l *sharedLimiter) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, slotRenewal)
 	defer cancel()
 	mine := l.running()
@@ -475,7 +425,7 @@ func (l *Limiter) renew(ctx context.Context) error {
 }
 
 // ended are the slots that were freed while they were renewed.
-func (l *Limiter) ended(mine []slot) []slot {
+func (l *sharedLimiter) ended(mine []slot) []slot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var gone []slot
@@ -488,14 +438,14 @@ func (l *Limiter) ended(mine []slot) []slot {
 }
 
 // running are the open slots.
-func (l *Limiter) running() []slot {
+func (l *sharedLimiter) running() []slot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.open))
 }
 
 // onSlots runs a statement over slots.
-func (l *Limiter) onSlots(ctx context.Context, statement string, all []slot, args ...any) error {
+func (l *sharedLimiter) onSlots(ctx context.Context, statement string, all []slot, args ...any) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -506,12 +456,12 @@ func (l *Limiter) onSlots(ctx context.Context, statement string, all []slot, arg
 	return l.exec(ctx, statement, append(args, string(list))...)
 }
 
-func (l *Limiter) exec(ctx context.Context, statement string, args ...any) error {
+func (l *sharedLimiter) exec(ctx context.Context, statement string, args ...any) error {
 	_, err := l.db.readers().exec(ctx, l.sql(statement), args...)
 	return err
 }
 
-func (l *Limiter) log(what string, err error) {
+func (l *sharedLimiter) log(what string, err error) {
 	l.db.options.Logger.Error("limiter: "+what, "error", err)
 }
 

@@ -23,13 +23,11 @@ import (
 	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
-var _ auth.Limiter = (*store.Limiter)(nil)
-
 // cluster is some nodes on one Postgres, whose clock a test moves.
 type cluster struct {
 	*sql.DB
 	*manual
-	nodes []*store.Limiter
+	nodes []store.Limiter
 }
 
 const clusterClock = "(SELECT nanos FROM test_clock)"
@@ -65,12 +63,12 @@ func (c *cluster) exec(t fataler, query string, args ...any) {
 }
 
 // advance moves the clock; the nodes that live renew their slots.
-func (c *cluster) advance(t fataler, d time.Duration, alive ...*store.Limiter) {
+func (c *cluster) advance(t fataler, d time.Duration, alive ...store.Limiter) {
 	t.Helper()
 	c.Advance(d)
 	c.exec(t, "UPDATE test_clock SET nanos = $1", c.Now().UnixNano())
 	for _, l := range alive {
-		if err := l.Renew(context.Background()); err != nil {
+		if err := store.RenewSlots(context.Background(), l); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -161,7 +159,7 @@ func TestManyNodesLimitAsOneProcessWould(t *testing.T) {
 }
 
 // admitted counts how many calls succeed, of so many at once on each node.
-func (c *cluster) admitted(each int, call func(l *store.Limiter, i int) error) int64 {
+func (c *cluster) admitted(each int, call func(l store.Limiter, i int) error) int64 {
 	var n atomic.Int64
 	var all sync.WaitGroup
 	for k, l := range c.nodes {
@@ -177,30 +175,29 @@ func (c *cluster) admitted(each int, call func(l *store.Limiter, i int) error) i
 	return n.Load()
 }
 
-func TestThreeNodesNeverAdmitA101stRequestInAMinute(t *testing.T) {
+func TestThreeNodesAdmitWhatOneMinuteHas(t *testing.T) {
 	c := newCluster(t, 3)
-	p := limited(auth.Limits{RPM: 100})
-	for minute := range 2 {
-		got := c.admitted(50, func(l *store.Limiter, _ int) error { _, err := l.Request(context.Background(), p); return err })
-		if got != 100 {
-			t.Errorf("minute %d: %d of 150 were admitted, want 100", minute, got)
-		}
-		c.advance(t, time.Minute)
-	}
-}
-
-func TestThreeNodesAdmitTheTokensOfOneMinute(t *testing.T) {
-	c := newCluster(t, 3)
-	p := limited(auth.Limits{TPM: 1000})
-	got := c.admitted(50, func(l *store.Limiter, i int) error {
-		lease, _, err := l.Acquire(context.Background(), p, fmt.Sprint(i), 10)
-		if err == nil {
-			lease.Release(10)
-		}
-		return err
-	})
-	if got != 100 {
-		t.Errorf("%d of 10 tokens each were admitted, want 100", got)
+	for name, call := range map[string]func(l store.Limiter, i int) error{
+		"requests": func(l store.Limiter, _ int) error {
+			_, err := l.Request(context.Background(), limited(auth.Limits{RPM: 100}))
+			return err
+		},
+		"tokens, ten of each request": func(l store.Limiter, i int) error {
+			lease, _, err := l.Acquire(context.Background(), limited(auth.Limits{TPM: 1000}), fmt.Sprint(i), 10)
+			if err == nil {
+				lease.Release(10)
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for minute := range 2 {
+				c.advance(t, time.Minute)
+				if got := c.admitted(50, call); got != 100 {
+					t.Errorf("minute %d: %d of 150 were admitted, want 100", minute, got)
+				}
+			}
+		})
 	}
 }
 
@@ -210,7 +207,7 @@ func TestThreeNodesShareTheSlotsOfAKeyAndOfItsAccount(t *testing.T) {
 		l.SetAccountLimits(map[string]auth.Limits{"acme": {MaxConcurrent: 25}})
 	}
 	var leases sync.Map
-	got := c.admitted(50, func(l *store.Limiter, i int) error {
+	got := c.admitted(50, func(l store.Limiter, i int) error {
 		p := limited(auth.Limits{MaxConcurrent: 10})
 		p.Key = fmt.Sprint("key_", i%5)
 		lease, _, err := l.Acquire(context.Background(), p, fmt.Sprint(i), 0)
@@ -275,10 +272,7 @@ func TestTokensBeyondCountingStayTheMost(t *testing.T) {
 
 func TestTheDatabaseIsAskedOnlyForCallersWithLimits(t *testing.T) {
 	db := onPostgres(t)(store.Options{})
-	l, err := store.NewLimiter(db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := db.Limiter()
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -299,19 +293,16 @@ func TestTheDatabaseIsAskedOnlyForCallersWithLimits(t *testing.T) {
 	}
 }
 
-func TestADatabaseOfOneProcessNeedsNoSharedLimiter(t *testing.T) {
+func TestADatabaseOfOneProcessLimitsInMemory(t *testing.T) {
 	db := opened(t)(sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), store.Options{}))
-	if l, err := store.NewLimiter(db); l != nil || !fault.Is(err, fault.InvalidRequest) {
-		t.Errorf("NewLimiter = %v, %v", l, err)
+	if l, ok := db.Limiter().(*auth.MemoryLimiter); !ok {
+		t.Errorf("the limiter is %T", l)
 	}
 }
 
 func TestTheMinutesAreThoseOfTheDatabase(t *testing.T) {
 	db := onPostgres(t)(store.Options{Now: func() time.Time { return noon }})
-	l, err := store.NewLimiter(db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := db.Limiter()
 	s, err := l.Request(t.Context(), limited(auth.Limits{RPM: 5}))
 	if err != nil || s.Requests.Remaining != 4 || s.Requests.Reset <= 0 || s.Requests.Reset > time.Minute {
 		t.Errorf("%+v, %v", s, err)
@@ -320,7 +311,7 @@ func TestTheMinutesAreThoseOfTheDatabase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Renew(t.Context()); err != nil {
+	if err := store.RenewSlots(t.Context(), l); err != nil {
 		t.Error(err)
 	}
 	lease.Release(0)
@@ -375,7 +366,7 @@ func TestNoSlotIsLeftWhereReleasesMeetRenewals(t *testing.T) {
 	var renewals, requests sync.WaitGroup
 	renewals.Go(func() {
 		for !stop.Load() {
-			if err := l.Renew(context.Background()); err != nil {
+			if err := store.RenewSlots(context.Background(), l); err != nil {
 				t.Error(err)
 			}
 		}

@@ -65,7 +65,7 @@ func leavesOlderSchema(t *testing.T, driver, dsn string, open func(store.Options
 
 	db, err := open(store.Options{AsStored: true}) // an empty one
 	if err == nil {
-		err = db.CreateAccount(t.Context(), "acme", billing.One)
+		err = db.Ledger().CreateAccount(t.Context(), "acme", billing.One)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -97,11 +97,11 @@ func leavesOlderSchema(t *testing.T, driver, dsn string, open func(store.Options
 		t.Fatal(err)
 	}
 	spend(t, db, "r4", billing.Usage{Input: 5})
-	rows, err := db.Usage(t.Context(), billing.Query{})
+	rows, err := db.Ledger().Usage(t.Context(), billing.Query{})
 	if err != nil || len(rows) != 1 || rows[0].Requests != 4 || rows[0].Usage.Input != 20 {
 		t.Errorf("usage of before and after: %+v, %v", rows, err)
 	}
-	if err := db.Verify(t.Context()); err != nil {
+	if err := db.Ledger().Verify(t.Context()); err != nil {
 		t.Error(err)
 	}
 	closed(db, nil)
@@ -120,12 +120,12 @@ func TestTheCurrencyOfBooksWithMoneyInThemStays(t *testing.T) {
 		db := open(store.Options{Currency: "EUR"})
 		_ = db.Close()
 		db = open(store.Options{Currency: "CHF"}) // nothing has been booked yet
-		if err := db.CreateAccount(t.Context(), "acme", billing.One); err != nil {
+		if err := db.Ledger().CreateAccount(t.Context(), "acme", billing.One); err != nil {
 			t.Fatal(err)
 		}
 		_ = db.Close()
 		db = open(store.Options{AsStored: true, Currency: "USD"})
-		if got := db.Currency(); got != "CHF" {
+		if got := db.Ledger().Currency(); got != "CHF" {
 			t.Errorf("as stored, the currency is %s", got)
 		}
 	})
@@ -141,7 +141,7 @@ func TestBooksWithMoneyInThemAreNotOpenedInAnotherCurrency(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(db.CreateAccount(t.Context(), "acme", billing.One), db.Close()); err != nil {
+		if err := errors.Join(db.Ledger().CreateAccount(t.Context(), "acme", billing.One), db.Close()); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := open(store.Options{Currency: "EUR"}); !fault.Is(err, fault.InvalidRequest) || !strings.Contains(err.Error(), "keeps its books in CHF") {
@@ -155,7 +155,7 @@ func TestAProgramThatDoesNotKnowBillsAsTheLastServerDid(t *testing.T) {
 		for _, count := range []bool{true, false, true} {
 			_ = open(store.Options{Count: count}).Close()
 			db := open(store.Options{AsStored: true})
-			if got := db.Counting(); got != count {
+			if got := db.Ledger().Counting(); got != count {
 				t.Errorf("counting is %t, and the last server's was %t", got, count)
 			}
 			_ = db.Close()
@@ -165,8 +165,8 @@ func TestAProgramThatDoesNotKnowBillsAsTheLastServerDid(t *testing.T) {
 
 func TestANewDatabaseHasNothingToBillBy(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
-		if db := open(store.Options{AsStored: true, Count: true, Currency: "EUR"}); !db.Counting() || db.Currency() != "EUR" {
-			t.Errorf("counting is %t in %s", db.Counting(), db.Currency())
+		if db := open(store.Options{AsStored: true, Count: true, Currency: "EUR"}); !db.Ledger().Counting() || db.Ledger().Currency() != "EUR" {
+			t.Errorf("counting is %t in %s", db.Ledger().Counting(), db.Ledger().Currency())
 		}
 	})
 }
@@ -189,7 +189,7 @@ func TestAPriceRowIsStoredWhenItIsLoaded(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = db.Close()
-		stored, err := open(store.Options{}).Price(t.Context(), list.Price("m").Version())
+		stored, err := open(store.Options{}).Ledger().Price(t.Context(), list.Price("m").Version())
 		if err != nil || stored.Version() != list.Price("m").Version() {
 			t.Errorf("%v, %v", stored, err)
 		}

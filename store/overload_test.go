@@ -20,7 +20,7 @@ import (
 
 // caller makes whole calls: a claim if they are keyed, a hold, a settlement.
 type caller struct {
-	*store.DB
+	store.Ledger
 	t     *testing.T
 	keyed bool
 	price *billing.Price
@@ -33,10 +33,10 @@ func newCaller(t *testing.T, db *store.DB, keyed bool) *caller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.CreateAccount(t.Context(), "acme", 1_000_000*billing.One); err != nil {
+	if err := db.Ledger().CreateAccount(t.Context(), "acme", 1_000_000*billing.One); err != nil {
 		t.Fatal(err)
 	}
-	return &caller{DB: db, t: t, keyed: keyed, price: price}
+	return &caller{Ledger: db.Ledger(), t: t, keyed: keyed, price: price}
 }
 
 // call makes one; false if it was refused.
@@ -50,7 +50,7 @@ func (c *caller) call(ctx context.Context) bool {
 		}
 		with = append(with, idempotency.Record{Key: key, Content: idempotency.Content{1}, Body: []byte("x")})
 	}
-	h, err := c.Reserve(ctx, billing.Charge{
+	h, err := c.Reserve(ctx, billing.HoldRequest{
 		Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "painter", Price: c.price, Bound: billing.Usage{Images: 1}, Claimed: c.keyed,
 	})
 	if err != nil {
@@ -125,7 +125,7 @@ func TestAtThreeTimesTheLoadThatTheDatabaseTakesMostOfWhatItTakesIsServed(t *tes
 					t.Logf("%d of %d a second", got, capacity)
 				}
 				faults.Slow(0)
-				if b, err := db.Balance(t.Context(), "acme"); err != nil || b.Held != 0 {
+				if b, err := db.Ledger().Balance(t.Context(), "acme"); err != nil || b.Held != 0 {
 					t.Errorf("%+v, %v, want nothing held", b, err)
 				}
 				if err := db.Close(); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
 // cell is one rate of a price row as the database keeps it.
@@ -53,11 +54,8 @@ func (db *DB) storePrice(ctx context.Context, t *tx, p *billing.Price) error {
 	return err
 }
 
-// Price is the price row of a version, exactly as it was when a hold pinned it,
-// so that any receipt can be computed again: of the version of a receipt it is
-// always there. An empty version is the nil Price, which is free. It fails with
-// fault.NotFound if the version was never loaded.
-func (db *DB) Price(ctx context.Context, version string) (*billing.Price, error) {
+// Price implements [Ledger].
+func (db *dbLedger) Price(ctx context.Context, version string) (*billing.Price, error) {
 	if version == "" {
 		return nil, nil
 	}
@@ -69,7 +67,7 @@ func (db *DB) Price(ctx context.Context, version string) (*billing.Price, error)
 	var content string
 	err := db.readers().queryRow(ctx, "SELECT content FROM price WHERE version = ?", version).Scan(&content)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no price version %.64q.", version))
+		return nil, ledger.ErrNoPrice(version)
 	}
 	if err != nil {
 		return nil, db.unavailable(err)

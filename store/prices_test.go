@@ -27,22 +27,22 @@ func TestEveryReceiptCanBeComputedAgainFromWhatIsStored(t *testing.T) {
 			accounts++
 			account := fmt.Sprint("acme-", accounts)
 			credit := billing.Money(rapid.Int64Range(0, int64(billing.One/2)).Draw(r, "credit"))
-			if err := db.CreateAccount(ctx, account, credit); err != nil {
+			if err := db.Ledger().CreateAccount(ctx, account, credit); err != nil {
 				r.Fatal(err)
 			}
 			for i := range rapid.IntRange(1, 4).Draw(r, "requests") {
-				c := billing.Charge{
+				c := billing.HoldRequest{
 					Account: account, Key: "key_1", RequestID: fmt.Sprint(account, "-", i), Operation: "chat", Model: "m",
 					Price: drawnPrice(r), Bound: drawnUsage(r, "bound", 100),
 				}
-				h, err := db.Reserve(ctx, c)
+				h, err := db.Ledger().Reserve(ctx, c)
 				if fault.Is(err, fault.InsufficientBalance) {
 					continue
 				}
 				if err != nil {
 					r.Fatal(err)
 				}
-				receipt, err := db.Settle(ctx, h, drawnUsage(r, "used", 5000))
+				receipt, err := db.Ledger().Settle(ctx, h, drawnUsage(r, "used", 5000))
 				if err != nil {
 					r.Fatal(err)
 				}
@@ -55,11 +55,11 @@ func TestEveryReceiptCanBeComputedAgainFromWhatIsStored(t *testing.T) {
 		_ = db.Close()
 		db = open(store.Options{}) // from the database, not from memory
 		for _, r := range receipts {
-			stored, err := db.Receipt(t.Context(), r.Account, r.ID)
+			stored, err := db.Ledger().Receipt(t.Context(), r.Account, r.ID)
 			if diff := cmp.Diff(r, stored); err != nil || diff != "" {
 				t.Fatalf("receipt %s: %v\n%s", r.ID, err, diff)
 			}
-			price, err := db.Price(t.Context(), stored.PriceVersion)
+			price, err := db.Ledger().Price(t.Context(), stored.PriceVersion)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,14 +79,14 @@ func overrun(t *testing.T, db *store.DB) billing.Receipt {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.CreateAccount(t.Context(), "poor", 1); err != nil {
+	if err := db.Ledger().CreateAccount(t.Context(), "poor", 1); err != nil {
 		t.Fatal(err)
 	}
-	h, err := db.Reserve(t.Context(), billing.Charge{Account: "poor", Key: "k", RequestID: "poor-1", Operation: "chat", Model: "m", Price: p})
+	h, err := db.Ledger().Reserve(t.Context(), billing.HoldRequest{Account: "poor", Key: "k", RequestID: "poor-1", Operation: "chat", Model: "m", Price: p})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := db.Settle(t.Context(), h, billing.Usage{Output: 3})
+	r, err := db.Ledger().Settle(t.Context(), h, billing.Usage{Output: 3})
 	if err != nil || r.Charge != 1 || r.Overrun == 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -121,10 +121,10 @@ func drawnUsage(r *rapid.T, label string, most int64) billing.Usage {
 func TestAPriceThatNoHoldPinnedIsNotThere(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		db := open(store.Options{})
-		if _, err := db.Price(t.Context(), "p_0000000000000000"); !fault.Is(err, fault.NotFound) {
+		if _, err := db.Ledger().Price(t.Context(), "p_0000000000000000"); !fault.Is(err, fault.NotFound) {
 			t.Errorf("error = %v", err)
 		}
-		if p, err := db.Price(t.Context(), ""); p != nil || err != nil {
+		if p, err := db.Ledger().Price(t.Context(), ""); p != nil || err != nil {
 			t.Errorf("the free price: %v, %v", p, err)
 		}
 	})
@@ -147,7 +147,7 @@ func TestAPriceThatWasRolledBackIsAddedAgain(t *testing.T) {
 		}
 		_ = db.Close()
 		db = open(store.Options{})
-		got, err := db.Price(t.Context(), p.Version())
+		got, err := db.Ledger().Price(t.Context(), p.Version())
 		if diff := cmp.Diff(p.Rates(), got.Rates()); err != nil || diff != "" {
 			t.Errorf("%v\n%s", err, diff)
 		}
@@ -168,7 +168,7 @@ func TestADamagedPriceIsNotUsed(t *testing.T) {
 			}
 			_ = db.Close()
 			db = open(store.Options{})
-			if got, err := db.Price(t.Context(), p.Version()); !fault.Is(err, fault.InternalError) {
+			if got, err := db.Ledger().Price(t.Context(), p.Version()); !fault.Is(err, fault.InternalError) {
 				t.Errorf("%s: %v, %v", content, got, err)
 			}
 			_ = db.Close()

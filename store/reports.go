@@ -4,18 +4,18 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
-// Balance is one account's position; fault.NotFound if there is no such
-// account. Where the ledger only counts every account exists and is at zero.
-func (db *DB) Balance(ctx context.Context, account string) (billing.Balance, error) {
+// Balance implements [billing.Reports]. Where the ledger only counts every account exists
+// and is at zero.
+func (db *dbLedger) Balance(ctx context.Context, account string) (billing.Balance, error) {
 	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	balance := billing.Balance{Account: account}
@@ -25,7 +25,7 @@ func (db *DB) Balance(ctx context.Context, account string) (billing.Balance, err
 	err := db.readers().queryRow(ctx, "SELECT posted, held FROM account WHERE id = ?", account).Scan(&balance.Posted, &balance.Held)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return billing.Balance{}, errNoAccount(account)
+		return billing.Balance{}, ledger.ErrNoAccount(account)
 	case err != nil:
 		return billing.Balance{}, db.unavailable(err)
 	}
@@ -33,7 +33,7 @@ func (db *DB) Balance(ctx context.Context, account string) (billing.Balance, err
 }
 
 // Totals implements [billing.Accounts].
-func (db *DB) Totals(ctx context.Context) (billing.Totals, error) {
+func (db *dbLedger) Totals(ctx context.Context) (billing.Totals, error) {
 	var t billing.Totals
 	var posted, held, credited, revenue, overrun sum
 	scanned := []any{&t.Accounts}
@@ -45,21 +45,20 @@ func (db *DB) Totals(ctx context.Context) (billing.Totals, error) {
 		return t, err
 	}
 	defer func() { _ = conn.Close() }() // it goes back to its pool
-	err = verification{db, ctx, conn}.read(func(q querier) error {
+	err = verification{db.DB, ctx, conn}.read(func(q querier) error {
 		return q.queryRow(ctx, "SELECT COUNT(*), "+sums("posted", "held", "credited", "revenue", "overrun")+" FROM account").Scan(scanned...)
 	})
 	t.Posted, t.Held, t.Credited, t.Revenue, t.Overrun = posted.total(), held.total(), credited.total(), revenue.total(), overrun.total()
 	return t, db.unavailableOrCanceled(ctx, err)
 }
 
-// Receipt is the settled end of one request; fault.NotFound if the account has
-// none by that id, or if the request is still running.
-func (db *DB) Receipt(ctx context.Context, account, id string) (billing.Receipt, error) {
+// Receipt implements [billing.Reports].
+func (db *dbLedger) Receipt(ctx context.Context, account, id string) (billing.Receipt, error) {
 	return db.receipt(ctx, id, "id = ? AND account = ?", id, account)
 }
 
 // receipt is the one for which a condition is true.
-func (db *DB) receipt(ctx context.Context, id, condition string, args ...any) (billing.Receipt, error) {
+func (db *dbLedger) receipt(ctx context.Context, id, condition string, args ...any) (billing.Receipt, error) {
 	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	found, err := collect(ctx, db.readers(), scanReceipt, "SELECT "+receiptColumns+" FROM receipt WHERE "+condition, args...)
@@ -67,19 +66,13 @@ func (db *DB) receipt(ctx context.Context, id, condition string, args ...any) (b
 	case err != nil:
 		return billing.Receipt{}, db.unavailable(err)
 	case len(found) == 0:
-		return billing.Receipt{}, errNoReceipt(id)
+		return billing.Receipt{}, ledger.ErrNoReceipt(id)
 	}
 	return found[0], nil
 }
 
-func errNoReceipt(id string) error {
-	return fault.New(fault.NotFound, fmt.Sprintf("There is no receipt %.64q.", id))
-}
-
-// Request is the settled end of a request of any account, with the attempts that
-// failed before; fault.NotFound if there is none by that id, or if it is still
-// running.
-func (db *DB) Request(ctx context.Context, id string) (billing.Receipt, []billing.Attempt, error) {
+// Request implements [billing.Accounts].
+func (db *dbLedger) Request(ctx context.Context, id string) (billing.Receipt, []billing.Attempt, error) {
 	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	r, err := db.receipt(ctx, id, "id = ?", id)
@@ -102,8 +95,8 @@ func scanAttempt(rows *sql.Rows) (a billing.Attempt, err error) {
 	return a, err
 }
 
-// OpenHolds are the requests that have not been settled, sorted by id.
-func (db *DB) OpenHolds(ctx context.Context) ([]billing.OpenHold, error) {
+// OpenHolds implements [Ledger].
+func (db *dbLedger) OpenHolds(ctx context.Context) ([]billing.OpenHold, error) {
 	holds, err := db.heldBy(ctx, "TRUE")
 	if err != nil {
 		return nil, err

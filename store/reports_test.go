@@ -24,7 +24,7 @@ func TestLookUpsAndLimitsAnswerWhileAllThatReadsForLongIsBusy(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		const patient = time.Minute // however slow the machine is
 		db := open(store.Options{WaitTimeout: patient})
-		if err := db.Add(t.Context(), named("a", "acme")); err != nil {
+		if err := db.Keys().Add(t.Context(), named("a", "acme")); err != nil {
 			t.Fatal(err)
 		}
 		free, err := store.OccupyReportConns(t.Context(), db, 3)
@@ -33,8 +33,8 @@ func TestLookUpsAndLimitsAnswerWhileAllThatReadsForLongIsBusy(t *testing.T) {
 			t.Error(err)
 		}
 		store.SetWaitTimeout(db, 20*time.Millisecond)
-		_, usage := db.Usage(t.Context(), billing.Query{})
-		verify := db.Verify(t.Context())
+		_, usage := db.Ledger().Usage(t.Context(), billing.Query{})
+		verify := db.Ledger().Verify(t.Context())
 		store.SetWaitTimeout(db, patient)
 		for name, err := range map[string]error{"Usage": usage, "Verify": verify} {
 			if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 || !strings.Contains(f.Message, "No database connection was free") {
@@ -43,18 +43,16 @@ func TestLookUpsAndLimitsAnswerWhileAllThatReadsForLongIsBusy(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), patient)
 		defer cancel()
-		if _, err := db.Find(ctx, auth.HashOf("sk-a")); err != nil {
+		if _, err := db.Keys().Find(ctx, auth.HashOf("sk-a")); err != nil {
 			t.Errorf("Find: %v", err)
 		}
-		if l, err := store.NewLimiter(db); err == nil { // counted in memory on SQLite
-			lease, _, err := l.Acquire(ctx, limited(auth.Limits{MaxConcurrent: 1}), "r", 1)
-			if err != nil {
-				t.Fatalf("Acquire: %v", err)
-			}
-			lease.Release(1)
+		lease, _, err := db.Limiter().Acquire(ctx, limited(auth.Limits{MaxConcurrent: 1}), "r", 1)
+		if err != nil {
+			t.Fatalf("Acquire: %v", err)
 		}
+		lease.Release(1)
 		free()
-		if _, err := db.Usage(ctx, billing.Query{}); err != nil {
+		if _, err := db.Ledger().Usage(ctx, billing.Query{}); err != nil {
 			t.Errorf("Usage afterwards: %v", err)
 		}
 	})
@@ -71,7 +69,7 @@ func TestAQuestionThatTakesTooLongIsStopped(t *testing.T) {
 				t.Errorf("got %v, want 503, what would be right, and a time to wait", err)
 			}
 		}
-		if err := db.Verify(ctx); err != nil {
+		if err := db.Ledger().Verify(ctx); err != nil {
 			t.Error(err)
 		}
 	})
@@ -87,7 +85,7 @@ func TestVerifyTakesTheTimeThatItTakes(t *testing.T) {
 func TestUsageOfATimeThatCannotBeCountedIsNotThatOfAllTimes(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		db := open(store.Options{Now: newManual(noon).Now})
-		if err := db.CreateAccount(t.Context(), "acme", billing.One); err != nil {
+		if err := db.Ledger().CreateAccount(t.Context(), "acme", billing.One); err != nil {
 			t.Fatal(err)
 		}
 		spend(t, db, "r1", billing.Usage{Input: 5})
@@ -100,7 +98,7 @@ func TestUsageOfATimeThatCannotBeCountedIsNotThatOfAllTimes(t *testing.T) {
 			{billing.Query{Since: late}, 0},
 			{billing.Query{Until: soon}, 0},
 		} {
-			if rows, err := db.Usage(t.Context(), c.query); err != nil || len(rows) != c.want {
+			if rows, err := db.Ledger().Usage(t.Context(), c.query); err != nil || len(rows) != c.want {
 				t.Errorf("%+v: %+v, %v, want %d rows", c.query, rows, err, c.want)
 			}
 		}
@@ -116,17 +114,17 @@ func TestOpenHoldsAndCommitsAreCounted(t *testing.T) {
 			defer mu.Unlock()
 			commits = append(commits, c)
 		}})
-		if err := db.CreateAccount(t.Context(), "acme", billing.One); err != nil {
+		if err := db.Ledger().CreateAccount(t.Context(), "acme", billing.One); err != nil {
 			t.Fatal(err)
 		}
-		h, err := db.Reserve(t.Context(), billing.Charge{Account: "acme", RequestID: "req_1", Operation: "chat", Model: "m"})
+		h, err := db.Ledger().Reserve(t.Context(), billing.HoldRequest{Account: "acme", RequestID: "req_1", Operation: "chat", Model: "m"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if s := db.Stats(); s != (store.Stats{Holds: 1}) {
 			t.Errorf("with a hold: %+v", s)
 		}
-		if _, err := db.Settle(t.Context(), h, billing.Usage{}); err != nil {
+		if _, err := db.Ledger().Settle(t.Context(), h, billing.Usage{}); err != nil {
 			t.Fatal(err)
 		}
 		if s := db.Stats(); s != (store.Stats{}) {
@@ -157,7 +155,7 @@ func TestOpenTasksAndNoticesAreCounted(t *testing.T) {
 				ID: id, Account: "acme", Key: "key_1", RequestID: "req_" + id, State: video.Submitting, Version: 1,
 				CreatedAt: now, UpdatedAt: now, ExpiresAt: now.Add(time.Hour), WebhookURL: "https://hooks.example/x",
 			}
-			if err := db.Tasks().Add(t.Context(), video.CreateTask{Task: task}); err != nil {
+			if err := db.Ledger().Add(t.Context(), video.CreateTask{Task: task}); err != nil {
 				t.Fatal(err)
 			}
 			task.State, task.Version, task.UpstreamID = video.Running, 2, "up-"+id
@@ -166,7 +164,7 @@ func TestOpenTasksAndNoticesAreCounted(t *testing.T) {
 				step.Task.State, step.Task.PurgeAt = video.Failed, now.Add(time.Hour)
 				step.Delivery = videoapi.Delivery(&step.Task, "evt_1", now)
 			}
-			if made, err := db.Tasks().Change(t.Context(), step, nil); err != nil || !made {
+			if made, err := db.Ledger().Change(t.Context(), step, nil); err != nil || !made {
 				t.Fatalf("%s: %t, %v", id, made, err)
 			}
 		}
@@ -179,7 +177,7 @@ func TestOpenTasksAndNoticesAreCounted(t *testing.T) {
 
 func TestPagesOfKeysAreTheWholeList(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
-		for name, keys := range map[string]auth.KeyAdmin{"database": open(store.Options{}), "memory": new(memory.Keys)} {
+		for name, keys := range map[string]auth.KeyAdmin{"database": open(store.Options{}).Keys(), "memory": new(memory.Keys)} {
 			t.Run(name, func(t *testing.T) {
 				for i := range 12 { // some of the same age, as those of a config file are
 					k := named(fmt.Sprint("key_", (i*7)%12), []string{"acme", "other"}[i%2])
@@ -225,7 +223,7 @@ func TestPagesOfKeysAreTheWholeList(t *testing.T) {
 func TestPagesOfAccountsAreAllAccountsWithTheirBalances(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		for name, ledger := range map[string]billing.Accounts{
-			"database": open(store.Options{}), "memory": memory.NewLedger(memory.LedgerOptions{}),
+			"database": open(store.Options{}).Ledger(), "memory": memory.NewLedger(memory.LedgerOptions{}),
 		} {
 			t.Run(name, func(t *testing.T) {
 				want := []string{"0", "Zeta", "acme", "b+c", "other"} // by their bytes
@@ -270,16 +268,16 @@ func TestBudgetsOfKeysAreThoseThatWereAskedFor(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
 		db := open(store.Options{})
 		for _, account := range []string{"acme", "other"} {
-			if err := db.CreateAccount(t.Context(), account, billing.One); err != nil {
+			if err := db.Ledger().CreateAccount(t.Context(), account, billing.One); err != nil {
 				t.Fatal(err)
 			}
 			for _, key := range []string{"k1", "k2"} {
-				if err := db.SetBudget(t.Context(), account, key, new(5*billing.One)); err != nil {
+				if err := db.Ledger().SetBudget(t.Context(), account, key, new(5*billing.One)); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		got, err := db.BudgetsOf(t.Context(), []billing.KeyOf{{Account: "acme", Key: "k1"}, {Account: "other", Key: "k2"}, {Account: "acme", Key: "k3"}})
+		got, err := db.Ledger().BudgetsOf(t.Context(), []billing.KeyOf{{Account: "acme", Key: "k1"}, {Account: "other", Key: "k2"}, {Account: "acme", Key: "k3"}})
 		if err != nil || len(got) != 2 || got[billing.KeyOf{Account: "acme", Key: "k1"}] != 5*billing.One || got[billing.KeyOf{Account: "other", Key: "k2"}] != 5*billing.One {
 			t.Errorf("got %v, %v", got, err)
 		}

@@ -9,46 +9,12 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
+	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
-
-// balance is money of which a part is held; 0 ≤ held ≤ posted. A nil balance
-// bounds nothing and moves nothing.
-type balance struct{ posted, held billing.Money }
-
-// position is what [billing.Ask.Grant] needs to know of it.
-func (p *balance) position() billing.Balance {
-	if p == nil {
-		return billing.Unbounded()
-	}
-	return billing.Balance{Posted: p.posted, Held: p.held}
-}
-
-func (p *balance) available() billing.Money {
-	if p == nil {
-		return billing.Unlimited
-	}
-	return p.posted - p.held
-}
-
-// hold holds amount; the caller has compared it with available.
-func (p *balance) hold(amount billing.Money) {
-	if p != nil {
-		p.held += amount
-	}
-}
-
-// capture gives a held amount back and takes charge, or what there is beside other
-// holds: what a request costs above its key's budget is the account's.
-func (p *balance) capture(held, charge billing.Money) {
-	if p != nil {
-		p.held -= held
-		p.posted = max(p.posted-charge, p.held)
-	}
-}
 
 // position is what an account's row says of money.
 type position struct {
-	balance
+	ledger.Balance
 	credited billing.Money // what the platform gave
 	revenue  billing.Money // the full cost of what was delivered
 	overrun  billing.Money // the part of it that the operator bore
@@ -67,17 +33,9 @@ type account struct {
 type budget struct {
 	id int64
 	of ownKey
-	balance
-	before balance // as it was read
+	ledger.Balance
+	before ledger.Balance // as it was read
 	ended  bool
-}
-
-// balanceOrNil is the balance of a budget, nil for none.
-func (p *budget) balanceOrNil() *balance {
-	if p == nil {
-		return nil
-	}
-	return &p.balance
 }
 
 // hold is the row of a request that has not been settled.
@@ -256,7 +214,7 @@ func (b *batch) loadAccounts() error {
 // scanAccount reads a row of accountColumns.
 func scanAccount(rows *sql.Rows) (*account, error) {
 	var a account
-	err := rows.Scan(&a.name, &a.posted, &a.held, &a.credited, &a.revenue, &a.overrun, &a.budgets)
+	err := rows.Scan(&a.name, &a.Posted, &a.Held, &a.credited, &a.revenue, &a.overrun, &a.budgets)
 	a.before = a.position
 	return &a, err
 }
@@ -296,8 +254,8 @@ func (b *batch) loadBudgets() error {
 // scanBudget reads a row of budgetColumns.
 func scanBudget(rows *sql.Rows) (*budget, error) {
 	var p budget
-	err := rows.Scan(&p.id, &p.of.account, &p.of.key, &p.posted, &p.held)
-	p.before = p.balance
+	err := rows.Scan(&p.id, &p.of.account, &p.of.key, &p.Posted, &p.Held)
+	p.before = p.Balance
 	return &p, err
 }
 
@@ -369,9 +327,9 @@ func (b *batch) writeAccounts() error {
 	for _, a := range b.accounts {
 		switch {
 		case a.fresh:
-			fresh = append(fresh, a.name, a.posted, a.held, a.credited, a.revenue, a.overrun, a.budgets, b.now)
+			fresh = append(fresh, a.name, a.Posted, a.Held, a.credited, a.revenue, a.overrun, a.budgets, b.now)
 		case a.position != a.before:
-			changed = append(changed, a.name, a.posted-a.before.posted, a.held-a.before.held, a.credited-a.before.credited,
+			changed = append(changed, a.name, a.Posted-a.before.Posted, a.Held-a.before.Held, a.credited-a.before.credited,
 				a.revenue-a.before.revenue, a.overrun-a.before.overrun, a.budgets-a.before.budgets)
 		}
 	}
@@ -384,8 +342,8 @@ func (b *batch) writeAccounts() error {
 func (b *batch) writeBudgets() error {
 	var changed []any
 	for _, p := range b.budgets {
-		if p.id > 0 && p.balance != p.before {
-			changed = append(changed, p.id, p.posted-p.before.posted, p.held-p.before.held)
+		if p.id > 0 && p.Balance != p.before {
+			changed = append(changed, p.id, p.Posted-p.before.Posted, p.Held-p.before.Held)
 		}
 	}
 	if err := b.tx.execAll(b.ctx, &b.sql.updateBudget, changed); err != nil {
@@ -491,7 +449,7 @@ type attempt struct {
 func (b *batch) addAttempts(h *hold, r *billing.Receipt, failed []billing.Attempt) {
 	for i := range failed {
 		a := attempt{receipt: r, number: int64(i + 1), Attempt: failed[i]}
-		a.Waste = a.Cost(h.price)
+		a.Waste = ledger.Waste(&a.Attempt, h.price)
 		b.attempts = append(b.attempts, a)
 	}
 }
@@ -508,7 +466,7 @@ func (b *batch) writeAttempts() error {
 			}
 		}
 		args = append(args, a.receipt.ID, a.number, a.receipt.Account, a.Channel, a.Model, a.Code, int64(a.Status),
-			flag(a.Billable), used, a.Waste, unixNanos(a.StartedAt), a.Duration.Nanoseconds(), a.receipt.SettledAt.UnixNano())
+			flag(a.Billable), used, a.Waste, ledger.Nanos(a.StartedAt), a.Duration.Nanoseconds(), a.receipt.SettledAt.UnixNano())
 	}
 	return b.tx.execAll(b.ctx, &b.sql.insertAttempt, args)
 }

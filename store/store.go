@@ -21,7 +21,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,10 +29,10 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// DB is everything that the gateway stores. It implements billing.Meter,
-// billing.Reports, billing.Accounts, auth.KeyStore, auth.KeyAdmin and
-// idempotency.Store, and is the outbox of webhooks; [DB.Tasks] is a video.Store.
-// Package sqlite or postgres makes one; Close ends it.
+// DB is everything that the gateway stores: [DB.Ledger] has the money, the idempotent
+// answers, the video tasks and their webhooks, [DB.Keys] the API keys, and
+// [DB.Limiter] what is used of the limits. Package sqlite or postgres makes one;
+// Close ends it.
 //
 // It is safe for concurrent use. Every error is a *[fault.Error]; where the
 // database cannot be asked it is fault.ServiceUnavailable with a RetryAfter,
@@ -52,10 +51,9 @@ type DB struct {
 	publishedPrices atomic.Pointer[string] // the hash of the list that is charged by
 	committer       *committer
 	stuck           atomic.Int64 // holds that the last sweep could not end
-	tasks           *Tasks
-
-	replacing sync.Mutex
-	owned     []auth.Key // what Replace brought last; nil if that is not certain
+	ledger          *dbLedger
+	keys            *dbKeys
+	limiter         Limiter
 }
 
 // Options configure a [DB]. The zero value is a prepaid ledger.
@@ -128,7 +126,11 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 		dialect: c.Dialect, options: c.Options.withDefaults(),
 		writer: c.Writer, reader: c.Reader, reports: c.Reports, release: c.Release,
 	}
-	db.tasks = &Tasks{db}
+	db.ledger, db.keys = &dbLedger{db}, &dbKeys{DB: db}
+	db.limiter = new(auth.MemoryLimiter)
+	if db.dialect.Shared {
+		db.limiter = newSharedLimiter(db, db.dialect.Clock)
+	}
 	db.writer.SetMaxOpenConns(2)
 	if err := db.start(ctx); err != nil {
 		_ = db.closePools() // the first error says more

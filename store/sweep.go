@@ -13,8 +13,14 @@ import (
 )
 
 // Run ends holds that nobody else ends, until ctx does: those of dead processes
-// and those that have expired. What goes wrong is logged and tried again.
+// and those that have expired. It also keeps the slots of the [Limiter] alive. What
+// goes wrong is logged and tried again.
 func (db *DB) Run(ctx context.Context) error {
+	if l, shared := db.limiter.(*sharedLimiter); shared {
+		var running sync.WaitGroup
+		defer running.Wait()
+		running.Go(func() { l.run(ctx) })
+	}
 	ticker := time.NewTicker(db.options.Lease)
 	defer ticker.Stop()
 	var jumps clockJumps

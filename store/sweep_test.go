@@ -20,10 +20,10 @@ func TestAnswersAreGoneAfterADayAlsoWhereNobodyAsksAgain(t *testing.T) {
 		const answers = 150 // more than one transaction drops
 		for i := range answers {
 			k, id := onceKey(fmt.Sprint(i)), fmt.Sprint("r", i)
-			if _, err := db.Open(t.Context(), k, idempotency.Content{1}, id); err != nil {
+			if _, err := db.Ledger().Open(t.Context(), k, idempotency.Content{1}, id); err != nil {
 				t.Fatal(err)
 			}
-			if err := db.Keep(t.Context(), k, id, answerOf(id, "a secret")); err != nil {
+			if err := db.Ledger().Keep(t.Context(), k, id, answerOf(id, "a secret")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -55,20 +55,20 @@ func TestAWallClockThatLeapsEndsNoHoldOfALivingProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = db.Close() }()
-		if err := db.CreateAccount(t.Context(), "acme", billing.One); err != nil {
+		if err := db.Ledger().CreateAccount(t.Context(), "acme", billing.One); err != nil {
 			t.Fatal(err)
 		}
 		go func() { _ = db.Run(t.Context()) }()
 		open := func(want int) {
 			t.Helper()
 			synctest.Wait()
-			if holds, err := db.OpenHolds(t.Context()); err != nil || len(holds) != want {
+			if holds, err := db.Ledger().OpenHolds(t.Context()); err != nil || len(holds) != want {
 				t.Errorf("after %s %d holds are open, %v, want %d", time.Since(start), len(holds), err, want)
 			}
 		}
 		hold := func(id string) {
 			t.Helper()
-			if _, err := db.Reserve(t.Context(), billing.Charge{Account: "acme", Key: "k", RequestID: id, Operation: "chat", Model: "m"}); err != nil {
+			if _, err := db.Ledger().Reserve(t.Context(), billing.HoldRequest{Account: "acme", Key: "k", RequestID: id, Operation: "chat", Model: "m"}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -11,35 +11,15 @@ import (
 	"github.com/tollhouse-ai/gateway/video"
 )
 
-var (
-	_ video.Store   = (*Tasks)(nil)
-	_ video.Clock   = (*Tasks)(nil)
-	_ billing.Meter = (*Tasks)(nil)
-)
-
-// Tasks is a [DB] as the store of video tasks as well: all of it, but that Add
-// and Find are video.Store's and not package auth's. Give it to the gateway as
-// the Meter, as the Tasks and as the store of answers, and a task changes in the
-// transaction in which its money moves.
-//
-// Where the process that submits dies before an upstream's answer is kept, the
-// task stays video.Submitting with its hold, and its idempotency key stays
-// claimed: duplicates get fault.IdempotencyConflict until the task has ended or
-// the hold has. No key ever makes two jobs.
-type Tasks struct{ *DB }
-
-// Tasks is the database as the store of video tasks, always the same one.
-func (db *DB) Tasks() *Tasks { return db.tasks }
-
 // Add implements [video.Store], for a task whose hold is not in this ledger.
-func (s *Tasks) Add(ctx context.Context, n video.CreateTask) error {
+func (s *dbLedger) Add(ctx context.Context, n video.CreateTask) error {
 	return s.committer.run(ctx, newAddTaskOp(&n), s.options.WaitTimeout)
 }
 
 // Change implements [video.Store]. It makes the notice of the step, too. The
 // answer, which ends the claim of the submission's key for good, has a receipt
 // that says what is known while the hold is open.
-func (s *Tasks) Change(ctx context.Context, step video.Step, record *idempotency.Record) (bool, error) {
+func (s *dbLedger) Change(ctx context.Context, step video.Step, record *idempotency.Record) (bool, error) {
 	made := false // the committer's until run has returned nil
 	o := newOp(func(b *batch) { b.tasks.wanted[step.Task.ID] = true }, func(b *batch) error {
 		r := b.tasks.known[step.Task.ID]
@@ -62,13 +42,13 @@ func (s *Tasks) Change(ctx context.Context, step video.Step, record *idempotency
 }
 
 // Drop implements [video.Store]. It does not end the task's hold.
-func (s *Tasks) Drop(ctx context.Context, id string) error {
+func (s *dbLedger) Drop(ctx context.Context, id string) error {
 	return s.committer.run(ctx, newDropTaskOp(id), s.options.WaitTimeout)
 }
 
 // Find implements [video.Store]. Of two tasks that an upstream gave the same id
 // it is the younger.
-func (s *Tasks) Find(ctx context.Context, account, id string) (*video.Task, error) {
+func (s *dbLedger) Find(ctx context.Context, account, id string) (*video.Task, error) {
 	if id == "" {
 		return nil, nil
 	}
@@ -105,7 +85,7 @@ func (db *DB) tasksWhere(ctx context.Context, where string, args ...any) ([]*vid
 // Claim implements [video.Store]. Leases are measured by the database's clock
 // where several processes share it; until is the caller's. A lease of which
 // more than half is left is not renewed, so that most calls write nothing.
-func (s *Tasks) Claim(ctx context.Context, owner string, until time.Time, n int) ([]*video.Task, error) {
+func (s *dbLedger) Claim(ctx context.Context, owner string, until time.Time, n int) ([]*video.Task, error) {
 	err := s.updateIf(ctx, func(b *batch) (bool, error) { return b.leaseTasks(owner, until, n) })
 	if err != nil {
 		return nil, err
@@ -140,7 +120,7 @@ func (b *batch) leaseTasks(owner string, until time.Time, n int) (bool, error) {
 
 // Now implements [video.Clock]: it is the database's time where several processes
 // share it.
-func (s *Tasks) Now(ctx context.Context) (time.Time, error) {
+func (s *dbLedger) Now(ctx context.Context) (time.Time, error) {
 	now, err := s.now(ctx, s.readers())
 	if err != nil {
 		return time.Time{}, s.unavailableOrCanceled(ctx, err)
@@ -149,7 +129,7 @@ func (s *Tasks) Now(ctx context.Context) (time.Time, error) {
 }
 
 // Purge implements [video.Store].
-func (s *Tasks) Purge(ctx context.Context, now time.Time) (int, error) {
+func (s *dbLedger) Purge(ctx context.Context, now time.Time) (int, error) {
 	total := 0
 	for {
 		var dropped int64 // the committer's until run has returned nil

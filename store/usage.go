@@ -3,15 +3,13 @@ package store
 import (
 	"context"
 	"database/sql"
-	"fmt"
-	"math"
 	"math/big"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
 // usageGroup is what a row of usage_hour is the sum of.
@@ -37,7 +35,7 @@ func (s *usageSums) add(r *billing.Receipt) {
 		int64(r.Charge), int64(r.Overrun), u.Input, u.CachedInput, u.CacheWrite, u.Output, u.Reasoning,
 		u.ImageInput, u.ImageOutput, u.Images, u.Seconds, u.Characters,
 	} {
-		s[i+3] += min(n, math.MaxInt64-s[i+3])
+		s[i+3] = ledger.AddCapped(s[i+3], n)
 	}
 }
 
@@ -50,7 +48,7 @@ func (b *batch) writeUsage() error {
 	groups := make(map[usageGroup]*usageSums)
 	for i := range b.settled {
 		r := &b.settled[i]
-		g := usageGroup{r.Account, r.Key, r.Model, r.Operation, hourOf(r.SettledAt), r.counted}
+		g := usageGroup{r.Account, r.Key, r.Model, r.Operation, ledger.HourOf(r.SettledAt), r.counted}
 		sums := groups[g]
 		if sums == nil {
 			sums = new(usageSums)
@@ -66,13 +64,6 @@ func (b *batch) writeUsage() error {
 		}
 	}
 	return b.tx.execAll(b.ctx, &b.sql.addUsage, args)
-}
-
-// hourOf is the first nanosecond of the hour of UTC that holds a moment.
-func hourOf(at time.Time) int64 {
-	hour := time.Hour.Nanoseconds()
-	nanos := at.UnixNano()
-	return nanos - (nanos%hour+hour)%hour
 }
 
 // addedUsage is what becomes of a row of usage_hour that is there already. A sum
@@ -95,18 +86,13 @@ var groups = map[billing.GroupBy]string{
 	billing.ByDay:   "hour / 86400000000000",
 }
 
-// Usage sums settled requests, released ones too, by the time they were
-// settled; rows are sorted by group. Since is rounded down and Until up to a
-// whole hour of UTC, since that is what sums are kept by (usage_hour): a question
-// reads a row for each hour in which a key used a model, however many requests
-// that were. Sums that take longer than two seconds all the same are given up with
-// fault.ServiceUnavailable. An empty By means billing.ByModel, an unknown one is
-// fault.InvalidRequest; an unknown account is fault.NotFound unless the ledger
-// only counts.
-func (db *DB) Usage(ctx context.Context, q billing.Query) ([]billing.UsageRow, error) {
-	group, known := groups[q.By]
-	if !known {
-		return nil, fault.Invalid("by", fmt.Sprintf("Usage is grouped by %q, %q or %q.", billing.ByModel, billing.ByKey, billing.ByDay))
+// Usage implements [billing.Accounts]. It reads a row for each hour in which a key used
+// a model (usage_hour), however many requests that were; so Since is rounded down and
+// Until up to a whole hour of UTC. Sums that take longer than two seconds all the same
+// are given up with fault.ServiceUnavailable.
+func (db *dbLedger) Usage(ctx context.Context, q billing.Query) ([]billing.UsageRow, error) {
+	if err := ledger.CheckGrouping(q.By); err != nil {
+		return nil, err
 	}
 	usage := []billing.UsageRow{}
 	// In an order that is only known when all is summed: SQLite's driver can be
@@ -115,7 +101,7 @@ func (db *DB) Usage(ctx context.Context, q billing.Query) ([]billing.UsageRow, e
 		row, err := scanUsage(rows, q.By)
 		usage = append(usage, row)
 		return err
-	}, "SELECT "+group+", CAST(SUM(requests) AS BIGINT), MAX(estimated), MAX(anomaly), "+sums(append(strings.Split(countColumns, ", "), "charge")...)+
+	}, "SELECT "+groups[q.By]+", CAST(SUM(requests) AS BIGINT), MAX(estimated), MAX(anomaly), "+sums(append(strings.Split(countColumns, ", "), "charge")...)+
 		" FROM usage_hour WHERE hour >= ? AND hour < ?", " GROUP BY 1 ORDER BY 2")
 	if err != nil {
 		return nil, err
@@ -124,10 +110,8 @@ func (db *DB) Usage(ctx context.Context, q billing.Query) ([]billing.UsageRow, e
 	return usage, nil
 }
 
-// Waste sums failed attempts by channel and upstream model. Since and Until are
-// rounded as those of Usage, and sums that take longer than two seconds are given
-// up in the same way.
-func (db *DB) Waste(ctx context.Context, q billing.Query) ([]billing.WasteRow, error) {
+// Waste implements [billing.Accounts], rounded and bounded in time as Usage is.
+func (db *dbLedger) Waste(ctx context.Context, q billing.Query) ([]billing.WasteRow, error) {
 	waste := []billing.WasteRow{}
 	err := db.reportUsage(ctx, q, func(rows *sql.Rows) error {
 		var r billing.WasteRow
@@ -147,8 +131,8 @@ func (db *DB) Waste(ctx context.Context, q billing.Query) ([]billing.WasteRow, e
 // reportUsage calls scan for each row of a query about the time and the account of
 // q. The query up to its GROUP BY ends in a condition on the first moment and on the
 // one after the last.
-func (db *DB) reportUsage(ctx context.Context, q billing.Query, scan func(*sql.Rows) error, query, groupBy string) error {
-	first, end := hours(q)
+func (db *dbLedger) reportUsage(ctx context.Context, q billing.Query, scan func(*sql.Rows) error, query, groupBy string) error {
+	first, end := ledger.Hours(q)
 	args := []any{first, end}
 	if q.Account != "" {
 		if _, err := db.Balance(ctx, q.Account); err != nil {
@@ -159,18 +143,6 @@ func (db *DB) reportUsage(ctx context.Context, q billing.Query, scan func(*sql.R
 	return db.report(ctx, reportTimeout, func(ctx context.Context, on querier) error {
 		return forEach(ctx, on, scan, query+groupBy, args...)
 	})
-}
-
-// hours are the first moment of the query and the one after its last.
-func hours(q billing.Query) (first, end int64) {
-	first, end = math.MinInt64, math.MaxInt64
-	if !q.Since.IsZero() {
-		first = unixNanos(q.Since.UTC().Truncate(time.Hour))
-	}
-	if !q.Until.IsZero() {
-		end = unixNanos(q.Until.UTC().Add(time.Hour - 1).Truncate(time.Hour))
-	}
-	return first, end
 }
 
 func scanUsage(rows *sql.Rows, by billing.GroupBy) (billing.UsageRow, error) {

@@ -39,13 +39,13 @@ import (
 //
 // It fails with fault.ServiceUnavailable where others read for long already, and
 // with fault.InternalError where the database answers and what it holds cannot be read.
-func (db *DB) Verify(ctx context.Context) error {
+func (db *dbLedger) Verify(ctx context.Context) error {
 	conn, err := db.reportConn(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }() // it goes back to its pool
-	broken, err := verification{db, ctx, conn}.inconsistency()
+	broken, err := verification{db.DB, ctx, conn}.inconsistency()
 	switch {
 	case err != nil:
 		return db.errUnreadable(ctx, err)
@@ -323,7 +323,7 @@ func (r *replayed) differs(a *account) string {
 		got               billing.Money
 		want              *big.Int
 	}{
-		{"I1", "posted", a.posted, &r.posted}, {"I7", "credited", a.credited, &r.credited},
+		{"I1", "posted", a.Posted, &r.posted}, {"I7", "credited", a.credited, &r.credited},
 		{"I7", "revenue", a.revenue, &r.revenue}, {"I7", "overrun", a.overrun, &r.overrun},
 	} {
 		if c.want.Cmp(big.NewInt(int64(c.got))) != 0 {

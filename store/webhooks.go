@@ -9,15 +9,13 @@ import (
 	"github.com/tollhouse-ai/gateway/webhook"
 )
 
-var _ webhook.Outbox = (*DB)(nil)
-
 const (
 	noticeColumns = "id, account, task, url, body, created_at, state, tries, reason, next_at, ended_at"
 	noticeKinds   = "tttttntntnn"
 )
 
 // Due implements [webhook.Outbox].
-func (db *DB) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Delivery, error) {
+func (db *dbLedger) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Delivery, error) {
 	var due []webhook.Delivery // the committer's until run has returned nil
 	err := db.updateIf(ctx, func(b *batch) (bool, error) {
 		due = []webhook.Delivery{}
@@ -52,14 +50,14 @@ func scanNotice(rows *sql.Rows) (webhook.Status, error) {
 }
 
 // Done implements [webhook.Outbox].
-func (db *DB) Done(ctx context.Context, id string, at time.Time) error {
+func (db *dbLedger) Done(ctx context.Context, id string, at time.Time) error {
 	return db.update(ctx, func(ctx context.Context, t *tx) error {
 		return t.endNotice(ctx, id, webhook.Sent, nanos(at))
 	})
 }
 
 // Failed implements [webhook.Outbox].
-func (db *DB) Failed(ctx context.Context, n webhook.Delivery, next time.Time, reason string, final bool) error {
+func (db *dbLedger) Failed(ctx context.Context, n webhook.Delivery, next time.Time, reason string, final bool) error {
 	return db.update(ctx, func(ctx context.Context, t *tx) error {
 		now, err := db.now(ctx, t)
 		if err != nil {
@@ -82,10 +80,8 @@ func (t *tx) endNotice(ctx context.Context, id string, state webhook.State, at i
 // mostNotices are listed at once.
 const mostNotices = 1000
 
-// Deliveries are an account's notices and how far they are, the newest first, at
-// most limit (100 if that is not positive) and never more than 1,000; everybody's
-// if account is empty. Those that have ended are kept for seven days.
-func (db *DB) Deliveries(ctx context.Context, account string, limit int) ([]webhook.Status, error) {
+// Deliveries implements [Ledger].
+func (db *dbLedger) Deliveries(ctx context.Context, account string, limit int) ([]webhook.Status, error) {
 	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	where, args := "WHERE account = ? ", []any{account}
@@ -107,10 +103,8 @@ func (db *DB) Deliveries(ctx context.Context, account string, limit int) ([]webh
 	return all, nil
 }
 
-// Resend makes a notice due now, whatever became of it, with all its attempts before
-// it; false if there is none by that id. One that has ended is kept for seven
-// days.
-func (db *DB) Resend(ctx context.Context, id string) (found bool, err error) {
+// Resend implements [Ledger].
+func (db *dbLedger) Resend(ctx context.Context, id string) (found bool, err error) {
 	var changed int64 // the committer's until update has returned nil
 	err = db.update(ctx, func(ctx context.Context, t *tx) error {
 		now, err := db.now(ctx, t)
@@ -137,7 +131,7 @@ func (db *DB) sweepNotices(ctx context.Context, now int64) error {
 }
 
 // Secrets implements [webhook.Outbox]. An account without one gets one.
-func (db *DB) Secrets(ctx context.Context, account string) ([]webhook.Secret, error) {
+func (db *dbLedger) Secrets(ctx context.Context, account string) ([]webhook.Secret, error) {
 	ctx, cancel := db.readContext(ctx)
 	defer cancel()
 	now, err := db.now(ctx, db.readers())
@@ -164,10 +158,8 @@ func (db *DB) secrets(ctx context.Context, q querier, condition, account string,
 	}, "SELECT secret FROM webhook_secret WHERE account = ? AND "+condition+" ORDER BY expires_at > 0, created_at DESC", append([]any{account}, args...)...)
 }
 
-// WebhookSecret is what signs an account's notices. It is made if there is none,
-// and with rotate in any case: the one before it signs too for 24 hours, and one
-// before that no more. Whoever may call it can forge notices.
-func (db *DB) WebhookSecret(ctx context.Context, account string, rotate bool) (webhook.Secret, error) {
+// WebhookSecret implements [Ledger].
+func (db *dbLedger) WebhookSecret(ctx context.Context, account string, rotate bool) (webhook.Secret, error) {
 	const current = "expires_at = 0"
 	if !rotate {
 		found, err := db.secrets(ctx, db.readers(), current, account)

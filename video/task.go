@@ -144,7 +144,7 @@ func ErrNotFound(id string) error {
 // that is not a *fault.Error means that the store is unavailable.
 //
 // A Store that is also the gateway's billing.Meter takes a [CreateTask] with
-// Reserve (billing.Charge.With) and a [Step] with Settle, each in one
+// Reserve (billing.HoldRequest.With) and a [Step] with Settle, each in one
 // transaction with the money.
 type Store interface {
 	// Add makes a task, unless the key has as many open ones as it may

@@ -38,11 +38,11 @@ var makeID = map[string]func() string{
 // chat is a small answer of a cheap model.
 var chat = billing.Usage{Input: 700, CachedInput: 300, Output: 150, Reasoning: 50}
 
-func charge(account int) (billing.Charge, error) {
+func charge(account int) (billing.HoldRequest, error) {
 	price, err := billing.NewPrice(
 		billing.Rate{Unit: billing.Input, Amount: "0.60"}, billing.Rate{Unit: billing.CachedInput, Amount: "0.15"},
 		billing.Rate{Unit: billing.Output, Amount: "2.50"})
-	return billing.Charge{
+	return billing.HoldRequest{
 		Account: fmt.Sprint("account-", account), Key: "key_1", Operation: "chat", Model: "delta-k3", Price: price,
 		Bound: billing.Usage{Input: 1_000, Output: 4_096}, Least: billing.Usage{Input: 1_000, Output: 1},
 	}, err
@@ -51,7 +51,7 @@ func charge(account int) (billing.Charge, error) {
 // fire runs a load for a while on a database without accounts.
 func fire(ctx context.Context, db *store.DB, l load, o options) (result, error) {
 	for n := range l.accounts {
-		if err := db.CreateAccount(ctx, fmt.Sprint("account-", n), 1_000_000*billing.One); err != nil {
+		if err := db.Ledger().CreateAccount(ctx, fmt.Sprint("account-", n), 1_000_000*billing.One); err != nil {
 			return result{}, err
 		}
 	}
@@ -103,13 +103,13 @@ func (c *caller) work(ctx context.Context, account int, over *atomic.Bool) error
 		began := time.Now()
 		var h billing.Hold
 		err = c.do(func() (err error) {
-			h, err = c.db.Reserve(ctx, request)
+			h, err = c.db.Ledger().Reserve(ctx, request)
 			return err
 		})
 		c.holds = append(c.holds, time.Since(began))
 		if err == nil && !c.stays {
 			err = c.do(func() error {
-				_, err := c.db.Settle(ctx, h, chat, billing.Outcome{Reason: billing.ReasonComplete, Channel: "main"})
+				_, err := c.db.Ledger().Settle(ctx, h, chat, billing.Outcome{Reason: billing.ReasonComplete, Channel: "main"})
 				return err
 			})
 		}

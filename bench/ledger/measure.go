@@ -98,7 +98,7 @@ func on(ctx context.Context, o options, p database, l load, n int) (r result, er
 	if r, err = fire(ctx, db, l, o); err != nil {
 		return r, err
 	}
-	return r, db.Verify(ctx)
+	return r, db.Ledger().Verify(ctx)
 }
 
 // median is the middle one of what of gives for each of all.

@@ -141,8 +141,8 @@ func (r *run) lose(rest []point) {
 	}
 }
 
-func (r *run) charge(i int8) billing.Charge {
-	c := billing.Charge{
+func (r *run) charge(i int8) billing.HoldRequest {
+	c := billing.HoldRequest{
 		Account: r.name, Key: "k1", RequestID: r.id(int(i)), Model: "painter", Price: r.price,
 		Bound: billing.Usage{Images: held},
 	}
@@ -249,7 +249,7 @@ func onSQLite(t *testing.T) *subject {
 		if err != nil {
 			t.Fatal(err)
 		}
-		db, x.ledger = opened, opened
+		db, x.ledger = opened, opened.Ledger()
 	}
 	x.close = func() {
 		x.cut.Cut()

@@ -195,7 +195,7 @@ func TestListsHaveAllPages(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range many {
 		all.Go(func() { // the store makes many at once
-			if err := db.CreateAccount(t.Context(), fmt.Sprint("a", i), 0); err != nil {
+			if err := db.Ledger().CreateAccount(t.Context(), fmt.Sprint("a", i), 0); err != nil {
 				t.Error(err)
 			}
 		})
@@ -206,7 +206,7 @@ func TestListsHaveAllPages(t *testing.T) {
 		name := fmt.Sprint("a", i)
 		keys = append(keys, auth.Key{ID: "key_" + name, Account: name, Hash: auth.HashOf(name)})
 	}
-	if err := db.Replace(t.Context(), keys); err != nil {
+	if err := db.Keys().Replace(t.Context(), keys); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Close(); err != nil {

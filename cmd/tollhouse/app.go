@@ -157,7 +157,7 @@ func (a *app) gatewayOptions(c *config.Components) gateway.Options {
 // applyOwned writes the accounts, keys, prices and limits of the components to the
 // store. If that fails, the keys are restored.
 func (a *app) applyOwned(ctx context.Context, c *config.Components) error {
-	if err := a.storage.keys.replace(ctx, c.Keys); err != nil {
+	if err := a.storage.keys.Replace(ctx, c.Keys); err != nil {
 		return err
 	}
 	err := a.createAccounts(ctx, c.Config)
@@ -185,7 +185,7 @@ func (a *app) restoreKeys(ctx context.Context) error {
 	}
 	ctx, cancel := a.detachedContext(ctx)
 	defer cancel()
-	return a.storage.keys.replace(ctx, old.Keys)
+	return a.storage.keys.Replace(ctx, old.Keys)
 }
 
 // createAccounts creates the accounts that the ledger does not have yet. One that

@@ -206,7 +206,7 @@ func speaks(c *config.Config) bool {
 
 // noKeys is the warning that there are no keys, with the commands that make one.
 func (a *app) noKeys(accounts []billing.Balance, s *settings) string {
-	if s.admin == adminOff && a.storage.sharedLimiter() == nil {
+	if s.admin == adminOff && !a.storage.shared() {
 		return "there are no API keys, and the admin API is off: write accounts with keys into the config file"
 	}
 	text, where := "there are no API keys yet: ", dataFlag(s)

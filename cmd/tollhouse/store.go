@@ -34,33 +34,18 @@ import (
 type storage struct {
 	name        string // the address without secrets; the same for all that open it
 	ledger      ledger
-	keys        keyStore
+	keys        store.Keys
 	idempotency idempotency.Store
 	tasks       video.Store
 	webhooks    server.Webhooks
-	limiter     limiter
+	limiter     store.Limiter
 	db          *store.DB // nil in memory
 	exposed     []string  // warnings about its files that others can read or replace
-}
-
-// limiter counts what keys and accounts use.
-type limiter interface {
-	auth.Limiter
-	// SetAccountLimits replaces the limits of whole accounts.
-	SetAccountLimits(map[string]auth.Limits)
 }
 
 type ledger interface {
 	billing.Meter
 	billing.Accounts
-}
-
-// keyStore is where keys are found and changed.
-type keyStore interface {
-	auth.KeyStore
-	auth.KeyAdmin
-	// replace replaces the keys that came from the config file.
-	replace(context.Context, []auth.Key) error
 }
 
 // openStorage opens the store at an address of the configuration. A SQLite file
@@ -77,17 +62,11 @@ func openStorage(ctx context.Context, address string, o store.Options) (*storage
 	if err != nil {
 		return nil, &storeError{storeName(address), err}
 	}
-	tasks := db.Tasks() // one store for all: a task changes in one transaction with its money and its answer
-	s := &storage{
-		name: storeName(address), ledger: tasks, keys: newCachedKeys(db), idempotency: tasks, tasks: tasks, webhooks: tasks,
-		limiter: new(auth.MemoryLimiter), db: db, exposed: exposed,
-	}
-	if !strings.HasPrefix(address, config.SQLite) {
-		if s.limiter, err = store.NewLimiter(db); err != nil {
-			return nil, errors.Join(err, db.Close())
-		}
-	}
-	return s, nil
+	ledger := db.Ledger() // one store for all: a task changes in one transaction with its money and its answer
+	return &storage{
+		name: storeName(address), ledger: ledger, keys: newCachedKeys(db), idempotency: ledger, tasks: ledger, webhooks: ledger,
+		limiter: db.Limiter(), db: db, exposed: exposed,
+	}, nil
 }
 
 // memoryStorage is a store that ends with the process.
@@ -97,7 +76,7 @@ func memoryStorage(o store.Options) *storage {
 	return &storage{
 		name:   config.Memory,
 		ledger: memory.NewLedger(memory.LedgerOptions{Count: o.Count, Currency: o.Currency}),
-		keys:   memoryKeys{new(memory.Keys)}, idempotency: answers, tasks: tasks, webhooks: tasks, limiter: new(auth.MemoryLimiter),
+		keys:   new(memory.Keys), idempotency: answers, tasks: tasks, webhooks: tasks, limiter: new(auth.MemoryLimiter),
 	}
 }
 
@@ -178,23 +157,15 @@ func oneLine(text string) string {
 	return strings.Join(lines, " ")
 }
 
-// sharedLimiter is the limiter that counts in the database; nil where only this
-// process can use the store.
-func (s *storage) sharedLimiter() *store.Limiter {
-	l, _ := s.limiter.(*store.Limiter)
-	return l
-}
+// shared reports whether other processes can use the store.
+func (s *storage) shared() bool { return s.db != nil && !strings.HasPrefix(s.name, config.SQLite) }
 
 // jobs are the background work of the store.
 func (s *storage) jobs() []func(context.Context) error {
 	if s.db == nil {
 		return nil
 	}
-	jobs := []func(context.Context) error{s.db.Run}
-	if l := s.sharedLimiter(); l != nil {
-		jobs = append(jobs, l.Run)
-	}
-	return jobs
+	return []func(context.Context) error{s.db.Run}
 }
 
 // checks are the store's checks of /readyz.
@@ -229,20 +200,15 @@ func (s *storage) close() error {
 	return s.db.Close()
 }
 
-// memoryKeys is the keyStore of a store in memory.
-type memoryKeys struct{ *memory.Keys }
-
-func (k memoryKeys) replace(_ context.Context, owned []auth.Key) error { return k.Replace(owned) }
-
-// cachedKeys is the keyStore of a database. Keys are found through a cache, which
+// cachedKeys are the keys of a database. They are found through a cache, which
 // drops at once what this process changes, and within two seconds what others do.
 type cachedKeys struct {
-	db    *store.DB
+	store.Keys
 	cache *auth.Cached
 }
 
 func newCachedKeys(db *store.DB) cachedKeys {
-	return cachedKeys{db, &auth.Cached{Store: db}}
+	return cachedKeys{db.Keys(), &auth.Cached{Store: db.Keys()}}
 }
 
 // Find implements [auth.KeyStore].
@@ -253,34 +219,25 @@ func (k cachedKeys) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) 
 // Add implements [auth.KeyAdmin].
 func (k cachedKeys) Add(ctx context.Context, key auth.Key) error {
 	defer k.cache.Forget()
-	return k.db.Add(ctx, key)
+	return k.Keys.Add(ctx, key)
 }
 
 // SetDisabled implements [auth.KeyAdmin].
 func (k cachedKeys) SetDisabled(ctx context.Context, id string, disabled bool) error {
 	defer k.cache.Forget()
-	return k.db.SetDisabled(ctx, id, disabled)
+	return k.Keys.SetDisabled(ctx, id, disabled)
 }
 
 // Delete implements [auth.KeyAdmin].
 func (k cachedKeys) Delete(ctx context.Context, id string) error {
 	defer k.cache.Forget()
-	return k.db.Delete(ctx, id)
+	return k.Keys.Delete(ctx, id)
 }
 
-// List implements [auth.KeyAdmin].
-func (k cachedKeys) List(ctx context.Context, account string) ([]auth.Key, error) {
-	return k.db.List(ctx, account)
-}
-
-// Page implements [auth.KeyAdmin].
-func (k cachedKeys) Page(ctx context.Context, account, after string, limit int) ([]auth.Key, error) {
-	return k.db.Page(ctx, account, after, limit)
-}
-
-func (k cachedKeys) replace(ctx context.Context, owned []auth.Key) error {
+// Replace implements [store.Keys].
+func (k cachedKeys) Replace(ctx context.Context, owned []auth.Key) error {
 	defer k.cache.Forget()
-	return k.db.Replace(ctx, owned)
+	return k.Keys.Replace(ctx, owned)
 }
 
 // storeName is an address without the password. It is the same from every

@@ -1,6 +1,7 @@
 package billingtest
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +15,7 @@ import (
 
 // newService returns a service offline: a simulated vendor and a ledger in memory, with one
 // customer.
-func newService(t *testing.T, credit billing.Money, o sim.Options) (*Service, *memory.Ledger) {
+func newService(t *testing.T, credit billing.Money, o sim.Options) (*Service, memory.Ledger) {
 	t.Helper()
 	ledger := memory.NewLedger(memory.LedgerOptions{})
 	if err := ledger.CreateAccount(t.Context(), "alice", credit); err != nil {
@@ -29,14 +30,14 @@ func newService(t *testing.T, credit billing.Money, o sim.Options) (*Service, *m
 		if err := ledger.Verify(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if open := ledger.OpenHolds(); len(open) > 0 {
+		if open, err := ledger.OpenHolds(context.Background()); err != nil || len(open) > 0 {
 			t.Errorf("%d requests still hold money", len(open))
 		}
 	})
 	return service, ledger
 }
 
-func balance(t *testing.T, ledger *memory.Ledger) billing.Money {
+func balance(t *testing.T, ledger memory.Ledger) billing.Money {
 	t.Helper()
 	b, err := ledger.Balance(t.Context(), "alice")
 	if err != nil {

@@ -26,7 +26,7 @@ type quota struct {
 }
 
 // Reserve takes the upper bound away; 402 where there is not so much left.
-func (q *quota) Reserve(_ context.Context, c billing.Charge) (billing.Hold, error) {
+func (q *quota) Reserve(_ context.Context, c billing.HoldRequest) (billing.Hold, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.left[c.Account] < c.Bound.Output {

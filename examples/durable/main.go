@@ -40,8 +40,9 @@ func serve(run, file string) error {
 		return err
 	}
 	defer func() { _ = db.Close() }()
+	ledger := db.Ledger() // money, answers and video tasks
 	if run == "first" {
-		if err := db.CreateAccount(ctx, "alice", 5*billing.One); err != nil {
+		if err := ledger.CreateAccount(ctx, "alice", 5*billing.One); err != nil {
 			return err
 		}
 	}
@@ -50,10 +51,9 @@ func serve(run, file string) error {
 	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
-	tasks := db.Tasks() // the database, with its video tasks
 	g, err := gateway.New(gateway.Options{
 		Upstream: up, Prices: billing.NewPriceList(map[string]*billing.Price{vendor.Model(): price}),
-		Meter: tasks, Idempotency: tasks, Tasks: tasks, // one transaction settles a call, keeps its answer and changes its video
+		Meter: ledger, Idempotency: ledger, Tasks: ledger, // one transaction settles a call, keeps its answer and changes its video
 	})
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func serve(run, file string) error {
 	if err != nil {
 		return err
 	}
-	balance, err := db.Balance(ctx, "alice")
+	balance, err := ledger.Balance(ctx, "alice")
 	fmt.Printf("%s run: charged %s, %s left\n", run, answer.Charge, balance.Posted)
 	return err
 }

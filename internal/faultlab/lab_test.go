@@ -91,7 +91,7 @@ func TestTheSameHoldsOfALedgerOnADisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rep, err = Simulate(Options{Seed: max(*seed, 1), Requests: longtest.Count(300, 100), Store: db.Tasks()}); err != nil {
+		if rep, err = Simulate(Options{Seed: max(*seed, 1), Requests: longtest.Count(300, 100), Store: db.Ledger()}); err != nil {
 			t.Fatal(err)
 		}
 		if err := db.Close(); err != nil {

@@ -90,7 +90,7 @@ func (t *ledgerProbe) losesAnswers() bool {
 
 // Reserve makes a hold, unless the ledger is away. Its word is never lost: what
 // becomes of such a hold is a matter of the ledger's own recovery.
-func (t *ledgerProbe) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
+func (t *ledgerProbe) Reserve(ctx context.Context, c billing.HoldRequest) (billing.Hold, error) {
 	if err := t.interfere(ctx, false); err != nil {
 		return billing.Hold{}, err
 	}

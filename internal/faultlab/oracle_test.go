@@ -86,7 +86,7 @@ func TestACaseIsDrawnTheSameAgainAndCanBeWrittenDown(t *testing.T) {
 
 // greedy is a ledger that takes one token too many, once in a while.
 type greedy struct {
-	*memory.Ledger
+	memory.Ledger
 	calls int
 }
 

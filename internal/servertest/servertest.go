@@ -19,7 +19,7 @@ const Account = "acme"
 
 // Books are a shop's ledger, keys and log.
 type Books struct {
-	Ledger *memory.Ledger
+	Ledger memory.Ledger
 	Keys   *memory.Keys
 	Log    *Lines
 	Key    secret.String // the first key

@@ -113,7 +113,7 @@ func (a *audit) money() error {
 	of := map[string]*row{}
 	for _, r := range a.tasks {
 		of[r.request] = r
-		receipt, err := a.db.Receipt(a.ctx, account, r.request)
+		receipt, err := a.db.Ledger().Receipt(a.ctx, account, r.request)
 		if err != nil {
 			a.problem("the task %+v has no receipt: %v", *r, err)
 		}
@@ -157,10 +157,10 @@ func (a *audit) notices() error {
 
 // sums are what has to be true of the ledger as a whole.
 func (a *audit) sums() error {
-	if err := a.db.Verify(a.ctx); err != nil {
+	if err := a.db.Ledger().Verify(a.ctx); err != nil {
 		a.problem("Verify: %v", err)
 	}
-	b, err := a.db.Balance(a.ctx, account)
+	b, err := a.db.Ledger().Balance(a.ctx, account)
 	if err != nil {
 		return err
 	}

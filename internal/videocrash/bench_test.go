@@ -76,10 +76,10 @@ func newGateway(b *testing.B, v upstream.Upstream, forward *atomic.Int64) *gatew
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = db.Close() })
-	if err := db.CreateAccount(b.Context(), account, opening); err != nil {
+	if err := db.Ledger().CreateAccount(b.Context(), account, opening); err != nil {
 		b.Fatal(err)
 	}
-	books := db.Tasks()
+	books := db.Ledger()
 	g, err := gateway.New(gateway.Options{
 		Upstream: v, Prices: billing.NewPriceList(map[string]*billing.Price{model: seconds(b)}), Meter: books, Tasks: books, Idempotency: books, Now: now,
 	})

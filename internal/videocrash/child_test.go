@@ -133,7 +133,7 @@ func newNode(t task, v *voice) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	books := &ledger{db.Tasks(), k}
+	books := &ledger{db.Ledger(), k}
 	g, err := gateway.New(gateway.Options{
 		Upstream: routing, Prices: billing.NewPriceList(map[string]*billing.Price{model: price}), RequirePrice: true,
 		Meter: books, Tasks: books, Idempotency: books,
@@ -362,18 +362,18 @@ func (k *killer) dieSoon() {
 
 // ledger is the store, with the points of its calls.
 type ledger struct {
-	*store.Tasks
+	store.Ledger
 	killer *killer
 }
 
 func (l *ledger) Open(ctx context.Context, key idempotency.Key, content idempotency.Content, id string) (*idempotency.Answer, error) {
 	defer l.killer.at(theClaim)()
-	return l.Tasks.Open(ctx, key, content, id)
+	return l.Ledger.Open(ctx, key, content, id)
 }
 
-func (l *ledger) Reserve(ctx context.Context, c billing.Charge) (billing.Hold, error) {
+func (l *ledger) Reserve(ctx context.Context, c billing.HoldRequest) (billing.Hold, error) {
 	defer l.killer.at(theHold)()
-	return l.Tasks.Reserve(ctx, c)
+	return l.Ledger.Reserve(ctx, c)
 }
 
 func (l *ledger) Settle(ctx context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
@@ -384,7 +384,7 @@ func (l *ledger) Settle(ctx context.Context, h billing.Hold, u billing.Usage, wi
 		}
 	}
 	defer l.killer.at(call)()
-	return l.Tasks.Settle(ctx, h, u, with...)
+	return l.Ledger.Settle(ctx, h, u, with...)
 }
 
 func (l *ledger) Change(ctx context.Context, s video.Step, answer *idempotency.Record) (bool, error) {
@@ -396,32 +396,32 @@ func (l *ledger) Change(ctx context.Context, s video.Step, answer *idempotency.R
 		call = theAcceptance
 	}
 	defer l.killer.at(call)()
-	return l.Tasks.Change(ctx, s, answer)
+	return l.Ledger.Change(ctx, s, answer)
 }
 
 func (l *ledger) Claim(ctx context.Context, owner string, until time.Time, n int) ([]*video.Task, error) {
 	defer l.killer.at(theLease)()
-	return l.Tasks.Claim(ctx, owner, until, n)
+	return l.Ledger.Claim(ctx, owner, until, n)
 }
 
 func (l *ledger) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Delivery, error) {
 	defer l.killer.at(theNotices)()
-	return l.Tasks.Due(ctx, owner, until, n)
+	return l.Ledger.Due(ctx, owner, until, n)
 }
 
 func (l *ledger) Secrets(ctx context.Context, account string) ([]webhook.Secret, error) {
 	defer l.killer.at(theSecrets)()
-	return l.Tasks.Secrets(ctx, account)
+	return l.Ledger.Secrets(ctx, account)
 }
 
 func (l *ledger) Done(ctx context.Context, id string, at time.Time) error {
 	defer l.killer.at(theDelivery)()
-	return l.Tasks.Done(ctx, id, at)
+	return l.Ledger.Done(ctx, id, at)
 }
 
 func (l *ledger) Failed(ctx context.Context, n webhook.Delivery, next time.Time, reason string, final bool) error {
 	defer l.killer.at(theFailure)()
-	return l.Tasks.Failed(ctx, n, next, reason, final)
+	return l.Ledger.Failed(ctx, n, next, reason, final)
 }
 
 // watch is an upstream with the points of its calls.

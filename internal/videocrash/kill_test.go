@@ -142,10 +142,10 @@ func (b *harness) found() *webhooks.Webhook {
 	b.t.Helper()
 	db := b.open()
 	defer func() { _ = db.Close() }() // the secret was read
-	if err := db.CreateAccount(b.t.Context(), account, opening); err != nil {
+	if err := db.Ledger().CreateAccount(b.t.Context(), account, opening); err != nil {
 		b.t.Fatal(err)
 	}
-	secret, err := db.WebhookSecret(b.t.Context(), account, false)
+	secret, err := db.Ledger().WebhookSecret(b.t.Context(), account, false)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -34,19 +34,19 @@ const nodes = 8
 // expiredLeases is a store whose leases end when they are made: all nodes look after
 // all videos at once, and some of them deliver the same notices.
 type expiredLeases struct {
-	*store.Tasks
+	store.Ledger
 	leases atomic.Int64 // of notices
 }
 
 func (c *expiredLeases) Claim(ctx context.Context, owner string, _ time.Time, n int) ([]*video.Task, error) {
-	return c.Tasks.Claim(ctx, owner, time.Now().Add(-time.Second), n)
+	return c.Ledger.Claim(ctx, owner, time.Now().Add(-time.Second), n)
 }
 
 func (c *expiredLeases) Due(ctx context.Context, owner string, until time.Time, n int) ([]webhook.Delivery, error) {
 	if c.leases.Add(1)%4 == 0 {
 		until = time.Now().Add(-time.Second)
 	}
-	return c.Tasks.Due(ctx, owner, until, n)
+	return c.Ledger.Due(ctx, owner, until, n)
 }
 
 // cluster is eight gateways on the same database.
@@ -75,7 +75,7 @@ func newCluster(t *testing.T, tasks int, raw *sql.DB, open func(store.Options) (
 			t.Fatal(err)
 		}
 		v.db = db
-		books := &expiredLeases{Tasks: db.Tasks()}
+		books := &expiredLeases{Ledger: db.Ledger()}
 		g, err := gateway.New(gateway.Options{
 			Upstream: v.vendor, Prices: billing.NewPriceList(map[string]*billing.Price{model: price}),
 			Meter: books, Tasks: books, Idempotency: books, SettleTimeout: time.Minute,
@@ -86,7 +86,7 @@ func newCluster(t *testing.T, tasks int, raw *sql.DB, open func(store.Options) (
 		}
 		v.nodes = append(v.nodes, g)
 	}
-	if err := v.db.CreateAccount(t.Context(), account, opening); err != nil {
+	if err := v.db.Ledger().CreateAccount(t.Context(), account, opening); err != nil {
 		t.Fatal(err)
 	}
 	return v
@@ -226,11 +226,11 @@ func (v *cluster) check(tasks int) {
 	if succeeded == 0 || failed == 0 || v.vendor.second == 0 {
 		v.t.Error("nothing was decided twice")
 	}
-	b, err := v.db.Balance(v.t.Context(), account)
+	b, err := v.db.Ledger().Balance(v.t.Context(), account)
 	if err != nil || b.Held != 0 || b.Posted != opening-billing.Money(succeeded)*billing.One/2 {
 		v.t.Errorf("balance %+v, %v", b, err)
 	}
-	if err := v.db.Verify(v.t.Context()); err != nil {
+	if err := v.db.Ledger().Verify(v.t.Context()); err != nil {
 		v.t.Error(err)
 	}
 }

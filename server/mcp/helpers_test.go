@@ -51,7 +51,7 @@ type fixture struct {
 	g          *gateway.Gateway
 	h          *mcp.Handler
 	keys       *memory.Keys
-	ledger     *memory.Ledger
+	ledger     memory.Ledger
 	log        *servertest.Lines
 	url        string // of the MCP server
 	api        string

@@ -40,10 +40,10 @@ func TestARequestWhoseKeyOthersFreedGetsNoHold(t *testing.T) {
 	slow, other := alive(t, dsn), alive(t, dsn)
 	ctx := context.Background()
 	r, duplicate := request{"r1", "acme"}, request{"r2", "acme"}
-	charge := func(id string) billing.Charge {
-		return billing.Charge{Account: r.Account, Key: "k1", RequestID: id, Operation: "image", Model: "painter", Bound: images(1), Claimed: true}
+	charge := func(id string) billing.HoldRequest {
+		return billing.HoldRequest{Account: r.Account, Key: "k1", RequestID: id, Operation: "image", Model: "painter", Bound: images(1), Claimed: true}
 	}
-	if answer, err := slow.Open(ctx, keyOf(r), idempotency.Content{1}, r.ID); answer != nil || err != nil {
+	if answer, err := slow.Ledger().Open(ctx, keyOf(r), idempotency.Content{1}, r.ID); answer != nil || err != nil {
 		t.Fatalf("%+v, %v", answer, err)
 	}
 	raw, err := place{true, dsn}.raw()
@@ -51,23 +51,23 @@ func TestARequestWhoseKeyOthersFreedGetsNoHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = raw.ExecContext(ctx, "UPDATE node SET lease_until = 0 WHERE id = (SELECT MIN(id) FROM node)")
-	if err = errors.Join(err, raw.Close(), other.Sweep(ctx), slow.CreateAccount(ctx, r.Account, units(9))); err != nil {
+	if err = errors.Join(err, raw.Close(), other.Sweep(ctx), slow.Ledger().CreateAccount(ctx, r.Account, units(9))); err != nil {
 		t.Fatal(err)
 	}
-	if answer, err := other.Open(ctx, keyOf(r), idempotency.Content{1}, duplicate.ID); answer != nil || err != nil {
+	if answer, err := other.Ledger().Open(ctx, keyOf(r), idempotency.Content{1}, duplicate.ID); answer != nil || err != nil {
 		t.Fatalf("%+v, %v", answer, err)
 	}
-	if _, err := slow.Reserve(ctx, charge(r.ID)); !fault.Is(err, fault.IdempotencyConflict) {
+	if _, err := slow.Ledger().Reserve(ctx, charge(r.ID)); !fault.Is(err, fault.IdempotencyConflict) {
 		t.Errorf("the first request's hold ended with %v", err)
 	}
-	h, err := other.Reserve(ctx, charge(duplicate.ID))
+	h, err := other.Ledger().Reserve(ctx, charge(duplicate.ID))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.Settle(ctx, h, images(1), idempotency.Record{Key: keyOf(r), Content: idempotency.Content{1}, Body: answerOf(duplicate.ID)}); err != nil {
+	if _, err := other.Ledger().Settle(ctx, h, images(1), idempotency.Record{Key: keyOf(r), Content: idempotency.Content{1}, Body: answerOf(duplicate.ID)}); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := other.Balance(ctx, r.Account); err != nil || b.Held != 0 {
+	if b, err := other.Ledger().Balance(ctx, r.Account); err != nil || b.Held != 0 {
 		t.Errorf("%+v, %v", b, err)
 	}
 }
@@ -79,10 +79,10 @@ func TestAHoldTakesItsKeyOverToTheProcessThatMakesIt(t *testing.T) {
 	slow, other := alive(t, dsn), alive(t, dsn)
 	ctx := context.Background()
 	r := request{"r1", "acme"}
-	if err := slow.CreateAccount(ctx, r.Account, units(9)); err != nil {
+	if err := slow.Ledger().CreateAccount(ctx, r.Account, units(9)); err != nil {
 		t.Fatal(err)
 	}
-	if answer, err := slow.Open(ctx, keyOf(r), idempotency.Content{1}, r.ID); answer != nil || err != nil {
+	if answer, err := slow.Ledger().Open(ctx, keyOf(r), idempotency.Content{1}, r.ID); answer != nil || err != nil {
 		t.Fatalf("%+v, %v", answer, err)
 	}
 	raw, err := place{true, dsn}.raw()
@@ -93,15 +93,15 @@ func TestAHoldTakesItsKeyOverToTheProcessThatMakesIt(t *testing.T) {
 	if _, err = raw.ExecContext(ctx, "UPDATE node SET dead = TRUE WHERE id = (SELECT MIN(id) FROM node)"); err != nil {
 		t.Fatal(err)
 	}
-	h, err := slow.Reserve(ctx, billing.Charge{Account: r.Account, Key: "k1", RequestID: r.ID, Operation: "image", Model: "painter", Bound: images(1), Claimed: true})
+	h, err := slow.Ledger().Reserve(ctx, billing.HoldRequest{Account: r.Account, Key: "k1", RequestID: r.ID, Operation: "image", Model: "painter", Bound: images(1), Claimed: true})
 	if err = errors.Join(err, raw.Close(), other.Sweep(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	receipt, err := slow.Settle(ctx, h, images(1), idempotency.Record{Key: keyOf(r), Content: idempotency.Content{1}, Body: answerOf(r.ID)})
+	receipt, err := slow.Ledger().Settle(ctx, h, images(1), idempotency.Record{Key: keyOf(r), Content: idempotency.Content{1}, Body: answerOf(r.ID)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := other.Open(ctx, keyOf(r), idempotency.Content{1}, "a duplicate")
+	answer, err := other.Ledger().Open(ctx, keyOf(r), idempotency.Content{1}, "a duplicate")
 	if err != nil || answer == nil || answer.Receipt != receipt {
 		t.Errorf("a duplicate is answered with %+v, %v", answer, err)
 	}
@@ -115,7 +115,7 @@ func TestOfTwoProcessesThatMakeAnAccountOneIsToldThatItIsThere(t *testing.T) {
 		errs := make([]error, len(both))
 		var all sync.WaitGroup
 		for i, db := range both {
-			all.Go(func() { errs[i] = db.CreateAccount(context.Background(), name, units(1)) })
+			all.Go(func() { errs[i] = db.Ledger().CreateAccount(context.Background(), name, units(1)) })
 		}
 		all.Wait()
 		if (errs[0] == nil) == (errs[1] == nil) || !fault.Is(errors.Join(errs...), fault.InvalidRequest) {

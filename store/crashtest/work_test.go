@@ -90,7 +90,7 @@ func (w *worker) begin(ctx context.Context, account string, n int64, keep bool) 
 	var h billing.Hold
 	made := w.ask(event{Kind: reserved, ID: r.ID, Account: account, N: n}, []fault.Code{fault.InsufficientBalance, fault.IdempotencyConflict},
 		func() (_ *billing.Receipt, err error) {
-			h, err = w.db.Reserve(ctx, billing.Charge{
+			h, err = w.db.Ledger().Reserve(ctx, billing.HoldRequest{
 				Account: account, Key: key, RequestID: r.ID, Operation: "image", Model: "painter", Price: w.price, Bound: images(n),
 				Claimed: keep,
 			})
@@ -101,7 +101,7 @@ func (w *worker) begin(ctx context.Context, account string, n int64, keep bool) 
 
 func (w *worker) claim(ctx context.Context, r request) bool {
 	return w.ask(event{Kind: claimed, ID: r.ID, Account: r.Account}, nil, func() (*billing.Receipt, error) {
-		a, err := w.db.Open(ctx, keyOf(r), idempotency.Content{1}, r.ID)
+		a, err := w.db.Ledger().Open(ctx, keyOf(r), idempotency.Content{1}, r.ID)
 		if err == nil && a != nil {
 			err = fmt.Errorf("the key of a new request has an answer: %+v", a)
 		}
@@ -113,7 +113,7 @@ func (w *worker) claim(ctx context.Context, r request) bool {
 // hold of a process that was too slow for its lease.
 func (w *worker) extend(ctx context.Context, r request, h billing.Hold, n, more int64) bool {
 	return w.ask(event{Kind: extended, ID: r.ID, Account: r.Account, N: n, More: more}, w.overtaken(), func() (*billing.Receipt, error) {
-		return nil, w.db.Extend(ctx, h, images(n), units(more))
+		return nil, w.db.Ledger().Extend(ctx, h, images(n), units(more))
 	})
 }
 
@@ -130,7 +130,7 @@ func (w *worker) settle(ctx context.Context, r request, h billing.Hold, n int64,
 		with = append(with, idempotency.Record{Key: keyOf(r), Content: idempotency.Content{1}, Header: http.Header{"X": {"y"}}, Body: answerOf(r.ID)})
 	}
 	done := w.ask(event{Kind: settled, ID: r.ID, Account: r.Account, N: n, Keep: keep}, nil, func() (*billing.Receipt, error) {
-		receipt, err := w.db.Settle(ctx, h, images(n), with...)
+		receipt, err := w.db.Ledger().Settle(ctx, h, images(n), with...)
 		return &receipt, err
 	})
 	if done {
@@ -189,7 +189,7 @@ func (w *worker) credit(ctx context.Context) {
 		c = w.task.Credits[w.dice.IntN(len(w.task.Credits))]
 	}
 	w.ask(event{Kind: credited, ID: c.Reference, Account: c.Account, N: c.Amount}, nil, func() (*billing.Receipt, error) {
-		return nil, w.db.Credit(ctx, c.Account, units(c.Amount), c.Reference)
+		return nil, w.db.Ledger().Credit(ctx, c.Account, units(c.Amount), c.Reference)
 	})
 }
 
@@ -197,7 +197,7 @@ func (w *worker) credit(ctx context.Context) {
 // earlier process may have ended before it was told.
 func (w *worker) create(ctx context.Context, name string) {
 	w.ask(event{Kind: created, ID: name, Account: name, N: opening(name)}, []fault.Code{fault.InvalidRequest}, func() (*billing.Receipt, error) {
-		return nil, w.db.CreateAccount(ctx, name, units(opening(name)))
+		return nil, w.db.Ledger().CreateAccount(ctx, name, units(opening(name)))
 	})
 }
 
@@ -205,7 +205,7 @@ func (w *worker) bound(ctx context.Context) {
 	limit := units(plenty)
 	account := w.account()
 	w.ask(event{Kind: bounded, Account: account}, nil, func() (*billing.Receipt, error) {
-		return nil, w.db.SetBudget(ctx, account, bounder, &limit)
+		return nil, w.db.Ledger().SetBudget(ctx, account, bounder, &limit)
 	})
 }
 
@@ -220,10 +220,10 @@ func (w *worker) again(ctx context.Context) {
 		return
 	}
 	w.ask(event{Kind: repeated, ID: r.ID, Account: r.Account}, nil, func() (*billing.Receipt, error) {
-		receipt, err := w.db.Settle(ctx, billing.Hold{ID: r.ID, Account: r.Account}, images(9), billing.Outcome{Reason: billing.ReasonComplete})
+		receipt, err := w.db.Ledger().Settle(ctx, billing.Hold{ID: r.ID, Account: r.Account}, images(9), billing.Outcome{Reason: billing.ReasonComplete})
 		return &receipt, err
 	})
-	_, err := w.db.Reserve(ctx, billing.Charge{Account: r.Account, Key: "k1", RequestID: r.ID, Operation: "image", Model: "painter", Price: w.price, Bound: images(1)})
+	_, err := w.db.Ledger().Reserve(ctx, billing.HoldRequest{Account: r.Account, Key: "k1", RequestID: r.ID, Operation: "image", Model: "painter", Price: w.price, Bound: images(1)})
 	if fault.From(err) == nil || fault.From(err).Code != fault.InternalError {
 		w.voice.Say(event{Kind: broken, ID: r.ID, Error: fmt.Sprintf("a request id was taken twice: %v", err)})
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 // chatCharge is a typical chat request, priced in four units.
-func chatCharge(b *testing.B) billing.Charge {
-	return billing.Charge{
+func chatCharge(b *testing.B) billing.HoldRequest {
+	return billing.HoldRequest{
 		Account: "acme", Key: "k1", Operation: "chat", Model: "delta-k3",
 		Price: mustPrice(b,
 			billing.Rate{Unit: billing.Input, Amount: "0.60"}, billing.Rate{Unit: billing.CachedInput, Amount: "0.15"},

@@ -124,7 +124,7 @@ func (m *Keys) List(_ context.Context, account string) ([]auth.Key, error) {
 // among owned stays too, disabled and under the id that [IDOf] gives: it must
 // not wake when an older or another file comes and goes. Replace fails as Add
 // does, and then nothing has changed.
-func (m *Keys) Replace(owned []auth.Key) error {
+func (m *Keys) Replace(_ context.Context, owned []auth.Key) error {
 	return m.change(func(s keySet) error {
 		before := maps.Clone(s)
 		maps.DeleteFunc(s, func(_ [32]byte, r *keyRecord) bool { return r.owned || r.past })

@@ -55,13 +55,89 @@ func ids(t *testing.T, m *memory.Keys, account string) string {
 	return strings.Join(list, " ")
 }
 
-func TestAnEmptyStoreFindsNothing(t *testing.T) {
-	m := new(memory.Keys)
-	if _, err := m.Find(t.Context(), auth.HashOf("sk-a")); !fault.Is(err, fault.NotFound) {
-		t.Errorf("error = %v", err)
+// run makes the steps of a script, each a verb and ids: "add a", "file f g" (a reload),
+// "on f", "off f" and "delete f". A step after "bad" has to be fault.InvalidRequest, one
+// after "no" fault.NotFound. The id "past-f" is that of a key f which no file has any more.
+func run(t *testing.T, m *memory.Keys, script string) {
+	t.Helper()
+	for step := range strings.SplitSeq(script, "; ") {
+		words := strings.Fields(step)
+		var want fault.Code
+		switch words[0] {
+		case "bad":
+			want, words = fault.InvalidRequest, words[1:]
+		case "no":
+			want, words = fault.NotFound, words[1:]
+		}
+		var keys []auth.Key
+		for _, id := range words[1:] {
+			keys = append(keys, named(id, "acme"))
+		}
+		if err := change(t.Context(), m, words[0], keys); (err == nil) != (want == "") || err != nil && !fault.Is(err, want) {
+			t.Fatalf("%s: %v", step, err)
+		}
 	}
-	if got := ids(t, m, ""); got != "" {
-		t.Errorf("listed %q", got)
+}
+
+func change(ctx context.Context, m *memory.Keys, verb string, keys []auth.Key) (err error) {
+	if verb == "file" {
+		return m.Replace(ctx, keys)
+	}
+	for _, k := range keys {
+		if id, past := strings.CutPrefix(k.ID, "past-"); past {
+			k.ID = auth.IDOf(auth.HashOf("sk-" + id))
+		}
+		switch verb {
+		case "add":
+			err = m.Add(ctx, k)
+		case "delete":
+			err = m.Delete(ctx, k.ID)
+		default:
+			err = m.SetDisabled(ctx, k.ID, verb == "off")
+		}
+	}
+	return err
+}
+
+func TestKeysAreAddedAndChangedOneByOneAndReplacedByTheFile(t *testing.T) {
+	past := auth.IDOf(auth.HashOf("sk-f"))
+	for _, c := range []struct{ name, script, want string }{
+		{"none", "file", ""},
+		{"turned off", "add a b; off a", "a(off) b"},
+		{"turned off and on", "add a b; off a; on a", "a b"},
+		{"deleted", "add a b; delete a", "b"},
+		{"not there", "add a; no off b; no delete b", "a"},
+		{"a reload swaps the file's keys and keeps the others", "add r; file f1 f2; file f2 f3", "f2 f3 r"},
+		{"an empty file", "add r; file f1 f2; file", "r"},
+		{"a reload does not wake what was turned off", "file f g; off f; file f g; file f g", "f(off) g"},
+		// A file that is rolled back, or a reload without it, loses a key for a while.
+		{"turned off, and lost by the file for a while", "file f g; off f; file g; file", past + "(off)"},
+		{"what no file has is not turned on", "file f; off f; file; bad on past-f", past + "(off)"},
+		{"turned off, lost and back", "file f g; off f; file g; file; file f g", "f(off) g"},
+		{"turned off, lost, back and turned on", "file f g; off f; file; file f g; on f", "f g"},
+		{"turned off, in no file, and forgotten", "file f; off f; file; delete past-f; file f", "f"},
+		{"a key of the file is not deleted", "file f; bad delete f", "f"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := new(memory.Keys)
+			run(t, m, c.script)
+			if got := ids(t, m, ""); got != c.want {
+				t.Errorf("the keys are %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestTheFileMayGiveTheIdOfALostKeyToAnotherSecret(t *testing.T) {
+	m := new(memory.Keys)
+	run(t, m, "file f; off f; file")
+	again := named("f", "acme")
+	again.Hash = auth.HashOf("sk-rotated")
+	if err := m.Replace(t.Context(), []auth.Key{again}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := ids(t, m, ""), "f "+auth.IDOf(auth.HashOf("sk-f"))+"(off)"; got != want {
+		t.Errorf("the keys are %q, want %q", got, want)
 	}
 }
 
@@ -73,6 +149,12 @@ func TestAKeyIsFoundByItsHash(t *testing.T) {
 	}
 	if diff := cmp.Diff(named("b", "acme"), *k); diff != "" {
 		t.Error(diff)
+	}
+	if _, err := m.Find(t.Context(), auth.HashOf("sk-c")); !fault.Is(err, fault.NotFound) {
+		t.Errorf("error = %v", err)
+	}
+	if err := m.SetDisabled(t.Context(), "b", true); err != nil || k.Disabled {
+		t.Errorf("a key that was handed out has changed: %v", err)
 	}
 }
 
@@ -91,53 +173,13 @@ func TestAKeyThatCannotBeStoredChangesNothing(t *testing.T) {
 			if err := m.Add(t.Context(), k); !fault.Is(err, fault.InvalidRequest) {
 				t.Errorf("Add: %v", err)
 			}
-			if err := m.Replace([]auth.Key{named("f", "acme"), k}); !fault.Is(err, fault.InvalidRequest) {
+			if err := m.Replace(t.Context(), []auth.Key{named("f", "acme"), k}); !fault.Is(err, fault.InvalidRequest) {
 				t.Errorf("Replace: %v", err)
 			}
 			if got := ids(t, m, ""); got != "a" {
 				t.Errorf("the store has %q", got)
 			}
 		})
-	}
-}
-
-func TestAKeyIsTurnedOffAndOn(t *testing.T) {
-	m := stored(t, named("a", "acme"), named("b", "acme"))
-	before, _ := m.Find(t.Context(), auth.HashOf("sk-a"))
-	for _, off := range []bool{true, false} {
-		if err := m.SetDisabled(t.Context(), "a", off); err != nil {
-			t.Fatal(err)
-		}
-		k, err := m.Find(t.Context(), auth.HashOf("sk-a"))
-		if err != nil || k.Disabled != off {
-			t.Errorf("after SetDisabled(%t): %+v, %v", off, k, err)
-		}
-	}
-	if before.Disabled {
-		t.Error("a key that was handed out has changed")
-	}
-}
-
-func TestADeletedKeyIsGone(t *testing.T) {
-	m := stored(t, named("a", "acme"), named("b", "acme"))
-	if err := m.Delete(t.Context(), "a"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Find(t.Context(), auth.HashOf("sk-a")); !fault.Is(err, fault.NotFound) {
-		t.Errorf("error = %v", err)
-	}
-	if got := ids(t, m, ""); got != "b" {
-		t.Errorf("left: %q", got)
-	}
-}
-
-func TestAKeyThatIsNotThereCannotBeChanged(t *testing.T) {
-	m := stored(t, named("a", "acme"))
-	if err := m.SetDisabled(t.Context(), "b", true); !fault.Is(err, fault.NotFound) {
-		t.Errorf("SetDisabled: %v", err)
-	}
-	if err := m.Delete(t.Context(), "b"); !fault.Is(err, fault.NotFound) {
-		t.Errorf("Delete: %v", err)
 	}
 }
 
@@ -165,112 +207,16 @@ func TestTheStoreKeepsItsOwnCopy(t *testing.T) {
 	}
 }
 
-func TestAReloadSwapsTheFilesKeysAndKeepsTheOthers(t *testing.T) {
-	m := stored(t, named("runtime", "acme"))
-	for _, step := range []struct{ file, want string }{
-		{"f1 f2", "f1 f2 runtime"},
-		{"f2 f3", "f2 f3 runtime"},
-		{"", "runtime"},
-	} {
-		var owned []auth.Key
-		for _, id := range strings.Fields(step.file) {
-			owned = append(owned, named(id, "acme"))
-		}
-		if err := m.Replace(owned); err != nil {
-			t.Fatal(err)
-		}
-		if got := ids(t, m, ""); got != step.want {
-			t.Errorf("after a file with %q: %q, want %q", step.file, got, step.want)
-		}
-	}
-}
-
 func TestAReloadTakesTheFilesNewSettings(t *testing.T) {
 	m := new(memory.Keys)
 	k := named("f", "acme")
-	_ = m.Replace([]auth.Key{k})
+	_ = m.Replace(t.Context(), []auth.Key{k})
 	k.Limits.RPM, k.Disabled = 7, true
-	if err := m.Replace([]auth.Key{k}); err != nil {
+	if err := m.Replace(t.Context(), []auth.Key{k}); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := m.Find(t.Context(), k.Hash); got.Limits.RPM != 7 || !got.Disabled {
 		t.Errorf("after the reload: %+v", got)
-	}
-}
-
-func TestAReloadDoesNotWakeAKeyThatWasTurnedOff(t *testing.T) {
-	m := new(memory.Keys)
-	file := []auth.Key{named("f", "acme"), named("g", "acme")}
-	_ = m.Replace(file)
-	if err := m.SetDisabled(t.Context(), "f", true); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if err := m.Replace(file); err != nil {
-			t.Fatal(err)
-		}
-		if got := ids(t, m, ""); got != "f(off) g" {
-			t.Errorf("after the reload: %q", got)
-		}
-	}
-}
-
-// A file that is rolled back, or a reload without it, loses a key for a while.
-func TestAKeyThatWasTurnedOffStaysOffWhenTheFileLosesItForAWhile(t *testing.T) {
-	m := new(memory.Keys)
-	file := []auth.Key{named("f", "acme"), named("g", "acme")}
-	past := auth.IDOf(file[0].Hash)
-	for i, err := range []error{m.Replace(file), m.SetDisabled(t.Context(), "f", true), m.Replace(file[1:]), m.Replace(nil)} {
-		if err != nil {
-			t.Fatal(i, err)
-		}
-	}
-	if got := ids(t, m, ""); got != past+"(off)" {
-		t.Errorf("while the file lacks it: %q", got)
-	}
-	if err := m.SetDisabled(t.Context(), past, false); !fault.Is(err, fault.InvalidRequest) {
-		t.Errorf("it was turned on while no file has it: %v", err)
-	}
-	again := named("f", "acme")
-	again.Hash = auth.HashOf("sk-rotated")
-	if err := m.Replace([]auth.Key{again}); err != nil {
-		t.Errorf("another secret under its id: %v", err)
-	}
-	if err := m.Replace(file); err != nil {
-		t.Fatal(err)
-	}
-	if got := ids(t, m, ""); got != "f(off) g" {
-		t.Errorf("when it is back: %q", got)
-	}
-	if err := m.SetDisabled(t.Context(), "f", false); err != nil {
-		t.Errorf("it is the file's again, and stays off: %v", err)
-	}
-}
-
-func TestAKeyThatWasTurnedOffAndIsInNoFileCanBeForgotten(t *testing.T) {
-	m := new(memory.Keys)
-	file := []auth.Key{named("f", "acme")}
-	for i, err := range []error{
-		m.Replace(file), m.SetDisabled(t.Context(), "f", true), m.Replace(nil),
-		m.Delete(t.Context(), auth.IDOf(file[0].Hash)), m.Replace(file),
-	} {
-		if err != nil {
-			t.Fatal(i, err)
-		}
-	}
-	if got := ids(t, m, ""); got != "f" {
-		t.Errorf("the keys are %q", got)
-	}
-}
-
-func TestAKeyOfTheFileIsNotDeletedAtRunTime(t *testing.T) {
-	m := new(memory.Keys)
-	_ = m.Replace([]auth.Key{named("f", "acme")})
-	if err := m.Delete(t.Context(), "f"); !fault.Is(err, fault.InvalidRequest) {
-		t.Errorf("error = %v", err)
-	}
-	if got := ids(t, m, ""); got != "f" {
-		t.Errorf("left: %q", got)
 	}
 }
 
@@ -280,7 +226,7 @@ func TestAReloadIsOneStepForEveryReader(t *testing.T) {
 	m := stored(t, named("runtime", "acme"))
 	odd := []auth.Key{named("always", "acme"), named("odd", "acme")}
 	even := []auth.Key{named("always", "acme"), named("even", "acme")}
-	_ = m.Replace(odd)
+	_ = m.Replace(t.Context(), odd)
 	var done atomic.Bool
 	var group sync.WaitGroup
 	for range 2 {
@@ -298,8 +244,8 @@ func TestAReloadIsOneStepForEveryReader(t *testing.T) {
 		})
 	}
 	for range 200 {
-		_ = m.Replace(even)
-		_ = m.Replace(odd)
+		_ = m.Replace(t.Context(), even)
+		_ = m.Replace(t.Context(), odd)
 	}
 	done.Store(true)
 	group.Wait()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
 // defaultReceipts is how many settled receipts a Ledger keeps unless told.
@@ -41,17 +42,27 @@ type LedgerOptions struct {
 	Currency string
 }
 
-// Ledger is a ledger in memory: a [billing.Meter], its [Reports] and its [billing.Accounts]. It
-// keeps every rule of docs/billing.md that does not need a disk; what it knows is
-// gone with the process. Use [NewLedger].
-//
-// It is safe for concurrent use. One lock guards everything, so that each call
-// is one transaction; no call blocks on anything else and contexts are ignored.
-// Every error is a *[fault.Error].
+// Ledger is a ledger in memory. It keeps every rule of docs/billing.md that does not
+// need a disk; what it knows is gone with the process. Use [NewLedger].
+type Ledger interface {
+	billing.Meter
+	billing.Accounts
+	// OpenHolds are the requests that have not been settled, sorted by id. It never
+	// fails.
+	OpenHolds(ctx context.Context) ([]billing.OpenHold, error)
+	// Price is one by which a hold was made, by its version; fault.NotFound if that
+	// of no hold and of no receipt that is kept. A gateway that takes over another's
+	// videos asks for it.
+	Price(ctx context.Context, version string) (*billing.Price, error)
+}
+
+// memoryLedger is the [Ledger]. One lock guards everything, so that each call is one
+// transaction; no call blocks on anything else and contexts are ignored. Every error
+// is a *[fault.Error].
 //
 // Memory grows with the number of accounts, credits and open holds and, by one
 // row per hour in which it was used, with each key and model of an account.
-type Ledger struct {
+type memoryLedger struct {
 	options LedgerOptions
 
 	mu       sync.Mutex
@@ -61,15 +72,17 @@ type Ledger struct {
 	journal  journal
 }
 
-var (
-	_ billing.Meter    = (*Ledger)(nil)
-	_ billing.Accounts = (*Ledger)(nil)
-	_ billing.Budgets  = (*Ledger)(nil)
-	_ billing.Records  = (*Ledger)(nil)
-)
-
-// NewLedger returns an empty ledger.
-func NewLedger(o LedgerOptions) *Ledger {
+// NewLedger returns an empty ledger. It is safe for concurrent use.
+//
+// It holds the cost of a request's bound, or less where the account and the key's
+// budget have or can spare no more. What a request costs above its hold is taken
+// from what the account has available, even above the key's budget; the remainder is
+// the operator's, as the receipt's Overrun. A hold of an unknown account is
+// fault.PermissionDenied; a request id that is empty or used, a record other than
+// [billing.Outcome] and a usage that is negative or has no price that fits are
+// fault.InternalError, and a settlement refused so can be repeated. It ends no hold
+// by itself: HoldRequest.Until is the caller's to keep.
+func NewLedger(o LedgerOptions) Ledger {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -79,94 +92,79 @@ func NewLedger(o LedgerOptions) *Ledger {
 	if o.Receipts <= 0 {
 		o.Receipts = defaultReceipts
 	}
-	l := &Ledger{options: o, accounts: map[string]*account{}, requests: map[string]*request{}}
+	l := &memoryLedger{options: o, accounts: map[string]*account{}, requests: map[string]*request{}}
 	l.receipts.limit = o.Receipts
 	l.journal.entries.limit = o.Receipts
 	return l
 }
 
-// Currency is what the amounts are of.
-func (l *Ledger) Currency() string { return l.options.Currency }
+// Currency implements [billing.Accounts].
+func (l *memoryLedger) Currency() string { return l.options.Currency }
 
-// Counting reports whether usage is recorded without money.
-func (l *Ledger) Counting() bool { return l.options.Count }
+// Counting implements [billing.Accounts].
+func (l *memoryLedger) Counting() bool { return l.options.Count }
 
-// Reserve sets aside what [billing.Ask.Grant] says: the cost of c.Bound, or less where the
-// account and the key's budget have or can spare no more, as long as that covers
-// c.Least. It fails with fault.InsufficientBalance if it does not, with fault.PermissionDenied if
-// there is no such account, with fault.InvalidRequest if the cost of the bound
-// is above [billing.MaxHold], and with fault.InternalError if c.RequestID is empty or
-// already used, or if c.With has a record. It ends no hold by itself: c.Until is
-// the caller's to keep, and the process's end is every hold's.
-func (l *Ledger) Reserve(_ context.Context, c billing.Charge) (billing.Hold, error) {
-	var ask billing.Ask
+// Reserve implements [billing.Meter].
+func (l *memoryLedger) Reserve(_ context.Context, r billing.HoldRequest) (billing.Hold, error) {
+	var amounts ledger.Amounts
 	if !l.options.Count {
 		var err error
-		if ask, err = c.Ask(); err != nil {
+		if amounts, err = ledger.AmountsOf(&r); err != nil {
 			return billing.Hold{}, err
 		}
 	}
-	if len(c.With) > 0 {
-		return billing.Hold{}, fault.New(fault.InternalError, fmt.Sprintf("A ledger in memory cannot keep a record of type %T with a hold.", c.With[0]))
+	if len(r.With) > 0 {
+		return billing.Hold{}, fault.New(fault.InternalError, fmt.Sprintf("A ledger in memory cannot keep a record of type %T with a hold.", r.With[0]))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.RequestID == "" || l.requests[c.RequestID] != nil {
-		return billing.Hold{}, fault.New(fault.InternalError, "The gateway used a request id twice. Nothing was charged; send the request again.")
+	if r.RequestID == "" || l.requests[r.RequestID] != nil {
+		return billing.Hold{}, ledger.ErrRequestIDUsed()
 	}
-	a, err := l.payer(c.Account)
+	a, err := l.payer(r.Account)
 	if err != nil {
 		return billing.Hold{}, err
 	}
-	r := &request{price: c.Price, account: a, budget: a.budgets[c.Key], receipt: billing.Receipt{
-		ID: c.RequestID, CreatedAt: l.now(), Account: a.name, Key: c.Key,
-		Operation: c.Operation, Model: c.Model, PriceVersion: c.Price.Version(),
+	h := &request{price: r.Price, account: a, payer: ledger.Payer{Account: a.balance, Budget: a.budgets[r.Key]}, receipt: billing.Receipt{
+		ID: r.RequestID, CreatedAt: l.now(), Account: a.name, Key: r.Key,
+		Operation: r.Operation, Model: r.Model, PriceVersion: r.Price.Version(),
 	}}
-	amount, err := ask.Grant(a.balance.position(), r.budget.position())
+	amount, err := h.payer.Grant(amounts)
 	if err != nil {
 		return billing.Hold{}, err
 	}
-	r.hold(amount)
-	l.requests[c.RequestID] = r
-	return r.asHold(), nil
+	h.hold(amount)
+	l.requests[r.RequestID] = h
+	return h.asHold(), nil
 }
 
-// Extend adds more to an open hold under the guard of Reserve and keeps soFar
-// as its checkpoint; where it fails nothing changes. An unknown hold, one that has
-// ended ([billing.ErrHoldEnded]), a negative amount and a negative usage are
-// fault.InternalError.
-func (l *Ledger) Extend(_ context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
+// Extend implements [billing.Meter]. Where it fails nothing changes.
+func (l *memoryLedger) Extend(_ context.Context, h billing.Hold, soFar billing.Usage, more billing.Money) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r, err := l.find(h.ID)
 	if err != nil {
 		return err
 	}
-	switch {
-	case r.settled():
-		return billing.HoldEnded()
-	case more < 0 || soFar.Negative():
-		return fault.New(fault.InternalError, "The gateway extended a hold by less than nothing.")
+	if r.settled() {
+		return ledger.ErrHoldEnded()
+	}
+	if err := ledger.CheckExtension(soFar, more); err != nil {
+		return err
 	}
 	if l.options.Count {
 		more = 0
 	}
 	if !r.hold(more) {
-		return fault.New(fault.InsufficientBalance, "Insufficient balance")
+		return ledger.ErrInsufficientBalance()
 	}
 	r.receipt.Usage = soFar
 	return nil
 }
 
-// Settle charges u and gives the rest of the hold back. What u costs above the
-// hold is taken from what the account has available, even above the key's budget;
-// the remainder is the operator's, as the receipt's Overrun. The request counts
-// as Captured if it used anything or reported an explicit zero.
-//
-// The one kind of record that a Ledger in memory keeps is [billing.Outcome]; another
-// kind, an unknown hold, and a usage that is negative or has no price that fits
-// are fault.InternalError. The hold then stays open and can be settled again.
-func (l *Ledger) Settle(_ context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
+// Settle implements [billing.Meter]. Where it fails the hold stays open and can be
+// settled again.
+func (l *memoryLedger) Settle(_ context.Context, h billing.Hold, u billing.Usage, with ...billing.Record) (billing.Receipt, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r, err := l.find(h.ID)
@@ -180,9 +178,9 @@ func (l *Ledger) Settle(_ context.Context, h billing.Hold, u billing.Usage, with
 	if err != nil {
 		return billing.Receipt{}, err
 	}
-	cost, err := r.price.Cost(u)
-	if err != nil || u.Negative() {
-		return billing.Receipt{}, fault.Wrap(fault.InternalError, "The gateway could not price what the request used.", err)
+	cost, err := ledger.Cost(r.price, &u)
+	if err != nil {
+		return billing.Receipt{}, err
 	}
 	at := l.now() // before any money moves: it is the caller's code
 	if err := l.capture(r, cost); err != nil {
@@ -201,31 +199,30 @@ func (l *Ledger) Settle(_ context.Context, h billing.Hold, u billing.Usage, with
 }
 
 // capture moves the money of one settlement, or none of it.
-func (l *Ledger) capture(r *request, cost billing.Money) error {
-	held, available := r.receipt.Hold, r.account.balance.available()
-	charge := min(cost, held+available) // fits: nothing is held where available is Unlimited
+func (l *memoryLedger) capture(r *request, cost billing.Money) error {
+	held, available := r.receipt.Hold, r.payer.Account.Available()
+	charge := r.payer.Charge(held, cost)
 	if cost > 0 && !l.options.Count {
 		r.entry = l.journal.post(entry{
 			account: r.account, reference: r.receipt.ID, request: r, held: held, available: available,
 			legs: legs{customer: -charge, revenue: cost, overrun: charge - cost},
 		})
 		if r.entry == 0 {
-			return fault.New(fault.InternalError, "The gateway's books cannot hold an amount this large.")
+			return ledger.ErrTotalTooLarge()
 		}
 	}
-	r.account.balance.capture(held, charge)
-	r.budget.capture(held, charge)
+	r.payer.Capture(held, charge)
 	r.receipt.Charge, r.receipt.Overrun = charge, cost-charge
 	return nil
 }
 
-func (l *Ledger) now() time.Time { return l.options.Now().UTC() }
+func (l *memoryLedger) now() time.Time { return l.options.Now().UTC() }
 
-func (l *Ledger) find(id string) (*request, error) {
+func (l *memoryLedger) find(id string) (*request, error) {
 	if r := l.requests[id]; r != nil {
 		return r, nil
 	}
-	return nil, fault.New(fault.InternalError, "Unknown hold: it may have expired.")
+	return nil, ledger.ErrUnknownHold()
 }
 
 // outcomeOf reads the records of a settlement. One that could not be kept is
@@ -249,26 +246,19 @@ type request struct {
 	receipt billing.Receipt
 	price   *billing.Price
 	account *account
-	budget  *balance // the key's, as it was when the hold was made; nil if none
-	entry   uint64   // number of the journal entry that captured it; 0 if none did
+	payer   ledger.Payer // the budget is the key's as it was when the hold was made
+	entry   uint64       // number of the journal entry that captured it; 0 if none did
 
 	attempts []billing.Attempt // that failed
 }
 
 func (r *request) settled() bool { return r.receipt.Status != "" }
 
-// available is what the account and the budget can both still give.
-func (r *request) available() billing.Money {
-	return min(r.account.balance.available(), r.budget.available())
-}
-
-// hold sets amount aside in the account and in the budget, or in neither.
+// hold holds amount more, or nothing.
 func (r *request) hold(amount billing.Money) bool {
-	if amount > r.available() {
+	if !r.payer.Hold(amount) {
 		return false
 	}
-	r.account.balance.hold(amount)
-	r.budget.hold(amount)
 	r.receipt.Hold += amount
 	return true
 }
@@ -278,12 +268,12 @@ func (r *request) asHold() billing.Hold {
 	return billing.Hold{
 		ID: r.receipt.ID, Account: r.receipt.Account, Key: r.receipt.Key,
 		Operation: r.receipt.Operation, Model: r.receipt.Model,
-		Price: r.price, Amount: r.receipt.Hold, Available: r.available(),
+		Price: r.price, Amount: r.receipt.Hold, Available: r.payer.Available(),
 	}
 }
 
-// OpenHolds are the requests that have not been settled, sorted by id.
-func (l *Ledger) OpenHolds() []billing.OpenHold {
+// OpenHolds implements [Ledger].
+func (l *memoryLedger) OpenHolds(context.Context) ([]billing.OpenHold, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var open []billing.OpenHold
@@ -293,30 +283,11 @@ func (l *Ledger) OpenHolds() []billing.OpenHold {
 		}
 	}
 	slices.SortFunc(open, func(a, b billing.OpenHold) int { return strings.Compare(a.ID, b.ID) })
-	return open
+	return open, nil
 }
 
-// Receipt is the settled end of one request; fault.NotFound if the account has
-// none by that id, if the request is still running, or if its receipt was
-// dropped as one of the oldest.
-func (l *Ledger) Receipt(_ context.Context, account, id string) (billing.Receipt, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r := l.requests[id]
-	if r == nil || !r.settled() || r.receipt.Account != account {
-		return billing.Receipt{}, noReceipt(id)
-	}
-	return r.receipt, nil
-}
-
-func noReceipt(id string) error {
-	return fault.New(fault.NotFound, fmt.Sprintf("There is no receipt %.64q.", id))
-}
-
-// Price is one by which a hold was made, by its version; fault.NotFound if that of
-// no hold and of no receipt that is kept. A gateway that takes over another's
-// videos asks for it.
-func (l *Ledger) Price(_ context.Context, version string) (*billing.Price, error) {
+// Price implements [Ledger].
+func (l *memoryLedger) Price(_ context.Context, version string) (*billing.Price, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range l.requests {
@@ -324,44 +295,7 @@ func (l *Ledger) Price(_ context.Context, version string) (*billing.Price, error
 			return r.price, nil
 		}
 	}
-	return nil, fault.New(fault.NotFound, fmt.Sprintf("There is no price version %.64q.", version))
-}
-
-// balance is money of which a part is set aside: an account's balance, or what a
-// key's budget has left. 0 ≤ held ≤ posted. A nil balance bounds nothing and
-// moves nothing.
-type balance struct{ posted, held billing.Money }
-
-// position is what [billing.Ask.Grant] needs to know of it.
-func (p *balance) position() billing.Balance {
-	if p == nil {
-		return billing.Unbounded()
-	}
-	return billing.Balance{Posted: p.posted, Held: p.held}
-}
-
-// available is what can still be set aside.
-func (p *balance) available() billing.Money {
-	if p == nil {
-		return billing.Unlimited
-	}
-	return p.posted - p.held
-}
-
-// hold sets amount aside; the caller has compared it with available.
-func (p *balance) hold(amount billing.Money) {
-	if p != nil {
-		p.held += amount
-	}
-}
-
-// capture gives a held amount back and takes charge, or what there is beside other
-// holds: what a request costs above its key's budget is the account's.
-func (p *balance) capture(held, charge billing.Money) {
-	if p != nil {
-		p.held -= held
-		p.posted = max(p.posted-charge, p.held)
-	}
+	return nil, ledger.ErrNoPrice(version)
 }
 
 // journal is the double-entry book: every movement of money is one entry whose
@@ -410,8 +344,8 @@ func (j *journal) post(e entry) uint64 {
 
 // plus adds leg by leg; ok is false if a sum does not fit.
 func (l legs) plus(m legs) (total legs, ok bool) {
-	ok = l.customer.Fits(m.customer) && l.credit.Fits(m.credit) &&
-		l.revenue.Fits(m.revenue) && l.overrun.Fits(m.overrun)
+	ok = ledger.Fits(l.customer, m.customer) && ledger.Fits(l.credit, m.credit) &&
+		ledger.Fits(l.revenue, m.revenue) && ledger.Fits(l.overrun, m.overrun)
 	return legs{
 		customer: l.customer + m.customer,
 		credit:   l.credit + m.credit,

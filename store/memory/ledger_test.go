@@ -21,7 +21,7 @@ var morning = time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)
 // bench is a ledger with one account, acme, and a price of one unit per image,
 // so that a count of images is an amount of money.
 type bench struct {
-	*memory.Ledger
+	memory.Ledger
 	t     testing.TB
 	price *billing.Price
 	now   *time.Time
@@ -58,8 +58,8 @@ func mustPrice(t testing.TB, rates ...billing.Rate) *billing.Price {
 func images(n int64) billing.Usage { return billing.Usage{Images: n} }
 
 // charge asks for a hold of n units on acme.
-func (b bench) charge(id string, n int64) billing.Charge {
-	return billing.Charge{
+func (b bench) charge(id string, n int64) billing.HoldRequest {
+	return billing.HoldRequest{
 		Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "painter",
 		Price: b.price, Bound: images(n),
 	}
@@ -143,7 +143,7 @@ func TestAClockThatFailsDoesNotLeaveMoneyHalfMoved(t *testing.T) {
 func TestTheClockIsTheWallClockUnlessToldOtherwise(t *testing.T) {
 	l := memory.NewLedger(memory.LedgerOptions{Count: true})
 	before := time.Now()
-	h, err := l.Reserve(t.Context(), billing.Charge{RequestID: "r1"})
+	h, err := l.Reserve(t.Context(), billing.HoldRequest{RequestID: "r1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestThePriceOfAHoldIsKnownByItsVersion(t *testing.T) {
 	if !fault.Is(err, fault.NotFound) {
 		t.Errorf("before any hold: %v", err)
 	}
-	h, err := b.Reserve(t.Context(), billing.Charge{Account: "acme", RequestID: "r", Price: b.price, Bound: billing.Usage{Images: 1}})
+	h, err := b.Reserve(t.Context(), billing.HoldRequest{Account: "acme", RequestID: "r", Price: b.price, Bound: billing.Usage{Images: 1}})
 	b.ok(err)
 	for range 2 { // while the hold is open, and after
 		p, err := b.Price(t.Context(), b.price.Version())

@@ -3,20 +3,18 @@ package memory
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
-	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
 // tallyKey is what the sums of one account are kept by.
 type tallyKey struct {
 	key, model string
-	hour       int64 // since 1970, UTC
+	hour       int64 // its first nanosecond, as ledger.HourOf
 }
 
 // tally is the sum of the requests that were settled in one hour.
@@ -30,12 +28,12 @@ func (t *tally) add(v tally) {
 	t.requests += v.requests
 	t.usage = t.usage.Add(v.usage)
 	t.usage.Variant = "" // a sum has none
-	t.charge = t.charge.Plus(v.charge)
+	t.charge = ledger.AddCapped(t.charge, v.charge)
 }
 
 // tally counts one settled request.
 func (a *account) tally(r *billing.Receipt) {
-	k := tallyKey{key: r.Key, model: r.Model, hour: hourOf(r.SettledAt)}
+	k := tallyKey{key: r.Key, model: r.Model, hour: ledger.HourOf(r.SettledAt)}
 	t := a.usage[k]
 	if t == nil {
 		t = &tally{}
@@ -44,25 +42,23 @@ func (a *account) tally(r *billing.Receipt) {
 	t.add(tally{requests: 1, usage: r.Usage, charge: r.Charge})
 }
 
-func hourOf(t time.Time) int64 { return t.Truncate(time.Hour).Unix() / 3600 }
-
-// groups says what each grouping calls a row.
-var groups = map[billing.GroupBy]func(tallyKey) string{
-	"":              func(k tallyKey) string { return k.model },
-	billing.ByModel: func(k tallyKey) string { return k.model },
-	billing.ByKey:   func(k tallyKey) string { return k.key },
-	billing.ByDay:   func(k tallyKey) string { return time.Unix(k.hour*3600, 0).UTC().Format(time.DateOnly) },
+// group is the row that a sum belongs to.
+func (k *tallyKey) group(by billing.GroupBy) string {
+	switch by {
+	case billing.ByKey:
+		return k.key
+	case billing.ByDay:
+		return time.Unix(0, k.hour).UTC().Format(time.DateOnly)
+	}
+	return k.model
 }
 
-// Usage sums settled requests, released ones too, by the time they were
-// settled; rows are sorted by group. Sums are kept by the hour: Since is rounded
-// down and Until up to a whole hour of UTC. An empty By means [billing.ByModel], an
-// unknown one is fault.InvalidRequest; an unknown account is fault.NotFound
-// unless the ledger only counts.
-func (l *Ledger) Usage(_ context.Context, q billing.Query) ([]billing.UsageRow, error) {
-	group := groups[q.By]
-	if group == nil {
-		return nil, fault.Invalid("by", fmt.Sprintf("Usage is grouped by %q, %q or %q.", billing.ByModel, billing.ByKey, billing.ByDay))
+// Usage implements [billing.Accounts]. Sums are kept by the hour: Since is rounded
+// down and Until up to a whole hour of UTC. Of an account that a ledger which only
+// counts does not have the usage is empty.
+func (l *memoryLedger) Usage(_ context.Context, q billing.Query) ([]billing.UsageRow, error) {
+	if err := ledger.CheckGrouping(q.By); err != nil {
+		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,15 +67,30 @@ func (l *Ledger) Usage(_ context.Context, q billing.Query) ([]billing.UsageRow, 
 		return nil, err
 	}
 	sums := map[string]*tally{}
+	first, end := ledger.Hours(q)
 	for _, a := range accounts {
-		a.sum(q, group, sums)
+		for k, t := range a.usage {
+			if k.hour < first || k.hour >= end {
+				continue
+			}
+			name := k.group(q.By)
+			if sums[name] == nil {
+				sums[name] = &tally{}
+			}
+			sums[name].add(*t)
+		}
 	}
-	return rows(sums), nil
+	rows := make([]billing.UsageRow, 0, len(sums))
+	for name, t := range sums {
+		rows = append(rows, billing.UsageRow{Group: name, Requests: t.requests, Usage: t.usage, Charge: t.charge})
+	}
+	slices.SortFunc(rows, func(a, b billing.UsageRow) int { return strings.Compare(a.Group, b.Group) })
+	return rows, nil
 }
 
 // asked are the accounts that a query is about. A ledger that only counts has an
 // account of every name; one that was not used yet is none of them.
-func (l *Ledger) asked(q billing.Query) (map[string]*account, error) {
+func (l *memoryLedger) asked(q billing.Query) (map[string]*account, error) {
 	if q.Account == "" {
 		return l.accounts, nil
 	}
@@ -93,42 +104,6 @@ func (l *Ledger) asked(q billing.Query) (map[string]*account, error) {
 	return nil, err
 }
 
-// sum adds what q selects to sums.
-func (a *account) sum(q billing.Query, group func(tallyKey) string, sums map[string]*tally) {
-	first, end := hoursOf(q)
-	for k, t := range a.usage {
-		if k.hour < first || k.hour >= end {
-			continue
-		}
-		name := group(k)
-		if sums[name] == nil {
-			sums[name] = &tally{}
-		}
-		sums[name].add(*t)
-	}
-}
-
-// hoursOf are the first hour of the query and the one after its last.
-func hoursOf(q billing.Query) (first, end int64) {
-	first, end = math.MinInt64, math.MaxInt64
-	if !q.Since.IsZero() {
-		first = hourOf(q.Since)
-	}
-	if !q.Until.IsZero() {
-		end = hourOf(q.Until.Add(time.Hour - 1))
-	}
-	return first, end
-}
-
-func rows(sums map[string]*tally) []billing.UsageRow {
-	rows := make([]billing.UsageRow, 0, len(sums))
-	for name, t := range sums {
-		rows = append(rows, billing.UsageRow{Group: name, Requests: t.requests, Usage: t.usage, Charge: t.charge})
-	}
-	slices.SortFunc(rows, func(a, b billing.UsageRow) int { return strings.Compare(a.Group, b.Group) })
-	return rows
-}
-
 // withWaste are attempts with their waste. One whose usage the price cannot count
 // costs nothing that could be told.
 func withWaste(attempts []billing.Attempt, p *billing.Price) []billing.Attempt {
@@ -137,7 +112,7 @@ func withWaste(attempts []billing.Attempt, p *billing.Price) []billing.Attempt {
 	}
 	attempts = slices.Clone(attempts)
 	for i := range attempts {
-		attempts[i].Waste = attempts[i].Cost(p)
+		attempts[i].Waste = ledger.Waste(&attempts[i], p)
 	}
 	return attempts
 }
@@ -145,14 +120,14 @@ func withWaste(attempts []billing.Attempt, p *billing.Price) []billing.Attempt {
 // wasteKey is what the sums of failed tries are kept by.
 type wasteKey struct {
 	channel, model string
-	hour           int64 // since 1970, UTC
+	hour           int64 // its first nanosecond
 }
 
 // wasted counts the failed tries of a settled request.
 func (a *account) wasted(r *request) {
 	for i := range r.attempts {
 		t := &r.attempts[i]
-		k := wasteKey{t.Channel, t.Model, hourOf(r.receipt.SettledAt)}
+		k := wasteKey{t.Channel, t.Model, ledger.HourOf(r.receipt.SettledAt)}
 		row := a.waste[k]
 		addWaste(&row, billing.WasteRow{Failed: 1, Waste: t.Waste})
 		if t.Billable {
@@ -165,24 +140,34 @@ func (a *account) wasted(r *request) {
 func addWaste(row *billing.WasteRow, v billing.WasteRow) {
 	row.Failed += v.Failed
 	row.Billable += v.Billable
-	row.Waste = row.Waste.Plus(v.Waste)
+	row.Waste = ledger.AddCapped(row.Waste, v.Waste)
 }
 
-// Request is the settled end of a request with the tries that failed before;
-// fault.NotFound if there is none, or if its receipt was dropped as one of the
-// oldest.
-func (l *Ledger) Request(_ context.Context, id string) (billing.Receipt, []billing.Attempt, error) {
+// Receipt implements [billing.Accounts]. A receipt that was dropped as one of the
+// oldest is fault.NotFound.
+func (l *memoryLedger) Receipt(_ context.Context, account, id string) (billing.Receipt, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.requests[id]
+	if r == nil || !r.settled() || r.receipt.Account != account {
+		return billing.Receipt{}, ledger.ErrNoReceipt(id)
+	}
+	return r.receipt, nil
+}
+
+// Request implements [billing.Accounts], of the receipts that are still kept.
+func (l *memoryLedger) Request(_ context.Context, id string) (billing.Receipt, []billing.Attempt, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.requests[id]
 	if r == nil || !r.settled() {
-		return billing.Receipt{}, nil, noReceipt(id)
+		return billing.Receipt{}, nil, ledger.ErrNoReceipt(id)
 	}
 	return r.receipt, slices.Clone(r.attempts), nil
 }
 
-// Waste sums failed tries. Sums are kept by the hour, as those of [Ledger.Usage].
-func (l *Ledger) Waste(_ context.Context, q billing.Query) ([]billing.WasteRow, error) {
+// Waste implements [billing.Accounts], by the hours of Usage.
+func (l *memoryLedger) Waste(_ context.Context, q billing.Query) ([]billing.WasteRow, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	accounts, err := l.asked(q)
@@ -190,7 +175,7 @@ func (l *Ledger) Waste(_ context.Context, q billing.Query) ([]billing.WasteRow, 
 		return nil, err
 	}
 	sums := map[wasteKey]billing.WasteRow{}
-	first, end := hoursOf(q)
+	first, end := ledger.Hours(q)
 	for _, a := range accounts {
 		for k, row := range a.waste {
 			if k.hour < first || k.hour >= end {

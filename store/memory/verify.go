@@ -8,6 +8,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/ledger"
 )
 
 // Verify checks the invariants I1 to I4, I6 and I7 of docs/billing.md and names
@@ -16,7 +17,7 @@ import (
 // captures (I4, I6) cover the entries and receipts that are still kept; older
 // entries take part as the opening sums into which they were folded. Every
 // other call waits while it runs, some milliseconds for 100,000 entries.
-func (l *Ledger) Verify(context.Context) error {
+func (l *memoryLedger) Verify(context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, check := range [...]func() string{l.badEntry, l.badSum, l.badHold, l.badReceipt} {
@@ -28,7 +29,7 @@ func (l *Ledger) Verify(context.Context) error {
 }
 
 // badEntry checks each kept entry by itself and against its request.
-func (l *Ledger) badEntry() string {
+func (l *memoryLedger) badEntry() string {
 	for n, e := range l.journal.entries.all {
 		if e.sum() != 0 {
 			return fmt.Sprintf("I1: entry %q sums to %s", e.reference, e.sum())
@@ -48,7 +49,7 @@ func (l *Ledger) badEntry() string {
 }
 
 // badSum replays the journal and compares.
-func (l *Ledger) badSum() string {
+func (l *memoryLedger) badSum() string {
 	totals, customers := l.journal.opening, map[*account]billing.Money{}
 	for _, e := range l.journal.entries.all {
 		totals, _ = totals.plus(e.legs)
@@ -62,17 +63,17 @@ func (l *Ledger) badSum() string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.accounts)) {
 		a := l.accounts[name]
-		if sum := a.opening + customers[a]; a.balance != nil && sum != a.balance.posted {
-			return fmt.Sprintf("I1: the entries of account %q sum to %s, its balance is %s", name, sum, a.balance.posted)
+		if sum := a.opening + customers[a]; a.balance != nil && sum != a.balance.Posted {
+			return fmt.Sprintf("I1: the entries of account %q sum to %s, its balance is %s", name, sum, a.balance.Posted)
 		}
 	}
 	return ""
 }
 
 // badHold compares every balance with the open holds on it.
-func (l *Ledger) badHold() string {
-	held := map[*balance]billing.Money{}
-	owner := map[*balance]string{}
+func (l *memoryLedger) badHold() string {
+	held := map[*ledger.Balance]billing.Money{}
+	owner := map[*ledger.Balance]string{}
 	for _, a := range l.accounts {
 		owner[a.balance] = a.name
 		for _, budget := range a.budgets {
@@ -81,25 +82,25 @@ func (l *Ledger) badHold() string {
 	}
 	for _, r := range l.requests {
 		if !r.settled() {
-			held[r.account.balance] += r.receipt.Hold
-			held[r.budget] += r.receipt.Hold
-			owner[r.budget] = r.account.name
+			held[r.payer.Account] += r.receipt.Hold
+			held[r.payer.Budget] += r.receipt.Hold
+			owner[r.payer.Budget] = r.account.name
 		}
 	}
 	delete(owner, nil) // bounds nothing
 	for p, name := range owner {
-		if p.held < 0 || p.held > p.posted {
-			return fmt.Sprintf("I2: %s of %s is held on account %q", p.held, p.posted, name)
+		if p.Held < 0 || p.Held > p.Posted {
+			return fmt.Sprintf("I2: %s of %s is held on account %q", p.Held, p.Posted, name)
 		}
-		if p.held != held[p] {
-			return fmt.Sprintf("I3: %s is held on account %q, its open holds sum to %s", p.held, name, held[p])
+		if p.Held != held[p] {
+			return fmt.Sprintf("I3: %s is held on account %q, its open holds sum to %s", p.Held, name, held[p])
 		}
 	}
 	return ""
 }
 
 // badReceipt finds settlements that say more or less than the journal.
-func (l *Ledger) badReceipt() string {
+func (l *memoryLedger) badReceipt() string {
 	for _, r := range l.receipts.all {
 		paid := r.receipt.Charge > 0 || r.receipt.Overrun > 0
 		if paid && r.receipt.Status != billing.Captured {

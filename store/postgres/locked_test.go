@@ -21,6 +21,7 @@ import (
 
 // locked is a database with two accounts and another session that locks rows.
 type locked struct {
+	store.Ledger
 	*store.DB
 	t     *testing.T
 	dsn   string
@@ -42,6 +43,7 @@ func newLocked(t *testing.T, o store.Options) *locked {
 	if l.DB, err = postgres.Open(t.Context(), l.dsn, o); err != nil {
 		t.Fatal(err)
 	}
+	l.Ledger = l.DB.Ledger()
 	t.Cleanup(func() { _ = l.Close() })
 	if l.price, err = billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"}); err != nil {
 		t.Fatal(err)
@@ -79,7 +81,7 @@ func (l *locked) unlock() {
 }
 
 func (l *locked) reserve(account, id string) (billing.Hold, error) {
-	return l.Reserve(l.t.Context(), billing.Charge{
+	return l.Reserve(l.t.Context(), billing.HoldRequest{
 		Account: account, Key: "k1", RequestID: id, Operation: "image", Model: "painter", Price: l.price, Bound: billing.Usage{Images: 2},
 	})
 }
@@ -262,7 +264,7 @@ func TestManyHoldsOnALockedAccountKeepNoServerFromStarting(t *testing.T) {
 	defer cancel()
 	go func() { _ = db.Run(ctx) }()
 	for {
-		open, err := db.OpenHolds(ctx)
+		open, err := db.Ledger().OpenHolds(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,6 +288,7 @@ func TestOperationsThatArePutOffDoNotCountAsDone(t *testing.T) {
 	if l.DB, err = postgres.Open(t.Context(), l.dsn, store.Options{Lease: time.Hour, Committed: func(c store.Commit) { commits <- c }}); err != nil {
 		t.Fatal(err)
 	}
+	l.Ledger = l.DB.Ledger()
 	var holds []billing.Hold
 	for i := range 5 {
 		holds = append(holds, l.mustReserve("acme", fmt.Sprint("r", i)))

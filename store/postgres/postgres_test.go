@@ -73,7 +73,7 @@ func TestTasksGoByTheDatabasesClock(t *testing.T) {
 		}
 	}
 	scan(&read[0])
-	now, err := db.Tasks().Now(t.Context())
+	now, err := db.Ledger().Now(t.Context())
 	scan(&read[1])
 	if err != nil || now.Before(read[0].Truncate(time.Microsecond)) || now.After(read[1]) {
 		t.Errorf("%s, %v, want a time from %s to %s", now, err, read[0], read[1])
@@ -94,11 +94,11 @@ func TestASettlementThatMeetsOnlyConflictsMayBeTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = db.Close() }()
-	l := &load{DB: db, t: t}
+	l := &load{Ledger: db.Ledger(), DB: db, t: t}
 	if l.price, err = billing.NewPrice(billing.Rate{Unit: billing.Image, Amount: "1"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.CreateAccount(t.Context(), "acme", 1_000_000*billing.One); err != nil {
+	if err := db.Ledger().CreateAccount(t.Context(), "acme", 1_000_000*billing.One); err != nil {
 		t.Fatal(err)
 	}
 	h, err := l.reserve()
@@ -106,13 +106,13 @@ func TestASettlementThatMeetsOnlyConflictsMayBeTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	conflicts.Store(true)
-	_, err = db.Settle(t.Context(), h, billing.Usage{Images: 1})
+	_, err = db.Ledger().Settle(t.Context(), h, billing.Usage{Images: 1})
 	if f := fault.From(err); !fault.Is(err, fault.ServiceUnavailable) || f.RetryAfter <= 0 {
 		t.Errorf("got %v", err)
 	}
 	conflicts.Store(false)
 	faults.FailAt(0, false, nil)
-	if _, err := db.Settle(context.Background(), h, billing.Usage{Images: 1}); err != nil {
+	if _, err := db.Ledger().Settle(context.Background(), h, billing.Usage{Images: 1}); err != nil {
 		t.Fatal(err)
 	}
 	l.captured.Add(1)

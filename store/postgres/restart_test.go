@@ -19,6 +19,7 @@ import (
 
 // load is callers that hold and settle one unit again and again.
 type load struct {
+	store.Ledger
 	*store.DB
 	t        *testing.T
 	price    *billing.Price
@@ -29,7 +30,7 @@ type load struct {
 
 // reserve makes one hold of one unit.
 func (l *load) reserve() (billing.Hold, error) {
-	return l.Reserve(context.Background(), billing.Charge{
+	return l.Reserve(context.Background(), billing.HoldRequest{
 		Account: "acme", Key: "k1", RequestID: fmt.Sprint("r", l.next.Add(1)), Operation: "image", Model: "painter",
 		Price: l.price, Bound: billing.Usage{Images: 1},
 	})
@@ -92,7 +93,7 @@ func newLoad(t *testing.T, url string) *load {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(patient.CreateAccount(t.Context(), "acme", 1_000_000*billing.One), patient.Close()); err != nil {
+	if err := errors.Join(patient.Ledger().CreateAccount(t.Context(), "acme", 1_000_000*billing.One), patient.Close()); err != nil {
 		t.Fatal(err)
 	}
 	db, err := postgres.Open(t.Context(), url, store.Options{WaitTimeout: 100 * time.Millisecond})
@@ -104,7 +105,7 @@ func newLoad(t *testing.T, url string) *load {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &load{DB: db, t: t, price: price, served: make(chan struct{})}
+	return &load{Ledger: db.Ledger(), DB: db, t: t, price: price, served: make(chan struct{})}
 }
 
 func TestAPostgresThatStopsAndStartsUnderLoadRefusesMeanwhileAndLosesNothing(t *testing.T) {

@@ -92,16 +92,22 @@ func TestADatabaseThatFallsSilentIsServiceUnavailableForWhoeverReads(t *testing.
 	n.silent.Store(true)
 	var all sync.WaitGroup
 	for name, read := range map[string]func(context.Context) error{
-		"Open":    func(ctx context.Context) error { _, err := db.Open(ctx, key, idempotency.Content{}, "r1"); return err },
-		"Balance": func(ctx context.Context) error { _, err := db.Balance(ctx, "acme"); return err },
-		"Receipt": func(ctx context.Context) error { _, err := db.Receipt(ctx, "acme", "r1"); return err },
-		"Request": func(ctx context.Context) error { _, _, err := db.Request(ctx, "r1"); return err },
-		"Usage":   func(ctx context.Context) error { _, err := db.Usage(ctx, billing.Query{Account: "acme"}); return err },
-		"task":    func(ctx context.Context) error { _, err := db.Tasks().Find(ctx, "acme", "vid_1"); return err },
-		"key":     func(ctx context.Context) error { _, err := db.Find(ctx, [32]byte{}); return err },
-		"Notices": func(ctx context.Context) error { _, err := db.Deliveries(ctx, "acme", 0); return err },
-		"Secrets": func(ctx context.Context) error { _, err := db.Secrets(ctx, "acme"); return err },
-		"Price":   func(ctx context.Context) error { _, err := db.Price(ctx, "p_1"); return err },
+		"Open": func(ctx context.Context) error {
+			_, err := db.Ledger().Open(ctx, key, idempotency.Content{}, "r1")
+			return err
+		},
+		"Balance": func(ctx context.Context) error { _, err := db.Ledger().Balance(ctx, "acme"); return err },
+		"Receipt": func(ctx context.Context) error { _, err := db.Ledger().Receipt(ctx, "acme", "r1"); return err },
+		"Request": func(ctx context.Context) error { _, _, err := db.Ledger().Request(ctx, "r1"); return err },
+		"Usage": func(ctx context.Context) error {
+			_, err := db.Ledger().Usage(ctx, billing.Query{Account: "acme"})
+			return err
+		},
+		"task":    func(ctx context.Context) error { _, err := db.Ledger().Find(ctx, "acme", "vid_1"); return err },
+		"key":     func(ctx context.Context) error { _, err := db.Keys().Find(ctx, [32]byte{}); return err },
+		"Notices": func(ctx context.Context) error { _, err := db.Ledger().Deliveries(ctx, "acme", 0); return err },
+		"Secrets": func(ctx context.Context) error { _, err := db.Ledger().Secrets(ctx, "acme"); return err },
+		"Price":   func(ctx context.Context) error { _, err := db.Ledger().Price(ctx, "p_1"); return err },
 		"Prices":  db.PricesAgree,
 		"Ping":    db.Ping,
 	} {

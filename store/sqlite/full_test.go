@@ -52,7 +52,7 @@ func fill(t *testing.T, db *store.DB) []billing.Hold {
 	}
 	var holds []billing.Hold
 	for i := range 5_000 {
-		h, err := db.Reserve(t.Context(), billing.Charge{
+		h, err := db.Ledger().Reserve(t.Context(), billing.HoldRequest{
 			Account: "acme", Key: "k1", RequestID: fmt.Sprintf("%d-%d", time.Now().UnixNano(), i), Operation: "image", Model: "painter", Price: price, Bound: image(1),
 		})
 		if err != nil {
@@ -74,7 +74,7 @@ func wantFull(t *testing.T, err error) {
 
 func wantBalance(t *testing.T, db *store.DB, posted, held int) {
 	t.Helper()
-	got, err := db.Balance(t.Context(), "acme")
+	got, err := db.Ledger().Balance(t.Context(), "acme")
 	want := billing.Balance{Account: "acme", Posted: billing.Money(posted) * billing.One, Held: billing.Money(held) * billing.One}
 	if err != nil || got != want {
 		t.Fatalf("%+v, %v, want %+v", got, err, want)
@@ -89,7 +89,7 @@ func TestAFullDiskRefusesHoldsAndReadsGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = db.Close() }()
-	if err := db.CreateAccount(t.Context(), "acme", 10_000*billing.One); err != nil {
+	if err := db.Ledger().CreateAccount(t.Context(), "acme", 10_000*billing.One); err != nil {
 		t.Fatal(err)
 	}
 	holds := fill(t, db)
@@ -97,10 +97,10 @@ func TestAFullDiskRefusesHoldsAndReadsGoOn(t *testing.T) {
 	for made := full.made.Load(); full.made.Load() < made+3; { // a sign of life that fails closes its connection
 		wantFull(t, db.Ping(t.Context()))
 	}
-	if err := db.Verify(t.Context()); err != nil {
+	if err := db.Ledger().Verify(t.Context()); err != nil {
 		t.Error(err)
 	}
-	open, err := db.OpenHolds(t.Context())
+	open, err := db.Ledger().OpenHolds(t.Context())
 	if err != nil || len(open) != len(holds) {
 		t.Errorf("%d holds are open, of %d, %v", len(open), len(holds), err)
 	}
@@ -108,7 +108,7 @@ func TestAFullDiskRefusesHoldsAndReadsGoOn(t *testing.T) {
 	waits := make(chan error, len(holds))
 	for _, h := range holds { // they run, and end while the disk is full
 		go func() {
-			_, err := db.Settle(context.Background(), h, image(1))
+			_, err := db.Ledger().Settle(context.Background(), h, image(1))
 			waits <- err
 		}()
 	}
@@ -119,7 +119,7 @@ func TestAFullDiskRefusesHoldsAndReadsGoOn(t *testing.T) {
 		}
 	}
 	wantBalance(t, db, 10_000-len(holds), 0)
-	if err := errors.Join(db.Verify(t.Context()), db.Ping(t.Context())); err != nil {
+	if err := errors.Join(db.Ledger().Verify(t.Context()), db.Ping(t.Context())); err != nil {
 		t.Error(err)
 	}
 }

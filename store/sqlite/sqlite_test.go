@@ -101,7 +101,7 @@ func TestAReloadWithTheKeysAndPricesThatAreThereWritesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = db.Close() }()
-	if err := db.CreateAccount(t.Context(), "acme", billing.One); err != nil {
+	if err := db.Ledger().CreateAccount(t.Context(), "acme", billing.One); err != nil {
 		t.Fatal(err)
 	}
 	price, err := billing.NewPrice(billing.Rate{Unit: billing.Output, Amount: "1"})
@@ -121,7 +121,7 @@ func TestAReloadWithTheKeysAndPricesThatAreThereWritesNothing(t *testing.T) {
 		if err := db.PublishPrices(t.Context(), prices); err != nil {
 			t.Fatal(err)
 		}
-		if err := db.Replace(t.Context(), keys); err != nil {
+		if err := db.Keys().Replace(t.Context(), keys); err != nil {
 			t.Fatal(err)
 		}
 		return faults.Steps()
@@ -142,13 +142,13 @@ func TestAReloadWithTheKeysAndPricesThatAreThereWritesNothing(t *testing.T) {
 		}
 	}
 	faults.FailCommit(false, storetest.ErrFault)
-	if err := db.Replace(t.Context(), keys("c")); err == nil {
+	if err := db.Keys().Replace(t.Context(), keys("c")); err == nil {
 		t.Fatal("the commit did not fail")
 	}
 	if n := reload(keys("b", "a")); n == 0 {
 		t.Error("after keys of which nobody knows whether they were written, the keys were not")
 	}
-	if k, err := db.Find(t.Context(), auth.HashOf("sk-a")); err != nil || k == nil {
+	if k, err := db.Keys().Find(t.Context(), auth.HashOf("sk-a")); err != nil || k == nil {
 		t.Errorf("%+v, %v", k, err)
 	}
 }
@@ -164,7 +164,7 @@ func TestAConnectionThatIsLostAtACommitIsReplaced(t *testing.T) {
 			defer func() { _ = db.Close() }()
 			for _, name := range []string{"acme", "zeta"} {
 				faults.FailCommit(after, driver.ErrBadConn)
-				if err := db.CreateAccount(t.Context(), name, billing.One); err != nil {
+				if err := db.Ledger().CreateAccount(t.Context(), name, billing.One); err != nil {
 					t.Fatal(err)
 				}
 				wantPosted(t, db, name)
@@ -176,7 +176,7 @@ func TestAConnectionThatIsLostAtACommitIsReplaced(t *testing.T) {
 // wantPosted finds the one unit of an account.
 func wantPosted(t *testing.T, db *store.DB, account string) {
 	t.Helper()
-	got, err := db.Balance(t.Context(), account)
+	got, err := db.Ledger().Balance(t.Context(), account)
 	if want := (billing.Balance{Account: account, Posted: billing.One}); err != nil || got != want {
 		t.Fatalf("%+v, %v, want %+v", got, err, want)
 	}
@@ -202,7 +202,7 @@ func TestWhoIsToldThatItIsDurableFindsTheDatabaseWell(t *testing.T) {
 	defer func() { _ = db.Close() }()
 	before := good.Load()
 	faults.FailCommit(false, driver.ErrBadConn)
-	err = db.CreateAccount(t.Context(), "acme", billing.One)
+	err = db.Ledger().CreateAccount(t.Context(), "acme", billing.One)
 	away, counted := db.Ping(t.Context()), good.Load()
 	close(looked)
 	if err != nil || away != nil || counted == before {

@@ -25,10 +25,10 @@ func pairs(b *testing.B, p Place, callers int) {
 		b.Fatal(err)
 	}
 	defer func() { _ = db.Close() }()
-	if err := db.CreateAccount(b.Context(), "acme", billing.Unlimited/2); err != nil {
+	if err := db.Ledger().CreateAccount(b.Context(), "acme", billing.Unlimited/2); err != nil {
 		b.Fatal(err)
 	}
-	charge := billing.Charge{
+	charge := billing.HoldRequest{
 		Account: "acme", Key: "k1", Operation: "chat", Model: "delta-k3",
 		Price: price(b,
 			billing.Rate{Unit: billing.Input, Amount: "0.60"}, billing.Rate{Unit: billing.CachedInput, Amount: "0.15"},
@@ -44,9 +44,9 @@ func pairs(b *testing.B, p Place, callers int) {
 			mine := charge
 			for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
 				mine.RequestID = "req_" + strconv.FormatInt(n*2654435761%1_000_000_007, 36) + strconv.FormatInt(n, 36)
-				h, err := db.Reserve(b.Context(), mine)
+				h, err := db.Ledger().Reserve(b.Context(), mine)
 				if err == nil {
-					_, err = db.Settle(b.Context(), h, used, billing.Outcome{Reason: billing.ReasonComplete, Channel: "main"})
+					_, err = db.Ledger().Settle(b.Context(), h, used, billing.Outcome{Reason: billing.ReasonComplete, Channel: "main"})
 				}
 				if err != nil {
 					b.Error(err)

@@ -21,11 +21,11 @@ import (
 var ledgerTaskTests = map[string]func(dbTest){
 	"AVideoAndItsHoldAreMadeTogetherOrNeitherIs": func(b dbTest) {
 		b.account("acme", 10)
-		if first := b.Tasks(); first != b.Tasks() {
+		if b.DB.Ledger() != b.Ledger {
 			b.t.Error("the database is two stores of tasks, which a gateway cannot know for one")
 		}
 		s := b.taskTest()
-		refuse := func(c billing.Charge, code fault.Code) {
+		refuse := func(c billing.HoldRequest, code fault.Code) {
 			b.t.Helper()
 			_, err := b.Reserve(b.t.Context(), c)
 			b.wantCode(err, code)
@@ -75,7 +75,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 				_, err := b.Reserve(ctx, c)
 				return err
 			},
-			func(ctx context.Context) error { return b.Tasks().Add(ctx, newTask("b")) },
+			func(ctx context.Context) error { return b.Ledger.Add(ctx, newTask("b")) },
 		} {
 			slow := make(chan struct{})
 			b.faults.Block(slow)
@@ -251,9 +251,9 @@ var ledgerTaskTests = map[string]func(dbTest){
 				var h billing.Hold
 				until(func() (err error) { h, err = b.Reserve(b.t.Context(), c); return err })
 				took := accepted(task, "up-"+id, startTime)
-				until(func() error { _, err := b.Tasks().Change(b.t.Context(), video.Step{Task: took}, nil); return err })
+				until(func() error { _, err := b.Ledger.Change(b.t.Context(), video.Step{Task: took}, nil); return err })
 				until(func() error {
-					_, err := b.Tasks().Claim(b.t.Context(), "a", startTime.Add(time.Minute), 10)
+					_, err := b.Ledger.Claim(b.t.Context(), "a", startTime.Add(time.Minute), 10)
 					return err
 				})
 				end := endStep(took, video.Succeeded, startTime)
@@ -303,7 +303,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 				for round := 1; settled.Load() < videos; round++ {
 					// Leases that have ended when they are made: each owner takes the
 					// others'.
-					tasks, err := node.Tasks().Claim(b.t.Context(), fmt.Sprintf("%d-%d", o, round), startTime, 100)
+					tasks, err := node.Ledger.Claim(b.t.Context(), fmt.Sprintf("%d-%d", o, round), startTime, 100)
 					if err != nil {
 						b.t.Error(err)
 						return
@@ -317,7 +317,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 							b.t.Error(err)
 							return
 						}
-						now, err := node.Tasks().Find(b.t.Context(), t.Account, t.ID)
+						now, err := node.Ledger.Find(b.t.Context(), t.Account, t.ID)
 						if err != nil || now == nil || !now.State.Terminal() {
 							b.t.Errorf("%+v, %v", now, err)
 							return
@@ -347,7 +347,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 		task := c.With[0].(video.CreateTask).Task
 		took := accepted(task, "up-a", startTime)
 		answer := record("key", "body")
-		made, err := b.Tasks().Change(b.t.Context(), video.Step{Task: took}, &answer)
+		made, err := b.Ledger.Change(b.t.Context(), video.Step{Task: took}, &answer)
 		if !made || err != nil {
 			b.t.Fatal(made, err)
 		}
@@ -442,7 +442,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 			n.Most = 7
 			var err error
 			if node := nodes[i%3]; i%2 == 0 {
-				err = node.Tasks().Add(b.t.Context(), n)
+				err = node.Ledger.Add(b.t.Context(), n)
 			} else {
 				c := b.videoCharge(id(i), 1)
 				c.With = []billing.Record{n}
@@ -463,7 +463,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 			b.inParallel(len(nodes), func(i int) error {
 				n := newTask(id(1_000 + 10*int(round) + i))
 				n.Task.Account, n.Task.Fingerprint, n.Window = "zeta", [32]byte{9, round}, time.Minute
-				err := nodes[i].Tasks().Add(b.t.Context(), n)
+				err := nodes[i].Ledger.Add(b.t.Context(), n)
 				if err == nil {
 					made.Add(1)
 				} else if fault.Is(err, fault.IdempotencyConflict) {
@@ -483,7 +483,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 		db, err := b.place.Open(b.t.Context(), store.Options{})
 		b.ok(err)
 		defer func() { _ = db.Close() }()
-		b.DB = db
+		b.DB, b.Ledger = db, db.Ledger()
 		b.ok(b.CreateAccount(b.t.Context(), "acme", 10*billing.One))
 		c := b.videoCharge("a", 4)
 		c.Until = time.Now().Add(time.Hour)
@@ -494,13 +494,13 @@ var ledgerTaskTests = map[string]func(dbTest){
 			lease time.Duration
 			want  int
 		}{{"a", time.Hour, 1}, {"b", time.Hour, 0}, {"a", -time.Hour, 1}, {"b", time.Hour, 0}} {
-			tasks, err := db.Tasks().Claim(b.t.Context(), claim.owner, time.Now().Add(claim.lease), 9)
+			tasks, err := db.Ledger().Claim(b.t.Context(), claim.owner, time.Now().Add(claim.lease), 9)
 			if err != nil || len(tasks) != claim.want {
 				b.t.Errorf("%s: %d tasks, %v", claim.owner, len(tasks), err)
 			}
 		}
 		b.ok(db.Sweep(b.t.Context()))
-		open, err := db.OpenHolds(b.t.Context())
+		open, err := db.Ledger().OpenHolds(b.t.Context())
 		if err != nil || len(open) != 1 {
 			b.t.Errorf("%d holds, %v", len(open), err)
 		}
@@ -508,7 +508,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 }
 
 // shoot is a charge for a video of n units, which may run for two days.
-func (b dbTest) videoCharge(id string, n int64) billing.Charge {
+func (b dbTest) videoCharge(id string, n int64) billing.HoldRequest {
 	f := newTask(id)
 	f.Task.Bound, f.Task.PriceVersion = images(n), b.price.Version()
 	c := b.charge(f.Task.RequestID, n)

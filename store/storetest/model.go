@@ -74,10 +74,10 @@ func checkModel(t *testing.T, place func(t testing.TB) Place) {
 		run++
 		m := newModel(t, nano, b.clock.Now().UTC())
 		memory := memory.NewLedger(memory.LedgerOptions{Now: func() time.Time { return m.clock }})
-		m.run, m.set, m.ledgers = run, b.clock.Set, []Ledger{memory, b.DB}
+		m.run, m.set, m.ledgers = run, b.clock.Set, []Ledger{memory, b.Ledger}
 		m.crashed = func() { // what the database recovers, the ledger in memory is told to do
 			b = b.crash()
-			m.ledgers[1] = b.DB
+			m.ledgers[1] = b.Ledger
 		}
 		t.Repeat(m.steps())
 		m.end()
@@ -215,7 +215,7 @@ func (m *model) reserve(*rapid.T) {
 	bound, least := m.count(0, 60), m.count(0, 20)
 	usual, firm := max(m.count(-30, 30), 0), max(m.count(-60, 60), 0) // half of them without
 	m.ids++
-	charge := billing.Charge{
+	charge := billing.HoldRequest{
 		Account: name, Key: key, RequestID: fmt.Sprintf("r%d-%04d", m.run, m.ids), Model: "talker",
 		Price: m.price, Bound: chars(bound), Least: chars(least), Usual: chars(usual), Firm: chars(firm),
 	}

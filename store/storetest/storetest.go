@@ -57,6 +57,7 @@ var startTime = time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)
 // dbTest is a ledgerTest whose ledger is in a database.
 type dbTest struct {
 	ledgerTest
+	store.Ledger
 	*store.DB
 	place  Place
 	faults *Faults
@@ -88,7 +89,7 @@ func (b dbTest) open(o store.Options) dbTest {
 	o.Logger = slog.New(slog.NewTextHandler(b.t.Output(), nil))
 	db, err := b.place.Open(b.t.Context(), o)
 	b.ok(err)
-	b.DB, b.Ledger = db, db
+	b.DB, b.Ledger, b.ledgerTest.Ledger = db, db.Ledger(), db.Ledger()
 	b.restart = func() ledgerTest { return b.crash().ledgerTest }
 	b.countOnly = func() ledgerTest { return b.counting().ledgerTest }
 	b.t.Cleanup(func() {
@@ -140,7 +141,7 @@ func id(n int) string { return fmt.Sprintf("r%05d", n) }
 // taskStore is the database as a store of tasks. o is how it was opened.
 func (b dbTest) taskStore(o store.Options) TaskStore {
 	return TaskStore{
-		Store: b.Tasks(), Answers: b.Tasks(), Outbox: b.DB, Sweep: b.Sweep,
+		Store: b.Ledger, Answers: b.Ledger, Outbox: b.Ledger, Sweep: b.Sweep,
 		Restart: func() TaskStore {
 			b.t.Helper()
 			b.kill()
@@ -157,7 +158,6 @@ const mostDeliveries = 1000
 type Ledger interface {
 	billing.Meter
 	billing.Accounts
-	billing.Records
 }
 
 // RunLedger runs the part of the suite that holds for every ledger, on one
@@ -226,8 +226,8 @@ func (d ledgerTest) account(name string, credit int64) ledgerTest {
 }
 
 // charge asks for a hold of n units on acme.
-func (d ledgerTest) charge(id string, n int64) billing.Charge {
-	return billing.Charge{
+func (d ledgerTest) charge(id string, n int64) billing.HoldRequest {
+	return billing.HoldRequest{
 		Account: "acme", Key: "k1", RequestID: id, Operation: "image", Model: "painter",
 		Price: d.price, Bound: images(n),
 	}
@@ -286,12 +286,9 @@ func (d ledgerTest) wantOpen(n int) []billing.OpenHold {
 
 // openHolds asks a ledger for its open holds, if it has a method for that.
 func openHolds(ctx context.Context, l Ledger) (open []billing.OpenHold, told bool, err error) {
-	switch l := l.(type) {
-	case interface{ OpenHolds() []billing.OpenHold }:
-		return l.OpenHolds(), true, nil
-	case interface {
+	if l, ok := l.(interface {
 		OpenHolds(ctx context.Context) ([]billing.OpenHold, error)
-	}:
+	}); ok {
 		open, err = l.OpenHolds(ctx)
 		return open, true, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/ledger"
 	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
@@ -218,7 +219,7 @@ var verifyTests = map[string]func(dbTest){
 				b.t.Errorf("%s: got %s, want %s", name, pair[0], pair[1])
 			}
 		}
-		if text := billing.FormatSum(got.Credited); got.Accounts != 3 || text != "27670116110.564327418" {
+		if text := ledger.FormatSum(got.Credited); got.Accounts != 3 || text != "27670116110.564327418" {
 			b.t.Errorf("got %d accounts with %s", got.Accounts, text)
 		}
 	},

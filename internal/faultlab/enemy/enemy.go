@@ -146,7 +146,7 @@ type outcome struct {
 type lab struct {
 	options  Options
 	g        *grammar
-	ledger   *memory.Ledger
+	ledger   memory.Ledger
 	gateway  *gateway.Gateway
 	vendors  *vendors
 	front    *pipes

@@ -1,6 +1,8 @@
-package billing_test
+package ledger
 
 import (
+	"math"
+	"math/big"
 	"strings"
 	"testing"
 
@@ -19,21 +21,21 @@ const (
 const unlimited = billing.Unlimited
 
 func TestWhatIsGranted(t *testing.T) {
-	has := func(posted, held billing.Money) billing.Balance { return billing.Balance{Posted: posted, Held: held} }
-	none := billing.Unbounded()
+	has := func(posted, held billing.Money) *Balance { return &Balance{posted, held} }
+	var none *Balance
 	var (
-		bounded  = billing.Ask{Bound: 100, Least: 10}                        // with max_tokens
-		open     = billing.Ask{Bound: 800, Least: 10, Usual: 100}            // without
-		small    = billing.Ask{Bound: 50, Least: 10, Usual: 100}             // Bound is below Usual
-		firm     = billing.Ask{Bound: 100, Least: 10, Firm: 100}             // a bound that does not reach the vendor
-		openFirm = billing.Ask{Bound: 800, Least: 10, Usual: 100, Firm: 300} // media whose size is not known
-		lowFirm  = billing.Ask{Bound: 800, Least: 10, Usual: 100, Firm: 50}  // Firm is below Usual
-		free     = billing.Ask{}
+		bounded  = Amounts{Bound: 100, Least: 10}                        // with max_tokens
+		open     = Amounts{Bound: 800, Least: 10, Usual: 100}            // without
+		small    = Amounts{Bound: 50, Least: 10, Usual: 100}             // Bound is below Usual
+		firm     = Amounts{Bound: 100, Least: 10, Firm: 100}             // a bound that does not reach the vendor
+		openFirm = Amounts{Bound: 800, Least: 10, Usual: 100, Firm: 300} // media whose size is not known
+		lowFirm  = Amounts{Bound: 800, Least: 10, Usual: 100, Firm: 50}  // Firm is below Usual
+		free     = Amounts{}
 	)
 	for _, c := range []struct {
 		name            string
-		ask             billing.Ask
-		account, budget billing.Balance
+		amounts         Amounts
+		account, budget *Balance
 		want            billing.Money
 	}{
 		{"a bound that is there", bounded, has(1_000, 0), none, 100},
@@ -107,7 +109,7 @@ func TestWhatIsGranted(t *testing.T) {
 		{"open and firm, and what is left beside others does not cover it", lowFirm, has(1_000, 951), none, notBeside},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := c.ask.Grant(c.account, c.budget)
+			got, err := Payer{c.account, c.budget}.Grant(c.amounts)
 			switch {
 			case c.want >= 0:
 				if err != nil || got != c.want {
@@ -125,21 +127,21 @@ func TestAGrantIsNeverMoreThanIsThereNorLessThanIsNeeded(t *testing.T) {
 		amount := func(name string, least, most billing.Money) billing.Money {
 			return billing.Money(rapid.Int64Range(int64(least), int64(most)).Draw(t, name))
 		}
-		var a billing.Ask
-		a.Bound = amount("bound", 0, billing.MaxHold)
+		var a Amounts
+		a.Bound = amount("bound", 0, maxHold)
 		a.Least, a.Firm = amount("least", 0, a.Bound), amount("firm", 0, a.Bound)
-		a.Usual = amount("usual", 0, billing.MaxHold)
-		purse := func(name string) billing.Balance {
+		a.Usual = amount("usual", 0, maxHold)
+		draw := func(name string) *Balance {
 			if rapid.Bool().Draw(t, name+" bounds nothing") {
-				return billing.Unbounded()
+				return nil
 			}
 			posted := amount(name, 0, 3*a.Bound)
-			return billing.Balance{Posted: posted, Held: amount(name+" held", 0, posted)}
+			return &Balance{posted, amount(name+" held", 0, posted)}
 		}
-		account, budget := purse("account"), purse("budget")
-		available := min(account.Available(), budget.Available())
-		got, err := a.Grant(account, budget)
-		switch alone := account.Held == 0 && budget.Held == 0; {
+		p := Payer{draw("account"), draw("budget")}
+		available := p.Available()
+		got, err := p.Grant(a)
+		switch alone := !p.Account.holds() && !p.Budget.holds(); {
 		case err != nil && available >= max(a.Least, a.Firm):
 			t.Errorf("refused with %d: %v", available, err)
 		case err != nil && alone && available >= a.Least:
@@ -150,4 +152,17 @@ func TestAGrantIsNeverMoreThanIsThereNorLessThanIsNeeded(t *testing.T) {
 			t.Errorf("granted %d beside another hold", got)
 		}
 	})
+}
+
+func TestASumFitsIfItIsAnAmountAndNotTheOneThatStandsForNoBound(t *testing.T) {
+	edges := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, math.MaxInt64 - 2, math.MaxInt64 - 1}
+	for _, m := range edges {
+		for _, n := range edges {
+			sum := new(big.Int).Add(big.NewInt(m), big.NewInt(n))
+			want := sum.IsInt64() && sum.Int64() < math.MaxInt64
+			if got := Fits(billing.Money(m), billing.Money(n)); got != want {
+				t.Errorf("%d and %d: %t, want %t", m, n, got, want)
+			}
+		}
+	}
 }
