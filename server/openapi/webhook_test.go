@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/internal/webhook"
-	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
+	"github.com/tollhouse-ai/gateway/internal/openapitest"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
