@@ -9,10 +9,10 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
-	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
 // ledger is what every ledger can do.
@@ -25,8 +25,8 @@ type ledger interface {
 type subject struct {
 	ledger
 	t      *testing.T
-	cut    *storetest.Faults // nil where nothing can be lost
-	reopen func()            // what was closed
+	cut    *sqlhook.Faults // nil where nothing can be lost
+	reopen func()          // what was closed
 	close  func()
 	price  *billing.Price
 	traces int
@@ -244,7 +244,7 @@ func onSQLite(t *testing.T) *subject {
 	path := filepath.Join(t.TempDir(), "test.db")
 	var db *store.DB
 	x.reopen = func() {
-		x.cut = &storetest.Faults{}
+		x.cut = &sqlhook.Faults{}
 		opened, err := sqlite.Open(context.Background(), path, store.Options{Wrap: x.cut.Wrap})
 		if err != nil {
 			t.Fatal(err)

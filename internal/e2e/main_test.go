@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/internal/longtest"
-	"github.com/tollhouse-ai/gateway/store/storetest"
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
 )
 
 // binary is where the program is built, once and only if a test needs it.
@@ -131,14 +131,14 @@ func sqliteFile(t testing.TB) string {
 func postgres(t testing.TB) string {
 	t.Helper()
 	longtest.Require(t)
-	return storetest.Postgres(t)
+	return pgtest.Schema(t)
 }
 
 // server is a Postgres of the test's own, which it may stop.
-func server(t testing.TB) *storetest.Server {
+func server(t testing.TB) *pgtest.Server {
 	t.Helper()
 	longtest.Require(t)
-	s, err := storetest.StartPostgres()
+	s, err := pgtest.Start()
 	switch {
 	case err == nil:
 		t.Cleanup(func() { _ = s.Stop("immediate") }) // it may be down

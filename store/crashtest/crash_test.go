@@ -35,8 +35,8 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/internal/longtest"
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
-	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
 var (
@@ -68,7 +68,7 @@ func onPostgres(t *testing.T) *runner {
 	return newRunner(t, true, func(t *testing.T) place {
 		starting.Lock() // the first one starts a server
 		defer starting.Unlock()
-		return place{Postgres: true, Where: storetest.Postgres(t)}
+		return place{Postgres: true, Where: pgtest.Schema(t)}
 	})
 }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
-	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
 // What the rounds have found with several processes on one Postgres, without
@@ -36,7 +36,7 @@ func alive(t *testing.T, dsn string) *store.DB {
 // duplicate's by the time at which the process comes to its hold: one of the two
 // is charged.
 func TestARequestWhoseKeyOthersFreedGetsNoHold(t *testing.T) {
-	dsn := storetest.Postgres(t)
+	dsn := pgtest.Schema(t)
 	slow, other := alive(t, dsn), alive(t, dsn)
 	ctx := context.Background()
 	r, duplicate := request{"r1", "acme"}, request{"r2", "acme"}
@@ -75,7 +75,7 @@ func TestARequestWhoseKeyOthersFreedGetsNoHold(t *testing.T) {
 // A claim moves with its request: a process that lost its lease and comes back
 // under another makes the hold and the claim its own again.
 func TestAHoldTakesItsKeyOverToTheProcessThatMakesIt(t *testing.T) {
-	dsn := storetest.Postgres(t)
+	dsn := pgtest.Schema(t)
 	slow, other := alive(t, dsn), alive(t, dsn)
 	ctx := context.Background()
 	r := request{"r1", "acme"}
@@ -108,7 +108,7 @@ func TestAHoldTakesItsKeyOverToTheProcessThatMakesIt(t *testing.T) {
 }
 
 func TestOfTwoProcessesThatMakeAnAccountOneIsToldThatItIsThere(t *testing.T) {
-	dsn := storetest.Postgres(t)
+	dsn := pgtest.Schema(t)
 	both := []*store.DB{alive(t, dsn), alive(t, dsn)}
 	for i := range 30 {
 		name := fmt.Sprintf("a%d", i)

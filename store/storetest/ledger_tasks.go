@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/video"
 )
@@ -246,7 +247,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 						}
 					}
 				}
-				b.faults.FailAt(n, way.after, ErrFault)
+				b.faults.FailAt(n, way.after, sqlhook.ErrFault)
 				c := b.videoCharge(id, 2)
 				task := c.With[0].(video.CreateTask).Task
 				var h billing.Hold
