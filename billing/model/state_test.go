@@ -52,7 +52,6 @@ type world struct {
 	usual    int8   // of requests of unknown length: what each gets of an account that cannot spare more; 0 for known ones
 	left     allowance
 	without  [guards]bool
-	eager    bool // a process that starts recovers before it does anything else, as one alone with its database does
 }
 
 // minus is the world without a guard.
