@@ -140,7 +140,7 @@ func (m *model) onEach(do func(l Ledger)) {
 // committing makes the COMMIT of an operation that will succeed lose its answer,
 // once in a while.
 func (m *model) committing() {
-	if n := rapid.IntRange(0, 5*len(commitFaults)).Draw(m.t, "lost answer"); m.lose != nil && n < len(commitFaults) {
+	if n := rapid.IntRange(0, 9*len(commitFaults)).Draw(m.t, "lost answer"); m.lose != nil && n < len(commitFaults) {
 		m.lose(n)
 	}
 }
