@@ -51,6 +51,7 @@ type world struct {
 	extends  int8   // how often a request may be extended
 	usual    int8   // of requests of unknown length: what each gets of an account that cannot spare more; 0 for known ones
 	left     allowance
+	needs    []guard // without any of which something breaks here
 	without  [guards]bool
 }
 
