@@ -96,8 +96,7 @@ type Server struct {
 
 // Start makes a database in a temporary directory and starts a server
 // on it. The server runs until Stop, or until this process ends, with which the
-// directory goes too, whether or not anybody still has the Server: an address is
-// enough to use it.
+// directory goes too, also where only the address is kept and not the Server.
 func Start() (*Server, error) {
 	bin, err := programs()
 	if err != nil {

@@ -4,7 +4,7 @@ package pgtest
 
 import "os/exec"
 
-// runAs is nobody else: programs run as whoever this process is.
+// runAs has no effect: programs run as the user of this process.
 type runAs struct{}
 
 func unprivileged() (*runAs, error) { return nil, nil }

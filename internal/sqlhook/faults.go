@@ -25,7 +25,8 @@ type Faults struct {
 	arrived chan struct{}   // closed when the first one waits
 }
 
-// ErrFault is what a step fails with that was told to, unless it was told what.
+// ErrFault is an error for FailAt and FailCommit that says nothing of the
+// connection.
 var ErrFault = errors.New("sqlhook: a fault was injected")
 
 // Cut makes every later step fail, as for a process that was killed.
@@ -43,8 +44,8 @@ func (f *Faults) IsCut() bool {
 }
 
 // FailAt makes the nth step from now on fail with err: a connection, a BEGIN, a
-// statement that writes or a COMMIT. With after it is done all the same, and
-// only its answer is lost. n of 0 lets all go well again.
+// statement that writes or a COMMIT. With after the step is done and only its
+// answer is lost. With n = 0 no step fails any more.
 func (f *Faults) FailAt(n int, after bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,11 +71,11 @@ func (f *Faults) Block(gate <-chan struct{}) {
 func (f *Faults) HangAfter(gate <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.gate = nil // an earlier one, which is open: whoever passes it has not arrived
+	f.gate = nil // an earlier one, which is open: a step that passes it does not wait
 	f.hang, f.arrived = gate, make(chan struct{})
 }
 
-// Blocked returns when a step waits for the gate.
+// Blocked waits until a step waits for the gate.
 func (f *Faults) Blocked() {
 	f.mu.Lock()
 	arrived := f.arrived
@@ -89,7 +90,7 @@ func (f *Faults) Slow(by time.Duration) {
 	f.slow = by
 }
 
-// wait is a step's time at the gate.
+// wait delays a step by Slow and until the gate is open.
 func (f *Faults) wait() {
 	f.mu.Lock()
 	gate, slow := f.gate, f.slow
@@ -118,10 +119,10 @@ func (f *Faults) Steps() int {
 	return f.count
 }
 
-// Wrap is for store.Options.
+// Wrap wraps the connector of a database; it is a value for store.Options.Wrap.
 func (f *Faults) Wrap(c driver.Connector) driver.Connector { return Wrap(c, f.around) }
 
-// around runs do, unless the step is to fail.
+// around is the hook: it runs do, unless the step is to fail.
 func (f *Faults) around(s Step, do func() error) error {
 	if s.Kind == Read || s.Kind == Use {
 		if f.IsCut() {
