@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -33,29 +32,6 @@ var weather = goopenai.Tool{Type: goopenai.ToolTypeFunction, Function: &goopenai
 	Name: "weather", Description: "tells the weather",
 	Parameters: json.RawMessage(`{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}`),
 }}
-
-func TestGoOpenAIGetsAnAnswer(t *testing.T) {
-	s := newFixture(t, fixtureOptions{})
-	for name, c := range goOpenAIClients(s) {
-		t.Run(name, func(t *testing.T) {
-			before := s.posted(t)
-			r, err := c.CreateChatCompletion(t.Context(), goopenai.ChatCompletionRequest{Model: "delta-k3", Messages: userMessage("hello there")})
-			if err != nil {
-				t.Fatal(err)
-			}
-			m := r.Choices[0].Message
-			if r.Model != "delta-k3" || m.Content == "" || m.ReasoningContent == "" || r.Choices[0].FinishReason != "stop" {
-				t.Errorf("response %+v", r)
-			}
-			if cost := before - s.posted(t); int64(cost) != int64(r.Usage.PromptTokens)*1000+int64(r.Usage.CompletionTokens)*2000 {
-				t.Errorf("usage %+v cost %s", r.Usage, cost)
-			}
-			if !strings.HasPrefix(r.Header().Get("X-Request-Id"), "req_") {
-				t.Errorf("headers %v", r.Header())
-			}
-		})
-	}
-}
 
 func TestGoOpenAIStreams(t *testing.T) {
 	s := newFixture(t, fixtureOptions{})
@@ -130,27 +106,6 @@ func TestGoOpenAICallsToolsAndGetsJSON(t *testing.T) {
 			var person struct{ Age *int }
 			if err != nil || json.Unmarshal([]byte(r.Choices[0].Message.Content), &person) != nil || person.Age == nil {
 				t.Errorf("structured output %+v, %v", r, err)
-			}
-		})
-	}
-}
-
-func TestGoOpenAIMapsErrors(t *testing.T) {
-	s := newFixture(t, fixtureOptions{})
-	for name, c := range goOpenAIClients(s) {
-		t.Run(name, func(t *testing.T) {
-			_, err := c.CreateChatCompletion(t.Context(), goopenai.ChatCompletionRequest{Model: "m", Messages: userMessage("x"), N: 500})
-			var e *goopenai.APIError
-			if !errors.As(err, &e) || e.HTTPStatusCode != http.StatusBadRequest || e.Type != "invalid_request_error" || e.Code != "invalid_request_error" || e.Param == nil || *e.Param != "n" {
-				t.Errorf("error %+v", err)
-			}
-			_, err = c.CreateChatCompletion(t.Context(), goopenai.ChatCompletionRequest{Model: "nope", Messages: userMessage("x")})
-			if !errors.As(err, &e) || e.HTTPStatusCode != http.StatusBadRequest || e.Code != "model_not_found" {
-				t.Errorf("error %+v", err)
-			}
-			models, err := c.ListModels(t.Context())
-			if err != nil || len(models.Models) != 3 {
-				t.Errorf("models %+v, %v", models, err)
 			}
 		})
 	}

@@ -20,10 +20,10 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
-	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
 // binary is a key and a body as a header and an upstream may bring them.
@@ -295,7 +295,7 @@ func TestAKeyIsNeitherFreeNorInUseWhileTheDatabaseIsAway(t *testing.T) {
 
 func TestAKeyThatCouldNotBeFreedInTimeIsFreedWhenTheDatabaseIsBack(t *testing.T) {
 	onEach(t, func(t *testing.T, open opener) {
-		faults := &storetest.Faults{}
+		faults := &sqlhook.Faults{}
 		db := open(store.Options{Wrap: faults.Wrap, WaitTimeout: time.Minute})
 		if _, err := db.Ledger().Open(t.Context(), onceKey("k"), idempotency.Content{1}, "r1"); err != nil {
 			t.Fatal(err)
@@ -393,7 +393,7 @@ func TestAHoldThatCannotBeEndedStopsNeitherTheStartNorTheSweep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "test.db")
-			faults := &storetest.Faults{}
+			faults := &sqlhook.Faults{}
 			db, err := sqlite.Open(t.Context(), path, store.Options{Wrap: faults.Wrap})
 			if err != nil {
 				t.Fatal(err)

@@ -23,11 +23,11 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/store/postgres"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
-	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
 // named is a key whose secret is "sk-" and its id.
@@ -296,7 +296,7 @@ func onEach(t *testing.T, test func(t *testing.T, open opener)) {
 
 // onPostgres is an empty Postgres database, which any number may have open.
 func onPostgres(t *testing.T) opener {
-	dsn := storetest.Postgres(t)
+	dsn := pgtest.Schema(t)
 	return func(o store.Options) *store.DB { return opened(t)(postgres.Open(t.Context(), dsn, o)) }
 }
 
@@ -388,7 +388,7 @@ func TestNoKeyIsInAnyFileOfTheDatabase(t *testing.T) {
 }
 
 func TestNoKeyIsInAnyTableOfTheDatabase(t *testing.T) {
-	dsn := storetest.Postgres(t)
+	dsn := pgtest.Schema(t)
 	db := opened(t)(postgres.Open(t.Context(), dsn, store.Options{}))
 	l := db.Limiter()
 	token, marker := live(t, db)

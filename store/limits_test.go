@@ -17,10 +17,10 @@ import (
 
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
-	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
 // cluster is some nodes on one Postgres, whose clock a test moves.
@@ -34,7 +34,7 @@ const clusterClock = "(SELECT nanos FROM test_clock)"
 
 func newCluster(t *testing.T, nodes int) *cluster {
 	t.Helper()
-	dsn := storetest.Postgres(t)
+	dsn := pgtest.Schema(t)
 	db, err := sql.Open("pgx", dsn)
 	if err != nil {
 		t.Fatal(err)

@@ -12,10 +12,10 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
-	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
 func TestAProgramThatOnlyLooksLeavesAnOlderSchemaAsItIs(t *testing.T) {
@@ -24,7 +24,7 @@ func TestAProgramThatOnlyLooksLeavesAnOlderSchemaAsItIs(t *testing.T) {
 		leavesOlderSchema(t, "sqlite", "file:"+path, func(o store.Options) (*store.DB, error) { return sqlite.Open(t.Context(), path, o) })
 	})
 	t.Run("postgres", func(t *testing.T) {
-		dsn := storetest.Postgres(t)
+		dsn := pgtest.Schema(t)
 		leavesOlderSchema(t, "pgx", dsn, func(o store.Options) (*store.DB, error) { return postgres.Open(t.Context(), dsn, o) })
 	})
 }
@@ -132,7 +132,7 @@ func TestTheCurrencyOfBooksWithMoneyInThemStays(t *testing.T) {
 }
 
 func TestBooksWithMoneyInThemAreNotOpenedInAnotherCurrency(t *testing.T) {
-	path, dsn := filepath.Join(t.TempDir(), "test.db"), storetest.Postgres(t)
+	path, dsn := filepath.Join(t.TempDir(), "test.db"), pgtest.Schema(t)
 	for kind, open := range map[string]func(store.Options) (*store.DB, error){
 		"sqlite":   func(o store.Options) (*store.DB, error) { return sqlite.Open(t.Context(), path, o) },
 		"postgres": func(o store.Options) (*store.DB, error) { return postgres.Open(t.Context(), dsn, o) },
@@ -197,7 +197,7 @@ func TestAPriceRowIsStoredWhenItIsLoaded(t *testing.T) {
 }
 
 func TestProcessesThatChargeDifferentPricesAreNoticed(t *testing.T) {
-	dsn := storetest.Postgres(t)
+	dsn := pgtest.Schema(t)
 	open := func(lease time.Duration) *store.DB {
 		return opened(t)(postgres.Open(t.Context(), dsn, store.Options{Lease: lease, WaitTimeout: time.Minute}))
 	}

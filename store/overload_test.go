@@ -13,9 +13,9 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
-	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
 // caller makes whole calls: a claim if they are keyed, a hold, a settlement.
@@ -84,7 +84,7 @@ func TestAtThreeTimesTheLoadThatTheDatabaseTakesMostOfWhatItTakesIsServed(t *tes
 		t.Run(fmt.Sprint("keyed ", keyed), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "test.db")
 			synctest.Test(t, func(t *testing.T) {
-				faults := &storetest.Faults{}
+				faults := &sqlhook.Faults{}
 				db, err := sqlite.Open(t.Context(), path, store.Options{Wrap: faults.Wrap})
 				if err != nil {
 					t.Fatal(err)

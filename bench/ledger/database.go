@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
-	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
 // database is a kind of database that is measured. Each run has an empty one.
@@ -40,11 +40,11 @@ func onSQLite(o options) database {
 }
 
 func onPostgres() (database, error) {
-	server := &storetest.Server{URL: os.Getenv("TOLLHOUSE_TEST_POSTGRES")}
+	server := &pgtest.Server{URL: os.Getenv("TOLLHOUSE_TEST_POSTGRES")}
 	stop := func() error { return nil }
 	if server.URL == "" {
 		var err error
-		if server, err = storetest.StartPostgres(); err != nil {
+		if server, err = pgtest.Start(); err != nil {
 			return database{}, err
 		}
 		stop = func() error { return server.Stop("immediate") }

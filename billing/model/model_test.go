@@ -9,30 +9,39 @@ import (
 	"testing"
 )
 
-// worlds are small, and each is explored to its end.
+// worlds are small, and each is explored to its end. Without any one of the guards
+// that it needs something in it breaks.
 var worlds = []world{
 	{name: "two requests, two processes, a balance for one", requests: 2, nodes: 2, balance: 2, costs: []int8{0, 1, 3},
-		left: allowance{crashes: 1, expiries: 1}},
+		left:  allowance{crashes: 1, expiries: 1},
+		needs: []guard{sufficient, settledOnce, capped, balanced, leavesLiving, sweeps, durableFirst}},
 	{name: "a credit, extensions, lost answers", requests: 2, nodes: 1, balance: 3, credits: 2, costs: []int8{0, 1, 4},
-		extends: 1, left: allowance{crashes: 1, losses: 1}},
+		extends: 1, left: allowance{crashes: 1, losses: 1},
+		needs: []guard{counted, onePayment}},
 	{name: "one request, all that can go wrong", requests: 1, nodes: 2, balance: 3, costs: []int8{0, 2, 4},
-		extends: 1, left: allowance{crashes: 2, losses: 2, expiries: 2}},
+		extends: 1, left: allowance{crashes: 2, losses: 2, expiries: 2},
+		needs: []guard{extendsOpen, leased, checkpointed}},
 	{name: "time, and a price that rises", requests: 2, nodes: 1, balance: 5, costs: []int8{1},
-		extends: 2, left: allowance{crashes: 1, ticks: 3, reprices: 1}},
+		extends: 2, left: allowance{crashes: 1, ticks: 3, reprices: 1},
+		needs: []guard{extendedWithin, renewed, pinned}},
 	{name: "two requests with one idempotency key", requests: 2, nodes: 2, keyed: true, balance: 4, costs: []int8{0, 2},
-		extends: 1, left: allowance{crashes: 2, losses: 1}},
+		extends: 1, left: allowance{crashes: 2, losses: 1},
+		needs: []guard{oneOwner, keptTogether}},
 	{name: "an id that is in use", requests: 2, nodes: 2, twins: true, balance: 4, costs: []int8{0, 2},
-		left: allowance{crashes: 1, losses: 1, expiries: 1}},
+		left:  allowance{crashes: 1, losses: 1, expiries: 1},
+		needs: []guard{oneID, sweptOnce}},
 	{name: "one idempotency key, and a process that is taken for dead", requests: 2, nodes: 2, keyed: true, balance: 4, costs: []int8{0, 2},
-		extends: 1, left: allowance{crashes: 1, expiries: 1}},
+		extends: 1, left: allowance{crashes: 1, expiries: 1},
+		needs: []guard{endedFirst, standing}},
 	{name: "two answers of unknown length, a balance for one and a half", requests: 2, nodes: 2, balance: 3, usual: 1, costs: []int8{0, 1, 3},
-		left: allowance{crashes: 1}},
+		left:  allowance{crashes: 1},
+		needs: []guard{limited}},
 }
 
 func TestEveryInterleavingKeepsTheInvariantsAndEndsEveryHold(t *testing.T) {
 	for _, w := range worlds {
 		t.Run(w.name, func(t *testing.T) {
-			r := explore(w, 0)
+			r := explore(w)
 			if r.broken != "" {
 				t.Fatal(r.told())
 			}
@@ -42,19 +51,23 @@ func TestEveryInterleavingKeepsTheInvariantsAndEndsEveryHold(t *testing.T) {
 }
 
 func TestWithoutAnyOneOfItsGuardsTheProtocolBreaks(t *testing.T) {
-	for g := range guards {
-		t.Run(g.String(), func(t *testing.T) {
-			var shortest result
-			for _, w := range worlds {
-				if r := explore(w.minus(g), len(shortest.trace)); r.broken != "" {
-					shortest = r
+	seen := [guards]bool{}
+	for _, w := range worlds {
+		for _, g := range w.needs {
+			seen[g] = true
+			t.Run(g.String(), func(t *testing.T) {
+				r := explore(w.minus(g))
+				if r.broken == "" {
+					t.Fatalf("nothing breaks without it in the world %q", w.name)
 				}
-			}
-			if shortest.broken == "" {
-				t.Fatal("nothing breaks without it")
-			}
-			t.Log(shortest.told())
-		})
+				t.Log(r.told())
+			})
+		}
+	}
+	for g := range guards {
+		if !seen[g] {
+			t.Errorf("no world needs the guard %s", g)
+		}
 	}
 }
 
@@ -95,16 +108,14 @@ type explorer struct {
 }
 
 // explore visits every state that can be reached, or those up to the first that
-// is wrong. With within it looks only for ways shorter than that.
-func explore(w world, within int) result {
+// is wrong.
+func explore(w world) result {
 	x := &explorer{world: &w, seen: map[state]struct{}{}}
 	x.visit(w.start(), from{before: -1})
 	for i, level := 0, 1; i < len(x.states) && x.broken == ""; i++ {
 		if i == level {
 			level = len(x.states)
-			if x.depth++; x.depth == within {
-				break
-			}
+			x.depth++
 		}
 		x.expand(int32(i))
 	}

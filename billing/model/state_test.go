@@ -51,8 +51,8 @@ type world struct {
 	extends  int8   // how often a request may be extended
 	usual    int8   // of requests of unknown length: what each gets of an account that cannot spare more; 0 for known ones
 	left     allowance
+	needs    []guard // without any of which something breaks here
 	without  [guards]bool
-	eager    bool // a process that starts recovers before it does anything else, as one alone with its database does
 }
 
 // minus is the world without a guard.

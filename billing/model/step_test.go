@@ -27,14 +27,6 @@ func (p step) String() string {
 
 // next calls yield with every state that one step leads to.
 func (w *world) next(s *state, yield func(step, state)) {
-	if w.eager && s.recovers() {
-		if s.node[0].up {
-			w.recovery(s, 0, yield)
-		} else {
-			w.restart(s, 0, yield)
-		}
-		return
-	}
 	w.outside(s, yield)
 	for n := range int8(w.nodes) {
 		p := &s.node[n]
@@ -52,18 +44,6 @@ func (w *world) next(s *state, yield func(step, state)) {
 		}
 		w.recovery(s, n, yield)
 	}
-}
-
-// recovers reports whether the only process is about to start, and to end what
-// it left.
-func (s *state) recovers() bool {
-	p := &s.node[0]
-	for r := range s.request {
-		if q := &s.request[r]; p.sweep[r] || (q.hold && q.owner.life != p.life) {
-			return true
-		}
-	}
-	return !p.up
 }
 
 // outside are the steps of operators and of time.
@@ -194,9 +174,6 @@ func (w *world) sign(s *state, n int8) {
 	}
 }
 
-// unknown is a transaction that failed and did not say so.
-const unknown = ": not done, and nobody says so"
-
 // commit yields what follows from a transaction that has written t: its answer
 // is on its way; or nothing of it happened and the node cannot know.
 func (w *world) commit(before, t *state, n, r int8, k kind, verb string, yield func(step, state)) {
@@ -206,7 +183,7 @@ func (w *world) commit(before, t *state, n, r int8, k kind, verb string, yield f
 		u := *before
 		u.left.losses--
 		u.node[n].pending = pending{kind: k, request: r, lost: true}
-		yield(step{verb + unknown, n, r, 0}, u)
+		yield(step{verb + ": not done, and its node cannot know", n, r, 0}, u)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
+	"github.com/tollhouse-ai/gateway/internal/openapitest"
 )
 
 // output is an output that a test can wait on.

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/tollhouse-ai/gateway/internal/openapitest"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/internal/videoapi"
-	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 )

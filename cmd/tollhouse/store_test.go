@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
-	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
 // Else the gateway would not keep a task and its answer in the transaction in
@@ -74,7 +74,7 @@ func databases(t *testing.T) map[string]string {
 	t.Helper()
 	stores := map[string]string{"sqlite": "sqlite:" + filepath.Join(t.TempDir(), "books", "b.db")}
 	if !testing.Short() {
-		stores["postgres"] = storetest.Postgres(t)
+		stores["postgres"] = pgtest.Schema(t)
 	}
 	return stores
 }
@@ -236,7 +236,7 @@ func TestAStoreThatDoesNotOpenIsNamedWithoutItsPassword(t *testing.T) {
 }
 
 func TestReadyzTellsOfNodesThatChargeDifferentPrices(t *testing.T) {
-	address := storetest.Postgres(t)
+	address := pgtest.Schema(t)
 	name := file(t, simConfig("m")+"store: "+address+"\n")
 	one := start(t, acme, "--config", name)
 	same := start(t, acme, "--config", name)

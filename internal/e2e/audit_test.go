@@ -142,29 +142,26 @@ func openDatabase(t testing.TB, store string) database {
 
 // receipt is a row of the table receipt.
 type receipt struct {
-	id, account, key, model, status, price, reason string
-	held, charge, overrun, created                 int64
-	usage                                          billing.Usage
+	status, reason                   string
+	charge, overrun, created, output int64
 }
 
 // receipts are all of them, by id.
 func (b database) receipts() map[string]receipt {
 	b.t.Helper()
-	rows, err := b.db.QueryContext(b.t.Context(), `SELECT id, account, key_id, model, status, price, reason, held, charge, overrun, created_at,
-		input, cached_input, cache_write, output, reasoning, image_input, image_output, image, second, character, variant FROM receipt`)
+	rows, err := b.db.QueryContext(b.t.Context(), "SELECT id, status, reason, charge, overrun, created_at, output FROM receipt")
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	defer func() { _ = rows.Close() }()
 	all := map[string]receipt{}
 	for rows.Next() {
+		var id string
 		var r receipt
-		u := &r.usage
-		if err := rows.Scan(&r.id, &r.account, &r.key, &r.model, &r.status, &r.price, &r.reason, &r.held, &r.charge, &r.overrun, &r.created,
-			&u.Input, &u.CachedInput, &u.CacheWrite, &u.Output, &u.Reasoning, &u.ImageInput, &u.ImageOutput, &u.Images, &u.Seconds, &u.Characters, &u.Variant); err != nil {
+		if err := rows.Scan(&id, &r.status, &r.reason, &r.charge, &r.overrun, &r.created, &r.output); err != nil {
 			b.t.Fatal(err)
 		}
-		all[r.id] = r
+		all[id] = r
 	}
 	if err := rows.Err(); err != nil {
 		b.t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
+	"github.com/tollhouse-ai/gateway/internal/openapitest"
 )
 
 // client is clients that share their connections.

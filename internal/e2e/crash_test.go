@@ -113,10 +113,10 @@ func checkpointed(t *testing.T, store string, survivor bool) {
 			continue
 		}
 		switch {
-		case r.usage.Output <= early && r.charge == r.usage.Output*price: // its checkpoint is one of time
-		case r.usage.Output > last && r.usage.Output <= produced && r.charge == r.usage.Output*price:
+		case r.output <= early && r.charge == r.output*price: // its checkpoint is one of time
+		case r.output > last && r.output <= produced && r.charge == r.output*price:
 			charged++
-			t.Logf("of %d tokens that were produced %d were charged, %s after the crash: %s", produced, r.usage.Output, took, r.reason)
+			t.Logf("of %d tokens that were produced %d were charged, %s after the crash: %s", produced, r.output, took, r.reason)
 		default:
 			t.Errorf("a stream was charged %+v", r)
 		}

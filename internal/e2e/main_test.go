@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/internal/longtest"
-	"github.com/tollhouse-ai/gateway/store/storetest"
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
 )
 
 // binary is where the program is built, once and only if a test needs it.
@@ -84,7 +84,6 @@ type settings struct {
 	vendor string // base address
 	credit string
 	limits string // of the account's key, such as "rpm: 100"
-	prices string // YAML lines; empty for a price of 1.00 per million output tokens
 }
 
 // text is the configuration: the models m and n, one account and its key.
@@ -92,10 +91,6 @@ func (s settings) text() string {
 	limits := ""
 	if s.limits != "" {
 		limits = ", " + s.limits
-	}
-	prices := s.prices
-	if prices == "" {
-		prices = "  m: {input: \"0\", output: \"1.00\"}\n  n: {input: \"0.30\", cached_input: \"0.05\", output: \"2.50\"}\n"
 	}
 	return fmt.Sprintf(`store: '%s'
 channels:
@@ -105,9 +100,11 @@ channels:
     keys: [vendor-key-0123456789]
     models: {m: m, n: n}
 prices:
-%saccounts:
+  m: {input: "0", output: "1.00"}
+  n: {input: "0.30", cached_input: "0.05", output: "2.50"}
+accounts:
   - {name: acme, credit: "%s", keys: [{env: ACME_KEY%s}]}
-`, s.store, s.vendor, prices, s.credit, limits)
+`, s.store, s.vendor, s.credit, limits)
 }
 
 // price is of one output token of the model m, in nano-units.
@@ -131,14 +128,14 @@ func sqliteFile(t testing.TB) string {
 func postgres(t testing.TB) string {
 	t.Helper()
 	longtest.Require(t)
-	return storetest.Postgres(t)
+	return pgtest.Schema(t)
 }
 
 // server is a Postgres of the test's own, which it may stop.
-func server(t testing.TB) *storetest.Server {
+func server(t testing.TB) *pgtest.Server {
 	t.Helper()
 	longtest.Require(t)
-	s, err := storetest.StartPostgres()
+	s, err := pgtest.Start()
 	switch {
 	case err == nil:
 		t.Cleanup(func() { _ = s.Stop("immediate") }) // it may be down

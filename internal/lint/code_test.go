@@ -50,27 +50,6 @@ func TestTheCodeKeepsItsRules(t *testing.T) {
 	}
 }
 
-func TestEveryPackageSaysWhatItIs(t *testing.T) {
-	commented, packages := map[string]bool{}, map[string]bool{}
-	for _, f := range tree(t) {
-		if f.test {
-			continue
-		}
-		packages[f.dir()] = true
-		if f.syntax.Doc != nil {
-			commented[f.dir()] = true
-		}
-	}
-	if len(packages) < 10 {
-		t.Fatalf("found only %d packages", len(packages))
-	}
-	for dir := range packages {
-		if !commented[dir] {
-			t.Errorf("the package in %s has no package comment", dir)
-		}
-	}
-}
-
 // offences are sources that break each rule once, next to something that looks
 // alike and does not.
 var offences = []struct{ rule, path, source string }{
@@ -79,12 +58,9 @@ var offences = []struct{ rule, path, source string }{
 	{"panic", "chat/a.go", "package chat\nfunc f() { defer recover(); panic(1) }"},
 	{"print", "chat/a.go", "package chat\nfunc f() { fmt.Fprintln(w); fmt.Println(1) }"},
 	{"print", "chat/a.go", "package chat\nimport (\n\"log/slog\"\n\"log\"\n)"},
-	{"init", "chat/a.go", "package chat\nfunc (x T) init() {}\nfunc init() {}"},
 	{"global", "chat/a.go", "package chat\nvar table = []int{1}\nvar cache = map[string]int{}"},
 	{"global", "chat/a.go", "package chat\nvar pool = sync.Pool{}\nvar ErrX = errors.New(\"x\")\nvar count int"},
 	{"global", "chat/a.go", "package chat\nvar table = []int{1}\nfunc f() { table := 2; table++ }\nvar other = []int{1}\nfunc g() { other[0] = 2 }"},
-	{"undocumented", "chat/a.go", "package chat\n// A is.\ntype A int\nfunc (a A) b() {}\nfunc (a *A) B() {}"},
-	{"undocumented", "chat/a.go", "package chat\n// These are.\nconst (\nA = 1\n)\nconst (\nB = 1\n)"},
 }
 
 func TestEachRuleFindsWhatBreaksIt(t *testing.T) {
@@ -117,9 +93,7 @@ var rules = []rule{
 	{"float", "no floats near money: prices and balances are exact", noFloats},
 	{"panic", "an error is returned, and whoever embeds the gateway decides", noPanics},
 	{"print", "only a program prints; a library has a slog.Logger by a field", noPrints},
-	{"init", "importing a package does nothing", noInit},
 	{"global", "state lies in values that have an owner, so that two gateways share nothing", noGlobals},
-	{"undocumented", "every exported name says what it is", documented},
 }
 
 // noFloats looks at the room of money alone, its tests included.
@@ -201,81 +175,6 @@ func named(d ast.Decl) string {
 		return fn.Name.Name
 	}
 	return ""
-}
-
-func noInit(f *file) (found []finding) {
-	for _, d := range f.syntax.Decls {
-		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
-			found = append(found, f.find("init", fn.Pos(), "init", "func init"))
-		}
-	}
-	return found
-}
-
-// documented looks for a comment at every exported name that an importer can
-// use; a comment on a group serves the whole group.
-func documented(f *file) (found []finding) {
-	if f.test || f.program() {
-		return nil
-	}
-	miss := func(at token.Pos, name string) {
-		found = append(found, f.find("undocumented", at, name, name+" has no comment"))
-	}
-	for _, d := range f.syntax.Decls {
-		switch d := d.(type) {
-		case *ast.FuncDecl:
-			if d.Doc == nil && d.Name.IsExported() && ast.IsExported(receiver(d)) {
-				miss(d.Pos(), d.Name.Name)
-			}
-		case *ast.GenDecl:
-			for _, name := range bare(d) {
-				miss(name.Pos(), name.Name)
-			}
-		}
-	}
-	return found
-}
-
-// receiver is the name of a method's type; that of a function is itself.
-func receiver(d *ast.FuncDecl) string {
-	if d.Recv == nil {
-		return d.Name.Name
-	}
-	e := d.Recv.List[0].Type
-	for {
-		switch x := e.(type) {
-		case *ast.StarExpr:
-			e = x.X
-		case *ast.IndexExpr:
-			e = x.X
-		case *ast.Ident:
-			return x.Name
-		default:
-			return ""
-		}
-	}
-}
-
-// bare are the exported names of a declaration without a comment.
-func bare(d *ast.GenDecl) (names []*ast.Ident) {
-	if d.Doc != nil {
-		return nil
-	}
-	for _, spec := range d.Specs {
-		switch s := spec.(type) {
-		case *ast.TypeSpec:
-			if s.Name.IsExported() && s.Doc == nil && s.Comment == nil {
-				names = append(names, s.Name)
-			}
-		case *ast.ValueSpec:
-			for _, name := range s.Names {
-				if name.IsExported() && s.Doc == nil && s.Comment == nil {
-					names = append(names, name)
-				}
-			}
-		}
-	}
-	return names
 }
 
 // noGlobals allows package-level variables that nothing can change the meaning

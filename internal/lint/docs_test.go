@@ -1,7 +1,6 @@
 package lint
 
 import (
-	"bytes"
 	"fmt"
 	"go/ast"
 	"os"
@@ -306,36 +305,5 @@ func TestAFaultWithoutATestIsFound(t *testing.T) {
 	want := []string{"row 2 names no test and does not say that there is none yet", "row 3 names a.TestGone, which is not there", "there is no row 5"}
 	if !slices.Equal(wrong, want) {
 		t.Errorf("found %q", wrong)
-	}
-}
-
-// unfinished are the words of work that is not done, put together so that this
-// file does not hold them.
-var unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b|(?i:not (yet )?imple` + `mented)`)
-
-func TestNoFileHasWordsOfUnfinishedWork(t *testing.T) {
-	for _, path := range committed(t) {
-		text := read(t, path)
-		if bytes.ContainsRune([]byte(text), 0) { // no text
-			continue
-		}
-		n := 0
-		for line := range strings.Lines(text) {
-			n++
-			if word := unfinished.FindString(line); word != "" {
-				t.Errorf("%s:%d: %q", path, n, word)
-			}
-		}
-	}
-}
-
-func TestWordsOfUnfinishedWorkAreFound(t *testing.T) {
-	for text, want := range map[string]bool{
-		"// TO" + "DO: this": true, "is Not Imple" + "mented": true, "// FIX" + "ME": true,
-		"mastodon, TODOS, fixme": false, "it implements this": false,
-	} {
-		if unfinished.MatchString(text) != want {
-			t.Errorf("%q: found %t, want %t", text, !want, want)
-		}
 	}
 }

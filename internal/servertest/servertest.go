@@ -14,10 +14,10 @@ import (
 	"github.com/tollhouse-ai/gateway/store/memory"
 )
 
-// Account is the one that a shop has.
+// Account is the one whose requests a test makes.
 const Account = "acme"
 
-// Books are a shop's ledger, keys and log.
+// Books are the ledger, the keys and the log of a served gateway.
 type Books struct {
 	Ledger memory.Ledger
 	Keys   *memory.Keys
@@ -61,7 +61,7 @@ func (b *Books) Posted(t testing.TB) billing.Money {
 	return balance.Posted
 }
 
-// Audit checks the books when everything has ended. Where the shop owes a video,
+// Audit checks the books when everything has ended. Where a video is still open,
 // its price may be held.
 func (b *Books) Audit(t testing.TB, owing bool) {
 	t.Helper()

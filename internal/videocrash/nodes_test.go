@@ -20,10 +20,10 @@ import (
 	gateway "github.com/tollhouse-ai/gateway"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/internal/longtest"
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
-	"github.com/tollhouse-ai/gateway/store/storetest"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/video"
 	"github.com/tollhouse-ai/gateway/webhook"
@@ -238,7 +238,7 @@ func (v *cluster) check(tasks int) {
 func manyTasks() int { return longtest.Count(1000, 100) }
 
 func TestOfEightNodesOnOnePostgresEachTaskIsChargedAndToldOfOnce(t *testing.T) {
-	dsn := storetest.Postgres(t)
+	dsn := pgtest.Schema(t)
 	raw, err := sql.Open("pgx", dsn)
 	if err != nil {
 		t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/internal/openapitest"
 	"github.com/tollhouse-ai/gateway/server"
-	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )
 

@@ -16,9 +16,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	gateway "github.com/tollhouse-ai/gateway"
+	"github.com/tollhouse-ai/gateway/internal/openapitest"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/server/openapi"
-	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/upstream/sim"
 )

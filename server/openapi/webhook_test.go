@@ -2,15 +2,14 @@ package openapi_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/internal/openapitest"
 	"github.com/tollhouse-ai/gateway/internal/videoapi"
 	deliverer "github.com/tollhouse-ai/gateway/internal/webhook"
-	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
 	"github.com/tollhouse-ai/gateway/video"
 	"github.com/tollhouse-ai/gateway/webhook"
 )
@@ -56,45 +55,4 @@ func TestTheNoticeOfEachEndIsAsTheDocumentSays(t *testing.T) {
 			t.Errorf("%s: %v", state, err)
 		}
 	}
-}
-
-func TestANoticeThatTheDocumentDoesNotHaveIsSeen(t *testing.T) {
-	spec, err := openapitest.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, spoil := range map[string]func(r *http.Request, body []byte) []byte{
-		"no id":        func(r *http.Request, b []byte) []byte { r.Header.Del("Webhook-Id"); return b },
-		"no signature": func(r *http.Request, b []byte) []byte { r.Header.Del("Webhook-Signature"); return b },
-		"another time": func(r *http.Request, b []byte) []byte { r.Header.Set("Webhook-Timestamp", "now"); return b },
-		"another event": func(_ *http.Request, b []byte) []byte {
-			return bytes.Replace(b, []byte("generation.succ"), []byte("made.succ"), 1)
-		},
-		"no record":   func(_ *http.Request, b []byte) []byte { return without(t, b, "data") },
-		"another way": func(r *http.Request, b []byte) []byte { r.Method = http.MethodPut; return b },
-	} {
-		r, body := notice(t, ends()[video.Succeeded])
-		body = spoil(r, body)
-		if spec.Webhook("videoEnded", r, body) == nil {
-			t.Errorf("%s: nothing is said of %s", name, body)
-		}
-	}
-	if r, body := notice(t, ends()[video.Succeeded]); spec.Webhook("videoBegun", r, body) == nil {
-		t.Error("a webhook that is not there takes a notice")
-	}
-}
-
-// without is a JSON object without a member.
-func without(t *testing.T, data []byte, name string) []byte {
-	t.Helper()
-	var o map[string]json.RawMessage
-	if err := json.Unmarshal(data, &o); err != nil {
-		t.Fatal(err)
-	}
-	delete(o, name)
-	data, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
 }

@@ -329,13 +329,6 @@ func TestTheAuditFindsEachDefect(t *testing.T) {
 	}
 }
 
-func TestTheAuditFindsNothingWhereNothingIsWrong(t *testing.T) {
-	b := onSQLite(t)
-	b.next()
-	b.run(b.task(), never)
-	b.check()
-}
-
 // book is what the client of one database knows: what was asked for, what was
 // acknowledged, and so what has to be there. It is safe for concurrent use
 // while children speak.

@@ -14,9 +14,9 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
-	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
 // locked is a database with two accounts and another session that locks rows.
@@ -33,7 +33,7 @@ type locked struct {
 
 func newLocked(t *testing.T, o store.Options) *locked {
 	t.Helper()
-	l := &locked{t: t, dsn: storetest.Postgres(t)}
+	l := &locked{t: t, dsn: pgtest.Schema(t)}
 	o.Committed = func(c store.Commit) {
 		if e := (*pgconn.PgError)(nil); errors.As(c.Err, &e) && e.Code == "55P03" {
 			l.waits.Add(1)

@@ -13,13 +13,15 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/longtest"
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
+	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
 	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
 func place(t testing.TB) storetest.Place {
-	dsn := storetest.Postgres(t)
+	dsn := pgtest.Schema(t)
 	return storetest.Place{
 		Shared: true,
 		Open:   func(ctx context.Context, o store.Options) (*store.DB, error) { return postgres.Open(ctx, dsn, o) },
@@ -55,7 +57,7 @@ func TestADatabaseThatIsNotThereIsAway(t *testing.T) {
 }
 
 func TestTasksGoByTheDatabasesClock(t *testing.T) {
-	dsn := storetest.Postgres(t)
+	dsn := pgtest.Schema(t)
 	db, err := postgres.Open(t.Context(), dsn, store.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -80,10 +82,8 @@ func TestTasksGoByTheDatabasesClock(t *testing.T) {
 	}
 }
 
-func BenchmarkHoldAndSettle(b *testing.B) { storetest.Benchmark(b, place) }
-
 func TestASettlementThatMeetsOnlyConflictsMayBeTriedAgain(t *testing.T) {
-	faults, conflicts := &storetest.Faults{}, atomic.Bool{}
+	faults, conflicts := &sqlhook.Faults{}, atomic.Bool{}
 	db, err := place(t).Open(t.Context(), store.Options{Wrap: faults.Wrap, Now: func() time.Time {
 		if conflicts.Load() { // every transaction asks for the time, and then writes
 			faults.FailAt(1, false, &pgconn.PgError{Code: "40001"})

@@ -12,9 +12,9 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
-	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
 // load is callers that hold and settle one unit again and again.
@@ -109,7 +109,7 @@ func newLoad(t *testing.T, url string) *load {
 }
 
 func TestAPostgresThatStopsAndStartsUnderLoadRefusesMeanwhileAndLosesNothing(t *testing.T) {
-	server, err := storetest.StartPostgres()
+	server, err := pgtest.Start()
 	if err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)

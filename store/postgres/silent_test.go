@@ -14,9 +14,9 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/pgtest"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/postgres"
-	"github.com/tollhouse-ai/gateway/store/storetest"
 )
 
 // network is a way over TCP to a Postgres on a socket, which swallows what is
@@ -83,7 +83,7 @@ func (n *network) copy(to, from net.Conn) {
 
 func TestADatabaseThatFallsSilentIsServiceUnavailableForWhoeverReads(t *testing.T) {
 	n := &network{}
-	db, err := postgres.Open(t.Context(), n.between(t, storetest.Postgres(t)), store.Options{WaitTimeout: time.Second})
+	db, err := postgres.Open(t.Context(), n.between(t, pgtest.Schema(t)), store.Options{WaitTimeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 	"github.com/tollhouse-ai/gateway/store/storetest"
@@ -90,12 +91,10 @@ func TestAPathWithEveryKindOfLetterIsOnePath(t *testing.T) {
 	}
 }
 
-func BenchmarkHoldAndSettle(b *testing.B) { storetest.Benchmark(b, place) }
-
 // A commit waits for the disk, and nobody else writes keys of a file or prices
 // into this database.
 func TestAReloadWithTheKeysAndPricesThatAreThereWritesNothing(t *testing.T) {
-	faults := &storetest.Faults{}
+	faults := &sqlhook.Faults{}
 	db, err := place(t).Open(t.Context(), store.Options{Wrap: faults.Wrap})
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +140,7 @@ func TestAReloadWithTheKeysAndPricesThatAreThereWritesNothing(t *testing.T) {
 			t.Errorf("other keys were not written: row %d", i)
 		}
 	}
-	faults.FailCommit(false, storetest.ErrFault)
+	faults.FailCommit(false, sqlhook.ErrFault)
 	if err := db.Keys().Replace(t.Context(), keys("c")); err == nil {
 		t.Fatal("the commit did not fail")
 	}
@@ -156,7 +155,7 @@ func TestAReloadWithTheKeysAndPricesThatAreThereWritesNothing(t *testing.T) {
 func TestAConnectionThatIsLostAtACommitIsReplaced(t *testing.T) {
 	for name, after := range map[string]bool{"before": false, "after": true} {
 		t.Run(name, func(t *testing.T) {
-			faults := &storetest.Faults{}
+			faults := &sqlhook.Faults{}
 			db, err := place(t).Open(t.Context(), store.Options{Wrap: faults.Wrap})
 			if err != nil {
 				t.Fatal(err)
@@ -183,7 +182,7 @@ func wantPosted(t *testing.T, db *store.DB, account string) {
 }
 
 func TestWhoIsToldThatItIsDurableFindsTheDatabaseWell(t *testing.T) {
-	faults := &storetest.Faults{}
+	faults := &sqlhook.Faults{}
 	var good atomic.Int64
 	looked := make(chan struct{})
 	db, err := place(t).Open(t.Context(), store.Options{Wrap: faults.Wrap, Committed: func(c store.Commit) {

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/video"
 	"github.com/tollhouse-ai/gateway/webhook"
@@ -245,7 +245,7 @@ var ledgerTaskTests = map[string]func(dbTest){
 						}
 					}
 				}
-				b.faults.FailAt(n, way.after, ErrFault)
+				b.faults.FailAt(n, way.after, sqlhook.ErrFault)
 				c := b.videoCharge(id, 2)
 				task := c.With[0].(video.CreateTask).Task
 				var h billing.Hold
@@ -274,68 +274,6 @@ var ledgerTaskTests = map[string]func(dbTest){
 		if made := len(b.taskTest().deliveries()); billing.Money(made)*2 != 1_000-posted {
 			b.t.Errorf("%d notices for %s", made, 1_000-posted)
 		}
-	},
-	// Leases only save work: that a task ends once does not depend on them.
-	"ThousandVideosOfEightOwnersEndOnceEach": func(b dbTest) {
-		const owners = 8
-		videos := int64(1_000)
-		if testing.Short() {
-			videos = 200
-		}
-		b.account("acme", videos)
-		b.inParallel(int(videos), func(i int) error {
-			_, err := b.Reserve(b.t.Context(), b.videoCharge(id(i), 1))
-			return err
-		})
-		b = b.crash()
-		b.wantBalance(billing.Money(videos), billing.Money(videos))
-		nodes := []dbTest{b}
-		for range 3 {
-			if b.place.Shared {
-				nodes = append(nodes, b.open(store.Options{}))
-			}
-		}
-		var all sync.WaitGroup
-		var settled atomic.Int64
-		for o := range owners {
-			node := nodes[o%len(nodes)]
-			all.Go(func() {
-				for round := 1; settled.Load() < videos; round++ {
-					// Leases that have ended when they are made: each owner takes the
-					// others'.
-					tasks, err := node.Ledger.Claim(b.t.Context(), fmt.Sprintf("%d-%d", o, round), startTime, 100)
-					if err != nil {
-						b.t.Error(err)
-						return
-					}
-					for _, t := range tasks {
-						h := billing.Hold{ID: t.RequestID, Account: t.Account, Key: t.Key, Model: t.Model}
-						step := endStep(*t, video.Succeeded, startTime)
-						step.Delivery.ID = fmt.Sprintf("evt_%d_%s", o, t.ID)
-						_, err := node.Settle(b.t.Context(), h, images(1), step)
-						if err != nil {
-							b.t.Error(err)
-							return
-						}
-						now, err := node.Ledger.Find(b.t.Context(), t.Account, t.ID)
-						if err != nil || now == nil || !now.State.Terminal() {
-							b.t.Errorf("%+v, %v", now, err)
-							return
-						}
-					}
-					open, err := node.OpenHolds(b.t.Context())
-					if err != nil {
-						b.t.Error(err)
-						return
-					}
-					settled.Store(videos - int64(len(open)))
-				}
-			})
-		}
-		all.Wait()
-		b.wantOpen(0)
-		b.wantBalance(0, 0)
-		b.wantOneNoticeEach(int(videos))
 	},
 	"TheAnswerOfAnAcceptedVideoStaysWhateverBecomesOfIt": func(b dbTest) {
 		b.account("acme", 10)
@@ -568,17 +506,4 @@ func (b dbTest) inParallel(n int, do func(i int) error) {
 		})
 	}
 	all.Wait()
-}
-
-func (b dbTest) wantOneNoticeEach(videos int) {
-	b.t.Helper()
-	all, err := b.Deliveries(context.Background(), "acme", mostDeliveries)
-	b.ok(err)
-	told := map[string]bool{}
-	for _, n := range all {
-		told[string(n.Body)] = true
-	}
-	if len(all) != videos || len(told) != videos {
-		b.t.Errorf("%d notices of %d videos, want one of each of %d", len(all), len(told), videos)
-	}
 }

@@ -25,6 +25,7 @@ type model struct {
 	price   *billing.Price
 	set     func(time.Time) // the ledgers' clock
 	crashed func()          // nil where nothing survives
+	lose    func(n int)     // makes the next COMMIT end in one of the ways of commitFaults
 	keep    int             // receipts that the ledgers keep; 0 for all
 	run     int             // makes names and ids that no earlier check used
 	ids     int
@@ -79,6 +80,7 @@ func checkModel(t *testing.T, place func(t testing.TB) Place) {
 			b = b.crash()
 			m.ledgers[1] = b.Ledger
 		}
+		m.lose = func(n int) { b.faults.FailCommit(commitFaults[n].applied, commitFaults[n].err) }
 		t.Repeat(m.steps())
 		m.end()
 	})
@@ -132,6 +134,14 @@ func chars(n int64) billing.Usage { return billing.Usage{Characters: n} }
 func (m *model) onEach(do func(l Ledger)) {
 	for _, l := range m.ledgers {
 		do(l)
+	}
+}
+
+// committing makes the COMMIT of an operation that will succeed lose its answer,
+// once in a while.
+func (m *model) committing() {
+	if n := rapid.IntRange(0, 9*len(commitFaults)).Draw(m.t, "lost answer"); m.lose != nil && n < len(commitFaults) {
+		m.lose(n)
 	}
 }
 
@@ -232,6 +242,9 @@ func (m *model) reserve(*rapid.T) {
 	} else if billing.Money(least) > available || !alone && amount < min(billing.Money(firm), billing.Money(bound)) {
 		code = fault.InsufficientBalance
 	}
+	if code == "" {
+		m.committing()
+	}
 	var h billing.Hold
 	m.onEach(func(l Ledger) {
 		var err error
@@ -287,6 +300,8 @@ func (m *model) extend(*rapid.T) {
 		code = fault.InternalError
 	case more > m.available(h.hold.Account, h.budget):
 		code = fault.InsufficientBalance
+	default:
+		m.committing()
 	}
 	m.onEach(func(l Ledger) { m.want(l, l.Extend(context.Background(), h.hold, soFar, more), code) })
 	if code != "" {
@@ -302,6 +317,7 @@ func (m *model) extend(*rapid.T) {
 func (m *model) settle(*rapid.T) {
 	h, used := m.anyOpen(), chars(m.count(0, 120))
 	want := m.ends(h, used, billing.ReasonComplete)
+	m.committing()
 	m.onEach(func(l Ledger) {
 		got, err := l.Settle(context.Background(), h.hold, used, billing.Outcome{Reason: billing.ReasonComplete})
 		m.want(l, err, "")

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/video"
 	"github.com/tollhouse-ai/gateway/webhook"
@@ -213,7 +214,7 @@ var sharedOutboxTests = map[string]func(dbTest){
 			b.t.Error("another secret was made")
 		}
 		b.kill()
-		b = b.open(store.Options{Rand: iotest.ErrReader(ErrFault)})
+		b = b.open(store.Options{Rand: iotest.ErrReader(sqlhook.ErrFault)})
 		_, err = b.WebhookSecret(b.t.Context(), "zeta", false)
 		b.wantCode(err, fault.InternalError)
 		_, err = b.Secrets(b.t.Context(), "zeta")

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -187,6 +188,52 @@ var recoveryTests = map[string]func(dbTest){
 			b.t.Errorf("got %+v", r)
 		}
 	},
+	// The key may be a duplicate's by the time at which the process that lost it
+	// comes to its hold: one of the two is charged.
+	"ARequestWhoseKeyOthersFreedGetsNoHold": func(b dbTest) {
+		b.onlyShared()
+		b.account("acme", 9)
+		b.wantClaim("key", "r1")
+		b.loseLease()
+		other := b.open(store.Options{}) // frees it
+		other.wantClaim("key", "r2")
+		_, err := b.Reserve(b.t.Context(), b.claimed("r1"))
+		b.wantCode(err, fault.IdempotencyConflict)
+		h, err := other.Reserve(b.t.Context(), b.claimed("r2"))
+		b.ok(err)
+		_, err = other.Settle(b.t.Context(), h, images(1), record("key", "body"))
+		b.ok(err)
+		b.wantBalance(8, 0)
+	},
+	// A process that was taken for dead and comes back as another makes the hold
+	// and the claim its own again.
+	"AHoldTakesItsKeyOverToTheProcessThatMakesIt": func(b dbTest) {
+		b.onlyShared()
+		b.account("acme", 9)
+		b.wantClaim("key", "r1")
+		b.ok(b.place.Exec(b.t.Context(), "UPDATE node SET dead = TRUE"))
+		h, err := b.Reserve(b.t.Context(), b.claimed("r1"))
+		b.ok(err)
+		other := b.open(store.Options{})
+		r, err := b.Settle(b.t.Context(), h, images(1), record("key", "body"))
+		b.ok(err)
+		other.wantAnswer("key", "body", r)
+	},
+	"OfTwoProcessesThatMakeAnAccountOneIsToldThatItIsThere": func(b dbTest) {
+		b.onlyShared()
+		both := []dbTest{b, b.open(store.Options{})}
+		for i := range 30 {
+			errs := make([]error, len(both))
+			var all sync.WaitGroup
+			for n, process := range both {
+				all.Go(func() { errs[n] = process.CreateAccount(b.t.Context(), id(i), billing.One) })
+			}
+			all.Wait()
+			if (errs[0] == nil) == (errs[1] == nil) || !fault.Is(errors.Join(errs...), fault.InvalidRequest) {
+				b.t.Fatalf("%s: %v", id(i), errs)
+			}
+		}
+	},
 	"AHoldEndsAsItWasMadeWhateverTheServerThatEndsItBills": func(b dbTest) {
 		b.account("acme", 10)
 		b.reserve("r1", 4)
@@ -326,6 +373,13 @@ func (b dbTest) claim(request string, n int64) billing.Hold {
 	b.t.Helper()
 	b.wantClaim(request, request)
 	return b.reserve(request, n)
+}
+
+// claimed asks for a hold of one unit for a request that has a claim.
+func (b dbTest) claimed(request string) billing.HoldRequest {
+	c := b.charge(request, 1)
+	c.Claimed = true
+	return c
 }
 
 // wantClaim finds a key free, and takes it for a request.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/memory"
 )
@@ -60,7 +61,7 @@ type dbTest struct {
 	store.Ledger
 	*store.DB
 	place  Place
-	faults *Faults
+	faults *sqlhook.Faults
 }
 
 func newDBTest(t testing.TB, p Place) dbTest {
@@ -84,7 +85,7 @@ func (b dbTest) open(o store.Options) dbTest {
 	if o.WaitTimeout == 0 {
 		o.WaitTimeout = time.Minute
 	}
-	b.faults = &Faults{}
+	b.faults = &sqlhook.Faults{}
 	o.Wrap = b.faults.Wrap
 	o.Logger = slog.New(slog.NewTextHandler(b.t.Output(), nil))
 	db, err := b.place.Open(b.t.Context(), o)
@@ -93,7 +94,7 @@ func (b dbTest) open(o store.Options) dbTest {
 	b.restart = func() ledgerTest { return b.crash().ledgerTest }
 	b.countOnly = func() ledgerTest { return b.counting().ledgerTest }
 	b.t.Cleanup(func() {
-		if !b.faults.isCut() {
+		if !b.faults.IsCut() {
 			b.ok(b.Verify(context.Background()))
 		}
 		_ = b.Close() // some tests have

@@ -16,6 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/idempotency"
+	"github.com/tollhouse-ai/gateway/internal/sqlhook"
 	"github.com/tollhouse-ai/gateway/store"
 )
 
@@ -276,8 +277,8 @@ var faultTests = map[string]func(dbTest){
 		}{
 			{"gone", false, b.errNotSent()},
 			{"unanswered", true, io.ErrUnexpectedEOF},
-			{"refused", false, ErrFault},
-			{"done-but-refused", true, ErrFault},
+			{"refused", false, sqlhook.ErrFault},
+			{"done-but-refused", true, sqlhook.ErrFault},
 		}
 		for _, way := range ways {
 			repeated, n := 0, 1
@@ -451,8 +452,8 @@ var commitFaults = []struct {
 }{
 	{"cut before it arrived", false, io.ErrUnexpectedEOF},
 	{"cut after it was done", true, io.ErrUnexpectedEOF},
-	{"not done, for a reason that says nothing", false, ErrFault},
-	{"done, with an error that says nothing", true, ErrFault},
+	{"not done, for a reason that says nothing", false, sqlhook.ErrFault},
+	{"done, with an error that says nothing", true, sqlhook.ErrFault},
 }
 
 // withShortWait opens the database again with a short WaitTimeout.

@@ -34,12 +34,7 @@ func Simulate(o Options) (*Report, error) {
 	l.awaitCaptures()
 	l.stop()
 	l.running.Wait()
-	if l.front != nil {
-		l.front.close()
-	}
-	rep := l.judge()
-	rep.Cases = l.options.Requests
-	return rep, nil
+	return l.judge(), nil
 }
 
 // What must have ended how long after the last fault.
@@ -139,9 +134,6 @@ func (l *Lab) plain(k Kind, n int) *Case {
 		if c.Kind != k {
 			continue
 		}
-		if l.front != nil {
-			c.overHTTP()
-		}
 		c.Payer, c.Key, c.Copies = n%rich, "", c.Copies[:1]
 		c.Copies[0] = well(c.Copies[0])
 		return c
@@ -170,18 +162,5 @@ func (c *Case) prompt() {
 		if cl.Leaves == Closing || cl.Leaves == Early {
 			cl.Leaves, cl.At = AtTime, time.Duration(cl.Reads)*300*time.Millisecond+time.Microsecond/2
 		}
-	}
-}
-
-// overHTTP is a case as it can come over HTTP: its prompt has a tag, and what
-// its client does is for a connection.
-func (c *Case) overHTTP() {
-	c.prompt()
-	c.Key, c.Copies = "", c.Copies[:1]
-	c.Copies[0].Client.Sends = 0
-	if c.Kind == Speech {
-		c.Tag = tag(c.Number)
-	} else {
-		c.Prompt += " " + tag(c.Number)
 	}
 }

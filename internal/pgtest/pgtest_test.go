@@ -1,4 +1,4 @@
-package storetest
+package pgtest
 
 import (
 	"os"
@@ -11,7 +11,7 @@ import (
 // the server's life hangs on, without being a reason for it to stay.
 func started(t *testing.T) weak.Pointer[os.File] {
 	t.Helper()
-	s, err := StartPostgres()
+	s, err := Start()
 	if err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)

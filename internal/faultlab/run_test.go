@@ -55,7 +55,7 @@ type playedTry struct {
 }
 
 // begin notes a try and finds its script.
-func (r *Run) begin(part int, call *upstream.Call, s stage) *playedTry {
+func (r *Run) begin(part int, call *upstream.Call, l *Lab) *playedTry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := r.counted[part]
@@ -67,12 +67,12 @@ func (r *Run) begin(part int, call *upstream.Call, s stage) *playedTry {
 	try := &tries[min(n, len(tries)-1)]
 	told := *try
 	switch {
-	case s.healthy():
+	case l.healthy():
 		told.Trouble, told.Status, told.Again = Fine, 0, 0
-	case s.vendorsFail():
+	case l.vendorsFail():
 		told.Trouble, told.Status, told.Again = Fails, 500, 0
 	}
-	p := &playedTry{part: part, number: n, try: &told, began: s.now(), over: never, dropped: never}
+	p := &playedTry{part: part, number: n, try: &told, began: l.now(), over: never, dropped: never}
 	p.script = answerOf(r.Case, p.try, part, jobOf(call.RequestID))
 	r.plays = append(r.plays, p)
 	return p

@@ -16,24 +16,9 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Stage is where a vendor finds the run that a call belongs to.
-type stage interface {
-	// find is the run of a gateway's request; nil if there is none.
-	find(requestID string) *Run
-	// tagged is the run of a request whose id nobody knew until now; nil if
-	// there is none.
-	tagged(call *upstream.Call) *Run
-	// now is the lab's clock.
-	now() time.Duration
-	// healthy reports whether nothing goes wrong any more.
-	healthy() bool
-	// vendorsFail reports whether every vendor fails for now.
-	vendorsFail() bool
-}
-
 // vendor is an upstream that plays the scripts of runs.
 type vendor struct {
-	stage stage
+	lab   *Lab
 	polls *atomic.Int64 // questions after videos
 }
 
@@ -52,7 +37,7 @@ func (v *vendor) Supports(op upstream.Op, model string) bool {
 
 // Do plays the next try of the call's run.
 func (v *vendor) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	r := runOf(v.stage, call)
+	r := v.lab.find(call.RequestID)
 	switch {
 	case r == nil:
 		return nil, fmt.Errorf("nobody knows the request %q", call.RequestID)
@@ -64,30 +49,22 @@ func (v *vendor) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, 
 	if err != nil {
 		return nil, err
 	}
-	p := r.begin(part, call, v.stage)
-	context.AfterFunc(ctx, func() { p.drops(v.stage.now()) })
+	p := r.begin(part, call, v.lab)
+	context.AfterFunc(ctx, func() { p.drops(v.lab.now()) })
 	answers := false
 	defer func() { // also of a driver that panics
 		if !answers {
-			p.ends(v.stage.now(), false)
+			p.ends(v.lab.now(), false)
 		}
 	}()
 	reply, err := v.answer(ctx, p)
 	answers = err == nil && reply != nil || ctx.Err() != nil
 	if reply != nil && r.Case.Kind.IsVideo() {
 		r.mu.Lock()
-		r.taken = v.stage.now()
+		r.taken = v.lab.now()
 		r.mu.Unlock()
 	}
 	return reply, err
-}
-
-// runOf is the run that a call belongs to; nil if there is none.
-func runOf(s stage, call *upstream.Call) *Run {
-	if r := s.find(call.RequestID); r != nil {
-		return r
-	}
-	return s.tagged(call)
 }
 
 // partOf is which part of a request a call asks for, by its first text.
@@ -151,7 +128,7 @@ func (v *vendor) answer(ctx context.Context, p *playedTry) (*upstream.Reply, err
 	case Pretends:
 		return nil, context.Canceled
 	}
-	b := &body{p: p, ctx: ctx, stage: v.stage, start: time.Now(), closed: make(chan struct{})}
+	b := &body{p: p, ctx: ctx, lab: v.lab, start: time.Now(), closed: make(chan struct{})}
 	return &upstream.Reply{Status: http.StatusOK, Header: http.Header{"Content-Type": {p.script.kind}}, Body: b}, nil
 }
 
@@ -169,7 +146,7 @@ func (p *playedTry) status() error {
 type body struct {
 	p      *playedTry
 	ctx    context.Context
-	stage  stage
+	lab    *Lab
 	start  time.Time
 	piece  int
 	once   sync.Once
@@ -216,10 +193,10 @@ func (b *body) wait(d time.Duration) bool {
 func (b *body) end() error {
 	switch b.p.try.Trouble {
 	case Breaks:
-		b.p.ends(b.stage.now(), false)
+		b.p.ends(b.lab.now(), false)
 		return errBroken
 	case Bursts:
-		b.p.ends(b.stage.now(), false)
+		b.p.ends(b.lab.now(), false)
 		return errors.New(strconv.Itoa([]int(nil)[b.piece])) // an index out of range: the reader panics
 	case Stalls, Lingers:
 		select {
@@ -228,14 +205,14 @@ func (b *body) end() error {
 		}
 		return context.Cause(b.ctx)
 	}
-	b.p.ends(b.stage.now(), true)
+	b.p.ends(b.lab.now(), true)
 	return io.EOF
 }
 
 // Close lets go of the answer.
 func (b *body) Close() error {
 	b.once.Do(func() {
-		b.p.drops(b.stage.now())
+		b.p.drops(b.lab.now())
 		close(b.closed)
 	})
 	return nil

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tollhouse-ai/gateway/server/openapi/openapitest"
+	"github.com/tollhouse-ai/gateway/internal/openapitest"
 )
 
 // listener is a test that notes what it is told.

@@ -14,7 +14,6 @@ import (
 // Report is what came of a lab.
 type Report struct {
 	Seed     uint64
-	Cases    int           // that were played
 	Requests int           // copies included
 	Tries    int           // at vendors
 	Virtual  time.Duration // how long all of it took, by the lab's clock
@@ -26,31 +25,6 @@ type Report struct {
 	Troubles map[Trouble]int
 	Problems []string // what does not hold; none if all is well
 	Failed   []int    // the cases that are to blame, each once
-}
-
-// Add adds another lab's figures.
-func (rep *Report) Add(other *Report) {
-	rep.Cases += other.Cases
-	rep.Requests += other.Requests
-	rep.Tries += other.Tries
-	rep.Virtual += other.Virtual
-	rep.Captured += other.Captured
-	rep.Charged += other.Charged
-	rep.Loose += other.Loose
-	merge(&rep.Rules, other.Rules)
-	merge(&rep.Kinds, other.Kinds)
-	merge(&rep.Troubles, other.Troubles)
-	rep.Problems = append(rep.Problems, other.Problems...)
-	rep.Failed = append(rep.Failed, other.Failed...)
-}
-
-func merge[K comparable](into *map[K]int, from map[K]int) {
-	if *into == nil {
-		*into = map[K]int{}
-	}
-	for k, n := range from {
-		(*into)[k] += n
-	}
 }
 
 // judge compares everything with what must be.
@@ -136,7 +110,7 @@ func needy(payer int) bool { return payer >= rich && payer < rich+poor+frugal }
 
 // judgeRun checks what holds for a request whatever it cost.
 func (l *Lab) judgeRun(r *Run) {
-	if p := r.last(0); p != nil && r.Case.Stream && r.accepted && l.front == nil && len(p.script.marks) > 0 && p.script.marks[0].what == ruins {
+	if p := r.last(0); p != nil && r.Case.Stream && r.accepted && len(p.script.marks) > 0 && p.script.marks[0].what == ruins {
 		l.blameRun(r, "the client got a 200 for an answer that is an error")
 	}
 	tries := map[int]*playedTry{}

@@ -18,12 +18,7 @@ import (
 // wired is the vendor that plays the same scripts at the other end of a real
 // driver: behind a raw connection, on which it says what no HTTP server would.
 // Videos it leaves to the vendor without a wire.
-type wired struct {
-	vendor
-	// pair makes the two ends of a connection; nil means net.Pipe, which is good
-	// for a bubble.
-	pair func() (here, there net.Conn, err error)
-}
+type wired struct{ vendor }
 
 // driver is a vendor's driver, for one try.
 type driver interface {
@@ -36,7 +31,7 @@ func (w *wired) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, e
 	if call.Op == upstream.PollVideo || call.Op == upstream.SubmitVideo {
 		return w.vendor.Do(ctx, call)
 	}
-	r := runOf(w.stage, call)
+	r := w.lab.find(call.RequestID)
 	if r == nil {
 		return nil, fmt.Errorf("nobody knows the request %q", call.RequestID)
 	}
@@ -44,8 +39,8 @@ func (w *wired) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, e
 	if err != nil {
 		return nil, err
 	}
-	p := r.begin(part, call, w.stage)
-	context.AfterFunc(ctx, func() { p.drops(w.stage.now()) })
+	p := r.begin(part, call, w.lab)
+	context.AfterFunc(ctx, func() { p.drops(w.lab.now()) })
 	up, err := w.driver(call.Op, p)
 	if err != nil {
 		return nil, err
@@ -83,20 +78,10 @@ func (w *wired) dial(ctx context.Context, p *playedTry) (net.Conn, error) {
 		return nil, ctx.Err()
 	}
 	if p.try.Trouble == Unreachable {
-		p.ends(w.stage.now(), false)
+		p.ends(w.lab.now(), false)
 		return nil, errors.New("connection refused")
 	}
-	pair := w.pair
-	if pair == nil {
-		pair = func() (net.Conn, net.Conn, error) {
-			here, there := net.Pipe()
-			return here, there, nil
-		}
-	}
-	here, there, err := pair()
-	if err != nil {
-		return nil, err
-	}
+	here, there := net.Pipe()
 	go w.serve(there, p)
 	return here, nil
 }
@@ -167,7 +152,7 @@ func (w *wired) head(conn io.Writer, p *playedTry, gone <-chan struct{}) bool {
 		text = "HTTP/1.1 200 OK\r\nContent-Le"
 	}
 	if text != "" {
-		p.ends(w.stage.now(), false)
+		p.ends(w.lab.now(), false)
 		_, _ = io.WriteString(conn, text) // whoever does not read it has gone
 		return false
 	}
@@ -201,14 +186,14 @@ func (w *wired) pieces(conn io.Writer, p *playedTry, gone <-chan struct{}) {
 	}
 	switch p.try.Trouble {
 	case Breaks:
-		p.ends(w.stage.now(), false)
+		p.ends(w.lab.now(), false)
 	case Bursts:
-		p.ends(w.stage.now(), false)
+		p.ends(w.lab.now(), false)
 		_, _ = io.WriteString(conn, "zz\r\nno chunk") // whoever does not read it has gone
 	case Stalls, Lingers:
 		<-gone
 	default:
-		p.ends(w.stage.now(), true)
+		p.ends(w.lab.now(), true)
 		_, _ = io.WriteString(conn, "0\r\n\r\n")
 	}
 }

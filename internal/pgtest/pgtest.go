@@ -1,4 +1,5 @@
-package storetest
+// Package pgtest starts a Postgres for tests, from the installed programs.
+package pgtest
 
 import (
 	"context"
@@ -17,12 +18,12 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver that makes schemas
 )
 
-// Postgres is the address of an empty schema of a Postgres database, dropped
+// Schema is the address of an empty schema of a Postgres database, dropped
 // when the test ends. The server is the one that TOLLHOUSE_TEST_POSTGRES names,
 // or one that is started from the installed programs and serves all tests of
 // the process. Where there is neither, the test fails if CI is "true" and is
 // skipped otherwise.
-func Postgres(t testing.TB) string {
+func Schema(t testing.TB) string {
 	t.Helper()
 	server, err := postgresServer()
 	if err != nil {
@@ -31,7 +32,7 @@ func Postgres(t testing.TB) string {
 		}
 		t.Skipf("NOT TESTED, no Postgres: %v", err)
 	}
-	return schema(t, server.URL)
+	return newSchema(t, server.URL)
 }
 
 // postgresServer is the one Postgres of the process, started if need be.
@@ -39,11 +40,11 @@ var postgresServer = sync.OnceValues(func() (*Server, error) {
 	if named := os.Getenv("TOLLHOUSE_TEST_POSTGRES"); named != "" {
 		return &Server{URL: named}, nil
 	}
-	return StartPostgres()
+	return Start()
 })
 
-// schema makes a schema and the address at which it is the default.
-func schema(t testing.TB, server string) string {
+// newSchema makes a schema and the address at which it is the default.
+func newSchema(t testing.TB, server string) string {
 	t.Helper()
 	db, err := sql.Open("pgx", server)
 	if err != nil {
@@ -93,11 +94,10 @@ type Server struct {
 	hold *os.File // closed when the process ends: that ends the server
 }
 
-// StartPostgres makes a database in a temporary directory and starts a server
+// Start makes a database in a temporary directory and starts a server
 // on it. The server runs until Stop, or until this process ends, with which the
-// directory goes too, whether or not anybody still has the Server: an address is
-// enough to use it.
-func StartPostgres() (*Server, error) {
+// directory goes too, also where only the address is kept and not the Server.
+func Start() (*Server, error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err

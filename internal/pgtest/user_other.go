@@ -1,10 +1,10 @@
 //go:build !unix
 
-package storetest
+package pgtest
 
 import "os/exec"
 
-// runAs is nobody else: programs run as whoever this process is.
+// runAs has no effect: programs run as the user of this process.
 type runAs struct{}
 
 func unprivileged() (*runAs, error) { return nil, nil }

@@ -19,8 +19,8 @@ type Ledger interface {
 // ledgerProbe is a ledger that is away for moments, and watches what is asked of it.
 type ledgerProbe struct {
 	Ledger
-	stage stage
-	away  *outages
+	lab  *Lab
+	away *outages
 
 	mu      sync.Mutex
 	prices  map[string]*billing.Price
@@ -63,7 +63,7 @@ func (o *outages) at(now time.Duration) (outage, bool) {
 // a lock, as the end of a stream is, meets no wait: in a bubble time does not go
 // on while somebody waits for a lock.
 func (t *ledgerProbe) interfere(ctx context.Context, locked bool) error {
-	mode, away := t.away.at(t.stage.now())
+	mode, away := t.away.at(t.lab.now())
 	if locked && away && (mode == hangs || mode == slow) {
 		mode = refuses
 	}
@@ -84,7 +84,7 @@ func (t *ledgerProbe) interfere(ctx context.Context, locked bool) error {
 
 // losesAnswers reports whether the ledger's word of what it did is losesAnswers.
 func (t *ledgerProbe) losesAnswers() bool {
-	mode, away := t.away.at(t.stage.now())
+	mode, away := t.away.at(t.lab.now())
 	return away && mode == loses
 }
 
@@ -138,7 +138,7 @@ func (t *ledgerProbe) Settle(ctx context.Context, h billing.Hold, u billing.Usag
 
 // locked reports whether the end of a request is settled under a lock.
 func (t *ledgerProbe) locked(id string) bool {
-	r := t.stage.find(id)
+	r := t.lab.find(id)
 	return r == nil || r.Case.Stream || r.Case.Kind == Speech
 }
 

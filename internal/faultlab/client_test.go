@@ -34,13 +34,9 @@ func (l *Lab) request(c *Case, copy int) {
 	if script.Leaves == Early {
 		cl.leave()
 	}
-	if script.Leaves == AtTime && l.front == nil {
+	if script.Leaves == AtTime {
 		timer := time.AfterFunc(script.At, cl.leave)
 		defer timer.Stop()
-	}
-	if l.front != nil {
-		cl.begin()
-		return
 	}
 	status := 200
 	first, err := l.begin(cl.ctx, r)
@@ -56,19 +52,6 @@ func (l *Lab) request(c *Case, copy int) {
 	}
 	first.End(status, err)
 	first.End(status, err) // it has one line all the same
-}
-
-// begin starts an exchange with the gateway.
-func (cl *client) begin() {
-	l, r := cl.lab, cl.r
-	l.mu.Lock()
-	l.all = append(l.all, r)
-	l.tags[tag(r.Case.Number)] = r
-	l.mu.Unlock()
-	err := l.front.send(r, cl.leave)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failed, r.ended = err, l.now()
 }
 
 // leave notes that the client has gone, and cuts its connection.
@@ -205,7 +188,7 @@ func (c *Case) Body() []byte {
 		}
 		return fmt.Appendf(nil, `{"model":%q,"input":[%s]}`, model, strings.Join(texts, ","))
 	case c.Kind == Speech:
-		return fmt.Appendf(nil, `{"model":%q,"input":%q,"voice":"alloy","instructions":"%s."}`, model, c.Prompt, c.Tag)
+		return fmt.Appendf(nil, `{"model":%q,"input":%q,"voice":"alloy","instructions":"."}`, model, c.Prompt)
 	case c.Kind == Beta:
 		return fmt.Appendf(nil, `{"model":%q,"duration":%d,"resolution":"720p","input":{"prompt":%q}}`, model, c.Seconds, c.Prompt)
 	case c.Kind == Gamma:
@@ -246,12 +229,12 @@ func (c *Case) Form() *upstream.Form {
 // poll is what a vendor says of a video. Whatever goes wrong with a question
 // decides nothing about the video.
 func (v *vendor) poll(ctx context.Context, r *Run, call *upstream.Call) (*upstream.Reply, error) {
-	s := newSource(r.Case.Seed^uint64(v.stage.now()), r.Case.Number)
+	s := newSource(r.Case.Seed^uint64(v.lab.now()), r.Case.Number)
 	if !wait(ctx, s.span(time.Millisecond, time.Second)) {
 		return nil, context.Cause(ctx)
 	}
 	text := v.videoStatus(r, call.TaskID)
-	if !v.stage.healthy() && s.IntN(100) < r.Case.Video.Trouble {
+	if !v.lab.healthy() && s.IntN(100) < r.Case.Video.Trouble {
 		switch s.IntN(6) {
 		case 0:
 			return nil, (&upstream.Failure{Status: 500, Sent: true}).Fault()
@@ -278,7 +261,7 @@ func (v *vendor) videoStatus(r *Run, id string) string {
 	taken := r.taken
 	r.mu.Unlock()
 	word := "running"
-	if f.End != "never" && taken != never && v.stage.now() >= taken+f.After {
+	if f.End != "never" && taken != never && v.lab.now() >= taken+f.After {
 		word = f.End
 	}
 	usage, content := "", ""

@@ -84,7 +84,6 @@ type Case struct {
 	Partials  int64  `json:"partials,omitempty"` // partial pictures that are asked for
 	Seconds   int64  `json:"seconds,omitempty"`  // of video
 	Video     Video  `json:"video,omitzero"`
-	Tag       string `json:"tag,omitempty"` // of speech, whose text is its own
 
 	// Key is the idempotency key of all copies; empty for none.
 	Key    string        `json:"key,omitempty"`

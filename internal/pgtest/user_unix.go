@@ -1,6 +1,6 @@
 //go:build unix
 
-package storetest
+package pgtest
 
 import (
 	"os"
@@ -10,11 +10,11 @@ import (
 	"syscall"
 )
 
-// runAs is whom programs run as that refuse to run as root; nil for whoever
-// this process is.
+// runAs is the user of programs that refuse to run as root; nil for the user of
+// this process.
 type runAs struct{ uid, gid int }
 
-// unprivileged is somebody else where this process is root.
+// unprivileged is another user where this process runs as root.
 func unprivileged() (*runAs, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -33,7 +33,7 @@ func unprivileged() (*runAs, error) {
 	return &runAs{uid, gid}, err
 }
 
-// own gives a directory away.
+// own makes r the owner of a directory.
 func (r *runAs) own(dir string) error {
 	if r == nil {
 		return nil
@@ -41,8 +41,8 @@ func (r *runAs) own(dir string) error {
 	return os.Chown(dir, r.uid, r.gid)
 }
 
-// of makes a command run as r, in a process group of its own: an interrupt of
-// the tests is not the server's.
+// of makes a command run as r, in a process group of its own, so that an interrupt
+// of the tests does not reach it.
 func (r *runAs) of(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if r != nil {
