@@ -49,10 +49,6 @@ func FromStatus(status int) *Failure {
 	}
 }
 
-// Misrouted reports whether the call did not get to the vendor as it should, so that
-// its failure says nothing of the key it was made with.
-func (f *Failure) Misrouted() bool { return misroutedStatuses[f.Status] }
-
 // Error describes the failure for the log.
 func (f *Failure) Error() string {
 	s := "upstream"

@@ -38,13 +38,25 @@ func turns(r *upstream.Keys, n int, tell func(*upstream.Key)) string {
 
 func silent(*upstream.Key) {}
 
+// refusedKey is the error of a call whose key the vendor refused.
+var refusedKey = upstream.FromStatus(401).Fault()
+
+// limited reports to the key that it is at its limit, and whether another can serve.
+func limited(k *upstream.Key, wait time.Duration) (other bool) {
+	f := upstream.FromStatus(429)
+	e := f.Fault()
+	e.RetryAfter = wait
+	k.Report(e)
+	return f.OtherKey
+}
+
 // refuses is a vendor that refuses the named keys.
 func refuses(bad string) func(*upstream.Key) {
 	return func(k *upstream.Key) {
 		if strings.Contains(bad, k.Value().Reveal()) {
-			k.Refused()
+			k.Report(refusedKey)
 		} else {
-			k.Worked()
+			k.Report(nil)
 		}
 	}
 }
@@ -120,13 +132,13 @@ func TestAKeyAtItsLimitRestsAsLongAsTheVendorSaysIfThereIsAnother(t *testing.T) 
 		for k.Value().Reveal() != "a" {
 			k = r.Next()
 		}
-		if !k.Limited(row.said) {
+		if !limited(k, row.said) {
 			t.Errorf("%s: the other key cannot serve", name)
 		}
 		if got := turns(r, 4, silent); got != "bbbb" {
 			t.Errorf("%s: %s", name, got)
 		}
-		if r.Next().Limited(time.Minute) {
+		if limited(r.Next(), time.Minute) {
 			t.Errorf("%s: a key that rests was said to serve", name)
 		}
 		now = now.Add(row.rest - 1)
@@ -138,7 +150,7 @@ func TestAKeyAtItsLimitRestsAsLongAsTheVendorSaysIfThereIsAnother(t *testing.T) 
 			t.Errorf("%s, after the end: %s", name, got)
 		}
 	}
-	if ring(t, nil, "k").Next().Limited(time.Minute) {
+	if limited(ring(t, nil, "k").Next(), time.Minute) {
 		t.Error("the only key has another")
 	}
 }

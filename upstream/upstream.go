@@ -57,6 +57,15 @@ func Supports(up Upstream, op Op, model string) bool {
 	return true
 }
 
+// Driver is an Upstream of one vendor: what the drivers below this package make.
+type Driver interface {
+	Upstream
+	Supporter
+	// Close closes idle connections of the driver's own transport. Calls under way
+	// go on, and later calls open connections anew.
+	Close() error
+}
+
 // Op is an operation of the public API.
 type Op string
 
@@ -78,8 +87,8 @@ func Ops() []Op {
 	return []Op{ChatCompletion, Messages, CountTokens, GenerateImage, EditImage, SubmitVideo, PollVideo, Embeddings, Speech}
 }
 
-// DriverOptions say where a vendor is and how it is reached; the drivers below this
-// package all take them. The zero value is the vendor's own address, without a key.
+// DriverOptions say where a vendor is and how it is reached; New of each package below
+// this one takes them. The zero value is the vendor's own address, without a key.
 type DriverOptions struct {
 	// BaseURL is the absolute http or https address to which the paths of the
 	// API are added, without credentials, query or fragment.

@@ -100,15 +100,15 @@ func (v *vendorError) publicCode() fault.Code {
 
 // refused tells whose fault it is: the caller's, who then gets the vendor's own
 // words, the operator's or the vendor's.
-func (u *Upstream) refused(status int, data []byte, h http.Header) error {
+func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	v, _ := parseError(data)
-	e, f := u.client.Refused(status, string(data), h)
+	e, f := c.Refused(status, string(data), h)
 	if status < 500 && v.operatorsFault() {
-		e = u.client.OperatorFault(f)
+		e = c.OperatorFault(f)
 		f.Ambiguous = v.kind == "permission_error"
 	}
 	if e.Code == fault.InvalidRequest {
-		u.client.QuoteError(e, httpdo.VendorError{Code: v.publicCode(), Message: v.message, Body: v.body})
+		c.QuoteError(e, httpdo.VendorError{Code: v.publicCode(), Message: v.message, Body: v.body})
 	}
 	return e
 }

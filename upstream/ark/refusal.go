@@ -71,7 +71,7 @@ const noModel = "No upstream channel has the model."
 
 // refused tells whose fault it is: the caller's, who then gets the vendor's
 // text, the operator's or the vendor's.
-func (u *Upstream) refused(status int, data []byte, h http.Header) error {
+func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	r, known := parseRefusal(data)
 	var m meaning
 	if known && status < http.StatusInternalServerError {
@@ -80,7 +80,7 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	if m.status != 0 {
 		status = m.status
 	}
-	e, f := u.client.Refused(status, string(data), h)
+	e, f := c.Refused(status, string(data), h)
 	switch {
 	case m.fatal:
 		f.Ambiguous = false
@@ -88,9 +88,9 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	case m.private:
 		e.Code, e.Message = m.code, noModel
 	case m.code != "":
-		u.client.QuoteError(e, httpdo.VendorError{Code: m.code, Message: r.message, Param: r.param})
+		c.QuoteError(e, httpdo.VendorError{Code: m.code, Message: r.message, Param: r.param})
 	default:
-		u.client.QuoteError(e, httpdo.VendorError{Code: fault.Code(r.code), Message: r.message, Param: r.param, Body: data})
+		c.QuoteError(e, httpdo.VendorError{Code: fault.Code(r.code), Message: r.message, Param: r.param, Body: data})
 	}
 	return e
 }

@@ -36,7 +36,7 @@ func drawCall(t *testing.T, body string) *upstream.Call {
 
 func TestPicturesAreAskedForAtTheVendorsPathWithItsKey(t *testing.T) {
 	var got *http.Request
-	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got = r
 		_, _ = io.WriteString(w, gavePicture)
 	}))
@@ -70,7 +70,7 @@ func TestSeveralTextsAreJoinedSinceTheVendorTakesOne(t *testing.T) {
 
 func TestTheVendorGetsOneText(t *testing.T) {
 	var sent []byte
-	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent, _ = io.ReadAll(r.Body)
 		_, _ = io.WriteString(w, gavePicture)
 	}))
@@ -117,7 +117,7 @@ func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
 func TestAPictureThatNoOneWaitsForIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan struct{})
-	up := driver(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	up := newDriver(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		cancel()
 		<-r.Context().Done()

@@ -28,7 +28,7 @@ func (row refusalRow) body() string {
 // text is in the log in any case.
 func (row refusalRow) check(t *testing.T, call *upstream.Call) *fault.Error {
 	t.Helper()
-	e, f := vendortest.Refused(t, driver(t, vendortest.Responds(row.status, nil, row.body())), call)
+	e, f := vendortest.Refused(t, newDriver(t, vendortest.Responds(row.status, nil, row.body())), call)
 	if e.Code != row.want || e.HTTPStatus() != row.is || f.Fatal != row.fatal || f.Refused != row.again || !f.Sent {
 		t.Errorf("%s %+v: %v, %+v", call.Op, row, e, f)
 	}

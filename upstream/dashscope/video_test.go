@@ -50,7 +50,7 @@ func videoPoll(id string) *upstream.Call {
 // watched makes a call of a vendor that answers, and returns what both got.
 func watched(t *testing.T, call *upstream.Call, answer string) (got *http.Request, sent, reply string) {
 	t.Helper()
-	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, _ := io.ReadAll(r.Body)
 		got, sent = r, string(data)
 		w.Header().Set("Content-Type", "application/json")
@@ -83,7 +83,7 @@ func TestAVideoIsAskedAfterByItsIdWhateverIsInIt(t *testing.T) {
 			t.Errorf("%q: %s %s %v, %s", id, got.Method, got.RequestURI, got.Header, reply)
 		}
 	}
-	up := driver(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the vendor was asked") }))
+	up := newDriver(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the vendor was asked") }))
 	for _, id := range []string{"", ".", ".."} {
 		if _, err := up.Do(t.Context(), videoPoll(id)); !fault.Is(err, fault.InternalError) {
 			t.Errorf("%q: %v", id, err)
@@ -138,6 +138,6 @@ func TestTheVendorsErrorsOfVideosHaveTheWordsOfTheEndpoint(t *testing.T) {
 
 func TestAKeyThatIsRefusedRests(t *testing.T) {
 	vendortest.Resting(t, func(vendor http.Handler, keys []secret.String) upstream.Upstream {
-		return vendortest.New(t, New, Options{BaseURL: vendortest.Serve(t, vendor), Keys: keys})
+		return vendortest.New(t, New, upstream.DriverOptions{BaseURL: vendortest.Serve(t, vendor), Keys: keys})
 	}, videoPoll("t"), finishedVideo)
 }

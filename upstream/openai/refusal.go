@@ -148,12 +148,12 @@ func status(data []byte) int {
 
 // refused tells whose fault it is: the caller's, who then gets the vendor's own
 // words, the operator's or the vendor's.
-func (u *Upstream) refused(status int, data []byte, h http.Header) error {
+func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	v, _ := parseError(data)
-	e, f := u.client.Refused(status, string(data), h)
+	e, f := c.Refused(status, string(data), h)
 	switch {
 	case v.lookup(operatorFaults) != 0 && status < 500:
-		e = u.client.OperatorFault(f)
+		e = c.OperatorFault(f)
 		f.Ambiguous = strings.EqualFold(v.kind, "FAILED_PRECONDITION") // of many kinds
 	case status == http.StatusTooManyRequests && v.oversized():
 		f.Oversized = true
@@ -162,7 +162,7 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 		e.RetryAfter = v.google.wait
 	}
 	if e.Code == fault.InvalidRequest {
-		u.client.QuoteError(e, httpdo.VendorError{Code: v.publicCode(), Message: v.message, Param: v.param, Body: v.body})
+		c.QuoteError(e, httpdo.VendorError{Code: v.publicCode(), Message: v.message, Param: v.param, Body: v.body})
 	}
 	return e
 }

@@ -57,12 +57,13 @@ func sample(op upstream.Op) upstreamtest.Sample {
 
 // over is a harness of the openai driver inside a middleware.
 func over(wrap upstream.Middleware, patience time.Duration) upstreamtest.Harness {
+	up, _ := openai.New(upstream.DriverOptions{})
 	return upstreamtest.Harness{
-		Samples: samples(new(openai.Upstream)), MaxWait: patience,
+		Samples: samples(up), MaxWait: patience,
 		New: func(t *testing.T, vendor http.Handler) upstream.Upstream {
 			server := httptest.NewServer(vendor)
 			t.Cleanup(server.Close)
-			up, err := openai.New(openai.Options{BaseURL: server.URL})
+			up, err := openai.New(upstream.DriverOptions{BaseURL: server.URL})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,14 +11,14 @@ import (
 
 // refused tells whose fault a response is: the caller's, who then gets the
 // vendor's own text, the operator's or the vendor's.
-func (u *Upstream) refused(status int, data []byte, h http.Header) error {
-	e, f := u.client.Refused(status, string(data), h)
+func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
+	e, f := c.Refused(status, string(data), h)
 	message, param := parseDetail(data)
 	if status == http.StatusTooManyRequests && lacksPayment(message) {
-		e = u.client.OperatorFault(f)
+		e = c.OperatorFault(f)
 	}
 	if e.Code == fault.InvalidRequest {
-		u.client.QuoteError(e, httpdo.VendorError{Code: e.Code, Message: message, Param: publicParam(param)})
+		c.QuoteError(e, httpdo.VendorError{Code: e.Code, Message: message, Param: publicParam(param)})
 	}
 	return e
 }

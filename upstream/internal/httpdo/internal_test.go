@@ -23,7 +23,7 @@ func TestTheHeadersOfAContextTravelBesideTheDriversOwn(t *testing.T) {
 	var got http.Header
 	vendor := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
 	defer vendor.Close()
-	c, err := New(upstream.DriverOptions{BaseURL: vendor.URL}, Defaults{})
+	c, err := New(upstream.DriverOptions{BaseURL: vendor.URL}, Vendor{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestAfterCloseNoConnectionOutlastsItsCall(t *testing.T) {
 	}
 	s.Start()
 	t.Cleanup(s.Close)
-	c, err := New(upstream.DriverOptions{BaseURL: s.URL}, Defaults{})
+	c, err := New(upstream.DriverOptions{BaseURL: s.URL}, Vendor{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestAfterCloseNoConnectionOutlastsItsCall(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		Read(resp.Body)
+		readRefusal(resp.Body)
 	}
 	done := make(chan struct{})
 	go func() { ask("long"); close(done) }()
@@ -135,7 +135,7 @@ func TestBehindAProxyALinkMayNotLeadInside(t *testing.T) {
 		proxy   string
 		fetched int
 	}{{"", 1}, {"http://proxy.example:3128", 0}} {
-		c, err := New(upstream.DriverOptions{BaseURL: "http://vendor.example", Dial: all}, Defaults{})
+		c, err := New(upstream.DriverOptions{BaseURL: "http://vendor.example", Dial: all}, Vendor{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,19 +21,19 @@ var drivers = map[string]struct {
 	body string
 }{
 	"openai": {func(t *testing.T, url string) upstream.Upstream {
-		return vendortest.New(t, openai.New, openai.Options{BaseURL: url, Keys: vendortest.Keys("sk-1")})
+		return vendortest.New(t, openai.New, upstream.DriverOptions{BaseURL: url, Keys: vendortest.Keys("sk-1")})
 	}, upstream.ChatCompletion, `{"model":"m","messages":[]}`},
 	"anthropic": {func(t *testing.T, url string) upstream.Upstream {
-		return vendortest.New(t, anthropic.New, anthropic.Options{BaseURL: url, Keys: vendortest.Keys("sk-1")})
+		return vendortest.New(t, anthropic.New, upstream.DriverOptions{BaseURL: url, Keys: vendortest.Keys("sk-1")})
 	}, upstream.Messages, `{"model":"m","messages":[]}`},
 	"ark": {func(t *testing.T, url string) upstream.Upstream {
-		return vendortest.New(t, ark.New, ark.Options{BaseURL: url, Keys: vendortest.Keys("sk-1")})
+		return vendortest.New(t, ark.New, upstream.DriverOptions{BaseURL: url, Keys: vendortest.Keys("sk-1")})
 	}, upstream.SubmitVideo, `{"model":"m","content":[]}`},
 	"dashscope": {func(t *testing.T, url string) upstream.Upstream {
-		return vendortest.New(t, dashscope.New, dashscope.Options{BaseURL: url, Keys: vendortest.Keys("sk-1")})
+		return vendortest.New(t, dashscope.New, upstream.DriverOptions{BaseURL: url, Keys: vendortest.Keys("sk-1")})
 	}, upstream.SubmitVideo, `{"model":"wan2.6-t2v","input":{}}`},
 	"voyage": {func(t *testing.T, url string) upstream.Upstream {
-		return vendortest.New(t, voyage.New, voyage.Options{BaseURL: url, Keys: vendortest.Keys("sk-1")})
+		return vendortest.New(t, voyage.New, upstream.DriverOptions{BaseURL: url, Keys: vendortest.Keys("sk-1")})
 	}, upstream.Embeddings, `{"model":"voyage-4","input":["one"]}`},
 }
 

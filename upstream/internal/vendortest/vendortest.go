@@ -27,10 +27,7 @@ func Serve(t testing.TB, vendor http.Handler) string {
 }
 
 // New makes a driver of its options, and closes it with the test.
-func New[O any, U interface {
-	upstream.Upstream
-	io.Closer
-}](t testing.TB, make func(O) (U, error), o O) U {
+func New(t testing.TB, make func(upstream.DriverOptions) (upstream.Driver, error), o upstream.DriverOptions) upstream.Driver {
 	t.Helper()
 	up, err := make(o)
 	if err != nil {
