@@ -27,8 +27,8 @@ func BytesBody(data []byte) Body { return Body{plain: data} }
 func ObjectBody(o rawjson.Object) Body { return Body{object: o, plain: o.Src} }
 
 // FormBody is a body made of a form, whose parts can be edited as the members of
-// a JSON object are: a text is the value of its part (see [Body.Raw]). Whoever
-// made the form closes it, after the last use of the body.
+// a JSON object are: a text is the value of its part (see [Body.Raw]). The
+// caller closes the form, after the last use of the body.
 func FormBody(f *Form) Body { return Body{form: f} }
 
 var errNotEditable = errors.New("only a JSON object or a form can be edited")

@@ -1,4 +1,4 @@
-// Package upstream is the port to whoever answers a call: a vendor's driver, a
+// Package upstream is the port to what answers a call: a vendor's driver, a
 // simulator, a Go function, or a Router (package router) over many of them.
 package upstream
 
@@ -42,7 +42,7 @@ type Supporter interface {
 }
 
 // Supports asks up, or what it unwraps to, whether it can answer op for a
-// model. The answer is yes if nobody in the chain can say.
+// model. The answer is yes if no upstream in the chain can say.
 func Supports(up Upstream, op Op, model string) bool {
 	for up != nil {
 		if s, ok := up.(Supporter); ok {

@@ -1,5 +1,5 @@
-// Package serve holds what an upstream that is a Go function has in common with
-// every other.
+// Package serve makes upstreams of Go functions: it parses calls, and encodes whole
+// answers and streams.
 package serve
 
 import (

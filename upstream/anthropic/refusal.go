@@ -65,7 +65,7 @@ func status(data []byte) int {
 var operatorTypes = map[string]bool{"authentication_error": true, "billing_error": true, "permission_error": true}
 
 // unpaidPrefixes is how the messages begin, in lower case, by which alone an account
-// that may not be used any more is told from a bad request: both are a 400 of
+// that may not be used any more differs from a bad request: both are a 400 of
 // the type invalid_request_error.
 var unpaidPrefixes = []string{
 	"your credit balance is too low",
@@ -98,8 +98,8 @@ func (v *vendorError) publicCode() fault.Code {
 	return fault.Code(v.kind)
 }
 
-// refused tells whose fault it is: the caller's, who then gets the vendor's own
-// words, the operator's or the vendor's.
+// refused makes the error of a refusal: the caller's fault, who then gets the vendor's
+// text, the operator's or the vendor's.
 func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	v, _ := parseError(data)
 	e, f := c.Refused(status, string(data), h)

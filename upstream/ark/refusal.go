@@ -32,7 +32,7 @@ type meaning struct {
 	prefix  string     // of the code
 	status  int        // what it should have come with; 0 for what it did
 	code    fault.Code // the API's code; empty for the vendor's own
-	private bool       // the vendor's text is of the operator's account: it is not told
+	private bool       // the vendor's text is of the operator's account: it does not go to callers
 	fatal   bool       // the operator's key or account is at fault, whatever the request asks
 }
 
@@ -69,7 +69,7 @@ func meaningOf(code string) meaning {
 
 const noModel = "No upstream channel has the model."
 
-// refused tells whose fault it is: the caller's, who then gets the vendor's
+// refused makes the error of a refusal: the caller's fault, who then gets the vendor's
 // text, the operator's or the vendor's.
 func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	r, known := parseRefusal(data)

@@ -67,7 +67,7 @@ func statusOf(code string) int {
 	return http.StatusBadRequest
 }
 
-// refused tells whose fault it is: the caller's, who then gets the vendor's
+// refused makes the error of a refusal: the caller's fault, who then gets the vendor's
 // text, the operator's or the vendor's.
 func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	r, known := parseRefusal(data)

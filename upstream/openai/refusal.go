@@ -146,8 +146,8 @@ func status(data []byte) int {
 	return v.status()
 }
 
-// refused tells whose fault it is: the caller's, who then gets the vendor's own
-// words, the operator's or the vendor's.
+// refused makes the error of a refusal: the caller's fault, who then gets the vendor's
+// text, the operator's or the vendor's.
 func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	v, _ := parseError(data)
 	e, f := c.Refused(status, string(data), h)
@@ -167,8 +167,8 @@ func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	return e
 }
 
-// googleDetail is what Google says in an error's details: a reason that tells a bad
-// key from a bad request, and how long to wait, which it does in no header.
+// googleDetail is what Google says in an error's details: a reason by which a bad
+// key differs from a bad request, and how long to wait, which it does in no header.
 type googleDetail struct {
 	reason string        // of an ErrorInfo
 	wait   time.Duration // of a RetryInfo

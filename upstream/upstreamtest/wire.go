@@ -238,7 +238,7 @@ func eventByEvent(t *testing.T, h *Harness, c *upstream.Call, s *Sample) {
 }
 
 // holding is a vendor that sends, if it is to send at all, its first event and
-// then waits until nobody waits for it.
+// then waits until its client has left.
 func holding(s *Sample, send bool) (vendor http.Handler, waits, left chan struct{}) {
 	waits, left = make(chan struct{}), make(chan struct{})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

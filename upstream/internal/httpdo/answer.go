@@ -153,7 +153,7 @@ const maxDecoded = 256 << 20
 
 var errTooLarge = errors.New("the compressed answer is too large")
 
-// Decompress is the response's body without a compression that nobody asked for.
+// Decompress is the response's body without a compression that was not asked for.
 func Decompress(resp *http.Response) (io.ReadCloser, error) {
 	given := resp.Header.Values("Content-Encoding")
 	if len(given) == 0 {

@@ -98,7 +98,7 @@ func parseBase(text, otherwise string) (*url.URL, error) {
 
 // Close closes idle connections of the client's own transport. Calls under way
 // go on, and later calls open connections anew, which do not outlast them: a
-// reload may have a call that is late for a client which nobody uses any more.
+// reload may have a call that is late for a client that is not in use any more.
 func (c *Client) Close() error {
 	if c.OwnTransport != nil {
 		c.closed.Store(true)

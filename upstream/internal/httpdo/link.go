@@ -16,7 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// origin is where an answer came from; nil if nobody knows.
+// origin is where an answer came from; nil if that is not known.
 type origin = atomic.Pointer[netip.Addr]
 
 type (
