@@ -1,17 +1,14 @@
 package anthropic
 
 import (
-	"compress/gzip"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
@@ -130,33 +127,6 @@ func TestACallLeavesNoTraceInTheNext(t *testing.T) {
 	}
 }
 
-func TestKeysAreTakenInTurnAndRestWhenRefused(t *testing.T) {
-	asked := map[string]int{}
-	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		key := r.Header.Get("X-Api-Key")
-		asked[key]++
-		if key == "sk-poor" {
-			vendortest.Responds(400, nil, said("invalid_request_error", "Your credit balance is too low to access the API with sk-poor."))(w, r)
-			return
-		}
-		vendortest.Responds(200, nil, "{}")(w, r)
-	}), upstream.DriverOptions{
-		Keys: []secret.String{secret.New("sk-poor"), secret.New("sk-good")},
-		Now:  func() time.Time { return time.Unix(0, 0) },
-	})
-	for range 12 {
-		reply, err := up.Do(t.Context(), call(t, false))
-		if err == nil {
-			_ = reply.Body.Close()
-		} else if strings.Contains(err.Error(), "sk-poor") {
-			t.Errorf("the key is in the log: %v", err)
-		}
-	}
-	if asked["sk-poor"] != 3 || asked["sk-good"] != 9 {
-		t.Errorf("asked %v", asked)
-	}
-}
-
 // TestAnErrorAfterTheFirstEventPassesAsItIs says that only the HTTP status
 // is the driver's business once a stream has begun.
 func TestAnErrorAfterTheFirstEventPassesAsItIs(t *testing.T) {
@@ -177,51 +147,5 @@ func TestAnErrorAfterTheFirstEventPassesAsItIs(t *testing.T) {
 				t.Errorf("%s: status %d, %s", name, reply.Status, diff)
 			}
 		}
-	}
-}
-
-func TestACompressedAnswerIsUnfolded(t *testing.T) {
-	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Encoding", "gzip")
-		w.Header().Set("Content-Type", "application/json")
-		z := gzip.NewWriter(w)
-		_, _ = io.WriteString(z, `{"type":"message"}`)
-		_ = z.Close()
-	}), upstream.DriverOptions{})
-	reply, err := up.Do(t.Context(), call(t, false))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if data, err := io.ReadAll(reply.Body); err != nil || string(data) != `{"type":"message"}` {
-		t.Errorf("%q, %v", data, err)
-	}
-	_ = reply.Body.Close()
-	if e, _ := vendortest.Refused(t, newDriver(t, vendortest.Responds(200, map[string]string{"Content-Encoding": "br"}, "x"), upstream.DriverOptions{}), call(t, false)); e.Code != fault.BadGateway {
-		t.Errorf("an encoding that nobody asked for: %v", e)
-	}
-}
-
-func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
-	for _, o := range []upstream.DriverOptions{{BaseURL: "api.example"}, {ConnectTimeout: -1}, {Keys: []secret.String{secret.New("sk\n")}}} {
-		if _, err := New(o); err == nil {
-			t.Errorf("%+v was taken", o)
-		}
-	}
-	if _, err := New(upstream.DriverOptions{BaseURL: "ftp://h"}); err == nil || !strings.Contains(err.Error(), DefaultBaseURL) {
-		t.Errorf("%v", err)
-	}
-}
-
-func TestAnotherOperationIsRefused(t *testing.T) {
-	up := newDriver(t, http.NotFoundHandler(), upstream.DriverOptions{})
-	for _, op := range upstream.Ops() {
-		if up.Supports(op, "any") != (op == upstream.Messages || op == upstream.CountTokens) {
-			t.Errorf("%s", op)
-		}
-	}
-	c := call(t, false)
-	c.Op = upstream.ChatCompletion
-	if _, err := up.Do(t.Context(), c); !fault.Is(err, fault.InternalError) {
-		t.Errorf("%v", err)
 	}
 }

@@ -1,7 +1,6 @@
 package ark
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"testing"
@@ -86,31 +85,6 @@ func TestAVideoThatFailedIsAnAnswer(t *testing.T) {
 		if reply, answer := vendortest.Answer(t, newDriver(t, noting(&got, body), upstream.DriverOptions{}), question("cgt-1")); answer != body || reply.Status != 200 {
 			t.Errorf("%d %s", reply.Status, answer)
 		}
-	}
-}
-
-func TestOnlyVideosAreSupported(t *testing.T) {
-	up := newDriver(t, http.NotFoundHandler(), upstream.DriverOptions{})
-	for _, op := range upstream.Ops() {
-		if up.Supports(op, "m") != (op == upstream.SubmitVideo || op == upstream.PollVideo) {
-			t.Errorf("%s", op)
-		}
-	}
-	if _, err := up.Do(t.Context(), &upstream.Call{Op: upstream.ChatCompletion}); !fault.Is(err, fault.InternalError) {
-		t.Errorf("%v", err)
-	}
-}
-
-func TestASubmissionThatNoOneWaitsForWasSent(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	up := newDriver(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		cancel()
-		<-r.Context().Done()
-	}), upstream.DriverOptions{})
-	_, err := up.Do(ctx, submission(t, asked))
-	if f := vendortest.Failure(t, err); !fault.Is(err, fault.ClientGone) || !f.Sent || f.Status != 0 {
-		t.Errorf("%v, %+v", err, f)
 	}
 }
 

@@ -120,9 +120,3 @@ func TestAKeyNeverGoesOutInAnError(t *testing.T) {
 		t.Errorf("%v, body %s", err, e.Body)
 	}
 }
-
-func TestAKeyThatIsRefusedRests(t *testing.T) {
-	vendortest.Resting(t, func(vendor http.Handler, keys []secret.String) upstream.Upstream {
-		return newDriver(t, vendor, upstream.DriverOptions{Keys: keys})
-	}, question("cgt-1"), finished)
-}

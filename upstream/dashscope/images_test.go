@@ -1,7 +1,6 @@
 package dashscope
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -36,16 +35,21 @@ func drawCall(t *testing.T, body string) *upstream.Call {
 
 func TestPicturesAreAskedForAtTheVendorsPathWithItsKey(t *testing.T) {
 	var got *http.Request
+	var sent []byte
 	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got = r
+		sent, _ = io.ReadAll(r.Body)
 		_, _ = io.WriteString(w, gavePicture)
 	}))
-	reply, err := up.Do(t.Context(), drawCall(t, askedPicture))
+	reply, err := up.Do(t.Context(), drawCall(t, `{"model":"q","input":{"messages":[{"content":[{"text":"a"},{"text":"b"}]}]}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if data, err := io.ReadAll(reply.Body); err != nil || string(data) != gavePicture {
 		t.Errorf("%s, %v", data, err)
+	}
+	if string(sent) != `{"model":"q","input":{"messages":[{"content":[{"text":"a\nb"}]}]}}` {
+		t.Errorf("the vendor got %s", sent)
 	}
 	if got.URL.Path != "/api/v1/services/aigc/multimodal-generation/generation" || got.Header.Get("Authorization") != "Bearer sk-vendor-1" || got.Header.Get("X-DashScope-Async") != "" {
 		t.Errorf("%s %v", got.URL, got.Header)
@@ -65,22 +69,6 @@ func TestSeveralTextsAreJoinedSinceTheVendorTakesOne(t *testing.T) {
 		if err != nil || string(sent) != want {
 			t.Errorf("%s became %s, %v, want %s", body, sent, err, want)
 		}
-	}
-}
-
-func TestTheVendorGetsOneText(t *testing.T) {
-	var sent []byte
-	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sent, _ = io.ReadAll(r.Body)
-		_, _ = io.WriteString(w, gavePicture)
-	}))
-	reply, err := up.Do(t.Context(), drawCall(t, `{"model":"q","input":{"messages":[{"content":[{"text":"a"},{"text":"b"}]}]}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = reply.Body.Close()
-	if string(sent) != `{"model":"q","input":{"messages":[{"content":[{"text":"a\nb"}]}]}}` {
-		t.Errorf("%s", sent)
 	}
 }
 
@@ -112,19 +100,4 @@ func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
 			t.Errorf("%+v: message %q, body %s", row, e.Message, e.Body)
 		}
 	}
-}
-
-func TestAPictureThatNoOneWaitsForIsCancelled(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	left := make(chan struct{})
-	up := newDriver(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		cancel()
-		<-r.Context().Done()
-		close(left)
-	}))
-	if _, err := up.Do(ctx, drawCall(t, askedPicture)); !fault.Is(err, fault.ClientGone) {
-		t.Errorf("%v", err)
-	}
-	<-left
 }

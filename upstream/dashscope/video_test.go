@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
@@ -134,10 +133,4 @@ func TestTheVendorsErrorsOfVideosHaveTheWordsOfTheEndpoint(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestAKeyThatIsRefusedRests(t *testing.T) {
-	vendortest.Resting(t, func(vendor http.Handler, keys []secret.String) upstream.Upstream {
-		return vendortest.New(t, New, upstream.DriverOptions{BaseURL: vendortest.Serve(t, vendor), Keys: keys})
-	}, videoPoll("t"), finishedVideo)
 }

@@ -85,48 +85,6 @@ func TestTheRequestIsMadeFromScratch(t *testing.T) {
 	}
 }
 
-func TestKeysAreTakenInTurnAndRestWhenRefused(t *testing.T) {
-	asked := map[string]int{}
-	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		key := r.Header.Get("Authorization")
-		asked[key]++
-		if key == "Bearer sk-bad" {
-			vendortest.Responds(401, nil, `{"error":{"message":"Incorrect API key: sk-bad"}}`)(w, r)
-			return
-		}
-		vendortest.Responds(200, nil, "{}")(w, r)
-	}), upstream.DriverOptions{
-		Keys: []secret.String{secret.New("sk-bad"), secret.New("sk-good")},
-		Now:  func() time.Time { return time.Unix(0, 0) },
-	})
-	for range 12 {
-		reply, err := up.Do(t.Context(), chat(t, false))
-		if err == nil {
-			_ = reply.Body.Close()
-		} else if strings.Contains(err.Error(), "sk-bad") {
-			t.Errorf("the key is in the log: %v", err)
-		}
-	}
-	if asked["Bearer sk-bad"] != 3 || asked["Bearer sk-good"] != 9 {
-		t.Errorf("asked %v", asked)
-	}
-}
-
-func TestAnotherOperationIsRefused(t *testing.T) {
-	up := newDriver(t, http.NotFoundHandler(), upstream.DriverOptions{})
-	c := chat(t, false)
-	c.Op = "paint"
-	if _, err := up.Do(t.Context(), c); !fault.Is(err, fault.InternalError) || up.Supports("paint", "m") || !up.Supports(upstream.ChatCompletion, "any") {
-		t.Errorf("error %v", err)
-	}
-	c = chat(t, false)
-	c.Body, c.ContentType = upstream.BytesBody([]byte("--b")), "multipart/form-data; boundary=b"
-	c.Body = c.Body.Set("a", nil)
-	if _, err := up.Do(t.Context(), c); !fault.Is(err, fault.InternalError) {
-		t.Errorf("a body that cannot be read: %v", err)
-	}
-}
-
 // TestWhoseFaultARefusalIs has the error that a caller gets for each refusal.
 func TestWhoseFaultARefusalIs(t *testing.T) {
 	quote := func(s string) string { return fmt.Sprintf(`{"error":{"message":"Text.",%s}}`, s) }

@@ -293,27 +293,18 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatIsCompressedUnasked is docs/faults.md, row 9.
-func TestAnAnswerThatIsCompressedUnasked(t *testing.T) {
-	const size = 3 << 20
-	for _, encoding := range []string{"gzip", "X-GZIP", "identity", ""} {
-		body := vendortest.Gzip(t, size)
-		if encoding == "identity" || encoding == "" {
-			body = make([]byte, size)
-		}
-		up := newDriver(t, vendortest.Responds(200, map[string]string{"Content-Encoding": encoding}, string(body)), upstream.DriverOptions{})
-		reply, err := up.Do(t.Context(), chat(t, false))
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, err := io.Copy(io.Discard, reply.Body)
-		if n != size || errors.Join(err, reply.Body.Close()) != nil || reply.Header.Get("Content-Encoding") != "" {
-			t.Errorf("%s: %d bytes, %v, %v", encoding, n, err, reply.Header)
-		}
-	}
+func TestARefusalThatUnfoldsIsReadInPart(t *testing.T) {
 	refusal := vendortest.Responds(400, map[string]string{"Content-Encoding": "gzip"}, string(vendortest.Gzip(t, 8<<20)))
 	if e, _ := vendortest.Refused(t, newDriver(t, refusal, upstream.DriverOptions{}), chat(t, false)); e.HTTPStatus() != 400 {
-		t.Errorf("a refusal that unfolds: %v", e)
+		t.Errorf("%v", e)
+	}
+}
+
+func TestABodyThatCannotBeReadIsNotSent(t *testing.T) {
+	c := chat(t, false)
+	c.Body = upstream.BytesBody([]byte("--b")).Set("a", nil)
+	if _, err := newDriver(t, http.NotFoundHandler(), upstream.DriverOptions{}).Do(t.Context(), c); !fault.Is(err, fault.InternalError) {
+		t.Error(err)
 	}
 }
 
@@ -340,28 +331,6 @@ func TestAVendorThatAnswersBeforeItReadTheRequest(t *testing.T) {
 		n, err := io.Copy(io.Discard, reply.Body)
 		if n != int64(len(answer)) || errors.Join(err, reply.Body.Close()) != nil {
 			t.Fatalf("%d bytes, %v", n, err)
-		}
-	}
-}
-
-// TestAnAnswerCutAtAnyByteIsAnError goes through a Router, as every call does.
-func TestAnAnswerCutAtAnyByteIsAnError(t *testing.T) {
-	const whole = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n" +
-		"10\r\ndata: {\"a\":1}\n\n\n\r\ne\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
-	for cut := range len(whole) {
-		up := raw(t, upstream.DriverOptions{}, func(c net.Conn, r *bufio.Reader, _ int) {
-			if take(r) {
-				_, _ = io.WriteString(c, whole[:cut])
-			}
-		})
-		reply, err := router.Single(up).Do(t.Context(), chat(t, true))
-		if err == nil {
-			_, err = io.Copy(io.Discard, reply.Body)
-			_ = reply.Body.Close()
-		}
-		var f *upstream.Failure
-		if fault.From(err).HTTPStatus() != 502 || !errors.As(err, &f) || !f.Sent {
-			t.Errorf("cut at %d: %v", cut, err)
 		}
 	}
 }

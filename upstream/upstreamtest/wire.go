@@ -263,8 +263,8 @@ func hangUpWaiting(t *testing.T, h *Harness, c *upstream.Call, s *Sample) {
 		cancel()
 	}()
 	_, err := up.Do(ctx, c)
-	if !fault.Is(err, fault.ClientGone) {
-		t.Errorf("error %v", err)
+	if f, found := upstream.FailureOf(err); !fault.Is(err, fault.ClientGone) || !found || !f.Sent {
+		t.Errorf("error %v, failure %+v", err, f)
 	}
 	h.await(t, left)
 }

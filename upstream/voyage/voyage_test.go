@@ -135,19 +135,3 @@ func TestAnAnswerThatIsNoneIsABadGateway(t *testing.T) {
 		}
 	}
 }
-
-func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
-	if _, err := voyage.New(upstream.DriverOptions{BaseURL: "ftp://h"}); err == nil || !strings.Contains(err.Error(), voyage.DefaultBaseURL) {
-		t.Errorf("%v", err)
-	}
-	up, err := voyage.New(upstream.DriverOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !up.Supports(upstream.Embeddings, "x") || up.Supports(upstream.ChatCompletion, "x") {
-		t.Error("it serves embeddings and nothing else")
-	}
-	if _, err := up.Do(t.Context(), &upstream.Call{Op: upstream.ChatCompletion}); !fault.Is(err, fault.InternalError) {
-		t.Errorf("%v", err)
-	}
-}

@@ -2,8 +2,6 @@ package httpdo_test
 
 import (
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -322,29 +320,10 @@ func TestWhatHasNoEndIsGivenUp(t *testing.T) {
 	}
 }
 
-// folded is size zeros under gzip.
-func folded(t *testing.T, size int) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	_, err := io.CopyN(w, zeros{}, int64(size))
-	if err := errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) {
-	clear(p)
-	return len(p), nil
-}
-
 // TestACodingThatNobodyAskedForIsRefusedOrUnfoldedUnderACap is docs/faults.md, rows 8
 // and 9: a vendor is asked for no coding, and may say what it wants.
 func TestACodingThatNobodyAskedForIsRefusedOrUnfoldedUnderACap(t *testing.T) {
-	zip := string(folded(t, 1<<20))
+	zip := string(vendortest.Gzip(t, 1<<20))
 	for name, row := range map[string]struct {
 		coding, body string
 		want         int // bytes; below 0 for a 502
