@@ -64,20 +64,6 @@ func TestAChannelThatFailsThreeTimesInARowRestsLongerAndLonger(t *testing.T) {
 	}
 }
 
-func TestASuccessMakesAChannelWhole(t *testing.T) {
-	var d day
-	bad := failed(503)
-	first := plays(bad, bad, "ok", bad, bad, "ok", bad, bad, bad, "ok")
-	r := two(t, &d, first)
-	if n := ask(t, r, first, 12); n != 9 {
-		t.Fatalf("it was asked %d times before it rests", n)
-	}
-	d.now = d.now.Add(time.Second)
-	if n := ask(t, r, first, 31); n != 31 || r.Channels()[0].State != router.Ready {
-		t.Errorf("after its rest it was asked %d times, %+v", n, r.Channels()[0])
-	}
-}
-
 func TestARefusalOfTheCallersRequestIsNoFailure(t *testing.T) {
 	var d day
 	first := plays((&upstream.Failure{Status: 422, Sent: true}).Fault())
@@ -106,37 +92,6 @@ func TestAVendorThatDoesNotCountIsNotUnwell(t *testing.T) {
 		if n := ask(t, r, first, 4); n != 3 || r.Channels()[0].Usable {
 			t.Errorf("%d: a chat was asked for %d times", status, n)
 		}
-	}
-}
-
-func TestOneCallAtATimeTriesAChannelThatRested(t *testing.T) {
-	var d day
-	type step = func(context.Context, *upstream.Call) (*upstream.Reply, error)
-	bad := failed(500)
-	entered, leave := make(chan struct{}), make(chan struct{})
-	first := plays(bad, bad, bad, step(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-		close(entered)
-		<-leave
-		return says(strings.NewReader("well again")), nil
-	}), "ok")
-	r := two(t, &d, first)
-	ask(t, r, first, 3)
-	d.now = d.now.Add(time.Second)
-	done := make(chan string)
-	go func() {
-		got, _ := answer(context.Background(), r, call(t, hello))
-		done <- got
-	}()
-	<-entered
-	if n := ask(t, r, first, 5); n != 0 {
-		t.Errorf("%d calls went along with the first", n)
-	}
-	close(leave)
-	if got := <-done; got != "well again" {
-		t.Errorf("the try got %q", got)
-	}
-	if n := ask(t, r, first, 5); n != 5 {
-		t.Errorf("then it was asked %d times", n)
 	}
 }
 
@@ -267,88 +222,6 @@ func TestWhatBeganBeforeARestSaysNothingOfIt(t *testing.T) {
 		synctest.Wait()
 		if c := r.Channels()[0]; c.State != router.Probing {
 			t.Errorf("%+v", c)
-		}
-	})
-}
-
-func TestAChannelThatIsBackGetsMoreCallsAtATimeWithEachSuccess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := new(holds)
-		r := newRouter(t, router.Options{}, every("first", v, 0), every("second", plays("second"), 1))
-		for range 3 {
-			start(t.Context(), r, call(t, hello))
-		}
-		for i := range 3 {
-			v.let(i, failed(500))
-		}
-		time.Sleep(time.Second)
-		for _, let := range []int{1, 3, 7, 15, 31} { // an answer that begins and ends counts twice, at first
-			before := v.running()
-			for range 100 {
-				start(t.Context(), r, call(t, hello))
-			}
-			got := v.running() - before
-			if got > let {
-				t.Errorf("%d calls were let in at a time, want at most %d", got, let)
-			}
-			for i := range got {
-				v.let(before+i, nil)
-			}
-			synctest.Wait()
-		}
-		if c := r.Channels()[0]; c.State != router.Ready {
-			t.Errorf("%+v", c)
-		}
-	})
-}
-
-func TestALongTimeInServiceMakesTheNextRestShort(t *testing.T) {
-	for in, want := range map[time.Duration]time.Duration{
-		time.Second: 8 * time.Second, 15 * time.Second: 4 * time.Second, 10 * time.Minute: time.Second,
-	} {
-		var d day
-		bad := failed(500)
-		v := plays(bad, bad, bad, bad, bad, "ok")
-		r := two(t, &d, v)
-		for range 3 {
-			ask(t, r, v, 3)
-			d.now = d.now.Add(4 * time.Second)
-		}
-		ask(t, r, v, 40)
-		if c := r.Channels()[0]; c.State != router.Ready || r.CircuitOpens()["first"] != 3 {
-			t.Fatalf("%+v", c)
-		}
-		d.now = d.now.Add(in)
-		v.script = []any{bad}
-		ask(t, r, v, 3)
-		if c := r.Channels()[0]; c.State != router.Resting || c.Until.Sub(d.now) != want {
-			t.Errorf("after %s in service it rests for %s, want %s", in, c.Until.Sub(d.now), want)
-		}
-	}
-}
-
-func TestAProbeThatNeverEndsDoesNotKeepOthersFromTrying(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := new(holds)
-		r := newRouter(t, router.Options{}, every("first", v, 0), every("second", plays("second"), 1))
-		for range 3 {
-			start(t.Context(), r, call(t, hello))
-		}
-		for i := range 3 {
-			v.let(i, failed(500))
-		}
-		time.Sleep(time.Second)
-		for i := range 3 {
-			for range 3 {
-				start(t.Context(), r, call(t, hello))
-			}
-			if got := v.running() - 3; got != i+1 {
-				t.Errorf("after %d s %d calls try", i, got)
-			}
-			time.Sleep(time.Second)
-		}
-		for i := range v.running() {
-			v.let(i, nil)
 		}
 	})
 }
