@@ -71,7 +71,7 @@ func TestKeysAreUsedInTurn(t *testing.T) {
 	}
 }
 
-func TestAKeyThatIsRefusedThreeTimesInARowRests(t *testing.T) {
+func TestAKeyThatIsRefusedThreeTimesInARowIsLeftAlone(t *testing.T) {
 	now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
 	r := ring(t, func() time.Time { return now }, "a", "b")
 	if got := turns(r, 10, refuses("a")); got != "ababab"+"bbbb" {
@@ -93,7 +93,7 @@ func TestAKeyThatIsRefusedThreeTimesInARowRests(t *testing.T) {
 	}
 }
 
-func TestTheLastUsableKeyNeverRests(t *testing.T) {
+func TestTheLastUsableKeyIsAlwaysUsed(t *testing.T) {
 	now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
 	r := ring(t, func() time.Time { return now }, "a", "b")
 	got := turns(r, 40, refuses("ab"))
@@ -122,7 +122,7 @@ func TestNoKeyIsEverInAText(t *testing.T) {
 	}
 }
 
-func TestAKeyAtItsLimitRestsAsLongAsTheVendorSaysIfThereIsAnother(t *testing.T) {
+func TestAKeyAtItsLimitHasACooldownIfAnotherIsUsable(t *testing.T) {
 	now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
 	r := ring(t, func() time.Time { return now }, "a", "b")
 	for name, row := range map[string]struct{ said, rest time.Duration }{
@@ -155,7 +155,7 @@ func TestAKeyAtItsLimitRestsAsLongAsTheVendorSaysIfThereIsAnother(t *testing.T) 
 	}
 }
 
-func TestOfManyWhoAskAtOnceOneTriesAKeyWhoseRestIsOver(t *testing.T) {
+func TestOneCallAtATimeProbesAKey(t *testing.T) {
 	for range 300 {
 		now := time.Unix(0, 0)
 		r := ring(t, func() time.Time { return now }, "a", "b")

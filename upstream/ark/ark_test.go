@@ -37,7 +37,7 @@ func noting(to *seen, answer string) http.HandlerFunc {
 	}
 }
 
-func TestAVideoIsAskedForAtTheVendorsPathWithItsKey(t *testing.T) {
+func TestAVideoIsSubmittedAtTheVendorsPathWithItsKey(t *testing.T) {
 	var got seen
 	up := newDriver(t, noting(&got, accepted), upstream.DriverOptions{})
 	reply, answer := vendortest.Answer(t, up, submission(t, `{"model":"m","content":[{"type":"text","text":"a"},{"type":"audio_url","audio_url":{"url":"u"}}],"priority":"4"}`))
@@ -53,7 +53,7 @@ func TestAVideoIsAskedForAtTheVendorsPathWithItsKey(t *testing.T) {
 	}
 }
 
-func TestATaskIsAskedForByItsIdWhateverIsInIt(t *testing.T) {
+func TestAPollEscapesTheIdOfItsTask(t *testing.T) {
 	for id, uri := range map[string]string{
 		"cgt-20260901-a": "/api/v3/contents/generations/tasks/cgt-20260901-a",
 		"../a/b?c#d%2f":  "/api/v3/contents/generations/tasks/..%2Fa%2Fb%3Fc%23d%252f",

@@ -33,7 +33,7 @@ func drawCall(t *testing.T, body string) *upstream.Call {
 	return &upstream.Call{Op: upstream.GenerateImage, Model: "qwen-image-2.0", RequestID: "req_1", Body: vendortest.Body(t, body)}
 }
 
-func TestPicturesAreAskedForAtTheVendorsPathWithItsKey(t *testing.T) {
+func TestImagesAreGeneratedAtTheVendorsPathWithItsKey(t *testing.T) {
 	var got *http.Request
 	var sent []byte
 	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

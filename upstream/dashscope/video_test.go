@@ -62,7 +62,7 @@ func watched(t *testing.T, call *upstream.Call, answer string) (got *http.Reques
 	return got, sent, reply
 }
 
-func TestAVideoIsAskedForAsATaskThatRunsByItself(t *testing.T) {
+func TestAVideoIsSubmittedAsAnAsynchronousTask(t *testing.T) {
 	got, sent, reply := watched(t, videoCall(t), acceptedVideo)
 	if reply != acceptedVideo || sent != askedVideo {
 		t.Errorf("sent %s, got %s", sent, reply)
@@ -72,7 +72,7 @@ func TestAVideoIsAskedForAsATaskThatRunsByItself(t *testing.T) {
 	}
 }
 
-func TestAVideoIsAskedAfterByItsIdWhateverIsInIt(t *testing.T) {
+func TestAPollEscapesTheIdOfItsTask(t *testing.T) {
 	for id, uri := range map[string]string{
 		"0385dc79-example": "/api/v1/tasks/0385dc79-example",
 		"../a?b#c d":       "/api/v1/tasks/..%2Fa%3Fb%23c%20d",

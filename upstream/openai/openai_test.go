@@ -238,7 +238,7 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestATransportOfSomebodyElse(t *testing.T) {
+func TestATransportOfTheCaller(t *testing.T) {
 	for name, row := range map[string]struct {
 		err  error
 		sent bool
@@ -319,9 +319,9 @@ func editForm(more ...upstream.Part) *upstream.Form {
 	}, more...)}
 }
 
-// TestAKeyThatIsRefusedOrAtItsLimitCostsNobodyAnErrorWhileAnotherWorks is the
+// TestARefusedOrLimitedKeyCausesNoErrorWhileAnotherWorks is the
 // rotation of a key: the old one and the new one are listed for a while.
-func TestAKeyThatIsRefusedOrAtItsLimitCostsNobodyAnErrorWhileAnotherWorks(t *testing.T) {
+func TestARefusedOrLimitedKeyCausesNoErrorWhileAnotherWorks(t *testing.T) {
 	for name, refusal := range map[string]struct {
 		status int
 		header map[string]string

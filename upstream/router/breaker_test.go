@@ -45,7 +45,7 @@ func two(t *testing.T, d *day, first *vendor) *router.Router {
 		router.Channel{Name: "second", Upstream: plays("ok"), Models: map[string]string{"m": "m", "spare": "spare"}, Priority: 1})
 }
 
-func TestAChannelThatFailsThreeTimesInARowRestsLongerAndLonger(t *testing.T) {
+func TestTheCircuitOpensAfterThreeFailuresForLongerEachTime(t *testing.T) {
 	var d day
 	first := plays(failed(500))
 	r := two(t, &d, first)
@@ -74,7 +74,7 @@ func TestARefusalOfTheCallersRequestIsNoFailure(t *testing.T) {
 }
 
 // Of many vendors that speak the dialect only some count tokens.
-func TestAVendorThatDoesNotCountIsNotUnwell(t *testing.T) {
+func TestAVendorWithoutATokenCounterIsNoFailure(t *testing.T) {
 	for _, status := range []int{405, 501} {
 		var d day
 		first := plays(failed(status))
@@ -95,7 +95,7 @@ func TestAVendorThatDoesNotCountIsNotUnwell(t *testing.T) {
 	}
 }
 
-func TestChannelsThatAllRestAreAskedAllTheSame(t *testing.T) {
+func TestOpenCircuitsOfAllChannelsAreForced(t *testing.T) {
 	var d day
 	o := d.options()
 	only := plays(failed(500))
@@ -108,7 +108,7 @@ func TestChannelsThatAllRestAreAskedAllTheSame(t *testing.T) {
 	}
 }
 
-func TestAnswersThatBreakOffCountAgainstTheChannel(t *testing.T) {
+func TestCutAnswersOpenTheCircuit(t *testing.T) {
 	var d day
 	first := plays(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 		return says(io.MultiReader(strings.NewReader("half"), readFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }))), nil
@@ -119,7 +119,7 @@ func TestAnswersThatBreakOffCountAgainstTheChannel(t *testing.T) {
 	}
 }
 
-func TestARefusedAnswerIsAFailureAlsoIfItWasReadToItsEnd(t *testing.T) {
+func TestAnAnswerThatAcceptRefusesIsAFailure(t *testing.T) {
 	var d day
 	first := plays("error frame")
 	r := two(t, &d, first)
@@ -150,7 +150,7 @@ func blend(failing int) *vendor {
 	})
 }
 
-func TestAChannelThatFailsTooOftenRestsThoughItAnswersBetween(t *testing.T) {
+func TestAHighShareOfFailuresOpensTheCircuit(t *testing.T) {
 	for failing, rests := range map[int]bool{50: true, 45: true, 30: false, 10: false} {
 		var d day
 		v := blend(failing)
@@ -164,7 +164,7 @@ func TestAChannelThatFailsTooOftenRestsThoughItAnswersBetween(t *testing.T) {
 	}
 }
 
-func TestNoMoreThanHalfOfAPriorityRestForErringNowAndThen(t *testing.T) {
+func TestTheShareOfFailuresOpensAtMostHalfOfAPriority(t *testing.T) {
 	for peers, most := range map[int]int{1: 0, 2: 1, 3: 1, 4: 2, 5: 2} {
 		var d day
 		var list []router.Channel
@@ -196,7 +196,7 @@ func TestNoMoreThanHalfOfAPriorityRestForErringNowAndThen(t *testing.T) {
 	}
 }
 
-func TestWhatBeganBeforeARestSaysNothingOfIt(t *testing.T) {
+func TestCallsFromBeforeAnOpeningDoNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := new(holds)
 		r := newRouter(t, router.Options{}, every("first", v, 0), every("second", plays("second"), 1))
@@ -226,7 +226,7 @@ func TestWhatBeganBeforeARestSaysNothingOfIt(t *testing.T) {
 	})
 }
 
-func TestWhoGivesUpASlowCallDoesNotMakeItsChannelLookFast(t *testing.T) {
+func TestACanceledSlowCallDoesNotLowerTheLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slowly, fast := slow(2*time.Second), slow(100*time.Millisecond)
 		d := newDice(29)
@@ -242,7 +242,7 @@ func TestWhoGivesUpASlowCallDoesNotMakeItsChannelLookFast(t *testing.T) {
 	})
 }
 
-func TestAQuickFailureDoesNotMakeAChannelLookFast(t *testing.T) {
+func TestAQuickFailureDoesNotLowerTheLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := slow(time.Second)
 		r := router.Single(v)
@@ -257,7 +257,7 @@ func TestAQuickFailureDoesNotMakeAChannelLookFast(t *testing.T) {
 	})
 }
 
-func TestRestsAreCounted(t *testing.T) {
+func TestCircuitOpensAreCounted(t *testing.T) {
 	var d day
 	first := plays(failed(500))
 	r := two(t, &d, first)
@@ -285,7 +285,7 @@ func tests(t *testing.T, r *router.Router, n int) {
 	}
 }
 
-func TestATestSaysNothingOfTheChannelWhateverComesOfIt(t *testing.T) {
+func TestATestCallDoesNotChangeTheHealth(t *testing.T) {
 	for name, outcome := range map[string]any{
 		"a good answer": "ok", "a cut answer": cutShort, "an error of the vendor's": failed(500), "a refused key": failed(401), "a proxy's refusal": failed(407),
 		"a time to wait": later(429, 20*time.Second), "the test's own fault": failed(400), "nobody there": unsent(), "a connection lost": lost(),
@@ -321,7 +321,7 @@ func TestATestSaysNothingOfTheChannelWhateverComesOfIt(t *testing.T) {
 	}
 }
 
-func TestARevivedChannelIsTriedAgain(t *testing.T) {
+func TestResetHealthMakesTheCircuitHalfOpen(t *testing.T) {
 	var d day
 	first := plays(failed(500), failed(500), failed(500), "ok")
 	r := two(t, &d, first)
@@ -338,7 +338,7 @@ func TestARevivedChannelIsTriedAgain(t *testing.T) {
 }
 
 // A channel in service is no better for it: three failures in a row stay three.
-func TestRevivingAChannelInServiceChangesNothing(t *testing.T) {
+func TestResetHealthOfAClosedCircuitChangesNothing(t *testing.T) {
 	var d day
 	first := plays(failed(500))
 	r := two(t, &d, first)

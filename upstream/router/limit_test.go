@@ -91,7 +91,7 @@ func start(ctx context.Context, r *router.Router, c *upstream.Call) *asked {
 	return a
 }
 
-func TestAChannelAnswersSoManyCallsAtATimeAndOthersTakeTheRest(t *testing.T) {
+func TestCallsAboveMaxConcurrentGoToOtherChannels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full, other := new(holds), plays("other")
 		o := every("other", other, 1)
@@ -116,7 +116,7 @@ func TestAChannelAnswersSoManyCallsAtATimeAndOthersTakeTheRest(t *testing.T) {
 	})
 }
 
-func TestAPlaceIsHeldUntilTheAnswersBodyHasEnded(t *testing.T) {
+func TestASlotIsHeldUntilTheAnswersBodyHasEnded(t *testing.T) {
 	for name, end := range map[string]func(io.ReadCloser){
 		"closed": func(b io.ReadCloser) { _ = b.Close() },
 		"read":   func(b io.ReadCloser) { _, _ = io.ReadAll(b) },
@@ -137,7 +137,7 @@ func TestAPlaceIsHeldUntilTheAnswersBodyHasEnded(t *testing.T) {
 	}
 }
 
-func TestCallsWaitForAPlaceInOrderOfArrivalAndNotForLong(t *testing.T) {
+func TestCallsWaitForASlotInOrderOfArrivalUpToMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := new(holds), new(holds)
 		r := newRouter(t, router.Options{}, narrow("a", a, 1, 0), narrow("b", b, 1, 0))
@@ -186,7 +186,7 @@ func TestCallsWaitForAPlaceInOrderOfArrivalAndNotForLong(t *testing.T) {
 	})
 }
 
-func TestAThousandCallsNeverExceedTheLimitsAndNoPlaceIsLost(t *testing.T) {
+func TestAThousandCallsNeverExceedTheLimitsAndNoSlotIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDice(17)
 		all := sites(d, func(time.Duration) lastError { return lastError{failing: 20, cuts: 20} })
@@ -244,7 +244,7 @@ func TestNoMoreCallsBeginInAMinuteThanTheVendorTakes(t *testing.T) {
 	}
 }
 
-func TestACallWaitsForItsTurnGoesElsewhereOrIsToldWhenToComeBack(t *testing.T) {
+func TestACallAboveTheRateWaitsFailsOverOrGetsRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		paced, other := plays("paced"), plays("other")
 		r := newRouter(t, router.Options{}, narrow("paced", paced, 0, 90), every("other", other, 1))
@@ -288,7 +288,7 @@ func TestACallWaitsForItsTurnGoesElsewhereOrIsToldWhenToComeBack(t *testing.T) {
 	})
 }
 
-func TestAPollOfAVideoIsNeverKeptWaitingByLimits(t *testing.T) {
+func TestLimitsDoNotDelayPollsOfVideos(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := new(holds)
 		r := newRouter(t, router.Options{}, narrow("full", upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {

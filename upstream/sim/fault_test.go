@@ -20,7 +20,7 @@ func failing(f Fault) Options { return Options{Fault: func(*upstream.Call) Fault
 
 const streamed = `"stream":true,"stream_options":{"include_usage":true}`
 
-func TestAStreamBreaksOffWhereItIsTold(t *testing.T) {
+func TestAStreamBreaksOffWhereItsFaultSays(t *testing.T) {
 	good, err := hear(t, Options{}, with(streamed))
 	if err != nil {
 		t.Fatal(err)

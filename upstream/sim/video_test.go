@@ -183,7 +183,7 @@ func TestTheFlatRecordTellsWhatWasMade(t *testing.T) {
 	}
 }
 
-func TestAVideoEndsAsItIsTold(t *testing.T) {
+func TestAVideoEndsAsItsFaultSays(t *testing.T) {
 	for ending, want := range map[sim.Fault][2]string{
 		{}: {"SUCCEEDED", "succeeded"}, {NoVideoURL: true}: {"SUCCEEDED", "succeeded"},
 		{Video: "failed"}: {"FAILED", "failed"}, {Video: "cancelled"}: {"CANCELED", "cancelled"},
