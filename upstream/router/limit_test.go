@@ -148,7 +148,7 @@ func TestCallsWaitForASlotInOrderOfArrivalUpToMaxWait(t *testing.T) {
 		second := start(t.Context(), r, call(t, hello))
 		third := start(t.Context(), r, call(t, hello))
 		if a.running() != 1 || b.running() != 1 {
-			t.Fatal("a call went where there was no place")
+			t.Fatal("a call went where there was no slot")
 		}
 		time.Sleep(300 * time.Millisecond)
 		leave()
@@ -159,7 +159,7 @@ func TestCallsWaitForASlotInOrderOfArrivalUpToMaxWait(t *testing.T) {
 		b.let(0, nil)
 		synctest.Wait()
 		if b.running() != 2 {
-			t.Fatal("nobody took the place")
+			t.Fatal("nobody took the slot")
 		}
 		b.let(1, nil)
 		synctest.Wait()
@@ -179,7 +179,7 @@ func TestCallsWaitForASlotInOrderOfArrivalUpToMaxWait(t *testing.T) {
 			start(t.Context(), r, call(t, hello))
 		}
 		if a.running() != 2 || b.running() != 4 {
-			t.Errorf("a place was lost: %d, %d", a.running(), b.running())
+			t.Errorf("a slot was lost: %d, %d", a.running(), b.running())
 		}
 		a.let(1, nil)
 		b.let(3, nil)
@@ -210,7 +210,7 @@ func TestAThousandCallsNeverExceedTheLimitsAndNoSlotIsLost(t *testing.T) {
 				held = append(held, start(t.Context(), r, c))
 			}
 			if len(s.asked) != 2+i {
-				t.Errorf("channel %d has %d places left of %d", i, len(s.asked), 2+i)
+				t.Errorf("channel %d has %d slots left of %d", i, len(s.asked), 2+i)
 			}
 			time.Sleep(time.Second)
 			synctest.Wait()

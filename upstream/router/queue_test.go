@@ -17,7 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
-// line opens a channel of one place, which is taken, with calls that wait for it.
+// line opens a channel of one slot, which is taken, with calls that wait for it.
 func line(t *testing.T, v *holds, waiting int) (*router.Router, []*asked) {
 	t.Helper()
 	r := newRouter(t, router.Options{}, narrow("c", v, 1, 0))
@@ -31,7 +31,7 @@ func line(t *testing.T, v *holds, waiting int) (*router.Router, []*asked) {
 	return r, calls
 }
 
-// An operator gives a channel more places when calls wait for them.
+// An operator gives a channel more slots when calls wait for them.
 func TestSlotsThatAReloadAddsGoToQueuedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := new(holds)
@@ -41,7 +41,7 @@ func TestSlotsThatAReloadAddsGoToQueuedCalls(t *testing.T) {
 			start(t.Context(), after, call(t, hello))
 		}
 		if v.running() != 4 {
-			t.Errorf("of 7 calls %d run, with 4 places", v.running())
+			t.Errorf("of 7 calls %d run, with 4 slots", v.running())
 		}
 		fewer := newRouter(t, router.Options{Previous: after}, narrow("c", v, 2, 0))
 		late := start(t.Context(), fewer, call(t, hello))
@@ -73,7 +73,7 @@ func TestAQueuedCallDoesNotGoToAChannelThatWasPaused(t *testing.T) {
 		}
 		start(t.Context(), r, call(t, hello))
 		if v.running() != 2 {
-			t.Error("the place was not given back")
+			t.Error("the slot was not given back")
 		}
 		v.let(1, nil)
 	})
@@ -92,7 +92,7 @@ func TestAQueuedCallDoesNotGoToAChannelInCooldown(t *testing.T) {
 		if v.running() != 1 {
 			t.Errorf("the vendor said 30 s, and got %d calls", v.running())
 		}
-		for i := range 3 { // the one that had its place, the one that was refused, and who waits
+		for i := range 3 { // the one that had its slot, the one that was refused, and who waits
 			other.let(i, nil)
 			synctest.Wait()
 		}
@@ -278,7 +278,7 @@ func (c *closing) Close() error {
 // was sent must not be charged for one that waited.
 func TestACallerWhoLeavesTheQueueHasSentNothing(t *testing.T) {
 	for name, limits := range map[string]router.Channel{
-		"for a place": {MaxConcurrent: 1},
+		"for a slot": {MaxConcurrent: 1},
 		"for a turn":  {RPM: 119},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -202,7 +202,7 @@ func TestAThousandRequestsWithRandomFaults(t *testing.T) {
 			}
 			for _, c := range r.Channels() {
 				if c.InFlight != 0 {
-					rt.Fatalf("a place is still taken: %+v", c)
+					rt.Fatalf("a slot is still taken: %+v", c)
 				}
 			}
 			if 5*(attempts-keys) > 6*n+15 {

@@ -125,7 +125,7 @@ var wrong = map[string]upstream.Middleware{
 	"the vendor's fault keeps its status": failure(func(e *fault.Error) *fault.Error {
 		return e.With(func(e *fault.Error) { e.Code = fault.BadGateway })
 	}),
-	"the operator's fault is not told": failure(func(e *fault.Error) *fault.Error {
+	"the operator's fault is not shown": failure(func(e *fault.Error) *fault.Error {
 		return e.With(func(e *fault.Error) { e.Message = e.Error() })
 	}),
 	"a vendor that is away is not sent to": failure(func(e *fault.Error) *fault.Error {
@@ -139,9 +139,9 @@ var wrong = map[string]upstream.Middleware{
 		data, _ := io.ReadAll(r.Body)
 		r.Body = io.NopCloser(bytes.NewReader(data))
 	}),
-	"hanging up while waiting reaches the vendor": deaf,
-	"hanging up while reading reaches the vendor": deaf,
-	"closing the answer reaches the vendor":       answer(func(r *upstream.Reply) { r.Body = io.NopCloser(r.Body) }),
+	"canceling while waiting reaches the vendor": deaf,
+	"canceling while reading reaches the vendor": deaf,
+	"closing the answer reaches the vendor":      answer(func(r *upstream.Reply) { r.Body = io.NopCloser(r.Body) }),
 	"many callers at once": func(up upstream.Upstream) upstream.Upstream {
 		busy := make(chan struct{}, 1)
 		return upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {
