@@ -279,7 +279,7 @@ func (c *closing) Close() error {
 func TestACallerWhoLeavesTheQueueHasSentNothing(t *testing.T) {
 	for name, limits := range map[string]router.Channel{
 		"for a slot": {MaxConcurrent: 1},
-		"for a turn":  {RPM: 119},
+		"for a turn": {RPM: 119},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

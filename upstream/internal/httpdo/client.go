@@ -4,6 +4,7 @@ package httpdo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -188,12 +189,25 @@ func (c *Client) do(ctx context.Context, method string, to *url.URL, header http
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
 	req.Close = c.closed.Load()
-	resp, err := c.transport.RoundTrip(req.WithContext(s.watch(ctx, c.OwnTransport != nil)))
+	resp, err := withBody(c.transport.RoundTrip(req.WithContext(s.watch(ctx, c.OwnTransport != nil))))
 	if c.closed.Load() {
 		c.OwnTransport.CloseIdleConnections() // which the transport keeps again since this call
 	}
 	if err != nil {
 		return nil, c.transportError(ctx, s.sent(ctx, err), err)
+	}
+	return resp, nil
+}
+
+// withBody makes good what a transport of the caller's may leave out.
+func withBody(resp *http.Response, err error) (*http.Response, error) {
+	switch {
+	case err != nil:
+		return nil, err
+	case resp == nil:
+		return nil, errors.New("the transport gave neither a response nor an error")
+	case resp.Body == nil:
+		resp.Body = http.NoBody
 	}
 	return resp, nil
 }

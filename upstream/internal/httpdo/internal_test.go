@@ -87,6 +87,27 @@ func TestAfterCloseNoConnectionOutlastsItsCall(t *testing.T) {
 	<-closed // the long one's
 }
 
+// A transport of the caller's may be a fake that leaves things out.
+func TestATransportWithoutBodyOrResponse(t *testing.T) {
+	for name, row := range map[string]struct {
+		resp *http.Response
+		want bool // an answer
+	}{"no body": {&http.Response{StatusCode: 200}, true}, "nothing at all": {nil, false}} {
+		c, err := New(upstream.DriverOptions{Transport: transport(func() *http.Response { return row.resp })}, Vendor{BaseURL: "http://vendor.example"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, _, err := c.Get(t.Context(), c.Base, http.Header{})
+		if (err == nil) != row.want || err == nil && resp.Body != http.NoBody {
+			t.Errorf("%s: %+v, %v", name, resp, err)
+		}
+	}
+}
+
+type transport func() *http.Response
+
+func (f transport) RoundTrip(*http.Request) (*http.Response, error) { return f(), nil }
+
 func TestACompressedAnswerUnfoldsToItsEndOrFails(t *testing.T) {
 	const size = 3 << 20
 	for name, row := range map[string]struct {
