@@ -3,10 +3,8 @@ package dashscope
 import (
 	"io"
 	"net/http"
-	"strings"
 	"testing"
 
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
@@ -68,36 +66,6 @@ func TestSeveralTextsAreJoinedSinceTheVendorTakesOne(t *testing.T) {
 		sent, err := joinMessageTexts(drawCall(t, body).Body).Bytes()
 		if err != nil || string(sent) != want {
 			t.Errorf("%s became %s, %v, want %s", body, sent, err, want)
-		}
-	}
-}
-
-// vendorsErrors are rows of the vendor's page and what becomes of them.
-var vendorsErrors = []refusalRow{
-	{400, "InvalidParameter", "InvalidParameter", 400, false, false},
-	{400, "DataInspectionFailed", "DataInspectionFailed", 400, false, false},
-	{400, "InvalidURL.Timeout", "InvalidURL.Timeout", 400, false, false},
-	{400, "InternalError.Algo.InvalidParameter", "InternalError.Algo.InvalidParameter", 400, false, false},
-	{400, "Arrearage", fault.NoChannel, 502, true, false},
-	{401, "InvalidApiKey", fault.NoChannel, 502, true, false},
-	{403, "AccessDenied.Unpurchased", fault.NoChannel, 502, true, false},
-	{429, "Throttling.RateQuota", fault.UpstreamRateLimit, 429, false, true},
-	{429, "insufficient_quota", fault.UpstreamRateLimit, 429, false, true},
-	{429, "PrepaidBillOverdue", fault.NoChannel, 502, true, false},
-	{500, "InternalError.Algo", fault.InternalServerError, 500, false, false},
-	{503, "ModelUnavailable", fault.ServiceUnavailable, 503, false, true},
-	{200, "InvalidParameter", "InvalidParameter", 400, false, false},
-	{200, "Throttling.RateQuota", fault.UpstreamRateLimit, 429, false, true},
-	{200, "InternalError.Algo", fault.InternalServerError, 500, false, false},
-	{200, "Arrearage", fault.NoChannel, 502, true, false},
-}
-
-func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
-	for _, row := range vendorsErrors {
-		e := row.check(t, drawCall(t, askedPicture))
-		own := row.is == 400
-		if told := strings.Contains(e.Message, "the vendor"); told != own || (string(e.Body) == row.body()) != own || (e.Body == nil) == own {
-			t.Errorf("%+v: message %q, body %s", row, e.Message, e.Body)
 		}
 	}
 }
