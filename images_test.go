@@ -232,8 +232,8 @@ func TestAStreamOfPicturesIsChargedAsReportedOrByWhatWasDelivered(t *testing.T) 
 		events int
 	}{
 		"complete":           {sim.Fault{}, (1056 + 200) * 1000, billing.ReasonComplete, 3},
-		"without a report":   {sim.Fault{Usage: sim.Withheld}, (7024 + 200) * 1000, billing.ReasonComplete, 3},
-		"a report of zero":   {sim.Fault{Usage: sim.ZeroUsage}, 0, billing.ReasonComplete, 3},
+		"without a report":   {sim.Fault{NoUsage: true}, (7024 + 200) * 1000, billing.ReasonComplete, 3},
+		"a report of zero":   {sim.Fault{ZeroUsage: true}, 0, billing.ReasonComplete, 3},
 		"cut after one":      {sim.Fault{Break: sim.Cut, After: 1}, (7024 + 200) / 3 * 1000, billing.ReasonUpstreamFailed, 1},
 		"cut after two":      {sim.Fault{Break: sim.ErrorFrame, After: 2}, (7024 + 200) * 2 / 3 * 1000, billing.ReasonUpstreamFailed, 2},
 		"broken before that": {sim.Fault{Break: sim.ErrorFrame}, 0, "", 0},

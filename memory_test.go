@@ -310,7 +310,7 @@ func TestAnAnswerThatUnfoldsWithoutEndTakesBoundedMemory(t *testing.T) {
 		_, _ = w.Write(data)
 	}))
 	defer vendor.Close()
-	up, err := openai.New(openai.Options{BaseURL: vendor.URL, Dial: (&net.Dialer{}).DialContext})
+	up, err := openai.New(upstream.DriverOptions{BaseURL: vendor.URL, Dial: (&net.Dialer{}).DialContext})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func newNode(t *testing.T, to func(own string) upstream.Upstream) *node {
 // leads makes a channel to another node.
 func leads(t *testing.T, to string) upstream.Upstream {
 	t.Helper()
-	up, err := openai.New(openai.Options{BaseURL: to + "/v1"})
+	up, err := openai.New(upstream.DriverOptions{BaseURL: to + "/v1"})
 	if err != nil {
 		t.Fatal(err)
 	}

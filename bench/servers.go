@@ -22,6 +22,7 @@ import (
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/store/memory"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
+	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/anthropic"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
 	"github.com/tollhouse-ai/gateway/upstream/router"
@@ -142,11 +143,11 @@ func openLedger(ctx context.Context, o *gateway.Options, durable bool) (shut fun
 // gatewayOptions is everything but keys and ledger, in front of the vendor at an origin.
 func gatewayOptions(vendor string) (o gateway.Options, err error) {
 	keys := []secret.String{secret.New("vendor-key")}
-	driver, err := openai.New(openai.Options{BaseURL: vendor + "/v1", Keys: keys})
+	driver, err := openai.New(upstream.DriverOptions{BaseURL: vendor + "/v1", Keys: keys})
 	if err != nil {
 		return o, err
 	}
-	native, err := anthropic.New(anthropic.Options{BaseURL: vendor, Keys: keys})
+	native, err := anthropic.New(upstream.DriverOptions{BaseURL: vendor, Keys: keys})
 	if err != nil {
 		return o, err
 	}

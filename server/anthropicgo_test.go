@@ -14,6 +14,7 @@ import (
 	"github.com/tollhouse-ai/gateway/auth"
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
 	native "github.com/tollhouse-ai/gateway/upstream/anthropic"
 )
 
@@ -185,11 +186,11 @@ func TestTwoKeysThatDifferAreNone(t *testing.T) {
 }
 
 // anthropicVendor is a scripted Anthropic.
-func anthropicVendor(t *testing.T, h http.HandlerFunc) *native.Upstream {
+func anthropicVendor(t *testing.T, h http.HandlerFunc) upstream.Driver {
 	t.Helper()
 	ts := httptest.NewServer(h)
 	t.Cleanup(ts.Close)
-	up, err := native.New(native.Options{BaseURL: ts.URL, Keys: []secret.String{secret.New("sk-vendor")}})
+	up, err := native.New(upstream.DriverOptions{BaseURL: ts.URL, Keys: []secret.String{secret.New("sk-vendor")}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func socketVendor(t *testing.T, script func(c net.Conn, r *bufio.Reader)) upstre
 			}()
 		}
 	}()
-	up, err := openai.New(openai.Options{BaseURL: "http://" + l.Addr().String()})
+	up, err := openai.New(upstream.DriverOptions{BaseURL: "http://" + l.Addr().String()})
 	if err != nil {
 		t.Fatal(err)
 	}

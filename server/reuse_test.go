@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/secret"
+	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/openai"
 )
 
@@ -28,7 +29,7 @@ func TestACompleteStreamLeavesItsConnectionToTheNext(t *testing.T) {
 		cut <- r.Context().Err() != nil
 	}))
 	defer vendor.Close()
-	up, err := openai.New(openai.Options{BaseURL: vendor.URL, Keys: []secret.String{secret.New("sk-up")}})
+	up, err := openai.New(upstream.DriverOptions{BaseURL: vendor.URL, Keys: []secret.String{secret.New("sk-up")}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -188,15 +188,15 @@ func TestAVideoOverHTTPFromItsSubmissionToItsCharge(t *testing.T) {
 
 func TestAVideoThatIsNotThereInTheEndCostsNothing(t *testing.T) {
 	for name, want := range map[string]struct {
-		ending sim.Ending
+		ending string
 		after  time.Duration
 		status string
 		code   string
 	}{
-		"failed":    {sim.VideoFailed, time.Minute, "failed", "InternalServerError"},
-		"cancelled": {sim.VideoCancelled, time.Minute, "cancelled", ""},
-		"given up":  {sim.VideoExpired, time.Minute, "expired", "RequestTimeout"},
-		"too late":  {sim.VideoEndless, 49 * time.Hour, "expired", "RequestTimeout"},
+		"failed":    {"failed", time.Minute, "failed", "InternalServerError"},
+		"cancelled": {"cancelled", time.Minute, "cancelled", ""},
+		"given up":  {"expired", time.Minute, "expired", "RequestTimeout"},
+		"too late":  {"running", 49 * time.Hour, "expired", "RequestTimeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newVideoFixture(t, fixtureOptions{}, func(o *sim.Options) {

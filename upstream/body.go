@@ -18,33 +18,21 @@ type Body struct {
 	form   *Form
 	edits  []rawjson.Edit
 	plain  []byte
-	open   func() (io.ReadCloser, error)
-	size   int64
 }
 
 // BytesBody is a body that is sent as it is. data must not change any more.
-func BytesBody(data []byte) Body { return Body{plain: data, size: int64(len(data))} }
+func BytesBody(data []byte) Body { return Body{plain: data} }
 
 // ObjectBody is a body made of an indexed JSON object, whose top-level members
 // can be edited.
-func ObjectBody(o rawjson.Object) Body {
-	return Body{object: o, plain: o.Src, size: int64(len(o.Src))}
-}
+func ObjectBody(o rawjson.Object) Body { return Body{object: o, plain: o.Src} }
 
 // FormBody is a body made of a form, whose parts can be edited as the members of
-// a JSON object are: a text is the value of its part (see [Body.Raw]). Whoever
-// made the form closes it, after the last use of the body.
+// a JSON object are: a text is the value of its part (see [Body.Raw]). The
+// caller closes the form, after the last use of the body.
 func FormBody(f *Form) Body { return Body{form: f} }
 
-// OpenBody is a body that lies elsewhere, in a temporary file for instance.
-// open is called once per attempt; size is its length in bytes.
-func OpenBody(size int64, open func() (io.ReadCloser, error)) Body {
-	return Body{open: open, size: size}
-}
-
-// ErrNotEditable is returned for an edit of a body that is neither a JSON object
-// nor a form.
-var ErrNotEditable = errors.New("only a JSON object or a form can be edited")
+var errNotEditable = errors.New("only a JSON object or a form can be edited")
 
 // Has reports whether the JSON object has a top-level member, or the form a
 // part, after the edits.
@@ -131,25 +119,23 @@ func (b Body) with(e rawjson.Edit) Body {
 }
 
 // Bytes returns the whole body with the edits made. The result must not be
-// modified. It fails for an edit of something that has no members and when a
-// body that lies elsewhere cannot be read. A form is rather opened, since it may
-// be large.
+// modified. It fails for an edit of something that has no members, and where a file
+// of a form cannot be read. A form is rather opened, since it may be large.
 func (b Body) Bytes() ([]byte, error) {
 	switch {
-	case len(b.edits) > 0 && !b.Editable():
-		return nil, ErrNotEditable
 	case b.form != nil:
-	case len(b.edits) > 0:
-		return b.object.Apply(nil, b.edits...), nil
-	case b.open == nil:
+		rc, _, err := b.Open()
+		if err != nil {
+			return nil, err
+		}
+		data, err := io.ReadAll(rc)
+		return data, errors.Join(err, rc.Close())
+	case len(b.edits) == 0:
 		return b.plain, nil
+	case !b.IsObject():
+		return nil, errNotEditable
 	}
-	rc, _, err := b.Open()
-	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(rc)
-	return data, errors.Join(err, rc.Close())
+	return b.object.Apply(nil, b.edits...), nil
 }
 
 // Open returns a reader over the body and its length. The caller closes it.
@@ -157,10 +143,6 @@ func (b Body) Open() (io.ReadCloser, int64, error) {
 	if b.form != nil {
 		d, size := b.form.reader(b.form.edited(b.edits))
 		return d, size, nil
-	}
-	if b.open != nil && len(b.edits) == 0 {
-		rc, err := b.open()
-		return rc, b.size, err
 	}
 	data, err := b.Bytes()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // Call is one request on its way to an upstream.
 type Call struct {
 	Op        Op
-	Model     string // the model id of whoever is asked next: public before a Router, the upstream's own after it
+	Model     string // the public model id before a Router, the upstream's own after it
 	Stream    bool   // the reply is wanted as server-sent events
 	RequestID string // the gateway's id of the operation; the same for every attempt
 	Account   string // whose request it is; empty where there is one account only. A Router counts failures by it
@@ -36,17 +36,16 @@ type Call struct {
 	// upon which the Router closes the Reply and may ask another channel. A
 	// Router calls it once per attempt; no other Upstream gets to see it.
 	Accept func(ctx context.Context, r *Reply) (*Reply, error)
-	// Begin, when not nil, is told of every attempt before its channel is asked,
-	// and returns the context of the attempt: ctx, or one made of it that carries
+	// Begin, when not nil, is called before every attempt, and returns the context of the attempt: ctx, or one made of it that carries
 	// a span or headers ([WithWire]).
 	Begin func(ctx context.Context, a Attempt) context.Context
-	// Observe, when not nil, is told of every attempt after it ended.
+	// Observe, when not nil, is called after every attempt.
 	Observe func(Attempt)
 	// Header holds protocol headers of the client that travel to an upstream
 	// of the same dialect; nil for none.
 	Header http.Header
 	// MaxOutput is the most output tokens of one candidate, for an upstream that
-	// must be told and a caller who did not say.
+	// needs a bound where the caller gave none.
 	MaxOutput int64
 	// Query is what of the client's query string travels to an upstream of the
 	// same dialect ("beta=true"); empty for none.
@@ -90,8 +89,8 @@ type wireContext struct{}
 
 // WithWire returns a context in which calls to vendors carry h beside what their
 // drivers send: the headers of a trace ("traceparent"), or of a proxy in between.
-// What a driver sets wins over h, which must not change any more. Whoever begins
-// an attempt ([Call.Begin]) puts it there.
+// What a driver sets wins over h, which must not change any more. [Call.Begin] returns
+// such a context.
 func WithWire(ctx context.Context, h http.Header) context.Context {
 	return context.WithValue(ctx, wireContext{}, h)
 }

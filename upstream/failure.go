@@ -8,8 +8,8 @@ import (
 	"github.com/tollhouse-ai/gateway/fault"
 )
 
-// Failure is the cause inside a *fault.Error that tells a Router what an
-// attempt's end means: whether another channel may be asked, and how the
+// Failure is the cause inside a *fault.Error from which a Router learns what the end
+// of an attempt means: whether another channel may be asked, and how healthy the
 // channel is. Drivers put one into every error that a vendor or the network
 // caused; [Failure.Fault] makes that error.
 type Failure struct {
@@ -27,7 +27,7 @@ type Failure struct {
 	Fatal bool
 	// Ambiguous says of a Fatal failure that only its status says so: vendors also
 	// answer 401, 402 or 403 to a request that they refuse for what it asks, so that
-	// it takes requests of two accounts to tell that the channel is out.
+	// only failures of two accounts show that the channel is out.
 	Ambiguous bool
 	// Oversized says of a Refused request that it exceeds the vendor's rate limit by
 	// its own size: waiting does not help it, and others are not concerned.
@@ -49,10 +49,6 @@ func FromStatus(status int) *Failure {
 	}
 }
 
-// Misrouted reports whether the call did not get to the vendor as it should, so that
-// its failure says nothing of the key it was made with.
-func (f *Failure) Misrouted() bool { return misroutedStatuses[f.Status] }
-
 // Error describes the failure for the log.
 func (f *Failure) Error() string {
 	s := "upstream"
@@ -68,9 +64,8 @@ func (f *Failure) Error() string {
 // Unwrap returns the transport's error.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Fault is the failure as the caller is told of it, without a word of the vendor's.
-// Only for a 4xx that is the caller's own fault a driver knows better and makes its
-// own error.
+// Fault is the caller's error of the failure, without the vendor's text. Only for a
+// 4xx that is the caller's own fault a driver knows more and makes its own error.
 func (f *Failure) Fault() *fault.Error {
 	code := f.code()
 	e := fault.Wrap(code, messages[code], f)
@@ -124,7 +119,7 @@ var statusCodes = map[int]fault.Code{
 	http.StatusPreconditionRequired:         fault.BadGateway,
 	http.StatusTooManyRequests:              fault.UpstreamRateLimit,
 	http.StatusRequestHeaderFieldsTooLarge:  fault.BadGateway,
-	499:                                     fault.BadGateway, // the vendor's own proxy was hung up on
+	499:                                     fault.BadGateway, // the client of the vendor's own proxy left
 	http.StatusInternalServerError:          fault.InternalServerError,
 	http.StatusServiceUnavailable:           fault.ServiceUnavailable,
 	http.StatusGatewayTimeout:               fault.RequestTimeout,
@@ -147,8 +142,9 @@ var accountStatuses = map[int]bool{
 }
 
 // misroutedStatuses are those of a call that did not get to the vendor as it should,
-// whatever it asks for and whoever pays: a proxy in between wants credentials, the
-// address is another's, or the protocol is too old. They are the operator's affair.
+// whatever it asks for and whichever account pays: a proxy in between wants
+// credentials, the address is another's, or the protocol is too old. The operator has
+// to mend that.
 // (A 451 is the caller's: vendors refuse content by it.)
 var misroutedStatuses = map[int]bool{
 	http.StatusProxyAuthRequired:  true,

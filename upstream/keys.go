@@ -1,21 +1,24 @@
 package upstream
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream/internal/breaker"
 )
 
-// Keys is a ring of an operator's keys for one vendor, used in turn. A key that
-// is refused three times in a row is left alone for a time that doubles with every
-// further refusal, and one that is at its limit for as long as the vendor says,
-// but the last usable one never is. It is safe for concurrent use. A nil ring is one
-// without keys.
+// Keys is a ring of an operator's keys for one vendor, used in turn. Each key has a
+// circuit breaker, which three refusals in a row open for a time that doubles with
+// every further refusal, and a cooldown while it is at its limit, for as long as the
+// vendor says. The last usable key is used whatever becomes of it. A Keys is safe for
+// concurrent use; a nil one has no keys.
 type Keys struct {
 	keys []Key
 	now  func() time.Time
@@ -48,8 +51,8 @@ func NewKeys(keys []secret.String, now func() time.Time) (*Keys, error) {
 	return r, nil
 }
 
-// Next is the key whose turn it is; nil if the ring has none. Tell it
-// afterwards how it did by Worked or Refused.
+// Next is the key whose turn it is; nil if the ring has none. [Key.Report] then takes
+// the outcome of the call.
 func (r *Keys) Next() *Key {
 	if r == nil || len(r.keys) == 0 {
 		return nil
@@ -89,25 +92,31 @@ func printable(key string) bool {
 // Value is the key itself.
 func (k *Key) Value() secret.String { return *k.value }
 
-// Worked says that the vendor took the key.
-func (k *Key) Worked() {
-	if k.breaker.HasFailures() {
-		k.breaker.Succeeded(k.ring.now())
+// Report notes how the call went that was made with the key; err is nil after a good
+// answer. Where the vendor refused the key or said that it is at its limit, and another
+// key can serve, it sets [Failure.OtherKey] of the failure in err's chain. A nil Key
+// notes nothing.
+func (k *Key) Report(err error) {
+	var f *Failure
+	errors.As(err, &f)
+	switch {
+	case k == nil, f != nil && misroutedStatuses[f.Status]:
+	case f == nil, f.Oversized, f.Status >= 400 && f.Status < 500 && f.Status != http.StatusTooManyRequests && !f.Fatal:
+		if k.breaker.HasFailures() {
+			k.breaker.Succeeded(k.ring.now())
+		}
+	case f.Fatal:
+		f.OtherKey = k.ifOtherUsable(func(now time.Time) {
+			k.breaker.Failed(k.breaker.CurrentToken(), breaker.Failure{Fatal: true, Certain: true}, now, nil)
+		})
+	case f.Status == http.StatusTooManyRequests:
+		f.OtherKey = k.limited(fault.From(err).RetryAfter)
 	}
 }
 
-// Refused says that the vendor refused the key or the account behind it, and
-// reports whether another key can serve.
-func (k *Key) Refused() (other bool) {
-	return k.ifOtherUsable(func(now time.Time) {
-		k.breaker.Failed(k.breaker.CurrentToken(), breaker.Failure{Fatal: true, Certain: true}, now, nil)
-	})
-}
-
-// Limited says that the vendor's rate limit for the key is reached: it is left alone
-// for a second if wait is 0, and for a minute at most. It reports whether another
-// key can serve.
-func (k *Key) Limited(wait time.Duration) (other bool) {
+// limited starts a cooldown of the key: of a second if wait is 0, and of a minute at
+// most. It reports whether another key can serve.
+func (k *Key) limited(wait time.Duration) (other bool) {
 	if wait <= 0 {
 		wait = breaker.MinOpenTime
 	}

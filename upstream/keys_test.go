@@ -38,13 +38,25 @@ func turns(r *upstream.Keys, n int, tell func(*upstream.Key)) string {
 
 func silent(*upstream.Key) {}
 
+// refusedKey is the error of a call whose key the vendor refused.
+var refusedKey = upstream.FromStatus(401).Fault()
+
+// limited reports to the key that it is at its limit, and whether another can serve.
+func limited(k *upstream.Key, wait time.Duration) (other bool) {
+	f := upstream.FromStatus(429)
+	e := f.Fault()
+	e.RetryAfter = wait
+	k.Report(e)
+	return f.OtherKey
+}
+
 // refuses is a vendor that refuses the named keys.
 func refuses(bad string) func(*upstream.Key) {
 	return func(k *upstream.Key) {
 		if strings.Contains(bad, k.Value().Reveal()) {
-			k.Refused()
+			k.Report(refusedKey)
 		} else {
-			k.Worked()
+			k.Report(nil)
 		}
 	}
 }
@@ -59,7 +71,7 @@ func TestKeysAreUsedInTurn(t *testing.T) {
 	}
 }
 
-func TestAKeyThatIsRefusedThreeTimesInARowRests(t *testing.T) {
+func TestAKeyThatIsRefusedThreeTimesInARowIsLeftAlone(t *testing.T) {
 	now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
 	r := ring(t, func() time.Time { return now }, "a", "b")
 	if got := turns(r, 10, refuses("a")); got != "ababab"+"bbbb" {
@@ -81,7 +93,7 @@ func TestAKeyThatIsRefusedThreeTimesInARowRests(t *testing.T) {
 	}
 }
 
-func TestTheLastUsableKeyNeverRests(t *testing.T) {
+func TestTheLastUsableKeyIsAlwaysUsed(t *testing.T) {
 	now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
 	r := ring(t, func() time.Time { return now }, "a", "b")
 	got := turns(r, 40, refuses("ab"))
@@ -110,7 +122,7 @@ func TestNoKeyIsEverInAText(t *testing.T) {
 	}
 }
 
-func TestAKeyAtItsLimitRestsAsLongAsTheVendorSaysIfThereIsAnother(t *testing.T) {
+func TestAKeyAtItsLimitHasACooldownIfAnotherIsUsable(t *testing.T) {
 	now := time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
 	r := ring(t, func() time.Time { return now }, "a", "b")
 	for name, row := range map[string]struct{ said, rest time.Duration }{
@@ -120,13 +132,13 @@ func TestAKeyAtItsLimitRestsAsLongAsTheVendorSaysIfThereIsAnother(t *testing.T) 
 		for k.Value().Reveal() != "a" {
 			k = r.Next()
 		}
-		if !k.Limited(row.said) {
+		if !limited(k, row.said) {
 			t.Errorf("%s: the other key cannot serve", name)
 		}
 		if got := turns(r, 4, silent); got != "bbbb" {
 			t.Errorf("%s: %s", name, got)
 		}
-		if r.Next().Limited(time.Minute) {
+		if limited(r.Next(), time.Minute) {
 			t.Errorf("%s: a key that rests was said to serve", name)
 		}
 		now = now.Add(row.rest - 1)
@@ -138,12 +150,12 @@ func TestAKeyAtItsLimitRestsAsLongAsTheVendorSaysIfThereIsAnother(t *testing.T) 
 			t.Errorf("%s, after the end: %s", name, got)
 		}
 	}
-	if ring(t, nil, "k").Next().Limited(time.Minute) {
+	if limited(ring(t, nil, "k").Next(), time.Minute) {
 		t.Error("the only key has another")
 	}
 }
 
-func TestOfManyWhoAskAtOnceOneTriesAKeyWhoseRestIsOver(t *testing.T) {
+func TestOneCallAtATimeProbesAKey(t *testing.T) {
 	for range 300 {
 		now := time.Unix(0, 0)
 		r := ring(t, func() time.Time { return now }, "a", "b")

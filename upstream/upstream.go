@@ -1,4 +1,4 @@
-// Package upstream is the port to whoever answers a call: a vendor's driver, a
+// Package upstream is the port to what answers a call: a vendor's driver, a
 // simulator, a Go function, or a Router (package router) over many of them.
 package upstream
 
@@ -42,7 +42,7 @@ type Supporter interface {
 }
 
 // Supports asks up, or what it unwraps to, whether it can answer op for a
-// model. The answer is yes if nobody in the chain can say.
+// model. The answer is yes if no upstream in the chain can say.
 func Supports(up Upstream, op Op, model string) bool {
 	for up != nil {
 		if s, ok := up.(Supporter); ok {
@@ -55,6 +55,15 @@ func Supports(up Upstream, op Op, model string) bool {
 		up = w.Unwrap()
 	}
 	return true
+}
+
+// Driver is an Upstream of one vendor: what the drivers below this package make.
+type Driver interface {
+	Upstream
+	Supporter
+	// Close closes idle connections of the driver's own transport. Calls under way
+	// go on, and later calls open connections anew.
+	Close() error
 }
 
 // Op is an operation of the public API.
@@ -78,8 +87,8 @@ func Ops() []Op {
 	return []Op{ChatCompletion, Messages, CountTokens, GenerateImage, EditImage, SubmitVideo, PollVideo, Embeddings, Speech}
 }
 
-// DriverOptions say where a vendor is and how it is reached; the drivers below this
-// package all take them. The zero value is the vendor's own address, without a key.
+// DriverOptions say where a vendor is and how it is reached; New of each package below
+// this one takes them. The zero value is the vendor's own address, without a key.
 type DriverOptions struct {
 	// BaseURL is the absolute http or https address to which the paths of the
 	// API are added, without credentials, query or fragment.

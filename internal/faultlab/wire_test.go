@@ -20,12 +20,6 @@ import (
 // Videos it leaves to the vendor without a wire.
 type wired struct{ vendor }
 
-// driver is a vendor's driver, for one try.
-type driver interface {
-	upstream.Upstream
-	io.Closer
-}
-
 // Do makes a driver of its own for the try, so that the connection belongs to it.
 func (w *wired) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
 	if call.Op == upstream.PollVideo || call.Op == upstream.SubmitVideo {
@@ -63,13 +57,13 @@ type ending struct {
 // Close lets go of the answer and of the connection.
 func (e *ending) Close() error { return errors.Join(e.ReadCloser.Close(), e.driver.Close()) }
 
-func (w *wired) driver(op upstream.Op, p *playedTry) (driver, error) {
+func (w *wired) driver(op upstream.Op, p *playedTry) (upstream.Driver, error) {
 	const base = "http://vendor.example/v1"
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return w.dial(ctx, p) }
 	if op == upstream.Messages {
-		return anthropic.New(anthropic.Options{BaseURL: base, Dial: dial})
+		return anthropic.New(upstream.DriverOptions{BaseURL: base, Dial: dial})
 	}
-	return openai.New(openai.Options{BaseURL: base, Dial: dial})
+	return openai.New(upstream.DriverOptions{BaseURL: base, Dial: dial})
 }
 
 // dial connects the driver with the script.

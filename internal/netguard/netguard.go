@@ -1,5 +1,5 @@
-// Package netguard tells the addresses that anybody can reach from those that lead
-// to this machine or network (docs/faults.md, row 33).
+// Package netguard refuses addresses that are not public: those that lead to this
+// machine or network (docs/faults.md, row 33).
 package netguard
 
 import (
@@ -83,7 +83,7 @@ var prefixes = sync.OnceValues(func() (parsed []netip.Prefix, err error) {
 })
 
 // Inside is the error of an address that is not public. It does not hold the
-// address, which may be no one else's business.
+// address, which others must not learn.
 type Inside network
 
 // Error names the kind of address.
@@ -101,7 +101,7 @@ func Guard(_ context.Context, _, address string, _ syscall.RawConn) error {
 	return Check(at.Addr())
 }
 
-// Check fails with an *[Inside] unless the address is one that anybody can reach.
+// Check fails with an *[Inside] unless the address is public.
 func Check(ip netip.Addr) error {
 	all, err := prefixes()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package serve holds what an upstream that is a Go function has in common with
-// every other.
+// Package serve makes upstreams of Go functions: it parses calls, and encodes whole
+// answers and streams.
 package serve
 
 import (
@@ -9,6 +9,8 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"sync"
+	"sync/atomic"
 
 	"github.com/go-json-experiment/json"
 
@@ -112,7 +114,8 @@ func Whole[R, A, P any](answer func(ctx context.Context, r *R) (*A, error), cut 
 
 // Events answers with a stream: each piece that the iterator yields is framed as
 // events, and end closes a complete stream. An error of the iterator ends it. The
-// iterator's loop ends at the latest when the reply's body is closed.
+// iterator's loop ends at the latest when the reply's body is closed or, where a Read
+// waits for it then, when that returns, for which ctx has to end.
 func Events[T any](ctx context.Context, pieces iter.Seq2[T, error], frame func(dst []byte, piece T) ([]byte, error), end string) *upstream.Reply {
 	next, stop := iter.Pull2(pieces)
 	return Reply("text/event-stream", &events[T]{ctx: ctx, next: next, stop: stop, frame: frame, end: end})
@@ -120,7 +123,10 @@ func Events[T any](ctx context.Context, pieces iter.Seq2[T, error], frame func(d
 
 // events reads an iterator as server-sent events.
 type events[T any] struct {
-	ctx   context.Context
+	ctx    context.Context
+	closed atomic.Bool
+
+	mu    sync.Mutex // held while next or stop runs: they must not run at the same time
 	next  func() (T, error, bool)
 	stop  func()
 	frame func(dst []byte, piece T) ([]byte, error)
@@ -132,7 +138,20 @@ type events[T any] struct {
 
 // Read gives at most one piece at a time.
 func (e *events[T]) Read(p []byte) (int, error) {
-	if len(e.buf) == 0 && e.err == nil {
+	n, err := e.read(p)
+	if e.closed.Load() { // perhaps while the read waited, so that Close could not stop the iterator
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.stop()
+		return 0, io.ErrClosedPipe
+	}
+	return n, err
+}
+
+func (e *events[T]) read(p []byte) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.buf) == 0 && e.err == nil && !e.closed.Load() {
 		e.fill()
 	}
 	if len(e.buf) == 0 {
@@ -169,10 +188,13 @@ func (e *events[T]) fill() {
 	}
 }
 
-// Close ends the iterator's loop. Nothing can be read afterwards: an answer that
-// was given up must not look complete.
+// Close ends the iterator's loop, or has the Read that waits for it do so. Nothing can be
+// read afterwards: an answer that was given up must not look complete.
 func (e *events[T]) Close() error {
-	e.stop()
-	e.buf, e.err = nil, io.ErrClosedPipe
+	e.closed.Store(true)
+	if e.mu.TryLock() {
+		defer e.mu.Unlock()
+		e.stop()
+	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package slowbody is request bodies that must keep coming.
+// Package slowbody bounds the time that a client may take to send a request body.
 package slowbody
 
 import (
@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Light is how much of a body comes before its deadline is moved, and how much
-// of it nobody weighs.
+// Light is how much of a body comes before its deadline is moved, and before it is
+// counted against the memory budget.
 const Light = 64 << 10
 
 // whole is how many times the time-out of 64 KiB a whole body may take.
@@ -23,14 +23,15 @@ type Body struct {
 	control *http.ResponseController
 	timeout time.Duration
 	end     time.Time // of the whole body
-	weigh   func(n int64) error
+	reserve func(n int64) error
 	pending int // bytes since the deadline was set
 }
 
-// New sets the first deadline. weigh counts a large body, and its error ends the
-// reading; it is nil for a body that does not lie in memory.
-func New(body io.ReadCloser, control *http.ResponseController, timeout time.Duration, weigh func(n int64) error) *Body {
-	b := &Body{ReadCloser: body, control: control, timeout: timeout, end: time.Now().Add(whole * timeout), weigh: weigh}
+// New sets the first deadline. reserve counts a large body against
+// the memory budget, and its error ends the reading; it is nil for a body that does not
+// lie in memory.
+func New(body io.ReadCloser, control *http.ResponseController, timeout time.Duration, reserve func(n int64) error) *Body {
+	b := &Body{ReadCloser: body, control: control, timeout: timeout, end: time.Now().Add(whole * timeout), reserve: reserve}
 	b.extend()
 	return b
 }
@@ -41,8 +42,8 @@ func (b *Body) Read(p []byte) (int, error) {
 	if b.pending += n; b.pending < Light {
 		return n, err
 	}
-	if b.weigh != nil {
-		if full := b.weigh(int64(b.pending)); full != nil {
+	if b.reserve != nil {
+		if full := b.reserve(int64(b.pending)); full != nil {
 			return n, full
 		}
 	}

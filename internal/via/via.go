@@ -1,6 +1,6 @@
-// Package via finds requests that go in a circle. A gateway writes its name into
-// the Via header of what it sends to a vendor (RFC 9110, section 7.6.3), and so
-// knows its own when it comes back.
+// Package via detects request loops between gateways. A gateway writes its name into
+// the Via header of what it sends to a vendor (RFC 9110, section 7.6.3), and refuses a
+// request that already has it.
 package via
 
 import (
@@ -14,9 +14,9 @@ import (
 // Header is the header that names the gateways which a request has passed.
 const Header = "Via"
 
-// Most is how many gateways of this kind a request may have passed. A chain of
-// some is a use; a longer one is a circle through nodes that do not know each
-// other, since each has a name of its own.
+// Most is how many gateways of this kind a request may have passed. A short
+// chain is legitimate; a longer one is a loop through nodes that each have a name of
+// their own.
 const Most = 4
 
 const (
@@ -25,7 +25,7 @@ const (
 	longest  = 64 // bytes of a name behind the prefix
 )
 
-// Trail is the way of a request up to and with this gateway. It is immutable.
+// Trail is the gateways that a request has passed, this one included. It is immutable.
 type Trail struct{ header []string }
 
 // New returns the trail of a request that begins here. id is the gateway's own,
@@ -93,8 +93,7 @@ func gateway(entry string) (string, bool) {
 	return protocol + prefix + id, true
 }
 
-// loop is the refusal of a request that goes in a circle. To send it again is of
-// no use.
+// loop is the refusal of a request that would loop. It must not be retried.
 func loop(message string) error {
 	return &fault.Error{Code: fault.LoopDetected, Message: message, Retry: fault.RetryNo}
 }

@@ -33,7 +33,7 @@ func TestATrailGrowsByOneNameAndKeepsOnlyThoseOfItsKind(t *testing.T) {
 	}
 }
 
-func TestACircleIsA508ThatIsNotSentAgain(t *testing.T) {
+func TestALoopIsA508ThatIsNotRetried(t *testing.T) {
 	for name, given := range map[string][]string{
 		"this gateway":           {"1.1 tollhouse-me"},
 		"this one behind others": {"1.1 tollhouse-a, 1.1 varnish", "2 tollhouse-me (x)"},

@@ -118,7 +118,7 @@ func newNode(t task, v *voice) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	vendor, err := dashscope.New(dashscope.Options{BaseURL: t.Vendor, Now: t.Clock.Now})
+	vendor, err := dashscope.New(upstream.DriverOptions{BaseURL: t.Vendor, Now: t.Clock.Now})
 	if err != nil {
 		return nil, err
 	}

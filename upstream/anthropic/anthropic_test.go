@@ -1,17 +1,14 @@
 package anthropic
 
 import (
-	"compress/gzip"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
@@ -42,7 +39,7 @@ func TestTheRequestHasNothingOfTheClientButTheVendorsOwn(t *testing.T) {
 	}
 	key := []secret.String{secret.New("sk-1")}
 	for name, row := range map[string]struct {
-		o      Options
+		o      upstream.DriverOptions
 		op     upstream.Op
 		stream bool
 		header http.Header
@@ -51,27 +48,27 @@ func TestTheRequestHasNothingOfTheClientButTheVendorsOwn(t *testing.T) {
 		want   http.Header
 	}{
 		"messages": {
-			Options{Keys: key}, upstream.Messages, false, client, "", "/v1/messages",
+			upstream.DriverOptions{Keys: key}, upstream.Messages, false, client, "", "/v1/messages",
 			http.Header{"Accept": {"application/json"}, "X-Api-Key": {"sk-1"}, "Anthropic-Version": {"2023-06-01"}},
 		},
 		"messages as a stream": {
-			Options{Keys: key}, upstream.Messages, true, nil, "beta=true", "/v1/messages?beta=true",
+			upstream.DriverOptions{Keys: key}, upstream.Messages, true, nil, "beta=true", "/v1/messages?beta=true",
 			http.Header{"Accept": {"text/event-stream"}, "X-Api-Key": {"sk-1"}, "Anthropic-Version": {"2023-06-01"}},
 		},
 		"a count of tokens": {
-			Options{Keys: key}, upstream.CountTokens, false, client, "beta=true", "/v1/messages/count_tokens?beta=true",
+			upstream.DriverOptions{Keys: key}, upstream.CountTokens, false, client, "beta=true", "/v1/messages/count_tokens?beta=true",
 			http.Header{"Accept": {"application/json"}, "X-Api-Key": {"sk-1"}, "Anthropic-Version": {"2023-06-01"}},
 		},
 		"a bearer token": {
-			Options{Keys: key, Bearer: true}, upstream.Messages, false, client, "", "/v1/messages",
+			upstream.DriverOptions{Keys: key, Bearer: true}, upstream.Messages, false, client, "", "/v1/messages",
 			http.Header{"Accept": {"application/json"}, "Authorization": {"Bearer sk-1"}, "Anthropic-Version": {"2023-06-01"}},
 		},
 		"no key": {
-			Options{Keys: []secret.String{}}, upstream.Messages, false, client, "", "/v1/messages",
+			upstream.DriverOptions{Keys: []secret.String{}}, upstream.Messages, false, client, "", "/v1/messages",
 			http.Header{"Accept": {"application/json"}, "Anthropic-Version": {"2023-06-01"}},
 		},
 		"what the vendor's clients say": {
-			Options{Keys: key}, upstream.Messages, false,
+			upstream.DriverOptions{Keys: key}, upstream.Messages, false,
 			with(http.Header{"Anthropic-Version": {"2099-01-01"}, "Anthropic-Beta": {"a,b", "c"}, "anthropic-later": {"d"}}), "", "/v1/messages",
 			http.Header{
 				"Accept": {"application/json"}, "X-Api-Key": {"sk-1"}, "Anthropic-Version": {"2099-01-01"},
@@ -79,14 +76,14 @@ func TestTheRequestHasNothingOfTheClientButTheVendorsOwn(t *testing.T) {
 			},
 		},
 		"an empty version": {
-			Options{Keys: key}, upstream.Messages, false, with(http.Header{"Anthropic-Version": {""}}), "", "/v1/messages",
+			upstream.DriverOptions{Keys: key}, upstream.Messages, false, with(http.Header{"Anthropic-Version": {""}}), "", "/v1/messages",
 			http.Header{"Accept": {"application/json"}, "X-Api-Key": {"sk-1"}, "Anthropic-Version": {"2023-06-01"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got *http.Request
 			var body string
-			up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				data, _ := io.ReadAll(r.Body)
 				got, body = r, string(data)
 				vendortest.Responds(200, nil, "{}")(w, r)
@@ -109,10 +106,10 @@ func TestTheRequestHasNothingOfTheClientButTheVendorsOwn(t *testing.T) {
 
 func TestACallLeavesNoTraceInTheNext(t *testing.T) {
 	var paths []string
-	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		paths = append(paths, r.RequestURI+" "+strings.Join(r.Header["Anthropic-Beta"], ";"))
 		vendortest.Responds(200, nil, "{}")(w, r)
-	}), Options{})
+	}), upstream.DriverOptions{})
 	first := call(t, false)
 	first.Query, first.Header = "beta=true", http.Header{"Anthropic-Beta": {"a"}}
 	for _, c := range []*upstream.Call{first, call(t, false)} {
@@ -130,33 +127,6 @@ func TestACallLeavesNoTraceInTheNext(t *testing.T) {
 	}
 }
 
-func TestKeysAreTakenInTurnAndRestWhenRefused(t *testing.T) {
-	asked := map[string]int{}
-	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		key := r.Header.Get("X-Api-Key")
-		asked[key]++
-		if key == "sk-poor" {
-			vendortest.Responds(400, nil, said("invalid_request_error", "Your credit balance is too low to access the API with sk-poor."))(w, r)
-			return
-		}
-		vendortest.Responds(200, nil, "{}")(w, r)
-	}), Options{
-		Keys: []secret.String{secret.New("sk-poor"), secret.New("sk-good")},
-		Now:  func() time.Time { return time.Unix(0, 0) },
-	})
-	for range 12 {
-		reply, err := up.Do(t.Context(), call(t, false))
-		if err == nil {
-			_ = reply.Body.Close()
-		} else if strings.Contains(err.Error(), "sk-poor") {
-			t.Errorf("the key is in the log: %v", err)
-		}
-	}
-	if asked["sk-poor"] != 3 || asked["sk-good"] != 9 {
-		t.Errorf("asked %v", asked)
-	}
-}
-
 // TestAnErrorAfterTheFirstEventPassesAsItIs says that only the HTTP status
 // is the driver's business once a stream has begun.
 func TestAnErrorAfterTheFirstEventPassesAsItIs(t *testing.T) {
@@ -165,7 +135,7 @@ func TestAnErrorAfterTheFirstEventPassesAsItIs(t *testing.T) {
 		"at once":       event("error", `"error":{"type":"api_error","message":"sk"}`),
 	} {
 		for _, kind := range []string{"text/event-stream", "text/event-stream; charset=utf-8"} {
-			reply, err := driver(t, vendortest.Responds(200, map[string]string{"Content-Type": kind, "Request-Id": "req_theirs", "Set-Cookie": "a=b"}, body), Options{}).Do(t.Context(), call(t, true))
+			reply, err := newDriver(t, vendortest.Responds(200, map[string]string{"Content-Type": kind, "Request-Id": "req_theirs", "Set-Cookie": "a=b"}, body), upstream.DriverOptions{}).Do(t.Context(), call(t, true))
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -177,51 +147,5 @@ func TestAnErrorAfterTheFirstEventPassesAsItIs(t *testing.T) {
 				t.Errorf("%s: status %d, %s", name, reply.Status, diff)
 			}
 		}
-	}
-}
-
-func TestACompressedAnswerIsUnfolded(t *testing.T) {
-	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Encoding", "gzip")
-		w.Header().Set("Content-Type", "application/json")
-		z := gzip.NewWriter(w)
-		_, _ = io.WriteString(z, `{"type":"message"}`)
-		_ = z.Close()
-	}), Options{})
-	reply, err := up.Do(t.Context(), call(t, false))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if data, err := io.ReadAll(reply.Body); err != nil || string(data) != `{"type":"message"}` {
-		t.Errorf("%q, %v", data, err)
-	}
-	_ = reply.Body.Close()
-	if e, _ := vendortest.Refused(t, driver(t, vendortest.Responds(200, map[string]string{"Content-Encoding": "br"}, "x"), Options{}), call(t, false)); e.Code != fault.BadGateway {
-		t.Errorf("an encoding that nobody asked for: %v", e)
-	}
-}
-
-func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
-	for _, o := range []Options{{BaseURL: "api.example"}, {ConnectTimeout: -1}, {Keys: []secret.String{secret.New("sk\n")}}} {
-		if _, err := New(o); err == nil {
-			t.Errorf("%+v was taken", o)
-		}
-	}
-	if _, err := New(Options{BaseURL: "ftp://h"}); err == nil || !strings.Contains(err.Error(), DefaultBaseURL) {
-		t.Errorf("%v", err)
-	}
-}
-
-func TestAnotherOperationIsRefused(t *testing.T) {
-	up := driver(t, http.NotFoundHandler(), Options{})
-	for _, op := range upstream.Ops() {
-		if up.Supports(op, "any") != (op == upstream.Messages || op == upstream.CountTokens) {
-			t.Errorf("%s", op)
-		}
-	}
-	c := call(t, false)
-	c.Op = upstream.ChatCompletion
-	if _, err := up.Do(t.Context(), c); !fault.Is(err, fault.InternalError) {
-		t.Errorf("%v", err)
 	}
 }

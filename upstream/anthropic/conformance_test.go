@@ -50,7 +50,9 @@ func TestTheDriverConforms(t *testing.T) {
 		Code: "invalid_request_error", Message: "max_tokens: Field required",
 	}
 	upstreamtest.Run(t, upstreamtest.Harness{
-		New: func(t *testing.T, vendor http.Handler) upstream.Upstream { return driver(t, vendor, Options{}) },
+		New: func(t *testing.T, vendor http.Handler) upstream.Upstream {
+			return newDriver(t, vendor, upstream.DriverOptions{})
+		},
 		Samples: map[upstream.Op]upstreamtest.Sample{upstream.Messages: {
 			Model:   "claude-a",
 			Request: []byte(`{"model":"claude-a", "max_tokens":256,"messages":[{"role":"user","content":"hé"}],"x":1.0,"big":9007199254740993}`),
@@ -67,8 +69,8 @@ func TestTheDriverConforms(t *testing.T) {
 	})
 }
 
-// driver is the driver under test against a vendor on the loopback.
-func driver(t *testing.T, vendor http.Handler, o Options) *Upstream {
+// newDriver is the driver under test against a vendor on the loopback.
+func newDriver(t *testing.T, vendor http.Handler, o upstream.DriverOptions) upstream.Driver {
 	t.Helper()
 	o.BaseURL = vendortest.Serve(t, vendor)
 	if o.Keys == nil {

@@ -65,7 +65,7 @@ func status(data []byte) int {
 var operatorTypes = map[string]bool{"authentication_error": true, "billing_error": true, "permission_error": true}
 
 // unpaidPrefixes is how the messages begin, in lower case, by which alone an account
-// that may not be used any more is told from a bad request: both are a 400 of
+// that may not be used any more differs from a bad request: both are a 400 of
 // the type invalid_request_error.
 var unpaidPrefixes = []string{
 	"your credit balance is too low",
@@ -98,17 +98,17 @@ func (v *vendorError) publicCode() fault.Code {
 	return fault.Code(v.kind)
 }
 
-// refused tells whose fault it is: the caller's, who then gets the vendor's own
-// words, the operator's or the vendor's.
-func (u *Upstream) refused(status int, data []byte, h http.Header) error {
+// refused makes the error of a refusal: the caller's fault, who then gets the vendor's
+// text, the operator's or the vendor's.
+func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	v, _ := parseError(data)
-	e, f := u.client.Refused(status, string(data), h)
+	e, f := c.Refused(status, string(data), h)
 	if status < 500 && v.operatorsFault() {
-		e = u.client.OperatorFault(f)
+		e = c.OperatorFault(f)
 		f.Ambiguous = v.kind == "permission_error"
 	}
 	if e.Code == fault.InvalidRequest {
-		u.client.QuoteError(e, httpdo.VendorError{Code: v.publicCode(), Message: v.message, Body: v.body})
+		c.QuoteError(e, httpdo.VendorError{Code: v.publicCode(), Message: v.message, Body: v.body})
 	}
 	return e
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 )
@@ -62,7 +63,7 @@ func TestWhoseFaultARefusalIs(t *testing.T) {
 		"its key elsewhere":  {400, `{"type":"error","error":{"type":"t","message":"Text."},"x":"sk-ant-1"}`, "t", 400, "Text.", false, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, f := vendortest.Refused(t, driver(t, vendortest.Responds(row.status, nil, row.body), Options{}), call(t, false))
+			e, f := vendortest.Refused(t, newDriver(t, vendortest.Responds(row.status, nil, row.body), upstream.DriverOptions{}), call(t, false))
 			if e.Code != row.code || e.HTTPStatus() != row.want || f.Fatal != row.fatal || f.Refused != row.refused || f.Status != row.status || !f.Sent {
 				t.Errorf("%d %s, failure %+v", e.HTTPStatus(), e.Code, f)
 			}
@@ -93,13 +94,13 @@ func TestTheVendorSaysHowLongToWait(t *testing.T) {
 		{"", "soon", 0},
 	} {
 		for _, status := range []int{429, 503, 529} {
-			up := driver(t, vendortest.Responds(status, map[string]string{"Retry-After-Ms": row.ms, "Retry-After": row.after}, said("rate_limit_error", "Text.")), Options{Now: func() time.Time { return now }})
+			up := newDriver(t, vendortest.Responds(status, map[string]string{"Retry-After-Ms": row.ms, "Retry-After": row.after}, said("rate_limit_error", "Text.")), upstream.DriverOptions{Now: func() time.Time { return now }})
 			if e, f := vendortest.Refused(t, up, call(t, false)); e.RetryAfter != row.want || !f.Refused {
 				t.Errorf("%d, ms %q, after %q: %s", status, row.ms, row.after, e.RetryAfter)
 			}
 		}
 	}
-	up := driver(t, vendortest.Responds(400, map[string]string{"Retry-After": "7"}, said("invalid_request_error", "This organization has been disabled.")), Options{})
+	up := newDriver(t, vendortest.Responds(400, map[string]string{"Retry-After": "7"}, said("invalid_request_error", "This organization has been disabled.")), upstream.DriverOptions{})
 	if e, _ := vendortest.Refused(t, up, call(t, false)); e.RetryAfter != 0 {
 		t.Error("an operator's fault tells callers to come again")
 	}
@@ -124,7 +125,7 @@ func TestAStreamedRequestThatIsAnsweredWithADocumentFailed(t *testing.T) {
 		"overloaded":      {"application/json", said("overloaded_error", "Text."), fault.ServiceUnavailable, 503},
 		"an unknown kind": {"application/json", said("odd_error", "Text."), fault.BadGateway, 502},
 	} {
-		e, _ := vendortest.Refused(t, driver(t, vendortest.Responds(http.StatusOK, map[string]string{"Content-Type": row.kind}, row.body), Options{}), call(t, true))
+		e, _ := vendortest.Refused(t, newDriver(t, vendortest.Responds(http.StatusOK, map[string]string{"Content-Type": row.kind}, row.body), upstream.DriverOptions{}), call(t, true))
 		if e.Code != row.code || e.HTTPStatus() != row.want {
 			t.Errorf("%s: %d %v", name, e.HTTPStatus(), e)
 		}

@@ -5,7 +5,6 @@ package ark
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"strconv"
 
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
@@ -13,93 +12,57 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
 
-// DefaultBaseURL is where calls go if [Options.BaseURL] is empty.
+// DefaultBaseURL is where calls go if [upstream.DriverOptions.BaseURL] is empty.
 const DefaultBaseURL = "https://ark.cn-beijing.volces.com/api/v3"
 
 // tasks is the path of videos.
 const tasks = "/contents/generations/tasks"
 
-// Options say where the vendor is. The zero value is its default site, without a
-// key.
-type Options = upstream.DriverOptions
-
-// Upstream is the vendor. It is safe for concurrent use.
-type Upstream struct {
-	client   *httpdo.Client
-	tasksURL *url.URL
-	dialect  httpdo.ErrorFormat
-}
+// driver is the driver of one vendor. It is safe for concurrent use.
+type driver struct{ *httpdo.Client }
 
 // New returns the driver. The error says which option is wrong and never holds
-// a key. Close the Upstream when done.
-func New(o Options) (*Upstream, error) {
-	client, err := httpdo.New(o, httpdo.Defaults{BaseURL: DefaultBaseURL})
+// a key. Close the driver when done.
+func New(o upstream.DriverOptions) (upstream.Driver, error) {
+	client, err := httpdo.New(o, httpdo.Vendor{
+		BaseURL: DefaultBaseURL, Refused: refused, Paths: map[upstream.Op]string{upstream.SubmitVideo: tasks, upstream.PollVideo: tasks},
+	})
 	if err != nil {
 		return nil, err
 	}
-	u := &Upstream{client: client, tasksURL: client.Base.JoinPath(tasks)}
-	u.dialect = httpdo.ErrorFormat{Refused: u.refused}
-	return u, nil
+	return &driver{client}, nil
 }
-
-// Supports reports whether op is the submission of a video or a poll of its
-// state; the model is the vendor's business.
-func (u *Upstream) Supports(op upstream.Op, _ string) bool {
-	return op == upstream.SubmitVideo || op == upstream.PollVideo
-}
-
-// Close closes idle connections of the driver's own transport. Calls under way
-// go on, and later calls open connections anew.
-func (u *Upstream) Close() error { return u.client.Close() }
 
 // Do makes one call, once: whatever fails is for the Router to repeat. The Reply
 // streams from the vendor until its body is closed.
-func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	switch call.Op {
-	case upstream.SubmitVideo:
-		return u.submit(ctx, call)
-	case upstream.PollVideo:
-		return u.poll(ctx, call)
-	}
-	return nil, httpdo.Unsupported()
-}
-
-func (u *Upstream) submit(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	h := header(call)
-	h.Set("Content-Type", "application/json")
-	resp, key, err := u.client.Post(ctx, u.tasksURL, h, translateBody(call.Body))
-	return u.reply(resp, key, err)
-}
-
-// poll asks for the state of a video. That it failed is an answer too.
-func (u *Upstream) poll(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	task, err := httpdo.ItemURL(u.tasksURL, call.TaskID)
+func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	to, err := d.URL(call.Op)
 	if err != nil {
 		return nil, err
 	}
-	resp, key, err := u.client.Get(ctx, task, header(call))
-	reply, err := u.reply(resp, key, err)
+	header := httpdo.Header("application/json", "application/json")
+	if call.RequestID != "" { // by which a submission can be found again that was not answered
+		header.Set("X-Client-Request-Id", call.RequestID)
+	}
+	if call.Op == upstream.PollVideo {
+		return d.poll(ctx, call, header)
+	}
+	resp, key, err := d.Post(ctx, to, header, translateBody(call.Body))
+	return d.Reply(resp, key, err, false)
+}
+
+// poll asks for the state of a video. That it failed is an answer too.
+func (d *driver) poll(ctx context.Context, call *upstream.Call, header http.Header) (*upstream.Reply, error) {
+	task, err := d.TaskURL(call.TaskID)
+	if err != nil {
+		return nil, err
+	}
+	resp, key, err := d.Get(ctx, task, header)
+	reply, err := d.Reply(resp, key, err, false)
 	if err != nil {
 		return nil, taskNotFound(err)
 	}
 	return reply, nil
-}
-
-func (u *Upstream) reply(resp *http.Response, key *upstream.Key, err error) (*upstream.Reply, error) {
-	if err != nil {
-		return nil, err
-	}
-	return u.client.Reply(resp, key, false, u.dialect)
-}
-
-// header is that of every request. The vendor notes our id of the call, by which
-// a submission can be found again that was not answered.
-func header(call *upstream.Call) http.Header {
-	h := http.Header{"Accept": {"application/json"}, "User-Agent": {httpdo.UserAgent}}
-	if call.RequestID != "" {
-		h.Set("X-Client-Request-Id", call.RequestID)
-	}
-	return h
 }
 
 // translateBody is the body in the vendor's form, which is the public one but for

@@ -1,15 +1,12 @@
 package ark
 
 import (
-	"context"
 	"io"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 )
@@ -40,9 +37,9 @@ func noting(to *seen, answer string) http.HandlerFunc {
 	}
 }
 
-func TestAVideoIsAskedForAtTheVendorsPathWithItsKey(t *testing.T) {
+func TestAVideoIsSubmittedAtTheVendorsPathWithItsKey(t *testing.T) {
 	var got seen
-	up := driver(t, noting(&got, accepted), Options{})
+	up := newDriver(t, noting(&got, accepted), upstream.DriverOptions{})
 	reply, answer := vendortest.Answer(t, up, submission(t, `{"model":"m","content":[{"type":"text","text":"a"},{"type":"audio_url","audio_url":{"url":"u"}}],"priority":"4"}`))
 	if reply.Status != 200 || answer != accepted || reply.Header.Get("X-Request-Id") != "" {
 		t.Errorf("%d %s %v", reply.Status, answer, reply.Header)
@@ -56,14 +53,14 @@ func TestAVideoIsAskedForAtTheVendorsPathWithItsKey(t *testing.T) {
 	}
 }
 
-func TestATaskIsAskedForByItsIdWhateverIsInIt(t *testing.T) {
+func TestAPollEscapesTheIdOfItsTask(t *testing.T) {
 	for id, uri := range map[string]string{
 		"cgt-20260901-a": "/api/v3/contents/generations/tasks/cgt-20260901-a",
 		"../a/b?c#d%2f":  "/api/v3/contents/generations/tasks/..%2Fa%2Fb%3Fc%23d%252f",
 		"a b":            "/api/v3/contents/generations/tasks/a%20b",
 	} {
 		var got seen
-		_, answer := vendortest.Answer(t, driver(t, noting(&got, finished), Options{}), question(id))
+		_, answer := vendortest.Answer(t, newDriver(t, noting(&got, finished), upstream.DriverOptions{}), question(id))
 		if answer != finished || got.method != "GET" || got.uri != uri || got.body != "" || got.header.Get("Authorization") != "Bearer ark-vendor-1" || got.header.Get("Content-Type") != "" {
 			t.Errorf("%q: %+v", id, got)
 		}
@@ -71,7 +68,7 @@ func TestATaskIsAskedForByItsIdWhateverIsInIt(t *testing.T) {
 }
 
 func TestAnIdThatIsNoneIsNotSent(t *testing.T) {
-	up := driver(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the vendor was asked") }), Options{})
+	up := newDriver(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the vendor was asked") }), upstream.DriverOptions{})
 	for _, id := range []string{"", ".", ".."} {
 		if _, err := up.Do(t.Context(), question(id)); !fault.Is(err, fault.InternalError) {
 			t.Errorf("%q: %v", id, err)
@@ -85,53 +82,9 @@ func TestAVideoThatFailedIsAnAnswer(t *testing.T) {
 		`{"id":"cgt-1","status":"expired"}`, `{"id":"cgt-1","status":"cancelled"}`, `{"id":"cgt-1","status":"queued"}`,
 	} {
 		var got seen
-		if reply, answer := vendortest.Answer(t, driver(t, noting(&got, body), Options{}), question("cgt-1")); answer != body || reply.Status != 200 {
+		if reply, answer := vendortest.Answer(t, newDriver(t, noting(&got, body), upstream.DriverOptions{}), question("cgt-1")); answer != body || reply.Status != 200 {
 			t.Errorf("%d %s", reply.Status, answer)
 		}
-	}
-}
-
-func TestOnlyVideosAreSupported(t *testing.T) {
-	up := driver(t, http.NotFoundHandler(), Options{})
-	for _, op := range upstream.Ops() {
-		if up.Supports(op, "m") != (op == upstream.SubmitVideo || op == upstream.PollVideo) {
-			t.Errorf("%s", op)
-		}
-	}
-	if _, err := up.Do(t.Context(), &upstream.Call{Op: upstream.ChatCompletion}); !fault.Is(err, fault.InternalError) {
-		t.Errorf("%v", err)
-	}
-}
-
-func TestAWrongOptionIsNamedAndNoKeyIs(t *testing.T) {
-	for _, o := range []Options{{BaseURL: "nowhere"}, {BaseURL: "https://k@h/"}, {ConnectTimeout: -1}, {Keys: []secret.String{secret.New("")}}} {
-		o.Keys = append(o.Keys, secret.New("ark-secret"))
-		if _, err := New(o); err == nil || strings.Contains(err.Error(), "ark-secret") {
-			t.Errorf("%v: %v", o, err)
-		}
-	}
-	up, err := New(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := up.tasksURL.String(); got != "https://ark.cn-beijing.volces.com/api/v3/contents/generations/tasks" {
-		t.Errorf("the default is %s", got)
-	}
-	if err := up.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestASubmissionThatNoOneWaitsForWasSent(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	up := driver(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		cancel()
-		<-r.Context().Done()
-	}), Options{})
-	_, err := up.Do(ctx, submission(t, asked))
-	if f := vendortest.Failure(t, err); !fault.Is(err, fault.ClientGone) || !f.Sent || f.Status != 0 {
-		t.Errorf("%v, %+v", err, f)
 	}
 }
 

@@ -17,7 +17,9 @@ const (
 
 func TestTheDriverConforms(t *testing.T) {
 	upstreamtest.Run(t, upstreamtest.Harness{
-		New: func(t *testing.T, vendor http.Handler) upstream.Upstream { return driver(t, vendor, Options{}) },
+		New: func(t *testing.T, vendor http.Handler) upstream.Upstream {
+			return newDriver(t, vendor, upstream.DriverOptions{})
+		},
 		Samples: map[upstream.Op]upstreamtest.Sample{
 			upstream.SubmitVideo: {
 				Model: "doubao-seedance-2-0-260128", Request: []byte(asked), Answer: []byte(accepted),
@@ -37,8 +39,8 @@ func TestTheDriverConforms(t *testing.T) {
 	})
 }
 
-// driver is the driver under test against a vendor on the loopback.
-func driver(t *testing.T, vendor http.Handler, o Options) *Upstream {
+// newDriver is the driver under test against a vendor on the loopback.
+func newDriver(t *testing.T, vendor http.Handler, o upstream.DriverOptions) upstream.Driver {
 	t.Helper()
 	o.BaseURL = vendortest.Serve(t, vendor) + "/api/v3"
 	if o.Keys == nil {

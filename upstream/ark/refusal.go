@@ -32,7 +32,7 @@ type meaning struct {
 	prefix  string     // of the code
 	status  int        // what it should have come with; 0 for what it did
 	code    fault.Code // the API's code; empty for the vendor's own
-	private bool       // the vendor's text is of the operator's account: it is not told
+	private bool       // the vendor's text is of the operator's account: it does not go to callers
 	fatal   bool       // the operator's key or account is at fault, whatever the request asks
 }
 
@@ -69,9 +69,9 @@ func meaningOf(code string) meaning {
 
 const noModel = "No upstream channel has the model."
 
-// refused tells whose fault it is: the caller's, who then gets the vendor's
+// refused makes the error of a refusal: the caller's fault, who then gets the vendor's
 // text, the operator's or the vendor's.
-func (u *Upstream) refused(status int, data []byte, h http.Header) error {
+func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	r, known := parseRefusal(data)
 	var m meaning
 	if known && status < http.StatusInternalServerError {
@@ -80,7 +80,7 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	if m.status != 0 {
 		status = m.status
 	}
-	e, f := u.client.Refused(status, string(data), h)
+	e, f := c.Refused(status, string(data), h)
 	switch {
 	case m.fatal:
 		f.Ambiguous = false
@@ -88,9 +88,9 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 	case m.private:
 		e.Code, e.Message = m.code, noModel
 	case m.code != "":
-		u.client.QuoteError(e, httpdo.VendorError{Code: m.code, Message: r.message, Param: r.param})
+		c.QuoteError(e, httpdo.VendorError{Code: m.code, Message: r.message, Param: r.param})
 	default:
-		u.client.QuoteError(e, httpdo.VendorError{Code: fault.Code(r.code), Message: r.message, Param: r.param, Body: data})
+		c.QuoteError(e, httpdo.VendorError{Code: fault.Code(r.code), Message: r.message, Param: r.param, Body: data})
 	}
 	return e
 }

@@ -72,7 +72,7 @@ func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
 	} {
 		body := `{"error":{"code":"` + row.code + `","message":"the vendor says so","param":"duration","type":"BadRequest"}}`
 		for name, call := range map[string]*upstream.Call{"submission": submission(t, asked), "poll": question("cgt-1")} {
-			e, f := vendortest.Refused(t, driver(t, refusing(row.status, body), Options{}), call)
+			e, f := vendortest.Refused(t, newDriver(t, refusing(row.status, body), upstream.DriverOptions{}), call)
 			if e.Code != row.want || e.HTTPStatus() != row.is || f.Fatal != row.fatal || f.Refused != row.again || !f.Sent {
 				t.Errorf("%s %+v: %v, %+v", name, row, e, f)
 			}
@@ -91,7 +91,7 @@ func TestWhatAPollDoesNotFindIsTheTask(t *testing.T) {
 		`{"error":{"code":"NotFound","message":"No cgt-1."}}`: "No cgt-1.",
 		`404 page not found`: "The upstream refused the request.",
 	} {
-		up := driver(t, refusing(404, body), Options{})
+		up := newDriver(t, refusing(404, body), upstream.DriverOptions{})
 		_, err := up.Do(t.Context(), question("cgt-1"))
 		if e := fault.From(err); e.Code != fault.ResourceNotFound || e.HTTPStatus() != 404 || e.Message != message || e.Body != nil {
 			t.Errorf("%s: %v", body, err)
@@ -105,7 +105,7 @@ func TestWhatAPollDoesNotFindIsTheTask(t *testing.T) {
 
 func TestARefusalOfNoFormIsToldInOurWords(t *testing.T) {
 	for _, body := range []string{"", "<html>", `{"error":"no"}`, `{"error":{"message":"the vendor says so"}}`, `{"code":"x"}`} {
-		_, err := driver(t, refusing(400, body), Options{}).Do(t.Context(), submission(t, asked))
+		_, err := newDriver(t, refusing(400, body), upstream.DriverOptions{}).Do(t.Context(), submission(t, asked))
 		if e := fault.From(err); e.Code != fault.InvalidRequest || e.HTTPStatus() != 400 || e.Message != "The upstream refused the request." || e.Body != nil {
 			t.Errorf("%s: %v", body, err)
 		}
@@ -114,15 +114,9 @@ func TestARefusalOfNoFormIsToldInOurWords(t *testing.T) {
 
 func TestAKeyNeverGoesOutInAnError(t *testing.T) {
 	const body = `{"error":{"code":"InvalidParameter","message":"The key ark-vendor-1 cannot do that.","param":"ark-vendor-1"}}`
-	up := driver(t, refusing(400, body), Options{Keys: []secret.String{secret.New("ark-vendor-1")}})
+	up := newDriver(t, refusing(400, body), upstream.DriverOptions{Keys: []secret.String{secret.New("ark-vendor-1")}})
 	_, err := up.Do(t.Context(), submission(t, asked))
 	if e := fault.From(err); strings.Contains(e.Error()+e.Message+e.Param+string(e.Body), "ark-vendor-1") || !strings.Contains(e.Message, "cannot do that") {
 		t.Errorf("%v, body %s", err, e.Body)
 	}
-}
-
-func TestAKeyThatIsRefusedRests(t *testing.T) {
-	vendortest.Resting(t, func(vendor http.Handler, keys []secret.String) upstream.Upstream {
-		return driver(t, vendor, Options{Keys: keys})
-	}, question("cgt-1"), finished)
 }

@@ -16,7 +16,7 @@ import (
 
 // only is the driver as far as some operations go.
 type only struct {
-	*Upstream
+	upstream.Driver
 	ops []upstream.Op
 }
 
@@ -26,7 +26,7 @@ func (o only) Supports(op upstream.Op, _ string) bool { return slices.Contains(o
 func conforms(t *testing.T, samples map[upstream.Op]upstreamtest.Sample) {
 	upstreamtest.Run(t, upstreamtest.Harness{
 		New: func(t *testing.T, vendor http.Handler) upstream.Upstream {
-			return only{driver(t, vendor), slices.Collect(maps.Keys(samples))}
+			return only{newDriver(t, vendor), slices.Collect(maps.Keys(samples))}
 		},
 		Samples: samples,
 	})
@@ -55,8 +55,8 @@ func speechSample() upstreamtest.Sample {
 // file is a WAV file of the vendor's form.
 func file(samples string) []byte { return append(speechapi.WAVHeader(pcmFormat()), samples...) }
 
-// driver is the driver under test against a vendor on the loopback.
-func driver(t *testing.T, vendor http.Handler) *Upstream {
+// newDriver is the driver under test against a vendor on the loopback.
+func newDriver(t *testing.T, vendor http.Handler) upstream.Driver {
 	t.Helper()
-	return vendortest.New(t, New, Options{BaseURL: vendortest.Serve(t, vendor) + "/api/v1", Keys: vendortest.Keys("sk-vendor-1")})
+	return vendortest.New(t, New, upstream.DriverOptions{BaseURL: vendortest.Serve(t, vendor) + "/api/v1", Keys: vendortest.Keys("sk-vendor-1")})
 }

@@ -3,99 +3,148 @@
 package dashscope
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"net/http"
-	"net/url"
 
+	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
 
-// DefaultBaseURL is where calls go if [Options.BaseURL] is empty.
+// DefaultBaseURL is where calls go if [upstream.DriverOptions.BaseURL] is empty.
 const DefaultBaseURL = "https://dashscope.aliyuncs.com/api/v1"
 
-// The paths: of every synchronous model, of videos, and of what became of them.
-const (
-	generation = "/services/aigc/multimodal-generation/generation"
-	synthesis  = "/services/aigc/video-generation/video-synthesis"
-	tasks      = "/tasks"
-)
+// generation is the path of every synchronous model.
+const generation = "/services/aigc/multimodal-generation/generation"
 
-// Options say where the vendor is. The zero value is its default site, without a
-// key.
-type Options = upstream.DriverOptions
-
-// Upstream is the vendor. It is safe for concurrent use.
-type Upstream struct {
-	client        *httpdo.Client
-	generationURL *url.URL
-	videoURL      *url.URL
-	tasksURL      *url.URL
-}
+// driver is the driver of one vendor. It is safe for concurrent use.
+type driver struct{ *httpdo.Client }
 
 // New returns the driver. The error says which option is wrong and never holds
-// a key. Close the Upstream when done.
-func New(o Options) (*Upstream, error) {
-	client, err := httpdo.New(o, httpdo.Defaults{BaseURL: DefaultBaseURL})
+// a key. Close the driver when done.
+func New(o upstream.DriverOptions) (upstream.Driver, error) {
+	client, err := httpdo.New(o, httpdo.Vendor{BaseURL: DefaultBaseURL, Refused: refused, Paths: map[upstream.Op]string{
+		upstream.GenerateImage: generation,
+		upstream.Speech:        generation,
+		upstream.SubmitVideo:   "/services/aigc/video-generation/video-synthesis",
+		upstream.PollVideo:     "/tasks",
+	}})
 	if err != nil {
 		return nil, err
 	}
-	return &Upstream{
-		client: client, generationURL: client.Base.JoinPath(generation),
-		videoURL: client.Base.JoinPath(synthesis), tasksURL: client.Base.JoinPath(tasks),
-	}, nil
+	return &driver{client}, nil
 }
-
-// operations are what the driver can do.
-var operations = map[upstream.Op]func(*Upstream, context.Context, *upstream.Call) (*upstream.Reply, error){
-	upstream.GenerateImage: (*Upstream).generateImage,
-	upstream.Speech:        (*Upstream).synthesizeSpeech,
-	upstream.SubmitVideo:   (*Upstream).submitVideo,
-	upstream.PollVideo:     (*Upstream).pollVideo,
-}
-
-// Supports reports whether the driver knows the operation; the model is the
-// vendor's business.
-func (u *Upstream) Supports(op upstream.Op, _ string) bool { return operations[op] != nil }
-
-// Close closes idle connections of the driver's own transport. Calls under way
-// go on, and later calls open connections anew.
-func (u *Upstream) Close() error { return u.client.Close() }
 
 // Do makes one call, once: whatever fails is for the Router to repeat.
-func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
-	do := operations[call.Op]
-	if do == nil {
-		return nil, httpdo.Unsupported()
+func (d *driver) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+	to, err := d.URL(call.Op)
+	if err != nil {
+		return nil, err
 	}
-	return do(u, ctx, call)
-}
-
-// header is that of every request; extra are pairs of names and values.
-func header(extra ...string) http.Header {
-	h := http.Header{
-		"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {httpdo.UserAgent},
+	header := httpdo.Header("application/json", "application/json")
+	switch call.Op {
+	case upstream.Speech:
+		return d.synthesizeSpeech(ctx, call, to)
+	case upstream.GenerateImage: // the public wire of the alpha family is the vendor's
+		resp, key, err := d.Post(ctx, to, header, joinMessageTexts(call.Body))
+		return d.documentReply(ctx, resp, key, err)
+	case upstream.SubmitVideo:
+		header.Set("X-DashScope-Async", "enable") // without it the vendor would refuse to answer with a task's id
+		resp, key, err := d.Post(ctx, to, header, call.Body)
+		return videoReply(d.documentReply(ctx, resp, key, err))
 	}
-	for i := 0; i+1 < len(extra); i += 2 {
-		h.Set(extra[i], extra[i+1])
+	task, err := d.TaskURL(call.TaskID)
+	if err != nil {
+		return nil, err
 	}
-	return h
+	resp, key, err := d.Get(ctx, task, header)
+	return videoReply(d.documentReply(ctx, resp, key, err))
 }
 
 // maxDocument bounds an answer, which has links and no media.
 const maxDocument = 16 << 20
 
 // documentReply replies with a whole document, as the vendor wrote it.
-func (u *Upstream) documentReply(ctx context.Context, resp *http.Response, key *upstream.Key) (*upstream.Reply, error) {
-	data, err := u.client.ReadDocument(ctx, resp, maxDocument, u.refused)
-	if err == nil {
-		if _, bad := parseRefusal(data); bad { // some of status 200 are refusals
-			err = u.refusedWith200(data, resp.Header)
-		}
-	}
-	httpdo.ReportKey(key, err)
+func (d *driver) documentReply(ctx context.Context, resp *http.Response, key *upstream.Key, err error) (*upstream.Reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	return httpdo.DocumentReply(http.StatusOK, data), nil
+	data, err := d.ReadDocument(ctx, resp, maxDocument)
+	if err == nil {
+		if _, bad := parseRefusal(data); bad { // some of status 200 are refusals
+			err = d.refusedWith200(data, resp.Header)
+		}
+	}
+	key.Report(err)
+	if err != nil {
+		return nil, err
+	}
+	return httpdo.DocumentReply(data), nil
+}
+
+// videoReply is a reply about a video, whose errors have the form of the endpoint.
+func videoReply(reply *upstream.Reply, err error) (*upstream.Reply, error) {
+	if err != nil {
+		return nil, publicVideoError(err)
+	}
+	return reply, nil
+}
+
+// joinMessageTexts joins the texts of a message, of which the API allows several and
+// the vendor one, by line feeds in the place of the first.
+func joinMessageTexts(body upstream.Body) upstream.Body {
+	input, err := rawjson.Index(body.Raw("input"), nil, nil)
+	if err != nil {
+		return body
+	}
+	messages := rawjson.Elements(input.Raw("messages"))
+	if len(messages) != 1 {
+		return body
+	}
+	message, err := rawjson.Index(messages[0], nil, nil)
+	if err != nil {
+		return body
+	}
+	content, joined := joinTexts(rawjson.Elements(message.Raw("content")))
+	if !joined {
+		return body
+	}
+	message = index(message.Apply(nil, rawjson.Set("content", content)))
+	input = index(input.Apply(nil, rawjson.Set("messages", fmt.Appendf(nil, "[%s]", message.Src))))
+	return body.Set("input", input.Src)
+}
+
+// joinTexts is content with one text; false if it has not several.
+func joinTexts(blocks [][]byte) (content []byte, joined bool) {
+	first, texts := -1, 0
+	var all string
+	var kept [][]byte
+	for _, b := range blocks {
+		block := index(b)
+		text, ok := rawjson.String(block.Raw("text"))
+		switch {
+		case !ok:
+			kept = append(kept, b)
+			continue
+		case texts == 0:
+			first, kept, all = len(kept), append(kept, b), text
+		default:
+			all += "\n" + text
+		}
+		texts++
+	}
+	if texts < 2 {
+		return nil, false
+	}
+	block := index(kept[first])
+	kept[first] = block.Apply(nil, rawjson.Set("text", rawjson.Quote(nil, all)))
+	return fmt.Appendf(nil, "[%s]", bytes.Join(kept, []byte{','})), true
+}
+
+// index is an object that was read before; empty if raw is none.
+func index(raw []byte) rawjson.Object {
+	o, _ := rawjson.Index(raw, nil, nil)
+	return o
 }

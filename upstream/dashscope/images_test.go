@@ -1,13 +1,10 @@
 package dashscope
 
 import (
-	"context"
 	"io"
 	"net/http"
-	"strings"
 	"testing"
 
-	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
@@ -34,18 +31,23 @@ func drawCall(t *testing.T, body string) *upstream.Call {
 	return &upstream.Call{Op: upstream.GenerateImage, Model: "qwen-image-2.0", RequestID: "req_1", Body: vendortest.Body(t, body)}
 }
 
-func TestPicturesAreAskedForAtTheVendorsPathWithItsKey(t *testing.T) {
+func TestImagesAreGeneratedAtTheVendorsPathWithItsKey(t *testing.T) {
 	var got *http.Request
-	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	var sent []byte
+	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got = r
+		sent, _ = io.ReadAll(r.Body)
 		_, _ = io.WriteString(w, gavePicture)
 	}))
-	reply, err := up.Do(t.Context(), drawCall(t, askedPicture))
+	reply, err := up.Do(t.Context(), drawCall(t, `{"model":"q","input":{"messages":[{"content":[{"text":"a"},{"text":"b"}]}]}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if data, err := io.ReadAll(reply.Body); err != nil || string(data) != gavePicture {
 		t.Errorf("%s, %v", data, err)
+	}
+	if string(sent) != `{"model":"q","input":{"messages":[{"content":[{"text":"a\nb"}]}]}}` {
+		t.Errorf("the vendor got %s", sent)
 	}
 	if got.URL.Path != "/api/v1/services/aigc/multimodal-generation/generation" || got.Header.Get("Authorization") != "Bearer sk-vendor-1" || got.Header.Get("X-DashScope-Async") != "" {
 		t.Errorf("%s %v", got.URL, got.Header)
@@ -66,65 +68,4 @@ func TestSeveralTextsAreJoinedSinceTheVendorTakesOne(t *testing.T) {
 			t.Errorf("%s became %s, %v, want %s", body, sent, err, want)
 		}
 	}
-}
-
-func TestTheVendorGetsOneText(t *testing.T) {
-	var sent []byte
-	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sent, _ = io.ReadAll(r.Body)
-		_, _ = io.WriteString(w, gavePicture)
-	}))
-	reply, err := up.Do(t.Context(), drawCall(t, `{"model":"q","input":{"messages":[{"content":[{"text":"a"},{"text":"b"}]}]}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = reply.Body.Close()
-	if string(sent) != `{"model":"q","input":{"messages":[{"content":[{"text":"a\nb"}]}]}}` {
-		t.Errorf("%s", sent)
-	}
-}
-
-// vendorsErrors are rows of the vendor's page and what becomes of them.
-var vendorsErrors = []refusalRow{
-	{400, "InvalidParameter", "InvalidParameter", 400, false, false},
-	{400, "DataInspectionFailed", "DataInspectionFailed", 400, false, false},
-	{400, "InvalidURL.Timeout", "InvalidURL.Timeout", 400, false, false},
-	{400, "InternalError.Algo.InvalidParameter", "InternalError.Algo.InvalidParameter", 400, false, false},
-	{400, "Arrearage", fault.NoChannel, 502, true, false},
-	{401, "InvalidApiKey", fault.NoChannel, 502, true, false},
-	{403, "AccessDenied.Unpurchased", fault.NoChannel, 502, true, false},
-	{429, "Throttling.RateQuota", fault.UpstreamRateLimit, 429, false, true},
-	{429, "insufficient_quota", fault.UpstreamRateLimit, 429, false, true},
-	{429, "PrepaidBillOverdue", fault.NoChannel, 502, true, false},
-	{500, "InternalError.Algo", fault.InternalServerError, 500, false, false},
-	{503, "ModelUnavailable", fault.ServiceUnavailable, 503, false, true},
-	{200, "InvalidParameter", "InvalidParameter", 400, false, false},
-	{200, "Throttling.RateQuota", fault.UpstreamRateLimit, 429, false, true},
-	{200, "InternalError.Algo", fault.InternalServerError, 500, false, false},
-	{200, "Arrearage", fault.NoChannel, 502, true, false},
-}
-
-func TestTheVendorsErrorsKeepTheirMeaning(t *testing.T) {
-	for _, row := range vendorsErrors {
-		e := row.check(t, drawCall(t, askedPicture))
-		own := row.is == 400
-		if told := strings.Contains(e.Message, "the vendor"); told != own || (string(e.Body) == row.body()) != own || (e.Body == nil) == own {
-			t.Errorf("%+v: message %q, body %s", row, e.Message, e.Body)
-		}
-	}
-}
-
-func TestAPictureThatNoOneWaitsForIsCancelled(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	left := make(chan struct{})
-	up := driver(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		cancel()
-		<-r.Context().Done()
-		close(left)
-	}))
-	if _, err := up.Do(ctx, drawCall(t, askedPicture)); !fault.Is(err, fault.ClientGone) {
-		t.Errorf("%v", err)
-	}
-	<-left
 }

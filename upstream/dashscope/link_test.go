@@ -67,7 +67,7 @@ func TestALinkThatLeadsInsideIsNotFetched(t *testing.T) {
 		"http://name:word@127.0.0.1:" + at + "/x.wav", "ftp://127.0.0.2:" + port + "/x.wav", "file:///etc/passwd", "gopher://127.0.0.2:" + port, "//127.0.0.2:" + port, "x.wav", "http://", "http:127.0.0.1",
 	} {
 		for how, answer := range linking {
-			up := driver(t, links(answer, func(string) string { return link }, func(http.ResponseWriter, *http.Request) { t.Error("the vendor was asked again") }))
+			up := newDriver(t, links(answer, func(string) string { return link }, func(http.ResponseWriter, *http.Request) { t.Error("the vendor was asked again") }))
 			_, err := up.Do(t.Context(), asking(t, true))
 			if e := fault.From(err); e == nil || e.Code != fault.BadGateway || vendortest.Failure(t, err).Status != 200 {
 				t.Errorf("%s %s: %v", link, how, err)
@@ -82,7 +82,7 @@ func TestALinkThatLeadsInsideIsNotFetched(t *testing.T) {
 // A name is judged by the address that it is dialled to.
 func TestALinkByANameThatLeadsInsideIsNotDialled(t *testing.T) {
 	for _, link := range []string{"http://localhost/x.wav", "https://localhost/x.wav", "http://localhost:80/x.wav"} {
-		up := driver(t, links(linking["in events"], func(string) string { return link }, nil))
+		up := newDriver(t, links(linking["in events"], func(string) string { return link }, nil))
 		_, err := up.Do(t.Context(), asking(t, true))
 		if e := fault.From(err); e == nil || e.Code != fault.BadGateway || !strings.Contains(vendortest.Failure(t, err).Error(), "not public") {
 			t.Errorf("%s: %v", link, err)
@@ -93,7 +93,7 @@ func TestALinkByANameThatLeadsInsideIsNotDialled(t *testing.T) {
 // An on-premise vendor may have its files beside it.
 func TestAVendorInsideMayLinkToItsOwnHost(t *testing.T) {
 	heard, port := listen(t, "127.0.0.1:0")
-	up := driver(t, links(linking["in events"], func(string) string { return "http://127.0.0.1:" + port + "/x.wav" }, nil))
+	up := newDriver(t, links(linking["in events"], func(string) string { return "http://127.0.0.1:" + port + "/x.wav" }, nil))
 	if _, audio := vendortest.Answer(t, up, asking(t, true)); audio != string(file("abcd")) || heard.Load() != 1 {
 		t.Errorf("audio %q", audio)
 	}
@@ -101,7 +101,7 @@ func TestAVendorInsideMayLinkToItsOwnHost(t *testing.T) {
 
 func TestALinkGetsNothingOfTheGateways(t *testing.T) {
 	var got http.Header
-	up := driver(t, links(linking["in a document"], func(host string) string { return "http://" + host + "/x.wav" }, func(w http.ResponseWriter, r *http.Request) {
+	up := newDriver(t, links(linking["in a document"], func(host string) string { return "http://" + host + "/x.wav" }, func(w http.ResponseWriter, r *http.Request) {
 		got = r.Header
 		_, _ = w.Write(file("abcd"))
 	}))
@@ -116,7 +116,7 @@ func TestALinkGetsNothingOfTheGateways(t *testing.T) {
 }
 
 func TestALinkThatRedirectsIsNotFollowed(t *testing.T) {
-	up := driver(t, links(linking["in events"], func(host string) string { return "http://" + host + "/x.wav" }, func(w http.ResponseWriter, r *http.Request) {
+	up := newDriver(t, links(linking["in events"], func(host string) string { return "http://" + host + "/x.wav" }, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/x.wav" {
 			t.Error("the redirect was followed")
 		}
@@ -179,7 +179,7 @@ func TestWhereALinkMayLeadIsDecidedByTheAddressThatItIsDialledTo(t *testing.T) {
 			_, _ = w.Write(file("abcd"))
 		})
 		dial := names(t, vendor, map[string][]string{"vendor.example": row.vendor, "VENDOR.example": row.vendor, "files.example": row.files})
-		up := vendortest.New(t, New, Options{BaseURL: "http://vendor.example/api/v1", Dial: dial, Keys: vendortest.Keys("sk-vendor-1")})
+		up := vendortest.New(t, New, upstream.DriverOptions{BaseURL: "http://vendor.example/api/v1", Dial: dial, Keys: vendortest.Keys("sk-vendor-1")})
 		reply, err := up.Do(t.Context(), asking(t, true))
 		if err == nil {
 			_ = reply.Body.Close()
@@ -194,7 +194,7 @@ func TestWhereALinkMayLeadIsDecidedByTheAddressThatItIsDialledTo(t *testing.T) {
 func TestAForeignTransportGetsNoAddressInside(t *testing.T) {
 	link := "http://10.0.0.1/x.wav"
 	base := vendortest.Serve(t, links(linking["in events"], func(string) string { return link }, nil))
-	up := vendortest.New(t, New, Options{BaseURL: base, Transport: lax{t}})
+	up := vendortest.New(t, New, upstream.DriverOptions{BaseURL: base, Transport: lax{t}})
 	if _, err := up.Do(t.Context(), asking(t, true)); !fault.Is(err, fault.BadGateway) {
 		t.Errorf("error %v", err)
 	}

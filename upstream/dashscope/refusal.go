@@ -67,20 +67,20 @@ func statusOf(code string) int {
 	return http.StatusBadRequest
 }
 
-// refused tells whose fault it is: the caller's, who then gets the vendor's
+// refused makes the error of a refusal: the caller's fault, who then gets the vendor's
 // text, the operator's or the vendor's.
-func (u *Upstream) refused(status int, data []byte, h http.Header) error {
+func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	r, known := parseRefusal(data)
-	e, f := u.client.Refused(status, string(data), h)
+	e, f := c.Refused(status, string(data), h)
 	if known && operatorFaults[r.code] {
-		e = u.client.OperatorFault(f)
+		e = c.OperatorFault(f)
 	}
 	if known && e.Code == fault.InvalidRequest {
-		e.Code = fault.Code(u.client.Keys.Mask(r.code))
-		if message := u.client.Keys.Mask(r.message); message != "" {
+		e.Code = fault.Code(c.Keys.Mask(r.code))
+		if message := c.Keys.Mask(r.message); message != "" {
 			e.Message = message
 		}
-		if len(data) <= httpdo.MaxRefusal && u.client.Keys.Mask(string(data)) == string(data) {
+		if len(data) <= httpdo.MaxRefusal && c.Keys.Mask(string(data)) == string(data) {
 			e.Body = data
 		}
 	}
@@ -88,7 +88,33 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 }
 
 // refusedWith200 is the error object in an answer of status 200.
-func (u *Upstream) refusedWith200(data []byte, h http.Header) error {
+func (d *driver) refusedWith200(data []byte, h http.Header) error {
 	r, _ := parseRefusal(data)
-	return u.refused(statusOf(r.code), data, h)
+	return refused(d.Client, statusOf(r.code), data, h)
+}
+
+// videoCodes are the API's codes for those of the vendor, by their prefix; any other
+// is kept.
+var videoCodes = []struct {
+	prefix string
+	code   fault.Code
+}{
+	{"BadRequest.InputDownloadFailed", "InvalidParameter.UrlNotAccessible"},
+	{"InvalidParameter.DataInspection", "InvalidParameter.DataInspectionFailed"},
+	{"InvalidURL", "InvalidParameter.UrlNotAccessible"},
+	{"ModelNotFound", fault.ModelNotFound},
+}
+
+// publicVideoError is a refusal in the form of the endpoint, whose errors do not have the
+// vendor's form.
+func publicVideoError(err error) error {
+	return fault.From(err).With(func(e *fault.Error) {
+		e.Body = nil
+		for _, row := range videoCodes {
+			if strings.HasPrefix(string(e.Code), row.prefix) {
+				e.Code = row.code
+				break
+			}
+		}
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -29,7 +30,7 @@ func pcmFormat() speech.PCM { return speech.PCM{Channels: 1, Rate: 24_000, Bits:
 // names, `instructions` goes to the models that take it, and `response_format`,
 // `speed` and every field that docs/http-api.md does not name have no
 // place in the vendor's wire.
-func (u *Upstream) synthesizeSpeech(ctx context.Context, call *upstream.Call) (*upstream.Reply, error) {
+func (d *driver) synthesizeSpeech(ctx context.Context, call *upstream.Call, to *url.URL) (*upstream.Reply, error) {
 	r, err := speechapi.ReadCall(call)
 	if err != nil {
 		return nil, err
@@ -42,13 +43,14 @@ func (u *Upstream) synthesizeSpeech(ctx context.Context, call *upstream.Call) (*
 		return nil, fault.Wrap(fault.InternalError, "The request cannot be written as JSON.", err)
 	}
 	ctx = httpdo.TrackOrigin(ctx)
-	h := header("Accept", "text/event-stream", "X-DashScope-SSE", "enable")
-	resp, key, err := u.client.Post(ctx, u.generationURL, h, upstream.BytesBody(data))
+	h := httpdo.Header("text/event-stream", "application/json")
+	h.Set("X-DashScope-SSE", "enable")
+	resp, key, err := d.Post(ctx, to, h, upstream.BytesBody(data))
 	if err != nil {
 		return nil, err
 	}
-	body, err := u.readAudio(ctx, resp)
-	httpdo.ReportKey(key, err)
+	body, err := d.readAudio(ctx, resp)
+	key.Report(err)
 	if err != nil {
 		return nil, publicSpeechError(err)
 	}
@@ -102,41 +104,41 @@ func publicSpeechError(err error) error {
 }
 
 // readAudio is the WAV file of an answer: of its events, or of one document.
-func (u *Upstream) readAudio(ctx context.Context, resp *http.Response) (io.ReadCloser, error) {
-	body, err := u.client.Body(resp, u.refused)
+func (d *driver) readAudio(ctx context.Context, resp *http.Response) (io.ReadCloser, error) {
+	body, err := d.Body(resp)
 	if err != nil {
 		return nil, err
 	}
 	switch kind := resp.Header.Get("Content-Type"); {
 	case strings.HasPrefix(kind, "text/event-stream"):
-		return u.streamAudio(ctx, body)
+		return d.streamAudio(ctx, body)
 	case kind == "", strings.HasPrefix(kind, "application/json"):
-		return u.audioOfDocument(ctx, body, resp.Header)
+		return d.audioOfDocument(ctx, body, resp.Header)
 	default:
 		_ = body.Close()
-		return nil, u.client.Malformed(resp.StatusCode, fmt.Errorf("a request for speech was answered with content type %q", u.client.Excerpt(kind)))
+		return nil, d.Malformed(resp.StatusCode, fmt.Errorf("a request for speech was answered with content type %q", d.Excerpt(kind)))
 	}
 }
 
 // audioOfDocument is that of the answer of a vendor that does not stream: the audio is in it,
 // or behind its link.
-func (u *Upstream) audioOfDocument(ctx context.Context, body io.ReadCloser, h http.Header) (io.ReadCloser, error) {
+func (d *driver) audioOfDocument(ctx context.Context, body io.ReadCloser, h http.Header) (io.ReadCloser, error) {
 	const most = 256 << 20
 	data, err := io.ReadAll(io.LimitReader(body, most))
 	_ = body.Close()
 	if err != nil {
-		return nil, u.client.BrokenOff(ctx, http.StatusOK, err)
+		return nil, d.BrokenOff(ctx, http.StatusOK, err)
 	}
-	p, err := u.parseChunk(data, h)
+	p, err := d.parseChunk(data, h)
 	switch {
 	case err != nil:
 		return nil, err
 	case len(p.audio) > 0:
 		return io.NopCloser(strings.NewReader(string(asWAV(p.audio)))), nil
 	case p.link != "":
-		return u.fetchLink(ctx, p.link)
+		return d.fetchLink(ctx, p.link)
 	}
-	return nil, u.client.Malformed(http.StatusOK, fmt.Errorf("an answer without audio: %s", u.client.Excerpt(string(data))))
+	return nil, d.Malformed(http.StatusOK, fmt.Errorf("an answer without audio: %s", d.Excerpt(string(data))))
 }
 
 // audioChunk is one document of an answer.
@@ -146,9 +148,9 @@ type audioChunk struct {
 	last  bool
 }
 
-func (u *Upstream) parseChunk(data []byte, h http.Header) (p audioChunk, err error) {
+func (d *driver) parseChunk(data []byte, h http.Header) (p audioChunk, err error) {
 	if _, bad := parseRefusal(data); bad {
-		return p, u.refusedWith200(data, h)
+		return p, d.refusedWith200(data, h)
 	}
 	var answer struct {
 		Output struct {
@@ -161,13 +163,13 @@ func (u *Upstream) parseChunk(data []byte, h http.Header) (p audioChunk, err err
 	}
 	o, err := rawjson.Index(data, nil, nil) // strictly, since a cut document must not pass
 	if err == nil && rawjson.IsNull(o.Raw("output")) {
-		err = fmt.Errorf("a document without output: %s", u.client.Excerpt(string(data)))
+		err = fmt.Errorf("a document without output: %s", d.Excerpt(string(data)))
 	}
 	if err == nil {
 		err = json.Unmarshal(data, &answer)
 	}
 	if err != nil {
-		return p, u.client.Malformed(http.StatusOK, err)
+		return p, d.Malformed(http.StatusOK, err)
 	}
 	a := answer.Output.Audio
 	return audioChunk{a.Data, a.URL, answer.Output.Finish != "" && answer.Output.Finish != "null"}, nil
@@ -183,8 +185,8 @@ func asWAV(audio []byte) []byte {
 
 // streamAudio reads a stream of events up to the first audio, so that an error
 // before it is an ordinary one, and returns the file that they make.
-func (u *Upstream) streamAudio(ctx context.Context, body io.ReadCloser) (io.ReadCloser, error) {
-	s := &audioStream{u: u, ctx: ctx, body: body, events: sse.NewReader(body, 0)}
+func (d *driver) streamAudio(ctx context.Context, body io.ReadCloser) (io.ReadCloser, error) {
+	s := &audioStream{d: d, ctx: ctx, body: body, events: sse.NewReader(body, 0)}
 	link, err := s.begin()
 	if err == nil && link == "" {
 		return s, nil
@@ -193,12 +195,12 @@ func (u *Upstream) streamAudio(ctx context.Context, body io.ReadCloser) (io.Read
 	if err != nil {
 		return nil, err
 	}
-	return u.fetchLink(ctx, link)
+	return d.fetchLink(ctx, link)
 }
 
 // audioStream is audio that comes as base64 in events.
 type audioStream struct {
-	u      *Upstream
+	d      *driver
 	ctx    context.Context
 	body   io.ReadCloser
 	events *sse.Reader
@@ -220,7 +222,7 @@ func (s *audioStream) begin() (link string, err error) {
 		case p.last && p.link != "":
 			return p.link, nil
 		case p.last:
-			return "", s.u.client.Malformed(http.StatusOK, errors.New("the answer has no audio"))
+			return "", s.d.Malformed(http.StatusOK, errors.New("the answer has no audio"))
 		}
 	}
 }
@@ -230,13 +232,13 @@ func (s *audioStream) next() (audioChunk, error) {
 	event, err := s.events.Next()
 	switch {
 	case errors.Is(err, io.EOF):
-		return audioChunk{}, s.u.client.BrokenOff(s.ctx, http.StatusOK, io.ErrUnexpectedEOF)
+		return audioChunk{}, s.d.BrokenOff(s.ctx, http.StatusOK, io.ErrUnexpectedEOF)
 	case err != nil:
-		return audioChunk{}, s.u.client.BrokenOff(s.ctx, http.StatusOK, err)
+		return audioChunk{}, s.d.BrokenOff(s.ctx, http.StatusOK, err)
 	case event.Name == "error":
-		return audioChunk{}, s.u.refusedWith200(event.Data, nil)
+		return audioChunk{}, s.d.refusedWith200(event.Data, nil)
 	}
-	return s.u.parseChunk(event.Data, nil)
+	return s.d.parseChunk(event.Data, nil)
 }
 
 // Read gives the audio as it comes. An end before the vendor says that it is
@@ -267,10 +269,10 @@ func (s *audioStream) Close() error { return s.body.Close() }
 
 // fetchLink gets a file that the vendor put elsewhere. It lies in the vendor's own
 // store, whose address grants access, and gets no key.
-func (u *Upstream) fetchLink(ctx context.Context, link string) (io.ReadCloser, error) {
-	resp, err := u.client.FetchLink(ctx, link)
+func (d *driver) fetchLink(ctx context.Context, link string) (io.ReadCloser, error) {
+	resp, err := d.FetchLink(ctx, link)
 	if err != nil {
-		return nil, u.client.BrokenOff(ctx, http.StatusOK, err) // the vendor has done, and billed, its work
+		return nil, d.BrokenOff(ctx, http.StatusOK, err) // the vendor has done, and billed, its work
 	}
 	body, err := httpdo.Decompress(resp)
 	if err == nil && resp.StatusCode != http.StatusOK {
@@ -278,7 +280,7 @@ func (u *Upstream) fetchLink(ctx context.Context, link string) (io.ReadCloser, e
 	}
 	if err != nil {
 		_ = resp.Body.Close()
-		return nil, u.client.Malformed(http.StatusOK, err)
+		return nil, d.Malformed(http.StatusOK, err)
 	}
 	return body, nil
 }

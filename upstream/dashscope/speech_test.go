@@ -45,7 +45,7 @@ func TestTheAudioOfEventsIsOneWAVFile(t *testing.T) {
 		"all in the last one": {event(1, []byte("abcdef"), `"stop"`, "")},
 	} {
 		var header http.Header
-		up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			header = r.Header
 			if r.URL.Path != "/api/v1/services/aigc/multimodal-generation/generation" {
 				t.Errorf("path %s", r.URL.Path)
@@ -73,7 +73,7 @@ func TestAudioThatIsOnlyALinkIsFetchedWithoutAKey(t *testing.T) {
 			return "application/json", strings.Split(strings.Split(event(1, nil, `"stop"`, base+"/x.wav"), "data:")[1], "\n")[0]
 		},
 	} {
-		up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodGet {
 				if r.Header.Get("Authorization") != "" {
 					t.Error("the link got the key")
@@ -116,7 +116,7 @@ func TestAnErrorInAnEventIsTheErrorOfTheCall(t *testing.T) {
 				_, _ = io.WriteString(w, body)
 			},
 		} {
-			_, err := driver(t, vendor).Do(t.Context(), asking(t, true))
+			_, err := newDriver(t, vendor).Do(t.Context(), asking(t, true))
 			f := fault.From(err)
 			var failure *upstream.Failure
 			if f == nil || f.Code != want.code || f.HTTPStatus() != want.status || !errors.As(err, &failure) || !failure.Sent {
@@ -127,7 +127,7 @@ func TestAnErrorInAnEventIsTheErrorOfTheCall(t *testing.T) {
 }
 
 func TestTheNamesOfWhatIsDroppedAreBounded(t *testing.T) {
-	up := driver(t, events(event(1, []byte("abcd"), `"stop"`, "")))
+	up := newDriver(t, events(event(1, []byte("abcd"), `"stop"`, "")))
 	c := asking(t, true)
 	c.Body = c.Body.Set("größe", []byte("1"))
 	for i := range 1000 {
@@ -143,7 +143,7 @@ func TestTheNamesOfWhatIsDroppedAreBounded(t *testing.T) {
 }
 
 func TestWhatTheWireHasNoPlaceForIsNamed(t *testing.T) {
-	up := driver(t, events(event(1, []byte("abcd"), `"stop"`, "")))
+	up := newDriver(t, events(event(1, []byte("abcd"), `"stop"`, "")))
 	c := asking(t, true)
 	c.Body = c.Body.Set("speed", []byte("2")).Set("x_pitch", []byte("1")).Set("user", []byte("null")).Set("response_format", []byte(`"wav"`))
 	reply, err := up.Do(t.Context(), c)
@@ -163,7 +163,7 @@ func TestAudioWithoutItsEndIsCut(t *testing.T) {
 		"nothing":           nil,
 		"stop and no sound": {event(1, nil, `"stop"`, "")},
 	} {
-		reply, err := driver(t, events(list...)).Do(t.Context(), asking(t, true))
+		reply, err := newDriver(t, events(list...)).Do(t.Context(), asking(t, true))
 		var data []byte
 		if err == nil {
 			data, err = io.ReadAll(reply.Body)
@@ -176,7 +176,7 @@ func TestAudioWithoutItsEndIsCut(t *testing.T) {
 }
 
 func TestWithoutAnyUseForWAVTheVendorIsNotAsked(t *testing.T) {
-	up := driver(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the vendor was asked") }))
+	up := newDriver(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the vendor was asked") }))
 	if _, err := up.Do(t.Context(), asking(t, false)); fault.From(err).HTTPStatus() != 400 {
 		t.Errorf("error %v", err)
 	}

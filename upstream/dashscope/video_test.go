@@ -3,11 +3,9 @@ package dashscope
 import (
 	"io"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
-	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 	"github.com/tollhouse-ai/gateway/upstream/upstreamtest"
@@ -50,7 +48,7 @@ func videoPoll(id string) *upstream.Call {
 // watched makes a call of a vendor that answers, and returns what both got.
 func watched(t *testing.T, call *upstream.Call, answer string) (got *http.Request, sent, reply string) {
 	t.Helper()
-	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, _ := io.ReadAll(r.Body)
 		got, sent = r, string(data)
 		w.Header().Set("Content-Type", "application/json")
@@ -63,7 +61,7 @@ func watched(t *testing.T, call *upstream.Call, answer string) (got *http.Reques
 	return got, sent, reply
 }
 
-func TestAVideoIsAskedForAsATaskThatRunsByItself(t *testing.T) {
+func TestAVideoIsSubmittedAsAnAsynchronousTask(t *testing.T) {
 	got, sent, reply := watched(t, videoCall(t), acceptedVideo)
 	if reply != acceptedVideo || sent != askedVideo {
 		t.Errorf("sent %s, got %s", sent, reply)
@@ -73,7 +71,7 @@ func TestAVideoIsAskedForAsATaskThatRunsByItself(t *testing.T) {
 	}
 }
 
-func TestAVideoIsAskedAfterByItsIdWhateverIsInIt(t *testing.T) {
+func TestAPollEscapesTheIdOfItsTask(t *testing.T) {
 	for id, uri := range map[string]string{
 		"0385dc79-example": "/api/v1/tasks/0385dc79-example",
 		"../a?b#c d":       "/api/v1/tasks/..%2Fa%3Fb%23c%20d",
@@ -83,7 +81,7 @@ func TestAVideoIsAskedAfterByItsIdWhateverIsInIt(t *testing.T) {
 			t.Errorf("%q: %s %s %v, %s", id, got.Method, got.RequestURI, got.Header, reply)
 		}
 	}
-	up := driver(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the vendor was asked") }))
+	up := newDriver(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the vendor was asked") }))
 	for _, id := range []string{"", ".", ".."} {
 		if _, err := up.Do(t.Context(), videoPoll(id)); !fault.Is(err, fault.InternalError) {
 			t.Errorf("%q: %v", id, err)
@@ -102,42 +100,4 @@ func TestAVideoThatFailedIsAnAnswer(t *testing.T) {
 			t.Errorf("%s became %s", body, reply)
 		}
 	}
-}
-
-// videoErrors are rows of the vendor's page and what becomes of them.
-var videoErrors = []refusalRow{
-	{400, "InvalidParameter", "InvalidParameter", 400, false, false},
-	{400, "InvalidParameter.DataInspection", "InvalidParameter.DataInspectionFailed", 400, false, false},
-	{400, "DataInspectionFailed", "DataInspectionFailed", 400, false, false},
-	{400, "InvalidURL", "InvalidParameter.UrlNotAccessible", 400, false, false},
-	{400, "InvalidURL.Timeout", "InvalidParameter.UrlNotAccessible", 400, false, false},
-	{400, "BadRequest.InputDownloadFailed", "InvalidParameter.UrlNotAccessible", 400, false, false},
-	{404, "ModelNotFound", fault.ModelNotFound, 404, false, false},
-	{400, "Arrearage", fault.NoChannel, 502, true, false},
-	{401, "InvalidApiKey", fault.NoChannel, 502, true, false},
-	{403, "AccessDenied", fault.NoChannel, 502, true, false},
-	{429, "Throttling.RateQuota", fault.UpstreamRateLimit, 429, false, true},
-	{429, "PostpaidBillOverdue", fault.NoChannel, 502, true, false},
-	{500, "InternalError", fault.InternalServerError, 500, false, false},
-	{503, "ModelUnavailable", fault.ServiceUnavailable, 503, false, true},
-	{200, "InvalidURL", "InvalidParameter.UrlNotAccessible", 400, false, false},
-	{200, "Throttling", fault.UpstreamRateLimit, 429, false, true},
-	{200, "Arrearage", fault.NoChannel, 502, true, false},
-}
-
-func TestTheVendorsErrorsOfVideosHaveTheWordsOfTheEndpoint(t *testing.T) {
-	for _, row := range videoErrors {
-		for _, call := range []*upstream.Call{videoCall(t), videoPoll("t")} {
-			e := row.check(t, call)
-			if own := row.is == 400 || row.is == 404; strings.Contains(e.Message, "the vendor") != own || e.Body != nil {
-				t.Errorf("%s %+v: message %q, body %s", call.Op, row, e.Message, e.Body)
-			}
-		}
-	}
-}
-
-func TestAKeyThatIsRefusedRests(t *testing.T) {
-	vendortest.Resting(t, func(vendor http.Handler, keys []secret.String) upstream.Upstream {
-		return vendortest.New(t, New, Options{BaseURL: vendortest.Serve(t, vendor), Keys: keys})
-	}, videoPoll("t"), finishedVideo)
 }

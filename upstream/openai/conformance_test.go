@@ -11,7 +11,9 @@ import (
 
 func TestTheDriverConforms(t *testing.T) {
 	upstreamtest.Run(t, upstreamtest.Harness{
-		New: func(t *testing.T, vendor http.Handler) upstream.Upstream { return driver(t, vendor, Options{}) },
+		New: func(t *testing.T, vendor http.Handler) upstream.Upstream {
+			return newDriver(t, vendor, upstream.DriverOptions{})
+		},
 		Samples: map[upstream.Op]upstreamtest.Sample{upstream.GenerateImage: imageSample, upstream.EditImage: editSample, upstream.ChatCompletion: {
 			Model:   "kimi-k3",
 			Request: []byte(`{"model":"kimi-k3", "messages":[{"role":"user","content":"hé"}],"x_seed":1.0,"big":9007199254740993}`),
@@ -44,8 +46,8 @@ func TestTheDriverConforms(t *testing.T) {
 	})
 }
 
-// driver is the driver under test against a vendor on the loopback.
-func driver(t *testing.T, vendor http.Handler, o Options) *Upstream {
+// newDriver is the driver under test against a vendor on the loopback.
+func newDriver(t *testing.T, vendor http.Handler, o upstream.DriverOptions) upstream.Driver {
 	t.Helper()
 	o.BaseURL = vendortest.Serve(t, vendor) + "/v1"
 	if o.Keys == nil {

@@ -44,14 +44,14 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		"https://api.example/v1?":   "neither query nor fragment",
 		"https://api.example/#/v1/": "neither query nor fragment",
 	} {
-		if _, err := New(Options{BaseURL: base}); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sk-1") {
+		if _, err := New(upstream.DriverOptions{BaseURL: base}); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sk-1") {
 			t.Errorf("%s: %v", base, err)
 		}
 	}
-	if _, err := New(Options{ConnectTimeout: -1}); err == nil {
+	if _, err := New(upstream.DriverOptions{ConnectTimeout: -1}); err == nil {
 		t.Error("a negative time-out was taken")
 	}
-	if _, err := New(Options{Keys: []secret.String{secret.New("sk\n")}}); err == nil {
+	if _, err := New(upstream.DriverOptions{Keys: []secret.String{secret.New("sk\n")}}); err == nil {
 		t.Error("a key with a line feed was taken")
 	}
 }
@@ -72,7 +72,7 @@ func TestTheRequestIsMadeFromScratch(t *testing.T) {
 		{[]secret.String{secret.New("sk-1")}, false, http.Header{"Accept": {"application/json"}, "Authorization": {"Bearer sk-1"}}},
 		{[]secret.String{}, true, http.Header{"Accept": {"text/event-stream"}}},
 	} {
-		_, _ = driver(t, vendor, Options{Keys: row.keys}).Do(t.Context(), chat(t, row.stream))
+		_, _ = newDriver(t, vendor, upstream.DriverOptions{Keys: row.keys}).Do(t.Context(), chat(t, row.stream))
 		row.want.Set("Content-Type", "application/json")
 		row.want.Set("User-Agent", "tollhouse")
 		row.want.Set("Content-Length", fmt.Sprint(len(hello)))
@@ -82,51 +82,6 @@ func TestTheRequestIsMadeFromScratch(t *testing.T) {
 		if got.Method != "POST" || got.RequestURI != "/v1/chat/completions" || body != hello || got.ContentLength != int64(len(hello)) || got.TransferEncoding != nil {
 			t.Errorf("%s %s, %d bytes: %s", got.Method, got.RequestURI, got.ContentLength, body)
 		}
-	}
-}
-
-func TestKeysAreTakenInTurnAndRestWhenRefused(t *testing.T) {
-	asked := map[string]int{}
-	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		key := r.Header.Get("Authorization")
-		asked[key]++
-		if key == "Bearer sk-bad" {
-			vendortest.Responds(401, nil, `{"error":{"message":"Incorrect API key: sk-bad"}}`)(w, r)
-			return
-		}
-		vendortest.Responds(200, nil, "{}")(w, r)
-	}), Options{
-		Keys: []secret.String{secret.New("sk-bad"), secret.New("sk-good")},
-		Now:  func() time.Time { return time.Unix(0, 0) },
-	})
-	for range 12 {
-		reply, err := up.Do(t.Context(), chat(t, false))
-		if err == nil {
-			_ = reply.Body.Close()
-		} else if strings.Contains(err.Error(), "sk-bad") {
-			t.Errorf("the key is in the log: %v", err)
-		}
-	}
-	if asked["Bearer sk-bad"] != 3 || asked["Bearer sk-good"] != 9 {
-		t.Errorf("asked %v", asked)
-	}
-}
-
-func TestAnotherOperationIsRefused(t *testing.T) {
-	up := driver(t, http.NotFoundHandler(), Options{})
-	c := chat(t, false)
-	c.Op = "paint"
-	if _, err := up.Do(t.Context(), c); !fault.Is(err, fault.InternalError) || up.Supports("paint", "m") || !up.Supports(upstream.ChatCompletion, "any") {
-		t.Errorf("error %v", err)
-	}
-	c = chat(t, false)
-	c.Body, c.ContentType = upstream.BytesBody([]byte("--b")), "multipart/form-data; boundary=b"
-	if h := header(c); h.Get("Content-Type") != c.ContentType {
-		t.Errorf("a form travels as %v", h)
-	}
-	c.Body = upstream.OpenBody(1, func() (io.ReadCloser, error) { return nil, io.ErrClosedPipe })
-	if _, err := up.Do(t.Context(), c); !fault.Is(err, fault.InternalError) || !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("a body that cannot be read: %v", err)
 	}
 }
 
@@ -169,7 +124,7 @@ func TestWhoseFaultARefusalIs(t *testing.T) {
 		"300":                {300, quote(`"code":"x"`), fault.BadGateway, 502, "", "", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, f := vendortest.Refused(t, driver(t, vendortest.Responds(row.status, nil, row.body), Options{}), chat(t, false))
+			e, f := vendortest.Refused(t, newDriver(t, vendortest.Responds(row.status, nil, row.body), upstream.DriverOptions{}), chat(t, false))
 			if e.Code != row.code || e.HTTPStatus() != row.want || e.Param != row.param || f.Fatal != row.fatal || f.Status != row.status || !f.Sent {
 				t.Errorf("%d %s, param %q, failure %+v", e.HTTPStatus(), e.Code, e.Param, f)
 			}
@@ -208,13 +163,13 @@ func TestRetryAfter(t *testing.T) {
 		{"", "tomorrow", 0},
 	} {
 		for _, status := range []int{429, 503, 529} {
-			up := driver(t, vendortest.Responds(status, map[string]string{"Retry-After-Ms": row.ms, "Retry-After": row.after}, ""), Options{Now: func() time.Time { return now }})
+			up := newDriver(t, vendortest.Responds(status, map[string]string{"Retry-After-Ms": row.ms, "Retry-After": row.after}, ""), upstream.DriverOptions{Now: func() time.Time { return now }})
 			if e, f := vendortest.Refused(t, up, chat(t, false)); e.RetryAfter != row.want || !f.Refused {
 				t.Errorf("%d, ms %q, after %q: %s, refused %v", status, row.ms, row.after, e.RetryAfter, f.Refused)
 			}
 		}
 	}
-	if e, _ := vendortest.Refused(t, driver(t, vendortest.Responds(401, map[string]string{"Retry-After": "7"}, ""), Options{}), chat(t, false)); e.RetryAfter != 0 {
+	if e, _ := vendortest.Refused(t, newDriver(t, vendortest.Responds(401, map[string]string{"Retry-After": "7"}, ""), upstream.DriverOptions{}), chat(t, false)); e.RetryAfter != 0 {
 		t.Error("an operator's fault tells callers to come again")
 	}
 }
@@ -240,13 +195,13 @@ func TestAStreamedRequestMustBeAnsweredByEvents(t *testing.T) {
 		"a wrong key":          {"application/json", `{"error":{"message":"m","code":"invalid_api_key"}}`, fault.NoChannel, 502},
 	} {
 		t.Run(name, func(t *testing.T) {
-			up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header()["Content-Type"] = []string{row.kind}
 				if row.kind == "" {
 					w.Header()["Content-Type"] = nil
 				}
 				_, _ = io.WriteString(w, row.body)
-			}), Options{})
+			}), upstream.DriverOptions{})
 			if row.want != 0 {
 				if e, _ := vendortest.Refused(t, up, chat(t, true)); e.HTTPStatus() != row.want || e.Code != row.code {
 					t.Errorf("%v, want %d %s", e, row.want, row.code)
@@ -269,12 +224,12 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		for _, location := range []string{"/elsewhere", "http://%zz"} {
 			asked := 0
-			up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if asked++; asked > 1 {
 					status = 200
 				}
 				vendortest.Responds(status, map[string]string{"Location": location}, "")(w, r)
-			}), Options{})
+			}), upstream.DriverOptions{})
 			e, f := vendortest.Refused(t, up, chat(t, false))
 			if e.Code != fault.BadGateway || !f.Sent || asked != 1 {
 				t.Errorf("%d: %v, asked %d times", status, e, asked)
@@ -283,14 +238,14 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestATransportOfSomebodyElse(t *testing.T) {
+func TestATransportOfTheCaller(t *testing.T) {
 	for name, row := range map[string]struct {
 		err  error
 		sent bool
 	}{
 		"any error": {io.ErrUnexpectedEOF, true},
 	} {
-		up, err := New(Options{Transport: tripper(func(*http.Request) (*http.Response, error) { return nil, row.err })})
+		up, err := New(upstream.DriverOptions{Transport: tripper(func(*http.Request) (*http.Response, error) { return nil, row.err })})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -308,7 +263,7 @@ type tripper func(*http.Request) (*http.Response, error)
 func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func BenchmarkDriver(b *testing.B) {
-	up, err := New(Options{Keys: []secret.String{secret.New("sk-1")}, Transport: tripper(func(*http.Request) (*http.Response, error) {
+	up, err := New(upstream.DriverOptions{Keys: []secret.String{secret.New("sk-1")}, Transport: tripper(func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: http.NoBody}, nil
 	})})
 	if err != nil {
@@ -364,9 +319,9 @@ func editForm(more ...upstream.Part) *upstream.Form {
 	}, more...)}
 }
 
-// TestAKeyThatIsRefusedOrAtItsLimitCostsNobodyAnErrorWhileAnotherWorks is the
+// TestARefusedOrLimitedKeyCausesNoErrorWhileAnotherWorks is the
 // rotation of a key: the old one and the new one are listed for a while.
-func TestAKeyThatIsRefusedOrAtItsLimitCostsNobodyAnErrorWhileAnotherWorks(t *testing.T) {
+func TestARefusedOrLimitedKeyCausesNoErrorWhileAnotherWorks(t *testing.T) {
 	for name, refusal := range map[string]struct {
 		status int
 		header map[string]string
@@ -374,14 +329,14 @@ func TestAKeyThatIsRefusedOrAtItsLimitCostsNobodyAnErrorWhileAnotherWorks(t *tes
 		"refused": {401, nil}, "at its limit": {429, map[string]string{"Retry-After": "30"}}, "at its limit, it does not say for how long": {429, nil},
 	} {
 		var refused atomic.Int64
-		up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if strings.Contains(r.Header.Get("Authorization"), "sk-old") {
 				refused.Add(1)
 				vendortest.Responds(refusal.status, refusal.header, `{"error":{"message":"No."}}`)(w, r)
 				return
 			}
 			vendortest.Responds(200, nil, `{}`)(w, r)
-		}), Options{Keys: []secret.String{secret.New("sk-old"), secret.New("sk-new")}})
+		}), upstream.DriverOptions{Keys: []secret.String{secret.New("sk-old"), secret.New("sk-new")}})
 		r := router.Single(up)
 		for i := range 20 {
 			reply, err := r.Do(t.Context(), chat(t, false))

@@ -146,14 +146,14 @@ func status(data []byte) int {
 	return v.status()
 }
 
-// refused tells whose fault it is: the caller's, who then gets the vendor's own
-// words, the operator's or the vendor's.
-func (u *Upstream) refused(status int, data []byte, h http.Header) error {
+// refused makes the error of a refusal: the caller's fault, who then gets the vendor's
+// text, the operator's or the vendor's.
+func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
 	v, _ := parseError(data)
-	e, f := u.client.Refused(status, string(data), h)
+	e, f := c.Refused(status, string(data), h)
 	switch {
 	case v.lookup(operatorFaults) != 0 && status < 500:
-		e = u.client.OperatorFault(f)
+		e = c.OperatorFault(f)
 		f.Ambiguous = strings.EqualFold(v.kind, "FAILED_PRECONDITION") // of many kinds
 	case status == http.StatusTooManyRequests && v.oversized():
 		f.Oversized = true
@@ -162,13 +162,13 @@ func (u *Upstream) refused(status int, data []byte, h http.Header) error {
 		e.RetryAfter = v.google.wait
 	}
 	if e.Code == fault.InvalidRequest {
-		u.client.QuoteError(e, httpdo.VendorError{Code: v.publicCode(), Message: v.message, Param: v.param, Body: v.body})
+		c.QuoteError(e, httpdo.VendorError{Code: v.publicCode(), Message: v.message, Param: v.param, Body: v.body})
 	}
 	return e
 }
 
-// googleDetail is what Google says in an error's details: a reason that tells a bad
-// key from a bad request, and how long to wait, which it does in no header.
+// googleDetail is what Google says in an error's details: a reason by which a bad
+// key differs from a bad request, and how long to wait, which it does in no header.
 type googleDetail struct {
 	reason string        // of an ErrorInfo
 	wait   time.Duration // of a RetryInfo

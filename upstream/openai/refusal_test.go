@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/upstream"
 	"github.com/tollhouse-ai/gateway/upstream/internal/vendortest"
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
@@ -43,10 +44,10 @@ func meaning(status int) meant {
 
 func TestOfAllStatusesOnlyTheCallersOwnFaultIsTheirs(t *testing.T) {
 	var status int
-	up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		vendortest.Responds(status, nil, `{"error":{"message":"Text of the vendor.","code":"theirs"}}`)(w, r)
-	}), Options{})
-	other := driver(t, vendortest.Responds(200, nil, `{"id":"x","object":"chat.completion","choices":[]}`), Options{})
+	}), upstream.DriverOptions{})
+	other := newDriver(t, vendortest.Responds(200, nil, `{"id":"x","object":"chat.completion","choices":[]}`), upstream.DriverOptions{})
 	all := map[string]string{"*": "*"}
 	for status = 300; status < 600; status++ {
 		want := meaning(status)
@@ -78,10 +79,10 @@ func TestOfAllStatusesOnlyTheCallersOwnFaultIsTheirs(t *testing.T) {
 func TestAProxysRefusalSaysNothingOfTheKey(t *testing.T) {
 	for _, status := range []int{407, 421, 426} {
 		var asked []string
-		up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			asked = append(asked, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 			w.WriteHeader(status)
-		}), Options{Keys: vendortest.Keys("1", "2")})
+		}), upstream.DriverOptions{Keys: vendortest.Keys("1", "2")})
 		for range 8 {
 			if _, f := vendortest.Refused(t, up, chat(t, false)); f.OtherKey {
 				t.Errorf("%d: another key is to be tried", status)
@@ -143,7 +144,7 @@ func TestGooglesErrorsAreWhoseFaultTheyAre(t *testing.T) {
 			if row.header != "" {
 				header["Retry-After"] = row.header
 			}
-			e, f := vendortest.Refused(t, driver(t, vendortest.Responds(row.status, header, row.body), Options{}), chat(t, false))
+			e, f := vendortest.Refused(t, newDriver(t, vendortest.Responds(row.status, header, row.body), upstream.DriverOptions{}), chat(t, false))
 			if e.Code != row.code || e.HTTPStatus() != row.http || f.Fatal != row.fatal || e.RetryAfter != row.wait || string(e.Body) != row.quoted {
 				t.Errorf("%d %s, retry after %s, failure %+v, body %s", e.HTTPStatus(), e.Code, e.RetryAfter, f, e.Body)
 			}
@@ -156,7 +157,7 @@ func TestGooglesErrorsAreWhoseFaultTheyAre(t *testing.T) {
 
 func TestGooglesErrorInAnAnsweredStreamIsOne(t *testing.T) {
 	body := `[{"error":{"code":429,"message":"m","status":"RESOURCE_EXHAUSTED","details":[{"retryDelay":"3s"}]}}]`
-	if e, _ := vendortest.Refused(t, driver(t, vendortest.Responds(200, nil, body), Options{}), chat(t, true)); e.Code != fault.UpstreamRateLimit || e.RetryAfter != 3*time.Second {
+	if e, _ := vendortest.Refused(t, newDriver(t, vendortest.Responds(200, nil, body), upstream.DriverOptions{}), chat(t, true)); e.Code != fault.UpstreamRateLimit || e.RetryAfter != 3*time.Second {
 		t.Errorf("%v, retry after %s", e, e.RetryAfter)
 	}
 }

@@ -29,7 +29,7 @@ import (
 )
 
 // raw is a vendor on a socket: serve gets every connection with its number.
-func raw(t *testing.T, o Options, serve func(c net.Conn, r *bufio.Reader, n int)) *Upstream {
+func raw(t *testing.T, o upstream.DriverOptions, serve func(c net.Conn, r *bufio.Reader, n int)) upstream.Driver {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -86,7 +86,7 @@ func TestHostileHeaders(t *testing.T) {
 		"two encodings":   {ok + "Content-Encoding: gzip\r\nContent-Encoding: gzip\r\n\r\n", nil, fault.BadGateway},
 	} {
 		t.Run(name, func(t *testing.T) {
-			up := raw(t, Options{}, func(c net.Conn, r *bufio.Reader, _ int) {
+			up := raw(t, upstream.DriverOptions{}, func(c net.Conn, r *bufio.Reader, _ int) {
 				if take(r) {
 					_, _ = io.WriteString(c, row.head+"{}")
 				}
@@ -132,7 +132,7 @@ func TestABilledRequestIsNeverSentTwice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var requests atomic.Int32
-			up := raw(t, Options{}, func(c net.Conn, r *bufio.Reader, _ int) {
+			up := raw(t, upstream.DriverOptions{}, func(c net.Conn, r *bufio.Reader, _ int) {
 				for first := true; take(r); first = false {
 					requests.Add(1)
 					if !first {
@@ -172,7 +172,7 @@ func (s stuck) Write(p []byte) (int, error) {
 func TestAnIdleConnectionThatDiedIsNoRequestSentAndTheRouterAsksAgain(t *testing.T) {
 	var broken atomic.Bool
 	var dials atomic.Int32
-	o := Options{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+	o := upstream.DriverOptions{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, network, address)
 		if dials.Add(1) > 1 || err != nil {
 			return c, err
@@ -215,7 +215,7 @@ func TestAConnectionThatNeverWasIsNoRequestSent(t *testing.T) {
 	defer secure.Close()
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
-	for name, o := range map[string]Options{
+	for name, o := range map[string]upstream.DriverOptions{
 		"refused":     {BaseURL: "http://127.0.0.1:1"},
 		"certificate": {BaseURL: secure.URL},
 		"no TLS":      {BaseURL: strings.Replace(plain.URL, "http:", "https:", 1)},
@@ -234,7 +234,7 @@ func TestAConnectionThatNeverWasIsNoRequestSent(t *testing.T) {
 		}
 	}
 	for _, err := range []error{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, &net.DNSError{}} {
-		up, _ := New(Options{Transport: tripper(func(*http.Request) (*http.Response, error) { return nil, err })})
+		up, _ := New(upstream.DriverOptions{Transport: tripper(func(*http.Request) (*http.Response, error) { return nil, err })})
 		if _, f := vendortest.Refused(t, up, chat(t, false)); f.Sent {
 			t.Errorf("a foreign transport's %v counts as sent", err)
 		}
@@ -244,7 +244,7 @@ func TestAConnectionThatNeverWasIsNoRequestSent(t *testing.T) {
 func TestConnectingTakesFiveSecondsAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for given, want := range map[time.Duration]time.Duration{0: 5 * time.Second, time.Second: time.Second} {
-			up, err := New(Options{ConnectTimeout: given, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			up, err := New(upstream.DriverOptions{ConnectTimeout: given, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}})
@@ -270,13 +270,13 @@ func TestHTTP2(t *testing.T) {
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	defer server.Close()
-	up, err := New(Options{BaseURL: server.URL})
+	up, err := New(upstream.DriverOptions{BaseURL: server.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer up.Close()
-	up.client.OwnTransport.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
-	up.client.OwnTransport.TLSClientConfig.RootCAs.AddCert(server.Certificate())
+	up.(*driver).OwnTransport.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
+	up.(*driver).OwnTransport.TLSClientConfig.RootCAs.AddCert(server.Certificate())
 	behave.Store(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, r.Proto)
 	}))
@@ -293,34 +293,25 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatIsCompressedUnasked is docs/faults.md, row 9.
-func TestAnAnswerThatIsCompressedUnasked(t *testing.T) {
-	const size = 3 << 20
-	for _, encoding := range []string{"gzip", "X-GZIP", "identity", ""} {
-		body := vendortest.Gzip(t, size)
-		if encoding == "identity" || encoding == "" {
-			body = make([]byte, size)
-		}
-		up := driver(t, vendortest.Responds(200, map[string]string{"Content-Encoding": encoding}, string(body)), Options{})
-		reply, err := up.Do(t.Context(), chat(t, false))
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, err := io.Copy(io.Discard, reply.Body)
-		if n != size || errors.Join(err, reply.Body.Close()) != nil || reply.Header.Get("Content-Encoding") != "" {
-			t.Errorf("%s: %d bytes, %v, %v", encoding, n, err, reply.Header)
-		}
-	}
+func TestARefusalThatUnfoldsIsReadInPart(t *testing.T) {
 	refusal := vendortest.Responds(400, map[string]string{"Content-Encoding": "gzip"}, string(vendortest.Gzip(t, 8<<20)))
-	if e, _ := vendortest.Refused(t, driver(t, refusal, Options{}), chat(t, false)); e.HTTPStatus() != 400 {
-		t.Errorf("a refusal that unfolds: %v", e)
+	if e, _ := vendortest.Refused(t, newDriver(t, refusal, upstream.DriverOptions{}), chat(t, false)); e.HTTPStatus() != 400 {
+		t.Errorf("%v", e)
+	}
+}
+
+func TestABodyThatCannotBeReadIsNotSent(t *testing.T) {
+	c := chat(t, false)
+	c.Body = upstream.BytesBody([]byte("--b")).Set("a", nil)
+	if _, err := newDriver(t, http.NotFoundHandler(), upstream.DriverOptions{}).Do(t.Context(), c); !fault.Is(err, fault.InternalError) {
+		t.Error(err)
 	}
 }
 
 // TestAVendorThatAnswersBeforeItReadTheRequest is docs/faults.md, row 39.
 func TestAVendorThatAnswersBeforeItReadTheRequest(t *testing.T) {
 	answer := strings.Repeat("x", 64<<10)
-	up := raw(t, Options{}, func(c net.Conn, r *bufio.Reader, _ int) {
+	up := raw(t, upstream.DriverOptions{}, func(c net.Conn, r *bufio.Reader, _ int) {
 		for {
 			req, err := http.ReadRequest(r)
 			if err != nil {
@@ -340,28 +331,6 @@ func TestAVendorThatAnswersBeforeItReadTheRequest(t *testing.T) {
 		n, err := io.Copy(io.Discard, reply.Body)
 		if n != int64(len(answer)) || errors.Join(err, reply.Body.Close()) != nil {
 			t.Fatalf("%d bytes, %v", n, err)
-		}
-	}
-}
-
-// TestAnAnswerCutAtAnyByteIsAnError goes through a Router, as every call does.
-func TestAnAnswerCutAtAnyByteIsAnError(t *testing.T) {
-	const whole = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n" +
-		"10\r\ndata: {\"a\":1}\n\n\n\r\ne\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
-	for cut := range len(whole) {
-		up := raw(t, Options{}, func(c net.Conn, r *bufio.Reader, _ int) {
-			if take(r) {
-				_, _ = io.WriteString(c, whole[:cut])
-			}
-		})
-		reply, err := router.Single(up).Do(t.Context(), chat(t, true))
-		if err == nil {
-			_, err = io.Copy(io.Discard, reply.Body)
-			_ = reply.Body.Close()
-		}
-		var f *upstream.Failure
-		if fault.From(err).HTTPStatus() != 502 || !errors.As(err, &f) || !f.Sent {
-			t.Errorf("cut at %d: %v", cut, err)
 		}
 	}
 }

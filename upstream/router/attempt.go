@@ -22,7 +22,7 @@ type Timeouts struct {
 	// a non-streamed answer sends nothing until it is done. Default 10 minutes.
 	Headers time.Duration
 	// Idle is the longest silence after the first byte. Only time in which
-	// somebody waits for the upstream counts. Default 60 seconds.
+	// a read waits for the upstream counts. Default 60 seconds.
 	Idle time.Duration
 	// Total is the longest life of an answer. Default 30 minutes.
 	Total time.Duration
@@ -47,7 +47,7 @@ func positive(d, otherwise time.Duration) time.Duration {
 type progress struct {
 	elapsed   time.Duration
 	firstByte bool          // the first byte has come
-	reading   bool          // somebody waits for the next byte
+	reading   bool          // a read waits for the next byte
 	readSince time.Duration // from when
 }
 
@@ -102,7 +102,7 @@ type attempt struct {
 	done       bool
 	accepted   bool
 	notSent    bool // the upstream was not asked
-	readerSlow bool // it ran out of time while nobody waited for the upstream: its reader was slow
+	readerSlow bool // it ran out of time while no read waited for the upstream
 }
 
 var (
@@ -332,8 +332,8 @@ func (a *attempt) refuse(err error, now time.Time, took time.Duration) *fault.Er
 }
 
 // finish ends the attempt's timer and context; v is what its end means.
-// cut is what ended the answer instead of its end. Whoever accepts an answer may
-// read it to its end and still use the context. The lease is released last:
+// cut is what ended the answer instead of its end. [upstream.Call.Accept] may
+// read an answer to its end and still use the context. The lease is released last:
 // here if the answer was accepted before, else once that is decided.
 func (a *attempt) finish(v verdict, cut *fault.Error) {
 	a.mu.Lock()
@@ -353,8 +353,8 @@ func (a *attempt) finish(v verdict, cut *fault.Error) {
 	}
 }
 
-// reportEnd tells the circuit breaker how an accepted answer ended. Where the caller
-// left that means nothing, nor in a test.
+// reportEnd reports to the circuit breaker how an accepted answer ended. Where the
+// caller left that means nothing, nor in a test.
 func (a *attempt) reportEnd() {
 	switch l := &a.lease; {
 	case a.parent.Err() != nil, l.test:
@@ -367,9 +367,9 @@ func (a *attempt) reportEnd() {
 	}
 }
 
-// reportRefusal tells the circuit breaker what a call without an answer means. A refusal of
-// the caller's request shows that the vendor is there. A vendor that says when to
-// come back is well, but not to be asked until then.
+// reportRefusal reports to the circuit breaker what a call without an answer means. A
+// refusal of the caller's request counts as a success, since the vendor works. A vendor
+// that says when to come back starts a cooldown, which is no failure.
 func (a *attempt) reportRefusal(e *fault.Error, now time.Time) {
 	l, v := &a.lease, a.verdict
 	if v.channelFailed {
@@ -392,7 +392,7 @@ func (a *attempt) reportRefusal(e *fault.Error, now time.Time) {
 	}
 }
 
-// event is what an observer gets to know; err is nil if the answer was accepted.
+// event is what an observer gets; err is nil if the answer was accepted.
 func (a *attempt) event(since time.Time, took time.Duration, err *fault.Error) upstream.Attempt {
 	o := upstream.Attempt{Channel: a.lease.Name, Model: a.key.model, Again: a.lease.retry, Started: since, Duration: took}
 	if err == nil {

@@ -45,7 +45,7 @@ func two(t *testing.T, d *day, first *vendor) *router.Router {
 		router.Channel{Name: "second", Upstream: plays("ok"), Models: map[string]string{"m": "m", "spare": "spare"}, Priority: 1})
 }
 
-func TestAChannelThatFailsThreeTimesInARowRestsLongerAndLonger(t *testing.T) {
+func TestTheCircuitOpensAfterThreeFailuresForLongerEachTime(t *testing.T) {
 	var d day
 	first := plays(failed(500))
 	r := two(t, &d, first)
@@ -64,20 +64,6 @@ func TestAChannelThatFailsThreeTimesInARowRestsLongerAndLonger(t *testing.T) {
 	}
 }
 
-func TestASuccessMakesAChannelWhole(t *testing.T) {
-	var d day
-	bad := failed(503)
-	first := plays(bad, bad, "ok", bad, bad, "ok", bad, bad, bad, "ok")
-	r := two(t, &d, first)
-	if n := ask(t, r, first, 12); n != 9 {
-		t.Fatalf("it was asked %d times before it rests", n)
-	}
-	d.now = d.now.Add(time.Second)
-	if n := ask(t, r, first, 31); n != 31 || r.Channels()[0].State != router.Ready {
-		t.Errorf("after its rest it was asked %d times, %+v", n, r.Channels()[0])
-	}
-}
-
 func TestARefusalOfTheCallersRequestIsNoFailure(t *testing.T) {
 	var d day
 	first := plays((&upstream.Failure{Status: 422, Sent: true}).Fault())
@@ -88,7 +74,7 @@ func TestARefusalOfTheCallersRequestIsNoFailure(t *testing.T) {
 }
 
 // Of many vendors that speak the dialect only some count tokens.
-func TestAVendorThatDoesNotCountIsNotUnwell(t *testing.T) {
+func TestAVendorWithoutATokenCounterIsNoFailure(t *testing.T) {
 	for _, status := range []int{405, 501} {
 		var d day
 		first := plays(failed(status))
@@ -109,38 +95,7 @@ func TestAVendorThatDoesNotCountIsNotUnwell(t *testing.T) {
 	}
 }
 
-func TestOneCallAtATimeTriesAChannelThatRested(t *testing.T) {
-	var d day
-	type step = func(context.Context, *upstream.Call) (*upstream.Reply, error)
-	bad := failed(500)
-	entered, leave := make(chan struct{}), make(chan struct{})
-	first := plays(bad, bad, bad, step(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
-		close(entered)
-		<-leave
-		return says(strings.NewReader("well again")), nil
-	}), "ok")
-	r := two(t, &d, first)
-	ask(t, r, first, 3)
-	d.now = d.now.Add(time.Second)
-	done := make(chan string)
-	go func() {
-		got, _ := answer(context.Background(), r, call(t, hello))
-		done <- got
-	}()
-	<-entered
-	if n := ask(t, r, first, 5); n != 0 {
-		t.Errorf("%d calls went along with the first", n)
-	}
-	close(leave)
-	if got := <-done; got != "well again" {
-		t.Errorf("the try got %q", got)
-	}
-	if n := ask(t, r, first, 5); n != 5 {
-		t.Errorf("then it was asked %d times", n)
-	}
-}
-
-func TestChannelsThatAllRestAreAskedAllTheSame(t *testing.T) {
+func TestOpenCircuitsOfAllChannelsAreForced(t *testing.T) {
 	var d day
 	o := d.options()
 	only := plays(failed(500))
@@ -153,7 +108,7 @@ func TestChannelsThatAllRestAreAskedAllTheSame(t *testing.T) {
 	}
 }
 
-func TestAnswersThatBreakOffCountAgainstTheChannel(t *testing.T) {
+func TestCutAnswersOpenTheCircuit(t *testing.T) {
 	var d day
 	first := plays(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 		return says(io.MultiReader(strings.NewReader("half"), readFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }))), nil
@@ -164,7 +119,7 @@ func TestAnswersThatBreakOffCountAgainstTheChannel(t *testing.T) {
 	}
 }
 
-func TestARefusedAnswerIsAFailureAlsoIfItWasReadToItsEnd(t *testing.T) {
+func TestAnAnswerThatAcceptRefusesIsAFailure(t *testing.T) {
 	var d day
 	first := plays("error frame")
 	r := two(t, &d, first)
@@ -195,7 +150,7 @@ func blend(failing int) *vendor {
 	})
 }
 
-func TestAChannelThatFailsTooOftenRestsThoughItAnswersBetween(t *testing.T) {
+func TestAHighShareOfFailuresOpensTheCircuit(t *testing.T) {
 	for failing, rests := range map[int]bool{50: true, 45: true, 30: false, 10: false} {
 		var d day
 		v := blend(failing)
@@ -209,7 +164,7 @@ func TestAChannelThatFailsTooOftenRestsThoughItAnswersBetween(t *testing.T) {
 	}
 }
 
-func TestNoMoreThanHalfOfAPriorityRestForErringNowAndThen(t *testing.T) {
+func TestTheShareOfFailuresOpensAtMostHalfOfAPriority(t *testing.T) {
 	for peers, most := range map[int]int{1: 0, 2: 1, 3: 1, 4: 2, 5: 2} {
 		var d day
 		var list []router.Channel
@@ -241,7 +196,7 @@ func TestNoMoreThanHalfOfAPriorityRestForErringNowAndThen(t *testing.T) {
 	}
 }
 
-func TestWhatBeganBeforeARestSaysNothingOfIt(t *testing.T) {
+func TestCallsFromBeforeAnOpeningDoNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := new(holds)
 		r := newRouter(t, router.Options{}, every("first", v, 0), every("second", plays("second"), 1))
@@ -271,89 +226,7 @@ func TestWhatBeganBeforeARestSaysNothingOfIt(t *testing.T) {
 	})
 }
 
-func TestAChannelThatIsBackGetsMoreCallsAtATimeWithEachSuccess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := new(holds)
-		r := newRouter(t, router.Options{}, every("first", v, 0), every("second", plays("second"), 1))
-		for range 3 {
-			start(t.Context(), r, call(t, hello))
-		}
-		for i := range 3 {
-			v.let(i, failed(500))
-		}
-		time.Sleep(time.Second)
-		for _, let := range []int{1, 3, 7, 15, 31} { // an answer that begins and ends counts twice, at first
-			before := v.running()
-			for range 100 {
-				start(t.Context(), r, call(t, hello))
-			}
-			got := v.running() - before
-			if got > let {
-				t.Errorf("%d calls were let in at a time, want at most %d", got, let)
-			}
-			for i := range got {
-				v.let(before+i, nil)
-			}
-			synctest.Wait()
-		}
-		if c := r.Channels()[0]; c.State != router.Ready {
-			t.Errorf("%+v", c)
-		}
-	})
-}
-
-func TestALongTimeInServiceMakesTheNextRestShort(t *testing.T) {
-	for in, want := range map[time.Duration]time.Duration{
-		time.Second: 8 * time.Second, 15 * time.Second: 4 * time.Second, 10 * time.Minute: time.Second,
-	} {
-		var d day
-		bad := failed(500)
-		v := plays(bad, bad, bad, bad, bad, "ok")
-		r := two(t, &d, v)
-		for range 3 {
-			ask(t, r, v, 3)
-			d.now = d.now.Add(4 * time.Second)
-		}
-		ask(t, r, v, 40)
-		if c := r.Channels()[0]; c.State != router.Ready || r.CircuitOpens()["first"] != 3 {
-			t.Fatalf("%+v", c)
-		}
-		d.now = d.now.Add(in)
-		v.script = []any{bad}
-		ask(t, r, v, 3)
-		if c := r.Channels()[0]; c.State != router.Resting || c.Until.Sub(d.now) != want {
-			t.Errorf("after %s in service it rests for %s, want %s", in, c.Until.Sub(d.now), want)
-		}
-	}
-}
-
-func TestAProbeThatNeverEndsDoesNotKeepOthersFromTrying(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := new(holds)
-		r := newRouter(t, router.Options{}, every("first", v, 0), every("second", plays("second"), 1))
-		for range 3 {
-			start(t.Context(), r, call(t, hello))
-		}
-		for i := range 3 {
-			v.let(i, failed(500))
-		}
-		time.Sleep(time.Second)
-		for i := range 3 {
-			for range 3 {
-				start(t.Context(), r, call(t, hello))
-			}
-			if got := v.running() - 3; got != i+1 {
-				t.Errorf("after %d s %d calls try", i, got)
-			}
-			time.Sleep(time.Second)
-		}
-		for i := range v.running() {
-			v.let(i, nil)
-		}
-	})
-}
-
-func TestWhoGivesUpASlowCallDoesNotMakeItsChannelLookFast(t *testing.T) {
+func TestACanceledSlowCallDoesNotLowerTheLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slowly, fast := slow(2*time.Second), slow(100*time.Millisecond)
 		d := newDice(29)
@@ -369,7 +242,7 @@ func TestWhoGivesUpASlowCallDoesNotMakeItsChannelLookFast(t *testing.T) {
 	})
 }
 
-func TestAQuickFailureDoesNotMakeAChannelLookFast(t *testing.T) {
+func TestAQuickFailureDoesNotLowerTheLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := slow(time.Second)
 		r := router.Single(v)
@@ -384,7 +257,7 @@ func TestAQuickFailureDoesNotMakeAChannelLookFast(t *testing.T) {
 	})
 }
 
-func TestRestsAreCounted(t *testing.T) {
+func TestCircuitOpensAreCounted(t *testing.T) {
 	var d day
 	first := plays(failed(500))
 	r := two(t, &d, first)
@@ -412,7 +285,7 @@ func tests(t *testing.T, r *router.Router, n int) {
 	}
 }
 
-func TestATestSaysNothingOfTheChannelWhateverComesOfIt(t *testing.T) {
+func TestATestCallDoesNotChangeTheHealth(t *testing.T) {
 	for name, outcome := range map[string]any{
 		"a good answer": "ok", "a cut answer": cutShort, "an error of the vendor's": failed(500), "a refused key": failed(401), "a proxy's refusal": failed(407),
 		"a time to wait": later(429, 20*time.Second), "the test's own fault": failed(400), "nobody there": unsent(), "a connection lost": lost(),
@@ -448,7 +321,7 @@ func TestATestSaysNothingOfTheChannelWhateverComesOfIt(t *testing.T) {
 	}
 }
 
-func TestARevivedChannelIsTriedAgain(t *testing.T) {
+func TestResetHealthMakesTheCircuitHalfOpen(t *testing.T) {
 	var d day
 	first := plays(failed(500), failed(500), failed(500), "ok")
 	r := two(t, &d, first)
@@ -465,7 +338,7 @@ func TestARevivedChannelIsTriedAgain(t *testing.T) {
 }
 
 // A channel in service is no better for it: three failures in a row stay three.
-func TestRevivingAChannelInServiceChangesNothing(t *testing.T) {
+func TestResetHealthOfAClosedCircuitChangesNothing(t *testing.T) {
 	var d day
 	first := plays(failed(500))
 	r := two(t, &d, first)

@@ -29,7 +29,7 @@ const MaxDrain = 30 * time.Second
 type Channel struct {
 	// Name is the channel's name in logs and receipts; unique in a Router.
 	Name string
-	// Upstream answers the channel's calls. Whoever made it closes it.
+	// Upstream answers the channel's calls. The caller of New closes it.
 	Upstream upstream.Upstream
 	// Models leads from public to upstream ids. The public id "*" (with the
 	// upstream id "*") passes every id through as it is.
@@ -75,7 +75,7 @@ type ChannelInfo struct {
 	Requests int64     // attempts since the start, reloads included
 	Failures int64     // how many of them counted against the channel
 	// Latency is how long the upstream lately took to the first content, or to
-	// the whole of an answer that is not streamed; 0 if nobody knows, and 10 ms
+	// the whole of an answer that is not streamed; 0 if it is not known, and 10 ms
 	// for all that is quicker.
 	Latency time.Duration
 	// LastError is the code and the upstream's status of the last failure; empty
@@ -259,7 +259,7 @@ func newChannels(list []Channel, before []*channel, who *breaker.Accounts, now t
 }
 
 // replaced reports whether b is another upstream than a, with other keys for
-// instance. Functions cannot be told apart.
+// instance. Functions cannot be compared.
 func replaced(a, b upstream.Upstream) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a != b
 }
@@ -371,7 +371,7 @@ const maxRemovedPaused = 1000
 
 // keepPaused pauses those of the next Router's channels that come back and were
 // paused when they went: a file that lacks a channel for one reload is often a
-// mistake, and whoever paused the channel has not changed their mind. It returns
+// mistake, which must not end an operator's pause. It returns
 // the paused channels that are removed from then on, the last to go last.
 func (r *Router) keepPaused(next []*channel) (removed []string) {
 	now := make(map[string]*channel, len(next))

@@ -16,7 +16,7 @@ func later(status int, wait time.Duration) error {
 	return fault.From(failed(status)).With(func(e *fault.Error) { e.RetryAfter = wait })
 }
 
-func TestAVendorThatSaysWhenToComeBackIsNotAskedBeforeAndOthersServe(t *testing.T) {
+func TestAChannelInCooldownIsNotAskedAndOthersServe(t *testing.T) {
 	for name, row := range map[string]struct{ said, rest time.Duration }{
 		"as told": {20 * time.Second, 20 * time.Second}, "far too long": {24 * time.Hour, time.Minute},
 	} {
@@ -60,7 +60,7 @@ func TestTheOnlyChannelIsAskedThoughItsVendorSaidWhenToComeBack(t *testing.T) {
 	}
 }
 
-func TestAVendorThatWantsTheCallBackAtOnceGetsIt(t *testing.T) {
+func TestAShortRetryAfterIsRetriedOnTheOnlyChannel(t *testing.T) {
 	for name, row := range map[string]struct {
 		first error
 		asked int

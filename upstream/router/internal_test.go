@@ -30,7 +30,7 @@ func TestNoTimerOutlivesItsAnswer(t *testing.T) {
 	}
 }
 
-func TestAPlaceThatComesAtTheLastMomentGoesToTheNext(t *testing.T) {
+func TestASlotGrantedToACallThatGaveUpGoesToTheNext(t *testing.T) {
 	var l concurrencyLimiter
 	if !l.tryAcquire(1) {
 		t.Fatal("an unused limiter is full")
@@ -48,7 +48,7 @@ func TestAPlaceThatComesAtTheLastMomentGoesToTheNext(t *testing.T) {
 	}
 }
 
-func TestALineIsNotEndless(t *testing.T) {
+func TestTheQueueIsBounded(t *testing.T) {
 	var l concurrencyLimiter
 	l.tryAcquire(1)
 	for range maxQueue {

@@ -142,14 +142,14 @@ func (l *rateLimiter) delay(now time.Time) time.Duration {
 
 // waitForLimits waits for one of the candidates when all of those that may be asked
 // are at a limit: where only the rate is exceeded until its time comes, else in the
-// queues of all of them. A call that waits too long is told when to come back. It is
+// queues of all of them. The error of a call that waits too long says when to come back. It is
 // not ok if the candidate must not be asked any more, though waiting time is left.
 func (r *Router) waitForLimits(ctx context.Context, t *routing, all []candidate, best availability) (_ lease, ok bool, _ *fault.Error) {
 	var soonest *candidate
 	var full []*candidate
 	for i := range all {
 		switch c := &all[i]; {
-		case !c.availability.isAtLimit(), c.availability > max(best, restingAtLimit):
+		case !c.availability.isAtLimit(), c.availability > max(best, circuitOpenAtLimit):
 		case c.full:
 			full = append(full, c)
 		case soonest == nil || c.delay < soonest.delay:

@@ -91,7 +91,7 @@ func start(ctx context.Context, r *router.Router, c *upstream.Call) *asked {
 	return a
 }
 
-func TestAChannelAnswersSoManyCallsAtATimeAndOthersTakeTheRest(t *testing.T) {
+func TestCallsAboveMaxConcurrentGoToOtherChannels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full, other := new(holds), plays("other")
 		o := every("other", other, 1)
@@ -116,7 +116,7 @@ func TestAChannelAnswersSoManyCallsAtATimeAndOthersTakeTheRest(t *testing.T) {
 	})
 }
 
-func TestAPlaceIsHeldUntilTheAnswersBodyHasEnded(t *testing.T) {
+func TestASlotIsHeldUntilTheAnswersBodyHasEnded(t *testing.T) {
 	for name, end := range map[string]func(io.ReadCloser){
 		"closed": func(b io.ReadCloser) { _ = b.Close() },
 		"read":   func(b io.ReadCloser) { _, _ = io.ReadAll(b) },
@@ -137,7 +137,7 @@ func TestAPlaceIsHeldUntilTheAnswersBodyHasEnded(t *testing.T) {
 	}
 }
 
-func TestCallsWaitForAPlaceInOrderOfArrivalAndNotForLong(t *testing.T) {
+func TestCallsWaitForASlotInOrderOfArrivalUpToMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := new(holds), new(holds)
 		r := newRouter(t, router.Options{}, narrow("a", a, 1, 0), narrow("b", b, 1, 0))
@@ -148,7 +148,7 @@ func TestCallsWaitForAPlaceInOrderOfArrivalAndNotForLong(t *testing.T) {
 		second := start(t.Context(), r, call(t, hello))
 		third := start(t.Context(), r, call(t, hello))
 		if a.running() != 1 || b.running() != 1 {
-			t.Fatal("a call went where there was no place")
+			t.Fatal("a call went where there was no slot")
 		}
 		time.Sleep(300 * time.Millisecond)
 		leave()
@@ -159,7 +159,7 @@ func TestCallsWaitForAPlaceInOrderOfArrivalAndNotForLong(t *testing.T) {
 		b.let(0, nil)
 		synctest.Wait()
 		if b.running() != 2 {
-			t.Fatal("nobody took the place")
+			t.Fatal("nobody took the slot")
 		}
 		b.let(1, nil)
 		synctest.Wait()
@@ -179,14 +179,14 @@ func TestCallsWaitForAPlaceInOrderOfArrivalAndNotForLong(t *testing.T) {
 			start(t.Context(), r, call(t, hello))
 		}
 		if a.running() != 2 || b.running() != 4 {
-			t.Errorf("a place was lost: %d, %d", a.running(), b.running())
+			t.Errorf("a slot was lost: %d, %d", a.running(), b.running())
 		}
 		a.let(1, nil)
 		b.let(3, nil)
 	})
 }
 
-func TestAThousandCallsNeverExceedTheLimitsAndNoPlaceIsLost(t *testing.T) {
+func TestAThousandCallsNeverExceedTheLimitsAndNoSlotIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDice(17)
 		all := sites(d, func(time.Duration) lastError { return lastError{failing: 20, cuts: 20} })
@@ -210,7 +210,7 @@ func TestAThousandCallsNeverExceedTheLimitsAndNoPlaceIsLost(t *testing.T) {
 				held = append(held, start(t.Context(), r, c))
 			}
 			if len(s.asked) != 2+i {
-				t.Errorf("channel %d has %d places left of %d", i, len(s.asked), 2+i)
+				t.Errorf("channel %d has %d slots left of %d", i, len(s.asked), 2+i)
 			}
 			time.Sleep(time.Second)
 			synctest.Wait()
@@ -244,7 +244,7 @@ func TestNoMoreCallsBeginInAMinuteThanTheVendorTakes(t *testing.T) {
 	}
 }
 
-func TestACallWaitsForItsTurnGoesElsewhereOrIsToldWhenToComeBack(t *testing.T) {
+func TestACallAboveTheRateWaitsFailsOverOrGetsRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		paced, other := plays("paced"), plays("other")
 		r := newRouter(t, router.Options{}, narrow("paced", paced, 0, 90), every("other", other, 1))
@@ -288,7 +288,7 @@ func TestACallWaitsForItsTurnGoesElsewhereOrIsToldWhenToComeBack(t *testing.T) {
 	})
 }
 
-func TestAPollOfAVideoIsNeverKeptWaitingByLimits(t *testing.T) {
+func TestLimitsDoNotDelayPollsOfVideos(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := new(holds)
 		r := newRouter(t, router.Options{}, narrow("full", upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {

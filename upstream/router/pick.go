@@ -15,8 +15,8 @@ import (
 // defaultMaxWait is how long a call without a MaxWait of its own waits.
 const defaultMaxWait = time.Second
 
-// routing is one call's way through a Router: whom it may ask, whom it has asked,
-// and how long it may still wait.
+// routing is the state of one call in a Router: the routes that it may take, the
+// channels that it has tried, and how long it may still wait.
 type routing struct {
 	call        *upstream.Call
 	routes      []route
@@ -38,7 +38,7 @@ func (t *routing) countsAgainstLimits() bool { return t.call.Op != upstream.Poll
 
 // acquire selects the channel of the call's next attempt, and waits for capacity if
 // need be. retry says that it is not the call's first attempt. For a caller who has
-// left there is none: nobody is asked, so that nothing is paid.
+// left there is none: no channel is asked, so that nothing is paid.
 func (r *Router) acquire(ctx context.Context, t *routing, retry bool) (lease, *fault.Error) {
 	var few [4]candidate
 	for {
@@ -70,8 +70,8 @@ func (r *Router) acquire(ctx context.Context, t *routing, retry bool) (lease, *f
 	}
 }
 
-// accountOnly reports whether the best that are left are resting for the call's
-// account alone: the retry budget, which is everybody's, is not for it to spend there.
+// accountOnly reports whether the circuit breakers of the best that are left are open
+// for the call's account alone, which must not spend the retry budget of all there.
 func accountOnly(all []candidate, best availability) bool {
 	for i := range all {
 		if all[i].availability == best && !all[i].accountOnly {
@@ -115,7 +115,7 @@ func (t *routing) acquire(c *candidate, now time.Time) (lease, bool) {
 		}
 		l.hasSlot = true
 	}
-	if t.countsAgainstLimits() && !c.rate.allow(now) || !l.start(now, t.pinned || c.availability >= resting) {
+	if t.countsAgainstLimits() && !c.rate.allow(now) || !l.start(now, t.pinned || c.availability >= circuitOpen) {
 		l.releaseSlot()
 		return l, false
 	}
@@ -140,8 +140,8 @@ func (l *lease) release() {
 	l.releaseSlot()
 }
 
-// abandon gives the lease back of a call that nobody goes on with: a is its
-// attempt, nil if that did not begin.
+// abandon gives back the lease of a call that ended in a panic: a is its attempt, nil
+// if that did not begin.
 func (l *lease) abandon(a *attempt) {
 	if a != nil {
 		_ = a.Close() // does nothing where it has failed
@@ -162,13 +162,13 @@ func (l *lease) releaseSlot() {
 type availability uint8
 
 const (
-	ready           availability = iota
-	atLimit                      // at a limit, which may end soon
-	resting                      // its circuit breaker is open, or half-open with enough probes
-	restingAtLimit               // both
-	cooldown                     // its vendor said when to come back
-	cooldownAtLimit              // and it is at a limit
-	excluded                     // must not be asked: the operator has paused it
+	ready              availability = iota
+	atLimit                         // at a limit, which may end soon
+	circuitOpen                     // its circuit breaker is open, or half-open with enough probes
+	circuitOpenAtLimit              // both
+	cooldown                        // its vendor said when to come back
+	cooldownAtLimit                 // and it is at a limit
+	excluded                        // must not be asked: the operator has paused it
 )
 
 // isAtLimit reports whether it is at a limit, which may end soon.
@@ -183,7 +183,7 @@ type candidate struct {
 	slow         bool          // its share is less than its weight
 	share        float64       // of the random choice
 	delay        time.Duration // until its rate allows a call
-	accountOnly  bool          // it is resting for this account alone
+	accountOnly  bool          // its circuit breaker is open for this account alone
 }
 
 // candidates appends all that were not tried, in order of priority, and returns the
@@ -217,7 +217,7 @@ func (c *candidate) checkHealth(call *upstream.Call, now time.Time) {
 	case c.cooldowns.Active(routeKey{call.Op, c.model(call.Model)}, now):
 		c.availability = cooldown
 	case !ok:
-		c.availability, c.accountOnly = resting, accountOnly
+		c.availability, c.accountOnly = circuitOpen, accountOnly
 	}
 }
 
@@ -298,7 +298,7 @@ func setShares(cs []candidate, stream bool, now time.Time) (scale float64) {
 		c.share = float64(c.Weight)
 		stalled := c.stats.stalled(now)
 		slower := max(c.stats.expectedLatency(), stalled-1) - fastest - similarDoublings
-		if !(slower > 0) { // also if nobody knows
+		if !(slower > 0) { // also if none is known
 			continue
 		}
 		c.slow, scale = true, shareScale

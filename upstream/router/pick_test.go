@@ -213,10 +213,10 @@ func over(t *testing.T, d *dice, all []*site, edit func(i int, c *router.Channel
 	return newRouter(t, router.Options{Rand: d.below}, channels...)
 }
 
-// TestOneOfThreeChannelsInTroubleHarmsNobodyForLong is the third thing that must
+// TestOneFailingChannelOfThreeHarmsFewCalls is the third thing that must
 // hold of a bad day: errors under 0.1 %, and a p99 under twice the normal one,
 // some seconds after the trouble began, and all as before when it is over.
-func TestOneOfThreeChannelsInTroubleHarmsNobodyForLong(t *testing.T) {
+func TestOneFailingChannelOfThreeHarmsFewCalls(t *testing.T) {
 	const s = time.Second
 	for name, is := range map[string]lastError{
 		"dead":          {dead: true},
@@ -253,7 +253,7 @@ func TestOneOfThreeChannelsInTroubleHarmsNobodyForLong(t *testing.T) {
 	}
 }
 
-func TestChannelsThatAreAlikeShareByWeightHoweverBusyTheyAre(t *testing.T) {
+func TestEqualChannelsShareByWeightUnderLoad(t *testing.T) {
 	for _, perSecond := range []float64{2, 20, 200} {
 		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -274,7 +274,7 @@ func TestChannelsThatAreAlikeShareByWeightHoweverBusyTheyAre(t *testing.T) {
 	}
 }
 
-func TestAChannelThatCutsItsAnswersIsSoonLetAlone(t *testing.T) {
+func TestAChannelThatCutsAnswersGetsFewCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const s = time.Second
 		d := newDice(3)

@@ -17,7 +17,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/router"
 )
 
-// line opens a channel of one place, which is taken, with calls that wait for it.
+// line opens a channel of one slot, which is taken, with calls that wait for it.
 func line(t *testing.T, v *holds, waiting int) (*router.Router, []*asked) {
 	t.Helper()
 	r := newRouter(t, router.Options{}, narrow("c", v, 1, 0))
@@ -31,8 +31,8 @@ func line(t *testing.T, v *holds, waiting int) (*router.Router, []*asked) {
 	return r, calls
 }
 
-// An operator gives a channel more places when calls wait for them.
-func TestPlacesThatAReloadAddsAreTakenThoughTheLineNeverEnds(t *testing.T) {
+// An operator gives a channel more slots when calls wait for them.
+func TestSlotsThatAReloadAddsGoToQueuedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := new(holds)
 		before, _ := line(t, v, 3)
@@ -41,7 +41,7 @@ func TestPlacesThatAReloadAddsAreTakenThoughTheLineNeverEnds(t *testing.T) {
 			start(t.Context(), after, call(t, hello))
 		}
 		if v.running() != 4 {
-			t.Errorf("of 7 calls %d run, with 4 places", v.running())
+			t.Errorf("of 7 calls %d run, with 4 slots", v.running())
 		}
 		fewer := newRouter(t, router.Options{Previous: after}, narrow("c", v, 2, 0))
 		late := start(t.Context(), fewer, call(t, hello))
@@ -56,7 +56,7 @@ func TestPlacesThatAReloadAddsAreTakenThoughTheLineNeverEnds(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsInLineDoesNotGoToAChannelThatIsPausedMeanwhile(t *testing.T) {
+func TestAQueuedCallDoesNotGoToAChannelThatWasPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := new(holds)
 		r, calls := line(t, v, 1)
@@ -73,13 +73,13 @@ func TestWhoWaitsInLineDoesNotGoToAChannelThatIsPausedMeanwhile(t *testing.T) {
 		}
 		start(t.Context(), r, call(t, hello))
 		if v.running() != 2 {
-			t.Error("the place was not given back")
+			t.Error("the slot was not given back")
 		}
 		v.let(1, nil)
 	})
 }
 
-func TestWhoWaitsInLineDoesNotGoToAVendorThatAsksForAPauseMeanwhile(t *testing.T) {
+func TestAQueuedCallDoesNotGoToAChannelInCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, other := new(holds), new(holds)
 		r := newRouter(t, router.Options{}, narrow("c", v, 1, 0), narrow("other", other, 1, 0))
@@ -92,7 +92,7 @@ func TestWhoWaitsInLineDoesNotGoToAVendorThatAsksForAPauseMeanwhile(t *testing.T
 		if v.running() != 1 {
 			t.Errorf("the vendor said 30 s, and got %d calls", v.running())
 		}
-		for i := range 3 { // the one that had its place, the one that was refused, and who waits
+		for i := range 3 { // the one that had its slot, the one that was refused, and who waits
 			other.let(i, nil)
 			synctest.Wait()
 		}
@@ -102,7 +102,7 @@ func TestWhoWaitsInLineDoesNotGoToAVendorThatAsksForAPauseMeanwhile(t *testing.T
 	})
 }
 
-func TestWhoWaitsInLineForTheOnlyChannelIsAskedForThoughItsVendorAsksForAPauseMeanwhile(t *testing.T) {
+func TestAQueuedCallGoesToTheOnlyChannelThoughItIsInCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := new(holds)
 		_, calls := line(t, v, 5)
@@ -128,7 +128,7 @@ func (lingers) Close() error {
 	return nil
 }
 
-func TestWhatAnAnswerSaysOfItsVendorIsKnownBeforeItsPlaceIsGivenBack(t *testing.T) {
+func TestARefusalIsRecordedBeforeItsSlotIsReleased(t *testing.T) {
 	refused := fault.From(failed(429)).With(func(e *fault.Error) { e.RetryAfter = 30 * time.Second })
 	for name, read := range map[string]func(io.ReadCloser){
 		"unread": func(io.ReadCloser) {},
@@ -172,7 +172,7 @@ func (a tenant) Close() error {
 	return a.lingers.Close()
 }
 
-func TestAPlaceIsHeldUntilTheCallIsOverThatTheAnswerWasOf(t *testing.T) {
+func TestASlotIsHeldUntilTheUpstreamsBodyIsClosed(t *testing.T) {
 	for name, accept := range map[string]func(context.Context, *upstream.Reply) (*upstream.Reply, error){
 		"hung up on": nil,
 		"refused":    func(context.Context, *upstream.Reply) (*upstream.Reply, error) { return nil, failed(400) },
@@ -207,7 +207,7 @@ func TestAPlaceIsHeldUntilTheCallIsOverThatTheAnswerWasOf(t *testing.T) {
 }
 
 // The turn at a pace may come when the channel is not to be asked any more.
-func TestWhoWaitsForAPaceDoesNotGoToAChannelThatIsPausedMeanwhile(t *testing.T) {
+func TestACallThatWaitsForTheRateDoesNotGoToAPausedChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := plays("ok")
 		r := newRouter(t, router.Options{}, narrow("c", v, 0, 120))
@@ -229,7 +229,7 @@ func TestWhoWaitsForAPaceDoesNotGoToAChannelThatIsPausedMeanwhile(t *testing.T) 
 	})
 }
 
-func TestAPlaceIsGivenBackWhereAnObserverPanics(t *testing.T) {
+func TestASlotIsReleasedWhereAnObserverPanics(t *testing.T) {
 	for name, spoil := range map[string]func(*upstream.Call){
 		"before": func(c *upstream.Call) {
 			c.Begin = func(context.Context, upstream.Attempt) context.Context { panic("a bug") }
@@ -274,12 +274,12 @@ func (c *closing) Close() error {
 	return nil
 }
 
-// TestACallerWhoLeavesTheLineHasSentNothing: who is charged for a request that
+// TestACallerWhoLeavesTheQueueHasSentNothing: who is charged for a request that
 // was sent must not be charged for one that waited.
-func TestACallerWhoLeavesTheLineHasSentNothing(t *testing.T) {
+func TestACallerWhoLeavesTheQueueHasSentNothing(t *testing.T) {
 	for name, limits := range map[string]router.Channel{
-		"for a place": {MaxConcurrent: 1},
-		"for a turn":  {RPM: 119},
+		"for a slot": {MaxConcurrent: 1},
+		"for a turn": {RPM: 119},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -317,9 +317,9 @@ func TestACallerWhoLeavesTheLineHasSentNothing(t *testing.T) {
 	}
 }
 
-// TestACallerWhoLeavesBetweenTwoTriesOwesNothingForTheFirst: tries that failed
+// TestACallerWhoLeavesBetweenAttemptsOwesNothingForTheFirst: tries that failed
 // are the operator's.
-func TestACallerWhoLeavesBetweenTwoTriesOwesNothingForTheFirst(t *testing.T) {
+func TestACallerWhoLeavesBetweenAttemptsOwesNothingForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failing := upstream.Func(func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 			return nil, (&upstream.Failure{Status: 502, Sent: true}).Fault()
@@ -357,9 +357,9 @@ func TestACallerWhoLeavesBetweenTwoTriesOwesNothingForTheFirst(t *testing.T) {
 	})
 }
 
-// TestACallerWhoHasLeftHasNobodyAsked: an upstream that is asked all the same may
+// TestNoChannelIsAskedForACallerWhoHasLeft: an upstream that is asked all the same may
 // say that it was sent something, which has to be paid for.
-func TestACallerWhoHasLeftHasNobodyAsked(t *testing.T) {
+func TestNoChannelIsAskedForACallerWhoHasLeft(t *testing.T) {
 	for name, limits := range map[string]router.Channel{
 		"free":      {},
 		"few calls": {MaxConcurrent: 1},
@@ -401,7 +401,7 @@ func (c *turning) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-func TestACallerWhoLeavesAsItsTurnComesHasNobodyAsked(t *testing.T) {
+func TestNoChannelIsAskedForACallerWhoLeavesAsASlotComes(t *testing.T) {
 	for range 50 { // which of the two is seen first is chance
 		synctest.Test(t, func(t *testing.T) {
 			asked, free := 0, make(chan struct{})

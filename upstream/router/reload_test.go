@@ -57,7 +57,7 @@ func TestAReloadForgetsNothingOfAChannelThatKeepsItsName(t *testing.T) {
 	}
 }
 
-func TestWhatRunsAtAReloadKeepsItsPlaceAndEnds(t *testing.T) {
+func TestCallsThatRunAtAReloadKeepTheirSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := new(holds)
 		list := []router.Channel{narrow("c", v, 1, 0)}
@@ -81,7 +81,7 @@ func TestWhatRunsAtAReloadKeepsItsPlaceAndEnds(t *testing.T) {
 	})
 }
 
-func TestAReloadGivesNoCallsBeyondThePaceAway(t *testing.T) {
+func TestAReloadAllowsNoCallsBeyondTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDice(23)
 		s := &site{dice: d, start: time.Now()}
@@ -151,7 +151,7 @@ func TestAnUnknownChannelCannotBePaused(t *testing.T) {
 }
 
 // An operator who gives a channel other keys wants it back at once.
-func TestOtherKeysEndWhatAReloadKeepsAChannelOutFor(t *testing.T) {
+func TestAReloadWithOtherKeysEndsRefusalsAndCooldowns(t *testing.T) {
 	told := fault.From(failed(429)).With(func(e *fault.Error) { e.RetryAfter = time.Minute })
 	for name, row := range map[string]struct {
 		says  error
@@ -225,7 +225,7 @@ func TestAPauseOutlastsReloadsWithoutItsChannel(t *testing.T) {
 	}
 }
 
-func TestThePausesOfTheLastThousandThatAreGoneAreKept(t *testing.T) {
+func TestPausesOfTheLastThousandRemovedChannelsAreKept(t *testing.T) {
 	stays := every("stays", plays("ok"), 0)
 	r := newRouter(t, router.Options{}, stays)
 	const gone = 1001

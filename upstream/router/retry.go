@@ -76,7 +76,7 @@ func (r *Router) prepareRetry(ctx context.Context, t *routing, c *channel, v ver
 		return false
 	case v.otherKey && t.keyRetries < t.maxKeyRetries():
 		t.keyRetries++
-		t.paid = true // nobody bills a refused key, and its breaker opens soon
+		t.paid = true // a refused key is not billed, and its breaker opens soon
 	case mayRetrySame && v.sameChannel:
 		t.retriedSame = true
 	case mayRetrySame && v.retryAfter > 0 && v.retryAfter <= t.waitLeft && t.payForRetry(r.budget):
@@ -146,9 +146,9 @@ func (b *retryBudget) spend() bool {
 // maxRetryAfter bounds the wait that an upstream can impose on our callers.
 const maxRetryAfter = time.Hour
 
-// faultOf turns whatever an Upstream returned into an error for the caller. An
-// operator's trouble with a vendor is never told to a caller, and a call that
-// an upstream gave up by itself is no client that left.
+// faultOf turns whatever an Upstream returned into an error for the caller. A
+// caller never sees an operator's trouble with a vendor, and a call that an upstream
+// gave up by itself is no client that left.
 func faultOf(err error) *fault.Error {
 	var e *fault.Error
 	f, found := upstream.FailureOf(err)

@@ -25,9 +25,9 @@ func keyed(status int) error {
 	}).Fault()
 }
 
-// TestWhoIsRepeatedWhere is docs/faults.md, row 7: what may have been accepted, and
+// TestWhichErrorsFailOverByOperation is docs/faults.md, row 7: what may have been accepted, and
 // will be billed then, is only repeated where two answers cost little.
-func TestWhoIsRepeatedWhere(t *testing.T) {
+func TestWhichErrorsFailOverByOperation(t *testing.T) {
 	cheap := []upstream.Op{upstream.ChatCompletion, upstream.Messages, upstream.CountTokens, upstream.Embeddings}
 	costly := []upstream.Op{upstream.GenerateImage, upstream.EditImage, upstream.Speech, upstream.SubmitVideo}
 	timeout := func(sent bool) error { return fault.Wrap(fault.RequestTimeout, "slow", &upstream.Failure{Sent: sent}) }
@@ -76,7 +76,7 @@ func TestWhoIsRepeatedWhere(t *testing.T) {
 	}
 }
 
-func TestAChannelIsAskedWithItsOtherKeyFirst(t *testing.T) {
+func TestAnotherKeyIsTriedBeforeAnotherChannel(t *testing.T) {
 	for _, status := range []int{401, 429} {
 		for _, op := range []upstream.Op{upstream.ChatCompletion, upstream.GenerateImage} {
 			v, spare := plays(keyed(status), "ok"), plays("spare")
@@ -107,7 +107,7 @@ func TestAChannelIsAskedWithItsOtherKeyFirst(t *testing.T) {
 	}
 }
 
-func TestAnAttemptTellsWhatTheVendorMayBill(t *testing.T) {
+func TestAnAttemptSaysWhatTheVendorMayBill(t *testing.T) {
 	cut := func(context.Context, *upstream.Call) (*upstream.Reply, error) {
 		return says(strings.NewReader("error frame")), nil
 	}
@@ -202,7 +202,7 @@ func TestAThousandRequestsWithRandomFaults(t *testing.T) {
 			}
 			for _, c := range r.Channels() {
 				if c.InFlight != 0 {
-					rt.Fatalf("a place is still taken: %+v", c)
+					rt.Fatalf("a slot is still taken: %+v", c)
 				}
 			}
 			if 5*(attempts-keys) > 6*n+15 {
@@ -212,7 +212,7 @@ func TestAThousandRequestsWithRandomFaults(t *testing.T) {
 	})
 }
 
-func TestExtraAttemptsEndWithTheBudgetAndComeBackWithRequests(t *testing.T) {
+func TestRetriesEndWithTheBudgetWhichRequestsRefill(t *testing.T) {
 	down, up := plays(failed(500)), plays("ok")
 	var d day
 	o := d.options()

@@ -263,7 +263,7 @@ func (r *Router) routes(call *upstream.Call) []route {
 	return nil
 }
 
-// attempt asks one channel and tells the observers how it went. Where one of
+// attempt asks one channel and reports the outcome to the observers. Where one of
 // them panics the lease is released.
 func (r *Router) attempt(ctx context.Context, call *upstream.Call, l lease, since time.Time) (a *attempt, reply *upstream.Reply, err *fault.Error) {
 	ended := false
@@ -288,9 +288,9 @@ func (r *Router) attempt(ctx context.Context, call *upstream.Call, l lease, sinc
 	return a, reply, err
 }
 
-// ResetHealth makes the open circuit breaker of a channel half-open, since somebody
-// found the channel well, by a call that is a [upstream.Call.Test] for instance: it is tried by
-// degrees, as always. A closed one it does not change, and it ends neither a pause
+// ResetHealth makes the open circuit breaker of a channel half-open, when an
+// operator found the channel well, by an [upstream.Call.Test] for instance: it gets
+// probes, as always. A closed one it does not change, and it ends neither a pause
 // nor a cooldown that a vendor asked for. The error names the channels that
 // there are.
 func (r *Router) ResetHealth(name string) error {

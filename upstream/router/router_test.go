@@ -76,7 +76,7 @@ func TestARouterKnowsItsModels(t *testing.T) {
 	}
 }
 
-func TestAChannelForEveryModelIsAskedWhetherItServesThisOne(t *testing.T) {
+func TestAWildcardChannelServesTheModelsItsUpstreamSupports(t *testing.T) {
 	picky := plays("picky")
 	picky.only = "n"
 	r := newRouter(t, router.Options{}, every("picky", picky, 0), every("open", plays("open"), 1))
@@ -301,7 +301,7 @@ func (c *closable) Close() error {
 	return nil
 }
 
-func TestARouterInARouterIsAskedWithoutTheCallersJudgement(t *testing.T) {
+func TestARouterInARouterGetsNeitherAcceptNorObserve(t *testing.T) {
 	inner := newRouter(t, router.Options{}, every("inner", plays("ok"), 0))
 	r := newRouter(t, router.Options{}, every("outer", inner, 0))
 	c := call(t, hello)
@@ -370,7 +370,7 @@ type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
-func TestAnUpstreamThatSaysNothingIsABadGateway(t *testing.T) {
+func TestAnUpstreamWithoutReplyAndErrorIsABadGateway(t *testing.T) {
 	type step = func(context.Context, *upstream.Call) (*upstream.Reply, error)
 	for name, script := range map[string]step{
 		"no reply": func(context.Context, *upstream.Call) (*upstream.Reply, error) { return nil, nil },
@@ -474,7 +474,7 @@ type wrapped struct{ upstream.Upstream }
 
 func (w wrapped) Unwrap() upstream.Upstream { return w.Upstream }
 
-func TestAWrapperIsAskedForWhatItWraps(t *testing.T) {
+func TestSupportsUnwraps(t *testing.T) {
 	picky := plays("ok")
 	picky.only = "n"
 	mute := upstream.Func(picky.Do)

@@ -39,7 +39,7 @@ func (l *lastError) String() string {
 	return fmt.Sprintf("%s (upstream status %d)", l.code, l.status)
 }
 
-// callStats tells how busy and how fast a channel is with one kind of call: of one
+// callStats measures how busy and how fast a channel is with one kind of call: of one
 // operation and one model, streamed or not, since an embedding says nothing of
 // how long a reasoning model thinks. A channel that passes every id through is
 // measured by operation only; its like gets the same mixture.
@@ -49,8 +49,8 @@ func (l *lastError) String() string {
 // answer that takes a hundred times as long is not worth a hundred others.
 type callStats struct {
 	epoch        time.Time
-	latency      atomic.Uint64 // bits of the binary logarithm of its nanoseconds; 0 if nobody knows
-	lowerBound   atomic.Uint64 // the same of the longest that a call waited in vain, while nobody knows more
+	latency      atomic.Uint64 // bits of the binary logarithm of its nanoseconds; 0 if it is not known
+	lowerBound   atomic.Uint64 // the same of the longest that a call waited in vain, while no more is known
 	calls        atomic.Int64  // whose answer has not ended, and in units of pendingCall, those of which nothing was accepted
 	lastProgress atomic.Int64  // when something was accepted, or the waiting began, in ns after epoch
 }
@@ -76,8 +76,9 @@ func (s *callStats) accepted(now time.Time, took time.Duration, sample bool) {
 	s.learn(took, sample)
 }
 
-// abandoned takes note of a call without content. Whoever gave it up for its
-// slowness must not make the channel look fast, nor must a quick refusal.
+// abandoned takes note of a call without content. A client
+// that left since it was slow must not make the channel look fast, nor must a quick
+// refusal.
 func (s *callStats) abandoned(took time.Duration) {
 	s.calls.Add(-pendingCall)
 	switch known, seen := s.knownLatency(), logarithm(took); {
@@ -113,7 +114,7 @@ func (s *callStats) learn(took time.Duration, sample bool) {
 	}
 }
 
-// knownLatency is the logarithm of the latency; 0 if nobody knows it.
+// knownLatency is the logarithm of the latency; 0 if it is not known.
 func (s *callStats) knownLatency() float64 { return math.Float64frombits(s.latency.Load()) }
 
 // expectedLatency is the least that the logarithm of the latency can be.
@@ -132,7 +133,7 @@ func (s *callStats) stalled(now time.Time) float64 {
 	return logarithm(now.Sub(s.epoch) - time.Duration(s.lastProgress.Load()))
 }
 
-// latencyDuration is the latency; 0 if nobody knows it.
+// latencyDuration is the latency; 0 if it is not known.
 func (s *callStats) latencyDuration() time.Duration {
 	if known := s.knownLatency(); known != 0 {
 		return time.Duration(math.Exp2(known))
@@ -140,7 +141,7 @@ func (s *callStats) latencyDuration() time.Duration {
 	return 0
 }
 
-// latencyFloor is a latency below which nobody cares how much faster a channel is,
+// latencyFloor is a latency below which it does not matter how much faster a channel is,
 // and latencyFloorLog is its binary logarithm.
 const (
 	latencyFloor    = 10 * time.Millisecond

@@ -1,19 +1,23 @@
 package sim
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
-	"time"
 	"unicode"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/tollhouse-ai/gateway/chat"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/chatapi"
 	"github.com/tollhouse-ai/gateway/internal/rawjson"
+	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -23,8 +27,8 @@ type answer struct {
 	model      string
 	created    int64
 	candidates []candidate
-	usage      *chat.Usage
-	askedUsage bool // a stream is to end with the usage
+	usage      *chat.Usage // nil where a fault leaves it out
+	askedUsage bool        // a stream is to end with the usage
 }
 
 // candidate is one choice: tokens in the order in which they are produced.
@@ -61,56 +65,51 @@ func (c *candidate) at(i int64) piece {
 	return c.filler[(i-int64(len(c.pieces)))%int64(len(c.filler))]
 }
 
-// answer reads the call and decides what to say.
-func (u *Upstream) answer(call *upstream.Call) (*answer, error) {
-	data, err := call.Body.Bytes()
+// chat answers a chat, whole or as a stream.
+func (u *Upstream) chat(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
+	r, err := request(u, call, chatapi.Parse, (*chatapi.Request).Validate)
 	if err != nil {
-		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
+		return nil, err
 	}
-	r, err := chatapi.Parse(data)
-	if err == nil {
-		err = r.Validate()
+	a, err := u.answer(call, r)
+	if err != nil {
+		return nil, err
 	}
-	model := call.Model
-	if model == "" && err == nil {
-		model = r.Model
+	switch {
+	case f.NoUsage:
+		a.usage = nil
+	case f.ZeroUsage:
+		a.usage = &chat.Usage{}
 	}
-	if err := u.refusal(err, model); err != nil {
+	if call.Stream {
+		return u.sendStream(ctx, a.events(), f), nil
+	}
+	return u.sendJSON(ctx, a.response(), f)
+}
+
+// answer decides what to say.
+func (u *Upstream) answer(call *upstream.Call, r *chatapi.Request) (*answer, error) {
+	functions, err := functionsToCall(r.Request)
+	if err != nil {
+		return nil, err
+	}
+	data, err := bodyOf(call)
+	if err != nil {
 		return nil, err
 	}
 	hash := sha256.Sum256(data)
-	a := &answer{id: u.id(hash[:]), model: model, created: u.now().Unix(), askedUsage: r.WantsUsage()}
-	return a, u.complete(a, r, hex.EncodeToString(hash[:8]))
-}
-
-func (u *Upstream) id(hash []byte) string {
+	a := &answer{id: "chatcmpl-" + hex.EncodeToString(hash[:12]), model: call.Model, created: u.now().Unix(), askedUsage: r.WantsUsage()}
 	if u.o.NewID != nil {
-		return u.o.NewID()
-	}
-	return "chatcmpl-" + hex.EncodeToString(hash[:12])
-}
-
-func (u *Upstream) now() time.Time {
-	if u.o.Now != nil {
-		return u.o.Now()
-	}
-	return time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
-}
-
-// complete makes the candidates and counts what they took.
-func (u *Upstream) complete(a *answer, r *chatapi.Request, seed string) error {
-	functions, err := functionsToCall(r.Request)
-	if err != nil {
-		return err
+		a.id = u.o.NewID()
 	}
 	prompt, cached := promptTokens(r.Request)
 	var produced, thought int64
 	for i := range r.Candidates() {
 		var c candidate
-		if u.thinks(a.model) {
-			c.add(reasoning, pieces(thoughts(r.Request)))
+		if strings.HasPrefix(a.model, "delta-") { // the family that reasons
+			c.add(reasoning, thoughts(r.Request))
 		}
-		u.fill(&c, r, functions, fmt.Sprintf("%s%d", seed, i))
+		u.fill(&c, r.Request, functions, fmt.Sprintf("%x%d", hash[:8], i))
 		c.limit(r.OutputBound())
 		a.candidates = append(a.candidates, c)
 		produced += c.total
@@ -121,32 +120,48 @@ func (u *Upstream) complete(a *answer, r *chatapi.Request, seed string) error {
 		PromptTokensDetails:     &chat.PromptDetails{CachedTokens: cached},
 		CompletionTokensDetails: &chat.CompletionDetails{ReasoningTokens: thought},
 	}
-	return nil
+	return a, nil
 }
 
 // fill appends what the candidate says, and why it stops.
-func (u *Upstream) fill(c *candidate, r *chatapi.Request, functions []chat.Function, seed string) {
+func (u *Upstream) fill(c *candidate, r *chat.Request, functions []chat.Function, seed string) {
 	c.finish = "stop"
+	structured := structuredText(r)
 	switch {
 	case u.o.Fill && r.OutputBound() > 0:
-		text := u.text(r.Request)
-		c.add(content, pieces(text))
+		text := u.text(r)
+		c.add(content, text)
 		var again candidate
-		again.add(content, pieces(" "+text))
+		again.add(content, " "+text)
 		c.filler = again.pieces
 	case len(functions) > 0:
 		c.call(functions, seed)
 		c.finish = "tool_calls"
-	case structuredText(r.Request) != "":
-		c.add(content, pieces(cutAtStop(structuredText(r.Request), r.Stop)))
+	case structured != "":
+		c.add(content, cutAtStop(structured, r.Stop))
 	default:
-		c.add(content, pieces(cutAtStop(u.text(r.Request), r.Stop)))
+		c.add(content, cutAtStop(u.text(r), r.Stop))
 	}
 }
 
-func (c *candidate) add(k kind, texts []string) {
-	for _, t := range texts {
+// add appends a text, token by token.
+func (c *candidate) add(k kind, text string) {
+	for _, t := range pieces(text) {
 		c.pieces = append(c.pieces, piece{kind: k, text: t})
+	}
+}
+
+// call appends calls of the functions with the least arguments that they allow.
+func (c *candidate) call(functions []chat.Function, seed string) {
+	for i, f := range functions {
+		arguments := "{}"
+		if len(f.Parameters) > 0 {
+			arguments = string(instance(f.Parameters))
+		}
+		c.pieces = append(c.pieces, piece{kind: callBegin, call: int64(i), text: f.Name, id: fmt.Sprintf("call_%s%d", seed, i)})
+		for _, text := range pieces(arguments) {
+			c.pieces = append(c.pieces, piece{kind: callArguments, call: int64(i), text: text})
+		}
 	}
 }
 
@@ -180,17 +195,13 @@ func cutAtStop(text string, stop []string) string {
 
 // structuredText is the answer that response_format asks for; empty for plain text.
 func structuredText(r *chat.Request) string {
-	o, err := rawjson.Index(r.ResponseFormat, nil, nil)
-	if err != nil {
-		return ""
-	}
+	o, _ := rawjson.Index(r.ResponseFormat, nil, nil)
 	switch kind, _ := rawjson.String(o.Raw("type")); kind {
 	case "json_object":
 		said := rawjson.Quote(nil, clip(last(r).Content.String()))
 		return `{"simulated":true,"you_said":` + string(said) + `}`
 	case "json_schema":
-		described, err := rawjson.Index(o.Raw("json_schema"), nil, nil)
-		if err == nil {
+		if described, err := rawjson.Index(o.Raw("json_schema"), nil, nil); err == nil {
 			return string(instance(described.Raw("schema")))
 		}
 	}
@@ -199,54 +210,30 @@ func structuredText(r *chat.Request) string {
 
 const disclaimer = "This is a simulated answer: no model was called. "
 
-// text is the text of an answer; never empty.
+// text is the text of an answer, never empty: that of the options, or one that
+// repeats the last message.
 func (u *Upstream) text(r *chat.Request) string {
-	text := ""
 	if u.o.Text != nil {
-		text = u.o.Text(r)
+		if text := u.o.Text(r); strings.TrimSpace(text) != "" {
+			return text
+		}
 	}
-	if strings.TrimSpace(text) == "" {
-		text = disclaimer + quoted(r)
-	}
-	return text
-}
-
-// quoted repeats the last message.
-func quoted(r *chat.Request) string {
 	m := last(r)
 	said := clip(m.Content.String())
 	switch m.Role {
 	case "tool":
-		return fmt.Sprintf(`The tool answered: "%s"`, said)
+		return fmt.Sprintf(`%sThe tool answered: "%s"`, disclaimer, said)
 	case "assistant":
-		return fmt.Sprintf(`It goes on from: "%s"`, said)
+		return fmt.Sprintf(`%sIt goes on from: "%s"`, disclaimer, said)
 	}
-	text := fmt.Sprintf(`You said: "%s"`, said)
-	if names := mediaNames(&m); names != "" {
-		text += " With it came " + names + "."
+	text := fmt.Sprintf(`%sYou said: "%s"`, disclaimer, said)
+	if images, others := media(&m); images+others > 0 {
+		text += fmt.Sprintf(" Images with it: %d, other files: %d.", images, others)
 	}
 	return text
 }
 
-// mediaNames names the media of a message: "1 image and 2 other files".
-func mediaNames(m *chat.Message) string {
-	var parts []string
-	images, others := media(m)
-	for _, p := range []struct {
-		n         int64
-		one, many string
-	}{{images, "image", "images"}, {others, "other file", "other files"}} {
-		switch {
-		case p.n == 1:
-			parts = append(parts, "1 "+p.one)
-		case p.n > 1:
-			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.many))
-		}
-	}
-	return strings.Join(parts, " and ")
-}
-
-// thoughts is the reasoning of a model that thinks.
+// thoughts is the reasoning of a model that reasons.
 func thoughts(r *chat.Request) string {
 	m := last(r)
 	return fmt.Sprintf("This is simulated reasoning: nobody thinks here. The last message has %d tokens.", messageTokens(&m))
@@ -266,31 +253,18 @@ func clip(s string) string {
 }
 
 // response is the answer as one completion object.
-func (a *answer) response(f Fault) *chat.Response {
+func (a *answer) response() *chat.Response {
 	r := &chat.Response{
-		ID: a.id, Object: "chat.completion", Created: a.created, Model: a.model,
-		Usage: a.report(f.Usage),
+		ID: a.id, Object: "chat.completion", Created: a.created, Model: a.model, Usage: a.usage,
 		Extra: jsontext.Value(`{"system_fingerprint":"sim"}`),
 	}
 	for i := range a.candidates {
 		c := &a.candidates[i]
 		r.Choices = append(r.Choices, chat.Choice{
-			Index: int64(i), Message: c.message(), FinishReason: c.finish,
-			Extra: jsontext.Value(`{"logprobs":null}`),
+			Index: int64(i), Message: c.message(), FinishReason: c.finish, Extra: jsontext.Value(`{"logprobs":null}`),
 		})
 	}
 	return r
-}
-
-// report is the usage as the fault shows it; nil for none.
-func (a *answer) report(r Report) *chat.Usage {
-	switch r {
-	case Withheld:
-		return nil
-	case ZeroUsage:
-		return &chat.Usage{}
-	}
-	return a.usage
 }
 
 // message joins the candidate's tokens.
@@ -309,13 +283,74 @@ func (c *candidate) message() chat.Message {
 			m.ToolCalls[p.call].Function.Arguments += p.text
 		}
 	}
-	m.ReasoningContent = thoughts.String()
-	m.Content = chat.Text(text.String())
+	m.ReasoningContent, m.Content = thoughts.String(), chat.Text(text.String())
 	if len(m.ToolCalls) > 0 {
-		m.Content = nil
-		m.Extra = jsontext.Value(`{"content":null}`)
+		m.Content, m.Extra = chat.Content{}, jsontext.Value(`{"content":null}`)
 	}
 	return m
+}
+
+// events are the chunks of a streamed answer. The candidates take turns: the role,
+// one token after the other, and the reason why they stop.
+func (a *answer) events() iter.Seq[[]byte] {
+	steps := int64(0)
+	for i := range a.candidates {
+		steps = max(steps, a.candidates[i].total+2)
+	}
+	noUsage := ""
+	if a.askedUsage {
+		noUsage = `,"usage":null`
+	}
+	return func(yield func([]byte) bool) {
+		for step := range steps {
+			for i := range a.candidates {
+				c := &a.candidates[i]
+				if step < c.total+2 && !yield(a.chunk(c.choice(i, step), noUsage)) {
+					return
+				}
+			}
+		}
+		if a.askedUsage && a.usage != nil {
+			usage, _ := json.Marshal(a.usage) // numbers marshal
+			if !yield(a.chunk("", `,"usage":`+string(usage))) {
+				return
+			}
+		}
+		yield([]byte(sse.Done))
+	}
+}
+
+func (a *answer) chunk(choice, usage string) []byte {
+	const form = `data: {"id":%s,"object":"chat.completion.chunk","created":%d,"model":%s,"system_fingerprint":"sim","choices":[%s]%s}` + "\n\n"
+	return fmt.Appendf(nil, form, rawjson.Quote(nil, a.id), a.created, rawjson.Quote(nil, a.model), choice, usage)
+}
+
+// choice is the candidate's part of a chunk.
+func (c *candidate) choice(i int, step int64) string {
+	finish, delta := "null", `"role":"assistant","content":""`
+	switch step {
+	case 0:
+	case c.total + 1:
+		finish, delta = `"`+c.finish+`"`, ""
+	default:
+		p := c.at(step - 1)
+		delta = p.delta()
+	}
+	return fmt.Sprintf(`{"index":%d,"delta":{%s},"logprobs":null,"finish_reason":%s}`, i, delta, finish)
+}
+
+// delta is the members of a chunk's delta.
+func (p *piece) delta() string {
+	text := rawjson.Quote(nil, p.text)
+	switch p.kind {
+	case reasoning:
+		return fmt.Sprintf(`"reasoning_content":%s`, text)
+	case callBegin:
+		return fmt.Sprintf(`"tool_calls":[{"index":%d,"id":%q,"type":"function","function":{"name":%s,"arguments":""}}]`, p.call, p.id, text)
+	case callArguments:
+		return fmt.Sprintf(`"tool_calls":[{"index":%d,"function":{"arguments":%s}}]`, p.call, text)
+	}
+	return fmt.Sprintf(`"content":%s`, text)
 }
 
 // functionsToCall are the functions that the answer calls. Where the model has
@@ -327,14 +362,17 @@ func functionsToCall(r *chat.Request) ([]chat.Function, error) {
 		return nil, vendorError(400, fault.InvalidRequest, "tools", "The tools cannot be read: "+err.Error()+".")
 	}
 	choice, name := toolChoice(r)
-	if len(functions) == 0 && (choice == "required" || choice == "function") {
-		return nil, vendorError(400, fault.InvalidRequest, "tool_choice", "tool_choice asks for a call, but tools has no function.")
-	}
-	switch choice {
-	case "none":
+	switch {
+	case choice == "none":
 		return nil, nil
-	case "function":
-		return byName(functions, name)
+	case choice == "function":
+		i := slices.IndexFunc(functions, func(f chat.Function) bool { return f.Name == name })
+		if i < 0 {
+			return nil, vendorError(400, fault.InvalidRequest, "tool_choice", fmt.Sprintf("tool_choice names the function %q, which tools does not have.", name))
+		}
+		return functions[i : i+1], nil
+	case choice == "required" && len(functions) == 0:
+		return nil, vendorError(400, fault.InvalidRequest, "tool_choice", "tool_choice asks for a call, but tools has no function.")
 	}
 	found := mentioned(r, functions)
 	if choice == "required" && len(found) == 0 {
@@ -351,25 +389,13 @@ func toolChoice(r *chat.Request) (choice, name string) {
 	if word, ok := rawjson.String(r.ToolChoice); ok {
 		return word, ""
 	}
-	o, err := rawjson.Index(r.ToolChoice, nil, nil)
-	if err != nil {
-		return "auto", ""
-	}
+	o, _ := rawjson.Index(r.ToolChoice, nil, nil)
 	f, err := rawjson.Index(o.Raw("function"), nil, nil)
 	if err != nil {
 		return "auto", ""
 	}
 	name, _ = rawjson.String(f.Raw("name"))
 	return "function", name
-}
-
-func byName(functions []chat.Function, name string) ([]chat.Function, error) {
-	for i := range functions {
-		if functions[i].Name == name {
-			return functions[i : i+1], nil
-		}
-	}
-	return nil, vendorError(400, fault.InvalidRequest, "tool_choice", fmt.Sprintf("tool_choice names the function %q, which tools does not have.", name))
 }
 
 // mentioned are the functions whose name, or a word of it that no other
@@ -379,10 +405,7 @@ func mentioned(r *chat.Request, functions []chat.Function) (found []chat.Functio
 	if m.Role != "user" {
 		return nil
 	}
-	said := make(map[string]bool)
-	for _, w := range words(m.Content.String()) {
-		said[w] = true
-	}
+	said := words(m.Content.String())
 	owners := make(map[string]int)
 	for _, f := range functions {
 		for _, w := range words(f.Name) {
@@ -390,11 +413,8 @@ func mentioned(r *chat.Request, functions []chat.Function) (found []chat.Functio
 		}
 	}
 	for _, f := range functions {
-		for _, w := range append(words(f.Name), strings.ToLower(f.Name)) {
-			if said[w] && owners[w] <= 1 {
-				found = append(found, f)
-				break
-			}
+		if slices.ContainsFunc(words(f.Name), func(w string) bool { return owners[w] == 1 && slices.Contains(said, w) }) {
+			found = append(found, f)
 		}
 	}
 	return found
@@ -403,41 +423,11 @@ func mentioned(r *chat.Request, functions []chat.Function) (found []chat.Functio
 // words are the words of a text in lower case, without those of one or two
 // letters. A name with underscores counts as a whole and by its parts.
 func words(text string) (all []string) {
-	const shortest = 3
-	add := func(parts []string) {
-		for _, p := range parts {
-			if len(p) >= shortest {
-				all = append(all, p)
-			}
-		}
+	other := func(r rune) bool { return r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }
+	for _, w := range strings.FieldsFunc(strings.ToLower(text), other) {
+		all = append(all, w)
+		all = append(all, strings.FieldsFunc(w, func(r rune) bool { return r == '_' || r == '-' })...)
 	}
-	whole := strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
-		return r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
-	})
-	for _, w := range whole {
-		parts := strings.FieldsFunc(w, func(r rune) bool { return r == '_' || r == '-' })
-		if len(parts) > 1 {
-			add([]string{w})
-		}
-		add(parts)
-	}
-	return all
-}
-
-// call appends calls of the functions with the least arguments that they allow.
-func (c *candidate) call(functions []chat.Function, seed string) {
-	for i, f := range functions {
-		n := int64(i)
-		c.pieces = append(c.pieces, piece{kind: callBegin, call: n, text: f.Name, id: fmt.Sprintf("call_%s%d", seed, i)})
-		for _, text := range pieces(arguments(f)) {
-			c.pieces = append(c.pieces, piece{kind: callArguments, call: n, text: text})
-		}
-	}
-}
-
-func arguments(f chat.Function) string {
-	if len(f.Parameters) == 0 {
-		return "{}"
-	}
-	return string(instance(f.Parameters))
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(w string) bool { return len(w) < 3 })
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -246,25 +245,12 @@ func TestUsageIsStreamedOnlyIfTheBodyAsksForIt(t *testing.T) {
 	}
 }
 
-func TestAModelThatThinksReasonsBeforeItAnswers(t *testing.T) {
-	for _, row := range []struct {
-		model string
-		o     Options
-		want  bool
-	}{
-		{"delta-k3", Options{}, true},
-		{"m", Options{}, false},
-		{"m", Options{Reasoning: []string{"m"}}, true},
-		{"delta-k3", Options{Reasoning: []string{}}, false},
-	} {
-		body := strings.Replace(hello, `"m"`, `"`+row.model+`"`, 1)
-		r := ask(t, row.o, body)
+func TestOnlyTheDeltaFamilyReasonsBeforeItAnswers(t *testing.T) {
+	for model, want := range map[string]bool{"delta-k3": true, "m": false} {
+		r := ask(t, Options{}, strings.Replace(hello, `"m"`, `"`+model+`"`, 1))
 		thoughts := r.Choices[0].Message.ReasoningContent
-		if got := thoughts != ""; got != row.want {
-			t.Errorf("%s %v: reasoning %q", row.model, row.o.Reasoning, thoughts)
-		}
-		if got := r.Usage.CompletionTokensDetails.ReasoningTokens; got != tokens(thoughts) {
-			t.Errorf("%s: %d reasoning tokens for %q", row.model, got, thoughts)
+		if got := r.Usage.CompletionTokensDetails.ReasoningTokens; (thoughts != "") != want || got != tokens(thoughts) {
+			t.Errorf("%s: %d reasoning tokens for %q", model, got, thoughts)
 		}
 	}
 }
@@ -286,7 +272,7 @@ func TestMediaAreMentionedAndCounted(t *testing.T) {
 	r := ask(t, Options{}, `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"Look"},
 		{"type":"image_url","image_url":{"url":"https://example.com/a.png"}},
 		{"type":"file","file":{}},{"type":"video_url","video_url":{"url":"https://example.com/a.mp4"}}]}]}`)
-	want := disclaimer + `You said: "Look" With it came 1 image and 2 other files.`
+	want := disclaimer + `You said: "Look" Images with it: 1, other files: 2.`
 	if got := r.Choices[0].Message.Content.String(); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -312,14 +298,6 @@ func TestARequestThatBreaksARuleIsRefusedAsAVendorWould(t *testing.T) {
 	_, err := New(Options{}).Do(t.Context(), callOf(t, with(`"temperature":3`)))
 	var f *fault.Error
 	if !errors.As(err, &f) || f.HTTPStatus() != 400 || f.Param != "temperature" || !strings.Contains(string(f.Body), `"param":"temperature"`) {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestACallThatIsOverGetsNoAnswer(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := New(Options{}).Do(ctx, callOf(t, hello)); !fault.Is(err, fault.ClientGone) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -363,14 +341,6 @@ func TestFillMakesEveryAnswerAsLongAsItMayBe(t *testing.T) {
 	}
 	if r := ask(t, Options{Fill: true}, hello); r.Choices[0].FinishReason != "stop" {
 		t.Errorf("without a bound the answer ends for %q", r.Choices[0].FinishReason)
-	}
-}
-
-func TestEveryCandidateIsCounted(t *testing.T) {
-	one := ask(t, Options{}, hello)
-	three := ask(t, Options{}, with(`"n":3`))
-	if len(three.Choices) != 3 || three.Usage.CompletionTokens != 3*one.Usage.CompletionTokens {
-		t.Errorf("%d choices, %d tokens", len(three.Choices), three.Usage.CompletionTokens)
 	}
 }
 

@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/tollhouse-ai/gateway/embeddings"
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/internal/embeddingsapi"
-	"github.com/tollhouse-ai/gateway/internal/rawjson"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -25,7 +22,7 @@ const (
 // embed answers a request for embeddings: the same text has the same vector of
 // length 1, and its nearness to others means nothing.
 func (u *Upstream) embed(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	r, err := u.embeddingsRequest(call)
+	r, err := request(u, call, embeddingsapi.Parse, checkEmbeddings)
 	if err != nil {
 		return nil, err
 	}
@@ -38,45 +35,32 @@ func (u *Upstream) embed(ctx context.Context, call *upstream.Call, f Fault) (*up
 		response.Data = append(response.Data, embeddings.Embedding{Object: "embedding", Index: int64(i), Embedding: vectorOf(text, int(size))})
 		response.Usage.PromptTokens += tokens(text)
 	}
-	if f.Usage == ZeroUsage {
+	if f.ZeroUsage {
 		response.Usage.PromptTokens = 0
 	}
 	response.Usage.TotalTokens = response.Usage.PromptTokens
-	data, err := json.Marshal(response)
-	if err == nil && f.Usage == Withheld {
-		data, err = without(data, "usage")
+	if f.NoUsage {
+		return u.sendJSON(ctx, struct {
+			Object string                 `json:"object"`
+			Data   []embeddings.Embedding `json:"data"`
+			Model  string                 `json:"model"`
+		}{response.Object, response.Data, response.Model}, f)
 	}
-	if err != nil {
-		return nil, fault.Wrap(fault.InternalError, "The simulated answer cannot be written as JSON.", err)
-	}
-	return u.send(ctx, data, f)
+	return u.sendJSON(ctx, response, f)
 }
 
-// without is a JSON object without one of its members.
-func without(data []byte, name string) ([]byte, error) {
-	o, err := rawjson.Index(data, nil, nil)
-	return o.Apply(nil, rawjson.Delete(name)), err
-}
-
-func (u *Upstream) embeddingsRequest(call *upstream.Call) (*embeddingsapi.Request, error) {
-	data, err := call.Body.Bytes()
-	if err != nil {
-		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
+// checkEmbeddings are the rules of the public API and of the simulated vendor.
+func checkEmbeddings(r *embeddingsapi.Request) error {
+	err := r.Validate(nil)
+	switch {
+	case err != nil:
+		return err
+	case r.Inputs() == nil:
+		return fault.Invalid("input", "The simulated vendor takes texts, not token numbers.")
+	case r.Dimensions > maxDimensions:
+		return fault.Invalid("dimensions", fmt.Sprintf("The simulated vendor's vectors have at most %d dimensions.", maxDimensions))
 	}
-	r, err := embeddingsapi.Parse(data)
-	if err == nil {
-		err = r.Validate(nil)
-	}
-	if err == nil && r.Inputs() == nil {
-		err = fault.Invalid("input", "The simulated vendor takes texts, not token numbers.")
-	}
-	if err == nil && r.Dimensions > maxDimensions {
-		err = fault.Invalid("dimensions", fmt.Sprintf("The simulated vendor's vectors have at most %d dimensions.", maxDimensions))
-	}
-	if err := u.refusal(err, call.Model); err != nil {
-		return nil, err
-	}
-	return r, nil
+	return nil
 }
 
 // vectorOf is a vector of length 1 made of the hash of a text.

@@ -95,14 +95,14 @@ func TestFaultsHitEmbeddingsToo(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	for want, f := range map[string]sim.Fault{
-		`"usage":{"prompt_tokens":0,"total_tokens":0}`: {Usage: sim.ZeroUsage},
+		`"usage":{"prompt_tokens":0,"total_tokens":0}`: {ZeroUsage: true},
 		`"error":`: {Break: sim.ErrorFrame},
 	} {
 		if data, err := embed(t, with(f), body); err != nil || !strings.Contains(data, want) {
 			t.Errorf("%s, %v, want %s", data, err, want)
 		}
 	}
-	if data, err := embed(t, with(sim.Fault{Usage: sim.Withheld}), body); err != nil || strings.Contains(data, "usage") {
+	if data, err := embed(t, with(sim.Fault{NoUsage: true}), body); err != nil || strings.Contains(data, "usage") {
 		t.Errorf("%s, %v, want no usage", data, err)
 	}
 }

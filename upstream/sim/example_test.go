@@ -46,7 +46,7 @@ func Example() {
 // A program tests what it does when a vendor's stream breaks off.
 func Example_fault() {
 	vendor := sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault {
-		return sim.Fault{Break: sim.ErrorFrame, After: 2, Usage: sim.Withheld}
+		return sim.Fault{Break: sim.ErrorFrame, After: 2, NoUsage: true}
 	}})
 	request := []byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi!"}]}`)
 	reply, err := vendor.Do(context.Background(), &upstream.Call{

@@ -3,13 +3,17 @@ package sim
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/fault"
+	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
@@ -18,18 +22,21 @@ type Fault struct {
 	// Status refuses the call before any answer, with a vendor's HTTP status
 	// (401, 429, 500 …).
 	Status int
-	// Break is how the answer breaks off; [Whole] means that it does not.
+	// Break is how the answer breaks off; zero means that it does not.
 	Break Break
 	// After is how many events of a stream come before the break; 0 breaks it
 	// before the first. An answer that is not streamed has no events: [Cut]
 	// leaves half of its body.
 	After int
-	// Usage is what happens to the report of usage; [Reported] means nothing. A
-	// video's is in the answer to a poll.
-	Usage Report
-	// Video is how the video ends that the call submits. A Break of a submission
-	// comes after the video was taken, a Status before.
-	Video Ending
+	// NoUsage leaves out the report of usage, and ZeroUsage makes it an explicit zero.
+	// A video's is in the answer to a poll.
+	NoUsage, ZeroUsage bool
+	// Video is the state in which the video ends that the call submits: "failed",
+	// "cancelled", "expired", or "running" for one that never ends; empty for one that
+	// succeeds. A Break of a submission comes after the video was taken, a Status before.
+	Video string
+	// NoVideoURL leaves the address out of a video that succeeded.
+	NoVideoURL bool
 }
 
 // Break is a way in which an answer breaks off.
@@ -37,53 +44,12 @@ type Break uint8
 
 // The ways to break off.
 const (
-	Whole      Break = iota // not at all
-	Cut                     // the body ends too early, as if it were complete
-	Reset                   // the body ends in a transport error
-	Stall                   // nothing more comes until the call's context ends
-	ErrorFrame              // an error object comes instead of the rest, under status 200
-	Garbage                 // what comes next is not JSON
-	Lost                    // the work is done, and the connection breaks before any answer
-)
-
-// Ending is how a video ends.
-type Ending uint8
-
-// The ways to end.
-const (
-	VideoMade      Ending = iota // as it was asked for
-	VideoFailed                  // by a fault of the vendor's
-	VideoCancelled               // as if somebody had cancelled it
-	VideoExpired                 // the vendor gave it up
-	VideoEndless                 // never
-	VideoEmpty                   // as if it were made, without its address
-)
-
-// Report is what an answer says of usage.
-type Report uint8
-
-// The reports of usage.
-const (
-	Reported  Report = iota // once, as it was
-	Withheld                // not at all
-	Twice                   // two times; in a stream only
-	ZeroUsage               // as an explicit zero
-)
-
-// times is how often a stream reports usage.
-func (r Report) times() int {
-	switch r {
-	case Withheld:
-		return 0
-	case Twice:
-		return 2
-	}
-	return 1
-}
-
-const (
-	errorFrame = `{"error":{"message":"The simulated model failed.","type":"server_error","code":"server_error","param":null}}`
-	garbage    = `{"id":"chatcmpl-`
+	Cut        Break = iota + 1 // the body ends too early, as if it were complete
+	Reset                       // the body ends in a transport error
+	Stall                       // nothing more comes until the call's context ends
+	ErrorFrame                  // an error object comes instead of the rest, under status 200
+	Garbage                     // what comes next is not JSON
+	Lost                        // the work is done, and the connection breaks before any answer
 )
 
 // breaks say what comes in the place of the rest of an answer: a text, or the
@@ -95,8 +61,8 @@ var breaks = map[Break]struct {
 }{
 	Cut:        {},
 	Reset:      {err: io.ErrUnexpectedEOF},
-	ErrorFrame: {text: errorFrame},
-	Garbage:    {text: garbage},
+	ErrorFrame: {text: `{"error":{"message":"The simulated model failed.","type":"server_error","code":"server_error","param":null}}`},
+	Garbage:    {text: `{"id":"chatcmpl-`},
 }
 
 // body is the body of a whole answer under the fault.
@@ -116,6 +82,103 @@ func (f Fault) body(data []byte) io.ReadCloser {
 type failingReader struct{ err error }
 
 func (r failingReader) Read([]byte) (int, error) { return 0, cmp.Or(r.err, io.EOF) }
+
+// stream is an answer as server-sent events, made one by one as they are read.
+// Read is for one goroutine; Close may come from another and ends a Read that
+// waits.
+type stream struct {
+	ctx   context.Context
+	o     Options
+	fault Fault
+
+	mu   sync.Mutex // for next and stop, which do not wait
+	next func() ([]byte, bool)
+	stop func()
+
+	sent   int    // events
+	rest   []byte // what Read still owes of an event
+	over   bool   // nothing comes after rest
+	err    error  // with which the stream ended
+	closed chan struct{}
+	once   sync.Once
+}
+
+// sendStream replies with events.
+func (u *Upstream) sendStream(ctx context.Context, events iter.Seq[[]byte], f Fault) *upstream.Reply {
+	s := &stream{ctx: ctx, o: u.o, fault: f, closed: make(chan struct{})}
+	s.next, s.stop = iter.Pull(events)
+	return serve.Reply("text/event-stream", s)
+}
+
+// Read gives at most one event, after the delay that the options ask for.
+func (s *stream) Read(p []byte) (int, error) {
+	if len(s.rest) == 0 && s.err == nil {
+		if s.err = s.advance(); s.err != nil {
+			s.release()
+		}
+	}
+	if s.err != nil {
+		return 0, s.err
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+// Close ends the stream. It is safe to call more than once.
+func (s *stream) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	s.release()
+	return nil
+}
+
+// release frees what makes the events.
+func (s *stream) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop()
+}
+
+// advance makes the next event, or the fault instead of it.
+func (s *stream) advance() error {
+	s.mu.Lock()
+	event, more := s.next()
+	s.mu.Unlock()
+	select {
+	case <-s.closed:
+		return io.ErrClosedPipe
+	default:
+	}
+	if !more || s.over {
+		return io.EOF
+	}
+	delay := s.o.Pace
+	if s.sent == 0 {
+		delay = s.o.FirstDelay
+	}
+	if err := wait(s.ctx, s.closed, max(delay, 0)); err != nil {
+		return err
+	}
+	if s.fault.Break != 0 && s.sent >= s.fault.After {
+		return s.breakOff()
+	}
+	s.rest = event
+	s.sent++
+	return nil
+}
+
+// breakOff makes what comes in the place of the rest of the stream.
+func (s *stream) breakOff() error {
+	if s.fault.Break == Stall {
+		return wait(s.ctx, s.closed, forever)
+	}
+	b := breaks[s.fault.Break]
+	if b.text == "" {
+		return cmp.Or(b.err, io.EOF)
+	}
+	s.rest, s.over = []byte("data: "+b.text+"\n\n"), true
+	return nil
+}
 
 // refused is the error of a fault that refuses the call.
 func refused(status int) error {

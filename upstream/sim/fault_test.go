@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,7 +20,7 @@ func failing(f Fault) Options { return Options{Fault: func(*upstream.Call) Fault
 
 const streamed = `"stream":true,"stream_options":{"include_usage":true}`
 
-func TestAStreamBreaksOffWhereItIsTold(t *testing.T) {
+func TestAStreamBreaksOffWhereItsFaultSays(t *testing.T) {
 	good, err := hear(t, Options{}, with(streamed))
 	if err != nil {
 		t.Fatal(err)
@@ -41,8 +40,8 @@ func TestAStreamBreaksOffWhereItIsTold(t *testing.T) {
 			if strings.Contains(text, "[DONE]") {
 				t.Errorf("%d after %d: the stream is complete", kind, after)
 			}
-			want := map[Break]string{ErrorFrame: "data: " + errorFrame + "\n\n", Garbage: "data: " + garbage + "\n\n"}[kind]
-			if !strings.HasSuffix(text, want) {
+			want := breaks[kind].text
+			if want != "" && !strings.HasSuffix(text, "data: "+want+"\n\n") {
 				t.Errorf("%d after %d: it ends in %q", kind, after, text[max(len(text)-80, 0):])
 			}
 			if errors.Is(err, io.ErrUnexpectedEOF) != (kind == Reset) {
@@ -53,8 +52,8 @@ func TestAStreamBreaksOffWhereItIsTold(t *testing.T) {
 }
 
 func TestAWholeAnswerBreaksOffInItsBody(t *testing.T) {
-	for kind, want := range map[Break]string{ErrorFrame: errorFrame, Garbage: garbage} {
-		if got, err := bodyUnder(t, Fault{Break: kind}); err != nil || got != want {
+	for _, kind := range []Break{ErrorFrame, Garbage} {
+		if got, err := bodyUnder(t, Fault{Break: kind}); err != nil || got != breaks[kind].text {
 			t.Errorf("%d: %s, %v", kind, got, err)
 		}
 	}
@@ -78,8 +77,15 @@ func bodyUnder(t *testing.T, f Fault) (string, error) {
 
 func TestUsageIsReportedAsTheFaultSays(t *testing.T) {
 	right := ask(t, Options{}, hello).Usage.CompletionTokens
-	for report, want := range map[Report][]int64{Reported: {right}, Withheld: nil, Twice: {right, right}, ZeroUsage: {0}} {
-		s, err := hear(t, failing(Fault{Usage: report}), with(streamed))
+	for name, row := range map[string]struct {
+		fault Fault
+		want  []int64
+	}{
+		"as it was": {Fault{}, []int64{right}},
+		"none":      {Fault{NoUsage: true}, nil},
+		"zero":      {Fault{ZeroUsage: true}, []int64{0}},
+	} {
+		s, err := hear(t, failing(row.fault), with(streamed))
 		if err != nil || !s.done {
 			t.Fatal(err)
 		}
@@ -87,54 +93,37 @@ func TestUsageIsReportedAsTheFaultSays(t *testing.T) {
 		for _, u := range s.usages {
 			got = append(got, u.CompletionTokens)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%d (-want +got):\n%s", report, diff)
+		if diff := cmp.Diff(row.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		whole := ask(t, failing(Fault{Usage: report}), hello).Usage
-		if (whole == nil) != (report == Withheld) || whole != nil && whole.CompletionTokens != want[0] {
-			t.Errorf("%d: a whole answer reports %+v", report, whole)
+		whole := ask(t, failing(row.fault), hello).Usage
+		if (whole == nil) != row.fault.NoUsage || whole != nil && whole.CompletionTokens != row.want[0] {
+			t.Errorf("%s: a whole answer reports %+v", name, whole)
 		}
 	}
 }
 
-func TestAStatusIsToldAsADriverWould(t *testing.T) {
-	for _, row := range []struct {
-		status         int
-		code           fault.Code
-		public         int
-		refused, fatal bool
+func TestAFaultRefusesACallAsADriverWould(t *testing.T) {
+	for status, want := range map[int]struct {
+		code    fault.Code
+		public  int
+		hasBody bool // the vendor's, which only who is at fault gets
 	}{
-		{400, fault.InvalidRequest, 400, false, false},
-		{401, fault.NoChannel, 502, false, true},
-		{403, fault.NoChannel, 502, false, true},
-		{404, fault.InvalidRequest, 404, false, false},
-		{405, fault.BadGateway, 502, false, false},
-		{407, fault.NoChannel, 502, false, true},
-		{421, fault.NoChannel, 502, false, true},
-		{422, fault.InvalidRequest, 422, false, false},
-		{425, fault.ServiceUnavailable, 503, true, false},
-		{426, fault.NoChannel, 502, false, true},
-		{429, fault.UpstreamRateLimit, 429, true, false},
-		{500, fault.InternalServerError, 500, false, false},
-		{502, fault.BadGateway, 502, false, false},
-		{503, fault.ServiceUnavailable, 503, true, false},
-		{504, fault.RequestTimeout, 504, false, false},
-		{529, fault.ServiceUnavailable, 503, true, false},
-		{599, fault.BadGateway, 502, false, false},
+		400: {fault.InvalidRequest, 400, true},
+		404: {fault.InvalidRequest, 404, true},
+		401: {fault.NoChannel, 502, false},
+		429: {fault.UpstreamRateLimit, 429, false},
+		503: {fault.ServiceUnavailable, 503, false},
 	} {
-		_, err := New(failing(Fault{Status: row.status})).Do(t.Context(), callOf(t, hello))
-		var f *fault.Error
+		_, err := New(failing(Fault{Status: status})).Do(t.Context(), callOf(t, hello))
+		f := fault.From(err)
 		var cause *upstream.Failure
-		if !errors.As(err, &f) || !errors.As(err, &cause) {
-			t.Fatalf("%d: %v", row.status, err)
+		if f.Code != want.code || f.HTTPStatus() != want.public || (f.Body != nil) != want.hasBody || !errors.As(err, &cause) || cause.Status != status {
+			t.Errorf("%d: %+v", status, f)
 		}
-		if f.Code != row.code || f.HTTPStatus() != row.public || cause.Status != row.status || !cause.Sent ||
-			cause.Refused != row.refused || cause.Fatal != row.fatal {
-			t.Errorf("%d: %+v, %+v", row.status, f, cause)
-		}
-		if own := row.public == row.status && row.status < 429; own != (f.Body != nil) {
-			t.Errorf("%d: the vendor's body is %s", row.status, f.Body)
-		}
+	}
+	if _, err := New(failing(Fault{Video: "finished"})).Do(t.Context(), callOf(t, hello)); !fault.Is(err, fault.InternalError) {
+		t.Errorf("an unknown state of a video: %v", err)
 	}
 }
 
@@ -203,33 +192,4 @@ func waiting(t *testing.T, o Options, end func(context.CancelFunc, io.Closer)) (
 		<-done
 	})
 	return err
-}
-
-func TestAWholeAnswerThatStallsEndsWithTheContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		_, err := New(failing(Fault{Break: Stall})).Do(ctx, callOf(t, hello))
-		if !fault.Is(err, fault.RequestTimeout) {
-			t.Errorf("got %v", err)
-		}
-	})
-}
-
-func TestAClosedStreamGivesNothingMore(t *testing.T) {
-	reply, err := New(Options{}).Do(t.Context(), callOf(t, with(streamed)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if err := reply.Body.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	if _, err := reply.Body.Read(make([]byte, 10)); !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("got %v", err)
-	}
-	if got := reply.Header.Get("Content-Type"); got != "text/event-stream" || reply.Status != http.StatusOK {
-		t.Errorf("the reply is %q, %d", got, reply.Status)
-	}
 }

@@ -13,26 +13,27 @@ import (
 	"image"
 	"image/color"
 	"image/png"
+	"iter"
 	"path/filepath"
-	"slices"
 	"strings"
+
+	"github.com/tollhouse-ai/gateway/internal/imagesapi"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/images"
 	"github.com/tollhouse-ai/gateway/internal/formdata"
-	"github.com/tollhouse-ai/gateway/internal/imagesapi"
-	"github.com/tollhouse-ai/gateway/internal/serve"
 	"github.com/tollhouse-ai/gateway/internal/sse"
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// A simulated picture is of so many output tokens, whatever it shows, and a
-// partial one adds some.
+// What the tokens of a picture are, whatever it shows: of one that is made, of a
+// partial one, and of one that is to be changed.
 const (
-	pictureTokens = 1_056
-	partialTokens = 100
+	pictureTokens    = 1_056
+	partialTokens    = 100
+	inputImageTokens = 194
 )
 
 // Pictures are of this size where none is asked for, and never larger than the
@@ -43,195 +44,59 @@ const (
 	pngURL     = "data:image/png;base64,"
 )
 
+// drawing is a request for pictures, of a text alone or of other pictures.
+type drawing struct {
+	*imagesapi.Request
+	seed          string // equal seeds have equal pictures
+	events        string // what the names of a stream's events begin with
+	inputTokens   int64  // of the pictures that are to be changed
+	width, height int
+}
+
 // generateImages answers a request for pictures: patterns made of the hash of
 // the prompt, as PNG files that say in a text chunk that they are simulated.
 // Where a vendor would give a link, the answer has a "data:" URL: there is no
 // server behind it.
 func (u *Upstream) generateImages(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	r, err := u.imagesRequest(call)
+	r, err := request(u, call, imagesapi.Parse, (*imagesapi.Request).Validate, checkGeneration)
 	if err != nil {
 		return nil, err
 	}
-	width, height, err := sizeOf(r)
-	if err != nil {
-		return nil, err
-	}
-	pictures := make([]string, r.Count())
-	for i := range pictures {
-		pictures[i] = base64.StdEncoding.EncodeToString(picture(fmt.Sprint(promptText(r), i), width, height))
-	}
-	if r.Stream {
-		s := newStream(ctx, &answer{}, f, u.o)
-		s.script = u.partialPictures("image_generation", pictures[0], r.PartialImages, imagesUsage(r, r.PartialImages, f))
-		return serve.Reply("text/event-stream", s), nil
-	}
-	response := u.imagesResponse(r, pictures, int64(width), int64(height), f)
-	return u.sendJSON(ctx, response, f)
+	return u.draw(ctx, &drawing{Request: r, seed: promptText(r), events: "image_generation"}, f)
 }
 
-func (u *Upstream) imagesRequest(call *upstream.Call) (*imagesapi.Request, error) {
-	data, err := call.Body.Bytes()
-	if err != nil {
-		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
-	}
-	r, err := imagesapi.Parse(data)
-	if err == nil {
-		err = r.Validate()
-	}
+func checkGeneration(r *imagesapi.Request) error {
 	switch {
-	case err != nil:
 	case promptText(r) == "":
-		err = fault.Invalid("prompt", "The simulated vendor needs a prompt.")
+		return fault.Invalid("prompt", "The simulated vendor needs a prompt.")
 	case r.OutputFormat != "" && r.OutputFormat != "png":
-		err = fault.Invalid("output_format", "The simulated vendor makes PNG files only.")
+		return fault.Invalid("output_format", "The simulated vendor makes PNG files only.")
 	}
-	if err := u.refusal(err, call.Model); err != nil {
-		return nil, err
-	}
-	return r, nil
+	return nil
 }
-
-// promptText is the text of a request, whichever form it has.
-func promptText(r *imagesapi.Request) string {
-	if r.Input == nil {
-		return r.Prompt
-	}
-	var texts []string
-	for _, m := range r.Input.Messages {
-		for _, b := range m.Content {
-			texts = append(texts, b.Text+b.Image)
-		}
-	}
-	return strings.Join(texts, "\n")
-}
-
-// sizeOf is the size that is asked for.
-func sizeOf(r *imagesapi.Request) (width, height int, err error) {
-	size := r.Size
-	if r.Parameters != nil {
-		size = r.Parameters.Size
-	}
-	w, h, named := imagesapi.Pixels(size)
-	switch {
-	case !named:
-		return usualSide, usualSide, nil
-	case w*h > mostPixels:
-		message := fmt.Sprintf("The simulated vendor makes pictures of at most %d pixels.", mostPixels)
-		return 0, 0, vendorError(400, fault.InvalidRequest, "size", message)
-	}
-	return int(w), int(h), nil
-}
-
-// imagesResponse is the whole answer.
-func (u *Upstream) imagesResponse(r *imagesapi.Request, pictures []string, width, height int64, f Fault) *images.Response {
-	if r.Input != nil {
-		var blocks []images.Block
-		for _, p := range pictures {
-			blocks = append(blocks, images.Block{Image: pngURL + p})
-		}
-		made := int64(len(pictures))
-		if f.Usage == ZeroUsage {
-			made = 0
-		}
-		response := &images.Response{Output: &images.Output{Choices: []images.Choice{
-			{FinishReason: "stop", Message: images.Message{Role: "assistant", Content: blocks}},
-		}}}
-		if f.Usage != Withheld {
-			response.Usage = &images.Usage{ImageCount: &made, Width: width, Height: height}
-		}
-		return response
-	}
-	response := &images.Response{
-		Created: u.now().Unix(), OutputFormat: "png", Size: fmt.Sprintf("%dx%d", width, height), Usage: imagesUsage(r, 0, f),
-	}
-	for _, p := range pictures {
-		if r.ResponseFormat == "url" {
-			response.Data = append(response.Data, images.Image{URL: pngURL + p})
-		} else {
-			response.Data = append(response.Data, images.Image{B64JSON: p})
-		}
-	}
-	return response
-}
-
-// imagesUsage is the report of tokens; nil where the vendor would make none.
-func imagesUsage(r *imagesapi.Request, partials int64, f Fault) *images.Usage {
-	if !r.CountsTokens() || f.Usage == Withheld {
-		return nil
-	}
-	if f.Usage == ZeroUsage {
-		return &images.Usage{Extra: []byte(`{"input_tokens":0,"output_tokens":0}`)} // spelled out, since absent is not zero
-	}
-	input, output := tokens(r.Prompt), r.Count()*pictureTokens+partials*partialTokens
-	return &images.Usage{
-		InputTokens: input, InputTokensDetails: &images.Details{TextTokens: input}, OutputTokens: output, TotalTokens: input + output,
-	}
-}
-
-// partialPictures are the events of a stream, whose names begin with kind: the
-// picture again and again, since it is simple enough to be complete at once.
-func (u *Upstream) partialPictures(kind, picture string, partials int64, usage *images.Usage) [][]byte {
-	type event struct {
-		Type      string        `json:"type"`
-		B64JSON   string        `json:"b64_json"`
-		CreatedAt int64         `json:"created_at"`
-		Index     *int64        `json:"partial_image_index,omitzero"`
-		Usage     *images.Usage `json:"usage,omitzero"`
-	}
-	var script [][]byte
-	say := func(e event) {
-		e.B64JSON, e.CreatedAt = picture, u.now().Unix()
-		if data, err := json.Marshal(e); err == nil { // strings and numbers marshal
-			script = append(script, sse.AppendEvent(nil, e.Type, data))
-		}
-	}
-	for i := range partials {
-		say(event{Type: kind + ".partial_image", Index: &i})
-	}
-	say(event{Type: kind + ".completed", Usage: usage})
-	return script
-}
-
-// inputImageTokens are the input tokens of an image that is to be changed.
-const inputImageTokens = 194
 
 // editImages answers a request for changed pictures: patterns made of the hash of
-// the images and of the prompt. It reads the form from the wire, and is as
-// strict as a vendor: a file has a name and a type that fit its content, and no
-// field is empty.
+// the form. It reads the form from the wire, and is as strict as a vendor: a file
+// has a name and a type that fit its content, and no field is empty.
 func (u *Upstream) editImages(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
 	form, err := readForm(call)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = form.Close() }() // a temporary file without a name
-	r, err := u.edit(call, form)
-	if err != nil {
-		return nil, err
+	r, err := imagesapi.ParseForm(form)
+	if err == nil {
+		err = errors.Join(r.Validate(), checkEdit(r.Edit, form))
 	}
-	e := r.Edit
-	width, height, err := sizeOf(r)
-	if err != nil {
+	if err := u.refusal(err, call.Model); err != nil {
 		return nil, err
 	}
 	sum, err := form.Sum()
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
 	}
-	pictures := make([]string, r.Count())
-	for i := range pictures {
-		pictures[i] = base64.StdEncoding.EncodeToString(picture(fmt.Sprint(hex.EncodeToString(sum[:]), i), width, height))
-	}
-	shown := int64(len(e.Images)) * inputImageTokens
-	if e.Stream {
-		s := newStream(ctx, &answer{}, f, u.o)
-		s.script = u.partialPictures("image_edit", pictures[0], r.PartialImages, addImageTokens(imagesUsage(r, r.PartialImages, f), shown))
-		return serve.Reply("text/event-stream", s), nil
-	}
-	response := u.imagesResponse(r, pictures, int64(width), int64(height), f)
-	response.Usage = addImageTokens(response.Usage, shown)
-	response.Background, response.Quality = e.Background, e.Quality
-	return u.sendJSON(ctx, response, f)
+	d := &drawing{Request: r, seed: hex.EncodeToString(sum[:]), events: "image_edit", inputTokens: int64(len(r.Edit.Images)) * inputImageTokens}
+	return u.draw(ctx, d, f)
 }
 
 // readForm reads the call's form as it goes over the wire.
@@ -252,41 +117,18 @@ func readForm(call *upstream.Call) (*upstream.Form, error) {
 	return form, nil
 }
 
-// edit reads and checks the form.
-func (u *Upstream) edit(call *upstream.Call, form *upstream.Form) (*imagesapi.Request, error) {
-	r, err := imagesapi.ParseForm(form)
-	if err == nil {
-		err = r.Validate()
-	}
-	if err == nil {
-		err = checkFiles(r.Edit, form)
-	}
-	if err := u.refusal(err, call.Model); err != nil {
-		return nil, err
-	}
-	return r, nil
-}
+// imageTypes are those of files, by their extension.
+var imageTypes = map[string]string{".png": images.PNG, ".jpg": images.JPEG, ".jpeg": images.JPEG, ".webp": images.WebP}
 
-// checkFiles are the rules that the public API does not have.
-func checkFiles(e *images.Edit, form *upstream.Form) error {
+// checkEdit are the rules that the public API does not have.
+func checkEdit(e *images.Edit, form *upstream.Form) error {
 	for i := range form.Parts {
-		if p := &form.Parts[i]; p.Size == 0 {
+		switch p := &form.Parts[i]; {
+		case p.Size == 0:
 			return fault.Invalid(p.Name, fmt.Sprintf("The simulated vendor takes no empty %q.", p.Name))
-		}
-	}
-	files := e.Images
-	if e.Mask != nil {
-		files = append(slices.Clone(files), *e.Mask)
-	}
-	for i := range files {
-		kind := map[string]string{".png": images.PNG, ".jpg": images.JPEG, ".jpeg": images.JPEG, ".webp": images.WebP}[strings.ToLower(filepath.Ext(files[i].Name))]
-		if kind != files[i].ContentType {
-			return fault.Invalid("image", fmt.Sprintf("The simulated vendor does not take the file name %q.", files[i].Name))
-		}
-	}
-	for i := range form.Parts {
-		if p := &form.Parts[i]; p.Filename != "" && !strings.HasPrefix(p.ContentType, "image/") {
-			return fault.Invalid(p.Name, fmt.Sprintf("The simulated vendor does not take a file of the type %q.", p.ContentType))
+		case p.Filename == "":
+		case imageTypes[strings.ToLower(filepath.Ext(p.Filename))] != p.ContentType:
+			return fault.Invalid(p.Name, fmt.Sprintf("The simulated vendor does not take the file name %q for the type %q.", p.Filename, p.ContentType))
 		}
 	}
 	switch legacy := strings.Contains(e.Model, "legacy") || strings.Contains(e.Model, "dall-e"); {
@@ -302,15 +144,116 @@ func checkFiles(e *images.Edit, form *upstream.Form) error {
 	return nil
 }
 
-// addImageTokens adds the input tokens of the images to a report that has some.
-func addImageTokens(u *images.Usage, tokens int64) *images.Usage {
-	if u == nil || u.InputTokensDetails == nil {
-		return u
+// promptText is the text of a request, whichever form it has.
+func promptText(r *imagesapi.Request) string {
+	if r.Input == nil {
+		return r.Prompt
 	}
-	u.InputTokensDetails.ImageTokens = tokens
-	u.InputTokens += tokens
-	u.TotalTokens += tokens
-	return u
+	var texts []string
+	for _, m := range r.Input.Messages {
+		for _, b := range m.Content {
+			texts = append(texts, b.Text+b.Image)
+		}
+	}
+	return strings.Join(texts, "\n")
+}
+
+// draw makes the pictures and replies with them, whole or as a stream.
+func (u *Upstream) draw(ctx context.Context, d *drawing, f Fault) (*upstream.Reply, error) {
+	size := d.Size
+	if d.Parameters != nil {
+		size = d.Parameters.Size
+	}
+	d.width, d.height = usualSide, usualSide
+	if w, h, named := imagesapi.Pixels(size); named {
+		if w*h > mostPixels {
+			return nil, vendorError(400, fault.InvalidRequest, "size", fmt.Sprintf("The simulated vendor makes pictures of at most %d pixels.", mostPixels))
+		}
+		d.width, d.height = int(w), int(h)
+	}
+	pictures := make([]string, d.Count())
+	for i := range pictures {
+		pictures[i] = base64.StdEncoding.EncodeToString(picture(fmt.Sprint(d.seed, i), d.width, d.height))
+	}
+	switch {
+	case d.Stream:
+		return u.sendStream(ctx, d.stream(pictures[0], u.now().Unix(), f), f), nil
+	case d.Input != nil:
+		return u.sendJSON(ctx, d.nested(pictures, f), f)
+	}
+	response := &images.Response{
+		Created: u.now().Unix(), OutputFormat: "png", Size: fmt.Sprintf("%dx%d", d.width, d.height), Usage: d.usage(0, f),
+	}
+	if d.Edit != nil {
+		response.Background, response.Quality = d.Edit.Background, d.Edit.Quality
+	}
+	for _, p := range pictures {
+		i := images.Image{B64JSON: p}
+		if d.ResponseFormat == "url" {
+			i = images.Image{URL: pngURL + p}
+		}
+		response.Data = append(response.Data, i)
+	}
+	return u.sendJSON(ctx, response, f)
+}
+
+// nested is the whole answer in the form of the vendor that puts pictures into messages.
+func (d *drawing) nested(pictures []string, f Fault) *images.Response {
+	var blocks []images.Block
+	for _, p := range pictures {
+		blocks = append(blocks, images.Block{Image: pngURL + p})
+	}
+	response := &images.Response{Output: &images.Output{Choices: []images.Choice{
+		{FinishReason: "stop", Message: images.Message{Role: "assistant", Content: blocks}},
+	}}}
+	made := int64(len(pictures))
+	if f.ZeroUsage {
+		made = 0
+	}
+	if !f.NoUsage {
+		response.Usage = &images.Usage{ImageCount: &made, Width: int64(d.width), Height: int64(d.height)}
+	}
+	return response
+}
+
+// usage is the report of tokens; nil where the vendor would make none.
+func (d *drawing) usage(partials int64, f Fault) *images.Usage {
+	switch {
+	case !d.CountsTokens() || f.NoUsage:
+		return nil
+	case f.ZeroUsage:
+		return &images.Usage{Extra: []byte(`{"input_tokens":0,"output_tokens":0}`)} // spelled out, since absent is not zero
+	}
+	text, output := tokens(d.Prompt), d.Count()*pictureTokens+partials*partialTokens
+	return &images.Usage{
+		InputTokens: text + d.inputTokens, InputTokensDetails: &images.Details{TextTokens: text, ImageTokens: d.inputTokens},
+		OutputTokens: output, TotalTokens: text + d.inputTokens + output,
+	}
+}
+
+// stream are the events of a stream: the picture again and again, since it is simple
+// enough to be complete at once.
+func (d *drawing) stream(picture string, created int64, f Fault) iter.Seq[[]byte] {
+	type event struct {
+		Type      string        `json:"type"`
+		B64JSON   string        `json:"b64_json"`
+		CreatedAt int64         `json:"created_at"`
+		Index     *int64        `json:"partial_image_index,omitzero"`
+		Usage     *images.Usage `json:"usage,omitzero"`
+	}
+	encode := func(e event) []byte {
+		e.B64JSON, e.CreatedAt = picture, created
+		data, _ := json.Marshal(e) // strings and numbers marshal
+		return sse.AppendEvent(nil, e.Type, data)
+	}
+	return func(yield func([]byte) bool) {
+		for i := range d.PartialImages {
+			if !yield(encode(event{Type: d.events + ".partial_image", Index: &i})) {
+				return
+			}
+		}
+		yield(encode(event{Type: d.events + ".completed", Usage: d.usage(d.PartialImages, f)}))
+	}
 }
 
 // picture is a PNG file of a size with a pattern made of the hash of a text: the

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -26,9 +25,6 @@ type Options struct {
 	// Models are the ids that are answered; any other is refused as a vendor
 	// would, with a 404. Empty means every id.
 	Models []string
-	// Reasoning are the ids that think before they answer; nil means every id
-	// that begins with "delta-".
-	Reasoning []string
 	// Text makes the text of an answer; nil means a sentence that says that it
 	// is simulated and quotes the last message.
 	Text func(r *chat.Request) string
@@ -71,8 +67,8 @@ var operations = map[upstream.Op]func(*Upstream, context.Context, *upstream.Call
 	upstream.ChatCompletion: (*Upstream).chat,
 	upstream.GenerateImage:  (*Upstream).generateImages,
 	upstream.EditImage:      (*Upstream).editImages,
-	upstream.SubmitVideo:    (*Upstream).submit,
-	upstream.PollVideo:      (*Upstream).poll,
+	upstream.SubmitVideo:    (*Upstream).submitVideo,
+	upstream.PollVideo:      (*Upstream).pollVideo,
 	upstream.Embeddings:     (*Upstream).embed,
 	upstream.Speech:         (*Upstream).synthesize,
 }
@@ -84,14 +80,6 @@ func (u *Upstream) Supports(op upstream.Op, model string) bool {
 
 func (u *Upstream) has(model string) bool {
 	return len(u.o.Models) == 0 || slices.Contains(u.o.Models, model)
-}
-
-// thinks reports whether the model reasons before it answers.
-func (u *Upstream) thinks(model string) bool {
-	if u.o.Reasoning == nil {
-		return strings.HasPrefix(model, "delta-")
-	}
-	return slices.Contains(u.o.Reasoning, model)
 }
 
 // Do answers from the call's body, as a vendor would, who knows nothing else
@@ -108,6 +96,9 @@ func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply
 	if u.o.Fault != nil {
 		f = u.o.Fault(call)
 	}
+	if _, known := statuses[f.Video]; f.Video != "" && !known {
+		return nil, fault.New(fault.InternalError, fmt.Sprintf("The simulator does not know the state %q of a video.", f.Video))
+	}
 	if f.Status != 0 {
 		return nil, refused(f.Status)
 	}
@@ -119,16 +110,36 @@ func (u *Upstream) Do(ctx context.Context, call *upstream.Call) (*upstream.Reply
 	return reply, err
 }
 
-// chat answers a chat, whole or as a stream.
-func (u *Upstream) chat(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	a, err := u.answer(call)
+// now is the time of answers, which is always the same unless the options say otherwise.
+func (u *Upstream) now() time.Time {
+	if u.o.Now != nil {
+		return u.o.Now()
+	}
+	return time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+}
+
+// request reads the body of a call and checks it by the rules of the public API and
+// by those of the simulated vendor, in this order.
+func request[R any](u *Upstream, call *upstream.Call, parse func([]byte) (*R, error), rules ...func(*R) error) (*R, error) {
+	data, err := bodyOf(call)
 	if err != nil {
 		return nil, err
 	}
-	if call.Stream {
-		return serve.Reply("text/event-stream", newStream(ctx, a, f, u.o)), nil
+	r, err := parse(data)
+	for _, rule := range rules {
+		if err == nil {
+			err = rule(r)
+		}
 	}
-	return u.sendJSON(ctx, a.response(f), f)
+	return r, u.refusal(err, call.Model)
+}
+
+func bodyOf(call *upstream.Call) ([]byte, error) {
+	data, err := call.Body.Bytes()
+	if err != nil {
+		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
+	}
+	return data, nil
 }
 
 // sendJSON waits and replies with a value as JSON.
@@ -137,11 +148,11 @@ func (u *Upstream) sendJSON(ctx context.Context, answer any, f Fault) (*upstream
 	if err != nil {
 		return nil, fault.Wrap(fault.InternalError, "The simulated answer cannot be written as JSON.", err)
 	}
-	return u.send(ctx, data, f)
+	return u.send(ctx, "application/json", data, f)
 }
 
-// send waits and replies with a JSON document.
-func (u *Upstream) send(ctx context.Context, data []byte, f Fault) (*upstream.Reply, error) {
+// send waits and replies with a whole answer.
+func (u *Upstream) send(ctx context.Context, contentType string, data []byte, f Fault) (*upstream.Reply, error) {
 	delay := max(u.o.FirstDelay, 0)
 	if f.Break == Stall {
 		delay = forever
@@ -149,7 +160,10 @@ func (u *Upstream) send(ctx context.Context, data []byte, f Fault) (*upstream.Re
 	if err := wait(ctx, nil, delay); err != nil {
 		return nil, fault.From(err)
 	}
-	return serve.Reply("application/json", f.body(data)), nil
+	if breaks[f.Break].text != "" {
+		contentType = "application/json"
+	}
+	return serve.Reply(contentType, f.body(data)), nil
 }
 
 // forever is a delay that only the call's context ends.

@@ -38,11 +38,7 @@ func (u *Upstream) synthesize(ctx context.Context, call *upstream.Call, f Fault)
 	if err := u.refusal(err, call.Model); err != nil {
 		return nil, err
 	}
-	sent, err := u.send(ctx, tones(r.Input), f)
-	if err == nil && f.Break != ErrorFrame && f.Break != Garbage {
-		sent.Header.Set("Content-Type", speechapi.ContentType(speech.WAV))
-	}
-	return sent, err
+	return u.send(ctx, speechapi.ContentType(speech.WAV), tones(r.Input), f)
 }
 
 // tones is a WAV file with a tone for each character of a text.

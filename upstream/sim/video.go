@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -59,22 +60,25 @@ func nested(model string) bool {
 	return strings.HasPrefix(model, "beta") || strings.HasPrefix(model, "wan")
 }
 
-// submit takes a request for a video and answers with the id of its task. A
+// submitVideo takes a request for a video and answers with the id of its task. A
 // fault that breaks the answer off comes after the task was taken.
-func (u *Upstream) submit(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
-	data, err := call.Body.Bytes()
+func (u *Upstream) submitVideo(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
+	data, err := bodyOf(call)
 	if err != nil {
-		return nil, fault.Wrap(fault.InternalError, "The request body cannot be read.", err)
+		return nil, err
 	}
 	if err := u.refusal(nil, call.Model); err != nil {
 		return nil, err
 	}
-	t := &task{model: call.Model, nested: nested(call.Model), ending: f.Video, begun: u.clock()}
+	t := &task{model: call.Model, nested: nested(call.Model), fault: f, begun: u.clock()}
 	if err := t.read(data); err != nil {
 		return nil, err
 	}
 	u.tasks.add(t, func(count int) string { return u.taskID(call, t, count) })
-	return u.sendJSON(ctx, t.accepted(), f)
+	if t.nested {
+		return u.sendJSON(ctx, nestedTask{RequestID: "sim-" + t.id, Output: nestedOutput{ID: t.id, Status: "PENDING"}}, f)
+	}
+	return u.sendJSON(ctx, flatTask{ID: t.id}, f)
 }
 
 // taskID is an id that no other task has: the gateway's id of the call is new in
@@ -90,16 +94,18 @@ func (u *Upstream) taskID(call *upstream.Call, t *task, count int) string {
 	return "cgt-sim-" + hex.EncodeToString(hash[:12])
 }
 
-// poll answers with the state of a task.
-func (u *Upstream) poll(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
+// pollVideo answers with the state of a task.
+func (u *Upstream) pollVideo(ctx context.Context, call *upstream.Call, f Fault) (*upstream.Reply, error) {
 	t := u.tasks.get(call.TaskID)
 	switch {
-	case t != nil:
-		return u.sendJSON(ctx, t.pollAnswer(u.clock(), u.videoTime(), f.Usage), f)
-	case nested(call.Model):
+	case t == nil && nested(call.Model):
 		return u.sendJSON(ctx, nestedTask{RequestID: "sim-" + call.TaskID, Output: nestedOutput{ID: call.TaskID, Status: "UNKNOWN"}}, f)
+	case t == nil:
+		return nil, vendorError(404, fault.ResourceNotFound, "", "The simulated vendor has no such task.")
+	case t.nested:
+		return u.sendJSON(ctx, t.nestedAnswer(u.clock(), u.videoTime(), f), f)
 	}
-	return nil, vendorError(404, fault.ResourceNotFound, "", "The simulated vendor has no such task.")
+	return u.sendJSON(ctx, t.flatAnswer(u.clock(), u.videoTime(), f), f)
 }
 
 // clock is the time that decides how far a video is.
@@ -187,8 +193,8 @@ func promptOf(input []byte) string {
 // task is a video that was asked for.
 type task struct {
 	id, model         string
-	nested            bool // the vendor puts it into `output`
-	ending            Ending
+	nested            bool  // the vendor puts it into `output`
+	fault             Fault // of the submission
 	begun             time.Time
 	hash              [32]byte // of what was asked for
 	prompt            string
@@ -199,46 +205,30 @@ type task struct {
 	draft, lastFrame  bool
 }
 
-// phase is how far a task is.
-type phase uint8
+// statuses are the vendors' words for the states of a task.
+var statuses = map[string]struct{ flat, nested string }{
+	"queued":    {"queued", "PENDING"},
+	"running":   {"running", "RUNNING"},
+	"succeeded": {"succeeded", "SUCCEEDED"},
+	"failed":    {"failed", "FAILED"},
+	"cancelled": {"cancelled", "CANCELED"},
+	"expired":   {"expired", "UNKNOWN"},
+}
 
-const (
-	isQueued phase = iota
-	isRunning
-	hasEnded
-)
-
-// phase is how far the task is at a time, if it takes total: it is queued for
+// status is how far the task is at a time, if it takes total: it is queued for
 // the first quarter.
-func (t *task) phase(now time.Time, total time.Duration) phase {
+func (t *task) status(now time.Time, total time.Duration) string {
 	switch since := now.Sub(t.begun); {
 	case since < total/4:
-		return isQueued
-	case since < total, t.ending == VideoEndless:
-		return isRunning
+		return "queued"
+	case since < total:
+		return "running"
 	}
-	return hasEnded
+	return cmp.Or(t.fault.Video, "succeeded")
 }
 
 // failureText is the message of a task that was told to fail.
 const failureText = "The simulated video failed, as it was told to."
-
-// accepted is the answer to the request.
-func (t *task) accepted() any {
-	if t.nested {
-		return nestedTask{RequestID: "sim-" + t.id, Output: nestedOutput{ID: t.id, Status: "PENDING"}}
-	}
-	return flatTask{ID: t.id}
-}
-
-// pollAnswer is the answer to a poll.
-func (t *task) pollAnswer(now time.Time, total time.Duration, report Report) any {
-	p := t.phase(now, total)
-	if t.nested {
-		return t.nestedAnswer(p, total, report)
-	}
-	return t.flatAnswer(p, now, total, report)
-}
 
 // videoFile holds the MP4 file of every task: H.264, 5 s, a pattern of 128 by 72
 // pixels, with a comment that says that it is simulated.
@@ -256,38 +246,12 @@ const (
 // have different bytes, because the file ends with the prompt's hash in a box
 // that players skip (`free`, ISO/IEC 14496-12, 8.1.2).
 func (t *task) link() string {
-	if t.ending == VideoEmpty {
+	if t.fault.NoVideoURL {
 		return ""
 	}
 	video, _ := videoFile.ReadFile("video.mp4") // the program holds it
 	file := slices.Concat(video, []byte{0, 0, 0, 8 + byte(len(t.hash))}, []byte("free"), t.hash[:])
 	return "data:video/mp4;base64," + base64.StdEncoding.EncodeToString(file)
-}
-
-// hashText is what the pattern of the last frame is made of.
-func (t *task) hashText() string { return hex.EncodeToString(t.hash[:]) }
-
-// statusWords are those of the vendors for a state.
-type statusWords struct{ flat, nested string }
-
-var (
-	phases  = [...]statusWords{isQueued: {"queued", "PENDING"}, isRunning: {"running", "RUNNING"}}
-	endings = map[Ending]statusWords{
-		VideoMade: {"succeeded", "SUCCEEDED"}, VideoEmpty: {"succeeded", "SUCCEEDED"}, VideoFailed: {"failed", "FAILED"},
-		VideoCancelled: {"cancelled", "CANCELED"}, VideoExpired: {"expired", "UNKNOWN"},
-	}
-)
-
-// status is what the vendor calls the state.
-func (t *task) status(p phase) string {
-	w := endings[t.ending]
-	if p < hasEnded {
-		w = phases[p]
-	}
-	if t.nested {
-		return w.nested
-	}
-	return w.flat
 }
 
 // mostTasks is how many tasks are known at once; the oldest is then forgotten.
@@ -371,21 +335,21 @@ type flatUsage struct {
 	Total      int64 `json:"total_tokens"`
 }
 
-func (t *task) flatAnswer(p phase, now time.Time, total time.Duration, report Report) flatTask {
+func (t *task) flatAnswer(now time.Time, total time.Duration, f Fault) flatTask {
+	status := t.status(now, total)
 	r := flatTask{
-		ID: t.id, Model: t.model, Status: t.status(p), CreatedAt: t.begun.Unix(), UpdatedAt: now.Unix(), Tier: "default",
+		ID: t.id, Model: t.model, Status: statuses[status].flat, CreatedAt: t.begun.Unix(), UpdatedAt: now.Unix(), Tier: "default",
 	}
-	if p < hasEnded {
-		return r
+	if status != "queued" && status != "running" {
+		r.UpdatedAt = t.begun.Add(total).Unix()
 	}
-	r.UpdatedAt = t.begun.Add(total).Unix()
-	switch t.ending {
-	case VideoFailed:
+	switch status {
+	case "failed":
 		r.Error = &flatError{"InternalServiceError", failureText}
-	case VideoMade, VideoEmpty:
-		r.Content, r.Usage, r.Seed = &flatContent{VideoURL: t.link()}, t.flatUsage(report), t.seed
+	case "succeeded":
+		r.Content, r.Usage, r.Seed = &flatContent{VideoURL: t.link()}, t.flatUsage(f), t.seed
 		if t.lastFrame {
-			r.Content.LastFrameURL = pngURL + base64.StdEncoding.EncodeToString(picture(t.hashText(), videoWidth, videoHeight))
+			r.Content.LastFrameURL = pngURL + base64.StdEncoding.EncodeToString(picture(hex.EncodeToString(t.hash[:]), videoWidth, videoHeight))
 		}
 		r.Resolution, r.Ratio, r.Frames, r.FPS, r.Sound, r.Draft = t.resolution, t.ratio, t.frames, fps, &t.sound, &t.draft
 		if t.frames == 0 {
@@ -396,11 +360,11 @@ func (t *task) flatAnswer(p phase, now time.Time, total time.Duration, report Re
 }
 
 // flatUsage counts tokens as the vendor does: pixels times pictures through 1024.
-func (t *task) flatUsage(report Report) *flatUsage {
-	switch report {
-	case Withheld:
+func (t *task) flatUsage(f Fault) *flatUsage {
+	switch {
+	case f.NoUsage:
 		return nil
-	case ZeroUsage:
+	case f.ZeroUsage:
 		return &flatUsage{}
 	}
 	frames := t.frames
@@ -439,36 +403,37 @@ type nestedUsage struct {
 	Ratio    string `json:"ratio"`
 }
 
-func (t *task) nestedAnswer(p phase, total time.Duration, report Report) nestedTask {
+func (t *task) nestedAnswer(now time.Time, total time.Duration, f Fault) nestedTask {
 	at := func(after time.Duration) string { // the vendor's own time of day
 		return t.begun.Add(after).In(time.FixedZone("", 8*60*60)).Format("2006-01-02 15:04:05.000")
 	}
-	o := nestedOutput{ID: t.id, Status: t.status(p), Submitted: at(0)}
-	if p > isQueued {
+	status := t.status(now, total)
+	r := nestedTask{RequestID: "sim-" + t.id, Output: nestedOutput{ID: t.id, Status: statuses[status].nested}}
+	o := &r.Output
+	if status == "expired" {
+		return r // the vendor does not know it any more
+	}
+	o.Submitted = at(0)
+	if status != "queued" {
 		o.Scheduled = at(total / 4)
 	}
-	r := nestedTask{RequestID: "sim-" + t.id, Output: o}
-	if p < hasEnded {
-		return r
+	if status != "queued" && status != "running" {
+		o.Ended = at(total)
 	}
-	r.Output.Ended = at(total)
-	switch t.ending {
-	case VideoExpired:
-		r.Output = nestedOutput{ID: t.id, Status: o.Status} // the vendor does not know it any more
-	case VideoFailed:
-		r.Output.Code, r.Output.Message = "InternalError", failureText
-	case VideoMade, VideoEmpty:
-		r.Output.Prompt, r.Output.VideoURL = t.prompt, t.link()
-		r.Usage = t.nestedUsage(report)
+	switch status {
+	case "failed":
+		o.Code, o.Message = "InternalError", failureText
+	case "succeeded":
+		o.Prompt, o.VideoURL, r.Usage = t.prompt, t.link(), t.nestedUsage(f)
 	}
 	return r
 }
 
-func (t *task) nestedUsage(report Report) *nestedUsage {
-	switch report {
-	case Withheld:
+func (t *task) nestedUsage(f Fault) *nestedUsage {
+	switch {
+	case f.NoUsage:
 		return nil
-	case ZeroUsage:
+	case f.ZeroUsage:
 		return &nestedUsage{}
 	}
 	lines, _ := strconv.ParseInt(strings.TrimSuffix(t.resolution, "p"), 10, 64) // 4k is none of this vendor's

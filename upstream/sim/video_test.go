@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -83,15 +82,6 @@ func asked(t *testing.T, u *sim.Upstream, body string) *upstream.Call {
 		t.Fatalf("no id: %+v", v)
 	}
 	return &upstream.Call{Op: upstream.PollVideo, Model: call.Model, RequestID: "req_2", TaskID: id}
-}
-
-func failureOf(t *testing.T, err error) *upstream.Failure {
-	t.Helper()
-	var f *upstream.Failure
-	if !errors.As(err, &f) {
-		t.Fatalf("there is no *upstream.Failure in %v", err)
-	}
-	return f
 }
 
 // submitSample and pollSample are of one task, which knowing knows.
@@ -193,43 +183,36 @@ func TestTheFlatRecordTellsWhatWasMade(t *testing.T) {
 	}
 }
 
-func TestAVideoEndsAsItIsTold(t *testing.T) {
-	for ending, want := range map[sim.Ending][2]string{
-		sim.VideoMade: {"SUCCEEDED", "succeeded"}, sim.VideoFailed: {"FAILED", "failed"}, sim.VideoCancelled: {"CANCELED", "cancelled"},
-		sim.VideoExpired: {"UNKNOWN", "expired"}, sim.VideoEndless: {"RUNNING", "running"}, sim.VideoEmpty: {"SUCCEEDED", "succeeded"},
+func TestAVideoEndsAsItsFaultSays(t *testing.T) {
+	for ending, want := range map[sim.Fault][2]string{
+		{}: {"SUCCEEDED", "succeeded"}, {NoVideoURL: true}: {"SUCCEEDED", "succeeded"},
+		{Video: "failed"}: {"FAILED", "failed"}, {Video: "cancelled"}: {"CANCELED", "cancelled"},
+		{Video: "expired"}: {"UNKNOWN", "expired"}, {Video: "running"}: {"RUNNING", "running"},
 	} {
-		u := sim.New(sim.Options{VideoTime: -1, Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Video: ending} }})
+		u := sim.New(sim.Options{VideoTime: -1, Fault: func(*upstream.Call) sim.Fault { return ending }})
 		a, b := decoded(t, answerOf(t, u, asked(t, u, nestedAsk))), decoded(t, answerOf(t, u, asked(t, u, flatAsk)))
-		made, failed := ending == sim.VideoMade, ending == sim.VideoFailed
+		made, failed := ending == sim.Fault{}, ending.Video == "failed"
 		if a.Output.TaskStatus != want[0] || b.Status != want[1] || (a.Output.VideoURL != "") != made || (b.Content.VideoURL != "") != made {
-			t.Errorf("%d: %+v, %+v", ending, a, b)
+			t.Errorf("%+v: %+v, %+v", ending, a, b)
 		}
 		if (a.Output.Code == "InternalError" && a.Output.Message != "") != failed || (b.Error.Code == "InternalServiceError" && b.Error.Message != "") != failed {
-			t.Errorf("%d: %+v, %+v", ending, a, b)
+			t.Errorf("%+v: %+v, %+v", ending, a, b)
 		}
 	}
 }
 
 func TestTheReportOfAVideoCanFail(t *testing.T) {
-	for report, want := range map[sim.Report]string{sim.Withheld: "null null", sim.ZeroUsage: "0 0", sim.Reported: "7 49005"} {
-		u := sim.New(sim.Options{VideoTime: -1, Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Usage: report} }})
+	for f, want := range map[sim.Fault]string{{NoUsage: true}: "null null", {ZeroUsage: true}: "0 0", {}: "7 49005"} {
+		u := sim.New(sim.Options{VideoTime: -1, Fault: func(*upstream.Call) sim.Fault { return f }})
 		a, b := decoded(t, answerOf(t, u, asked(t, u, nestedAsk))), decoded(t, answerOf(t, u, asked(t, u, flatAsk)))
 		if got := strings.ReplaceAll(fmt.Sprint(a.Usage["duration"], " ", b.Usage["completion_tokens"]), "<nil>", "null"); got != want {
-			t.Errorf("%d: %s", report, got)
+			t.Errorf("%+v: %s", f, got)
 		}
 	}
 }
 
-func TestASubmissionWhoseAnswerIsLostWasTaken(t *testing.T) {
-	u := sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Break: sim.Lost} }})
-	_, err := u.Do(t.Context(), submission(t, flatAsk))
-	if f := failureOf(t, err); !fault.Is(err, fault.BadGateway) || !f.Sent || f.Refused || f.Status != 0 || u.Jobs() != 1 {
-		t.Errorf("%v, %+v, %d jobs", err, f, u.Jobs())
-	}
-}
-
 func TestWhateverBreaksTheAnswerTheVideoWasTaken(t *testing.T) {
-	for _, kind := range []sim.Break{sim.Cut, sim.Reset, sim.ErrorFrame, sim.Garbage, sim.Stall} {
+	for _, kind := range []sim.Break{sim.Cut, sim.Reset, sim.ErrorFrame, sim.Garbage, sim.Stall, sim.Lost} {
 		synctest.Test(t, func(t *testing.T) {
 			u := sim.New(sim.Options{Fault: func(*upstream.Call) sim.Fault { return sim.Fault{Break: kind} }})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // virtual
@@ -241,6 +224,9 @@ func TestWhateverBreaksTheAnswerTheVideoWasTaken(t *testing.T) {
 			}
 			if u.Jobs() != 1 || err == nil && strings.HasPrefix(string(data), `{"id"`) && json.Valid(data) {
 				t.Errorf("%d: %d jobs, %s, %v", kind, u.Jobs(), data, err)
+			}
+			if f, ok := upstream.FailureOf(err); kind == sim.Lost && (!ok || !f.Sent || f.Refused || f.Status != 0) {
+				t.Errorf("%d: %+v", kind, f)
 			}
 			if stalled := kind == sim.Stall; stalled != fault.Is(err, fault.RequestTimeout) {
 				t.Errorf("%d: %v", kind, err)
@@ -315,30 +301,6 @@ func TestTheOldestTaskIsForgotten(t *testing.T) {
 	}
 	if a, b := decoded(t, answerOf(t, u, first)), decoded(t, answerOf(t, u, second)); a.Output.TaskStatus != "UNKNOWN" || b.Output.TaskStatus != "PENDING" {
 		t.Errorf("%s, %s", a.Output.TaskStatus, b.Output.TaskStatus)
-	}
-}
-
-func TestAPollCanFailToo(t *testing.T) {
-	broken := sim.Whole
-	status := 0
-	u := sim.New(sim.Options{VideoTime: -1, Fault: func(c *upstream.Call) sim.Fault {
-		if c.Op == upstream.PollVideo {
-			return sim.Fault{Break: broken, Status: status}
-		}
-		return sim.Fault{}
-	}})
-	poll := asked(t, u, flatAsk)
-	broken = sim.Garbage
-	if got := answerOf(t, u, poll); json.Valid([]byte(got)) {
-		t.Errorf("%.100s", got)
-	}
-	broken, status = sim.Whole, 503
-	if _, err := u.Do(t.Context(), poll); !fault.Is(err, fault.ServiceUnavailable) {
-		t.Error(err)
-	}
-	status = 0
-	if v := decoded(t, answerOf(t, u, poll)); v.Status != "succeeded" {
-		t.Errorf("%+v", v)
 	}
 }
 

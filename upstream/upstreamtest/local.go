@@ -1,10 +1,8 @@
 package upstreamtest
 
 import (
-	"errors"
 	"io"
 	"net/http"
-	"sync"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -14,9 +12,9 @@ import (
 var localChecks = []check{
 	{"it answers", false, answers},
 	{"it streams", true, answers},
-	{"many callers at once", false, callers},
-	{"who has hung up gets no answer", false, hungUp},
-	{"hanging up ends the answer", true, hangUpEnds},
+	{"many callers at once", false, atOnce},
+	{"a caller who has left gets no answer", false, callerLeft},
+	{"a caller who leaves ends the answer", true, callerLeaves},
 	{"an answer can be closed unread", true, closeUnread},
 }
 
@@ -39,27 +37,7 @@ func answers(t *testing.T, h *Harness, c *upstream.Call, s *Sample) {
 	}
 }
 
-func callers(t *testing.T, h *Harness, c *upstream.Call, _ *Sample) {
-	up := h.make(t, http.NotFoundHandler())
-	ctx, _ := h.bounded(t)
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			reply, err := up.Do(ctx, c)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			_, err = io.Copy(io.Discard, reply.Body)
-			if err = errors.Join(err, reply.Body.Close()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-}
-
-func hungUp(t *testing.T, h *Harness, c *upstream.Call, _ *Sample) {
+func callerLeft(t *testing.T, h *Harness, c *upstream.Call, _ *Sample) {
 	ctx, cancel := h.bounded(t)
 	cancel()
 	reply, err := h.make(t, http.NotFoundHandler()).Do(ctx, c)
@@ -72,7 +50,7 @@ func hungUp(t *testing.T, h *Harness, c *upstream.Call, _ *Sample) {
 	}
 }
 
-func hangUpEnds(t *testing.T, h *Harness, c *upstream.Call, _ *Sample) {
+func callerLeaves(t *testing.T, h *Harness, c *upstream.Call, _ *Sample) {
 	ctx, cancel := h.bounded(t)
 	reply, err := h.make(t, http.NotFoundHandler()).Do(ctx, c)
 	if err != nil {

@@ -57,12 +57,13 @@ func sample(op upstream.Op) upstreamtest.Sample {
 
 // over is a harness of the openai driver inside a middleware.
 func over(wrap upstream.Middleware, patience time.Duration) upstreamtest.Harness {
+	up, _ := openai.New(upstream.DriverOptions{})
 	return upstreamtest.Harness{
-		Samples: samples(new(openai.Upstream)), MaxWait: patience,
+		Samples: samples(up), MaxWait: patience,
 		New: func(t *testing.T, vendor http.Handler) upstream.Upstream {
 			server := httptest.NewServer(vendor)
 			t.Cleanup(server.Close)
-			up, err := openai.New(openai.Options{BaseURL: server.URL})
+			up, err := openai.New(upstream.DriverOptions{BaseURL: server.URL})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +125,7 @@ var wrong = map[string]upstream.Middleware{
 	"the vendor's fault keeps its status": failure(func(e *fault.Error) *fault.Error {
 		return e.With(func(e *fault.Error) { e.Code = fault.BadGateway })
 	}),
-	"the operator's fault is not told": failure(func(e *fault.Error) *fault.Error {
+	"the operator's fault is not shown": failure(func(e *fault.Error) *fault.Error {
 		return e.With(func(e *fault.Error) { e.Message = e.Error() })
 	}),
 	"a vendor that is away is not sent to": failure(func(e *fault.Error) *fault.Error {
@@ -138,9 +139,9 @@ var wrong = map[string]upstream.Middleware{
 		data, _ := io.ReadAll(r.Body)
 		r.Body = io.NopCloser(bytes.NewReader(data))
 	}),
-	"hanging up while waiting reaches the vendor": deaf,
-	"hanging up while reading reaches the vendor": deaf,
-	"closing the answer reaches the vendor":       answer(func(r *upstream.Reply) { r.Body = io.NopCloser(r.Body) }),
+	"canceling while waiting reaches the vendor": deaf,
+	"canceling while reading reaches the vendor": deaf,
+	"closing the answer reaches the vendor":      answer(func(r *upstream.Reply) { r.Body = io.NopCloser(r.Body) }),
 	"many callers at once": func(up upstream.Upstream) upstream.Upstream {
 		busy := make(chan struct{}, 1)
 		return upstream.Func(func(ctx context.Context, c *upstream.Call) (*upstream.Reply, error) {

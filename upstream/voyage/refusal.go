@@ -9,16 +9,16 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/internal/httpdo"
 )
 
-// refused tells whose fault a response is: the caller's, who then gets the
-// vendor's own text, the operator's or the vendor's.
-func (u *Upstream) refused(status int, data []byte, h http.Header) error {
-	e, f := u.client.Refused(status, string(data), h)
+// refused makes the error of a refusal: the caller's fault, who then gets the vendor's
+// text, the operator's or the vendor's.
+func refused(c *httpdo.Client, status int, data []byte, h http.Header) error {
+	e, f := c.Refused(status, string(data), h)
 	message, param := parseDetail(data)
 	if status == http.StatusTooManyRequests && lacksPayment(message) {
-		e = u.client.OperatorFault(f)
+		e = c.OperatorFault(f)
 	}
 	if e.Code == fault.InvalidRequest {
-		u.client.QuoteError(e, httpdo.VendorError{Code: e.Code, Message: message, Param: publicParam(param)})
+		c.QuoteError(e, httpdo.VendorError{Code: e.Code, Message: message, Param: publicParam(param)})
 	}
 	return e
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/voyage"
 )
 
-// driver is the driver under test against a vendor on the loopback.
-func driver(t *testing.T, vendor http.Handler) *voyage.Upstream {
+// newDriver is the driver under test against a vendor on the loopback.
+func newDriver(t *testing.T, vendor http.Handler) upstream.Driver {
 	t.Helper()
-	return vendortest.New(t, voyage.New, voyage.Options{BaseURL: vendortest.Serve(t, vendor) + "/v1", Keys: vendortest.Keys("pa-vendor-1")})
+	return vendortest.New(t, voyage.New, upstream.DriverOptions{BaseURL: vendortest.Serve(t, vendor) + "/v1", Keys: vendortest.Keys("pa-vendor-1")})
 }
 
 func TestTheDriverConforms(t *testing.T) {
 	upstreamtest.Run(t, upstreamtest.Harness{
-		New: func(t *testing.T, vendor http.Handler) upstream.Upstream { return driver(t, vendor) },
+		New: func(t *testing.T, vendor http.Handler) upstream.Upstream { return newDriver(t, vendor) },
 		Samples: map[upstream.Op]upstreamtest.Sample{upstream.Embeddings: {
 			Model:   "voyage-4",
 			Request: []byte(`{"model":"voyage-4", "input":["one","two"],"dimensions":512,"encoding_format":"float","user":"u","input_type":"document","x":1.0}`),
@@ -52,7 +52,7 @@ func TestTheRequestIsVoyages(t *testing.T) {
 		`{"model":"m","input":"a","dimensions":256,"output_dimension":512,"input_type":"query"}`: `{"model":"m","input":"a","output_dimension":512,"input_type":"query"}`,
 	} {
 		var sent, path, key string
-		up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			data, _ := io.ReadAll(r.Body)
 			sent, path, key = string(data), r.Method+" "+r.URL.Path, r.Header.Get("Authorization")
 			_, _ = io.WriteString(w, `{"data":[],"usage":{"total_tokens":1}}`)
@@ -101,7 +101,7 @@ func TestEveryRefusalIsWhoseFaultItIs(t *testing.T) {
 		{"a redirect", 302, ``, "", fault.BadGateway, 502, "", "", false, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				if row.header != "" {
 					w.Header().Set("Retry-After", row.header)
 				}
@@ -129,25 +129,9 @@ func TestEveryRefusalIsWhoseFaultItIs(t *testing.T) {
 
 func TestAnAnswerThatIsNoneIsABadGateway(t *testing.T) {
 	for _, body := range []string{``, `{`, `[]`, `{"data":[{"embedding":[1,2`} {
-		up := driver(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+		up := newDriver(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
 		if _, err := up.Do(t.Context(), call(t, `{"model":"m","input":"a"}`)); !fault.Is(err, fault.BadGateway) {
 			t.Errorf("%q: %v", body, err)
 		}
-	}
-}
-
-func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
-	if _, err := voyage.New(voyage.Options{BaseURL: "ftp://h"}); err == nil || !strings.Contains(err.Error(), voyage.DefaultBaseURL) {
-		t.Errorf("%v", err)
-	}
-	up, err := voyage.New(voyage.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !up.Supports(upstream.Embeddings, "x") || up.Supports(upstream.ChatCompletion, "x") {
-		t.Error("it serves embeddings and nothing else")
-	}
-	if _, err := up.Do(t.Context(), &upstream.Call{Op: upstream.ChatCompletion}); !fault.Is(err, fault.InternalError) {
-		t.Errorf("%v", err)
 	}
 }

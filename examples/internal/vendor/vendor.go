@@ -24,7 +24,7 @@ func New() (upstream.Upstream, error) {
 	if url == "" {
 		return sim.New(sim.Options{}), nil
 	}
-	o := openai.Options{BaseURL: url}
+	o := upstream.DriverOptions{BaseURL: url}
 	if key := os.Getenv("UPSTREAM_KEY"); key != "" {
 		o.Keys = []secret.String{secret.New(key)} // prints as "[secret]" wherever it goes
 	}

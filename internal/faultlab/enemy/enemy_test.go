@@ -398,23 +398,23 @@ func models() []gateway.Model {
 // channels are one for each wire, and one for each way to edit a request.
 func (l *lab) channels() ([]router.Channel, error) {
 	const base = "http://vendor.example/"
-	plain, err := openai.New(openai.Options{BaseURL: base + "openai", Dial: l.back.dial})
+	plain, err := openai.New(upstream.DriverOptions{BaseURL: base + "openai", Dial: l.back.dial})
 	if err != nil {
 		return nil, err
 	}
-	native, err := anthropic.New(anthropic.Options{BaseURL: base + "anthropic", Dial: l.back.dial})
+	native, err := anthropic.New(upstream.DriverOptions{BaseURL: base + "anthropic", Dial: l.back.dial})
 	if err != nil {
 		return nil, err
 	}
-	alpha, err := dashscope.New(dashscope.Options{BaseURL: base + "dashscope", Dial: l.back.dial})
+	alpha, err := dashscope.New(upstream.DriverOptions{BaseURL: base + "dashscope", Dial: l.back.dial})
 	if err != nil {
 		return nil, err
 	}
-	films, err := ark.New(ark.Options{BaseURL: base + "ark", Dial: l.back.dial})
+	films, err := ark.New(upstream.DriverOptions{BaseURL: base + "ark", Dial: l.back.dial})
 	if err != nil {
 		return nil, err
 	}
-	vectors, err := voyage.New(voyage.Options{BaseURL: base + "voyage", Dial: l.back.dial})
+	vectors, err := voyage.New(upstream.DriverOptions{BaseURL: base + "voyage", Dial: l.back.dial})
 	if err != nil {
 		return nil, err
 	}

@@ -188,7 +188,7 @@ func newFixture(t *testing.T, busy int) *fixture {
 	p := &fixture{collector: newCollector(t), vendor: newBusyVendor(t, busy)}
 	var channels []router.Channel
 	for i, name := range []string{"one", "two"} {
-		up, err := openai.New(openai.Options{BaseURL: p.vendor.URL})
+		up, err := openai.New(upstream.DriverOptions{BaseURL: p.vendor.URL})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,6 @@
 // Package breaker has the circuit breaker of channels and of keys, and the cooldowns
-// that vendors ask for.
+// that vendors ask for. A breaker counts failures; a cooldown is the time of a
+// Retry-After, which is obeyed and counts as no failure.
 package breaker
 
 import (
@@ -24,23 +25,31 @@ const (
 	forgetOpenAfter = 10 * time.Second // closed time for which one opening is forgotten
 )
 
-// Breaker decides by real traffic whether a channel, or an operator's key,
-// is used. It counts failures by three rules: three in a row before any content,
-// three answers in a row that were cut, or two fifths of the recent calls. Then it
-// is open, and each further opening lasts twice as long, up to a minute, until it
-// was closed for a while. When the time is over it is half-open: it allows one probe
-// at a time, more with each success and half as many after a failure, until they
-// are enough, which closes it, or none, which opens it again, as does an answer
-// that is cut. The zero Breaker is closed, and costs a good call a few atomic
-// loads.
+// Breaker is the circuit breaker of a channel or of an operator's key. It decides by
+// real traffic whether calls go there:
 //
-// An answer counts twice: when its first content is accepted, and when it ends.
-// Long streams that begin well thus keep a channel in use, and those that are all
-// cut do not.
+//	state      lets through                     ends with
+//	closed     every call                       three failures in a row before any content, three
+//	                                            answers in a row that were cut, or two fifths of the
+//	                                            recent calls failed: then it is open
+//	open       forced calls only                its time, 1 s, and twice as long with each further
+//	                                            opening, up to a minute: then it is half-open
+//	half-open  as many probes at a time as      a limit of 32, which closes it, or a limit of 0 or
+//	           its limit, which is 1, grows     an answer that is cut, which open it again
+//	           by 1 with each success and is
+//	           halved by each failure
 //
-// What a request asks can make a vendor fail it. So where the failures are of one
-// account of several, the breaker opens for that account alone: for all others it
-// is closed, and their calls are counted without it.
+// Openings are forgotten one by one while it is closed. An answer of a channel counts
+// twice: when its first content is accepted, and when it ends. Long streams that begin
+// well thus keep a channel in use, and those that are all cut do not.
+//
+// A channel's failures are counted by account, since a request can make a vendor fail
+// it: where they are of one account of several, the breaker opens for that account
+// alone, and is closed for all others, whose calls are counted without it. A key's are
+// not; it opens after three refusals of the key, and the first success closes it and
+// forgets its openings ([Breaker.Forgiving]).
+//
+// The zero Breaker is closed, and costs a good call a few atomic loads.
 type Breaker struct {
 	Accounts  *Accounts // nil where failures are no account's
 	Forgiving bool      // one success closes it and forgets all earlier openings: of a key
@@ -293,7 +302,7 @@ func (b *Breaker) trip(kind Failure, now time.Time) {
 	} else {
 		forgotten := int(now.Sub(b.closedSince) / forgetOpenAfter)
 		b.opens = max(b.opens-forgotten, 0)
-		defer b.generation.Add(1) // when it is known for whom it is open
+		defer b.generation.Add(1) // after onlyAccount, which readers of the generation look at
 	}
 	b.onlyAccount.Store(only)
 	if b.fails, b.cuts, b.failureShare = 0, 0, 0; only != nil {
@@ -392,7 +401,7 @@ func (f *recentFailures) dominant(n, others int) *string {
 // at is the account of the last failure but i.
 func (f *recentFailures) at(i int) string { return f.accounts[(f.count-1-i)%len(f.accounts)] }
 
-// Accounts tells whether a Router, those before it included, serves several
+// Accounts notes whether a Router, those before it included, serves several
 // accounts. It costs a call one atomic load once it does.
 type Accounts struct {
 	first   atomic.Pointer[string] // the account that called first
@@ -418,7 +427,7 @@ func (c *Accounts) Observe(account string) {
 }
 
 const (
-	// MaxCooldown is how long a vendor's Retry-After is obeyed. Our callers are told
+	// MaxCooldown is how long a vendor's Retry-After is obeyed. Callers get
 	// the whole of it, but a vendor may be mistaken.
 	MaxCooldown = time.Minute
 	// maxCooldowns bounds for how many models of a channel cooldowns are kept.

@@ -15,28 +15,20 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// ErrorFormat is how a vendor describes its errors.
-type ErrorFormat struct {
-	// Refused makes the error of an error body: the caller's fault, the
-	// operator's or the vendor's.
-	Refused func(status int, data []byte, h http.Header) error
-	// Status is what the error in a body would have come with, had the vendor
-	// not said 200; 0 if the body is no error.
-	Status func(data []byte) int
-}
-
-// Answer turns a response into a Reply whose body streams, or into an error,
-// and closes the body of what it does not hand on. stream says that events were
-// asked for.
-func (c *Client) Answer(resp *http.Response, stream bool, d ErrorFormat) (*upstream.Reply, error) {
-	body, err := c.Body(resp, d.Refused)
+// Reply turns a response into a Reply whose body streams, or into an error, and
+// reports to the key. It closes the body of what it does not hand on. err is that of
+// [Client.Post] or [Client.Get]; stream says that events were asked for.
+func (c *Client) Reply(resp *http.Response, key *upstream.Key, err error, stream bool) (*upstream.Reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	if stream {
-		if err := c.checkStream(resp, body, d); err != nil {
-			return nil, err
-		}
+	body, err := c.Body(resp)
+	if err == nil && stream {
+		err = c.checkStream(resp, body)
+	}
+	key.Report(err)
+	if err != nil {
+		return nil, err
 	}
 	reply := &upstream.Reply{Status: resp.StatusCode, Header: clientHeader(resp.Header), Body: body}
 	if stream { // the transport keeps the response as long as it lasts
@@ -47,7 +39,7 @@ func (c *Client) Answer(resp *http.Response, stream bool, d ErrorFormat) (*upstr
 
 // checkStream refuses what is no stream of events. Some vendors answer a
 // streamed request with an error object in a 200; some name no type at all.
-func (c *Client) checkStream(resp *http.Response, body io.ReadCloser, d ErrorFormat) error {
+func (c *Client) checkStream(resp *http.Response, body io.ReadCloser) error {
 	given := resp.Header.Get("Content-Type")
 	if given == "" || given == "text/event-stream" {
 		return nil
@@ -57,9 +49,9 @@ func (c *Client) checkStream(resp *http.Response, body io.ReadCloser, d ErrorFor
 	case err == nil && kind == "text/event-stream":
 		return nil
 	case err == nil && kind == "application/json":
-		data := Read(body)
-		if status := d.Status(data); status != 0 {
-			return d.Refused(status, data, resp.Header)
+		data := readRefusal(body)
+		if status := c.vendor.Status(data); status != 0 {
+			return c.vendor.Refused(c, status, data, resp.Header)
 		}
 		return c.Malformed(resp.StatusCode, errors.New("a streamed request was answered with one JSON document"))
 	}
@@ -98,33 +90,33 @@ func (c *Client) QuoteError(e *fault.Error, w VendorError) {
 	if message != "" {
 		e.Message = message
 	}
-	clean := message == w.Message && c.Keys.Mask(string(w.Body)) == string(w.Body)
+	clean := message == w.Message && len(w.Body) <= MaxRefusal && c.Keys.Mask(string(w.Body)) == string(w.Body)
 	if message != "" && clean {
 		e.Body = w.Body
 	}
 }
 
 // Body is the decoded body of a good answer, or the error of any other, whose
-// body it closes. refused makes the error of an error body.
-func (c *Client) Body(resp *http.Response, refused func(status int, data []byte, h http.Header) error) (io.ReadCloser, error) {
+// body it closes.
+func (c *Client) Body(resp *http.Response) (io.ReadCloser, error) {
 	body, err := Decompress(resp)
 	switch s := resp.StatusCode; {
 	case err != nil:
 		_ = resp.Body.Close() // nothing of it is read
 		return nil, c.Malformed(s, err)
 	case s >= 400:
-		return nil, refused(s, Read(body), resp.Header)
+		return nil, c.vendor.Refused(c, s, readRefusal(body), resp.Header)
 	case s < 200 || s >= 300:
 		_ = body.Close() // nothing of it is read
-		return nil, c.Unexpected(resp)
+		return nil, c.Malformed(s, fmt.Errorf("unexpected status, location %q", c.Excerpt(resp.Header.Get("Location"))))
 	}
 	return body, nil
 }
 
 // ReadDocument is the whole body of a good answer, of at most so many bytes, or the
 // error of any other.
-func (c *Client) ReadDocument(ctx context.Context, resp *http.Response, most int64, refused func(status int, data []byte, h http.Header) error) ([]byte, error) {
-	body, err := c.Body(resp, refused)
+func (c *Client) ReadDocument(ctx context.Context, resp *http.Response, most int64) ([]byte, error) {
+	body, err := c.Body(resp)
 	if err != nil {
 		return nil, err
 	}
@@ -150,18 +142,10 @@ func (c *Client) BrokenOff(ctx context.Context, status int, err error) error {
 }
 
 // DocumentReply is a Reply of a whole JSON document.
-func DocumentReply(status int, data []byte) *upstream.Reply {
+func DocumentReply(data []byte) *upstream.Reply {
 	return &upstream.Reply{
-		Status: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)),
+		Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)),
 	}
-}
-
-// Reply is [Client.Answer] of a call that was made with the key, to which it reports
-// the outcome.
-func (c *Client) Reply(resp *http.Response, key *upstream.Key, stream bool, d ErrorFormat) (*upstream.Reply, error) {
-	reply, err := c.Answer(resp, stream, d)
-	ReportKey(key, err)
-	return reply, err
 }
 
 // maxDecoded is how much a compressed answer may unfold to (docs/faults.md, row 9).
@@ -169,7 +153,7 @@ const maxDecoded = 256 << 20
 
 var errTooLarge = errors.New("the compressed answer is too large")
 
-// Decompress is the response's body without a compression that nobody asked for.
+// Decompress is the response's body without a compression that was not asked for.
 func Decompress(resp *http.Response) (io.ReadCloser, error) {
 	given := resp.Header.Values("Content-Encoding")
 	if len(given) == 0 {
@@ -200,7 +184,10 @@ type gzipBody struct {
 func (b *gzipBody) Read(p []byte) (n int, err error) {
 	if b.reader == nil {
 		if b.reader, err = gzip.NewReader(b.body); err != nil {
-			return 0, b.emptyIsCut(err)
+			if err == io.EOF { // an answer of no bytes at all is no empty one
+				err = io.ErrUnexpectedEOF
+			}
+			return 0, err
 		}
 	}
 	n, err = b.reader.Read(p)
@@ -208,14 +195,6 @@ func (b *gzipBody) Read(p []byte) (n int, err error) {
 		return 0, errTooLarge
 	}
 	return n, err
-}
-
-// emptyIsCut keeps an answer of no bytes at all from looking like an empty one.
-func (b *gzipBody) emptyIsCut(err error) error {
-	if err == io.EOF {
-		return io.ErrUnexpectedEOF
-	}
-	return err
 }
 
 // Close closes the vendor's body.

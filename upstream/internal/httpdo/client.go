@@ -4,6 +4,7 @@ package httpdo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,29 +18,37 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// Defaults are what a driver knows of its vendor.
-type Defaults struct {
+// Vendor is what a driver knows of its vendor.
+type Vendor struct {
 	BaseURL   string                                // where it is if the options do not say
+	Paths     map[upstream.Op]string                // of the operations that the driver supports, below the base
 	KeyHeader func(key string) (name, value string) // the header of a key; nil means a bearer token
+	// Refused makes the error of an error body: the caller's fault, the
+	// operator's or the vendor's.
+	Refused func(c *Client, status int, data []byte, h http.Header) error
+	// Status is what the error in a body would have come with, had the vendor
+	// not said 200; 0 if the body is no error. It is nil for a vendor without streams.
+	Status func(data []byte) int
 }
 
-// Client calls one vendor. It is safe for concurrent use.
+// Client calls one vendor. It is safe for concurrent use. A driver embeds it.
 type Client struct {
 	Base         *url.URL
 	Keys         *upstream.Keys
-	OwnTransport *http.Transport // nil if the Transport is somebody else's
+	OwnTransport *http.Transport // nil if the Transport is the caller's
 
-	closed     atomic.Bool
-	client     *http.Client // follows no redirect: one call is one request
-	linkClient *http.Client
-	now        func() time.Time
-	keyHeader  func(key string) (name, value string)
+	vendor    Vendor
+	urls      map[upstream.Op]*url.URL
+	closed    atomic.Bool
+	transport http.RoundTripper // without an http.Client, since one call is one request and redirects are not followed
+	links     http.RoundTripper // fetches what vendors answer with a link to
+	now       func() time.Time
 }
 
 // New returns a client. The error says which option is wrong and never holds a
 // key. Close the Client when done.
-func New(o upstream.DriverOptions, d Defaults) (*Client, error) {
-	base, err := parseBase(o.BaseURL, d.BaseURL)
+func New(o upstream.DriverOptions, v Vendor) (*Client, error) {
+	base, err := parseBase(o.BaseURL, v.BaseURL)
 	if err != nil {
 		return nil, err
 	}
@@ -50,19 +59,20 @@ func New(o upstream.DriverOptions, d Defaults) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{Base: base, Keys: keys, now: o.Now, keyHeader: d.KeyHeader}
+	c := &Client{Base: base, Keys: keys, vendor: v, urls: make(map[upstream.Op]*url.URL), now: o.Now, transport: o.Transport, links: newLinkTransport(o)}
 	if c.now == nil {
 		c.now = time.Now
 	}
-	if c.keyHeader == nil {
-		c.keyHeader = bearer
+	if v.KeyHeader == nil {
+		c.vendor.KeyHeader = bearer
 	}
-	c.linkClient = newLinkClient(o)
+	for op, path := range v.Paths {
+		c.urls[op] = base.JoinPath(path)
+	}
 	if o.Transport == nil {
 		c.OwnTransport = newTransport(o)
-		o.Transport = c.OwnTransport
+		c.transport = c.OwnTransport
 	}
-	c.client = &http.Client{Transport: o.Transport, CheckRedirect: noRedirects}
 	return c, nil
 }
 
@@ -89,7 +99,7 @@ func parseBase(text, otherwise string) (*url.URL, error) {
 
 // Close closes idle connections of the client's own transport. Calls under way
 // go on, and later calls open connections anew, which do not outlast them: a
-// reload may have a call that is late for a client which nobody uses any more.
+// reload may have a call that is late for a client that is not in use any more.
 func (c *Client) Close() error {
 	if c.OwnTransport != nil {
 		c.closed.Store(true)
@@ -98,25 +108,29 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// URLs are the addresses of operations, whose paths are added to the base.
-func (c *Client) URLs(paths map[upstream.Op]string) map[upstream.Op]*url.URL {
-	all := make(map[upstream.Op]*url.URL, len(paths))
-	for op, path := range paths {
-		all[op] = c.Base.JoinPath(path)
+// Supports reports whether the driver knows the operation; the model is the
+// vendor's business.
+func (c *Client) Supports(op upstream.Op, _ string) bool { return c.urls[op] != nil }
+
+// URL is the address of an operation. It fails for one that the driver does not support.
+func (c *Client) URL(op upstream.Op) (*url.URL, error) {
+	if to := c.urls[op]; to != nil {
+		return to, nil
 	}
-	return all
+	return nil, fault.New(fault.InternalError, "The gateway sent the request to a channel that cannot serve it.")
 }
 
-// Unsupported is the error of a call for an operation that the driver does not
-// support.
-func Unsupported() error {
-	return fault.New(fault.InternalError, "The gateway sent the request to a channel that cannot serve it.")
+// Header is the beginning of a request's header, which is made from scratch: nothing of
+// the client's travels unless a driver adds it.
+func Header(accept, contentType string) http.Header {
+	v := []string{accept, contentType, userAgent} // which are one allocation
+	return http.Header{"Accept": v[:1:1], "Content-Type": v[1:2:2], "User-Agent": v[2:]}
 }
 
 // Post sends a body once: whatever fails is for the Router to repeat. header is
-// all that travels, but for the key, for which the outcome is then to be reported
-// ([ReportKey]); it is nil if there is none. The response's body is to be read
-// through [Decompress].
+// all that travels, but for the key, to which the outcome is then to be reported
+// ([upstream.Key.Report]). The response's body is to be read by [Client.Reply],
+// [Client.ReadDocument] or [Client.Body].
 func (c *Client) Post(ctx context.Context, to *url.URL, header http.Header, body upstream.Body) (*http.Response, *upstream.Key, error) {
 	open, size, err := body.Open()
 	if err != nil {
@@ -130,6 +144,7 @@ func (c *Client) Post(ctx context.Context, to *url.URL, header http.Header, body
 // Get is [Client.Post] for a GET, which has no body. It may go out twice, over a
 // connection that the vendor was about to close.
 func (c *Client) Get(ctx context.Context, to *url.URL, header http.Header) (*http.Response, *upstream.Key, error) {
+	delete(header, "Content-Type")
 	key := c.key(header)
 	resp, err := c.do(ctx, http.MethodGet, to, header, nil, 0)
 	return resp, key, err
@@ -139,23 +154,23 @@ func (c *Client) Get(ctx context.Context, to *url.URL, header http.Header) (*htt
 func (c *Client) key(header http.Header) *upstream.Key {
 	key := c.Keys.Next()
 	if key != nil {
-		name, value := c.keyHeader(key.Value().Reveal())
+		name, value := c.vendor.KeyHeader(key.Value().Reveal())
 		header[name] = []string{value}
 	}
 	return key
 }
 
-// ItemURL is the address of an item below an address. An id that would
-// lead elsewhere is refused, and nothing is sent.
-func ItemURL(below *url.URL, id string) (*url.URL, error) {
+// TaskURL is the address of a video's task, below that of [upstream.PollVideo]. An id
+// that would lead elsewhere is refused, and nothing is sent.
+func (c *Client) TaskURL(id string) (*url.URL, error) {
 	if strings.Trim(id, ".") == "" {
 		return nil, fault.Wrap(fault.InternalError, "The gateway does not know the upstream's id of the task.", fmt.Errorf("the id %q", id))
 	}
-	return below.JoinPath(url.PathEscape(id)), nil
+	return c.urls[upstream.PollVideo].JoinPath(url.PathEscape(id)), nil
 }
 
-// UserAgent is what vendors know the gateway by.
-const UserAgent = "tollhouse"
+// userAgent is what vendors know the gateway by.
+const userAgent = "tollhouse"
 
 // do makes a request from scratch. It has no GetBody, without which
 // http.Transport sends nothing twice.
@@ -174,7 +189,7 @@ func (c *Client) do(ctx context.Context, method string, to *url.URL, header http
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
 	req.Close = c.closed.Load()
-	resp, err := c.client.Do(req.WithContext(s.watch(ctx, c.OwnTransport != nil)))
+	resp, err := withBody(c.transport.RoundTrip(req.WithContext(s.watch(ctx, c.OwnTransport != nil))))
 	if c.closed.Load() {
 		c.OwnTransport.CloseIdleConnections() // which the transport keeps again since this call
 	}
@@ -184,17 +199,15 @@ func (c *Client) do(ctx context.Context, method string, to *url.URL, header http
 	return resp, nil
 }
 
-// ReportKey reports the outcome of a call to the key that it was made with, and
-// notes in err whether another key can serve.
-func ReportKey(key *upstream.Key, err error) {
-	f := failure(err)
+// withBody makes good what a transport of the caller's may leave out.
+func withBody(resp *http.Response, err error) (*http.Response, error) {
 	switch {
-	case key == nil, f != nil && f.Misrouted():
-	case f == nil, f.Oversized, f.Status >= 400 && f.Status < 500 && f.Status != 429 && !f.Fatal:
-		key.Worked()
-	case f.Fatal:
-		f.OtherKey = key.Refused()
-	case f.Status == http.StatusTooManyRequests:
-		f.OtherKey = key.Limited(fault.From(err).RetryAfter)
+	case err != nil:
+		return nil, err
+	case resp == nil:
+		return nil, errors.New("the transport gave neither a response nor an error")
+	case resp.Body == nil:
+		resp.Body = http.NoBody
 	}
+	return resp, nil
 }

@@ -3,10 +3,8 @@ package httpdo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -19,8 +17,8 @@ import (
 // MaxRefusal is how much of an error body is read.
 const MaxRefusal = 64 << 10
 
-// Read reads and closes an error body; as far as it goes if it is cut.
-func Read(body io.ReadCloser) []byte {
+// readRefusal reads and closes an error body; as far as it goes if it is cut.
+func readRefusal(body io.ReadCloser) []byte {
 	data, _ := io.ReadAll(io.LimitReader(body, MaxRefusal+1))
 	_ = body.Close()
 	return data
@@ -45,43 +43,27 @@ func (c *Client) OperatorFault(f *upstream.Failure) *fault.Error {
 	return f.Fault()
 }
 
-// Unexpected is the error of a status that is neither an answer nor a refusal.
-func (c *Client) Unexpected(resp *http.Response) error {
-	return c.Malformed(resp.StatusCode, fmt.Errorf("unexpected status, location %q", c.Excerpt(resp.Header.Get("Location"))))
-}
-
 // Malformed is the error of an answer that is none.
 func (c *Client) Malformed(status int, err error) error {
-	f := &upstream.Failure{Status: status, Sent: true, Err: c.Masked(err)}
+	f := &upstream.Failure{Status: status, Sent: true, Err: c.masked(err)}
 	return fault.Wrap(fault.BadGateway, (&upstream.Failure{Sent: true}).Fault().Message, f)
 }
 
 // transportError is the error of a call that got no response.
 func (c *Client) transportError(ctx context.Context, sent bool, err error) error {
-	var outer *url.Error
-	if errors.As(err, &outer) {
-		err = outer.Err
-	}
-	f := &upstream.Failure{Sent: sent, Err: c.Masked(err)}
+	f := &upstream.Failure{Sent: sent, Err: c.masked(err)}
 	if ctx.Err() != nil {
 		return fault.From(ctx.Err()).With(func(e *fault.Error) { e.Err = f })
 	}
 	return f.Fault()
 }
 
-// Masked is err, or its text alone where that holds a key.
-func (c *Client) Masked(err error) error {
+// masked is err, or its text alone where that holds a key.
+func (c *Client) masked(err error) error {
 	if text := c.Keys.Mask(err.Error()); text != err.Error() {
 		return errors.New(text)
 	}
 	return err
-}
-
-// failure is the Failure in err's chain, or nil.
-func failure(err error) *upstream.Failure {
-	var f *upstream.Failure
-	errors.As(err, &f)
-	return f
 }
 
 // maxExcerpt is how many bytes of a vendor's text the log has.

@@ -2,8 +2,6 @@ package httpdo_test
 
 import (
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +30,7 @@ import (
 
 // hostile is a vendor on a real socket, and the channel that leads to it.
 type hostile struct {
-	up    *openai.Upstream
+	up    upstream.Driver
 	conns sync.WaitGroup // of connections that the script still has
 	ended chan struct{}  // closed when the test is over
 	mute  chan struct{}  // the script says nothing more
@@ -61,7 +59,7 @@ func listen(t *testing.T, script func(h *hostile, c net.Conn, r *bufio.Reader)) 
 			})
 		}
 	}()
-	if h.up, err = openai.New(openai.Options{BaseURL: "http://" + l.Addr().String()}); err != nil {
+	if h.up, err = openai.New(upstream.DriverOptions{BaseURL: "http://" + l.Addr().String()}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -142,11 +140,11 @@ const vendorKey = "sk-vendor-0123456789"
 func drivers(t *testing.T, answer says) map[upstream.Op]upstream.Upstream {
 	t.Helper()
 	keys := []secret.String{secret.New(vendorKey)}
-	o, err1 := openai.New(openai.Options{Transport: answer, Keys: keys})
-	a, err2 := anthropic.New(anthropic.Options{Transport: answer, Keys: keys})
-	d, err3 := dashscope.New(dashscope.Options{Transport: answer, Keys: keys})
-	k, err4 := ark.New(ark.Options{Transport: answer, Keys: keys})
-	v, err5 := voyage.New(voyage.Options{Transport: answer, Keys: keys})
+	o, err1 := openai.New(upstream.DriverOptions{Transport: answer, Keys: keys})
+	a, err2 := anthropic.New(upstream.DriverOptions{Transport: answer, Keys: keys})
+	d, err3 := dashscope.New(upstream.DriverOptions{Transport: answer, Keys: keys})
+	k, err4 := ark.New(upstream.DriverOptions{Transport: answer, Keys: keys})
+	v, err5 := voyage.New(upstream.DriverOptions{Transport: answer, Keys: keys})
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		t.Fatal(err)
 	}
@@ -322,29 +320,10 @@ func TestWhatHasNoEndIsGivenUp(t *testing.T) {
 	}
 }
 
-// folded is size zeros under gzip.
-func folded(t *testing.T, size int) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	_, err := io.CopyN(w, zeros{}, int64(size))
-	if err := errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) {
-	clear(p)
-	return len(p), nil
-}
-
 // TestACodingThatNobodyAskedForIsRefusedOrUnfoldedUnderACap is docs/faults.md, rows 8
 // and 9: a vendor is asked for no coding, and may say what it wants.
 func TestACodingThatNobodyAskedForIsRefusedOrUnfoldedUnderACap(t *testing.T) {
-	zip := string(folded(t, 1<<20))
+	zip := string(vendortest.Gzip(t, 1<<20))
 	for name, row := range map[string]struct {
 		coding, body string
 		want         int // bytes; below 0 for a 502
@@ -485,7 +464,7 @@ func TestAKeyAtTheCutOfAVendorsTextIsMasked(t *testing.T) {
 	const key = "sk-vendor-0123456789-0123456789"
 	call := &upstream.Call{Op: upstream.ChatCompletion, Model: "m", Stream: true, Body: vendortest.Body(t, `{"model":"m"}`)}
 	var answer http.HandlerFunc
-	up := vendortest.New(t, openai.New, openai.Options{
+	up := vendortest.New(t, openai.New, upstream.DriverOptions{
 		BaseURL: vendortest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, r) })), Keys: vendortest.Keys(key),
 	})
 	for at := 1024 - len(key) - 1; at <= 1025; at++ {

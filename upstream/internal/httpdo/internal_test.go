@@ -23,7 +23,7 @@ func TestTheHeadersOfAContextTravelBesideTheDriversOwn(t *testing.T) {
 	var got http.Header
 	vendor := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
 	defer vendor.Close()
-	c, err := New(upstream.DriverOptions{BaseURL: vendor.URL}, Defaults{})
+	c, err := New(upstream.DriverOptions{BaseURL: vendor.URL}, Vendor{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestAfterCloseNoConnectionOutlastsItsCall(t *testing.T) {
 	}
 	s.Start()
 	t.Cleanup(s.Close)
-	c, err := New(upstream.DriverOptions{BaseURL: s.URL}, Defaults{})
+	c, err := New(upstream.DriverOptions{BaseURL: s.URL}, Vendor{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestAfterCloseNoConnectionOutlastsItsCall(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		Read(resp.Body)
+		readRefusal(resp.Body)
 	}
 	done := make(chan struct{})
 	go func() { ask("long"); close(done) }()
@@ -86,6 +86,27 @@ func TestAfterCloseNoConnectionOutlastsItsCall(t *testing.T) {
 	<-done
 	<-closed // the long one's
 }
+
+// A transport of the caller's may be a fake that leaves things out.
+func TestATransportWithoutBodyOrResponse(t *testing.T) {
+	for name, row := range map[string]struct {
+		resp *http.Response
+		want bool // an answer
+	}{"no body": {&http.Response{StatusCode: 200}, true}, "nothing at all": {nil, false}} {
+		c, err := New(upstream.DriverOptions{Transport: transport(func() *http.Response { return row.resp })}, Vendor{BaseURL: "http://vendor.example"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, _, err := c.Get(t.Context(), c.Base, http.Header{})
+		if (err == nil) != row.want || err == nil && resp.Body != http.NoBody {
+			t.Errorf("%s: %+v, %v", name, resp, err)
+		}
+	}
+}
+
+type transport func() *http.Response
+
+func (f transport) RoundTrip(*http.Request) (*http.Response, error) { return f(), nil }
 
 func TestACompressedAnswerUnfoldsToItsEndOrFails(t *testing.T) {
 	const size = 3 << 20
@@ -135,7 +156,7 @@ func TestBehindAProxyALinkMayNotLeadInside(t *testing.T) {
 		proxy   string
 		fetched int
 	}{{"", 1}, {"http://proxy.example:3128", 0}} {
-		c, err := New(upstream.DriverOptions{BaseURL: "http://vendor.example", Dial: all}, Defaults{})
+		c, err := New(upstream.DriverOptions{BaseURL: "http://vendor.example", Dial: all}, Vendor{})
 		if err != nil {
 			t.Fatal(err)
 		}

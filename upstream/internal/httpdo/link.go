@@ -16,7 +16,7 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream"
 )
 
-// origin is where an answer came from; nil if nobody knows.
+// origin is where an answer came from; nil if that is not known.
 type origin = atomic.Pointer[netip.Addr]
 
 type (
@@ -67,15 +67,15 @@ func (c *Client) FetchLink(ctx context.Context, link string) (*http.Response, er
 		}
 	}
 	req := &http.Request{
-		Method: http.MethodGet, URL: from, Host: from.Host, Header: http.Header{"User-Agent": {UserAgent}},
+		Method: http.MethodGet, URL: from, Host: from.Host, Header: http.Header{"User-Agent": {userAgent}},
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
-	resp, err := c.linkClient.Do(req.WithContext(ctx))
+	resp, err := c.links.RoundTrip(req.WithContext(ctx))
 	var outer *url.Error
-	if errors.As(err, &outer) {
+	if errors.As(err, &outer) { // of a transport of the caller's
 		err = outer.Err // without the address, which may grant access to what is there
 	}
-	return resp, err
+	return withBody(resp, err)
 }
 
 // webPorts are those of the web.
@@ -109,28 +109,24 @@ func checkDial(ctx context.Context, _, address string, _ syscall.RawConn) error 
 	return checkAddress(ctx, at.Addr())
 }
 
-// newLinkClient makes the client that fetches links. It uses no proxy, which would look a name
+// newLinkTransport makes the transport that fetches links. It uses no proxy, which would look a name
 // up by itself, and each fetch has a connection of its own, so that each address is
 // checked. Of a dialler of the caller's it is checked where it led to. Of a transport of the
 // caller's nothing is known: it checks names by itself.
-func newLinkClient(o upstream.DriverOptions) *http.Client {
-	rt := o.Transport
-	if rt == nil {
-		dial := o.Dial
-		o.Dial = (&net.Dialer{KeepAliveConfig: keepAlive(), ControlContext: checkDial}).DialContext
-		if dial != nil {
-			o.Dial = checkedDial(dial)
-		}
-		own := newTransport(o)
-		own.Proxy, own.DisableKeepAlives = nil, true
-		own.ForceAttemptHTTP2, own.HTTP2 = false, nil
-		rt = own
+func newLinkTransport(o upstream.DriverOptions) http.RoundTripper {
+	if o.Transport != nil {
+		return o.Transport
 	}
-	return &http.Client{Transport: rt, CheckRedirect: noRedirects}
+	dial := o.Dial
+	o.Dial = (&net.Dialer{KeepAliveConfig: keepAlive(), ControlContext: checkDial}).DialContext
+	if dial != nil {
+		o.Dial = checkedDial(dial)
+	}
+	own := newTransport(o)
+	own.Proxy, own.DisableKeepAlives = nil, true
+	own.ForceAttemptHTTP2, own.HTTP2 = false, nil
+	return own
 }
-
-// noRedirects follows no redirect.
-func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // checkedDial dials, and closes at once a connection to an address that no link may
 // lead to.

@@ -2,7 +2,9 @@ package vendortest_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/tollhouse-ai/gateway/fault"
 	"github.com/tollhouse-ai/gateway/upstream"
@@ -14,33 +16,68 @@ import (
 	"github.com/tollhouse-ai/gateway/upstream/voyage"
 )
 
-// drivers makes each driver, and a call that it can make of its vendor.
+// drivers are all drivers that reach a vendor over HTTP, with a call of each and a
+// good answer to it.
 var drivers = map[string]struct {
-	make func(t *testing.T, url string) upstream.Upstream
-	op   upstream.Op
-	body string
+	make   func(upstream.DriverOptions) (upstream.Driver, error)
+	op     upstream.Op
+	body   string
+	answer string
 }{
-	"openai": {func(t *testing.T, url string) upstream.Upstream {
-		return vendortest.New(t, openai.New, openai.Options{BaseURL: url, Keys: vendortest.Keys("sk-1")})
-	}, upstream.ChatCompletion, `{"model":"m","messages":[]}`},
-	"anthropic": {func(t *testing.T, url string) upstream.Upstream {
-		return vendortest.New(t, anthropic.New, anthropic.Options{BaseURL: url, Keys: vendortest.Keys("sk-1")})
-	}, upstream.Messages, `{"model":"m","messages":[]}`},
-	"ark": {func(t *testing.T, url string) upstream.Upstream {
-		return vendortest.New(t, ark.New, ark.Options{BaseURL: url, Keys: vendortest.Keys("sk-1")})
-	}, upstream.SubmitVideo, `{"model":"m","content":[]}`},
-	"dashscope": {func(t *testing.T, url string) upstream.Upstream {
-		return vendortest.New(t, dashscope.New, dashscope.Options{BaseURL: url, Keys: vendortest.Keys("sk-1")})
-	}, upstream.SubmitVideo, `{"model":"wan2.6-t2v","input":{}}`},
-	"voyage": {func(t *testing.T, url string) upstream.Upstream {
-		return vendortest.New(t, voyage.New, voyage.Options{BaseURL: url, Keys: vendortest.Keys("sk-1")})
-	}, upstream.Embeddings, `{"model":"voyage-4","input":["one"]}`},
+	"openai":    {openai.New, upstream.ChatCompletion, `{"model":"m","messages":[]}`, `{}`},
+	"anthropic": {anthropic.New, upstream.Messages, `{"model":"m","messages":[]}`, `{}`},
+	"ark":       {ark.New, upstream.SubmitVideo, `{"model":"m","content":[]}`, `{"id":"cgt-1"}`},
+	"dashscope": {dashscope.New, upstream.SubmitVideo, `{"model":"wan2.6-t2v","input":{}}`, `{"output":{"task_id":"1"}}`},
+	"voyage":    {voyage.New, upstream.Embeddings, `{"model":"voyage-4","input":["one"]}`, `{"object":"list","data":[],"usage":{"total_tokens":1}}`},
 }
 
 func refusedBy(t *testing.T, driver string, status int, body string) (*fault.Error, *upstream.Failure) {
 	d := drivers[driver]
 	url := vendortest.Serve(t, vendortest.Responds(status, map[string]string{"Retry-After": "30"}, body))
-	return vendortest.Refused(t, d.make(t, url), &upstream.Call{Op: d.op, Model: "m", Body: vendortest.Body(t, d.body)})
+	up := vendortest.New(t, d.make, upstream.DriverOptions{BaseURL: url, Keys: vendortest.Keys("sk-1")})
+	return vendortest.Refused(t, up, &upstream.Call{Op: d.op, Model: "m", Body: vendortest.Body(t, d.body)})
+}
+
+func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
+	for name, d := range drivers {
+		for _, o := range []upstream.DriverOptions{{BaseURL: "api.example"}, {BaseURL: "https://sk-secret@h/"}, {ConnectTimeout: -1}, {Keys: vendortest.Keys("sk-secret", "sk\n")}} {
+			if _, err := d.make(o); err == nil || strings.Contains(err.Error(), "sk-secret") {
+				t.Errorf("%s: %+v: %v", name, o, err)
+			}
+		}
+	}
+}
+
+func TestAKeyThatTheVendorRefusesIsLeftAlone(t *testing.T) {
+	for name, d := range drivers {
+		t.Run(name, func(t *testing.T) {
+			var asked []string
+			url := vendortest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				key := strings.TrimPrefix(r.Header.Get("Authorization")+r.Header.Get("X-Api-Key"), "Bearer ")
+				asked = append(asked, key)
+				if key == "bad-key" {
+					vendortest.Responds(http.StatusUnauthorized, nil, "The key bad-key is none.")(w, r)
+					return
+				}
+				vendortest.Responds(http.StatusOK, nil, d.answer)(w, r)
+			}))
+			up := vendortest.New(t, d.make, upstream.DriverOptions{
+				BaseURL: url, Keys: vendortest.Keys("bad-key", "good-key"), Now: func() time.Time { return time.Unix(0, 0) },
+			})
+			for range 10 {
+				reply, err := up.Do(t.Context(), &upstream.Call{Op: d.op, Model: "m", Body: vendortest.Body(t, d.body)})
+				if err == nil {
+					_ = reply.Body.Close()
+				} else if strings.Contains(err.Error(), "bad-key") {
+					t.Errorf("the key is in the log: %v", err)
+				}
+			}
+			got := strings.ReplaceAll(strings.Join(asked, " "), "-key", "")
+			if want := "bad good bad good bad good good good good good"; got != want {
+				t.Errorf("the vendor got %s, want %s", got, want)
+			}
+		})
+	}
 }
 
 // TestOnlyAVendorsCodeSaysSurelyThatTheAccountIsOut: a status alone may be what

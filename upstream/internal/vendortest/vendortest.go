@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/tollhouse-ai/gateway/fault"
@@ -27,10 +26,7 @@ func Serve(t testing.TB, vendor http.Handler) string {
 }
 
 // New makes a driver of its options, and closes it with the test.
-func New[O any, U interface {
-	upstream.Upstream
-	io.Closer
-}](t testing.TB, make func(O) (U, error), o O) U {
+func New(t testing.TB, make func(upstream.DriverOptions) (upstream.Driver, error), o upstream.DriverOptions) upstream.Driver {
 	t.Helper()
 	up, err := make(o)
 	if err != nil {
@@ -106,28 +102,6 @@ func Failure(t testing.TB, err error) *upstream.Failure {
 		t.Fatalf("there is no *upstream.Failure in %v", err)
 	}
 	return f
-}
-
-// Resting checks that a bearer token which the vendor refuses rests. driver makes
-// the driver of two keys, call a call, and answer is a good answer to it.
-func Resting(t *testing.T, driver func(vendor http.Handler, keys []secret.String) upstream.Upstream, call *upstream.Call, answer string) {
-	var asked []string
-	up := driver(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
-		if asked[len(asked)-1] == "bad" {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		_, _ = io.WriteString(w, answer)
-	}), Keys("bad", "good"))
-	for range 10 {
-		if reply, err := up.Do(t.Context(), call); err == nil {
-			_ = reply.Body.Close()
-		}
-	}
-	if got := strings.Join(asked, " "); got != "bad good bad good bad good good good good good" {
-		t.Errorf("the vendor got %s", got)
-	}
 }
 
 // Gzip is so many zero bytes, compressed by gzip.

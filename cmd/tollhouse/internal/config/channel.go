@@ -26,32 +26,18 @@ import (
 
 // drivers create the upstream of a channel.
 var drivers = map[string]func(*Channel) (upstream.Upstream, error){
-	"anthropic": newAnthropic,
-	"ark":       newArk,
-	"dashscope": newDashScope,
-	"openai":    newOpenAI,
+	"anthropic": vendor(anthropic.New),
+	"ark":       vendor(ark.New),
+	"dashscope": vendor(dashscope.New),
+	"openai":    vendor(openai.New),
 	"sim":       newSim,
-	"voyage":    newVoyage,
+	"voyage":    vendor(voyage.New),
 }
 
-func newOpenAI(c *Channel) (upstream.Upstream, error) {
-	return openai.New(openai.Options{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
-}
-
-func newAnthropic(c *Channel) (upstream.Upstream, error) {
-	return anthropic.New(anthropic.Options{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
-}
-
-func newArk(c *Channel) (upstream.Upstream, error) {
-	return ark.New(ark.Options{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
-}
-
-func newDashScope(c *Channel) (upstream.Upstream, error) {
-	return dashscope.New(dashscope.Options{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
-}
-
-func newVoyage(c *Channel) (upstream.Upstream, error) {
-	return voyage.New(voyage.Options{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
+func vendor(newDriver func(upstream.DriverOptions) (upstream.Driver, error)) func(*Channel) (upstream.Upstream, error) {
+	return func(c *Channel) (upstream.Upstream, error) {
+		return newDriver(upstream.DriverOptions{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
+	}
 }
 
 func newSim(c *Channel) (upstream.Upstream, error) {
