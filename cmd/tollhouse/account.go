@@ -7,11 +7,11 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 )
 
 // accountTable shows accounts with their balances.
-func accountTable(accounts []server.BalanceView) *table {
+func accountTable(accounts []adminapi.Balance) *table {
 	t := &table{head: []string{"ACCOUNT", "POSTED", "HELD", "AVAILABLE", "CURRENCY"}}
 	for _, a := range accounts {
 		if a.Posted == nil || a.Held == nil || a.Available == nil { // only counted
@@ -25,7 +25,7 @@ func accountTable(accounts []server.BalanceView) *table {
 
 // doAccount sends a request whose answer is one account, and prints that.
 func (c *adminCommand) doAccount(ctx context.Context, method, path string, in any) error {
-	return showAnswer(ctx, c, method, path, in, func(a server.BalanceView) *table { return accountTable([]server.BalanceView{a}) })
+	return showAnswer(ctx, c, method, path, in, func(a adminapi.Balance) *table { return accountTable([]adminapi.Balance{a}) })
 }
 
 func accountCreate(p *program) *command {
@@ -68,7 +68,7 @@ func accountList(p *program) *command {
 	c.examples = []string{"tollhouse account list", "tollhouse account list --json"}
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
-		return showList(ctx, cl, "/admin/v1/accounts", nil, func(a server.BalanceView) string { return a.Account }, accountTable)
+		return showList(ctx, cl, "/admin/v1/accounts", nil, func(a adminapi.Balance) string { return a.Account }, accountTable)
 	}
 	return c
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/tollhouse-ai/gateway/billing"
 	"github.com/tollhouse-ai/gateway/cmd/tollhouse/internal/config"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/secret"
 	"github.com/tollhouse-ai/gateway/server"
 	"github.com/tollhouse-ai/gateway/store"
@@ -77,25 +78,18 @@ func (c *adminCommand) with(ctx context.Context, method string, send func(contex
 	return errors.Join(send(ctx, client), client.close())
 }
 
-// listing is a list of the admin API.
-type listing[T any] struct {
-	Object  string `json:"object"`
-	Data    []T    `json:"data"`
-	HasMore bool   `json:"has_more,omitempty"`
-}
-
 // showList requests page after page, and prints all items together. id is the id of an item, after which the next
 // page begins.
 func showList[T any](ctx context.Context, c *adminCommand, path string, query url.Values, id func(T) string, toTable func([]T) *table) error {
 	c.noLimit = true // each page has the limit, not all of them together
-	var all listing[T]
+	var all adminapi.List[T]
 	err := c.with(ctx, http.MethodGet, func(ctx context.Context, client *adminClient) error {
 		q := maps.Clone(query)
 		if q == nil {
 			q = url.Values{}
 		}
 		for {
-			var page listing[T]
+			var page adminapi.List[T]
 			bounded, cancel := context.WithTimeout(ctx, c.p.adminTimeout())
 			err := client.do(bounded, http.MethodGet, path+"?"+q.Encode(), nil, &page)
 			cancel()
@@ -281,7 +275,7 @@ func (p *program) connectTo(ctx context.Context, at *adminTarget, address string
 	}
 	direct := &http.Transport{DisableKeepAlives: true} // no proxy: the token is for the server alone
 	client := &adminClient{http: direct, host: address, token: token, timeout: p.adminTimeout(), close: func() error { return nil }}
-	var about server.ServerView
+	var about adminapi.Server
 	if err := client.do(ctx, http.MethodGet, "/admin/v1/server", nil, &about); err != nil {
 		return nil, err
 	}
@@ -305,7 +299,7 @@ func (p *program) openStoreDirectly(ctx context.Context, at *adminTarget, absent
 	}
 	token := secret.New(rand.Text())
 	admin := server.NewAdmin(server.AdminOptions{Token: token, Accounts: s.ledger, Keys: s.keys, Webhooks: s.webhooks, Store: s.name, Now: p.now})
-	return &adminClient{http: server.Transport{Handler: admin}, host: "the.store", token: token, timeout: p.adminTimeout(), close: s.close}, nil
+	return &adminClient{http: server.Client(admin).Transport, host: "the.store", token: token, timeout: p.adminTimeout(), close: s.close}, nil
 }
 
 // adminClient sends requests to one admin API.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tollhouse-ai/gateway/auth"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/store"
 	"github.com/tollhouse-ai/gateway/store/sqlite"
 )
@@ -214,7 +215,7 @@ func TestListsHaveAllPages(t *testing.T) {
 	}
 	for _, kind := range []string{"account", "key"} {
 		r := tollhouse(t, nil, kind, "list", "--json", "--admin", adminOff, "--data", data)
-		var got listing[struct{ Account string }]
+		var got adminapi.List[struct{ Account string }]
 		if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.code != exitOK {
 			t.Fatalf("%s: %+v, %v", kind, r, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/server"
 )
 
@@ -25,12 +26,12 @@ func channelList(p *program) *command {
 	c.examples = []string{"tollhouse channel list", "tollhouse channel list --json"}
 	cl := newChannelCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
-		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/channels", nil, func(list listing[server.ChannelView]) *table { return channelTable(list.Data...) })
+		return showAnswer(ctx, cl, http.MethodGet, "/admin/v1/channels", nil, func(list adminapi.List[adminapi.Channel]) *table { return channelTable(list.Data...) })
 	}
 	return c
 }
 
-func channelTable(channels ...server.ChannelView) *table {
+func channelTable(channels ...adminapi.Channel) *table {
 	t := &table{head: []string{"CHANNEL", "STATE", "UNTIL", "PRIORITY", "WEIGHT", "RUNNING", "REQUESTS", "FAILURES", "LATENCY", "LAST ERROR", "MODELS"}}
 	for _, c := range channels {
 		until, latency := "", ""
@@ -55,7 +56,7 @@ func channelChange(p *program, verb, about, details string) *command {
 	c.examples = []string{"tollhouse channel " + verb + " main"}
 	cl := newChannelCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
-		return showAnswer(ctx, cl, http.MethodPost, channelPath(args[0], verb), nil, func(v server.ChannelView) *table { return channelTable(v) })
+		return showAnswer(ctx, cl, http.MethodPost, channelPath(args[0], verb), nil, func(v adminapi.Channel) *table { return channelTable(v) })
 	}
 	return c
 }

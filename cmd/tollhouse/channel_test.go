@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/server"
 )
 
@@ -59,7 +60,7 @@ func TestAPausedChannelGetsNoCallsUntilItIsResumed(t *testing.T) {
 	}
 	i.good("channel", "resume", "main")
 	count(2)
-	var list struct{ Data []server.ChannelView }
+	var list struct{ Data []adminapi.Channel }
 	if err := json.Unmarshal([]byte(i.good("channel", "list", "--json")), &list); err != nil || len(list.Data) != 2 {
 		t.Fatalf("%v %+v", err, list)
 	}
@@ -234,7 +235,7 @@ func TestATestOfAChannelIsOneCall(t *testing.T) {
 func TestATestOfAChannelThatIsAwayIsNoMoreThanAnyCall(t *testing.T) {
 	i := start(t, acme, "--config", file(t, twoChannels("http://127.0.0.1:1/v1")))
 	i.command("channel", "test", "main")
-	var list struct{ Data []server.ChannelView }
+	var list struct{ Data []adminapi.Channel }
 	if err := json.Unmarshal([]byte(i.good("channel", "list", "--json")), &list); err != nil || len(list.Data) != 2 || list.Data[0].Requests != 2 {
 		t.Errorf("%v, %+v", err, list.Data)
 	}
@@ -258,9 +259,9 @@ func (m *switchableVendor) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 }
 
 // main is how the first channel is.
-func (i *instance) main(t *testing.T) server.ChannelView {
+func (i *instance) main(t *testing.T) adminapi.Channel {
 	t.Helper()
-	var list struct{ Data []server.ChannelView }
+	var list struct{ Data []adminapi.Channel }
 	if err := json.Unmarshal([]byte(i.good("channel", "list", "--json")), &list); err != nil || len(list.Data) == 0 {
 		t.Fatalf("%v %+v", err, list)
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 )
 
 // usageReport is the server's answer about usage.
@@ -83,7 +83,7 @@ func requestCommand(p *program) *command {
 }
 
 // requestTable has a row for each field, then one for each failed attempt.
-func requestTable(r server.RequestView) *table {
+func requestTable(r adminapi.Request) *table {
 	t := &table{head: []string{"REQUEST", r.ID}}
 	t.add("created", time.Unix(r.CreatedAt, 0).UTC().Format(time.RFC3339))
 	t.add("account", r.Account)
@@ -121,7 +121,7 @@ func wasteCommand(p *program) *command {
 	return c
 }
 
-func wasteTable(list listing[server.WasteView]) *table {
+func wasteTable(list adminapi.List[adminapi.Waste]) *table {
 	t := &table{head: []string{"CHANNEL", "UPSTREAM MODEL", "FAILED", "BILLABLE", "WASTE"}}
 	for _, w := range list.Data {
 		t.add(w.Channel, w.Model, strconv.FormatInt(w.Failed, 10), strconv.FormatInt(w.Billable, 10), w.Waste.String())
@@ -135,7 +135,7 @@ func ledgerVerify(p *program) *command {
 	cl := newAdminCommand(p, c)
 	cl.noLimit = true // it reads the whole ledger
 	c.run = func(ctx context.Context, _ []string) error {
-		var totals server.VerifyView
+		var totals adminapi.Ledger
 		if err := cl.do(ctx, http.MethodGet, "/admin/v1/ledger/verify", nil, &totals); err != nil {
 			return err
 		}

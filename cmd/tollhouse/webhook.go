@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 )
 
 func webhookSecret(p *program) *command {
@@ -28,7 +28,7 @@ func webhookSecret(p *program) *command {
 		if *rotate {
 			method, path = http.MethodPost, path+"/rotate"
 		}
-		var v server.SecretView
+		var v adminapi.WebhookSecret
 		if err := cl.do(ctx, method, path, nil, &v); err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func webhookList(p *program) *command {
 
 // webhookTable lists deliveries. One column holds the time of the next attempt or
 // of the end, since a delivery has only one of them.
-func webhookTable(list listing[server.NoticeView]) *table {
+func webhookTable(list adminapi.List[adminapi.Delivery]) *table {
 	t := &table{head: []string{"ID", "ACCOUNT", "TYPE", "TASK", "HOST", "STATE", "TRIES FAILED", "NEXT OR ENDED", "REASON"}}
 	for _, n := range list.Data {
 		at := ""
@@ -68,7 +68,7 @@ func webhookTable(list listing[server.NoticeView]) *table {
 				at = moment.UTC().Format(time.RFC3339)
 			}
 		}
-		t.add(n.ID, n.Account, n.Type, n.Task, n.Host, string(n.State), strconv.Itoa(n.Tries), at, n.Reason)
+		t.add(n.ID, n.Account, n.Type, n.Task, n.Host, n.State, strconv.Itoa(n.Tries), at, n.Reason)
 	}
 	return t
 }

@@ -16,7 +16,7 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 	webhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"github.com/tollhouse-ai/gateway/server"
+	"github.com/tollhouse-ai/gateway/internal/adminapi"
 	"github.com/tollhouse-ai/gateway/video"
 )
 
@@ -58,7 +58,7 @@ func verifyWebhook(t *testing.T, secret string, h receivedWebhook) {
 // webhookSecretOf is the account's, as the command tells it.
 func webhookSecretOf(t *testing.T, i *instance, args ...string) string {
 	t.Helper()
-	var v server.SecretView
+	var v adminapi.WebhookSecret
 	out := i.good(append([]string{"webhook", "secret", "--json", "--account"}, args...)...)
 	if err := json.Unmarshal([]byte(out), &v); err != nil || v.Account != args[0] || !strings.HasPrefix(v.Secret, "whsec_") {
 		t.Fatalf("%v: %s", err, out)
@@ -96,7 +96,7 @@ func TestTheSecretOutlivesTheServerAndIsThereWithoutOne(t *testing.T) {
 			i := start(t, acme, "--config", name)
 			first := webhookSecretOf(t, i, "acme")
 			i.stop()
-			var v server.SecretView
+			var v adminapi.WebhookSecret
 			for _, rotate := range []bool{false, true} {
 				args := []string{"webhook", "secret", "--account", "acme", "--json", "--config", name, "--data", i.data}
 				if rotate {
@@ -172,7 +172,7 @@ func TestAWebhookThatFailsIsListedWithItsReason(t *testing.T) {
 	if list := i.awaitWebhook("failed"); !strings.Contains(list, "the receiver answered with 410: it wants no more tries") {
 		t.Errorf("the list is\n%s", list)
 	}
-	var list struct{ Data []server.NoticeView }
+	var list struct{ Data []adminapi.Delivery }
 	if err := json.Unmarshal([]byte(i.good("webhook", "list", "--account", "acme", "--limit", "1", "--json")), &list); err != nil ||
 		len(list.Data) != 1 || list.Data[0].ID != id || list.Data[0].Tries != 1 || list.Data[0].Next != nil || list.Data[0].Ended == nil {
 		t.Errorf("%+v, %v", list, err)
