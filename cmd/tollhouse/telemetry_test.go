@@ -4,7 +4,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -160,21 +159,6 @@ func TestOpenTelemetryIsOnWhereACollectorIsNamed(t *testing.T) {
 	} {
 		if traces, metrics := exportEnabled(&row.file, row.env.lookup); traces != row.traces || metrics != row.metrics {
 			t.Errorf("%v with %+v: traces %t, metrics %t", row.env, row.file, traces, metrics)
-		}
-	}
-}
-
-func TestTelemetryCannotChangeWhileTheServerRuns(t *testing.T) {
-	path := file(t, simConfig("m"))
-	i := start(t, acme, "--config", path)
-	for _, more := range []string{"telemetry: {otlp: \"http://127.0.0.1:4318\"}", "metrics: {public: true}"} {
-		if err := os.WriteFile(path, []byte(simConfig("m")+"\n"+more+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		name, _, _ := strings.Cut(more, ":")
-		i.signals <- syscall.SIGHUP
-		if m := i.stderr.await(name + " cannot change while the server runs"); m == nil {
-			t.Errorf("%s was changed:\n%s", name, i.stderr)
 		}
 	}
 }

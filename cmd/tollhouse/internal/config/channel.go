@@ -26,32 +26,19 @@ import (
 
 // drivers create the upstream of a channel.
 var drivers = map[string]func(*Channel) (upstream.Upstream, error){
-	"anthropic": newAnthropic,
-	"ark":       newArk,
-	"dashscope": newDashScope,
-	"openai":    newOpenAI,
+	"anthropic": driver(anthropic.New),
+	"ark":       driver(ark.New),
+	"dashscope": driver(dashscope.New),
+	"openai":    driver(openai.New),
 	"sim":       newSim,
-	"voyage":    newVoyage,
+	"voyage":    driver(voyage.New),
 }
 
-func newOpenAI(c *Channel) (upstream.Upstream, error) {
-	return openai.New(openai.Options{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
-}
-
-func newAnthropic(c *Channel) (upstream.Upstream, error) {
-	return anthropic.New(anthropic.Options{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
-}
-
-func newArk(c *Channel) (upstream.Upstream, error) {
-	return ark.New(ark.Options{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
-}
-
-func newDashScope(c *Channel) (upstream.Upstream, error) {
-	return dashscope.New(dashscope.Options{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
-}
-
-func newVoyage(c *Channel) (upstream.Upstream, error) {
-	return voyage.New(voyage.Options{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
+// driver creates upstreams with the constructor of a vendor's driver.
+func driver[T upstream.Upstream](construct func(upstream.DriverOptions) (T, error)) func(*Channel) (upstream.Upstream, error) {
+	return func(c *Channel) (upstream.Upstream, error) {
+		return construct(upstream.DriverOptions{BaseURL: c.BaseURL, Keys: c.Keys, ConnectTimeout: c.Connect})
+	}
 }
 
 func newSim(c *Channel) (upstream.Upstream, error) {
