@@ -18,7 +18,7 @@ func accountTable(accounts []adminapi.Balance) *table {
 			t.add(a.Account, "", "", "", "")
 			continue
 		}
-		t.add(a.Account, a.Posted.String(), a.Held.String(), a.Available.String(), a.Currency)
+		t.add(a.Account, a.Posted, a.Held, a.Available, a.Currency)
 	}
 	return t
 }

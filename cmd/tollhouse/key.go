@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -65,7 +64,7 @@ func keyList(p *program) *command {
 func keyTable(keys []adminapi.Key) *table {
 	t := &table{head: []string{"ID", "ACCOUNT", "NAME", "STATE", "MODELS", "RPM", "TPM", "CONCURRENT", "BUDGET LEFT", "EXPIRES"}}
 	for _, k := range keys {
-		state, models, left, expires := "enabled", "all", "", ""
+		state, models, left := "enabled", "all", ""
 		if k.Disabled {
 			state = "disabled"
 		}
@@ -75,20 +74,10 @@ func keyTable(keys []adminapi.Key) *table {
 		if k.BudgetLeft != nil {
 			left = k.BudgetLeft.String()
 		}
-		if k.Expires != nil {
-			expires = k.Expires.UTC().Format(time.RFC3339)
-		}
-		t.add(k.ID, k.Account, k.Name, state, models, limit(k.RPM), limit(k.TPM), limit(k.MaxConcurrent), left, expires)
+		// A key without its own limit has the server's default.
+		t.add(k.ID, k.Account, k.Name, state, models, nonZero(k.RPM), nonZero(k.TPM), nonZero(k.MaxConcurrent), left, timeText(k.Expires))
 	}
 	return t
-}
-
-// limit is empty for a key without its own limit, which has the server's default.
-func limit(n int64) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.FormatInt(n, 10)
 }
 
 // keyChange is a command that makes one request for one key; done says what the key

@@ -80,7 +80,7 @@ func openStorage(ctx context.Context, address string, o store.Options) (*storage
 	}
 	tasks := db.Tasks() // one store for all: a task changes in one transaction with its money and its answer
 	s := &storage{
-		name: storeName(address), ledger: tasks, keys: newCachedKeys(db), idempotency: tasks, tasks: tasks, webhooks: tasks,
+		name: storeName(address), ledger: tasks, keys: cachedKeys{db, &auth.Cached{Store: db}}, idempotency: tasks, tasks: tasks, webhooks: tasks,
 		limiter: new(auth.MemoryLimiter), db: db, exposed: exposed,
 	}
 	if !strings.HasPrefix(address, config.SQLite) {
@@ -238,12 +238,8 @@ func (k memoryKeys) replace(_ context.Context, owned []auth.Key) error { return 
 // cachedKeys is the keyStore of a database. Keys are found through a cache, which
 // drops at once what this process changes, and within two seconds what others do.
 type cachedKeys struct {
-	db    *store.DB
+	*store.DB
 	cache *auth.Cached
-}
-
-func newCachedKeys(db *store.DB) cachedKeys {
-	return cachedKeys{db, &auth.Cached{Store: db}}
 }
 
 // Find implements [auth.KeyStore].
@@ -254,34 +250,24 @@ func (k cachedKeys) Find(ctx context.Context, hash [32]byte) (*auth.Key, error) 
 // Add implements [auth.KeyAdmin].
 func (k cachedKeys) Add(ctx context.Context, key auth.Key) error {
 	defer k.cache.Forget()
-	return k.db.Add(ctx, key)
+	return k.DB.Add(ctx, key)
 }
 
 // SetDisabled implements [auth.KeyAdmin].
 func (k cachedKeys) SetDisabled(ctx context.Context, id string, disabled bool) error {
 	defer k.cache.Forget()
-	return k.db.SetDisabled(ctx, id, disabled)
+	return k.DB.SetDisabled(ctx, id, disabled)
 }
 
 // Delete implements [auth.KeyAdmin].
 func (k cachedKeys) Delete(ctx context.Context, id string) error {
 	defer k.cache.Forget()
-	return k.db.Delete(ctx, id)
-}
-
-// List implements [auth.KeyAdmin].
-func (k cachedKeys) List(ctx context.Context, account string) ([]auth.Key, error) {
-	return k.db.List(ctx, account)
-}
-
-// Page implements [auth.KeyAdmin].
-func (k cachedKeys) Page(ctx context.Context, account, after string, limit int) ([]auth.Key, error) {
-	return k.db.Page(ctx, account, after, limit)
+	return k.DB.Delete(ctx, id)
 }
 
 func (k cachedKeys) replace(ctx context.Context, owned []auth.Key) error {
 	defer k.cache.Forget()
-	return k.db.Replace(ctx, owned)
+	return k.DB.Replace(ctx, owned)
 }
 
 // storeName is an address without the password. It is the same from every

@@ -62,9 +62,9 @@ func usageTable(r usageReport) *table {
 	}
 	t.head = append(t.head, "CHARGE")
 	for _, row := range r.Data {
-		cells := []string{row.Model + row.Key + row.Day, strconv.FormatInt(row.Requests, 10)}
+		cells := []any{row.Model + row.Key + row.Day, row.Requests}
 		for _, unit := range units {
-			cells = append(cells, strconv.FormatInt(row.Units[unit], 10))
+			cells = append(cells, row.Units[unit])
 		}
 		t.add(append(cells, row.Charge)...)
 	}
@@ -94,9 +94,9 @@ func requestTable(r adminapi.Request) *table {
 	t.add("status", r.Status)
 	t.add("reason", r.Reason)
 	for _, unit := range slices.Sorted(maps.Keys(r.Units)) {
-		t.add(string(unit), strconv.FormatInt(r.Units[unit], 10))
+		t.add(unit, r.Units[unit])
 	}
-	t.add("hold", r.Hold.String())
+	t.add("hold", r.Hold)
 	t.add("charge", r.Charge.String()+" "+r.Currency)
 	for _, a := range r.Attempts {
 		status := a.Code
@@ -124,7 +124,7 @@ func wasteCommand(p *program) *command {
 func wasteTable(list adminapi.List[adminapi.Waste]) *table {
 	t := &table{head: []string{"CHANNEL", "UPSTREAM MODEL", "FAILED", "BILLABLE", "WASTE"}}
 	for _, w := range list.Data {
-		t.add(w.Channel, w.Model, strconv.FormatInt(w.Failed, 10), strconv.FormatInt(w.Billable, 10), w.Waste.String())
+		t.add(w.Channel, w.Model, w.Failed, w.Billable, w.Waste)
 	}
 	return t
 }
@@ -144,7 +144,7 @@ func ledgerVerify(p *program) *command {
 			return err
 		}
 		t := &table{head: []string{"ACCOUNTS", "POSTED", "HELD", "CREDITED", "REVENUE", "OVERRUN", "CURRENCY"}}
-		t.add(strconv.FormatInt(totals.Accounts, 10), totals.Posted, totals.Held, totals.Credited, totals.Revenue, totals.Overrun, totals.Currency)
+		t.add(totals.Accounts, totals.Posted, totals.Held, totals.Credited, totals.Revenue, totals.Overrun, totals.Currency)
 		return t.write(p.stdout)
 	}
 	return c

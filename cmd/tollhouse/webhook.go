@@ -1,11 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"github.com/tollhouse-ai/gateway/internal/adminapi"
 )
@@ -62,13 +62,7 @@ func webhookList(p *program) *command {
 func webhookTable(list adminapi.List[adminapi.Delivery]) *table {
 	t := &table{head: []string{"ID", "ACCOUNT", "TYPE", "TASK", "HOST", "STATE", "TRIES FAILED", "NEXT OR ENDED", "REASON"}}
 	for _, n := range list.Data {
-		at := ""
-		for _, moment := range []*time.Time{n.Next, n.Ended} {
-			if moment != nil {
-				at = moment.UTC().Format(time.RFC3339)
-			}
-		}
-		t.add(n.ID, n.Account, n.Type, n.Task, n.Host, n.State, strconv.Itoa(n.Tries), at, n.Reason)
+		t.add(n.ID, n.Account, n.Type, n.Task, n.Host, n.State, n.Tries, timeText(cmp.Or(n.Next, n.Ended)), n.Reason)
 	}
 	return t
 }
