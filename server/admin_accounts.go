@@ -16,7 +16,7 @@ import (
 const maxPageSize = 1000
 
 // paged reads ?after= and ?limit=, and answers with the page that find gives. It is
-// asked for one row more, which tells whether there is another page.
+// asked for one row more, which shows whether there is another page.
 func paged[T any](q *adminRequest, find func(after string, limit int) ([]T, error)) (adminapi.List[T], error) {
 	values, limit := q.r.URL.Query(), maxPageSize
 	if s := values.Get("limit"); s != "" {

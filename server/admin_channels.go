@@ -34,10 +34,10 @@ type ChannelResult struct {
 	Model     string     `json:"model"`
 	Operation string     `json:"operation"` // "chat", "messages", "embeddings", …
 	OK        bool       `json:"ok"`
-	Simulated bool       `json:"simulated"`         // nobody outside was asked
+	Simulated bool       `json:"simulated"`         // no vendor was called
 	MS        int64      `json:"ms"`                // until the whole answer was there
 	Status    int        `json:"status,omitempty"`  // the vendor's, where it refused
-	Code      fault.Code `json:"code,omitempty"`    // what a caller would have been told
+	Code      fault.Code `json:"code,omitempty"`    // what a client would have got
 	Message   string     `json:"message,omitempty"` // what went wrong, keys masked
 }
 

@@ -41,12 +41,12 @@ func accountCreate(p *program) *command {
 
 func accountCredit(p *program) *command {
 	c := newCommand("account credit", "add money to an account", "NAME", "AMOUNT")
-	c.details = "A negative AMOUNT takes money back, after `--`. The same --reference again changes nothing, so that a command\nwhich failed can be repeated; one without a --reference prints the one to repeat it with."
+	c.details = "A negative AMOUNT takes money back, after `--`. The same --reference again changes nothing, so that a command\nwhich failed can be repeated; without --reference, the error of a command names the one to repeat it with."
 	c.examples = []string{
 		"tollhouse account credit acme 10.00 --reference invoice-117",
 		"tollhouse account credit --reference refund-3 -- acme -2.50",
 	}
-	reference := c.flags.String("reference", "", "what the credit is known by; a random one if not given")
+	reference := c.flags.String("reference", "", "the credit's unique name; random if not given")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
 		minted := *reference == ""

@@ -78,7 +78,7 @@ func channelPath(name, verb string) string {
 
 func channelPause(p *program) *command {
 	return channelChange(p, "pause", "send no new calls to a channel",
-		"Calls that run go on, and videos that the channel has are looked after. The pause outlasts a reload of the\nconfiguration, and ends with the server.")
+		"Running calls go on, and the channel's videos are still polled. The pause outlasts a reload of the configuration\nand ends with the server.")
 }
 
 func channelResume(p *program) *command {
@@ -87,10 +87,10 @@ func channelResume(p *program) *command {
 
 func channelTest(p *program) *command {
 	c := newCommand("channel test", "make one small call through a channel, paused or not", "NAME")
-	c.details = "It asks a chat model for one token, or for the vector of one word; no account pays for it. A picture or speech\ncosts money: name the model with --model, and add --yes. A channel that fails ends the command with 1."
+	c.details = "It requests one token of a chat model, or the vector of one word; no account pays for it. A picture or speech\ncosts money: name the model with --model, and add --yes. If the channel fails, the exit code is 1."
 	c.examples = []string{"tollhouse channel test main", "tollhouse channel test main --model delta-k3 --json"}
 	var in server.ChannelTest
-	c.flags.StringVar(&in.Model, "model", "", "the public id of the model to ask; default the first that costs next to nothing")
+	c.flags.StringVar(&in.Model, "model", "", "the public id of the model to call; default the first that costs next to nothing")
 	c.flags.BoolVar(&in.Yes, "yes", false, "make the call even if it costs money")
 	cl := newChannelCommand(p, c)
 	cl.noLimit = true // the server has a limit of its own
@@ -200,7 +200,7 @@ func probeImage(ctx context.Context, g *gateway.Gateway, model string) error {
 }
 
 // testChannel makes one small call through a channel. The call goes through a
-// gateway without accounts, keys and ledger: nobody is charged, and the answer is
+// gateway without accounts, keys and ledger: no account is charged, and the answer is
 // checked as for every call. A test that succeeds closes the channel's circuit
 // breaker; one that fails changes nothing.
 func (a *app) testChannel(ctx context.Context, in server.ChannelTest) (server.ChannelResult, error) {
@@ -233,7 +233,7 @@ func (a *app) testChannel(ctx context.Context, in server.ChannelTest) (server.Ch
 	return r, g.Close()
 }
 
-// describeFailure tells the operator the error that a client would get, and the
+// describeFailure shows the operator the error that a client would get, and the
 // vendor's own message, in which the driver has masked the keys.
 func describeFailure(r *server.ChannelResult, err error, timeout time.Duration) {
 	f := fault.From(err)

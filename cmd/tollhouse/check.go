@@ -14,7 +14,7 @@ import (
 )
 
 func checkCommand(p *program) *command {
-	c := newCommand("check", "check a configuration file and list all that is wrong with it")
+	c := newCommand("check", "check a configuration file and list its mistakes")
 	c.examples = []string{"tollhouse check --config tollhouse.yaml"}
 	var file string
 	addConfigFlag(c.flags, &file)

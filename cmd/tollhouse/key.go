@@ -24,12 +24,12 @@ func keyCreate(p *program) *command {
 	f.StringVar(&k.Account, "account", "", "the account that pays (required)")
 	f.StringVar(&k.Name, "name", "", "a label")
 	f.StringSliceVar(&k.Models, "models", nil, "the models that it may use; default all")
-	f.Var(durationValue{&expires}, "expires", "after how long it ends, such as 24h or 30d; default never")
+	f.Var(durationValue{&expires}, "expires", "when it expires, such as 24h or 30d from now; default never")
 	f.Uint32Var(&limits.rpm, "rpm", 0, "requests per minute; 0 is the server's default")
 	f.Uint32Var(&limits.tpm, "tpm", 0, "tokens per minute; 0 is the server's default")
 	f.Uint32Var(&limits.concurrent, "max-concurrent", 0, "requests at once; 0 is the server's default")
 	f.Uint32Var(&limits.videos, "max-concurrent-videos", 0, "video tasks at once; 0 is the server's default")
-	f.StringVar(&k.Budget, "budget", "", "the most that it may spend, a decimal such as 5.00; default no bound")
+	f.StringVar(&k.Budget, "budget", "", "the most that it may spend, a decimal such as 5.00; default no limit")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		if k.Account == "" {
@@ -53,7 +53,7 @@ func keyCreate(p *program) *command {
 func keyList(p *program) *command {
 	c := newCommand("key list", "list the API keys; never the keys themselves")
 	c.examples = []string{"tollhouse key list", "tollhouse key list --account acme --json"}
-	account := c.flags.String("account", "", "only those of one account")
+	account := c.flags.String("account", "", "of one account only")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
 		return showList(ctx, cl, "/admin/v1/keys", url.Values{"account": {*account}}, func(k adminapi.Key) string { return k.ID }, keyTable)
@@ -101,7 +101,7 @@ func keyDisable(p *program) *command {
 }
 
 func keyEnable(p *program) *command {
-	return keyChange(p, "enable", "let a disabled API key in again", http.MethodPost, "/enable", "enabled")
+	return keyChange(p, "enable", "enable a disabled API key", http.MethodPost, "/enable", "enabled")
 }
 
 func keyDelete(p *program) *command {

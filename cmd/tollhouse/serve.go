@@ -24,7 +24,7 @@ func serveCommand(p *program) *command {
 	c := newCommand("serve", "serve the API")
 	c.details = "Without --demo and --config, the vendors' keys in the environment decide: OPENAI_API_KEY, ANTHROPIC_API_KEY,\n" +
 		"MOONSHOT_API_KEY, DASHSCOPE_API_KEY, ARK_API_KEY, GEMINI_API_KEY, VOYAGE_API_KEY, each with a ..._BASE_URL.\n" +
-		"A first signal lets running calls end; a second one cuts them short."
+		"The first signal lets running calls end; a second one cancels them."
 	c.examples = []string{
 		"tollhouse serve --demo",
 		"OPENAI_API_KEY=... tollhouse serve",
@@ -309,7 +309,7 @@ func writeFirstKey(b *strings.Builder, src *source, base string, token secret.St
 	if !src.config.Prepaid() {
 		where = "usage"
 	}
-	b.WriteString("\nand then see what came of it (GET /v1/receipts/ID tells what the call with that X-Request-Id cost):\n\n")
+	b.WriteString("\nThen see the result (GET /v1/receipts/ID shows what the call with that X-Request-Id cost):\n\n")
 	fmt.Fprintf(b, "  curl %s/v1/%s -H \"Authorization: Bearer %s\"\n", base, where, key)
 }
 
@@ -342,7 +342,7 @@ func exampleCall(c *config.Config) (path, body string) {
 // warnings are what is unsafe or incomplete about this start.
 func (a *app) warnings(ctx context.Context, src *source, l *listeners, s *settings) (w []string, err error) {
 	if !src.config.Prepaid() && !src.demo {
-		w = append(w, "money is off: whoever has a key can use it without bound, and the vendors charge you")
+		w = append(w, "money is off: every key can be used without bound, and the vendors charge you")
 	}
 	keys, err := a.storage.keys.Page(ctx, "", "", 1)
 	if err != nil {
@@ -362,7 +362,7 @@ func (a *app) warnings(ctx context.Context, src *source, l *listeners, s *settin
 		w = append(w, "the admin token travels in plain HTTP on "+l.admin.Addr().String()+": keep --admin on 127.0.0.1")
 	}
 	if src.config.Webhooks.AllowPrivate && !src.demo {
-		w = append(w, "webhooks.allow_private lets whoever has a key make this server post to the network behind it: for development only")
+		w = append(w, "webhooks.allow_private lets every key make this server post to the network behind it: for development only")
 	}
 	if err := a.mp3.Ready(); err != nil && speaks(src.config) {
 		w = append(w, "speech in MP3, the default, is refused where the vendor gives WAV only: install the program lame (apt-get install lame)")

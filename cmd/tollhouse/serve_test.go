@@ -134,7 +134,7 @@ func TestTheBannerWarnsOfWhatIsUnsafe(t *testing.T) {
 	keyless += "webhooks: {allow_private: true}\n"
 	i := start(t, nil, "--config", file(t, keyless), "--listen", "0.0.0.0:0", "--admin", "[::]:0")
 	for _, want := range []string{
-		"there are no API keys yet: `tollhouse key create --account acme --config ", "plain HTTP on [::]:", "admin token travels in plain HTTP", "webhooks.allow_private lets whoever has a key",
+		"there are no API keys yet: `tollhouse key create --account acme --config ", "plain HTTP on [::]:", "admin token travels in plain HTTP", "webhooks.allow_private lets every key",
 	} {
 		if !strings.Contains(i.stdout.String(), want) {
 			t.Errorf("the banner lacks %q:\n%s", want, i.stdout)

@@ -72,8 +72,8 @@ func usageTable(r usageReport) *table {
 }
 
 func requestCommand(p *program) *command {
-	c := newCommand("request", "show what became of a request, and which tries failed before", "ID")
-	c.details = "ID is the X-Request-Id of the answer. A request is there as soon as it has ended."
+	c := newCommand("request", "show a request and its failed attempts", "ID")
+	c.details = "ID is the X-Request-Id of the answer. A request is shown once it has ended."
 	c.examples = []string{"tollhouse request req_06DJ4Q0V5XW2B3C4D5E6F7G8H9"}
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {
@@ -109,9 +109,9 @@ func requestTable(r adminapi.Request) *table {
 }
 
 func wasteCommand(p *program) *command {
-	c := newCommand("waste", "show what failed tries may have cost you")
-	c.details = "A customer never pays for a try that failed. BILLABLE are those that the vendor may bill all the same:\n" +
-		"it got the request and did not refuse it. WASTE is what it counts for them at least, at your own prices."
+	c := newCommand("waste", "show what failed attempts may have cost you")
+	c.details = "A customer never pays for a failed attempt. BILLABLE are those that the vendor may bill all the same:\n" +
+		"it got the request and did not refuse it. WASTE is the least that they cost, at your own prices."
 	c.examples = []string{"tollhouse waste", "tollhouse waste --account acme --since 24h"}
 	of := newPeriod(p, c)
 	cl := newAdminCommand(p, c)
@@ -130,7 +130,7 @@ func wasteTable(list adminapi.List[adminapi.Waste]) *table {
 }
 
 func ledgerVerify(p *program) *command {
-	c := newCommand("ledger verify", "check that the books of the running server balance")
+	c := newCommand("ledger verify", "check that every entry of the ledger balances")
 	c.examples = []string{"tollhouse ledger verify"}
 	cl := newAdminCommand(p, c)
 	cl.noLimit = true // it reads the whole ledger

@@ -12,12 +12,12 @@ import (
 
 func webhookSecret(p *program) *command {
 	c := newCommand("webhook secret", "show the secret that signs an account's webhooks, making one if there is none")
-	c.details = "After a --rotate the secret before signs too for 24 hours, in which the receivers can be given the new one."
+	c.details = "After --rotate the previous secret signs too for 24 hours, in which the receivers can be given the new one."
 	c.examples = []string{
 		"tollhouse webhook secret --account acme",
 		"tollhouse webhook secret --account acme --rotate --json",
 	}
-	account := c.flags.String("account", "", "whose webhooks (required)")
+	account := c.flags.String("account", "", "the account (required)")
 	rotate := c.flags.Bool("rotate", false, "make a new one")
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, _ []string) error {
@@ -32,9 +32,9 @@ func webhookSecret(p *program) *command {
 		if err := cl.do(ctx, method, path, nil, &v); err != nil {
 			return err
 		}
-		text := "It signs the webhooks of account %s: give it to their receivers, and to nobody else."
+		text := "It signs the webhooks of account %s: give it only to their receivers."
 		if *rotate {
-			text += " The one before\nsigns too for the next 24 hours."
+			text += " The previous one\nsigns too for the next 24 hours."
 		}
 		return cl.say(v, "%s\n\n"+text+"\n", v.Secret, v.Account)
 	}
@@ -68,8 +68,8 @@ func webhookTable(list adminapi.List[adminapi.Delivery]) *table {
 }
 
 func webhookResend(p *program) *command {
-	c := newCommand("webhook resend", "send a webhook again, whatever became of it", "ID")
-	c.details = "It keeps its id, by which a receiver tells that it had it already. It is tried for three days from now on;\nwhile no server runs, it is sent when one starts."
+	c := newCommand("webhook resend", "send a webhook again, whatever its state", "ID")
+	c.details = "It keeps its id, by which a receiver recognizes one that it has already. It is retried for three days; while no\nserver runs, it is sent when one starts."
 	c.examples = []string{"tollhouse webhook resend evt_1KBG4T92JSZ3QXK7HWM5A2LTFD"}
 	cl := newAdminCommand(p, c)
 	c.run = func(ctx context.Context, args []string) error {

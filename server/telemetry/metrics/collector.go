@@ -45,7 +45,7 @@ func newCollector(m *Metrics) *collector {
 	return &collector{
 		m: m, values: valueMetrics(), channels: channelMetrics(),
 		state:        describe("channel_state", "1 for the state that a channel is in, 0 for the others.", "channel", "state"),
-		circuitOpens: describe("channel_rests_total", "How often a channel was sent to rest after failures (ejected).", "channel"),
+		circuitOpens: describe("channel_rests_total", "How often a channel's circuit breaker opened after failures (ejected).", "channel"),
 		tasks:        describe("tasks_open", "Open tasks of videos by state, of all processes.", "state"),
 	}
 }
@@ -58,16 +58,16 @@ func valueMetrics() []valueMetric {
 	const gauge, count = prometheus.GaugeValue, prometheus.CounterValue
 	return []valueMetric{
 		{describe("calls_running", "Calls that run, open streams among them."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Running) })},
-		{describe("calls_waiting", "Calls that wait for a place to run."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Waiting) })},
-		{describe("calls_full", "1 while no place is free and one more call would not be let wait for one."), gauge, ofGateway(func(g *gatewayState) int64 { return boolValue(g.Full) })},
-		{describe("calls_shed_total", "Calls that were refused because the gateway carried as much as it can."), count, ofGateway(func(g *gatewayState) int64 { return g.Refused })},
+		{describe("calls_waiting", "Calls that wait for a slot."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Waiting) })},
+		{describe("calls_full", "1 while all slots are taken and the queue is full."), gauge, ofGateway(func(g *gatewayState) int64 { return boolValue(g.Full) })},
+		{describe("calls_shed_total", "Calls that were refused because of overload."), count, ofGateway(func(g *gatewayState) int64 { return g.Refused })},
 		{describe("request_body_bytes", "Bytes of large requests in memory."), gauge, ofGateway(func(g *gatewayState) int64 { return g.Bodies })},
 		{describe("answer_bytes", "Bytes of memory taken for large answers; 0 where memory has no bound."), gauge, ofGateway(func(g *gatewayState) int64 { return g.Answers })},
-		{describe("memory_short", "1 while new calls are refused for want of memory."), gauge, ofGateway(func(g *gatewayState) int64 { return boolValue(g.Short) })},
+		{describe("memory_short", "1 while new calls are refused because memory is short."), gauge, ofGateway(func(g *gatewayState) int64 { return boolValue(g.Short) })},
 		{describe("streams_open", "Running calls whose answers stream."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Streams) })},
 		{describe("captures_pending", "Settlements that are not durable yet and are tried again; their money is held."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Captures) })},
 		{describe("video_steps_pending", "Steps of videos that the store has not taken yet."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Steps) })},
-		{describe("tasks_watched", "Open tasks of videos that this process looks after."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Tasks) })},
+		{describe("tasks_watched", "Open tasks of videos that this process polls."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Tasks) })},
 		{describe("video_waiters", "Callers who wait for the end of a video."), gauge, ofGateway(func(g *gatewayState) int64 { return int64(g.Waiters) })},
 		{describe("draining", "1 while new calls are refused because the gateway shuts down."), gauge, ofGateway(func(g *gatewayState) int64 { return boolValue(g.draining) })},
 		{describe("holds_open", "Open holds of this process."), gauge, ofStore(func(s *Store) int64 { return int64(s.Holds) })},
@@ -132,7 +132,7 @@ func channelMetrics() []channelMetric {
 		{describe("channel_in_flight", "Calls at a channel whose answers have not ended.", "channel"), gauge, func(c *router.ChannelInfo) float64 { return float64(c.InFlight) }},
 		{describe("channel_requests_total", "Attempts at a channel, reloads included.", "channel"), count, func(c *router.ChannelInfo) float64 { return float64(c.Requests) }},
 		{describe("channel_failures_total", "Attempts that counted against a channel.", "channel"), count, func(c *router.ChannelInfo) float64 { return float64(c.Failures) }},
-		{describe("channel_recent_latency_seconds", "How long a channel lately took to its first content; 0 if nobody knows.", "channel"), gauge, func(c *router.ChannelInfo) float64 { return c.Latency.Seconds() }},
+		{describe("channel_recent_latency_seconds", "How long a channel lately took to its first content; 0 if it is unknown.", "channel"), gauge, func(c *router.ChannelInfo) float64 { return c.Latency.Seconds() }},
 	}
 }
 

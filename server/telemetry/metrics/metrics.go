@@ -56,7 +56,7 @@ type Sources struct {
 	// CircuitOpens are how often the circuit breakers of channels opened, by channel;
 	// it must be quick.
 	CircuitOpens func() map[string]int64
-	// Store tells of the store's writing; it must be quick.
+	// Store reports the state of the store's writes; it must be quick.
 	Store func() Store
 	// OpenWork counts what the store has open. [Metrics.Run] asks it.
 	OpenWork func(ctx context.Context) (OpenWork, error)
@@ -246,8 +246,8 @@ func newCounters(currency string) *counters {
 
 		taskMoves: count("task_moves_total", "Steps of videos' tasks, by the state that they led to.", "state"),
 		taskTime:  spread("task_duration_seconds", "Time of a video's task from its submission to its end.", taskTimes, "state"),
-		late:      count("task_late_total", "Videos that were made after their tasks had expired: nobody gets them.", "model"),
-		webhooks:  count("webhook_tries_total", "Tries to deliver webhooks, by outcome: delivered, retry, refused, gone, given_up.", "outcome"),
+		late:      count("task_late_total", "Videos that were finished after their tasks had expired; they are not delivered.", "model"),
+		webhooks:  count("webhook_tries_total", "Attempts to deliver webhooks, by outcome: delivered, retry, refused, gone, given_up.", "outcome"),
 		captures:  count("capture_retries_total", "Settlements that were not durable when their calls ended, by what became of them.", "state"),
 
 		commitTime: alone("store_commit_seconds", "Time of the store's transactions.", commitTimes),
