@@ -45,20 +45,6 @@ func calls(i *instance, model string) int {
 	return status
 }
 
-func TestAHangUpLoadsTheFileAgain(t *testing.T) {
-	name := file(t, simConfig("old-model"))
-	i := start(t, acme, "--config", name)
-	if before := calls(i, "old-model"); before != 200 {
-		t.Fatalf("before the reload: %d", before)
-	}
-	write(t, name, simConfig("new-model"))
-	i.signals <- syscall.SIGHUP
-	i.stderr.await("configuration reloaded")
-	if old, now := calls(i, "old-model"), calls(i, "new-model"); old != 400 || now != 200 {
-		t.Errorf("after the reload: %d and %d", old, now)
-	}
-}
-
 func TestAChangedFileIsLoadedWithoutBeingTold(t *testing.T) {
 	name := file(t, simConfig("old-model"))
 	i := start(t, acme, "--config", name)

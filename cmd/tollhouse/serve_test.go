@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -62,29 +61,13 @@ func TestAFlagBeatsTheEnvironmentAndThatTheFile(t *testing.T) {
 	}
 }
 
-// vendor is a model vendor on the loopback that counts its calls.
-func vendor(t *testing.T, status int, answer string) (base string, asked *atomic.Int64) {
-	t.Helper()
-	asked = new(atomic.Int64)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("X-Seen-Authorization", r.Header.Get("Authorization"))
-		w.WriteHeader(status)
-		_, _ = w.Write([]byte(answer))
-	}))
-	t.Cleanup(s.Close)
-	return s.URL + "/v1", asked
-}
-
 const vendorAnswer = `{"id":"c1","object":"chat.completion","created":1,"model":"kimi-k3","choices":[{"index":0,"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}`
 
 func TestAVendorsKeyInTheEnvironmentIsEnough(t *testing.T) {
-	moonshot, asked := vendor(t, 200, vendorAnswer)
-	openai, others := vendor(t, 200, vendorAnswer)
+	moonshot, openai := newFakeVendor(t, 200, vendorAnswer), newFakeVendor(t, 200, vendorAnswer)
 	i := start(t, environment{
-		"MOONSHOT_API_KEY": "sk-moon", "MOONSHOT_BASE_URL": moonshot,
-		"OPENAI_API_KEY": "sk-open", "OPENAI_BASE_URL": openai,
+		"MOONSHOT_API_KEY": "sk-moon", "MOONSHOT_BASE_URL": moonshot.url + "/v1",
+		"OPENAI_API_KEY": "sk-open", "OPENAI_BASE_URL": openai.url + "/v1",
 	})
 	banner := i.stdout.String()
 	for _, want := range []string{"count (usage is recorded", "money is off", "moonshot (openai): 1 model"} {
@@ -99,11 +82,11 @@ func TestAVendorsKeyInTheEnvironmentIsEnough(t *testing.T) {
 	if _, _, body := curl(t, curls[1]); !strings.Contains(body, `"requests":1`) {
 		t.Errorf("the printed usage is %s", body)
 	}
-	if asked.Load() != 1 || others.Load() != 0 {
-		t.Errorf("moonshot was asked %d times, openai %d times", asked.Load(), others.Load())
+	if moonshot.calls.Load() != 1 || openai.calls.Load() != 0 {
+		t.Errorf("moonshot was asked %d times, openai %d times", moonshot.calls.Load(), openai.calls.Load())
 	}
 	key := strings.TrimSpace(strings.Split(strings.Split(banner, "shown only now:")[1], "Paste")[0])
-	if status, body := i.ask(http.MethodPost, "/v1/chat/completions", key, chatBody("gpt-5-mini", false)); status != 200 || others.Load() != 1 {
+	if status, body := i.ask(http.MethodPost, "/v1/chat/completions", key, chatBody("gpt-5-mini", false)); status != 200 || openai.calls.Load() != 1 {
 		t.Errorf("a model of openai's got %d %s", status, body)
 	}
 	if _, body := i.ask(http.MethodGet, "/v1/balance", key, ""); !strings.Contains(body, `"billing":"count"`) {

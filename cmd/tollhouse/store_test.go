@@ -123,7 +123,7 @@ func TestTheCommandsWorkWhileNoServerRuns(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			data := filepath.Join(t.TempDir(), "data")
 			name := file(t, simConfig("m")+"store: "+address+"\nadmin: 127.0.0.1:1\ndata: "+data+"\n")
-			do := func(args ...string) result { return tollhouse(t, nil, append(args, "--config", name)...) }
+			do := func(args ...string) result { return tollhouse(t, environment{"TOLLHOUSE_CONFIG": name}, args...) }
 			if kind == "sqlite" {
 				if r := do("account", "list"); r.code != exitFailed || !strings.Contains(r.stderr, "there is no database at") {
 					t.Errorf("before there is anything: %d %q", r.code, r.stderr)
@@ -136,6 +136,9 @@ func TestTheCommandsWorkWhileNoServerRuns(t *testing.T) {
 				{"account create beta --credit 25.00", `beta +25\.00`},
 				{"account credit beta 5 --reference r", `beta +30\.00`},
 				{"account credit beta 5 --reference r", `beta +30\.00`},
+				{"account credit --reference r2 -- beta -5", `beta +25\.00`},
+				{"account show beta", `beta +25\.00 +0\.00 +25\.00 +USD`},
+				{"account list", `(?s)ACCOUNT +POSTED +HELD +AVAILABLE +CURRENCY\n.*beta +25\.00`},
 				{"key create --account beta --name ci", `^sk-\w+\n`},
 				{"key list", `key_\w+ +beta +ci +enabled`},
 				{"usage --account beta", `MODEL`},
