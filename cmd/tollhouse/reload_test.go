@@ -45,34 +45,6 @@ func calls(i *instance, model string) int {
 	return status
 }
 
-func TestAChangedFileIsLoadedWithoutBeingTold(t *testing.T) {
-	name := file(t, simConfig("old-model"))
-	i := start(t, acme, "--config", name)
-	i.ticks <- time.Time{}
-	i.ticks <- time.Time{} // taken when the one before was dealt with
-	write(t, name, simConfig("a-longer-model"))
-	i.ticks <- time.Time{} // sees the change, and waits until it is over
-	i.ticks <- time.Time{}
-	i.stderr.await("configuration reloaded")
-	if now := calls(i, "a-longer-model"); now != 200 {
-		t.Errorf("after the change: %d", now)
-	}
-	// The same size; only the time tells.
-	write(t, name, simConfig("another-model1"))
-	if err := os.Chtimes(name, time.Time{}, time.Unix(1, 0)); err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		i.ticks <- time.Time{}
-	}
-	if now := calls(i, "another-model1"); now != 200 {
-		t.Errorf("after the second change: %d", now)
-	}
-	if n := strings.Count(i.stderr.String(), "configuration reloaded"); n != 2 {
-		t.Errorf("loaded %d times:\n%s", n, i.stderr)
-	}
-}
-
 func TestABadFileIsRefusedWithItsLineAndTheOldStaysInForce(t *testing.T) {
 	good := simConfig("new-model")
 	change := func(old, new string) string { return strings.Replace(good, old, new, 1) }

@@ -94,20 +94,6 @@ func TestAVendorsKeyInTheEnvironmentIsEnough(t *testing.T) {
 	}
 }
 
-func TestWithNothingToServeThereIsAdvice(t *testing.T) {
-	r := tollhouse(t, nil, "serve")
-	if r.code != exitFailed || !strings.Contains(r.stderr, "`tollhouse serve --demo`") {
-		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
-	}
-}
-
-func TestABadBaseURLOfAPresetIsNamedWithItsChannel(t *testing.T) {
-	r := tollhouse(t, environment{"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "nowhere"}, "serve")
-	if r.code != exitFailed || !strings.Contains(r.stderr, `channel "openai"`) {
-		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
-	}
-}
-
 func TestTheBannerWarnsOfWhatIsUnsafe(t *testing.T) {
 	quiet := start(t, acme, "--config", file(t, simConfig("m")))
 	if strings.Contains(quiet.stdout.String(), "Warning") {
@@ -128,16 +114,32 @@ func TestTheBannerWarnsOfWhatIsUnsafe(t *testing.T) {
 	}
 }
 
-func TestAnAddressInUseIsRefusedWithAdvice(t *testing.T) {
-	i := start(t, nil, "--demo")
-	taken := strings.TrimPrefix(i.api, "http://")
-	r := tollhouse(t, nil, "serve", "--demo", "--data", t.TempDir(), "--listen", taken)
-	if r.code != exitFailed || !strings.Contains(r.stderr, "--listen") {
-		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
-	}
-	r = tollhouse(t, nil, "serve", "--demo", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--admin", taken)
-	if r.code != exitFailed || !strings.Contains(r.stderr, "--admin") {
-		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
+func TestServeRefusesToStartAndSaysWhy(t *testing.T) {
+	i := serving(t) // whose addresses and store are taken
+	taken, free := strings.TrimPrefix(i.api, "http://"), []string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
+	with := func(line string) []string { return []string{"--config", file(t, simConfig("m")+line+"\n")} }
+	for _, c := range []struct {
+		name string
+		env  environment
+		args []string
+		want string
+	}{
+		{"nothing to serve", nil, nil, "`tollhouse serve --demo`"},
+		{"a wrong address of a preset", environment{"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "nowhere"}, nil, `channel "openai"`},
+		{"the API's address is taken", nil, []string{"--demo", "--listen", taken}, "choose another address with --listen"},
+		{"the admin address is taken", nil, []string{"--demo", "--admin", taken}, "choose another address with --admin"},
+		{"the database is open elsewhere", acme, append(with(""), "--data", i.data), "Another process has this database open"},
+		{"a database that cannot be reached", acme, with("store: 'postgres://tollhouse:hunter2@127.0.0.1:1/books'"), "postgres://tollhouse@127.0.0.1:1/books cannot be opened"},
+		{"a path that is no file", acme, with("store: sqlite:/dev/null/x.db"), "sqlite:/dev/null/x.db cannot be opened"},
+		{"an address that cannot be read", acme, with("store: 'postgres://[::1'"), "postgres: cannot be opened"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			args := append([]string{"serve", "--data", t.TempDir()}, free...)
+			r := tollhouse(t, c.env, append(args, c.args...)...)
+			if r.code != exitFailed || !strings.Contains(r.stderr, c.want) || strings.Count(r.stderr, "\n") != 1 || strings.Contains(r.stderr, "hunter2") || strings.Count(r.stderr, "connection refused") > 1 {
+				t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
+			}
+		})
 	}
 }
 
