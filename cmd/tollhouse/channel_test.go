@@ -91,23 +91,6 @@ func TestAServerWhoseVendorsAllAskToWaitIsReadyAndWarns(t *testing.T) {
 	ready(`"warnings":{"channels":"1 paused channel; ` + warning + `"}`)
 }
 
-func TestAChannelThatIsBackInTheFileIsStillPaused(t *testing.T) {
-	v := newFakeVendor(t, 200, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
-	name := file(t, twoChannels(v.url+"/v1"))
-	i := start(t, acme, "--config", name)
-	i.good("channel", "pause", "main")
-	main := regexp.MustCompile(`(?m)^  - \{name: main.*\n`)
-	write(t, name, main.ReplaceAllString(twoChannels(v.url+"/v1"), ""))
-	i.signals <- syscall.SIGHUP
-	i.stderr.await(`configuration reloaded" .*channels=1`)
-	write(t, name, twoChannels(v.url+"/v1"))
-	i.signals <- syscall.SIGHUP
-	i.stderr.await(`configuration reloaded" .*channels=2`)
-	if status := calls(i, "m"); status != 200 || v.calls.Load() != 0 {
-		t.Errorf("a call got %d, and the paused channel was asked %d times", status, v.calls.Load())
-	}
-}
-
 func TestATestOfAChannelTellsWhetherItWorks(t *testing.T) {
 	v := newFakeVendor(t, 200, strings.Replace(vendorAnswer, "kimi-k3", "m", 1))
 	i := start(t, acme, "--config", file(t, twoChannels(v.url+"/v1")))

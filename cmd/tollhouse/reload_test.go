@@ -331,7 +331,7 @@ func TestHangUpsDuringAReloadLeadToOneMore(t *testing.T) {
 
 // What is read without a context, a file on a disk that is away, does not keep
 // the server either.
-func TestAReloadThatHangsForGoodDoesNotKeepTheHouse(t *testing.T) {
+func TestAReloadThatHangsDoesNotKeepTheServerRunning(t *testing.T) {
 	name := file(t, simConfig("m"))
 	synctest.Test(t, func(t *testing.T) {
 		a := newLoopingApp(t, name)

@@ -208,7 +208,7 @@ func TestAStartThatFailedAtATakenPortDoesNotLoseTheFirstKey(t *testing.T) {
 	}
 }
 
-func TestTheBooksKeepTheirCurrency(t *testing.T) {
+func TestALedgerKeepsItsCurrency(t *testing.T) {
 	i := serving(t)
 	i.stop()
 	r := tollhouse(t, acme, "serve", "--config", file(t, simConfig("m")+"currency: EUR\n"), "--admin", "off", "--data", i.data)

@@ -247,7 +247,7 @@ func TestWhatIsOpenIsReadAtTheScrape(t *testing.T) {
 	})
 }
 
-func TestBooksThatCannotBeReadAreNotTold(t *testing.T) {
+func TestOpenWorkThatCannotBeReadIsNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.New(metrics.Options{})
 		var away atomic.Bool
