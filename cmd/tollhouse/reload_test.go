@@ -45,6 +45,20 @@ func calls(i *instance, model string) int {
 	return status
 }
 
+func TestAChangedFileIsLoadedWithoutASignal(t *testing.T) {
+	name := file(t, simConfig("old-model"))
+	i := start(t, acme, "--config", name)
+	i.tickTwice()
+	write(t, name, simConfig("a-longer-model"))
+	i.tickTwice()
+	if old, now := calls(i, "old-model"), calls(i, "a-longer-model"); old != 400 || now != 200 {
+		t.Errorf("after the change: %d and %d", old, now)
+	}
+	if n := strings.Count(i.stderr.String(), "configuration reloaded"); n != 1 {
+		t.Errorf("loaded %d times:\n%s", n, i.stderr)
+	}
+}
+
 func TestABadFileIsRefusedWithItsLineAndTheOldStaysInForce(t *testing.T) {
 	good := simConfig("new-model")
 	change := func(old, new string) string { return strings.Replace(good, old, new, 1) }
